@@ -1,0 +1,132 @@
+// Package deploy holds the nouns of what was running: the model, the hardware
+// and the engine's knobs, together a Deployment, with strict loaders for
+// run.yaml, Hugging Face config.json and hardware datasheets. Rules and codes:
+// design 01 sections 2 and 3 (M-1..M-13, K-1..K-6). Every field is resolved
+// once, at load; after that a zero means zero.
+package deploy
+
+import "github.com/blis-train/blis-train/trace"
+
+// Model is the loaded architecture (01 M-1). Counts are whole-model; Bytes*
+// are bytes per value.
+type Model struct {
+	ID                    string       `json:"id"`
+	ModelType             string       `json:"model_type,omitempty"`
+	NumLayers             int64        `json:"num_hidden_layers"`
+	HiddenSize            int64        `json:"hidden_size"`
+	NumHeads              int64        `json:"num_attention_heads"`
+	NumKVHeads            int64        `json:"num_key_value_heads"`
+	HeadDim               int64        `json:"head_dim"`
+	IntermediateSize      int64        `json:"intermediate_size"`
+	VocabSize             int64        `json:"vocab_size"`
+	NumMLPProj            int64        `json:"n_mlp_proj"`
+	NumExperts            int64        `json:"num_experts"` // 0 when dense
+	TopK                  int64        `json:"top_k"`
+	MoEIntermediateSize   int64        `json:"moe_intermediate_size"`
+	NumMoELayers          int64        `json:"num_moe_layers"`
+	SharedExpertSize      int64        `json:"shared_expert_size"` // total width of the shared experts
+	BytesPerParam         float64      `json:"bytes_per_param"`    // 1.0's one width (M-13); = BytesPerWeight when loaded
+	BytesPerWeight        float64      `json:"bytes_per_weight"`
+	BytesPerKV            float64      `json:"bytes_per_kv"`
+	BytesPerActivation    float64      `json:"bytes_per_activation"`
+	BytesPerLMHead        float64      `json:"bytes_per_lm_head"`
+	LinearCompute         string       `json:"linear_compute"` // native | fp8
+	MaxPositionEmbeddings int64        `json:"max_position_embeddings,omitempty"`
+	Warnings              []trace.Code `json:"warnings,omitempty"`
+}
+
+// Hardware is one device's datasheet (01 K-1).
+type Hardware struct {
+	Name                     string  `json:"name"`
+	TFlopsPeak               float64 `json:"TFlopsPeak"`                  // 1e12 FLOP/s, dense 16-bit
+	TFlopsFP8                float64 `json:"TFlopsFP8"`                   // 0 = none
+	BwPeakTBs                float64 `json:"BwPeakTBs"`                   // 1e12 B/s
+	MemoryGB                 float64 `json:"memory_gb"`                   // nominal, 1e9 B
+	PCIeBandwidthGBs         float64 `json:"pcie_bandwidth_gb_s"`         // 1e9 B/s, one direction
+	PCIeEfficiency           float64 `json:"pcie_efficiency"`             // (0, 1]
+	InterconnectBandwidthGBs float64 `json:"interconnect_bandwidth_gb_s"` // 1e9 B/s, both directions
+	InterconnectLatencyUs    float64 `json:"interconnect_latency_us"`
+}
+
+// Engine is vLLM's knobs (01 K-3) under vLLM's own names.
+type Engine struct {
+	VLLMVersion          string           `json:"version"`
+	MaxModelLen          trace.Opt[int64] `json:"max_model_len"`
+	MaxNumSeqs           int64            `json:"max_num_seqs"`
+	MaxNumBatchedTokens  int64            `json:"max_num_batched_tokens"`
+	ChunkedPrefill       bool             `json:"enable_chunked_prefill"`
+	PrefixCaching        bool             `json:"enable_prefix_caching"`
+	BlockSize            int64            `json:"block_size"`             // tokens
+	GPUMemoryUtilization float64          `json:"gpu_memory_utilization"` // 0..1
+	KVBlocksGPU          trace.Opt[int64] `json:"kv_blocks_total_gpu"`    // without the null block
+	CPUOffloading        bool             `json:"cpu_offloading"`
+	KVBlocksCPU          int64            `json:"kv_blocks_total_cpu"`
+	AsyncScheduling      trace.Opt[bool]  `json:"async_scheduling"`               // unknown: by version (01 T-2)
+	SchedulingPolicy     string           `json:"scheduling_policy"`              // fcfs | priority
+	LongPrefillThreshold int64            `json:"long_prefill_token_threshold"`   // 0 = off
+	SpeculativeDecoding  bool             `json:"speculative_decoding,omitempty"` // loaded only to be rejected
+	ExpertParallel       bool             `json:"enable_expert_parallel,omitempty"`
+	Extra                map[string]any   `json:"extra,omitempty"` // other vllm serve flags, provenance only
+}
+
+// Tracing is how the run was recorded.
+type Tracing struct {
+	JourneySampleRate trace.Opt[float64] `json:"journey_tracing_sample_rate"`
+	StepSampleRate    trace.Opt[float64] `json:"step_tracing_sample_rate"`
+	RichSubsampleRate trace.Opt[float64] `json:"step_tracing_rich_subsample_rate"`
+	ClosureInterval   trace.Opt[int64]   `json:"step_tracing_closure_interval"`
+	EventCountLimit   trace.Opt[int64]   `json:"otel_span_event_count_limit"`
+	API               string             `json:"api,omitempty"`
+	Published         string             `json:"published,omitempty"`
+}
+
+// Phase is one part of a run, [StartNs, EndNs) on the monotonic clock.
+type Phase struct {
+	Name    string `json:"name"`
+	StartNs int64  `json:"start_ns"`
+	EndNs   int64  `json:"end_ns"`
+	Load    string `json:"load"` // open | closed
+}
+
+// WarmupPhase is the phase name that is left out of every fit and test.
+const WarmupPhase = "warmup"
+
+// Load kinds of a phase.
+const (
+	LoadOpen   = "open"
+	LoadClosed = "closed"
+)
+
+// Files names the recordings of a run directory; globs allowed, nil = none.
+type Files struct {
+	Traces         []string `json:"traces"`
+	KVEvents       []string `json:"kv_events"`
+	ClientRequests []string `json:"client_requests"`
+}
+
+// Deployment is one run.yaml, resolved: everything a feature, the simulator or
+// a coefficient file needs to know about what was running.
+type Deployment struct {
+	Name       string         `json:"name"`
+	Provenance string         `json:"provenance,omitempty"`
+	Model      Model          `json:"model"`
+	Hardware   Hardware       `json:"hardware"`
+	TP         int64          `json:"tensor_parallel_size"`
+	PP         int64          `json:"pipeline_parallel_size"`
+	DP         int64          `json:"data_parallel_size"`
+	Engine     Engine         `json:"vllm"`
+	Tracing    Tracing        `json:"tracing"`
+	Phases     []Phase        `json:"phases,omitempty"`
+	Workload   map[string]any `json:"workload,omitempty"`
+	Files      Files          `json:"files"`
+}
+
+// PhaseAt returns the phase holding the monotonic stamp, or nil.
+func (d *Deployment) PhaseAt(ns int64) *Phase {
+	for i := range d.Phases {
+		if p := &d.Phases[i]; ns >= p.StartNs && ns < p.EndNs {
+			return p
+		}
+	}
+	return nil
+}

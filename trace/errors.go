@@ -1,0 +1,76 @@
+package trace
+
+import "fmt"
+
+// Code names one kind of drop, warning, finding or rejection. Codes are part
+// of the outputs' promise: add freely, never rename.
+//
+// Every Code is declared as a constant of this type beside the code that emits
+// it and described in that package's `Codes` list; `blis-train explain` and
+// docs/codes.md come from those lists and a test finds constants without an entry.
+type Code string
+
+// CodeEntry describes one Code for people.
+type CodeEntry struct {
+	Code    Code
+	Kind    string // drop | warning | error | finding | tag
+	Meaning string // what happened, one sentence
+	Action  string // what to do about it, one sentence
+}
+
+// Finding is a coded message that does not stop the work: it is printed,
+// written to the output file and shown in the report.
+type Finding struct {
+	Code    Code   `json:"code" yaml:"code"`
+	Message string `json:"message" yaml:"message"`
+}
+
+// Findingf builds a Finding.
+func Findingf(code Code, format string, args ...any) Finding {
+	return Finding{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// SyntaxError is a bad place in an input: "file:line:col: msg". Line and Col
+// count from 1; 0 means unknown and is left out.
+type SyntaxError struct {
+	File      string
+	Line, Col int64
+	Code      Code
+	Msg       string // what, got X, want Y
+	Hint      string // one command or action to try; empty for none
+}
+
+func (e *SyntaxError) Error() string {
+	switch {
+	case e.Line == 0:
+		return fmt.Sprintf("%s: %s", e.File, e.Msg)
+	case e.Col == 0:
+		return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Msg)
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Col, e.Msg)
+}
+
+// Error is a coded failure without a place in a file.
+type Error struct {
+	Code Code
+	Msg  string
+	Hint string
+}
+
+func (e *Error) Error() string {
+	if e.Code == "" {
+		return e.Msg
+	}
+	return fmt.Sprintf("%s: %s", e.Code, e.Msg)
+}
+
+// Errorf builds an Error without a hint.
+func Errorf(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Msg: fmt.Sprintf(format, args...)}
+}
+
+// WithHint sets the hint and returns e.
+func (e *Error) WithHint(hint string) *Error {
+	e.Hint = hint
+	return e
+}
