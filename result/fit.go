@@ -1,0 +1,348 @@
+package result
+
+import (
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Fit is fit.json.
+type Fit struct {
+	Header
+	Options  FitOptions      `json:"options"`
+	Runs     []FitRun        `json:"runs"`
+	Configs  []FitConfig     `json:"configs"`
+	Beta     Model           `json:"beta"`
+	Alpha    []Model         `json:"alpha"`  // one per alpha target, sorted by target
+	Models   []Model         `json:"models"` // blackbox, trained-physics, roofline on the same rows
+	Trees    *Trees          `json:"residual_trees"`
+	Warnings []trace.Finding `json:"warnings"`
+	// TrainingDate is the UTC date of the latest wall-clock stamp in the inputs.
+	TrainingDate string `json:"training_date"`
+}
+
+// FitOptions are the options that decided the numbers.
+type FitOptions struct {
+	Spec       string   `json:"spec"`
+	Recipe     string   `json:"recipe"`
+	BetaTarget string   `json:"beta_target"`
+	Objective  string   `json:"objective"`
+	Split      float64  `json:"split"` // training share of each phase
+	Seed       int64    `json:"seed"`
+	Bootstraps int      `json:"bootstraps"`
+	RefitAll   bool     `json:"refit_all"`
+	Prior      string   `json:"prior"` // zero | roofline
+	Without    []string `json:"without"`
+}
+
+// FitRun is what one run gave to the fit.
+type FitRun struct {
+	ID        string          `json:"id"`
+	Config    string          `json:"config"`
+	Used      bool            `json:"used"`
+	Saturated bool            `json:"saturated"`
+	Reason    string          `json:"reason"` // why it was left out; empty when used
+	Steps     StepQuality     `json:"steps"`
+	Findings  []trace.Finding `json:"findings"`
+}
+
+// StepQuality is the batch reconstruction of one run.
+type StepQuality struct {
+	Recorded       int      `json:"recorded"`
+	Known          int      `json:"known"`
+	FromSnapshots  int      `json:"from_snapshots"`
+	Reconstructed  int      `json:"reconstructed"`
+	Approximate    int      `json:"approximate"`
+	Contradictions int      `json:"contradictions"`
+	KnownShare     *float64 `json:"known_share"`
+}
+
+// FitConfig is one configuration (01 K-6) of the fit.
+type FitConfig struct {
+	Key        string            `json:"key"`   // stable id
+	Label      string            `json:"label"` // model/hardware/tp for people
+	Runs       []string          `json:"runs"`
+	Deployment deploy.Deployment `json:"deployment"`
+}
+
+// Model is one fitted linear model: beta, one alpha target, or another
+// parameterisation on the same rows. Fields that do not apply are null.
+type Model struct {
+	Name             string            `json:"name"` // beta, overhead, admission, egress, queue, blackbox, trained-physics, roofline
+	SpecVersion      string            `json:"spec_version"`
+	Recipe           string            `json:"recipe"`
+	Target           string            `json:"target"`
+	Replay           bool              `json:"replay"` // may be added as a delay in a replay
+	PipelineLag      map[string]RunLag `json:"pipeline_lag,omitempty"`
+	LagEvidence      []LagEvidence     `json:"lag_evidence,omitempty"`
+	Lambda           *float64          `json:"lambda"`
+	GammaEMA         *float64          `json:"gamma_ema"`
+	Grid             []GridPoint       `json:"grid"`
+	Coefficients     []Coefficient     `json:"coefficients"`
+	Covariance       [][]float64       `json:"covariance"`
+	NullDirections   []string          `json:"null_directions"`
+	ConditionNumber  *float64          `json:"condition_number"`
+	DFEff            *float64          `json:"df_eff"`
+	Certificate      *Certificate      `json:"certificate"`
+	FoldFingerprints []string          `json:"fold_fingerprints"`
+	Cells            []Cell            `json:"cells"`
+	Holdout          *Errors           `json:"holdout"`
+	Train            *Errors           `json:"train"`
+	Loco             []Loco            `json:"loco"`
+	LocoMedian       *float64          `json:"loco_median"`
+	LocoWorst        *float64          `json:"loco_worst"`
+	NestedCross      *float64          `json:"nested_cross_score"`
+	Rows             RowCounts         `json:"rows"`
+	Interval         *IntervalErrors   `json:"interval,omitempty"`      // overhead only
+	TargetErrors     *TargetErrors     `json:"target_errors,omitempty"` // admission, egress, queue
+	AlphaRuns        []AlphaRun        `json:"alpha_runs,omitempty"`
+	TargetAudit      []TargetAudit     `json:"target_audit,omitempty"`
+	Drift            []DriftBlock      `json:"drift,omitempty"`
+	Reweighting      *Reweighting      `json:"reweighting"`
+	ResidualQuant    []RegimeQuantiles `json:"residual_quantiles,omitempty"`
+	StressSets       []Cell            `json:"stress_sets,omitempty"`
+	BoundHits        []BoundHit        `json:"bound_hits"`
+	Warnings         []trace.Finding   `json:"warnings"`
+	Figures          *FitFigures       `json:"figures,omitempty"`
+}
+
+// RunLag is the schedule-to-execution lag used for a run.
+type RunLag struct {
+	Lag      int  `json:"lag"`
+	Measured bool `json:"measured"`
+}
+
+// LagEvidence is the hold-out error of one lag on intervals with prefill (01 T-2).
+type LagEvidence struct {
+	Run                string   `json:"run"`
+	Lag                int      `json:"lag"`
+	HoldoutMAPEPrefill *float64 `json:"holdout_mape_prefill"`
+	N                  int      `json:"n"`
+	Verdict            string   `json:"verdict"` // measured | not_measurable
+}
+
+// GridPoint is one (lambda, gamma) of the selection.
+type GridPoint struct {
+	Lambda   float64  `json:"lambda"`
+	GammaEMA float64  `json:"gamma_ema"`
+	Within   *float64 `json:"within"`
+	Cross    *float64 `json:"cross"`
+	SE       *float64 `json:"se"`
+}
+
+// Coefficient is one named term.
+type Coefficient struct {
+	Name               string      `json:"name"`
+	Value              float64     `json:"value"`
+	Unit               string      `json:"unit"`
+	CI95               *[2]float64 `json:"ci95"`
+	Identified         string      `json:"identified"` // within | between-configs | prior-only
+	PriorShare         *float64    `json:"prior_share"`
+	DF                 *float64    `json:"df"`
+	VIF                *float64    `json:"vif"`
+	ImpliedUtilisation *float64    `json:"implied_utilisation"`
+	Range              [2]float64  `json:"range"` // training minimum and maximum of the feature
+	NotLearned         bool        `json:"not_learned"`
+	Share              *float64    `json:"share"` // mean share of the prediction on training rows
+}
+
+// Certificate is V-5.
+type Certificate struct {
+	MinZeroGradient   *float64 `json:"min_zero_gradient"`
+	MaxActiveGradient float64  `json:"max_active_gradient"`
+	OK                bool     `json:"ok"`
+}
+
+// Errors are computed on rows with |y| >= 1 us.
+type Errors struct {
+	Rows      int      `json:"rows"`
+	Excluded  int      `json:"excluded"` // |y| < 1 us
+	MAPE      *float64 `json:"mape"`
+	MAPEConst *float64 `json:"mape_const"`
+	MAPEFloor *float64 `json:"mape_floor"`
+	Skill     *float64 `json:"skill"`
+	Bias      *float64 `json:"bias"` // sum(pred-y)/sum(y)
+	WAPE      *float64 `json:"wape"`
+	MedianAPE *float64 `json:"median_ape"`
+	P95APE    *float64 `json:"p95_ape"`
+	RMSEUs    *float64 `json:"rmse_us"`
+	// MaxErrorRatio is the largest absolute error over the cell's median target.
+	MaxErrorRatio *float64 `json:"max_error_ratio"`
+	// RelErr is the weighted relative error sqrt(sum w(y-xb)^2/sum w y^2).
+	RelErr *float64 `json:"weighted_relative_error"`
+}
+
+// Cell is Errors of one run x configuration x regime (x batch bucket).
+type Cell struct {
+	Run    string `json:"run"`
+	Config string `json:"config"`
+	Regime string `json:"regime"`
+	Bucket string `json:"batch_bucket,omitempty"`
+	Set    string `json:"set,omitempty"` // stress set name
+	Errors
+}
+
+// Loco is one configuration left out.
+type Loco struct {
+	Config        string   `json:"config"`
+	Label         string   `json:"label"`
+	Rows          int      `json:"rows"`
+	MAPE          *float64 `json:"mape"`
+	MAPEConst     *float64 `json:"mape_const"`
+	MAPEFrozen10  *float64 `json:"mape_frozen_1_0"`
+	Bias          *float64 `json:"bias"`
+	InsideShare   *float64 `json:"inside_share,omitempty"`   // overhead
+	MAPEWindow10s *float64 `json:"mape_window10s,omitempty"` // admission
+}
+
+// RowCounts: read = kept + sum(dropped).
+type RowCounts struct {
+	Read     int            `json:"read"`
+	Kept     int            `json:"kept"`
+	Dropped  map[string]int `json:"dropped"`
+	Holdout  int            `json:"holdout"` // part of kept
+	ByRun    []RunRows      `json:"by_run"`
+	ByRegime []RegimeRows   `json:"by_regime"`
+}
+
+// RunRows are the row counts of one run.
+type RunRows struct {
+	Run     string         `json:"run"`
+	Read    int            `json:"read"`
+	Kept    int            `json:"kept"`
+	Dropped map[string]int `json:"dropped"`
+}
+
+// RegimeRows counts kept rows and engine steps of one configuration and regime.
+type RegimeRows struct {
+	Config string `json:"config"`
+	Regime string `json:"regime"`
+	Rows   int    `json:"rows"`
+	Steps  int    `json:"steps"`
+}
+
+// IntervalErrors is T-7's report.
+type IntervalErrors struct {
+	Rows             int      `json:"rows"`
+	ExactRows        int      `json:"exact_rows"`
+	InformativeRows  int      `json:"informative_rows"`
+	InsideShare      *float64 `json:"inside_share"` // non-exact hold-out intervals holding the prediction
+	MedianWidthUs    *float64 `json:"median_width_us"`
+	WeightedDistance *float64 `json:"weighted_distance"`
+	ExactWAPE        *float64 `json:"exact_wape"`
+	MedianPredUs     *float64 `json:"median_prediction_us"`
+	Passes           int      `json:"passes"`
+}
+
+// TargetErrors are the errors of admission, egress and queue.
+type TargetErrors struct {
+	Rows          int      `json:"rows"`
+	MAPE          *float64 `json:"mape"`
+	WAPE          *float64 `json:"wape"`
+	MAPEWindow10s *float64 `json:"mape_window10s"`
+	MAPEConst     *float64 `json:"mape_const"`
+	Windows       int      `json:"windows"`
+	ConstWindow   *float64 `json:"mape_const_window10s"`
+	MaxErrorRatio *float64 `json:"max_error_ratio"`
+	Bias          *float64 `json:"bias"`
+}
+
+// AlphaRun is one run's figures of one alpha target, hold-out rows.
+type AlphaRun struct {
+	Run      string          `json:"run"`
+	Config   string          `json:"config"`
+	Interval *IntervalErrors `json:"interval,omitempty"`
+	Errors   *TargetErrors   `json:"errors,omitempty"`
+}
+
+// Quantiles in the unit of the key that holds it.
+type Quantiles struct {
+	P50 *float64 `json:"p50"`
+	P90 *float64 `json:"p90"`
+}
+
+// TargetAudit says what a run's stamps really measure (03 F1, F6).
+type TargetAudit struct {
+	Run                 string    `json:"run"`
+	DurationUsP50       *float64  `json:"duration_us_p50"`
+	CadenceUsP50        *float64  `json:"cadence_us_p50"`
+	PhysicalFloorUs     *float64  `json:"physical_floor_us"`
+	QueuedToScheduledUs Quantiles `json:"queued_to_scheduled_us"`
+	ArrivedToQueuedUs   Quantiles `json:"arrived_to_queued_us"`
+	Verdict             string    `json:"verdict"`
+}
+
+// DriftBlock is the signed error of one time block.
+type DriftBlock struct {
+	Run   string  `json:"run"`
+	Block int     `json:"block"`
+	Bias  float64 `json:"bias"`
+	Rows  int     `json:"rows"`
+}
+
+// Reweighting is V-9.
+type Reweighting struct {
+	Passes     int     `json:"passes"`
+	BiasBefore float64 `json:"bias_before"`
+	BiasAfter  float64 `json:"bias_after"`
+	Kept       bool    `json:"kept"`
+}
+
+// RegimeQuantiles are quantiles of y/prediction on the hold-out.
+type RegimeQuantiles struct {
+	Regime    string       `json:"regime"`
+	Rows      int          `json:"rows"`
+	Quantiles [][2]float64 `json:"quantiles"` // [probability, ratio]
+}
+
+// BoundHit counts rows whose feature hit its bound (F-6).
+type BoundHit struct {
+	Name  string  `json:"name"`
+	Rows  int     `json:"rows"`
+	Share float64 `json:"share"`
+}
+
+// Trees is the optional residual model.
+type Trees struct {
+	Kept            bool    `json:"kept"`
+	Reason          string  `json:"reason"`
+	HoldoutRMSEUs   float64 `json:"holdout_rmse_us"`
+	WithTreesRMSEUs float64 `json:"with_trees_rmse_us"`
+	Count           int     `json:"count"`
+	Model           any     `json:"model,omitempty"`
+}
+
+// FitFigures are aggregated points for the report: never one per row.
+type FitFigures struct {
+	// PredVsMeasured are log-log bins of hold-out rows per engine step.
+	PredVsMeasured []Bin2D `json:"pred_vs_measured"`
+	// Residuals are quantile bands of prediction/measured-1 against one quantity.
+	Residuals []ResidualBand `json:"residuals"`
+	// Contributions are mean us per step of each term by regime.
+	Contributions []Contribution `json:"contributions"`
+}
+
+// Bin2D is one cell of a 2-D histogram; X and Y are bin centres in us per step.
+type Bin2D struct {
+	Regime string  `json:"regime"`
+	X      float64 `json:"measured_us"`
+	Y      float64 `json:"predicted_us"`
+	N      int     `json:"n"`
+}
+
+// ResidualBand is the spread of (prediction-y)/y in one bin of a quantity.
+type ResidualBand struct {
+	Against string  `json:"against"` // batch | context | time
+	Regime  string  `json:"regime"`
+	X       float64 `json:"x"` // requests, tokens per decode, or seconds since the first row
+	P10     float64 `json:"p10"`
+	P50     float64 `json:"p50"`
+	P90     float64 `json:"p90"`
+	N       int     `json:"n"`
+}
+
+// Contribution is one bar of the waterfall.
+type Contribution struct {
+	Regime string  `json:"regime"`
+	Name   string  `json:"name"`
+	MeanUs float64 `json:"mean_us"`
+}

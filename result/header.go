@@ -1,0 +1,52 @@
+// Package result holds the documents other programs read from us, as structs:
+// extract.json, fit.json, validation.json, inspect.json (design 06). Keys are a
+// promise: add freely, never rename or change a unit without a new schema
+// version. Unknown is null (a nil pointer or an unknown trace.Opt), never 0 or -1.
+package result
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+)
+
+// SchemaVersion is the version of every document this package writes.
+const SchemaVersion = "1"
+
+// Input is one file a result was made from, named relative to the given
+// RUNDIR or PARENT, never by an absolute path.
+type Input struct {
+	Name   string `json:"name" yaml:"name"`
+	Bytes  int64  `json:"bytes" yaml:"bytes"`
+	SHA256 string `json:"sha256" yaml:"sha256"`
+}
+
+// Header starts every document.
+type Header struct {
+	SchemaVersion string  `json:"schema_version"`
+	ToolVersion   string  `json:"tool_version"`
+	Command       string  `json:"command"` // stage and the options that can change the result, sorted
+	Inputs        []Input `json:"inputs"`
+}
+
+// Write encodes a document: two-space indent, no HTML escaping, final newline.
+func Write(w io.Writer, doc any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(doc)
+}
+
+// Marshal is Write into memory.
+func Marshal(doc any) ([]byte, error) {
+	var b bytes.Buffer
+	err := Write(&b, doc)
+	return b.Bytes(), err
+}
+
+// Read decodes a document strictly: unknown keys are errors.
+func Read(r io.Reader, doc any) error {
+	dec := json.NewDecoder(r)
+	dec.DisallowUnknownFields()
+	return dec.Decode(doc)
+}
