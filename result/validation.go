@@ -1,0 +1,199 @@
+package result
+
+import "github.com/blis-train/blis-train/trace"
+
+// Verdicts of a Validation.
+const (
+	VerdictPass         = "pass"
+	VerdictInsufficient = "insufficient"
+	VerdictFail         = "fail"
+)
+
+// Validation is validation.json.
+type Validation struct {
+	Header
+	Options   ValidationOptions `json:"options"`
+	Runs      []ValidationRun   `json:"runs"`
+	Gates     []Gate            `json:"gates"`
+	Verdict   string            `json:"verdict"` // pass | insufficient | fail
+	Pass      bool              `json:"pass"`    // verdict == "pass"
+	Missing   []string          `json:"missing"` // required gates that are null, one sentence each
+	Diagnoses []Diagnosis       `json:"diagnoses"`
+	// Figures are the teacher-forced steps of every run together, aggregated.
+	Figures  *FitFigures     `json:"figures,omitempty"`
+	Warnings []trace.Finding `json:"warnings"`
+}
+
+// ValidationOptions are the options that decided the numbers.
+type ValidationOptions struct {
+	Split      float64            `json:"split"` // training share of each phase
+	StepsOnly  bool               `json:"steps_only"`
+	Seed       int64              `json:"seed"`
+	OverheadUs *float64           `json:"overhead_us"` // constant given instead of the alpha; null: the artifact's
+	EgressUs   *float64           `json:"egress_us"`
+	Latency    string             `json:"latency"` // physics | roofline | ...
+	Thresholds map[string]float64 `json:"thresholds"`
+}
+
+// Split kinds of a ValidationRun.
+const (
+	SplitHoldout  = "holdout"   // the last share in time of a training run's phase
+	SplitInSample = "in_sample" // the whole phase of a training run, labelled so
+	SplitTestRun  = "test_run"  // a run the coefficients never saw
+)
+
+// Split says which requests were compared.
+type Split struct {
+	Kind  string  `json:"kind"`
+	Train float64 `json:"train"` // share of the phase the coefficients were fitted on
+	Test  float64 `json:"test"`  // share of the phase compared here
+}
+
+// ValidationRun is one run x phase x split.
+type ValidationRun struct {
+	ID               string              `json:"id"`
+	Config           string              `json:"config"`
+	Phase            string              `json:"phase"` // empty: the run has no phases
+	Load             string              `json:"load"`  // open | closed
+	Split            Split               `json:"split"`
+	Requests         int                 `json:"requests"`  // compared
+	Replayed         int                 `json:"replayed"`  // fed to the simulator
+	Excluded         map[string]int      `json:"excluded"`  // replayed but not compared, by reason
+	Saturated        bool                `json:"saturated"` // two or more checks hit
+	SaturationChecks map[string]*float64 `json:"saturation_checks"`
+	SaturationHits   []string            `json:"saturation_hits"`
+	Sufficient       bool                `json:"sufficient"`    // 1.3581*sqrt((n+m)/(nm)) < threshold of the KS gate
+	CriticalD        *float64            `json:"critical_d_5pct"` // that number
+	Metrics          *Metrics            `json:"metrics"`       // plain replay; the only one that gates
+	MetricsNoise     *Metrics            `json:"metrics_noise"`
+	MetricsDrift     *Metrics            `json:"metrics_drift_corrected"`
+	Drift            []DriftPoint        `json:"drift"`
+	Replay           *ReplayQuality      `json:"replay"`
+	Steps            *Errors             `json:"steps"`      // teacher-forced; on the first entry of a run, else null
+	StepCells        []Cell              `json:"step_cells"` // the same by regime and stress set
+	Alpha            *AlphaErrors        `json:"alpha"`
+	Figures          *RunFigures         `json:"figures,omitempty"`
+	Findings         []trace.Finding     `json:"findings"`
+}
+
+// AlphaErrors are teacher-forced alpha errors, the forms of fit.json.
+type AlphaErrors struct {
+	Overhead  *IntervalErrors `json:"overhead"`
+	Admission *TargetErrors   `json:"admission"`
+	Egress    *TargetErrors   `json:"egress"`
+	Queue     *TargetErrors   `json:"queue,omitempty"`
+}
+
+// Metrics are the compared distributions; a metric whose stamps are missing on
+// one side is null.
+type Metrics struct {
+	TTFT *Metric `json:"ttft"`
+	ITL  *Metric `json:"itl"`
+	E2E  *Metric `json:"e2e"`
+	// ITLGap compares gaps between tokens; printed, never gated.
+	ITLGap *Metric `json:"itl_gap,omitempty"`
+}
+
+// Metric compares one real and one simulated sample of milliseconds.
+type Metric struct {
+	KSD           float64  `json:"ks_d"`
+	PAsymptotic   float64  `json:"p_asymptotic"`
+	PExact        *float64 `json:"p_exact"` // null when the samples are too large for the exact count
+	NReal         int      `json:"n_real"`
+	NSim          int      `json:"n_sim"`
+	NEffective    float64  `json:"n_effective"`   // nm/(n+m) with n, m reduced for autocorrelation
+	DAtQuantile   float64  `json:"d_at_quantile"` // quantile of the real sample where D occurs
+	DAtMs         float64  `json:"d_at_ms"`
+	DRealCDF      float64  `json:"d_real_cdf"` // the two ECDFs at d_at_ms
+	DSimCDF       float64  `json:"d_sim_cdf"`
+	WassersteinMs float64  `json:"wasserstein_ms"`
+	// MedianRelErr is |median(sim)-median(real)|/median(real); MedianRelErrPaired
+	// the median over requests of |sim-real|/real, null with noise.
+	MedianRelErr       float64     `json:"median_rel_err"`
+	MedianRelErrPaired *float64    `json:"median_rel_err_paired"`
+	RealVsRealD        *float64    `json:"real_vs_real_d"` // first against second half of the real requests
+	RealMs             SampleStats `json:"real_ms"`
+	SimMs              SampleStats `json:"sim_ms"`
+}
+
+// SampleStats describe one sample in ms.
+type SampleStats struct {
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P99  float64 `json:"p99"`
+	Mean float64 `json:"mean"`
+}
+
+// DriftPoint is the median of y/prediction in the 20-second block that starts
+// StartS seconds after the run's first row.
+type DriftPoint struct {
+	StartS float64 `json:"start_s"`
+	Factor float64 `json:"factor"`
+	Rows   int     `json:"rows"`
+}
+
+// ReplayQuality says how far the replay ran the recorded schedule.
+type ReplayQuality struct {
+	// KnownBatchesShare: recorded steps of the phase whose batch is known.
+	KnownBatchesShare *float64 `json:"known_batches_share"`
+	// IdenticalBatchesShare: simulated batches that also occur among the known
+	// recorded ones, as multisets of (computed, new) per request, plain replay.
+	IdenticalBatchesShare *float64 `json:"identical_batches_share"`
+	Steps                 int      `json:"steps"` // simulated, plain replay
+	ClippedPredictions    int      `json:"clipped_predictions"`
+	Notes                 []string `json:"notes"`
+}
+
+// Gate is one acceptance test (01 section 12).
+type Gate struct {
+	Name      string   `json:"name"`
+	Scope     string   `json:"scope"` // a run, a configuration or "all"
+	Value     *float64 `json:"value"`
+	Op        string   `json:"op"` // < | <= | > | >=
+	Threshold float64  `json:"threshold"`
+	Source    string   `json:"source"` // where the threshold comes from
+	Required  bool     `json:"required"`
+	Pass      *bool    `json:"pass"` // null: insufficient data or not applicable, see note
+	Note      string   `json:"note,omitempty"`
+}
+
+// Causes of a Diagnosis.
+const (
+	CauseMachineDrift = "machine_drift"
+	CauseUnseenRegime = "unseen_regime"
+	CauseModelError   = "model_error"
+	CauseSaturated    = "saturated"
+)
+
+// Diagnosis says why gates of one scope failed, and which figure shows it.
+type Diagnosis struct {
+	Scope    string   `json:"scope"`
+	Gates    []string `json:"gates"`
+	Cause    string   `json:"cause"`
+	Regime   string   `json:"regime,omitempty"`
+	Term     string   `json:"term,omitempty"`
+	Evidence *float64 `json:"evidence"` // signed bias of the regime, or the drift factor farthest from 1
+	Sentence string   `json:"sentence"`
+	Figure   string   `json:"figure"` // drift | pred_vs_measured | residuals | ecdf | contributions | saturation
+}
+
+// RunFigures are the curves of one run x phase x split.
+type RunFigures struct {
+	ECDF []Curve `json:"ecdf"` // points [ms, share], at most 200 a curve
+	QQ   []Curve `json:"qq"`   // points [real ms, simulated ms] at equal probabilities
+}
+
+// Variants of a Curve.
+const (
+	VariantReal  = "real"
+	VariantPlain = "plain"
+	VariantNoise = "noise"
+	VariantDrift = "drift_corrected"
+)
+
+// Curve is one line of a figure.
+type Curve struct {
+	Metric  string       `json:"metric"`  // ttft | itl | e2e
+	Variant string       `json:"variant"` // real | plain | noise | drift_corrected
+	Points  [][2]float64 `json:"points"`
+}
