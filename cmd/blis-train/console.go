@@ -1,0 +1,227 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
+
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// console is where a command talks: out for data, err for talk. Every
+// subcommand makes one with newConsole(c).
+type console struct {
+	out, err io.Writer
+	json     bool
+	quiet    bool
+	log      *slog.Logger
+	tty      bool // err is a terminal
+	width    int  // columns of the terminal, 100 elsewhere
+
+	mu   sync.Mutex
+	last map[string]time.Time
+	open bool // a progress line is on the screen
+}
+
+// talkFlags are the flags every command has.
+func talkFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "json", Usage: "print one JSON document on stdout and nothing else"},
+		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no progress, no tables"},
+		&cli.StringFlag{Name: "log-format", Value: "text", Usage: "`FORMAT` of messages on stderr: text or json"},
+	}
+}
+
+// workFlags are the flags of commands that read many runs.
+func workFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core", Value: 0},
+		&cli.StringSliceFlag{Name: "only", Usage: "run ids to use, `GLOB` (repeatable)"},
+		&cli.StringSliceFlag{Name: "exclude", Usage: "run ids to leave out, `GLOB` (repeatable)"},
+		&cli.BoolFlag{Name: "dry-run", Usage: "list what would be read and stop"},
+		&cli.BoolFlag{Name: "force", Usage: "redo work and accept an output folder that holds foreign files"},
+	}
+}
+
+func outFlag(usage string) cli.Flag {
+	return &cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: usage}
+}
+
+// flags joins flag groups.
+func flags(groups ...[]cli.Flag) []cli.Flag {
+	var all []cli.Flag
+	for _, g := range groups {
+		all = append(all, g...)
+	}
+	return all
+}
+
+func newConsole(c *cli.Context) (*console, error) {
+	con := &console{
+		out: c.App.Writer, err: c.App.ErrWriter,
+		json: c.Bool("json"), quiet: c.Bool("quiet"), width: 100, last: map[string]time.Time{},
+	}
+	if f, ok := con.err.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		con.tty = true
+		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 20 {
+			con.width = w
+		}
+	}
+	switch c.String("log-format") {
+	case "", "text":
+	case "json":
+		con.log = slog.New(slog.NewJSONHandler(con.err, nil))
+	default:
+		return nil, usagef("--log-format: got %q, want text or json", c.String("log-format"))
+	}
+	if os.Getenv("NO_COLOR") != "" || !con.tty {
+		text.DisableColors()
+	}
+	return con, nil
+}
+
+// sayf prints one line of talk unless --quiet.
+func (con *console) sayf(format string, args ...any) {
+	if con.quiet {
+		return
+	}
+	con.line("info", fmt.Sprintf(format, args...))
+}
+
+// warn prints findings; they are shown even with --quiet, since they change what a number means.
+func (con *console) warn(findings []trace.Finding) {
+	for _, f := range findings {
+		con.line("warning", fmt.Sprintf("%s: %s", f.Code, f.Message))
+	}
+}
+
+func (con *console) line(level, msg string) {
+	con.mu.Lock()
+	defer con.mu.Unlock()
+	con.clearBar()
+	if con.log != nil {
+		if level == "warning" {
+			con.log.Warn(msg)
+		} else {
+			con.log.Info(msg)
+		}
+		return
+	}
+	if level == "warning" {
+		msg = "warning: " + msg
+	}
+	fmt.Fprintln(con.err, msg)
+}
+
+// document prints the JSON document when --json was given.
+func (con *console) document(doc any) error {
+	if !con.json {
+		return nil
+	}
+	return result.Write(con.out, doc)
+}
+
+// table prints rows for people on stdout; nothing with --json or --quiet.
+func (con *console) table(title string, header table.Row, rows []table.Row) {
+	if con.json || con.quiet || len(rows) == 0 {
+		return
+	}
+	con.mu.Lock()
+	defer con.mu.Unlock()
+	con.clearBar()
+	t := table.NewWriter()
+	t.SetOutputMirror(con.out)
+	t.SetStyle(table.StyleLight)
+	t.Style().Options.SeparateRows = false
+	t.Style().Options.DrawBorder = false
+	t.Style().Format.Header = text.FormatDefault
+	t.SetTitle(title)
+	t.AppendHeader(header)
+	t.AppendRows(rows)
+	t.Render()
+	fmt.Fprintln(con.out)
+}
+
+// progress draws a bar with rate and ETA on a terminal, a plain line every two
+// seconds elsewhere, and nothing with --quiet.
+func (con *console) progress() trace.Progress {
+	if con.quiet {
+		return nil
+	}
+	started := map[string]time.Time{}
+	return func(stage string, done, total int64, unit string) {
+		con.mu.Lock()
+		defer con.mu.Unlock()
+		now := time.Now()
+		if _, ok := started[stage]; !ok {
+			started[stage] = now
+		}
+		every := 2 * time.Second
+		if con.tty {
+			every = 80 * time.Millisecond
+		}
+		if last, seen := con.last[stage]; (seen || !con.tty) && now.Sub(last) < every && (done != total || !con.tty) {
+			if !seen {
+				con.last[stage] = now
+			}
+			return
+		}
+		con.last[stage] = now
+		msg := progressText(stage, done, total, unit, now.Sub(started[stage]), con.tty)
+		switch {
+		case con.log != nil:
+			con.log.Info("progress", "stage", stage, "done", done, "total", total, "unit", unit)
+		case con.tty:
+			if len(msg) > con.width-1 {
+				msg = msg[:con.width-1]
+			}
+			fmt.Fprintf(con.err, "\r\x1b[K%s", msg)
+			con.open = true
+			if done == total {
+				con.clearBar()
+			}
+		default:
+			fmt.Fprintln(con.err, msg)
+		}
+	}
+}
+
+func (con *console) clearBar() {
+	if con.open {
+		fmt.Fprint(con.err, "\r\x1b[K")
+		con.open = false
+	}
+}
+
+func progressText(stage string, done, total int64, unit string, elapsed time.Duration, bar bool) string {
+	rate := float64(done) / max(elapsed.Seconds(), 1e-3)
+	if total <= 0 {
+		return fmt.Sprintf("%s: %s (%s/s)", stage, amount(float64(done), unit), amount(rate, unit))
+	}
+	frac := float64(done) / float64(total)
+	s := fmt.Sprintf("%s: %3.0f %%", stage, 100*frac)
+	if bar {
+		const cells = 24
+		full := min(cells, int(frac*cells))
+		s += " [" + strings.Repeat("#", full) + strings.Repeat(".", cells-full) + "]"
+	}
+	eta := time.Duration(float64(total-done) / max(rate, 1e-9) * float64(time.Second)).Round(time.Second)
+	return s + fmt.Sprintf(" %s of %s, %s/s, %s left", amount(float64(done), unit), amount(float64(total), unit), amount(rate, unit), eta)
+}
+
+func amount(v float64, unit string) string {
+	if unit == "B" {
+		return fmt.Sprintf("%.1f MB", v/1e6)
+	}
+	return fmt.Sprintf("%.0f %s", v, unit)
+}

@@ -1,0 +1,149 @@
+package arch
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/blis-train/blis-train"
+
+// room is one folder: what it may import of ours and of others (besides the
+// standard library), and whether it must be pure (no os, time, log, flag, net,
+// global rand).
+type room struct {
+	ours   []string
+	theirs []string
+	pure   bool
+}
+
+const (
+	arrow   = "github.com/apache/arrow/go/v17"
+	pdata   = "go.opentelemetry.io/collector/pdata"
+	gonum   = "gonum.org/v1/gonum"
+	plot    = "gonum.org/v1/plot"
+	yaml    = "gopkg.in/yaml.v3"
+	jx      = "github.com/go-faster/jx"
+	zstd    = "github.com/klauspost/compress"
+	cli     = "github.com/urfave/cli/v2"
+	pretty  = "github.com/jedib0t/go-pretty/v6"
+	xsys    = "golang.org/x/sys"
+	xterm   = "golang.org/x/term"
+	anyRoom = "*"
+)
+
+// rooms is the map of the house (CONTRIBUTING.md draws it).
+var rooms = map[string]room{
+	"cmd/blis-train":          {ours: []string{anyRoom}, theirs: []string{cli, pretty, xterm, xsys}},
+	"pipeline":                {ours: []string{anyRoom}},
+	"pipeline/extract":        {ours: []string{"trace/table", "trace", "deploy", "result"}, theirs: []string{pdata, jx, zstd, xsys, arrow}},
+	"pipeline/features":       {ours: []string{"trace", "deploy"}, pure: true},
+	"pipeline/features/basis": {ours: []string{"trace", "deploy", "pipeline/features"}, pure: true},
+	"pipeline/rows":           {ours: []string{"pipeline/features", "pipeline/features/basis", "trace/table", "trace", "deploy"}},
+	"pipeline/ridge":          {theirs: []string{gonum}, pure: true},
+	"pipeline/fit":            {ours: []string{"pipeline/rows", "pipeline/ridge", "pipeline/features", "pipeline/features/basis", "coeff", "deploy", "trace", "trace/table", "result"}},
+	"pipeline/validate":       {ours: []string{"pipeline/rows", "sim", "sim/workload", "coeff", "pipeline/features", "trace/table", "trace", "deploy", "result"}, theirs: []string{gonum}},
+	"pipeline/export":         {ours: []string{"coeff", "deploy", "result", "trace"}, theirs: []string{yaml, xsys}},
+	"sim":                     {ours: []string{"coeff", "pipeline/features", "pipeline/features/basis", "trace", "deploy"}, pure: true},
+	"sim/workload":            {ours: []string{"sim", "trace", "deploy"}, theirs: []string{yaml}},
+	"sim/emit":                {ours: []string{"sim", "trace", "deploy"}},
+	"trace":                   {},
+	"trace/table":             {ours: []string{"trace"}, theirs: []string{arrow, zstd}},
+	"deploy":                  {ours: []string{"trace"}, theirs: []string{yaml}},
+	"coeff":                   {ours: []string{"pipeline/features", "trace", "deploy"}, theirs: []string{yaml}},
+	"result":                  {ours: []string{"trace", "deploy", "coeff", "pipeline/features"}},
+	"report":                  {ours: []string{"result", "coeff", "trace"}, theirs: []string{plot}},
+	"internal/arch":           {},
+}
+
+var impure = []string{"os", "time", "log", "log/slog", "flag", "net", "net/http", "math/rand"}
+
+// TestArrows fails with file:line on a forbidden import and on any folder with
+// Go files that is not in the map.
+func TestArrows(t *testing.T) {
+	root := repoRoot(t)
+	seen := map[string]bool{}
+	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); p != root && (strings.HasPrefix(name, ".") || name == "testdata" || name == "out") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(p, ".go") {
+			return nil
+		}
+		rel, _ := filepath.Rel(root, p)
+		dir := path.Dir(filepath.ToSlash(rel))
+		r, ok := rooms[dir]
+		if !ok {
+			t.Errorf("%s:1: room %q is not in the map of internal/arch", rel, dir)
+			return nil
+		}
+		seen[dir] = true
+		checkFile(t, p, rel, dir, r)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range rooms {
+		if !seen[name] {
+			t.Errorf("room %q is in the map but has no Go file", name)
+		}
+	}
+}
+
+func checkFile(t *testing.T, file, rel, dir string, r room) {
+	t.Helper()
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, file, nil, parser.ImportsOnly)
+	if err != nil {
+		t.Errorf("%s: %v", rel, err)
+		return
+	}
+	test := strings.HasSuffix(rel, "_test.go")
+	for _, spec := range f.Imports {
+		imp, _ := strconv.Unquote(spec.Path.Value)
+		at := fmt.Sprintf("%s:%d", rel, fset.Position(spec.Pos()).Line)
+		switch own, ours := strings.CutPrefix(imp, module+"/"); {
+		case test:
+		case ours:
+			if !slices.Contains(r.ours, anyRoom) && !slices.Contains(r.ours, own) {
+				t.Errorf("%s: %s may not import %s", at, dir, own)
+			}
+		case strings.Contains(strings.Split(imp, "/")[0], "."):
+			if !slices.ContainsFunc(r.theirs, func(m string) bool { return imp == m || strings.HasPrefix(imp, m+"/") }) {
+				t.Errorf("%s: %s may not import %s", at, dir, imp)
+			}
+		case r.pure && slices.Contains(impure, imp):
+			t.Errorf("%s: %s is pure and may not import %s", at, dir, imp)
+		}
+	}
+}
+
+func repoRoot(t *testing.T) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+	}
+	t.Fatal("no go.mod above the test")
+	return ""
+}
