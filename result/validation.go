@@ -62,9 +62,9 @@ type ValidationRun struct {
 	Saturated        bool                `json:"saturated"` // two or more checks hit
 	SaturationChecks map[string]*float64 `json:"saturation_checks"`
 	SaturationHits   []string            `json:"saturation_hits"`
-	Sufficient       bool                `json:"sufficient"`    // 1.3581*sqrt((n+m)/(nm)) < threshold of the KS gate
+	Sufficient       bool                `json:"sufficient"`      // 1.3581*sqrt((n+m)/(nm)) < threshold of the KS gate
 	CriticalD        *float64            `json:"critical_d_5pct"` // that number
-	Metrics          *Metrics            `json:"metrics"`       // plain replay; the only one that gates
+	Metrics          *Metrics            `json:"metrics"`         // plain replay; the only one that gates
 	MetricsNoise     *Metrics            `json:"metrics_noise"`
 	MetricsDrift     *Metrics            `json:"metrics_drift_corrected"`
 	Drift            []DriftPoint        `json:"drift"`
@@ -96,17 +96,19 @@ type Metrics struct {
 
 // Metric compares one real and one simulated sample of milliseconds.
 type Metric struct {
-	KSD           float64  `json:"ks_d"`
-	PAsymptotic   float64  `json:"p_asymptotic"`
-	PExact        *float64 `json:"p_exact"` // null when the samples are too large for the exact count
-	NReal         int      `json:"n_real"`
-	NSim          int      `json:"n_sim"`
-	NEffective    float64  `json:"n_effective"`   // nm/(n+m) with n, m reduced for autocorrelation
-	DAtQuantile   float64  `json:"d_at_quantile"` // quantile of the real sample where D occurs
-	DAtMs         float64  `json:"d_at_ms"`
-	DRealCDF      float64  `json:"d_real_cdf"` // the two ECDFs at d_at_ms
-	DSimCDF       float64  `json:"d_sim_cdf"`
-	WassersteinMs float64  `json:"wasserstein_ms"`
+	KSD         float64  `json:"ks_d"`
+	PAsymptotic float64  `json:"p_asymptotic"`
+	PExact      *float64 `json:"p_exact"` // null when the samples are too large for the exact count
+	// PEffective is the asymptotic p at n_effective.
+	PEffective    float64 `json:"p_effective"`
+	NReal         int     `json:"n_real"`
+	NSim          int     `json:"n_sim"`
+	NEffective    float64 `json:"n_effective"`   // nm/(n+m) with n, m reduced for autocorrelation
+	DAtQuantile   float64 `json:"d_at_quantile"` // quantile of the real sample where D occurs
+	DAtMs         float64 `json:"d_at_ms"`
+	DRealCDF      float64 `json:"d_real_cdf"` // the two ECDFs at d_at_ms
+	DSimCDF       float64 `json:"d_sim_cdf"`
+	WassersteinMs float64 `json:"wasserstein_ms"`
 	// MedianRelErr is |median(sim)-median(real)|/median(real); MedianRelErrPaired
 	// the median over requests of |sim-real|/real, null with noise.
 	MedianRelErr       float64     `json:"median_rel_err"`
