@@ -62,6 +62,10 @@ type FitConfig struct {
 	Label      string            `json:"label"` // model/hardware/tp for people
 	Runs       []string          `json:"runs"`
 	Deployment deploy.Deployment `json:"deployment"`
+	// Means over the configuration's finished requests; null when unknown. The
+	// exporters linearise the step time there.
+	MeanPromptTokens *float64 `json:"mean_prompt_tokens"`
+	MeanOutputTokens *float64 `json:"mean_output_tokens"`
 }
 
 // Model is one fitted linear model: beta, one alpha target, or another
@@ -242,6 +246,7 @@ type TargetErrors struct {
 	MAPEConst     *float64 `json:"mape_const"`
 	Windows       int      `json:"windows"`
 	ConstWindow   *float64 `json:"mape_const_window10s"`
+	MedianPredUs  *float64 `json:"median_prediction_us"`
 	MaxErrorRatio *float64 `json:"max_error_ratio"`
 	Bias          *float64 `json:"bias"`
 }
