@@ -42,7 +42,7 @@ const (
 
 // rooms is the map of the house (CONTRIBUTING.md draws it).
 var rooms = map[string]room{
-	"cmd/blis-train":          {ours: []string{anyRoom}, theirs: []string{cli, pretty, xterm, xsys}},
+	"cmd/blis-train":          {ours: []string{anyRoom}, theirs: []string{cli, pretty, xterm, xsys, yaml}},
 	"pipeline":                {ours: []string{anyRoom}},
 	"pipeline/extract":        {ours: []string{"trace/table", "trace", "deploy", "result"}, theirs: []string{pdata, jx, zstd, xsys, arrow}},
 	"pipeline/features":       {ours: []string{"trace", "deploy"}, pure: true},

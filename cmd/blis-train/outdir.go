@@ -1,0 +1,110 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"github.com/blis-train/blis-train/result"
+)
+
+// Names of a run folder (design 06). Anything else in an output folder is foreign.
+const (
+	extractFile      = "extract.json"
+	fitFile          = "fit.json"
+	validationFile   = "validation.json"
+	coefficientsFile = "coefficients.yaml"
+	reportFile       = "report.html"
+	inspectFile      = "inspect.json"
+	simulationFile   = "simulation.json"
+)
+
+var ownNames = map[string]bool{
+	"tables": true, extractFile: true, fitFile: true, validationFile: true, coefficientsFile: true, reportFile: true,
+	inspectFile: true, simulationFile: true, "requests.parquet": true, "rows.parquet": true, "rows": true,
+	"rejected.jsonl": true, ".extract-cache.json": true, "figures": true,
+}
+
+// prepareOut makes the output folder, or refuses one that holds files which
+// are not ours unless force is set.
+func prepareOut(dir string, force bool) error {
+	if dir == "" {
+		return usagef("missing -o OUT")
+	}
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return os.MkdirAll(dir, 0o755)
+	}
+	if err != nil {
+		return err
+	}
+	var foreign []string
+	for _, e := range entries {
+		name := e.Name()
+		if strings.Contains(name, ".tmp") {
+			continue
+		}
+		if !ownNames[name] {
+			foreign = append(foreign, name)
+		}
+	}
+	sort.Strings(foreign)
+	if len(foreign) > 0 && !force {
+		return &usageError{
+			msg:  fmt.Sprintf("%s: the output folder holds files that are not ours (%s)", dir, strings.Join(foreign[:min(3, len(foreign))], ", ")),
+			hint: "choose another folder, or add --force to write beside them",
+		}
+	}
+	return nil
+}
+
+// writeFile writes to a temporary name beside path and renames, so that no
+// half file ever stands under the final name.
+func writeFile(path string, data []byte) (err error) {
+	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".tmp*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(tmp.Name())
+		}
+	}()
+	if _, err = tmp.Write(data); err != nil {
+		tmp.Close()
+		return err
+	}
+	if err = tmp.Close(); err != nil {
+		return err
+	}
+	if err = os.Chmod(tmp.Name(), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), path)
+}
+
+// writeDoc writes a document of package result.
+func writeDoc(path string, doc any) error {
+	b, err := result.Marshal(doc)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return writeFile(path, b)
+}
+
+// readDoc reads a document of package result.
+func readDoc(path string, doc any) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := result.Read(f, doc); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
