@@ -1,0 +1,83 @@
+package table
+
+import "unsafe"
+
+// The functions of this file are the only ones that look into row structs by
+// offset. Offsets come from reflect (columnsOf), rows are kept alive by the
+// slices that own them.
+
+// at is the address of the field at off in the row at p.
+func at[V any](p unsafe.Pointer, off uintptr) *V { return (*V)(unsafe.Add(p, off)) }
+
+// isKnown reports whether a nullable column has a value in the row at p.
+func (c *column) isKnown(p unsafe.Pointer) bool { return !c.Nullable || *at[bool](p, c.known) }
+
+// gather collects the values of one column over rows and, for nullable
+// columns, the definition levels (1 = known).
+func gather[T, V any](c *column, rows []T, vals []V, defs []int16) ([]V, []int16) {
+	vals, defs = vals[:0], defs[:0]
+	for i := range rows {
+		p := unsafe.Pointer(&rows[i])
+		if c.Nullable {
+			if !*at[bool](p, c.known) {
+				defs = append(defs, 0)
+				continue
+			}
+			defs = append(defs, 1)
+		}
+		vals = append(vals, *at[V](p, c.offset))
+	}
+	return vals, defs
+}
+
+// gatherList flattens a list column: values, definition levels (0 = empty
+// list, 1 = value) and repetition levels (0 = first of its row).
+func gatherList[T, V any](c *column, rows []T, vals []V, defs, reps []int16) ([]V, []int16, []int16) {
+	vals, defs, reps = vals[:0], defs[:0], reps[:0]
+	for i := range rows {
+		list := *at[[]V](unsafe.Pointer(&rows[i]), c.offset)
+		if len(list) == 0 {
+			defs, reps = append(defs, 0), append(reps, 0)
+			continue
+		}
+		for j, v := range list {
+			rep := int16(1)
+			if j == 0 {
+				rep = 0
+			}
+			vals, defs, reps = append(vals, v), append(defs, 1), append(reps, rep)
+		}
+	}
+	return vals, defs, reps
+}
+
+// scatter stores values into one column of rows, the reverse of gather.
+func scatter[T, V any](c *column, rows []T, vals []V, defs []int16) {
+	next := 0
+	for i := range rows {
+		p := unsafe.Pointer(&rows[i])
+		if c.Nullable {
+			if defs[i] == 0 {
+				continue
+			}
+			*at[bool](p, c.known) = true
+		}
+		*at[V](p, c.offset) = vals[next]
+		next++
+	}
+}
+
+// scatterList is the reverse of gatherList.
+func scatterList[T, V any](c *column, rows []T, vals []V, defs, reps []int16) {
+	row, next := -1, 0
+	for i := range defs {
+		if reps[i] == 0 {
+			row++
+		}
+		if defs[i] == 1 {
+			list := at[[]V](unsafe.Pointer(&rows[row]), c.offset)
+			*list = append(*list, vals[next])
+			next++
+		}
+	}
+}

@@ -1,0 +1,221 @@
+package table
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+
+	"github.com/apache/arrow/go/v17/arrow"
+	"github.com/apache/arrow/go/v17/parquet"
+	"github.com/apache/arrow/go/v17/parquet/schema"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// SchemaVersion is stored in every file; a reader accepts its own only.
+const SchemaVersion = "1"
+
+// Metadata keys of a table file.
+const (
+	metaVersion = "blis_train.schema_version"
+	metaTable   = "blis_train.table"
+	metaArrow   = "ARROW:schema"
+)
+
+// kind is the element type of a column.
+type kind uint8
+
+const (
+	kindInt64 kind = iota
+	kindFloat64
+	kindBool
+	kindString
+)
+
+func (k kind) String() string {
+	return [...]string{"int64", "float64", "bool", "string"}[k]
+}
+
+// Column describes one column of a table, for documentation and writers.
+type Column struct {
+	Name     string
+	Type     string // int64, float64, bool, string, list<float64>, list<string>
+	Unit     string // empty for none
+	Doc      string
+	Nullable bool
+}
+
+// column is a Column with the place of its field in the row struct.
+type column struct {
+	Column
+	kind   kind
+	list   bool
+	offset uintptr // of the field, or of Opt.V
+	known  uintptr // of Opt.OK, when Nullable
+}
+
+// Tables lists the tables of a run folder in the order they are documented.
+var Tables = []struct {
+	Name string
+	Doc  string
+	row  reflect.Type
+}{
+	{Requests, "one row per core span, per API span without a core span, and per stock span", reflect.TypeFor[trace.Request]()},
+	{JourneyEvents, "journey.* events of core spans in emission order", reflect.TypeFor[trace.JourneyEvent]()},
+	{Steps, "step.BATCH_SUMMARY events by step id", reflect.TypeFor[trace.Step]()},
+	{Snapshots, "step.REQUEST_SNAPSHOT events by step id, then file order", reflect.TypeFor[trace.Snapshot]()},
+	{KVEvents, "KV-cache events in file order, copies of TP workers merged", reflect.TypeFor[trace.KVEvent]()},
+	{ObservedRequests, "requests as their clients saw them", reflect.TypeFor[trace.ObservedRequest]()},
+}
+
+// Names of the tables of a run folder.
+const (
+	Requests         = "requests"
+	JourneyEvents    = "journey_events"
+	Steps            = "steps"
+	Snapshots        = "snapshots"
+	KVEvents         = "kv_events"
+	ObservedRequests = "observed_requests"
+)
+
+// Columns lists the columns of the table whose rows are of type T.
+func Columns[T any]() []Column { return publicColumns(reflect.TypeFor[T]()) }
+
+func publicColumns(t reflect.Type) []Column {
+	var out []Column
+	for _, c := range columnsOf(t) {
+		out = append(out, c.Column)
+	}
+	return out
+}
+
+var columnCache sync.Map // reflect.Type -> []column
+
+// columnsOf derives the columns of a row struct from its tags. A field without
+// a `col` tag is not stored; an unsupported field type is our own bug.
+func columnsOf(t reflect.Type) []column {
+	if c, ok := columnCache.Load(t); ok {
+		return c.([]column)
+	}
+	var cols []column
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, ok := f.Tag.Lookup("col")
+		if !ok {
+			continue
+		}
+		c := column{Column: Column{Name: name, Unit: f.Tag.Get("unit"), Doc: f.Tag.Get("doc")}, offset: f.Offset}
+		c.resolve(f.Type)
+		cols = append(cols, c)
+	}
+	columnCache.Store(t, cols)
+	return cols
+}
+
+// resolve fills kind, list and nullability from the field's Go type.
+func (c *column) resolve(t reflect.Type) {
+	elem := t
+	switch {
+	case t.Kind() == reflect.Slice:
+		c.list, elem = true, t.Elem()
+	case t.Kind() == reflect.Struct && t.NumField() == 2 && t.Field(1).Name == "OK":
+		c.Nullable, elem = true, t.Field(0).Type
+		c.known = c.offset + t.Field(1).Offset
+	}
+	switch elem.Kind() {
+	case reflect.Int64:
+		c.kind = kindInt64
+	case reflect.Float64:
+		c.kind = kindFloat64
+	case reflect.Bool:
+		c.kind = kindBool
+	case reflect.String:
+		c.kind = kindString
+	default:
+		panic(fmt.Sprintf("table: column %s has unsupported type %s", c.Name, t))
+	}
+	if c.list && c.kind != kindString && c.kind != kindFloat64 {
+		panic(fmt.Sprintf("table: column %s: lists hold strings or floats, not %s", c.Name, t))
+	}
+	c.Type = c.kind.String()
+	if c.list {
+		c.Type = "list<" + c.Type + ">"
+	}
+}
+
+// arrowType is the Arrow type of a column.
+func (c *column) arrowType() arrow.DataType {
+	elem := [...]arrow.DataType{arrow.PrimitiveTypes.Int64, arrow.PrimitiveTypes.Float64, arrow.FixedWidthTypes.Boolean, arrow.BinaryTypes.String}[c.kind]
+	if c.list {
+		return arrow.ListOfField(arrow.Field{Name: "element", Type: elem})
+	}
+	return elem
+}
+
+// arrowSchema is the Arrow schema of a table, units and meanings as field metadata.
+func arrowSchema(name string, cols []column) *arrow.Schema {
+	fields := make([]arrow.Field, len(cols))
+	for i, c := range cols {
+		keys, vals := []string{"doc"}, []string{c.Doc}
+		if c.Unit != "" {
+			keys, vals = append(keys, "unit"), append(vals, c.Unit)
+		}
+		fields[i] = arrow.Field{Name: c.Name, Type: c.arrowType(), Nullable: c.Nullable, Metadata: arrow.NewMetadata(keys, vals)}
+	}
+	meta := arrow.NewMetadata([]string{metaTable, metaVersion}, []string{name, SchemaVersion})
+	return arrow.NewSchema(fields, &meta)
+}
+
+// parquetSchema is the same schema in Parquet's terms.
+func parquetSchema(cols []column) *schema.GroupNode {
+	fields := make(schema.FieldList, len(cols))
+	for i, c := range cols {
+		if !c.list {
+			fields[i] = primitive(c.Name, repetition(c.Nullable), c.kind)
+			continue
+		}
+		elem := primitive("element", parquet.Repetitions.Required, c.kind)
+		list := schema.MustGroup(schema.NewGroupNode("list", parquet.Repetitions.Repeated, schema.FieldList{elem}, -1))
+		fields[i] = schema.MustGroup(schema.NewGroupNodeLogical(c.Name, parquet.Repetitions.Required, schema.FieldList{list}, schema.NewListLogicalType(), -1))
+	}
+	return schema.MustGroup(schema.NewGroupNode("schema", parquet.Repetitions.Required, fields, -1))
+}
+
+func repetition(nullable bool) parquet.Repetition {
+	if nullable {
+		return parquet.Repetitions.Optional
+	}
+	return parquet.Repetitions.Required
+}
+
+func primitive(name string, rep parquet.Repetition, k kind) schema.Node {
+	switch k {
+	case kindInt64:
+		return schema.NewInt64Node(name, rep, -1)
+	case kindFloat64:
+		return schema.NewFloat64Node(name, rep, -1)
+	case kindBool:
+		return schema.NewBooleanNode(name, rep, -1)
+	}
+	return schema.MustPrimitive(schema.NewPrimitiveNodeLogical(name, rep, schema.StringLogicalType{}, parquet.Types.ByteArray, 0, -1))
+}
+
+// Markdown renders docs/tables.md from the struct tags.
+func Markdown() string {
+	var b strings.Builder
+	b.WriteString("# Tables\n\nGenerated from the struct tags in `trace/run.go` (`go generate ./trace/table`); do not edit.\n\n")
+	fmt.Fprintf(&b, "`extract` writes one folder `tables/run=<id>/` per engine run, one file per table (`<table>.parquet`, or `.arrow` with `--format arrow`); a table without rows is not written. Schema version %s. "+
+		"Columns marked *null* may be unknown. Stamps are int64 nanoseconds of the producer's monotonic clock unless the name says `wall`.\n", SchemaVersion)
+	for _, t := range Tables {
+		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n| column | type | unit | null | meaning |\n|---|---|---|---|---|\n", t.Name, t.Doc)
+		for _, c := range publicColumns(t.row) {
+			null := ""
+			if c.Nullable {
+				null = "null"
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", c.Name, c.Type, c.Unit, null, c.Doc)
+		}
+	}
+	return b.String()
+}
