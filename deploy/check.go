@@ -1,0 +1,142 @@
+package deploy
+
+import "github.com/blis-train/blis-train/trace"
+
+// IsMoE reports whether the model has routed experts; one expert is dense (01 M-7).
+func (m *Model) IsMoE() bool { return m.NumExperts >= 2 }
+
+// Check applies 01 K-4, the rules of both spec versions. Codes: bad_model,
+// bad_hardware, bad_knobs, bad_tp, bad_top_k.
+func (d *Deployment) Check() error {
+	for _, check := range []func() error{d.Model.check, d.checkTP, d.checkHardware, d.Engine.check} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Model) check() error {
+	dims := []struct {
+		name  string
+		value int64
+	}{
+		{"num_hidden_layers", m.NumLayers}, {"hidden_size", m.HiddenSize}, {"num_attention_heads", m.NumHeads},
+		{"num_key_value_heads", m.NumKVHeads}, {"intermediate_size", m.IntermediateSize},
+		{"vocab_size", m.VocabSize}, {"n_mlp_proj", m.NumMLPProj},
+	}
+	for _, dim := range dims {
+		if dim.value <= 0 {
+			return trace.Errorf(BadModel, "model %s: got %d, want > 0", dim.name, dim.value)
+		}
+	}
+	if !(m.BytesPerParam > 0) {
+		return trace.Errorf(BadModel, "model bytes_per_param: got %g, want > 0 B", m.BytesPerParam)
+	}
+	if m.IsMoE() && (m.TopK < 1 || m.TopK > m.NumExperts) {
+		return trace.Errorf(BadTopK, "model top_k: got %d, want 1..%d experts", m.TopK, m.NumExperts)
+	}
+	return nil
+}
+
+func (d *Deployment) checkTP() error {
+	if d.TP < 1 {
+		return trace.Errorf(BadTP, "tensor_parallel_size: got %d, want >= 1", d.TP)
+	}
+	return nil
+}
+
+func (d *Deployment) checkHardware() error {
+	h := &d.Hardware
+	rates := []struct {
+		name  string
+		value float64
+	}{{"TFlopsPeak", h.TFlopsPeak}, {"BwPeakTBs", h.BwPeakTBs}}
+	for _, r := range rates {
+		if !isPositive(r.value) {
+			return trace.Errorf(BadHardware, "hardware %s: got %g, want > 0", r.name, r.value)
+		}
+	}
+	if !(h.TFlopsFP8 >= 0) || h.TFlopsFP8 > maxRate {
+		return trace.Errorf(BadHardware, "hardware TFlopsFP8: got %g, want >= 0 (0 = none)", h.TFlopsFP8)
+	}
+	if !(h.PCIeEfficiency > 0 && h.PCIeEfficiency <= 1) {
+		return trace.Errorf(BadHardware, "hardware pcie_efficiency: got %g, want in (0, 1]", h.PCIeEfficiency)
+	}
+	if d.TP > 1 && !isPositive(h.InterconnectBandwidthGBs) {
+		return trace.Errorf(BadHardware, "hardware interconnect_bandwidth_gb_s: got %g, want > 0 GB/s at tensor_parallel_size %d",
+			h.InterconnectBandwidthGBs, d.TP)
+	}
+	if d.Engine.CPUOffloading && !isPositive(h.PCIeBandwidthGBs) {
+		return trace.Errorf(BadHardware, "hardware pcie_bandwidth_gb_s: got %g, want > 0 GB/s with cpu_offloading", h.PCIeBandwidthGBs)
+	}
+	if !(h.InterconnectLatencyUs >= 0) || h.InterconnectLatencyUs > maxRate {
+		return trace.Errorf(BadHardware, "hardware interconnect_latency_us: got %g, want >= 0 us", h.InterconnectLatencyUs)
+	}
+	return nil
+}
+
+// maxRate is far above any datasheet and below overflow.
+const maxRate = 1e15
+
+func isPositive(v float64) bool { return v > 0 && v <= maxRate }
+
+func (e *Engine) check() error {
+	if e.MaxNumBatchedTokens <= 0 {
+		return trace.Errorf(BadKnobs, "max_num_batched_tokens: got %d, want > 0 tokens", e.MaxNumBatchedTokens).
+			WithHint("give --max-num-batched-tokens as the server printed it at start")
+	}
+	if e.MaxNumSeqs <= 0 {
+		return trace.Errorf(BadKnobs, "max_num_seqs: got %d, want > 0 requests", e.MaxNumSeqs).
+			WithHint("give --max-num-seqs")
+	}
+	if e.BlockSize <= 0 {
+		return trace.Errorf(BadKnobs, "block_size: got %d, want > 0 tokens", e.BlockSize).WithHint("give --block-size")
+	}
+	if e.KVBlocksGPU.OK && e.KVBlocksGPU.V < 0 || e.KVBlocksCPU < 0 {
+		return trace.Errorf(BadKnobs, "kv_blocks_total: got %d on GPU and %d on CPU, want >= 0 blocks", e.KVBlocksGPU.V, e.KVBlocksCPU)
+	}
+	return nil
+}
+
+// CheckSupported applies 01 K-5, the rules of spec 1.1 alone. Codes:
+// unsupported_pp, unsupported_ep, unsupported_speculative, tp_heads,
+// tp_kv_heads, bad_model, bad_knobs.
+func (d *Deployment) CheckSupported() error {
+	m, e := &d.Model, &d.Engine
+	switch {
+	case d.PP > 1:
+		return trace.Errorf(UnsupportedPP, "pipeline_parallel_size: got %d, want 1", d.PP)
+	case e.ExpertParallel:
+		return trace.Errorf(UnsupportedEP, "enable_expert_parallel: got true, want false")
+	case e.SpeculativeDecoding:
+		return trace.Errorf(UnsupportedSpeculative, "speculative decoding: got on, want off")
+	case m.NumHeads%d.TP != 0:
+		return trace.Errorf(TPHeads, "tensor_parallel_size: got %d, want a divisor of %d attention heads", d.TP, m.NumHeads)
+	case m.NumKVHeads%d.TP != 0 && d.TP%m.NumKVHeads != 0:
+		return trace.Errorf(TPKVHeads, "tensor_parallel_size: got %d, want a divisor or a multiple of %d KV heads", d.TP, m.NumKVHeads)
+	case m.HeadDim <= 0:
+		return trace.Errorf(BadModel, "model head_dim: got %d, want > 0", m.HeadDim)
+	case m.IsMoE() && (m.NumMoELayers < 1 || m.NumMoELayers > m.NumLayers):
+		return trace.Errorf(BadModel, "model num_moe_layers: got %d, want 1..%d", m.NumMoELayers, m.NumLayers)
+	case m.IsMoE() && (m.MoEIntermediateSize <= 0 || m.SharedExpertSize < 0):
+		return trace.Errorf(BadModel, "model expert widths: got %d routed and %d shared, want > 0 and >= 0", m.MoEIntermediateSize, m.SharedExpertSize)
+	case e.CPUOffloading && e.KVBlocksGPU.Or(0) <= 0:
+		return trace.Errorf(BadKnobs, "kv_blocks_total_gpu: got %s, want > 0 blocks with cpu_offloading", optInt(e.KVBlocksGPU))
+	}
+	return m.checkBytes()
+}
+
+func (m *Model) checkBytes() error {
+	widths := []struct {
+		name  string
+		value float64
+	}{{"bytes_per_weight", m.BytesPerWeight}, {"bytes_per_kv", m.BytesPerKV},
+		{"bytes_per_activation", m.BytesPerActivation}, {"bytes_per_lm_head", m.BytesPerLMHead}}
+	for _, w := range widths {
+		if !isPositive(w.value) {
+			return trace.Errorf(BadModel, "model %s: got %g, want > 0 B", w.name, w.value)
+		}
+	}
+	return nil
+}

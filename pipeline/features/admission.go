@@ -1,0 +1,37 @@
+package features
+
+// admissionCompute11 is slot A-3: the time of the request's whole prompt at
+// peak arithmetic rate, that is beta f1 + f2 of an unchunked prefill.
+//
+//	f3 = p*body/Fl + (head + 4*q*L*p(p+1)/2)/F, 0 when p = 0     [s]
+//
+// p prompt tokens, body and head the FLOP per token and per sequence, q query
+// heads x head dim, L layers, Fl and F the group's peaks.
+//
+// Unit:   FLOP / (FLOP/s) = s
+// Source: 01 A-3
+// Bounds: >= 0; 0 without a prompt; equals beta f1 + f2 of an unchunked
+//
+//	prefill; grows with the prompt; scales with 1/tp for a dense model
+//
+// Omits:  prefix-cache hits, which are A-7
+var admissionCompute11 = Feature{
+	Name: "admission_compute", Kind: Time, Penalty: 1, Bound: boundS,
+	Formula: "prompt_tokens*flops_body_per_token/group_peak_linear_flops + pos(prompt_tokens)*(flops_lm_head_per_seq + 4*q_dim*num_hidden_layers*prompt_tokens*(prompt_tokens+1)/2)/group_peak_flops",
+	Doc:     "time of the whole prompt at peak arithmetic rate",
+	alpha: func(s *Space, in *QueueInput) float64 {
+		p := in.PromptTokens
+		if p == 0 {
+			return 0
+		}
+		scores := 4 * s.qDim * s.layers * p * (p + 1) / 2
+		return p*s.linearFLOPs/s.linearPeak + (s.headFLOPs+scores)/s.peak
+	},
+}
+
+// admissionCompute10 has no attention and the head on every token.
+var admissionCompute10 = admissionCompute11.
+	frozen("prompt_tokens*flops_linear_per_token/max(1e-6, hw_peak_flops)").
+	withAlpha(func(s *Space, in *QueueInput) float64 {
+		return in.PromptTokens * s.linearFLOPs / over(s.peak)
+	})

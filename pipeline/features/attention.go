@@ -1,0 +1,65 @@
+package features
+
+// prefillAttention11 is slot B-2: the time prefill attention would take at
+// peak arithmetic rate.
+//
+//	f2 = 4*q*L*P/F     [s],   P = sum of n*c + n(n+1)/2 over prefill chunks
+//
+// q query heads x head dim, L layers, n new tokens of a chunk, c tokens of the
+// same request already in KV, F the group's 16-bit peak. QK' and PV cost 2 FLOP
+// per multiply-add each; the causal mask halves the chunk's own square.
+//
+// Unit:   FLOP / (FLOP/s) = s
+// Source: 01 B-2, S-3; FLOP count as in FlashAttention-2 (arXiv 2307.08691)
+// Bounds: >= 0; 0 without prefill; linear in L and 1/tp; the sum over a prompt
+//
+//	does not depend on how it is chunked
+//
+// Omits:  softmax and kernel launch
+var prefillAttention11 = Feature{
+	Name: "prefill_attention", Kind: Time, Penalty: 1, Bound: boundS,
+	Formula: "4*q_dim*num_hidden_layers*prefill_causal_work/group_peak_flops",
+	Doc:     "time of prefill attention scores at peak arithmetic rate",
+	beta:    prefillAttention,
+}
+
+func prefillAttention(s *Space, in *StepInput) float64 {
+	return 4 * s.qDim * s.layers * in.PrefillCausalWork / s.peak
+}
+
+// prefillAttention10 counts half the work of a late chunk (01 X-5).
+var prefillAttention10 = prefillAttention11.
+	frozen("sum_prefill_attn_work*num_hidden_layers*2*hidden_size/max(1e-6, hw_peak_flops)").
+	withBeta(func(s *Space, in *StepInput) float64 {
+		return in.SumPrefillAttnWork * s.layers * 2 * s.hidden / over(s.peak)
+	})
+
+// decodeAttention11 is slot B-4: the time decode attention would take at peak
+// arithmetic rate.
+//
+//	f4 = 4*q*L*C/F     [s],   C = sum of c + 1 over decodes
+//
+// q query heads x head dim, L layers, c tokens of the request already in KV; a
+// decode attends to them and to itself.
+//
+// Unit:   FLOP / (FLOP/s) = s
+// Source: 01 B-4, S-3
+// Bounds: >= 0; 0 without decodes; linear in context, L and 1/tp
+// Omits:  softmax; the KV traffic, which is f5
+var decodeAttention11 = Feature{
+	Name: "decode_attention", Kind: Time, Penalty: 1, Bound: boundS,
+	Formula: "4*q_dim*num_hidden_layers*decode_context_tokens/group_peak_flops",
+	Doc:     "time of decode attention scores at peak arithmetic rate",
+	beta:    decodeAttention,
+}
+
+func decodeAttention(s *Space, in *StepInput) float64 {
+	return 4 * s.qDim * s.layers * in.DecodeContextTokens / s.peak
+}
+
+// decodeAttention10 counts half the work (01 X-5).
+var decodeAttention10 = decodeAttention11.
+	frozen("decode_context_tokens*2*num_hidden_layers*hidden_size/max(1e-6, hw_peak_flops)").
+	withBeta(func(s *Space, in *StepInput) float64 {
+		return in.DecodeContextTokens * 2 * s.layers * s.hidden / over(s.peak)
+	})

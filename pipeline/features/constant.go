@@ -1,0 +1,87 @@
+package features
+
+// layerRefS is the nominal time of one layer in f11 (01 B-11): a coefficient
+// of 1e6 is exactly 10 us per layer.
+const layerRefS = 1e-5
+
+// fixedStepOverhead11 is slot B-11: launch work per layer.
+//
+//	f11 = (B > 0) * L * 1e-5     [s]
+//
+// Unit:   s, nominal
+// Source: 01 B-11, X-24
+// Bounds: >= 0; 0 for an empty step; linear in L; independent of tp and tokens
+// Omits:  CUDA graphs, which flatten it
+var fixedStepOverhead11 = Feature{
+	Name: "fixed_step_overhead", Kind: Time, Penalty: 1, Bound: boundS,
+	Formula: "pos(scheduled_tokens)*num_hidden_layers*1e-5",
+	Doc:     "nominal 10 us per layer of every non-empty step",
+	beta: func(s *Space, in *StepInput) float64 {
+		if in.ScheduledTokens > 0 {
+			return s.layers * layerRefS
+		}
+		return 0
+	},
+}
+
+// fixedStepOverhead10 is not a fixed overhead (01 X-24); it is 1 in an empty step.
+var fixedStepOverhead10 = fixedStepOverhead11.
+	frozen("1/max(1, scheduled_tokens)").withKind(Ratio).
+	withBeta(func(_ *Space, in *StepInput) float64 { return 1 / max(1, in.ScheduledTokens) })
+
+// gqaEfficiency11 is slot B-10: KV heads per query head.
+//
+//	f10 = KV heads / heads
+//
+// Unit:   heads / heads = 1
+// Source: 01 B-10, B-20: constant inside one configuration, so it can only be
+//
+//	identified between configurations
+//
+// Bounds: above 0, at most 1; the same in every step
+// Omits:  everything dynamic
+var gqaEfficiency11 = Feature{
+	Name: "gqa_efficiency", Kind: Constant, Penalty: 100, Bound: 1,
+	Formula: "num_key_value_heads/num_attention_heads",
+	Doc:     "KV heads per query head; constant per configuration",
+	beta:    gqaEfficiency,
+}
+
+func gqaEfficiency(s *Space, _ *StepInput) float64 { return s.kvHeads / s.heads }
+
+var gqaEfficiency10 = gqaEfficiency11.frozen("num_key_value_heads/max(1e-6, num_attention_heads)").withBeta(gqaEfficiency)
+
+// bias11 is slot B-16: the constant of a step, independent of model and tp.
+//
+//	f16 = 1
+//
+// Unit:   1
+// Source: 01 B-16, B-19; penalised hard in fits over several configurations,
+//
+//	where a free bias would not transfer to an unseen model (03 section 3)
+//
+// Bounds: 1 in every step, the empty one too
+var bias11 = Feature{
+	Name: "bias", Kind: Constant, Penalty: 100, PenaltyOne: 1, Bound: 1,
+	Formula: "1",
+	Doc:     "constant per step",
+	beta:    func(*Space, *StepInput) float64 { return 1 },
+}
+
+var bias10 = bias11.frozen("1").withBeta(bias11.beta)
+
+// baseBias11 is slot A-4: the constant per request.
+//
+//	f4 = 1
+//
+// Unit:   1
+// Source: 01 A-4
+// Bounds: 1 for every request
+var baseBias11 = Feature{
+	Name: "base_bias", Kind: Constant, Penalty: 1, Bound: 1,
+	Formula: "1",
+	Doc:     "constant per request",
+	alpha:   func(*Space, *QueueInput) float64 { return 1 },
+}
+
+var baseBias10 = baseBias11.frozen("1").withAlpha(baseBias11.alpha)

@@ -1,0 +1,119 @@
+package features
+
+import "math"
+
+// setDimensions copies what both versions read of the deployment.
+func (s *Space) setDimensions() {
+	m, e := &s.dep.Model, &s.dep.Engine
+	s.layers, s.hidden = float64(m.NumLayers), float64(m.HiddenSize)
+	s.heads, s.kvHeads = float64(m.NumHeads), float64(m.NumKVHeads)
+	s.tp, s.maxSeqs, s.maxTokens = float64(s.dep.TP), float64(e.MaxNumSeqs), float64(e.MaxNumBatchedTokens)
+	s.blockTokens = float64(e.BlockSize)
+	s.chunked, s.offload = oneIf(e.ChunkedPrefill), oneIf(e.CPUOffloading)
+	if m.IsMoE() {
+		s.experts, s.topK = float64(m.NumExperts), float64(m.TopK)
+	}
+}
+
+// derive10 is the frozen column of 01 section 4.
+func (s *Space) derive10() {
+	m, h := &s.dep.Model, &s.dep.Hardware
+	b := m.BytesPerParam
+	width := float64(m.IntermediateSize)
+	if m.IsMoE() && m.MoEIntermediateSize > 0 {
+		width = float64(m.MoEIntermediateSize) // M-13
+	}
+	topK, activeFrac := 1.0, 1.0
+	if m.IsMoE() {
+		topK, activeFrac = s.topK, s.topK/s.experts
+	}
+	proj, vocab := float64(m.NumMLPProj), float64(m.VocabSize)
+
+	s.kvDim = s.hidden * s.kvHeads / s.heads
+	s.attnFLOPs = 4 * s.hidden * (s.hidden + s.kvDim)
+	s.mlpFLOPs = 2 * proj * s.hidden * width * activeFrac
+	s.headFLOPs = 2 * s.hidden * vocab
+	s.linearFLOPs = s.layers*(s.attnFLOPs+s.mlpFLOPs) + s.headFLOPs
+	s.kvBytes = 2 * s.layers * s.kvDim * 2 * b
+	s.blockBytes = s.blockTokens * s.kvBytes
+	s.peak = h.TFlopsPeak * 1e12 / s.tp
+	s.linearPeak = s.peak
+	s.bandwidth = h.BwPeakTBs * 1e12 / s.tp
+	s.attnBytes = (2*s.hidden*s.hidden + 2*s.hidden*s.kvDim) * b
+	s.expertBytes = proj * s.hidden * width * b
+	s.mlpBytes = s.expertBytes * topK
+	s.totalBytes = s.layers * (s.attnBytes + s.mlpBytes)
+	s.pcie = h.PCIeBandwidthGBs * 1e9 * h.PCIeEfficiency
+	s.link = h.InterconnectBandwidthGBs * 1e9
+	if s.tp > 1 {
+		s.commBytes = s.layers * 2 * s.hidden * b * 2 * (s.tp - 1) / s.tp
+	}
+	s.gpuKVBytes = float64(s.dep.Engine.KVBlocksGPU.Or(0)) * s.blockBytes
+	s.cpuKVBytes = s.offload * float64(s.dep.Engine.KVBlocksCPU) * s.blockBytes
+	s.rooflineS = math.Max(s.maxTokens*s.linearFLOPs/over(s.peak), s.totalBytes/over(s.bandwidth))
+}
+
+// derive11 is the corrected column of 01 section 4.
+func (s *Space) derive11() {
+	m, h, e := &s.dep.Model, &s.dep.Hardware, &s.dep.Engine
+	proj, vocab := float64(m.NumMLPProj), float64(m.VocabSize)
+	headDim := float64(m.HeadDim)
+	denseWidth := float64(m.IntermediateSize)
+	expertWidth, sharedWidth := float64(m.MoEIntermediateSize), float64(m.SharedExpertSize)
+
+	s.qDim = s.heads * headDim
+	s.kvDim = math.Max(s.kvHeads, s.tp) * headDim
+	s.attnFLOPs = 4 * s.hidden * (s.qDim + s.kvDim)
+	s.mlpFLOPs = 2 * proj * s.hidden * denseWidth
+	s.attnBytes = 2 * s.hidden * (s.qDim + s.kvDim) * m.BytesPerWeight
+	s.mlpBytes = proj * s.hidden * denseWidth * m.BytesPerWeight
+	if m.IsMoE() {
+		router := s.hidden * s.experts * s.tp // replicated on every device
+		s.moeLayers = float64(m.NumMoELayers)
+		s.moeFLOPs = 2*proj*s.hidden*(s.topK*expertWidth+sharedWidth) + 2*router
+		s.expertBytes = proj * s.hidden * expertWidth * m.BytesPerWeight
+		s.moeFixedBytes = proj*s.hidden*sharedWidth*m.BytesPerWeight + router*m.BytesPerActivation
+	}
+	s.headFLOPs = 2 * s.hidden * vocab
+	s.headBytes = s.hidden * vocab * m.BytesPerLMHead
+	s.linearFLOPs = s.layers*s.attnFLOPs + (s.layers-s.moeLayers)*s.mlpFLOPs + s.moeLayers*s.moeFLOPs
+	s.totalBytes = s.fixedBytes() + s.moeLayers*s.experts*s.expertBytes + s.headBytes
+	s.kvBytes = 2 * s.layers * s.kvDim * m.BytesPerKV
+	s.blockBytes = s.blockTokens * s.kvBytes
+	s.peak = h.TFlopsPeak * 1e12 * s.tp
+	s.linearPeak = s.peak
+	if m.LinearCompute == "fp8" && h.TFlopsFP8 > 0 {
+		s.linearPeak = h.TFlopsFP8 * 1e12 * s.tp
+	}
+	s.bandwidth = h.BwPeakTBs * 1e12 * s.tp
+	s.pcie = h.PCIeBandwidthGBs * 1e9 * h.PCIeEfficiency * s.tp
+	s.link = h.InterconnectBandwidthGBs * 1e9 / 2
+	s.allreduceS = h.InterconnectLatencyUs * 1e-6
+	if s.tp > 1 {
+		share := (s.tp - 1) / s.tp
+		s.allreduces = 2*s.layers + 1
+		s.commBytes = s.allreduces * 2 * share * s.hidden * m.BytesPerActivation
+		s.gatherBytes = share * vocab * m.BytesPerActivation
+	}
+	if e.CPUOffloading {
+		s.cpuGPURatio = float64(e.KVBlocksCPU) / float64(e.KVBlocksGPU.Or(0))
+	}
+	seqs := math.Min(s.maxSeqs, s.maxTokens)
+	s.rooflineS = math.Max(s.linearS(s.maxTokens, seqs), s.weightBytes(s.maxTokens, seqs)/s.bandwidth)
+}
+
+// fixedBytes are the weights every non-empty step reads whatever its tokens:
+// attention, dense MLPs, shared experts and routers; without experts and head.
+func (s *Space) fixedBytes() float64 {
+	return s.layers*s.attnBytes + (s.layers-s.moeLayers)*s.mlpBytes + s.moeLayers*s.moeFixedBytes
+}
+
+// over is a denominator of 1.0 (01 F-1).
+func over(d float64) float64 { return math.Max(epsilon10, d) }
+
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,102 @@
+package features
+
+// Kind says what a feature's value is; it fixes the unit of value and
+// coefficient (01 G-2).
+type Kind string
+
+// The kinds of the slot table (01 section 1).
+const (
+	Time      Kind = "time"     // seconds; coefficient us/s, 1e6 = exactly the nominal time
+	Ratio     Kind = "ratio"    // dimensionless; coefficient us
+	Count     Kind = "count"    // dimensionless count over a fixed reference; coefficient us
+	Constant  Kind = "constant" // the same in every row of a configuration; coefficient us
+	Indicator Kind = "indicator"
+)
+
+// Feature is one slot of a vector: everything the trainer, the report and the
+// explain command need to know about it, beside the function itself.
+type Feature struct {
+	Slot       int     // 1-based position, set by the list
+	Name       string  // 01 section 1
+	Kind       Kind    // unit and meaning
+	Penalty    float64 // d of 01 V-4
+	PenaltyOne float64 // d in a fit over a single configuration; = Penalty except for the bias
+	Free       bool    // coefficient unconstrained; otherwise >= 0
+	Bound      float64 // upper bound of the value (01 F-1, F-5); the lower one is 0
+	Formula    string  // expression over inputs, constants and slots; see Explain
+	Doc        string  // one sentence for people
+
+	beta  func(*Space, *StepInput) float64
+	alpha func(*Space, *QueueInput) float64
+}
+
+// IsTime reports whether the value is seconds and the coefficient us/s.
+func (f *Feature) IsTime() bool { return f.Kind == Time }
+
+// Unit returns the unit of the feature's value: "s" or "1".
+func (f *Feature) Unit() string {
+	if f.IsTime() {
+		return "s"
+	}
+	return "1"
+}
+
+// CoefficientUnit returns the unit of the feature's coefficient: "us/s" or "us".
+func (f *Feature) CoefficientUnit() string {
+	if f.IsTime() {
+		return "us/s"
+	}
+	return "us"
+}
+
+// PenaltyIn returns d for a fit over the given number of configurations.
+func (f *Feature) PenaltyIn(configs int) float64 {
+	if configs == 1 {
+		return f.PenaltyOne
+	}
+	return f.Penalty
+}
+
+// BetaFeatures returns the step-time slots of v in order; shared, do not
+// modify. Nil for an unknown version.
+func BetaFeatures(v Version) []Feature {
+	switch v {
+	case V10:
+		return beta10
+	case V11:
+		return beta11
+	}
+	return nil
+}
+
+// AlphaFeatures returns the queue slots of v in order; shared, do not modify.
+// Nil for an unknown version.
+func AlphaFeatures(v Version) []Feature {
+	switch v {
+	case V10:
+		return alpha10
+	case V11:
+		return alpha11
+	}
+	return nil
+}
+
+// numbered sets slots and single-configuration penalties.
+func numbered(fs []Feature) []Feature {
+	for i := range fs {
+		fs[i].Slot = i + 1
+		if fs[i].PenaltyOne == 0 {
+			fs[i].PenaltyOne = fs[i].Penalty
+		}
+	}
+	return fs
+}
+
+// Names returns the features' names in order.
+func Names(fs []Feature) []string {
+	names := make([]string, len(fs))
+	for i := range fs {
+		names[i] = fs[i].Name
+	}
+	return names
+}

@@ -1,0 +1,92 @@
+package features
+
+// stepField and queueField name the inputs as golden vectors, tables and
+// formulas do.
+type stepField struct {
+	name, unit string
+	at         func(*StepInput) *float64
+}
+
+type queueField struct {
+	name, unit string
+	isFrac     bool // legal range 0..1
+	at         func(*QueueInput) *float64
+}
+
+var stepFields = []stepField{
+	{"prefill_tokens", "tokens", func(in *StepInput) *float64 { return &in.PrefillTokens }},
+	{"decode_tokens", "tokens", func(in *StepInput) *float64 { return &in.DecodeTokens }},
+	{"scheduled_tokens", "tokens", func(in *StepInput) *float64 { return &in.ScheduledTokens }},
+	{"num_prefill_reqs", "requests", func(in *StepInput) *float64 { return &in.NumPrefillReqs }},
+	{"num_decode_reqs", "requests", func(in *StepInput) *float64 { return &in.NumDecodeReqs }},
+	{"num_sampled_seqs", "requests", func(in *StepInput) *float64 { return &in.NumSampledSeqs }},
+	{"prefill_causal_work", "token pairs", func(in *StepInput) *float64 { return &in.PrefillCausalWork }},
+	{"sum_prefill_attn_work", "token pairs", func(in *StepInput) *float64 { return &in.SumPrefillAttnWork }},
+	{"decode_context_tokens", "tokens", func(in *StepInput) *float64 { return &in.DecodeContextTokens }},
+	{"kv_read_tokens", "tokens", func(in *StepInput) *float64 { return &in.KVReadTokens }},
+	{"sum_decode_kv_blocks", "blocks", func(in *StepInput) *float64 { return &in.SumDecodeKVBlocks }},
+	{"running_depth", "requests", func(in *StepInput) *float64 { return &in.RunningDepth }},
+	{"preemption_ema", "1", func(in *StepInput) *float64 { return &in.PreemptionEMA }},
+	{"transfer_blocks", "blocks", func(in *StepInput) *float64 { return &in.TransferBlocks }},
+	{"cpu_resident_read_blocks", "blocks", func(in *StepInput) *float64 { return &in.CPUResidentReadBlocks }},
+}
+
+var queueFields = []queueField{
+	{"running_depth", "requests", false, func(in *QueueInput) *float64 { return &in.RunningDepth }},
+	{"waiting_depth", "requests", false, func(in *QueueInput) *float64 { return &in.WaitingDepth }},
+	{"kv_usage_ratio", "1", true, func(in *QueueInput) *float64 { return &in.KVUsageRatio }},
+	{"prompt_tokens", "tokens", false, func(in *QueueInput) *float64 { return &in.PromptTokens }},
+	{"prefix_hit_ratio", "1", true, func(in *QueueInput) *float64 { return &in.PrefixHitRatio }},
+	{"kv_free_bytes", "B", false, func(in *QueueInput) *float64 { return &in.KVFreeBytes }},
+	{"kv_free_blocks", "blocks", false, func(in *QueueInput) *float64 { return &in.KVFreeBlocks }},
+	{"preemption_ema", "1", false, func(in *QueueInput) *float64 { return &in.PreemptionEMA }},
+}
+
+// Value is one named number with its unit.
+type Value struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit"`
+}
+
+// Values lists the input's fields in a fixed order under the names that tables,
+// golden vectors and formulas use.
+func (in *StepInput) Values() []Value {
+	values := make([]Value, len(stepFields))
+	for i, f := range stepFields {
+		values[i] = Value{f.name, *f.at(in), f.unit}
+	}
+	return values
+}
+
+// Values lists the input's fields in a fixed order under the names that tables,
+// golden vectors and formulas use.
+func (in *QueueInput) Values() []Value {
+	values := make([]Value, len(queueFields))
+	for i, f := range queueFields {
+		values[i] = Value{f.name, *f.at(in), f.unit}
+	}
+	return values
+}
+
+// Set stores v under the field's name and reports whether there is one.
+func (in *StepInput) Set(name string, v float64) bool {
+	for _, f := range stepFields {
+		if f.name == name {
+			*f.at(in) = v
+			return true
+		}
+	}
+	return false
+}
+
+// Set stores v under the field's name and reports whether there is one.
+func (in *QueueInput) Set(name string, v float64) bool {
+	for _, f := range queueFields {
+		if f.name == name {
+			*f.at(in) = v
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,31 @@
+package features
+
+// kvCacheRead11 is slot B-5: the time to read the KV cache once.
+//
+//	f5 = K*kv/Bw     [s],   K = sum of c + n over all chunks
+//
+// c tokens already in KV, n new tokens, kv the KV bytes of one token over all
+// layers and devices (01 D-6), Bw the group's memory bandwidth.
+//
+// Unit:   B / (B/s) = s
+// Source: 01 B-5, S-3
+// Bounds: >= 0; 0 for an empty step; linear in context; scales with 1/tp until
+//
+//	KV heads are replicated (tp > KV heads)
+//
+// Omits:  KV writes; the reuse of a prefill's KV between query tiles
+var kvCacheRead11 = Feature{
+	Name: "kv_cache_read", Kind: Time, Penalty: 1, Bound: boundS,
+	Formula: "kv_read_tokens*kv_bytes_per_token/group_peak_bandwidth",
+	Doc:     "time to read the scheduled requests' KV cache once",
+	beta: func(s *Space, in *StepInput) float64 {
+		return in.KVReadTokens * s.kvBytes / s.bandwidth
+	},
+}
+
+// kvCacheRead10 reads whole blocks of decodes, at twice their size (01 X-6).
+var kvCacheRead10 = kvCacheRead11.
+	frozen("sum_decode_kv_blocks*block_size_bytes/max(1e-6, hw_peak_bandwidth)").
+	withBeta(func(s *Space, in *StepInput) float64 {
+		return in.SumDecodeKVBlocks * s.blockBytes / over(s.bandwidth)
+	})

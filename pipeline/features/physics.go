@@ -1,0 +1,102 @@
+package features
+
+import "math"
+
+// expertShare is the expected share of experts that B tokens touch under
+// uniform routing (01 D-8): 1 - (1 - k/E)^B. 0 when dense or B = 0; 1.0 takes
+// at least one token when there is any.
+func (s *Space) expertShare(tokens float64) float64 {
+	if s.experts == 0 || tokens <= 0 {
+		return 0
+	}
+	if s.version == V10 {
+		tokens = math.Max(1, tokens)
+	}
+	return 1 - math.Pow(1-s.topK/s.experts, tokens)
+}
+
+// weightBytes is W(B, S) of 01 D-9: what a step of B tokens and S sampled
+// sequences reads of the weights, whole group.
+func (s *Space) weightBytes(tokens, seqs float64) float64 {
+	if tokens == 0 {
+		return 0
+	}
+	if s.version == V10 {
+		return s.stepBytes10(tokens)
+	}
+	w := s.fixedBytes()
+	if s.moeLayers > 0 {
+		w += s.moeLayers * s.experts * s.expertShare(tokens) * s.expertBytes
+	}
+	if seqs > 0 {
+		w += s.headBytes
+	}
+	return w
+}
+
+// stepBytes10 is 1.0's step weight: no head, experts by their share.
+func (s *Space) stepBytes10(tokens float64) float64 {
+	used := 1.0
+	if s.experts > 0 {
+		used = s.experts * s.expertShare(tokens)
+	}
+	return s.layers * (s.attnBytes + s.expertBytes*used)
+}
+
+// linearS is the time of all linear layers at their peak (01 B-1): the body
+// per token at the linear peak, the head per sampled sequence at the 16-bit
+// peak.
+func (s *Space) linearS(tokens, seqs float64) float64 {
+	return tokens*s.linearFLOPs/s.linearPeak + seqs*s.headFLOPs/s.peak
+}
+
+// WeightBytes returns W(tokens, seqs) in bytes for the whole group (01 D-9).
+func (s *Space) WeightBytes(tokens, seqs float64) float64 { return s.weightBytes(tokens, seqs) }
+
+// KVBytesPerToken returns the KV bytes of one token over all layers and
+// devices (01 D-6; twice the physical value in 1.0).
+func (s *Space) KVBytesPerToken() float64 { return s.kvBytes }
+
+// RooflineStepS returns the roofline time of the largest legal step (01 D-14), s.
+func (s *Space) RooflineStepS() float64 { return s.rooflineS }
+
+// FloorUs is the physical floor of a step, W/Bw in us: no step can end before
+// the weights it needs were read once (01 T-4).
+func (s *Space) FloorUs(in *StepInput) float64 {
+	return s.weightBytes(in.ScheduledTokens, in.NumSampledSeqs) / s.bandwidth * 1e6
+}
+
+// KVFreeBytes is 1.0's kv_free_bytes (01 A-13), from the same doubled block
+// size as the features so that the doubling cancels.
+func (s *Space) KVFreeBytes(totalBlocks, usage float64) float64 {
+	return totalBlocks * s.blockBytes * math.Max(epsilon10, 1-usage)
+}
+
+// Roofline is a step's analytic parts in seconds at peak rates, whole group.
+type Roofline struct {
+	LinearS float64 // linear layers and head at their peaks
+	AttnS   float64 // attention scores of prefill and decode at the 16-bit peak
+	WeightS float64 // weights over bandwidth
+	KVS     float64 // KV reads over bandwidth
+	CommS   float64 // collectives: latency and bytes over the link
+	PCIeS   float64 // blocks moved between GPU and CPU tier
+}
+
+// ComputeS and MemoryS are the two sides of the roofline.
+func (r Roofline) ComputeS() float64 { return r.LinearS + r.AttnS }
+
+// MemoryS is the time of everything read from device memory.
+func (r Roofline) MemoryS() float64 { return r.WeightS + r.KVS }
+
+// Roofline returns the analytic parts of a step in 1.1's terms; zero for an
+// empty step.
+func (s *Space) Roofline(in *StepInput) Roofline {
+	return Roofline{
+		LinearS: s.linearS(in.ScheduledTokens, in.NumSampledSeqs),
+		AttnS:   prefillAttention(s, in) + decodeAttention(s, in),
+		WeightS: s.weightBytes(in.ScheduledTokens, in.NumSampledSeqs) / s.bandwidth,
+		KVS:     in.KVReadTokens * s.kvBytes / s.bandwidth,
+		CommS:   tpCommunication(s, in),
+		PCIeS:   cpuOffloadTransfer(s, in) + cpuOffloadKVRead(s, in),
+	}
+}

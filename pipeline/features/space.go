@@ -1,0 +1,158 @@
+package features
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// epsilon10 is the floor of every denominator in 1.0 (01 F-1).
+const epsilon10 = 1e-6
+
+// Space is one version's feature space for one deployment: the derived
+// constants (01 section 4), computed once. It is immutable and safe to share.
+//
+// All constants are written for the whole tensor-parallel group. In 1.0 the
+// peaks are divided by tp although the work is whole-model (01 X-2).
+type Space struct {
+	version Version
+	dep     *deploy.Deployment
+	beta    []Feature
+	alpha   []Feature
+
+	layers, hidden, heads, kvHeads float64
+	experts, topK, moeLayers       float64
+	tp, maxSeqs, maxTokens         float64
+	blockTokens                    float64 // tokens per KV block
+	chunked, offload               float64 // 1 or 0
+
+	qDim, kvDim      float64 // D-1
+	attnFLOPs        float64 // D-2, per token and layer
+	mlpFLOPs         float64 // D-3, dense layer (1.0: the only kind)
+	moeFLOPs         float64 // D-3, MoE layer
+	headFLOPs        float64 // D-4, per token (1.0) or scheduled sequence (1.1)
+	linearFLOPs      float64 // D-5, per token: with the head in 1.0, the body alone in 1.1
+	kvBytes          float64 // D-6, per token
+	blockBytes       float64 // D-6, per block
+	peak, linearPeak float64 // D-7, FLOP/s
+	bandwidth        float64 // D-7, B/s
+	attnBytes        float64 // D-9, per layer
+	mlpBytes         float64 // D-9, per layer (1.0: x top_k when MoE)
+	expertBytes      float64 // D-9, one expert of one layer
+	moeFixedBytes    float64 // D-9, shared experts and router of one MoE layer
+	headBytes        float64 // D-9
+	totalBytes       float64 // D-9, 1.0's total; 1.1: every weight of the model
+	pcie             float64 // D-10, B/s
+	link             float64 // D-11, B/s
+	commBytes        float64 // D-12, per token
+	gatherBytes      float64 // D-13, per sequence
+	allreduces       float64 // per step: 2L+1 when tp > 1
+	allreduceS       float64 // s per collective
+	gpuKVBytes       float64 // 1.0: capacity of the GPU cache
+	cpuKVBytes       float64 // 1.0: capacity of the CPU tier, 0 unless offloading
+	cpuGPURatio      float64 // 1.1: CPU blocks per GPU block, 0 unless offloading
+	rooflineS        float64 // D-14
+}
+
+// New derives the constants of version v for deployment d. It fails on an
+// unknown version, on a deployment that breaks K-4 and, in 1.1, on one that
+// breaks K-5.
+func New(v Version, d *deploy.Deployment) (*Space, error) {
+	if err := v.Check(); err != nil {
+		return nil, err
+	}
+	if err := d.Check(); err != nil {
+		return nil, err
+	}
+	s := &Space{version: v, dep: d, beta: BetaFeatures(v), alpha: AlphaFeatures(v)}
+	s.setDimensions()
+	if v == V10 {
+		s.derive10()
+		return s, nil
+	}
+	if err := d.CheckSupported(); err != nil {
+		return nil, err
+	}
+	s.derive11()
+	return s, nil
+}
+
+// Version returns the version the space was made for.
+func (s *Space) Version() Version { return s.version }
+
+// Deployment returns the deployment the space was made for; do not modify.
+func (s *Space) Deployment() *deploy.Deployment { return s.dep }
+
+// BetaFeatures returns the step-time slots in order.
+func (s *Space) BetaFeatures() []Feature { return s.beta }
+
+// AlphaFeatures returns the queue slots in order.
+func (s *Space) AlphaFeatures() []Feature { return s.alpha }
+
+// Beta writes the bounded step features of in into x, whose length must be
+// len(BetaFeatures()), and returns the slots that hit their bound. It allocates
+// nothing unless it fails. Codes: 01 F-3.
+func (s *Space) Beta(in *StepInput, x []float64) (Hits, error) {
+	if len(x) != len(s.beta) {
+		return 0, wrongLength("beta", len(x), len(s.beta))
+	}
+	if err := s.checkStep(in); err != nil {
+		return 0, err
+	}
+	var hits Hits
+	for i := range s.beta {
+		f := &s.beta[i]
+		v := f.beta(s, in)
+		if !(v >= 0 && v <= f.Bound) {
+			var err error
+			if v, err = bounded(f, v, &hits); err != nil {
+				return 0, err
+			}
+		}
+		x[i] = v
+	}
+	return hits, nil
+}
+
+// Alpha writes the bounded queue features of in into x, whose length must be
+// len(AlphaFeatures()), and returns the slots that hit their bound. It
+// allocates nothing unless it fails. Codes: 01 F-3.
+func (s *Space) Alpha(in *QueueInput, x []float64) (Hits, error) {
+	if len(x) != len(s.alpha) {
+		return 0, wrongLength("alpha", len(x), len(s.alpha))
+	}
+	if err := s.checkQueue(in); err != nil {
+		return 0, err
+	}
+	var hits Hits
+	for i := range s.alpha {
+		f := &s.alpha[i]
+		v := f.alpha(s, in)
+		if !(v >= 0 && v <= f.Bound) {
+			var err error
+			if v, err = bounded(f, v, &hits); err != nil {
+				return 0, err
+			}
+		}
+		x[i] = v
+	}
+	return hits, nil
+}
+
+// bounded clips v to [0, Bound], records the hit, and refuses NaN and
+// infinity: an infinite value has no size that a bound could stand for (G-7).
+func bounded(f *Feature, v float64, hits *Hits) (float64, error) {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return 0, trace.Errorf(BadFeature, "%s: got %g, want a finite number", f.Name, v)
+	}
+	*hits |= 1 << (f.Slot - 1)
+	if v < 0 {
+		return 0, nil
+	}
+	return f.Bound, nil
+}
+
+func wrongLength(model string, got, want int) error {
+	return trace.Errorf(WrongNumberOfFeatures, "%s features: got a vector of %d, want %d", model, got, want)
+}

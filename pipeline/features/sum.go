@@ -1,0 +1,76 @@
+package features
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Sum adds up the chunks of one batch into the sums that version v reads (01
+// S-1..S-3; 1.0: the simulator column of S-9). Chunks without new tokens are
+// ignored. RunningDepth, PreemptionEMA and the transfers are left 0, and so is
+// 1.0's SumDecodeKVBlocks, which needs a block size: see Space.Sum.
+func Sum(v Version, chunks []trace.Chunk) StepInput {
+	var in StepInput
+	for _, c := range chunks {
+		in.Add(v, c)
+	}
+	return in
+}
+
+// Sum is the package's Sum with the KV blocks of decodes, ceil((c+1)/block_size)
+// each (01 S-13).
+func (s *Space) Sum(chunks []trace.Chunk) StepInput {
+	in := Sum(s.version, chunks)
+	if s.version == V10 {
+		for _, c := range chunks {
+			if c.IsDecode() {
+				in.SumDecodeKVBlocks += math.Ceil(float64(c.Computed+1) / s.blockTokens)
+			}
+		}
+	}
+	return in
+}
+
+// Add adds one chunk to the sums. Sums stay exact integers below 2^53, so the
+// order of chunks does not matter and a simulator may keep them up to date.
+func (in *StepInput) Add(v Version, c trace.Chunk) {
+	if c.New == 0 {
+		return
+	}
+	n, computed := float64(c.New), float64(c.Computed)
+	in.ScheduledTokens += n
+	if c.IsDecode() {
+		in.DecodeTokens += n
+		in.NumDecodeReqs++
+		in.DecodeContextTokens += computed + 1
+	} else {
+		in.PrefillTokens += n
+		in.NumPrefillReqs++
+	}
+	if v == V10 {
+		if !c.IsDecode() {
+			in.SumPrefillAttnWork += (computed + n) * n
+		}
+		return
+	}
+	in.NumSampledSeqs++
+	in.KVReadTokens += computed + n
+	if !c.IsDecode() {
+		in.PrefillCausalWork += n*computed + n*(n+1)/2
+	}
+}
+
+// EMA is one update of the preemption average (01 A-14), once per recorded
+// step in step order, before the features of that step:
+//
+//	ema = gamma * num_preempted / max(1, running_depth) + (1-gamma) * previous
+func EMA(previous, gamma, numPreempted, runningDepth float64) float64 {
+	return gamma*numPreempted/math.Max(1, runningDepth) + (1-gamma)*previous
+}
+
+// DefaultGamma and Gammas are the EMA's default and candidates (01 A-14).
+const DefaultGamma = 0.3
+
+// Gammas returns the EMA's candidates, ascending.
+func Gammas() []float64 { return []float64{0.1, 0.3, 0.5} }

@@ -1,0 +1,27 @@
+package features
+
+import "github.com/blis-train/blis-train/trace"
+
+// Version is a feature-set version (01 G-4). It selects derived constants,
+// features, input sourcing and the default target together.
+type Version string
+
+// The versions there are. V10 is frozen text, known errors included; V11 is
+// corrected and the default of new training.
+const (
+	V10 Version = "1.0"
+	V11 Version = "1.1"
+)
+
+// Versions returns every known version, oldest first.
+func Versions() []Version { return []Version{V10, V11} }
+
+// Check returns an error with code unknown_spec_version unless v is known.
+func (v Version) Check() error {
+	for _, known := range Versions() {
+		if v == known {
+			return nil
+		}
+	}
+	return trace.Errorf(UnknownSpecVersion, "spec_version: got %q, want one of %q", string(v), Versions())
+}
