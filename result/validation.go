@@ -12,13 +12,16 @@ const (
 // Validation is validation.json.
 type Validation struct {
 	Header
-	Options   ValidationOptions `json:"options"`
-	Runs      []ValidationRun   `json:"runs"`
-	Gates     []Gate            `json:"gates"`
-	Verdict   string            `json:"verdict"` // pass | insufficient | fail
-	Pass      bool              `json:"pass"`    // verdict == "pass"
-	Missing   []string          `json:"missing"` // required gates that are null, one sentence each
-	Diagnoses []Diagnosis       `json:"diagnoses"`
+	Options ValidationOptions `json:"options"`
+	Runs    []ValidationRun   `json:"runs"`
+	// Configs are the teacher-forced errors by configuration: hold-out rows of
+	// training runs, and apart from them all rows of test runs.
+	Configs   []ConfigErrors `json:"configs"`
+	Gates     []Gate         `json:"gates"`
+	Verdict   string         `json:"verdict"` // pass | insufficient | fail
+	Pass      bool           `json:"pass"`    // verdict == "pass"
+	Missing   []string       `json:"missing"` // required gates that are null, one sentence each
+	Diagnoses []Diagnosis    `json:"diagnoses"`
 	// Figures are the teacher-forced steps of every run together, aggregated.
 	Figures  *FitFigures     `json:"figures,omitempty"`
 	Warnings []trace.Finding `json:"warnings"`
@@ -33,6 +36,20 @@ type ValidationOptions struct {
 	EgressUs   *float64           `json:"egress_us"`
 	Latency    string             `json:"latency"` // physics | roofline | ...
 	Thresholds map[string]float64 `json:"thresholds"`
+}
+
+// ConfigErrors are the teacher-forced errors of one configuration, or of one
+// test run.
+type ConfigErrors struct {
+	Scope           string       `json:"scope"`  // the configuration's label, or the test run's id
+	Config          string       `json:"config"` // key (01 K-6)
+	Runs            []string     `json:"runs"`
+	Seen            bool         `json:"seen"`     // the configuration was part of the fit
+	TestRun         bool         `json:"test_run"` // rows of a run the coefficients never saw
+	Steps           *Errors      `json:"steps"`
+	Alpha           *AlphaErrors `json:"alpha"`
+	TargetOverFloor *float64     `json:"target_over_floor"` // median target / median physical floor (01 T-4)
+	BoundHits       *float64     `json:"bound_hits"`        // largest share of rows over the slots (01 F-6)
 }
 
 // Split kinds of a ValidationRun.

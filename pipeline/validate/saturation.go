@@ -1,0 +1,321 @@
+package validate
+
+import (
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Names and thresholds of the five saturation checks (03 section 2). Two or more
+// hits make a run or a phase saturated.
+const (
+	CheckFailureShare   = "failure_share"
+	CheckQueueRising    = "queue_rising_r2"
+	CheckPreemptedShare = "preempted_share"
+	CheckTTFTDrift      = "ttft_drift"
+	CheckE2ETail        = "e2e_p99_over_p50"
+
+	hitsThatSaturate = 2
+	minCheckRequests = 9 // below it the time-order checks say nothing
+)
+
+var checks = []struct {
+	name, doc string
+	threshold float64
+	value     func(window) *float64
+}{
+	{CheckFailureShare, "failed requests / ended requests; requests the client gave up do not count", 0.05, failureShare},
+	{CheckQueueRising, "R2 of the waiting depth against time, where it rises", 0.5, queueRising},
+	{CheckPreemptedShare, "requests preempted at least once / requests of the engine", 0.15, preemptedShare},
+	{CheckTTFTDrift, "median TTFT of the last third of the requests / of the first third", 2, ttftDrift},
+	{CheckE2ETail, "P99 / P50 of E2E", 10, e2eTail},
+}
+
+// Saturation is the verdict on one run and on each of its phases. Phases are in
+// run.yaml's order without the warm-up; a run without phases has one, unnamed.
+type Saturation struct {
+	Run    Verdict
+	Phases []PhaseVerdict
+}
+
+// Verdict holds the five checks of one stretch of time.
+type Verdict struct {
+	Saturated bool
+	Checks    []result.SaturationCheck
+}
+
+// PhaseVerdict is the verdict on [StartNs, EndNs) of the monotonic clock.
+type PhaseVerdict struct {
+	Name           string
+	Load           string
+	StartNs, EndNs int64
+	Verdict
+}
+
+// Hits lists the names of the checks over their threshold.
+func (v Verdict) Hits() []string {
+	hits := []string{}
+	for _, c := range v.Checks {
+		if c.Hit {
+			hits = append(hits, c.Name)
+		}
+	}
+	return hits
+}
+
+// Phase returns the verdict on the named phase, or on the run when there is none.
+func (s *Saturation) Phase(name string) Verdict {
+	for _, p := range s.Phases {
+		if p.Name == name {
+			return p.Verdict
+		}
+	}
+	return s.Run
+}
+
+// Spans are the saturated stretches of time, [start, end) in monotonic ns.
+func (s *Saturation) Spans() [][2]int64 {
+	var out [][2]int64
+	for _, p := range s.Phases {
+		if p.Saturated {
+			out = append(out, [2]int64{p.StartNs, p.EndNs})
+		}
+	}
+	return out
+}
+
+// Saturate runs the five checks on every phase. The run's own verdict is that of
+// its worst open phase (most hits, then the first): a closed loop holds the load
+// at what the server can do, so it cannot overrun it, and its checks are shown
+// without deciding. Without an open phase the whole run is checked.
+func Saturate(run *trace.Run, dep *deploy.Deployment) *Saturation {
+	s := &Saturation{}
+	for _, p := range phasesOf(run, dep) {
+		v := check(windowOf(run, p))
+		s.Phases = append(s.Phases, PhaseVerdict{p.Name, p.Load, p.StartNs, p.EndNs, v})
+	}
+	worst := -1
+	for i, p := range s.Phases {
+		if p.Load == deploy.LoadClosed {
+			continue
+		}
+		if worst < 0 || len(p.Hits()) > len(s.Phases[worst].Hits()) {
+			worst = i
+		}
+	}
+	if worst >= 0 {
+		s.Run = s.Phases[worst].Verdict
+		return s
+	}
+	s.Run = check(windowOf(run, wholeRun(run)))
+	return s
+}
+
+// phasesOf are the deployment's phases but the warm-up, or the whole run.
+func phasesOf(run *trace.Run, dep *deploy.Deployment) []deploy.Phase {
+	var out []deploy.Phase
+	for _, p := range dep.Phases {
+		if p.Name != deploy.WarmupPhase {
+			if p.Load == "" {
+				p.Load = deploy.LoadOpen
+			}
+			out = append(out, p)
+		}
+	}
+	if len(dep.Phases) == 0 {
+		out = []deploy.Phase{wholeRun(run)}
+	}
+	return out
+}
+
+// wholeRun is an unnamed open phase that holds every stamp.
+func wholeRun(run *trace.Run) deploy.Phase {
+	const all = int64(1) << 62
+	return deploy.Phase{StartNs: -all, EndNs: all, Load: deploy.LoadOpen}
+}
+
+// window is what the checks look at: requests in order of arrival and steps.
+type window struct {
+	requests []*trace.Request
+	steps    []trace.Step
+}
+
+func windowOf(run *trace.Run, p deploy.Phase) window {
+	var w window
+	for i := range run.Requests {
+		r := &run.Requests[i]
+		if at, ok := arrivalNs(r); ok && at >= p.StartNs && at < p.EndNs {
+			w.requests = append(w.requests, r)
+		}
+	}
+	slices.SortStableFunc(w.requests, func(a, b *trace.Request) int {
+		x, _ := arrivalNs(a)
+		y, _ := arrivalNs(b)
+		return int(max(-1, min(1, x-y)))
+	})
+	for _, s := range run.Steps {
+		if s.TsStartNs >= p.StartNs && s.TsStartNs < p.EndNs {
+			w.steps = append(w.steps, s)
+		}
+	}
+	return w
+}
+
+// arrivalNs is ARRIVED, else QUEUED, else the stock span's wall-clock start.
+func arrivalNs(r *trace.Request) (int64, bool) {
+	for _, at := range []trace.Opt[int64]{r.ArrivedNs, r.QueuedNs} {
+		if at.OK {
+			return at.V, true
+		}
+	}
+	return r.StartWallNs.V, r.StartWallNs.OK && r.Source == trace.SourceStock
+}
+
+func check(w window) Verdict {
+	v := Verdict{}
+	hits := 0
+	for _, c := range checks {
+		value := c.value(w)
+		hit := value != nil && *value > c.threshold
+		if hit {
+			hits++
+		}
+		v.Checks = append(v.Checks, result.SaturationCheck{
+			Name: c.name, Value: value, Threshold: c.threshold, Hit: hit, Doc: c.doc,
+		})
+	}
+	v.Saturated = hits >= hitsThatSaturate
+	return v
+}
+
+func failureShare(w window) *float64 {
+	failed, ended := 0, 0
+	for _, r := range w.requests {
+		if !r.Success.OK {
+			continue
+		}
+		ended++
+		if isFailure(r) {
+			failed++
+		}
+	}
+	return share(failed, ended)
+}
+
+// clientDisconnect is the reason of an abort that the client asked for.
+const clientDisconnect = "client_disconnect"
+
+// isFailure reports a request that ended without success through no wish of its client.
+func isFailure(r *trace.Request) bool {
+	return r.Success.OK && !r.Success.V && !isClientAbort(r)
+}
+
+func isClientAbort(r *trace.Request) bool {
+	if !r.Success.OK || r.Success.V {
+		return false
+	}
+	if r.AbortReason.OK {
+		return r.AbortReason.V == clientDisconnect
+	}
+	return r.FinishStatus.Or("") == trace.FinishAborted
+}
+
+func preemptedShare(w window) *float64 {
+	preempted, engine := 0, 0
+	for _, r := range w.requests {
+		if !r.CoreID.OK {
+			continue
+		}
+		engine++
+		if r.Preemptions.Or(0) > 0 {
+			preempted++
+		}
+	}
+	return share(preempted, engine)
+}
+
+// queueRising is R2 of the waiting depth against time, 0 where it falls. Stock
+// runs have no steps: there the wait of each request stands for the depth.
+func queueRising(w window) *float64 {
+	var x, y []float64
+	for _, s := range w.steps {
+		x, y = append(x, float64(s.TsStartNs)), append(y, float64(s.WaitingDepth))
+	}
+	if len(w.steps) == 0 {
+		for _, r := range w.requests {
+			if at, ok := arrivalNs(r); ok && r.StockQueueUs.OK {
+				x, y = append(x, float64(at)), append(y, r.StockQueueUs.V)
+			}
+		}
+	}
+	if len(x) < minCheckRequests {
+		return nil
+	}
+	slope, r2 := line(x, y)
+	if slope <= 0 {
+		r2 = 0
+	}
+	return &r2
+}
+
+// line is the least-squares slope of y over x and its R2 (0 when y is constant).
+func line(x, y []float64) (slope, r2 float64) {
+	mx, my := mean(x), mean(y)
+	var sxx, sxy, syy float64
+	for i := range x {
+		sxx += (x[i] - mx) * (x[i] - mx)
+		sxy += (x[i] - mx) * (y[i] - my)
+		syy += (y[i] - my) * (y[i] - my)
+	}
+	if sxx == 0 || syy == 0 {
+		return 0, 0
+	}
+	return sxy / sxx, sxy * sxy / (sxx * syy)
+}
+
+func ttftDrift(w window) *float64 {
+	var ttft []float64
+	for _, r := range w.requests {
+		if v, ok := TTFTMs(r); ok {
+			ttft = append(ttft, v)
+		}
+	}
+	third := len(ttft) / 3
+	if len(ttft) < minCheckRequests {
+		return nil
+	}
+	first, last := Median(ttft[:third]), Median(ttft[len(ttft)-third:])
+	if first <= 0 {
+		return nil
+	}
+	ratio := last / first
+	return &ratio
+}
+
+func e2eTail(w window) *float64 {
+	var e2e []float64
+	for _, r := range w.requests {
+		if v, ok := E2EMs(r); ok {
+			e2e = append(e2e, v)
+		}
+	}
+	if len(e2e) < minCheckRequests {
+		return nil
+	}
+	o := sorted(e2e)
+	if Quantile(o, 0.5) <= 0 {
+		return nil
+	}
+	ratio := Quantile(o, 0.99) / Quantile(o, 0.5)
+	return &ratio
+}
+
+func share(part, whole int) *float64 {
+	if whole == 0 {
+		return nil
+	}
+	s := float64(part) / float64(whole)
+	return &s
+}
