@@ -1,0 +1,199 @@
+package ridge
+
+import (
+	"math"
+
+	"gonum.org/v1/gonum/floats"
+)
+
+// Rows per tile (one tile of columns stays in the first cache) and per chunk
+// (one task; the leaves of the summation tree).
+const (
+	tileRows  = 256
+	chunkRows = 65536
+)
+
+// column says where a wide column comes from.
+type column struct {
+	variant int // -1: X or the target
+	index   int // column of X; P: the target
+	values  []float64
+}
+
+// accumulator sums Gram matrices of rows over X, the target and the columns of
+// all variants at once: variants share every product that does not touch a
+// column of their own.
+type accumulator struct {
+	d       *Data
+	cols    []column
+	sums    []float64 // len(cols) x len(cols), upper triangle
+	w       float64
+	n       int64
+	tiles   [][]float64
+	nonZero []bool
+	root    []float64
+}
+
+func newAccumulator(d *Data) *accumulator {
+	a := &accumulator{d: d, root: make([]float64, tileRows)}
+	for j := range d.P {
+		a.cols = append(a.cols, column{-1, j, nil})
+	}
+	a.cols = append(a.cols, column{-1, d.P, nil})
+	for k, v := range d.Variants {
+		for c, j := range v.Cols {
+			a.cols = append(a.cols, column{k, j, v.Values[c]})
+		}
+	}
+	k := len(a.cols)
+	a.sums = make([]float64, k*k)
+	a.nonZero = make([]bool, k)
+	buf := make([]float64, k*tileRows)
+	for c := range k {
+		a.tiles = append(a.tiles, buf[c*tileRows:(c+1)*tileRows])
+	}
+	return a
+}
+
+func (a *accumulator) reset() {
+	clear(a.sums)
+	a.w, a.n = 0, 0
+}
+
+// add sums the given rows with weights w (one per row of Data), tile by tile.
+func (a *accumulator) add(rows []int32, w []float64) {
+	for len(rows) > 0 {
+		t := min(tileRows, len(rows))
+		a.addTile(rows[:t], w)
+		rows = rows[t:]
+	}
+}
+
+func (a *accumulator) addTile(rows []int32, w []float64) {
+	a.fill(rows, w)
+	k := len(a.cols)
+	for i := range k {
+		if !a.nonZero[i] {
+			continue
+		}
+		ci := a.tiles[i][:len(rows)]
+		for j := i; j < k; j++ {
+			if a.nonZero[j] && a.needed(i, j) {
+				a.sums[i*k+j] += floats.Dot(ci, a.tiles[j][:len(rows)])
+			}
+		}
+	}
+}
+
+// needed leaves out products between columns of different variants.
+func (a *accumulator) needed(i, j int) bool {
+	vi, vj := a.cols[i].variant, a.cols[j].variant
+	return vi < 0 || vj < 0 || vi == vj
+}
+
+// fill writes sqrt(w)*column into the tiles.
+func (a *accumulator) fill(rows []int32, w []float64) {
+	d, p := a.d, a.d.P
+	clear(a.nonZero)
+	var sum float64
+	y := a.tiles[p]
+	for r, i := range rows {
+		sum += w[i]
+		root := math.Sqrt(w[i])
+		a.root[r] = root
+		for j, x := range d.X[int(i)*p : int(i)*p+p] {
+			a.tiles[j][r] = root * x
+			if x != 0 {
+				a.nonZero[j] = true
+			}
+		}
+		y[r] = root * d.Y[i]
+	}
+	a.nonZero[p] = true
+	for c := p + 1; c < len(a.cols); c++ {
+		a.fillVariant(c, rows)
+	}
+	a.w += sum
+	a.n += int64(len(rows))
+}
+
+func (a *accumulator) fillVariant(c int, rows []int32) {
+	values, tile := a.cols[c].values, a.tiles[c]
+	for r, i := range rows {
+		x := values[i]
+		tile[r] = a.root[r] * x
+		if x != 0 {
+			a.nonZero[c] = true
+		}
+	}
+}
+
+// gram writes the sums of variant v into g.
+func (a *accumulator) gram(v int, g *Gram) {
+	p, k := a.d.P, len(a.cols)
+	place := make([]int, p+1)
+	for c, col := range a.cols {
+		if col.variant < 0 || col.variant == v {
+			place[col.index] = c
+		}
+	}
+	at := func(i, j int) float64 {
+		ci, cj := place[i], place[j]
+		if ci > cj {
+			ci, cj = cj, ci
+		}
+		return a.sums[ci*k+cj]
+	}
+	g.N, g.W, g.Q = a.n, a.w, at(p, p)
+	for i := range p {
+		g.B[i] = at(i, p)
+		for j := i; j < p; j++ {
+			g.G[i*p+j] = at(i, j)
+			g.G[j*p+i] = g.G[i*p+j]
+		}
+	}
+}
+
+// GramOf is the Gram of the given rows with one weight per row of d; rows nil:
+// all rows in order. Chunks are summed in order whatever the number of workers.
+func GramOf(d *Data, w []float64, rows []int32, workers int) *Gram {
+	if rows == nil {
+		rows = allRows(d.Len())
+	}
+	plain := *d
+	plain.Variants = nil
+	chunks := chunk(rows)
+	parts := make([]*Gram, len(chunks))
+	accs := make([]*accumulator, max(1, workers))
+	each(workers, len(chunks), func(k, c int) {
+		if accs[k] == nil {
+			accs[k] = newAccumulator(&plain)
+		}
+		accs[k].reset()
+		accs[k].add(chunks[c], w)
+		parts[c] = NewGram(d.P)
+		accs[k].gram(-1, parts[c])
+	})
+	out := NewGram(d.P)
+	for _, g := range parts {
+		out.Add(g)
+	}
+	return out
+}
+
+func allRows(n int) []int32 {
+	rows := make([]int32, n)
+	for i := range rows {
+		rows[i] = int32(i)
+	}
+	return rows
+}
+
+func chunk(rows []int32) [][]int32 {
+	var out [][]int32
+	for len(rows) > chunkRows {
+		out = append(out, rows[:chunkRows])
+		rows = rows[chunkRows:]
+	}
+	return append(out, rows)
+}

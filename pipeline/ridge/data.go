@@ -1,0 +1,210 @@
+package ridge
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Data is a set of rows. Slices have one entry per row; X has P.
+type Data struct {
+	P      int
+	X      []float64 // row-major, len(Y) x P
+	Y      []float64 // target, us
+	Steps  []float64 // steps a row covers; nil: 1
+	Factor []float64 // down-weighting p of a row, 0..1; nil: 1
+	Config []int32   // configuration label >= 0
+	Regime []int32   // regime label >= 0
+	Run    []int32   // run label >= 0, unique over configurations; nil: one run per configuration
+	Time   []int64   // order inside a run, ties by row; nil: row order
+
+	// Variants are alternatives of some columns (another EMA constant changes
+	// only the columns fed by the EMA). Empty: X alone.
+	Variants []Variant
+}
+
+// Variant replaces columns of X. Values[k][i] is row i of column Cols[k].
+type Variant struct {
+	Gamma       float64 // label; breaks ties (smaller wins)
+	EmbargoRows int     // training rows dropped before a validation block, per run
+	Cols        []int
+	Values      [][]float64
+}
+
+// Len is the number of rows.
+func (d *Data) Len() int { return len(d.Y) }
+
+// Row is x of row i, not to be written.
+func (d *Data) Row(i int) []float64 { return d.X[i*d.P : (i+1)*d.P] }
+
+func (d *Data) steps(i int) float64 {
+	if d.Steps == nil {
+		return 1
+	}
+	return d.Steps[i]
+}
+
+func (d *Data) factor(i int) float64 {
+	if d.Factor == nil {
+		return 1
+	}
+	return d.Factor[i]
+}
+
+func (d *Data) run(i int) int32 {
+	if d.Run == nil {
+		return d.Config[i]
+	}
+	return d.Run[i]
+}
+
+func (d *Data) time(i int) int64 {
+	if d.Time == nil {
+		return int64(i)
+	}
+	return d.Time[i]
+}
+
+// Check finds lengths that do not agree and numbers that are not finite.
+func (d *Data) Check() error {
+	n := len(d.Y)
+	if d.P <= 0 || len(d.X) != n*d.P {
+		return fmt.Errorf("ridge: len(x)=%d, want %d rows x %d columns", len(d.X), n, d.P)
+	}
+	lens := []struct {
+		name string
+		got  int
+		need bool
+	}{
+		{"steps", len(d.Steps), d.Steps != nil}, {"factor", len(d.Factor), d.Factor != nil},
+		{"config", len(d.Config), true}, {"regime", len(d.Regime), true},
+		{"run", len(d.Run), d.Run != nil}, {"time", len(d.Time), d.Time != nil},
+	}
+	for _, l := range lens {
+		if l.need && l.got != n {
+			return fmt.Errorf("ridge: len(%s)=%d, want %d rows", l.name, l.got, n)
+		}
+	}
+	for _, col := range [][]float64{d.X, d.Y, d.Steps, d.Factor} {
+		if i := firstBad(col); i >= 0 {
+			return fmt.Errorf("ridge: got %v at position %d, want a finite number", col[i], i)
+		}
+	}
+	return d.checkVariants()
+}
+
+func (d *Data) checkVariants() error {
+	for k, v := range d.Variants {
+		if len(v.Cols) != len(v.Values) {
+			return fmt.Errorf("ridge: variant %d has %d columns, want %d", k, len(v.Values), len(v.Cols))
+		}
+		for c, col := range v.Values {
+			if v.Cols[c] < 0 || v.Cols[c] >= d.P || len(col) != d.Len() {
+				return fmt.Errorf("ridge: variant %d column %d: got %d rows, want %d", k, v.Cols[c], len(col), d.Len())
+			}
+			if i := firstBad(col); i >= 0 {
+				return fmt.Errorf("ridge: variant %d column %d row %d: got %v, want a finite number", k, v.Cols[c], i, col[i])
+			}
+		}
+	}
+	return nil
+}
+
+// firstBad is the position of the first NaN or infinity, or -1.
+func firstBad(v []float64) int {
+	for i, x := range v {
+		if x-x != 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// Subset copies the given rows, in the given order, variants included.
+func (d *Data) Subset(rows []int32) *Data {
+	out := &Data{P: d.P, X: make([]float64, 0, len(rows)*d.P)}
+	for _, i := range rows {
+		out.X = append(out.X, d.Row(int(i))...)
+	}
+	out.Y, out.Steps, out.Factor = pick(d.Y, rows), pick(d.Steps, rows), pick(d.Factor, rows)
+	out.Config, out.Regime, out.Run = pick(d.Config, rows), pick(d.Regime, rows), pick(d.Run, rows)
+	out.Time = pick(d.Time, rows)
+	for _, v := range d.Variants {
+		w := Variant{Gamma: v.Gamma, EmbargoRows: v.EmbargoRows, Cols: v.Cols}
+		for _, col := range v.Values {
+			w.Values = append(w.Values, pick(col, rows))
+		}
+		out.Variants = append(out.Variants, w)
+	}
+	return out
+}
+
+func pick[T any](v []T, rows []int32) []T {
+	if v == nil {
+		return nil
+	}
+	out := make([]T, len(rows))
+	for k, i := range rows {
+		out[k] = v[i]
+	}
+	return out
+}
+
+// With is the data with variant k's columns in place and no variants left. It
+// copies X only when a column differs; the other slices are shared.
+func (d *Data) With(k int) *Data {
+	out := *d
+	out.Variants = nil
+	if k >= len(d.Variants) || len(d.Variants[k].Cols) == 0 {
+		return &out
+	}
+	out.X = slices.Clone(d.X)
+	v := d.Variants[k]
+	for c, col := range v.Values {
+		for i, x := range col {
+			out.X[i*d.P+v.Cols[c]] = x
+		}
+	}
+	return &out
+}
+
+// Configs lists the configuration labels present, ascending.
+func (d *Data) Configs() []int32 { return distinct(d.Config) }
+
+func distinct(v []int32) []int32 {
+	out := make([]int32, 0, 8)
+	last := int32(-1)
+	for _, c := range v {
+		if c == last {
+			continue
+		}
+		last = c
+		if k, ok := slices.BinarySearch(out, c); !ok {
+			out = slices.Insert(out, k, c)
+		}
+	}
+	return out
+}
+
+// base is max(y, eps*steps), the size a row's error is measured against.
+func (d *Data) base(i int, epsUs float64) float64 {
+	return math.Max(d.Y[i], epsUs*d.steps(i))
+}
+
+// Dot is x.beta.
+func Dot(x, beta []float64) float64 {
+	var s float64
+	for j, v := range x {
+		s += v * beta[j]
+	}
+	return s
+}
+
+// Predict is x.beta of every row.
+func Predict(d *Data, beta []float64) []float64 {
+	out := make([]float64, d.Len())
+	for i := range out {
+		out[i] = Dot(d.Row(i), beta)
+	}
+	return out
+}

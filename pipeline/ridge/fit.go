@@ -1,0 +1,148 @@
+package ridge
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math"
+)
+
+// Fit is one solution and what certifies it.
+type Fit struct {
+	Lambda     float64
+	Beta       []float64 // coefficients, beta_j = gamma_j*ybar/s_j
+	Gamma      []float64 // typical share of the target each term explains
+	Scale      []float64 // s_j; 0 for an all-zero column
+	YBar       float64   // us
+	W          float64   // sum of weights
+	Active     []bool    // non-zero or free terms
+	Objective  float64
+	Cert       Certificate
+	DF         float64   // effective degrees of freedom
+	DFTerm     []float64 // their share per term, 0 outside the active set
+	PriorShare []float64 // lambda*d/(1+lambda*d); NaN for an all-zero column
+}
+
+// Certificate is the gradient of the objective at the answer, terms divided by
+// their scale: a minimum has none on active terms and a non-negative one on
+// terms held at zero.
+type Certificate struct {
+	MinZero   float64 // smallest gradient over zero terms; NaN without one
+	MaxActive float64 // largest |gradient| over active terms
+}
+
+// certTol is the tolerance of V-5.
+const certTol = 1e-8
+
+// OK reports whether the certificate holds.
+func (c Certificate) OK() bool { return !(c.MinZero < -certTol) && c.MaxActive <= certTol }
+
+// Solve fits one lambda on a Gram of balanced weights.
+func Solve(g *Gram, lambda float64, o Options) (Fit, error) {
+	if err := o.Check(g.P); err != nil {
+		return Fit{}, err
+	}
+	s := newSolver(g.P, &o)
+	s.load(g, 0)
+	s.cold()
+	s.solve(lambda)
+	return s.fit(lambda)
+}
+
+// FitRows fits one lambda on the given rows with one weight per row of d; rows
+// nil: all. W, s and ybar are those of the rows.
+func FitRows(d *Data, w []float64, rows []int32, lambda float64, o Options) (Fit, error) {
+	if err := check(d, &o); err != nil {
+		return Fit{}, err
+	}
+	return Solve(GramOf(d, w, rows, o.workers()), lambda, o)
+}
+
+// fit reports the last solution in full.
+func (s *solver) fit(lambda float64) (Fit, error) {
+	f := Fit{
+		Lambda: lambda, YBar: s.ybar, W: s.w, Objective: s.objective(lambda),
+		Beta: make([]float64, s.p), Gamma: make([]float64, s.p), Scale: make([]float64, s.p),
+		Active: make([]bool, s.p), PriorShare: make([]float64, s.p),
+	}
+	s.beta(f.Beta)
+	copy(f.Gamma, s.gamma)
+	copy(f.Scale, s.scale)
+	for j := range s.p {
+		f.Active[j] = !s.zero[j] && (s.gamma[j] != 0 || s.o.free(j))
+		f.PriorShare[j] = math.NaN()
+		if !s.zero[j] {
+			ld := lambda * s.o.Penalty[j]
+			f.PriorShare[j] = ld / (1 + ld)
+		}
+	}
+	f.Cert = s.certificate()
+	f.DFTerm = s.degrees(lambda, f.Active)
+	for _, v := range f.DFTerm {
+		f.DF += v
+	}
+	if !f.Cert.OK() {
+		return f, &Error{CertificateFailed, fmt.Sprintf(
+			"gradient on zero terms: got %v, on active terms %v, want >= -1e-8 and <= 1e-8", f.Cert.MinZero, f.Cert.MaxActive)}
+	}
+	return f, nil
+}
+
+// certificate reads the full gradient (twice grad) at the last solution.
+func (s *solver) certificate() Certificate {
+	c := Certificate{MinZero: math.NaN()}
+	for j := range s.p {
+		switch {
+		case s.zero[j]:
+		case s.gamma[j] != 0 || s.o.free(j):
+			c.MaxActive = math.Max(c.MaxActive, 2*math.Abs(s.grad[j]))
+		case !(c.MinZero < 2*s.grad[j]):
+			c.MinZero = 2 * s.grad[j]
+		}
+	}
+	return c
+}
+
+// degrees is the diagonal of (G + lambda D)^-1 G over the active terms.
+func (s *solver) degrees(lambda float64, active []bool) []float64 {
+	out := make([]float64, s.p)
+	var idx []int
+	for j, a := range active {
+		if a {
+			idx = append(idx, j)
+		}
+	}
+	m := len(idx)
+	l := make([]float64, m*m)
+	for r, j := range idx {
+		for c, k := range idx[:r+1] {
+			l[r*m+c] = s.g[j*s.p+k]
+		}
+		l[r*m+r] += lambda * s.o.Penalty[j]
+	}
+	if !cholesky(l, m) {
+		return out
+	}
+	col := make([]float64, m)
+	for c, k := range idx {
+		for r, j := range idx {
+			col[r] = s.g[j*s.p+k]
+		}
+		cholSolve(l, m, col)
+		out[k] = col[c]
+	}
+	return out
+}
+
+// Fingerprint names a coefficient set by its exact bits.
+func Fingerprint(beta []float64) string {
+	h := fnv.New64a()
+	var b [8]byte
+	for _, v := range beta {
+		u := math.Float64bits(v)
+		for k := range b {
+			b[k] = byte(u >> (8 * k))
+		}
+		h.Write(b[:])
+	}
+	return fmt.Sprintf("%016x", h.Sum64())
+}

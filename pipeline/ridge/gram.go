@@ -1,0 +1,71 @@
+package ridge
+
+import "math"
+
+// Gram is what a weighted quadratic loss knows of its rows.
+type Gram struct {
+	P int
+	N int64     // rows
+	W float64   // sum w
+	Q float64   // sum w y^2
+	B []float64 // sum w x y, P
+	G []float64 // sum w x x', P x P, both triangles
+}
+
+// NewGram is the Gram of no rows.
+func NewGram(p int) *Gram {
+	return &Gram{P: p, B: make([]float64, p), G: make([]float64, p*p)}
+}
+
+// Reset forgets all rows.
+func (g *Gram) Reset() {
+	g.N, g.W, g.Q = 0, 0, 0
+	clear(g.B)
+	clear(g.G)
+}
+
+// AddScaled adds the rows of o with their weights times c.
+func (g *Gram) AddScaled(c float64, o *Gram) {
+	g.N += o.N
+	g.W += c * o.W
+	g.Q += c * o.Q
+	for j, v := range o.B {
+		g.B[j] += c * v
+	}
+	for k, v := range o.G {
+		g.G[k] += c * v
+	}
+}
+
+// Add adds the rows of o.
+func (g *Gram) Add(o *Gram) { g.AddScaled(1, o) }
+
+// SSE is sum w(y - x.beta)^2 = q - 2 beta'g + beta'G beta, never below 0.
+func (g *Gram) SSE(beta []float64) float64 {
+	var lin, quad float64
+	for i, b := range beta {
+		if b == 0 {
+			continue
+		}
+		lin += b * g.B[i]
+		quad += b * Dot(g.G[i*g.P:(i+1)*g.P], beta)
+	}
+	return math.Max(0, g.Q-2*lin+quad)
+}
+
+// Score is SSE/sum w y^2, the weighted relative squared error; NaN without targets.
+func (g *Gram) Score(beta []float64) float64 {
+	if g.Q <= 0 {
+		return math.NaN()
+	}
+	return g.SSE(beta) / g.Q
+}
+
+// Scale is s_j = sqrt(sum w x_j^2/W) and ybar = sqrt(sum w y^2/W).
+func (g *Gram) Scale() (s []float64, ybar float64) {
+	s = make([]float64, g.P)
+	for j := range s {
+		s[j] = math.Sqrt(g.G[j*g.P+j] / g.W)
+	}
+	return s, math.Sqrt(g.Q / g.W)
+}

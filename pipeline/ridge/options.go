@@ -1,0 +1,123 @@
+package ridge
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+)
+
+// Objective says which score chooses lambda.
+type Objective string
+
+// The objectives. Auto is Within for one or two configurations, else Cross.
+const (
+	Auto    Objective = ""
+	Within  Objective = "within"  // mean forward-fold score, one-standard-error rule
+	Cross   Objective = "cross"   // mean score of configurations left out
+	Minimax Objective = "minimax" // worst score of configurations left out
+)
+
+// Options are the choices of a fit that do not come from its rows.
+type Options struct {
+	Penalty     []float64 // d_j > 0, one per column
+	Free        []bool    // terms without sign constraint; nil: none
+	Prior       []float64 // prior coefficients; nil: 0
+	EpsUs       float64   // floor of the weights' denominator per step, us, > 0
+	Lambdas     []float64 // penalty grid, ascending, > 0
+	MinCellRows int       // a regime with fewer rows joins the largest of its configuration
+	Folds       int       // forward folds; blocks are one more
+	EmbargoRows int       // rows dropped before a validation block when Data has no variants
+	Objective   Objective
+	Workers     int // goroutines; 0: all processors. Never changes a result
+}
+
+// DefaultLambdas is the grid 1e-6, 3e-6, ..., 0.3, 1.
+func DefaultLambdas() []float64 {
+	return []float64{1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1}
+}
+
+// DefaultOptions are the options for p columns, all signed, penalty 1, no prior.
+func DefaultOptions(p int) Options {
+	o := Options{
+		Penalty: make([]float64, p), EpsUs: 50, Lambdas: DefaultLambdas(),
+		MinCellRows: 20, Folds: 5,
+	}
+	for j := range o.Penalty {
+		o.Penalty[j] = 1
+	}
+	return o
+}
+
+// Check finds values out of bounds for p columns.
+func (o *Options) Check(p int) error {
+	switch {
+	case len(o.Penalty) != p:
+		return fmt.Errorf("ridge: len(penalty)=%d, want %d columns", len(o.Penalty), p)
+	case o.Free != nil && len(o.Free) != p:
+		return fmt.Errorf("ridge: len(free)=%d, want %d columns", len(o.Free), p)
+	case o.Prior != nil && len(o.Prior) != p:
+		return fmt.Errorf("ridge: len(prior)=%d, want %d columns", len(o.Prior), p)
+	case !(o.EpsUs > 0) || math.IsInf(o.EpsUs, 0):
+		return fmt.Errorf("ridge: eps_us: got %v, want > 0", o.EpsUs)
+	case o.Folds < 1:
+		return fmt.Errorf("ridge: folds: got %d, want >= 1", o.Folds)
+	case len(o.Lambdas) == 0:
+		return fmt.Errorf("ridge: lambdas: got none, want at least one")
+	}
+	for j, d := range o.Penalty {
+		if !(d > 0) || math.IsInf(d, 0) {
+			return fmt.Errorf("ridge: penalty of term %d: got %v, want > 0", j+1, d)
+		}
+	}
+	for k, l := range o.Lambdas {
+		if !(l > 0) || math.IsInf(l, 0) || k > 0 && l <= o.Lambdas[k-1] {
+			return fmt.Errorf("ridge: lambda %d: got %v, want > 0 and ascending", k+1, l)
+		}
+	}
+	switch o.Objective {
+	case Auto, Within, Cross, Minimax:
+		return nil
+	}
+	return fmt.Errorf("ridge: objective: got %q, want within, cross or minimax", o.Objective)
+}
+
+func (o *Options) free(j int) bool { return o.Free != nil && o.Free[j] }
+
+func (o *Options) prior(j int) float64 {
+	if o.Prior == nil {
+		return 0
+	}
+	return o.Prior[j]
+}
+
+func (o *Options) workers() int {
+	if o.Workers > 0 {
+		return o.Workers
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+// Finding codes and error codes of this package. The caller owns their words.
+const (
+	TooFewRows           = "too_few_rows"           // a run has fewer rows than blocks
+	LambdaAtEdge         = "lambda_at_edge"         // the chosen lambda is the first or last of the grid
+	FoldsNotDistinct     = "folds_not_distinct"     // two folds have one coefficient set
+	IntervalNotConverged = "interval_not_converged" // 10,000 passes without a certificate
+	CertificateFailed    = "certificate_failed"     // the gradient at the answer is not that of a minimum
+)
+
+// Finding is a coded doubt that does not stop a fit.
+type Finding struct {
+	Code    string
+	Message string
+	Config  int32 // configuration it is about, -1: none
+	Run     int32 // run it is about, -1: none
+}
+
+// Error is a coded failure.
+type Error struct {
+	Code string
+	Msg  string
+}
+
+func (e *Error) Error() string { return "ridge: " + e.Code + ": " + e.Msg }
