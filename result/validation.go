@@ -16,12 +16,14 @@ type Validation struct {
 	Runs    []ValidationRun   `json:"runs"`
 	// Configs are the teacher-forced errors by configuration: hold-out rows of
 	// training runs, and apart from them all rows of test runs.
-	Configs   []ConfigErrors `json:"configs"`
-	Gates     []Gate         `json:"gates"`
-	Verdict   string         `json:"verdict"` // pass | insufficient | fail
-	Pass      bool           `json:"pass"`    // verdict == "pass"
-	Missing   []string       `json:"missing"` // required gates that are null, one sentence each
-	Diagnoses []Diagnosis    `json:"diagnoses"`
+	Configs []ConfigErrors `json:"configs"`
+	// Steps are the same rows of every configuration and test run together.
+	Steps     *Errors     `json:"steps"`
+	Gates     []Gate      `json:"gates"`
+	Verdict   string      `json:"verdict"` // pass | insufficient | fail
+	Pass      bool        `json:"pass"`    // verdict == "pass"
+	Missing   []string    `json:"missing"` // required gates that are null, one sentence each
+	Diagnoses []Diagnosis `json:"diagnoses"`
 	// Figures are the teacher-forced steps of every run together, aggregated.
 	Figures  *FitFigures     `json:"figures,omitempty"`
 	Warnings []trace.Finding `json:"warnings"`

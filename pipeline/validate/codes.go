@@ -18,7 +18,6 @@ const (
 	CodeNegativeIntervals trace.Code = "negative_intervals"
 	CodeClockJump         trace.Code = "clock_jump"
 	CodeSparseSteps       trace.Code = "sparse_steps"
-	CodeRegimeAbsent      trace.Code = "regime_absent"
 	CodeUnlinkedRequests  trace.Code = "unlinked_requests"
 	CodeStopStringEnds    trace.Code = "stop_string_ends"
 	CodeUnknownGate       trace.Code = "unknown_gate"
@@ -46,7 +45,6 @@ var Codes = []trace.CodeEntry{
 	{Code: CodeNegativeIntervals, Kind: "finding", Meaning: "stamps of one request run backwards", Action: "check that all spans come from one machine and one boot"},
 	{Code: CodeClockJump, Kind: "finding", Meaning: "wall clock minus monotonic clock moves by more than 100 ms: the wall clock was stepped or several engines are mixed", Action: "use --split-engines, or ignore wall-clock figures"},
 	{Code: CodeSparseSteps, Kind: "finding", Meaning: "fewer than half of the recorded steps have a recorded successor", Action: "raise --step-tracing-sample-rate to 1 for training runs"},
-	{Code: CodeRegimeAbsent, Kind: "finding", Meaning: "a regime the simulator will need is absent from the run", Action: "add load of that kind, or another run"},
 	{Code: CodeUnlinkedRequests, Kind: "finding", Meaning: "more than 5 % of the core spans have no API span: their arrival and success are unknown", Action: "export the API server's spans too"},
 	{Code: CodeStopStringEnds, Kind: "finding", Meaning: "requests whose core span says aborted although the API departed: a stop string ended them", Action: "none; they count as successes"},
 	{Code: CodeUnknownGate, Kind: "error", Meaning: "a threshold was given for a gate that does not exist", Action: "see validate --gates list"},

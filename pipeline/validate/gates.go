@@ -1,0 +1,312 @@
+package validate
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/result"
+)
+
+// Notes of null gates.
+const (
+	noteInsufficient  = "insufficient data: %d requests, want a critical distance below %.2f"
+	noteClosedLoop    = "closed_loop"
+	noteSaturated     = "saturated"
+	noteInSample      = "in_sample"
+	noteOneConfig     = "not applicable with one configuration"
+	noteNoFit         = "no fit report given"
+	noteNoRows        = "no rows"
+	noteNoFloor       = "no noise floor: fewer than 50 rows"
+	noteNoStamps      = "stamps missing on one side"
+	noteNoReplay      = "not replayed"
+	noteNotIdentified = "no term is identified"
+)
+
+// judge fills the gates, the missing list and the verdict of v. fit may be nil:
+// then what only the fit knows is null and not required.
+func judge(v *result.Validation, fit *result.Fit, signs signCheck, r *rules) {
+	v.Gates = append(v.Gates, fitGates(fit, signs, r)...)
+	for i := range v.Configs {
+		v.Gates = append(v.Gates, configGates(&v.Configs[i], r)...)
+	}
+	v.Gates = append(v.Gates, overallGates(v, r)...)
+	if !v.Options.StepsOnly {
+		v.Gates = append(v.Gates, replayGates(v, r)...)
+	}
+	settle(v)
+}
+
+// settle derives verdict, pass and the missing list from the gates.
+func settle(v *result.Validation) {
+	v.Verdict = result.VerdictPass
+	v.Missing = []string{}
+	for _, g := range v.Gates {
+		switch {
+		case g.Pass == nil && g.Required:
+			v.Missing = append(v.Missing, fmt.Sprintf("%s of %s: %s", g.Name, g.Scope, g.Note))
+		case g.Pass != nil && !*g.Pass:
+			v.Verdict = result.VerdictFail
+		}
+	}
+	if v.Verdict == result.VerdictPass && len(v.Missing) > 0 {
+		v.Verdict = result.VerdictInsufficient
+	}
+	v.Pass = v.Verdict == result.VerdictPass
+}
+
+const scopeAll = "all"
+
+// fitGates are those only the fit can answer: leave-one-out, certificate, folds.
+func fitGates(fit *result.Fit, signs signCheck, r *rules) []result.Gate {
+	gates := []result.Gate{signs.gate(r)}
+	if fit == nil {
+		for _, name := range []string{GateBetaMAPELoco, GateCertificate, GateFoldsDistinct} {
+			g := r.gate(name, scopeAll, nil, noteNoFit)
+			g.Required = false
+			gates = append(gates, g)
+		}
+		return gates
+	}
+	gates = append(gates, locoGates(&fit.Beta, r, GateBetaMAPELoco, func(l result.Loco) *float64 { return l.MAPE })...)
+	for i := range fit.Alpha {
+		m := &fit.Alpha[i]
+		switch m.Name {
+		case "overhead":
+			gates = append(gates, locoGates(m, r, GateOverheadInsideLoco, func(l result.Loco) *float64 { return l.InsideShare })...)
+		case "admission":
+			gates = append(gates, locoGates(m, r, GateAdmissionWindowLoco, func(l result.Loco) *float64 { return l.MAPEWindow10s })...)
+		case "queue":
+			gates = append(gates, locoGates(m, r, GateQueueMAPELoco, func(l result.Loco) *float64 { return l.MAPE })...)
+		}
+	}
+	certificate := certified(fit)
+	repeats := float64(repeatedFolds(fit))
+	return append(gates,
+		r.gate(GateCertificate, scopeAll, certificate, noteNoFit),
+		r.gate(GateFoldsDistinct, scopeAll, &repeats, ""))
+}
+
+func locoGates(m *result.Model, r *rules, name string, value func(result.Loco) *float64) []result.Gate {
+	if len(m.Loco) == 0 {
+		return []result.Gate{r.gate(name, scopeAll, nil, noteOneConfig)}
+	}
+	var gates []result.Gate
+	for _, l := range m.Loco {
+		scope := l.Label
+		if scope == "" {
+			scope = l.Config
+		}
+		gates = append(gates, r.gate(name, scope, value(l), noteNoRows))
+	}
+	return gates
+}
+
+// certified is 1 when every model's solver certificate holds, 0 when one does
+// not, nil when there is none (the frozen recipe has a closed form).
+func certified(fit *result.Fit) *float64 {
+	var out *float64
+	for _, m := range append([]result.Model{fit.Beta}, fit.Alpha...) {
+		if m.Certificate == nil {
+			continue
+		}
+		ok := 0.0
+		if m.Certificate.OK {
+			ok = 1
+		}
+		if out == nil || ok < *out {
+			out = &ok
+		}
+	}
+	return out
+}
+
+func repeatedFolds(fit *result.Fit) int {
+	n := 0
+	for _, m := range append([]result.Model{fit.Beta}, fit.Alpha...) {
+		seen := map[string]bool{}
+		for _, f := range m.FoldFingerprints {
+			if seen[f] {
+				n++
+			}
+			seen[f] = true
+		}
+	}
+	return n
+}
+
+// configGates judge the teacher-forced errors of one configuration or test run.
+func configGates(c *result.ConfigErrors, r *rules) []result.Gate {
+	var gates []result.Gate
+	add := func(name string, value *float64, note string) {
+		gates = append(gates, r.gate(name, c.Scope, value, note))
+	}
+	mape := GateBetaMAPE
+	if c.TestRun && !c.Seen {
+		mape = GateBetaMAPELoco
+	}
+	e := c.Steps
+	if e == nil || e.Rows == 0 {
+		add(mape, nil, noteNoRows)
+	} else {
+		add(mape, e.MAPE, noteNoRows)
+		add(GateBetaMaxError, e.MaxErrorRatio, noteNoRows)
+		add(GateBetaBeatsConstant, ratio(e.MAPE, e.MAPEConst), noteNoRows)
+		add(GateBetaSkill, e.Skill, noteNoFloor)
+		add(GateBoundHits, c.BoundHits, noteNoRows)
+		add(GateTargetFloor, c.TargetOverFloor, noteNoRows)
+	}
+	if c.Alpha == nil {
+		return gates
+	}
+	if o := c.Alpha.Overhead; o != nil {
+		add(GateOverheadInside, o.InsideShare, "every interval is exact, or there are none")
+	}
+	if a := c.Alpha.Admission; a != nil {
+		add(GateAdmissionWindow, a.MAPEWindow10s, noteNoRows)
+		add(GateAdmissionMaxError, a.MaxErrorRatio, noteNoRows)
+		add(GateAdmissionBeatsConst, ratio(a.MAPEWindow10s, a.ConstWindow), noteNoRows)
+	}
+	if a := c.Alpha.Egress; a != nil {
+		add(GateEgressWAPE, a.WAPE, noteNoRows)
+	}
+	if a := c.Alpha.Queue; a != nil {
+		add(GateQueueMAPE, a.MAPE, noteNoRows)
+		add(GateQueueMaxError, a.MaxErrorRatio, noteNoRows)
+		add(GateQueueBeatsConst, ratio(a.MAPE, a.MAPEConst), noteNoRows)
+	}
+	return gates
+}
+
+func ratio(a, b *float64) *float64 {
+	if a == nil || b == nil || *b == 0 {
+		return nil
+	}
+	v := *a / *b
+	return &v
+}
+
+// overallGates: total bias and the worst configuration.
+func overallGates(v *result.Validation, r *rules) []result.Gate {
+	var bias *float64
+	if v.Steps != nil && v.Steps.Bias != nil {
+		b := math.Abs(*v.Steps.Bias)
+		bias = &b
+	}
+	var worst *float64
+	for _, c := range v.Configs {
+		if c.Steps != nil && c.Steps.MAPE != nil && (worst == nil || *c.Steps.MAPE > *worst) {
+			worst = c.Steps.MAPE
+		}
+	}
+	return []result.Gate{
+		r.gate(GateBias, scopeAll, bias, noteNoRows),
+		r.gate(GateWorstConfiguration, scopeAll, worst, noteNoRows),
+	}
+}
+
+// replayNames pairs the gates of each metric.
+var replayNames = []struct {
+	ks, median string
+	of         func(*result.Metrics) *result.Metric
+}{
+	{GateKSTTFT, GateMedianTTFT, func(m *result.Metrics) *result.Metric { return m.TTFT }},
+	{GateKSITL, GateMedianITL, func(m *result.Metrics) *result.Metric { return m.ITL }},
+	{GateKSE2E, GateMedianE2E, func(m *result.Metrics) *result.Metric { return m.E2E }},
+}
+
+// replayGates judge the plain replay of every run, phase and split. A closed
+// loop and a saturated phase are outside the rule: null and not required. Too few
+// requests are null and required. An in-sample comparison can fail but never
+// makes up for the hold-out that was too small.
+func replayGates(v *result.Validation, r *rules) []result.Gate {
+	var gates []result.Gate
+	decided := false
+	for i := range v.Runs {
+		run := &v.Runs[i]
+		note, required := runNote(run, r)
+		decided = decided || required
+		for _, n := range replayNames {
+			var ks, median *float64
+			if note == "" {
+				if m := metricOf(run.Metrics, n.of); m != nil {
+					ks, median = &m.KSD, m.MedianRelErrPaired
+				}
+			}
+			gates = append(gates,
+				replayGate(r, n.ks, run, ks, note, required),
+				replayGate(r, n.median, run, median, note, required))
+		}
+	}
+	if !decided {
+		for _, n := range replayNames {
+			gates = append(gates, r.gate(n.ks, scopeAll, nil, "no unsaturated open phase was replayed"))
+		}
+	}
+	return gates
+}
+
+func metricOf(m *result.Metrics, of func(*result.Metrics) *result.Metric) *result.Metric {
+	if m == nil {
+		return nil
+	}
+	return of(m)
+}
+
+// runNote says why a replay cannot be judged (empty: it can) and whether a
+// verdict on it is required.
+func runNote(run *result.ValidationRun, r *rules) (note string, required bool) {
+	switch {
+	case run.Load == deploy.LoadClosed:
+		return noteClosedLoop, false
+	case run.Saturated:
+		return noteSaturated, false
+	case run.Metrics == nil:
+		return noteNoReplay, true
+	case !run.Sufficient:
+		return fmt.Sprintf(noteInsufficient, run.Requests, r.byName[GateKSTTFT].Limit), run.Split.Kind != result.SplitInSample
+	}
+	return "", true
+}
+
+func replayGate(r *rules, name string, run *result.ValidationRun, value *float64, note string, required bool) result.Gate {
+	if value == nil && note == "" {
+		note = noteNoStamps
+	}
+	g := r.gate(name, scopeOf(run), value, note)
+	g.Required = required
+	if run.Split.Kind == result.SplitInSample {
+		g.Required = false
+		if g.Note == "" {
+			g.Note = noteInSample
+		}
+	}
+	return g
+}
+
+// scopeOf names a run, phase and split in one word.
+func scopeOf(run *result.ValidationRun) string {
+	s := run.ID
+	if run.Phase != "" {
+		s += "/" + run.Phase
+	}
+	if run.Split.Kind == result.SplitInSample {
+		s += " (in-sample)"
+	}
+	return s
+}
+
+// signCheck counts Q-3's violations among identified terms.
+type signCheck struct {
+	checked, violations int
+}
+
+func (s signCheck) gate(r *rules) result.Gate {
+	if s.checked == 0 {
+		g := r.gate(GateBetaSigns, scopeAll, nil, noteNotIdentified)
+		g.Required = false
+		return g
+	}
+	v := float64(s.violations)
+	return r.gate(GateBetaSigns, scopeAll, &v, "")
+}
