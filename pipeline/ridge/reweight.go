@@ -1,0 +1,72 @@
+package ridge
+
+import (
+	"fmt"
+	"math"
+)
+
+// Constants of the reweighting passes (V-9).
+const (
+	reweightPasses = 6
+	minRelError    = 0.01
+	maxBiasGrowth  = 0.01
+)
+
+// Polish is the fit after the reweighting passes and whether it is kept.
+type Polish struct {
+	Fit     Fit       // after the passes
+	LS      Fit       // before
+	Weights []float64 // of the last pass, one per row
+	Passes  int
+	Bias    float64 // sum(prediction - y)/sum y after the passes
+	BiasLS  float64 // before
+	Kept    bool    // |Bias| did not grow by more than 0.01
+}
+
+// Best is the fit to publish: the polished one if kept.
+func (p *Polish) Best() Fit {
+	if p.Kept {
+		return p.Fit
+	}
+	return p.LS
+}
+
+// Reweight makes six passes with weights w/max(|y - x.beta|/max(y, eps*steps),
+// 0.01) from the base weights w: from squared toward absolute relative error.
+// W, s and ybar are recomputed in every pass, lambda stays.
+func Reweight(d *Data, w []float64, ls Fit, o Options) (Polish, error) {
+	p := Polish{LS: ls, Fit: ls, Weights: make([]float64, len(w))}
+	p.BiasLS = Bias(d, ls.Beta)
+	rows := allRows(d.Len())
+	for p.Passes < reweightPasses {
+		reweight(d, w, p.Fit.Beta, o, p.Weights)
+		fit, err := Solve(GramOf(d, p.Weights, rows, o.workers()), ls.Lambda, o)
+		if err != nil {
+			return p, fmt.Errorf("reweighting pass %d: %w", p.Passes+1, err)
+		}
+		p.Fit = fit
+		p.Passes++
+	}
+	p.Bias = Bias(d, p.Fit.Beta)
+	p.Kept = math.Abs(p.Bias)-math.Abs(p.BiasLS) <= maxBiasGrowth
+	return p, nil
+}
+
+func reweight(d *Data, w, beta []float64, o Options, out []float64) {
+	each(o.workers(), (len(w)+chunkRows-1)/chunkRows, func(_, c int) {
+		for i := c * chunkRows; i < min(len(w), (c+1)*chunkRows); i++ {
+			rel := math.Abs(d.Y[i]-Dot(d.Row(i), beta)) / d.base(i, o.EpsUs)
+			out[i] = w[i] / math.Max(rel, minRelError)
+		}
+	})
+}
+
+// Bias is sum(x.beta - y)/sum y.
+func Bias(d *Data, beta []float64) float64 {
+	var diff, sum float64
+	for i, y := range d.Y {
+		diff += Dot(d.Row(i), beta) - y
+		sum += y
+	}
+	return diff / sum
+}
