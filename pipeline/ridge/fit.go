@@ -22,9 +22,9 @@ type Fit struct {
 	PriorShare []float64 // lambda*d/(1+lambda*d); NaN for an all-zero column
 }
 
-// Certificate is the gradient of the objective at the answer, terms divided by
-// their scale: a minimum has none on active terms and a non-negative one on
-// terms held at zero.
+// Certificate is half the gradient of the objective at the answer, with respect
+// to gamma: a minimum has none on active terms and a non-negative one on terms
+// held at zero.
 type Certificate struct {
 	MinZero   float64 // smallest gradient over zero terms; NaN without one
 	MaxActive float64 // largest |gradient| over active terms
@@ -87,16 +87,16 @@ func (s *solver) fit(lambda float64) (Fit, error) {
 	return f, nil
 }
 
-// certificate reads the full gradient (twice grad) at the last solution.
+// certificate reads the gradient at the last solution.
 func (s *solver) certificate() Certificate {
 	c := Certificate{MinZero: math.NaN()}
 	for j := range s.p {
 		switch {
 		case s.zero[j]:
 		case s.gamma[j] != 0 || s.o.free(j):
-			c.MaxActive = math.Max(c.MaxActive, 2*math.Abs(s.grad[j]))
-		case !(c.MinZero < 2*s.grad[j]):
-			c.MinZero = 2 * s.grad[j]
+			c.MaxActive = math.Max(c.MaxActive, math.Abs(s.grad[j]))
+		case !(c.MinZero < s.grad[j]):
+			c.MinZero = s.grad[j]
 		}
 	}
 	return c

@@ -1,0 +1,404 @@
+package ridge
+
+import (
+	"compress/gzip"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+)
+
+// goldenFolder is the repository's copy of the reference fits unless
+// BLIS_TRAIN_GOLDEN_RIDGE names another folder.
+func goldenFolder() string {
+	if dir := os.Getenv("BLIS_TRAIN_GOLDEN_RIDGE"); dir != "" {
+		return dir
+	}
+	return filepath.Join("testdata", "golden")
+}
+
+type goldenFile struct {
+	Name    string
+	Rows    int
+	Options struct {
+		Features    int
+		Penalty     []float64 `json:"penalty_factor"`
+		FreeSign    []int     `json:"free_sign"`
+		Prior       []float64 `json:"prior_beta"`
+		EpsUs       float64   `json:"eps_us"`
+		EmbargoRows int       `json:"embargo_rows"`
+		MinCellRows int       `json:"min_cell_rows"`
+		Folds       int
+		Lambdas     []float64
+	}
+	Tolerance struct {
+		Objective float64 `json:"objective_relative"`
+		Pred      float64 `json:"prediction_relative"`
+		Score     float64 `json:"score_relative"`
+		KKT       float64 `json:"kkt"`
+		IRLSPred  float64 `json:"irls_prediction_relative"`
+	}
+	Weights     []float64 `json:"weights_first_5"`
+	WeightTotal float64   `json:"weight_total"`
+	S           []float64
+	YBar        float64
+	Fits        []goldenFit
+	Grid        []struct {
+		Lam        float64
+		FoldScores []float64 `json:"fold_scores"`
+		Mean       float64
+		Loco       map[string]float64
+		LocoMean   *float64 `json:"loco_mean"`
+	}
+	SelectedMin   float64  `json:"selected_min"`
+	OneSE         float64  `json:"one_se"`
+	SelectedOneSE float64  `json:"selected_one_se"`
+	SelectedCross *float64 `json:"selected_cross"`
+	NestedLoco    map[string]struct {
+		Lam   float64
+		Inner float64 `json:"inner_mean"`
+		Outer float64
+	} `json:"nested_loco"`
+	Within map[string][]*float64 `json:"within_config_variation"`
+	IRLS   struct {
+		Lam         float64
+		Passes      int
+		Predictions []float64 `json:"predictions_first_5"`
+		MAPE        map[string]float64
+		Bias        float64
+		BiasLS      float64 `json:"bias_ls"`
+		Kept        bool
+	}
+	Frozen struct {
+		Grid []struct {
+			Lam      float64
+			MeanRMSE float64 `json:"mean_rmse"`
+		}
+		BestLam float64   `json:"best_lam"`
+		Beta    []float64 `json:"coefficients"`
+		DF      float64   `json:"df_eff"`
+	}
+}
+
+type goldenFit struct {
+	Lam         float64
+	Beta, Gamma []float64
+	Objective   float64
+	KKTMinZero  *float64 `json:"kkt_min_zero"`
+	KKTMax      float64  `json:"kkt_max_active"`
+	DF          float64  `json:"df_eff"`
+	Active      []int
+	PriorShare  []*float64 `json:"prior_share"`
+	MAPE        map[string]float64
+	Predictions []float64 `json:"predictions_first_5"`
+}
+
+type goldenCase struct {
+	want    goldenFile
+	d       *Data
+	o       Options
+	configs []string
+}
+
+func loadGolden(t *testing.T, path string) goldenCase {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c goldenCase
+	if err := json.Unmarshal(b, &c.want); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	base := path[:len(path)-len(".expected.json")]
+	c.d, c.configs = readRows(t, base+".csv", c.want.Options.Features)
+	w := c.want.Options
+	c.o = Options{
+		Penalty: w.Penalty, Prior: w.Prior, EpsUs: w.EpsUs, Lambdas: w.Lambdas, MinCellRows: w.MinCellRows,
+		Folds: w.Folds, EmbargoRows: w.EmbargoRows, Free: make([]bool, w.Features), Workers: 2,
+	}
+	for _, j := range w.FreeSign {
+		c.o.Free[j-1] = true
+	}
+	return c
+}
+
+// readRows reads NAME.csv or NAME.csv.gz; labels are numbered in sorted order.
+func readRows(t *testing.T, path string, p int) (*Data, []string) {
+	t.Helper()
+	records := readCSV(t, path)[1:]
+	label := func(col int) ([]string, []int32) {
+		var names []string
+		for _, r := range records {
+			names = append(names, r[col])
+		}
+		sorted := slices.Compact(slices.Sorted(slices.Values(names)))
+		ids := make([]int32, len(names))
+		for i, n := range names {
+			k, _ := slices.BinarySearch(sorted, n)
+			ids[i] = int32(k)
+		}
+		return sorted, ids
+	}
+	d := &Data{P: p}
+	configs, ids := label(0)
+	d.Config = ids
+	_, d.Regime = label(2)
+	for _, r := range records {
+		d.Time = append(d.Time, int64(number(t, r[1])))
+		d.Steps = append(d.Steps, number(t, r[3]))
+		d.Y = append(d.Y, number(t, r[4]))
+		for _, f := range r[5:] {
+			d.X = append(d.X, number(t, f))
+		}
+	}
+	return d, configs
+}
+
+func number(t *testing.T, s string) float64 {
+	t.Helper()
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func readCSV(t *testing.T, path string) [][]string {
+	t.Helper()
+	var in io.Reader
+	f, err := os.Open(path)
+	in = f
+	if errors.Is(err, fs.ErrNotExist) {
+		if f, err = os.Open(path + ".gz"); err == nil {
+			in, err = gzip.NewReader(f)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	records, err := csv.NewReader(in).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return records
+}
+
+// TestGolden compares fits, grids, choices, reweighting, variation and the
+// frozen recipe with reference values (01 V-1..V-10) at their stated tolerance.
+func TestGolden(t *testing.T) {
+	paths, err := filepath.Glob(filepath.Join(goldenFolder(), "*.expected.json"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no *.expected.json under %s: %v", goldenFolder(), err)
+	}
+	counts := map[string]int{}
+	for _, path := range paths {
+		c := loadGolden(t, path)
+		t.Run(c.want.Name, func(t *testing.T) {
+			if c.d.Len() != c.want.Rows {
+				t.Fatalf("rows: got %d, want %d", c.d.Len(), c.want.Rows)
+			}
+			w := goldenWeights(t, c)
+			counts["weights"]++
+			counts["fits"] += goldenFits(t, c, w)
+			counts["grid"] += goldenGrid(t, c)
+			goldenIRLS(t, c, w)
+			counts["irls"]++
+			counts["variation"] += goldenVariation(t, c, w)
+			counts["frozen"] += goldenFrozen(t, c)
+		})
+	}
+	for _, kind := range []string{"weights", "fits", "grid", "irls", "variation", "frozen"} {
+		fmt.Printf("golden: %d cases (%s)\n", counts[kind], kind)
+		if counts[kind] == 0 {
+			t.Errorf("no case of kind %s", kind)
+		}
+	}
+}
+
+func goldenWeights(t *testing.T, c goldenCase) []float64 {
+	w := Weights(c.d, c.o)
+	near(t, "weights", w[:len(c.want.Weights)], c.want.Weights, 1e-10)
+	var total float64
+	for i, v := range w {
+		total += v * c.d.Y[i] * c.d.Y[i]
+	}
+	near(t, "weight total", []float64{total}, []float64{c.want.WeightTotal}, 1e-10)
+	s, ybar := GramOf(c.d, w, nil, 1).Scale()
+	near(t, "s", s, c.want.S, 1e-10)
+	near(t, "ybar", []float64{ybar}, []float64{c.want.YBar}, 1e-10)
+	return w
+}
+
+func goldenFits(t *testing.T, c goldenCase, w []float64) int {
+	tol := c.want.Tolerance
+	g := GramOf(c.d, w, nil, 2)
+	for _, want := range c.want.Fits {
+		got, err := Solve(g, want.Lam, c.o)
+		if err != nil {
+			t.Errorf("lambda %g: %v", want.Lam, err)
+		}
+		near(t, "objective", []float64{got.Objective}, []float64{want.Objective}, tol.Objective)
+		near(t, "df_eff", []float64{got.DF}, []float64{want.DF}, 1e-6)
+		near(t, "predictions", Predict(c.d, got.Beta)[:len(want.Predictions)], want.Predictions, tol.Pred)
+		if !slices.Equal(activeTerms(got), want.Active) {
+			t.Errorf("lambda %g active: got %v, want %v", want.Lam, activeTerms(got), want.Active)
+		}
+		if got.Cert.MaxActive > tol.KKT {
+			t.Errorf("lambda %g kkt active: got %g", want.Lam, got.Cert.MaxActive)
+		}
+		if min := orNaN(want.KKTMinZero); math.IsNaN(min) != math.IsNaN(got.Cert.MinZero) || math.Abs(min-got.Cert.MinZero) > tol.KKT {
+			t.Errorf("lambda %g kkt zero: got %g, want %g", want.Lam, got.Cert.MinZero, min)
+		}
+		for j, share := range want.PriorShare {
+			near(t, "prior share", got.PriorShare[j:j+1], []float64{orNaN(share)}, 1e-12)
+		}
+		goldenMAPE(t, c, got.Beta, want.MAPE, 1e-6)
+	}
+	return len(c.want.Fits)
+}
+
+// goldenMAPE compares mean |y - pred|/max(y, eps*steps): the reference figures
+// measure a row against the same size as its weight does.
+func goldenMAPE(t *testing.T, c goldenCase, beta []float64, want map[string]float64, tol float64) {
+	t.Helper()
+	sum, n := make([]float64, len(c.configs)), make([]float64, len(c.configs))
+	for i, pred := range Predict(c.d, beta) {
+		sum[c.d.Config[i]] += math.Abs(c.d.Y[i]-pred) / c.d.base(i, c.o.EpsUs)
+		n[c.d.Config[i]]++
+	}
+	for k, name := range c.configs {
+		near(t, "mape of "+name, []float64{sum[k] / n[k]}, []float64{want[name]}, tol)
+	}
+}
+
+func activeTerms(f Fit) []int {
+	var out []int
+	for j, a := range f.Active {
+		if a {
+			out = append(out, j+1)
+		}
+	}
+	return out
+}
+
+func goldenGrid(t *testing.T, c goldenCase) int {
+	tol := c.want.Tolerance.Score
+	all, err := Select(c.d, c.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := all[0]
+	for i, want := range c.want.Grid {
+		got := s.Grid[i]
+		near(t, "fold scores", got.FoldScores, want.FoldScores, tol)
+		near(t, "mean", []float64{got.Within}, []float64{want.Mean}, tol)
+		for k, name := range c.configs {
+			if len(want.Loco) > 0 {
+				near(t, "loco "+name, got.Loco[k:k+1], []float64{want.Loco[name]}, tol)
+			}
+		}
+		if want.LocoMean != nil {
+			near(t, "loco mean", []float64{got.Cross}, []float64{*want.LocoMean}, tol)
+		}
+	}
+	near(t, "one se", []float64{s.Grid[s.MinWithin].SE}, []float64{c.want.OneSE}, tol)
+	chosen := []float64{s.Grid[s.MinWithin].Lambda, s.Grid[s.OneSE].Lambda, math.NaN()}
+	if s.Cross >= 0 {
+		chosen[2] = s.Grid[s.Cross].Lambda
+	}
+	near(t, "chosen", chosen, []float64{c.want.SelectedMin, c.want.SelectedOneSE, orNaN(c.want.SelectedCross)}, 0)
+	if len(s.Nested) != len(c.want.NestedLoco) {
+		t.Errorf("nested: got %d, want %d", len(s.Nested), len(c.want.NestedLoco))
+	}
+	for k, n := range s.Nested {
+		want := c.want.NestedLoco[c.configs[k]]
+		near(t, "nested lambda", []float64{n.Lambda}, []float64{want.Lam}, 0)
+		near(t, "nested", []float64{n.Inner, n.Outer}, []float64{want.Inner, want.Outer}, tol)
+	}
+	return len(c.want.Grid)
+}
+
+func goldenIRLS(t *testing.T, c goldenCase, w []float64) {
+	want := c.want.IRLS
+	ls, err := FitRows(c.d, w, nil, want.Lam, c.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Reweight(c.d, w, ls, c.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tol := c.want.Tolerance.IRLSPred
+	near(t, "irls predictions", Predict(c.d, got.Fit.Beta)[:len(want.Predictions)], want.Predictions, tol)
+	near(t, "irls bias", []float64{got.Bias, got.BiasLS}, []float64{want.Bias, want.BiasLS}, tol)
+	goldenMAPE(t, c, got.Fit.Beta, want.MAPE, tol)
+	if got.Kept != want.Kept || got.Passes != want.Passes {
+		t.Errorf("irls: got kept %v after %d passes, want %v after %d", got.Kept, got.Passes, want.Kept, want.Passes)
+	}
+}
+
+func goldenVariation(t *testing.T, c goldenCase, w []float64) int {
+	shares := WithinVariation(c.d, w)
+	n := 0
+	for k, name := range c.configs {
+		for j, want := range c.want.Within[name] {
+			got, ref := shares[k][j], orNaN(want)
+			if math.IsNaN(got) != math.IsNaN(ref) || math.Abs(got-ref) > 1e-10 {
+				t.Errorf("variation %s term %d: got %g, want %g", name, j+1, got, ref)
+			}
+			n++
+		}
+	}
+	return n
+}
+
+func goldenFrozen(t *testing.T, c goldenCase) int {
+	want := c.want.Frozen
+	got, err := Frozen(c.d, c.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, p := range want.Grid {
+		near(t, "frozen rmse", []float64{got.Grid[k].Mean}, []float64{p.MeanRMSE}, c.want.Tolerance.Score)
+	}
+	near(t, "frozen lambda", []float64{got.Lambda}, []float64{want.BestLam}, 0)
+	near(t, "frozen df", []float64{got.DF}, []float64{want.DF}, 1e-6)
+	near(t, "frozen predictions", Predict(c.d, got.Beta), Predict(c.d, want.Beta), c.want.Tolerance.Pred)
+	return len(want.Grid)
+}
+
+func orNaN(v *float64) float64 {
+	if v == nil {
+		return math.NaN()
+	}
+	return *v
+}
+
+// near compares element by element, relative to the wanted value (absolute
+// 1e-15 where that is 0); NaN equals NaN.
+func near(t *testing.T, what string, got, want []float64, tol float64) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Errorf("%s: got %d values, want %d", what, len(got), len(want))
+		return
+	}
+	for i := range want {
+		if math.IsNaN(want[i]) && math.IsNaN(got[i]) {
+			continue
+		}
+		if !(math.Abs(got[i]-want[i]) <= math.Max(tol*math.Abs(want[i]), 1e-15)) {
+			t.Errorf("%s[%d]: got %v, want %v (relative %g)", what, i, got[i], want[i], math.Abs(got[i]-want[i])/math.Abs(want[i]))
+			return
+		}
+	}
+}
