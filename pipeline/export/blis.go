@@ -1,0 +1,156 @@
+package export
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/result"
+)
+
+// blisFile is all that BLIS's strict decoder needs of a defaults file: any
+// further key would be fatal there.
+type blisFile struct {
+	Version string    `yaml:"version"`
+	Coeffs  blisCoeff `yaml:"trained_physics_coefficients"`
+}
+
+type blisCoeff struct {
+	Alpha []float64 `yaml:"alpha_coeffs,flow"`
+	Beta  []float64 `yaml:"beta_coeffs,flow"`
+}
+
+// blisDefaults writes defaults.yaml, a hardware file with the peaks the fit
+// used, and the sidecar with the equivalent command lines.
+func blisDefaults(src Source, opt Options) (*Output, error) {
+	alpha, beta, err := blisValues(src.Fit)
+	if err != nil {
+		return nil, err
+	}
+	warn, err := settle(append(refusals("alpha", alpha), refusals("beta", beta)...), opt.Force)
+	if err != nil {
+		return nil, err
+	}
+	cfgs, err := configs(src, opt.Config)
+	if err != nil {
+		return nil, err
+	}
+	doc := blisFile{Version: src.Fit.ToolVersion, Coeffs: blisCoeff{Alpha: numbers(alpha), Beta: numbers(beta)}}
+	data, err := yaml.Marshal(doc)
+	if err != nil {
+		return nil, err
+	}
+	hw, err := blisHardware(cfgs)
+	if err != nil {
+		return nil, err
+	}
+	side := newSidecar(src, FormatBLIS, "BLIS (inference-sim/inference-sim), --defaults-filepath; strict decoding, so nothing else may stand in the file")
+	side.Values = append(sideValues("alpha_coeffs", alpha), sideValues("beta_coeffs", beta)...)
+	for _, c := range cfgs {
+		side.Configs = append(side.Configs, SideConfig{Label: c.Label, CommandLine: BLISCommand(c.Deployment, doc.Coeffs.Alpha, doc.Coeffs.Beta), DefaultsCommandLine: BLISDefaultsCommand(c.Deployment)})
+	}
+	side.Warnings = append(validationWarnings(src), warn...)
+	sideData, err := side.encode()
+	if err != nil {
+		return nil, err
+	}
+	return &Output{Files: []File{{"", data}, {".hardware.json", hw}, {SidecarSuffix, sideData}}, Warnings: warn}, nil
+}
+
+func numbers(values []blisValue) []float64 {
+	out := make([]float64, len(values))
+	for i, v := range values {
+		out[i] = v.value
+	}
+	return out
+}
+
+// blisCalib is one entry of BLIS's hardware_config.json. The mfu values are
+// read by its roofline model only and are stated as 1: exactly the peaks.
+type blisCalib struct {
+	TFlopsPeak float64 `json:"TFlopsPeak"`
+	TFlopsFP8  float64 `json:"TFlopsFP8"`
+	BwPeakTBs  float64 `json:"BwPeakTBs"`
+	MfuPrefill float64 `json:"mfuPrefill"`
+	MfuDecode  float64 `json:"mfuDecode"`
+	MemoryGiB  float64 `json:"MemoryGiB"`
+}
+
+// blisHardware writes the peaks the coefficients are ratios of. BLIS must use
+// these, or every ratio is off by the quotient of the peaks.
+func blisHardware(cfgs []result.FitConfig) ([]byte, error) {
+	doc := map[string]blisCalib{}
+	for _, c := range cfgs {
+		h := c.Deployment.Hardware
+		doc[h.Name] = blisCalib{TFlopsPeak: h.TFlopsPeak, TFlopsFP8: h.TFlopsFP8, BwPeakTBs: h.BwPeakTBs, MfuPrefill: 1, MfuDecode: 1, MemoryGiB: h.MemoryGB}
+	}
+	return result.Marshal(doc)
+}
+
+// BLISCommand is the `blis replay` line that runs a deployment with the given
+// coefficients as flags. FILE, TRACE and MODELDIR are for the reader to fill in.
+func BLISCommand(d deploy.Deployment, alpha, beta []float64) string {
+	return blisCommand(d, "--alpha-coeffs "+joined(alpha)+" --beta-coeffs "+joined(beta)+" --defaults-filepath none")
+}
+
+// BLISDefaultsCommand is the same line with the coefficients read from the
+// exported file.
+func BLISDefaultsCommand(d deploy.Deployment) string {
+	return blisCommand(d, "--defaults-filepath FILE")
+}
+
+func blisCommand(d deploy.Deployment, coefficients string) string {
+	e := d.Engine
+	args := []string{
+		"blis replay --trace-header TRACE.yaml --trace-data TRACE.csv --results-path results.json",
+		"--latency-model trained-physics", coefficients,
+		"--model " + strings.ToLower(d.Model.ID), "--model-config-folder MODELDIR",
+		"--hardware " + d.Hardware.Name, "--hardware-config FILE.hardware.json",
+		"--tp " + strconv.FormatInt(d.TP, 10),
+		"--max-num-seqs " + strconv.FormatInt(e.MaxNumSeqs, 10),
+		"--max-num-batched-tokens " + strconv.FormatInt(e.MaxNumBatchedTokens, 10),
+		"--block-size-in-tokens " + strconv.FormatInt(e.BlockSize, 10),
+	}
+	if e.KVBlocksGPU.OK {
+		args = append(args, "--total-kv-blocks "+strconv.FormatInt(e.KVBlocksGPU.V, 10))
+	}
+	if n := blisModelLen(e); n > 0 {
+		args = append(args, "--max-model-len "+strconv.FormatInt(n, 10))
+	}
+	return strings.Join(args, " ")
+}
+
+// blisModelLen is max_model_len, kept within the KV cache: BLIS caps a longer
+// one itself, with a warning.
+func blisModelLen(e deploy.Engine) int64 {
+	n := e.MaxModelLen.Or(0)
+	if e.KVBlocksGPU.OK && n > e.KVBlocksGPU.V*e.BlockSize {
+		n = e.KVBlocksGPU.V * e.BlockSize
+	}
+	return n
+}
+
+// joined writes numbers so that they read back exactly.
+func joined(v []float64) string {
+	s := make([]string, len(v))
+	for i, x := range v {
+		s[i] = strconv.FormatFloat(x, 'g', -1, 64)
+	}
+	return strings.Join(s, ",")
+}
+
+func sideValues(key string, values []blisValue) []SideValue {
+	var out []SideValue
+	for i, v := range values {
+		s := SideValue{Key: fmt.Sprintf("%s[%d]", key, i), Name: v.name, Value: finite(v.value), Unit: v.units, CI95: v.ci95,
+			Identified: v.identified, Learned: v.learned, Origin: v.origin, Effect: "multiplies " + v.role}
+		if v.value == 0 {
+			s.Effect = "0: " + v.zero
+		}
+		out = append(out, s)
+	}
+	return out
+}

@@ -1,0 +1,174 @@
+package export
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// blisModel is the fit's name of BLIS's parameterisation.
+const blisModel = "trained-physics"
+
+// blisTerm is one position of BLIS's trained-physics coefficients: its name in
+// the registry, its unit there, and what a wrong value does inside BLIS.
+type blisTerm struct {
+	name, units string
+	role        string // what BLIS multiplies it with
+	zero        string // what a 0 does
+}
+
+// blisBeta is BLIS's positional order; 11 values select the formula that
+// splits prefill and decode, so the length is part of the meaning.
+var blisBeta = []blisTerm{
+	{"prefill_compute", "dimensionless", "prefill arithmetic at peak rate", "prompts compute for free: TTFT stops growing with prompt length except by KV writes"},
+	{"decode_compute", "dimensionless", "decode arithmetic at peak rate", "decodes compute for free; with many sequences per step ITL comes out too small"},
+	{"weight_load", "dimensionless", "weight bytes at peak bandwidth, once per step", "weights load for free: small batches come out too fast, and model size hardly matters"},
+	{"tp_allreduce_attention", "dimensionless", "all-reduce bytes at memory bandwidth", "tensor parallelism communicates for free: raising tp looks better than it is"},
+	{"per_layer_overhead", "us_per_layer", "number of layers, every step", "no launch cost per layer"},
+	{"per_request_overhead", "us_per_request", "sequences in the batch, every step", "a sequence adds nothing to a step beyond its tokens"},
+	{"per_step_overhead", "us_per_step", "1, every step", "no constant cost per step"},
+	{"per_moe_layer_overhead", "us_per_layer", "MoE layers of interleaved models, every step", "models that interleave MoE and dense layers pay nothing extra; all others never use the term"},
+	{"prefill_kv_read", "dimensionless", "KV bytes written by prefill at peak bandwidth", "writing the prompt's KV is free"},
+	{"decode_kv_read", "dimensionless", "KV bytes read by decode at peak bandwidth", "reading the context is free: ITL stops growing with context length"},
+	{"moe_dispatch_alltoall", "dimensionless", "MoE dispatch bytes at memory bandwidth, only with data parallelism", "expert dispatch across data-parallel ranks is free"},
+}
+
+// blisAlpha is BLIS's alpha order.
+var blisAlpha = []blisTerm{
+	{"queueing", "us_per_request", "each request once, before the queue", "requests reach the queue at once: TTFT lacks the API overhead"},
+	{"post_decode_fixed", "us_per_request", "each request once, at completion (E2E only)", "responses leave at once: E2E lacks the egress"},
+	{"output_token_processing", "us_per_token", "each output token (TTFT and every token gap)", "tokens leave the engine at once, which is how TTFT and ITL are measured here"},
+}
+
+// Positions the exporter treats by name.
+const (
+	blisAllReduce   = 3
+	blisMoEDispatch = 10
+)
+
+// blisValue is one value as it will be written.
+type blisValue struct {
+	blisTerm
+	value      float64
+	ci95       *[2]float64
+	identified string
+	learned    bool
+	copiedFrom string // name of the term it was copied from
+	origin     string // where the number comes from
+}
+
+// blisValues returns the 3 alpha and 11 beta of the fit, in BLIS's order.
+func blisValues(fit *result.Fit) (alpha, beta []blisValue, err error) {
+	m, err := modelNamed(fit, blisModel)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := checkTerms(m); err != nil {
+		return nil, nil, err
+	}
+	for i, t := range blisBeta {
+		c := m.Coefficients[i]
+		beta = append(beta, blisValue{
+			blisTerm: t, value: c.Value, ci95: c.CI95, identified: c.Identified,
+			learned: learned(c), origin: fmt.Sprintf("fit.json models[%s].coefficients[%s]", m.Name, c.Name),
+		})
+	}
+	if d := &beta[blisMoEDispatch]; !d.learned {
+		from := beta[blisAllReduce]
+		d.value, d.ci95, d.learned = from.value, from.ci95, from.learned
+		d.copiedFrom = from.name
+		d.origin = "copied from " + from.name + ", as BLIS does when the value is absent"
+	}
+	alpha, err = blisAlphas(fit)
+	return alpha, beta, err
+}
+
+// learned reports whether the data taught a term: not tagged otherwise and not
+// held at the bound of its sign (01 V-12).
+func learned(c result.Coefficient) bool {
+	return !c.NotLearned && c.Identified != "prior-only" && c.Value != 0
+}
+
+func checkTerms(m *result.Model) error {
+	if len(m.Coefficients) < len(blisBeta) {
+		return trace.Errorf(BadModelTerms, "model %q: got %d terms, want %d", m.Name, len(m.Coefficients), len(blisBeta))
+	}
+	for i, t := range blisBeta {
+		if got := m.Coefficients[i].Name; got != t.name {
+			return trace.Errorf(BadModelTerms, "model %q, term %d: got %q, want %q", m.Name, i, got, t.name)
+		}
+	}
+	return nil
+}
+
+// blisAlphas takes a0 from the overhead target and a1 from egress, each as the
+// median prediction of the fitted model: BLIS has one constant where we have a
+// function. a2 is 0: TTFT and ITL are engine times here, so there is nothing
+// left to add per token.
+func blisAlphas(fit *result.Fit) ([]blisValue, error) {
+	overhead, egress := alphaNamed(fit, "overhead"), alphaNamed(fit, "egress")
+	for _, m := range []*result.Model{overhead, egress} {
+		if m != nil && !m.Replay {
+			return nil, trace.Errorf(WaitingAlpha, "alpha target %q is marked replay: false, it may not be added as a delay", m.Target)
+		}
+	}
+	a0 := blisValue{blisTerm: blisAlpha[0], origin: "no overhead target in the fit"}
+	if overhead != nil && overhead.Interval != nil && overhead.Interval.MedianPredUs != nil {
+		a0.value, a0.learned, a0.identified = *overhead.Interval.MedianPredUs, true, "within"
+		a0.origin = "median prediction of the overhead target"
+	}
+	a1 := blisValue{blisTerm: blisAlpha[1], origin: "no egress target in the fit"}
+	if egress != nil && egress.TargetErrors != nil && egress.TargetErrors.MedianPredUs != nil {
+		a1.value, a1.learned, a1.identified = *egress.TargetErrors.MedianPredUs, true, "within"
+		a1.origin = "median prediction of the egress target"
+	}
+	a2 := blisValue{blisTerm: blisAlpha[2], learned: true, identified: "by definition", origin: "0: TTFT and ITL are measured inside the engine"}
+	return []blisValue{a0, a1, a2}, nil
+}
+
+// refusal is one value a consumer should not be given.
+type refusal struct {
+	code     trace.Code
+	sentence string
+}
+
+// refusals lists what is wrong with the values, one sentence each.
+func refusals(kind string, values []blisValue) []refusal {
+	var out []refusal
+	for i, v := range values {
+		at := fmt.Sprintf("%s[%d] %s = %g %s", kind, i, v.name, v.value, v.units)
+		switch {
+		case math.IsNaN(v.value) || math.IsInf(v.value, 0):
+			out = append(out, refusal{NonFiniteValue, at + ": BLIS stops at start-up with \"must be a finite non-negative number\""})
+		case v.value < 0:
+			out = append(out, refusal{NegativeValue, at + ": BLIS stops at start-up with \"must be a finite non-negative number\""})
+		case v.learned:
+		case kind == "alpha":
+			out = append(out, refusal{NoAlphaConstant, at + ": " + v.origin + "; inside BLIS " + v.zero})
+		case v.value == 0:
+			out = append(out, refusal{UnlearnedValue, at + ": not learned; inside BLIS " + v.zero})
+		default:
+			out = append(out, refusal{UnlearnedValue, at + ": prior only, not learned; BLIS multiplies it with " + v.role + " as if it were measured"})
+		}
+	}
+	return out
+}
+
+// settle turns refusals into an error, or into warnings with force.
+func settle(rs []refusal, force bool) ([]trace.Finding, error) {
+	var warn []trace.Finding
+	for _, r := range rs {
+		warn = append(warn, trace.Finding{Code: r.code, Message: r.sentence})
+	}
+	if len(rs) == 0 || force {
+		return warn, nil
+	}
+	msg := rs[0].sentence
+	for _, r := range rs[1:] {
+		msg += "\n       " + r.sentence
+	}
+	err := &trace.Error{Code: rs[0].code, Msg: msg, Hint: "add runs that exercise these terms, or write them all the same with --force"}
+	return nil, err
+}

@@ -1,0 +1,41 @@
+package export
+
+import "github.com/blis-train/blis-train/trace"
+
+// Codes of refusals and remarks.
+const (
+	UnknownFormat      trace.Code = "unknown_export_format"
+	NoSuchModel        trace.Code = "no_such_model"
+	BadModelTerms      trace.Code = "bad_model_terms"
+	NegativeValue      trace.Code = "negative_value"
+	NonFiniteValue     trace.Code = "non_finite_value"
+	UnlearnedValue     trace.Code = "unlearned_value"
+	NoAlphaConstant    trace.Code = "no_alpha_constant"
+	WaitingAlpha       trace.Code = "waiting_alpha"
+	NoConfiguration    trace.Code = "no_configuration"
+	AssumedLengths     trace.Code = "assumed_lengths"
+	PoorLinearisation  trace.Code = "poor_linearisation"
+	NotValidated       trace.Code = "not_validated"
+	FailedGates        trace.Code = "failed_gates"
+	NoCoefficientModel trace.Code = "no_coefficient_model"
+)
+
+// Codes describes every code of this package.
+var Codes = []trace.CodeEntry{
+	{Code: UnknownFormat, Kind: "error", Meaning: "The export format is not one of native, blis-defaults, blis-registry, wva, inferno.", Action: "Pick one of the five with --format."},
+	{Code: NoSuchModel, Kind: "error", Meaning: "The fit does not hold the parameterisation this format needs.", Action: "Run fit again with the model named in the message (trained-physics for the BLIS formats)."},
+	{Code: BadModelTerms, Kind: "error", Meaning: "The terms of a fitted model are not the ones its format expects, in that order.", Action: "Refit with this version of blis-train."},
+	{Code: NegativeValue, Kind: "error", Meaning: "A coefficient is negative; BLIS stops at start-up on negative values.", Action: "Refit (the trained-physics fit is constrained to be non-negative), or write it anyway with --force."},
+	{Code: NonFiniteValue, Kind: "error", Meaning: "A coefficient is NaN or infinite; BLIS stops at start-up on it.", Action: "Refit; a non-finite coefficient is a bug of the fit."},
+	{Code: UnlearnedValue, Kind: "error", Meaning: "The data did not teach a coefficient (0 at its bound, or prior only); the consumer would take it for a measured cost.", Action: "Add runs that exercise the term, or accept what the message says it does with --force."},
+	{Code: NoAlphaConstant, Kind: "error", Meaning: "The fit has no overhead (or egress) target, so BLIS's alpha would be a guess.", Action: "Extract runs with API spans, or write 0 with --force."},
+	{Code: WaitingAlpha, Kind: "error", Meaning: "An alpha target that contains a wait was offered as a delay; a simulator would wait twice.", Action: "Use the overhead and egress targets."},
+	{Code: NoConfiguration, Kind: "error", Meaning: "No configuration of the fit matches the request.", Action: "Use one of the labels the message lists with --config."},
+	{Code: AssumedLengths, Kind: "warning", Meaning: "Mean prompt and output lengths are unknown and were assumed for the linearisation.", Action: "State them with --prompt-tokens and --output-tokens."},
+	{Code: PoorLinearisation, Kind: "warning", Meaning: "The consumer's straight line misses the physics model by more than 10 % somewhere on its grid.", Action: "Give the lengths of your own traffic, or use a consumer that reads the native file."},
+	{Code: NotValidated, Kind: "warning", Meaning: "The coefficients were exported without a validation.", Action: "Run validate and export with --validation validation.json."},
+	{Code: FailedGates, Kind: "warning", Meaning: "The coefficients were exported although gates failed.", Action: "Read the report before anybody relies on the file."},
+	{Code: NoCoefficientModel, Kind: "error", Meaning: "A step time cannot be predicted for this configuration.", Action: "The message names what the deployment lacks."},
+	{Code: BadLedgerLine, Kind: "warning", Meaning: "A line of the ledger is not an entry, or of another schema version.", Action: "Look at the line; a crashed job may have cut it. The other lines are read."},
+	{Code: BadLedger, Kind: "error", Meaning: "The ledger holds no entry at all.", Action: "Check the path; fit, validate and run append with --ledger FILE."},
+}

@@ -1,0 +1,198 @@
+package export
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// The registry's own rules (schema v0.2.2): closed vocabularies, a scope, a
+// zero only as not_charged, fitted only with measured, the value inside ci95,
+// rationale for all but measured, copied_from for copied, (name, scope) unique.
+func TestRegistryRules(t *testing.T) {
+	out := mustExport(t, exampleSource(), FormatRegistry, forced())
+	var doc struct {
+		Kind         string                      `yaml:"kind"`
+		Name         string                      `yaml:"name"`
+		Coefficients []map[string]map[string]any `yaml:"coefficients"`
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(fileOf(t, out, "")))
+	dec.KnownFields(true)
+	if err := dec.Decode(&doc); err != nil {
+		t.Fatal(err)
+	}
+	if doc.Kind != "CoefficientSet" || doc.Name == "" || len(doc.Coefficients) != 14 {
+		t.Fatalf("kind %q name %q, %d entries", doc.Kind, doc.Name, len(doc.Coefficients))
+	}
+	units := []string{"dimensionless", "us_per_layer", "us_per_request", "us_per_step", "us_per_token"}
+	fields := []string{"value", "units", "method", "fitted", "scope", "ci95", "sources", "rationale", "copied_from"}
+	seen := map[string]bool{}
+	for _, item := range doc.Coefficients {
+		if len(item) != 1 {
+			t.Fatalf("entry with %d keys", len(item))
+		}
+		for name, e := range item {
+			if seen[name] {
+				t.Errorf("%s: twice at one scope", name)
+			}
+			seen[name] = true
+			for k := range e {
+				if !slices.Contains(fields, k) {
+					t.Errorf("%s: unknown field %q", name, k)
+				}
+			}
+			value := number(t, e["value"])
+			method, _ := e["method"].(string)
+			fitted, isBool := e["fitted"].(bool)
+			if !slices.Contains(units, e["units"].(string)) || !isBool {
+				t.Errorf("%s: units %v, fitted %v", name, e["units"], e["fitted"])
+			}
+			if (value == 0) != (method == "not_charged") || fitted != (method == "measured") {
+				t.Errorf("%s: value %g method %s fitted %v", name, value, method, fitted)
+			}
+			if method != "measured" && e["rationale"] == nil || method == "measured" && e["sources"] == nil || (method == "copied") != (e["copied_from"] != nil) {
+				t.Errorf("%s: method %s without its companion", name, method)
+			}
+			if ci, ok := e["ci95"].([]any); ok && (number(t, ci[0]) > value || number(t, ci[1]) < value) {
+				t.Errorf("%s: %g outside %v", name, value, ci)
+			}
+			scope := e["scope"].(map[string]any)
+			if hw := scope["hardware"].([]any)[0]; hw != "h100" {
+				t.Errorf("%s: hardware %v, want the catalog's lower-case name", name, hw)
+			}
+			if len(scope["tp"].([]any)) != 2 {
+				t.Errorf("%s: tp %v", name, scope["tp"])
+			}
+		}
+	}
+	if !seen["moe_dispatch_alltoall"] || !seen["queueing"] {
+		t.Error("registry names missing")
+	}
+}
+
+func number(t *testing.T, v any) float64 {
+	t.Helper()
+	switch x := v.(type) {
+	case float64:
+		return x
+	case int:
+		return float64(x)
+	}
+	t.Fatalf("not a number: %v", v)
+	return 0
+}
+
+// A step time that is the consumer's line comes back exactly, in ms, as strings.
+func TestWVARecoversALine(t *testing.T) {
+	opt := DefaultOptions()
+	opt.PromptTokens, opt.OutputTokens = 200, 0
+	src := exampleSource()
+	src.Fit.Configs = src.Fit.Configs[:1]
+	src.Step = nil
+	if _, err := Export(src, FormatWVA, opt); code(err) != NoCoefficientModel {
+		t.Errorf("without a model: %v", err)
+	}
+	src = exampleSource()
+	src.Fit.Configs = src.Fit.Configs[:1]
+	out := mustExport(t, src, FormatWVA, opt)
+	data := fileOf(t, out, "")
+	var va vaResource
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	dec.KnownFields(true)
+	if err := dec.Decode(&va); err != nil {
+		t.Fatal(err)
+	}
+	if va.APIVersion != "llmd.ai/v1alpha1" || va.Kind != "VariantAutoscaling" || va.Spec.ModelID != "meta-llama/Llama-3.1-8B" || va.Spec.SLOClassRef.Key == "" {
+		t.Errorf("resource %+v", va)
+	}
+	acc := va.Spec.Profile.Accelerators[0]
+	// decode: 2000 us + B*(8 + 0.02*(200+50+1)) us
+	if got, want := acc.PerfParms.Decode, map[string]string{"alpha": "2", "beta": "0.01302"}; got["alpha"] != want["alpha"] || got["beta"] != want["beta"] {
+		t.Errorf("decode %v, want %v", got, want)
+	}
+	if acc.MaxBatchSize != 64 || acc.AccCount != 1 || acc.Acc != "H100" {
+		t.Errorf("accelerator %+v", acc)
+	}
+	if !strings.Contains(string(data), "v0.0.1 to v0.4.2") || !strings.Contains(string(data), "mean prompt 200") {
+		t.Errorf("the comment names neither the readers nor the prompt length:\n%s", data)
+	}
+}
+
+// The prefill line adds the API overhead to gamma and charges delta per token and prompt.
+func TestWVAPrefill(t *testing.T) {
+	l := lengths{200, 50}
+	one, err := prefillUs(affine{1000, 5, 0}, 1, l, 2048)
+	if err != nil || one != 1000+5*200 {
+		t.Errorf("one prompt: %g us, %v", one, err)
+	}
+	// 20 prompts of 200 tokens under a budget of 2048: two steps.
+	many, err := prefillUs(affine{1000, 5, 0}, 20, l, 2048)
+	if err != nil || many != 2*1000+5*4000 {
+		t.Errorf("20 prompts: %g us, %v", many, err)
+	}
+}
+
+func TestInfernoRecoversALine(t *testing.T) {
+	src := exampleSource()
+	out := mustExport(t, src, FormatInferno, DefaultOptions())
+	var doc infernoData
+	dec := json.NewDecoder(bytes.NewReader(fileOf(t, out, "")))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&doc); err != nil {
+		t.Fatal(err)
+	}
+	if len(doc.Models) != 2 {
+		t.Fatalf("%d models", len(doc.Models))
+	}
+	for i, want := range []infernoParms{{2, 0.008, 0.00002}, {2, 0.004, 0.00002}} {
+		got := doc.Models[i].PerfParms
+		for _, d := range []float64{got.Alpha/want.Alpha - 1, got.Beta/want.Beta - 1, got.Gamma/want.Gamma - 1} {
+			if math.Abs(d) > 1e-9 {
+				t.Errorf("model %d: got %+v, want %+v", i, got, want)
+			}
+		}
+	}
+	if doc.Models[0].AtTokens != 100 || doc.Models[1].AtTokens != assumedOutput {
+		t.Errorf("atTokens %d and %d", doc.Models[0].AtTokens, doc.Models[1].AtTokens)
+	}
+	if !slices.ContainsFunc(out.Warnings, func(f trace.Finding) bool { return f.Code == AssumedLengths }) {
+		t.Error("no warning about assumed lengths of the second configuration")
+	}
+}
+
+// The active-set search never returns a negative slope and finds the constrained optimum.
+func TestFitLineNonNegative(t *testing.T) {
+	x := [][]float64{{1, 1}, {1, 2}, {1, 4}, {1, 8}}
+	y := []float64{10, 9, 8, 7}
+	l := fitLine(x, y)
+	if l.coef[1] != 0 || l.coef[0] < 7 || l.coef[0] > 10 || l.maxErr == 0 {
+		t.Errorf("falling data: %+v, want a constant", l)
+	}
+	var sse func(c float64) float64 = func(c float64) (s float64) {
+		for _, v := range y {
+			s += (1 - c/v) * (1 - c/v)
+		}
+		return
+	}
+	if sse(l.coef[0]) > sse(l.coef[0]*1.001) || sse(l.coef[0]) > sse(l.coef[0]*0.999) {
+		t.Error("not the minimum")
+	}
+}
+
+func TestValidationIsSaid(t *testing.T) {
+	src := exampleSource()
+	no := false
+	src.Validation = &result.Validation{Verdict: result.VerdictFail, Gates: []result.Gate{{Name: "ks_itl", Scope: "run-a", Pass: &no}}}
+	out := mustExport(t, src, FormatInferno, DefaultOptions())
+	if out.Warnings[0].Code != FailedGates || !strings.Contains(out.Warnings[0].Message, "ks_itl (run-a)") {
+		t.Errorf("got %v", out.Warnings[0])
+	}
+}

@@ -1,0 +1,305 @@
+package export
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Lengths assumed when neither the fit nor the caller knows better, in tokens.
+const (
+	assumedPrompt = 512
+	assumedOutput = 128
+)
+
+// poorLine is the relative error on the grid above which a line is warned about.
+const poorLine = 0.10
+
+// lengths are the mean prompt and output lengths of a configuration.
+type lengths struct{ prompt, output float64 }
+
+// lengthsOf takes the options, else the fit's means, else a stated assumption.
+func lengthsOf(c result.FitConfig, opt Options) (lengths, []trace.Finding) {
+	l := lengths{opt.PromptTokens, opt.OutputTokens}
+	assumed := false
+	pick := func(v *float64, mean *float64, def float64) {
+		if *v > 0 {
+			return
+		}
+		if mean != nil && *mean > 0 {
+			*v = *mean
+			return
+		}
+		*v, assumed = def, true
+	}
+	pick(&l.prompt, c.MeanPromptTokens, assumedPrompt)
+	pick(&l.output, c.MeanOutputTokens, assumedOutput)
+	if !assumed {
+		return l, nil
+	}
+	return l, []trace.Finding{trace.Findingf(AssumedLengths, "%s: %.0f prompt and %.0f output tokens", c.Label, l.prompt, l.output)}
+}
+
+// maxBatch is the largest batch the engine can hold: seats, or KV blocks at
+// the mean final length.
+func maxBatch(d deploy.Deployment, l lengths) int64 {
+	n := d.Engine.MaxNumSeqs
+	if d.Engine.KVBlocksGPU.OK {
+		perReq := math.Ceil((l.prompt + l.output) / float64(d.Engine.BlockSize))
+		n = min(n, int64(float64(d.Engine.KVBlocksGPU.V)/perReq))
+	}
+	return max(1, n)
+}
+
+// batchSizes are 1, 2, 4, ... and the largest.
+func batchSizes(largest int64) []int64 {
+	var out []int64
+	for b := int64(1); b < largest; b *= 2 {
+		out = append(out, b)
+	}
+	return append(out, largest)
+}
+
+// decodes is a batch of n decodes in the middle of their output.
+func decodes(n int64, l lengths) []trace.Chunk {
+	c := trace.Chunk{Computed: int64(math.Round(l.prompt + l.output/2)), Prompt: int64(math.Round(l.prompt)), New: 1}
+	batch := make([]trace.Chunk, n)
+	for i := range batch {
+		batch[i] = c
+	}
+	return batch
+}
+
+// prefillUs is the time from an empty engine until n prompts of equal length
+// are prefilled, under the token budget.
+func prefillUs(t StepTimer, n int64, l lengths, budget int64) (float64, error) {
+	prompt := max(1, int64(math.Round(l.prompt)))
+	var total float64
+	left := make([]int64, n)
+	for i := range left {
+		left[i] = prompt
+	}
+	for first := int64(0); first < n; {
+		room := budget
+		var batch []trace.Chunk
+		for i := first; i < n && room > 0; i++ {
+			take := min(left[i], room)
+			batch = append(batch, trace.Chunk{Computed: prompt - left[i], Prompt: prompt, New: take})
+			left[i] -= take
+			room -= take
+		}
+		us, err := t.StepUs(batch)
+		if err != nil {
+			return 0, err
+		}
+		total += us
+		for first < n && left[first] == 0 {
+			first++
+		}
+	}
+	return total, nil
+}
+
+// line is a non-negative linear model of a quantity and how well it holds on
+// the grid it was fitted on.
+type line struct {
+	coef            []float64
+	maxErr, meanErr float64 // relative
+	points          int
+}
+
+// fitLine minimises the sum of squared relative errors of y over x'c with c >=
+// 0. With at most three columns every active set is tried, which is exact.
+func fitLine(x [][]float64, y []float64) line {
+	p := len(x[0])
+	best, bestSSE := make([]float64, p), math.Inf(1)
+	for set := 1; set < 1<<p; set++ {
+		c, ok := solveSubset(x, y, set)
+		if !ok {
+			continue
+		}
+		var sse float64
+		for i := range x {
+			r := 1 - dot(x[i], c)/y[i]
+			sse += r * r
+		}
+		if sse < bestSSE {
+			best, bestSSE = c, sse
+		}
+	}
+	l := line{coef: best, points: len(y)}
+	for i := range x {
+		e := math.Abs(dot(x[i], best)/y[i] - 1)
+		l.maxErr = math.Max(l.maxErr, e)
+		l.meanErr += e / float64(len(y))
+	}
+	return l
+}
+
+// solveSubset solves the relative least squares over the columns in set; ok is
+// false when it is singular or a coefficient comes out negative.
+func solveSubset(x [][]float64, y []float64, set int) ([]float64, bool) {
+	p := len(x[0])
+	var cols []int
+	scale := make([]float64, p) // column norms, so that the pivots compare
+	for j := range p {
+		if set&(1<<j) == 0 {
+			continue
+		}
+		for i := range x {
+			scale[j] += x[i][j] * x[i][j] / (y[i] * y[i])
+		}
+		if scale[j] == 0 {
+			return nil, false
+		}
+		scale[j] = math.Sqrt(scale[j])
+		cols = append(cols, j)
+	}
+	k := len(cols)
+	a := make([][]float64, k)
+	for r, jr := range cols {
+		a[r] = make([]float64, k+1)
+		for i := range x {
+			u := x[i][jr] / (y[i] * scale[jr])
+			for c, jc := range cols {
+				a[r][c] += u * x[i][jc] / (y[i] * scale[jc])
+			}
+			a[r][k] += u
+		}
+	}
+	z, ok := eliminate(a)
+	if !ok {
+		return nil, false
+	}
+	coef := make([]float64, p)
+	for r, j := range cols {
+		if z[r] < 0 {
+			return nil, false
+		}
+		coef[j] = z[r] / scale[j]
+	}
+	return coef, true
+}
+
+// eliminate solves the augmented system in place by Gauss with row pivots;
+// rows are scaled to a unit diagonal, so a pivot below 1e-12 is singular.
+func eliminate(a [][]float64) ([]float64, bool) {
+	k := len(a)
+	for c := range k {
+		p := c
+		for r := c + 1; r < k; r++ {
+			if math.Abs(a[r][c]) > math.Abs(a[p][c]) {
+				p = r
+			}
+		}
+		if math.Abs(a[p][c]) < 1e-12 {
+			return nil, false
+		}
+		a[c], a[p] = a[p], a[c]
+		for r := c + 1; r < k; r++ {
+			f := a[r][c] / a[c][c]
+			for j := c; j <= k; j++ {
+				a[r][j] -= f * a[c][j]
+			}
+		}
+	}
+	z := make([]float64, k)
+	for r := k - 1; r >= 0; r-- {
+		s := a[r][k]
+		for j := r + 1; j < k; j++ {
+			s -= a[r][j] * z[j]
+		}
+		z[r] = s / a[r][r]
+	}
+	return z, true
+}
+
+func dot(a, b []float64) float64 {
+	var s float64
+	for i := range a {
+		s += a[i] * b[i]
+	}
+	return s
+}
+
+// stepTimer binds the fit's physics to one configuration.
+func stepTimer(src Source, c result.FitConfig) (StepTimer, error) {
+	if src.Step == nil {
+		return nil, trace.Errorf(NoCoefficientModel, "%s: no step-time model was given", c.Label)
+	}
+	t, err := src.Step(c.Deployment)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.Label, err)
+	}
+	return t, nil
+}
+
+// decodeLine is step ms = alpha + beta*B over decode batches.
+func decodeLine(t StepTimer, l lengths, largest int64) (line, error) {
+	var x [][]float64
+	var y []float64
+	for _, b := range batchSizes(largest) {
+		us, err := t.StepUs(decodes(b, l))
+		if err != nil {
+			return line{}, err
+		}
+		x, y = append(x, []float64{1, float64(b)}), append(y, us/1000)
+	}
+	return fitLine(x, y), nil
+}
+
+// prefillLine is ms = gamma + delta*tokens*B over batches of prompts that
+// prefill together.
+func prefillLine(t StepTimer, l lengths, largest, budget int64) (line, error) {
+	var x [][]float64
+	var y []float64
+	for _, b := range batchSizes(largest) {
+		us, err := prefillUs(t, b, l, budget)
+		if err != nil {
+			return line{}, err
+		}
+		x, y = append(x, []float64{1, l.prompt * float64(b)}), append(y, us/1000)
+	}
+	return fitLine(x, y), nil
+}
+
+// iterationLine is ms = alpha + beta*computed tokens + gamma*KV tokens read,
+// over decode batches at three depths, alone and with prompt chunks of three sizes.
+func iterationLine(t StepTimer, l lengths, largest, budget int64) (line, error) {
+	var x [][]float64
+	var y []float64
+	prompt := max(1, int64(math.Round(l.prompt)))
+	for _, b := range batchSizes(largest) {
+		for _, depth := range []float64{0.25, 1, 2} {
+			deep := lengths{l.prompt * depth, l.output * depth}
+			for _, chunk := range []int64{0, min(prompt, 64), min(prompt, 512), prompt} {
+				batch := decodes(b, deep)
+				if chunk = min(chunk, budget-b); chunk > 0 {
+					batch = append(batch, trace.Chunk{Prompt: chunk, New: chunk})
+				}
+				us, err := t.StepUs(batch)
+				if err != nil {
+					return line{}, err
+				}
+				var computed, read float64
+				for _, c := range batch {
+					computed += float64(c.New)
+					read += float64(c.Computed + c.New)
+				}
+				x, y = append(x, []float64{1, computed, read}), append(y, us/1000)
+			}
+		}
+	}
+	return fitLine(x, y), nil
+}
+
+// lineWarnings warns about lines that miss the physics by more than 10 %.
+func lineWarnings(label, what string, l line) []trace.Finding {
+	if l.maxErr <= poorLine {
+		return nil
+	}
+	return []trace.Finding{trace.Findingf(PoorLinearisation, "%s: the %s line is off by up to %.0f %% of the physics model on its grid (mean %.1f %%)", label, what, 100*l.maxErr, 100*l.meanErr)}
+}

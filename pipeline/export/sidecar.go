@@ -1,0 +1,77 @@
+package export
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// SidecarSuffix is appended to the name of a foreign file for its provenance.
+const SidecarSuffix = ".provenance.json"
+
+// Sidecar is the provenance of a foreign file.
+type Sidecar struct {
+	result.Header
+	Format       string          `json:"format"`
+	ReadBy       string          `json:"read_by"`
+	FitInputs    []result.Input  `json:"fit_inputs"` // what the fit was made from
+	FitCommand   string          `json:"fit_command"`
+	TrainingDate string          `json:"training_date"`
+	Holdout      *result.Errors  `json:"holdout"` // of the exported parameterisation, null when it has none
+	Verdict      string          `json:"verdict"` // of validation.json; "not validated" without one
+	Values       []SideValue     `json:"values"`
+	Configs      []SideConfig    `json:"configs"`
+	Warnings     []trace.Finding `json:"warnings"`
+}
+
+// SideValue is one number of the foreign file.
+type SideValue struct {
+	Key        string      `json:"key"`
+	Name       string      `json:"name"`
+	Value      *float64    `json:"value"` // null when not finite
+	Unit       string      `json:"unit"`
+	CI95       *[2]float64 `json:"ci95"`
+	Identified string      `json:"identified"`
+	Learned    bool        `json:"learned"`
+	Origin     string      `json:"origin"`
+	Effect     string      `json:"effect"` // what the consumer does with it
+}
+
+// SideConfig is one configuration the file is meant for.
+type SideConfig struct {
+	Label               string   `json:"label"`
+	CommandLine         string   `json:"command_line,omitempty"`
+	DefaultsCommandLine string   `json:"defaults_command_line,omitempty"`
+	PromptTokens        *float64 `json:"prompt_tokens,omitempty"` // mean length the lines below assume
+	OutputTokens        *float64 `json:"output_tokens,omitempty"`
+	MaxRelErr           *float64 `json:"max_rel_err,omitempty"`  // straight line against the physics model, on the grid
+	MeanRelErr          *float64 `json:"mean_rel_err,omitempty"` // the same, mean of absolute values
+	GridPoints          int      `json:"grid_points,omitempty"`
+}
+
+func newSidecar(src Source, f Format, readBy string) *Sidecar {
+	s := &Sidecar{
+		Header: result.Header{SchemaVersion: result.SchemaVersion, ToolVersion: src.Fit.ToolVersion, Command: "export --format " + string(f), Inputs: []result.Input{src.FitInput}},
+		Format: string(f), ReadBy: readBy, FitInputs: src.Fit.Inputs, FitCommand: src.Fit.Command,
+		TrainingDate: src.Fit.TrainingDate, Verdict: "not validated",
+		Values: []SideValue{}, Configs: []SideConfig{}, Warnings: []trace.Finding{},
+	}
+	if src.Validation != nil {
+		s.Verdict = src.Validation.Verdict
+	}
+	if m, err := modelNamed(src.Fit, blisModel); err == nil && (f == FormatBLIS || f == FormatRegistry) {
+		s.Holdout = m.Holdout
+	}
+	return s
+}
+
+func (s *Sidecar) encode() ([]byte, error) { return result.Marshal(s) }
+
+// finite returns v, or nil for what JSON cannot hold.
+func finite(v float64) *float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return nil
+	}
+	return &v
+}

@@ -1,0 +1,182 @@
+package export
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Format is an output format.
+type Format string
+
+// The formats there are.
+const (
+	FormatNative   Format = "native"
+	FormatBLIS     Format = "blis-defaults"
+	FormatRegistry Format = "blis-registry"
+	FormatWVA      Format = "wva"
+	FormatInferno  Format = "inferno"
+)
+
+// Formats lists them in the order help shows them.
+var Formats = []Format{FormatNative, FormatBLIS, FormatRegistry, FormatWVA, FormatInferno}
+
+// ParseFormat returns the format called name.
+func ParseFormat(name string) (Format, error) {
+	for _, f := range Formats {
+		if string(f) == name {
+			return f, nil
+		}
+	}
+	return "", trace.Errorf(UnknownFormat, "--format: got %q, want one of %q", name, Formats)
+}
+
+// Source is what an export is made from.
+type Source struct {
+	Fit        *result.Fit
+	FitInput   result.Input       // fit.json itself: name, bytes, sha256
+	Validation *result.Validation // nil: not validated
+	// Step returns the step time of one configuration under the fit's physics
+	// coefficients; needed by wva and inferno only.
+	Step func(deploy.Deployment) (StepTimer, error)
+}
+
+// StepTimer predicts how long one engine step takes, in us.
+type StepTimer interface {
+	StepUs(batch []trace.Chunk) (float64, error)
+}
+
+// Options change what is written.
+type Options struct {
+	Force bool // write refused values all the same
+	// PromptTokens and OutputTokens are the mean lengths the linear formats
+	// assume; 0 takes the fit's means, else 512 and 128 with a warning.
+	PromptTokens, OutputTokens float64
+	Config                     string // only this configuration (label or key); empty: all
+	Name                       string // name of a registry set or a Kubernetes resource prefix
+	SLOClassName, SLOClassKey  string // wva: the ConfigMap entry the resource refers to
+}
+
+// DefaultOptions are the options of a bare export.
+func DefaultOptions() Options {
+	return Options{Name: "blis-train", SLOClassName: "premium-slo"}
+}
+
+// Check names the first option out of range.
+func (o Options) Check() error {
+	for _, v := range []struct {
+		flag  string
+		value float64
+	}{{"--prompt-tokens", o.PromptTokens}, {"--output-tokens", o.OutputTokens}} {
+		if math.IsNaN(v.value) || v.value < 0 || v.value > 1e7 {
+			return fmt.Errorf("%s: got %g tokens, want 0 to 1e7", v.flag, v.value)
+		}
+	}
+	return nil
+}
+
+// File is one file to write: the export itself has an empty Suffix, sidecars
+// are named by appending theirs.
+type File struct {
+	Suffix string
+	Data   []byte
+}
+
+// Output is a finished export.
+type Output struct {
+	Files    []File
+	Warnings []trace.Finding
+}
+
+// Export writes the source in a foreign format. The native format is [Native],
+// whose Set the caller saves.
+func Export(src Source, f Format, opt Options) (*Output, error) {
+	if err := opt.Check(); err != nil {
+		return nil, err
+	}
+	var out *Output
+	var err error
+	switch f {
+	case FormatBLIS:
+		out, err = blisDefaults(src, opt)
+	case FormatRegistry:
+		out, err = blisRegistry(src, opt)
+	case FormatWVA:
+		out, err = wva(src, opt)
+	case FormatInferno:
+		out, err = inferno(src, opt)
+	default:
+		return nil, trace.Errorf(UnknownFormat, "format: got %q, want one of %q", f, Formats[1:])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("export %s: %w", f, err)
+	}
+	out.Warnings = append(validationWarnings(src), out.Warnings...)
+	return out, nil
+}
+
+// validationWarnings says what a reader of the export should know first.
+func validationWarnings(src Source) []trace.Finding {
+	v := src.Validation
+	if v == nil {
+		return []trace.Finding{trace.Findingf(NotValidated, "no validation.json was given; the sidecar says so")}
+	}
+	if v.Verdict == result.VerdictPass {
+		return nil
+	}
+	var names []string
+	for _, g := range v.Gates {
+		if g.Pass != nil && !*g.Pass {
+			names = append(names, g.Name+" ("+g.Scope+")")
+		}
+	}
+	if len(names) == 0 {
+		return []trace.Finding{trace.Findingf(FailedGates, "validation verdict %q", v.Verdict)}
+	}
+	return []trace.Finding{trace.Findingf(FailedGates, "validation verdict %q: %s", v.Verdict, strings.Join(names, ", "))}
+}
+
+// modelNamed returns the parameterisation called name.
+func modelNamed(fit *result.Fit, name string) (*result.Model, error) {
+	for i := range fit.Models {
+		if fit.Models[i].Name == name {
+			return &fit.Models[i], nil
+		}
+	}
+	var have []string
+	for i := range fit.Models {
+		have = append(have, fit.Models[i].Name)
+	}
+	return nil, trace.Errorf(NoSuchModel, "the fit holds no %q model, got %q", name, have).
+		WithHint("blis-train fit OUT writes the other parameterisations beside the physics one")
+}
+
+// alphaNamed returns the model of one alpha target, or nil.
+func alphaNamed(fit *result.Fit, target string) *result.Model {
+	for i := range fit.Alpha {
+		if fit.Alpha[i].Target == target || fit.Alpha[i].Name == target {
+			return &fit.Alpha[i]
+		}
+	}
+	return nil
+}
+
+// configs returns the configurations an export covers, in the fit's order.
+func configs(src Source, want string) ([]result.FitConfig, error) {
+	var out []result.FitConfig
+	var labels []string
+	for _, c := range src.Fit.Configs {
+		labels = append(labels, c.Label)
+		if want == "" || c.Key == want || c.Label == want {
+			out = append(out, c)
+		}
+	}
+	if len(out) == 0 {
+		return nil, trace.Errorf(NoConfiguration, "configuration: got %q, want one of %q", want, labels)
+	}
+	return out, nil
+}

@@ -1,0 +1,220 @@
+package export
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// vaResource is a VariantAutoscaling of llmd.ai/v1alpha1 as v0.0.1 defines it.
+type vaResource struct {
+	APIVersion string     `yaml:"apiVersion"`
+	Kind       string     `yaml:"kind"`
+	Metadata   vaMetadata `yaml:"metadata"`
+	Spec       vaSpec     `yaml:"spec"`
+}
+
+type vaMetadata struct {
+	Name   string            `yaml:"name"`
+	Labels map[string]string `yaml:"labels"`
+}
+
+type vaSpec struct {
+	ModelID     string       `yaml:"modelID"`
+	SLOClassRef vaConfigRef  `yaml:"sloClassRef"`
+	Profile     vaModelProfs `yaml:"modelProfile"`
+}
+
+type vaConfigRef struct {
+	Name string `yaml:"name"`
+	Key  string `yaml:"key"`
+}
+
+type vaModelProfs struct {
+	Accelerators []vaAccelerator `yaml:"accelerators"`
+}
+
+type vaAccelerator struct {
+	Acc          string     `yaml:"acc"`
+	AccCount     int64      `yaml:"accCount"`
+	PerfParms    vaPerfParm `yaml:"perfParms"`
+	MaxBatchSize int64      `yaml:"maxBatchSize"`
+}
+
+// vaPerfParm holds the four parameters as strings, in ms, as the CRD wants them.
+type vaPerfParm struct {
+	Decode  map[string]string `yaml:"decodeParms"`
+	Prefill map[string]string `yaml:"prefillParms"`
+}
+
+const wvaReadBy = "workload-variant-autoscaler v0.0.1 to v0.4.2; v0.5.0 removed these fields from the CRD"
+
+// wva writes one VariantAutoscaling per model, one accelerator entry per
+// (hardware, tp) of the fit.
+func wva(src Source, opt Options) (*Output, error) {
+	cfgs, err := configs(src, opt.Config)
+	if err != nil {
+		return nil, err
+	}
+	side := newSidecar(src, FormatWVA, wvaReadBy)
+	gammaExtra, fromOverhead := overheadMs(src.Fit)
+	var warn []trace.Finding
+	var order []string
+	byModel := map[string]*vaResource{}
+	comments := map[string][]string{}
+	for _, c := range cfgs {
+		acc, sc, note, w, err := wvaAccelerator(src, c, opt, gammaExtra)
+		if err != nil {
+			return nil, err
+		}
+		warn = append(warn, w...)
+		side.Configs = append(side.Configs, sc)
+		side.Values = append(side.Values, wvaValues(c.Label, acc, fromOverhead)...)
+		id := c.Deployment.Model.ID
+		if byModel[id] == nil {
+			order = append(order, id)
+			byModel[id] = newVA(id, acc.Acc, opt)
+		}
+		va := byModel[id]
+		va.Spec.Profile.Accelerators = append(va.Spec.Profile.Accelerators, acc)
+		comments[id] = append(comments[id], note)
+	}
+	data, err := wvaYAML(order, byModel, comments)
+	if err != nil {
+		return nil, err
+	}
+	side.Warnings = append(validationWarnings(src), warn...)
+	sideData, err := side.encode()
+	if err != nil {
+		return nil, err
+	}
+	return &Output{Files: []File{{"", data}, {SidecarSuffix, sideData}}, Warnings: warn}, nil
+}
+
+func newVA(modelID, acc string, opt Options) *vaResource {
+	key := opt.SLOClassKey
+	if key == "" {
+		key = modelID
+	}
+	return &vaResource{
+		APIVersion: "llmd.ai/v1alpha1", Kind: "VariantAutoscaling",
+		Metadata: vaMetadata{Name: resourceName(opt.Name, modelID), Labels: map[string]string{"inference.optimization/acceleratorName": acc}},
+		Spec:     vaSpec{ModelID: modelID, SLOClassRef: vaConfigRef{Name: opt.SLOClassName, Key: key}},
+	}
+}
+
+// wvaAccelerator linearises one configuration.
+func wvaAccelerator(src Source, c result.FitConfig, opt Options, gammaExtra float64) (vaAccelerator, SideConfig, string, []trace.Finding, error) {
+	d := c.Deployment
+	l, warn := lengthsOf(c, opt)
+	t, err := stepTimer(src, c)
+	if err != nil {
+		return vaAccelerator{}, SideConfig{}, "", nil, err
+	}
+	largest := maxBatch(d, l)
+	dec, err := decodeLine(t, l, largest)
+	if err != nil {
+		return vaAccelerator{}, SideConfig{}, "", nil, fmt.Errorf("%s: decode: %w", c.Label, err)
+	}
+	pre, err := prefillLine(t, l, largest, d.Engine.MaxNumBatchedTokens)
+	if err != nil {
+		return vaAccelerator{}, SideConfig{}, "", nil, fmt.Errorf("%s: prefill: %w", c.Label, err)
+	}
+	warn = append(warn, lineWarnings(c.Label, "decode", dec)...)
+	warn = append(warn, lineWarnings(c.Label, "prefill", pre)...)
+	acc := vaAccelerator{
+		Acc: shortName(d.Hardware.Name), AccCount: d.TP * d.PP,
+		PerfParms: vaPerfParm{
+			Decode:  map[string]string{"alpha": six(dec.coef[0]), "beta": six(dec.coef[1])},
+			Prefill: map[string]string{"gamma": six(pre.coef[0] + gammaExtra), "delta": six(pre.coef[1])},
+		},
+		MaxBatchSize: largest,
+	}
+	worst := max(dec.maxErr, pre.maxErr)
+	mean := (dec.meanErr*float64(dec.points) + pre.meanErr*float64(pre.points)) / float64(dec.points+pre.points)
+	sc := SideConfig{Label: c.Label, PromptTokens: &l.prompt, OutputTokens: &l.output, MaxRelErr: &worst, MeanRelErr: &mean, GridPoints: dec.points + pre.points}
+	note := fmt.Sprintf("%s x%d: mean prompt %.0f, mean output %.0f tokens; off from the physics model by up to %.1f %% (decode) and %.1f %% (prefill) for B = 1 to %d",
+		acc.Acc, acc.AccCount, l.prompt, l.output, 100*dec.maxErr, 100*pre.maxErr, largest)
+	return acc, sc, note, warn, nil
+}
+
+// wvaYAML writes the resources as one multi-document file with a comment on
+// top of each that says who reads it and what was assumed.
+func wvaYAML(order []string, byModel map[string]*vaResource, comments map[string][]string) ([]byte, error) {
+	var buf bytes.Buffer
+	for i, id := range order {
+		if i > 0 {
+			buf.WriteString("---\n")
+		}
+		fmt.Fprintf(&buf, "# Read by %s.\n", wvaReadBy)
+		buf.WriteString("# ITL = alpha + beta*B; TTFT = gamma + delta*(input tokens)*B; ms. Straight lines through the physics model:\n")
+		for _, note := range comments[id] {
+			fmt.Fprintf(&buf, "#   %s\n", note)
+		}
+		buf.WriteString("# The label names the accelerator in use and sloClassRef a ConfigMap of yours: edit both.\n")
+		enc := yaml.NewEncoder(&buf)
+		enc.SetIndent(2)
+		if err := enc.Encode(byModel[id]); err != nil {
+			return nil, err
+		}
+		if err := enc.Close(); err != nil {
+			return nil, err
+		}
+	}
+	return buf.Bytes(), nil
+}
+
+func wvaValues(label string, acc vaAccelerator, gammaNote string) []SideValue {
+	at := func(key, unit, text, origin, effect string) SideValue {
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			panic("wva: " + err.Error()) // six wrote it
+		}
+		return SideValue{Key: label + "." + key, Name: key, Value: &v, Unit: unit, Identified: "derived", Learned: true, Origin: origin, Effect: effect}
+	}
+	p := acc.PerfParms
+	return []SideValue{
+		at("alpha", "ms", p.Decode["alpha"], "least squares in relative error over decode batches of the physics model", "ITL at an empty batch"),
+		at("beta", "ms/request", p.Decode["beta"], "the same", "ITL per sequence in the batch"),
+		at("gamma", "ms", p.Prefill["gamma"], "the same over batches of prompts that prefill together; "+gammaNote, "TTFT before any token"),
+		at("delta", "ms/token", p.Prefill["delta"], "the same", "TTFT per prompt token and sequence"),
+	}
+}
+
+// overheadMs is the API overhead that TTFT contains, in ms.
+func overheadMs(fit *result.Fit) (float64, string) {
+	m := alphaNamed(fit, "overhead")
+	if m == nil || m.Interval == nil || m.Interval.MedianPredUs == nil {
+		return 0, "without an API overhead (the fit has none)"
+	}
+	return *m.Interval.MedianPredUs / 1000, fmt.Sprintf("plus the API overhead, %s ms", six(*m.Interval.MedianPredUs/1000))
+}
+
+// six prints six significant digits: more than any consumer's float32 keeps.
+func six(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
+
+// shortName is the accelerator's name as clusters label it: "H100" of "H100-SXM-80GB".
+func shortName(hw string) string {
+	name, _, _ := strings.Cut(hw, "-")
+	return name
+}
+
+// resourceName is a DNS-1123 name.
+func resourceName(prefix, modelID string) string {
+	s := strings.ToLower(prefix + "-" + registryModel(modelID))
+	var b strings.Builder
+	for _, r := range s {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' {
+			b.WriteRune(r)
+		} else {
+			b.WriteByte('-')
+		}
+	}
+	return strings.Trim(b.String(), "-.")
+}
