@@ -1,0 +1,196 @@
+package ridge
+
+import (
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// nullTol is the eigenvalue of the scaled Gram, relative to the largest, under
+// which the rows do not tell a direction from zero.
+const nullTol = 1e-6
+
+// Diagnosis is what the scaled Gram says about the terms before any penalty.
+type Diagnosis struct {
+	Condition float64   // largest over smallest eigenvalue of non-zero columns; +Inf when singular
+	VIF       []float64 // variance inflation of each term against all others; +Inf when an exact combination, NaN for a zero column
+	Null      []NullGroup
+}
+
+// NullGroup is a set of terms the rows cannot tell apart: some combinations of
+// their shares leave every prediction (nearly) unchanged.
+type NullGroup struct {
+	Terms      []int       // columns, ascending
+	Dim        int         // independent combinations that are not known
+	Eigenvalue float64     // smallest, relative to the largest of the Gram
+	Directions [][]float64 // Dim vectors over Terms, in coefficients (not shares), largest entry 1
+	SumUs      float64     // what the terms explain together at the fit: sum gamma_j*ybar
+}
+
+// Diagnose examines the Gram a fit was made on.
+func Diagnose(g *Gram, f Fit) Diagnosis {
+	idx := nonZero(f.Scale)
+	d := Diagnosis{VIF: make([]float64, g.P), Condition: math.NaN()}
+	for j := range d.VIF {
+		d.VIF[j] = math.NaN()
+	}
+	if len(idx) == 0 {
+		return d
+	}
+	values, vectors := eigen(scaled(g, f, idx))
+	top := values[len(values)-1]
+	d.Condition = math.Inf(1)
+	if values[0] > 1e-15*top {
+		d.Condition = top / values[0]
+	}
+	for r, j := range idx {
+		d.VIF[j] = inflation(values, vectors, r)
+	}
+	d.Null = nullGroups(values, vectors, idx, f)
+	return d
+}
+
+func nonZero(scale []float64) []int {
+	var idx []int
+	for j, s := range scale {
+		if s != 0 {
+			idx = append(idx, j)
+		}
+	}
+	return idx
+}
+
+// scaled is the Gram of the given columns with unit diagonal.
+func scaled(g *Gram, f Fit, idx []int) *mat.SymDense {
+	a := mat.NewSymDense(len(idx), nil)
+	for r, j := range idx {
+		for c, k := range idx[:r+1] {
+			a.SetSym(r, c, g.G[j*g.P+k]/(f.Scale[j]*f.Scale[k]*f.W))
+		}
+	}
+	return a
+}
+
+// inflation is the diagonal of the inverse of the unit-diagonal Gram.
+func inflation(values []float64, vectors *mat.Dense, r int) float64 {
+	top := values[len(values)-1]
+	var sum float64
+	for k, e := range values {
+		v := vectors.At(r, k)
+		switch {
+		case e > 1e-13*top:
+			sum += v * v / e
+		case v*v > 1e-8:
+			return math.Inf(1)
+		}
+	}
+	return sum
+}
+
+// nullGroups links terms that share a null direction (an entry of the null
+// space's projector above 0.02) and reports each connected set.
+func nullGroups(values []float64, vectors *mat.Dense, idx []int, f Fit) []NullGroup {
+	m := len(idx)
+	top := values[m-1]
+	null := 0
+	for null < m && values[null] <= nullTol*top {
+		null++
+	}
+	if null == 0 {
+		return nil
+	}
+	group := link(m, func(a, b int) bool {
+		var p float64
+		for k := range null {
+			p += vectors.At(a, k) * vectors.At(b, k)
+		}
+		return math.Abs(p) > 0.02
+	})
+	var out []NullGroup
+	for first := range m {
+		if group[first] == first && !lonely(group, first, vectors, null) {
+			out = append(out, newNullGroup(group, first, values, vectors, null, idx, f))
+		}
+	}
+	return out
+}
+
+// link labels each of m items with the smallest item it is connected to.
+func link(m int, joined func(a, b int) bool) []int {
+	label := make([]int, m)
+	for a := range m {
+		label[a] = a
+		for b := range a {
+			if label[b] != label[a] && joined(a, b) {
+				from, to := max(label[a], label[b]), min(label[a], label[b])
+				for k := range a + 1 {
+					if label[k] == from {
+						label[k] = to
+					}
+				}
+			}
+		}
+	}
+	return label
+}
+
+// lonely reports a term outside the null space.
+func lonely(group []int, first int, vectors *mat.Dense, null int) bool {
+	for k, g := range group {
+		if g == first && k != first {
+			return false
+		}
+	}
+	var p float64
+	for k := range null {
+		p += vectors.At(first, k) * vectors.At(first, k)
+	}
+	return p < 0.02
+}
+
+func newNullGroup(group []int, first int, values []float64, vectors *mat.Dense, null int, idx []int, f Fit) NullGroup {
+	out := NullGroup{Eigenvalue: math.Inf(1)}
+	var rows []int
+	for k, g := range group {
+		if g == first {
+			rows = append(rows, k)
+			out.Terms = append(out.Terms, idx[k])
+			out.SumUs += f.Gamma[idx[k]] * f.YBar
+		}
+	}
+	for k := range null {
+		dir := make([]float64, len(rows))
+		var mass float64
+		for c, r := range rows {
+			v := vectors.At(r, k)
+			mass += v * v
+			dir[c] = v / f.Scale[idx[r]]
+		}
+		if mass < 0.5 {
+			continue
+		}
+		out.Dim++
+		out.Eigenvalue = math.Min(out.Eigenvalue, math.Max(0, values[k])/values[len(values)-1])
+		out.Directions = append(out.Directions, unit(dir))
+	}
+	return out
+}
+
+// unit divides by the entry of largest size.
+func unit(v []float64) []float64 {
+	big := slices.MaxFunc(v, func(a, b float64) int {
+		switch {
+		case math.Abs(a) < math.Abs(b):
+			return -1
+		case math.Abs(a) > math.Abs(b):
+			return 1
+		}
+		return 0
+	})
+	out := make([]float64, len(v))
+	for k, x := range v {
+		out[k] = x / big
+	}
+	return out
+}
