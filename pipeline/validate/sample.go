@@ -46,6 +46,8 @@ func Stats(s []float64) result.SampleStats {
 	}
 }
 
+const maxLag = 500 // bounds the cost of EffectiveSize
+
 // EffectiveSize is the number of independent observations that a series in time
 // order is worth: n / (1 + 2*sum rho_k), the autocorrelations of the ranks summed
 // while the sums of neighbouring pairs stay positive (Geyer's initial positive
@@ -62,13 +64,14 @@ func EffectiveSize(series []float64) float64 {
 	if c0 == 0 {
 		return float64(n)
 	}
-	tau := 1.0
-	for k := 1; k+1 < n/2; k += 2 {
+	tau, last := -1.0, math.Inf(1)
+	for k := 0; k+1 < min(n/2, maxLag); k += 2 {
 		pair := (autocovariance(r, k) + autocovariance(r, k+1)) / c0
 		if pair <= 0 {
 			break
 		}
-		tau += 2 * pair
+		last = min(last, pair)
+		tau += 2 * last
 	}
 	return math.Max(1, math.Min(float64(n), float64(n)/tau))
 }

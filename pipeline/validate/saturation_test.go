@@ -1,0 +1,134 @@
+package validate
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// load makes a run of n requests, one a second, with the given TTFT and E2E in
+// ms, and one step a second with the given waiting depth.
+func load(n int, ttftMs, e2eMs func(i int) float64, waiting func(i int) int64) *trace.Run {
+	run := &trace.Run{ID: "r"}
+	for i := range n {
+		at := int64(i) * 1e9
+		run.Requests = append(run.Requests, trace.Request{
+			CoreID: trace.Some(fmt.Sprint("c", i)), APIID: trace.Some(fmt.Sprint("a", i)), Source: trace.SourceFork,
+			ArrivedNs:    trace.Some(at),
+			FirstTokenNs: trace.Some(at + int64(ttftMs(i)*1e6)),
+			FinishedNs:   trace.Some(at + int64(e2eMs(i)*1e6)),
+			DepartedNs:   trace.Some(at + int64(e2eMs(i)*1e6)),
+			OutputTokens: trace.Some(int64(10)), Preemptions: trace.Some(int64(0)), Success: trace.Some(true),
+		})
+		run.Steps = append(run.Steps, trace.Step{ID: int64(i + 1), TsStartNs: at, WaitingDepth: waiting(i)})
+	}
+	return run
+}
+
+func flat(ms float64) func(int) float64 { return func(int) float64 { return ms } }
+
+func noQueue(int) int64 { return 0 }
+
+func TestSaturationEachCheckHits(t *testing.T) {
+	const n = 60
+	cases := []struct {
+		check string
+		run   func() *trace.Run
+	}{
+		{CheckFailureShare, func() *trace.Run {
+			r := load(n, flat(100), flat(900), noQueue)
+			for i := 0; i < 4; i++ { // 4 of 60 > 5 %
+				r.Requests[i].Success = trace.Some(false)
+				r.Requests[i].AbortReason = trace.Some("generation_error")
+			}
+			return r
+		}},
+		{CheckQueueRising, func() *trace.Run {
+			return load(n, flat(100), flat(900), func(i int) int64 { return int64(i / 4) })
+		}},
+		{CheckPreemptedShare, func() *trace.Run {
+			r := load(n, flat(100), flat(900), noQueue)
+			for i := 0; i < 10; i++ { // 10 of 60 > 15 %
+				r.Requests[i].Preemptions = trace.Some(int64(1))
+			}
+			return r
+		}},
+		{CheckTTFTDrift, func() *trace.Run {
+			return load(n, func(i int) float64 { return 100 * (1 + float64(i)/20) }, flat(900), noQueue)
+		}},
+		{CheckE2ETail, func() *trace.Run {
+			return load(n, flat(100), func(i int) float64 { return 200 + 2800*float64(i/58) }, noQueue)
+		}},
+	}
+	for _, c := range cases {
+		s := Saturate(c.run(), &deploy.Deployment{})
+		if !slices.Equal(s.Run.Hits(), []string{c.check}) {
+			t.Errorf("%s: got hits %v", c.check, s.Run.Hits())
+		}
+		if s.Run.Saturated {
+			t.Errorf("%s: one hit must not saturate", c.check)
+		}
+	}
+}
+
+func TestSaturationTwoHitsSaturate(t *testing.T) {
+	run := load(60, func(i int) float64 { return 100 * (1 + float64(i)/20) }, flat(900), func(i int) int64 { return int64(i) })
+	s := Saturate(run, &deploy.Deployment{})
+	if !s.Run.Saturated || len(s.Spans()) != 1 {
+		t.Errorf("got %v, spans %v", s.Run.Hits(), s.Spans())
+	}
+}
+
+// TestSaturationFallingQueueIsNone: a queue that drains has R2 1 too.
+func TestSaturationFallingQueueIsNone(t *testing.T) {
+	run := load(60, flat(100), flat(900), func(i int) int64 { return int64(60 - i) })
+	if hits := Saturate(run, &deploy.Deployment{}).Run.Hits(); len(hits) != 0 {
+		t.Errorf("got %v", hits)
+	}
+}
+
+// TestSaturationClientAbortsAreNoFailures: the client asked for the end.
+func TestSaturationClientAbortsAreNoFailures(t *testing.T) {
+	run := load(60, flat(100), flat(900), noQueue)
+	for i := 0; i < 30; i++ {
+		run.Requests[i].Success = trace.Some(false)
+		run.Requests[i].AbortReason = trace.Some(clientDisconnect)
+	}
+	if hits := Saturate(run, &deploy.Deployment{}).Run.Hits(); len(hits) != 0 {
+		t.Errorf("got %v", hits)
+	}
+}
+
+// TestSaturationClosedLoopDoesNotDecide: only open phases make a run saturated.
+func TestSaturationClosedLoopDoesNotDecide(t *testing.T) {
+	run := load(90, func(i int) float64 {
+		if i < 30 {
+			return 100 * (1 + float64(i)/5)
+		}
+		return 100
+	}, flat(900), func(i int) int64 { return int64(max(0, 30-i)) * int64(i) })
+	for i := range run.Requests[:30] {
+		run.Requests[i].Preemptions = trace.Some(int64(2))
+	}
+	dep := &deploy.Deployment{Phases: []deploy.Phase{
+		{Name: "closed", StartNs: 0, EndNs: 30e9, Load: deploy.LoadClosed},
+		{Name: "open", StartNs: 30e9, EndNs: 90e9, Load: deploy.LoadOpen},
+	}}
+	s := Saturate(run, dep)
+	if !s.Phase("closed").Saturated || s.Run.Saturated || s.Phase("open").Saturated {
+		t.Errorf("closed %v, open %v, run %v", s.Phase("closed").Hits(), s.Phase("open").Hits(), s.Run.Hits())
+	}
+}
+
+// TestSaturationTooFewRequestsIsNull, never 0.
+func TestSaturationTooFewRequestsIsNull(t *testing.T) {
+	s := Saturate(load(4, flat(1), flat(2), noQueue), &deploy.Deployment{})
+	for _, c := range s.Run.Checks {
+		if (c.Name == CheckTTFTDrift || c.Name == CheckE2ETail || c.Name == CheckQueueRising) && c.Value != nil {
+			t.Errorf("%s: got %v, want null", c.Name, *c.Value)
+		}
+	}
+}
