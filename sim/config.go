@@ -1,0 +1,131 @@
+package sim
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Config is one engine and how its time passes. DefaultConfig fills everything
+// but Latency.
+type Config struct {
+	Deployment *deploy.Deployment
+	Latency    LatencyModel
+	Overhead   Delay // nil = 0
+	Egress     Delay // nil = 0
+	Async      bool  // asynchronous scheduling
+
+	Noise *Noise       // nil = none
+	Drift []DriftPoint // factor on step times by simulated time, sorted; empty = 1
+	Seed  int64
+
+	GammaEMA float64 // of the preemption EMA, in (0, 1]; default 0.3
+
+	EmptyStepUs   int64   // time of a step without tokens, at least 1; default 200
+	IdleSleepUs   int64   // vLLM's pause after a step that executed nothing while requests wait; default 1000
+	StepGapUs     int64   // time from the end of a step's execution to the next schedule(), default 0: it is part of the cadence
+	ScheduleUs    int64   // CPU time of schedule(): how soon an idle asynchronous engine schedules its second step; default 100
+	StopUs        int64   // stop the clock here, 0 = run until all have left
+	TokenUs       float64 // trained-physics a2, blackbox a2: shown on TTFT and on every gap, outside the engine
+	TokenGaps     bool    // per-request quantiles of token gaps
+	Gradient      bool    // sums of features per request (latency models that have them)
+	KVBlocks      int64   // GPU blocks without the null block; 0 = from Deployment, or derived (Blocks)
+	CheckEachStep bool    // verify every invariant after every step (tests)
+}
+
+// Defaults of Config.
+const (
+	DefaultGammaEMA    = 0.3
+	DefaultEmptyStepUs = 200
+	DefaultIdleSleepUs = 1000
+	DefaultScheduleUs  = 100
+)
+
+// DefaultConfig is the configuration of a deployment; the latency model and
+// the delays outside the engine are the caller's.
+func DefaultConfig(d *deploy.Deployment, latency LatencyModel) Config {
+	return Config{
+		Deployment: d, Latency: latency, Async: AsyncScheduling(d), Seed: 1, GammaEMA: DefaultGammaEMA,
+		EmptyStepUs: DefaultEmptyStepUs, IdleSleepUs: DefaultIdleSleepUs, ScheduleUs: DefaultScheduleUs,
+	}
+}
+
+// AsyncScheduling is the deployment's flag, or the default of its vLLM
+// version: on from 0.15 (01 T-2). An unreadable version counts as new.
+func AsyncScheduling(d *deploy.Deployment) bool {
+	if d.Engine.AsyncScheduling.OK {
+		return d.Engine.AsyncScheduling.V
+	}
+	part := strings.SplitN(strings.TrimPrefix(d.Engine.VLLMVersion, "v"), ".", 3)
+	if len(part) < 2 {
+		return true
+	}
+	major, err1 := strconv.Atoi(part[0])
+	minor, err2 := strconv.Atoi(part[1])
+	if err1 != nil || err2 != nil {
+		return true
+	}
+	return major > 0 || minor >= 15
+}
+
+// Codes of this package.
+const (
+	CodeBadConfig      trace.Code = "bad_sim_config"
+	CodeBadRequest     trace.Code = "bad_sim_request"
+	CodeNoKVBlocks     trace.Code = "no_kv_blocks"
+	CodePromptTooLong  trace.Code = "prompt_exceeds_max_model_len"
+	CodePromptNoBudget trace.Code = "prompt_exceeds_token_budget"
+	CodeNeverFits      trace.Code = "never_fits_kv_cache"
+	CodeClipped        trace.Code = "clipped_predictions"
+	CodeBadPrediction  trace.Code = "bad_prediction"
+)
+
+// Codes describes this package's codes.
+var Codes = []trace.CodeEntry{
+	{Code: CodeBadConfig, Kind: "error", Meaning: "the simulator's configuration is impossible", Action: "correct the named field"},
+	{Code: CodeBadRequest, Kind: "error", Meaning: "a request of the workload is impossible", Action: "correct the named field of the named request"},
+	{Code: CodeNoKVBlocks, Kind: "error", Meaning: "the number of KV blocks is neither given nor derivable", Action: "set vllm.kv_blocks_total_gpu in run.yaml or give --kv-blocks"},
+	{Code: CodePromptTooLong, Kind: "finding", Meaning: "the prompt leaves no room for an output token below max_model_len; vLLM refuses such a request", Action: "shorten the prompt or raise max_model_len"},
+	{Code: CodePromptNoBudget, Kind: "finding", Meaning: "chunked prefill is off and the tokens to compute exceed max_num_batched_tokens, so the request can never be scheduled", Action: "raise max_num_batched_tokens or turn chunked prefill on"},
+	{Code: CodeNeverFits, Kind: "finding", Meaning: "the request needs more KV blocks than exist", Action: "give the engine more KV blocks or shorten the request"},
+	{Code: CodeClipped, Kind: "warning", Meaning: "predicted step times below 1 us or delays below 0 were clipped", Action: "look at the coefficients: a term is probably negative or missing"},
+	{Code: CodeBadPrediction, Kind: "error", Meaning: "the latency model returned NaN or infinity", Action: "look at the coefficients and the named step"},
+}
+
+// Check verifies the configuration.
+func (c *Config) Check() error {
+	if c.Deployment == nil || c.Latency == nil {
+		return trace.Errorf(CodeBadConfig, "deployment and latency model: got nil, want both")
+	}
+	e := &c.Deployment.Engine
+	switch {
+	case e.MaxNumSeqs < 1:
+		return trace.Errorf(CodeBadConfig, "max_num_seqs: got %d, want >= 1", e.MaxNumSeqs)
+	case e.MaxNumBatchedTokens < 1:
+		return trace.Errorf(CodeBadConfig, "max_num_batched_tokens: got %d, want >= 1", e.MaxNumBatchedTokens).WithHint("set --max-num-batched-tokens")
+	case e.BlockSize < 1:
+		return trace.Errorf(CodeBadConfig, "block_size: got %d tokens, want >= 1", e.BlockSize)
+	case e.LongPrefillThreshold < 0:
+		return trace.Errorf(CodeBadConfig, "long_prefill_token_threshold: got %d tokens, want >= 0", e.LongPrefillThreshold)
+	case e.SchedulingPolicy != "" && e.SchedulingPolicy != "fcfs" && e.SchedulingPolicy != "priority":
+		return trace.Errorf(CodeBadConfig, "scheduling_policy: got %q, want fcfs or priority", e.SchedulingPolicy)
+	case !(c.GammaEMA > 0 && c.GammaEMA <= 1):
+		return trace.Errorf(CodeBadConfig, "gamma_ema: got %g, want in (0, 1]", c.GammaEMA)
+	case c.EmptyStepUs < 1 || c.IdleSleepUs < 0 || c.StepGapUs < 0 || c.StopUs < 0 || c.KVBlocks < 0:
+		return trace.Errorf(CodeBadConfig, "times and blocks: got empty step %d us, idle sleep %d us, step gap %d us, stop %d us, %d blocks, want >= 1, >= 0, >= 0, >= 0, >= 0", c.EmptyStepUs, c.IdleSleepUs, c.StepGapUs, c.StopUs, c.KVBlocks)
+	case math.IsNaN(c.TokenUs) || math.IsInf(c.TokenUs, 0) || c.TokenUs < 0:
+		return trace.Errorf(CodeBadConfig, "time per output token: got %g us, want finite and >= 0", c.TokenUs)
+	}
+	for i, p := range c.Drift {
+		if !(p.Factor > 0) || math.IsInf(p.Factor, 0) || i > 0 && p.FromUs <= c.Drift[i-1].FromUs {
+			return trace.Errorf(CodeBadConfig, "drift point %d: got from %d us factor %g, want increasing times and factors > 0", i, p.FromUs, p.Factor)
+		}
+	}
+	if c.Noise != nil {
+		return c.Noise.check()
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package sim
+
+// LatencyModel says how long a step executes.
+type LatencyModel interface {
+	// StepUs is the execution time of a non-empty step in us, before noise and
+	// rounding (half up, at least 1 us; what was below is counted as clipped).
+	// It must not keep b.
+	StepUs(b *Batch) (float64, error)
+}
+
+// Timeline is a LatencyModel that also knows when steps started and ended: a
+// recorded run, teacher-forced. Zero results mean unknown: the engine then
+// goes by StepUs.
+type Timeline interface {
+	LatencyModel
+	// StartUs is when schedule(step) begins, given that the engine is ready at readyUs.
+	StartUs(step, readyUs int64) int64
+	// EndUs is when the execution of a step that began at startUs ends; ok is false when unknown.
+	EndUs(step, startUs int64) (endUs int64, ok bool)
+}
+
+// Batch is one step as sums over its sequences (01 S-1..S-3, S-6, S-9): c
+// tokens in KV before the step, a prompt of p tokens, n tokens scheduled; a
+// decode has c >= p and n = 1, everything else is prefill.
+type Batch struct {
+	StepID          int64
+	StartUs         int64   // start of schedule()
+	PrefillTokens   int64   // tokens
+	DecodeTokens    int64   // tokens = decode requests
+	PrefillReqs     int64   // requests
+	DecodeReqs      int64   // requests
+	CausalWork      int64   // token pairs: sum over prefill of n*c + n(n+1)/2
+	PrefillAttnWork int64   // 1.0: sum over prefill of (c+n)*n
+	PromptAttnTwice int64   // twice the sum over c < p of n*(p + n/2), the trained-physics form
+	PromptTokens    int64   // tokens of chunks with c < p
+	DecodeContext   int64   // tokens: sum over decodes of c+1
+	KVRead          int64   // tokens: sum over all of c+n
+	DecodeBlocks    int64   // blocks allocated to the decodes
+	Running         int64   // requests running after admission
+	Waiting         int64   // requests waiting after admission
+	Preempted       int64   // requests preempted in this step
+	PreemptionEMA   float64 // 01 A-14, this step included
+	StoreBlocks     int64   // blocks copied GPU->CPU with this step
+	LoadBlocks      int64   // blocks copied CPU->GPU with this step
+}
+
+// Tokens is everything scheduled in the step.
+func (b *Batch) Tokens() int64 { return b.PrefillTokens + b.DecodeTokens }
+
+// Regime of a step, the key of the residual quantiles.
+const (
+	RegimeDecode  = "decode"
+	RegimePrefill = "prefill"
+	RegimeMixed   = "mixed"
+)
+
+// Regime names what the step did.
+func (b *Batch) Regime() string {
+	switch {
+	case b.PrefillReqs == 0:
+		return RegimeDecode
+	case b.DecodeReqs == 0:
+		return RegimePrefill
+	}
+	return RegimeMixed
+}
+
+// Queue is what a request meets: the engine's state at its arrival (overhead)
+// or at its finish (egress).
+type Queue struct {
+	NowUs         int64
+	Running       int64 // requests
+	Waiting       int64 // requests
+	FreeBlocks    int64
+	TotalBlocks   int64
+	PreemptionEMA float64
+	PromptTokens  int64
+	CachedBlocks  int64 // blocks a prefix-cache lookup finds now (overhead only)
+	OutputTokens  int64 // produced (egress only)
+}
+
+// Delay is time spent outside the engine: overhead before its input queue, or
+// egress after the last token. Results below 0 count as 0 and as clipped.
+type Delay interface {
+	DelayUs(q *Queue) (float64, error)
+}
+
+// Const is the same delay for every request, in us.
+type Const float64
+
+// DelayUs returns c.
+func (c Const) DelayUs(*Queue) (float64, error) { return float64(c), nil }

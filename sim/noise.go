@@ -1,0 +1,84 @@
+package sim
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Quantile is one point of a residual distribution: the share Q of ratios
+// measured/predicted that lie at or below Ratio.
+type Quantile struct{ Q, Ratio float64 }
+
+// Noise multiplies step times by ratios drawn from the residuals of their
+// regime (RegimeDecode, RegimePrefill, RegimeMixed), linearly between the given
+// quantiles. A regime without quantiles gets ratio 1.
+type Noise struct {
+	Decode, Prefill, Mixed []Quantile
+}
+
+// DriftPoint is a factor on step times that holds from FromUs to the next point.
+type DriftPoint struct {
+	FromUs int64
+	Factor float64
+}
+
+func (n *Noise) of(regime string) []Quantile {
+	switch regime {
+	case RegimeDecode:
+		return n.Decode
+	case RegimePrefill:
+		return n.Prefill
+	}
+	return n.Mixed
+}
+
+func (n *Noise) check() error {
+	for _, regime := range []string{RegimeDecode, RegimePrefill, RegimeMixed} {
+		q := n.of(regime)
+		for i, p := range q {
+			bad := !(p.Q >= 0 && p.Q <= 1) || !(p.Ratio > 0) || math.IsInf(p.Ratio, 0)
+			if bad || i > 0 && (p.Q <= q[i-1].Q || p.Ratio < q[i-1].Ratio) {
+				return trace.Errorf(CodeBadConfig, "noise %s quantile %d: got (%g, %g), want q in [0, 1] increasing and ratios > 0 not decreasing", regime, i, p.Q, p.Ratio)
+			}
+		}
+	}
+	return nil
+}
+
+// draw returns a ratio for the regime.
+func (n *Noise) draw(rng *rand.Rand, regime string) float64 {
+	q := n.of(regime)
+	if len(q) == 0 {
+		return 1
+	}
+	u := rng.Float64()
+	if u <= q[0].Q {
+		return q[0].Ratio
+	}
+	for i := 1; i < len(q); i++ {
+		if u <= q[i].Q {
+			f := (u - q[i-1].Q) / (q[i].Q - q[i-1].Q)
+			return q[i-1].Ratio + f*(q[i].Ratio-q[i-1].Ratio)
+		}
+	}
+	return q[len(q)-1].Ratio
+}
+
+// driftCursor walks a drift curve with a clock that never goes back.
+type driftCursor struct {
+	points []DriftPoint
+	next   int
+	factor float64
+}
+
+func newDriftCursor(points []DriftPoint) driftCursor { return driftCursor{points: points, factor: 1} }
+
+func (d *driftCursor) at(us int64) float64 {
+	for d.next < len(d.points) && d.points[d.next].FromUs <= us {
+		d.factor = d.points[d.next].Factor
+		d.next++
+	}
+	return d.factor
+}

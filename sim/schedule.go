@@ -1,0 +1,362 @@
+package sim
+
+import "github.com/blis-train/blis-train/trace"
+
+// schedule is one schedule() call: it forms e.cur, advances what was
+// scheduled and predicts when the step's execution ends.
+func (e *engine) schedule() (flight, error) {
+	e.step++
+	e.begin()
+	left, ok := e.scheduleRunning(e.budget)
+	if ok {
+		e.scheduleWaiting(left)
+	}
+	b := &e.batch
+	b.Running, b.Waiting = int64(len(e.running)), int64(e.waiting.len())
+	e.ema = e.cfg.GammaEMA*float64(b.Preempted)/float64(max(1, b.Running)) + (1-e.cfg.GammaEMA)*e.ema
+	b.PreemptionEMA = e.ema
+	if e.cpu != nil {
+		e.cpu.planStores(e.cur)
+	}
+	end, err := e.execute()
+	if err != nil {
+		return flight{}, err
+	}
+	e.showStep(end)
+	e.finished = 0
+	e.advanceScheduled()
+	e.count()
+	return flight{items: e.cur, step: e.step, end: end, tokens: b.Tokens()}, nil
+}
+
+func (e *engine) begin() {
+	e.cur = nil
+	if n := len(e.spare); n > 0 {
+		e.cur, e.spare = e.spare[n-1], e.spare[:n-1]
+	}
+	e.batch = Batch{StepID: e.step, StartUs: e.now}
+	e.view.Admitted = 0
+}
+
+// execute says when the step's result is there. A step without tokens runs no model.
+func (e *engine) execute() (int64, error) {
+	us := e.cfg.EmptyStepUs
+	if e.batch.Tokens() > 0 {
+		var err error
+		if us, err = e.stepUs(); err != nil {
+			return 0, err
+		}
+		e.out.BusyUs += us
+	} else {
+		e.out.EmptySteps++
+	}
+	start := e.now
+	if e.cfg.Async && e.batch.Tokens() > 0 {
+		start = max(start, e.gpuFree)
+	}
+	end := start + us
+	if e.timeline != nil {
+		if at, ok := e.timeline.EndUs(e.step, e.now); ok {
+			end = max(at, e.now)
+		}
+	}
+	if e.batch.Tokens() > 0 {
+		e.gpuFree = end
+	}
+	return end, nil
+}
+
+// scheduleRunning gives tokens to running requests, in order. It returns the
+// budget left and whether requests may be admitted (nobody was preempted).
+func (e *engine) scheduleRunning(budget int64) (int64, bool) {
+	for i := 0; i < len(e.running) && budget > 0; {
+		s := e.running[i]
+		n := e.wants(s, budget)
+		if n <= 0 {
+			i++
+			continue
+		}
+		need := ceilDiv(min(s.computed+n, e.maxLen), e.blockSize)
+		if need-s.blocks > e.pool.free {
+			var kept bool
+			if i, budget, kept = e.makeRoom(s, i, need, budget); !kept {
+				return budget, false
+			}
+		}
+		if need > s.blocks {
+			e.pool.grow(s, need)
+		}
+		if e.pool.caching {
+			e.registerBlocks(s, min(s.computed+n, s.tokens()))
+		}
+		e.take(s, n)
+		budget -= n
+		i++
+	}
+	return budget, e.batch.Preempted == 0
+}
+
+// wants is the number of tokens a running request asks for within the budget.
+func (e *engine) wants(s *seq, budget int64) int64 {
+	if s.inFlight > 0 && s.computed+2-s.inFlight >= s.prompt+s.maxTokens {
+		return 0 // the step in flight reaches its cap for certain
+	}
+	n := s.tokens() + s.inFlight - s.computed
+	if e.longPrefill > 0 && n > e.longPrefill {
+		n = e.longPrefill
+	}
+	return min(n, budget, e.maxLen-1-s.computed)
+}
+
+// makeRoom preempts until s can have its blocks. It returns the new position
+// in the running list, the budget, and false when s itself was preempted.
+func (e *engine) makeRoom(s *seq, i int, need, budget int64) (int, int64, bool) {
+	for need-s.blocks > e.pool.free {
+		victim := e.victim()
+		if victim.stepMark == e.step && victim.newTokens > 0 { // only under priority: it had its tokens already
+			budget += victim.newTokens
+			e.giveBack(victim)
+			i--
+		}
+		e.preempt(victim)
+		if victim == s {
+			return i, budget, false
+		}
+	}
+	return i, budget, true
+}
+
+// victim removes and returns the running request to preempt.
+func (e *engine) victim() *seq {
+	last := len(e.running) - 1
+	if !e.byPriority {
+		s := e.running[last]
+		e.running[last] = nil
+		e.running = e.running[:last]
+		return s
+	}
+	worst := e.running[0]
+	for _, s := range e.running[1:] {
+		if s.req.Priority > worst.req.Priority || s.req.Priority == worst.req.Priority && s.res.ArrivalUs > worst.res.ArrivalUs {
+			worst = s
+		}
+	}
+	e.running = remove(e.running, worst)
+	return worst
+}
+
+func (e *engine) preempt(s *seq) {
+	e.pool.drop(s)
+	s.status, s.computed = statusPreempted, 0
+	s.preempted++
+	s.res.Preemptions++
+	e.batch.Preempted++
+	e.out.Preemptions++
+	e.journey(Preempted, s, e.step)
+	e.waiting.prepend(s)
+	e.out.PeakWaiting = max(e.out.PeakWaiting, int64(e.waiting.len()))
+}
+
+// take puts n tokens of s into the step.
+func (e *engine) take(s *seq, n int64) {
+	s.newTokens, s.stepMark = n, e.step
+	e.cur = append(e.cur, item{s: s, n: n, idx: int32(s.idx), yields: s.computed+n == s.tokens()+s.inFlight})
+	e.batch.add(s, n, 1)
+}
+
+// giveBack takes s out of the step again.
+func (e *engine) giveBack(s *seq) {
+	e.batch.add(s, s.newTokens, -1)
+	s.newTokens = 0
+	for i := range e.cur {
+		if e.cur[i].s == s {
+			e.cur = append(e.cur[:i], e.cur[i+1:]...)
+			return
+		}
+	}
+}
+
+// add puts a sequence with n new tokens into the sums (sign -1: takes it out).
+func (b *Batch) add(s *seq, n, sign int64) {
+	c, p := s.computed, s.prompt
+	b.KVRead += sign * (c + n)
+	if c >= p && n == 1 {
+		b.DecodeTokens += sign
+		b.DecodeReqs += sign
+		b.DecodeContext += sign * (c + 1)
+		b.DecodeBlocks += sign * s.blocks
+		return
+	}
+	b.PrefillTokens += sign * n
+	b.PrefillReqs += sign
+	b.CausalWork += sign * (n*c + n*(n+1)/2)
+	b.PrefillAttnWork += sign * (c + n) * n
+	if c < p {
+		b.PromptTokens += sign * n
+		b.PromptAttnTwice += sign * n * (2*p + n)
+	}
+}
+
+// scheduleWaiting admits requests while seats, budget and blocks last.
+func (e *engine) scheduleWaiting(budget int64) {
+	for e.waiting.len() > 0 && budget > 0 && int64(len(e.running)) < e.maxSeqs {
+		s := e.waiting.peek()
+		if s.status == statusLoading && !e.cpu.loaded(s) {
+			e.skipped = append(e.skipped, e.waiting.pop())
+			continue
+		}
+		n, verdict := e.admit(s, budget)
+		if verdict == admitStop {
+			break
+		}
+		e.waiting.pop()
+		if verdict == admitLater {
+			e.skipped = append(e.skipped, s)
+			continue
+		}
+		e.start(s, n)
+		budget -= n
+	}
+	for i := range e.skipped { // back to the head, the first skipped first
+		e.waiting.prepend(e.skipped[len(e.skipped)-1-i])
+	}
+	clear(e.skipped)
+	e.skipped = e.skipped[:0]
+}
+
+type verdict uint8
+
+const (
+	admitNow verdict = iota
+	admitStop
+	admitLater
+)
+
+// admit looks up cached blocks and allocates the first chunk of s. n is its
+// number of tokens.
+func (e *engine) admit(s *seq, budget int64) (n int64, v verdict) {
+	hits := e.hits[:0]
+	computed := s.computed
+	external := int64(0)
+	if computed == 0 {
+		hits = e.findHits(s)
+		computed = int64(len(hits)) * e.blockSize
+		if e.cpu != nil {
+			blocks, busy := e.cpu.match(s, int64(len(hits)))
+			if busy {
+				return 0, admitLater
+			}
+			external = blocks * e.blockSize
+		}
+	}
+	if external == 0 {
+		n = s.tokens() - computed
+		if e.longPrefill > 0 && n > e.longPrefill {
+			n = e.longPrefill
+		}
+		if !e.chunked && n > budget {
+			return 0, admitStop
+		}
+		n = min(n, budget)
+	}
+	need := ceilDiv(min(computed+external+n, e.maxLen), e.blockSize)
+	missing := need - max(int64(len(hits)), s.blocks)
+	for _, b := range hits {
+		if e.pool.ref[b] == 0 {
+			missing++
+		}
+	}
+	if missing > e.pool.free {
+		return 0, admitStop
+	}
+	for _, b := range hits {
+		e.pool.touch(b)
+		s.ids = append(s.ids, b)
+		s.blocks++
+		s.registered++
+	}
+	e.pool.grow(s, max(need, s.blocks))
+	if external > 0 {
+		e.cpu.startLoad(s, int64(len(hits)), external/e.blockSize)
+		return 0, admitLater
+	}
+	s.computed = computed
+	if e.pool.caching {
+		e.registerBlocks(s, min(computed+n, s.tokens()))
+	}
+	return n, admitNow
+}
+
+// start moves an admitted request to the running list: SCHEDULED.
+func (e *engine) start(s *seq, n int64) {
+	e.running = append(e.running, s)
+	e.out.PeakRunning = max(e.out.PeakRunning, int64(len(e.running)))
+	e.view.Admitted++
+	s.status = statusRunning
+	if s.cached < 0 {
+		s.cached = s.computed
+		s.res.CachedTokens = s.computed
+		e.out.HitTokens += min(s.computed, s.prompt)
+		e.out.LookedUpTokens += s.prompt
+	}
+	if !s.res.ScheduledUs.OK {
+		s.res.ScheduledUs, s.res.ScheduledStep = trace.Some(e.now), e.step
+	}
+	e.journey(Scheduled, s, e.step)
+	e.take(s, n)
+}
+
+// findHits returns the cached blocks of the longest known prefix of s; one
+// token at least is left to compute.
+func (e *engine) findHits(s *seq) []int32 {
+	e.hits = e.hits[:0]
+	if !e.pool.caching {
+		return e.hits
+	}
+	for b := range (s.tokens() - 1) / e.blockSize {
+		block, ok := e.pool.lookup(s.blockHash(b, e.blockSize))
+		if !ok {
+			break
+		}
+		e.hits = append(e.hits, block)
+	}
+	return e.hits
+}
+
+// registerBlocks makes the full blocks of the first tokens of s findable.
+func (e *engine) registerBlocks(s *seq, tokens int64) {
+	full := tokens / e.blockSize
+	if full <= s.registered {
+		return
+	}
+	for b := s.registered; b < full; b++ {
+		e.pool.register(s.ids[b], s.blockHash(b, e.blockSize))
+	}
+	if e.pool.events != nil {
+		e.pool.events.stored(e, s, s.registered, full)
+	}
+	s.registered = full
+}
+
+// advanceScheduled moves the requests of the step forward, before its result.
+func (e *engine) advanceScheduled() {
+	for i := range e.cur {
+		it := &e.cur[i]
+		s := it.s
+		s.computed += it.n
+		if s.outputs == 0 {
+			s.hiwater = max(s.hiwater, min(s.computed, s.prompt))
+		}
+		if it.yields && e.cfg.Async {
+			s.inFlight++
+		}
+	}
+}
+
+func (e *engine) count() {
+	b := &e.batch
+	e.out.ScheduledTokens += b.Tokens()
+	e.out.PrefillTokens += b.PrefillTokens
+	e.out.DecodeTokens += b.DecodeTokens
+	e.out.PeakBlocks = max(e.out.PeakBlocks, e.pool.total-e.pool.free)
+}

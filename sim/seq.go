@@ -1,0 +1,177 @@
+package sim
+
+// status of a request inside the engine.
+type status uint8
+
+const (
+	statusOutside status = iota
+	statusWaiting
+	statusPreempted
+	statusLoading // its blocks come from the CPU tier
+	statusRunning
+	statusDone
+)
+
+// seq is a request inside the engine. Token counts; blocks include the current
+// step's allocation.
+type seq struct {
+	req        *Request
+	res        *RequestResult
+	idx        int
+	status     status
+	first      bool // FIRST_TOKEN has been seen
+	prompt     int64
+	target     int64 // output tokens at which it stops
+	maxTokens  int64
+	computed   int64 // tokens in KV, those of steps in flight included
+	outputs    int64 // output tokens the scheduler knows
+	inFlight   int64 // output tokens scheduled but not yet known (asynchronous scheduling)
+	blocks     int64
+	registered int64 // leading blocks that are in the prefix cache
+	cached     int64 // prompt tokens cached at first admission, -1 before
+	hiwater    int64 // prompt tokens processed, cached included; survives preemption
+	preempted  int64
+	order      int64 // of arrival in the engine
+	doneStep   int64 // step count when it left, for reuse
+	lastToken  int64 // us of its last token
+	newTokens  int64 // scheduled in the step just formed
+	stepMark   int64 // the step newTokens belongs to
+	ids        []int32
+	chain      []uint64
+	gaps       []int32
+	cumStart   []float64
+	load       loadState
+}
+
+// tokens is what the scheduler wants in KV: prompt and known outputs.
+func (s *seq) tokens() int64 { return s.prompt + s.outputs }
+
+// waitQueue holds waiting requests: a deque (fcfs) or a heap (priority).
+type waitQueue struct {
+	byPriority bool
+	ring       []*seq
+	head, n    int
+}
+
+func (q *waitQueue) len() int { return q.n }
+
+func (q *waitQueue) at(i int) *seq { return q.ring[(q.head+i)%len(q.ring)] }
+
+func (q *waitQueue) set(i int, s *seq) { q.ring[(q.head+i)%len(q.ring)] = s }
+
+func (q *waitQueue) reserve() {
+	if q.n < len(q.ring) {
+		return
+	}
+	ring := make([]*seq, max(16, 2*len(q.ring)))
+	for i := range q.n {
+		ring[i] = q.at(i)
+	}
+	q.ring, q.head = ring, 0
+}
+
+// peek returns the request that is served next.
+func (q *waitQueue) peek() *seq { return q.at(0) }
+
+// push adds a new request.
+func (q *waitQueue) push(s *seq) {
+	q.reserve()
+	q.n++
+	q.set(q.n-1, s)
+	if q.byPriority {
+		q.up(q.n - 1)
+	}
+}
+
+// prepend puts a request at the head (fcfs) or back into its order (priority).
+func (q *waitQueue) prepend(s *seq) {
+	if q.byPriority {
+		q.push(s)
+		return
+	}
+	q.reserve()
+	q.head = (q.head + len(q.ring) - 1) % len(q.ring)
+	q.n++
+	q.set(0, s)
+}
+
+// pop removes the request that is served next.
+func (q *waitQueue) pop() *seq {
+	s := q.at(0)
+	if q.byPriority {
+		q.n--
+		q.set(0, q.at(q.n))
+		q.set(q.n, nil)
+		q.down(0)
+		return s
+	}
+	q.set(0, nil)
+	q.head = (q.head + 1) % len(q.ring)
+	q.n--
+	return s
+}
+
+// remove takes s out wherever it is.
+func (q *waitQueue) remove(s *seq) {
+	kept := 0
+	for i := range q.n {
+		if x := q.at(i); x != s {
+			q.set(kept, x)
+			kept++
+		}
+	}
+	for i := kept; i < q.n; i++ {
+		q.set(i, nil)
+	}
+	q.n = kept
+	if q.byPriority {
+		for i := q.n/2 - 1; i >= 0; i-- {
+			q.down(i)
+		}
+	}
+}
+
+// before is vLLM's order of requests: priority, arrival, id.
+func before(a, b *seq) bool {
+	switch {
+	case a.req.Priority != b.req.Priority:
+		return a.req.Priority < b.req.Priority
+	case a.res.ArrivalUs != b.res.ArrivalUs:
+		return a.res.ArrivalUs < b.res.ArrivalUs
+	case a.req.ID != b.req.ID:
+		return a.req.ID < b.req.ID
+	}
+	return a.idx < b.idx
+}
+
+func (q *waitQueue) up(i int) {
+	for i > 0 {
+		p := (i - 1) / 2
+		if !before(q.at(i), q.at(p)) {
+			return
+		}
+		a, b := q.at(i), q.at(p)
+		q.set(i, b)
+		q.set(p, a)
+		i = p
+	}
+}
+
+func (q *waitQueue) down(i int) {
+	for {
+		c := 2*i + 1
+		if c >= q.n {
+			return
+		}
+		if c+1 < q.n && before(q.at(c+1), q.at(c)) {
+			c++
+		}
+		if !before(q.at(c), q.at(i)) {
+			return
+		}
+		a, b := q.at(i), q.at(c)
+		q.set(i, b)
+		q.set(c, a)
+		i = c
+	}
+}

@@ -1,0 +1,136 @@
+package sim
+
+import "github.com/blis-train/blis-train/trace"
+
+// update processes the result of a step: each sequence that sampled gets its
+// token, those that stop leave.
+func (e *engine) update(f *flight) {
+	left := false
+	for i := range f.items {
+		it := &f.items[i]
+		s := it.s
+		if s.status == statusDone || int32(s.idx) != it.idx {
+			e.out.WastedTokens += it.n
+			continue
+		}
+		if !it.yields {
+			continue
+		}
+		s.outputs++
+		if e.cfg.Async {
+			s.inFlight--
+			if e.pool.caching && s.status == statusRunning && s.outputs < s.target {
+				e.registerBlocks(s, s.computed-s.inFlight)
+			}
+		}
+		e.token(s, f.step)
+		if s.outputs >= s.target {
+			e.stop(s, f.step)
+			left = true
+		}
+	}
+	if left {
+		e.sweep()
+	}
+	if e.cpu != nil {
+		e.cpu.completeTransfers(e.now)
+	}
+	if e.pool.events != nil {
+		e.pool.events.publish(e.now)
+	}
+}
+
+// token stamps a token of s.
+func (e *engine) token(s *seq, step int64) {
+	if !s.first {
+		s.first = true
+		s.res.FirstTokenUs, s.res.FirstStep = trace.Some(e.now), step
+		if e.features != nil {
+			s.res.PrefillSums = e.sumsSince(s)
+		}
+		e.journey(FirstToken, s, step)
+	} else if e.cfg.TokenGaps {
+		e.gap(s, e.now-s.lastToken)
+	}
+	s.lastToken = e.now
+}
+
+// sumsSince returns the features summed since the last mark of s, and marks anew.
+func (e *engine) sumsSince(s *seq) []float64 {
+	sums := make([]float64, len(e.cum))
+	copy(sums, e.cum)
+	for j := range s.cumStart {
+		sums[j] -= s.cumStart[j]
+	}
+	s.cumStart = append(s.cumStart[:0], e.cum...)
+	return sums
+}
+
+// gap counts a gap between two tokens; equal neighbours are counted together.
+func (e *engine) gap(s *seq, us int64) {
+	if us != e.gapUs {
+		e.flushGaps()
+		e.gapUs = us
+	}
+	e.gapN++
+	s.gaps = append(s.gaps, int32(us))
+}
+
+func (e *engine) flushGaps() {
+	if e.gapN > 0 {
+		e.out.Gaps.Add(float64(e.gapUs)+e.cfg.TokenUs, e.gapN)
+		e.gapN = 0
+	}
+}
+
+// stop ends a request that has its last token.
+func (e *engine) stop(s *seq, step int64) {
+	status := trace.FinishStopped
+	if s.outputs >= s.maxTokens || s.tokens() >= e.maxLen {
+		status = trace.FinishLength
+	}
+	if s.status != statusRunning { // its last token arrived after it had been preempted
+		e.waiting.remove(s)
+	}
+	e.finish(s, step, status, OutcomeFinished)
+}
+
+// finish frees the request and lets it go.
+func (e *engine) finish(s *seq, step int64, finishStatus string, outcome Outcome) {
+	res := s.res
+	res.FinishStatus, res.OutputTokens, res.FinishedStep, res.Outcome = finishStatus, s.outputs, step, outcome
+	res.FinishedUs = trace.Some(e.now)
+	if e.features != nil && s.first {
+		res.DecodeSums = e.sumsSince(s)
+	}
+	res.ITLP50Us, res.ITLP99Us = e.gapQuantiles(s)
+	res.TokenUs = e.cfg.TokenUs
+	e.journey(Finished, s, step)
+	e.pool.drop(s)
+	if e.cpu != nil {
+		e.cpu.forget(s)
+	}
+	s.status, s.doneStep = statusDone, e.step
+	e.live[s.idx] = nil
+	e.freeSeq = append(e.freeSeq, s)
+	e.finished++
+	q := Queue{NowUs: e.now, Running: int64(len(e.running)), Waiting: int64(e.waiting.len()), FreeBlocks: e.pool.free, TotalBlocks: e.pool.total,
+		PreemptionEMA: e.ema, PromptTokens: s.prompt, OutputTokens: s.outputs}
+	delay, err := e.delayUs(e.cfg.Egress, &q)
+	if err != nil && e.failed == nil {
+		e.failed = err
+	}
+	e.outside.push(e.now+delay, outsideDepart, s.idx)
+}
+
+// sweep drops finished requests from the running list, keeping its order.
+func (e *engine) sweep() {
+	kept := e.running[:0]
+	for _, s := range e.running {
+		if s.status != statusDone {
+			kept = append(kept, s)
+		}
+	}
+	clear(e.running[len(kept):])
+	e.running = kept
+}
