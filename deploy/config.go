@@ -1,0 +1,47 @@
+package deploy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Config is the configuration of 01 K-6 as one string: a label people read and
+// eight hex digits that stand for model, hardware, tp and every engine knob of
+// K-3. Two deployments are one configuration exactly when the strings are equal.
+//
+//	llama-3.1-8b H100-SXM-80GB tp1 #0f1e2d3c
+func (d *Deployment) Config() string {
+	sum := sha256.Sum256([]byte(d.configKey()))
+	return d.Label() + " #" + hex.EncodeToString(sum[:4])
+}
+
+// Label names model, hardware and tp for people: "llama-3.1-8b H100-SXM-80GB tp1".
+func (d *Deployment) Label() string {
+	return fmt.Sprintf("%s %s tp%d", familyName(d.Model.ID), d.Hardware.Name, d.TP)
+}
+
+// configKey writes every field of K-6 in a fixed order.
+func (d *Deployment) configKey() string {
+	m, h, e := &d.Model, &d.Hardware, &d.Engine
+	var b strings.Builder
+	for _, v := range []string{familyName(m.ID), m.ModelType, m.LinearCompute, h.Name} {
+		b.WriteString(strconv.Quote(v) + " ")
+	}
+	for _, v := range []int64{m.NumLayers, m.HiddenSize, m.NumHeads, m.NumKVHeads, m.HeadDim, m.IntermediateSize, m.VocabSize,
+		m.NumMLPProj, m.NumExperts, m.TopK, m.MoEIntermediateSize, m.NumMoELayers, m.SharedExpertSize,
+		d.TP, e.MaxNumSeqs, e.MaxNumBatchedTokens, e.BlockSize, e.KVBlocksGPU.Or(-1), e.KVBlocksCPU} {
+		b.WriteString(strconv.FormatInt(v, 10) + " ")
+	}
+	for _, v := range []float64{m.BytesPerWeight, m.BytesPerKV, m.BytesPerActivation, m.BytesPerLMHead,
+		h.TFlopsPeak, h.TFlopsFP8, h.BwPeakTBs, h.PCIeBandwidthGBs, h.PCIeEfficiency, h.InterconnectBandwidthGBs,
+		h.InterconnectLatencyUs, e.GPUMemoryUtilization} {
+		b.WriteString(strconv.FormatFloat(v, 'g', -1, 64) + " ")
+	}
+	for _, v := range []bool{e.ChunkedPrefill, e.PrefixCaching, e.CPUOffloading} {
+		b.WriteString(strconv.FormatBool(v) + " ")
+	}
+	return b.String()
+}

@@ -1,0 +1,138 @@
+package deploy
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// vLLM's own defaults, in one place: what run.yaml may leave out (V1 engine,
+// 0.8 and later). The token budget and the seats have no default here, because
+// vLLM's depend on the GPU and the entry point; init fills them in and says so.
+const (
+	DefaultBlockSize            = 16  // tokens; CUDA
+	DefaultGPUMemoryUtilization = 0.9 // share of device memory
+	DefaultSchedulingPolicy     = "fcfs"
+	DefaultChunkedPrefill       = true
+	DefaultPrefixCaching        = true
+)
+
+// AsyncSchedulingSince is the first vLLM version that schedules asynchronously
+// by default (01 T-2).
+var AsyncSchedulingSince = [2]int{0, 15}
+
+// engine reads the vllm section. Keys that are not ours are kept as
+// provenance when the stated version's `vllm serve` knows them.
+func (d *document) engine(s *section, model *modelSection) Engine {
+	e := Engine{
+		VLLMVersion:          s.text("version", ""),
+		MaxModelLen:          s.atLeast("max_model_len", 1, "tokens"),
+		MaxNumSeqs:           s.knob("max_num_seqs", "requests"),
+		MaxNumBatchedTokens:  s.knob("max_num_batched_tokens", "tokens"),
+		ChunkedPrefill:       s.boolean("enable_chunked_prefill").Or(DefaultChunkedPrefill),
+		PrefixCaching:        s.boolean("enable_prefix_caching").Or(DefaultPrefixCaching),
+		BlockSize:            s.atLeast("block_size", 1, "tokens").Or(DefaultBlockSize),
+		GPUMemoryUtilization: s.within("gpu_memory_utilization", "share of device memory", 0, 1).Or(DefaultGPUMemoryUtilization),
+		KVBlocksGPU:          d.kvBlocks(s),
+		CPUOffloading:        s.boolean("cpu_offloading").Or(false),
+		KVBlocksCPU:          s.atLeast("kv_blocks_total_cpu", 0, "blocks").Or(0),
+		AsyncScheduling:      s.boolean("async_scheduling"),
+		SchedulingPolicy:     s.oneOf("scheduling_policy", DefaultSchedulingPolicy, "fcfs", "priority"),
+		LongPrefillThreshold: s.atLeast("long_prefill_token_threshold", 0, "tokens").Or(0),
+		ExpertParallel:       s.boolean("enable_expert_parallel").Or(false),
+	}
+	s.require(s.present("max_num_seqs"), "max_num_seqs")
+	s.require(s.present("max_num_batched_tokens"), "max_num_batched_tokens")
+	s.require(e.VLLMVersion != "", "version")
+	model.opts.Quantization = s.text("quantization", "")
+	e.SpeculativeDecoding = s.speculative()
+	d.extra(s, &e)
+	return e
+}
+
+// knob is a required count; K-4 decides later whether it is legal, so that a
+// zero carries K-4's message.
+func (s *section) knob(key, unit string) int64 {
+	v := s.integer(key)
+	if s.present(key) && (!v.OK || v.V <= 0) {
+		s.doc.fail(s.find(key), BadKnobs, "give --"+strings.ReplaceAll(key, "_", "-")+" as the server printed it at start",
+			"vllm.%s: got %s, want > 0 %s", key, optInt(v), unit)
+	}
+	return v.V
+}
+
+// kvBlocks is the cache's size: as the server printed it, or the override less
+// the null block, which vLLM keeps for itself.
+func (d *document) kvBlocks(s *section) trace.Opt[int64] {
+	total := s.atLeast("kv_blocks_total_gpu", 1, "blocks")
+	override := s.atLeast("num_gpu_blocks_override", 1, "blocks")
+	if !total.OK && override.OK {
+		return trace.Some(max(1, override.V-1))
+	}
+	return total
+}
+
+func (s *section) speculative() bool {
+	on := s.boolean("speculative_decoding").Or(false)
+	for _, key := range []string{"speculative_config", "speculative_model", "num_speculative_tokens"} {
+		if s.find(key) != nil {
+			on = true
+		}
+	}
+	return on
+}
+
+// extra keeps other flags of vllm serve, and fails on words it does not know.
+func (d *document) extra(s *section, e *Engine) {
+	for _, key := range s.rest() {
+		if !IsServeFlag(key.Value, e.VLLMVersion) {
+			s.unknown(key, append(ServeFlags(e.VLLMVersion), s.known...))
+			return
+		}
+		var value any
+		if err := s.find(key.Value).Decode(&value); err != nil {
+			d.fail(key, BadRunYAML, "", "vllm.%s: %v", key.Value, err)
+			return
+		}
+		if e.Extra == nil {
+			e.Extra = map[string]any{}
+		}
+		e.Extra[key.Value] = value
+	}
+}
+
+// parseVersion reads "0.15.1 (fork)" or "v0.11.0rc1" as 0, 15; ok is false
+// when there is no such number.
+func parseVersion(text string) (v [2]int, ok bool) {
+	text = strings.TrimPrefix(strings.TrimSpace(text), "v")
+	parts := strings.SplitN(text, ".", 3)
+	if len(parts) < 2 {
+		return v, false
+	}
+	for i := range v {
+		digits := parts[i]
+		for j, r := range digits {
+			if r < '0' || r > '9' {
+				digits = digits[:j]
+				break
+			}
+		}
+		n, err := strconv.Atoi(digits)
+		if err != nil {
+			return v, false
+		}
+		v[i] = n
+	}
+	return v, true
+}
+
+// IsAsync reports whether the engine schedules asynchronously: as stated, else
+// by version (01 T-2: unknown means yes from vLLM 0.15 on).
+func (e *Engine) IsAsync() bool {
+	if e.AsyncScheduling.OK {
+		return e.AsyncScheduling.V
+	}
+	v, ok := parseVersion(e.VLLMVersion)
+	return ok && (v[0] > AsyncSchedulingSince[0] || v[0] == AsyncSchedulingSince[0] && v[1] >= AsyncSchedulingSince[1])
+}

@@ -1,0 +1,3 @@
+package deploy
+
+var serveFlags = []serveFlag{{name: "seed"}}

@@ -1,0 +1,133 @@
+package deploy
+
+import (
+	"embed"
+	"encoding/json"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Defaults of K-1 and K-2.
+const (
+	DefaultPCIeEfficiency = 0.75
+	DefaultLatencyUs      = 10.0 // collective latency over NVLink
+	PCIeLatencyUs         = 20.0 // collective latency of cards without NVLink
+)
+
+//go:embed hardware/*.json
+var sheetFiles embed.FS
+
+// builtin parses the embedded datasheets once.
+var builtin = sync.OnceValue(func() []Hardware {
+	entries, err := sheetFiles.ReadDir("hardware")
+	if err != nil {
+		panic("deploy: embedded datasheets: " + err.Error())
+	}
+	var sheets []Hardware
+	for _, e := range entries {
+		f, err := sheetFiles.Open("hardware/" + e.Name())
+		if err != nil {
+			panic("deploy: embedded datasheet " + e.Name() + ": " + err.Error())
+		}
+		list, err := ReadDatasheets(f, e.Name())
+		if err != nil {
+			panic("deploy: embedded datasheet " + e.Name() + ": " + err.Error())
+		}
+		sheets = append(sheets, list...)
+	}
+	slices.SortFunc(sheets, func(a, b Hardware) int { return strings.Compare(a.Name, b.Name) })
+	return sheets
+})
+
+// Datasheets returns the built-in devices, sorted by name (01 K-2).
+func Datasheets() []Hardware { return slices.Clone(builtin()) }
+
+// Datasheet finds a built-in device by full name or alias, ignoring case:
+// "H100-SXM-80GB", "H100", "RTX 4090".
+func Datasheet(name string) (Hardware, bool) {
+	want := aliasKey(name)
+	if want == "" {
+		return Hardware{}, false
+	}
+	for _, h := range builtin() {
+		full := aliasKey(h.Name)
+		if full == want || slices.Contains(aliases(h.Name), want) {
+			return h, true
+		}
+	}
+	return Hardware{}, false
+}
+
+// aliases are the short forms of a datasheet's name: without the memory size,
+// without the form factor.
+func aliases(name string) []string {
+	parts := strings.Split(name, "-")
+	noMemory := strings.Join(parts[:len(parts)-1], "")
+	short := strings.ReplaceAll(noMemory, "SXM", "")
+	return []string{aliasKey(noMemory), aliasKey(short), "nvidia" + aliasKey(short), aliasKey(short) + aliasKey(parts[len(parts)-1])}
+}
+
+// aliasKey drops case, dashes, spaces and underscores.
+func aliasKey(name string) string {
+	return strings.NewReplacer("-", "", " ", "", "_", "").Replace(strings.ToLower(name))
+}
+
+func datasheetNames() string {
+	var names []string
+	for _, h := range builtin() {
+		names = append(names, h.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// sheet is one device in a datasheet file; absent numbers are defaults.
+type sheet struct {
+	TFlopsPeak               float64  `json:"TFlopsPeak"`
+	TFlopsFP8                float64  `json:"TFlopsFP8"`
+	BwPeakTBs                float64  `json:"BwPeakTBs"`
+	MemoryGB                 float64  `json:"memory_gb"`
+	PCIeBandwidthGBs         float64  `json:"pcie_bandwidth_gb_s"`
+	PCIeEfficiency           *float64 `json:"pcie_efficiency"`
+	InterconnectBandwidthGBs float64  `json:"interconnect_bandwidth_gb_s"`
+	InterconnectLatencyUs    *float64 `json:"interconnect_latency_us"`
+}
+
+// ReadDatasheets reads {"name": {TFlopsPeak, ...}} (01 K-1), sorted by name;
+// unknown keys are errors.
+func ReadDatasheets(r io.Reader, file string) ([]Hardware, error) {
+	dec := json.NewDecoder(r)
+	dec.DisallowUnknownFields()
+	var sheets map[string]sheet
+	if err := dec.Decode(&sheets); err != nil {
+		return nil, &trace.SyntaxError{File: file, Code: BadHardware, Msg: err.Error()}
+	}
+	names := make([]string, 0, len(sheets))
+	for name := range sheets {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	list := make([]Hardware, len(names))
+	for i, name := range names {
+		list[i] = sheets[name].hardware(name)
+	}
+	return list, nil
+}
+
+func (s sheet) hardware(name string) Hardware {
+	h := Hardware{
+		Name: name, TFlopsPeak: s.TFlopsPeak, TFlopsFP8: s.TFlopsFP8, BwPeakTBs: s.BwPeakTBs, MemoryGB: s.MemoryGB,
+		PCIeBandwidthGBs: s.PCIeBandwidthGBs, PCIeEfficiency: DefaultPCIeEfficiency,
+		InterconnectBandwidthGBs: s.InterconnectBandwidthGBs, InterconnectLatencyUs: DefaultLatencyUs,
+	}
+	if s.PCIeEfficiency != nil {
+		h.PCIeEfficiency = *s.PCIeEfficiency
+	}
+	if s.InterconnectLatencyUs != nil {
+		h.InterconnectLatencyUs = *s.InterconnectLatencyUs
+	}
+	return h
+}

@@ -1,0 +1,193 @@
+package deploy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// ModelOptions is what a deployment says about its model beside config.json.
+// Empty strings and unknown options leave the config's word.
+type ModelOptions struct {
+	ID                  string
+	DType               string           // vLLM's --dtype; "" and auto: the config's
+	KVCacheDType        string           // vLLM's --kv-cache-dtype; "" and auto: the activations' width
+	Quantization        string           // vLLM's --quantization; fp8 quantises at load
+	NumMLPProj          trace.Opt[int64] // for a model_type that M-8 does not list
+	AssumeFullAttention bool             // take windowed attention for full, with a warning (M-12)
+	MaxModelLen         trace.Opt[int64] // tokens; a window it never exceeds is inactive
+}
+
+// LoadModel reads a Hugging Face config.json (01 M-1..M-12). file is the name
+// in error messages. Rejections are trace.SyntaxError with their code.
+func LoadModel(r io.Reader, file string, opts ModelOptions) (Model, error) {
+	raw, err := decodeJSON(r, file)
+	if err != nil {
+		return Model{}, err
+	}
+	c := &hfConfig{file: file, values: textConfig(raw)}
+	m := Model{ID: opts.ID, ModelType: c.text("model_type")}
+	steps := []func(*Model, ModelOptions){c.refuse, c.dimensions, c.moe, c.projections, c.byteWidths, c.window}
+	for _, step := range steps {
+		if step(&m, opts); c.err != nil {
+			return Model{}, c.err
+		}
+	}
+	return m, nil
+}
+
+// textConfig replaces the top level by text_config when that is an object
+// (M-2), keeping the outer dtype and quantisation where the inner has none.
+func textConfig(outer map[string]any) map[string]any {
+	inner, ok := outer["text_config"].(map[string]any)
+	if !ok {
+		return outer
+	}
+	for _, key := range []string{"dtype", "torch_dtype", "quantization_config"} {
+		if inner[key] == nil && outer[key] != nil && !(key == "torch_dtype" && inner["dtype"] != nil) {
+			inner[key] = outer[key]
+		}
+	}
+	return inner
+}
+
+// hfConfig reads fields of a decoded config and keeps the first error.
+type hfConfig struct {
+	file   string
+	values map[string]any
+	err    error
+}
+
+func (c *hfConfig) fail(code trace.Code, format string, args ...any) {
+	if c.err == nil {
+		c.err = &trace.SyntaxError{File: c.file, Code: code, Msg: fmt.Sprintf(format, args...)}
+	}
+}
+
+// first returns the first key whose value is not null.
+func (c *hfConfig) first(keys ...string) (key string, value any) {
+	for _, key := range keys {
+		if v := c.values[key]; v != nil {
+			return key, v
+		}
+	}
+	return "", nil
+}
+
+func (c *hfConfig) has(key string) bool { return c.values[key] != nil }
+
+func (c *hfConfig) text(key string) string {
+	s, _ := c.values[key].(string)
+	return s
+}
+
+// flag returns a boolean field, def when absent.
+func (c *hfConfig) flag(key string, def bool) bool {
+	if v, ok := c.values[key].(bool); ok {
+		return v
+	}
+	return def
+}
+
+// count returns a positive integer under the first non-null key, or ok = false.
+func (c *hfConfig) count(keys ...string) (n int64, ok bool) {
+	key, v := c.first(keys...)
+	if v == nil {
+		return 0, false
+	}
+	n, isInt := integer(v)
+	if !isInt || n <= 0 {
+		c.fail(BadField, "%s: got %s, want a positive integer", key, show(v))
+		return 0, false
+	}
+	return n, true
+}
+
+// need is count for a required field.
+func (c *hfConfig) need(keys ...string) int64 {
+	n, ok := c.count(keys...)
+	if !ok {
+		c.fail(MissingField, "%s: missing, want a positive integer (also read as %q)", keys[0], keys[1:])
+	}
+	return n
+}
+
+// layer returns a non-negative integer field, def when absent.
+func (c *hfConfig) layer(key string, def int64) int64 {
+	v := c.values[key]
+	if v == nil {
+		return def
+	}
+	n, isInt := integer(v)
+	if !isInt || n < 0 {
+		c.fail(BadField, "%s: got %s, want an integer >= 0", key, show(v))
+		return def
+	}
+	return n
+}
+
+func (c *hfConfig) is(types ...string) bool { return slices.Contains(types, c.text("model_type")) }
+
+func integer(v any) (int64, bool) {
+	num, ok := v.(json.Number)
+	if !ok {
+		return 0, false
+	}
+	if n, err := num.Int64(); err == nil {
+		return n, true
+	}
+	f, err := num.Float64()
+	if err != nil || f != float64(int64(f)) || f > 1<<53 {
+		return 0, false
+	}
+	return int64(f), true
+}
+
+func show(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil || len(b) > 80 {
+		return fmt.Sprintf("a %T", v)
+	}
+	return string(b)
+}
+
+// decodeJSON reads one JSON object; errors carry line and column.
+func decodeJSON(r io.Reader, file string) (map[string]any, error) {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	var values map[string]any
+	if err := dec.Decode(&values); err != nil {
+		line, col := position(text, offset(err, dec))
+		return nil, &trace.SyntaxError{File: file, Line: line, Col: col, Code: BadField, Msg: "want one JSON object: " + err.Error()}
+	}
+	if values == nil {
+		return nil, &trace.SyntaxError{File: file, Code: BadField, Msg: "got null, want one JSON object"}
+	}
+	return values, nil
+}
+
+func offset(err error, dec *json.Decoder) int64 {
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		return syntax.Offset
+	}
+	return dec.InputOffset()
+}
+
+// position turns a byte offset into line and column, both from 1.
+func position(text []byte, offset int64) (line, col int64) {
+	before := text[:min(offset, int64(len(text)))]
+	line = int64(bytes.Count(before, []byte("\n"))) + 1
+	col = int64(len(before) - bytes.LastIndexByte(before, '\n') - 1)
+	return line, max(1, col)
+}

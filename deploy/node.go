@@ -1,0 +1,312 @@
+package deploy
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/trace"
+	"gopkg.in/yaml.v3"
+)
+
+// section reads one mapping of run.yaml: every getter marks its key as known,
+// done reports the rest. The first error of the whole document is kept.
+type section struct {
+	doc   *document
+	path  string // "vllm", "" for the top level
+	node  *yaml.Node
+	known []string
+}
+
+// document is one run.yaml being read.
+type document struct {
+	file    string
+	err     error
+	missing []string // paths of required fields that are absent
+}
+
+func (d *document) fail(at *yaml.Node, code trace.Code, hint, format string, args ...any) {
+	if d.err != nil {
+		return
+	}
+	e := &trace.SyntaxError{File: d.file, Code: code, Msg: fmt.Sprintf(format, args...), Hint: hint}
+	if at != nil {
+		e.Line, e.Col = int64(at.Line), int64(at.Column)
+	}
+	d.err = e
+}
+
+// sectionOf checks that node is a mapping without duplicate keys.
+func (d *document) sectionOf(node *yaml.Node, path string) *section {
+	s := &section{doc: d, path: path, node: node}
+	if node == nil || isNull(node) {
+		s.node = nil
+		return s
+	}
+	if node.Kind != yaml.MappingNode {
+		d.fail(node, BadRunYAML, "", "%s: got %s, want a mapping", pathOr(path, "run.yaml"), kindName(node))
+		s.node = nil
+		return s
+	}
+	seen := map[string]bool{}
+	for i := 0; i < len(node.Content); i += 2 {
+		key := node.Content[i]
+		if seen[key.Value] {
+			d.fail(key, BadRunYAML, "", "%s: the key stands twice", s.pathOf(key.Value))
+		}
+		seen[key.Value] = true
+	}
+	return s
+}
+
+func (s *section) pathOf(key string) string {
+	if s.path == "" {
+		return key
+	}
+	return s.path + "." + key
+}
+
+// find marks the key as known and returns its value, nil when absent or null.
+func (s *section) find(key string) *yaml.Node {
+	s.known = append(s.known, key)
+	if s.node == nil {
+		return nil
+	}
+	for i := 0; i < len(s.node.Content); i += 2 {
+		if s.node.Content[i].Value == key {
+			if v := resolve(s.node.Content[i+1]); !isNull(v) {
+				return v
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+// present reports whether the key stands in the file, null or not.
+func (s *section) present(key string) bool {
+	if s.node == nil {
+		return false
+	}
+	for i := 0; i < len(s.node.Content); i += 2 {
+		if s.node.Content[i].Value == key {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *section) sub(key string) *section { return s.doc.sectionOf(s.find(key), s.pathOf(key)) }
+
+func (s *section) text(key, def string) string {
+	n := s.find(key)
+	if n == nil {
+		return def
+	}
+	if n.Kind != yaml.ScalarNode {
+		s.doc.fail(n, BadRunYAML, "", "%s: got %s, want a string", s.pathOf(key), kindName(n))
+	}
+	return n.Value
+}
+
+func (s *section) oneOf(key, def string, legal ...string) string {
+	v := s.text(key, def)
+	if !slices.Contains(legal, v) {
+		s.doc.fail(s.find(key), BadRunYAML, "", "%s: got %q, want one of %q", s.pathOf(key), v, legal)
+	}
+	return v
+}
+
+func (s *section) integer(key string) trace.Opt[int64] {
+	n := s.find(key)
+	if n == nil {
+		return trace.Opt[int64]{}
+	}
+	v, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 10, 64)
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || err != nil {
+		s.doc.fail(n, BadRunYAML, "", "%s: got %s, want an integer", s.pathOf(key), showNode(n))
+		return trace.Opt[int64]{}
+	}
+	return trace.Some(v)
+}
+
+// atLeast is integer with a lower bound.
+func (s *section) atLeast(key string, least int64, unit string) trace.Opt[int64] {
+	v := s.integer(key)
+	if v.OK && v.V < least {
+		s.doc.fail(s.find(key), BadRunYAML, "", "%s: got %d, want >= %d %s", s.pathOf(key), v.V, least, unit)
+	}
+	return v
+}
+
+func (s *section) number(key, unit string) trace.Opt[float64] {
+	n := s.find(key)
+	if n == nil {
+		return trace.Opt[float64]{}
+	}
+	v, err := strconv.ParseFloat(n.Value, 64)
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" && n.Tag != "!!float" || err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+		s.doc.fail(n, BadRunYAML, "", "%s: got %s, want a number in %s", s.pathOf(key), showNode(n), unit)
+		return trace.Opt[float64]{}
+	}
+	return trace.Some(v)
+}
+
+// within is number with legal bounds, both included.
+func (s *section) within(key, unit string, lo, hi float64) trace.Opt[float64] {
+	v := s.number(key, unit)
+	if v.OK && !(v.V >= lo && v.V <= hi) {
+		s.doc.fail(s.find(key), BadRunYAML, "", "%s: got %g, want %g..%g %s", s.pathOf(key), v.V, lo, hi, unit)
+	}
+	return v
+}
+
+func (s *section) boolean(key string) trace.Opt[bool] {
+	n := s.find(key)
+	if n == nil {
+		return trace.Opt[bool]{}
+	}
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" {
+		s.doc.fail(n, BadRunYAML, "", "%s: got %s, want true or false", s.pathOf(key), showNode(n))
+		return trace.Opt[bool]{}
+	}
+	return trace.Some(strings.EqualFold(n.Value, "true"))
+}
+
+// names is a string or a list of strings; null and absent are none.
+func (s *section) names(key string) []string {
+	n := s.find(key)
+	if n == nil {
+		return nil
+	}
+	if n.Kind == yaml.ScalarNode {
+		return []string{n.Value}
+	}
+	if n.Kind != yaml.SequenceNode {
+		s.doc.fail(n, BadRunYAML, "", "%s: got %s, want a file name, a glob, a list of them or null", s.pathOf(key), kindName(n))
+		return nil
+	}
+	var names []string
+	for _, item := range n.Content {
+		if resolve(item).Kind != yaml.ScalarNode {
+			s.doc.fail(item, BadRunYAML, "", "%s: got %s in the list, want a file name or a glob", s.pathOf(key), kindName(item))
+			return nil
+		}
+		names = append(names, resolve(item).Value)
+	}
+	return names
+}
+
+// free is any mapping, carried into provenance.
+func (s *section) free(key string) map[string]any {
+	n := s.find(key)
+	if n == nil {
+		return nil
+	}
+	var values map[string]any
+	if err := n.Decode(&values); err != nil {
+		s.doc.fail(n, BadRunYAML, "", "%s: got %s, want a mapping", s.pathOf(key), kindName(n))
+	}
+	return values
+}
+
+// require notes the path as missing unless it was found.
+func (s *section) require(found bool, key string) {
+	if !found {
+		s.doc.missing = append(s.doc.missing, s.pathOf(key))
+	}
+}
+
+// rest returns the keys no getter asked for, in file order.
+func (s *section) rest() []*yaml.Node {
+	if s.node == nil {
+		return nil
+	}
+	var rest []*yaml.Node
+	for i := 0; i < len(s.node.Content); i += 2 {
+		if key := s.node.Content[i]; !slices.Contains(s.known, key.Value) {
+			rest = append(rest, key)
+		}
+	}
+	return rest
+}
+
+// done fails on the first unknown key, with the nearest known one.
+func (s *section) done() {
+	for _, key := range s.rest() {
+		s.unknown(key, s.known)
+	}
+}
+
+func (s *section) unknown(key *yaml.Node, legal []string) {
+	hint := ""
+	if near := nearest(key.Value, legal); near != "" {
+		hint = fmt.Sprintf("did you mean %s?", s.pathOf(near))
+	}
+	s.doc.fail(key, UnknownKey, hint, "unknown key %q, want one of docs/run-yaml.md", s.pathOf(key.Value))
+}
+
+func resolve(n *yaml.Node) *yaml.Node {
+	for n != nil && n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n
+}
+
+func isNull(n *yaml.Node) bool {
+	return n == nil || n.Kind == 0 || n.Kind == yaml.ScalarNode && n.Tag == "!!null"
+}
+
+func kindName(n *yaml.Node) string {
+	switch resolve(n).Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	case yaml.ScalarNode:
+		return strconv.Quote(resolve(n).Value)
+	}
+	return "nothing"
+}
+
+func showNode(n *yaml.Node) string { return kindName(n) }
+
+func pathOr(path, def string) string {
+	if path == "" {
+		return def
+	}
+	return path
+}
+
+// nearest returns the legal word within a third of its length in edits, or "".
+func nearest(word string, legal []string) string {
+	best, bestDist := "", len(word)/3+1
+	for _, candidate := range legal {
+		if d := editDistance(word, candidate); d < bestDist {
+			best, bestDist = candidate, d
+		}
+	}
+	return best
+}
+
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		diag := row[0]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			sub := diag
+			if a[i-1] != b[j-1] {
+				sub++
+			}
+			diag = row[j]
+			row[j] = min(sub, row[j]+1, row[j-1]+1)
+		}
+	}
+	return row[len(b)]
+}

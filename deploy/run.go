@@ -1,0 +1,208 @@
+package deploy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/blis-train/blis-train/trace"
+	"gopkg.in/yaml.v3"
+)
+
+// RunFile is the name of a run directory's description.
+const RunFile = "run.yaml"
+
+// MinimalRunYAML is the shortest run.yaml that loads beside a config.json: what
+// cannot be guessed. Everything else has vLLM's own default (see docs/run-yaml.md).
+const MinimalRunYAML = "{model: {config: config.json}, hardware: {name: H100}, " +
+	"vllm: {version: 0.15.1, max_num_seqs: 256, max_num_batched_tokens: 8192}}"
+
+// LoadRun reads dir/run.yaml and the model's config.json it names. Each set is
+// one "key.path=value" that supplies or overrides a field, such as
+// "vllm.max_num_seqs=128"; with the required ones given, run.yaml itself may be
+// absent. Unknown keys, wrong types and impossible values are
+// trace.SyntaxErrors with file, line and column; all missing fields are listed
+// in one error.
+func LoadRun(dir string, set ...string) (*Deployment, error) {
+	return LoadRunFile(filepath.Join(dir, RunFile), set...)
+}
+
+// LoadRunFile is LoadRun for a description of another name; file names in it
+// are relative to its folder.
+func LoadRunFile(name string, set ...string) (*Deployment, error) {
+	dir := filepath.Dir(name)
+	return loadRun(os.DirFS(dir), filepath.Base(name), dir, set)
+}
+
+// LoadRunFS is LoadRun over a file system; name is run.yaml's path in it.
+func LoadRunFS(fsys fs.FS, name string, set ...string) (*Deployment, error) {
+	sub, err := fs.Sub(fsys, path.Dir(name))
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", name, err)
+	}
+	return loadRun(sub, path.Base(name), path.Dir(name), set)
+}
+
+func loadRun(fsys fs.FS, base, dir string, set []string) (*Deployment, error) {
+	doc := &document{file: filepath.Join(dir, base)}
+	root, exists, err := doc.parse(fsys, base)
+	if err != nil {
+		return nil, err
+	}
+	if err := override(root, set, doc); err != nil {
+		return nil, err
+	}
+	d, model := doc.deployment(root)
+	if d.Name == "" {
+		d.Name = folderName(dir)
+	}
+	if !doc.sectionOf(root, "").present("files") {
+		d.Files = findFiles(fsys)
+	}
+	if doc.err == nil && len(doc.missing) == 0 {
+		doc.model(fsys, dir, d, model)
+	}
+	if err := doc.result(exists); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// parse returns the document's top mapping; an absent file is an empty one.
+func (d *document) parse(fsys fs.FS, base string) (root *yaml.Node, exists bool, err error) {
+	root = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+	text, err := fs.ReadFile(fsys, base)
+	if errors.Is(err, fs.ErrNotExist) {
+		return root, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("read %s: %w", d.file, err)
+	}
+	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	var node yaml.Node
+	if err := dec.Decode(&node); err != nil {
+		if errors.Is(err, io.EOF) {
+			return root, true, nil
+		}
+		return nil, true, &trace.SyntaxError{File: d.file, Line: yamlLine(err), Code: BadRunYAML, Msg: strings.TrimPrefix(err.Error(), "yaml: ")}
+	}
+	if len(node.Content) == 1 && !isNull(node.Content[0]) {
+		root = resolve(node.Content[0])
+	}
+	return root, true, nil
+}
+
+// yamlLine finds "line N:" in an error of the YAML parser.
+func yamlLine(err error) int64 {
+	var line int64
+	if _, rest, ok := strings.Cut(err.Error(), "line "); ok {
+		_, _ = fmt.Sscanf(rest, "%d", &line)
+	}
+	return line
+}
+
+// result turns what went wrong into one error.
+func (d *document) result(exists bool) error {
+	if d.err != nil {
+		return d.err
+	}
+	if len(d.missing) == 0 {
+		return nil
+	}
+	if !exists {
+		return &trace.SyntaxError{File: d.file, Code: MissingRunYAML,
+			Msg:  "no such file, and missing " + strings.Join(d.missing, ", "),
+			Hint: "blis-train init --from-cmdline 'vllm serve ...' -o " + d.file + ", or write " + MinimalRunYAML}
+	}
+	return &trace.SyntaxError{File: d.file, Code: MissingField,
+		Msg:  "missing " + strings.Join(d.missing, ", "),
+		Hint: "blis-train init --from-cmdline 'vllm serve ...' -o " + d.file + ", or add as in " + MinimalRunYAML}
+}
+
+// override applies "key.path=value" settings to the document's tree.
+func override(root *yaml.Node, set []string, doc *document) error {
+	for _, s := range set {
+		key, value, ok := strings.Cut(s, "=")
+		if !ok || key == "" || root.Kind != yaml.MappingNode {
+			return trace.Errorf(BadSetting, "setting %q: want key=value, such as vllm.max_num_seqs=128", s)
+		}
+		var node yaml.Node
+		if err := yaml.Unmarshal([]byte(value), &node); err != nil || len(node.Content) != 1 {
+			return trace.Errorf(BadSetting, "setting %s: got %q, want a YAML value", key, value)
+		}
+		value1 := node.Content[0]
+		value1.Line, value1.Column = 0, 0
+		if err := setPath(root, strings.Split(key, "."), value1); err != nil {
+			return trace.Errorf(BadSetting, "setting %s: %v", key, err)
+		}
+	}
+	return nil
+}
+
+func setPath(node *yaml.Node, keys []string, value *yaml.Node) error {
+	if node.Kind != yaml.MappingNode {
+		return fmt.Errorf("%q stands below a value, want a mapping", keys[0])
+	}
+	for i := 0; i < len(node.Content); i += 2 {
+		if node.Content[i].Value != keys[0] {
+			continue
+		}
+		if len(keys) == 1 {
+			node.Content[i+1] = value
+			return nil
+		}
+		if isNull(node.Content[i+1]) {
+			node.Content[i+1] = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+		}
+		return setPath(resolve(node.Content[i+1]), keys[1:], value)
+	}
+	child := value
+	if len(keys) > 1 {
+		child = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+	}
+	node.Content = append(node.Content, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: keys[0]}, child)
+	if len(keys) > 1 {
+		return setPath(child, keys[1:], value)
+	}
+	return nil
+}
+
+// folderName is the run's name when run.yaml gives none.
+func folderName(dir string) string {
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	return filepath.Base(dir)
+}
+
+// findFiles lists the recordings of a folder by the names of design 00.
+func findFiles(fsys fs.FS) Files {
+	var f Files
+	entries, err := fs.ReadDir(fsys, ".")
+	if err != nil {
+		return f
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			continue
+		}
+		stem := strings.TrimSuffix(strings.TrimSuffix(e.Name(), ".zst"), ".gz")
+		switch {
+		case stem == "kv_events.jsonl":
+			f.KVEvents = append(f.KVEvents, e.Name())
+		case stem == "client_requests.jsonl":
+			f.ClientRequests = append(f.ClientRequests, e.Name())
+		case stem == "traces.jsonl", stem == "traces.json", strings.HasSuffix(stem, ".pb"),
+			strings.HasPrefix(stem, "traces-") && (strings.HasSuffix(stem, ".json") || strings.HasSuffix(stem, ".jsonl")):
+			f.Traces = append(f.Traces, e.Name())
+		}
+	}
+	return f
+}

@@ -1,0 +1,184 @@
+package deploy
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"path"
+
+	"github.com/blis-train/blis-train/trace"
+	"gopkg.in/yaml.v3"
+)
+
+// modelSection is the model part of run.yaml before config.json is read.
+type modelSection struct {
+	opts   ModelOptions
+	config string
+	at     *yaml.Node
+}
+
+// deployment reads every section; the model is loaded afterwards.
+func (d *document) deployment(root *yaml.Node) (*Deployment, modelSection) {
+	top := d.sectionOf(root, "")
+	dep := &Deployment{
+		Name:       top.text("name", ""),
+		Provenance: top.text("provenance", ""),
+		TP:         top.atLeast("tensor_parallel_size", 1, "devices").Or(1),
+		PP:         top.atLeast("pipeline_parallel_size", 1, "devices").Or(1),
+		DP:         top.atLeast("data_parallel_size", 1, "engines").Or(1),
+	}
+	model := d.modelPart(top.sub("model"))
+	dep.Hardware = d.hardware(top.sub("hardware"))
+	dep.Engine = d.engine(top.sub("vllm"), &model)
+	dep.Tracing = d.tracing(top.sub("tracing"))
+	dep.Phases = d.phases(top)
+	dep.Workload = top.free("workload")
+	dep.Files = d.files(top.sub("files"))
+	top.done()
+	return dep, model
+}
+
+func (d *document) modelPart(s *section) modelSection {
+	m := modelSection{
+		opts: ModelOptions{
+			ID:                  s.text("id", ""),
+			DType:               s.text("dtype", ""),
+			KVCacheDType:        s.text("kv_cache_dtype", "auto"),
+			NumMLPProj:          s.atLeast("n_mlp_proj", 1, "projections"),
+			AssumeFullAttention: s.boolean("assume_full_attention").Or(false),
+		},
+		at: s.find("config"),
+	}
+	m.config = s.text("config", "")
+	s.require(m.config != "", "config")
+	s.done()
+	return m
+}
+
+// model loads config.json into dep.
+func (d *document) model(fsys fs.FS, dir string, dep *Deployment, m modelSection) {
+	text, err := readBeside(fsys, dir, m.config)
+	if err != nil {
+		hint := "put the model's Hugging Face config.json there"
+		what := err.Error()
+		if errors.Is(err, fs.ErrNotExist) {
+			what = "no such file"
+		}
+		d.fail(m.at, MissingConfig, hint, "model.config: got %q: %s", m.config, what)
+		return
+	}
+	m.opts.MaxModelLen = dep.Engine.MaxModelLen
+	model, err := LoadModel(bytes.NewReader(text), joinName(dir, m.config), m.opts)
+	if err != nil {
+		d.err = err
+		return
+	}
+	if model.ID == "" {
+		model.ID = model.ModelType
+	}
+	dep.Model = model
+}
+
+func (d *document) hardware(s *section) Hardware {
+	h := Hardware{Name: s.text("name", ""), PCIeEfficiency: DefaultPCIeEfficiency, InterconnectLatencyUs: DefaultLatencyUs}
+	sheet, known := Datasheet(h.Name)
+	if known {
+		h = sheet
+	}
+	numbers := []struct {
+		key, unit string
+		lo, hi    float64
+		at        *float64
+	}{
+		{"TFlopsPeak", "1e12 FLOP/s", 0, maxRate, &h.TFlopsPeak},
+		{"TFlopsFP8", "1e12 FLOP/s", 0, maxRate, &h.TFlopsFP8},
+		{"BwPeakTBs", "1e12 B/s", 0, maxRate, &h.BwPeakTBs},
+		{"memory_gb", "1e9 B", 0, maxRate, &h.MemoryGB},
+		{"pcie_bandwidth_gb_s", "1e9 B/s", 0, maxRate, &h.PCIeBandwidthGBs},
+		{"pcie_efficiency", "1", 0, 1, &h.PCIeEfficiency},
+		{"interconnect_bandwidth_gb_s", "1e9 B/s", 0, maxRate, &h.InterconnectBandwidthGBs},
+		{"interconnect_latency_us", "us", 0, maxRate, &h.InterconnectLatencyUs},
+	}
+	for _, n := range numbers {
+		if v := s.within(n.key, n.unit, n.lo, n.hi); v.OK {
+			*n.at = v.V
+		}
+	}
+	s.done()
+	if h.TFlopsPeak == 0 && h.BwPeakTBs == 0 && h.Name != "" && d.err == nil {
+		d.fail(s.find("name"), UnknownHardware, "known: "+datasheetNames(),
+			"hardware.name: got %q, want a built-in datasheet, or TFlopsPeak and BwPeakTBs beside it", h.Name)
+	}
+	s.require(h.TFlopsPeak != 0 || h.Name != "", "name (or hardware.TFlopsPeak)")
+	if h.Name == "" {
+		h.Name = "unnamed"
+		s.require(h.BwPeakTBs != 0 || h.TFlopsPeak == 0, "BwPeakTBs")
+	}
+	return h
+}
+
+func (d *document) tracing(s *section) Tracing {
+	t := Tracing{
+		JourneySampleRate: s.within("journey_tracing_sample_rate", "requests per request", 0, 1),
+		StepSampleRate:    s.within("step_tracing_sample_rate", "steps per step", 0, 1),
+		RichSubsampleRate: s.within("step_tracing_rich_subsample_rate", "steps per sampled step", 0, 1),
+		ClosureInterval:   s.atLeast("step_tracing_closure_interval", 1, "steps"),
+		EventCountLimit:   s.atLeast("otel_span_event_count_limit", 1, "events"),
+		API:               s.text("api", ""),
+		Published:         s.text("published", ""),
+	}
+	s.done()
+	return t
+}
+
+func (d *document) files(s *section) Files {
+	f := Files{Traces: s.names("traces"), KVEvents: s.names("kv_events"), ClientRequests: s.names("client_requests")}
+	s.done()
+	return f
+}
+
+func (d *document) phases(top *section) []Phase {
+	list := top.find("phases")
+	if list == nil {
+		return nil
+	}
+	if list.Kind != yaml.SequenceNode {
+		d.fail(list, BadRunYAML, "", "phases: got %s, want a list", kindName(list))
+		return nil
+	}
+	var phases []Phase
+	for _, node := range list.Content {
+		s := d.sectionOf(resolve(node), "phases[]")
+		p := Phase{Name: s.text("name", ""), Load: s.oneOf("load", LoadOpen, LoadOpen, LoadClosed)}
+		start, end := s.atLeast("start_ns", 0, "ns"), s.atLeast("end_ns", 0, "ns")
+		s.done()
+		p.StartNs, p.EndNs = start.V, end.V
+		switch {
+		case p.Name == "" || !start.OK || !end.OK:
+			d.fail(node, BadRunYAML, "", "phases[]: want name, start_ns and end_ns")
+		case p.EndNs <= p.StartNs:
+			d.fail(node, BadRunYAML, "", "phase %q: got end_ns %d, want > start_ns %d", p.Name, p.EndNs, p.StartNs)
+		case len(phases) > 0 && p.StartNs < phases[len(phases)-1].EndNs:
+			d.fail(node, BadRunYAML, "", "phase %q: got start_ns %d, want >= %d, the end of phase %q", p.Name, p.StartNs,
+				phases[len(phases)-1].EndNs, phases[len(phases)-1].Name)
+		}
+		phases = append(phases, p)
+	}
+	return phases
+}
+
+// joinName is a file name for messages.
+func joinName(dir, name string) string {
+	if path.IsAbs(name) {
+		return name
+	}
+	return path.Join(dir, name)
+}
+
+// optOr fills an unknown option.
+func optOr[T any](o, def trace.Opt[T]) trace.Opt[T] {
+	if o.OK {
+		return o
+	}
+	return def
+}
