@@ -41,7 +41,9 @@ func gatef(format string, args ...any) error { return &gateError{msg: fmt.Sprint
 
 // subcommands lists the commands in the order help shows them; each lives in a file of its own.
 func subcommands() []*cli.Command {
-	return []*cli.Command{}
+	return []*cli.Command{
+		logCommand(),
+	}
 }
 
 // run is the whole program: it returns the exit code and touches nothing but

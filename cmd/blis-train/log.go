@@ -1,0 +1,200 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+func logCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "log",
+		Usage:     "print a ledger as a table and a trend",
+		ArgsUsage: "LEDGER",
+		Description: "Reads the file that fit, validate and run append to with --ledger FILE.\n\n" +
+			"Example:\n   blis-train log nightly.jsonl --last 30",
+		Flags: flags([]cli.Flag{
+			&cli.IntFlag{Name: "last", Usage: "only the last `N` entries; 0 is all", Value: 0},
+			&cli.StringFlag{Name: "stage", Usage: "only entries of this `STAGE`: fit, validate or run"},
+		}, talkFlags()),
+		Action: func(c *cli.Context) error {
+			con, err := newConsole(c)
+			if err != nil {
+				return err
+			}
+			if c.NArg() != 1 {
+				return usagef("log: got %d arguments, want one ledger file", c.NArg())
+			}
+			if c.Int("last") < 0 {
+				return usagef("--last: got %d, want 0 or more", c.Int("last"))
+			}
+			return printLog(con, c.Args().First(), c.String("stage"), c.Int("last"))
+		},
+	}
+}
+
+// ledgerDoc is what log --json prints.
+type ledgerDoc struct {
+	SchemaVersion string               `json:"schema_version"`
+	Entries       []export.LedgerEntry `json:"entries"`
+	Trends        []trend              `json:"trends"`
+	BadLines      []string             `json:"bad_lines"`
+}
+
+// trend is one figure over the entries that have it.
+type trend struct {
+	Figure string  `json:"figure"`
+	N      int     `json:"n"`
+	First  float64 `json:"first"`
+	Last   float64 `json:"last"`
+	Best   float64 `json:"best"`
+	// Slope is the least-squares change per entry.
+	Slope float64 `json:"slope_per_entry"`
+	spark string
+}
+
+func printLog(con *console, path, stage string, last int) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	entries, bad := export.ReadLedger(f, path)
+	doc := ledgerDoc{SchemaVersion: result.SchemaVersion, Entries: []export.LedgerEntry{}, Trends: []trend{}, BadLines: []string{}}
+	for _, e := range bad {
+		con.line("warning", e.Error())
+		doc.BadLines = append(doc.BadLines, e.Error())
+	}
+	if len(entries) == 0 {
+		return trace.Errorf(export.BadLedger, "%s: no entry", path).WithHint("blis-train fit OUT --ledger " + path + " appends one")
+	}
+	for _, e := range entries {
+		if stage == "" || e.Stage == stage {
+			doc.Entries = append(doc.Entries, e)
+		}
+	}
+	if last > 0 && len(doc.Entries) > last {
+		doc.Entries = doc.Entries[len(doc.Entries)-last:]
+	}
+	doc.Trends = trends(doc.Entries)
+	con.table("Ledger "+path, ledgerHeader, ledgerRows(doc.Entries))
+	con.table("Trend, oldest to newest", table.Row{"figure", "n", "first", "last", "best", "per entry", ""}, trendRows(doc.Trends))
+	return con.document(doc)
+}
+
+var ledgerHeader = table.Row{"time (UTC)", "stage", "inputs", "configs", "rows", "MAPE", "const", "skill", "loco", "KS ttft/itl/e2e", "verdict", "artifact"}
+
+func ledgerRows(entries []export.LedgerEntry) []table.Row {
+	rows := make([]table.Row, 0, len(entries))
+	for _, e := range entries {
+		h := e.Headline
+		artifact := ""
+		if e.Artifact != nil {
+			artifact = e.Artifact.SHA256[:min(12, len(e.Artifact.SHA256))]
+		}
+		rows = append(rows, table.Row{e.Time, e.Stage, len(e.Inputs), h.Configs, h.Rows, percent(h.BetaMAPE), percent(h.BetaMAPEConst), decimals(h.BetaSkill), percent(h.LocoMedian),
+			decimals(h.KSTTFT) + " / " + decimals(h.KSITL) + " / " + decimals(h.KSE2E), h.Verdict, artifact})
+	}
+	return rows
+}
+
+func percent(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f %%", 100**v)
+}
+
+func decimals(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.3f", *v)
+}
+
+// figures are the headline figures a trend is drawn of; lower is better unless said.
+var figures = []struct {
+	name   string
+	higher bool
+	of     func(export.Headline) *float64
+}{
+	{"beta_mape", false, func(h export.Headline) *float64 { return h.BetaMAPE }},
+	{"beta_skill", true, func(h export.Headline) *float64 { return h.BetaSkill }},
+	{"loco_median", false, func(h export.Headline) *float64 { return h.LocoMedian }},
+	{"overhead_inside", true, func(h export.Headline) *float64 { return h.OverheadInside }},
+	{"ks_ttft", false, func(h export.Headline) *float64 { return h.KSTTFT }},
+	{"ks_itl", false, func(h export.Headline) *float64 { return h.KSITL }},
+	{"ks_e2e", false, func(h export.Headline) *float64 { return h.KSE2E }},
+}
+
+func trends(entries []export.LedgerEntry) []trend {
+	out := []trend{}
+	for _, fig := range figures {
+		var v []float64
+		for _, e := range entries {
+			if x := fig.of(e.Headline); x != nil {
+				v = append(v, *x)
+			}
+		}
+		if len(v) == 0 {
+			continue
+		}
+		t := trend{Figure: fig.name, N: len(v), First: v[0], Last: v[len(v)-1], Best: v[0], Slope: slope(v), spark: spark(v)}
+		for _, x := range v {
+			if fig.higher == (x > t.Best) && x != t.Best {
+				t.Best = x
+			}
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+func trendRows(ts []trend) []table.Row {
+	rows := make([]table.Row, 0, len(ts))
+	for _, t := range ts {
+		rows = append(rows, table.Row{t.Figure, t.N, fmt.Sprintf("%.4f", t.First), fmt.Sprintf("%.4f", t.Last), fmt.Sprintf("%.4f", t.Best), fmt.Sprintf("%+.5f", t.Slope), t.spark})
+	}
+	return rows
+}
+
+// slope is the least-squares slope of v over its index; 0 for one value.
+func slope(v []float64) float64 {
+	n := float64(len(v))
+	if n < 2 {
+		return 0
+	}
+	var sx, sy, sxx, sxy float64
+	for i, y := range v {
+		x := float64(i)
+		sx, sy, sxx, sxy = sx+x, sy+y, sxx+x*x, sxy+x*y
+	}
+	return (n*sxy - sx*sy) / (n*sxx - sx*sx)
+}
+
+// spark draws v as one character a value, the last 60 of them.
+func spark(v []float64) string {
+	v = v[max(0, len(v)-60):]
+	lo, hi := math.Inf(1), math.Inf(-1)
+	for _, x := range v {
+		lo, hi = math.Min(lo, x), math.Max(hi, x)
+	}
+	bars := []rune("▁▂▃▄▅▆▇█")
+	var b strings.Builder
+	for _, x := range v {
+		i := 3
+		if hi > lo {
+			i = int((x - lo) / (hi - lo) * float64(len(bars)-1))
+		}
+		b.WriteRune(bars[i])
+	}
+	return b.String()
+}
