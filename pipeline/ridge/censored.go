@@ -1,0 +1,319 @@
+package ridge
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Constants of the interval-censored fit (T-7).
+const (
+	censoredYBarUs    = 1000
+	maxCensoredPasses = 10000
+)
+
+// Bounds say that the target of row i lies in [Lo[i], Hi[i]] us; equal ends are
+// an exact row. Rows with Hi < 0 must be dropped before.
+type Bounds struct{ Lo, Hi []float64 }
+
+// Check finds lengths that do not agree and intervals that are empty.
+func (b Bounds) Check(n int) error {
+	if len(b.Lo) != n || len(b.Hi) != n {
+		return fmt.Errorf("ridge: bounds: got %d and %d ends, want %d rows", len(b.Lo), len(b.Hi), n)
+	}
+	for i, lo := range b.Lo {
+		if hi := b.Hi[i]; !(lo <= hi) || lo-lo != 0 || hi-hi != 0 {
+			return fmt.Errorf("ridge: bounds of row %d: got [%v, %v], want finite and lower <= upper", i, lo, hi)
+		}
+	}
+	return nil
+}
+
+// clip is the value of the interval of row i nearest to v.
+func (b Bounds) clip(i int, v float64) float64 {
+	return math.Min(math.Max(v, b.Lo[i]), b.Hi[i])
+}
+
+// Distance is max(0, lo - v, v - hi).
+func (b Bounds) Distance(i int, v float64) float64 { return math.Abs(v - b.clip(i, v)) }
+
+// CensoredFit is the fit to intervals; its Fit certifies the last refreshed target.
+type CensoredFit struct {
+	Fit    Fit
+	Passes int       // refreshes of the target
+	Y      []float64 // the refreshed target, clip(x.beta, lo, hi), in the order of the rows
+}
+
+// FitCensored fits one lambda on the given rows (nil: all) with constant cell
+// weights w (CensoredWeights), ybar fixed at 1000 us. The target starts at Lo
+// and is replaced by clip(x.beta, lo, hi) until the certificate of V-5 holds
+// for the refreshed target. A pass goes toward the minimum over the
+// rows that lie outside their interval (rows inside exert no pull) or, where
+// that does not lower the objective, to the minimum for the refreshed target,
+// which always does.
+func FitCensored(d *Data, b Bounds, w []float64, rows []int32, lambda float64, o Options) (CensoredFit, error) {
+	if err := check(d, &o); err != nil {
+		return CensoredFit{}, err
+	}
+	if err := b.Check(d.Len()); err != nil {
+		return CensoredFit{}, err
+	}
+	if rows == nil {
+		rows = allRows(d.Len())
+	}
+	c := newCensored(d, b, w, rows, &o)
+	passes, err := c.fit(lambda)
+	if err != nil {
+		return CensoredFit{Passes: passes}, err
+	}
+	f, err := c.s.fit(lambda)
+	f.Objective = c.value
+	return CensoredFit{Fit: f, Passes: passes, Y: c.target}, err
+}
+
+// censored is the state of one censored fit.
+type censored struct {
+	d       *Data
+	b       Bounds
+	w       []float64
+	rows    []int32
+	o       *Options
+	s       *solver
+	all     *Gram     // all rows; its B and Q follow the target
+	target  []float64 // per entry of rows
+	value   float64   // objective at beta
+	current []float64 // gamma at beta
+	beta    []float64
+	out     []int32   // rows outside their interval at beta
+	grad    []float64 // scaled half gradient of the loss at beta
+	acc     *accumulator
+	view    Data
+}
+
+func newCensored(d *Data, b Bounds, w []float64, rows []int32, o *Options) *censored {
+	c := &censored{d: d, b: b, w: w, rows: rows, o: o, s: newSolver(d.P, o)}
+	c.view = *d
+	c.view.Variants = nil
+	c.view.Y = make([]float64, d.Len())
+	c.acc = newAccumulator(&c.view)
+	c.target = make([]float64, len(rows))
+	c.beta, c.current = make([]float64, d.P), make([]float64, d.P)
+	c.grad = make([]float64, d.P)
+	for _, i := range rows {
+		c.view.Y[i] = b.Lo[i]
+	}
+	c.all = c.gram(rows)
+	c.s.load(c.all, censoredYBarUs)
+	return c
+}
+
+// gram sums the given rows with the view's current targets.
+func (c *censored) gram(rows []int32) *Gram {
+	c.acc.reset()
+	c.acc.add(rows, c.w)
+	g := NewGram(c.d.P)
+	c.acc.gram(-1, g)
+	return g
+}
+
+// fit runs passes from the start target Lo to the certificate.
+func (c *censored) fit(lambda float64) (passes int, err error) {
+	for _, i := range c.rows {
+		c.view.Y[i] = c.b.Lo[i]
+	}
+	c.all = c.gram(c.rows)
+	c.s.cold()
+	c.s.normalise(c.all)
+	c.s.solve(lambda)
+	c.accept(lambda)
+	for passes = 1; passes <= maxCensoredPasses; passes++ {
+		if c.certified(lambda) {
+			c.publish(lambda)
+			return passes, nil
+		}
+		c.step(lambda)
+	}
+	return passes, &Error{IntervalNotConverged, fmt.Sprintf("no certificate after %d passes at lambda %g", maxCensoredPasses, lambda)}
+}
+
+// accept makes the solver's answer the current point and refreshes the target.
+func (c *censored) accept(lambda float64) {
+	copy(c.current, c.s.gamma)
+	c.s.beta(c.beta)
+	c.value, c.out = c.evaluate(c.beta, c.current, lambda, c.grad, c.out[:0])
+}
+
+// evaluate is the objective at a point, the rows outside their intervals and
+// the scaled half gradient of the loss there.
+func (c *censored) evaluate(beta, gamma []float64, lambda float64, grad []float64, out []int32) (float64, []int32) {
+	clear(grad)
+	var loss float64
+	for k, i := range c.rows {
+		x := c.d.Row(int(i))
+		v := Dot(x, beta)
+		c.target[k] = c.b.clip(int(i), v)
+		r := v - c.target[k]
+		if r == 0 {
+			continue
+		}
+		out = append(out, i)
+		loss += c.w[i] * r * r
+		for j, xj := range x {
+			grad[j] += c.w[i] * r * xj
+		}
+	}
+	norm := c.s.w * c.s.ybar * c.s.ybar
+	loss /= norm
+	for j, s := range c.s.scale {
+		if s != 0 {
+			grad[j] *= c.s.ybar / (s * norm)
+			d := gamma[j] - c.s.prior[j]
+			loss += lambda * c.o.Penalty[j] * d * d
+		}
+	}
+	return loss, out
+}
+
+// certified reports V-5 for the refreshed target at the current point.
+func (c *censored) certified(lambda float64) bool {
+	for j, s := range c.s.scale {
+		if s == 0 {
+			continue
+		}
+		g := c.grad[j] + lambda*c.o.Penalty[j]*(c.current[j]-c.s.prior[j])
+		held := c.current[j] == 0 && !c.o.free(j)
+		if g < -certTol || !held && g > certTol {
+			return false
+		}
+	}
+	return true
+}
+
+// maxHalvings bounds the shortening of a step that overshoots.
+const maxHalvings = 6
+
+// step goes toward the minimum over the violated rows alone, halved while that
+// does not lower the objective, and takes the plain pass when nothing did.
+func (c *censored) step(lambda float64) {
+	before := c.value
+	from, fromGamma := slices.Clone(c.beta), slices.Clone(c.current)
+	c.refresh()
+	c.s.normalise(c.gram(c.out))
+	c.s.solve(lambda)
+	toGamma := slices.Clone(c.s.gamma)
+	for t := 1.0; t > 1.0/(1<<maxHalvings); t /= 2 {
+		for j, g := range toGamma {
+			c.s.gamma[j] = fromGamma[j] + t*(g-fromGamma[j])
+			if t == 1 {
+				c.s.gamma[j] = g
+			}
+		}
+		c.accept(lambda)
+		if c.value < before {
+			return
+		}
+	}
+	c.restore(from, fromGamma, lambda)
+	c.s.normalise(c.gram(c.rows))
+	c.s.solve(lambda)
+	c.accept(lambda)
+}
+
+// restore goes back to an earlier point with its refreshed target.
+func (c *censored) restore(beta, gamma []float64, lambda float64) {
+	copy(c.beta, beta)
+	copy(c.current, gamma)
+	c.value, c.out = c.evaluate(c.beta, c.current, lambda, c.grad, c.out[:0])
+	c.refresh()
+}
+
+// refresh makes clip(x.beta, lo, hi) the target of the view.
+func (c *censored) refresh() {
+	for k, i := range c.rows {
+		c.view.Y[i] = c.target[k]
+	}
+}
+
+// publish leaves the solver with the full Gram of the refreshed target and the
+// current point, so that its report is that of the refreshed problem.
+func (c *censored) publish(lambda float64) {
+	c.refresh()
+	c.s.normalise(c.gram(c.rows))
+	copy(c.s.gamma, c.current)
+	c.s.gradient(lambda)
+}
+
+// CensoredErrors says how predictions meet intervals.
+type CensoredErrors struct {
+	Rows        int
+	Exact       int
+	Informative int     // lo > 0 or hi < 3 ms
+	Inside      float64 // share of non-exact intervals that hold the prediction; NaN without one
+	MedianWidth float64 // us, of non-exact intervals; NaN without one
+	Distance    float64 // mean over configurations of sum w d^2/(1000 us)^2
+	ExactWAPE   float64 // sum |y - pred|/sum |y| over exact rows; NaN without one
+}
+
+// informativeUs is the upper end below which an interval says something (T-7).
+const informativeUs = 3000
+
+// EvaluateCensored compares predictions with intervals on the rows keep says yes to.
+func EvaluateCensored(d *Data, b Bounds, w, pred []float64, keep func(i int) bool) CensoredErrors {
+	e := CensoredErrors{Inside: math.NaN(), MedianWidth: math.NaN(), ExactWAPE: math.NaN()}
+	var widths []float64
+	var inside int
+	var rows []int32
+	var diff, sum float64
+	for i := range b.Lo {
+		if keep != nil && !keep(i) {
+			continue
+		}
+		rows = append(rows, int32(i))
+		lo, hi := b.Lo[i], b.Hi[i]
+		if lo > 0 || hi < informativeUs {
+			e.Informative++
+		}
+		if lo == hi {
+			e.Exact++
+			diff, sum = diff+math.Abs(pred[i]-lo), sum+math.Abs(lo)
+			continue
+		}
+		widths = append(widths, hi-lo)
+		if b.Distance(i, pred[i]) == 0 {
+			inside++
+		}
+	}
+	e.Rows = len(rows)
+	e.Distance = b.score(d, w, rows, func(i int32) float64 { return pred[i] })
+	e.MedianWidth = Median(widths)
+	if len(widths) > 0 {
+		e.Inside = float64(inside) / float64(len(widths))
+	}
+	if sum > 0 {
+		e.ExactWAPE = diff / sum
+	}
+	return e
+}
+
+// score is the mean over configurations of sum w d^2/(1000 us)^2 on the rows.
+func (b Bounds) score(d *Data, w []float64, rows []int32, pred func(i int32) float64) float64 {
+	sums := map[int32]*[1]float64{}
+	var order []int32
+	for _, i := range rows {
+		c := d.Config[i]
+		if sums[c] == nil {
+			sums[c] = new([1]float64)
+			order = append(order, c)
+		}
+		dist := b.Distance(int(i), pred(i))
+		sums[c][0] += w[i] * dist * dist / (censoredYBarUs * censoredYBarUs)
+	}
+	if len(order) == 0 {
+		return math.NaN()
+	}
+	var total float64
+	for _, c := range order {
+		total += sums[c][0]
+	}
+	return total / float64(len(order))
+}
