@@ -156,6 +156,8 @@ func checkRequest(r *Request, i, n int) error {
 		return trace.Errorf(CodeBadRequest, "request %d (%q): got arrival %d us, think time %d us, enqueue %d us, want >= 0, >= 0, >= arrival", i, r.ID, r.ArrivalUs, r.ThinkUs, r.EnqueueUs.V)
 	case len(r.Hashes) > 0 && r.HashTokens < 1:
 		return trace.Errorf(CodeBadRequest, "request %d (%q): got %d content ids of %d tokens, want >= 1 token each", i, r.ID, len(r.Hashes), r.HashTokens)
+	case r.CachedTokens.OK && (r.CachedTokens.V < 0 || r.CachedTokens.V > r.PromptTokens):
+		return trace.Errorf(CodeBadRequest, "request %d (%q): got %d cached tokens, want 0 to the prompt's %d", i, r.ID, r.CachedTokens.V, r.PromptTokens)
 	case r.After < 0 || r.After > n || r.After == i+1:
 		return trace.Errorf(CodeBadRequest, "request %d (%q): got after %d, want another request's position, 1 to %d", i, r.ID, r.After, n)
 	case r.AbortAtUs.OK && r.AbortKind != OutcomeAborted && r.AbortKind != OutcomeTimedOut && r.AbortKind != OutcomeFinished:

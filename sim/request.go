@@ -23,6 +23,10 @@ type Request struct {
 	Hashes      []uint64
 	HashTokens  int64
 
+	// CachedTokens overrides the prefix-cache lookup of the first admission: what
+	// a recording says was found there. The blocks count as the request's own.
+	CachedTokens trace.Opt[int64]
+
 	// AbortAtUs is when the abort reaches the engine (client gone, stop string);
 	// AbortKind says which outcome it leaves: OutcomeAborted, OutcomeTimedOut or
 	// OutcomeFinished (a stop string: the API calls it a success).

@@ -238,7 +238,9 @@ func (e *engine) admit(s *seq, budget int64) (n int64, v verdict) {
 	hits := e.hits[:0]
 	computed := s.computed
 	external := int64(0)
-	if computed == 0 {
+	if s.cached < 0 && s.req.CachedTokens.OK {
+		computed = min(s.req.CachedTokens.V, s.tokens()-1)
+	} else if computed == 0 {
 		hits = e.findHits(s)
 		computed = int64(len(hits)) * e.blockSize
 		if e.cpu != nil {
