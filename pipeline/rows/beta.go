@@ -1,0 +1,271 @@
+package rows
+
+import (
+	"errors"
+	"math"
+
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Vectorizer turns one step into P numbers: the physics features, or another
+// model's basis over the same rows.
+type Vectorizer struct {
+	P int
+	// Step writes the vector of one step. The members are nil for approximate
+	// steps; WantMembers asks for them.
+	Step        func(in *features.StepInput, members []trace.Member, x []float64) (features.Hits, error)
+	WantMembers bool
+}
+
+// Physics is the vectorizer of a feature space.
+func Physics(sp *features.Space) Vectorizer {
+	return Vectorizer{P: len(sp.BetaFeatures()), Step: func(in *features.StepInput, _ []trace.Member, x []float64) (features.Hits, error) {
+		return sp.Beta(in, x)
+	}}
+}
+
+// Beta makes the step-time rows of the run (01 T-2 or T-3). The space gives
+// features and physical floor; its version must be the one of Rebuild.
+func (s *Steps) Beta(sp *features.Space, o BetaOptions) (*Table, error) {
+	return s.BetaBasis(sp, Physics(sp), o)
+}
+
+// BetaBasis makes the same rows with another basis in place of the features.
+// The same candidates are dropped for the same reasons, except that bounds are
+// those of the basis.
+func (s *Steps) BetaBasis(sp *features.Space, vec Vectorizer, o BetaOptions) (*Table, error) {
+	o, err := o.resolve(s.Version)
+	if err != nil {
+		return nil, err
+	}
+	b := newBetaBuilder(s, sp, vec, o)
+	if vec.WantMembers {
+		b.prepare()
+	}
+	for k := range s.Run.Steps {
+		b.t.Read++
+		if why := b.row(k); why != "" {
+			b.t.drop(why, 1)
+		}
+	}
+	b.t.check()
+	return b.t, nil
+}
+
+// betaBuilder makes one table.
+type betaBuilder struct {
+	s      *Steps
+	sp     *features.Space
+	vec    Vectorizer
+	o      BetaOptions
+	t      *Table
+	ema    []float64
+	parts  []Part
+	warm   warmUp
+	sparse bool // steps sampled below 0.5
+	spikes median
+	ready  []float64 // vectors of all steps, for bases that need members
+	fails  []error
+	hits   []features.Hits
+	row1   []float64
+	x      []float64
+}
+
+func newBetaBuilder(s *Steps, sp *features.Space, vec Vectorizer, o BetaOptions) *betaBuilder {
+	n := len(s.Run.Steps)
+	t := &Table{Run: s.Run.ID, Config: s.Config, Target: o.Target, Gamma: o.Gamma, P: vec.P,
+		Hits: make([]int, vec.P), Min: filled(vec.P, math.Inf(1)), Max: filled(vec.P, math.Inf(-1)),
+		X: make([]float64, 0, n*vec.P), Y: make([]float64, 0, n), Steps: make([]float64, 0, n)}
+	if o.Target == Cadence {
+		t.Lag = o.Lag
+	}
+	b := &betaBuilder{s: s, sp: sp, vec: vec, o: o, t: t, ema: emas(s.Run.Steps, o.Gamma),
+		parts: Parts(s.Run, s.Dep, o.Split), warm: newWarmUp(s.Run, s.Dep), sparse: isSparse(s),
+		row1: make([]float64, vec.P), x: make([]float64, vec.P)}
+	return b
+}
+
+func filled(n int, v float64) []float64 {
+	s := make([]float64, n)
+	for i := range s {
+		s[i] = v
+	}
+	return s
+}
+
+// isSparse reports whether fewer than half of the steps are recorded (S-8).
+func isSparse(s *Steps) bool {
+	if n := len(s.Run.Steps); n > 0 {
+		return float64(n) < 0.5*float64(s.Run.Steps[n-1].ID-s.Run.Steps[0].ID+1)
+	}
+	return false
+}
+
+// prepare computes every step's vector in one sweep with its members.
+func (b *betaBuilder) prepare() {
+	n := len(b.s.All)
+	b.ready, b.fails, b.hits = make([]float64, n*b.vec.P), make([]error, n), make([]features.Hits, n)
+	k, p := 0, b.vec.P
+	b.s.Each(func(st *Step, members []trace.Member) {
+		if st.Known() {
+			in := st.In
+			b.hits[k], b.fails[k] = b.vec.Step(&in, members, b.ready[k*p:(k+1)*p])
+		}
+		k++
+	})
+}
+
+// row makes the row that starts at recorded step k, or says why there is none.
+func (b *betaBuilder) row(k int) trace.Code {
+	i := &b.s.Run.Steps[k]
+	switch {
+	case b.warm.holds(i.TsStartNs, i.ID):
+		return WarmUp
+	case inside(b.o.Saturated, i.TsStartNs):
+		return SaturatedSpan
+	}
+	iv, why := b.interval(k)
+	if why != "" {
+		return why
+	}
+	if why := b.vector(iv); why != "" {
+		return why
+	}
+	if b.o.Target == Cadence && b.spikes.isSpike(iv.y/iv.steps()) {
+		return CadenceSpike
+	}
+	b.keep(i, iv)
+	return ""
+}
+
+// interval is one candidate row: time y covers the steps from..to.
+type interval struct {
+	y        float64 // us
+	from, to int64   // first and last step whose features are summed
+	approx   bool    // lag_approximate
+}
+
+func (iv interval) steps() float64 { return float64(iv.to - iv.from + 1) }
+
+func (b *betaBuilder) interval(k int) (interval, trace.Code) {
+	if b.o.Target == Duration {
+		return b.durationOf(k)
+	}
+	return b.cadenceOf(k)
+}
+
+// durationOf is T-3: the time inside schedule() of step k itself.
+func (b *betaBuilder) durationOf(k int) (interval, trace.Code) {
+	i := &b.s.Run.Steps[k]
+	switch {
+	case !isBusy(i):
+		return interval{}, EmptyStep
+	case !b.s.At(i.ID).Known():
+		return interval{}, UnknownBatch
+	case i.DurationUs < 0:
+		return interval{}, NegativeTarget
+	}
+	return interval{y: float64(i.DurationUs), from: i.ID, to: i.ID}, ""
+}
+
+// cadenceOf is T-2: from the start of recorded step i to that of the next
+// recorded step j, which holds the execution of steps i-lag .. j-1-lag. None of
+// i-lag .. j-1 may be idle.
+func (b *betaBuilder) cadenceOf(k int) (interval, trace.Code) {
+	if k+1 == len(b.s.Run.Steps) {
+		return interval{}, NoSuccessor
+	}
+	i, j := &b.s.Run.Steps[k], &b.s.Run.Steps[k+1]
+	iv := interval{from: i.ID - int64(b.o.Lag), to: j.ID - 1 - int64(b.o.Lag)}
+	if j.ID-i.ID > maxSteps {
+		return iv, GapTooLong
+	}
+	if iv.y = float64(j.TsStartNs-i.TsStartNs) / 1000; iv.y < 0 {
+		return iv, NegativeTarget
+	}
+	why := b.s.usable(iv, j.ID-1)
+	if why == UnknownBatch && b.sparse && j.ID == i.ID+1 && b.isPureDecode(i.ID) {
+		return interval{y: iv.y, from: i.ID, to: i.ID, approx: true}, ""
+	}
+	return iv, why
+}
+
+// usable checks the steps from iv.from to last: all busy, and those whose
+// features are summed known.
+func (s *Steps) usable(iv interval, last int64) trace.Code {
+	var why trace.Code
+	for u := iv.from; u <= last; u++ {
+		st := s.At(u)
+		switch {
+		case st == nil:
+			why = UnknownBatch
+		case st.Recorded >= 0 && !isBusy(&s.Run.Steps[st.Recorded]), st.Recorded < 0 && st.Known() && st.In.ScheduledTokens == 0:
+			return IdleGap
+		case !st.Known() && (u <= iv.to || st.Recorded < 0):
+			why = UnknownBatch
+		}
+	}
+	return why
+}
+
+func (b *betaBuilder) isPureDecode(id int64) bool {
+	st := b.s.At(id)
+	return st.Known() && st.In.PrefillTokens == 0 && st.In.DecodeTokens > 0 && isBusy(&b.s.Run.Steps[st.Recorded])
+}
+
+// isBusy is T-2's busy: something runs and tokens are scheduled.
+func isBusy(s *trace.Step) bool { return s.ScheduledTokens > 0 && s.RunningDepth > 0 }
+
+// vector sums the vectors of the interval's steps into b.x.
+func (b *betaBuilder) vector(iv interval) trace.Code {
+	clear(b.x)
+	var hits features.Hits
+	for u := iv.from; u <= iv.to; u++ {
+		x, h, err := b.step(u)
+		if err != nil {
+			return codeOf(err)
+		}
+		hits |= h
+		for j, v := range x {
+			b.x[j] += v
+		}
+	}
+	if hits == 0 {
+		return ""
+	}
+	for _, slot := range hits.Slots() {
+		b.t.Hits[slot-1]++
+	}
+	return features.FeatureOutOfRange
+}
+
+// step is the vector of one step; the slice is valid until the next call.
+func (b *betaBuilder) step(u int64) ([]float64, features.Hits, error) {
+	if b.ready != nil {
+		k := int(u - b.s.First)
+		return b.ready[k*b.vec.P : (k+1)*b.vec.P], b.hits[k], b.fails[k]
+	}
+	in := b.s.At(u).In
+	in.PreemptionEMA = b.emaAt(u)
+	h, err := b.vec.Step(&in, nil, b.row1)
+	return b.row1, h, err
+}
+
+// emaAt is the average at step u: that of the last recorded step up to u.
+func (b *betaBuilder) emaAt(u int64) float64 {
+	for ; u >= b.s.First; u-- {
+		if r := b.s.At(u).Recorded; r >= 0 {
+			return b.ema[r]
+		}
+	}
+	return 0
+}
+
+func codeOf(err error) trace.Code {
+	var e *trace.Error
+	if errors.As(err, &e) && e.Code != "" {
+		return e.Code
+	}
+	return features.BadInput
+}

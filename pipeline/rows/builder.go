@@ -1,0 +1,122 @@
+package rows
+
+import (
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// builder chooses the source of every step.
+type builder struct {
+	s        *Steps
+	why      []trace.Code // per step, why the journeys do not tell
+	journeys bool         // the run has core spans
+	totals   bool         // steps without requests may use their totals (S-8)
+	cv2      float64
+	hasCV2   bool
+	buf      []trace.Member
+	other    []trace.Member
+	checked  int
+	wrong    []int64 // rich steps whose reconstruction differs
+}
+
+func newBuilder(s *Steps) *builder {
+	b := &builder{s: s, why: s.plan.verdicts(), journeys: len(s.plan.lives) > 0}
+	rate := s.Dep.Tracing.JourneySampleRate
+	b.totals = !b.journeys || rate.OK && rate.V < 1
+	b.cv2, b.hasCV2 = promptSpread(s.Run.Snapshots)
+	return b
+}
+
+// fill sets tag, reason and sums of every step.
+func (b *builder) fill() {
+	w := sweep{p: b.s.plan}
+	snaps := snapshotsOf{b.s.Run.Snapshots}
+	for k := range b.s.All {
+		id := b.s.First + int64(k)
+		st := &b.s.All[k]
+		st.ID, st.Recorded = id, b.s.plan.summary[k]
+		b.buf = w.at(id, b.buf[:0])
+		b.source(st, snaps.at(id), b.why[k])
+	}
+}
+
+// source fills one step: snapshots win, then journeys, then totals.
+func (b *builder) source(st *Step, snaps []trace.Snapshot, why trace.Code) {
+	var rec *trace.Step
+	if st.Recorded >= 0 {
+		rec = &b.s.Run.Steps[st.Recorded]
+	}
+	if !b.journeys {
+		why = NoRequests
+	}
+	switch {
+	case rec != nil && isComplete(rec, snaps):
+		b.crossCheck(st.ID, snaps, why)
+		st.Tag, st.In = TagRich, b.rich(rec, snaps)
+	case b.s.Version == features.V10:
+		b.source10(st, rec)
+	case why == "":
+		st.Tag, st.In = TagJourney, sum11(b.buf)
+	case rec != nil && b.totals:
+		b.source11(st, rec)
+	default:
+		st.Reason = why
+	}
+	if st.Known() {
+		st.In.RunningDepth = float64(len(b.buf))
+		if rec != nil {
+			st.In.RunningDepth = float64(rec.RunningDepth)
+		}
+	}
+}
+
+func (b *builder) rich(rec *trace.Step, snaps []trace.Snapshot) features.StepInput {
+	if b.s.Version == features.V10 {
+		return rich10(rec, snaps)
+	}
+	b.other = snapshotMembers(snaps, b.other[:0])
+	return sum11(b.other)
+}
+
+// source10 is S-9 without snapshots: totals where chunking is off, and empty
+// steps, which have nothing to be chunked.
+func (b *builder) source10(st *Step, rec *trace.Step) {
+	switch {
+	case rec == nil:
+		st.Reason = NoRequests
+	case b.s.Dep.Engine.ChunkedPrefill && rec.ScheduledTokens > 0:
+		st.Reason = ChunkedNoSnapshots
+	default:
+		st.Tag, st.In = TagSummary, summary10(rec, b.s.Dep, b.cv2)
+	}
+}
+
+func (b *builder) source11(st *Step, rec *trace.Step) {
+	in, why := summary11(rec, b.s.Dep, b.cv2)
+	if why != "" {
+		st.Reason = why
+		return
+	}
+	st.Tag, st.In = TagSummary, in
+}
+
+// crossCheck compares the reconstruction of a step with its snapshots.
+func (b *builder) crossCheck(id int64, snaps []trace.Snapshot, why trace.Code) {
+	if why != "" {
+		return
+	}
+	b.checked++
+	b.other = snapshotMembers(snaps, b.other[:0])
+	if !sameMembers(b.buf, b.other) {
+		b.wrong = append(b.wrong, id)
+	}
+}
+
+// check is S-9's hard error.
+func (b *builder) check() error {
+	if b.s.Version != features.V10 || !b.s.Dep.Engine.ChunkedPrefill || b.s.Quality.Rich > 0 {
+		return nil
+	}
+	return trace.Errorf(ChunkedNoSnapshots, "run %s: spec 1.0 with chunked prefill: got no complete step snapshots, want some",
+		b.s.Run.ID).WithHint("record with --step-tracing-rich-subsample-rate 1.0, or use --spec 1.1")
+}

@@ -1,0 +1,107 @@
+package rows
+
+import (
+	"slices"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Recipe selects cleaning and fitting (01 G-5).
+type Recipe string
+
+// The recipes.
+const (
+	Relative Recipe = "relative"
+	Frozen   Recipe = "frozen"
+)
+
+// outlierFactor and outlierShare are C-3's.
+const (
+	outlierFactor = 5
+	outlierShare  = 0.2
+)
+
+// cell is where a target is compared with its like: a configuration, and in the
+// relative recipe a regime of it.
+type cell struct {
+	config string
+	regime Regime
+}
+
+// Clean drops outliers (01 C-3, strict >) from tables of one target: rows whose
+// time per step is more than 5 times the median of their configuration (frozen)
+// or of their configuration and regime (relative), pooled over the tables.
+// Overhead tables are left alone (T-7). It returns a many_outliers finding for
+// every cell that lost more than 20 %.
+func Clean(tables []*Table, recipe Recipe) []trace.Finding {
+	cells, values := pool(tables, recipe)
+	limits := make(map[cell]float64, len(cells))
+	for _, c := range cells {
+		limits[c] = outlierFactor * Quantile(values[c], 0.5)
+	}
+	gone := make(map[cell]int)
+	for _, t := range tables {
+		if t.Target == Overhead {
+			continue
+		}
+		t.Filter(Outlier, func(i int) bool {
+			c := t.cellOf(i, recipe)
+			if t.Y[i]/t.Steps[i] > limits[c] {
+				gone[c]++
+				return false
+			}
+			return true
+		})
+		t.check()
+	}
+	return tooMany(cells, values, gone)
+}
+
+func (t *Table) cellOf(i int, recipe Recipe) cell {
+	if recipe == Frozen {
+		return cell{config: t.Config}
+	}
+	return cell{t.Config, t.Regime[i]}
+}
+
+// pool collects time per step by cell; cells in order of first appearance.
+func pool(tables []*Table, recipe Recipe) ([]cell, map[cell][]float64) {
+	var order []cell
+	values := make(map[cell][]float64)
+	for _, t := range tables {
+		for i := range t.Kept {
+			c := t.cellOf(i, recipe)
+			if _, seen := values[c]; !seen {
+				order = append(order, c)
+			}
+			values[c] = append(values[c], t.Y[i]/t.Steps[i])
+		}
+	}
+	return order, values
+}
+
+func tooMany(cells []cell, values map[cell][]float64, gone map[cell]int) []trace.Finding {
+	var out []trace.Finding
+	for _, c := range cells {
+		if n := len(values[c]); float64(gone[c]) > outlierShare*float64(n) {
+			out = append(out, trace.Findingf(ManyOutliers, "%s %s: %d of %d rows are outliers", c.config, c.regime, gone[c], n))
+		}
+	}
+	return out
+}
+
+// Quantile is the q-quantile (linear between order statistics) of v, which it
+// does not change; NaN-free input. 0 for no values.
+func Quantile(v []float64, q float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	s := slices.Clone(v)
+	slices.Sort(s)
+	at := q * float64(len(s)-1)
+	k := int(at)
+	if k+1 >= len(s) {
+		return s[len(s)-1]
+	}
+	return s[k] + (at-float64(k))*(s[k+1]-s[k])
+}

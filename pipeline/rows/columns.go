@@ -1,0 +1,67 @@
+package rows
+
+import "slices"
+
+// each calls f for every per-row column with its width in values.
+func (t *Table) each(f func(c column)) {
+	f(col[float64]{&t.X, t.P})
+	for _, s := range []*[]float64{&t.Y, &t.Lo, &t.Hi, &t.Steps, &t.Factor, &t.FloorUs, &t.Batch, &t.Context} {
+		f(col[float64]{s, 1})
+	}
+	for _, s := range []*[]bool{&t.Exact, &t.HoldOut} {
+		f(col[bool]{s, 1})
+	}
+	for _, s := range []*[]int64{&t.TimeNs, &t.FirstStep, &t.LastStep} {
+		f(col[int64]{s, 1})
+	}
+	f(col[Regime]{&t.Regime, 1})
+	f(col[Tag]{&t.Tag, 1})
+	f(col[int32]{&t.Phase, 1})
+	f(col[StressSet]{&t.Sets, 1})
+	f(col[string]{&t.ID, 1})
+}
+
+// column is one per-row column of a table; a nil column stays nil.
+type column interface {
+	move(from, to int)
+	truncate(n int)
+	clone()
+}
+
+type col[T any] struct {
+	s *[]T
+	w int
+}
+
+func (c col[T]) move(from, to int) {
+	if *c.s != nil {
+		copy((*c.s)[to*c.w:(to+1)*c.w], (*c.s)[from*c.w:(from+1)*c.w])
+	}
+}
+
+func (c col[T]) truncate(n int) {
+	if *c.s != nil {
+		*c.s = (*c.s)[:n*c.w]
+	}
+}
+
+func (c col[T]) clone() { *c.s = slices.Clone(*c.s) }
+
+func (t *Table) move(from, to int) {
+	if from != to {
+		t.each(func(c column) { c.move(from, to) })
+	}
+}
+
+func (t *Table) truncate(n int) {
+	t.each(func(c column) { c.truncate(n) })
+	t.Kept = n
+}
+
+func (t *Table) clone() *Table {
+	c := *t
+	c.each(func(col column) { col.clone() })
+	c.Dropped, c.Hits = slices.Clone(t.Dropped), slices.Clone(t.Hits)
+	c.Min, c.Max, c.Findings = slices.Clone(t.Min), slices.Clone(t.Max), slices.Clone(t.Findings)
+	return &c
+}

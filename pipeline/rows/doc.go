@@ -1,0 +1,45 @@
+// Package rows turns the tables of one engine run into training rows. It is
+// the only room that knows what a training row is.
+//
+// Two stages, because batches are rebuilt once while rows are made for several
+// lags, smoothing factors and targets:
+//
+//	steps, err := rows.Rebuild(run, dep, features.V11)  // batches, section 8
+//	beta, err  := steps.Beta(sp, rows.BetaOptions{Lag: 1, Gamma: 0.3})
+//	alpha, err := steps.Alpha(sp, rows.AlphaOptions{Target: rows.Overhead, Gamma: 0.3})
+//	rows.Clean(tables, rows.Relative)                   // outliers, pooled
+//
+// # Stage one: what ran in each step
+//
+// [Rebuild] gives every step id between the first and the last recorded one a
+// [Tag]: rich (a complete set of snapshots), journey (rebuilt from SCHEDULED,
+// FIRST_TOKEN and FINISHED, exact), summary (batch totals only, approximate) or
+// unknown with a reason. Snapshots win over reconstruction. A reconstruction
+// that contradicts a recorded BATCH_SUMMARY is unknown and counted. Steps that
+// were not recorded are rebuilt too: sampled runs get their interval rows from
+// them.
+//
+// A request's life is: chunks from its SCHEDULED step to its FIRST_TOKEN step,
+// then one decode a step until FINISHED. Chunks fill the token budget greedily
+// in scheduling order behind the decodes. Whatever breaks this picture (a
+// preemption, an abort, a lost event, a request that is not in the journeys)
+// makes the steps it touches unknown unless the step's own summary confirms the
+// totals. Under asynchronous scheduling a request that stops by EOS has one
+// wasted decode in the step after its last.
+//
+// # Stage two: rows
+//
+// A beta row says: the time from the start of recorded step i to the start of
+// the next recorded step j is the sum of the step times of steps i-lag ..
+// j-1-lag. Adjacent steps make one-step rows; sampled runs make rows of up to
+// twenty steps where every one of them is known. An alpha row joins a request
+// to the last recorded step before its stamp; the overhead target is an
+// interval.
+//
+// Every candidate row is kept or dropped for exactly one reason: read = kept +
+// dropped is asserted. Hold-out, phase, regime, weight factor and physical
+// floor travel with the row, so that fitting needs nothing else.
+//
+// Nothing here depends on the order of a map, on the clock or on the number of
+// workers.
+package rows

@@ -1,0 +1,216 @@
+package rows
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// life is one core request as the engine's steps saw it (01 S-7):
+//
+//	s .. t            prompt chunks; the step t produces the first token
+//	t+1 .. sure       one decode a step, context p+1, p+2, ...
+//	sure+1 .. tail    decodes that ran although no token of theirs was counted:
+//	                  the wasted one after EOS under asynchronous scheduling, and
+//	                  those in flight when an abort arrived
+//
+// A broken life is unknown in all its steps from .. to.
+type life struct {
+	id        string
+	prompt    int64 // p, tokens
+	cached    int64 // a, tokens; unknown when negative
+	s, t      int64
+	sure      int64
+	tail      int64
+	chunks    []int64    // tokens of steps s..t; nil until planned
+	noPrefill trace.Code // set: steps s..t are unknown
+	broken    trace.Code // set: steps from..to are unknown
+	from, to  int64
+	guess     bool // aborted before its first token: counts only where a summary confirms it
+}
+
+// chunked reports whether the prompt ran in more than one step.
+func (l *life) chunked() bool { return l.t > l.s }
+
+// last is the last step the life may touch.
+func (l *life) last() int64 {
+	if l.broken != "" {
+		return l.to
+	}
+	return l.tail
+}
+
+// first is the first step the life may touch.
+func (l *life) first() int64 {
+	if l.broken != "" {
+		return l.from
+	}
+	return l.s
+}
+
+// chunk returns the state of the life in step u, and whether it runs there.
+// The prefill of a life whose prefill is unknown is left out.
+func (l *life) chunk(u int64) (trace.Chunk, bool) {
+	switch {
+	case l.broken != "" || u < l.s || u > l.tail:
+		return trace.Chunk{}, false
+	case u > l.t:
+		return trace.Chunk{Computed: l.prompt + u - l.t - 1, Prompt: l.prompt, New: 1}, true
+	case l.noPrefill != "" || l.chunks == nil:
+		return trace.Chunk{}, false
+	}
+	c := trace.Chunk{Computed: l.cached, Prompt: l.prompt}
+	for _, n := range l.chunks[:u-l.s] {
+		c.Computed += n
+	}
+	c.New = l.chunks[u-l.s]
+	return c, c.New > 0
+}
+
+// biography makes the lives of a run from its requests, in scheduling order.
+type biography struct {
+	async   bool
+	caching bool
+	last    int64                // last step of the run
+	seen    map[string]firstSeen // first snapshot with scheduled tokens
+}
+
+// firstSeen is what a request's first snapshot with scheduled tokens says
+// about its cached tokens, and where it stands.
+type firstSeen struct {
+	step     int64
+	computed int64
+	hit      trace.Opt[int64] // prompt - effective_prompt_len
+}
+
+func (b *biography) lives(requests []trace.Request) []life {
+	type ordered struct {
+		life
+		ns int64
+	}
+	all := make([]ordered, 0, len(requests))
+	for i := range requests {
+		if l, ok := b.life(&requests[i]); ok {
+			all = append(all, ordered{l, requests[i].ScheduledNs.Or(0)})
+		}
+	}
+	slices.SortStableFunc(all, func(a, c ordered) int {
+		return cmp.Or(cmp.Compare(a.first(), c.first()), cmp.Compare(a.ns, c.ns))
+	})
+	lives := make([]life, len(all))
+	for i := range all {
+		lives[i] = all[i].life
+	}
+	return lives
+}
+
+// life reads one request. It returns false for a request that never ran.
+func (b *biography) life(r *trace.Request) (life, bool) {
+	if !r.CoreID.OK {
+		return life{}, false
+	}
+	l := life{id: r.CoreID.V, prompt: r.PromptTokens.V, s: r.ScheduledStep.V, t: r.FirstTokenStep.V}
+	switch {
+	case !r.ScheduledStep.OK && !r.FirstTokenStep.OK && r.FinishedStep.OK && r.DroppedEvents == 0:
+		return life{}, false // ended while waiting
+	case r.Preemptions.Or(0) > 0:
+		return b.breakUp(l, r, PreemptedRequest), true
+	case r.DroppedEvents > 0 || !r.ScheduledStep.OK || !r.FinishedStep.OK || !r.PromptTokens.OK || l.prompt < 1:
+		return b.breakUp(l, r, InconsistentLife), true
+	case !r.FirstTokenStep.OK:
+		return b.unborn(l, r), true
+	}
+	l.cached = b.cachedTokens(&l)
+	return b.grown(l, r), true
+}
+
+// breakUp makes every step of the request unknown. Without a FINISHED event
+// nobody knows when it ended: up to the end of the run.
+func (b *biography) breakUp(l life, r *trace.Request, why trace.Code) life {
+	l.broken = why
+	l.from = r.ScheduledStep.Or(r.FirstTokenStep.Or(r.QueuedStep.Or(0)))
+	l.to = max(l.from, r.FinishedStep.Or(b.last))
+	if b.async {
+		l.to++
+	}
+	return l
+}
+
+// unborn is a request that ended before its first token. An abort may come at
+// any time; anything else is a lost event.
+func (b *biography) unborn(l life, r *trace.Request) life {
+	if !isAborted(r) || r.FinishedStep.V < l.s {
+		return b.breakUp(l, r, InconsistentLife)
+	}
+	l.t, l.sure, l.tail = r.FinishedStep.V, r.FinishedStep.V, r.FinishedStep.V
+	l.cached, l.guess = b.cachedTokens(&l), true
+	return l
+}
+
+// grown is a request with a first token: e = t + o - 1 is required, except
+// that an abort carries the current step counter, at which the request was
+// still scheduled (01 S-7, 02 section 2.2).
+func (b *biography) grown(l life, r *trace.Request) life {
+	e := r.FinishedStep.V
+	l.sure = l.t + r.OutputTokens.V - 1
+	l.tail = l.sure
+	switch {
+	case !r.OutputTokens.OK || r.OutputTokens.V < 1 || l.t < l.s:
+		return b.breakUp(l, r, InconsistentLife)
+	case isAborted(r) && e >= l.sure && e <= l.sure+b.inFlight():
+		l.tail = e
+	case e != l.sure:
+		return b.breakUp(l, r, InconsistentLife)
+	case b.async && r.FinishStatus.Or("") == trace.FinishStopped:
+		l.tail++
+	}
+	return l
+}
+
+// inFlight is how many steps of a request may be scheduled and not yet counted
+// when an abort is stamped.
+func (b *biography) inFlight() int64 {
+	if b.async {
+		return 2
+	}
+	return 1
+}
+
+func isAborted(r *trace.Request) bool {
+	s := r.FinishStatus.Or("")
+	return s == trace.FinishAborted || s == trace.FinishError
+}
+
+// cachedTokens is a of S-7 as far as one request tells: from its first
+// snapshot, else 0 with prefix caching off, else unknown (-1).
+func (b *biography) cachedTokens(l *life) int64 {
+	f, ok := b.seen[l.id]
+	switch {
+	case ok && f.step == l.s:
+		return f.computed
+	case ok && f.hit.OK:
+		return f.hit.V
+	case !b.caching:
+		return 0
+	}
+	return -1
+}
+
+// firstSnapshots maps each request to its first snapshot with scheduled
+// tokens; snapshots are in step order.
+func firstSnapshots(snapshots []trace.Snapshot) map[string]firstSeen {
+	seen := make(map[string]firstSeen)
+	for i := range snapshots {
+		s := &snapshots[i]
+		if _, ok := seen[s.CoreID]; ok || s.ScheduledTokens == 0 {
+			continue
+		}
+		f := firstSeen{step: s.StepID, computed: s.ComputedTokens}
+		if s.EffectivePromptLen.OK {
+			f.hit = trace.Some(s.PromptTokens - s.EffectivePromptLen.V)
+		}
+		seen[s.CoreID] = f
+	}
+	return seen
+}

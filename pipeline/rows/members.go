@@ -1,0 +1,59 @@
+package rows
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Each calls f for every step in order with the members of its batch: from
+// snapshots for rich steps, from the journeys for journey steps, nil otherwise.
+// The slice is reused between calls.
+func (s *Steps) Each(f func(st *Step, members []trace.Member)) {
+	if s.plan == nil {
+		return
+	}
+	w := sweep{p: s.plan}
+	snaps := snapshotsOf{s.Run.Snapshots}
+	var buf, rich []trace.Member
+	for k := range s.All {
+		st := &s.All[k]
+		buf = w.at(st.ID, buf[:0])
+		switch st.Tag {
+		case TagRich:
+			rich = snapshotMembers(snaps.at(st.ID), rich[:0])
+			f(st, rich)
+		case TagJourney:
+			f(st, buf)
+		default:
+			f(st, nil)
+		}
+	}
+}
+
+// Members returns the batch of one step; nil when unknown or approximate. It
+// looks at every request: use Each for many steps.
+func (s *Steps) Members(id int64) []trace.Member {
+	st := s.At(id)
+	switch {
+	case st == nil:
+		return nil
+	case st.Tag == TagRich:
+		k, _ := slices.BinarySearchFunc(s.Run.Snapshots, id, func(q trace.Snapshot, id int64) int { return cmp.Compare(q.StepID, id) })
+		rest := snapshotsOf{s.Run.Snapshots[k:]}
+		return snapshotMembers(rest.at(id), nil)
+	case st.Tag == TagJourney:
+		w := sweep{p: s.plan}
+		return w.at(id, nil)
+	}
+	return nil
+}
+
+// sameMembers compares two batches as sets. It sorts both.
+func sameMembers(a, b []trace.Member) bool {
+	order := func(x, y trace.Member) int { return cmp.Compare(x.CoreID, y.CoreID) }
+	slices.SortFunc(a, order)
+	slices.SortFunc(b, order)
+	return slices.Equal(a, b)
+}

@@ -1,0 +1,152 @@
+package rows
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Beta targets (01 T-2, T-3).
+const (
+	Cadence  = "cadence"
+	Duration = "duration"
+)
+
+// Alpha targets (01 T-5). A target that contains a wait must not be added as a
+// delay in a replay.
+const (
+	Overhead  = "overhead"
+	Admission = "admission"
+	Egress    = "egress"
+	Queue     = "queue"
+)
+
+// CodeBadOption rejects an option; it is a bug of the caller or a wrong flag.
+const CodeBadOption trace.Code = "bad_row_option"
+
+// Constants of 01 sections 9 to 11.
+const (
+	maxSteps       = 20  // T-2: steps of one row
+	spikeFactor    = 10  // T-2
+	spikeWindow    = 101 // T-2: rows
+	warmUpSteps    = 10  // C-2
+	evidenceTokens = 64  // T-2: prefill tokens an evidence interval must exceed
+	evidenceLags   = 3   // T-2: lags 0, 1, 2
+)
+
+// DefaultSplit is the training share of each phase (01 V-11).
+const DefaultSplit = 0.8
+
+// Span is a half-open time interval on the monotonic clock, ns.
+type Span struct{ StartNs, EndNs int64 }
+
+// BetaOptions decide how recorded steps become rows. The zero value asks for
+// the version's default target at lag 0.
+type BetaOptions struct {
+	Target    string  // cadence or duration; empty: the version's default
+	Lag       int     // steps between schedule() and execution, 0..2 (T-2); cadence only
+	Gamma     float64 // preemption EMA, in (0, 1]; 0: features.DefaultGamma
+	Split     float64 // training share of each phase, in (0, 1]; 0: DefaultSplit
+	Saturated []Span  // rows starting inside are dropped as saturated
+}
+
+// AlphaOptions decide how requests become rows.
+type AlphaOptions struct {
+	Target    string  // overhead, admission, egress or queue; empty: the version's default
+	Gamma     float64 // as in BetaOptions
+	Split     float64 // as in BetaOptions
+	Saturated []Span  // requests arriving inside are dropped as saturated
+}
+
+// DefaultBetaTarget is the version's beta target (01 G-4).
+func DefaultBetaTarget(v features.Version) string {
+	if v == features.V10 {
+		return Duration
+	}
+	return Cadence
+}
+
+// DefaultAlphaTarget is the version's alpha target (01 G-4).
+func DefaultAlphaTarget(v features.Version) string {
+	if v == features.V10 {
+		return Queue
+	}
+	return Overhead
+}
+
+func (o BetaOptions) resolve(v features.Version) (BetaOptions, error) {
+	if o.Target == "" {
+		o.Target = DefaultBetaTarget(v)
+	}
+	if o.Target != Cadence && o.Target != Duration {
+		return o, trace.Errorf(CodeBadOption, "beta target: got %q, want cadence or duration", o.Target)
+	}
+	if o.Lag < 0 || o.Lag > 2 {
+		return o, trace.Errorf(CodeBadOption, "lag: got %d steps, want 0, 1 or 2", o.Lag)
+	}
+	var err error
+	o.Gamma, o.Split, err = resolveShared(o.Gamma, o.Split)
+	return o, err
+}
+
+func (o AlphaOptions) resolve(v features.Version) (AlphaOptions, error) {
+	if o.Target == "" {
+		o.Target = DefaultAlphaTarget(v)
+	}
+	switch o.Target {
+	case Overhead, Admission, Egress, Queue:
+	default:
+		return o, trace.Errorf(CodeBadOption, "alpha target: got %q, want overhead, admission, egress or queue", o.Target)
+	}
+	var err error
+	o.Gamma, o.Split, err = resolveShared(o.Gamma, o.Split)
+	return o, err
+}
+
+func resolveShared(gamma, split float64) (float64, float64, error) {
+	if gamma == 0 {
+		gamma = features.DefaultGamma
+	}
+	if split == 0 {
+		split = DefaultSplit
+	}
+	if !(gamma > 0 && gamma <= 1) {
+		return 0, 0, trace.Errorf(CodeBadOption, "gamma: got %g, want a number in (0, 1]", gamma)
+	}
+	if !(split > 0 && split <= 1) {
+		return 0, 0, trace.Errorf(CodeBadOption, "split: got %g, want a share in (0, 1]", split)
+	}
+	return gamma, split, nil
+}
+
+// IsAsync reports whether the engine schedules asynchronously: the knob where
+// it is known, else the default of the version (on from vLLM 0.15).
+func IsAsync(d *deploy.Deployment) bool {
+	if d.Engine.AsyncScheduling.OK {
+		return d.Engine.AsyncScheduling.V
+	}
+	major, minor := release(d.Engine.VLLMVersion)
+	return major > 0 || minor >= 15
+}
+
+// AssumedLag is the lag of a run whose data cannot tell (01 T-2).
+func AssumedLag(d *deploy.Deployment) int {
+	if IsAsync(d) {
+		return 1
+	}
+	return 0
+}
+
+// release reads "0.15.1", "v0.15.1rc2" and the like; 0, 0 when it cannot.
+func release(version string) (major, minor int) {
+	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
+	if len(parts) < 2 {
+		return 0, 0
+	}
+	major, _ = strconv.Atoi(parts[0])
+	minor, _ = strconv.Atoi(parts[1])
+	return major, minor
+}

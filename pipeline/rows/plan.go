@@ -1,0 +1,207 @@
+package rows
+
+import (
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// plan is the reconstruction of 01 S-7: who ran in every step, as far as the
+// journeys tell. Arrays are indexed by step id - first.
+type plan struct {
+	lives     []life
+	first     int64
+	async     bool
+	budget    int64 // max_num_batched_tokens
+	threshold int64 // long_prefill_token_threshold, 0 = off
+	chunking  bool
+
+	summary  []int32 // index of the step's BATCH_SUMMARY, -1 without one
+	steps    []trace.Step
+	decodes  []int32 // sure decodes of lives that are not broken
+	tails    []int32 // uncounted decodes (life.tail)
+	firsts   []int32 // decodes right behind the first token: labelled PREFILL under async scheduling
+	prefills []int32 // lives whose prompt runs in the step, planned or not
+	prompts  []int64 // planned prompt tokens
+	running  []int32 // planned prompt chunks
+	blocked  []trace.Code
+	noTail   []bool // the summary says that the tails did not run
+	confirm  []bool // counts only where a summary confirms it
+}
+
+func newPlan(lives []life, first, last int64, run *trace.Run, d *deploy.Deployment, lost []Span) *plan {
+	n := last - first + 1
+	p := &plan{lives: lives, first: first, async: IsAsync(d), steps: run.Steps,
+		budget: d.Engine.MaxNumBatchedTokens, threshold: d.Engine.LongPrefillThreshold, chunking: d.Engine.ChunkedPrefill,
+		summary: make([]int32, n), decodes: make([]int32, n), tails: make([]int32, n), firsts: make([]int32, n),
+		prefills: make([]int32, n), prompts: make([]int64, n), running: make([]int32, n),
+		blocked: make([]trace.Code, n), noTail: make([]bool, n), confirm: make([]bool, n)}
+	for i := range p.summary {
+		p.summary[i] = -1
+	}
+	for i := range run.Steps {
+		p.summary[run.Steps[i].ID-first] = int32(i)
+	}
+	p.count()
+	for _, l := range lost {
+		p.mustConfirm(l.StartNs, l.EndNs-1)
+	}
+	p.guessCached()
+	p.cut()
+	p.settle()
+	return p
+}
+
+// span clips a step interval to the plan and returns array indices [lo, hi).
+func (p *plan) span(from, to int64) (lo, hi int64) {
+	lo, hi = max(0, from-p.first), min(int64(len(p.summary)), to-p.first+1)
+	return lo, max(lo, hi)
+}
+
+// count fills the per-step counters that do not depend on chunk sizes.
+func (p *plan) count() {
+	for i := range p.lives {
+		l := &p.lives[i]
+		if l.broken != "" {
+			p.block(l.from, l.to, l.broken)
+			continue
+		}
+		p.add(p.decodes, l.t+1, l.sure)
+		p.add(p.tails, l.sure+1, l.tail)
+		p.add(p.firsts, l.t+1, min(l.t+1, l.tail))
+		p.add(p.prefills, l.s, l.t)
+		if l.guess {
+			p.mustConfirm(l.s, l.tail)
+		}
+	}
+}
+
+// mustConfirm makes steps count only where a summary confirms them.
+func (p *plan) mustConfirm(from, last int64) {
+	lo, hi := p.span(from, last)
+	for u := lo; u < hi; u++ {
+		p.confirm[u] = true
+	}
+}
+
+func (p *plan) add(to []int32, from, last int64) {
+	lo, hi := p.span(from, last)
+	for u := lo; u < hi; u++ {
+		to[u]++
+	}
+}
+
+// block makes steps unknown; the first reason stays.
+func (p *plan) block(from, to int64, why trace.Code) {
+	lo, hi := p.span(from, to)
+	for u := lo; u < hi; u++ {
+		if p.blocked[u] == "" {
+			p.blocked[u] = why
+		}
+	}
+}
+
+// guessCached finds the cached tokens that no snapshot tells: when every step
+// of s..t has a summary and no other request prefills in them, they are the
+// prompt minus the prompt tokens that ran (01 S-7). Prompt tokens are the
+// scheduled ones minus the decodes, since labels are wrong under asynchronous
+// scheduling.
+func (p *plan) guessCached() {
+	for i := range p.lives {
+		l := &p.lives[i]
+		if l.broken != "" || l.cached >= 0 {
+			continue
+		}
+		if ran, ok := p.promptTokensOf(l); ok && ran >= 1 && ran <= l.prompt {
+			l.cached = l.prompt - ran
+			continue
+		}
+		l.noPrefill = CachedUnknown
+	}
+}
+
+func (p *plan) promptTokensOf(l *life) (int64, bool) {
+	lo, hi := p.span(l.s, l.t)
+	if hi-lo != l.t-l.s+1 {
+		return 0, false
+	}
+	var ran int64
+	for u := lo; u < hi; u++ {
+		if p.summary[u] < 0 || p.prefills[u] != 1 || p.blocked[u] != "" {
+			return 0, false
+		}
+		ran += p.steps[p.summary[u]].ScheduledTokens - int64(p.decodes[u]+p.tails[u])
+	}
+	return ran, true
+}
+
+// cut divides every prompt into chunks: greedily in scheduling order under the
+// token budget, decodes first. A prompt that does not end exactly in its
+// FIRST_TOKEN step stays unplanned.
+func (p *plan) cut() {
+	var queue, active []*life
+	for i := range p.lives {
+		if l := &p.lives[i]; l.broken == "" && l.noPrefill == "" {
+			queue = append(queue, l)
+		}
+	}
+	for u := int64(0); len(queue)+len(active) > 0; u++ {
+		if len(active) == 0 {
+			u = queue[0].s
+		}
+		for len(queue) > 0 && queue[0].s == u {
+			active, queue = append(active, queue[0]), queue[1:]
+		}
+		active = p.cutStep(active, u)
+	}
+}
+
+// cutStep gives the active prompts their chunks of step u and returns those
+// that go on.
+func (p *plan) cutStep(active []*life, u int64) []*life {
+	budget := p.budget
+	if k := u - p.first; k >= 0 && k < int64(len(p.decodes)) {
+		budget -= int64(p.decodes[k] + p.tails[k])
+	}
+	going := active[:0]
+	for _, l := range active {
+		left := l.prompt - l.cached
+		for _, n := range l.chunks {
+			left -= n
+		}
+		n := p.chunkSize(left, budget)
+		budget -= n
+		l.chunks = append(l.chunks, n)
+		switch {
+		case n < 1 || n == left && u < l.t && !p.endsEarly(l, u) || n < left && u == l.t && !l.guess:
+			l.noPrefill, l.chunks = PrefillUnknown, nil
+		case u < l.t:
+			going = append(going, l)
+		}
+	}
+	return going
+}
+
+// endsEarly accepts a prompt that ends one step before an abort without a first
+// token: under asynchronous scheduling its first decode was in flight.
+func (p *plan) endsEarly(l *life, u int64) bool {
+	if !l.guess || !p.async || u != l.t-1 {
+		return false
+	}
+	if k := l.t - p.first; k >= 0 && k < int64(len(p.tails)) {
+		p.prefills[k]--
+		p.tails[k]++
+		p.firsts[k]++
+	}
+	l.t, l.sure = u, u
+	return true
+}
+
+func (p *plan) chunkSize(left, budget int64) int64 {
+	if !p.chunking {
+		return left
+	}
+	if p.threshold > 0 {
+		left = min(left, p.threshold)
+	}
+	return max(0, min(left, budget))
+}

@@ -1,0 +1,78 @@
+package rows
+
+import (
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// addTransfers joins the KV events (01 S-11).
+func (s *Steps) addTransfers() {
+	if s.Dep.Engine.CPUOffloading && len(s.Run.KVEvents) == 0 {
+		s.Findings = append(s.Findings, trace.Findingf(NoKVEvents, "%s: CPU offloading is on and no KV events were recorded", s.Run.ID))
+	}
+	for _, t := range sumTransfers(s.Run.KVEvents) {
+		if st := s.At(t.step); st != nil && st.Known() {
+			st.In.TransferBlocks, st.In.CPUResidentReadBlocks = float64(t.out), float64(t.in)
+		}
+	}
+}
+
+// count fills Quality and the findings that follow from it.
+func (s *Steps) count(b *builder) {
+	q := &s.Quality
+	approximatePrefill := false
+	for k := range s.All {
+		st := &s.All[k]
+		if st.Recorded < 0 {
+			s.countUnrecorded(st)
+			continue
+		}
+		q.Recorded++
+		switch st.Tag {
+		case TagRich:
+			q.Rich++
+		case TagJourney:
+			q.Journey++
+		case TagSummary:
+			q.Approximate++
+			approximatePrefill = approximatePrefill || st.In.PrefillTokens > 0
+		default:
+			q.Unknown++
+			q.Reasons = addCount(q.Reasons, st.Reason, 1)
+		}
+		if b.journeys && b.why[k] == Contradiction {
+			q.Contradictions++
+		}
+		if b.journeys && b.why[k] == "" {
+			q.FromJourneys++
+		}
+	}
+	q.CrossChecked, q.CrossWrong = b.checked, len(b.wrong)
+	s.Wrong = b.wrong
+	s.qualityFindings(approximatePrefill && !b.hasCV2)
+}
+
+func (s *Steps) countUnrecorded(st *Step) {
+	if first, last := s.Run.Steps[0].ID, s.Run.Steps[len(s.Run.Steps)-1].ID; st.ID < first || st.ID > last {
+		return
+	}
+	s.Quality.Unrecorded++
+	if st.Known() {
+		s.Quality.Rebuilt++
+	}
+}
+
+func (s *Steps) qualityFindings(noLengths bool) {
+	q := &s.Quality
+	if q.Unrecorded > 0 {
+		s.Findings = append(s.Findings, trace.Findingf(EMASampled, "%s: %d of %d steps are recorded; the preemption average sees only those",
+			s.Run.ID, q.Recorded, q.Recorded+q.Unrecorded))
+	}
+	if q.Approximate > 0 {
+		s.Findings = append(s.Findings, trace.Findingf(ApproximateSteps, "%s: %d of %d steps are approximated from batch totals (01 S-%s)",
+			s.Run.ID, q.Approximate, q.Recorded, map[features.Version]string{features.V10: "9", features.V11: "8"}[s.Version]))
+	}
+	if noLengths {
+		s.Findings = append(s.Findings, trace.Findingf(NoPromptLengths, "%s: no prompt lengths in snapshots; equal prompts are assumed", s.Run.ID))
+	}
+}

@@ -1,0 +1,159 @@
+package rows
+
+import (
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// maxStepRange bounds the dense step array; a wider range of ids is damage.
+const maxStepRange = 1 << 25
+
+// CodeStepRange rejects a run whose step ids cannot be right.
+const CodeStepRange trace.Code = "step_range_too_wide"
+
+// Rebuild finds out what ran in every step of the run, as far as its tables
+// tell. Codes: unknown_spec_version, step_range_too_wide, and in 1.0
+// chunked_without_snapshots (S-9's hard error).
+func Rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps, error) {
+	if err := v.Check(); err != nil {
+		return nil, err
+	}
+	run = sorted(run)
+	s := &Steps{Run: run, Dep: dep, Version: v, Config: dep.Config()}
+	if len(run.Steps) == 0 {
+		s.Findings = append(s.Findings, trace.Findingf(NoEMA, "%s: no step summaries: no beta rows, and the preemption average is 0", run.ID))
+		return s, nil
+	}
+	bio := &biography{async: IsAsync(dep), caching: dep.Engine.PrefixCaching,
+		last: run.Steps[len(run.Steps)-1].ID, seen: firstSnapshots(run.Snapshots)}
+	lives := bio.lives(run.Requests)
+	first, last, err := stepRange(run, lives)
+	if err != nil {
+		return nil, err
+	}
+	s.First, s.All = first, make([]Step, last-first+1)
+	s.plan = newPlan(lives, first, last, run, dep, s.lost(first, last))
+	b := newBuilder(s)
+	b.fill()
+	s.addTransfers()
+	s.count(b)
+	return s, b.check()
+}
+
+// sorted returns the run with steps and snapshots in id order, as extraction
+// writes them; others are sorted into a copy.
+func sorted(run *trace.Run) *trace.Run {
+	byID := func(a, b trace.Step) int { return int(min(1, max(-1, a.ID-b.ID))) }
+	byStep := func(a, b trace.Snapshot) int { return int(min(1, max(-1, a.StepID-b.StepID))) }
+	if slices.IsSortedFunc(run.Steps, byID) && slices.IsSortedFunc(run.Snapshots, byStep) {
+		return run
+	}
+	c := *run
+	c.Steps, c.Snapshots = slices.Clone(run.Steps), slices.Clone(run.Snapshots)
+	slices.SortStableFunc(c.Steps, byID)
+	slices.SortStableFunc(c.Snapshots, byStep)
+	return &c
+}
+
+// stepRange is every step that a summary or a journey speaks of, as long as it
+// is near the recorded ones.
+func stepRange(run *trace.Run, lives []life) (first, last int64, err error) {
+	lo, hi := run.Steps[0].ID, run.Steps[len(run.Steps)-1].ID
+	if hi-lo >= maxStepRange {
+		return 0, 0, trace.Errorf(CodeStepRange, "run %s: step ids: got %d..%d, want a range below %d", run.ID, lo, hi, maxStepRange)
+	}
+	const margin = 4096
+	first, last = lo, hi
+	for i := range lives {
+		if f := lives[i].first(); f >= lo-margin {
+			first = min(first, f)
+		}
+		if l := lives[i].last(); l <= hi+margin {
+			last = max(last, l)
+		}
+	}
+	return first, last, nil
+}
+
+// lost lists the steps in which a request may be missing from the journeys:
+// all of them when journeys are sampled or a snapshot shows an unknown request,
+// else the lifetimes of API spans without a core span and of core spans without
+// an API span (whatever lost the one may have lost others).
+func (s *Steps) lost(first, last int64) []Span {
+	everything := []Span{{first, last + 1}}
+	if rate := s.Dep.Tracing.JourneySampleRate; rate.OK && rate.V < 1 {
+		s.Findings = append(s.Findings, trace.Findingf(JourneysPartial, "%s: journeys are sampled at %g", s.Run.ID, rate.V))
+		return everything
+	}
+	if n := unknownSnapshots(s.Run); n > 0 {
+		s.Findings = append(s.Findings, trace.Findingf(JourneysPartial, "%s: %d requests in the snapshots have no core span", s.Run.ID, n))
+		return everything
+	}
+	var spans []Span
+	for i := range s.Run.Requests {
+		if span, ok := s.missing(&s.Run.Requests[i], last); ok {
+			spans = append(spans, span)
+		}
+	}
+	if len(spans) > 0 {
+		s.Findings = append(s.Findings, trace.Findingf(JourneysPartial, "%s: %d spans lack their API or core partner", s.Run.ID, len(spans)))
+	}
+	return spans
+}
+
+// missing is the range of steps [StartNs, EndNs) (step ids, not ns) in which a
+// request without its partner span may have run.
+func (s *Steps) missing(r *trace.Request, last int64) (Span, bool) {
+	if r.Source != trace.SourceFork || r.CoreID.OK && r.APIID.OK {
+		return Span{}, false
+	}
+	if r.CoreID.OK {
+		return Span{r.QueuedStep.Or(s.First), r.FinishedStep.Or(last) + 2}, true
+	}
+	if !r.ArrivedNs.OK {
+		return Span{s.First, last + 1}, true
+	}
+	from, to := s.Run.Steps[0].ID, last+1
+	if k := lastStart(s.Run.Steps, r.ArrivedNs.V); k >= 0 {
+		from = s.Run.Steps[k].ID
+	}
+	if end := r.DepartedNs.Or(r.AbortedNs.V); r.DepartedNs.OK || r.AbortedNs.OK {
+		if k := lastStart(s.Run.Steps, end); k+1 < len(s.Run.Steps) {
+			to = s.Run.Steps[k+1].ID + 1
+		}
+	}
+	return Span{from, to}, true
+}
+
+// unknownSnapshots counts the requests in snapshots that have no core span.
+func unknownSnapshots(run *trace.Run) int {
+	known := make(map[string]bool, len(run.Requests))
+	for i := range run.Requests {
+		if id := run.Requests[i].CoreID; id.OK {
+			known[id.V] = true
+		}
+	}
+	n := 0
+	for i := range run.Snapshots {
+		if id := run.Snapshots[i].CoreID; !known[id] {
+			known[id] = true
+			n++
+		}
+	}
+	return n
+}
+
+// lastStart is the index of the last step with ts_start <= ns, ties included;
+// -1 when there is none. Steps are in id order, and so are their stamps.
+func lastStart(steps []trace.Step, ns int64) int {
+	n, _ := slices.BinarySearchFunc(steps, ns, func(s trace.Step, ns int64) int {
+		if s.TsStartNs <= ns {
+			return -1
+		}
+		return 1
+	})
+	return n - 1
+}

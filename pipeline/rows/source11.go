@@ -1,0 +1,109 @@
+package rows
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// sum11 is S-3 over the members of a step.
+func sum11(members []trace.Member) features.StepInput {
+	var in features.StepInput
+	for i := range members {
+		in.Add(features.V11, members[i].Chunk)
+	}
+	return in
+}
+
+// summary11 approximates a step from its totals (01 S-8): pure-decode steps,
+// or prefill with chunked prefill off. The code says why it cannot.
+func summary11(s *trace.Step, d *deploy.Deployment, cv2 float64) (features.StepInput, trace.Code) {
+	if s.PrefillTokens > 0 && d.Engine.ChunkedPrefill {
+		return features.StepInput{}, ChunkedNoRequests
+	}
+	if s.DecodeTokens != s.NumDecodeReqs {
+		return features.StepInput{}, RecomputeNoRequest
+	}
+	reqs := s.NumPrefillReqs + s.NumDecodeReqs
+	in := features.StepInput{
+		PrefillTokens:       float64(s.PrefillTokens),
+		DecodeTokens:        float64(s.DecodeTokens),
+		ScheduledTokens:     float64(s.ScheduledTokens),
+		NumPrefillReqs:      float64(s.NumPrefillReqs),
+		NumDecodeReqs:       float64(s.NumDecodeReqs),
+		NumSampledSeqs:      float64(reqs),
+		PrefillCausalWork:   causalFromTotals(s.PrefillTokens, s.NumPrefillReqs, cv2),
+		DecodeContextTokens: contextFromBlocks(s, d.Engine.BlockSize),
+	}
+	in.KVReadTokens = in.DecodeContextTokens + in.PrefillTokens
+	return in, ""
+}
+
+// causalFromTotals is (P^2/np*(1+cv2) + P)/2, 0 without prefill.
+func causalFromTotals(prefillTokens, prefillReqs int64, cv2 float64) float64 {
+	if prefillReqs == 0 {
+		return 0
+	}
+	p := float64(prefillTokens)
+	return (p*p/float64(prefillReqs)*(1+cv2) + p) / 2
+}
+
+// contextFromBlocks is max(nd, max(0, used*block_size - (np+nd)(block_size-1)/2)
+// - prefill_tokens) for nd > 0: half a block of every sequence is empty on
+// average.
+func contextFromBlocks(s *trace.Step, blockSize int64) float64 {
+	if s.NumDecodeReqs == 0 {
+		return 0
+	}
+	used := float64((s.BlocksTotal - s.BlocksFree) * blockSize)
+	held := used - float64((s.NumPrefillReqs+s.NumDecodeReqs)*(blockSize-1))/2
+	return math.Max(float64(s.NumDecodeReqs), math.Max(0, held)-float64(s.PrefillTokens))
+}
+
+// promptSpread is cv2: population variance over squared mean of the prompt
+// lengths of the distinct requests seen in snapshots. False without any.
+func promptSpread(snapshots []trace.Snapshot) (float64, bool) {
+	seen := make(map[string]bool)
+	var lengths []float64
+	for i := range snapshots {
+		if s := &snapshots[i]; !seen[s.CoreID] {
+			seen[s.CoreID] = true
+			lengths = append(lengths, float64(s.PromptTokens))
+		}
+	}
+	return SquaredVariation(lengths), len(lengths) > 0
+}
+
+// SquaredVariation is the population variance over the squared mean; 0 for no
+// values or a zero mean.
+func SquaredVariation(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	var sum, squares float64
+	for _, x := range v {
+		sum += x
+	}
+	mean := sum / float64(len(v))
+	if mean == 0 {
+		return 0
+	}
+	for _, x := range v {
+		squares += (x - mean) * (x - mean)
+	}
+	return squares / float64(len(v)) / (mean * mean)
+}
+
+// prefixHit11 is S-10: 1 - effective_prompt_len/num_prompt_tokens, or where the
+// key is absent (full hit) min(1, computed/prompt).
+func prefixHit11(s *trace.Snapshot) float64 {
+	if s.PromptTokens < 1 {
+		return 0
+	}
+	if s.EffectivePromptLen.OK {
+		return 1 - float64(s.EffectivePromptLen.V)/float64(s.PromptTokens)
+	}
+	return math.Min(1, float64(s.ComputedTokens)/float64(s.PromptTokens))
+}

@@ -1,0 +1,85 @@
+package rows
+
+import (
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Tag says where a step's or a row's inputs come from, best first. A row has
+// the worst tag of its steps.
+type Tag uint8
+
+// The sources of 01 section 8.
+const (
+	TagUnknown        Tag = iota // no row may use it
+	TagRich                      // complete snapshots: exact
+	TagJourney                   // rebuilt from journey events: exact
+	TagSummary                   // batch totals: approximate (S-8)
+	TagLagApproximate            // features of step i stand for step i-lag (S-8)
+)
+
+var tagNames = [...]string{"unknown", "rich", "journey", "approximate", "lag_approximate"}
+
+// String returns the tag's name in tables and reports.
+func (t Tag) String() string { return tagNames[t] }
+
+// Step is one engine step of a run, recorded or not.
+type Step struct {
+	ID       int64
+	Tag      Tag
+	Reason   trace.Code // why the tag is unknown; empty otherwise
+	Recorded int32      // index into Steps.Run.Steps; -1 when no BATCH_SUMMARY exists
+	// In holds the sums of 01 section 8 without PreemptionEMA; RunningDepth is
+	// that of the summary, or the number of members without one.
+	In features.StepInput
+}
+
+// Known reports whether the step's batch may be used.
+func (s *Step) Known() bool { return s.Tag != TagUnknown }
+
+// Steps is one engine run with its batches rebuilt.
+type Steps struct {
+	Run      *trace.Run
+	Dep      *deploy.Deployment
+	Version  features.Version
+	Config   string // key of the configuration (01 K-6)
+	First    int64  // id of All[0]
+	All      []Step // dense by step id: All[k].ID = First + k
+	Quality  Quality
+	Findings []trace.Finding
+	Wrong    []int64 // rich steps whose reconstruction from journeys differs from the snapshots
+
+	plan *plan
+}
+
+// At returns the step with the given id, or nil outside the run.
+func (s *Steps) At(id int64) *Step {
+	if k := id - s.First; k >= 0 && k < int64(len(s.All)) {
+		return &s.All[k]
+	}
+	return nil
+}
+
+// Quality are the reconstruction's figures. Recorded = Rich + Journey +
+// Approximate + Unknown.
+type Quality struct {
+	Recorded       int // steps with a BATCH_SUMMARY
+	Rich           int // from complete snapshots
+	Journey        int // from journeys
+	Approximate    int // from totals only
+	Unknown        int // no usable batch
+	Contradictions int // rebuilt batches that contradict their summary
+	Unrecorded     int // steps between the first and the last id without a summary
+	Rebuilt        int // unrecorded steps rebuilt from journeys
+	FromJourneys   int // recorded steps that journeys and summaries alone tell, rich or not
+	CrossChecked   int // rich steps that journeys tell too
+	CrossWrong     int // of these, steps where the two differ
+	Reasons        []CodeCount
+}
+
+// CodeCount is a number of things with one reason.
+type CodeCount struct {
+	Code trace.Code
+	N    int
+}

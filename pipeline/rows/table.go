@@ -1,0 +1,159 @@
+package rows
+
+import (
+	"slices"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Regime is the kind of work a row holds (01 C-3): decode, prefill or mixed for
+// beta; idle (nothing waits) or waiting for alpha.
+type Regime uint8
+
+// The regimes.
+const (
+	Decode Regime = iota
+	Prefill
+	Mixed
+	Idle
+	Waiting
+)
+
+var regimeNames = [...]string{"decode", "prefill", "mixed", "idle", "waiting"}
+
+// String returns the regime's name in tables and reports.
+func (r Regime) String() string { return regimeNames[r] }
+
+// StressSet is a set of rows whose errors are reported apart (01 V-11).
+type StressSet uint8
+
+// The stress sets; a row may be in several.
+const (
+	Preempting  StressSet = 1 << iota // a step of the row preempted a request
+	FullCache                         // KV usage above 0.9
+	PurePrefill                       // no decode in the row
+	PureDecode                        // no prefill in the row
+	FewTokens                         // 1 to 4 scheduled tokens in every step
+)
+
+// StressSets lists the sets with their names, in report order.
+var StressSets = []struct {
+	Set  StressSet
+	Name string
+}{
+	{Preempting, "preempting"},
+	{FullCache, "usage>0.9"},
+	{PurePrefill, "pure prefill"},
+	{PureDecode, "pure decode"},
+	{FewTokens, "1-4 tokens"},
+}
+
+// Table holds the training rows of one run and target, by column, in time
+// order. All columns have Kept entries; X has Kept*P, row-major.
+type Table struct {
+	Run, Config string
+	Target      string // cadence, duration, overhead, admission, egress or queue
+	Lag         int    // beta cadence only
+	Gamma       float64
+	P           int
+
+	X      []float64 // features, summed over the row's steps
+	Y      []float64 // us; overhead: the upper bound
+	Lo, Hi []float64 // us; overhead only, nil otherwise
+	Exact  []bool    // overhead only, nil otherwise
+	Steps  []float64 // engine steps the row covers; 1 for alpha
+	Regime []Regime
+	TimeNs []int64 // start of the first interval step, or ARRIVED; monotonic
+	// FirstStep and LastStep are the steps whose features the row sums (alpha:
+	// the joined step, twice).
+	FirstStep, LastStep []int64
+	Tag                 []Tag
+	Phase               []int32   // index into the deployment's phases; -1 for none
+	Factor              []float64 // C-4: 0.5 or 1
+	HoldOut             []bool    // V-11
+	Sets                []StressSet
+	FloorUs             []float64 // beta: W/Bw summed over the row's steps
+	Batch               []float64 // beta: requests per step; alpha: running depth
+	Context             []float64 // beta: tokens in KV per decode, 0 without decodes; alpha: prompt tokens
+	ID                  []string  // alpha: core id; nil for beta
+
+	Read, Kept int
+	Dropped    []CodeCount // sorted by code
+	// Hits counts candidate rows by 1-based slot whose value hit its bound in
+	// some step (01 F-6); such rows are dropped in both versions.
+	Hits []int
+	// Min and Max are the smallest and largest per-step values of each feature
+	// over kept rows outside the hold-out (01 V-12), taken before outliers go;
+	// +Inf and -Inf without any.
+	Min, Max []float64
+	Findings []trace.Finding
+}
+
+// Row returns the features of row i.
+func (t *Table) Row(i int) []float64 { return t.X[i*t.P : (i+1)*t.P] }
+
+// DroppedFor returns how many rows were dropped for one reason.
+func (t *Table) DroppedFor(code trace.Code) int {
+	for _, c := range t.Dropped {
+		if c.Code == code {
+			return c.N
+		}
+	}
+	return 0
+}
+
+// drop counts n rows under code, keeping Dropped sorted.
+func (t *Table) drop(code trace.Code, n int) { t.Dropped = addCount(t.Dropped, code, n) }
+
+func addCount(counts []CodeCount, code trace.Code, n int) []CodeCount {
+	i, found := slices.BinarySearchFunc(counts, code, func(c CodeCount, want trace.Code) int {
+		switch {
+		case c.Code < want:
+			return -1
+		case c.Code > want:
+			return 1
+		}
+		return 0
+	})
+	if found {
+		counts[i].N += n
+		return counts
+	}
+	return slices.Insert(counts, i, CodeCount{code, n})
+}
+
+// Filter keeps the rows for which keep is true and counts the others under
+// code. Order is preserved.
+func (t *Table) Filter(code trace.Code, keep func(i int) bool) {
+	to := 0
+	for i := range t.Kept {
+		if keep(i) {
+			t.move(i, to)
+			to++
+		}
+	}
+	if gone := t.Kept - to; gone > 0 {
+		t.drop(code, gone)
+		t.truncate(to)
+	}
+}
+
+// Select returns a new table with the rows for which keep is true and no drop
+// counts; the receiver is unchanged.
+func (t *Table) Select(keep func(i int) bool) *Table {
+	c := t.clone()
+	c.Filter("", keep)
+	c.Read, c.Dropped = c.Kept, nil
+	return c
+}
+
+// check asserts the accounting; a failure is a bug of this package.
+func (t *Table) check() {
+	n := t.Kept
+	for _, c := range t.Dropped {
+		n += c.N
+	}
+	if n != t.Read || len(t.Y) != t.Kept || len(t.X) != t.Kept*t.P {
+		panic("rows: rows read differ from rows kept + dropped")
+	}
+}
