@@ -1,0 +1,175 @@
+package coeff
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Check applies 01 Y-2: known versions, lengths, names, units, finite numbers,
+// and no wait marked as a delay. Each has its own code.
+func (s *Set) Check() error {
+	if s.SchemaVersion != SchemaVersion {
+		return trace.Errorf(UnknownSchemaVersion, "schema_version: got %q, want %q", s.SchemaVersion, SchemaVersion)
+	}
+	if err := s.SpecVersion.Check(); err != nil {
+		return err
+	}
+	if err := checkTerms("beta_coefficients", s.Beta, features.BetaFeatures(s.SpecVersion)); err != nil {
+		return err
+	}
+	if err := checkCovariance("covariance", s.Covariance, len(s.Beta)); err != nil {
+		return err
+	}
+	for i := range s.Alpha {
+		if err := s.Alpha[i].check(s.SpecVersion); err != nil {
+			return err
+		}
+		if i > 0 && s.Alpha[i].Target <= s.Alpha[i-1].Target {
+			return trace.Errorf(BadCoefficientFile, "alpha: got %q after %q, want sorted targets, each once", s.Alpha[i].Target, s.Alpha[i-1].Target)
+		}
+	}
+	return s.checkNumbers()
+}
+
+func (m *AlphaModel) check(v features.Version) error {
+	path := "alpha." + m.Target
+	if !slices.Contains([]string{Overhead, Admission, Egress, Queue}, m.Target) {
+		return trace.Errorf(BadCoefficientFile, "%s: got an unknown target, want overhead, admission, egress or queue", path)
+	}
+	if m.Replay && !Replayable(m.Target) {
+		return waitAsDelay(m.Target)
+	}
+	if err := finite(path+".lambda", m.Lambda); err != nil {
+		return err
+	}
+	if err := checkTerms(path+".coefficients", m.Coefficients, features.AlphaFeatures(v)); err != nil {
+		return err
+	}
+	return checkCovariance(path+".covariance", m.Covariance, len(m.Coefficients))
+}
+
+func checkTerms(path string, cs []Coefficient, fs []features.Feature) error {
+	if len(cs) != len(fs) {
+		return trace.Errorf(WrongLength, "%s: got %d coefficients, want %d", path, len(cs), len(fs))
+	}
+	for i := range cs {
+		c, f := &cs[i], &fs[i]
+		if c.Name != f.Name {
+			return trace.Errorf(WrongName, "%s[%d].name: got %q, want %q", path, i, c.Name, f.Name)
+		}
+		if c.Unit != f.CoefficientUnit() {
+			return trace.Errorf(WrongUnit, "%s[%d].unit: got %q for %s, want %q", path, i, c.Unit, c.Name, f.CoefficientUnit())
+		}
+		if !slices.Contains([]string{"", Within, BetweenConfigs, PriorOnly}, c.Identified) {
+			return trace.Errorf(BadCoefficientFile, "%s[%d].identified: got %q for %s, want within, between-configs or prior-only", path, i, c.Identified, c.Name)
+		}
+		if err := finite(fmt.Sprintf("%s[%d].value", path, i), c.numbers()...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Coefficient) numbers() []float64 {
+	all := []float64{c.Value}
+	if c.CI95 != nil {
+		all = append(all, c.CI95[:]...)
+	}
+	if c.Range != nil {
+		all = append(all, c.Range[:]...)
+	}
+	return all
+}
+
+func checkCovariance(path string, rows [][]float64, n int) error {
+	if rows == nil {
+		return nil
+	}
+	if len(rows) != n {
+		return trace.Errorf(WrongLength, "%s: got %d rows, want %d", path, len(rows), n)
+	}
+	for i, row := range rows {
+		if len(row) != n {
+			return trace.Errorf(WrongLength, "%s[%d]: got %d columns, want %d", path, i, len(row), n)
+		}
+		if err := finite(fmt.Sprintf("%s[%d]", path, i), row...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Set) checkNumbers() error {
+	if err := finite("gamma", s.Gamma); err != nil {
+		return err
+	}
+	if err := finite("trained_on.lambda", s.TrainedOn.Lambda, s.TrainedOn.Gamma); err != nil {
+		return err
+	}
+	for _, r := range s.TrainedOn.HoldOutRMSE {
+		if err := finite("trained_on.hold_out_rmse."+r.Target, r.Us); err != nil {
+			return err
+		}
+	}
+	for _, r := range s.Residuals {
+		for _, q := range r.Quantiles {
+			if err := finite("residual_quantiles."+r.Regime, q[:]...); err != nil {
+				return err
+			}
+		}
+	}
+	return s.checkVerdicts()
+}
+
+// checkVerdicts covers the numbers that no prediction uses.
+func (s *Set) checkVerdicts() error {
+	for _, g := range s.Gates {
+		for _, v := range []*float64{g.Value, g.Threshold} {
+			if v == nil {
+				continue
+			}
+			if err := finite("gates."+g.Name, *v); err != nil {
+				return err
+			}
+		}
+	}
+	if c := s.Certificate; c != nil {
+		if c.MinZeroGradient != nil {
+			if err := finite("certificate.min_zero_gradient", *c.MinZeroGradient); err != nil {
+				return err
+			}
+		}
+		return finite("certificate.max_active_gradient", c.MaxActiveGradient)
+	}
+	return nil
+}
+
+func finite(path string, values ...float64) error {
+	for _, v := range values {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return trace.Errorf(NotFinite, "%s: got %g, want a finite number", path, v)
+		}
+	}
+	return nil
+}
+
+// Outside lists what of the deployment the coefficients were not trained on:
+// model, hardware, tp (01 Y-2). Empty when all of it was.
+func (s *Set) Outside(d *deploy.Deployment) []trace.Finding {
+	var fs []trace.Finding
+	if t := s.TrainedOn.Models; len(t) > 0 && !slices.Contains(t, d.Model.ID) {
+		fs = append(fs, trace.Findingf(OutsideModel, "model: got %q, trained on %q", d.Model.ID, t))
+	}
+	if t := s.TrainedOn.Hardware; len(t) > 0 && !slices.Contains(t, d.Hardware.Name) {
+		fs = append(fs, trace.Findingf(OutsideHardware, "hardware: got %q, trained on %q", d.Hardware.Name, t))
+	}
+	if t := s.TrainedOn.TPs; len(t) > 0 && !slices.Contains(t, d.TP) {
+		fs = append(fs, trace.Findingf(OutsideTP, "tensor_parallel_size: got %d, trained on %d", d.TP, t))
+	}
+	return fs
+}

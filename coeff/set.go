@@ -1,0 +1,185 @@
+package coeff
+
+import (
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// SchemaVersion is the version of the file Save writes.
+const SchemaVersion = "1"
+
+// Targets with a name of their own (01 T-2, T-3, T-5).
+const (
+	Cadence   = "cadence"
+	Duration  = "duration"
+	Overhead  = "overhead"
+	Admission = "admission"
+	Egress    = "egress"
+	Queue     = "queue"
+)
+
+// Set is one coefficient file: two linear models over the features of one spec
+// version, and everything needed to judge, check and reproduce them.
+type Set struct {
+	SchemaVersion string
+	ToolVersion   string
+	Command       string // the fit and the options that can change it
+	Inputs        []Input
+
+	SpecVersion features.Version
+	Recipe      string // relative | frozen
+	Refit       bool   // fitted on all rows after the choice was made
+	TrainedOn   TrainedOn
+	BetaTarget  string        // cadence | duration
+	Beta        []Coefficient // one per slot, in slot order
+	Alpha       []AlphaModel  // sorted by target
+	Covariance  [][]float64   // of Beta, in its order; nil when not estimated
+	Residuals   []RegimeQuantiles
+	Gamma       float64  // of the preemption average (01 A-14)
+	PipelineLag []RunLag // sorted by run
+	Gates       []Gate
+	// Identifiability says in words what the data could not tell apart.
+	Identifiability []string
+	Certificate     *Certificate
+	Warnings        []trace.Finding
+	Configs         []Config
+}
+
+// Input is one file the coefficients were made from.
+type Input struct {
+	Name   string `yaml:"name"`
+	Bytes  int64  `yaml:"bytes"`
+	SHA256 string `yaml:"sha256"`
+}
+
+// TrainedOn says where the coefficients hold.
+type TrainedOn struct {
+	Models       []string
+	Hardware     []string
+	TPs          []int64
+	VLLMVersions []string
+	Date         string // UTC date of the latest wall-clock stamp in the inputs; "" unknown
+	Samples      int64  // beta rows the coefficients were fitted on
+	Lambda       float64
+	Gamma        float64
+	// HoldOutRMSE is by target, in us; a target without a hold-out is absent.
+	HoldOutRMSE []TargetRMSE
+}
+
+// TargetRMSE is the hold-out error of one target in us.
+type TargetRMSE struct {
+	Target string
+	Us     float64
+}
+
+// How well the data determine a coefficient (01 V-10).
+const (
+	Within         = "within"          // varies inside a configuration
+	BetweenConfigs = "between-configs" // varies between configurations only
+	PriorOnly      = "prior-only"      // the penalty alone decides it
+)
+
+// Coefficient is one term of a linear model.
+type Coefficient struct {
+	Name       string
+	Value      float64     // us per second for time-like features, else us
+	Unit       string      // "us/s" or "us"
+	CI95       *[2]float64 // nil when not estimated
+	Identified string      // within | between-configs | prior-only; "" unknown (1.0's flat form)
+	Range      *[2]float64 // training minimum and maximum of the feature, per step; nil unknown
+}
+
+// AlphaModel predicts one delay of a request.
+type AlphaModel struct {
+	Target string
+	// Replay is true only for delays a simulator must add itself: overhead and
+	// egress. The other targets contain a wait that a simulator produces.
+	Replay       bool
+	Lambda       float64
+	Coefficients []Coefficient
+	Covariance   [][]float64
+}
+
+// RegimeQuantiles are quantiles of target/prediction on the hold-out, as
+// [probability, ratio] in ascending probability.
+type RegimeQuantiles struct {
+	Regime    string // decode | prefill | mixed
+	Quantiles [][2]float64
+}
+
+// RunLag is how many steps the cadence of one run lags behind its batches.
+type RunLag struct {
+	Run      string
+	Lag      int
+	Measured bool
+}
+
+// Gate is one acceptance rule and what it said (01 section 12).
+type Gate struct {
+	Name      string   `yaml:"name"`
+	Scope     string   `yaml:"scope"`
+	Value     *float64 `yaml:"value"`
+	Op        string   `yaml:"op"`
+	Threshold *float64 `yaml:"threshold"`
+	Pass      *bool    `yaml:"pass"` // nil: insufficient data or not applicable
+	Note      string   `yaml:"note,omitempty"`
+}
+
+// Certificate is the solver's proof of optimality (01 V-5).
+type Certificate struct {
+	MinZeroGradient   *float64 `yaml:"min_zero_gradient"` // nil: no term is at its bound
+	MaxActiveGradient float64  `yaml:"max_active_gradient"`
+	OK                bool     `yaml:"ok"`
+}
+
+// Config is one configuration of the training data (01 K-6).
+type Config struct {
+	Key        string
+	Runs       []string
+	Samples    int64
+	Deployment deploy.Deployment // without run-specific parts: name, phases, tracing, workload, files
+}
+
+// ConfigOf keeps what a configuration needs of one of its deployments.
+func ConfigOf(d *deploy.Deployment, runs []string, samples int64) Config {
+	kept := *d
+	kept.Name, kept.Provenance = "", ""
+	kept.Phases, kept.Workload = nil, nil
+	kept.Tracing, kept.Files = deploy.Tracing{}, deploy.Files{}
+	kept.Engine.Extra = nil
+	return Config{Key: d.Config(), Runs: runs, Samples: samples, Deployment: kept}
+}
+
+// AlphaModel returns the model of a target, nil when the set has none.
+func (s *Set) AlphaModel(target string) *AlphaModel {
+	for i := range s.Alpha {
+		if s.Alpha[i].Target == target {
+			return &s.Alpha[i]
+		}
+	}
+	return nil
+}
+
+// Replayable reports whether a target may be added as a delay in a replay:
+// overhead and egress. The others contain a wait that the simulator produces
+// itself and would count twice (01 T-5).
+func Replayable(target string) bool { return target == Overhead || target == Egress }
+
+// NewCoefficients returns the named, zero coefficients of the features.
+func NewCoefficients(fs []features.Feature) []Coefficient {
+	cs := make([]Coefficient, len(fs))
+	for i := range fs {
+		cs[i] = Coefficient{Name: fs[i].Name, Unit: fs[i].CoefficientUnit()}
+	}
+	return cs
+}
+
+// Values returns the coefficients' values in order.
+func Values(cs []Coefficient) []float64 {
+	values := make([]float64, len(cs))
+	for i := range cs {
+		values[i] = cs[i].Value
+	}
+	return values
+}
