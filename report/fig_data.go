@@ -1,0 +1,160 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/blis-train/blis-train/result"
+)
+
+// coverageNames orders the histograms and says what each is for.
+var coverageNames = []struct{ name, title string }{
+	{"prefill_tokens", "prefill tokens per step"},
+	{"decode_batch", "decode requests per step"},
+	{"context_tokens", "context tokens per decode"},
+	{"kv_usage", "KV-cache usage"},
+}
+
+// coverageFigure shows which loads were recorded, one row per run.
+func coverageFigure(in Input) *figure {
+	if in.Inspect == nil {
+		return nil
+	}
+	fig := &figure{
+		id: "coverage", title: "What the recordings cover",
+		note: "Share of a run's rows in each bin, darker is more. Look for empty stretches: what the simulator will meet there was never seen. Bad: prefill rows in the first bin only, which means that these data cannot price prefill.",
+	}
+	runs := in.Inspect.Runs
+	if len(runs) > maxChartRows {
+		fig.more = fmt.Sprintf("The first %d of %d runs.", maxChartRows, len(runs))
+		runs = runs[:maxChartRows]
+	}
+	for _, c := range coverageNames {
+		if d := coveragePanel(runs, c.name, c.title); d != nil {
+			fig.panels = append(fig.panels, panel{d, "histogram of " + c.title + ", one row per run"})
+		}
+	}
+	return fig
+}
+
+func coveragePanel(runs []result.InspectRun, name, title string) *drawing {
+	var rows []result.InspectRun
+	var hs []result.Histogram
+	for _, r := range runs {
+		for _, h := range r.Coverage {
+			if h.Name == name && h.Rows > 0 && len(h.Edges) == len(h.Counts)+1 {
+				rows, hs = append(rows, r), append(hs, h)
+			}
+		}
+	}
+	if len(hs) == 0 {
+		return nil
+	}
+	bins := 0
+	for _, h := range hs {
+		bins = max(bins, len(h.Counts))
+	}
+	const ch, top = 15.0, 24.0
+	d := &drawing{w: wideW, h: top + ch*float64(len(hs)) + 42}
+	d.heading(point{0, 13}, title, headSize, ink, anchorStart)
+	cw := (wideW - nameW - 20) / float64(max(bins, 1))
+	for i, h := range hs {
+		y := top + ch*float64(i)
+		d.label(point{nameW - 12, y + 11}, clip(rows[i].ID, labelSize, nameW-14), labelSize, ink, anchorEnd)
+		for j, n := range h.Counts {
+			x := nameW + cw*float64(j)
+			p, tip := binPaint(n, h.Rows), ""
+			if n > 0 {
+				tip = fmt.Sprintf("%s: %s to %s %s: %d of %d rows", rows[i].ID, short(h.Edges[j]), short(h.Edges[j+1]), h.Unit, n, h.Rows)
+			}
+			if p != none {
+				d.rect(point{x, y + 1}, point{x + cw - 1, y + ch - 1}, p, 0, tip)
+			}
+		}
+	}
+	edgeLabels(d, hs[0], cw, top+ch*float64(len(hs)))
+	return d
+}
+
+// binPaint is the colour of n of rows; a bin with any row is visible.
+func binPaint(n, rows int) paint {
+	if n <= 0 {
+		return none
+	}
+	return ramp(0.15 + 0.85*float64(n)/float64(rows)*2)
+}
+
+func edgeLabels(d *drawing, h result.Histogram, cw, y float64) {
+	d.seg(point{nameW, y + 1}, point{nameW + cw*float64(len(h.Counts)), y + 1}, axisLine, 1, solid)
+	right := 0.0
+	for j, e := range h.Edges {
+		x := nameW + cw*float64(j)
+		s := short(e)
+		if w := textWidth(s, tickSize); x-w/2 > right+6 {
+			d.label(point{x, y + 15}, s, tickSize, mute, anchorMiddle)
+			right = x + w/2
+		}
+	}
+	unit := h.Unit
+	if unit == "" {
+		unit = "share"
+	}
+	d.label(point{(nameW + wideW) / 2, y + 33}, "lower edge of the bin ("+unit+")", labelSize, mute, anchorMiddle)
+}
+
+// maxLoadRuns is how many runs get a panel of load over time.
+const maxLoadRuns = 15
+
+// loadFigure shows running and waiting requests over each run.
+func loadFigure(in Input) *figure {
+	if in.Inspect == nil {
+		return nil
+	}
+	fig := &figure{
+		id: "load", title: "Load over time",
+		note:   "Mean requests running and waiting. Good: waiting stays near zero or comes back to it. Bad: waiting that climbs to the end of the run; such a run is saturated, and its latencies say how long it was recorded, not how fast the engine is.",
+		legend: []key{{p: decode, text: "running"}, {p: prefill, dash: dashed, text: "waiting"}},
+	}
+	n := 0
+	for _, r := range in.Inspect.Runs {
+		if r.Series == nil || len(r.Series.Running) == 0 {
+			continue
+		}
+		if n++; n <= maxLoadRuns {
+			fig.panels = append(fig.panels, panel{loadPanel(r), "running and waiting requests of " + r.ID + " over time"})
+		}
+	}
+	if n > maxLoadRuns {
+		fig.more = "The first " + strconv.Itoa(maxLoadRuns) + " of " + strconv.Itoa(n) + " runs."
+	}
+	return fig
+}
+
+func loadPanel(r result.InspectRun) *drawing {
+	s := r.Series
+	running, waiting := seriesPoints(s.Running, s.BinS), seriesPoints(s.Waiting, s.BinS)
+	var ys span
+	ys.take(0, 1)
+	for _, xy := range append(append([][2]float64{}, running...), waiting...) {
+		ys.take(xy[1])
+	}
+	title := r.ID
+	if r.Saturated {
+		title += " · saturated"
+	}
+	p := newFrame(panelW, 190, title, linear("time (s)", 0, s.BinS*float64(len(s.Running)), 5), linear("requests", 0, ys.hi, 4))
+	p.curve(running, decode, 1.6, solid)
+	p.curve(waiting, prefill, 1.6, dashed)
+	return &p.drawing
+}
+
+// seriesPoints places known bins at their middle.
+func seriesPoints(vs []*float64, binS float64) [][2]float64 {
+	var out [][2]float64
+	for i, v := range vs {
+		if v != nil {
+			out = append(out, [2]float64{(float64(i) + 0.5) * binS, *v})
+		}
+	}
+	return out
+}

@@ -1,0 +1,147 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"html/template"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/result"
+)
+
+// gateWords says in plain words what a gate compares.
+var gateWords = map[string]string{
+	"beta_mape":             "step time error on hold-out rows (MAPE)",
+	"beta_mape_loco":        "step time error on a configuration left out (MAPE)",
+	"beta_max_error":        "largest step time error over the median step",
+	"beta_signs":            "physical terms have the sign physics demands",
+	"beta_beats_constant":   "step time error below that of the best constant",
+	"beta_skill":            "skill between the best constant (0) and the noise floor (1)",
+	"bias":                  "total signed bias of the step time",
+	"bound_hits":            "share of rows with a feature at its bound",
+	"certificate":           "optimality certificate of the solver",
+	"folds_distinct":        "every fold has coefficients of its own",
+	"target_floor":          "median target above what the hardware can reach",
+	"worst_configuration":   "step time error of the worst configuration (MAPE)",
+	"overhead_inside":       "overhead predictions inside their measured interval",
+	"admission_window_mape": "admission wait error of 10-second means (MAPE)",
+	"egress_wape":           "egress error (WAPE)",
+	"queue_mape":            "queue wait error per request (MAPE)",
+	"ks_ttft":               "TTFT distribution, largest gap real to simulated (KS)",
+	"ks_itl":                "ITL distribution, largest gap real to simulated (KS)",
+	"ks_e2e":                "E2E distribution, largest gap real to simulated (KS)",
+	"median_rel_err_ttft":   "TTFT, median relative error",
+	"median_rel_err_itl":    "ITL, median relative error",
+	"median_rel_err_e2e":    "E2E, median relative error",
+}
+
+// gateIsPercent tells gates whose values are fractions of a measured time.
+func gateIsPercent(name string) bool {
+	for _, part := range []string{"mape", "wape", "median_rel_err", "bias", "inside", "bound_hits"} {
+		if strings.Contains(name, part) {
+			return true
+		}
+	}
+	return name == "worst_configuration"
+}
+
+func gateValue(name string, v *float64) string {
+	switch {
+	case v == nil:
+		return unknown
+	case gateIsPercent(name):
+		return pct(*v)
+	}
+	return short(*v)
+}
+
+// gateRank orders gates by what needs a decision: failed, then undecided, then passed.
+func gateRank(g result.Gate) int {
+	switch {
+	case g.Pass != nil && !*g.Pass:
+		return 0
+	case g.Pass == nil && g.Required:
+		return 1
+	case g.Pass == nil:
+		return 3
+	}
+	return 2
+}
+
+// sortedGates keeps the file's order inside a rank.
+func sortedGates(gs []result.Gate) []result.Gate {
+	out := slices.Clone(gs)
+	slices.SortStableFunc(out, func(a, b result.Gate) int { return cmp.Compare(gateRank(a), gateRank(b)) })
+	return out
+}
+
+func gateTable(v *result.Validation) *table {
+	t := &table{
+		ID: "gates", Caption: "Gates",
+		Cols: []column{
+			{Head: "Result"}, {Head: "Gate"}, {Head: "Scope"}, {Head: "Value", Num: true},
+			{Head: "Must be"}, {Head: "Value against threshold", Help: "the tick is the threshold; the bar ends at twice the threshold"},
+			{Head: "Note"}, {Head: "Threshold from"},
+		},
+		Note: "A gate without a verdict lacks data or does not apply; it is never a pass. A failed gate makes the command exit with 3.",
+	}
+	for _, g := range sortedGates(v.Gates) {
+		t.Rows = append(t.Rows, gateRow(g))
+	}
+	return capped(t, "failed and undecided gates first", "validation.json, gates")
+}
+
+func gateRow(g result.Gate) row {
+	verdict := cell{Text: "pass", Class: "ok nb", Key: "2"}
+	switch gateRank(g) {
+	case 0:
+		verdict = cell{Text: "FAIL", Class: "ko nb", Key: "0"}
+	case 1:
+		verdict = cell{Text: "no data", Class: "na nb", Key: "1"}
+	case 3:
+		verdict = cell{Text: "not judged", Class: "dim nb", Key: "3"}
+	}
+	value := cell{Text: gateValue(g.Name, g.Value), Class: "n"}
+	if g.Value != nil {
+		value.Key = sortKey(*g.Value)
+	}
+	return row{Cells: []cell{
+		verdict,
+		{Text: g.Name, Sub: gateWords[g.Name], Class: "nb"},
+		text(g.Scope),
+		value,
+		{Text: g.Op + " " + gateValue(g.Name, &g.Threshold), Class: "nb"},
+		{Mini: template.HTML(gateBar(g)), Key: gateBarKey(g)},
+		words(g.Note),
+		words(g.Source),
+	}}
+}
+
+const barW, barH = 110.0, 12.0
+
+// gateBar is the value as a bar on a track that ends at twice the threshold.
+func gateBar(g result.Gate) string {
+	if g.Value == nil || !(g.Threshold > 0) {
+		return ""
+	}
+	d := drawing{w: barW, h: barH}
+	d.rect(point{0, 3}, point{barW, barH - 3}, gridLine, 0, "")
+	frac := max(0, *g.Value) / (2 * g.Threshold)
+	p := good
+	if gateRank(g) == 0 {
+		p = bad
+	} else if g.Pass == nil {
+		p = axisLine
+	}
+	d.rect(point{0, 3}, point{min(frac, 1) * barW, barH - 3}, p, 0, "")
+	d.seg(point{barW / 2, 0}, point{barW / 2, barH}, ink, 1.5, solid)
+	return inlineSVG(&d, fmt.Sprintf("%s, threshold %s", gateValue(g.Name, g.Value), gateValue(g.Name, &g.Threshold)))
+}
+
+func gateBarKey(g result.Gate) string {
+	if g.Value == nil || g.Threshold == 0 {
+		return ""
+	}
+	return sortKey(*g.Value / g.Threshold)
+}

@@ -1,0 +1,76 @@
+package report
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"html/template"
+)
+
+var (
+	//go:embed page.html
+	pageHTML string
+	//go:embed style.css
+	styleCSS string
+	//go:embed page.js
+	pageJS string
+)
+
+var pageTemplate = template.Must(template.New("page").Parse(pageHTML))
+
+// page is the whole document.
+type page struct {
+	Title    string
+	Policy   string
+	Style    template.CSS
+	Script   template.JS
+	Head     head
+	Sections []section
+}
+
+// newPage lays the sections out in reading order: what to decide first, where
+// the numbers come from last.
+func newPage(in Input) page {
+	style := sheetCSS()
+	figs := newFigureSet(in)
+	return page{
+		Title:  "blis-train report",
+		Policy: policy(style, pageJS),
+		Style:  template.CSS(style),
+		Script: template.JS(pageJS),
+		Head:   newHead(in),
+		Sections: []section{
+			verdictSection(in, figs.all()),
+			dataSection(in, figs.data),
+			auditSection(in, figs.audit),
+			coefficientSection(in, figs.coeff),
+			fitSection(in, figs.fit),
+			replaySection(in, figs.replay),
+			provenanceSection(in),
+			glossarySection(),
+		},
+	}
+}
+
+// sheetCSS is the style sheet with the colours of both schemes.
+func sheetCSS() string {
+	light, dark := cssVars(false), cssVars(true)
+	return ":root{color-scheme:light;" + light + "}\n" +
+		"@media (prefers-color-scheme:dark){:root{color-scheme:dark;" + dark + "}}\n" +
+		":root[data-theme=light]{color-scheme:light;" + light + "}\n" +
+		":root[data-theme=dark]{color-scheme:dark;" + dark + "}\n" +
+		"@media print{:root,:root[data-theme]{color-scheme:light;" + light + "}}\n" +
+		cssMarks() + styleCSS
+}
+
+// policy allows this file's own style and script, by hash, and nothing else:
+// no network, no other code, whatever a recording may have put into a string.
+func policy(style, script string) string {
+	return "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; style-src '" +
+		digest(style) + "'; script-src '" + digest(script) + "'"
+}
+
+func digest(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+}
