@@ -1,0 +1,397 @@
+package ridge
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// ConfidenceOptions are the choices of the intervals.
+type ConfidenceOptions struct {
+	Draws int     // bootstrap draws; 500
+	Level float64 // coverage; 0.95
+	Seed  uint64
+}
+
+// DefaultConfidence is 500 draws, 95 %, seed 1.
+func DefaultConfidence() ConfidenceOptions {
+	return ConfidenceOptions{Draws: 500, Level: 0.95, Seed: 1}
+}
+
+// Interval methods.
+const (
+	FromBlocks  = "block-bootstrap"
+	FromConfigs = "jackknife-configs"
+	FromNothing = "none" // the rows do not say
+)
+
+// Interval is what the rows say about one true coefficient.
+type Interval struct {
+	Lo, Hi float64 // NaN when Method is FromNothing
+	Center float64 // the estimate it is built around, before signs; NaN as above
+	SE     float64 // its standard error; NaN as above
+	Method string
+}
+
+// Confidence is the uncertainty of a fit.
+type Confidence struct {
+	Terms      []Interval
+	Covariance []float64 // P x P, of the coefficients; 0 for terms without rows
+	JackSE     []float64 // standard error of the published fit over configurations left out; NaN below three
+	Blocks     int
+}
+
+// ConfidenceRows builds intervals for the true coefficients behind a fit.
+//
+// The published estimate is shrunk by its penalty and pulled toward low noise by
+// weights that contain the target, so its own scatter is not centred on the
+// truth. The intervals are therefore built around the least-squares fit without
+// penalty, with weights from predictions (PredictionWeights). Neighbouring rows
+// err together, so the unit of chance is a block of a run. Each draw takes, per
+// run, as many blocks with replacement, refits, and is divided by its own
+// cluster-robust standard error; the Level quantile of |t| times the standard
+// error of the data is the half width (symmetric studentised block bootstrap).
+// Signed terms are cut at 0 and the interval always holds the published value.
+// Terms in a direction the rows do not know (eigenvalue under 1e-6 of the
+// largest) have none. A term that varies only between configurations gets the
+// jack-knife over configurations with Student's quantile, or none below three.
+func ConfidenceRows(d *Data, fit Fit, tags []Identification, o Options, c ConfidenceOptions) Confidence {
+	w := PredictionWeights(d, fit.Beta, o)
+	return ConfidenceBlocks(Blocks(d, w, fit.Beta, o), fit, tags, o, c)
+}
+
+// ConfidenceBlocks is ConfidenceRows on block Grams with balanced weights, e.g.
+// Cells.Blocks, whose weights do contain the target.
+func ConfidenceBlocks(blocks []BlockGram, fit Fit, tags []Identification, o Options, c ConfidenceOptions) Confidence {
+	p := len(fit.Beta)
+	out := Confidence{Terms: make([]Interval, p), Covariance: make([]float64, p*p), Blocks: len(blocks)}
+	out.JackSE = jackknife(blocks, fit, &o)
+	b := newBootstrap(blocks)
+	known := b.solveAll()
+	q := b.quantiles(c, o.workers())
+	b.covariance(out.Covariance)
+	configs := float64(len(blockConfigs(blocks)))
+	for j := range out.Terms {
+		t := &out.Terms[j]
+		*t = Interval{math.NaN(), math.NaN(), math.NaN(), math.NaN(), FromNothing}
+		switch {
+		case tags[j] == BetweenConfigs && !math.IsNaN(out.JackSE[j]):
+			student := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: configs - 1}.Quantile(0.5 + c.Level/2)
+			t.set(FromConfigs, fit.Beta[j], out.JackSE[j], student)
+		case tags[j] == IdentifiedWithin && known[j]:
+			t.set(FromBlocks, b.beta(j), math.Sqrt(out.Covariance[j*p+j]), q[j])
+		default:
+			continue
+		}
+		if !o.free(j) {
+			t.Lo, t.Hi = math.Max(t.Lo, 0), math.Max(t.Hi, 0)
+		}
+		t.Lo, t.Hi = math.Min(t.Lo, fit.Beta[j]), math.Max(t.Hi, fit.Beta[j])
+	}
+	return out
+}
+
+func (t *Interval) set(method string, center, se, quantile float64) {
+	*t = Interval{center - quantile*se, center + quantile*se, center, se, method}
+}
+
+func blockConfigs(blocks []BlockGram) []int32 {
+	var labels []int32
+	for _, b := range blocks {
+		labels = append(labels, b.Config)
+	}
+	return distinct(labels)
+}
+
+// jackknife is the standard error of the penalised, signed fit over
+// configurations left out: sqrt((C-1)/C sum (beta_c - mean)^2).
+func jackknife(blocks []BlockGram, fit Fit, o *Options) []float64 {
+	p := len(fit.Beta)
+	configs := blockConfigs(blocks)
+	out := make([]float64, p)
+	if len(configs) < 3 {
+		for j := range out {
+			out[j] = math.NaN()
+		}
+		return out
+	}
+	var betas [][]float64
+	s := newSolver(p, o)
+	for _, c := range configs {
+		g := NewGram(p)
+		for _, b := range blocks {
+			if b.Config != c {
+				g.Add(b.Gram)
+			}
+		}
+		s.load(g, 0)
+		s.cold()
+		s.solve(fit.Lambda)
+		beta := make([]float64, p)
+		s.beta(beta)
+		betas = append(betas, beta)
+	}
+	for j := range out {
+		column := make([]float64, len(betas))
+		for c := range betas {
+			column[c] = betas[c][j]
+		}
+		n := float64(len(column))
+		out[j] = stdErr(column) * (n - 1)
+	}
+	return out
+}
+
+// bootRidge keeps a draw solvable when it misses a term's only block.
+const bootRidge = 1e-9
+
+// bootstrap works on the scaled columns that are not all zero.
+type bootstrap struct {
+	p      int
+	idx    []int     // columns in use
+	scale  []float64 // per used column, with ybar folded in
+	runs   []int32   // stratum of each block
+	strata [][]int   // blocks of each run
+	a      [][]float64
+	b      [][]float64
+	gamma  []float64
+	inv    []float64
+	se     []float64
+}
+
+func newBootstrap(blocks []BlockGram) *bootstrap {
+	p := blocks[0].Gram.P
+	total := NewGram(p)
+	for _, b := range blocks {
+		total.Add(b.Gram)
+	}
+	s, ybar := total.Scale()
+	out := &bootstrap{p: p, idx: nonZero(s)}
+	for _, j := range out.idx {
+		out.scale = append(out.scale, s[j]/ybar)
+	}
+	seen := map[int32]int{}
+	for k, b := range blocks {
+		if _, ok := seen[b.Run]; !ok {
+			seen[b.Run] = len(out.strata)
+			out.strata = append(out.strata, nil)
+		}
+		out.strata[seen[b.Run]] = append(out.strata[seen[b.Run]], k)
+		a, rhs := out.scaled(b.Gram, s, ybar, total.W)
+		out.a, out.b = append(out.a, a), append(out.b, rhs)
+	}
+	return out
+}
+
+func (b *bootstrap) scaled(g *Gram, s []float64, ybar, w float64) (a, rhs []float64) {
+	m := len(b.idx)
+	a, rhs = make([]float64, m*m), make([]float64, m)
+	for r, j := range b.idx {
+		rhs[r] = g.B[j] / (s[j] * ybar * w)
+		for c, k := range b.idx {
+			a[r*m+c] = g.G[j*b.p+k] / (s[j] * s[k] * w)
+		}
+	}
+	return a, rhs
+}
+
+// beta is the centre of column j.
+func (b *bootstrap) beta(j int) float64 {
+	r := slices.Index(b.idx, j)
+	return b.gamma[r] / b.scale[r]
+}
+
+// solveAll fits all blocks once and says which columns of P the rows know.
+func (b *bootstrap) solveAll() []bool {
+	m := len(b.idx)
+	d := newDraw(m)
+	once := make([]int, len(b.a))
+	for k := range once {
+		once[k] = 1
+	}
+	b.fit(d, once)
+	b.gamma, b.inv, b.se = d.gamma, d.inv, d.se
+	known := make([]bool, b.p)
+	values, vectors := eigen(symmetric(d.sum, m))
+	for r, j := range b.idx {
+		var null float64
+		for k := 0; k < m && values[k] <= nullTol*values[m-1]; k++ {
+			null += vectors.At(r, k) * vectors.At(r, k)
+		}
+		known[j] = null < 0.02 && b.se[r] > 0
+	}
+	return known
+}
+
+// draw is the workspace of one refit.
+type draw struct {
+	m                     int
+	sum, chol, inv        []float64
+	rhs, gamma, se, score []float64
+	z                     []float64 // influence of a block
+	mean, square          []float64
+}
+
+func newDraw(m int) *draw {
+	mat, vec := func() []float64 { return make([]float64, m*m) }, func() []float64 { return make([]float64, m) }
+	return &draw{
+		m: m, sum: mat(), chol: mat(), inv: mat(), rhs: vec(), gamma: vec(), se: vec(),
+		score: vec(), z: vec(), mean: vec(), square: vec(),
+	}
+}
+
+// fit solves with each block counted times[k] times and fills gamma and its
+// cluster-robust standard error.
+func (b *bootstrap) fit(d *draw, times []int) bool {
+	clear(d.sum)
+	clear(d.rhs)
+	for k, t := range times {
+		if t == 0 {
+			continue
+		}
+		f := float64(t)
+		for i, v := range b.a[k] {
+			d.sum[i] += f * v
+		}
+		for i, v := range b.b[k] {
+			d.rhs[i] += f * v
+		}
+	}
+	copy(d.chol, d.sum)
+	for r := range d.m {
+		d.chol[r*d.m+r] += bootRidge
+	}
+	if !cholesky(d.chol, d.m) {
+		return false
+	}
+	copy(d.gamma, d.rhs)
+	cholSolve(d.chol, d.m, d.gamma)
+	d.invert()
+	b.sandwich(d, times, nil)
+	return true
+}
+
+func (d *draw) invert() {
+	for r := range d.m {
+		clear(d.z)
+		d.z[r] = 1
+		cholSolve(d.chol, d.m, d.z)
+		copy(d.inv[r*d.m:], d.z)
+	}
+}
+
+// sandwich fills se, and cov when it is not nil, from the blocks' influences
+// inv*(b_k - a_k gamma), centred per run.
+func (b *bootstrap) sandwich(d *draw, times []int, cov []float64) {
+	m := d.m
+	clear(d.se)
+	for _, blocks := range b.strata {
+		n := 0.0
+		clear(d.mean)
+		clear(d.square)
+		for _, k := range blocks {
+			if times[k] == 0 {
+				continue
+			}
+			t := float64(times[k])
+			n += t
+			b.influence(d, k)
+			for j, z := range d.z {
+				d.mean[j] += t * z
+				d.square[j] += t * z * z
+			}
+			for i := 0; cov != nil && i < m*m; i++ {
+				cov[i] += t * d.z[i/m] * d.z[i%m] * float64(len(blocks)) / math.Max(1, float64(len(blocks)-1))
+			}
+		}
+		if n < 2 {
+			continue
+		}
+		for j := range d.se {
+			d.se[j] += n / (n - 1) * math.Max(0, d.square[j]-d.mean[j]*d.mean[j]/n)
+		}
+		for i := 0; cov != nil && i < m*m; i++ {
+			cov[i] -= d.mean[i/m] * d.mean[i%m] / (n - 1)
+		}
+	}
+	for j, v := range d.se {
+		d.se[j] = math.Sqrt(v)
+	}
+}
+
+func (b *bootstrap) influence(d *draw, k int) {
+	m := d.m
+	for j := range m {
+		d.score[j] = b.b[k][j] - Dot(b.a[k][j*m:(j+1)*m], d.gamma)
+	}
+	for j := range m {
+		d.z[j] = Dot(d.inv[j*m:(j+1)*m], d.score)
+	}
+}
+
+// covariance writes the cluster-robust covariance of the coefficients.
+func (b *bootstrap) covariance(out []float64) {
+	m := len(b.idx)
+	d := newDraw(m)
+	copy(d.gamma, b.gamma)
+	copy(d.inv, b.inv)
+	once := make([]int, len(b.a))
+	for k := range once {
+		once[k] = 1
+	}
+	cov := make([]float64, m*m)
+	b.sandwich(d, once, cov)
+	for r, j := range b.idx {
+		for c, k := range b.idx {
+			out[j*b.p+k] = cov[r*m+c] / (b.scale[r] * b.scale[c])
+		}
+	}
+}
+
+// quantiles is the Level quantile of |t| over the draws, per column of P.
+func (b *bootstrap) quantiles(c ConfidenceOptions, workers int) []float64 {
+	m := len(b.idx)
+	ts := make([][]float64, c.Draws)
+	spaces := make([]*draw, workers)
+	each(workers, c.Draws, func(worker, i int) {
+		if spaces[worker] == nil {
+			spaces[worker] = newDraw(m)
+		}
+		ts[i] = b.studentised(spaces[worker], rand.New(rand.NewPCG(c.Seed, uint64(i))))
+	})
+	out := make([]float64, b.p)
+	for r, j := range b.idx {
+		var v []float64
+		for _, t := range ts {
+			if t != nil && !math.IsNaN(t[r]) {
+				v = append(v, t[r])
+			}
+		}
+		out[j] = math.NaN()
+		if len(v) > 0 {
+			slices.Sort(v)
+			out[j] = v[min(len(v)-1, int(math.Ceil(c.Level*float64(len(v)+1)))-1)]
+		}
+	}
+	return out
+}
+
+// studentised is |gamma* - gamma|/se* of one draw.
+func (b *bootstrap) studentised(d *draw, rng *rand.Rand) []float64 {
+	times := make([]int, len(b.a))
+	for _, blocks := range b.strata {
+		for range blocks {
+			times[blocks[rng.IntN(len(blocks))]]++
+		}
+	}
+	if !b.fit(d, times) {
+		return nil
+	}
+	out := make([]float64, d.m)
+	for j := range out {
+		out[j] = math.Abs(d.gamma[j]-b.gamma[j]) / d.se[j]
+	}
+	return out
+}
