@@ -1,0 +1,179 @@
+package export
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Native builds the artifact of a fit; val, which may be nil, adds the gates.
+// The result passes coeff.Set.Check. The same fit gives the same set.
+func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
+	b := &fit.Beta
+	set := &coeff.Set{
+		SchemaVersion: coeff.SchemaVersion, ToolVersion: fit.ToolVersion, Command: fit.Command, Inputs: nativeInputs(fit.Inputs),
+		Recipe: b.Recipe, Refit: fit.Options.RefitAll,
+		TrainedOn: trainedOn(fit), BetaTarget: b.Target,
+		Beta: nativeTerms(b.Coefficients), Covariance: b.Covariance, Residuals: nativeResiduals(b.ResidualQuant),
+		Gamma: valueOr(b.GammaEMA, defaultGamma), PipelineLag: nativeLags(b.PipelineLag), Gates: nativeGates(val),
+		Identifiability: b.NullDirections, Warnings: nativeWarnings(fit), Configs: nativeConfigs(fit),
+	}
+	setText(&set.SpecVersion, b.SpecVersion)
+	for i := range fit.Alpha {
+		m := &fit.Alpha[i]
+		set.Alpha = append(set.Alpha, coeff.AlphaModel{
+			Target: m.Target, Replay: coeff.Replayable(m.Target), Lambda: valueOr(m.Lambda, 0),
+			Coefficients: nativeTerms(m.Coefficients), Covariance: m.Covariance,
+		})
+	}
+	sort.Slice(set.Alpha, func(i, j int) bool { return set.Alpha[i].Target < set.Alpha[j].Target })
+	if c := b.Certificate; c != nil {
+		set.Certificate = &coeff.Certificate{MinZeroGradient: c.MinZeroGradient, MaxActiveGradient: c.MaxActiveGradient, OK: c.OK}
+	}
+	if err := set.Check(); err != nil {
+		return nil, fmt.Errorf("native artifact: %w", err)
+	}
+	return set, nil
+}
+
+// setText sets a string of a named type without naming the type: what a spec
+// version means is not this room's business.
+func setText[T ~string](dst *T, s string) { *dst = T(s) }
+
+// defaultGamma is the EMA's gamma where a fit did not choose one (01 A-14).
+const defaultGamma = 0.3
+
+func valueOr(v *float64, def float64) float64 {
+	if v == nil {
+		return def
+	}
+	return *v
+}
+
+func nativeInputs(in []result.Input) []coeff.Input {
+	out := make([]coeff.Input, len(in))
+	for i, f := range in {
+		out[i] = coeff.Input{Name: f.Name, Bytes: f.Bytes, SHA256: f.SHA256}
+	}
+	return out
+}
+
+func nativeTerms(cs []result.Coefficient) []coeff.Coefficient {
+	out := make([]coeff.Coefficient, len(cs))
+	for i, c := range cs {
+		r := c.Range
+		out[i] = coeff.Coefficient{Name: c.Name, Value: c.Value, Unit: c.Unit, CI95: c.CI95, Identified: c.Identified, Range: &r}
+	}
+	return out
+}
+
+func nativeResiduals(rq []result.RegimeQuantiles) []coeff.RegimeQuantiles {
+	var out []coeff.RegimeQuantiles
+	for _, r := range rq {
+		out = append(out, coeff.RegimeQuantiles{Regime: r.Regime, Quantiles: r.Quantiles})
+	}
+	return out
+}
+
+func nativeLags(lags map[string]result.RunLag) []coeff.RunLag {
+	var out []coeff.RunLag
+	for run, l := range lags {
+		out = append(out, coeff.RunLag{Run: run, Lag: l.Lag, Measured: l.Measured})
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Run < out[j].Run })
+	return out
+}
+
+func nativeGates(val *result.Validation) []coeff.Gate {
+	if val == nil {
+		return nil
+	}
+	var out []coeff.Gate
+	for i := range val.Gates {
+		g := &val.Gates[i]
+		out = append(out, coeff.Gate{Name: g.Name, Scope: g.Scope, Value: g.Value, Op: g.Op, Threshold: &g.Threshold, Pass: g.Pass, Note: g.Note})
+	}
+	return out
+}
+
+// nativeWarnings are the fit's and its models', each once, in that order.
+func nativeWarnings(fit *result.Fit) []trace.Finding {
+	var out []trace.Finding
+	seen := map[trace.Finding]bool{}
+	add := func(fs []trace.Finding) {
+		for _, f := range fs {
+			if !seen[f] {
+				seen[f] = true
+				out = append(out, f)
+			}
+		}
+	}
+	add(fit.Warnings)
+	add(fit.Beta.Warnings)
+	for i := range fit.Alpha {
+		add(fit.Alpha[i].Warnings)
+	}
+	return out
+}
+
+// samplesOf counts the kept beta rows of a configuration.
+func samplesOf(fit *result.Fit, key string) int64 {
+	var n int64
+	for _, r := range fit.Beta.Rows.ByRegime {
+		if r.Config == key {
+			n += int64(r.Rows)
+		}
+	}
+	return n
+}
+
+func nativeConfigs(fit *result.Fit) []coeff.Config {
+	var out []coeff.Config
+	for i := range fit.Configs {
+		c := &fit.Configs[i]
+		out = append(out, coeff.ConfigOf(&c.Deployment, c.Runs, samplesOf(fit, c.Key)))
+	}
+	return out
+}
+
+// trainedOn collects where the coefficients hold, each list sorted.
+func trainedOn(fit *result.Fit) coeff.TrainedOn {
+	models, hw, versions := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	tps := map[int64]bool{}
+	for i := range fit.Configs {
+		d := &fit.Configs[i].Deployment
+		models[d.Model.ID], hw[d.Hardware.Name], versions[d.Engine.VLLMVersion] = true, true, true
+		tps[d.TP] = true
+	}
+	t := coeff.TrainedOn{
+		Models: sortedKeys(models), Hardware: sortedKeys(hw), VLLMVersions: sortedKeys(versions),
+		Date: fit.TrainingDate, Samples: int64(fit.Beta.Rows.Kept), Lambda: valueOr(fit.Beta.Lambda, 0), Gamma: valueOr(fit.Beta.GammaEMA, defaultGamma),
+	}
+	if !fit.Options.RefitAll {
+		t.Samples -= int64(fit.Beta.Rows.Holdout)
+	}
+	for tp := range tps {
+		t.TPs = append(t.TPs, tp)
+	}
+	slices.Sort(t.TPs)
+	all := append([]result.Model{fit.Beta}, fit.Alpha...)
+	for i := range all {
+		if e := all[i].Holdout; e != nil && e.RMSEUs != nil {
+			t.HoldOutRMSE = append(t.HoldOutRMSE, coeff.TargetRMSE{Target: all[i].Target, Us: *e.RMSEUs})
+		}
+	}
+	slices.SortFunc(t.HoldOutRMSE, func(a, b coeff.TargetRMSE) int {
+		switch {
+		case a.Target < b.Target:
+			return -1
+		case a.Target > b.Target:
+			return 1
+		}
+		return 0
+	})
+	return t
+}

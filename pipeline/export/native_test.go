@@ -1,0 +1,112 @@
+package export
+
+import (
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// physicsFit is exampleFit with beta and alpha coefficients of spec 1.1.
+func physicsFit() *result.Fit {
+	fit := exampleFit()
+	terms := func(fs []features.Feature, base float64) []result.Coefficient {
+		var cs []result.Coefficient
+		for i, f := range fs {
+			v := base * float64(i+1)
+			cs = append(cs, result.Coefficient{Name: f.Name, Value: v, Unit: f.CoefficientUnit(), CI95: &[2]float64{0.9 * v, 1.1 * v}, Identified: "within", Range: [2]float64{0, 1}})
+		}
+		return cs
+	}
+	fit.Options.Spec = "1.1"
+	fit.Beta.SpecVersion, fit.Beta.Recipe, fit.Beta.Target = "1.1", "relative", "cadence"
+	fit.Beta.Coefficients = terms(features.BetaFeatures(features.V11), 1000.0/3)
+	fit.Beta.Lambda, fit.Beta.GammaEMA = ptr(1e-4), ptr(0.3)
+	fit.Beta.Holdout.RMSEUs = ptr(321.5)
+	fit.Beta.Rows.Holdout = 20
+	fit.Beta.Rows.ByRegime = []result.RegimeRows{{Config: "c1", Regime: "decode", Rows: 60}, {Config: "c1", Regime: "mixed", Rows: 15}, {Config: "c2", Regime: "decode", Rows: 25}}
+	fit.Beta.PipelineLag = map[string]result.RunLag{"run-c": {Lag: 1}, "run-a": {Lag: 0, Measured: true}}
+	fit.Beta.ResidualQuant = []result.RegimeQuantiles{{Regime: "decode", Rows: 9, Quantiles: [][2]float64{{0.05, 0.9}, {0.5, 1}, {0.95, 1.2}}}}
+	fit.Beta.NullDirections = []string{"only the sum of two terms is known"}
+	fit.Beta.Certificate = &result.Certificate{MaxActiveGradient: 1e-12, OK: true}
+	w := trace.Findingf("lag_assumed", "run-c: lag 1 assumed")
+	fit.Warnings, fit.Beta.Warnings = []trace.Finding{w}, []trace.Finding{w, trace.Findingf("drift", "x")}
+	for i := range fit.Alpha {
+		fit.Alpha[i].SpecVersion = "1.1"
+		fit.Alpha[i].Coefficients = terms(features.AlphaFeatures(features.V11), 10)
+	}
+	fit.Alpha[0], fit.Alpha[1] = fit.Alpha[1], fit.Alpha[0] // unsorted on purpose
+	return fit
+}
+
+// Y-1: everything of the artifact is there, in order, and passes the loader's check.
+func TestY1Native(t *testing.T) {
+	yes := true
+	val := &result.Validation{Gates: []result.Gate{{Name: "beta_mape", Scope: "c1", Value: ptr(0.05), Op: "<", Threshold: 0.15, Pass: &yes}, {Name: "ks_ttft", Scope: "run-a", Op: "<", Threshold: 0.15, Note: "insufficient data"}}}
+	set, err := Native(physicsFit(), val)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if set.SpecVersion != features.V11 || set.BetaTarget != "cadence" || set.Command != "fit --seed 1" || set.Inputs[0].SHA256 != "ab" {
+		t.Errorf("head: %s %s %q %v", set.SpecVersion, set.BetaTarget, set.Command, set.Inputs)
+	}
+	want := coeff.TrainedOn{Models: []string{"meta-llama/Llama-3.1-8B"}, Hardware: []string{"H100-SXM-80GB"}, TPs: []int64{1, 2}, VLLMVersions: []string{"0.15.1"},
+		Date: "2026-02-17", Samples: 80, Lambda: 1e-4, Gamma: 0.3, HoldOutRMSE: []coeff.TargetRMSE{{Target: "cadence", Us: 321.5}}}
+	if d := cmp.Diff(want, set.TrainedOn); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff([]string{"egress", "overhead"}, set.AlphaTargets()); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff([]coeff.RunLag{{Run: "run-a", Measured: true}, {Run: "run-c", Lag: 1}}, set.PipelineLag); d != "" {
+		t.Error(d)
+	}
+	if len(set.Gates) != 2 || set.Gates[1].Pass != nil || *set.Gates[0].Threshold != 0.15 {
+		t.Errorf("gates %+v", set.Gates)
+	}
+	if len(set.Warnings) != 2 {
+		t.Errorf("warnings %v: want each once", set.Warnings)
+	}
+	if len(set.Configs) != 2 || set.Configs[0].Samples != 75 || set.Configs[0].Deployment.Name != "" {
+		t.Errorf("configs %+v", set.Configs)
+	}
+}
+
+// 01 T-5: a target that contains a wait is never marked for replay, whatever the fit says.
+func TestT5NativeReplay(t *testing.T) {
+	fit := physicsFit()
+	fit.Alpha[1].Target, fit.Alpha[1].Replay = "admission", true
+	set, err := Native(fit, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if set.AlphaModel("admission").Replay || !set.AlphaModel("overhead").Replay {
+		t.Error("replay marks follow the fit, not the target")
+	}
+}
+
+// Y-2: names out of order, a wrong length, NaN and an unknown version cannot be
+// written, each with its own code.
+func TestY2NativeRefuses(t *testing.T) {
+	codes := map[trace.Code]bool{}
+	for name, edit := range map[string]func(*result.Fit){
+		"order":   func(f *result.Fit) { c := f.Beta.Coefficients; c[0], c[1] = c[1], c[0] },
+		"length":  func(f *result.Fit) { f.Beta.Coefficients = f.Beta.Coefficients[1:] },
+		"NaN":     func(f *result.Fit) { f.Beta.Coefficients[3].Value = math.NaN() },
+		"version": func(f *result.Fit) { f.Beta.SpecVersion = "2.0" },
+	} {
+		fit := physicsFit()
+		edit(fit)
+		_, err := Native(fit, nil)
+		c := code(err)
+		if c == "" || codes[c] {
+			t.Errorf("%s: got %v, want an error with a code of its own", name, err)
+		}
+		codes[c] = true
+	}
+}
