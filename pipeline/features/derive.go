@@ -19,13 +19,10 @@ func (s *Space) setDimensions() {
 func (s *Space) derive10() {
 	m, h := &s.dep.Model, &s.dep.Hardware
 	b := m.BytesPerParam
-	width := float64(m.IntermediateSize)
-	if m.IsMoE() && m.MoEIntermediateSize > 0 {
-		width = float64(m.MoEIntermediateSize) // M-13
-	}
-	topK, activeFrac := 1.0, 1.0
+	width, activeFrac := s.mlp10()
+	topK := 1.0
 	if m.IsMoE() {
-		topK, activeFrac = s.topK, s.topK/s.experts
+		topK = s.topK
 	}
 	proj, vocab := float64(m.NumMLPProj), float64(m.VocabSize)
 
@@ -51,6 +48,18 @@ func (s *Space) derive10() {
 	s.gpuKVBytes = float64(s.dep.Engine.KVBlocksGPU.Or(0)) * s.blockBytes
 	s.cpuKVBytes = s.offload * float64(s.dep.Engine.KVBlocksCPU) * s.blockBytes
 	s.rooflineS = math.Max(s.maxTokens*s.linearFLOPs/over(s.peak), s.totalBytes/over(s.bandwidth))
+}
+
+// mlp10 is 1.0's MLP width (M-13) and its active share k/E.
+func (s *Space) mlp10() (width, activeFrac float64) {
+	m := &s.dep.Model
+	if !m.IsMoE() {
+		return float64(m.IntermediateSize), 1
+	}
+	if m.MoEIntermediateSize > 0 {
+		return float64(m.MoEIntermediateSize), s.topK / s.experts
+	}
+	return float64(m.IntermediateSize), s.topK / s.experts
 }
 
 // derive11 is the corrected column of 01 section 4.

@@ -42,29 +42,30 @@ var queueFields = []queueField{
 	{"preemption_ema", "1", false, func(in *QueueInput) *float64 { return &in.PreemptionEMA }},
 }
 
-// Value is one named number with its unit.
-type Value struct {
-	Name  string  `json:"name"`
-	Value float64 `json:"value"`
-	Unit  string  `json:"unit"`
+// Quantity is one named number: an input, a dimension or a derived constant.
+type Quantity struct {
+	Name    string  `json:"name"`
+	Value   float64 `json:"value"`
+	Unit    string  `json:"unit"`
+	Formula string  `json:"formula,omitempty"` // how it is derived; empty when given
 }
 
 // Values lists the input's fields in a fixed order under the names that tables,
 // golden vectors and formulas use.
-func (in *StepInput) Values() []Value {
-	values := make([]Value, len(stepFields))
+func (in *StepInput) Values() []Quantity {
+	values := make([]Quantity, len(stepFields))
 	for i, f := range stepFields {
-		values[i] = Value{f.name, *f.at(in), f.unit}
+		values[i] = Quantity{Name: f.name, Value: *f.at(in), Unit: f.unit}
 	}
 	return values
 }
 
 // Values lists the input's fields in a fixed order under the names that tables,
 // golden vectors and formulas use.
-func (in *QueueInput) Values() []Value {
-	values := make([]Value, len(queueFields))
+func (in *QueueInput) Values() []Quantity {
+	values := make([]Quantity, len(queueFields))
 	for i, f := range queueFields {
-		values[i] = Value{f.name, *f.at(in), f.unit}
+		values[i] = Quantity{Name: f.name, Value: *f.at(in), Unit: f.unit}
 	}
 	return values
 }
