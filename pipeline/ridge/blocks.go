@@ -16,13 +16,13 @@ type BlockGram struct {
 // block cannot see under about a tenth, and at least minBlocks per run keep the
 // quantiles usable.
 const (
-	blockTimes    = 10
-	minBlocks     = 8
-	maxBlocks     = 40
-	minBlockRows  = 4
-	maxCorrRows   = 20000
-	maxCorrLag    = 200
-	corrNoise     = 0.05
+	blockTimes   = 10
+	minBlocks    = 8
+	maxBlocks    = 40
+	minBlockRows = 4
+	maxCorrRows  = 20000
+	maxCorrLag   = 200
+	corrNoise    = 0.05
 )
 
 // Blocks cuts every run into contiguous blocks long against the correlation

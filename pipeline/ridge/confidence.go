@@ -39,7 +39,7 @@ type Interval struct {
 type Confidence struct {
 	Terms      []Interval
 	Covariance []float64 // P x P, of the coefficients; 0 for terms without rows
-	JackSE     []float64 // standard error of the published fit over configurations left out; NaN below three
+	JackSE     []float64 // standard error over configurations left out; NaN below three
 	Blocks     int
 }
 
@@ -48,47 +48,49 @@ type Confidence struct {
 // The published estimate is shrunk by its penalty and pulled toward low noise by
 // weights that contain the target, so its own scatter is not centred on the
 // truth. The intervals are therefore built around the least-squares fit without
-// penalty, with weights from predictions (PredictionWeights). Neighbouring rows
-// err together, so the unit of chance is a block of a run. Each draw takes, per
-// run, as many blocks with replacement, refits, and is divided by its own
+// penalty, with weights from predictions (PredictionWeights); a published value
+// outside its interval has been moved by more than chance. Neighbouring rows err
+// together, so the unit of chance is a block of a run. Each draw takes, per run,
+// as many blocks with replacement, refits, and is divided by its own
 // cluster-robust standard error; the Level quantile of |t| times the standard
 // error of the data is the half width (symmetric studentised block bootstrap).
-// Signed terms are cut at 0 and the interval always holds the published value.
-// Terms in a direction the rows do not know (eigenvalue under 1e-6 of the
-// largest) have none. A term that varies only between configurations gets the
-// jack-knife over configurations with Student's quantile, or none below three.
+// A term that varies only between configurations is widened to the jack-knife
+// over configurations with Student's quantile, and has no interval below three.
+// Signed terms are cut at 0. Terms in a direction the rows do not know
+// (eigenvalue under 1e-6 of the largest) have no interval.
 func ConfidenceRows(d *Data, fit Fit, tags []Identification, o Options, c ConfidenceOptions) Confidence {
 	w := PredictionWeights(d, fit.Beta, o)
-	return ConfidenceBlocks(Blocks(d, w, fit.Beta, o), fit, tags, o, c)
+	return ConfidenceBlocks(Blocks(d, w, fit.Beta, o), tags, o, c)
 }
 
 // ConfidenceBlocks is ConfidenceRows on block Grams with balanced weights, e.g.
 // Cells.Blocks, whose weights do contain the target.
-func ConfidenceBlocks(blocks []BlockGram, fit Fit, tags []Identification, o Options, c ConfidenceOptions) Confidence {
-	p := len(fit.Beta)
+func ConfidenceBlocks(blocks []BlockGram, tags []Identification, o Options, c ConfidenceOptions) Confidence {
+	p := blocks[0].Gram.P
 	out := Confidence{Terms: make([]Interval, p), Covariance: make([]float64, p*p), Blocks: len(blocks)}
-	out.JackSE = jackknife(blocks, fit, &o)
 	b := newBootstrap(blocks)
 	known := b.solveAll()
 	q := b.quantiles(c, o.workers())
 	b.covariance(out.Covariance)
-	configs := float64(len(blockConfigs(blocks)))
+	configs := blockConfigs(blocks)
+	out.JackSE = b.jackknife(blocks, configs)
+	student := math.NaN()
+	if len(configs) > 1 {
+		student = distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(len(configs) - 1)}.Quantile(0.5 + c.Level/2)
+	}
 	for j := range out.Terms {
 		t := &out.Terms[j]
 		*t = Interval{math.NaN(), math.NaN(), math.NaN(), math.NaN(), FromNothing}
-		switch {
-		case tags[j] == BetweenConfigs && !math.IsNaN(out.JackSE[j]):
-			student := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: configs - 1}.Quantile(0.5 + c.Level/2)
-			t.set(FromConfigs, fit.Beta[j], out.JackSE[j], student)
-		case tags[j] == IdentifiedWithin && known[j]:
-			t.set(FromBlocks, b.beta(j), math.Sqrt(out.Covariance[j*p+j]), q[j])
-		default:
+		if !known[j] || tags[j] == PriorOnly || tags[j] == BetweenConfigs && math.IsNaN(out.JackSE[j]) {
 			continue
+		}
+		t.set(FromBlocks, b.beta(j), math.Sqrt(out.Covariance[j*p+j]), q[j])
+		if tags[j] == BetweenConfigs && student*out.JackSE[j] > q[j]*t.SE {
+			t.set(FromConfigs, t.Center, out.JackSE[j], student)
 		}
 		if !o.free(j) {
 			t.Lo, t.Hi = math.Max(t.Lo, 0), math.Max(t.Hi, 0)
 		}
-		t.Lo, t.Hi = math.Min(t.Lo, fit.Beta[j]), math.Max(t.Hi, fit.Beta[j])
 	}
 	return out
 }
@@ -103,45 +105,6 @@ func blockConfigs(blocks []BlockGram) []int32 {
 		labels = append(labels, b.Config)
 	}
 	return distinct(labels)
-}
-
-// jackknife is the standard error of the penalised, signed fit over
-// configurations left out: sqrt((C-1)/C sum (beta_c - mean)^2).
-func jackknife(blocks []BlockGram, fit Fit, o *Options) []float64 {
-	p := len(fit.Beta)
-	configs := blockConfigs(blocks)
-	out := make([]float64, p)
-	if len(configs) < 3 {
-		for j := range out {
-			out[j] = math.NaN()
-		}
-		return out
-	}
-	var betas [][]float64
-	s := newSolver(p, o)
-	for _, c := range configs {
-		g := NewGram(p)
-		for _, b := range blocks {
-			if b.Config != c {
-				g.Add(b.Gram)
-			}
-		}
-		s.load(g, 0)
-		s.cold()
-		s.solve(fit.Lambda)
-		beta := make([]float64, p)
-		s.beta(beta)
-		betas = append(betas, beta)
-	}
-	for j := range out {
-		column := make([]float64, len(betas))
-		for c := range betas {
-			column[c] = betas[c][j]
-		}
-		n := float64(len(column))
-		out[j] = stdErr(column) * (n - 1)
-	}
-	return out
 }
 
 // bootRidge keeps a draw solvable when it misses a term's only block.
@@ -329,6 +292,39 @@ func (b *bootstrap) influence(d *draw, k int) {
 	for j := range m {
 		d.z[j] = Dot(d.inv[j*m:(j+1)*m], d.score)
 	}
+}
+
+// jackknife is the standard error over configurations left out, per column of P:
+// sqrt((C-1)/C sum (beta_c - mean)^2); NaN below three configurations.
+func (b *bootstrap) jackknife(blocks []BlockGram, configs []int32) []float64 {
+	out := make([]float64, b.p)
+	for j := range out {
+		out[j] = math.NaN()
+	}
+	if len(configs) < 3 {
+		return out
+	}
+	d := newDraw(len(b.idx))
+	columns := make([][]float64, len(b.idx))
+	times := make([]int, len(blocks))
+	for _, c := range configs {
+		for k, block := range blocks {
+			times[k] = 1
+			if block.Config == c {
+				times[k] = 0
+			}
+		}
+		if !b.fit(d, times) {
+			return out
+		}
+		for r, g := range d.gamma {
+			columns[r] = append(columns[r], g/b.scale[r])
+		}
+	}
+	for r, j := range b.idx {
+		out[j] = stdErr(columns[r]) * float64(len(configs)-1)
+	}
+	return out
 }
 
 // covariance writes the cluster-robust covariance of the coefficients.

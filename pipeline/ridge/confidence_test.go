@@ -26,9 +26,8 @@ func TestEvalIntervalCoverage(t *testing.T) {
 }
 
 type covered struct {
-	sets, hits, tagged [numColumns]int
-	width              [numColumns]float64
-	widened            [numColumns]int
+	sets, hits, tagged, between [numColumns]int
+	width                       [numColumns]float64
 }
 
 func coverage(t *testing.T, p plantOptions, sets int) *covered {
@@ -67,8 +66,11 @@ func intervals(t *testing.T, s planted) (Confidence, []Identification) {
 func (c *covered) count(s planted, conf Confidence, tags []Identification) {
 	for j, term := range conf.Terms {
 		c.sets[j]++
-		if tags[j] == IdentifiedWithin {
+		if tags[j] == IdentifiedWithin && term.Method == FromBlocks {
 			c.tagged[j]++
+		}
+		if tags[j] == BetweenConfigs && term.Method != FromNothing {
+			c.between[j]++
 		}
 		if term.Lo <= s.beta[j] && s.beta[j] <= term.Hi {
 			c.hits[j]++
@@ -94,6 +96,9 @@ func (c *covered) check(t *testing.T) {
 	n := 0
 	for j := range numColumns {
 		if c.tagged[j] < c.sets[j] {
+			if c.between[j] == c.sets[j] && c.share(j) < 0.92 {
+				t.Errorf("term %d, between configurations: covered in %.3f, want at least 0.92", j+1, c.share(j))
+			}
 			continue
 		}
 		sum, n = sum+c.share(j), n+1

@@ -86,7 +86,7 @@ func fillRow(rng *rand.Rand, x []float64, batch, context, burst, rare, size, wid
 	requests := math.Round(64 / (1 + math.Exp(-batch)))
 	mean := 600 * math.Exp(.6*context)
 	if burst > 0 {
-		tokens := 128 + 1920*rng.Float64()
+		tokens := 128 + 3968*rng.Float64()
 		x[colWork] = tokens * size * 4e-6
 		x[colSquare] = tokens * (tokens/2 + 500*rng.Float64()) * size * 2e-10
 	}
