@@ -26,6 +26,7 @@ type column interface {
 	move(from, to int)
 	truncate(n int)
 	clone()
+	permute(order []int)
 }
 
 type col[T any] struct {

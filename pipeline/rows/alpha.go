@@ -1,0 +1,266 @@
+package rows
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Alpha makes the request rows of one target (01 T-1, T-5): every request of
+// the run is kept or dropped for one reason. The space's version must be the
+// one of Rebuild.
+func (s *Steps) Alpha(sp *features.Space, o AlphaOptions) (*Table, error) {
+	o, err := o.resolve(s.Version)
+	if err != nil {
+		return nil, err
+	}
+	b := newAlphaBuilder(s, sp, o)
+	for i := range s.Run.Requests {
+		b.t.Read++
+		if why := b.row(i); why != "" {
+			b.t.drop(why, 1)
+		}
+	}
+	b.sortByTime()
+	b.findings()
+	b.t.check()
+	return b.t, nil
+}
+
+type alphaBuilder struct {
+	s     *Steps
+	sp    *features.Space
+	o     AlphaOptions
+	t     *Table
+	ema   []float64
+	parts []Part
+	warm  warmUp
+	hits  map[string]float64 // prefix hit ratio by core id
+	blind int                // rows of requests without a snapshot although caching is on
+	bound []trace.OverheadBound
+	ends  map[string]lastEnd // egress: last sample by API id
+	x     []float64
+}
+
+// lastEnd is the sample of an API request that finished last.
+type lastEnd struct {
+	ns  int64
+	row int
+}
+
+func newAlphaBuilder(s *Steps, sp *features.Space, o AlphaOptions) *alphaBuilder {
+	p := len(sp.AlphaFeatures())
+	b := &alphaBuilder{s: s, sp: sp, o: o, ema: emas(s.Run.Steps, o.Gamma), parts: Parts(s.Run, s.Dep, o.Split),
+		warm: newWarmUp(s.Run, s.Dep), x: make([]float64, p),
+		t: &Table{Run: s.Run.ID, Config: s.Config, Target: o.Target, Gamma: o.Gamma, P: p,
+			Hits: make([]int, p), Min: filled(p, math.Inf(1)), Max: filled(p, math.Inf(-1))}}
+	if s.Dep.Engine.PrefixCaching {
+		b.hits = prefixHits(s.Run.Snapshots, s.Version)
+	}
+	switch o.Target {
+	case Overhead:
+		b.bound = trace.Overheads(s.Run, s.complete())
+	case Egress:
+		b.ends = lastEnds(s.Run.Requests)
+	}
+	return b
+}
+
+// complete reports whether every request has a journey, as far as one can see.
+func (s *Steps) complete() bool {
+	if s.Dep.Tracing.JourneySampleRate.Or(1) < 1 || unknownSnapshots(s.Run) > 0 {
+		return false
+	}
+	for i := range s.Run.Requests {
+		if r := &s.Run.Requests[i]; r.Source == trace.SourceFork && !r.CoreID.OK {
+			return false
+		}
+	}
+	return true
+}
+
+// prefixHits is S-10 for every request with a snapshot that scheduled tokens.
+func prefixHits(snapshots []trace.Snapshot, v features.Version) map[string]float64 {
+	hits := make(map[string]float64)
+	for i := range snapshots {
+		s := &snapshots[i]
+		if _, seen := hits[s.CoreID]; seen || s.ScheduledTokens == 0 {
+			continue
+		}
+		if v == features.V10 {
+			hits[s.CoreID] = prefixHit10(s.BlocksCached, s.BlocksAllocated)
+		} else {
+			hits[s.CoreID] = prefixHit11(s)
+		}
+	}
+	return hits
+}
+
+func lastEnds(requests []trace.Request) map[string]lastEnd {
+	ends := make(map[string]lastEnd)
+	for i := range requests {
+		r := &requests[i]
+		if !r.APISpanID.OK || !r.FinishedNs.OK {
+			continue
+		}
+		if e, seen := ends[r.APISpanID.V]; !seen || r.FinishedNs.V > e.ns {
+			ends[r.APISpanID.V] = lastEnd{r.FinishedNs.V, i}
+		}
+	}
+	return ends
+}
+
+// row makes the row of request i, or says why there is none.
+func (b *alphaBuilder) row(i int) trace.Code {
+	r := &b.s.Run.Requests[i]
+	if r.Source == trace.SourceStock {
+		return StockRow
+	}
+	v, why := b.target(i)
+	if why != "" {
+		return why
+	}
+	k := lastStart(b.s.Run.Steps, v.joinNs)
+	if k < 0 {
+		return NoPriorStep
+	}
+	at := r.ArrivedNs.Or(r.QueuedNs.V)
+	step := &b.s.Run.Steps[k]
+	switch {
+	case b.warm.holds(at, step.ID):
+		return WarmUp
+	case inside(b.o.Saturated, at):
+		return SaturatedSpan
+	}
+	if why := b.vector(r, k); why != "" {
+		return why
+	}
+	b.keep(r, step, at, v)
+	return ""
+}
+
+// value is one target: y, or the interval [lo, hi], and the stamp it joins at.
+type value struct {
+	y, lo, hi float64 // us
+	exact     bool
+	joinNs    int64
+}
+
+// target is T-5. All targets join at QUEUED (T-1) but egress, which joins at
+// FINISHED.
+func (b *alphaBuilder) target(i int) (value, trace.Code) {
+	r := &b.s.Run.Requests[i]
+	v := value{joinNs: r.QueuedNs.V}
+	var from, to trace.Opt[int64]
+	switch b.o.Target {
+	case Overhead:
+		return b.overheadOf(i)
+	case Admission:
+		from, to = r.ArrivedNs, r.ScheduledNs
+	case Queue:
+		from, to = r.QueuedNs, r.ScheduledNs
+	case Egress:
+		from, to, v.joinNs = r.FinishedNs, r.DepartedNs, r.FinishedNs.V
+	}
+	if !from.OK || !to.OK || !r.QueuedNs.OK || !r.PromptTokens.OK {
+		return v, MissingStamp
+	}
+	if e, ok := b.ends[r.APISpanID.V]; ok && e.row != i {
+		return v, NotLastSample
+	}
+	if v.y = SpanUs(from.V, to.V); v.y < 0 {
+		return v, NegativeTarget
+	}
+	return v, ""
+}
+
+func (b *alphaBuilder) overheadOf(i int) (value, trace.Code) {
+	r, o := &b.s.Run.Requests[i], &b.bound[i]
+	switch {
+	case !o.OK || !r.PromptTokens.OK:
+		return value{}, MissingStamp
+	case o.HiUs < 0:
+		return value{}, NegativeTarget
+	}
+	return value{y: o.HiUs, lo: o.LoUs, hi: o.HiUs, exact: o.Exact, joinNs: r.QueuedNs.V}, ""
+}
+
+// SpanUs is the time between two stamps in us (01 T-6).
+func SpanUs(fromNs, toNs int64) float64 { return float64(toNs-fromNs) / 1000 }
+
+// vector writes the features of request r joined to recorded step k into b.x.
+func (b *alphaBuilder) vector(r *trace.Request, k int) trace.Code {
+	in := b.input(r, k)
+	hits, err := b.sp.Alpha(&in, b.x)
+	if err != nil {
+		return codeOf(err)
+	}
+	if hits == 0 {
+		return ""
+	}
+	for _, slot := range hits.Slots() {
+		b.t.Hits[slot-1]++
+	}
+	return features.FeatureOutOfRange
+}
+
+// input is S-12.
+func (b *alphaBuilder) input(r *trace.Request, k int) features.QueueInput {
+	s := &b.s.Run.Steps[k]
+	in := features.QueueInput{
+		RunningDepth: float64(s.RunningDepth), WaitingDepth: float64(s.WaitingDepth), KVUsageRatio: s.KVUsage,
+		PromptTokens: float64(r.PromptTokens.V), PreemptionEMA: b.ema[k],
+	}
+	if hit, ok := b.hits[r.CoreID.V]; ok {
+		in.PrefixHitRatio = hit
+	} else if b.s.Dep.Engine.PrefixCaching {
+		b.blind++
+	}
+	if b.s.Version == features.V10 {
+		in.KVFreeBytes = b.sp.KVFreeBytes(float64(s.BlocksTotal), s.KVUsage)
+	} else {
+		in.KVFreeBlocks = float64(s.BlocksFree)
+	}
+	return in
+}
+
+func (b *alphaBuilder) keep(r *trace.Request, s *trace.Step, at int64, v value) {
+	t := b.t
+	phase, held := place(b.parts, at)
+	regime, set := Idle, StressSet(0)
+	if s.WaitingDepth > 0 {
+		regime = Waiting
+	}
+	if s.KVUsage > 0.9 {
+		set = FullCache
+	}
+	t.X = append(t.X, b.x...)
+	t.Y, t.Steps, t.Factor = append(t.Y, v.y), append(t.Steps, 1), append(t.Factor, 1)
+	if t.Target == Overhead {
+		t.Lo, t.Hi, t.Exact = append(t.Lo, v.lo), append(t.Hi, v.hi), append(t.Exact, v.exact)
+	}
+	t.Regime, t.TimeNs = append(t.Regime, regime), append(t.TimeNs, at)
+	t.FirstStep, t.LastStep = append(t.FirstStep, s.ID), append(t.LastStep, s.ID)
+	t.Tag, t.Phase, t.HoldOut = append(t.Tag, TagJourney), append(t.Phase, phase), append(t.HoldOut, held)
+	t.Sets, t.FloorUs = append(t.Sets, set), append(t.FloorUs, 0)
+	t.Batch = append(t.Batch, float64(s.RunningDepth))
+	t.Context = append(t.Context, float64(r.PromptTokens.V))
+	t.ID = append(t.ID, r.CoreID.Or(r.APIID.V))
+	t.Kept++
+	if !held {
+		for j, x := range b.x {
+			t.Min[j], t.Max[j] = math.Min(t.Min[j], x), math.Max(t.Max[j], x)
+		}
+	}
+}
+
+func (b *alphaBuilder) findings() {
+	if b.blind > 0 {
+		b.t.Findings = append(b.t.Findings, trace.Findingf(PrefixUnknown, "%s: %d of %d requests have no snapshot; their prefix hits count as 0",
+			b.s.Run.ID, b.blind, b.t.Read))
+	}
+	if b.o.Target == Overhead && len(b.s.Run.Steps) == 0 {
+		b.t.Findings = append(b.t.Findings, trace.Findingf(NotIdentified, "%s: no steps recorded: the overhead has no lower bound and no queue state to join", b.s.Run.ID))
+	}
+}

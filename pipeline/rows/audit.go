@@ -1,0 +1,120 @@
+package rows
+
+import (
+	"fmt"
+
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Quantiles are a median and a 90th percentile, us; N is 0 without values.
+type Quantiles struct {
+	P50, P90 float64
+	N        int
+}
+
+// Audit says what the stamps of a run really measure (03 F1, F6). Unknown
+// figures are the zero Opt.
+type Audit struct {
+	DurationUsP50       trace.Opt[float64] // inside schedule(), busy steps
+	CadenceUsP50        trace.Opt[float64] // start to start of adjacent recorded steps, both busy
+	FloorUsP50          trace.Opt[float64] // W/Bw of known busy steps
+	QueuedToScheduledUs Quantiles
+	ArrivedToQueuedUs   Quantiles
+	Verdict             string // one sentence
+	BelowFloor          bool   // the cadence's median is below the floor
+}
+
+// Audit computes the target audit of the run.
+func (s *Steps) Audit(sp *features.Space) Audit {
+	var a Audit
+	a.DurationUsP50, a.CadenceUsP50, a.FloorUsP50 = s.stepMedians(sp)
+	var waits, ingress []float64
+	for i := range s.Run.Requests {
+		r := &s.Run.Requests[i]
+		if r.QueuedNs.OK && r.ScheduledNs.OK {
+			waits = append(waits, SpanUs(r.QueuedNs.V, r.ScheduledNs.V))
+		}
+		if r.ArrivedNs.OK && r.QueuedNs.OK {
+			ingress = append(ingress, SpanUs(r.ArrivedNs.V, r.QueuedNs.V))
+		}
+	}
+	a.QueuedToScheduledUs, a.ArrivedToQueuedUs = quantiles(waits), quantiles(ingress)
+	a.BelowFloor = a.CadenceUsP50.OK && a.FloorUsP50.OK && a.CadenceUsP50.V < a.FloorUsP50.V
+	a.Verdict = a.verdict()
+	return a
+}
+
+func (s *Steps) stepMedians(sp *features.Space) (duration, cadence, floor trace.Opt[float64]) {
+	var durations, cadences, floors []float64
+	rec := s.Run.Steps
+	for k := range rec {
+		if !isBusy(&rec[k]) {
+			continue
+		}
+		durations = append(durations, float64(rec[k].DurationUs))
+		if k+1 < len(rec) && rec[k+1].ID == rec[k].ID+1 && isBusy(&rec[k+1]) {
+			cadences = append(cadences, SpanUs(rec[k].TsStartNs, rec[k+1].TsStartNs))
+		}
+		if st := s.At(rec[k].ID); st.Known() {
+			floors = append(floors, sp.FloorUs(&st.In))
+		}
+	}
+	return medianOf(durations), medianOf(cadences), medianOf(floors)
+}
+
+func medianOf(v []float64) trace.Opt[float64] {
+	if len(v) == 0 {
+		return trace.Opt[float64]{}
+	}
+	return trace.Some(Quantile(v, 0.5))
+}
+
+func quantiles(v []float64) Quantiles {
+	return Quantiles{P50: Quantile(v, 0.5), P90: Quantile(v, 0.9), N: len(v)}
+}
+
+func (a *Audit) verdict() string {
+	switch {
+	case !a.CadenceUsP50.OK:
+		return "no two adjacent busy steps are recorded: the step time can only come from intervals of several steps"
+	case a.BelowFloor:
+		return fmt.Sprintf("target_below_floor: the cadence (%.0f us) is shorter than reading the weights once (%.0f us); check the hardware figures of run.yaml",
+			a.CadenceUsP50.V, a.FloorUsP50.V)
+	case a.DurationUsP50.V < 0.5*a.CadenceUsP50.V:
+		return fmt.Sprintf("cadence is the step time; step.duration_us is scheduler CPU time (%.2g %% of the cadence)",
+			100*a.DurationUsP50.V/a.CadenceUsP50.V)
+	}
+	return fmt.Sprintf("cadence is the step time; step.duration_us comes close to it (%.0f %%), which a GPU run should not show",
+		100*a.DurationUsP50.V/a.CadenceUsP50.V)
+}
+
+// Floor compares a beta table's median time per step with its median floor per
+// step (01 T-4). ok is false without rows.
+func (t *Table) Floor() (medianUs, floorUs float64, ok bool) {
+	if t.Kept == 0 || t.FloorUs == nil {
+		return 0, 0, false
+	}
+	y, f := make([]float64, t.Kept), make([]float64, t.Kept)
+	for i := range y {
+		y[i], f[i] = t.Y[i]/t.Steps[i], t.FloorUs[i]/t.Steps[i]
+	}
+	return Quantile(y, 0.5), Quantile(f, 0.5), true
+}
+
+// CheckFloor returns a target_below_floor finding when the median target of
+// the pooled tables' rows lies below their median floor (01 T-4); nil when not.
+func CheckFloor(tables []*Table) *trace.Finding {
+	var y, f []float64
+	for _, t := range tables {
+		for i := range t.Kept {
+			y, f = append(y, t.Y[i]/t.Steps[i]), append(f, t.FloorUs[i]/t.Steps[i])
+		}
+	}
+	my, mf := Quantile(y, 0.5), Quantile(f, 0.5)
+	if len(y) == 0 || my >= mf {
+		return nil
+	}
+	finding := trace.Findingf(BelowFloor, "median target %.3g us per step, physical floor %.3g us: this target cannot be the step time", my, mf)
+	return &finding
+}

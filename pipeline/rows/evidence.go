@@ -1,0 +1,76 @@
+package rows
+
+import "github.com/blis-train/blis-train/pipeline/features"
+
+// LagEvidence is what the lag of one run is measured on (01 T-2): for lags 0,
+// 1, 2 the training rows of the first 80 % of the run, and one common set of
+// hold-out intervals whose targets are equal in all three tables.
+type LagEvidence struct {
+	Train [evidenceLags]*Table
+	Test  [evidenceLags]*Table // row k of each is the same interval
+}
+
+// N is the number of hold-out intervals.
+func (e *LagEvidence) N() int { return e.Test[0].Kept }
+
+// LagEvidence collects the rows. Saturated rows stay in: a loaded server shows
+// its lag best. o.Lag and o.Saturated are ignored; the split is that of the
+// run, not of its phases. A hold-out interval [i, i+1] has i-2..i+1 recorded,
+// i-2..i busy and known, and more than 64 prefill tokens in one of i-2..i.
+func (s *Steps) LagEvidence(sp *features.Space, o BetaOptions) (*LagEvidence, error) {
+	o.Target, o.Saturated = Cadence, nil
+	whole := *s
+	dep := *s.Dep
+	dep.Phases = nil
+	warm := newWarmUp(s.Run, s.Dep)
+	whole.Dep = &dep
+	starts := s.evidenceStarts()
+	var all [evidenceLags]*Table
+	for lag := range all {
+		o.Lag = lag
+		t, err := whole.Beta(sp, o)
+		if err != nil {
+			return nil, err
+		}
+		all[lag] = t
+		for i := range t.Kept {
+			if warm.holds(t.TimeNs[i], t.FirstStep[i]+int64(lag)) {
+				starts[t.TimeNs[i]] = 0
+			} else if starts[t.TimeNs[i]] > 0 && t.HoldOut[i] && t.Steps[i] == 1 && t.Tag[i] != TagLagApproximate {
+				starts[t.TimeNs[i]]++
+			}
+		}
+	}
+	e := &LagEvidence{}
+	for lag, t := range all {
+		e.Train[lag] = t.Select(func(i int) bool { return !t.HoldOut[i] && !warm.holds(t.TimeNs[i], t.FirstStep[i]+int64(lag)) })
+		e.Test[lag] = t.Select(func(i int) bool { return t.HoldOut[i] && starts[t.TimeNs[i]] == 1+evidenceLags })
+	}
+	return e, nil
+}
+
+// evidenceStarts maps the start of every interval that may serve as evidence
+// to 1; the caller adds one for each lag that has a row there.
+func (s *Steps) evidenceStarts() map[int64]int {
+	starts := make(map[int64]int)
+	rec := s.Run.Steps
+	for k := evidenceLags - 1; k+1 < len(rec); k++ {
+		if rec[k+1].ID-rec[k-2].ID == evidenceLags && s.hasPrefill(k) {
+			starts[rec[k].TsStartNs] = 1
+		}
+	}
+	return starts
+}
+
+// hasPrefill checks recorded steps k-2..k of an evidence interval.
+func (s *Steps) hasPrefill(k int) bool {
+	var most float64
+	for j := k - evidenceLags + 1; j <= k; j++ {
+		st := s.At(s.Run.Steps[j].ID)
+		if !st.Known() || !isBusy(&s.Run.Steps[j]) {
+			return false
+		}
+		most = max(most, st.In.PrefillTokens)
+	}
+	return most > evidenceTokens
+}
