@@ -1,0 +1,143 @@
+package ridge
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+)
+
+// The measured selection: 13 lambdas x 3 gammas x 3 lags x 5 folds, nested
+// leave-one-configuration-out over 8 configurations, 500 bootstrap draws.
+const (
+	benchRows    = 1_000_000
+	benchCols    = 16
+	benchConfigs = 8
+	benchGammas  = 3
+	benchLags    = 3
+)
+
+// benchData is made once; one Data per lag, gammas as variants of column 11.
+var benchData = sync.OnceValue(func() []*Data {
+	lags := make([]*Data, benchLags)
+	for l := range lags {
+		lags[l] = benchRowsOf(uint64(l) + 1)
+	}
+	return lags
+})
+
+// benchRowsOf plants 16 columns of which the last four are rare or constant.
+func benchRowsOf(seed uint64) *Data {
+	rng := rand.New(rand.NewPCG(seed, 2))
+	n := benchRows
+	d := &Data{
+		P: benchCols, X: make([]float64, n*benchCols), Y: make([]float64, n),
+		Config: make([]int32, n), Regime: make([]int32, n), Time: make([]int64, n),
+	}
+	for g := range benchGammas {
+		d.Variants = append(d.Variants, Variant{
+			Gamma: []float64{.02, .05, .1}[g], EmbargoRows: []int{250, 100, 50}[g],
+			Cols: []int{11}, Values: [][]float64{make([]float64, n)},
+		})
+	}
+	for i := range n {
+		x := d.Row(i)
+		c := i / (n / benchConfigs)
+		for j := range x {
+			x[j] = rng.Float64() * (1 + float64(c)/4)
+		}
+		x[14], x[15] = 0, 1
+		if rng.Float64() < .5 {
+			x[0], x[1], x[6] = 0, 0, 0
+		}
+		d.Config[i], d.Regime[i], d.Time[i] = int32(c), int32(rng.IntN(3)), int64(i)
+		for g := range d.Variants {
+			d.Variants[g].Values[0][i] = x[11] * (1 + .1*float64(g)*rng.Float64())
+		}
+		for j, v := range x {
+			d.Y[i] += v * float64(j+1) * 100
+		}
+		d.Y[i] *= 1 + .05*rng.NormFloat64()
+	}
+	return d
+}
+
+func benchOptions() Options {
+	o := DefaultOptions(benchCols)
+	o.Penalty[15] = 100
+	return o
+}
+
+// selectAll is the whole selection, from rows in memory to intervals.
+func selectAll(b *testing.B, lags []*Data, o Options) (best Selection, terms int) {
+	chosen, variant := -1, 0
+	for l, d := range lags {
+		sel, err := Select(d, o)
+		if err != nil {
+			b.Fatal(err)
+		}
+		v := ChooseVariant(sel)
+		if chosen < 0 || sel[v].Score < best.Score {
+			best, chosen, variant = sel[v], l, v
+		}
+	}
+	d := lags[chosen].With(variant)
+	w := Weights(d, o)
+	fit, err := FitRows(d, w, nil, best.Lambda, o)
+	if err != nil {
+		b.Fatal(err)
+	}
+	tags := Identify(WithinVariation(d, w))
+	conf := ConfidenceRows(d, fit, tags, o, DefaultConfidence())
+	return best, len(conf.Terms)
+}
+
+func BenchmarkSelect1M(b *testing.B) {
+	lags := benchData()
+	for _, workers := range []int{1, 2} {
+		b.Run(fmt.Sprintf("workers=%d", workers), func(b *testing.B) {
+			o := benchOptions()
+			o.Workers = workers
+			for b.Loop() {
+				selectAll(b, lags, o)
+			}
+		})
+	}
+}
+
+func BenchmarkCut1M(b *testing.B) {
+	d := benchData()[0]
+	o := benchOptions()
+	for b.Loop() {
+		if _, _, err := Cut(d, o); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkReweight1M(b *testing.B) {
+	d := benchData()[0].With(0)
+	o := benchOptions()
+	w := Weights(d, o)
+	fit, err := FitRows(d, w, nil, 1e-4, o)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := Reweight(d, w, fit, o); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkSolve(b *testing.B) {
+	s := plant(1, plantOptions{configs: 3, rows: 500, noise: .05, memory: .5})
+	g := GramOf(s.d, Weights(s.d, s.o), nil, 1)
+	v := newSolver(g.P, &s.o)
+	v.load(g, 0)
+	b.ReportAllocs()
+	for b.Loop() {
+		v.cold()
+		v.solve(1e-4)
+	}
+}
