@@ -1,0 +1,263 @@
+package coeff
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// sample is a full set with awkward numbers.
+func sample() *Set {
+	ptr := func(v float64) *float64 { return &v }
+	yes := true
+	d := testDeployment()
+	s := &Set{
+		SchemaVersion: SchemaVersion, ToolVersion: "test", Command: "fit --seed 1",
+		Inputs:      []Input{{"r1/traces.jsonl", 12, strings.Repeat("ab", 32)}},
+		SpecVersion: features.V11, Recipe: "relative",
+		TrainedOn: TrainedOn{Models: []string{"m"}, Hardware: []string{"H100-SXM-80GB"}, TPs: []int64{1, 2}, VLLMVersions: []string{"0.15.1"},
+			Date: "2026-02-03", Samples: 1234, Lambda: 3e-6, Gamma: 0.3, HoldOutRMSE: []TargetRMSE{{"cadence", 123.456}, {"overhead", 0.1}}},
+		BetaTarget: Cadence, Gamma: 0.3,
+		Beta:            NewCoefficients(features.BetaFeatures(features.V11)),
+		Alpha:           []AlphaModel{{Target: Admission, Lambda: 1, Coefficients: NewCoefficients(features.AlphaFeatures(features.V11))}, {Target: Overhead, Replay: true, Lambda: 0.1, Coefficients: NewCoefficients(features.AlphaFeatures(features.V11))}},
+		Residuals:       []RegimeQuantiles{{"decode", [][2]float64{{0.05, 0.9}, {0.5, 1}, {0.95, 1.1}}}},
+		PipelineLag:     []RunLag{{"r1", 1, true}, {"r2", 0, false}},
+		Gates:           []Gate{{Name: "beta_mape", Scope: "all", Value: ptr(0.05), Op: "<", Threshold: ptr(0.15), Pass: &yes}, {Name: "ks_ttft", Scope: "r1", Op: "<", Threshold: ptr(0.15), Note: "insufficient data"}},
+		Identifiability: []string{"f3 and f11 cannot be told apart: only their sum is known"},
+		Certificate:     &Certificate{MinZeroGradient: ptr(-1e-9), MaxActiveGradient: 1e-12, OK: true},
+		Warnings:        []trace.Finding{{Code: "lag_assumed", Message: "r2: lag assumed"}},
+		Configs:         []Config{ConfigOf(d, []string{"r1", "r2"}, 1234)},
+	}
+	for i := range s.Beta {
+		s.Beta[i].Value = 1e6 / float64(i+3)
+		s.Beta[i].CI95 = &[2]float64{s.Beta[i].Value / 3, s.Beta[i].Value * 3}
+		s.Beta[i].Range = &[2]float64{0, math.Pi * 1e-7 * float64(i+1)}
+		s.Beta[i].Identified = Within
+	}
+	s.Beta[12].Value, s.Beta[12].Identified = 0, PriorOnly
+	s.Beta[0].CI95 = nil
+	n := len(s.Beta)
+	s.Covariance = make([][]float64, n)
+	for i := range s.Covariance {
+		s.Covariance[i] = make([]float64, n)
+		s.Covariance[i][i] = 1.0 / 3
+	}
+	return s
+}
+
+func testDeployment() *deploy.Deployment {
+	h, _ := deploy.Datasheet("H100")
+	return &deploy.Deployment{Name: "r1", TP: 1, PP: 1, DP: 1, Hardware: h,
+		Model: deploy.Model{ID: "m", ModelType: "llama", NumLayers: 2, HiddenSize: 64, NumHeads: 4, NumKVHeads: 2, HeadDim: 16, IntermediateSize: 128,
+			VocabSize: 100, NumMLPProj: 3, BytesPerParam: 0.5, BytesPerWeight: 0.5, BytesPerKV: 2, BytesPerActivation: 2, BytesPerLMHead: 2, LinearCompute: "native"},
+		Engine: deploy.Engine{VLLMVersion: "0.15.1", MaxNumSeqs: 8, MaxNumBatchedTokens: 64, BlockSize: 16, KVBlocksGPU: trace.Some(int64(10)), SchedulingPolicy: "fcfs"},
+		Phases: []deploy.Phase{{Name: "p", EndNs: 1}}}
+}
+
+func save(t testing.TB, s *Set) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := s.Save(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// Design 01 Y-2: writing and reading back is exact; same set, same bytes.
+func TestY2RoundTripIsExact(t *testing.T) {
+	want := sample()
+	text := save(t, want)
+	got, err := Load(strings.NewReader(text), "c.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("read back differs (-want +got):\n%s", diff)
+	}
+	if again := save(t, got); again != text {
+		t.Error("writing what was read gives other bytes")
+	}
+}
+
+// Design 01 Y-2: each fault of a file has its own code and a line.
+func TestY2FaultsHaveTheirOwnCode(t *testing.T) {
+	text := save(t, sample())
+	edit := func(old, with string) string {
+		if !strings.Contains(text, old) {
+			t.Fatalf("the sample has no %q", old)
+		}
+		return strings.Replace(text, old, with, 1)
+	}
+	first := text[strings.Index(text, "    - name: prefill_linear_compute"):strings.Index(text, "    - name: prefill_attention")]
+	cases := []struct {
+		name, text string
+		want       trace.Code
+	}{
+		{"unknown key at the top", "surprise: 1\n" + text, UnknownFileKey},
+		{"unknown key in a term", edit("identified: within", "identified: within\n      surprise: 1"), UnknownFileKey},
+		{"unknown key in a deployment", edit("num_hidden_layers: 2", "num_hidden_layers: 2\n          surprise: 1"), UnknownFileKey},
+		{"wrong length", edit(first, ""), WrongLength},
+		{"NaN", edit("value: 250000", "value: .nan"), NotFinite},
+		{"infinity", edit("value: 250000", "value: -.inf"), NotFinite},
+		{"wrong spec version", edit(`spec_version: "1.1"`, `spec_version: "2.0"`), features.UnknownSpecVersion},
+		{"unquoted spec version is a string too", edit(`spec_version: "1.1"`, `spec_version: 1.9`), features.UnknownSpecVersion},
+		{"wrong name order", edit("name: prefill_linear_compute", "name: prefill_attention"), WrongName},
+		{"wrong unit", edit("unit: us/s", "unit: us"), WrongUnit},
+		{"unknown schema", edit(`schema_version: "1"`, `schema_version: "9"`), UnknownSchemaVersion},
+		{"wait as a delay", edit("replay: false", "replay: true"), WaitAsDelay},
+		{"not YAML", "a: [", BadCoefficientFile},
+		{"empty", "", BadCoefficientFile},
+		{"flat form of 1.1", edit("    - name: prefill_linear_compute", "    - 1\n    - name: prefill_linear_compute"), BadCoefficientFile},
+		{"duplicate key", text + "command: x\n", BadCoefficientFile},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := Load(strings.NewReader(c.text), "c.yaml")
+			var syntax *trace.SyntaxError
+			if !errors.As(err, &syntax) {
+				t.Fatalf("got %v, want a trace.SyntaxError", err)
+			}
+			if syntax.Code != c.want {
+				t.Errorf("got code %q (%v), want %q", syntax.Code, err, c.want)
+			}
+			if syntax.Line == 0 && c.name != "empty" && c.want != UnknownFileKey {
+				t.Errorf("%v: no line", err)
+			}
+			t.Log(err)
+		})
+	}
+}
+
+func TestSaveRefusesWhatLoadRefuses(t *testing.T) {
+	s := sample()
+	s.Alpha[1].Coefficients[3].Value = math.NaN()
+	if err := s.Save(&bytes.Buffer{}); code(err) != NotFinite {
+		t.Errorf("got %v, want %s", err, NotFinite)
+	}
+}
+
+// Design 01 Y-1: spec 1.0's flat form.
+func TestY1FlatFormOfTheFrozenText(t *testing.T) {
+	list := func(n int) string { return "[" + strings.Repeat("1.5, ", n-1) + "2]" }
+	text := fmt.Sprintf("physics_coefficients:\n  spec_version: \"1.0\"\n  trained_on: {model: m, hardware: h, tp: 1}\n  alpha_coefficients: %s\n  beta_coefficients: %s\n", list(11), list(16))
+	s, err := Load(strings.NewReader(text), "flat.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Beta[15].Value != 2 || s.Beta[15].Name != "bias" || s.Alpha[0].Target != Queue || s.Alpha[0].Replay {
+		t.Errorf("got %+v", s)
+	}
+	_, err = Load(strings.NewReader(strings.Replace(text, list(11), list(10), 1)), "flat.yaml")
+	if code(err) != WrongLength {
+		t.Errorf("ten alphas: got %v, want %s", err, WrongLength)
+	}
+}
+
+// Design 01 G-8 and V-12.
+func TestPredictClipsCountsAndWarnsOnce(t *testing.T) {
+	s := sample()
+	p := s.BetaPredictor()
+	x := make([]float64, len(s.Beta))
+	if us, err := p.Predict(x, 0); err != nil || us != 1 || p.Clipped() != 1 {
+		t.Errorf("empty vector: got %g us, %v, %d clipped, want 1 us and 1 clipped", us, err, p.Clipped())
+	}
+	if w := p.Warnings(); len(w) != 0 {
+		t.Errorf("got warnings %v, want none inside the training range", w)
+	}
+	x[0], x[12] = 2*s.Beta[0].Range[1], 1e-12
+	for range 3 {
+		us, err := p.Predict(x, 1<<5)
+		if want := math.Max(1, s.Beta[0].Value*x[0]); err != nil || us != want {
+			t.Errorf("got %g us, %v, want %g", us, err, want)
+		}
+	}
+	var codes []trace.Code
+	for _, w := range p.Warnings() {
+		codes = append(codes, w.Code)
+	}
+	if diff := cmp.Diff([]trace.Code{Extrapolation, TermNotLearned, features.FeatureOutOfRange}, codes); diff != "" {
+		t.Error(diff)
+	}
+	x[0] = 1.4 * s.Beta[0].Range[1]
+	x[12] = 0
+	q := s.BetaPredictor()
+	if _, err := q.PredictRow(x, 1, 0); err != nil || len(q.Warnings()) != 0 {
+		t.Errorf("1.4 x the training maximum: got %v %v, want no warning", err, q.Warnings())
+	}
+	x[0] *= 20
+	if _, err := q.PredictRow(x, 20, 0); err != nil || len(q.Warnings()) != 0 {
+		t.Errorf("the same per step over 20 steps: got %v %v, want no warning", err, q.Warnings())
+	}
+	x[3] = math.Inf(1)
+	if _, err := q.Predict(x, 0); code(err) != NotFinite {
+		t.Errorf("infinite feature: got %v, want %s", err, NotFinite)
+	}
+	if _, err := q.Predict(x[:3], 0); code(err) != features.WrongNumberOfFeatures {
+		t.Errorf("short vector: got %v, want %s", err, features.WrongNumberOfFeatures)
+	}
+}
+
+// Design 01 T-5: a wait is never a delay.
+func TestT5AWaitIsNeverADelay(t *testing.T) {
+	s := sample()
+	if _, err := s.DelayPredictor(Admission); code(err) != WaitAsDelay {
+		t.Errorf("admission: got %v, want %s", err, WaitAsDelay)
+	}
+	if _, err := s.DelayPredictor(Overhead); err != nil {
+		t.Errorf("overhead: %v", err)
+	}
+	if _, err := s.AlphaPredictor(Egress); code(err) != NoSuchTarget {
+		t.Errorf("egress: got %v, want %s", err, NoSuchTarget)
+	}
+}
+
+func TestRoundHalfUp(t *testing.T) {
+	for us, want := range map[float64]trace.Micros{0.4: 0, 0.5: 1, 1.5: 2, 2.5: 3, 1e9 + 0.49: 1e9} {
+		if got := RoundUs(us); got != want {
+			t.Errorf("RoundUs(%g): got %d, want %d", us, got, want)
+		}
+	}
+}
+
+// Design 01 Y-2: outside the training data is a warning each.
+func TestY2OutsideTheTrainingData(t *testing.T) {
+	s := sample()
+	d := testDeployment()
+	if fs := s.Outside(d); len(fs) != 0 {
+		t.Errorf("got %v, want none", fs)
+	}
+	d.Model.ID, d.Hardware.Name, d.TP = "other", "other", 8
+	if fs := s.Outside(d); len(fs) != 3 {
+		t.Errorf("got %v, want three", fs)
+	}
+}
+
+func TestPredictAllocatesNothing(t *testing.T) {
+	s := sample()
+	p := s.BetaPredictor()
+	x := make([]float64, len(s.Beta))
+	if n := testing.AllocsPerRun(100, func() { _, _ = p.Predict(x, 0) }); n != 0 {
+		t.Errorf("got %g allocations, want 0", n)
+	}
+}
+
+func code(err error) trace.Code {
+	var coded *trace.Error
+	if errors.As(err, &coded) {
+		return coded.Code
+	}
+	var syntax *trace.SyntaxError
+	if errors.As(err, &syntax) {
+		return syntax.Code
+	}
+	return ""
+}

@@ -1,0 +1,270 @@
+package coeff
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+	"gopkg.in/yaml.v3"
+)
+
+// Load reads a coefficient file strictly: unknown keys, wrong lengths, names,
+// units and versions and numbers that are not finite are errors with a code of
+// their own (01 Y-2). file is the name in messages. The flat form of spec 1.0,
+// alpha_coefficients and beta_coefficients as bare lists, is accepted too; its
+// alpha is the queue target.
+func Load(r io.Reader, file string) (*Set, error) {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	var wire wireSet
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	dec.KnownFields(true)
+	if err := dec.Decode(&wire); err != nil {
+		return nil, yamlError(file, err)
+	}
+	if err := dec.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
+		return nil, &trace.SyntaxError{File: file, Code: BadCoefficientFile, Msg: "got more than one document, want one coefficient set"}
+	}
+	s, err := wire.set()
+	if err == nil {
+		err = s.Check()
+	}
+	if err != nil {
+		return nil, placed(file, text, err)
+	}
+	return s, nil
+}
+
+func (w *wireSet) set() (*Set, error) {
+	p := &w.Physics
+	s := &Set{
+		SchemaVersion: w.SchemaVersion, ToolVersion: w.ToolVersion, Command: w.Command, Inputs: w.Inputs,
+		SpecVersion: p.SpecVersion, Recipe: p.Recipe, Refit: p.Refit, TrainedOn: p.TrainedOn.set(), BetaTarget: p.BetaTarget,
+		Covariance: rows(p.Covariance), Gamma: p.Gamma, Gates: p.Gates, Identifiability: p.Ident,
+		Certificate: p.Certificate, Warnings: p.Warnings,
+	}
+	if err := p.SpecVersion.Check(); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.Beta, err = p.terms("beta_coefficients", p.Beta, features.BetaFeatures(p.SpecVersion)); err != nil {
+		return nil, err
+	}
+	if err := w.flatAlpha(s); err != nil {
+		return nil, err
+	}
+	for _, target := range sortedKeys(p.Alpha) {
+		a := p.Alpha[target]
+		terms, err := p.terms("alpha."+target+".coefficients", a.Coefficients, features.AlphaFeatures(p.SpecVersion))
+		if err != nil {
+			return nil, err
+		}
+		s.Alpha = append(s.Alpha, AlphaModel{target, a.Replay, a.Lambda, terms, rows(a.Covariance)})
+	}
+	for _, regime := range sortedKeys(p.Residuals) {
+		s.Residuals = append(s.Residuals, RegimeQuantiles{regime, quantiles(p.Residuals[regime])})
+	}
+	for _, run := range sortedKeys(p.PipelineLag) {
+		s.PipelineLag = append(s.PipelineLag, RunLag{run, p.PipelineLag[run].Lag, p.PipelineLag[run].Measured})
+	}
+	for _, c := range p.Configs {
+		config, err := c.config()
+		if err != nil {
+			return nil, err
+		}
+		s.Configs = append(s.Configs, config)
+	}
+	return s, nil
+}
+
+// flatAlpha takes the flat alpha of a spec 1.0 file as its queue target.
+func (w *wireSet) flatAlpha(s *Set) error {
+	p := &w.Physics
+	if p.FlatAlpha == nil {
+		return nil
+	}
+	if p.SpecVersion != features.V10 {
+		return trace.Errorf(BadCoefficientFile, "alpha_coefficients: got the flat form with spec_version %s, want alpha.<target>.coefficients", p.SpecVersion)
+	}
+	if w.SchemaVersion == "" { // the frozen text has no schema of ours
+		s.SchemaVersion = SchemaVersion
+	}
+	terms, err := p.terms("alpha_coefficients", p.FlatAlpha, features.AlphaFeatures(p.SpecVersion))
+	if err != nil {
+		return err
+	}
+	s.Alpha = []AlphaModel{{Target: Queue, Lambda: p.TrainedOn.Lambda, Coefficients: terms}}
+	if s.BetaTarget == "" {
+		s.BetaTarget = Duration
+	}
+	return nil
+}
+
+// terms converts coefficients; a flat list takes names and units of its slots.
+func (p *wirePhysics) terms(path string, ts []wireTerm, fs []features.Feature) ([]Coefficient, error) {
+	cs := make([]Coefficient, len(ts))
+	for i, t := range ts {
+		cs[i] = Coefficient{Name: t.Name, Value: t.Value, Unit: t.Unit, CI95: (*[2]float64)(t.CI95), Range: (*[2]float64)(t.Range)}
+		if t.Identified != nil {
+			cs[i].Identified = *t.Identified
+		}
+		if !t.flat {
+			continue
+		}
+		if p.SpecVersion != features.V10 {
+			return nil, trace.Errorf(BadCoefficientFile, "%s[%d]: got a bare number, want {name, value, unit, ...}", path, i)
+		}
+		if i < len(fs) {
+			cs[i].Name, cs[i].Unit = fs[i].Name, fs[i].CoefficientUnit()
+		}
+	}
+	return cs, nil
+}
+
+func (w *wireTrainedOn) set() TrainedOn {
+	t := TrainedOn{Models: w.Model, Hardware: w.Hardware, TPs: w.TP, VLLMVersions: w.VLLMVersion,
+		Samples: w.Samples, Lambda: w.Lambda, Gamma: w.Gamma}
+	if w.TrainingDate != nil {
+		t.Date = *w.TrainingDate
+	}
+	for _, target := range sortedKeys(w.HoldOutRMSE) {
+		t.HoldOutRMSE = append(t.HoldOutRMSE, TargetRMSE{target, w.HoldOutRMSE[target]})
+	}
+	return t
+}
+
+func rows(in []flow[float64]) [][]float64 {
+	if len(in) == 0 {
+		return nil
+	}
+	out := make([][]float64, len(in))
+	for i := range in {
+		out[i] = in[i]
+	}
+	return out
+}
+
+func quantiles(in []pair) [][2]float64 {
+	out := make([][2]float64, len(in))
+	for i := range in {
+		out[i] = in[i]
+	}
+	return out
+}
+
+func sortedKeys[T any](m map[string]T) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// yamlError gives an error of the YAML decoder its place and code.
+func yamlError(file string, err error) error {
+	var keyed *keyError
+	if errors.As(err, &keyed) {
+		return &trace.SyntaxError{File: file, Line: int64(keyed.line), Col: int64(keyed.col), Code: UnknownFileKey, Msg: keyed.Error()}
+	}
+	msg := strings.TrimPrefix(err.Error(), "yaml: ")
+	msg = strings.TrimPrefix(strings.TrimSpace(strings.TrimPrefix(msg, "unmarshal errors:")), "\n")
+	msg, _, _ = strings.Cut(msg, "\n")
+	e := &trace.SyntaxError{File: file, Code: BadCoefficientFile, Msg: msg}
+	var line int64
+	if n, _ := fmt.Sscanf(msg, "line %d:", &line); n == 1 {
+		_, rest, _ := strings.Cut(msg, ": ")
+		e.Line, e.Msg = line, rest
+	}
+	if name, ok := strings.CutPrefix(e.Msg, "field "); ok && strings.Contains(name, " not found in type ") {
+		name, _, _ = strings.Cut(name, " ")
+		e.Code, e.Msg = UnknownFileKey, fmt.Sprintf("unknown key %q, want one of docs/coefficients.md", name)
+	}
+	if errors.Is(err, io.EOF) {
+		e.Msg = "got an empty file, want a coefficient set"
+	}
+	return e
+}
+
+// keyError is an unknown key found by a decoder of ours.
+type keyError struct {
+	key       string
+	line, col int
+}
+
+func (e *keyError) Error() string {
+	return fmt.Sprintf("unknown key %q, want one of docs/coefficients.md", e.key)
+}
+
+func knownKeys(n *yaml.Node, legal ...string) error {
+	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
+		if key := n.Content[i]; !slices.Contains(legal, key.Value) {
+			return &keyError{key.Value, key.Line, key.Column}
+		}
+	}
+	return nil
+}
+
+// placed turns a coded error whose message starts with the path of a key into
+// one with the line of that key.
+func placed(file string, text []byte, err error) error {
+	var coded *trace.Error
+	if !errors.As(err, &coded) {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	line, col := place(text, coded.Msg)
+	return &trace.SyntaxError{File: file, Line: line, Col: col, Code: coded.Code, Msg: coded.Msg, Hint: coded.Hint}
+}
+
+// place finds the key path that the message starts with, below
+// physics_coefficients or at the top; 0, 0 when there is none.
+func place(text []byte, msg string) (line, col int64) {
+	var doc yaml.Node
+	if yaml.Unmarshal(text, &doc) != nil || len(doc.Content) == 0 {
+		return 0, 0
+	}
+	path, _, _ := strings.Cut(msg, ": ")
+	path, _, _ = strings.Cut(path, " ")
+	keys := strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' })
+	for _, start := range []*yaml.Node{child(doc.Content[0], "physics_coefficients"), doc.Content[0]} {
+		n := start
+		for _, key := range keys {
+			next := child(n, key)
+			if next == nil {
+				break
+			}
+			n = next
+		}
+		if n != nil && n != start {
+			return int64(n.Line), int64(n.Column)
+		}
+	}
+	return 0, 0
+}
+
+// child returns the value under a key, or the item at a decimal index.
+func child(n *yaml.Node, key string) *yaml.Node {
+	if n == nil {
+		return nil
+	}
+	if n.Kind == yaml.SequenceNode {
+		var i int
+		if c, _ := fmt.Sscanf(key, "%d", &i); c == 1 && i >= 0 && i < len(n.Content) {
+			return n.Content[i]
+		}
+		return nil
+	}
+	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}

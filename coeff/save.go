@@ -1,0 +1,104 @@
+package coeff
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+
+	"gopkg.in/yaml.v3"
+)
+
+// Save checks the set and writes it as YAML. Floats are written shortest
+// round-trip, maps with sorted keys: the same set gives the same bytes, and
+// reading them back gives the same set.
+func (s *Set) Save(w io.Writer) error {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	wire, err := s.wire()
+	if err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	enc := yaml.NewEncoder(&text)
+	enc.SetIndent(2)
+	if err := enc.Encode(wire); err != nil {
+		return fmt.Errorf("encode coefficients: %w", err)
+	}
+	if err := enc.Close(); err != nil {
+		return fmt.Errorf("encode coefficients: %w", err)
+	}
+	if _, err := w.Write(text.Bytes()); err != nil {
+		return fmt.Errorf("write coefficients: %w", err)
+	}
+	return nil
+}
+
+func (s *Set) wire() (*wireSet, error) {
+	p := wirePhysics{
+		SpecVersion: s.SpecVersion, Recipe: s.Recipe, Refit: s.Refit, TrainedOn: s.TrainedOn.wire(), BetaTarget: s.BetaTarget,
+		Beta: wireTerms(s.Beta), Alpha: map[string]wireAlpha{}, Covariance: wireRows(s.Covariance),
+		Residuals: map[string][]pair{}, Gamma: s.Gamma, PipelineLag: map[string]wireLag{},
+		Gates: s.Gates, Ident: s.Identifiability, Certificate: s.Certificate, Warnings: s.Warnings,
+	}
+	for _, m := range s.Alpha {
+		p.Alpha[m.Target] = wireAlpha{m.Replay, m.Lambda, wireTerms(m.Coefficients), wireRows(m.Covariance)}
+	}
+	for _, r := range s.Residuals {
+		p.Residuals[r.Regime] = pairs(r.Quantiles)
+	}
+	for _, l := range s.PipelineLag {
+		p.PipelineLag[l.Run] = wireLag{l.Lag, l.Measured}
+	}
+	for i := range s.Configs {
+		c, err := s.Configs[i].wire()
+		if err != nil {
+			return nil, err
+		}
+		p.Configs = append(p.Configs, c)
+	}
+	return &wireSet{s.SchemaVersion, s.ToolVersion, s.Command, s.Inputs, p}, nil
+}
+
+func (t *TrainedOn) wire() wireTrainedOn {
+	w := wireTrainedOn{Model: t.Models, Hardware: t.Hardware, TP: t.TPs, VLLMVersion: t.VLLMVersions,
+		Samples: t.Samples, Lambda: t.Lambda, Gamma: t.Gamma, HoldOutRMSE: map[string]float64{}}
+	if t.Date != "" {
+		w.TrainingDate = &t.Date
+	}
+	for _, r := range t.HoldOutRMSE {
+		w.HoldOutRMSE[r.Target] = r.Us
+	}
+	return w
+}
+
+func wireTerms(cs []Coefficient) []wireTerm {
+	terms := make([]wireTerm, len(cs))
+	for i := range cs {
+		c := &cs[i]
+		terms[i] = wireTerm{Name: c.Name, Value: c.Value, Unit: c.Unit, CI95: (*pair)(c.CI95), Range: (*pair)(c.Range)}
+		if c.Identified != "" {
+			terms[i].Identified = &c.Identified
+		}
+	}
+	return terms
+}
+
+func wireRows(rows [][]float64) []flow[float64] {
+	if rows == nil {
+		return nil
+	}
+	out := make([]flow[float64], len(rows))
+	for i := range rows {
+		out[i] = rows[i]
+	}
+	return out
+}
+
+func pairs(qs [][2]float64) []pair {
+	out := make([]pair, len(qs))
+	for i := range qs {
+		out[i] = pair(qs[i])
+	}
+	return out
+}

@@ -1,0 +1,143 @@
+package coeff
+
+import (
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+	"gopkg.in/yaml.v3"
+)
+
+// wireSet is the file's shape (01 Y-1): the order of fields is the order of
+// keys; maps are written with sorted keys.
+type wireSet struct {
+	SchemaVersion string      `yaml:"schema_version"`
+	ToolVersion   string      `yaml:"tool_version"`
+	Command       string      `yaml:"command"`
+	Inputs        []Input     `yaml:"inputs"`
+	Physics       wirePhysics `yaml:"physics_coefficients"`
+}
+
+type wirePhysics struct {
+	SpecVersion features.Version     `yaml:"spec_version"`
+	Recipe      string               `yaml:"recipe"`
+	Refit       bool                 `yaml:"refit,omitempty"`
+	TrainedOn   wireTrainedOn        `yaml:"trained_on"`
+	BetaTarget  string               `yaml:"beta_target"`
+	Beta        []wireTerm           `yaml:"beta_coefficients"`
+	FlatAlpha   []wireTerm           `yaml:"alpha_coefficients,omitempty"` // 1.0's flat form, read only
+	Alpha       map[string]wireAlpha `yaml:"alpha"`
+	Covariance  []flow[float64]      `yaml:"covariance"`
+	Residuals   map[string][]pair    `yaml:"residual_quantiles"`
+	Gamma       float64              `yaml:"gamma"`
+	PipelineLag map[string]wireLag   `yaml:"pipeline_lag"`
+	Gates       []Gate               `yaml:"gates"`
+	Ident       []string             `yaml:"identifiability"`
+	Certificate *Certificate         `yaml:"certificate"`
+	Warnings    []trace.Finding      `yaml:"warnings"`
+	Configs     []wireConfig         `yaml:"configs"`
+}
+
+type wireTrainedOn struct {
+	Model        oneOrMany[string]  `yaml:"model"`
+	Hardware     oneOrMany[string]  `yaml:"hardware"`
+	TP           oneOrMany[int64]   `yaml:"tp"`
+	VLLMVersion  oneOrMany[string]  `yaml:"vllm_version"`
+	TrainingDate *string            `yaml:"training_date"`
+	Samples      int64              `yaml:"n_samples"`
+	Lambda       float64            `yaml:"lambda"`
+	Gamma        float64            `yaml:"gamma"`
+	HoldOutRMSE  map[string]float64 `yaml:"hold_out_rmse"`
+}
+
+type wireAlpha struct {
+	Replay       bool            `yaml:"replay"`
+	Lambda       float64         `yaml:"lambda"`
+	Coefficients []wireTerm      `yaml:"coefficients"`
+	Covariance   []flow[float64] `yaml:"covariance"`
+}
+
+type wireLag struct {
+	Lag      int  `yaml:"lag"`
+	Measured bool `yaml:"measured"`
+}
+
+// wireTerm is one coefficient; the flat form is its bare value.
+type wireTerm struct {
+	Name       string
+	Value      float64
+	Unit       string
+	CI95       *pair
+	Identified *string
+	Range      *pair
+	flat       bool
+}
+
+type wireTermFields struct {
+	Name       string  `yaml:"name"`
+	Value      float64 `yaml:"value"`
+	Unit       string  `yaml:"unit"`
+	CI95       *pair   `yaml:"ci95"`
+	Identified *string `yaml:"identified"`
+	Range      *pair   `yaml:"range"`
+}
+
+func (t wireTerm) MarshalYAML() (any, error) {
+	return wireTermFields{t.Name, t.Value, t.Unit, t.CI95, t.Identified, t.Range}, nil
+}
+
+func (t *wireTerm) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind == yaml.ScalarNode {
+		t.flat = true
+		return n.Decode(&t.Value)
+	}
+	if err := knownKeys(n, "name", "value", "unit", "ci95", "identified", "range"); err != nil {
+		return err
+	}
+	var f wireTermFields
+	if err := n.Decode(&f); err != nil {
+		return err
+	}
+	*t = wireTerm{Name: f.Name, Value: f.Value, Unit: f.Unit, CI95: f.CI95, Identified: f.Identified, Range: f.Range}
+	return nil
+}
+
+// pair is two numbers on one line.
+type pair [2]float64
+
+func (p pair) MarshalYAML() (any, error) { return flow[float64](p[:]).MarshalYAML() }
+
+// flow is a list on one line.
+type flow[T any] []T
+
+func (l flow[T]) MarshalYAML() (any, error) {
+	var n yaml.Node
+	if err := n.Encode([]T(l)); err != nil {
+		return nil, err
+	}
+	n.Style = yaml.FlowStyle
+	return &n, nil
+}
+
+// oneOrMany is a bare value when there is one, else a list on one line.
+type oneOrMany[T any] []T
+
+func (l oneOrMany[T]) MarshalYAML() (any, error) {
+	if len(l) == 1 {
+		return l[0], nil
+	}
+	return flow[T](l).MarshalYAML()
+}
+
+func (l *oneOrMany[T]) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind == yaml.SequenceNode {
+		return n.Decode((*[]T)(l))
+	}
+	if n.Tag == "!!null" {
+		return nil
+	}
+	var one T
+	if err := n.Decode(&one); err != nil {
+		return err
+	}
+	*l = oneOrMany[T]{one}
+	return nil
+}
