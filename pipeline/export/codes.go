@@ -38,4 +38,12 @@ var Codes = []trace.CodeEntry{
 	{Code: NoCoefficientModel, Kind: "error", Meaning: "A step time cannot be predicted for this configuration.", Action: "The message names what the deployment lacks."},
 	{Code: BadLedgerLine, Kind: "warning", Meaning: "A line of the ledger is not an entry, or of another schema version.", Action: "Look at the line; a crashed job may have cut it. The other lines are read."},
 	{Code: BadLedger, Kind: "error", Meaning: "The ledger holds no entry at all.", Action: "Check the path; fit, validate and run append with --ledger FILE."},
+	{Code: OutsideEngine, Kind: "finding", Meaning: "The deployment runs another vLLM minor version than the coefficients were trained on.", Action: "Refit on the new version, or validate the file against a run of it."},
+	{Code: OutsideKnob, Kind: "finding", Meaning: "An engine switch has a value that no training configuration had.", Action: "Validate the file against a run with that value."},
+	{Code: OutsideRange, Kind: "finding", Meaning: "The largest batches of the deployment push a feature beyond 1.5 times its training maximum.", Action: "Add runs that reach that regime; predictions there extrapolate."},
+	{Code: OutsideWidths, Kind: "finding", Meaning: "The deployment runs a trained model in another precision.", Action: "Refit on that precision; weight and KV bytes change every memory term."},
+	{Code: NotReplayable, Kind: "finding", Meaning: "The file has no overhead target that a replay may add.", Action: "Give --overhead-us in replays, or fit runs with API spans."},
+	{Code: NotLearnedTerm, Kind: "finding", Meaning: "The deployment uses a term that the training data did not teach.", Action: "Add runs that exercise it, for example longer prompts."},
+	{Code: NotComparable, Kind: "error", Meaning: "Two coefficient files of different spec versions or targets were compared.", Action: "Refit one of them; their terms mean different things."},
+	{Code: BadDiffOption, Kind: "error", Meaning: "An option of diff is out of its range.", Action: "Correct the value the message names."},
 }
