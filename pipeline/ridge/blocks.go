@@ -115,3 +115,19 @@ func PredictionWeights(d *Data, beta []float64, o Options) []float64 {
 	balanceRows(d, o.MinCellRows, w, mass)
 	return w
 }
+
+// CensoredBlocks are the blocks of an interval-censored fit: the rows outside
+// their interval at the fit, with the nearest end as their target. Rows inside
+// say nothing more about the coefficients, so data that every prediction
+// satisfies give no interval.
+func CensoredBlocks(d *Data, w []float64, fit CensoredFit, o Options) []BlockGram {
+	view := *d
+	view.Variants, view.Y = nil, fit.Y
+	outside := make([]float64, len(w))
+	for i := range w {
+		if Dot(d.Row(i), fit.Fit.Beta) != fit.Y[i] {
+			outside[i] = w[i]
+		}
+	}
+	return Blocks(&view, outside, fit.Fit.Beta, o)
+}

@@ -69,6 +69,9 @@ func ConfidenceBlocks(blocks []BlockGram, tags []Identification, o Options, c Co
 	p := blocks[0].Gram.P
 	out := Confidence{Terms: make([]Interval, p), Covariance: make([]float64, p*p), Blocks: len(blocks)}
 	b := newBootstrap(blocks)
+	if b == nil {
+		return out.unknown()
+	}
 	known := b.solveAll()
 	q := b.quantiles(c, o.workers())
 	b.covariance(out.Covariance)
@@ -93,6 +96,16 @@ func ConfidenceBlocks(blocks []BlockGram, tags []Identification, o Options, c Co
 		}
 	}
 	return out
+}
+
+// unknown is the answer to rows that carry no weight.
+func (c Confidence) unknown() Confidence {
+	nan := math.NaN()
+	c.JackSE = make([]float64, len(c.Terms))
+	for j := range c.Terms {
+		c.Terms[j], c.JackSE[j] = Interval{nan, nan, nan, nan, FromNothing}, nan
+	}
+	return c
 }
 
 func (t *Interval) set(method string, center, se, quantile float64) {
@@ -124,11 +137,15 @@ type bootstrap struct {
 	se     []float64
 }
 
+// newBootstrap is nil when no row has weight.
 func newBootstrap(blocks []BlockGram) *bootstrap {
 	p := blocks[0].Gram.P
 	total := NewGram(p)
 	for _, b := range blocks {
 		total.Add(b.Gram)
+	}
+	if total.W <= 0 || total.Q <= 0 {
+		return nil
 	}
 	s, ybar := total.Scale()
 	out := &bootstrap{p: p, idx: nonZero(s)}

@@ -155,7 +155,7 @@ func pick[T any](v []T, rows []int32) []T {
 func (d *Data) With(k int) *Data {
 	out := *d
 	out.Variants = nil
-	if k >= len(d.Variants) || len(d.Variants[k].Cols) == 0 {
+	if k >= len(d.Variants) || d.same(d.Variants[k]) {
 		return &out
 	}
 	out.X = slices.Clone(d.X)
@@ -166,6 +166,18 @@ func (d *Data) With(k int) *Data {
 		}
 	}
 	return &out
+}
+
+// same reports whether X already holds a variant's columns.
+func (d *Data) same(v Variant) bool {
+	for c, col := range v.Values {
+		for i, x := range col {
+			if d.X[i*d.P+v.Cols[c]] != x {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // Configs lists the configuration labels present, ascending.
