@@ -1,0 +1,107 @@
+package validate
+
+import (
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/workload"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// engine is how a run is replayed: the coefficients' step times (or the latency
+// model of the options), delays from the artifact or the options.
+func (j *job) engine(t *taught, run *trace.Run, dep *deploy.Deployment) (Engine, []trace.Finding, error) {
+	e := Engine{Async: t.lag.lag > 0, Gamma: j.set.Gamma, Seed: j.o.Seed, Drift: t.drift}
+	if t.beta == nil {
+		e.Async = sim.AsyncScheduling(dep)
+	}
+	var err error
+	if j.o.Latency != nil {
+		e.Latency, err = j.o.Latency(dep)
+	} else {
+		e.Latency, err = newPhysics(j.set, dep)
+	}
+	if err != nil {
+		return e, nil, err
+	}
+	findings, err := j.delays(&e, run, dep)
+	if err != nil {
+		return e, nil, err
+	}
+	if j.o.Noise {
+		e.Noise = artifactNoise(j.set)
+		e.Corrected = &sim.Noise{}
+	}
+	blocks := dep.Engine.KVBlocksGPU
+	if !blocks.OK {
+		c := e.config(dep)
+		if n, err := sim.Blocks(&c); err == nil {
+			findings = append(findings, trace.Findingf(CodeKVBlocksAssumed, "run %s: %d KV blocks estimated from memory", run.ID, n))
+		}
+	}
+	return e, findings, nil
+}
+
+// delays sets what happens outside the engine: a constant that was given, one
+// measured on idle requests, or the artifact's alphas.
+func (j *job) delays(e *Engine, run *trace.Run, dep *deploy.Deployment) ([]trace.Finding, error) {
+	var findings []trace.Finding
+	overhead, egress := j.o.OverheadUs, j.o.EgressUs
+	if j.o.IdleDelays {
+		idle, ok := MeasureIdle(run)
+		if !ok {
+			findings = append(findings, trace.Findingf(CodeNoIdleRequests, "run %s: no request met an idle server", run.ID))
+		} else {
+			overhead, egress = &idle.OverheadUs, &idle.EgressUs
+		}
+	}
+	switch {
+	case overhead != nil:
+		e.Overhead = sim.Const(*overhead)
+	default:
+		d, err := newDelay(j.set, coeff.Overhead, dep)
+		if err != nil {
+			return nil, trace.Errorf(CodeNoOverhead, "replay of run %s: %v", run.ID, err).WithHint("give --overhead-us")
+		}
+		e.Overhead = d
+	}
+	switch {
+	case egress != nil:
+		e.Egress = sim.Const(*egress)
+	case j.set.AlphaModel(coeff.Egress) != nil:
+		d, err := newDelay(j.set, coeff.Egress, dep)
+		if err != nil {
+			return nil, err
+		}
+		e.Egress = d
+	}
+	return findings, nil
+}
+
+// contentOf tells what requests of the run share, from the workload room; runs
+// it cannot read (stock spans, client files) share nothing.
+func contentOf(run *trace.Run, dep *deploy.Deployment) (Content, []trace.Finding) {
+	if !dep.Engine.PrefixCaching {
+		return nil, nil
+	}
+	w, err := workload.FromRun(run, dep, workload.RunOptions{})
+	if err != nil {
+		return nil, []trace.Finding{trace.Findingf(CodeCachedAssumed, "run %s: prefix caching is on and nothing says what requests share; replayed uncached", run.ID)}
+	}
+	at := make(map[string]*sim.Request, len(w.Requests))
+	for i := range w.Requests {
+		at[w.Requests[i].ID] = &w.Requests[i]
+	}
+	var findings []trace.Finding
+	for _, n := range w.Notes {
+		if n.Code == workload.CodePrefixUnknown {
+			findings = append(findings, trace.Findingf(CodeCachedAssumed, "run %s: %s", run.ID, n.Message))
+		}
+	}
+	return func(id string, r *sim.Request) {
+		if from := at[id]; from != nil {
+			r.Group, r.GroupTokens, r.Hashes, r.HashTokens = from.Group, from.GroupTokens, from.Hashes, from.HashTokens
+			r.CachedTokens = from.CachedTokens
+		}
+	}, findings
+}

@@ -1,0 +1,85 @@
+package validate
+
+import (
+	"runtime"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Source is one run to judge. Load is called once for the steps and once for
+// the replay, possibly from another goroutine.
+type Source struct {
+	ID       string
+	Training bool // its recordings were part of the fit
+	Load     func() (*trace.Run, *deploy.Deployment, error)
+}
+
+// Options decide a validation. The zero value of a field is its default.
+type Options struct {
+	Split      float64            // training share of each phase, (0, 1]; default 0.8
+	StepsOnly  bool               // no replay
+	Seed       int64              // of the noise; default 1
+	Noise      bool               // make the two noisy replays too
+	OverheadUs *float64           // constant in place of the overhead alpha, us
+	IdleDelays bool               // measure constant overhead and egress from requests that met an idle server
+	EgressUs   *float64           // constant in place of the egress alpha, us
+	Thresholds map[string]float64 // gate name -> threshold
+	Recipe     rows.Recipe        // of the cleaning; default: that of the coefficients
+	Workers    int                // 0: all cores; never changes a result
+
+	// Latency replaces the coefficients' step time in replays; nil: physics.
+	Latency     func(*deploy.Deployment) (sim.LatencyModel, error)
+	LatencyName string
+
+	// Floor is the noise floor (MAPE) of the tested rows of tables of one
+	// configuration: hold-out rows, or all when all is true. Nil: no floor.
+	Floor func(tables []*rows.Table, all bool) *float64
+
+	// Progress is told what was done; may be nil. It is called from one goroutine at a time.
+	Progress func(done, total int, what string)
+}
+
+// DefaultOptions are those of the command line.
+func DefaultOptions() Options {
+	return Options{Split: rows.DefaultSplit, Seed: 1, Noise: true}
+}
+
+func (o Options) resolve() (Options, error) {
+	if o.Split == 0 {
+		o.Split = rows.DefaultSplit
+	}
+	if o.Seed == 0 {
+		o.Seed = 1
+	}
+	if o.Workers <= 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	if o.LatencyName == "" {
+		o.LatencyName = "physics"
+	}
+	switch {
+	case !(o.Split > 0 && o.Split <= 1):
+		return o, trace.Errorf(CodeBadOption, "--split: got %g, want a share in (0, 1]", o.Split)
+	case o.OverheadUs != nil && !(*o.OverheadUs >= 0 && *o.OverheadUs < 1e9):
+		return o, trace.Errorf(CodeBadOption, "--overhead-us: got %g us, want >= 0 and < 1e9", *o.OverheadUs)
+	case o.EgressUs != nil && !(*o.EgressUs >= 0 && *o.EgressUs < 1e9):
+		return o, trace.Errorf(CodeBadOption, "--egress-us: got %g us, want >= 0 and < 1e9", *o.EgressUs)
+	}
+	return o, CheckThresholds(o.Thresholds)
+}
+
+func (o *Options) recipe(set string, v features.Version) rows.Recipe {
+	switch {
+	case o.Recipe != "":
+		return o.Recipe
+	case set != "":
+		return rows.Recipe(set)
+	case v == features.V10:
+		return rows.Frozen
+	}
+	return rows.Relative
+}

@@ -1,0 +1,256 @@
+package validate
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Content tells a replay which prompt tokens requests share: it fills Group,
+// Hashes or the like of a request by its id. Nil means no two prompts share any.
+type Content func(id string, r *sim.Request)
+
+// Engine is how the replay's clock runs: step times, the delays outside the
+// engine, and the residuals for the two replays that are noisy.
+type Engine struct {
+	Latency  sim.LatencyModel
+	Overhead sim.Delay
+	Egress   sim.Delay
+	Async    bool
+	Gamma    float64 // preemption EMA; 0 = the simulator's default
+	KVBlocks int64   // 0 = from the deployment
+	Seed     int64
+	Noise    *sim.Noise // residual ratios of the artifact; nil = no noise replay
+	// Corrected are residual ratios relative to the drift curve.
+	Corrected *sim.Noise
+	Drift     *Drift
+}
+
+// phaseReplay is one phase of a run, replayed from its first arrival with an
+// empty engine.
+type phaseReplay struct {
+	obs      []observation // of the phase, in order of arrival
+	originNs int64         // first arrival
+	requests []sim.Request // one per observation
+	results  map[string]*sim.Result
+	notes    []string
+	findings []trace.Finding
+}
+
+// replayPhase replays the requests that arrive in [from, to).
+func replayPhase(dep *deploy.Deployment, all []observation, from, to int64, content Content, e Engine) *phaseReplay {
+	p := &phaseReplay{results: map[string]*sim.Result{}}
+	for _, o := range all {
+		if o.arrivalNs >= from && o.arrivalNs < to {
+			p.obs = append(p.obs, o)
+		}
+	}
+	if len(p.obs) == 0 {
+		p.findings = append(p.findings, trace.Findingf(CodeNoArrivals, "no request arrives in the phase"))
+		return p
+	}
+	p.originNs = p.obs[0].arrivalNs
+	for _, o := range p.obs {
+		p.requests = append(p.requests, p.simRequest(o, content))
+	}
+	p.run(result.VariantPlain, e.config(dep))
+	if e.Noise != nil {
+		c := e.config(dep)
+		c.Noise = e.Noise
+		p.run(result.VariantNoise, c)
+	}
+	if e.Corrected != nil && e.Drift != nil && len(e.Drift.Points) > 0 {
+		c := e.config(dep)
+		c.Noise, c.Drift = e.Corrected, driftFrom(e.Drift, p.originNs)
+		p.run(result.VariantDrift, c)
+	}
+	return p
+}
+
+func (e Engine) config(dep *deploy.Deployment) sim.Config {
+	c := sim.DefaultConfig(dep, e.Latency)
+	c.Overhead, c.Egress, c.Async, c.Seed, c.KVBlocks = e.Overhead, e.Egress, e.Async, e.Seed, e.KVBlocks
+	if e.Gamma > 0 {
+		c.GammaEMA = e.Gamma
+	}
+	return c
+}
+
+func (p *phaseReplay) run(variant string, c sim.Config) {
+	res, err := sim.Run(c, p.requests, nil)
+	if err != nil {
+		p.findings = append(p.findings, trace.Findingf(CodeReplayFailed, "%s replay: %v", variant, err))
+		return
+	}
+	p.results[variant] = res
+}
+
+// simRequest is one recorded request as the simulator takes it. A request that
+// did not succeed asks for all it was allowed to and leaves at its recorded end.
+func (p *phaseReplay) simRequest(o observation, content Content) sim.Request {
+	r := sim.Request{
+		ID: o.id, ArrivalUs: p.us(o.arrivalNs), PromptTokens: o.prompt,
+		OutputTokens: max(1, o.output), MaxTokens: max(1, o.output, o.maxTokens),
+	}
+	if o.excluded != "" && o.endNs.OK {
+		r.OutputTokens = r.MaxTokens
+		r.AbortAtUs, r.AbortKind = trace.Some(p.us(o.endNs.V)), sim.OutcomeAborted
+	}
+	if content != nil {
+		content(o.id, &r)
+	}
+	return r
+}
+
+// us is a stamp on the replay's clock, rounded to the nearest microsecond.
+func (p *phaseReplay) us(ns int64) int64 {
+	return int64(math.Floor(float64(ns-p.originNs)/1e3 + 0.5))
+}
+
+// driftFrom is the curve on a clock that starts at originNs.
+func driftFrom(d *Drift, originNs int64) []sim.DriftPoint {
+	out := []sim.DriftPoint{{FromUs: 0, Factor: d.At(originNs)}}
+	for b := range d.factors {
+		at := (d.OriginNs + int64(b)*driftBlockNs - originNs) / 1000
+		if at > 0 {
+			out = append(out, sim.DriftPoint{FromUs: at, Factor: d.factors[b]})
+		}
+	}
+	return out
+}
+
+// sample is what one replay and the recording say about the compared requests.
+type sample struct {
+	real, sim map[string][]float64 // ms by metric, in order of arrival
+	compared  int
+	excluded  map[string]int
+}
+
+// metricNames in report order.
+var metricNames = []string{"ttft", "itl", "e2e"}
+
+// sample pairs the requests arriving at or after splitNs.
+func (p *phaseReplay) sample(variant string, splitNs int64) *sample {
+	res := p.results[variant]
+	if res == nil {
+		return nil
+	}
+	s := &sample{real: map[string][]float64{}, sim: map[string][]float64{}, excluded: map[string]int{}}
+	departed := lastDeparture(p.obs, res)
+	for i := range p.obs {
+		o, r := &p.obs[i], &res.Requests[i]
+		switch {
+		case o.arrivalNs < splitNs:
+			s.excluded[excludedTraining]++
+			continue
+		case o.excluded != "":
+			s.excluded[o.excluded]++
+			continue
+		case r.Outcome != sim.OutcomeFinished:
+			s.excluded[excludedRejected]++
+			continue
+		}
+		s.compared++
+		s.add("ttft", o.ttftMs, opt(r.TTFTUs()))
+		s.add("itl", o.itlMs, opt(r.ITLUs()))
+		s.add("e2e", o.e2eMs, simE2E(o, r, departed))
+	}
+	return s
+}
+
+func (s *sample) add(metric string, realMs, simUs trace.Opt[float64]) {
+	if !realMs.OK || !simUs.OK {
+		return
+	}
+	s.real[metric] = append(s.real[metric], realMs.V)
+	s.sim[metric] = append(s.sim[metric], simUs.V/1e3)
+}
+
+// lastDeparture is when the last sample of each API request leaves the simulator.
+func lastDeparture(obs []observation, res *sim.Result) map[string]int64 {
+	last := map[string]int64{}
+	for i := range obs {
+		if g := obs[i].group; g != "" {
+			last[g] = max(last[g], res.Requests[i].DepartedUs.V)
+		}
+	}
+	return last
+}
+
+func simE2E(o *observation, r *sim.RequestResult, departed map[string]int64) trace.Opt[float64] {
+	if o.group == "" {
+		return opt(r.E2EUs())
+	}
+	return trace.Some(float64(departed[o.group] - r.ArrivalUs))
+}
+
+// metrics compares every metric of one replay; nil when it was not run.
+func (s *sample) metrics(paired bool) *result.Metrics {
+	if s == nil {
+		return nil
+	}
+	of := func(name string) *result.Metric { return Compare(s.real[name], s.sim[name], paired) }
+	return &result.Metrics{TTFT: of("ttft"), ITL: of("itl"), E2E: of("e2e")}
+}
+
+// figures are the curves of the three replays beside the recording.
+func figures(byVariant map[string]*sample) *result.RunFigures {
+	f := &result.RunFigures{ECDF: []result.Curve{}, QQ: []result.Curve{}}
+	for _, metric := range metricNames {
+		drawn := false
+		for _, variant := range []string{result.VariantPlain, result.VariantNoise, result.VariantDrift} {
+			s := byVariant[variant]
+			if s == nil || len(s.real[metric]) == 0 {
+				continue
+			}
+			if !drawn {
+				f.ECDF = append(f.ECDF, result.Curve{Metric: metric, Variant: result.VariantReal, Points: ecdf(s.real[metric])})
+				drawn = true
+			}
+			f.ECDF = append(f.ECDF, result.Curve{Metric: metric, Variant: variant, Points: ecdf(s.sim[metric])})
+			f.QQ = append(f.QQ, result.Curve{Metric: metric, Variant: variant, Points: quantilePairs(s.real[metric], s.sim[metric])})
+		}
+	}
+	return f
+}
+
+// entry is one ValidationRun of the phase: the requests arriving from splitNs on.
+func (p *phaseReplay) entry(splitNs int64, ksLimit float64) result.ValidationRun {
+	by := map[string]*sample{}
+	for _, variant := range []string{result.VariantPlain, result.VariantNoise, result.VariantDrift} {
+		by[variant] = p.sample(variant, splitNs)
+	}
+	v := result.ValidationRun{
+		Replayed: len(p.obs), Excluded: map[string]int{},
+		Metrics:      by[result.VariantPlain].metrics(true),
+		MetricsNoise: by[result.VariantNoise].metrics(false),
+		MetricsDrift: by[result.VariantDrift].metrics(false),
+		Figures:      figures(by),
+		Replay:       p.quality(),
+		Findings:     slices.Clone(p.findings),
+	}
+	if plain := by[result.VariantPlain]; plain != nil {
+		v.Requests, v.Excluded = plain.compared, plain.excluded
+	}
+	if v.Requests > 0 {
+		d := CriticalD(v.Requests, v.Requests)
+		v.CriticalD, v.Sufficient = &d, d < ksLimit
+	}
+	return v
+}
+
+func (p *phaseReplay) quality() *result.ReplayQuality {
+	q := &result.ReplayQuality{Notes: slices.Clone(p.notes)}
+	if res := p.results[result.VariantPlain]; res != nil {
+		q.Steps, q.ClippedPredictions = int(res.Steps), int(res.ClippedSteps+res.ClippedDelays)
+		for _, f := range res.Findings {
+			q.Notes = append(q.Notes, fmt.Sprintf("%s: %s", f.Code, f.Message))
+		}
+	}
+	return q
+}

@@ -1,0 +1,348 @@
+package validate
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Run judges a coefficient set on runs. fit is the report of the fit that made
+// the set; nil when there is none (the gates only it can answer are then null).
+// The caller adds the header. Errors: bad options, a run that cannot be loaded or
+// whose deployment the features refuse, no run at all, a cancelled ctx.
+func Run(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Source, o Options) (*result.Validation, error) {
+	o, err := o.resolve()
+	if err != nil {
+		return nil, err
+	}
+	if len(sources) == 0 {
+		return nil, trace.Errorf(CodeNothingToJudge, "got no run, want at least one")
+	}
+	j := &job{set: set, o: &o, sources: sources, all: make([]*taught, len(sources)), entries: make([][]result.ValidationRun, len(sources))}
+	j.rules, _ = newRules(o.Thresholds)
+	if err := j.each(ctx, "steps", j.teach); err != nil {
+		return nil, err
+	}
+	if err := j.clean(); err != nil {
+		return nil, err
+	}
+	if err := j.each(ctx, "replay", j.replay); err != nil {
+		return nil, err
+	}
+	return j.document(fit), nil
+}
+
+// job is one call of Run.
+type job struct {
+	set     *coeff.Set
+	o       *Options
+	rules   *rules
+	sources []Source
+	all     []*taught
+	entries [][]result.ValidationRun
+	warned  []trace.Finding
+
+	mu   sync.Mutex
+	done int
+}
+
+// each runs work for every source on o.Workers goroutines. Results go to slots by
+// index, so that nothing depends on the order in which they finish; of several
+// errors the first source's is returned.
+func (j *job) each(ctx context.Context, what string, work func(i int) error) error {
+	errs := make([]error, len(j.sources))
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range min(j.o.Workers, len(j.sources)) {
+		wg.Go(func() {
+			for i := range next {
+				if errs[i] = ctx.Err(); errs[i] == nil {
+					errs[i] = work(i)
+				}
+				j.progress(what, j.sources[i].ID)
+			}
+		})
+	}
+	for i := range j.sources {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	for i, err := range errs {
+		if err != nil {
+			return fmt.Errorf("validate %s of run %s: %w", what, j.sources[i].ID, err)
+		}
+	}
+	return nil
+}
+
+func (j *job) progress(what, id string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.done++
+	if j.o.Progress != nil {
+		j.o.Progress(j.done, 2*len(j.sources), what+" "+id)
+	}
+}
+
+func (j *job) teach(i int) error {
+	run, dep, err := j.sources[i].Load()
+	if err != nil {
+		return err
+	}
+	j.all[i], err = teach(run, dep, j.set, j.o, j.sources[i].Training)
+	return err
+}
+
+// clean drops outliers over all tables of a target together, as the fit does,
+// and then predicts.
+func (j *job) clean() error {
+	recipe := j.o.recipe(j.set.Recipe, j.set.SpecVersion)
+	var beta []*rows.Table
+	alpha := map[string][]*rows.Table{}
+	for _, t := range j.all {
+		if t.sat.Run.Saturated || t.beta == nil {
+			continue
+		}
+		beta = append(beta, t.beta)
+		for _, a := range t.alpha {
+			alpha[a.Target] = append(alpha[a.Target], a)
+		}
+	}
+	j.warned = append(j.warned, rows.Clean(beta, recipe)...)
+	for _, m := range j.set.Alpha {
+		j.warned = append(j.warned, rows.Clean(alpha[m.Target], recipe)...)
+	}
+	for _, t := range j.all {
+		if err := t.predict(j.set); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replay makes the entries of one run: one per phase and split.
+func (j *job) replay(i int) error {
+	t := j.all[i]
+	if j.o.StepsOnly {
+		j.entries[i] = []result.ValidationRun{t.entry(nil)}
+		return nil
+	}
+	run, dep, err := j.sources[i].Load()
+	if err != nil {
+		return err
+	}
+	engine, findings, err := j.engine(t, run, dep)
+	if err != nil {
+		return err
+	}
+	obs, more := observed(run)
+	findings = append(findings, more...)
+	content, more := contentOf(run, dep)
+	findings = append(findings, more...)
+	for _, p := range phasesOf(run, dep) {
+		phase := p
+		e := engine
+		if e.Corrected != nil {
+			e.Corrected = t.correctedNoise(p.StartNs, p.EndNs)
+		}
+		rp := replayPhase(dep, obs, p.StartNs, p.EndNs, content, e)
+		j.entries[i] = append(j.entries[i], j.phaseEntries(t, &phase, rp)...)
+	}
+	if len(j.entries[i]) == 0 {
+		j.entries[i] = []result.ValidationRun{t.entry(nil)}
+	}
+	first := &j.entries[i][0]
+	first.Findings = append(first.Findings, findings...)
+	return nil
+}
+
+// phaseEntries compares one replayed phase: a training run on its hold-out, and
+// in-sample where that is too small; a test run on the whole phase.
+func (j *job) phaseEntries(t *taught, p *deploy.Phase, rp *phaseReplay) []result.ValidationRun {
+	limit := j.rules.byName[GateKSTTFT].Limit
+	whole := func(kind string) result.ValidationRun {
+		v := rp.entry(p.StartNs, limit)
+		v.Split = result.Split{Kind: kind, Train: 0, Test: 1}
+		if kind == result.SplitInSample {
+			v.Split.Train = j.o.Split
+		}
+		return t.fillEntry(v, p)
+	}
+	if !t.training {
+		return []result.ValidationRun{whole(result.SplitTestRun)}
+	}
+	v := rp.entry(t.cut(p), limit)
+	v.Split = result.Split{Kind: result.SplitHoldout, Train: j.o.Split, Test: math.Round((1-j.o.Split)*1e9) / 1e9}
+	out := []result.ValidationRun{t.fillEntry(v, p)}
+	if !v.Sufficient {
+		out = append(out, whole(result.SplitInSample))
+	}
+	return out
+}
+
+// cut is where the hold-out of a phase begins.
+func (t *taught) cut(p *deploy.Phase) int64 {
+	for _, part := range t.parts {
+		if part.Name == p.Name {
+			return part.CutNs
+		}
+	}
+	return p.EndNs
+}
+
+// entry is an entry without a replay.
+func (t *taught) entry(p *deploy.Phase) result.ValidationRun {
+	kind := result.SplitTestRun
+	if t.training {
+		kind = result.SplitHoldout
+	}
+	if p == nil {
+		p = &deploy.Phase{Load: deploy.LoadOpen}
+	}
+	return t.fillEntry(result.ValidationRun{Split: result.Split{Kind: kind}, Excluded: map[string]int{}, Findings: []trace.Finding{}}, p)
+}
+
+func (t *taught) fillEntry(v result.ValidationRun, p *deploy.Phase) result.ValidationRun {
+	sat := t.sat.Phase(p.Name)
+	v.ID, v.Config, v.Phase, v.Load = t.id, t.dep.Config(), p.Name, p.Load
+	v.Saturated, v.SaturationHits = sat.Saturated, sat.Hits()
+	v.SaturationChecks = map[string]*float64{}
+	for _, c := range sat.Checks {
+		v.SaturationChecks[c.Name] = c.Value
+	}
+	v.Drift = append([]result.DriftPoint{}, t.drift.Points...)
+	if v.Replay != nil && t.quality.Recorded > 0 {
+		q := t.quality
+		v.Replay.KnownBatchesShare = share(q.Rich+q.Journey+q.Approximate, q.Recorded)
+	}
+	if v.Findings == nil {
+		v.Findings = []trace.Finding{}
+	}
+	return v
+}
+
+// document puts everything together, in the order of the sources.
+func (j *job) document(fit *result.Fit) *result.Validation {
+	v := &result.Validation{
+		Options: result.ValidationOptions{
+			Split: j.o.Split, StepsOnly: j.o.StepsOnly, Seed: j.o.Seed, OverheadUs: j.o.OverheadUs,
+			EgressUs: j.o.EgressUs, Latency: j.o.LatencyName, Thresholds: j.rules.limits(),
+		},
+		Configs: []result.ConfigErrors{}, Diagnoses: []result.Diagnosis{}, Warnings: append([]trace.Finding{}, j.warned...),
+	}
+	groups := scopes(j.all, configLabels(j.all))
+	total := &scored{constUs: []float64{}}
+	for _, s := range groups {
+		v.Configs = append(v.Configs, s.errors(j.set, j.o))
+		rowsOf := s.scoreSteps(s.constant(), nil)
+		total.y, total.pred = append(total.y, rowsOf.y...), append(total.pred, rowsOf.pred...)
+		total.steps, total.constUs = append(total.steps, rowsOf.steps...), append(total.constUs, rowsOf.constUs...)
+	}
+	if len(total.y) > 0 {
+		v.Steps = total.errors()
+	}
+	j.fillSteps(groups)
+	for i := range j.entries {
+		j.entries[i][0].Findings = append(j.entries[i][0].Findings, j.all[i].findings...)
+		v.Runs = append(v.Runs, j.entries[i]...)
+	}
+	v.Figures = stepFigures(groups, j.set)
+	judge(v, fit, checkSigns(j.set), j.rules)
+	v.Diagnoses = j.diagnoses(v, groups)
+	return v
+}
+
+// fillSteps puts the teacher-forced errors of each run on its first entry.
+func (j *job) fillSteps(groups []*scope) {
+	for i, t := range j.all {
+		first := &j.entries[i][0]
+		s := scopeOfRun(groups, t)
+		if s == nil {
+			continue
+		}
+		one := &scope{name: t.id, config: s.config, seen: s.seen, test: s.test, runs: []*taught{t}}
+		if rowsOf := one.scoreSteps(s.constant(), nil); len(rowsOf.y) > 0 {
+			first.Steps = withFloor(rowsOf.errors(), one.floor(j.o))
+		}
+		first.StepCells = s.cells(t)
+		first.Alpha = one.alphaErrors(j.set)
+	}
+}
+
+func scopeOfRun(groups []*scope, t *taught) *scope {
+	for _, s := range groups {
+		for _, r := range s.runs {
+			if r == t {
+				return s
+			}
+		}
+	}
+	return nil
+}
+
+// checkSigns counts Q-3's violations: terms 1, 3 and 11 must be > 0 and 16 >= 0
+// where the data identify them within configurations.
+func checkSigns(set *coeff.Set) signCheck {
+	var s signCheck
+	for _, slot := range []int{1, 3, 11, 16} {
+		if slot > len(set.Beta) {
+			continue
+		}
+		c := &set.Beta[slot-1]
+		if c.Identified != coeff.Within {
+			continue
+		}
+		s.checked++
+		if c.Value < 0 || slot != 16 && c.Value == 0 {
+			s.violations++
+		}
+	}
+	return s
+}
+
+// diagnoses explains every failed scope that has rows: configurations and runs.
+func (j *job) diagnoses(v *result.Validation, groups []*scope) []result.Diagnosis {
+	out := []result.Diagnosis{}
+	order, names := failedByScope(v.Gates)
+	for _, name := range order {
+		s := j.scopeNamed(groups, name)
+		if s == nil || len(s.runs) == 0 {
+			continue
+		}
+		d := diagnose(s, names[name], j.set)
+		d.Scope = name
+		out = append(out, d)
+	}
+	return out
+}
+
+// scopeNamed finds the rows behind a gate's scope: a configuration or test run,
+// a replayed run, or everything.
+func (j *job) scopeNamed(groups []*scope, name string) *scope {
+	for _, s := range groups {
+		if s.name == name {
+			return s
+		}
+	}
+	every := &scope{name: name}
+	for _, s := range groups {
+		for _, t := range s.runs {
+			if t.id == runOfScope(name) {
+				return &scope{name: name, config: s.config, test: s.test, runs: []*taught{t}}
+			}
+			every.runs = append(every.runs, t)
+		}
+	}
+	if name == scopeAll {
+		return every
+	}
+	return nil
+}
