@@ -107,6 +107,14 @@ type Model struct {
 	BoundHits        []BoundHit        `json:"bound_hits"`
 	Warnings         []trace.Finding   `json:"warnings"`
 	Figures          *FitFigures       `json:"figures,omitempty"`
+	Utilisation      []Utilisation     `json:"utilisation,omitempty"` // roofline only
+}
+
+// Utilisation is the roofline's prediction over the measured time of one
+// configuration: the share of the hardware's peak the engine reaches.
+type Utilisation struct {
+	Config string  `json:"config"`
+	Share  float64 `json:"share"`
 }
 
 // RunLag is the schedule-to-execution lag used for a run.

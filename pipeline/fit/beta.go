@@ -1,0 +1,173 @@
+package fit
+
+import (
+	"fmt"
+
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Constants of the weights (01 V-2), us per step.
+const (
+	epsBetaUs  = 50
+	epsAlphaUs = 1000
+)
+
+// rooflinePrior is the coefficient of a time-like term at the hardware's peak (01 G-2), us/s.
+const rooflinePrior = 1e6
+
+// Guidance of 01 V-11: rows per configuration.
+const (
+	guidanceBeta  = 200
+	guidanceAlpha = 100
+)
+
+// featureTerms are the terms of a physics model over the given number of configurations.
+func featureTerms(fs []features.Feature, configs int, prior string) []term {
+	out := make([]term, len(fs))
+	for j := range fs {
+		f := &fs[j]
+		out[j] = term{name: f.Name, unit: f.CoefficientUnit(), penalty: f.PenaltyIn(configs), free: f.Free, isTime: f.IsTime()}
+		if prior == PriorRoofline && f.IsTime() {
+			out[j].prior = rooflinePrior
+		}
+	}
+	return out
+}
+
+// modelSelections scores the grid of one model for every gamma.
+type modelSelections struct {
+	rel    []ridge.Selection // relative recipe
+	frozen []ridge.FrozenFit // frozen recipe
+}
+
+// score is the model's part in the choice of gamma (01 V-8).
+func (m modelSelections) scores() []ridge.Selection {
+	if m.rel != nil {
+		return m.rel
+	}
+	out := make([]ridge.Selection, len(m.frozen))
+	for g, f := range m.frozen {
+		out[g] = ridge.Selection{Score: f.Grid[f.Index].Score}
+	}
+	return out
+}
+
+// fitBeta selects and solves the step-time model.
+func (f *fitter) selectBeta() (*solved, modelSelections, error) {
+	tables := tablesOf(f.used, func(p *prepared) []*rows.Table { return p.beta })
+	for g := range f.gammas {
+		found := rows.Clean(tables[g], rows.Recipe(f.o.Recipe))
+		if g == 0 {
+			f.warn(found...)
+		}
+	}
+	p := newPool(tables, f.gammas)
+	if len(p.train) == 0 {
+		return nil, modelSelections{}, trace.Errorf(NoRows, "beta: no training row is left of %d runs", len(f.used))
+	}
+	p.embargo(1)
+	s := &solved{pool: p, terms: featureTerms(features.BetaFeatures(f.o.Spec), len(p.configs), f.o.Prior)}
+	s.opt = ridgeOptions(s.terms, epsBetaUs, f.o)
+	sel, err := f.selectModel(s, "beta")
+	return s, sel, err
+}
+
+// selectModel scores the grid of a plain (not interval) target.
+func (f *fitter) selectModel(s *solved, name string) (m modelSelections, err error) {
+	train := s.pool.trainData()
+	if f.o.Recipe == Relative {
+		m.rel, err = ridge.Select(train, s.opt)
+		if err != nil {
+			return m, fmt.Errorf("%s: %w", name, err)
+		}
+		return m, nil
+	}
+	for g := range f.gammas {
+		fit, err := ridge.Frozen(train.With(g), s.opt)
+		if err != nil {
+			return m, fmt.Errorf("%s: %w", name, err)
+		}
+		m.frozen = append(m.frozen, fit)
+	}
+	return m, nil
+}
+
+// solveChosen solves a plain target at the chosen gamma.
+func (f *fitter) solveChosen(s *solved, m modelSelections) error {
+	if m.rel != nil {
+		s.findings = append(s.findings, s.pool.words(m.rel[f.gamma].Findings)...)
+		return s.solveRelative(f.gamma, &m.rel[f.gamma], f.o.RefitAll)
+	}
+	if err := s.solveFrozen(f.gamma); err != nil {
+		return err
+	}
+	s.findings = append(s.findings, s.pool.words(s.frozen.Findings)...)
+	if s.frozen.Overfitted {
+		s.findings = append(s.findings, trace.Findingf(FrozenOverfit, "effective degrees of freedom %.2f over %d configurations", s.frozen.DF, len(s.pool.configs)))
+	}
+	return nil
+}
+
+// betaModel turns the solved beta into its part of fit.json.
+func (f *fitter) betaModel(s *solved, m modelSelections) (*result.Model, error) {
+	out, err := f.model(s, m, "beta", f.o.BetaTarget)
+	if err != nil {
+		return nil, err
+	}
+	out.PipelineLag = map[string]result.RunLag{}
+	for _, p := range f.prepared {
+		out.TargetAudit = append(out.TargetAudit, p.audit)
+		out.LagEvidence = append(out.LagEvidence, p.evidence...)
+		if p.reason == "" {
+			out.PipelineLag[p.src.ID] = p.lag
+		}
+	}
+	j := newJudge(s, f.scaleOf(s), f.o.Workers)
+	out.Cells, out.Holdout, out.Train = j.cells(), j.holdout(), j.training()
+	if out.Holdout != nil && s.sel != nil {
+		out.Holdout.RelErr = num(f.relErr(s))
+	}
+	out.StressSets, out.Drift, out.ResidualQuant = j.stress(), j.drift(), j.ratios()
+	if err := f.locoBeta(s, m, out); err != nil {
+		return nil, err
+	}
+	out.Figures = figures(s)
+	f.floorFindings(s, out)
+	f.driftFindings(out)
+	f.orderFinding(out)
+	return out, nil
+}
+
+// floorFindings names configurations whose target is no step time (01 T-4).
+func (f *fitter) floorFindings(s *solved, out *result.Model) {
+	for t, table := range s.pool.tables {
+		if y, floor := rows.Quantile(perStep(table, table.Y), 0.5), rows.Quantile(perStep(table, table.FloorUs), 0.5); y < floor {
+			out.Warnings = append(out.Warnings, trace.Findingf(TargetBelowFloor,
+				"%s: the median %s is %.0f us, below the %.0f us that reading the weights once takes at peak bandwidth: it cannot be the step time", s.pool.runs[t], f.o.BetaTarget, y, floor))
+		}
+	}
+}
+
+func perStep(t *rows.Table, v []float64) []float64 {
+	out := make([]float64, len(v))
+	for i := range v {
+		out[i] = v[i] / t.Steps[i]
+	}
+	return out
+}
+
+// orderFinding is the warning of 01 B-17.
+func (f *fitter) orderFinding(out *result.Model) {
+	value := map[string]float64{}
+	for _, c := range out.Coefficients {
+		value[c.Name] = c.Value
+	}
+	if w, c := value["decode_weight_load"], value["prefill_linear_compute"]; w > c && c > 0 {
+		out.Warnings = append(out.Warnings, trace.Findingf(DecodeLinearOrder,
+			"decode_weight_load %.3g us/s exceeds prefill_linear_compute %.3g us/s: the predicted time can fall as tokens are added", w, c))
+	}
+}

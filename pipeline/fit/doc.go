@@ -1,0 +1,23 @@
+// Package fit turns recorded runs into result.Fit: it rebuilds rows per run,
+// measures the lag, pools the rows of all runs, lets ridge choose and solve,
+// and says in words what the answer is worth. It knows both what a row means
+// (from rows) and how a fit is made (from ridge); neither of those knows the
+// other.
+//
+// The steps, each in a file of its own:
+//
+//	prepare.go  one run: batches, lag evidence, tables per EMA gamma, audit
+//	lag.go      schedule-to-execution lag by held-out error on prefill intervals
+//	pool.go     tables of all runs -> one ridge.Data for training, one for the hold-out
+//	beta.go     the step-time model
+//	alpha.go    overhead (interval-censored), admission, egress, queue
+//	models.go   other parameterisations on the same rows
+//	judge.go    errors per cell, baselines, noise floor, drift, stress sets
+//	words.go    findings and null directions as sentences
+//	figures.go  aggregates for the report
+//	artifact.go result.Fit -> coeff.Set
+//	identify.go what the data can tell apart, from the tables alone
+//
+// The hold-out (the last share of each phase) never enters selection,
+// leave-one-out or the published coefficients unless RefitAll is set.
+package fit

@@ -1,0 +1,127 @@
+package fit
+
+import (
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Rules of T-2: a lag is measured from at least this many hold-out intervals,
+// when the best error is at most this share of the second.
+const (
+	lagMinIntervals = 20
+	lagMaxRatio     = 0.8
+)
+
+// chooseLag measures the schedule-to-execution lag of one run, or assumes it.
+func (p *prepared) chooseLag(steps *rows.Steps, space *features.Space, o Options) error {
+	assumed := rows.AssumedLag(&p.src.Deployment)
+	p.lag = result.RunLag{Lag: assumed}
+	if o.BetaTarget != rows.Cadence || len(steps.Run.Steps) == 0 {
+		p.lag.Lag = 0
+		return nil
+	}
+	e, err := steps.LagEvidence(space, rows.BetaOptions{Target: rows.Cadence, Gamma: features.DefaultGamma})
+	if err != nil {
+		return err
+	}
+	errs := make([]float64, len(e.Train))
+	for lag := range e.Train {
+		errs[lag] = lagError(e.Train[lag], e.Test[lag], space, o)
+	}
+	best, second := twoSmallest(errs)
+	measured := e.N() >= lagMinIntervals && second >= 0 && errs[best] <= lagMaxRatio*errs[second]
+	verdict := "not_measurable"
+	if measured {
+		verdict = "measured"
+		p.lag = result.RunLag{Lag: best, Measured: true}
+	}
+	for lag := range errs {
+		p.evidence = append(p.evidence, result.LagEvidence{Run: p.src.ID, Lag: lag, HoldoutMAPEPrefill: num(errs[lag]), N: e.N(), Verdict: verdict})
+	}
+	switch {
+	case o.Lag != nil:
+		p.lag = result.RunLag{Lag: *o.Lag, Measured: measured && best == *o.Lag}
+	case !measured:
+		p.findings = append(p.findings, trace.Findingf(LagAssumed, "%s: %d hold-out intervals with prefill cannot tell the lag; %d assumed from async_scheduling", p.src.ID, e.N(), assumed))
+	case best != assumed:
+		p.findings = append(p.findings, trace.Findingf(LagContradicts, "%s: the measured lag is %d, run.yaml implies %d; the measured lag is used", p.src.ID, best, assumed))
+	}
+	return nil
+}
+
+// lagError fits the relative recipe on the training rows and scores the common
+// hold-out intervals; NaN where there are too few rows.
+func lagError(train, test *rows.Table, space *features.Space, o Options) float64 {
+	if train.Kept < lagMinIntervals || test.Kept == 0 {
+		return nan
+	}
+	rows.Clean([]*rows.Table{train}, rows.Relative)
+	t := *train
+	t.HoldOut = make([]bool, t.Kept)
+	pool := newPool([][]*rows.Table{{&t}}, []float64{features.DefaultGamma})
+	pool.data.Variants = nil
+	opt := ridgeOptions(featureTerms(space.BetaFeatures(), 1, PriorZero), epsBetaUs, o)
+	opt.Workers = 1
+	opt.Objective = ridge.Within
+	sel, err := ridge.Select(pool.data, opt)
+	if err != nil {
+		return nan
+	}
+	w := ridge.Weights(pool.data, opt)
+	ls, err := ridge.FitRows(pool.data, w, nil, sel[0].Lambda, opt)
+	if err != nil {
+		return nan
+	}
+	polish, err := ridge.Reweight(pool.data, w, ls, opt)
+	if err != nil {
+		return nan
+	}
+	beta := polish.Best().Beta
+	pred := make([]float64, test.Kept)
+	for i := range pred {
+		pred[i] = ridge.Dot(test.Row(i), beta)
+	}
+	return ridge.Evaluate(test.Y, pred, nil).MAPE
+}
+
+// twoSmallest are the positions of the smallest and second smallest number; -1
+// where there is none.
+func twoSmallest(v []float64) (best, second int) {
+	best, second = -1, -1
+	for i, x := range v {
+		switch {
+		case x != x:
+		case best < 0 || x < v[best]:
+			best, second = i, best
+		case second < 0 || x < v[second]:
+			second = i
+		}
+	}
+	return best, second
+}
+
+// auditOf puts the target audit into the document's form (03 F1, F6).
+func auditOf(steps *rows.Steps, space *features.Space) result.TargetAudit {
+	a := steps.Audit(space)
+	return result.TargetAudit{
+		Run: steps.Run.ID, DurationUsP50: opt(a.DurationUsP50), CadenceUsP50: opt(a.CadenceUsP50), PhysicalFloorUs: opt(a.FloorUsP50),
+		QueuedToScheduledUs: quantilesOf(a.QueuedToScheduledUs), ArrivedToQueuedUs: quantilesOf(a.ArrivedToQueuedUs), Verdict: a.Verdict,
+	}
+}
+
+func quantilesOf(q rows.Quantiles) result.Quantiles {
+	if q.N == 0 {
+		return result.Quantiles{}
+	}
+	return result.Quantiles{P50: &q.P50, P90: &q.P90}
+}
+
+func opt(v trace.Opt[float64]) *float64 {
+	if !v.OK {
+		return nil
+	}
+	return &v.V
+}

@@ -1,0 +1,247 @@
+package fit
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+var nan = math.NaN()
+
+// model fills what every fitted model reports: choice, coefficients with
+// intervals, identifiability, counts.
+func (f *fitter) model(s *solved, m modelSelections, name, target string) (*result.Model, error) {
+	out := &result.Model{
+		Name: name, SpecVersion: string(f.o.Spec), Recipe: f.o.Recipe, Target: target,
+		Lambda: num(s.fit.Lambda), GammaEMA: num(f.gammas[f.gamma]), DFEff: num(s.fit.DF),
+		Warnings: append([]trace.Finding{}, s.findings...), NullDirections: []string{}, Loco: []result.Loco{}, Grid: []result.GridPoint{},
+	}
+	if m.rel != nil {
+		out.Grid = gridPoints(m.rel)
+		sel := m.rel[f.gamma]
+		out.FoldFingerprints = sel.Grid[sel.Index].Fingerprints
+		out.NestedCross = num(sel.NestedMean())
+		out.Certificate = &result.Certificate{MinZeroGradient: num(s.fit.Cert.MinZero), MaxActiveGradient: s.fit.Cert.MaxActive, OK: s.fit.Cert.OK()}
+	}
+	if s.frozen != nil {
+		out.Grid = frozenGrid(m.frozen, f.gammas)
+		out.FoldFingerprints = s.frozen.Grid[s.frozen.Index].Fingerprints
+	}
+	if p := s.polish; p != nil {
+		out.Reweighting = &result.Reweighting{Passes: p.Passes, BiasBefore: p.BiasLS, BiasAfter: p.Bias, Kept: p.Kept}
+	}
+	out.Rows = countRows(s.pool.tables)
+	out.Rows.Holdout = len(s.pool.hold)
+	f.coefficients(s, out)
+	f.boundHits(s, out)
+	f.rowGuidance(s, out)
+	return out, nil
+}
+
+// coefficients fills values, intervals and identifiability.
+func (f *fitter) coefficients(s *solved, out *result.Model) {
+	tags := ridge.Identify(ridge.WithinVariation(s.train, s.weights))
+	conf := f.confidence(s, tags)
+	lo, hi := rows.Ranges(s.pool.tables)
+	share := meanShares(s)
+	diag := f.diagnose(s)
+	out.ConditionNumber = num(diag.Condition)
+	for j, t := range s.terms {
+		c := result.Coefficient{
+			Name: t.name, Value: s.fit.Beta[j], Unit: t.unit, Identified: string(tags[j]), Range: [2]float64{lo[j], hi[j]},
+			VIF: num(diag.VIF[j]), Share: num(share[j]), ImpliedUtilisation: t.utilisation(s.fit.Beta[j]),
+		}
+		if s.fit.PriorShare != nil {
+			c.PriorShare = num(s.fit.PriorShare[j])
+		}
+		if s.fit.DFTerm != nil {
+			c.DF = num(s.fit.DFTerm[j])
+		}
+		if conf != nil {
+			if ci := conf.Terms[j]; ci.Method != ridge.FromNothing {
+				c.CI95 = &[2]float64{ci.Lo, ci.Hi}
+			}
+		}
+		c.NotLearned = t.isTime && (c.Value == 0 || tags[j] == ridge.PriorOnly)
+		out.Coefficients = append(out.Coefficients, c)
+		out.Warnings = append(out.Warnings, t.doubts(c, len(s.pool.configs))...)
+	}
+	if conf != nil {
+		out.Covariance = square(conf.Covariance, len(s.terms))
+	}
+	for _, g := range diag.Null {
+		sentence := nullSentence(s.terms, g, len(s.pool.configs))
+		out.NullDirections = append(out.NullDirections, sentence)
+		out.Warnings = append(out.Warnings, trace.Finding{Code: Unidentifiable, Message: sentence})
+	}
+}
+
+// utilisation is 1e6/coefficient for seconds-like terms (03 section 5).
+func (t *term) utilisation(value float64) *float64 {
+	switch {
+	case value <= 0:
+		return nil
+	case t.isTime:
+		return num(rooflinePrior / value)
+	case t.perUs:
+		return num(1 / value)
+	}
+	return nil
+}
+
+// doubts are the findings about one coefficient.
+func (t *term) doubts(c result.Coefficient, configs int) []trace.Finding {
+	var out []trace.Finding
+	if u := c.ImpliedUtilisation; u != nil && *u > 1 && t.name != nominalTerm {
+		out = append(out, trace.Findingf(UtilisationAbove1, "%s: %.3g %s means %.0f %% of the hardware's peak", t.name, c.Value, c.Unit, 100**u))
+	}
+	if c.Identified != string(ridge.IdentifiedWithin) && c.Range[1] > 0 && configs > 1 {
+		out = append(out, trace.Findingf(ConstantInConfigs, "%s does not vary inside any configuration: its value is %s", t.name, c.Identified))
+	}
+	if c.NotLearned && c.Range[1] > 0 {
+		out = append(out, trace.Findingf(NotLearned, "%s is %s at %.3g: these data say nothing about its cost", t.name, c.Identified, c.Value))
+	}
+	return out
+}
+
+// nominalTerm is the time-like term whose second is nominal, not the hardware's.
+const nominalTerm = "fixed_step_overhead"
+
+// confidence is nil for recipes without block weights.
+func (f *fitter) confidence(s *solved, tags []ridge.Identification) *ridge.Confidence {
+	if s.frozen != nil {
+		return nil
+	}
+	c := ridge.ConfidenceRows(s.train, s.fit, tags, s.opt, ridge.ConfidenceOptions{Draws: f.o.Bootstraps, Level: 0.95, Seed: uint64(f.o.Seed)})
+	return &c
+}
+
+func (f *fitter) diagnose(s *solved) ridge.Diagnosis {
+	g := ridge.GramOf(s.train, s.weights, nil, f.o.Workers)
+	fit := s.fit
+	if fit.Scale == nil {
+		fit.Scale, fit.YBar = g.Scale()
+		fit.W = g.W
+		fit.Gamma = make([]float64, g.P)
+		for j, b := range fit.Beta {
+			fit.Gamma[j] = b * fit.Scale[j] / fit.YBar
+		}
+	} else {
+		fit.W = g.W
+		fit.Scale, _ = g.Scale()
+	}
+	return ridge.Diagnose(g, fit)
+}
+
+// scaleOf is s_j of V-3 on the training rows, for distances.
+func (f *fitter) scaleOf(s *solved) []float64 {
+	scale, _ := ridge.GramOf(s.train, s.weights, nil, f.o.Workers).Scale()
+	return scale
+}
+
+// relErr is sqrt of the weighted relative squared error of the hold-out.
+func (f *fitter) relErr(s *solved) float64 {
+	if len(s.pool.hold) == 0 {
+		return nan
+	}
+	hold := s.data.Subset(s.pool.hold)
+	return math.Sqrt(ridge.GramOf(hold, ridge.Weights(hold, s.opt), nil, f.o.Workers).Score(s.fit.Beta))
+}
+
+// meanShares are the terms' mean shares of the prediction on training rows.
+func meanShares(s *solved) []float64 {
+	sum := make([]float64, len(s.terms))
+	var total float64
+	for i := range s.train.Len() {
+		for j, x := range s.train.Row(i) {
+			sum[j] += x * s.fit.Beta[j]
+			total += x * s.fit.Beta[j]
+		}
+	}
+	for j := range sum {
+		sum[j] /= total
+	}
+	return sum
+}
+
+func square(v []float64, p int) [][]float64 {
+	out := make([][]float64, p)
+	for j := range out {
+		out[j] = v[j*p : (j+1)*p]
+	}
+	return out
+}
+
+// countRows adds up what tables read, kept and dropped.
+func countRows(tables []*rows.Table) result.RowCounts {
+	out := result.RowCounts{Dropped: map[string]int{}, ByRun: []result.RunRows{}, ByRegime: []result.RegimeRows{}}
+	for _, t := range tables {
+		r := result.RunRows{Run: t.Run, Read: t.Read, Kept: t.Kept, Dropped: map[string]int{}}
+		for _, c := range t.Dropped {
+			r.Dropped[string(c.Code)] += c.N
+			out.Dropped[string(c.Code)] += c.N
+		}
+		out.Read += t.Read
+		out.Kept += t.Kept
+		out.ByRun = append(out.ByRun, r)
+		countRegimes(&out, t)
+	}
+	return out
+}
+
+func countRegimes(out *result.RowCounts, t *rows.Table) {
+	for i := range t.Kept {
+		name := t.Regime[i].String()
+		k := slices.IndexFunc(out.ByRegime, func(r result.RegimeRows) bool { return r.Config == t.Config && r.Regime == name })
+		if k < 0 {
+			k = len(out.ByRegime)
+			out.ByRegime = append(out.ByRegime, result.RegimeRows{Config: t.Config, Regime: name})
+		}
+		out.ByRegime[k].Rows++
+		out.ByRegime[k].Steps += int(t.Steps[i])
+	}
+}
+
+// boundHits reports F-6 per feature.
+func (f *fitter) boundHits(s *solved, out *result.Model) {
+	out.BoundHits = []result.BoundHit{}
+	hits := make([]int, len(s.terms))
+	read := 0
+	for _, t := range s.pool.tables {
+		read += t.Read
+		for j, n := range t.Hits {
+			hits[j] += n
+		}
+	}
+	for j, n := range hits {
+		if n == 0 {
+			continue
+		}
+		h := result.BoundHit{Name: s.terms[j].name, Rows: n, Share: float64(n) / float64(read)}
+		out.BoundHits = append(out.BoundHits, h)
+		if h.Share > 0.001 {
+			out.Warnings = append(out.Warnings, trace.Findingf(BoundHits, "%s: %d of %d rows hit its bound (%.2g %%)", h.Name, n, read, 100*h.Share))
+		}
+	}
+}
+
+// rowGuidance warns about configurations with little data (01 V-11).
+func (f *fitter) rowGuidance(s *solved, out *result.Model) {
+	want := guidanceAlpha
+	if out.Name == "beta" {
+		want = guidanceBeta
+	}
+	counts := make([]int, len(s.pool.configs))
+	for _, c := range s.train.Config {
+		counts[c]++
+	}
+	for c, n := range counts {
+		if n < want {
+			out.Warnings = append(out.Warnings, trace.Findingf(FewRows, "%s: %s has %d training rows, guidance is %d", out.Name, s.pool.configs[c], n, want))
+		}
+	}
+}

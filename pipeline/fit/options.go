@@ -1,0 +1,147 @@
+package fit
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Recipes (01 G-5).
+const (
+	Relative = "relative"
+	Frozen   = "frozen"
+)
+
+// Priors of the time-like coefficients.
+const (
+	PriorZero     = "zero"
+	PriorRoofline = "roofline" // 1e6 us/s: the hardware's peak
+)
+
+// Options decide a fit. The zero value of a field is its default unless said otherwise.
+type Options struct {
+	Spec          features.Version // default 1.1
+	Recipe        string           // default: relative for 1.1, frozen for 1.0
+	BetaTarget    string           // default: cadence for 1.1, duration for 1.0
+	AlphaTargets  []string         // default: overhead, admission, egress for 1.1, queue for 1.0
+	Objective     string           // within | cross | minimax; empty: within for one or two configurations, else cross
+	Split         float64          // training share of each phase, (0, 1]; default 0.8
+	Lag           *int             // nil: measured per run
+	Prior         string           // default zero
+	Bootstraps    int              // block bootstrap draws; default 500, at least 50
+	Seed          int64            // default 1
+	RefitAll      bool             // refit with the chosen lambda, gamma and lag on all rows
+	Models        []string         // default blackbox, roofline, trained-physics
+	Force         bool             // fit even where a target is below its physical floor
+	Trees         bool             // try the residual trees when the v2 trigger fires
+	KeepSaturated bool             // do not exclude saturated runs
+	Workers       int              // 0: all cores; never changes a result
+}
+
+// DefaultOptions are the options of spec 1.1.
+func DefaultOptions() Options { o, _ := Options{Trees: true}.resolve(); return o }
+
+// MinBootstraps is the smallest useful number of draws for a 95 % interval.
+const MinBootstraps = 50
+
+// Resolve fills defaults and checks ranges.
+func (o Options) Resolve() (Options, error) { return o.resolve() }
+
+func (o Options) resolve() (Options, error) {
+	if o.Spec == "" {
+		o.Spec = features.V11
+	}
+	if err := o.Spec.Check(); err != nil {
+		return o, err
+	}
+	old := o.Spec == features.V10
+	setDefault(&o.Recipe, pickString(old, Frozen, Relative))
+	setDefault(&o.BetaTarget, rows.DefaultBetaTarget(o.Spec))
+	setDefault(&o.Prior, PriorZero)
+	if len(o.AlphaTargets) == 0 {
+		o.AlphaTargets = []string{rows.Admission, rows.Egress, rows.Overhead}
+		if old {
+			o.AlphaTargets = []string{rows.Queue}
+		}
+	}
+	slices.Sort(o.AlphaTargets)
+	o.AlphaTargets = slices.Compact(o.AlphaTargets)
+	if o.Models == nil {
+		o.Models = []string{Blackbox, Roofline, TrainedPhysics}
+	}
+	if o.Split == 0 {
+		o.Split = rows.DefaultSplit
+	}
+	if o.Bootstraps == 0 {
+		o.Bootstraps = 500
+	}
+	if o.Seed == 0 {
+		o.Seed = 1
+	}
+	return o, o.check()
+}
+
+func (o Options) check() error {
+	bad := func(name string, got any, want string) error {
+		return trace.Errorf(BadOption, "--%s: got %v, want %s", name, got, want)
+	}
+	switch {
+	case o.Recipe != Relative && o.Recipe != Frozen:
+		return bad("recipe", o.Recipe, "relative or frozen")
+	case o.BetaTarget != rows.Cadence && o.BetaTarget != rows.Duration:
+		return bad("beta-target", o.BetaTarget, "cadence or duration")
+	case !(o.Split > 0 && o.Split <= 1):
+		return bad("split", o.Split, "a share in (0, 1]")
+	case o.Prior != PriorZero && o.Prior != PriorRoofline:
+		return bad("prior", o.Prior, "zero or roofline")
+	case o.Bootstraps < MinBootstraps:
+		return bad("bootstraps", o.Bootstraps, fmt.Sprintf("at least %d", MinBootstraps))
+	case o.Lag != nil && (*o.Lag < 0 || *o.Lag > 2):
+		return bad("lag", *o.Lag, "0, 1 or 2")
+	}
+	switch ridge.Objective(o.Objective) {
+	case ridge.Auto, ridge.Within, ridge.Cross, ridge.Minimax:
+	default:
+		return bad("objective", o.Objective, "within, cross or minimax")
+	}
+	known := []string{rows.Overhead, rows.Admission, rows.Egress, rows.Queue}
+	for _, t := range o.AlphaTargets {
+		if !slices.Contains(known, t) {
+			return bad("alpha-target", t, "overhead, admission, egress or queue")
+		}
+	}
+	for _, m := range o.Models {
+		if !slices.Contains([]string{Blackbox, Roofline, TrainedPhysics}, m) {
+			return bad("model", m, "blackbox, trained-physics or roofline")
+		}
+	}
+	return nil
+}
+
+// Source is one run to fit.
+type Source struct {
+	ID         string
+	Deployment deploy.Deployment
+	Load       func() (*trace.Run, error)
+	// Judge says why a run counts as saturated (empty when it does not) and which
+	// spans of it do; nil: nothing is saturated.
+	Judge func(*trace.Run) (reason string, spans []rows.Span)
+}
+
+func setDefault(s *string, v string) {
+	if *s == "" {
+		*s = v
+	}
+}
+
+func pickString(first bool, a, b string) string {
+	if first {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,153 @@
+package fit
+
+import (
+	"fmt"
+
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// prepared is one run as rows, its recording released.
+type prepared struct {
+	src       Source
+	config    string
+	reason    string // why it takes no part; empty when used
+	saturated bool
+	spans     []rows.Span // saturated parts of a run that is not
+	quality   result.StepQuality
+	findings  []trace.Finding
+	lag       result.RunLag
+	evidence  []result.LagEvidence
+	audit     result.TargetAudit
+	beta      []*rows.Table            // per gamma
+	alpha     map[string][]*rows.Table // per alpha target, per gamma
+	other     map[string]*rows.Table   // per other parameterisation, the same rows
+	frozen    *rows.Table              // 1.0 duration-free comparison: 1.0 features on the cadence
+	wallNs    int64                    // latest wall-clock stamp
+	lengths   lengths
+}
+
+// prepare loads one run and makes every table the fit needs of it.
+func prepare(src Source, o Options, gammas []float64) (*prepared, error) {
+	run, err := src.Load()
+	if err != nil {
+		return nil, err
+	}
+	p := &prepared{src: src, config: src.Deployment.Config(), alpha: map[string][]*rows.Table{}, other: map[string]*rows.Table{}, wallNs: latestWall(run), lengths: lengthsOf(run)}
+	if src.Judge != nil {
+		p.judge(run, o)
+	}
+	steps, err := rows.Rebuild(run, &src.Deployment, o.Spec)
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w", src.ID, err)
+	}
+	p.quality = qualityOf(steps)
+	p.findings = append(p.findings, steps.Findings...)
+	space, err := features.New(o.Spec, &src.Deployment)
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w", src.ID, err)
+	}
+	if err := p.chooseLag(steps, space, o); err != nil {
+		return nil, fmt.Errorf("run %s: lag: %w", src.ID, err)
+	}
+	p.audit = auditOf(steps, space)
+	if p.reason != "" {
+		return p, nil
+	}
+	if err := p.tables(steps, space, o, gammas); err != nil {
+		return nil, fmt.Errorf("run %s: %w", src.ID, err)
+	}
+	if p.beta[0].Kept == 0 {
+		p.reason = "no beta rows: " + largestReason(p.beta[0])
+		p.findings = append(p.findings, trace.Findingf(RunLeftOut, "%s: %s", src.ID, p.reason))
+	}
+	return p, nil
+}
+
+// judge leaves a saturated run out, and of other runs their saturated spans.
+func (p *prepared) judge(run *trace.Run, o Options) {
+	reason, spans := p.src.Judge(run)
+	p.saturated = reason != ""
+	if p.saturated {
+		p.findings = append(p.findings, trace.Findingf(SaturatedRun, "%s: %s", p.src.ID, reason))
+	}
+	if o.KeepSaturated {
+		return
+	}
+	if p.saturated {
+		p.reason = "saturated: " + reason
+	}
+	p.spans = spans
+}
+
+// tables makes the beta tables per gamma, the alpha tables, and the same rows
+// under other bases.
+func (p *prepared) tables(steps *rows.Steps, space *features.Space, o Options, gammas []float64) error {
+	for _, g := range gammas {
+		opt := rows.BetaOptions{Target: o.BetaTarget, Lag: p.lag.Lag, Gamma: g, Split: o.Split, Saturated: p.spans}
+		t, err := steps.Beta(space, opt)
+		if err != nil {
+			return err
+		}
+		p.beta = append(p.beta, t)
+		for _, target := range o.AlphaTargets {
+			a, err := steps.Alpha(space, rows.AlphaOptions{Target: target, Gamma: g, Split: o.Split, Saturated: p.spans})
+			if err != nil {
+				return err
+			}
+			p.alpha[target] = append(p.alpha[target], a)
+		}
+	}
+	return p.otherTables(steps, space, o)
+}
+
+func largestReason(t *rows.Table) string {
+	best := rows.CodeCount{Code: "no step summaries"}
+	for _, c := range t.Dropped {
+		if c.N > best.N {
+			best = c
+		}
+	}
+	return fmt.Sprintf("%s (%d of %d candidates)", best.Code, best.N, t.Read)
+}
+
+func qualityOf(s *rows.Steps) result.StepQuality {
+	q := s.Quality
+	out := result.StepQuality{
+		Recorded: q.Recorded, Known: q.Recorded - q.Unknown, FromSnapshots: q.Rich, Reconstructed: q.Journey,
+		Approximate: q.Approximate, Contradictions: q.Contradictions,
+	}
+	if q.Recorded > 0 {
+		share := float64(q.Rich+q.Journey) / float64(q.Recorded)
+		out.KnownShare = &share
+	}
+	return out
+}
+
+// lengths are sums over finished requests, for the configuration's means.
+type lengths struct{ requests, prompt, output int64 }
+
+func lengthsOf(run *trace.Run) lengths {
+	var l lengths
+	for i := range run.Requests {
+		if r := &run.Requests[i]; r.Success.Or(false) && r.PromptTokens.OK && r.OutputTokens.OK {
+			l.requests++
+			l.prompt += r.PromptTokens.V
+			l.output += r.OutputTokens.V
+		}
+	}
+	return l
+}
+
+func latestWall(run *trace.Run) int64 {
+	var latest int64
+	for i := range run.Requests {
+		latest = max(latest, run.Requests[i].EndWallNs.Or(0))
+	}
+	for i := range run.Steps {
+		latest = max(latest, run.Steps[i].WallNs)
+	}
+	return latest
+}

@@ -1,0 +1,145 @@
+package result
+
+import (
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Extract is extract.json: what was read, kept and dropped, and why.
+type Extract struct {
+	Header
+	Runs   []ExtractRun  `json:"runs"`
+	Totals ExtractTotals `json:"totals"`
+	// Seconds and PeakRSSBytes exist on the terminal and with --json only, so
+	// that the file's bytes depend on the inputs alone.
+	Seconds      *float64 `json:"seconds,omitempty"`
+	PeakRSSBytes *int64   `json:"peak_rss_bytes,omitempty"`
+}
+
+// Run returns the run with the id, or nil.
+func (e *Extract) Run(id string) *ExtractRun {
+	for i := range e.Runs {
+		if e.Runs[i].ID == id {
+			return &e.Runs[i]
+		}
+	}
+	return nil
+}
+
+// ExtractRun is one engine run.
+type ExtractRun struct {
+	ID       string           `json:"id"`
+	Folder   string           `json:"folder"` // relative to the given RUNDIR or PARENT
+	Engine   ExtractEngine    `json:"engine"`
+	Records  Records          `json:"records"`
+	Tables   map[string]int64 `json:"tables"` // rows by table
+	Steps    ExtractSteps     `json:"steps"`
+	Requests ExtractRequests  `json:"requests"`
+	Losses   Losses           `json:"losses"`
+	Scopes   []ScopeCount     `json:"scopes"`
+	Files    []ExtractFile    `json:"files"`
+	Clock    ExtractClock     `json:"clock"`
+	Examples []Example        `json:"examples"` // the first drops of each reason
+	Warnings []trace.Finding  `json:"warnings"`
+	// Deployment is run.yaml, resolved, so that later stages need the output folder only.
+	Deployment *deploy.Deployment `json:"deployment"`
+}
+
+// ExtractEngine says what was running.
+type ExtractEngine struct {
+	InstanceID  string `json:"instance_id"` // 1, 2, ... of the engine runs in one dump
+	VLLMVersion string `json:"vllm_version"`
+	Model       string `json:"model"`
+	Hardware    string `json:"hardware"`
+	TP          int64  `json:"tp"`
+}
+
+// Records is the account of an input: read = kept + the sum of dropped.
+type Records struct {
+	Read    int64            `json:"read"`
+	Kept    int64            `json:"kept"`
+	Dropped map[string]int64 `json:"dropped"`
+	BadFrac float64          `json:"bad_frac"`
+}
+
+// Balanced reports whether every record read is accounted for.
+func (r Records) Balanced() bool {
+	n := r.Kept
+	for _, d := range r.Dropped {
+		n += d
+	}
+	return n == r.Read
+}
+
+// ExtractSteps summarises the steps of a run. The last three are known after
+// batches were rebuilt, null until then.
+type ExtractSteps struct {
+	FirstID        trace.Opt[int64] `json:"first_id"`
+	LastID         trace.Opt[int64] `json:"last_id"`
+	Summaries      int64            `json:"summaries"`
+	Missing        int64            `json:"missing"` // ids between first and last without a summary
+	WithSnapshots  int64            `json:"with_snapshots"`
+	Reconstructed  trace.Opt[int64] `json:"reconstructed"`
+	Unknown        trace.Opt[int64] `json:"unknown"`
+	Contradictions trace.Opt[int64] `json:"contradictions"`
+}
+
+// ExtractRequests counts the rows of `requests` by kind.
+type ExtractRequests struct {
+	Engine      int64 `json:"engine"`       // core spans
+	APILinked   int64 `json:"api_linked"`   // core spans with their API span
+	APIUnlinked int64 `json:"api_unlinked"` // core spans without it
+	APIOnly     int64 `json:"api_only"`     // API spans without a core span
+	Stock       int64 `json:"stock"`
+	Finished    int64 `json:"finished"` // success
+	Aborted     int64 `json:"aborted"`  // api.ABORTED, or finish status aborted without an API span
+	Failed      int64 `json:"failed"`   // not a success, aborts included
+	Open        int64 `json:"open"`     // neither ended
+	StopString  int64 `json:"stop_string"`
+}
+
+// Losses is what the recording lost.
+type Losses struct {
+	DroppedSpanEvents int64 `json:"dropped_span_events"`
+	TruncatedMessages int64 `json:"truncated_messages"`
+	OrphanSnapshots   int64 `json:"orphan_snapshots"`
+	DuplicateSpans    int64 `json:"duplicate_spans"`
+}
+
+// ScopeCount counts what was read of one scope, before anything was dropped as
+// a duplicate; an empty event name counts the spans.
+type ScopeCount struct {
+	Scope string `json:"scope"`
+	Event string `json:"event"`
+	Count int64  `json:"count"`
+}
+
+// ExtractFile is one input file of a run.
+type ExtractFile struct {
+	Input
+	Kind  string `json:"kind"` // traces, kv_events, client_requests
+	Lines int64  `json:"lines"`
+}
+
+// ExtractClock is the offset wall clock - monotonic clock of the engine.
+type ExtractClock struct {
+	OffsetNs trace.Opt[int64] `json:"offset_ns"` // median over journey events
+	SpreadNs trace.Opt[int64] `json:"spread_ns"` // 90th - 10th percentile
+}
+
+// Example is one dropped record.
+type Example struct {
+	Reason trace.Code `json:"reason"`
+	Place  string     `json:"place"` // file:line:col
+	What   string     `json:"what"`
+}
+
+// ExtractTotals sums all runs.
+type ExtractTotals struct {
+	Records   Records         `json:"records"`
+	Requests  ExtractRequests `json:"requests"`
+	Losses    Losses          `json:"losses"`
+	Summaries int64           `json:"step_summaries"`
+	BytesRead int64           `json:"bytes_read"`
+	LinesRead int64           `json:"lines_read"`
+}
