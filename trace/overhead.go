@@ -35,7 +35,8 @@ func OverheadInterval(arrivedNs, queuedNs int64, priorNs Opt[int64], exact bool)
 // sampled at 1.0 and no core span is lost; only then is any bound exact: no
 // other request was queued and unfinished at QUEUED, and either nothing ran or
 // waited in the last recorded step or none was recorded since the previous
-// FINISHED.
+// FINISHED. The last step is the one that starts before QUEUED: a step that
+// starts at that very moment is the one that follows the pick-up.
 func Overheads(r *Run, complete bool) []OverheadBound {
 	out := make([]OverheadBound, len(r.Requests))
 	alone := aloneAtQueued(r.Requests)
@@ -46,7 +47,7 @@ func Overheads(r *Run, complete bool) []OverheadBound {
 		}
 		var prior Opt[int64]
 		isIdle := true
-		if k := lastStepAt(r.Steps, q.QueuedNs.V); k >= 0 {
+		if k := lastStepBefore(r.Steps, q.QueuedNs.V); k >= 0 {
 			s := &r.Steps[k]
 			prior = Some(s.TsStartNs)
 			isIdle = s.RunningDepth == 0 && s.WaitingDepth == 0 || s.TsStartNs <= alone[i].lastFinishedNs
@@ -83,10 +84,10 @@ func aloneAtQueued(requests []Request) []company {
 	return out
 }
 
-// lastStepAt is the index of the last step with ts_start <= ns; -1 for none.
-func lastStepAt(steps []Step, ns int64) int {
+// lastStepBefore is the index of the last step with ts_start < ns; -1 for none.
+func lastStepBefore(steps []Step, ns int64) int {
 	n, _ := slices.BinarySearchFunc(steps, ns, func(s Step, ns int64) int {
-		if s.TsStartNs <= ns {
+		if s.TsStartNs < ns {
 			return -1
 		}
 		return 1

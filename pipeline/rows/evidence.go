@@ -1,6 +1,10 @@
 package rows
 
-import "github.com/blis-train/blis-train/pipeline/features"
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/pipeline/features"
+)
 
 // LagEvidence is what the lag of one run is measured on (01 T-2): for lags 0,
 // 1, 2 the training rows of the first 80 % of the run, and one common set of
@@ -14,52 +18,56 @@ type LagEvidence struct {
 func (e *LagEvidence) N() int { return e.Test[0].Kept }
 
 // LagEvidence collects the rows. Saturated rows stay in: a loaded server shows
-// its lag best. o.Lag and o.Saturated are ignored; the split is that of the
-// run, not of its phases. A hold-out interval [i, i+1] has i-2..i+1 recorded,
-// i-2..i busy and known, and more than 64 prefill tokens in one of i-2..i.
+// its lag best. o.Lag, o.Split and o.Saturated are ignored: the split is that
+// of the run, after 80 % of its recorded steps, not of its phases. A hold-out
+// interval [i, i+1] has i-2..i+1 recorded, i-2..i busy and known, and more than
+// 64 prefill tokens in one of i-2..i.
 func (s *Steps) LagEvidence(sp *features.Space, o BetaOptions) (*LagEvidence, error) {
 	o.Target, o.Saturated = Cadence, nil
-	whole := *s
-	dep := *s.Dep
-	dep.Phases = nil
-	warm := newWarmUp(s.Run, s.Dep)
-	whole.Dep = &dep
-	starts := s.evidenceStarts()
+	marks := s.evidenceMarks()
+	cut := s.evidenceCut()
 	var all [evidenceLags]*Table
 	for lag := range all {
 		o.Lag = lag
-		t, err := whole.Beta(sp, o)
+		t, err := s.Beta(sp, o)
 		if err != nil {
 			return nil, err
 		}
 		all[lag] = t
 		for i := range t.Kept {
-			if warm.holds(t.TimeNs[i], t.FirstStep[i]+int64(lag)) {
-				starts[t.TimeNs[i]] = 0
-			} else if starts[t.TimeNs[i]] > 0 && t.HoldOut[i] && t.Steps[i] == 1 && t.Tag[i] != TagLagApproximate {
-				starts[t.TimeNs[i]]++
+			if t.TimeNs[i] >= cut && t.Steps[i] == 1 && marks[t.TimeNs[i]] > 0 {
+				marks[t.TimeNs[i]]++
 			}
 		}
 	}
 	e := &LagEvidence{}
 	for lag, t := range all {
-		e.Train[lag] = t.Select(func(i int) bool { return !t.HoldOut[i] && !warm.holds(t.TimeNs[i], t.FirstStep[i]+int64(lag)) })
-		e.Test[lag] = t.Select(func(i int) bool { return t.HoldOut[i] && starts[t.TimeNs[i]] == 1+evidenceLags })
+		e.Train[lag] = t.Select(func(i int) bool { return t.TimeNs[i] < cut })
+		e.Test[lag] = t.Select(func(i int) bool { return marks[t.TimeNs[i]] == 1+evidenceLags })
 	}
 	return e, nil
 }
 
-// evidenceStarts maps the start of every interval that may serve as evidence
+// evidenceCut is the start of the first step after 80 % of the recorded ones.
+func (s *Steps) evidenceCut() int64 {
+	n := len(s.Run.Steps)
+	if n == 0 {
+		return 0
+	}
+	return s.Run.Steps[min(n-1, int(math.Ceil(DefaultSplit*float64(n))))].TsStartNs
+}
+
+// evidenceMarks maps the start of every interval that may serve as evidence
 // to 1; the caller adds one for each lag that has a row there.
-func (s *Steps) evidenceStarts() map[int64]int {
-	starts := make(map[int64]int)
+func (s *Steps) evidenceMarks() map[int64]int {
+	marks := make(map[int64]int)
 	rec := s.Run.Steps
 	for k := evidenceLags - 1; k+1 < len(rec); k++ {
 		if rec[k+1].ID-rec[k-2].ID == evidenceLags && s.hasPrefill(k) {
-			starts[rec[k].TsStartNs] = 1
+			marks[rec[k].TsStartNs] = 1
 		}
 	}
-	return starts
+	return marks
 }
 
 // hasPrefill checks recorded steps k-2..k of an evidence interval.
