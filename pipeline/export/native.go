@@ -137,6 +137,7 @@ func nativeConfigs(fit *result.Fit) []coeff.Config {
 		c := &fit.Configs[i]
 		out = append(out, coeff.ConfigOf(&c.Deployment, c.Runs, samplesOf(fit, c.Key)))
 	}
+	coeff.SortConfigs(out)
 	return out
 }
 

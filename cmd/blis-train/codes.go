@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/features/basis"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// codeRoom is one package's codes. A code means the same wherever it appears,
+// but a room may say more about its own case.
+type codeRoom struct {
+	room  string
+	codes []trace.CodeEntry
+}
+
+// codeRooms lists every package that declares codes.
+func codeRooms() []codeRoom {
+	return []codeRoom{
+		{"coeff", coeff.Codes},
+		{"pipeline/export", export.Codes},
+		{"pipeline/features", features.Codes},
+		{"pipeline/features/basis", basis.Codes},
+		{"pipeline/rows", rows.Codes},
+		{"pipeline/validate", validate.Codes},
+		{"sim", sim.Codes},
+		{"trace/table", table.Codes},
+	}
+}
+
+// explained is one code as explain prints it.
+type explained struct {
+	Code    trace.Code `json:"code"`
+	Room    string     `json:"room"`
+	Kind    string     `json:"kind"`
+	Meaning string     `json:"meaning"`
+	Action  string     `json:"action"`
+}
+
+// catalogue is every code of every room, sorted by code and room.
+func catalogue() []explained {
+	var all []explained
+	for _, r := range codeRooms() {
+		for _, e := range r.codes {
+			all = append(all, explained{e.Code, r.room, e.Kind, sentence(e.Meaning), sentence(e.Action)})
+		}
+	}
+	sort.Slice(all, func(i, j int) bool {
+		if all[i].Code != all[j].Code {
+			return all[i].Code < all[j].Code
+		}
+		return all[i].Room < all[j].Room
+	})
+	return all
+}
+
+// sentence makes s start with a capital and end with a stop.
+func sentence(s string) string {
+	s = strings.TrimSpace(s)
+	if s == "" {
+		return s
+	}
+	s = strings.ToUpper(s[:1]) + s[1:]
+	if !strings.HasSuffix(s, ".") {
+		s += "."
+	}
+	return s
+}
+
+// codesMarkdown is docs/codes.md.
+func codesMarkdown(all []explained) []byte {
+	var b strings.Builder
+	b.WriteString("# Codes\n\nEvery drop, warning, finding and rejection has a code. `blis-train explain CODE` prints the same.\n")
+	b.WriteString("This page is generated: `go test ./cmd/blis-train -run TestCodesPage -update-codes`.\n\n")
+	b.WriteString("| code | kind | where | what it means | what to do |\n|---|---|---|---|---|\n")
+	for _, e := range all {
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", e.Code, e.Kind, e.Room, cell(e.Meaning), cell(e.Action))
+	}
+	return []byte(b.String())
+}
+
+func cell(s string) string { return strings.ReplaceAll(s, "|", "\\|") }
