@@ -155,10 +155,10 @@ type DriftPoint struct {
 
 // ReplayQuality says how far the replay ran the recorded schedule.
 type ReplayQuality struct {
-	// KnownBatchesShare: recorded steps of the phase whose batch is known.
+	// KnownBatchesShare: recorded steps of the run whose batch is known.
 	KnownBatchesShare *float64 `json:"known_batches_share"`
-	// IdenticalBatchesShare: simulated batches that also occur among the known
-	// recorded ones, as multisets of (computed, new) per request, plain replay.
+	// IdenticalBatchesShare: known recorded batches of the run that the
+	// simulator's scheduler reproduces when recorded step times drive its clock.
 	IdenticalBatchesShare *float64 `json:"identical_batches_share"`
 	Steps                 int      `json:"steps"` // simulated, plain replay
 	ClippedPredictions    int      `json:"clipped_predictions"`

@@ -222,6 +222,7 @@ func (t *taught) fillEntry(v result.ValidationRun, p *deploy.Phase) result.Valid
 	if v.Replay != nil && t.quality.Recorded > 0 {
 		q := t.quality
 		v.Replay.KnownBatchesShare = share(q.Rich+q.Journey+q.Approximate, q.Recorded)
+		v.Replay.IdenticalBatchesShare = t.identical
 	}
 	if v.Findings == nil {
 		v.Findings = []trace.Finding{}

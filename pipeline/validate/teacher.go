@@ -33,6 +33,8 @@ type taught struct {
 	drift    *Drift
 	findings []trace.Finding
 	parts    []rows.Part
+	// identical is the share of batches a forced replay reproduces; nil unknown.
+	identical *float64
 }
 
 // runLag is the lag used and whether the data told it.
@@ -66,6 +68,9 @@ func teach(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Options, t
 		return nil, err
 	}
 	t.findings = append(t.findings, t.beta.Findings...)
+	if !o.StepsOnly {
+		t.identical = identicalBatches(run, dep, steps, t.lag.lag > 0)
+	}
 	for _, m := range set.Alpha {
 		a, err := steps.Alpha(sp, rows.AlphaOptions{Target: m.Target, Gamma: set.Gamma, Split: o.Split})
 		if err != nil {

@@ -1,0 +1,158 @@
+package validate
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// A recording whose truth is known: the simulator with planted coefficients,
+// read back as tables.
+
+const plantedBaseNs = int64(1000e9)
+
+func plantedDeployment(t *testing.T) *deploy.Deployment {
+	t.Helper()
+	dep, err := deploy.LoadRun("../../testdata/traces/real/gqa-low")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dep.Phases = nil
+	return dep
+}
+
+// plantedSet has steps of some tens of milliseconds on the deployment's machine.
+func plantedSet(dep *deploy.Deployment) *coeff.Set {
+	set := &coeff.Set{
+		SchemaVersion: coeff.SchemaVersion, SpecVersion: features.V11, Recipe: "relative", BetaTarget: coeff.Cadence, Gamma: 0.3,
+		Beta:        coeff.NewCoefficients(features.BetaFeatures(features.V11)),
+		Configs:     []coeff.Config{coeff.ConfigOf(dep, []string{"planted"}, 1000)},
+		PipelineLag: []coeff.RunLag{{Run: "planted", Lag: 0, Measured: true}},
+	}
+	for name, v := range map[string]float64{
+		"prefill_linear_compute": 1.4e6, "prefill_attention": 1.2e6, "decode_weight_load": 1.2e6, "kv_cache_read": 2e6,
+		"batch_utilization": 60e3, "fixed_step_overhead": 4e6, "bias": 3000,
+	} {
+		setTerm(set, name, v)
+	}
+	for _, target := range []string{coeff.Egress, coeff.Overhead} {
+		m := coeff.AlphaModel{Target: target, Replay: true, Coefficients: coeff.NewCoefficients(features.AlphaFeatures(features.V11))}
+		for i := range m.Coefficients {
+			if m.Coefficients[i].Name == "base_bias" {
+				m.Coefficients[i].Value = 2000
+			}
+		}
+		set.Alpha = append(set.Alpha, m)
+	}
+	return set
+}
+
+func setTerm(set *coeff.Set, name string, v float64) {
+	for i := range set.Beta {
+		if set.Beta[i].Name == name {
+			set.Beta[i].Value, set.Beta[i].Identified = v, coeff.Within
+			return
+		}
+	}
+	panic("no term " + name)
+}
+
+func term(set *coeff.Set, name string) float64 {
+	for _, c := range set.Beta {
+		if c.Name == name {
+			return c.Value
+		}
+	}
+	panic("no term " + name)
+}
+
+// copySet is a set whose coefficients may be changed.
+func copySet(s *coeff.Set) *coeff.Set {
+	c := *s
+	c.Beta = append([]coeff.Coefficient{}, s.Beta...)
+	return &c
+}
+
+// plantedLoad is n Poisson requests with lognormal lengths.
+func plantedLoad(n int, rps float64, seed uint64) []sim.Request {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	at := 0.0
+	reqs := make([]sim.Request, n)
+	for i := range reqs {
+		out := 2 + int64(20*math.Exp(0.6*rng.NormFloat64()))
+		reqs[i] = sim.Request{
+			ID: fmt.Sprintf("c%05d", i), ArrivalUs: int64(at), OutputTokens: out, MaxTokens: out,
+			PromptTokens: 8 + int64(120*math.Exp(0.8*rng.NormFloat64())),
+		}
+		at += rng.ExpFloat64() / rps * 1e6
+	}
+	return reqs
+}
+
+// recording turns what the simulator shows into tables.
+type recording struct{ run *trace.Run }
+
+func (r *recording) Step(s *sim.StepView) {
+	ns := plantedBaseNs + s.StartUs*1000
+	r.run.Steps = append(r.run.Steps, trace.Step{
+		ID: s.StepID, TsStartNs: ns, TsEndNs: ns + 100e3, DurationUs: 100, WallNs: ns + 100e3 + 5e17,
+		RunningDepth: s.Running, WaitingDepth: s.Waiting, NumPrefillReqs: s.LabelledPrefillReqs, NumDecodeReqs: s.LabelledDecodeReqs,
+		ScheduledTokens: s.Tokens(), PrefillTokens: s.LabelledPrefillTokens, DecodeTokens: s.LabelledDecodeTokens,
+		NumFinished: s.Finished, NumPreempted: s.Preempted, BlocksTotal: s.TotalBlocks, BlocksFree: s.FreeBlocks,
+		KVUsage: 1 - float64(s.FreeBlocks)/float64(s.TotalBlocks), NumSnapshots: int64(len(s.Members)),
+	})
+	for _, m := range s.Members {
+		r.run.Snapshots = append(r.run.Snapshots, trace.Snapshot{
+			StepID: s.StepID, CoreID: fmt.Sprintf("c%05d", m.Request), PromptTokens: m.Prompt, ComputedTokens: m.Computed,
+			OutputTokens: m.OutputTokens, ScheduledTokens: m.New, Preemptions: m.Preemptions, BlocksAllocated: m.Blocks,
+			EffectivePromptLen: trace.Some(m.Prompt),
+		})
+	}
+}
+
+func (r *recording) Event(*sim.Event) {}
+
+// plant simulates the load and returns it as a recording named "planted".
+func plant(t *testing.T, set *coeff.Set, dep *deploy.Deployment, reqs []sim.Request, change func(*sim.Config)) *trace.Run {
+	t.Helper()
+	model, err := newPhysics(set, dep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := sim.DefaultConfig(dep, model)
+	c.Async, c.Overhead, c.Egress = false, sim.Const(2000), sim.Const(2000)
+	if change != nil {
+		change(&c)
+	}
+	rec := &recording{run: &trace.Run{ID: "planted"}}
+	res, err := sim.Run(c, reqs, rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := func(us trace.Opt[int64]) trace.Opt[int64] {
+		return trace.Opt[int64]{V: plantedBaseNs + us.V*1000, OK: us.OK}
+	}
+	for i := range res.Requests {
+		q := &res.Requests[i]
+		rec.run.Requests = append(rec.run.Requests, trace.Request{
+			CoreID: trace.Some(q.ID), APIID: trace.Some("a" + q.ID), Source: trace.SourceFork, Link: "parent",
+			ArrivedNs: trace.Some(plantedBaseNs + q.ArrivalUs*1000), QueuedNs: ns(q.QueuedUs), ScheduledNs: ns(q.ScheduledUs),
+			FirstTokenNs: ns(q.FirstTokenUs), FinishedNs: ns(q.FinishedUs), DepartedNs: ns(q.DepartedUs),
+			QueuedStep: trace.Some(q.QueuedStep), ScheduledStep: trace.Some(q.ScheduledStep), FirstTokenStep: trace.Some(q.FirstStep), FinishedStep: trace.Some(q.FinishedStep),
+			PromptTokens: trace.Some(q.PromptTokens), CachedTokens: trace.Some(int64(0)), OutputTokens: trace.Some(q.OutputTokens), MaxTokens: trace.Some(q.OutputTokens),
+			Preemptions: trace.Some(int64(q.Preemptions)), FinishStatus: trace.Some(trace.FinishLength), Success: trace.Some(true),
+		})
+	}
+	return rec.run
+}
+
+func sourceOf(run *trace.Run, dep *deploy.Deployment, training bool) Source {
+	return Source{ID: run.ID, Training: training, Load: func() (*trace.Run, *deploy.Deployment, error) { return run, dep, nil }}
+}

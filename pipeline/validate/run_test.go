@@ -1,0 +1,237 @@
+package validate
+
+import (
+	"bytes"
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+func validate(t *testing.T, set *coeff.Set, sources []Source, o Options) *result.Validation {
+	t.Helper()
+	v, err := Run(context.Background(), set, nil, sources, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func gatesOf(v *result.Validation, name string) []result.Gate {
+	var out []result.Gate
+	for _, g := range v.Gates {
+		if g.Name == name {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// TestPlantedCoefficientsReplayExactly: with the coefficients that made the
+// recording, steps and replay agree, in every metric.
+func TestPlantedCoefficientsReplayExactly(t *testing.T) {
+	dep := plantedDeployment(t)
+	set := plantedSet(dep)
+	run := plant(t, set, dep, plantedLoad(400, 2, 1), nil)
+	v := validate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
+	if len(v.Runs) != 1 || v.Runs[0].Split.Kind != result.SplitTestRun || v.Runs[0].Requests != 400 || !v.Runs[0].Sufficient {
+		t.Fatalf("got %+v", v.Runs)
+	}
+	r := v.Runs[0]
+	if r.Steps == nil || *r.Steps.MAPE > 1e-4 || *r.Steps.MAPEConst < 0.05 {
+		t.Errorf("steps: got MAPE %v, constant %v, want near 0 and a constant that is not", *r.Steps.MAPE, *r.Steps.MAPEConst)
+	}
+	for name, m := range map[string]*result.Metric{"ttft": r.Metrics.TTFT, "itl": r.Metrics.ITL, "e2e": r.Metrics.E2E} {
+		if m == nil || m.KSD > 0.01 || *m.MedianRelErrPaired > 0.002 {
+			t.Errorf("%s: got %+v", name, m)
+		}
+	}
+	for _, g := range v.Gates {
+		if g.Pass != nil && !*g.Pass {
+			t.Errorf("gate %s of %s: %v %s %v", g.Name, g.Scope, *g.Value, g.Op, g.Threshold)
+		}
+	}
+	if *r.Replay.KnownBatchesShare < 0.99 || *r.Replay.IdenticalBatchesShare < 0.99 {
+		t.Errorf("replay: known %v, identical %v", *r.Replay.KnownBatchesShare, *r.Replay.IdenticalBatchesShare)
+	}
+	if len(r.Drift) < 5 || math.Abs(r.Drift[0].Factor-1) > 1e-3 {
+		t.Errorf("drift: got %v", r.Drift)
+	}
+}
+
+// TestBrokenPrefillFailsAndIsNamed: prefill x 0.3 fails gates, and the diagnosis
+// names the regime and the term.
+func TestBrokenPrefillFailsAndIsNamed(t *testing.T) {
+	dep := plantedDeployment(t)
+	set := plantedSet(dep)
+	run := plant(t, set, dep, plantedLoad(400, 2, 2), nil)
+	broken := copySet(set)
+	setTerm(broken, "prefill_linear_compute", 0.3*term(set, "prefill_linear_compute"))
+	v := validate(t, broken, []Source{sourceOf(run, dep, false)}, DefaultOptions())
+	if v.Verdict != result.VerdictFail {
+		t.Fatalf("verdict: got %s", v.Verdict)
+	}
+	if len(v.Diagnoses) == 0 {
+		t.Fatal("no diagnosis")
+	}
+	for _, d := range v.Diagnoses {
+		if d.Cause != result.CauseModelError || d.Term != "prefill_linear_compute" || (d.Regime != "prefill" && d.Regime != "mixed") {
+			t.Errorf("%s: got %s, %s, %s: %s", d.Scope, d.Cause, d.Term, d.Regime, d.Sentence)
+		}
+		if !strings.Contains(d.Sentence, "too short") || !strings.Contains(d.Sentence, "times 3.") {
+			t.Errorf("sentence: %s", d.Sentence)
+		}
+	}
+}
+
+// TestDriftingMachineIsToldFromAWrongModel: the plain replay fails, the
+// drift-corrected one does not, and the diagnosis says so.
+func TestDriftingMachineIsToldFromAWrongModel(t *testing.T) {
+	dep := plantedDeployment(t)
+	set := plantedSet(dep)
+	run := plant(t, set, dep, plantedLoad(400, 1.8, 3), func(c *sim.Config) {
+		c.Drift = []sim.DriftPoint{{FromUs: 0, Factor: 1}, {FromUs: 60e6, Factor: 1.5}, {FromUs: 140e6, Factor: 1.1}}
+	})
+	v := validate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
+	r := v.Runs[0]
+	if r.Metrics.ITL.KSD < 0.15 || r.MetricsDrift == nil || r.MetricsDrift.ITL.KSD > 0.08 {
+		t.Errorf("ITL: plain %v, corrected %+v", r.Metrics.ITL.KSD, r.MetricsDrift)
+	}
+	if !slices.ContainsFunc(r.Findings, func(f trace.Finding) bool { return f.Code == CodeMachineDrift }) {
+		t.Errorf("no machine_drift finding: %v", r.Findings)
+	}
+	for _, d := range v.Diagnoses {
+		if d.Cause != result.CauseMachineDrift {
+			t.Errorf("%s: got %s: %s", d.Scope, d.Cause, d.Sentence)
+		}
+	}
+}
+
+// TestQ5TrainingRunsAreJudgedOnTheirHoldout, and in-sample where it is too small.
+func TestQ5TrainingRunsAreJudgedOnTheirHoldout(t *testing.T) {
+	dep := plantedDeployment(t)
+	set := plantedSet(dep)
+	run := plant(t, set, dep, plantedLoad(400, 2, 4), nil)
+	v := validate(t, set, []Source{sourceOf(run, dep, true)}, DefaultOptions())
+	if len(v.Runs) != 2 || v.Runs[0].Split.Kind != result.SplitHoldout || v.Runs[1].Split.Kind != result.SplitInSample {
+		t.Fatalf("got %d runs", len(v.Runs))
+	}
+	h, s := v.Runs[0], v.Runs[1]
+	if h.Sufficient || h.Requests+h.Excluded[excludedTraining] != 400 || h.Requests < 50 || h.Requests > 110 {
+		t.Errorf("hold-out: %d requests, excluded %v, sufficient %v", h.Requests, h.Excluded, h.Sufficient)
+	}
+	if !s.Sufficient || s.Requests != 400 {
+		t.Errorf("in-sample: %d requests, sufficient %v", s.Requests, s.Sufficient)
+	}
+	if v.Verdict != result.VerdictInsufficient {
+		t.Errorf("verdict: got %s, want insufficient", v.Verdict)
+	}
+	half := DefaultOptions()
+	half.Split = 0.5
+	v = validate(t, set, []Source{sourceOf(run, dep, true)}, half)
+	if len(v.Runs) != 1 || !v.Runs[0].Sufficient {
+		t.Errorf("--split 0.5: got %d entries, %d requests", len(v.Runs), v.Runs[0].Requests)
+	}
+}
+
+// TestAbortedRequestsLoadTheSimulatorAndAreNotCompared.
+func TestAbortedRequestsLoadTheSimulatorAndAreNotCompared(t *testing.T) {
+	dep := plantedDeployment(t)
+	set := plantedSet(dep)
+	reqs := plantedLoad(300, 2, 5)
+	run := plant(t, set, dep, reqs, nil)
+	for i := 10; i < 40; i++ {
+		r := &run.Requests[i]
+		r.Success, r.FinishStatus, r.AbortReason = trace.Some(false), trace.Some(trace.FinishAborted), trace.Some(clientDisconnect)
+		r.DepartedNs, r.AbortedNs = trace.Opt[int64]{}, r.FinishedNs
+	}
+	v := validate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
+	r := v.Runs[0]
+	if r.Requests != 270 || r.Replayed != 300 || r.Excluded[excludedAborted] != 30 {
+		t.Errorf("got %d compared, %d replayed, excluded %v", r.Requests, r.Replayed, r.Excluded)
+	}
+	if r.Metrics.E2E.KSD > 0.02 {
+		t.Errorf("E2E: got D %v: the aborted requests must load the replay until their end", r.Metrics.E2E.KSD)
+	}
+}
+
+// TestClosedLoopIsReplayedAndDoesNotGate.
+func TestClosedLoopIsReplayedAndDoesNotGate(t *testing.T) {
+	dep := plantedDeployment(t)
+	set := plantedSet(dep)
+	run := plant(t, set, dep, plantedLoad(400, 2, 6), nil)
+	phased := *dep
+	mid, end := run.Requests[200].ArrivedNs.V, run.Steps[len(run.Steps)-1].TsStartNs+1
+	phased.Phases = []deploy.Phase{{Name: "one", StartNs: plantedBaseNs, EndNs: mid, Load: deploy.LoadClosed}, {Name: "two", StartNs: mid, EndNs: end, Load: deploy.LoadOpen}}
+	broken := copySet(set)
+	setTerm(broken, "fixed_step_overhead", 3*term(set, "fixed_step_overhead"))
+	v := validate(t, broken, []Source{sourceOf(run, &phased, false)}, DefaultOptions())
+	for _, g := range gatesOf(v, GateKSITL) {
+		closed := g.Scope == "planted/one"
+		if closed != (g.Pass == nil) || closed && g.Note != noteClosedLoop {
+			t.Errorf("%s: pass %v, note %q", g.Scope, g.Pass, g.Note)
+		}
+	}
+	if len(v.Runs) != 2 || v.Runs[0].Metrics == nil {
+		t.Errorf("got %d entries", len(v.Runs))
+	}
+}
+
+// TestWorkersDoNotChangeTheBytes.
+func TestWorkersDoNotChangeTheBytes(t *testing.T) {
+	dep := plantedDeployment(t)
+	set := plantedSet(dep)
+	a, b := plant(t, set, dep, plantedLoad(120, 2, 7), nil), plant(t, set, dep, plantedLoad(120, 2, 8), nil)
+	b.ID = "second"
+	set.Residuals = []coeff.RegimeQuantiles{{Regime: "decode", Quantiles: [][2]float64{{0, 0.9}, {0.5, 1}, {1, 1.2}}}}
+	var docs [][]byte
+	for _, workers := range []int{1, 2, 8} {
+		o := DefaultOptions()
+		o.Workers = workers
+		doc, err := result.Marshal(validate(t, set, []Source{sourceOf(a, dep, true), sourceOf(b, dep, false)}, o))
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs = append(docs, doc)
+	}
+	if !bytes.Equal(docs[0], docs[1]) || !bytes.Equal(docs[0], docs[2]) {
+		t.Error("validation.json differs between 1, 2 and 8 workers")
+	}
+}
+
+// TestStepsOnlyMakesNoReplay and asks for none.
+func TestStepsOnlyMakesNoReplay(t *testing.T) {
+	dep := plantedDeployment(t)
+	set := plantedSet(dep)
+	run := plant(t, set, dep, plantedLoad(200, 2, 9), nil)
+	o := DefaultOptions()
+	o.StepsOnly = true
+	v := validate(t, set, []Source{sourceOf(run, dep, false)}, o)
+	if len(v.Runs) != 1 || v.Runs[0].Metrics != nil || v.Runs[0].Steps == nil || len(gatesOf(v, GateKSTTFT)) != 0 {
+		t.Errorf("got %+v", v.Runs)
+	}
+}
+
+// TestReplayWithoutOverheadIsRefused: an alpha that contains a wait is no delay.
+func TestReplayWithoutOverheadIsRefused(t *testing.T) {
+	dep := plantedDeployment(t)
+	set := plantedSet(dep)
+	run := plant(t, set, dep, plantedLoad(50, 2, 10), nil)
+	set.Alpha = set.Alpha[:1]
+	_, err := Run(context.Background(), set, nil, []Source{sourceOf(run, dep, false)}, DefaultOptions())
+	if err == nil || !strings.Contains(err.Error(), string(CodeNoOverhead)) {
+		t.Errorf("got %v", err)
+	}
+	o := DefaultOptions()
+	o.OverheadUs = num(2000)
+	if v := validate(t, set, []Source{sourceOf(run, dep, false)}, o); v.Runs[0].Metrics.TTFT.KSD > 0.03 {
+		t.Errorf("--overhead-us 2000: got D %v", v.Runs[0].Metrics.TTFT.KSD)
+	}
+}
