@@ -1,0 +1,271 @@
+package ridge
+
+import (
+	"cmp"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+func TestEvaluate(t *testing.T) {
+	y := []float64{100, 200, 400, .5, 1000}
+	pred := []float64{110, 180, 400, 1.5, math.NaN()}
+	e := Evaluate(y, pred, nil)
+	near(t, "errors", []float64{e.MAPE, e.WAPE, e.MedianAPE, e.P95APE, e.Bias, e.RMSE, e.MaxAbs, e.MedianY},
+		[]float64{.2 / 3, 31 / 700.5, .1, .1, -9 / 700.5, math.Sqrt(501. / 4), 20, 150}, 1e-12)
+	if e.Rows != 4 || e.Small != 1 {
+		t.Errorf("rows: got %d with %d small, want 4 with 1", e.Rows, e.Small)
+	}
+	if none := Evaluate(y, pred, func(int) bool { return false }); !math.IsNaN(none.MAPE) || none.Rows != 0 {
+		t.Errorf("no rows: got %+v", none)
+	}
+	near(t, "skill", []float64{Skill(.05, .15, .05), Skill(.15, .15, .05), Skill(.1, .1, .1)}, []float64{1, 0, math.NaN()}, 1e-12)
+}
+
+// TestConstantIsTheBest: no other time per step has a smaller training MAPE.
+func TestConstantIsTheBest(t *testing.T) {
+	s := small(31)
+	s.d.Steps = make([]float64, s.d.Len())
+	for i := range s.d.Steps {
+		s.d.Steps[i] = float64(1 + i%3)
+		s.d.Y[i] *= s.d.Steps[i]
+	}
+	train := func(i int) bool { return i%5 != 0 }
+	level := Constant(s.d, train)
+	for c := range int32(3) {
+		mape := func(scale float64) float64 {
+			pred := slices.Clone(level)
+			for i := range pred {
+				pred[i] *= scale
+			}
+			return Evaluate(s.d.Y, pred, func(i int) bool { return train(i) && s.d.Config[i] == c }).MAPE
+		}
+		for _, scale := range []float64{.8, .95, .999, 1.001, 1.05, 1.2} {
+			if mape(scale) < mape(1) {
+				t.Errorf("configuration %d: %g times the constant has a smaller MAPE", c, scale)
+			}
+		}
+	}
+}
+
+// TestFloorMatchesTheSlowSearch, ties included.
+func TestFloorMatchesTheSlowSearch(t *testing.T) {
+	s := small(32)
+	s.d.Steps = make([]float64, s.d.Len())
+	for i := range s.d.Len() {
+		s.d.Steps[i] = float64(1 + i%2)
+		row := s.d.Row(i)
+		for j := range row { // coarse values make many equal distances
+			row[j] = math.Round(row[j]*20) / 20 * s.d.Steps[i]
+		}
+	}
+	scale := make([]float64, s.d.P)
+	for j := range scale {
+		scale[j] = .1 * float64(j%4)
+	}
+	got := Floor(s.d, scale, func(i int) bool { return i%5 == 0 }, 2)
+	for i := range got {
+		want := math.NaN()
+		if i%5 == 0 {
+			want = slowFloor(s.d, scale, i)
+		}
+		near(t, "floor", got[i:i+1], []float64{want}, 1e-12)
+	}
+	few := s.d.Subset(allRows(49))
+	for _, v := range Floor(few, scale, func(int) bool { return true }, 1) {
+		if !math.IsNaN(v) {
+			t.Fatal("49 rows of a configuration have a floor, want none below 50")
+		}
+	}
+}
+
+func slowFloor(d *Data, scale []float64, i int) float64 {
+	type other struct {
+		dist float64
+		row  int
+	}
+	var list []other
+	for k := range d.Len() {
+		if k == i || d.Config[k] != d.Config[i] {
+			continue
+		}
+		var sum float64
+		for j := range d.P {
+			if scale[j] != 0 {
+				e := d.Row(i)[j]/d.Steps[i]/scale[j] - d.Row(k)[j]/d.Steps[k]/scale[j]
+				sum += e * e
+			}
+		}
+		list = append(list, other{sum, k})
+	}
+	slices.SortFunc(list, func(a, b other) int { return cmp.Or(cmp.Compare(a.dist, b.dist), cmp.Compare(a.row, b.row)) })
+	var levels []float64
+	for _, o := range list[:floorNeighbours] {
+		levels = append(levels, d.Y[o.row]/d.Steps[o.row])
+	}
+	return Median(levels) * d.Steps[i]
+}
+
+func TestFloorThinsEvenly(t *testing.T) {
+	rows := thin(allRows(50000), floorMaxRows)
+	if len(rows) != floorMaxRows || rows[0] != 0 || rows[1] != 2 || rows[len(rows)-1] < 49996 {
+		t.Errorf("got %d rows %d, %d..%d, want 20000 spread over 0..49999", len(rows), rows[0], rows[1], rows[len(rows)-1])
+	}
+}
+
+// TestV10Tags on columns that vary inside, between and nowhere.
+func TestV10Tags(t *testing.T) {
+	s := small(33)
+	tags := Identify(WithinVariation(s.d, Weights(s.d, s.o)))
+	for j, want := range map[int]Identification{
+		colWork: IdentifiedWithin, colShape: BetweenConfigs, colConstant: BetweenConfigs, colNever: PriorOnly, colRare: IdentifiedWithin,
+	} {
+		if tags[j] != want {
+			t.Errorf("term %d: got %s, want %s", j+1, tags[j], want)
+		}
+	}
+	one := plant(33, plantOptions{configs: 1, rows: 300, noise: .05})
+	if tag := Identify(WithinVariation(one.d, Weights(one.d, one.o)))[colConstant]; tag != PriorOnly {
+		t.Errorf("constant with one configuration: got %s, want %s", tag, PriorOnly)
+	}
+}
+
+// TestNullDirectionsAreNamed: a copied column and a constant pair cannot be told
+// apart, their sum can; the other terms are not accused.
+func TestNullDirectionsAreNamed(t *testing.T) {
+	one := plant(34, plantOptions{configs: 1, rows: 400})
+	for i := range one.d.Len() {
+		one.d.Row(i)[colNever] = 2 * one.d.Row(i)[colRead]
+	}
+	w := Weights(one.d, one.o)
+	g := GramOf(one.d, w, nil, 1)
+	fit, err := Solve(g, 1e-10, one.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := Diagnose(g, fit)
+	if len(d.Null) != 2 || !slices.Equal(d.Null[0].Terms, []int{colRead, colNever}) || !slices.Equal(d.Null[1].Terms, []int{colShape, colConstant}) {
+		t.Fatalf("null groups: got %+v, want {%d %d} and {%d %d}", d.Null, colRead, colNever, colShape, colConstant)
+	}
+	if !math.IsInf(d.VIF[colRead], 1) && d.VIF[colRead] < 1e9 || d.VIF[colBatch] > 1e6 || d.Condition < 1e9 {
+		t.Errorf("VIF of the copied column %g, of another %g, condition %g", d.VIF[colRead], d.VIF[colBatch], d.Condition)
+	}
+	sum := d.Null[1].SumUs
+	near(t, "known sum", []float64{sum}, []float64{one.beta[colShape] + one.beta[colConstant]}, 1e-3)
+	conf := ConfidenceRows(one.d, fit, Identify(WithinVariation(one.d, w)), one.o, ConfidenceOptions{Draws: 50, Level: .95, Seed: 1})
+	for _, j := range []int{colRead, colNever, colShape, colConstant} {
+		if conf.Terms[j].Method != FromNothing {
+			t.Errorf("term %d cannot be known, got [%g, %g]", j+1, conf.Terms[j].Lo, conf.Terms[j].Hi)
+		}
+	}
+}
+
+// TestIntervalsHoldTheTruth in most of 12 data sets: the short form of the
+// coverage evaluation.
+func TestIntervalsHoldTheTruth(t *testing.T) {
+	hits, all := 0, 0
+	for seed := range uint64(12) {
+		s := plant(100+seed, plantOptions{configs: 3, rows: 400, noise: .05, memory: .4})
+		conf, tags := intervals(t, s)
+		for j, term := range conf.Terms {
+			if tags[j] == IdentifiedWithin && term.Method == FromBlocks {
+				all++
+				if term.Lo <= s.beta[j] && s.beta[j] <= term.Hi {
+					hits++
+				}
+				if v := conf.Covariance[j*numColumns+j]; math.Abs(math.Sqrt(v)-term.SE) > 1e-9*term.SE {
+					t.Errorf("term %d: standard error %g, covariance says %g", j+1, term.SE, math.Sqrt(v))
+				}
+			}
+		}
+	}
+	if all < 90 || float64(hits) < .88*float64(all) || hits == all {
+		t.Errorf("%d of %d intervals hold the truth, want about 95 %%", hits, all)
+	}
+}
+
+// TestT7IntervalsNeedConflict: intervals that every prediction satisfies give no
+// confidence interval, conflicting ones do.
+func TestT7IntervalsNeedConflict(t *testing.T) {
+	d, b, o := intervalsOf(25, 2000)
+	w := CensoredWeights(d, o)
+	tags := []Identification{IdentifiedWithin, IdentifiedWithin, PriorOnly}
+	interval := func() Confidence {
+		fit, err := FitCensored(d, b, w, nil, 1e-6, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ConfidenceBlocks(CensoredBlocks(d, w, fit, o), tags, o, ConfidenceOptions{Draws: 100, Level: .95, Seed: 1})
+	}
+	if c := interval(); c.Terms[0].Method != FromBlocks || c.Terms[0].Hi-c.Terms[0].Lo > 200 || c.Terms[0].Lo > 820 || c.Terms[0].Hi < 780 {
+		t.Errorf("got %+v, want a short interval around 800", c.Terms[0])
+	}
+	for i := range b.Lo {
+		b.Lo[i], b.Hi[i] = 0, 1e6
+	}
+	if c := interval(); c.Terms[0].Method != FromNothing {
+		t.Errorf("got %+v, want none: every row is satisfied", c.Terms[0])
+	}
+}
+
+// TestBoostKeepsOnlyWhatHelps: a bend the linear model lacks is learned, pure
+// noise is not kept more often than it helps.
+func TestBoostKeepsOnlyWhatHelps(t *testing.T) {
+	rng := rand.New(rand.NewPCG(35, 1))
+	d := &Data{P: 2}
+	for range 3000 {
+		x := []float64{rng.Float64(), rng.Float64()}
+		y := 100.0
+		if x[0] > .6 {
+			y += 50
+		}
+		d.X, d.Y = append(d.X, x...), append(d.Y, y+5*rng.NormFloat64())
+	}
+	rows := allRows(d.Len())
+	w, pred := make([]float64, d.Len()), make([]float64, d.Len())
+	for i := range w {
+		w[i], pred[i] = 1, 100
+	}
+	m := Boost(d, w, pred, rows[:2400], rows[2400:], DefaultTreeOptions())
+	if !m.Kept || m.RMSEAfter > 6 || m.RMSEBefore < 20 || len(m.Trees.Trees) > 50 {
+		t.Errorf("step: kept %v with %d trees, RMSE %g -> %g, want a drop under 6", m.Kept, len(m.Trees.Trees), m.RMSEBefore, m.RMSEAfter)
+	}
+	for i := range pred {
+		pred[i] = d.Y[i] - 1
+	}
+	for _, i := range rows[2400:] {
+		pred[i] = d.Y[i] + 1 // the hold-out contradicts the training rows
+	}
+	if m := Boost(d, w, pred, rows[:2400], rows[2400:], DefaultTreeOptions()); m.Kept {
+		t.Errorf("a correction that hurts the hold-out was kept: %g -> %g", m.RMSEBefore, m.RMSEAfter)
+	}
+}
+
+// TestProposeFindsTheMissingExperiment: the candidate that separates two
+// collinear terms wins and shrinks exactly their intervals.
+func TestProposeFindsTheMissingExperiment(t *testing.T) {
+	gram := func(rows ...[]float64) *Gram {
+		d := &Data{P: 3}
+		for _, r := range rows {
+			d.X, d.Y = append(d.X, r...), append(d.Y, 1)
+		}
+		w := make([]float64, d.Len())
+		for i := range w {
+			w[i] = 1
+		}
+		return GramOf(d, w, nil, 1)
+	}
+	base := gram([]float64{1, 1, 0}, []float64{2, 2, 0}, []float64{1, 1, 1}, []float64{2, 2, 1})
+	same, apart := gram([]float64{1.5, 1.5, 1}, []float64{3, 3, 0}), gram([]float64{1, 0, 0}, []float64{2, 1, 0})
+	got := Propose(base, []*Gram{same, apart})
+	if got[0].Index != 1 || got[0].LogDet <= got[1].LogDet {
+		t.Fatalf("ranking: got %+v, want candidate 1 first", got)
+	}
+	if s := got[0].Shrink; s[0] > .01 || s[1] > .01 || s[2] < .5 || s[2] > 1 {
+		t.Errorf("shrink: got %v, want near 0 for the first two terms", s)
+	}
+	if s := got[1].Shrink; s[0] < .9 {
+		t.Errorf("more of the same: got %v, want no news on the first term", s)
+	}
+}
