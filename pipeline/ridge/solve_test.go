@@ -170,7 +170,7 @@ func TestV2BalancesCells(t *testing.T) {
 	d := &Data{P: 1}
 	add := func(config, regime int32, rows int) {
 		for k := range rows {
-			d.X, d.Y = append(d.X, 1), append(d.Y, float64(100*(1+config)+k))
+			d.X, d.Y = append(d.X, 1), append(d.Y, float64(100*(1+int(config))+k))
 			d.Config, d.Regime = append(d.Config, config), append(d.Regime, regime)
 		}
 	}
