@@ -24,16 +24,15 @@ type Config struct {
 
 	GammaEMA float64 // of the preemption EMA, in (0, 1]; default 0.3
 
-	EmptyStepUs   int64   // time of a step without tokens, at least 1; default 200
-	IdleSleepUs   int64   // vLLM's pause after a step that executed nothing while requests wait; default 1000
-	StepGapUs     int64   // time from the end of a step's execution to the next schedule(), default 0: it is part of the cadence
-	ScheduleUs    int64   // CPU time of schedule(): how soon an idle asynchronous engine schedules its second step; default 100
-	StopUs        int64   // stop the clock here, 0 = run until all have left
-	TokenUs       float64 // trained-physics a2, blackbox a2: shown on TTFT and on every gap, outside the engine
-	TokenGaps     bool    // per-request quantiles of token gaps
-	Gradient      bool    // sums of features per request (latency models that have them)
-	KVBlocks      int64   // GPU blocks without the null block; 0 = from Deployment, or derived (Blocks)
-	CheckEachStep bool    // verify every invariant after every step (tests)
+	EmptyStepUs int64   // time of a step without tokens, at least 1; default 200
+	IdleSleepUs int64   // vLLM's pause after a step that executed nothing while requests wait; default 1000
+	StepGapUs   int64   // time from the end of a step's execution to the next schedule(), default 0: it is part of the cadence
+	ScheduleUs  int64   // CPU time of schedule(): how soon an idle asynchronous engine schedules its second step; default 100
+	StopUs      int64   // stop the clock here, 0 = run until all have left
+	TokenUs     float64 // trained-physics a2, blackbox a2: shown on TTFT and on every gap, outside the engine
+	TokenGaps   bool    // per-request quantiles of token gaps
+	Gradient    bool    // sums of features per request (latency models that have them)
+	KVBlocks    int64   // GPU blocks without the null block; 0 = from Deployment, or derived (Blocks)
 }
 
 // Defaults of Config.

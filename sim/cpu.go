@@ -18,4 +18,5 @@ func (c *cpuTier) match(*seq, int64) (blocks int64, busy bool) { return 0, false
 func (c *cpuTier) startLoad(*seq, int64, int64)                {}
 func (c *cpuTier) completeTransfers(int64)                     {}
 func (c *cpuTier) forget(*seq)                                 {}
+func (c *cpuTier) hold(map[int32]int32)                        {}
 func (e *engine) cpuIdle() bool                                { return true }

@@ -56,7 +56,8 @@ type engine struct {
 	gapUs   int64 // pending run of equal gaps
 	gapN    int64
 	order   int64
-	failed  error // of a Delay, reported at the next iteration
+	check   func(when string) // tests: look at the state after every change
+	failed  error             // of a Delay, reported at the next iteration
 }
 
 // FeatureModel is a LatencyModel that can show the features of its last
@@ -188,6 +189,9 @@ func (e *engine) run() error {
 		if err == nil {
 			err = e.failed
 		}
+		if e.check != nil {
+			e.check("iteration")
+		}
 		if err != nil {
 			return err
 		}
@@ -221,11 +225,24 @@ func (e *engine) awaitInput() (bool, error) {
 	return true, nil
 }
 
-// boundary is the start of an engine iteration: the input queue is drained.
+// boundary is the start of an engine iteration: the input queue is drained. In
+// a teacher-forced run the recorded start of the next step may be later than
+// now; what arrives until then is picked up too.
 func (e *engine) boundary() error {
-	if e.timeline != nil {
-		e.now = max(e.now, e.timeline.StartUs(e.step+1, e.now))
+	if err := e.drain(); err != nil {
+		return err
 	}
+	if e.timeline == nil || !e.hasWork() {
+		return nil
+	}
+	if start := e.timeline.StartUs(e.step+1, e.now); start > e.now {
+		e.now = start
+		return e.drain()
+	}
+	return nil
+}
+
+func (e *engine) drain() error {
 	if err := e.advance(e.now); err != nil {
 		return err
 	}
@@ -295,13 +312,25 @@ func (e *engine) pauseIfStuck() {
 	if !e.unfinished() {
 		return
 	}
-	if len(e.running) == 0 && len(e.flight) == 0 && e.waiting.len() > 0 && e.cpuIdle() {
+	if len(e.running) == 0 && !e.executing() && e.waiting.len() > 0 && e.cpuIdle() {
 		e.rejectStuck(e.waiting.pop())
 		return
 	}
-	if e.timeline == nil {
-		e.now += e.cfg.IdleSleepUs
+	until := e.now + e.cfg.IdleSleepUs
+	if e.timeline != nil {
+		until = min(until, e.timeline.StartUs(e.step+1, until))
 	}
+	e.now = max(e.now, until)
+}
+
+// executing reports whether a step with tokens is in flight.
+func (e *engine) executing() bool {
+	for i := range e.flight {
+		if e.flight[i].tokens > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (e *engine) recycle(items []item) {

@@ -18,6 +18,9 @@ func (e *engine) schedule() (flight, error) {
 	if e.cpu != nil {
 		e.cpu.planStores(e.cur)
 	}
+	if e.check != nil {
+		e.check("schedule")
+	}
 	end, err := e.execute()
 	if err != nil {
 		return flight{}, err
