@@ -97,14 +97,14 @@ type InspectPhase struct {
 	Saturation []SaturationCheck `json:"saturation"`
 }
 
-// Histogram counts rows of one quantity in bins [Edges[i], Edges[i+1]).
+// Histogram counts steps of one quantity in bins [Edges[i], Edges[i+1]); the last
+// bin has no upper end.
 type Histogram struct {
 	Name   string    `json:"name"` // prefill_tokens | decode_batch | context_tokens | kv_usage
 	Unit   string    `json:"unit"`
 	Edges  []float64 `json:"edges"`
 	Counts []int     `json:"counts"`
 	Rows   int       `json:"rows"`
-	Absent string    `json:"absent"` // which regime is missing, in words; empty when none
 }
 
 // LoadSeries is the run over time in at most 200 equal bins.

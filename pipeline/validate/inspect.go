@@ -5,66 +5,78 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Inspection is what Inspect looks at. Steps and Records may be nil: the
-// figures that need them are then null.
+// Inspection is what Inspect looks at besides the recording: what extraction and
+// the fit stage know, null where they were not asked.
 type Inspection struct {
-	Run        *trace.Run
-	Deployment *deploy.Deployment
-	Steps      *rows.Steps         // batches rebuilt
-	Audit      *result.TargetAudit // what the run's stamps measure
-	Read       *int                // records of extract.json
-	Dropped    *int
-	Lag        *result.RunLag // from the fit stage
-	Evidence   []result.LagEvidence
+	Read     *int // records of extract.json
+	Dropped  *int
+	Lag      *result.RunLag
+	Evidence []result.LagEvidence
 }
 
 // Inspect reports the data quality of one run before any fit. A run is unfit,
-// with the reason in one sentence, when it is empty, has no step summaries, is
-// saturated, has no usable batch, or has a step-time target below the time that
-// reading the weights takes.
-func Inspect(in Inspection) result.InspectRun {
-	run, dep := in.Run, in.Deployment
+// with the reason in one sentence, when it is empty, saturated, has no step
+// summaries, a step-time target below the time that reading the weights takes,
+// or no usable batch. Errors: a deployment that the features refuse.
+func Inspect(run *trace.Run, dep *deploy.Deployment, in Inspection) (result.InspectRun, error) {
 	out := result.InspectRun{
 		ID: run.ID, Config: dep.Config(), Model: dep.Model.ID, Hardware: dep.Hardware.Name, TP: dep.TP,
 		SpanS: spanS(run), Requests: countRequests(run, dep), Losses: countLosses(run),
-		Clocks: compareClocks(run), Audit: in.Audit, Lag: in.Lag, LagEvidence: in.Evidence,
-		Series: loadSeries(run), Findings: []trace.Finding{},
+		Clocks: compareClocks(run), Lag: in.Lag, LagEvidence: append([]result.LagEvidence{}, in.Evidence...),
+		Series: loadSeries(run), Coverage: []result.Histogram{}, Findings: []trace.Finding{},
 	}
 	out.Losses.RecordsRead, out.Losses.RecordsDropped = in.Read, in.Dropped
-	if out.LagEvidence == nil {
-		out.LagEvidence = []result.LagEvidence{}
-	}
 	sat := Saturate(run, dep)
 	out.Saturated, out.Saturation = sat.Run.Saturated, sat.Run.Checks
 	out.Phases = inspectPhases(run, sat)
-	if in.Steps != nil {
-		out.Steps = stepQuality(in.Steps.Quality)
-		out.Coverage = coverage(in.Steps)
-		out.Findings = append(out.Findings, in.Steps.Findings...)
+	if len(run.Steps) > 0 {
+		if err := inspectSteps(&out, run, dep); err != nil {
+			return out, err
+		}
 	}
 	out.Findings = append(out.Findings, inspectFindings(&out)...)
-	out.Reason = unfitReason(&out, in.Steps)
+	out.Reason = unfitReason(&out)
 	out.Unfit = out.Reason != ""
-	return out
+	return out, nil
+}
+
+// inspectSteps rebuilds the batches and looks at what they hold.
+func inspectSteps(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment) error {
+	sp, err := features.New(features.V11, dep)
+	if err != nil {
+		return err
+	}
+	steps, err := rows.Rebuild(run, dep, features.V11)
+	if err != nil {
+		return err
+	}
+	out.Steps = stepQuality(steps.Quality)
+	out.Audit = auditOf(run.ID, steps.Audit(sp))
+	c := steps.Coverage()
+	out.Coverage = coverage(c)
+	out.Findings = append(out.Findings, steps.Findings...)
+	out.Findings = append(out.Findings, c.Findings...)
+	return nil
 }
 
 // unfitReason is one sentence, or empty for a run that may be fitted.
-func unfitReason(r *result.InspectRun, steps *rows.Steps) string {
+func unfitReason(r *result.InspectRun) string {
 	switch {
 	case r.Requests.Total == 0 && r.Steps.Recorded == 0 && r.Requests.Observed == 0:
 		return fmt.Sprintf("run %s is empty: it holds neither requests nor steps", r.ID)
 	case r.Saturated:
 		return fmt.Sprintf("run %s is saturated: %s", r.ID, hitText(r.Saturation))
-	case steps != nil && r.Steps.Recorded == 0:
+	case r.Steps.Recorded == 0:
 		return fmt.Sprintf("run %s holds no step summaries, so no step time can be fitted", r.ID)
 	case r.Audit != nil && belowFloor(r.Audit):
 		return fmt.Sprintf("run %s has a median step cadence of %.0f us, below the %.0f us that reading the weights once takes", r.ID, *r.Audit.CadenceUsP50, *r.Audit.PhysicalFloorUs)
-	case steps != nil && r.Steps.Known == 0:
+	case r.Steps.Known == 0:
 		return fmt.Sprintf("run %s has no step whose batch is known, so no row can be built", r.ID)
 	}
 	return ""
@@ -147,11 +159,6 @@ func inspectFindings(r *result.InspectRun) []trace.Finding {
 	}
 	if n := r.Requests.StopStringEnds; n > 0 {
 		add(CodeStopStringEnds, "%d requests were ended by a stop string and count as successes", n)
-	}
-	for _, h := range r.Coverage {
-		if h.Absent != "" {
-			add(rows.RegimeAbsent, "%s", h.Absent)
-		}
 	}
 	return out
 }

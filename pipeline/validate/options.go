@@ -39,8 +39,7 @@ type Options struct {
 	// configuration: hold-out rows, or all when all is true. Nil: no floor.
 	Floor func(tables []*rows.Table, all bool) *float64
 
-	// Progress is told what was done; may be nil. It is called from one goroutine at a time.
-	Progress func(done, total int, what string)
+	Progress trace.Progress // may be nil
 }
 
 // DefaultOptions are those of the command line.

@@ -10,10 +10,9 @@ import (
 )
 
 const (
-	clockJumpMs   = 100
-	seriesBins    = 200
-	rareSteps     = 20 // fewer steps of a kind than this are called absent
-	prefillTokens = 64 // more of them make a step that shows the cost of a prefill
+	clockJumpMs = 100
+	seriesBins  = 200
+	rareSteps   = 20 // fewer rows of a regime than this say nothing about it
 )
 
 func countRequests(run *trace.Run, dep *deploy.Deployment) result.InspectRequests {
@@ -177,66 +176,39 @@ func spanS(run *trace.Run) *float64 {
 }
 
 // coverage are the histograms a simulator's user looks at: did the run hold the
-// steps that will be simulated? Known steps with scheduled tokens only.
-func coverage(s *rows.Steps) []result.Histogram {
-	prefill := logHistogram("prefill_tokens", "tokens per step", 16)
-	batch := logHistogram("decode_batch", "requests per step", 12)
-	context := logHistogram("context_tokens", "tokens per decode", 20)
-	usage := result.Histogram{Name: "kv_usage", Unit: "share of blocks", Counts: make([]int, 10)}
-	for i := 0; i <= 10; i++ {
-		usage.Edges = append(usage.Edges, float64(i)/10)
+// steps that will be simulated?
+func coverage(c rows.Coverage) []result.Histogram {
+	out := []result.Histogram{}
+	for i, h := range []rows.Histogram{c.PrefillTokens, c.DecodeBatch, c.Context, c.KVUsage} {
+		g := result.Histogram{Name: coverageNames[i], Unit: h.Unit}
+		for _, b := range h.Bins {
+			g.Edges, g.Counts, g.Rows = append(g.Edges, b.Lo), append(g.Counts, b.N), g.Rows+b.N
+		}
+		out = append(out, g)
 	}
-	large, pure := 0, 0
-	for i := range s.All {
-		st := &s.All[i]
-		if st.Recorded >= 0 {
-			count(&usage, s.Run.Steps[st.Recorded].KVUsage)
-		}
-		if !st.Known() || st.In.ScheduledTokens == 0 {
-			continue
-		}
-		count(&prefill, st.In.PrefillTokens)
-		count(&batch, st.In.NumDecodeReqs)
-		if st.In.NumDecodeReqs > 0 {
-			count(&context, st.In.DecodeContextTokens/st.In.NumDecodeReqs)
-		}
-		if st.In.PrefillTokens > prefillTokens {
-			large++
-		}
-		if st.In.PrefillTokens == 0 {
-			pure++
-		}
-	}
-	if large < rareSteps {
-		prefill.Absent = "fewer than 20 steps hold more than 64 prefill tokens: the cost of a prefill cannot be learned here"
-	}
-	if pure < rareSteps {
-		batch.Absent = "fewer than 20 pure decode steps"
-	}
-	return []result.Histogram{prefill, batch, context, usage}
+	return out
 }
 
-// logHistogram has bins [0,1), [1,2), [2,4), ... with n powers of two.
-func logHistogram(name, unit string, n int) result.Histogram {
-	h := result.Histogram{Name: name, Unit: unit, Edges: []float64{0}, Counts: make([]int, n)}
-	for i := 0; i < n; i++ {
-		h.Edges = append(h.Edges, math.Exp2(float64(i)))
-	}
-	return h
-}
+var coverageNames = []string{"prefill_tokens", "decode_batch", "context_tokens", "kv_usage"}
 
-// count adds v to its bin; the last bin holds everything above too.
-func count(h *result.Histogram, v float64) {
-	last := len(h.Counts) - 1
-	for i := 0; i < last; i++ {
-		if v < h.Edges[i+1] {
-			h.Counts[i]++
-			h.Rows++
-			return
+// auditOf puts the rows room's target audit into the document's form.
+func auditOf(run string, a rows.Audit) *result.TargetAudit {
+	known := func(o trace.Opt[float64]) *float64 {
+		if !o.OK {
+			return nil
 		}
+		return &o.V
 	}
-	h.Counts[last]++
-	h.Rows++
+	pair := func(q rows.Quantiles) result.Quantiles {
+		if q.N == 0 {
+			return result.Quantiles{}
+		}
+		return result.Quantiles{P50: &q.P50, P90: &q.P90}
+	}
+	return &result.TargetAudit{
+		Run: run, DurationUsP50: known(a.DurationUsP50), CadenceUsP50: known(a.CadenceUsP50), PhysicalFloorUs: known(a.FloorUsP50),
+		QueuedToScheduledUs: pair(a.QueuedToScheduledUs), ArrivedToQueuedUs: pair(a.ArrivedToQueuedUs), Verdict: a.Verdict,
+	}
 }
 
 // loadSeries is the run in at most seriesBins equal bins of time.

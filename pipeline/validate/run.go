@@ -66,7 +66,7 @@ func (j *job) each(ctx context.Context, what string, work func(i int) error) err
 				if errs[i] = ctx.Err(); errs[i] == nil {
 					errs[i] = work(i)
 				}
-				j.progress(what, j.sources[i].ID)
+				j.progress(what)
 			}
 		})
 	}
@@ -83,12 +83,13 @@ func (j *job) each(ctx context.Context, what string, work func(i int) error) err
 	return nil
 }
 
-func (j *job) progress(what, id string) {
+func (j *job) progress(what string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.done++
 	if j.o.Progress != nil {
-		j.o.Progress(j.done, 2*len(j.sources), what+" "+id)
+		n := len(j.sources)
+		j.o.Progress("validate "+what, int64((j.done-1)%n+1), int64(n), "runs")
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -75,41 +76,52 @@ func (s *Saturation) Phase(name string) Verdict {
 	return s.Run
 }
 
-// Spans are the saturated stretches of time, [start, end) in monotonic ns.
-func (s *Saturation) Spans() [][2]int64 {
-	var out [][2]int64
+// Spans are the saturated open phases.
+func (s *Saturation) Spans() []rows.Span {
+	var out []rows.Span
 	for _, p := range s.Phases {
-		if p.Saturated {
-			out = append(out, [2]int64{p.StartNs, p.EndNs})
+		if p.Saturated && p.Load != deploy.LoadClosed {
+			out = append(out, rows.Span{StartNs: p.StartNs, EndNs: p.EndNs})
 		}
 	}
 	return out
 }
 
-// Saturate runs the five checks on every phase. The run's own verdict is that of
-// its worst open phase (most hits, then the first): a closed loop holds the load
-// at what the server can do, so it cannot overrun it, and its checks are shown
-// without deciding. Without an open phase the whole run is checked.
+// Judge is the reason for which a run is left out of a fit, empty for none, and
+// the saturated spans of one that is kept.
+func Judge(run *trace.Run, dep *deploy.Deployment) (reason string, spans []rows.Span) {
+	s := Saturate(run, dep)
+	if s.Run.Saturated {
+		return hitText(s.Run.Checks), nil
+	}
+	return "", s.Spans()
+}
+
+// Saturate runs the five checks on every phase. The run shows the checks of its
+// worst open phase (most hits, then the first) and is saturated when all of its
+// open phases are; otherwise only those spans are. A closed loop holds the load
+// at what the server can do, so it cannot overrun it: its checks are shown and
+// decide nothing. Without an open phase the whole run is checked.
 func Saturate(run *trace.Run, dep *deploy.Deployment) *Saturation {
 	s := &Saturation{}
-	for _, p := range phasesOf(run, dep) {
+	worst, all := -1, true
+	for i, p := range phasesOf(run, dep) {
 		v := check(windowOf(run, p))
 		s.Phases = append(s.Phases, PhaseVerdict{p.Name, p.Load, p.StartNs, p.EndNs, v})
-	}
-	worst := -1
-	for i, p := range s.Phases {
 		if p.Load == deploy.LoadClosed {
 			continue
 		}
-		if worst < 0 || len(p.Hits()) > len(s.Phases[worst].Hits()) {
+		all = all && v.Saturated
+		if worst < 0 || len(v.Hits()) > len(s.Phases[worst].Hits()) {
 			worst = i
 		}
 	}
-	if worst >= 0 {
-		s.Run = s.Phases[worst].Verdict
+	if worst < 0 {
+		s.Run = check(windowOf(run, wholeRun()))
 		return s
 	}
-	s.Run = check(windowOf(run, wholeRun(run)))
+	s.Run = s.Phases[worst].Verdict
+	s.Run.Saturated = all
 	return s
 }
 
@@ -125,13 +137,13 @@ func phasesOf(run *trace.Run, dep *deploy.Deployment) []deploy.Phase {
 		}
 	}
 	if len(dep.Phases) == 0 {
-		out = []deploy.Phase{wholeRun(run)}
+		out = []deploy.Phase{wholeRun()}
 	}
 	return out
 }
 
 // wholeRun is an unnamed open phase that holds every stamp.
-func wholeRun(run *trace.Run) deploy.Phase {
+func wholeRun() deploy.Phase {
 	const all = int64(1) << 62
 	return deploy.Phase{StartNs: -all, EndNs: all, Load: deploy.LoadOpen}
 }

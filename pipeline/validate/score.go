@@ -99,13 +99,13 @@ func (s *scope) floor(o *Options) *float64 {
 	return o.Floor(tables, s.test)
 }
 
-// overFloor is the median tested target over the median physical floor (01 T-4).
+// overFloor is the median tested target per step over the median physical floor (01 T-4).
 func (s *scope) overFloor() *float64 {
 	var y, floor []float64
 	for _, t := range s.runs {
 		for i := range t.beta.Kept {
 			if t.tested(t.beta, i) && t.beta.FloorUs[i] > 0 {
-				y, floor = append(y, t.beta.Y[i]), append(floor, t.beta.FloorUs[i])
+				y, floor = append(y, t.beta.Y[i]/t.beta.Steps[i]), append(floor, t.beta.FloorUs[i]/t.beta.Steps[i])
 			}
 		}
 	}

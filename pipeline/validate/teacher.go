@@ -63,7 +63,7 @@ func teach(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Options, t
 	if err := t.measureLag(steps, sp, set, o); err != nil {
 		return nil, err
 	}
-	t.beta, err = steps.Beta(sp, rows.BetaOptions{Target: set.BetaTarget, Lag: t.lag.lag, Gamma: set.Gamma, Split: o.Split})
+	t.beta, err = steps.Beta(sp, rows.BetaOptions{Target: set.BetaTarget, Lag: t.lag.lag, Gamma: set.Gamma, Split: o.Split, Saturated: t.spans()})
 	if err != nil {
 		return nil, err
 	}
@@ -72,13 +72,22 @@ func teach(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Options, t
 		t.identical = identicalBatches(run, dep, steps, t.lag.lag > 0)
 	}
 	for _, m := range set.Alpha {
-		a, err := steps.Alpha(sp, rows.AlphaOptions{Target: m.Target, Gamma: set.Gamma, Split: o.Split})
+		a, err := steps.Alpha(sp, rows.AlphaOptions{Target: m.Target, Gamma: set.Gamma, Split: o.Split, Saturated: t.spans()})
 		if err != nil {
 			return nil, err
 		}
 		t.alpha = append(t.alpha, a)
 	}
 	return t, nil
+}
+
+// spans are the saturated parts of a run that is not saturated as a whole: no
+// rows come from there, as in the fit.
+func (t *taught) spans() []rows.Span {
+	if t.sat.Run.Saturated {
+		return nil
+	}
+	return t.sat.Spans()
 }
 
 // measureLag takes the lag of a training run from the artifact. For another run
