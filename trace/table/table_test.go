@@ -166,3 +166,16 @@ func TestTablesDocIsGenerated(t *testing.T) {
 		t.Errorf("docs/tables.md is stale (%v): run `go generate ./trace/table`", err)
 	}
 }
+
+func TestPackedRowsComeBackExactly(t *testing.T) {
+	codec := table.NewCodec[trace.KVEvent]()
+	for i, want := range rows[trace.KVEvent](40) {
+		var got trace.KVEvent
+		if err := codec.Decode(codec.Append(nil, &want), &got, func(b []byte) string { return string(b) }); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("row %d changed (-want +got):\n%s", i, diff)
+		}
+	}
+}

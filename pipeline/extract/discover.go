@@ -1,0 +1,299 @@
+package extract
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// RunDir is one run folder found on the command line.
+type RunDir struct {
+	ID         string
+	Dir        string // as opened
+	Folder     string // relative to the given RUNDIR or PARENT; "." for a RUNDIR
+	Deployment *deploy.Deployment
+	files      []string // explicit dumps instead of run.yaml's `files.traces`
+}
+
+// Discover finds the run folders that args name: a RUNDIR holds a run.yaml, a
+// PARENT is searched to any depth, a glob stands for what it matches, and a
+// file or "-" is a dump whose run.yaml is beside it or replaced by set
+// ("key.path=value", see deploy.LoadRun). The result is sorted by id. An empty
+// result and two equal ids are errors; only and exclude are globs over ids.
+func Discover(args, only, exclude []string, set ...string) ([]RunDir, error) {
+	dirs, err := findRuns(args)
+	if err != nil {
+		return nil, err
+	}
+	var out []RunDir
+	for _, d := range dirs {
+		dep, err := deploy.LoadRun(d.Dir, set...)
+		if err != nil {
+			return nil, err
+		}
+		d.Deployment, d.ID = dep, runID(dep.Name, d.Dir)
+		keep, err := selected(d.ID, only, exclude)
+		if err != nil {
+			return nil, err
+		}
+		if keep {
+			out = append(out, d)
+		}
+	}
+	if len(out) == 0 {
+		return nil, trace.Errorf(CodeNoRuns, "no run folder (one with a %s) in %s", deploy.RunFile, strings.Join(args, ", ")).
+			WithHint("blis-train init --from-cmdline 'vllm serve ...' -o RUNDIR/run.yaml")
+	}
+	slices.SortStableFunc(out, func(a, b RunDir) int { return cmp.Compare(a.ID, b.ID) })
+	for i := 1; i < len(out); i++ {
+		if out[i].ID == out[i-1].ID {
+			return nil, trace.Errorf(CodeDuplicateRunID, "run id %q is used by %s and %s", out[i].ID, out[i-1].Dir, out[i].Dir).
+				WithHint("change `name` in one run.yaml, or use --exclude")
+		}
+	}
+	return out, nil
+}
+
+// findRuns lists the run folders below args, each once.
+func findRuns(args []string) ([]RunDir, error) {
+	var dirs []RunDir
+	var files []string
+	seen := map[string]bool{}
+	for _, arg := range args {
+		matches, err := expandArg(arg)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range matches {
+			if m == "-" || !isDir(m) {
+				files = append(files, m)
+				continue
+			}
+			found, err := runsBelow(m)
+			if err != nil {
+				return nil, err
+			}
+			for _, d := range found {
+				if abs, _ := filepath.Abs(d.Dir); !seen[abs] {
+					seen[abs] = true
+					dirs = append(dirs, d)
+				}
+			}
+		}
+	}
+	if len(files) > 0 {
+		dir := "."
+		if files[0] != "-" {
+			dir = filepath.Dir(files[0])
+		}
+		dirs = append(dirs, RunDir{Dir: dir, Folder: ".", files: files})
+	}
+	return dirs, nil
+}
+
+func isDir(p string) bool {
+	st, err := os.Stat(p)
+	return err == nil && st.IsDir()
+}
+
+// expandArg is the argument itself, or what it matches as a glob.
+func expandArg(arg string) ([]string, error) {
+	if arg == "-" {
+		return []string{arg}, nil
+	}
+	if _, err := os.Stat(arg); err == nil {
+		return []string{arg}, nil
+	}
+	matches, err := filepath.Glob(arg)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", arg, err)
+	}
+	if len(matches) == 0 {
+		return nil, trace.Errorf(CodeNoRuns, "%s: no such file or folder", arg)
+	}
+	return matches, nil
+}
+
+// runsBelow is dir itself when it has a run.yaml or dumps, else every folder
+// below it that has a run.yaml.
+func runsBelow(dir string) ([]RunDir, error) {
+	if exists(filepath.Join(dir, deploy.RunFile)) {
+		return []RunDir{{Dir: dir, Folder: "."}}, nil
+	}
+	var out []RunDir
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if !d.IsDir() && d.Name() == deploy.RunFile {
+			rel, err := filepath.Rel(dir, filepath.Dir(p))
+			if err != nil {
+				return err
+			}
+			out = append(out, RunDir{Dir: filepath.Dir(p), Folder: filepath.ToSlash(rel)})
+		}
+		return nil
+	})
+	if err == nil && len(out) == 0 && bareDump(dir) {
+		return []RunDir{{Dir: dir, Folder: "."}}, nil // LoadRun lists what is missing
+	}
+	return out, err
+}
+
+func exists(p string) bool {
+	_, err := os.Stat(p)
+	return err == nil
+}
+
+// bareDump reports whether a folder without run.yaml holds something that
+// looks like a dump.
+func bareDump(dir string) bool {
+	for _, pattern := range []string{"*.json*", "*.pb*", "config.json"} {
+		if m, _ := filepath.Glob(filepath.Join(dir, pattern)); len(m) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+var idChars = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+
+// runID is the name of run.yaml restricted to [A-Za-z0-9._-], else the folder's name.
+func runID(name, dir string) string {
+	if id := strings.Trim(idChars.ReplaceAllString(name, "-"), "-."); id != "" {
+		return id
+	}
+	abs, _ := filepath.Abs(dir)
+	if id := strings.Trim(idChars.ReplaceAllString(filepath.Base(abs), "-"), "-."); id != "" {
+		return id
+	}
+	return "run"
+}
+
+func selected(id string, only, exclude []string) (bool, error) {
+	match := func(globs []string) (bool, error) {
+		for _, g := range globs {
+			ok, err := path.Match(g, id)
+			if err != nil || ok {
+				return ok, err
+			}
+		}
+		return false, nil
+	}
+	if out, err := match(exclude); err != nil || out {
+		return false, err
+	}
+	if len(only) == 0 {
+		return true, nil
+	}
+	return match(only)
+}
+
+// traces lists the trace dumps of the run in reading order.
+func (d *RunDir) traces() ([]input, error) {
+	if d.files != nil {
+		var in []input
+		for _, f := range d.files {
+			name := filepath.Base(f)
+			if f == "-" {
+				name = "-"
+			}
+			in = append(in, input{path: f, name: name})
+		}
+		return inReadingOrder(in), nil
+	}
+	return d.inputs(d.Deployment.Files.Traces)
+}
+
+// inputs resolves names and globs of run.yaml against the run folder; a folder
+// stands for every file below it (a group_by tree).
+func (d *RunDir) inputs(patterns []string) ([]input, error) {
+	var in []input
+	seen := map[string]bool{}
+	for _, p := range patterns {
+		full := p
+		if !filepath.IsAbs(p) {
+			full = filepath.Join(d.Dir, filepath.FromSlash(p))
+		}
+		matches := []string{full}
+		if !exists(full) {
+			var err error
+			if matches, err = filepath.Glob(full); err != nil {
+				return nil, fmt.Errorf("%s: %w", p, err)
+			}
+		}
+		if len(matches) == 0 {
+			return nil, (&trace.Error{Code: CodeNoInput, Msg: fmt.Sprintf("%s: %q matches no file", filepath.Join(d.Dir, deploy.RunFile), p)}).WithHint("correct `files` in run.yaml")
+		}
+		for _, m := range matches {
+			files, err := filesOf(m)
+			if err != nil {
+				return nil, err
+			}
+			for _, f := range files {
+				if !seen[f] {
+					seen[f] = true
+					in = append(in, input{path: f, name: d.relative(f)})
+				}
+			}
+		}
+	}
+	return inReadingOrder(in), nil
+}
+
+func filesOf(p string) ([]string, error) {
+	if !isDir(p) {
+		return []string{p}, nil
+	}
+	var out []string
+	err := filepath.WalkDir(p, func(q string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			out = append(out, q)
+		}
+		return err
+	})
+	return out, err
+}
+
+// relative names a file relative to the given RUNDIR or PARENT.
+func (d *RunDir) relative(file string) string {
+	rel, err := filepath.Rel(d.Dir, file)
+	if err != nil || strings.HasPrefix(rel, "..") {
+		rel = filepath.Base(file)
+	}
+	return path.Join(d.Folder, filepath.ToSlash(rel))
+}
+
+// rotated matches the backups of a rotated set, of older collectors
+// (traces-2022-09-14T05-02-14.173.json) and newer ones (...-size.json).
+var rotated = regexp.MustCompile(`^(.*)-(\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}\.\d{3})(?:-[a-z]+)?(\.[^/]*)$`)
+
+// inReadingOrder sorts files by set, backups by time before the live file, and
+// marks the files that the next one may continue.
+func inReadingOrder(in []input) []input {
+	type key struct{ set, at string }
+	keys := map[string]key{}
+	for _, f := range in {
+		keys[f.name] = key{f.name, "live"}
+		if m := rotated.FindStringSubmatch(f.name); m != nil {
+			keys[f.name] = key{m[1] + m[3], m[2]}
+		}
+	}
+	slices.SortStableFunc(in, func(a, b input) int {
+		ka, kb := keys[a.name], keys[b.name]
+		return cmp.Or(cmp.Compare(ka.set, kb.set), cmp.Compare(ka.at, kb.at))
+	})
+	for i := range in {
+		in[i].joins = i+1 < len(in) && keys[in[i].name].set == keys[in[i+1].name].set
+	}
+	return in
+}

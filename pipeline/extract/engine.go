@@ -1,0 +1,190 @@
+package extract
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// engine is one life of one engine: an uninterrupted sequence of step ids.
+type engine struct {
+	resource  uint64
+	lastSeq   int64
+	lastStep  int64
+	lastFirst int64 // first step of the last span
+	lastOrder int64 // position of the last step span in the input
+	order     int64 // position of the first one
+	minNs     int64
+	maxNs     int64
+	steps     spool
+	snaps     spool
+	brief     []stepBrief
+	spans     int64
+}
+
+// steps assigns a step span to its engine and stores its rows.
+//
+// An engine counts its spans from 1 and its steps from 1, and nothing names
+// it. A span continues the engine of the same resource whose last sequence
+// number it follows; where none does and the numbers return to the start, a
+// new engine run begins (a restart, or a data-parallel sibling).
+func (c *collector) steps(s *span) error {
+	e := c.engineOf(s)
+	e.spans++
+	e.lastOrder, e.lastFirst = c.order, s.firstStep
+	if s.sequence.OK {
+		e.lastSeq = max(e.lastSeq, s.sequence.V)
+	}
+	if s.lastStep > e.lastStep {
+		e.lastStep = s.lastStep
+	}
+	for _, b := range s.brief {
+		e.minNs, e.maxNs = min(e.minNs, b.startNs), max(e.maxNs, b.endNs)
+	}
+	e.brief = append(e.brief, s.brief...)
+	c.acc.keep(1)
+	// Their rows count as kept when they are written.
+	if err := e.steps.add(&s.steps); err != nil {
+		return err
+	}
+	return e.snaps.add(&s.snaps)
+}
+
+func (c *collector) engineOf(s *span) *engine {
+	var follow, latest *engine
+	for _, e := range c.engines {
+		if e.resource != s.resource {
+			continue
+		}
+		if latest == nil || e.lastOrder > latest.lastOrder {
+			latest = e
+		}
+		if s.sequence.OK && e.lastSeq == s.sequence.V-1 && s.firstStep > e.lastStep {
+			if follow == nil || e.lastOrder > follow.lastOrder {
+				follow = e
+			}
+		}
+	}
+	switch {
+	case follow != nil:
+		return follow
+	case latest == nil, startsOver(s, latest):
+		e := &engine{resource: s.resource, order: c.order, lastStep: math.MinInt64, minNs: math.MaxInt64, maxNs: math.MinInt64}
+		for _, sp := range []*spool{&e.steps, &e.snaps} {
+			sp.dir, sp.limit = c.dir, c.budget
+		}
+		c.engines = append(c.engines, e)
+		return e
+	}
+	return latest
+}
+
+// startsOver reports whether the numbers of a span return to the start.
+func startsOver(s *span, latest *engine) bool {
+	if s.sequence.OK {
+		return s.sequence.V == 1 && latest.lastSeq >= 1
+	}
+	if s.name == "scheduler_steps" { // one span for the whole life (fork v0.3)
+		return true
+	}
+	return s.firstStep == 1 && latest.lastStep >= 1
+}
+
+// partition orders the engines and gives every request to one. Engines whose
+// stamps overlap are refused unless split says to go on.
+func (c *collector) partition(split bool) error {
+	if len(c.engines) < 2 {
+		return nil
+	}
+	byTime := slices.Clone(c.engines)
+	slices.SortStableFunc(byTime, func(a, b *engine) int { return cmp.Compare(a.minNs, b.minNs) })
+	disjoint := true
+	for i := 1; i < len(byTime); i++ {
+		disjoint = disjoint && byTime[i-1].maxNs < byTime[i].minNs
+	}
+	if !disjoint && !split {
+		return (&trace.Error{Code: CodeSeveralEngines, Msg: fmt.Sprintf("got %d engine runs whose stamps overlap in one dump (step ids return to 1, from span sequences of %d and %d spans)",
+			len(c.engines), c.engines[0].spans, c.engines[1].spans)}).WithHint("rerun with --split-engines, or give each engine its own run folder")
+	}
+	if disjoint {
+		c.engines = byTime
+	}
+	byStep := c.stepIndex()
+	for _, k := range c.cores {
+		k.engine = int32(c.assign(k, disjoint, byStep))
+	}
+	return nil
+}
+
+// stepIndex finds, per engine, the brief of a step id.
+func (c *collector) stepIndex() []map[int64]stepBrief {
+	out := make([]map[int64]stepBrief, len(c.engines))
+	for i, e := range c.engines {
+		out[i] = make(map[int64]stepBrief, len(e.brief))
+		for _, b := range e.brief {
+			out[i][b.id] = b
+		}
+	}
+	return out
+}
+
+// assign finds the engine of a request: the only one of its process, the one
+// whose recorded step holds its SCHEDULED stamp, the one running at its time,
+// or, where stamps overlap, the one that was writing at its place in the file.
+func (c *collector) assign(k *core, disjoint bool, byStep []map[int64]stepBrief) int {
+	var same []int
+	for i, e := range c.engines {
+		if e.resource == k.resource {
+			same = append(same, i)
+		}
+	}
+	if len(same) == 0 {
+		for i := range c.engines {
+			same = append(same, i)
+		}
+	}
+	if len(same) == 1 {
+		return same[0]
+	}
+	if disjoint {
+		at := same[0]
+		for _, i := range same {
+			if c.engines[i].minNs <= k.lastNs {
+				at = i
+			}
+		}
+		return at
+	}
+	hit := -1
+	for _, i := range same {
+		if b, ok := byStep[i][k.schedStep]; ok && b.startNs <= k.schedNs && k.schedNs <= b.endNs {
+			if hit >= 0 {
+				hit = -1
+				break
+			}
+			hit = i
+		}
+	}
+	if hit >= 0 {
+		return hit
+	}
+	return c.byOrder(k, same)
+}
+
+// byOrder decides by the place in the file. Between the last step span of one
+// engine and the first of the next, a request whose last step lies before the
+// older engine's last span belongs to the newer one.
+func (c *collector) byOrder(k *core, same []int) int {
+	at := same[0]
+	for _, i := range same[1:] {
+		e := c.engines[i]
+		prev := c.engines[at]
+		if k.order > e.order || k.order > prev.lastOrder && k.lastStep < prev.lastFirst {
+			at = i
+		}
+	}
+	return at
+}

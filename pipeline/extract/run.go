@@ -1,0 +1,515 @@
+package extract
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// Options says what to extract and how.
+type Options struct {
+	Out          string       // output folder
+	Workers      int          // parsing goroutines; 0 = every core
+	Parser       string       // fast | pdata
+	Format       table.Format // parquet | arrow
+	MaxBadFrac   float64      // share of unreadable input that fails the run, 0..1
+	MaxLine      int64        // bytes of one line or message
+	MaxExpansion int64        // decompressed bytes per compressed byte
+	SplitEngines bool         // go on when engine runs overlap in time
+	WhyRejected  bool         // write OUT/rejected.jsonl
+	Force        bool         // parse again even when nothing changed
+	Memory       int          // bytes each sorted table may hold before it spills
+	ToolVersion  string
+	Command      string // as recorded in extract.json
+	Stdin        io.Reader
+	Progress     trace.Progress
+}
+
+// DefaultOptions are the defaults of every option.
+func DefaultOptions() Options {
+	return Options{Parser: "fast", Format: table.Parquet, MaxBadFrac: 0.01, MaxLine: 128 << 20, MaxExpansion: 20000, Memory: 24 << 20, Command: "extract"}
+}
+
+// Check reports the first option out of bounds.
+func (o *Options) Check() error {
+	switch {
+	case o.Out == "":
+		return errors.New("extract: Out: got an empty name, want a folder")
+	case o.Workers < 0:
+		return fmt.Errorf("extract: --workers: got %d, want 0 or more", o.Workers)
+	case o.Parser != "fast" && o.Parser != "pdata":
+		return fmt.Errorf("extract: --parser: got %q, want fast or pdata", o.Parser)
+	case o.Format != table.Parquet && o.Format != table.Arrow:
+		return fmt.Errorf("extract: --format: got %q, want parquet or arrow", o.Format)
+	case !(o.MaxBadFrac >= 0 && o.MaxBadFrac <= 1):
+		return fmt.Errorf("extract: --max-bad-frac: got %v, want 0..1", o.MaxBadFrac)
+	case o.MaxLine < 1<<10:
+		return fmt.Errorf("extract: --max-line: got %d, want at least 1024 bytes", o.MaxLine)
+	case o.MaxExpansion < 1:
+		return fmt.Errorf("extract: --max-expansion: got %d, want 1 or more", o.MaxExpansion)
+	}
+	return nil
+}
+
+func (o *Options) parser() parser {
+	if o.Parser == "pdata" {
+		return pdataParser{}
+	}
+	return fastParser{}
+}
+
+func (o *Options) limits() Limits { return Limits{MaxLine: o.MaxLine, MaxExpansion: o.MaxExpansion} }
+
+func (o *Options) workers() int {
+	if o.Workers > 0 {
+		return o.Workers
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+// Names in the output folder.
+const (
+	tablesDir    = "tables"
+	rejectedName = "rejected.jsonl"
+	documentName = "extract.json"
+	stagePrefix  = ".stage-"
+)
+
+// Run extracts the runs into o.Out and returns the document that stands in
+// extract.json. When the unreadable share of a run is above MaxBadFrac the
+// files are written all the same and the error says so.
+func Run(ctx context.Context, runs []RunDir, o Options) (*result.Extract, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	if err := cleanStages(o.Out); err != nil {
+		return nil, err
+	}
+	rejects, err := openRejects(&o)
+	if err != nil {
+		return nil, err
+	}
+	defer rejects.abort()
+	old := loadCache(o.Out, &o)
+	fresh := newCache(&o)
+	doc := &result.Extract{Header: result.Header{SchemaVersion: result.SchemaVersion, ToolVersion: o.ToolVersion, Command: o.Command}, Runs: []result.ExtractRun{}}
+	var tooBad []error
+	for i := range runs {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		o.Progress.Report("runs", int64(i), int64(len(runs)), "runs")
+		entry := old.lookup(&runs[i], &o)
+		if entry == nil {
+			x := &extraction{run: &runs[i], o: &o, rejects: rejects}
+			if entry, err = x.do(ctx); err != nil {
+				return nil, fmt.Errorf("run %s: %w", runs[i].ID, err)
+			}
+		}
+		fresh.Runs = append(fresh.Runs, *entry)
+		doc.Runs = append(doc.Runs, entry.Results...)
+		doc.Inputs = append(doc.Inputs, entry.inputs()...)
+		doc.Totals.BytesRead += entry.Bytes
+		doc.Totals.LinesRead += entry.Lines
+		if frac := entry.Results[0].Records.BadFrac; frac > o.MaxBadFrac {
+			tooBad = append(tooBad, badError(&entry.Results[0], frac, o.MaxBadFrac))
+		}
+	}
+	sumTotals(doc)
+	if err := finish(o.Out, doc, fresh, rejects); err != nil {
+		return nil, err
+	}
+	o.Progress.Report("runs", int64(len(runs)), int64(len(runs)), "runs")
+	return doc, errors.Join(tooBad...)
+}
+
+// badError names the first unreadable place of a run.
+func badError(r *result.ExtractRun, frac, limit float64) error {
+	where := ""
+	for _, e := range r.Examples {
+		if byError[e.Reason] {
+			where = "; first: " + e.Place + ": " + e.What
+			break
+		}
+	}
+	return trace.Errorf(CodeTooManyBad, "run %s: %.2f %% of the input is unreadable, want at most %.2f %%%s", r.ID, 100*frac, 100*limit, where).
+		WithHint(fmt.Sprintf("--max-bad-frac %.2g accepts the loss", roundUp(frac)))
+}
+
+func roundUp(f float64) float64 { return float64(int(f*100)+1) / 100 }
+
+// extraction is the work on one run folder.
+type extraction struct {
+	run     *RunDir
+	o       *Options
+	rejects *rejects
+	acc     *account
+}
+
+// do reads the inputs of a run folder and writes the tables of its engine runs.
+func (x *extraction) do(ctx context.Context) (*cacheEntry, error) {
+	id := x.run.ID
+	x.acc = newAccount(nil)
+	if x.rejects != nil {
+		x.acc.reject = func(r Rejected) error { r.Run = id; return x.rejects.write(r) }
+	}
+	stage := filepath.Join(x.o.Out, tablesDir, stagePrefix+id)
+	if err := os.MkdirAll(stage, 0o755); err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(stage)
+	set, err := x.open()
+	if err != nil {
+		return nil, err
+	}
+	stamps := set.stamps()
+	col, kv, obs, err := x.read(ctx, set, stage)
+	if err != nil {
+		return nil, err
+	}
+	defer col.close(kv)
+	if x.acc.kept == 0 {
+		return nil, x.noSpans(set)
+	}
+	if err := col.partition(x.o.SplitEngines); err != nil {
+		return nil, err
+	}
+	col.join()
+	col.placeAPIs()
+	col.joinObserved(obs)
+	results, err := x.write(ctx, stage, col, kv, obs)
+	if err != nil {
+		return nil, err
+	}
+	entry := &cacheEntry{ID: id, Folder: x.run.Folder, Stamps: stamps, Bytes: set.bytes(), Lines: x.acc.lines, Results: results}
+	entry.Digest = set.digest()
+	for i := range entry.Results {
+		entry.Results[i].Files = set.files()
+	}
+	return entry, nil
+}
+
+// noSpans is the error of a run whose inputs held nothing of use.
+func (x *extraction) noSpans(set *inputSet) error {
+	var names []string
+	for _, f := range set.files() {
+		names = append(names, f.Name)
+	}
+	why := ""
+	for _, e := range x.acc.exampleList() {
+		if byError[e.Reason] || e.Reason == CodeForeignScope {
+			why = "; " + e.Place + ": " + e.What
+			break
+		}
+	}
+	return trace.Errorf(CodeNoSpans, "no spans: %s holds no vLLM span and no client request%s", strings.Join(names, ", "), why).
+		WithHint("is tracing on? --otlp-traces-endpoint, --enable-journey-tracing, --step-tracing-enabled")
+}
+
+// read streams every input into the collectors.
+func (x *extraction) read(ctx context.Context, set *inputSet, stage string) (*collector, *kvCollector, []trace.ObservedRequest, error) {
+	o := x.o
+	col := newCollector(set.traces, x.acc, stage, o.Memory)
+	done, total := int64(0), set.bytes()
+	report := func(sink func(*parsed) error) func(*parsed) error {
+		last := int64(0)
+		return func(p *parsed) error {
+			if p.batch.read < last {
+				last = 0
+			}
+			done += p.batch.read - last
+			last = p.batch.read
+			o.Progress.Report("extract "+x.run.ID, min(done, total), total, "B")
+			return sink(p)
+		}
+	}
+	fail := func(err error) (*collector, *kvCollector, []trace.ObservedRequest, error) {
+		col.close(nil)
+		return nil, nil, nil, err
+	}
+	if err := stream(ctx, set.traces, o.parser(), o.workers(), o.limits(), o.Stdin, report(col.add)); err != nil {
+		return fail(err)
+	}
+	var kv *kvCollector
+	if len(set.kv) > 0 {
+		kv = newKVCollector(set.kv, x.acc, stage, o.Memory)
+		if err := stream(ctx, set.kv, kvParser{}, o.workers(), o.limits(), o.Stdin, report(kv.add)); err != nil {
+			kv.events.close()
+			return fail(err)
+		}
+	}
+	cl := &clients{names: set.clients, acc: x.acc}
+	for i := range set.clients {
+		if err := cl.file(&set.clients[i], o.limits(), o.Stdin); err != nil {
+			return fail(err)
+		}
+	}
+	return col, kv, cl.rows, nil
+}
+
+func (c *collector) close(kv *kvCollector) {
+	for _, e := range c.engines {
+		e.steps.close()
+		e.snaps.close()
+	}
+	if kv != nil {
+		kv.events.close()
+	}
+}
+
+// write writes the tables of each engine run and gives them their final names.
+func (x *extraction) write(ctx context.Context, stage string, col *collector, kv *kvCollector, obs []trace.ObservedRequest) ([]result.ExtractRun, error) {
+	n := max(1, len(col.engines))
+	writers := make([]*writer, n)
+	for i := range n {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		w := &writer{c: col, engine: int32(i), dir: filepath.Join(stage, strconv.Itoa(i)), format: x.o.Format, dep: x.run.Deployment}
+		if err := os.MkdirAll(w.dir, 0o755); err != nil {
+			return nil, err
+		}
+		if err := w.all(kv, col.observedOf(obs, int32(i))); err != nil {
+			return nil, err
+		}
+		writers[i] = w
+	}
+	if x.acc.err != nil {
+		return nil, x.acc.err
+	}
+	records := x.acc.records()
+	if !records.Balanced() {
+		return nil, fmt.Errorf("extract: account does not balance: read %d, kept %d, dropped %v", records.Read, records.Kept, records.Dropped)
+	}
+	var out []result.ExtractRun
+	for i, w := range writers {
+		id := x.run.ID
+		if n > 1 {
+			id += "." + strconv.Itoa(i+1)
+		}
+		if err := publish(w.dir, table.RunDir(x.o.Out, id)); err != nil {
+			return nil, err
+		}
+		out = append(out, x.result(id, i, n, w, records, col))
+	}
+	return out, nil
+}
+
+// publish puts the finished folder of a run in the place of an older one.
+func publish(from, to string) error {
+	old := filepath.Join(filepath.Dir(to), stagePrefix+"old-"+filepath.Base(to))
+	if err := os.RemoveAll(old); err != nil {
+		return err
+	}
+	if err := os.Rename(to, old); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(from, to); err != nil {
+		return err
+	}
+	return os.RemoveAll(old)
+}
+
+// result is the entry of one engine run in extract.json. The account of a
+// folder with several engine runs stands with the first of them.
+func (x *extraction) result(id string, i, n int, w *writer, records result.Records, col *collector) result.ExtractRun {
+	dep := *x.run.Deployment
+	r := result.ExtractRun{
+		ID: id, Folder: x.run.Folder, Tables: w.out.tables, Steps: w.out.steps, Requests: w.out.requests,
+		Records: result.Records{Dropped: map[string]int64{}}, Scopes: []result.ScopeCount{}, Examples: []result.Example{}, Warnings: []trace.Finding{},
+		Engine: result.ExtractEngine{InstanceID: strconv.Itoa(i + 1), VLLMVersion: dep.Engine.VLLMVersion, Model: dep.Model.ID, Hardware: dep.Hardware.Name, TP: dep.TP},
+		Losses: result.Losses{OrphanSnapshots: w.out.orphans}, Deployment: &dep,
+	}
+	if median, spread, ok := col.offsets.stats(); ok {
+		r.Clock = result.ExtractClock{OffsetNs: trace.Some(median), SpreadNs: trace.Some(spread)}
+	}
+	if i == 0 {
+		r.Records, r.Scopes, r.Examples = records, x.acc.scopeCounts(), x.acc.exampleList()
+		r.Losses.DroppedSpanEvents, r.Losses.TruncatedMessages, r.Losses.DuplicateSpans = x.acc.lostEvents, x.acc.truncated, x.acc.duplicates
+	}
+	r.Warnings = x.warnings(&r, i, n, w, col)
+	return r
+}
+
+// warnings are the findings of one engine run.
+func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *writer, col *collector) []trace.Finding {
+	out := slices.Clone(w.out.warnings)
+	add := func(on bool, code trace.Code, format string, args ...any) {
+		if on {
+			out = append(out, trace.Findingf(code, format, args...))
+		}
+	}
+	l := r.Losses
+	add(n > 1, CodeSplitRuns, "engine run %d of %d in this dump", i+1, n)
+	add(l.DroppedSpanEvents > 0, CodeLostEvents, "the SDK dropped %d span events; set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 when recording", l.DroppedSpanEvents)
+	add(l.OrphanSnapshots > 0, CodeOrphanSnapshots, "%d snapshots have no BATCH_SUMMARY", l.OrphanSnapshots)
+	add(l.TruncatedMessages > 0, CodeUnreadable, "%d lines or messages were unreadable (%.3f %% of the input)", l.TruncatedMessages, 100*r.Records.BadFrac)
+	add(r.Records.Dropped[string(CodeConflict)] > 0, CodeConflict, "%d records of spans that repeat ids with another content; the first is kept", r.Records.Dropped[string(CodeConflict)])
+	add(r.Records.Dropped[string(CodeNulPadding)] > 0, CodeNulPadding, "NUL padding at the end of the input")
+	span := r.Steps.Summaries + r.Steps.Missing
+	add(r.Steps.Missing > 0, CodeMissingSteps, "%d of %d step ids between the first and the last are missing", r.Steps.Missing, span)
+	add(r.Requests.APIUnlinked > 0, CodeUnlinked, "%d of %d core spans have no API span", r.Requests.APIUnlinked, r.Requests.Engine)
+	add(r.Requests.StopString > 0, CodeStopString, "%d requests ended by a stop string (core aborted, API departed) count as successes", r.Requests.StopString)
+	add(i == 0 && len(x.acc.badText) > 0, CodeInvalidText, "invalid Unicode replaced in %d lines, first %s", len(x.acc.badText), first(x.acc.badText))
+	add(r.Clock.SpreadNs.V > 10e6, CodeClockOffset, "wall - monotonic spreads over %.1f ms", float64(r.Clock.SpreadNs.V)/1e6)
+	if out == nil {
+		out = []trace.Finding{}
+	}
+	return out
+}
+
+func first(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return list[0]
+}
+
+// sumTotals adds up the runs.
+func sumTotals(doc *result.Extract) {
+	t := &doc.Totals
+	t.Records.Dropped = map[string]int64{}
+	for i := range doc.Runs {
+		r := &doc.Runs[i]
+		t.Records.Read += r.Records.Read
+		t.Records.Kept += r.Records.Kept
+		for k, n := range r.Records.Dropped {
+			t.Records.Dropped[k] += n
+		}
+		t.Records.BadFrac = max(t.Records.BadFrac, r.Records.BadFrac)
+		q, s := &t.Requests, &r.Requests
+		q.Engine += s.Engine
+		q.APILinked += s.APILinked
+		q.APIUnlinked += s.APIUnlinked
+		q.APIOnly += s.APIOnly
+		q.Stock += s.Stock
+		q.Finished += s.Finished
+		q.Aborted += s.Aborted
+		q.Failed += s.Failed
+		q.Open += s.Open
+		q.StopString += s.StopString
+		t.Losses.DroppedSpanEvents += r.Losses.DroppedSpanEvents
+		t.Losses.TruncatedMessages += r.Losses.TruncatedMessages
+		t.Losses.OrphanSnapshots += r.Losses.OrphanSnapshots
+		t.Losses.DuplicateSpans += r.Losses.DuplicateSpans
+		t.Summaries += r.Steps.Summaries
+	}
+}
+
+// cleanStages removes what an interrupted call left behind.
+func cleanStages(out string) error {
+	entries, err := os.ReadDir(filepath.Join(out, tablesDir))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), stagePrefix) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(out, tablesDir, e.Name())))
+		}
+	}
+	return err
+}
+
+// finish writes extract.json and the cache, and removes the tables of runs
+// that are not part of this call.
+func finish(out string, doc *result.Extract, fresh *cache, rejects *rejects) error {
+	ids, err := table.RunIDs(out)
+	if err == nil {
+		for _, id := range ids {
+			if doc.Run(id) == nil {
+				if err := os.RemoveAll(table.RunDir(out, id)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if err := rejects.close(); err != nil {
+		return err
+	}
+	b, err := result.Marshal(doc)
+	if err != nil {
+		return err
+	}
+	if err := writeFile(filepath.Join(out, documentName), b); err != nil {
+		return err
+	}
+	b, err = json.Marshal(fresh)
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(out, cacheName), b)
+}
+
+// writeFile writes under a temporary name and renames.
+func writeFile(path string, data []byte) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".tmp*")
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(data)
+	err = errors.Join(err, tmp.Chmod(0o644), tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		os.Remove(tmp.Name())
+	}
+	return err
+}
+
+// rejects writes rejected.jsonl; a nil one does nothing.
+type rejects struct {
+	tmp  *os.File
+	path string
+	enc  *json.Encoder
+}
+
+func openRejects(o *Options) (*rejects, error) {
+	path := filepath.Join(o.Out, rejectedName)
+	if !o.WhyRejected {
+		return nil, nil
+	}
+	if err := os.MkdirAll(o.Out, 0o755); err != nil {
+		return nil, err
+	}
+	tmp, err := os.CreateTemp(o.Out, rejectedName+".tmp*")
+	if err != nil {
+		return nil, err
+	}
+	return &rejects{tmp: tmp, path: path, enc: json.NewEncoder(tmp)}, nil
+}
+
+func (r *rejects) write(line Rejected) error { return r.enc.Encode(line) }
+
+func (r *rejects) close() error {
+	if r == nil || r.tmp == nil {
+		return nil
+	}
+	err := errors.Join(r.tmp.Chmod(0o644), r.tmp.Close())
+	if err == nil {
+		err = os.Rename(r.tmp.Name(), r.path)
+	}
+	if err == nil {
+		r.tmp = nil
+	}
+	return err
+}
+
+func (r *rejects) abort() {
+	if r != nil && r.tmp != nil {
+		r.tmp.Close()
+		os.Remove(r.tmp.Name())
+	}
+}
