@@ -42,6 +42,7 @@ func gatef(format string, args ...any) error { return &gateError{msg: fmt.Sprint
 // subcommands lists the commands in the order help shows them; each lives in a file of its own.
 func subcommands() []*cli.Command {
 	return []*cli.Command{
+		fitCommand(),
 		exportCommand(),
 		checkCommand(),
 		logCommand(),
@@ -154,7 +155,20 @@ func say(stderr io.Writer, msg, hint string) {
 	}
 }
 
+// hinted adds a hint to an error that has none.
+type hinted struct {
+	err  error
+	hint string
+}
+
+func (e *hinted) Error() string { return e.err.Error() }
+func (e *hinted) Unwrap() error { return e.err }
+
 func hintOf(err error) string {
+	var h *hinted
+	if errors.As(err, &h) {
+		return h.hint
+	}
 	var syntax *trace.SyntaxError
 	if errors.As(err, &syntax) && syntax.Hint != "" {
 		return syntax.Hint

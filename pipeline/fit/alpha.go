@@ -156,8 +156,7 @@ func (f *fitter) solveOverhead(a *alphaFit) error {
 	if err != nil {
 		return err
 	}
-	s.fit, a.passes = fit.Fit, fit.Passes
-	s.train.Y = fit.Y
+	s.fit, s.censored, a.passes = fit.Fit, &fit, fit.Passes
 	s.pred = clipped(ridge.Predict(s.data, s.fit.Beta))
 	return nil
 }

@@ -48,6 +48,9 @@ func newFitter(ctx context.Context, sources []Source, o Options, progress trace.
 	}
 	f := &fitter{o: o, gammas: features.Gammas(), out: &result.Fit{Options: optionsOf(o)}, progress: progress}
 	sources = slices.Clone(sources)
+	if sources, err = without(sources, o.Without); err != nil {
+		return nil, err
+	}
 	slices.SortFunc(sources, func(a, b Source) int { return strings.Compare(a.ID, b.ID) })
 	if err := f.prepareAll(ctx, sources); err != nil {
 		return nil, err
@@ -59,10 +62,22 @@ func newFitter(ctx context.Context, sources []Source, o Options, progress trace.
 	return f, nil
 }
 
+// without leaves out the named runs; a name without a run is an error.
+func without(sources []Source, names []string) ([]Source, error) {
+	for _, name := range names {
+		k := slices.IndexFunc(sources, func(s Source) bool { return s.ID == name })
+		if k < 0 {
+			return nil, trace.Errorf(BadOption, "--without: no run %q", name)
+		}
+		sources = slices.Delete(sources, k, k+1)
+	}
+	return sources, nil
+}
+
 func optionsOf(o Options) result.FitOptions {
 	return result.FitOptions{
 		Spec: string(o.Spec), Recipe: o.Recipe, BetaTarget: o.BetaTarget, Objective: o.Objective, Split: o.Split,
-		Seed: o.Seed, Bootstraps: o.Bootstraps, RefitAll: o.RefitAll, Prior: o.Prior, Without: []string{},
+		Seed: o.Seed, Bootstraps: o.Bootstraps, RefitAll: o.RefitAll, Prior: o.Prior, Without: append([]string{}, o.Without...),
 	}
 }
 
@@ -188,6 +203,9 @@ func (f *fitter) fit(ctx context.Context) error {
 	}
 	if err := f.otherModels(); err != nil {
 		return err
+	}
+	if !f.o.RefitAll {
+		f.residualTrees(beta)
 	}
 	return ctx.Err()
 }

@@ -113,10 +113,15 @@ const nominalTerm = "fixed_step_overhead"
 
 // confidence is nil for recipes without block weights.
 func (f *fitter) confidence(s *solved, tags []ridge.Identification) *ridge.Confidence {
-	if s.frozen != nil {
+	opt := ridge.ConfidenceOptions{Draws: f.o.Bootstraps, Level: 0.95, Seed: uint64(f.o.Seed)}
+	switch {
+	case s.frozen != nil:
 		return nil
+	case s.censored != nil:
+		c := ridge.ConfidenceBlocks(ridge.CensoredBlocks(s.train, s.weights, *s.censored, s.opt), tags, s.opt, opt)
+		return &c
 	}
-	c := ridge.ConfidenceRows(s.train, s.fit, tags, s.opt, ridge.ConfidenceOptions{Draws: f.o.Bootstraps, Level: 0.95, Seed: uint64(f.o.Seed)})
+	c := ridge.ConfidenceRows(s.train, s.fit, tags, s.opt, opt)
 	return &c
 }
 

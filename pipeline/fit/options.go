@@ -37,7 +37,7 @@ type Options struct {
 	Seed          int64            // default 1
 	RefitAll      bool             // refit with the chosen lambda, gamma and lag on all rows
 	Models        []string         // default blackbox, roofline, trained-physics
-	Force         bool             // fit even where a target is below its physical floor
+	Without       []string         // run ids to leave out
 	Trees         bool             // try the residual trees when the v2 trigger fires
 	KeepSaturated bool             // do not exclude saturated runs
 	Workers       int              // 0: all cores; never changes a result

@@ -28,10 +28,11 @@ type solved struct {
 	frozen   *ridge.FrozenFit // frozen recipe
 	fit      ridge.Fit        // what is published
 	polish   *ridge.Polish
-	weights  []float64   // V-2 weights of the training rows
-	data     *ridge.Data // all rows, chosen variant
-	train    *ridge.Data // training rows, chosen variant
-	pred     []float64   // of every row of data
+	censored *ridge.CensoredFit // interval targets
+	weights  []float64          // V-2 weights of the training rows
+	data     *ridge.Data        // all rows, chosen variant
+	train    *ridge.Data        // training rows, chosen variant
+	pred     []float64          // of every row of data
 	findings []trace.Finding
 }
 

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// number, share and micros print unknown as a dash.
+func number(v *float64) string  { return optional(v, 1, "%.3g") }
+func share(v *float64) string { return optional(v, 100, "%.1f %%") }
+func micros(v *float64) string  { return optional(v, 1, "%.0f") }
+
+func optional(v *float64, factor float64, format string) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf(format, *v*factor)
+}
+
+func auditRows(doc *result.Fit) []table.Row {
+	evidence := map[string][]string{}
+	n := map[string]int{}
+	for _, e := range doc.Beta.LagEvidence {
+		evidence[e.Run] = append(evidence[e.Run], optional(e.HoldoutMAPEPrefill, 1, "%.2f"))
+		n[e.Run] = e.N
+	}
+	quality := map[string]result.StepQuality{}
+	for _, r := range doc.Runs {
+		quality[r.ID] = r.Steps
+	}
+	var out []table.Row
+	for _, a := range doc.Beta.TargetAudit {
+		lag, how := "-", "left out"
+		if l, ok := doc.Beta.PipelineLag[a.Run]; ok {
+			lag, how = fmt.Sprint(l.Lag), "not_measurable"
+			if l.Measured {
+				how = "measured"
+			}
+		}
+		proof := "-"
+		if len(evidence[a.Run]) > 0 {
+			proof = fmt.Sprintf("%s n=%d", strings.Join(evidence[a.Run], "/"), n[a.Run])
+		}
+		out = append(out, table.Row{a.Run, micros(a.DurationUsP50), micros(a.CadenceUsP50), micros(a.PhysicalFloorUs),
+			micros(a.QueuedToScheduledUs.P50) + " / " + micros(a.QueuedToScheduledUs.P90),
+			micros(a.ArrivedToQueuedUs.P50) + " / " + micros(a.ArrivedToQueuedUs.P90),
+			lag + " " + how, proof, share(quality[a.Run].KnownShare)})
+	}
+	return out
+}
+
+func rowRows(doc *result.Fit) []table.Row {
+	var out []table.Row
+	for _, r := range doc.Beta.Rows.ByRun {
+		out = append(out, table.Row{r.Run, r.Read, r.Kept, reasons(r.Dropped)})
+	}
+	for _, r := range doc.Runs {
+		if !r.Used {
+			out = append(out, table.Row{r.ID, "-", "-", r.Reason})
+		}
+	}
+	return out
+}
+
+// reasons prints drop counts, largest first.
+func reasons(dropped map[string]int) string {
+	names := make([]string, 0, len(dropped))
+	for name := range dropped {
+		names = append(names, name)
+	}
+	sort.Slice(names, func(i, j int) bool {
+		if dropped[names[i]] != dropped[names[j]] {
+			return dropped[names[i]] > dropped[names[j]]
+		}
+		return names[i] < names[j]
+	})
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%s %d", name, dropped[name])
+	}
+	return strings.Join(names, ", ")
+}
+
+func coefficientRows(m result.Model) []table.Row {
+	var out []table.Row
+	for _, c := range m.Coefficients {
+		ci := "-"
+		if c.CI95 != nil {
+			ci = fmt.Sprintf("%.3g .. %.3g", c.CI95[0], c.CI95[1])
+		}
+		out = append(out, table.Row{c.Name, fmt.Sprintf("%.4g", c.Value), ci, c.Unit, c.Identified, share(c.Share), share(c.ImpliedUtilisation)})
+	}
+	return out
+}
+
+func cellRows(doc *result.Fit) []table.Row {
+	var out []table.Row
+	for _, c := range doc.Beta.Cells {
+		if c.Bucket == "" {
+			out = append(out, errorRow(c.Run, c.Regime, &c.Errors))
+		}
+	}
+	if h := doc.Beta.Holdout; h != nil {
+		out = append(out, errorRow("all", "all", h))
+	}
+	return out
+}
+
+func errorRow(run, regime string, e *result.Errors) table.Row {
+	return table.Row{run, regime, e.Rows, share(e.MAPE), share(e.MAPEConst), share(e.MAPEFloor), number(e.Skill), share(e.Bias)}
+}
+
+func locoRows(m result.Model) []table.Row {
+	var out []table.Row
+	for _, l := range m.Loco {
+		out = append(out, table.Row{l.Label, l.Rows, share(l.MAPE), share(l.MAPEConst), share(l.MAPEFrozen10), share(l.Bias)})
+	}
+	if len(m.Loco) > 0 {
+		out = append(out, table.Row{"median / worst", "", share(m.LocoMedian) + " / " + share(m.LocoWorst), "", "", ""})
+	}
+	return out
+}
+
+func alphaRows(doc *result.Fit) []table.Row {
+	var out []table.Row
+	for _, m := range doc.Alpha {
+		switch {
+		case m.Interval != nil:
+			i := m.Interval
+			out = append(out, table.Row{m.Target, i.Rows, share(i.InsideShare), i.InformativeRows, "-", share(i.ExactWAPE), "-", "-", m.Replay})
+		case m.TargetErrors != nil:
+			e := m.TargetErrors
+			out = append(out, table.Row{m.Target, e.Rows, "-", "-", share(e.MAPE), share(e.WAPE), share(e.MAPEWindow10s), share(e.MAPEConst), m.Replay})
+		}
+	}
+	return out
+}
+
+func modelRows(doc *result.Fit) []table.Row {
+	var out []table.Row
+	for _, m := range doc.Models {
+		var mape, bias *float64
+		if m.Holdout != nil {
+			mape, bias = m.Holdout.MAPE, m.Holdout.Bias
+		}
+		out = append(out, table.Row{m.Name, share(mape), share(bias), share(m.LocoMedian), share(m.LocoWorst)})
+	}
+	return out
+}
+
+// warnAll prints the warnings of every model once, and those of the runs.
+func (con *console) warnAll(doc *result.Fit) {
+	seen := map[trace.Finding]bool{}
+	print := func(list []trace.Finding) {
+		for _, w := range list {
+			if !seen[w] {
+				seen[w] = true
+				con.warn([]trace.Finding{w})
+			}
+		}
+	}
+	for _, r := range doc.Runs {
+		print(r.Findings)
+	}
+	print(doc.Warnings)
+	print(doc.Beta.Warnings)
+	for _, m := range doc.Alpha {
+		print(m.Warnings)
+	}
+}

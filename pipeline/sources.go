@@ -1,0 +1,85 @@
+package pipeline
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// Tables is the folder of tables in an output folder.
+const Tables = "tables"
+
+// RunDir is the folder of one run's tables.
+func RunDir(out, id string) string { return filepath.Join(out, Tables, "run="+id) }
+
+// FitSources are the extracted runs of an output folder as inputs of a fit.
+func FitSources(out string, ext *result.Extract) []fit.Source {
+	sources := make([]fit.Source, len(ext.Runs))
+	for i := range ext.Runs {
+		r := &ext.Runs[i]
+		sources[i] = fit.Source{
+			ID: r.ID, Deployment: *r.Deployment,
+			Load:  func() (*trace.Run, error) { return table.Read(RunDir(out, r.ID)) },
+			Judge: func(run *trace.Run) (string, []rows.Span) { return judge(run, r.Deployment) },
+		}
+	}
+	return sources
+}
+
+// ValidateSources are the same runs as inputs of a validation. Runs the fit
+// used are training runs, the others test runs.
+func ValidateSources(out string, ext *result.Extract, f *result.Fit) []validate.Source {
+	used := map[string]bool{}
+	if f != nil {
+		for _, r := range f.Runs {
+			used[r.ID] = r.Used
+		}
+	}
+	sources := make([]validate.Source, len(ext.Runs))
+	for i := range ext.Runs {
+		r := &ext.Runs[i]
+		sources[i] = validate.Source{
+			ID: r.ID, Training: used[r.ID],
+			Load: func() (*trace.Run, *deploy.Deployment, error) {
+				run, err := table.Read(RunDir(out, r.ID))
+				return run, r.Deployment, err
+			},
+		}
+	}
+	return sources
+}
+
+// judge says why a run is saturated: every open phase is. Where only some are,
+// those spans are given instead.
+func judge(run *trace.Run, dep *deploy.Deployment) (string, []rows.Span) {
+	sat := validate.Saturate(run, dep)
+	var spans []rows.Span
+	open := 0
+	for _, p := range sat.Phases {
+		if p.Load == deploy.LoadClosed {
+			continue
+		}
+		open++
+		if p.Saturated {
+			spans = append(spans, rows.Span{StartNs: p.StartNs, EndNs: p.EndNs})
+		}
+	}
+	if !sat.Run.Saturated || len(spans) < open {
+		return "", spans
+	}
+	var hits []string
+	for _, c := range sat.Run.Checks {
+		if c.Hit && c.Value != nil {
+			hits = append(hits, fmt.Sprintf("%s %.3g (limit %g)", c.Name, *c.Value, c.Threshold))
+		}
+	}
+	return strings.Join(hits, ", "), nil
+}
