@@ -100,13 +100,14 @@ func ledgerRows(entries []export.LedgerEntry) []table.Row {
 		if e.Artifact != nil {
 			artifact = e.Artifact.SHA256[:min(12, len(e.Artifact.SHA256))]
 		}
-		rows = append(rows, table.Row{e.Time, e.Stage, len(e.Inputs), h.Configs, h.Rows, percent(h.BetaMAPE), percent(h.BetaMAPEConst), decimals(h.BetaSkill), percent(h.LocoMedian),
+		rows = append(rows, table.Row{e.Time, e.Stage, len(e.Inputs), h.Configs, h.Rows, hundredths(h.BetaMAPE), hundredths(h.BetaMAPEConst), decimals(h.BetaSkill), hundredths(h.LocoMedian),
 			decimals(h.KSTTFT) + " / " + decimals(h.KSITL) + " / " + decimals(h.KSE2E), h.Verdict, artifact})
 	}
 	return rows
 }
 
-func percent(v *float64) string {
+// hundredths prints a share in percent with two decimals: nightly changes are small.
+func hundredths(v *float64) string {
 	if v == nil {
 		return "-"
 	}
