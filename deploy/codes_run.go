@@ -10,4 +10,7 @@ const (
 	BadSetting      trace.Code = "bad_setting"
 	MissingConfig   trace.Code = "missing_config"
 	UnknownHardware trace.Code = "unknown_hardware"
+	BadCommandLine  trace.Code = "bad_command_line"
+	UnknownFlag     trace.Code = "unknown_flag"
+	NotAVLLMLog     trace.Code = "not_a_vllm_log"
 )

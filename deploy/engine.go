@@ -45,7 +45,9 @@ func (d *document) engine(s *section, model *modelSection) Engine {
 	s.require(s.present("max_num_seqs"), "max_num_seqs")
 	s.require(s.present("max_num_batched_tokens"), "max_num_batched_tokens")
 	s.require(e.VLLMVersion != "", "version")
-	model.opts.Quantization = s.text("quantization", "")
+	if model.opts.Quantization = s.text("quantization", ""); model.opts.Quantization != "" {
+		e.Extra = map[string]any{"quantization": model.opts.Quantization}
+	}
 	e.SpeculativeDecoding = s.speculative()
 	d.extra(s, &e)
 	return e

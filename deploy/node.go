@@ -242,7 +242,9 @@ func (s *section) done() {
 
 func (s *section) unknown(key *yaml.Node, legal []string) {
 	hint := ""
-	if near := nearest(key.Value, legal); near != "" {
+	if elsewhere, ok := ownFlags[key.Value]; ok && elsewhere != "" && elsewhere != s.pathOf(key.Value) {
+		hint = fmt.Sprintf("did you mean %s?", elsewhere)
+	} else if near := nearest(key.Value, legal); near != "" {
 		hint = fmt.Sprintf("did you mean %s?", s.pathOf(near))
 	}
 	s.doc.fail(key, UnknownKey, hint, "unknown key %q, want one of docs/run-yaml.md", s.pathOf(key.Value))

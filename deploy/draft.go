@@ -1,0 +1,207 @@
+package deploy
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// Draft is a run.yaml being written from what a command line or a log says:
+// values by path ("vllm.max_num_seqs"), each with a note where it did not come
+// from there.
+type Draft struct {
+	values map[string]any
+	notes  map[string]string
+}
+
+func newDraft() *Draft { return &Draft{values: map[string]any{}, notes: map[string]string{}} }
+
+// Set stores a value under a path of run.yaml.
+func (d *Draft) Set(path string, value any) { d.values[path] = value }
+
+// SetNoted stores a value with a remark that stands beside it in the file.
+func (d *Draft) SetNoted(path string, value any, note string) {
+	d.values[path] = value
+	d.notes[path] = note
+}
+
+// Get returns the value under a path, nil when there is none.
+func (d *Draft) Get(path string) any { return d.values[path] }
+
+// Merge takes what other says and d does not.
+func (d *Draft) Merge(other *Draft) {
+	for path, value := range other.values {
+		if _, ok := d.values[path]; !ok {
+			d.values[path] = value
+			if note, ok := other.notes[path]; ok {
+				d.notes[path] = note
+			}
+		}
+	}
+}
+
+// required are the fields without which run.yaml does not load.
+var required = []string{"model.config", "hardware.name", "vllm.version", "vllm.max_num_seqs", "vllm.max_num_batched_tokens"}
+
+// Missing lists the required fields that the draft lacks, in file order.
+func (d *Draft) Missing() []string {
+	var missing []string
+	for _, path := range required {
+		if d.values[path] == nil {
+			missing = append(missing, path)
+		}
+	}
+	return missing
+}
+
+// sections is the order of keys in a written run.yaml; other flags of vllm
+// follow sorted.
+var sections = []struct {
+	name string // "" at the top
+	keys []string
+}{
+	{"", []string{"name", "provenance"}},
+	{"model", []string{"id", "config", "dtype", "kv_cache_dtype", "n_mlp_proj", "assume_full_attention"}},
+	{"hardware", []string{"name", "TFlopsPeak", "TFlopsFP8", "BwPeakTBs", "memory_gb", "pcie_bandwidth_gb_s", "pcie_efficiency",
+		"interconnect_bandwidth_gb_s", "interconnect_latency_us"}},
+	{"", []string{"tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"}},
+	{"vllm", []string{"version", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "enable_prefix_caching",
+		"block_size", "gpu_memory_utilization", "num_gpu_blocks_override", "kv_blocks_total_gpu", "cpu_offloading", "kv_blocks_total_cpu",
+		"async_scheduling", "scheduling_policy", "long_prefill_token_threshold", "quantization", "enable_expert_parallel", "speculative_config"}},
+	{"tracing", []string{"journey_tracing_sample_rate", "step_tracing_sample_rate", "step_tracing_rich_subsample_rate",
+		"step_tracing_closure_interval", "otel_span_event_count_limit", "api"}},
+}
+
+// Write writes the draft as run.yaml. Required fields that are missing stand
+// there as null with the word "required".
+func (d *Draft) Write(w io.Writer) error {
+	var b strings.Builder
+	for _, s := range sections {
+		keys := s.keys
+		if s.name == "vllm" {
+			keys = append(slices.Clone(keys), d.otherFlags(keys)...)
+		}
+		var lines []string
+		for _, key := range keys {
+			if line := d.line(s.name, key); line != "" {
+				lines = append(lines, line)
+			}
+		}
+		if len(lines) == 0 {
+			continue
+		}
+		if s.name != "" {
+			b.WriteString(s.name + ":\n")
+		}
+		b.WriteString(strings.Join(lines, ""))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (d *Draft) otherFlags(known []string) []string {
+	var keys []string
+	for path := range d.values {
+		if key, ok := strings.CutPrefix(path, "vllm."); ok && !slices.Contains(known, key) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// line is one "key: value  # note", "" when there is nothing to say.
+func (d *Draft) line(section, key string) string {
+	path, indent := key, ""
+	if section != "" {
+		path, indent = section+"."+key, "  "
+	}
+	value, note := d.values[path], d.notes[path]
+	if value == nil {
+		if !slices.Contains(required, path) {
+			return ""
+		}
+		note = "required: " + requiredHint[path]
+	}
+	line := indent + key + ": " + scalar(value)
+	if note != "" {
+		line += "  # " + note
+	}
+	return line + "\n"
+}
+
+var requiredHint = map[string]string{
+	"model.config":                "the model's Hugging Face config.json, relative to this file",
+	"hardware.name":               "a built-in datasheet (H100, A100, ...), or any name with TFlopsPeak and BwPeakTBs beside it",
+	"vllm.version":                "as `vllm --version` prints it",
+	"vllm.max_num_seqs":           "as the server printed it at start",
+	"vllm.max_num_batched_tokens": "as the server printed it at start",
+}
+
+// scalar writes a value on one line; versions and other number-like strings
+// are quoted so that they stay strings.
+func scalar(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "null"
+	case string:
+		return strconv.Quote(v)
+	case float64:
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	case int64, bool:
+		return fmt.Sprint(v)
+	}
+	var n yaml.Node
+	if err := n.Encode(v); err != nil {
+		return strconv.Quote(fmt.Sprint(v))
+	}
+	flowStyle(&n)
+	text, err := yaml.Marshal(&n)
+	if err != nil {
+		return strconv.Quote(fmt.Sprint(v))
+	}
+	return strings.Join(strings.Fields(string(text)), " ")
+}
+
+func flowStyle(n *yaml.Node) {
+	if n.Kind == yaml.MappingNode || n.Kind == yaml.SequenceNode {
+		n.Style = yaml.FlowStyle
+	}
+	for _, c := range n.Content {
+		flowStyle(c)
+	}
+}
+
+// FillDefaults adds what vLLM's V1 engine takes for knobs that nobody gave, on
+// the draft's hardware, for `vllm serve`: 1024 seats and 8192 tokens on a
+// device of 70 GiB and more that is no A100, 256 and 2048 on smaller ones; not
+// more seats than tokens. Unknown devices get nothing. Every value is noted as
+// vLLM's default.
+func (d *Draft) FillDefaults() {
+	name, _ := d.Get("hardware.name").(string)
+	sheet, ok := Datasheet(name)
+	if !ok {
+		return
+	}
+	const note = "vLLM's default on this device; check the server's start-up log"
+	seqs, tokens := int64(256), int64(2048)
+	if sheet.MemoryGB >= 70 && !strings.HasPrefix(sheet.Name, "A100") {
+		seqs, tokens = 1024, 8192
+	}
+	if d.Get("vllm.max_num_batched_tokens") == nil {
+		if longest, ok := d.Get("vllm.max_model_len").(int64); ok && d.Get("vllm.enable_chunked_prefill") == false {
+			tokens = max(tokens, longest)
+		}
+		d.SetNoted("vllm.max_num_batched_tokens", tokens, note)
+	}
+	if d.Get("vllm.max_num_seqs") == nil {
+		if given, ok := d.Get("vllm.max_num_batched_tokens").(int64); ok {
+			seqs = min(seqs, given)
+		}
+		d.SetNoted("vllm.max_num_seqs", seqs, note)
+	}
+}

@@ -1,0 +1,172 @@
+package deploy
+
+import (
+	"bytes"
+	"compress/gzip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+const llamaConfig = `{"model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
+ "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "torch_dtype": "bfloat16"}`
+
+// loadDraft writes the draft beside a config.json and loads it.
+func loadDraft(t *testing.T, d *Draft) (*Deployment, string) {
+	t.Helper()
+	dir := t.TempDir()
+	var b bytes.Buffer
+	if err := d.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, RunFile), b.String())
+	write(t, filepath.Join(dir, "config.json"), llamaConfig)
+	dep, err := LoadRun(dir)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, b.String())
+	}
+	return dep, b.String()
+}
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCommandLineBecomesARunYAML(t *testing.T) {
+	d, err := FromCommandLine("VLLM_USE_V1=1 vllm serve meta-llama/Llama-3.1-8B \\\n --tensor-parallel-size=2 -q fp8 --max-num-seqs 128 " +
+		"--max-num-batched-tokens 8K --max-model-len 25.6k --no-enable-prefix-caching --enforce-eager --block-size 32 --async-scheduling " +
+		"--journey-tracing-sample-rate 0.5 --api-key s3cret --kv-transfer-config '{\"kv_connector\": \"OffloadingConnector\", \"kv_connector_extra_config\": {\"num_cpu_blocks\": 500}}' " +
+		"--served-model-name a b --scheduling-policy priority --kv-cache-dtype fp8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Set("model.config", "config.json")
+	d.Set("hardware.name", "H100")
+	d.Set("vllm.version", "0.15.1")
+	d.Set("vllm.kv_blocks_total_gpu", int64(1000))
+	dep, text := loadDraft(t, d)
+	e := dep.Engine
+	if dep.TP != 2 || e.MaxNumSeqs != 128 || e.MaxNumBatchedTokens != 8192 || e.MaxModelLen.V != 25600 || e.PrefixCaching || e.BlockSize != 32 ||
+		!e.AsyncScheduling.V || e.SchedulingPolicy != "priority" || !e.CPUOffloading || e.KVBlocksCPU != 500 {
+		t.Errorf("got %+v from\n%s", dep, text)
+	}
+	if dep.Tracing.JourneySampleRate.V != 0.5 || dep.Model.BytesPerKV != 1 || dep.Model.BytesPerWeight != 1 || dep.Model.LinearCompute != "fp8" {
+		t.Errorf("got %+v %+v", dep.Tracing, dep.Model)
+	}
+	if e.Extra["enforce_eager"] != true {
+		t.Errorf("provenance: got %v, want enforce_eager", e.Extra)
+	}
+	if strings.Contains(text, "s3cret") {
+		t.Error("the API key is in run.yaml")
+	}
+}
+
+func TestOtherFormsOfTheCommandLine(t *testing.T) {
+	for line, want := range map[string]string{
+		"docker run --gpus all vllm/vllm-openai:v0.11.0 --model m --max-num-seqs 7":          "0.11.0",
+		"python3 -m vllm.entrypoints.openai.api_server --model m --max-num-seqs=7":           "",
+		"docker run registry.example/vllm-openai:0.15.1 serve m --max-num-seqs 7 --port 800": "0.15.1",
+		"/opt/bin/vllm serve m --max-num-seqs 7 -tp 1":                                       "",
+	} {
+		d, err := FromCommandLine(line)
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+			continue
+		}
+		version, _ := d.Get("vllm.version").(string)
+		if version != want || d.Get("vllm.max_num_seqs") != int64(7) || d.Get("model.id") != "m" {
+			t.Errorf("%s: got version %q, %v", line, version, d.values)
+		}
+	}
+}
+
+func TestBadCommandLines(t *testing.T) {
+	for line, want := range map[string]trace.Code{
+		"":                                    BadCommandLine,
+		"sglang serve m":                      BadCommandLine,
+		"vllm serve m 'open":                  BadCommandLine,
+		"vllm serve m other":                  BadCommandLine,
+		"vllm serve m --max-num-batch-tokens": UnknownFlag,
+	} {
+		if _, err := FromCommandLine(line); syntaxCode(err) != want {
+			t.Errorf("%q: got %v, want %s", line, err, want)
+		}
+	}
+}
+
+func TestDefaultsOfTheDeviceAreNoted(t *testing.T) {
+	for name, want := range map[string][2]int64{"H100": {1024, 8192}, "A100": {256, 2048}, "RTX-4090": {256, 2048}} {
+		d, err := FromCommandLine("vllm serve m")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Set("hardware.name", name)
+		d.FillDefaults()
+		if d.Get("vllm.max_num_seqs") != want[0] || d.Get("vllm.max_num_batched_tokens") != want[1] {
+			t.Errorf("%s: got %v, want %v", name, d.values, want)
+		}
+		var b bytes.Buffer
+		if err := d.Write(&b); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Count(b.String(), "vLLM's default") != 2 || strings.Count(b.String(), "# required:") != len(d.Missing()) || len(d.Missing()) != 2 {
+			t.Errorf("%s: %d missing\n%s", name, len(d.Missing()), b.String())
+		}
+	}
+}
+
+func TestRealServerLogs(t *testing.T) {
+	root := sharedDir(t, "data", "real_stock_otlp")
+	logs, err := filepath.Glob(filepath.Join(root, "*", "vllm.log.gz"))
+	if err != nil || len(logs) == 0 {
+		t.Fatalf("no logs: %v", err)
+	}
+	for _, name := range logs {
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := FromLog(z, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := LoadRun(filepath.Dir(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Set("model.config", "config.json")
+		d.Set("hardware.name", "H100")
+		got, text := loadDraft(t, d)
+		g, w := got.Engine, want.Engine
+		if g.VLLMVersion != w.VLLMVersion || g.MaxModelLen != w.MaxModelLen || g.MaxNumSeqs != w.MaxNumSeqs ||
+			g.MaxNumBatchedTokens != w.MaxNumBatchedTokens || g.ChunkedPrefill != w.ChunkedPrefill || g.PrefixCaching != w.PrefixCaching ||
+			g.KVBlocksGPU.V != w.KVBlocksGPU.V-1 || got.Model.ID != want.Model.ID || got.TP != 1 {
+			t.Errorf("%s: got\n%+v\nwant\n%+v\n%s", name, g, w, text)
+		}
+	}
+}
+
+func TestALogOfSomethingElseIsRefused(t *testing.T) {
+	if _, err := FromLog(strings.NewReader("hello\nworld\n"), "x.log"); syntaxCode(err) != NotAVLLMLog {
+		t.Errorf("got %v, want %s", err, NotAVLLMLog)
+	}
+}
+
+func FuzzShellAndPython(f *testing.F) {
+	f.Add("vllm serve m --max-num-seqs 8k", "{'a': [1, (2.5, None)], 'b': <Enum: 1>}")
+	f.Fuzz(func(t *testing.T, line, literal string) {
+		_, _ = FromCommandLine(line)
+		_, _ = parsePython(literal)
+	})
+}

@@ -1,0 +1,98 @@
+package deploy
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// What a device's memory holds beside weights and KV cache. The figures were
+// read off the start-up logs of real servers ("Model loading took", "Available
+// KV cache memory"): they match within 10 % and are no more than an estimate.
+const (
+	gib             = 1 << 30
+	usableShare     = 0.99      // of the nominal capacity in GiB, as the driver reports it
+	contextBytes    = gib / 2   // CUDA context, NCCL buffers, captured graphs
+	activationBytes = 2         // per activation value in flight
+	logitBytes      = 4 + 4     // fp32 logits and their sampling copy
+	hiddenCopies    = 3         // residual, normed and projected hidden states alive at once
+	defaultMaxLen   = 1<<63 - 1 // no limit known
+)
+
+// KVBlocks returns the GPU KV cache's size in blocks: as stated, else the
+// estimate from memory, and says which.
+func (d *Deployment) KVBlocks() (blocks int64, estimated bool, err error) {
+	if d.Engine.KVBlocksGPU.OK {
+		return d.Engine.KVBlocksGPU.V, false, nil
+	}
+	blocks, err = d.EstimateKVBlocks()
+	return blocks, true, err
+}
+
+// EstimateKVBlocks derives the KV cache's blocks as vLLM does at start: memory
+// x utilisation, less weights, less the activations of a full step, divided by
+// a block's bytes on one device; without the null block. Code: bad_hardware
+// when the memory is unknown or the model does not fit.
+func (d *Deployment) EstimateKVBlocks() (int64, error) {
+	if !(d.Hardware.MemoryGB > 0) {
+		return 0, trace.Errorf(BadHardware, "hardware memory_gb: got %g, want > 0 to estimate the KV cache", d.Hardware.MemoryGB).
+			WithHint("give vllm.kv_blocks_total_gpu as the server printed it (num_gpu_blocks - 1)")
+	}
+	tp := float64(d.TP)
+	budget := d.Hardware.MemoryGB * gib * usableShare * d.Engine.GPUMemoryUtilization
+	free := budget - d.Model.WeightBytes()/tp - d.stepBytes() - contextBytes
+	blocks := math.Floor(free/d.kvBlockBytes()) - 1
+	if !(blocks >= 1) {
+		return 0, trace.Errorf(BadHardware, "KV cache: got %.1f GiB left of %.1f GiB, want room for one block (weights %.1f GiB per device)",
+			free/gib, budget/gib, d.Model.WeightBytes()/tp/gib).WithHint("give vllm.kv_blocks_total_gpu, or a larger tensor_parallel_size")
+	}
+	return int64(blocks), nil
+}
+
+// WeightBytes returns the bytes of every weight of the model, embedding and LM
+// head included.
+func (m *Model) WeightBytes() float64 {
+	l, h, hd := float64(m.NumLayers), float64(m.HiddenSize), float64(m.HeadDim)
+	n, moe := float64(m.NumMLPProj), 0.0
+	if m.IsMoE() {
+		moe = float64(m.NumMoELayers)
+	}
+	attn := l * 2 * h * hd * float64(m.NumHeads+m.NumKVHeads)
+	dense := (l - moe) * n * h * float64(m.IntermediateSize)
+	experts := moe * n * h * (float64(m.NumExperts)*float64(m.MoEIntermediateSize) + float64(m.SharedExpertSize))
+	router := moe * h * float64(m.NumExperts)
+	tables := h * float64(m.VocabSize)
+	return (attn+dense+experts)*m.BytesPerWeight + router*m.BytesPerActivation + tables*(m.BytesPerActivation+m.BytesPerLMHead)
+}
+
+// stepBytes are the activations of the largest step on one device.
+func (d *Deployment) stepBytes() float64 {
+	m, tp := &d.Model, float64(d.TP)
+	width := float64(m.IntermediateSize)
+	if m.IsMoE() {
+		width = math.Max(width, float64(m.TopK*m.MoEIntermediateSize+m.SharedExpertSize))
+	}
+	perToken := hiddenCopies*float64(m.HiddenSize) + float64(m.NumMLPProj)*width/tp
+	logits := float64(min(d.Engine.MaxNumSeqs, d.Engine.MaxNumBatchedTokens)) * float64(m.VocabSize) * logitBytes
+	return float64(d.Engine.MaxNumBatchedTokens)*perToken*activationBytes + logits/tp
+}
+
+// kvBlockBytes is one block's bytes on one device; KV heads are replicated
+// when tp exceeds them.
+func (d *Deployment) kvBlockBytes() float64 {
+	m := &d.Model
+	headsPerDevice := float64(max(m.NumKVHeads, d.TP)) / float64(d.TP)
+	return 2 * float64(m.NumLayers) * headsPerDevice * float64(m.HeadDim) * m.BytesPerKV * float64(d.Engine.BlockSize)
+}
+
+// MaxModelLen returns the longest sequence in tokens: as stated, else the
+// model's position limit, else no limit.
+func (d *Deployment) MaxModelLen() int64 {
+	if d.Engine.MaxModelLen.OK {
+		return d.Engine.MaxModelLen.V
+	}
+	if d.Model.MaxPositionEmbeddings > 0 {
+		return d.Model.MaxPositionEmbeddings
+	}
+	return defaultMaxLen
+}

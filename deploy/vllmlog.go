@@ -1,0 +1,166 @@
+package deploy
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// FromLog reads the engine's knobs from what vLLM prints at start: the
+// non-default arguments, the engine's configuration line, the scheduler's and
+// the KV cache's lines. Lines it does not know are skipped; a log without any
+// of them is an error with code not_a_vllm_log.
+func FromLog(r io.Reader, file string) (*Draft, error) {
+	d := newDraft()
+	lines := bufio.NewReader(r)
+	found := false
+	for {
+		line, err := lines.ReadString('\n')
+		if d.logLine(line) {
+			found = true
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", file, err)
+		}
+	}
+	if !found {
+		return nil, &trace.SyntaxError{File: file, Code: NotAVLLMLog, Msg: "got no configuration line, want the log of a vLLM start (non-default args, Initializing a V1 LLM engine)"}
+	}
+	d.fromArgs()
+	return d, nil
+}
+
+// logPatterns are the lines that say something, with what they say.
+var logPatterns = []struct {
+	re   *regexp.Regexp
+	take func(d *Draft, m []string)
+}{
+	{regexp.MustCompile(`vLLM API server version (\S+)`), func(d *Draft, m []string) { d.Set("vllm.version", strings.TrimPrefix(m[1], "v")) }},
+	{regexp.MustCompile(`Initializing an? (?:V1 )?LLM engine \(v?([^)]+)\) with config: (.*)`), func(d *Draft, m []string) {
+		d.Set("vllm.version", m[1])
+		d.engineConfig(m[2])
+	}},
+	{regexp.MustCompile(`non-default args: (\{.*\})`), func(d *Draft, m []string) { d.args(m[1]) }},
+	{regexp.MustCompile(`Using max model len (\d+)`), func(d *Draft, m []string) { d.setInt("vllm.max_model_len", m[1]) }},
+	{regexp.MustCompile(`Chunked prefill is enabled with max_num_batched_tokens=(\d+)`), func(d *Draft, m []string) {
+		d.Set("vllm.enable_chunked_prefill", true)
+		d.setInt("vllm.max_num_batched_tokens", m[1])
+	}},
+	{regexp.MustCompile(`Asynchronous scheduling is (enabled|disabled)`), func(d *Draft, m []string) { d.Set("vllm.async_scheduling", m[1] == "enabled") }},
+	{regexp.MustCompile(`num_gpu_blocks is: (\d+)`), func(d *Draft, m []string) { d.blocks(m[1]) }},
+	{regexp.MustCompile(`# (?:GPU|CUDA|cuda) blocks: (\d+)`), func(d *Draft, m []string) { d.blocks(m[1]) }},
+	{regexp.MustCompile(`Overriding num_gpu_blocks=\d+ with num_gpu_blocks_override=(\d+)`), func(d *Draft, m []string) { d.blocks(m[1]) }},
+}
+
+func (d *Draft) logLine(line string) bool {
+	for _, p := range logPatterns {
+		if m := p.re.FindStringSubmatch(line); m != nil {
+			p.take(d, m)
+			return true
+		}
+	}
+	return false
+}
+
+func (d *Draft) setInt(path, text string) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		d.Set(path, n)
+	}
+}
+
+func (d *Draft) blocks(text string) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n > 1 {
+		d.SetNoted("vllm.kv_blocks_total_gpu", n-1, fmt.Sprintf("num_gpu_blocks %d less the null block", n))
+	}
+}
+
+// engineKeys are the fields of the engine's configuration line that run.yaml
+// has, and where.
+var engineKeys = map[string]string{
+	"dtype": "model.dtype", "kv_cache_dtype": "model.kv_cache_dtype", "max_seq_len": "vllm.max_model_len",
+	"tensor_parallel_size": "tensor_parallel_size", "pipeline_parallel_size": "pipeline_parallel_size", "data_parallel_size": "data_parallel_size",
+	"quantization": "vllm.quantization", "enforce_eager": "vllm.enforce_eager", "enable_prefix_caching": "vllm.enable_prefix_caching",
+	"chunked_prefill_enabled": "vllm.enable_chunked_prefill", "enable_chunked_prefill": "vllm.enable_chunked_prefill",
+	"served_model_name": "model.id", "seed": "vllm.seed", "speculative_config": "vllm.speculative_config",
+}
+
+var engineField = regexp.MustCompile(`(\w+)=('[^']*'|[^,\s(]+)`)
+
+// engineConfig reads "key=value, key=value, ..."; nested objects are skipped
+// key by key, none of ours has their names.
+func (d *Draft) engineConfig(text string) {
+	for _, m := range engineField.FindAllStringSubmatch(text, -1) {
+		path, ok := engineKeys[m[1]]
+		if !ok || m[2] == "None" || d.Get(path) != nil && path != "model.dtype" {
+			continue
+		}
+		value := strings.Trim(m[2], "'")
+		switch m[1] {
+		case "dtype":
+			d.Set(path, strings.TrimPrefix(value, "torch."))
+		case "served_model_name", "kv_cache_dtype", "quantization", "speculative_config":
+			d.Set(path, value)
+		default:
+			d.Set(path, flagValue(m[1], pythonWord(value)))
+		}
+	}
+}
+
+func pythonWord(text string) string {
+	switch text {
+	case "True":
+		return "true"
+	case "False":
+		return "false"
+	}
+	return text
+}
+
+// args reads the printed non-default arguments, a Python dict on one line.
+func (d *Draft) args(text string) {
+	values, ok := parsePython(text)
+	dict, isDict := values.(map[string]any)
+	if !ok || !isDict {
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(dict)) {
+		v := dict[key]
+		if v == nil || !knownFlag(key, "") {
+			continue
+		}
+		if key == "model" && d.Get("model.id") != nil || key == "model_tag" {
+			continue
+		}
+		target := ownFlags[key]
+		if target == "" {
+			target = "vllm." + key
+		}
+		if !isSecret(key) {
+			d.Set(target, v)
+		}
+		d.offloading(key, v)
+	}
+	if names, ok := dict["served_model_name"].([]any); ok && len(names) > 0 {
+		d.Set("model.id", names[0])
+	}
+}
+
+func isSecret(key string) bool { return slices.Contains(secrets, key) }
+
+// fromArgs settles what several lines say about one thing.
+func (d *Draft) fromArgs() {
+	if id, ok := d.Get("model.id").(string); ok {
+		d.Set("model.id", strings.TrimSuffix(id, "/"))
+	}
+	delete(d.values, "vllm.model_tag")
+}
