@@ -1,0 +1,102 @@
+package features
+
+// Explanation says how one vector came about: inputs, constants, and every
+// slot's formula with its numbers.
+type Explanation struct {
+	SpecVersion Version     `json:"spec_version"`
+	Model       string      `json:"model"` // beta | alpha
+	Inputs      []Quantity  `json:"inputs"`
+	Constants   []Quantity  `json:"constants"`
+	Features    []Explained `json:"features"`
+	// PredictionUs is the sum of the contributions; null without coefficients.
+	PredictionUs *float64 `json:"prediction_us"`
+	// FloorUs is the physical floor of a step (01 T-4); null for alpha.
+	FloorUs *float64 `json:"physical_floor_us"`
+}
+
+// Explained is one slot of an Explanation.
+type Explained struct {
+	Slot           int      `json:"slot"`
+	Name           string   `json:"name"`
+	Kind           Kind     `json:"kind"`
+	Doc            string   `json:"doc"`
+	Formula        string   `json:"formula"`
+	Numbers        string   `json:"numbers"` // the formula with values in place of names
+	Value          float64  `json:"value"`
+	Unit           string   `json:"unit"`
+	BoundHit       bool     `json:"bound_hit"`
+	Coefficient    *float64 `json:"coefficient"`
+	CoefUnit       string   `json:"coefficient_unit"`
+	ContributionUs *float64 `json:"contribution_us"`
+}
+
+// ExplainBeta explains a step's vector; coefficients may be nil, else one per
+// slot. Codes: as Beta.
+func (s *Space) ExplainBeta(in *StepInput, coefficients []float64) (*Explanation, error) {
+	x := make([]float64, len(s.beta))
+	hits, err := s.Beta(in, x)
+	if err != nil {
+		return nil, err
+	}
+	e := s.explain("beta", in.Values(), s.beta, x, hits)
+	floor := s.FloorUs(in)
+	e.FloorUs = &floor
+	return e, e.predict(coefficients)
+}
+
+// ExplainAlpha explains a request's vector; coefficients may be nil, else one
+// per slot. Codes: as Alpha.
+func (s *Space) ExplainAlpha(in *QueueInput, coefficients []float64) (*Explanation, error) {
+	x := make([]float64, len(s.alpha))
+	hits, err := s.Alpha(in, x)
+	if err != nil {
+		return nil, err
+	}
+	e := s.explain("alpha", in.Values(), s.alpha, x, hits)
+	return e, e.predict(coefficients)
+}
+
+func (s *Space) explain(model string, inputs []Quantity, fs []Feature, x []float64, hits Hits) *Explanation {
+	sc := s.scope(inputs, fs, x)
+	e := &Explanation{SpecVersion: s.version, Model: model, Inputs: inputs, Constants: s.Constants()}
+	for i := range fs {
+		f := &fs[i]
+		e.Features = append(e.Features, Explained{
+			Slot: f.Slot, Name: f.Name, Kind: f.Kind, Doc: f.Doc, Formula: f.Formula, Numbers: sc.numbers(f.Formula),
+			Value: x[i], Unit: f.Unit(), BoundHit: hits.Has(f.Slot), CoefUnit: f.CoefficientUnit(),
+		})
+	}
+	return e
+}
+
+// scope names everything a formula may use: constants, inputs, slots.
+func (s *Space) scope(inputs []Quantity, fs []Feature, x []float64) *scope {
+	sc := &scope{space: s, values: map[string]float64{}}
+	for i := range fs {
+		sc.values[fs[i].Name] = x[i]
+	}
+	for _, list := range [][]Quantity{s.Constants(), inputs} {
+		for _, q := range list {
+			sc.values[q.Name] = q.Value
+		}
+	}
+	return sc
+}
+
+// predict fills in the contributions.
+func (e *Explanation) predict(coefficients []float64) error {
+	if coefficients == nil {
+		return nil
+	}
+	if len(coefficients) != len(e.Features) {
+		return wrongLength(e.Model+" coefficients for", len(coefficients), len(e.Features))
+	}
+	sum := 0.0
+	for i := range e.Features {
+		c, part := coefficients[i], coefficients[i]*e.Features[i].Value
+		e.Features[i].Coefficient, e.Features[i].ContributionUs = &c, &part
+		sum += part
+	}
+	e.PredictionUs = &sum
+	return nil
+}
