@@ -34,6 +34,7 @@ type Batch struct {
 	PromptAttnTwice int64   // twice the sum over c < p of n*(p + n/2), the trained-physics form
 	PromptTokens    int64   // tokens of chunks with c < p
 	DecodeContext   int64   // tokens: sum over decodes of c+1
+	PastPrompt      int64   // tokens: sum over chunks with c >= p of c
 	KVRead          int64   // tokens: sum over all of c+n
 	DecodeBlocks    int64   // blocks allocated to the decodes
 	Running         int64   // requests running after admission

@@ -188,6 +188,7 @@ func (b *Batch) add(s *seq, n, sign int64) {
 		b.DecodeReqs += sign
 		b.DecodeContext += sign * (c + 1)
 		b.DecodeBlocks += sign * s.blocks
+		b.PastPrompt += sign * c
 		return
 	}
 	b.PrefillTokens += sign * n
@@ -197,6 +198,8 @@ func (b *Batch) add(s *seq, n, sign int64) {
 	if c < p {
 		b.PromptTokens += sign * n
 		b.PromptAttnTwice += sign * n * (2*p + n)
+	} else {
+		b.PastPrompt += sign * c
 	}
 }
 
