@@ -24,8 +24,7 @@ var admissionCompute11 = Feature{
 		if p == 0 {
 			return 0
 		}
-		scores := 4 * s.qDim * s.layers * p * (p + 1) / 2
-		return p*s.linearFLOPs/s.linearPeak + (s.headFLOPs+scores)/s.peak
+		return p*s.bodyS + s.headS + s.attnS*p*(p+1)/2
 	},
 }
 

@@ -24,7 +24,7 @@ var prefillAttention11 = Feature{
 }
 
 func prefillAttention(s *Space, in *StepInput) float64 {
-	return 4 * s.qDim * s.layers * in.PrefillCausalWork / s.peak
+	return s.attnS * in.PrefillCausalWork
 }
 
 // prefillAttention10 counts half the work of a late chunk (01 X-5).
@@ -54,7 +54,7 @@ var decodeAttention11 = Feature{
 }
 
 func decodeAttention(s *Space, in *StepInput) float64 {
-	return 4 * s.qDim * s.layers * in.DecodeContextTokens / s.peak
+	return s.attnS * in.DecodeContextTokens
 }
 
 // decodeAttention10 counts half the work (01 X-5).

@@ -47,7 +47,7 @@ var prefillDecodeMix11 = Feature{
 }
 
 func prefillDecodeMix(_ *Space, in *StepInput) float64 {
-	return in.PrefillTokens / max(epsilon10, in.PrefillTokens+in.DecodeTokens)
+	return in.PrefillTokens / atLeast(epsilon10, in.PrefillTokens+in.DecodeTokens)
 }
 
 var prefillDecodeMix10 = prefillDecodeMix11.frozen(prefillDecodeMix11.Formula).withBeta(prefillDecodeMix)

@@ -32,34 +32,52 @@ func (s *Space) checkStep(in *StepInput) error {
 
 // checkQueue is checkStep for a queue input.
 func (s *Space) checkQueue(in *QueueInput) error {
-	for i, f := range queueFields {
+	if s.version == V10 {
+		return in.checkFinite()
+	}
+	signs := in.RunningDepth >= 0 && in.WaitingDepth >= 0 && in.KVUsageRatio >= 0 && in.KVUsageRatio <= 1 &&
+		in.PromptTokens >= 0 && in.PrefixHitRatio >= 0 && in.PrefixHitRatio <= 1 && in.KVFreeBytes >= 0 &&
+		in.KVFreeBlocks >= 0 && in.PreemptionEMA >= 0
+	sum := in.RunningDepth + in.WaitingDepth + in.PromptTokens + in.KVFreeBytes + in.KVFreeBlocks + in.PreemptionEMA
+	if signs && sum <= math.MaxFloat64 {
+		return nil
+	}
+	return in.badField()
+}
+
+func (in *QueueInput) badField() error {
+	for _, f := range queueFields {
 		v := *f.at(in)
-		if s.version == V10 {
-			if math.IsNaN(v) || math.IsInf(v, 0) {
-				return badInput(f.name, v, "a finite number")
-			}
-			continue
-		}
 		if !isCount(v) {
 			return badInput(f.name, v, "a finite number >= 0")
 		}
-		if queueFields[i].isFrac && v > 1 {
+		if f.isFrac && v > 1 {
 			return badInput(f.name, v, "a ratio in 0..1")
+		}
+	}
+	return badInput("queue input", math.Inf(1), "a finite sum of its fields")
+}
+
+func (in *QueueInput) checkFinite() error {
+	for _, f := range queueFields {
+		if v := *f.at(in); math.IsNaN(v) || math.IsInf(v, 0) {
+			return badInput(f.name, v, "a finite number")
 		}
 	}
 	return nil
 }
 
-// allCounts reports whether every field is finite and >= 0. The sum finds NaN
-// and infinity, the minimum the sign, without a branch per field.
+// allCounts reports whether every field is finite and >= 0: NaN fails every
+// comparison, infinity the sum.
 func (in *StepInput) allCounts() bool {
+	signs := in.PrefillTokens >= 0 && in.DecodeTokens >= 0 && in.ScheduledTokens >= 0 && in.NumPrefillReqs >= 0 &&
+		in.NumDecodeReqs >= 0 && in.NumSampledSeqs >= 0 && in.PrefillCausalWork >= 0 && in.SumPrefillAttnWork >= 0 &&
+		in.DecodeContextTokens >= 0 && in.KVReadTokens >= 0 && in.SumDecodeKVBlocks >= 0 && in.RunningDepth >= 0 &&
+		in.PreemptionEMA >= 0 && in.TransferBlocks >= 0 && in.CPUResidentReadBlocks >= 0
 	sum := in.PrefillTokens + in.DecodeTokens + in.ScheduledTokens + in.NumPrefillReqs + in.NumDecodeReqs +
 		in.NumSampledSeqs + in.PrefillCausalWork + in.SumPrefillAttnWork + in.DecodeContextTokens + in.KVReadTokens +
 		in.SumDecodeKVBlocks + in.RunningDepth + in.PreemptionEMA + in.TransferBlocks + in.CPUResidentReadBlocks
-	least := min(in.PrefillTokens, in.DecodeTokens, in.ScheduledTokens, in.NumPrefillReqs, in.NumDecodeReqs,
-		in.NumSampledSeqs, in.PrefillCausalWork, in.SumPrefillAttnWork, in.DecodeContextTokens, in.KVReadTokens,
-		in.SumDecodeKVBlocks, in.RunningDepth, in.PreemptionEMA, in.TransferBlocks, in.CPUResidentReadBlocks)
-	return least >= 0 && sum <= math.MaxFloat64
+	return signs && sum <= math.MaxFloat64
 }
 
 // badField names the first field that is not a finite count.

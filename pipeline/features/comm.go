@@ -24,8 +24,7 @@ func tpCommunication(s *Space, in *StepInput) float64 {
 	if s.tp <= 1 || in.ScheduledTokens <= 0 {
 		return 0
 	}
-	bytes := s.commBytes*in.ScheduledTokens + s.gatherBytes*in.NumSampledSeqs
-	return s.allreduces*s.allreduceS + bytes/s.link
+	return s.commLatencyS + s.commS*in.ScheduledTokens + s.gatherS*in.NumSampledSeqs
 }
 
 // tpCommunication10 has bytes only, over both directions of the link (01 X-9).

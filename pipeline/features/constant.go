@@ -18,7 +18,7 @@ var fixedStepOverhead11 = Feature{
 	Doc:     "nominal 10 us per layer of every non-empty step",
 	beta: func(s *Space, in *StepInput) float64 {
 		if in.ScheduledTokens > 0 {
-			return s.layers * layerRefS
+			return s.stepOverheadS
 		}
 		return 0
 	},
@@ -47,7 +47,7 @@ var gqaEfficiency11 = Feature{
 	beta:    gqaEfficiency,
 }
 
-func gqaEfficiency(s *Space, _ *StepInput) float64 { return s.kvHeads / s.heads }
+func gqaEfficiency(s *Space, _ *StepInput) float64 { return s.gqa }
 
 var gqaEfficiency10 = gqaEfficiency11.frozen("num_key_value_heads/max(1e-6, num_attention_heads)").withBeta(gqaEfficiency)
 

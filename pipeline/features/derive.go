@@ -45,6 +45,7 @@ func (s *Space) derive10() {
 	if s.tp > 1 {
 		s.commBytes = s.layers * 2 * s.hidden * b * 2 * (s.tp - 1) / s.tp
 	}
+	s.gqa = s.kvHeads / s.heads
 	s.gpuKVBytes = float64(s.dep.Engine.KVBlocksGPU.Or(0)) * s.blockBytes
 	s.cpuKVBytes = s.offload * float64(s.dep.Engine.KVBlocksCPU) * s.blockBytes
 	s.rooflineS = math.Max(s.maxTokens*s.linearFLOPs/over(s.peak), s.totalBytes/over(s.bandwidth))
@@ -104,11 +105,31 @@ func (s *Space) derive11() {
 		s.commBytes = s.allreduces * 2 * share * s.hidden * m.BytesPerActivation
 		s.gatherBytes = share * vocab * m.BytesPerActivation
 	}
+	s.divide11()
 	if e.CPUOffloading {
 		s.cpuGPURatio = float64(e.KVBlocksCPU) / float64(e.KVBlocksGPU.Or(0))
 	}
 	seqs := math.Min(s.maxSeqs, s.maxTokens)
 	s.rooflineS = math.Max(s.linearS(s.maxTokens, seqs), s.weightBytes(s.maxTokens, seqs)/s.bandwidth)
+}
+
+// divide11 settles the quotients that every vector needs.
+func (s *Space) divide11() {
+	s.bodyS, s.headS = s.linearFLOPs/s.linearPeak, s.headFLOPs/s.peak
+	s.attnS = 4 * s.qDim * s.layers / s.peak
+	s.kvReadS = s.kvBytes / s.bandwidth
+	s.fixedWeights = s.fixedBytes()
+	s.expertWeights = s.moeLayers * s.experts * s.expertBytes
+	s.moeLayerShare = s.moeLayers / s.layers
+	s.gqa = s.kvHeads / s.heads
+	s.stepOverheadS = s.layers * layerRefS
+	if s.experts > 0 {
+		s.lnIdleExpert = math.Log1p(-s.topK / s.experts)
+	}
+	if s.tp > 1 {
+		s.commLatencyS = s.allreduces * s.allreduceS
+		s.commS, s.gatherS = s.commBytes/s.link, s.gatherBytes/s.link
+	}
 }
 
 // fixedBytes are the weights every non-empty step reads whatever its tokens:

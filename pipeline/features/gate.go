@@ -8,8 +8,8 @@ package features
 func (s *Space) gate(in *QueueInput) float64 { return s.gateAt(in.RunningDepth, in.KVUsageRatio) }
 
 func (s *Space) gateAt(running, usage float64) float64 {
-	seats := min(1, running/max(epsilon10, s.maxSeqs))
-	memory := min(1, max(0, usage))
+	seats := atMost(1, running/s.maxSeqs)
+	memory := atMost(1, atLeast(0, usage))
 	return seats + memory - seats*memory
 }
 
@@ -30,7 +30,7 @@ var batchSaturation11 = Feature{
 }
 
 func batchSaturation(s *Space, in *QueueInput) float64 {
-	return in.RunningDepth / max(epsilon10, s.maxSeqs)
+	return in.RunningDepth / s.maxSeqs
 }
 
 var batchSaturation10 = batchSaturation11.frozen("running_depth/max(1e-6, max_num_seqs)").withAlpha(batchSaturation)

@@ -19,7 +19,7 @@ var kvCacheRead11 = Feature{
 	Formula: "kv_read_tokens*kv_bytes_per_token/group_peak_bandwidth",
 	Doc:     "time to read the scheduled requests' KV cache once",
 	beta: func(s *Space, in *StepInput) float64 {
-		return in.KVReadTokens * s.kvBytes / s.bandwidth
+		return in.KVReadTokens * s.kvReadS
 	},
 }
 

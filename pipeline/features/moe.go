@@ -19,7 +19,7 @@ var moeActivation11 = Feature{
 		if s.moeLayers == 0 {
 			return 0
 		}
-		return s.moeLayers / s.layers * s.expertShare(in.ScheduledTokens)
+		return s.moeLayerShare * s.expertShare(in.ScheduledTokens)
 	},
 }
 

@@ -10,9 +10,9 @@ func (s *Space) expertShare(tokens float64) float64 {
 		return 0
 	}
 	if s.version == V10 {
-		tokens = math.Max(1, tokens)
+		return 1 - math.Pow(1-s.topK/s.experts, math.Max(1, tokens))
 	}
-	return 1 - math.Pow(1-s.topK/s.experts, tokens)
+	return -math.Expm1(tokens * s.lnIdleExpert)
 }
 
 // weightBytes is W(B, S) of 01 D-9: what a step of B tokens and S sampled
@@ -24,9 +24,9 @@ func (s *Space) weightBytes(tokens, seqs float64) float64 {
 	if s.version == V10 {
 		return s.stepBytes10(tokens)
 	}
-	w := s.fixedBytes()
-	if s.moeLayers > 0 {
-		w += s.moeLayers * s.experts * s.expertShare(tokens) * s.expertBytes
+	w := s.fixedWeights
+	if s.expertWeights > 0 {
+		w += s.expertWeights * s.expertShare(tokens)
 	}
 	if seqs > 0 {
 		w += s.headBytes
@@ -47,7 +47,7 @@ func (s *Space) stepBytes10(tokens float64) float64 {
 // per token at the linear peak, the head per sampled sequence at the 16-bit
 // peak.
 func (s *Space) linearS(tokens, seqs float64) float64 {
-	return tokens*s.linearFLOPs/s.linearPeak + seqs*s.headFLOPs/s.peak
+	return tokens*s.bodyS + seqs*s.headS
 }
 
 // WeightBytes returns W(tokens, seqs) in bytes for the whole group (01 D-9).
@@ -61,7 +61,8 @@ func (s *Space) KVBytesPerToken() float64 { return s.kvBytes }
 func (s *Space) RooflineStepS() float64 { return s.rooflineS }
 
 // FloorUs is the physical floor of a step, W/Bw in us: no step can end before
-// the weights it needs were read once (01 T-4).
+// the weights it needs were read once (01 T-4). A 1.0 space divides the
+// bandwidth by tp although the weights are whole-model, so audit with a 1.1 one.
 func (s *Space) FloorUs(in *StepInput) float64 {
 	return s.weightBytes(in.ScheduledTokens, in.NumSampledSeqs) / s.bandwidth * 1e6
 }
@@ -88,15 +89,34 @@ func (r Roofline) ComputeS() float64 { return r.LinearS + r.AttnS }
 // MemoryS is the time of everything read from device memory.
 func (r Roofline) MemoryS() float64 { return r.WeightS + r.KVS }
 
-// Roofline returns the analytic parts of a step in 1.1's terms; zero for an
-// empty step.
+// Roofline returns the analytic parts of a step of a 1.1 space; zero for an
+// empty step, and for a 1.0 space, whose constants are not physical.
 func (s *Space) Roofline(in *StepInput) Roofline {
+	if s.version == V10 {
+		return Roofline{}
+	}
 	return Roofline{
 		LinearS: s.linearS(in.ScheduledTokens, in.NumSampledSeqs),
-		AttnS:   prefillAttention(s, in) + decodeAttention(s, in),
+		AttnS:   (in.PrefillCausalWork + in.DecodeContextTokens) * s.attnS,
 		WeightS: s.weightBytes(in.ScheduledTokens, in.NumSampledSeqs) / s.bandwidth,
-		KVS:     in.KVReadTokens * s.kvBytes / s.bandwidth,
+		KVS:     in.KVReadTokens * s.kvReadS,
 		CommS:   tpCommunication(s, in),
 		PCIeS:   cpuOffloadTransfer(s, in) + cpuOffloadKVRead(s, in),
 	}
+}
+
+// atLeast and atMost are max and min for numbers that were checked: without
+// the care that NaN and signed zeros cost the built-in ones.
+func atLeast(least, v float64) float64 {
+	if v < least {
+		return least
+	}
+	return v
+}
+
+func atMost(most, v float64) float64 {
+	if v > most {
+		return most
+	}
+	return v
 }

@@ -42,7 +42,7 @@ var queueMemoryInteraction11 = Feature{
 }
 
 func queueMemoryInteraction(s *Space, in *QueueInput) float64 {
-	return s.gate(in) * in.KVUsageRatio * in.WaitingDepth / max(epsilon10, s.maxSeqs)
+	return s.gate(in) * in.KVUsageRatio * in.WaitingDepth / s.maxSeqs
 }
 
 var queueMemoryInteraction10 = queueMemoryInteraction11.
@@ -65,7 +65,7 @@ var prefixCacheBenefit11 = Feature{
 }
 
 func prefixCacheBenefit(s *Space, in *QueueInput) float64 {
-	return s.gate(in) * in.PrefixHitRatio * in.PromptTokens / max(epsilon10, s.maxTokens)
+	return s.gate(in) * in.PrefixHitRatio * in.PromptTokens / s.maxTokens
 }
 
 var prefixCacheBenefit10 = prefixCacheBenefit11.
@@ -89,7 +89,7 @@ var memoryAdmissionGap11 = Feature{
 	Formula: "gate(running_depth, kv_usage_ratio)*ln(1 + prompt_tokens/(block_size*max(1, kv_free_blocks)))",
 	Doc:     "log of the prompt's KV need relative to the free blocks",
 	alpha: func(s *Space, in *QueueInput) float64 {
-		return s.gate(in) * math.Log1p(in.PromptTokens/(s.blockTokens*max(1, in.KVFreeBlocks)))
+		return s.gate(in) * math.Log1p(in.PromptTokens/(s.blockTokens*atLeast(1, in.KVFreeBlocks)))
 	},
 }
 

@@ -53,6 +53,19 @@ type Space struct {
 	cpuKVBytes       float64 // 1.0: capacity of the CPU tier, 0 unless offloading
 	cpuGPURatio      float64 // 1.1: CPU blocks per GPU block, 0 unless offloading
 	rooflineS        float64 // D-14
+
+	// what a step needs of the above, divided once
+	bodyS, headS   float64 // s per token and per sampled sequence at peak
+	attnS          float64 // s per token pair of attention scores at peak
+	kvReadS        float64 // s per token of KV cache read
+	fixedWeights   float64 // B of weights that every non-empty step reads
+	expertWeights  float64 // B of all experts of all MoE layers
+	lnIdleExpert   float64 // ln(1 - k/E): a token's chance to miss one expert
+	moeLayerShare  float64 // Lm/L
+	gqa            float64 // KV heads per query head
+	stepOverheadS  float64 // nominal launch time of a step
+	commLatencyS   float64 // collectives of a step
+	commS, gatherS float64 // s per token and per sampled sequence over the link
 }
 
 // New derives the constants of version v for deployment d. It fails on an

@@ -26,7 +26,7 @@ var weightLoad11 = Feature{
 
 func weightLoad(s *Space, in *StepInput) float64 {
 	unhidden := s.weightBytes(in.ScheduledTokens, in.NumSampledSeqs)/s.bandwidth - linearCompute(s, in)
-	return max(0, unhidden)
+	return atLeast(0, unhidden)
 }
 
 // weightLoad10 charges the weights in full, in steps with decodes only.
