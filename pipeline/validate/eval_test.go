@@ -1,0 +1,171 @@
+package validate_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"text/tabwriter"
+
+	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/result"
+)
+
+// sharedData finds ../shared/data relative to the repository root.
+func sharedData(t *testing.T, set string) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil {
+			continue
+		}
+		data := filepath.Join(filepath.Dir(dir), "shared", "data", set)
+		if _, err := os.Stat(data); err != nil {
+			t.Skipf("skipped: no %s beside the repository", set)
+		}
+		return data
+	}
+	t.Fatal("no go.mod above the test")
+	return ""
+}
+
+func needEval(t *testing.T) {
+	if os.Getenv("BLIS_TRAIN_EVAL") != "1" {
+		t.Skip("skipped: takes minutes; set BLIS_TRAIN_EVAL=1 (make eval)")
+	}
+}
+
+// extracted are the tables of a data set; BLIS_TRAIN_EVAL_TABLES names a folder
+// that keeps them between runs of the evaluation.
+func extracted(t *testing.T, set string) (string, *result.Extract) {
+	t.Helper()
+	out := os.Getenv("BLIS_TRAIN_EVAL_TABLES")
+	if out == "" {
+		out = t.TempDir()
+	}
+	out = filepath.Join(out, set)
+	runs, err := extract.Discover([]string{sharedData(t, set)}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := extract.DefaultOptions()
+	o.Out = out
+	ext, err := extract.Run(context.Background(), runs, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out, ext
+}
+
+func fitted(t *testing.T, out string, ext *result.Extract, split float64) *result.Fit {
+	t.Helper()
+	o := fit.DefaultOptions()
+	o.Split, o.Bootstraps, o.Models = split, fit.MinBootstraps, []string{}
+	f, err := pipeline.Fit(context.Background(), out, ext, o, result.Header{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// TestEvalRealReplay prints, per run of the real CPU recordings, what issue 8
+// accepts: drift-corrected and plain distances and medians of the open loop.
+func TestEvalRealReplay(t *testing.T) {
+	needEval(t)
+	out, ext := extracted(t, "real_vllm_cpu")
+	for _, split := range []float64{0.8, 0.5} {
+		f := fitted(t, out, ext, split)
+		o := validate.DefaultOptions()
+		o.Split = split
+		v, err := pipeline.Validate(context.Background(), out, ext, f, o, result.Header{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Printf("\nsplit %g, pooled fit of %d runs, lambda %v\n", split, len(f.Runs), *f.Beta.Lambda)
+		printReplay(v)
+		if split != 0.8 {
+			continue
+		}
+		for i := range v.Runs {
+			checkAccepted(t, &v.Runs[i])
+		}
+	}
+}
+
+// checkAccepted is the acceptance of issue 8 for unsaturated open loops with at
+// least 164 requests.
+func checkAccepted(t *testing.T, r *result.ValidationRun) {
+	if r.Load == "closed" || r.Saturated || r.Requests < 164 || r.MetricsDrift == nil {
+		return
+	}
+	for _, c := range []struct {
+		name  string
+		m     *result.Metric
+		limit float64
+	}{{"TTFT", r.MetricsDrift.TTFT, 0.10}, {"E2E", r.MetricsDrift.E2E, 0.10}, {"ITL", r.MetricsDrift.ITL, 0.15}} {
+		if c.m.KSD > c.limit || c.m.MedianRelErr >= 0.10 {
+			t.Errorf("%s %s %s: drift-corrected D %.3f (want <= %.2f), median error %.1f %% (want < 10 %%)", r.ID, r.Split.Kind, c.name, c.m.KSD, c.limit, 100*c.m.MedianRelErr)
+		}
+	}
+}
+
+func printReplay(v *result.Validation) {
+	w := tabwriter.NewWriter(os.Stdout, 0, 8, 1, ' ', 0)
+	fmt.Fprintln(w, "run\tphase\tsplit\tn\tsat\tMAPE/const\tbias\tdrift\tidentical\tdrift-corrected D TTFT/E2E/ITL\tmedian err\tplain D (paired err) TTFT\tE2E\tITL\treal-vs-real")
+	for i := range v.Runs {
+		r := &v.Runs[i]
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", r.ID, r.Phase, r.Split.Kind, r.Requests, strings.Join(r.SaturationHits, ","), stepText(r), driftText(r), replayText(r))
+	}
+	w.Flush()
+	for _, d := range v.Diagnoses {
+		fmt.Printf("%s [%s]: %s\n", d.Cause, d.Figure, d.Sentence)
+	}
+	fmt.Println("verdict:", v.Verdict)
+}
+
+func stepText(r *result.ValidationRun) string {
+	if r.Steps == nil || r.Steps.MAPE == nil {
+		return "-\t-"
+	}
+	return fmt.Sprintf("%.3f/%.3f\t%+.3f", *r.Steps.MAPE, *r.Steps.MAPEConst, *r.Steps.Bias)
+}
+
+func driftText(r *result.ValidationRun) string {
+	if len(r.Drift) == 0 {
+		return "-"
+	}
+	lo, hi := r.Drift[0].Factor, r.Drift[0].Factor
+	for _, p := range r.Drift {
+		lo, hi = min(lo, p.Factor), max(hi, p.Factor)
+	}
+	return fmt.Sprintf("%.2f-%.2f", lo, hi)
+}
+
+func replayText(r *result.ValidationRun) string {
+	identical := "-"
+	if r.Replay != nil && r.Replay.IdenticalBatchesShare != nil {
+		identical = fmt.Sprintf("%.4f", *r.Replay.IdenticalBatchesShare)
+	}
+	if r.Metrics == nil || r.MetricsDrift == nil || r.Metrics.TTFT == nil || r.MetricsDrift.TTFT == nil || r.Metrics.ITL == nil {
+		return identical + "\t-"
+	}
+	p, d := r.Metrics, r.MetricsDrift
+	one := func(m *result.Metric) string { return fmt.Sprintf("%.2f (%.0f %%)", m.KSD, 100**m.MedianRelErrPaired) }
+	halves := func(m *result.Metric) string {
+		if m.RealVsRealD == nil {
+			return "-"
+		}
+		return fmt.Sprintf("%.2f", *m.RealVsRealD)
+	}
+	return fmt.Sprintf("%s\t%.3f / %.3f / %.3f\t%.0f / %.0f / %.0f %%\t%s\t%s\t%s\t%s / %s / %s", identical,
+		d.TTFT.KSD, d.E2E.KSD, d.ITL.KSD, 100*d.TTFT.MedianRelErr, 100*d.E2E.MedianRelErr, 100*d.ITL.MedianRelErr,
+		one(p.TTFT), one(p.E2E), one(p.ITL), halves(p.TTFT), halves(p.E2E), halves(p.ITL))
+}
