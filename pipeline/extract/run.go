@@ -32,14 +32,13 @@ type Options struct {
 	Force        bool         // parse again even when nothing changed
 	Memory       int          // bytes each sorted table may hold before it spills
 	ToolVersion  string
-	Command      string // as recorded in extract.json
 	Stdin        io.Reader
 	Progress     trace.Progress
 }
 
 // DefaultOptions are the defaults of every option.
 func DefaultOptions() Options {
-	return Options{Parser: "fast", Format: table.Parquet, MaxBadFrac: 0.01, MaxLine: 128 << 20, MaxExpansion: 20000, Memory: 24 << 20, Command: "extract"}
+	return Options{Parser: "fast", Format: table.Parquet, MaxBadFrac: 0.01, MaxLine: 128 << 20, MaxExpansion: 20000, Memory: 24 << 20}
 }
 
 // Check reports the first option out of bounds.
@@ -61,6 +60,16 @@ func (o *Options) Check() error {
 		return fmt.Errorf("extract: --max-expansion: got %d, want 1 or more", o.MaxExpansion)
 	}
 	return nil
+}
+
+// command is the call as recorded in extract.json: the stage and the options
+// that can change the result, sorted.
+func (o *Options) command() string {
+	c := fmt.Sprintf("extract --format %s --max-expansion %d --max-line %d --parser %s", o.Format, o.MaxExpansion, o.MaxLine, o.Parser)
+	if o.SplitEngines {
+		c += " --split-engines"
+	}
+	return c
 }
 
 func (o *Options) parser() parser {
@@ -104,13 +113,12 @@ func Run(ctx context.Context, runs []RunDir, o Options) (*result.Extract, error)
 	defer rejects.abort()
 	old := loadCache(o.Out, &o)
 	fresh := newCache(&o)
-	doc := &result.Extract{Header: result.Header{SchemaVersion: result.SchemaVersion, ToolVersion: o.ToolVersion, Command: o.Command}, Runs: []result.ExtractRun{}}
+	doc := &result.Extract{Header: result.Header{SchemaVersion: result.SchemaVersion, ToolVersion: o.ToolVersion, Command: o.command()}, Runs: []result.ExtractRun{}}
 	var tooBad []error
 	for i := range runs {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		o.Progress.Report("runs", int64(i), int64(len(runs)), "runs")
 		entry := old.lookup(&runs[i], &o)
 		if entry == nil {
 			x := &extraction{run: &runs[i], o: &o, rejects: rejects}
@@ -131,7 +139,6 @@ func Run(ctx context.Context, runs []RunDir, o Options) (*result.Extract, error)
 	if err := finish(o.Out, doc, fresh, rejects); err != nil {
 		return nil, err
 	}
-	o.Progress.Report("runs", int64(len(runs)), int64(len(runs)), "runs")
 	return doc, errors.Join(tooBad...)
 }
 
