@@ -62,9 +62,7 @@ func (f *fitter) coefficients(s *solved, out *result.Model) {
 			c.DF = num(s.fit.DFTerm[j])
 		}
 		if conf != nil {
-			if ci := conf.Terms[j]; ci.Method != ridge.FromNothing {
-				c.CI95 = &[2]float64{ci.Lo, ci.Hi}
-			}
+			c.CI95 = interval95(conf.Terms[j])
 		}
 		c.NotLearned = t.isTime && (c.Value == 0 || tags[j] == ridge.PriorOnly)
 		out.Coefficients = append(out.Coefficients, c)
@@ -78,6 +76,14 @@ func (f *fitter) coefficients(s *solved, out *result.Model) {
 		out.NullDirections = append(out.NullDirections, sentence)
 		out.Warnings = append(out.Warnings, trace.Finding{Code: Unidentifiable, Message: sentence})
 	}
+}
+
+// interval95 is null where the rows do not say, or say nothing finite.
+func interval95(t ridge.Interval) *[2]float64 {
+	if t.Method == ridge.FromNothing || num(t.Lo) == nil || num(t.Hi) == nil {
+		return nil
+	}
+	return &[2]float64{t.Lo, t.Hi}
 }
 
 // utilisation is 1e6/coefficient for seconds-like terms (03 section 5).
