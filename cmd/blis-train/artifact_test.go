@@ -1,0 +1,328 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/features/basis"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// artifactFit is a fit with everything export, check and diff read: the
+// roofline as coefficients, and plausible overheads.
+func artifactFit() *result.Fit {
+	d := deploy.Deployment{
+		Model: deploy.Model{ID: "meta-llama/Llama-3.1-8B", ModelType: "llama", NumLayers: 32, HiddenSize: 4096, NumHeads: 32, NumKVHeads: 8, HeadDim: 128,
+			IntermediateSize: 14336, VocabSize: 128256, NumMLPProj: 3, BytesPerParam: 2, BytesPerWeight: 2, BytesPerKV: 2, BytesPerActivation: 2, BytesPerLMHead: 2, LinearCompute: "native"},
+		Hardware: deploy.Hardware{Name: "H100-SXM-80GB", TFlopsPeak: 989.5, TFlopsFP8: 1979, BwPeakTBs: 3.35, MemoryGB: 80, PCIeBandwidthGBs: 64, PCIeEfficiency: 0.75, InterconnectBandwidthGBs: 900, InterconnectLatencyUs: 10},
+		TP:       1, PP: 1, DP: 1,
+		Engine: deploy.Engine{VLLMVersion: "0.15.1", MaxModelLen: trace.Some[int64](8192), MaxNumSeqs: 64, MaxNumBatchedTokens: 2048, ChunkedPrefill: true, BlockSize: 16,
+			GPUMemoryUtilization: 0.9, KVBlocksGPU: trace.Some[int64](4000), AsyncScheduling: trace.Some(false), SchedulingPolicy: "fcfs"},
+	}
+	v := func(x float64) *float64 { return &x }
+	terms := func(fs []features.Feature, of func(features.Feature) float64) (cs []result.Coefficient) {
+		for _, f := range fs {
+			x := of(f)
+			cs = append(cs, result.Coefficient{Name: f.Name, Value: x, Unit: f.CoefficientUnit(), CI95: &[2]float64{0.95 * x, 1.05 * x}, Identified: "within", Range: [2]float64{0, 1e6}})
+		}
+		return cs
+	}
+	fit := &result.Fit{
+		Header:       result.Header{SchemaVersion: result.SchemaVersion, ToolVersion: "0.1.0", Command: "fit --seed 1", Inputs: []result.Input{{Name: "a/traces.jsonl", Bytes: 1, SHA256: "aa"}}},
+		Options:      result.FitOptions{Spec: "1.1", Without: []string{}},
+		Runs:         []result.FitRun{{ID: "a", Used: true, Findings: []trace.Finding{}}},
+		Configs:      []result.FitConfig{{Key: d.Config(), Label: d.Label(), Runs: []string{"a"}, Deployment: d, MeanPromptTokens: v(300), MeanOutputTokens: v(80)}},
+		TrainingDate: "2026-02-17",
+		Beta: result.Model{Name: "beta", SpecVersion: "1.1", Recipe: "relative", Target: "cadence", Lambda: v(1e-4), GammaEMA: v(0.3), Holdout: &result.Errors{RMSEUs: v(100), MAPE: v(0.05)},
+			Coefficients: terms(features.BetaFeatures(features.V11), func(f features.Feature) float64 {
+				switch f.Name {
+				case "bias", "fixed_step_overhead":
+					return 500
+				}
+				if f.IsTime() {
+					return 1.4e6
+				}
+				return 1
+			})},
+		Alpha: []result.Model{
+			{Name: "overhead", SpecVersion: "1.1", Target: "overhead", Replay: true, Lambda: v(0.01), Interval: &result.IntervalErrors{MedianPredUs: v(1500)},
+				Coefficients: terms(features.AlphaFeatures(features.V11), func(f features.Feature) float64 {
+					if f.Name == "base_bias" {
+						return 1500
+					}
+					return 0
+				})},
+		},
+	}
+	tp := result.Model{Name: "trained-physics", Target: "cadence"}
+	for i, t := range basis.TrainedPhysicsBeta {
+		tp.Coefficients = append(tp.Coefficients, result.Coefficient{Name: t.Name, Value: 0.5 + float64(i), Unit: t.Unit, Identified: "within"})
+	}
+	fit.Models = []result.Model{tp}
+	return fit
+}
+
+// write puts a document into a folder of its own and returns its path.
+func writeFit(t *testing.T, fit *result.Fit) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), fitFile)
+	if err := writeDoc(path, fit); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// call runs the program and returns its exit code and both outputs.
+func call(args ...string) (int, string, string) {
+	var out, err bytes.Buffer
+	rc := run(append([]string{"blis-train"}, args...), strings.NewReader(""), &out, &err)
+	return rc, out.String(), err.String()
+}
+
+func nativeFile(t *testing.T, fit *result.Fit) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), coefficientsFile)
+	if rc, _, stderr := call("export", writeFit(t, fit), "-o", path, "--quiet"); rc != 0 {
+		t.Fatalf("export: %d %s", rc, stderr)
+	}
+	return path
+}
+
+// Issue 9: the native file reads back into the same bytes.
+func TestExportNativeRoundTrip(t *testing.T) {
+	path := nativeFile(t, artifactFit())
+	set, in, err := loadSet(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := setBytes(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if inputOf(coefficientsFile, again).SHA256 != in.SHA256 {
+		t.Error("load and save changed the file")
+	}
+}
+
+func TestExportEveryFormat(t *testing.T) {
+	fit := writeFit(t, artifactFit())
+	for _, f := range export.Formats {
+		path := filepath.Join(t.TempDir(), "file")
+		rc, stdout, stderr := call("export", "--format", string(f), fit, "-o", path, "--force", "--json")
+		if rc != 0 {
+			t.Errorf("%s: exit %d: %s", f, rc, stderr)
+			continue
+		}
+		var doc exportDoc
+		if err := json.Unmarshal([]byte(stdout), &doc); err != nil {
+			t.Errorf("%s: --json is not one document: %v", f, err)
+		}
+		for _, file := range doc.Files {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), file.Name)); err != nil {
+				t.Errorf("%s: %v", f, err)
+			}
+		}
+	}
+}
+
+func TestExportUsage(t *testing.T) {
+	fit := writeFit(t, artifactFit())
+	out := filepath.Join(t.TempDir(), "x")
+	for name, tc := range map[string]struct {
+		args []string
+		rc   int
+		says string
+	}{
+		"no output":       {[]string{"export", fit}, 2, "-o FILE"},
+		"no input":        {[]string{"export", "-o", out}, 2, "want one fit.json"},
+		"unknown format":  {[]string{"export", fit, "-o", out, "--format", "toml"}, 2, "blis-defaults"},
+		"missing fit":     {[]string{"export", "nowhere.json", "-o", out}, 1, "nowhere.json"},
+		"refused":         {[]string{"export", fit, "-o", out, "--format", "blis-defaults"}, 1, "--force"},
+		"no such config":  {[]string{"export", fit, "-o", out, "--format", "inferno", "--config", "x"}, 1, "llama"},
+		"bad length":      {[]string{"export", fit, "-o", out, "--format", "wva", "--prompt-tokens", "-3"}, 2, "--prompt-tokens"},
+		"missing verdict": {[]string{"export", fit, "-o", out, "--validation", "no.json"}, 1, "no.json"},
+	} {
+		rc, _, stderr := call(tc.args...)
+		if rc != tc.rc || !strings.Contains(stderr, tc.says) {
+			t.Errorf("%s: exit %d, %q; want %d and %q", name, rc, stderr, tc.rc, tc.says)
+		}
+		if _, err := os.Stat(out); err == nil {
+			t.Fatalf("%s: a refused export left a file", name)
+		}
+	}
+}
+
+const runYAML = `name: d
+model: {id: meta-llama/Llama-3.1-8B, config: config.json}
+hardware: {name: %s}
+tensor_parallel_size: %s
+vllm: {version: "0.15.1", max_model_len: 8192, max_num_seqs: 64, max_num_batched_tokens: 2048, enable_chunked_prefill: true, enable_prefix_caching: false, block_size: 16, kv_blocks_total_gpu: 4000}
+`
+
+// runFolder writes a run.yaml and config.json of the fit's model.
+func runFolder(t *testing.T, hardware, tp string) string {
+	t.Helper()
+	dir := t.TempDir()
+	config := `{"model_type":"llama","num_hidden_layers":32,"hidden_size":4096,"num_attention_heads":32,"num_key_value_heads":8,"intermediate_size":14336,"vocab_size":128256,"torch_dtype":"bfloat16","max_position_embeddings":131072}`
+	text := strings.Replace(strings.Replace(runYAML, "%s", hardware, 1), "%s", tp, 1)
+	for name, data := range map[string]string{"run.yaml": text, "config.json": config} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "run.yaml")
+}
+
+// Issue 9: exit 0 or 3, each mismatch one line.
+func TestCheckCommand(t *testing.T) {
+	file := nativeFile(t, artifactFit())
+	if rc, out, stderr := call("check", file); rc != 0 || !strings.Contains(out, "replayable") {
+		t.Errorf("alone: %d %q %q", rc, out, stderr)
+	}
+	if rc, out, stderr := call("check", file, "--against", runFolder(t, "H100-SXM-80GB", "1")); rc != 0 {
+		t.Errorf("against its own deployment: %d %q %q", rc, out, stderr)
+	}
+	rc, out, stderr := call("check", file, "--against", runFolder(t, "L40S-48GB", "2"))
+	if lines := strings.Count(out, "\n"); rc != 3 || lines != 2 || !strings.Contains(out, "outside_trained_hardware: ") || !strings.Contains(out, "outside_trained_tp: ") {
+		t.Errorf("against another GPU and tp: exit %d, %d lines: %q %q", rc, lines, out, stderr)
+	}
+	if rc, _, _ := call("check"); rc != 2 {
+		t.Errorf("no file: exit %d, want 2", rc)
+	}
+}
+
+// Y-2: unknown key, wrong length, NaN, wrong spec version, wrong order: exit 1
+// and an error that names the place, each another one.
+func TestY2CheckRejects(t *testing.T) {
+	good, err := os.ReadFile(nativeFile(t, artifactFit()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]string{}
+	for name, edit := range map[string]func(string) string{
+		"unknown key": func(s string) string { return strings.Replace(s, "recipe:", "receipe: x\n  recipe:", 1) },
+		"wrong length": func(s string) string {
+			i, j := strings.Index(s, "    - name: bias"), strings.Index(s, "  alpha:")
+			return s[:i] + s[j:]
+		},
+		"NaN":          func(s string) string { return strings.Replace(s, "value: 1.4e+06", "value: .nan", 1) },
+		"spec version": func(s string) string { return strings.Replace(s, `spec_version: "1.1"`, `spec_version: "7.0"`, 1) },
+		"order": func(s string) string {
+			s = strings.Replace(s, "name: prefill_attention", "name: \x00", 1)
+			s = strings.Replace(s, "name: decode_attention", "name: prefill_attention", 1)
+			return strings.Replace(s, "\x00", "decode_attention", 1)
+		},
+	} {
+		bad := edit(string(good))
+		if bad == string(good) {
+			t.Errorf("%s: the edit did not apply", name)
+			continue
+		}
+		path := filepath.Join(t.TempDir(), "c.yaml")
+		if err := os.WriteFile(path, []byte(bad), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		rc, _, stderr := call("check", path)
+		if rc != 1 || !strings.Contains(stderr, path) {
+			t.Errorf("%s: exit %d, %q; want 1 and the file's name", name, rc, stderr)
+		}
+		if other, ok := seen[stderr]; ok {
+			t.Errorf("%s and %s give the same message", name, other)
+		}
+		seen[stderr] = name
+	}
+}
+
+func TestDiffCommand(t *testing.T) {
+	a := nativeFile(t, artifactFit())
+	moved := artifactFit()
+	c := &moved.Beta.Coefficients[2] // decode_weight_load
+	c.Value *= 1.3
+	c.CI95 = &[2]float64{0.95 * c.Value, 1.05 * c.Value}
+	b := nativeFile(t, moved)
+
+	if rc, _, stderr := call("diff", a, a, "--fail-on-change"); rc != 0 || !strings.Contains(stderr, "no term moved") {
+		t.Errorf("equal files: %d %q", rc, stderr)
+	}
+	rc, out, stderr := call("diff", a, b, "--json", "--requests", "60")
+	if rc != 0 {
+		t.Fatalf("diff: %d %s", rc, stderr)
+	}
+	var doc export.DiffDoc
+	if err := json.Unmarshal([]byte(out), &doc); err != nil {
+		t.Fatal(err)
+	}
+	var significant []string
+	for _, term := range doc.Terms {
+		if term.Significant != nil && *term.Significant {
+			significant = append(significant, term.Name)
+		}
+	}
+	if len(significant) != 1 || significant[0] != "decode_weight_load" || !doc.Changed {
+		t.Errorf("significant %v, changed %v", significant, doc.Changed)
+	}
+	if len(doc.Predictions) != 6 {
+		t.Fatalf("%d predictions, want p50 and p99 of three metrics", len(doc.Predictions))
+	}
+	for _, p := range doc.Predictions {
+		if p.Metric == "itl_p50" && !(p.Change > 0.05 && p.Change < 0.6) {
+			t.Errorf("weights 30 %% dearer: ITL %g -> %g ms", p.AMs, p.BMs)
+		}
+	}
+	if rc, _, _ := call("diff", a, b, "--fail-on-change", "--requests", "60"); rc != 3 {
+		t.Errorf("--fail-on-change: exit %d, want 3", rc)
+	}
+	if rc, _, _ := call("diff", a); rc != 2 {
+		t.Errorf("one file: exit %d, want 2", rc)
+	}
+	if rc, _, stderr := call("diff", a, b, "--load", "1.5"); rc != 2 || !strings.Contains(stderr, "--load") {
+		t.Errorf("load 1.5: exit %d %q", rc, stderr)
+	}
+}
+
+func TestExplainCommand(t *testing.T) {
+	if rc, out, _ := call("explain", "unlearned_value"); rc != 0 || !strings.Contains(out, "--force") {
+		t.Errorf("%d %q", rc, out)
+	}
+	if rc, _, stderr := call("explain", "no_such_code_at_all"); rc != 1 || !strings.Contains(stderr, "no code") {
+		t.Errorf("%d %q", rc, stderr)
+	}
+	if rc, out, _ := call("explain", "--json"); rc != 0 || !json.Valid([]byte(out)) || strings.Count(out, `"code"`) < 50 {
+		t.Errorf("list: exit %d, %d codes", rc, strings.Count(out, `"code"`))
+	}
+}
+
+// The ledger is written by stages and read by log.
+func TestLogCommand(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger.jsonl")
+	fit := artifactFit()
+	for _, mape := range []float64{0.08, 0.06, 0.07} {
+		fit.Beta.Holdout.MAPE = &mape
+		if err := appendLedger(path, "fit", fit.Header, fit, nil, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rc, out, stderr := call("log", path)
+	if rc != 0 || !strings.Contains(out, "8.00 %") || !strings.Contains(out, "beta_mape") {
+		t.Errorf("%d %q %q", rc, out, stderr)
+	}
+	rc, out, _ = call("log", path, "--json", "--last", "2")
+	var doc ledgerDoc
+	if err := json.Unmarshal([]byte(out), &doc); rc != 0 || err != nil {
+		t.Fatal(rc, err)
+	}
+	if len(doc.Entries) != 2 || doc.Trends[0].Best != 0.06 || doc.Trends[0].Slope < 0.009 || doc.Trends[0].Slope > 0.011 {
+		t.Errorf("%d entries, trend %+v", len(doc.Entries), doc.Trends[0])
+	}
+	if rc, _, stderr := call("log", filepath.Join(t.TempDir(), "none")); rc != 1 || stderr == "" {
+		t.Errorf("missing ledger: %d", rc)
+	}
+}

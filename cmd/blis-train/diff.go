@@ -1,0 +1,169 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/result"
+)
+
+func diffCommand() *cli.Command {
+	def := export.DefaultDiffOptions()
+	ref := defaultReference()
+	return &cli.Command{
+		Name:      "diff",
+		Usage:     "say which coefficients moved between two files, and what it does to predictions",
+		ArgsUsage: "A B",
+		Description: "Significance comes from the intervals stored in the files, or from a block bootstrap\non the tables given with --data. TTFT and ITL are simulated under both files on one\nreference workload for every configuration of A.\n\n" +
+			"Example:\n   blis-train diff old/coefficients.yaml new/coefficients.yaml --fail-on-change",
+		Flags: flags([]cli.Flag{
+			&cli.StringFlag{Name: "data", Usage: "`OUT` folder with extracted tables: bootstrap the significance there"},
+			&cli.BoolFlag{Name: "fail-on-change", Usage: "exit 3 when a term moved or a prediction changed"},
+			&cli.Float64Flag{Name: "level", Value: def.Level, Usage: "family-wise error of 'moved' (Holm), in (0, 1)"},
+			&cli.Float64Flag{Name: "tolerance", Value: def.Tolerance, Usage: "relative change of a prediction that counts"},
+			&cli.BoolFlag{Name: "all", Usage: "list unchanged terms too"},
+			&cli.IntFlag{Name: "requests", Value: ref.requests, Usage: "requests of the reference workload; 0: no predictions"},
+			&cli.Float64Flag{Name: "load", Value: ref.load, Usage: "offered load of the reference workload as a share of capacity under A"},
+			&cli.Float64Flag{Name: "prompt-tokens", Value: ref.prompt, Usage: "mean prompt length of the reference workload"},
+			&cli.Float64Flag{Name: "output-tokens", Value: ref.output, Usage: "mean output length of the reference workload"},
+			&cli.Int64Flag{Name: "seed", Value: ref.seed, Usage: "of the reference workload's arrivals and lengths"},
+		}, talkFlags()),
+		Action: runDiff,
+	}
+}
+
+func runDiff(c *cli.Context) error {
+	con, err := newConsole(c)
+	if err != nil {
+		return err
+	}
+	if c.NArg() != 2 {
+		return usagef("diff: got %d arguments, want two coefficient files", c.NArg())
+	}
+	opt := export.DiffOptions{Level: c.Float64("level"), Tolerance: c.Float64("tolerance")}
+	if err := opt.Check(); err != nil {
+		return usagef("%v", err)
+	}
+	ref := reference{requests: c.Int("requests"), load: c.Float64("load"), prompt: c.Float64("prompt-tokens"), output: c.Float64("output-tokens"), seed: c.Int64("seed")}
+	if err := ref.check(); err != nil {
+		return err
+	}
+	a, inA, err := loadSet(c.Args().Get(0))
+	if err != nil {
+		return err
+	}
+	b, inB, err := loadSet(c.Args().Get(1))
+	if err != nil {
+		return err
+	}
+	if data := c.String("data"); data != "" {
+		if opt.Bootstrap, err = bootstrapOn(c, con, data, a); err != nil {
+			return err
+		}
+	}
+	// Terms first: files that cannot be compared are refused before anything is simulated.
+	if _, err := export.Diff(a, b, nil, opt); err != nil {
+		return err
+	}
+	preds, err := ref.predictions(a, b)
+	if err != nil {
+		return err
+	}
+	doc, err := export.Diff(a, b, preds, opt)
+	if err != nil {
+		return err
+	}
+	doc.ToolVersion, doc.A, doc.B = toolVersion, inA, inB
+	return reportDiff(con, doc, c.Bool("all"), c.Bool("fail-on-change"))
+}
+
+func reportDiff(con *console, doc *export.DiffDoc, all, fail bool) error {
+	con.table("Coefficients, significance from "+doc.Significance, table.Row{"model", "term", "unit", "A", "B", "B/A", "p", "moved"}, termRows(doc.Terms, all))
+	con.table("Predictions on the reference workload", table.Row{"configuration", "workload", "figure", "A ms", "B ms", "change"}, predictionRows(doc.Predictions))
+	for _, s := range doc.Settings {
+		con.sayf("%s", s)
+	}
+	if err := con.document(doc); err != nil {
+		return err
+	}
+	for _, r := range doc.Reasons {
+		con.sayf("changed: %s", r)
+	}
+	if !doc.Changed {
+		con.sayf("no term moved significantly and no prediction changed by more than %g %%", 100*doc.Tolerance)
+		return nil
+	}
+	if fail {
+		return gatef("%d %s", len(doc.Reasons), plural(len(doc.Reasons), "change", "changes"))
+	}
+	return nil
+}
+
+func termRows(terms []export.TermDiff, all bool) []table.Row {
+	var rows []table.Row
+	for i := range terms {
+		t := &terms[i]
+		if t.Delta == 0 && !all {
+			continue
+		}
+		ratio, p, moved := "-", "-", "unknown"
+		if t.Ratio != nil {
+			ratio = fmt.Sprintf("%.4f", *t.Ratio)
+		}
+		if t.P != nil {
+			p = fmt.Sprintf("%.2g", *t.P)
+		}
+		if t.Significant != nil {
+			moved = map[bool]string{true: "yes", false: "no"}[*t.Significant]
+		}
+		if t.Note != "" {
+			moved += " (" + t.Note + ")"
+		}
+		rows = append(rows, table.Row{t.Model, t.Name, t.Unit, fmt.Sprintf("%.6g", t.A), fmt.Sprintf("%.6g", t.B), ratio, p, moved})
+	}
+	return rows
+}
+
+func predictionRows(preds []export.Prediction) []table.Row {
+	var rows []table.Row
+	for _, p := range preds {
+		rows = append(rows, table.Row{p.Scope, p.Workload, p.Metric, fmt.Sprintf("%.3f", p.AMs), fmt.Sprintf("%.3f", p.BMs), fmt.Sprintf("%+.2f %%", 100*p.Change)})
+	}
+	return rows
+}
+
+// coefficientsByModel indexes a fit's coefficients as Diff wants them.
+func coefficientsByModel(fit *result.Fit) map[string][]result.Coefficient {
+	out := map[string][]result.Coefficient{"beta": fit.Beta.Coefficients}
+	for i := range fit.Alpha {
+		out[fit.Alpha[i].Target] = fit.Alpha[i].Coefficients
+	}
+	return out
+}
+
+// bootstrapOn fits the extracted tables with a set's spec, recipe and targets
+// and returns the coefficients with their block-bootstrap intervals.
+func bootstrapOn(c *cli.Context, con *console, out string, set *coeff.Set) (map[string][]result.Coefficient, error) {
+	ext, err := readExtract(out)
+	if err != nil {
+		return nil, err
+	}
+	o, err := fit.Options{
+		Spec: set.SpecVersion, Recipe: set.Recipe, BetaTarget: set.BetaTarget, AlphaTargets: set.AlphaTargets(),
+		Models: []string{}, Seed: c.Int64("seed"),
+	}.Resolve()
+	if err != nil {
+		return nil, err
+	}
+	doc, err := pipeline.Fit(c.Context, out, ext, o, header("diff"), con.progress())
+	if err != nil {
+		return nil, fmt.Errorf("bootstrap on %s: %w", out, err)
+	}
+	return coefficientsByModel(doc), nil
+}

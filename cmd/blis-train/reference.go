@@ -1,0 +1,194 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"math/rand"
+	"sort"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// reference is the workload diff predicts on: Poisson arrivals at a share of
+// what the engine can serve, prompts and outputs uniform in 0.5 to 1.5 times
+// their means. Both artifacts see the same requests.
+type reference struct {
+	requests       int
+	load           float64 // share of capacity under A, (0, 1)
+	prompt, output float64 // mean tokens
+	seed           int64
+}
+
+func defaultReference() reference {
+	return reference{requests: 300, load: 0.5, prompt: 512, output: 128, seed: 1}
+}
+
+func (r reference) check() error {
+	switch {
+	case r.requests < 0 || r.requests > 1e6:
+		return usagef("--requests: got %d, want 0 to 1e6", r.requests)
+	case !(r.load > 0 && r.load < 1):
+		return usagef("--load: got %g, want a share in (0, 1)", r.load)
+	case !(r.prompt >= 2 && r.prompt <= 1e6):
+		return usagef("--prompt-tokens: got %g, want 2 to 1e6", r.prompt)
+	case !(r.output >= 2 && r.output <= 1e6):
+		return usagef("--output-tokens: got %g, want 2 to 1e6", r.output)
+	}
+	return nil
+}
+
+// predictions simulates every configuration of a under both artifacts.
+func (r reference) predictions(a, b *coeff.Set) ([]export.Prediction, error) {
+	var out []export.Prediction
+	if r.requests == 0 {
+		return out, nil
+	}
+	for i := range a.Configs {
+		d := a.Configs[i].Deployment
+		p, err := r.onConfig(&d, a, b)
+		if err != nil {
+			return nil, fmt.Errorf("reference workload on %s: %w", d.Label(), err)
+		}
+		out = append(out, p...)
+	}
+	return out, nil
+}
+
+func (r reference) onConfig(d *deploy.Deployment, a, b *coeff.Set) ([]export.Prediction, error) {
+	fit := r.fitting(d)
+	rate, err := fit.rate(d, a)
+	if err != nil {
+		return nil, err
+	}
+	reqs := fit.workload(rate)
+	ra, err := replayOf(d, a, reqs)
+	if err != nil {
+		return nil, err
+	}
+	rb, err := replayOf(d, b, reqs)
+	if err != nil {
+		return nil, err
+	}
+	name := fmt.Sprintf("%d requests, %.3g/s, %.0f + %.0f tokens", fit.requests, rate, fit.prompt, fit.output)
+	var out []export.Prediction
+	for k, m := range ra {
+		p := export.Prediction{Scope: d.Label(), Workload: name, Metric: m.name, AMs: m.ms, BMs: rb[k].ms}
+		if m.ms > 0 {
+			p.Change = rb[k].ms/m.ms - 1
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// fitting shortens the lengths so that the longest request fits the model.
+func (r reference) fitting(d *deploy.Deployment) reference {
+	longest := float64(d.Engine.MaxModelLen.Or(math.MaxInt32))
+	if d.Engine.KVBlocksGPU.OK {
+		longest = math.Min(longest, float64(d.Engine.KVBlocksGPU.V*d.Engine.BlockSize))
+	}
+	if !d.Engine.ChunkedPrefill {
+		r.prompt = math.Min(r.prompt, float64(d.Engine.MaxNumBatchedTokens)/1.5)
+	}
+	if need := 1.5 * (r.prompt + r.output); need > longest {
+		r.prompt, r.output = r.prompt*longest/need, r.output*longest/need
+	}
+	r.prompt, r.output = math.Max(2, math.Floor(r.prompt)), math.Max(2, math.Floor(r.output))
+	return r
+}
+
+// rate is load times the requests per second of a full engine: a batch of
+// decodes at mean depth in which each request's prompt is prefilled once.
+func (r reference) rate(d *deploy.Deployment, set *coeff.Set) (float64, error) {
+	p, err := newPhysics(set, *d)
+	if err != nil {
+		return 0, err
+	}
+	perReq := math.Ceil((r.prompt + r.output) / float64(d.Engine.BlockSize))
+	seats := float64(d.Engine.MaxNumSeqs)
+	if d.Engine.KVBlocksGPU.OK {
+		seats = math.Min(seats, math.Floor(float64(d.Engine.KVBlocksGPU.V)/perReq))
+	}
+	seats = math.Max(1, seats)
+	depth := int64(r.prompt + r.output/2)
+	house := make([]trace.Chunk, int(seats))
+	for i := range house {
+		house[i] = trace.Chunk{Computed: depth, Prompt: int64(r.prompt), New: 1}
+	}
+	step, err := p.StepUs(house)
+	if err != nil {
+		return 0, err
+	}
+	prefill, err := p.StepUs([]trace.Chunk{{Prompt: int64(r.prompt), New: int64(r.prompt)}})
+	if err != nil {
+		return 0, err
+	}
+	perRequestUs := r.output*step/seats + prefill
+	return r.load * 1e6 / perRequestUs, nil
+}
+
+// workload draws the requests; the same seed gives the same ones.
+func (r reference) workload(rate float64) []sim.Request {
+	rng := rand.New(rand.NewSource(r.seed))
+	at := 0.0
+	reqs := make([]sim.Request, r.requests)
+	around := func(mean float64) int64 { return max(1, int64(math.Round(mean*(0.5+rng.Float64())))) }
+	for i := range reqs {
+		at += rng.ExpFloat64() / rate * 1e6
+		reqs[i] = sim.Request{ID: fmt.Sprintf("r%06d", i), ArrivalUs: int64(at), PromptTokens: around(r.prompt), OutputTokens: around(r.output)}
+	}
+	return reqs
+}
+
+// figure is one summary of a simulated workload.
+type figure struct {
+	name string
+	ms   float64
+}
+
+// replayOf runs the requests under a set and returns p50 and p99 of TTFT, ITL
+// and E2E in a fixed order.
+func replayOf(d *deploy.Deployment, set *coeff.Set, reqs []sim.Request) ([]figure, error) {
+	cfg, err := simConfig(d, set)
+	if err != nil {
+		return nil, err
+	}
+	res, err := sim.Run(cfg, reqs, nil)
+	if err != nil {
+		return nil, err
+	}
+	var ttft, itl, e2e []float64
+	for i := range res.Requests {
+		q := &res.Requests[i]
+		if v, ok := q.TTFTUs(); ok {
+			ttft = append(ttft, v/1000)
+		}
+		if v, ok := q.ITLUs(); ok {
+			itl = append(itl, v/1000)
+		}
+		if v, ok := q.E2EUs(); ok {
+			e2e = append(e2e, v/1000)
+		}
+	}
+	var out []figure
+	for _, m := range []struct {
+		name string
+		v    []float64
+	}{{"ttft", ttft}, {"itl", itl}, {"e2e", e2e}} {
+		if len(m.v) == 0 {
+			return nil, fmt.Errorf("no request of the reference workload finished")
+		}
+		sort.Float64s(m.v)
+		out = append(out, figure{m.name + "_p50", at(m.v, 0.5)}, figure{m.name + "_p99", at(m.v, 0.99)})
+	}
+	return out, nil
+}
+
+// at is the nearest-rank quantile of sorted values.
+func at(sorted []float64, q float64) float64 {
+	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
+}
