@@ -46,6 +46,7 @@ func subcommands() []*cli.Command {
 		fitCommand(),
 		exportCommand(),
 		checkCommand(),
+		diffCommand(),
 		logCommand(),
 		explainCommand(),
 	}
