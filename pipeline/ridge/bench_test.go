@@ -141,3 +141,41 @@ func BenchmarkSolve(b *testing.B) {
 		v.solve(1e-4)
 	}
 }
+
+// BenchmarkSelectCensored is the interval grid over 20,000 rows of 8
+// configurations.
+func BenchmarkSelectCensored(b *testing.B) {
+	d, bounds, o := censoredBench(20000, 8)
+	for b.Loop() {
+		if _, err := SelectCensored(d, bounds, o); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func censoredBench(n, configs int) (*Data, Bounds, Options) {
+	rng := rand.New(rand.NewPCG(9, 9))
+	const p = 11
+	d := &Data{P: p}
+	var bounds Bounds
+	for i := range n {
+		delay := 800.0
+		for j := range p {
+			x := rng.Float64()
+			if j == 3 {
+				x = 1
+			}
+			d.X = append(d.X, x)
+			delay += 100 * x * float64(j%3)
+		}
+		delay += 100 * rng.NormFloat64()
+		wait := 50000 * rng.Float64()
+		bounds.Lo = append(bounds.Lo, max(0, delay+wait-50000))
+		bounds.Hi = append(bounds.Hi, delay+wait)
+		d.Y = append(d.Y, 0)
+		d.Config, d.Regime, d.Time = append(d.Config, int32(i*configs/n)), append(d.Regime, int32(i%2)), append(d.Time, int64(i))
+	}
+	o := DefaultOptions(p)
+	o.EpsUs = 1000
+	return d, bounds, o
+}

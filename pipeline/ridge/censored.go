@@ -66,6 +66,7 @@ func FitCensored(d *Data, b Bounds, w []float64, rows []int32, lambda float64, o
 	if err != nil {
 		return CensoredFit{Passes: passes}, err
 	}
+	c.publish(lambda)
 	f, err := c.s.fit(lambda)
 	f.Objective = c.value
 	return CensoredFit{Fit: f, Passes: passes, Y: c.target}, err
@@ -79,7 +80,8 @@ type censored struct {
 	rows    []int32
 	o       *Options
 	s       *solver
-	all     *Gram     // all rows; its B and Q follow the target
+	all     *Gram // all rows with target Lo
+	started bool
 	target  []float64 // per entry of rows
 	value   float64   // objective at beta
 	current []float64 // gamma at beta
@@ -116,24 +118,30 @@ func (c *censored) gram(rows []int32) *Gram {
 	return g
 }
 
-// fit runs passes from the start target Lo to the certificate.
+// fit runs passes to the certificate: from the target Lo the first time, from
+// the previous lambda's answer after that (the minimum is the same).
 func (c *censored) fit(lambda float64) (passes int, err error) {
-	for _, i := range c.rows {
-		c.view.Y[i] = c.b.Lo[i]
+	if c.started {
+		c.value, c.out = c.evaluate(c.beta, c.current, lambda, c.grad, c.out[:0])
+	} else {
+		c.start(lambda)
 	}
-	c.all = c.gram(c.rows)
-	c.s.cold()
-	c.s.normalise(c.all)
-	c.s.solve(lambda)
-	c.accept(lambda)
 	for passes = 1; passes <= maxCensoredPasses; passes++ {
 		if c.certified(lambda) {
-			c.publish(lambda)
 			return passes, nil
 		}
 		c.step(lambda)
 	}
 	return passes, &Error{IntervalNotConverged, fmt.Sprintf("no certificate after %d passes at lambda %g", maxCensoredPasses, lambda)}
+}
+
+// start solves for the target Lo.
+func (c *censored) start(lambda float64) {
+	c.started = true
+	c.s.cold()
+	c.s.normalise(c.all)
+	c.s.solve(lambda)
+	c.accept(lambda)
 }
 
 // accept makes the solver's answer the current point and refreshes the target.

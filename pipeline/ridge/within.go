@@ -6,8 +6,14 @@ const IdentifiedShare = 1e-6
 
 // WithinVariation is, per configuration (in d.Configs order) and term, the share
 // v_j = sum w(x - mean_w)^2/sum w x^2 of a column that varies inside the
-// configuration; NaN for an all-zero column.
+// configuration; NaN for an all-zero column. w nil: the rows' factors.
 func WithinVariation(d *Data, w []float64) [][]float64 {
+	if w == nil {
+		w = make([]float64, d.Len())
+		for i := range w {
+			w[i] = d.factor(i)
+		}
+	}
 	configs := d.Configs()
 	out := make([][]float64, len(configs))
 	for k, c := range configs {
