@@ -28,7 +28,7 @@ var checks = []struct {
 	value     func(window) *float64
 }{
 	{CheckFailureShare, "failed requests / ended requests; requests the client gave up do not count", 0.05, failureShare},
-	{CheckQueueRising, "R2 of the waiting depth against time, where it rises", 0.5, queueRising},
+	{CheckQueueRising, "R2 of the requests in the system at each arrival against time, where they rise", 0.5, queueRising},
 	{CheckPreemptedShare, "requests preempted at least once / requests of the engine", 0.15, preemptedShare},
 	{CheckTTFTDrift, "median TTFT of the last third of the requests / of the first third", 2, ttftDrift},
 	{CheckE2ETail, "P99 / P50 of E2E", 10, e2eTail},
@@ -248,28 +248,47 @@ func preemptedShare(w window) *float64 {
 	return share(preempted, engine)
 }
 
-// queueRising is R2 of the waiting depth against time, 0 where it falls. Stock
-// runs have no steps: there the wait of each request stands for the depth.
+// queueRising is R2 of the queue against time, 0 where it falls. The queue is
+// everything in the system, running included, at each arrival: an engine with
+// many seats lets its batch grow long before anything waits. After the last
+// arrival every queue falls, so nothing is read there.
 func queueRising(w window) *float64 {
-	var x, y []float64
-	for _, s := range w.steps {
-		x, y = append(x, float64(s.TsStartNs)), append(y, float64(s.WaitingDepth))
-	}
-	if len(w.steps) == 0 {
-		for _, r := range w.requests {
-			if at, ok := arrivalNs(r); ok && r.StockQueueUs.OK {
-				x, y = append(x, float64(at)), append(y, r.StockQueueUs.V)
-			}
+	var x, y, leaves []float64
+	for _, r := range w.requests {
+		at, _ := arrivalNs(r)
+		if end, ok := departureNs(r); ok {
+			x, leaves = append(x, float64(at)), append(leaves, float64(end))
 		}
 	}
 	if len(x) < minCheckRequests {
 		return nil
+	}
+	slices.Sort(leaves)
+	gone := 0
+	for i, at := range x {
+		for gone < len(leaves) && leaves[gone] <= at {
+			gone++
+		}
+		y = append(y, float64(i-gone))
 	}
 	slope, r2 := line(x, y)
 	if slope <= 0 {
 		r2 = 0
 	}
 	return &r2
+}
+
+// departureNs is when the request left, on the clock of arrivalNs.
+func departureNs(r *trace.Request) (int64, bool) {
+	if r.Source == trace.SourceStock {
+		return r.StartWallNs.V + int64(r.StockE2EUs.V*1e3), r.StockE2EUs.OK && r.StartWallNs.OK
+	}
+	for _, at := range []trace.Opt[int64]{r.DepartedNs, r.FinishedNs, r.AbortedNs} {
+		if at.OK {
+			return at.V, true
+		}
+	}
+	return 0, false
 }
 
 // line is the least-squares slope of y over x and its R2 (0 when y is constant).

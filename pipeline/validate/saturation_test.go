@@ -9,9 +9,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// load makes a run of n requests, one a second, with the given TTFT and E2E in
-// ms, and one step a second with the given waiting depth.
-func load(n int, ttftMs, e2eMs func(i int) float64, waiting func(i int) int64) *trace.Run {
+// load makes a run of n requests, one a second, with the given TTFT and E2E in ms.
+func load(n int, ttftMs, e2eMs func(i int) float64) *trace.Run {
 	run := &trace.Run{ID: "r"}
 	for i := range n {
 		at := int64(i) * 1e9
@@ -23,14 +22,14 @@ func load(n int, ttftMs, e2eMs func(i int) float64, waiting func(i int) int64) *
 			DepartedNs:   trace.Some(at + int64(e2eMs(i)*1e6)),
 			OutputTokens: trace.Some(int64(10)), Preemptions: trace.Some(int64(0)), Success: trace.Some(true),
 		})
-		run.Steps = append(run.Steps, trace.Step{ID: int64(i + 1), TsStartNs: at, WaitingDepth: waiting(i)})
 	}
 	return run
 }
 
 func flat(ms float64) func(int) float64 { return func(int) float64 { return ms } }
 
-func noQueue(int) int64 { return 0 }
+// rising is an E2E that grows until departures no longer keep up with arrivals.
+func rising(i int) float64 { return 900 + 400*float64(i) }
 
 func TestSaturationEachCheckHits(t *testing.T) {
 	const n = 60
@@ -39,7 +38,7 @@ func TestSaturationEachCheckHits(t *testing.T) {
 		run   func() *trace.Run
 	}{
 		{CheckFailureShare, func() *trace.Run {
-			r := load(n, flat(100), flat(900), noQueue)
+			r := load(n, flat(100), flat(900))
 			for i := 0; i < 4; i++ { // 4 of 60 > 5 %
 				r.Requests[i].Success = trace.Some(false)
 				r.Requests[i].AbortReason = trace.Some("generation_error")
@@ -47,20 +46,20 @@ func TestSaturationEachCheckHits(t *testing.T) {
 			return r
 		}},
 		{CheckQueueRising, func() *trace.Run {
-			return load(n, flat(100), flat(900), func(i int) int64 { return int64(i / 4) })
+			return load(n, flat(100), rising)
 		}},
 		{CheckPreemptedShare, func() *trace.Run {
-			r := load(n, flat(100), flat(900), noQueue)
+			r := load(n, flat(100), flat(900))
 			for i := 0; i < 10; i++ { // 10 of 60 > 15 %
 				r.Requests[i].Preemptions = trace.Some(int64(1))
 			}
 			return r
 		}},
 		{CheckTTFTDrift, func() *trace.Run {
-			return load(n, func(i int) float64 { return 100 * (1 + float64(i)/20) }, flat(900), noQueue)
+			return load(n, func(i int) float64 { return 100 * (1 + float64(i)/20) }, flat(900))
 		}},
 		{CheckE2ETail, func() *trace.Run {
-			return load(n, flat(100), func(i int) float64 { return 200 + 2800*float64(i/58) }, noQueue)
+			return load(n, flat(100), func(i int) float64 { return 200 + 2800*float64(i/58) })
 		}},
 	}
 	for _, c := range cases {
@@ -75,24 +74,26 @@ func TestSaturationEachCheckHits(t *testing.T) {
 }
 
 func TestSaturationTwoHitsSaturate(t *testing.T) {
-	run := load(60, func(i int) float64 { return 100 * (1 + float64(i)/20) }, flat(900), func(i int) int64 { return int64(i) })
+	run := load(60, func(i int) float64 { return 100 * (1 + float64(i)/20) }, rising)
 	s := Saturate(run, &deploy.Deployment{})
 	if !s.Run.Saturated || len(s.Spans()) != 1 {
 		t.Errorf("got %v, spans %v", s.Run.Hits(), s.Spans())
 	}
 }
 
-// TestSaturationFallingQueueIsNone: a queue that drains has R2 1 too.
+// TestSaturationFallingQueueIsNone: a queue that drains has a high R2 too.
 func TestSaturationFallingQueueIsNone(t *testing.T) {
-	run := load(60, flat(100), flat(900), func(i int) int64 { return int64(60 - i) })
-	if hits := Saturate(run, &deploy.Deployment{}).Run.Hits(); len(hits) != 0 {
-		t.Errorf("got %v", hits)
+	run := load(60, flat(100), func(i int) float64 { return max(900, 30000-800*float64(i)) })
+	for _, c := range Saturate(run, &deploy.Deployment{}).Run.Checks {
+		if c.Name == CheckQueueRising && c.Hit {
+			t.Errorf("got R2 %v", *c.Value)
+		}
 	}
 }
 
 // TestSaturationClientAbortsAreNoFailures: the client asked for the end.
 func TestSaturationClientAbortsAreNoFailures(t *testing.T) {
-	run := load(60, flat(100), flat(900), noQueue)
+	run := load(60, flat(100), flat(900))
 	for i := 0; i < 30; i++ {
 		run.Requests[i].Success = trace.Some(false)
 		run.Requests[i].AbortReason = trace.Some(clientDisconnect)
@@ -109,7 +110,7 @@ func TestSaturationClosedLoopDoesNotDecide(t *testing.T) {
 			return 100 * (1 + float64(i)/5)
 		}
 		return 100
-	}, flat(900), func(i int) int64 { return int64(max(0, 30-i)) * int64(i) })
+	}, flat(900))
 	for i := range run.Requests[:30] {
 		run.Requests[i].Preemptions = trace.Some(int64(2))
 	}
@@ -125,7 +126,7 @@ func TestSaturationClosedLoopDoesNotDecide(t *testing.T) {
 
 // TestSaturationTooFewRequestsIsNull, never 0.
 func TestSaturationTooFewRequestsIsNull(t *testing.T) {
-	s := Saturate(load(4, flat(1), flat(2), noQueue), &deploy.Deployment{})
+	s := Saturate(load(4, flat(1), flat(2)), &deploy.Deployment{})
 	for _, c := range s.Run.Checks {
 		if (c.Name == CheckTTFTDrift || c.Name == CheckE2ETail || c.Name == CheckQueueRising) && c.Value != nil {
 			t.Errorf("%s: got %v, want null", c.Name, *c.Value)
