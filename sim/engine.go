@@ -57,6 +57,7 @@ type engine struct {
 	gapN    int64
 	order   int64
 	check   func(when string) // tests: look at the state after every change
+	forced  bool              // some request has a PickUpStep
 	failed  error             // of a Delay, reported at the next iteration
 }
 
@@ -126,6 +127,7 @@ func (e *engine) orderArrivals() error {
 			return err
 		}
 		e.out.Requests[i] = RequestResult{ID: r.ID, ArrivalUs: r.ArrivalUs, PromptTokens: r.PromptTokens, SLOClass: r.SLOClass, Outcome: OutcomeUnfinished}
+		e.forced = e.forced || r.PickUpStep.OK
 		if r.After == 0 {
 			e.arrivals = append(e.arrivals, int32(i))
 			continue
@@ -246,12 +248,31 @@ func (e *engine) drain() error {
 	if err := e.advance(e.now); err != nil {
 		return err
 	}
+	if e.forced && !e.hasWork() && len(e.flight) == 0 {
+		e.skipToPickUp()
+	}
+	later := e.inbox[:0]
 	for _, s := range e.inbox {
+		if s.req.PickUpStep.OK && s.req.PickUpStep.V > e.step {
+			later = append(later, s)
+			continue
+		}
 		e.pickUp(s)
 	}
-	e.inbox = e.inbox[:0]
+	e.inbox = later
 	e.processAborts()
 	return nil
+}
+
+// skipToPickUp moves an idle engine's step counter to the next recorded pick-up.
+func (e *engine) skipToPickUp() {
+	next := int64(math.MaxInt64)
+	for _, s := range e.inbox {
+		next = min(next, s.req.PickUpStep.V)
+	}
+	if len(e.inbox) > 0 {
+		e.step = max(e.step, next)
+	}
 }
 
 // iterate is one synchronous iteration: schedule, execute, update.

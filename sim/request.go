@@ -42,6 +42,12 @@ type Request struct {
 	// EnqueueUs overrides arrival + overhead: when the request reaches the
 	// engine's input queue. Used by replays that know it.
 	EnqueueUs trace.Opt[int64]
+
+	// PickUpStep is the last step before its recorded pick-up (scheduler.step of
+	// QUEUED): the request stays in the input queue until then, or until the
+	// engine is idle, which then goes on with that step. For recordings whose
+	// step times are incomplete.
+	PickUpStep trace.Opt[int64]
 }
 
 // Outcome is how a request left.

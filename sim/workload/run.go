@@ -1,6 +1,9 @@
 package workload
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -71,6 +74,7 @@ func FromRun(run *trace.Run, d *deploy.Deployment, opt RunOptions) (*Workload, e
 		w.Requests = append(w.Requests, q)
 		w.Rows = append(w.Rows, row)
 	}
+	w.sortByArrival(run, opt)
 	w.place(run, opt)
 	w.Notes = append(w.Notes, prefixes.notes...)
 	if skipped > 0 {
@@ -137,6 +141,25 @@ func (w *Workload) place(run *trace.Run, opt RunOptions) {
 		at, _ := arrivalNs(r, opt)
 		q.ArrivalUs = max(0, w.Us(at))
 		w.placeAbort(r, q)
+	}
+}
+
+// sortByArrival orders requests by the full stamp, so that equal microseconds
+// keep the recorded order.
+func (w *Workload) sortByArrival(run *trace.Run, opt RunOptions) {
+	order := make([]int, len(w.Rows))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		x, _ := arrivalNs(&run.Requests[w.Rows[a]], opt)
+		y, _ := arrivalNs(&run.Requests[w.Rows[b]], opt)
+		return cmp.Compare(x, y)
+	})
+	requests, rows := w.Requests, w.Rows
+	w.Requests, w.Rows = make([]sim.Request, len(rows)), make([]int, len(rows))
+	for i, j := range order {
+		w.Requests[i], w.Rows[i] = requests[j], rows[j]
 	}
 }
 

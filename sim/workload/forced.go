@@ -1,0 +1,103 @@
+package workload
+
+import (
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Forced is a recorded run made ready for a teacher-forced replay: requests
+// reach the input queue at their recorded pick-up, steps begin and end when
+// they did. What is left to the simulator is the schedule.
+type Forced struct {
+	*Workload
+	Timeline *sim.Recorded
+	Async    bool
+	// ByStep says that step times were incomplete, so that only the order of
+	// pick-ups is forced and no simulated time means anything.
+	ByStep bool
+}
+
+// Force prepares run. The execution of a step ends at the last token stamp it
+// produced, else just before the next step that had to wait for it.
+func Force(run *trace.Run, d *deploy.Deployment, async bool) (*Forced, error) {
+	if len(run.Steps) == 0 {
+		return nil, trace.Errorf(CodeEmptyWorkload, "run %q: got no recorded step, want them for a teacher-forced replay", run.ID)
+	}
+	opt := RunOptions{Queued: true, BaseNs: run.Steps[0].TsStartNs}
+	for i := range run.Requests {
+		if q := run.Requests[i].QueuedNs; q.OK {
+			opt.BaseNs = min(opt.BaseNs, q.V)
+		}
+	}
+	w, err := FromRun(run, d, opt)
+	if err != nil {
+		return nil, err
+	}
+	f := &Forced{Workload: w, Timeline: w.timeline(run, async), Async: async}
+	if missing(run) {
+		f.byStep(run)
+	}
+	return f, nil
+}
+
+// missing reports whether step summaries are missing.
+func missing(run *trace.Run) bool {
+	n := len(run.Steps)
+	return run.Steps[0].ID != 1 || run.Steps[n-1].ID != int64(n)
+}
+
+// byStep forces pick-ups by the step counter of QUEUED: for a run without all
+// its step times. Simulated times mean nothing then.
+func (f *Forced) byStep(run *trace.Run) {
+	f.ByStep = true
+	f.Timeline = &sim.Recorded{First: 1, FallbackUs: 1000}
+	for i, row := range f.Rows {
+		q := &f.Requests[i]
+		q.ArrivalUs, q.PickUpStep, q.AbortAtUs = 0, run.Requests[row].QueuedStep, trace.Opt[int64]{}
+	}
+}
+
+func (w *Workload) timeline(run *trace.Run, async bool) *sim.Recorded {
+	n := int(run.Steps[len(run.Steps)-1].ID)
+	r := &sim.Recorded{First: 1, Start: unknown(n), End: unknown(n), FallbackUs: 1}
+	for i := range run.Steps {
+		r.Start[run.Steps[i].ID-1] = w.Us(run.Steps[i].TsStartNs)
+	}
+	w.noteEnds(run, r.End)
+	ahead := 1
+	if async {
+		ahead = 2
+	}
+	for k := range r.End {
+		if r.End[k] == sim.Unknown && k+ahead < n && r.Start[k+ahead] != sim.Unknown {
+			r.End[k] = max(r.Start[k], r.Start[k+ahead]-1)
+		}
+	}
+	return r
+}
+
+// noteEnds sets the ends that token stamps show. An abort's FINISHED carries
+// the current counter, not a producing step, and is left out.
+func (w *Workload) noteEnds(run *trace.Run, end []int64) {
+	note := func(step, at trace.Opt[int64]) {
+		if k := step.V - 1; step.OK && at.OK && k >= 0 && k < int64(len(end)) {
+			end[k] = max(end[k], w.Us(at.V))
+		}
+	}
+	for i := range run.Requests {
+		q := &run.Requests[i]
+		note(q.FirstTokenStep, q.FirstTokenNs)
+		if s := q.FinishStatus.Or(""); s != trace.FinishAborted && s != trace.FinishError {
+			note(q.FinishedStep, q.FinishedNs)
+		}
+	}
+}
+
+func unknown(n int) []int64 {
+	s := make([]int64, n)
+	for i := range s {
+		s[i] = sim.Unknown
+	}
+	return s
+}
