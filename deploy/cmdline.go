@@ -22,7 +22,7 @@ func FromCommandLine(line string) (*Draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := newDraft()
+	d := NewDraft()
 	args, err := d.serveArgs(words)
 	if err != nil {
 		return nil, err

@@ -18,7 +18,8 @@ type Draft struct {
 	notes  map[string]string
 }
 
-func newDraft() *Draft { return &Draft{values: map[string]any{}, notes: map[string]string{}} }
+// NewDraft returns an empty draft.
+func NewDraft() *Draft { return &Draft{values: map[string]any{}, notes: map[string]string{}} }
 
 // Set stores a value under a path of run.yaml.
 func (d *Draft) Set(path string, value any) { d.values[path] = value }

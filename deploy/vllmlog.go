@@ -18,7 +18,7 @@ import (
 // the KV cache's lines. Lines it does not know are skipped; a log without any
 // of them is an error with code not_a_vllm_log.
 func FromLog(r io.Reader, file string) (*Draft, error) {
-	d := newDraft()
+	d := NewDraft()
 	lines := bufio.NewReader(r)
 	found := false
 	for {

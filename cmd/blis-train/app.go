@@ -42,12 +42,14 @@ func gatef(format string, args ...any) error { return &gateError{msg: fmt.Sprint
 // subcommands lists the commands in the order help shows them; each lives in a file of its own.
 func subcommands() []*cli.Command {
 	return []*cli.Command{
+		initCommand(),
 		extractCommand(),
 		fitCommand(),
 		exportCommand(),
 		checkCommand(),
 		diffCommand(),
 		logCommand(),
+		featuresCommand(),
 		explainCommand(),
 	}
 }

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+	tables "github.com/blis-train/blis-train/trace/table"
+)
+
+func featuresCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "features",
+		Usage:     "explain one step: inputs, constants, every feature with its formula, the prediction per term",
+		ArgsUsage: "OUT",
+		Description: "Reads the extracted tables of one run and shows how the step's feature vector comes about.\n" +
+			"With a coefficient file it adds what each term contributes to the prediction, and what was measured.\n\n" +
+			"Example:\n   blis-train features out --run gqa-async --step 100 --coefficients out/coefficients.yaml",
+		Flags: flags([]cli.Flag{
+			&cli.StringFlag{Name: "run", Usage: "run `ID` (may be left out when there is one run)"},
+			&cli.Int64Flag{Name: "step", Usage: "`N`, the step id", Required: false},
+			&cli.StringFlag{Name: "coefficients", Usage: "coefficient `FILE` for the contributions"},
+			&cli.StringFlag{Name: "spec", Usage: "feature specification `VERSION`: 1.0 or 1.1 (default: the coefficient file's, else 1.1)"},
+		}, talkFlags()),
+		Action: runFeatures,
+	}
+}
+
+// featuresDoc is what features --json prints.
+type featuresDoc struct {
+	SchemaVersion string                `json:"schema_version"`
+	ToolVersion   string                `json:"tool_version"`
+	Run           string                `json:"run"`
+	Step          int64                 `json:"step"`
+	Source        string                `json:"source"`      // rich | journey | approximate
+	MeasuredUs    *float64              `json:"measured_us"` // cadence of the interval that holds the step's execution
+	Lag           *int                  `json:"lag"`
+	Members       []memberDoc           `json:"members"`
+	Explanation   *features.Explanation `json:"explanation"`
+	Warnings      []trace.Finding       `json:"warnings"`
+}
+
+// memberDoc is one request's part of the batch.
+type memberDoc struct {
+	Request  string `json:"request"`
+	Phase    string `json:"phase"`
+	Computed int64  `json:"computed_tokens"`
+	Prompt   int64  `json:"prompt_tokens"`
+	New      int64  `json:"new_tokens"`
+}
+
+func runFeatures(c *cli.Context) error {
+	con, err := newConsole(c)
+	if err != nil {
+		return err
+	}
+	if c.NArg() != 1 {
+		return usagef("features: got %d arguments, want one extracted folder", c.NArg())
+	}
+	if !c.IsSet("step") {
+		return usagef("features: missing --step N")
+	}
+	var set *coeff.Set
+	if name := c.String("coefficients"); name != "" {
+		if set, _, err = loadSet(name); err != nil {
+			return err
+		}
+	}
+	version, err := featuresVersion(c.String("spec"), set)
+	if err != nil {
+		return err
+	}
+	doc, err := explainStep(c.Args().First(), c.String("run"), c.Int64("step"), version, set)
+	if err != nil {
+		return err
+	}
+	showFeatures(con, doc)
+	return con.document(doc)
+}
+
+// featuresVersion is the version asked for, which must be the coefficients'.
+func featuresVersion(asked string, set *coeff.Set) (features.Version, error) {
+	switch {
+	case asked == "" && set == nil:
+		return features.V11, nil
+	case asked == "":
+		return set.SpecVersion, nil
+	}
+	v := features.Version(asked)
+	if err := v.Check(); err != nil {
+		return "", &usageError{msg: "--spec: " + err.Error()}
+	}
+	if set != nil && set.SpecVersion != v {
+		return "", usagef("--spec: got %s, but the coefficients are for %s", v, set.SpecVersion)
+	}
+	return v, nil
+}
+
+func explainStep(out, id string, step int64, version features.Version, set *coeff.Set) (*featuresDoc, error) {
+	ext, err := readExtract(out)
+	if err != nil {
+		return nil, err
+	}
+	run, err := pickRun(ext, id)
+	if err != nil {
+		return nil, err
+	}
+	recorded, err := tables.Read(tables.RunDir(out, run.ID))
+	if err != nil {
+		return nil, err
+	}
+	steps, err := rows.Rebuild(recorded, run.Deployment, version)
+	if err != nil {
+		return nil, err
+	}
+	st := steps.At(step)
+	if st == nil {
+		return nil, trace.Errorf("", "run %q has no step %d, want %d..%d", run.ID, step, steps.First, steps.First+int64(len(steps.All))-1)
+	}
+	if !st.Known() {
+		return nil, trace.Errorf(st.Reason, "the batch of step %d of run %q is unknown", step, run.ID).
+			WithHint("blis-train explain " + string(st.Reason))
+	}
+	space, err := features.New(version, run.Deployment)
+	if err != nil {
+		return nil, err
+	}
+	return describeStep(steps, st, space, set)
+}
+
+// pickRun finds the run by id; without one there must be exactly one.
+func pickRun(ext *result.Extract, id string) (*result.ExtractRun, error) {
+	var ids []string
+	for i := range ext.Runs {
+		if r := &ext.Runs[i]; r.ID == id || id == "" && len(ext.Runs) == 1 {
+			return r, nil
+		}
+		ids = append(ids, ext.Runs[i].ID)
+	}
+	if id == "" {
+		return nil, usagef("features: missing --run ID, one of %s", strings.Join(ids, ", "))
+	}
+	err := trace.Errorf("", "no run %q in the folder, want one of %s", id, strings.Join(ids, ", "))
+	if s := nearest(id, ids); s != "" {
+		return nil, err.WithHint(fmt.Sprintf("did you mean --run %s?", s))
+	}
+	return nil, err
+}
+
+func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *coeff.Set) (*featuresDoc, error) {
+	gamma, lag := features.DefaultGamma, rows.AssumedLag(steps.Dep)
+	var coefficients []float64
+	if set != nil {
+		gamma, coefficients = set.Gamma, coeff.Values(set.Beta)
+		for _, l := range set.PipelineLag {
+			if l.Run == steps.Run.ID {
+				lag = l.Lag
+			}
+		}
+	}
+	in := st.In
+	in.PreemptionEMA = emaAt(steps.Run, st.ID, gamma)
+	e, err := space.ExplainBeta(&in, coefficients)
+	if err != nil {
+		return nil, err
+	}
+	doc := &featuresDoc{SchemaVersion: result.SchemaVersion, ToolVersion: toolVersion, Run: steps.Run.ID, Step: st.ID,
+		Source: st.Tag.String(), Lag: &lag, MeasuredUs: cadenceUs(steps.Run, st.ID+int64(lag)), Members: []memberDoc{}, Explanation: e, Warnings: []trace.Finding{}}
+	for _, m := range steps.Members(st.ID) {
+		phase := "prefill"
+		if m.IsDecode() {
+			phase = "decode"
+		}
+		doc.Members = append(doc.Members, memberDoc{m.CoreID, phase, m.Computed, m.Prompt, m.New})
+	}
+	if set != nil {
+		p := set.BetaPredictor()
+		x, hits := make([]float64, len(e.Features)), features.Hits(0)
+		for i, f := range e.Features {
+			x[i] = f.Value
+			if f.BoundHit {
+				hits |= 1 << i
+			}
+		}
+		if _, err := p.Predict(x, hits); err != nil {
+			return nil, err
+		}
+		doc.Warnings = append(append(doc.Warnings, p.Warnings()...), set.Outside(steps.Dep)...)
+	}
+	return doc, nil
+}
+
+// emaAt is the preemption average after the last recorded step up to id.
+func emaAt(run *trace.Run, id int64, gamma float64) float64 {
+	ema := 0.0
+	for i := range run.Steps {
+		if s := &run.Steps[i]; s.ID <= id {
+			ema = features.EMA(ema, gamma, float64(s.NumPreempted), float64(s.RunningDepth))
+		}
+	}
+	return ema
+}
+
+// cadenceUs is the time from the start of step id to the start of the next
+// one, when both were recorded.
+func cadenceUs(run *trace.Run, id int64) *float64 {
+	for i := 0; i+1 < len(run.Steps); i++ {
+		if run.Steps[i].ID == id && run.Steps[i+1].ID == id+1 {
+			us := rows.SpanUs(run.Steps[i].TsStartNs, run.Steps[i+1].TsStartNs)
+			return &us
+		}
+	}
+	return nil
+}
+
+func showFeatures(con *console, doc *featuresDoc) {
+	e := doc.Explanation
+	con.table(fmt.Sprintf("run %s, step %d: batch (%s)", doc.Run, doc.Step, doc.Source),
+		table.Row{"request", "phase", "computed", "prompt", "new"}, memberRows(doc.Members))
+	con.table("inputs", table.Row{"name", "value", "unit"}, quantityRows(e.Inputs, false))
+	con.table("constants of spec "+string(e.SpecVersion), table.Row{"name", "value", "unit", "derived"}, quantityRows(e.Constants, true))
+	var rs []table.Row
+	for _, f := range e.Features {
+		value := fmt.Sprintf("%.6g %s", f.Value, strings.TrimPrefix(f.Unit, "1"))
+		if f.BoundHit {
+			value += " (bound)"
+		}
+		rs = append(rs, table.Row{f.Slot, f.Name, strings.TrimSpace(value), number(f.Coefficient), number(f.ContributionUs), f.Formula + "\n= " + f.Numbers})
+	}
+	con.table("features", table.Row{"slot", "name", "value", "coefficient", "us", "formula"}, rs)
+	con.table("step time", table.Row{"", "us"}, []table.Row{
+		{"physical floor W/Bw", micros(e.FloorUs)}, {"predicted", micros(e.PredictionUs)},
+		{fmt.Sprintf("measured (lag %d)", *doc.Lag), micros(doc.MeasuredUs)}})
+	con.warn(doc.Warnings)
+}
+
+func memberRows(members []memberDoc) []table.Row {
+	var rs []table.Row
+	for _, m := range members {
+		rs = append(rs, table.Row{m.Request, m.Phase, m.Computed, m.Prompt, m.New})
+	}
+	return rs
+}
+
+func quantityRows(qs []features.Quantity, derived bool) []table.Row {
+	var rs []table.Row
+	for _, q := range qs {
+		row := table.Row{q.Name, fmt.Sprintf("%.8g", q.Value), q.Unit}
+		if derived {
+			row = append(row, q.Formula)
+		}
+		rs = append(rs, row)
+	}
+	return rs
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/result"
+)
+
+func initCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "init",
+		Usage: "write a run.yaml from the server's command line or start-up log",
+		Description: "Whatever the command line and the log say goes into run.yaml; what vLLM takes by default on the\n" +
+			"given hardware is filled in and marked; what nobody says is left as a line to fill in, and listed.\n\n" +
+			"Example:\n   blis-train init --from-cmdline 'vllm serve meta-llama/Llama-3.1-8B --max-num-seqs 128' \\\n" +
+			"      --from-log vllm.log --hardware H100 --model-config config.json -o run.yaml",
+		Flags: flags([]cli.Flag{
+			&cli.StringFlag{Name: "from-cmdline", Usage: "the `COMMAND` that started the server, as one argument"},
+			&cli.StringFlag{Name: "from-log", Usage: "the server's log, `FILE` (.gz accepted; - is standard input)"},
+			&cli.StringFlag{Name: "hardware", Usage: "device `NAME`, a built-in datasheet such as H100, A100, RTX-4090"},
+			&cli.StringFlag{Name: "model-config", Usage: "the model's config.json, `FILE` as seen from run.yaml's folder (default: config.json when it is there)"},
+			&cli.StringFlag{Name: "vllm-version", Usage: "`VERSION` of vLLM, when neither source names it"},
+			&cli.StringFlag{Name: "name", Usage: "run `ID`"},
+			&cli.BoolFlag{Name: "force", Usage: "replace an existing file"},
+			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "`FILE` to write (default: standard output)"},
+		}, talkFlags()),
+		Action: runInit,
+	}
+}
+
+// initDoc is what init --json prints.
+type initDoc struct {
+	SchemaVersion string   `json:"schema_version"`
+	RunYAML       string   `json:"run_yaml"`
+	Missing       []string `json:"missing"`
+}
+
+func runInit(c *cli.Context) error {
+	con, err := newConsole(c)
+	if err != nil {
+		return err
+	}
+	if c.NArg() > 0 {
+		return &usageError{msg: fmt.Sprintf("init: got argument %q, want flags only", c.Args().First()), hint: "quote the whole command: --from-cmdline 'vllm serve ...'"}
+	}
+	if c.String("from-cmdline") == "" && c.String("from-log") == "" {
+		return usagef("init: missing --from-cmdline or --from-log")
+	}
+	draft, err := draftOf(c)
+	if err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	if err := draft.Write(&text); err != nil {
+		return err
+	}
+	if err := writeDraft(c, con, text.Bytes()); err != nil {
+		return err
+	}
+	missing := draft.Missing()
+	if len(missing) > 0 {
+		con.sayf("still to fill in: %s", strings.Join(missing, ", "))
+	}
+	return con.document(initDoc{result.SchemaVersion, text.String(), append([]string{}, missing...)})
+}
+
+// draftOf merges what flags, command line and log say, in this order, and adds
+// vLLM's defaults.
+func draftOf(c *cli.Context) (*deploy.Draft, error) {
+	draft := deploy.NewDraft()
+	for flag, path := range map[string]string{"hardware": "hardware.name", "model-config": "model.config", "vllm-version": "vllm.version", "name": "name"} {
+		if v := c.String(flag); v != "" {
+			draft.Set(path, v)
+		}
+	}
+	if line := c.String("from-cmdline"); line != "" {
+		said, err := deploy.FromCommandLine(line)
+		if err != nil {
+			return nil, err
+		}
+		draft.Merge(said)
+	}
+	if name := c.String("from-log"); name != "" {
+		said, err := draftOfLog(name, c.App.Reader)
+		if err != nil {
+			return nil, err
+		}
+		draft.Merge(said)
+	}
+	if name := c.String("hardware"); name != "" {
+		if sheet, ok := deploy.Datasheet(name); ok {
+			draft.Set("hardware.name", sheet.Name)
+		}
+	}
+	if draft.Get("model.config") == nil {
+		if _, err := os.Stat(filepath.Join(filepath.Dir(c.String("out")), "config.json")); err == nil {
+			draft.Set("model.config", "config.json")
+		}
+	}
+	draft.FillDefaults()
+	return draft, nil
+}
+
+func draftOfLog(name string, stdin io.Reader) (*deploy.Draft, error) {
+	if name == "-" {
+		return deploy.FromLog(stdin, "standard input")
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if !strings.HasSuffix(name, ".gz") {
+		return deploy.FromLog(f, name)
+	}
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return deploy.FromLog(z, name)
+}
+
+// writeDraft writes the file, or standard output without -o.
+func writeDraft(c *cli.Context, con *console, text []byte) error {
+	name := c.String("out")
+	if name == "" {
+		if con.json {
+			return nil
+		}
+		_, err := con.out.Write(text)
+		return err
+	}
+	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) && !c.Bool("force") {
+		return &hinted{fmt.Errorf("%s: the file exists", name), "--force replaces it"}
+	}
+	if err := writeFile(name, text); err != nil {
+		return err
+	}
+	con.sayf("wrote %s", name)
+	return nil
+}
