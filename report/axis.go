@@ -118,7 +118,7 @@ func short(v float64) string {
 			mant = strings.TrimRight(strings.TrimRight(mant, "0"), ".")
 		}
 		n, _ := strconv.Atoi(exp)
-		return mant + "e" + strconv.Itoa(n)
+		return minus(mant) + "e" + strconv.Itoa(n)
 	case a >= 100:
 		return groupDigits(strconv.FormatFloat(v, 'f', 0, 64))
 	default:
@@ -127,8 +127,16 @@ func short(v float64) string {
 		if strings.Contains(s, ".") {
 			s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
 		}
-		return s
+		return minus(s)
 	}
+}
+
+// minus sets a typographic minus before a number.
+func minus(s string) string {
+	if strings.HasPrefix(s, "-") {
+		return "−" + s[1:]
+	}
+	return s
 }
 
 // groupDigits puts a comma between thousands.
@@ -146,5 +154,5 @@ func groupDigits(s string) string {
 	if sign != "" && strings.Trim(s+frac, "0.,") == "" {
 		sign = ""
 	}
-	return strings.Replace(sign, "-", "−", 1) + s + frac
+	return minus(sign + s + frac)
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,8 +17,42 @@ const unknown = "–"
 // maxRows is the most rows of one table on the page; the JSON files hold all.
 const maxRows = 150
 
-// pct prints a fraction as percent.
-func pct(v float64) string { return short(v*100) + " %" }
+// pct prints a fraction as percent with one decimal, small ones with two
+// digits, so that a column of them is quiet; the space does not break.
+func pct(v float64) string {
+	p := v * 100
+	a := math.Abs(p)
+	switch {
+	case math.IsNaN(p) || math.IsInf(p, 0):
+		return "n/a"
+	case a >= 99.95:
+		return groupDigits(strconv.FormatFloat(p, 'f', 0, 64)) + percentSign
+	case a >= 0.1 || a == 0:
+		return minus(strconv.FormatFloat(p, 'f', 1, 64)) + percentSign
+	case a >= 0.001:
+		return minus(strconv.FormatFloat(p, 'f', 3, 64)) + percentSign
+	}
+	return short(p) + percentSign
+}
+
+// percentSign follows a no-break space.
+const percentSign = "\u00a0%"
+
+// thresholdPct is pct without a needless decimal.
+func thresholdPct(v float64) string { return short(v*100) + percentSign }
+
+// share3 prints a statistic between 0 and 1 with three decimals.
+func share3(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) }
+
+// brief prints two significant digits.
+func brief(v float64) string {
+	return short(roundTo2(v))
+}
+
+func roundTo2(v float64) float64 {
+	out, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 2, 64), 64)
+	return out
+}
 
 func pctOr(v *float64) string {
 	if v == nil {

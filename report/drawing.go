@@ -1,5 +1,7 @@
 package report
 
+import "strings"
+
 // point is a place in a drawing, in CSS pixels from the top left.
 type point struct{ x, y float64 }
 
@@ -108,26 +110,36 @@ func textWidth(text string, size float64) float64 {
 		case r >= 'A' && r <= 'Z':
 			w += 0.68
 		default:
-			w += 0.57
+			w += 0.61
 		}
 	}
 	return w * size
 }
 
 // clip shortens text to about width pixels, keeping both ends, where run
-// names differ.
+// names differ. Its cost does not grow with the length of the text.
 func clip(text string, size, width float64) string {
-	if textWidth(text, size) <= width {
+	if len(text) <= maxClip && textWidth(text, size) <= width {
 		return text
 	}
-	r := []rune(text)
-	for cut := 1; cut < len(r)-2; cut++ {
-		keep := len(r) - cut
+	r := []rune(ends(text))
+	for keep := min(len(r)-1, maxClip); keep > 2; keep-- {
 		head := keep * 3 / 5
-		s := string(r[:head]) + "…" + string(r[head+cut:])
+		s := string(r[:head]) + "…" + string(r[len(r)-(keep-head):])
 		if textWidth(s, size) <= width {
 			return s
 		}
 	}
 	return "…"
+}
+
+// maxClip is more bytes than any panel has room for.
+const maxClip = 160
+
+// ends returns the first and last bytes of a long text.
+func ends(text string) string {
+	if len(text) <= 2*maxClip {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxClip], "") + strings.ToValidUTF8(text[len(text)-maxClip:], "")
 }

@@ -192,7 +192,7 @@ func surfaceFigure(in Input) *figure {
 	}
 	fig := &figure{
 		id: "cv-surface", title: "Cross-validation surface of the step-time model",
-		note: "Held-out weighted squared relative error (1e-4 is an error of 1 %) per penalty λ (columns) and memory γ of the preemption average (rows); the orange frame is the choice. Good: a frame on a flat, light plain. Bad: a frame on the edge of the grid, or a surface so flat that the penalty decides nothing.",
+		note: "Held-out weighted squared relative error (1e-4 is an error of 1 %) per penalty λ (columns) and memory γ of the preemption average (rows); the orange frame is the choice. Good: a frame among the lowest values, on a flat plain. Bad: a frame on the edge of the grid, or a surface so flat that the penalty decides nothing.",
 	}
 	for _, kind := range []struct {
 		name  string
@@ -224,7 +224,7 @@ func cvSurface(m result.Model, score func(result.GridPoint) *float64) *drawing {
 	if !any || len(lambdas) > maxGrid || len(gammas) > maxGrid {
 		return nil
 	}
-	h := heat{xLabel: "penalty λ", print: short, log: true, mark: [2]int{-1, -1}, rowLabelW: 90}
+	h := heat{xLabel: "penalty λ", print: brief, log: true, mark: [2]int{-1, -1}}
 	for _, l := range lambdas {
 		h.cols = append(h.cols, short(l))
 	}

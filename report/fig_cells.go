@@ -23,7 +23,7 @@ func cellFigure(f *result.Fit) *figure {
 		}
 	})
 	rows, more := worstRuns(cells)
-	h := heat{rows: rows, cols: regimes, xLabel: "regime of the step", print: pct, mark: [2]int{-1, -1}, rowLabelW: nameW}
+	h := heat{rows: rows, cols: regimes, xLabel: "regime of the step", print: pct, mark: [2]int{-1, -1}}
 	h.value = make([][]*float64, len(rows))
 	h.tip = make([][]string, len(rows))
 	for i := range rows {
@@ -39,7 +39,7 @@ func cellFigure(f *result.Fit) *figure {
 	}
 	return &figure{
 		id: "error-cells", title: "Step-time error by run and regime (MAPE, hold-out rows)", more: more,
-		note:   "Darker is worse. Look along a column: one dark regime in every run is a term the model gets wrong. Look along a row: one dark run is a machine or a deployment that differs from the rest.",
+		note:   "Stronger colour is worse. Look along a column: one strong regime in every run is a term the model gets wrong. Look along a row: one strong run is a machine or a deployment that differs from the rest.",
 		panels: []panel{{h.drawing(), "matrix of step-time MAPE by run and regime; the table below holds the numbers"}},
 	}
 }
@@ -90,7 +90,7 @@ func locoFigure(f *result.Fit) *figure {
 		ls = ls[:maxChartRows]
 	}
 	var s span
-	s.take(0.25, 0.005)
+	s.take(0.25, 0.03)
 	var rows []chartRow
 	frozen := false
 	for _, l := range ls {

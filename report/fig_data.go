@@ -22,7 +22,7 @@ func coverageFigure(in Input) *figure {
 	}
 	fig := &figure{
 		id: "coverage", title: "What the recordings cover",
-		note: "Share of a run's rows in each bin, darker is more. Look for empty stretches: what the simulator will meet there was never seen. Bad: prefill rows in the first bin only, which means that these data cannot price prefill.",
+		note: "Share of a run's rows in each bin; stronger colour is more. Look for empty stretches: what the simulator will meet there was never seen. Bad: prefill rows in the first bin only, which means that these data cannot price prefill.",
 	}
 	runs := in.Inspect.Runs
 	if len(runs) > maxChartRows {
@@ -57,12 +57,17 @@ func coveragePanel(runs []result.InspectRun, name, title string) *drawing {
 	const ch, top = 15.0, 24.0
 	d := &drawing{w: wideW, h: top + ch*float64(len(hs)) + 42}
 	d.heading(point{0, 13}, title, headSize, ink, anchorStart)
-	cw := (wideW - nameW - 20) / float64(max(bins, 1))
+	var names []string
+	for _, r := range rows {
+		names = append(names, r.ID)
+	}
+	left := nameWidth(names)
+	cw := (wideW - left - 20) / float64(max(bins, 1))
 	for i, h := range hs {
 		y := top + ch*float64(i)
-		d.label(point{nameW - 12, y + 11}, clip(rows[i].ID, labelSize, nameW-14), labelSize, ink, anchorEnd)
+		d.label(point{left - 12, y + 11}, clip(rows[i].ID, labelSize, left-14), labelSize, ink, anchorEnd)
 		for j, n := range h.Counts {
-			x := nameW + cw*float64(j)
+			x := left + cw*float64(j)
 			p, tip := binPaint(n, h.Rows), ""
 			if n > 0 {
 				tip = fmt.Sprintf("%s: %s to %s %s: %d of %d rows", rows[i].ID, short(h.Edges[j]), short(h.Edges[j+1]), h.Unit, n, h.Rows)
@@ -72,7 +77,7 @@ func coveragePanel(runs []result.InspectRun, name, title string) *drawing {
 			}
 		}
 	}
-	edgeLabels(d, hs[0], cw, top+ch*float64(len(hs)))
+	edgeLabels(d, hs[0], left, cw, top+ch*float64(len(hs)))
 	return d
 }
 
@@ -84,11 +89,11 @@ func binPaint(n, rows int) paint {
 	return ramp(0.15 + 0.85*float64(n)/float64(rows)*2)
 }
 
-func edgeLabels(d *drawing, h result.Histogram, cw, y float64) {
-	d.seg(point{nameW, y + 1}, point{nameW + cw*float64(len(h.Counts)), y + 1}, axisLine, 1, solid)
+func edgeLabels(d *drawing, h result.Histogram, left, cw, y float64) {
+	d.seg(point{left, y + 1}, point{left + cw*float64(len(h.Counts)), y + 1}, axisLine, 1, solid)
 	right := 0.0
 	for j, e := range h.Edges {
-		x := nameW + cw*float64(j)
+		x := left + cw*float64(j)
 		s := short(e)
 		if w := textWidth(s, tickSize); x-w/2 > right+6 {
 			d.label(point{x, y + 15}, s, tickSize, mute, anchorMiddle)
@@ -99,7 +104,7 @@ func edgeLabels(d *drawing, h result.Histogram, cw, y float64) {
 	if unit == "" {
 		unit = "share"
 	}
-	d.label(point{(nameW + wideW) / 2, y + 33}, "lower edge of the bin ("+unit+")", labelSize, mute, anchorMiddle)
+	d.label(point{(left + wideW) / 2, y + 33}, "lower edge of the bin ("+unit+")", labelSize, mute, anchorMiddle)
 }
 
 // maxLoadRuns is how many runs get a panel of load over time.

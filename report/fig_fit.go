@@ -26,10 +26,10 @@ func regimeIndex(r string) int {
 	return len(regimeOrder)
 }
 
-func regimeKeys(regimes []string, area bool) []key {
+func regimeKeys(regimes []string) []key {
 	var out []key
 	for _, r := range regimes {
-		out = append(out, key{p: regimePaint(r), area: area, text: r})
+		out = append(out, key{p: regimePaint(r), area: true, text: r})
 	}
 	return out
 }
@@ -39,7 +39,11 @@ func regimeKeys(regimes []string, area bool) []key {
 func fitFigures(in Input) []*figure {
 	var out []*figure
 	if f := in.Fit; f != nil {
-		out = append(out, stepFigures(f.Beta.Figures, "", "hold-out rows of the fit")...)
+		own := stepFigures(f.Beta.Figures, "", "hold-out rows of the fit")
+		for _, fig := range own {
+			fig.closed = in.Validation != nil && in.Validation.Figures != nil
+		}
+		out = append(out, own...)
 		out = append(out, cellFigure(f), locoFigure(f), biasFigure(f))
 	}
 	if v := in.Validation; v != nil {
@@ -60,7 +64,7 @@ func stepFigures(f *result.FitFigures, prefix, rows string) []*figure {
 }
 
 // predictedFigure is predicted against measured time per step, one panel for
-// all regimes and one for each.
+// each regime on the same axes.
 func predictedFigure(f *result.FitFigures, prefix, rows string) *figure {
 	bins := positiveBins(f.PredVsMeasured)
 	if len(bins) == 0 {
@@ -80,27 +84,24 @@ func predictedFigure(f *result.FitFigures, prefix, rows string) *figure {
 	fig := &figure{
 		id: prefix + "pred-vs-measured", title: "Predicted against measured step time, " + rows,
 		note:   "Look for dots along the solid line; the dashed lines are 20 % off. Bad: a regime that leaves the band as a whole, or a slope that differs from the line, which means a missing or mis-scaled term. Larger dots hold more rows.",
-		legend: regimeKeys(regimes, true),
+		legend: regimeKeys(regimes),
 	}
-	draw := func(title string, only string) {
+	draw := func(regime string) {
 		lo, hi := widened(s.lo, s.hi)
-		p := newFrame(panelW, panelH+40, title, logarithmic("measured (ms per step)", lo, hi), logarithmic("predicted (ms per step)", lo, hi))
+		p := newFrame(panelW, panelH+40, regime, logarithmic("measured (ms per step)", lo, hi), logarithmic("predicted (ms per step)", lo, hi))
 		p.diagonal(1.2, axisLine, dashed)
 		p.diagonal(1/1.2, axisLine, dashed)
 		p.diagonal(1, ink, solid)
 		for _, b := range bins {
-			if only == "" || b.Regime == only {
+			if b.Regime == regime {
 				r := 1.6 + 4.4*math.Sqrt(math.Log1p(float64(b.N))/math.Log1p(float64(most)))
 				p.dot(p.at(b.X/1000, b.Y/1000), r, regimePaint(b.Regime), 0.55, "")
 			}
 		}
-		fig.panels = append(fig.panels, panel{&p.drawing, title + ": predicted against measured step time in ms, logarithmic axes"})
+		fig.panels = append(fig.panels, panel{&p.drawing, regime + ": predicted against measured step time in ms, logarithmic axes"})
 	}
-	draw("all regimes", "")
-	if len(regimes) > 1 {
-		for _, r := range regimes {
-			draw(r, r)
-		}
+	for _, r := range regimes {
+		draw(r)
 	}
 	return fig
 }
@@ -141,44 +142,52 @@ func residualFigure(f *result.FitFigures, prefix, rows string) *figure {
 	fig := &figure{
 		id: prefix + "residuals", title: "Relative error against batch, context and time, " + rows,
 		note:   "Lines are medians of prediction/measured − 1, bands the middle 80 %. Good: flat around zero. Bad: a trend with batch or context (a missing or mis-scaled term) or with time (the machine or the model drifted).",
-		legend: regimeKeys(regimes, false),
+		legend: regimeKeys(regimes),
 	}
-	for _, against := range []string{"batch", "context", "time"} {
-		if d := residualPanel(f.Residuals, against, regimes); d != nil {
-			fig.panels = append(fig.panels, panel{d, "relative error against " + againstLabels[against]})
+	for _, r := range regimes {
+		for _, against := range []string{"batch", "context", "time"} {
+			if d := residualPanel(f.Residuals, against, r); d != nil {
+				fig.panels = append(fig.panels, panel{d, "relative error of " + r + " steps against " + againstLabels[against]})
+			}
 		}
+	}
+	if len(fig.panels) > maxPanels {
+		fig.more = fmt.Sprintf("%d of %d panels shown.", maxPanels, len(fig.panels))
+		fig.panels = fig.panels[:maxPanels]
 	}
 	return fig
 }
 
-func residualPanel(bands []result.ResidualBand, against string, regimes []string) *drawing {
+// residualPanel is one regime; the axes are those of all regimes, so that
+// panels compare.
+func residualPanel(bands []result.ResidualBand, against, regime string) *drawing {
 	var xs, ys span
 	for _, b := range bands {
 		if b.Against == against {
 			xs.take(b.X)
-			ys.take(b.P10, b.P50, b.P90)
 		}
+		ys.take(b.P10, b.P50, b.P90)
 	}
-	if !xs.ok {
+	var x, p10, p90 []float64
+	var mid [][2]float64
+	for _, b := range thinBands(bands, against, regime) {
+		x = append(x, b.X)
+		p10 = append(p10, b.P10*100)
+		p90 = append(p90, b.P90*100)
+		mid = append(mid, [2]float64{b.X, b.P50 * 100})
+	}
+	if len(mid) == 0 {
 		return nil
 	}
-	lo, hi := math.Max(math.Min(ys.lo, -0.1), -1), math.Min(math.Max(ys.hi, 0.1), 2)
-	y := linear("prediction/measured − 1 (%)", lo*100, hi*100, 5)
-	p := newFrame(panelW, panelH, "against "+against, linear(againstLabels[against], xs.lo, xs.hi, 5), y)
+	lo, hi := math.Max(math.Min(ys.lo, -0.1), -1), math.Min(math.Max(ys.hi, 0.1), 1.5)
+	y := linear("prediction/measured − 1 (%)", lo*100, hi*100, 4)
+	p := newFrame(panelW, 200, regime+", against "+against, linear(againstLabels[against], xs.lo, xs.hi, 5), y)
 	p.level(0, ink, solid, "")
-	for _, r := range regimes {
-		var x, p10, p90 []float64
-		var mid [][2]float64
-		for _, b := range thinBands(bands, against, r) {
-			x = append(x, b.X)
-			p10 = append(p10, b.P10*100)
-			p90 = append(p90, b.P90*100)
-			mid = append(mid, [2]float64{b.X, b.P50 * 100})
-		}
-		p.area(x, p10, p90, regimePaint(r), 0.16)
-		p.curve(mid, regimePaint(r), 2, regimeDash(r))
-		if len(mid) == 1 {
-			p.dot(p.at(mid[0][0], mid[0][1]), 3, regimePaint(r), 0, "")
+	p.area(x, p10, p90, regimePaint(regime), 0.2)
+	p.curve(mid, regimePaint(regime), 2, solid)
+	for i := range mid {
+		if len(mid) <= 30 {
+			p.dot(p.at(mid[i][0], mid[i][1]), 2.2, regimePaint(regime), 0, "")
 		}
 	}
 	return &p.drawing
@@ -208,16 +217,6 @@ func thinBands(bands []result.ResidualBand, against, regime string) []result.Res
 		kept = append(kept, out[i*(len(out)-1)/(maxCurve-1)])
 	}
 	return kept
-}
-
-func regimeDash(r string) int {
-	switch regimePaint(r) {
-	case prefill:
-		return dashed
-	case mixed:
-		return dotted
-	}
-	return solid
 }
 
 // contributionFigure is the mean step of each regime as a waterfall of terms.
@@ -268,7 +267,7 @@ func waterfall(cs []result.Contribution, regime string) *drawing {
 	x := linear("mean per step (ms)", s.lo, s.hi, 4)
 	d := &drawing{w: panelW, h: top + barH*float64(len(terms)+1) + 44}
 	x.p0, x.p1 = names, panelW-40
-	d.heading(point{0, 13}, regime, headSize, ink, anchorStart)
+	d.heading(point{0, 13}, clip(regime, headSize, panelW), headSize, ink, anchorStart)
 	bottom := d.h - 40
 	for _, t := range x.ticks {
 		d.seg(point{x.px(t.v), top - 4}, point{x.px(t.v), bottom}, gridLine, 1, solid)

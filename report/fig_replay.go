@@ -153,7 +153,7 @@ func markGap(p *frame, m *result.Metric) {
 	}
 	a, b := p.at(m.DAtMs, m.DRealCDF), p.at(m.DAtMs, m.DSimCDF)
 	p.seg(a, b, bad, 3, solid)
-	text := "D = " + short(m.KSD)
+	text := "D = " + share3(m.KSD)
 	at := point{a.x + 7, (a.y+b.y)/2 + 4}
 	anchor := anchorStart
 	if at.x+textWidth(text, labelSize) > p.x.p1 {
@@ -175,7 +175,7 @@ func timeAxis(what string, s span) axis {
 func qqFigure(in Input) *figure {
 	runs, more := replayRuns(in)
 	fig := &figure{
-		id: "qq", title: "Quantiles, simulated against real", more: more,
+		id: "qq", title: "Quantiles, simulated against real (QQ)", more: more, closed: true,
 		note: "Each point is the same quantile of both sides. Good: on the line. Bad: a constant offset (overhead), a slope other than one (step time), or an end that bends away (queueing or stalls that the model does not have).",
 	}
 	present := map[string]bool{}

@@ -10,6 +10,7 @@ type figure struct {
 	note   string
 	panels []panel
 	legend []key
+	closed bool   // folded on the page
 	more   string // which panels were left out; empty for none
 }
 

@@ -52,8 +52,17 @@ func gateValue(name string, v *float64) string {
 		return unknown
 	case gateIsPercent(name):
 		return pct(*v)
+	case strings.HasPrefix(name, "ks_"):
+		return share3(*v)
 	}
 	return short(*v)
+}
+
+func gateThreshold(g result.Gate) string {
+	if gateIsPercent(g.Name) {
+		return thresholdPct(g.Threshold)
+	}
+	return short(g.Threshold)
 }
 
 // gateRank orders gates by what needs a decision: failed, then undecided, then passed.
@@ -82,7 +91,7 @@ func gateTable(v *result.Validation) *table {
 		Cols: []column{
 			{Head: "Result"}, {Head: "Gate"}, {Head: "Scope"}, {Head: "Value", Num: true},
 			{Head: "Must be"}, {Head: "Value against threshold", Help: "the tick is the threshold; the bar ends at twice the threshold"},
-			{Head: "Note"}, {Head: "Threshold from"},
+			{Head: "Note"},
 		},
 		Note: "A gate without a verdict lacks data or does not apply; it is never a pass. A failed gate makes the command exit with 3.",
 	}
@@ -109,12 +118,11 @@ func gateRow(g result.Gate) row {
 	return row{Cells: []cell{
 		verdict,
 		{Text: g.Name, Sub: gateWords[g.Name], Class: "nb"},
-		text(g.Scope),
+		name(g.Scope),
 		value,
-		{Text: g.Op + " " + gateValue(g.Name, &g.Threshold), Class: "nb"},
+		{Text: g.Op + " " + gateThreshold(g), Sub: g.Source},
 		{Mini: template.HTML(gateBar(g)), Key: gateBarKey(g)},
 		words(g.Note),
-		words(g.Source),
 	}}
 }
 
@@ -136,7 +144,7 @@ func gateBar(g result.Gate) string {
 	}
 	d.rect(point{0, 3}, point{min(frac, 1) * barW, barH - 3}, p, 0, "")
 	d.seg(point{barW / 2, 0}, point{barW / 2, barH}, ink, 1.5, solid)
-	return inlineSVG(&d, fmt.Sprintf("%s, threshold %s", gateValue(g.Name, g.Value), gateValue(g.Name, &g.Threshold)))
+	return inlineSVG(&d, fmt.Sprintf("%s, threshold %s", gateValue(g.Name, g.Value), gateThreshold(g)))
 }
 
 func gateBarKey(g result.Gate) string {

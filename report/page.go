@@ -33,7 +33,7 @@ type page struct {
 func newPage(in Input) page {
 	style := sheetCSS()
 	figs := newFigureSet(in)
-	return page{
+	p := page{
 		Title:  "blis-train report",
 		Policy: policy(style, pageJS),
 		Style:  template.CSS(style),
@@ -50,6 +50,8 @@ func newPage(in Input) page {
 			glossarySection(),
 		},
 	}
+	p.limit()
+	return p
 }
 
 // sheetCSS is the style sheet with the colours of both schemes.

@@ -31,8 +31,8 @@ const (
 const rampSteps = 7
 
 // paints lists name, light and dark value in the order of the constants. The
-// three regimes are blue, vermilion and bluish green, which stay apart under
-// the common colour-vision deficiencies; figures also tell them apart by
+// three regimes are blue, vermilion and plum, which stay apart under every
+// dichromacy; figures also tell them apart by
 // marker or dash. The ramp is one hue by lightness, so it survives grey print.
 var paints = []struct{ name, light, dark string }{
 	{"none", "#ffffff", "#000000"},
@@ -43,8 +43,8 @@ var paints = []struct{ name, light, dark string }{
 	{"surface", "#ffffff", "#171c24"},
 	{"decode", "#0a68b4", "#62b5f5"},
 	{"prefill", "#c75300", "#f7994d"},
-	{"mixed", "#00826a", "#41c9a6"},
-	{"other", "#8a4f9e", "#cf9be3"},
+	{"mixed", "#885566", "#d9a3bd"},
+	{"other", "#00826a", "#41c9a6"},
 	{"good", "#17774a", "#62d193"},
 	{"bad", "#b3261e", "#ff8d84"},
 	{"warn", "#8a5d00", "#f0c050"},

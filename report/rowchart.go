@@ -25,7 +25,12 @@ type chartRow struct {
 func rowChart(rows []chartRow, x axis, refs ...rowMark) *drawing {
 	top, bottom := 20.0, 40.0
 	d := &drawing{w: wideW, h: top + float64(len(rows))*rowH + bottom}
-	x.p0, x.p1 = nameW, wideW-20
+	var names []string
+	for _, r := range rows {
+		names = append(names, r.name)
+	}
+	left := nameWidth(names)
+	x.p0, x.p1 = left, wideW-20
 	y1 := d.h - bottom
 	for _, t := range x.ticks {
 		d.seg(point{x.px(t.v), top - 4}, point{x.px(t.v), y1}, gridLine, 1, solid)
@@ -39,13 +44,13 @@ func rowChart(rows []chartRow, x axis, refs ...rowMark) *drawing {
 		}
 	}
 	for i, r := range rows {
-		drawRow(d, r, &x, top+(float64(i)+0.5)*rowH)
+		drawRow(d, r, &x, left, top+(float64(i)+0.5)*rowH)
 	}
 	return d
 }
 
-func drawRow(d *drawing, r chartRow, x *axis, y float64) {
-	d.label(point{nameW - 12, y + 4}, clip(r.name, labelSize, nameW-14), labelSize, ink, anchorEnd)
+func drawRow(d *drawing, r chartRow, x *axis, left, y float64) {
+	d.label(point{left - 12, y + 4}, clip(r.name, labelSize, left-14), labelSize, ink, anchorEnd)
 	var s span
 	for _, m := range r.marks {
 		if !m.bar {
@@ -68,6 +73,15 @@ func drawRow(d *drawing, r chartRow, x *axis, y float64) {
 	}
 }
 
+// nameWidth is the room names need left of a chart, at most nameW.
+func nameWidth(names []string) float64 {
+	w := 60.0
+	for _, n := range names {
+		w = math.Max(w, textWidth(n[:min(len(n), maxClip)], labelSize)+16)
+	}
+	return math.Min(w, nameW)
+}
+
 // heat is a matrix of values drawn as coloured cells.
 type heat struct {
 	rows, cols []string
@@ -77,13 +91,12 @@ type heat struct {
 	print      func(float64) string
 	log        bool
 	mark       [2]int // row, col of a ringed cell; -1 for none
-	rowLabelW  float64
 }
 
 // drawing draws the matrix; cells share the width left of the names.
 func (h *heat) drawing() *drawing {
 	s := h.extent()
-	left := h.rowLabelW
+	left := nameWidth(h.rows)
 	cw := math.Min(92, (wideW-left)/float64(max(len(h.cols), 1)))
 	ch := 24.0
 	d := &drawing{w: wideW, h: 8 + ch*float64(len(h.rows)) + 42}

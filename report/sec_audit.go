@@ -3,7 +3,7 @@ package report
 import "fmt"
 
 func auditSection(in Input, figs []*figure) section {
-	s := section{ID: "audit", Title: "Target and lag audit",
+	s := section{ID: "audit", Nav: "Audit", Title: "Target and lag audit",
 		Lead: "Whether the numbers that were fitted are what they are called."}
 	audits := auditsOf(in)
 	evidence, used := lagsOf(in)

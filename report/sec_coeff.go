@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/blis-train/blis-train/result"
 )
 
 func coefficientSection(in Input, figs []*figure) section {
-	s := section{ID: "coefficients", Title: "Coefficients",
+	s := section{ID: "coefficients", Nav: "Coefficients", Title: "Coefficients",
 		Lead: "Each number with its unit, its 95 % interval, and whether these data know it."}
 	if in.Fit == nil {
 		s.Missing = "No fit.json: run `blis-train fit OUT` to make coefficients."
@@ -36,12 +37,10 @@ func coefficientSection(in Input, figs []*figure) section {
 
 func modelBlocks(title string, m result.Model) []block {
 	out := []block{{Heading: title}}
-	facts := []fact{
-		{"Target", m.Target}, {"Penalty λ", shortOr(m.Lambda)}, {"Preemption memory γ", shortOr(m.GammaEMA)},
-		{"Effective degrees of freedom", fmt.Sprintf("%s of %d terms", shortOr(m.DFEff), len(m.Coefficients))},
-		{"Condition number", shortOr(m.ConditionNumber)}, {"Optimality certificate", certificate(m.Certificate)},
-		{"Folds", folds(m.FoldFingerprints)},
-	}
+	facts := knownFacts(
+		fact{"Target", m.Target}, fact{"Penalty λ", shortOr(m.Lambda)}, fact{"Preemption memory γ", shortOr(m.GammaEMA)},
+		fact{"Effective degrees of freedom", freedom(m)}, fact{"Condition number", shortOr(m.ConditionNumber)},
+		fact{"Optimality certificate", certificate(m.Certificate)}, fact{"Folds", folds(m.FoldFingerprints)})
 	if r := m.Reweighting; r != nil {
 		kept := "kept"
 		if !r.Kept {
@@ -60,9 +59,21 @@ func modelBlocks(title string, m result.Model) []block {
 	return out
 }
 
+func freedom(m result.Model) string {
+	if m.DFEff == nil {
+		return unknown
+	}
+	return fmt.Sprintf("%s of %d terms", short(*m.DFEff), len(m.Coefficients))
+}
+
+// knownFacts leaves out what is unknown or does not apply.
+func knownFacts(fs ...fact) []fact {
+	return slices.DeleteFunc(fs, func(f fact) bool { return f.Value == unknown || f.Value == "" })
+}
+
 func certificate(c *result.Certificate) string {
 	if c == nil {
-		return "none"
+		return unknown
 	}
 	verdict := "holds"
 	if !c.OK {
@@ -89,10 +100,10 @@ func coefficientTable(m result.Model) *table {
 	t := &table{ID: "coef-" + slug(m.Name), Caption: "Coefficients of " + m.Name,
 		Cols: []column{
 			{Head: "#", Num: true}, {Head: "Term"}, {Head: "Value", Num: true}, {Head: "Unit"},
-			{Head: "95 % interval"}, {Head: "Interval on its own scale", Help: "from 0 to twice the value; the dot is the value, the line the interval"},
-			{Head: "Share of prediction", Num: true}, {Head: "Utilisation", Num: true, Help: "implied utilisation: 1e6 over a time-like coefficient; 1 is the roofline"},
+			{Head: "95 % interval"}, {Head: "Spread", Help: "from 0 to twice the value; the tick is the value, the bar its 95 % interval"},
+			{Head: "Share", Num: true, Help: "mean share of the prediction on training rows"}, {Head: "Utilisation", Num: true, Help: "implied utilisation: 1e6 over a time-like coefficient; 1 is the roofline"},
 			{Head: "Identified"}, {Head: "Prior share", Num: true, Help: "how much of the value is the penalty's"}, {Head: "df", Num: true}, {Head: "VIF", Num: true, Help: "variance inflation: how much its neighbours blur it"},
-			{Head: "Feature range in training"},
+			{Head: "Training range", Help: "smallest and largest value of the feature in training"},
 		}}
 	for i, c := range m.Coefficients {
 		r := row{Cells: []cell{
@@ -151,8 +162,8 @@ func intervalBar(c result.Coefficient) string {
 	if a.lo < 0 {
 		d.seg(point{a.px(0), 1}, point{a.px(0), 13}, axisLine, 1, solid)
 	}
-	d.seg(point{a.px(c.CI95[0]), 7}, point{a.px(c.CI95[1]), 7}, decode, 3, solid)
-	d.dot(point{a.px(c.Value), 7}, 3.6, decode, 0, "")
+	d.rect(point{a.px(c.CI95[0]), 2.5}, point{math.Max(a.px(c.CI95[1]), a.px(c.CI95[0])+1), 11.5}, decode, 0.4, "")
+	d.seg(point{a.px(c.Value), 1}, point{a.px(c.Value), 13}, decode, 2, solid)
 	return inlineSVG(&d, fmt.Sprintf("%s in [%s, %s]", short(c.Value), short(c.CI95[0]), short(c.CI95[1])))
 }
 
@@ -218,5 +229,5 @@ func slug(s string) string {
 		}
 		return '-'
 	}
-	return strings.Map(keep, s)
+	return strings.Map(keep, s[:min(len(s), 60)])
 }

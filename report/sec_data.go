@@ -9,19 +9,22 @@ import (
 )
 
 func dataSection(in Input, figs []*figure) section {
-	s := section{ID: "data", Title: "Data quality",
+	s := section{ID: "data", Nav: "Data", Title: "Data quality",
 		Lead: "What was recorded, what was lost, and which runs are fit to learn from. Nothing below is worth more than this section."}
-	if in.Inspect == nil && in.Fit == nil {
-		s.Missing = "No inspect.json and no fit.json: run `blis-train inspect OUT -o OUT` for the data-quality report."
+	if in.Inspect == nil && in.Fit == nil && in.Extract == nil {
+		s.Missing = "No inspect.json, extract.json or fit.json: run `blis-train inspect OUT -o OUT` for the data-quality report."
 		return s
 	}
 	if in.Inspect == nil {
-		s.Missing = "No inspect.json: run `blis-train inspect OUT -o OUT` for losses, clocks, saturation and coverage. What the fit itself saw of the data follows."
+		s.Missing = "No inspect.json: run `blis-train inspect OUT -o OUT` for losses, clocks, saturation and coverage. What the other stages saw of the data follows."
 	} else {
 		s.Blocks = append(s.Blocks, unfitBlocks(in.Inspect)...)
 		s.Blocks = append(s.Blocks, tables(inspectTable(in.Inspect))...)
 		s.Blocks = append(s.Blocks, tables(saturationTable(in.Inspect))...)
 		s.Blocks = append(s.Blocks, tables(clockTable(in.Inspect))...)
+	}
+	if in.Extract != nil {
+		s.Blocks = append(s.Blocks, recordBlocks(in.Extract)...)
 	}
 	s.Blocks = append(s.Blocks, figureBlocks(figs)...)
 	if in.Fit != nil {
@@ -38,6 +41,11 @@ func dataFindings(in Input) [][]trace.Finding {
 		lists = append(lists, in.Inspect.Warnings)
 		for _, r := range in.Inspect.Runs {
 			lists = append(lists, r.Findings)
+		}
+	}
+	if in.Extract != nil {
+		for _, r := range in.Extract.Runs {
+			lists = append(lists, r.Warnings)
 		}
 	}
 	if in.Fit != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 func fitSection(in Input, figs []*figure) section {
-	s := section{ID: "fit", Title: "Step-time accuracy",
+	s := section{ID: "fit", Nav: "Accuracy", Title: "Step-time accuracy",
 		Lead: "Predictions from recorded batches (teacher-forced): no simulator, no queue, only the step-time model."}
 	if in.Fit == nil && in.Validation == nil {
 		s.Missing = "No fit.json: run `blis-train fit OUT`."

@@ -8,13 +8,16 @@ import (
 )
 
 func provenanceSection(in Input) section {
-	s := section{ID: "provenance", Title: "Provenance",
+	s := section{ID: "provenance", Nav: "Provenance", Title: "Provenance",
 		Lead: "Where every number comes from, and how to get the same bytes again."}
 	type doc struct {
 		file string
 		h    result.Header
 	}
 	var docs []doc
+	if in.Extract != nil {
+		docs = append(docs, doc{"extract.json", in.Extract.Header})
+	}
 	if in.Inspect != nil {
 		docs = append(docs, doc{"inspect.json", in.Inspect.Header})
 	}
@@ -56,7 +59,7 @@ func provenanceSection(in Input) section {
 func fitOptions(o result.FitOptions) []fact {
 	out := []fact{
 		{"Spec", o.Spec}, {"Recipe", o.Recipe}, {"Beta target", o.BetaTarget}, {"Objective", o.Objective},
-		{"Training share", pct(o.Split)}, {"Seed", fmt.Sprint(o.Seed)}, {"Bootstrap samples", fmt.Sprint(o.Bootstraps)}, {"Prior", o.Prior},
+		{"Training share", thresholdPct(o.Split)}, {"Seed", fmt.Sprint(o.Seed)}, {"Bootstrap samples", fmt.Sprint(o.Bootstraps)}, {"Prior", o.Prior},
 	}
 	if o.RefitAll {
 		out = append(out, fact{"Refit", "on all rows, hold-out included"})
@@ -69,12 +72,12 @@ func fitOptions(o result.FitOptions) []fact {
 
 func validationOptions(o result.ValidationOptions) []fact {
 	return []fact{
-		{"Replay latency model", o.Latency}, {"Replay overhead", overheadWords(o)}, {"Replay split", pct(o.Split)}, {"Replay seed", fmt.Sprint(o.Seed)},
+		{"Replay latency model", o.Latency}, {"Replay overhead", overheadWords(o)}, {"Replay split", thresholdPct(o.Split)}, {"Replay seed", fmt.Sprint(o.Seed)},
 	}
 }
 
 func glossarySection() section {
-	return section{ID: "glossary", Title: "Words used here", Blocks: []block{{Table: &table{ID: "words", Caption: "Words",
+	return section{ID: "glossary", Nav: "Words", Title: "Words used here", Blocks: []block{{Table: &table{ID: "words", Caption: "Words",
 		Cols: []column{{Head: "Word"}, {Head: "Meaning"}},
 		Rows: []row{
 			term("step", "one engine iteration; its time is the cadence, the distance between the starts of two steps"),

@@ -10,7 +10,7 @@ import (
 )
 
 func replaySection(in Input, figs []*figure) section {
-	s := section{ID: "replay", Title: "Replay: do requests feel it?",
+	s := section{ID: "replay", Nav: "Replay", Title: "Replay: do requests feel it?",
 		Lead: "The recorded arrivals, run through the simulator with these coefficients, against what the real server did. Only the plain replay gates; noise and drift-corrected tell the model's error from the machine's."}
 	if in.Validation == nil {
 		s.Missing = "No validation.json: run `blis-train validate --fit fit.json OUT` to replay the runs."
@@ -37,7 +37,7 @@ func replaySection(in Input, figs []*figure) section {
 func splitWords(s result.Split) string {
 	switch s.Kind {
 	case result.SplitHoldout:
-		return "hold-out, last " + pct(s.Test)
+		return "hold-out, last " + thresholdPct(s.Test)
 	case result.SplitInSample:
 		return "in-sample, whole phase"
 	case result.SplitTestRun:
@@ -88,11 +88,11 @@ func metricRow(r result.ValidationRun, n string, m *result.Metric) row {
 	}
 	ks := func(m *result.Metric) float64 { return m.KSD }
 	med := func(m *result.Metric) float64 { return m.MedianRelErr }
-	shown := strings.ToUpper(strings.ReplaceAll(n, "_", " "))
+	title := strings.ToUpper(strings.ReplaceAll(n, "_", " "))
 	out := row{Cells: []cell{
-		name(runTitle(r)), name(splitWords(r.Split)), name(shown), count(m.NReal),
-		num(m.KSD), number(pick(noise, ks)), number(pick(drift, ks)), number(m.RealVsRealD), number(r.CriticalD),
-		percentOf(m.DAtQuantile), num(m.PAsymptotic), num(m.NEffective),
+		name(runTitle(r)), name(splitWords(r.Split)), name(title), count(m.NReal),
+		ksCell(&m.KSD), ksCell(pick(noise, ks)), ksCell(pick(drift, ks)), ksCell(m.RealVsRealD), ksCell(r.CriticalD),
+		percentOf(m.DAtQuantile), shown(&m.PAsymptotic, brief), shown(&m.NEffective, brief),
 		percentOf(m.MedianRelErr), percent(pick(noise, med)), percent(pick(drift, med)), percent(m.MedianRelErrPaired),
 		num(m.WassersteinMs),
 	}}
@@ -101,6 +101,8 @@ func metricRow(r result.ValidationRun, n string, m *result.Metric) row {
 	}
 	return out
 }
+
+func ksCell(v *float64) cell { return shown(v, share3) }
 
 // quantileTable shows the times themselves.
 func quantileTable(v *result.Validation) *table {

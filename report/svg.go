@@ -188,7 +188,7 @@ func (b *svgBuf) num(v float64) {
 	b.WriteString(strconv.FormatFloat(r, 'f', -1, 64))
 }
 
-func (b *svgBuf) text(s string) { b.WriteString(html.EscapeString(cleanText(s))) }
+func (b *svgBuf) text(s string) { b.WriteString(html.EscapeString(limited(s))) }
 
 // cleanText drops what XML 1.0 cannot hold and bidirectional overrides, which
 // would let a run's name rewrite the words around it.

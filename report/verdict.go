@@ -71,7 +71,7 @@ func gateSentence(g result.Gate) string {
 	if what == "" {
 		what = g.Name
 	}
-	return fmt.Sprintf("%s: %s is %s, must be %s %s (%s)", g.Scope, what, gateValue(g.Name, g.Value), g.Op, gateValue(g.Name, &g.Threshold), g.Name)
+	return fmt.Sprintf("%s: %s is %s, must be %s %s (%s)", g.Scope, what, gateValue(g.Name, g.Value), g.Op, gateThreshold(g), g.Name)
 }
 
 // headFacts says what the coefficients are for.
@@ -134,7 +134,7 @@ func listOf(names []string, n int) string {
 }
 
 func verdictSection(in Input, figs []*figure) section {
-	s := section{ID: "verdict", Title: "Verdict and gates",
+	s := section{ID: "verdict", Nav: "Verdict", Title: "Verdict and gates",
 		Lead: "What was promised, what was measured, and what to do about the difference."}
 	s.Blocks = append(s.Blocks, cards(in)...)
 	if in.Validation == nil {
@@ -166,7 +166,7 @@ func cards(in Input) []block {
 	if v := in.Validation; v != nil {
 		for _, m := range []string{"ttft", "itl", "e2e"} {
 			if g, ok := worstGate(v.Gates, "ks_"+m); ok {
-				cs = append(cs, card{Name: "Replay, worst KS of " + strings.ToUpper(m), Value: short(*g.Value), Class: gateClass(g),
+				cs = append(cs, card{Name: "Replay, worst KS of " + strings.ToUpper(m), Value: share3(*g.Value), Class: gateClass(g),
 					Sub: fmt.Sprintf("%s; must be %s %s", g.Scope, g.Op, short(g.Threshold))})
 			}
 		}

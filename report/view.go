@@ -6,9 +6,9 @@ import "html/template"
 // template escapes them. template.HTML is only ever made by inlineSVG.
 
 type section struct {
-	ID, Title, Lead string
-	Missing         string // why the section is empty and which command fills it
-	Blocks          []block
+	ID, Nav, Title, Lead string
+	Missing              string // why the section is empty and which command fills it
+	Blocks               []block
 }
 
 // block is one thing in a section; exactly one field is set.
@@ -73,7 +73,7 @@ type cell struct {
 // figureView is a figure as the page shows it.
 type figureView struct {
 	ID, Title, Note, More string
-	Wide                  bool
+	Wide, Closed          bool
 	Panels                []template.HTML
 	Legend                []keyView
 }
@@ -84,7 +84,7 @@ type keyView struct {
 }
 
 func (f *figure) view() *figureView {
-	v := &figureView{ID: f.id, Title: f.title, Note: f.note, More: f.more, Wide: f.wide()}
+	v := &figureView{ID: f.id, Title: f.title, Note: f.note, More: f.more, Wide: f.wide(), Closed: f.closed}
 	for _, p := range f.panels {
 		v.Panels = append(v.Panels, template.HTML(inlineSVG(p.d, p.desc)))
 	}

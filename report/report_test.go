@@ -1,0 +1,388 @@
+package report
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"fmt"
+	"image/png"
+	"io"
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/result"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+func plainRun(i int) string { return fmt.Sprintf("run-%02d_async_open", i) }
+
+func render(t testing.TB, in Input) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := Render(&b, in); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+var skeletonParts = regexp.MustCompile(`<section id="[^"]*"|<h[123][^>]*>[^<]+|<table id="[^"]*"|<button type="button">[^<]+|<figure id="[^"]*"|<div class="panel">|<tbody>|<tr|</table>|<p class="missing">[^<]*`)
+
+// skeleton reduces a page to its structure: sections, headings, tables with
+// their columns and number of rows, figures with their number of panels.
+func skeleton(page string) string {
+	var b strings.Builder
+	rows, panels := -1, 0
+	flush := func() {
+		if panels > 0 {
+			fmt.Fprintf(&b, "    panels %d\n", panels)
+			panels = 0
+		}
+	}
+	for _, part := range skeletonParts.FindAllString(page, -1) {
+		switch {
+		case part == "<tbody>":
+			rows = 0
+		case part == "<tr":
+			if rows >= 0 {
+				rows++
+			}
+		case part == "</table>":
+			fmt.Fprintf(&b, "    rows %d\n", rows)
+			rows = -1
+		case strings.HasPrefix(part, `<div class="panel">`):
+			panels++
+		case strings.HasPrefix(part, "<button"):
+			fmt.Fprintf(&b, "    column %s\n", strings.TrimSpace(part[strings.Index(part, ">")+1:]))
+		case strings.HasPrefix(part, "<section"):
+			flush()
+			fmt.Fprintf(&b, "\n%s\n", part[1:])
+		default:
+			flush()
+			fmt.Fprintf(&b, "  %s\n", strings.TrimSpace(part[1:]))
+		}
+	}
+	flush()
+	return b.String()
+}
+
+// TestStructureGolden pins sections, tables, columns and figures of the page.
+func TestStructureGolden(t *testing.T) {
+	got := skeleton(render(t, made(small, plainRun)))
+	const file = "testdata/structure.golden"
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("the page's structure changed (go test ./report -run TestStructureGolden -update, and read the diff):\n%s", firstDifference(string(want), got))
+	}
+}
+
+func firstDifference(want, got string) string {
+	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
+	for i := range w {
+		if i >= len(g) || w[i] != g[i] {
+			return fmt.Sprintf("line %d: want %q, got %q", i+1, w[i], strings.Join(g[min(i, len(g)):min(i+1, len(g))], ""))
+		}
+	}
+	return fmt.Sprintf("line %d: got %q after the end", len(w), g[len(w)])
+}
+
+// TestVerdictFirst: the verdict and the failed gates stand before everything else.
+func TestVerdictFirst(t *testing.T) {
+	page := render(t, made(small, plainRun))
+	order := []string{`class="badge">FAIL`, `id="verdict"`, `id="gates"`, `id="data"`, `id="audit"`, `id="coefficients"`, `id="fit"`, `id="replay"`, `id="provenance"`}
+	at := -1
+	for _, s := range order {
+		i := strings.Index(page, s)
+		if i <= at {
+			t.Errorf("%s stands at %d, want after %d", s, i, at)
+		}
+		at = i
+	}
+	gates := page[strings.Index(page, `id="gates"`):strings.Index(page, `id="data"`)]
+	if fail, pass := strings.LastIndex(gates, ">FAIL<"), strings.Index(gates, ">pass<"); fail > pass {
+		t.Errorf("a failed gate stands after a passed one (%d > %d)", fail, pass)
+	}
+}
+
+// TestVerdicts: each verdict of a validation has its own words.
+func TestVerdicts(t *testing.T) {
+	for verdict, want := range map[string]string{
+		result.VerdictPass: "PASS", result.VerdictFail: "FAIL", result.VerdictInsufficient: "INSUFFICIENT DATA",
+	} {
+		in := Input{Validation: &result.Validation{Verdict: verdict, Missing: []string{"ks_ttft needs 164 requests"}}}
+		if page := render(t, in); !strings.Contains(page, `class="badge">`+want+"<") {
+			t.Errorf("verdict %q is not shown as %s", verdict, want)
+		}
+	}
+	if page := render(t, Input{}); !strings.Contains(page, "NOT VALIDATED") {
+		t.Error("a report without validation does not say so")
+	}
+}
+
+// TestMissingParts: any document may be missing, and the page says which
+// command makes it.
+func TestMissingParts(t *testing.T) {
+	full := made(small, plainRun)
+	for mask := range 16 {
+		var in Input
+		for bit, set := range []func(){
+			func() { in.Extract = full.Extract }, func() { in.Fit = full.Fit },
+			func() { in.Validation = full.Validation }, func() { in.Inspect = full.Inspect },
+		} {
+			if mask&(1<<bit) != 0 {
+				set()
+			}
+		}
+		page := render(t, in)
+		if in.Validation == nil && !strings.Contains(page, "blis-train validate") {
+			t.Errorf("mask %04b: no word about the missing validation", mask)
+		}
+		if in.Fit == nil && !strings.Contains(page, "blis-train fit") {
+			t.Errorf("mask %04b: no word about the missing fit", mask)
+		}
+		if in.Inspect == nil && !strings.Contains(page, "blis-train inspect") {
+			t.Errorf("mask %04b: no word about the missing inspection", mask)
+		}
+	}
+}
+
+// TestEmptyDocuments: documents without runs, gates or figures render.
+func TestEmptyDocuments(t *testing.T) {
+	page := render(t, Input{Extract: &result.Extract{}, Fit: &result.Fit{}, Validation: &result.Validation{}, Inspect: &result.Inspect{}})
+	if strings.Contains(page, "<figure") {
+		t.Error("a figure without data was drawn")
+	}
+}
+
+// poison sets every string reachable from v, map keys included.
+func poison(v reflect.Value, s string) {
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() {
+			poison(v.Elem(), s)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			poison(v.Field(i), s)
+		}
+	case reflect.Slice, reflect.Array:
+		for i := range v.Len() {
+			poison(v.Index(i), s)
+		}
+	case reflect.Map:
+		if v.Type().Key().Kind() == reflect.String && v.Len() > 0 {
+			value := v.MapIndex(v.MapKeys()[0])
+			v.SetMapIndex(reflect.ValueOf(s).Convert(v.Type().Key()), value)
+		}
+	case reflect.String:
+		if v.CanSet() {
+			v.SetString(s)
+		}
+	}
+}
+
+func poisoned(s string) Input {
+	in := made(small, func(int) string { return s })
+	poison(reflect.ValueOf(&in), s)
+	return in
+}
+
+// TestEscaping: no string of a recording becomes markup, on the page or in an
+// exported figure.
+func TestEscaping(t *testing.T) {
+	for _, in := range []Input{made(small, func(int) string { return evil }), poisoned(evil)} {
+		page := render(t, in)
+		if n := strings.Count(page, "<script"); n != 1 {
+			t.Errorf("%d script elements, want the page's own", n)
+		}
+		if strings.Contains(page, "<img") {
+			t.Error("an img element got through")
+		}
+		if !strings.Contains(page, "&lt;script&gt;alert(1)") {
+			t.Error("the hostile run name is not shown at all")
+		}
+		checkFigures(t, in)
+	}
+}
+
+// TestHostileText: control characters, bidirectional overrides, broken UTF-8
+// and very long strings neither break the page nor the figures.
+func TestHostileText(t *testing.T) {
+	for name, s := range map[string]string{
+		"control": "a\x00b\x1b[31mc", "bidi": "run\u202egnp.exe", "utf8": "run\xff\xfe", "long": strings.Repeat("x", 1<<20), "empty": "",
+	} {
+		in := poisoned(s)
+		page := render(t, in)
+		if strings.ContainsAny(page, "\x00\x1b\u202e") {
+			t.Errorf("%s: a forbidden character is on the page", name)
+		}
+		if len(page) > 5<<20 {
+			t.Errorf("%s: page of %d bytes", name, len(page))
+		}
+		checkFigures(t, in)
+	}
+}
+
+// checkFigures parses every exported figure.
+func checkFigures(t *testing.T, in Input) {
+	t.Helper()
+	n := 0
+	for _, f := range newFigureSet(in).all() {
+		n++
+		dec := xml.NewDecoder(bytes.NewReader(fileSVG(f.sheet(), f.title)))
+		for {
+			tok, err := dec.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%s.svg: %v", f.id, err)
+			}
+			if el, ok := tok.(xml.StartElement); ok {
+				switch el.Name.Local {
+				case "svg", "title", "rect", "path", "circle", "text":
+				default:
+					t.Fatalf("%s.svg: element %q", f.id, el.Name.Local)
+				}
+			}
+		}
+	}
+	if n == 0 {
+		t.Fatal("no figure was made")
+	}
+}
+
+// TestFigureExport: each figure comes as SVG and PNG, the PNG twice the size,
+// and the writer's error stops the export.
+func TestFigureExport(t *testing.T) {
+	in := made(small, plainRun)
+	var names []string
+	err := Figures(func(name string, data []byte) error {
+		names = append(names, name)
+		if strings.HasSuffix(name, ".png") {
+			cfg, err := png.DecodeConfig(bytes.NewReader(data))
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			if cfg.Width < 600 || cfg.Height < 150 {
+				t.Errorf("%s: %d x %d pixels", name, cfg.Width, cfg.Height)
+			}
+		}
+		return nil
+	}, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"coverage", "load", "target-audit", "pickup-audit", "lag-audit", "utilisation", "cv-surface", "pred-vs-measured", "residuals",
+		"contributions", "error-cells", "loco", "bias-blocks", "test-pred-vs-measured", "test-residuals", "test-contributions", "ecdf", "qq", "drift"} {
+		for _, ext := range []string{".svg", ".png"} {
+			if !contains(names, id+ext) {
+				t.Errorf("%s%s was not written", id, ext)
+			}
+		}
+	}
+	full := errors.New("disk full")
+	if err := Figures(func(string, []byte) error { return full }, in); !errors.Is(err, full) {
+		t.Errorf("got %v, want the writer's error", err)
+	}
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+// TestFigureWords: every figure says what to look at and what would be bad,
+// and every panel has words for a screen reader.
+func TestFigureWords(t *testing.T) {
+	for _, f := range newFigureSet(made(small, plainRun)).all() {
+		if !strings.HasSuffix(f.note, ".") || !regexp.MustCompile(`(?i)bad|look`).MatchString(f.note) {
+			t.Errorf("%s: note %q", f.id, f.note)
+		}
+		for _, p := range f.panels {
+			if p.desc == "" || len(p.d.marks) < 4 {
+				t.Errorf("%s: a panel without words or marks", f.id)
+			}
+		}
+	}
+}
+
+// TestSameBytes: the same Input gives the same page and the same figures.
+func TestSameBytes(t *testing.T) {
+	collect := func() string {
+		in := made(small, plainRun)
+		var b bytes.Buffer
+		if err := Render(&b, in); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range newFigureSet(in).all() {
+			b.Write(fileSVG(f.sheet(), f.title))
+		}
+		png, err := filePNG(newFigureSet(in).all()[2].sheet())
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Write(png)
+		return b.String()
+	}
+	first := collect()
+	for range 3 {
+		if collect() != first {
+			t.Fatal("two renderings of the same input differ")
+		}
+	}
+}
+
+// TestSizeCap: hundreds of runs, thousands of gates, cells and findings stay
+// under 5 MB, the failed gates survive the cut, and the page says what it cut.
+func TestSizeCap(t *testing.T) {
+	page := render(t, made(huge, plainRun))
+	t.Logf("report: %d bytes for %d runs, %d gates", len(page), huge.runs, huge.gates)
+	if len(page) >= 5<<20 {
+		t.Errorf("report of %d bytes, want < 5 MB", len(page))
+	}
+	gates := page[strings.Index(page, `id="gates"`):strings.Index(page, `id="data"`)]
+	if !strings.Contains(gates, fmt.Sprintf("%d of %d rows shown, failed and undecided gates first", maxRows, huge.gates)) {
+		t.Error("the gate table does not say what it left out")
+	}
+	if strings.Contains(gates, ">pass<") {
+		t.Error("a passed gate took the place of a failed one")
+	}
+	if n := strings.Count(page, "<tr"); n > 40*maxRows {
+		t.Errorf("%d table rows on the page", n)
+	}
+}
+
+// BenchmarkRender is the cost of the largest page.
+func BenchmarkRender(b *testing.B) {
+	in := made(huge, plainRun)
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := Render(io.Discard, in); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func ExampleRender() {
+	var page bytes.Buffer
+	err := Render(&page, Input{Validation: &result.Validation{Verdict: result.VerdictPass, Pass: true}})
+	fmt.Println(err, strings.Contains(page.String(), "PASS"))
+	// Output: <nil> true
+}
