@@ -185,7 +185,7 @@ func (b *betaBuilder) cadenceOf(k int) (interval, trace.Code) {
 		return iv, NegativeTarget
 	}
 	why := b.s.usable(iv, j.ID-1)
-	if why == UnknownBatch && b.sparse && j.ID == i.ID+1 && b.isPureDecode(i.ID) {
+	if why == UnknownBatch && b.sparse && j.ID == i.ID+1 && b.isPureDecode(i.ID) && !b.isRecorded(iv.from, i.ID-1) {
 		return interval{y: iv.y, from: i.ID, to: i.ID, approx: true}, ""
 	}
 	return iv, why
@@ -207,6 +207,17 @@ func (s *Steps) usable(iv interval, last int64) trace.Code {
 		}
 	}
 	return why
+}
+
+// isRecorded reports whether some step of from..last has a summary: then its
+// batch is not decodes like those of its neighbours, or it would be known.
+func (b *betaBuilder) isRecorded(from, last int64) bool {
+	for u := from; u <= last; u++ {
+		if st := b.s.At(u); st != nil && st.Recorded >= 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (b *betaBuilder) isPureDecode(id int64) bool {

@@ -82,6 +82,9 @@ var Codes = []trace.CodeEntry{
 	{Code: RecomputeNoRequest, Kind: "tag", Meaning: "Only batch totals are known and decode tokens differ from decode requests: a preempted request was recomputed.", Action: "Record journeys or snapshots."},
 	{Code: ChunkedNoSnapshots, Kind: "error", Meaning: "Spec 1.0 needs snapshots when chunked prefill is on, and the run has none.", Action: "Record with --step-tracing-rich-subsample-rate, or use --spec 1.1."},
 
+	{Code: CodeBadOption, Kind: "error", Meaning: "An option of the row stage is out of its range.", Action: "Use the values the message names."},
+	{Code: CodeStepRange, Kind: "error", Meaning: "The step ids of a run span a range no engine run can have.", Action: "Look for damaged or mixed recordings; several engines in one file need --split-engines."},
+
 	{Code: NoEMA, Kind: "warning", Meaning: "No step summaries, so the preemption average is 0.", Action: "Enable step tracing."},
 	{Code: EMASampled, Kind: "warning", Meaning: "Steps are sampled, so the preemption average sees only recorded steps.", Action: "Record every step where preemption matters."},
 	{Code: PrefixUnknown, Kind: "warning", Meaning: "Prefix caching is on but requests without snapshots have no known hits; 0 is used.", Action: "Record snapshots (--step-tracing-rich-subsample-rate)."},

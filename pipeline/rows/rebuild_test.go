@@ -1,0 +1,393 @@
+package rows
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// play runs a random workload on the toy engine.
+func play(seed uint64, async, chunking bool) (*toy, []*job) {
+	r := rand.New(rand.NewPCG(seed, 7))
+	y := &toy{budget: 64 + r.Int64N(200), async: async, chunking: chunking}
+	js := jobs(r, 60, y.budget, chunking)
+	y.play(js)
+	return y, js
+}
+
+// firstOnly keeps each request's first snapshot, which tells its cached tokens,
+// and marks it as lost from its step so that no step is rich.
+func firstOnly(snaps []trace.Snapshot) []trace.Snapshot {
+	seen := map[string]bool{}
+	var out []trace.Snapshot
+	for _, s := range snaps {
+		if !seen[s.CoreID] && s.ScheduledTokens > 0 {
+			seen[s.CoreID] = true
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func thin(y *toy, snaps []trace.Snapshot) *trace.Run {
+	run := *y.run
+	run.Steps, run.Snapshots = slices.Clone(y.run.Steps), snaps
+	for i := range run.Steps {
+		run.Steps[i].RunningDepth++ // no snapshot set is complete
+	}
+	return &run
+}
+
+// compare checks every known step against the truth and returns how many of
+// the recorded ones are known.
+func compare(t *testing.T, what string, s *Steps, y *toy) (known int) {
+	t.Helper()
+	s.Each(func(st *Step, members []trace.Member) {
+		if !st.Known() {
+			return
+		}
+		if st.Recorded >= 0 {
+			known++
+		}
+		got, want := slices.Clone(members), slices.Clone(y.truth[st.ID])
+		if !sameMembers(got, want) {
+			t.Errorf("%s: step %d (%s): got %v, want %v", what, st.ID, st.Tag, got, want)
+		}
+		if sum11(want) != withoutDepth(st.In) {
+			t.Errorf("%s: step %d: sums %+v differ from S-3 over the members", what, st.ID, st.In)
+		}
+	})
+	return known
+}
+
+func withoutDepth(in features.StepInput) features.StepInput {
+	in.RunningDepth = 0
+	return in
+}
+
+// TestS7RebuildsEveryStep: journeys and first snapshots tell every batch of the
+// toy engine, asynchronous or not, with EOS waste, aborts and shared budgets.
+func TestS7RebuildsEveryStep(t *testing.T) {
+	for seed := range uint64(40) {
+		for _, async := range []bool{false, true} {
+			for _, chunking := range []bool{true, false} {
+				what := fmt.Sprintf("seed %d async %t chunking %t", seed, async, chunking)
+				y, _ := play(seed, async, chunking)
+				run := thin(y, firstOnly(y.run.Snapshots))
+				s := mustRebuild(t, run, toyDeployment(y), features.V11)
+				if known := compare(t, what, s, y); known != len(run.Steps) {
+					t.Errorf("%s: %d of %d steps known, reasons %v", what, known, len(run.Steps), s.Quality.Reasons)
+				}
+			}
+		}
+	}
+}
+
+// TestS7SampledSteps: steps without a summary are rebuilt too.
+func TestS7SampledSteps(t *testing.T) {
+	for seed := range uint64(20) {
+		y, _ := play(seed, seed%2 == 0, true)
+		run := thin(y, firstOnly(y.run.Snapshots))
+		r := rand.New(rand.NewPCG(seed, 1))
+		run.Steps = slices.DeleteFunc(run.Steps, func(trace.Step) bool { return r.IntN(10) > 0 })
+		s := mustRebuild(t, run, toyDeployment(y), features.V11)
+		compare(t, fmt.Sprintf("seed %d", seed), s, y)
+		if s.Quality.Rebuilt != s.Quality.Unrecorded || s.Quality.Unknown > 0 {
+			t.Errorf("seed %d: %+v", seed, s.Quality)
+		}
+	}
+}
+
+// TestS7LostJourneysAreNeverWrong: without some core spans steps become
+// unknown, never wrong, as long as every step has its summary.
+func TestS7LostJourneysAreNeverWrong(t *testing.T) {
+	for seed := range uint64(40) {
+		y, _ := play(seed, seed%2 == 0, true)
+		run := thin(y, firstOnly(y.run.Snapshots))
+		r := rand.New(rand.NewPCG(seed, 2))
+		lost := map[string]bool{}
+		run.Requests = slices.DeleteFunc(slices.Clone(run.Requests), func(q trace.Request) bool {
+			lost[q.CoreID.V] = r.IntN(10) == 0
+			return lost[q.CoreID.V]
+		})
+		for _, withSnapshots := range []bool{true, false} {
+			if !withSnapshots {
+				run.Snapshots = slices.DeleteFunc(slices.Clone(run.Snapshots), func(q trace.Snapshot) bool { return lost[q.CoreID] })
+			}
+			s := mustRebuild(t, run, toyDeployment(y), features.V11)
+			known := compare(t, fmt.Sprintf("seed %d", seed), s, y)
+			for id, members := range y.truth {
+				if slices.ContainsFunc(members, func(m trace.Member) bool { return lost[m.CoreID] }) && s.At(id).Known() {
+					t.Errorf("seed %d: step %d is known although a request is missing", seed, id)
+				}
+			}
+			if known == 0 {
+				t.Errorf("seed %d: nothing known", seed)
+			}
+		}
+	}
+}
+
+// TestS7PreemptedRequestsMakeTheirStepsUnknown, unless snapshots show them (S-4).
+func TestS7PreemptedRequestsMakeTheirStepsUnknown(t *testing.T) {
+	for seed := range uint64(20) {
+		y, js := play(seed, seed%2 == 0, true)
+		bad := js[len(js)/2]
+		run := thin(y, firstOnly(y.run.Snapshots))
+		run.Requests = slices.Clone(run.Requests)
+		for i := range run.Requests {
+			if run.Requests[i].CoreID.V == bad.id {
+				run.Requests[i].Preemptions = trace.Some(int64(1))
+			}
+		}
+		s := mustRebuild(t, run, toyDeployment(y), features.V11)
+		compare(t, fmt.Sprintf("seed %d", seed), s, y)
+		for u := bad.s; u <= bad.e; u++ {
+			if st := s.At(u); st.Known() || st.Reason != PreemptedRequest {
+				t.Errorf("seed %d: step %d of a preempted request: %s %q", seed, u, st.Tag, st.Reason)
+			}
+		}
+		full := *y.run
+		full.Requests = run.Requests
+		rich := mustRebuild(t, &full, toyDeployment(y), features.V11)
+		for u := bad.s; u <= bad.e; u++ {
+			if rich.At(u).Tag != TagRich {
+				t.Errorf("seed %d: step %d with snapshots is %s, want rich", seed, u, rich.At(u).Tag)
+			}
+		}
+	}
+}
+
+// TestS7ContradictionsAreUnknown: a summary that contradicts is unknown and
+// counted, and the unrecorded steps beside it are unknown too.
+func TestS7ContradictionsAreUnknown(t *testing.T) {
+	y, _ := play(3, false, true)
+	run := thin(y, firstOnly(y.run.Snapshots))
+	mid := len(run.Steps) / 2
+	for run.Steps[mid].NumPrefillReqs > 0 || run.Steps[mid].ScheduledTokens == 0 {
+		mid++
+	}
+	run.Steps[mid].ScheduledTokens++
+	run.Steps[mid].DecodeTokens++
+	id := run.Steps[mid].ID
+	run.Steps = slices.Delete(run.Steps, mid+1, mid+2)
+	s := mustRebuild(t, run, toyDeployment(y), features.V11)
+	if st := s.At(id); st.Known() || st.Reason != Contradiction {
+		t.Errorf("contradicted step: %s %q", st.Tag, st.Reason)
+	}
+	if st := s.At(id + 1); st.Known() {
+		t.Errorf("unrecorded step beside a contradiction is %s", st.Tag)
+	}
+	if s.Quality.Contradictions != 1 || s.Quality.Unknown != 1 {
+		t.Errorf("quality %+v", s.Quality)
+	}
+	compare(t, "rest", s, y)
+}
+
+// TestS7CachedTokensFromTotals: without a snapshot the cached tokens follow
+// from the summaries when no other prompt runs; otherwise only the prefill
+// steps are unknown and the decodes stay known.
+func TestS7CachedTokensFromTotals(t *testing.T) {
+	y := &toy{budget: 100, chunking: true}
+	js := []*job{
+		{id: "alone", arrive: 1, prompt: 250, cached: 48, computed: 48, outputs: 4},
+		{id: "x", arrive: 10, prompt: 30, cached: 16, computed: 16, outputs: 3},
+		{id: "y", arrive: 10, prompt: 40, cached: 32, computed: 32, outputs: 3},
+	}
+	y.play(js)
+	s := mustRebuild(t, thin(y, nil), toyDeployment(y), features.V11)
+	compare(t, "totals", s, y)
+	for u := int64(1); u <= js[0].e; u++ {
+		if !s.At(u).Known() {
+			t.Errorf("step %d of the lone prompt is unknown: %s", u, s.At(u).Reason)
+		}
+	}
+	if st := s.At(js[1].s); st.Known() || st.Reason != CachedUnknown {
+		t.Errorf("step with two prompts of unknown cache hits: %s %q", st.Tag, st.Reason)
+	}
+	for u := js[1].t + 1; u <= js[1].e; u++ {
+		if !s.At(u).Known() {
+			t.Errorf("decode step %d is unknown: %s", u, s.At(u).Reason)
+		}
+	}
+}
+
+// TestS7SampledJourneysNeedSummaries: at a journey rate below 1 a step is known
+// only where a summary confirms it; the others fall back to totals (S-8).
+func TestS7SampledJourneysNeedSummaries(t *testing.T) {
+	y, _ := play(5, false, true)
+	d := toyDeployment(y)
+	d.Tracing.JourneySampleRate = trace.Some(0.5)
+	run := thin(y, firstOnly(y.run.Snapshots))
+	gone := run.Steps[len(run.Steps)/2].ID
+	run.Steps = slices.DeleteFunc(run.Steps, func(s trace.Step) bool { return s.ID == gone })
+	run.Requests = run.Requests[:len(run.Requests)/2]
+	s := mustRebuild(t, run, d, features.V11)
+	if s.At(gone).Known() {
+		t.Error("an unrecorded step is known although journeys are sampled")
+	}
+	exact, approximate := 0, 0
+	for k := range s.All {
+		switch s.All[k].Tag {
+		case TagJourney:
+			exact++
+			if got := s.Members(s.All[k].ID); !sameMembers(got, slices.Clone(y.truth[s.All[k].ID])) {
+				t.Errorf("step %d: got %v, want %v", s.All[k].ID, got, y.truth[s.All[k].ID])
+			}
+		case TagSummary:
+			approximate++
+			if s.All[k].In.PrefillTokens > 0 {
+				t.Errorf("step %d: prefill from totals although chunking is on", s.All[k].ID)
+			}
+		}
+	}
+	if exact == 0 || approximate == 0 {
+		t.Errorf("%d exact and %d approximate steps, want some of both", exact, approximate)
+	}
+	if !slices.ContainsFunc(s.Findings, func(f trace.Finding) bool { return f.Code == JourneysPartial }) {
+		t.Error("no journeys_partial finding")
+	}
+}
+
+// TestS7UnlinkedSpansNeedSummaries: around an API span without a core span only
+// confirmed steps count.
+func TestS7UnlinkedSpansNeedSummaries(t *testing.T) {
+	y, _ := play(6, false, true)
+	run := thin(y, firstOnly(y.run.Snapshots))
+	mid := len(run.Steps) / 2
+	for run.Steps[mid].NumPrefillReqs+run.Steps[mid+1].NumPrefillReqs > 0 {
+		mid++ // not inside a prompt of several chunks
+	}
+	at := run.Steps[mid]
+	run.Requests = append(slices.Clone(run.Requests), trace.Request{Source: trace.SourceFork, APIID: trace.Some("lost"),
+		ArrivedNs: trace.Some(at.TsStartNs + 1), DepartedNs: trace.Some(at.TsStartNs + 50e6)})
+	run.Steps = slices.DeleteFunc(run.Steps, func(s trace.Step) bool { return s.ID == at.ID+1 || s.ID == at.ID+30 })
+	s := mustRebuild(t, run, toyDeployment(y), features.V11)
+	if s.At(at.ID + 1).Known() {
+		t.Error("unrecorded step beside an unlinked span is known")
+	}
+	if !s.At(at.ID).Known() || !s.At(at.ID+30).Known() {
+		t.Errorf("a confirmed step, or one far from the unlinked span, is unknown: %q %q", s.At(at.ID).Reason, s.At(at.ID+30).Reason)
+	}
+}
+
+// TestS7InconsistentRequests: e = t + o - 1 is required; an abort may be one
+// step later (two when asynchronous), a lost event breaks the request.
+func TestS7InconsistentRequests(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		async  bool
+		status string
+		e      int64
+		broken bool
+		tail   int64
+	}{
+		{"exact", false, trace.FinishLength, 13, false, 13},
+		{"late", false, trace.FinishLength, 14, true, 0},
+		{"abort in flight", false, trace.FinishAborted, 14, false, 14},
+		{"abort between steps", false, trace.FinishAborted, 13, false, 13},
+		{"abort too late", false, trace.FinishAborted, 15, true, 0},
+		{"async abort", true, trace.FinishAborted, 15, false, 15},
+		{"async length", true, trace.FinishLength, 13, false, 13},
+		{"async EOS wastes a step", true, trace.FinishStopped, 13, false, 14},
+	} {
+		b := &biography{async: c.async, last: 100}
+		l, ok := b.life(&trace.Request{CoreID: trace.Some("r"), PromptTokens: trace.Some(int64(5)), OutputTokens: trace.Some(int64(4)),
+			ScheduledStep: trace.Some(int64(9)), FirstTokenStep: trace.Some(int64(10)), FinishedStep: trace.Some(c.e), FinishStatus: trace.Some(c.status)})
+		if !ok || (l.broken != "") != c.broken || !c.broken && l.tail != c.tail {
+			t.Errorf("%s: %+v", c.name, l)
+		}
+	}
+}
+
+// TestS4IncompleteSnapshotsAreNotRich: a set that lost a snapshot is not used.
+func TestS4IncompleteSnapshotsAreNotRich(t *testing.T) {
+	y, _ := play(8, false, true)
+	run := *y.run
+	last := run.Snapshots[len(run.Snapshots)-1].StepID
+	k, _ := slices.BinarySearchFunc(run.Snapshots, last/2, func(s trace.Snapshot, id int64) int { return int(s.StepID - id) })
+	id := run.Snapshots[k].StepID
+	run.Snapshots = slices.Delete(slices.Clone(run.Snapshots), k, k+1)
+	s := mustRebuild(t, &run, toyDeployment(y), features.V11)
+	if s.At(id).Tag != TagJourney || s.Quality.CrossWrong != 0 {
+		t.Errorf("step %d is %s, want journey; %+v", id, s.At(id).Tag, s.Quality)
+	}
+	if q := s.Quality; q.Rich == 0 || q.Recorded != q.Rich+q.Journey+q.Approximate+q.Unknown {
+		t.Errorf("quality %+v", q)
+	}
+}
+
+// TestS9ChunkedWithoutSnapshotsIsAnError: 1.0 names the flag to record with.
+func TestS9ChunkedWithoutSnapshotsIsAnError(t *testing.T) {
+	y, _ := play(9, false, true)
+	run := *y.run
+	run.Snapshots = nil
+	_, err := Rebuild(&run, toyDeployment(y), features.V10)
+	if codeOf(err) != ChunkedNoSnapshots {
+		t.Fatalf("got %v, want %s", err, ChunkedNoSnapshots)
+	}
+	run.Snapshots = y.run.Snapshots[:len(y.run.Snapshots)/2]
+	s := mustRebuild(t, &run, toyDeployment(y), features.V10)
+	for k := range s.All {
+		if st := &s.All[k]; st.Tag != TagRich && st.Tag != TagUnknown && st.In.ScheduledTokens > 0 {
+			t.Errorf("step %d of a chunked 1.0 run is %s", st.ID, st.Tag)
+		}
+	}
+	d := toyDeployment(y)
+	d.Engine.ChunkedPrefill = false
+	run.Snapshots = nil
+	if s := mustRebuild(t, &run, d, features.V10); s.Quality.Approximate != len(run.Steps) {
+		t.Errorf("unchunked 1.0 run: %+v", s.Quality)
+	}
+}
+
+// TestS11TransfersJoinTheirStep and are missed only when offloading is on.
+func TestS11TransfersJoinTheirStep(t *testing.T) {
+	y, _ := play(10, false, true)
+	d := toyDeployment(y)
+	d.Engine.CPUOffloading = true
+	s := mustRebuild(t, y.run, d, features.V11)
+	if !slices.ContainsFunc(s.Findings, func(f trace.Finding) bool { return f.Code == NoKVEvents }) {
+		t.Error("no no_kv_events finding")
+	}
+	run := *y.run
+	run.KVEvents = []trace.KVEvent{{Kind: "TransferCompleted", Step: trace.Some(int64(7)), TransferID: trace.Some(int64(1)), RequestID: trace.Some("r000"),
+		SrcMedium: trace.Some("CPU"), DstMedium: trace.Some("GPU"), BlockCount: trace.Some(int64(9)), Success: trace.Some(true)}}
+	s = mustRebuild(t, &run, d, features.V11)
+	if in := s.At(7).In; in.CPUResidentReadBlocks != 9 || in.TransferBlocks != 0 {
+		t.Errorf("step 7: %+v", in)
+	}
+}
+
+// TestUnsortedTablesGiveTheSameSteps: the order of the input does not matter.
+func TestUnsortedTablesGiveTheSameSteps(t *testing.T) {
+	y, _ := play(11, true, true)
+	a := mustRebuild(t, y.run, toyDeployment(y), features.V11)
+	run := *y.run
+	run.Steps, run.Snapshots, run.Requests = slices.Clone(run.Steps), slices.Clone(run.Snapshots), slices.Clone(run.Requests)
+	slices.Reverse(run.Steps)
+	slices.Reverse(run.Snapshots)
+	slices.Reverse(run.Requests)
+	b := mustRebuild(t, &run, toyDeployment(y), features.V11)
+	if !slices.Equal(a.All, b.All) {
+		t.Error("steps differ")
+	}
+}
+
+// TestNoSteps: a run of stock spans rebuilds to nothing and says so.
+func TestNoSteps(t *testing.T) {
+	run := &trace.Run{ID: "stock", Requests: []trace.Request{{Source: trace.SourceStock, ArrivedNs: trace.Some(int64(5))}}}
+	s := mustRebuild(t, run, testDeployment(), features.V11)
+	if len(s.All) != 0 || len(s.Findings) == 0 || s.Findings[0].Code != NoEMA {
+		t.Errorf("%+v", s)
+	}
+	s.Each(func(*Step, []trace.Member) { t.Error("a step") })
+	a, err := s.Alpha(testSpace(t, testDeployment(), features.V11), AlphaOptions{})
+	if err != nil || a.Read != 1 || a.DroppedFor(StockRow) != 1 {
+		t.Errorf("%+v %v", a, err)
+	}
+}
