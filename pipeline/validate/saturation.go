@@ -28,7 +28,7 @@ var checks = []struct {
 	value     func(window) *float64
 }{
 	{CheckFailureShare, "failed requests / ended requests; requests the client gave up do not count", 0.05, failureShare},
-	{CheckQueueRising, "R2 of the requests in the system at each arrival against time, where they rise", 0.5, queueRising},
+	{CheckQueueRising, "R2 of the requests in the system at each arrival against time, where they rise; null while the offered load itself rises", 0.5, queueRising},
 	{CheckPreemptedShare, "requests preempted at least once / requests of the engine", 0.15, preemptedShare},
 	{CheckTTFTDrift, "median TTFT of the last third of the requests / of the first third", 2, ttftDrift},
 	{CheckE2ETail, "P99 / P50 of E2E", 10, e2eTail},
@@ -260,7 +260,7 @@ func queueRising(w window) *float64 {
 			x, leaves = append(x, float64(at)), append(leaves, float64(end))
 		}
 	}
-	if len(x) < minCheckRequests {
+	if len(x) < minCheckRequests || isRamp(x) {
 		return nil
 	}
 	slices.Sort(leaves)
@@ -276,6 +276,19 @@ func queueRising(w window) *float64 {
 		r2 = 0
 	}
 	return &r2
+}
+
+// rampFactor is how much faster the last third of the arrivals may come than
+// the first before the load itself is a ramp.
+const rampFactor = 1.5
+
+// isRamp reports whether the offered load rises over the arrivals (sorted, ns): a
+// growing number of requests in the system then says nothing about saturation.
+func isRamp(arrivals []float64) bool {
+	n := len(arrivals)
+	third := n / 3
+	first, last := arrivals[third]-arrivals[0], arrivals[n-1]-arrivals[n-1-third]
+	return last > 0 && first/last > rampFactor
 }
 
 // departureNs is when the request left, on the clock of arrivalNs.
