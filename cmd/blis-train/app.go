@@ -48,6 +48,7 @@ func subcommands() []*cli.Command {
 		exportCommand(),
 		checkCommand(),
 		diffCommand(),
+		reproduceCommand(),
 		logCommand(),
 		featuresCommand(),
 		explainCommand(),

@@ -18,6 +18,7 @@ const (
 	NotValidated       trace.Code = "not_validated"
 	FailedGates        trace.Code = "failed_gates"
 	NoCoefficientModel trace.Code = "no_coefficient_model"
+	NotReproducible    trace.Code = "not_reproducible"
 )
 
 // Codes describes every code of this package.
@@ -46,4 +47,5 @@ var Codes = []trace.CodeEntry{
 	{Code: NotLearnedTerm, Kind: "finding", Meaning: "The deployment uses a term that the training data did not teach.", Action: "Add runs that exercise it, for example longer prompts."},
 	{Code: NotComparable, Kind: "error", Meaning: "Two coefficient files of different spec versions or targets were compared.", Action: "Refit one of them; their terms mean different things."},
 	{Code: BadDiffOption, Kind: "error", Meaning: "An option of diff is out of its range.", Action: "Correct the value the message names."},
+	{Code: NotReproducible, Kind: "error", Meaning: "A coefficient file does not say, or the data do not hold, what a refit needs.", Action: "Give the folder the runs came from, and the blis-train version the file names."},
 }

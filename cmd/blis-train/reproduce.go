@@ -1,0 +1,243 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+func reproduceCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "reproduce",
+		Usage:     "refit a coefficient file from its recorded inputs and compare the bytes",
+		ArgsUsage: "coefficients.yaml",
+		Description: "Finds the runs the file was made from below PARENT by the hash of their run.yaml, checks\n" +
+			"every input's hash, extracts, refits with the recorded options and compares. Gates are taken\n" +
+			"from the file: they come from a validation, not from the fit. Exit 3 when the bytes differ.\n\n" +
+			"Example:\n   blis-train reproduce out/coefficients.yaml --data testdata/traces/real",
+		Flags: flags([]cli.Flag{
+			&cli.StringFlag{Name: "data", Usage: "`PARENT` of the run folders"},
+			&cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core"},
+		}, talkFlags()),
+		Action: runReproduce,
+	}
+}
+
+// reproduceDoc is what reproduce --json prints.
+type reproduceDoc struct {
+	SchemaVersion string        `json:"schema_version"`
+	ToolVersion   string        `json:"tool_version"`
+	File          result.Input  `json:"file"`
+	Command       string        `json:"command"` // what was run again
+	Refit         *result.Input `json:"refit"`   // null when the inputs already differ
+	Identical     bool          `json:"identical"`
+	Differences   []string      `json:"differences"`
+}
+
+func runReproduce(c *cli.Context) error {
+	con, err := newConsole(c)
+	if err != nil {
+		return err
+	}
+	if c.NArg() != 1 {
+		return usagef("reproduce: got %d arguments, want one coefficient file", c.NArg())
+	}
+	if c.String("data") == "" {
+		return usagef("reproduce: missing --data PARENT")
+	}
+	set, in, err := loadSet(c.Args().First())
+	if err != nil {
+		return err
+	}
+	doc := &reproduceDoc{SchemaVersion: result.SchemaVersion, ToolVersion: toolVersion, File: in, Command: set.Command, Differences: []string{}}
+	if err := reproduce(c, con, c.Args().First(), set, doc); err != nil {
+		return err
+	}
+	if err := con.document(doc); err != nil {
+		return err
+	}
+	if doc.Identical {
+		con.sayf("identical: %d bytes, sha256 %s", in.Bytes, in.SHA256)
+		return nil
+	}
+	for _, d := range doc.Differences {
+		con.line("info", d)
+	}
+	return gatef("%s: not reproduced", c.Args().First())
+}
+
+// reproduce fills doc: the inputs first, then the refit.
+func reproduce(c *cli.Context, con *console, file string, set *coeff.Set, doc *reproduceDoc) error {
+	o, err := recordedOptions(set.Command)
+	if err != nil {
+		return err
+	}
+	o.Workers = c.Int("workers")
+	runs, err := recordedRuns(c.String("data"), set)
+	if err != nil {
+		return err
+	}
+	tmp, err := os.MkdirTemp("", "blis-train-reproduce-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	xo := extract.DefaultOptions()
+	xo.Out, xo.Workers, xo.ToolVersion, xo.Progress = tmp, o.Workers, toolVersion, con.progress()
+	ext, err := extract.Run(c.Context, runs, xo)
+	if ext == nil {
+		return err
+	}
+	if doc.Differences = inputDifferences(set.Inputs, ext.Inputs); len(doc.Differences) > 0 {
+		return nil
+	}
+	// Content decides: the names depend on where PARENT stands.
+	for i := range ext.Inputs {
+		ext.Inputs[i].Name = set.Inputs[i].Name
+	}
+	refit, err := refitBytes(c, con, tmp, ext, o, set.Gates)
+	if err != nil {
+		return err
+	}
+	in := inputOf(filepath.Base(file), refit)
+	doc.Refit, doc.Identical = &in, in.SHA256 == doc.File.SHA256
+	if !doc.Identical {
+		recorded, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		doc.Differences = lineDifferences(recorded, refit)
+	}
+	return nil
+}
+
+// recordedOptions reads the options back from the artifact's command.
+func recordedOptions(command string) (fit.Options, error) {
+	words := strings.Fields(command)
+	if len(words) == 0 || words[0] != "fit" {
+		return fit.Options{}, trace.Errorf(export.NotReproducible, "command: got %q, want a fit", command)
+	}
+	var o fit.Options
+	app := &cli.App{
+		Name: "fit", Flags: fitFlags(), HideHelp: true, HideVersion: true, Writer: &bytes.Buffer{}, ErrWriter: &bytes.Buffer{},
+		ExitErrHandler: func(*cli.Context, error) {},
+		Action: func(c *cli.Context) (err error) {
+			if c.NArg() > 0 {
+				return fmt.Errorf("got the argument %q, want flags only", c.Args().First())
+			}
+			o, err = fitOptions(c)
+			return err
+		},
+	}
+	if err := app.Run(words); err != nil {
+		return o, trace.Errorf(export.NotReproducible, "command %q: %v", command, err).WithHint("use the blis-train that wrote the file")
+	}
+	return o, nil
+}
+
+// recordedRuns are the run folders below parent whose run.yaml is recorded.
+func recordedRuns(parent string, set *coeff.Set) ([]extract.RunDir, error) {
+	want := map[string]bool{}
+	for _, in := range set.Inputs {
+		if filepath.Base(in.Name) == deploy.RunFile {
+			want[in.SHA256] = true
+		}
+	}
+	found, err := extract.Discover([]string{parent}, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	var runs []extract.RunDir
+	for _, r := range found {
+		_, in, err := readInput(filepath.Join(r.Dir, deploy.RunFile))
+		if err != nil {
+			return nil, err
+		}
+		if want[in.SHA256] {
+			runs = append(runs, r)
+		}
+	}
+	if len(runs) == 0 {
+		return nil, trace.Errorf(export.NotReproducible, "no run below %s has a %s that the file records", parent, deploy.RunFile)
+	}
+	return runs, nil
+}
+
+// inputDifferences compares recorded with found inputs by content and order.
+func inputDifferences(want []coeff.Input, got []result.Input) []string {
+	var out []string
+	have := map[string]int{}
+	for _, in := range got {
+		have[in.SHA256]++
+	}
+	for _, in := range want {
+		if have[in.SHA256] == 0 {
+			out = append(out, fmt.Sprintf("input %s (%d bytes, sha256 %s) is missing or changed", in.Name, in.Bytes, in.SHA256))
+			continue
+		}
+		have[in.SHA256]--
+	}
+	for _, in := range got {
+		if have[in.SHA256] > 0 {
+			have[in.SHA256]--
+			out = append(out, fmt.Sprintf("input %s (sha256 %s) is not recorded", in.Name, in.SHA256))
+		}
+	}
+	if len(out) == 0 {
+		for i := range want {
+			if want[i].SHA256 != got[i].SHA256 {
+				return []string{fmt.Sprintf("input %d: got %s, recorded %s: the order of the runs differs", i+1, got[i].Name, want[i].Name)}
+			}
+		}
+	}
+	return out
+}
+
+// refitBytes is the native file of a fresh fit with the recorded gates.
+func refitBytes(c *cli.Context, con *console, out string, ext *result.Extract, o fit.Options, gates []coeff.Gate) ([]byte, error) {
+	command, err := pipeline.FitCommand(o)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := pipeline.Fit(c.Context, out, ext, o, header(command), con.progress())
+	if err != nil {
+		return nil, err
+	}
+	set, err := export.Native(doc, nil)
+	if err != nil {
+		return nil, err
+	}
+	set.Gates = gates
+	return setBytes(set)
+}
+
+// lineDifferences are the first lines that differ, at most ten.
+func lineDifferences(want, got []byte) []string {
+	a, b := strings.Split(string(want), "\n"), strings.Split(string(got), "\n")
+	line := func(s []string, i int) string {
+		if i < len(s) {
+			return strings.TrimSpace(s[i])
+		}
+		return "nothing"
+	}
+	var out []string
+	for i := 0; i < max(len(a), len(b)) && len(out) < 10; i++ {
+		if x, y := line(a, i), line(b, i); x != y || (i < len(a)) != (i < len(b)) {
+			out = append(out, fmt.Sprintf("line %d: recorded %q, refit %q", i+1, x, y))
+		}
+	}
+	return out
+}
