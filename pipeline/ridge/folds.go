@@ -13,22 +13,13 @@ type sequence struct {
 	bounds      []int // Folds+2 cut points, first 0; nil: too few rows for folds
 }
 
-// sequences groups rows by (configuration, run), sorts each by time (ties by
-// row) and cuts it into Folds+1 contiguous blocks, the first n%blocks one longer.
+// sequences are the runs of d, cut into Folds+1 contiguous blocks, the first
+// n%blocks one longer; a finding for each run with fewer rows than blocks.
 func sequences(d *Data, o Options) ([]sequence, []Finding) {
-	var list []sequence
-	last := -1
-	for i := range d.Len() {
-		last = place(&list, last, d.Config[i], d.run(i))
-		list[last].rows = append(list[last].rows, int32(i))
-	}
-	slices.SortFunc(list, func(a, b sequence) int {
-		return cmp.Or(cmp.Compare(a.config, b.config), cmp.Compare(a.run, b.run))
-	})
+	list := runsOf(d, allRows(d.Len()))
 	var found []Finding
 	for k := range list {
 		s := &list[k]
-		sortByTime(d, s.rows)
 		s.bounds = blockBounds(len(s.rows), o.Folds+1)
 		if s.bounds == nil {
 			found = append(found, Finding{
@@ -38,6 +29,24 @@ func sequences(d *Data, o Options) ([]sequence, []Finding) {
 		}
 	}
 	return list, found
+}
+
+// runsOf groups the given rows by (configuration, run) in sorted order and sorts
+// each by time, ties by row.
+func runsOf(d *Data, rows []int32) []sequence {
+	var list []sequence
+	last := -1
+	for _, i := range rows {
+		last = place(&list, last, d.Config[i], d.run(int(i)))
+		list[last].rows = append(list[last].rows, i)
+	}
+	slices.SortFunc(list, func(a, b sequence) int {
+		return cmp.Or(cmp.Compare(a.config, b.config), cmp.Compare(a.run, b.run))
+	})
+	for k := range list {
+		sortByTime(d, list[k].rows)
+	}
+	return list
 }
 
 // place finds the sequence of (config, run), trying the last one first.

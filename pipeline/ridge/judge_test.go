@@ -213,7 +213,7 @@ func TestT7IntervalsNeedConflict(t *testing.T) {
 // noise is not kept more often than it helps.
 func TestBoostKeepsOnlyWhatHelps(t *testing.T) {
 	rng := rand.New(rand.NewPCG(35, 1))
-	d := &Data{P: 2}
+	d := &Data{P: 2, Config: make([]int32, 3000)}
 	for range 3000 {
 		x := []float64{rng.Float64(), rng.Float64()}
 		y := 100.0

@@ -60,23 +60,27 @@ type ResidualModel struct {
 	Kept       bool // RMSEAfter is smaller
 }
 
-// Boost fits trees to the residuals y - pred of the training rows (in time
-// order) under weights w. The number of trees is the one with the smallest
-// weighted error on the last fifth of the training rows, then all are fitted
-// again; the hold-out rows only decide whether the model is kept.
+// Boost fits trees to the residuals y - pred of the training rows under weights
+// w. The number of trees is the one with the smallest weighted error on the last
+// fifth in time of each run's training rows, then all are fitted again; the
+// hold-out rows only decide whether the model is kept.
 func Boost(d *Data, w, pred []float64, train, hold []int32, o TreeOptions) ResidualModel {
 	var out ResidualModel
 	out.RMSEBefore = math.Sqrt(residualSquares(d, pred, nil, hold, nil) / float64(len(hold)))
 	out.RMSEAfter = out.RMSEBefore
-	cut := len(train) * 4 / 5
-	if cut == 0 || len(hold) == 0 {
+	var early, late []int32
+	for _, s := range runsOf(d, train) {
+		cut := len(s.rows) * 4 / 5
+		early, late = append(early, s.rows[:cut]...), append(late, s.rows[cut:]...)
+	}
+	if len(early) == 0 || len(hold) == 0 {
 		return out
 	}
-	trial := boost(d, w, pred, train[:cut], o.MaxTrees, o)
-	best, bestSquares := 0, residualSquares(d, pred, nil, train[cut:], w)
+	trial := boost(d, w, pred, early, o.MaxTrees, o)
+	best, bestSquares := 0, residualSquares(d, pred, nil, late, w)
 	for n := range trial.Trees {
 		part := Trees{trial.Trees[:n+1]}
-		if s := residualSquares(d, pred, &part, train[cut:], w); s < bestSquares {
+		if s := residualSquares(d, pred, &part, late, w); s < bestSquares {
 			best, bestSquares = n+1, s
 		}
 	}
