@@ -253,6 +253,11 @@ func (a *alphaFit) errors(list []int32, pred, constant []float64) *result.Target
 	e := ridge.Evaluate(a.s.data.Y, pred, keep)
 	c := ridge.Evaluate(a.s.data.Y, constant, keep)
 	out := &result.TargetErrors{Rows: e.Rows, MAPE: num(e.MAPE), WAPE: num(e.WAPE), Bias: num(e.Bias), MAPEConst: num(c.MAPE), MaxErrorRatio: num(e.MaxAbs / e.MedianY)}
+	at := make([]float64, len(list))
+	for k, i := range list {
+		at[k] = pred[i]
+	}
+	out.MedianPredUs = num(ridge.Median(at))
 	wy, wp, wc := a.windows(list, pred, constant)
 	out.Windows = len(wy)
 	if len(wy) > 0 {
