@@ -144,6 +144,10 @@ func (c *collector) span(s *span) error {
 		a.drop(CodeForeignScope, 1+s.events(), c.at(s), "span %q of scope %q", s.name, s.scope)
 		return nil
 	}
+	if s.farTime {
+		a.drop(CodeBadAttribute, 1+s.events(), c.at(s), "%s: a time of more than 63 bits", s.name)
+		return nil
+	}
 	key := spanKey{s.traceID, s.spanID}
 	if first, dup := c.seen[key]; dup {
 		code := CodeDuplicate

@@ -311,15 +311,19 @@ func (c *cursor) int64() (int64, bool) {
 	return v, true
 }
 
-// stamp reads a time in ns: like int64, but unsigned on the wire.
-func (c *cursor) stamp() (int64, bool) {
+// stamp reads a time in ns, unsigned on the wire, quoted or not.
+func (c *cursor) stamp() (uint64, bool) {
 	at := c.i
-	v, ok := c.int64()
-	if ok && v < 0 {
-		c.i = at
-		return 0, c.fail("got the negative time %d", v)
+	raw, ok := c.scalar("a time in ns")
+	if !ok {
+		return 0, false
 	}
-	return v, ok
+	v, err := strconv.ParseUint(text(raw), 10, 64)
+	if err != nil {
+		c.i = at
+		return 0, c.fail("got %.40q, want a time in ns of 64 bits", raw)
+	}
+	return v, true
 }
 
 // scalar reads a string or a number as text; null and the rest are faults.

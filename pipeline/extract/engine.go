@@ -17,6 +17,7 @@ type engine struct {
 	lastFirst int64 // first step of the last span
 	lastOrder int64 // position of the last step span in the input
 	order     int64 // position of the first one
+	begin     int64 // where the run begins in the input
 	minNs     int64
 	maxNs     int64
 	steps     spool
@@ -112,6 +113,7 @@ func (c *collector) partition(split bool) error {
 	if disjoint {
 		c.engines = byTime
 	}
+	c.begins()
 	byStep := c.stepIndex()
 	for _, k := range c.cores {
 		k.engine = int32(c.assign(k, disjoint, byStep))
@@ -132,59 +134,103 @@ func (c *collector) stepIndex() []map[int64]stepBrief {
 }
 
 // assign finds the engine of a request: the only one of its process, the one
-// whose recorded step holds its SCHEDULED stamp, the one running at its time,
-// or, where stamps overlap, the one that was writing at its place in the file.
+// running at its time, the one that was writing at its place in the file, or,
+// where siblings wrote at the same time, the one whose recorded step holds its
+// SCHEDULED stamp.
 func (c *collector) assign(k *core, disjoint bool, byStep []map[int64]stepBrief) int {
-	var same []int
-	for i, e := range c.engines {
-		if e.resource == k.resource {
-			same = append(same, i)
-		}
-	}
-	if len(same) == 0 {
-		for i := range c.engines {
-			same = append(same, i)
-		}
-	}
+	same := c.siblings(k.resource)
 	if len(same) == 1 {
 		return same[0]
 	}
-	if disjoint {
-		at := same[0]
+	at := same[0]
+	switch {
+	case disjoint:
 		for _, i := range same {
 			if c.engines[i].minNs <= k.lastNs {
 				at = i
 			}
 		}
 		return at
-	}
-	hit := -1
-	for _, i := range same {
-		if b, ok := byStep[i][k.schedStep]; ok && b.startNs <= k.schedNs && k.schedNs <= b.endNs {
-			if hit >= 0 {
-				hit = -1
-				break
+	case c.inTurn(same):
+		for _, i := range same[1:] {
+			if k.order >= c.engines[i].begin {
+				at = i
 			}
-			hit = i
 		}
+		return at
 	}
-	if hit >= 0 {
-		return hit
-	}
-	return c.byOrder(k, same)
+	return nearestStep(k, same, byStep)
 }
 
-// byOrder decides by the place in the file. Between the last step span of one
-// engine and the first of the next, a request whose last step lies before the
-// older engine's last span belongs to the newer one.
-func (c *collector) byOrder(k *core, same []int) int {
-	at := same[0]
-	for _, i := range same[1:] {
-		e := c.engines[i]
-		prev := c.engines[at]
-		if k.order > e.order || k.order > prev.lastOrder && k.lastStep < prev.lastFirst {
-			at = i
+// siblings are the engines of one resource, or all when it has none.
+func (c *collector) siblings(resource uint64) []int {
+	var same, all []int
+	for i, e := range c.engines {
+		all = append(all, i)
+		if e.resource == resource {
+			same = append(same, i)
 		}
 	}
-	return at
+	if len(same) == 0 {
+		return all
+	}
+	return same
+}
+
+// inTurn reports whether engines wrote one after another in the file.
+func (c *collector) inTurn(same []int) bool {
+	for n, i := range same[1:] {
+		if c.engines[i].order < c.engines[same[n]].lastOrder {
+			return false
+		}
+	}
+	return true
+}
+
+// begins finds where in the input each engine run begins. Its first step span
+// is written only when it closes, so requests of the run may stand before it:
+// the run begins with the first line, after the last step span of the run
+// before, in which a request ends in a step that lies before that span.
+func (c *collector) begins() {
+	for i, e := range c.engines {
+		e.begin = e.order
+		prev := (*engine)(nil)
+		for _, p := range c.engines[:i] {
+			if p.resource == e.resource {
+				prev = p
+			}
+		}
+		if prev == nil {
+			continue
+		}
+		for j, k := range c.cores {
+			if k.resource != e.resource || k.order <= prev.lastOrder || k.order >= e.order || k.lastStep >= prev.lastFirst {
+				continue
+			}
+			e.begin = k.order
+			for _, before := range c.cores[:j] { // the rest of its line
+				if before.file == k.file && before.line == k.line && before.order > prev.lastOrder {
+					e.begin = min(e.begin, before.order)
+				}
+			}
+			break
+		}
+	}
+}
+
+// nearestStep is the engine whose recorded step is nearest in time to the
+// request's first SCHEDULED event of that step.
+func nearestStep(k *core, same []int, byStep []map[int64]stepBrief) int {
+	best, dist := same[0], int64(math.MaxInt64)
+	for _, i := range same {
+		b, ok := byStep[i][k.schedStep]
+		if !ok {
+			continue
+		}
+		d := max(0, b.startNs-k.schedNs, k.schedNs-b.endNs)
+		if d < dist {
+			best, dist = i, d
+		}
+	}
+	return best
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -150,8 +151,13 @@ func (g *expansionGuard) Read(p []byte) (int, error) {
 	if g.s.out > 1<<26 && g.s.out/max(1, g.s.raw.n) > g.s.limits.MaxExpansion {
 		return 0, g.s.errorf(CodeExpansion, "expands beyond %d times its size (--max-expansion)", g.s.limits.MaxExpansion)
 	}
+	if err == io.ErrUnexpectedEOF { // not to be taken for the end of a short read
+		err = errCut
+	}
 	return n, err
 }
+
+var errCut = errors.New("unexpected end of the compressed stream")
 
 // isZstd recognises a frame or a skippable frame.
 func isZstd(head []byte) bool {

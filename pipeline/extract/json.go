@@ -87,11 +87,7 @@ func (r *jsonReader) resourceSpans() {
 		}
 		switch string(k) {
 		case "resource":
-			start := r.i
-			if !r.skip(0) {
-				return
-			}
-			resource = maphash.Bytes(hashSeed, r.b[start:r.i])
+			resource = r.resource()
 		case "scopeSpans", "scope_spans", "instrumentationLibrarySpans", "instrumentation_library_spans":
 			r.each(r.scopeSpans)
 		default:
@@ -101,6 +97,75 @@ func (r *jsonReader) resourceSpans() {
 	for _, s := range r.out.spans[from:] {
 		s.resource = resource
 	}
+}
+
+// resource hashes what identifies the process that wrote the spans.
+func (r *jsonReader) resource() uint64 {
+	var id identity
+	if r.null() || !r.take('{') {
+		return 0
+	}
+	for first := true; r.more('}', &first); {
+		k, ok := r.key()
+		if !ok {
+			return 0
+		}
+		if string(k) == "attributes" {
+			r.each(func() { r.identify(&id) })
+			continue
+		}
+		r.skip(0)
+	}
+	return id.hash()
+}
+
+// identify reads one resource attribute.
+func (r *jsonReader) identify(id *identity) {
+	if !r.take('{') {
+		return
+	}
+	key, value := "", []byte(nil)
+	for first := true; r.more('}', &first); {
+		k, ok := r.key()
+		if !ok {
+			return
+		}
+		r.ws()
+		switch {
+		case string(k) == "key" && r.peek() == '"':
+			v, _ := r.str()
+			key = string(v)
+		case string(k) == "value" && r.peek() == '{':
+			value = r.firstText()
+		default:
+			r.skip(0)
+		}
+	}
+	id.set(key, value)
+}
+
+// firstText reads an AnyValue and returns its text, or its number's digits.
+func (r *jsonReader) firstText() []byte {
+	var out []byte
+	r.take('{')
+	for first := true; r.more('}', &first); {
+		k, ok := r.key()
+		if !ok {
+			return nil
+		}
+		r.ws()
+		switch string(k) {
+		case "stringValue", "string_value", "intValue", "int_value":
+			if r.peek() == 'n' {
+				r.word("null")
+				continue
+			}
+			out, _ = r.scalar("a value")
+		default:
+			r.skip(0)
+		}
+	}
+	return out
 }
 
 func (r *jsonReader) scopeSpans() {
@@ -190,9 +255,9 @@ func (r *jsonReader) span(scope string) {
 				name = r.intern(v)
 			}
 		case "startTimeUnixNano", "start_time_unix_nano":
-			s.startNs, _ = r.stamp()
+			s.startNs = r.time(r.stamp())
 		case "endTimeUnixNano", "end_time_unix_nano":
-			s.endNs, _ = r.stamp()
+			s.endNs = r.time(r.stamp())
 		case "droppedEventsCount", "dropped_events_count":
 			s.droppedEvents, _ = r.int64()
 		case "attributes":
@@ -249,7 +314,7 @@ func (r *jsonReader) spanEvent() {
 		}
 		switch string(k) {
 		case "timeUnixNano", "time_unix_nano":
-			wall, _ = r.stamp()
+			wall = r.time(r.stamp())
 		case "name":
 			if name, ok = r.str(); ok {
 				named = true

@@ -2,7 +2,6 @@ package extract
 
 import (
 	"hash/maphash"
-	"math"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
@@ -18,7 +17,8 @@ func (pdataParser) json(text []byte, b *builder, out *message) *parseError {
 	if err != nil {
 		return &parseError{msg: err.Error()}
 	}
-	return readTraces(t, b, out)
+	readTraces(t, b, out)
+	return nil
 }
 
 func (pdataParser) proto(data []byte, b *builder, out *message) *parseError {
@@ -27,57 +27,46 @@ func (pdataParser) proto(data []byte, b *builder, out *message) *parseError {
 	if err != nil {
 		return &parseError{msg: err.Error()}
 	}
-	return readTraces(t, b, out)
+	readTraces(t, b, out)
+	return nil
 }
 
-func readTraces(t ptrace.Traces, b *builder, out *message) *parseError {
+func readTraces(t ptrace.Traces, b *builder, out *message) {
 	for _, rs := range t.ResourceSpans().All() {
-		var h maphash.Hash
-		h.SetSeed(hashSeed)
+		var id identity
 		for k, v := range rs.Resource().Attributes().All() {
-			h.WriteString(k)
-			h.WriteByte(0)
-			h.WriteString(v.AsString())
-			h.WriteByte(0)
+			if v.Type() == pcommon.ValueTypeStr || v.Type() == pcommon.ValueTypeInt {
+				id.set(k, []byte(v.AsString()))
+			}
 		}
-		resource := h.Sum64()
+		resource := id.hash()
 		for _, ss := range rs.ScopeSpans().All() {
 			for _, sp := range ss.Spans().All() {
-				s, err := readSpan(sp, ss.Scope().Name(), b)
-				if err != nil {
-					return err
-				}
+				s := readSpan(sp, ss.Scope().Name(), b)
 				s.resource = resource
 				out.spans = append(out.spans, s)
 			}
 		}
 	}
-	return nil
 }
 
-func readSpan(sp ptrace.Span, scope string, b *builder) (*span, *parseError) {
+func readSpan(sp ptrace.Span, scope string, b *builder) *span {
 	b.begin()
 	s := b.cur
 	s.traceID, s.spanID = sp.TraceID(), sp.SpanID()
 	s.parent = sp.ParentSpanID()
 	s.hasParent = !sp.ParentSpanID().IsEmpty()
-	if uint64(sp.StartTimestamp()) > math.MaxInt64 || uint64(sp.EndTimestamp()) > math.MaxInt64 {
-		return nil, &parseError{msg: "got a time of more than 63 bits"}
-	}
-	s.startNs, s.endNs = int64(sp.StartTimestamp()), int64(sp.EndTimestamp())
+	s.startNs, s.endNs = b.time(uint64(sp.StartTimestamp()), true), b.time(uint64(sp.EndTimestamp()), true)
 	s.droppedEvents = int64(sp.DroppedEventsCount())
 	readMap(sp.Attributes(), &b.sp)
 	for _, e := range sp.Events().All() {
-		if uint64(e.Timestamp()) > math.MaxInt64 {
-			return nil, &parseError{msg: "got a time of more than 63 bits"}
-		}
 		b.ev.reset(noSlot)
 		readMap(e.Attributes(), &b.ev)
-		b.event([]byte(e.Name()), int64(e.Timestamp()))
+		b.event([]byte(e.Name()), b.time(uint64(e.Timestamp()), true))
 	}
 	s = b.end(scope, b.intern([]byte(sp.Name())))
 	s.hash = hashSpan(sp)
-	return s, nil
+	return s
 }
 
 func readMap(m pcommon.Map, a *attrs) {

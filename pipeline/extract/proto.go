@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
+	"strconv"
 )
 
 // Field numbers of the OTLP messages (opentelemetry/proto/trace/v1).
@@ -180,7 +181,7 @@ func (r *protoReader) resourceSpans(msg field) *parseError {
 		case fResource:
 			if f.is(&v, wireBytes) {
 				f.adopt(checkAny(v, kindResource, 0))
-				resource = maphash.Bytes(hashSeed, v.data)
+				resource = protoIdentity(v)
 			}
 		case fScopeSpans:
 			if f.is(&v, wireBytes) {
@@ -192,6 +193,47 @@ func (r *protoReader) resourceSpans(msg field) *parseError {
 		s.resource = resource
 	}
 	return f.err
+}
+
+// protoIdentity hashes what identifies the process of a resource; its form has
+// been checked.
+func protoIdentity(resource field) uint64 {
+	var id identity
+	f := resource.walk()
+	var v, w field
+	for f.next(&v) {
+		if v.number != 1 {
+			continue
+		}
+		key, value := "", []byte(nil)
+		pair := v.walk()
+		for pair.next(&w) {
+			switch w.number {
+			case fPairKey:
+				key = string(w.data)
+			case fPairValue:
+				value = protoText(w)
+			}
+		}
+		id.set(key, value)
+	}
+	return id.hash()
+}
+
+// protoText is the text of an AnyValue, or its integer's digits.
+func protoText(value field) []byte {
+	var out []byte
+	f := value.walk()
+	var v field
+	for f.next(&v) {
+		switch v.number {
+		case fValueString:
+			out = v.data
+		case fValueInt:
+			out = strconv.AppendInt(nil, int64(v.num), 10)
+		}
+	}
+	return out
 }
 
 func (r *protoReader) scopeSpans(msg field) *parseError {
@@ -242,10 +284,10 @@ func (r *protoReader) span(msg field, scope string) *parseError {
 			}
 		case fSpanStart:
 			f.is(&v, wireFixed64)
-			s.startNs = f.stamp(&v)
+			s.startNs = r.time(v.num, true)
 		case fSpanEnd:
 			f.is(&v, wireFixed64)
-			s.endNs = f.stamp(&v)
+			s.endNs = r.time(v.num, true)
 		case fSpanDroppedEvents:
 			f.is(&v, wireVarint)
 			s.droppedEvents = int64(uint32(v.num))
@@ -284,15 +326,6 @@ func (f *fields) id(v *field, dst []byte) bool {
 	return true
 }
 
-// stamp is a time in ns; the tables hold 63 bits of it.
-func (f *fields) stamp(v *field) int64 {
-	if v.num > math.MaxInt64 {
-		f.fail("got the time %d ns, want at most 63 bits", v.num)
-		return 0
-	}
-	return int64(v.num)
-}
-
 func (r *protoReader) spanEvent(msg field) *parseError {
 	var name []byte
 	var wall int64
@@ -302,7 +335,7 @@ func (r *protoReader) spanEvent(msg field) *parseError {
 		switch v.number {
 		case fEventTime:
 			f.is(&v, wireFixed64)
-			wall = f.stamp(&v)
+			wall = r.time(v.num, true)
 		case fEventName:
 			if f.is(&v, wireBytes) {
 				name = v.data

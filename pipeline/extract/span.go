@@ -81,6 +81,7 @@ type span struct {
 	hasParent          bool
 	startNs, endNs     int64 // wall
 	droppedEvents      int64
+	farTime            bool   // a time of more than 63 bits
 	resource           uint64 // hash of the resource's attributes
 	file               int32
 	line               int64
@@ -154,6 +155,15 @@ func (b *builder) intern(v []byte) string {
 	s := string(v)
 	b.interned[s] = s
 	return s
+}
+
+// time stores a time in 63 bits; the tables have no room for more.
+func (b *builder) time(ns uint64, ok bool) int64 {
+	if ns > math.MaxInt64 {
+		b.cur.farTime = true
+		return math.MaxInt64
+	}
+	return int64(ns)
 }
 
 func (b *builder) begin() {

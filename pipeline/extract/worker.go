@@ -138,6 +138,9 @@ func readInputs(in []input, limits Limits, stdin io.Reader, out func(*batch) boo
 			return fmt.Errorf("open: %w", err)
 		}
 		r.src, r.dec = src, nil
+		if e := asSyntax(err); r.carry != nil && (err == nil || e != nil && e.Code == CodeNotOTLP) {
+			src.form, err = formLines, nil // the file goes on inside a line
+		}
 		if err == nil {
 			err = r.read(!in[i].joins)
 		}
