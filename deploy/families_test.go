@@ -1,0 +1,223 @@
+package deploy
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// family is one published architecture: the keys of its config.json that
+// describe it, and its published number of parameters, which the loaded widths
+// must add up to.
+type family struct {
+	name   string
+	config string
+	opts   ModelOptions
+	params float64 // published, in 1e9; tables counted once when tied
+	tied   bool
+	check  func(m Model) bool // what else must hold; nil for nothing
+	reject trace.Code
+}
+
+func some(n int64) trace.Opt[int64] { return trace.Some(n) }
+
+var families = []family{
+	{name: "gpt2", opts: ModelOptions{DType: "float32"}, params: 0.1237, tied: true,
+		config: `{"model_type":"gpt2","n_layer":12,"n_embd":768,"n_head":12,"n_positions":1024,"vocab_size":50257}`,
+		check:  func(m Model) bool { return m.NumMLPProj == 2 && m.IntermediateSize == 3072 && m.BytesPerWeight == 4 }},
+	{name: "opt-6.7b", params: 6.65, tied: true,
+		config: `{"model_type":"opt","num_hidden_layers":32,"hidden_size":4096,"num_attention_heads":32,"ffn_dim":16384,"vocab_size":50272,"torch_dtype":"float16"}`},
+	{name: "falcon-7b", params: 7.217,
+		config: `{"model_type":"falcon","num_hidden_layers":32,"hidden_size":4544,"num_attention_heads":71,"num_kv_heads":71,"multi_query":true,"new_decoder_architecture":false,"vocab_size":65024,"torch_dtype":"bfloat16"}`,
+		check:  func(m Model) bool { return m.NumKVHeads == 1 && m.HeadDim == 64 }},
+	{name: "falcon-40b", params: 41.84,
+		config: `{"model_type":"falcon","num_hidden_layers":60,"hidden_size":8192,"num_attention_heads":128,"num_kv_heads":8,"multi_query":true,"new_decoder_architecture":true,"vocab_size":65024,"torch_dtype":"bfloat16"}`,
+		check:  func(m Model) bool { return m.NumKVHeads == 8 }},
+	{name: "gemma-7b", params: 8.54, tied: true,
+		config: `{"model_type":"gemma","num_hidden_layers":28,"hidden_size":3072,"num_attention_heads":16,"num_key_value_heads":16,"head_dim":256,"intermediate_size":24576,"vocab_size":256000,"hidden_activation":"gelu_pytorch_tanh","torch_dtype":"bfloat16"}`,
+		check:  func(m Model) bool { return m.NumMLPProj == 3 && m.HeadDim*m.NumHeads != m.HiddenSize }},
+	{name: "gemma-2-9b", reject: SlidingWindow, config: gemma2},
+	{name: "gemma-2-9b within its window", opts: ModelOptions{MaxModelLen: some(4096)}, params: 9.24, tied: true, config: gemma2},
+	{name: "gemma-2-9b one token beyond", opts: ModelOptions{MaxModelLen: some(4097)}, reject: SlidingWindow, config: gemma2},
+	{name: "phi-2", params: 2.78,
+		config: `{"model_type":"phi","num_hidden_layers":32,"hidden_size":2560,"num_attention_heads":32,"num_key_value_heads":32,"intermediate_size":10240,"vocab_size":51200,"torch_dtype":"float16"}`,
+		check:  func(m Model) bool { return m.NumMLPProj == 2 }},
+	{name: "phi-3-mini-4k", reject: SlidingWindow, config: phi3},
+	{name: "phi-3-mini-4k taken for full", opts: ModelOptions{AssumeFullAttention: true}, params: 3.82, config: phi3,
+		check: func(m Model) bool { return len(m.Warnings) == 1 && m.Warnings[0] == FullAttentionAssumed }},
+	{name: "qwen2-57b-a14b", params: 57.41,
+		config: `{"model_type":"qwen2_moe","num_hidden_layers":28,"hidden_size":3584,"num_attention_heads":28,"num_key_value_heads":4,"intermediate_size":18944,"moe_intermediate_size":2560,"shared_expert_intermediate_size":20480,"num_experts":64,"num_experts_per_tok":8,"decoder_sparse_step":1,"use_sliding_window":false,"sliding_window":65536,"vocab_size":151936,"torch_dtype":"bfloat16"}`,
+		check:  func(m Model) bool { return m.SharedExpertSize == 20480 && m.NumMoELayers == 28 && m.TopK == 8 }},
+	{name: "qwen3-30b-a3b", params: 30.53,
+		config: `{"model_type":"qwen3_moe","num_hidden_layers":48,"hidden_size":2048,"num_attention_heads":32,"num_key_value_heads":4,"head_dim":128,"intermediate_size":6144,"moe_intermediate_size":768,"num_experts":128,"num_experts_per_tok":8,"decoder_sparse_step":1,"mlp_only_layers":[],"vocab_size":151936,"torch_dtype":"bfloat16"}`},
+	{name: "deepseek-moe-16b", params: 16.38,
+		config: `{"model_type":"deepseek","num_hidden_layers":28,"hidden_size":2048,"num_attention_heads":16,"num_key_value_heads":16,"intermediate_size":10944,"moe_intermediate_size":1408,"n_routed_experts":64,"n_shared_experts":2,"num_experts_per_tok":6,"first_k_dense_replace":1,"moe_layer_freq":1,"vocab_size":102400,"torch_dtype":"bfloat16"}`,
+		check:  func(m Model) bool { return m.NumMoELayers == 27 && m.SharedExpertSize == 2816 }},
+	{name: "deepseek-v2-lite", reject: MLAAttention,
+		config: `{"model_type":"deepseek_v2","num_hidden_layers":27,"hidden_size":2048,"num_attention_heads":16,"kv_lora_rank":512,"q_lora_rank":null,"qk_rope_head_dim":64,"intermediate_size":10944,"vocab_size":102400,"torch_dtype":"bfloat16"}`},
+	{name: "llama-4-scout", reject: SlidingWindow, config: llama4(16, 1)},
+	{name: "llama-4-scout within its chunk", opts: ModelOptions{MaxModelLen: some(8192)}, params: 107.8, config: llama4(16, 1),
+		check: func(m Model) bool {
+			return m.NumMoELayers == 48 && m.IntermediateSize == 16384 && m.MoEIntermediateSize == 8192 && m.SharedExpertSize == 8192
+		}},
+	{name: "llama-4-maverick within its chunk", opts: ModelOptions{MaxModelLen: some(8192)}, params: 400.7, config: llama4(128, 2),
+		check: func(m Model) bool { return m.NumMoELayers == 24 }},
+	{name: "bloom-560m", opts: ModelOptions{DType: "half"}, params: 0.559, tied: true,
+		config: `{"model_type":"bloom","n_layer":24,"hidden_size":1024,"n_head":16,"vocab_size":250880}`},
+	{name: "pythia-1.4b", params: 1.414,
+		config: `{"model_type":"gpt_neox","num_hidden_layers":24,"hidden_size":2048,"num_attention_heads":16,"intermediate_size":8192,"vocab_size":50304,"torch_dtype":"float16"}`},
+	{name: "starcoder", params: 15.5, tied: true,
+		config: `{"model_type":"gpt_bigcode","n_layer":40,"n_embd":6144,"n_head":48,"n_inner":24576,"multi_query":true,"vocab_size":49152,"torch_dtype":"float16"}`,
+		check:  func(m Model) bool { return m.NumKVHeads == 1 }},
+	{name: "llama-3.1-8b fp8", config: llama31(`{"quant_method":"fp8","activation_scheme":"dynamic"}`),
+		check: func(m Model) bool { return m.BytesPerWeight == 1 && m.LinearCompute == "fp8" && m.BytesPerLMHead == 2 && m.BytesPerKV == 2 }},
+	{name: "llama-3.1-8b awq", opts: ModelOptions{KVCacheDType: "fp8_e4m3"}, config: llama31(`{"quant_method":"awq","bits":4,"group_size":128}`),
+		check: func(m Model) bool { return m.BytesPerWeight == 0.5 && m.LinearCompute == "native" && m.BytesPerKV == 1 }},
+	{name: "llama-3.1-8b gptq 3 bits", config: llama31(`{"quant_method":"gptq","bits":3}`),
+		check: func(m Model) bool { return m.BytesPerWeight == 0.375 }},
+	{name: "llama-3.1-8b w8a8 int8", config: llama31(`{"quant_method":"compressed-tensors","config_groups":{"group_0":{"weights":{"num_bits":8,"type":"int"},"input_activations":{"num_bits":8,"type":"int"}}}}`),
+		check: func(m Model) bool { return m.BytesPerWeight == 1 && m.LinearCompute == "native" }},
+	{name: "llama-3.1-8b bitsandbytes", reject: UnknownQuantization, config: llama31(`{"quant_method":"bitsandbytes","load_in_4bit":true}`)},
+	{name: "llama-3.1-8b gptq 5 bits", reject: UnknownQuantization, config: llama31(`{"quant_method":"gptq","bits":5}`)},
+	{name: "llama-3.1-8b quantised at load", opts: ModelOptions{Quantization: "fp8"}, config: llama31(`null`),
+		check: func(m Model) bool { return m.BytesPerWeight == 1 && m.LinearCompute == "fp8" }},
+	{name: "llama-3.1-8b quantised by something else", opts: ModelOptions{Quantization: "experts_int8"}, reject: UnknownQuantization, config: llama31(`null`)},
+	{name: "mamba-130m", reject: HybridAttention,
+		config: `{"model_type":"mamba","num_hidden_layers":24,"hidden_size":768,"state_size":16,"vocab_size":50280,"torch_dtype":"float32"}`},
+	{name: "jamba", reject: HybridAttention,
+		config: `{"model_type":"jamba","num_hidden_layers":32,"hidden_size":4096,"num_attention_heads":32,"attn_layer_period":8,"vocab_size":65536,"torch_dtype":"bfloat16"}`},
+	{name: "linear attention layers", reject: HybridAttention,
+		config: `{"model_type":"qwen3_next","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"layer_types":["linear_attention","full_attention"],"vocab_size":100,"torch_dtype":"bfloat16"}`},
+	{name: "t5", reject: EncoderDecoder, config: `{"model_type":"t5","num_layers":12,"d_model":768}`},
+	{name: "layer types without a window", opts: ModelOptions{}, config: `{"model_type":"cohere2","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"sliding_window":16,"layer_types":["full_attention","full_attention"],"vocab_size":100,"torch_dtype":"bfloat16"}`},
+	{name: "one expert is dense", config: `{"model_type":"mixtral","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"num_local_experts":1,"vocab_size":100,"torch_dtype":"bfloat16"}`,
+		check: func(m Model) bool { return !m.IsMoE() && m.NumExperts == 0 && m.TopK == 0 }},
+	{name: "sparse step 0 is never", reject: NoMoELayer, config: `{"model_type":"qwen2_moe","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"num_experts":4,"num_experts_per_tok":1,"decoder_sparse_step":0,"vocab_size":100,"torch_dtype":"bfloat16"}`},
+	{name: "head dim is not a quotient", reject: HeadDimNotIntegral, config: `{"model_type":"llama","num_hidden_layers":2,"hidden_size":65,"num_attention_heads":4,"intermediate_size":128,"vocab_size":100,"torch_dtype":"bfloat16"}`},
+	{name: "unknown type", reject: UnknownModelType, config: `{"model_type":"my_llm","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"vocab_size":100,"torch_dtype":"bfloat16"}`},
+	{name: "unknown dtype", reject: UnknownDType, config: `{"model_type":"llama","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"vocab_size":100,"torch_dtype":"int4"}`},
+	{name: "no dtype", reject: MissingField, config: `{"model_type":"llama","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"vocab_size":100}`},
+	{name: "layers as text", reject: BadField, config: `{"model_type":"llama","num_hidden_layers":"2","hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"vocab_size":100,"torch_dtype":"bfloat16"}`},
+	{name: "negative layers", reject: BadField, config: `{"model_type":"llama","num_hidden_layers":-2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"vocab_size":100,"torch_dtype":"bfloat16"}`},
+	{name: "half a layer", reject: BadField, config: `{"model_type":"llama","num_hidden_layers":2.5,"hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"vocab_size":100,"torch_dtype":"bfloat16"}`},
+	{name: "pattern of another length", reject: BadField, config: `{"model_type":"qwen3_moe","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":128,"num_experts":4,"num_experts_per_tok":1,"moe_layer_freq":[1],"vocab_size":100,"torch_dtype":"bfloat16"}`},
+	{name: "not JSON", reject: BadField, config: `{"model_type":`},
+	{name: "not an object", reject: BadField, config: `[1]`},
+}
+
+const (
+	gemma2 = `{"model_type":"gemma2","num_hidden_layers":42,"hidden_size":3584,"num_attention_heads":16,"num_key_value_heads":8,"head_dim":256,"intermediate_size":14336,"sliding_window":4096,"vocab_size":256000,"torch_dtype":"bfloat16"}`
+	phi3   = `{"model_type":"phi3","num_hidden_layers":32,"hidden_size":3072,"num_attention_heads":32,"num_key_value_heads":32,"intermediate_size":8192,"sliding_window":2047,"vocab_size":32064,"torch_dtype":"bfloat16"}`
+)
+
+func llama4(experts, step int) string {
+	c := `{"model_type":"llama4","torch_dtype":"bfloat16","vision_config":{"hidden_size":1408},"text_config":{"model_type":"llama4_text","num_hidden_layers":48,"hidden_size":5120,"num_attention_heads":40,"num_key_value_heads":8,"head_dim":128,"intermediate_size":8192,"intermediate_size_mlp":16384,"num_local_experts":E,"num_experts_per_tok":1,"interleave_moe_layer_step":S,"attention_chunk_size":8192,"vocab_size":202048}}`
+	c = strings.Replace(c, ":E,", ":"+show(experts)+",", 1)
+	return strings.Replace(c, ":S,", ":"+show(step)+",", 1)
+}
+
+func llama31(quantization string) string {
+	return `{"model_type":"llama","num_hidden_layers":32,"hidden_size":4096,"num_attention_heads":32,"num_key_value_heads":8,"intermediate_size":14336,"vocab_size":128256,"torch_dtype":"bfloat16","quantization_config":` + quantization + `}`
+}
+
+// Design 01 M-1..M-12 over published architectures: the widths add up to the
+// published number of parameters, the others are rejected with their code.
+func TestPublishedFamilies(t *testing.T) {
+	for _, f := range families {
+		t.Run(f.name, func(t *testing.T) {
+			m, err := LoadModel(strings.NewReader(f.config), "config.json", f.opts)
+			if code := syntaxCode(err); code != f.reject || (err != nil) != (f.reject != "") {
+				t.Fatalf("got %v, want code %q", err, f.reject)
+			}
+			if err != nil {
+				return
+			}
+			if f.check != nil && !f.check(m) {
+				t.Errorf("got %+v", m)
+			}
+			if f.params > 0 && math.Abs(parameters(m, f.tied)-f.params) > 0.01*f.params {
+				t.Errorf("got %.4g billion parameters, want %.4g", parameters(m, f.tied), f.params)
+			}
+		})
+	}
+}
+
+// parameters counts the weights in 1e9 through their bytes.
+func parameters(m Model, tied bool) float64 {
+	n := m.WeightBytes() / m.BytesPerWeight / 1e9
+	if tied {
+		n -= float64(m.HiddenSize*m.VocabSize) / 1e9
+	}
+	return n
+}
+
+func TestEveryModelOfTheDataSetsLoads(t *testing.T) {
+	want := map[string]float64{"codellama-34b": 33.74, "llama-2-70b": 68.98, "llama-3.1-8b": 8.03, "mixtral-8x7b": 46.7, "qwen2.5-14b": 14.77}
+	root := sharedDir(t, "data", "models")
+	for name, params := range want {
+		f, err := os.Open(filepath.Join(root, name, "config.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := LoadModel(f, name, ModelOptions{})
+		f.Close()
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got := parameters(m, false); math.Abs(got-params) > 0.01*params {
+			t.Errorf("%s: got %.4g billion parameters, want %.4g", name, got, params)
+		}
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if _, ok := want[e.Name()]; e.IsDir() && !ok {
+			t.Errorf("model %s is not in this test", e.Name())
+		}
+	}
+}
+
+// Design 01 M-13: 1.0 ignores head_dim, shared experts, dense layers and widths.
+func TestM13WarningsOfTheFrozenVersion(t *testing.T) {
+	plain := Model{HiddenSize: 64, NumHeads: 4, HeadDim: 16, NumLayers: 4, BytesPerParam: 2, BytesPerKV: 2, BytesPerActivation: 2, BytesPerLMHead: 2}
+	if fs := plain.WarningsV1(); len(fs) != 0 {
+		t.Errorf("got %v, want none", fs)
+	}
+	odd := plain
+	odd.HeadDim, odd.SharedExpertSize, odd.NumExperts, odd.NumMoELayers, odd.BytesPerKV = 32, 10, 8, 3, 1
+	var codes []trace.Code
+	for _, f := range odd.WarningsV1() {
+		codes = append(codes, f.Code)
+	}
+	want := []trace.Code{HeadDimDiffers, SharedExperts, MoELayersDiffer, ByteWidthsDiffer}
+	if len(codes) != len(want) {
+		t.Fatalf("got %v, want %v", codes, want)
+	}
+	for i := range want {
+		if codes[i] != want[i] {
+			t.Errorf("got %v, want %v", codes, want)
+		}
+	}
+}
+
+func FuzzLoadModel(f *testing.F) {
+	for _, c := range families {
+		f.Add(c.config)
+	}
+	f.Fuzz(func(t *testing.T, config string) {
+		m, err := LoadModel(strings.NewReader(config), "config.json", ModelOptions{})
+		if err != nil && syntaxCode(err) == "" {
+			t.Errorf("error without a code: %v", err)
+		}
+		if err == nil && (m.NumLayers <= 0 || m.NumKVHeads <= 0 || m.NumHeads%m.NumKVHeads != 0 || !(m.BytesPerWeight > 0)) {
+			t.Errorf("loaded %+v", m)
+		}
+	})
+}

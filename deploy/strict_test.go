@@ -1,0 +1,318 @@
+package deploy
+
+import (
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+const goodRun = `name: r
+model:
+  id: org/Model-8B
+  config: config.json
+hardware:
+  name: H100
+tensor_parallel_size: 1
+vllm:
+  version: "0.15.1"
+  max_num_seqs: 256
+  max_num_batched_tokens: 8192
+phases:
+- {name: warmup, start_ns: 0, end_ns: 10}
+- {name: main, start_ns: 10, end_ns: 20, load: closed}
+files:
+  traces: [a.jsonl, "b*.json"]
+  kv_events: null
+`
+
+func runFS(text string) fstest.MapFS {
+	return fstest.MapFS{
+		"run.yaml":     {Data: []byte(text)},
+		"config.json":  {Data: []byte(llamaConfig)},
+		"traces.jsonl": {Data: nil}, "traces-2026.json.zst": {Data: nil}, "x.pb": {Data: nil}, "kv_events.jsonl.gz": {Data: nil}, "notes.txt": {Data: nil},
+	}
+}
+
+func TestRunYAMLFillsInVLLMsDefaults(t *testing.T) {
+	d, err := LoadRunFS(runFS(goodRun), "run.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := d.Engine
+	if !e.ChunkedPrefill || !e.PrefixCaching || e.BlockSize != 16 || e.GPUMemoryUtilization != 0.9 || e.SchedulingPolicy != "fcfs" ||
+		e.KVBlocksGPU.OK || e.MaxModelLen.OK || e.AsyncScheduling.OK || !e.IsAsync() || d.PP != 1 || d.DP != 1 {
+		t.Errorf("engine: got %+v", e)
+	}
+	if d.Hardware.TFlopsPeak != 989.5 || d.Hardware.InterconnectLatencyUs != 10 || d.Model.BytesPerKV != 2 {
+		t.Errorf("got %+v %+v", d.Hardware, d.Model)
+	}
+	if len(d.Files.Traces) != 2 || d.Files.KVEvents != nil || d.PhaseAt(15).Load != LoadClosed || d.PhaseAt(5).Load != LoadOpen || d.PhaseAt(20) != nil {
+		t.Errorf("got %+v %+v", d.Files, d.Phases)
+	}
+}
+
+func TestMinimalRunYAMLLoadsAndFindsItsFiles(t *testing.T) {
+	d, err := LoadRunFS(runFS(MinimalRunYAML), "run.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(d.Files.Traces, " "); got != "traces-2026.json.zst traces.jsonl x.pb" || len(d.Files.KVEvents) != 1 || d.Files.ClientRequests != nil {
+		t.Errorf("got files %+v", d.Files)
+	}
+}
+
+// Design 00: unknown keys, missing units and impossible values are errors that
+// name file, line and the fix.
+func TestRunYAMLErrorsNameLineAndFix(t *testing.T) {
+	cases := []struct {
+		name, old, with string
+		code            trace.Code
+		line            int64
+		says            string // part of message or hint
+	}{
+		{"misspelt key", "max_num_seqs: 256", "max_num_seq: 256", UnknownKey, 10, "max_num_seqs"},
+		{"unknown section", "phases:", "phase: 1\nphases:", UnknownKey, 12, "phases"},
+		{"key of another section", "  version:", "  dtype: float16\n  version:", UnknownKey, 9, "model.dtype"},
+		{"text for a number", "max_num_seqs: 256", "max_num_seqs: many", BadRunYAML, 10, "integer"},
+		{"no token budget", "max_num_batched_tokens: 8192", "max_num_batched_tokens: 0", BadKnobs, 11, "--max-num-batched-tokens"},
+		{"no seats", "max_num_seqs: 256", "max_num_seqs: -1", BadKnobs, 10, "--max-num-seqs"},
+		{"tp 0", "tensor_parallel_size: 1", "tensor_parallel_size: 0", BadRunYAML, 7, ">= 1"},
+		{"percent for a share", "  version:", "  gpu_memory_utilization: 90\n  version:", BadRunYAML, 9, "0..1"},
+		{"NaN", "  name: H100", "  name: H100\n  TFlopsPeak: .nan", BadRunYAML, 7, "number"},
+		{"unknown policy", "  version:", "  scheduling_policy: lifo\n  version:", BadRunYAML, 9, "fcfs"},
+		{"yes for true", "  version:", "  cpu_offloading: 1\n  version:", BadRunYAML, 9, "true or false"},
+		{"unknown hardware", "name: H100", "name: Z80", UnknownHardware, 6, "H100-SXM-80GB"},
+		{"phase backwards", "end_ns: 20", "end_ns: 5", BadRunYAML, 14, "start_ns"},
+		{"phases overlap", "start_ns: 10,", "start_ns: 9,", BadRunYAML, 14, "warmup"},
+		{"unknown load", "load: closed", "load: shut", BadRunYAML, 14, "open"},
+		{"no such config", "config: config.json", "config: nope.json", MissingConfig, 4, "nope.json"},
+		{"not YAML", "name: r", "name: [", BadRunYAML, 0, ""},
+		{"a list", goodRun, "- 1\n", BadRunYAML, 1, "mapping"},
+		{"twice the same key", "name: r", "name: r\nname: s", BadRunYAML, 2, ""},
+		{"flag of a later version", "  version: \"0.15.1\"", "  version: \"0.9.0\"\n  enable_mfu_metrics: true", UnknownKey, 10, ""},
+		{"bad provenance of tracing", "files:", "tracing: {step_tracing_sample_rate: 2}\nfiles:", BadRunYAML, 15, "0..1"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			if !strings.Contains(goodRun, c.old) {
+				t.Fatalf("%q is not in the good file", c.old)
+			}
+			_, err := LoadRunFS(runFS(strings.Replace(goodRun, c.old, c.with, 1)), "run.yaml")
+			var syntax *trace.SyntaxError
+			if !errors.As(err, &syntax) {
+				t.Fatalf("got %v, want a trace.SyntaxError", err)
+			}
+			if syntax.Code != c.code || c.line != 0 && syntax.Line != c.line || !strings.Contains(syntax.Msg+syntax.Hint, c.says) {
+				t.Errorf("got %s %v (hint %q), want %s on line %d saying %q", syntax.Code, err, syntax.Hint, c.code, c.line, c.says)
+			}
+		})
+	}
+}
+
+// Design 06: all missing fields at once, with the init command.
+func TestMissingFieldsAreListedAtOnce(t *testing.T) {
+	for text, want := range map[string][]string{
+		"":                              {"model.config", "hardware.name", "vllm.version", "vllm.max_num_seqs", "vllm.max_num_batched_tokens"},
+		"hardware: {TFlopsPeak: 1}":     {"model.config", "hardware.BwPeakTBs", "vllm.max_num_seqs"},
+		"vllm: {max_num_seqs: 1}":       {"model.config", "hardware.name", "vllm.max_num_batched_tokens"},
+		"model: null\nhardware: null\n": {"model.config", "hardware.name", "vllm.version"},
+	} {
+		_, err := LoadRunFS(runFS(text), "run.yaml")
+		var syntax *trace.SyntaxError
+		if !errors.As(err, &syntax) || syntax.Code != MissingField || !strings.Contains(syntax.Hint, "blis-train init") {
+			t.Errorf("%q: got %v", text, err)
+			continue
+		}
+		for _, path := range want {
+			if !strings.Contains(syntax.Msg, path) {
+				t.Errorf("%q: got %v, want %s in it", text, err, path)
+			}
+		}
+	}
+	_, err := LoadRun(t.TempDir())
+	var syntax *trace.SyntaxError
+	if !errors.As(err, &syntax) || syntax.Code != MissingRunYAML || !strings.Contains(syntax.Hint, MinimalRunYAML) {
+		t.Errorf("no run.yaml: got %v", err)
+	}
+}
+
+// Design 00: flags supply or override every field, so a bare dump works too.
+func TestSettingsReplaceRunYAML(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "config.json"), llamaConfig)
+	d, err := LoadRun(dir, "model.config=config.json", "hardware.name=H100", "vllm.version=0.15.1", "vllm.max_num_seqs=4", "vllm.max_num_batched_tokens=128", "name=bare")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Name != "bare" || d.Engine.MaxNumSeqs != 4 || d.Engine.VLLMVersion != "0.15.1" {
+		t.Errorf("got %+v", d)
+	}
+	d, err = LoadRunFS(runFS(goodRun), "run.yaml", "vllm.max_num_seqs=7", "hardware.TFlopsPeak=1.5", "files.kv_events=[k1, k2]", "vllm.async_scheduling=false")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Engine.MaxNumSeqs != 7 || d.Hardware.TFlopsPeak != 1.5 || len(d.Files.KVEvents) != 2 || d.Engine.IsAsync() {
+		t.Errorf("got %+v", d)
+	}
+	for _, bad := range []string{"novalue", "=1", "name.x=1", "vllm.max_num_seqs=[", "nonsense.key=1"} {
+		if _, err := LoadRunFS(runFS(goodRun), "run.yaml", bad); err == nil {
+			t.Errorf("setting %q: got no error", bad)
+		}
+	}
+}
+
+// Design 01 T-2: unknown asynchronous scheduling is on from vLLM 0.15.
+func TestT2AsyncByVersion(t *testing.T) {
+	for version, want := range map[string]bool{"0.14.9": false, "0.15.0": true, "0.15.1 (inference-sim fork)": true, "v0.19.0": true, "1.0": true,
+		"0.11.0": false, "0.15rc1": true, "main": false, "": false} {
+		e := Engine{VLLMVersion: version}
+		if got := e.IsAsync(); got != want {
+			t.Errorf("%q: got %v, want %v", version, got, want)
+		}
+	}
+}
+
+// Design 01 K-2: built-in values equal the datasheets; latency 20 without NVLink.
+func TestK2BuiltInDatasheets(t *testing.T) {
+	latency := map[string]float64{"L40S-48GB": 20, "RTX-4090-24GB": 20, "RTX-PRO-6000-96GB": 20,
+		"A100-SXM-80GB": 10, "H100-SXM-80GB": 10, "H200-SXM-141GB": 10, "B200-SXM-180GB": 10}
+	if len(Datasheets()) != len(latency) {
+		t.Errorf("got %d datasheets, want %d", len(Datasheets()), len(latency))
+	}
+	for _, h := range Datasheets() {
+		if h.InterconnectLatencyUs != latency[h.Name] || !(h.MemoryGB > 0) {
+			t.Errorf("got %+v, want latency %g us", h, latency[h.Name])
+		}
+	}
+	for alias, want := range map[string]string{"h100": "H100-SXM-80GB", "A100": "A100-SXM-80GB", "rtx 4090": "RTX-4090-24GB", "RTX4090": "RTX-4090-24GB",
+		"H200-SXM": "H200-SXM-141GB", "RTX PRO 6000": "RTX-PRO-6000-96GB", "NVIDIA L40S": "L40S-48GB", "NVIDIA-B200": "B200-SXM-180GB", "H100-80GB": "H100-SXM-80GB"} {
+		if h, ok := Datasheet(alias); !ok || h.Name != want {
+			t.Errorf("%s: got %q, want %q", alias, h.Name, want)
+		}
+	}
+	if _, ok := Datasheet("H1"); ok {
+		t.Error("H1 is a datasheet")
+	}
+	files, err := filepath.Glob(filepath.Join(sharedDir(t, "data", "hardware"), "*.json"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no datasheets: %v", err)
+	}
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sheets, err := ReadDatasheets(f, name)
+		f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range sheets {
+			got, ok := Datasheet(want.Name)
+			got.InterconnectLatencyUs = want.InterconnectLatencyUs
+			if !ok || got != want {
+				t.Errorf("%s: got %+v, want %+v", want.Name, got, want)
+			}
+		}
+	}
+}
+
+func TestDatasheetFilesAreStrict(t *testing.T) {
+	if _, err := ReadDatasheets(strings.NewReader(`{"x": {"TFlops": 1}}`), "x.json"); syntaxCode(err) != BadHardware {
+		t.Errorf("got %v, want %s", err, BadHardware)
+	}
+}
+
+// Design 01 K-6: every knob of K-3 is part of the configuration, the rest is not.
+func TestK6Configuration(t *testing.T) {
+	base, err := LoadRunFS(runFS(goodRun), "run.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if base.Label() != "model-8b H100-SXM-80GB tp1" || !strings.HasPrefix(base.Config(), base.Label()+" #") {
+		t.Errorf("got %q", base.Config())
+	}
+	for _, set := range []string{"vllm.max_num_seqs=255", "vllm.max_num_batched_tokens=8191", "vllm.enable_chunked_prefill=false", "vllm.cpu_offloading=true",
+		"vllm.gpu_memory_utilization=0.8", "vllm.enable_prefix_caching=false", "vllm.block_size=32", "vllm.kv_blocks_total_gpu=5", "vllm.kv_blocks_total_cpu=5",
+		"tensor_parallel_size=2", "hardware.name=H200", "model.id=other", "model.kv_cache_dtype=fp8"} {
+		d, err := LoadRunFS(runFS(goodRun), "run.yaml", set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Config() == base.Config() {
+			t.Errorf("%s: the configuration stays %s", set, d.Config())
+		}
+	}
+	for _, set := range []string{"name=other", "vllm.version=0.14.0", "vllm.async_scheduling=false", "workload={a: 1}", "vllm.seed=3", "vllm.max_model_len=100"} {
+		d, err := LoadRunFS(runFS(goodRun), "run.yaml", set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Config() != base.Config() {
+			t.Errorf("%s: the configuration changes to %s", set, d.Config())
+		}
+	}
+}
+
+// The estimate stays near what real servers printed at start.
+func TestKVCacheEstimateNearRealServers(t *testing.T) {
+	root := sharedDir(t, "data")
+	for _, name := range []string{"real_stock_otlp/jan20-codellama-prefill-1", "real_stock_otlp/jan20-codellama-train-1",
+		"real_requests_llmservingsim/RTX4090-Llama-3.1-8B-tp1", "real_step_summaries/20260217-202857-llama-2-70b-tp4-general"} {
+		d, err := LoadRun(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, estimated, err := d.KVBlocks()
+		if err != nil || estimated {
+			t.Fatalf("%s: %d, %v, %v", name, want, estimated, err)
+		}
+		d.Engine.KVBlocksGPU = trace.Opt[int64]{}
+		got, estimated, err := d.KVBlocks()
+		if err != nil || !estimated || math.Abs(float64(got-want)) > 0.15*float64(want) {
+			t.Errorf("%s: got %d blocks, %v, want %d within 15 %%", name, got, err, want)
+		}
+		t.Logf("%s: estimated %d, printed %d", name, got, want)
+	}
+}
+
+func TestKVCacheEstimateNeedsRoom(t *testing.T) {
+	d, err := LoadRunFS(runFS(goodRun), "run.yaml", "hardware.memory_gb=16")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.EstimateKVBlocks(); syntaxCode(err) != BadHardware {
+		t.Errorf("8B on 16 GB: got %v, want %s", err, BadHardware)
+	}
+	d.Hardware.MemoryGB = 0
+	if _, err := d.EstimateKVBlocks(); syntaxCode(err) != BadHardware {
+		t.Errorf("unknown memory: got %v, want %s", err, BadHardware)
+	}
+}
+
+func TestEveryCodeIsDescribedOnce(t *testing.T) {
+	seen := map[trace.Code]bool{}
+	for _, e := range Codes {
+		if seen[e.Code] || e.Meaning == "" || e.Action == "" || e.Kind == "" {
+			t.Errorf("%+v", e)
+		}
+		seen[e.Code] = true
+	}
+}
+
+func FuzzRunYAML(f *testing.F) {
+	f.Add(goodRun)
+	f.Add(MinimalRunYAML)
+	f.Fuzz(func(t *testing.T, text string) {
+		_, err := LoadRunFS(runFS(text), "run.yaml")
+		if err != nil && syntaxCode(err) == "" {
+			t.Errorf("error without a code: %v", err)
+		}
+	})
+}
