@@ -20,8 +20,9 @@
   function value(row, i) {
     var c = row.cells[i];
     var v = c.getAttribute("data-v");
-    if (v === null) return c.textContent.trim();
-    return v === "" ? "" : Number(v);
+    if (v !== null) return Number(v);
+    var text = c.textContent.trim();
+    return text === "\u2013" ? "" : text;
   }
   function compare(a, b) {
     if (a === "" || b === "") return a === b ? 0 : a === "" ? 1 : -1;

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/blis-train/blis-train/result"
 )
@@ -222,7 +224,7 @@ func causes(in Input, figs []*figure) []block {
 		if d.Regime != "" {
 			label += ", regime " + d.Regime
 		}
-		c := cause{Label: label, Scope: d.Scope, Sentence: d.Sentence, Gates: strings.Join(d.Gates, ", ")}
+		c := cause{Label: label, Scope: d.Scope, Sentence: sentence(strings.TrimPrefix(d.Sentence, d.Scope+": ")), Gates: strings.Join(d.Gates, ", ")}
 		if id := figureOf(d.Figure); anchors[id] != "" {
 			c.Anchor, c.FigureTitle = "fig-"+id, anchors[id]
 		} else if d.Figure == "saturation" && in.Inspect != nil {
@@ -231,6 +233,19 @@ func causes(in Input, figs []*figure) []block {
 		out = append(out, c)
 	}
 	return []block{{Heading: "Why gates failed"}, {Causes: out}}
+}
+
+// sentence starts with a capital and ends with a full stop.
+func sentence(s string) string {
+	if s == "" {
+		return ""
+	}
+	r, n := utf8.DecodeRuneInString(s)
+	s = string(unicode.ToUpper(r)) + s[n:]
+	if !strings.HasSuffix(s, ".") {
+		s += "."
+	}
+	return s
 }
 
 // figureOf is the figure a diagnosis points at; validation's own curves stand
