@@ -68,6 +68,7 @@ type betaBuilder struct {
 	ready  []float64 // vectors of all steps, for bases that need members
 	fails  []error
 	hits   []features.Hits
+	in     features.StepInput
 	row1   []float64
 	x      []float64
 }
@@ -75,8 +76,8 @@ type betaBuilder struct {
 func newBetaBuilder(s *Steps, sp *features.Space, vec Vectorizer, o BetaOptions) *betaBuilder {
 	n := len(s.Run.Steps)
 	t := &Table{Run: s.Run.ID, Config: s.Config, Target: o.Target, Gamma: o.Gamma, P: vec.P,
-		Hits: make([]int, vec.P), Min: filled(vec.P, math.Inf(1)), Max: filled(vec.P, math.Inf(-1)),
-		X: make([]float64, 0, n*vec.P), Y: make([]float64, 0, n), Steps: make([]float64, 0, n)}
+		Hits: make([]int, vec.P), Min: filled(vec.P, math.Inf(1)), Max: filled(vec.P, math.Inf(-1))}
+	t.reserve(n)
 	if o.Target == Cadence {
 		t.Lag = o.Lag
 	}
@@ -257,9 +258,9 @@ func (b *betaBuilder) step(u int64) ([]float64, features.Hits, error) {
 		k := int(u - b.s.First)
 		return b.ready[k*b.vec.P : (k+1)*b.vec.P], b.hits[k], b.fails[k]
 	}
-	in := b.s.At(u).In
-	in.PreemptionEMA = b.emaAt(u)
-	h, err := b.vec.Step(&in, nil, b.row1)
+	b.in = b.s.At(u).In
+	b.in.PreemptionEMA = b.emaAt(u)
+	h, err := b.vec.Step(&b.in, nil, b.row1)
 	return b.row1, h, err
 }
 

@@ -35,7 +35,10 @@ func (b *betaBuilder) keep(i *trace.Step, iv interval) {
 // widen extends the per-step feature range by the interval's steps.
 func (b *betaBuilder) widen(iv interval) {
 	for u := iv.from; u <= iv.to; u++ {
-		x, _, _ := b.step(u)
+		x := b.x
+		if iv.to > iv.from {
+			x, _, _ = b.step(u)
+		}
 		for j, v := range x {
 			b.t.Min[j], b.t.Max[j] = math.Min(b.t.Min[j], v), math.Max(b.t.Max[j], v)
 		}
