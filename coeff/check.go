@@ -25,6 +25,14 @@ func (s *Set) Check() error {
 	if err := checkCovariance("covariance", s.Covariance, len(s.Beta)); err != nil {
 		return err
 	}
+	for _, h := range s.HardwareFactors {
+		if err := finite("hardware_factors."+h.Hardware, h.Factor); err != nil {
+			return err
+		}
+		if h.Factor <= 0 {
+			return trace.Errorf(BadCoefficientFile, "hardware_factors.%s: got %g, want a number above 0", h.Hardware, h.Factor)
+		}
+	}
 	for i := range s.Alpha {
 		if err := s.Alpha[i].check(s.SpecVersion); err != nil {
 			return err

@@ -60,6 +60,9 @@ func (w *wireSet) set() (*Set, error) {
 	if err := w.flatAlpha(s); err != nil {
 		return nil, err
 	}
+	for _, hardware := range sortedKeys(p.Factors) {
+		s.HardwareFactors = append(s.HardwareFactors, HardwareFactor{hardware, p.Factors[hardware]})
+	}
 	for _, target := range sortedKeys(p.Alpha) {
 		a := p.Alpha[target]
 		terms, err := p.terms("alpha."+target+".coefficients", a.Coefficients, features.AlphaFeatures(p.SpecVersion))

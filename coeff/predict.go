@@ -33,7 +33,8 @@ type Predictor struct {
 	bounded     features.Hits
 }
 
-// BetaPredictor returns a predictor of step times.
+// BetaPredictor returns a predictor of step times. Take it from On(hardware),
+// so that the device's factor is in.
 func (s *Set) BetaPredictor() *Predictor {
 	p := newPredictor(s.Beta, features.BetaFeatures(s.SpecVersion), minStepUs)
 	for _, slot := range s.NotLearned() {

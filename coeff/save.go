@@ -41,6 +41,12 @@ func (s *Set) wire() (*wireSet, error) {
 		Residuals: map[string][]pair{}, Gamma: s.Gamma, PipelineLag: map[string]wireLag{},
 		Gates: s.Gates, Ident: s.Identifiability, Certificate: s.Certificate, Warnings: s.Warnings,
 	}
+	if len(s.HardwareFactors) > 0 {
+		p.Factors = map[string]float64{}
+	}
+	for _, h := range s.HardwareFactors {
+		p.Factors[h.Hardware] = h.Factor
+	}
 	for _, m := range s.Alpha {
 		p.Alpha[m.Target] = wireAlpha{m.Replay, m.Lambda, wireTerms(m.Coefficients), wireRows(m.Covariance)}
 	}

@@ -1,6 +1,8 @@
 package coeff
 
 import (
+	"slices"
+
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
@@ -34,11 +36,13 @@ type Set struct {
 	BetaTarget  string        // cadence | duration
 	Beta        []Coefficient // one per slot, in slot order
 	Alpha       []AlphaModel  // sorted by target
-	Covariance  [][]float64   // of Beta, in its order; nil when not estimated
-	Residuals   []RegimeQuantiles
-	Gamma       float64  // of the preemption average (01 A-14)
-	PipelineLag []RunLag // sorted by run
-	Gates       []Gate
+	// HardwareFactors multiply the step time on a device; a device without one has 1.
+	HardwareFactors []HardwareFactor
+	Covariance      [][]float64 // of Beta, in its order; nil when not estimated
+	Residuals       []RegimeQuantiles
+	Gamma           float64  // of the preemption average (01 A-14)
+	PipelineLag     []RunLag // sorted by run
+	Gates           []Gate
 	// Identifiability says in words what the data could not tell apart.
 	Identifiability []string
 	Certificate     *Certificate
@@ -99,6 +103,40 @@ type AlphaModel struct {
 	Lambda       float64
 	Coefficients []Coefficient
 	Covariance   [][]float64
+}
+
+// HardwareFactor is what one device needs on top of the common coefficients.
+type HardwareFactor struct {
+	Hardware string
+	Factor   float64 // > 0
+}
+
+// On is the set as it holds on one device: beta and its covariance times the
+// device's factor (1 for a device without one), no factors left.
+func (s *Set) On(hardware string) *Set {
+	k := slices.IndexFunc(s.HardwareFactors, func(h HardwareFactor) bool { return h.Hardware == hardware })
+	if k < 0 {
+		return s
+	}
+	factor := s.HardwareFactors[k].Factor
+	on := *s
+	on.HardwareFactors = nil
+	on.Beta = slices.Clone(s.Beta)
+	for i := range on.Beta {
+		c := &on.Beta[i]
+		c.Value *= factor
+		if c.CI95 != nil {
+			c.CI95 = &[2]float64{c.CI95[0] * factor, c.CI95[1] * factor}
+		}
+	}
+	on.Covariance = make([][]float64, len(s.Covariance))
+	for i, row := range s.Covariance {
+		on.Covariance[i] = make([]float64, len(row))
+		for j, v := range row {
+			on.Covariance[i][j] = v * factor * factor
+		}
+	}
+	return &on
 }
 
 // RegimeQuantiles are quantiles of target/prediction on the hold-out, as

@@ -108,6 +108,24 @@ type Model struct {
 	Warnings         []trace.Finding   `json:"warnings"`
 	Figures          *FitFigures       `json:"figures,omitempty"`
 	Utilisation      []Utilisation     `json:"utilisation,omitempty"` // roofline only
+	// HardwareFactors multiply the prediction on a device; empty: 1 everywhere.
+	HardwareFactors []HardwareFactor `json:"hardware_factors,omitempty"`
+	// LocoPlain are the leave-one-out figures without the factors.
+	LocoPlain *LocoSummary `json:"loco_without_factors,omitempty"`
+}
+
+// HardwareFactor is what one device needs on top of the common coefficients,
+// shrunk towards 1 (partial pooling).
+type HardwareFactor struct {
+	Hardware string  `json:"hardware"`
+	Factor   float64 `json:"factor"`
+	Configs  int     `json:"configs"` // configurations it was learned from
+}
+
+// LocoSummary is the median and worst MAPE over configurations left out.
+type LocoSummary struct {
+	Median *float64 `json:"median"`
+	Worst  *float64 `json:"worst"`
 }
 
 // Utilisation is the roofline's prediction over the measured time of one

@@ -23,6 +23,9 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 		Identifiability: b.NullDirections, Warnings: nativeWarnings(fit), Configs: nativeConfigs(fit),
 	}
 	setText(&set.SpecVersion, b.SpecVersion)
+	for _, h := range b.HardwareFactors {
+		set.HardwareFactors = append(set.HardwareFactors, coeff.HardwareFactor{Hardware: h.Hardware, Factor: h.Factor})
+	}
 	for i := range fit.Alpha {
 		m := &fit.Alpha[i]
 		set.Alpha = append(set.Alpha, coeff.AlphaModel{

@@ -126,15 +126,15 @@ func (f *fitter) betaModel(s *solved, m modelSelections) (*result.Model, error) 
 			out.PipelineLag[p.src.ID] = p.lag
 		}
 	}
+	if err := f.locoBeta(s, m, out); err != nil {
+		return nil, err
+	}
 	j := newJudge(s, f.scaleOf(s), f.o.Workers)
 	out.Cells, out.Holdout, out.Train = j.cells(), j.holdout(), j.training()
 	if out.Holdout != nil && s.sel != nil {
 		out.Holdout.RelErr = num(f.relErr(s))
 	}
 	out.StressSets, out.Drift, out.ResidualQuant = j.stress(), j.drift(), j.ratios()
-	if err := f.locoBeta(s, m, out); err != nil {
-		return nil, err
-	}
 	out.Figures = figures(s)
 	f.floorFindings(s, out)
 	f.driftFindings(out)

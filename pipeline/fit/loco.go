@@ -11,7 +11,9 @@ import (
 
 // locoBeta predicts every configuration from the others: lambda chosen by the
 // nested selection (the outer configuration never seen), then the polish of
-// V-9; scored on all training rows of the configuration left out.
+// V-9; scored on all training rows of the configuration left out. Hardware
+// factors are tried the same way, learned without the outer configuration, and
+// kept for the published fit when they lower the median error.
 func (f *fitter) locoBeta(s *solved, m modelSelections, out *result.Model) error {
 	if len(s.pool.configs) < 2 {
 		return nil
@@ -21,22 +23,32 @@ func (f *fitter) locoBeta(s *solved, m modelSelections, out *result.Model) error
 	if err != nil {
 		return err
 	}
+	hw := f.hardwareOf(s)
+	var pooled []result.Loco
 	for c, key := range s.pool.configs {
 		beta, err := f.leaveOut(s, m, int32(c))
 		if err != nil {
 			return err
 		}
 		in := func(i int) bool { return s.train.Config[i] == int32(c) }
-		e := ridge.Evaluate(s.train.Y, ridge.Predict(s.train, beta), in)
-		k := ridge.Evaluate(s.train.Y, constant, in)
-		l := result.Loco{Config: key, Label: key, Rows: e.Rows, MAPE: num(e.MAPE), MAPEConst: num(k.MAPE), Bias: num(e.Bias)}
+		pred := ridge.Predict(s.train, beta)
+		l := locoRow{Config: key, Label: key, MAPEConst: num(ridge.Evaluate(s.train.Y, constant, in).MAPE)}
 		if frozen != nil {
 			l.MAPEFrozen10 = num(frozen[c])
 		}
-		out.Loco = append(out.Loco, l)
+		out.Loco = append(out.Loco, l.with(ridge.Evaluate(s.train.Y, pred, in)))
+		factor := factorOf(learnFactors(s.train, pred, hw, int32(c)), hw[c])
+		pooled = append(pooled, l.with(ridge.Evaluate(s.train.Y, scaled(pred, factor), in)))
 		f.progress.Report("leave-one-configuration-out", int64(c+1), int64(len(s.pool.configs)), "fits")
 	}
-	out.LocoMedian, out.LocoWorst = spread(out.Loco, func(l result.Loco) *float64 { return l.MAPE })
+	mape := func(l result.Loco) *float64 { return l.MAPE }
+	out.LocoMedian, out.LocoWorst = spread(out.Loco, mape)
+	if median, worst := spread(pooled, mape); s.frozen == nil && median != nil && out.LocoMedian != nil && *median < *out.LocoMedian {
+		out.LocoPlain = &result.LocoSummary{Median: out.LocoMedian, Worst: out.LocoWorst}
+		out.Loco, out.LocoMedian, out.LocoWorst = pooled, median, worst
+		out.HardwareFactors = learnFactors(s.train, ridge.Predict(s.train, s.fit.Beta), hw, -1)
+		s.scaleBy(out.HardwareFactors, hw)
+	}
 	return nil
 }
 
@@ -160,6 +172,14 @@ func (f *fitter) alphaWithout(a *alphaFit, c int32) ([]float64, error) {
 	rest := rowsWhere(a.s.train.Config, func(k int32) bool { return k != c })
 	fit, err := ridge.FitCensored(a.s.train, a.bounds, a.s.weights, rest, lambda, a.s.opt)
 	return fit.Fit.Beta, err
+}
+
+// locoRow is a result.Loco before its errors are known.
+type locoRow result.Loco
+
+func (l locoRow) with(e ridge.Errors) result.Loco {
+	l.Rows, l.MAPE, l.Bias = e.Rows, num(e.MAPE), num(e.Bias)
+	return result.Loco(l)
 }
 
 // spread is the median and the worst of what pick finds.

@@ -33,6 +33,7 @@ type solved struct {
 	data     *ridge.Data        // all rows, chosen variant
 	train    *ridge.Data        // training rows, chosen variant
 	pred     []float64          // of every row of data
+	factor   []float64          // hardware factor per configuration; nil: 1
 	findings []trace.Finding
 }
 

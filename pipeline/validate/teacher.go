@@ -143,7 +143,7 @@ func (t *taught) predict(set *coeff.Set) error {
 		t.drift = &Drift{}
 		return nil
 	}
-	p := set.BetaPredictor()
+	p := set.On(t.dep.Hardware.Name).BetaPredictor()
 	t.pred = make([]float64, t.beta.Kept)
 	for i := range t.pred {
 		v, err := p.PredictRow(t.beta.Row(i), t.beta.Steps[i], 0)

@@ -1,0 +1,96 @@
+package fit
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/result"
+)
+
+// factorPrior is how many configurations at factor 1 stand behind every
+// device: a device seen in one configuration keeps half of what that one says.
+const factorPrior = 1
+
+// hardwareOf is the device of each configuration label.
+func (f *fitter) hardwareOf(s *solved) []string {
+	out := make([]string, len(s.pool.configs))
+	for _, p := range f.used {
+		if k := slices.Index(s.pool.configs, p.config); k >= 0 {
+			out[k] = p.src.Deployment.Hardware.Name
+		}
+	}
+	return out
+}
+
+// learnFactors is what each device needs on top of the common coefficients: the
+// mean over its configurations of the median log ratio y/prediction, shrunk
+// towards 0, exponentiated (partial pooling). Configuration without takes no part.
+// Nil when there is only one device: a common factor is the coefficients' own.
+func learnFactors(d *ridge.Data, pred []float64, hw []string, without int32) []result.HardwareFactor {
+	logs := make([][]float64, len(hw))
+	for i, c := range d.Config {
+		if c != without && d.Y[i] > 0 && pred[i] > 0 {
+			logs[c] = append(logs[c], math.Log(d.Y[i]/pred[i]))
+		}
+	}
+	var out []result.HardwareFactor
+	for c, v := range logs {
+		if len(v) == 0 {
+			continue
+		}
+		k := slices.IndexFunc(out, func(h result.HardwareFactor) bool { return h.Hardware == hw[c] })
+		if k < 0 {
+			k = len(out)
+			out = append(out, result.HardwareFactor{Hardware: hw[c]})
+		}
+		out[k].Factor += ridge.Median(v)
+		out[k].Configs++
+	}
+	if len(out) < 2 {
+		return nil
+	}
+	for k := range out {
+		out[k].Factor = math.Exp(out[k].Factor / float64(out[k].Configs+factorPrior))
+	}
+	slices.SortFunc(out, func(a, b result.HardwareFactor) int { return strings.Compare(a.Hardware, b.Hardware) })
+	return out
+}
+
+// factorOf is a device's factor, 1 for a device without one.
+func factorOf(factors []result.HardwareFactor, hardware string) float64 {
+	for _, h := range factors {
+		if h.Hardware == hardware {
+			return h.Factor
+		}
+	}
+	return 1
+}
+
+func scaled(pred []float64, factor float64) []float64 {
+	out := make([]float64, len(pred))
+	for i, v := range pred {
+		out[i] = v * factor
+	}
+	return out
+}
+
+// scaleBy multiplies the predictions of every row by its device's factor.
+func (s *solved) scaleBy(factors []result.HardwareFactor, hw []string) {
+	s.factor = make([]float64, len(hw))
+	for c := range hw {
+		s.factor[c] = factorOf(factors, hw[c])
+	}
+	for i, c := range s.data.Config {
+		s.pred[i] *= s.factor[c]
+	}
+}
+
+// rowFactor is the factor of a row's configuration.
+func (s *solved) rowFactor(i int) float64 {
+	if s.factor == nil {
+		return 1
+	}
+	return s.factor[s.data.Config[i]]
+}
