@@ -30,7 +30,7 @@ func blisDefaults(src Source, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	warn, err := settle(append(refusals("alpha", alpha), refusals("beta", beta)...), opt.Force)
+	warn, err := settle(append(refusals("alpha", alpha), refusals("beta", beta)...), opt.Force, forceHint)
 	if err != nil {
 		return nil, err
 	}

@@ -156,8 +156,14 @@ func refusals(kind string, values []blisValue) []refusal {
 	return out
 }
 
+// Hints beside refusals.
+const (
+	forceHint     = "add runs that exercise these terms, or write them all the same with --force"
+	oneConfigHint = "choose one with --config LABEL, or write all of them with --force"
+)
+
 // settle turns refusals into an error, or into warnings with force.
-func settle(rs []refusal, force bool) ([]trace.Finding, error) {
+func settle(rs []refusal, force bool, hint string) ([]trace.Finding, error) {
 	var warn []trace.Finding
 	for _, r := range rs {
 		warn = append(warn, trace.Finding{Code: r.code, Message: r.sentence})
@@ -169,6 +175,6 @@ func settle(rs []refusal, force bool) ([]trace.Finding, error) {
 	for _, r := range rs[1:] {
 		msg += "\n       " + r.sentence
 	}
-	err := &trace.Error{Code: rs[0].code, Msg: msg, Hint: "add runs that exercise these terms, or write them all the same with --force"}
+	err := &trace.Error{Code: rs[0].code, Msg: msg, Hint: hint}
 	return nil, err
 }

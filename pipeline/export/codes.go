@@ -18,6 +18,7 @@ const (
 	NotValidated       trace.Code = "not_validated"
 	FailedGates        trace.Code = "failed_gates"
 	NoCoefficientModel trace.Code = "no_coefficient_model"
+	DuplicateEntry     trace.Code = "duplicate_entry"
 	NotReproducible    trace.Code = "not_reproducible"
 )
 
@@ -48,4 +49,5 @@ var Codes = []trace.CodeEntry{
 	{Code: NotComparable, Kind: "error", Meaning: "Two coefficient files of different spec versions or targets were compared.", Action: "Refit one of them; their terms mean different things."},
 	{Code: BadDiffOption, Kind: "error", Meaning: "An option of diff is out of its range.", Action: "Correct the value the message names."},
 	{Code: NotReproducible, Kind: "error", Meaning: "A coefficient file does not say, or the data do not hold, what a refit needs.", Action: "Give the folder the runs came from, and the blis-train version the file names."},
+	{Code: DuplicateEntry, Kind: "error", Meaning: "Two configurations of the fit would be one entry for the reader, which keeps the last.", Action: "Choose one with --config LABEL."},
 }

@@ -38,11 +38,15 @@ func inferno(src Source, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
+	accs, dup := accelerators(cfgs)
+	warn, err := settle(dup, opt.Force, oneConfigHint)
+	if err != nil {
+		return nil, err
+	}
 	side := newSidecar(src, FormatInferno, infernoReadBy)
 	doc := infernoData{Models: []infernoModel{}}
-	var warn []trace.Finding
-	for _, c := range cfgs {
-		m, sc, w, err := infernoEntry(src, c, opt)
+	for i, c := range cfgs {
+		m, sc, w, err := infernoEntry(src, c, accs[i], opt)
 		if err != nil {
 			return nil, err
 		}
@@ -63,7 +67,7 @@ func inferno(src Source, opt Options) (*Output, error) {
 	return &Output{Files: []File{{"", data}, {SidecarSuffix, sideData}}, Warnings: warn}, nil
 }
 
-func infernoEntry(src Source, c result.FitConfig, opt Options) (infernoModel, SideConfig, []trace.Finding, error) {
+func infernoEntry(src Source, c result.FitConfig, name accelerator, opt Options) (infernoModel, SideConfig, []trace.Finding, error) {
 	d := c.Deployment
 	l, warn := lengthsOf(c, opt)
 	t, err := stepTimer(src, c)
@@ -77,11 +81,11 @@ func infernoEntry(src Source, c result.FitConfig, opt Options) (infernoModel, Si
 	}
 	warn = append(warn, lineWarnings(c.Label, "iteration", it)...)
 	m := infernoModel{
-		Name: registryModel(d.Model.ID), Acc: shortName(d.Hardware.Name), AccCount: d.TP * d.PP,
+		Name: registryModel(d.Model.ID), Acc: name.name, AccCount: name.count,
 		MaxBatchSize: largest, AtTokens: max(1, int64(l.output+0.5)),
 		PerfParms: infernoParms{Alpha: it.coef[0], Beta: it.coef[1], Gamma: it.coef[2]},
 	}
-	sc := SideConfig{Label: c.Label, PromptTokens: &l.prompt, OutputTokens: &l.output, MaxRelErr: &it.maxErr, MeanRelErr: &it.meanErr, GridPoints: it.points}
+	sc := SideConfig{Label: c.Label, PromptTokens: &l.prompt, OutputTokens: &l.output, MaxRelErr: &it.maxErr, MeanRelErr: &it.meanErr, GridPoints: it.points, Note: renamedNote(name, c)}
 	return m, sc, warn, nil
 }
 

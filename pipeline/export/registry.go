@@ -50,7 +50,7 @@ func blisRegistry(src Source, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	warn, err := settle(append(refusals("alpha", alpha), refusals("beta", beta)...), opt.Force)
+	warn, err := settle(append(refusals("alpha", alpha), refusals("beta", beta)...), opt.Force, forceHint)
 	if err != nil {
 		return nil, err
 	}
@@ -111,13 +111,14 @@ func registryEntry(v blisValue, scope regScope, cite string) regEntry {
 	return e
 }
 
-// registryCite names the data exactly: the fit's hash, its command, its runs,
-// and that the hold-out was not fitted.
+// registryCite names the data exactly: the fit by hash (its sidecar lists every
+// input), how many runs, where they came from, and the error on rows that were
+// not fitted.
 func registryCite(src Source) string {
-	var runs []string
+	runs := 0
 	for _, r := range src.Fit.Runs {
 		if r.Used {
-			runs = append(runs, r.ID)
+			runs++
 		}
 	}
 	prov := map[string]bool{}
@@ -126,12 +127,12 @@ func registryCite(src Source) string {
 			prov[p] = true
 		}
 	}
-	s := fmt.Sprintf("blis-train %s, fit.json sha256 %s (%s); runs %s", src.Fit.ToolVersion, src.FitInput.SHA256, src.Fit.Command, strings.Join(runs, ", "))
+	s := fmt.Sprintf("blis-train %s, fit.json sha256 %s, %d runs", src.Fit.ToolVersion, src.FitInput.SHA256, runs)
 	if len(prov) > 0 {
-		s += "; data: " + strings.Join(sortedKeys(prov), "; ")
+		s += " (" + strings.Join(sortedKeys(prov), "; ") + ")"
 	}
 	if m, err := modelNamed(src.Fit, blisModel); err == nil && m.Holdout != nil && m.Holdout.MAPE != nil {
-		s += fmt.Sprintf("; hold-out (rows not fitted) step-time MAPE %.4f over %d rows", *m.Holdout.MAPE, m.Holdout.Rows)
+		s += fmt.Sprintf("; hold-out rows, not fitted: step-time MAPE %.4f over %d rows", *m.Holdout.MAPE, m.Holdout.Rows)
 	}
 	return s
 }

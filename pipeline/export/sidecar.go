@@ -48,6 +48,7 @@ type SideConfig struct {
 	MaxRelErr           *float64 `json:"max_rel_err,omitempty"`  // straight line against the physics model, on the grid
 	MeanRelErr          *float64 `json:"mean_rel_err,omitempty"` // the same, mean of absolute values
 	GridPoints          int      `json:"grid_points,omitempty"`
+	Note                string   `json:"note,omitempty"`
 }
 
 func newSidecar(src Source, f Format, readBy string) *Sidecar {

@@ -62,14 +62,18 @@ func wva(src Source, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
+	accs, dup := accelerators(cfgs)
+	warn, err := settle(dup, opt.Force, oneConfigHint)
+	if err != nil {
+		return nil, err
+	}
 	side := newSidecar(src, FormatWVA, wvaReadBy)
 	gammaExtra, fromOverhead := overheadMs(src.Fit)
-	var warn []trace.Finding
 	var order []string
 	byModel := map[string]*vaResource{}
 	comments := map[string][]string{}
-	for _, c := range cfgs {
-		acc, sc, note, w, err := wvaAccelerator(src, c, opt, gammaExtra)
+	for i, c := range cfgs {
+		acc, sc, note, w, err := wvaAccelerator(src, c, accs[i], opt, gammaExtra)
 		if err != nil {
 			return nil, err
 		}
@@ -110,7 +114,7 @@ func newVA(modelID, acc string, opt Options) *vaResource {
 }
 
 // wvaAccelerator linearises one configuration.
-func wvaAccelerator(src Source, c result.FitConfig, opt Options, gammaExtra float64) (vaAccelerator, SideConfig, string, []trace.Finding, error) {
+func wvaAccelerator(src Source, c result.FitConfig, name accelerator, opt Options, gammaExtra float64) (vaAccelerator, SideConfig, string, []trace.Finding, error) {
 	d := c.Deployment
 	l, warn := lengthsOf(c, opt)
 	t, err := stepTimer(src, c)
@@ -129,7 +133,7 @@ func wvaAccelerator(src Source, c result.FitConfig, opt Options, gammaExtra floa
 	warn = append(warn, lineWarnings(c.Label, "decode", dec)...)
 	warn = append(warn, lineWarnings(c.Label, "prefill", pre)...)
 	acc := vaAccelerator{
-		Acc: shortName(d.Hardware.Name), AccCount: d.TP * d.PP,
+		Acc: name.name, AccCount: name.count,
 		PerfParms: vaPerfParm{
 			Decode:  map[string]string{"alpha": six(dec.coef[0]), "beta": six(dec.coef[1])},
 			Prefill: map[string]string{"gamma": six(pre.coef[0] + gammaExtra), "delta": six(pre.coef[1])},
@@ -141,6 +145,9 @@ func wvaAccelerator(src Source, c result.FitConfig, opt Options, gammaExtra floa
 	sc := SideConfig{Label: c.Label, PromptTokens: &l.prompt, OutputTokens: &l.output, MaxRelErr: &worst, MeanRelErr: &mean, GridPoints: dec.points + pre.points}
 	note := fmt.Sprintf("%s x%d: mean prompt %.0f, mean output %.0f tokens; off from the physics model by up to %.1f %% (decode) and %.1f %% (prefill) for B = 1 to %d",
 		acc.Acc, acc.AccCount, l.prompt, l.output, 100*dec.maxErr, 100*pre.maxErr, largest)
+	if r := renamedNote(name, c); r != "" {
+		note += "; " + r
+	}
 	return acc, sc, note, warn, nil
 }
 
@@ -198,12 +205,6 @@ func overheadMs(fit *result.Fit) (float64, string) {
 
 // six prints six significant digits: more than any consumer's float32 keeps.
 func six(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
-
-// shortName is the accelerator's name as clusters label it: "H100" of "H100-SXM-80GB".
-func shortName(hw string) string {
-	name, _, _ := strings.Cut(hw, "-")
-	return name
-}
 
 // resourceName is a DNS-1123 name.
 func resourceName(prefix, modelID string) string {
