@@ -19,7 +19,7 @@ func (j *job) engine(t *taught, run *trace.Run, dep *deploy.Deployment) (Engine,
 	if j.o.Latency != nil {
 		e.Latency, err = j.o.Latency(dep)
 	} else {
-		e.Latency, err = newPhysics(j.set, dep)
+		e.Latency, err = sim.NewPhysics(j.set, dep)
 	}
 	if err != nil {
 		return e, nil, err
@@ -59,7 +59,7 @@ func (j *job) delays(e *Engine, run *trace.Run, dep *deploy.Deployment) ([]trace
 	case overhead != nil:
 		e.Overhead = sim.Const(*overhead)
 	default:
-		d, err := newDelay(j.set, coeff.Overhead, dep)
+		d, err := sim.NewAlphaDelay(j.set, coeff.Overhead, dep)
 		if err != nil {
 			return nil, trace.Errorf(CodeNoOverhead, "replay of run %s: %v", run.ID, err).WithHint("give --overhead-us")
 		}
@@ -69,7 +69,7 @@ func (j *job) delays(e *Engine, run *trace.Run, dep *deploy.Deployment) ([]trace
 	case egress != nil:
 		e.Egress = sim.Const(*egress)
 	case j.set.AlphaModel(coeff.Egress) != nil:
-		d, err := newDelay(j.set, coeff.Egress, dep)
+		d, err := sim.NewAlphaDelay(j.set, coeff.Egress, dep)
 		if err != nil {
 			return nil, err
 		}

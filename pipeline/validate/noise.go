@@ -8,20 +8,31 @@ import (
 	"github.com/blis-train/blis-train/sim"
 )
 
-const (
-	noiseLevels  = 100 // steps between the quantiles of the corrected residuals
-	noiseMinRows = 10  // a regime with fewer one-step rows gets no noise
-)
+// noiseMinRows: a regime with fewer one-step rows gets no noise.
+const noiseMinRows = 10
+
+// noiseLevels are the probabilities of the corrected residuals. The draws are
+// linear between levels, so they must be dense where the quantiles run away: one
+// step from 0.99 to the maximum would invent mass that no row has.
+var noiseLevels = func() []float64 {
+	var levels []float64
+	for k := 0; k <= 196; k++ {
+		levels = append(levels, float64(k)/200)
+	}
+	return append(levels, 0.985, 0.9875, 0.99, 0.9925, 0.995, 0.9965, 0.998, 0.999, 0.9995, 1)
+}()
 
 // artifactNoise is the residual distribution that the coefficients carry; nil
-// when they carry none.
+// when they carry none. Its extremes (probability 0 and 1) are single rows, and
+// interpolating towards them would widen the tails: the next quantiles hold there.
 func artifactNoise(set *coeff.Set) *sim.Noise {
 	n := &sim.Noise{}
 	known := false
 	for _, r := range set.Residuals {
 		var q []sim.Quantile
 		for _, p := range r.Quantiles {
-			if len(q) == 0 || p[0] > q[len(q)-1].Q {
+			extreme := len(r.Quantiles) > 2 && (p[0] <= 0 || p[0] >= 1)
+			if !extreme && (len(q) == 0 || p[0] > q[len(q)-1].Q) {
 				q = append(q, sim.Quantile{Q: p[0], Ratio: p[1]})
 			}
 		}
@@ -80,12 +91,11 @@ func (t *taught) correctedNoise(from, to int64) *sim.Noise {
 	return n
 }
 
-// levels are evenly spaced quantiles, never decreasing.
+// levels are the quantiles of the ratios, never decreasing.
 func levels(ratios []float64) []sim.Quantile {
 	slices.Sort(ratios)
-	out := make([]sim.Quantile, noiseLevels+1)
-	for k := range out {
-		p := float64(k) / noiseLevels
+	out := make([]sim.Quantile, len(noiseLevels))
+	for k, p := range noiseLevels {
 		out[k] = sim.Quantile{Q: p, Ratio: Quantile(ratios, p)}
 	}
 	return out

@@ -122,7 +122,7 @@ func (r *recording) Event(*sim.Event) {}
 // plant simulates the load and returns it as a recording named "planted".
 func plant(t *testing.T, set *coeff.Set, dep *deploy.Deployment, reqs []sim.Request, change func(*sim.Config)) *trace.Run {
 	t.Helper()
-	model, err := newPhysics(set, dep)
+	model, err := sim.NewPhysics(set, dep)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,20 +31,24 @@ type Engine struct {
 	Drift     *Drift
 }
 
+// noiseReplications is how often a noisy replay is repeated with other seeds; the
+// simulated requests of all of them are compared with the recorded ones.
+const noiseReplications = 5
+
 // phaseReplay is one phase of a run, replayed from its first arrival with an
 // empty engine.
 type phaseReplay struct {
 	obs      []observation // of the phase, in order of arrival
 	originNs int64         // first arrival
 	requests []sim.Request // one per observation
-	results  map[string]*sim.Result
+	results  map[string][]*sim.Result // one per replication
 	notes    []string
 	findings []trace.Finding
 }
 
 // replayPhase replays the requests that arrive in [from, to).
 func replayPhase(dep *deploy.Deployment, all []observation, from, to int64, content Content, e Engine) *phaseReplay {
-	p := &phaseReplay{results: map[string]*sim.Result{}}
+	p := &phaseReplay{results: map[string][]*sim.Result{}}
 	for _, o := range all {
 		if o.arrivalNs >= from && o.arrivalNs < to {
 			p.obs = append(p.obs, o)
@@ -81,13 +85,22 @@ func (e Engine) config(dep *deploy.Deployment) sim.Config {
 	return c
 }
 
+// run replays once, or noiseReplications times when the step times are drawn:
+// one draw of the noise moves D by several hundredths.
 func (p *phaseReplay) run(variant string, c sim.Config) {
-	res, err := sim.Run(c, p.requests, nil)
-	if err != nil {
-		p.findings = append(p.findings, trace.Findingf(CodeReplayFailed, "%s replay: %v", variant, err))
-		return
+	times := 1
+	if c.Noise != nil {
+		times = noiseReplications
 	}
-	p.results[variant] = res
+	for k := range times {
+		c.Seed += int64(k)
+		res, err := sim.Run(c, p.requests, nil)
+		if err != nil {
+			p.findings = append(p.findings, trace.Findingf(CodeReplayFailed, "%s replay: %v", variant, err))
+			return
+		}
+		p.results[variant] = append(p.results[variant], res)
+	}
 }
 
 // simRequest is one recorded request as the simulator takes it. A request that
@@ -134,40 +147,56 @@ type sample struct {
 // metricNames in report order.
 var metricNames = []string{"ttft", "itl", "e2e"}
 
-// sample pairs the requests arriving at or after splitNs.
+// sample pairs the requests arriving at or after splitNs, replication by
+// replication: the recorded values stand once, the simulated ones of every
+// replication follow each other.
 func (p *phaseReplay) sample(variant string, splitNs int64) *sample {
-	res := p.results[variant]
-	if res == nil {
+	replications := p.results[variant]
+	if len(replications) == 0 {
 		return nil
 	}
 	s := &sample{real: map[string][]float64{}, sim: map[string][]float64{}, excluded: map[string]int{}}
-	departed := lastDeparture(p.obs, res)
-	for i := range p.obs {
-		o, r := &p.obs[i], &res.Requests[i]
-		switch {
-		case o.arrivalNs < splitNs:
-			s.excluded[excludedTraining]++
-			continue
-		case o.excluded != "":
-			s.excluded[o.excluded]++
-			continue
-		case r.Outcome != sim.OutcomeFinished:
-			s.excluded[excludedRejected]++
-			continue
+	for k, res := range replications {
+		departed := lastDeparture(p.obs, res)
+		for i := range p.obs {
+			s.pair(&p.obs[i], &res.Requests[i], splitNs, departed, k == 0)
 		}
-		s.compared++
-		s.add("ttft", o.ttftMs, opt(r.TTFTUs()))
-		s.add("itl", o.itlMs, opt(r.ITLUs()))
-		s.add("e2e", o.e2eMs, simE2E(o, r, departed))
 	}
 	return s
 }
 
-func (s *sample) add(metric string, realMs, simUs trace.Opt[float64]) {
+// pair takes one request in or says why not; the recorded side counts once.
+func (s *sample) pair(o *observation, r *sim.RequestResult, splitNs int64, departed map[string]int64, once bool) {
+	reason := ""
+	switch {
+	case o.arrivalNs < splitNs:
+		reason = excludedTraining
+	case o.excluded != "":
+		reason = o.excluded
+	case r.Outcome != sim.OutcomeFinished:
+		reason = excludedRejected
+	}
+	if reason != "" {
+		if once {
+			s.excluded[reason]++
+		}
+		return
+	}
+	if once {
+		s.compared++
+	}
+	s.add("ttft", o.ttftMs, opt(r.TTFTUs()), once)
+	s.add("itl", o.itlMs, opt(r.ITLUs()), once)
+	s.add("e2e", o.e2eMs, simE2E(o, r, departed), once)
+}
+
+func (s *sample) add(metric string, realMs, simUs trace.Opt[float64], once bool) {
 	if !realMs.OK || !simUs.OK {
 		return
 	}
-	s.real[metric] = append(s.real[metric], realMs.V)
+	if once {
+		s.real[metric] = append(s.real[metric], realMs.V)
+	}
 	s.sim[metric] = append(s.sim[metric], simUs.V/1e3)
 }
 
@@ -246,7 +275,8 @@ func (p *phaseReplay) entry(splitNs int64, ksLimit float64) result.ValidationRun
 
 func (p *phaseReplay) quality() *result.ReplayQuality {
 	q := &result.ReplayQuality{Notes: slices.Clone(p.notes)}
-	if res := p.results[result.VariantPlain]; res != nil {
+	if plain := p.results[result.VariantPlain]; len(plain) > 0 {
+		res := plain[0]
 		q.Steps, q.ClippedPredictions = int(res.Steps), int(res.ClippedSteps+res.ClippedDelays)
 		for _, f := range res.Findings {
 			q.Notes = append(q.Notes, fmt.Sprintf("%s: %s", f.Code, f.Message))
