@@ -147,7 +147,9 @@ func rowFigure(fig *figure, rows []chartRow, s span, label string, total int) *f
 		rows = rows[:maxChartRows]
 	}
 	lo, hi := widened(s.lo, s.hi)
-	fig.panels = []panel{{rowChart(rows, logarithmic(label, lo, hi)), fig.title + ", one row per run"}}
+	fig.panels = bothWidths(fig.title+", one row per run", func(w float64) *drawing {
+		return rowChart(w, rows, logarithmic(label, lo, hi))
+	})
 	return fig
 }
 
@@ -180,8 +182,9 @@ func utilisationFigure(in Input) *figure {
 		return nil
 	}
 	lo, hi := widened(s.lo, s.hi)
-	d := rowChart(rows, logarithmic("implied utilisation, 1e6 us/s over the coefficient (logarithmic)", lo, hi), rowMark{v: 1, p: bad, tip: "roofline"})
-	fig.panels = []panel{{d, "implied utilisation per time-like coefficient"}}
+	fig.panels = bothWidths("implied utilisation per time-like coefficient", func(w float64) *drawing {
+		return rowChart(w, rows, logarithmic("implied utilisation (1 = roofline, logarithmic)", lo, hi), rowMark{v: 1, p: bad, tip: "roofline"})
+	})
 	return fig
 }
 
@@ -201,12 +204,16 @@ func surfaceFigure(in Input) *figure {
 		{"forward folds in time, within configurations", func(g result.GridPoint) *float64 { return g.Within }},
 		{"leave one configuration out", func(g result.GridPoint) *float64 { return g.Cross }},
 	} {
-		if d := cvSurface(in.Fit.Beta, kind.score); d != nil {
+		fig.panels = append(fig.panels, bothWidths("score by lambda and gamma, "+kind.name, func(w float64) *drawing {
+			d := cvSurface(w, in.Fit.Beta, kind.score)
+			if d == nil {
+				return nil
+			}
 			titled := &drawing{w: d.w, h: d.h + 20}
-			titled.heading(point{0, 13}, kind.name, headSize, ink, anchorStart)
+			titled.heading(point{0, 13}, clip(kind.name, headSize, w), headSize, ink, anchorStart)
 			titled.place(d, 0, 20)
-			fig.panels = append(fig.panels, panel{titled, "score by lambda and gamma, " + kind.name})
-		}
+			return titled
+		})...)
 	}
 	return fig
 }
@@ -214,7 +221,7 @@ func surfaceFigure(in Input) *figure {
 // maxGrid is the most values of one grid axis that are drawn.
 const maxGrid = 24
 
-func cvSurface(m result.Model, score func(result.GridPoint) *float64) *drawing {
+func cvSurface(w float64, m result.Model, score func(result.GridPoint) *float64) *drawing {
 	var lambdas, gammas []float64
 	any := false
 	for _, g := range m.Grid {
@@ -242,7 +249,7 @@ func cvSurface(m result.Model, score func(result.GridPoint) *float64) *drawing {
 			h.mark = [2]int{i, j}
 		}
 	}
-	return h.drawing()
+	return h.drawing(w)
 }
 
 // insert keeps a sorted list of distinct values.

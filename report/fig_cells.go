@@ -40,7 +40,7 @@ func cellFigure(f *result.Fit) *figure {
 	return &figure{
 		id: "error-cells", title: "Step-time error by run and regime (MAPE, hold-out rows)", more: more,
 		note:   "Stronger colour is worse. Look along a column: one strong regime in every run is a term the model gets wrong. Look along a row: one strong run is a machine or a deployment that differs from the rest.",
-		panels: []panel{{h.drawing(), "matrix of step-time MAPE by run and regime; the table below holds the numbers"}},
+		panels: bothWidths("matrix of step-time MAPE by run and regime; the table below holds the numbers", h.drawing),
 	}
 }
 
@@ -111,7 +111,9 @@ func locoFigure(f *result.Fit) *figure {
 		fig.legend = fig.legend[:2]
 	}
 	x := logarithmic("MAPE (%)", s.lo*100/1.1, s.hi*100*1.1)
-	fig.panels = []panel{{rowChart(rows, x, rowMark{v: 25, p: mute, tip: "25 %"}), "leave-one-configuration-out MAPE per configuration"}}
+	fig.panels = bothWidths("leave-one-configuration-out MAPE per configuration", func(w float64) *drawing {
+		return rowChart(w, rows, x, rowMark{v: 25, p: mute, tip: "25 %"})
+	})
 	return fig
 }
 
@@ -133,20 +135,22 @@ func biasFigure(f *result.Fit) *figure {
 		note:   "One line per run, sum of predictions against sum of measurements in each block. Good: lines around zero. Bad: a line that walks away, which is a machine that changed speed, not noise.",
 		legend: []key{{p: decode, text: "run within ±10 %"}, {p: bad, dash: dashed, text: "run that leaves ±10 %"}},
 	}
-	y := linear("sum(prediction)/sum(measured) − 1 (%)", max(ys.lo, -1)*100, min(ys.hi, 2)*100, 6)
-	p := newFrame(wideW, 280, "", linear("time block of the run, in order", xs.lo, xs.hi, 8), y)
-	p.level(0, ink, solid, "")
-	p.level(10, axisLine, dashed, "+10 %")
-	p.level(-10, axisLine, dashed, "−10 %")
-	drawn := 0
-	for _, run := range runs {
-		if drawn++; drawn > 60 {
-			fig.more = fmt.Sprintf("60 of %d runs shown.", len(runs))
-			break
-		}
-		biasLine(p, f.Beta.Drift, run)
+	const most = 60
+	if len(runs) > most {
+		fig.more = fmt.Sprintf("%d of %d runs shown.", most, len(runs))
+		runs = runs[:most]
 	}
-	fig.panels = []panel{{&p.drawing, "signed step-time error per time block, one line per run"}}
+	fig.panels = bothWidths("signed step-time error per time block, one line per run", func(w float64) *drawing {
+		y := linear("sum(prediction)/sum(measured) − 1 (%)", max(ys.lo, -1)*100, min(ys.hi, 2)*100, 6)
+		p := newFrame(w, 280, "", linear("time block of the run, in order", xs.lo, xs.hi, 8), y)
+		p.level(0, ink, solid, "")
+		p.level(10, axisLine, dashed, "+10 %")
+		p.level(-10, axisLine, dashed, "−10 %")
+		for _, run := range runs {
+			biasLine(p, f.Beta.Drift, run)
+		}
+		return &p.drawing
+	})
 	return fig
 }
 

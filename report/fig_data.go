@@ -30,14 +30,14 @@ func coverageFigure(in Input) *figure {
 		runs = runs[:maxChartRows]
 	}
 	for _, c := range coverageNames {
-		if d := coveragePanel(runs, c.name, c.title); d != nil {
-			fig.panels = append(fig.panels, panel{d, "histogram of " + c.title + ", one row per run"})
-		}
+		fig.panels = append(fig.panels, bothWidths("histogram of "+c.title+", one row per run", func(w float64) *drawing {
+			return coveragePanel(w, runs, c.name, c.title)
+		})...)
 	}
 	return fig
 }
 
-func coveragePanel(runs []result.InspectRun, name, title string) *drawing {
+func coveragePanel(w float64, runs []result.InspectRun, name, title string) *drawing {
 	var rows []result.InspectRun
 	var hs []result.Histogram
 	for _, r := range runs {
@@ -55,14 +55,14 @@ func coveragePanel(runs []result.InspectRun, name, title string) *drawing {
 		bins = max(bins, len(h.Counts))
 	}
 	const ch, top = 15.0, 24.0
-	d := &drawing{w: wideW, h: top + ch*float64(len(hs)) + 42}
+	d := &drawing{w: w, h: top + ch*float64(len(hs)) + 42}
 	d.heading(point{0, 13}, title, headSize, ink, anchorStart)
 	var names []string
 	for _, r := range rows {
 		names = append(names, r.ID)
 	}
-	left := nameWidth(names)
-	cw := (wideW - left - 20) / float64(max(bins, 1))
+	left := nameWidth(w, names)
+	cw := (w - left - 20) / float64(max(bins, 1))
 	for i, h := range hs {
 		y := top + ch*float64(i)
 		d.label(point{left - 12, y + 11}, clip(rows[i].ID, labelSize, left-14), labelSize, ink, anchorEnd)
@@ -104,7 +104,7 @@ func edgeLabels(d *drawing, h result.Histogram, left, cw, y float64) {
 	if unit == "" {
 		unit = "share"
 	}
-	d.label(point{(left + wideW) / 2, y + 33}, "lower edge of the bin ("+unit+")", labelSize, mute, anchorMiddle)
+	axisTitle(d, axis{p0: left, p1: left + cw*float64(len(h.Counts))}, "lower edge of the bin ("+unit+")")
 }
 
 // maxLoadRuns is how many runs get a panel of load over time.
@@ -126,7 +126,7 @@ func loadFigure(in Input) *figure {
 			continue
 		}
 		if n++; n <= maxLoadRuns {
-			fig.panels = append(fig.panels, panel{loadPanel(r), "running and waiting requests of " + r.ID + " over time"})
+			fig.panels = append(fig.panels, panel{d: loadPanel(r), desc: "running and waiting requests of " + r.ID + " over time"})
 		}
 	}
 	if n > maxLoadRuns {

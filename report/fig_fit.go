@@ -98,7 +98,7 @@ func predictedFigure(f *result.FitFigures, prefix, rows string) *figure {
 				p.dot(p.at(b.X/1000, b.Y/1000), r, regimePaint(b.Regime), 0.55, "")
 			}
 		}
-		fig.panels = append(fig.panels, panel{&p.drawing, regime + ": predicted against measured step time in ms, logarithmic axes"})
+		fig.panels = append(fig.panels, panel{d: &p.drawing, desc: regime + ": predicted against measured step time in ms, logarithmic axes"})
 	}
 	for _, r := range regimes {
 		draw(r)
@@ -147,7 +147,7 @@ func residualFigure(f *result.FitFigures, prefix, rows string) *figure {
 	for _, r := range regimes {
 		for _, against := range []string{"batch", "context", "time"} {
 			if d := residualPanel(f.Residuals, against, r); d != nil {
-				fig.panels = append(fig.panels, panel{d, "relative error of " + r + " steps against " + againstLabels[against]})
+				fig.panels = append(fig.panels, panel{d: d, desc: "relative error of " + r + " steps against " + againstLabels[against]})
 			}
 		}
 	}
@@ -232,7 +232,7 @@ func contributionFigure(f *result.FitFigures, prefix, rows string) *figure {
 	}
 	for _, r := range regimes {
 		if d := waterfall(f.Contributions, r); d != nil {
-			fig.panels = append(fig.panels, panel{d, "mean contribution of each term to a " + r + " step, ms"})
+			fig.panels = append(fig.panels, panel{d: d, desc: "mean contribution of each term to a " + r + " step, ms"})
 		}
 	}
 	if len(fig.panels) > maxPanels {

@@ -106,7 +106,7 @@ func ecdfFigure(in Input) *figure {
 	for _, r := range runs {
 		for _, m := range metricNames {
 			if d := ecdfPanel(r, m, present); d != nil {
-				fig.panels = append(fig.panels, panel{d, fmt.Sprintf("distribution of %s of %s, real and simulated", strings.ToUpper(m), runTitle(r))})
+				fig.panels = append(fig.panels, panel{d: d, desc: fmt.Sprintf("distribution of %s of %s, real and simulated", strings.ToUpper(m), runTitle(r))})
 			}
 		}
 	}
@@ -182,7 +182,7 @@ func qqFigure(in Input) *figure {
 	for _, r := range runs {
 		for _, m := range metricNames {
 			if d := qqPanel(r, m, present); d != nil {
-				fig.panels = append(fig.panels, panel{d, fmt.Sprintf("quantiles of %s of %s, simulated against real", strings.ToUpper(m), runTitle(r))})
+				fig.panels = append(fig.panels, panel{d: d, desc: fmt.Sprintf("quantiles of %s of %s, simulated against real", strings.ToUpper(m), runTitle(r))})
 			}
 		}
 	}
@@ -252,7 +252,7 @@ func driftFigure(in Input) *figure {
 		runs = runs[:maxDriftRuns]
 	}
 	for _, r := range runs {
-		fig.panels = append(fig.panels, panel{driftPanel(r), "measured over predicted step time of " + r.ID + " over time"})
+		fig.panels = append(fig.panels, panel{d: driftPanel(r), desc: "measured over predicted step time of " + r.ID + " over time"})
 	}
 	return fig
 }

@@ -14,10 +14,22 @@ type figure struct {
 	more   string // which panels were left out; empty for none
 }
 
-// panel is one drawing and what a screen reader says about it.
+// panel is one drawing and what a screen reader says about it. A wide drawing
+// has a narrow twin, which phones show instead.
 type panel struct {
-	d    *drawing
-	desc string
+	d      *drawing
+	desc   string
+	narrow *drawing
+}
+
+// bothWidths draws a panel for a desk and for a phone; nil when there is
+// nothing to draw.
+func bothWidths(desc string, draw func(w float64) *drawing) []panel {
+	d := draw(wideW)
+	if d == nil {
+		return nil
+	}
+	return []panel{{d, desc, draw(panelW)}}
 }
 
 // key is one legend entry.

@@ -89,8 +89,8 @@ func gateTable(v *result.Validation) *table {
 	t := &table{
 		ID: "gates", Caption: "Gates",
 		Cols: []column{
-			{Head: "Result"}, {Head: "Gate"}, {Head: "Scope"}, {Head: "Value", Num: true},
-			{Head: "Must be"}, {Head: "Value against threshold", Help: "the tick is the threshold; the bar ends at twice the threshold"},
+			{Head: "Result"}, {Head: "Gate"}, {Head: "Value", Num: true},
+			{Head: "Must be"}, {Head: "Scope"}, {Head: "Value against threshold", Help: "the tick is the threshold; the bar ends at twice the threshold"},
 			{Head: "Note"},
 		},
 		Note: "A gate without a verdict lacks data or does not apply; it is never a pass. A failed gate makes the command exit with 3.",
@@ -118,9 +118,9 @@ func gateRow(g result.Gate) row {
 	return row{Cells: []cell{
 		verdict,
 		{Text: g.Name, Sub: gateWords[g.Name], Class: "nb"},
-		name(g.Scope),
 		value,
 		{Text: g.Op + " " + gateThreshold(g), Sub: g.Source},
+		name(g.Scope),
 		{Mini: template.HTML(gateBar(g)), Key: gateBarKey(g)},
 		words(g.Note),
 	}}

@@ -22,21 +22,24 @@ type chartRow struct {
 }
 
 // rowChart draws one row per name over a shared horizontal axis.
-func rowChart(rows []chartRow, x axis, refs ...rowMark) *drawing {
+func rowChart(w float64, rows []chartRow, x axis, refs ...rowMark) *drawing {
 	top, bottom := 20.0, 40.0
-	d := &drawing{w: wideW, h: top + float64(len(rows))*rowH + bottom}
+	d := &drawing{w: w, h: top + float64(len(rows))*rowH + bottom}
 	var names []string
 	for _, r := range rows {
 		names = append(names, r.name)
 	}
-	left := nameWidth(names)
-	x.p0, x.p1 = left, wideW-20
-	y1 := d.h - bottom
+	left := nameWidth(w, names)
+	x.p0, x.p1 = left, w-20
+	y1, right := d.h-bottom, 0.0
 	for _, t := range x.ticks {
 		d.seg(point{x.px(t.v), top - 4}, point{x.px(t.v), y1}, gridLine, 1, solid)
-		d.label(point{x.px(t.v), y1 + 15}, t.label, tickSize, mute, anchorMiddle)
+		if half := textWidth(t.label, tickSize) / 2; x.px(t.v)-half > right+4 {
+			d.label(point{x.px(t.v), y1 + 15}, t.label, tickSize, mute, anchorMiddle)
+			right = x.px(t.v) + half
+		}
 	}
-	d.label(point{(x.p0 + x.p1) / 2, d.h - 6}, x.label, labelSize, mute, anchorMiddle)
+	axisTitle(d, x, x.label)
 	for _, r := range refs {
 		if r.v >= x.lo && r.v <= x.hi {
 			d.seg(point{x.px(r.v), top - 6}, point{x.px(r.v), y1}, r.p, 1.3, dashed)
@@ -73,13 +76,23 @@ func drawRow(d *drawing, r chartRow, x *axis, left, y float64) {
 	}
 }
 
-// nameWidth is the room names need left of a chart, at most nameW.
-func nameWidth(names []string) float64 {
+// nameWidth is the room names need left of a chart, at most nameW and a good third of the
+// drawing.
+func nameWidth(width float64, names []string) float64 {
 	w := 60.0
 	for _, n := range names {
 		w = math.Max(w, textWidth(n[:min(len(n), maxClip)], labelSize)+16)
 	}
-	return math.Min(w, nameW)
+	return math.Min(w, math.Min(nameW, 0.38*width))
+}
+
+// axisTitle stands centred below the plotting area, or further left when it
+// would not fit.
+func axisTitle(d *drawing, x axis, label string) {
+	label = clip(label, labelSize, d.w-8)
+	half := textWidth(label, labelSize) / 2
+	at := math.Max(math.Min((x.p0+x.p1)/2, d.w-half-4), half+4)
+	d.label(point{at, d.h - 6}, label, labelSize, mute, anchorMiddle)
 }
 
 // heat is a matrix of values drawn as coloured cells.
@@ -94,12 +107,12 @@ type heat struct {
 }
 
 // drawing draws the matrix; cells share the width left of the names.
-func (h *heat) drawing() *drawing {
+func (h *heat) drawing(w float64) *drawing {
 	s := h.extent()
-	left := nameWidth(h.rows)
-	cw := math.Min(92, (wideW-left)/float64(max(len(h.cols), 1)))
+	left := nameWidth(w, h.rows)
+	cw := math.Min(92, (w-left)/float64(max(len(h.cols), 1)))
 	ch := 24.0
-	d := &drawing{w: wideW, h: 8 + ch*float64(len(h.rows)) + 42}
+	d := &drawing{w: w, h: 8 + ch*float64(len(h.rows)) + 42}
 	for i, name := range h.rows {
 		y := 4 + ch*float64(i)
 		d.label(point{left - 10, y + ch/2 + 4}, clip(name, labelSize, left-12), labelSize, ink, anchorEnd)
@@ -107,11 +120,18 @@ func (h *heat) drawing() *drawing {
 			h.cell(d, i, j, point{left + cw*float64(j), y}, cw, ch, s)
 		}
 	}
-	y := 4 + ch*float64(len(h.rows))
+	y, right := 4+ch*float64(len(h.rows)), 0.0
 	for j, name := range h.cols {
-		d.label(point{left + cw*(float64(j)+0.5), y + 15}, clip(name, tickSize, cw+6), tickSize, mute, anchorMiddle)
+		x, half := left+cw*(float64(j)+0.5), textWidth(name, tickSize)/2
+		if half > cw {
+			name, half = clip(name, tickSize, cw+6), cw/2
+		}
+		if x-half > right+2 {
+			d.label(point{x, y + 15}, name, tickSize, mute, anchorMiddle)
+			right = x + half
+		}
 	}
-	d.label(point{left + cw*float64(len(h.cols))/2, d.h - 6}, h.xLabel, labelSize, mute, anchorMiddle)
+	axisTitle(d, axis{p0: left, p1: left + cw*float64(len(h.cols))}, h.xLabel)
 	return d
 }
 
@@ -139,7 +159,9 @@ func (h *heat) cell(d *drawing, i, j int, at point, w, hh float64, s span) {
 	}
 	frac := h.frac(*v, s)
 	d.rect(at, far, ramp(frac), 0, h.tip[i][j])
-	d.label(point{at.x + (w-2)/2, at.y + hh/2 + 3}, clip(h.print(*v), tickSize, w-2), tickSize, onRampText(frac), anchorMiddle)
+	if s := h.print(*v); textWidth(s, tickSize) <= w+2 {
+		d.label(point{at.x + (w-2)/2, at.y + hh/2 + 3}, s, tickSize, onRampText(frac), anchorMiddle)
+	}
 	if h.mark == [2]int{i, j} {
 		d.add(mark{kind: markPath, closed: true, stroke: prefill, width: 3,
 			pts: []point{at, {far.x, at.y}, far, {at.x, far.y}}})

@@ -3,7 +3,8 @@ package report
 import "html/template"
 
 // The types below are what page.html shows. Strings are plain text; the
-// template escapes them. template.HTML is only ever made by inlineSVG.
+// template escapes them. template.HTML is only ever made of what inlineSVG
+// returns.
 
 type section struct {
 	ID, Nav, Title, Lead string
@@ -86,7 +87,11 @@ type keyView struct {
 func (f *figure) view() *figureView {
 	v := &figureView{ID: f.id, Title: f.title, Note: f.note, More: f.more, Wide: f.wide(), Closed: f.closed}
 	for _, p := range f.panels {
-		v.Panels = append(v.Panels, template.HTML(inlineSVG(p.d, p.desc)))
+		html := inlineSVG(p.d, p.desc)
+		if p.narrow != nil {
+			html = `<div class="wd">` + html + `</div><div class="nr">` + inlineSVG(p.narrow, p.desc) + `</div>`
+		}
+		v.Panels = append(v.Panels, template.HTML(html))
 	}
 	for _, k := range f.legend {
 		v.Legend = append(v.Legend, keyView{template.HTML(k.svg()), k.text})
