@@ -168,6 +168,19 @@ func TestDiffPredictionsAndUnknownIntervals(t *testing.T) {
 	}
 }
 
+// A device's factor multiplies every step there, so its move counts like a term's.
+func TestDiffHardwareFactors(t *testing.T) {
+	a, b := exampleSet(t), exampleSet(t)
+	b.HardwareFactors = []coeff.HardwareFactor{{Hardware: "H100-SXM-80GB", Factor: 1.2}}
+	d, err := Diff(a, b, nil, DefaultDiffOptions())
+	if err != nil || !d.Changed || !strings.Contains(d.Reasons[0], "hardware_factor H100-SXM-80GB") {
+		t.Errorf("%v %v", err, d.Reasons)
+	}
+	if d, _ := Diff(b, b, nil, DefaultDiffOptions()); d.Changed {
+		t.Errorf("equal factors: %v", d.Reasons)
+	}
+}
+
 func TestDiffRefuses(t *testing.T) {
 	a, b := exampleSet(t), exampleSet(t)
 	b.BetaTarget = "duration"

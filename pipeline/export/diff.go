@@ -107,6 +107,7 @@ func Diff(a, b *coeff.Set, preds []Prediction, opt DiffOptions) (*DiffDoc, error
 	if d.Predictions == nil {
 		d.Predictions = []Prediction{}
 	}
+	d.Terms = append(d.Terms, diffFactors(a, b)...)
 	for i := range a.Alpha {
 		if mb := b.AlphaModel(a.Alpha[i].Target); mb != nil {
 			d.Terms = append(d.Terms, diffTerms(a.Alpha[i].Target, a.Alpha[i].Coefficients, mb.Coefficients, opt)...)
@@ -169,6 +170,40 @@ func diffTerms(model string, a, b []coeff.Coefficient, opt DiffOptions) []TermDi
 			} else if p := twoSided(t.Delta / *t.SE); !math.IsNaN(p) {
 				t.P = &p
 			}
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// diffFactors compares the factors of the devices either set knows; a device
+// without one has 1. Factors carry no interval.
+func diffFactors(a, b *coeff.Set) []TermDiff {
+	names := map[string]bool{}
+	of := func(s *coeff.Set) map[string]float64 {
+		m := map[string]float64{}
+		for _, h := range s.HardwareFactors {
+			m[h.Hardware], names[h.Hardware] = h.Factor, true
+		}
+		return m
+	}
+	fa, fb := of(a), of(b)
+	var out []TermDiff
+	for _, name := range sortedKeys(names) {
+		va, vb := 1.0, 1.0
+		if v, ok := fa[name]; ok {
+			va = v
+		}
+		if v, ok := fb[name]; ok {
+			vb = v
+		}
+		r := vb / va
+		t := TermDiff{Model: "hardware_factor", Name: name, Unit: "1", A: va, B: vb, Delta: vb - va, Ratio: &r}
+		if va == vb {
+			no := false
+			t.Significant = &no
+		} else {
+			t.Note = "no interval"
 		}
 		out = append(out, t)
 	}

@@ -33,6 +33,7 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 			Coefficients: nativeTerms(m.Coefficients), Covariance: m.Covariance,
 		})
 	}
+	sort.Slice(set.HardwareFactors, func(i, j int) bool { return set.HardwareFactors[i].Hardware < set.HardwareFactors[j].Hardware })
 	sort.Slice(set.Alpha, func(i, j int) bool { return set.Alpha[i].Target < set.Alpha[j].Target })
 	if c := b.Certificate; c != nil {
 		set.Certificate = &coeff.Certificate{MinZeroGradient: c.MinZeroGradient, MaxActiveGradient: c.MaxActiveGradient, OK: c.OK}

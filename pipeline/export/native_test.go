@@ -1,10 +1,12 @@
 package export
 
 import (
+	"bytes"
 	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -40,6 +42,7 @@ func physicsFit() *result.Fit {
 		fit.Alpha[i].SpecVersion = "1.1"
 		fit.Alpha[i].Coefficients = terms(features.AlphaFeatures(features.V11), 10)
 	}
+	fit.Beta.HardwareFactors = []result.HardwareFactor{{Hardware: "b", Factor: 0.9}, {Hardware: "a", Factor: 1.1}}
 	fit.Alpha[0], fit.Alpha[1] = fit.Alpha[1], fit.Alpha[0] // unsorted on purpose
 	return fit
 }
@@ -66,6 +69,9 @@ func TestY1Native(t *testing.T) {
 	if d := cmp.Diff([]coeff.RunLag{{Run: "run-a", Measured: true}, {Run: "run-c", Lag: 1}}, set.PipelineLag); d != "" {
 		t.Error(d)
 	}
+	if d := cmp.Diff([]coeff.HardwareFactor{{Hardware: "a", Factor: 1.1}, {Hardware: "b", Factor: 0.9}}, set.HardwareFactors); d != "" {
+		t.Error(d)
+	}
 	if len(set.Gates) != 2 || set.Gates[1].Pass != nil || *set.Gates[0].Threshold != 0.15 {
 		t.Errorf("gates %+v", set.Gates)
 	}
@@ -74,6 +80,28 @@ func TestY1Native(t *testing.T) {
 	}
 	if len(set.Configs) != 2 || set.Configs[0].Samples != 75 || set.Configs[0].Deployment.Name != "" {
 		t.Errorf("configs %+v", set.Configs)
+	}
+}
+
+// Issue 9: writing and reading back is exact, and the same set gives the same bytes.
+func TestNativeRoundTrip(t *testing.T) {
+	set, err := Native(physicsFit(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first, second bytes.Buffer
+	if err := set.Save(&first); err != nil {
+		t.Fatal(err)
+	}
+	back, err := coeff.Load(bytes.NewReader(first.Bytes()), "c.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(set, back, cmpopts.EquateEmpty()); d != "" {
+		t.Error(d)
+	}
+	if err := back.Save(&second); err != nil || !bytes.Equal(first.Bytes(), second.Bytes()) {
+		t.Errorf("saved twice, %d and %d bytes differ (%v)", first.Len(), second.Len(), err)
 	}
 }
 
