@@ -161,7 +161,7 @@ func TestCodesAreDescribed(t *testing.T) {
 		}
 		seen[c.Code] = true
 	}
-	for _, c := range []trace.Code{CodeBadOption, CodeStepRange} {
+	for _, c := range []trace.Code{CodeBadOption, CodeStepRange, CodeDuplicateStep} {
 		if !seen[c] {
 			t.Errorf("%s has no entry", c)
 		}

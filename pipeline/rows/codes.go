@@ -19,7 +19,6 @@ const (
 	NotLastSample  trace.Code = "not_last_sample"
 	StockRow       trace.Code = "stock_row"
 	EmptyStep      trace.Code = "empty_step"
-	TooFewRows     trace.Code = "too_few_rows"
 )
 
 // Reasons for which a step's batch is unknown (details of unknown_batch) or a
@@ -69,7 +68,6 @@ var Codes = []trace.CodeEntry{
 	{Code: NotLastSample, Kind: "drop", Meaning: "Another sample of the same API request (n > 1) finished later, so DEPARTED - FINISHED would contain its decoding.", Action: "Nothing to do."},
 	{Code: StockRow, Kind: "drop", Meaning: "A span of unmodified vLLM has no stamps for this target.", Action: "Trace with journeys to fit this target."},
 	{Code: EmptyStep, Kind: "drop", Meaning: "The step scheduled nothing, so its duration is no training row.", Action: "Nothing to do."},
-	{Code: TooFewRows, Kind: "finding", Meaning: "Fewer rows are left than a fit needs.", Action: "Record longer, or at a higher sampling rate."},
 
 	{Code: NoRequests, Kind: "tag", Meaning: "The step has neither snapshots nor requests in the journeys that account for it.", Action: "Record journeys at rate 1.0 or snapshots."},
 	{Code: PreemptedRequest, Kind: "tag", Meaning: "A preempted request may have run in the step; what it recomputed is not recorded.", Action: "Snapshots on every step make such steps known."},
@@ -85,12 +83,14 @@ var Codes = []trace.CodeEntry{
 	{Code: CodeBadOption, Kind: "error", Meaning: "An option of the row stage is out of its range.", Action: "Use the values the message names."},
 	{Code: CodeStepRange, Kind: "error", Meaning: "The step ids of a run span a range no engine run can have.", Action: "Look for damaged or mixed recordings; several engines in one file need --split-engines."},
 
+	{Code: CodeDuplicateStep, Kind: "error", Meaning: "A run holds two summaries with one step id.", Action: "Several engines or restarts share the recording: extract again with --split-engines."},
+
 	{Code: NoEMA, Kind: "warning", Meaning: "No step summaries, so the preemption average is 0.", Action: "Enable step tracing."},
 	{Code: EMASampled, Kind: "warning", Meaning: "Steps are sampled, so the preemption average sees only recorded steps.", Action: "Record every step where preemption matters."},
 	{Code: PrefixUnknown, Kind: "warning", Meaning: "Prefix caching is on but requests without snapshots have no known hits; 0 is used.", Action: "Record snapshots (--step-tracing-rich-subsample-rate)."},
 	{Code: NoKVEvents, Kind: "warning", Meaning: "CPU offloading is on but there are no KV events, so transfers count as 0.", Action: "Record KV events and name the file in run.yaml."},
 	{Code: NoPromptLengths, Kind: "warning", Meaning: "Prefill work is approximated from batch totals without any prompt length; equal prompts are assumed.", Action: "Record snapshots on some steps."},
-	{Code: ApproximateSteps, Kind: "tag", Meaning: "Features of some steps come from batch totals and are approximate (01 S-8).", Action: "Record journeys or snapshots."},
+	{Code: ApproximateSteps, Kind: "finding", Meaning: "Features of some steps come from batch totals and are approximate (01 S-8).", Action: "Record journeys or snapshots."},
 	{Code: LagApproximate, Kind: "tag", Meaning: "Steps are sampled below 0.5, so a pure-decode row uses the features of step i in place of step i-lag.", Action: "Record every step."},
 	{Code: NotIdentified, Kind: "finding", Meaning: "The overhead is only bounded from above: no step stamps precede the pick-up.", Action: "Enable step tracing and journeys."},
 	{Code: BelowFloor, Kind: "error", Meaning: "The median of the beta target lies below the time to read the weights once: the target cannot be the step time.", Action: "Use --beta-target cadence; check hardware figures in run.yaml."},

@@ -424,7 +424,7 @@ func goldenTargets(t *testing.T, g *golden) {
 				}
 				b.s.Run.Steps = []trace.Step{step}
 			}
-			b.bound = trace.Overheads(b.s.Run, c.PriorNs != nil)
+			b.bound = trace.Overheads(b.s.Run, c.Exact || c.PriorNs != nil)
 			if b.bound[0].Exact != c.Exact {
 				t.Errorf("%s: exact: got %t, want %t", what, b.bound[0].Exact, c.Exact)
 			}
@@ -444,15 +444,15 @@ func goldenTargets(t *testing.T, g *golden) {
 }
 
 // goldenCadenceRows makes T-2 rows of steps whose batches come from complete
-// snapshots: one decode each when busy.
+// snapshots: one prompt chunk each when busy, so that no row is approximated.
 func goldenCadenceRows(t *testing.T, g *golden) {
 	for _, c := range g.Cases.Cadence {
 		run := &trace.Run{ID: c.ID}
 		for _, st := range c.Steps {
 			step := trace.Step{ID: st.ID, TsStartNs: st.Ts}
 			if st.Busy {
-				step.RunningDepth, step.NumDecodeReqs, step.DecodeTokens, step.ScheduledTokens = 1, 1, 1, 1
-				run.Snapshots = append(run.Snapshots, trace.Snapshot{StepID: st.ID, CoreID: "r", Phase: "DECODE", PromptTokens: 5, ComputedTokens: 10 + st.ID, ScheduledTokens: 1})
+				step.RunningDepth, step.NumPrefillReqs, step.PrefillTokens, step.ScheduledTokens = 1, 1, 9, 9
+				run.Snapshots = append(run.Snapshots, trace.Snapshot{StepID: st.ID, CoreID: "r", Phase: "PREFILL", PromptTokens: 100, ScheduledTokens: 9})
 			}
 			run.Steps = append(run.Steps, step)
 		}

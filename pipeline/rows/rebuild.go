@@ -14,9 +14,12 @@ const maxStepRange = 1 << 25
 // CodeStepRange rejects a run whose step ids cannot be right.
 const CodeStepRange trace.Code = "step_range_too_wide"
 
+// CodeDuplicateStep rejects a run with two summaries of one step.
+const CodeDuplicateStep trace.Code = "duplicate_step_id"
+
 // Rebuild finds out what ran in every step of the run, as far as its tables
-// tell. Codes: unknown_spec_version, step_range_too_wide, and in 1.0
-// chunked_without_snapshots (S-9's hard error).
+// tell. Codes: unknown_spec_version, step_range_too_wide, duplicate_step_id,
+// and in 1.0 chunked_without_snapshots (S-9's hard error).
 func Rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps, error) {
 	if err := v.Check(); err != nil {
 		return nil, err
@@ -59,11 +62,17 @@ func sorted(run *trace.Run) *trace.Run {
 }
 
 // stepRange is every step that a summary or a journey speaks of, as long as it
-// is near the recorded ones.
+// is near the recorded ones. Ids must differ.
 func stepRange(run *trace.Run, lives []life) (first, last int64, err error) {
 	lo, hi := run.Steps[0].ID, run.Steps[len(run.Steps)-1].ID
 	if hi-lo >= maxStepRange {
 		return 0, 0, trace.Errorf(CodeStepRange, "run %s: step ids: got %d..%d, want a range below %d", run.ID, lo, hi, maxStepRange)
+	}
+	for i := 1; i < len(run.Steps); i++ {
+		if run.Steps[i].ID == run.Steps[i-1].ID {
+			return 0, 0, trace.Errorf(CodeDuplicateStep, "run %s: step %d: got two summaries, want one", run.ID, run.Steps[i].ID).
+				WithHint("blis-train extract --split-engines")
+		}
 	}
 	const margin = 4096
 	first, last = lo, hi

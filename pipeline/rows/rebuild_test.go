@@ -391,3 +391,17 @@ func TestNoSteps(t *testing.T) {
 		t.Errorf("%+v %v", a, err)
 	}
 }
+
+// TestBadStepIDs are errors, not rows without length or a huge array.
+func TestBadStepIDs(t *testing.T) {
+	for _, c := range []struct {
+		second int64
+		code   trace.Code
+	}{{1, CodeDuplicateStep}, {1 << 40, CodeStepRange}} {
+		run := decodeRun(2)
+		run.Steps[1].ID = c.second
+		if _, err := Rebuild(run, testDeployment(), features.V11); codeOf(err) != c.code {
+			t.Errorf("second step %d: got %v, want %s", c.second, err, c.code)
+		}
+	}
+}

@@ -67,9 +67,10 @@ func (p *plan) takeBack(i int, doubt []int32) {
 	p.cast(i, doubt)
 }
 
-// isDoubtful reports whether a step of the prefill of life i is one whose
-// budget others may have used in an unknown way: a broken life ran there, an
-// earlier scheduled prompt of unknown chunks did, or the summary contradicts.
+// isDoubtful reports whether the chunks of life i rest on a step whose budget
+// others may have used in an unknown way: a broken life ran there, an earlier
+// scheduled prompt of unknown chunks did, or the summary contradicts. The last
+// step takes what is left of the prompt whatever the others did.
 func (p *plan) isDoubtful(i int, doubt []int32) bool {
 	l := &p.lives[i]
 	lo, hi := p.span(l.s, l.t)
@@ -78,7 +79,7 @@ func (p *plan) isDoubtful(i int, doubt []int32) bool {
 	}
 	for u := lo; u < hi; u++ {
 		switch {
-		case p.blocked[u] == PreemptedRequest || p.blocked[u] == InconsistentLife || doubt[u] < int32(i):
+		case u < hi-1 && (p.blocked[u] == PreemptedRequest || p.blocked[u] == InconsistentLife || doubt[u] < int32(i)):
 			return true
 		case p.summary[u] < 0 && p.confirm[u], p.blocked[u] == "" && p.summary[u] >= 0 && !p.agrees(int(u)):
 			return true

@@ -1,6 +1,11 @@
 package rows
 
-import "github.com/blis-train/blis-train/trace"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/blis-train/blis-train/trace"
+)
 
 // transfers are the KV blocks that moved in one step (01 S-11).
 type transfers struct {
@@ -15,8 +20,8 @@ type transferKey struct {
 	src, dst         string
 }
 
-// sumTransfers adds up successful TransferCompleted events by step, in order of
-// first appearance. Copies equal in (id, request, direction, blocks, step) are
+// sumTransfers adds up successful TransferCompleted events by step, in step
+// order. Copies equal in (id, request, direction, blocks, step) are
 // one transfer, successful only if all copies are.
 func sumTransfers(events []trace.KVEvent) []transfers {
 	first := make(map[transferKey]int)
@@ -58,5 +63,6 @@ func byStep(keys []transferKey, ok []bool) []transfers {
 			sums[j].in += k.blocks
 		}
 	}
+	slices.SortFunc(sums, func(a, b transfers) int { return cmp.Compare(a.step, b.step) })
 	return sums
 }
