@@ -50,13 +50,8 @@ func Validate(ctx context.Context, out string, ext *result.Extract, f *result.Fi
 	if err != nil {
 		return nil, err
 	}
-	doc, err := validate.Run(ctx, set, f, ValidateSources(out, ext, f), o)
-	if err != nil {
-		return nil, err
-	}
-	h.Inputs = ext.Inputs
-	doc.Header = h
-	return doc, nil
+	o.Floor = fit.Floor
+	return ValidateSet(ctx, out, ext, set, f, o, h)
 }
 
 // Report is report.html; any document may be nil.
