@@ -76,8 +76,7 @@ type api struct {
 type collector struct {
 	names   []input
 	acc     *account
-	dir     string // for spools
-	budget  int    // bytes a spool may hold in memory
+	mem     *memory
 	seen    map[spanKey]uint64
 	cores   []*core
 	byID    map[string]int32
@@ -89,8 +88,8 @@ type collector struct {
 	maxWall int64
 }
 
-func newCollector(names []input, acc *account, dir string, budget int) *collector {
-	return &collector{names: names, acc: acc, dir: dir, budget: budget, seen: map[spanKey]uint64{}, byID: map[string]int32{}, codec: table.NewCodec[trace.JourneyEvent]()}
+func newCollector(names []input, acc *account, mem *memory) *collector {
+	return &collector{names: names, acc: acc, mem: mem, seen: map[spanKey]uint64{}, byID: map[string]int32{}, codec: table.NewCodec[trace.JourneyEvent]()}
 }
 
 func (c *collector) at(s *span) place { return place{file: c.names[s.file].name, line: s.line} }

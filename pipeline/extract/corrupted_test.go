@@ -32,8 +32,7 @@ var accepted = map[string]bool{
 	"empty.json": true, "only_newlines.json": true,
 }
 
-// slow are the inputs that expand to gigabytes; they run with BLIS_TRAIN_EVAL=1
-// or where the folder was moved for this purpose.
+// slow are the inputs that expand to gigabytes; -short leaves them out.
 var slow = map[string]bool{"bomb_many_lines.json.zst": true, "bomb_one_line.json.zst": true, "bomb_legacy.pb.zst": true}
 
 func testCorrupted(t *testing.T, dir string) int {
@@ -56,6 +55,9 @@ func testCorrupted(t *testing.T, dir string) int {
 		t.Run("corrupted/"+strings.TrimSuffix(name, "/"), func(t *testing.T) {
 			if slow[name] && testing.Short() {
 				t.Skip("expands to gigabytes; run without -short")
+			}
+			if slow[name] {
+				t.Parallel()
 			}
 			testDamaged(t, filepath.Join(dir, name), name, doc.Files[name])
 		})

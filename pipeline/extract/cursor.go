@@ -52,6 +52,9 @@ func (c *cursor) unexpected(want string) bool {
 }
 
 func (c *cursor) ws() {
+	for c.i+8 <= len(c.b) && binary.LittleEndian.Uint64(c.b[c.i:]) == ones*' ' {
+		c.i += 8
+	}
 	for c.i < len(c.b) {
 		switch c.b[c.i] {
 		case ' ', '\t', '\n', '\r':

@@ -20,8 +20,8 @@ type engine struct {
 	begin     int64 // where the run begins in the input
 	minNs     int64
 	maxNs     int64
-	steps     spool
-	snaps     spool
+	steps     *spool
+	snaps     *spool
 	brief     []stepBrief
 	spans     int64
 }
@@ -74,9 +74,7 @@ func (c *collector) engineOf(s *span) *engine {
 		return follow
 	case latest == nil, startsOver(s, latest):
 		e := &engine{resource: s.resource, order: c.order, lastStep: math.MinInt64, minNs: math.MaxInt64, maxNs: math.MinInt64}
-		for _, sp := range []*spool{&e.steps, &e.snaps} {
-			sp.dir, sp.limit = c.dir, c.budget
-		}
+		e.steps, e.snaps = c.mem.spool(), c.mem.spool()
 		c.engines = append(c.engines, e)
 		return e
 	}

@@ -246,7 +246,7 @@ func setStr(dst *trace.Opt[string], a kvArg) bool {
 type kvCollector struct {
 	names  []input
 	acc    *account
-	events spool
+	events *spool
 	codec  *table.Codec[trace.KVEvent]
 	open   map[kvKey]*kvCopy
 	copies map[int64]*kvCopy // by sequence number of the first copy
@@ -265,9 +265,9 @@ type kvCopy struct {
 	success bool
 }
 
-func newKVCollector(names []input, acc *account, dir string, budget int) *kvCollector {
+func newKVCollector(names []input, acc *account, mem *memory) *kvCollector {
 	k := &kvCollector{names: names, acc: acc, codec: table.NewCodec[trace.KVEvent](), open: map[kvKey]*kvCopy{}, copies: map[int64]*kvCopy{}}
-	k.events.dir, k.events.limit = dir, budget
+	k.events = mem.spool()
 	return k
 }
 

@@ -30,7 +30,7 @@ type Options struct {
 	SplitEngines bool         // go on when engine runs overlap in time
 	WhyRejected  bool         // write OUT/rejected.jsonl
 	Force        bool         // parse again even when nothing changed
-	Memory       int          // bytes each sorted table may hold before it spills
+	Memory       int          // bytes all rows that wait to be sorted may hold before they spill
 	ToolVersion  string
 	Stdin        io.Reader
 	Progress     trace.Progress
@@ -38,7 +38,7 @@ type Options struct {
 
 // DefaultOptions are the defaults of every option.
 func DefaultOptions() Options {
-	return Options{Parser: "fast", Format: table.Parquet, MaxBadFrac: 0.01, MaxLine: 128 << 20, MaxExpansion: 20000, Memory: 24 << 20}
+	return Options{Parser: "fast", Format: table.Parquet, MaxBadFrac: 0.01, MaxLine: 128 << 20, MaxExpansion: 12000, Memory: 64 << 20}
 }
 
 // Check reports the first option out of bounds.
@@ -186,7 +186,7 @@ func (x *extraction) do(ctx context.Context) (*cacheEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer col.close(kv)
+	defer col.mem.close()
 	if x.acc.kept == 0 {
 		return nil, x.noSpans(set)
 	}
@@ -228,7 +228,8 @@ func (x *extraction) noSpans(set *inputSet) error {
 // read streams every input into the collectors.
 func (x *extraction) read(ctx context.Context, set *inputSet, stage string) (*collector, *kvCollector, []trace.ObservedRequest, error) {
 	o := x.o
-	col := newCollector(set.traces, x.acc, stage, o.Memory)
+	mem := &memory{dir: stage, limit: o.Memory}
+	col := newCollector(set.traces, x.acc, mem)
 	done, total := int64(0), set.bytes()
 	report := func(sink func(*parsed) error) func(*parsed) error {
 		last := int64(0)
@@ -243,7 +244,7 @@ func (x *extraction) read(ctx context.Context, set *inputSet, stage string) (*co
 		}
 	}
 	fail := func(err error) (*collector, *kvCollector, []trace.ObservedRequest, error) {
-		col.close(nil)
+		mem.close()
 		return nil, nil, nil, err
 	}
 	if err := stream(ctx, set.traces, o.parser(), o.workers(), o.limits(), o.Stdin, report(col.add)); err != nil {
@@ -251,9 +252,8 @@ func (x *extraction) read(ctx context.Context, set *inputSet, stage string) (*co
 	}
 	var kv *kvCollector
 	if len(set.kv) > 0 {
-		kv = newKVCollector(set.kv, x.acc, stage, o.Memory)
+		kv = newKVCollector(set.kv, x.acc, mem)
 		if err := stream(ctx, set.kv, kvParser{}, o.workers(), o.limits(), o.Stdin, report(kv.add)); err != nil {
-			kv.events.close()
 			return fail(err)
 		}
 	}
@@ -264,16 +264,6 @@ func (x *extraction) read(ctx context.Context, set *inputSet, stage string) (*co
 		}
 	}
 	return col, kv, cl.rows, nil
-}
-
-func (c *collector) close(kv *kvCollector) {
-	for _, e := range c.engines {
-		e.steps.close()
-		e.snaps.close()
-	}
-	if kv != nil {
-		kv.events.close()
-	}
 }
 
 // write writes the tables of each engine run and gives them their final names.

@@ -13,13 +13,13 @@ import (
 // fit is written to a temporary file as a sorted part, and the parts are merged
 // when they are read back. Rows that arrive in order make one part.
 type spool struct {
-	dir   string
-	limit int
+	mem   *memory
 	data  []byte
 	recs  []spoolRec
 	parts []*os.File
 	rows  int64
 	seq   int64
+	held  int // bytes accounted in mem
 }
 
 type spoolRec struct {
@@ -40,16 +40,52 @@ func (s *spool) add(p *packed) error {
 		s.seq++
 	}
 	s.rows += int64(len(p.keys))
-	if len(s.data)+24*len(s.recs) > s.limit {
-		return s.spill()
+	return s.mem.grown(s)
+}
+
+// memory is what all spools of a run may hold together; when it is full the
+// largest one spills.
+type memory struct {
+	dir    string
+	limit  int
+	used   int
+	spools []*spool
+}
+
+// spool makes one more spool.
+func (m *memory) spool() *spool {
+	s := &spool{mem: m}
+	m.spools = append(m.spools, s)
+	return s
+}
+
+func (m *memory) grown(s *spool) error {
+	m.used += s.size() - s.held
+	s.held = s.size()
+	if m.used <= m.limit {
+		return nil
 	}
+	big := slices.MaxFunc(m.spools, func(a, b *spool) int { return cmp.Compare(a.held, b.held) })
+	if err := big.spill(); err != nil {
+		return err
+	}
+	m.used -= big.held
+	big.held = 0
 	return nil
 }
+
+func (m *memory) close() {
+	for _, s := range m.spools {
+		s.close()
+	}
+}
+
+func (s *spool) size() int { return len(s.data) + 24*len(s.recs) }
 
 // spill writes what is in memory as one sorted part.
 func (s *spool) spill() error {
 	slices.SortFunc(s.recs, recLess)
-	f, err := os.CreateTemp(s.dir, ".spool-*.tmp")
+	f, err := os.CreateTemp(s.mem.dir, ".spool-*.tmp")
 	if err != nil {
 		return err
 	}
