@@ -6,12 +6,16 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/features/basis"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -27,12 +31,16 @@ type codeRoom struct {
 func codeRooms() []codeRoom {
 	return []codeRoom{
 		{"coeff", coeff.Codes},
+		{"deploy", deploy.Codes},
 		{"pipeline/export", export.Codes},
+		{"pipeline/extract", extract.Codes},
 		{"pipeline/features", features.Codes},
 		{"pipeline/features/basis", basis.Codes},
+		{"pipeline/fit", fit.Codes},
 		{"pipeline/rows", rows.Codes},
 		{"pipeline/validate", validate.Codes},
 		{"sim", sim.Codes},
+		{"sim/workload", workload.Codes},
 		{"trace/table", table.Codes},
 	}
 }
