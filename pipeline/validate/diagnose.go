@@ -30,8 +30,9 @@ type regimeBias struct {
 // diagnose says why the failed gates of one scope failed: a regime the model is
 // wrong in, a machine that changed its speed, or a regime it never saw. In that
 // order: a drifting machine cannot make one regime wrong and leave the others.
-func diagnose(s *scope, gates []string, set *coeff.Set) result.Diagnosis {
+func diagnose(s *scope, gates []string) result.Diagnosis {
 	d := result.Diagnosis{Scope: s.name, Gates: gates}
+	set := s.runs[0].set
 	biases := s.regimeBiases()
 	worst := worstRegime(biases)
 	share, slot := s.unseen(set)

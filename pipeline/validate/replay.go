@@ -38,9 +38,9 @@ const noiseReplications = 5
 // phaseReplay is one phase of a run, replayed from its first arrival with an
 // empty engine.
 type phaseReplay struct {
-	obs      []observation // of the phase, in order of arrival
-	originNs int64         // first arrival
-	requests []sim.Request // one per observation
+	obs      []observation            // of the phase, in order of arrival
+	originNs int64                    // first arrival
+	requests []sim.Request            // one per observation
 	results  map[string][]*sim.Result // one per replication
 	notes    []string
 	findings []trace.Finding

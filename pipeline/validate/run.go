@@ -122,7 +122,7 @@ func (j *job) clean() error {
 		j.warned = append(j.warned, rows.Clean(alpha[m.Target], recipe)...)
 	}
 	for _, t := range j.all {
-		if err := t.predict(j.set); err != nil {
+		if err := t.predict(); err != nil {
 			return err
 		}
 	}
@@ -319,7 +319,7 @@ func (j *job) diagnoses(v *result.Validation, groups []*scope) []result.Diagnosi
 		if s == nil || len(s.runs) == 0 {
 			continue
 		}
-		d := diagnose(s, names[name], j.set)
+		d := diagnose(s, names[name])
 		d.Scope = name
 		out = append(out, d)
 	}

@@ -30,7 +30,7 @@ func stepFigures(groups []*scope, set *coeff.Set) *result.FitFigures {
 			c.err = append(c.err, (t.pred[i]-b.Y[i])/b.Y[i])
 			steps[r] += n
 			for k, x := range b.Row(i) {
-				sums[r][k] += x * set.Beta[k].Value
+				sums[r][k] += x * t.set.Beta[k].Value
 			}
 		})
 	}

@@ -22,6 +22,7 @@ const (
 type taught struct {
 	id       string
 	dep      *deploy.Deployment
+	set      *coeff.Set // as it holds on the run's device
 	training bool
 	seen     bool // its configuration was part of the fit
 	sat      *Saturation
@@ -45,7 +46,8 @@ type runLag struct {
 
 // teach rebuilds the batches of one run and makes its rows.
 func teach(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Options, training bool) (*taught, error) {
-	t := &taught{id: run.ID, dep: dep, training: training, sat: Saturate(run, dep), parts: rows.Parts(run, dep, o.Split)}
+	set = set.On(dep.Hardware.Name)
+	t := &taught{id: run.ID, dep: dep, set: set, training: training, sat: Saturate(run, dep), parts: rows.Parts(run, dep, o.Split)}
 	t.seen = slices.ContainsFunc(set.Configs, func(c coeff.Config) bool { return c.Key == dep.Config() })
 	if len(run.Steps) == 0 {
 		return t, nil
@@ -138,7 +140,7 @@ func prefillMAPE(b *rows.Table, set *coeff.Set) (float64, int) {
 }
 
 // predict fills the predictions of the kept rows and the drift curve.
-func (t *taught) predict(set *coeff.Set) error {
+func (t *taught) predict() error {
 	if t.beta == nil {
 		t.drift = &Drift{}
 		return nil
