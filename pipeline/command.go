@@ -5,8 +5,10 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/sim"
 )
 
 // FitCommand is the `command` of fit.json: the stage and every option that can
@@ -66,4 +68,19 @@ func ValidateCommand(o validate.Options) string {
 	}
 	sort.Strings(flags)
 	return "validate " + strings.Join(flags, " ")
+}
+
+// UseLatency sets the step time of the replays: physics (the coefficients) or
+// roofline.
+func UseLatency(o *validate.Options, name string) error {
+	switch name {
+	case "", "physics":
+		o.LatencyName, o.Latency = "physics", nil
+	case "roofline":
+		o.LatencyName = name
+		o.Latency = func(d *deploy.Deployment) (sim.LatencyModel, error) { return sim.NewRoofline(d) }
+	default:
+		return fmt.Errorf("--latency: got %q, want physics or roofline", name)
+	}
+	return nil
 }

@@ -42,15 +42,17 @@ func gatef(format string, args ...any) error { return &gateError{msg: fmt.Sprint
 // subcommands lists the commands in the order help shows them; each lives in a file of its own.
 func subcommands() []*cli.Command {
 	return []*cli.Command{
-		initCommand(),
+		runCommand(),
 		extractCommand(),
 		fitCommand(),
+		validateCommand(),
 		exportCommand(),
 		checkCommand(),
 		diffCommand(),
 		reproduceCommand(),
-		logCommand(),
 		featuresCommand(),
+		logCommand(),
+		initCommand(),
 		explainCommand(),
 	}
 }
@@ -67,7 +69,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "error: interrupted, temporary files removed")
 		return exitInterrupted
 	}
-	return report(stderr, err)
+	return exitCode(stderr, err)
 }
 
 func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
@@ -132,8 +134,8 @@ func suggestCommand(app *cli.App, name string) string {
 	return "see blis-train --help"
 }
 
-// report prints err as "error: …" and at most one "hint: …" and picks the exit code.
-func report(stderr io.Writer, err error) int {
+// exitCode prints err as "error: …" and at most one "hint: …" and picks the exit code.
+func exitCode(stderr io.Writer, err error) int {
 	if err == nil {
 		return exitOK
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
@@ -214,4 +215,21 @@ func quantile(sorted []float64, level float64) float64 {
 		return sorted[len(sorted)-1]
 	}
 	return sorted[lo] + (at-float64(lo))*(sorted[lo+1]-sorted[lo])
+}
+
+// Floor is the noise floor (MAPE) of the tested rows of beta tables of one
+// configuration: their hold-out, or all rows. Nil where it is unknown.
+func Floor(tables []*rows.Table, all bool) *float64 {
+	p := newPool([][]*rows.Table{tables}, []float64{features.DefaultGamma})
+	if p.data.Len() == 0 {
+		return nil
+	}
+	p.data.Variants = nil
+	opt := ridge.DefaultOptions(p.data.P)
+	scale, _ := ridge.GramOf(p.data, ridge.Weights(p.data, opt), nil, 1).Scale()
+	train := p.isTrain()
+	tested := func(i int) bool { return all || !train[i] }
+	floor := ridge.Floor(p.data, scale, tested, 1)
+	e := ridge.Evaluate(p.data.Y, floor, tested)
+	return num(e.MAPE)
 }

@@ -1,0 +1,277 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/report"
+	"github.com/blis-train/blis-train/result"
+)
+
+func validateCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "validate",
+		Usage:     "replay the traces with fitted coefficients and judge them",
+		ArgsUsage: "OUT",
+		Description: "Compares predicted steps with recorded ones and replays every phase through the simulator:\n" +
+			"plain (which gates), with noise, and drift-corrected. Runs the fit did not use are test runs.\n" +
+			"Writes validation.json and report.html; exit 3 when a gate fails.\n\n" +
+			"Example:\n   blis-train validate --fit out/fit.json out",
+		Flags: flags([]cli.Flag{
+			&cli.StringFlag{Name: "fit", Usage: "the `FILE` fit.json to judge (default: OUT/fit.json)"},
+			outFlag("folder of the results (default: OUT itself)"), configFlag(), ledgerFlag(),
+		}, validateFlags(), []cli.Flag{
+			&cli.Float64Flag{Name: "split", Value: validate.DefaultOptions().Split, Usage: "training `SHARE` of each phase"},
+			&cli.Int64Flag{Name: "seed", Value: validate.DefaultOptions().Seed, Usage: "seed of the noise"},
+			&cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds foreign files"},
+			&cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core"},
+		}, talkFlags()),
+		Action: runValidate,
+	}
+}
+
+// validateFlags are the options of a validation; run has them too.
+func validateFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "steps-only", Usage: "no replay: teacher-forced errors only"},
+		&cli.StringFlag{Name: "noise", Value: "residual", Usage: "noisy replays beside the plain one: residual or none"},
+		&cli.Float64Flag{Name: "overhead-us", Value: -1, Usage: "constant overhead in `US` in place of the overhead coefficients; -1: those"},
+		&cli.Float64Flag{Name: "egress-us", Value: -1, Usage: "constant egress in `US`; -1: the egress coefficients"},
+		&cli.BoolFlag{Name: "idle-delays", Usage: "take overhead and egress from requests that met an idle server"},
+		&cli.StringFlag{Name: "latency", Value: "physics", Usage: "step time of the replay: physics or roofline"},
+		&cli.StringSliceFlag{Name: "gate", Usage: "threshold of a gate, `NAME=VALUE` (repeatable)"},
+		&cli.StringFlag{Name: "gates", Usage: "'list' prints every gate with threshold and source"},
+		&cli.BoolFlag{Name: "require-all-gates", Usage: "exit 3 when a required gate cannot be judged"},
+		&cli.StringFlag{Name: "figures", Usage: "export every figure of the report as SVG and PNG to `DIR`"},
+	}
+}
+
+func validateOptions(c *cli.Context, gates map[string]float64) (validate.Options, error) {
+	o := validate.DefaultOptions()
+	o.Split, o.Seed, o.Workers = c.Float64("split"), c.Int64("seed"), c.Int("workers")
+	o.StepsOnly, o.IdleDelays = c.Bool("steps-only"), c.Bool("idle-delays")
+	switch c.String("noise") {
+	case "residual":
+	case "none":
+		o.Noise = false
+	default:
+		return o, usagef("--noise: got %q, want residual or none", c.String("noise"))
+	}
+	for name, to := range map[string]**float64{"overhead-us": &o.OverheadUs, "egress-us": &o.EgressUs} {
+		if v := c.Float64(name); v != -1 {
+			*to = &v
+		}
+	}
+	if err := pipeline.UseLatency(&o, c.String("latency")); err != nil {
+		return o, &usageError{msg: err.Error()}
+	}
+	o.Thresholds = map[string]float64{}
+	for name, v := range gates {
+		o.Thresholds[name] = v
+	}
+	for _, g := range c.StringSlice("gate") {
+		name, text, ok := strings.Cut(g, "=")
+		v, err := strconv.ParseFloat(text, 64)
+		if !ok || err != nil {
+			return o, usagef("--gate: got %q, want NAME=VALUE", g)
+		}
+		o.Thresholds[name] = v
+	}
+	if err := validate.CheckThresholds(o.Thresholds); err != nil {
+		return o, &usageError{msg: err.Error(), hint: "--gates list prints the names"}
+	}
+	return o, nil
+}
+
+// listGates answers --gates list.
+func listGates(c *cli.Context, con *console) (bool, error) {
+	switch c.String("gates") {
+	case "":
+		return false, nil
+	case "list":
+	default:
+		return false, usagef("--gates: got %q, want list", c.String("gates"))
+	}
+	if con.json {
+		return true, con.document(validate.Defaults())
+	}
+	var rows []table.Row
+	for _, t := range validate.Defaults() {
+		rows = append(rows, table.Row{t.Name, t.Op, t.Limit, t.Source, t.Doc})
+	}
+	con.table("gates", table.Row{"name", "op", "threshold", "source", "what passes"}, rows)
+	return true, nil
+}
+
+func runValidate(c *cli.Context) error {
+	con, err := newConsole(c)
+	if err != nil {
+		return err
+	}
+	if done, err := listGates(c, con); done || err != nil {
+		return err
+	}
+	if c.NArg() != 1 {
+		return usagef("validate: got %d arguments, want one extracted folder", c.NArg())
+	}
+	gates, err := applyConfig(c, "validate")
+	if err != nil {
+		return err
+	}
+	o, err := validateOptions(c, gates)
+	if err != nil {
+		return err
+	}
+	in := c.Args().First()
+	out := c.String("out")
+	if out == "" {
+		out = in
+	}
+	if err := prepareOut(out, c.Bool("force") || out == in); err != nil {
+		return err
+	}
+	ext, err := readExtract(in)
+	if err != nil {
+		return err
+	}
+	fitPath := c.String("fit")
+	if fitPath == "" {
+		fitPath = filepath.Join(in, fitFile)
+	}
+	doc := &result.Fit{}
+	if err := readDoc(fitPath, doc); err != nil {
+		return &hinted{err, fmt.Sprintf("blis-train fit %s", in)}
+	}
+	val, err := doValidate(c, con, in, out, ext, doc, o)
+	if err != nil {
+		return err
+	}
+	if err := appendLedger(c.String("ledger"), "validate", val.Header, doc, val, filepath.Join(out, validationFile)); err != nil {
+		return err
+	}
+	if err := con.document(val); err != nil {
+		return err
+	}
+	return verdict(c, con, val)
+}
+
+// doValidate judges the fit, writes validation.json and report.html to out and
+// prints the judgement.
+func doValidate(c *cli.Context, con *console, in, out string, ext *result.Extract, doc *result.Fit, o validate.Options) (*result.Validation, error) {
+	o.Progress = con.progress()
+	val, err := pipeline.Validate(c.Context, in, ext, doc, o, header(pipeline.ValidateCommand(o)))
+	if err != nil {
+		return nil, err
+	}
+	if err := writeDoc(filepath.Join(out, validationFile), val); err != nil {
+		return nil, err
+	}
+	showValidation(con, val)
+	return val, writeReport(c, out, report.Input{Extract: withoutRuntime(ext), Fit: doc, Validation: val})
+}
+
+// withoutRuntime drops what differs between two runs on the same inputs.
+func withoutRuntime(ext *result.Extract) *result.Extract {
+	clean := *ext
+	clean.Seconds, clean.PeakRSSBytes = nil, nil
+	return &clean
+}
+
+// verdict turns the judgement into the exit code (design 06).
+func verdict(c *cli.Context, con *console, val *result.Validation) error {
+	var failed []string
+	for _, g := range val.Gates {
+		if g.Pass != nil && !*g.Pass {
+			failed = append(failed, g.Name)
+		}
+	}
+	switch {
+	case val.Verdict == result.VerdictFail:
+		return gatef("verdict fail: %d gates failed (%s)", len(failed), strings.Join(counted(failed), ", "))
+	case val.Verdict == result.VerdictInsufficient:
+		msg := "verdict insufficient: " + strings.Join(val.Missing, "; ")
+		if c.Bool("require-all-gates") {
+			return gatef("%s", msg)
+		}
+		con.line("info", msg)
+		return nil
+	}
+	con.sayf("verdict pass: every gate passed")
+	return nil
+}
+
+// counted turns repeated names into "name x3".
+func counted(names []string) []string {
+	n := map[string]int{}
+	for _, name := range names {
+		n[name]++
+	}
+	var out []string
+	for name, k := range n {
+		if k > 1 {
+			name = fmt.Sprintf("%s x%d", name, k)
+		}
+		out = append(out, name)
+	}
+	sort.Strings(out)
+	return out
+}
+
+// showValidation prints the judgement for people: failed gates first.
+func showValidation(con *console, val *result.Validation) {
+	con.table("replay, hold-out requests (KS, median relative error)", table.Row{"run", "phase", "split", "n", "TTFT", "ITL", "E2E", "drift-corrected TTFT", "ITL", "E2E", "note"}, replayRows(val))
+	var rows []table.Row
+	for _, g := range val.Gates {
+		state := "not judged"
+		if g.Pass != nil && *g.Pass {
+			continue
+		}
+		if g.Pass != nil {
+			state = "FAIL"
+		}
+		rows = append(rows, table.Row{state, g.Name, g.Scope, number(g.Value), g.Op + " " + fmt.Sprintf("%g", g.Threshold), g.Note})
+	}
+	con.table("gates that did not pass", table.Row{"", "gate", "scope", "value", "want", "note"}, rows)
+	for _, d := range val.Diagnoses {
+		con.sayf("diagnosis: %s: %s", d.Scope, d.Sentence)
+	}
+	con.warn(val.Warnings)
+}
+
+func replayRows(val *result.Validation) []table.Row {
+	var out []table.Row
+	for _, r := range val.Runs {
+		if r.Metrics == nil {
+			continue
+		}
+		note := r.Load
+		if r.Saturated {
+			note = "saturated, excluded"
+		} else if !r.Sufficient {
+			note += ", insufficient data"
+		}
+		row := table.Row{r.ID, r.Phase, r.Split.Kind, r.Requests, metricText(r.Metrics.TTFT), metricText(r.Metrics.ITL), metricText(r.Metrics.E2E)}
+		if d := r.MetricsDrift; d != nil {
+			row = append(row, metricText(d.TTFT), metricText(d.ITL), metricText(d.E2E))
+		} else {
+			row = append(row, "-", "-", "-")
+		}
+		out = append(out, append(row, note))
+	}
+	return out
+}
+
+func metricText(m *result.Metric) string {
+	if m == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f %3.0f %%", m.KSD, 100*m.MedianRelErr)
+}
