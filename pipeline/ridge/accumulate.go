@@ -91,41 +91,42 @@ func (a *accumulator) needed(i, j int) bool {
 	return vi < 0 || vj < 0 || vi == vj
 }
 
-// fill writes sqrt(w)*column into the tiles.
+// fill writes sqrt(w)*column into the tiles, one column at a time.
 func (a *accumulator) fill(rows []int32, w []float64) {
 	d, p := a.d, a.d.P
-	clear(a.nonZero)
+	root := a.root[:len(rows)]
 	var sum float64
-	y := a.tiles[p]
 	for r, i := range rows {
 		sum += w[i]
-		root := math.Sqrt(w[i])
-		a.root[r] = root
-		for j, x := range d.X[int(i)*p : int(i)*p+p] {
-			a.tiles[j][r] = root * x
-			if x != 0 {
-				a.nonZero[j] = true
-			}
-		}
-		y[r] = root * d.Y[i]
-	}
-	a.nonZero[p] = true
-	for c := p + 1; c < len(a.cols); c++ {
-		a.fillVariant(c, rows)
+		root[r] = math.Sqrt(w[i])
 	}
 	a.w += sum
 	a.n += int64(len(rows))
+	for j := range p {
+		tile := a.tiles[j][:len(rows)]
+		var bits uint64
+		for r, i := range rows {
+			x := d.X[int(i)*p+j]
+			bits |= math.Float64bits(x)
+			tile[r] = root[r] * x
+		}
+		a.nonZero[j] = bits<<1 != 0
+	}
+	a.fillColumn(p, d.Y, rows)
+	for c := p + 1; c < len(a.cols); c++ {
+		a.fillColumn(c, a.cols[c].values, rows)
+	}
 }
 
-func (a *accumulator) fillVariant(c int, rows []int32) {
-	values, tile := a.cols[c].values, a.tiles[c]
+func (a *accumulator) fillColumn(c int, values []float64, rows []int32) {
+	tile, root := a.tiles[c][:len(rows)], a.root[:len(rows)]
+	var bits uint64
 	for r, i := range rows {
 		x := values[i]
-		tile[r] = a.root[r] * x
-		if x != 0 {
-			a.nonZero[c] = true
-		}
+		bits |= math.Float64bits(x)
+		tile[r] = root[r] * x
 	}
+	a.nonZero[c] = bits<<1 != 0
 }
 
 // gram writes the sums of variant v into g.

@@ -46,7 +46,7 @@ type segment struct {
 // Cut sums the rows into cells, one Cells per variant (one when there is none).
 // Weights depend on the target alone, so variants share them.
 func Cut(d *Data, o Options) ([]*Cells, []Finding, error) {
-	if err := check(d, &o); err != nil {
+	if err := checkShapes(d, &o); err != nil {
 		return nil, nil, err
 	}
 	seqs, found := sequences(d, o)
@@ -61,16 +61,18 @@ func Cut(d *Data, o Options) ([]*Cells, []Finding, error) {
 			embargoes, gammas = append(embargoes, v.EmbargoRows), append(gammas, v.Gamma)
 		}
 	}
-	var segs []segment
-	for k := range seqs {
-		segs = append(segs, segments(d, &seqs[k], embargoes)...)
-	}
+	parts := make([][]segment, len(seqs))
+	each(o.workers(), len(seqs), func(_, k int) { parts[k] = segments(d, &seqs[k], embargoes) })
+	segs := slices.Concat(parts...)
 	grams := sumSegments(d, o, segs, len(embargoes))
 	out := make([]*Cells, len(embargoes))
 	for v := range out {
 		c := &Cells{P: d.P, EpsUs: o.EpsUs, Folds: o.Folds, Gamma: gammas[v], Embargo: embargoes[v]}
 		for k, s := range segs {
 			key := CellKey{s.seq.config, s.seq.run, s.regime, s.block, from(s, embargoes[v])}
+			if err := d.checkSums(grams[k][v]); err != nil {
+				return nil, nil, err
+			}
 			c.List = append(c.List, Cell{key, *grams[k][v]})
 		}
 		out[v] = c
@@ -80,6 +82,13 @@ func Cut(d *Data, o Options) ([]*Cells, []Finding, error) {
 
 func check(d *Data, o *Options) error {
 	if err := d.Check(); err != nil {
+		return err
+	}
+	return o.Check(d.P)
+}
+
+func checkShapes(d *Data, o *Options) error {
+	if err := d.checkShape(); err != nil {
 		return err
 	}
 	return o.Check(d.P)
@@ -124,23 +133,23 @@ func segments(d *Data, s *sequence, embargoes []int) []segment {
 	return out
 }
 
+// byRegime splits a piece into its regimes, ascending.
 func byRegime(d *Data, s segment) []segment {
 	rows := s.seq.rows[s.lo:s.hi]
-	regimes := make([]int32, len(rows))
-	for k, i := range rows {
-		regimes[k] = d.Regime[i]
-	}
 	var out []segment
-	for _, r := range distinct(regimes) {
-		part := s
-		part.regime = r
-		part.rows = make([]int32, 0, len(rows))
-		for k, i := range rows {
-			if regimes[k] == r {
-				part.rows = append(part.rows, i)
-			}
+	for _, i := range rows {
+		k := len(out) - 1
+		for k >= 0 && out[k].regime > d.Regime[i] {
+			k--
 		}
-		out = append(out, part)
+		if k < 0 || out[k].regime != d.Regime[i] {
+			k++
+			part := s
+			part.regime = d.Regime[i]
+			part.rows = make([]int32, 0, len(rows))
+			out = slices.Insert(out, k, part)
+		}
+		out[k].rows = append(out[k].rows, i)
 	}
 	return out
 }

@@ -67,6 +67,20 @@ func (d *Data) time(i int) int64 {
 
 // Check finds lengths that do not agree and numbers that are not finite.
 func (d *Data) Check() error {
+	if err := d.checkShape(); err != nil {
+		return err
+	}
+	for _, col := range [][]float64{d.X, d.Y, d.Steps, d.Factor} {
+		if i := firstBad(col); i >= 0 {
+			return fmt.Errorf("ridge: got %v at position %d, want a finite number", col[i], i)
+		}
+	}
+	return d.checkVariants()
+}
+
+// checkShape is Check without a look at every number: a sum over rows that is
+// finite proves as much (see checkSums).
+func (d *Data) checkShape() error {
 	n := len(d.Y)
 	if d.P <= 0 || len(d.X) != n*d.P {
 		return fmt.Errorf("ridge: len(x)=%d, want %d rows x %d columns", len(d.X), n, d.P)
@@ -85,15 +99,6 @@ func (d *Data) Check() error {
 			return fmt.Errorf("ridge: len(%s)=%d, want %d rows", l.name, l.got, n)
 		}
 	}
-	for _, col := range [][]float64{d.X, d.Y, d.Steps, d.Factor} {
-		if i := firstBad(col); i >= 0 {
-			return fmt.Errorf("ridge: got %v at position %d, want a finite number", col[i], i)
-		}
-	}
-	return d.checkVariants()
-}
-
-func (d *Data) checkVariants() error {
 	for k, v := range d.Variants {
 		if len(v.Cols) != len(v.Values) {
 			return fmt.Errorf("ridge: variant %d has %d columns, want %d", k, len(v.Values), len(v.Cols))
@@ -102,6 +107,26 @@ func (d *Data) checkVariants() error {
 			if v.Cols[c] < 0 || v.Cols[c] >= d.P || len(col) != d.Len() {
 				return fmt.Errorf("ridge: variant %d column %d: got %d rows, want %d", k, v.Cols[c], len(col), d.Len())
 			}
+		}
+	}
+	return nil
+}
+
+// checkSums finds a Gram that is not finite and names the row that made it so.
+// A NaN or an infinity in a row spoils the sums of its column.
+func (d *Data) checkSums(g *Gram) error {
+	if firstBad(g.G) < 0 && firstBad(g.B) < 0 && firstBad([]float64{g.Q, g.W}) < 0 {
+		return nil
+	}
+	if err := d.Check(); err != nil {
+		return err
+	}
+	return fmt.Errorf("ridge: sums of %d rows overflow, want numbers of ordinary size", g.N)
+}
+
+func (d *Data) checkVariants() error {
+	for k, v := range d.Variants {
+		for c, col := range v.Values {
 			if i := firstBad(col); i >= 0 {
 				return fmt.Errorf("ridge: variant %d column %d row %d: got %v, want a finite number", k, v.Cols[c], i, col[i])
 			}
@@ -110,12 +135,22 @@ func (d *Data) checkVariants() error {
 	return nil
 }
 
-// firstBad is the position of the first NaN or infinity, or -1.
+// firstBad is the position of the first NaN or infinity, or -1. Blocks are
+// tested as a whole: x-x is 0 for finite x, NaN otherwise, and NaN stays.
 func firstBad(v []float64) int {
-	for i, x := range v {
-		if x-x != 0 {
-			return i
+	const block = 1024
+	for at := 0; at < len(v); at += block {
+		part := v[at:min(at+block, len(v))]
+		var a, b float64
+		for k := 0; k+1 < len(part); k += 2 {
+			a += part[k] - part[k]
+			b += part[k+1] - part[k+1]
 		}
+		last := part[len(part)-1]
+		if a+b+(last-last) == 0 {
+			continue
+		}
+		return at + slices.IndexFunc(part, func(x float64) bool { return x-x != 0 })
 	}
 	return -1
 }

@@ -51,10 +51,14 @@ func Solve(g *Gram, lambda float64, o Options) (Fit, error) {
 // FitRows fits one lambda on the given rows with one weight per row of d; rows
 // nil: all. W, s and ybar are those of the rows.
 func FitRows(d *Data, w []float64, rows []int32, lambda float64, o Options) (Fit, error) {
-	if err := check(d, &o); err != nil {
+	if err := checkShapes(d, &o); err != nil {
 		return Fit{}, err
 	}
-	return Solve(GramOf(d, w, rows, o.workers()), lambda, o)
+	g := GramOf(d, w, rows, o.workers())
+	if err := d.checkSums(g); err != nil {
+		return Fit{}, err
+	}
+	return Solve(g, lambda, o)
 }
 
 // fit reports the last solution in full.

@@ -35,10 +35,15 @@ func sequences(d *Data, o Options) ([]sequence, []Finding) {
 // each by time, ties by row.
 func runsOf(d *Data, rows []int32) []sequence {
 	var list []sequence
-	last := -1
-	for _, i := range rows {
-		last = place(&list, last, d.Config[i], d.run(int(i)))
-		list[last].rows = append(list[last].rows, i)
+	for len(rows) > 0 {
+		config, run := d.Config[rows[0]], d.run(int(rows[0]))
+		n := 1
+		for n < len(rows) && d.Config[rows[n]] == config && d.run(int(rows[n])) == run {
+			n++
+		}
+		k := place(&list, config, run)
+		list[k].rows = append(list[k].rows, rows[:n]...)
+		rows = rows[n:]
 	}
 	slices.SortFunc(list, func(a, b sequence) int {
 		return cmp.Or(cmp.Compare(a.config, b.config), cmp.Compare(a.run, b.run))
@@ -49,17 +54,14 @@ func runsOf(d *Data, rows []int32) []sequence {
 	return list
 }
 
-// place finds the sequence of (config, run), trying the last one first.
-func place(list *[]sequence, last int, config, run int32) int {
-	match := func(s sequence) bool { return s.config == config && s.run == run }
-	if last >= 0 && match((*list)[last]) {
-		return last
+// place is the position of the sequence of (config, run), appended if new.
+func place(list *[]sequence, config, run int32) int {
+	k := slices.IndexFunc(*list, func(s sequence) bool { return s.config == config && s.run == run })
+	if k < 0 {
+		k = len(*list)
+		*list = append(*list, sequence{config: config, run: run})
 	}
-	if k := slices.IndexFunc(*list, match); k >= 0 {
-		return k
-	}
-	*list = append(*list, sequence{config: config, run: run})
-	return len(*list) - 1
+	return k
 }
 
 func sortByTime(d *Data, rows []int32) {

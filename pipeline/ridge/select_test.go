@@ -359,6 +359,10 @@ func TestChecksNameTheFault(t *testing.T) {
 	s := small(18)
 	bad := []func(d *Data, o *Options){
 		func(d *Data, o *Options) { d.X[5] = math.NaN() },
+		func(d *Data, o *Options) { d.Y[7] = math.Inf(1) },
+		func(d *Data, o *Options) { d.Steps = slices.Repeat([]float64{math.NaN()}, d.Len()) },
+		func(d *Data, o *Options) { withVariants(d).Variants[2].Values[0][9] = math.NaN() },
+		func(d *Data, o *Options) { d.X[5] = 1e300 },
 		func(d *Data, o *Options) { d.Config = d.Config[1:] },
 		func(d *Data, o *Options) { d.Time = d.Time[1:] },
 		func(d *Data, o *Options) { o.Penalty[0] = 0 },

@@ -50,8 +50,14 @@ func Unbalanced(d *Data, o Options) []float64 {
 func balanceRows(d *Data, minRows int, w, mass []float64) {
 	configs := d.Configs()
 	cells := make([][]cellSums, len(configs))
+	k := 0
+	find := func(label int32) {
+		if configs[k] != label {
+			k, _ = slices.BinarySearch(configs, label)
+		}
+	}
 	for i, m := range mass {
-		k, _ := slices.BinarySearch(configs, d.Config[i])
+		find(d.Config[i])
 		cells[k] = addCell(cells[k], d.Regime[i], 1, m)
 	}
 	c := make([][]float64, len(configs))
@@ -59,7 +65,7 @@ func balanceRows(d *Data, minRows int, w, mass []float64) {
 		c[k] = balance(cells[k], minRows, len(configs))
 	}
 	for i := range w {
-		k, _ := slices.BinarySearch(configs, d.Config[i])
+		find(d.Config[i])
 		w[i] *= c[k][findCell(cells[k], d.Regime[i])]
 	}
 }

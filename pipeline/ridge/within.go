@@ -1,5 +1,10 @@
 package ridge
 
+import (
+	"runtime"
+	"slices"
+)
+
 // IdentifiedShare is the v_j under which a term does not vary inside a
 // configuration (V-10).
 const IdentifiedShare = 1e-6
@@ -15,32 +20,36 @@ func WithinVariation(d *Data, w []float64) [][]float64 {
 		}
 	}
 	configs := d.Configs()
-	out := make([][]float64, len(configs))
-	for k, c := range configs {
-		out[k] = variation(d, w, c)
+	rows := make([][]int32, len(configs))
+	k := 0
+	for i, c := range d.Config {
+		if configs[k] != c {
+			k, _ = slices.BinarySearch(configs, c)
+		}
+		rows[k] = append(rows[k], int32(i))
 	}
+	out := make([][]float64, len(configs))
+	each(runtime.GOMAXPROCS(0), len(configs), func(_, k int) { out[k] = variation(d, w, rows[k]) })
 	return out
 }
 
-func variation(d *Data, w []float64, config int32) []float64 {
+func variation(d *Data, w []float64, rows []int32) []float64 {
 	mean, square, spread := make([]float64, d.P), make([]float64, d.P), make([]float64, d.P)
 	var total float64
-	visit := func(f func(w float64, j int, x float64)) {
-		for i, c := range d.Config {
-			if c == config {
-				for j, x := range d.Row(i) {
-					f(w[i], j, x)
-				}
-			}
+	for _, i := range rows {
+		total += w[i]
+	}
+	for _, i := range rows {
+		for j, x := range d.Row(int(i)) {
+			mean[j] += w[i] * x / total
+			square[j] += w[i] * x * x
 		}
 	}
-	for i, c := range d.Config {
-		if c == config {
-			total += w[i]
+	for _, i := range rows {
+		for j, x := range d.Row(int(i)) {
+			spread[j] += w[i] * (x - mean[j]) * (x - mean[j])
 		}
 	}
-	visit(func(w float64, j int, x float64) { mean[j] += w * x / total; square[j] += w * x * x })
-	visit(func(w float64, j int, x float64) { spread[j] += w * (x - mean[j]) * (x - mean[j]) })
 	for j := range spread {
 		spread[j] /= square[j] // 0/0 is NaN: an all-zero column
 	}
