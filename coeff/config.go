@@ -32,7 +32,18 @@ func (c *Config) wire() (wireConfig, error) {
 	if err != nil {
 		return wireConfig{}, fmt.Errorf("encode deployment of %s: %w", c.Key, err)
 	}
+	dropKeys(node, "name", "tracing", "files") // of one run, not of a configuration
 	return wireConfig{c.Key, c.Deployment.Label(), c.Runs, c.Samples, *node}, nil
+}
+
+func dropKeys(n *yaml.Node, keys ...string) {
+	kept := n.Content[:0]
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if !slices.Contains(keys, n.Content[i].Value) {
+			kept = append(kept, n.Content[i], n.Content[i+1])
+		}
+	}
+	n.Content = kept
 }
 
 func (w *wireConfig) config() (Config, error) {
