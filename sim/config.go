@@ -32,7 +32,10 @@ type Config struct {
 	TokenUs     float64 // trained-physics a2, blackbox a2: shown on TTFT and on every gap, outside the engine
 	TokenGaps   bool    // per-request quantiles of token gaps
 	Gradient    bool    // sums of features per request (latency models that have them)
-	KVBlocks    int64   // GPU blocks without the null block; 0 = from Deployment, or derived (Blocks)
+	// FreeStored gives the blocks of a finished request back at once, copies to
+	// the CPU tier or not; the connector of vLLM keeps them for a step or more.
+	FreeStored bool
+	KVBlocks   int64 // GPU blocks without the null block; 0 = from Deployment, or derived (Blocks)
 }
 
 // Defaults of Config.

@@ -290,6 +290,9 @@ func (e *engine) iterate() error {
 		e.update(&f)
 		e.now += e.cfg.StepGapUs
 	} else {
+		if e.cpu != nil {
+			e.update(&f)
+		}
 		e.pauseIfStuck()
 	}
 	e.recycle(f.items)
@@ -415,6 +418,11 @@ func (e *engine) addFeatures() {
 // result closes the books.
 func (e *engine) result() *Result {
 	e.flushGaps()
+	if e.cpu != nil {
+		e.step++ // nobody is left to be told
+		e.cpu.completeTransfers(math.MaxInt64)
+		e.step--
+	}
 	e.out.Steps = e.step
 	e.out.EndUs = e.now
 	if n := e.out.ClippedSteps + e.out.ClippedDelays; n > 0 {

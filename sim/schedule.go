@@ -149,6 +149,9 @@ func (e *engine) victim() *seq {
 }
 
 func (e *engine) preempt(s *seq) {
+	if e.cpu != nil {
+		e.cpu.preempted(s)
+	}
 	e.pool.drop(s)
 	s.status, s.computed = statusPreempted, 0
 	s.preempted++
@@ -267,7 +270,7 @@ func (e *engine) admit(s *seq, budget int64) (n int64, v verdict) {
 		}
 		n = min(n, budget)
 	}
-	need := ceilDiv(min(computed+external+n, e.maxLen), e.blockSize)
+	need := ceilDiv(min(computed+external+n, e.maxLen), e.blockSize) // external blocks are whole
 	missing := need - max(int64(len(hits)), s.blocks)
 	for _, b := range hits {
 		if e.pool.ref[b] == 0 {

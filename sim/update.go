@@ -106,13 +106,13 @@ func (e *engine) finish(s *seq, step int64, finishStatus string, outcome Outcome
 	res.ITLP50Us, res.ITLP99Us = e.gapQuantiles(s)
 	res.TokenUs = e.cfg.TokenUs
 	e.journey(Finished, s, step)
-	e.pool.drop(s)
-	if e.cpu != nil {
-		e.cpu.forget(s)
-	}
+	keep := e.cpu != nil && e.cpu.keeps(s)
 	s.status, s.doneStep = statusDone, e.step
 	e.live[s.idx] = nil
-	e.freeSeq = append(e.freeSeq, s)
+	if !keep {
+		e.pool.drop(s)
+		e.freeSeq = append(e.freeSeq, s)
+	}
 	e.finished++
 	q := Queue{NowUs: e.now, Running: int64(len(e.running)), Waiting: int64(e.waiting.len()), FreeBlocks: e.pool.free, TotalBlocks: e.pool.total,
 		PreemptionEMA: e.ema, PromptTokens: s.prompt, OutputTokens: s.outputs}
