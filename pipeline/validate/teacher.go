@@ -145,7 +145,7 @@ func (t *taught) predict() error {
 		t.drift = &Drift{}
 		return nil
 	}
-	p := set.On(t.dep.Hardware.Name).BetaPredictor()
+	p := t.set.BetaPredictor()
 	t.pred = make([]float64, t.beta.Kept)
 	for i := range t.pred {
 		v, err := p.PredictRow(t.beta.Row(i), t.beta.Steps[i], 0)

@@ -10,11 +10,11 @@ import (
 
 // Threshold is one gate's rule: value Op Limit passes.
 type Threshold struct {
-	Name   string
-	Op     string // < | <= | > | >=
-	Limit  float64
-	Source string // requirement of the feature specification
-	Doc    string
+	Name   string  `json:"name"`
+	Op     string  `json:"op"` // < | <= | > | >=
+	Limit  float64 `json:"threshold"`
+	Source string  `json:"source"` // requirement of the feature specification
+	Doc    string  `json:"doc"`
 }
 
 // Gate names (01 Q-6); the _loco, admission_ and queue_ forms spell out the
