@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -83,39 +84,44 @@ func (r *reader) lines(last bool) error {
 	if err := r.join(); err != nil {
 		return err
 	}
-	var rest []byte // unfinished line at the end of the block before
+	buf := r.get(blockBytes)
+	data := (*buf)[:0] // unfinished line at its start, then what is read now
 	for {
-		buf := r.get(len(rest) + blockBytes)
-		data := append((*buf)[:0], rest...)
-		n, err := io.ReadFull(r.src.r, data[len(rest):len(rest)+blockBytes])
-		data = data[:len(rest)+n]
-		rest = nil
+		have := len(data)
+		data = slices.Grow(data, blockBytes)
+		n, err := io.ReadFull(r.src.r, data[have:have+blockBytes])
+		data = data[:have+n]
 		end := err == io.EOF || err == io.ErrUnexpectedEOF
-		if err != nil && !end {
-			r.lineBatch(buf, data[:bytes.LastIndexByte(data, '\n')+1])
+		cut := have + bytes.LastIndexByte(data[have:], '\n') + 1
+		if cut == have {
+			cut = 0 // no newline: the line goes on
+		}
+		switch {
+		case err != nil && !end:
+			r.lineBatch(buf, data[:cut])
 			return r.src.readError(err)
-		}
-		cut := bytes.LastIndexByte(data, '\n') + 1
-		if end {
-			if !last && cut < len(data) {
-				r.carry = append([]byte(nil), data[cut:]...)
-				r.cline = r.line + int64(bytes.Count(data[:cut], newline))
-				data = data[:cut]
-			}
-			cut = len(data)
-		}
-		rest = append([]byte(nil), data[cut:]...)
-		if !r.lineBatch(buf, data[:cut]) {
-			return errStopped
-		}
-		if end {
+		case end && !last && cut < len(data):
+			r.carry = bytes.Clone(data[cut:])
+			r.cline = r.line + int64(bytes.Count(data[:cut], newline))
+			r.lineBatch(buf, data[:cut])
 			return nil
-		}
-		if int64(len(rest)) > r.src.limits.MaxLine {
-			if err := r.skipLine(int64(len(rest))); err != nil {
+		case end:
+			if !r.lineBatch(buf, data) {
+				return errStopped
+			}
+			return nil
+		case cut > 0:
+			next := r.get(blockBytes + len(data) - cut)
+			rest := append((*next)[:0], data[cut:]...)
+			if !r.lineBatch(buf, data[:cut]) {
+				return errStopped
+			}
+			buf, data = next, rest
+		case int64(len(data)) > r.src.limits.MaxLine:
+			if err := r.skipLine(int64(len(data))); err != nil {
 				return err
 			}
-			rest = nil
+			data = data[:0]
 		}
 	}
 }

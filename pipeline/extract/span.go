@@ -2,6 +2,7 @@ package extract
 
 import (
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -122,6 +123,12 @@ type packed struct {
 	ends []uint32
 }
 
+func (p *packed) reset() { p.data, p.keys, p.ends = p.data[:0], p.keys[:0], p.ends[:0] }
+
+func (p *packed) clone() packed {
+	return packed{slices.Clone(p.data), slices.Clone(p.keys), slices.Clone(p.ends)}
+}
+
 func (p *packed) add(key int64, data []byte) {
 	p.data = data
 	p.keys = append(p.keys, key)
@@ -136,6 +143,10 @@ type builder struct {
 	stepCodec *table.Codec[trace.Step]
 	snapCodec *table.Codec[trace.Snapshot]
 	cur       *span
+	// Rows of the span being read; the span gets copies of exact size.
+	stepRows, snapRows packed
+	brief              []stepBrief
+	journey            []trace.JourneyEvent
 }
 
 func newBuilder() *builder {
@@ -168,6 +179,9 @@ func (b *builder) time(ns uint64, ok bool) int64 {
 
 func (b *builder) begin() {
 	b.cur = &span{firstStep: math.MaxInt64, lastStep: math.MinInt64}
+	b.stepRows.reset()
+	b.snapRows.reset()
+	b.brief, b.journey = b.brief[:0], b.journey[:0]
 	b.sp.reset(spanRequestID)
 }
 
@@ -252,7 +266,7 @@ func (b *builder) journeyEvent(e eventName, wallNs int64) {
 	case a.has(journeyTs):
 		ev.TsNs = trace.Some(secondsToNs(a.float(journeyTs)))
 	}
-	b.cur.journey = append(b.cur.journey, ev)
+	b.journey = append(b.journey, ev)
 }
 
 func (a *attrs) int(s slot) trace.Opt[int64] {
@@ -283,9 +297,9 @@ func (b *builder) summary(wallNs int64) {
 		KVUsage: b.ev.float(kvUsage), BlocksTotal: n[kvTotal], BlocksFree: n[kvFree], WallNs: wallNs,
 	}
 	c := b.cur
-	c.brief = append(c.brief, stepBrief{st.ID, st.TsStartNs, st.TsEndNs, int32(st.RunningDepth), int32(st.WaitingDepth)})
+	b.brief = append(b.brief, stepBrief{st.ID, st.TsStartNs, st.TsEndNs, int32(st.RunningDepth), int32(st.WaitingDepth)})
 	c.firstStep, c.lastStep = min(c.firstStep, st.ID), max(c.lastStep, st.ID)
-	c.steps.add(st.ID, b.stepCodec.Append(c.steps.data, &st))
+	b.stepRows.add(st.ID, b.stepCodec.Append(b.stepRows.data, &st))
 }
 
 func (b *builder) snapshot() {
@@ -308,7 +322,7 @@ func (b *builder) snapshot() {
 	}
 	c := b.cur
 	c.firstStep, c.lastStep = min(c.firstStep, sn.StepID), max(c.lastStep, sn.StepID)
-	c.snaps.add(sn.StepID, b.snapCodec.Append(c.snaps.data, &sn))
+	b.snapRows.add(sn.StepID, b.snapCodec.Append(b.snapRows.data, &sn))
 }
 
 // end fills the span from its own attributes and its scope, and keeps what
@@ -335,13 +349,19 @@ func (b *builder) end(scope, name string) *span {
 	if a.has(spanRangeStart) {
 		s.firstStep = min(s.firstStep, a.num[spanRangeStart])
 	}
-	s.class = classify(s)
+	s.class = classify(s, len(b.journey) > 0)
+	switch s.class {
+	case classCore:
+		s.journey = slices.Clone(b.journey)
+	case classStep:
+		s.steps, s.snaps, s.brief = b.stepRows.clone(), b.snapRows.clone(), slices.Clone(b.brief)
+	}
 	s.settle()
 	return s
 }
 
 // classify decides what a span is from scope, name and content (design/02 1.1, 4.7, 8).
-func classify(s *span) class {
+func classify(s *span, journey bool) class {
 	steps := len(s.name) >= len("scheduler_steps") && s.name[:len("scheduler_steps")] == "scheduler_steps"
 	switch {
 	case s.scope == "vllm.api" && s.name == "llm_request":
@@ -351,7 +371,7 @@ func classify(s *span) class {
 	case steps && (s.scope == "vllm.scheduler.step" || s.scope == "vllm.scheduler"):
 		return classStep
 	case s.scope == "vllm.llm_engine" && s.name == "llm_request":
-		if len(s.journey) > 0 {
+		if journey {
 			return classCore
 		}
 		return classStock
@@ -385,12 +405,6 @@ func (s *span) settle() {
 	}
 	if s.class != classAPI {
 		s.api = nil
-	}
-	if s.class != classCore {
-		s.journey = nil
-	}
-	if s.class != classStep {
-		s.steps, s.snaps, s.brief = packed{}, packed{}, nil
 	}
 	if s.class == classForeign {
 		s.faults = nil

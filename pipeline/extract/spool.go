@@ -31,11 +31,10 @@ func recLess(a, b spoolRec) int { return cmp.Or(cmp.Compare(a.key, b.key), cmp.C
 
 // add appends the rows of one span. Rows of one add share nothing but their order.
 func (s *spool) add(p *packed) error {
-	from := uint32(0)
+	base, from := uint32(len(s.data)), uint32(0)
+	s.data = append(s.data, p.data...)
 	for i, key := range p.keys {
-		row := p.data[from:p.ends[i]]
-		s.recs = append(s.recs, spoolRec{key, s.seq, uint32(len(s.data)), uint32(len(row))})
-		s.data = append(s.data, row...)
+		s.recs = append(s.recs, spoolRec{key, s.seq, base + from, p.ends[i] - from})
 		from = p.ends[i]
 		s.seq++
 	}

@@ -52,7 +52,7 @@ func getBuffer(n int) *[]byte {
 }
 
 func putBuffer(b *[]byte) {
-	if b != nil && cap(*b) <= 8*blockBytes {
+	if b != nil && cap(*b) <= 16*blockBytes {
 		buffers.Put(b)
 	}
 }
@@ -73,7 +73,10 @@ func stream(ctx context.Context, in []input, p parser, workers int, limits Limit
 		group.Go(func() {
 			bld := newBuilder()
 			for j := range jobs {
-				j.done <- parse(j.b, p, bld)
+				res := parse(j.b, p, bld)
+				putBuffer(j.b.pooled) // spans hold copies
+				j.b.data, j.b.pooled = nil, nil
+				j.done <- res
 			}
 		})
 	}
@@ -106,7 +109,6 @@ func stream(ctx context.Context, in []input, p parser, workers int, limits Limit
 		if sinkErr = sink(res); sinkErr != nil {
 			cancel()
 		}
-		putBuffer(res.batch.pooled)
 	}
 	group.Wait()
 	if sinkErr != nil {
