@@ -92,6 +92,9 @@ func (d *document) extra(s *section, e *Engine) {
 			s.unknown(key, append(ServeFlags(e.VLLMVersion), s.known...))
 			return
 		}
+		if isSecret(key.Value) {
+			continue
+		}
 		var value any
 		if err := s.find(key.Value).Decode(&value); err != nil {
 			d.fail(key, BadRunYAML, "", "vllm.%s: %v", key.Value, err)

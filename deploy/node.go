@@ -25,6 +25,7 @@ type document struct {
 	file    string
 	err     error
 	missing []string // paths of required fields that are absent
+	sheets  []Hardware
 }
 
 func (d *document) fail(at *yaml.Node, code trace.Code, hint, format string, args ...any) {

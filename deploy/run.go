@@ -18,6 +18,10 @@ import (
 // RunFile is the name of a run directory's description.
 const RunFile = "run.yaml"
 
+// HardwareFile is the name of datasheets beside run.yaml; they go before the
+// built-in ones.
+const HardwareFile = "hardware.json"
+
 // MinimalRunYAML is the shortest run.yaml that loads beside a config.json: what
 // cannot be guessed. Everything else has vLLM's own default (see docs/run-yaml.md).
 const MinimalRunYAML = "{model: {config: config.json}, hardware: {name: H100}, " +
@@ -58,6 +62,7 @@ func loadRun(fsys fs.FS, base, dir string, set []string) (*Deployment, error) {
 	if err := override(root, set, doc); err != nil {
 		return nil, err
 	}
+	doc.ownSheets(fsys, dir)
 	d, model := doc.deployment(root)
 	if d.Name == "" {
 		d.Name = folderName(dir)

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"path"
 
-	"github.com/blis-train/blis-train/trace"
 	"gopkg.in/yaml.v3"
 )
 
@@ -81,8 +80,7 @@ func (d *document) model(fsys fs.FS, dir string, dep *Deployment, m modelSection
 
 func (d *document) hardware(s *section) Hardware {
 	h := Hardware{Name: s.text("name", ""), PCIeEfficiency: DefaultPCIeEfficiency, InterconnectLatencyUs: DefaultLatencyUs}
-	sheet, known := Datasheet(h.Name)
-	if known {
+	if sheet, known := d.datasheet(h.Name); known {
 		h = sheet
 	}
 	numbers := []struct {
@@ -115,6 +113,28 @@ func (d *document) hardware(s *section) Hardware {
 		s.require(h.BwPeakTBs != 0 || h.TFlopsPeak == 0, "BwPeakTBs")
 	}
 	return h
+}
+
+// datasheet finds a device in the folder's own hardware.json, then among the
+// built-in ones.
+func (d *document) datasheet(name string) (Hardware, bool) {
+	for _, h := range d.sheets {
+		if name != "" && aliasKey(h.Name) == aliasKey(name) {
+			return h, true
+		}
+	}
+	return Datasheet(name)
+}
+
+// ownSheets reads hardware.json of the folder, if there is one.
+func (d *document) ownSheets(fsys fs.FS, dir string) {
+	text, err := fs.ReadFile(fsys, HardwareFile)
+	if err != nil {
+		return
+	}
+	if d.sheets, err = ReadDatasheets(bytes.NewReader(text), joinName(dir, HardwareFile)); err != nil {
+		d.err = err
+	}
 }
 
 func (d *document) tracing(s *section) Tracing {
@@ -175,10 +195,3 @@ func joinName(dir, name string) string {
 	return path.Join(dir, name)
 }
 
-// optOr fills an unknown option.
-func optOr[T any](o, def trace.Opt[T]) trace.Opt[T] {
-	if o.OK {
-		return o
-	}
-	return def
-}

@@ -223,6 +223,30 @@ func TestK2BuiltInDatasheets(t *testing.T) {
 	}
 }
 
+func TestDatasheetsBesideRunYAMLGoFirst(t *testing.T) {
+	fsys := runFS(strings.Replace(goodRun, "name: H100", "name: H100-SXM-80GB", 1))
+	fsys[HardwareFile] = &fstest.MapFile{Data: []byte(`{"H100-SXM-80GB": {"TFlopsPeak": 800, "BwPeakTBs": 3, "pcie_efficiency": 0.5}, "mine": {"TFlopsPeak": 1, "BwPeakTBs": 1}}`)}
+	d, err := LoadRunFS(fsys, "run.yaml")
+	if err != nil || d.Hardware.TFlopsPeak != 800 || d.Hardware.PCIeEfficiency != 0.5 || d.Hardware.InterconnectLatencyUs != 10 {
+		t.Errorf("got %+v, %v", d, err)
+	}
+	d, err = LoadRunFS(fsys, "run.yaml", "hardware.name=mine", "hardware.BwPeakTBs=2")
+	if err != nil || d.Hardware.TFlopsPeak != 1 || d.Hardware.BwPeakTBs != 2 {
+		t.Errorf("got %+v, %v", d, err)
+	}
+	fsys[HardwareFile] = &fstest.MapFile{Data: []byte(`{"x": {"peak": 1}}`)}
+	if _, err = LoadRunFS(fsys, "run.yaml"); syntaxCode(err) != BadHardware {
+		t.Errorf("got %v, want %s", err, BadHardware)
+	}
+}
+
+func TestSecretsStayOutOfProvenance(t *testing.T) {
+	d, err := LoadRunFS(runFS(goodRun), "run.yaml", "vllm.api_key=s3cret", "vllm.seed=3")
+	if err != nil || len(d.Engine.Extra) != 1 || d.Engine.Extra["seed"] != 3 {
+		t.Errorf("got %v, %v", d.Engine.Extra, err)
+	}
+}
+
 func TestDatasheetFilesAreStrict(t *testing.T) {
 	if _, err := ReadDatasheets(strings.NewReader(`{"x": {"TFlops": 1}}`), "x.json"); syntaxCode(err) != BadHardware {
 		t.Errorf("got %v, want %s", err, BadHardware)
