@@ -26,7 +26,7 @@ type peerResult struct {
 
 // BenchmarkSelect1MAgainstPython runs the same selection on the same rows here
 // and in eval/sklearn_selection.py (interpreter: BLIS_TRAIN_PYTHON, else
-// python3), compares the choice and prints the ratio of the seconds.
+// python3), compares the choice and prints the ratio of the best seconds.
 func BenchmarkSelect1MAgainstPython(b *testing.B) {
 	python := os.Getenv("BLIS_TRAIN_PYTHON")
 	if python == "" {
@@ -40,19 +40,15 @@ func BenchmarkSelect1MAgainstPython(b *testing.B) {
 	folder := b.TempDir()
 	exportRows(b, folder, lags, o)
 	var best Selection
-	var ours time.Duration
+	ours := time.Duration(math.MaxInt64)
 	for b.Loop() {
 		start := time.Now()
 		best, _ = selectAll(b, lags, o)
-		ours = time.Since(start)
+		ours = min(ours, time.Since(start))
 	}
-	out, err := exec.Command(python, filepath.Join("..", "..", "eval", "sklearn_selection.py"), folder).Output()
-	if err != nil {
-		b.Fatalf("sklearn_selection.py: %v", err)
-	}
-	var peer peerResult
-	if err := json.Unmarshal(out, &peer); err != nil {
-		b.Fatal(err)
+	peer := runPeer(b, python, folder)
+	if again := runPeer(b, python, folder); again.Seconds < peer.Seconds {
+		peer = again
 	}
 	if peer.Lambda != best.Lambda || peer.Gamma != best.Gamma || math.Abs(peer.Score-best.Score) > 1e-8*best.Score || math.Abs(peer.Nested-best.NestedMean()) > 1e-8*peer.Nested {
 		b.Errorf("choice: here lambda %g gamma %g score %v nested %v, there %g, %g, %v, %v",
@@ -62,6 +58,18 @@ func BenchmarkSelect1MAgainstPython(b *testing.B) {
 		"one scikit-learn Ridge(positive=True) on the rows takes %.2f s and the selection holds %d fits",
 		best.Lambda, best.Gamma, best.Score, ours.Seconds(), peer.Seconds, peer.Seconds/ours.Seconds(), peer.OneFit, peer.Fits)
 	b.ReportMetric(peer.Seconds/ours.Seconds(), "python/here")
+}
+
+func runPeer(b *testing.B, python, folder string) peerResult {
+	out, err := exec.Command(python, filepath.Join("..", "..", "eval", "sklearn_selection.py"), folder).Output()
+	if err != nil {
+		b.Fatalf("sklearn_selection.py: %v", err)
+	}
+	var peer peerResult
+	if err := json.Unmarshal(out, &peer); err != nil {
+		b.Fatal(err)
+	}
+	return peer
 }
 
 // exportRows writes the benchmark's rows as raw arrays.
