@@ -80,7 +80,7 @@ func sortKey(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 
 func text(s string) cell  { return cell{Text: s} }
 func words(s string) cell { return cell{Text: s, Class: "w"} }
-func name(s string) cell  { return cell{Text: s, Class: "nb"} }
+func name(s string) cell  { return cell{Text: s, Class: "id"} }
 
 // number is a right-aligned cell; nil is shown as unknown and sorts last.
 func number(v *float64) cell { return shown(v, short) }

@@ -376,5 +376,9 @@ func TestChromiumPrint(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.truth("[...document.querySelectorAll('details')].every(d => d.open)", "folded parts are open in print")
+	b.call("Emulation.setDeviceMetricsOverride", anyMap{"width": 760, "height": 1000, "deviceScaleFactor": 1, "mobile": false}, nil)
+	b.call("Emulation.setEmulatedMedia", anyMap{"media": "print", "features": []anyMap{{"name": "prefers-color-scheme", "value": "dark"}}}, nil)
+	b.truth("getComputedStyle(document.body).backgroundColor === 'rgb(255, 255, 255)'", "paper is white in the dark scheme too")
+	b.screenshot(filepath.Join(dir, "print.png"))
 	b.quiet()
 }

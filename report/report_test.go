@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -113,6 +114,19 @@ func TestVerdictFirst(t *testing.T) {
 	gates := page[strings.Index(page, `id="gates"`):strings.Index(page, `id="data"`)]
 	if fail, pass := strings.LastIndex(gates, ">FAIL<"), strings.Index(gates, ">pass<"); fail > pass {
 		t.Errorf("a failed gate stands after a passed one (%d > %d)", fail, pass)
+	}
+}
+
+// TestGateWords: every gate the validation knows is said in plain words.
+func TestGateWords(t *testing.T) {
+	known := validate.Defaults()
+	for _, g := range known {
+		if gateWords[g.Name] == "" {
+			t.Errorf("gate %s has no words", g.Name)
+		}
+	}
+	if len(gateWords) != len(known) {
+		t.Errorf("%d gates with words, %d gates", len(gateWords), len(known))
 	}
 }
 

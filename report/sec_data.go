@@ -1,7 +1,6 @@
 package report
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/blis-train/blis-train/result"
@@ -66,12 +65,7 @@ func unfitBlocks(i *result.Inspect) []block {
 	if len(lines) == 0 {
 		return nil
 	}
-	more := len(lines) - maxRows
-	lines = lines[:min(len(lines), maxRows)]
-	if more > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more in inspect.json", more))
-	}
-	return []block{{Heading: "Runs unfit for a fit"}, {List: lines}}
+	return []block{{Heading: "Runs unfit for a fit"}, {List: firstOf(lines, 30, "inspect.json")}}
 }
 
 func inspectTable(i *result.Inspect) *table {

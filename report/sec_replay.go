@@ -90,7 +90,7 @@ func metricRow(r result.ValidationRun, n string, m *result.Metric) row {
 	med := func(m *result.Metric) float64 { return m.MedianRelErr }
 	title := strings.ToUpper(strings.ReplaceAll(n, "_", " "))
 	out := row{Cells: []cell{
-		name(runTitle(r)), name(splitWords(r.Split)), name(title), count(m.NReal),
+		name(runTitle(r)), text(splitWords(r.Split)), text(title), count(m.NReal),
 		ksCell(&m.KSD), ksCell(pick(noise, ks)), ksCell(pick(drift, ks)), ksCell(m.RealVsRealD), ksCell(r.CriticalD),
 		percentOf(m.DAtQuantile), shown(&m.PAsymptotic, brief), shown(&m.NEffective, brief),
 		percentOf(m.MedianRelErr), percent(pick(noise, med)), percent(pick(drift, med)), percent(m.MedianRelErrPaired),
@@ -140,7 +140,7 @@ func replayTable(v *result.Validation) *table {
 			enough = cell{Text: "no", Class: "na"}
 		}
 		t.Rows = append(t.Rows, row{Cells: []cell{
-			name(runTitle(r)), name(splitWords(r.Split)), text(r.Load), saturated, enough, count(r.Replayed), count(r.Requests), text(reasons(r.Excluded)),
+			name(runTitle(r)), text(splitWords(r.Split)), text(r.Load), saturated, enough, count(r.Replayed), count(r.Requests), text(reasons(r.Excluded)),
 			percent(q.KnownBatchesShare), percent(q.IdenticalBatchesShare), count(q.Steps), zeroDim(q.ClippedPredictions), words(strings.Join(q.Notes, "; ")),
 		}})
 	}

@@ -52,11 +52,7 @@ func newHead(in Input) head {
 	default:
 		h.Class, h.Badge = "insufficient", "INSUFFICIENT DATA"
 		h.Sentence = fmt.Sprintf("No gate failed, but %s cannot be judged from these data.", plural(open, "required gate"))
-		h.Failed = in.Validation.Missing
-		if len(h.Failed) > maxHeadlines {
-			more := fmt.Sprintf("and %d more, below", len(h.Failed)-maxHeadlines)
-			h.Failed = append(slices.Clone(h.Failed[:maxHeadlines]), more)
-		}
+		h.Failed = firstOf(in.Validation.Missing, maxHeadlines, "the gates below")
 	}
 	return h
 }
@@ -66,6 +62,14 @@ func plural(n int, noun string) string {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// firstOf is the first n lines and a count of the rest.
+func firstOf(lines []string, n int, where string) []string {
+	if len(lines) <= n {
+		return lines
+	}
+	return append(slices.Clone(lines[:n]), fmt.Sprintf("and %d more in %s", len(lines)-n, where))
 }
 
 func gateSentence(g result.Gate) string {
@@ -145,7 +149,7 @@ func verdictSection(in Input, figs []*figure) section {
 	}
 	s.Blocks = append(s.Blocks, causes(in, figs)...)
 	if m := in.Validation.Missing; len(m) > 0 {
-		s.Blocks = append(s.Blocks, block{Heading: "What is missing for a verdict"}, block{List: m[:min(len(m), maxRows)]})
+		s.Blocks = append(s.Blocks, block{Heading: "What is missing for a verdict"}, block{List: firstOf(m, 10, "validation.json")})
 	}
 	s.Blocks = append(s.Blocks, tables(gateTable(in.Validation))...)
 	s.Blocks = append(s.Blocks, findingBlocks("Findings of the validation", in.Validation.Warnings)...)
