@@ -12,9 +12,9 @@ import (
 )
 
 // number, share and micros print unknown as a dash.
-func number(v *float64) string  { return optional(v, 1, "%.3g") }
-func share(v *float64) string { return optional(v, 100, "%.1f %%") }
-func micros(v *float64) string  { return optional(v, 1, "%.0f") }
+func number(v *float64) string { return optional(v, 1, "%.3g") }
+func share(v *float64) string  { return optional(v, 100, "%.1f %%") }
+func micros(v *float64) string { return optional(v, 1, "%.0f") }
 
 func optional(v *float64, factor float64, format string) string {
 	if v == nil {

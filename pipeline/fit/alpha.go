@@ -73,7 +73,7 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	}
 	p.embargo(alphaPerStep(p, f.used))
 	a.s = &solved{pool: p, terms: featureTerms(features.AlphaFeatures(f.o.Spec), len(p.configs), PriorZero)}
-	a.s.opt = ridgeOptions(a.s.terms, epsAlphaUs, f.o)
+	a.s.opt = ridgeOptions(a.s.terms, epsOf(target), f.o)
 	if target != rows.Overhead {
 		var err error
 		a.sel, err = f.selectModel(a.s, target)
@@ -87,6 +87,17 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	}
 	a.sel.rel = sels
 	return a, nil
+}
+
+// epsOf is the floor of the weights' denominator. Relative weights pull a target
+// that contains a uniform phase (the rest of the running step) to its shortest
+// rows: an admission of U(0, T) comes out 80 to 95 % too short. Its rows up to
+// one second therefore weigh the same (docs/decisions/0006).
+func epsOf(target string) float64 {
+	if target == rows.Admission {
+		return epsAdmissionUs
+	}
+	return epsAlphaUs
 }
 
 // alphaPerStep is the mean number of alpha rows per recorded step: the embargo

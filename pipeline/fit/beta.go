@@ -12,8 +12,9 @@ import (
 
 // Constants of the weights (01 V-2), us per step.
 const (
-	epsBetaUs  = 50
-	epsAlphaUs = 1000
+	epsBetaUs      = 50
+	epsAlphaUs     = 1000
+	epsAdmissionUs = 1e6
 )
 
 // rooflinePrior is the coefficient of a time-like term at the hardware's peak (01 G-2), us/s.
