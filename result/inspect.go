@@ -63,8 +63,10 @@ type InspectLosses struct {
 	OrphanSnapshots   int      `json:"orphan_snapshots"`
 	MissingSteps      int      `json:"missing_steps"`
 	RecordedStepShare *float64 `json:"recorded_step_share"`
-	AdjacentShare     *float64 `json:"adjacent_share"` // recorded steps whose successor is recorded too
-	RecordsRead       *int     `json:"records_read"`   // from extract.json, null without it
+	AdjacentShare     *float64 `json:"adjacent_share"`  // recorded steps whose successor is recorded too
+	DuplicateSpans    *int     `json:"duplicate_spans"` // from extract.json, as the next three; null without it
+	TruncatedMessages *int     `json:"truncated_messages"`
+	RecordsRead       *int     `json:"records_read"`
 	RecordsDropped    *int     `json:"records_dropped"`
 }
 

@@ -46,6 +46,7 @@ func subcommands() []*cli.Command {
 		extractCommand(),
 		fitCommand(),
 		validateCommand(),
+		inspectCommand(),
 		exportCommand(),
 		checkCommand(),
 		diffCommand(),

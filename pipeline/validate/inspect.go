@@ -11,11 +11,10 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Inspection is what Inspect looks at besides the recording: what extraction and
-// the fit stage know, null where they were not asked.
+// Inspection is what Inspect is told besides the recording: what extraction and
+// the fit stage know; nil where they were not asked.
 type Inspection struct {
-	Read     *int // records of extract.json
-	Dropped  *int
+	Extract  *result.ExtractRun
 	Lag      *result.RunLag
 	Evidence []result.LagEvidence
 }
@@ -31,7 +30,9 @@ func Inspect(run *trace.Run, dep *deploy.Deployment, in Inspection) (result.Insp
 		Clocks: compareClocks(run), Lag: in.Lag, LagEvidence: append([]result.LagEvidence{}, in.Evidence...),
 		Series: loadSeries(run), Coverage: []result.Histogram{}, Findings: []trace.Finding{},
 	}
-	out.Losses.RecordsRead, out.Losses.RecordsDropped = in.Read, in.Dropped
+	if in.Extract != nil {
+		addExtract(&out.Losses, in.Extract)
+	}
 	sat := Saturate(run, dep)
 	out.Saturated, out.Saturation = sat.Run.Saturated, sat.Run.Checks
 	out.Phases = inspectPhases(run, sat)

@@ -81,6 +81,17 @@ func countLosses(run *trace.Run) result.InspectLosses {
 	return l
 }
 
+// addExtract puts in what only extraction saw.
+func addExtract(l *result.InspectLosses, e *result.ExtractRun) {
+	read, dropped := int(e.Records.Read), 0
+	for _, n := range e.Records.Dropped {
+		dropped += int(n)
+	}
+	duplicates, truncated := int(e.Losses.DuplicateSpans), int(e.Losses.TruncatedMessages)
+	l.RecordsRead, l.RecordsDropped, l.DuplicateSpans, l.TruncatedMessages = &read, &dropped, &duplicates, &truncated
+	l.DroppedSpanEvents = max(l.DroppedSpanEvents, int(e.Losses.DroppedSpanEvents))
+}
+
 // compareClocks looks at wall minus monotonic time of the steps (of the journey
 // events without steps) and at stamps that run backwards inside a request.
 func compareClocks(run *trace.Run) result.InspectClocks {

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/result"
+)
+
+func inspectCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "inspect",
+		Usage:     "judge the data before any fit: losses, clocks, saturation, coverage, targets",
+		ArgsUsage: "RUNDIR|PARENT|OUT...",
+		Description: "Reads run directories, or folders that extract has written. Exit 3 when a run is unfit for\n" +
+			"fitting, with the reason in one sentence. With -o it writes inspect.json.\n\n" +
+			"Example:\n   blis-train inspect testdata/traces/real",
+		Flags: flags([]cli.Flag{
+			outFlag("folder of inspect.json (default: none is written)"), configFlag(),
+		}, extractFlags(), workFlags(), talkFlags()),
+		Action: runInspect,
+	}
+}
+
+func runInspect(c *cli.Context) error {
+	con, err := newConsole(c)
+	if err != nil {
+		return err
+	}
+	if c.NArg() == 0 {
+		return usagef("inspect: got no argument, want a run directory, a parent of them or an extracted folder")
+	}
+	if _, err := applyConfig(c, "extract"); err != nil {
+		return err
+	}
+	out := c.String("out")
+	if out != "" {
+		if err := prepareOut(out, c.Bool("force")); err != nil {
+			return err
+		}
+	}
+	doc, err := doInspect(c, con)
+	if doc == nil || err != nil {
+		return err
+	}
+	showInspect(con, doc)
+	if out != "" {
+		if err := writeDoc(filepath.Join(out, inspectFile), doc); err != nil {
+			return err
+		}
+	}
+	if err := con.document(doc); err != nil {
+		return err
+	}
+	return unfit(con, doc)
+}
+
+// doInspect inspects extracted folders where they are, and everything else
+// after extracting it to a temporary folder.
+func doInspect(c *cli.Context, con *console) (*result.Inspect, error) {
+	var folders, raw []string
+	for _, a := range c.Args().Slice() {
+		if _, err := os.Stat(filepath.Join(a, extractFile)); err == nil {
+			folders = append(folders, a)
+		} else {
+			raw = append(raw, a)
+		}
+	}
+	var doc *result.Inspect
+	for _, f := range folders {
+		one, err := inspectFolder(c, con, f)
+		if err != nil {
+			return nil, err
+		}
+		doc = joinInspect(doc, one)
+	}
+	if len(raw) == 0 {
+		return doc, nil
+	}
+	one, err := inspectRaw(c, con, raw)
+	if one == nil || err != nil {
+		return nil, err
+	}
+	return joinInspect(doc, one), nil
+}
+
+func inspectFolder(c *cli.Context, con *console, folder string) (*result.Inspect, error) {
+	ext, err := readExtract(folder)
+	if err != nil {
+		return nil, err
+	}
+	var fit *result.Fit
+	if _, err := os.Stat(filepath.Join(folder, fitFile)); err == nil {
+		fit = &result.Fit{}
+		if err := readDoc(filepath.Join(folder, fitFile), fit); err != nil {
+			return nil, err
+		}
+	}
+	return pipeline.Inspect(c.Context, folder, ext, fit, header("inspect"), con.progress())
+}
+
+func inspectRaw(c *cli.Context, con *console, args []string) (*result.Inspect, error) {
+	runs, err := extract.Discover(args, c.StringSlice("only"), c.StringSlice("exclude"), c.StringSlice("set")...)
+	if err != nil {
+		return nil, err
+	}
+	if c.Bool("dry-run") {
+		for _, r := range runs {
+			fmt.Fprintf(con.out, "%s\t%s\n", r.ID, r.Dir)
+		}
+		return nil, nil
+	}
+	dir, err := os.MkdirTemp("", "blis-train-inspect-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	o := extractOptions(c, con)
+	o.Out = dir
+	ext, err := extract.Run(c.Context, runs, o)
+	if ext == nil {
+		return nil, err
+	}
+	doc, more := pipeline.Inspect(c.Context, dir, ext, nil, header("inspect"), con.progress())
+	return doc, errors.Join(err, more)
+}
+
+// joinInspect appends b's runs to a.
+func joinInspect(a, b *result.Inspect) *result.Inspect {
+	if a == nil {
+		return b
+	}
+	a.Inputs = append(a.Inputs, b.Inputs...)
+	a.Runs, a.Unfit = append(a.Runs, b.Runs...), append(a.Unfit, b.Unfit...)
+	a.Warnings, a.Pass = append(a.Warnings, b.Warnings...), a.Pass && b.Pass
+	return a
+}
+
+// unfit is the exit code: one sentence per unfit run.
+func unfit(con *console, doc *result.Inspect) error {
+	var reasons []string
+	for _, r := range doc.Runs {
+		if r.Unfit {
+			reasons = append(reasons, r.Reason)
+		}
+	}
+	if len(reasons) == 0 {
+		con.sayf("inspect: %d runs, all fit to be fitted", len(doc.Runs))
+		return nil
+	}
+	return gatef("%s", strings.Join(reasons, "; "))
+}
+
+func showInspect(con *console, doc *result.Inspect) {
+	var quality, saturation, audit []table.Row
+	for _, r := range doc.Runs {
+		quality = append(quality, table.Row{r.ID, r.Requests.Total, r.Requests.Finished, r.Requests.Failed, r.Requests.Aborted, r.Requests.APIUnlinked,
+			r.Steps.Recorded, percent(r.Steps.KnownShare), r.Losses.MissingSteps, percent(r.Losses.AdjacentShare), r.Losses.DroppedSpanEvents, r.Losses.OrphanSnapshots, number(r.Clocks.OffsetSpreadMs)})
+		row := table.Row{r.ID}
+		for _, s := range r.Saturation {
+			row = append(row, hitMark(s))
+		}
+		saturation = append(saturation, append(row, verdictWord(r.Saturated)))
+		if a := r.Audit; a != nil {
+			audit = append(audit, table.Row{r.ID, number(a.DurationUsP50), number(a.CadenceUsP50), number(a.PhysicalFloorUs), pair(a.QueuedToScheduledUs), pair(a.ArrivedToQueuedUs), lagWord(r.Lag), a.Verdict})
+		}
+	}
+	con.table("data quality", table.Row{"run", "requests", "succeeded", "failed", "aborted", "unlinked", "steps", "known", "missing", "adjacent", "lost events", "orphans", "clock spread ms"}, quality)
+	con.table("saturation: two or more checks over their limit (*)", table.Row{"run", "failed > 5 %", "queue R2 > 0.5", "preempted > 15 %", "TTFT drift > 2", "E2E p99/p50 > 10", "verdict"}, saturation)
+	con.table("target and pick-up audit", table.Row{"run", "duration p50 us", "cadence p50 us", "floor us", "sched-queued p50/p90 us", "queued-arrived p50/p90 us", "lag", "verdict"}, audit)
+	for _, r := range doc.Runs {
+		con.warn(r.Findings)
+	}
+}
+
+func hitMark(s result.SaturationCheck) string {
+	if s.Value == nil {
+		return "-"
+	}
+	mark := ""
+	if s.Hit {
+		mark = " *"
+	}
+	return fmt.Sprintf("%.2f%s", *s.Value, mark)
+}
+
+func verdictWord(saturated bool) string {
+	if saturated {
+		return "saturated"
+	}
+	return "ok"
+}
+
+func lagWord(l *result.RunLag) string {
+	if l == nil {
+		return "-"
+	}
+	if !l.Measured {
+		return fmt.Sprintf("%d (assumed)", l.Lag)
+	}
+	return fmt.Sprint(l.Lag)
+}
+
+func percent(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f %%", 100**v)
+}
+
+func pair(q result.Quantiles) string { return number(q.P50) + " / " + number(q.P90) }
