@@ -74,7 +74,9 @@ var families = []family{
 		config: `{"model_type":"gpt_bigcode","n_layer":40,"n_embd":6144,"n_head":48,"n_inner":24576,"multi_query":true,"vocab_size":49152,"torch_dtype":"float16"}`,
 		check:  func(m Model) bool { return m.NumKVHeads == 1 }},
 	{name: "llama-3.1-8b fp8", config: llama31(`{"quant_method":"fp8","activation_scheme":"dynamic"}`),
-		check: func(m Model) bool { return m.BytesPerWeight == 1 && m.LinearCompute == "fp8" && m.BytesPerLMHead == 2 && m.BytesPerKV == 2 }},
+		check: func(m Model) bool {
+			return m.BytesPerWeight == 1 && m.LinearCompute == "fp8" && m.BytesPerLMHead == 2 && m.BytesPerKV == 2
+		}},
 	{name: "llama-3.1-8b awq", opts: ModelOptions{KVCacheDType: "fp8_e4m3"}, config: llama31(`{"quant_method":"awq","bits":4,"group_size":128}`),
 		check: func(m Model) bool { return m.BytesPerWeight == 0.5 && m.LinearCompute == "native" && m.BytesPerKV == 1 }},
 	{name: "llama-3.1-8b gptq 3 bits", config: llama31(`{"quant_method":"gptq","bits":3}`),

@@ -194,4 +194,3 @@ func joinName(dir, name string) string {
 	}
 	return path.Join(dir, name)
 }
-
