@@ -1,9 +1,6 @@
 package rows
 
-import (
-	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/trace"
-)
+import "github.com/blis-train/blis-train/trace"
 
 // addTransfers joins the KV events (01 S-11).
 func (s *Steps) addTransfers() {
@@ -69,8 +66,8 @@ func (s *Steps) qualityFindings(noLengths bool) {
 			s.Run.ID, q.Recorded, q.Recorded+q.Unrecorded))
 	}
 	if q.Approximate > 0 {
-		s.Findings = append(s.Findings, trace.Findingf(ApproximateSteps, "%s: %d of %d steps are approximated from batch totals (01 S-%s)",
-			s.Run.ID, q.Approximate, q.Recorded, map[features.Version]string{features.V10: "9", features.V11: "8"}[s.Version]))
+		s.Findings = append(s.Findings, trace.Findingf(ApproximateSteps, "%s: %d of %d steps are approximated from batch totals",
+			s.Run.ID, q.Approximate, q.Recorded))
 	}
 	if noLengths {
 		s.Findings = append(s.Findings, trace.Findingf(NoPromptLengths, "%s: no prompt lengths in snapshots; equal prompts are assumed", s.Run.ID))

@@ -56,7 +56,7 @@ func (s *snapshotsOf) at(id int64) []trace.Snapshot {
 	return s.rest[:n]
 }
 
-// members appends the scheduled requests of a snapshot set.
+// snapshotMembers appends the scheduled requests of a snapshot set.
 func snapshotMembers(snaps []trace.Snapshot, to []trace.Member) []trace.Member {
 	for i := range snaps {
 		if s := &snaps[i]; s.ScheduledTokens > 0 {
