@@ -92,7 +92,7 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 // epsOf is the floor of the weights' denominator. Relative weights pull a target
 // that contains a uniform phase (the rest of the running step) to its shortest
 // rows: an admission of U(0, T) comes out 80 to 95 % too short. Its rows up to
-// one second therefore weigh the same (docs/decisions/0006).
+// one second therefore weigh the same (docs/decisions/0008).
 func epsOf(target string) float64 {
 	if target == rows.Admission {
 		return epsAdmissionUs
