@@ -91,9 +91,11 @@ func blisHardware(cfgs []result.FitConfig) ([]byte, error) {
 }
 
 // BLISCommand is the `blis replay` line that runs a deployment with the given
-// coefficients as flags. FILE, TRACE and MODELDIR are for the reader to fill in.
+// coefficients as flags, which win over those of the defaults file; BLIS wants
+// a readable one all the same. FILE, TRACE and MODELDIR are for the reader to
+// fill in.
 func BLISCommand(d deploy.Deployment, alpha, beta []float64) string {
-	return blisCommand(d, "--alpha-coeffs "+joined(alpha)+" --beta-coeffs "+joined(beta)+" --defaults-filepath none")
+	return blisCommand(d, "--alpha-coeffs "+joined(alpha)+" --beta-coeffs "+joined(beta)+" --defaults-filepath FILE")
 }
 
 // BLISDefaultsCommand is the same line with the coefficients read from the
