@@ -48,10 +48,11 @@ func textConfig(outer map[string]any) map[string]any {
 	if !ok {
 		return outer
 	}
-	for _, key := range []string{"dtype", "torch_dtype", "quantization_config"} {
-		if inner[key] == nil && outer[key] != nil && !(key == "torch_dtype" && inner["dtype"] != nil) {
-			inner[key] = outer[key]
-		}
+	if inner["dtype"] == nil && inner["torch_dtype"] == nil {
+		inner["dtype"], inner["torch_dtype"] = outer["dtype"], outer["torch_dtype"]
+	}
+	if inner["quantization_config"] == nil {
+		inner["quantization_config"] = outer["quantization_config"]
 	}
 	return inner
 }
@@ -106,6 +107,15 @@ func (c *hfConfig) count(keys ...string) (n int64, ok bool) {
 		return 0, false
 	}
 	return n, true
+}
+
+// countOr is count for a field that only informs: anything odd is unknown, 0.
+func (c *hfConfig) countOr(keys ...string) int64 {
+	_, v := c.first(keys...)
+	if n, ok := integer(v); ok && n > 0 {
+		return n
+	}
+	return 0
 }
 
 // need is count for a required field.

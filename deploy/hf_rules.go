@@ -58,7 +58,7 @@ func (c *hfConfig) dimensions(m *Model, _ ModelOptions) {
 	m.HiddenSize = c.need("hidden_size", "n_embd", "d_model")
 	m.NumHeads = c.need("num_attention_heads", "n_head")
 	m.VocabSize = c.need("vocab_size")
-	m.MaxPositionEmbeddings, _ = c.count("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
+	m.MaxPositionEmbeddings = c.countOr("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
 	if c.err != nil {
 		return
 	}
@@ -230,8 +230,11 @@ func (c *hfConfig) window(m *Model, opts ModelOptions) {
 	if c.err != nil || !hasSliding && !hasChunk {
 		return
 	}
-	if !c.flag("use_sliding_window", true) && !hasChunk {
-		return
+	if !c.flag("use_sliding_window", true) {
+		if !hasChunk {
+			return
+		}
+		hasSliding = false
 	}
 	kinds := c.layerTypes()
 	if len(kinds) > 0 && !slices.Contains(kinds, "sliding_attention") && !slices.Contains(kinds, "chunked_attention") {
