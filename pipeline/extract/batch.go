@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -52,6 +51,7 @@ type reader struct {
 	carry []byte // unfinished last line of the file before, in a rotated set
 	cline int64
 	get   func(int) *[]byte
+	hint  int // bytes of recent batches
 	dec   *zstd.Decoder
 }
 
@@ -84,11 +84,13 @@ func (r *reader) lines(last bool) error {
 	if err := r.join(); err != nil {
 		return err
 	}
-	buf := r.get(blockBytes)
+	buf := r.get(blockBytes + r.hint)
 	data := (*buf)[:0] // unfinished line at its start, then what is read now
 	for {
 		have := len(data)
-		data = slices.Grow(data, blockBytes)
+		if cap(data)-have < blockBytes { // a long line
+			data = append(make([]byte, 0, 2*cap(data)+blockBytes), data...)
+		}
 		n, err := io.ReadFull(r.src.r, data[have:have+blockBytes])
 		data = data[:have+n]
 		end := err == io.EOF || err == io.ErrUnexpectedEOF
@@ -111,7 +113,8 @@ func (r *reader) lines(last bool) error {
 			}
 			return nil
 		case cut > 0:
-			next := r.get(blockBytes + len(data) - cut)
+			r.hint = max(len(data), r.hint-r.hint/16)
+			next := r.get(blockBytes + r.hint)
 			rest := append((*next)[:0], data[cut:]...)
 			if !r.lineBatch(buf, data[:cut]) {
 				return errStopped

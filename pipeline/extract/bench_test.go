@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"testing"
 
@@ -177,7 +178,10 @@ func benchExtract(b *testing.B, change func(*Options)) {
 // BenchmarkExtract is the whole extraction, files in, tables out, in MB/s of input.
 func BenchmarkExtract(b *testing.B) {
 	for _, n := range []int{1, 2} {
-		b.Run(fmt.Sprintf("workers=%d", n), func(b *testing.B) { benchExtract(b, func(o *Options) { o.Workers = n }) })
+		b.Run(fmt.Sprintf("workers=%d", n), func(b *testing.B) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(n)) // n workers on n cores
+			benchExtract(b, func(o *Options) { o.Workers = n })
+		})
 	}
 	b.Run("parser=pdata/workers=1", func(b *testing.B) { benchExtract(b, func(o *Options) { o.Workers, o.Parser = 1, "pdata" }) })
 }

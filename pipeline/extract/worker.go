@@ -67,7 +67,7 @@ func stream(ctx context.Context, in []input, p parser, workers int, limits Limit
 		done chan *parsed
 	}
 	jobs := make(chan job)
-	order := make(chan chan *parsed, 2*workers+2)
+	order := make(chan chan *parsed, workers+1)
 	var group sync.WaitGroup
 	for range workers {
 		group.Go(func() {

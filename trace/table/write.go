@@ -39,7 +39,8 @@ type encoder[T any] interface {
 }
 
 // Writer streams rows of type T into one table file. The zero Writer is not
-// usable; see Create. A Writer is used by one goroutine.
+// usable; see Create. A Writer is used by one
+// goroutine; it encodes a full row group beside its caller.
 type Writer[T any] struct {
 	dir, name string
 	format    Format
@@ -49,6 +50,8 @@ type Writer[T any] struct {
 	out       *bufio.Writer
 	enc       encoder[T]
 	rows      int64
+	spare     []T        // the other buffer: one fills while one is encoded
+	busy      chan error // result of the encoding under way; nil for none
 }
 
 // Create prepares the table name in dir. Nothing touches the disk before the
@@ -102,11 +105,31 @@ func (w *Writer[T]) flush() error {
 			return err
 		}
 	}
-	if err := w.enc.group(w.buf); err != nil {
+	if err := w.wait(); err != nil {
+		return err
+	}
+	full := w.buf
+	w.buf, w.spare = w.spare[:0], nil
+	w.busy = make(chan error, 1)
+	go func(done chan error) {
+		err := w.enc.group(full)
+		clear(full)
+		done <- err
+	}(w.busy)
+	w.spare = full
+	return nil
+}
+
+// wait ends the encoding under way.
+func (w *Writer[T]) wait() error {
+	if w.busy == nil {
+		return nil
+	}
+	err := <-w.busy
+	w.busy = nil
+	if err != nil {
 		return fmt.Errorf("write table %s: %w", w.name, err)
 	}
-	clear(w.buf)
-	w.buf = w.buf[:0]
 	return nil
 }
 
@@ -137,7 +160,7 @@ func (w *Writer[T]) Close() error {
 }
 
 func (w *Writer[T]) finish() error {
-	if err := w.flush(); err != nil {
+	if err := errors.Join(w.flush(), w.wait()); err != nil {
 		return err
 	}
 	if w.enc == nil {
@@ -158,6 +181,7 @@ func (w *Writer[T]) finish() error {
 
 // Abort throws the file away. It is safe after Close.
 func (w *Writer[T]) Abort() {
+	w.wait()
 	if w.tmp != nil {
 		w.tmp.Close()
 		os.Remove(w.tmp.Name())
