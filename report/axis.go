@@ -36,6 +36,14 @@ func linear(label string, lo, hi float64, about int) axis {
 	return a
 }
 
+// integers is linear with ticks at whole numbers only.
+func integers(label string, lo, hi float64, about int) axis {
+	if hi-lo < float64(about) {
+		about = max(1, int(hi-lo))
+	}
+	return linear(label, math.Floor(lo), math.Max(math.Ceil(hi), math.Floor(lo)+1), about)
+}
+
 // logarithmic makes a log axis over [lo, hi], both positive, with labels at
 // 1-2-5 when few decades are shown, else at powers of ten.
 func logarithmic(label string, lo, hi float64) axis {

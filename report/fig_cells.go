@@ -142,7 +142,7 @@ func biasFigure(f *result.Fit) *figure {
 	}
 	fig.panels = bothWidths("signed step-time error per time block, one line per run", func(w float64) *drawing {
 		y := linear("sum(prediction)/sum(measured) − 1 (%)", max(ys.lo, -1)*100, min(ys.hi, 2)*100, 6)
-		p := newFrame(w, 280, "", linear("time block of the run, in order", xs.lo, xs.hi, 8), y)
+		p := newFrame(w, 280, "", integers("time block of the run, in order", xs.lo, xs.hi, 8), y)
 		p.level(0, ink, solid, "")
 		p.level(10, axisLine, dashed, "+10 %")
 		p.level(-10, axisLine, dashed, "−10 %")

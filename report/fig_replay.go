@@ -68,9 +68,25 @@ func replayRuns(in Input) (runs []result.ValidationRun, more string) {
 	if len(runs) <= maxReplayRuns {
 		return runs, ""
 	}
-	more = fmt.Sprintf("The %d runs with the largest plain KS, of %d; the table holds more.", maxReplayRuns, len(runs))
-	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(largestKS(b), largestKS(a)) })
+	more = fmt.Sprintf("%d of %d comparisons: those that gate first, then the largest plain KS; the table holds all.", maxReplayRuns, len(runs))
+	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int {
+		return cmp.Or(cmp.Compare(replayRank(a), replayRank(b)), cmp.Compare(largestKS(b), largestKS(a)))
+	})
 	return runs[:maxReplayRuns], more
+}
+
+// replayRank puts what gates first: open loops with enough requests, then
+// other open loops, the longer comparison first, then closed loops.
+func replayRank(r result.ValidationRun) int {
+	switch {
+	case r.Load == "closed":
+		return 3
+	case r.Sufficient && r.Split.Kind != result.SplitInSample:
+		return 0
+	case r.Split.Kind == result.SplitInSample:
+		return 1
+	}
+	return 2
 }
 
 func largestKS(r result.ValidationRun) float64 {
@@ -83,12 +99,17 @@ func largestKS(r result.ValidationRun) float64 {
 	return worst
 }
 
-// runTitle names a run, its phase and what was compared.
-func runTitle(r result.ValidationRun) string {
-	s := r.ID
-	if r.Phase != "" {
-		s += " · " + r.Phase
+// phaseTitle names a run and its phase.
+func phaseTitle(r result.ValidationRun) string {
+	if r.Phase == "" {
+		return r.ID
 	}
+	return r.ID + " · " + r.Phase
+}
+
+// runTitle also says when the comparison is in-sample.
+func runTitle(r result.ValidationRun) string {
+	s := phaseTitle(r)
 	if r.Split.Kind == result.SplitInSample {
 		s += " · in-sample"
 	}
@@ -159,6 +180,12 @@ func markGap(p *frame, m *result.Metric) {
 	if at.x+textWidth(text, labelSize) > p.x.p1 {
 		at.x, anchor = a.x-7, anchorEnd
 	}
+	w := textWidth(text, labelSize) + 4
+	left := at.x - 3
+	if anchor == anchorEnd {
+		left = at.x - w + 3
+	}
+	p.rect(point{left, at.y - 11}, point{left + w, at.y + 4}, surface, 0.8, "")
 	p.heading(at, text, labelSize, bad, anchor)
 }
 

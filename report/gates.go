@@ -25,14 +25,14 @@ var gateWords = map[string]string{
 	"target_floor":               "median target over what the hardware can reach",
 	"worst_configuration":        "step time error of the worst configuration (MAPE)",
 	"overhead_inside":            "overhead predictions inside their measured interval",
-	"overhead_inside_loco":       "the same with the configuration left out",
+	"overhead_inside_loco":       "overhead inside its interval, configuration left out",
 	"admission_window_mape":      "admission wait error of 10-second means (MAPE)",
-	"admission_window_mape_loco": "the same with the configuration left out",
+	"admission_window_mape_loco": "admission wait error of 10-second means, configuration left out (MAPE)",
 	"admission_max_error":        "largest error of a 10-second mean over the median one",
 	"admission_beats_constant":   "admission error over that of the best constant",
 	"egress_wape":                "egress error (WAPE)",
 	"queue_mape":                 "queue wait error per request (MAPE)",
-	"queue_mape_loco":            "the same with the configuration left out",
+	"queue_mape_loco":            "queue wait error per request, configuration left out (MAPE)",
 	"queue_max_error":            "largest queue wait error over the median wait",
 	"queue_beats_constant":       "queue wait error over that of the best constant",
 	"ks_ttft":                    "TTFT distribution, largest gap real to simulated (KS)",
@@ -92,20 +92,27 @@ func sortedGates(gs []result.Gate) []result.Gate {
 	return out
 }
 
-func gateTable(v *result.Validation) *table {
-	t := &table{
-		ID: "gates", Caption: "Gates",
-		Cols: []column{
-			{Head: "Result"}, {Head: "Gate"}, {Head: "Value", Num: true},
-			{Head: "Must be"}, {Head: "Scope"}, {Head: "Value against threshold", Help: "the tick is the threshold; the bar ends at twice the threshold"},
-			{Head: "Note"},
-		},
-		Note: "A gate without a verdict lacks data or does not apply; it is never a pass. A failed gate makes the command exit with 3.",
-	}
+// gateTables are the gates that decide, and, folded, those that do not apply.
+func gateTables(v *result.Validation) []block {
+	judged := &table{ID: "gates", Caption: "Gates", Cols: gateCols(),
+		Note: "A gate without a verdict lacks data; it is never a pass. A failed gate makes the command exit with 3."}
+	rest := &table{ID: "gates-rest", Caption: "Gates that are not required here", Cols: gateCols(), Closed: true}
 	for _, g := range sortedGates(v.Gates) {
+		t := judged
+		if gateRank(g) == 3 {
+			t = rest
+		}
 		t.Rows = append(t.Rows, gateRow(g))
 	}
-	return capped(t, "failed and undecided gates first", "validation.json, gates")
+	out := tables(capped(judged, "failed and undecided gates first", "validation.json, gates"))
+	return append(out, tables(capped(rest, "in the order of the file", "validation.json, gates"))...)
+}
+
+func gateCols() []column {
+	return []column{
+		{Head: "Result"}, {Head: "Gate"}, {Head: "Value", Num: true}, {Head: "Must be"},
+		{Head: "Against threshold", Help: "the tick is the threshold; the bar ends at twice the threshold"}, {Head: "Scope"},
+	}
 }
 
 func gateRow(g result.Gate) row {
@@ -127,9 +134,8 @@ func gateRow(g result.Gate) row {
 		{Text: g.Name, Sub: gateWords[g.Name], Class: "id"},
 		value,
 		{Text: g.Op + " " + gateThreshold(g), Sub: g.Source},
-		name(g.Scope),
 		{Mini: template.HTML(gateBar(g)), Key: gateBarKey(g)},
-		words(g.Note),
+		{Text: g.Scope, Sub: g.Note, Class: "w"},
 	}}
 }
 

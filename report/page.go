@@ -4,7 +4,9 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
+	"html"
 	"html/template"
+	"strings"
 )
 
 var (
@@ -16,7 +18,23 @@ var (
 	pageJS string
 )
 
-var pageTemplate = template.Must(template.New("page").Parse(pageHTML))
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"prose": prose}).Parse(pageHTML))
+
+// prose escapes a sentence and sets what stands between backticks as code.
+func prose(s string) template.HTML {
+	parts := strings.Split(html.EscapeString(s), "`")
+	if len(parts)%2 == 0 {
+		return template.HTML(strings.Join(parts, "`"))
+	}
+	var b strings.Builder
+	for i, p := range parts {
+		if i%2 == 1 {
+			p = "<code>" + p + "</code>"
+		}
+		b.WriteString(p)
+	}
+	return template.HTML(b.String())
+}
 
 // page is the whole document.
 type page struct {

@@ -47,9 +47,10 @@ func (f *frame) grid() {
 	for _, t := range f.x.ticks {
 		x := f.x.px(t.v)
 		f.seg(point{x, f.y.p0}, point{x, f.y.p0 + 4}, axisLine, 1, solid)
-		if w := textWidth(t.label, tickSize); x-w/2 > right+4 {
-			f.label(point{x, f.y.p0 + 16}, t.label, tickSize, mute, anchorMiddle)
-			right = x + w/2
+		w := textWidth(t.label, tickSize)
+		if at := math.Min(x, f.w-w/2); at-w/2 > right+4 {
+			f.label(point{at, f.y.p0 + 16}, t.label, tickSize, mute, anchorMiddle)
+			right = at + w/2
 		}
 	}
 	f.seg(point{f.x.p0, f.y.p0}, point{f.x.p1, f.y.p0}, axisLine, 1, solid)

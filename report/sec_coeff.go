@@ -96,22 +96,33 @@ func folds(prints []string) string {
 	return fmt.Sprintf("%d, but only %d distinct: NOT a cross-validation", len(prints), len(distinct))
 }
 
+// coefficientTable lists the terms of a model. Only the step time's
+// time-like terms have a utilisation: waits are not work of the hardware.
 func coefficientTable(m result.Model) *table {
 	t := &table{ID: "coef-" + slug(m.Name), Caption: "Coefficients of " + m.Name,
 		Cols: []column{
 			{Head: "#", Num: true}, {Head: "Term"}, {Head: "Value", Num: true}, {Head: "Unit"},
 			{Head: "95 % interval"}, {Head: "Spread", Help: "from 0 to twice the value; the tick is the value, the bar its 95 % interval"},
-			{Head: "Share", Num: true, Help: "mean share of the prediction on training rows"}, {Head: "Utilisation", Num: true, Help: "implied utilisation: 1e6 over a time-like coefficient; 1 is the roofline"},
-			{Head: "Identified"}, {Head: "Prior share", Num: true, Help: "how much of the value is the penalty's"}, {Head: "df", Num: true}, {Head: "VIF", Num: true, Help: "variance inflation: how much its neighbours blur it"},
-			{Head: "Training range", Help: "smallest and largest value of the feature in training"},
+			{Head: "Share", Num: true, Help: "mean share of the prediction on training rows"},
 		}}
+	beta := m.Name == "beta"
+	if beta {
+		t.Cols = append(t.Cols, column{Head: "Utilisation", Num: true, Help: "implied utilisation: 1e6 over a time-like coefficient; 1 is the roofline"})
+	}
+	t.Cols = append(t.Cols, column{Head: "Identified"},
+		column{Head: "Prior share", Num: true, Help: "how much of the value is the penalty's"}, column{Head: "df", Num: true},
+		column{Head: "VIF", Num: true, Help: "variance inflation: how much its neighbours blur it"},
+		column{Head: "Training range", Help: "smallest and largest value of the feature in training"})
 	for i, c := range m.Coefficients {
-		r := row{Cells: []cell{
+		cells := []cell{
 			count(i + 1), name(c.Name), num(c.Value), {Text: c.Unit, Class: "nb"}, intervalCell(c),
-			{Mini: template.HTML(intervalBar(c))}, percent(c.Share), utilisationCell(c.ImpliedUtilisation),
-			identifiedCell(c), percent(c.PriorShare), number(c.DF), number(c.VIF),
-			{Text: short(c.Range[0]) + " to " + short(c.Range[1]), Class: "nb"},
-		}}
+			{Mini: template.HTML(intervalBar(c))}, percent(c.Share),
+		}
+		if beta {
+			cells = append(cells, utilisationCell(c.ImpliedUtilisation))
+		}
+		r := row{Cells: append(cells, identifiedCell(c), percent(c.PriorShare), number(c.DF), number(c.VIF),
+			cell{Text: short(c.Range[0]) + " to " + short(c.Range[1]), Class: "nb"})}
 		if c.Value == 0 {
 			r.Class = "dim"
 		}

@@ -105,9 +105,9 @@ func alphaTable(f *result.Fit) *table {
 	add := func(target, scope string, i *result.IntervalErrors, e *result.TargetErrors) {
 		switch {
 		case i != nil:
-			t.Rows = append(t.Rows, row{Cells: []cell{text(target), text(scope), count(i.Rows), percent(i.InsideShare), count(i.InformativeRows), millis(i.MedianWidthUs), millis(i.MedianPredUs), number(nil), percent(i.ExactWAPE), number(nil), number(nil)}})
+			t.Rows = append(t.Rows, row{Cells: []cell{text(target), name(scope), count(i.Rows), percent(i.InsideShare), count(i.InformativeRows), millis(i.MedianWidthUs), millis(i.MedianPredUs), number(nil), percent(i.ExactWAPE), number(nil), number(nil)}})
 		case e != nil:
-			t.Rows = append(t.Rows, row{Cells: []cell{text(target), text(scope), count(e.Rows), number(nil), number(nil), number(nil), number(nil), percent(e.MAPE), percent(e.WAPE), percent(e.MAPEWindow10s), percent(e.MAPEConst)}})
+			t.Rows = append(t.Rows, row{Cells: []cell{text(target), name(scope), count(e.Rows), number(nil), number(nil), number(nil), number(nil), percent(e.MAPE), percent(e.WAPE), percent(e.MAPEWindow10s), percent(e.MAPEConst)}})
 		}
 	}
 	for _, m := range f.Alpha {
@@ -134,7 +134,7 @@ func testStepTable(v *result.Validation) *table {
 	t := &table{ID: "test-steps", Caption: "Validation: step time of each run, teacher-forced", Cols: append([]column{{Head: "Run"}, {Head: "Compared"}}, errorCols...)}
 	for _, r := range v.Runs {
 		if r.Steps != nil {
-			t.Rows = append(t.Rows, row{Cells: append([]cell{name(r.ID), text(splitWords(r.Split))}, errorCells(*r.Steps)...)})
+			t.Rows = append(t.Rows, row{Cells: append([]cell{name(r.ID), {Text: splitWords(r.Split), Class: "nb"}}, errorCells(*r.Steps)...)})
 		}
 	}
 	return capped(t, "in the order of the file", "validation.json, runs")

@@ -39,7 +39,7 @@ func splitWords(s result.Split) string {
 	case result.SplitHoldout:
 		return "hold-out, last " + thresholdPct(s.Test)
 	case result.SplitInSample:
-		return "in-sample, whole phase"
+		return "in-sample"
 	case result.SplitTestRun:
 		return "unseen run"
 	}
@@ -90,7 +90,7 @@ func metricRow(r result.ValidationRun, n string, m *result.Metric) row {
 	med := func(m *result.Metric) float64 { return m.MedianRelErr }
 	title := strings.ToUpper(strings.ReplaceAll(n, "_", " "))
 	out := row{Cells: []cell{
-		name(runTitle(r)), text(splitWords(r.Split)), text(title), count(m.NReal),
+		name(phaseTitle(r)), {Text: splitWords(r.Split), Class: "nb"}, text(title), count(m.NReal),
 		ksCell(&m.KSD), ksCell(pick(noise, ks)), ksCell(pick(drift, ks)), ksCell(m.RealVsRealD), ksCell(r.CriticalD),
 		percentOf(m.DAtQuantile), shown(&m.PAsymptotic, brief), shown(&m.NEffective, brief),
 		percentOf(m.MedianRelErr), percent(pick(noise, med)), percent(pick(drift, med)), percent(m.MedianRelErrPaired),
@@ -140,7 +140,7 @@ func replayTable(v *result.Validation) *table {
 			enough = cell{Text: "no", Class: "na"}
 		}
 		t.Rows = append(t.Rows, row{Cells: []cell{
-			name(runTitle(r)), text(splitWords(r.Split)), text(r.Load), saturated, enough, count(r.Replayed), count(r.Requests), text(reasons(r.Excluded)),
+			name(phaseTitle(r)), {Text: splitWords(r.Split), Class: "nb"}, text(r.Load), saturated, enough, count(r.Replayed), count(r.Requests), text(reasons(r.Excluded)),
 			percent(q.KnownBatchesShare), percent(q.IdenticalBatchesShare), count(q.Steps), zeroDim(q.ClippedPredictions), words(strings.Join(q.Notes, "; ")),
 		}})
 	}

@@ -148,10 +148,10 @@ func verdictSection(in Input, figs []*figure) section {
 		return s
 	}
 	s.Blocks = append(s.Blocks, causes(in, figs)...)
-	if m := in.Validation.Missing; len(m) > 0 {
-		s.Blocks = append(s.Blocks, block{Heading: "What is missing for a verdict"}, block{List: firstOf(m, 10, "validation.json")})
+	if m := in.Validation.Missing; len(m) > 0 && in.Validation.Verdict == result.VerdictFail {
+		s.Blocks = append(s.Blocks, block{Heading: "What could not be judged"}, block{List: firstOf(m, 4, "the gates marked “no data” below")})
 	}
-	s.Blocks = append(s.Blocks, tables(gateTable(in.Validation))...)
+	s.Blocks = append(s.Blocks, gateTables(in.Validation)...)
 	s.Blocks = append(s.Blocks, findingBlocks("Findings of the validation", in.Validation.Warnings)...)
 	return s
 }

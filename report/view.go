@@ -4,7 +4,7 @@ import "html/template"
 
 // The types below are what page.html shows. Strings are plain text; the
 // template escapes them. template.HTML is only ever made of what inlineSVG
-// returns.
+// and prose return.
 
 type section struct {
 	ID, Nav, Title, Lead string
