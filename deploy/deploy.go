@@ -1,8 +1,19 @@
 // Package deploy holds the nouns of what was running: the model, the hardware
-// and the engine's knobs, together a Deployment, with strict loaders for
-// run.yaml, Hugging Face config.json and hardware datasheets. Rules and codes:
-// design 01 sections 2 and 3 (M-1..M-13, K-1..K-6). Every field is resolved
-// once, at load; after that a zero means zero.
+// and the engine's knobs, together a [Deployment], with strict loaders for
+// run.yaml, Hugging Face config.json and hardware datasheets.
+//
+// [LoadRun] reads a run directory's description, [LoadModel] the architecture
+// behind it (01 M-1..M-13), [Datasheet] a built-in device (K-2). What run.yaml
+// may leave out has vLLM's own default, all of them in engine.go; what cannot
+// be guessed is required, and everything missing is named in one error.
+// [FromCommandLine] and [FromLog] write the description from what a server was
+// started with or printed.
+//
+// Every field is resolved once, at load; after that a zero means zero and an
+// unknown value is an unknown [trace.Opt]. [Deployment.Check] holds the rules
+// of both spec versions (K-4), [Deployment.CheckSupported] those of 1.1 (K-5);
+// every rejection has a code. [Deployment.Config] is the configuration of K-6:
+// runs with equal strings are fitted, weighted and judged together.
 package deploy
 
 import "github.com/blis-train/blis-train/trace"

@@ -1,17 +1,35 @@
 // Package features turns one step, or one request's view of the queue, into
 // the physics-normalised feature vector of design 01, versions 1.0 (frozen
 // text, errors included) and 1.1 (corrected). It is pure: immutable
-// configuration and input in, numbers out; the trainer and the simulator call
-// the same functions.
-//
-// The API other rooms use:
+// configuration and input in, numbers out. The trainer and the simulator call
+// the same functions, so what is learned is what is predicted with.
 //
 //	sp, err := features.New(features.V11, dep)   // derived constants, checked (K-4, K-5)
+//	in := sp.Sum(chunks)                         // a batch as sums (S-1..S-3)
 //	hits, err := sp.Beta(&in, x)                 // x []float64, len(sp.BetaFeatures())
-//	hits, err := sp.Alpha(&q, x)                 // hits: bit s-1 set when slot s hit its bound
-//	features.BetaFeatures(v), AlphaFeatures(v)   // []Feature: name, unit, kind, sign, penalty, bound, doc
-//	features.Sum(v, chunks)                      // []trace.Chunk -> StepInput sums (S-3 or S-9's chunk part)
-//	features.EMA(prev, gamma, numPreempted, runningDepth)
+//	hits, err := sp.Alpha(&q, x)                 // hits: the slots that reached their bound
+//	ema = features.EMA(ema, gamma, numPreempted, runningDepth)
 //
-// Beta and Alpha allocate nothing.
+// # What a slot is
+//
+// [BetaFeatures] and [AlphaFeatures] list the slots of a version. Each
+// [Feature] carries name, kind, unit, sign, penalty, bound, formula and one
+// sentence beside its function, so that the fit, the artifact, the report and
+// `blis-train features` need no table of their own. Time-like slots are
+// seconds at peak rates: a coefficient of 1e6 us/s is exactly the roofline,
+// 1.67e6 is 60 % efficiency. All others are dimensionless and their
+// coefficients are microseconds.
+//
+// One file holds one family of slots, each with the formula, its unit, where
+// it comes from, what bounds it and what it leaves out; every bound is a test
+// of the same words, and every formula is evaluated as text against the
+// function it describes. A new feature is one file, one line in list.go and
+// one test; the lengths of all vectors follow from the lists.
+//
+// # What it promises and refuses
+//
+// Beta and Alpha allocate nothing unless they fail. Contradictory, negative,
+// NaN or infinite inputs are errors with a code, never values. A value above
+// its bound is clipped and its slot named: training drops such a row,
+// prediction warns.
 package features
