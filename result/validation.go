@@ -70,10 +70,13 @@ type Split struct {
 
 // ValidationRun is one run x phase x split.
 type ValidationRun struct {
-	ID               string              `json:"id"`
-	Config           string              `json:"config"`
-	Phase            string              `json:"phase"` // empty: the run has no phases
-	Load             string              `json:"load"`  // open | closed
+	ID     string `json:"id"`
+	Config string `json:"config"`
+	Phase  string `json:"phase"` // empty: the run has no phases
+	Load   string `json:"load"`  // open | closed
+	// Source of the recorded requests: journeys, stock (spans of an unmodified
+	// server) or client (their own timings). Only journeys gate.
+	Source           string              `json:"source"`
 	Split            Split               `json:"split"`
 	Requests         int                 `json:"requests"`  // compared
 	Replayed         int                 `json:"replayed"`  // fed to the simulator

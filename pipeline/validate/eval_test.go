@@ -169,3 +169,69 @@ func replayText(r *result.ValidationRun) string {
 		d.TTFT.KSD, d.E2E.KSD, d.ITL.KSD, 100*d.TTFT.MedianRelErr, 100*d.E2E.MedianRelErr, 100*d.ITL.MedianRelErr,
 		one(p.TTFT), one(p.E2E), one(p.ITL), halves(p.TTFT), halves(p.E2E), halves(p.ITL))
 }
+
+// TestEvalStock replays spans of an unmodified server with the pooled composed
+// coefficients and delays measured on idle requests. Errors are printed, not judged.
+func TestEvalStock(t *testing.T) {
+	needEval(t)
+	out, ext := extracted(t, "composed")
+	f := fitted(t, out, ext, 0.8)
+	stock, runs := extracted(t, "real_stock_otlp")
+	o := validate.DefaultOptions()
+	o.IdleDelays = true
+	v, err := pipeline.Validate(context.Background(), stock, runs, f, o, result.Header{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Println("\nstock spans, pooled composed coefficients, idle delays")
+	printPlain(t, v)
+}
+
+// TestEvalObserved replays request-level recordings with the roofline model.
+func TestEvalObserved(t *testing.T) {
+	needEval(t)
+	out, ext := extracted(t, "composed")
+	f := fitted(t, out, ext, 0.8)
+	client, runs := extracted(t, "real_requests_llmservingsim")
+	zero := 0.0
+	for _, latency := range []string{"roofline", "physics"} {
+		o := validate.DefaultOptions()
+		o.OverheadUs, o.EgressUs = &zero, &zero
+		if err := pipeline.UseLatency(&o, latency); err != nil {
+			t.Fatal(err)
+		}
+		v, err := pipeline.Validate(context.Background(), client, runs, f, o, result.Header{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Printf("\nclient timings, %s step times\n", latency)
+		printPlain(t, v)
+	}
+}
+
+func printPlain(t *testing.T, v *result.Validation) {
+	w := tabwriter.NewWriter(os.Stdout, 0, 8, 1, ' ', 0)
+	fmt.Fprintln(w, "run\tsource\tn\texcluded\tsaturated\tTTFT D\tmedian err\tpaired\treal/sim p50 ms\tITL D\tmedian err\tE2E D\tmedian err\treal/sim p50 ms")
+	for i := range v.Runs {
+		r := &v.Runs[i]
+		fmt.Fprintf(w, "%s\t%s\t%d\t%v\t%v", r.ID, r.Source, r.Requests, r.Excluded, r.SaturationHits)
+		if r.Metrics == nil || r.Metrics.TTFT == nil || r.Metrics.ITL == nil || r.Metrics.E2E == nil {
+			t.Errorf("%s: no metrics: %v", r.ID, r.Findings)
+			continue
+		}
+		a, b, c := r.Metrics.TTFT, r.Metrics.ITL, r.Metrics.E2E
+		fmt.Fprintf(w, "\t%.2f\t%.0f %%\t%.0f %%\t%.0f / %.0f\t%.2f\t%.0f %%\t%.2f\t%.0f %%\t%.0f / %.0f\n", a.KSD, 100*a.MedianRelErr, 100**a.MedianRelErrPaired,
+			a.RealMs.P50, a.SimMs.P50, b.KSD, 100*b.MedianRelErr, c.KSD, 100*c.MedianRelErr, c.RealMs.P50, c.SimMs.P50)
+	}
+	w.Flush()
+	for i := range v.Runs {
+		for _, f := range v.Runs[i].Findings {
+			fmt.Printf("  %s: %s: %s\n", v.Runs[i].ID, f.Code, f.Message)
+		}
+	}
+	for _, g := range v.Gates {
+		if strings.HasPrefix(g.Name, "ks_") && g.Pass != nil {
+			t.Errorf("gate %s of %s was judged", g.Name, g.Scope)
+		}
+	}
+}

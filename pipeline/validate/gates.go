@@ -18,6 +18,7 @@ const (
 	noteNoFit         = "no fit report given"
 	noteNoRows        = "no rows"
 	noteNoFloor       = "no noise floor: fewer than 50 rows"
+	noteOtherSource   = "%s requests: errors are printed, not gated"
 	noteNoStamps      = "stamps missing on one side"
 	noteNoReplay      = "not replayed"
 	noteNotIdentified = "no term is identified"
@@ -261,6 +262,8 @@ func runNote(run *result.ValidationRun, r *rules) (note string, required bool) {
 		return noteClosedLoop, false
 	case run.Saturated:
 		return noteSaturated, false
+	case run.Source != "" && run.Source != sourceJourneys:
+		return fmt.Sprintf(noteOtherSource, run.Source), false
 	case run.Metrics == nil:
 		return noteNoReplay, true
 	case !run.Sufficient:

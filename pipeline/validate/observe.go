@@ -16,6 +16,32 @@ const (
 	excludedTraining   = "before_split"      // arrived in the training share
 )
 
+// Where the recorded requests of a run come from.
+const (
+	sourceJourneys = "journeys"
+	sourceStock    = "stock"
+	sourceClient   = "client"
+)
+
+// sourceOfRun says which of them observed takes.
+func sourceOfRun(run *trace.Run) string {
+	stock := false
+	for i := range run.Requests {
+		r := &run.Requests[i]
+		if r.CoreID.OK {
+			return sourceJourneys
+		}
+		stock = stock || r.Source == trace.SourceStock
+	}
+	switch {
+	case stock:
+		return sourceStock
+	case len(run.Observed) > 0:
+		return sourceClient
+	}
+	return sourceJourneys
+}
+
 // observation is one request as recorded, whatever recorded it: a core span, a
 // stock span or a client. Stamps are ns of one clock per run.
 type observation struct {

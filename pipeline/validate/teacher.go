@@ -23,6 +23,7 @@ type taught struct {
 	id       string
 	dep      *deploy.Deployment
 	set      *coeff.Set // as it holds on the run's device
+	source   string     // of the recorded requests
 	training bool
 	seen     bool // its configuration was part of the fit
 	sat      *Saturation
@@ -47,7 +48,7 @@ type runLag struct {
 // teach rebuilds the batches of one run and makes its rows.
 func teach(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Options, training bool) (*taught, error) {
 	set = set.On(dep.Hardware.Name)
-	t := &taught{id: run.ID, dep: dep, set: set, training: training, sat: Saturate(run, dep), parts: rows.Parts(run, dep, o.Split)}
+	t := &taught{id: run.ID, dep: dep, set: set, source: sourceOfRun(run), training: training, sat: Saturate(run, dep), parts: rows.Parts(run, dep, o.Split)}
 	t.seen = slices.ContainsFunc(set.Configs, func(c coeff.Config) bool { return c.Key == dep.Config() })
 	if len(run.Steps) == 0 {
 		return t, nil
