@@ -112,6 +112,9 @@ func (b *biography) life(r *trace.Request) (life, bool) {
 	}
 	l := life{id: r.CoreID.V, prompt: r.PromptTokens.V, s: r.ScheduledStep.V, t: r.FirstTokenStep.V}
 	switch {
+	case !isPlausible(r):
+		l.broken, l.to = InconsistentLife, b.last
+		return l, true
 	case !r.ScheduledStep.OK && !r.FirstTokenStep.OK && r.FinishedStep.OK && r.DroppedEvents == 0:
 		return life{}, false // ended while waiting
 	case r.Preemptions.Or(0) > 0:
@@ -123,6 +126,17 @@ func (b *biography) life(r *trace.Request) (life, bool) {
 	}
 	l.cached = b.cachedTokens(&l)
 	return b.grown(l, r), true
+}
+
+// isPlausible refuses numbers only a damaged record holds, so that sums and
+// loops over steps stay bounded.
+func isPlausible(r *trace.Request) bool {
+	for _, v := range []trace.Opt[int64]{r.QueuedStep, r.ScheduledStep, r.FirstTokenStep, r.FinishedStep, r.PromptTokens, r.OutputTokens} {
+		if v.OK && (v.V < 0 || v.V > 1<<40) {
+			return false
+		}
+	}
+	return r.FirstTokenStep.V-r.ScheduledStep.V < maxStepRange && r.FinishedStep.V-r.ScheduledStep.V < maxStepRange
 }
 
 // breakUp makes every step of the request unknown. Without a FINISHED event

@@ -294,6 +294,8 @@ func TestS7InconsistentRequests(t *testing.T) {
 		{"async abort", true, trace.FinishAborted, 15, false, 15},
 		{"async length", true, trace.FinishLength, 13, false, 13},
 		{"async EOS wastes a step", true, trace.FinishStopped, 13, false, 14},
+		{"impossible step", false, trace.FinishLength, 1 << 50, true, 0},
+		{"negative step", false, trace.FinishLength, -4, true, 0},
 	} {
 		b := &biography{async: c.async, last: 100}
 		l, ok := b.life(&trace.Request{CoreID: trace.Some("r"), PromptTokens: trace.Some(int64(5)), OutputTokens: trace.Some(int64(4)),
