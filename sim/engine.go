@@ -311,7 +311,7 @@ func (e *engine) iterateAsync() error {
 		executed = f.tokens > 0
 		e.flight = append(e.flight, f)
 		if executed && len(e.flight) < 2 {
-			e.now += max(1, e.cfg.ScheduleUs)
+			e.pass(max(1, e.cfg.ScheduleUs))
 			return e.advance(e.now)
 		}
 	}
@@ -340,7 +340,12 @@ func (e *engine) pauseIfStuck() {
 		e.rejectStuck(e.waiting.pop())
 		return
 	}
-	until := e.now + e.cfg.IdleSleepUs
+	e.pass(e.cfg.IdleSleepUs)
+}
+
+// pass lets engine time pass, in a teacher-forced run not beyond the next recorded start.
+func (e *engine) pass(us int64) {
+	until := e.now + us
 	if e.timeline != nil {
 		until = min(until, e.timeline.StartUs(e.step+1, until))
 	}

@@ -62,7 +62,11 @@ func (w *Workload) timeline(run *trace.Run, async bool) *sim.Recorded {
 	n := int(run.Steps[len(run.Steps)-1].ID)
 	r := &sim.Recorded{First: 1, Start: unknown(n), End: unknown(n), FallbackUs: 1}
 	for i := range run.Steps {
-		r.Start[run.Steps[i].ID-1] = w.Us(run.Steps[i].TsStartNs)
+		s := &run.Steps[i]
+		r.Start[s.ID-1] = w.Us(s.TsStartNs)
+		if s.ScheduledTokens == 0 { // nothing is executed
+			r.End[s.ID-1] = r.Start[s.ID-1]
+		}
 	}
 	w.noteEnds(run, r.End)
 	ahead := 1
