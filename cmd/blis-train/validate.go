@@ -228,22 +228,48 @@ func counted(names []string) []string {
 // showValidation prints the judgement for people: failed gates first.
 func showValidation(con *console, val *result.Validation) {
 	con.table("replay, hold-out requests (KS, median relative error)", table.Row{"run", "phase", "split", "n", "TTFT", "ITL", "E2E", "drift-corrected TTFT", "ITL", "E2E", "note"}, replayRows(val))
-	var rows []table.Row
-	for _, g := range val.Gates {
-		state := "not judged"
-		if g.Pass != nil && *g.Pass {
-			continue
-		}
-		if g.Pass != nil {
-			state = "FAIL"
-		}
-		rows = append(rows, table.Row{state, g.Name, g.Scope, number(g.Value), g.Op + " " + fmt.Sprintf("%g", g.Threshold), g.Note})
-	}
-	con.table("gates that did not pass", table.Row{"", "gate", "scope", "value", "want", "note"}, rows)
+	failed, silent := openGates(val.Gates)
+	con.table("failed gates", table.Row{"gate", "scope", "value", "want", "note"}, failed)
+	con.table("gates not judged", table.Row{"gates", "scopes", "why"}, silent)
 	for _, d := range val.Diagnoses {
 		con.sayf("diagnosis: %s: %s", d.Scope, d.Sentence)
 	}
 	con.warn(val.Warnings)
+}
+
+// openGates are the failed gates, and those not judged grouped by reason.
+func openGates(gates []result.Gate) (failed, silent []table.Row) {
+	names, scopes := map[string]map[string]bool{}, map[string]map[string]bool{}
+	var reasons []string
+	for _, g := range gates {
+		switch {
+		case g.Pass == nil:
+			if names[g.Note] == nil {
+				reasons = append(reasons, g.Note)
+				names[g.Note], scopes[g.Note] = map[string]bool{}, map[string]bool{}
+			}
+			names[g.Note][g.Name], scopes[g.Note][g.Scope] = true, true
+		case !*g.Pass:
+			failed = append(failed, table.Row{g.Name, g.Scope, number(g.Value), g.Op + " " + fmt.Sprintf("%g", g.Threshold), g.Note})
+		}
+	}
+	for _, why := range reasons {
+		silent = append(silent, table.Row{fewOf(names[why]), fewOf(scopes[why]), why})
+	}
+	return failed, silent
+}
+
+// fewOf prints up to three members of a set and how many more there are.
+func fewOf(set map[string]bool) string {
+	all := make([]string, 0, len(set))
+	for name := range set {
+		all = append(all, name)
+	}
+	sort.Strings(all)
+	if n := len(all); n > 3 {
+		return strings.Join(all[:3], ", ") + fmt.Sprintf(" and %d more", n-3)
+	}
+	return strings.Join(all, ", ")
 }
 
 func replayRows(val *result.Validation) []table.Row {
