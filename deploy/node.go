@@ -283,8 +283,14 @@ func pathOr(path, def string) string {
 	return path
 }
 
-// nearest returns the legal word within a third of its length in edits, or "".
+// nearest returns the legal word that word is the beginning of (a unit left
+// out), else the one within a third of its length in edits, else "".
 func nearest(word string, legal []string) string {
+	for _, candidate := range legal {
+		if len(word) > 3 && strings.HasPrefix(candidate, word+"_") {
+			return candidate
+		}
+	}
 	best, bestDist := "", len(word)/3+1
 	for _, candidate := range legal {
 		if d := editDistance(word, candidate); d < bestDist {

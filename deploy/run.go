@@ -72,6 +72,7 @@ func loadRun(fsys fs.FS, base, dir string, set []string) (*Deployment, error) {
 	}
 	if doc.err == nil && len(doc.missing) == 0 {
 		doc.model(fsys, dir, d, model)
+		doc.check(d)
 	}
 	if err := doc.result(exists); err != nil {
 		return nil, err
@@ -129,6 +130,17 @@ func (d *document) result(exists bool) error {
 	return &trace.SyntaxError{File: d.file, Code: MissingField,
 		Msg:  "missing " + strings.Join(d.missing, ", "),
 		Hint: "blis-train init --from-cmdline 'vllm serve ...' -o " + d.file + ", or add as in " + MinimalRunYAML}
+}
+
+// check applies K-4 to the whole; K-5 belongs to spec 1.1 and waits for it.
+func (d *document) check(dep *Deployment) {
+	if d.err != nil {
+		return
+	}
+	var coded *trace.Error
+	if errors.As(dep.Check(), &coded) {
+		d.err = &trace.SyntaxError{File: d.file, Code: coded.Code, Msg: coded.Msg, Hint: coded.Hint}
+	}
 }
 
 // override applies "key.path=value" settings to the document's tree.

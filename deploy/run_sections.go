@@ -88,14 +88,15 @@ func (d *document) hardware(s *section) Hardware {
 		lo, hi    float64
 		at        *float64
 	}{
-		{"TFlopsPeak", "1e12 FLOP/s", 0, maxRate, &h.TFlopsPeak},
-		{"TFlopsFP8", "1e12 FLOP/s", 0, maxRate, &h.TFlopsFP8},
-		{"BwPeakTBs", "1e12 B/s", 0, maxRate, &h.BwPeakTBs},
-		{"memory_gb", "1e9 B", 0, maxRate, &h.MemoryGB},
-		{"pcie_bandwidth_gb_s", "1e9 B/s", 0, maxRate, &h.PCIeBandwidthGBs},
-		{"pcie_efficiency", "1", 0, 1, &h.PCIeEfficiency},
-		{"interconnect_bandwidth_gb_s", "1e9 B/s", 0, maxRate, &h.InterconnectBandwidthGBs},
-		{"interconnect_latency_us", "us", 0, maxRate, &h.InterconnectLatencyUs},
+		// upper bounds far above any device: they catch a value in another unit
+		{"TFlopsPeak", "1e12 FLOP/s", 0, 1e5, &h.TFlopsPeak},
+		{"TFlopsFP8", "1e12 FLOP/s", 0, 1e5, &h.TFlopsFP8},
+		{"BwPeakTBs", "1e12 B/s", 0, 1e3, &h.BwPeakTBs},
+		{"memory_gb", "1e9 B", 0, 1e5, &h.MemoryGB},
+		{"pcie_bandwidth_gb_s", "1e9 B/s", 0, 1e4, &h.PCIeBandwidthGBs},
+		{"pcie_efficiency", "of the bandwidth", 0, 1, &h.PCIeEfficiency},
+		{"interconnect_bandwidth_gb_s", "1e9 B/s", 0, 1e5, &h.InterconnectBandwidthGBs},
+		{"interconnect_latency_us", "us", 0, 1e5, &h.InterconnectLatencyUs},
 	}
 	for _, n := range numbers {
 		if v := s.within(n.key, n.unit, n.lo, n.hi); v.OK {
