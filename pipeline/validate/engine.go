@@ -78,15 +78,16 @@ func (j *job) delays(e *Engine, run *trace.Run, dep *deploy.Deployment) ([]trace
 	return findings, nil
 }
 
-// contentOf tells what requests of the run share, from the workload room; runs
-// it cannot read (stock spans, client files) share nothing.
-func contentOf(run *trace.Run, dep *deploy.Deployment) (Content, []trace.Finding) {
+// contentOf tells what requests of the run share, from the workload room. Runs
+// it cannot read (stock spans, client files) share their first tokens when the
+// options say how many, else nothing.
+func (j *job) contentOf(run *trace.Run, dep *deploy.Deployment) (Content, []trace.Finding) {
 	if !dep.Engine.PrefixCaching {
 		return nil, nil
 	}
 	w, err := workload.FromRun(run, dep, workload.RunOptions{})
 	if err != nil {
-		return nil, []trace.Finding{trace.Findingf(CodeCachedAssumed, "run %s: prefix caching is on and nothing says what requests share; replayed uncached", run.ID)}
+		return j.sharedContent(run)
 	}
 	at := make(map[string]*sim.Request, len(w.Requests))
 	for i := range w.Requests {
@@ -104,4 +105,17 @@ func contentOf(run *trace.Run, dep *deploy.Deployment) (Content, []trace.Finding
 			r.CachedTokens = from.CachedTokens
 		}
 	}, findings
+}
+
+// sharedGroup is the content group of requests that share what the options say.
+const sharedGroup = 1
+
+func (j *job) sharedContent(run *trace.Run) (Content, []trace.Finding) {
+	n := j.o.SharedPrefix
+	if n == 0 {
+		return nil, []trace.Finding{trace.Findingf(CodeCachedAssumed, "run %s: prefix caching is on and nothing says what requests share; replayed uncached (--shared-prefix-tokens)", run.ID)}
+	}
+	return func(_ string, r *sim.Request) {
+		r.Group, r.GroupTokens = sharedGroup, min(n, r.PromptTokens)
+	}, []trace.Finding{trace.Findingf(CodeCachedAssumed, "run %s: all requests are taken to share their first %d prompt tokens", run.ID, n)}
 }

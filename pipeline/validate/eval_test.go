@@ -177,14 +177,16 @@ func TestEvalStock(t *testing.T) {
 	out, ext := extracted(t, "composed")
 	f := fitted(t, out, ext, 0.8)
 	stock, runs := extracted(t, "real_stock_otlp")
-	o := validate.DefaultOptions()
-	o.IdleDelays = true
-	v, err := pipeline.Validate(context.Background(), stock, runs, f, o, result.Header{})
-	if err != nil {
-		t.Fatal(err)
+	for _, shared := range []int64{0, 1024} { // two of the three runs share 1024 tokens
+		o := validate.DefaultOptions()
+		o.IdleDelays, o.SharedPrefix = true, shared
+		v, err := pipeline.Validate(context.Background(), stock, runs, f, o, result.Header{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Printf("\nstock spans, pooled composed coefficients, idle delays, %d shared prompt tokens\n", shared)
+		printPlain(t, v)
 	}
-	fmt.Println("\nstock spans, pooled composed coefficients, idle delays")
-	printPlain(t, v)
 }
 
 // TestEvalObserved replays request-level recordings with the roofline model.

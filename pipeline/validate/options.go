@@ -20,16 +20,19 @@ type Source struct {
 
 // Options decide a validation. The zero value of a field is its default.
 type Options struct {
-	Split      float64            // training share of each phase, (0, 1]; default 0.8
-	StepsOnly  bool               // no replay
-	Seed       int64              // of the noise; default 1
-	Noise      bool               // make the two noisy replays too
-	OverheadUs *float64           // constant in place of the overhead alpha, us
-	IdleDelays bool               // measure constant overhead and egress from requests that met an idle server
-	EgressUs   *float64           // constant in place of the egress alpha, us
-	Thresholds map[string]float64 // gate name -> threshold
-	Recipe     rows.Recipe        // of the cleaning; default: that of the coefficients
-	Workers    int                // 0: all cores; never changes a result
+	Split      float64  // training share of each phase, (0, 1]; default 0.8
+	StepsOnly  bool     // no replay
+	Seed       int64    // of the noise; default 1
+	Noise      bool     // make the two noisy replays too
+	OverheadUs *float64 // constant in place of the overhead alpha, us
+	IdleDelays bool     // measure constant overhead and egress from requests that met an idle server
+	EgressUs   *float64 // constant in place of the egress alpha, us
+	// SharedPrefix is how many leading prompt tokens the requests of a run share
+	// whose recording does not say what they share (stock spans, client files).
+	SharedPrefix int64
+	Thresholds   map[string]float64 // gate name -> threshold
+	Recipe       rows.Recipe        // of the cleaning; default: that of the coefficients
+	Workers      int                // 0: all cores; never changes a result
 
 	// Latency replaces the coefficients' step time in replays; nil: physics.
 	Latency     func(*deploy.Deployment) (sim.LatencyModel, error)
@@ -63,6 +66,8 @@ func (o Options) resolve() (Options, error) {
 	switch {
 	case !(o.Split > 0 && o.Split <= 1):
 		return o, trace.Errorf(CodeBadOption, "--split: got %g, want a share in (0, 1]", o.Split)
+	case o.SharedPrefix < 0:
+		return o, trace.Errorf(CodeBadOption, "--shared-prefix-tokens: got %d tokens, want >= 0", o.SharedPrefix)
 	case o.OverheadUs != nil && !(*o.OverheadUs >= 0 && *o.OverheadUs < 1e9):
 		return o, trace.Errorf(CodeBadOption, "--overhead-us: got %g us, want >= 0 and < 1e9", *o.OverheadUs)
 	case o.EgressUs != nil && !(*o.EgressUs >= 0 && *o.EgressUs < 1e9):

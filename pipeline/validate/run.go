@@ -146,7 +146,7 @@ func (j *job) replay(i int) error {
 	}
 	obs, more := observed(run)
 	findings = append(findings, more...)
-	content, more := contentOf(run, dep)
+	content, more := j.contentOf(run, dep)
 	findings = append(findings, more...)
 	for _, p := range phasesOf(run, dep) {
 		phase := p
