@@ -178,7 +178,7 @@ func recordedRuns(parent string, set *coeff.Set) ([]extract.RunDir, error) {
 
 // inputDifferences compares recorded with found inputs by content and order.
 func inputDifferences(want []coeff.Input, got []result.Input) []string {
-	var out []string
+	out := []string{}
 	have := map[string]int{}
 	for _, in := range got {
 		have[in.SHA256]++
@@ -233,7 +233,7 @@ func lineDifferences(want, got []byte) []string {
 		}
 		return "nothing"
 	}
-	var out []string
+	out := []string{}
 	for i := 0; i < max(len(a), len(b)) && len(out) < 10; i++ {
 		if x, y := line(a, i), line(b, i); x != y || (i < len(a)) != (i < len(b)) {
 			out = append(out, fmt.Sprintf("line %d: recorded %q, refit %q", i+1, x, y))
