@@ -232,7 +232,7 @@ func showFeatures(con *console, doc *featuresDoc) {
 		if f.BoundHit {
 			value += " (bound)"
 		}
-		rs = append(rs, table.Row{f.Slot, f.Name, strings.TrimSpace(value), number(f.Coefficient), number(f.ContributionUs), f.Formula + "\n= " + f.Numbers})
+		rs = append(rs, table.Row{f.Slot, f.Name, strings.TrimSpace(value), number(f.Coefficient), optional(f.ContributionUs, 1, "%.1f"), f.Formula + "\n= " + f.Numbers})
 	}
 	con.table("features", table.Row{"slot", "name", "value", "coefficient", "us", "formula"}, rs)
 	con.table("step time", table.Row{"", "us"}, []table.Row{
