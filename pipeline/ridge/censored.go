@@ -197,11 +197,13 @@ func (c *censored) certified(lambda float64) bool {
 	return true
 }
 
-// maxHalvings bounds the shortening of a step that overshoots.
-const maxHalvings = 6
+// searchSteps halves the bracket of the line search below 1e-12 of the step.
+const searchSteps = 40
 
-// step goes toward the minimum over the violated rows alone, halved while that
-// does not lower the objective, and takes the plain pass when nothing did.
+// step goes toward the minimum over the violated rows alone (a Newton step: rows
+// inside have no curvature), as far as the objective falls along it, and takes the
+// plain pass when that gains nothing. Both ends satisfy the signs, so every point
+// between them does.
 func (c *censored) step(lambda float64) {
 	before := c.value
 	from, fromGamma := slices.Clone(c.beta), slices.Clone(c.current)
@@ -209,7 +211,9 @@ func (c *censored) step(lambda float64) {
 	c.s.normalise(c.gram(c.out))
 	c.s.solve(lambda)
 	toGamma := slices.Clone(c.s.gamma)
-	for t := 1.0; t > 1.0/(1<<maxHalvings); t /= 2 {
+	to := make([]float64, len(from))
+	c.s.beta(to)
+	if t := c.search(from, to, fromGamma, toGamma, lambda); t > 0 {
 		for j, g := range toGamma {
 			c.s.gamma[j] = fromGamma[j] + t*(g-fromGamma[j])
 			if t == 1 {
@@ -225,6 +229,45 @@ func (c *censored) step(lambda float64) {
 	c.s.normalise(c.gram(c.rows))
 	c.s.solve(lambda)
 	c.accept(lambda)
+}
+
+// search is where on the way the objective is smallest, in [0, 1]: it is convex
+// and piecewise quadratic along a line, so its derivative is bisected.
+func (c *censored) search(from, to, fromGamma, toGamma []float64, lambda float64) float64 {
+	at, by := make([]float64, len(c.rows)), make([]float64, len(c.rows))
+	for k, i := range c.rows {
+		x := c.d.Row(int(i))
+		at[k] = Dot(x, from)
+		by[k] = Dot(x, to) - at[k]
+	}
+	norm := c.s.w * c.s.ybar * c.s.ybar
+	slope := func(t float64) float64 {
+		var loss, penalty float64
+		for k, i := range c.rows {
+			v := at[k] + t*by[k]
+			loss += c.w[i] * (v - c.b.clip(int(i), v)) * by[k]
+		}
+		for j, s := range c.s.scale {
+			if s != 0 {
+				by := toGamma[j] - fromGamma[j]
+				penalty += c.o.Penalty[j] * (fromGamma[j] + t*by - c.s.prior[j]) * by
+			}
+		}
+		return loss/norm + lambda*penalty
+	}
+	if slope(1) <= 0 {
+		return 1
+	}
+	lo, hi := 0.0, 1.0
+	for range searchSteps {
+		mid := (lo + hi) / 2
+		if slope(mid) <= 0 {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return lo
 }
 
 // restore goes back to an earlier point with its refreshed target.
