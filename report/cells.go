@@ -148,11 +148,31 @@ func reasons(m map[string]int) string {
 // capped cuts a table to maxRows and says so. where names the file and key
 // that hold every row; how says which rows came first.
 func capped(t *table, how, where string) *table {
+	t.dropEmpty()
 	if len(t.Rows) > maxRows {
 		t.More = fmt.Sprintf("%d of %d rows shown, %s; all of them are in %s.", maxRows, len(t.Rows), how, where)
 		t.Rows = t.Rows[:maxRows]
 	}
 	return t
+}
+
+// dropEmpty removes columns in which no row says anything, not even that a
+// value is unknown.
+func (t *table) dropEmpty() {
+	for j := len(t.Cols) - 1; j >= 0; j-- {
+		empty := len(t.Rows) > 0
+		for _, r := range t.Rows {
+			c := r.Cells[j]
+			empty = empty && c.Text == "" && c.Sub == "" && c.Mini == ""
+		}
+		if !empty {
+			continue
+		}
+		t.Cols = slices.Delete(t.Cols, j, j+1)
+		for i := range t.Rows {
+			t.Rows[i].Cells = slices.Delete(t.Rows[i].Cells, j, j+1)
+		}
+	}
 }
 
 // tables returns the block of a table, or nothing for one without rows.

@@ -129,13 +129,17 @@ func gateRow(g result.Gate) row {
 	if g.Value != nil {
 		value.Key = sortKey(*g.Value)
 	}
+	scope := cell{Text: g.Scope, Class: "w"}
+	if g.Pass == nil {
+		scope.Sub = g.Note
+	}
 	return row{Cells: []cell{
 		verdict,
 		{Text: g.Name, Sub: gateWords[g.Name], Class: "id"},
 		value,
 		{Text: g.Op + " " + gateThreshold(g), Sub: g.Source},
 		{Mini: template.HTML(gateBar(g)), Key: gateBarKey(g)},
-		{Text: g.Scope, Sub: g.Note, Class: "w"},
+		scope,
 	}}
 }
 

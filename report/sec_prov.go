@@ -10,22 +10,18 @@ import (
 func provenanceSection(in Input) section {
 	s := section{ID: "provenance", Nav: "Provenance", Title: "Provenance",
 		Lead: "Where every number comes from, and how to get the same bytes again."}
-	type doc struct {
-		file string
-		h    result.Header
-	}
-	var docs []doc
+	var docs []document
 	if in.Extract != nil {
-		docs = append(docs, doc{"extract.json", in.Extract.Header})
+		docs = append(docs, document{"extract.json", in.Extract.Header})
 	}
 	if in.Inspect != nil {
-		docs = append(docs, doc{"inspect.json", in.Inspect.Header})
+		docs = append(docs, document{"inspect.json", in.Inspect.Header})
 	}
 	if in.Fit != nil {
-		docs = append(docs, doc{"fit.json", in.Fit.Header})
+		docs = append(docs, document{"fit.json", in.Fit.Header})
 	}
 	if in.Validation != nil {
-		docs = append(docs, doc{"validation.json", in.Validation.Header})
+		docs = append(docs, document{"validation.json", in.Validation.Header})
 	}
 	if len(docs) == 0 {
 		s.Missing = "No result was given."
@@ -33,27 +29,52 @@ func provenanceSection(in Input) section {
 	}
 	t := &table{ID: "documents", Caption: "Documents", Cols: []column{{Head: "File"}, {Head: "Made by"}, {Head: "Schema"}, {Head: "Inputs", Num: true}, {Head: "Command"}}}
 	var commands []string
-	inputs := &table{ID: "inputs", Caption: "Inputs", Closed: true, Cols: []column{{Head: "For"}, {Head: "Name"}, {Head: "Bytes", Num: true}, {Head: "SHA-256"}}}
 	for _, d := range docs {
 		t.Rows = append(t.Rows, row{Cells: []cell{
 			name(d.file), name("blis-train " + d.h.ToolVersion), text(d.h.SchemaVersion), count(len(d.h.Inputs)), {Text: d.h.Command, Class: "mono w"}}})
-		commands = appendNew(commands, d.h.Command)
-		for _, f := range d.h.Inputs {
-			inputs.Rows = append(inputs.Rows, row{Cells: []cell{name(d.file), text(f.Name), count(int(f.Bytes)), {Text: f.SHA256, Class: "mono"}}})
+		if d.h.Command != "" {
+			commands = appendNew(commands, "blis-train "+d.h.Command)
 		}
 	}
 	s.Blocks = append(s.Blocks, tables(t)...)
 	if f := in.Fit; f != nil {
-		s.Blocks = append(s.Blocks, block{Facts: fitOptions(f.Options)})
+		s.Blocks = append(s.Blocks, block{Facts: knownFacts(fitOptions(f.Options)...)})
 	}
 	if v := in.Validation; v != nil {
-		s.Blocks = append(s.Blocks, block{Facts: validationOptions(v.Options)})
+		s.Blocks = append(s.Blocks, block{Facts: knownFacts(validationOptions(v.Options)...)})
 	}
 	s.Blocks = append(s.Blocks, block{Heading: "How to reproduce"},
 		block{Text: "The same inputs and options give the same bytes, whatever the number of workers. Check the inputs' hashes below, install the same version, and run:"},
 		block{Code: strings.Join(append(commands, "blis-train reproduce coefficients.yaml --data PARENT   # exit 3 when the bytes differ"), "\n")})
-	s.Blocks = append(s.Blocks, tables(capped(inputs, "in the order of the files", "the JSON files, inputs"))...)
+	s.Blocks = append(s.Blocks, tables(capped(inputTable(docs), "in the order of the files", "the JSON files, inputs"))...)
 	return s
+}
+
+// document is one file the report was made from.
+type document struct {
+	file string
+	h    result.Header
+}
+
+// inputTable lists every input once, with the documents made from it.
+func inputTable(docs []document) *table {
+	t := &table{ID: "inputs", Caption: "Inputs", Closed: true, Cols: []column{{Head: "Name"}, {Head: "Bytes", Num: true}, {Head: "SHA-256"}, {Head: "Read for"}}}
+	index := map[result.Input]int{}
+	for _, d := range docs {
+		for _, f := range d.h.Inputs {
+			i, seen := index[f]
+			if !seen {
+				i = len(t.Rows)
+				index[f] = i
+				t.Rows = append(t.Rows, row{Cells: []cell{text(f.Name), count64(f.Bytes), {Text: f.SHA256, Class: "mono"}, text(d.file)}})
+				continue
+			}
+			if c := &t.Rows[i].Cells[3]; !strings.HasSuffix(c.Text, d.file) {
+				c.Text += ", " + d.file
+			}
+		}
+	}
+	return t
 }
 
 func fitOptions(o result.FitOptions) []fact {

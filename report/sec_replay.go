@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
 )
 
 func replaySection(in Input, figs []*figure) section {
@@ -24,13 +25,11 @@ func replaySection(in Input, figs []*figure) section {
 	s.Blocks = append(s.Blocks, figureBlocks(figs)...)
 	s.Blocks = append(s.Blocks, tables(quantileTable(in.Validation))...)
 	s.Blocks = append(s.Blocks, tables(replayTable(in.Validation))...)
-	var lists []block
+	var lists [][]trace.Finding
 	for _, r := range in.Validation.Runs {
-		if len(r.Findings) > 0 && len(lists) < 2*maxLoadRuns {
-			lists = append(lists, findingBlocks("Findings of "+runTitle(r), r.Findings)...)
-		}
+		lists = append(lists, r.Findings)
 	}
-	s.Blocks = append(s.Blocks, lists...)
+	s.Blocks = append(s.Blocks, findingBlocks("Findings of the replays", lists...)...)
 	return s
 }
 
