@@ -195,7 +195,7 @@ func (e *engine) depart(i int, at int64) {
 	if res.Outcome != OutcomeRejected {
 		res.DepartedUs = trace.Some(at)
 	}
-	e.emit(Event{Kind: Departed, AtUs: at, Request: i, Outcome: res.Outcome})
+	e.emit(Event{Kind: Departed, AtUs: at, Request: i, OutputTokens: res.OutputTokens, FinishStatus: res.FinishStatus, Outcome: res.Outcome})
 	e.judge(i)
 	for _, j := range e.dependents[i] {
 		e.outside.push(at+e.reqs[j].ThinkUs, outsideArrive, int(j))

@@ -1,0 +1,107 @@
+package emit
+
+import "strconv"
+
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }
+
+func (p *Dump) spanHead(b *buffer, traceID, spanID, parent string, flags int64, name string, kind, start, end int64) {
+	b.raw(`{"traceId":"` + traceID + `","spanId":"` + spanID + `"`)
+	if parent != "" {
+		b.raw(`,"parentSpanId":"` + parent + `"`)
+	}
+	b.raw(`,"flags":` + decimal(flags) + `,"name":"` + name + `","kind":` + decimal(kind) + `,"startTimeUnixNano":"` + decimal(start) + `","endTimeUnixNano":"` + decimal(max(start, end)) + `"`)
+}
+
+func (p *Dump) spanTail(b *buffer, dropped int64, status string) {
+	if dropped > 0 {
+		b.raw(`,"droppedEventsCount":` + decimal(dropped))
+	}
+	if status == "" {
+		b.raw(`,"status":{}}`)
+		return
+	}
+	b.raw(`,"status":{"code":2,"message":`)
+	b.quoted(status)
+	b.raw(`}}`)
+}
+
+// The producer's exporter: a line every five seconds, or when it holds many spans.
+const (
+	lineNs    = 5_000_000_000
+	lineSpans = 512
+)
+
+// line writes the ended spans as one line when it is time, or when forced. The
+// engine and the API server are two processes: two resources.
+func (p *Dump) line(wall int64, force bool) {
+	n := len(p.core) + len(p.api) + len(p.steps)
+	if n == 0 || !force && n < lineSpans && wall-p.lastLine < lineNs {
+		return
+	}
+	p.lastLine = wall
+	var b buffer
+	b.raw(`{"resourceSpans":[`)
+	if len(p.core)+len(p.steps) > 0 {
+		p.resource(&b)
+		p.scope(&b, "vllm.scheduler", p.core, false)
+		p.scope(&b, "vllm.scheduler.step", p.steps, len(p.core) > 0)
+		b.raw(`]}`)
+		if len(p.api) > 0 {
+			b.raw(",")
+		}
+	}
+	if len(p.api) > 0 {
+		p.resource(&b)
+		p.scope(&b, "vllm.api", p.api, false)
+		b.raw(`]}`)
+	}
+	b.raw("]}\n")
+	p.core, p.api, p.steps = p.core[:0], p.api[:0], p.steps[:0]
+	if _, err := p.out.Write(b); err != nil && p.err == nil {
+		p.err = err
+	}
+}
+
+func (p *Dump) resource(b *buffer) {
+	b.raw(`{"resource":{"attributes":[`)
+	b.text("telemetry.sdk.language", "python")
+	b.text("telemetry.sdk.name", "opentelemetry")
+	b.text("telemetry.sdk.version", "1.26.0")
+	b.text("service.name", p.opt.ServiceName)
+	b.raw(`]},"scopeSpans":[`)
+}
+
+func (p *Dump) scope(b *buffer, name string, spans []buffer, comma bool) {
+	if len(spans) == 0 {
+		return
+	}
+	if comma {
+		b.raw(",")
+	}
+	b.raw(`{"scope":{"name":"` + name + `"},"spans":[`)
+	for i, s := range spans {
+		if i > 0 {
+			b.raw(",")
+		}
+		*b = append(*b, s...)
+	}
+	b.raw(`]}`)
+}
+
+// Close ends the open step span, as the producer's shutdown does, and writes
+// what is left. Requests still inside are lost, as they are there.
+func (p *Dump) Close(lastStep int64) error {
+	if len(p.step.events) > 0 {
+		p.closeStepSpan(lastStep, p.lastWall())
+	}
+	p.line(0, true)
+	if err := p.out.Flush(); err != nil && p.err == nil {
+		p.err = err
+	}
+	if p.kv != nil {
+		if err := p.kv.out.Flush(); err != nil && p.err == nil {
+			p.err = err
+		}
+	}
+	return p.err
+}

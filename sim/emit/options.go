@@ -1,0 +1,53 @@
+package emit
+
+import (
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Options say how the run is recorded.
+type Options struct {
+	JourneyRate     float64 // share of API requests with spans, 0..1
+	StepRate        float64 // share of steps with a summary, 0..1
+	RichRate        float64 // share of those with snapshots, 0..1
+	ClosureInterval int64   // schedule() calls per step span, >= 1
+	EventLimit      int64   // events kept per span, the oldest are dropped; >= 1
+	Chat            bool    // /v1/chat/completions instead of /v1/completions
+	Seed            int64
+	MonotonicNs     int64 // CLOCK_MONOTONIC at simulated time 0
+	WallNs          int64 // wall clock at simulated time 0
+	ServiceName     string
+	ScheduleNs      int64 // CPU time of schedule() with an empty queue
+	ScheduleSeqNs   int64 // and for each running request
+}
+
+// Defaults follow design 02 section 2.5 for a recording that keeps everything.
+func Defaults(d *deploy.Deployment) Options {
+	t := &d.Tracing
+	return Options{
+		JourneyRate: t.JourneySampleRate.Or(1), StepRate: t.StepSampleRate.Or(1), RichRate: t.RichSubsampleRate.Or(1),
+		ClosureInterval: t.ClosureInterval.Or(100), EventLimit: t.EventCountLimit.Or(100000), Chat: t.API == "chat", Seed: 1,
+		MonotonicNs: 100_000_000_000_000, WallNs: 1_776_100_000_000_000_000, ServiceName: "vllm-simulated", ScheduleNs: 60_000, ScheduleSeqNs: 1500,
+	}
+}
+
+// CodeBadEmit rejects impossible recording options.
+const CodeBadEmit trace.Code = "bad_emit_options"
+
+// Codes describes this package's codes.
+var Codes = []trace.CodeEntry{
+	{Code: CodeBadEmit, Kind: "error", Meaning: "the options of the emitted trace dump are impossible", Action: "give rates in 0..1, an interval and an event limit of at least 1"},
+}
+
+// Check verifies the options.
+func (o *Options) Check() error {
+	for _, r := range []float64{o.JourneyRate, o.StepRate, o.RichRate} {
+		if !(r >= 0 && r <= 1) {
+			return trace.Errorf(CodeBadEmit, "sampling rate: got %g, want in 0..1", r)
+		}
+	}
+	if o.ClosureInterval < 1 || o.EventLimit < 1 || o.MonotonicNs <= 0 || o.WallNs <= 0 || o.ScheduleNs < 0 || o.ScheduleSeqNs < 0 {
+		return trace.Errorf(CodeBadEmit, "closure interval %d, event limit %d, clocks %d and %d ns, scheduler time %d + %d ns: want >= 1, >= 1, > 0, > 0, >= 0", o.ClosureInterval, o.EventLimit, o.MonotonicNs, o.WallNs, o.ScheduleNs, o.ScheduleSeqNs)
+	}
+	return nil
+}
