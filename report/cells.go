@@ -145,12 +145,22 @@ func reasons(m map[string]int) string {
 	return strings.Join(out, ", ")
 }
 
+// grow adds a row while there is room and counts it in any case, so that a
+// table of thousands costs no more than the rows it shows.
+func (t *table) grow(fill func() row) {
+	t.total++
+	if len(t.Rows) < maxRows {
+		t.Rows = append(t.Rows, fill())
+	}
+}
+
 // capped cuts a table to maxRows and says so. where names the file and key
 // that hold every row; how says which rows came first.
 func capped(t *table, how, where string) *table {
 	t.dropEmpty()
-	if len(t.Rows) > maxRows {
-		t.More = fmt.Sprintf("%d of %d rows shown, %s; all of them are in %s.", maxRows, len(t.Rows), how, where)
+	t.total = max(t.total, len(t.Rows))
+	if t.total > maxRows {
+		t.More = fmt.Sprintf("%d of %d rows shown, %s; all of them are in %s.", maxRows, t.total, how, where)
 		t.Rows = t.Rows[:maxRows]
 	}
 	return t

@@ -102,7 +102,7 @@ func gateTables(v *result.Validation) []block {
 		if gateRank(g) == 3 {
 			t = rest
 		}
-		t.Rows = append(t.Rows, gateRow(g))
+		t.grow(func() row { return gateRow(g) })
 	}
 	out := tables(capped(judged, "failed and undecided gates first", "validation.json, gates"))
 	return append(out, tables(capped(rest, "in the order of the file", "validation.json, gates"))...)

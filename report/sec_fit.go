@@ -73,7 +73,9 @@ func cellTable(id, caption string, cells []result.Cell, where string, closed boo
 	t := &table{ID: id, Caption: caption, Closed: closed,
 		Cols: append([]column{{Head: "Run"}, {Head: "Regime"}, {Head: "Batch"}, {Head: "Set"}}, errorCols...)}
 	for _, c := range cells {
-		t.Rows = append(t.Rows, row{Cells: append([]cell{name(c.Run), text(c.Regime), text(c.Bucket), text(c.Set)}, errorCells(c.Errors)...)})
+		t.grow(func() row {
+			return row{Cells: append([]cell{name(c.Run), text(c.Regime), text(c.Bucket), text(c.Set)}, errorCells(c.Errors)...)}
+		})
 	}
 	return capped(t, "the largest errors first", where)
 }

@@ -53,6 +53,7 @@ type table struct {
 	Rows              []row
 	More              string
 	Closed            bool // shown folded
+	total             int  // rows there are, when grow left some out
 }
 
 type column struct {
