@@ -187,7 +187,7 @@ func (x *extraction) do(ctx context.Context) (*cacheEntry, error) {
 		return nil, err
 	}
 	defer col.mem.close()
-	if x.acc.kept == 0 {
+	if len(col.cores)+len(col.apis)+len(col.engines)+len(obs) == 0 {
 		return nil, x.noSpans(set)
 	}
 	if err := col.partition(x.o.SplitEngines); err != nil {
