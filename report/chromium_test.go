@@ -265,7 +265,8 @@ func (b *browser) quiet() {
 // and at the width of a phone: no console message, no request, no sideways
 // scrolling, working buttons. BLIS_TRAIN_SHOTS=DIR keeps the screenshots, of the
 // whole page;
-// BLIS_TRAIN_REPORT=FILE opens that report instead of a made-up one.
+// BLIS_TRAIN_OUT=DIR opens the report of that run folder
+// instead of a made-up one.
 func TestChromium(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: the report was not opened in a browser")
@@ -275,12 +276,13 @@ func TestChromium(t *testing.T) {
 	if d := os.Getenv("BLIS_TRAIN_SHOTS"); d != "" {
 		dir = d
 	}
-	file := os.Getenv("BLIS_TRAIN_REPORT")
-	if file == "" {
-		file = filepath.Join(dir, "report.html")
-		if err := os.WriteFile(file, []byte(render(t, made(small, plainRun))), 0o644); err != nil {
-			t.Fatal(err)
-		}
+	in := made(small, plainRun)
+	if out := os.Getenv("BLIS_TRAIN_OUT"); out != "" {
+		in = folder(t, out)
+	}
+	file := filepath.Join(dir, "report.html")
+	if err := os.WriteFile(file, []byte(render(t, in)), 0o644); err != nil {
+		t.Fatal(err)
 	}
 	for _, view := range []struct {
 		name, scheme  string

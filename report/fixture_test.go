@@ -1,9 +1,14 @@
 package report
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/result"
@@ -255,4 +260,31 @@ func madeExtract(sc scale, run func(int) string) *result.Extract {
 	}
 	e.Totals = result.ExtractTotals{Records: result.Records{Read: 100000, Kept: 99800, Dropped: map[string]int64{"foreign_scope": 200}}, BytesRead: 1 << 25}
 	return e
+}
+
+// folder reads the documents of a run folder; a missing one stays nil.
+func folder(t *testing.T, dir string) (in Input) {
+	t.Helper()
+	in.Extract = readDoc[result.Extract](t, dir, "extract.json")
+	in.Fit = readDoc[result.Fit](t, dir, "fit.json")
+	in.Validation = readDoc[result.Validation](t, dir, "validation.json")
+	in.Inspect = readDoc[result.Inspect](t, dir, "inspect.json")
+	return in
+}
+
+func readDoc[T any](t *testing.T, dir, name string) *T {
+	t.Helper()
+	f, err := os.Open(filepath.Join(dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	doc := new(T)
+	if err := result.Read(f, doc); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return doc
 }
