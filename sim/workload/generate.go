@@ -1,0 +1,263 @@
+package workload
+
+import (
+	"errors"
+	"io"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Generator is a synthetic workload, in YAML:
+//
+//	requests: 1000
+//	arrivals: {kind: poisson, rate_rps: 5}          # constant | poisson | gamma (cv) | bursts (burst, every_s) | closed (clients, think_ms)
+//	prompt:   {kind: lognormal, mean: 300, sigma: 0.8, min: 4, max: 4096}   # constant (value) | uniform (min, max) | empirical (values)
+//	output:   {kind: uniform, min: 10, max: 200}
+//	max_tokens: 1024                                 # 0: the output length
+//	prefix:   {groups: 8, tokens: 128, share: 0.5}
+//	classes:  [{name: chat, share: 0.7, ttft_ms: 500, e2e_ms: 20000, priority: 0}]
+type Generator struct {
+	Requests  int         `yaml:"requests"`
+	Arrivals  ArrivalSpec `yaml:"arrivals"`
+	Prompt    LengthSpec  `yaml:"prompt"`
+	Output    LengthSpec  `yaml:"output"`
+	MaxTokens int64       `yaml:"max_tokens"`
+	Prefix    PrefixSpec  `yaml:"prefix"`
+	Classes   []ClassSpec `yaml:"classes"`
+}
+
+// ArrivalSpec says when requests come.
+type ArrivalSpec struct {
+	Kind    string  `yaml:"kind"`
+	RateRPS float64 `yaml:"rate_rps"` // requests per second
+	CV      float64 `yaml:"cv"`       // of gamma gaps
+	Burst   int     `yaml:"burst"`    // requests that come together
+	EveryS  float64 `yaml:"every_s"`  // seconds between bursts
+	Clients int     `yaml:"clients"`  // of a closed loop
+	ThinkMs float64 `yaml:"think_ms"` // between a client's requests
+}
+
+// LengthSpec is a distribution of tokens.
+type LengthSpec struct {
+	Kind   string  `yaml:"kind"`
+	Value  int64   `yaml:"value"`
+	Mean   float64 `yaml:"mean"`  // of the log-normal itself, tokens
+	Sigma  float64 `yaml:"sigma"` // of its logarithm
+	Min    int64   `yaml:"min"`
+	Max    int64   `yaml:"max"`
+	Values []int64 `yaml:"values"` // drawn with equal chances
+}
+
+// PrefixSpec makes a share of the requests begin with one of some shared prefixes.
+type PrefixSpec struct {
+	Groups int     `yaml:"groups"`
+	Tokens int64   `yaml:"tokens"`
+	Share  float64 `yaml:"share"` // 0..1
+}
+
+// ClassSpec is a service class with its goodput targets.
+type ClassSpec struct {
+	Name     string  `yaml:"name"`
+	Share    float64 `yaml:"share"`
+	TTFTMs   float64 `yaml:"ttft_ms"`
+	E2EMs    float64 `yaml:"e2e_ms"`
+	Priority int64   `yaml:"priority"`
+}
+
+// LoadGenerator reads a generator strictly and checks it.
+func LoadGenerator(r io.Reader, name string) (*Generator, error) {
+	dec := yaml.NewDecoder(r)
+	dec.KnownFields(true)
+	g := &Generator{}
+	if err := dec.Decode(g); err != nil && !errors.Is(err, io.EOF) {
+		return nil, &trace.SyntaxError{File: name, Code: CodeBadWorkload, Msg: "workload generator: " + err.Error(),
+			Hint: "a workload is an extracted run folder, a Mooncake, Azure or TraceV2 file, or a generator in YAML (see simulate --help)"}
+	}
+	if err := g.Check(); err != nil {
+		return nil, &trace.SyntaxError{File: name, Code: CodeBadWorkload, Msg: err.Error()}
+	}
+	return g, nil
+}
+
+// Check verifies the generator.
+func (g *Generator) Check() error {
+	if g.Requests < 1 || g.MaxTokens < 0 {
+		return trace.Errorf(CodeBadWorkload, "requests, max_tokens: got %d and %d, want >= 1 and >= 0", g.Requests, g.MaxTokens)
+	}
+	if err := g.Arrivals.check(); err != nil {
+		return err
+	}
+	if err := g.Prompt.check("prompt"); err != nil {
+		return err
+	}
+	if err := g.Output.check("output"); err != nil {
+		return err
+	}
+	if p := g.Prefix; p.Groups < 0 || p.Tokens < 0 || !(p.Share >= 0 && p.Share <= 1) {
+		return trace.Errorf(CodeBadWorkload, "prefix: got %d groups of %d tokens at share %g, want >= 0, >= 0, 0..1", p.Groups, p.Tokens, p.Share)
+	}
+	for _, c := range g.Classes {
+		if c.Name == "" || !(c.Share > 0) || c.TTFTMs < 0 || c.E2EMs < 0 {
+			return trace.Errorf(CodeBadWorkload, "class %q: got share %g, targets %g and %g ms, want a name, > 0, >= 0, >= 0", c.Name, c.Share, c.TTFTMs, c.E2EMs)
+		}
+	}
+	return nil
+}
+
+func (a *ArrivalSpec) check() error {
+	rate := a.RateRPS > 0 && !math.IsInf(a.RateRPS, 0)
+	switch a.Kind {
+	case "constant", "poisson":
+		if rate {
+			return nil
+		}
+	case "gamma":
+		if rate && a.CV > 0 {
+			return nil
+		}
+	case "bursts":
+		if a.Burst > 0 && a.EveryS > 0 {
+			return nil
+		}
+	case "closed":
+		if a.Clients > 0 && a.ThinkMs >= 0 {
+			return nil
+		}
+	default:
+		return trace.Errorf(CodeBadWorkload, "arrivals.kind: got %q, want constant, poisson, gamma, bursts or closed", a.Kind)
+	}
+	return trace.Errorf(CodeBadWorkload, "arrivals: got %+v, want what %s needs to be > 0", *a, a.Kind)
+}
+
+func (l *LengthSpec) check(name string) error {
+	ok := false
+	switch l.Kind {
+	case "constant":
+		ok = l.Value >= 1
+	case "uniform":
+		ok = l.Min >= 1 && l.Max >= l.Min
+	case "lognormal":
+		ok = l.Mean >= 1 && l.Sigma >= 0 && l.Min >= 0 && (l.Max == 0 || l.Max >= max(1, l.Min))
+	case "empirical":
+		ok = len(l.Values) > 0 && slices.Min(l.Values) >= 1
+	default:
+		return trace.Errorf(CodeBadWorkload, "%s.kind: got %q, want constant, uniform, lognormal or empirical", name, l.Kind)
+	}
+	if !ok {
+		return trace.Errorf(CodeBadWorkload, "%s: got %+v, want lengths >= 1 and bounds in order", name, *l)
+	}
+	return nil
+}
+
+func (l *LengthSpec) draw(rng *rand.Rand) int64 {
+	switch l.Kind {
+	case "constant":
+		return l.Value
+	case "uniform":
+		return l.Min + rng.Int64N(l.Max-l.Min+1)
+	case "empirical":
+		return l.Values[rng.IntN(len(l.Values))]
+	}
+	v := math.Exp(math.Log(l.Mean) - l.Sigma*l.Sigma/2 + l.Sigma*rng.NormFloat64())
+	n := int64(math.Min(v, 1e9) + 0.5)
+	if l.Max > 0 {
+		n = min(n, l.Max)
+	}
+	return max(n, l.Min, 1)
+}
+
+// Generate draws the workload; the same seed gives the same requests.
+func (g *Generator) Generate(seed int64) (*Workload, error) {
+	rng := rand.New(rand.NewPCG(uint64(seed), 0x9e37))
+	w := &Workload{}
+	at := 0.0 // us
+	for i := range g.Requests {
+		q := sim.Request{ID: strconv.Itoa(i), PromptTokens: g.Prompt.draw(rng), OutputTokens: g.Output.draw(rng)}
+		if g.MaxTokens > 0 {
+			q.MaxTokens = max(g.MaxTokens, q.OutputTokens)
+		}
+		g.Arrivals.next(rng, i, &at, &q)
+		if p := g.Prefix; p.Groups > 0 && rng.Float64() < p.Share {
+			q.Group, q.GroupTokens = 1+uint64(rng.IntN(p.Groups)), min(p.Tokens, q.PromptTokens)
+		}
+		g.classify(rng, &q)
+		w.add(q)
+	}
+	return w, nil
+}
+
+func (a *ArrivalSpec) next(rng *rand.Rand, i int, at *float64, q *sim.Request) {
+	switch a.Kind {
+	case "closed":
+		if i >= a.Clients {
+			q.After, q.ThinkUs = i-a.Clients+1, int64(a.ThinkMs*1000)
+		}
+		return
+	case "bursts":
+		*at = float64(i/a.Burst) * a.EveryS * 1e6
+	case "constant":
+		*at = float64(i) / a.RateRPS * 1e6
+	case "poisson":
+		*at += rng.ExpFloat64() / a.RateRPS * 1e6
+	case "gamma":
+		*at += gamma(rng, 1/(a.CV*a.CV)) * a.CV * a.CV / a.RateRPS * 1e6
+	}
+	q.ArrivalUs = int64(*at + 0.5)
+}
+
+// gamma draws from a gamma distribution of the given shape and scale 1
+// (Marsaglia and Tsang 2000; below shape 1 through shape + 1).
+func gamma(rng *rand.Rand, shape float64) float64 {
+	if shape < 1 {
+		return gamma(rng, shape+1) * math.Pow(rng.Float64(), 1/shape)
+	}
+	d := shape - 1.0/3
+	c := 1 / math.Sqrt(9*d)
+	for {
+		x := rng.NormFloat64()
+		v := 1 + c*x
+		if v <= 0 {
+			continue
+		}
+		v = v * v * v
+		if math.Log(rng.Float64()) < 0.5*x*x+d-d*v+d*math.Log(v) {
+			return d * v
+		}
+	}
+}
+
+func (g *Generator) classify(rng *rand.Rand, q *sim.Request) {
+	if len(g.Classes) == 0 {
+		return
+	}
+	total := 0.0
+	for _, c := range g.Classes {
+		total += c.Share
+	}
+	u := rng.Float64() * total
+	for i, c := range g.Classes {
+		if u -= c.Share; u < 0 || i == len(g.Classes)-1 {
+			q.SLOClass, q.Priority = c.Name, c.Priority
+			q.SLOTTFTUs, q.SLOE2EUs = int64(c.TTFTMs*1000), int64(c.E2EMs*1000)
+			return
+		}
+	}
+}
+
+// Scale multiplies all arrival rates of open-loop requests by factor.
+func (w *Workload) Scale(factor float64) {
+	for i := range w.Requests {
+		q := &w.Requests[i]
+		q.ArrivalUs = int64(float64(q.ArrivalUs)/factor + 0.5)
+		if q.AbortAtUs.OK {
+			q.AbortAtUs.V = max(q.ArrivalUs, int64(float64(q.AbortAtUs.V)/factor+0.5))
+		}
+	}
+}

@@ -1,0 +1,239 @@
+package workload
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Formats that Read recognizes by content.
+const (
+	FormatMooncake  = "mooncake"  // JSON lines: timestamp (ms), input_length, output_length, hash_ids of 512-token blocks
+	FormatAzure     = "azure"     // CSV: TIMESTAMP, ContextTokens, GeneratedTokens
+	FormatTraceV2   = "tracev2"   // BLIS's CSV, columns by name
+	FormatGenerator = "generator" // YAML, see Generator
+)
+
+// mooncakeSpan is the number of tokens behind one Mooncake hash id.
+const mooncakeSpan = 512
+
+// Read reads a workload file of a public format, or a generator. name is for
+// messages; seed is the generator's. The second result names the format.
+func Read(r io.Reader, name string, seed int64) (*Workload, string, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, "", err
+	}
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
+	head, _, _ := bytes.Cut(data, []byte("\n"))
+	first := strings.TrimSpace(string(head))
+	switch {
+	case strings.HasPrefix(first, "{"):
+		w, err := readMooncake(data, name)
+		return w, FormatMooncake, err
+	case strings.HasPrefix(strings.ToUpper(first), "TIMESTAMP,"):
+		w, err := readAzure(data, name)
+		return w, FormatAzure, err
+	case strings.HasPrefix(first, "request_id,"):
+		w, err := readTraceV2(data, name)
+		return w, FormatTraceV2, err
+	case len(bytes.TrimSpace(data)) == 0:
+		return nil, "", &trace.SyntaxError{File: name, Code: CodeEmptyWorkload, Msg: "workload: got an empty file, want requests"}
+	}
+	g, err := LoadGenerator(bytes.NewReader(data), name)
+	if err != nil {
+		return nil, "", err
+	}
+	w, err := g.Generate(seed)
+	return w, FormatGenerator, err
+}
+
+func bad(name string, line int, format string, args ...any) error {
+	e := trace.Errorf(CodeBadWorkload, format, args...)
+	return &trace.SyntaxError{File: name, Line: int64(line), Code: CodeBadWorkload, Msg: e.Msg}
+}
+
+func readMooncake(data []byte, name string) (*Workload, error) {
+	w := &Workload{}
+	sc := bufio.NewScanner(bytes.NewReader(data))
+	sc.Buffer(nil, 16<<20)
+	for line := 1; sc.Scan(); line++ {
+		text := bytes.TrimSpace(sc.Bytes())
+		if len(text) == 0 {
+			continue
+		}
+		var in struct {
+			Timestamp float64  `json:"timestamp"`
+			Input     int64    `json:"input_length"`
+			Output    int64    `json:"output_length"`
+			Hashes    []uint64 `json:"hash_ids"`
+		}
+		if err := json.Unmarshal(text, &in); err != nil {
+			return nil, bad(name, line, "mooncake request: got %v, want timestamp, input_length, output_length, hash_ids", err)
+		}
+		if in.Input < 1 || in.Output < 0 || in.Timestamp < 0 {
+			return nil, bad(name, line, "mooncake request: got timestamp %g ms, %d input, %d output tokens, want >= 0, >= 1, >= 0", in.Timestamp, in.Input, in.Output)
+		}
+		w.add(sim.Request{ID: strconv.Itoa(len(w.Requests)), ArrivalUs: int64(in.Timestamp * 1000), PromptTokens: in.Input, OutputTokens: max(1, in.Output), Hashes: in.Hashes, HashTokens: mooncakeSpan})
+	}
+	if err := sc.Err(); err != nil {
+		return nil, err
+	}
+	return w.check(name)
+}
+
+func (w *Workload) add(q sim.Request) { w.Requests = append(w.Requests, q) }
+
+func (w *Workload) check(name string) (*Workload, error) {
+	if len(w.Requests) == 0 {
+		return nil, &trace.SyntaxError{File: name, Code: CodeEmptyWorkload, Msg: "workload: got no request, want at least one"}
+	}
+	return w, nil
+}
+
+// rows walks a CSV file with a header line.
+func rows(data []byte, name string, required []string, each func(line int, field func(string) string) error) error {
+	r := csv.NewReader(bytes.NewReader(data))
+	r.FieldsPerRecord = -1
+	r.ReuseRecord = true
+	head, err := r.Read()
+	if err != nil {
+		return bad(name, 1, "header: got %v, want a CSV header", err)
+	}
+	column := map[string]int{}
+	for i, c := range head {
+		column[strings.TrimSpace(c)] = i
+	}
+	for _, c := range required {
+		if _, ok := column[c]; !ok {
+			return bad(name, 1, "header: got no column %q, want it", c)
+		}
+	}
+	for {
+		rec, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		line, _ := r.FieldPos(0)
+		if err != nil {
+			return bad(name, line, "row: got %v, want CSV", err)
+		}
+		field := func(c string) string {
+			i, ok := column[c]
+			if !ok || i >= len(rec) {
+				return ""
+			}
+			return strings.TrimSpace(rec[i])
+		}
+		if err := each(line, field); err != nil {
+			return err
+		}
+	}
+}
+
+func readAzure(data []byte, name string) (*Workload, error) {
+	w := &Workload{}
+	var origin time.Time
+	err := rows(data, name, []string{"TIMESTAMP", "ContextTokens", "GeneratedTokens"}, func(line int, field func(string) string) error {
+		at, err := time.Parse("2006-01-02 15:04:05", field("TIMESTAMP"))
+		if err != nil {
+			return bad(name, line, "TIMESTAMP: got %q, want YYYY-MM-DD hh:mm:ss.fraction", field("TIMESTAMP"))
+		}
+		in, err1 := strconv.ParseInt(field("ContextTokens"), 10, 64)
+		out, err2 := strconv.ParseInt(field("GeneratedTokens"), 10, 64)
+		if err1 != nil || err2 != nil || in < 1 || out < 0 {
+			return bad(name, line, "tokens: got %q and %q, want >= 1 and >= 0", field("ContextTokens"), field("GeneratedTokens"))
+		}
+		if len(w.Requests) == 0 {
+			origin = at
+		}
+		us := at.Sub(origin).Microseconds()
+		if us < 0 {
+			return bad(name, line, "TIMESTAMP: got %q, before the first request, want time order", field("TIMESTAMP"))
+		}
+		w.add(sim.Request{ID: strconv.Itoa(len(w.Requests)), ArrivalUs: us, PromptTokens: in, OutputTokens: max(1, out)})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return w.check(name)
+}
+
+// readTraceV2 reads BLIS's trace CSV: injection at send_time_us if > 0, else
+// arrival_time_us; server_input_tokens where given; a prefix group shares its
+// prefix_length tokens. Rows that ended in an error carry their tokens all the same.
+func readTraceV2(data []byte, name string) (*Workload, error) {
+	w := &Workload{}
+	groups := map[string]uint64{}
+	err := rows(data, name, []string{"request_id", "input_tokens", "output_tokens", "arrival_time_us"}, func(line int, field func(string) string) error {
+		var failed error
+		number := func(c string) int64 {
+			text := field(c)
+			if text == "" {
+				return 0
+			}
+			v, err := strconv.ParseInt(text, 10, 64)
+			if err != nil && failed == nil {
+				failed = bad(name, line, "%s: got %q, want an integer", c, text)
+			}
+			return v
+		}
+		q := sim.Request{ID: field("request_id"), SLOClass: field("slo_class"), PromptTokens: number("input_tokens"), OutputTokens: max(1, number("output_tokens")),
+			ArrivalUs: number("arrival_time_us"), Priority: number("vllm_priority"), SLOTTFTUs: number("slo_target_us")}
+		if v := number("server_input_tokens"); v > 0 {
+			q.PromptTokens = v
+		}
+		if v := number("send_time_us"); v > 0 {
+			q.ArrivalUs = v
+		}
+		if g := field("prefix_group"); g != "" {
+			if groups[g] == 0 {
+				groups[g] = uint64(len(groups) + 1)
+			}
+			q.Group, q.GroupTokens = groups[g], number("prefix_length")
+		}
+		if v := number("deadline_us"); v > 0 {
+			q.AbortAtUs, q.AbortKind = trace.Some(max(v, q.ArrivalUs)), sim.OutcomeTimedOut
+		}
+		if failed == nil && (q.PromptTokens < 1 || q.ArrivalUs < 0) {
+			failed = bad(name, line, "request: got %d input tokens at %d us, want >= 1 and >= 0", q.PromptTokens, q.ArrivalUs)
+		}
+		w.add(q)
+		return failed
+	})
+	if err != nil {
+		return nil, err
+	}
+	return w.check(name)
+}
+
+// WriteTraceV2 writes the requests as BLIS's trace CSV; its header file is
+// TraceV2Header.
+func WriteTraceV2(out io.Writer, reqs []sim.Request) error {
+	b := bufio.NewWriter(out)
+	b.WriteString("request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason\n")
+	for i := range reqs {
+		r := &reqs[i]
+		group := ""
+		if r.Group != 0 {
+			group = "g" + strconv.FormatUint(r.Group, 10)
+		}
+		b.WriteString(strings.Join([]string{strconv.Itoa(i), "c", "t", r.SLOClass, "", "0", group, strconv.FormatInt(r.GroupTokens, 10), "true",
+			strconv.FormatInt(r.PromptTokens, 10), strconv.FormatInt(r.OutputTokens, 10), strconv.FormatInt(r.PromptTokens, 10), "0", "0", "0", "0", "", "0", "0",
+			strconv.FormatInt(r.ArrivalUs, 10), "0", "0", "0", "0", "ok", "", ""}, ",") + "\n")
+	}
+	return b.Flush()
+}
+
+// TraceV2Header is the YAML beside a trace CSV.
+const TraceV2Header = "trace_version: 2\ntime_unit: microseconds\nmode: generated\nwarm_up_requests: 0\n"
