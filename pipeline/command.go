@@ -55,6 +55,9 @@ func ValidateCommand(o validate.Options) string {
 	if o.EgressUs != nil {
 		flags = append(flags, fmt.Sprintf("--egress-us %g", *o.EgressUs))
 	}
+	if o.SharedPrefix > 0 {
+		flags = append(flags, fmt.Sprintf("--shared-prefix-tokens %d", o.SharedPrefix))
+	}
 	if o.LatencyName != "" && o.LatencyName != "physics" {
 		flags = append(flags, "--latency "+o.LatencyName)
 	}

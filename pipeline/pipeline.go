@@ -50,7 +50,6 @@ func Validate(ctx context.Context, out string, ext *result.Extract, f *result.Fi
 	if err != nil {
 		return nil, err
 	}
-	o.Floor = fit.Floor
 	return ValidateSet(ctx, out, ext, set, f, o, h)
 }
 

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"sort"
 	"strconv"
@@ -27,6 +29,7 @@ func validateCommand() *cli.Command {
 			"Example:\n   blis-train validate --fit out/fit.json out",
 		Flags: flags([]cli.Flag{
 			&cli.StringFlag{Name: "fit", Usage: "the `FILE` fit.json to judge (default: OUT/fit.json)"},
+			&cli.StringFlag{Name: "coefficients", Usage: "judge this coefficient `FILE` in place of the fit's own"},
 			outFlag("folder of the results (default: OUT itself)"), configFlag(), ledgerFlag(),
 		}, validateFlags(), []cli.Flag{
 			&cli.Float64Flag{Name: "split", Value: validate.DefaultOptions().Split, Usage: "training `SHARE` of each phase"},
@@ -46,6 +49,7 @@ func validateFlags() []cli.Flag {
 		&cli.Float64Flag{Name: "overhead-us", Value: -1, Usage: "constant overhead in `US` in place of the overhead coefficients; -1: those"},
 		&cli.Float64Flag{Name: "egress-us", Value: -1, Usage: "constant egress in `US`; -1: the egress coefficients"},
 		&cli.BoolFlag{Name: "idle-delays", Usage: "take overhead and egress from requests that met an idle server"},
+		&cli.Int64Flag{Name: "shared-prefix-tokens", Usage: "first prompt tokens that requests share where the recording does not say"},
 		&cli.StringFlag{Name: "latency", Value: "physics", Usage: "step time of the replay: physics or roofline"},
 		&cli.StringSliceFlag{Name: "gate", Usage: "threshold of a gate, `NAME=VALUE` (repeatable)"},
 		&cli.StringFlag{Name: "gates", Usage: "'list' prints every gate with threshold and source"},
@@ -57,7 +61,7 @@ func validateFlags() []cli.Flag {
 func validateOptions(c *cli.Context, gates map[string]float64) (validate.Options, error) {
 	o := validate.DefaultOptions()
 	o.Split, o.Seed, o.Workers = c.Float64("split"), c.Int64("seed"), c.Int("workers")
-	o.StepsOnly, o.IdleDelays = c.Bool("steps-only"), c.Bool("idle-delays")
+	o.StepsOnly, o.IdleDelays, o.SharedPrefix = c.Bool("steps-only"), c.Bool("idle-delays"), c.Int64("shared-prefix-tokens")
 	switch c.String("noise") {
 	case "residual":
 	case "none":
@@ -146,9 +150,9 @@ func runValidate(c *cli.Context) error {
 	if fitPath == "" {
 		fitPath = filepath.Join(in, fitFile)
 	}
-	doc := &result.Fit{}
-	if err := readDoc(fitPath, doc); err != nil {
-		return &hinted{err, fmt.Sprintf("blis-train fit %s", in)}
+	doc, err := fitToJudge(c, in, fitPath)
+	if err != nil {
+		return err
 	}
 	val, err := doValidate(c, con, in, out, ext, doc, o)
 	if err != nil {
@@ -163,11 +167,43 @@ func runValidate(c *cli.Context) error {
 	return verdict(c, con, val)
 }
 
+// fitToJudge reads the report of the fit. With --coefficients alone there may be none.
+func fitToJudge(c *cli.Context, in, path string) (*result.Fit, error) {
+	doc := &result.Fit{}
+	err := readDoc(path, doc)
+	switch {
+	case err == nil:
+		return doc, nil
+	case errors.Is(err, fs.ErrNotExist) && c.String("coefficients") != "" && c.String("fit") == "":
+		return nil, nil
+	}
+	return nil, &hinted{err, fmt.Sprintf("blis-train fit %s", in)}
+}
+
+// judgeSet validates the fit's own coefficients, or those of --coefficients.
+func judgeSet(c *cli.Context, in string, ext *result.Extract, doc *result.Fit, o validate.Options) (*result.Validation, error) {
+	h := header(pipeline.ValidateCommand(o))
+	path := c.String("coefficients")
+	if path == "" {
+		return pipeline.Validate(c.Context, in, ext, doc, o, h)
+	}
+	set, file, err := loadSet(path)
+	if err != nil {
+		return nil, err
+	}
+	h.Command += " --coefficients " + file.Name
+	val, err := pipeline.ValidateSet(c.Context, in, ext, set, doc, o, h)
+	if err == nil {
+		val.Inputs = append(append([]result.Input{}, val.Inputs...), file)
+	}
+	return val, err
+}
+
 // doValidate judges the fit, writes validation.json and report.html to out and
 // prints the judgement.
 func doValidate(c *cli.Context, con *console, in, out string, ext *result.Extract, doc *result.Fit, o validate.Options) (*result.Validation, error) {
 	o.Progress = con.progress()
-	val, err := pipeline.Validate(c.Context, in, ext, doc, o, header(pipeline.ValidateCommand(o)))
+	val, err := judgeSet(c, in, ext, doc, o)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 )
@@ -42,15 +43,15 @@ func diagnose(s *scope, gates []string) result.Diagnosis {
 		s.blameModel(&d, worst, set)
 	case share > unseenShare:
 		d.Cause, d.Figure, d.Term, d.Evidence = result.CauseUnseenRegime, "residuals", set.Beta[slot].Name, &share
-		d.Sentence = fmt.Sprintf("%s: %.0f %% of the steps lie outside the range that %s was trained on, or use a term that was not learned: add such load to the fit", s.name, 100*share, set.Beta[slot].Name)
+		d.Sentence = fmt.Sprintf("%.0f %% of the steps lie outside the range that %s was trained on: add such load to the fit", 100*share, set.Beta[slot].Name)
 	case swing > swingThatMatters:
 		d.Cause, d.Figure, d.Evidence = result.CauseMachineDrift, "drift", &drift
-		d.Sentence = fmt.Sprintf("%s: the machine changed its speed by a factor of %.2f while it was measured (farthest block: measured/predicted %.2f); the drift-corrected replay shows the model without it", s.name, swing, drift)
+		d.Sentence = fmt.Sprintf("the machine changed its speed by a factor of %.2f while it was measured (farthest block: measured/predicted %.2f); the drift-corrected replay shows the model without it", swing, drift)
 	case worst != nil:
 		s.blameModel(&d, worst, set)
 	default:
 		d.Cause, d.Figure = result.CauseModelError, "ecdf"
-		d.Sentence = fmt.Sprintf("%s: no step rows to look into; see the distributions", s.name)
+		d.Sentence = "no step rows to look into; see the distributions"
 	}
 	return d
 }
@@ -60,16 +61,16 @@ func diagnose(s *scope, gates []string) result.Diagnosis {
 func (s *scope) blameModel(d *result.Diagnosis, worst *regimeBias, set *coeff.Set) {
 	d.Cause, d.Figure, d.Regime, d.Evidence = result.CauseModelError, "contributions", worst.regime.String(), &worst.bias
 	b := s.blame(set)
-	d.Sentence = fmt.Sprintf("%s: %s steps are predicted %s", s.name, worst.regime, biasText(worst.bias))
+	d.Sentence = fmt.Sprintf("%s steps are predicted %s", worst.regime, biasText(worst.bias))
 	if b.slot < 0 {
 		return
 	}
 	d.Term = set.Beta[b.slot].Name
 	switch {
 	case set.Beta[b.slot].Value == 0:
-		d.Sentence += fmt.Sprintf("; a %s of %.3g %s where it is 0 would remove %.0f %% of the squared relative error", d.Term, b.delta, set.Beta[b.slot].Unit, 100*b.share)
+		d.Sentence += fmt.Sprintf("; a %s of %.3g %s where it is 0 would remove %.0f %% of the mean relative error", d.Term, b.delta, set.Beta[b.slot].Unit, 100*b.share)
 	default:
-		d.Sentence += fmt.Sprintf("; %s times %.2f would remove %.0f %% of the squared relative error", d.Term, 1+b.delta/set.Beta[b.slot].Value, 100*b.share)
+		d.Sentence += fmt.Sprintf("; %s times %.2f would remove %.0f %% of the mean relative error", d.Term, 1+b.delta/set.Beta[b.slot].Value, 100*b.share)
 	}
 }
 
@@ -134,40 +135,108 @@ func (s *scope) eachTested(f func(t *taught, i int)) {
 type blamed struct {
 	slot  int
 	delta float64 // what to add to the coefficient
-	share float64 // of the weighted squared relative error it would remove
+	share float64 // of the mean relative error it would remove
 }
 
-// blame fits each term alone to the residuals, weighted by 1/y^2 and equally over
-// the regimes, and returns the one that removes most. Terms that would have to go
-// below zero stop there.
+// blameRows bounds the cost of blame; more rows are evenly thinned.
+const blameRows = 20_000
+
+// nearBest: a term of the physics that removes this share of what the best term
+// removes is named before a ratio or a constant, which can stand in for anything.
+const nearBest = 0.75
+
+// blame changes each term alone to fit the residuals, in least absolute relative
+// error with equal weight for every regime, and returns the term that removes
+// most. Least absolute error, because single slow steps would own a square. No
+// coefficient is taken below zero.
 func (s *scope) blame(set *coeff.Set) blamed {
-	p := len(set.Beta)
-	var count [rows.Mixed + 1]float64
-	s.eachTested(func(t *taught, i int) { count[t.beta.Regime[i]]++ })
-	num, den := make([]float64, p), make([]float64, p)
-	total := 0.0
-	s.eachTested(func(t *taught, i int) {
-		y := math.Max(t.beta.Y[i], minTargetUs)
-		w := 1 / (y * y * count[t.beta.Regime[i]])
-		r := t.beta.Y[i] - t.pred[i]*t.drift.At(t.beta.TimeNs[i])/t.driftLevel()
-		total += w * r * r
-		for j, x := range t.beta.Row(i) {
-			num[j] += w * r * x
-			den[j] += w * x * x
+	r := s.residuals()
+	best, physical := blamed{slot: -1}, blamed{slot: -1}
+	total := r.loss(0, nil)
+	if !(total > 0) {
+		return best
+	}
+	for j, f := range features.BetaFeatures(set.SpecVersion) {
+		x := r.column(j)
+		delta := math.Max(r.bestChange(x), -set.Beta[j].Value)
+		b := blamed{j, delta, 1 - r.loss(delta, x)/total}
+		if b.share > best.share {
+			best = b
 		}
-	})
-	best := blamed{slot: -1}
-	for j := range num {
-		if den[j] == 0 || total == 0 {
-			continue
-		}
-		delta := math.Max(num[j]/den[j], -set.Beta[j].Value)
-		share := (2*delta*num[j] - delta*delta*den[j]) / total
-		if share > best.share {
-			best = blamed{j, delta, share}
+		if f.IsTime() && b.share > physical.share {
+			physical = b
 		}
 	}
+	if physical.slot >= 0 && physical.share >= nearBest*best.share {
+		return physical
+	}
 	return best
+}
+
+// residuals are y - prediction of the tested rows without the drift curve, us,
+// each with a weight that makes it relative and its regime as heavy as the others.
+type residuals struct {
+	us, weight []float64
+	rows       [][]float64
+}
+
+func (s *scope) residuals() *residuals {
+	var count [rows.Mixed + 1]float64
+	n := 0
+	s.eachTested(func(t *taught, i int) { count[t.beta.Regime[i]]++; n++ })
+	every := max(1, n/blameRows)
+	r := &residuals{}
+	k := 0
+	s.eachTested(func(t *taught, i int) {
+		if k++; k%every != 0 {
+			return
+		}
+		y := math.Max(t.beta.Y[i], minTargetUs)
+		r.us = append(r.us, t.beta.Y[i]-t.pred[i]*t.drift.At(t.beta.TimeNs[i])/t.driftLevel())
+		r.weight = append(r.weight, 1/(y*count[t.beta.Regime[i]]))
+		r.rows = append(r.rows, t.beta.Row(i))
+	})
+	return r
+}
+
+func (r *residuals) column(j int) []float64 {
+	x := make([]float64, len(r.rows))
+	for i, row := range r.rows {
+		x[i] = row[j]
+	}
+	return x
+}
+
+func (r *residuals) loss(delta float64, x []float64) float64 {
+	sum := 0.0
+	for i, us := range r.us {
+		if x != nil {
+			us -= delta * x[i]
+		}
+		sum += r.weight[i] * math.Abs(us)
+	}
+	return sum
+}
+
+// bestChange is the delta with the least sum of weight*|us - delta*x|: the median
+// of us/x weighted by weight*x; 0 when x is 0 everywhere.
+func (r *residuals) bestChange(x []float64) float64 {
+	var ratio, weight []float64
+	total := 0.0
+	for i := range x {
+		if x[i] > 0 {
+			ratio, weight = append(ratio, r.us[i]/x[i]), append(weight, r.weight[i]*x[i])
+			total += r.weight[i] * x[i]
+		}
+	}
+	half := 0.0
+	for _, i := range orderOf(ratio) {
+		half += weight[i]
+		if half >= total/2 {
+			return ratio[i]
+		}
+	}
+	return 0
 }
 
 // unseen is the share of tested rows with a feature beyond 1.5 times its

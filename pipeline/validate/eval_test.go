@@ -126,7 +126,7 @@ func printReplay(v *result.Validation) {
 	}
 	w.Flush()
 	for _, d := range v.Diagnoses {
-		fmt.Printf("%s [%s]: %s\n", d.Cause, d.Figure, d.Sentence)
+		fmt.Printf("%s: %s [%s]: %s\n", d.Scope, d.Cause, d.Figure, d.Sentence)
 	}
 	fmt.Println("verdict:", v.Verdict)
 }

@@ -259,6 +259,7 @@ func (j *job) document(fit *result.Fit) *result.Validation {
 	v.Figures = stepFigures(groups, j.set)
 	judge(v, fit, checkSigns(j.set), j.rules)
 	v.Diagnoses = j.diagnoses(v, groups)
+	v.Warnings = append(v.Warnings, changedTerms(j.set, fit)...)
 	return v
 }
 
@@ -288,6 +289,22 @@ func scopeOfRun(groups []*scope, t *taught) *scope {
 		}
 	}
 	return nil
+}
+
+// changedTerms names the terms whose value is not that of the fit's report: the
+// set was edited, or made by another fit.
+func changedTerms(set *coeff.Set, fit *result.Fit) []trace.Finding {
+	var out []trace.Finding
+	if fit == nil {
+		return out
+	}
+	for i, c := range fit.Beta.Coefficients {
+		if i >= len(set.Beta) || set.Beta[i].Name != c.Name || set.Beta[i].Value == c.Value {
+			continue
+		}
+		out = append(out, trace.Findingf(CodeNotTheFit, "%s: got %.6g %s, want %.6g as in the fit's report", c.Name, set.Beta[i].Value, c.Unit, c.Value))
+	}
+	return out
 }
 
 // checkSigns counts Q-3's violations: terms 1, 3 and 11 must be > 0 and 16 >= 0
