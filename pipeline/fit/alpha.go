@@ -72,7 +72,7 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 		return a, nil
 	}
 	p.embargo(alphaPerStep(p, f.used))
-	a.s = &solved{pool: p, terms: featureTerms(features.AlphaFeatures(f.o.Spec), len(p.configs), PriorZero)}
+	a.s = &solved{pool: p, terms: alphaTerms(features.AlphaFeatures(f.o.Spec), len(p.configs))}
 	a.s.opt = ridgeOptions(a.s.terms, epsOf(target), f.o)
 	if target != rows.Overhead {
 		var err error

@@ -39,6 +39,17 @@ func featureTerms(fs []features.Feature, configs int, prior string) []term {
 	return out
 }
 
+// alphaTerms are the terms of a delay over the given number of configurations.
+// Their seconds are nominal: a delay is host work, so neither a prior at the
+// hardware's peak nor a utilisation has a meaning.
+func alphaTerms(fs []features.Feature, configs int) []term {
+	out := featureTerms(fs, configs, PriorZero)
+	for j := range out {
+		out[j].isTime = false
+	}
+	return out
+}
+
 // modelSelections scores the grid of one model for every gamma.
 type modelSelections struct {
 	rel    []ridge.Selection // relative recipe

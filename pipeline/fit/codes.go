@@ -30,6 +30,8 @@ const (
 	NoSpec10          trace.Code = "frozen_comparison_unavailable"
 	GramRefused       trace.Code = "gram_refused"
 	RunLeftOut        trace.Code = "run_left_out"
+	EstimateOutside   trace.Code = "estimate_outside_interval"
+	GramOnly          trace.Code = "fitted_from_grams"
 )
 
 // Codes describes them for `explain` and docs/codes.md.
@@ -60,4 +62,6 @@ var Codes = []trace.CodeEntry{
 	{Code: NoSpec10, Kind: "warning", Meaning: "the 1.0 comparison could not be made for a run", Action: "1.0 needs snapshots for chunked prefill: --step-tracing-rich-subsample-rate"},
 	{Code: GramRefused, Kind: "error", Meaning: "the Gram files do not belong together: another feature-set version, recipe or grid", Action: "save them again with this version"},
 	{Code: RunLeftOut, Kind: "finding", Meaning: "a run gave no rows and takes no part in the fit", Action: "the message says why"},
+	{Code: EstimateOutside, Kind: "warning", Meaning: "a published coefficient lies outside its 95 % interval: intervals are built around the unpenalised fit, and penalty, signs or reweighting moved the value by more than chance", Action: "read the interval as what the rows say and the value as what predicts best; add data that pins the term"},
+	{Code: GramOnly, Kind: "finding", Meaning: "the fit was made from Gram matrices: no reweighting, no interval targets (alpha), no error that needs rows", Action: "fit the tables themselves where the traces are at hand"},
 }

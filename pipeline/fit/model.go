@@ -3,6 +3,7 @@ package fit
 import (
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -42,37 +43,57 @@ func (f *fitter) model(s *solved, m modelSelections, name, target string) (*resu
 	return out, nil
 }
 
+// evidence is what the rows say about the terms of a solved model. It comes
+// from rows, or from Gram matrices alone.
+type evidence struct {
+	tags   []ridge.Identification
+	conf   *ridge.Confidence // nil: no intervals
+	diag   ridge.Diagnosis
+	lo, hi []float64 // range of each feature on training rows
+	share  []float64 // mean share of the prediction; NaN where unknown
+}
+
 // coefficients fills values, intervals and identifiability.
 func (f *fitter) coefficients(s *solved, out *result.Model) {
-	tags := ridge.Identify(ridge.WithinVariation(s.train, s.weights))
-	conf := f.confidence(s, tags)
-	lo, hi := rows.Ranges(s.pool.tables)
-	share := meanShares(s)
-	diag := f.diagnose(s)
-	out.ConditionNumber = num(diag.Condition)
-	for j, t := range s.terms {
+	e := evidence{tags: ridge.Identify(ridge.WithinVariation(s.train, s.weights)), diag: f.diagnose(s), share: meanShares(s)}
+	e.conf = f.confidence(s, e.tags)
+	e.lo, e.hi = rows.Ranges(s.pool.tables)
+	e.describe(s.terms, s.fit, len(s.pool.configs), out)
+}
+
+// describe puts the coefficients of a fit and every doubt about them into out.
+func (e *evidence) describe(terms []term, fit ridge.Fit, configs int, out *result.Model) {
+	out.ConditionNumber = num(e.diag.Condition)
+	var outside []string
+	for j, t := range terms {
 		c := result.Coefficient{
-			Name: t.name, Value: s.fit.Beta[j], Unit: t.unit, Identified: string(tags[j]), Range: [2]float64{lo[j], hi[j]},
-			VIF: num(diag.VIF[j]), Share: num(share[j]), ImpliedUtilisation: t.utilisation(s.fit.Beta[j]),
+			Name: t.name, Value: fit.Beta[j], Unit: t.unit, Identified: string(e.tags[j]), Range: [2]float64{e.lo[j], e.hi[j]},
+			VIF: num(e.diag.VIF[j]), Share: num(e.share[j]), ImpliedUtilisation: t.utilisation(fit.Beta[j]),
 		}
-		if s.fit.PriorShare != nil {
-			c.PriorShare = num(s.fit.PriorShare[j])
+		if fit.PriorShare != nil {
+			c.PriorShare = num(fit.PriorShare[j])
 		}
-		if s.fit.DFTerm != nil {
-			c.DF = num(s.fit.DFTerm[j])
+		if fit.DFTerm != nil {
+			c.DF = num(fit.DFTerm[j])
 		}
-		if conf != nil {
-			c.CI95 = interval95(conf.Terms[j])
+		if e.conf != nil {
+			c.CI95 = interval95(e.conf.Terms[j])
 		}
-		c.NotLearned = t.isTime && (c.Value == 0 || tags[j] == ridge.PriorOnly)
+		if ci := c.CI95; ci != nil && (c.Value < ci[0] || c.Value > ci[1]) {
+			outside = append(outside, t.name)
+		}
+		c.NotLearned = t.isTime && (c.Value == 0 || e.tags[j] == ridge.PriorOnly)
 		out.Coefficients = append(out.Coefficients, c)
-		out.Warnings = append(out.Warnings, t.doubts(c, len(s.pool.configs))...)
+		out.Warnings = append(out.Warnings, t.doubts(c, configs)...)
 	}
-	if conf != nil {
-		out.Covariance = square(conf.Covariance, len(s.terms))
+	if len(outside) > 0 {
+		out.Warnings = append(out.Warnings, trace.Findingf(EstimateOutside, "%s: the penalty or the reweighting moved the value outside its 95 %% interval", strings.Join(outside, ", ")))
 	}
-	for _, g := range diag.Null {
-		sentence := nullSentence(s.terms, g, len(s.pool.configs))
+	if e.conf != nil {
+		out.Covariance = square(e.conf.Covariance, len(terms))
+	}
+	for _, g := range e.diag.Null {
+		sentence := nullSentence(terms, g, configs)
 		out.NullDirections = append(out.NullDirections, sentence)
 		out.Warnings = append(out.Warnings, trace.Finding{Code: Unidentifiable, Message: sentence})
 	}
@@ -132,8 +153,11 @@ func (f *fitter) confidence(s *solved, tags []ridge.Identification) *ridge.Confi
 }
 
 func (f *fitter) diagnose(s *solved) ridge.Diagnosis {
-	g := ridge.GramOf(s.train, s.weights, nil, f.o.Workers)
-	fit := s.fit
+	return diagnose(ridge.GramOf(s.train, s.weights, nil, f.o.Workers), s.fit)
+}
+
+// diagnose examines a Gram at a fit made with other weights or none of V-3's scales.
+func diagnose(g *ridge.Gram, fit ridge.Fit) ridge.Diagnosis {
 	if fit.Scale == nil {
 		fit.Scale, fit.YBar = g.Scale()
 		fit.W = g.W
@@ -252,7 +276,11 @@ func (f *fitter) rowGuidance(s *solved, out *result.Model) {
 	}
 	for c, n := range counts {
 		if n < want {
-			out.Warnings = append(out.Warnings, trace.Findingf(FewRows, "%s: %s has %d training rows, guidance is %d", out.Name, s.pool.configs[c], n, want))
+			out.Warnings = append(out.Warnings, fewRows(out.Name, s.pool.configs[c], n, want))
 		}
 	}
+}
+
+func fewRows(model, config string, n, want int) trace.Finding {
+	return trace.Findingf(FewRows, "%s: %s has %d training rows, guidance is %d", model, config, n, want)
 }
