@@ -42,7 +42,7 @@ func coveragePanel(w float64, runs []result.InspectRun, name, title string) *dra
 	var hs []result.Histogram
 	for _, r := range runs {
 		for _, h := range r.Coverage {
-			if h.Name == name && h.Rows > 0 && len(h.Edges) == len(h.Counts)+1 {
+			if h.Name == name && h.Rows > 0 && len(h.Edges) >= len(h.Counts) {
 				rows, hs = append(rows, r), append(hs, h)
 			}
 		}
@@ -50,10 +50,7 @@ func coveragePanel(w float64, runs []result.InspectRun, name, title string) *dra
 	if len(hs) == 0 {
 		return nil
 	}
-	bins := 0
-	for _, h := range hs {
-		bins = max(bins, len(h.Counts))
-	}
+	bins := usedBins(hs)
 	const ch, top = 15.0, 24.0
 	d := &drawing{w: w, h: top + ch*float64(len(hs)) + 42}
 	d.heading(point{0, 13}, title, headSize, ink, anchorStart)
@@ -66,19 +63,49 @@ func coveragePanel(w float64, runs []result.InspectRun, name, title string) *dra
 	for i, h := range hs {
 		y := top + ch*float64(i)
 		d.label(point{left - 12, y + 11}, clip(rows[i].ID, labelSize, left-14), labelSize, ink, anchorEnd)
-		for j, n := range h.Counts {
+		for j, n := range h.Counts[:min(bins, len(h.Counts))] {
 			x := left + cw*float64(j)
 			p, tip := binPaint(n, h.Rows), ""
 			if n > 0 {
-				tip = fmt.Sprintf("%s: %s to %s %s: %d of %d rows", rows[i].ID, short(h.Edges[j]), short(h.Edges[j+1]), h.Unit, n, h.Rows)
+				tip = fmt.Sprintf("%s: %s: %d of %d rows", rows[i].ID, binWords(h, j), n, h.Rows)
 			}
 			if p != none {
 				d.rect(point{x, y + 1}, point{x + cw - 1, y + ch - 1}, p, 0, tip)
 			}
 		}
 	}
-	edgeLabels(d, hs[0], left, cw, top+ch*float64(len(hs)))
+	edgeLabels(d, hs[0], bins, left, cw, top+ch*float64(len(hs)))
 	return d
+}
+
+// usedBins is how many bins any run reaches, and one more, so that the end of
+// what was recorded is seen.
+func usedBins(hs []result.Histogram) int {
+	last := 0
+	for _, h := range hs {
+		for j, n := range h.Counts {
+			if n > 0 {
+				last = max(last, j+1)
+			}
+		}
+	}
+	return min(last+1, max(last, len(hs[0].Counts)))
+}
+
+// binWords names a bin by its edges; the last one may be open.
+func binWords(h result.Histogram, j int) string {
+	if j+1 < len(h.Edges) {
+		return short(h.Edges[j]) + " to " + short(h.Edges[j+1]) + " " + unitWords(h.Unit)
+	}
+	return "from " + short(h.Edges[j]) + " " + unitWords(h.Unit)
+}
+
+// unitWords says the unit of a pure number.
+func unitWords(unit string) string {
+	if unit == "" || unit == "1" {
+		return "share"
+	}
+	return unit
 }
 
 // binPaint is the colour of n of rows; a bin with any row is visible.
@@ -89,10 +116,10 @@ func binPaint(n, rows int) paint {
 	return ramp(0.15 + 0.85*float64(n)/float64(rows)*2)
 }
 
-func edgeLabels(d *drawing, h result.Histogram, left, cw, y float64) {
-	d.seg(point{left, y + 1}, point{left + cw*float64(len(h.Counts)), y + 1}, axisLine, 1, solid)
+func edgeLabels(d *drawing, h result.Histogram, bins int, left, cw, y float64) {
+	d.seg(point{left, y + 1}, point{left + cw*float64(bins), y + 1}, axisLine, 1, solid)
 	right := 0.0
-	for j, e := range h.Edges {
+	for j, e := range h.Edges[:min(bins, len(h.Edges))] {
 		x := left + cw*float64(j)
 		s := short(e)
 		if w := textWidth(s, tickSize); x-w/2 > right+6 {
@@ -100,11 +127,7 @@ func edgeLabels(d *drawing, h result.Histogram, left, cw, y float64) {
 			right = x + w/2
 		}
 	}
-	unit := h.Unit
-	if unit == "" {
-		unit = "share"
-	}
-	axisTitle(d, axis{p0: left, p1: left + cw*float64(len(h.Counts))}, "lower edge of the bin ("+unit+")")
+	axisTitle(d, axis{p0: left, p1: left + cw*float64(bins)}, "lower edge of the bin ("+unitWords(h.Unit)+")")
 }
 
 // maxLoadRuns is how many runs get a panel of load over time.

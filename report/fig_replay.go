@@ -76,12 +76,13 @@ func replayRuns(in Input) (runs []result.ValidationRun, more string) {
 }
 
 // replayRank puts what gates first: open loops with enough requests, then
-// other open loops, the longer comparison first, then closed loops.
+// other open loops, the longer comparison first, then closed loops and
+// saturated runs.
 func replayRank(r result.ValidationRun) int {
 	switch {
-	case r.Load == "closed":
+	case r.Load == "closed" || r.Saturated:
 		return 3
-	case r.Sufficient && r.Split.Kind != result.SplitInSample:
+	case r.Sufficient:
 		return 0
 	case r.Split.Kind == result.SplitInSample:
 		return 1

@@ -231,7 +231,9 @@ func madeInspect(sc scale, run func(int) string, r *rand.Rand) *result.Inspect {
 		for _, n := range coverageNames {
 			h := result.Histogram{Name: n.name, Unit: "tokens", Edges: []float64{0}, Rows: 0}
 			for k := range 14 {
-				h.Edges = append(h.Edges, math.Pow(2, float64(k+1)))
+				if k > 0 {
+					h.Edges = append(h.Edges, math.Pow(2, float64(k)))
+				}
 				c := int(900 * math.Exp(-math.Pow(float64(k-5), 2)/8) * r.Float64())
 				h.Counts = append(h.Counts, c)
 				h.Rows += c

@@ -92,19 +92,25 @@ func sortedGates(gs []result.Gate) []result.Gate {
 	return out
 }
 
-// gateTables are the gates that decide, and, folded, those that do not apply.
+// gateTables are the judged gates, those that lack data, and, folded, those
+// that are not required.
 func gateTables(v *result.Validation) []block {
-	judged := &table{ID: "gates", Caption: "Gates", Cols: gateCols(),
-		Note: "A gate without a verdict lacks data; it is never a pass. A failed gate makes the command exit with 3."}
+	judged := &table{ID: "gates", Caption: "Gates", Cols: gateCols(), Note: "A failed gate makes the command exit with 3."}
+	open := &table{ID: "gates-open", Caption: "Gates without enough data", Cols: gateCols(), Note: "A gate without a verdict is never a pass."}
 	rest := &table{ID: "gates-rest", Caption: "Gates that are not required here", Cols: gateCols(), Closed: true}
 	for _, g := range sortedGates(v.Gates) {
 		t := judged
-		if gateRank(g) == 3 {
+		switch gateRank(g) {
+		case 1:
+			t = open
+		case 3:
 			t = rest
 		}
 		t.grow(func() row { return gateRow(g) })
 	}
-	out := tables(capped(judged, "failed and undecided gates first", "validation.json, gates"))
+	open.Closed = open.total > 12 && v.Verdict != result.VerdictInsufficient
+	out := tables(capped(judged, "failed ones first", "validation.json, gates"))
+	out = append(out, tables(capped(open, "in the order of the file", "validation.json, gates"))...)
 	return append(out, tables(capped(rest, "in the order of the file", "validation.json, gates"))...)
 }
 
@@ -137,7 +143,7 @@ func gateRow(g result.Gate) row {
 		verdict,
 		{Text: g.Name, Sub: gateWords[g.Name], Class: "id"},
 		value,
-		{Text: g.Op + " " + gateThreshold(g), Sub: g.Source},
+		{Text: strings.NewReplacer("<=", "≤", ">=", "≥").Replace(g.Op) + "\u00a0" + gateThreshold(g), Sub: g.Source},
 		{Mini: template.HTML(gateBar(g)), Key: gateBarKey(g)},
 		scope,
 	}}

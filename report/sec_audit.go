@@ -15,8 +15,8 @@ func auditSection(in Input, figs []*figure) section {
 	t := &table{ID: "audit-table", Caption: "Medians of what the stamps measure",
 		Cols: []column{{Head: "Run"}, {Head: "step.duration", Unit: "ms", Num: true}, {Head: "Cadence", Unit: "ms", Num: true},
 			{Head: "Floor", Unit: "ms", Num: true, Help: "weight bytes over memory bandwidth"},
-			{Head: "ARRIVED→QUEUED", Unit: "ms P50", Num: true}, {Head: "P90", Unit: "ms", Num: true},
-			{Head: "QUEUED→SCHEDULED", Unit: "ms P50", Num: true}, {Head: "P90", Unit: "ms", Num: true}, {Head: "Verdict"}}}
+			{Head: "ARRIVED to QUEUED", Unit: "ms, P50", Num: true}, {Head: "same", Unit: "ms, P90", Num: true},
+			{Head: "QUEUED to SCHEDULED", Unit: "ms, P50", Num: true}, {Head: "same", Unit: "ms, P90", Num: true}, {Head: "Verdict"}}}
 	for _, a := range audits {
 		t.Rows = append(t.Rows, row{Cells: []cell{
 			name(a.Run), millis(a.DurationUsP50), millis(a.CadenceUsP50), millis(a.PhysicalFloorUs),

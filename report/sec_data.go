@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/blis-train/blis-train/result"
@@ -72,7 +73,7 @@ func inspectTable(i *result.Inspect) *table {
 	t := &table{
 		ID: "runs", Caption: "Runs",
 		Cols: []column{
-			{Head: "Run"}, {Head: "Verdict"}, {Head: "Model"}, {Head: "Hardware"}, {Head: "TP", Num: true},
+			{Head: "Run"}, {Head: "Verdict"}, {Head: "Model, hardware, TP"},
 			{Head: "Span", Unit: "s", Num: true}, {Head: "Requests", Num: true}, {Head: "Failed", Num: true}, {Head: "Aborted", Num: true},
 			{Head: "No API span", Num: true, Help: "core spans without an API span"}, {Head: "No core span", Num: true, Help: "API spans without a core span"},
 			{Head: "Preempted", Num: true},
@@ -95,7 +96,7 @@ func inspectTable(i *result.Inspect) *table {
 			dropped = zeroDim(*r.Losses.RecordsDropped)
 		}
 		t.Rows = append(t.Rows, row{Cells: []cell{
-			name(r.ID), verdict, text(r.Model), text(r.Hardware), count(int(r.TP)),
+			name(r.ID), verdict, name(fmt.Sprintf("%s · %s · tp%d", r.Model, r.Hardware, r.TP)),
 			number(r.SpanS), count(r.Requests.Total), zeroDim(r.Requests.Failed), zeroDim(r.Requests.Aborted),
 			zeroDim(r.Requests.APIUnlinked), zeroDim(r.Requests.CoreMissing), zeroDim(r.Requests.Preempted),
 			percent(r.Losses.RecordedStepShare), percent(r.Steps.KnownShare), zeroDim(r.Steps.Contradictions),
@@ -177,11 +178,11 @@ func fitRunTable(f *result.Fit) *table {
 	for _, r := range f.Runs {
 		used := cell{Text: "yes", Class: "ok"}
 		if !r.Used {
-			used = cell{Text: "no", Class: "na", Sub: r.Reason}
+			used = cell{Text: "no", Class: "na w", Sub: r.Reason}
 		}
 		rows := byRun[r.ID]
 		t.Rows = append(t.Rows, row{Cells: []cell{
-			name(r.ID), used, text(label(labels, r.Config)), count(r.Steps.Recorded), percent(r.Steps.KnownShare),
+			name(r.ID), used, name(label(labels, r.Config)), count(r.Steps.Recorded), percent(r.Steps.KnownShare),
 			zeroDim(r.Steps.FromSnapshots), zeroDim(r.Steps.Reconstructed), zeroDim(r.Steps.Contradictions),
 			count(rows.Read), count(rows.Kept), words(reasons(rows.Dropped)),
 		}})

@@ -22,7 +22,7 @@ func fitSection(in Input, figs []*figure) section {
 		s.Blocks = append(s.Blocks, tables(cellTable("cells", "Error by run, regime and batch, hold-out rows", f.Beta.Cells, "fit.json, beta.cells", true))...)
 		s.Blocks = append(s.Blocks, tables(cellTable("stress", "Stress sets, hold-out rows", f.Beta.StressSets, "fit.json, beta.stress_sets", false))...)
 		s.Blocks = append(s.Blocks, tables(locoTable(f))...)
-		s.Blocks = append(s.Blocks, tables(alphaTable(f))...)
+		s.Blocks = append(s.Blocks, alphaTables(f)...)
 		s.Blocks = append(s.Blocks, treeBlocks(f.Trees)...)
 	}
 	if v := in.Validation; v != nil {
@@ -97,28 +97,40 @@ func locoTable(f *result.Fit) *table {
 	return capped(t, "in the order of the file", "fit.json, beta.loco")
 }
 
-// alphaTable puts the errors of the alpha targets side by side; each target
-// has the figures that make sense for it.
-func alphaTable(f *result.Fit) *table {
-	t := &table{ID: "alpha-errors", Caption: "Waits and overheads, hold-out rows",
-		Note: "overhead is known only to lie in an interval, so it has the share of intervals that hold the prediction. admission contains a uniform wait for the running step, so per-request error is large by nature and 10-second means are what counts.",
-		Cols: []column{{Head: "Target"}, {Head: "Scope"}, {Head: "Rows", Num: true}, {Head: "Inside interval", Num: true}, {Head: "Informative", Num: true}, {Head: "Median width", Unit: "ms", Num: true},
-			{Head: "Median prediction", Unit: "ms", Num: true}, {Head: "MAPE", Num: true}, {Head: "WAPE", Num: true}, {Head: "MAPE of 10 s means", Num: true}, {Head: "Constant", Num: true}}}
-	add := func(target, scope string, i *result.IntervalErrors, e *result.TargetErrors) {
-		switch {
-		case i != nil:
-			t.Rows = append(t.Rows, row{Cells: []cell{text(target), name(scope), count(i.Rows), percent(i.InsideShare), count(i.InformativeRows), millis(i.MedianWidthUs), millis(i.MedianPredUs), number(nil), percent(i.ExactWAPE), number(nil), number(nil)}})
-		case e != nil:
-			t.Rows = append(t.Rows, row{Cells: []cell{text(target), name(scope), count(e.Rows), number(nil), number(nil), number(nil), number(nil), percent(e.MAPE), percent(e.WAPE), percent(e.MAPEWindow10s), percent(e.MAPEConst)}})
-		}
-	}
+// alphaTables put the errors of the alpha targets side by side, all runs
+// together and, folded, run by run; each target has the figures that make
+// sense for it.
+func alphaTables(f *result.Fit) []block {
+	all := &table{ID: "alpha-errors", Caption: "Waits and overheads, hold-out rows", Cols: alphaCols("Target"),
+		Note: "overhead is known only to lie in an interval, so it has the share of intervals that hold the prediction. admission contains a uniform wait for the running step, so per-request error is large by nature and 10-second means are what counts."}
+	runs := &table{ID: "alpha-runs", Caption: "Waits and overheads by run, hold-out rows", Cols: append([]column{{Head: "Run"}}, alphaCols("Target")...), Closed: true}
 	for _, m := range f.Alpha {
-		add(m.Name, "all", m.Interval, m.TargetErrors)
+		if cells := alphaCells(m.Name, m.Interval, m.TargetErrors); cells != nil {
+			all.grow(func() row { return row{Cells: cells} })
+		}
 		for _, r := range m.AlphaRuns {
-			add(m.Name, r.Run, r.Interval, r.Errors)
+			if cells := alphaCells(m.Name, r.Interval, r.Errors); cells != nil {
+				runs.grow(func() row { return row{Cells: append([]cell{name(r.Run)}, cells...)} })
+			}
 		}
 	}
-	return capped(t, "in the order of the file", "fit.json, alpha")
+	out := tables(capped(all, "in the order of the file", "fit.json, alpha"))
+	return append(out, tables(capped(runs, "in the order of the file", "fit.json, alpha"))...)
+}
+
+func alphaCols(first string) []column {
+	return []column{{Head: first}, {Head: "Rows", Num: true}, {Head: "Inside interval", Num: true}, {Head: "Informative", Num: true}, {Head: "Median width", Unit: "ms", Num: true},
+		{Head: "Median prediction", Unit: "ms", Num: true}, {Head: "MAPE", Num: true}, {Head: "WAPE", Num: true}, {Head: "MAPE of 10 s means", Num: true}, {Head: "Constant", Num: true}}
+}
+
+func alphaCells(target string, i *result.IntervalErrors, e *result.TargetErrors) []cell {
+	switch {
+	case i != nil:
+		return []cell{text(target), count(i.Rows), percent(i.InsideShare), count(i.InformativeRows), millis(i.MedianWidthUs), millis(i.MedianPredUs), number(nil), percent(i.ExactWAPE), number(nil), number(nil)}
+	case e != nil:
+		return []cell{text(target), count(e.Rows), number(nil), number(nil), number(nil), number(nil), percent(e.MAPE), percent(e.WAPE), percent(e.MAPEWindow10s), percent(e.MAPEConst)}
+	}
+	return nil
 }
 
 func treeBlocks(tr *result.Trees) []block {

@@ -21,7 +21,7 @@ func replaySection(in Input, figs []*figure) section {
 		s.Missing = "Validated with --steps-only: nothing was replayed."
 		return s
 	}
-	s.Blocks = append(s.Blocks, tables(metricTable(in.Validation))...)
+	s.Blocks = append(s.Blocks, metricTables(in.Validation)...)
 	s.Blocks = append(s.Blocks, figureBlocks(figs)...)
 	s.Blocks = append(s.Blocks, tables(quantileTable(in.Validation))...)
 	s.Blocks = append(s.Blocks, tables(replayTable(in.Validation))...)
@@ -45,28 +45,39 @@ func splitWords(s result.Split) string {
 	return s.Kind
 }
 
-// metricTable is one row per run, phase and metric: the verdict numbers.
-func metricTable(v *result.Validation) *table {
-	t := &table{ID: "metrics", Caption: "Distributions, real against simulated",
-		Note: "KS D is the largest gap between the two distributions; real vs real is D between the two halves of the real run, which no model can beat by much. Below the critical D at 5 %, a gap of this size can be chance.",
-		Cols: []column{{Head: "Run"}, {Head: "Compared"}, {Head: "Metric"}, {Head: "Requests", Num: true},
-			{Head: "KS D", Num: true}, {Head: "with noise", Num: true}, {Head: "drift-corrected", Num: true},
-			{Head: "real vs real", Num: true}, {Head: "critical", Num: true, Help: "1.3581·sqrt((n+m)/(nm))"},
-			{Head: "D at quantile", Num: true}, {Head: "p", Num: true, Help: "asymptotic p-value of the plain replay"}, {Head: "n effective", Num: true, Help: "requests are autocorrelated"},
-			{Head: "Median error", Num: true}, {Head: "with noise", Num: true}, {Head: "drift-corrected", Num: true}, {Head: "paired", Num: true, Help: "median over requests of |simulated − real| / real"},
-			{Head: "Wasserstein", Unit: "ms", Num: true}}}
+// metricTables are one row per run, phase and metric: first the comparisons
+// that can gate, then, folded, closed loops, saturated runs and too few requests.
+func metricTables(v *result.Validation) []block {
+	first := &table{ID: "metrics", Caption: "Distributions, real against simulated", Cols: metricCols(),
+		Note: "KS D is the largest gap between the two distributions; real vs real is D between the two halves of the real run, which no model can beat by much. Below the critical D at 5 %, a gap of this size can be chance."}
+	rest := &table{ID: "metrics-rest", Caption: "Comparisons that cannot gate: closed loops, saturated runs, too few requests", Cols: metricCols()}
 	runs := slices.Clone(v.Runs)
 	if len(runs)*len(metricNames) > maxRows {
 		slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(largestKS(b), largestKS(a)) })
 	}
 	for _, r := range runs {
+		t := first
+		if replayRank(r) > 0 {
+			t = rest
+		}
 		for _, n := range append(slices.Clone(metricNames), "itl_gap") {
 			if m := anyMetric(r.Metrics, n); m != nil {
-				t.Rows = append(t.Rows, metricRow(r, n, m))
+				t.grow(func() row { return metricRow(r, n, m) })
 			}
 		}
 	}
-	return capped(t, "the largest plain KS first", "validation.json, runs")
+	rest.Closed = first.total > 0
+	out := tables(capped(first, "the largest plain KS first", "validation.json, runs"))
+	return append(out, tables(capped(rest, "the largest plain KS first", "validation.json, runs"))...)
+}
+
+func metricCols() []column {
+	return []column{{Head: "Run"}, {Head: "Compared"}, {Head: "Metric"}, {Head: "Requests", Num: true},
+		{Head: "KS D", Num: true}, {Head: "D with noise", Num: true}, {Head: "D drift-corrected", Num: true},
+		{Head: "D real vs real", Num: true}, {Head: "critical D", Num: true, Help: "1.3581·sqrt((n+m)/(nm))"},
+		{Head: "D at quantile", Num: true}, {Head: "p", Num: true, Help: "asymptotic p-value of the plain replay"}, {Head: "n effective", Num: true, Help: "requests are autocorrelated"},
+		{Head: "Median error", Num: true}, {Head: "with noise", Num: true}, {Head: "drift-corrected", Num: true}, {Head: "paired", Num: true, Help: "median over requests of |simulated − real| / real"},
+		{Head: "Wasserstein", Unit: "ms", Num: true}}
 }
 
 func anyMetric(m *result.Metrics, name string) *result.Metric {
@@ -95,7 +106,7 @@ func metricRow(r result.ValidationRun, n string, m *result.Metric) row {
 		percentOf(m.MedianRelErr), percent(pick(noise, med)), percent(pick(drift, med)), percent(m.MedianRelErrPaired),
 		num(m.WassersteinMs),
 	}}
-	if n == "itl_gap" || !r.Sufficient {
+	if n == "itl_gap" {
 		out.Class = "dim"
 	}
 	return out

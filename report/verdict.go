@@ -77,7 +77,7 @@ func gateSentence(g result.Gate) string {
 	if what == "" {
 		what = g.Name
 	}
-	return fmt.Sprintf("%s: %s is %s, must be %s %s (%s)", g.Scope, what, gateValue(g.Name, g.Value), g.Op, gateThreshold(g), g.Name)
+	return fmt.Sprintf("%s: %s is %s, must be %s %s (%s)", g.Scope, what, gateValue(g.Name, g.Value), strings.NewReplacer("<=", "≤", ">=", "≥").Replace(g.Op), gateThreshold(g), g.Name)
 }
 
 // headFacts says what the coefficients are for.
@@ -149,7 +149,7 @@ func verdictSection(in Input, figs []*figure) section {
 	}
 	s.Blocks = append(s.Blocks, causes(in, figs)...)
 	if m := in.Validation.Missing; len(m) > 0 && in.Validation.Verdict == result.VerdictFail {
-		s.Blocks = append(s.Blocks, block{Heading: "What could not be judged"}, block{List: firstOf(m, 4, "the gates marked “no data” below")})
+		s.Blocks = append(s.Blocks, block{Heading: "What could not be judged"}, block{List: firstOf(m, 4, "the gates without enough data below")})
 	}
 	s.Blocks = append(s.Blocks, gateTables(in.Validation)...)
 	s.Blocks = append(s.Blocks, findingBlocks("Findings of the validation", in.Validation.Warnings)...)
@@ -210,6 +210,9 @@ var causeWords = map[string]string{
 	result.CauseSaturated:    "The run is saturated",
 }
 
+// maxCauses is how many diagnoses the page spells out.
+const maxCauses = 8
+
 func causes(in Input, figs []*figure) []block {
 	ds := in.Validation.Diagnoses
 	if len(ds) == 0 {
@@ -217,7 +220,7 @@ func causes(in Input, figs []*figure) []block {
 	}
 	anchors := anchorsOf(figs)
 	var out []cause
-	for _, d := range ds[:min(len(ds), maxRows)] {
+	for _, d := range ds[:min(len(ds), maxCauses)] {
 		label := causeWords[d.Cause]
 		if label == "" {
 			label = d.Cause
@@ -236,7 +239,11 @@ func causes(in Input, figs []*figure) []block {
 		}
 		out = append(out, c)
 	}
-	return []block{{Heading: "Why gates failed"}, {Causes: out}}
+	blocks := []block{{Heading: "Why gates failed"}, {Causes: out}}
+	if more := len(ds) - maxCauses; more > 0 {
+		blocks = append(blocks, block{Text: fmt.Sprintf("And %d more in validation.json, diagnoses.", more)})
+	}
+	return blocks
 }
 
 // sentence starts with a capital and ends with a full stop.
