@@ -40,20 +40,28 @@ func (p *parsed) one(data []byte, line, offset int64, run func([]byte, *builder,
 	}
 }
 
-// buffers recycles the batches' memory.
-var buffers = sync.Pool{New: func() any { b := make([]byte, 0, blockBytes+blockBytes/4); return &b }}
+// freeList recycles the batches' memory: as many buffers as can be under way.
+type freeList chan *[]byte
 
-func getBuffer(n int) *[]byte {
-	b := buffers.Get().(*[]byte)
-	if cap(*b) < n {
-		*b = make([]byte, 0, n+n/4)
+func (f freeList) get(n int) *[]byte {
+	select {
+	case b := <-f:
+		if cap(*b) >= n {
+			return b
+		}
+	default:
 	}
-	return b
+	b := make([]byte, 0, n+n/4)
+	return &b
 }
 
-func putBuffer(b *[]byte) {
-	if b != nil && cap(*b) <= 16*blockBytes {
-		buffers.Put(b)
+func (f freeList) put(b *[]byte) {
+	if b == nil || cap(*b) > 16*blockBytes {
+		return
+	}
+	select {
+	case f <- b:
+	default:
 	}
 }
 
@@ -66,6 +74,7 @@ func stream(ctx context.Context, in []input, p parser, workers int, limits Limit
 		b    *batch
 		done chan *parsed
 	}
+	free := make(freeList, workers+2)
 	jobs := make(chan job)
 	order := make(chan chan *parsed, workers+1)
 	var group sync.WaitGroup
@@ -74,7 +83,7 @@ func stream(ctx context.Context, in []input, p parser, workers int, limits Limit
 			bld := newBuilder()
 			for j := range jobs {
 				res := parse(j.b, p, bld)
-				putBuffer(j.b.pooled) // spans hold copies
+				free.put(j.b.pooled) // spans hold copies
 				j.b.data, j.b.pooled = nil, nil
 				j.done <- res
 			}
@@ -84,7 +93,7 @@ func stream(ctx context.Context, in []input, p parser, workers int, limits Limit
 	go func() {
 		defer close(order)
 		defer close(jobs)
-		readErr <- readInputs(in, limits, stdin, func(b *batch) bool {
+		readErr <- readInputs(in, limits, stdin, free, func(b *batch) bool {
 			done := make(chan *parsed, 1)
 			select {
 			case order <- done:
@@ -131,8 +140,8 @@ type input struct {
 
 // readInputs reads files one after another. A broken file is a fault of that
 // file, not the end of the run.
-func readInputs(in []input, limits Limits, stdin io.Reader, out func(*batch) bool) error {
-	r := &reader{out: out, get: getBuffer}
+func readInputs(in []input, limits Limits, stdin io.Reader, free freeList, out func(*batch) bool) error {
+	r := &reader{out: out, get: free.get}
 	for i := range in {
 		r.file = int32(i)
 		src, err := openFile(in[i].path, in[i].name, stdin, limits)

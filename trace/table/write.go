@@ -134,6 +134,9 @@ func (w *Writer[T]) wait() error {
 }
 
 func (w *Writer[T]) open() error {
+	if registered != nil {
+		return registered
+	}
 	if err := os.MkdirAll(w.dir, 0o777); err != nil {
 		return err
 	}

@@ -1,0 +1,49 @@
+package table
+
+import (
+	"io"
+
+	"github.com/apache/arrow/go/v17/parquet/compress"
+	"github.com/klauspost/compress/zstd"
+)
+
+// The Parquet library makes a new zstd encoder for every page when a level is
+// asked for, which costs more than the compression. One encoder and one
+// decoder serve all pages; both are safe for concurrent use.
+type sharedZstd struct {
+	compress.Codec // for streams and bounds
+	enc            *zstd.Encoder
+	dec            *zstd.Decoder
+}
+
+func (c sharedZstd) Encode(dst, src []byte) []byte { return c.enc.EncodeAll(src, dst[:0]) }
+
+func (c sharedZstd) EncodeLevel(dst, src []byte, _ int) []byte { return c.Encode(dst, src) }
+
+func (c sharedZstd) Decode(dst, src []byte) []byte {
+	out, err := c.dec.DecodeAll(src, dst[:0])
+	if err != nil {
+		panic(err) // the library turns it into an error of the column
+	}
+	return out
+}
+
+// registered is made when the package is loaded, before any file is opened.
+var registered = registerZstd()
+
+func registerZstd() error {
+	base, err := compress.GetCodec(compress.Codecs.Zstd)
+	if err != nil {
+		return err
+	}
+	enc, err := zstd.NewWriter(io.Discard, zstd.WithZeroFrames(true), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(4))
+	if err != nil {
+		return err
+	}
+	dec, err := zstd.NewReader(nil)
+	if err != nil {
+		return err
+	}
+	compress.RegisterCodec(compress.Codecs.Zstd, sharedZstd{base, enc, dec})
+	return nil
+}
