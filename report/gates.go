@@ -92,17 +92,28 @@ func sortedGates(gs []result.Gate) []result.Gate {
 	return out
 }
 
+// maxJudged is how many judged gates stand in one table; beyond, those that
+// passed are folded away.
+const maxJudged = 40
+
 // gateTables are the judged gates, those that lack data, and, folded, those
 // that are not required.
 func gateTables(v *result.Validation) []block {
 	judged := &table{ID: "gates", Caption: "Gates", Cols: gateCols(), Note: "A failed gate makes the command exit with 3."}
 	open := &table{ID: "gates-open", Caption: "Gates without enough data", Cols: gateCols(), Note: "A gate without a verdict is never a pass."}
 	rest := &table{ID: "gates-rest", Caption: "Gates that are not required here", Cols: gateCols(), Closed: true}
+	passed := judged
+	if judgedGates(v.Gates) > maxJudged {
+		passed = &table{ID: "gates-passed", Caption: "Gates that passed", Cols: gateCols(), Closed: true}
+		judged.Caption = "Gates that failed"
+	}
 	for _, g := range sortedGates(v.Gates) {
 		t := judged
 		switch gateRank(g) {
 		case 1:
 			t = open
+		case 2:
+			t = passed
 		case 3:
 			t = rest
 		}
@@ -111,7 +122,20 @@ func gateTables(v *result.Validation) []block {
 	open.Closed = open.total > 12 && v.Verdict != result.VerdictInsufficient
 	out := tables(capped(judged, "failed ones first", "validation.json, gates"))
 	out = append(out, tables(capped(open, "in the order of the file", "validation.json, gates"))...)
+	if passed != judged {
+		out = append(out, tables(capped(passed, "in the order of the file", "validation.json, gates"))...)
+	}
 	return append(out, tables(capped(rest, "in the order of the file", "validation.json, gates"))...)
+}
+
+func judgedGates(gs []result.Gate) int {
+	n := 0
+	for _, g := range gs {
+		if g.Pass != nil {
+			n++
+		}
+	}
+	return n
 }
 
 func gateCols() []column {

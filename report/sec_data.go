@@ -167,9 +167,8 @@ func clockTable(i *result.Inspect) *table {
 // fitRunTable says which runs the fit used and why not the others.
 func fitRunTable(f *result.Fit) *table {
 	t := &table{ID: "fit-runs", Caption: "What the fit used",
-		Cols: []column{{Head: "Run"}, {Head: "Used"}, {Head: "Configuration"}, {Head: "Steps recorded", Num: true}, {Head: "Known", Num: true},
-			{Head: "From snapshots", Num: true}, {Head: "Rebuilt", Num: true}, {Head: "Contradictions", Num: true},
-			{Head: "Rows read", Num: true}, {Head: "Kept", Num: true}, {Head: "Dropped, by reason"}}}
+		Cols: []column{{Head: "Run"}, {Head: "Used"}, {Head: "Rows read", Num: true}, {Head: "Kept", Num: true}, {Head: "Dropped, by reason"}, {Head: "Configuration"}, {Head: "Steps recorded", Num: true}, {Head: "Known", Num: true},
+			{Head: "From snapshots", Num: true}, {Head: "Rebuilt", Num: true}, {Head: "Contradictions", Num: true}}}
 	byRun := map[string]result.RunRows{}
 	for _, r := range f.Beta.Rows.ByRun {
 		byRun[r.Run] = r
@@ -182,9 +181,8 @@ func fitRunTable(f *result.Fit) *table {
 		}
 		rows := byRun[r.ID]
 		t.Rows = append(t.Rows, row{Cells: []cell{
-			name(r.ID), used, name(label(labels, r.Config)), count(r.Steps.Recorded), percent(r.Steps.KnownShare),
+			name(r.ID), used, count(rows.Read), count(rows.Kept), words(reasons(rows.Dropped)), name(label(labels, r.Config)), count(r.Steps.Recorded), percent(r.Steps.KnownShare),
 			zeroDim(r.Steps.FromSnapshots), zeroDim(r.Steps.Reconstructed), zeroDim(r.Steps.Contradictions),
-			count(rows.Read), count(rows.Kept), words(reasons(rows.Dropped)),
 		}})
 	}
 	return capped(t, "in the order of the file", "fit.json, runs")
