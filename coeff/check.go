@@ -25,12 +25,12 @@ func (s *Set) Check() error {
 	if err := checkCovariance("covariance", s.Covariance, len(s.Beta)); err != nil {
 		return err
 	}
-	for _, h := range s.HardwareFactors {
-		if err := finite("hardware_factors."+h.Hardware, h.Factor); err != nil {
+	for _, f := range slices.Concat(s.DeploymentFactors, s.HardwareFactors) {
+		if err := finite("factor of "+f.Name, f.Value); err != nil {
 			return err
 		}
-		if h.Factor <= 0 {
-			return trace.Errorf(BadCoefficientFile, "hardware_factors.%s: got %g, want a number above 0", h.Hardware, h.Factor)
+		if f.Value <= 0 {
+			return trace.Errorf(BadCoefficientFile, "factor of %s: got %g, want a number above 0", f.Name, f.Value)
 		}
 	}
 	for i := range s.Alpha {

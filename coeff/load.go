@@ -60,9 +60,7 @@ func (w *wireSet) set() (*Set, error) {
 	if err := w.flatAlpha(s); err != nil {
 		return nil, err
 	}
-	for _, hardware := range sortedKeys(p.Factors) {
-		s.HardwareFactors = append(s.HardwareFactors, HardwareFactor{hardware, p.Factors[hardware]})
-	}
+	s.DeploymentFactors, s.HardwareFactors = factorsOf(p.Deployments), factorsOf(p.Devices)
 	for _, target := range sortedKeys(p.Alpha) {
 		a := p.Alpha[target]
 		terms, err := p.terms("alpha."+target+".coefficients", a.Coefficients, features.AlphaFeatures(p.SpecVersion))
@@ -85,6 +83,14 @@ func (w *wireSet) set() (*Set, error) {
 		s.Configs = append(s.Configs, config)
 	}
 	return s, nil
+}
+
+func factorsOf(m map[string]float64) []Factor {
+	var out []Factor
+	for _, name := range sortedKeys(m) {
+		out = append(out, Factor{name, m[name]})
+	}
+	return out
 }
 
 // flatAlpha takes the flat alpha of a spec 1.0 file as its queue target.

@@ -41,12 +41,7 @@ func (s *Set) wire() (*wireSet, error) {
 		Residuals: map[string][]pair{}, Gamma: s.Gamma, PipelineLag: map[string]wireLag{},
 		Gates: s.Gates, Ident: s.Identifiability, Certificate: s.Certificate, Warnings: s.Warnings,
 	}
-	if len(s.HardwareFactors) > 0 {
-		p.Factors = map[string]float64{}
-	}
-	for _, h := range s.HardwareFactors {
-		p.Factors[h.Hardware] = h.Factor
-	}
+	p.Deployments, p.Devices = wireFactors(s.DeploymentFactors), wireFactors(s.HardwareFactors)
 	for _, m := range s.Alpha {
 		p.Alpha[m.Target] = wireAlpha{m.Replay, m.Lambda, wireTerms(m.Coefficients), wireRows(m.Covariance)}
 	}
@@ -64,6 +59,17 @@ func (s *Set) wire() (*wireSet, error) {
 		p.Configs = append(p.Configs, c)
 	}
 	return &wireSet{s.SchemaVersion, s.ToolVersion, s.Command, s.Inputs, p}, nil
+}
+
+func wireFactors(fs []Factor) map[string]float64 {
+	if len(fs) == 0 {
+		return nil
+	}
+	out := map[string]float64{}
+	for _, f := range fs {
+		out[f.Name] = f.Value
+	}
+	return out
 }
 
 func (t *TrainedOn) wire() wireTrainedOn {

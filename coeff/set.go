@@ -36,13 +36,16 @@ type Set struct {
 	BetaTarget  string        // cadence | duration
 	Beta        []Coefficient // one per slot, in slot order
 	Alpha       []AlphaModel  // sorted by target
-	// HardwareFactors multiply the step time on a device; a device without one has 1.
-	HardwareFactors []HardwareFactor
-	Covariance      [][]float64 // of Beta, in its order; nil when not estimated
-	Residuals       []RegimeQuantiles
-	Gamma           float64  // of the preemption average (01 A-14)
-	PipelineLag     []RunLag // sorted by run
-	Gates           []Gate
+	// DeploymentFactors multiply the step time on the deployments of the fit
+	// (deploy.Deployment.Label); on others HardwareFactors do, by device. Without
+	// either the factor is 1.
+	DeploymentFactors []Factor
+	HardwareFactors   []Factor
+	Covariance        [][]float64 // of Beta, in its order; nil when not estimated
+	Residuals         []RegimeQuantiles
+	Gamma             float64  // of the preemption average (01 A-14)
+	PipelineLag       []RunLag // sorted by run
+	Gates             []Gate
 	// Identifiability says in words what the data could not tell apart.
 	Identifiability []string
 	Certificate     *Certificate
@@ -105,22 +108,38 @@ type AlphaModel struct {
 	Covariance   [][]float64
 }
 
-// HardwareFactor is what one device needs on top of the common coefficients.
-type HardwareFactor struct {
-	Hardware string
-	Factor   float64 // > 0
+// Factor is what one deployment or device needs on top of the common coefficients.
+type Factor struct {
+	Name  string
+	Value float64 // > 0
 }
 
-// On is the set as it holds on one device: beta and its covariance times the
-// device's factor (1 for a device without one), no factors left.
-func (s *Set) On(hardware string) *Set {
-	k := slices.IndexFunc(s.HardwareFactors, func(h HardwareFactor) bool { return h.Hardware == hardware })
-	if k < 0 {
+// FactorOn is what a step on the deployment takes relative to the common
+// coefficients.
+func (s *Set) FactorOn(d *deploy.Deployment) float64 {
+	label := d.Label()
+	for _, f := range s.DeploymentFactors {
+		if f.Name == label {
+			return f.Value
+		}
+	}
+	for _, f := range s.HardwareFactors {
+		if f.Name == d.Hardware.Name {
+			return f.Value
+		}
+	}
+	return 1
+}
+
+// On is the set as it holds on one deployment: beta and its covariance times the
+// deployment's factor, no factors left.
+func (s *Set) On(d *deploy.Deployment) *Set {
+	if len(s.DeploymentFactors) == 0 && len(s.HardwareFactors) == 0 {
 		return s
 	}
-	factor := s.HardwareFactors[k].Factor
+	factor := s.FactorOn(d)
 	on := *s
-	on.HardwareFactors = nil
+	on.DeploymentFactors, on.HardwareFactors = nil, nil
 	on.Beta = slices.Clone(s.Beta)
 	for i := range on.Beta {
 		c := &on.Beta[i]

@@ -23,7 +23,8 @@ type wirePhysics struct {
 	TrainedOn   wireTrainedOn        `yaml:"trained_on"`
 	BetaTarget  string               `yaml:"beta_target"`
 	Beta        []wireTerm           `yaml:"beta_coefficients"`
-	Factors     map[string]float64   `yaml:"hardware_factors,omitempty"`
+	Deployments map[string]float64   `yaml:"deployment_factors,omitempty"`
+	Devices     map[string]float64   `yaml:"hardware_factors,omitempty"`
 	FlatAlpha   []wireTerm           `yaml:"alpha_coefficients,omitempty"` // 1.0's flat form, read only
 	Alpha       map[string]wireAlpha `yaml:"alpha"`
 	Covariance  []flow[float64]      `yaml:"covariance"`

@@ -108,8 +108,10 @@ type Model struct {
 	Warnings         []trace.Finding   `json:"warnings"`
 	Figures          *FitFigures       `json:"figures,omitempty"`
 	Utilisation      []Utilisation     `json:"utilisation,omitempty"` // roofline only
-	// HardwareFactors multiply the prediction on a device; empty: 1 everywhere.
+	// HardwareFactors multiply the prediction of an unseen deployment on a device; empty: 1.
 	HardwareFactors []HardwareFactor `json:"hardware_factors,omitempty"`
+	// DeploymentFactors take the place of the device's factor on the deployments of the fit.
+	DeploymentFactors []DeploymentFactor `json:"deployment_factors,omitempty"`
 	// LocoPlain are the leave-one-out figures without the factors.
 	LocoPlain *LocoSummary `json:"loco_without_factors,omitempty"`
 }
@@ -120,6 +122,14 @@ type HardwareFactor struct {
 	Hardware string  `json:"hardware"`
 	Factor   float64 `json:"factor"`
 	Configs  int     `json:"configs"` // configurations it was learned from
+}
+
+// DeploymentFactor makes the predicted time of one deployment's training rows add
+// up to the measured time.
+type DeploymentFactor struct {
+	Deployment string  `json:"deployment"` // model, hardware and tp
+	Factor     float64 `json:"factor"`
+	Rows       int     `json:"rows"`
 }
 
 // LocoSummary is the median and worst MAPE over configurations left out.
@@ -222,6 +232,8 @@ type Loco struct {
 	Bias          *float64 `json:"bias"`
 	InsideShare   *float64 `json:"inside_share,omitempty"`   // overhead
 	MAPEWindow10s *float64 `json:"mape_window10s,omitempty"` // admission
+	// RelErr is all that sums know; only in fits from Gram files.
+	RelErr *float64 `json:"weighted_relative_error,omitempty"`
 }
 
 // RowCounts: read = kept + sum(dropped).

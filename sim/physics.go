@@ -23,7 +23,7 @@ func NewPhysics(set *coeff.Set, d *deploy.Deployment) (*Physics, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Physics{space: sp, predict: set.On(d.Hardware.Name).BetaPredictor(), x: make([]float64, len(sp.BetaFeatures()))}, nil
+	return &Physics{space: sp, predict: set.On(d).BetaPredictor(), x: make([]float64, len(sp.BetaFeatures()))}, nil
 }
 
 // StepUs is the predicted cadence of the step.

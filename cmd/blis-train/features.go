@@ -181,7 +181,7 @@ func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *
 		doc.Members = append(doc.Members, memberDoc{m.CoreID, phase, m.Computed, m.Prompt, m.New})
 	}
 	if set != nil {
-		p := set.On(steps.Dep.Hardware.Name).BetaPredictor()
+		p := set.On(steps.Dep).BetaPredictor()
 		x, hits := make([]float64, len(e.Features)), features.Hits(0)
 		for i, f := range e.Features {
 			x[i] = f.Value

@@ -27,7 +27,7 @@ func newPhysics(set *coeff.Set, d deploy.Deployment) (*physics, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &physics{set: set.On(d.Hardware.Name), space: space, x: make([]float64, len(set.Beta))}, nil
+	return &physics{set: set.On(&d), space: space, x: make([]float64, len(set.Beta))}, nil
 }
 
 // StepUs predicts one step of the batch.

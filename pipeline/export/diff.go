@@ -2,6 +2,7 @@ package export
 
 import (
 	"math"
+	"slices"
 	"sort"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -176,14 +177,14 @@ func diffTerms(model string, a, b []coeff.Coefficient, opt DiffOptions) []TermDi
 	return out
 }
 
-// diffFactors compares the factors of the devices either set knows; a device
-// without one has 1. Factors carry no interval.
+// diffFactors compares the factors of the devices and deployments either set
+// knows; one without has 1. Factors carry no interval.
 func diffFactors(a, b *coeff.Set) []TermDiff {
 	names := map[string]bool{}
 	of := func(s *coeff.Set) map[string]float64 {
 		m := map[string]float64{}
-		for _, h := range s.HardwareFactors {
-			m[h.Hardware], names[h.Hardware] = h.Factor, true
+		for _, f := range slices.Concat(s.HardwareFactors, s.DeploymentFactors) {
+			m[f.Name], names[f.Name] = f.Value, true
 		}
 		return m
 	}
@@ -198,7 +199,7 @@ func diffFactors(a, b *coeff.Set) []TermDiff {
 			vb = v
 		}
 		r := vb / va
-		t := TermDiff{Model: "hardware_factor", Name: name, Unit: "1", A: va, B: vb, Delta: vb - va, Ratio: &r}
+		t := TermDiff{Model: "factor", Name: name, Unit: "1", A: va, B: vb, Delta: vb - va, Ratio: &r}
 		if va == vb {
 			no := false
 			t.Significant = &no

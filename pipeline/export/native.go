@@ -24,7 +24,10 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 	}
 	setText(&set.SpecVersion, b.SpecVersion)
 	for _, h := range b.HardwareFactors {
-		set.HardwareFactors = append(set.HardwareFactors, coeff.HardwareFactor{Hardware: h.Hardware, Factor: h.Factor})
+		set.HardwareFactors = append(set.HardwareFactors, coeff.Factor{Name: h.Hardware, Value: h.Factor})
+	}
+	for _, d := range b.DeploymentFactors {
+		set.DeploymentFactors = append(set.DeploymentFactors, coeff.Factor{Name: d.Deployment, Value: d.Factor})
 	}
 	for i := range fit.Alpha {
 		m := &fit.Alpha[i]
@@ -33,7 +36,7 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 			Coefficients: nativeTerms(m.Coefficients), Covariance: m.Covariance,
 		})
 	}
-	sort.Slice(set.HardwareFactors, func(i, j int) bool { return set.HardwareFactors[i].Hardware < set.HardwareFactors[j].Hardware })
+	sort.Slice(set.HardwareFactors, func(i, j int) bool { return set.HardwareFactors[i].Name < set.HardwareFactors[j].Name })
 	sort.Slice(set.Alpha, func(i, j int) bool { return set.Alpha[i].Target < set.Alpha[j].Target })
 	if c := b.Certificate; c != nil {
 		set.Certificate = &coeff.Certificate{MinZeroGradient: c.MinZeroGradient, MaxActiveGradient: c.MaxActiveGradient, OK: c.OK}

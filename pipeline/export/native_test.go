@@ -69,7 +69,7 @@ func TestY1Native(t *testing.T) {
 	if d := cmp.Diff([]coeff.RunLag{{Run: "run-a", Measured: true}, {Run: "run-c", Lag: 1}}, set.PipelineLag); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff([]coeff.HardwareFactor{{Hardware: "a", Factor: 1.1}, {Hardware: "b", Factor: 0.9}}, set.HardwareFactors); d != "" {
+	if d := cmp.Diff([]coeff.Factor{{Name: "a", Value: 1.1}, {Name: "b", Value: 0.9}}, set.HardwareFactors); d != "" {
 		t.Error(d)
 	}
 	if len(set.Gates) != 2 || set.Gates[1].Pass != nil || *set.Gates[0].Threshold != 0.15 {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/result"
 )
@@ -13,14 +14,43 @@ import (
 // device: a device seen in one configuration keeps half of what that one says.
 const factorPrior = 1
 
-// hardwareOf is the device of each configuration label.
-func (f *fitter) hardwareOf(s *solved) []string {
+// namesOf is what pick says of the deployment behind each configuration label.
+func (f *fitter) namesOf(s *solved, pick func(*deploy.Deployment) string) []string {
 	out := make([]string, len(s.pool.configs))
 	for _, p := range f.used {
 		if k := slices.Index(s.pool.configs, p.config); k >= 0 {
-			out[k] = p.src.Deployment.Hardware.Name
+			out[k] = pick(&p.src.Deployment)
 		}
 	}
+	return out
+}
+
+func hardwareName(d *deploy.Deployment) string { return d.Hardware.Name }
+
+// totalFactors is what each deployment (model, device, tp) needs so that the
+// predicted time of its training rows adds up to the measured one. Relative
+// least squares is drawn to fast steps; a simulator lives on sums. Nil when there
+// is one deployment: the coefficients are its own.
+func totalFactors(d *ridge.Data, pred []float64, names []string) []result.DeploymentFactor {
+	var out []result.DeploymentFactor
+	var sums [][2]float64
+	for i, c := range d.Config {
+		k := slices.IndexFunc(out, func(f result.DeploymentFactor) bool { return f.Deployment == names[c] })
+		if k < 0 {
+			k = len(out)
+			out, sums = append(out, result.DeploymentFactor{Deployment: names[c]}), append(sums, [2]float64{})
+		}
+		out[k].Rows++
+		sums[k][0] += d.Y[i]
+		sums[k][1] += pred[i]
+	}
+	if len(out) < 2 {
+		return nil
+	}
+	for k := range out {
+		out[k].Factor = sums[k][0] / sums[k][1]
+	}
+	slices.SortFunc(out, func(a, b result.DeploymentFactor) int { return strings.Compare(a.Deployment, b.Deployment) })
 	return out
 }
 
@@ -76,11 +106,12 @@ func scaled(pred []float64, factor float64) []float64 {
 	return out
 }
 
-// scaleBy multiplies the predictions of every row by its device's factor.
-func (s *solved) scaleBy(factors []result.HardwareFactor, hw []string) {
-	s.factor = make([]float64, len(hw))
-	for c := range hw {
-		s.factor[c] = factorOf(factors, hw[c])
+// scaleBy multiplies the predictions of every row by its deployment's factor.
+func (s *solved) scaleBy(factors []result.DeploymentFactor, names []string) {
+	s.factor = make([]float64, len(names))
+	for c := range names {
+		k := slices.IndexFunc(factors, func(f result.DeploymentFactor) bool { return f.Deployment == names[c] })
+		s.factor[c] = factors[k].Factor
 	}
 	for i, c := range s.data.Config {
 		s.pred[i] *= s.factor[c]

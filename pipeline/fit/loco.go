@@ -3,6 +3,7 @@ package fit
 import (
 	"slices"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -23,7 +24,7 @@ func (f *fitter) locoBeta(s *solved, m modelSelections, out *result.Model) error
 	if err != nil {
 		return err
 	}
-	hw := f.hardwareOf(s)
+	hw := f.namesOf(s, hardwareName)
 	var pooled []result.Loco
 	for c, key := range s.pool.configs {
 		beta, err := f.leaveOut(s, m, int32(c))
@@ -42,14 +43,27 @@ func (f *fitter) locoBeta(s *solved, m modelSelections, out *result.Model) error
 		f.progress.Report("leave-one-configuration-out", int64(c+1), int64(len(s.pool.configs)), "fits")
 	}
 	mape := func(l result.Loco) *float64 { return l.MAPE }
+	f.deploymentFactors(s, out)
 	out.LocoMedian, out.LocoWorst = spread(out.Loco, mape)
 	if median, worst := spread(pooled, mape); s.frozen == nil && median != nil && out.LocoMedian != nil && *median < *out.LocoMedian {
 		out.LocoPlain = &result.LocoSummary{Median: out.LocoMedian, Worst: out.LocoWorst}
 		out.Loco, out.LocoMedian, out.LocoWorst = pooled, median, worst
 		out.HardwareFactors = learnFactors(s.train, ridge.Predict(s.train, s.fit.Beta), hw, -1)
-		s.scaleBy(out.HardwareFactors, hw)
 	}
 	return nil
+}
+
+// deploymentFactors makes the totals of every seen deployment right; unseen ones
+// get their device's factor.
+func (f *fitter) deploymentFactors(s *solved, out *result.Model) {
+	if s.frozen != nil {
+		return
+	}
+	names := f.namesOf(s, (*deploy.Deployment).Label)
+	out.DeploymentFactors = totalFactors(s.train, ridge.Predict(s.train, s.fit.Beta), names)
+	if out.DeploymentFactors != nil {
+		s.scaleBy(out.DeploymentFactors, names)
+	}
 }
 
 // leaveOut is the polished fit without one configuration.

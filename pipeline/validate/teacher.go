@@ -47,7 +47,7 @@ type runLag struct {
 
 // teach rebuilds the batches of one run and makes its rows.
 func teach(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Options, training bool) (*taught, error) {
-	set = set.On(dep.Hardware.Name)
+	set = set.On(dep)
 	t := &taught{id: run.ID, dep: dep, set: set, source: sourceOfRun(run), training: training, sat: Saturate(run, dep), parts: rows.Parts(run, dep, o.Split)}
 	t.seen = slices.ContainsFunc(set.Configs, func(c coeff.Config) bool { return c.Key == dep.Config() })
 	if len(run.Steps) == 0 {
