@@ -336,7 +336,7 @@ func (e *engine) pauseIfStuck() {
 	if !e.unfinished() {
 		return
 	}
-	if len(e.running) == 0 && !e.executing() && e.waiting.len() > 0 && e.cpuIdle() {
+	if len(e.running) == 0 && !e.executing() && e.waiting.len() > 0 && e.waiting.peek().status != statusLoading && e.cpuIdle() {
 		e.rejectStuck(e.waiting.pop())
 		return
 	}

@@ -1,0 +1,156 @@
+package sim
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
+)
+
+var update = flag.Bool("update", false, "rewrite the logs of testdata/*.txt")
+
+// TestScripts runs the scenarios of testdata: prose, an engine and requests in,
+// the event log out. -update rewrites the logs; read the difference.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no scripts", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			head, want, _ := strings.Cut(string(data), "---\n")
+			got := runScript(t, head)
+			if *update {
+				if err := os.WriteFile(file, []byte(head+"---\n"+got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if got != want {
+				t.Errorf("log differs; got\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+// runScript understands `engine k=v ...`, `step k=v ...` and `request id k=v ...`; # starts prose.
+func runScript(t *testing.T, text string) string {
+	t.Helper()
+	d := small(100)
+	cfg := DefaultConfig(d, nil)
+	var reqs []Request
+	for n, line := range strings.Split(text, "\n") {
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0] == "#" {
+			continue
+		}
+		switch words[0] {
+		case "engine":
+			for k, v := range pairs(t, n, words[1:]) {
+				setEngine(t, &cfg, d, k, v)
+			}
+		case "step":
+			p := pairs(t, n, words[1:])
+			cfg.Latency = linear{float64(whole(t, p["base"])), float64(whole(t, p["prefill"])), float64(whole(t, p["decode"]))}
+		case "request":
+			reqs = append(reqs, requestOfScript(t, words[1], pairs(t, n, words[2:])))
+		default:
+			t.Fatalf("line %d: %q", n+1, line)
+		}
+	}
+	var out strings.Builder
+	log := &Log{W: bufio.NewWriter(&out), Requests: reqs}
+	if _, err := Run(cfg, reqs, log); err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func pairs(t *testing.T, line int, words []string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, w := range words {
+		k, v, ok := strings.Cut(w, "=")
+		if !ok {
+			t.Fatalf("line %d: got %q, want key=value", line+1, w)
+		}
+		out[k] = v
+	}
+	return out
+}
+
+func whole(t *testing.T, s string) int64 {
+	t.Helper()
+	if s == "" {
+		return 0
+	}
+	v, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func setEngine(t *testing.T, cfg *Config, d *deploy.Deployment, k, v string) {
+	t.Helper()
+	e := &d.Engine
+	switch k {
+	case "seqs":
+		e.MaxNumSeqs = whole(t, v)
+	case "budget":
+		e.MaxNumBatchedTokens = whole(t, v)
+	case "block":
+		e.BlockSize = whole(t, v)
+	case "blocks":
+		e.KVBlocksGPU = trace.Some(whole(t, v))
+	case "chunked":
+		e.ChunkedPrefill = v == "on"
+	case "caching":
+		e.PrefixCaching = v == "on"
+	case "policy":
+		e.SchedulingPolicy = v
+	case "long_prefill":
+		e.LongPrefillThreshold = whole(t, v)
+	case "cpu_blocks":
+		e.CPUOffloading, e.KVBlocksCPU = true, whole(t, v)
+	case "async":
+		cfg.Async = v == "on"
+	case "overhead":
+		cfg.Overhead = Const(whole(t, v))
+	case "egress":
+		cfg.Egress = Const(whole(t, v))
+	default:
+		t.Fatalf("engine %s=%s", k, v)
+	}
+}
+
+func requestOfScript(t *testing.T, id string, p map[string]string) Request {
+	t.Helper()
+	r := Request{ID: id, ArrivalUs: whole(t, p["at"]), PromptTokens: whole(t, p["prompt"]), OutputTokens: whole(t, p["output"]), MaxTokens: whole(t, p["max"]), Priority: whole(t, p["priority"])}
+	if g := p["shares"]; g != "" { // shares=<group>:<tokens>
+		if _, err := fmt.Sscanf(g, "%d:%d", &r.Group, &r.GroupTokens); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a := p["abort"]; a != "" {
+		r.AbortAtUs, r.AbortKind = trace.Some(whole(t, a)), OutcomeAborted
+	}
+	if a := p["after"]; a != "" {
+		r.After, r.ThinkUs = int(whole(t, a)), whole(t, p["think"])
+	}
+	return r
+}
