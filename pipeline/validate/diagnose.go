@@ -13,65 +13,62 @@ import (
 )
 
 const (
-	biasThatMatters  = 0.10 // signed bias of a regime, after the drift curve
-	swingThatMatters = 1.20 // largest over smallest drift factor
-	unseenShare      = 0.02 // share of tested rows outside the training range
+	swingThatMatters = 1.20 // largest over smallest drift factor of a run
+	unseenLoss       = 0.50 // share of the error in rows outside the training range
 	rangeSlack       = 1.5  // times the training maximum (01 V-12)
 )
 
 // regimeBias is the signed error of one regime, sum(pred-y)/sum(y), with the
-// drift curve taken out.
+// machine's drift taken out.
 type regimeBias struct {
 	regime rows.Regime
 	rows   int
 	bias   float64
-	absUs  float64 // sum of |pred-y|
 }
 
-// diagnose says why the failed gates of one scope failed: a regime the model is
-// wrong in, a machine that changed its speed, or a regime it never saw. In that
-// order: a drifting machine cannot make one regime wrong and leave the others.
+// diagnose says why gates of one scope failed: most of the error lies in rows the
+// fit never saw the like of; or the drift curve removes more of it than any one
+// coefficient could; or the model is wrong, and then in which regime and term.
 func diagnose(s *scope, gates []string) result.Diagnosis {
 	d := result.Diagnosis{Scope: s.name, Gates: gates}
 	set := s.runs[0].set
-	biases := s.regimeBiases()
-	worst := worstRegime(biases)
-	share, slot := s.unseen(set)
-	drift, swing := s.drift()
+	worst := worstRegime(s.regimeBiases())
+	if worst == nil {
+		d.Cause, d.Figure = result.CauseModelError, "pred_vs_measured"
+		d.Sentence = fmt.Sprintf("no regime has %d rows to say why", rareSteps)
+		return d
+	}
+	outside, slot := s.unseen(set)
+	far, swing := s.drift()
+	alone, drifted := s.blame(set, rawPrediction), s.driftShare()
 	switch {
-	case worst != nil && math.Abs(worst.bias) > biasThatMatters && share <= unseenShare:
-		s.blameModel(&d, worst, set)
-	case share > unseenShare:
-		d.Cause, d.Figure, d.Term, d.Evidence = result.CauseUnseenRegime, "residuals", set.Beta[slot].Name, &share
-		d.Sentence = fmt.Sprintf("%.0f %% of the steps lie outside the range that %s was trained on: add such load to the fit", 100*share, set.Beta[slot].Name)
-	case swing > swingThatMatters:
-		d.Cause, d.Figure, d.Evidence = result.CauseMachineDrift, "drift", &drift
-		d.Sentence = fmt.Sprintf("the machine changed its speed by a factor of %.2f while it was measured (farthest block: measured/predicted %.2f); the drift-corrected replay shows the model without it", swing, drift)
-	case worst != nil:
-		s.blameModel(&d, worst, set)
+	case outside > unseenLoss:
+		d.Cause, d.Figure, d.Regime, d.Term, d.Evidence = result.CauseUnseenRegime, "residuals", worst.regime.String(), set.Beta[slot].Name, &outside
+		d.Sentence = fmt.Sprintf("%.0f %% of the error lies in steps outside the range that %s was trained on: add such load to the fit", 100*outside, d.Term)
+	case swing > swingThatMatters && drifted >= alone.share:
+		d.Cause, d.Figure, d.Evidence = result.CauseMachineDrift, "drift", &far
+		d.Sentence = fmt.Sprintf("the machine changed its speed by a factor of %.2f while it was measured (farthest block: measured/predicted %.2f): the drift curve removes %.0f %% of the error, the best change of one coefficient %.0f %%", swing, far, 100*drifted, 100*alone.share)
 	default:
-		d.Cause, d.Figure = result.CauseModelError, "ecdf"
-		d.Sentence = "no step rows to look into; see the distributions"
+		blameModel(&d, worst, s.blame(set, (*taught).withoutDrift), set)
 	}
 	return d
 }
 
 // blameModel names the regime, and the term whose rescaling would remove most of
 // the error.
-func (s *scope) blameModel(d *result.Diagnosis, worst *regimeBias, set *coeff.Set) {
+func blameModel(d *result.Diagnosis, worst *regimeBias, b blamed, set *coeff.Set) {
 	d.Cause, d.Figure, d.Regime, d.Evidence = result.CauseModelError, "contributions", worst.regime.String(), &worst.bias
-	b := s.blame(set)
 	d.Sentence = fmt.Sprintf("%s steps are predicted %s", worst.regime, biasText(worst.bias))
 	if b.slot < 0 {
 		return
 	}
-	d.Term = set.Beta[b.slot].Name
-	switch {
-	case set.Beta[b.slot].Value == 0:
-		d.Sentence += fmt.Sprintf("; a %s of %.3g %s where it is 0 would remove %.0f %% of the mean relative error", d.Term, b.delta, set.Beta[b.slot].Unit, 100*b.share)
-	default:
-		d.Sentence += fmt.Sprintf("; %s times %.2f would remove %.0f %% of the mean relative error", d.Term, 1+b.delta/set.Beta[b.slot].Value, 100*b.share)
+	c := &set.Beta[b.slot]
+	d.Term = c.Name
+	change := fmt.Sprintf("%s times %.2f", c.Name, 1+b.delta/c.Value)
+	if c.Value == 0 {
+		change = fmt.Sprintf("a %s of %.3g %s where it is 0", c.Name, b.delta, c.Unit)
 	}
+	d.Sentence += fmt.Sprintf("; %s would remove %.0f %% of the mean relative error", change, 100*b.share)
 }
 
 func biasText(b float64) string {
@@ -86,10 +83,9 @@ func (s *scope) regimeBiases() []regimeBias {
 	var sumY [rows.Mixed + 1]float64
 	s.eachTested(func(t *taught, i int) {
 		r := t.beta.Regime[i]
-		corrected := t.pred[i] * t.drift.At(t.beta.TimeNs[i]) / t.driftLevel()
+		corrected := t.withoutDrift(i)
 		out[r].regime, out[r].rows = r, out[r].rows+1
 		out[r].bias += corrected - t.beta.Y[i]
-		out[r].absUs += math.Abs(corrected - t.beta.Y[i])
 		sumY[r] += t.beta.Y[i]
 	})
 	for r := range out {
@@ -100,13 +96,33 @@ func (s *scope) regimeBiases() []regimeBias {
 	return out
 }
 
-// driftLevel is the median factor: what a bias of the model, and not a change of
-// the machine, does to the curve.
-func (t *taught) driftLevel() float64 {
-	if len(t.drift.factors) == 0 {
-		return 1
+// withoutDrift is the prediction of row i as the machine was then: times the
+// drift factor over the run's median one, which leaves a bias of the model as it
+// is. A curve that hardly swings changes nothing.
+func (t *taught) withoutDrift(i int) float64 {
+	if len(t.drift.factors) == 0 || t.drift.Swing() <= swingThatMatters {
+		return t.pred[i]
 	}
-	return Median(t.drift.factors)
+	if t.level == 0 {
+		t.level = Median(t.drift.factors)
+	}
+	return t.pred[i] * t.drift.At(t.beta.TimeNs[i]) / t.level
+}
+
+func rawPrediction(t *taught, i int) float64 { return t.pred[i] }
+
+// driftShare is the share of the mean relative error that the drift curve removes.
+func (s *scope) driftShare() float64 {
+	raw, left := 0.0, 0.0
+	s.eachTested(func(t *taught, i int) {
+		y := math.Max(t.beta.Y[i], minTargetUs)
+		raw += math.Abs(t.beta.Y[i]-t.pred[i]) / y
+		left += math.Abs(t.beta.Y[i]-t.withoutDrift(i)) / y
+	})
+	if raw == 0 {
+		return 0
+	}
+	return 1 - left/raw
 }
 
 // worstRegime has the largest |bias| among regimes with 20 rows or more.
@@ -149,8 +165,8 @@ const nearBest = 0.75
 // error with equal weight for every regime, and returns the term that removes
 // most. Least absolute error, because single slow steps would own a square. No
 // coefficient is taken below zero.
-func (s *scope) blame(set *coeff.Set) blamed {
-	r := s.residuals()
+func (s *scope) blame(set *coeff.Set, predict func(*taught, int) float64) blamed {
+	r := s.residuals(predict)
 	best, physical := blamed{slot: -1}, blamed{slot: -1}
 	total := r.loss(0, nil)
 	if !(total > 0) {
@@ -173,14 +189,13 @@ func (s *scope) blame(set *coeff.Set) blamed {
 	return best
 }
 
-// residuals are y - prediction of the tested rows without the drift curve, us,
-// each with a weight that makes it relative and its regime as heavy as the others.
+// residuals are y - prediction of the tested rows, us, each with a weight that makes it relative and its regime as heavy as the others.
 type residuals struct {
 	us, weight []float64
 	rows       [][]float64
 }
 
-func (s *scope) residuals() *residuals {
+func (s *scope) residuals(predict func(*taught, int) float64) *residuals {
 	var count [rows.Mixed + 1]float64
 	n := 0
 	s.eachTested(func(t *taught, i int) { count[t.beta.Regime[i]]++; n++ })
@@ -192,7 +207,7 @@ func (s *scope) residuals() *residuals {
 			return
 		}
 		y := math.Max(t.beta.Y[i], minTargetUs)
-		r.us = append(r.us, t.beta.Y[i]-t.pred[i]*t.drift.At(t.beta.TimeNs[i])/t.driftLevel())
+		r.us = append(r.us, t.beta.Y[i]-predict(t, i))
 		r.weight = append(r.weight, 1/(y*count[t.beta.Regime[i]]))
 		r.rows = append(r.rows, t.beta.Row(i))
 	})
@@ -239,13 +254,12 @@ func (r *residuals) bestChange(x []float64) float64 {
 	return 0
 }
 
-// unseen is the share of tested rows with a feature beyond 1.5 times its
-// training maximum, and the slot (from 0) that is so most often.
+// unseen is the share of the relative error that lies in rows with a feature
+// beyond 1.5 times its training maximum, and the slot (from 0) that is so most often.
 func (s *scope) unseen(set *coeff.Set) (float64, int) {
 	bySlot := make([]int, len(set.Beta))
-	outside, total := 0, 0
+	outside, total := 0.0, 0.0
 	s.eachTested(func(t *taught, i int) {
-		total++
 		hit := false
 		for j, x := range t.beta.Row(i) {
 			rng := set.Beta[j].Range
@@ -254,20 +268,22 @@ func (s *scope) unseen(set *coeff.Set) (float64, int) {
 				hit = true
 			}
 		}
+		loss := math.Abs(t.beta.Y[i]-t.pred[i]) / math.Max(t.beta.Y[i], minTargetUs)
+		total += loss
 		if hit {
-			outside++
+			outside += loss
 		}
 	})
-	if total == 0 {
-		return 0, 0
-	}
 	slot := 0
 	for j := range bySlot {
 		if bySlot[j] > bySlot[slot] {
 			slot = j
 		}
 	}
-	return float64(outside) / float64(total), slot
+	if total == 0 {
+		return 0, slot
+	}
+	return outside / total, slot
 }
 
 // drift is the factor farthest from its run's median, and the largest swing.

@@ -33,6 +33,7 @@ type taught struct {
 	pred     []float64 // us, of the kept beta rows
 	alpha    []*rows.Table
 	drift    *Drift
+	level    float64 // median drift factor, once asked for
 	findings []trace.Finding
 	parts    []rows.Part
 	// identical is the share of batches a forced replay reproduces; nil unknown.

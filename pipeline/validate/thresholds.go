@@ -143,7 +143,7 @@ func (r *rules) limits() map[string]float64 {
 	return out
 }
 
-// gate applies one rule; a nil value gives a null gate with the note.
+// gate applies one rule; only a nil value gives a null gate, with the note.
 func (r *rules) gate(name, scope string, value *float64, note string) result.Gate {
 	t := r.byName[name]
 	g := result.Gate{
@@ -152,7 +152,7 @@ func (r *rules) gate(name, scope string, value *float64, note string) result.Gat
 	}
 	if value != nil {
 		pass := holds(*value, t.Op, t.Limit)
-		g.Pass = &pass
+		g.Pass, g.Note = &pass, ""
 	}
 	return g
 }
