@@ -47,6 +47,7 @@ func subcommands() []*cli.Command {
 		fitCommand(),
 		validateCommand(),
 		inspectCommand(),
+		simulateCommand(),
 		exportCommand(),
 		checkCommand(),
 		diffCommand(),

@@ -15,6 +15,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/emit"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -40,6 +41,7 @@ func codeRooms() []codeRoom {
 		{"pipeline/rows", rows.Codes},
 		{"pipeline/validate", validate.Codes},
 		{"sim", sim.Codes},
+		{"sim/emit", emit.Codes},
 		{"sim/workload", workload.Codes},
 		{"trace/table", table.Codes},
 	}

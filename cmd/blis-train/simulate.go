@@ -1,0 +1,464 @@
+package main
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+
+	prettytable "github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/workload"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+func simulateCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "simulate",
+		Usage: "run a workload through the embedded simulator",
+		Description: "Simulates one vLLM engine: the deployment of run.yaml, step times from coefficients, requests from an\n" +
+			"extracted or recorded run, a Mooncake, Azure or TraceV2 file, or a generator in YAML:\n\n" +
+			"   requests: 1000\n   arrivals: {kind: poisson, rate_rps: 5}\n   prompt: {kind: lognormal, mean: 300, sigma: 0.8}\n   output: {kind: uniform, min: 10, max: 200}\n\n" +
+			"Writes OUT/simulation.json and OUT/requests.parquet.\n\n" +
+			"Example:\n   blis-train simulate --coefficients out/coefficients.yaml --deployment run.yaml --workload load.yaml -o sim",
+		Flags:  flags(simulateFlags(), talkFlags()),
+		Action: runSimulate,
+	}
+}
+
+func simulateFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "coefficients", Usage: "coefficient `FILE` (latency model physics)"},
+		&cli.StringFlag{Name: "deployment", Usage: "run.yaml `FILE` or run folder: what runs"},
+		&cli.StringFlag{Name: "workload", Usage: "`FILE|RUNDIR`: what arrives"},
+		outFlag("output `FOLDER`"),
+		&cli.StringSliceFlag{Name: "set", Usage: "supply or override a field of run.yaml, `KEY.PATH=VALUE` (repeatable)"},
+		&cli.StringFlag{Name: "latency-model", Value: "physics", Usage: "physics, roofline, blackbox or trained-physics"},
+		&cli.StringFlag{Name: "alpha-coeffs", Usage: "comma-separated `A0,A1,A2` of blackbox and trained-physics, us"},
+		&cli.StringFlag{Name: "beta-coeffs", Usage: "comma-separated betas of blackbox (3) and trained-physics (7 to 11)"},
+		&cli.Float64Flag{Name: "overhead-us", Value: -1, Usage: "constant overhead in `US` in place of the overhead coefficients; -1: those"},
+		&cli.Float64Flag{Name: "egress-us", Value: -1, Usage: "constant egress in `US`; -1: the egress coefficients"},
+		&cli.StringFlag{Name: "noise", Value: "none", Usage: "residual multiplies step times by ratios of the artifact's residuals; or none"},
+		&cli.StringFlag{Name: "async", Value: "auto", Usage: "asynchronous scheduling: auto (by deployment), on or off"},
+		&cli.Int64Flag{Name: "kv-blocks", Usage: "GPU KV blocks; 0: the deployment's, or derived from memory"},
+		&cli.StringFlag{Name: "phase", Usage: "use one phase of a recorded run"},
+		&cli.Float64Flag{Name: "rate-scale", Value: 1, Usage: "multiply arrival rates by `FACTOR`"},
+		&cli.IntFlag{Name: "max-requests", Usage: "use the first `N` requests; 0: all"},
+		&cli.Int64Flag{Name: "seed", Value: 1, Usage: "seed of generator, noise and draws"},
+		&cli.IntFlag{Name: "replications", Value: 1, Usage: "run `N` times with seeds SEED, SEED+1, ...; intervals are printed"},
+		&cli.BoolFlag{Name: "sample-coefficients", Usage: "draw each replication's coefficients from the stored covariance"},
+		&cli.IntFlag{Name: "workers", Usage: "replications at a time; 0 uses every core"},
+		&cli.StringFlag{Name: "emit-otlp", Usage: "write the run as a trace dump to `FILE` (JSON lines)"},
+		&cli.StringFlag{Name: "emit-kv-events", Usage: "write KV events to `FILE` (prefix caching only)"},
+		&cli.StringFlag{Name: "event-log", Usage: "write every event and step as text to `FILE`"},
+		&cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds foreign files"},
+	}
+}
+
+// simulation is one call of simulate, resolved.
+type simulation struct {
+	c      *cli.Context
+	dep    *deploy.Deployment
+	set    *coeff.Set // nil without coefficients
+	fixed  *workload.Workload
+	gen    *workload.Generator
+	alpha  []float64
+	beta   []float64
+	inputs []result.Input
+	notes  []trace.Finding
+}
+
+// replication is the outcome of one seed.
+type replication struct {
+	res      *sim.Result
+	summary  *sim.Summary
+	reqs     []sim.Request
+	findings []trace.Finding
+}
+
+func runSimulate(c *cli.Context) error {
+	con, err := newConsole(c)
+	if err != nil {
+		return err
+	}
+	if err := checkSimulateFlags(c); err != nil {
+		return err
+	}
+	s, err := newSimulation(c)
+	if err != nil {
+		return err
+	}
+	if err := prepareOut(c.String("out"), c.Bool("force")); err != nil {
+		return err
+	}
+	runs, err := s.replicate(c.Context, con.progress())
+	if err != nil {
+		return err
+	}
+	doc := s.document(runs)
+	if err := writeDoc(filepath.Join(c.String("out"), simulationFile), doc); err != nil {
+		return err
+	}
+	if err := table.Write(c.String("out"), "requests", table.Parquet, requestRows(runs[0])); err != nil {
+		return err
+	}
+	con.warn(doc.Warnings)
+	showSimulation(con, doc)
+	return con.document(doc)
+}
+
+func checkSimulateFlags(c *cli.Context) error {
+	switch {
+	case c.NArg() > 0:
+		return usagef("simulate: got argument %q, want flags only", c.Args().First())
+	case c.String("deployment") == "":
+		return usagef("simulate: missing --deployment run.yaml")
+	case c.String("workload") == "":
+		return usagef("simulate: missing --workload FILE or RUNDIR")
+	case c.String("out") == "":
+		return usagef("missing -o OUT")
+	case c.Int("replications") < 1:
+		return usagef("--replications: got %d, want >= 1", c.Int("replications"))
+	case !(c.Float64("rate-scale") > 0):
+		return usagef("--rate-scale: got %g, want > 0", c.Float64("rate-scale"))
+	case c.String("noise") != "none" && c.String("noise") != "residual":
+		return usagef("--noise: got %q, want residual or none", c.String("noise"))
+	case c.String("async") != "auto" && c.String("async") != "on" && c.String("async") != "off":
+		return usagef("--async: got %q, want auto, on or off", c.String("async"))
+	}
+	physics := c.String("latency-model") == "physics"
+	switch c.String("latency-model") {
+	case "physics", "roofline", "blackbox", "trained-physics":
+	default:
+		return usagef("--latency-model: got %q, want physics, roofline, blackbox or trained-physics", c.String("latency-model"))
+	}
+	if physics && c.String("coefficients") == "" {
+		return usagef("simulate: missing --coefficients FILE (or another --latency-model)")
+	}
+	if !physics && (c.Bool("sample-coefficients") || c.String("noise") == "residual") && c.String("coefficients") == "" {
+		return usagef("simulate: --sample-coefficients and --noise residual need --coefficients")
+	}
+	return nil
+}
+
+func newSimulation(c *cli.Context) (*simulation, error) {
+	s := &simulation{c: c}
+	if err := s.loadDeployment(c.String("deployment"), c.StringSlice("set")); err != nil {
+		return nil, err
+	}
+	if path := c.String("coefficients"); path != "" {
+		set, in, err := loadSet(path)
+		if err != nil {
+			return nil, err
+		}
+		s.set, s.inputs = set, append(s.inputs, in)
+	}
+	var err error
+	if s.alpha, err = numbers("--alpha-coeffs", c.String("alpha-coeffs")); err != nil {
+		return nil, err
+	}
+	if s.beta, err = numbers("--beta-coeffs", c.String("beta-coeffs")); err != nil {
+		return nil, err
+	}
+	return s, s.loadWorkload(c.String("workload"))
+}
+
+func (s *simulation) loadDeployment(path string, set []string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		path = filepath.Join(path, "run.yaml")
+	}
+	_, in, err := readInput(path)
+	if err != nil {
+		return err
+	}
+	s.inputs = append(s.inputs, in)
+	s.dep, err = deploy.LoadRunFile(path, set...)
+	return err
+}
+
+func (s *simulation) loadWorkload(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return s.recordedWorkload(path)
+	}
+	data, in, err := readInput(path)
+	if err != nil {
+		return err
+	}
+	s.inputs = append(s.inputs, in)
+	var r io.Reader = strings.NewReader(string(data))
+	if strings.HasSuffix(path, ".gz") {
+		if r, err = gzip.NewReader(r); err != nil {
+			return err
+		}
+	}
+	w, format, err := workload.Read(r, path, s.c.Int64("seed"))
+	if err != nil {
+		return err
+	}
+	if format == workload.FormatGenerator {
+		s.gen, err = workload.LoadGenerator(strings.NewReader(string(data)), path)
+		return err
+	}
+	s.fixed = w
+	return nil
+}
+
+// recordedWorkload takes the arrivals of a run folder, or of its extracted tables.
+func (s *simulation) recordedWorkload(dir string) error {
+	run, err := s.recordedRun(dir)
+	if err != nil {
+		return err
+	}
+	s.fixed, err = workload.FromRun(run, s.dep, workload.RunOptions{Phase: s.c.String("phase")})
+	if err == nil {
+		s.notes = append(s.notes, s.fixed.Notes...)
+	}
+	return err
+}
+
+func (s *simulation) recordedRun(dir string) (*trace.Run, error) {
+	if ids, err := table.RunIDs(dir); err == nil && len(ids) == 1 {
+		return table.Read(table.RunDir(dir, ids[0]))
+	}
+	runs, err := extract.Discover([]string{dir}, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	if len(runs) != 1 {
+		return nil, usagef("--workload: %s holds %d runs, want one", dir, len(runs))
+	}
+	tmp, err := os.MkdirTemp("", "blis-train-simulate-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(tmp)
+	o := extract.DefaultOptions()
+	o.Out, o.ToolVersion = tmp, toolVersion
+	doc, err := extract.Run(s.c.Context, runs, o)
+	if err != nil {
+		return nil, err
+	}
+	s.inputs = append(s.inputs, doc.Inputs...)
+	ids, err := table.RunIDs(tmp)
+	if err != nil || len(ids) != 1 {
+		return nil, errors.Join(err, fmt.Errorf("%s: got %d engine runs, want one; extract it and give one of its runs", dir, len(ids)))
+	}
+	return table.Read(table.RunDir(tmp, ids[0]))
+}
+
+func numbers(flag, text string) ([]float64, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var out []float64
+	for _, part := range strings.Split(text, ",") {
+		v, err := strconv.ParseFloat(strings.TrimSpace(part), 64)
+		if err != nil {
+			return nil, usagef("%s: got %q, want comma-separated numbers", flag, text)
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// requests is the workload of one seed: a generator draws anew, a recording stays.
+func (s *simulation) requests(seed int64) ([]sim.Request, error) {
+	w := s.fixed
+	if s.gen != nil {
+		var err error
+		if w, err = s.gen.Generate(seed); err != nil {
+			return nil, err
+		}
+	}
+	copied := workload.Workload{Requests: append([]sim.Request(nil), w.Requests...)}
+	if n := s.c.Int("max-requests"); n > 0 && n < len(copied.Requests) {
+		copied.Requests = copied.Requests[:n]
+	}
+	if f := s.c.Float64("rate-scale"); f != 1 {
+		copied.Scale(f)
+	}
+	return copied.Requests, nil
+}
+
+// config is the engine of one seed; models are not shared between replications.
+func (s *simulation) config(seed int64) (sim.Config, func() []trace.Finding, error) {
+	set, none := s.set, func() []trace.Finding { return nil }
+	if s.c.Bool("sample-coefficients") && set != nil {
+		set, _ = sim.DrawBeta(set, rand.New(rand.NewPCG(uint64(seed), 0xd4a)))
+	}
+	cfg, warnings, err := s.model(set)
+	if err != nil {
+		return cfg, none, err
+	}
+	cfg.Seed, cfg.TokenGaps, cfg.KVBlocks = seed, true, s.c.Int64("kv-blocks")
+	if v := s.c.Float64("overhead-us"); v >= 0 {
+		cfg.Overhead = sim.Const(v)
+	}
+	if v := s.c.Float64("egress-us"); v >= 0 {
+		cfg.Egress = sim.Const(v)
+	}
+	if mode := s.c.String("async"); mode != "auto" {
+		cfg.Async = mode == "on"
+	}
+	if s.c.String("noise") == "residual" {
+		if cfg.Noise = sim.SetNoise(set); cfg.Noise == nil {
+			return cfg, none, &trace.Error{Code: sim.CodeBadConfig, Msg: "noise: the coefficient file holds no residual quantiles", Hint: "fit with a hold-out, or use --noise none"}
+		}
+	}
+	return cfg, warnings, nil
+}
+
+func (s *simulation) model(set *coeff.Set) (sim.Config, func() []trace.Finding, error) {
+	none := func() []trace.Finding { return nil }
+	switch s.c.String("latency-model") {
+	case "roofline":
+		m, err := sim.NewRoofline(s.dep)
+		return sim.DefaultConfig(s.dep, m), none, err
+	case "trained-physics":
+		cfg := sim.DefaultConfig(s.dep, nil)
+		m, err := sim.NewTrainedPhysics(s.alpha, s.beta, s.dep)
+		if err == nil {
+			m.Apply(&cfg)
+		}
+		return cfg, none, err
+	case "blackbox":
+		cfg := sim.DefaultConfig(s.dep, nil)
+		m, err := sim.NewBlackbox(s.alpha, s.beta)
+		if err == nil {
+			m.Apply(&cfg)
+		}
+		return cfg, none, err
+	}
+	cfg, err := simConfig(s.dep, set)
+	if err != nil {
+		return cfg, none, err
+	}
+	p, _ := cfg.Latency.(*sim.Physics)
+	return cfg, func() []trace.Finding { return p.Warnings() }, nil
+}
+
+// replicate runs every seed, several at a time, and keeps them in seed order.
+func (s *simulation) replicate(ctx context.Context, progress trace.Progress) ([]*replication, error) {
+	n := s.c.Int("replications")
+	out := make([]*replication, n)
+	workers := parallelism(s.c.Int("workers"))
+	err := eachParallel(ctx, n, workers, func(i int) error {
+		r, err := s.one(s.c.Int64("seed")+int64(i), i == 0)
+		out[i] = r
+		progress.Report("replications", int64(i+1), int64(n), "runs")
+		return err
+	})
+	return out, err
+}
+
+func (s *simulation) one(seed int64, first bool) (*replication, error) {
+	reqs, err := s.requests(seed)
+	if err != nil {
+		return nil, err
+	}
+	cfg, warnings, err := s.config(seed)
+	if err != nil {
+		return nil, err
+	}
+	var obs sim.Observer
+	var done func(*sim.Result) error
+	if first {
+		if obs, done, err = s.observers(reqs); err != nil {
+			return nil, err
+		}
+	}
+	res, err := sim.Run(cfg, reqs, obs)
+	if err != nil {
+		return nil, err
+	}
+	if done != nil {
+		if err := done(res); err != nil {
+			return nil, err
+		}
+	}
+	findings := append(append([]trace.Finding(nil), res.Findings...), warnings()...)
+	return &replication{res: res, summary: sim.Summarize(res), reqs: reqs, findings: findings}, nil
+}
+
+func (s *simulation) command() string {
+	parts := []string{"simulate"}
+	for _, f := range simulateFlags() {
+		name := f.Names()[0]
+		switch name {
+		case "out", "workers", "force", "emit-otlp", "emit-kv-events", "event-log":
+			continue
+		}
+		if !s.c.IsSet(name) {
+			continue
+		}
+		v := fmt.Sprint(s.c.Value(name))
+		switch name {
+		case "coefficients", "deployment", "workload":
+			v = filepath.Base(v)
+		case "set":
+			v = strings.Join(s.c.StringSlice(name), ",")
+		}
+		parts = append(parts, "--"+name+" "+v)
+	}
+	sort.Strings(parts[1:])
+	return strings.Join(parts, " ")
+}
+
+func showSimulation(con *console, d *simulationDoc) {
+	row := func(name string, m metricMs) prettytable.Row {
+		return prettytable.Row{name, ms(m.Mean), ms(m.P50), ms(m.P90), ms(m.P95), ms(m.P99)}
+	}
+	con.table("latency, ms", prettytable.Row{"metric", "mean", "p50", "p90", "p95", "p99"}, []prettytable.Row{
+		row("TTFT", d.ttft), row("ITL", d.itl), row("E2E", d.e2e), row("queue wait", d.wait),
+	})
+	con.table("throughput", prettytable.Row{"completed", "rejected", "aborted", "timed out", "requests/s", "output tokens/s", "preemptions", "cache hits", "saturated"}, []prettytable.Row{{
+		d.CompletedRequests, d.RejectedRequests, d.AbortedRequests, d.TimedOutRequests, fmt.Sprintf("%.3f", d.ResponsesPerSec), fmt.Sprintf("%.1f", d.TokensPerSec), d.PreemptionCount, shareText(d.CacheHitRate), d.Saturation.Saturated,
+	}})
+	var classes []prettytable.Row
+	for _, c := range d.Classes {
+		classes = append(classes, prettytable.Row{c.Name, c.Requests, c.Completed, shareText(c.Attainment), ms(c.GoodputRPS)})
+	}
+	con.table("service classes", prettytable.Row{"class", "requests", "completed", "SLO attainment", "goodput/s"}, classes)
+	var bands []prettytable.Row
+	for _, b := range d.Intervals {
+		bands = append(bands, prettytable.Row{b.Key, ms(&b.Mean), ms(&b.Lo), ms(&b.Hi)})
+	}
+	con.table(fmt.Sprintf("over %d replications (95 %%)", d.Replications), prettytable.Row{"key", "mean", "lo", "hi"}, bands)
+	con.sayf("simulated %d requests, %d steps, %.1f s", d.InjectedRequests, d.Steps, d.DurationS)
+}
+
+func ms(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.3f", *v)
+}
+
+func shareText(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f %%", 100**v)
+}

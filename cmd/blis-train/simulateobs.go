@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/emit"
+)
+
+// observers opens the files a run is watched into; done closes them under
+// their final names.
+func (s *simulation) observers(reqs []sim.Request) (sim.Observer, func(*sim.Result) error, error) {
+	var both manyObservers
+	var closers []func(*sim.Result) error
+	if path := s.c.String("event-log"); path != "" {
+		f, err := newTemp(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		log := &sim.Log{W: bufio.NewWriter(f.File), Requests: reqs}
+		both = append(both, log)
+		closers = append(closers, func(*sim.Result) error { return errors.Join(log.Flush(), f.commit()) })
+	}
+	if path := s.c.String("emit-otlp"); path != "" {
+		dump, closer, err := s.dump(path, reqs)
+		if err != nil {
+			return nil, nil, err
+		}
+		both = append(both, dump)
+		closers = append(closers, closer)
+	}
+	if len(both) == 0 {
+		return nil, nil, nil
+	}
+	return both, func(r *sim.Result) error {
+		var errs []error
+		for _, c := range closers {
+			errs = append(errs, c(r))
+		}
+		return errors.Join(errs...)
+	}, nil
+}
+
+func (s *simulation) dump(path string, reqs []sim.Request) (*emit.Dump, func(*sim.Result) error, error) {
+	f, err := newTemp(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	var kv *tempFile
+	if name := s.c.String("emit-kv-events"); name != "" {
+		if kv, err = newTemp(name); err != nil {
+			return nil, nil, err
+		}
+	}
+	o := emit.Defaults(s.dep)
+	o.Seed = s.c.Int64("seed")
+	var dump *emit.Dump
+	if kv != nil {
+		dump, err = emit.New(f, kv, s.dep, reqs, o)
+	} else {
+		dump, err = emit.New(f, nil, s.dep, reqs, o)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return dump, func(r *sim.Result) error {
+		err := errors.Join(dump.Close(r.Steps), f.commit())
+		if kv != nil {
+			err = errors.Join(err, kv.commit())
+		}
+		return err
+	}, nil
+}
+
+// manyObservers passes everything to each.
+type manyObservers []sim.Observer
+
+// Step passes a step on.
+func (m manyObservers) Step(v *sim.StepView) {
+	for _, o := range m {
+		o.Step(v)
+	}
+}
+
+// Event passes an event on.
+func (m manyObservers) Event(e *sim.Event) {
+	for _, o := range m {
+		o.Event(e)
+	}
+}
+
+// KV passes a KV event on to those that listen.
+func (m manyObservers) KV(e *sim.KVEvent) {
+	for _, o := range m {
+		if kv, ok := o.(sim.KVObserver); ok {
+			kv.KV(e)
+		}
+	}
+}
+
+// tempFile is a file that gets its name when it is complete.
+type tempFile struct {
+	*os.File
+	path string
+}
+
+func newTemp(path string) (*tempFile, error) {
+	f, err := os.Create(path + ".tmp")
+	return &tempFile{f, path}, err
+}
+
+func (f *tempFile) commit() error {
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), f.path)
+}
+
+func parallelism(workers int) int {
+	if workers > 0 {
+		return workers
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+// eachParallel calls f(0..n-1), at most workers at a time, and returns the
+// first error by index.
+func eachParallel(ctx context.Context, n, workers int, f func(int) error) error {
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, workers)
+	for i := range n {
+		if ctx.Err() != nil {
+			break
+		}
+		slots <- struct{}{}
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			defer func() { <-slots }()
+			errs[i] = f(i)
+		}()
+	}
+	wg.Wait()
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("simulate: %w", err)
+	}
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
