@@ -145,6 +145,27 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+// TestDiagnosisLinks: a diagnosis links to a figure that is on the page, the
+// validation's own or, without one, that of the fit.
+func TestDiagnosisLinks(t *testing.T) {
+	for _, own := range []bool{true, false} {
+		in := made(small, plainRun)
+		if !own {
+			in.Validation.Figures = nil
+		}
+		page := render(t, in)
+		links := regexp.MustCompile(`shown in <a href="#([^"]+)"`).FindAllStringSubmatch(page, -1)
+		if len(links) != len(in.Validation.Diagnoses) {
+			t.Errorf("own figures %v: %d links, want %d", own, len(links), len(in.Validation.Diagnoses))
+		}
+		for _, l := range links {
+			if !strings.Contains(page, `id="`+l[1]+`"`) {
+				t.Errorf("own figures %v: nothing on the page is called %s", own, l[1])
+			}
+		}
+	}
+}
+
 // TestMissingParts: any document may be missing, and the page says which
 // command makes it.
 func TestMissingParts(t *testing.T) {

@@ -232,7 +232,7 @@ func causes(in Input, figs []*figure) []block {
 			label += ", regime " + d.Regime
 		}
 		c := cause{Label: label, Scope: d.Scope, Sentence: sentence(strings.TrimPrefix(d.Sentence, d.Scope+": ")), Gates: strings.Join(d.Gates, ", ")}
-		if id := figureOf(d.Figure); anchors[id] != "" {
+		if id := figureOf(d.Figure, anchors); id != "" {
 			c.Anchor, c.FigureTitle = "fig-"+id, anchors[id]
 		} else if d.Figure == "saturation" && in.Inspect != nil {
 			c.Anchor, c.FigureTitle = "saturation", "the saturation checks"
@@ -259,14 +259,16 @@ func sentence(s string) string {
 	return s
 }
 
-// figureOf is the figure a diagnosis points at; validation's own curves stand
-// beside those of the fit under another id.
-func figureOf(kind string) string {
-	switch kind {
-	case "pred_vs_measured", "residuals", "contributions":
-		return "test-" + strings.ReplaceAll(kind, "_", "-")
+// figureOf is the id of the figure a diagnosis points at, the validation's own
+// before that of the fit; empty when the page has none.
+func figureOf(kind string, anchors map[string]string) string {
+	id := strings.ReplaceAll(kind, "_", "-")
+	for _, id := range []string{"test-" + id, id} {
+		if anchors[id] != "" {
+			return id
+		}
 	}
-	return kind
+	return ""
 }
 
 // anchorsOf maps figure ids to titles.
