@@ -141,10 +141,10 @@ func short(v float64) string {
 
 // minus sets a typographic minus before a number.
 func minus(s string) string {
-	if strings.HasPrefix(s, "-") {
+	if strings.HasPrefix(s, "-") && strings.Trim(s, "-0.,") != "" {
 		return "−" + s[1:]
 	}
-	return s
+	return strings.TrimPrefix(s, "-")
 }
 
 // groupDigits puts a comma between thousands.

@@ -65,7 +65,7 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("short(%g) = %q, want %q", v, got, want)
 		}
 	}
-	for v, want := range map[float64]string{0.0461: "4.6\u00a0%", -0.02: "−2.0\u00a0%", 1.5: "150\u00a0%", 0: "0.0\u00a0%", 0.0004: "0.040\u00a0%"} {
+	for v, want := range map[float64]string{0.0461: "4.6\u00a0%", -0.02: "−2.0\u00a0%", 1.5: "150\u00a0%", 0: "0.0\u00a0%", -3e-17: "0.0\u00a0%", 0.0004: "0.040\u00a0%"} {
 		if got := pct(v); got != want {
 			t.Errorf("pct(%g) = %q, want %q", v, got, want)
 		}

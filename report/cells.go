@@ -27,7 +27,7 @@ func pct(v float64) string {
 		return "n/a"
 	case a >= 99.95:
 		return groupDigits(strconv.FormatFloat(p, 'f', 0, 64)) + percentSign
-	case a >= 0.1 || a == 0:
+	case a >= 0.1 || a < 1e-9:
 		return minus(strconv.FormatFloat(p, 'f', 1, 64)) + percentSign
 	case a >= 0.001:
 		return minus(strconv.FormatFloat(p, 'f', 3, 64)) + percentSign
@@ -70,7 +70,7 @@ func shortOr(v *float64) string {
 
 // signed prints a fraction as percent with its sign.
 func signed(v float64) string {
-	if v > 0 {
+	if v*100 >= 1e-9 {
 		return "+" + pct(v)
 	}
 	return pct(v)

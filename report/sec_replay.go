@@ -150,7 +150,7 @@ func replayTable(v *result.Validation) *table {
 			enough = cell{Text: "no", Class: "na"}
 		}
 		t.Rows = append(t.Rows, row{Cells: []cell{
-			name(phaseTitle(r)), {Text: splitWords(r.Split), Class: "nb"}, text(r.Load), saturated, enough, count(r.Replayed), count(r.Requests), text(reasons(r.Excluded)),
+			name(phaseTitle(r)), {Text: splitWords(r.Split), Class: "nb"}, text(r.Load), saturated, enough, count(r.Replayed), count(r.Requests), words(reasons(r.Excluded)),
 			percent(q.KnownBatchesShare), percent(q.IdenticalBatchesShare), count(q.Steps), zeroDim(q.ClippedPredictions), words(strings.Join(q.Notes, "; ")),
 		}})
 	}
