@@ -32,8 +32,12 @@ type Engine struct {
 }
 
 // noiseReplications is how often a noisy replay is repeated with other seeds; the
-// simulated requests of all of them are compared with the recorded ones.
-const noiseReplications = 5
+// simulated requests of all of them are compared with the recorded ones. With
+// manyRequests one replay is enough.
+const (
+	noiseReplications = 5
+	manyRequests      = 20_000
+)
 
 // phaseReplay is one phase of a run, replayed from its first arrival with an
 // empty engine.
@@ -89,7 +93,7 @@ func (e Engine) config(dep *deploy.Deployment) sim.Config {
 // one draw of the noise moves D by several hundredths.
 func (p *phaseReplay) run(variant string, c sim.Config) {
 	times := 1
-	if c.Noise != nil {
+	if c.Noise != nil && len(p.requests) < manyRequests {
 		times = noiseReplications
 	}
 	for k := range times {

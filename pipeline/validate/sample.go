@@ -46,7 +46,11 @@ func Stats(s []float64) result.SampleStats {
 	}
 }
 
-const maxLag = 500 // bounds the cost of EffectiveSize
+// maxLag and maxSeries bound the cost of EffectiveSize.
+const (
+	maxLag    = 500
+	maxSeries = 20_000
+)
 
 // EffectiveSize is the number of independent observations that a series in time
 // order is worth: n / (1 + 2*sum rho_k), the autocorrelations of the ranks summed
@@ -59,13 +63,17 @@ func EffectiveSize(series []float64) float64 {
 	if n < 4 {
 		return float64(n)
 	}
-	r := ranks(series)
+	window := series
+	if n > maxSeries {
+		window = series[(n-maxSeries)/2:][:maxSeries]
+	}
+	r := ranks(window)
 	c0 := autocovariance(r, 0)
 	if c0 == 0 {
 		return float64(n)
 	}
 	tau, last := -1.0, math.Inf(1)
-	for k := 0; k+1 < min(n/2, maxLag); k += 2 {
+	for k := 0; k+1 < min(len(r)/2, maxLag); k += 2 {
 		pair := (autocovariance(r, k) + autocovariance(r, k+1)) / c0
 		if pair <= 0 {
 			break
