@@ -154,14 +154,23 @@ func (f *fitter) betaModel(s *solved, m modelSelections) (*result.Model, error) 
 	return out, nil
 }
 
-// floorFindings names configurations whose target is no step time (01 T-4).
+// floorFindings names runs whose target is no step time (01 T-4).
 func (f *fitter) floorFindings(s *solved, out *result.Model) {
-	for t, table := range s.pool.tables {
-		if y, floor := rows.Quantile(perStep(table, table.Y), 0.5), rows.Quantile(perStep(table, table.FloorUs), 0.5); y < floor {
-			out.Warnings = append(out.Warnings, trace.Findingf(TargetBelowFloor,
-				"%s: the median %s is %.0f us, below the %.0f us that reading the weights once takes at peak bandwidth: it cannot be the step time", s.pool.runs[t], f.o.BetaTarget, y, floor))
+	for _, table := range s.pool.tables {
+		if found := tableBelowFloor(table, f.o.BetaTarget); found != nil {
+			out.Warnings = append(out.Warnings, *found)
 		}
 	}
+}
+
+// tableBelowFloor is the finding of one run, nil when its target may be a step time.
+func tableBelowFloor(t *rows.Table, target string) *trace.Finding {
+	y, floor := rows.Quantile(perStep(t, t.Y), 0.5), rows.Quantile(perStep(t, t.FloorUs), 0.5)
+	if t.Kept == 0 || y >= floor {
+		return nil
+	}
+	found := trace.Findingf(TargetBelowFloor, "%s: the median %s is %.0f us, below the %.0f us that reading the weights once takes at peak bandwidth: it cannot be the step time", t.Run, target, y, floor)
+	return &found
 }
 
 func perStep(t *rows.Table, v []float64) []float64 {

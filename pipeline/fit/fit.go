@@ -85,35 +85,12 @@ func optionsOf(o Options) result.FitOptions {
 // the result is that of sources.
 func (f *fitter) prepareAll(ctx context.Context, sources []Source) error {
 	f.prepared = make([]*prepared, len(sources))
-	errs := make([]error, len(sources))
-	workers := f.o.Workers
-	if workers <= 0 {
-		workers = runtime.GOMAXPROCS(0)
-	}
-	var next, done atomic.Int64
-	var wg sync.WaitGroup
-	for range min(workers, len(sources)) {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= len(sources) || ctx.Err() != nil {
-					return
-				}
-				f.prepared[i], errs[i] = prepare(sources[i], f.o, f.gammas)
-				f.progress.Report("rows", done.Add(1), int64(len(sources)), "runs")
-			}
-		}()
-	}
-	wg.Wait()
-	if err := ctx.Err(); err != nil {
+	err := eachOf(ctx, len(sources), f.o.Workers, func(i int) (err error) {
+		f.prepared[i], err = prepare(sources[i], f.o, f.gammas)
 		return err
-	}
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
+	}, func(done int) { f.progress.Report("rows", int64(done), int64(len(sources)), "runs") })
+	if err != nil {
+		return err
 	}
 	for _, p := range f.prepared {
 		if p.reason == "" {
@@ -149,15 +126,46 @@ func (f *fitter) describe() {
 		var sum lengths
 		for _, p := range f.used {
 			if p.config == c.Key {
-				sum.requests += p.lengths.requests
-				sum.prompt += p.lengths.prompt
-				sum.output += p.lengths.output
+				sum.add(p.lengths)
 			}
 		}
-		if n := float64(sum.requests); n > 0 {
-			c.MeanPromptTokens, c.MeanOutputTokens = num(float64(sum.prompt)/n), num(float64(sum.output)/n)
+		c.MeanPromptTokens, c.MeanOutputTokens = sum.means()
+	}
+}
+
+// eachOf runs do(0..n-1) on several workers and returns the first error in
+// order of i, whatever finished first.
+func eachOf(ctx context.Context, n, workers int, do func(i int) error, done func(n int)) error {
+	errs := make([]error, n)
+	if workers <= 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	var next, finished atomic.Int64
+	var wg sync.WaitGroup
+	for range min(workers, n) {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= n || ctx.Err() != nil {
+					return
+				}
+				errs[i] = do(i)
+				done(int(finished.Add(1)))
+			}
+		}()
+	}
+	wg.Wait()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for _, err := range errs {
+		if err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 func (f *fitter) nothingLeft() error {

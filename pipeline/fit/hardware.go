@@ -29,8 +29,9 @@ func hardwareName(d *deploy.Deployment) string { return d.Hardware.Name }
 
 // totalFactors is what each deployment (model, device, tp) needs so that the
 // predicted time of its training rows adds up to the measured one. Relative
-// least squares is drawn to fast steps; a simulator lives on sums. Nil when there
-// is one deployment: the coefficients are its own.
+// least squares is drawn to fast steps, and in a fit of one configuration the one
+// standard error rule may pick a penalty that shortens every prediction; a
+// simulator lives on sums.
 func totalFactors(d *ridge.Data, pred []float64, names []string) []result.DeploymentFactor {
 	var out []result.DeploymentFactor
 	var sums [][2]float64
@@ -44,11 +45,11 @@ func totalFactors(d *ridge.Data, pred []float64, names []string) []result.Deploy
 		sums[k][0] += d.Y[i]
 		sums[k][1] += pred[i]
 	}
-	if len(out) < 2 {
-		return nil
-	}
 	for k := range out {
-		out[k].Factor = sums[k][0] / sums[k][1]
+		out[k].Factor = 1
+		if sums[k][1] > 0 {
+			out[k].Factor = sums[k][0] / sums[k][1]
+		}
 	}
 	slices.SortFunc(out, func(a, b result.DeploymentFactor) int { return strings.Compare(a.Deployment, b.Deployment) })
 	return out

@@ -17,6 +17,7 @@ import (
 // kept for the published fit when they lower the median error.
 func (f *fitter) locoBeta(s *solved, m modelSelections, out *result.Model) error {
 	if len(s.pool.configs) < 2 {
+		f.deploymentFactors(s, out)
 		return nil
 	}
 	constant := ridge.Constant(s.train, func(int) bool { return true })
@@ -61,9 +62,7 @@ func (f *fitter) deploymentFactors(s *solved, out *result.Model) {
 	}
 	names := f.namesOf(s, (*deploy.Deployment).Label)
 	out.DeploymentFactors = totalFactors(s.train, ridge.Predict(s.train, s.fit.Beta), names)
-	if out.DeploymentFactors != nil {
-		s.scaleBy(out.DeploymentFactors, names)
-	}
+	s.scaleBy(out.DeploymentFactors, names)
 }
 
 // leaveOut is the polished fit without one configuration.

@@ -41,6 +41,8 @@ type Options struct {
 	Trees         bool             // try the residual trees when the v2 trigger fires
 	KeepSaturated bool             // do not exclude saturated runs
 	Workers       int              // 0: all cores; never changes a result
+
+	coverage bool // count the kinds of steps of every run
 }
 
 // DefaultOptions are the options of spec 1.1.

@@ -27,13 +27,15 @@ type prepared struct {
 	frozen    *rows.Table              // 1.0 duration-free comparison: 1.0 features on the cadence
 	wallNs    int64                    // latest wall-clock stamp
 	lengths   lengths
+	kinds     kinds // for Identify
 }
 
-// prepare loads one run and makes every table the fit needs of it.
-func prepare(src Source, o Options, gammas []float64) (*prepared, error) {
+// begin loads one run, rebuilds its batches, measures its lag and audits its
+// targets: all that comes before rows.
+func begin(src Source, o Options) (*prepared, *rows.Steps, *features.Space, error) {
 	run, err := src.Load()
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
 	p := &prepared{src: src, config: src.Deployment.Config(), alpha: map[string][]*rows.Table{}, other: map[string]*rows.Table{}, wallNs: latestWall(run), lengths: lengthsOf(run)}
 	if src.Judge != nil {
@@ -41,18 +43,30 @@ func prepare(src Source, o Options, gammas []float64) (*prepared, error) {
 	}
 	steps, err := rows.Rebuild(run, &src.Deployment, o.Spec)
 	if err != nil {
-		return nil, fmt.Errorf("run %s: %w", src.ID, err)
+		return nil, nil, nil, fmt.Errorf("run %s: %w", src.ID, err)
 	}
 	p.quality = qualityOf(steps)
 	p.findings = append(p.findings, steps.Findings...)
 	space, err := features.New(o.Spec, &src.Deployment)
 	if err != nil {
-		return nil, fmt.Errorf("run %s: %w", src.ID, err)
+		return nil, nil, nil, fmt.Errorf("run %s: %w", src.ID, err)
 	}
 	if err := p.chooseLag(steps, space, o); err != nil {
-		return nil, fmt.Errorf("run %s: lag: %w", src.ID, err)
+		return nil, nil, nil, fmt.Errorf("run %s: lag: %w", src.ID, err)
 	}
 	p.audit = auditOf(steps, space)
+	return p, steps, space, nil
+}
+
+// prepare makes every table the fit needs of one run.
+func prepare(src Source, o Options, gammas []float64) (*prepared, error) {
+	p, steps, space, err := begin(src, o)
+	if err != nil {
+		return nil, err
+	}
+	if o.coverage {
+		p.kinds = kindsOf(steps.Coverage())
+	}
 	if p.reason != "" {
 		return p, nil
 	}
@@ -128,6 +142,21 @@ func qualityOf(s *rows.Steps) result.StepQuality {
 
 // lengths are sums over finished requests, for the configuration's means.
 type lengths struct{ requests, prompt, output int64 }
+
+func (l *lengths) add(o lengths) {
+	l.requests += o.requests
+	l.prompt += o.prompt
+	l.output += o.output
+}
+
+// means are the mean prompt and output, nil without requests.
+func (l *lengths) means() (prompt, output *float64) {
+	if l.requests == 0 {
+		return nil, nil
+	}
+	n := float64(l.requests)
+	return num(float64(l.prompt) / n), num(float64(l.output) / n)
+}
 
 func lengthsOf(run *trace.Run) lengths {
 	var l lengths

@@ -43,7 +43,10 @@ func nullSentence(terms []term, g ridge.NullGroup, configs int) string {
 	}
 	list := strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
 	known := fmt.Sprintf("only their sum, %.3g ms of a typical step, is known", g.SumUs/1000)
-	if g.Dim < len(names)-1 {
+	switch {
+	case g.Dim == 0:
+		return fmt.Sprintf("%s nearly move together: %.3g ms of a typical step is known of their sum, little of each; add %s", list, g.SumUs/1000, experimentFor(names))
+	case g.Dim < len(names)-1:
 		known = fmt.Sprintf("%d combinations of them are unknown; together they make %.3g ms of a typical step", g.Dim, g.SumUs/1000)
 	}
 	return fmt.Sprintf("%s cannot be told apart: %s; add %s", list, known, experimentFor(names))

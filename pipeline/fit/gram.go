@@ -1,0 +1,287 @@
+package fit
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// gramLags are the lags a Gram file holds (01 T-2).
+const gramLags = 3
+
+// Keys of a Gram file's meta. Common ones must agree between files; those of a
+// run carry its id behind the prefix.
+const (
+	metaSpec      = "spec_version"
+	metaFeatures  = "features_sha256"
+	metaRecipe    = "recipe"
+	metaTarget    = "beta_target"
+	metaSplit     = "split"
+	metaSchema    = "table_schema"
+	metaRunPrefix = "run/"
+)
+
+// commonMeta are the keys that must agree, in the order they are compared.
+var commonMeta = []string{metaSpec, metaFeatures, metaRecipe, metaTarget, metaSplit, metaSchema}
+
+// gramRun is what a Gram file says about one run beside its sums: everything
+// the report of a fit needs that no sum holds.
+type gramRun struct {
+	Config     string                   `json:"config"`
+	Deployment deploy.Deployment        `json:"deployment"`
+	Lag        result.RunLag            `json:"lag"`
+	Evidence   []result.LagEvidence     `json:"lag_evidence"`
+	Audit      result.TargetAudit       `json:"target_audit"`
+	Steps      result.StepQuality       `json:"steps"`
+	Findings   []trace.Finding          `json:"findings"`
+	Reason     string                   `json:"reason"` // why the run has no sums; empty when it has
+	Saturated  bool                     `json:"saturated"`
+	WallNs     int64                    `json:"wall_ns"`
+	Requests   [3]int64                 `json:"requests"` // finished requests, their prompt and output tokens
+	Lags       [gramLags]gramLagFigures `json:"lags"`
+}
+
+// gramLagFigures are the figures of one run's rows at one lag.
+type gramLagFigures struct {
+	Read    int            `json:"read"`
+	Kept    int            `json:"kept"`
+	Dropped map[string]int `json:"dropped"`
+	Min     []float64      `json:"feature_min"`
+	Max     []float64      `json:"feature_max"`
+	Within  []*float64     `json:"within_share"` // v_j of V-10 inside the run; null for a column of zeros
+	// BelowFloor is the finding of T-4; empty when the target may be a step time.
+	BelowFloor string `json:"below_floor"`
+}
+
+// featureHash names a feature list: another name, formula, kind, bound, penalty
+// or sign is another hash.
+func featureHash(fs []features.Feature) string {
+	h := sha256.New()
+	for i := range fs {
+		f := &fs[i]
+		fmt.Fprintf(h, "%d|%s|%s|%s|%g|%g|%g|%t\n", f.Slot, f.Name, f.Kind, f.Formula, f.Bound, f.Penalty, f.PenaltyOne, f.Free)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// metaOf is the common part of a file's meta under the given options.
+func metaOf(o Options) map[string]string {
+	return map[string]string{
+		metaSpec: string(o.Spec), metaFeatures: featureHash(features.BetaFeatures(o.Spec)), metaRecipe: o.Recipe,
+		metaTarget: o.BetaTarget, metaSplit: fmt.Sprint(o.Split), metaSchema: table.SchemaVersion,
+	}
+}
+
+// Grams sums the step-time rows of the given runs: per run one unnormalised Gram
+// for each regime, fold segment, lag (0, 1, 2) and gamma, and one of the
+// hold-out for each regime, lag and gamma. Rows are cleaned run by run, so that
+// the sums of a run do not depend on the runs beside it and any split of the
+// runs over files merges to the same bits.
+func Grams(ctx context.Context, sources []Source, o Options, progress trace.Progress) (ridge.GramFile, error) {
+	o, err := o.resolve()
+	if err != nil {
+		return ridge.GramFile{}, err
+	}
+	if o.Recipe != Relative {
+		return ridge.GramFile{}, trace.Errorf(BadOption, "--save-gram: got recipe %s, want relative: the frozen recipe has no sums per cell", o.Recipe)
+	}
+	if sources, err = without(append([]Source{}, sources...), o.Without); err != nil {
+		return ridge.GramFile{}, err
+	}
+	files := make([]ridge.GramFile, len(sources))
+	err = eachOf(ctx, len(sources), o.Workers, func(i int) (err error) {
+		files[i], err = gramsOf(sources[i], o)
+		return err
+	}, func(done int) { progress.Report("grams", int64(done), int64(len(sources)), "runs") })
+	if err != nil {
+		return ridge.GramFile{}, err
+	}
+	return mergeGrams(files)
+}
+
+// gramsOf is the file of one run.
+func gramsOf(src Source, o Options) (ridge.GramFile, error) {
+	f := ridge.GramFile{Meta: metaOf(o), Runs: []string{src.ID}, Configs: []string{src.Deployment.Config()}}
+	for r := rows.Decode; r <= rows.Mixed; r++ {
+		f.Regimes = append(f.Regimes, r.String())
+	}
+	p, steps, space, err := begin(src, o)
+	if err != nil {
+		return f, err
+	}
+	info := p.gramRun()
+	for lag := range gramLags {
+		tables, err := p.lagTables(steps, space, lag, o)
+		if err != nil {
+			return f, err
+		}
+		for g, t := range tables {
+			train, hold, err := gramCells(t, features.Gammas()[g], lag, o)
+			if err != nil {
+				return f, fmt.Errorf("run %s: %w", src.ID, err)
+			}
+			f.Sets = append(f.Sets, train, hold)
+		}
+		base := tables[slices.Index(features.Gammas(), features.DefaultGamma)]
+		info.Lags[lag] = lagFigures(base, o)
+	}
+	text, err := json.Marshal(info)
+	f.Meta[metaRunPrefix+src.ID] = string(text)
+	return f, err
+}
+
+// lagTables are the cleaned rows of one run at one lag, per gamma; a run left
+// out has none.
+func (p *prepared) lagTables(steps *rows.Steps, space *features.Space, lag int, o Options) ([]*rows.Table, error) {
+	var out []*rows.Table
+	for _, gamma := range features.Gammas() {
+		t, err := steps.Beta(space, rows.BetaOptions{Target: o.BetaTarget, Lag: lag, Gamma: gamma, Split: o.Split, Saturated: p.spans})
+		if err != nil {
+			return nil, err
+		}
+		rows.Clean([]*rows.Table{t}, rows.Relative)
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// gramCells are the sums of a table's training rows and of its hold-out.
+func gramCells(t *rows.Table, gamma float64, lag int, o Options) (train, hold *ridge.Cells, err error) {
+	opt := ridgeOptions(featureTerms(features.BetaFeatures(o.Spec), 1, PriorZero), epsBetaUs, o)
+	opt.Workers = 1
+	opt.EmbargoRows = int(math.Ceil(5 / gamma))
+	empty := ridge.Cells{P: len(opt.Penalty), EpsUs: opt.EpsUs, Folds: opt.Folds, Gamma: gamma, Lag: lag}
+	train, hold = new(ridge.Cells), new(ridge.Cells)
+	*train, *hold = empty, empty
+	train.Embargo = opt.EmbargoRows
+	if t.Kept == 0 {
+		return train, hold, nil
+	}
+	p := newPool([][]*rows.Table{{t}}, []float64{features.DefaultGamma})
+	p.data.Variants = nil
+	hold.List = looseCells(p.data, p.hold, opt)
+	if len(p.train) <= opt.Folds { // too few for the folds, as in ridge.Cut
+		train.List = looseCells(p.data, p.train, opt)
+		return train, hold, nil
+	}
+	cells, _, err := ridge.Cut(p.trainData(), opt)
+	if err != nil {
+		return nil, nil, err
+	}
+	train.List = cells[0].List
+	return train, hold, nil
+}
+
+// looseCells are sums per regime that belong to no fold.
+func looseCells(d *ridge.Data, list []int32, o ridge.Options) []ridge.Cell {
+	w := ridge.Unbalanced(d, o)
+	var out []ridge.Cell
+	for r := int32(rows.Decode); r <= int32(rows.Mixed); r++ {
+		var mine []int32
+		for _, i := range list {
+			if d.Regime[i] == r {
+				mine = append(mine, i)
+			}
+		}
+		if len(mine) > 0 {
+			out = append(out, ridge.Cell{CellKey: ridge.CellKey{Regime: r, Block: -1, From: ridge.Never}, Gram: *ridge.GramOf(d, w, mine, 1)})
+		}
+	}
+	return out
+}
+
+func (p *prepared) gramRun() gramRun {
+	return gramRun{
+		Config: p.config, Deployment: p.src.Deployment, Lag: p.lag, Evidence: p.evidence, Audit: p.audit, Steps: p.quality, Findings: p.findings, Reason: p.reason,
+		Saturated: p.saturated, WallNs: p.wallNs, Requests: [3]int64{p.lengths.requests, p.lengths.prompt, p.lengths.output},
+	}
+}
+
+// lagFigures are the counts, ranges and within-run variation of cleaned rows.
+func lagFigures(t *rows.Table, o Options) gramLagFigures {
+	out := gramLagFigures{Read: t.Read, Kept: t.Kept, Dropped: map[string]int{}}
+	for _, c := range t.Dropped {
+		out.Dropped[string(c.Code)] += c.N
+	}
+	out.Min, out.Max = rows.Ranges([]*rows.Table{t})
+	if t.Kept == 0 {
+		return out
+	}
+	p := newPool([][]*rows.Table{{t}}, []float64{features.DefaultGamma})
+	p.data.Variants = nil
+	if len(p.train) == 0 {
+		return out
+	}
+	train := p.trainData()
+	opt := ridgeOptions(featureTerms(features.BetaFeatures(o.Spec), 1, PriorZero), epsBetaUs, o)
+	for _, v := range ridge.WithinVariation(train, ridge.Weights(train, opt))[0] {
+		out.Within = append(out.Within, num(v))
+	}
+	if found := tableBelowFloor(t, o.BetaTarget); found != nil {
+		out.BelowFloor = found.Message
+	}
+	return out
+}
+
+// mergeGrams joins files of other runs; everything common must agree.
+func mergeGrams(files []ridge.GramFile) (ridge.GramFile, error) {
+	if len(files) == 0 {
+		return ridge.GramFile{}, trace.Errorf(BadOption, "--from-gram: got no file, want one or more")
+	}
+	meta := map[string]string{}
+	for _, f := range files {
+		if err := sameMeta(files[0].Meta, f.Meta); err != nil {
+			return ridge.GramFile{}, err
+		}
+		for _, k := range slices.Sorted(maps.Keys(f.Meta)) {
+			meta[k] = f.Meta[k]
+		}
+	}
+	out, err := ridge.MergeGrams(files...)
+	if err != nil {
+		return out, refused("%v", err)
+	}
+	out.Meta = meta
+	return out, nil
+}
+
+// sameMeta refuses files that other features or another recipe made.
+func sameMeta(want, got map[string]string) error {
+	for _, k := range commonMeta {
+		if want[k] != got[k] {
+			return refused("%s: got %q, want %q", k, got[k], want[k])
+		}
+	}
+	return nil
+}
+
+func refused(format string, args ...any) error {
+	return trace.Errorf(GramRefused, "gram: "+format, args...).WithHint("save the Gram files again with one version and one set of options: blis-train fit OUT --save-gram FILE")
+}
+
+// withoutRuns drops runs by name from the sums and from the meta.
+func withoutRuns(f *ridge.GramFile, names []string) error {
+	for _, name := range names {
+		if _, known := f.Meta[metaRunPrefix+name]; !known {
+			return trace.Errorf(BadOption, "--without: no run %q in the Gram files", name)
+		}
+		if err := f.WithoutRun(name); err != nil {
+			return trace.Errorf(BadOption, "--without: %v", err)
+		}
+		delete(f.Meta, metaRunPrefix+name)
+	}
+	return nil
+}
