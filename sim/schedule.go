@@ -41,7 +41,9 @@ func (e *engine) begin() {
 	e.view.Admitted = 0
 }
 
-// execute says when the step's result is there. A step without tokens runs no model.
+// execute says when the step's result is there. A step without tokens runs no
+// model. Synchronous step times are cadences, schedule() included; an
+// asynchronous step begins when it is scheduled and the one before is done.
 func (e *engine) execute() (int64, error) {
 	us := e.cfg.EmptyStepUs
 	if e.batch.Tokens() > 0 {
@@ -55,7 +57,7 @@ func (e *engine) execute() (int64, error) {
 	}
 	start := e.now
 	if e.cfg.Async && e.batch.Tokens() > 0 {
-		start = max(start, e.gpuFree)
+		start = max(start+e.cfg.ScheduleUs, e.gpuFree)
 	}
 	end := start + us
 	if e.timeline != nil {

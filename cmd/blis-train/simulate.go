@@ -445,7 +445,7 @@ func showSimulation(con *console, d *simulationDoc) {
 	for _, b := range d.Intervals {
 		bands = append(bands, prettytable.Row{b.Key, ms(&b.Mean), ms(&b.Lo), ms(&b.Hi)})
 	}
-	con.table(fmt.Sprintf("over %d replications (95 %%)", d.Replications), prettytable.Row{"key", "mean", "lo", "hi"}, bands)
+	con.table(fmt.Sprintf("over %d replications, 95 percent", d.Replications), prettytable.Row{"key", "mean", "lo", "hi"}, bands)
 	con.sayf("simulated %d requests, %d steps, %.1f s", d.InjectedRequests, d.Steps, d.DurationS)
 }
 
