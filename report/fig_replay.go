@@ -54,8 +54,8 @@ func variantKeys(present map[string]bool, skip string) []key {
 	return out
 }
 
-// replayRuns are the runs with curves, the largest plain KS first when there
-// are more than the page draws.
+// replayRuns are the runs with curves, those that gate first, and by the
+// largest plain KS when there are more than the page draws.
 func replayRuns(in Input) (runs []result.ValidationRun, more string) {
 	if in.Validation == nil {
 		return nil, ""
@@ -65,6 +65,7 @@ func replayRuns(in Input) (runs []result.ValidationRun, more string) {
 			runs = append(runs, r)
 		}
 	}
+	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(replayRank(a), replayRank(b)) })
 	if len(runs) <= maxReplayRuns {
 		return runs, ""
 	}
