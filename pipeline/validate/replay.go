@@ -48,13 +48,20 @@ type phaseReplay struct {
 	results  map[string][]*sim.Result // one per replication
 	notes    []string
 	findings []trace.Finding
+	gaps     *gapLog    // of the plain replay
+	recorded []stepMark // steps of the phase
+	lag      int
 }
 
-// replayPhase replays the requests that arrive in [from, to).
-func replayPhase(dep *deploy.Deployment, all []observation, from, to int64, content Content, e Engine) *phaseReplay {
-	p := &phaseReplay{results: map[string][]*sim.Result{}}
+// replayPhase replays the requests that arrive in the phase; steps are its
+// recorded ones.
+func replayPhase(dep *deploy.Deployment, all []observation, steps []stepMark, phase *deploy.Phase, content Content, e Engine) *phaseReplay {
+	p := &phaseReplay{results: map[string][]*sim.Result{}, recorded: steps}
+	if e.Async {
+		p.lag = 1
+	}
 	for _, o := range all {
-		if o.arrivalNs >= from && o.arrivalNs < to {
+		if o.arrivalNs >= phase.StartNs && o.arrivalNs < phase.EndNs {
 			p.obs = append(p.obs, o)
 		}
 	}
@@ -98,7 +105,12 @@ func (p *phaseReplay) run(variant string, c sim.Config) {
 	}
 	for k := range times {
 		c.Seed += int64(k)
-		res, err := sim.Run(c, p.requests, nil)
+		var obs sim.Observer
+		if variant == result.VariantPlain {
+			p.gaps = &gapLog{originNs: p.originNs}
+			obs = p.gaps
+		}
+		res, err := sim.Run(c, p.requests, obs)
 		if err != nil {
 			p.findings = append(p.findings, trace.Findingf(CodeReplayFailed, "%s replay: %v", variant, err))
 			return
@@ -231,6 +243,14 @@ func (s *sample) metrics(paired bool) *result.Metrics {
 	return &result.Metrics{TTFT: of("ttft"), ITL: of("itl"), E2E: of("e2e")}
 }
 
+// withGaps adds the token gaps, which are printed and never gate.
+func (p *phaseReplay) withGaps(m *result.Metrics, splitNs int64) *result.Metrics {
+	if m != nil {
+		m.ITLGap = p.gapMetric(splitNs)
+	}
+	return m
+}
+
 // figures are the curves of the three replays beside the recording.
 func figures(byVariant map[string]*sample) *result.RunFigures {
 	f := &result.RunFigures{ECDF: []result.Curve{}, QQ: []result.Curve{}}
@@ -260,7 +280,7 @@ func (p *phaseReplay) entry(splitNs int64, ksLimit float64) result.ValidationRun
 	}
 	v := result.ValidationRun{
 		Replayed: len(p.obs), Excluded: map[string]int{},
-		Metrics:      by[result.VariantPlain].metrics(true),
+		Metrics:      p.withGaps(by[result.VariantPlain].metrics(true), splitNs),
 		MetricsNoise: by[result.VariantNoise].metrics(false),
 		MetricsDrift: by[result.VariantDrift].metrics(false),
 		Figures:      figures(by),

@@ -154,7 +154,7 @@ func (j *job) replay(i int) error {
 		if e.Corrected != nil {
 			e.Corrected = t.correctedNoise(p.StartNs, p.EndNs)
 		}
-		rp := replayPhase(dep, obs, p.StartNs, p.EndNs, content, e)
+		rp := replayPhase(dep, obs, recordedMarks(run, &phase), &phase, content, e)
 		j.entries[i] = append(j.entries[i], j.phaseEntries(t, &phase, rp)...)
 	}
 	if len(j.entries[i]) == 0 {

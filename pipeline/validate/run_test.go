@@ -53,6 +53,9 @@ func TestPlantedCoefficientsReplayExactly(t *testing.T) {
 			t.Errorf("%s: got %+v", name, m)
 		}
 	}
+	if gap := r.Metrics.ITLGap; gap == nil || gap.KSD > 0.01 || gap.NReal < 3000 {
+		t.Errorf("token gaps: got %+v", gap)
+	}
 	for _, g := range v.Gates {
 		if g.Pass != nil && !*g.Pass {
 			t.Errorf("gate %s of %s: %v %s %v", g.Name, g.Scope, *g.Value, g.Op, g.Threshold)
@@ -63,6 +66,23 @@ func TestPlantedCoefficientsReplayExactly(t *testing.T) {
 	}
 	if len(r.Drift) < 5 || math.Abs(r.Drift[0].Factor-1) > 1e-3 {
 		t.Errorf("drift: got %v", r.Drift)
+	}
+}
+
+// TestIdenticalBatchesSeesAWrongOne: one snapshot that is off by a token.
+func TestIdenticalBatchesSeesAWrongOne(t *testing.T) {
+	dep := plantedDeployment(t)
+	set := plantedSet(dep)
+	run := plant(t, set, dep, plantedLoad(60, 2, 16), nil)
+	s := &run.Snapshots[len(run.Snapshots)/2]
+	if s.ComputedTokens <= s.PromptTokens {
+		t.Fatalf("snapshot %+v is no decode; pick another", s)
+	}
+	s.ComputedTokens++
+	v := validate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
+	share := *v.Runs[0].Replay.IdenticalBatchesShare
+	if n := float64(len(run.Steps)); share >= 1 || share < 1-3/n {
+		t.Errorf("got %v of %v steps, want one wrong", share, n)
 	}
 }
 
