@@ -197,6 +197,9 @@ func surfaceFigure(in Input) *figure {
 		id: "cv-surface", title: "Cross-validation surface of the step-time model",
 		note: "Held-out weighted squared relative error (1e-4 is an error of 1 %) per penalty λ (columns) and memory γ of the preemption average (rows); the orange frame is the choice. Good: a frame among the lowest values, on a flat plain. Bad: a frame on the edge of the grid, or a surface so flat that the penalty decides nothing.",
 	}
+	if l, g := gridAxes(in.Fit.Beta.Grid); len(l) > maxGrid || len(g) > maxGrid {
+		fig.more = fmt.Sprintf("The smallest %d values of %d penalties and %d memories; fit.json holds all.", maxGrid, len(l), len(g))
+	}
 	for _, kind := range []struct {
 		name  string
 		score func(result.GridPoint) *float64
@@ -219,18 +222,22 @@ func surfaceFigure(in Input) *figure {
 }
 
 // maxGrid is the most values of one grid axis that are drawn.
-const maxGrid = 24
+const maxGrid = 60
+
+// gridAxes are the distinct penalties and memories of a grid, in order.
+func gridAxes(grid []result.GridPoint) (lambdas, gammas []float64) {
+	for _, g := range grid {
+		lambdas, gammas = insert(lambdas, g.Lambda), insert(gammas, g.GammaEMA)
+	}
+	return lambdas, gammas
+}
 
 func cvSurface(w float64, m result.Model, score func(result.GridPoint) *float64) *drawing {
-	var lambdas, gammas []float64
-	any := false
-	for _, g := range m.Grid {
-		lambdas, gammas = insert(lambdas, g.Lambda), insert(gammas, g.GammaEMA)
-		any = any || score(g) != nil
-	}
-	if !any || len(lambdas) > maxGrid || len(gammas) > maxGrid {
+	if !slices.ContainsFunc(m.Grid, func(g result.GridPoint) bool { return score(g) != nil }) {
 		return nil
 	}
+	lambdas, gammas := gridAxes(m.Grid)
+	lambdas, gammas = lambdas[:min(len(lambdas), maxGrid)], gammas[:min(len(gammas), maxGrid)]
 	h := heat{xLabel: "penalty λ", print: brief, log: true, mark: [2]int{-1, -1}}
 	for _, l := range lambdas {
 		h.cols = append(h.cols, short(l))
@@ -241,8 +248,11 @@ func cvSurface(w float64, m result.Model, score func(result.GridPoint) *float64)
 		h.tip = append(h.tip, make([]string, len(lambdas)))
 	}
 	for _, g := range m.Grid {
-		i, _ := slices.BinarySearch(gammas, g.GammaEMA)
-		j, _ := slices.BinarySearch(lambdas, g.Lambda)
+		i, drawnRow := slices.BinarySearch(gammas, g.GammaEMA)
+		j, drawnCol := slices.BinarySearch(lambdas, g.Lambda)
+		if !drawnRow || !drawnCol {
+			continue
+		}
 		h.value[i][j] = score(g)
 		h.tip[i][j] = fmt.Sprintf("λ %s, γ %s: within %s ± %s, cross %s", short(g.Lambda), short(g.GammaEMA), shortOr(g.Within), shortOr(g.SE), shortOr(g.Cross))
 		if m.Lambda != nil && m.GammaEMA != nil && g.Lambda == *m.Lambda && g.GammaEMA == *m.GammaEMA {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"image/png"
 	"io"
+	"math/rand/v2"
 	"os"
 	"reflect"
 	"regexp"
@@ -401,6 +402,36 @@ func TestSizeCap(t *testing.T) {
 	}
 	if n := strings.Count(page, "<tr"); n > 40*maxRows {
 		t.Errorf("%d table rows on the page", n)
+	}
+}
+
+// TestPointCap: figures stay small when curves come unaggregated.
+func TestPointCap(t *testing.T) {
+	const n = 100_000
+	in := made(small, plainRun)
+	for i := range n {
+		x := float64(i + 1)
+		in.Validation.Figures.PredVsMeasured = append(in.Validation.Figures.PredVsMeasured, result.Bin2D{Regime: "decode", X: x, Y: x + 1, N: 1 + i%7})
+		in.Validation.Figures.Residuals = append(in.Validation.Figures.Residuals, result.ResidualBand{Against: "time", Regime: "decode", X: x, P10: -0.1, P90: 0.1, N: 3})
+		in.Validation.Figures.Contributions = append(in.Validation.Figures.Contributions, result.Contribution{Regime: "decode", Name: "bias", MeanUs: 1})
+		in.Fit.Beta.Grid = append(in.Fit.Beta.Grid, result.GridPoint{Lambda: 1 + float64(i%500), GammaEMA: 0.5, Within: ptr(x)})
+	}
+	for r := range in.Validation.Runs {
+		run := &in.Validation.Runs[r]
+		for c := range run.Figures.ECDF {
+			run.Figures.ECDF[c].Points, _ = madeCurves(rand.New(rand.NewPCG(3, 4)), 50, n)
+		}
+		for i := range n {
+			run.Drift = append(run.Drift, result.DriftPoint{StartS: float64(20 * i), Factor: 1 + 0.2*float64(i%2), Rows: 5})
+		}
+	}
+	page := render(t, in)
+	t.Logf("report: %d bytes", len(page))
+	if len(page) > 3<<20 {
+		t.Errorf("page of %d bytes", len(page))
+	}
+	if !strings.Contains(page, "penalties and 3 memories; fit.json holds all") {
+		t.Error("the page does not say that the grid was cut")
 	}
 }
 
