@@ -20,8 +20,8 @@ func fitCommand() *cli.Command {
 		ArgsUsage: "OUT",
 		Description: "Reads OUT/tables and OUT/extract.json, measures the lag, fits step time and delays,\n" +
 			"and writes fit.json and coefficients.yaml.\n\n" +
-			"Example:\n   blis-train fit out --objective cross",
-		Flags: flags(fitFlags(), []cli.Flag{
+			"Example:\n   blis-train fit out --objective cross\n   blis-train fit out --save-gram site-a.gram\n   blis-train fit --from-gram site-a.gram site-b.gram -o pooled",
+		Flags: flags(fitFlags(), gramFlags(), []cli.Flag{
 			outFlag("folder of the results (default: OUT itself)"), configFlag(), ledgerFlag(),
 			&cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds foreign files"},
 			&cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core"},
@@ -80,6 +80,9 @@ func runFit(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if len(c.StringSlice("from-gram")) > 0 {
+		return runFromGram(c, con)
+	}
 	if c.NArg() != 1 {
 		return usagef("fit: got %d arguments, want one extracted folder", c.NArg())
 	}
@@ -102,8 +105,14 @@ func runFit(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if c.Bool("dump-rows") {
+		o.Rows = func(d *fit.Dump) error { return d.Write(out) }
+	}
 	doc, err := doFit(c, con, in, out, ext, o)
 	if err != nil {
+		return err
+	}
+	if err := saveGram(c, con, in, ext, o); err != nil {
 		return err
 	}
 	showFit(con, doc)

@@ -215,6 +215,9 @@ func (f *fitter) fit(ctx context.Context) error {
 	if !f.o.RefitAll {
 		f.residualTrees(beta)
 	}
+	if err := f.dump(); err != nil {
+		return err
+	}
 	return ctx.Err()
 }
 

@@ -41,6 +41,8 @@ type Options struct {
 	Trees         bool             // try the residual trees when the v2 trigger fires
 	KeepSaturated bool             // do not exclude saturated runs
 	Workers       int              // 0: all cores; never changes a result
+	// Rows receives the rows behind the fit, once they are final; nil: nobody asks.
+	Rows func(*Dump) error
 
 	coverage bool // count the kinds of steps of every run
 }
