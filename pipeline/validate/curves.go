@@ -10,8 +10,8 @@ import (
 
 // Sizes of aggregated figures: they bound the report whatever the number of rows.
 const (
-	maxECDFPoints = 200
-	maxQQPoints   = 100
+	maxECDFPoints = 120
+	maxQQPoints   = 60
 	binsPerDecade = 12
 	maxBands      = 20
 )
@@ -28,9 +28,18 @@ func ecdf(sample []float64) [][2]float64 {
 		if k > 1 {
 			at = i * (n - 1) / (k - 1)
 		}
-		out = append(out, [2]float64{o[at], float64(at+1) / float64(n)})
+		out = append(out, [2]float64{figure(o[at]), figure(float64(at+1) / float64(n))})
 	}
 	return out
+}
+
+// figure rounds a number that is only drawn to five significant digits.
+func figure(v float64) float64 {
+	if v == 0 || math.IsInf(v, 0) || math.IsNaN(v) {
+		return v
+	}
+	scale := math.Pow(10, 4-math.Floor(math.Log10(math.Abs(v))))
+	return math.Round(v*scale) / scale
 }
 
 // quantilePairs are [quantile of a, quantile of b] at equal probabilities.
@@ -40,7 +49,7 @@ func quantilePairs(a, b []float64) [][2]float64 {
 	out := make([][2]float64, 0, k)
 	for i := 0; i < k; i++ {
 		p := (float64(i) + 0.5) / float64(k)
-		out = append(out, [2]float64{Quantile(a, p), Quantile(b, p)})
+		out = append(out, [2]float64{figure(Quantile(a, p)), figure(Quantile(b, p))})
 	}
 	return out
 }
@@ -96,8 +105,8 @@ func bands(against, regime string, x, err []float64) []result.ResidualBand {
 		part := order[g*len(order)/groups : (g+1)*len(order)/groups]
 		xs, es := pick(x, part), sorted(pick(err, part))
 		out = append(out, result.ResidualBand{
-			Against: against, Regime: regime, X: mean(xs), N: len(part),
-			P10: Quantile(es, 0.1), P50: Quantile(es, 0.5), P90: Quantile(es, 0.9),
+			Against: against, Regime: regime, X: figure(mean(xs)), N: len(part),
+			P10: figure(Quantile(es, 0.1)), P50: figure(Quantile(es, 0.5)), P90: figure(Quantile(es, 0.9)),
 		})
 	}
 	return out

@@ -182,11 +182,11 @@ func (j *job) phaseEntries(t *taught, p *deploy.Phase, rp *phaseReplay) []result
 	}
 	v := rp.entry(t.cut(p), limit)
 	v.Split = result.Split{Kind: result.SplitHoldout, Train: j.o.Split, Test: math.Round((1-j.o.Split)*1e9) / 1e9}
-	out := []result.ValidationRun{t.fillEntry(v, p)}
-	if !v.Sufficient {
-		out = append(out, whole(result.SplitInSample))
+	if v.Sufficient {
+		return []result.ValidationRun{t.fillEntry(v, p)}
 	}
-	return out
+	v.Figures = nil // the whole phase is drawn in its place
+	return []result.ValidationRun{t.fillEntry(v, p), whole(result.SplitInSample)}
 }
 
 // cut is where the hold-out of a phase begins.
