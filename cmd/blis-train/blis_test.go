@@ -1,0 +1,165 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/workload"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// TestBLISReplay compares our trained-physics simulation with a `blis` binary
+// on PATH: the same TraceV2 workload, the same 3+10 coefficients, TTFT and E2E
+// of every request.
+//
+// What differs by construction: our engine runs an empty step after the last
+// finish, as vLLM does, and BLIS does not; it is made 1 us long here, and a
+// request that arrives in that microsecond would still wait for it.
+func TestBLISReplay(t *testing.T) {
+	blis, err := exec.LookPath("blis")
+	if err != nil {
+		t.Skip("skipped: no blis binary on PATH")
+	}
+	d := blisDeployment()
+	for _, c := range []struct {
+		name  string
+		rate  float64
+		beta  []float64
+		alpha []float64
+	}{
+		{"10 betas, medium load", 16, []float64{0.15, 0, 1.36, 0.75, 32, 4.4, 126, 0, 0, 1.947}, []float64{1500, 700, 40}},
+		{"11 betas, high load", 60, []float64{0.4, 0.1, 1.36, 0.75, 32, 4.4, 126, 0, 0.2, 1.947, 0.75}, []float64{0, 0, 0}},
+		{"8 betas, low load", 2, []float64{0.9, 0.7, 1.2, 0.75, 20, 4.4, 126, 0}, []float64{15000, 777, 0}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			reqs := blisWorkload(2000, c.rate)
+			theirs, took := runBLIS(t, blis, d, reqs, c.alpha, c.beta)
+			m, err := sim.NewTrainedPhysics(c.alpha, c.beta, d)
+			must(t, err)
+			cfg := sim.DefaultConfig(d, nil)
+			m.Apply(&cfg)
+			cfg.EmptyStepUs = 1
+			start := time.Now()
+			res, err := sim.Run(cfg, reqs, nil)
+			must(t, err)
+			t.Logf("blis %.2f s, ours %.4f s for %d requests, %d steps", took.Seconds(), time.Since(start).Seconds(), len(reqs), res.Steps)
+			compareBLIS(t, res, theirs)
+		})
+	}
+}
+
+func blisDeployment() *deploy.Deployment {
+	return &deploy.Deployment{
+		Model: deploy.Model{ID: "meta-llama/Llama-3.1-8B", ModelType: "llama", NumLayers: 32, HiddenSize: 4096, NumHeads: 32, NumKVHeads: 8, HeadDim: 128, IntermediateSize: 14336, VocabSize: 128256,
+			NumMLPProj: 3, BytesPerParam: 2, BytesPerWeight: 2, BytesPerKV: 2, BytesPerActivation: 2, BytesPerLMHead: 2, LinearCompute: "native"},
+		Hardware: deploy.Hardware{Name: "H100", TFlopsPeak: 989.5, TFlopsFP8: 1979, BwPeakTBs: 3.35, MemoryGB: 80},
+		TP:       1, PP: 1, DP: 1,
+		Engine: deploy.Engine{VLLMVersion: "0.15.1", MaxModelLen: trace.Some[int64](8192), MaxNumSeqs: 64, MaxNumBatchedTokens: 2048, ChunkedPrefill: true, BlockSize: 16,
+			KVBlocksGPU: trace.Some[int64](27678), AsyncScheduling: trace.Some(false), SchedulingPolicy: "fcfs"},
+	}
+}
+
+func blisWorkload(n int, rate float64) []sim.Request {
+	rng := rand.New(rand.NewPCG(5, 6))
+	reqs := make([]sim.Request, n)
+	at := 0.0
+	for i := range reqs {
+		at += rng.ExpFloat64() / rate * 1e6
+		reqs[i] = sim.Request{ID: strconv.Itoa(i), ArrivalUs: int64(at), PromptTokens: 5 + rng.Int64N(1500), OutputTokens: 2 + rng.Int64N(200)}
+	}
+	return reqs
+}
+
+type blisResult struct {
+	ID   int     `json:"request_id"`
+	TTFT float64 `json:"ttft_us"`
+	E2E  float64 `json:"e2e_us"`
+}
+
+func runBLIS(t *testing.T, blis string, d *deploy.Deployment, reqs []sim.Request, alpha, beta []float64) (map[int]blisResult, time.Duration) {
+	t.Helper()
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		must(t, os.WriteFile(path, []byte(text), 0o644))
+		return path
+	}
+	var csv strings.Builder
+	must(t, workload.WriteTraceV2(&csv, reqs))
+	data, head := file("trace.csv", csv.String()), file("trace.yaml", workload.TraceV2Header)
+	file("config.json", loopConfig)
+	hw := file("hw.json", fmt.Sprintf(`{"H100": {"TFlopsPeak": %g, "TFlopsFP8": %g, "BwPeakTBs": %g, "mfuPrefill": 0.45, "mfuDecode": 0.3, "MemoryGiB": 80}}`, d.Hardware.TFlopsPeak, d.Hardware.TFlopsFP8, d.Hardware.BwPeakTBs))
+	defaults := file("defaults.yaml", "version: \"0.0.1\"\n")
+	out := filepath.Join(dir, "results.json")
+	start := time.Now()
+	cmd := exec.Command(blis, "replay", "--trace-header", head, "--trace-data", data, "--model", d.Model.ID, "--model-config-folder", dir, "--hardware-config", hw, "--hardware", "H100", "--tp", "1",
+		"--latency-model", "trained-physics", "--alpha-coeffs", commas(alpha), "--beta-coeffs", commas(beta), "--defaults-filepath", defaults, "--total-kv-blocks", fmt.Sprint(d.Engine.KVBlocksGPU.V),
+		"--max-num-seqs", fmt.Sprint(d.Engine.MaxNumSeqs), "--max-num-batched-tokens", fmt.Sprint(d.Engine.MaxNumBatchedTokens), "--block-size-in-tokens", fmt.Sprint(d.Engine.BlockSize),
+		"--max-model-len", fmt.Sprint(d.Engine.MaxModelLen.V), "--results-path", out)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("blis: %v\n%s", err, text)
+	}
+	took := time.Since(start)
+	raw, err := os.ReadFile(out)
+	must(t, err)
+	var list []blisResult
+	must(t, json.Unmarshal(raw, &list))
+	byID := map[int]blisResult{}
+	for _, r := range list {
+		byID[r.ID] = r
+	}
+	return byID, took
+}
+
+func commas(v []float64) string {
+	parts := make([]string, len(v))
+	for i, x := range v {
+		parts[i] = strconv.FormatFloat(x, 'g', -1, 64)
+	}
+	return strings.Join(parts, ",")
+}
+
+// compareBLIS prints and bounds the relative differences per request.
+func compareBLIS(t *testing.T, res *sim.Result, theirs map[int]blisResult) {
+	t.Helper()
+	var ttft, e2e []float64
+	same, worst := 0, 0
+	worstDiff := 0.0
+	for i := range res.Requests {
+		r, ok := theirs[i]
+		if !ok {
+			t.Errorf("request %d: BLIS has no result", i)
+			continue
+		}
+		a, _ := res.Requests[i].TTFTUs()
+		b, _ := res.Requests[i].E2EUs()
+		dt, de := math.Abs(a-r.TTFT), math.Abs(b-r.E2E)
+		if dt == 0 && de == 0 {
+			same++
+		}
+		if dt/r.TTFT > worstDiff {
+			worst, worstDiff = i, dt/r.TTFT
+		}
+		ttft, e2e = append(ttft, dt/r.TTFT), append(e2e, de/r.E2E)
+	}
+	slices.Sort(ttft)
+	slices.Sort(e2e)
+	a, _ := res.Requests[worst].TTFTUs()
+	t.Logf("identical to the microsecond: %d of %d; relative difference p50/p99/max: TTFT %.2g/%.2g/%.2g, E2E %.2g/%.2g/%.2g (worst TTFT: request %d, ours %g, BLIS %g us)", same, len(ttft),
+		sim.Percentile(ttft, .5), sim.Percentile(ttft, .99), ttft[len(ttft)-1], sim.Percentile(e2e, .5), sim.Percentile(e2e, .99), e2e[len(e2e)-1], worst, a, theirs[worst].TTFT)
+	if sim.Percentile(ttft, .5) > 0.01 || sim.Percentile(e2e, .5) > 0.01 {
+		t.Error("median differences above 1 %")
+	}
+}
