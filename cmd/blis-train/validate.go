@@ -32,7 +32,7 @@ func validateCommand() *cli.Command {
 			&cli.StringFlag{Name: "coefficients", Usage: "judge this coefficient `FILE` in place of the fit's own"},
 			outFlag("folder of the results (default: OUT itself)"), configFlag(), ledgerFlag(),
 		}, validateFlags(), []cli.Flag{
-			&cli.Float64Flag{Name: "split", Value: validate.DefaultOptions().Split, Usage: "training `SHARE` of each phase"},
+			&cli.Float64Flag{Name: "split", Value: validate.DefaultOptions().Split, Usage: "training `SHARE` of each phase, at least the fit's (its default)"},
 			&cli.Int64Flag{Name: "seed", Value: validate.DefaultOptions().Seed, Usage: "seed of the noise"},
 			&cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds foreign files"},
 			&cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core"},
@@ -203,6 +203,9 @@ func judgeSet(c *cli.Context, in string, ext *result.Extract, doc *result.Fit, o
 // prints the judgement.
 func doValidate(c *cli.Context, con *console, in, out string, ext *result.Extract, doc *result.Fit, o validate.Options) (*result.Validation, error) {
 	o.Progress = con.progress()
+	if doc != nil && !c.IsSet("split") {
+		o.Split = doc.Options.Split
+	}
 	val, err := judgeSet(c, in, ext, doc, o)
 	if err != nil {
 		return nil, err

@@ -26,6 +26,7 @@ const (
 	CodeRunNotExtracted   trace.Code = "run_not_extracted"
 	CodeNothingToJudge    trace.Code = "nothing_to_validate"
 	CodeReplayFailed      trace.Code = "replay_failed"
+	CodeRefit             trace.Code = "refitted_on_all_rows"
 	CodeNotTheFit         trace.Code = "not_the_fits_coefficients"
 	CodeNoIdleRequests    trace.Code = "no_idle_requests"
 )
@@ -54,6 +55,7 @@ var Codes = []trace.CodeEntry{
 	{Code: CodeRunNotExtracted, Kind: "error", Meaning: "the folder holds no extracted runs", Action: "run blis-train extract first"},
 	{Code: CodeNothingToJudge, Kind: "error", Meaning: "no run is left to validate on", Action: "check --only, --exclude and the tables"},
 	{Code: CodeReplayFailed, Kind: "finding", Meaning: "the simulator refused to replay a phase", Action: "see the message; often a deployment the simulator does not model"},
+	{Code: CodeRefit, Kind: "warning", Meaning: "the fit used --refit-all, so no row of its runs was held out", Action: "validate on other runs, or without --refit-all"},
 	{Code: CodeNotTheFit, Kind: "warning", Meaning: "the judged coefficient file differs from the fit's report: it was edited, or made by another fit", Action: "compare the two with blis-train diff; give the fit.json that belongs to the file"},
 	{Code: CodeNoIdleRequests, Kind: "finding", Meaning: "no request met an idle server, so the overhead cannot be measured from this run alone", Action: "give --overhead-us"},
 }

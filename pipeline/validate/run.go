@@ -25,8 +25,12 @@ func Run(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Source,
 	if len(sources) == 0 {
 		return nil, trace.Errorf(CodeNothingToJudge, "got no run, want at least one")
 	}
+	if err := checkSplit(fit, o.Split); err != nil {
+		return nil, err
+	}
 	j := &job{set: set, o: &o, sources: sources, all: make([]*taught, len(sources)), entries: make([][]result.ValidationRun, len(sources))}
 	j.rules, _ = newRules(o.Thresholds)
+	j.refit = set.Refit || fit != nil && fit.Options.RefitAll
 	if err := j.each(ctx, "steps", j.teach); err != nil {
 		return nil, err
 	}
@@ -39,6 +43,16 @@ func Run(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Source,
 	return j.document(fit), nil
 }
 
+// checkSplit refuses a hold-out that the fit has seen: its training share may
+// not be smaller than the fit's.
+func checkSplit(fit *result.Fit, split float64) error {
+	if fit == nil || split >= fit.Options.Split {
+		return nil
+	}
+	return trace.Errorf(CodeBadOption, "--split: got %g, want at least the fit's %g: the coefficients have seen the rest", split, fit.Options.Split).
+		WithHint(fmt.Sprintf("blis-train fit OUT --split %g", split))
+}
+
 // job is one call of Run.
 type job struct {
 	set     *coeff.Set
@@ -48,6 +62,7 @@ type job struct {
 	all     []*taught
 	entries [][]result.ValidationRun
 	warned  []trace.Finding
+	refit   bool // the coefficients saw the hold-out too
 
 	mu   sync.Mutex
 	done int
@@ -177,8 +192,11 @@ func (j *job) phaseEntries(t *taught, p *deploy.Phase, rp *phaseReplay) []result
 		}
 		return t.fillEntry(v, p)
 	}
-	if !t.training {
+	switch {
+	case !t.training:
 		return []result.ValidationRun{whole(result.SplitTestRun)}
+	case j.refit: // nothing was held out
+		return []result.ValidationRun{whole(result.SplitInSample)}
 	}
 	v := rp.entry(t.cut(p), limit)
 	v.Split = result.Split{Kind: result.SplitHoldout, Train: j.o.Split, Test: math.Round((1-j.o.Split)*1e9) / 1e9}
@@ -260,6 +278,9 @@ func (j *job) document(fit *result.Fit) *result.Validation {
 	judge(v, fit, checkSigns(j.set), j.rules)
 	v.Diagnoses = j.diagnoses(v, groups)
 	v.Warnings = append(v.Warnings, changedTerms(j.set, fit)...)
+	if j.refit {
+		v.Warnings = append(v.Warnings, trace.Findingf(CodeRefit, "the coefficients were refitted on all rows: what is called hold-out here is in-sample"))
+	}
 	return v
 }
 

@@ -255,3 +255,25 @@ func TestReplayWithoutOverheadIsRefused(t *testing.T) {
 		t.Errorf("--overhead-us 2000: got D %v", v.Runs[0].Metrics.TTFT.KSD)
 	}
 }
+
+// TestQ5AHoldoutTheFitHasSeenIsRefused, and a refit has none.
+func TestQ5AHoldoutTheFitHasSeenIsRefused(t *testing.T) {
+	dep := plantedDeployment(t)
+	set := plantedSet(dep)
+	run := plant(t, set, dep, plantedLoad(100, 2, 17), nil)
+	fit := &result.Fit{Options: result.FitOptions{Split: 0.8}}
+	o := DefaultOptions()
+	o.Split = 0.5
+	_, err := Run(context.Background(), set, fit, []Source{sourceOf(run, dep, true)}, o)
+	if err == nil || !strings.Contains(err.Error(), "want at least the fit's 0.8") {
+		t.Errorf("got %v", err)
+	}
+	fit.Options.RefitAll = true
+	v, err := Run(context.Background(), set, fit, []Source{sourceOf(run, dep, true)}, DefaultOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(v.Runs) != 1 || v.Runs[0].Split.Kind != result.SplitInSample || !hasCode(v.Warnings, CodeRefit) || v.Verdict == result.VerdictPass {
+		t.Errorf("refit: got %d entries, %v, verdict %s", len(v.Runs), v.Warnings, v.Verdict)
+	}
+}
