@@ -24,9 +24,13 @@ import (
 // on PATH: the same TraceV2 workload, the same 3+10 coefficients, TTFT and E2E
 // of every request.
 //
-// What differs by construction: our engine runs an empty step after the last
-// finish, as vLLM does, and BLIS does not; it is made 1 us long here, and a
-// request that arrives in that microsecond would still wait for it.
+// What differs by construction: BLIS retires the requests of a step when the
+// step begins. When nobody else runs or waits it is idle from then on, so that
+// a request that reaches the queue during the last step of the last running
+// request starts at once, beside that step, where vLLM and ours let it wait for
+// the end; the requests behind it shift with it. It takes a load low enough to
+// empty the server often. Our engine also runs vLLM's empty step after the last
+// finish; it is made 1 us long here.
 func TestBLISReplay(t *testing.T) {
 	blis, err := exec.LookPath("blis")
 	if err != nil {
