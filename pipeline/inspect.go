@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -23,14 +24,18 @@ func Inspect(ctx context.Context, out string, ext *result.Extract, f *result.Fit
 		if err != nil {
 			return nil, err
 		}
-		seen, err := validate.Inspect(run, r.Deployment, inspection(r, f))
+		in := inspection(r, f)
+		if f == nil {
+			in.measureLag(run, r)
+		}
+		got, err := validate.Inspect(run, r.Deployment, in.Inspection)
 		if err != nil {
 			return nil, err
 		}
-		seen.Findings = append(seen.Findings, r.Warnings...)
-		doc.Runs = append(doc.Runs, seen)
-		if seen.Unfit {
-			doc.Unfit = append(doc.Unfit, seen.ID)
+		got.Findings = append(got.Findings, r.Warnings...)
+		doc.Runs = append(doc.Runs, got)
+		if got.Unfit {
+			doc.Unfit = append(doc.Unfit, got.ID)
 		}
 		progress.Report("inspect", int64(i+1), int64(len(ext.Runs)), "runs")
 	}
@@ -38,9 +43,26 @@ func Inspect(ctx context.Context, out string, ext *result.Extract, f *result.Fit
 	return doc, nil
 }
 
+// Identify says what the runs of an output folder can tell apart.
+func Identify(ctx context.Context, out string, ext *result.Extract) (*result.Identify, error) {
+	return fit.Identify(ctx, FitSources(out, ext), fit.DefaultOptions())
+}
+
+// seen is what is known about a run before it is inspected.
+type seen struct{ validate.Inspection }
+
+// measureLag stands in for the fit's evidence. A run whose batches cannot be
+// rebuilt has none: its findings say why.
+func (s *seen) measureLag(run *trace.Run, r *result.ExtractRun) {
+	lag, evidence, err := fit.MeasureLag(fit.Source{ID: r.ID, Deployment: *r.Deployment, Load: func() (*trace.Run, error) { return run, nil }}, fit.DefaultOptions())
+	if err == nil {
+		s.Lag, s.Evidence = &lag, evidence
+	}
+}
+
 // inspection is what extraction and the fit know about a run.
-func inspection(r *result.ExtractRun, f *result.Fit) validate.Inspection {
-	in := validate.Inspection{Extract: r}
+func inspection(r *result.ExtractRun, f *result.Fit) seen {
+	in := seen{validate.Inspection{Extract: r}}
 	if f == nil {
 		return in
 	}

@@ -25,6 +25,7 @@ func inspectCommand() *cli.Command {
 			"Example:\n   blis-train inspect testdata/traces/real",
 		Flags: flags([]cli.Flag{
 			outFlag("folder of inspect.json (default: none is written)"), configFlag(),
+			&cli.BoolFlag{Name: "identify", Usage: "also say which terms these data can tell apart, and which experiment would help most"},
 		}, extractFlags(), workFlags(), talkFlags()),
 		Action: runInspect,
 	}
@@ -74,6 +75,9 @@ func doInspect(c *cli.Context, con *console) (*result.Inspect, error) {
 			raw = append(raw, a)
 		}
 	}
+	if c.Bool("identify") && len(folders) > 0 && len(folders)+len(raw) > 1 {
+		return nil, usagef("inspect --identify: got %d extracted folders and %d others, want one extracted folder or run directories", len(folders), len(raw))
+	}
 	var doc *result.Inspect
 	for _, f := range folders {
 		one, err := inspectFolder(c, con, f)
@@ -104,7 +108,20 @@ func inspectFolder(c *cli.Context, con *console, folder string) (*result.Inspect
 			return nil, err
 		}
 	}
-	return pipeline.Inspect(c.Context, folder, ext, fit, header("inspect"), con.progress())
+	doc, err := pipeline.Inspect(c.Context, folder, ext, fit, header("inspect"), con.progress())
+	if err != nil {
+		return nil, err
+	}
+	return doc, identify(c, folder, ext, doc)
+}
+
+// identify adds what the runs of the folder can tell apart, when asked.
+func identify(c *cli.Context, folder string, ext *result.Extract, doc *result.Inspect) (err error) {
+	if c.Bool("identify") {
+		doc.Header.Command = "inspect --identify"
+		doc.Identify, err = pipeline.Identify(c.Context, folder, ext)
+	}
+	return err
 }
 
 func inspectRaw(c *cli.Context, con *console, args []string) (*result.Inspect, error) {
@@ -130,6 +147,9 @@ func inspectRaw(c *cli.Context, con *console, args []string) (*result.Inspect, e
 		return nil, err
 	}
 	doc, more := pipeline.Inspect(c.Context, dir, ext, nil, header("inspect"), con.progress())
+	if doc != nil && more == nil {
+		more = identify(c, dir, ext, doc)
+	}
 	return doc, errors.Join(err, more)
 }
 
@@ -179,6 +199,30 @@ func showInspect(con *console, doc *result.Inspect) {
 	for _, r := range doc.Runs {
 		con.warn(r.Findings)
 	}
+	showIdentify(con, doc.Identify)
+}
+
+// showIdentify prints what the data can tell apart.
+func showIdentify(con *console, id *result.Identify) {
+	if id == nil {
+		return
+	}
+	var terms, experiments []table.Row
+	for _, t := range id.Terms {
+		terms = append(terms, table.Row{t.Name, t.Identified, number(t.DF), number(t.VIF), percent(t.HalfWidth)})
+	}
+	for _, e := range id.Experiments {
+		experiments = append(experiments, table.Row{e.Description, e.Term, percent(e.HalfWidth), percent(e.After), fmt.Sprintf("%.1f", e.GainLogDet)})
+	}
+	con.table("what these data identify", table.Row{"term", "identified", "df", "VIF", "95 % half width"}, terms)
+	con.table("experiments, most informative first", table.Row{"experiment", "shrinks", "half width now", "after", "log det gain"}, experiments)
+	for _, s := range id.NullDirections {
+		con.sayf("not told apart: %s", s)
+	}
+	for _, s := range id.MissingRegimes {
+		con.sayf("missing: %s", s)
+	}
+	con.warn(id.Warnings)
 }
 
 func hitMark(s result.SaturationCheck) string {

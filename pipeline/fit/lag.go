@@ -125,3 +125,16 @@ func opt(v trace.Opt[float64]) *float64 {
 	}
 	return &v.V
 }
+
+// MeasureLag is the lag of one run with its evidence, as a fit would use it.
+func MeasureLag(src Source, o Options) (result.RunLag, []result.LagEvidence, error) {
+	o, err := o.resolve()
+	if err != nil {
+		return result.RunLag{}, nil, err
+	}
+	p, _, _, err := begin(src, o)
+	if err != nil {
+		return result.RunLag{}, nil, err
+	}
+	return p.lag, p.evidence, nil
+}

@@ -44,7 +44,7 @@ type Options struct {
 	// Rows receives the rows behind the fit, once they are final; nil: nobody asks.
 	Rows func(*Dump) error
 
-	coverage bool // count the kinds of steps of every run
+	betaOnly bool // rows of the step time and counts of step kinds are all that is needed
 }
 
 // DefaultOptions are the options of spec 1.1.

@@ -64,7 +64,7 @@ func prepare(src Source, o Options, gammas []float64) (*prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.coverage {
+	if o.betaOnly {
 		p.kinds = kindsOf(steps.Coverage())
 	}
 	if p.reason != "" {
@@ -106,6 +106,9 @@ func (p *prepared) tables(steps *rows.Steps, space *features.Space, o Options, g
 			return err
 		}
 		p.beta = append(p.beta, t)
+		if o.betaOnly {
+			continue
+		}
 		for _, target := range o.AlphaTargets {
 			a, err := steps.Alpha(space, rows.AlphaOptions{Target: target, Gamma: g, Split: o.Split, Saturated: p.spans})
 			if err != nil {
@@ -113,6 +116,9 @@ func (p *prepared) tables(steps *rows.Steps, space *features.Space, o Options, g
 			}
 			p.alpha[target] = append(p.alpha[target], a)
 		}
+	}
+	if o.betaOnly {
+		return nil
 	}
 	return p.otherTables(steps, space, o)
 }
