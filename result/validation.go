@@ -76,26 +76,29 @@ type ValidationRun struct {
 	Load   string `json:"load"`  // open | closed
 	// Source of the recorded requests: journeys, stock (spans of an unmodified
 	// server) or client (their own timings). Only journeys gate.
-	Source           string              `json:"source"`
-	Split            Split               `json:"split"`
-	Requests         int                 `json:"requests"`  // compared
-	Replayed         int                 `json:"replayed"`  // fed to the simulator
-	Excluded         map[string]int      `json:"excluded"`  // replayed but not compared, by reason
-	Saturated        bool                `json:"saturated"` // two or more checks hit
-	SaturationChecks map[string]*float64 `json:"saturation_checks"`
-	SaturationHits   []string            `json:"saturation_hits"`
-	Sufficient       bool                `json:"sufficient"`      // 1.3581*sqrt((n+m)/(nm)) < threshold of the KS gate
-	CriticalD        *float64            `json:"critical_d_5pct"` // that number
-	Metrics          *Metrics            `json:"metrics"`         // plain replay; the only one that gates
-	MetricsNoise     *Metrics            `json:"metrics_noise"`
-	MetricsDrift     *Metrics            `json:"metrics_drift_corrected"`
-	Drift            []DriftPoint        `json:"drift"`
-	Replay           *ReplayQuality      `json:"replay"`
-	Steps            *Errors             `json:"steps"`      // teacher-forced; on the first entry of a run, else null
-	StepCells        []Cell              `json:"step_cells"` // the same by regime and stress set
-	Alpha            *AlphaErrors        `json:"alpha"`
-	Figures          *RunFigures         `json:"figures,omitempty"`
-	Findings         []trace.Finding     `json:"findings"`
+	Source string `json:"source"`
+	// JourneySampleRate below 1 means that part of the load is unknown to the
+	// replay; null: not stated.
+	JourneySampleRate *float64            `json:"journey_sample_rate"`
+	Split             Split               `json:"split"`
+	Requests          int                 `json:"requests"`  // compared
+	Replayed          int                 `json:"replayed"`  // fed to the simulator
+	Excluded          map[string]int      `json:"excluded"`  // replayed but not compared, by reason
+	Saturated         bool                `json:"saturated"` // two or more checks hit
+	SaturationChecks  map[string]*float64 `json:"saturation_checks"`
+	SaturationHits    []string            `json:"saturation_hits"`
+	Sufficient        bool                `json:"sufficient"`      // 1.3581*sqrt((n+m)/(nm)) < threshold of the KS gate
+	CriticalD         *float64            `json:"critical_d_5pct"` // that number
+	Metrics           *Metrics            `json:"metrics"`         // plain replay; the only one that gates
+	MetricsNoise      *Metrics            `json:"metrics_noise"`
+	MetricsDrift      *Metrics            `json:"metrics_drift_corrected"`
+	Drift             []DriftPoint        `json:"drift"`
+	Replay            *ReplayQuality      `json:"replay"`
+	Steps             *Errors             `json:"steps"`      // teacher-forced; on the first entry of a run, else null
+	StepCells         []Cell              `json:"step_cells"` // the same by regime and stress set
+	Alpha             *AlphaErrors        `json:"alpha"`
+	Figures           *RunFigures         `json:"figures,omitempty"`
+	Findings          []trace.Finding     `json:"findings"`
 }
 
 // AlphaErrors are teacher-forced alpha errors, the forms of fit.json.

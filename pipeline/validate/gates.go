@@ -19,6 +19,7 @@ const (
 	noteNoRows        = "no rows"
 	noteNoFloor       = "no noise floor: fewer than 50 rows"
 	noteOtherSource   = "%s requests: errors are printed, not gated"
+	noteSampled       = "journeys are sampled at %g: the rest of the load is unknown"
 	noteNoStamps      = "stamps missing on one side"
 	noteNoReplay      = "not replayed"
 	noteNotIdentified = "no term is identified"
@@ -264,6 +265,8 @@ func runNote(run *result.ValidationRun, r *rules) (note string, required bool) {
 		return noteSaturated, false
 	case run.Source != "" && run.Source != sourceJourneys:
 		return fmt.Sprintf(noteOtherSource, run.Source), false
+	case run.JourneySampleRate != nil && *run.JourneySampleRate < 1:
+		return fmt.Sprintf(noteSampled, *run.JourneySampleRate), true
 	case run.Metrics == nil:
 		return noteNoReplay, true
 	case !run.Sufficient:

@@ -190,3 +190,13 @@ func TestThresholdsAreOptions(t *testing.T) {
 		t.Errorf("NaN: got %v", err)
 	}
 }
+
+// TestSampledJourneysCannotBeReplayed: half of the load is missing.
+func TestSampledJourneysCannotBeReplayed(t *testing.T) {
+	v, fit := good()
+	v.Runs[0].JourneySampleRate = num(0.5)
+	judged(t, v, fit, nil)
+	if v.Verdict != result.VerdictInsufficient || len(v.Missing) != 6 || !strings.Contains(v.Missing[0], "sampled at 0.5") {
+		t.Errorf("got %s, %v", v.Verdict, v.Missing)
+	}
+}

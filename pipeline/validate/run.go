@@ -232,6 +232,9 @@ func (t *taught) entry(p *deploy.Phase) result.ValidationRun {
 func (t *taught) fillEntry(v result.ValidationRun, p *deploy.Phase) result.ValidationRun {
 	sat := t.sat.Phase(p.Name)
 	v.ID, v.Config, v.Phase, v.Load, v.Source = t.id, t.dep.Config(), p.Name, p.Load, t.source
+	if rate := t.dep.Tracing.JourneySampleRate; rate.OK {
+		v.JourneySampleRate = &rate.V
+	}
 	v.Saturated, v.SaturationHits = sat.Saturated, sat.Hits()
 	v.SaturationChecks = map[string]*float64{}
 	for _, c := range sat.Checks {
