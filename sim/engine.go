@@ -49,16 +49,18 @@ type engine struct {
 	features FeatureModel
 	cum      []float64 // running sum of features over steps
 
-	view    StepView
-	freeSeq []*seq
-	skipped []*seq
-	hits    []int32
-	gapUs   int64 // pending run of equal gaps
-	gapN    int64
-	order   int64
-	check   func(when string) // tests: look at the state after every change
-	forced  bool              // some request has a PickUpStep
-	failed  error             // of a Delay, reported at the next iteration
+	view      StepView
+	freeSeq   []*seq
+	skipped   []*seq
+	hits      []int32
+	gapUs     int64 // pending run of equal gaps
+	gapN      int64
+	order     int64
+	check     func(when string) // tests: look at the state after every change
+	forced    bool              // some request has a PickUpStep
+	quick     bool              // steady steps may be taken: synchronous, unobserved, no CPU tier
+	allDecode bool
+	failed    error // of a Delay, reported at the next iteration
 }
 
 // FeatureModel is a LatencyModel that can show the features of its last
@@ -83,6 +85,7 @@ type flight struct {
 	step   int64
 	end    int64
 	tokens int64
+	steady bool // everybody decoded: no items
 }
 
 func newEngine(cfg *Config, reqs []Request, obs Observer) (*engine, error) {
@@ -111,6 +114,7 @@ func newEngine(cfg *Config, reqs []Request, obs Observer) (*engine, error) {
 	if d.CPUOffloading && d.PrefixCaching && d.KVBlocksCPU > 0 {
 		e.cpu = newCPUTier(e, d.KVBlocksCPU)
 	}
+	e.quick = !cfg.Async && obs == nil && e.cpu == nil
 	e.out.Requests = make([]RequestResult, len(reqs))
 	if cfg.TokenGaps {
 		e.out.Gaps = NewQuantiles()
@@ -286,8 +290,15 @@ func (e *engine) iterate() error {
 	}
 	e.now = f.end
 	if f.tokens > 0 {
+		running := len(e.running)
 		e.processAborts()
-		e.update(&f)
+		if f.steady {
+			e.out.WastedTokens += int64(running - len(e.running)) // their tokens come too late
+			e.updateSteady(f.step)
+		} else {
+			e.update(&f)
+			e.watchDecodes()
+		}
 		e.now += e.cfg.StepGapUs
 	} else {
 		if e.cpu != nil {
@@ -295,7 +306,9 @@ func (e *engine) iterate() error {
 		}
 		e.pauseIfStuck()
 	}
-	e.recycle(f.items)
+	if !f.steady {
+		e.recycle(f.items)
+	}
 	return nil
 }
 

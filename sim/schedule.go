@@ -6,12 +6,17 @@ import "github.com/blis-train/blis-train/trace"
 // scheduled and predicts when the step's execution ends.
 func (e *engine) schedule() (flight, error) {
 	e.step++
-	e.begin()
-	left, ok := e.scheduleRunning(e.budget)
-	if ok {
-		e.scheduleWaiting(left)
-	}
 	b := &e.batch
+	steady := e.isSteady()
+	if steady {
+		e.cur, e.batch = nil, Batch{StepID: e.step, StartUs: e.now}
+		e.scheduleSteady()
+	} else {
+		e.begin()
+		if left, ok := e.scheduleRunning(e.budget); ok {
+			e.scheduleWaiting(left)
+		}
+	}
 	b.Running, b.Waiting = int64(len(e.running)), int64(e.waiting.len())
 	e.ema = e.cfg.GammaEMA*float64(b.Preempted)/float64(max(1, b.Running)) + (1-e.cfg.GammaEMA)*e.ema
 	b.PreemptionEMA = e.ema
@@ -29,7 +34,7 @@ func (e *engine) schedule() (flight, error) {
 	e.finished = 0
 	e.advanceScheduled()
 	e.count()
-	return flight{items: e.cur, step: e.step, end: end, tokens: b.Tokens()}, nil
+	return flight{items: e.cur, step: e.step, end: end, tokens: b.Tokens(), steady: steady}, nil
 }
 
 func (e *engine) begin() {

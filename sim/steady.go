@@ -1,0 +1,69 @@
+package sim
+
+// The steady state of a busy engine is a step in which every running request
+// decodes one token and nobody is admitted or preempted. steady.go runs such a
+// step in two short loops over the running list instead of the general ones;
+// the result is the same (TestSteadyPathIsExact).
+
+// isSteady reports whether the next step will be of that kind for certain:
+// everybody decodes, nobody can be admitted, and blocks suffice even if every
+// request needs one.
+func (e *engine) isSteady() bool {
+	n := int64(len(e.running))
+	return e.allDecode && n > 0 && n <= e.budget && n <= e.pool.free && (e.waiting.len() == 0 || n >= e.maxSeqs)
+}
+
+// watchDecodes notes, after a general step, whether everybody decodes now. The
+// property survives steady steps and requests that leave.
+func (e *engine) watchDecodes() {
+	e.allDecode = false
+	if !e.quick {
+		return
+	}
+	for _, s := range e.running {
+		if s.outputs == 0 || s.computed+1 != s.tokens() {
+			return
+		}
+	}
+	e.allDecode = true
+}
+
+// scheduleSteady forms the step: one token and at most one block for each.
+func (e *engine) scheduleSteady() {
+	b := &e.batch
+	var context, blocks int64
+	for _, s := range e.running {
+		c := s.computed
+		if c == s.blocks*e.blockSize {
+			e.pool.grow(s, s.blocks+1)
+		}
+		if e.pool.caching && c+1 >= (s.registered+1)*e.blockSize {
+			e.registerBlocks(s, c+1)
+		}
+		context += c
+		blocks += s.blocks
+		s.computed = c + 1
+	}
+	n := int64(len(e.running))
+	b.DecodeTokens, b.DecodeReqs = n, n
+	b.DecodeContext, b.KVRead, b.PastPrompt, b.DecodeBlocks = context+n, context+n, context, blocks
+}
+
+// updateSteady gives everybody a token.
+func (e *engine) updateSteady(step int64) {
+	left := false
+	for _, s := range e.running {
+		s.outputs++
+		if e.cfg.TokenGaps {
+			e.gap(s, e.now-s.lastToken)
+			s.lastToken = e.now
+		}
+		if s.outputs >= s.target {
+			e.stop(s, step)
+			left = true
+		}
+	}
+	if left {
+		e.sweep()
+	}
+}
