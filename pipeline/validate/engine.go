@@ -30,7 +30,6 @@ func (j *job) engine(t *taught, run *trace.Run, dep *deploy.Deployment) (Engine,
 	}
 	if j.o.Noise {
 		e.Noise = artifactNoise(j.set)
-		e.Corrected = &sim.Noise{}
 	}
 	blocks := dep.Engine.KVBlocksGPU
 	if !blocks.OK {

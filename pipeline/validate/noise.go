@@ -1,26 +1,13 @@
 package validate
 
 import (
+	"math/rand/v2"
 	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/sim"
 )
-
-// noiseMinRows: a regime with fewer one-step rows gets no noise.
-const noiseMinRows = 10
-
-// noiseLevels are the probabilities of the corrected residuals. The draws are
-// linear between levels, so they must be dense where the quantiles run away: one
-// step from 0.99 to the maximum would invent mass that no row has.
-var noiseLevels = func() []float64 {
-	var levels []float64
-	for k := 0; k <= 196; k++ {
-		levels = append(levels, float64(k)/200)
-	}
-	return append(levels, 0.985, 0.9875, 0.99, 0.9925, 0.995, 0.9965, 0.998, 0.999, 0.9995, 1)
-}()
 
 // artifactNoise is the residual distribution that the coefficients carry; nil
 // when they carry none. Its extremes (probability 0 and 1) are single rows, and
@@ -61,42 +48,108 @@ func setNoise(n *sim.Noise, regime string, q []sim.Quantile) bool {
 	return true
 }
 
-// correctedNoise are the residual ratios of the run's own rows relative to its
-// drift curve, so that curve times noise is what was measured. One-step rows
-// only: the ratio of a sum over several steps is narrower than that of a step.
-// Rows outside [from, to) are left out.
-func (t *taught) correctedNoise(from, to int64) *sim.Noise {
+const (
+	spreadMinRows = 10     // a regime with fewer one-step rows gets no noise
+	spreadClasses = 5      // classes of predicted length in a regime
+	spreadPerRow  = 20     // rows a class needs at least
+	spreadMaxRows = 20_000 // ratios kept of a class
+)
+
+// spread is how measured step times scatter around prediction times drift curve,
+// by regime and by class of predicted length: the relative noise of a short step is
+// not that of a long one. Every class is centred on the median ratio of its
+// regime, so that a bias of the model that depends on the length stays visible.
+type spread struct {
+	classes [rows.Mixed + 1][]spreadClass
+}
+
+// spreadClass holds the sorted ratios of steps predicted up to topUs.
+type spreadClass struct {
+	topUs  float64
+	ratios []float64
+}
+
+// spreadOf reads the one-step rows of [from, to): the ratio of a sum over several
+// steps is narrower than that of a step. Nil when there are too few.
+func (t *taught) spreadOf(from, to int64) *spread {
 	if t.beta == nil {
 		return nil
 	}
-	byRegime := map[rows.Regime][]float64{}
+	var pred, ratio [rows.Mixed + 1][]float64
 	for i := range t.beta.Kept {
-		at := t.beta.TimeNs[i]
-		if t.beta.Steps[i] != 1 || at < from || at >= to {
-			continue
+		at, r := t.beta.TimeNs[i], t.beta.Regime[i]
+		if t.beta.Steps[i] == 1 && at >= from && at < to {
+			pred[r], ratio[r] = append(pred[r], t.pred[i]), append(ratio[r], t.beta.Y[i]/(t.pred[i]*t.drift.At(at)))
 		}
-		r := t.beta.Regime[i]
-		byRegime[r] = append(byRegime[r], t.beta.Y[i]/(t.pred[i]*t.drift.At(at)))
 	}
-	n := &sim.Noise{}
-	known := false
-	for r := rows.Decode; r <= rows.Mixed; r++ {
-		if ratios := byRegime[r]; len(ratios) >= noiseMinRows {
-			known = setNoise(n, r.String(), levels(ratios)) || known
+	s, known := &spread{}, false
+	for r := range ratio {
+		if len(ratio[r]) >= spreadMinRows {
+			s.classes[r], known = spreadClassesOf(pred[r], ratio[r]), true
 		}
 	}
 	if !known {
 		return nil
 	}
-	return n
+	return s
 }
 
-// levels are the quantiles of the ratios, never decreasing.
-func levels(ratios []float64) []sim.Quantile {
-	slices.Sort(ratios)
-	out := make([]sim.Quantile, len(noiseLevels))
-	for k, p := range noiseLevels {
-		out[k] = sim.Quantile{Q: p, Ratio: Quantile(ratios, p)}
+func spreadClassesOf(pred, ratio []float64) []spreadClass {
+	n := max(1, min(spreadClasses, len(ratio)/spreadPerRow))
+	centre, order := Median(ratio), orderOf(pred)
+	var out []spreadClass
+	for k := range n {
+		part := order[k*len(order)/n : (k+1)*len(order)/n]
+		rs := thin(pick(ratio, part), spreadMaxRows)
+		shift := centre / Median(rs)
+		for i := range rs {
+			rs[i] *= shift
+		}
+		slices.Sort(rs)
+		out = append(out, spreadClass{pred[part[len(part)-1]], rs})
 	}
 	return out
+}
+
+// draw is a ratio for a step of the regime predicted to take us; 1 for a regime
+// without rows.
+func (s *spread) draw(rng *rand.Rand, r rows.Regime, us float64) float64 {
+	cs := s.classes[r]
+	if len(cs) == 0 {
+		return 1
+	}
+	k := 0
+	for k < len(cs)-1 && us > cs[k].topUs {
+		k++
+	}
+	return Quantile(cs[k].ratios, rng.Float64())
+}
+
+// asItWas is a latency model on the machine as it was: the prediction times the
+// drift factor at the simulated time, times a residual ratio.
+type asItWas struct {
+	sim.LatencyModel
+	drift    *Drift
+	originNs int64 // of simulated time 0
+	spread   *spread
+	rng      *rand.Rand
+}
+
+// StepUs is the drawn time of the step.
+func (m *asItWas) StepUs(b *sim.Batch) (float64, error) {
+	us, err := m.LatencyModel.StepUs(b)
+	if err != nil {
+		return 0, err
+	}
+	return us * m.drift.At(m.originNs+b.StartUs*1000) * m.spread.draw(m.rng, regimeOf(b), us), nil
+}
+
+func regimeOf(b *sim.Batch) rows.Regime {
+	switch b.Regime() {
+	case sim.RegimeDecode:
+		return rows.Decode
+	case sim.RegimePrefill:
+		return rows.Prefill
+	}
+	return rows.Mixed
 }

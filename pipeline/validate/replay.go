@@ -3,6 +3,7 @@ package validate
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
@@ -26,9 +27,8 @@ type Engine struct {
 	KVBlocks int64   // 0 = from the deployment
 	Seed     int64
 	Noise    *sim.Noise // residual ratios of the artifact; nil = no noise replay
-	// Corrected are residual ratios relative to the drift curve.
-	Corrected *sim.Noise
-	Drift     *Drift
+	Spread   *spread    // residual ratios relative to the drift curve; nil = no corrected replay
+	Drift    *Drift
 }
 
 // noiseReplications is how often a noisy replay is repeated with other seeds; the
@@ -73,16 +73,14 @@ func replayPhase(dep *deploy.Deployment, all []observation, steps []stepMark, ph
 	for _, o := range p.obs {
 		p.requests = append(p.requests, p.simRequest(o, content))
 	}
-	p.run(result.VariantPlain, e.config(dep))
+	p.run(result.VariantPlain, e.config(dep), nil)
 	if e.Noise != nil {
-		c := e.config(dep)
-		c.Noise = e.Noise
-		p.run(result.VariantNoise, c)
+		p.run(result.VariantNoise, e.config(dep), func(c *sim.Config) { c.Noise = e.Noise })
 	}
-	if e.Corrected != nil && e.Drift != nil && len(e.Drift.Points) > 0 {
-		c := e.config(dep)
-		c.Noise, c.Drift = e.Corrected, driftFrom(e.Drift, p.originNs)
-		p.run(result.VariantDrift, c)
+	if e.Spread != nil && e.Drift != nil && len(e.Drift.Points) > 0 {
+		p.run(result.VariantDrift, e.config(dep), func(c *sim.Config) {
+			c.Latency = &asItWas{e.Latency, e.Drift, p.originNs, e.Spread, rand.New(rand.NewPCG(uint64(c.Seed), spreadStream))}
+		})
 	}
 	return p
 }
@@ -96,17 +94,23 @@ func (e Engine) config(dep *deploy.Deployment) sim.Config {
 	return c
 }
 
-// run replays once, or noiseReplications times when the step times are drawn:
-// one draw of the noise moves D by several hundredths.
-func (p *phaseReplay) run(variant string, c sim.Config) {
+// spreadStream separates the spread's random numbers from others of a seed.
+const spreadStream = 0x5eed
+
+// run replays once, or noiseReplications times with other seeds when draw makes
+// the step times random: one draw of the noise moves D by several hundredths.
+func (p *phaseReplay) run(variant string, c sim.Config, draw func(*sim.Config)) {
 	times := 1
-	if c.Noise != nil && len(p.requests) < manyRequests {
+	if draw != nil && len(p.requests) < manyRequests {
 		times = noiseReplications
 	}
+	first := c.Seed
 	for k := range times {
-		c.Seed += int64(k)
+		c.Seed = first + int64(k)
 		var obs sim.Observer
-		if variant == result.VariantPlain {
+		if draw != nil {
+			draw(&c)
+		} else {
 			p.gaps = &gapLog{originNs: p.originNs}
 			obs = p.gaps
 		}
@@ -139,18 +143,6 @@ func (p *phaseReplay) simRequest(o observation, content Content) sim.Request {
 // us is a stamp on the replay's clock, rounded to the nearest microsecond.
 func (p *phaseReplay) us(ns int64) int64 {
 	return int64(math.Floor(float64(ns-p.originNs)/1e3 + 0.5))
-}
-
-// driftFrom is the curve on a clock that starts at originNs.
-func driftFrom(d *Drift, originNs int64) []sim.DriftPoint {
-	out := []sim.DriftPoint{{FromUs: 0, Factor: d.At(originNs)}}
-	for b := range d.factors {
-		at := (d.OriginNs + int64(b)*driftBlockNs - originNs) / 1000
-		if at > 0 {
-			out = append(out, sim.DriftPoint{FromUs: at, Factor: d.factors[b]})
-		}
-	}
-	return out
 }
 
 // sample is what one replay and the recording say about the compared requests.

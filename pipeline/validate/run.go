@@ -166,8 +166,8 @@ func (j *job) replay(i int) error {
 	for _, p := range phasesOf(run, dep) {
 		phase := p
 		e := engine
-		if e.Corrected != nil {
-			e.Corrected = t.correctedNoise(p.StartNs, p.EndNs)
+		if j.o.Noise {
+			e.Spread = t.spreadOf(p.StartNs, p.EndNs)
 		}
 		rp := replayPhase(dep, obs, recordedMarks(run, &phase), &phase, content, e)
 		j.entries[i] = append(j.entries[i], j.phaseEntries(t, &phase, rp)...)
