@@ -15,8 +15,10 @@
 //	judge.go    errors per cell, baselines, noise floor, drift, stress sets
 //	words.go    findings and null directions as sentences
 //	figures.go  aggregates for the report
-//	artifact.go result.Fit -> coeff.Set
-//	identify.go what the data can tell apart, from the tables alone
+//	hardware.go factors per deployment and per device on top of the coefficients
+//	loco.go     leave one configuration out
+//	gram.go     sums that travel in place of rows; fromgram.go fits them
+//	identify.go what the data can tell apart, and which experiment would help
 //
 // The hold-out (the last share of each phase) never enters selection,
 // leave-one-out or the published coefficients unless RefitAll is set.

@@ -1,0 +1,279 @@
+package fit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Design 00: same inputs, same options, the same bytes for any number of workers
+// and any order of the runs.
+func TestBytesDoNotDependOnWorkersOrOrder(t *testing.T) {
+	sources := bundled(t)
+	var want string
+	for _, workers := range []int{1, 2, 8} {
+		o := DefaultOptions()
+		o.Workers = workers
+		got := bytesOf(t, fitted(t, sources, o))
+		if want == "" {
+			want = got
+		}
+		if got != want {
+			t.Errorf("%d workers: other bytes than 1 worker", workers)
+		}
+		slices.Reverse(sources)
+	}
+}
+
+// Design 06: fit.json is valid against its schema, whatever made it.
+func TestDocumentsFollowTheirSchema(t *testing.T) {
+	schema := compiled(t)
+	sources := bundled(t)
+	duration, old := quick(), Options{Spec: features.V10, Models: []string{}, Bootstraps: MinBootstraps}
+	duration.BetaTarget = rows.Duration
+	docs := map[string]*result.Fit{"default": fitted(t, sources, DefaultOptions()), "duration": fitted(t, sources, duration), "1.0": fitted(t, sources, old)}
+	g, err := Grams(context.Background(), sources, quick(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if docs["gram"], err = FromGrams(context.Background(), grams(g), quick()); err != nil {
+		t.Fatal(err)
+	}
+	for name, doc := range docs {
+		doc.Header = result.Header{SchemaVersion: result.SchemaVersion, ToolVersion: "test", Command: "fit", Inputs: []result.Input{}}
+		v, err := jsonschema.UnmarshalJSON(bytes.NewReader([]byte(bytesOf(t, doc))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := schema.Validate(v); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		v.(map[string]any)["beta"].(map[string]any)["colour"] = "blue"
+		if schema.Validate(v) == nil {
+			t.Errorf("%s: a foreign key passes", name)
+		}
+	}
+}
+
+func compiled(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	path := filepath.Join(root(t), "docs", "schema", "fit.schema.json")
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	doc, err := jsonschema.UnmarshalJSON(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource(path, doc); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Issue 6: a saturated run is left out and named, and kept when asked for.
+func TestSaturatedRunIsNamed(t *testing.T) {
+	sources := bundled(t)
+	k := slices.IndexFunc(sources, func(s Source) bool { return s.ID == "cpu-gqa-async" })
+	sources[k].Judge = func(*trace.Run) (string, []rows.Span) { return "queue_growth 0.8 (limit 0.5)", nil }
+	o := quick()
+	doc := fitted(t, sources, o)
+	if r := doc.Runs[0]; r.Used || !r.Saturated || !has(r.Findings, SaturatedRun, "queue_growth 0.8") {
+		t.Errorf("left out: %+v", r)
+	}
+	if n := len(doc.Beta.Rows.ByRun); n != 1 || doc.Beta.Rows.ByRun[0].Run != "cpu-gqa-low" {
+		t.Errorf("rows of %d runs, want those of cpu-gqa-low alone", n)
+	}
+	o.KeepSaturated = true
+	if r := fitted(t, sources, o).Runs[0]; !r.Used || !r.Saturated || !has(r.Findings, SaturatedRun, "") {
+		t.Errorf("kept: %+v", r)
+	}
+	o.KeepSaturated = false
+	for i := range sources {
+		sources[i].Judge = sources[k].Judge
+	}
+	_, err := Fit(context.Background(), sources, o, nil)
+	if e := (*trace.Error)(nil); !errors.As(err, &e) || e.Code != NoRows || e.Hint == "" {
+		t.Errorf("all saturated: %v", err)
+	}
+}
+
+// 01 T-4: a target below the physical floor is named; the cadence is not.
+func TestT4TargetBelowFloor(t *testing.T) {
+	o := quick()
+	if doc := fitted(t, bundled(t), o); has(doc.Beta.Warnings, TargetBelowFloor, "") {
+		t.Error("the cadence is called too short")
+	}
+	o.BetaTarget = rows.Duration
+	doc := fitted(t, bundled(t), o)
+	for _, r := range doc.Runs {
+		if !has(doc.Beta.Warnings, TargetBelowFloor, r.ID+": the median duration") {
+			t.Errorf("%s: no finding", r.ID)
+		}
+	}
+}
+
+// 01 T-2: the lag is measured where prefill in the hold-out says it, and assumed
+// from async_scheduling, with a warning, where it does not.
+func TestT2LagVerdicts(t *testing.T) {
+	doc := fitted(t, bundled(t), quick())
+	want := map[string]result.RunLag{"cpu-gqa-async": {Lag: 1}, "cpu-gqa-low": {Lag: 0, Measured: true}}
+	for run, lag := range want {
+		if got := doc.Beta.PipelineLag[run]; got != lag {
+			t.Errorf("%s: got %+v, want %+v", run, got, lag)
+		}
+	}
+	if r := doc.Runs[0]; !has(r.Findings, LagAssumed, "9 hold-out intervals") {
+		t.Errorf("%s: %v", r.ID, r.Findings)
+	}
+	if n := len(doc.Beta.LagEvidence); n != 6 {
+		t.Errorf("%d errors of lags, want 3 for each of 2 runs", n)
+	}
+	for _, e := range doc.Beta.LagEvidence {
+		if e.HoldoutMAPEPrefill == nil {
+			t.Errorf("%s lag %d: no error", e.Run, e.Lag)
+		}
+	}
+	forced, o := 0, quick()
+	o.Lag = &forced
+	if got := fitted(t, bundled(t), o).Beta.PipelineLag["cpu-gqa-async"]; got != (result.RunLag{}) {
+		t.Errorf("forced to 0: got %+v", got)
+	}
+}
+
+// A run whose config contradicts the measured lag warns, and the measurement wins (03 F2).
+func TestF2LagContradiction(t *testing.T) {
+	sources := bundled(t)
+	k := slices.IndexFunc(sources, func(s Source) bool { return s.ID == "cpu-gqa-low" })
+	sources[k].Deployment.Engine.AsyncScheduling = trace.Some(true)
+	lag, _, err := MeasureLag(sources[k], Options{})
+	if err != nil || lag != (result.RunLag{Lag: 0, Measured: true}) {
+		t.Errorf("got %+v (%v), want the measured 0", lag, err)
+	}
+	doc := fitted(t, sources[k:k+1], quick())
+	if !has(doc.Runs[0].Findings, LagContradicts, "measured lag is 0") {
+		t.Errorf("%v", doc.Runs[0].Findings)
+	}
+}
+
+// 01 section 10: read = kept + dropped, whole and per run, for every model.
+func TestReadIsKeptPlusDropped(t *testing.T) {
+	doc := fitted(t, bundled(t), DefaultOptions())
+	models := slices.Concat([]result.Model{doc.Beta}, doc.Alpha, doc.Models)
+	if len(models) != 7 {
+		t.Fatalf("%d models, want beta, 3 alphas and 3 others", len(models))
+	}
+	for _, m := range models {
+		var read, kept int
+		for _, r := range m.Rows.ByRun {
+			n := r.Kept
+			for _, d := range r.Dropped {
+				n += d
+			}
+			if n != r.Read || r.Read == 0 {
+				t.Errorf("%s %s: read %d, kept and dropped %d", m.Name, r.Run, r.Read, n)
+			}
+			read, kept = read+r.Read, kept+r.Kept
+		}
+		if read != m.Rows.Read || kept != m.Rows.Kept {
+			t.Errorf("%s: totals %d and %d, runs %d and %d", m.Name, m.Rows.Read, m.Rows.Kept, read, kept)
+		}
+	}
+}
+
+// Utilisation and "not learned" are about hardware times: no alpha has them.
+func TestAlphasHaveNoUtilisation(t *testing.T) {
+	doc := fitted(t, bundled(t), quick())
+	for _, m := range doc.Alpha {
+		for _, c := range m.Coefficients {
+			if c.ImpliedUtilisation != nil || c.NotLearned {
+				t.Errorf("%s %s: %+v", m.Name, c.Name, c)
+			}
+		}
+	}
+}
+
+// A value outside its interval is named; one inside is not.
+func TestEstimateOutsideIntervalIsNamed(t *testing.T) {
+	doc := fitted(t, bundled(t), quick())
+	var outside int
+	for _, c := range doc.Beta.Coefficients {
+		if ci := c.CI95; ci != nil {
+			out := c.Value < ci[0] || c.Value > ci[1]
+			if out {
+				outside++
+			}
+			if out != has(doc.Beta.Warnings, EstimateOutside, c.Name) {
+				t.Errorf("%s %v in %v: wrong about it", c.Name, c.Value, ci)
+			}
+		}
+	}
+	t.Logf("%d values outside", outside)
+}
+
+// --without leaves a run out; an unknown name is an error.
+func TestWithout(t *testing.T) {
+	o := quick()
+	o.Without = []string{"cpu-gqa-async"}
+	if doc := fitted(t, bundled(t), o); len(doc.Runs) != 1 || doc.Runs[0].ID != "cpu-gqa-low" {
+		t.Errorf("%+v", doc.Runs)
+	}
+	o.Without = []string{"nobody"}
+	if _, err := Fit(context.Background(), bundled(t), o, nil); err == nil {
+		t.Error("an unknown run is accepted")
+	}
+}
+
+// Options out of range are refused by name.
+func TestOptionsAreChecked(t *testing.T) {
+	two := 3
+	for _, o := range []Options{
+		{Recipe: "loose"}, {BetaTarget: "wall"}, {Split: 2}, {Prior: "mine"}, {Bootstraps: 3}, {Lag: &two},
+		{Objective: "best"}, {AlphaTargets: []string{"ingress"}}, {Models: []string{"forest"}}, {Spec: "2.0"},
+	} {
+		if _, err := o.Resolve(); err == nil {
+			t.Errorf("%+v is accepted", o)
+		}
+	}
+}
+
+// fit --dump-rows writes exactly the rows of the fit.
+func TestDumpHoldsTheRowsOfTheFit(t *testing.T) {
+	o, dir := quick(), t.TempDir()
+	var n int
+	o.Rows = func(d *Dump) error {
+		for _, table := range d.Tables {
+			n += table.Kept
+		}
+		return d.Write(dir)
+	}
+	doc := fitted(t, bundled(t), o)
+	want := doc.Beta.Rows.Kept
+	for _, m := range doc.Alpha {
+		want += m.Rows.Kept
+	}
+	if n != want || n == 0 {
+		t.Errorf("%d rows, want %d", n, want)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "rows.parquet")); err != nil || info.Size() == 0 {
+		t.Errorf("rows.parquet: %v", err)
+	}
+}

@@ -1,0 +1,183 @@
+package fit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+func grams(g ...ridge.GramFile) []ridge.GramFile { return g }
+
+// through writes and reads a file.
+func through(t *testing.T, g ridge.GramFile) ridge.GramFile {
+	t.Helper()
+	var b bytes.Buffer
+	if err := ridge.WriteGram(&b, g); err != nil {
+		t.Fatal(err)
+	}
+	out, err := ridge.ReadGram(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func gramsOfRuns(t *testing.T, sources []Source, o Options) ridge.GramFile {
+	t.Helper()
+	g, err := Grams(context.Background(), sources, o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return through(t, g)
+}
+
+func fromGrams(t *testing.T, o Options, g ...ridge.GramFile) *result.Fit {
+	t.Helper()
+	doc, err := FromGrams(context.Background(), g, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+// Issue 6: any split of the runs over files gives the same bits.
+func TestIssue6GramSplitsGiveTheSameBits(t *testing.T) {
+	o, sources := quick(), bundled(t)
+	whole := bytesOf(t, fromGrams(t, o, gramsOfRuns(t, sources, o)))
+	a, b := gramsOfRuns(t, sources[:1], o), gramsOfRuns(t, sources[1:], o)
+	for name, files := range map[string][]ridge.GramFile{"in order": {a, b}, "reversed": {b, a}} {
+		if bytesOf(t, fromGrams(t, o, files...)) != whole {
+			t.Errorf("two files %s: other bytes than one", name)
+		}
+	}
+	one := o
+	one.Without = []string{sources[0].ID}
+	got, want := fromGrams(t, one, a, b), fromGrams(t, o, b)
+	got.Options.Without = want.Options.Without
+	if bytesOf(t, got) != bytesOf(t, want) {
+		t.Error("--without differs from a file that never held the run")
+	}
+}
+
+// Issue 6: sums and rows give the same selection and coefficients to 1e-10
+// before the reweighting passes. Runs of one configuration are cleaned together
+// on the direct route, so each is fitted alone.
+func TestIssue6GramEqualsDirect(t *testing.T) {
+	for _, src := range bundled(t) {
+		o := quick()
+		o.AlphaTargets = []string{"admission"} // gamma by beta alone, as from sums
+		f, err := newFitter(context.Background(), []Source{src}, o, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, m, err := f.selectBeta()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.gamma = ridge.ChooseVariant(m.scores())
+		if err := f.solveChosen(s, m); err != nil {
+			t.Fatal(err)
+		}
+		doc := fromGrams(t, o, gramsOfRuns(t, []Source{src}, o))
+		if *doc.Beta.Lambda != s.sel.Lambda || *doc.Beta.GammaEMA != f.gammas[f.gamma] {
+			t.Errorf("%s: chose lambda %g gamma %g, want %g and %g", src.ID, *doc.Beta.Lambda, *doc.Beta.GammaEMA, s.sel.Lambda, f.gammas[f.gamma])
+		}
+		for j, c := range doc.Beta.Coefficients {
+			if want := s.polish.LS.Beta[j]; math.Abs(c.Value-want) > 1e-10*math.Abs(want) {
+				t.Errorf("%s %s: got %v, want %v", src.ID, c.Name, c.Value, want)
+			}
+		}
+		s.fit = s.polish.LS
+		if got, want := *doc.Beta.Holdout.RelErr, f.relErr(s); math.Abs(got-want) > 1e-10*want {
+			t.Errorf("%s: hold-out %v, want %v", src.ID, got, want)
+		}
+		for k, p := range gridPoints(m.rel) {
+			if got := doc.Beta.Grid[k]; math.Abs(*got.Within-*p.Within) > 1e-10**p.Within {
+				t.Errorf("%s grid %d: %v, want %v", src.ID, k, *got.Within, *p.Within)
+			}
+		}
+	}
+}
+
+// What sums cannot know is null and said.
+func TestIssue6GramFitSaysWhatItLacks(t *testing.T) {
+	o := quick()
+	doc := fromGrams(t, o, gramsOfRuns(t, bundled(t), o))
+	h := doc.Beta.Holdout
+	if h.MAPE != nil || h.MAPEFloor != nil || h.MAPEConst != nil || h.RelErr == nil || doc.Beta.Reweighting != nil || len(doc.Alpha) != 0 {
+		t.Errorf("%+v", h)
+	}
+	if !has(doc.Warnings, GramOnly, "") || !doc.Beta.Certificate.OK || doc.TrainingDate == "" || len(doc.Configs) != 1 {
+		t.Errorf("%+v", doc.Warnings)
+	}
+	r := doc.Beta.Rows
+	n := r.Kept
+	for _, d := range r.Dropped {
+		n += d
+	}
+	if n != r.Read || r.Read == 0 {
+		t.Errorf("read %d, kept and dropped %d", r.Read, n)
+	}
+}
+
+// Files of another feature set, recipe, target, split or with a run twice are refused.
+func TestIssue6GramRefused(t *testing.T) {
+	o := quick()
+	good := gramsOfRuns(t, bundled(t)[:1], o)
+	for _, c := range []struct {
+		name   string
+		change func(g *ridge.GramFile, o *Options)
+		want   string
+	}{
+		{"features", func(g *ridge.GramFile, _ *Options) { g.Meta[metaFeatures] = "0" }, metaFeatures},
+		{"version", func(g *ridge.GramFile, _ *Options) { g.Meta[metaSpec] = "1.2" }, metaSpec},
+		{"target", func(_ *ridge.GramFile, o *Options) { o.BetaTarget = "duration" }, metaTarget},
+		{"split", func(_ *ridge.GramFile, o *Options) { o.Split = 0.5 }, metaSplit},
+		{"recipe", func(_ *ridge.GramFile, o *Options) { o.Recipe = Frozen }, metaRecipe},
+		{"schema", func(g *ridge.GramFile, _ *Options) { g.Meta[metaSchema] = "0" }, metaSchema},
+		{"sets", func(g *ridge.GramFile, _ *Options) { g.Sets = g.Sets[:3] }, "sets"},
+		{"run", func(g *ridge.GramFile, _ *Options) { g.Meta[metaRunPrefix+g.Runs[0]] = "{" }, "run " + good.Runs[0]},
+	} {
+		g, o := through(t, good), o
+		c.change(&g, &o)
+		_, err := FromGrams(context.Background(), grams(g), o)
+		refusedWith(t, c.name, err, c.want)
+	}
+	_, err := FromGrams(context.Background(), grams(good, good), o)
+	refusedWith(t, "twice", err, "two files")
+	other := through(t, good)
+	other.Meta[metaFeatures] = "0"
+	_, err = FromGrams(context.Background(), grams(good, other), o)
+	refusedWith(t, "mixed", err, metaFeatures)
+}
+
+func refusedWith(t *testing.T, name string, err error, text string) {
+	t.Helper()
+	e := (*trace.Error)(nil)
+	if !errors.As(err, &e) || e.Code != GramRefused || !strings.Contains(e.Msg, text) || e.Hint == "" {
+		t.Errorf("%s: got %v, want gram_refused with %q", name, err, text)
+	}
+}
+
+// A run without rows travels as its reason, and a fit of nothing else says so.
+func TestGramOfARunWithoutRows(t *testing.T) {
+	o, sources := quick(), bundled(t)
+	sources[0].Load = func() (*trace.Run, error) { return &trace.Run{ID: sources[0].ID}, nil }
+	doc := fromGrams(t, o, gramsOfRuns(t, sources, o))
+	k := slices.IndexFunc(doc.Runs, func(r result.FitRun) bool { return r.ID == sources[0].ID })
+	if doc.Runs[k].Used || doc.Runs[k].Reason == "" {
+		t.Errorf("%+v", doc.Runs[k])
+	}
+	_, err := FromGrams(context.Background(), grams(gramsOfRuns(t, sources[:1], o)), o)
+	if e := (*trace.Error)(nil); !errors.As(err, &e) || e.Code != NoRows {
+		t.Errorf("got %v, want no_rows", err)
+	}
+}
