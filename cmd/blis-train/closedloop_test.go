@@ -34,6 +34,8 @@ tracing: {journey_tracing_sample_rate: 1.0, step_tracing_sample_rate: 1.0, step_
 files: {traces: traces.jsonl}
 `
 
+func loopRunText(async bool) string { return fmt.Sprintf(loopRun, async) }
+
 const loopWorkload = `requests: 1500
 arrivals: {kind: gamma, rate_rps: 3, cv: 3.5}
 prompt: {kind: lognormal, mean: 700, sigma: 1.2, max: 6000}
@@ -65,7 +67,7 @@ func closeLoop(t *testing.T, async bool) {
 	dir := t.TempDir()
 	in := filepath.Join(dir, "loop")
 	must(t, os.Mkdir(in, 0o755))
-	must(t, os.WriteFile(filepath.Join(in, "run.yaml"), fmt.Appendf(nil, loopRun, async), 0o644))
+	must(t, os.WriteFile(filepath.Join(in, "run.yaml"), []byte(loopRunText(async)), 0o644))
 	must(t, os.WriteFile(filepath.Join(in, "config.json"), []byte(loopConfig), 0o644))
 	must(t, os.WriteFile(filepath.Join(dir, "load.yaml"), []byte(loopWorkload), 0o644))
 	must(t, os.WriteFile(filepath.Join(dir, "planted.yaml"), plantedFile(t), 0o644))

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// simulateInto runs a small simulation with the flags and returns its folder.
+func simulateInto(t *testing.T, flags ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "run.yaml"), []byte(loopRunText(false)), 0o644))
+	must(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(loopConfig), 0o644))
+	must(t, os.WriteFile(filepath.Join(dir, "planted.yaml"), plantedFile(t), 0o644))
+	load := "requests: 60\narrivals: {kind: bursts, burst: 10, every_s: 1}\nprompt: {kind: uniform, min: 5, max: 900}\noutput: {kind: empirical, values: [1, 20, 60]}\nclasses: [{name: chat, share: 3, ttft_ms: 60}, {name: batch, share: 1}]\n"
+	must(t, os.WriteFile(filepath.Join(dir, "load.yaml"), []byte(load), 0o644))
+	out := filepath.Join(dir, "out")
+	args := append([]string{"simulate", "--coefficients", filepath.Join(dir, "planted.yaml"), "--deployment", filepath.Join(dir, "run.yaml"), "--workload", filepath.Join(dir, "load.yaml"), "-o", out, "--quiet"}, flags...)
+	command(t, exitOK, args...)
+	return out
+}
+
+// simulation.json follows its schema, and requests.parquet has a row per request.
+func TestSimulationFollowsItsSchema(t *testing.T) {
+	for _, flags := range [][]string{nil, {"--replications", "3", "--seed", "7"}} {
+		out := simulateInto(t, flags...)
+		schema, err := jsonschema.NewCompiler().Compile(filepath.Join("..", "..", "docs", "schema", "simulation.schema.json"))
+		must(t, err)
+		data, err := os.ReadFile(filepath.Join(out, simulationFile))
+		must(t, err)
+		var doc any
+		must(t, json.Unmarshal(data, &doc))
+		if err := schema.Validate(doc); err != nil {
+			t.Errorf("%v: %v", flags, err)
+		}
+		rows, err := table.ReadFile[requestRow](filepath.Join(out, "requests.parquet"))
+		must(t, err)
+		if len(rows) != 60 || rows[0].Outcome != "finished" || !rows[0].TTFTMs.OK {
+			t.Errorf("%d rows, first %+v", len(rows), rows[0])
+		}
+	}
+}
+
+// The same inputs give the same bytes, whatever the number of workers and the folder.
+func TestSimulateIsDeterministic(t *testing.T) {
+	read := func(dir, name string) []byte {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		must(t, err)
+		return b
+	}
+	a := simulateInto(t, "--replications", "4", "--workers", "1")
+	b := simulateInto(t, "--replications", "4", "--workers", "4")
+	for _, name := range []string{simulationFile, "requests.parquet"} {
+		if !bytes.Equal(read(a, name), read(b, name)) {
+			t.Errorf("%s differs between 1 and 4 workers", name)
+		}
+	}
+}
