@@ -1,0 +1,150 @@
+package workload
+
+import (
+	"bytes"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/sim"
+)
+
+func load(t *testing.T, text string) *Workload {
+	t.Helper()
+	w, _, err := Read(strings.NewReader(text), "w", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// The public formats, field by field.
+func TestFormats(t *testing.T) {
+	m := load(t, `{"timestamp": 27, "input_length": 600, "output_length": 5, "hash_ids": [7, 9]}`+"\n")
+	if q := m.Requests[0]; q.ArrivalUs != 27000 || q.PromptTokens != 600 || q.OutputTokens != 5 || len(q.Hashes) != 2 || q.HashTokens != 512 {
+		t.Errorf("mooncake: %+v", q)
+	}
+	a := load(t, "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:17:03.9799600,300,10\r\n2023-11-16 18:17:04.0319600,200,0\r\n")
+	if q := a.Requests[1]; q.ArrivalUs != 52000 || q.PromptTokens != 200 || q.OutputTokens != 1 {
+		t.Errorf("azure: %+v", q)
+	}
+	v := load(t, "request_id,slo_class,prefix_group,prefix_length,input_tokens,output_tokens,deadline_us,server_input_tokens,arrival_time_us,send_time_us,vllm_priority\n"+
+		"0,chat,sys,64,100,5,9000,104,10,30,2\n1,,,,50,6,0,0,40,0,0\n")
+	if q := v.Requests[0]; q.ArrivalUs != 30 || q.PromptTokens != 104 || q.Group != 1 || q.GroupTokens != 64 || q.AbortAtUs.V != 9000 || q.AbortKind != sim.OutcomeTimedOut || q.Priority != 2 || q.SLOClass != "chat" {
+		t.Errorf("tracev2: %+v", q)
+	}
+	if q := v.Requests[1]; q.ArrivalUs != 40 || q.PromptTokens != 50 || q.AbortAtUs.OK {
+		t.Errorf("tracev2: %+v", q)
+	}
+}
+
+// What we write as TraceV2 reads back.
+func TestTraceV2RoundTrip(t *testing.T) {
+	g := Generator{Requests: 50, Arrivals: ArrivalSpec{Kind: "poisson", RateRPS: 3}, Prompt: LengthSpec{Kind: "uniform", Min: 1, Max: 99}, Output: LengthSpec{Kind: "uniform", Min: 1, Max: 9}}
+	w, err := g.Generate(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := WriteTraceV2(&b, w.Requests); err != nil {
+		t.Fatal(err)
+	}
+	back := load(t, b.String())
+	for i := range w.Requests {
+		x, y := w.Requests[i], back.Requests[i]
+		if x.ArrivalUs != y.ArrivalUs || x.PromptTokens != y.PromptTokens || x.OutputTokens != y.OutputTokens {
+			t.Fatalf("request %d: %+v and %+v", i, x, y)
+		}
+	}
+}
+
+// Errors name file and line.
+func TestBadWorkloads(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "empty file",
+		"{\"timestamp\": 0, \"input_length\": 0, \"output_length\": 1}\n": "w:1: mooncake request",
+		"{\"timestamp\": 0,\n":                                "w:1: ",
+		"TIMESTAMP,ContextTokens\n":                           `no column "GeneratedTokens"`,
+		"TIMESTAMP,ContextTokens,GeneratedTokens\nnoon,1,1\n": "w:2: TIMESTAMP",
+		"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:04,1,1\n2023-11-16 18:17:03,1,1\n": "w:3: TIMESTAMP",
+		"request_id,input_tokens,output_tokens,arrival_time_us\n0,x,1,1\n":                            "w:2: input_tokens",
+		"requests: 3\nspeed: 1\n":                  "speed",
+		"requests: 0\n":                            "want >= 1",
+		"requests: 1\narrivals: {kind: never}\n":   "arrivals.kind",
+		"requests: 1\narrivals: {kind: poisson}\n": "arrivals",
+		"requests: 1\narrivals: {kind: constant, rate_rps: 1}\nprompt: {kind: uniform, min: 5, max: 2}\n":      "prompt",
+		"requests: 1\narrivals: {kind: constant, rate_rps: 1}\nprompt: {kind: constant, value: 3}\noutput: {}": "output.kind",
+	} {
+		_, _, err := Read(strings.NewReader(text), "w", 1)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", text, err, want)
+		}
+	}
+}
+
+// Generated arrivals have their rate and spread, lengths their mean, and the
+// same seed gives the same requests.
+func TestGeneratorStatistics(t *testing.T) {
+	for _, a := range []struct {
+		spec ArrivalSpec
+		cv   float64
+	}{
+		{ArrivalSpec{Kind: "constant", RateRPS: 10}, 0},
+		{ArrivalSpec{Kind: "poisson", RateRPS: 10}, 1},
+		{ArrivalSpec{Kind: "gamma", RateRPS: 10, CV: 2}, 2},
+		{ArrivalSpec{Kind: "gamma", RateRPS: 10, CV: 0.5}, 0.5},
+	} {
+		g := Generator{Requests: 20000, Arrivals: a.spec, Prompt: LengthSpec{Kind: "lognormal", Mean: 300, Sigma: 0.8}, Output: LengthSpec{Kind: "empirical", Values: []int64{10, 30}}}
+		w, err := g.Generate(9)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := g.Generate(9)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var gaps, squares, prompt, output float64
+		n := float64(len(w.Requests))
+		for i := range w.Requests {
+			if w.Requests[i].ArrivalUs != again.Requests[i].ArrivalUs || w.Requests[i].PromptTokens != again.Requests[i].PromptTokens {
+				t.Fatal("two draws of one seed differ")
+			}
+			prompt += float64(w.Requests[i].PromptTokens) / n
+			output += float64(w.Requests[i].OutputTokens) / n
+			if i > 0 {
+				gap := float64(w.Requests[i].ArrivalUs-w.Requests[i-1].ArrivalUs) / 1e6
+				gaps, squares = gaps+gap/n, squares+gap*gap/n
+			}
+		}
+		cv := math.Sqrt(max(0, squares-gaps*gaps)) / gaps
+		if math.Abs(gaps-0.1) > 0.01 || math.Abs(cv-a.cv) > 0.1*max(0.2, a.cv) || math.Abs(prompt-300) > 8 || math.Abs(output-20) > 0.3 {
+			t.Errorf("%+v: mean gap %.4f s, cv %.3f, prompt %.1f, output %.2f", a.spec, gaps, cv, prompt, output)
+		}
+	}
+	bursts := Generator{Requests: 6, Arrivals: ArrivalSpec{Kind: "bursts", Burst: 3, EveryS: 2}, Prompt: LengthSpec{Kind: "constant", Value: 1}, Output: LengthSpec{Kind: "constant", Value: 1}}
+	w, _ := bursts.Generate(1)
+	if w.Requests[2].ArrivalUs != 0 || w.Requests[3].ArrivalUs != 2_000_000 {
+		t.Errorf("bursts: %+v", w.Requests)
+	}
+	closed := bursts
+	closed.Arrivals = ArrivalSpec{Kind: "closed", Clients: 2, ThinkMs: 5}
+	w, _ = closed.Generate(1)
+	if w.Requests[1].After != 0 || w.Requests[2].After != 1 || w.Requests[5].After != 4 || w.Requests[5].ThinkUs != 5000 {
+		t.Errorf("closed: %+v", w.Requests)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9,300,10\n")
+	f.Add(`{"timestamp": 27, "input_length": 600, "output_length": 5, "hash_ids": [7, 9]}`)
+	f.Add("request_id,input_tokens,output_tokens,arrival_time_us\n0,1,1,1\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		if strings.Contains(text, "requests") {
+			return // a generator may ask for any number of requests
+		}
+		w, _, err := Read(strings.NewReader(text), "w", 1)
+		if err == nil && len(w.Requests) == 0 {
+			t.Error("no error and no request")
+		}
+	})
+}
