@@ -81,7 +81,9 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	}
 	train := p.trainData()
 	a.bounds = p.bounds(p.train)
-	sels, err := ridge.SelectCensored(train, a.bounds, a.s.opt)
+	quick := a.s.opt
+	quick.SkipNested = true // solveOverhead asks for it at the chosen gamma
+	sels, err := ridge.SelectCensored(train, a.bounds, quick)
 	if err != nil {
 		return nil, err
 	}
@@ -153,6 +155,9 @@ func (f *fitter) alphaModel(a *alphaFit) (*result.Model, error) {
 // solveOverhead is the interval-censored fit at the chosen gamma and lambda.
 func (f *fitter) solveOverhead(a *alphaFit) error {
 	s := a.s
+	if err := f.nestOverhead(a); err != nil {
+		return err
+	}
 	s.variant, s.sel = f.gamma, &a.sel.rel[f.gamma]
 	s.findings = append(s.findings, s.pool.words(s.sel.Findings)...)
 	s.data = s.pool.data.With(f.gamma)
@@ -169,6 +174,24 @@ func (f *fitter) solveOverhead(a *alphaFit) error {
 	}
 	s.fit, s.censored, a.passes = fit.Fit, &fit, fit.Passes
 	s.pred = clipped(ridge.Predict(s.data, s.fit.Beta))
+	return nil
+}
+
+// nestOverhead repeats the selection at the chosen gamma with its nested
+// leave-one-out, which costs a fit for every pair of configurations.
+func (f *fitter) nestOverhead(a *alphaFit) error {
+	s := a.s
+	if len(s.pool.configs) < 3 {
+		return nil
+	}
+	o, v := s.opt, s.pool.data.Variants[f.gamma]
+	o.EmbargoRows = v.EmbargoRows
+	sels, err := ridge.SelectCensored(s.pool.data.With(f.gamma).Subset(s.pool.train), a.bounds, o)
+	if err != nil {
+		return err
+	}
+	sels[0].Gamma = v.Gamma
+	a.sel.rel[f.gamma] = sels[0]
 	return nil
 }
 

@@ -197,8 +197,11 @@ func (c *censored) certified(lambda float64) bool {
 	return true
 }
 
-// searchSteps halves the bracket of the line search below 1e-12 of the step.
-const searchSteps = 40
+// Limits of the line search: a step of it below searchTol of the way ends it.
+const (
+	searchSteps = 60
+	searchTol   = 1e-12
+)
 
 // step goes toward the minimum over the violated rows alone (a Newton step: rows
 // inside have no curvature), as far as the objective falls along it, and takes the
@@ -232,7 +235,8 @@ func (c *censored) step(lambda float64) {
 }
 
 // search is where on the way the objective is smallest, in [0, 1]: it is convex
-// and piecewise quadratic along a line, so its derivative is bisected.
+// and piecewise quadratic along a line, so its slope is piecewise linear and
+// Newton steps, kept inside a shrinking bracket, end at its root.
 func (c *censored) search(from, to, fromGamma, toGamma []float64, lambda float64) float64 {
 	at, by := make([]float64, len(c.rows)), make([]float64, len(c.rows))
 	for k, i := range c.rows {
@@ -241,31 +245,50 @@ func (c *censored) search(from, to, fromGamma, toGamma []float64, lambda float64
 		by[k] = Dot(x, to) - at[k]
 	}
 	norm := c.s.w * c.s.ybar * c.s.ybar
-	slope := func(t float64) float64 {
-		var loss, penalty float64
+	slope := func(t float64) (first, second float64) {
 		for k, i := range c.rows {
 			v := at[k] + t*by[k]
-			loss += c.w[i] * (v - c.b.clip(int(i), v)) * by[k]
+			var r float64
+			switch lo, hi := c.b.Lo[i], c.b.Hi[i]; {
+			case v < lo:
+				r = v - lo
+			case v > hi:
+				r = v - hi
+			default:
+				continue
+			}
+			w := c.w[i] * by[k]
+			first, second = first+w*r, second+w*by[k]
 		}
+		first, second = first/norm, second/norm
 		for j, s := range c.s.scale {
 			if s != 0 {
 				by := toGamma[j] - fromGamma[j]
-				penalty += c.o.Penalty[j] * (fromGamma[j] + t*by - c.s.prior[j]) * by
+				d := lambda * c.o.Penalty[j] * by
+				first, second = first+d*(fromGamma[j]+t*by-c.s.prior[j]), second+d*by
 			}
 		}
-		return loss/norm + lambda*penalty
+		return first, second
 	}
-	if slope(1) <= 0 {
-		return 1
-	}
-	lo, hi := 0.0, 1.0
+	t, lo, hi := 1.0, 0.0, 1.0
 	for range searchSteps {
-		mid := (lo + hi) / 2
-		if slope(mid) <= 0 {
-			lo = mid
+		first, second := slope(t)
+		if first <= 0 {
+			lo = t
 		} else {
-			hi = mid
+			hi = t
 		}
+		if lo == 1 || first == 0 {
+			return t
+		}
+		next := t - first/second
+		if !(next > lo && next < hi) {
+			next = (lo + hi) / 2
+		}
+		if math.Abs(next-t) <= searchTol || hi-lo <= searchTol {
+			return next
+		}
+		t = next
 	}
 	return lo
 }

@@ -83,7 +83,7 @@ func (e *censoredExam) trials(folds []Fold) []*censoredTrial {
 		e.loco = append(e.loco, add(e.rows(a, -1, false), [][]int32{e.rows(a, -1, true)}))
 	}
 	e.pairs = map[[2]int]*censoredTrial{}
-	for a := 0; a < n && n > 2; a++ {
+	for a := 0; a < n && n > 2 && !e.o.SkipNested; a++ {
 		for b := a + 1; b < n; b++ {
 			e.pairs[[2]int{a, b}] = add(e.rows(a, b, false), [][]int32{e.rows(a, -1, true), e.rows(b, -1, true)})
 		}

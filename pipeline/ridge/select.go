@@ -144,7 +144,7 @@ func newExam(c *Cells, o *Options) *exam {
 		test[a] = totals[a]
 		e.add(&e.loco, sumWithout(totals, a, -1), test)
 	}
-	for a := 0; a < n && n > 2; a++ {
+	for a := 0; a < n && n > 2 && !o.SkipNested; a++ {
 		for b := a + 1; b < n; b++ {
 			test := make([]*Gram, n)
 			test[a], test[b] = totals[a], totals[b]
