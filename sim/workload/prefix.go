@@ -12,6 +12,8 @@ type prefixes struct {
 	groups map[string]trace.ObservedRequest // by core id
 	ids    map[string]uint64                // by group name
 	notes  []trace.Finding
+
+	inferred map[string]int64 // cached tokens by core id, from step totals
 }
 
 func newPrefixes(run *trace.Run, d *deploy.Deployment) *prefixes {
@@ -24,7 +26,8 @@ func newPrefixes(run *trace.Run, d *deploy.Deployment) *prefixes {
 			p.groups[o.CoreID.V] = o
 		}
 	}
-	known := len(p.groups)
+	p.inferred = inferCached(run, sim.AsyncScheduling(d))
+	known := len(p.groups) + len(p.inferred)
 	for i := range run.Requests {
 		if run.Requests[i].CachedTokens.OK {
 			known++
@@ -45,6 +48,10 @@ func (p *prefixes) apply(q *sim.Request, r *trace.Request) {
 		q.CachedTokens = trace.Some(min(r.CachedTokens.V, q.PromptTokens))
 		return
 	}
+	if cached, ok := p.inferred[r.CoreID.V]; ok {
+		q.CachedTokens = trace.Some(min(cached, q.PromptTokens))
+		return
+	}
 	if o, ok := p.groups[r.CoreID.V]; ok {
 		q.Group, q.GroupTokens = p.group(o.PrefixGroup.V), o.PrefixTokens.V
 	}
@@ -58,4 +65,42 @@ func (p *prefixes) group(name string) uint64 {
 		p.ids[name] = id
 	}
 	return id
+}
+
+// inferCached finds the cached tokens of requests without a first snapshot from
+// the totals of the one step that computed their whole prompt, when nobody else
+// prefilled in it: prompt - prefill tokens of the step. Under asynchronous
+// scheduling the totals count each first decode as one prefill token more.
+func inferCached(run *trace.Run, async bool) map[string]int64 {
+	prefilling := map[int64]int{}     // requests whose prompt is computed in the step
+	firstDecodes := map[int64]int64{} // first decodes labelled prefill in the step
+	for i := range run.Requests {
+		r := &run.Requests[i]
+		if !r.ScheduledStep.OK {
+			continue
+		}
+		for s := r.ScheduledStep.V; s <= r.FirstTokenStep.Or(r.ScheduledStep.V); s++ {
+			prefilling[s]++
+		}
+		if async && r.FirstTokenStep.OK && r.OutputTokens.Or(0) > 1 {
+			firstDecodes[r.FirstTokenStep.V+1]++
+		}
+	}
+	total := map[int64]*trace.Step{}
+	for i := range run.Steps {
+		total[run.Steps[i].ID] = &run.Steps[i]
+	}
+	out := map[string]int64{}
+	for i := range run.Requests {
+		r := &run.Requests[i]
+		step := total[r.ScheduledStep.V]
+		if r.CachedTokens.OK || !r.CoreID.OK || !r.PromptTokens.OK || step == nil || r.FirstTokenStep != r.ScheduledStep || prefilling[step.ID] != 1 {
+			continue
+		}
+		computed := step.PrefillTokens - firstDecodes[step.ID]
+		if cached := r.PromptTokens.V - computed; computed >= 1 && cached >= 0 && r.Preemptions.Or(0) == 0 {
+			out[r.CoreID.V] = cached
+		}
+	}
+	return out
 }

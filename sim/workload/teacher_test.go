@@ -21,7 +21,7 @@ import (
 // explained are the differences that are not the scheduler's, by run.
 var explained = map[string]string{
 	"b200-qwen2.5-14b-tp2":   "journeys sampled at 0.5: half of the requests are unknown, the schedule cannot be replayed",
-	"h100-llama-2-70b-tp4":   "snapshots on 10 % of the steps: the cached tokens of 12 requests are unknown and replayed as 0",
+	"h100-llama-2-70b-tp4":   "snapshots on 10 % of the steps: the cached tokens of a few requests, whose prompts took several steps, are unknown and replayed as 0",
 	"h100-codellama-34b-tp2": "the emulation frees a finished request's blocks at once, vLLM's connector after its copies: replayed with FreeStored",
 }
 
