@@ -20,16 +20,23 @@ const (
 
 // blockHash is the chained hash of block b of the request.
 func (s *seq) blockHash(b, blockSize int64) uint64 {
+	h, _ := s.content(b, blockSize)
+	return h
+}
+
+// content is blockHash, and whether the block's content is the request's own:
+// unlike any other request's.
+func (s *seq) content(b, blockSize int64) (hash uint64, own bool) {
 	end := (b + 1) * blockSize
 	r := s.req
 	switch {
 	case len(r.Hashes) > 0 && end <= int64(len(r.Hashes))*r.HashTokens && end <= r.PromptTokens:
 		span := (end - 1) / r.HashTokens
-		return mix(mix(domainSpan, s.spanChain(span)), uint64(b))
+		return mix(mix(domainSpan, s.spanChain(span)), uint64(b)), false
 	case r.Group != 0 && end <= r.GroupTokens && end <= r.PromptTokens:
-		return mix(mix(domainGroup, r.Group), uint64(b))
+		return mix(mix(domainGroup, r.Group), uint64(b)), false
 	}
-	return mix(mix(domainOwn, uint64(s.idx)), uint64(b))
+	return mix(mix(domainOwn, uint64(s.idx)), uint64(b)), true
 }
 
 // spanChain is the chain of the request's content ids up to span i, kept while

@@ -15,7 +15,8 @@ type pool struct {
 
 	ref        []int32
 	hash       []uint64
-	hashed     []bool
+	hashed     []bool  // registered: its content is known
+	listed     []bool  // findable through table
 	next, prev []int32 // free list, ring through the sentinel at index total
 	dup        []int32 // next block with the same hash, in the order they were registered
 	table      map[uint64]int32
@@ -29,7 +30,7 @@ func newPool(total int64, caching bool) *pool {
 	}
 	n := int32(total)
 	p.ref, p.dup = make([]int32, n), make([]int32, n)
-	p.hash, p.hashed = make([]uint64, n), make([]bool, n)
+	p.hash, p.hashed, p.listed = make([]uint64, n), make([]bool, n), make([]bool, n)
 	p.next, p.prev = make([]int32, n+1), make([]int32, n+1)
 	p.table = make(map[uint64]int32)
 	for i := range n + 1 {
@@ -78,18 +79,38 @@ func (p *pool) lookup(hash uint64) (int32, bool) {
 	return b, ok
 }
 
-// register makes block b findable under hash, behind earlier ones of the same content.
-func (p *pool) register(b int32, hash uint64) {
-	p.hash[b], p.hashed[b], p.dup[b] = hash, true, none
-	first, ok := p.table[hash]
+// register notes the content of block b and makes it findable, behind earlier
+// blocks of the same content. A request's own content is noted only: nobody
+// else can look for it, see list.
+func (p *pool) register(b int32, hash uint64, own bool) {
+	p.hash[b], p.hashed[b] = hash, true
+	if !own {
+		p.list(b)
+	}
+}
+
+// list makes a registered block findable.
+func (p *pool) list(b int32) {
+	p.listed[b], p.dup[b] = true, none
+	first, ok := p.table[p.hash[b]]
 	if !ok {
-		p.table[hash] = b
+		p.table[p.hash[b]] = b
 		return
 	}
 	for p.dup[first] != none {
 		first = p.dup[first]
 	}
 	p.dup[first] = b
+}
+
+// listAll makes all registered blocks of s findable: it is preempted and will
+// look for them itself.
+func (p *pool) listAll(s *seq) {
+	for i := range s.registered {
+		if b := s.ids[i]; !p.listed[b] {
+			p.list(b)
+		}
+	}
 }
 
 // evict forgets the content of b.
@@ -102,6 +123,10 @@ func (p *pool) evict(b int32) {
 	if p.events != nil {
 		p.events.removed(hash)
 	}
+	if !p.listed[b] {
+		return
+	}
+	p.listed[b] = false
 	first := p.table[hash]
 	if first == b {
 		if p.dup[b] == none {

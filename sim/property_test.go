@@ -197,7 +197,7 @@ func checkBlocks(t *testing.T, e *engine, when string) {
 	}
 	for hash, b := range e.pool.table {
 		for ; b != none; b = e.pool.dup[b] {
-			if !e.pool.hashed[b] || e.pool.hash[b] != hash {
+			if !e.pool.hashed[b] || !e.pool.listed[b] || e.pool.hash[b] != hash {
 				t.Errorf("%s: block %d is listed under a hash it does not have", when, b)
 			}
 		}

@@ -159,6 +159,9 @@ func (e *engine) preempt(s *seq) {
 	if e.cpu != nil {
 		e.cpu.preempted(s)
 	}
+	if e.pool.caching {
+		e.pool.listAll(s)
+	}
 	e.pool.drop(s)
 	s.status, s.computed = statusPreempted, 0
 	s.preempted++
@@ -332,7 +335,11 @@ func (e *engine) findHits(s *seq) []int32 {
 		return e.hits
 	}
 	for b := range (s.tokens() - 1) / e.blockSize {
-		block, ok := e.pool.lookup(s.blockHash(b, e.blockSize))
+		hash, own := s.content(b, e.blockSize)
+		if own && s.preempted == 0 {
+			break // it has computed nothing yet
+		}
+		block, ok := e.pool.lookup(hash)
 		if !ok {
 			break
 		}
@@ -348,7 +355,8 @@ func (e *engine) registerBlocks(s *seq, tokens int64) {
 		return
 	}
 	for b := s.registered; b < full; b++ {
-		e.pool.register(s.ids[b], s.blockHash(b, e.blockSize))
+		hash, own := s.content(b, e.blockSize)
+		e.pool.register(s.ids[b], hash, own)
 	}
 	if e.pool.events != nil {
 		e.pool.events.stored(e, s, s.registered, full)

@@ -173,7 +173,7 @@ func intervals(runs []*replication, percentiles bool) []simulationInterval {
 	}{{"ttft", func(s *sim.Summary) *sim.Spread { return &s.TTFT }}, {"itl", func(s *sim.Summary) *sim.Spread { return &s.ITL }}, {"e2e", func(s *sim.Summary) *sim.Spread { return &s.E2E }}} {
 		keys = append(keys,
 			key{m.name + "_mean_ms", func(s *sim.Summary) float64 { return m.of(s).Mean }}, key{m.name + "_p50_ms", func(s *sim.Summary) float64 { return m.of(s).P50 }},
-			key{m.name + "_p90_ms", func(s *sim.Summary) float64 { return m.of(s).P90 }}, key{m.name + "_p99_ms", func(s *sim.Summary) float64 { return m.of(s).P99 }})
+			key{m.name + "_p90_ms", func(s *sim.Summary) float64 { return m.of(s).P90 }}, key{m.name + "_p95_ms", func(s *sim.Summary) float64 { return m.of(s).P95 }}, key{m.name + "_p99_ms", func(s *sim.Summary) float64 { return m.of(s).P99 }})
 	}
 	var out []simulationInterval
 	for _, k := range keys {
