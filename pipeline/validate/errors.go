@@ -158,6 +158,9 @@ func targetErrors(s *scored, w *windows, perRow, perWindow float64, byWindow boo
 		Rows: e.Rows, MAPE: e.MAPE, WAPE: e.WAPE, MAPEConst: e.MAPEConst, Bias: e.Bias,
 		MaxErrorRatio: e.MaxErrorRatio, Windows: len(w.y),
 	}
+	if len(s.pred) > 0 {
+		out.MedianPredUs = finite(Median(s.pred))
+	}
 	ws := scored{y: w.y, pred: w.pred, steps: constant(len(w.y), 1), constUs: constant(len(w.y), perWindow)}
 	if we := ws.errors(); we.Rows > 0 {
 		out.MAPEWindow10s, out.ConstWindow = we.MAPE, we.MAPEConst

@@ -17,7 +17,7 @@ type KS struct {
 }
 
 // maxExactPairs bounds n*m for the exact p-value, whose cost is n*m additions.
-const maxExactPairs = 4_000_000
+const maxExactPairs = 16_000_000
 
 // KolmogorovSmirnov compares two non-empty samples. The distance is taken after
 // all observations equal to a value, in both samples, so that ties cannot

@@ -46,7 +46,6 @@ type phaseReplay struct {
 	originNs int64                    // first arrival
 	requests []sim.Request            // one per observation
 	results  map[string][]*sim.Result // one per replication
-	notes    []string
 	findings []trace.Finding
 	gaps     *gapLog    // of the plain replay
 	recorded []stepMark // steps of the phase
@@ -290,7 +289,7 @@ func (p *phaseReplay) entry(splitNs int64, ksLimit float64) result.ValidationRun
 }
 
 func (p *phaseReplay) quality() *result.ReplayQuality {
-	q := &result.ReplayQuality{Notes: slices.Clone(p.notes)}
+	q := &result.ReplayQuality{Notes: []string{}}
 	if plain := p.results[result.VariantPlain]; len(plain) > 0 {
 		res := plain[0]
 		q.Steps, q.ClippedPredictions = int(res.Steps), int(res.ClippedSteps+res.ClippedDelays)
