@@ -136,7 +136,10 @@ func (e *engine) makeRoom(s *seq, i int, need, budget int64) (int, int64, bool) 
 	return i, budget, true
 }
 
-// victim removes and returns the running request to preempt.
+// victim removes and returns the running request to preempt: under priority the
+// one that would be served last. (vLLM takes the first of equal priority and
+// arrival, which never happens there and would let two of them preempt each
+// other for ever.)
 func (e *engine) victim() *seq {
 	last := len(e.running) - 1
 	if !e.byPriority {
@@ -147,7 +150,7 @@ func (e *engine) victim() *seq {
 	}
 	worst := e.running[0]
 	for _, s := range e.running[1:] {
-		if s.req.Priority > worst.req.Priority || s.req.Priority == worst.req.Priority && s.res.ArrivalUs > worst.res.ArrivalUs {
+		if before(worst, s) {
 			worst = s
 		}
 	}
