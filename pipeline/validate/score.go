@@ -15,6 +15,7 @@ type scope struct {
 	name, config string
 	seen, test   bool
 	runs         []*taught
+	constUs      float64 // best constant per step, once asked for
 }
 
 // scopes groups the runs that may be judged: saturated ones are left out.
@@ -42,9 +43,16 @@ func scopes(all []*taught, label func(config string) string) []*scope {
 	return append(train, test...)
 }
 
-// constants holds the best constant per step of a scope: of its training rows,
-// or of all rows of a test run.
+// constant is the best constant per step of a scope: of its training rows, or of
+// all rows of a test run.
 func (s *scope) constant() float64 {
+	if s.constUs == 0 {
+		s.constUs = s.bestConstant()
+	}
+	return s.constUs
+}
+
+func (s *scope) bestConstant() float64 {
 	var y, steps []float64
 	for _, t := range s.runs {
 		for i := range t.beta.Kept {
