@@ -262,7 +262,7 @@ func (e *engine) admit(s *seq, budget int64) (n int64, v verdict) {
 	external := int64(0)
 	if s.cached < 0 && s.req.CachedTokens.OK {
 		computed = min(s.req.CachedTokens.V, s.tokens()-1)
-	} else if computed == 0 {
+	} else if computed == 0 && s.blocks == 0 { // a finished load has its blocks
 		hits = e.findHits(s)
 		computed = int64(len(hits)) * e.blockSize
 		if e.cpu != nil {
