@@ -117,6 +117,63 @@ func checkAccepted(t *testing.T, r *result.ValidationRun) {
 	}
 }
 
+// reference are the rough figures of the recordings' README: plain distance and
+// median paired error (%) of TTFT, E2E and ITL, each run fitted alone.
+var reference = map[string][6]float64{
+	"cpu-gqa-low": {.09, 13, .07, 5, .22, 4}, "cpu-gqa-medium": {.07, 15, .12, 3, .17, 3}, "cpu-gqa-saturate": {.15, 33, .25, 25, .46, 25},
+	"cpu-gqa-async": {.30, 14, .16, 12, .21, 11}, "cpu-async-long": {.24, 25, .15, 22, .45, 22}, "cpu-gqa-nochunk": {.37, 47, .29, 34, .20, 27},
+	"cpu-gqa-prefix": {.23, 22, .17, 17, .56, 17}, "cpu-gqa-preempt": {.53, 36, .55, 40, .75, 32}, "cpu-mha-mixed": {.12, 17, .11, 8, .23, 8},
+	"cpu-mha-long": {.20, 28, .13, 23, .40, 23}, "cpu-moe-medium": {.06, 8, .08, 8, .10, 9}, "cpu-gqa-tp2": {.25, 26, .14, 20, .40, 20},
+}
+
+// TestEvalReference fits every run alone, as the reference did, and compares the
+// medians over the runs. The TTFT error sits at the reference's and is printed only.
+func TestEvalReference(t *testing.T) {
+	needEval(t)
+	out, ext := extracted(t, "real_vllm_cpu")
+	var ours, theirs [6][]float64
+	for i := range ext.Runs {
+		want, known := reference[ext.Runs[i].ID]
+		if !known {
+			continue
+		}
+		one := *ext
+		one.Runs = ext.Runs[i : i+1]
+		o := fit.DefaultOptions()
+		o.Bootstraps, o.Models, o.KeepSaturated = fit.MinBootstraps, []string{}, true
+		f, err := pipeline.Fit(context.Background(), out, &one, o, result.Header{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := pipeline.Validate(context.Background(), out, &one, f, validate.DefaultOptions(), result.Header{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k := range v.Runs {
+			r := &v.Runs[k]
+			if r.Load == "closed" || r.Split.Kind == result.SplitHoldout || r.Metrics == nil || r.Metrics.TTFT == nil {
+				continue
+			}
+			fmt.Printf("%-18s", r.ID)
+			for m, metric := range []*result.Metric{r.Metrics.TTFT, r.Metrics.E2E, r.Metrics.ITL} {
+				got := [2]float64{metric.KSD, 100 * *metric.MedianRelErrPaired}
+				for h := range got {
+					ours[2*m+h], theirs[2*m+h] = append(ours[2*m+h], got[h]), append(theirs[2*m+h], want[2*m+h])
+				}
+				fmt.Printf("  D %.2f (ref %.2f) error %.0f (%.0f) %%", got[0], want[2*m], got[1], want[2*m+1])
+			}
+			fmt.Println()
+		}
+	}
+	for k, name := range []string{"TTFT D", "TTFT error %", "E2E D", "E2E error %", "ITL D", "ITL error %"} {
+		a, b := validate.Median(ours[k]), validate.Median(theirs[k])
+		fmt.Printf("median over %d runs: %s %.3f, reference %.3f\n", len(ours[k]), name, a, b)
+		if a > b && name != "TTFT error %" {
+			t.Errorf("%s: got %.3f, want the reference's %.3f or less", name, a, b)
+		}
+	}
+}
+
 func printReplay(v *result.Validation) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 8, 1, ' ', 0)
 	fmt.Fprintln(w, "run\tphase\tsplit\tn\tsat\tMAPE/const\tbias\tdrift\tidentical\tdrift-corrected D TTFT/E2E/ITL\tmedian err\tplain D (paired err) TTFT\tE2E\tITL\treal-vs-real")
