@@ -444,6 +444,9 @@ func TestReplayOfARecording(t *testing.T) {
 	forAll(t, func(t *testing.T, seed uint64, cfg Config, reqs []Request) {
 		rec := NewRecording()
 		first := runChecked(t, cfg, reqs, rec, nil)
+		if tiedLoop(first, reqs) {
+			return
+		}
 		replay := cfg
 		replay.Latency, replay.Noise, replay.Drift = rec.Timeline(), nil, nil
 		again := append([]Request(nil), reqs...)
@@ -462,6 +465,23 @@ func TestReplayOfARecording(t *testing.T) {
 			}
 		}
 	})
+}
+
+// tiedLoop reports whether a closed-loop request reached the input queue in the
+// same microsecond as another one: a recording does not say who was first.
+func tiedLoop(res *Result, reqs []Request) bool {
+	at := map[int64]int{}
+	for i := range res.Requests {
+		if r := &res.Requests[i]; r.EnqueuedUs.OK {
+			at[r.EnqueuedUs.V]++
+		}
+	}
+	for i := range reqs {
+		if reqs[i].After > 0 && at[res.Requests[i].EnqueuedUs.V] > 1 {
+			return true
+		}
+	}
+	return false
 }
 
 // Metamorphic: shifting all arrivals shifts all stamps.
