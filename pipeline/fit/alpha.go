@@ -74,6 +74,10 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	p.embargo(alphaPerStep(p, f.used))
 	a.s = &solved{pool: p, terms: alphaTerms(features.AlphaFeatures(f.o.Spec), len(p.configs))}
 	a.s.opt = ridgeOptions(a.s.terms, epsOf(target), f.o)
+	// Interval scores are nearly flat in lambda and noisy between folds: the one
+	// standard error rule would take a penalty that shrinks the overhead to nothing
+	// (docs/decisions/0011).
+	a.s.opt.SmallestWithin = target == rows.Overhead
 	if target != rows.Overhead {
 		var err error
 		a.sel, err = f.selectModel(a.s, target)

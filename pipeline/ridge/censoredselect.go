@@ -136,7 +136,7 @@ func (e *censoredExam) selection(gamma float64) Selection {
 		}
 		s.Grid = append(s.Grid, p)
 	}
-	s.choose(e.o.Objective)
+	s.choose(e.o)
 	s.Nested = e.nested()
 	s.doubts()
 	return s

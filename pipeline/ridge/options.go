@@ -28,8 +28,11 @@ type Options struct {
 	Folds       int       // forward folds; blocks are one more
 	EmbargoRows int       // rows dropped before a validation block when Data has no variants
 	Objective   Objective
-	SkipNested  bool // leave Selection.Nested nil: no fits with two configurations left out
-	Workers     int  // goroutines; 0: all processors. Never changes a result
+	// SmallestWithin takes the smallest Within in place of the largest lambda within
+	// one standard error of it.
+	SmallestWithin bool
+	SkipNested     bool // leave Selection.Nested nil: no fits with two configurations left out
+	Workers        int  // goroutines; 0: all processors. Never changes a result
 }
 
 // DefaultLambdas is the grid 1e-6, 3e-6, ..., 0.3, 1.

@@ -209,7 +209,7 @@ func (e *exam) selection(gamma float64) Selection {
 	for i, lambda := range e.o.Lambdas {
 		s.Grid = append(s.Grid, e.point(i, lambda))
 	}
-	s.choose(e.o.Objective)
+	s.choose(e.o)
 	s.Nested = e.nested()
 	s.doubts()
 	return s
@@ -232,7 +232,8 @@ func (e *exam) point(i int, lambda float64) Point {
 }
 
 // choose applies the rules of V-8; a tie goes to the larger lambda.
-func (s *Selection) choose(want Objective) {
+func (s *Selection) choose(o *Options) {
+	want := o.Objective
 	within := func(p Point) float64 { return p.Within }
 	cross := func(p Point) float64 { return p.Cross }
 	worst := func(p Point) float64 { return p.Worst }
@@ -256,6 +257,8 @@ func (s *Selection) choose(want Objective) {
 		s.Objective, s.Index, s.Score = Cross, s.Cross, s.Grid[s.Cross].Cross
 	case want == Minimax && s.Minimax >= 0:
 		s.Objective, s.Index, s.Score = Minimax, s.Minimax, s.Grid[s.Minimax].Worst
+	case o.SmallestWithin:
+		s.Objective, s.Index, s.Score = Within, s.MinWithin, s.Grid[s.MinWithin].Within
 	default:
 		s.Objective, s.Index, s.Score = Within, s.OneSE, s.Grid[s.OneSE].Within
 	}

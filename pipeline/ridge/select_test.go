@@ -328,7 +328,7 @@ func TestV8Choice(t *testing.T) {
 		{"minimax", grid(1, 3, 2), 3, Minimax, 1, Minimax},
 	} {
 		s := Selection{Grid: c.grid, Configs: make([]int32, c.configs)}
-		s.choose(c.want)
+		s.choose(&Options{Objective: c.want})
 		if s.Index != c.index || s.Objective != c.used {
 			t.Errorf("%s: got %d by %s, want %d by %s", c.name, s.Index, s.Objective, c.index, c.used)
 		}
