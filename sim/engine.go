@@ -60,6 +60,7 @@ type engine struct {
 	forced    bool              // some request has a PickUpStep
 	quick     bool              // steady steps may be taken: synchronous, unobserved, no CPU tier
 	allDecode bool
+	memo      bool  // a request that found no blocks is not tried again before some came free
 	failed    error // of a Delay, reported at the next iteration
 }
 
@@ -114,7 +115,7 @@ func newEngine(cfg *Config, reqs []Request, obs Observer) (*engine, error) {
 	if d.CPUOffloading && d.PrefixCaching && d.KVBlocksCPU > 0 {
 		e.cpu = newCPUTier(e, d.KVBlocksCPU)
 	}
-	e.quick = !cfg.Async && obs == nil && e.cpu == nil
+	e.quick, e.memo = !cfg.Async && obs == nil && e.cpu == nil, e.cpu == nil
 	e.out.Requests = make([]RequestResult, len(reqs))
 	if cfg.TokenGaps {
 		e.out.Gaps = NewQuantiles()

@@ -85,7 +85,7 @@ func (e *engine) refuse(r *Request) trace.Code {
 func (e *engine) queueAt(at int64, r *Request) Queue {
 	q := Queue{NowUs: at, Running: int64(len(e.running)), Waiting: int64(e.waiting.len()), FreeBlocks: e.pool.free, TotalBlocks: e.pool.total,
 		PreemptionEMA: e.ema, PromptTokens: r.PromptTokens}
-	if e.pool.caching {
+	if _, constant := e.cfg.Overhead.(Const); e.pool.caching && !constant {
 		s := seq{req: r, idx: -1, prompt: r.PromptTokens}
 		q.CachedBlocks = int64(len(e.findHits(&s)))
 	}

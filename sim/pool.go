@@ -11,6 +11,7 @@ const none = int32(-1)
 // stays findable until it is taken again.
 type pool struct {
 	total, free int64
+	gains       int64 // times a block came free or content became findable
 	caching     bool
 
 	ref        []int32
@@ -63,6 +64,7 @@ func (p *pool) release(b int32) {
 	p.prev[b], p.next[b] = p.prev[end], end
 	p.next[p.prev[b]], p.prev[end] = b, b
 	p.free++
+	p.gains++
 }
 
 // touch adds a reference to a cached block.
@@ -91,6 +93,7 @@ func (p *pool) register(b int32, hash uint64, own bool) {
 
 // list makes a registered block findable.
 func (p *pool) list(b int32) {
+	p.gains++
 	p.listed[b], p.dup[b] = true, none
 	first, ok := p.table[p.hash[b]]
 	if !ok {
@@ -159,6 +162,7 @@ func (p *pool) grow(s *seq, want int64) {
 func (p *pool) drop(s *seq) {
 	if !p.caching {
 		p.free += s.blocks
+		p.gains++
 		s.blocks = 0
 		return
 	}

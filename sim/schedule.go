@@ -257,6 +257,9 @@ const (
 // admit looks up cached blocks and allocates the first chunk of s. n is its
 // number of tokens.
 func (e *engine) admit(s *seq, budget int64) (n int64, v verdict) {
+	if e.memo && s.blockedAt == e.pool.gains+1 && budget >= s.blockedBudget {
+		return 0, admitStop // blocks have only become fewer since it failed, and it asks for no less
+	}
 	hits := e.hits[:0]
 	computed := s.computed
 	external := int64(0)
@@ -291,6 +294,7 @@ func (e *engine) admit(s *seq, budget int64) (n int64, v verdict) {
 		}
 	}
 	if missing > e.pool.free {
+		s.blockedAt, s.blockedBudget = e.pool.gains+1, budget
 		return 0, admitStop
 	}
 	for _, b := range hits {

@@ -36,11 +36,14 @@ type seq struct {
 	lastToken  int64 // us of its last token
 	newTokens  int64 // scheduled in the step just formed
 	stepMark   int64 // the step newTokens belongs to
-	ids        []int32
-	chain      []uint64
-	gaps       []int32
-	cumStart   []float64
-	load       loadState
+	// Its last failed admission for want of blocks: pool.gains then, and the budget.
+	blockedAt     int64
+	blockedBudget int64
+	ids           []int32
+	chain         []uint64
+	gaps          []int32
+	cumStart      []float64
+	load          loadState
 }
 
 // tokens is what the scheduler wants in KV: prompt and known outputs.

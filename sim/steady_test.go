@@ -7,11 +7,12 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// The steady path gives what the general path gives, request by request.
+// The steady path and the memory of failed admissions give what the general
+// path gives, request by request.
 func TestSteadyPathIsExact(t *testing.T) {
 	steady := 0
 	forAll(t, func(t *testing.T, seed uint64, cfg Config, reqs []Request) {
-		cfg.Async, cfg.Deployment.Engine.CPUOffloading = false, false
+		cfg.Deployment.Engine.CPUOffloading = false
 		fast := runChecked(t, cfg, reqs, nil, func(e *engine, when string) {
 			if when == "schedule" && e.cur == nil && e.batch.Tokens() > 0 {
 				steady++
@@ -22,7 +23,7 @@ func TestSteadyPathIsExact(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e.quick = false
+		e.quick, e.memo = false, false
 		if err := e.run(); err != nil {
 			t.Fatal(err)
 		}
