@@ -202,9 +202,11 @@ func TestKilledExtractionLeavesNothingUnderAFinalName(t *testing.T) {
 		killedExtraction(t, dir)
 		return
 	}
-	kills := 3
-	if os.Getenv("BLIS_TRAIN_EVAL") == "1" {
-		kills = 20
-	}
-	testKills(t, kills)
+	testKills(t, 3)
+}
+
+// TestEvalKilledTwentyTimes is the same at twenty points.
+func TestEvalKilledTwentyTimes(t *testing.T) {
+	needEval(t)
+	testKills(t, 20)
 }

@@ -533,8 +533,11 @@ func (r *jsonReader) value(a *attrs, s slot) {
 			if v, ok := r.str(); ok {
 				a.setText(s, v)
 			}
-		default: // boolValue, bytesValue, arrayValue, kvlistValue
+		case "boolValue", "bool_value", "bytesValue", "bytes_value", "arrayValue", "array_value", "kvlistValue", "kvlist_value",
+			"stringValueStrindex", "string_value_strindex":
 			a.setOther(s)
+			r.skip(0)
+		default: // not a value
 			r.skip(0)
 		}
 	}

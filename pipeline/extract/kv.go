@@ -20,7 +20,7 @@ func (kvParser) proto([]byte, *builder, *message) *parseError {
 func (kvParser) json(text []byte, b *builder, out *message) *parseError {
 	r := kvReader{cursor: cursor{b: text}, builder: b, out: out}
 	r.line()
-	if r.err == nil && r.peek() != 0 {
+	if r.ws(); r.err == nil && r.i < len(r.b) {
 		r.unexpected("the end of the line")
 	}
 	return r.err

@@ -13,6 +13,7 @@ const (
 	fTracesResourceSpans = 1
 	fResource            = 1
 	fScopeSpans          = 2
+	fOldScopeSpans       = 1000 // instrumentation_library_spans
 	fScope               = 1
 	fSpans               = 2
 	fScopeName           = 1
@@ -36,6 +37,7 @@ const (
 	fValueDouble         = 4
 	fValueArray          = 5
 	fValueList           = 6
+	fValueStrindex       = 8 // a reference into a table of strings
 	fValueBytes          = 7
 )
 
@@ -183,10 +185,12 @@ func (r *protoReader) resourceSpans(msg field) *parseError {
 				f.adopt(checkAny(v, kindResource, 0))
 				resource = protoIdentity(v)
 			}
-		case fScopeSpans:
+		case fScopeSpans, fOldScopeSpans:
 			if f.is(&v, wireBytes) {
 				f.adopt(r.scopeSpans(v))
 			}
+		default:
+			f.adopt(f.ignored(v, kindResourceSpans))
 		}
 	}
 	for _, s := range r.out.spans[from:] {
@@ -257,8 +261,14 @@ func (r *protoReader) scopeSpans(msg field) *parseError {
 	}
 	f = msg.walk()
 	for f.next(&v) {
-		if v.number == fSpans && f.is(&v, wireBytes) {
-			f.adopt(r.span(v, scope))
+		switch v.number {
+		case fSpans:
+			if f.is(&v, wireBytes) {
+				f.adopt(r.span(v, scope))
+			}
+		case fScope:
+		default:
+			f.adopt(f.ignored(v, kindScopeSpans))
 		}
 	}
 	return f.err
@@ -299,10 +309,8 @@ func (r *protoReader) span(msg field, scope string) *parseError {
 			if f.is(&v, wireBytes) {
 				f.adopt(r.spanEvent(v))
 			}
-		case fSpanLinks, fSpanStatus:
-			if f.is(&v, wireBytes) {
-				f.adopt(checkAny(v, map[int]msgKind{fSpanLinks: kindLink, fSpanStatus: kindStatus}[v.number], 0))
-			}
+		default:
+			f.adopt(f.ignored(v, kindSpan))
 		}
 	}
 	if f.err != nil {
@@ -351,8 +359,14 @@ func (r *protoReader) spanEvent(msg field) *parseError {
 	}
 	f = msg.walk()
 	for f.next(&v) {
-		if v.number == fEventAttributes && f.is(&v, wireBytes) {
-			f.adopt(readPair(v, &r.ev))
+		switch v.number {
+		case fEventAttributes:
+			if f.is(&v, wireBytes) {
+				f.adopt(readPair(v, &r.ev))
+			}
+		case fEventTime, fEventName:
+		default:
+			f.adopt(f.ignored(v, kindEvent))
 		}
 	}
 	if f.err == nil {
@@ -376,6 +390,8 @@ func readPair(msg field, a *attrs) *parseError {
 			if f.is(&v, wireBytes) {
 				value, has = v, true
 			}
+		default:
+			f.adopt(f.ignored(v, kindPair))
 		}
 	}
 	if f.err != nil || !has {
@@ -405,9 +421,9 @@ func readValue(msg field, a *attrs, s slot) *parseError {
 				a.setOther(s)
 				f.adopt(checkAny(v, map[int]msgKind{fValueArray: kindArray, fValueList: kindList}[v.number], 0))
 			}
-		case fValueBool, fValueBytes:
+		case fValueBool, fValueBytes, fValueStrindex:
 			a.setOther(s)
-			f.is(&v, map[int]int{fValueBool: wireVarint, fValueBytes: wireBytes}[v.number])
+			f.adopt(f.ignored(v, kindAny))
 		}
 	}
 	return f.err
@@ -425,11 +441,11 @@ const (
 	kindAny
 	kindArray
 	kindList
-)
-
-const (
-	fSpanLinks  = 13
-	fSpanStatus = 15
+	kindEvent
+	kindSpan
+	kindScopeSpans
+	kindResourceSpans
+	kindEntity
 )
 
 // known lists the fields of each message: wire type, and the message inside.
@@ -437,14 +453,29 @@ var known = map[msgKind]map[int]struct {
 	wire  int
 	inner msgKind
 }{
-	kindResource: {1: {wireBytes, kindPair}, 2: {wireVarint, 0}},
+	kindResource: {1: {wireBytes, kindPair}, 2: {wireVarint, 0}, 3: {wireBytes, kindEntity}},
+	kindEntity:   {1: {wireBytes, 0}, 2: {wireBytes, 0}, 3: {wireBytes, 0}, 4: {wireBytes, 0}},
 	kindScope:    {1: {wireBytes, 0}, 2: {wireBytes, 0}, 3: {wireBytes, kindPair}, 4: {wireVarint, 0}},
 	kindLink:     {1: {wireBytes, 0}, 2: {wireBytes, 0}, 3: {wireBytes, 0}, 4: {wireBytes, kindPair}, 5: {wireVarint, 0}, 6: {wireFixed32, 0}},
 	kindStatus:   {2: {wireBytes, 0}, 3: {wireVarint, 0}},
-	kindPair:     {1: {wireBytes, 0}, 2: {wireBytes, kindAny}},
-	kindAny:      {1: {wireBytes, 0}, 2: {wireVarint, 0}, 3: {wireVarint, 0}, 4: {wireFixed64, 0}, 5: {wireBytes, kindArray}, 6: {wireBytes, kindList}, 7: {wireBytes, 0}},
+	kindPair:     {1: {wireBytes, 0}, 2: {wireBytes, kindAny}, 3: {wireVarint, 0}},
+	kindAny:      {1: {wireBytes, 0}, 2: {wireVarint, 0}, 3: {wireVarint, 0}, 4: {wireFixed64, 0}, 5: {wireBytes, kindArray}, 6: {wireBytes, kindList}, 7: {wireBytes, 0}, 8: {wireVarint, 0}},
 	kindArray:    {1: {wireBytes, kindAny}},
 	kindList:     {1: {wireBytes, kindPair}},
+	// Fields of the messages above that nobody reads.
+	kindEvent:         {4: {wireVarint, 0}},
+	kindSpan:          {3: {wireBytes, 0}, 6: {wireVarint, 0}, 10: {wireVarint, 0}, 13: {wireBytes, kindLink}, 14: {wireVarint, 0}, 15: {wireBytes, kindStatus}, 16: {wireFixed32, 0}},
+	kindScopeSpans:    {3: {wireBytes, 0}},
+	kindResourceSpans: {3: {wireBytes, 0}},
+}
+
+// ignored checks the wire form of a field nobody reads.
+func (f *fields) ignored(v field, kind msgKind) *parseError {
+	k, ok := known[kind][v.number]
+	if !ok || !f.is(&v, k.wire) || k.inner == 0 {
+		return f.err
+	}
+	return checkAny(v, k.inner, 0)
 }
 
 // checkAny checks the wire form of a message nobody reads.
