@@ -56,6 +56,8 @@ func subcommands() []*cli.Command {
 		logCommand(),
 		initCommand(),
 		explainCommand(),
+		completionCommand(),
+		manCommand(),
 	}
 }
 

@@ -214,7 +214,11 @@ func doValidate(c *cli.Context, con *console, in, out string, ext *result.Extrac
 		return nil, err
 	}
 	showValidation(con, val)
-	return val, writeReport(c, out, report.Input{Extract: withoutRuntime(ext), Fit: doc, Validation: val})
+	inspection, err := pipeline.Inspect(c.Context, in, ext, doc, header("inspect"), nil)
+	if err != nil {
+		return nil, err
+	}
+	return val, writeReport(c, out, report.Input{Extract: withoutRuntime(ext), Fit: doc, Validation: val, Inspect: inspection})
 }
 
 // withoutRuntime drops what differs between two runs on the same inputs.
