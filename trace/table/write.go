@@ -19,9 +19,12 @@ import (
 	"github.com/apache/arrow/go/v17/parquet/metadata"
 )
 
-// RowGroupRows is how many rows are encoded together and so how many a writer
-// holds in memory.
-const RowGroupRows = 1 << 16
+// RowGroupRows is how many rows are encoded together at most; rows of large
+// structs make smaller groups, so that a writer holds about groupBytes twice.
+const (
+	RowGroupRows = 1 << 16
+	groupBytes   = 10 << 20
+)
 
 // Format is a file format of tables.
 type Format string
@@ -76,17 +79,23 @@ func Write[T any](dir, name string, format Format, rows []T) error {
 	return w.Close()
 }
 
+// groupRows is the size of a full row group.
+func (w *Writer[T]) groupRows() int {
+	var row T
+	return min(RowGroupRows, max(1, groupBytes/int(unsafe.Sizeof(row))))
+}
+
 // Rows is how many rows were appended.
 func (w *Writer[T]) Rows() int64 { return w.rows }
 
 // Append adds rows; it copies them.
 func (w *Writer[T]) Append(rows ...T) error {
 	for len(rows) > 0 {
-		n := min(len(rows), RowGroupRows-len(w.buf))
+		n := min(len(rows), w.groupRows()-len(w.buf))
 		w.buf = append(w.buf, rows[:n]...)
 		w.rows += int64(n)
 		rows = rows[n:]
-		if len(w.buf) == RowGroupRows {
+		if len(w.buf) == w.groupRows() {
 			if err := w.flush(); err != nil {
 				return err
 			}
