@@ -120,7 +120,8 @@ func manyValid(data []byte) bool {
 	return true
 }
 
-// FuzzProto: both readers agree on a message, or both refuse it.
+// FuzzProto: both readers agree on a message, or both refuse it; only the fast
+// one refuses deep nesting and proto2 groups, which no exporter writes.
 func FuzzProto(f *testing.F) {
 	seeds(f, formProto)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -129,7 +130,7 @@ func FuzzProto(f *testing.F) {
 		if errFast == nil && errRef == nil && fast != ref {
 			t.Errorf("%x:\nfast %s\npdata %s", data, fast, ref)
 		}
-		if (errFast == nil) != (errRef == nil) && !(errFast != nil && strings.Contains(errFast.msg, "nested")) {
+		if (errFast == nil) != (errRef == nil) && !(errFast != nil && (strings.Contains(errFast.msg, "nested") || strings.Contains(errFast.msg, "want 0, 1, 2 or 5"))) {
 			t.Errorf("%x:\nfast %v\npdata %v", data, errFast, errRef)
 		}
 	})
