@@ -293,14 +293,15 @@ func nearest(word string, legal []string) string {
 	}
 	best, bestDist := "", len(word)/3+1
 	for _, candidate := range legal {
-		if d := editDistance(word, candidate); d < bestDist {
+		if d := EditDistance(word, candidate); d < bestDist {
 			best, bestDist = candidate, d
 		}
 	}
 	return best
 }
 
-func editDistance(a, b string) int {
+// EditDistance is the Levenshtein distance in bytes.
+func EditDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/deploy"
 )
 
 // rearrange moves the flags of a subcommand before its arguments, so that
@@ -75,28 +77,9 @@ func nearest(name string, candidates []string) string {
 		if len(c) < 2 {
 			continue
 		}
-		if d := editDistance(name, c); d < bestDist {
+		if d := deploy.EditDistance(name, c); d < bestDist {
 			best, bestDist = c, d
 		}
 	}
 	return best
-}
-
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		prev := row[0]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := prev
-			if a[i-1] != b[j-1] {
-				cost++
-			}
-			prev, row[j] = row[j], min(cost, row[j]+1, row[j-1]+1)
-		}
-	}
-	return row[len(b)]
 }
