@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate"
@@ -32,6 +33,20 @@ func FitSources(out string, ext *result.Extract) []fit.Source {
 		}
 	}
 	return sources
+}
+
+// Batches rebuilds the batches of one extracted run for the figures of
+// extract.json (01 section 8, version 1.1).
+func Batches(runDir string, dep *deploy.Deployment) (result.StepQuality, error) {
+	run, err := table.Read(runDir)
+	if err != nil {
+		return result.StepQuality{}, err
+	}
+	steps, err := rows.Rebuild(run, dep, features.V11)
+	if err != nil {
+		return result.StepQuality{}, err
+	}
+	return fit.StepQualityOf(steps), nil
 }
 
 // ValidateSources are the same runs as inputs of a validation. Runs the fit

@@ -71,8 +71,8 @@ func (r Records) Balanced() bool {
 	return n == r.Read
 }
 
-// ExtractSteps summarises the steps of a run. The last three are known after
-// batches were rebuilt, null until then.
+// ExtractSteps summarises the steps of a run. The last three come from the
+// rebuilt batches; null where those were not rebuilt, with a warning.
 type ExtractSteps struct {
 	FirstID        trace.Opt[int64] `json:"first_id"`
 	LastID         trace.Opt[int64] `json:"last_id"`

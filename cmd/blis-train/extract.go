@@ -12,8 +12,10 @@ import (
 	prettytable "github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
 
@@ -52,7 +54,7 @@ func extractOptions(c *cli.Context, con *console) extract.Options {
 	o.Format, o.Parser = table.Format(c.String("format")), c.String("parser")
 	o.MaxBadFrac, o.MaxLine, o.MaxExpansion = c.Float64("max-bad-frac"), c.Int64("max-line"), c.Int64("max-expansion")
 	o.SplitEngines, o.WhyRejected = c.Bool("split-engines"), c.Bool("why-rejected")
-	o.ToolVersion, o.Stdin, o.Progress = toolVersion, c.App.Reader, con.progress()
+	o.ToolVersion, o.Stdin, o.Progress, o.Batches = toolVersion, c.App.Reader, con.progress(), pipeline.Batches
 	return o
 }
 
@@ -125,10 +127,10 @@ func printExtract(con *console, doc *result.Extract) {
 	var rows []prettytable.Row
 	for i := range doc.Runs {
 		r := &doc.Runs[i]
-		rows = append(rows, prettytable.Row{r.ID, r.Records.Read, r.Records.Kept, dropText(r.Records.Dropped), r.Steps.Summaries, r.Steps.Missing,
+		rows = append(rows, prettytable.Row{r.ID, r.Records.Read, r.Records.Kept, dropText(r.Records.Dropped), r.Steps.Summaries, r.Steps.Missing, r.Steps.WithSnapshots, optText(r.Steps.Reconstructed), optText(r.Steps.Unknown),
 			r.Tables[table.Snapshots], r.Requests.Engine + r.Requests.APIOnly + r.Requests.Stock, r.Requests.Finished, r.Requests.Failed, r.Tables[table.KVEvents], r.Tables[table.ObservedRequests]})
 	}
-	con.table("records: read = kept + dropped", prettytable.Row{"run", "read", "kept", "dropped", "steps", "missing", "snapshots", "requests", "succeeded", "failed", "kv events", "observed"}, rows)
+	con.table("records: read = kept + dropped", prettytable.Row{"run", "read", "kept", "dropped", "steps", "missing", "with snapshots", "rebuilt", "unknown", "snapshots", "requests", "succeeded", "failed", "kv events", "observed"}, rows)
 	var drops []prettytable.Row
 	for i := range doc.Runs {
 		for _, e := range doc.Runs[i].Examples {
@@ -158,6 +160,14 @@ func dropText(dropped map[string]int64) string {
 		return "0"
 	}
 	return strings.Join(parts, ", ")
+}
+
+// optText is a number, or - where nobody knows.
+func optText(n trace.Opt[int64]) string {
+	if !n.OK {
+		return "-"
+	}
+	return fmt.Sprint(n.V)
 }
 
 func clip(s string, n int) string {

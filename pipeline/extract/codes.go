@@ -35,6 +35,7 @@ const (
 	CodeSplitRuns        trace.Code = "split_runs"
 	CodeUnlinked         trace.Code = "unlinked_requests"
 	CodeStopString       trace.Code = "stop_string_finish"
+	CodeNotRebuilt       trace.Code = "batches_not_counted"
 	CodeTooManyBad       trace.Code = "too_many_bad_records"
 	CodeDuplicateRunID   trace.Code = "duplicate_run_id"
 	CodeNoRuns           trace.Code = "no_runs"
@@ -73,6 +74,7 @@ var Codes = []trace.CodeEntry{
 	{Code: CodeSplitRuns, Kind: "warning", Meaning: "the dump holds several engine runs; each became a run of its own", Action: "nothing: <id>.1, <id>.2 share one run.yaml"},
 	{Code: CodeUnlinked, Kind: "warning", Meaning: "core spans without their API span: success and overhead are unknown for them", Action: "export the API process too, and wait ten idle seconds before stopping the server"},
 	{Code: CodeStopString, Kind: "warning", Meaning: "requests ended by a stop string: their core span says aborted, their API span DEPARTED; they count as successes", Action: "nothing"},
+	{Code: CodeNotRebuilt, Kind: "warning", Meaning: "steps.reconstructed, unknown and contradictions of extract.json are null: the run is too large to rebuild its batches in extract's memory, or they cannot be rebuilt", Action: "read fit.json's runs[].steps; fit rebuilds the batches of every run"},
 	{Code: CodeTooManyBad, Kind: "error", Meaning: "the share of unreadable input is above --max-bad-frac", Action: "look at the first examples, or raise --max-bad-frac"},
 	{Code: CodeDuplicateRunID, Kind: "error", Meaning: "two run folders have the same id", Action: "change `name` in one run.yaml, or use --exclude"},
 	{Code: CodeNoRuns, Kind: "error", Meaning: "no folder with a run.yaml was found", Action: "write one: blis-train init"},

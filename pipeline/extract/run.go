@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -34,7 +35,14 @@ type Options struct {
 	ToolVersion  string
 	Stdin        io.Reader
 	Progress     trace.Progress
+
+	// Batches finds out what ran in each step of a run from its tables; nil, or
+	// a run above maxBatchRows, leaves those figures of extract.json null.
+	Batches func(runDir string, dep *deploy.Deployment) (result.StepQuality, error)
 }
+
+// maxBatchRows bounds the memory of Batches: about 100 bytes a row.
+const maxBatchRows = 1 << 20
 
 // DefaultOptions are the defaults of every option.
 func DefaultOptions() Options {
@@ -299,9 +307,35 @@ func (x *extraction) write(ctx context.Context, stage string, col *collector, kv
 		if err := publish(w.dir, table.RunDir(x.o.Out, id)); err != nil {
 			return nil, err
 		}
-		out = append(out, x.result(id, i, n, w, records, col))
+		r := x.result(id, i, n, w, records, col)
+		x.batches(&r)
+		out = append(out, r)
 	}
 	return out, nil
+}
+
+// batches fills the figures of the rebuilt batches; a run that cannot be
+// rebuilt keeps nulls and a warning.
+func (x *extraction) batches(r *result.ExtractRun) {
+	if x.o.Batches == nil || r.Steps.Summaries == 0 {
+		return
+	}
+	rows := int64(0)
+	for _, n := range r.Tables {
+		rows += n
+	}
+	if rows > maxBatchRows {
+		r.Warnings = append(r.Warnings, trace.Findingf(CodeNotRebuilt, "%d rows, above the %d whose batches are counted here; fit.json has the figures", rows, maxBatchRows))
+		return
+	}
+	q, err := x.o.Batches(table.RunDir(x.o.Out, r.ID), r.Deployment)
+	if err != nil {
+		r.Warnings = append(r.Warnings, trace.Findingf(CodeNotRebuilt, "%v", err))
+		return
+	}
+	r.Steps.Reconstructed = trace.Some(int64(q.Reconstructed))
+	r.Steps.Unknown = trace.Some(int64(q.Recorded - q.Known))
+	r.Steps.Contradictions = trace.Some(int64(q.Contradictions))
 }
 
 // publish puts the finished folder of a run in the place of an older one.

@@ -45,7 +45,7 @@ func begin(src Source, o Options) (*prepared, *rows.Steps, *features.Space, erro
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("run %s: %w", src.ID, err)
 	}
-	p.quality = qualityOf(steps)
+	p.quality = StepQualityOf(steps)
 	p.findings = append(p.findings, steps.Findings...)
 	space, err := features.New(o.Spec, &src.Deployment)
 	if err != nil {
@@ -133,7 +133,8 @@ func largestReason(t *rows.Table) string {
 	return fmt.Sprintf("%s (%d of %d candidates)", best.Code, best.N, t.Read)
 }
 
-func qualityOf(s *rows.Steps) result.StepQuality {
+// StepQualityOf are the figures of a run's rebuilt batches.
+func StepQualityOf(s *rows.Steps) result.StepQuality {
 	q := s.Quality
 	out := result.StepQuality{
 		Recorded: q.Recorded, Known: q.Recorded - q.Unknown, FromSnapshots: q.Rich, Reconstructed: q.Journey,
