@@ -54,5 +54,5 @@ func ExampleLoad() {
 		fmt.Println("warning:", finding.Message)
 	}
 	// Output:
-	// step: 13001 us
+	// step: 21059 us
 }
