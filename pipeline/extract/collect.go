@@ -117,14 +117,14 @@ func (c *collector) add(p *parsed) error {
 	}
 	if p.nul > 0 {
 		a.read++
-		a.drop(CodeNulPadding, 1, place{file: name, line: p.batch.line + p.lines - 1}, "%d trailing NUL bytes", p.nul)
+		a.drop(CodeNulPadding, 1, place{file: name, line: p.first + p.lines - 1}, "%d trailing NUL bytes", p.nul)
 	}
 	if n := p.msg.ignored; n > 0 {
 		a.read += n
-		a.drop(CodeIgnoredSignal, n, place{file: name, line: p.batch.line}, "metrics or logs")
+		a.drop(CodeIgnoredSignal, n, place{file: name, line: p.first}, "metrics or logs")
 	}
 	for _, t := range p.texts {
-		a.badText = append(a.badText, fmt.Sprintf("%s:%d", name, t.line))
+		a.badText = append(a.badText, fmt.Sprintf("%s:%d", name, t))
 	}
 	for _, s := range p.msg.spans {
 		if err := c.span(s); err != nil {

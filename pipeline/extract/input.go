@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash"
@@ -28,6 +27,8 @@ const (
 	formFramed             // 4-byte big-endian length, zstd frame
 	formEmpty
 )
+
+var utf8BOM = []byte{0xef, 0xbb, 0xbf}
 
 var zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 
@@ -54,7 +55,9 @@ type source struct {
 	raw    *counter
 	r      *bufio.Reader
 	form   form
-	packed bool // compressed as a stream
+	packed bool      // compressed as a stream
+	bom    bool      // a byte order mark was taken
+	sum    hash.Hash // of the bytes taken from r, instead of raw.sum (sumLater)
 	limits Limits
 	out    int64 // decompressed bytes
 	close  []func()
@@ -91,12 +94,6 @@ func openFile(path, name string, stdin io.Reader, limits Limits) (*source, error
 		return s, err
 	}
 	return s, s.sniff()
-}
-
-// digest reads what is left of the file and returns its bytes and SHA-256.
-func (s *source) digest() (int64, string) {
-	io.Copy(io.Discard, s.raw)
-	return s.raw.n, hex.EncodeToString(s.raw.sum.Sum(nil))
 }
 
 func (s *source) Close() {
@@ -183,7 +180,8 @@ func (s *source) sniff() error {
 		}
 		return nil
 	}
-	if bytes.HasPrefix(head, []byte{0xef, 0xbb, 0xbf}) {
+	if bytes.HasPrefix(head, utf8BOM) {
+		s.bom = true
 		s.r.Discard(3)
 		head = head[3:]
 	}

@@ -283,7 +283,7 @@ func (k *kvCollector) add(p *parsed) error {
 	}
 	for _, what := range p.msg.bad {
 		a.read++
-		a.drop(CodeBadEvent, 1, place{file: name, line: p.batch.line}, "%s", what)
+		a.drop(CodeBadEvent, 1, place{file: name, line: p.first}, "%s", what)
 	}
 	for i := range p.msg.kv {
 		if err := k.event(&p.msg.kv[i], name); err != nil {
