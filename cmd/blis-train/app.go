@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -66,14 +68,16 @@ func subcommands() []*cli.Command {
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	app := newApp(stdin, stdout, stderr)
+	signal.Ignore(syscall.SIGPIPE) // a reader that leaves (| head) does not stop a stage from writing its files
+	out := &output{w: stdout}
+	app := newApp(stdin, out, stderr)
 	args = rearrange(app, args)
 	err := app.RunContext(ctx, args)
 	if ctx.Err() != nil {
 		fmt.Fprintln(stderr, "error: interrupted, temporary files removed")
 		return exitInterrupted
 	}
-	return exitCode(stderr, err)
+	return exitCode(stderr, errors.Join(err, out.failure()))
 }
 
 func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
@@ -102,29 +106,59 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 	}
 	for _, cmd := range app.Commands {
 		cmd.OnUsageError = onUsageError
-		cmd.HelpName = "blis-train " + cmd.Name
 	}
 	return app
 }
 
 // onUsageError turns the flag package's message into ours, with the nearest flag as hint.
 func onUsageError(c *cli.Context, err error, _ bool) error {
-	msg := err.Error()
-	hint := ""
-	const undefined = "flag provided but not defined: -"
-	if rest, ok := strings.CutPrefix(msg, undefined); ok {
+	usage := &usageError{msg: err.Error()}
+	if c.Command != nil && c.Command.HelpName != "" {
+		usage.hint = fmt.Sprintf("see %s --help", c.Command.HelpName)
+	}
+	if rest, ok := strings.CutPrefix(usage.msg, "flag provided but not defined: -"); ok {
 		name := strings.TrimLeft(rest, "-")
-		msg = fmt.Sprintf("unknown flag %q", "--"+name)
-		if c.Command != nil {
-			if s := nearest(name, flagNames(c.Command.Flags)); s != "" {
-				hint = fmt.Sprintf("did you mean --%s?", s)
-			}
-			if hint == "" {
-				hint = fmt.Sprintf("see %s --help", c.Command.HelpName)
-			}
+		usage.msg = fmt.Sprintf("unknown flag %q", "--"+name)
+		if s := nearest(name, flagNames(c.Command.Flags)); s != "" {
+			usage.hint = fmt.Sprintf("did you mean --%s?", s)
 		}
 	}
-	return &usageError{msg: msg, hint: hint}
+	if name, ok := strings.CutPrefix(usage.msg, "flag needs an argument: -"); ok {
+		usage.msg = fmt.Sprintf("%s: got nothing, want a value", dashed(strings.TrimLeft(name, "-")))
+	}
+	if m := badFlagValue.FindStringSubmatch(usage.msg); m != nil {
+		usage.msg = fmt.Sprintf("%s: got %s, want %s", dashed(m[2]), m[1], wanted(c.Command.Flags, m[2]))
+	}
+	return usage
+}
+
+// badFlagValue is the flag package's complaint about a value.
+var badFlagValue = regexp.MustCompile(`^invalid (?:boolean )?value ("(?:[^"\\]|\\.)*") for (?:flag )?-+([a-z-]+): `)
+
+// dashed is a flag as the user writes it.
+func dashed(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
+}
+
+// wanted says what values the named flag takes.
+func wanted(flags []cli.Flag, name string) string {
+	for _, f := range flags {
+		if !slices.Contains(f.Names(), name) {
+			continue
+		}
+		switch f.(type) {
+		case *cli.IntFlag, *cli.Int64Flag:
+			return "a whole number"
+		case *cli.Float64Flag:
+			return "a number"
+		case *cli.BoolFlag:
+			return "true or false"
+		}
+	}
+	return "another value"
 }
 
 func suggestCommand(app *cli.App, name string) string {
@@ -145,6 +179,7 @@ func exitCode(stderr io.Writer, err error) int {
 	}
 	var usage *usageError
 	var gate *gateError
+	var library cli.ExitCoder // the library's help command found no topic
 	switch {
 	case errors.As(err, &usage):
 		say(stderr, err.Error(), usage.hint)
@@ -154,6 +189,9 @@ func exitCode(stderr io.Writer, err error) int {
 			say(stderr, err.Error(), "")
 		}
 		return exitGate
+	case errors.As(err, &library):
+		say(stderr, strings.ToLower(err.Error()[:1])+err.Error()[1:], "see blis-train --help")
+		return exitUsage
 	}
 	say(stderr, err.Error(), hintOf(err))
 	return exitFailed

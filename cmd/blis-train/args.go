@@ -26,13 +26,10 @@ func rearrange(app *cli.App, args []string) []string {
 		return args
 	}
 	takesValue := map[string]bool{}
-	multi := map[string]bool{}
 	for _, f := range cmd.Flags {
 		_, isBool := f.(*cli.BoolFlag)
-		_, isSlice := f.(*cli.StringSliceFlag)
 		for _, n := range f.Names() {
 			takesValue[n] = !isBool
-			multi[n] = isSlice
 		}
 	}
 	var flags, rest []string
@@ -49,10 +46,14 @@ func rearrange(app *cli.App, args []string) []string {
 		}
 		flags = append(flags, a)
 		name, _, hasValue := strings.Cut(strings.TrimLeft(a, "-"), "=")
-		if !hasValue && takesValue[name] && i+1 < len(in) {
-			i++
-			flags = append(flags, in[i])
+		if hasValue || !takesValue[name] {
+			continue
 		}
+		if i+1 == len(in) { // nothing may follow, so that the library misses the value
+			return append([]string{args[0], args[1]}, flags...)
+		}
+		i++
+		flags = append(flags, in[i])
 	}
 	out := append([]string{args[0], args[1]}, flags...)
 	if len(rest) > 0 {

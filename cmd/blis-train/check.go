@@ -87,7 +87,11 @@ func check(con *console, file, against string) error {
 
 func compatibleLine(file string, set *coeff.Set, d *deploy.Deployment) string {
 	g := gateCounts(set)
-	s := fmt.Sprintf("%s: spec %s, replayable, gates %d passed, %d failed, %d undecided", file, set.SpecVersion, g["pass"], g["fail"], g["null"])
+	gates := "not validated"
+	if len(set.Gates) > 0 {
+		gates = fmt.Sprintf("gates %d passed, %d failed, %d undecided", g["pass"], g["fail"], g["null"])
+	}
+	s := fmt.Sprintf("%s: spec %s, replayable, %s", file, set.SpecVersion, gates)
 	if d != nil {
 		s += fmt.Sprintf("; fits %s on %s, tp %d", d.Model.ID, d.Hardware.Name, d.TP)
 	}

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
@@ -26,7 +25,8 @@ type console struct {
 	quiet    bool
 	log      *slog.Logger
 	tty      bool // err is a terminal
-	width    int  // columns of the terminal, 100 elsewhere
+	width    int  // columns of that terminal, 100 elsewhere
+	outWidth int  // columns of the terminal out is, 0 when it is none
 
 	mu   sync.Mutex
 	last map[string]time.Time
@@ -71,12 +71,10 @@ func newConsole(c *cli.Context) (*console, error) {
 		out: c.App.Writer, err: c.App.ErrWriter,
 		json: c.Bool("json"), quiet: c.Bool("quiet"), width: 100, last: map[string]time.Time{},
 	}
-	if f, ok := con.err.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		con.tty = true
-		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 20 {
-			con.width = w
-		}
+	if w := columns(con.err); w > 0 {
+		con.tty, con.width = true, w
 	}
+	con.outWidth = columns(con.out)
 	switch c.String("log-format") {
 	case "", "text":
 	case "json":
@@ -88,6 +86,21 @@ func newConsole(c *cli.Context) (*console, error) {
 		text.DisableColors()
 	}
 	return con, nil
+}
+
+// columns is the width of the terminal w writes to, 0 when it is none.
+func columns(w io.Writer) int {
+	if o, ok := w.(*output); ok {
+		w = o.w
+	}
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return 0
+	}
+	if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
+		return max(n, 24)
+	}
+	return 80
 }
 
 // sayf prints one line of talk unless --quiet.
@@ -131,27 +144,6 @@ func (con *console) document(doc any) error {
 	return result.Write(con.out, doc)
 }
 
-// table prints rows for people on stdout; nothing with --json or --quiet.
-func (con *console) table(title string, header table.Row, rows []table.Row) {
-	if con.json || con.quiet || len(rows) == 0 {
-		return
-	}
-	con.mu.Lock()
-	defer con.mu.Unlock()
-	con.clearBar()
-	t := table.NewWriter()
-	t.SetOutputMirror(con.out)
-	t.SetStyle(table.StyleLight)
-	t.Style().Options.SeparateRows = false
-	t.Style().Options.DrawBorder = false
-	t.Style().Format.Header = text.FormatDefault
-	t.SetTitle(title)
-	t.AppendHeader(header)
-	t.AppendRows(rows)
-	t.Render()
-	fmt.Fprintln(con.out)
-}
-
 // progress draws a bar with rate and ETA on a terminal, a plain line every two
 // seconds elsewhere, and nothing with --quiet.
 func (con *console) progress() trace.Progress {
@@ -170,10 +162,12 @@ func (con *console) progress() trace.Progress {
 		if con.tty {
 			every = 80 * time.Millisecond
 		}
-		if last, seen := con.last[stage]; (seen || !con.tty) && now.Sub(last) < every && (done != total || !con.tty) {
-			if !seen {
-				con.last[stage] = now
-			}
+		last, seen := con.last[stage]
+		if !seen && !con.tty { // a stage of less than two seconds says nothing
+			con.last[stage] = now
+			return
+		}
+		if seen && now.Sub(last) < every && (done != total || !con.tty) {
 			return
 		}
 		con.last[stage] = now
@@ -216,7 +210,7 @@ func progressText(stage string, done, total int64, unit string, elapsed time.Dur
 		s += " [" + strings.Repeat("#", full) + strings.Repeat(".", cells-full) + "]"
 	}
 	eta := time.Duration(float64(total-done) / max(rate, 1e-9) * float64(time.Second)).Round(time.Second)
-	return s + fmt.Sprintf(" %s of %s, %s/s, %s left", amount(float64(done), unit), amount(float64(total), unit), amount(rate, unit), eta)
+	return s + fmt.Sprintf(" %s of %s, %s/s, %s left", strings.TrimSuffix(amount(float64(done), unit), " "+unit), amount(float64(total), unit), amount(rate, unit), eta)
 }
 
 func amount(v float64, unit string) string {

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io/fs"
 	"path/filepath"
 	"strings"
@@ -29,14 +28,14 @@ func exportCommand() *cli.Command {
 		Flags: flags([]cli.Flag{
 			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: string(export.FormatNative), Usage: "`FORMAT`: " + formatNames()},
 			outFlag("`FILE` to write"),
-			&cli.StringFlag{Name: "validation", Usage: "validation.json with the gates; default the one beside fit.json, 'none' for none"},
+			&cli.StringFlag{Name: "validation", Usage: "validation.json with the gates, `FILE`; default the one beside fit.json, none for none"},
 			&cli.BoolFlag{Name: "force", Usage: "write values the format's reader should not be given"},
 			&cli.StringFlag{Name: "config", Usage: "only this configuration, by `LABEL` or key"},
-			&cli.Float64Flag{Name: "prompt-tokens", Usage: "mean prompt length the wva and inferno lines assume; 0: of the training requests"},
-			&cli.Float64Flag{Name: "output-tokens", Usage: "mean output length the wva and inferno lines assume; 0: of the training requests"},
-			&cli.StringFlag{Name: "name", Value: def.Name, Usage: "prefix of the registry set and the Kubernetes resources"},
-			&cli.StringFlag{Name: "slo-class-name", Value: def.SLOClassName, Usage: "wva: ConfigMap that sloClassRef names"},
-			&cli.StringFlag{Name: "slo-class-key", Usage: "wva: key in it; default the model id"},
+			&cli.Float64Flag{Name: "prompt-tokens", Usage: "mean prompt length `TOKENS` the wva and inferno lines assume; 0: of the training requests"},
+			&cli.Float64Flag{Name: "output-tokens", Usage: "mean output length `TOKENS` the wva and inferno lines assume; 0: of the training requests"},
+			&cli.StringFlag{Name: "name", Value: def.Name, Usage: "`PREFIX` of the registry set and the Kubernetes resources"},
+			&cli.StringFlag{Name: "slo-class-name", Value: def.SLOClassName, Usage: "wva: `CONFIGMAP` that sloClassRef names"},
+			&cli.StringFlag{Name: "slo-class-key", Usage: "wva: `KEY` in it; default the model id"},
 		}, talkFlags()),
 		Action: runExport,
 	}
@@ -91,7 +90,7 @@ func exportSource(fitPath, valPath string) (export.Source, error) {
 	}
 	src := export.Source{Fit: &result.Fit{}, FitInput: in}
 	if err := result.Read(bytes.NewReader(data), src.Fit); err != nil {
-		return src, fmt.Errorf("%s: %w", fitPath, err)
+		return src, notOurs(fitPath, err)
 	}
 	beside := valPath == ""
 	if beside {

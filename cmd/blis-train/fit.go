@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/result"
@@ -22,7 +23,7 @@ func fitCommand() *cli.Command {
 			"and writes fit.json and coefficients.yaml.\n\n" +
 			"Example:\n   blis-train fit out --objective cross\n   blis-train fit out --save-gram site-a.gram\n   blis-train fit --from-gram site-a.gram site-b.gram -o pooled",
 		Flags: flags(fitFlags(), gramFlags(), []cli.Flag{
-			outFlag("folder of the results (default: OUT itself)"), configFlag(), ledgerFlag(),
+			outFlag("`FOLDER` of the results (default: OUT itself)"), configFlag(), ledgerFlag(),
 			&cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds foreign files"},
 			&cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core"},
 		}, talkFlags()),
@@ -38,14 +39,14 @@ func fitFlags() []cli.Flag {
 		&cli.StringFlag{Name: "recipe", Usage: "`RECIPE`: relative or frozen (default: relative with 1.1, frozen with 1.0)"},
 		&cli.StringFlag{Name: "beta-target", Usage: "step time `TARGET`: cadence or duration (default: cadence with 1.1)"},
 		&cli.StringSliceFlag{Name: "alpha-target", Usage: "delay `TARGET`: overhead, admission, egress or queue (repeatable)"},
-		&cli.StringFlag{Name: "objective", Usage: "what chooses lambda: within, cross or minimax"},
+		&cli.StringFlag{Name: "objective", Usage: "what chooses lambda, `OBJECTIVE`: within, cross or minimax"},
 		&cli.Float64Flag{Name: "split", Value: d.Split, Usage: "training `SHARE` of each phase"},
-		&cli.IntFlag{Name: "lag", Value: -1, Usage: "steps between schedule() and execution; -1 measures it per run"},
-		&cli.StringFlag{Name: "prior", Value: d.Prior, Usage: "prior of time-like coefficients: zero or roofline"},
+		&cli.IntFlag{Name: "lag", Value: -1, Usage: "`STEPS` between schedule() and execution; -1 measures it per run"},
+		&cli.StringFlag{Name: "prior", Value: d.Prior, Usage: "`PRIOR` of time-like coefficients: zero or roofline"},
 		&cli.IntFlag{Name: "bootstraps", Value: d.Bootstraps, Usage: "block bootstrap `DRAWS` of the intervals"},
-		&cli.Int64Flag{Name: "seed", Value: d.Seed, Usage: "seed of bootstrap, noise and sampling"},
+		&cli.Int64Flag{Name: "seed", Value: d.Seed, Usage: "`SEED` of bootstrap, noise and sampling"},
 		&cli.BoolFlag{Name: "refit-all", Usage: "refit with the chosen lambda, gamma and lag on all rows"},
-		&cli.StringSliceFlag{Name: "model", Usage: "other parameterisation on the same rows: blackbox, trained-physics, roofline (repeatable; default all)"},
+		&cli.StringSliceFlag{Name: "model", Usage: "other parameterisation `NAME` on the same rows: blackbox, trained-physics, roofline (repeatable; default all)"},
 		&cli.StringSliceFlag{Name: "without", Usage: "leave this run `ID` out (repeatable)"},
 		&cli.BoolFlag{Name: "keep-saturated", Usage: "fit saturated runs too"},
 		&cli.BoolFlag{Name: "no-trees", Usage: "never try residual trees"},
@@ -126,7 +127,11 @@ func runFit(c *cli.Context) error {
 func readExtract(dir string) (*result.Extract, error) {
 	ext := &result.Extract{}
 	if err := readDoc(filepath.Join(dir, extractFile), ext); err != nil {
-		return nil, &hinted{err, fmt.Sprintf("blis-train extract RUNDIR -o %s", dir)}
+		hint := fmt.Sprintf("blis-train extract RUNDIR -o %s", dir)
+		if runs, _ := extract.Discover([]string{dir}, nil, nil); len(runs) > 0 {
+			hint = fmt.Sprintf("%s holds recordings: blis-train extract %s -o OUT", dir, dir)
+		}
+		return nil, &hinted{err, hint}
 	}
 	return ext, nil
 }
@@ -168,11 +173,8 @@ func showFit(con *console, doc *result.Fit) {
 	con.table("leave one configuration out", table.Row{"configuration", "rows", "MAPE", "constant", "frozen 1.0", "bias"}, locoRows(doc.Beta))
 	con.table("delays", table.Row{"target", "rows", "inside", "informative", "MAPE", "WAPE", "10 s windows", "constant", "replay"}, alphaRows(doc))
 	con.table("other parameterisations", table.Row{"model", "hold-out MAPE", "bias", "leave-one-out median", "worst"}, modelRows(doc))
-	for _, s := range doc.Beta.NullDirections {
-		con.sayf("not told apart: %s", s)
-	}
 	con.warnAll(doc)
-	con.sayf("fit: %d of %d runs, %d configurations, lambda %s, gamma %s", used(doc), len(doc.Runs), len(doc.Configs), number(doc.Beta.Lambda), number(doc.Beta.GammaEMA))
+	con.sayf("fit: %d of %d runs, %d %s, lambda %s, gamma %s", used(doc), len(doc.Runs), len(doc.Configs), plural(len(doc.Configs), "configuration", "configurations"), number(doc.Beta.Lambda), number(doc.Beta.GammaEMA))
 }
 
 func used(doc *result.Fit) int {

@@ -48,8 +48,7 @@ func auditRows(doc *result.Fit) []table.Row {
 			proof = fmt.Sprintf("%s n=%d", strings.Join(evidence[a.Run], "/"), n[a.Run])
 		}
 		out = append(out, table.Row{a.Run, micros(a.DurationUsP50), micros(a.CadenceUsP50), micros(a.PhysicalFloorUs),
-			micros(a.QueuedToScheduledUs.P50) + " / " + micros(a.QueuedToScheduledUs.P90),
-			micros(a.ArrivedToQueuedUs.P50) + " / " + micros(a.ArrivedToQueuedUs.P90),
+			pair(a.QueuedToScheduledUs), pair(a.ArrivedToQueuedUs),
 			lag + " " + how, proof, share(quality[a.Run].KnownShare)})
 	}
 	return out

@@ -24,7 +24,7 @@ func inspectCommand() *cli.Command {
 			"fitting, with the reason in one sentence. With -o it writes inspect.json.\n\n" +
 			"Example:\n   blis-train inspect testdata/traces/real",
 		Flags: flags([]cli.Flag{
-			outFlag("folder of inspect.json (default: none is written)"), configFlag(),
+			outFlag("`FOLDER` of inspect.json (default: none is written)"), configFlag(),
 			&cli.BoolFlag{Name: "identify", Usage: "also say which terms these data can tell apart, and which experiment would help most"},
 		}, extractFlags(), workFlags(), talkFlags()),
 		Action: runInspect,
@@ -173,7 +173,7 @@ func unfit(con *console, doc *result.Inspect) error {
 		}
 	}
 	if len(reasons) == 0 {
-		con.sayf("inspect: %d runs, all fit to be fitted", len(doc.Runs))
+		con.sayf("inspect: %d %s, all fit to be fitted", len(doc.Runs), plural(len(doc.Runs), "run", "runs"))
 		return nil
 	}
 	return gatef("%s", strings.Join(reasons, "; "))
@@ -190,7 +190,7 @@ func showInspect(con *console, doc *result.Inspect) {
 		}
 		saturation = append(saturation, append(row, verdictWord(r.Saturated)))
 		if a := r.Audit; a != nil {
-			audit = append(audit, table.Row{r.ID, number(a.DurationUsP50), number(a.CadenceUsP50), number(a.PhysicalFloorUs), pair(a.QueuedToScheduledUs), pair(a.ArrivedToQueuedUs), lagWord(r.Lag), a.Verdict})
+			audit = append(audit, table.Row{r.ID, micros(a.DurationUsP50), micros(a.CadenceUsP50), micros(a.PhysicalFloorUs), pair(a.QueuedToScheduledUs), pair(a.ArrivedToQueuedUs), lagWord(r.Lag), a.Verdict})
 		}
 	}
 	con.table("data quality", table.Row{"run", "requests", "succeeded", "failed", "aborted", "unlinked", "steps", "known", "missing", "adjacent", "lost events", "orphans", "clock spread ms"}, quality)
@@ -260,4 +260,4 @@ func percent(v *float64) string {
 	return fmt.Sprintf("%.1f %%", 100**v)
 }
 
-func pair(q result.Quantiles) string { return number(q.P50) + " / " + number(q.P90) }
+func pair(q result.Quantiles) string { return micros(q.P50) + " / " + micros(q.P90) }

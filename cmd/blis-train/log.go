@@ -69,9 +69,14 @@ func printLog(con *console, path, stage string, last int) error {
 	defer f.Close()
 	entries, bad := export.ReadLedger(f, path)
 	doc := ledgerDoc{SchemaVersion: result.SchemaVersion, Entries: []export.LedgerEntry{}, Trends: []trend{}, BadLines: []string{}}
-	for _, e := range bad {
-		con.line("warning", e.Error())
+	for i, e := range bad {
+		if i < 3 {
+			con.line("warning", e.Error())
+		}
 		doc.BadLines = append(doc.BadLines, e.Error())
+	}
+	if n := len(bad) - 3; n > 0 {
+		con.line("warning", fmt.Sprintf("%s: %d more lines are no ledger entries", path, n))
 	}
 	if len(entries) == 0 {
 		return trace.Errorf(export.BadLedger, "%s: no entry", path).WithHint("blis-train fit OUT --ledger " + path + " appends one")

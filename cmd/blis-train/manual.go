@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 )
@@ -59,7 +60,7 @@ func completionCommand() *cli.Command {
 			}
 			script, ok := completions[shell]
 			if !ok || c.NArg() != 1 {
-				return usagef("completion: got %q, want bash, zsh or fish", shell)
+				return usagef("completion: got %q, want bash, zsh or fish", strings.Join(c.Args().Slice(), " "))
 			}
 			fmt.Fprint(c.App.Writer, script)
 			return nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -63,8 +64,14 @@ func prepareOut(dir string, force bool) error {
 }
 
 // writeFile writes to a temporary name beside path and renames, so that no
-// half file ever stands under the final name.
+// half file ever stands under the final name. A device or a pipe is written to, not replaced.
 func writeFile(path string, data []byte) (err error) {
+	switch st, err := os.Stat(path); {
+	case err == nil && st.IsDir():
+		return fmt.Errorf("%s: got a folder, want a file", path)
+	case err == nil && !st.Mode().IsRegular():
+		return os.WriteFile(path, data, 0o644)
+	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".tmp*")
 	if err != nil {
 		return err
@@ -104,7 +111,26 @@ func readDoc(path string, doc any) error {
 	}
 	defer f.Close()
 	if err := result.Read(f, doc); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return notOurs(path, err)
 	}
 	return nil
+}
+
+// notOurs is err, or says which stage wrote the file when it is another stage's document.
+func notOurs(path string, err error) error {
+	if stage := stageOf(path); stage != "" {
+		return fmt.Errorf("%s: got a file that %s wrote: %w", path, stage, err)
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+// stageOf is the stage that wrote the JSON document at path, "" when unknown.
+func stageOf(path string) string {
+	var head result.Header
+	data, err := os.ReadFile(path)
+	if err != nil || json.Unmarshal(data, &head) != nil {
+		return ""
+	}
+	stage, _, _ := strings.Cut(head.Command, " ")
+	return stage
 }

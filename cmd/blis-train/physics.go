@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -72,6 +73,9 @@ func loadSet(path string) (*coeff.Set, result.Input, error) {
 		return nil, in, err
 	}
 	set, err := coeff.Load(bytes.NewReader(data), path)
+	if err != nil && stageOf(path) == "fit" {
+		err = &hinted{err: fmt.Errorf("%s: got a file that fit wrote, want a coefficient file", path), hint: "blis-train export " + path + " -o " + coefficientsFile}
+	}
 	return set, in, err
 }
 

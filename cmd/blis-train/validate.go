@@ -30,10 +30,10 @@ func validateCommand() *cli.Command {
 		Flags: flags([]cli.Flag{
 			&cli.StringFlag{Name: "fit", Usage: "the `FILE` fit.json to judge (default: OUT/fit.json)"},
 			&cli.StringFlag{Name: "coefficients", Usage: "judge this coefficient `FILE` in place of the fit's own"},
-			outFlag("folder of the results (default: OUT itself)"), configFlag(), ledgerFlag(),
+			outFlag("`FOLDER` of the results (default: OUT itself)"), configFlag(), ledgerFlag(),
 		}, validateFlags(), []cli.Flag{
 			&cli.Float64Flag{Name: "split", Value: validate.DefaultOptions().Split, Usage: "training `SHARE` of each phase, at least the fit's (its default)"},
-			&cli.Int64Flag{Name: "seed", Value: validate.DefaultOptions().Seed, Usage: "seed of the noise"},
+			&cli.Int64Flag{Name: "seed", Value: validate.DefaultOptions().Seed, Usage: "`SEED` of the noise"},
 			&cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds foreign files"},
 			&cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core"},
 		}, talkFlags()),
@@ -45,14 +45,14 @@ func validateCommand() *cli.Command {
 func validateFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.BoolFlag{Name: "steps-only", Usage: "no replay: teacher-forced errors only"},
-		&cli.StringFlag{Name: "noise", Value: "residual", Usage: "noisy replays beside the plain one: residual or none"},
+		&cli.StringFlag{Name: "noise", Value: "residual", Usage: "noisy replays beside the plain one, `KIND`: residual or none"},
 		&cli.Float64Flag{Name: "overhead-us", Value: -1, Usage: "constant overhead in `US` in place of the overhead coefficients; -1: those"},
 		&cli.Float64Flag{Name: "egress-us", Value: -1, Usage: "constant egress in `US`; -1: the egress coefficients"},
 		&cli.BoolFlag{Name: "idle-delays", Usage: "take overhead and egress from requests that met an idle server"},
-		&cli.Int64Flag{Name: "shared-prefix-tokens", Usage: "first prompt tokens that requests share where the recording does not say"},
-		&cli.StringFlag{Name: "latency", Value: "physics", Usage: "step time of the replay: physics or roofline"},
+		&cli.Int64Flag{Name: "shared-prefix-tokens", Usage: "first `N` prompt tokens that requests share where the recording does not say"},
+		&cli.StringFlag{Name: "latency", Value: "physics", Usage: "step time `MODEL` of the replay: physics or roofline"},
 		&cli.StringSliceFlag{Name: "gate", Usage: "threshold of a gate, `NAME=VALUE` (repeatable)"},
-		&cli.StringFlag{Name: "gates", Usage: "'list' prints every gate with threshold and source"},
+		&cli.StringFlag{Name: "gates", Usage: "`list` prints every gate with threshold and source"},
 		&cli.BoolFlag{Name: "require-all-gates", Usage: "exit 3 when a required gate cannot be judged"},
 		&cli.StringFlag{Name: "figures", Usage: "export every figure of the report as SVG and PNG to `DIR`"},
 	}
@@ -218,7 +218,11 @@ func doValidate(c *cli.Context, con *console, in, out string, ext *result.Extrac
 	if err != nil {
 		return nil, err
 	}
-	return val, writeReport(c, out, report.Input{Extract: withoutRuntime(ext), Fit: doc, Validation: val, Inspect: inspection})
+	if err := writeReport(c, out, report.Input{Extract: withoutRuntime(ext), Fit: doc, Validation: val, Inspect: inspection}); err != nil {
+		return nil, err
+	}
+	con.sayf("report: %s", filepath.Join(out, reportFile))
+	return val, nil
 }
 
 // withoutRuntime drops what differs between two runs on the same inputs.
@@ -230,15 +234,10 @@ func withoutRuntime(ext *result.Extract) *result.Extract {
 
 // verdict turns the judgement into the exit code (design 06).
 func verdict(c *cli.Context, con *console, val *result.Validation) error {
-	var failed []string
-	for _, g := range val.Gates {
-		if g.Pass != nil && !*g.Pass {
-			failed = append(failed, g.Name)
-		}
-	}
 	switch {
 	case val.Verdict == result.VerdictFail:
-		return gatef("verdict fail: %d gates failed (%s)", len(failed), strings.Join(counted(failed), ", "))
+		n, failed := failedGates(val.Gates)
+		return gatef("verdict fail: %d %s failed (%s)", n, plural(n, "gate", "gates"), strings.Join(failed, "; "))
 	case val.Verdict == result.VerdictInsufficient:
 		msg := "verdict insufficient: " + strings.Join(val.Missing, "; ")
 		if c.Bool("require-all-gates") {
@@ -251,21 +250,29 @@ func verdict(c *cli.Context, con *console, val *result.Validation) error {
 	return nil
 }
 
-// counted turns repeated names into "name x3".
-func counted(names []string) []string {
-	n := map[string]int{}
-	for _, name := range names {
-		n[name]++
-	}
-	var out []string
-	for name, k := range n {
-		if k > 1 {
-			name = fmt.Sprintf("%s x%d", name, k)
+// failedGates counts the failed gates and names each with its value, the first
+// one's where several scopes fail.
+func failedGates(gates []result.Gate) (n int, sentences []string) {
+	first, times := map[string]result.Gate{}, map[string]int{}
+	var names []string
+	for _, g := range gates {
+		if g.Pass == nil || *g.Pass {
+			continue
 		}
-		out = append(out, name)
+		if n++; times[g.Name] == 0 {
+			names, first[g.Name] = append(names, g.Name), g
+		}
+		times[g.Name]++
 	}
-	sort.Strings(out)
-	return out
+	for _, name := range names {
+		g := first[name]
+		s := fmt.Sprintf("%s %s, want %s %g", name, number(g.Value), g.Op, g.Threshold)
+		if times[name] > 1 {
+			s = fmt.Sprintf("%s in %d scopes, the first %s, want %s %g", name, times[name], number(g.Value), g.Op, g.Threshold)
+		}
+		sentences = append(sentences, s)
+	}
+	return n, sentences
 }
 
 // showValidation prints the judgement for people: failed gates first.
@@ -274,8 +281,12 @@ func showValidation(con *console, val *result.Validation) {
 	failed, silent := openGates(val.Gates)
 	con.table("failed gates", table.Row{"gate", "scope", "value", "want", "note"}, failed)
 	con.table("gates not judged", table.Row{"gates", "scopes", "why"}, silent)
+	said := map[string]bool{}
 	for _, d := range val.Diagnoses {
-		con.sayf("diagnosis: %s: %s", d.Scope, d.Sentence)
+		if !said[d.Sentence] { // with one configuration "all" says the same again
+			said[d.Sentence] = true
+			con.sayf("diagnosis: %s: %s", d.Scope, d.Sentence)
+		}
 	}
 	con.warn(val.Warnings)
 }
