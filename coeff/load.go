@@ -183,21 +183,13 @@ func yamlError(file string, err error) error {
 	if errors.As(err, &keyed) {
 		return &trace.SyntaxError{File: file, Line: int64(keyed.line), Col: int64(keyed.col), Code: UnknownFileKey, Msg: keyed.Error()}
 	}
-	msg := strings.TrimPrefix(err.Error(), "yaml: ")
-	msg = strings.TrimPrefix(strings.TrimSpace(strings.TrimPrefix(msg, "unmarshal errors:")), "\n")
-	msg, _, _ = strings.Cut(msg, "\n")
-	e := &trace.SyntaxError{File: file, Code: BadCoefficientFile, Msg: msg}
-	var line int64
-	if n, _ := fmt.Sscanf(msg, "line %d:", &line); n == 1 {
-		_, rest, _ := strings.Cut(msg, ": ")
-		e.Line, e.Msg = line, rest
-	}
-	if name, ok := strings.CutPrefix(e.Msg, "field "); ok && strings.Contains(name, " not found in type ") {
-		name, _, _ = strings.Cut(name, " ")
-		e.Code, e.Msg = UnknownFileKey, fmt.Sprintf("unknown key %q, want one of docs/coefficients.md", name)
-	}
-	if errors.Is(err, io.EOF) {
-		e.Msg = "got an empty file, want a coefficient set"
+	e, key := trace.YAMLError(file, err)
+	e.Code = BadCoefficientFile
+	switch {
+	case key != "":
+		e.Code, e.Msg = UnknownFileKey, (&keyError{key: key}).Error()
+	case errors.Is(err, io.EOF):
+		e.Msg += ", want a coefficient set"
 	}
 	return e
 }

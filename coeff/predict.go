@@ -47,7 +47,7 @@ func (s *Set) BetaPredictor() *Predictor {
 func (s *Set) AlphaPredictor(target string) (*Predictor, error) {
 	m := s.AlphaModel(target)
 	if m == nil {
-		return nil, trace.Errorf(NoSuchTarget, "alpha target %q: got none in the coefficient set, want one of %q", target, s.AlphaTargets())
+		return nil, trace.Errorf(NoSuchTarget, "alpha target %q: got none in the coefficient set, want %s", target, trace.OneOf(s.AlphaTargets()))
 	}
 	return newPredictor(m.Coefficients, features.AlphaFeatures(s.SpecVersion), minDelayUs), nil
 }

@@ -122,7 +122,11 @@ func (c *hfConfig) countOr(keys ...string) int64 {
 func (c *hfConfig) need(keys ...string) int64 {
 	n, ok := c.count(keys...)
 	if !ok {
-		c.fail(MissingField, "%s: missing, want a positive integer (also read as %q)", keys[0], keys[1:])
+		also := ""
+		if len(keys) > 1 {
+			also = " (also read as " + trace.OneOf(keys[1:]) + ")"
+		}
+		c.fail(MissingField, "%s: missing, want a positive integer%s", keys[0], also)
 	}
 	return n
 }

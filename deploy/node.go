@@ -115,7 +115,7 @@ func (s *section) text(key, def string) string {
 func (s *section) oneOf(key, def string, legal ...string) string {
 	v := s.text(key, def)
 	if !slices.Contains(legal, v) {
-		s.doc.fail(s.find(key), BadRunYAML, "", "%s: got %q, want one of %q", s.pathOf(key), v, legal)
+		s.doc.fail(s.find(key), BadRunYAML, "", "%s: got %q, want %s", s.pathOf(key), v, trace.OneOf(legal))
 	}
 	return v
 }

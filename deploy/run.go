@@ -97,21 +97,14 @@ func (d *document) parse(fsys fs.FS, base string) (root *yaml.Node, exists bool,
 		if errors.Is(err, io.EOF) {
 			return root, true, nil
 		}
-		return nil, true, &trace.SyntaxError{File: d.file, Line: yamlLine(err), Code: BadRunYAML, Msg: strings.TrimPrefix(err.Error(), "yaml: ")}
+		e, _ := trace.YAMLError(d.file, err)
+		e.Code, e.Hint = BadRunYAML, "run.yaml is UTF-8 text, indented with blanks and not with tabs"
+		return nil, true, e
 	}
 	if len(node.Content) == 1 && !isNull(node.Content[0]) {
 		root = resolve(node.Content[0])
 	}
 	return root, true, nil
-}
-
-// yamlLine finds "line N:" in an error of the YAML parser.
-func yamlLine(err error) int64 {
-	var line int64
-	if _, rest, ok := strings.Cut(err.Error(), "line "); ok {
-		_, _ = fmt.Sscanf(rest, "%d", &line)
-	}
-	return line
 }
 
 // result turns what went wrong into one error.

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
+	"io"
 	"os"
 	"path/filepath"
 	"sort"
@@ -49,8 +49,10 @@ func applyConfig(c *cli.Context, stages ...string) (map[string]float64, error) {
 	var cfg pipelineConfig
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	dec.KnownFields(true)
-	if err := dec.Decode(&cfg); err != nil && !errors.Is(err, fs.ErrInvalid) {
-		return nil, &trace.SyntaxError{File: path, Msg: err.Error(), Hint: "allowed groups: extract, fit, validate, export, run, gates"}
+	if err := dec.Decode(&cfg); err != nil && !errors.Is(err, io.EOF) {
+		e, _ := trace.YAMLError(path, err)
+		e.Hint = "groups are extract, fit, validate, export, run and gates"
+		return nil, e
 	}
 	groups := map[string]map[string]yaml.Node{"extract": cfg.Extract, "fit": cfg.Fit, "validate": cfg.Validate, "export": cfg.Export, "run": cfg.Run}
 	known := map[string]bool{}

@@ -239,15 +239,21 @@ func (s *simulation) recordedWorkload(dir string) error {
 }
 
 func (s *simulation) recordedRun(dir string) (*trace.Run, error) {
-	if ids, err := table.RunIDs(dir); err == nil && len(ids) == 1 {
+	if strings.HasPrefix(filepath.Base(dir), "run=") { // OUT/tables/run=<id>
+		return table.Read(dir)
+	}
+	switch ids, err := table.RunIDs(dir); {
+	case err == nil && len(ids) == 1:
 		return table.Read(table.RunDir(dir, ids[0]))
+	case err == nil && len(ids) > 1:
+		return nil, &usageError{msg: fmt.Sprintf("--workload: %s holds %d runs, want one", dir, len(ids)), hint: "give one of them, such as " + table.RunDir(dir, ids[0])}
 	}
 	runs, err := extract.Discover([]string{dir}, nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	if len(runs) != 1 {
-		return nil, usagef("--workload: %s holds %d runs, want one", dir, len(runs))
+		return nil, &usageError{msg: fmt.Sprintf("--workload: %s holds %d runs, want one", dir, len(runs)), hint: "give one of them, such as " + runs[0].Dir}
 	}
 	tmp, err := os.MkdirTemp("", "blis-train-simulate-")
 	if err != nil {

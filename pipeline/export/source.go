@@ -32,7 +32,7 @@ func ParseFormat(name string) (Format, error) {
 			return f, nil
 		}
 	}
-	return "", trace.Errorf(UnknownFormat, "--format: got %q, want one of %q", name, Formats)
+	return "", trace.Errorf(UnknownFormat, "--format: got %q, want %s", name, trace.OneOf(Formats))
 }
 
 // Source is what an export is made from.
@@ -110,7 +110,7 @@ func Export(src Source, f Format, opt Options) (*Output, error) {
 	case FormatInferno:
 		out, err = inferno(src, opt)
 	default:
-		return nil, trace.Errorf(UnknownFormat, "format: got %q, want one of %q", f, Formats[1:])
+		return nil, trace.Errorf(UnknownFormat, "format: got %q, want %s", f, trace.OneOf(Formats[1:]))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("export %s: %w", f, err)
@@ -176,7 +176,7 @@ func configs(src Source, want string) ([]result.FitConfig, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, trace.Errorf(NoConfiguration, "configuration: got %q, want one of %q", want, labels)
+		return nil, trace.Errorf(NoConfiguration, "configuration: got %q, want %s", want, trace.OneOf(labels))
 	}
 	return out, nil
 }

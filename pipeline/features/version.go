@@ -23,5 +23,5 @@ func (v Version) Check() error {
 			return nil
 		}
 	}
-	return trace.Errorf(UnknownSpecVersion, "spec_version: got %q, want one of %q", string(v), Versions())
+	return trace.Errorf(UnknownSpecVersion, "spec_version: got %q, want %s", string(v), trace.OneOf(Versions()))
 }

@@ -77,8 +77,10 @@ func LoadGenerator(r io.Reader, name string) (*Generator, error) {
 	dec.KnownFields(true)
 	g := &Generator{}
 	if err := dec.Decode(g); err != nil && !errors.Is(err, io.EOF) {
-		return nil, &trace.SyntaxError{File: name, Code: CodeBadWorkload, Msg: "workload generator: " + err.Error(),
-			Hint: "a workload is an extracted run folder, a Mooncake, Azure or TraceV2 file, or a generator in YAML (see simulate --help)"}
+		e, _ := trace.YAMLError(name, err)
+		e.Code, e.Msg = CodeBadWorkload, "workload generator: "+e.Msg
+		e.Hint = "a workload is a run folder, an extracted run, a Mooncake, Azure or TraceV2 file, or a generator in YAML (see simulate --help)"
+		return nil, e
 	}
 	if err := g.Check(); err != nil {
 		return nil, &trace.SyntaxError{File: name, Code: CodeBadWorkload, Msg: err.Error()}
@@ -112,46 +114,57 @@ func (g *Generator) Check() error {
 }
 
 func (a *ArrivalSpec) check() error {
-	rate := a.RateRPS > 0 && !math.IsInf(a.RateRPS, 0)
+	type number struct {
+		key string
+		v   float64
+	}
+	var needed []number
 	switch a.Kind {
 	case "constant", "poisson":
-		if rate {
-			return nil
-		}
+		needed = []number{{"rate_rps", a.RateRPS}}
 	case "gamma":
-		if rate && a.CV > 0 {
-			return nil
-		}
+		needed = []number{{"rate_rps", a.RateRPS}, {"cv", a.CV}}
 	case "bursts":
-		if a.Burst > 0 && a.EveryS > 0 {
-			return nil
-		}
+		needed = []number{{"burst", float64(a.Burst)}, {"every_s", a.EveryS}}
 	case "closed":
-		if a.Clients > 0 && a.ThinkMs >= 0 {
-			return nil
-		}
+		needed = []number{{"clients", float64(a.Clients)}}
 	default:
 		return trace.Errorf(CodeBadWorkload, "arrivals.kind: got %q, want constant, poisson, gamma, bursts or closed", a.Kind)
 	}
-	return trace.Errorf(CodeBadWorkload, "arrivals: got %+v, want what %s needs to be > 0", *a, a.Kind)
+	for _, n := range needed {
+		if !(n.v > 0) || math.IsInf(n.v, 0) {
+			return trace.Errorf(CodeBadWorkload, "arrivals.%s: got %g, want > 0 with kind %s", n.key, n.v, a.Kind)
+		}
+	}
+	if a.ThinkMs < 0 {
+		return trace.Errorf(CodeBadWorkload, "arrivals.think_ms: got %g, want >= 0 ms", a.ThinkMs)
+	}
+	return nil
 }
 
 func (l *LengthSpec) check(name string) error {
-	ok := false
+	bad := func(format string, args ...any) error {
+		return trace.Errorf(CodeBadWorkload, name+": got "+format, args...)
+	}
 	switch l.Kind {
 	case "constant":
-		ok = l.Value >= 1
+		if l.Value < 1 {
+			return bad("value %d, want >= 1 tokens", l.Value)
+		}
 	case "uniform":
-		ok = l.Min >= 1 && l.Max >= l.Min
+		if l.Min < 1 || l.Max < l.Min {
+			return bad("min %d and max %d, want 1 <= min <= max tokens", l.Min, l.Max)
+		}
 	case "lognormal":
-		ok = l.Mean >= 1 && l.Sigma >= 0 && l.Min >= 0 && (l.Max == 0 || l.Max >= max(1, l.Min))
+		if !(l.Mean >= 1 && l.Sigma >= 0) || l.Min < 0 || l.Max != 0 && l.Max < max(1, l.Min) {
+			return bad("mean %g, sigma %g, min %d and max %d, want mean >= 1, sigma >= 0, 0 <= min <= max tokens", l.Mean, l.Sigma, l.Min, l.Max)
+		}
 	case "empirical":
-		ok = len(l.Values) > 0 && slices.Min(l.Values) >= 1
+		if len(l.Values) == 0 || slices.Min(l.Values) < 1 {
+			return bad("values %v, want one or more of >= 1 tokens", l.Values)
+		}
 	default:
 		return trace.Errorf(CodeBadWorkload, "%s.kind: got %q, want constant, uniform, lognormal or empirical", name, l.Kind)
-	}
-	if !ok {
-		return trace.Errorf(CodeBadWorkload, "%s: got %+v, want lengths >= 1 and bounds in order", name, *l)
 	}
 	return nil
 }

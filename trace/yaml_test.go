@@ -1,0 +1,34 @@
+package trace
+
+import (
+	"errors"
+	"io"
+	"testing"
+)
+
+// The messages are those of gopkg.in/yaml.v3.
+func TestYAMLError(t *testing.T) {
+	for _, c := range []struct{ in, want, key string }{
+		{"yaml: unmarshal errors:\n  line 3: field noodles not found in type workload.Generator\n  line 4: field x not found in type y", `f.yaml:3: unknown key "noodles"`, "noodles"},
+		{"yaml: unmarshal errors:\n  line 2: cannot unmarshal !!str `many` into int64", `f.yaml:2: got "many", want an integer`, ""},
+		{"yaml: unmarshal errors:\n  line 2: cannot unmarshal !!seq into workload.Generator", "f.yaml:2: got a list, want a mapping", ""},
+		{"yaml: line 7: did not find expected key", "f.yaml:7: did not find expected key", ""},
+		{"yaml: found character that cannot start any token", "f.yaml: found character that cannot start any token", ""},
+	} {
+		e, key := YAMLError("f.yaml", errors.New(c.in))
+		if e.Error() != c.want || key != c.key {
+			t.Errorf("%q: got %q and %q, want %q and %q", c.in, e, key, c.want, c.key)
+		}
+	}
+	if e, _ := YAMLError("f.yaml", io.EOF); e.Error() != "f.yaml: got an empty file" {
+		t.Errorf("EOF: got %q", e)
+	}
+}
+
+func TestOneOf(t *testing.T) {
+	for want, names := range map[string][]string{"": nil, "a": {"a"}, "a or b": {"a", "b"}, "a, b or c": {"a", "b", "c"}} {
+		if got := OneOf(names); got != want {
+			t.Errorf("%q: got %q, want %q", names, got, want)
+		}
+	}
+}
