@@ -200,3 +200,35 @@ func (a *attrs) setOther(s slot) {
 }
 
 func (a *attrs) float(s slot) float64 { return math.Float64frombits(uint64(a.num[s])) }
+
+// anyValue is one decoded AnyValue; the zero value is an empty one.
+type anyValue struct {
+	kind  anyKind
+	num   int64
+	float float64
+	text  []byte
+}
+
+type anyKind uint8
+
+const (
+	anyEmpty anyKind = iota
+	anyInt
+	anyFloat
+	anyText
+	anyOther // a type no slot wants
+)
+
+// store puts a decoded value into slot s.
+func (a *attrs) store(s slot, v *anyValue) {
+	switch v.kind {
+	case anyInt:
+		a.setInt(s, v.num)
+	case anyFloat:
+		a.setFloat(s, v.float)
+	case anyText:
+		a.setText(s, v.text)
+	case anyOther:
+		a.setOther(s)
+	}
+}

@@ -3,7 +3,6 @@ package extract
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 	"math/bits"
 	"strconv"
 	"unicode/utf16"
@@ -340,7 +339,7 @@ func (c *cursor) scalar(want string) ([]byte, bool) {
 	return nil, c.unexpected(want)
 }
 
-// float reads a double: a number, or NaN, Infinity, -Infinity or a number as text.
+// float reads a double: a number, or whatever strconv takes as text.
 func (c *cursor) float() (float64, bool) {
 	c.ws()
 	at := c.i
@@ -351,16 +350,8 @@ func (c *cursor) float() (float64, bool) {
 	if v, ok := quickFloat(raw); ok {
 		return v, true
 	}
-	switch string(raw) {
-	case "NaN":
-		return math.NaN(), true
-	case "Infinity":
-		return math.Inf(1), true
-	case "-Infinity":
-		return math.Inf(-1), true
-	}
-	v, err := strconv.ParseFloat(text(raw), 64)
-	if err != nil || raw[len(raw)-1] > '9' || raw[0] == '+' {
+	v, err := strconv.ParseFloat(text(raw), 64) // takes NaN, Infinity and -Infinity
+	if err != nil {
 		c.i = at
 		return 0, c.fail("got %.40q, want a double", raw)
 	}

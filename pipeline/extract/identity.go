@@ -31,3 +31,6 @@ func (id *identity) hash() uint64 {
 	}
 	return h.Sum64()
 }
+
+// noIdentity is the hash of a resource that names nothing, or is missing.
+var noIdentity = new(identity).hash()

@@ -3,6 +3,7 @@ package extract
 import (
 	"encoding/hex"
 	"hash/maphash"
+	"strconv"
 
 	"github.com/blis-train/blis-train/trace"
 )
@@ -42,6 +43,12 @@ func parseJSON(text []byte, b *builder, out *message) *parseError {
 	return r.err
 }
 
+// otherSignals are the keys of what is no trace.
+var otherSignals = map[string]bool{
+	"resourceMetrics": true, "resource_metrics": true, "resourceLogs": true, "resource_logs": true,
+	"resourceProfiles": true, "resource_profiles": true,
+}
+
 func (r *jsonReader) document() {
 	if !r.take('{') {
 		return
@@ -54,10 +61,10 @@ func (r *jsonReader) document() {
 		switch string(k) {
 		case "resourceSpans", "resource_spans":
 			r.each(r.resourceSpans)
-		case "resourceMetrics", "resource_metrics", "resourceLogs", "resource_logs", "resourceProfiles", "resource_profiles":
-			r.out.ignored++
-			r.skip(0)
 		default:
+			if otherSignals[string(k)] {
+				r.out.ignored++
+			}
 			r.skip(0)
 		}
 	}
@@ -79,7 +86,7 @@ func (r *jsonReader) resourceSpans() {
 		return
 	}
 	from := len(r.out.spans)
-	resource := uint64(0)
+	resource := noIdentity
 	for first := true; r.more('}', &first); {
 		k, ok := r.key()
 		if !ok {
@@ -91,7 +98,7 @@ func (r *jsonReader) resourceSpans() {
 		case "scopeSpans", "scope_spans", "instrumentationLibrarySpans", "instrumentation_library_spans":
 			r.each(r.scopeSpans)
 		default:
-			r.skip(0)
+			r.unread(kindResourceSpans, k, 0)
 		}
 	}
 	for _, s := range r.out.spans[from:] {
@@ -103,28 +110,28 @@ func (r *jsonReader) resourceSpans() {
 func (r *jsonReader) resource() uint64 {
 	var id identity
 	if r.null() || !r.take('{') {
-		return 0
+		return noIdentity
 	}
 	for first := true; r.more('}', &first); {
 		k, ok := r.key()
 		if !ok {
-			return 0
+			return noIdentity
 		}
 		if string(k) == "attributes" {
 			r.each(func() { r.identify(&id) })
 			continue
 		}
-		r.skip(0)
+		r.unread(kindResource, k, 0)
 	}
 	return id.hash()
 }
 
 // identify reads one resource attribute.
 func (r *jsonReader) identify(id *identity) {
-	if !r.take('{') {
+	if r.null() || !r.take('{') {
 		return
 	}
-	key, value := "", []byte(nil)
+	key, value, has := "", []byte(nil), false
 	for first := true; r.more('}', &first); {
 		k, ok := r.key()
 		if !ok {
@@ -136,36 +143,41 @@ func (r *jsonReader) identify(id *identity) {
 			v, _ := r.str()
 			key = string(v)
 		case string(k) == "value" && r.peek() == '{':
-			value = r.firstText()
+			value, has = r.firstText()
 		default:
-			r.skip(0)
+			r.unread(kindPair, k, 0)
 		}
 	}
-	id.set(key, value)
+	if has {
+		id.set(key, value)
+	}
 }
 
-// firstText reads an AnyValue and returns its text, or its number's digits.
-func (r *jsonReader) firstText() []byte {
-	var out []byte
+// firstText reads an AnyValue and returns its text, or its integer's digits.
+func (r *jsonReader) firstText() (out []byte, has bool) {
 	r.take('{')
 	for first := true; r.more('}', &first); {
 		k, ok := r.key()
 		if !ok {
-			return nil
+			return nil, false
 		}
-		r.ws()
+		if r.peek() == 'n' {
+			r.word("null")
+			continue
+		}
 		switch string(k) {
-		case "stringValue", "string_value", "intValue", "int_value":
-			if r.peek() == 'n' {
-				r.word("null")
-				continue
-			}
-			out, _ = r.scalar("a value")
+		case "stringValue", "string_value":
+			out, has = r.str()
+		case "intValue", "int_value":
+			v, ok := r.int64()
+			out, has = strconv.AppendInt(nil, v, 10), ok
 		default:
-			r.skip(0)
+			if r.unread(kindAny, k, 0) { // the last of several values counts
+				out, has = nil, false
+			}
 		}
 	}
-	return out
+	return out, has
 }
 
 func (r *jsonReader) scopeSpans() {
@@ -191,7 +203,7 @@ func (r *jsonReader) scopeSpans() {
 			spansAt = r.i
 			r.skip(0)
 		default:
-			r.skip(0)
+			r.unread(kindScopeSpans, k, 0)
 		}
 	}
 	if spansAt >= 0 && r.err == nil { // the scope came after its spans, or never
@@ -220,7 +232,7 @@ func (r *jsonReader) scope() string {
 			continue
 		}
 		if string(k) != "name" {
-			r.skip(0)
+			r.unread(kindScope, k, 0)
 		}
 	}
 	return name
@@ -249,7 +261,7 @@ func (r *jsonReader) span(scope string) {
 		case "spanId", "span_id":
 			r.id(s.spanID[:])
 		case "parentSpanId", "parent_span_id":
-			s.hasParent = r.id(s.parent[:])
+			r.id(s.parent[:])
 		case "name":
 			if v, ok := r.str(); ok {
 				name = r.intern(v)
@@ -259,13 +271,13 @@ func (r *jsonReader) span(scope string) {
 		case "endTimeUnixNano", "end_time_unix_nano":
 			s.endNs = r.time(r.stamp())
 		case "droppedEventsCount", "dropped_events_count":
-			s.droppedEvents, _ = r.int64()
+			s.droppedEvents, _ = r.uint32()
 		case "attributes":
 			r.attributes(&r.sp)
 		case "events":
 			r.each(r.spanEvent)
 		default:
-			r.skip(0)
+			r.unread(kindSpan, k, 0)
 		}
 	}
 	if r.err != nil {
@@ -330,7 +342,7 @@ func (r *jsonReader) spanEvent() {
 			attrsAt = r.i
 			r.skip(0)
 		default:
-			r.skip(0)
+			r.unread(kindEvent, k, 0)
 		}
 	}
 	if attrsAt >= 0 && r.err == nil { // attributes before the name
@@ -492,7 +504,7 @@ func (r *jsonReader) pair(a *attrs) {
 			}
 			r.value(a, s)
 		default:
-			r.skip(0)
+			r.unread(kindPair, k, 0)
 		}
 	}
 	if valueAt >= 0 && r.err == nil {
@@ -503,11 +515,12 @@ func (r *jsonReader) pair(a *attrs) {
 	}
 }
 
-// value reads an AnyValue into slot s.
+// value reads an AnyValue into slot s; the last of several values counts.
 func (r *jsonReader) value(a *attrs, s slot) {
 	if r.null() || !r.take('{') {
 		return
 	}
+	var v anyValue
 	for first := true; r.more('}', &first); {
 		k, ok := r.key()
 		if !ok {
@@ -520,25 +533,24 @@ func (r *jsonReader) value(a *attrs, s slot) {
 		switch string(k) {
 		case "intValue", "int_value":
 			at := r.i
-			if v, ok := r.int64(); ok {
-				a.setInt(s, v)
+			if n, ok := r.int64(); ok {
+				v = anyValue{kind: anyInt, num: n}
 			} else if s < numSlots && r.err.at == at {
 				r.err.msg = attrKeys[s].key + ": " + r.err.msg
 			}
 		case "doubleValue", "double_value":
-			if v, ok := r.float(); ok {
-				a.setFloat(s, v)
-			}
+			f, _ := r.float()
+			v = anyValue{kind: anyFloat, float: f}
 		case "stringValue", "string_value":
-			if v, ok := r.str(); ok {
-				a.setText(s, v)
+			t, _ := r.str()
+			v = anyValue{kind: anyText, text: t}
+		default:
+			if r.unread(kindAny, k, 0) {
+				v = anyValue{kind: anyOther}
 			}
-		case "boolValue", "bool_value", "bytesValue", "bytes_value", "arrayValue", "array_value", "kvlistValue", "kvlist_value",
-			"stringValueStrindex", "string_value_strindex":
-			a.setOther(s)
-			r.skip(0)
-		default: // not a value
-			r.skip(0)
 		}
+	}
+	if r.err == nil {
+		a.store(s, &v)
 	}
 }

@@ -11,7 +11,51 @@ import (
 // builds the whole object tree. It is the oracle of the fast reader's tests.
 type pdataParser struct{}
 
+// json decodes every object of text. OpenTelemetry's decoder stops after the
+// first one and takes some text that is no JSON, so each object is walked
+// first.
 func (pdataParser) json(text []byte, b *builder, out *message) *parseError {
+	c := cursor{b: text}
+	for c.peek() != 0 {
+		start := c.i
+		if c.b[start] != '{' {
+			c.unexpected("an OTLP/JSON object")
+			return c.err
+		}
+		if !c.signals(out) {
+			return c.err
+		}
+		if err := decodeJSON(text[start:c.i], b, out); err != nil {
+			err.at += start
+			return err
+		}
+	}
+	if c.i < len(c.b) {
+		c.unexpected("an OTLP/JSON object") // a raw NUL
+	}
+	out.texts = out.texts || c.surrogate
+	return c.err
+}
+
+// signals walks one object and counts metrics and logs in it.
+func (c *cursor) signals(out *message) bool {
+	c.take('{')
+	for first := true; c.more('}', &first); {
+		k, ok := c.key()
+		if !ok {
+			return false
+		}
+		if otherSignals[string(k)] {
+			out.ignored++
+		}
+		if !c.skip(0) {
+			return false
+		}
+	}
+	return c.err == nil
+}
+
+func decodeJSON(text []byte, b *builder, out *message) *parseError {
 	var u ptrace.JSONUnmarshaler
 	t, err := u.UnmarshalTraces(text)
 	if err != nil {
@@ -55,7 +99,6 @@ func readSpan(sp ptrace.Span, scope string, b *builder) *span {
 	s := b.cur
 	s.traceID, s.spanID = sp.TraceID(), sp.SpanID()
 	s.parent = sp.ParentSpanID()
-	s.hasParent = !sp.ParentSpanID().IsEmpty()
 	s.startNs, s.endNs = b.time(uint64(sp.StartTimestamp()), true), b.time(uint64(sp.EndTimestamp()), true)
 	s.droppedEvents = int64(sp.DroppedEventsCount())
 	readMap(sp.Attributes(), &b.sp)

@@ -80,16 +80,23 @@ func (f *fields) varint() (uint64, bool) {
 		f.i++
 		return uint64(f.b[f.i-1]), true
 	}
-	v, n := binary.Uvarint(f.b[f.i:])
-	if n <= 0 {
-		if n == 0 && len(f.b)-f.i < 10 {
-			return 0, f.fail("got the end of the message inside a varint")
+	var v uint64
+	for n, ch := range f.b[f.i:min(len(f.b), f.i+maxVarint)] {
+		v |= uint64(ch&0x7f) << (7 * n)
+		if ch < 0x80 {
+			f.i += n + 1
+			return v, true
 		}
-		return 0, f.fail("got a varint of more than 64 bits")
 	}
-	f.i += n
-	return v, true
+	if len(f.b)-f.i < maxVarint {
+		return 0, f.fail("got the end of the message inside a varint")
+	}
+	return 0, f.fail("got a varint of more than %d bytes", maxVarint)
 }
+
+// maxVarint is the length of the longest varint. Bits of its last byte beyond
+// the 64th are dropped, as protobuf decoders do.
+const maxVarint = 10
 
 // next reads one field into out.
 func (f *fields) next(out *field) bool {
@@ -100,9 +107,9 @@ func (f *fields) next(out *field) bool {
 	if !ok {
 		return false
 	}
-	out.number, out.wire = int(tag>>3), int(tag&7)
-	if tag>>3 == 0 || tag>>3 > 1<<29-1 {
-		return f.fail("got the illegal field number %d", tag>>3)
+	out.number, out.wire = int(int32(tag>>3)), int(tag&7)
+	if out.number <= 0 {
+		return f.fail("got the illegal field number %d", out.number)
 	}
 	switch out.wire {
 	case wireVarint:
@@ -175,9 +182,11 @@ func (f *fields) adopt(err *parseError) {
 
 func (r *protoReader) resourceSpans(msg field) *parseError {
 	from := len(r.out.spans)
-	resource := uint64(0)
+	resource := noIdentity
 	f := msg.walk()
 	var v field
+	var old []field // instrumentation_library_spans, where there are no scope_spans
+	current := false
 	for f.next(&v) {
 		switch v.number {
 		case fResource:
@@ -185,13 +194,25 @@ func (r *protoReader) resourceSpans(msg field) *parseError {
 				f.adopt(checkAny(v, kindResource, 0))
 				resource = protoIdentity(v)
 			}
-		case fScopeSpans, fOldScopeSpans:
+		case fScopeSpans:
 			if f.is(&v, wireBytes) {
+				current = true
 				f.adopt(r.scopeSpans(v))
+			}
+		case fOldScopeSpans:
+			if f.is(&v, wireBytes) {
+				old = append(old, v)
 			}
 		default:
 			f.adopt(f.ignored(v, kindResourceSpans))
 		}
+	}
+	kept := len(r.out.spans)
+	for _, v := range old {
+		f.adopt(r.scopeSpans(v))
+	}
+	if current {
+		r.out.spans = r.out.spans[:kept]
 	}
 	for _, s := range r.out.spans[from:] {
 		s.resource = resource
@@ -209,35 +230,25 @@ func protoIdentity(resource field) uint64 {
 		if v.number != 1 {
 			continue
 		}
-		key, value := "", []byte(nil)
+		key := ""
+		var value anyValue
 		pair := v.walk()
 		for pair.next(&w) {
 			switch w.number {
 			case fPairKey:
 				key = string(w.data)
 			case fPairValue:
-				value = protoText(w)
+				value.read(w)
 			}
 		}
-		id.set(key, value)
-	}
-	return id.hash()
-}
-
-// protoText is the text of an AnyValue, or its integer's digits.
-func protoText(value field) []byte {
-	var out []byte
-	f := value.walk()
-	var v field
-	for f.next(&v) {
-		switch v.number {
-		case fValueString:
-			out = v.data
-		case fValueInt:
-			out = strconv.AppendInt(nil, int64(v.num), 10)
+		switch value.kind {
+		case anyText:
+			id.set(key, value.text)
+		case anyInt:
+			id.set(key, strconv.AppendInt(nil, value.num, 10))
 		}
 	}
-	return out
+	return id.hash()
 }
 
 func (r *protoReader) scopeSpans(msg field) *parseError {
@@ -278,6 +289,7 @@ func (r *protoReader) span(msg field, scope string) *parseError {
 	r.begin()
 	s := r.cur
 	name := ""
+	var start, end uint64
 	f := msg.walk()
 	var v field
 	for f.next(&v) {
@@ -287,17 +299,17 @@ func (r *protoReader) span(msg field, scope string) *parseError {
 		case fSpanSpanID:
 			f.id(&v, s.spanID[:])
 		case fSpanParentID:
-			s.hasParent = f.id(&v, s.parent[:])
+			f.id(&v, s.parent[:])
 		case fSpanName:
 			if f.is(&v, wireBytes) {
 				name = r.intern(v.data)
 			}
 		case fSpanStart:
 			f.is(&v, wireFixed64)
-			s.startNs = r.time(v.num, true)
+			start = v.num
 		case fSpanEnd:
 			f.is(&v, wireFixed64)
-			s.endNs = r.time(v.num, true)
+			end = v.num
 		case fSpanDroppedEvents:
 			f.is(&v, wireVarint)
 			s.droppedEvents = int64(uint32(v.num))
@@ -316,34 +328,36 @@ func (r *protoReader) span(msg field, scope string) *parseError {
 	if f.err != nil {
 		return f.err
 	}
+	s.startNs, s.endNs = r.time(start, true), r.time(end, true)
 	s = r.end(scope, name)
 	s.hash = maphash.Bytes(hashSeed, msg.data)
 	r.out.spans = append(r.out.spans, s)
 	return nil
 }
 
-// id copies an id field and reports whether there was one.
-func (f *fields) id(v *field, dst []byte) bool {
+// id copies an id field; an empty one is all zeros.
+func (f *fields) id(v *field, dst []byte) {
+	clear(dst)
 	if !f.is(v, wireBytes) || len(v.data) == 0 {
-		return false
+		return
 	}
 	if len(v.data) != len(dst) {
-		return f.fail("got an id of %d bytes, want %d", len(v.data), len(dst))
+		f.fail("got an id of %d bytes, want %d", len(v.data), len(dst))
+		return
 	}
 	copy(dst, v.data)
-	return true
 }
 
 func (r *protoReader) spanEvent(msg field) *parseError {
 	var name []byte
-	var wall int64
+	var wall uint64
 	f := msg.walk()
 	var v field
 	for f.next(&v) {
 		switch v.number {
 		case fEventTime:
 			f.is(&v, wireFixed64)
-			wall = r.time(v.num, true)
+			wall = v.num
 		case fEventName:
 			if f.is(&v, wireBytes) {
 				name = v.data
@@ -370,15 +384,16 @@ func (r *protoReader) spanEvent(msg field) *parseError {
 		}
 	}
 	if f.err == nil {
-		r.event(name, wall)
+		r.event(name, r.time(wall, true))
 	}
 	return f.err
 }
 
-// readPair reads one KeyValue into a.
+// readPair reads one KeyValue into a. A value that is written in several
+// pieces is merged, as protobuf wants it.
 func readPair(msg field, a *attrs) *parseError {
-	var key, v, value field
-	has := false
+	var key, v field
+	var value anyValue
 	f := msg.walk()
 	for f.next(&v) {
 		switch v.number {
@@ -388,41 +403,35 @@ func readPair(msg field, a *attrs) *parseError {
 			}
 		case fPairValue:
 			if f.is(&v, wireBytes) {
-				value, has = v, true
+				f.adopt(value.read(v))
 			}
 		default:
 			f.adopt(f.ignored(v, kindPair))
 		}
 	}
-	if f.err != nil || !has {
-		return f.err
+	if f.err == nil {
+		a.store(a.find(key.data), &value)
 	}
-	return readValue(value, a, a.find(key.data))
+	return f.err
 }
 
-// readValue reads an AnyValue into slot s.
-func readValue(msg field, a *attrs, s slot) *parseError {
+// read decodes an AnyValue; the last of several values counts.
+func (out *anyValue) read(msg field) *parseError {
 	f := msg.walk()
 	var v field
 	for f.next(&v) {
 		switch v.number {
 		case fValueInt:
 			f.is(&v, wireVarint)
-			a.setInt(s, int64(v.num))
+			*out = anyValue{kind: anyInt, num: int64(v.num)}
 		case fValueDouble:
 			f.is(&v, wireFixed64)
-			a.setFloat(s, math.Float64frombits(v.num))
+			*out = anyValue{kind: anyFloat, float: math.Float64frombits(v.num)}
 		case fValueString:
-			if f.is(&v, wireBytes) {
-				a.setText(s, v.data)
-			}
-		case fValueArray, fValueList:
-			if f.is(&v, wireBytes) {
-				a.setOther(s)
-				f.adopt(checkAny(v, map[int]msgKind{fValueArray: kindArray, fValueList: kindList}[v.number], 0))
-			}
-		case fValueBool, fValueBytes, fValueStrindex:
-			a.setOther(s)
+			f.is(&v, wireBytes)
+			*out = anyValue{kind: anyText, text: v.data}
+		case fValueBool, fValueBytes, fValueStrindex, fValueArray, fValueList:
+			*out = anyValue{kind: anyOther}
 			f.adopt(f.ignored(v, kindAny))
 		}
 	}
@@ -448,34 +457,52 @@ const (
 	kindEntity
 )
 
-// known lists the fields of each message: wire type, and the message inside.
-var known = map[msgKind]map[int]struct {
+// wireForm is how a field that nobody reads is written.
+type wireForm struct {
 	wire  int
-	inner msgKind
-}{
-	kindResource: {1: {wireBytes, kindPair}, 2: {wireVarint, 0}, 3: {wireBytes, kindEntity}},
-	kindEntity:   {1: {wireBytes, 0}, 2: {wireBytes, 0}, 3: {wireBytes, 0}, 4: {wireBytes, 0}},
-	kindScope:    {1: {wireBytes, 0}, 2: {wireBytes, 0}, 3: {wireBytes, kindPair}, 4: {wireVarint, 0}},
-	kindLink:     {1: {wireBytes, 0}, 2: {wireBytes, 0}, 3: {wireBytes, 0}, 4: {wireBytes, kindPair}, 5: {wireVarint, 0}, 6: {wireFixed32, 0}},
-	kindStatus:   {2: {wireBytes, 0}, 3: {wireVarint, 0}},
-	kindPair:     {1: {wireBytes, 0}, 2: {wireBytes, kindAny}, 3: {wireVarint, 0}},
-	kindAny:      {1: {wireBytes, 0}, 2: {wireVarint, 0}, 3: {wireVarint, 0}, 4: {wireFixed64, 0}, 5: {wireBytes, kindArray}, 6: {wireBytes, kindList}, 7: {wireBytes, 0}, 8: {wireVarint, 0}},
-	kindArray:    {1: {wireBytes, kindAny}},
-	kindList:     {1: {wireBytes, kindPair}},
+	inner msgKind // of the message inside
+	size  int     // of an id, when there is one
+}
+
+// known lists the fields of each message.
+var known = map[msgKind]map[int]wireForm{
+	kindResource: {1: {wire: wireBytes, inner: kindPair}, 2: {wire: wireVarint}, 3: {wire: wireBytes, inner: kindEntity}},
+	kindEntity:   {1: {wire: wireBytes}, 2: {wire: wireBytes}, 3: {wire: wireBytes}, 4: {wire: wireBytes}},
+	kindScope:    {1: {wire: wireBytes}, 2: {wire: wireBytes}, 3: {wire: wireBytes, inner: kindPair}, 4: {wire: wireVarint}},
+	kindLink: {1: {wire: wireBytes, size: 16}, 2: {wire: wireBytes, size: 8}, 3: {wire: wireBytes}, 4: {wire: wireBytes, inner: kindPair},
+		5: {wire: wireVarint}, 6: {wire: wireFixed32}},
+	kindStatus: {2: {wire: wireBytes}, 3: {wire: wireVarint}},
+	kindPair:   {1: {wire: wireBytes}, 2: {wire: wireBytes, inner: kindAny}, 3: {wire: wireVarint}},
+	kindAny: {1: {wire: wireBytes}, 2: {wire: wireVarint}, 3: {wire: wireVarint}, 4: {wire: wireFixed64}, 5: {wire: wireBytes, inner: kindArray},
+		6: {wire: wireBytes, inner: kindList}, 7: {wire: wireBytes}, 8: {wire: wireVarint}},
+	kindArray: {1: {wire: wireBytes, inner: kindAny}},
+	kindList:  {1: {wire: wireBytes, inner: kindPair}},
 	// Fields of the messages above that nobody reads.
-	kindEvent:         {4: {wireVarint, 0}},
-	kindSpan:          {3: {wireBytes, 0}, 6: {wireVarint, 0}, 10: {wireVarint, 0}, 13: {wireBytes, kindLink}, 14: {wireVarint, 0}, 15: {wireBytes, kindStatus}, 16: {wireFixed32, 0}},
-	kindScopeSpans:    {3: {wireBytes, 0}},
-	kindResourceSpans: {3: {wireBytes, 0}},
+	kindEvent: {4: {wire: wireVarint}},
+	kindSpan: {3: {wire: wireBytes}, 6: {wire: wireVarint}, 10: {wire: wireVarint}, 13: {wire: wireBytes, inner: kindLink}, 14: {wire: wireVarint},
+		15: {wire: wireBytes, inner: kindStatus}, 16: {wire: wireFixed32}},
+	kindScopeSpans:    {3: {wire: wireBytes}},
+	kindResourceSpans: {3: {wire: wireBytes}},
 }
 
 // ignored checks the wire form of a field nobody reads.
 func (f *fields) ignored(v field, kind msgKind) *parseError {
+	f.check(&v, kind, 0)
+	return f.err
+}
+
+// check checks one field of a message of the kind; unknown ones are free.
+func (f *fields) check(v *field, kind msgKind, depth int) {
 	k, ok := known[kind][v.number]
-	if !ok || !f.is(&v, k.wire) || k.inner == 0 {
-		return f.err
+	if !ok || !f.is(v, k.wire) {
+		return
 	}
-	return checkAny(v, k.inner, 0)
+	if k.inner != 0 {
+		f.adopt(checkAny(*v, k.inner, depth))
+	}
+	if k.size > 0 && len(v.data) > 0 && len(v.data) != k.size {
+		f.fail("got an id of %d bytes, want %d", len(v.data), k.size)
+	}
 }
 
 // checkAny checks the wire form of a message nobody reads.
@@ -486,11 +513,7 @@ func checkAny(msg field, kind msgKind, depth int) *parseError {
 	f := msg.walk()
 	var v field
 	for f.next(&v) {
-		k, ok := known[kind][v.number]
-		if !ok || !f.is(&v, k.wire) || k.inner == 0 {
-			continue
-		}
-		f.adopt(checkAny(v, k.inner, depth+1))
+		f.check(&v, kind, depth+1)
 	}
 	return f.err
 }

@@ -24,17 +24,18 @@ func toProto(line []byte) []byte {
 // TestRoundTripThroughProtobuf: JSON and protobuf of the same spans decode alike.
 func TestRoundTripThroughProtobuf(t *testing.T) {
 	for _, line := range testLines(t) {
-		fromJSON, err := decode(fastParser{}.json, line)
+		fromJSON, err := decoded(fastParser{}.json, line)
 		if err != nil {
 			t.Fatal(err)
 		}
-		fromProto, err := decode(fastParser{}.proto, toProto(line))
+		fromProto, err := decoded(fastParser{}.proto, toProto(line))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if fromJSON != fromProto {
-			t.Errorf("JSON %s\nprotobuf %s", fromJSON, fromProto)
+		if !same(fromJSON, fromProto) {
+			t.Errorf("JSON %s\nprotobuf %s", render(fromJSON), render(fromProto))
 		}
+		checkJSON(t, line)
 	}
 }
 

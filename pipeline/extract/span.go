@@ -331,6 +331,7 @@ func (b *builder) end(scope, name string) *span {
 	s, a := b.cur, &b.sp
 	b.cur = nil
 	s.scope, s.name = scope, name
+	s.hasParent = s.parent != [8]byte{} // all zeros are none
 	word := func(k slot) trace.Opt[string] {
 		if a.has(k) {
 			return trace.Some(b.intern(a.text[k]))
