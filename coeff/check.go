@@ -166,6 +166,21 @@ func finite(path string, values ...float64) error {
 	return nil
 }
 
+// Impossible lists the step-time coefficients of the wrong sign: the relative
+// recipe never fits one, so that somebody's hand did. Empty when there is none.
+func (s *Set) Impossible() []trace.Finding {
+	if s.Recipe != "relative" {
+		return nil
+	}
+	var fs []trace.Finding
+	for i, f := range features.BetaFeatures(s.SpecVersion) {
+		if c := s.Beta[i]; c.Value < 0 && !f.Free {
+			fs = append(fs, trace.Findingf(ImpossibleCoefficient, "%s: got %g %s, want >= 0: work cannot shorten a step", c.Name, c.Value, c.Unit))
+		}
+	}
+	return fs
+}
+
 // Outside lists what of the deployment the coefficients were not trained on:
 // model, hardware, tp (01 Y-2). Empty when all of it was.
 func (s *Set) Outside(d *deploy.Deployment) []trace.Finding {

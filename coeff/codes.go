@@ -4,20 +4,21 @@ import "github.com/blis-train/blis-train/trace"
 
 // Codes of coefficient files and predictions.
 const (
-	BadCoefficientFile   trace.Code = "bad_coefficient_file"
-	UnknownSchemaVersion trace.Code = "unknown_schema_version"
-	UnknownFileKey       trace.Code = "unknown_coefficient_key"
-	WrongLength          trace.Code = "wrong_coefficient_count"
-	WrongName            trace.Code = "wrong_coefficient_name"
-	WrongUnit            trace.Code = "wrong_coefficient_unit"
-	NotFinite            trace.Code = "not_finite"
-	NoSuchTarget         trace.Code = "no_such_target"
-	WaitAsDelay          trace.Code = "wait_as_delay"
-	Extrapolation        trace.Code = "extrapolation"
-	TermNotLearned       trace.Code = "not_learned"
-	OutsideModel         trace.Code = "outside_trained_model"
-	OutsideHardware      trace.Code = "outside_trained_hardware"
-	OutsideTP            trace.Code = "outside_trained_tp"
+	BadCoefficientFile    trace.Code = "bad_coefficient_file"
+	UnknownSchemaVersion  trace.Code = "unknown_schema_version"
+	UnknownFileKey        trace.Code = "unknown_coefficient_key"
+	WrongLength           trace.Code = "wrong_coefficient_count"
+	WrongName             trace.Code = "wrong_coefficient_name"
+	WrongUnit             trace.Code = "wrong_coefficient_unit"
+	NotFinite             trace.Code = "not_finite"
+	NoSuchTarget          trace.Code = "no_such_target"
+	WaitAsDelay           trace.Code = "wait_as_delay"
+	Extrapolation         trace.Code = "extrapolation"
+	TermNotLearned        trace.Code = "not_learned"
+	OutsideModel          trace.Code = "outside_trained_model"
+	OutsideHardware       trace.Code = "outside_trained_hardware"
+	OutsideTP             trace.Code = "outside_trained_tp"
+	ImpossibleCoefficient trace.Code = "impossible_coefficient"
 )
 
 // Codes describes every code of this package.
@@ -35,5 +36,6 @@ var Codes = []trace.CodeEntry{
 	{Code: TermNotLearned, Kind: "warning", Meaning: "A prediction uses a time-like term that the training data did not teach (coefficient 0 or prior only).", Action: "Add data that contain the regime, for example prefill-heavy steps."},
 	{Code: OutsideModel, Kind: "warning", Meaning: "The deployment's model is not one the coefficients were trained on.", Action: "Trust the leave-one-configuration-out error, not the hold-out error."},
 	{Code: OutsideHardware, Kind: "warning", Meaning: "The deployment's hardware is not one the coefficients were trained on.", Action: "Trust the leave-one-configuration-out error, not the hold-out error."},
+	{Code: ImpossibleCoefficient, Kind: "finding", Meaning: "A step-time coefficient of the relative recipe is negative, which its fit cannot give.", Action: "Restore the file, or refit; a hand-edited value can make steps shorter than nothing."},
 	{Code: OutsideTP, Kind: "warning", Meaning: "The deployment's tensor-parallel size is not one the coefficients were trained on.", Action: "Trust the leave-one-configuration-out error, not the hold-out error."},
 }

@@ -64,6 +64,7 @@ func TestCheckMismatches(t *testing.T) {
 			}
 		}, 1.6, OutsideRange},
 		{"not learned", func(s *coeff.Set, _ *deploy.Deployment) { s.Beta[0].Value = 0 }, 1, NotLearnedTerm},
+		{"a negative term", func(s *coeff.Set, _ *deploy.Deployment) { s.Beta[0].Value = -5 }, 1, coeff.ImpossibleCoefficient},
 		{"no overhead", func(s *coeff.Set, _ *deploy.Deployment) { s.Alpha = s.Alpha[:1] }, 1, NotReplayable},
 	} {
 		set, d := exampleSet(t), deployment(1)

@@ -113,19 +113,10 @@ func (s *Space) Beta(in *StepInput, x []float64) (Hits, error) {
 	if err := s.checkStep(in); err != nil {
 		return 0, err
 	}
-	var hits Hits
 	for i := range s.beta {
-		f := &s.beta[i]
-		v := f.beta(s, in)
-		if !(v >= 0 && v <= f.Bound) {
-			var err error
-			if v, err = bounded(f, v, &hits); err != nil {
-				return 0, err
-			}
-		}
-		x[i] = v
+		x[i] = s.beta[i].beta(s, in)
 	}
-	return hits, nil
+	return clip(s.beta, x)
 }
 
 // Alpha writes the bounded queue features of in into x, whose length must be
@@ -138,17 +129,20 @@ func (s *Space) Alpha(in *QueueInput, x []float64) (Hits, error) {
 	if err := s.checkQueue(in); err != nil {
 		return 0, err
 	}
-	var hits Hits
 	for i := range s.alpha {
-		f := &s.alpha[i]
-		v := f.alpha(s, in)
-		if !(v >= 0 && v <= f.Bound) {
-			var err error
-			if v, err = bounded(f, v, &hits); err != nil {
+		x[i] = s.alpha[i].alpha(s, in)
+	}
+	return clip(s.alpha, x)
+}
+
+// clip bounds every value by its feature and returns the slots that hit.
+func clip(fs []Feature, x []float64) (hits Hits, err error) {
+	for i, v := range x {
+		if f := &fs[i]; !(v >= 0 && v <= f.Bound) {
+			if x[i], err = bounded(f, v, &hits); err != nil {
 				return 0, err
 			}
 		}
-		x[i] = v
 	}
 	return hits, nil
 }
