@@ -3,6 +3,8 @@ package extract
 import (
 	"fmt"
 	"math"
+	"path/filepath"
+	"strconv"
 
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -37,7 +39,6 @@ type core struct {
 	events    []byte
 	ends      []uint32
 	// from snapshots
-	snapSeen  bool
 	cached    trace.Opt[int64]
 	hit       trace.Opt[int64]
 	apiIndex  int32
@@ -77,6 +78,8 @@ type collector struct {
 	names   []input
 	acc     *account
 	mem     *memory
+	stage   string // folder of the tables while they are written
+	format  table.Format
 	seen    map[spanKey]uint64
 	cores   []*core
 	byID    map[string]int32
@@ -88,8 +91,60 @@ type collector struct {
 	maxWall int64
 }
 
-func newCollector(names []input, acc *account, mem *memory) *collector {
-	return &collector{names: names, acc: acc, mem: mem, seen: map[spanKey]uint64{}, byID: map[string]int32{}, codec: table.NewCodec[trace.JourneyEvent]()}
+func newCollector(names []input, acc *account, mem *memory, format table.Format) *collector {
+	return &collector{names: names, acc: acc, mem: mem, stage: mem.dir, format: format, seen: map[spanKey]uint64{}, byID: map[string]int32{}, codec: table.NewCodec[trace.JourneyEvent]()}
+}
+
+// engineDir is where the tables of the n-th engine found are written.
+func (c *collector) engineDir(n int) string { return filepath.Join(c.stage, strconv.Itoa(n)) }
+
+// tablesDir is where the tables of an engine, as partition numbers them, stand.
+func (c *collector) tablesDir(engine int) string {
+	if len(c.engines) == 0 {
+		return c.engineDir(0)
+	}
+	return c.engines[engine].tables.dir
+}
+
+// finishSteps completes the tables of steps and snapshots.
+func (c *collector) finishSteps() error {
+	for _, e := range c.engines {
+		if err := e.tables.close(); err != nil {
+			return err
+		}
+	}
+	c.cached()
+	return nil
+}
+
+// cached tells requests their cached tokens: num_computed_tokens of the first
+// snapshot with scheduled tokens when that is the step that admitted them,
+// else what effective_prompt_len says (both are fixed at admission).
+func (c *collector) cached() {
+	for at, k := range c.cores {
+		if c.byID[k.id] != int32(at) {
+			continue
+		}
+		for _, e := range c.engines {
+			o := e.tables.owners[k.id]
+			if o == nil || !o.isSeen {
+				continue
+			}
+			k.hit, k.cached = o.hit, o.hit
+			if o.step == k.schedStep {
+				k.cached = trace.Some(o.computed)
+			}
+			break
+		}
+	}
+}
+
+// close gives up what is still being written.
+func (c *collector) close() {
+	for _, e := range c.engines {
+		e.tables.abort()
+	}
+	c.mem.close()
 }
 
 func (c *collector) at(s *span) place { return place{file: c.names[s.file].name, line: s.line} }

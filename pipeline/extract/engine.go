@@ -20,20 +20,22 @@ type engine struct {
 	begin     int64 // where the run begins in the input
 	minNs     int64
 	maxNs     int64
-	steps     *spool
-	snaps     *spool
-	brief     []stepBrief
+	tables    *stepTables
 	spans     int64
 }
 
-// steps assigns a step span to its engine and stores its rows.
+// steps assigns a step span to its engine and writes its rows.
 //
 // An engine counts its spans from 1 and its steps from 1, and nothing names
 // it. A span continues the engine of the same resource whose last sequence
 // number it follows; where none does and the numbers return to the start, a
 // new engine run begins (a restart, or a data-parallel sibling).
 func (c *collector) steps(s *span) error {
-	e := c.engineOf(s)
+	defer s.rows.free()
+	e, err := c.engineOf(s)
+	if err != nil {
+		return err
+	}
 	e.spans++
 	e.lastOrder, e.lastFirst = c.order, s.firstStep
 	if s.sequence.OK {
@@ -42,19 +44,15 @@ func (c *collector) steps(s *span) error {
 	if s.lastStep > e.lastStep {
 		e.lastStep = s.lastStep
 	}
-	for _, b := range s.brief {
-		e.minNs, e.maxNs = min(e.minNs, b.startNs), max(e.maxNs, b.endNs)
+	for i := range s.rows.steps {
+		r := &s.rows.steps[i]
+		e.minNs, e.maxNs = min(e.minNs, r.TsStartNs), max(e.maxNs, r.TsEndNs)
 	}
-	e.brief = append(e.brief, s.brief...)
-	c.acc.keep(1)
-	// Their rows count as kept when they are written.
-	if err := e.steps.add(&s.steps); err != nil {
-		return err
-	}
-	return e.snaps.add(&s.snaps)
+	c.acc.keep(1) // its rows count as kept when they are written
+	return e.tables.add(s.rows)
 }
 
-func (c *collector) engineOf(s *span) *engine {
+func (c *collector) engineOf(s *span) (*engine, error) {
 	var follow, latest *engine
 	for _, e := range c.engines {
 		if e.resource != s.resource {
@@ -71,14 +69,15 @@ func (c *collector) engineOf(s *span) *engine {
 	}
 	switch {
 	case follow != nil:
-		return follow
+		return follow, nil
 	case latest == nil, startsOver(s, latest):
 		e := &engine{resource: s.resource, order: c.order, lastStep: math.MinInt64, minNs: math.MaxInt64, maxNs: math.MinInt64}
-		e.steps, e.snaps = c.mem.spool(), c.mem.spool()
+		var err error
+		e.tables, err = newStepTables(c.engineDir(len(c.engines)), c.format, c.acc, place{file: c.names[0].name}, c.mem)
 		c.engines = append(c.engines, e)
-		return e
+		return e, err
 	}
-	return latest
+	return latest, nil
 }
 
 // startsOver reports whether the numbers of a span return to the start.
@@ -123,8 +122,8 @@ func (c *collector) partition(split bool) error {
 func (c *collector) stepIndex() []map[int64]stepBrief {
 	out := make([]map[int64]stepBrief, len(c.engines))
 	for i, e := range c.engines {
-		out[i] = make(map[int64]stepBrief, len(e.brief))
-		for _, b := range e.brief {
+		out[i] = make(map[int64]stepBrief, len(e.tables.out.brief))
+		for _, b := range e.tables.out.brief {
 			out[i][b.id] = b
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/blis-train/blis-train/trace"
 )
 
 // decoded is what a reader kept of one message, without what differs by design:
@@ -26,6 +28,9 @@ func decoded(run func([]byte, *builder, *message) *parseError, data []byte) ([]s
 	for i, s := range out.spans {
 		spans[i] = *s
 		spans[i].hash = 0
+		if s.rows != nil {
+			spans[i].rows = &stepRows{append([]trace.Step(nil), s.rows.steps...), append([]trace.Snapshot(nil), s.rows.snaps...)}
+		}
 		for k := range spans[i].faults {
 			spans[i].faults[k].msg = ""
 		}
@@ -37,7 +42,13 @@ func decoded(run func([]byte, *builder, *message) *parseError, data []byte) ([]s
 func render(spans []span) string {
 	var b strings.Builder
 	for i := range spans {
-		fmt.Fprintf(&b, "%+v\n", spans[i])
+		s := spans[i]
+		rows := s.rows
+		s.rows = nil // an address
+		fmt.Fprintf(&b, "%+v\n", s)
+		if rows != nil {
+			fmt.Fprintf(&b, "rows %+v\n", *rows)
+		}
 	}
 	return b.String()
 }

@@ -194,9 +194,12 @@ func (x *extraction) do(ctx context.Context) (*cacheEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer col.mem.close()
+	defer col.close()
 	if len(col.cores)+len(col.apis)+len(col.engines)+len(obs) == 0 {
 		return nil, x.noSpans(set)
+	}
+	if err := col.finishSteps(); err != nil {
+		return nil, err
 	}
 	if err := col.partition(x.o.SplitEngines); err != nil {
 		return nil, err
@@ -204,7 +207,7 @@ func (x *extraction) do(ctx context.Context) (*cacheEntry, error) {
 	col.join()
 	col.placeAPIs()
 	col.joinObserved(obs)
-	results, err := x.write(ctx, stage, col, kv, obs)
+	results, err := x.write(ctx, col, kv, obs)
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +240,7 @@ func (x *extraction) noSpans(set *inputSet) error {
 func (x *extraction) read(ctx context.Context, set *inputSet, stage string) (*collector, *kvCollector, []trace.ObservedRequest, error) {
 	o := x.o
 	mem := &memory{dir: stage, limit: o.Memory}
-	col := newCollector(set.traces, x.acc, mem)
+	col := newCollector(set.traces, x.acc, mem, o.Format)
 	done, total := int64(0), set.bytes()
 	report := func(sink func(*parsed) error) func(*parsed) error {
 		last := int64(0)
@@ -252,7 +255,7 @@ func (x *extraction) read(ctx context.Context, set *inputSet, stage string) (*co
 		}
 	}
 	fail := func(err error) (*collector, *kvCollector, []trace.ObservedRequest, error) {
-		mem.close()
+		col.close()
 		return nil, nil, nil, err
 	}
 	if err := stream(ctx, set.traces, o.parser(), o.workers(), o.limits(), o.Stdin, report(col.add)); err != nil {
@@ -275,14 +278,14 @@ func (x *extraction) read(ctx context.Context, set *inputSet, stage string) (*co
 }
 
 // write writes the tables of each engine run and gives them their final names.
-func (x *extraction) write(ctx context.Context, stage string, col *collector, kv *kvCollector, obs []trace.ObservedRequest) ([]result.ExtractRun, error) {
+func (x *extraction) write(ctx context.Context, col *collector, kv *kvCollector, obs []trace.ObservedRequest) ([]result.ExtractRun, error) {
 	n := max(1, len(col.engines))
 	writers := make([]*writer, n)
 	for i := range n {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		w := &writer{c: col, engine: int32(i), dir: filepath.Join(stage, strconv.Itoa(i)), format: x.o.Format, dep: x.run.Deployment}
+		w := &writer{c: col, engine: int32(i), dir: col.tablesDir(i), format: x.o.Format, dep: x.run.Deployment}
 		if err := os.MkdirAll(w.dir, 0o755); err != nil {
 			return nil, err
 		}

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/trace"
-	"github.com/blis-train/blis-train/trace/table"
 )
 
 // class is what a span means to us.
@@ -72,8 +71,8 @@ type apiEvent struct {
 	reason trace.Opt[string]
 }
 
-// span is one decoded span. Steps and snapshots are packed already, so that
-// the one goroutine that collects spans has little to do.
+// span is one decoded span. Steps and snapshots are rows already, so that the
+// one goroutine that collects spans has little to do.
 type span struct {
 	class              class
 	scope, name        string
@@ -97,8 +96,7 @@ type span struct {
 	lastStep           int64
 	api                []apiEvent
 	journey            []trace.JourneyEvent
-	steps, snaps       packed
-	brief              []stepBrief
+	rows               *stepRows        // of a step span; the collector frees them
 	counts             [numEvents]int32 // events by name, kept or not
 	others             []string         // names of events outside our schema
 	faults             []fault          // dropped events
@@ -125,10 +123,6 @@ type packed struct {
 
 func (p *packed) reset() { p.data, p.keys, p.ends = p.data[:0], p.keys[:0], p.ends[:0] }
 
-func (p *packed) clone() packed {
-	return packed{slices.Clone(p.data), slices.Clone(p.keys), slices.Clone(p.ends)}
-}
-
 func (p *packed) add(key int64, data []byte) {
 	p.data = data
 	p.keys = append(p.keys, key)
@@ -137,20 +131,16 @@ func (p *packed) add(key int64, data []byte) {
 
 // builder makes spans from the callbacks of a parser. One per worker.
 type builder struct {
-	ev        attrs // attributes of the event being read
-	sp        attrs // attributes of the span being read
-	interned  map[string]string
-	stepCodec *table.Codec[trace.Step]
-	snapCodec *table.Codec[trace.Snapshot]
-	cur       *span
-	// Rows of the span being read; the span gets copies of exact size.
-	stepRows, snapRows packed
-	brief              []stepBrief
-	journey            []trace.JourneyEvent
+	ev       attrs // attributes of the event being read
+	sp       attrs // attributes of the span being read
+	interned map[string]string
+	cur      *span
+	rows     *stepRows // of the span being read, or of the next one
+	journey  []trace.JourneyEvent
 }
 
 func newBuilder() *builder {
-	return &builder{interned: map[string]string{}, stepCodec: table.NewCodec[trace.Step](), snapCodec: table.NewCodec[trace.Snapshot]()}
+	return &builder{interned: map[string]string{}, rows: rowPool.Get().(*stepRows)}
 }
 
 // maxInterned bounds the strings a worker remembers.
@@ -179,9 +169,8 @@ func (b *builder) time(ns uint64, ok bool) int64 {
 
 func (b *builder) begin() {
 	b.cur = &span{firstStep: math.MaxInt64, lastStep: math.MinInt64}
-	b.stepRows.reset()
-	b.snapRows.reset()
-	b.brief, b.journey = b.brief[:0], b.journey[:0]
+	b.rows.steps, b.rows.snaps = b.rows.steps[:0], b.rows.snaps[:0]
+	b.journey = b.journey[:0]
 	b.sp.reset(spanRequestID)
 }
 
@@ -288,19 +277,19 @@ func (b *builder) summary(wallNs int64) {
 		return
 	}
 	n := &b.ev.num
-	st := trace.Step{
+	b.rows.steps = append(b.rows.steps, trace.Step{
 		ID: n[stepID], TsStartNs: n[stepTsStart], TsEndNs: n[stepTsEnd], DurationUs: n[stepDuration],
 		RunningDepth: n[queueRunning], WaitingDepth: n[queueWaiting],
 		NumPrefillReqs: n[batchPrefillReqs], NumDecodeReqs: n[batchDecodeReqs],
 		ScheduledTokens: n[batchScheduled], PrefillTokens: n[batchPrefill], DecodeTokens: n[batchDecode],
 		NumFinished: n[batchFinished], NumPreempted: n[batchPreempted],
 		KVUsage: b.ev.float(kvUsage), BlocksTotal: n[kvTotal], BlocksFree: n[kvFree], WallNs: wallNs,
-	}
-	c := b.cur
-	b.brief = append(b.brief, stepBrief{st.ID, st.TsStartNs, st.TsEndNs, int32(st.RunningDepth), int32(st.WaitingDepth)})
-	c.firstStep, c.lastStep = min(c.firstStep, st.ID), max(c.lastStep, st.ID)
-	b.stepRows.add(st.ID, b.stepCodec.Append(b.stepRows.data, &st))
+	})
+	b.cur.covers(n[stepID])
 }
+
+// covers notes a step id of the span.
+func (s *span) covers(id int64) { s.firstStep, s.lastStep = min(s.firstStep, id), max(s.lastStep, id) }
 
 func (b *builder) snapshot() {
 	if !b.need(stepSnapshot, snapshotNeeds) {
@@ -314,15 +303,13 @@ func (b *builder) snapshot() {
 		}
 		return 0
 	}
-	sn := trace.Snapshot{
-		StepID: n[stepID], CoreID: text(a.text[snapRequest]), Phase: text(a.text[snapPhase]),
+	b.rows.snaps = append(b.rows.snaps, trace.Snapshot{
+		StepID: n[stepID], CoreID: b.intern(a.text[snapRequest]), Phase: b.intern(a.text[snapPhase]),
 		PromptTokens: n[snapPrompt], ComputedTokens: n[snapComputed], OutputTokens: opt(snapOutput),
 		Preemptions: opt(snapPreemptions), ScheduledTokens: n[snapScheduled],
 		BlocksAllocated: opt(snapAllocated), BlocksCached: opt(snapCached), EffectivePromptLen: a.int(snapEffective),
-	}
-	c := b.cur
-	c.firstStep, c.lastStep = min(c.firstStep, sn.StepID), max(c.lastStep, sn.StepID)
-	b.snapRows.add(sn.StepID, b.snapCodec.Append(b.snapRows.data, &sn))
+	})
+	b.cur.covers(n[stepID])
 }
 
 // end fills the span from its own attributes and its scope, and keeps what
@@ -355,7 +342,10 @@ func (b *builder) end(scope, name string) *span {
 	case classCore:
 		s.journey = slices.Clone(b.journey)
 	case classStep:
-		s.steps, s.snaps, s.brief = b.stepRows.clone(), b.snapRows.clone(), slices.Clone(b.brief)
+		for i := range b.rows.steps {
+			b.rows.steps[i].SpanSequence = s.sequence.V
+		}
+		s.rows, b.rows = b.rows, rowPool.Get().(*stepRows)
 	}
 	s.settle()
 	return s

@@ -16,7 +16,7 @@ type engineOutput struct {
 	steps    result.ExtractSteps
 	requests result.ExtractRequests
 	orphans  int64
-	strays   int64 // snapshots of requests without a core span
+	strays   bool // some snapshots are of requests without a core span
 	tables   map[string]int64
 	warnings []trace.Finding
 }
@@ -36,11 +36,9 @@ func (w *writer) all(kv *kvCollector, observed []trace.ObservedRequest) error {
 	w.out.tables = map[string]int64{}
 	var brief []stepBrief
 	if len(w.c.engines) > 0 {
-		e := w.c.engines[w.engine]
-		if err := w.stepTables(e); err != nil {
-			return err
-		}
-		brief = sortBriefs(e.brief)
+		t := w.c.engines[w.engine].tables
+		w.steps(t)
+		brief = sortBriefs(t.out.brief)
 	}
 	rows, err := w.c.requests(w.engine)
 	if err != nil {
@@ -61,198 +59,29 @@ func (w *writer) all(kv *kvCollector, observed []trace.ObservedRequest) error {
 	return put(w, table.ObservedRequests, observed)
 }
 
+// steps notes what the tables of steps and snapshots hold.
+func (w *writer) steps(t *stepTables) {
+	w.out.steps, w.out.orphans = t.out.steps, t.out.orphans
+	if t.out.conflicts > 0 {
+		w.out.warnings = append(w.out.warnings, trace.Findingf(CodeStepConflict, "%d step ids recorded twice with different stamps; the first record is kept", t.out.conflicts))
+	}
+	for id := range t.owners {
+		_, known := w.c.byID[id]
+		w.out.strays = w.out.strays || !known
+	}
+	for name, n := range map[string]int64{table.Steps: t.steps.Rows(), table.Snapshots: t.snaps.Rows()} {
+		if n > 0 {
+			w.out.tables[name] = n
+		}
+	}
+}
+
 // put writes a small table and notes its rows.
 func put[T any](w *writer, name string, rows []T) error {
 	if len(rows) > 0 {
 		w.out.tables[name] = int64(len(rows))
 	}
 	return table.Write(w.dir, name, w.format, rows)
-}
-
-// stepTables merges the steps and snapshots of an engine by step id.
-func (w *writer) stepTables(e *engine) error {
-	steps, err := table.Create[trace.Step](w.dir, table.Steps, w.format)
-	if err != nil {
-		return err
-	}
-	defer steps.Abort()
-	snaps, err := table.Create[trace.Snapshot](w.dir, table.Snapshots, w.format)
-	if err != nil {
-		return err
-	}
-	defer snaps.Abort()
-	m := stepMerge{w: w, steps: steps, snaps: snaps, stepCodec: table.NewCodec[trace.Step](), snapCodec: table.NewCodec[trace.Snapshot](), str: newInterner(), seen: map[string]bool{}}
-	if err := m.run(e); err != nil {
-		return err
-	}
-	if err := steps.Close(); err != nil {
-		return err
-	}
-	if err := snaps.Close(); err != nil {
-		return err
-	}
-	for name, n := range map[string]int64{table.Steps: steps.Rows(), table.Snapshots: snaps.Rows()} {
-		if n > 0 {
-			w.out.tables[name] = n
-		}
-	}
-	return nil
-}
-
-// stepMerge walks steps and snapshots side by side in step order.
-type stepMerge struct {
-	w         *writer
-	steps     *table.Writer[trace.Step]
-	snaps     *table.Writer[trace.Snapshot]
-	stepCodec *table.Codec[trace.Step]
-	snapCodec *table.Codec[trace.Snapshot]
-	str       *interner
-	group     []trace.Snapshot // snapshots of the current step
-	seen      map[string]bool
-	conflicts int64
-}
-
-func (m *stepMerge) run(e *engine) error {
-	st, err := e.steps.read()
-	if err != nil {
-		return err
-	}
-	sn, err := e.snaps.read()
-	if err != nil {
-		return err
-	}
-	for {
-		id, more := nextStep(st, sn)
-		if !more {
-			break
-		}
-		if err := m.snapshots(sn, id); err != nil {
-			return err
-		}
-		step, has, err := m.summary(st, id)
-		if err != nil {
-			return err
-		}
-		if err := m.write(step, has); err != nil {
-			return err
-		}
-	}
-	if m.conflicts > 0 {
-		m.w.out.warnings = append(m.w.out.warnings, trace.Findingf(CodeStepConflict, "%d step ids recorded twice with different stamps; the first record is kept", m.conflicts))
-	}
-	return nil
-}
-
-// nextStep is the smallest step id either side has.
-func nextStep(a, b *spoolReader) (int64, bool) {
-	x, okX := a.peek()
-	y, okY := b.peek()
-	switch {
-	case okX && okY:
-		return min(x, y), true
-	case okX:
-		return x, true
-	}
-	return y, okY
-}
-
-// snapshots gathers the snapshots of step id; a request counts once.
-func (m *stepMerge) snapshots(rd *spoolReader, id int64) error {
-	m.group = m.group[:0]
-	clear(m.seen)
-	for {
-		key, ok := rd.peek()
-		if !ok || key != id {
-			return nil
-		}
-		var s trace.Snapshot
-		if err := rd.next(func(_ int64, row []byte) error { return m.snapCodec.Decode(row, &s, m.str.get) }); err != nil {
-			return err
-		}
-		if m.seen[s.CoreID] {
-			m.w.c.acc.drop(CodeRepeatedEvent, 1, place{file: m.w.c.names[0].name}, "snapshot of %s in step %d", s.CoreID, id)
-			continue
-		}
-		m.seen[s.CoreID] = true
-		m.group = append(m.group, s)
-	}
-}
-
-// summary reads the BATCH_SUMMARY of step id; the first of several stays.
-func (m *stepMerge) summary(rd *spoolReader, id int64) (step trace.Step, has bool, err error) {
-	for {
-		key, ok := rd.peek()
-		if !ok || key != id {
-			return step, has, nil
-		}
-		var s trace.Step
-		if err := rd.next(func(_ int64, row []byte) error { return m.stepCodec.Decode(row, &s, m.str.get) }); err != nil {
-			return step, has, err
-		}
-		if !has {
-			step, has = s, true
-			continue
-		}
-		if s.TsStartNs != step.TsStartNs {
-			m.conflicts++
-		}
-		m.w.c.acc.drop(CodeRepeatedEvent, 1, place{file: m.w.c.names[0].name}, "summary of step %d", id)
-	}
-}
-
-func (m *stepMerge) write(step trace.Step, has bool) error {
-	out := &m.w.out
-	acc := m.w.c.acc
-	for i := range m.group {
-		s := &m.group[i]
-		s.Orphan = !has
-		m.cached(s)
-	}
-	acc.keep(int64(len(m.group)))
-	if !has {
-		out.orphans += int64(len(m.group))
-		return m.snaps.Append(m.group...)
-	}
-	acc.keep(1)
-	if out.steps.LastID.OK {
-		out.steps.Missing += step.ID - out.steps.LastID.V - 1
-	} else {
-		out.steps.FirstID = trace.Some(step.ID)
-	}
-	out.steps.LastID = trace.Some(step.ID)
-	out.steps.Summaries++
-	if len(m.group) > 0 {
-		out.steps.WithSnapshots++
-	}
-	step.NumSnapshots = int64(len(m.group))
-	if err := m.steps.Append(step); err != nil {
-		return err
-	}
-	return m.snaps.Append(m.group...)
-}
-
-// cached notes the cached tokens of a request from its first snapshot with
-// scheduled tokens: num_computed_tokens when that is the step that admitted
-// it, else what effective_prompt_len says (both are fixed at admission).
-func (m *stepMerge) cached(s *trace.Snapshot) {
-	c := m.w.c
-	at, ok := c.byID[s.CoreID]
-	if !ok {
-		m.w.out.strays++
-		return
-	}
-	k := c.cores[at]
-	if k.snapSeen || s.ScheduledTokens == 0 {
-		return
-	}
-	k.snapSeen = true
-	if s.EffectivePromptLen.OK {
-		k.hit = trace.Some(s.PromptTokens - s.EffectivePromptLen.V)
-		k.cached = k.hit
-	}
-	if s.StepID == k.schedStep {
-		k.cached = trace.Some(s.ComputedTokens)
-	}
 }
 
 // journeys writes the journey events by core id, then emission order.
@@ -327,7 +156,7 @@ func (c *collector) engineOfKV(ev *trace.KVEvent) int32 {
 // overheads need: sampled at 1.0, no event lost, every snapshot's owner and
 // every answered API request known to the engine.
 func (w *writer) complete(rows []trace.Request) bool {
-	if w.dep.Tracing.JourneySampleRate.Or(1) < 1 || w.out.strays > 0 {
+	if w.dep.Tracing.JourneySampleRate.Or(1) < 1 || w.out.strays {
 		return false
 	}
 	for i := range rows {

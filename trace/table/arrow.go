@@ -91,32 +91,59 @@ func appendList(c *column, b *array.ListBuilder, p unsafe.Pointer) {
 	}
 }
 
-// readArrow reads an Arrow IPC file.
-func readArrow[T any](path string, r ipc.ReadAtSeeker, cols []column) ([]T, error) {
+// arrowGroups reads an Arrow IPC file.
+type arrowGroups[T any] struct {
+	rd   *ipc.FileReader
+	cols []column
+	at   int // of rec
+	rec  arrow.Record
+	err  error
+}
+
+func openArrow[T any](path string, r ipc.ReadAtSeeker, cols []column) (groups[T], error) {
 	rd, err := ipc.NewFileReader(r)
 	if err != nil {
 		return nil, err
 	}
-	defer rd.Close()
 	md := rd.Schema().Metadata()
 	if err := checkVersion(path, md.FindKey(metaVersion) >= 0 && md.Values()[md.FindKey(metaVersion)] == SchemaVersion); err != nil {
+		rd.Close()
 		return nil, err
 	}
-	var rows []T
-	for i := range rd.NumRecords() {
-		rec, err := rd.Record(i)
-		if err != nil {
-			return nil, err
-		}
-		start := len(rows)
-		rows = append(rows, make([]T, rec.NumRows())...)
-		for j := range cols {
-			if err := loadColumn(&cols[j], rec, rows[start:]); err != nil {
-				return nil, err
-			}
+	return &arrowGroups[T]{rd: rd, cols: cols, at: -1}, nil
+}
+
+func (d *arrowGroups[T]) close()     { d.rd.Close() }
+func (d *arrowGroups[T]) count() int { return d.rd.NumRecords() }
+
+// record loads a record unless it is the last one loaded.
+func (d *arrowGroups[T]) record(g int) (arrow.Record, error) {
+	if d.at != g {
+		d.at = g
+		d.rec, d.err = d.rd.Record(g)
+	}
+	return d.rec, d.err
+}
+
+func (d *arrowGroups[T]) size(g int) int {
+	rec, err := d.record(g)
+	if err != nil {
+		return 0 // read reports it
+	}
+	return int(rec.NumRows())
+}
+
+func (d *arrowGroups[T]) read(g int, rows []T) error {
+	rec, err := d.record(g)
+	if err != nil {
+		return err
+	}
+	for j := range d.cols {
+		if err := loadColumn(&d.cols[j], rec, rows); err != nil {
+			return err
 		}
 	}
-	return rows, nil
+	return nil
 }
 
 func loadColumn[T any](c *column, rec arrow.Record, rows []T) error {

@@ -103,22 +103,72 @@ func readInto[T any](dir, name string, dst *[]T) error {
 
 // ReadFile reads one table file; the extension says the format.
 func ReadFile[T any](path string) ([]T, error) {
+	var rows []T
+	err := withFile(path, func(f groups[T]) error {
+		total := 0
+		for g := range f.count() {
+			total += f.size(g)
+		}
+		rows = make([]T, total)
+		part := rows
+		for g := range f.count() {
+			n := f.size(g)
+			if err := f.read(g, part[:n]); err != nil {
+				return err
+			}
+			part = part[n:]
+		}
+		return nil
+	})
+	return rows, err
+}
+
+// Scan hands the rows of one table file to use, a row group at a time, until
+// use returns false. The slices are use's to keep.
+func Scan[T any](path string, use func(rows []T) bool) error {
+	return withFile(path, func(f groups[T]) error {
+		for g := range f.count() {
+			rows := make([]T, f.size(g))
+			if err := f.read(g, rows); err != nil {
+				return err
+			}
+			if !use(rows) {
+				return nil
+			}
+		}
+		return nil
+	})
+}
+
+// groups reads the row groups of one file into zero rows.
+type groups[T any] interface {
+	count() int
+	size(group int) int
+	read(group int, rows []T) error
+	close()
+}
+
+func withFile[T any](path string, use func(groups[T]) error) error {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer f.Close()
 	cols := columnsOf(reflect.TypeFor[T]())
-	var rows []T
+	var g groups[T]
 	if strings.HasSuffix(path, "."+string(Arrow)) {
-		rows, err = readArrow[T](path, f, cols)
+		g, err = openArrow[T](path, f, cols)
 	} else {
-		rows, err = readParquet[T](path, f, cols)
+		g, err = openParquet[T](path, f, cols)
+	}
+	if err == nil {
+		defer g.close()
+		err = use(g)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return fmt.Errorf("%s: %w", path, err)
 	}
-	return rows, nil
+	return nil
 }
 
 func checkVersion(path string, same bool) error {
@@ -129,46 +179,49 @@ func checkVersion(path string, same bool) error {
 		WithHint("blis-train extract RUNDIR... -o OUT --force")
 }
 
-func readParquet[T any](path string, r parquet.ReaderAtSeeker, cols []column) ([]T, error) {
+// parquetGroups reads a Parquet file.
+type parquetGroups[T any] struct {
+	rd     *file.Reader
+	cols   []column
+	intern map[string]string // equal strings share their bytes
+}
+
+func openParquet[T any](path string, r parquet.ReaderAtSeeker, cols []column) (groups[T], error) {
 	rd, err := file.NewParquetReader(r)
 	if err != nil {
 		return nil, err
 	}
-	defer rd.Close()
 	v := rd.MetaData().KeyValueMetadata().FindValue(metaVersion)
 	if err := checkVersion(path, v != nil && *v == SchemaVersion); err != nil {
+		rd.Close()
 		return nil, err
 	}
-	rows := make([]T, rd.NumRows())
-	d := decoder[T]{intern: map[string]string{}}
-	start := int64(0)
-	for g := range rd.NumRowGroups() {
-		rg := rd.RowGroup(g)
-		part := rows[start : start+rg.NumRows()]
-		start += rg.NumRows()
-		for i := range cols {
-			at := rd.MetaData().Schema.ColumnIndexByName(cols[i].path())
-			if at < 0 {
-				return nil, fmt.Errorf("column %q: not in the file", cols[i].Name)
-			}
-			cr, err := rg.Column(at)
-			if err != nil {
-				return nil, err
-			}
-			if err := d.column(&cols[i], cr, part); err != nil {
-				return nil, fmt.Errorf("column %s: %w", cols[i].Name, err)
-			}
+	return &parquetGroups[T]{rd: rd, cols: cols, intern: map[string]string{}}, nil
+}
+
+func (d *parquetGroups[T]) close()         { d.rd.Close() }
+func (d *parquetGroups[T]) count() int     { return d.rd.NumRowGroups() }
+func (d *parquetGroups[T]) size(g int) int { return int(d.rd.RowGroup(g).NumRows()) }
+
+func (d *parquetGroups[T]) read(g int, rows []T) error {
+	rg := d.rd.RowGroup(g)
+	for i := range d.cols {
+		at := d.rd.MetaData().Schema.ColumnIndexByName(d.cols[i].path())
+		if at < 0 {
+			return fmt.Errorf("column %q: not in the file", d.cols[i].Name)
+		}
+		cr, err := rg.Column(at)
+		if err != nil {
+			return err
+		}
+		if err := d.column(&d.cols[i], cr, rows); err != nil {
+			return fmt.Errorf("column %s: %w", d.cols[i].Name, err)
 		}
 	}
-	return rows, nil
+	return nil
 }
 
-// decoder holds the buffers of reading one Parquet file.
-type decoder[T any] struct {
-	intern map[string]string // equal strings share their bytes
-}
-
-func (d *decoder[T]) column(c *column, cr file.ColumnChunkReader, rows []T) error {
+func (d *parquetGroups[T]) column(c *column, cr file.ColumnChunkReader, rows []T) error {
 	switch r := cr.(type) {
 	case *file.Int64ColumnChunkReader:
 		return load(c, rows, r.ReadBatch, func(v int64) int64 { return v })
@@ -184,7 +237,7 @@ func (d *decoder[T]) column(c *column, cr file.ColumnChunkReader, rows []T) erro
 
 // text copies a value out of the reader's page; the table keeps one copy of
 // each distinct string until there are too many to be worth it.
-func (d *decoder[T]) text(b parquet.ByteArray) string {
+func (d *parquetGroups[T]) text(b parquet.ByteArray) string {
 	if s, ok := d.intern[string(b)]; ok {
 		return s
 	}
