@@ -214,10 +214,16 @@ type parquetEncoder[T any] struct {
 	defs, reps []int16
 }
 
+// maxDictionary is more than a row group can fill. A column that gave up its
+// dictionary halfway would have pages of two encodings, which the library
+// lists in the footer in the order of a map, another one each time.
+const maxDictionary = 1 << 30
+
 func newParquetEncoder[T any](name string, out io.Writer, cols []column) *parquetEncoder[T] {
 	opts := []parquet.WriterProperty{
 		parquet.WithCompression(compress.Codecs.Zstd), parquet.WithCompressionLevel(1),
 		parquet.WithVersion(parquet.V2_LATEST), parquet.WithDataPageSize(1 << 18), parquet.WithCreatedBy("blis-train"),
+		parquet.WithDictionaryPageSizeLimit(maxDictionary),
 	}
 	for _, c := range cols {
 		if c.kind == kindFloat64 || c.Unit == "ns" {
