@@ -12,7 +12,6 @@ import (
 	"os"
 
 	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/blis-train/blis-train/trace"
 )
@@ -53,6 +52,8 @@ type source struct {
 	name   string
 	size   int64 // bytes of the file, 0 when unknown
 	raw    *counter
+	first  *bufio.Reader // of raw
+	gaps   []*gap        // before any content
 	r      *bufio.Reader
 	form   form
 	packed bool      // compressed as a stream
@@ -90,6 +91,7 @@ func openFile(path, name string, stdin io.Reader, limits Limits) (*source, error
 	}
 	s.raw = &counter{r: bufio.NewReaderSize(in, 1<<18), sum: sha256.New()}
 	s.r = bufio.NewReaderSize(s.raw, 1<<16)
+	s.first = s.r
 	if err := s.unpack(); err != nil {
 		return s, err
 	}
@@ -105,7 +107,7 @@ func (s *source) Close() {
 // unpack puts decompressors in front until the content is not compressed.
 func (s *source) unpack() error {
 	for range 3 {
-		head, _ := s.r.Peek(8)
+		head, _ := s.peek(8)
 		switch {
 		case len(head) >= 2 && head[0] == 0x1f && head[1] == 0x8b:
 			z, err := gzip.NewReader(s.r)
@@ -114,11 +116,10 @@ func (s *source) unpack() error {
 			}
 			s.wrap(z)
 		case isZstd(head):
-			z, err := zstd.NewReader(unbuffered(s), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(1<<27))
+			z, err := newFrames(s)
 			if err != nil {
 				return s.errorf(CodeUnreadable, "zstd: %v", err)
 			}
-			s.close = append(s.close, z.Close)
 			s.wrap(z)
 		default:
 			return nil
@@ -126,10 +127,6 @@ func (s *source) unpack() error {
 	}
 	return s.errorf(CodeUnreadable, "compressed more than three times over")
 }
-
-// unbuffered hands the decompressor the buffered reader as it is; what it has
-// not asked for stays uncounted.
-func unbuffered(s *source) io.Reader { return s.r }
 
 func (s *source) wrap(r io.Reader) {
 	s.packed = true
@@ -172,7 +169,7 @@ func (s *source) errorf(code trace.Code, format string, args ...any) *trace.Synt
 // sniff decides the form by the first bytes. JSON starts with a brace after
 // white space; a length prefix starts with a small number.
 func (s *source) sniff() error {
-	head, err := s.r.Peek(4096)
+	head, err := s.peek(4096)
 	if len(head) == 0 {
 		s.form = formEmpty
 		if err != nil && err != io.EOF {
@@ -228,6 +225,9 @@ func (s *source) readError(err error) error {
 	if e, ok := err.(*trace.SyntaxError); ok {
 		return e
 	}
+	if g := asGap(err); g != nil {
+		return g
+	}
 	if s.packed {
 		return s.errorf(CodeUnreadable, "compressed stream broken near byte %d of the file: %v", s.offset(), err)
 	}
@@ -235,4 +235,4 @@ func (s *source) readError(err error) error {
 }
 
 // offset is how much of the file has been consumed, as near as buffers allow.
-func (s *source) offset() int64 { return s.raw.n }
+func (s *source) offset() int64 { return s.raw.n - int64(s.first.Buffered()) }

@@ -90,7 +90,10 @@ func (r *reader) next(buf *[]byte) (*batch, error) {
 		if b != nil {
 			r.push(b)
 		}
-		if err != nil {
+		switch g := asGap(err); {
+		case g != nil:
+			r.push(r.gap(g))
+		case err != nil:
 			r.end(err)
 		}
 	}
@@ -118,6 +121,9 @@ func (r *reader) open() error {
 	r.src, r.dec, r.fresh, r.pos, r.skipped = src, nil, true, 0, 0
 	if e := asSyntax(err); r.carry != nil && (err == nil || e != nil && e.Code == CodeNotOTLP) {
 		src.form, err = formLines, nil // the file goes on inside a line
+	}
+	for _, g := range src.gaps {
+		r.push(r.gap(g))
 	}
 	if err != nil {
 		r.end(err)
@@ -154,6 +160,14 @@ func (r *reader) broken(err error) *batch {
 		}
 	}
 	return r.fault(f)
+}
+
+// gap is the fault of a broken place after which the input goes on; the line
+// or message it cut is lost with it.
+func (r *reader) gap(g *gap) *batch {
+	b := r.fault(fail{code: CodeUnreadable, line: 1, offset: g.at, bytes: max(1, g.lost), msg: g.Error()})
+	b.lost = 1
+	return b
 }
 
 func (r *reader) fault(f fail) *batch { return &batch{form: r.src.form, faults: []fail{f}} }

@@ -1,0 +1,140 @@
+package extract
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// frames reads a zstd stream. Where a frame is broken it says what is lost and
+// goes on at the next frame's magic number: the collector's exporter writes
+// many frames, and each can be read without those before it.
+type frames struct {
+	s   *source
+	in  *bufio.Reader // compressed
+	dec *zstd.Decoder
+	pos int64 // compressed bytes the decoder took
+	at  int64 // of them, where the frame begins that it reads
+	err error // to report before going on
+}
+
+func newFrames(s *source) (*frames, error) {
+	f := &frames{s: s, in: s.r}
+	dec, err := zstd.NewReader(compressed{f}, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(1<<27))
+	if err != nil {
+		return nil, err
+	}
+	s.close = append(s.close, dec.Close)
+	f.dec = dec
+	return f, nil
+}
+
+// compressed is what the decoder reads; it notes where frames begin.
+type compressed struct{ f *frames }
+
+func (c compressed) Read(p []byte) (int, error) {
+	n, err := c.f.in.Read(p)
+	if i := bytes.LastIndex(p[:n], zstdMagic); i >= 0 {
+		c.f.at = c.f.pos + int64(i)
+	}
+	c.f.pos += int64(n)
+	return n, err
+}
+
+// gap is a broken place in a compressed stream that goes on behind it.
+type gap struct {
+	at, lost int64 // compressed bytes
+	err      error
+}
+
+func (g *gap) Error() string {
+	return fmt.Sprintf("compressed stream broken in the zstd frame at byte %d, goes on %d bytes later: %v", g.at, g.lost, g.err)
+}
+
+// asGap is the gap that err reports, or nil.
+func asGap(err error) *gap {
+	var g *gap
+	if errors.As(err, &g) {
+		return g
+	}
+	return nil
+}
+
+func (f *frames) Read(p []byte) (int, error) {
+	if err := f.err; err != nil {
+		f.err = nil
+		return 0, err
+	}
+	n, err := f.dec.Read(p)
+	if err == nil || err == io.EOF {
+		return n, err
+	}
+	if err = f.resume(err); n > 0 {
+		f.err = err
+		return n, nil
+	}
+	return 0, err
+}
+
+// resume finds the next frame and returns the gap, or broken when there is none.
+func (f *frames) resume(broken error) error {
+	g := &gap{at: f.at, err: broken}
+	skipped, found := seekMagic(f.in)
+	f.pos += skipped
+	if !found || f.dec.Reset(compressed{f}) != nil {
+		return broken
+	}
+	g.lost = f.pos - g.at
+	return g
+}
+
+// seekMagic skips bytes up to the next frame's magic number.
+func seekMagic(in *bufio.Reader) (skipped int64, found bool) {
+	for {
+		buf, err := in.Peek(in.Size())
+		if i := bytes.Index(buf, zstdMagic); i >= 0 {
+			n, _ := in.Discard(i)
+			return skipped + int64(n), true
+		}
+		keep := min(len(buf), len(zstdMagic)-1) // the number may go on in the next block
+		n, _ := in.Discard(len(buf) - keep)
+		skipped += int64(n)
+		if err != nil {
+			return skipped, false
+		}
+	}
+}
+
+// peek is the head of the content. A gap met while looking is reported again
+// when reading gets there; one before any content is noted at once.
+func (s *source) peek(n int) ([]byte, error) {
+	for {
+		head, err := s.r.Peek(n)
+		g := asGap(err)
+		if g == nil {
+			return head, err
+		}
+		if len(head) == 0 {
+			s.gaps = append(s.gaps, g)
+			continue
+		}
+		rest := s.r
+		before := make([]byte, rest.Buffered())
+		io.ReadFull(rest, before)
+		s.r = bufio.NewReaderSize(io.MultiReader(bytes.NewReader(before), &errOnce{g}, rest), 1<<18)
+		return before, nil
+	}
+}
+
+// errOnce reports an error, then its end.
+type errOnce struct{ err error }
+
+func (e *errOnce) Read([]byte) (int, error) {
+	err := e.err
+	e.err = io.EOF
+	return 0, err
+}
