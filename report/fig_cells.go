@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/blis-train/blis-train/result"
@@ -132,8 +133,8 @@ func biasFigure(f *result.Fit) *figure {
 	}
 	fig := &figure{
 		id: "bias-blocks", title: "Signed step-time error by time block",
-		note:   "One line per run, sum of predictions against sum of measurements in each block. Good: lines around zero. Bad: a line that walks away, which is a machine that changed speed, not noise.",
-		legend: []key{{p: decode, text: "run within ±10 %"}, {p: bad, dash: dashed, text: "run that leaves ±10 %"}},
+		note:   "One line per run, sum of predictions against sum of measurements in each block of its held-out rows. Good: lines around zero. Bad: a line that walks away, which is a machine that changed speed, not noise; the farthest runs are named.",
+		legend: []key{{p: decode, text: "run within ±10 %"}, {p: bad, dash: dashed, text: "run that leaves ±10 %"}, {p: axisLine, dash: dashed, text: "±10 %"}},
 	}
 	const most = 60
 	if len(runs) > most {
@@ -142,16 +143,52 @@ func biasFigure(f *result.Fit) *figure {
 	}
 	fig.panels = bothWidths("signed step-time error per time block, one line per run", func(w float64) *drawing {
 		y := linear("sum(prediction)/sum(measured) − 1 (%)", max(ys.lo, -1)*100, min(ys.hi, 2)*100, 6)
-		p := newFrame(w, 280, "", integers("time block of the run, in order", xs.lo, xs.hi, 8), y)
+		p := newFrame(w, 280, "", integers("time block of the held-out rows, in order", xs.lo, xs.hi, 8), y)
 		p.level(0, ink, solid, "")
-		p.level(10, axisLine, dashed, "+10 %")
-		p.level(-10, axisLine, dashed, "−10 %")
+		p.level(10, axisLine, dashed, "")
+		p.level(-10, axisLine, dashed, "")
 		for _, run := range runs {
 			biasLine(p, f.Beta.Drift, run)
+		}
+		for _, b := range farthestBlocks(f.Beta.Drift) {
+			nameBlock(p, b)
 		}
 		return &p.drawing
 	})
 	return fig
+}
+
+// maxNamed is how many runs of the bias figure are named on it.
+const maxNamed = 4
+
+// farthestBlocks are the blocks farthest from zero of the runs that leave ±10 %,
+// one a run and one a place, worst first, at most maxNamed.
+func farthestBlocks(blocks []result.DriftBlock) []result.DriftBlock {
+	sorted := slices.Clone(blocks)
+	slices.SortStableFunc(sorted, func(a, b result.DriftBlock) int { return cmp.Compare(math.Abs(b.Bias), math.Abs(a.Bias)) })
+	var out []result.DriftBlock
+	for _, b := range sorted {
+		taken := slices.ContainsFunc(out, func(o result.DriftBlock) bool {
+			return o.Run == b.Run || o.Block == b.Block && math.Abs(o.Bias-b.Bias) < 0.05
+		})
+		if !taken && math.Abs(b.Bias) > 0.1 && len(out) < maxNamed {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// nameBlock writes the run's name beside its dot, on the side with room.
+func nameBlock(p *frame, b result.DriftBlock) {
+	at, anchor := p.at(float64(b.Block), b.Bias*100), anchorMiddle
+	switch {
+	case float64(b.Block) <= p.x.lo:
+		anchor = anchorStart
+	case float64(b.Block) >= p.x.hi:
+		anchor = anchorEnd
+	}
+	at.y -= 7
+	p.label(at, b.Run, 10, bad, anchor)
 }
 
 func biasLine(p *frame, blocks []result.DriftBlock, run string) {

@@ -18,7 +18,7 @@ var gateWords = map[string]string{
 	"beta_signs":                 "physical terms with a sign physics forbids",
 	"beta_beats_constant":        "step time error over that of the best constant",
 	"beta_skill":                 "skill between the best constant (0) and the noise floor (1)",
-	"bias":                       "total signed bias of the step time",
+	"bias":                       "size of the total signed bias of the step time",
 	"bound_hits":                 "share of rows with a feature at its bound",
 	"certificate":                "the solver's optimality certificate holds (1)",
 	"folds_distinct":             "folds that repeat the coefficients of another",

@@ -24,7 +24,7 @@ func limitAll(list []string) []string {
 // limit cuts and cleans every string that may have come from a recording.
 func (p *page) limit() {
 	p.Head.Sentence = limited(p.Head.Sentence)
-	p.Head.Failed = limitAll(p.Head.Failed)
+	p.Head.Failed, p.Head.Next = limitAll(p.Head.Failed), limitAll(p.Head.Next)
 	limitFacts(p.Head.Facts)
 	for i := range p.Sections {
 		for j := range p.Sections[i].Blocks {

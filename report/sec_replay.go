@@ -98,9 +98,9 @@ func metricRow(r result.ValidationRun, n string, m *result.Metric) row {
 	}
 	ks := func(m *result.Metric) float64 { return m.KSD }
 	med := func(m *result.Metric) float64 { return m.MedianRelErr }
-	title := strings.ToUpper(strings.ReplaceAll(n, "_", " "))
+	title := strings.Replace(strings.ToUpper(n), "_GAP", " gaps", 1)
 	out := row{Cells: []cell{
-		name(phaseTitle(r)), {Text: splitWords(r.Split), Class: "nb"}, text(title), count(m.NReal),
+		name(phaseTitle(r)), {Text: splitWords(r.Split), Class: "nb"}, {Text: title, Class: "nb"}, count(m.NReal),
 		ksCell(&m.KSD), ksCell(pick(noise, ks)), ksCell(pick(drift, ks)), ksCell(m.RealVsRealD), ksCell(r.CriticalD),
 		percentOf(m.DAtQuantile), shown(&m.PAsymptotic, brief), shown(&m.NEffective, brief),
 		percentOf(m.MedianRelErr), percent(pick(noise, med)), percent(pick(drift, med)), percent(m.MedianRelErrPaired),
