@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"unsafe"
 
 	"github.com/apache/arrow/go/v17/arrow/ipc"
@@ -23,7 +24,7 @@ import (
 // structs make smaller groups, so that a writer holds about groupBytes twice.
 const (
 	RowGroupRows = 1 << 16
-	groupBytes   = 10 << 20
+	groupBytes   = 5 << 20
 )
 
 // Format is a file format of tables.
@@ -92,6 +93,7 @@ func (w *Writer[T]) Rows() int64 { return w.rows }
 func (w *Writer[T]) Append(rows ...T) error {
 	for len(rows) > 0 {
 		n := min(len(rows), w.groupRows()-len(w.buf))
+		w.room(n)
 		w.buf = append(w.buf, rows[:n]...)
 		w.rows += int64(n)
 		rows = rows[n:]
@@ -102,6 +104,20 @@ func (w *Writer[T]) Append(rows ...T) error {
 		}
 	}
 	return nil
+}
+
+// room grows the buffer for n more rows: a small table stays small, a large one
+// gets its whole group at once.
+func (w *Writer[T]) room(n int) {
+	const small = 1 << 10
+	need := len(w.buf) + n
+	switch {
+	case need <= cap(w.buf):
+	case need <= small:
+		w.buf = slices.Grow(w.buf, n)
+	default:
+		w.buf = append(make([]T, 0, w.groupRows()), w.buf...)
+	}
 }
 
 // flush encodes the buffered rows as one row group.
@@ -212,6 +228,8 @@ type parquetEncoder[T any] struct {
 	strs       []string
 	bytes      []parquet.ByteArray
 	defs, reps []int16
+	intDict    intDict
+	strDict    strDict
 }
 
 // maxDictionary is more than a row group can fill. A column that gave up its
@@ -222,11 +240,11 @@ const maxDictionary = 1 << 30
 func newParquetEncoder[T any](name string, out io.Writer, cols []column) *parquetEncoder[T] {
 	opts := []parquet.WriterProperty{
 		parquet.WithCompression(compress.Codecs.Zstd), parquet.WithCompressionLevel(1),
-		parquet.WithVersion(parquet.V2_LATEST), parquet.WithDataPageSize(1 << 18), parquet.WithCreatedBy("blis-train"),
-		parquet.WithDictionaryPageSizeLimit(maxDictionary),
+		parquet.WithVersion(parquet.V2_LATEST), parquet.WithDataPageSize(1 << 18), parquet.WithBatchSize(RowGroupRows),
+		parquet.WithCreatedBy("blis-train"), parquet.WithDictionaryPageSizeLimit(maxDictionary),
 	}
 	for _, c := range cols {
-		if c.kind == kindFloat64 || c.Unit == "ns" {
+		if !c.repeats() {
 			opts = append(opts, parquet.WithDictionaryFor(c.path(), false))
 		}
 	}
@@ -242,6 +260,9 @@ func newParquetEncoder[T any](name string, out io.Writer, cols []column) *parque
 	w := file.NewParquetWriter(out, parquetSchema(cols), file.WithWriterProps(parquet.NewWriterProperties(opts...)), file.WithWriteMetadata(meta))
 	return &parquetEncoder[T]{w: w, cols: cols}
 }
+
+// repeats says that a column is worth a dictionary.
+func (c *column) repeats() bool { return c.kind != kindFloat64 && c.Unit != "ns" }
 
 // path is the column's Parquet path.
 func (c *column) path() string {
@@ -274,6 +295,9 @@ func (e *parquetEncoder[T]) column(c *column, cw file.ColumnChunkWriter, rows []
 	var reps []int16
 	switch w := cw.(type) {
 	case *file.Int64ColumnChunkWriter:
+		if !c.Nullable && c.repeats() {
+			return e.intColumn(c, w, rows)
+		}
 		e.ints, e.defs = gather(c, rows, e.ints, e.defs)
 		_, err = w.WriteBatch(e.ints, e.levels(c), nil)
 	case *file.Float64ColumnChunkWriter:
@@ -288,21 +312,51 @@ func (e *parquetEncoder[T]) column(c *column, cw file.ColumnChunkWriter, rows []
 		e.bools, e.defs = gather(c, rows, e.bools, e.defs)
 		_, err = w.WriteBatch(e.bools, e.levels(c), nil)
 	case *file.ByteArrayColumnChunkWriter:
+		if !c.Nullable && !c.list {
+			return e.strColumn(c, w, rows)
+		}
 		if c.list {
 			e.strs, e.defs, e.reps = gatherList(c, rows, e.strs, e.defs, e.reps)
 			reps = e.reps
 		} else {
 			e.strs, e.defs = gather(c, rows, e.strs, e.defs)
 		}
-		e.bytes = e.bytes[:0]
-		for _, s := range e.strs {
-			e.bytes = append(e.bytes, unsafe.Slice(unsafe.StringData(s), len(s)))
-		}
-		_, err = w.WriteBatch(e.bytes, e.levels(c), reps)
+		_, err = w.WriteBatch(e.byteArrays(e.strs), e.levels(c), reps)
 	default:
 		err = fmt.Errorf("unexpected column writer %T", cw)
 	}
 	return err
+}
+
+// intColumn writes a required column of integers that repeat.
+func (e *parquetEncoder[T]) intColumn(c *column, w *file.Int64ColumnChunkWriter, rows []T) error {
+	d := &e.intDict
+	d.reset(len(rows))
+	for i := range rows {
+		d.add(*at[int64](unsafe.Pointer(&rows[i]), c.offset))
+	}
+	w.PageStatistics().(*metadata.Int64Statistics).Update(d.uniq, 0)
+	return writeDict(w, d.arrow(), d.idx)
+}
+
+// strColumn writes a required column of strings.
+func (e *parquetEncoder[T]) strColumn(c *column, w *file.ByteArrayColumnChunkWriter, rows []T) error {
+	d := &e.strDict
+	d.reset()
+	for i := range rows {
+		d.add(*at[string](unsafe.Pointer(&rows[i]), c.offset))
+	}
+	w.PageStatistics().(*metadata.ByteArrayStatistics).Update(e.byteArrays(d.uniq), 0)
+	return writeDict(w, d.arrow(), d.idx)
+}
+
+// byteArrays views strings as the library's byte arrays.
+func (e *parquetEncoder[T]) byteArrays(list []string) []parquet.ByteArray {
+	e.bytes = e.bytes[:0]
+	for _, s := range list {
+		e.bytes = append(e.bytes, unsafe.Slice(unsafe.StringData(s), len(s)))
+	}
+	return e.bytes
 }
 
 // levels are the definition levels WriteBatch wants: none for required columns.
