@@ -77,8 +77,8 @@ func pickupFigure(in Input) *figure {
 		id: "pickup-audit", title: "Arrived, picked up, scheduled",
 		note: "QUEUED is stamped when the engine loop picks a request up between two steps. Look for ARRIVED to QUEUED near one step time and QUEUED to SCHEDULED near zero: then the wait for the running step hides in what looks like API overhead, and a replay must start from ARRIVED.",
 		legend: []key{
-			{p: decode, area: true, text: "ARRIVED to QUEUED, median"}, {p: mixed, area: true, text: "same, P90"},
-			{p: prefill, area: true, text: "QUEUED to SCHEDULED, median"}, {p: other, area: true, text: "same, P90"},
+			{p: decode, area: true, text: "ARRIVED to QUEUED, median"}, {p: mixed, area: true, text: "ARRIVED to QUEUED, P90"},
+			{p: prefill, area: true, text: "QUEUED to SCHEDULED, median"}, {p: other, area: true, text: "QUEUED to SCHEDULED, P90"},
 		},
 	}
 	var s span
@@ -107,7 +107,7 @@ func lagFigure(in Input) *figure {
 	evidence, used := lagsOf(in)
 	fig := &figure{
 		id: "lag-audit", title: "Which step an interval times: error by lag",
-		note: "Error on held-out intervals that contain prefill, per candidate lag; the ring is the lag used. Good: the ringed dot clearly left of the others. Bad: three dots together (the data cannot tell, the lag was assumed) or a ring that is not leftmost.",
+		note: "Error on held-out intervals that contain prefill, per candidate lag; the ring is the lag used (none: the run was left out of the fit). Good: the ringed dot clearly left of the others. Bad: three dots together (the data cannot tell, the lag was assumed) or a ring that is not leftmost.",
 		legend: []key{
 			{p: decode, area: true, text: "lag 0"}, {p: prefill, area: true, text: "lag 1"}, {p: mixed, area: true, text: "lag 2"},
 		},

@@ -99,7 +99,7 @@ const maxJudged = 40
 // gateTables are the judged gates, those that lack data, and, folded, those
 // that are not required.
 func gateTables(v *result.Validation) []block {
-	judged := &table{ID: "gates", Caption: "Gates", Cols: gateCols(), Note: "A failed gate makes the command exit with 3."}
+	judged := &table{ID: "gates", Caption: "Gates", Cols: gateCols(), Note: "A failed gate makes the command exit with 3. Under each threshold stands its source; `blis-train validate --gates list` prints them all."}
 	open := &table{ID: "gates-open", Caption: "Gates without enough data", Cols: gateCols(), Note: "A gate without a verdict is never a pass."}
 	rest := &table{ID: "gates-rest", Caption: "Gates that are not required here", Cols: gateCols(), Closed: true}
 	passed := judged

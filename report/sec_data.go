@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/blis-train/blis-train/result"
@@ -40,20 +41,31 @@ func dataFindings(in Input) [][]trace.Finding {
 	if in.Inspect != nil {
 		lists = append(lists, in.Inspect.Warnings)
 		for _, r := range in.Inspect.Runs {
-			lists = append(lists, r.Findings)
+			lists = append(lists, ofRun(r.ID, r.Findings))
 		}
 	}
 	if in.Extract != nil {
 		for _, r := range in.Extract.Runs {
-			lists = append(lists, r.Warnings)
+			lists = append(lists, ofRun(r.ID, r.Warnings))
 		}
 	}
 	if in.Fit != nil {
 		for _, r := range in.Fit.Runs {
-			lists = append(lists, r.Findings)
+			lists = append(lists, ofRun(r.ID, r.Findings))
 		}
 	}
 	return lists
+}
+
+// ofRun names the run in findings that do not.
+func ofRun(id string, findings []trace.Finding) []trace.Finding {
+	out := slices.Clone(findings)
+	for i := range out {
+		if !strings.Contains(out[i].Message, id) {
+			out[i].Message = id + ": " + out[i].Message
+		}
+	}
+	return out
 }
 
 func unfitBlocks(i *result.Inspect) []block {
