@@ -87,15 +87,12 @@ func doExtract(c *cli.Context, con *console) (*result.Extract, error) {
 	if err := o.Check(); err != nil {
 		return nil, &usageError{msg: err.Error()}
 	}
-	runs, err := extract.Discover(c.Args().Slice(), c.StringSlice("only"), c.StringSlice("exclude"), c.StringSlice("set")...)
+	runs, err := discover(c, c.Args().Slice())
 	if err != nil {
 		return nil, err
 	}
 	if c.Bool("dry-run") {
-		for _, r := range runs {
-			fmt.Fprintf(con.out, "%s\t%s\n", r.ID, r.Dir)
-		}
-		return nil, nil
+		return nil, listRuns(con, runs)
 	}
 	if err := prepareOut(o.Out, o.Force); err != nil {
 		return nil, err
@@ -109,7 +106,7 @@ func doExtract(c *cli.Context, con *console) (*result.Extract, error) {
 	printExtract(con, doc)
 	seconds, rss := time.Since(start).Seconds(), peakRSS()
 	doc.Seconds, doc.PeakRSSBytes = &seconds, &rss
-	con.sayf("extracted %d runs: %s read in %.1f s, peak memory %.0f MB", len(doc.Runs), amount(float64(doc.Totals.BytesRead), "B"), seconds, float64(rss)/1e6)
+	con.sayf("extracted %d %s: %s read in %.1f s, peak memory %.0f MB", len(doc.Runs), plural(len(doc.Runs), "run", "runs"), amount(float64(doc.Totals.BytesRead), "B"), seconds, float64(rss)/1e6)
 	return doc, err
 }
 

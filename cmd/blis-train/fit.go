@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
@@ -26,7 +27,7 @@ func fitCommand() *cli.Command {
 			outFlag("`FOLDER` of the results (default: OUT itself)"), configFlag(), ledgerFlag(),
 			&cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds foreign files"},
 			&cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core"},
-		}, talkFlags()),
+		}, filterFlags(), talkFlags()),
 		Action: runFit,
 	}
 }
@@ -106,6 +107,11 @@ func runFit(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	rejected, err := leftOut(c, ext)
+	if err != nil {
+		return err
+	}
+	o.Without = appendNew(o.Without, rejected...)
 	if c.Bool("dump-rows") {
 		o.Rows = func(d *fit.Dump) error { return d.Write(out) }
 	}
@@ -121,6 +127,16 @@ func runFit(c *cli.Context) error {
 		return err
 	}
 	return con.document(doc)
+}
+
+// appendNew appends what the list does not hold.
+func appendNew(list []string, names ...string) []string {
+	for _, name := range names {
+		if !slices.Contains(list, name) {
+			list = append(list, name)
+		}
+	}
+	return list
 }
 
 // readExtract reads extract.json of an output folder.

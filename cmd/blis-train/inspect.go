@@ -125,15 +125,12 @@ func identify(c *cli.Context, folder string, ext *result.Extract, doc *result.In
 }
 
 func inspectRaw(c *cli.Context, con *console, args []string) (*result.Inspect, error) {
-	runs, err := extract.Discover(args, c.StringSlice("only"), c.StringSlice("exclude"), c.StringSlice("set")...)
+	runs, err := discover(c, args)
 	if err != nil {
 		return nil, err
 	}
 	if c.Bool("dry-run") {
-		for _, r := range runs {
-			fmt.Fprintf(con.out, "%s\t%s\n", r.ID, r.Dir)
-		}
-		return nil, nil
+		return nil, listRuns(con, runs)
 	}
 	dir, err := os.MkdirTemp("", "blis-train-inspect-")
 	if err != nil {

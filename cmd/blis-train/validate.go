@@ -264,7 +264,12 @@ func failedGates(gates []result.Gate) (n int, sentences []string) {
 		}
 		times[g.Name]++
 	}
-	for _, name := range names {
+	const most = 4
+	for i, name := range names {
+		if i == most {
+			sentences = append(sentences, fmt.Sprintf("and %d more", len(names)-most))
+			break
+		}
 		g := first[name]
 		s := fmt.Sprintf("%s %s, want %s %g", name, number(g.Value), g.Op, g.Threshold)
 		if times[name] > 1 {
