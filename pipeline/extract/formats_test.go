@@ -79,6 +79,11 @@ type content struct {
 	unknownExtra map[string]any
 }
 
+// dumpDir is a run of dumps without a description.
+func dumpDir(files ...string) RunDir {
+	return RunDir{ID: "dump", Dir: filepath.Dir(files[0]), Folder: ".", Deployment: &deploy.Deployment{Name: "dump"}, files: files}
+}
+
 // dumpRun extracts files as one run; err is the error of Run.
 func dumpRun(t testing.TB, files []string, change func(*Options)) (*result.Extract, []*trace.Run, error) {
 	t.Helper()
@@ -89,7 +94,7 @@ func dumpRun(t testing.TB, files []string, change func(*Options)) (*result.Extra
 	if change != nil {
 		change(&o)
 	}
-	runs := []RunDir{{ID: "dump", Dir: filepath.Dir(files[0]), Folder: ".", Deployment: &deploy.Deployment{Name: "dump"}, files: in}}
+	runs := []RunDir{dumpDir(in...)}
 	doc, err := Run(context.Background(), runs, o)
 	if doc == nil {
 		return nil, nil, err

@@ -90,7 +90,11 @@ func parseLines(b *batch, p parser, bld *builder, out *parsed) {
 			end = len(b.data) - pos
 		}
 		text := b.data[pos : pos+end]
-		if !blank(text) {
+		switch {
+		case blank(text):
+		case b.maxLine > 0 && int64(len(text)) > b.maxLine:
+			out.faults = append(out.faults, tooLong(line, b.offset+int64(pos), int64(len(text)), b.maxLine))
+		default:
 			out.one(text, line, b.offset+int64(pos), p.json, bld)
 		}
 		out.lines++

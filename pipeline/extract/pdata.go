@@ -65,7 +65,13 @@ func decodeJSON(text []byte, b *builder, out *message) *parseError {
 	return nil
 }
 
+// proto decodes a message whose form was walked first: OpenTelemetry's decoder
+// recurses as deep as the message does, and takes the fields of a proto2 group
+// for the message's own.
 func (pdataParser) proto(data []byte, b *builder, out *message) *parseError {
+	if err := checkAny(field{data: data}, kindTraces, 0); err != nil {
+		return err
+	}
 	var u ptrace.ProtoUnmarshaler
 	t, err := u.UnmarshalTraces(data)
 	if err != nil {

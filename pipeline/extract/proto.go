@@ -438,11 +438,12 @@ func (out *anyValue) read(msg field) *parseError {
 	return f.err
 }
 
-// msgKind names the messages that are checked but not read.
+// msgKind names the messages whose form is checked apart from reading them.
 type msgKind uint8
 
 const (
-	kindResource msgKind = iota + 1
+	kindTraces msgKind = iota + 1
+	kindResource
 	kindScope
 	kindLink
 	kindStatus
@@ -477,12 +478,15 @@ var known = map[msgKind]map[int]wireForm{
 		6: {wire: wireBytes, inner: kindList}, 7: {wire: wireBytes}, 8: {wire: wireVarint}},
 	kindArray: {1: {wire: wireBytes, inner: kindAny}},
 	kindList:  {1: {wire: wireBytes, inner: kindPair}},
-	// Fields of the messages above that nobody reads.
-	kindEvent: {4: {wire: wireVarint}},
-	kindSpan: {3: {wire: wireBytes}, 6: {wire: wireVarint}, 10: {wire: wireVarint}, 13: {wire: wireBytes, inner: kindLink}, 14: {wire: wireVarint},
+	kindEvent: {1: {wire: wireFixed64}, 2: {wire: wireBytes}, 3: {wire: wireBytes, inner: kindPair}, 4: {wire: wireVarint}},
+	kindSpan: {1: {wire: wireBytes, size: 16}, 2: {wire: wireBytes, size: 8}, 3: {wire: wireBytes}, 4: {wire: wireBytes, size: 8}, 5: {wire: wireBytes},
+		6: {wire: wireVarint}, 7: {wire: wireFixed64}, 8: {wire: wireFixed64}, 9: {wire: wireBytes, inner: kindPair}, 10: {wire: wireVarint},
+		11: {wire: wireBytes, inner: kindEvent}, 12: {wire: wireVarint}, 13: {wire: wireBytes, inner: kindLink}, 14: {wire: wireVarint},
 		15: {wire: wireBytes, inner: kindStatus}, 16: {wire: wireFixed32}},
-	kindScopeSpans:    {3: {wire: wireBytes}},
-	kindResourceSpans: {3: {wire: wireBytes}},
+	kindScopeSpans: {1: {wire: wireBytes, inner: kindScope}, 2: {wire: wireBytes, inner: kindSpan}, 3: {wire: wireBytes}},
+	kindResourceSpans: {1: {wire: wireBytes, inner: kindResource}, 2: {wire: wireBytes, inner: kindScopeSpans}, 3: {wire: wireBytes},
+		fOldScopeSpans: {wire: wireBytes, inner: kindScopeSpans}},
+	kindTraces: {1: {wire: wireBytes, inner: kindResourceSpans}},
 }
 
 // ignored checks the wire form of a field nobody reads.

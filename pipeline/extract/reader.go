@@ -27,6 +27,7 @@ type batch struct {
 	offset  int64  // of data in the decompressed stream
 	faults  []fail // what the reader could not hand over
 	lost    int64  // lines or messages that are faults only
+	maxLine int64  // bytes of a line
 	read    int64  // bytes of the file consumed so far
 	link    hashLink
 }
@@ -106,6 +107,7 @@ func (r *reader) next(buf *[]byte) (*batch, error) {
 // push queues a batch of the current file.
 func (r *reader) push(b *batch) {
 	b.file += int32(r.file)
+	b.maxLine = r.limits.MaxLine
 	b.read = r.src.offset()
 	b.skipped, r.skipped = r.skipped, 0
 	r.queue = append(r.queue, b)
@@ -260,9 +262,14 @@ func (r *reader) lineBatch(data []byte) *batch {
 	return b
 }
 
+// tooLong is the fault of a line of more than limit bytes.
+func tooLong(line, offset, bytes, limit int64) fail {
+	return fail{code: CodeLineTooLong, line: line, offset: offset, bytes: bytes, msg: fmt.Sprintf("line of more than %d bytes (--max-line)", limit)}
+}
+
 // skipLine forgets a line that is too long, up to its newline.
 func (r *reader) skipLine(seen int64) (*batch, error) {
-	f := fail{code: CodeLineTooLong, line: 1, offset: r.pos, msg: fmt.Sprintf("line of more than %d bytes (--max-line)", r.limits.MaxLine)}
+	f := tooLong(1, r.pos, 0, r.limits.MaxLine)
 	for {
 		part, err := r.src.r.ReadSlice('\n')
 		r.sums.now(r.src, part)

@@ -114,6 +114,7 @@ func Run(ctx context.Context, runs []RunDir, o Options) (*result.Extract, error)
 	if err := cleanStages(o.Out); err != nil {
 		return nil, err
 	}
+	o.Stdin = untilDone(ctx, o.Stdin)
 	rejects, err := openRejects(&o)
 	if err != nil {
 		return nil, err
