@@ -116,18 +116,15 @@ func PredictionWeights(d *Data, beta []float64, o Options) []float64 {
 	return w
 }
 
-// CensoredBlocks are the blocks of an interval-censored fit: the rows outside
-// their interval at the fit, with the nearest end as their target. Rows inside
-// say nothing more about the coefficients, so data that every prediction
-// satisfies give no interval.
+// CensoredBlocks are the blocks of an interval-censored fit: the quadratic the
+// loss of each row is at the fit. Rows that exert no pull say nothing more about
+// the coefficients, so data that every prediction satisfies give no interval.
 func CensoredBlocks(d *Data, w []float64, fit CensoredFit, o Options) []BlockGram {
 	view := *d
 	view.Variants, view.Y = nil, fit.Y
-	outside := make([]float64, len(w))
+	bent := make([]float64, len(w))
 	for i := range w {
-		if Dot(d.Row(i), fit.Fit.Beta) != fit.Y[i] {
-			outside[i] = w[i]
-		}
+		bent[i] = w[i] * fit.Bend[i]
 	}
-	return Blocks(&view, outside, fit.Fit.Beta, o)
+	return Blocks(&view, bent, fit.Fit.Beta, o)
 }

@@ -29,6 +29,15 @@ func (b Bounds) Check(n int) error {
 	return nil
 }
 
+// Subset are the bounds of the given rows.
+func (b Bounds) Subset(rows []int32) Bounds {
+	var out Bounds
+	for _, i := range rows {
+		out.Lo, out.Hi = append(out.Lo, b.Lo[i]), append(out.Hi, b.Hi[i])
+	}
+	return out
+}
+
 // clip is the value of the interval of row i nearest to v.
 func (b Bounds) clip(i int, v float64) float64 {
 	return math.Min(math.Max(v, b.Lo[i]), b.Hi[i])
@@ -40,17 +49,19 @@ func (b Bounds) Distance(i int, v float64) float64 { return math.Abs(v - b.clip(
 // CensoredFit is the fit to intervals; its Fit certifies the last refreshed target.
 type CensoredFit struct {
 	Fit    Fit
-	Passes int       // refreshes of the target
-	Y      []float64 // the refreshed target, clip(x.beta, lo, hi), in the order of the rows
+	Passes int // refreshes of the target
+	// Y and Bend, in the order of the rows, are the quadratic the loss is at the
+	// answer: Bend*(Y - x.beta)^2, Bend 0 for a row that exerts no pull.
+	Y, Bend []float64
 }
 
 // FitCensored fits one lambda on the given rows (nil: all) with constant cell
 // weights w (CensoredWeights), ybar fixed at 1000 us. The target starts at Lo
-// and is replaced by clip(x.beta, lo, hi) until the certificate of V-5 holds
-// for the refreshed target. A pass goes toward the minimum over the
-// rows that lie outside their interval (rows inside exert no pull) or, where
-// that does not lower the objective, to the minimum for the refreshed target,
-// which always does.
+// and is refreshed (Pull) until the certificate of V-5 holds for the refreshed
+// target. A pass goes toward the minimum of the local quadratic over the rows
+// that exert a pull or, where that does not lower the objective, to the minimum
+// for the refreshed target, which always does. With an anchor
+// (Options.Anchor) the penalty pulls toward its best multiple.
 func FitCensored(d *Data, b Bounds, w []float64, rows []int32, lambda float64, o Options) (CensoredFit, error) {
 	if err := check(d, &o); err != nil {
 		return CensoredFit{}, err
@@ -69,7 +80,13 @@ func FitCensored(d *Data, b Bounds, w []float64, rows []int32, lambda float64, o
 	c.publish(lambda)
 	f, err := c.s.fit(lambda)
 	f.Objective = c.value
-	return CensoredFit{Fit: f, Passes: passes, Y: c.target}, err
+	out := CensoredFit{Fit: f, Passes: passes, Y: make([]float64, len(rows)), Bend: make([]float64, len(rows))}
+	for k, p := range c.pulls {
+		if out.Y[k] = c.target[k]; p != (Pull{}) {
+			out.Y[k], out.Bend[k] = p.quadratic(c.target[k] + p.Slope)
+		}
+	}
+	return out, err
 }
 
 // censored is the state of one censored fit.
@@ -82,37 +99,40 @@ type censored struct {
 	s       *solver
 	all     *Gram // all rows with target Lo
 	started bool
-	target  []float64 // per entry of rows
+	target  []float64 // refreshed, per entry of rows
+	pulls   []Pull    // per entry of rows
 	value   float64   // objective at beta
 	current []float64 // gamma at beta
 	beta    []float64
-	out     []int32   // rows outside their interval at beta
+	out     []int     // entries of rows that exert a pull at beta
 	grad    []float64 // scaled half gradient of the loss at beta
+	bent    []float64 // weight times curvature, per row of d, of the entries in out
 	acc     *accumulator
 	view    Data
 }
 
 func newCensored(d *Data, b Bounds, w []float64, rows []int32, o *Options) *censored {
+	o = o.withAnchor(d, b, w, rows)
 	c := &censored{d: d, b: b, w: w, rows: rows, o: o, s: newSolver(d.P, o)}
 	c.view = *d
 	c.view.Variants = nil
 	c.view.Y = make([]float64, d.Len())
 	c.acc = newAccumulator(&c.view)
-	c.target = make([]float64, len(rows))
+	c.target, c.pulls, c.bent = make([]float64, len(rows)), make([]Pull, len(rows)), make([]float64, d.Len())
 	c.beta, c.current = make([]float64, d.P), make([]float64, d.P)
 	c.grad = make([]float64, d.P)
 	for _, i := range rows {
 		c.view.Y[i] = b.Lo[i]
 	}
-	c.all = c.gram(rows)
+	c.all = c.gram(rows, w)
 	c.s.load(c.all, censoredYBarUs)
 	return c
 }
 
-// gram sums the given rows with the view's current targets.
-func (c *censored) gram(rows []int32) *Gram {
+// gram sums the given rows with weights w and the view's current targets.
+func (c *censored) gram(rows []int32, w []float64) *Gram {
 	c.acc.reset()
-	c.acc.add(rows, c.w)
+	c.acc.add(rows, w)
 	g := NewGram(c.d.P)
 	c.acc.gram(-1, g)
 	return g
@@ -151,23 +171,23 @@ func (c *censored) accept(lambda float64) {
 	c.value, c.out = c.evaluate(c.beta, c.current, lambda, c.grad, c.out[:0])
 }
 
-// evaluate is the objective at a point, the rows outside their intervals and
-// the scaled half gradient of the loss there.
-func (c *censored) evaluate(beta, gamma []float64, lambda float64, grad []float64, out []int32) (float64, []int32) {
+// evaluate is the objective at a point, the rows that exert a pull and the
+// scaled half gradient of the loss there.
+func (c *censored) evaluate(beta, gamma []float64, lambda float64, grad []float64, out []int) (float64, []int) {
 	clear(grad)
 	var loss float64
 	for k, i := range c.rows {
 		x := c.d.Row(int(i))
 		v := Dot(x, beta)
-		c.target[k] = c.b.clip(int(i), v)
-		r := v - c.target[k]
-		if r == 0 {
+		p := c.b.Pull(int(i), v, c.o.SpreadUs)
+		c.target[k], c.pulls[k] = v-p.Slope, p
+		if p == (Pull{}) {
 			continue
 		}
-		out = append(out, i)
-		loss += c.w[i] * r * r
+		out = append(out, k)
+		loss += c.w[i] * p.Loss
 		for j, xj := range x {
-			grad[j] += c.w[i] * r * xj
+			grad[j] += c.w[i] * p.Slope * xj
 		}
 	}
 	norm := c.s.w * c.s.ybar * c.s.ybar
@@ -203,15 +223,14 @@ const (
 	searchTol   = 1e-12
 )
 
-// step goes toward the minimum over the violated rows alone (a Newton step: rows
-// inside have no curvature), as far as the objective falls along it, and takes the
+// step goes toward the minimum over the rows that pull alone (a Newton step: the
+// others have no curvature), as far as the objective falls along it, and takes the
 // plain pass when that gains nothing. Both ends satisfy the signs, so every point
 // between them does.
 func (c *censored) step(lambda float64) {
 	before := c.value
 	from, fromGamma := slices.Clone(c.beta), slices.Clone(c.current)
-	c.refresh()
-	c.s.normalise(c.gram(c.out))
+	c.s.normalise(c.bentGram())
 	c.s.solve(lambda)
 	toGamma := slices.Clone(c.s.gamma)
 	to := make([]float64, len(from))
@@ -229,14 +248,27 @@ func (c *censored) step(lambda float64) {
 		}
 	}
 	c.restore(from, fromGamma, lambda)
-	c.s.normalise(c.gram(c.rows))
+	c.refresh()
+	c.s.normalise(c.gram(c.rows, c.w))
 	c.s.solve(lambda)
 	c.accept(lambda)
 }
 
+// bentGram sums the local quadratic of every row that pulls.
+func (c *censored) bentGram() *Gram {
+	rows := make([]int32, len(c.out))
+	for n, k := range c.out {
+		i := c.rows[k]
+		rows[n] = i
+		y, bend := c.pulls[k].quadratic(c.target[k] + c.pulls[k].Slope)
+		c.view.Y[i], c.bent[i] = y, c.w[i]*bend
+	}
+	return c.gram(rows, c.bent)
+}
+
 // search is where on the way the objective is smallest, in [0, 1]: it is convex
-// and piecewise quadratic along a line, so its slope is piecewise linear and
-// Newton steps, kept inside a shrinking bracket, end at its root.
+// along a line, so its slope never falls and Newton steps, kept inside a shrinking
+// bracket, end at its root.
 func (c *censored) search(from, to, fromGamma, toGamma []float64, lambda float64) float64 {
 	at, by := make([]float64, len(c.rows)), make([]float64, len(c.rows))
 	for k, i := range c.rows {
@@ -247,18 +279,9 @@ func (c *censored) search(from, to, fromGamma, toGamma []float64, lambda float64
 	norm := c.s.w * c.s.ybar * c.s.ybar
 	slope := func(t float64) (first, second float64) {
 		for k, i := range c.rows {
-			v := at[k] + t*by[k]
-			var r float64
-			switch lo, hi := c.b.Lo[i], c.b.Hi[i]; {
-			case v < lo:
-				r = v - lo
-			case v > hi:
-				r = v - hi
-			default:
-				continue
-			}
+			p := c.b.Pull(int(i), at[k]+t*by[k], c.o.SpreadUs)
 			w := c.w[i] * by[k]
-			first, second = first+w*r, second+w*by[k]
+			first, second = first+w*p.Slope, second+w*by[k]*p.Bend
 		}
 		first, second = first/norm, second/norm
 		for j, s := range c.s.scale {
@@ -298,10 +321,9 @@ func (c *censored) restore(beta, gamma []float64, lambda float64) {
 	copy(c.beta, beta)
 	copy(c.current, gamma)
 	c.value, c.out = c.evaluate(c.beta, c.current, lambda, c.grad, c.out[:0])
-	c.refresh()
 }
 
-// refresh makes clip(x.beta, lo, hi) the target of the view.
+// refresh makes the refreshed target that of the view.
 func (c *censored) refresh() {
 	for k, i := range c.rows {
 		c.view.Y[i] = c.target[k]
@@ -312,7 +334,7 @@ func (c *censored) refresh() {
 // current point, so that its report is that of the refreshed problem.
 func (c *censored) publish(lambda float64) {
 	c.refresh()
-	c.s.normalise(c.gram(c.rows))
+	c.s.normalise(c.gram(c.rows, c.w))
 	copy(c.s.gamma, c.current)
 	c.s.gradient(lambda)
 }
@@ -358,7 +380,7 @@ func EvaluateCensored(d *Data, b Bounds, w, pred []float64, keep func(i int) boo
 		}
 	}
 	e.Rows = len(rows)
-	e.Distance = b.score(d, w, rows, func(i int32) float64 { return pred[i] })
+	e.Distance = b.score(d, w, rows, 0, func(i int32) float64 { return pred[i] })
 	e.MedianWidth = Median(widths)
 	if len(widths) > 0 {
 		e.Inside = float64(inside) / float64(len(widths))
@@ -369,8 +391,8 @@ func EvaluateCensored(d *Data, b Bounds, w, pred []float64, keep func(i int) boo
 	return e
 }
 
-// score is the mean over configurations of sum w d^2/(1000 us)^2 on the rows.
-func (b Bounds) score(d *Data, w []float64, rows []int32, pred func(i int32) float64) float64 {
+// score is the mean over configurations of sum w loss/(1000 us)^2 on the rows.
+func (b Bounds) score(d *Data, w []float64, rows []int32, spreadUs float64, pred func(i int32) float64) float64 {
 	sums := map[int32]*[1]float64{}
 	var order []int32
 	for _, i := range rows {
@@ -379,8 +401,7 @@ func (b Bounds) score(d *Data, w []float64, rows []int32, pred func(i int32) flo
 			sums[c] = new([1]float64)
 			order = append(order, c)
 		}
-		dist := b.Distance(int(i), pred(i))
-		sums[c][0] += w[i] * dist * dist / (censoredYBarUs * censoredYBarUs)
+		sums[c][0] += w[i] * b.Pull(int(i), pred(i), spreadUs).Loss / (censoredYBarUs * censoredYBarUs)
 	}
 	if len(order) == 0 {
 		return math.NaN()

@@ -113,7 +113,7 @@ func (e *censoredExam) solve(t *censoredTrial) {
 		beta := slices.Clone(c.beta)
 		var scores []float64
 		for _, rows := range t.test {
-			scores = append(scores, e.b.score(e.d, e.w, rows, func(i int32) float64 { return Dot(e.d.Row(int(i)), beta) }))
+			scores = append(scores, e.b.score(e.d, e.w, rows, e.o.SpreadUs, func(i int32) float64 { return Dot(e.d.Row(int(i)), beta) }))
 		}
 		t.betas, t.score = append(t.betas, beta), append(t.score, scores)
 	}

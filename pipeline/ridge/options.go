@@ -31,8 +31,16 @@ type Options struct {
 	// SmallestWithin takes the smallest Within in place of the largest lambda within
 	// one standard error of it.
 	SmallestWithin bool
-	SkipNested     bool // leave Selection.Nested nil: no fits with two configurations left out
-	Workers        int  // goroutines; 0: all processors. Never changes a result
+	// SpreadUs is the spread of the target about x.beta that interval fits expect,
+	// us; 0: none, an interval pulls from outside only.
+	SpreadUs float64
+	// Anchor are coefficients known up to a factor: interval fits take the multiple
+	// of them that meets their rows best as their prior, in place of Prior; nil: Prior.
+	Anchor []float64
+	// AnchorTight holds that multiple near 1, us^2: see Bounds.Multiple; 0: not at all.
+	AnchorTight float64
+	SkipNested  bool // leave Selection.Nested nil: no fits with two configurations left out
+	Workers     int  // goroutines; 0: all processors. Never changes a result
 }
 
 // DefaultLambdas is the grid 1e-6, 3e-6, ..., 0.3, 1.
@@ -61,6 +69,10 @@ func (o *Options) Check(p int) error {
 		return fmt.Errorf("ridge: len(free)=%d, want %d columns", len(o.Free), p)
 	case o.Prior != nil && len(o.Prior) != p:
 		return fmt.Errorf("ridge: len(prior)=%d, want %d columns", len(o.Prior), p)
+	case o.Anchor != nil && len(o.Anchor) != p:
+		return fmt.Errorf("ridge: len(anchor)=%d, want %d columns", len(o.Anchor), p)
+	case !(o.SpreadUs >= 0) || math.IsInf(o.SpreadUs, 0):
+		return fmt.Errorf("ridge: spread_us: got %v, want >= 0", o.SpreadUs)
 	case !(o.EpsUs > 0) || math.IsInf(o.EpsUs, 0):
 		return fmt.Errorf("ridge: eps_us: got %v, want > 0", o.EpsUs)
 	case o.Folds < 1:

@@ -1,0 +1,115 @@
+package ridge
+
+import "math"
+
+// Pull is what one interval does to a prediction v: the loss, half its slope and
+// half its curvature there, all zero where the interval says nothing. v - Slope
+// is the refreshed target of T-7.
+type Pull struct {
+	Loss  float64 // us^2
+	Slope float64 // us
+	Bend  float64 // between 0 and 1
+}
+
+// Pull of row i on v. Without a spread it is T-7's distance: loss d^2, nothing
+// from inside, so that v - Slope is clip(v, lo, hi). With a spread s the target
+// scatters about v by a logistic law of that scale, and the loss is what -log of
+// the probability to fall between the ends is, up to a constant:
+//
+//	loss = 4 s^2 (log(1 + exp((lo-v)/s)) + log(1 + exp((v-hi)/s)))     [us^2]
+//
+// It is convex, equals (v - lo)^2 near an exact row (but for a constant), grows
+// linearly far outside, so that a single late row pulls no harder than any other,
+// and goes to the distance loss' flat floor a few s inside. A lower end at or
+// below 0 says nothing: targets are not negative.
+func (b Bounds) Pull(i int, v, spreadUs float64) Pull {
+	lo, hi := b.Lo[i], b.Hi[i]
+	if spreadUs == 0 {
+		if r := v - b.clip(i, v); r != 0 {
+			return Pull{r * r, r, 1}
+		}
+		return Pull{}
+	}
+	var p Pull
+	p.end((v-hi)/spreadUs, 1, spreadUs)
+	if lo > 0 || lo == hi {
+		p.end((lo-v)/spreadUs, -1, spreadUs)
+	}
+	return p
+}
+
+// silent is how many spreads inside an end says nothing (exp(-40) < 1e-17).
+const silent = -40
+
+// end adds the soft hinge of one end, z spreads beyond it.
+func (p *Pull) end(z, sign, s float64) {
+	if z < silent {
+		return
+	}
+	e := math.Exp(-math.Abs(z))
+	out, in := 1/(1+e), e/(1+e) // probabilities of a target beyond the end, and inside
+	if z < 0 {
+		out, in = in, out
+	}
+	p.Loss += 4 * s * s * (math.Max(z, 0) + math.Log1p(e))
+	p.Slope += sign * 2 * s * out
+	p.Bend += 2 * out * in
+}
+
+// minBend keeps the quadratic of a row on the linear part of its loss finite.
+const minBend = 1e-3
+
+// quadratic is the target and curvature of the row's local quadratic at v.
+func (p Pull) quadratic(v float64) (y, bend float64) {
+	bend = math.Max(p.Bend, minBend)
+	return v - p.Slope/bend, bend
+}
+
+// Multiple is the smallest m >= 0 for which m*pred meets the intervals of the
+// rows best: the minimum of sum w loss + tight*(m - 1)^2, tight in us^2, which is
+// convex in m. With tight 0 the rows alone decide; rows that say nothing give 0.
+func (b Bounds) Multiple(w, pred []float64, rows []int32, spreadUs, tight float64) float64 {
+	slope := func(m float64) float64 {
+		sum := tight * (m - 1)
+		for _, i := range rows {
+			sum += w[i] * pred[i] * b.Pull(int(i), m*pred[i], spreadUs).Slope
+		}
+		return sum
+	}
+	lo, hi := 0.0, 1.0
+	if !(slope(lo) < 0) {
+		return 0
+	}
+	for slope(hi) < 0 && hi < maxMultiple {
+		lo, hi = hi, 2*hi
+	}
+	for range multipleSteps {
+		if mid := (lo + hi) / 2; slope(mid) < 0 {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return hi
+}
+
+// Limits of Multiple: the largest, and halvings to the last bits.
+const (
+	maxMultiple   = 1 << 40
+	multipleSteps = 60
+)
+
+// withAnchor are the options with the prior of an interval fit: the multiple of
+// the anchor that meets the intervals of the rows best.
+func (o *Options) withAnchor(d *Data, b Bounds, w []float64, rows []int32) *Options {
+	if o.Anchor == nil {
+		return o
+	}
+	m := b.Multiple(w, Predict(d, o.Anchor), rows, o.SpreadUs, o.AnchorTight)
+	out := *o
+	out.Prior = make([]float64, len(o.Anchor))
+	for j, v := range o.Anchor {
+		out.Prior[j] = m * v
+	}
+	return &out
+}

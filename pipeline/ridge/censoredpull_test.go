@@ -1,0 +1,212 @@
+package ridge
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// TestT7PullIsTheLossItself: slope and bend are half the loss' derivatives, with
+// hard ends and with soft ones, and no loss is ever concave.
+func TestT7PullIsTheLossItself(t *testing.T) {
+	b := Bounds{Lo: []float64{0, 700, 900, 500}, Hi: []float64{1500, 40000, 900, 1000}}
+	const h = 1e-3
+	for _, spread := range []float64{0, 60, 250} {
+		for i := range b.Lo {
+			for _, v := range []float64{-50, 20, 480, 690, 899, 903, 1200, 1600, 5000} {
+				p := b.Pull(i, v, spread)
+				up, down := b.Pull(i, v+h, spread), b.Pull(i, v-h, spread)
+				if got := (up.Loss - down.Loss) / (4 * h); math.Abs(got-p.Slope) > 1e-4*math.Max(1, math.Abs(p.Slope)) {
+					t.Errorf("row %d at %g, spread %g: slope %g, the loss says %g", i, v, spread, p.Slope, got)
+				}
+				if got := (up.Slope - down.Slope) / (2 * h); math.Abs(got-p.Bend) > 1e-4 {
+					t.Errorf("row %d at %g, spread %g: bend %g, the slope says %g", i, v, spread, p.Bend, got)
+				}
+				if !(p.Bend >= 0 && p.Bend <= 1) {
+					t.Errorf("row %d at %g, spread %g: bend %g outside [0, 1]", i, v, spread, p.Bend)
+				}
+			}
+		}
+	}
+}
+
+// TestT7SoftEndsAreALikelihood: between two predictions the loss differs as
+// -4 s^2 log of the logistic probability of the interval does.
+func TestT7SoftEndsAreALikelihood(t *testing.T) {
+	const s = 100.
+	cdf := func(z float64) float64 { return 1 / (1 + math.Exp(-z)) }
+	b := Bounds{Lo: []float64{700, 500, 0}, Hi: []float64{2000, 650, 900}}
+	for i := range b.Lo {
+		prob := func(v float64) float64 {
+			if b.Lo[i] == 0 {
+				return cdf((b.Hi[i] - v) / s)
+			}
+			return cdf((b.Hi[i]-v)/s) - cdf((b.Lo[i]-v)/s)
+		}
+		for _, v := range []float64{300, 600, 800, 1500} {
+			got := b.Pull(i, v, s).Loss - b.Pull(i, 900, s).Loss
+			want := -4 * s * s * math.Log(prob(v)/prob(900))
+			if math.Abs(got-want) > 1e-6*math.Max(1, math.Abs(want)) {
+				t.Errorf("row %d at %g: got %g, want %g", i, v, got, want)
+			}
+		}
+	}
+}
+
+// TestT7SoftEndsLimits: an exact row is a square near its value and a straight
+// line far off; 40 spreads inside an end says nothing; a lower end at 0 neither.
+func TestT7SoftEndsLimits(t *testing.T) {
+	const s = 100.
+	b := Bounds{Lo: []float64{9000, 0}, Hi: []float64{9000, 20000}}
+	near(t, "near", []float64{b.Pull(0, 9001, s).Slope}, []float64{1}, 1e-4)
+	near(t, "far", []float64{b.Pull(0, 1000, s).Slope, b.Pull(0, 3000, s).Slope}, []float64{-2 * s, -2 * s}, 1e-9)
+	for _, v := range []float64{0, 5, 15000} {
+		if p := b.Pull(1, v, s); p != (Pull{}) {
+			t.Errorf("inside at %g: got %+v, want no pull", v, p)
+		}
+	}
+}
+
+// TestMultiple against a scan; rows that say nothing leave 0, or 1 when held there.
+func TestMultiple(t *testing.T) {
+	rng := rand.New(rand.NewPCG(31, 1))
+	n := 200
+	var b Bounds
+	w, pred, rows := make([]float64, n), make([]float64, n), allRows(n)
+	for i := range n {
+		w[i], pred[i] = 0.5+rng.Float64(), 500+1000*rng.Float64()
+		at, delay := 4000*rng.Float64(), 1.7*pred[i]*(1+0.3*rng.NormFloat64())
+		lo, hi := 0., at
+		if delay > at {
+			lo, hi = at, at+15000
+		}
+		b.Lo, b.Hi = append(b.Lo, lo), append(b.Hi, hi)
+	}
+	for _, tight := range []float64{0, 1e6, 1e12} {
+		loss := func(m float64) float64 {
+			sum := tight * (m - 1) * (m - 1)
+			for i := range n {
+				sum += w[i] * b.Pull(i, m*pred[i], 100).Loss
+			}
+			return sum
+		}
+		best := 0.
+		for m := 0.; m < 4; m += 1e-3 {
+			if loss(m) < loss(best) {
+				best = m
+			}
+		}
+		if got := b.Multiple(w, pred, rows, 100, tight); math.Abs(got-best) > 2e-3 {
+			t.Errorf("tight %g: got %g, the scan says %g", tight, got, best)
+		}
+	}
+	silent := Bounds{Lo: make([]float64, n), Hi: filledWith(n, 1e6)}
+	if got := silent.Multiple(w, pred, rows, 100, 0); got != 0 {
+		t.Errorf("silent rows: got %g, want 0", got)
+	}
+	if got := silent.Multiple(w, pred, rows, 100, 1); math.Abs(got-1) > 1e-9 {
+		t.Errorf("silent rows held at 1: got %g", got)
+	}
+}
+
+func filledWith(n int, v float64) []float64 {
+	out := make([]float64, n)
+	for i := range out {
+		out[i] = v
+	}
+	return out
+}
+
+// TestT7SoftMatchesPlainPasses compares with the slow rule: refit to the
+// refreshed target v - slope until it no longer moves.
+func TestT7SoftMatchesPlainPasses(t *testing.T) {
+	d, b, o := intervalsOf(25, 300)
+	o.SpreadUs = 150
+	o.Anchor = []float64{1, 0, 0}
+	w := CensoredWeights(d, o)
+	for _, lambda := range []float64{1e-3, 0.1} {
+		fast, err := FitCensored(d, b, w, nil, lambda, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain := *o.withAnchor(d, b, w, allRows(d.Len()))
+		view := *d
+		view.Y = append([]float64(nil), b.Lo...)
+		c := newCensored(d, b, w, allRows(d.Len()), &plain)
+		var beta []float64
+		for range 20000 {
+			c.s.normalise(GramOf(&view, w, nil, 1))
+			c.s.solve(lambda)
+			beta = make([]float64, d.P)
+			c.s.beta(beta)
+			moved := 0.0
+			for i := range view.Y {
+				v := Dot(d.Row(i), beta)
+				y := v - b.Pull(i, v, o.SpreadUs).Slope
+				moved = math.Max(moved, math.Abs(y-view.Y[i]))
+				view.Y[i] = y
+			}
+			if moved < 1e-7 {
+				break
+			}
+		}
+		near(t, "predictions", Predict(d, fast.Fit.Beta), Predict(d, beta), 1e-4)
+		if !fast.Fit.Cert.OK() || fast.Passes > 60 {
+			t.Errorf("certificate %+v after %d passes", fast.Fit.Cert, fast.Passes)
+		}
+	}
+}
+
+// TestAnchorIsWhatThePenaltyPullsTo: a large penalty leaves the best constant,
+// where the plain penalty leaves nothing; a small one leaves the rows' own slope.
+func TestAnchorIsWhatThePenaltyPullsTo(t *testing.T) {
+	d, b, o := intervalsOf(26, 4000)
+	o.SpreadUs = 100
+	w := CensoredWeights(d, o)
+	plain, err := FitCensored(d, b, w, nil, 1, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Anchor = []float64{1, 0, 0}
+	held, err := FitCensored(d, b, w, nil, 1, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	free, err := FitCensored(d, b, w, nil, 1e-6, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	constant := b.Multiple(w, filledWith(d.Len(), 1), allRows(d.Len()), 100, 0)
+	if m := Median(Predict(d, plain.Fit.Beta)); m > 300 {
+		t.Errorf("without an anchor: median %g, want it shrunk below 300 us", m)
+	}
+	near(t, "constant", []float64{constant, Median(Predict(d, held.Fit.Beta))}, []float64{1050, 1050}, .05)
+	near(t, "free", free.Fit.Beta[:2], []float64{800, 500}, .05)
+	o.Anchor = o.Anchor[:1]
+	if _, err := FitCensored(d, b, w, nil, 1, o); err == nil {
+		t.Error("an anchor of another length was accepted")
+	}
+}
+
+// TestT7SoftEndsSurviveLateRows: one row in fifty that is 30 ms late moves the
+// distance loss by milliseconds, soft ends by what its share says.
+func TestT7SoftEndsSurviveLateRows(t *testing.T) {
+	d, b, o := intervalsOf(27, 2000)
+	for i := 1; i < len(b.Lo); i += 50 {
+		b.Lo[i], b.Hi[i] = 30000, 70000
+	}
+	w := CensoredWeights(d, o)
+	hard, err := FitCensored(d, b, w, nil, 1e-6, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.SpreadUs, o.Anchor = 100, []float64{1, 0, 0}
+	soft, err := FitCensored(d, b, w, nil, 1e-6, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, s := Median(Predict(d, hard.Fit.Beta)), Median(Predict(d, soft.Fit.Beta))
+	if !(h > 3000 && s < 2000 && s > 1000) {
+		t.Errorf("medians: hard ends %g us, soft ends %g us, want above 3000 and 1000 to 2000 (1050 without late rows)", h, s)
+	}
+}
