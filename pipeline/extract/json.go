@@ -1,8 +1,10 @@
 package extract
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"hash/maphash"
+	"math/bits"
 	"strconv"
 
 	"github.com/blis-train/blis-train/trace"
@@ -308,7 +310,7 @@ func (r *jsonReader) id(dst []byte) bool {
 }
 
 func (r *jsonReader) spanEvent() {
-	if !r.take('{') {
+	if r.quickEvent() || !r.take('{') {
 		return
 	}
 	var name []byte
@@ -362,8 +364,13 @@ func (r *jsonReader) attributes(a *attrs) {
 	if r.null() || !r.take('[') {
 		return
 	}
+	r.pairs(a)
+}
+
+// pairs reads pairs up to the end of their list.
+func (r *jsonReader) pairs(a *attrs) {
 	for first := true; r.more(']', &first); {
-		if !r.quickPair(a) {
+		if !r.quickRun(a) && !r.quickPair(a) {
 			r.pair(a)
 		}
 	}
@@ -401,12 +408,8 @@ func (r *jsonReader) quickPair(a *attrs) bool {
 		a.setText(s, b[14:14+d])
 		b = b[17+d:]
 	case string(b[:13]) == `doubleValue":`:
-		d := 0
-		for d < 24 && 13+d < len(b) && (b[13+d]-'0' <= 9 || b[13+d] == '.') {
-			d++
-		}
-		v, ok := quickFloat(b[13 : 13+d])
-		if !ok || len(b) < d+15 || b[13+d] != '}' || b[14+d] != '}' || d > 1 && b[13] == '0' && b[14] != '.' || b[13] == '.' {
+		v, d := quickDouble(b[13:])
+		if d == 0 || len(b) < d+15 || b[13+d] != '}' || b[14+d] != '}' {
 			return false
 		}
 		a.setFloat(s, v)
@@ -443,11 +446,18 @@ func (a *attrs) quickKey(b []byte) (slot, int) {
 // plainText is the length of the string body that b starts with, or -1 when it
 // holds escapes, control characters or no end.
 func plainText(b []byte) int {
-	for i, ch := range b {
-		if ch == '"' {
-			return i
+	i := 0
+	for ; i+8 <= len(b); i += 8 {
+		if m := special(binary.LittleEndian.Uint64(b[i:])); m != 0 {
+			i += bits.TrailingZeros64(m) >> 3
+			break
 		}
-		if ch == '\\' || ch < 0x20 {
+	}
+	for ; i < len(b); i++ {
+		switch ch := b[i]; {
+		case ch == '"':
+			return i
+		case ch == '\\' || ch < 0x20:
 			return -1
 		}
 	}

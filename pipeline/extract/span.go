@@ -131,12 +131,15 @@ func (p *packed) add(key int64, data []byte) {
 
 // builder makes spans from the callbacks of a parser. One per worker.
 type builder struct {
-	ev       attrs // attributes of the event being read
-	sp       attrs // attributes of the span being read
-	interned map[string]string
-	cur      *span
-	rows     *stepRows // of the span being read, or of the next one
-	journey  []trace.JourneyEvent
+	ev        attrs // attributes of the event being read
+	sp        attrs // attributes of the span being read
+	interned  map[string]string
+	cur       *span
+	rows      *stepRows // of the span being read, or of the next one
+	stepFrom  int       // where the snapshots of the latest step begin in rows
+	guess     int       // the snapshot of the step before that likely has the same request
+	lastEvent eventName
+	journey   []trace.JourneyEvent
 }
 
 func newBuilder() *builder {
@@ -170,6 +173,7 @@ func (b *builder) time(ns uint64, ok bool) int64 {
 func (b *builder) begin() {
 	b.cur = &span{firstStep: math.MaxInt64, lastStep: math.MinInt64}
 	b.rows.steps, b.rows.snaps = b.rows.steps[:0], b.rows.snaps[:0]
+	b.stepFrom, b.guess = 0, 0
 	b.journey = b.journey[:0]
 	b.sp.reset(spanRequestID)
 }
@@ -185,6 +189,10 @@ func (b *builder) event(name []byte, wallNs int64) {
 		b.cur.others = append(b.cur.others, b.intern(name))
 		return
 	}
+	b.addEvent(e, wallNs)
+}
+
+func (b *builder) addEvent(e eventName, wallNs int64) {
 	b.cur.counts[e]++
 	switch {
 	case e <= apiAborted:
@@ -304,13 +312,43 @@ func (b *builder) snapshot() {
 		return 0
 	}
 	b.rows.snaps = append(b.rows.snaps, trace.Snapshot{
-		StepID: n[stepID], CoreID: b.intern(a.text[snapRequest]), Phase: b.intern(a.text[snapPhase]),
+		StepID: n[stepID], CoreID: b.coreID(n[stepID]), Phase: b.phase(a.text[snapPhase]),
 		PromptTokens: n[snapPrompt], ComputedTokens: n[snapComputed], OutputTokens: opt(snapOutput),
 		Preemptions: opt(snapPreemptions), ScheduledTokens: n[snapScheduled],
 		BlocksAllocated: opt(snapAllocated), BlocksCached: opt(snapCached), EffectivePromptLen: a.int(snapEffective),
 	})
 	b.cur.covers(n[stepID])
 }
+
+// coreID is the request of the snapshot being read. Steps list their requests
+// in the order of the step before, but for those that came and went, so the
+// next one there is compared first.
+func (b *builder) coreID(step int64) string {
+	rows, id := b.rows.snaps, b.ev.text[snapRequest]
+	if n := len(rows); n > 0 && rows[n-1].StepID != step {
+		b.guess, b.stepFrom = b.stepFrom, n
+	}
+	for at := b.guess; at < b.stepFrom && at < b.guess+2; at++ {
+		if rows[at].CoreID == string(id) {
+			b.guess = at + 1
+			return rows[at].CoreID
+		}
+	}
+	return b.intern(id)
+}
+
+// phase shares the two texts that nearly all snapshots have.
+func (b *builder) phase(v []byte) string {
+	switch string(v) {
+	case phaseDecode:
+		return phaseDecode
+	case phasePrefill:
+		return phasePrefill
+	}
+	return b.intern(v)
+}
+
+const phasePrefill, phaseDecode = "PREFILL", "DECODE"
 
 // end fills the span from its own attributes and its scope, and keeps what
 // belongs to its class.
