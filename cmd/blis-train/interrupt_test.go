@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestInterruptedExtract: SIGINT in the middle of an extraction, while its
+// input is silent, exits 130 with one line and removes what it had begun.
+func TestInterruptedExtract(t *testing.T) {
+	dir, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
+	for _, name := range []string{"run.yaml", "config.json", "kv_events.jsonl"} {
+		copyFile(t, filepath.Join("../../testdata/traces/smoke", name), filepath.Join(dir, name))
+	}
+	dump, err := os.ReadFile("../../testdata/traces/smoke/traces.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0], "extract", "-", "-o", out)
+	cmd.Args[0], cmd.Dir = "blis-train", dir // TestMain runs the command of that name
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.Write(dump[:len(dump)/2]); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, filepath.Join(out, "tables", ".stage-smoke"))
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted {
+		t.Errorf("got %v, want exit %d; stderr %s", err, exitInterrupted, stderr.String())
+	}
+	if text := strings.TrimSpace(stderr.String()); strings.Count(text, "\n") != 0 || !strings.HasPrefix(text, "error: interrupted") {
+		t.Errorf("got %q, want one line that says interrupted", text)
+	}
+	filepath.WalkDir(out, func(p string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() || strings.Contains(p, "stage") {
+			t.Errorf("left behind: %s", p)
+		}
+		return err
+	})
+}
+
+// waitFor waits until a path exists; the process that makes it may be slow.
+func waitFor(t *testing.T, path string) {
+	t.Helper()
+	for range 3000 {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("%s did not appear", path)
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	in, err := os.Open(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	w, err := os.Create(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if _, err := io.Copy(w, in); err != nil {
+		t.Fatal(err)
+	}
+}
