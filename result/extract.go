@@ -133,13 +133,3 @@ type Example struct {
 	Place  string     `json:"place"` // file:line:col
 	What   string     `json:"what"`
 }
-
-// ExtractTotals sums all runs.
-type ExtractTotals struct {
-	Records   Records         `json:"records"`
-	Requests  ExtractRequests `json:"requests"`
-	Losses    Losses          `json:"losses"`
-	Summaries int64           `json:"step_summaries"`
-	BytesRead int64           `json:"bytes_read"`
-	LinesRead int64           `json:"lines_read"`
-}

@@ -76,8 +76,8 @@ type Model struct {
 	Recipe           string            `json:"recipe"`
 	Target           string            `json:"target"`
 	Replay           bool              `json:"replay"` // may be added as a delay in a replay
-	PipelineLag      map[string]RunLag `json:"pipeline_lag,omitempty"`
-	LagEvidence      []LagEvidence     `json:"lag_evidence,omitempty"`
+	PipelineLag      map[string]RunLag `json:"pipeline_lag"`
+	LagEvidence      []LagEvidence     `json:"lag_evidence"`
 	Lambda           *float64          `json:"lambda"`
 	GammaEMA         *float64          `json:"gamma_ema"`
 	Grid             []GridPoint       `json:"grid"`
@@ -99,8 +99,8 @@ type Model struct {
 	Interval         *IntervalErrors   `json:"interval,omitempty"`      // overhead only
 	TargetErrors     *TargetErrors     `json:"target_errors,omitempty"` // admission, egress, queue
 	AlphaRuns        []AlphaRun        `json:"alpha_runs,omitempty"`
-	TargetAudit      []TargetAudit     `json:"target_audit,omitempty"`
-	Drift            []DriftBlock      `json:"drift,omitempty"`
+	TargetAudit      []TargetAudit     `json:"target_audit"`
+	Drift            []DriftBlock      `json:"drift"`
 	Reweighting      *Reweighting      `json:"reweighting"`
 	ResidualQuant    []RegimeQuantiles `json:"residual_quantiles,omitempty"`
 	StressSets       []Cell            `json:"stress_sets,omitempty"`

@@ -144,7 +144,7 @@ func Run(ctx context.Context, runs []RunDir, o Options) (*result.Extract, error)
 			tooBad = append(tooBad, badError(&entry.Results[0], frac, o.MaxBadFrac))
 		}
 	}
-	sumTotals(doc)
+	doc.SumRuns()
 	if err := finish(o.Out, doc, fresh, rejects); err != nil {
 		return nil, err
 	}
@@ -410,37 +410,6 @@ func first(list []string) string {
 		return ""
 	}
 	return list[0]
-}
-
-// sumTotals adds up the runs.
-func sumTotals(doc *result.Extract) {
-	t := &doc.Totals
-	t.Records.Dropped = map[string]int64{}
-	for i := range doc.Runs {
-		r := &doc.Runs[i]
-		t.Records.Read += r.Records.Read
-		t.Records.Kept += r.Records.Kept
-		for k, n := range r.Records.Dropped {
-			t.Records.Dropped[k] += n
-		}
-		t.Records.BadFrac = max(t.Records.BadFrac, r.Records.BadFrac)
-		q, s := &t.Requests, &r.Requests
-		q.Engine += s.Engine
-		q.APILinked += s.APILinked
-		q.APIUnlinked += s.APIUnlinked
-		q.APIOnly += s.APIOnly
-		q.Stock += s.Stock
-		q.Finished += s.Finished
-		q.Aborted += s.Aborted
-		q.Failed += s.Failed
-		q.Open += s.Open
-		q.StopString += s.StopString
-		t.Losses.DroppedSpanEvents += r.Losses.DroppedSpanEvents
-		t.Losses.TruncatedMessages += r.Losses.TruncatedMessages
-		t.Losses.OrphanSnapshots += r.Losses.OrphanSnapshots
-		t.Losses.DuplicateSpans += r.Losses.DuplicateSpans
-		t.Summaries += r.Steps.Summaries
-	}
 }
 
 // cleanStages removes what an interrupted call left behind.
