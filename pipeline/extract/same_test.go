@@ -3,11 +3,16 @@ package extract
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"sort"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/blis-train/blis-train/trace"
 )
 
 // outputs reads every file below out except the cache, by relative name.
@@ -81,10 +86,81 @@ func TestParsersAgree(t *testing.T) {
 	parsersAgree(t, "smoke", "smoke60", "real_stock_otlp", "real_step_summaries", "real_vllm_cpu/gqa-campaign", "real_vllm_cpu/gqa-overflow", "composed/b200-qwen2.5-14b-tp2")
 }
 
-// TestEvalParsersAgreeOnAllData is the same over every data set.
+// TestEvalParsersAgreeOnAllData is the same over every data set with runs, and
+// over what expands to gigabytes.
 func TestEvalParsersAgreeOnAllData(t *testing.T) {
 	needEval(t)
-	parsersAgree(t, "smoke", "smoke60", "real_stock_otlp", "real_step_summaries", "real_vllm_cpu", "composed")
+	parsersAgree(t, "smoke", "smoke60", "real_stock_otlp", "real_step_summaries", "real_requests_llmservingsim", "real_vllm_cpu", "composed")
+	dir := filepath.Join(formatsDir(t), "corrupted")
+	for name := range slow {
+		parsersAgreeOnDump(t, []string{filepath.Join(dir, name)})
+	}
+}
+
+// TestParsersAgreeOnCollectorFormats: the same for every form the collector
+// writes and every damaged one, tables and drops alike.
+func TestParsersAgreeOnCollectorFormats(t *testing.T) {
+	dir := formatsDir(t)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, e := range entries {
+		if e.IsDir() && e.Name() != "corrupted" {
+			n++
+			t.Run(e.Name(), func(t *testing.T) { parsersAgreeOnDump(t, dumpFiles(t, filepath.Join(dir, e.Name()))) })
+		}
+	}
+	damaged, err := os.ReadDir(filepath.Join(dir, "corrupted"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range damaged {
+		path := filepath.Join(dir, "corrupted", e.Name())
+		files := []string{path}
+		switch {
+		case slow[e.Name()] || e.Name() == "README.md" || e.Name() == "expected.json":
+			continue
+		case e.IsDir():
+			files = dumpFiles(t, path)
+		}
+		n++
+		t.Run("corrupted/"+e.Name(), func(t *testing.T) { parsersAgreeOnDump(t, files) })
+	}
+	fmt.Printf("%d collector files read alike by both parsers\n", n)
+}
+
+// parsersAgreeOnDump compares tables and counted drops, or error codes.
+func parsersAgreeOnDump(t *testing.T, files []string) {
+	t.Helper()
+	type outcome struct {
+		Files map[string][]byte
+		Drops map[string]int64
+		Fails trace.Code
+	}
+	read := func(parser string) (o outcome) {
+		out := ""
+		doc, _, err := dumpRun(t, files, func(o *Options) { o.Parser, o.SplitEngines, out = parser, true, o.Out })
+		var e *trace.Error
+		if errors.As(err, &e) {
+			o.Fails = e.Code
+		} else if err != nil {
+			t.Errorf("%s: got %v, want an error with a code", parser, err)
+		}
+		if doc != nil {
+			o.Files, o.Drops = outputs(t, out), doc.Totals.Records.Dropped
+		}
+		return o
+	}
+	fast, slow := read("fast"), read("pdata")
+	compareOutputs(t, fast.Files, slow.Files, documentName)
+	if d := cmp.Diff(fast.Drops, slow.Drops); d != "" {
+		t.Errorf("drops of both parsers (-fast +pdata):\n%s", d)
+	}
+	if fast.Fails != slow.Fails {
+		t.Errorf("got the errors %q and %q of both parsers", fast.Fails, slow.Fails)
+	}
 }
 
 func needEval(t *testing.T) {
