@@ -15,7 +15,8 @@ import (
 // FromCommandLine reads the engine's knobs from the command that started the
 // server: `vllm serve MODEL --flag ...`, `python -m
 // vllm.entrypoints.openai.api_server ...`, or a container command whose image
-// tag names the version. Secrets (--api-key, --hf-token) are left out. Codes:
+// tag names the version. OTEL_SPAN_EVENT_COUNT_LIMIT=N in front, or handed to
+// the container, is read too. Secrets (--api-key, --hf-token) are left out. Codes:
 // bad_command_line, unknown_flag.
 func FromCommandLine(line string) (*Draft, error) {
 	words, err := shellWords(line)
@@ -43,6 +44,11 @@ var imageTag = regexp.MustCompile(`^[\w./-]*vllm[\w./-]*:v?(\d+\.\d+[\w.]*)$`)
 func (d *Draft) serveArgs(words []string) ([]string, error) {
 	isImage := false
 	for i, w := range words {
+		if limit, ok := strings.CutPrefix(w, "OTEL_SPAN_EVENT_COUNT_LIMIT="); ok {
+			if n, isInt := humanInt(limit); isInt {
+				d.Set("tracing.otel_span_event_count_limit", n)
+			}
+		}
 		if m := imageTag.FindStringSubmatch(w); m != nil {
 			d.Set("vllm.version", m[1])
 			isImage = true
@@ -101,7 +107,8 @@ func (d *Draft) argument(args []string, version string) ([]string, error) {
 		key, negated = positive, true
 	}
 	if !knownFlag(key, version) {
-		e := trace.Errorf(UnknownFlag, "command line: got flag %q, want one of `vllm serve`", name)
+		e := trace.Errorf(UnknownFlag, "command line: got flag %q, want a flag of `vllm serve`", name).
+			WithHint("leave it out if it is new: what decides step times has a key in docs/run-yaml.md")
 		if near := nearest(key, slices.Concat(ServeFlags(version), sortedOwnFlags())); near != "" {
 			e.Hint = "did you mean --" + strings.ReplaceAll(near, "_", "-") + "?"
 		}
@@ -113,9 +120,16 @@ func (d *Draft) argument(args []string, version string) ([]string, error) {
 			value, rest = value+" "+rest[0], rest[1:]
 		}
 	}
+	if _, isInt := humanInt(value); wholeFlags[key] && !isInt {
+		return nil, trace.Errorf(BadCommandLine, "command line: %s: got %q, want a whole number", name, value)
+	}
 	d.flag(key, value, hasValue, negated)
 	return rest, nil
 }
+
+// wholeFlags take a whole number and nothing else; max_model_len may be "auto".
+var wholeFlags = map[string]bool{"max_num_seqs": true, "max_num_batched_tokens": true, "block_size": true, "num_gpu_blocks_override": true,
+	"tensor_parallel_size": true, "pipeline_parallel_size": true, "data_parallel_size": true, "step_tracing_closure_interval": true}
 
 // flagKey is a flag's name in run.yaml's spelling.
 func flagKey(flag string) string {

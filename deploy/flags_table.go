@@ -77,6 +77,7 @@ var serveFlags = []serveFlag{
 	{"enable_eplb", v010, always},
 	{"enable_flashinfer_autotune", v014, always},
 	{"enable_force_include_usage", v010, always},
+	{"enable_journey_tracing", always, always},
 	{"enable_layerwise_nvtx_tracing", v013, always},
 	{"enable_log_deltas", v012, always},
 	{"enable_log_outputs", v010, always},
