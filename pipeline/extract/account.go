@@ -84,6 +84,38 @@ func (a *account) drop(code trace.Code, n int64, at place, format string, args .
 	}
 }
 
+// take counts what a batch lost, apart from its spans and KV events.
+func (a *account) take(p *parsed, name string) {
+	a.lines += p.lines
+	a.bytes += p.bytes
+	for _, f := range p.faults {
+		a.read++
+		a.badBytes += f.bytes
+		if p.bytes == 0 || p.batch.form == formProto {
+			a.bytes += f.bytes
+		}
+		if f.code == CodeUnreadable {
+			a.truncated++
+		}
+		unit := ""
+		if f.byMessage {
+			unit = "message "
+		}
+		a.drop(f.code, 1, place{name, f.line, f.col}, "%s(byte %d) %s", unit, f.offset, f.msg)
+	}
+	if p.nul > 0 {
+		a.read++
+		a.drop(CodeNulPadding, 1, place{file: name, line: p.first + p.lines - 1}, "%d trailing NUL bytes", p.nul)
+	}
+	if n := p.msg.ignored; n > 0 {
+		a.read += n
+		a.drop(CodeIgnoredSignal, n, place{file: name, line: p.first}, "metrics or logs")
+	}
+	for _, line := range p.texts {
+		a.badText = append(a.badText, fmt.Sprintf("%s:%d", name, line))
+	}
+}
+
 // keep counts n records that made it into a table.
 func (a *account) keep(n int64) { a.kept += n }
 

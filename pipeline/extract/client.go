@@ -64,7 +64,11 @@ func (c *clients) lost(src *source, err error) error {
 	rest := max(1, src.size-src.offset())
 	c.acc.badBytes += rest
 	c.acc.bytes += rest
-	c.acc.drop(CodeUnreadable, 1, place{file: src.name}, "%v", err)
+	code := CodeUnreadable
+	if e := asSyntax(err); e != nil {
+		code, err = e.Code, errors.New(e.Msg) // the place names the file
+	}
+	c.acc.drop(code, 1, place{file: src.name}, "%v", err)
 	return c.acc.err
 }
 
@@ -76,45 +80,65 @@ func (c *clients) row(r trace.ObservedRequest) {
 }
 
 func (c *clients) bad(src *source, line, n int64, err error) {
+	code := CodeUnreadable
+	if e := asSyntax(err); e != nil {
+		code, err = e.Code, errors.New(e.Msg)
+	}
 	c.acc.read++
 	c.acc.badBytes += n
-	c.acc.drop(CodeUnreadable, 1, place{file: src.name, line: line}, "client request: %v", err)
+	c.acc.drop(code, 1, place{file: src.name, line: line}, "client request: %v", err)
 }
 
 // lines reads one JSON object a line: our client's form or llmservingsim's.
 func (c *clients) lines(src *source) error {
 	for line := int64(1); ; line++ {
-		text, err := readLine(src)
-		if len(bytes.TrimSpace(text)) > 0 {
+		text, n, err := readLine(src)
+		g := asGap(err)
+		switch {
+		case g != nil: // the line it cut is lost with it
+			c.acc.bytes += g.lost
+			c.bad(src, line, max(1, g.lost), g)
+		case n > src.limits.MaxLine:
 			c.acc.lines++
-			c.acc.bytes += int64(len(text))
-			row, perr := clientLine(text)
-			if perr != nil {
-				c.bad(src, line, int64(len(text)), perr)
-			} else {
-				row.Line = line
-				c.row(row)
-			}
+			c.acc.bytes += n
+			c.bad(src, line, n, src.errorf(CodeLineTooLong, "line of more than %d bytes (--max-line)", src.limits.MaxLine))
+		case len(bytes.TrimSpace(text)) > 0:
+			c.line(src, line, text)
 		}
 		if err == io.EOF {
 			return nil
 		}
-		if err != nil {
+		if err != nil && g == nil {
 			return src.readError(err)
 		}
 	}
 }
 
-func readLine(src *source) ([]byte, error) {
-	var out []byte
+// line takes one line.
+func (c *clients) line(src *source, line int64, text []byte) {
+	c.acc.lines++
+	c.acc.bytes += int64(len(text))
+	row, err := clientLine(text)
+	if err != nil {
+		c.bad(src, line, int64(len(text)), err)
+		return
+	}
+	row.Line = line
+	c.row(row)
+}
+
+// readLine reads a line of n bytes; of one above the limit there is no text.
+func readLine(src *source) (text []byte, n int64, err error) {
 	for {
 		part, err := src.r.ReadSlice('\n')
-		out = append(out, part...)
-		if int64(len(out)) > src.limits.MaxLine {
-			return nil, src.errorf(CodeLineTooLong, "line of more than %d bytes (--max-line)", src.limits.MaxLine)
+		n += int64(len(part))
+		if n <= src.limits.MaxLine {
+			text = append(text, part...)
+		} else {
+			text = nil
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
-			return out, err
+			return text, n, err
 		}
 	}
 }
@@ -357,7 +381,7 @@ func (c *clients) traceV2(src *source) error {
 	line := int64(1)
 	var first []byte
 	for {
-		text, err := readLine(src)
+		text, _, err := readLine(src)
 		if bytes.HasPrefix(text, []byte("request_id,")) {
 			first = text
 			break

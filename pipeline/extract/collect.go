@@ -1,7 +1,6 @@
 package extract
 
 import (
-	"fmt"
 	"math"
 	"path/filepath"
 	"strconv"
@@ -151,42 +150,13 @@ func (c *collector) at(s *span) place { return place{file: c.names[s.file].name,
 
 // add takes the result of one batch.
 func (c *collector) add(p *parsed) error {
-	a := c.acc
-	a.lines += p.lines
-	a.bytes += p.bytes
-	name := c.names[p.batch.file].name
-	for _, f := range p.faults {
-		a.read++
-		a.badBytes += f.bytes
-		if p.bytes == 0 || p.batch.form == formProto {
-			a.bytes += f.bytes
-		}
-		if f.code == CodeUnreadable {
-			a.truncated++
-		}
-		unit := ""
-		if f.byMessage {
-			unit = "message "
-		}
-		a.drop(f.code, 1, place{name, f.line, f.col}, "%s(byte %d) %s", unit, f.offset, f.msg)
-	}
-	if p.nul > 0 {
-		a.read++
-		a.drop(CodeNulPadding, 1, place{file: name, line: p.first + p.lines - 1}, "%d trailing NUL bytes", p.nul)
-	}
-	if n := p.msg.ignored; n > 0 {
-		a.read += n
-		a.drop(CodeIgnoredSignal, n, place{file: name, line: p.first}, "metrics or logs")
-	}
-	for _, t := range p.texts {
-		a.badText = append(a.badText, fmt.Sprintf("%s:%d", name, t))
-	}
+	c.acc.take(p, c.names[p.batch.file].name)
 	for _, s := range p.msg.spans {
 		if err := c.span(s); err != nil {
 			return err
 		}
 	}
-	return a.err
+	return c.acc.err
 }
 
 // span takes one span.

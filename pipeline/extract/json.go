@@ -15,8 +15,8 @@ type message struct {
 	spans   []*span
 	ignored int64 // metrics or logs objects
 	kv      []trace.KVEvent
-	bad     []string // KV events that do not fit their class
-	texts   bool     // invalid Unicode was replaced
+	bad     []badKV
+	texts   bool // invalid Unicode was replaced
 }
 
 // hashSeed serves hashes that never leave the process.

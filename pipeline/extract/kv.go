@@ -26,6 +26,12 @@ func (kvParser) json(text []byte, b *builder, out *message) *parseError {
 	return r.err
 }
 
+// badKV is a KV event that does not fit its class.
+type badKV struct {
+	line int64
+	what string
+}
+
 type kvReader struct {
 	cursor
 	*builder
@@ -68,7 +74,7 @@ func (r *kvReader) events() {
 			return
 		}
 		if !ok {
-			r.out.bad = append(r.out.bad, fmt.Sprintf("KV event %.80q", r.b[start:r.i]))
+			r.out.bad = append(r.out.bad, badKV{what: fmt.Sprintf("%.80q", r.b[start:r.i])})
 			continue
 		}
 		r.out.kv = append(r.out.kv, ev)
@@ -273,17 +279,11 @@ func newKVCollector(names []input, acc *account, mem *memory) *kvCollector {
 
 func (k *kvCollector) add(p *parsed) error {
 	a := k.acc
-	a.lines += p.lines
-	a.bytes += p.bytes
 	name := k.names[p.batch.file].name
-	for _, f := range p.faults {
+	a.take(p, name)
+	for _, bad := range p.msg.bad {
 		a.read++
-		a.badBytes += f.bytes
-		a.drop(f.code, 1, place{name, f.line, f.col}, "(byte %d) %s", f.offset, f.msg)
-	}
-	for _, what := range p.msg.bad {
-		a.read++
-		a.drop(CodeBadEvent, 1, place{file: name, line: p.first}, "%s", what)
+		a.drop(CodeBadEvent, 1, place{file: name, line: bad.line}, "KV event %s", bad.what)
 	}
 	for i := range p.msg.kv {
 		if err := k.event(&p.msg.kv[i], name); err != nil {

@@ -30,6 +30,9 @@ func (p *parsed) number(before int64) {
 	for i := range p.msg.kv {
 		p.msg.kv[i].Line += before
 	}
+	for i := range p.msg.bad {
+		p.msg.bad[i].line += before
+	}
 	for i := range p.texts {
 		p.texts[i] += before
 	}
@@ -113,11 +116,12 @@ func blank(t []byte) bool {
 
 // one decodes one message and keeps its spans, or none of them.
 func (p *parsed) one(data []byte, line, offset int64, run func([]byte, *builder, *message) *parseError, bld *builder) {
-	from, ignored, kv := len(p.msg.spans), p.msg.ignored, len(p.msg.kv)
+	from, ignored, kv, bad := len(p.msg.spans), p.msg.ignored, len(p.msg.kv), len(p.msg.bad)
 	p.msg.texts = false
 	err := run(data, bld, &p.msg)
 	if err != nil {
 		p.msg.spans, p.msg.ignored, p.msg.kv = p.msg.spans[:from], ignored, p.msg.kv[:kv]
+		p.msg.bad = p.msg.bad[:bad]
 		if len(bytes.Trim(data, "\x00")) == 0 {
 			p.nul += int64(len(data))
 			return
@@ -133,6 +137,9 @@ func (p *parsed) one(data []byte, line, offset int64, run func([]byte, *builder,
 	}
 	for i := range p.msg.kv[kv:] {
 		p.msg.kv[kv+i].Line = line
+	}
+	for i := range p.msg.bad[bad:] {
+		p.msg.bad[bad+i].line = line
 	}
 	if p.msg.texts || len(p.msg.spans) > from && !utf8.Valid(data) && p.batch.form == formLines {
 		p.texts = append(p.texts, line)
