@@ -58,7 +58,26 @@ func (m *AlphaModel) check(v features.Version) error {
 	if err := checkTerms(path+".coefficients", m.Coefficients, features.AlphaFeatures(v)); err != nil {
 		return err
 	}
+	if err := m.checkDeployments(path + ".deployments"); err != nil {
+		return err
+	}
 	return checkCovariance(path+".covariance", m.Covariance, len(m.Coefficients))
+}
+
+func (m *AlphaModel) checkDeployments(path string) error {
+	for i, d := range m.Deployments {
+		at := path + "." + d.Name
+		if len(d.Values) != len(m.Coefficients) {
+			return trace.Errorf(WrongLength, "%s: got %d values, want %d", at, len(d.Values), len(m.Coefficients))
+		}
+		if err := finite(at, d.Values...); err != nil {
+			return err
+		}
+		if i > 0 && d.Name <= m.Deployments[i-1].Name {
+			return trace.Errorf(BadCoefficientFile, "%s: got %q after %q, want sorted names, each once", path, d.Name, m.Deployments[i-1].Name)
+		}
+	}
+	return nil
 }
 
 func checkTerms(path string, cs []Coefficient, fs []features.Feature) error {

@@ -67,7 +67,7 @@ func (w *wireSet) set() (*Set, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.Alpha = append(s.Alpha, AlphaModel{target, a.Replay, a.Lambda, terms, rows(a.Covariance)})
+		s.Alpha = append(s.Alpha, AlphaModel{target, a.Replay, a.Lambda, terms, rows(a.Covariance), deploymentsOf(a.Deployments)})
 	}
 	for _, regime := range sortedKeys(p.Residuals) {
 		s.Residuals = append(s.Residuals, RegimeQuantiles{regime, quantiles(p.Residuals[regime])})
@@ -89,6 +89,14 @@ func factorsOf(m map[string]float64) []Factor {
 	var out []Factor
 	for _, name := range sortedKeys(m) {
 		out = append(out, Factor{name, m[name]})
+	}
+	return out
+}
+
+func deploymentsOf(m map[string]flow[float64]) []DeploymentValues {
+	var out []DeploymentValues
+	for _, name := range sortedKeys(m) {
+		out = append(out, DeploymentValues{name, m[name]})
 	}
 	return out
 }

@@ -43,7 +43,7 @@ func (s *Set) wire() (*wireSet, error) {
 	}
 	p.Deployments, p.Devices = wireFactors(s.DeploymentFactors), wireFactors(s.HardwareFactors)
 	for _, m := range s.Alpha {
-		p.Alpha[m.Target] = wireAlpha{m.Replay, m.Lambda, wireTerms(m.Coefficients), wireRows(m.Covariance)}
+		p.Alpha[m.Target] = wireAlpha{m.Replay, m.Lambda, wireTerms(m.Coefficients), wireRows(m.Covariance), wireDeployments(m.Deployments)}
 	}
 	for _, r := range s.Residuals {
 		p.Residuals[r.Regime] = pairs(r.Quantiles)
@@ -68,6 +68,17 @@ func wireFactors(fs []Factor) map[string]float64 {
 	out := map[string]float64{}
 	for _, f := range fs {
 		out[f.Name] = f.Value
+	}
+	return out
+}
+
+func wireDeployments(ds []DeploymentValues) map[string]flow[float64] {
+	if len(ds) == 0 {
+		return nil
+	}
+	out := map[string]flow[float64]{}
+	for _, d := range ds {
+		out[d.Name] = d.Values
 	}
 	return out
 }

@@ -106,6 +106,15 @@ type AlphaModel struct {
 	Lambda       float64
 	Coefficients []Coefficient
 	Covariance   [][]float64
+	// Deployments take the place of the coefficients' values on the deployments of
+	// the fit (deploy.Deployment.Label); sorted by name.
+	Deployments []DeploymentValues
+}
+
+// DeploymentValues are the values of a model's coefficients on one deployment.
+type DeploymentValues struct {
+	Name   string
+	Values []float64 // one per slot, in slot order
 }
 
 // Factor is what one deployment or device needs on top of the common coefficients.
@@ -132,8 +141,9 @@ func (s *Set) FactorOn(d *deploy.Deployment) float64 {
 }
 
 // On is the set as it holds on one deployment: beta and its covariance times the
-// deployment's factor, no factors left.
+// deployment's factor, alphas with the deployment's values, nothing left to apply.
 func (s *Set) On(d *deploy.Deployment) *Set {
+	s = s.alphaOn(d.Label())
 	if len(s.DeploymentFactors) == 0 && len(s.HardwareFactors) == 0 {
 		return s
 	}
@@ -154,6 +164,28 @@ func (s *Set) On(d *deploy.Deployment) *Set {
 		for j, v := range row {
 			on.Covariance[i][j] = v * factor * factor
 		}
+	}
+	return &on
+}
+
+// alphaOn is the set with the alpha values of one deployment. They have no
+// intervals: those are for the common values.
+func (s *Set) alphaOn(label string) *Set {
+	if !slices.ContainsFunc(s.Alpha, func(m AlphaModel) bool { return len(m.Deployments) > 0 }) {
+		return s
+	}
+	on := *s
+	on.Alpha = slices.Clone(s.Alpha)
+	for i := range on.Alpha {
+		m := &on.Alpha[i]
+		k := slices.IndexFunc(m.Deployments, func(v DeploymentValues) bool { return v.Name == label })
+		if k >= 0 {
+			m.Coefficients, m.Covariance = slices.Clone(m.Coefficients), nil
+			for j, v := range m.Deployments[k].Values {
+				m.Coefficients[j].Value, m.Coefficients[j].CI95 = v, nil
+			}
+		}
+		m.Deployments = nil
 	}
 	return &on
 }

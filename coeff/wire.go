@@ -55,6 +55,8 @@ type wireAlpha struct {
 	Lambda       float64         `yaml:"lambda"`
 	Coefficients []wireTerm      `yaml:"coefficients"`
 	Covariance   []flow[float64] `yaml:"covariance"`
+	// Deployments are values in the order of Coefficients.
+	Deployments map[string]flow[float64] `yaml:"deployments,omitempty"`
 }
 
 type wireLag struct {

@@ -112,6 +112,9 @@ type Model struct {
 	HardwareFactors []HardwareFactor `json:"hardware_factors,omitempty"`
 	// DeploymentFactors take the place of the device's factor on the deployments of the fit.
 	DeploymentFactors []DeploymentFactor `json:"deployment_factors,omitempty"`
+	// DeploymentCoefficients take the place of Coefficients' values on the
+	// deployments of the fit; overhead only.
+	DeploymentCoefficients []DeploymentCoefficients `json:"deployment_coefficients,omitempty"`
 	// LocoPlain are the leave-one-out figures without the factors.
 	LocoPlain *LocoSummary `json:"loco_without_factors,omitempty"`
 }
@@ -130,6 +133,15 @@ type DeploymentFactor struct {
 	Deployment string  `json:"deployment"` // model, hardware and tp
 	Factor     float64 `json:"factor"`
 	Rows       int     `json:"rows"`
+}
+
+// DeploymentCoefficients are the coefficients of one deployment, shrunk toward
+// the common ones, in the order of the features.
+type DeploymentCoefficients struct {
+	Deployment string    `json:"deployment"` // model, hardware and tp
+	Lambda     *float64  `json:"lambda"`     // null: too few rows, the common coefficients
+	Values     []float64 `json:"values"`
+	Rows       int       `json:"rows"` // training rows
 }
 
 // LocoSummary is the median and worst MAPE over configurations left out.

@@ -75,7 +75,7 @@ func NewAlphaDelay(set *coeff.Set, target string, d *deploy.Deployment) (*AlphaD
 	if err != nil {
 		return nil, err
 	}
-	pr, err := set.DelayPredictor(target)
+	pr, err := set.On(d).DelayPredictor(target)
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 		m := &fit.Alpha[i]
 		set.Alpha = append(set.Alpha, coeff.AlphaModel{
 			Target: m.Target, Replay: coeff.Replayable(m.Target), Lambda: valueOr(m.Lambda, 0),
-			Coefficients: nativeTerms(m.Coefficients), Covariance: m.Covariance,
+			Coefficients: nativeTerms(m.Coefficients), Covariance: m.Covariance, Deployments: nativeDeployments(m.DeploymentCoefficients),
 		})
 	}
 	sort.Slice(set.HardwareFactors, func(i, j int) bool { return set.HardwareFactors[i].Name < set.HardwareFactors[j].Name })
@@ -83,6 +83,15 @@ func nativeResiduals(rq []result.RegimeQuantiles) []coeff.RegimeQuantiles {
 	for _, r := range rq {
 		out = append(out, coeff.RegimeQuantiles{Regime: r.Regime, Quantiles: r.Quantiles})
 	}
+	return out
+}
+
+func nativeDeployments(ds []result.DeploymentCoefficients) []coeff.DeploymentValues {
+	var out []coeff.DeploymentValues
+	for _, d := range ds {
+		out = append(out, coeff.DeploymentValues{Name: d.Deployment, Values: d.Values})
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
 	return out
 }
 

@@ -25,6 +25,7 @@ type alphaFit struct {
 	bounds ridge.Bounds // training rows; overhead only
 	passes int
 	counts result.RowCounts
+	on     []result.DeploymentCoefficients // overhead of several deployments
 }
 
 type alphaFits []*alphaFit
@@ -74,10 +75,9 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	p.embargo(alphaPerStep(p, f.used))
 	a.s = &solved{pool: p, terms: alphaTerms(features.AlphaFeatures(f.o.Spec), len(p.configs))}
 	a.s.opt = ridgeOptions(a.s.terms, epsOf(target), f.o)
-	// Interval scores are nearly flat in lambda and noisy between folds: the one
-	// standard error rule would take a penalty that shrinks the overhead to nothing
-	// (docs/decisions/0011).
-	a.s.opt.SmallestWithin = target == rows.Overhead
+	if target == rows.Overhead {
+		overheadOptions(&a.s.opt, features.AlphaFeatures(f.o.Spec))
+	}
 	if target != rows.Overhead {
 		var err error
 		a.sel, err = f.selectModel(a.s, target)
@@ -178,7 +178,7 @@ func (f *fitter) solveOverhead(a *alphaFit) error {
 	}
 	s.fit, s.censored, a.passes = fit.Fit, &fit, fit.Passes
 	s.pred = clipped(ridge.Predict(s.data, s.fit.Beta))
-	return nil
+	return f.overheadOn(a)
 }
 
 // nestOverhead repeats the selection at the chosen gamma with its nested
@@ -217,6 +217,7 @@ func allRows(n int) []int32 {
 
 // judgeOverhead reports T-7's figures on the hold-out, whole and per run.
 func (f *fitter) judgeOverhead(a *alphaFit, out *result.Model) {
+	out.DeploymentCoefficients = a.on
 	out.Interval = a.interval(a.s.pred, a.s.pool.hold)
 	out.Interval.Passes = a.passes
 	all := a.interval(a.s.pred, allRows(a.s.data.Len()))

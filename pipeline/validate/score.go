@@ -148,7 +148,7 @@ func (s *scope) alphaErrors(set *coeff.Set) *result.AlphaErrors {
 		p := alphaRows{target: m.Target}
 		for _, t := range s.runs {
 			if a := t.alphaTable(m.Target); a != nil {
-				p.add(t, a, &m)
+				p.add(t, a, t.set.AlphaModel(m.Target))
 			}
 		}
 		p.fill(out)

@@ -1,0 +1,81 @@
+package coeff
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// ownOverhead is the sample with an overhead of its own on the test deployment.
+func ownOverhead() (*Set, []float64) {
+	s := sample()
+	m := s.AlphaModel(Overhead)
+	values := make([]float64, len(m.Coefficients))
+	for i := range values {
+		values[i] = 100 / float64(i+3)
+	}
+	m.Coefficients[3].CI95 = &[2]float64{1, 2}
+	m.Deployments = []DeploymentValues{{testDeployment().Label(), values}, {"other/H100-SXM-80GB/tp2", make([]float64, len(values))}}
+	return s, values
+}
+
+// Design 01 Y-2: values of deployments are read back exactly, and faults in them
+// are found.
+func TestY2DeploymentValues(t *testing.T) {
+	want, _ := ownOverhead()
+	text := save(t, want)
+	got, err := Load(strings.NewReader(text), "c.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("read back differs (-want +got):\n%s", diff)
+	}
+	for _, c := range []struct {
+		old, with string
+		want      trace.Code
+	}{{": [33.333333333333336, ", ": [", WrongLength}, {"[33.333333333333336, ", "[.nan, ", NotFinite}} {
+		_, err := Load(strings.NewReader(strings.Replace(text, c.old, c.with, 1)), "c.yaml")
+		var syntax *trace.SyntaxError
+		if !errors.As(err, &syntax) || syntax.Code != c.want {
+			t.Errorf("%q: got %v, want %s", c.with, err, c.want)
+		}
+	}
+	m := want.AlphaModel(Overhead)
+	m.Deployments[0], m.Deployments[1] = m.Deployments[1], m.Deployments[0]
+	if err := want.Check(); err == nil {
+		t.Error("unsorted deployments pass")
+	}
+}
+
+// A delay on a deployment of the fit has that deployment's values and no interval;
+// elsewhere, and for other targets, the common ones stay. Beta's factors do not
+// touch it.
+func TestAlphaOnADeployment(t *testing.T) {
+	s, values := ownOverhead()
+	s.DeploymentFactors = []Factor{{testDeployment().Label(), 2}}
+	on := s.On(testDeployment())
+	m := on.AlphaModel(Overhead)
+	if diff := cmp.Diff(values, Values(m.Coefficients)); diff != "" || m.Coefficients[3].CI95 != nil || m.Deployments != nil {
+		t.Errorf("got %+v, want the deployment's values\n%s", m, diff)
+	}
+	if on.Beta[0].Value != 2*s.Beta[0].Value {
+		t.Errorf("beta: got %g, want twice %g", on.Beta[0].Value, s.Beta[0].Value)
+	}
+	if again := on.On(testDeployment()); cmp.Diff(on, again, cmpopts.EquateEmpty()) != "" {
+		t.Error("a set that holds on a deployment changes when it is asked again")
+	}
+	elsewhere := testDeployment()
+	elsewhere.TP = 8
+	if got := s.On(elsewhere).AlphaModel(Overhead).Coefficients; got[3].CI95 == nil || got[3].Value != 0 {
+		t.Errorf("elsewhere: got %+v, want the common coefficient", got[3])
+	}
+	if s.AlphaModel(Overhead).Deployments == nil || s.AlphaModel(Overhead).Coefficients[3].CI95 == nil {
+		t.Error("On changed the set itself")
+	}
+}

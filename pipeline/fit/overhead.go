@@ -1,0 +1,88 @@
+package fit
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/result"
+)
+
+// Constants of the overhead's fit (docs/decisions/0012).
+const (
+	// overheadSpreadUs is the scale of the logistic scatter of overheads about
+	// their prediction: a tenth of T-7's ybar, that is, about a fifth of 1 ms.
+	overheadSpreadUs = 100
+	// overheadApart is how far the overheads of deployments are expected to lie
+	// apart, as a share of the common prediction.
+	overheadApart = 0.5
+)
+
+// overheadOptions are what the overhead's interval fit has beyond 01 T-7: soft
+// ends, a penalty toward the best constant overhead instead of none, and the
+// smallest fold score (docs/decisions/0011).
+func overheadOptions(o *ridge.Options, fs []features.Feature) {
+	o.SmallestWithin = true
+	o.SpreadUs = overheadSpreadUs
+	o.Anchor = make([]float64, len(fs))
+	for j, f := range fs {
+		if f.Kind == features.Constant {
+			o.Anchor[j] = 1
+		}
+	}
+}
+
+// overheadOn fits every deployment of a pooled fit once more on its own rows,
+// penalised toward the multiple of the common coefficients that meets its
+// intervals best (partial pooling): what an API server does before the engine
+// sees a request hardly depends on the engine, so the features of the step
+// cannot carry one common cost from model to model.
+func (f *fitter) overheadOn(a *alphaFit) error {
+	s := a.s
+	names := f.namesOf(s, (*deploy.Deployment).Label)
+	labels := slices.Compact(slices.Sorted(slices.Values(names)))
+	if len(labels) < 2 {
+		return nil
+	}
+	common := slices.Clone(s.fit.Beta)
+	for _, label := range labels {
+		own, err := a.deployment(label, names, common)
+		if err != nil {
+			return fmt.Errorf("%s: %w", label, err)
+		}
+		a.on = append(a.on, *own)
+		for i, c := range s.data.Config {
+			if names[c] == label {
+				s.pred[i] = max(0, ridge.Dot(s.data.Row(i), own.Values))
+			}
+		}
+	}
+	return nil
+}
+
+// deployment is the fit of one deployment's training rows; one with too few for
+// the folds keeps the common coefficients.
+func (a *alphaFit) deployment(label string, names []string, common []float64) (*result.DeploymentCoefficients, error) {
+	s := a.s
+	mine := rowsWhere(s.train.Config, func(c int32) bool { return names[c] == label })
+	out := &result.DeploymentCoefficients{Deployment: label, Values: common, Rows: len(mine)}
+	if len(mine) < s.opt.Folds+1 {
+		return out, nil
+	}
+	d, b := s.train.Subset(mine), a.bounds.Subset(mine)
+	o := s.opt
+	o.Anchor, o.AnchorTight = common, 2*overheadSpreadUs*overheadSpreadUs/(overheadApart*overheadApart)/float64(len(mine))
+	o.Objective, o.EmbargoRows = ridge.Within, s.pool.data.Variants[s.variant].EmbargoRows
+	sels, err := ridge.SelectCensored(d, b, o)
+	if err != nil {
+		return nil, err
+	}
+	fit, err := ridge.FitCensored(d, b, ridge.CensoredWeights(d, o), nil, sels[0].Lambda, o)
+	if err != nil {
+		return nil, err
+	}
+	out.Lambda, out.Values = num(fit.Fit.Lambda), fit.Fit.Beta
+	return out, nil
+}
