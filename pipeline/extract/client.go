@@ -375,16 +375,24 @@ func (g *guideRequest) row(outcome, phase string) trace.ObservedRequest {
 }
 
 // traceV2 reads BLIS TraceV2: a YAML header, then CSV whose first line names
-// the columns. The header ends at "---" or at the line that starts with
-// request_id.
+// the columns. The header ends at the line that starts with request_id, or
+// fills a file of its own, which holds no request.
 func (c *clients) traceV2(src *source) error {
 	line := int64(1)
 	var first []byte
+	header := false
 	for {
 		text, _, err := readLine(src)
+		header = header || bytes.HasPrefix(text, []byte("trace_version:"))
 		if bytes.HasPrefix(text, []byte("request_id,")) {
 			first = text
 			break
+		}
+		if err == io.EOF && header {
+			return nil
+		}
+		if err != nil && err != io.EOF {
+			return src.readError(err)
 		}
 		if err != nil {
 			return errors.New("not a client file: got neither JSON nor a TraceV2 header with a request_id column")
@@ -397,12 +405,22 @@ func (c *clients) traceV2(src *source) error {
 	if err != nil {
 		return err
 	}
+	before := line
 	for {
 		rec, err := rd.Read()
 		if err == io.EOF {
 			return nil
 		}
-		line++
+		var parse *csv.ParseError
+		if err != nil && !errors.As(err, &parse) {
+			return src.readError(err)
+		}
+		if err == nil {
+			at, _ := rd.FieldPos(0)
+			line = before + int64(at)
+		} else {
+			line = before + int64(parse.StartLine)
+		}
 		c.acc.lines++
 		if err != nil || len(rec) != len(names) {
 			if err == nil {

@@ -306,16 +306,26 @@ func (r *reader) join() (*batch, error) {
 	if nl := bytes.IndexByte(head, '\n'); nl >= 0 && wholeJSON(head[:nl]) {
 		return r.tail(tail), nil // cut for good: the worker reports it
 	}
-	rest, err := r.src.r.ReadBytes('\n')
-	r.sums.now(r.src, rest)
-	if err != nil && err != io.EOF {
-		return nil, r.src.readError(err)
+	for {
+		part, err := r.src.r.ReadSlice('\n')
+		r.sums.now(r.src, part)
+		r.pos += int64(len(part))
+		tail = append(tail, part...)
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull) && int64(len(tail)) > r.limits.MaxLine:
+			return r.skipLine(int64(len(tail)))
+		case errors.Is(err, bufio.ErrBufferFull):
+		case err == io.EOF && r.in[r.file].joins: // it goes on in the file after this one
+			r.carry = tail
+			return nil, io.EOF
+		case err != nil && err != io.EOF:
+			return nil, r.src.readError(err)
+		default:
+			r.push(r.tail(tail))
+			r.skipped++ // the line was begun in the file before
+			return nil, nil
+		}
 	}
-	r.pos += int64(len(rest))
-	b := r.tail(append(tail, rest...))
-	r.push(b)
-	r.skipped++ // the line was begun in the file before
-	return nil, nil
 }
 
 // tail is a batch of a line that began in the file before.
