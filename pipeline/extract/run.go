@@ -123,18 +123,12 @@ func Run(ctx context.Context, runs []RunDir, o Options) (*result.Extract, error)
 	old := loadCache(o.Out, &o)
 	fresh := newCache(&o)
 	doc := &result.Extract{Header: result.Header{SchemaVersion: result.SchemaVersion, ToolVersion: o.ToolVersion, Command: o.command()}, Runs: []result.ExtractRun{}}
+	entries, err := extractAll(ctx, runs, &o, old, rejects)
+	if err != nil {
+		return nil, err
+	}
 	var tooBad []error
-	for i := range runs {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		entry := old.lookup(&runs[i], &o)
-		if entry == nil {
-			x := &extraction{run: &runs[i], o: &o, rejects: rejects}
-			if entry, err = x.do(ctx); err != nil {
-				return nil, fmt.Errorf("run %s: %w", runs[i].ID, err)
-			}
-		}
+	for _, entry := range entries {
 		fresh.Runs = append(fresh.Runs, *entry)
 		doc.Runs = append(doc.Runs, entry.Results...)
 		doc.Inputs = append(doc.Inputs, entry.inputs()...)
@@ -166,37 +160,98 @@ func badError(r *result.ExtractRun, frac, limit float64) error {
 
 func roundUp(f float64) float64 { return float64(int(f*100)+1) / 100 }
 
-// extraction is the work on one run folder.
+// extractAll extracts the runs, or takes what the cache has of them. With
+// several workers the tables of one run are written while the next is read, so
+// that no core waits at the end of a run; with --why-rejected not, because the
+// records rejected in both passes stand in one file in order.
+func extractAll(ctx context.Context, runs []RunDir, o *Options, old *cache, rejects *rejects) ([]*cacheEntry, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	entries := make([]*cacheEntry, len(runs))
+	written := make(chan error, 1) // the result of the run being written
+	written <- nil
+	for i := range runs {
+		if entries[i] = old.lookup(&runs[i], o); entries[i] != nil {
+			continue
+		}
+		x := &extraction{run: &runs[i], o: o, rejects: rejects}
+		err := x.read(ctx)
+		if earlier := <-written; earlier != nil {
+			x.close()
+			return nil, earlier
+		}
+		if err != nil {
+			x.close()
+			return nil, x.failed(err)
+		}
+		finish := func() {
+			var err error
+			if entries[i], err = x.finish(ctx); err != nil {
+				cancel()
+				err = x.failed(err)
+			}
+			x.close()
+			written <- err
+		}
+		if o.workers() > 1 && rejects == nil {
+			go finish()
+		} else {
+			finish()
+		}
+	}
+	return entries, <-written
+}
+
+// extraction is the work on one run folder: read, then finish, then close.
 type extraction struct {
 	run     *RunDir
 	o       *Options
 	rejects *rejects
 	acc     *account
+	stage   string
+	set     *inputSet
+	stamps  []fileStamp // of the inputs before they were read
+	col     *collector
+	kv      *kvCollector
+	obs     []trace.ObservedRequest
 }
 
-// do reads the inputs of a run folder and writes the tables of its engine runs.
-func (x *extraction) do(ctx context.Context) (*cacheEntry, error) {
-	id := x.run.ID
+func (x *extraction) failed(err error) error { return fmt.Errorf("run %s: %w", x.run.ID, err) }
+
+// read reads the inputs of a run folder.
+func (x *extraction) read(ctx context.Context) (err error) {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	x.acc = newAccount(nil)
 	if x.rejects != nil {
-		x.acc.reject = func(r Rejected) error { r.Run = id; return x.rejects.write(r) }
+		x.acc.reject = func(r Rejected) error { r.Run = x.run.ID; return x.rejects.write(r) }
 	}
-	stage := filepath.Join(x.o.Out, tablesDir, stagePrefix+id)
-	if err := os.MkdirAll(stage, 0o755); err != nil {
-		return nil, err
+	x.stage = filepath.Join(x.o.Out, tablesDir, stagePrefix+x.run.ID)
+	if err := os.MkdirAll(x.stage, 0o755); err != nil {
+		return err
 	}
-	defer os.RemoveAll(stage)
-	set, err := x.open()
-	if err != nil {
-		return nil, err
+	if x.set, err = x.open(); err != nil {
+		return err
 	}
-	stamps := set.stamps()
-	col, kv, obs, err := x.read(ctx, set, stage)
-	if err != nil {
-		return nil, err
+	x.stamps = x.set.stamps()
+	return x.inputs(ctx)
+}
+
+// close gives up what is still being written; after finish it only tidies up.
+func (x *extraction) close() {
+	if x.col != nil {
+		x.col.close()
 	}
-	defer col.close()
-	if len(col.cores)+len(col.apis)+len(col.engines)+len(obs) == 0 {
+	if x.stage != "" {
+		os.RemoveAll(x.stage)
+	}
+}
+
+// finish joins what was read and writes the tables of the engine runs.
+func (x *extraction) finish(ctx context.Context) (*cacheEntry, error) {
+	col, set := x.col, x.set
+	if len(col.cores)+len(col.apis)+len(col.engines)+len(x.obs) == 0 {
 		return nil, x.noSpans(set)
 	}
 	if err := col.finishSteps(); err != nil {
@@ -207,12 +262,12 @@ func (x *extraction) do(ctx context.Context) (*cacheEntry, error) {
 	}
 	col.join()
 	col.placeAPIs()
-	col.joinObserved(obs)
-	results, err := x.write(ctx, col, kv, obs)
+	col.joinObserved(x.obs)
+	results, err := x.write(ctx)
 	if err != nil {
 		return nil, err
 	}
-	entry := &cacheEntry{ID: id, Folder: x.run.Folder, Stamps: stamps, Bytes: set.bytes(), Lines: x.acc.lines, Results: results}
+	entry := &cacheEntry{ID: x.run.ID, Folder: x.run.Folder, Stamps: x.stamps, Bytes: set.bytes(), Lines: x.acc.lines, Results: results}
 	entry.Digest = set.digest()
 	for i := range entry.Results {
 		entry.Results[i].Files = set.files()
@@ -237,11 +292,11 @@ func (x *extraction) noSpans(set *inputSet) error {
 		WithHint("is tracing on? --otlp-traces-endpoint, --enable-journey-tracing, --step-tracing-enabled")
 }
 
-// read streams every input into the collectors.
-func (x *extraction) read(ctx context.Context, set *inputSet, stage string) (*collector, *kvCollector, []trace.ObservedRequest, error) {
-	o := x.o
-	mem := &memory{dir: stage, limit: o.Memory}
-	col := newCollector(set.traces, x.acc, mem, o.Format)
+// inputs streams every input into the collectors.
+func (x *extraction) inputs(ctx context.Context) error {
+	o, set := x.o, x.set
+	mem := &memory{dir: x.stage, limit: o.Memory}
+	x.col = newCollector(set.traces, x.acc, mem, o.Format)
 	done, total := int64(0), set.bytes()
 	report := func(sink func(*parsed) error) func(*parsed) error {
 		last := int64(0)
@@ -255,31 +310,28 @@ func (x *extraction) read(ctx context.Context, set *inputSet, stage string) (*co
 			return sink(p)
 		}
 	}
-	fail := func(err error) (*collector, *kvCollector, []trace.ObservedRequest, error) {
-		col.close()
-		return nil, nil, nil, err
+	if err := stream(ctx, set.traces, o.parser(), o.workers(), o.limits(), o.Stdin, report(x.col.add)); err != nil {
+		return err
 	}
-	if err := stream(ctx, set.traces, o.parser(), o.workers(), o.limits(), o.Stdin, report(col.add)); err != nil {
-		return fail(err)
-	}
-	var kv *kvCollector
 	if len(set.kv) > 0 {
-		kv = newKVCollector(set.kv, x.acc, mem)
-		if err := stream(ctx, set.kv, kvParser{}, o.workers(), o.limits(), o.Stdin, report(kv.add)); err != nil {
-			return fail(err)
+		x.kv = newKVCollector(set.kv, x.acc, mem)
+		if err := stream(ctx, set.kv, kvParser{}, o.workers(), o.limits(), o.Stdin, report(x.kv.add)); err != nil {
+			return err
 		}
 	}
 	cl := &clients{names: set.clients, acc: x.acc}
 	for i := range set.clients {
 		if err := cl.file(&set.clients[i], o.limits(), o.Stdin); err != nil {
-			return fail(err)
+			return err
 		}
 	}
-	return col, kv, cl.rows, nil
+	x.obs = cl.rows
+	return nil
 }
 
 // write writes the tables of each engine run and gives them their final names.
-func (x *extraction) write(ctx context.Context, col *collector, kv *kvCollector, obs []trace.ObservedRequest) ([]result.ExtractRun, error) {
+func (x *extraction) write(ctx context.Context) ([]result.ExtractRun, error) {
+	col := x.col
 	n := max(1, len(col.engines))
 	writers := make([]*writer, n)
 	for i := range n {
@@ -290,7 +342,7 @@ func (x *extraction) write(ctx context.Context, col *collector, kv *kvCollector,
 		if err := os.MkdirAll(w.dir, 0o755); err != nil {
 			return nil, err
 		}
-		if err := w.all(kv, col.observedOf(obs, int32(i))); err != nil {
+		if err := w.all(x.kv, col.observedOf(x.obs, int32(i))); err != nil {
 			return nil, err
 		}
 		writers[i] = w
