@@ -7,6 +7,7 @@ package result
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 )
 
@@ -44,9 +45,22 @@ func Marshal(doc any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Read decodes a document strictly: unknown keys are errors.
+// Read decodes a document strictly: another schema version and unknown keys are errors.
 func Read(r io.Reader, doc any) error {
-	dec := json.NewDecoder(r)
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	var head struct {
+		SchemaVersion string `json:"schema_version"`
+	}
+	if err := json.Unmarshal(text, &head); err != nil {
+		return err
+	}
+	if head.SchemaVersion != SchemaVersion {
+		return fmt.Errorf("schema_version: got %q, want %q", head.SchemaVersion, SchemaVersion)
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
 	return dec.Decode(doc)
 }

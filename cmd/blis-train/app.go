@@ -69,8 +69,10 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	signal.Ignore(syscall.SIGPIPE) // a reader that leaves (| head) does not stop a stage from writing its files
-	out := &output{w: stdout}
+	out, held := &output{w: stdout}, &claims{}
+	defer held.release()
 	app := newApp(stdin, out, stderr)
+	app.Metadata = map[string]any{claimsKey: held}
 	args = rearrange(app, args)
 	err := app.RunContext(ctx, args)
 	if ctx.Err() != nil {
@@ -79,6 +81,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	return exitCode(stderr, errors.Join(err, out.failure()))
 }
+
+// claimsKey is where commands find the folders they hold.
+const claimsKey = "claims"
 
 func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 	app := &cli.App{

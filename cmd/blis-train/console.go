@@ -28,6 +28,8 @@ type console struct {
 	width    int  // columns of that terminal, 100 elsewhere
 	outWidth int  // columns of the terminal out is, 0 when it is none
 
+	claims *claims
+
 	mu   sync.Mutex
 	last map[string]time.Time
 	open bool // a progress line is on the screen
@@ -67,6 +69,7 @@ func newConsole(c *cli.Context) (*console, error) {
 	con := &console{
 		out: c.App.Writer, err: c.App.ErrWriter,
 		json: c.Bool("json"), quiet: c.Bool("quiet"), width: 100, last: map[string]time.Time{},
+		claims: c.App.Metadata[claimsKey].(*claims),
 	}
 	if w := columns(con.err); w > 0 {
 		con.tty, con.width = true, w

@@ -54,6 +54,7 @@ func extractOptions(c *cli.Context, con *console) extract.Options {
 	o.Format, o.Parser = table.Format(c.String("format")), c.String("parser")
 	o.MaxBadFrac, o.MaxLine, o.MaxExpansion = c.Float64("max-bad-frac"), c.Int64("max-line"), c.Int64("max-expansion")
 	o.SplitEngines, o.WhyRejected = c.Bool("split-engines"), c.Bool("why-rejected")
+	o.Set = c.StringSlice("set")
 	o.ToolVersion, o.Stdin, o.Progress, o.Batches = toolVersion, c.App.Reader, con.progress(), pipeline.Batches
 	return o
 }
@@ -94,7 +95,7 @@ func doExtract(c *cli.Context, con *console) (*result.Extract, error) {
 	if c.Bool("dry-run") {
 		return nil, listRuns(con, runs)
 	}
-	if err := prepareOut(o.Out, o.Force); err != nil {
+	if err := con.claim(o.Out, o.Force); err != nil {
 		return nil, err
 	}
 	start := time.Now()

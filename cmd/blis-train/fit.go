@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/result"
+	tables "github.com/blis-train/blis-train/trace/table"
 )
 
 func fitCommand() *cli.Command {
@@ -100,7 +102,7 @@ func runFit(c *cli.Context) error {
 	if out == "" {
 		out = in
 	}
-	if err := prepareOut(out, c.Bool("force") || out == in); err != nil {
+	if err := con.claim(out, c.Bool("force") || out == in); err != nil {
 		return err
 	}
 	ext, err := readExtract(in)
@@ -149,7 +151,23 @@ func readExtract(dir string) (*result.Extract, error) {
 		}
 		return nil, &hinted{err, hint}
 	}
+	for i := range ext.Runs {
+		if err := checkTables(dir, &ext.Runs[i]); err != nil {
+			return nil, &hinted{err, fmt.Sprintf("blis-train extract RUNDIR -o %s --force", dir)}
+		}
+	}
 	return ext, nil
+}
+
+// checkTables finds tables that extract.json counts rows of and the folder lacks.
+func checkTables(dir string, run *result.ExtractRun) error {
+	at := tables.RunDir(dir, run.ID)
+	for _, name := range slices.Sorted(maps.Keys(run.Tables)) {
+		if found, _ := filepath.Glob(filepath.Join(at, name+".*")); run.Tables[name] > 0 && len(found) == 0 {
+			return fmt.Errorf("%s: missing, extract.json counts %d rows in it", filepath.Join(at, name+".parquet"), run.Tables[name])
+		}
+	}
+	return nil
 }
 
 // doFit fits the tables in `in` and writes fit.json and coefficients.yaml to out.

@@ -41,7 +41,7 @@ func runFromGram(c *cli.Context, con *console) error {
 		return err
 	}
 	out := c.String("out")
-	if err := prepareOut(out, c.Bool("force")); err != nil {
+	if err := con.claim(out, c.Bool("force")); err != nil {
 		return err
 	}
 	grams, inputs, err := readGrams(files)

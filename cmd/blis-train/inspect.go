@@ -44,7 +44,7 @@ func runInspect(c *cli.Context) error {
 	}
 	out := c.String("out")
 	if out != "" {
-		if err := prepareOut(out, c.Bool("force")); err != nil {
+		if err := con.claim(out, c.Bool("force")); err != nil {
 			return err
 		}
 	}

@@ -30,6 +30,7 @@ func reproduceCommand() *cli.Command {
 			"Example:\n   blis-train reproduce out/coefficients.yaml --data testdata/traces/real",
 		Flags: flags([]cli.Flag{
 			&cli.StringFlag{Name: "data", Usage: "`PARENT` of the run folders"},
+			&cli.StringSliceFlag{Name: "set", Usage: "what overrode run.yaml when the file was made, `KEY.PATH=VALUE` (repeatable)"},
 			&cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core"},
 		}, talkFlags()),
 		Action: runReproduce,
@@ -86,7 +87,7 @@ func reproduce(c *cli.Context, con *console, file string, set *coeff.Set, doc *r
 		return err
 	}
 	o.Workers = c.Int("workers")
-	runs, err := recordedRuns(c.String("data"), set)
+	runs, err := recordedRuns(c.String("data"), set, c.StringSlice("set"))
 	if err != nil {
 		return err
 	}
@@ -148,15 +149,16 @@ func recordedOptions(command string) (fit.Options, error) {
 	return o, nil
 }
 
-// recordedRuns are the run folders below parent whose run.yaml is recorded.
-func recordedRuns(parent string, set *coeff.Set) ([]extract.RunDir, error) {
+// recordedRuns are the run folders below parent whose run.yaml is recorded, with
+// the overrides of the original extraction.
+func recordedRuns(parent string, set *coeff.Set, overrides []string) ([]extract.RunDir, error) {
 	want := map[string]bool{}
 	for _, in := range set.Inputs {
 		if filepath.Base(in.Name) == deploy.RunFile {
 			want[in.SHA256] = true
 		}
 	}
-	found, err := extract.Discover([]string{parent}, nil, nil)
+	found, err := extract.Discover([]string{parent}, nil, nil, overrides...)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
@@ -102,7 +103,7 @@ func runSimulate(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := prepareOut(c.String("out"), c.Bool("force")); err != nil {
+	if err := con.claim(c.String("out"), c.Bool("force")); err != nil {
 		return err
 	}
 	runs, err := s.replicate(c.Context, con.progress())
@@ -405,7 +406,15 @@ func (s *simulation) one(seed int64, first bool) (*replication, error) {
 		}
 	}
 	findings := append(append([]trace.Finding(nil), res.Findings...), warnings()...)
+	if s.lacksOverhead() {
+		findings = append(findings, trace.Findingf(export.NotReplayable, "the coefficient file has no overhead that a simulation may add: requests reach the engine at once; --overhead-us gives them one"))
+	}
 	return &replication{res: res, summary: sim.Summarize(res), reqs: reqs, findings: findings}, nil
+}
+
+// lacksOverhead reports whether nothing says how long a request takes to reach the engine.
+func (s *simulation) lacksOverhead() bool {
+	return s.c.String("latency-model") == "physics" && s.set != nil && s.set.AlphaModel(coeff.Overhead) == nil && s.c.Float64("overhead-us") < 0
 }
 
 func (s *simulation) command() string {

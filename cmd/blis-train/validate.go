@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -12,10 +13,12 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
 )
 
 func validateCommand() *cli.Command {
@@ -139,7 +142,7 @@ func runValidate(c *cli.Context) error {
 	if out == "" {
 		out = in
 	}
-	if err := prepareOut(out, c.Bool("force") || out == in); err != nil {
+	if err := con.claim(out, c.Bool("force") || out == in); err != nil {
 		return err
 	}
 	ext, err := readExtract(in)
@@ -199,12 +202,37 @@ func judgeSet(c *cli.Context, in string, ext *result.Extract, doc *result.Fit, o
 	return val, err
 }
 
+// skipReplay turns the replays off when nothing says how long a request takes to
+// reach the engine (01 Y-1): the steps are judged all the same, and it is said.
+func skipReplay(c *cli.Context, con *console, doc *result.Fit, o *validate.Options) error {
+	if o.StepsOnly || o.OverheadUs != nil || o.IdleDelays {
+		return nil
+	}
+	if path := c.String("coefficients"); path != "" {
+		set, _, err := loadSet(path)
+		if err != nil {
+			return err
+		}
+		if m := set.AlphaModel(coeff.Overhead); m != nil && m.Replay {
+			return nil
+		}
+	} else if doc == nil || slices.ContainsFunc(doc.Alpha, func(m result.Model) bool { return m.Target == coeff.Overhead && m.Replay }) {
+		return nil
+	}
+	o.StepsOnly = true
+	con.warn([]trace.Finding{trace.Findingf(validate.CodeNoOverhead, "no overhead coefficients: the replays are skipped; --overhead-us or --idle-delays replays without them")})
+	return nil
+}
+
 // doValidate judges the fit, writes validation.json and report.html to out and
 // prints the judgement.
 func doValidate(c *cli.Context, con *console, in, out string, ext *result.Extract, doc *result.Fit, o validate.Options) (*result.Validation, error) {
 	o.Progress = con.progress()
 	if doc != nil && !c.IsSet("split") {
 		o.Split = doc.Options.Split
+	}
+	if err := skipReplay(c, con, doc, &o); err != nil {
+		return nil, err
 	}
 	val, err := judgeSet(c, in, ext, doc, o)
 	if err != nil {

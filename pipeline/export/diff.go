@@ -3,6 +3,7 @@ package export
 import (
 	"math"
 	"slices"
+	"strings"
 	"sort"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -258,9 +259,9 @@ func (d *DiffDoc) judge(opt DiffOptions) {
 		t := &d.Terms[i]
 		switch {
 		case t.Significant != nil && *t.Significant:
-			d.Reasons = append(d.Reasons, t.Model+" "+t.Name+" moved significantly: "+six(t.A)+" -> "+six(t.B)+" "+t.Unit)
+			d.Reasons = append(d.Reasons, t.Model+" "+t.Name+" moved significantly: "+strings.TrimSuffix(six(t.A)+" -> "+six(t.B)+" "+t.Unit, " 1"))
 		case t.Significant == nil && math.Abs(t.Delta) > opt.Tolerance*math.Abs(t.A):
-			d.Reasons = append(d.Reasons, t.Model+" "+t.Name+" moved, significance unknown: "+six(t.A)+" -> "+six(t.B)+" "+t.Unit)
+			d.Reasons = append(d.Reasons, t.Model+" "+t.Name+" moved, significance unknown: "+strings.TrimSuffix(six(t.A)+" -> "+six(t.B)+" "+t.Unit, " 1"))
 		}
 	}
 	for _, p := range d.Predictions {

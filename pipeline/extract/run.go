@@ -32,6 +32,7 @@ type Options struct {
 	WhyRejected  bool         // write OUT/rejected.jsonl
 	Force        bool         // parse again even when nothing changed
 	Memory       int          // bytes all rows that wait to be sorted may hold before they spill
+	Set          []string     // what overrides run.yaml, "key.path=value": recorded, not applied here (see Discover)
 	ToolVersion  string
 	Stdin        io.Reader
 	Progress     trace.Progress
@@ -76,6 +77,9 @@ func (o *Options) command() string {
 	c := fmt.Sprintf("extract --format %s --max-expansion %d --max-line %d --parser %s", o.Format, o.MaxExpansion, o.MaxLine, o.Parser)
 	if o.SplitEngines {
 		c += " --split-engines"
+	}
+	for _, s := range slices.Sorted(slices.Values(o.Set)) {
+		c += " --set " + s
 	}
 	return c
 }
