@@ -28,8 +28,9 @@ type engine struct {
 //
 // An engine counts its spans from 1 and its steps from 1, and nothing names
 // it. A span continues the engine of the same resource whose last sequence
-// number it follows; where none does and the numbers return to the start, a
-// new engine run begins (a restart, or a data-parallel sibling).
+// number it follows, and of several the one whose last step came just before;
+// where none does and the numbers return to the start, a new engine run begins
+// (a restart, or a data-parallel sibling).
 func (c *collector) steps(s *span) error {
 	defer s.rows.free()
 	e, err := c.engineOf(s)
@@ -62,7 +63,7 @@ func (c *collector) engineOf(s *span) (*engine, error) {
 			latest = e
 		}
 		if s.sequence.OK && e.lastSeq == s.sequence.V-1 && s.firstStep > e.lastStep {
-			if follow == nil || e.lastOrder > follow.lastOrder {
+			if follow == nil || s.follows(e, follow) {
 				follow = e
 			}
 		}
@@ -78,6 +79,20 @@ func (c *collector) engineOf(s *span) (*engine, error) {
 		return e, err
 	}
 	return latest, nil
+}
+
+// follows reports whether the span rather continues engine a than engine b,
+// by numbers both are possible (data-parallel siblings): it begins after the
+// last step of its own engine, and soon.
+func (s *span) follows(a, b *engine) bool {
+	start := int64(math.MaxInt64)
+	for i := range s.rows.steps {
+		start = min(start, s.rows.steps[i].TsStartNs)
+	}
+	if (a.maxNs <= start) != (b.maxNs <= start) {
+		return a.maxNs <= start
+	}
+	return cmp.Or(cmp.Compare(a.maxNs, b.maxNs), cmp.Compare(a.lastOrder, b.lastOrder)) > 0
 }
 
 // startsOver reports whether the numbers of a span return to the start.
