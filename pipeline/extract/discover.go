@@ -56,6 +56,9 @@ func Discover(args, only, exclude []string, set ...string) ([]RunDir, error) {
 	slices.SortStableFunc(out, func(a, b RunDir) int { return cmp.Compare(a.ID, b.ID) })
 	for i := 1; i < len(out); i++ {
 		if out[i].ID == out[i-1].ID {
+			if out[i].Dir == out[i-1].Dir {
+				return nil, trace.Errorf(CodeDuplicateRunID, "got the run folder %s and dumps in it (%s), want one or the other", out[i].Dir, strings.Join(append(out[i-1].files, out[i].files...), ", "))
+			}
 			return nil, trace.Errorf(CodeDuplicateRunID, "run id %q is used by %s and %s", out[i].ID, out[i-1].Dir, out[i].Dir).
 				WithHint("change `name` in one run.yaml, or use --exclude")
 		}

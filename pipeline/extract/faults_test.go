@@ -120,6 +120,8 @@ func faultCases(t *testing.T) []faultCase {
 		{name: "attribute missing", dump: replaced(`{"key":"queue.running_depth",`, `{"key":"queue.depth",`), keeps: "1 2 3 4", drops: map[string]int64{"missing_attribute": 1}, place: "traces:2", says: "queue.running_depth is missing"},
 		{name: "core span without an id", dump: replaced(`{"key":"gen_ai.request.id","value":{"stringValue":"cmpl-2-0-aaaaaaaa"}}`, ""), keeps: "1 - 3 4", drops: map[string]int64{"missing_id": 5}, place: "traces:2"},
 		{name: "two lines glued", dump: []byte(strings.Replace(all, "\n", "", 1)), keeps: "1 2 3 4"},
+		{name: "JSON of something else", dump: []byte(`{"id":"1","status":200}`), errors: CodeNoSpans, says: "traces:1:1: (byte 0) got an object with the key \"id\", want resourceSpans"},
+		{name: "a line of something else", dump: with(func(string) string { return `{"id":"1","status":200}` }), keeps: "1 3 4", drops: unreadable, place: "traces:2:1", says: "want resourceSpans"},
 		{name: "an HTML page", dump: []byte("<html><body>502 Bad Gateway</body></html>"), errors: CodeNoSpans, says: "<html>"},
 		{name: "half a page of garbage", dump: append([]byte(all), "<html>\n"...), keeps: "1 2 3 4", drops: unreadable, place: "traces:5:1"},
 	}

@@ -83,7 +83,7 @@ func smallLines() []string {
 		`{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"a"}},{"key":"process.pid","value":{"intValue":"7"}}],"droppedAttributesCount":1,"entityRefs":[{"type":"t","idKeys":["a"]}]},"scopeSpans":[{"scope":{"name":"s","version":"1","attributes":[{}]},"schemaUrl":"u","spans":[{"name":"n","traceState":"a=b","flags":256,"kind":3,"droppedEventsCount":2,"droppedAttributesCount":"1","droppedLinksCount":0,"links":[{"traceId":"","spanId":"0a5d2f346baa9455","attributes":[],"flags":1}],"status":{"code":"STATUS_CODE_ERROR","message":"m"}}]}],"schemaUrl":""}]}`,
 		`{"resourceSpans":[{"scopeSpans":[{"scope":{"name":"vllm.api"},"spans":[{"name":"llm_request","events":[{"attributes":[{"key":"event.ts.monotonic","value":{"doubleValue":1}}],"droppedAttributesCount":1,"name":"api.ARRIVED","timeUnixNano":"1"},{"name":"other"},{}]}]}]}]}`,
 		`{"resourceSpans":[],"unknown":[1,-0.5e+3,true,false,null,"\u00e9",{"a":{}}]}`, `{"resourceSpans":[{"scopeSpans":[],"resource":{}},{}]}`, `{"resourceSpans":null}`, `{}`, ` {} {} `, ``,
-		`{"resourceMetrics":[{"scopeMetrics":[]}]}`, `{"resourceLogs":[]}{"resourceSpans":[]}`, "{\"resourceSpans\":[]}\x00", `{"resourceSpans":[{"resourceSpans":[]}],"resourceSpans":[]}`,
+		`{"resourceMetrics":[{"scopeMetrics":[]}]}`, `{"id":"1","status":200}`, `{"resourceLogs":[]}{"resourceSpans":[]}`, "{\"resourceSpans\":[]}\x00", `{"resourceSpans":[{"resourceSpans":[]}],"resourceSpans":[]}`,
 	}
 }
 
@@ -97,7 +97,8 @@ func pairLine(pair string) string {
 // guide, only the second half counts: keys that repeat or are empty (it takes
 // the empty one for the end of the object), null in place of a number (an error
 // to it, the default to us), the names of before OTLP 0.15, which it does not
-// know, and nesting beyond our bound.
+// know, and nesting beyond our bound. An object of unknown keys alone is no
+// dump to us.
 func FuzzJSON(f *testing.F) {
 	for _, line := range smallLines() {
 		f.Add([]byte(line))
@@ -129,7 +130,7 @@ func checkJSON(t *testing.T, data []byte) {
 	if errFast == nil && errRef == nil && !same(fast, ref) {
 		t.Errorf("%q:\nfast %s\npdata %s", data, render(fast), render(ref))
 	}
-	if _, err := (&ptrace.JSONUnmarshaler{}).UnmarshalTraces(data); err == nil && errFast != nil && json.Valid(data) && data[0] == '{' {
+	if _, err := (&ptrace.JSONUnmarshaler{}).UnmarshalTraces(data); err == nil && errFast != nil && json.Valid(data) && data[0] == '{' && !strings.Contains(errFast.msg, "want resourceSpans") {
 		t.Errorf("%q: the fast reader refuses (%v) what the bare reference takes", data, errFast)
 	}
 }

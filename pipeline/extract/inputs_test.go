@@ -214,4 +214,8 @@ func TestSeveralInputsAtOnce(t *testing.T) {
 			t.Errorf("%v: got the runs %s, want %s", c.args, got, c.want)
 		}
 	}
+	_, err := Discover([]string{filepath.Join(parent, "b"), dump}, nil, nil)
+	if err == nil || !strings.Contains(err.Error(), "extra.json") {
+		t.Errorf("got %v, want an error that names the dump inside a given run folder", err)
+	}
 }

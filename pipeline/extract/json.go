@@ -45,31 +45,58 @@ func parseJSON(text []byte, b *builder, out *message) *parseError {
 	return r.err
 }
 
-// otherSignals are the keys of what is no trace.
-var otherSignals = map[string]bool{
-	"resourceMetrics": true, "resource_metrics": true, "resourceLogs": true, "resource_logs": true,
-	"resourceProfiles": true, "resource_profiles": true,
-}
-
 func (r *jsonReader) document() {
+	at := r.i
 	if !r.take('{') {
 		return
 	}
+	var d documentKeys
 	for first := true; r.more('}', &first); {
 		k, ok := r.key()
 		if !ok {
 			return
 		}
-		switch string(k) {
-		case "resourceSpans", "resource_spans":
+		if d.spans(k) {
 			r.each(r.resourceSpans)
-		default:
-			if otherSignals[string(k)] {
-				r.out.ignored++
-			}
-			r.skip(0)
+			continue
 		}
+		r.skip(0)
 	}
+	r.out.ignored += d.others
+	r.checkDocument(&d, at)
+}
+
+// documentKeys are the keys met in one object of a dump.
+type documentKeys struct {
+	known  bool
+	others int64 // metrics, logs and profiles
+	first  string
+}
+
+// spans reports whether a key holds the spans, and notes it.
+func (d *documentKeys) spans(k []byte) bool {
+	switch string(k) {
+	case "resourceSpans", "resource_spans":
+		d.known = true
+		return true
+	case "resourceMetrics", "resource_metrics", "resourceLogs", "resource_logs", "resourceProfiles", "resource_profiles":
+		d.known = true
+		d.others++
+	}
+	if d.first == "" {
+		d.first = string(k)
+	}
+	return false
+}
+
+// checkDocument fails for an object, which began at byte at, of unknown keys
+// alone: it is no OTLP. An empty one is a batch without spans.
+func (c *cursor) checkDocument(d *documentKeys, at int) bool {
+	if c.err != nil || d.known || d.first == "" {
+		return c.err == nil
+	}
+	c.i = at
+	return c.fail("got an object with the key %.40q, want resourceSpans", d.first)
 }
 
 // each calls f at every element of an array; null is an empty one.

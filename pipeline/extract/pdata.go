@@ -39,20 +39,21 @@ func (pdataParser) json(text []byte, b *builder, out *message) *parseError {
 
 // signals walks one object and counts metrics and logs in it.
 func (c *cursor) signals(out *message) bool {
+	at := c.i
 	c.take('{')
+	var d documentKeys
 	for first := true; c.more('}', &first); {
 		k, ok := c.key()
 		if !ok {
 			return false
 		}
-		if otherSignals[string(k)] {
-			out.ignored++
-		}
+		d.spans(k)
 		if !c.skip(0) {
 			return false
 		}
 	}
-	return c.err == nil
+	out.ignored += d.others
+	return c.checkDocument(&d, at)
 }
 
 func decodeJSON(text []byte, b *builder, out *message) *parseError {

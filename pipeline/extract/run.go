@@ -282,18 +282,20 @@ func (x *extraction) finish(ctx context.Context) (*cacheEntry, error) {
 // noSpans is the error of a run whose inputs held nothing of use.
 func (x *extraction) noSpans(set *inputSet) error {
 	var names []string
-	for _, f := range set.files() {
-		names = append(names, f.Name)
+	for _, in := range slices.Concat(set.traces, set.clients) {
+		names = append(names, in.name)
 	}
-	why := ""
+	why, hint := "", "is tracing on? --otlp-traces-endpoint, --enable-journey-tracing, --step-tracing-enabled"
 	for _, e := range x.acc.exampleList() {
-		if byError[e.Reason] || e.Reason == CodeForeignScope {
-			why = "; " + e.Place + ": " + e.What
+		if byError[e.Reason] {
+			why, hint = "; "+e.Place+": "+e.What, "point at the output of the collector's file exporter, or correct `files` in run.yaml"
 			break
 		}
+		if e.Reason == CodeForeignScope && why == "" {
+			why = "; " + e.Place + ": " + e.What
+		}
 	}
-	return trace.Errorf(CodeNoSpans, "no spans: %s holds no vLLM span and no client request%s", strings.Join(names, ", "), why).
-		WithHint("is tracing on? --otlp-traces-endpoint, --enable-journey-tracing, --step-tracing-enabled")
+	return trace.Errorf(CodeNoSpans, "got neither a vLLM span nor a client request in %s%s", strings.Join(names, ", "), why).WithHint(hint)
 }
 
 // inputs streams every input into the collectors.
