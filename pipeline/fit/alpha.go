@@ -75,9 +75,6 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	p.embargo(alphaPerStep(p, f.used))
 	a.s = &solved{pool: p, terms: alphaTerms(features.AlphaFeatures(f.o.Spec), len(p.configs))}
 	a.s.opt = ridgeOptions(a.s.terms, epsOf(target), f.o)
-	if target == rows.Overhead {
-		overheadOptions(&a.s.opt, features.AlphaFeatures(f.o.Spec))
-	}
 	if target != rows.Overhead {
 		var err error
 		a.sel, err = f.selectModel(a.s, target)
@@ -85,6 +82,7 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	}
 	train := p.trainData()
 	a.bounds = p.bounds(p.train)
+	overheadOptions(&a.s.opt, features.AlphaFeatures(f.o.Spec), train, a.bounds)
 	quick := a.s.opt
 	quick.SkipNested = true // solveOverhead asks for it at the chosen gamma
 	sels, err := ridge.SelectCensored(train, a.bounds, quick)

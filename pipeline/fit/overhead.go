@@ -12,26 +12,29 @@ import (
 
 // Constants of the overhead's fit (docs/decisions/0012).
 const (
-	// overheadSpreadUs is the scale of the logistic scatter of overheads about
-	// their prediction: a tenth of T-7's ybar, that is, about a fifth of 1 ms.
+	// overheadSpreadUs is the largest scale of the logistic scatter of overheads
+	// about their prediction: a tenth of T-7's ybar, a standard deviation of 0.18 ms.
 	overheadSpreadUs = 100
 	// overheadApart is how far the overheads of deployments are expected to lie
 	// apart, as a share of the common prediction.
 	overheadApart = 0.5
 )
 
+// spreads are the scales to choose from: a simulator's own recordings hardly scatter.
+var spreads = []float64{3, 10, 30, overheadSpreadUs}
+
 // overheadOptions are what the overhead's interval fit has beyond 01 T-7: soft
-// ends, a penalty toward the best constant overhead instead of none, and the
-// smallest fold score (docs/decisions/0011).
-func overheadOptions(o *ridge.Options, fs []features.Feature) {
+// ends of the likeliest spread, a penalty toward the best constant overhead
+// instead of none, and the smallest fold score (docs/decisions/0011).
+func overheadOptions(o *ridge.Options, fs []features.Feature, train *ridge.Data, b ridge.Bounds) {
 	o.SmallestWithin = true
-	o.SpreadUs = overheadSpreadUs
 	o.Anchor = make([]float64, len(fs))
 	for j, f := range fs {
 		if f.Kind == features.Constant {
 			o.Anchor[j] = 1
 		}
 	}
+	o.SpreadUs = b.Spread(ridge.CensoredWeights(train, *o), ridge.Predict(train, o.Anchor), allRows(train.Len()), spreads)
 }
 
 // overheadOn fits every deployment of a pooled fit once more on its own rows,
@@ -73,7 +76,7 @@ func (a *alphaFit) deployment(label string, names []string, common []float64) (*
 	}
 	d, b := s.train.Subset(mine), a.bounds.Subset(mine)
 	o := s.opt
-	o.Anchor, o.AnchorTight = common, 2*overheadSpreadUs*overheadSpreadUs/(overheadApart*overheadApart)/float64(len(mine))
+	o.Anchor, o.AnchorTight = common, 2*o.SpreadUs*o.SpreadUs/(overheadApart*overheadApart)/float64(len(mine))
 	o.Objective, o.EmbargoRows = ridge.Within, s.pool.data.Variants[s.variant].EmbargoRows
 	sels, err := ridge.SelectCensored(d, b, o)
 	if err != nil {

@@ -93,6 +93,53 @@ func (b Bounds) Multiple(w, pred []float64, rows []int32, spreadUs, tight float6
 	return hi
 }
 
+// Spread is the scale of the grid (ascending, us) at which the intervals are
+// likeliest when every target scatters by a logistic law about the multiple of
+// pred that meets them best; the largest of equals. It is 0 when one multiple
+// meets every interval and exact rows tell which.
+func (b Bounds) Spread(w, pred []float64, rows []int32, grid []float64) float64 {
+	if b.agree(pred, rows, b.Multiple(w, pred, rows, 0, 0)) {
+		return 0
+	}
+	best, bestLoss := grid[0], math.Inf(1)
+	for _, s := range grid {
+		m := b.Multiple(w, pred, rows, s, 0)
+		var loss float64
+		for _, i := range rows {
+			loss += w[i] * b.surprise(int(i), m*pred[i], s)
+		}
+		if loss <= bestLoss {
+			best, bestLoss = s, loss
+		}
+	}
+	return best
+}
+
+// agree reports whether every interval holds m*pred, one of them an exact row.
+func (b Bounds) agree(pred []float64, rows []int32, m float64) bool {
+	told := false
+	for _, i := range rows {
+		if b.Distance(int(i), m*pred[i]) > resolutionUs {
+			return false
+		}
+		told = told || b.Lo[i] == b.Hi[i]
+	}
+	return told
+}
+
+// surprise is -log of the probability that a target about v falls between the
+// ends of row i: what Pull leaves out is the same for every v, not for every s.
+func (b Bounds) surprise(i int, v, spreadUs float64) float64 {
+	out := b.Pull(i, v, spreadUs).Loss / (4 * spreadUs * spreadUs)
+	if lo, hi := b.Lo[i], b.Hi[i]; lo > 0 || lo == hi {
+		out -= math.Log(-math.Expm1(-math.Max(hi-lo, resolutionUs) / spreadUs))
+	}
+	return out
+}
+
+// resolutionUs is the width of an exact row.
+const resolutionUs = 1
+
 // Limits of Multiple: the largest, and halvings to the last bits.
 const (
 	maxMultiple   = 1 << 40

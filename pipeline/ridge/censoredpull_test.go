@@ -210,3 +210,32 @@ func TestT7SoftEndsSurviveLateRows(t *testing.T) {
 		t.Errorf("medians: hard ends %g us, soft ends %g us, want above 3000 and 1000 to 2000 (1050 without late rows)", h, s)
 	}
 }
+
+// TestSpreadFollowsTheScatter: targets without scatter, with a little and with
+// more choose 0, a small and a large scale.
+func TestSpreadFollowsTheScatter(t *testing.T) {
+	grid := []float64{3, 10, 30, 100}
+	for _, c := range []struct{ sd, least, most float64 }{{0, 0, 0}, {18, 3, 30}, {180, 100, 100}, {2000, 100, 100}} {
+		rng := rand.New(rand.NewPCG(33, 1))
+		n := 3000
+		var b Bounds
+		for i := range n {
+			took, at := math.Max(1, 900+c.sd*rng.NormFloat64()), 4000*rng.Float64()
+			lo, hi := 0., at
+			switch {
+			case i%50 == 0:
+				lo, hi = took, took
+			case took > at:
+				lo, hi = at, at+15000
+			}
+			b.Lo, b.Hi = append(b.Lo, lo), append(b.Hi, hi)
+		}
+		if got := b.Spread(filledWith(n, 1), filledWith(n, 1), allRows(n), grid); got < c.least || got > c.most {
+			t.Errorf("scatter of %g us: spread %g, want %g to %g", c.sd, got, c.least, c.most)
+		}
+	}
+	silent := Bounds{Lo: make([]float64, 9), Hi: filledWith(9, 1e6)}
+	if got := silent.Spread(filledWith(9, 1), filledWith(9, 1), allRows(9), grid); got != 100 {
+		t.Errorf("silent rows: spread %g, want the largest", got)
+	}
+}
