@@ -30,27 +30,58 @@ func OverheadInterval(arrivedNs, queuedNs int64, priorNs Opt[int64], exact bool)
 	return loUs, hiUs
 }
 
+// OverheadStamps are the stamps of a request that bound its overhead.
+type OverheadStamps struct {
+	ArrivedNs, QueuedNs, FinishedNs Opt[int64]
+}
+
+// StepMark is what bounding overheads needs of a recorded step.
+type StepMark struct {
+	StartNs int64
+	IsIdle  bool // nobody ran or waited
+}
+
+// Mark is the step as bounding overheads sees it.
+func (s *Step) Mark() StepMark {
+	return StepMark{s.TsStartNs, s.RunningDepth == 0 && s.WaitingDepth == 0}
+}
+
 // Overheads bounds the overhead of every request of the run, in the order of
-// r.Requests. Steps must be in id order. complete says that journeys are
-// sampled at 1.0 and no core span is lost; only then is any bound exact: no
-// other request was queued and unfinished at QUEUED, and either nothing ran or
-// waited in the last recorded step or none was recorded since the previous
-// FINISHED. The last step is the one that starts before QUEUED: a step that
-// starts at that very moment is the one that follows the pick-up.
+// r.Requests. Steps must be in id order. See BoundOverheads.
 func Overheads(r *Run, complete bool) []OverheadBound {
-	out := make([]OverheadBound, len(r.Requests))
-	alone := aloneAtQueued(r.Requests)
+	stamps := make([]OverheadStamps, len(r.Requests))
 	for i := range r.Requests {
 		q := &r.Requests[i]
+		stamps[i] = OverheadStamps{q.ArrivedNs, q.QueuedNs, q.FinishedNs}
+	}
+	marks := make([]StepMark, len(r.Steps))
+	for i := range r.Steps {
+		marks[i] = r.Steps[i].Mark()
+	}
+	return BoundOverheads(stamps, marks, complete)
+}
+
+// BoundOverheads bounds the overhead of every request of one engine run; steps
+// in id order. complete says that journeys are sampled at 1.0 and no core span
+// is lost; only then is any bound exact: no other request was queued and
+// unfinished at QUEUED, and either nothing ran or waited in the last recorded
+// step or none was recorded since the previous FINISHED. The last step is the
+// one that starts before QUEUED: a step that starts at that very moment is the
+// one that follows the pick-up.
+func BoundOverheads(requests []OverheadStamps, steps []StepMark, complete bool) []OverheadBound {
+	out := make([]OverheadBound, len(requests))
+	alone := aloneAtQueued(requests)
+	for i := range requests {
+		q := &requests[i]
 		if !q.ArrivedNs.OK || !q.QueuedNs.OK {
 			continue
 		}
 		var prior Opt[int64]
 		isIdle := true
-		if k := lastStepBefore(r.Steps, q.QueuedNs.V); k >= 0 {
-			s := &r.Steps[k]
-			prior = Some(s.TsStartNs)
-			isIdle = s.RunningDepth == 0 && s.WaitingDepth == 0 || s.TsStartNs <= alone[i].lastFinishedNs
+		if k := lastStepBefore(steps, q.QueuedNs.V); k >= 0 {
+			s := &steps[k]
+			prior = Some(s.StartNs)
+			isIdle = s.IsIdle || s.StartNs <= alone[i].lastFinishedNs
 		}
 		exact := complete && alone[i].isAlone && isIdle
 		lo, hi := OverheadInterval(q.ArrivedNs.V, q.QueuedNs.V, prior, exact)
@@ -65,7 +96,7 @@ type company struct {
 	lastFinishedNs int64 // latest FINISHED of those queued before, when alone; MinInt64 without any
 }
 
-func aloneAtQueued(requests []Request) []company {
+func aloneAtQueued(requests []OverheadStamps) []company {
 	out := make([]company, len(requests))
 	order := make([]int, 0, len(requests))
 	for i := range requests {
@@ -85,9 +116,9 @@ func aloneAtQueued(requests []Request) []company {
 }
 
 // lastStepBefore is the index of the last step with ts_start < ns; -1 for none.
-func lastStepBefore(steps []Step, ns int64) int {
-	n, _ := slices.BinarySearchFunc(steps, ns, func(s Step, ns int64) int {
-		if s.TsStartNs < ns {
+func lastStepBefore(steps []StepMark, ns int64) int {
+	n, _ := slices.BinarySearchFunc(steps, ns, func(s StepMark, ns int64) int {
+		if s.StartNs < ns {
 			return -1
 		}
 		return 1

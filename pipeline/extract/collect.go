@@ -3,9 +3,9 @@ package extract
 import (
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 
-	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
 
@@ -15,83 +15,27 @@ type spanKey struct {
 	span  [8]byte
 }
 
-// core is one engine request as collected: its ids, and its journey events
-// packed, since most requests of a long dump are finished and only wait for
-// the end.
-type core struct {
-	id        string
-	key       spanKey
-	parent    [8]byte
-	hasParent bool
-	startNs   int64
-	endNs     int64
-	dropped   int64
-	resource  uint64
-	order     int64 // position of the span in the input
-	engine    int32
-	file      int32
-	line      int64
-	lastNs    int64 // last event, monotonic
-	schedNs   int64 // first SCHEDULED
-	schedStep int64
-	lastStep  int64 // step of the last event
-	events    []byte
-	ends      []uint32
-	// from snapshots
-	cached    trace.Opt[int64]
-	hit       trace.Opt[int64]
-	apiIndex  int32
-	linkWay   string
-	oldForm   bool // llm_request of the oldest forks: API and core in one span
-	model     trace.Opt[string]
-	maxTokens trace.Opt[int64]
-}
-
-// api is one llm_request span of the API process, or a stock span.
-type api struct {
-	key      spanKey
-	id       string
-	hasID    bool
-	route    trace.Opt[string]
-	model    trace.Opt[string]
-	stamps   [numEvents]trace.Opt[int64] // apiArrived .. apiAborted
-	reason   trace.Opt[string]
-	prompt   trace.Opt[int64]
-	outputs  trace.Opt[int64]
-	max, n   trace.Opt[int64]
-	stock    [6]trace.Opt[float64]
-	startNs  int64
-	endNs    int64
-	order    int64
-	file     int32
-	line     int64
-	resource uint64
-	kept     int64
-	linked   bool
-	isStock  bool
-	engine   int32
-}
-
 // collector gathers the spans of one run folder in input order.
 type collector struct {
-	names   []input
-	acc     *account
-	mem     *memory
-	stage   string // folder of the tables while they are written
-	format  table.Format
-	seen    map[spanKey]uint64
-	cores   []*core
-	byID    map[string]int32
-	apis    []*api
-	engines []*engine
-	order   int64
-	codec   *table.Codec[trace.JourneyEvent]
-	offsets offsetSample
-	maxWall int64
+	names    []input
+	acc      *account
+	mem      *memory
+	stage    string // folder of the tables while they are written
+	format   table.Format
+	seen     map[spanKey]uint64
+	cores    []*core
+	byID     map[string]int32
+	apis     []*api
+	engines  []*engine
+	order    int64
+	pack     packing
+	journeys *spool // journey events by core
+	offsets  offsetSample
+	maxWall  int64
 }
 
 func newCollector(names []input, acc *account, mem *memory, format table.Format) *collector {
-	return &collector{names: names, acc: acc, mem: mem, stage: mem.dir, format: format, seen: map[spanKey]uint64{}, byID: map[string]int32{}, codec: table.NewCodec[trace.JourneyEvent]()}
+	return &collector{names: names, acc: acc, mem: mem, stage: mem.dir, format: format, seen: map[spanKey]uint64{}, byID: map[string]int32{}, pack: newPacking(), journeys: mem.spool()}
 }
 
 // engineDir is where the tables of the n-th engine found are written.
@@ -112,28 +56,21 @@ func (c *collector) finishSteps() error {
 			return err
 		}
 	}
-	c.cached()
+	c.snapped()
 	return nil
 }
 
-// cached tells requests their cached tokens: num_computed_tokens of the first
-// snapshot with scheduled tokens when that is the step that admitted them,
-// else what effective_prompt_len says (both are fixed at admission).
-func (c *collector) cached() {
+// snapped tells requests what their snapshots say.
+func (c *collector) snapped() {
 	for at, k := range c.cores {
 		if c.byID[k.id] != int32(at) {
 			continue
 		}
 		for _, e := range c.engines {
-			o := e.tables.owners[k.id]
-			if o == nil || !o.isSeen {
-				continue
+			if o := e.tables.owners[k.id]; o != nil && o.isSeen {
+				k.snap = o
+				break
 			}
-			k.hit, k.cached = o.hit, o.hit
-			if o.step == k.schedStep {
-				k.cached = trace.Some(o.computed)
-			}
-			break
 		}
 	}
 }
@@ -201,102 +138,6 @@ func (c *collector) span(s *span) error {
 	return nil
 }
 
-// core collects an engine request.
-func (c *collector) core(s *span, key spanKey) error {
-	if !s.requestID.OK {
-		c.acc.drop(CodeMissingID, 1+int64(len(s.journey)), c.at(s), "llm_core without gen_ai.request.id")
-		return nil
-	}
-	id := s.requestID.V
-	k := &core{}
-	if at, ok := c.byID[id]; ok && c.cores[at].resource == s.resource {
-		k = c.cores[at]
-	} else {
-		*k = core{id: id, key: key, parent: s.parent, hasParent: s.hasParent, startNs: s.startNs, resource: s.resource, order: c.order,
-			file: s.file, line: s.line, apiIndex: -1, lastNs: math.MinInt64, schedStep: -1, oldForm: s.name == "llm_request", model: s.model, maxTokens: s.maxTokens}
-		c.byID[id] = int32(len(c.cores))
-		c.cores = append(c.cores, k)
-	}
-	k.endNs = max(k.endNs, s.endNs)
-	k.dropped += s.droppedEvents
-	for i := range s.journey {
-		ev := &s.journey[i]
-		ev.CoreID = ""
-		row := c.codec.Append(nil, ev)
-		if k.holds(row) {
-			c.acc.drop(CodeRepeatedEvent, 1, c.at(s), "%s of %s", ev.Kind, id)
-			continue
-		}
-		k.take(ev, row)
-		c.acc.keep(1)
-		if ev.TsNs.OK {
-			c.offsets.add(ev.WallNs - ev.TsNs.V)
-		}
-	}
-	c.acc.keep(1)
-	return nil
-}
-
-// holds reports whether the request has the same event already.
-func (k *core) holds(row []byte) bool {
-	from := uint32(0)
-	for _, end := range k.ends {
-		if string(k.events[from:end]) == string(row) {
-			return true
-		}
-		from = end
-	}
-	return false
-}
-
-func (k *core) take(ev *trace.JourneyEvent, row []byte) {
-	k.events = append(k.events, row...)
-	k.ends = append(k.ends, uint32(len(k.events)))
-	if ev.TsNs.OK {
-		k.lastNs = max(k.lastNs, ev.TsNs.V)
-	}
-	if ev.Step.OK {
-		k.lastStep = ev.Step.V
-	}
-	if ev.Kind == trace.Scheduled && k.schedStep < 0 && ev.Step.OK && ev.TsNs.OK {
-		k.schedNs, k.schedStep = ev.TsNs.V, ev.Step.V
-	}
-}
-
-// journey unpacks the events of a request in emission order.
-func (k *core) journey(codec *table.Codec[trace.JourneyEvent], intern func([]byte) string) ([]trace.JourneyEvent, error) {
-	out := make([]trace.JourneyEvent, len(k.ends))
-	from := uint32(0)
-	for i, end := range k.ends {
-		if err := codec.Decode(k.events[from:end], &out[i], intern); err != nil {
-			return nil, err
-		}
-		out[i].CoreID = k.id
-		from = end
-	}
-	return out, nil
-}
-
-// api collects a request as the API process saw it, or a stock span.
-func (c *collector) api(s *span, key spanKey) {
-	p := &api{key: key, id: s.requestID.V, hasID: s.requestID.OK, route: s.route, model: s.model, prompt: s.prompt, outputs: s.completion,
-		max: s.maxTokens, n: s.n, stock: s.stock, startNs: s.startNs, endNs: s.endNs, order: c.order, file: s.file, line: s.line,
-		resource: s.resource, isStock: s.class == classStock, kept: 1}
-	for _, e := range s.api {
-		if p.stamps[e.name].OK {
-			c.acc.drop(CodeRepeatedEvent, 1, c.at(s), "%s of %s", eventNames[e.name], p.id)
-			continue
-		}
-		p.stamps[e.name] = trace.Some(e.tsNs)
-		if e.name == apiAborted {
-			p.reason = e.reason
-		}
-		p.kept++
-	}
-	c.acc.keep(p.kept)
-	c.apis = append(c.apis, p)
-}
-
 // offsetSample estimates wall - monotonic from journey events: at most 4096 of
 // them, evenly thinned as more arrive.
 type offsetSample struct {
@@ -322,4 +163,15 @@ func (o *offsetSample) add(v int64) {
 		}
 	}
 	o.n++
+}
+
+// median and spread (90th - 10th percentile) of a sample; ok is false when it is empty.
+func (o *offsetSample) stats() (median, spread int64, ok bool) {
+	if len(o.vals) == 0 {
+		return 0, 0, false
+	}
+	v := slices.Clone(o.vals)
+	slices.Sort(v)
+	at := func(p float64) int64 { return v[int(math.Round(p*float64(len(v)-1)))] }
+	return at(0.5), at(0.9) - at(0.1), true
 }

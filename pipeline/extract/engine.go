@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
 )
 
 // engine is one life of one engine: an uninterrupted sequence of step ids.
@@ -126,30 +127,42 @@ func (c *collector) partition(split bool) error {
 		c.engines = byTime
 	}
 	c.begins()
-	byStep := c.stepIndex()
+	var byStep []stepTimes
+	if !disjoint {
+		var err error
+		if byStep, err = c.stepIndex(); err != nil {
+			return err
+		}
+	}
 	for _, k := range c.cores {
 		k.engine = int32(c.assign(k, disjoint, byStep))
 	}
 	return nil
 }
 
-// stepIndex finds, per engine, the brief of a step id.
-func (c *collector) stepIndex() []map[int64]stepBrief {
-	out := make([]map[int64]stepBrief, len(c.engines))
+// stepTimes is when each step of an engine began and ended, by id.
+type stepTimes map[int64][2]int64
+
+// stepIndex reads the times of the steps back from their tables.
+func (c *collector) stepIndex() ([]stepTimes, error) {
+	out := make([]stepTimes, len(c.engines))
 	for i, e := range c.engines {
-		out[i] = make(map[int64]stepBrief, len(e.tables.out.brief))
-		for _, b := range e.tables.out.brief {
-			out[i][b.id] = b
+		out[i] = stepTimes{}
+		for s, err := range fileRows[trace.Step](e.tables.dir, table.Steps, c.format) {
+			if err != nil {
+				return nil, err
+			}
+			out[i][s.ID] = [2]int64{s.TsStartNs, s.TsEndNs}
 		}
 	}
-	return out
+	return out, nil
 }
 
 // assign finds the engine of a request: the only one of its process, the one
 // running at its time, the one that was writing at its place in the file, or,
 // where siblings wrote at the same time, the one whose recorded step holds its
 // SCHEDULED stamp.
-func (c *collector) assign(k *core, disjoint bool, byStep []map[int64]stepBrief) int {
+func (c *collector) assign(k *core, disjoint bool, byStep []stepTimes) int {
 	same := c.siblings(k.resource)
 	if len(same) == 1 {
 		return same[0]
@@ -232,14 +245,14 @@ func (c *collector) begins() {
 
 // nearestStep is the engine whose recorded step is nearest in time to the
 // request's first SCHEDULED event of that step.
-func nearestStep(k *core, same []int, byStep []map[int64]stepBrief) int {
+func nearestStep(k *core, same []int, byStep []stepTimes) int {
 	best, dist := same[0], int64(math.MaxInt64)
 	for _, i := range same {
 		b, ok := byStep[i][k.schedStep]
 		if !ok {
 			continue
 		}
-		d := max(0, b.startNs-k.schedNs, k.schedNs-b.endNs)
+		d := max(0, b[0]-k.schedNs, k.schedNs-b[1])
 		if d < dist {
 			best, dist = i, d
 		}

@@ -10,12 +10,16 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// How a core span found its API span.
+// linkWay is how a core span found its API span.
+type linkWay uint8
+
 const (
-	linkParent = "parent"
-	linkPrefix = "prefix"
-	linkNone   = "none"
+	linkNone linkWay = iota
+	linkParent
+	linkPrefix
 )
+
+func (w linkWay) String() string { return [...]string{"none", "parent", "prefix"}[w] }
 
 // join links core spans to API spans: by parentSpanId within the trace, else
 // by the request id's prefix. Stock spans beside API and core spans of the
@@ -38,25 +42,29 @@ func (c *collector) join() {
 	}
 	for _, k := range c.cores {
 		fork[k.key.trace] = true
-		k.linkWay = linkNone
 		if k.hasParent {
 			if at, ok := bySpan[spanKey{k.key.trace, k.parent}]; ok {
-				k.apiIndex, k.linkWay = at, linkParent
+				k.apiIndex, k.link = at, linkParent
 			}
 		}
-		for _, id := range apiIDs(k.id) {
-			if k.apiIndex >= 0 {
-				break
-			}
-			if at, ok := byID[id]; ok {
-				k.apiIndex, k.linkWay = at, linkPrefix
-			}
+		if k.apiIndex < 0 {
+			k.byPrefix(byID)
 		}
 		if k.apiIndex >= 0 {
 			c.apis[k.apiIndex].linked = true
 		}
 	}
 	c.supersede(fork)
+}
+
+// byPrefix links a request by the ids its own one may begin with.
+func (k *core) byPrefix(byID map[string]int32) {
+	for _, id := range apiIDs(k.id) {
+		if at, ok := byID[id]; ok {
+			k.apiIndex, k.link = at, linkPrefix
+			return
+		}
+	}
 }
 
 func (c *collector) supersede(fork map[[16]byte]bool) {
@@ -134,136 +142,138 @@ func (c *collector) placeAPIs() {
 	}
 }
 
-// requests makes the rows of one engine, journey events summarised, in the
-// table's order. Overhead, phase and cached tokens are filled in by others.
-func (c *collector) requests(engine int32) ([]trace.Request, error) {
-	var rows []trace.Request
+// requestKey names a row of the requests table and what orders it; unknown
+// stamps are unknownNs.
+type requestKey struct {
+	arrived, queued, finished, start int64
+	core                             *core
+	api                              *api
+}
+
+const unknownNs = math.MaxInt64
+
+// requestKeys lists the requests of one engine in the table's order. whole
+// says that none of them lost a journey.
+func (c *collector) requestKeys(engine int32) (keys []requestKey, whole bool, err error) {
 	str := newInterner()
+	whole = true
+	add := func(k *core, p *api) {
+		var r trace.Request
+		if err == nil {
+			r, err = c.requestRow(k, p, str)
+		}
+		keys = append(keys, requestKey{r.ArrivedNs.Or(unknownNs), r.QueuedNs.Or(unknownNs), r.FinishedNs.Or(unknownNs), r.StartWallNs.Or(unknownNs), k, p})
+		whole = whole && r.DroppedEvents == 0 && !(k == nil && r.Source == trace.SourceFork && r.DepartedNs.OK && !isPooling(r.Route.V))
+	}
 	for _, k := range c.cores {
-		if k.engine != engine {
-			continue
+		if k.engine == engine {
+			add(k, c.apiOf(k))
 		}
-		row, err := c.coreRow(k, str)
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, row)
 	}
 	for _, p := range c.apis {
 		if p.engine == engine && !p.linked {
-			rows = append(rows, c.apiRow(p))
+			add(nil, p)
 		}
 	}
-	slices.SortStableFunc(rows, byArrival)
-	return rows, nil
+	slices.SortStableFunc(keys, byArrival)
+	return keys, whole, err
 }
 
-// byArrival orders requests by arrival, pick-up, wall-clock start and id;
+func (c *collector) apiOf(k *core) *api {
+	if k.apiIndex < 0 {
+		return nil
+	}
+	return c.apis[k.apiIndex]
+}
+
+// byArrival orders requests by arrival, pick-up, wall-clock start and ids;
 // unknown stamps come last.
-func byArrival(a, b trace.Request) int {
-	last := func(v trace.Opt[int64]) int64 { return v.Or(math.MaxInt64) }
-	return cmp.Or(
-		cmp.Compare(last(a.ArrivedNs), last(b.ArrivedNs)), cmp.Compare(last(a.QueuedNs), last(b.QueuedNs)),
-		cmp.Compare(last(a.StartWallNs), last(b.StartWallNs)),
-		cmp.Compare(a.CoreID.V, b.CoreID.V), cmp.Compare(a.APIID.V, b.APIID.V), cmp.Compare(a.APISpanID.V, b.APISpanID.V))
+func byArrival(a, b requestKey) int {
+	coreID := func(k *core) string {
+		if k == nil {
+			return ""
+		}
+		return k.id
+	}
+	apiID := func(p *api) string {
+		if p == nil {
+			return ""
+		}
+		return p.id + "\x00" + string(p.key.span[:])
+	}
+	if by := cmp.Or(cmp.Compare(a.arrived, b.arrived), cmp.Compare(a.queued, b.queued), cmp.Compare(a.start, b.start)); by != 0 {
+		return by
+	}
+	return cmp.Or(cmp.Compare(coreID(a.core), coreID(b.core)), cmp.Compare(apiID(a.api), apiID(b.api)))
 }
 
 func hexID(b []byte) trace.Opt[string] { return trace.Some(hex.EncodeToString(b)) }
 
-func (c *collector) coreRow(k *core, str *interner) (trace.Request, error) {
-	r := trace.Request{
-		CoreID: trace.Some(k.id), Source: trace.SourceFork, Link: k.linkWay, TraceID: hexID(k.key.trace[:]), CoreSpanID: hexID(k.key.span[:]),
-		StartWallNs: trace.Some(k.startNs), EndWallNs: trace.Some(k.endNs), DroppedEvents: k.dropped,
-		File: c.names[k.file].name, CoreLine: trace.Some(k.line), CachedTokens: k.cached, HitTokens: k.hit, Model: k.model, MaxTokens: k.maxTokens,
+// requestRow unpacks a request: a core span with or without its API span, or
+// an API or stock span alone. Overhead and phase are filled in by others.
+func (c *collector) requestRow(k *core, p *api, str *interner) (r trace.Request, err error) {
+	if k == nil {
+		return c.apiRow(p, str)
 	}
-	events, err := k.journey(c.codec, str.get)
-	if err != nil {
+	if err := c.pack.unpack(k.row, &r, str); err != nil {
 		return r, err
 	}
-	for i := range events {
-		summarise(&r, &events[i])
+	r.CoreID, r.Source, r.Link = trace.Some(k.id), trace.SourceFork, k.link.String()
+	r.TraceID, r.CoreSpanID = hexID(k.key.trace[:]), hexID(k.key.span[:])
+	r.File, r.CoreLine = c.names[k.file].name, trace.Some(k.line)
+	if o := k.snap; o != nil {
+		r.HitTokens, r.CachedTokens = o.hit, o.hit
+		if o.step == k.schedStep {
+			r.CachedTokens = trace.Some(o.computed)
+		}
 	}
-	if k.apiIndex >= 0 {
-		c.fillAPI(&r, c.apis[k.apiIndex])
+	if p != nil {
+		err = c.fillAPI(&r, p, str)
 	}
 	r.Success = success(&r)
-	return r, nil
-}
-
-// summarise folds one journey event into the request.
-func summarise(r *trace.Request, e *trace.JourneyEvent) {
-	first := func(at, step *trace.Opt[int64]) {
-		if !at.OK {
-			*at, *step = e.TsNs, e.Step
-		}
-	}
-	switch e.Kind {
-	case trace.Queued:
-		first(&r.QueuedNs, &r.QueuedStep)
-	case trace.Scheduled:
-		if e.ScheduleKind.Or("FIRST") == "FIRST" {
-			first(&r.ScheduledNs, &r.ScheduledStep)
-		}
-	case trace.FirstToken:
-		first(&r.FirstTokenNs, &r.FirstTokenStep)
-	case trace.Finished:
-		first(&r.FinishedNs, &r.FinishedStep)
-		r.FinishStatus, r.OutputTokens = e.FinishStatus, e.DecodeDone
-	}
-	if e.PrefillTotal.OK {
-		r.PromptTokens = e.PrefillTotal
-	}
-	if e.DecodeMax.OK {
-		r.MaxTokens = e.DecodeMax
-	}
-	if e.Preemptions.OK {
-		r.Preemptions = e.Preemptions
-	}
+	return r, err
 }
 
 // fillAPI adds what the API process knew.
-func (c *collector) fillAPI(r *trace.Request, p *api) {
+func (c *collector) fillAPI(r *trace.Request, p *api, str *interner) error {
+	var a trace.Request
+	if err := c.pack.unpack(p.row, &a, str); err != nil {
+		return err
+	}
 	r.APIID = trace.Opt[string]{V: p.id, OK: p.hasID}
 	r.APISpanID = hexID(p.key.span[:])
-	if !r.TraceID.OK {
-		r.TraceID = hexID(p.key.trace[:])
+	r.Route = a.Route
+	if a.Model.OK {
+		r.Model = a.Model
 	}
-	r.Route = p.route
-	if p.model.OK {
-		r.Model = p.model
+	r.ArrivedNs, r.HandoffNs, r.FirstResponseNs = a.ArrivedNs, a.HandoffNs, a.FirstResponseNs
+	r.DepartedNs, r.AbortedNs, r.AbortReason = a.DepartedNs, a.AbortedNs, a.AbortReason
+	for _, f := range [...]struct{ dst, src *trace.Opt[int64] }{{&r.PromptTokens, &a.PromptTokens}, {&r.OutputTokens, &a.OutputTokens}, {&r.MaxTokens, &a.MaxTokens}} {
+		if !f.dst.OK {
+			*f.dst = *f.src
+		}
 	}
-	r.ArrivedNs, r.HandoffNs, r.FirstResponseNs = p.stamps[apiArrived], p.stamps[apiHandoff], p.stamps[apiFirst]
-	r.DepartedNs, r.AbortedNs, r.AbortReason = p.stamps[apiDeparted], p.stamps[apiAborted], p.reason
-	if !r.PromptTokens.OK {
-		r.PromptTokens = p.prompt
-	}
-	if !r.OutputTokens.OK {
-		r.OutputTokens = p.outputs
-	}
-	if !r.MaxTokens.OK {
-		r.MaxTokens = p.max
-	}
-	r.N = p.n
-	r.StartWallNs, r.EndWallNs = trace.Some(p.startNs), trace.Some(p.endNs)
+	r.N = a.N
+	r.StartWallNs, r.EndWallNs = a.StartWallNs, a.EndWallNs
 	r.APILine = trace.Some(p.line)
+	return nil
 }
 
 // apiRow is a request without a core span, or a stock span.
-func (c *collector) apiRow(p *api) trace.Request {
-	r := trace.Request{Source: trace.SourceFork, Link: linkNone, File: c.names[p.file].name}
-	c.fillAPI(&r, p)
-	if !p.isStock {
-		r.Success = success(&r)
-		return r
+func (c *collector) apiRow(p *api, str *interner) (r trace.Request, err error) {
+	if err := c.pack.unpack(p.row, &r, str); err != nil {
+		return r, err
 	}
-	r.Source = trace.SourceStock
-	for i, dst := range []*trace.Opt[float64]{&r.StockTTFTUs, &r.StockE2EUs, &r.StockQueueUs, &r.StockPrefillUs, &r.StockDecodeUs, &r.StockInferUs} {
-		if p.stock[i].OK {
-			*dst = trace.Some(p.stock[i].V * 1e6)
-		}
+	r.Source, r.Link, r.File, r.APILine = trace.SourceFork, linkNone.String(), c.names[p.file].name, trace.Some(p.line)
+	r.APIID = trace.Opt[string]{V: p.id, OK: p.hasID}
+	r.TraceID, r.APISpanID = hexID(p.key.trace[:]), hexID(p.key.span[:])
+	if p.isStock {
+		r.Source = trace.SourceStock
+		r.Success = trace.Some(r.OutputTokens.OK && r.OutputTokens.V > 0)
+		return r, nil
 	}
-	r.Success = trace.Some(p.outputs.OK && p.outputs.V > 0)
-	return r
+	r.Success = success(&r)
+	return r, nil
 }
 
 // success is judged from the API span: a stop string ends the core span as

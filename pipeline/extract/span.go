@@ -102,12 +102,6 @@ type span struct {
 	faults             []fault          // dropped events
 }
 
-// stepBrief is what later passes need of a step without unpacking it.
-type stepBrief struct {
-	id, startNs, endNs int64
-	running, waiting   int32
-}
-
 // fault is a dropped event of a span.
 type fault struct {
 	code trace.Code

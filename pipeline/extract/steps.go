@@ -86,7 +86,7 @@ type stepOutput struct {
 	orphans   int64
 	conflicts int64
 	kept      int64
-	brief     []stepBrief // in step order
+	marks     []trace.StepMark // in step order
 }
 
 // owner is a request as snapshots show it.
@@ -174,7 +174,7 @@ func (m *stepTables) summary(all []trace.Step, snaps int) error {
 		n.WithSnapshots++
 	}
 	step.NumSnapshots = int64(snaps)
-	m.out.brief = append(m.out.brief, stepBrief{step.ID, step.TsStartNs, step.TsEndNs, int32(step.RunningDepth), int32(step.WaitingDepth)})
+	m.out.marks = append(m.out.marks, step.Mark())
 	return m.steps.Append(*step)
 }
 

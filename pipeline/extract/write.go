@@ -2,8 +2,10 @@ package extract
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/result"
@@ -31,32 +33,40 @@ type writer struct {
 	out    engineOutput
 }
 
-// all writes every table of the engine run.
+// all writes every table of the engine run, those of requests beside the others.
 func (w *writer) all(kv *kvCollector, observed []trace.ObservedRequest) error {
 	w.out.tables = map[string]int64{}
-	var brief []stepBrief
+	var marks []trace.StepMark
 	if len(w.c.engines) > 0 {
 		t := w.c.engines[w.engine].tables
 		w.steps(t)
-		brief = sortBriefs(t.out.brief)
+		marks = t.out.marks
 	}
-	rows, err := w.c.requests(w.engine)
-	if err != nil {
-		return err
+	var events, caches int64
+	var beside error
+	var group sync.WaitGroup
+	group.Go(func() {
+		if events, beside = w.journeys(); beside == nil {
+			caches, beside = w.kvEvents(kv)
+		}
+	})
+	requests, err := w.requests(marks)
+	if err == nil {
+		err = table.Write(w.dir, table.ObservedRequests, w.format, observed)
 	}
-	overheads(rows, brief, w.complete(rows))
-	w.phases(rows)
-	w.countRequests(rows)
-	if err := put(w, table.Requests, rows); err != nil {
-		return err
+	group.Wait()
+	w.rows(table.Requests, requests)
+	w.rows(table.JourneyEvents, events)
+	w.rows(table.KVEvents, caches)
+	w.rows(table.ObservedRequests, int64(len(observed)))
+	return errors.Join(err, beside)
+}
+
+// rows notes the rows of a table that has any.
+func (w *writer) rows(name string, n int64) {
+	if n > 0 {
+		w.out.tables[name] = n
 	}
-	if err := w.journeys(); err != nil {
-		return err
-	}
-	if err := w.kvEvents(kv); err != nil {
-		return err
-	}
-	return put(w, table.ObservedRequests, observed)
 }
 
 // steps notes what the tables of steps and snapshots hold.
@@ -69,68 +79,144 @@ func (w *writer) steps(t *stepTables) {
 		_, known := w.c.byID[id]
 		w.out.strays = w.out.strays || !known
 	}
-	for name, n := range map[string]int64{table.Steps: t.steps.Rows(), table.Snapshots: t.snaps.Rows()} {
-		if n > 0 {
-			w.out.tables[name] = n
-		}
-	}
+	w.rows(table.Steps, t.steps.Rows())
+	w.rows(table.Snapshots, t.snaps.Rows())
 }
 
-// put writes a small table and notes its rows.
-func put[T any](w *writer, name string, rows []T) error {
-	if len(rows) > 0 {
-		w.out.tables[name] = int64(len(rows))
+// requests writes the requests by arrival.
+func (w *writer) requests(marks []trace.StepMark) (int64, error) {
+	keys, whole, err := w.c.requestKeys(w.engine)
+	if err != nil {
+		return 0, err
 	}
-	return table.Write(w.dir, name, w.format, rows)
+	t, err := table.Create[trace.Request](w.dir, table.Requests, w.format)
+	if err != nil {
+		return 0, err
+	}
+	defer t.Abort()
+	overheads := boundOverheads(keys, marks, whole && w.sampledAll())
+	str := newInterner()
+	for i := range keys {
+		r, err := w.c.requestRow(keys[i].core, keys[i].api, str)
+		if err != nil {
+			return 0, err
+		}
+		if o := &overheads[i]; o.OK {
+			r.OverheadLoUs, r.OverheadHiUs, r.OverheadExact = trace.Some(o.LoUs), trace.Some(o.HiUs), trace.Some(o.Exact)
+		}
+		w.phase(&r)
+		w.count(&r)
+		if err := t.Append(r); err != nil {
+			return 0, err
+		}
+	}
+	return t.Rows(), t.Close()
+}
+
+// boundOverheads bounds the overheads of the requests (01 T-5); complete says
+// that every journey of the run is recorded, which exact ones need.
+func boundOverheads(keys []requestKey, marks []trace.StepMark, complete bool) []trace.OverheadBound {
+	known := func(ns int64) trace.Opt[int64] { return trace.Opt[int64]{V: ns, OK: ns != unknownNs} }
+	stamps := make([]trace.OverheadStamps, len(keys))
+	for i := range keys {
+		k := &keys[i]
+		stamps[i] = trace.OverheadStamps{ArrivedNs: known(k.arrived), QueuedNs: known(k.queued), FinishedNs: known(k.finished)}
+	}
+	return trace.BoundOverheads(stamps, marks, complete)
+}
+
+// sampledAll reports that every journey was sampled and the owner of every
+// snapshot is known.
+func (w *writer) sampledAll() bool {
+	return w.dep.Tracing.JourneySampleRate.Or(1) == 1 && !w.out.strays
 }
 
 // journeys writes the journey events by core id, then emission order.
-func (w *writer) journeys() error {
+func (w *writer) journeys() (int64, error) {
 	t, err := table.Create[trace.JourneyEvent](w.dir, table.JourneyEvents, w.format)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer t.Abort()
-	var mine []*core
-	for _, k := range w.c.cores {
-		if k.engine == w.engine {
-			mine = append(mine, k)
-		}
+	mem := &memory{dir: w.c.stage, limit: w.c.mem.limit}
+	defer mem.close()
+	byRank := mem.spool()
+	cores, err := w.c.journeysByID(w.engine, byRank)
+	if err != nil {
+		return 0, err
 	}
-	slices.SortStableFunc(mine, func(a, b *core) int { return cmp.Compare(a.id, b.id) })
+	rd, err := byRank.read()
+	if err != nil {
+		return 0, err
+	}
 	str := newInterner()
-	for _, k := range mine {
-		events, err := k.journey(w.c.codec, str.get)
-		if err != nil {
-			return err
+	for {
+		rank, ok := rd.peek()
+		if !ok {
+			return t.Rows(), t.Close()
 		}
-		if err := t.Append(events...); err != nil {
-			return err
+		var ev trace.JourneyEvent
+		if err := rd.next(func(_ int64, row []byte) error { return w.c.pack.events.Decode(row, &ev, str.get) }); err != nil {
+			return 0, err
+		}
+		ev.CoreID = cores[rank].id
+		if err := t.Append(ev); err != nil {
+			return 0, err
 		}
 	}
-	if t.Rows() > 0 {
-		w.out.tables[table.JourneyEvents] = t.Rows()
-	}
-	return t.Close()
 }
 
-func (w *writer) kvEvents(kv *kvCollector) error {
+// journeysByID sorts the cores of an engine by id and puts their journey
+// events into out by that order.
+func (c *collector) journeysByID(engine int32, out *spool) ([]*core, error) {
+	var order []int32
+	for i, k := range c.cores {
+		if k.engine == engine {
+			order = append(order, int32(i))
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(c.cores[a].id, c.cores[b].id) })
+	cores, rank := make([]*core, len(order)), make([]int64, len(c.cores))
+	for r, i := range order {
+		cores[r], rank[i] = c.cores[i], int64(r)
+	}
+	rd, err := c.journeys.read()
+	if err != nil {
+		return nil, err
+	}
+	var one packed
+	for {
+		at, ok := rd.peek()
+		if !ok {
+			return cores, nil
+		}
+		one.reset()
+		if err := rd.next(func(_ int64, row []byte) error { one.add(rank[at], append(one.data, row...)); return nil }); err != nil {
+			return nil, err
+		}
+		if c.cores[at].engine != engine {
+			continue
+		}
+		if err := out.add(&one); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (w *writer) kvEvents(kv *kvCollector) (int64, error) {
 	if kv == nil {
-		return nil
+		return 0, nil
 	}
 	t, err := table.Create[trace.KVEvent](w.dir, table.KVEvents, w.format)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer t.Abort()
 	mine := func(ev *trace.KVEvent) bool { return w.c.engineOfKV(ev) == w.engine }
 	if err := kv.write(t, mine); err != nil {
-		return err
+		return 0, err
 	}
-	if t.Rows() > 0 {
-		w.out.tables[table.KVEvents] = t.Rows()
-	}
-	return t.Close()
+	return t.Rows(), t.Close()
 }
 
 // engineOfKV places a KV event: with its request, else by the wall clock.
@@ -152,80 +238,62 @@ func (c *collector) engineOfKV(ev *trace.KVEvent) int32 {
 	return best
 }
 
-// complete reports that every journey of the run is recorded, which exact
-// overheads need: sampled at 1.0, no event lost, every snapshot's owner and
-// every answered API request known to the engine.
-func (w *writer) complete(rows []trace.Request) bool {
-	if w.dep.Tracing.JourneySampleRate.Or(1) < 1 || w.out.strays {
-		return false
-	}
-	for i := range rows {
-		r := &rows[i]
-		if r.DroppedEvents > 0 || !r.CoreID.OK && r.Source == trace.SourceFork && r.DepartedNs.OK && !isPooling(r.Route.V) {
-			return false
-		}
-	}
-	return true
-}
-
 // isPooling says that a route never has core spans (design/02 4.6).
 func isPooling(route string) bool {
 	return !strings.HasSuffix(route, "completions") && route != ""
 }
 
-// phases puts each request into the phase of its ARRIVED.
-func (w *writer) phases(rows []trace.Request) {
-	for i := range rows {
-		r := &rows[i]
-		at := r.ArrivedNs
-		if !at.OK {
-			at = r.QueuedNs
-		}
-		if !at.OK {
-			continue
-		}
-		if p := w.dep.PhaseAt(at.V); p != nil {
-			r.Phase = trace.Some(p.Name)
-		}
+// phase puts a request into the phase of its ARRIVED.
+func (w *writer) phase(r *trace.Request) {
+	at := r.ArrivedNs
+	if !at.OK {
+		at = r.QueuedNs
+	}
+	if !at.OK {
+		return
+	}
+	if p := w.dep.PhaseAt(at.V); p != nil {
+		r.Phase = trace.Some(p.Name)
 	}
 }
 
-func (w *writer) countRequests(rows []trace.Request) {
+// count adds a request to the figures of the run.
+func (w *writer) count(r *trace.Request) {
 	n := &w.out.requests
-	for i := range rows {
-		r := &rows[i]
-		switch {
-		case r.Source == trace.SourceStock:
-			n.Stock++
-		case !r.CoreID.OK:
-			n.APIOnly++
-		case r.Link == linkNone:
-			n.Engine++
-			n.APIUnlinked++
-		default:
-			n.Engine++
-			n.APILinked++
-		}
-		switch {
-		case !r.Success.OK:
-			n.Open++
-		case r.Success.V:
-			n.Finished++
-		default:
-			n.Failed++
-		}
-		if r.AbortedNs.OK || !r.DepartedNs.OK && r.FinishStatus.V == trace.FinishAborted {
-			n.Aborted++
-		}
-		if r.DepartedNs.OK && r.FinishStatus.V == trace.FinishAborted {
-			n.StopString++
-		}
+	switch {
+	case r.Source == trace.SourceStock:
+		n.Stock++
+	case !r.CoreID.OK:
+		n.APIOnly++
+	case r.Link == linkNone.String():
+		n.Engine++
+		n.APIUnlinked++
+	default:
+		n.Engine++
+		n.APILinked++
+	}
+	switch {
+	case !r.Success.OK:
+		n.Open++
+	case r.Success.V:
+		n.Finished++
+	default:
+		n.Failed++
+	}
+	if r.AbortedNs.OK || !r.DepartedNs.OK && r.FinishStatus.V == trace.FinishAborted {
+		n.Aborted++
+	}
+	if r.DepartedNs.OK && r.FinishStatus.V == trace.FinishAborted {
+		n.StopString++
 	}
 }
 
 // joinObserved finds the core span of each client request: the client sends
 // its id as X-Request-Id, so the API span's id is cmpl-<id> or chatcmpl-<id>.
 func (c *collector) joinObserved(rows []trace.ObservedRequest) {
+	if len(rows) == 0 {
+		return
+	}
 	byAPI := map[string]*core{}
 	for _, k := range c.cores {
 		id := ""
