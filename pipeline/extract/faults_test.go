@@ -118,6 +118,7 @@ func faultCases(t *testing.T) []faultCase {
 		{name: "negative count", dump: replaced(`"flags":256`, `"flags":256,"droppedEventsCount":-1`), keeps: "1 3 4", drops: unreadable, place: "traces:2:", says: "count of 32 bits"},
 		{name: "attribute of the wrong type", dump: replaced(`{"key":"queue.running_depth","value":{"intValue":"1"}}`, `{"key":"queue.running_depth","value":{"stringValue":"1"}}`), keeps: "1 2 3 4", drops: map[string]int64{"bad_attribute": 1}, place: "traces:2", says: "queue.running_depth has another type"},
 		{name: "attribute missing", dump: replaced(`{"key":"queue.running_depth",`, `{"key":"queue.depth",`), keeps: "1 2 3 4", drops: map[string]int64{"missing_attribute": 1}, place: "traces:2", says: "queue.running_depth is missing"},
+		{name: "event of another span with a wrong attribute", dump: replaced(`"name":"step.BATCH_SUMMARY","attributes":[`, `"name":"journey.QUEUED","attributes":[{"key":"scheduler.step","value":{"stringValue":"x"}},`), keeps: "1 2 3 4", drops: map[string]int64{"unknown_event": 1}, place: "traces:2", says: "journey.QUEUED"},
 		{name: "core span without an id", dump: replaced(`{"key":"gen_ai.request.id","value":{"stringValue":"cmpl-2-0-aaaaaaaa"}}`, ""), keeps: "1 - 3 4", drops: map[string]int64{"missing_id": 5}, place: "traces:2"},
 		{name: "two lines glued", dump: []byte(strings.Replace(all, "\n", "", 1)), keeps: "1 2 3 4"},
 		{name: "JSON of something else", dump: []byte(`{"id":"1","status":200}`), errors: CodeNoSpans, says: "traces:1:1: (byte 0) got an object with the key \"id\", want resourceSpans"},

@@ -96,7 +96,7 @@ func pairLine(pair string) string {
 // and the fast one takes nothing that is not JSON. Where the reference is no
 // guide, only the second half counts: keys that repeat or are empty (it takes
 // the empty one for the end of the object), null in place of a number (an error
-// to it, the default to us), the names of before OTLP 0.15, which it does not
+// to it, the default to us), escapes in ids and base64, the names of before OTLP 0.15, which it does not
 // know, and nesting beyond our bound. An object of unknown keys alone is no
 // dump to us.
 func FuzzJSON(f *testing.F) {
@@ -142,17 +142,20 @@ func comparable(data []byte) bool {
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	for dec.More() {
-		if err := guided(dec, 0); err != nil {
+		if err := guided(dec, data, 0); err != nil {
 			return err != errUnguided // broken text is a guide: both must refuse it
 		}
 	}
 	return true
 }
 
+// raw are the keys whose text the reference reads as it stands, escapes and all.
+var raw = map[string]bool{"traceid": true, "spanid": true, "parentspanid": true, "bytesvalue": true}
+
 var errUnguided = errors.New("the reference is no guide")
 
 // guided walks one value.
-func guided(dec *json.Decoder, depth int) error {
+func guided(dec *json.Decoder, data []byte, depth int) error {
 	tok, err := dec.Token()
 	if err != nil {
 		return err
@@ -165,20 +168,25 @@ func guided(dec *json.Decoder, depth int) error {
 		return errUnguided
 	}
 	seen := map[string]bool{}
+	name := ""
 	for dec.More() {
 		if d == '{' {
 			k, err := dec.Token()
 			if err != nil {
 				return err
 			}
-			name := strings.ToLower(strings.ReplaceAll(k.(string), "_", ""))
+			name = strings.ToLower(strings.ReplaceAll(k.(string), "_", ""))
 			if seen[name] || name == "" || strings.HasPrefix(name, "instrumentationlibrary") || strings.HasPrefix(name, "deprecated") {
 				return errUnguided
 			}
 			seen[name] = true
 		}
-		if err := guided(dec, depth+1); err != nil {
+		from := dec.InputOffset()
+		if err := guided(dec, data, depth+1); err != nil {
 			return err
+		}
+		if raw[name] && bytes.IndexByte(data[from:dec.InputOffset()], '\\') >= 0 {
+			return errUnguided
 		}
 	}
 	_, err = dec.Token()

@@ -584,6 +584,9 @@ func (r *jsonReader) value(a *attrs, s slot) {
 		default:
 			if r.unread(kindAny, k, 0) {
 				v = anyValue{kind: anyOther}
+				if string(k) == "stringValueStrindex" || string(k) == "string_value_strindex" {
+					v.kind = anyEmpty // an index into a table that traces do not have
+				}
 			}
 		}
 	}

@@ -430,8 +430,11 @@ func (out *anyValue) read(msg field) *parseError {
 		case fValueString:
 			f.is(&v, wireBytes)
 			*out = anyValue{kind: anyText, text: v.data}
-		case fValueBool, fValueBytes, fValueStrindex, fValueArray, fValueList:
+		case fValueBool, fValueBytes, fValueArray, fValueList:
 			*out = anyValue{kind: anyOther}
+			f.adopt(f.ignored(v, kindAny))
+		case fValueStrindex:
+			*out = anyValue{} // an index into a table that traces do not have
 			f.adopt(f.ignored(v, kindAny))
 		}
 	}

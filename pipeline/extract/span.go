@@ -104,8 +104,9 @@ type span struct {
 
 // fault is a dropped event of a span.
 type fault struct {
-	code trace.Code
-	msg  string
+	event eventName
+	code  trace.Code
+	msg   string
 }
 
 // packed holds rows in the codec's form with their sort keys.
@@ -172,8 +173,8 @@ func (b *builder) begin() {
 	b.sp.reset(spanRequestID)
 }
 
-func (b *builder) drop(code trace.Code, msg string) {
-	b.cur.faults = append(b.cur.faults, fault{code, msg})
+func (b *builder) drop(e eventName, code trace.Code, msg string) {
+	b.cur.faults = append(b.cur.faults, fault{e, code, eventNames[e] + msg})
 }
 
 // event adds the event whose attributes stand in b.ev.
@@ -207,13 +208,13 @@ func (b *builder) need(e eventName, want uint64) bool {
 	}
 	for s := range numSlots {
 		if b.ev.wrong&(1<<s) != 0 {
-			b.drop(CodeBadAttribute, eventNames[e]+": attribute "+attrKeys[s].key+" has another type")
+			b.drop(e, CodeBadAttribute, ": attribute "+attrKeys[s].key+" has another type")
 			return false
 		}
 	}
 	for s := range numSlots {
 		if want&(1<<s) != 0 && !b.ev.has(s) {
-			b.drop(CodeMissingAttribute, eventNames[e]+": attribute "+attrKeys[s].key+" is missing")
+			b.drop(e, CodeMissingAttribute, ": attribute "+attrKeys[s].key+" is missing")
 			return false
 		}
 	}
@@ -429,9 +430,7 @@ func (s *span) settle() {
 	if s.class != classAPI {
 		s.api = nil
 	}
-	if s.class == classForeign {
-		s.faults = nil
-	}
+	s.faults = slices.DeleteFunc(s.faults, func(f fault) bool { return !s.class.allowed(f.event) }) // they count as others
 }
 
 // events is how many events the span holds, kept or not.
