@@ -320,15 +320,6 @@ func (c *cpuTier) event(ev KVEvent) {
 	}
 }
 
-// hold adds the blocks of leaving requests to the holders (tests).
-func (c *cpuTier) hold(held map[int32]int32) {
-	for _, s := range c.leaving {
-		for _, b := range s.ids {
-			held[b]++
-		}
-	}
-}
-
 // loading reports whether some request waits for its load.
 func (c *cpuTier) loading() bool {
 	for _, t := range c.flying {

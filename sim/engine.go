@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -403,7 +404,7 @@ func (e *engine) stepUs() (int64, error) {
 	if e.cfg.Noise != nil {
 		y *= e.cfg.Noise.draw(e.rng, e.batch.Regime())
 	}
-	return max(1, int64(math.Floor(y+0.5))), nil
+	return max(1, int64(coeff.RoundUs(y))), nil
 }
 
 func (e *engine) delayUs(d Delay, q *Queue) (int64, error) {
@@ -421,7 +422,7 @@ func (e *engine) delayUs(d Delay, q *Queue) (int64, error) {
 		e.out.ClippedDelays++
 		y = 0
 	}
-	return int64(math.Floor(y + 0.5)), nil
+	return int64(coeff.RoundUs(y)), nil
 }
 
 func (e *engine) addFeatures() {

@@ -180,7 +180,7 @@ func TestQuantilesAreClose(t *testing.T) {
 			t.Errorf("p%g: got %g, want %g", p*100, got, exact)
 		}
 	}
-	if q.N() != 50000 || q.Max() != v[len(v)-1] {
+	if q.N() != 50000 || q.max != v[len(v)-1] {
 		t.Error("count or maximum")
 	}
 }

@@ -178,7 +178,7 @@ func checkBlocks(t *testing.T, e *engine, when string) {
 		}
 	}
 	if e.cpu != nil {
-		e.cpu.hold(held)
+		holdLeaving(e.cpu, held)
 	}
 	if !e.pool.caching {
 		if sum+e.pool.free != e.pool.total {
@@ -266,12 +266,20 @@ type stepFunc func(*StepView)
 func (f stepFunc) Step(v *StepView) { f(v) }
 func (stepFunc) Event(*Event)       {}
 
+// holdLeaving adds the blocks of leaving requests to the holders.
+func holdLeaving(c *cpuTier, held map[int32]int32) {
+	for _, s := range c.leaving {
+		for _, b := range s.ids {
+			held[b]++
+		}
+	}
+}
+
 // log is an observer that writes everything down, one line each.
 type log struct {
 	b      strings.Builder
 	lastUs int64
 	back   bool
-	reqs   []Request
 }
 
 func (l *log) Step(v *StepView) {
@@ -442,7 +450,7 @@ func until(text string, us int64) string {
 // results are the same, noise and drift included in the recording.
 func TestReplayOfARecording(t *testing.T) {
 	forAll(t, func(t *testing.T, seed uint64, cfg Config, reqs []Request) {
-		rec := NewRecording()
+		rec := &recording{}
 		first := runChecked(t, cfg, reqs, rec, nil)
 		if tiedLoop(first, reqs) {
 			return

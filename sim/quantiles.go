@@ -42,9 +42,6 @@ func (q *Quantiles) Mean() float64 {
 	return q.sum / float64(q.n)
 }
 
-// Max is exact.
-func (q *Quantiles) Max() float64 { return q.max }
-
 // At is the p-quantile within 0.4 %: the geometric middle of the bin that
 // holds it (0 without values).
 func (q *Quantiles) At(p float64) float64 {

@@ -1,22 +1,5 @@
 package sim
 
-// Recording is an Observer that keeps when steps began and ended.
-type Recording struct{ start, end []int64 }
-
-// NewRecording returns an empty recording.
-func NewRecording() *Recording { return &Recording{} }
-
-// Step notes the step's times.
-func (r *Recording) Step(v *StepView) {
-	r.start, r.end = append(r.start, v.StartUs), append(r.end, v.EndUs)
-}
-
-// Event is ignored.
-func (r *Recording) Event(*Event) {}
-
-// Timeline is the recording as a latency model.
-func (r *Recording) Timeline() *Recorded { return &Recorded{First: 1, Start: r.start, End: r.end} }
-
 // Recorded is a Timeline from a list of steps: the times of a trace,
 // teacher-forced. Step First+i began at Start[i] and its execution ended at
 // End[i]; Unknown marks what was not recorded. Steps beyond the list, and

@@ -86,14 +86,13 @@ func (e *engine) scheduleRunning(budget int64) (int64, bool) {
 			i++
 			continue
 		}
-		need := ceilDiv(min(s.computed+n, e.maxLen), e.blockSize)
-		if need-s.blocks > e.pool.free {
-			var kept bool
-			if i, budget, kept = e.makeRoom(s, i, need, budget); !kept {
-				return budget, false
+		if end := min(s.computed+n, e.maxLen); end > s.blocks*e.blockSize { // a division costs more than the rest of a decode
+			need, kept := ceilDiv(end, e.blockSize), true
+			if need-s.blocks > e.pool.free {
+				if i, budget, kept = e.makeRoom(s, i, need, budget); !kept {
+					return budget, false
+				}
 			}
-		}
-		if need > s.blocks {
 			e.pool.grow(s, need)
 		}
 		if e.pool.caching {
@@ -357,10 +356,10 @@ func (e *engine) findHits(s *seq) []int32 {
 
 // registerBlocks makes the full blocks of the first tokens of s findable.
 func (e *engine) registerBlocks(s *seq, tokens int64) {
-	full := tokens / e.blockSize
-	if full <= s.registered {
+	if tokens < (s.registered+1)*e.blockSize {
 		return
 	}
+	full := tokens / e.blockSize
 	for b := s.registered; b < full; b++ {
 		hash, own := s.content(b, e.blockSize)
 		e.pool.register(s.ids[b], hash, own)

@@ -1,7 +1,6 @@
 package export
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
@@ -109,6 +108,6 @@ func fileOf(t *testing.T, out *Output, suffix string) []byte {
 			return f.Data
 		}
 	}
-	t.Fatal(fmt.Sprintf("no file with suffix %q", suffix))
+	t.Fatalf("no file with suffix %q", suffix)
 	return nil
 }

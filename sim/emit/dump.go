@@ -26,8 +26,6 @@ type Dump struct {
 
 	at    int64 // simulated us of the last event
 	order int64 // events within that us
-	start int64 // ns of the running step's start, for events inside schedule()
-	spans int64
 }
 
 // journey is one sampled request: its API span and its core span.

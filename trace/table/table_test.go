@@ -127,7 +127,7 @@ func TestSameRowsSameBytes(t *testing.T) {
 		}
 		return b
 	}
-	if string(read()) != string(read()) {
+	if first, second := read(), read(); string(first) != string(second) {
 		t.Error("the same rows gave different bytes")
 	}
 }
