@@ -13,7 +13,7 @@ const (
 	fTracesResourceSpans = 1
 	fResource            = 1
 	fScopeSpans          = 2
-	fOldScopeSpans       = 1000 // instrumentation_library_spans
+	fOldScopeSpans       = 1000 // for a time, instrumentation_library_spans; receivers move them to field 2
 	fScope               = 1
 	fSpans               = 2
 	fScopeName           = 1
@@ -185,8 +185,6 @@ func (r *protoReader) resourceSpans(msg field) *parseError {
 	resource := noIdentity
 	f := msg.walk()
 	var v field
-	var old []field // instrumentation_library_spans, where there are no scope_spans
-	current := false
 	for f.next(&v) {
 		switch v.number {
 		case fResource:
@@ -196,23 +194,11 @@ func (r *protoReader) resourceSpans(msg field) *parseError {
 			}
 		case fScopeSpans:
 			if f.is(&v, wireBytes) {
-				current = true
 				f.adopt(r.scopeSpans(v))
-			}
-		case fOldScopeSpans:
-			if f.is(&v, wireBytes) {
-				old = append(old, v)
 			}
 		default:
 			f.adopt(f.ignored(v, kindResourceSpans))
 		}
-	}
-	kept := len(r.out.spans)
-	for _, v := range old {
-		f.adopt(r.scopeSpans(v))
-	}
-	if current {
-		r.out.spans = r.out.spans[:kept]
 	}
 	for _, s := range r.out.spans[from:] {
 		s.resource = resource
