@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"regexp"
@@ -69,21 +70,21 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	signal.Ignore(syscall.SIGPIPE) // a reader that leaves (| head) does not stop a stage from writing its files
-	out, held := &output{w: stdout}, &claims{}
+	out, held := &output{w: stdout}, &session{}
 	defer held.release()
 	app := newApp(stdin, out, stderr)
-	app.Metadata = map[string]any{claimsKey: held}
+	app.Metadata = map[string]any{sessionKey: held}
 	args = rearrange(app, args)
 	err := app.RunContext(ctx, args)
 	if ctx.Err() != nil {
-		fmt.Fprintln(stderr, "error: interrupted, temporary files removed")
+		held.say(stderr, "interrupted, temporary files removed", "")
 		return exitInterrupted
 	}
-	return exitCode(stderr, errors.Join(err, out.failure()))
+	return held.exitCode(stderr, errors.Join(err, out.failure()))
 }
 
-// claimsKey is where commands find the folders they hold.
-const claimsKey = "claims"
+// sessionKey is where commands find their session.
+const sessionKey = "session"
 
 func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 	app := &cli.App{
@@ -178,7 +179,7 @@ func suggestCommand(app *cli.App, name string) string {
 }
 
 // exitCode prints err as "error: …" and at most one "hint: …" and picks the exit code.
-func exitCode(stderr io.Writer, err error) int {
+func (s *session) exitCode(stderr io.Writer, err error) int {
 	if err == nil {
 		return exitOK
 	}
@@ -187,22 +188,27 @@ func exitCode(stderr io.Writer, err error) int {
 	var library cli.ExitCoder // the library's help command found no topic
 	switch {
 	case errors.As(err, &usage):
-		say(stderr, err.Error(), usage.hint)
+		s.say(stderr, err.Error(), usage.hint)
 		return exitUsage
 	case errors.As(err, &gate):
 		if gate.msg != "" {
-			say(stderr, err.Error(), "")
+			s.say(stderr, err.Error(), "")
 		}
 		return exitGate
 	case errors.As(err, &library):
-		say(stderr, strings.ToLower(err.Error()[:1])+err.Error()[1:], "see blis-train --help")
+		s.say(stderr, strings.ToLower(err.Error()[:1])+err.Error()[1:], "see blis-train --help")
 		return exitUsage
 	}
-	say(stderr, err.Error(), hintOf(err))
+	s.say(stderr, err.Error(), hintOf(err))
 	return exitFailed
 }
 
-func say(stderr io.Writer, msg, hint string) {
+// say prints an error in the log's format.
+func (s *session) say(stderr io.Writer, msg, hint string) {
+	if s.log != nil {
+		s.log.Error(msg, slog.String("hint", hint))
+		return
+	}
 	fmt.Fprintf(stderr, "error: %s\n", msg)
 	if hint != "" {
 		fmt.Fprintf(stderr, "hint: %s\n", hint)

@@ -3,17 +3,21 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"syscall"
 )
 
-// claims are the output folders of one command, locked until it ends. The lock
-// is on the folder itself: nothing is left behind, and a process that dies
-// loses it.
-type claims struct{ folders []*os.File }
+// session is what outlives the console of a command: its output folders, locked
+// until it ends, and how it logs. The lock is on the folder itself: nothing is
+// left behind, and a process that dies loses it.
+type session struct {
+	folders []*os.File
+	log     *slog.Logger // nil: text
+}
 
-func (c *claims) release() {
-	for _, f := range c.folders {
+func (s *session) release() {
+	for _, f := range s.folders {
 		f.Close()
 	}
 }
@@ -32,6 +36,6 @@ func (con *console) claim(dir string, force bool) error {
 		f.Close()
 		return &hinted{fmt.Errorf("%s: another blis-train is writing there", dir), "wait for it, or choose another folder with -o"}
 	}
-	con.claims.folders = append(con.claims.folders, f)
+	con.session.folders = append(con.session.folders, f)
 	return nil
 }

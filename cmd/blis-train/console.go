@@ -28,7 +28,7 @@ type console struct {
 	width    int  // columns of that terminal, 100 elsewhere
 	outWidth int  // columns of the terminal out is, 0 when it is none
 
-	claims *claims
+	session *session
 
 	mu   sync.Mutex
 	last map[string]time.Time
@@ -69,7 +69,7 @@ func newConsole(c *cli.Context) (*console, error) {
 	con := &console{
 		out: c.App.Writer, err: c.App.ErrWriter,
 		json: c.Bool("json"), quiet: c.Bool("quiet"), width: 100, last: map[string]time.Time{},
-		claims: c.App.Metadata[claimsKey].(*claims),
+		session: c.App.Metadata[sessionKey].(*session),
 	}
 	if w := columns(con.err); w > 0 {
 		con.tty, con.width = true, w
@@ -79,6 +79,7 @@ func newConsole(c *cli.Context) (*console, error) {
 	case "", "text":
 	case "json":
 		con.log = slog.New(slog.NewJSONHandler(con.err, nil))
+		con.session.log = con.log
 	default:
 		return nil, usagef("--log-format: got %q, want text or json", c.String("log-format"))
 	}
