@@ -59,6 +59,10 @@ func TestNextSteps(t *testing.T) {
 	if page := render(t, in); strings.Count(page, "What to do next") != 1 || strings.Index(page, "Lower the load of run-9") > strings.Index(page, `id="verdict"`) {
 		t.Error("the steps are not in the head of the page")
 	}
+	in.Validation.Gates = append(in.Validation.Gates, gate("target_floor", "c", ">", 0.01, 1))
+	if got := nextSteps(in); !strings.HasPrefix(got[0], "The target is shorter than reading the weights takes") {
+		t.Errorf("a target below the floor: got %q first", got[0])
+	}
 	in.Validation = &result.Validation{Verdict: result.VerdictPass}
 	if got := nextSteps(in); len(got) != 1 || !strings.Contains(got[0], "coefficients.yaml") {
 		t.Errorf("pass: got %q", got)

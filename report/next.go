@@ -17,6 +17,9 @@ func nextSteps(in Input) []string {
 		by[d.Cause] = append(by[d.Cause], d)
 	}
 	var out []string
+	if slices.ContainsFunc(v.Gates, func(g result.Gate) bool { return g.Name == "target_floor" && gateRank(g) == 0 }) {
+		out = append(out, "The target is shorter than reading the weights takes, so that it is no step time: fit with `--beta-target cadence`, or correct what run.yaml says of the hardware. Nothing else counts before.")
+	}
 	drifted := driftedRuns(in.Fit)
 	if v.Verdict == result.VerdictFail && len(drifted)+len(by[result.CauseMachineDrift]) > 0 {
 		during := "the recording"
