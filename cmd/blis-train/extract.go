@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sort"
 	"strings"
 	"syscall"
@@ -99,7 +98,7 @@ func doExtract(c *cli.Context, con *console) (*result.Extract, error) {
 		return nil, err
 	}
 	start := time.Now()
-	defer debug.SetGCPercent(debug.SetGCPercent(50)) // memory counts more than the collector's time here
+	defer extract.BoundMemory()()
 	doc, err := extract.Run(c.Context, runs, o)
 	if doc == nil {
 		return nil, err

@@ -163,6 +163,7 @@ func benchExtract(b *testing.B, change func(*Options)) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	defer BoundMemory()() // as the command does
 	b.SetBytes(total)
 	b.ResetTimer()
 	for range b.N {
@@ -179,11 +180,20 @@ func benchExtract(b *testing.B, change func(*Options)) {
 func BenchmarkExtract(b *testing.B) {
 	for _, n := range []int{1, 2} {
 		b.Run(fmt.Sprintf("workers=%d", n), func(b *testing.B) {
-			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(n)) // n workers on n cores
+			defer onCores(n)()
 			benchExtract(b, func(o *Options) { o.Workers = n })
 		})
 	}
-	b.Run("parser=pdata/workers=1", func(b *testing.B) { benchExtract(b, func(o *Options) { o.Workers, o.Parser = 1, "pdata" }) })
+	b.Run("parser=pdata/workers=1", func(b *testing.B) {
+		defer onCores(1)()
+		benchExtract(b, func(o *Options) { o.Workers, o.Parser = 1, "pdata" })
+	})
+}
+
+// onCores gives n workers n cores, the garbage collector included.
+func onCores(n int) (undo func()) {
+	old := runtime.GOMAXPROCS(n)
+	return func() { runtime.GOMAXPROCS(old) }
 }
 
 // eachLine reads the bench dumps line by line.
@@ -215,6 +225,7 @@ func eachLine(b *testing.B, dir string, f func([]byte) error) {
 
 // BenchmarkBareJX walks the same bytes with the tokenizer alone, one core.
 func BenchmarkBareJX(b *testing.B) {
+	defer onCores(1)()
 	dir, total := benchParent(b)
 	b.SetBytes(total)
 	b.ResetTimer()
@@ -230,6 +241,7 @@ func BenchmarkBareJX(b *testing.B) {
 
 // BenchmarkBarePdata builds the object tree of the same bytes, one core.
 func BenchmarkBarePdata(b *testing.B) {
+	defer onCores(1)()
 	dir, total := benchParent(b)
 	b.SetBytes(total)
 	b.ResetTimer()

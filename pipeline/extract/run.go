@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,6 +99,19 @@ func (o *Options) workers() int {
 		return o.Workers
 	}
 	return runtime.GOMAXPROCS(0)
+}
+
+// softLimit is how much memory the Go runtime aims to stay below during an
+// extraction, bytes: what it holds does not grow with the input but for a few
+// hundred bytes a request.
+const softLimit = 240 << 20
+
+// BoundMemory makes the garbage collector work harder only where memory nears
+// softLimit; a smaller limit of the environment stays. The result undoes it.
+func BoundMemory() (undo func()) {
+	old := debug.SetMemoryLimit(-1)
+	debug.SetMemoryLimit(min(old, softLimit))
+	return func() { debug.SetMemoryLimit(old) }
 }
 
 // Names in the output folder.

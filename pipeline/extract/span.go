@@ -142,7 +142,7 @@ func newBuilder() *builder {
 }
 
 // maxInterned bounds the strings a worker remembers.
-const maxInterned = 1 << 15
+const maxInterned = 1 << 13
 
 func (b *builder) intern(v []byte) string {
 	if s, ok := b.interned[string(v)]; ok {

@@ -240,7 +240,7 @@ const maxDictionary = 1 << 30
 func newParquetEncoder[T any](name string, out io.Writer, cols []column) *parquetEncoder[T] {
 	opts := []parquet.WriterProperty{
 		parquet.WithCompression(compress.Codecs.Zstd), parquet.WithCompressionLevel(1),
-		parquet.WithVersion(parquet.V2_LATEST), parquet.WithDataPageSize(1 << 18), parquet.WithBatchSize(RowGroupRows),
+		parquet.WithVersion(parquet.V2_LATEST), parquet.WithDataPageSize(pageBytes), parquet.WithBatchSize(RowGroupRows),
 		parquet.WithCreatedBy("blis-train"), parquet.WithDictionaryPageSizeLimit(maxDictionary),
 	}
 	for _, c := range cols {

@@ -28,6 +28,10 @@ func (c sharedZstd) Decode(dst, src []byte) []byte {
 	return out
 }
 
+// pageBytes is the usual size of a data page; an encoder keeps twice as much
+// history.
+const pageBytes = 1 << 18
+
 // registered is made when the package is loaded, before any file is opened.
 var registered = registerZstd()
 
@@ -36,7 +40,8 @@ func registerZstd() error {
 	if err != nil {
 		return err
 	}
-	enc, err := zstd.NewWriter(io.Discard, zstd.WithZeroFrames(true), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(4))
+	enc, err := zstd.NewWriter(io.Discard, zstd.WithZeroFrames(true), zstd.WithEncoderLevel(zstd.SpeedFastest),
+		zstd.WithEncoderConcurrency(4), zstd.WithWindowSize(pageBytes), zstd.WithLowerEncoderMem(true))
 	if err != nil {
 		return err
 	}
