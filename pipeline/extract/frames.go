@@ -14,12 +14,13 @@ import (
 // goes on at the next frame's magic number: the collector's exporter writes
 // many frames, and each can be read without those before it.
 type frames struct {
-	s   *source
-	in  *bufio.Reader // compressed
-	dec *zstd.Decoder
-	pos int64 // compressed bytes the decoder took
-	at  int64 // of them, where the frame begins that it reads
-	err error // to report before going on
+	s    *source
+	in   *bufio.Reader // compressed
+	dec  *zstd.Decoder
+	pos  int64  // compressed bytes the decoder took
+	at   int64  // of them, where the frame begins that it reads
+	tail []byte // last bytes before pos
+	err  error  // to report before going on
 }
 
 func newFrames(s *source) (*frames, error) {
@@ -38,11 +39,26 @@ type compressed struct{ f *frames }
 
 func (c compressed) Read(p []byte) (int, error) {
 	n, err := c.f.in.Read(p)
-	if i := bytes.LastIndex(p[:n], zstdMagic); i >= 0 {
-		c.f.at = c.f.pos + int64(i)
-	}
-	c.f.pos += int64(n)
+	c.f.note(p[:n])
 	return n, err
+}
+
+// note looks for a magic number in what the decoder took, which may lie across
+// two reads.
+func (f *frames) note(part []byte) {
+	keep := len(zstdMagic) - 1
+	head := part[:min(len(part), keep)]
+	seam := append(f.tail, head...)
+	if i := bytes.LastIndex(part, zstdMagic); i >= 0 {
+		f.at = f.pos + int64(i)
+	} else if i := bytes.LastIndex(seam, zstdMagic); i >= 0 {
+		f.at = f.pos + int64(len(head)-len(seam)+i)
+	}
+	if len(part) > keep {
+		seam = part
+	}
+	f.tail = append(f.tail[:0], seam[max(0, len(seam)-keep):]...)
+	f.pos += int64(len(part))
 }
 
 // gap is a broken place in a compressed stream that goes on behind it.
@@ -52,7 +68,7 @@ type gap struct {
 }
 
 func (g *gap) Error() string {
-	return fmt.Sprintf("compressed stream broken in the zstd frame at byte %d, goes on %d bytes later: %v", g.at, g.lost, g.err)
+	return fmt.Sprintf("zstd frame at byte %d is broken, read on at byte %d: %v", g.at, g.at+g.lost, g.err)
 }
 
 // asGap is the gap that err reports, or nil.
@@ -85,6 +101,7 @@ func (f *frames) resume(broken error) error {
 	g := &gap{at: f.at, err: broken}
 	skipped, found := seekMagic(f.in)
 	f.pos += skipped
+	f.tail = f.tail[:0]
 	if !found || f.dec.Reset(compressed{f}) != nil {
 		return broken
 	}
