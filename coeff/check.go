@@ -25,7 +25,7 @@ func (s *Set) Check() error {
 	if err := checkCovariance("covariance", s.Covariance, len(s.Beta)); err != nil {
 		return err
 	}
-	for _, f := range slices.Concat(s.DeploymentFactors, s.HardwareFactors) {
+	for _, f := range slices.Concat(s.DeploymentFactors, s.PromptFactors, s.HardwareFactors) {
 		if err := finite("factor of "+f.Name, f.Value); err != nil {
 			return err
 		}

@@ -60,7 +60,7 @@ func (w *wireSet) set() (*Set, error) {
 	if err := w.flatAlpha(s); err != nil {
 		return nil, err
 	}
-	s.DeploymentFactors, s.HardwareFactors = factorsOf(p.Deployments), factorsOf(p.Devices)
+	s.DeploymentFactors, s.PromptFactors, s.HardwareFactors = factorsOf(p.Deployments), factorsOf(p.Prompts), factorsOf(p.Devices)
 	for _, target := range sortedKeys(p.Alpha) {
 		a := p.Alpha[target]
 		terms, err := p.terms("alpha."+target+".coefficients", a.Coefficients, features.AlphaFeatures(p.SpecVersion))

@@ -36,10 +36,13 @@ type Set struct {
 	BetaTarget  string        // cadence | duration
 	Beta        []Coefficient // one per slot, in slot order
 	Alpha       []AlphaModel  // sorted by target
-	// DeploymentFactors multiply the step time on the deployments of the fit
-	// (deploy.Deployment.Label); on others HardwareFactors do, by device. Without
-	// either the factor is 1.
+	// DeploymentFactors multiply the step time on the configurations of the fit
+	// (named by deploy.Deployment.Config) and on other configurations of their
+	// deployments (named by Label); elsewhere HardwareFactors do, by device. Without
+	// any the factor is 1. PromptFactors, named like DeploymentFactors, multiply the
+	// terms of prompt work (features.Feature.Prompt) on top.
 	DeploymentFactors []Factor
+	PromptFactors     []Factor
 	HardwareFactors   []Factor
 	Covariance        [][]float64 // of Beta, in its order; nil when not estimated
 	Residuals         []RegimeQuantiles
@@ -117,55 +120,82 @@ type DeploymentValues struct {
 	Values []float64 // one per slot, in slot order
 }
 
-// Factor is what one deployment or device needs on top of the common coefficients.
+// Factor is what one configuration, deployment or device needs on top of the
+// common coefficients.
 type Factor struct {
 	Name  string
 	Value float64 // > 0
 }
 
-// FactorOn is what a step on the deployment takes relative to the common
-// coefficients.
+// FactorOn is what every term of a step on the deployment takes relative to the
+// common coefficients.
 func (s *Set) FactorOn(d *deploy.Deployment) float64 {
-	label := d.Label()
-	for _, f := range s.DeploymentFactors {
-		if f.Name == label {
-			return f.Value
+	if v, known := named(s.DeploymentFactors, d.Config(), d.Label()); known {
+		return v
+	}
+	v, _ := named(s.HardwareFactors, d.Hardware.Name)
+	return v
+}
+
+// PromptFactorOn is what the terms of prompt work take on top of FactorOn.
+func (s *Set) PromptFactorOn(d *deploy.Deployment) float64 {
+	v, _ := named(s.PromptFactors, d.Config(), d.Label())
+	return v
+}
+
+// named is the factor of the first name that has one, else 1.
+func named(factors []Factor, names ...string) (value float64, known bool) {
+	for _, name := range names {
+		for _, f := range factors {
+			if f.Name == name {
+				return f.Value, true
+			}
 		}
 	}
-	for _, f := range s.HardwareFactors {
-		if f.Name == d.Hardware.Name {
-			return f.Value
-		}
-	}
-	return 1
+	return 1, false
 }
 
 // On is the set as it holds on one deployment: beta and its covariance times the
-// deployment's factor, alphas with the deployment's values, nothing left to apply.
+// deployment's factors, alphas with the deployment's values, nothing left to apply.
 func (s *Set) On(d *deploy.Deployment) *Set {
 	s = s.alphaOn(d.Label())
-	if len(s.DeploymentFactors) == 0 && len(s.HardwareFactors) == 0 {
+	if len(s.DeploymentFactors) == 0 && len(s.PromptFactors) == 0 && len(s.HardwareFactors) == 0 {
 		return s
 	}
-	factor := s.FactorOn(d)
+	factor := s.termFactors(s.FactorOn(d), s.PromptFactorOn(d))
 	on := *s
-	on.DeploymentFactors, on.HardwareFactors = nil, nil
+	on.DeploymentFactors, on.PromptFactors, on.HardwareFactors = nil, nil, nil
 	on.Beta = slices.Clone(s.Beta)
 	for i := range on.Beta {
 		c := &on.Beta[i]
-		c.Value *= factor
+		c.Value *= factor[i]
 		if c.CI95 != nil {
-			c.CI95 = &[2]float64{c.CI95[0] * factor, c.CI95[1] * factor}
+			c.CI95 = &[2]float64{c.CI95[0] * factor[i], c.CI95[1] * factor[i]}
 		}
 	}
 	on.Covariance = make([][]float64, len(s.Covariance))
 	for i, row := range s.Covariance {
 		on.Covariance[i] = make([]float64, len(row))
 		for j, v := range row {
-			on.Covariance[i][j] = v * factor * factor
+			on.Covariance[i][j] = v * factor[i] * factor[j]
 		}
 	}
 	return &on
+}
+
+// termFactors is one factor per beta term.
+func (s *Set) termFactors(all, prompt float64) []float64 {
+	out := make([]float64, len(s.Beta))
+	for i, f := range features.BetaFeatures(s.SpecVersion) {
+		if i >= len(out) {
+			break
+		}
+		out[i] = all
+		if f.Prompt {
+			out[i] = all * prompt
+		}
+	}
+	return out
 }
 
 // alphaOn is the set with the alpha values of one deployment. They have no

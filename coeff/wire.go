@@ -24,6 +24,7 @@ type wirePhysics struct {
 	BetaTarget  string               `yaml:"beta_target"`
 	Beta        []wireTerm           `yaml:"beta_coefficients"`
 	Deployments map[string]float64   `yaml:"deployment_factors,omitempty"`
+	Prompts     map[string]float64   `yaml:"prompt_factors,omitempty"`
 	Devices     map[string]float64   `yaml:"hardware_factors,omitempty"`
 	FlatAlpha   []wireTerm           `yaml:"alpha_coefficients,omitempty"` // 1.0's flat form, read only
 	Alpha       map[string]wireAlpha `yaml:"alpha"`

@@ -110,7 +110,8 @@ type Model struct {
 	Utilisation      []Utilisation     `json:"utilisation,omitempty"` // roofline only
 	// HardwareFactors multiply the prediction of an unseen deployment on a device; empty: 1.
 	HardwareFactors []HardwareFactor `json:"hardware_factors,omitempty"`
-	// DeploymentFactors take the place of the device's factor on the deployments of the fit.
+	// DeploymentFactors take the place of the device's factor on the configurations of
+	// the fit and on other configurations of their deployments.
 	DeploymentFactors []DeploymentFactor `json:"deployment_factors,omitempty"`
 	// DeploymentCoefficients take the place of Coefficients' values on the
 	// deployments of the fit; overhead only.
@@ -127,12 +128,23 @@ type HardwareFactor struct {
 	Configs  int     `json:"configs"` // configurations it was learned from
 }
 
-// DeploymentFactor makes the predicted time of one deployment's training rows add
-// up to the measured time.
+// DeploymentFactor is what one deployment of the fit needs on top of the common
+// coefficients, learned from its runs and shrunk by their spread.
 type DeploymentFactor struct {
-	Deployment string  `json:"deployment"` // model, hardware and tp
-	Factor     float64 `json:"factor"`
-	Rows       int     `json:"rows"`
+	Deployment string  `json:"deployment"`       // model, hardware and tp
+	Config     string  `json:"config,omitempty"` // the configuration it holds on; absent: every other one of the deployment
+	Factor     float64 `json:"factor"`           // of every term
+	Prompt     float64 `json:"prompt_factor"`    // of the terms of prompt work, on top
+	Runs       int     `json:"runs"`             // it was learned from
+	Rows       int     `json:"rows"`             // of those runs
+}
+
+// Name is the key it is looked up by.
+func (d *DeploymentFactor) Name() string {
+	if d.Config != "" {
+		return d.Config
+	}
+	return d.Deployment
 }
 
 // DeploymentCoefficients are the coefficients of one deployment, shrunk toward

@@ -3,8 +3,8 @@ package export
 import (
 	"math"
 	"slices"
-	"strings"
 	"sort"
+	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/result"
@@ -186,6 +186,10 @@ func diffFactors(a, b *coeff.Set) []TermDiff {
 		m := map[string]float64{}
 		for _, f := range slices.Concat(s.HardwareFactors, s.DeploymentFactors) {
 			m[f.Name], names[f.Name] = f.Value, true
+		}
+		for _, f := range s.PromptFactors {
+			name := f.Name + ", prompt work"
+			m[name], names[name] = f.Value, true
 		}
 		return m
 	}

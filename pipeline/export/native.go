@@ -27,7 +27,8 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 		set.HardwareFactors = append(set.HardwareFactors, coeff.Factor{Name: h.Hardware, Value: h.Factor})
 	}
 	for _, d := range b.DeploymentFactors {
-		set.DeploymentFactors = append(set.DeploymentFactors, coeff.Factor{Name: d.Deployment, Value: d.Factor})
+		set.DeploymentFactors = append(set.DeploymentFactors, coeff.Factor{Name: d.Name(), Value: d.Factor})
+		set.PromptFactors = append(set.PromptFactors, coeff.Factor{Name: d.Name(), Value: d.Prompt})
 	}
 	for i := range fit.Alpha {
 		m := &fit.Alpha[i]

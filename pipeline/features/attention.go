@@ -17,7 +17,7 @@ package features
 //
 // Omits:  softmax and kernel launch
 var prefillAttention11 = Feature{
-	Name: "prefill_attention", Kind: Time, Penalty: 1, Bound: boundS,
+	Name: "prefill_attention", Kind: Time, Penalty: 1, Prompt: true, Bound: boundS,
 	Formula: "4*q_dim*num_hidden_layers*prefill_causal_work/group_peak_flops",
 	Doc:     "time of prefill attention scores at peak arithmetic rate",
 	beta:    prefillAttention,

@@ -40,7 +40,7 @@ var batchUtilization10 = batchUtilization11.
 // Bounds: 0..1; 0 for an empty step; 1 for a pure prefill
 // Omits:  how prefill is spread over requests
 var prefillDecodeMix11 = Feature{
-	Name: "prefill_decode_mix", Kind: Ratio, Penalty: 10, Bound: 1,
+	Name: "prefill_decode_mix", Kind: Ratio, Penalty: 10, Prompt: true, Bound: 1,
 	Formula: "prefill_tokens/max(1e-6, prefill_tokens + decode_tokens)",
 	Doc:     "share of prefill tokens in the step",
 	beta:    prefillDecodeMix,
@@ -61,7 +61,7 @@ var prefillDecodeMix10 = prefillDecodeMix11.frozen(prefillDecodeMix11.Formula).w
 // Bounds: 0 or 1; 0 with chunked prefill off, for an empty step and for a pure step
 // Omits:  the ratio of the phases, which is f7
 var chunkedPrefillMixed11 = Feature{
-	Name: "chunked_prefill_mixed", Kind: Indicator, Penalty: 10, Bound: 1,
+	Name: "chunked_prefill_mixed", Kind: Indicator, Penalty: 10, Prompt: true, Bound: 1,
 	Formula: "chunked_prefill*pos(num_prefill_reqs)*pos(num_decode_reqs)",
 	Doc:     "1 when a chunked batch mixes prefill and decode",
 	beta:    chunkedPrefillMixed,

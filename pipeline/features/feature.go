@@ -22,6 +22,7 @@ type Feature struct {
 	Penalty    float64 // d of 01 V-4
 	PenaltyOne float64 // d in a fit over a single configuration; = Penalty except for the bias
 	Free       bool    // coefficient unconstrained; otherwise >= 0
+	Prompt     bool    // beta: the term is mostly work on prompt tokens, which deployments do with very different efficiency
 	Bound      float64 // upper bound of the value (01 F-1, F-5); the lower one is 0
 	Formula    string  // expression over inputs, constants and slots; see Explain
 	Doc        string  // one sentence for people

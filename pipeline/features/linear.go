@@ -21,7 +21,7 @@ package features
 //
 // Omits:  norms, rotary embedding, activation functions
 var linearCompute11 = Feature{
-	Name: "prefill_linear_compute", Kind: Time, Penalty: 1, Bound: boundS,
+	Name: "prefill_linear_compute", Kind: Time, Penalty: 1, Prompt: true, Bound: boundS,
 	Formula: "scheduled_tokens*flops_body_per_token/group_peak_linear_flops + num_sampled_seqs*flops_lm_head_per_seq/group_peak_flops",
 	Doc:     "time of all linear layers and the LM head at peak arithmetic rate",
 	beta:    linearCompute,

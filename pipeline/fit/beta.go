@@ -31,7 +31,7 @@ func featureTerms(fs []features.Feature, configs int, prior string) []term {
 	out := make([]term, len(fs))
 	for j := range fs {
 		f := &fs[j]
-		out[j] = term{name: f.Name, unit: f.CoefficientUnit(), penalty: f.PenaltyIn(configs), free: f.Free, isTime: f.IsTime()}
+		out[j] = term{name: f.Name, unit: f.CoefficientUnit(), penalty: f.PenaltyIn(configs), free: f.Free, prompt: f.Prompt, isTime: f.IsTime()}
 		if prior == PriorRoofline && f.IsTime() {
 			out[j].prior = rooflinePrior
 		}

@@ -15,7 +15,9 @@
 //	judge.go    errors per cell, baselines, noise floor, drift, stress sets
 //	words.go    findings and null directions as sentences
 //	figures.go  aggregates for the report
-//	hardware.go factors per deployment and per device on top of the coefficients
+//	runfactor.go what each run takes relative to the common coefficients
+//	deployfactor.go those pooled by configuration and deployment
+//	hardware.go factors per device, for deployments without one of their own
 //	loco.go     leave one configuration out
 //	gram.go     sums that travel in place of rows; fromgram.go fits them
 //	identify.go what the data can tell apart, and which experiment would help

@@ -125,7 +125,7 @@ func contributions(s *solved) []result.Contribution {
 			}
 			steps += s.data.Steps[i]
 			for j, x := range s.data.Row(i) {
-				sum[j] += x * s.fit.Beta[j] * s.rowFactor(i)
+				sum[j] += x * s.fit.Beta[j] * s.termFactor(i, j)
 			}
 		}
 		for j, v := range sum {

@@ -27,34 +27,6 @@ func (f *fitter) namesOf(s *solved, pick func(*deploy.Deployment) string) []stri
 
 func hardwareName(d *deploy.Deployment) string { return d.Hardware.Name }
 
-// totalFactors is what each deployment (model, device, tp) needs so that the
-// predicted time of its training rows adds up to the measured one. Relative
-// least squares is drawn to fast steps, and in a fit of one configuration the one
-// standard error rule may pick a penalty that shortens every prediction; a
-// simulator lives on sums.
-func totalFactors(d *ridge.Data, pred []float64, names []string) []result.DeploymentFactor {
-	var out []result.DeploymentFactor
-	var sums [][2]float64
-	for i, c := range d.Config {
-		k := slices.IndexFunc(out, func(f result.DeploymentFactor) bool { return f.Deployment == names[c] })
-		if k < 0 {
-			k = len(out)
-			out, sums = append(out, result.DeploymentFactor{Deployment: names[c]}), append(sums, [2]float64{})
-		}
-		out[k].Rows++
-		sums[k][0] += d.Y[i]
-		sums[k][1] += pred[i]
-	}
-	for k := range out {
-		out[k].Factor = 1
-		if sums[k][1] > 0 {
-			out[k].Factor = sums[k][0] / sums[k][1]
-		}
-	}
-	slices.SortFunc(out, func(a, b result.DeploymentFactor) int { return strings.Compare(a.Deployment, b.Deployment) })
-	return out
-}
-
 // learnFactors is what each device needs on top of the common coefficients: the
 // mean over its configurations of the median log ratio y/prediction, shrunk
 // towards 0, exponentiated (partial pooling). Configuration without takes no part.
@@ -105,24 +77,4 @@ func scaled(pred []float64, factor float64) []float64 {
 		out[i] = v * factor
 	}
 	return out
-}
-
-// scaleBy multiplies the predictions of every row by its deployment's factor.
-func (s *solved) scaleBy(factors []result.DeploymentFactor, names []string) {
-	s.factor = make([]float64, len(names))
-	for c := range names {
-		k := slices.IndexFunc(factors, func(f result.DeploymentFactor) bool { return f.Deployment == names[c] })
-		s.factor[c] = factors[k].Factor
-	}
-	for i, c := range s.data.Config {
-		s.pred[i] *= s.factor[c]
-	}
-}
-
-// rowFactor is the factor of a row's configuration.
-func (s *solved) rowFactor(i int) float64 {
-	if s.factor == nil {
-		return 1
-	}
-	return s.factor[s.data.Config[i]]
 }

@@ -3,7 +3,6 @@ package fit
 import (
 	"slices"
 
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -52,17 +51,6 @@ func (f *fitter) locoBeta(s *solved, m modelSelections, out *result.Model) error
 		out.HardwareFactors = learnFactors(s.train, ridge.Predict(s.train, s.fit.Beta), hw, -1)
 	}
 	return nil
-}
-
-// deploymentFactors makes the totals of every seen deployment right; unseen ones
-// get their device's factor.
-func (f *fitter) deploymentFactors(s *solved, out *result.Model) {
-	if s.frozen != nil {
-		return
-	}
-	names := f.namesOf(s, (*deploy.Deployment).Label)
-	out.DeploymentFactors = totalFactors(s.train, ridge.Predict(s.train, s.fit.Beta), names)
-	s.scaleBy(out.DeploymentFactors, names)
 }
 
 // leaveOut is the polished fit without one configuration.

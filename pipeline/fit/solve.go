@@ -15,6 +15,7 @@ type term struct {
 	free       bool
 	isTime     bool    // value in seconds: 1e6/coefficient is a utilisation
 	perUs      bool    // value in us at peak: 1/coefficient is a utilisation
+	prompt     bool    // mostly work on prompt tokens
 	prior      float64 // prior coefficient
 }
 
@@ -33,7 +34,7 @@ type solved struct {
 	data     *ridge.Data        // all rows, chosen variant
 	train    *ridge.Data        // training rows, chosen variant
 	pred     []float64          // of every row of data
-	factor   []float64          // hardware factor per configuration; nil: 1
+	factor   [][]float64        // per configuration and term; nil: 1
 	findings []trace.Finding
 }
 

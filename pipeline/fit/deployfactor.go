@@ -1,0 +1,169 @@
+package fit
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/result"
+)
+
+// deploymentFactors says what every configuration and deployment of the fit needs
+// on top of the common coefficients (docs/decisions/0009), and applies it to the
+// predictions. Runs of one deployment differ, since a machine is not always
+// equally fast: what they say is pooled twice, around 1 by deployment and around
+// its deployment by configuration, and shrunk by how much runs of one deployment
+// differ from each other.
+func (f *fitter) deploymentFactors(s *solved, out *result.Model) {
+	if s.frozen != nil {
+		return
+	}
+	byRun := s.totalsByRun()
+	label := f.namesOf(s, (*deploy.Deployment).Label)
+	deployments := newGroups(byRun, func(t *runTotals) string { return label[t.config] })
+	configs := newGroups(byRun, func(t *runTotals) string { return s.pool.configs[t.config] })
+	ofDeployment, ofConfig := make([][2]float64, len(deployments.names)), make([][2]float64, len(configs.names))
+	for k := range 2 {
+		logs := make([]float64, len(byRun))
+		for r := range byRun {
+			if byRun[r].rows > 0 {
+				logs[r] = byRun[r].logs()[k]
+			}
+		}
+		spread := deployments.variance(logs)
+		around := deployments.pool(logs, spread)
+		for r, g := range deployments.of {
+			if g >= 0 {
+				logs[r] -= around[g]
+			}
+		}
+		for g, v := range around {
+			ofDeployment[g][k] = v
+		}
+		for g, v := range configs.pool(logs, spread) {
+			ofConfig[g][k] = v + around[deployments.of[configs.members[g][0]]]
+		}
+	}
+	for g, name := range deployments.names {
+		out.DeploymentFactors = append(out.DeploymentFactors, factorEntry(name, "", ofDeployment[g], byRun, deployments.members[g]))
+	}
+	for g, name := range configs.names {
+		deployment := deployments.names[deployments.of[configs.members[g][0]]]
+		out.DeploymentFactors = append(out.DeploymentFactors, factorEntry(deployment, name, ofConfig[g], byRun, configs.members[g]))
+	}
+	slices.SortFunc(out.DeploymentFactors, func(a, b result.DeploymentFactor) int { return strings.Compare(a.Name(), b.Name()) })
+	s.scaleBy(out.DeploymentFactors)
+}
+
+func factorEntry(deployment, config string, logs [2]float64, byRun []runTotals, members []int) result.DeploymentFactor {
+	d := result.DeploymentFactor{Deployment: deployment, Config: config, Factor: math.Exp(logs[0]), Prompt: math.Exp(logs[1] - logs[0]), Runs: len(members)}
+	for _, r := range members {
+		d.Rows += byRun[r].rows
+	}
+	return d
+}
+
+// groups are runs by name, in order of first appearance; runs without training
+// rows are in none.
+type groups struct {
+	names   []string
+	members [][]int // positions of runs, by group
+	of      []int   // group of each run, -1: none
+}
+
+func newGroups(byRun []runTotals, name func(*runTotals) string) groups {
+	var g groups
+	for r := range byRun {
+		k := -1
+		if byRun[r].rows > 0 {
+			n := name(&byRun[r])
+			if k = slices.Index(g.names, n); k < 0 {
+				k = len(g.names)
+				g.names, g.members = append(g.names, n), append(g.members, nil)
+			}
+			g.members[k] = append(g.members[k], r)
+		}
+		g.of = append(g.of, k)
+	}
+	return g
+}
+
+func (g *groups) values(v []float64, k int) []float64 {
+	out := make([]float64, len(g.members[k]))
+	for i, r := range g.members[k] {
+		out[i] = v[r]
+	}
+	return out
+}
+
+// variance of the values around the median of their group; 0 when no group has two.
+func (g *groups) variance(v []float64) float64 {
+	var sum, freedom float64
+	for k := range g.names {
+		own := g.values(v, k)
+		centre := ridge.Median(own)
+		for _, x := range own {
+			sum += (x - centre) * (x - centre)
+		}
+		freedom += float64(len(own) - 1)
+	}
+	if freedom == 0 {
+		return 0
+	}
+	return sum / freedom
+}
+
+// pool is the median of every group, shrunk towards 0: by spread/n against the
+// variance of the medians that spread does not explain (random effects). Without
+// a spread, and for one group, medians stand as they are. The median of runs
+// keeps one recording from a slow hour from setting the pace of all.
+func (g *groups) pool(v []float64, spread float64) []float64 {
+	out := make([]float64, len(g.names))
+	var between float64
+	for k := range g.names {
+		out[k] = ridge.Median(g.values(v, k))
+		between += (out[k]*out[k] - spread/float64(len(g.members[k]))) / float64(len(g.names))
+	}
+	if spread == 0 || len(g.names) == 1 {
+		return out
+	}
+	between = math.Max(0, between)
+	for k := range out {
+		out[k] *= between / (between + spread/float64(len(g.members[k])))
+	}
+	return out
+}
+
+// scaleBy multiplies the predictions of every row by its configuration's factors.
+func (s *solved) scaleBy(factors []result.DeploymentFactor) {
+	s.factor = make([][]float64, len(s.pool.configs))
+	for c, key := range s.pool.configs {
+		s.factor[c] = make([]float64, len(s.terms))
+		own := result.DeploymentFactor{Factor: 1, Prompt: 1}
+		if k := slices.IndexFunc(factors, func(f result.DeploymentFactor) bool { return f.Config == key }); k >= 0 {
+			own = factors[k]
+		}
+		for j, t := range s.terms {
+			s.factor[c][j] = own.Factor
+			if t.prompt {
+				s.factor[c][j] *= own.Prompt
+			}
+		}
+	}
+	for i := range s.pred {
+		s.pred[i] = 0
+		for j, x := range s.data.Row(i) {
+			s.pred[i] += x * s.fit.Beta[j] * s.termFactor(i, j)
+		}
+	}
+}
+
+// termFactor is the factor of one term in a row's configuration.
+func (s *solved) termFactor(i, j int) float64 {
+	if s.factor == nil {
+		return 1
+	}
+	return s.factor[s.data.Config[i]][j]
+}
