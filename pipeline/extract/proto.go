@@ -182,7 +182,7 @@ func (f *fields) adopt(err *parseError) {
 
 func (r *protoReader) resourceSpans(msg field) *parseError {
 	from := len(r.out.spans)
-	resource := noIdentity
+	var id identity
 	f := msg.walk()
 	var v field
 	for f.next(&v) {
@@ -190,7 +190,7 @@ func (r *protoReader) resourceSpans(msg field) *parseError {
 		case fResource:
 			if f.is(&v, wireBytes) {
 				f.adopt(checkAny(v, kindResource, 0))
-				resource = protoIdentity(v)
+				protoIdentity(v, &id)
 			}
 		case fScopeSpans:
 			if f.is(&v, wireBytes) {
@@ -200,16 +200,16 @@ func (r *protoReader) resourceSpans(msg field) *parseError {
 			f.adopt(f.ignored(v, kindResourceSpans))
 		}
 	}
+	resource := id.hash()
 	for _, s := range r.out.spans[from:] {
 		s.resource = resource
 	}
 	return f.err
 }
 
-// protoIdentity hashes what identifies the process of a resource; its form has
-// been checked.
-func protoIdentity(resource field) uint64 {
-	var id identity
+// protoIdentity collects what identifies the process of a resource; its form
+// has been checked.
+func protoIdentity(resource field, id *identity) {
 	f := resource.walk()
 	var v, w field
 	for f.next(&v) {
@@ -234,7 +234,6 @@ func protoIdentity(resource field) uint64 {
 			id.set(key, strconv.AppendInt(nil, value.num, 10))
 		}
 	}
-	return id.hash()
 }
 
 func (r *protoReader) scopeSpans(msg field) *parseError {
