@@ -270,15 +270,18 @@ func (c *censored) bentGram() *Gram {
 // along a line, so its slope never falls and Newton steps, kept inside a shrinking
 // bracket, end at its root.
 func (c *censored) search(from, to, fromGamma, toGamma []float64, lambda float64) float64 {
-	at, by := make([]float64, len(c.rows)), make([]float64, len(c.rows))
-	for k, i := range c.rows {
+	var rows []int32 // those that pull somewhere on the way: what is silent at both ends is silent between
+	var at, by []float64
+	for _, i := range c.rows {
 		x := c.d.Row(int(i))
-		at[k] = Dot(x, from)
-		by[k] = Dot(x, to) - at[k]
+		v, w := Dot(x, from), Dot(x, to)
+		if !c.b.silent(int(i), v, c.o.SpreadUs) || !c.b.silent(int(i), w, c.o.SpreadUs) {
+			rows, at, by = append(rows, i), append(at, v), append(by, w-v)
+		}
 	}
 	norm := c.s.w * c.s.ybar * c.s.ybar
 	slope := func(t float64) (first, second float64) {
-		for k, i := range c.rows {
+		for k, i := range rows {
 			p := c.b.Pull(int(i), at[k]+t*by[k], c.o.SpreadUs)
 			w := c.w[i] * by[k]
 			first, second = first+w*p.Slope, second+w*by[k]*p.Bend

@@ -31,6 +31,9 @@ func (b Bounds) Pull(i int, v, spreadUs float64) Pull {
 		return Pull{}
 	}
 	var p Pull
+	if b.silent(i, v, spreadUs) {
+		return p
+	}
 	p.end((v-hi)/spreadUs, 1, spreadUs)
 	if lo > 0 || lo == hi {
 		p.end((lo-v)/spreadUs, -1, spreadUs)
@@ -38,14 +41,20 @@ func (b Bounds) Pull(i int, v, spreadUs float64) Pull {
 	return p
 }
 
-// silent is how many spreads inside an end says nothing (exp(-40) < 1e-17).
-const silent = -40
+// farInside is how many spreads inside an end says nothing (exp(-40) < 1e-17).
+const farInside = 40
+
+// silent reports whether row i exerts no pull on v.
+func (b Bounds) silent(i int, v, spreadUs float64) bool {
+	lo, hi := b.Lo[i], b.Hi[i]
+	if spreadUs == 0 {
+		return lo <= v && v <= hi
+	}
+	return hi-v > farInside*spreadUs && (v-lo > farInside*spreadUs || lo <= 0 && lo != hi)
+}
 
 // end adds the soft hinge of one end, z spreads beyond it.
 func (p *Pull) end(z, sign, s float64) {
-	if z < silent {
-		return
-	}
 	e := math.Exp(-math.Abs(z))
 	out, in := 1/(1+e), e/(1+e) // probabilities of a target beyond the end, and inside
 	if z < 0 {
@@ -69,28 +78,40 @@ func (p Pull) quadratic(v float64) (y, bend float64) {
 // rows best: the minimum of sum w loss + tight*(m - 1)^2, tight in us^2, which is
 // convex in m. With tight 0 the rows alone decide; rows that say nothing give 0.
 func (b Bounds) Multiple(w, pred []float64, rows []int32, spreadUs, tight float64) float64 {
-	slope := func(m float64) float64 {
-		sum := tight * (m - 1)
+	slope := func(m float64) (first, second float64) {
+		first, second = tight*(m-1), tight
 		for _, i := range rows {
-			sum += w[i] * pred[i] * b.Pull(int(i), m*pred[i], spreadUs).Slope
+			if p := b.Pull(int(i), m*pred[i], spreadUs); p != (Pull{}) {
+				first, second = first+w[i]*pred[i]*p.Slope, second+w[i]*pred[i]*pred[i]*p.Bend
+			}
 		}
-		return sum
+		return first, second
 	}
 	lo, hi := 0.0, 1.0
-	if !(slope(lo) < 0) {
+	if first, _ := slope(lo); !(first < 0) {
 		return 0
 	}
-	for slope(hi) < 0 && hi < maxMultiple {
+	for first, _ := slope(hi); first < 0 && hi < maxMultiple; first, _ = slope(hi) {
 		lo, hi = hi, 2*hi
 	}
-	for range multipleSteps {
-		if mid := (lo + hi) / 2; slope(mid) < 0 {
-			lo = mid
+	m := hi
+	for range multipleSteps { // Newton steps inside a shrinking bracket
+		first, second := slope(m)
+		if first < 0 {
+			lo = m
 		} else {
-			hi = mid
+			hi = m
 		}
+		next := m - first/second
+		if !(next > lo && next < hi) {
+			next = (lo + hi) / 2
+		}
+		if math.Abs(next-m) <= multipleTol*m {
+			break
+		}
+		m = next
 	}
-	return hi
+	return m
 }
 
 // Spread is the scale of the grid (ascending, us) at which the intervals are
@@ -140,10 +161,11 @@ func (b Bounds) surprise(i int, v, spreadUs float64) float64 {
 // resolutionUs is the width of an exact row.
 const resolutionUs = 1
 
-// Limits of Multiple: the largest, and halvings to the last bits.
+// Limits of Multiple: the largest, its steps, and the relative step that ends them.
 const (
 	maxMultiple   = 1 << 40
-	multipleSteps = 60
+	multipleSteps = 100
+	multipleTol   = 1e-12
 )
 
 // withAnchor are the options with the prior of an interval fit: the multiple of
