@@ -43,8 +43,8 @@ type Options struct {
 	Batches func(runDir string, dep *deploy.Deployment) (result.StepQuality, error)
 }
 
-// maxBatchRows bounds the memory of Batches: about 100 bytes a row.
-const maxBatchRows = 1 << 20
+// maxBatchRows bounds the memory of Batches: about 150 bytes a row.
+const maxBatchRows = 1 << 19
 
 // DefaultOptions are the defaults of every option.
 func DefaultOptions() Options {

@@ -40,12 +40,22 @@ type turns struct {
 	err   error
 }
 
+// bufPool keeps the buffers of workers from file to file, but for the very large.
+var bufPool = sync.Pool{New: func() any { return new([]byte) }}
+
+const maxPooled = 32 << 20
+
 // work takes turns until the input ends.
 func (t *turns) work(ctx context.Context, p parser) {
 	bld := newBuilder()
-	var buf []byte
+	buf := bufPool.Get().(*[]byte)
+	defer func() {
+		if cap(*buf) <= maxPooled {
+			bufPool.Put(buf)
+		}
+	}()
 	for {
-		b, done := t.take(ctx, &buf)
+		b, done := t.take(ctx, buf)
 		if b == nil {
 			return
 		}
