@@ -96,7 +96,7 @@ func rejectedCounts(t *testing.T, b []byte) map[string]int64 {
 // TestWhyRejectedOfRealRuns is the same over recordings with several runs,
 // aborts, lost events and duplicates.
 func TestWhyRejectedOfRealRuns(t *testing.T) {
-	for _, set := range []string{"real_vllm_cpu", "smoke60"} {
+	for _, set := range []string{"real_vllm_cpu/gqa-overflow", "real_vllm_cpu/mha-mixed", "smoke60"} {
 		out := extractTo(t, sharedData(t, set), func(o *Options) { o.WhyRejected = true })
 		var doc result.Extract
 		b, err := os.ReadFile(filepath.Join(out, documentName))
