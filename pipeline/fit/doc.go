@@ -10,7 +10,8 @@
 //	lag.go      schedule-to-execution lag by held-out error on prefill intervals
 //	pool.go     tables of all runs -> one ridge.Data for training, one for the hold-out
 //	beta.go     the step-time model
-//	alpha.go    overhead (interval-censored), admission, egress, queue
+//	alpha.go    admission, egress, queue, and what all targets share
+//	overhead.go overhead (interval-censored), with values per deployment
 //	models.go   other parameterisations on the same rows
 //	judge.go    errors per cell, baselines, noise floor, drift, stress sets
 //	words.go    findings and null directions as sentences
