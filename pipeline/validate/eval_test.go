@@ -91,11 +91,50 @@ func TestEvalRealReplay(t *testing.T) {
 		}
 		fmt.Printf("\nsplit %g, pooled fit of %d runs, lambda %v\n", split, len(f.Runs), *f.Beta.Lambda)
 		printReplay(v)
-		if split != 0.8 {
-			continue
-		}
 		for i := range v.Runs {
 			checkAccepted(t, &v.Runs[i])
+		}
+		if split == 0.8 {
+			comparePooled(t, v)
+		}
+	}
+}
+
+// comparePooled compares the plain replay with the pooled coefficients, medians
+// over the runs that issue 8 accepts by, with the reference figures, whose every
+// run was fitted alone. The TTFT error sits at the reference's and is printed only.
+func comparePooled(t *testing.T, v *result.Validation) {
+	var c comparison
+	for i := range v.Runs {
+		r := &v.Runs[i]
+		if want, known := reference[r.ID]; known && r.Load != "closed" && !r.Saturated && r.Requests >= 164 {
+			c.add(r, want)
+		}
+	}
+	c.check(t)
+}
+
+// comparison collects distance and paired error (%) of TTFT, E2E and ITL by run.
+type comparison struct{ ours, theirs [6][]float64 }
+
+func (c *comparison) add(r *result.ValidationRun, want [6]float64) {
+	fmt.Printf("%-18s", r.ID)
+	for m, metric := range []*result.Metric{r.Metrics.TTFT, r.Metrics.E2E, r.Metrics.ITL} {
+		got := [2]float64{metric.KSD, 100 * *metric.MedianRelErrPaired}
+		for h := range got {
+			c.ours[2*m+h], c.theirs[2*m+h] = append(c.ours[2*m+h], got[h]), append(c.theirs[2*m+h], want[2*m+h])
+		}
+		fmt.Printf("  D %.2f (ref %.2f) error %.0f (%.0f) %%", got[0], want[2*m], got[1], want[2*m+1])
+	}
+	fmt.Println()
+}
+
+func (c *comparison) check(t *testing.T) {
+	for k, name := range []string{"TTFT D", "TTFT error %", "E2E D", "E2E error %", "ITL D", "ITL error %"} {
+		a, b := validate.Median(c.ours[k]), validate.Median(c.theirs[k])
+		fmt.Printf("median over %d runs: %s %.3f, reference %.3f\n", len(c.ours[k]), name, a, b)
+		if (a > b || len(c.ours[k]) < 5) && name != "TTFT error %" {
+			t.Errorf("%s: got %.3f over %d runs, want the reference's %.3f or less over 5 or more", name, a, len(c.ours[k]), b)
 		}
 	}
 }
@@ -131,7 +170,7 @@ var reference = map[string][6]float64{
 func TestEvalReference(t *testing.T) {
 	needEval(t)
 	out, ext := extracted(t, "real_vllm_cpu")
-	var ours, theirs [6][]float64
+	var c comparison
 	for i := range ext.Runs {
 		want, known := reference[ext.Runs[i].ID]
 		if !known {
@@ -154,24 +193,10 @@ func TestEvalReference(t *testing.T) {
 			if r.Load == "closed" || r.Split.Kind == result.SplitHoldout || r.Metrics == nil || r.Metrics.TTFT == nil {
 				continue
 			}
-			fmt.Printf("%-18s", r.ID)
-			for m, metric := range []*result.Metric{r.Metrics.TTFT, r.Metrics.E2E, r.Metrics.ITL} {
-				got := [2]float64{metric.KSD, 100 * *metric.MedianRelErrPaired}
-				for h := range got {
-					ours[2*m+h], theirs[2*m+h] = append(ours[2*m+h], got[h]), append(theirs[2*m+h], want[2*m+h])
-				}
-				fmt.Printf("  D %.2f (ref %.2f) error %.0f (%.0f) %%", got[0], want[2*m], got[1], want[2*m+1])
-			}
-			fmt.Println()
+			c.add(r, want)
 		}
 	}
-	for k, name := range []string{"TTFT D", "TTFT error %", "E2E D", "E2E error %", "ITL D", "ITL error %"} {
-		a, b := validate.Median(ours[k]), validate.Median(theirs[k])
-		fmt.Printf("median over %d runs: %s %.3f, reference %.3f\n", len(ours[k]), name, a, b)
-		if a > b && name != "TTFT error %" {
-			t.Errorf("%s: got %.3f, want the reference's %.3f or less", name, a, b)
-		}
-	}
+	c.check(t)
 }
 
 func printReplay(v *result.Validation) {
