@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/go-faster/jx"
@@ -196,46 +198,70 @@ func onCores(n int) (undo func()) {
 	return func() { runtime.GOMAXPROCS(old) }
 }
 
-// eachLine reads the bench dumps line by line.
-func eachLine(b *testing.B, dir string, f func([]byte) error) {
-	files, _ := filepath.Glob(filepath.Join(dir, "*", "traces.jsonl"))
-	for _, name := range files {
-		fd, err := os.Open(name)
-		if err != nil {
-			b.Fatal(err)
-		}
-		r := bufio.NewReaderSize(fd, 16<<20)
-		for {
-			line, err := r.ReadSlice('\n')
-			if len(line) > 1 {
-				if err := f(line); err != nil {
-					b.Fatal(err)
+// eachLine reads the bench dumps line by line, n files at a time, each goroutine
+// with the function that parser makes for it.
+func eachLine(b *testing.B, dir string, n int, parser func() func([]byte) error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*", "traces.jsonl"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() {
+			parse, r := parser(), bufio.NewReaderSize(nil, 16<<20)
+			for k := next.Add(1) - 1; k < int64(len(files)); k = next.Add(1) - 1 {
+				if err := lines(files[k], r, parse); err != nil {
+					b.Error(err)
 				}
 			}
-			if err == io.EOF {
-				break
-			}
-			if err != nil {
-				b.Fatal(err)
+		})
+	}
+	wg.Wait()
+}
+
+func lines(name string, r *bufio.Reader, parse func([]byte) error) error {
+	fd, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer fd.Close()
+	r.Reset(fd)
+	for {
+		line, err := r.ReadSlice('\n')
+		if len(line) > 1 {
+			if err := parse(line); err != nil {
+				return err
 			}
 		}
-		fd.Close()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
 	}
 }
 
-// BenchmarkBareJX walks the same bytes with the tokenizer alone, one core.
+// BenchmarkBareJX walks the same bytes with the tokenizer alone; two walks side
+// by side say what a second core of this machine is worth.
 func BenchmarkBareJX(b *testing.B) {
-	defer onCores(1)()
-	dir, total := benchParent(b)
-	b.SetBytes(total)
-	b.ResetTimer()
-	for range b.N {
-		d := jx.GetDecoder()
-		eachLine(b, dir, func(line []byte) error {
-			d.ResetBytes(line)
-			return d.Skip()
+	for _, n := range []int{1, 2} {
+		b.Run(fmt.Sprintf("workers=%d", n), func(b *testing.B) {
+			defer onCores(n)()
+			dir, total := benchParent(b)
+			b.SetBytes(total)
+			b.ResetTimer()
+			for range b.N {
+				eachLine(b, dir, n, func() func([]byte) error {
+					d := &jx.Decoder{}
+					return func(line []byte) error {
+						d.ResetBytes(line)
+						return d.Skip()
+					}
+				})
+			}
 		})
-		jx.PutDecoder(d)
 	}
 }
 
@@ -246,10 +272,12 @@ func BenchmarkBarePdata(b *testing.B) {
 	b.SetBytes(total)
 	b.ResetTimer()
 	for range b.N {
-		var u ptrace.JSONUnmarshaler
-		eachLine(b, dir, func(line []byte) error {
-			_, err := u.UnmarshalTraces(line)
-			return err
+		eachLine(b, dir, 1, func() func([]byte) error {
+			var u ptrace.JSONUnmarshaler
+			return func(line []byte) error {
+				_, err := u.UnmarshalTraces(line)
+				return err
+			}
 		})
 	}
 }

@@ -16,6 +16,7 @@ const (
 	swingThatMatters = 1.20 // largest over smallest drift factor of a run
 	unseenLoss       = 0.50 // share of the error in rows outside the training range
 	rangeSlack       = 1.5  // times the training maximum (01 V-12)
+	tellingShare     = 0.10 // of the error: one coefficient that removes less is not to blame
 )
 
 // regimeBias is the signed error of one regime, sum(pred-y)/sum(y), with the
@@ -67,6 +68,10 @@ func blameModel(d *result.Diagnosis, worst *regimeBias, b blamed, set *coeff.Set
 	change := fmt.Sprintf("%s times %.2f", c.Name, 1+b.delta/c.Value)
 	if c.Value == 0 {
 		change = fmt.Sprintf("a %s of %.3g %s where it is 0", c.Name, b.delta, c.Unit)
+	}
+	if b.share < tellingShare {
+		d.Sentence += fmt.Sprintf("; no single coefficient is to blame: the best change, %s, would remove %.0f %% of the mean relative error", change, 100*b.share)
+		return
 	}
 	d.Sentence += fmt.Sprintf("; %s would remove %.0f %% of the mean relative error", change, 100*b.share)
 }

@@ -10,7 +10,7 @@ import (
 
 // Notes of null gates.
 const (
-	noteInsufficient  = "insufficient data: %d requests, want a critical distance below %.2f"
+	noteInsufficient  = "insufficient data: %d requests, want at least %d for a critical distance below %.2f"
 	noteClosedLoop    = "closed_loop"
 	noteSaturated     = "saturated"
 	noteInSample      = "in_sample"
@@ -270,7 +270,8 @@ func runNote(run *result.ValidationRun, r *rules) (note string, required bool) {
 	case run.Metrics == nil:
 		return noteNoReplay, true
 	case !run.Sufficient:
-		return fmt.Sprintf(noteInsufficient, run.Requests, r.byName[GateKSTTFT].Limit), run.Split.Kind != result.SplitInSample
+		limit := r.byName[GateKSTTFT].Limit
+		return fmt.Sprintf(noteInsufficient, run.Requests, EnoughFor(limit), limit), run.Split.Kind != result.SplitInSample
 	}
 	return "", true
 }

@@ -22,7 +22,8 @@ type Inspection struct {
 // Inspect reports the data quality of one run before any fit. A run is unfit,
 // with the reason in one sentence, when it is empty, saturated, has no step
 // summaries, a step-time target below the time that reading the weights takes,
-// or no usable batch. Errors: a deployment that the features refuse.
+// or no usable batch. Errors: a deployment that the features refuse, batches
+// that cannot be rebuilt.
 func Inspect(run *trace.Run, dep *deploy.Deployment, in Inspection) (result.InspectRun, error) {
 	out := result.InspectRun{
 		ID: run.ID, Config: dep.Config(), Model: dep.Model.ID, Hardware: dep.Hardware.Name, TP: dep.TP,
@@ -38,7 +39,7 @@ func Inspect(run *trace.Run, dep *deploy.Deployment, in Inspection) (result.Insp
 	out.Phases = inspectPhases(run, sat)
 	if len(run.Steps) > 0 {
 		if err := inspectSteps(&out, run, dep); err != nil {
-			return out, err
+			return out, fmt.Errorf("run %s: %w", run.ID, err)
 		}
 	}
 	out.Findings = append(out.Findings, inspectFindings(&out)...)

@@ -49,13 +49,22 @@ func EffectiveN(n, m int) float64 {
 	return float64(n) * float64(m) / float64(n+m)
 }
 
+// fivePercent is the 95 % point of the Kolmogorov distribution.
+const fivePercent = 1.3581
+
 // CriticalD is the distance two samples of one distribution exceed 5 % of the
 // time, in the Kolmogorov limit (01 Q-5).
 func CriticalD(n, m int) float64 {
 	if n == 0 || m == 0 {
 		return math.Inf(1)
 	}
-	return 1.3581 * math.Sqrt(float64(n+m)/(float64(n)*float64(m)))
+	return fivePercent * math.Sqrt(float64(n+m)/(float64(n)*float64(m)))
+}
+
+// EnoughFor is the least size of two equal samples whose critical distance is
+// below limit.
+func EnoughFor(limit float64) int {
+	return int(math.Floor(2*math.Pow(fivePercent/limit, 2))) + 1
 }
 
 // KolmogorovSurvival is P(K >= x) of the Kolmogorov distribution. Below 1.18 the

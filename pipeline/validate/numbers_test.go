@@ -230,3 +230,17 @@ func shareUpTo(s []float64, v float64) float64 {
 	}
 	return float64(n) / float64(len(s))
 }
+
+// TestQ5EnoughFor: a limit of 0.15 needs 164 requests on each side, and the size
+// is the least whose critical distance is below the limit.
+func TestQ5EnoughFor(t *testing.T) {
+	if n := EnoughFor(0.15); n != 164 {
+		t.Errorf("got %d requests for 0.15, want 164", n)
+	}
+	for _, limit := range []float64{0.05, 0.1, 0.15, 0.3} {
+		n := EnoughFor(limit)
+		if CriticalD(n, n) >= limit || CriticalD(n-1, n-1) < limit {
+			t.Errorf("%v: got %d requests with critical distance %v, before it %v", limit, n, CriticalD(n, n), CriticalD(n-1, n-1))
+		}
+	}
+}
