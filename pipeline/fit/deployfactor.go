@@ -98,21 +98,28 @@ func (g *groups) values(v []float64, k int) []float64 {
 	return out
 }
 
-// variance of the values around the median of their group; 0 when no group has two.
+// variance of the values around the median of their group, by the mean distance:
+// a recording from a slow hour weighs less than in a mean square. 0 when no group
+// has two.
 func (g *groups) variance(v []float64) float64 {
-	var sum, freedom float64
+	var away float64
+	n, freedom := 0, 0
 	for k := range g.names {
 		own := g.values(v, k)
+		if len(own) < 2 {
+			continue
+		}
 		centre := ridge.Median(own)
 		for _, x := range own {
-			sum += (x - centre) * (x - centre)
+			away += math.Abs(x - centre)
 		}
-		freedom += float64(len(own) - 1)
+		n, freedom = n+len(own), freedom+len(own)-1
 	}
 	if freedom == 0 {
 		return 0
 	}
-	return sum / freedom
+	mean := away / float64(n)
+	return math.Pi / 2 * mean * mean * float64(n) / float64(freedom) // pi/2: variance over squared mean distance of a normal distribution
 }
 
 // pool is the median of every group, shrunk towards 0: by spread/n against the

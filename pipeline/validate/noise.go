@@ -53,6 +53,7 @@ const (
 	spreadClasses = 5      // classes of predicted length in a regime
 	spreadPerRow  = 20     // rows a class needs at least
 	spreadMaxRows = 20_000 // ratios kept of a class
+	partRows      = 1000   // a part of a phase with fewer rows has no tails of its own: 200 a class
 )
 
 // spread is how measured step times scatter around prediction times drift curve,
@@ -60,6 +61,7 @@ const (
 // not that of a long one. Every class is centred on the median ratio of its
 // regime, so that a bias of the model that depends on the length stays visible.
 type spread struct {
+	rows    int
 	classes [rows.Mixed + 1][]spreadClass
 }
 
@@ -84,6 +86,7 @@ func (t *taught) spreadOf(from, to int64) *spread {
 	}
 	s, known := &spread{}, false
 	for r := range ratio {
+		s.rows += len(ratio[r])
 		if len(ratio[r]) >= spreadMinRows {
 			s.classes[r], known = spreadClassesOf(pred[r], ratio[r]), true
 		}
@@ -111,6 +114,36 @@ func spreadClassesOf(pred, ratio []float64) []spreadClass {
 	return out
 }
 
+// spreads is the scatter of a phase before and from its hold-out on: a machine's
+// noise changes like its speed.
+type spreads struct {
+	cutNs         int64
+	before, after *spread
+}
+
+// spreadsOf cuts the phase [from, to) at cut; a part with fewer than partRows
+// takes the scatter of the whole phase. Nil when that has too few.
+func (t *taught) spreadsOf(from, cut, to int64) *spreads {
+	whole := t.spreadOf(from, to)
+	if whole == nil {
+		return nil
+	}
+	part := func(from, to int64) *spread {
+		if s := t.spreadOf(from, to); s != nil && s.rows >= partRows {
+			return s
+		}
+		return whole
+	}
+	return &spreads{cut, part(from, cut), part(cut, to)}
+}
+
+func (s *spreads) at(ns int64) *spread {
+	if ns < s.cutNs {
+		return s.before
+	}
+	return s.after
+}
+
 // draw is a ratio for a step of the regime predicted to take us; 1 for a regime
 // without rows.
 func (s *spread) draw(rng *rand.Rand, r rows.Regime, us float64) float64 {
@@ -131,7 +164,7 @@ type asItWas struct {
 	sim.LatencyModel
 	drift    *Drift
 	originNs int64 // of simulated time 0
-	spread   *spread
+	spreads  *spreads
 	rng      *rand.Rand
 }
 
@@ -141,7 +174,8 @@ func (m *asItWas) StepUs(b *sim.Batch) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return us * m.drift.At(m.originNs+b.StartUs*1000) * m.spread.draw(m.rng, regimeOf(b), us), nil
+	at := m.originNs + b.StartUs*1000
+	return us * m.drift.At(at) * m.spreads.at(at).draw(m.rng, regimeOf(b), us), nil
 }
 
 func regimeOf(b *sim.Batch) rows.Regime {

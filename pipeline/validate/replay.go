@@ -27,7 +27,7 @@ type Engine struct {
 	KVBlocks int64   // 0 = from the deployment
 	Seed     int64
 	Noise    *sim.Noise // residual ratios of the artifact; nil = no noise replay
-	Spread   *spread    // residual ratios relative to the drift curve; nil = no corrected replay
+	Spreads  *spreads   // residual ratios relative to the drift curve; nil = no corrected replay
 	Drift    *Drift
 }
 
@@ -76,9 +76,9 @@ func replayPhase(dep *deploy.Deployment, all []observation, steps []stepMark, ph
 	if e.Noise != nil {
 		p.run(result.VariantNoise, e.config(dep), func(c *sim.Config) { c.Noise = e.Noise })
 	}
-	if e.Spread != nil && e.Drift != nil && len(e.Drift.Points) > 0 {
+	if e.Spreads != nil && e.Drift != nil && len(e.Drift.Points) > 0 {
 		p.run(result.VariantDrift, e.config(dep), func(c *sim.Config) {
-			c.Latency = &asItWas{e.Latency, e.Drift, p.originNs, e.Spread, rand.New(rand.NewPCG(uint64(c.Seed), spreadStream))}
+			c.Latency = &asItWas{e.Latency, e.Drift, p.originNs, e.Spreads, rand.New(rand.NewPCG(uint64(c.Seed), spreadStream))}
 		})
 	}
 	return p

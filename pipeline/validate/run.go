@@ -167,7 +167,7 @@ func (j *job) replay(i int) error {
 		phase := p
 		e := engine
 		if j.o.Noise {
-			e.Spread = t.spreadOf(p.StartNs, p.EndNs)
+			e.Spreads = t.spreadsOf(p.StartNs, t.cut(&phase), p.EndNs)
 		}
 		rp := replayPhase(dep, obs, recordedMarks(run, &phase), &phase, content, e)
 		j.entries[i] = append(j.entries[i], j.phaseEntries(t, &phase, rp)...)
