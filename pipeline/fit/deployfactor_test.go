@@ -28,14 +28,15 @@ func TestRunFactorsMeetBothTotals(t *testing.T) {
 	}
 }
 
-// Random effects by hand: four runs in two groups with medians 0.3 and -0.1,
-// spread 0.02. Between the groups (0.09 + 0.01)/2 - 0.02/2 = 0.04 is left, so that
+// Random effects by hand: four runs in two groups with medians 0.3 and -0.1, each
+// 0.1 from its median, so that the variance is pi/2 0.1^2 times 4 runs over 2
+// degrees of freedom. With a spread of 0.02: between the groups (0.09 + 0.01)/2 - 0.02/2 = 0.04 is left, so that
 // two runs keep 0.04/(0.04 + 0.01) of what they say.
 func TestFactorsArePooledBySpread(t *testing.T) {
 	g := groups{names: []string{"a", "b"}, members: [][]int{{0, 1}, {2, 3}}, of: []int{0, 0, 1, 1}}
 	v := []float64{0.2, 0.4, -0.2, 0}
-	if got := g.variance(v); math.Abs(got-0.02) > 1e-12 {
-		t.Fatalf("variance %g, want 0.02", got)
+	if got := g.variance(v); math.Abs(got-math.Pi/100) > 1e-12 {
+		t.Fatalf("variance %g, want pi/100", got)
 	}
 	if got := g.pool(v, 0.02); math.Abs(got[0]-0.24) > 1e-12 || math.Abs(got[1]+0.08) > 1e-12 {
 		t.Errorf("got %v, want 0.24 and -0.08", got)
