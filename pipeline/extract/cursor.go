@@ -1,6 +1,7 @@
 package extract
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math/bits"
@@ -426,12 +427,26 @@ func (c *cursor) skip(depth int) bool {
 		return c.word("null")
 	default:
 		if ch == '-' || ch-'0' <= 9 {
-			_, ok := c.number()
-			return ok
+			return c.skipNumber()
 		}
 		return c.unexpected("a value")
 	}
 	return c.err == nil
+}
+
+// skipNumber walks over a number; one with an exponent must be a double, as the
+// reference wants it.
+func (c *cursor) skipNumber() bool {
+	at := c.i
+	raw, ok := c.number()
+	if !ok || !bytes.ContainsAny(raw, "eE") {
+		return ok
+	}
+	if _, err := strconv.ParseFloat(text(raw), 64); err != nil {
+		c.i = at
+		return c.fail("got %.40q, want a double", raw)
+	}
+	return true
 }
 
 func (c *cursor) word(w string) bool {
