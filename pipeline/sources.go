@@ -1,9 +1,7 @@
 package pipeline
 
 import (
-	"fmt"
 	"path/filepath"
-	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -29,7 +27,7 @@ func FitSources(out string, ext *result.Extract) []fit.Source {
 		sources[i] = fit.Source{
 			ID: r.ID, Deployment: *r.Deployment,
 			Load:  func() (*trace.Run, error) { return table.Read(RunDir(out, r.ID)) },
-			Judge: func(run *trace.Run) (string, []rows.Span) { return judge(run, r.Deployment) },
+			Judge: func(run *trace.Run) (string, []rows.Span) { return validate.Judge(run, r.Deployment) },
 		}
 	}
 	return sources
@@ -70,31 +68,4 @@ func ValidateSources(out string, ext *result.Extract, f *result.Fit) []validate.
 		}
 	}
 	return sources
-}
-
-// judge says why a run is saturated: every open phase is. Where only some are,
-// those spans are given instead.
-func judge(run *trace.Run, dep *deploy.Deployment) (string, []rows.Span) {
-	sat := validate.Saturate(run, dep)
-	var spans []rows.Span
-	open := 0
-	for _, p := range sat.Phases {
-		if p.Load == deploy.LoadClosed {
-			continue
-		}
-		open++
-		if p.Saturated {
-			spans = append(spans, rows.Span{StartNs: p.StartNs, EndNs: p.EndNs})
-		}
-	}
-	if !sat.Run.Saturated || len(spans) < open {
-		return "", spans
-	}
-	var hits []string
-	for _, c := range sat.Run.Checks {
-		if c.Hit && c.Value != nil {
-			hits = append(hits, fmt.Sprintf("%s %.3g (limit %g)", c.Name, *c.Value, c.Threshold))
-		}
-	}
-	return strings.Join(hits, ", "), nil
 }

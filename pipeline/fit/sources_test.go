@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate"
@@ -77,32 +76,11 @@ func sourcesOf(t testing.TB, dir string) []Source {
 		out = append(out, Source{
 			ID: ext.Runs[i].ID, Deployment: d,
 			Load:  func() (*trace.Run, error) { return run, nil },
-			Judge: func(run *trace.Run) (string, []rows.Span) { return judgeRun(run, &d) },
+			Judge: func(run *trace.Run) (string, []rows.Span) { return validate.Judge(run, &d) },
 		})
 	}
 	extracts[dir] = out
 	return slices.Clone(out)
-}
-
-// judgeRun is the stage list's rule: a run is left out when every open phase is
-// saturated, else its saturated phases are.
-func judgeRun(run *trace.Run, dep *deploy.Deployment) (string, []rows.Span) {
-	sat := validate.Saturate(run, dep)
-	var spans []rows.Span
-	open := 0
-	for _, p := range sat.Phases {
-		if p.Load == deploy.LoadClosed {
-			continue
-		}
-		open++
-		if p.Saturated {
-			spans = append(spans, rows.Span{StartNs: p.StartNs, EndNs: p.EndNs})
-		}
-	}
-	if !sat.Run.Saturated || len(spans) < open {
-		return "", spans
-	}
-	return "every open phase is saturated", nil
 }
 
 // quick are options of a fit that tests repeat often.
