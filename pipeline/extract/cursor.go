@@ -30,9 +30,8 @@ type cursor struct {
 	i         int
 	err       *parseError
 	scratch   []byte // unescaped strings of this message
-	badText   bool   // a lone surrogate was replaced
 	cut       bool   // the text ended too early
-	surrogate bool
+	surrogate bool   // a lone surrogate was replaced
 }
 
 func (c *cursor) fail(format string, args ...any) bool {

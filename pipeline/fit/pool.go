@@ -129,12 +129,6 @@ func (p *pool) embargo(rowsPerStep float64) {
 
 func (p *pool) trainData() *ridge.Data { return p.data.Subset(p.train) }
 
-// label is a row's run id, configuration key and regime name.
-func (p *pool) label(i int) (run, config, regime string) {
-	t := p.tables[p.table[i]]
-	return t.Run, t.Config, t.Regime[p.row[i]].String()
-}
-
 // isTrain is a predicate over rows of data.
 func (p *pool) isTrain() []bool {
 	in := make([]bool, p.data.Len())

@@ -58,13 +58,6 @@ func (d *Data) run(i int) int32 {
 	return d.Run[i]
 }
 
-func (d *Data) time(i int) int64 {
-	if d.Time == nil {
-		return int64(i)
-	}
-	return d.Time[i]
-}
-
 // Check finds lengths that do not agree and numbers that are not finite.
 func (d *Data) Check() error {
 	if err := d.checkShape(); err != nil {

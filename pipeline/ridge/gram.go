@@ -17,13 +17,6 @@ func NewGram(p int) *Gram {
 	return &Gram{P: p, B: make([]float64, p), G: make([]float64, p*p)}
 }
 
-// Reset forgets all rows.
-func (g *Gram) Reset() {
-	g.N, g.W, g.Q = 0, 0, 0
-	clear(g.B)
-	clear(g.G)
-}
-
 // AddScaled adds the rows of o with their weights times c.
 func (g *Gram) AddScaled(c float64, o *Gram) {
 	g.N += o.N
