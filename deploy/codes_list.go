@@ -13,6 +13,10 @@ var Codes = []trace.CodeEntry{
 	{Code: BadCommandLine, Kind: "error", Meaning: "The text given to init is not a command that runs `vllm serve`.", Action: "Paste the whole command, quoted as one argument."},
 	{Code: UnknownFlag, Kind: "error", Meaning: "The command line holds a flag that `vllm serve` of the stated version does not know.", Action: "Correct the spelling; docs/run-yaml.md lists the flags."},
 	{Code: NotAVLLMLog, Kind: "error", Meaning: "The log holds none of the lines that vLLM prints at start.", Action: "Give the server's log from its first line on."},
+	{Code: AsyncAssumed, Kind: "warning", Meaning: "vllm.version is no release number, so asynchronous scheduling was taken as on, the newest default.",
+		Action: "Set vllm.async_scheduling as the server printed it at start, or give the version's number."},
+	{Code: KVBlocksAssumed, Kind: "finding", Meaning: "The number of KV blocks is not recorded and was estimated from memory.",
+		Action: "Set vllm.kv_blocks_total_gpu in run.yaml: the server's num_gpu_blocks less the null block."},
 
 	{Code: MissingField, Kind: "error", Meaning: "A required field of run.yaml or config.json is absent.", Action: "Add every field the message lists."},
 	{Code: BadField, Kind: "error", Meaning: "A field of config.json is not of the type or range it must have.", Action: "Compare the file with the model's published config.json."},

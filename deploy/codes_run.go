@@ -13,4 +13,6 @@ const (
 	BadCommandLine  trace.Code = "bad_command_line"
 	UnknownFlag     trace.Code = "unknown_flag"
 	NotAVLLMLog     trace.Code = "not_a_vllm_log"
+	AsyncAssumed    trace.Code = "async_assumed"
+	KVBlocksAssumed trace.Code = "kv_blocks_assumed"
 )

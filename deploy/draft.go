@@ -16,6 +16,9 @@ import (
 type Draft struct {
 	values map[string]any
 	notes  map[string]string
+
+	kvTokens int64 // size of the KV cache as a log prints it; 0 when it does not
+	isCPU    bool  // a log says that the device is a CPU
 }
 
 // NewDraft returns an empty draft.

@@ -3,6 +3,7 @@ package deploy
 import (
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -169,4 +170,25 @@ func FuzzShellAndPython(f *testing.F) {
 		_, _ = FromCommandLine(line)
 		_, _ = parsePython(literal)
 	})
+}
+
+// The logs of vLLM on a CPU print neither blocks nor, in new versions, how the
+// engine schedules.
+func TestLogOfACPUServer(t *testing.T) {
+	const line = "(EngineCore pid=1) INFO 11-21 23:05:52 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: model='/m/x', " +
+		"dtype=torch.bfloat16, max_seq_len=4096, kv_cache_dtype=auto, device_config=%s, seed=0, served_model_name=x\n" +
+		"(EngineCore pid=1) INFO 11-21 23:06:33 [kv_cache_utils.py:2327] %s KV cache size: 131,072 tokens, Maximum concurrency 32.00x\n"
+	d, err := FromLog(strings.NewReader(fmt.Sprintf(line, "cpu", "CPU")), "log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Get("vllm.async_scheduling") != false || d.Get("vllm.block_size") != int64(128) || d.Get("vllm.kv_blocks_total_gpu") != int64(1023) {
+		t.Errorf("cpu: got %v", d.values)
+	}
+	if d, err = FromLog(strings.NewReader(fmt.Sprintf(line, "cuda", "GPU")), "log"); err != nil {
+		t.Fatal(err)
+	}
+	if d.Get("vllm.async_scheduling") != nil || d.Get("vllm.kv_blocks_total_gpu") != int64(8191) {
+		t.Errorf("cuda: got %v", d.values)
+	}
 }

@@ -12,15 +12,12 @@ import (
 // vLLM's depend on the GPU and the entry point; init fills them in and says so.
 const (
 	DefaultBlockSize            = 16  // tokens; CUDA
+	cpuBlockSize                = 128 // tokens; vLLM's CPU back end
 	DefaultGPUMemoryUtilization = 0.9 // share of device memory
 	DefaultSchedulingPolicy     = "fcfs"
 	DefaultChunkedPrefill       = true
 	DefaultPrefixCaching        = true
 )
-
-// AsyncSchedulingSince is the first vLLM version that schedules asynchronously
-// by default (01 T-2).
-var AsyncSchedulingSince = [2]int{0, 15}
 
 // engine reads the vllm section. Keys that are not ours are kept as
 // provenance when the stated version's `vllm serve` knows them.
@@ -107,8 +104,9 @@ func (d *document) extra(s *section, e *Engine) {
 	}
 }
 
-// parseVersion reads "0.15.1 (fork)" or "v0.11.0rc1" as 0, 15; ok is false
-// when there is no such number.
+// parseVersion reads "0.15.1 (fork)" or "v0.11.0rc1" as a minor release; ok is
+// false when there is no such number, and for "0.1.dev12345+g0123abc", the name
+// of a build from a checkout without tags.
 func parseVersion(text string) (v [2]int, ok bool) {
 	text = strings.TrimPrefix(strings.TrimSpace(text), "v")
 	parts := strings.SplitN(text, ".", 3)
@@ -129,15 +127,6 @@ func parseVersion(text string) (v [2]int, ok bool) {
 		}
 		v[i] = n
 	}
-	return v, true
-}
-
-// IsAsync reports whether the engine schedules asynchronously: as stated, else
-// by version (01 T-2: unknown means yes from vLLM 0.15 on).
-func (e *Engine) IsAsync() bool {
-	if e.AsyncScheduling.OK {
-		return e.AsyncScheduling.V
-	}
-	v, ok := parseVersion(e.VLLMVersion)
-	return ok && (v[0] > AsyncSchedulingSince[0] || v[0] == AsyncSchedulingSince[0] && v[1] >= AsyncSchedulingSince[1])
+	isCheckout := v == [2]int{0, 1} && len(parts) > 2 && strings.HasPrefix(parts[2], "dev")
+	return v, !isCheckout
 }

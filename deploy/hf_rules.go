@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -58,7 +59,7 @@ func (c *hfConfig) dimensions(m *Model, _ ModelOptions) {
 	m.HiddenSize = c.need("hidden_size", "n_embd", "d_model")
 	m.NumHeads = c.need("num_attention_heads", "n_head")
 	m.VocabSize = c.need("vocab_size")
-	m.MaxPositionEmbeddings = c.countOr("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
+	m.MaxPositionEmbeddings = c.positions()
 	if c.err != nil {
 		return
 	}
@@ -74,6 +75,25 @@ func (c *hfConfig) dimensions(m *Model, _ ModelOptions) {
 		}
 		m.HeadDim = m.HiddenSize / m.NumHeads
 	}
+}
+
+// positions is the position limit as vLLM derives it: the config's, stretched
+// by rope scaling unless the stated limit already is; 0 when unknown.
+func (c *hfConfig) positions() int64 {
+	n := c.countOr("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
+	rope, _ := firstOf(c.values, "rope_scaling", "rope_parameters").(map[string]any)
+	kind, _ := firstOf(rope, "rope_type", "type").(string)
+	number, _ := firstOf(rope, "factor").(json.Number)
+	factor, err := number.Float64()
+	if err != nil || !(factor >= 1 && factor <= 1e4) || slices.Contains([]string{"su", "longrope", "llama3", "mrope"}, kind) {
+		return n
+	}
+	if kind == "yarn" {
+		if original, ok := integer(firstOf(rope, "original_max_position_embeddings")); ok && original > 0 {
+			n = original
+		}
+	}
+	return int64(float64(n) * factor)
 }
 
 // kvHeads is M-4.
@@ -244,7 +264,7 @@ func (c *hfConfig) window(m *Model, opts ModelOptions) {
 	if !hasSliding || hasChunk && chunk < size {
 		size = chunk
 	}
-	if opts.MaxModelLen.OK && opts.MaxModelLen.V <= size {
+	if n := longest(opts.MaxModelLen, m.MaxPositionEmbeddings); n.OK && n.V <= size {
 		return
 	}
 	if opts.AssumeFullAttention {

@@ -49,6 +49,7 @@ var logPatterns = []struct {
 	{regexp.MustCompile(`Initializing an? (?:V1 )?LLM engine \(v?([^)]+)\) with config: (.*)`), func(d *Draft, m []string) {
 		d.Set("vllm.version", m[1])
 		d.engineConfig(m[2])
+		d.isCPU = strings.Contains(m[2], "device_config=cpu")
 	}},
 	{regexp.MustCompile(`non-default args: (\{.*\})`), func(d *Draft, m []string) { d.args(m[1]) }},
 	{regexp.MustCompile(`Using max model len (\d+)`), func(d *Draft, m []string) { d.setInt("vllm.max_model_len", m[1]) }},
@@ -57,6 +58,9 @@ var logPatterns = []struct {
 		d.setInt("vllm.max_num_batched_tokens", m[1])
 	}},
 	{regexp.MustCompile(`Asynchronous scheduling is (enabled|disabled)`), func(d *Draft, m []string) { d.Set("vllm.async_scheduling", m[1] == "enabled") }},
+	{regexp.MustCompile(`(?:GPU|CPU) KV cache size: ([\d,]+) tokens`), func(d *Draft, m []string) {
+		d.kvTokens, _ = strconv.ParseInt(strings.ReplaceAll(m[1], ",", ""), 10, 64)
+	}},
 	{regexp.MustCompile(`num_gpu_blocks is: (\d+)`), func(d *Draft, m []string) { d.blocks(m[1]) }},
 	{regexp.MustCompile(`# (?:GPU|CUDA|cuda) blocks: (\d+)`), func(d *Draft, m []string) { d.blocks(m[1]) }},
 	{regexp.MustCompile(`Overriding num_gpu_blocks=\d+ with num_gpu_blocks_override=(\d+)`), func(d *Draft, m []string) { d.blocks(m[1]) }},
@@ -163,4 +167,20 @@ func (d *Draft) fromArgs() {
 		d.Set("model.id", strings.TrimSuffix(id, "/"))
 	}
 	delete(d.values, "vllm.model_tag")
+	size := int64(DefaultBlockSize)
+	if d.isCPU {
+		size = cpuBlockSize
+		if d.Get("vllm.async_scheduling") == nil {
+			d.SetNoted("vllm.async_scheduling", false, "vLLM's CPU back end never schedules asynchronously")
+		}
+		if d.Get("vllm.block_size") == nil {
+			d.SetNoted("vllm.block_size", size, "vLLM's default on a CPU")
+		}
+	}
+	if stated, ok := d.Get("vllm.block_size").(int64); ok && stated > 0 {
+		size = stated
+	}
+	if blocks := d.kvTokens / size; d.Get("vllm.kv_blocks_total_gpu") == nil && blocks > 1 {
+		d.SetNoted("vllm.kv_blocks_total_gpu", blocks-1, fmt.Sprintf("%d tokens in blocks of %d, less the null block", d.kvTokens, size))
+	}
 }

@@ -2,8 +2,6 @@ package sim
 
 import (
 	"math"
-	"strconv"
-	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/trace"
@@ -35,7 +33,7 @@ type Config struct {
 	// FreeStored gives the blocks of a finished request back at once, copies to
 	// the CPU tier or not; the connector of vLLM keeps them for a step or more.
 	FreeStored bool
-	KVBlocks   int64 // GPU blocks without the null block; 0 = from Deployment, or derived (Blocks)
+	KVBlocks   int64 // GPU blocks without the null block; 0 = the deployment's, stated or estimated
 }
 
 // Defaults of Config.
@@ -50,27 +48,9 @@ const (
 // the delays outside the engine are the caller's.
 func DefaultConfig(d *deploy.Deployment, latency LatencyModel) Config {
 	return Config{
-		Deployment: d, Latency: latency, Async: AsyncScheduling(d), Seed: 1, GammaEMA: DefaultGammaEMA,
+		Deployment: d, Latency: latency, Async: d.Engine.IsAsync(), Seed: 1, GammaEMA: DefaultGammaEMA,
 		EmptyStepUs: DefaultEmptyStepUs, IdleSleepUs: DefaultIdleSleepUs, ScheduleUs: DefaultScheduleUs,
 	}
-}
-
-// AsyncScheduling is the deployment's flag, or the default of its vLLM
-// version: on from 0.15 (01 T-2). An unreadable version counts as new.
-func AsyncScheduling(d *deploy.Deployment) bool {
-	if d.Engine.AsyncScheduling.OK {
-		return d.Engine.AsyncScheduling.V
-	}
-	part := strings.SplitN(strings.TrimPrefix(d.Engine.VLLMVersion, "v"), ".", 3)
-	if len(part) < 2 {
-		return true
-	}
-	major, err1 := strconv.Atoi(part[0])
-	minor, err2 := strconv.Atoi(part[1])
-	if err1 != nil || err2 != nil {
-		return true
-	}
-	return major > 0 || minor >= 15
 }
 
 // Codes of this package.

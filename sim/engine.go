@@ -93,19 +93,16 @@ type flight struct {
 func newEngine(cfg *Config, reqs []Request, obs Observer) (*engine, error) {
 	d := &cfg.Deployment.Engine
 	e := &engine{
-		cfg: cfg, reqs: reqs, obs: obs, blockSize: d.BlockSize, maxLen: math.MaxInt64 / 4, maxSeqs: d.MaxNumSeqs, budget: d.MaxNumBatchedTokens,
+		cfg: cfg, reqs: reqs, obs: obs, blockSize: d.BlockSize, maxLen: cfg.Deployment.MaxModelLen().Or(math.MaxInt64 / 4), maxSeqs: d.MaxNumSeqs, budget: d.MaxNumBatchedTokens,
 		longPrefill: d.LongPrefillThreshold, chunked: d.ChunkedPrefill, byPriority: d.SchedulingPolicy == "priority",
 		live: make([]*seq, len(reqs)), left: len(reqs), rng: rand.New(rand.NewPCG(uint64(cfg.Seed), 0x51b5)), drift: newDriftCursor(cfg.Drift),
-	}
-	if d.MaxModelLen.OK {
-		e.maxLen = d.MaxModelLen.V
 	}
 	e.waiting.byPriority = e.byPriority
 	e.timeline, _ = cfg.Latency.(Timeline)
 	if cfg.Gradient {
 		e.features, _ = cfg.Latency.(FeatureModel)
 	}
-	blocks, err := Blocks(cfg)
+	blocks, err := kvBlocks(cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -87,10 +87,7 @@ func (r reference) onConfig(d *deploy.Deployment, a, b *coeff.Set) ([]export.Pre
 
 // fitting shortens the lengths so that the longest request fits the model.
 func (r reference) fitting(d *deploy.Deployment) reference {
-	longest := float64(d.Engine.MaxModelLen.Or(math.MaxInt32))
-	if d.Engine.KVBlocksGPU.OK {
-		longest = math.Min(longest, float64(d.Engine.KVBlocksGPU.V*d.Engine.BlockSize))
-	}
+	longest := float64(d.LongestSequence().Or(math.MaxInt32))
 	if !d.Engine.ChunkedPrefill {
 		r.prompt = math.Min(r.prompt, float64(d.Engine.MaxNumBatchedTokens)/1.5)
 	}
@@ -108,12 +105,7 @@ func (r reference) rate(d *deploy.Deployment, set *coeff.Set) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	perReq := math.Ceil((r.prompt + r.output) / float64(d.Engine.BlockSize))
-	seats := float64(d.Engine.MaxNumSeqs)
-	if d.Engine.KVBlocksGPU.OK {
-		seats = math.Min(seats, math.Floor(float64(d.Engine.KVBlocksGPU.V)/perReq))
-	}
-	seats = math.Max(1, seats)
+	seats := float64(d.Seats(r.prompt + r.output))
 	depth := int64(r.prompt + r.output/2)
 	house := make([]trace.Chunk, int(seats))
 	for i := range house {

@@ -161,6 +161,7 @@ func newSimulation(c *cli.Context) (*simulation, error) {
 	if err := s.loadDeployment(c.String("deployment"), c.StringSlice("set")); err != nil {
 		return nil, err
 	}
+	s.notes = append(s.notes, s.assumed()...)
 	if path := c.String("coefficients"); path != "" {
 		set, in, err := loadSet(path)
 		if err != nil {
@@ -193,6 +194,19 @@ func (s *simulation) loadDeployment(path string, set []string) error {
 	s.inputs = append(s.inputs, in)
 	s.dep, err = deploy.LoadRunFile(path, set...)
 	return err
+}
+
+// assumed is what the simulation takes for granted of the deployment and no
+// flag states.
+func (s *simulation) assumed() []trace.Finding {
+	d := *s.dep
+	if mode := s.c.String("async"); mode != "auto" {
+		d.Engine.AsyncScheduling = trace.Some(mode == "on")
+	}
+	if n := s.c.Int64("kv-blocks"); n > 0 {
+		d.Engine.KVBlocksGPU = trace.Some(n)
+	}
+	return d.AssumedInSimulation()
 }
 
 func (s *simulation) loadWorkload(path string) error {

@@ -116,23 +116,13 @@ func blisCommand(d deploy.Deployment, coefficients string) string {
 		"--max-num-batched-tokens " + strconv.FormatInt(e.MaxNumBatchedTokens, 10),
 		"--block-size-in-tokens " + strconv.FormatInt(e.BlockSize, 10),
 	}
-	if e.KVBlocksGPU.OK {
-		args = append(args, "--total-kv-blocks "+strconv.FormatInt(e.KVBlocksGPU.V, 10))
+	if blocks, _, err := d.KVBlocks(); err == nil {
+		args = append(args, "--total-kv-blocks "+strconv.FormatInt(blocks, 10))
 	}
-	if n := blisModelLen(e); n > 0 {
-		args = append(args, "--max-model-len "+strconv.FormatInt(n, 10))
+	if d.MaxModelLen().OK { // kept within the KV cache: BLIS caps a longer one itself, with a warning
+		args = append(args, "--max-model-len "+strconv.FormatInt(d.LongestSequence().V, 10))
 	}
 	return strings.Join(args, " ")
-}
-
-// blisModelLen is max_model_len, kept within the KV cache: BLIS caps a longer
-// one itself, with a warning.
-func blisModelLen(e deploy.Engine) int64 {
-	n := e.MaxModelLen.Or(0)
-	if e.KVBlocksGPU.OK && n > e.KVBlocksGPU.V*e.BlockSize {
-		n = e.KVBlocksGPU.V * e.BlockSize
-	}
-	return n
 }
 
 // joined writes numbers so that they read back exactly.

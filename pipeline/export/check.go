@@ -140,16 +140,12 @@ type probe struct {
 // KV cache holds.
 func probes(d *deploy.Deployment) []probe {
 	e := &d.Engine
-	longest := e.MaxModelLen.Or(e.MaxNumBatchedTokens)
-	if e.KVBlocksGPU.OK {
-		longest = min(longest, e.KVBlocksGPU.V*e.BlockSize)
-	}
+	longest := d.LongestSequence().Or(e.MaxNumBatchedTokens)
 	prompt := max(1, min(longest, e.MaxNumBatchedTokens))
-	seats := max(1, e.MaxNumSeqs)
+	seats := d.Seats(1)
 	depth := max(1, longest-1)
-	if e.KVBlocksGPU.OK {
-		seats = max(1, min(seats, e.KVBlocksGPU.V))
-		depth = max(1, min(depth, e.KVBlocksGPU.V/seats*e.BlockSize-1)) // whole blocks a seat
+	if blocks, _, err := d.KVBlocks(); err == nil {
+		depth = max(1, min(depth, blocks/seats*e.BlockSize-1)) // whole blocks a seat
 	}
 	house := make([]trace.Chunk, seats)
 	for i := range house {

@@ -74,7 +74,7 @@ func infernoEntry(src Source, c result.FitConfig, name accelerator, opt Options)
 	if err != nil {
 		return infernoModel{}, SideConfig{}, nil, err
 	}
-	largest := maxBatch(d, l)
+	largest := d.Seats(l.prompt + l.output)
 	it, err := iterationLine(t, l, largest, d.Engine.MaxNumBatchedTokens)
 	if err != nil {
 		return infernoModel{}, SideConfig{}, nil, fmt.Errorf("%s: %w", c.Label, err)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -41,17 +40,6 @@ func lengthsOf(c result.FitConfig, opt Options) (lengths, []trace.Finding) {
 		return l, nil
 	}
 	return l, []trace.Finding{trace.Findingf(AssumedLengths, "%s: %.0f prompt and %.0f output tokens", c.Label, l.prompt, l.output)}
-}
-
-// maxBatch is the largest batch the engine can hold: seats, or KV blocks at
-// the mean final length.
-func maxBatch(d deploy.Deployment, l lengths) int64 {
-	n := d.Engine.MaxNumSeqs
-	if d.Engine.KVBlocksGPU.OK {
-		perReq := math.Ceil((l.prompt + l.output) / float64(d.Engine.BlockSize))
-		n = min(n, int64(float64(d.Engine.KVBlocksGPU.V)/perReq))
-	}
-	return max(1, n)
 }
 
 // batchSizes are 1, 2, 4, ... and the largest.

@@ -121,7 +121,7 @@ func wvaAccelerator(src Source, c result.FitConfig, name accelerator, opt Option
 	if err != nil {
 		return vaAccelerator{}, SideConfig{}, "", nil, err
 	}
-	largest := maxBatch(d, l)
+	largest := d.Seats(l.prompt + l.output)
 	dec, err := decodeLine(t, l, largest)
 	if err != nil {
 		return vaAccelerator{}, SideConfig{}, "", nil, fmt.Errorf("%s: decode: %w", c.Label, err)

@@ -452,7 +452,7 @@ func (x *extraction) result(id string, i, n int, w *writer, records result.Recor
 
 // warnings are the findings of one engine run.
 func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *writer, col *collector) []trace.Finding {
-	out := slices.Clone(w.out.warnings)
+	out := append(slices.Clone(w.out.warnings), r.Deployment.Assumed()...)
 	add := func(on bool, code trace.Code, format string, args ...any) {
 		if on {
 			out = append(out, trace.Findingf(code, format, args...))

@@ -292,7 +292,7 @@ func TestEvalLagFollowsScheduling(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := 0
-			if rows.IsAsync(&src.Deployment) {
+			if src.Deployment.Engine.IsAsync() {
 				want = 1
 			}
 			verdict, errs, n := "not_measurable", "", 0

@@ -65,7 +65,7 @@ func everything(loads []load) load {
 // loadsOf are the loads a deployment can be given.
 func loadsOf(d *deploy.Deployment) []load {
 	e := &d.Engine
-	top := min(e.MaxModelLen.Or(longestContext), longestContext)
+	top := min(d.LongestSequence().Or(longestContext), longestContext)
 	batches, contexts, prompts, mixed := load{what: fmt.Sprintf("decode batches from 1 to %d at short contexts", e.MaxNumSeqs)},
 		load{what: fmt.Sprintf("decodes at contexts from 64 to %d tokens", top)}, load{what: "single prompts of very different length"}, load{what: "prompts beside decodes"}
 	for n := int64(1); n <= e.MaxNumSeqs; n *= 2 {

@@ -114,6 +114,7 @@ func (f *fitter) describe() {
 		f.out.TrainingDate = time.Unix(0, latest).UTC().Format(time.DateOnly)
 	}
 	for _, p := range f.used {
+		f.warn(p.src.Deployment.Assumed()...)
 		k := slices.IndexFunc(f.out.Configs, func(c result.FitConfig) bool { return c.Key == p.config })
 		if k < 0 {
 			k = len(f.out.Configs)

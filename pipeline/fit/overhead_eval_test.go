@@ -166,7 +166,7 @@ func TestEvalOverheadOfRealRuns(t *testing.T) {
 			continue
 		}
 		i := doc.Alpha[0].AlphaRuns[0].Interval
-		sync := !rows.IsAsync(&src.Deployment)
+		sync := !src.Deployment.Engine.IsAsync()
 		fmt.Printf("  %-16s sync %-5v rows %4d informative %4d exact %3d: inside %s exact WAPE %s median prediction %4.0f us, width %6.0f us\n", src.ID, sync, i.Rows, i.InformativeRows, i.ExactRows, pct(i.InsideShare), pct(i.ExactWAPE), *i.MedianPredUs, *i.MedianWidthUs)
 		if sync && i.InsideShare != nil {
 			shares = append(shares, *i.InsideShare)

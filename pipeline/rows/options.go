@@ -1,9 +1,6 @@
 package rows
 
 import (
-	"strconv"
-	"strings"
-
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
@@ -122,31 +119,10 @@ func resolveShared(gamma, split float64) (float64, float64, error) {
 	return gamma, split, nil
 }
 
-// IsAsync reports whether the engine schedules asynchronously: the knob where
-// it is known, else the default of the version (on from vLLM 0.15).
-func IsAsync(d *deploy.Deployment) bool {
-	if d.Engine.AsyncScheduling.OK {
-		return d.Engine.AsyncScheduling.V
-	}
-	major, minor := release(d.Engine.VLLMVersion)
-	return major > 0 || minor >= 15
-}
-
 // AssumedLag is the lag of a run whose data cannot tell (01 T-2).
 func AssumedLag(d *deploy.Deployment) int {
-	if IsAsync(d) {
+	if d.Engine.IsAsync() {
 		return 1
 	}
 	return 0
-}
-
-// release reads "0.15.1", "v0.15.1rc2" and the like; 0, 0 when it cannot.
-func release(version string) (major, minor int) {
-	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
-	if len(parts) < 2 {
-		return 0, 0
-	}
-	major, _ = strconv.Atoi(parts[0])
-	minor, _ = strconv.Atoi(parts[1])
-	return major, minor
 }

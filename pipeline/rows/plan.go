@@ -30,7 +30,7 @@ type plan struct {
 
 func newPlan(lives []life, first, last int64, run *trace.Run, d *deploy.Deployment, lost []Span) *plan {
 	n := last - first + 1
-	p := &plan{lives: lives, first: first, async: IsAsync(d), steps: run.Steps,
+	p := &plan{lives: lives, first: first, async: d.Engine.IsAsync(), steps: run.Steps,
 		budget: d.Engine.MaxNumBatchedTokens, threshold: d.Engine.LongPrefillThreshold, chunking: d.Engine.ChunkedPrefill,
 		summary: make([]int32, n), decodes: make([]int32, n), tails: make([]int32, n), firsts: make([]int32, n),
 		prefills: make([]int32, n), prompts: make([]int64, n), running: make([]int32, n),

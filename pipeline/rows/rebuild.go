@@ -30,7 +30,7 @@ func Rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps
 		s.Findings = append(s.Findings, trace.Findingf(NoEMA, "%s: no step summaries: no beta rows, and the preemption average is 0", run.ID))
 		return s, nil
 	}
-	bio := &biography{async: IsAsync(dep), caching: dep.Engine.PrefixCaching,
+	bio := &biography{async: dep.Engine.IsAsync(), caching: dep.Engine.PrefixCaching,
 		last: run.Steps[len(run.Steps)-1].ID, seen: firstSnapshots(run.Snapshots)}
 	lives := bio.lives(run.Requests)
 	first, last, err := stepRange(run, lives)

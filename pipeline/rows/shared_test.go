@@ -169,8 +169,8 @@ func TestT5OverheadOfRealRuns(t *testing.T) {
 		})
 		at, share := bestConstant(open)
 		fmt.Printf("overhead: %-20s async %-5t %4d open-loop intervals, %.0f us lies in %5.1f %% of them; %d exact rows in all\n",
-			l.run.ID, IsAsync(l.dep), open.Kept, at, 100*share, count(table.Exact))
-		if !IsAsync(l.dep) && share < 0.94 {
+			l.run.ID, l.dep.Engine.IsAsync(), open.Kept, at, 100*share, count(table.Exact))
+		if !l.dep.Engine.IsAsync() && share < 0.94 {
 			t.Errorf("%s: the best constant holds in %.1f %% of the intervals", l.run.ID, 100*share)
 		}
 	}

@@ -9,7 +9,6 @@ const (
 	CodeNoArrivals        trace.Code = "no_arrivals"
 	CodeArrivedAssumed    trace.Code = "arrival_assumed"
 	CodeNoOverhead        trace.Code = "no_replay_overhead"
-	CodeKVBlocksAssumed   trace.Code = "kv_blocks_assumed"
 	CodeCachedAssumed     trace.Code = "cached_tokens_assumed"
 	CodeUnseenRegime      trace.Code = "unseen_regime"
 	CodeLossyRun          trace.Code = "lossy_run"
@@ -38,7 +37,6 @@ var Codes = []trace.CodeEntry{
 	{Code: CodeNoArrivals, Kind: "finding", Meaning: "no request of the phase has an arrival stamp, so nothing can be replayed", Action: "record API spans or client timings"},
 	{Code: CodeArrivedAssumed, Kind: "finding", Meaning: "ARRIVED is missing for some requests; QUEUED minus half a step was taken as the arrival", Action: "trace the API server too"},
 	{Code: CodeNoOverhead, Kind: "error", Meaning: "the coefficients hold no overhead that may be added in a replay", Action: "give --overhead-us, or fit the overhead target"},
-	{Code: CodeKVBlocksAssumed, Kind: "finding", Meaning: "the number of KV blocks is not recorded and was estimated from memory", Action: "set vllm.kv_blocks_total_gpu in run.yaml"},
 	{Code: CodeCachedAssumed, Kind: "finding", Meaning: "prefix caching is on and the cached tokens of some requests are unknown; they were taken from the simulator's own cache or as 0", Action: "record snapshots or KV events"},
 	{Code: CodeUnseenRegime, Kind: "finding", Meaning: "the run holds steps of a regime, or feature values, that the coefficients were never trained on", Action: "add a run with that regime to the fit"},
 	{Code: CodeLossyRun, Kind: "finding", Meaning: "span events or records were lost while recording", Action: "raise OTEL_SPAN_EVENT_COUNT_LIMIT and the exporter's queue"},

@@ -13,7 +13,7 @@ import (
 func (j *job) engine(t *taught, run *trace.Run, dep *deploy.Deployment) (Engine, []trace.Finding, error) {
 	e := Engine{Async: t.lag.lag > 0, Gamma: j.set.Gamma, Seed: j.o.Seed, Drift: t.drift}
 	if t.beta == nil {
-		e.Async = sim.AsyncScheduling(dep)
+		e.Async = dep.Engine.IsAsync()
 	}
 	var err error
 	if j.o.Latency != nil {
@@ -31,12 +31,8 @@ func (j *job) engine(t *taught, run *trace.Run, dep *deploy.Deployment) (Engine,
 	if j.o.Noise {
 		e.Noise = artifactNoise(j.set)
 	}
-	blocks := dep.Engine.KVBlocksGPU
-	if !blocks.OK {
-		c := e.config(dep)
-		if n, err := sim.Blocks(&c); err == nil {
-			findings = append(findings, trace.Findingf(CodeKVBlocksAssumed, "run %s: %d KV blocks estimated from memory", run.ID, n))
-		}
+	for _, f := range dep.AssumedInSimulation() {
+		findings = append(findings, trace.Findingf(f.Code, "run %s: %s", run.ID, f.Message))
 	}
 	return e, findings, nil
 }

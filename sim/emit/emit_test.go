@@ -233,7 +233,7 @@ func (e *emitted) checkSteps(t *testing.T) {
 // checkReplay replays the extracted run teacher-forced: same steps, same tokens.
 func (e *emitted) checkReplay(t *testing.T, caching bool) {
 	t.Helper()
-	w, err := workload.Force(e.run, e.dep, sim.AsyncScheduling(e.dep))
+	w, err := workload.Force(e.run, e.dep, e.dep.Engine.IsAsync())
 	if err != nil {
 		t.Fatal(err)
 	}

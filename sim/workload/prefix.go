@@ -26,7 +26,7 @@ func newPrefixes(run *trace.Run, d *deploy.Deployment) *prefixes {
 			p.groups[o.CoreID.V] = o
 		}
 	}
-	p.inferred = inferCached(run, sim.AsyncScheduling(d))
+	p.inferred = inferCached(run, d.Engine.IsAsync())
 	known := len(p.groups) + len(p.inferred)
 	for i := range run.Requests {
 		if run.Requests[i].CachedTokens.OK {

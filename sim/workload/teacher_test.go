@@ -146,7 +146,7 @@ func (v *verdict) differ(format string, args ...any) {
 
 func teacherForced(t *testing.T, r recording) verdict {
 	t.Helper()
-	w, err := workload.Force(r.run, r.dep, sim.AsyncScheduling(r.dep))
+	w, err := workload.Force(r.run, r.dep, r.dep.Engine.IsAsync())
 	if err != nil {
 		t.Fatal(err)
 	}

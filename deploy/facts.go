@@ -1,0 +1,96 @@
+package deploy
+
+import (
+	"math"
+	"strings"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// What follows from a description without being written in it. Every room asks
+// here, so that a fit, a replay and a simulation of one run.yaml agree.
+
+// AsyncSchedulingSince is the first vLLM version that schedules asynchronously
+// unless told otherwise (release notes of v0.14.0, "Breaking Changes").
+var AsyncSchedulingSince = [2]int{0, 14}
+
+// IsAsync reports whether the engine schedules asynchronously: as stated, else
+// as vLLM decides for its version. A version that cannot be read counts as the
+// newest; [Deployment.Assumed] says so.
+func (e *Engine) IsAsync() bool {
+	if e.AsyncScheduling.OK {
+		return e.AsyncScheduling.V
+	}
+	v, known := parseVersion(e.VLLMVersion)
+	return (!known || !less(v, AsyncSchedulingSince)) && e.asyncExcluded() == ""
+}
+
+// asyncExcluded names what makes vLLM switch asynchronous scheduling off when
+// nobody asked for it, "" for nothing: the executor Ray and the CPU back end
+// (vllm/config/vllm.py of 0.15.1 to 0.32.0).
+func (e *Engine) asyncExcluded() string {
+	switch {
+	case e.Extra["distributed_executor_backend"] == "ray":
+		return "the executor ray"
+	case e.Extra["device"] == "cpu" || strings.HasSuffix(e.VLLMVersion, "+cpu"):
+		return "the CPU back end"
+	}
+	return ""
+}
+
+// Assumed says what a fit or a simulation takes for granted because the
+// description does not state it and nothing else decides it: async_assumed.
+func (d *Deployment) Assumed() []trace.Finding {
+	e := &d.Engine
+	if _, known := parseVersion(e.VLLMVersion); known || e.AsyncScheduling.OK || e.asyncExcluded() != "" {
+		return nil
+	}
+	return []trace.Finding{trace.Findingf(AsyncAssumed,
+		"%s: vllm.version %q is no release number; asynchronous scheduling is taken as on, the default since vLLM %d.%d",
+		d.Name, e.VLLMVersion, AsyncSchedulingSince[0], AsyncSchedulingSince[1])}
+}
+
+// AssumedInSimulation is [Deployment.Assumed] and what only a simulation rests
+// on: kv_blocks_assumed where the size of the KV cache was estimated.
+func (d *Deployment) AssumedInSimulation() []trace.Finding {
+	out := d.Assumed()
+	if n, estimated, err := d.KVBlocks(); err == nil && estimated {
+		out = append(out, trace.Findingf(KVBlocksAssumed, "%s: %d KV blocks estimated from memory", d.Name, n))
+	}
+	return out
+}
+
+// MaxModelLen returns the longest sequence in tokens, prompt and output
+// together: as stated, else the model's position limit, as vLLM takes it;
+// unknown where the model has none.
+func (d *Deployment) MaxModelLen() trace.Opt[int64] {
+	return longest(d.Engine.MaxModelLen, d.Model.MaxPositionEmbeddings)
+}
+
+func longest(stated trace.Opt[int64], positions int64) trace.Opt[int64] {
+	if !stated.OK && positions > 0 {
+		return trace.Some(positions)
+	}
+	return stated
+}
+
+// LongestSequence returns the longest sequence the engine can hold in tokens:
+// [Deployment.MaxModelLen], and no more than the KV cache has room for. Unknown
+// where neither is known.
+func (d *Deployment) LongestSequence() trace.Opt[int64] {
+	n := d.MaxModelLen()
+	if blocks, _, err := d.KVBlocks(); err == nil {
+		return trace.Some(min(n.Or(math.MaxInt64), blocks*d.Engine.BlockSize))
+	}
+	return n
+}
+
+// Seats returns how many sequences of the given length run at a time: the
+// engine's seats, and no more than the KV cache has room for; at least 1.
+func (d *Deployment) Seats(tokens float64) int64 {
+	n := d.Engine.MaxNumSeqs
+	if blocks, _, err := d.KVBlocks(); err == nil {
+		n = min(n, int64(float64(blocks)/math.Ceil(tokens/float64(d.Engine.BlockSize))))
+	}
+	return max(1, n)
+}

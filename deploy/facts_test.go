@@ -1,0 +1,85 @@
+package deploy
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Asynchronous scheduling is on from vLLM 0.14 unless stated otherwise; a
+// version that is no number counts as the newest, and that is said.
+func TestAsyncSchedulingByVersion(t *testing.T) {
+	for version, want := range map[string]struct{ async, assumed bool }{
+		"0.11.0": {}, "0.13.9": {}, "0.14.0": {async: true}, "0.15rc1": {async: true}, "v0.14.0rc1.dev5+gabc": {async: true},
+		"0.15.1 (inference-sim fork)": {async: true}, "v0.19.0": {async: true}, "1.0": {async: true}, "0.15.1+cpu": {},
+		"main": {true, true}, "nightly": {true, true}, "": {true, true}, "0.1.dev12345+g0123abc": {true, true},
+	} {
+		d := Deployment{Name: "r", Engine: Engine{VLLMVersion: version}}
+		if got := d.Engine.IsAsync(); got != want.async {
+			t.Errorf("%q: got %v, want %v", version, got, want.async)
+		}
+		said := d.Assumed()
+		if (len(said) > 0) != want.assumed || want.assumed && said[0].Code != AsyncAssumed {
+			t.Errorf("%q: got %v, want assumed %v", version, said, want.assumed)
+		}
+		d.Engine.AsyncScheduling = trace.Some(false)
+		if d.Engine.IsAsync() || d.Assumed() != nil {
+			t.Errorf("%q stated as off: got %v, %v", version, d.Engine.IsAsync(), d.Assumed())
+		}
+	}
+	ray := Engine{VLLMVersion: "0.15.1", Extra: map[string]any{"distributed_executor_backend": "ray"}}
+	if ray.IsAsync() {
+		t.Error("the executor ray schedules asynchronously")
+	}
+}
+
+// The longest sequence is the stated one, else the model's position limit as
+// vLLM derives it, and never more than the KV cache holds.
+func TestLongestSequence(t *testing.T) {
+	load := func(config string, set ...string) *Deployment {
+		t.Helper()
+		fsys := runFS(goodRun)
+		fsys["config.json"].Data = []byte(strings.Replace(string(fsys["config.json"].Data), "{", "{"+config, 1))
+		d, err := LoadRunFS(fsys, "run.yaml", set...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	for _, c := range []struct {
+		config, set string
+		want        trace.Opt[int64]
+	}{
+		{"", "name=x", trace.Opt[int64]{}},
+		{`"max_position_embeddings": 4096,`, "name=x", trace.Some[int64](4096)},
+		{`"max_position_embeddings": 4096,`, "vllm.max_model_len=100", trace.Some[int64](100)},
+		{`"max_position_embeddings": 4096, "rope_scaling": {"type": "linear", "factor": 2.0},`, "name=x", trace.Some[int64](8192)},
+		{`"max_position_embeddings": 131072, "rope_scaling": {"rope_type": "llama3", "factor": 8.0},`, "name=x", trace.Some[int64](131072)},
+		{`"max_position_embeddings": 40960, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768},`,
+			"name=x", trace.Some[int64](131072)},
+	} {
+		if got := load(c.config, c.set).MaxModelLen(); got != c.want {
+			t.Errorf("%s %s: got %v, want %v", c.config, c.set, got, c.want)
+		}
+	}
+	d := load(`"max_position_embeddings": 4096,`, "vllm.kv_blocks_total_gpu=10")
+	if got := d.LongestSequence(); got.V != 160 {
+		t.Errorf("10 blocks: got %v, want 160 tokens", got)
+	}
+	if d.Seats(1) != 10 || d.Seats(17) != 5 || d.Seats(1e6) != 1 {
+		t.Errorf("10 blocks: got %d, %d, %d seats, want 10, 5, 1", d.Seats(1), d.Seats(17), d.Seats(1e6))
+	}
+}
+
+// A position limit within the attention window leaves the window inactive.
+func TestPositionLimitWithinTheWindow(t *testing.T) {
+	config := `{"model_type": "mistral", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128,
+		"vocab_size": 100, "torch_dtype": "bfloat16", "sliding_window": 4096, "max_position_embeddings": `
+	if _, err := LoadModel(strings.NewReader(config+"4096}"), "c.json", ModelOptions{}); err != nil {
+		t.Errorf("got %v", err)
+	}
+	if _, err := LoadModel(strings.NewReader(config+"8192}"), "c.json", ModelOptions{}); syntaxCode(err) != SlidingWindow {
+		t.Errorf("got %v, want %s", err, SlidingWindow)
+	}
+}
