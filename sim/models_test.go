@@ -132,6 +132,29 @@ func TestGradientSumsAreTheTime(t *testing.T) {
 	}
 }
 
+// TestNoiseIsWhatWasValidated: the ends of a residual distribution are single
+// rows; validation leaves them out, and simulate --noise draws from the same.
+func TestNoiseIsWhatWasValidated(t *testing.T) {
+	set := &coeff.Set{Residuals: []coeff.RegimeQuantiles{
+		{Regime: RegimeDecode, Quantiles: [][2]float64{{0, 0.1}, {0.1, 0.9}, {0.5, 1}, {0.9, 1.1}, {1, 40}}},
+		{Regime: RegimeMixed, Quantiles: [][2]float64{{0, 0.8}, {1, 1.2}}}, // nothing else is known
+		{Regime: "waiting", Quantiles: [][2]float64{{0.5, 3}}},
+	}}
+	n := SetNoise(set)
+	if len(n.Decode) != 3 || len(n.Mixed) != 2 || n.Prefill != nil {
+		t.Fatalf("got %+v", n)
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 10000 {
+		if r := n.draw(rng, RegimeDecode); r < 0.9 || r > 1.1 {
+			t.Fatalf("drew %v, want 0.9 to 1.1", r)
+		}
+	}
+	if SetNoise(&coeff.Set{}) != nil || SetNoise(&coeff.Set{Residuals: set.Residuals[2:]}) != nil {
+		t.Error("no residuals of a step's regime: want no noise")
+	}
+}
+
 // Noise draws follow the quantiles; drift multiplies by simulated time.
 func TestNoiseAndDrift(t *testing.T) {
 	n := &Noise{Decode: []Quantile{{0.05, 0.8}, {0.5, 1}, {0.95, 1.6}}}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -18,25 +19,51 @@ type Noise struct {
 	Decode, Prefill, Mixed []Quantile
 }
 
+// SetNoise is the noise of a set's residual quantiles, the same in validation and
+// in simulation; nil when it has none. The ends of a distribution (probability 0
+// and 1) are single rows, and interpolating towards them would widen the tails:
+// they are left out, and the next quantiles hold there.
+func SetNoise(set *coeff.Set) *Noise {
+	n := &Noise{}
+	for _, r := range set.Residuals {
+		q := n.of(r.Regime)
+		if q == nil {
+			continue
+		}
+		for _, p := range r.Quantiles {
+			if isEnd := p[0] <= 0 || p[0] >= 1; !isEnd || len(r.Quantiles) <= 2 {
+				*q = append(*q, Quantile{Q: p[0], Ratio: p[1]})
+			}
+		}
+	}
+	if n.Decode == nil && n.Prefill == nil && n.Mixed == nil {
+		return nil
+	}
+	return n
+}
+
 // DriftPoint is a factor on step times that holds from FromUs to the next point.
 type DriftPoint struct {
 	FromUs int64
 	Factor float64
 }
 
-func (n *Noise) of(regime string) []Quantile {
+// of is the distribution of a regime; nil for an unknown one.
+func (n *Noise) of(regime string) *[]Quantile {
 	switch regime {
 	case RegimeDecode:
-		return n.Decode
+		return &n.Decode
 	case RegimePrefill:
-		return n.Prefill
+		return &n.Prefill
+	case RegimeMixed:
+		return &n.Mixed
 	}
-	return n.Mixed
+	return nil
 }
 
 func (n *Noise) check() error {
 	for _, regime := range []string{RegimeDecode, RegimePrefill, RegimeMixed} {
-		q := n.of(regime)
+		q := *n.of(regime)
 		for i, p := range q {
 			bad := !(p.Q >= 0 && p.Q <= 1) || !(p.Ratio > 0) || math.IsInf(p.Ratio, 0)
 			if bad || i > 0 && (p.Q <= q[i-1].Q || p.Ratio < q[i-1].Ratio) {
@@ -49,7 +76,7 @@ func (n *Noise) check() error {
 
 // draw returns a ratio for the regime.
 func (n *Noise) draw(rng *rand.Rand, regime string) float64 {
-	q := n.of(regime)
+	q := *n.of(regime)
 	if len(q) == 0 {
 		return 1
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -136,21 +137,7 @@ func spreadOf(rs []RequestResult, metric func(*RequestResult) (float64, bool)) S
 	for _, x := range v {
 		sum += x
 	}
-	return Spread{len(v), sum / float64(len(v)), Percentile(v, .5), Percentile(v, .9), Percentile(v, .95), Percentile(v, .99)}
-}
-
-// Percentile is the p-quantile of sorted values, interpolated linearly; NaN without values.
-func Percentile(sorted []float64, p float64) float64 {
-	n := len(sorted)
-	if n == 0 {
-		return math.NaN()
-	}
-	at := p * float64(n-1)
-	lo := int(at)
-	if lo+1 >= n {
-		return sorted[n-1]
-	}
-	return sorted[lo] + (at-float64(lo))*(sorted[lo+1]-sorted[lo])
+	return Spread{len(v), sum / float64(len(v)), stat.Quantile(v, .5), stat.Quantile(v, .9), stat.Quantile(v, .95), stat.Quantile(v, .99)}
 }
 
 func (s *Summary) classes(res *Result) {
@@ -284,7 +271,7 @@ func ttftDrift(res *Result) float64 {
 			v = append(v, x)
 		}
 		slices.Sort(v)
-		return Percentile(v, .5)
+		return stat.Quantile(v, .5)
 	}
 	first := median(order[:third])
 	if first <= 0 {

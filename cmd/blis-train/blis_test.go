@@ -17,6 +17,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
+	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -162,8 +163,8 @@ func compareBLIS(t *testing.T, res *sim.Result, theirs map[int]blisResult) {
 	slices.Sort(e2e)
 	a, _ := res.Requests[worst].TTFTUs()
 	t.Logf("identical to the microsecond: %d of %d; relative difference p50/p99/max: TTFT %.2g/%.2g/%.2g, E2E %.2g/%.2g/%.2g (worst TTFT: request %d, ours %g, BLIS %g us)", same, len(ttft),
-		sim.Percentile(ttft, .5), sim.Percentile(ttft, .99), ttft[len(ttft)-1], sim.Percentile(e2e, .5), sim.Percentile(e2e, .99), e2e[len(e2e)-1], worst, a, theirs[worst].TTFT)
-	if sim.Percentile(ttft, .5) > 0.01 || sim.Percentile(e2e, .5) > 0.01 {
+		stat.Quantile(ttft, .5), stat.Quantile(ttft, .99), ttft[len(ttft)-1], stat.Quantile(e2e, .5), stat.Quantile(e2e, .99), e2e[len(e2e)-1], worst, a, theirs[worst].TTFT)
+	if stat.Quantile(ttft, .5) > 0.01 || stat.Quantile(e2e, .5) > 0.01 {
 		t.Error("median differences above 1 %")
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
+	"github.com/blis-train/blis-train/stat"
 )
 
 const loopConfig = `{"model_type":"llama","architectures":["LlamaForCausalLM"],"hidden_size":4096,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":8,"head_dim":128,"intermediate_size":14336,"vocab_size":128256,"torch_dtype":"bfloat16","max_position_embeddings":8192}`
@@ -203,8 +204,8 @@ func checkLoopOverhead(t *testing.T, set *coeff.Set, d *deploy.Deployment, dir s
 		overhead = append(overhead, float64(res.Requests[i].EnqueuedUs.V-res.Requests[i].ArrivalUs))
 	}
 	slices.Sort(overhead)
-	median := sim.Percentile(overhead, 0.5)
-	t.Logf("overhead: planted %d us, returned median %.0f us (p5 %.0f, p95 %.0f)", loopOverheadUs, median, sim.Percentile(overhead, .05), sim.Percentile(overhead, .95))
+	median := stat.Quantile(overhead, 0.5)
+	t.Logf("overhead: planted %d us, returned median %.0f us (p5 %.0f, p95 %.0f)", loopOverheadUs, median, stat.Quantile(overhead, .05), stat.Quantile(overhead, .95))
 	if math.Abs(median/loopOverheadUs-1) > 0.05 {
 		t.Errorf("overhead: got %g us, want %d within 5 %%", median, loopOverheadUs)
 	}

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/par"
+
 	prettytable "github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
@@ -384,13 +386,10 @@ func (s *simulation) model(set *coeff.Set) (sim.Config, func() []trace.Finding, 
 func (s *simulation) replicate(ctx context.Context, progress trace.Progress) ([]*replication, error) {
 	n := s.c.Int("replications")
 	out := make([]*replication, n)
-	workers := parallelism(s.c.Int("workers"))
-	err := eachParallel(ctx, n, workers, func(i int) error {
-		r, err := s.one(s.c.Int64("seed")+int64(i), i == 0)
-		out[i] = r
-		progress.Report("replications", int64(i+1), int64(n), "runs")
+	err := par.Try(ctx, s.c.Int("workers"), n, func(i int) (err error) {
+		out[i], err = s.one(s.c.Int64("seed")+int64(i), i == 0)
 		return err
-	})
+	}, func(done int) { progress.Report("replications", int64(done), int64(n), "runs") })
 	return out, err
 }
 

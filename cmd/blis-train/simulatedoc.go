@@ -1,11 +1,11 @@
 package main
 
 import (
-	"math"
 	"slices"
 
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -187,35 +187,13 @@ func intervals(runs []*replication, percentiles bool) []simulationInterval {
 }
 
 func intervalOf(name string, v []float64, percentiles bool) simulationInterval {
-	n := float64(len(v))
-	mean, ss := 0.0, 0.0
-	for _, x := range v {
-		mean += x / n
-	}
-	for _, x := range v {
-		ss += (x - mean) * (x - mean)
-	}
+	mean := stat.Mean(v)
 	if percentiles {
 		slices.Sort(v)
-		return simulationInterval{name, mean, sim.Percentile(v, .025), sim.Percentile(v, .975)}
+		return simulationInterval{name, mean, stat.Quantile(v, .025), stat.Quantile(v, .975)}
 	}
-	half := student95(len(v)-1) * math.Sqrt(ss/(n-1)/n)
+	half := stat.StudentT(0.975, len(v)-1) * stat.StdErr(v)
 	return simulationInterval{name, mean, mean - half, mean + half}
-}
-
-// student95 is the two-sided 95 % quantile of Student's t, exact to three
-// digits: the Cornish-Fisher series from 3 degrees of freedom on.
-func student95(df int) float64 {
-	switch df {
-	case 1:
-		return 12.706
-	case 2:
-		return 4.303
-	}
-	const z = 1.959964
-	n := float64(df)
-	z3, z5 := z*z*z, z*z*z*z*z
-	return z + (z3+z)/(4*n) + (5*z5+16*z3+3*z)/(96*n*n) + (3*z5*z*z+19*z5+17*z3-15*z)/(384*n*n*n)
 }
 
 // requestRow is one row of requests.parquet.

@@ -2,12 +2,8 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"errors"
-	"fmt"
 	"os"
-	"runtime"
-	"sync"
 
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/emit"
@@ -120,41 +116,4 @@ func (f *tempFile) commit() error {
 		return err
 	}
 	return os.Rename(f.Name(), f.path)
-}
-
-func parallelism(workers int) int {
-	if workers > 0 {
-		return workers
-	}
-	return runtime.GOMAXPROCS(0)
-}
-
-// eachParallel calls f(0..n-1), at most workers at a time, and returns the
-// first error by index.
-func eachParallel(ctx context.Context, n, workers int, f func(int) error) error {
-	errs := make([]error, n)
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, workers)
-	for i := range n {
-		if ctx.Err() != nil {
-			break
-		}
-		slots <- struct{}{}
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			defer func() { <-slots }()
-			errs[i] = f(i)
-		}()
-	}
-	wg.Wait()
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("simulate: %w", err)
-	}
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -254,7 +255,7 @@ func (a *alphaFit) interval(pred []float64, list []int32) *result.IntervalErrors
 	e := ridge.EvaluateCensored(sub, a.s.pool.bounds(list), w, p, nil)
 	return &result.IntervalErrors{
 		Rows: e.Rows, ExactRows: e.Exact, InformativeRows: e.Informative, InsideShare: num(e.Inside),
-		MedianWidthUs: num(e.MedianWidth), WeightedDistance: num(e.Distance), ExactWAPE: num(e.ExactWAPE), MedianPredUs: num(ridge.Median(p)),
+		MedianWidthUs: num(e.MedianWidth), WeightedDistance: num(e.Distance), ExactWAPE: num(e.ExactWAPE), MedianPredUs: num(stat.Median(p)),
 	}
 }
 
@@ -294,7 +295,7 @@ func (a *alphaFit) errors(list []int32, pred, constant []float64) *result.Target
 	for k, i := range list {
 		at[k] = pred[i]
 	}
-	out.MedianPredUs = num(ridge.Median(at))
+	out.MedianPredUs = num(stat.Median(at))
 	wy, wp, wc := a.windows(list, pred, constant)
 	out.Windows = len(wy)
 	if len(wy) > 0 {

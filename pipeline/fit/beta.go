@@ -3,6 +3,8 @@ package fit
 import (
 	"fmt"
 
+	"github.com/blis-train/blis-train/stat"
+
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -165,8 +167,8 @@ func (f *fitter) floorFindings(s *solved, out *result.Model) {
 
 // tableBelowFloor is the finding of one run, nil when its target may be a step time.
 func tableBelowFloor(t *rows.Table, target string) *trace.Finding {
-	y, floor := rows.Quantile(perStep(t, t.Y), 0.5), rows.Quantile(perStep(t, t.FloorUs), 0.5)
-	if t.Kept == 0 || y >= floor {
+	y, floor := stat.Median(perStep(t, t.Y)), stat.Median(perStep(t, t.FloorUs))
+	if !(y < floor) {
 		return nil
 	}
 	found := trace.Findingf(TargetBelowFloor, "%s: the median %s is %.0f us, below the %.0f us that reading the weights once takes at peak bandwidth: it cannot be the step time", t.Run, target, y, floor)

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
 )
 
 // deploymentFactors says what every configuration and deployment of the fit needs
@@ -109,7 +109,7 @@ func (g *groups) variance(v []float64) float64 {
 		if len(own) < 2 {
 			continue
 		}
-		centre := ridge.Median(own)
+		centre := stat.Median(own)
 		for _, x := range own {
 			away += math.Abs(x - centre)
 		}
@@ -130,7 +130,7 @@ func (g *groups) pool(v []float64, spread float64) []float64 {
 	out := make([]float64, len(g.names))
 	var between float64
 	for k := range g.names {
-		out[k] = ridge.Median(g.values(v, k))
+		out[k] = stat.Median(g.values(v, k))
 		between += (out[k]*out[k] - spread/float64(len(g.members[k]))) / float64(len(g.names))
 	}
 	if spread == 0 || len(g.names) == 1 {

@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
 )
 
 // evaluation skips a slow evaluation unless it is asked for.
@@ -116,8 +117,8 @@ func TestEvalRealCPUHoldout(t *testing.T) {
 			}
 		}
 	}
-	beats(t, "hold-out, all runs of the first table", ours, ridge.Median(first))
-	beats(t, "hold-out, all runs of the second table", ours2, ridge.Median(second))
+	beats(t, "hold-out, all runs of the first table", ours, stat.Median(first))
+	beats(t, "hold-out, all runs of the second table", ours2, stat.Median(second))
 }
 
 // referenceLoo is the median that folder's README states; that of its rounded
@@ -127,7 +128,7 @@ const referenceLoo = 0.21
 // beats prints and asserts that a median over runs is below the reference's.
 func beats(t *testing.T, what string, ours []float64, b float64) {
 	t.Helper()
-	a := ridge.Median(ours)
+	a := stat.Median(ours)
 	fmt.Printf("  %s: median of %d runs %.2f %%, reference %.2f %%\n", what, len(ours), 100*a, 100*b)
 	if !(a < b) || len(ours) < 10 {
 		t.Errorf("%s: median %.4f of %d runs does not beat the reference %.4f", what, a, len(ours), b)
@@ -163,7 +164,7 @@ func TestEvalRealCPULeaveOneRunOut(t *testing.T) {
 		common, validated, theirs = append(common, e.MAPE), append(validated, v.MAPE), append(theirs, r[2])
 		fmt.Printf("  %-16s rows %4d: %5.2f (bias %+5.1f), common coefficients %5.2f (bias %+5.1f), reference %5.2f\n", src.ID, v.Rows, 100*v.MAPE, 100*v.Bias, 100*e.MAPE, 100*e.Bias, 100*r[2])
 	}
-	fmt.Printf("  common coefficients: median %.2f %%; reference: stated median %.0f %%, of its list %.1f %%\n", 100*ridge.Median(common), 100*referenceLoo, 100*ridge.Median(theirs))
+	fmt.Printf("  common coefficients: median %.2f %%; reference: stated median %.0f %%, of its list %.1f %%\n", 100*stat.Median(common), 100*referenceLoo, 100*stat.Median(theirs))
 	beats(t, "leave one run out", validated, referenceLoo)
 }
 
@@ -223,7 +224,7 @@ func TestEvalComposedLeaveOneConfigurationOut(t *testing.T) {
 		fmt.Printf("  %-58s rows %4d: %s constant %s frozen 1.0 %s bias %s\n", l.Config, l.Rows, pct(l.MAPE), pct(l.MAPEConst), pct(l.MAPEFrozen10), pct(l.Bias))
 	}
 	fmt.Printf("  median %s worst %s (limits 8 and 12); without factors %s and %s; frozen 1.0 median %.1f worst %.1f\n", pct(doc.Beta.LocoMedian), pct(doc.Beta.LocoWorst),
-		pct(doc.Beta.LocoPlain.Median), pct(doc.Beta.LocoPlain.Worst), 100*ridge.Median(frozen), 100*slices.Max(frozen))
+		pct(doc.Beta.LocoPlain.Median), pct(doc.Beta.LocoPlain.Worst), 100*stat.Median(frozen), 100*slices.Max(frozen))
 	if n := len(doc.Beta.Loco); n != 16 || *doc.Beta.LocoMedian > 0.08 || *doc.Beta.LocoWorst > 0.12 {
 		t.Errorf("%d configurations, median %s %%, worst %s %%", n, pct(doc.Beta.LocoMedian), pct(doc.Beta.LocoWorst))
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
 )
 
 // Sizes of the aggregates: the report stays small whatever the number of rows.
@@ -107,7 +108,7 @@ func bands(s *solved, name string, regime rows.Regime, of func(*rows.Table, int3
 		}
 		slices.Sort(r)
 		out = append(out, result.ResidualBand{Against: name, Regime: regime.String(), X: x,
-			P10: quantile(r, 0.1), P50: quantile(r, 0.5), P90: quantile(r, 0.9), N: len(r)})
+			P10: stat.Quantile(r, 0.1), P50: stat.Quantile(r, 0.5), P90: stat.Quantile(r, 0.9), N: len(r)})
 	}
 	return out
 }

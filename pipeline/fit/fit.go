@@ -3,12 +3,11 @@ package fit
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/blis-train/blis-train/internal/par"
 
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
@@ -85,7 +84,7 @@ func optionsOf(o Options) result.FitOptions {
 // the result is that of sources.
 func (f *fitter) prepareAll(ctx context.Context, sources []Source) error {
 	f.prepared = make([]*prepared, len(sources))
-	err := eachOf(ctx, len(sources), f.o.Workers, func(i int) (err error) {
+	err := par.Try(ctx, f.o.Workers, len(sources), func(i int) (err error) {
 		f.prepared[i], err = prepare(sources[i], f.o, f.gammas)
 		return err
 	}, func(done int) { f.progress.Report("rows", int64(done), int64(len(sources)), "runs") })
@@ -132,41 +131,6 @@ func (f *fitter) describe() {
 		}
 		c.MeanPromptTokens, c.MeanOutputTokens = sum.means()
 	}
-}
-
-// eachOf runs do(0..n-1) on several workers and returns the first error in
-// order of i, whatever finished first.
-func eachOf(ctx context.Context, n, workers int, do func(i int) error, done func(n int)) error {
-	errs := make([]error, n)
-	if workers <= 0 {
-		workers = runtime.GOMAXPROCS(0)
-	}
-	var next, finished atomic.Int64
-	var wg sync.WaitGroup
-	for range min(workers, n) {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= n || ctx.Err() != nil {
-					return
-				}
-				errs[i] = do(i)
-				done(int(finished.Add(1)))
-			}
-		}()
-	}
-	wg.Wait()
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (f *fitter) nothingLeft() error {

@@ -10,6 +10,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/par"
+
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
@@ -102,7 +104,7 @@ func Grams(ctx context.Context, sources []Source, o Options, progress trace.Prog
 		return ridge.GramFile{}, err
 	}
 	files := make([]ridge.GramFile, len(sources))
-	err = eachOf(ctx, len(sources), o.Workers, func(i int) (err error) {
+	err = par.Try(ctx, o.Workers, len(sources), func(i int) (err error) {
 		files[i], err = gramsOf(sources[i], o)
 		return err
 	}, func(done int) { progress.Report("grams", int64(done), int64(len(sources)), "runs") })

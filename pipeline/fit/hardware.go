@@ -8,6 +8,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
 )
 
 // factorPrior is how many configurations at factor 1 stand behind every
@@ -48,7 +49,7 @@ func learnFactors(d *ridge.Data, pred []float64, hw []string, without int32) []r
 			k = len(out)
 			out = append(out, result.HardwareFactor{Hardware: hw[c]})
 		}
-		out[k].Factor += ridge.Median(v)
+		out[k].Factor += stat.Median(v)
 		out[k].Configs++
 	}
 	if len(out) < 2 {

@@ -9,6 +9,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
 )
 
 // driftBlocks is how many blocks of each run's hold-out the drift is read from.
@@ -200,21 +201,11 @@ func (j *judge) ratios() []result.RegimeQuantiles {
 		slices.Sort(v)
 		q := result.RegimeQuantiles{Regime: rows.Regime(r).String(), Rows: len(v)}
 		for _, level := range quantileLevels {
-			q.Quantiles = append(q.Quantiles, [2]float64{level, quantile(v, level)})
+			q.Quantiles = append(q.Quantiles, [2]float64{level, stat.Quantile(v, level)})
 		}
 		out = append(out, q)
 	}
 	return out
-}
-
-// quantile interpolates linearly in a sorted slice.
-func quantile(sorted []float64, level float64) float64 {
-	at := level * float64(len(sorted)-1)
-	lo := int(at)
-	if lo+1 >= len(sorted) {
-		return sorted[len(sorted)-1]
-	}
-	return sorted[lo] + (at-float64(lo))*(sorted[lo+1]-sorted[lo])
 }
 
 // Floor is the noise floor (MAPE) of the tested rows of beta tables of one

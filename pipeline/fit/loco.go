@@ -7,6 +7,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
 )
 
 // locoBeta predicts every configuration from the others: lambda chosen by the
@@ -194,5 +195,5 @@ func spread(list []result.Loco, pick func(result.Loco) *float64) (median, worst 
 	if len(v) == 0 {
 		return nil, nil
 	}
-	return num(ridge.Median(v)), num(slices.Max(v))
+	return num(stat.Median(v)), num(slices.Max(v))
 }

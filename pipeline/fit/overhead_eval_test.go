@@ -7,9 +7,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -85,7 +85,7 @@ func emulatedOverhead(t *testing.T, src Source) float64 {
 			out = append(out, math.Min(3000, math.Max(300, median*(300+0.4*float64(r.PromptTokens.V)+8*concurrent))))
 		}
 	}
-	return ridge.Median(out)
+	return stat.Median(out)
 }
 
 // stageConcurrency is the concurrency of a load stage's emulated delays: equal
@@ -175,7 +175,7 @@ func TestEvalOverheadOfRealRuns(t *testing.T) {
 			}
 		}
 	}
-	m := ridge.Median(shares)
+	m := stat.Median(shares)
 	fmt.Printf("  median of %d synchronous runs %.2f %%\n", len(shares), 100*m)
 	if !(m >= 0.95) || len(shares) < 8 {
 		t.Errorf("median of %d runs %.4f, want at least 0.95", len(shares), m)

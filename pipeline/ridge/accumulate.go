@@ -4,6 +4,8 @@ import (
 	"math"
 
 	"gonum.org/v1/gonum/floats"
+
+	"github.com/blis-train/blis-train/internal/par"
 )
 
 // Rows per tile (one tile of columns stays in the first cache) and per chunk
@@ -165,8 +167,8 @@ func GramOf(d *Data, w []float64, rows []int32, workers int) *Gram {
 	plain.Variants = nil
 	chunks := chunk(rows)
 	parts := make([]*Gram, len(chunks))
-	accs := make([]*accumulator, max(1, workers))
-	each(workers, len(chunks), func(k, c int) {
+	accs := make([]*accumulator, par.Workers(workers))
+	par.Each(workers, len(chunks), func(k, c int) {
 		if accs[k] == nil {
 			accs[k] = newAccumulator(&plain)
 		}

@@ -3,6 +3,8 @@ package ridge
 import (
 	"math"
 	"slices"
+
+	"github.com/blis-train/blis-train/internal/par"
 )
 
 // BlockGram is the Gram of one contiguous piece of a run: the unit the
@@ -39,7 +41,7 @@ func Blocks(d *Data, w, beta []float64, o Options) []BlockGram {
 			pieces = append(pieces, s.rows[bounds[b]:bounds[b+1]])
 		}
 	}
-	each(o.workers(), len(out), func(_, k int) { out[k].Gram = GramOf(d, w, pieces[k], 1) })
+	par.Each(o.workers(), len(out), func(_, k int) { out[k].Gram = GramOf(d, w, pieces[k], 1) })
 	return out
 }
 

@@ -4,6 +4,9 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/stat"
 )
 
 // bootRidge keeps a draw solvable when it misses a term's only block.
@@ -129,11 +132,11 @@ func (b *bootstrap) fit(d *draw, times []int) bool {
 	for r := range d.m {
 		d.chol[r*d.m+r] += bootRidge
 	}
-	if !cholesky(d.chol, d.m) {
+	if stat.Cholesky(d.chol, d.m) < d.m {
 		return false
 	}
 	copy(d.gamma, d.rhs)
-	cholSolve(d.chol, d.m, d.gamma)
+	stat.CholeskySolve(d.chol, d.m, d.gamma)
 	d.invert()
 	b.sandwich(d, times, nil)
 	return true
@@ -143,7 +146,7 @@ func (d *draw) invert() {
 	for r := range d.m {
 		clear(d.z)
 		d.z[r] = 1
-		cholSolve(d.chol, d.m, d.z)
+		stat.CholeskySolve(d.chol, d.m, d.z)
 		copy(d.inv[r*d.m:], d.z)
 	}
 }
@@ -225,7 +228,7 @@ func (b *bootstrap) jackknife(blocks []BlockGram, configs []int32) []float64 {
 		}
 	}
 	for r, j := range b.idx {
-		out[j] = stdErr(columns[r]) * float64(len(configs)-1)
+		out[j] = stat.StdErr(columns[r]) * float64(len(configs)-1)
 	}
 	return out
 }
@@ -254,7 +257,7 @@ func (b *bootstrap) quantiles(c ConfidenceOptions, workers int) []float64 {
 	m := len(b.idx)
 	ts := make([][]float64, c.Draws)
 	spaces := make([]*draw, workers)
-	each(workers, c.Draws, func(worker, i int) {
+	par.Each(workers, c.Draws, func(worker, i int) {
 		if spaces[worker] == nil {
 			spaces[worker] = newDraw(m)
 		}

@@ -3,6 +3,8 @@ package ridge
 import (
 	"fmt"
 	"slices"
+
+	"github.com/blis-train/blis-train/internal/par"
 )
 
 // Never is the From of rows that no fold trains on.
@@ -62,7 +64,7 @@ func Cut(d *Data, o Options) ([]*Cells, []Finding, error) {
 		}
 	}
 	parts := make([][]segment, len(seqs))
-	each(o.workers(), len(seqs), func(_, k int) { parts[k] = segments(d, &seqs[k], embargoes) })
+	par.Each(o.workers(), len(seqs), func(_, k int) { parts[k] = segments(d, &seqs[k], embargoes) })
 	segs := slices.Concat(parts...)
 	grams := sumSegments(d, o, segs, len(embargoes))
 	out := make([]*Cells, len(embargoes))
@@ -169,7 +171,7 @@ func sumSegments(d *Data, o Options, segs []segment, variants int) [][]*Gram {
 	w := Unbalanced(d, o)
 	parts := make([][]*Gram, len(tasks))
 	accs := make([]*accumulator, o.workers())
-	each(o.workers(), len(tasks), func(worker, t int) {
+	par.Each(o.workers(), len(tasks), func(worker, t int) {
 		if accs[worker] == nil {
 			accs[worker] = newAccumulator(d)
 		}

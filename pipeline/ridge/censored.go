@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/blis-train/blis-train/stat"
 )
 
 // Constants of the interval-censored fit (T-7).
@@ -384,7 +386,7 @@ func EvaluateCensored(d *Data, b Bounds, w, pred []float64, keep func(i int) boo
 	}
 	e.Rows = len(rows)
 	e.Distance = b.score(d, w, rows, 0, func(i int32) float64 { return pred[i] })
-	e.MedianWidth = Median(widths)
+	e.MedianWidth = stat.Median(widths)
 	if len(widths) > 0 {
 		e.Inside = float64(inside) / float64(len(widths))
 	}

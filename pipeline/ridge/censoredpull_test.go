@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/blis-train/blis-train/stat"
 )
 
 // TestT7PullIsTheLossItself: slope and bend are half the loss' derivatives, with
@@ -177,10 +179,10 @@ func TestAnchorIsWhatThePenaltyPullsTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	constant := b.Multiple(w, filledWith(d.Len(), 1), allRows(d.Len()), 100, 0)
-	if m := Median(Predict(d, plain.Fit.Beta)); m > 300 {
+	if m := stat.Median(Predict(d, plain.Fit.Beta)); m > 300 {
 		t.Errorf("without an anchor: median %g, want it shrunk below 300 us", m)
 	}
-	near(t, "constant", []float64{constant, Median(Predict(d, held.Fit.Beta))}, []float64{1050, 1050}, .05)
+	near(t, "constant", []float64{constant, stat.Median(Predict(d, held.Fit.Beta))}, []float64{1050, 1050}, .05)
 	near(t, "free", free.Fit.Beta[:2], []float64{800, 500}, .05)
 	o.Anchor = o.Anchor[:1]
 	if _, err := FitCensored(d, b, w, nil, 1, o); err == nil {
@@ -205,7 +207,7 @@ func TestT7SoftEndsSurviveLateRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, s := Median(Predict(d, hard.Fit.Beta)), Median(Predict(d, soft.Fit.Beta))
+	h, s := stat.Median(Predict(d, hard.Fit.Beta)), stat.Median(Predict(d, soft.Fit.Beta))
 	if !(h > 3000 && s < 2000 && s > 1000) {
 		t.Errorf("medians: hard ends %g us, soft ends %g us, want above 3000 and 1000 to 2000 (1050 without late rows)", h, s)
 	}

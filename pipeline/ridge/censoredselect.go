@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/stat"
 )
 
 // SelectCensored scores the lambda grid on interval targets, one Selection per
@@ -59,7 +62,7 @@ func (e *censoredExam) run(embargo int) ([]Finding, error) {
 		return nil, err
 	}
 	list := e.trials(folds)
-	each(e.o.workers(), len(list), func(_, i int) { e.solve(list[i]) })
+	par.Each(e.o.workers(), len(list), func(_, i int) { e.solve(list[i]) })
 	for _, t := range list {
 		if t.err != nil {
 			return nil, t.err
@@ -127,12 +130,12 @@ func (e *censoredExam) selection(gamma float64) Selection {
 			p.FoldScores = append(p.FoldScores, t.score[i][0])
 			p.Fingerprints = append(p.Fingerprints, Fingerprint(t.betas[i]))
 		}
-		p.Within, p.SE = mean(p.FoldScores), stdErr(p.FoldScores)
+		p.Within, p.SE = stat.Mean(p.FoldScores), stat.StdErr(p.FoldScores)
 		for _, t := range e.loco {
 			p.Loco = append(p.Loco, t.score[i][0])
 		}
 		if p.Loco != nil {
-			p.Cross, p.Worst = mean(p.Loco), slices.Max(p.Loco)
+			p.Cross, p.Worst = stat.Mean(p.Loco), slices.Max(p.Loco)
 		}
 		s.Grid = append(s.Grid, p)
 	}
@@ -173,5 +176,5 @@ func (e *censoredExam) inner(a, i int) float64 {
 			v = append(v, e.pairs[[2]int{b, a}].score[i][0])
 		}
 	}
-	return mean(v)
+	return stat.Mean(v)
 }

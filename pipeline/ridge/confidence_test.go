@@ -6,6 +6,8 @@ import (
 	"os"
 	"sync"
 	"testing"
+
+	"github.com/blis-train/blis-train/internal/par"
 )
 
 // TestEvalIntervalCoverage plants coefficients in 1,000 data sets of serially
@@ -33,7 +35,7 @@ type covered struct {
 func coverage(t *testing.T, p plantOptions, sets int) *covered {
 	var c covered
 	var mu sync.Mutex
-	each(2, sets, func(_, k int) {
+	par.Each(2, sets, func(_, k int) {
 		s := plant(uint64(k)+1, p)
 		s.o.Workers = 1
 		conf, tags := intervals(t, s)

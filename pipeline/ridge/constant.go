@@ -3,6 +3,8 @@ package ridge
 import (
 	"math"
 	"slices"
+
+	"github.com/blis-train/blis-train/stat"
 )
 
 // Constant is the best constant prediction: per configuration the time per step
@@ -21,7 +23,7 @@ func Constant(d *Data, train func(i int) bool) []float64 {
 				w = append(w, d.steps(i)/math.Abs(y))
 			}
 		}
-		level[k] = WeightedMedian(v, w)
+		level[k] = stat.WeightedMedian(v, w)
 	}
 	out := make([]float64, d.Len())
 	for i := range out {

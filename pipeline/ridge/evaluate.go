@@ -3,6 +3,8 @@ package ridge
 import (
 	"math"
 	"slices"
+
+	"github.com/blis-train/blis-train/stat"
 )
 
 // minTargetUs is the |y| under which a row has no relative error.
@@ -47,26 +49,14 @@ func Evaluate(y, pred []float64, keep func(i int) bool) Errors {
 		return e
 	}
 	e.WAPE, e.Bias = abs/sumAbsY, diff/sumY
-	e.RMSE, e.MaxAbs, e.MedianY = math.Sqrt(square/float64(e.Rows)), largest, Median(ys)
+	e.RMSE, e.MaxAbs, e.MedianY = math.Sqrt(square/float64(e.Rows)), largest, stat.Median(ys)
 	if len(apes) > 0 {
-		e.MAPE = mean(apes)
+		e.MAPE = stat.Mean(apes)
 		slices.Sort(apes)
-		e.MedianAPE = Median(apes)
+		e.MedianAPE = stat.Median(apes)
 		e.P95APE = apes[int(math.Ceil(0.95*float64(len(apes))))-1]
 	}
 	return e
-}
-
-// Median is the middle value, or the mean of the two; NaN of nothing. It sorts
-// a copy.
-func Median(v []float64) float64 {
-	if len(v) == 0 {
-		return math.NaN()
-	}
-	s := slices.Clone(v)
-	slices.Sort(s)
-	n := len(s)
-	return (s[(n-1)/2] + s[n/2]) / 2
 }
 
 // Skill is 1 - (mape - floor)/(constant - floor): 1 at the noise floor, 0 at the
@@ -76,29 +66,4 @@ func Skill(mape, constant, floor float64) float64 {
 		return math.NaN()
 	}
 	return 1 - (mape-floor)/(constant-floor)
-}
-
-// WeightedMedian is the smallest value whose weight and that of all smaller ones
-// reach half the total; NaN of nothing.
-func WeightedMedian(v, w []float64) float64 {
-	idx := allRows(len(v))
-	slices.SortStableFunc(idx, func(a, b int32) int {
-		switch {
-		case v[a] < v[b]:
-			return -1
-		case v[a] > v[b]:
-			return 1
-		}
-		return 0
-	})
-	var total, run float64
-	for _, i := range idx {
-		total += w[i]
-	}
-	for _, i := range idx {
-		if run += w[i]; run >= total/2 {
-			return v[i]
-		}
-	}
-	return math.NaN()
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+
+	"github.com/blis-train/blis-train/stat"
 )
 
 // Fit is one solution and what certifies it.
@@ -123,7 +125,7 @@ func (s *solver) degrees(lambda float64, active []bool) []float64 {
 		}
 		l[r*m+r] += lambda * s.o.Penalty[j]
 	}
-	if !cholesky(l, m) {
+	if stat.Cholesky(l, m) < m {
 		return out
 	}
 	col := make([]float64, m)
@@ -131,7 +133,7 @@ func (s *solver) degrees(lambda float64, active []bool) []float64 {
 		for r, j := range idx {
 			col[r] = s.g[j*s.p+k]
 		}
-		cholSolve(l, m, col)
+		stat.CholeskySolve(l, m, col)
 		out[k] = col[c]
 	}
 	return out

@@ -4,6 +4,8 @@ import (
 	"math"
 
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/blis-train/blis-train/stat"
 )
 
 // FrozenLambdas is the grid of the frozen recipe.
@@ -72,7 +74,7 @@ func (f *FrozenFit) score(d *Data, o Options, w []float64, folds []Fold) {
 		}
 	}
 	for k := range f.Grid {
-		f.Grid[k].Mean = mean(f.Grid[k].FoldRMSE)
+		f.Grid[k].Mean = stat.Mean(f.Grid[k].FoldRMSE)
 		if f.Grid[k].Mean <= f.Grid[f.Index].Mean {
 			f.Index = k
 		}
@@ -110,8 +112,8 @@ func FrozenSolve(g *Gram, lambda float64) []float64 {
 		a[j*p+j] += lambda
 	}
 	beta := append([]float64(nil), g.B...)
-	if cholesky(a, p) {
-		cholSolve(a, p, beta)
+	if stat.Cholesky(a, p) == p {
+		stat.CholeskySolve(a, p, beta)
 		return beta
 	}
 	values, vectors := eigen(symmetric(g.G, p))

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/blis-train/blis-train/stat"
 )
 
 func TestEvaluate(t *testing.T) {
@@ -101,14 +103,14 @@ func slowFloor(d *Data, scale []float64, i int) float64 {
 	}
 	slices.SortFunc(list, func(a, b other) int { return cmp.Or(cmp.Compare(a.dist, b.dist), cmp.Compare(a.row, b.row)) })
 	var levels []float64
-	for _, o := range list[:floorNeighbours] {
+	for _, o := range list[:10] {
 		levels = append(levels, d.Y[o.row]/d.Steps[o.row])
 	}
-	return Median(levels) * d.Steps[i]
+	return stat.Median(levels) * d.Steps[i]
 }
 
 func TestFloorThinsEvenly(t *testing.T) {
-	rows := thin(allRows(50000), floorMaxRows)
+	rows := stat.Thin(allRows(50000), floorMaxRows)
 	if len(rows) != floorMaxRows || rows[0] != 0 || rows[1] != 2 || rows[len(rows)-1] < 49996 {
 		t.Errorf("got %d rows %d, %d..%d, want 20000 spread over 0..49999", len(rows), rows[0], rows[1], rows[len(rows)-1])
 	}

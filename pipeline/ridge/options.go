@@ -3,7 +3,8 @@ package ridge
 import (
 	"fmt"
 	"math"
-	"runtime"
+
+	"github.com/blis-train/blis-train/internal/par"
 )
 
 // Objective says which score chooses lambda.
@@ -106,12 +107,7 @@ func (o *Options) prior(j int) float64 {
 	return o.Prior[j]
 }
 
-func (o *Options) workers() int {
-	if o.Workers > 0 {
-		return o.Workers
-	}
-	return runtime.GOMAXPROCS(0)
-}
+func (o *Options) workers() int { return par.Workers(o.Workers) }
 
 // Finding codes and error codes of this package. The caller owns their words.
 const (

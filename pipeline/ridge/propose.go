@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"github.com/blis-train/blis-train/stat"
 )
 
 // Proposal says what one more experiment would teach.
@@ -65,7 +67,7 @@ func information(a, b *Gram, scale []float64, idx []int) (logDet float64, varian
 		}
 		l[r*m+r] += proposeRidge
 	}
-	if !cholesky(l, m) {
+	if stat.Cholesky(l, m) < m {
 		panic("ridge: information matrix is not positive definite")
 	}
 	variance = make([]float64, m)
@@ -74,7 +76,7 @@ func information(a, b *Gram, scale []float64, idx []int) (logDet float64, varian
 		logDet += 2 * math.Log(l[r*m+r])
 		clear(e)
 		e[r] = 1
-		cholSolve(l, m, e)
+		stat.CholeskySolve(l, m, e)
 		variance[r] = e[r]
 	}
 	return logDet, variance

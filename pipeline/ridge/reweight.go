@@ -3,6 +3,8 @@ package ridge
 import (
 	"fmt"
 	"math"
+
+	"github.com/blis-train/blis-train/internal/par"
 )
 
 // Constants of the reweighting passes (V-9).
@@ -53,7 +55,7 @@ func Reweight(d *Data, w []float64, ls Fit, o Options) (Polish, error) {
 }
 
 func reweight(d *Data, w, beta []float64, o Options, out []float64) {
-	each(o.workers(), (len(w)+chunkRows-1)/chunkRows, func(_, c int) {
+	par.Each(o.workers(), (len(w)+chunkRows-1)/chunkRows, func(_, c int) {
 		for i := c * chunkRows; i < min(len(w), (c+1)*chunkRows); i++ {
 			rel := math.Abs(d.Y[i]-Dot(d.Row(i), beta)) / d.base(i, o.EpsUs)
 			out[i] = w[i] / math.Max(rel, minRelError)

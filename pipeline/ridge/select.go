@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/stat"
 )
 
 // Point is one lambda of the grid.
@@ -52,7 +55,7 @@ func (s *Selection) NestedMean() float64 {
 	for _, n := range s.Nested {
 		v = append(v, n.Outer)
 	}
-	return mean(v)
+	return stat.Mean(v)
 }
 
 // Select scores the lambda grid for every variant of d (one when it has none).
@@ -176,7 +179,7 @@ func sumWithout(grams []*Gram, a, b int) *Gram {
 // run solves every trial at every lambda.
 func (e *exam) run() {
 	solvers := make([]*solver, e.o.workers())
-	each(e.o.workers(), len(e.list), func(worker, i int) {
+	par.Each(e.o.workers(), len(e.list), func(worker, i int) {
 		if solvers[worker] == nil {
 			solvers[worker] = newSolver(e.p, e.o)
 		}
@@ -218,15 +221,15 @@ func (e *exam) selection(gamma float64) Selection {
 func (e *exam) point(i int, lambda float64) Point {
 	p := Point{Lambda: lambda, Cross: math.NaN(), Worst: math.NaN()}
 	for _, t := range e.folds {
-		p.FoldScores = append(p.FoldScores, mean(t.score[i]))
+		p.FoldScores = append(p.FoldScores, stat.Mean(t.score[i]))
 		p.Fingerprints = append(p.Fingerprints, Fingerprint(t.betas[i]))
 	}
-	p.Within, p.SE = mean(p.FoldScores), stdErr(p.FoldScores)
+	p.Within, p.SE = stat.Mean(p.FoldScores), stat.StdErr(p.FoldScores)
 	for k, t := range e.loco {
 		p.Loco = append(p.Loco, t.score[i][k])
 	}
 	if p.Loco != nil {
-		p.Cross, p.Worst = mean(p.Loco), slices.Max(p.Loco)
+		p.Cross, p.Worst = stat.Mean(p.Loco), slices.Max(p.Loco)
 	}
 	return p
 }
@@ -308,7 +311,7 @@ func (e *exam) inner(a, i int) float64 {
 		}
 		v = append(v, e.pairs[[2]int{min(a, b), max(a, b)}].score[i][b])
 	}
-	return mean(v)
+	return stat.Mean(v)
 }
 
 // doubts names a choice at the grid's edge and folds that repeat each other.
@@ -335,35 +338,4 @@ func Repeated(prints []string) (a, b int, found bool) {
 		}
 	}
 	return 0, 0, false
-}
-
-// mean skips NaN; NaN of nothing.
-func mean(v []float64) float64 {
-	var sum float64
-	var n int
-	for _, x := range v {
-		if !math.IsNaN(x) {
-			sum, n = sum+x, n+1
-		}
-	}
-	if n == 0 {
-		return math.NaN()
-	}
-	return sum / float64(n)
-}
-
-// stdErr is the sample standard deviation over sqrt(n); 0 below two values.
-func stdErr(v []float64) float64 {
-	m := mean(v)
-	var ss float64
-	var n int
-	for _, x := range v {
-		if !math.IsNaN(x) {
-			ss, n = ss+(x-m)*(x-m), n+1
-		}
-	}
-	if n < 2 {
-		return 0
-	}
-	return math.Sqrt(ss / float64(n-1) / float64(n))
 }

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/blis-train/blis-train/stat"
 )
 
 func mustSelect(t *testing.T, d *Data, o Options) []Selection {
@@ -123,7 +125,7 @@ func directScore(t *testing.T, d *Data, w []float64, train, test []int32, lambda
 			scores = append(scores, miss/all)
 		}
 	}
-	return mean(scores)
+	return stat.Mean(scores)
 }
 
 func TestSameBitsForAnyNumberOfWorkers(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"math"
 
 	"gonum.org/v1/gonum/mat"
+
+	"github.com/blis-train/blis-train/stat"
 )
 
 // solver minimises  gamma'G gamma - 2 b'gamma + lambda sum d(gamma-gamma0)^2
@@ -190,11 +192,11 @@ func (s *solver) solvePassive(lambda float64) {
 		}
 		s.chol[r*m+r] += ld
 	}
-	if !cholesky(s.chol, m) {
+	if stat.Cholesky(s.chol, m) < m {
 		s.solveEigen(lambda)
 		return
 	}
-	cholSolve(s.chol, m, s.rhs[:m])
+	stat.CholeskySolve(s.chol, m, s.rhs[:m])
 	for r, j := range s.idx {
 		s.gamma[j] = s.rhs[r]
 	}

@@ -1,8 +1,9 @@
 package ridge
 
 import (
-	"runtime"
 	"slices"
+
+	"github.com/blis-train/blis-train/internal/par"
 )
 
 // IdentifiedShare is the v_j under which a term does not vary inside a
@@ -29,7 +30,7 @@ func WithinVariation(d *Data, w []float64) [][]float64 {
 		rows[k] = append(rows[k], int32(i))
 	}
 	out := make([][]float64, len(configs))
-	each(runtime.GOMAXPROCS(0), len(configs), func(_, k int) { out[k] = variation(d, w, rows[k]) })
+	par.Each(0, len(configs), func(_, k int) { out[k] = variation(d, w, rows[k]) })
 	return out
 }
 

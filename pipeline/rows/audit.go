@@ -3,6 +3,8 @@ package rows
 import (
 	"fmt"
 
+	"github.com/blis-train/blis-train/stat"
+
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -67,11 +69,15 @@ func medianOf(v []float64) trace.Opt[float64] {
 	if len(v) == 0 {
 		return trace.Opt[float64]{}
 	}
-	return trace.Some(Quantile(v, 0.5))
+	return trace.Some(stat.Median(v))
 }
 
 func quantiles(v []float64) Quantiles {
-	return Quantiles{P50: Quantile(v, 0.5), P90: Quantile(v, 0.9), N: len(v)}
+	if len(v) == 0 {
+		return Quantiles{}
+	}
+	s := stat.Sorted(v)
+	return Quantiles{P50: stat.Quantile(s, 0.5), P90: stat.Quantile(s, 0.9), N: len(v)}
 }
 
 func (a *Audit) verdict() string {
@@ -99,7 +105,7 @@ func (t *Table) Floor() (medianUs, floorUs float64, ok bool) {
 	for i := range y {
 		y[i], f[i] = t.Y[i]/t.Steps[i], t.FloorUs[i]/t.Steps[i]
 	}
-	return Quantile(y, 0.5), Quantile(f, 0.5), true
+	return stat.Median(y), stat.Median(f), true
 }
 
 // CheckFloor returns a target_below_floor finding when the median target of
@@ -111,8 +117,8 @@ func CheckFloor(tables []*Table) *trace.Finding {
 			y, f = append(y, t.Y[i]/t.Steps[i]), append(f, t.FloorUs[i]/t.Steps[i])
 		}
 	}
-	my, mf := Quantile(y, 0.5), Quantile(f, 0.5)
-	if len(y) == 0 || my >= mf {
+	my, mf := stat.Median(y), stat.Median(f)
+	if !(my < mf) {
 		return nil
 	}
 	finding := trace.Findingf(BelowFloor, "median target %.3g us per step, physical floor %.3g us: this target cannot be the step time", my, mf)

@@ -1,7 +1,7 @@
 package rows
 
 import (
-	"slices"
+	"github.com/blis-train/blis-train/stat"
 
 	"github.com/blis-train/blis-train/trace"
 )
@@ -37,7 +37,7 @@ func Clean(tables []*Table, recipe Recipe) []trace.Finding {
 	cells, values := pool(tables, recipe)
 	limits := make(map[cell]float64, len(cells))
 	for _, c := range cells {
-		limits[c] = outlierFactor * Quantile(values[c], 0.5)
+		limits[c] = outlierFactor * stat.Median(values[c])
 	}
 	gone := make(map[cell]int)
 	for _, t := range tables {
@@ -88,20 +88,4 @@ func tooMany(cells []cell, values map[cell][]float64, gone map[cell]int) []trace
 		}
 	}
 	return out
-}
-
-// Quantile is the q-quantile (linear between order statistics) of v, which it
-// does not change; NaN-free input. 0 for no values.
-func Quantile(v []float64, q float64) float64 {
-	if len(v) == 0 {
-		return 0
-	}
-	s := slices.Clone(v)
-	slices.Sort(s)
-	at := q * float64(len(s)-1)
-	k := int(at)
-	if k+1 >= len(s) {
-		return s[len(s)-1]
-	}
-	return s[k] + (at-float64(k))*(s[k+1]-s[k])
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/blis-train/blis-train/stat"
+
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -228,7 +230,7 @@ func TestT5OverheadOfComposedRuns(t *testing.T) {
 	if n < 40 {
 		t.Fatalf("%d exact rows", n)
 	}
-	median, p5, p95, share := Quantile(ratios, 0.5), ratios[n/20], ratios[n-1-n/20], float64(inside)/float64(intervals)
+	median, p5, p95, share := stat.Median(ratios), ratios[n/20], ratios[n-1-n/20], float64(inside)/float64(intervals)
 	fmt.Printf("overhead: composed: %d exact rows, ratio to the emulation at concurrency 1: median %.2f, 5 %% %.2f, 95 %% %.2f; %.1f %% of %d intervals meet it\n",
 		n, median, p5, p95, 100*share, intervals)
 	if median < 1 || median > 1.35 || p5 < 0.6 || p95 > 2 {

@@ -2,9 +2,9 @@ package validate
 
 import (
 	"math"
-	"slices"
 
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
 )
 
 // Compare fills one metric from samples in ms. Real and sim hold one value per
@@ -14,16 +14,16 @@ func Compare(real, sim []float64, paired bool) *result.Metric {
 	if len(real) == 0 || len(sim) == 0 {
 		return nil
 	}
-	k := KolmogorovSmirnov(real, sim)
+	k := stat.KolmogorovSmirnov(real, sim)
 	m := &result.Metric{
 		KSD: k.D, PAsymptotic: k.PAsymptotic, PExact: finite(k.PExact),
 		NReal: k.N, NSim: k.M, NEffective: effectivePair(real, sim),
 		DAtQuantile: k.AShare, DAtMs: k.At, DRealCDF: k.AShare, DSimCDF: k.BShare,
-		WassersteinMs: Wasserstein(real, sim),
+		WassersteinMs: stat.Wasserstein(real, sim),
 		RealVsRealD:   halvesD(real),
 		RealMs:        Stats(real), SimMs: Stats(sim),
 	}
-	m.PEffective = KolmogorovSurvival(math.Sqrt(m.NEffective) * k.D)
+	m.PEffective = stat.KolmogorovSurvival(math.Sqrt(m.NEffective) * k.D)
 	m.MedianRelErr = math.Abs(m.SimMs.P50-m.RealMs.P50) / m.RealMs.P50
 	if paired {
 		m.MedianRelErrPaired = finite(MedianPairedError(real, sim))
@@ -43,7 +43,7 @@ func MedianPairedError(real, sim []float64) float64 {
 	if len(e) == 0 {
 		return math.NaN()
 	}
-	return Median(e)
+	return stat.Median(e)
 }
 
 // halvesD is D between the first and the second half of the real requests: what
@@ -53,12 +53,12 @@ func halvesD(real []float64) *float64 {
 		return nil
 	}
 	h := len(real) / 2
-	d := KolmogorovSmirnov(real[:h], real[h:]).D
+	d := stat.KolmogorovSmirnov(real[:h], real[h:]).D
 	return &d
 }
 
 func effectivePair(a, b []float64) float64 {
-	n, m := EffectiveSize(a), EffectiveSize(b)
+	n, m := stat.EffectiveSize(a), stat.EffectiveSize(b)
 	return n * m / (n + m)
 }
 
@@ -68,22 +68,4 @@ func finite(v float64) *float64 {
 		return nil
 	}
 	return &v
-}
-
-// orderOf sorts positions by value, then position.
-func orderOf(x []float64) []int {
-	order := make([]int, len(x))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		switch {
-		case x[a] < x[b]:
-			return -1
-		case x[a] > x[b]:
-			return 1
-		}
-		return 0
-	})
-	return order
 }

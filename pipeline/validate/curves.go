@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
 )
 
 // Sizes of aggregated figures: they bound the report whatever the number of rows.
@@ -19,7 +20,7 @@ const (
 // ecdf is the empirical distribution of a non-empty sample as at most
 // maxECDFPoints points [value, share at or below], first and last included.
 func ecdf(sample []float64) [][2]float64 {
-	o := sorted(sample)
+	o := stat.Sorted(sample)
 	n := len(o)
 	k := min(n, maxECDFPoints)
 	out := make([][2]float64, 0, k)
@@ -44,12 +45,12 @@ func figure(v float64) float64 {
 
 // quantilePairs are [quantile of a, quantile of b] at equal probabilities.
 func quantilePairs(a, b []float64) [][2]float64 {
-	a, b = sorted(a), sorted(b)
+	a, b = stat.Sorted(a), stat.Sorted(b)
 	k := min(len(a), len(b), maxQQPoints)
 	out := make([][2]float64, 0, k)
 	for i := 0; i < k; i++ {
 		p := (float64(i) + 0.5) / float64(k)
-		out = append(out, [2]float64{figure(Quantile(a, p)), figure(Quantile(b, p))})
+		out = append(out, [2]float64{figure(stat.Quantile(a, p)), figure(stat.Quantile(b, p))})
 	}
 	return out
 }
@@ -98,15 +99,15 @@ func (b binner) bins() []result.Bin2D {
 // bands are the 10, 50 and 90 % quantiles of err in at most maxBands groups of
 // equal size along x.
 func bands(against, regime string, x, err []float64) []result.ResidualBand {
-	order := orderOf(x)
+	order := stat.Order(x)
 	groups := min(maxBands, len(order)/5)
 	var out []result.ResidualBand
 	for g := 0; g < groups; g++ {
 		part := order[g*len(order)/groups : (g+1)*len(order)/groups]
-		xs, es := pick(x, part), sorted(pick(err, part))
+		xs, es := pick(x, part), stat.Sorted(pick(err, part))
 		out = append(out, result.ResidualBand{
-			Against: against, Regime: regime, X: figure(mean(xs)), N: len(part),
-			P10: figure(Quantile(es, 0.1)), P50: figure(Quantile(es, 0.5)), P90: figure(Quantile(es, 0.9)),
+			Against: against, Regime: regime, X: figure(stat.Mean(xs)), N: len(part),
+			P10: figure(stat.Quantile(es, 0.1)), P50: figure(stat.Quantile(es, 0.5)), P90: figure(stat.Quantile(es, 0.9)),
 		})
 	}
 	return out

@@ -10,6 +10,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
 )
 
 const (
@@ -109,7 +110,7 @@ func (t *taught) withoutDrift(i int) float64 {
 		return t.pred[i]
 	}
 	if t.level == 0 {
-		t.level = Median(t.drift.factors)
+		t.level = stat.Median(t.drift.factors)
 	}
 	return t.pred[i] * t.drift.At(t.beta.TimeNs[i]) / t.level
 }
@@ -250,7 +251,7 @@ func (r *residuals) bestChange(x []float64) float64 {
 		}
 	}
 	half := 0.0
-	for _, i := range orderOf(ratio) {
+	for _, i := range stat.Order(ratio) {
 		half += weight[i]
 		if half >= total/2 {
 			return ratio[i]

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -43,7 +44,7 @@ func DriftOf(timeNs []int64, y, pred []float64) *Drift {
 	for b := int64(0); b <= last; b++ {
 		if r := ratios[b]; len(r) >= driftMinRows {
 			start := float64(b) * float64(driftBlockNs) / nsPerS
-			d.Points = append(d.Points, result.DriftPoint{StartS: start, Factor: Median(r), Rows: len(r)})
+			d.Points = append(d.Points, result.DriftPoint{StartS: start, Factor: stat.Median(r), Rows: len(r)})
 		}
 	}
 	d.fill(last + 1)

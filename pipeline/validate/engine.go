@@ -29,7 +29,7 @@ func (j *job) engine(t *taught, run *trace.Run, dep *deploy.Deployment) (Engine,
 		return e, nil, err
 	}
 	if j.o.Noise {
-		e.Noise = artifactNoise(j.set)
+		e.Noise = sim.SetNoise(j.set)
 	}
 	for _, f := range dep.AssumedInSimulation() {
 		findings = append(findings, trace.Findingf(f.Code, "run %s: %s", run.ID, f.Message))

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
 )
 
 // minTargetUs: rows with a smaller |target| are left out of relative errors and
@@ -45,10 +46,10 @@ func (s *scored) errors() *result.Errors {
 		return e
 	}
 	n := float64(e.Rows)
-	o := sorted(ape)
-	e.MAPE, e.MedianAPE, e.P95APE = finite(mean(ape)), finite(Quantile(o, 0.5)), finite(Quantile(o, 0.95))
+	o := stat.Sorted(ape)
+	e.MAPE, e.MedianAPE, e.P95APE = finite(stat.Mean(ape)), finite(stat.Quantile(o, 0.5)), finite(stat.Quantile(o, 0.95))
 	e.Bias, e.WAPE = finite(sumErr/sumY), finite(sumAbs/sumY)
-	e.RMSEUs, e.MaxErrorRatio = finite(math.Sqrt(sumSq/n)), finite(maxErr/Median(targets))
+	e.RMSEUs, e.MaxErrorRatio = finite(math.Sqrt(sumSq/n)), finite(maxErr/stat.Median(targets))
 	if s.constUs != nil {
 		e.MAPEConst = finite(apeConst / n)
 	}
@@ -78,7 +79,7 @@ func bestConstant(y, steps []float64) float64 {
 		total += steps[i] / y[i]
 	}
 	half := 0.0
-	for _, i := range orderOf(v) {
+	for _, i := range stat.Order(v) {
 		half += w[i]
 		if half >= total/2 {
 			return v[i]
@@ -113,7 +114,7 @@ func intervalErrors(lo, hi, pred []float64, exact []bool) *result.IntervalErrors
 	}
 	e.InsideShare = share(inside, open)
 	if len(widths) > 0 {
-		e.MedianWidthUs = finite(Median(widths))
+		e.MedianWidthUs = finite(stat.Median(widths))
 	}
 	if e.ExactRows > 0 && sumExact > 0 {
 		e.ExactWAPE = finite(absErr / sumExact)
@@ -121,7 +122,7 @@ func intervalErrors(lo, hi, pred []float64, exact []bool) *result.IntervalErrors
 	if e.Rows > 0 {
 		const scaleUs = 1000 // ybar of T-7
 		e.WeightedDistance = finite(dist / float64(e.Rows) / (scaleUs * scaleUs))
-		e.MedianPredUs = finite(Median(pred))
+		e.MedianPredUs = finite(stat.Median(pred))
 	}
 	return e
 }
@@ -159,7 +160,7 @@ func targetErrors(s *scored, w *windows, perRow, perWindow float64, byWindow boo
 		MaxErrorRatio: e.MaxErrorRatio, Windows: len(w.y),
 	}
 	if len(s.pred) > 0 {
-		out.MedianPredUs = finite(Median(s.pred))
+		out.MedianPredUs = finite(stat.Median(s.pred))
 	}
 	ws := scored{y: w.y, pred: w.pred, steps: constant(len(w.y), 1), constUs: constant(len(w.y), perWindow)}
 	if we := ws.errors(); we.Rows > 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
 )
 
 // sharedData finds ../shared/data relative to the repository root.
@@ -132,7 +133,7 @@ func (c *comparison) add(r *result.ValidationRun, want [6]float64) {
 // check compares the medians; the one named printed is not judged.
 func (c *comparison) check(t *testing.T, printed string) {
 	for k, name := range []string{"TTFT D", "TTFT error %", "E2E D", "E2E error %", "ITL D", "ITL error %"} {
-		a, b := validate.Median(c.ours[k]), validate.Median(c.theirs[k])
+		a, b := stat.Median(c.ours[k]), stat.Median(c.theirs[k])
 		fmt.Printf("median over %d runs: %s %.3f, reference %.3f\n", len(c.ours[k]), name, a, b)
 		if (a > b || len(c.ours[k]) < 5) && name != printed {
 			t.Errorf("%s: got %.3f over %d runs, want the reference's %.3f or less over 5 or more", name, a, len(c.ours[k]), b)

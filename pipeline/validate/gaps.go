@@ -4,6 +4,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -32,19 +33,7 @@ func tokenGaps(steps []stepMark, lag int, fromNs int64) []float64 {
 			gaps = append(gaps, ms)
 		}
 	}
-	return thin(gaps, maxGaps)
-}
-
-// thin keeps at most n values, evenly spread.
-func thin(x []float64, n int) []float64 {
-	if len(x) <= n {
-		return x
-	}
-	out := make([]float64, n)
-	for k := range out {
-		out[k] = x[k*len(x)/n]
-	}
-	return out
+	return stat.Thin(gaps, maxGaps)
 }
 
 // recordedMarks are the steps of [from, to).

@@ -6,6 +6,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
 )
 
 // Notes of null gates.
@@ -271,7 +272,7 @@ func runNote(run *result.ValidationRun, r *rules) (note string, required bool) {
 		return noteNoReplay, true
 	case !run.Sufficient:
 		limit := r.byName[GateKSTTFT].Limit
-		return fmt.Sprintf(noteInsufficient, run.Requests, EnoughFor(limit), limit), run.Split.Kind != result.SplitInSample
+		return fmt.Sprintf(noteInsufficient, run.Requests, stat.EnoughFor(limit), limit), run.Split.Kind != result.SplitInSample
 	}
 	return "", true
 }

@@ -3,6 +3,7 @@ package validate
 import (
 	"slices"
 
+	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -55,7 +56,7 @@ func MeasureIdle(run *trace.Run) (Idle, bool) {
 	if len(overhead) == 0 {
 		return Idle{}, false
 	}
-	return Idle{OverheadUs: max(0, Median(overhead)), EgressUs: max(0, Median(egress)), Requests: len(overhead)}, true
+	return Idle{OverheadUs: max(0, stat.Median(overhead)), EgressUs: max(0, stat.Median(egress)), Requests: len(overhead)}, true
 }
 
 // around is the time before and after the engine of one request, us.

@@ -4,49 +4,10 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/stat"
 )
-
-// artifactNoise is the residual distribution that the coefficients carry; nil
-// when they carry none. Its extremes (probability 0 and 1) are single rows, and
-// interpolating towards them would widen the tails: the next quantiles hold there.
-func artifactNoise(set *coeff.Set) *sim.Noise {
-	n := &sim.Noise{}
-	known := false
-	for _, r := range set.Residuals {
-		var q []sim.Quantile
-		for _, p := range r.Quantiles {
-			extreme := len(r.Quantiles) > 2 && (p[0] <= 0 || p[0] >= 1)
-			if !extreme && (len(q) == 0 || p[0] > q[len(q)-1].Q) {
-				q = append(q, sim.Quantile{Q: p[0], Ratio: p[1]})
-			}
-		}
-		known = setNoise(n, r.Regime, q) || known
-	}
-	if !known {
-		return nil
-	}
-	return n
-}
-
-func setNoise(n *sim.Noise, regime string, q []sim.Quantile) bool {
-	if len(q) == 0 || q[0].Ratio <= 0 {
-		return false
-	}
-	switch regime {
-	case sim.RegimeDecode:
-		n.Decode = q
-	case sim.RegimePrefill:
-		n.Prefill = q
-	case sim.RegimeMixed:
-		n.Mixed = q
-	default:
-		return false
-	}
-	return true
-}
 
 const (
 	spreadMinRows = 10     // a regime with fewer one-step rows gets no noise
@@ -99,12 +60,12 @@ func (t *taught) spreadOf(from, to int64) *spread {
 
 func spreadClassesOf(pred, ratio []float64) []spreadClass {
 	n := max(1, min(spreadClasses, len(ratio)/spreadPerRow))
-	centre, order := Median(ratio), orderOf(pred)
+	centre, order := stat.Median(ratio), stat.Order(pred)
 	var out []spreadClass
 	for k := range n {
 		part := order[k*len(order)/n : (k+1)*len(order)/n]
-		rs := thin(pick(ratio, part), spreadMaxRows)
-		shift := centre / Median(rs)
+		rs := stat.Thin(pick(ratio, part), spreadMaxRows)
+		shift := centre / stat.Median(rs)
 		for i := range rs {
 			rs[i] *= shift
 		}
@@ -155,7 +116,7 @@ func (s *spread) draw(rng *rand.Rand, r rows.Regime, us float64) float64 {
 	for k < len(cs)-1 && us > cs[k].topUs {
 		k++
 	}
-	return Quantile(cs[k].ratios, rng.Float64())
+	return stat.Quantile(cs[k].ratios, rng.Float64())
 }
 
 // asItWas is a latency model on the machine as it was: the prediction times the

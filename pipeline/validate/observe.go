@@ -3,6 +3,7 @@ package validate
 import (
 	"slices"
 
+	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -221,7 +222,7 @@ func halfStepNs(run *trace.Run) int64 {
 	if len(gaps) == 0 {
 		return 0
 	}
-	return int64(Median(gaps) / 2)
+	return int64(stat.Median(gaps) / 2)
 }
 
 func opt(v float64, ok bool) trace.Opt[float64] { return trace.Opt[float64]{V: v, OK: ok} }

@@ -1,8 +1,6 @@
 package validate
 
 import (
-	"runtime"
-
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -56,9 +54,6 @@ func (o Options) resolve() (Options, error) {
 	}
 	if o.Seed == 0 {
 		o.Seed = 1
-	}
-	if o.Workers <= 0 {
-		o.Workers = runtime.GOMAXPROCS(0)
 	}
 	if o.LatencyName == "" {
 		o.LatencyName = "physics"

@@ -6,6 +6,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -109,8 +110,8 @@ func compareClocks(run *trace.Run) result.InspectClocks {
 		}
 	}
 	if len(offsetS) > 0 {
-		o := sorted(offsetS)
-		mid, spread := Quantile(o, 0.5), 1e3*(Quantile(o, 0.95)-Quantile(o, 0.05))
+		o := stat.Sorted(offsetS)
+		mid, spread := stat.Quantile(o, 0.5), 1e3*(stat.Quantile(o, 0.95)-stat.Quantile(o, 0.05))
 		c.OffsetS, c.OffsetSpreadMs = &mid, &spread
 	}
 	for i := range run.Requests {
@@ -246,8 +247,8 @@ func loadSeries(run *trace.Run) *result.LoadSeries {
 	}
 	return &result.LoadSeries{
 		BinS:    float64(width) / nsPerS,
-		Running: each(running[:], mean), Waiting: each(waiting[:], mean),
-		KVUsage: each(usage[:], mean), TTFTMs: each(ttft[:], Median),
+		Running: each(running[:], stat.Mean), Waiting: each(waiting[:], stat.Mean),
+		KVUsage: each(usage[:], stat.Mean), TTFTMs: each(ttft[:], stat.Median),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -282,7 +283,7 @@ func (p *phaseReplay) entry(splitNs int64, ksLimit float64) result.ValidationRun
 		v.Requests, v.Excluded = plain.compared, plain.excluded
 	}
 	if v.Requests > 0 {
-		d := CriticalD(v.Requests, v.Requests)
+		d := stat.CriticalD(v.Requests, v.Requests)
 		v.CriticalD, v.Sufficient = &d, d < ksLimit
 	}
 	return v

@@ -4,7 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"sync"
+
+	"github.com/blis-train/blis-train/internal/par"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
@@ -63,49 +64,17 @@ type job struct {
 	entries [][]result.ValidationRun
 	warned  []trace.Finding
 	refit   bool // the coefficients saw the hold-out too
-
-	mu   sync.Mutex
-	done int
 }
 
-// each runs work for every source on o.Workers goroutines. Results go to slots by
-// index, so that nothing depends on the order in which they finish; of several
-// errors the first source's is returned.
+// each runs work for every source on o.Workers goroutines.
 func (j *job) each(ctx context.Context, what string, work func(i int) error) error {
-	errs := make([]error, len(j.sources))
-	next := make(chan int)
-	var wg sync.WaitGroup
-	for range min(j.o.Workers, len(j.sources)) {
-		wg.Go(func() {
-			for i := range next {
-				if errs[i] = ctx.Err(); errs[i] == nil {
-					errs[i] = work(i)
-				}
-				j.progress(what)
-			}
-		})
-	}
-	for i := range j.sources {
-		next <- i
-	}
-	close(next)
-	wg.Wait()
-	for i, err := range errs {
-		if err != nil {
+	n := len(j.sources)
+	return par.Try(ctx, j.o.Workers, n, func(i int) error {
+		if err := work(i); err != nil {
 			return fmt.Errorf("validate %s of run %s: %w", what, j.sources[i].ID, err)
 		}
-	}
-	return nil
-}
-
-func (j *job) progress(what string) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.done++
-	if j.o.Progress != nil {
-		n := len(j.sources)
-		j.o.Progress("validate "+what, int64((j.done-1)%n+1), int64(n), "runs")
-	}
+		return nil
+	}, func(done int) { j.o.Progress.Report("validate "+what, int64(done), int64(n), "runs") })
 }
 
 func (j *job) teach(i int) error {

@@ -6,6 +6,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -306,7 +307,7 @@ func departureNs(r *trace.Request) (int64, bool) {
 
 // line is the least-squares slope of y over x and its R2 (0 when y is constant).
 func line(x, y []float64) (slope, r2 float64) {
-	mx, my := mean(x), mean(y)
+	mx, my := stat.Mean(x), stat.Mean(y)
 	var sxx, sxy, syy float64
 	for i := range x {
 		sxx += (x[i] - mx) * (x[i] - mx)
@@ -330,7 +331,7 @@ func ttftDrift(w window) *float64 {
 	if len(ttft) < minCheckRequests {
 		return nil
 	}
-	first, last := Median(ttft[:third]), Median(ttft[len(ttft)-third:])
+	first, last := stat.Median(ttft[:third]), stat.Median(ttft[len(ttft)-third:])
 	if first <= 0 {
 		return nil
 	}
@@ -348,11 +349,11 @@ func e2eTail(w window) *float64 {
 	if len(e2e) < minCheckRequests {
 		return nil
 	}
-	o := sorted(e2e)
-	if Quantile(o, 0.5) <= 0 {
+	o := stat.Sorted(e2e)
+	if stat.Quantile(o, 0.5) <= 0 {
 		return nil
 	}
-	ratio := Quantile(o, 0.99) / Quantile(o, 0.5)
+	ratio := stat.Quantile(o, 0.99) / stat.Quantile(o, 0.5)
 	return &ratio
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
 )
 
 // scope is a set of runs judged together: the training runs of one
@@ -120,7 +121,7 @@ func (s *scope) overFloor() *float64 {
 	if len(y) == 0 {
 		return nil
 	}
-	return finite(Median(y) / Median(floor))
+	return finite(stat.Median(y) / stat.Median(floor))
 }
 
 // boundHits is the largest share of candidate rows over the slots.

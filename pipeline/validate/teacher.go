@@ -7,6 +7,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -120,7 +121,7 @@ func (t *taught) measureLag(steps *rows.Steps, sp *features.Space, set *coeff.Se
 		}
 		mapes = append(mapes, mape)
 	}
-	order := orderOf(mapes)
+	order := stat.Order(mapes)
 	if mapes[order[0]] <= lagMargin*mapes[order[1]] {
 		t.lag = runLag{order[0], true}
 	}

@@ -1,4 +1,4 @@
-package validate
+package stat
 
 import (
 	"encoding/json"

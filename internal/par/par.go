@@ -1,0 +1,130 @@
+// Package par is the one parallel loop of this tree. Tasks write to places of
+// their own, so that neither the number of workers nor the order in which tasks
+// end can be seen in a result.
+package par
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+)
+
+// Workers is n, or the number of processors Go may use when n is not positive.
+func Workers(n int) int {
+	if n > 0 {
+		return n
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+// Each calls task(worker, i) for every i in [0, n), in order on one worker, else
+// started in order on up to Workers(workers) goroutines. Each worker has a number
+// of its own below that, for scratch space. A panic of a task is raised again in
+// the caller, with the stack of the task.
+func Each(workers, n int, task func(worker, i int)) {
+	_ = each(workers, n, func(worker, i int) error { task(worker, i); return nil })
+}
+
+// Try is Each for tasks that may fail. After an error, or when ctx ends, no
+// further task starts; the error of the smallest i is returned, whatever finished
+// first. done, unless nil, is told how many tasks have ended.
+func Try(ctx context.Context, workers, n int, task func(i int) error, done func(n int)) error {
+	var ended atomic.Int64
+	err := each(workers, n, func(_, i int) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		err := task(i)
+		if count := int(ended.Add(1)); done != nil {
+			done(count)
+		}
+		return err
+	})
+	if stopped := ctx.Err(); stopped != nil {
+		return stopped
+	}
+	return err
+}
+
+// each runs the tasks and returns the error of the smallest i that has one. Tasks
+// start in order, so every task before it has ended too.
+func each(workers, n int, task func(worker, i int) error) error {
+	workers = min(Workers(workers), n)
+	if workers <= 1 {
+		for i := range n {
+			if err := task(0, i); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	l := loop{n: n, task: task, failedAt: n}
+	var wg sync.WaitGroup
+	for k := range workers {
+		wg.Go(func() { l.work(k) })
+	}
+	wg.Wait()
+	if l.panicked != nil {
+		panic(l.panicked)
+	}
+	return l.err
+}
+
+// loop is one parallel loop in progress.
+type loop struct {
+	n    int
+	task func(worker, i int) error
+	next atomic.Int64
+
+	mu       sync.Mutex
+	failedAt int // smallest i with an error
+	err      error
+	panicked *Panic
+}
+
+func (l *loop) work(worker int) {
+	defer func() {
+		v := recover()
+		if v == nil {
+			return
+		}
+		p, nested := v.(*Panic)
+		if !nested {
+			p = &Panic{v, debug.Stack()}
+		}
+		l.stop()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.panicked == nil {
+			l.panicked = p
+		}
+	}()
+	for {
+		i := int(l.next.Add(1)) - 1
+		if i >= l.n {
+			return
+		}
+		if err := l.task(worker, i); err != nil {
+			l.stop()
+			l.mu.Lock()
+			if i < l.failedAt {
+				l.failedAt, l.err = i, err
+			}
+			l.mu.Unlock()
+		}
+	}
+}
+
+// stop lets no further task start.
+func (l *loop) stop() { l.next.Store(int64(l.n)) }
+
+// Panic is what a task panicked with and where.
+type Panic struct {
+	Value any
+	Stack []byte
+}
+
+func (p *Panic) Error() string { return fmt.Sprintf("%v\n\n%s", p.Value, p.Stack) }

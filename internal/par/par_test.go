@@ -1,0 +1,94 @@
+package par
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// TestEachVisitsEveryTaskOnce on any number of workers, each with a number of its own.
+func TestEachVisitsEveryTaskOnce(t *testing.T) {
+	for _, workers := range []int{0, 1, 2, 8, 200} {
+		var visits [100]atomic.Int32
+		busy := make([]atomic.Bool, Workers(workers))
+		Each(workers, len(visits), func(worker, i int) {
+			if !busy[worker].CompareAndSwap(false, true) {
+				t.Errorf("%d workers: two tasks share worker %d", workers, worker)
+			}
+			visits[i].Add(1)
+			busy[worker].Store(false)
+		})
+		for i := range visits {
+			if n := visits[i].Load(); n != 1 {
+				t.Fatalf("%d workers: task %d ran %d times", workers, i, n)
+			}
+		}
+	}
+	Each(4, 0, func(_, i int) { t.Errorf("task %d of none", i) })
+}
+
+// TestTryReturnsTheErrorOfTheSmallestTask, whatever finishes first, and starts no
+// further task after it.
+func TestTryReturnsTheErrorOfTheSmallestTask(t *testing.T) {
+	for range 50 {
+		both := make(chan struct{})
+		var last atomic.Int64
+		err := Try(context.Background(), 4, 1000, func(i int) error {
+			last.Store(max(last.Load(), int64(i)))
+			switch i {
+			case 1:
+				<-both // fails after task 2 did
+				return errors.New("one")
+			case 2:
+				defer close(both)
+				return errors.New("two")
+			}
+			return nil
+		}, nil)
+		if err == nil || err.Error() != "one" {
+			t.Fatalf("got %v, want one", err)
+		}
+		if n := last.Load(); n > 900 {
+			t.Fatalf("task %d started after the error", n)
+		}
+	}
+}
+
+func TestTryStopsWithItsContext(t *testing.T) {
+	for _, workers := range []int{1, 3} {
+		ctx, cancel := context.WithCancel(context.Background())
+		var ran, told atomic.Int64
+		err := Try(ctx, workers, 1000, func(i int) error {
+			if ran.Add(1) == 10 {
+				cancel()
+			}
+			return nil
+		}, func(int) { told.Add(1) })
+		if !errors.Is(err, context.Canceled) || ran.Load() > 20 || told.Load() != ran.Load() {
+			t.Errorf("%d workers: got %v after %d tasks, %d told", workers, err, ran.Load(), told.Load())
+		}
+	}
+}
+
+// TestPanicsReachTheCaller with the stack of the task, so that one recover at the
+// edge of a program is enough.
+func TestPanicsReachTheCaller(t *testing.T) {
+	defer func() {
+		p, ok := recover().(*Panic)
+		if !ok || fmt.Sprint(p.Value) != "broken" || !strings.Contains(p.Error(), "brokenTask") {
+			t.Errorf("got %v, want broken from brokenTask", p)
+		}
+	}()
+	Each(3, 10, func(_, i int) { // nested: the first stack is the one that counts
+		Each(2, 5, func(_, j int) { brokenTask(i * j) })
+	})
+}
+
+func brokenTask(i int) {
+	if i == 4 {
+		panic("broken")
+	}
+}

@@ -1,0 +1,155 @@
+package stat
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// TestQ5TiesAreResolvedAfterAllEqualValues: a gap inside a run of ties is no gap.
+func TestQ5TiesAreResolvedAfterAllEqualValues(t *testing.T) {
+	k := KolmogorovSmirnov([]float64{1, 1, 1, 2}, []float64{1, 2, 2, 2})
+	if k.D != 0.5 || k.At != 1 || k.AShare != 0.75 || k.BShare != 0.25 {
+		t.Errorf("got D %v at %v (%v, %v), want 0.5 at 1 (0.75, 0.25)", k.D, k.At, k.AShare, k.BShare)
+	}
+}
+
+// TestKSAgainstTheDumbTwin evaluates both ECDFs at every value.
+func TestKSAgainstTheDumbTwin(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for round := range 200 {
+		a, b := small(rng), small(rng)
+		want := 0.0
+		for _, v := range append(slices.Clone(a), b...) {
+			want = math.Max(want, math.Abs(shareUpTo(a, v)-shareUpTo(b, v)))
+		}
+		if got := KolmogorovSmirnov(a, b); math.Abs(got.D-want) > 1e-15 {
+			t.Fatalf("round %d: got %v, want %v", round, got.D, want)
+		}
+		if ab, ba := KolmogorovSmirnov(a, b), KolmogorovSmirnov(b, a); ab.D != ba.D || math.Abs(ab.PExact-ba.PExact) > 1e-14 {
+			t.Fatalf("round %d: not symmetric: %v %v", round, ab, ba)
+		}
+	}
+}
+
+// TestExactPCountsPaths enumerates every order of 4 + 5 distinct values.
+func TestExactPCountsPaths(t *testing.T) {
+	const n, m = 4, 5
+	for dist := int64(1); dist <= n*m; dist++ {
+		total, hit := 0, 0
+		for mask := 0; mask < 1<<(n+m); mask++ {
+			i, j, far := int64(0), int64(0), int64(0)
+			for bit := 0; bit < n+m; bit++ {
+				if mask>>bit&1 == 1 {
+					i++
+				} else {
+					j++
+				}
+				far = max(far, abs64(i*m-j*n))
+			}
+			if i != n {
+				continue
+			}
+			total++
+			if far >= dist {
+				hit++
+			}
+		}
+		want := float64(hit) / float64(total)
+		if got := exactP(n, m, dist); math.Abs(got-want) > 1e-12 {
+			t.Errorf("distance %d/20: got %v, want %v", dist, got, want)
+		}
+	}
+}
+
+// TestKolmogorovSurvivalIsContinuous where its two series meet, and hits the 5 % point.
+func TestKolmogorovSurvivalIsContinuous(t *testing.T) {
+	below, above := KolmogorovSurvival(1.18-1e-12), KolmogorovSurvival(1.18+1e-12)
+	if math.Abs(below-above) > 1e-10 {
+		t.Errorf("got %v below and %v above 1.18", below, above)
+	}
+	if p := KolmogorovSurvival(1.3581); math.Abs(p-0.05) > 1e-5 {
+		t.Errorf("P(K >= 1.3581): got %v, want 0.05", p)
+	}
+}
+
+// TestQ5NeedsAtLeast164Requests on each side for D < 0.15.
+func TestQ5NeedsAtLeast164Requests(t *testing.T) {
+	if CriticalD(163, 163) < 0.15 || CriticalD(164, 164) >= 0.15 {
+		t.Errorf("got %v at 163 and %v at 164", CriticalD(163, 163), CriticalD(164, 164))
+	}
+}
+
+func TestWassersteinOfAShiftIsTheShift(t *testing.T) {
+	a := []float64{1, 5, 2, 9}
+	b := []float64{4, 8, 5, 12}
+	if w := Wasserstein(a, b); math.Abs(w-3) > 1e-12 {
+		t.Errorf("got %v, want 3", w)
+	}
+	if w := Wasserstein(a, a); w != 0 {
+		t.Errorf("itself: got %v, want 0", w)
+	}
+	if w := Wasserstein([]float64{0}, []float64{0, 1}); math.Abs(w-0.5) > 1e-12 {
+		t.Errorf("unequal sizes: got %v, want 0.5", w)
+	}
+}
+
+// TestEffectiveSizeFollowsTheAutocorrelation: an AR(1) series with correlation
+// 0.8 is worth (1-0.8)/(1+0.8) = 1/9 of its length, in the median over series.
+func TestEffectiveSizeFollowsTheAutocorrelation(t *testing.T) {
+	const n = 4000
+	var whites, reds []float64
+	for seed := range uint64(15) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		white, red := make([]float64, n), make([]float64, n)
+		x := 0.0
+		for i := range white {
+			white[i] = rng.NormFloat64()
+			x = 0.8*x + white[i]
+			red[i] = x
+		}
+		whites, reds = append(whites, EffectiveSize(white)), append(reds, EffectiveSize(red))
+	}
+	if e := Median(whites); e < 0.85*n || e > n {
+		t.Errorf("white: got %.0f of %d", e, n)
+	}
+	if e := Median(reds); e < n/9*0.85 || e > n/9*1.2 {
+		t.Errorf("red: got %.0f, want about %d", e, n/9)
+	}
+	if e := EffectiveSize([]float64{3, 3, 3, 3, 3}); e != 5 {
+		t.Errorf("constant: got %v, want 5", e)
+	}
+}
+
+func small(rng *rand.Rand) []float64 {
+	s := make([]float64, 1+rng.IntN(12))
+	for i := range s {
+		s[i] = float64(rng.IntN(8))
+	}
+	return s
+}
+
+func shareUpTo(s []float64, v float64) float64 {
+	n := 0
+	for _, x := range s {
+		if x <= v {
+			n++
+		}
+	}
+	return float64(n) / float64(len(s))
+}
+
+// TestQ5EnoughFor: a limit of 0.15 needs 164 requests on each side, and the size
+// is the least whose critical distance is below the limit.
+func TestQ5EnoughFor(t *testing.T) {
+	if n := EnoughFor(0.15); n != 164 {
+		t.Errorf("got %d requests for 0.15, want 164", n)
+	}
+	for _, limit := range []float64{0.05, 0.1, 0.15, 0.3} {
+		n := EnoughFor(limit)
+		if CriticalD(n, n) >= limit || CriticalD(n-1, n-1) < limit {
+			t.Errorf("%v: got %d requests with critical distance %v, before it %v", limit, n, CriticalD(n, n), CriticalD(n-1, n-1))
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package stat
+
+import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"gonum.org/v1/gonum/mat"
+	gonum "gonum.org/v1/gonum/stat"
+)
+
+func near(t *testing.T, what string, got, want, tol float64) {
+	t.Helper()
+	if math.IsNaN(got) != math.IsNaN(want) || math.Abs(got-want) > tol {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+// The values are numpy's: numpy.quantile([1, 2, 4, 8], p).
+func TestQuantileIsType7(t *testing.T) {
+	s := []float64{1, 2, 4, 8}
+	for p, want := range map[float64]float64{0: 1, 0.1: 1.3, 0.25: 1.75, 0.5: 3, 0.9: 6.8, 1: 8} {
+		near(t, "quantile", Quantile(s, p), want, 1e-14)
+	}
+	near(t, "one value", Quantile([]float64{7}, 0.3), 7, 0)
+	near(t, "no values", Quantile(nil, 0.5), math.NaN(), 0)
+	v := []float64{9, 1, 5, 3}
+	near(t, "median", Median(v), 4, 0)
+	if v[0] != 9 {
+		t.Error("Median sorted its argument")
+	}
+}
+
+// TestWeightedMedianIsTheBestConstant: no other value has a smaller weighted
+// distance.
+func TestWeightedMedianIsTheBestConstant(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 50 {
+		v, w := make([]float64, 1+rng.IntN(9)), []float64(nil)
+		for i := range v {
+			v[i] = float64(rng.IntN(6))
+			w = append(w, rng.Float64())
+		}
+		loss := func(c float64) (sum float64) {
+			for i := range v {
+				sum += w[i] * math.Abs(v[i]-c)
+			}
+			return sum
+		}
+		best := WeightedMedian(v, w)
+		for _, c := range v {
+			if loss(c) < loss(best)-1e-12 {
+				t.Fatalf("%v with weights %v: got %v, but %v is nearer", v, w, best, c)
+			}
+		}
+	}
+	near(t, "no values", WeightedMedian(nil, nil), math.NaN(), 0)
+}
+
+func TestMeanLeavesUnknownOut(t *testing.T) {
+	nan := math.NaN()
+	near(t, "mean", Mean([]float64{1, nan, 3}), 2, 0)
+	near(t, "none", Mean([]float64{nan}), nan, 0)
+	near(t, "standard error", StdErr([]float64{1, nan, 3}), 1, 1e-15)
+	near(t, "of one", StdErr([]float64{3}), 0, 0)
+}
+
+func TestThin(t *testing.T) {
+	v := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}
+	if got := Thin(v, 4); !slices.Equal(got, []int{0, 2, 5, 7}) {
+		t.Errorf("got %v", got)
+	}
+	if got := Thin(v, 10); len(got) != 10 {
+		t.Errorf("got %v", got)
+	}
+}
+
+// TestAgainstGonum compares what gonum has too.
+func TestAgainstGonum(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 100 {
+		a, b := small(rng), small(rng)
+		near(t, "Wasserstein", Wasserstein(a, b), gonum.WassersteinDistance(a, b, nil, nil), 1e-12)
+		near(t, "KS distance", KolmogorovSmirnov(a, b).D, gonum.KolmogorovSmirnov(Sorted(a), nil, Sorted(b), nil), 1e-12)
+	}
+	const m = 6
+	x := mat.NewDense(40, m, nil)
+	for i := range 40 {
+		for j := range m {
+			x.Set(i, j, rng.NormFloat64())
+		}
+	}
+	var g mat.SymDense
+	g.SymOuterK(1, x.T())
+	var want mat.Cholesky
+	var lower mat.TriDense
+	if !want.Factorize(&g) {
+		t.Fatal("gonum: not positive definite")
+	}
+	want.LTo(&lower)
+	a := make([]float64, m*m)
+	for i := range m {
+		for j := range m {
+			a[i*m+j] = g.At(i, j)
+		}
+	}
+	if rank := Cholesky(a, m); rank != m {
+		t.Fatalf("rank: got %d, want %d", rank, m)
+	}
+	for i := range m {
+		for j := range i + 1 {
+			near(t, "factor", a[i*m+j], lower.At(i, j), 1e-12)
+		}
+	}
+}
+
+// TestCholeskyOfASemidefiniteMatrix still reproduces it, and says its rank.
+func TestCholeskyOfASemidefiniteMatrix(t *testing.T) {
+	u, v := []float64{1, 2, 0, -1}, []float64{0, 1, 0, 3}
+	const m = 4
+	a := make([]float64, m*m)
+	for i := range m {
+		for j := range m {
+			a[i*m+j] = u[i]*u[j] + v[i]*v[j]
+		}
+	}
+	l := slices.Clone(a)
+	if rank := Cholesky(l, m); rank != 2 {
+		t.Errorf("rank: got %d, want 2", rank)
+	}
+	for i := range m {
+		for j := range i + 1 {
+			var sum float64
+			for k := range j + 1 {
+				sum += l[i*m+k] * l[j*m+k]
+			}
+			near(t, "product", sum, a[i*m+j], 1e-12)
+		}
+	}
+}
+
+// The values are those of the usual table.
+func TestStudentT(t *testing.T) {
+	for df, want := range map[int]float64{1: 12.7062, 2: 4.3027, 10: 2.2281, 100: 1.9840} {
+		near(t, "t", StudentT(0.975, df), want, 5e-5)
+	}
+	near(t, "no freedom", StudentT(0.975, 0), math.NaN(), 0)
+}
+
+func TestBands(t *testing.T) {
+	x, v := make([]float64, 100), make([]float64, 100)
+	for i := range x {
+		x[i], v[i] = float64(99-i), float64(i%10)
+	}
+	b := Bands(x, v, 4, 5)
+	if len(b) != 4 || b[0].N != 25 || b[0].X != 12 || b[3].X != 87 {
+		t.Fatalf("got %+v", b)
+	}
+	if b := Bands(x[:12], v[:12], 4, 5); len(b) != 2 {
+		t.Errorf("12 values in groups of at least 5: got %d groups, want 2", len(b))
+	}
+	if b := Bands(x[:4], v[:4], 4, 5); len(b) != 0 {
+		t.Errorf("too few values: got %+v", b)
+	}
+}
+
+// TestNeighboursMatchTheSlowSearch, ties included.
+func TestNeighboursMatchTheSlowSearch(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for _, dim := range []int{0, 1, 3} {
+		const n = 400
+		points, level := make([]float64, n*dim), make([]float64, n)
+		for i := range points {
+			points[i] = float64(rng.IntN(12)) // coarse values make many equal distances
+		}
+		for i := range level {
+			level[i] = rng.Float64()
+		}
+		tree := NewNeighbours(points, dim, level)
+		for k := range n {
+			dist := make([]float64, n)
+			for i := range n {
+				dist[i] = squaredDistance(points[k*dim:(k+1)*dim], points[i*dim:(i+1)*dim])
+			}
+			var near10 []float64
+			for _, i := range Order(dist) {
+				if i != k && len(near10) < nearestPoints {
+					near10 = append(near10, level[i])
+				}
+			}
+			if got, want := tree.Median(k), Median(near10); got != want {
+				t.Fatalf("dimension %d, point %d: got %v, want %v", dim, k, got, want)
+			}
+		}
+	}
+}
+
+// FuzzCholesky: whatever the numbers, no panic, and a full rank means that the
+// factor is finite and solves.
+func FuzzCholesky(f *testing.F) {
+	f.Add([]byte("0123456789abcdef0123456789abcdef"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var v []float64
+		for ; len(data) >= 8; data = data[8:] {
+			v = append(v, math.Float64frombits(binary.LittleEndian.Uint64(data)))
+		}
+		m := int(math.Sqrt(float64(len(v))))
+		a := v[:m*m]
+		if Cholesky(a, m) < m {
+			return
+		}
+		for r := range m {
+			if !(a[r*m+r] > 0) {
+				t.Fatalf("full rank with pivot %v", a[r*m+r])
+			}
+		}
+	})
+}
