@@ -53,6 +53,7 @@ var rooms = map[string]room{
 	"pipeline/ridge":          {ours: []string{"stat", "internal/par"}, theirs: []string{gonum}, pure: true},
 	"pipeline/fit":            {ours: []string{"stat", "internal/par", "pipeline/rows", "pipeline/ridge", "pipeline/features", "pipeline/features/basis", "coeff", "deploy", "trace", "trace/table", "result"}},
 	"pipeline/validate":       {ours: []string{"stat", "internal/par", "pipeline/rows", "sim", "sim/workload", "coeff", "pipeline/features", "trace", "deploy", "result"}},
+	"pipeline/forest":         {ours: []string{"forest", "internal/par"}, pure: true},
 	"pipeline/export":         {ours: []string{"coeff", "deploy", "result", "trace"}, theirs: []string{yaml, xsys}},
 	"sim":                     {ours: []string{"stat", "coeff", "pipeline/features", "pipeline/features/basis", "trace", "deploy"}, pure: true},
 	"sim/workload":            {ours: []string{"sim", "trace", "deploy"}, theirs: []string{yaml}},
@@ -63,7 +64,9 @@ var rooms = map[string]room{
 	"coeff":                   {ours: []string{"pipeline/features", "trace", "deploy"}, theirs: []string{yaml}},
 	"result":                  {ours: []string{"trace", "deploy", "coeff", "pipeline/features"}},
 	"report":                  {ours: []string{"result", "coeff", "trace"}, theirs: []string{plot}},
+	"forest":                  {pure: true},
 	"internal/arch":           {},
+	"internal/python":         {},
 }
 
 var impure = []string{"os", "time", "log", "log/slog", "flag", "net", "net/http", "math/rand"}

@@ -1,0 +1,150 @@
+package forest
+
+import (
+	"fmt"
+	"math"
+)
+
+// MaxFeatures is the largest number of columns of a forest.
+const MaxFeatures = 256
+
+// maxNodes is how many nodes a packed left child can address.
+const maxNodes = 1 << 24
+
+// Forest is a sum of trees: base + the leaf of every tree.
+type Forest struct {
+	Base  float64 `json:"base"`
+	Trees []Tree  `json:"trees"`
+}
+
+// Evaluator is a checked forest, laid out for evaluation.
+type Evaluator struct {
+	base     float32
+	features int
+	nodes    []packed
+	leaves   []float32 // by node; 0 at a split
+	roots    []uint32
+	depth    []uint8 // of each group of trees
+}
+
+// packed is a node in eight bytes: a row whose key of column next&0xff reaches the
+// threshold's goes to node next>>8 + 1, else to next>>8. No key reaches that of a
+// leaf, which sends every row to next>>8, the leaf itself; so a tree is walked a
+// fixed number of times, without a branch that depends on the row.
+type packed struct {
+	threshold int32
+	next      uint32
+}
+
+// key orders float32 values as integers; NaN comes before all of them, and both
+// zeros are the same.
+func key(v float32) int32 {
+	if v != v {
+		return math.MinInt32
+	}
+	bits := int32(math.Float32bits(v + 0)) // -0 + 0 = +0
+	return bits ^ (bits >> 31 & math.MaxInt32)
+}
+
+// group is how many trees are walked at a time, so that the processor overlaps
+// their waits for memory.
+const group = 4
+
+// Compile checks the forest over a number of columns.
+func (f *Forest) Compile(features int) (*Evaluator, error) {
+	if features < 1 || features > MaxFeatures {
+		return nil, fmt.Errorf("forest: got %d columns, want 1 to %d", features, MaxFeatures)
+	}
+	if math.IsNaN(f.Base) || math.IsInf(f.Base, 0) {
+		return nil, fmt.Errorf("forest: base: got %g, want a finite number", f.Base)
+	}
+	e := &Evaluator{base: float32(f.Base), features: features}
+	for i, t := range f.Trees {
+		if err := t.check(features); err != nil {
+			return nil, fmt.Errorf("forest: tree %d: %w", i, err)
+		}
+		if len(e.nodes)+len(t) > maxNodes {
+			return nil, fmt.Errorf("forest: tree %d: got more than %d nodes in all", i, maxNodes)
+		}
+		depth := t.Depth()
+		if depth > math.MaxUint8 {
+			return nil, fmt.Errorf("forest: tree %d: got depth %d, want at most %d", i, depth, math.MaxUint8)
+		}
+		if i%group == 0 {
+			e.depth = append(e.depth, 0)
+		}
+		e.depth[i/group] = max(e.depth[i/group], uint8(depth))
+		e.add(t)
+	}
+	return e, nil
+}
+
+// add lays one tree out behind those before.
+func (e *Evaluator) add(t Tree) {
+	root := uint32(len(e.nodes))
+	e.roots = append(e.roots, root)
+	left := root + 1
+	for i, n := range t {
+		if n.Feature == Leaf {
+			e.nodes = append(e.nodes, packed{math.MaxInt32, (root + uint32(i)) << 8})
+			e.leaves = append(e.leaves, n.Value)
+			continue
+		}
+		e.nodes = append(e.nodes, packed{key(n.Value), left<<8 | uint32(n.Feature)})
+		e.leaves = append(e.leaves, 0)
+		left += 2
+	}
+}
+
+// Features is the number of columns a row needs.
+func (e *Evaluator) Features() int { return e.features }
+
+// Row is a row as splits compare it. Make it once to ask several forests.
+type Row [MaxFeatures]int32
+
+// Fill rounds x to float32; it panics when x has more than MaxFeatures values.
+func (r *Row) Fill(x []float64) {
+	for i, v := range x {
+		r[i] = key(float32(v))
+	}
+}
+
+// Margin is base + the leaf of every tree, summed in that order. len(x) must be Features().
+func (e *Evaluator) Margin(x []float64) float64 {
+	if len(x) != e.features {
+		panic(fmt.Sprintf("forest: got a row of %d, want %d", len(x), e.features))
+	}
+	var r Row
+	r.Fill(x)
+	return e.MarginRow(&r)
+}
+
+// MarginRow is Margin for a filled row.
+func (e *Evaluator) MarginRow(r *Row) float64 {
+	sum, nodes, leaves, i := e.base, e.nodes, e.leaves, 0
+	for ; i+group <= len(e.roots); i += group {
+		a, b, c, d := e.roots[i], e.roots[i+1], e.roots[i+2], e.roots[i+3]
+		for range e.depth[i/group] {
+			a, b, c, d = step(nodes, r, a), step(nodes, r, b), step(nodes, r, c), step(nodes, r, d)
+		}
+		sum += leaves[a]
+		sum += leaves[b]
+		sum += leaves[c]
+		sum += leaves[d]
+	}
+	for ; i < len(e.roots); i++ {
+		a := e.roots[i]
+		for range e.depth[i/group] {
+			a = step(nodes, r, a)
+		}
+		sum += leaves[a]
+	}
+	return float64(sum)
+}
+
+// step is the node after node i; a leaf follows itself.
+func step(nodes []packed, r *Row, i uint32) uint32 {
+	n := nodes[i]
+	isLeft := uint64(int64(r[uint8(n.next)])-int64(n.threshold)) >> 63
+	return n.next>>8 + 1 - uint32(isLeft)
+}
