@@ -54,6 +54,7 @@ var rooms = map[string]room{
 	"pipeline/fit":            {ours: []string{"stat", "internal/par", "pipeline/rows", "pipeline/ridge", "pipeline/features", "pipeline/features/basis", "coeff", "deploy", "trace", "trace/table", "result"}},
 	"pipeline/validate":       {ours: []string{"stat", "internal/par", "pipeline/rows", "sim", "sim/workload", "coeff", "pipeline/features", "trace", "deploy", "result"}},
 	"pipeline/forest":         {ours: []string{"forest", "internal/par"}, pure: true},
+	"pipeline/predictor/llmd": {ours: []string{"forest"}},
 	"pipeline/export":         {ours: []string{"coeff", "deploy", "result", "trace"}, theirs: []string{yaml, xsys}},
 	"sim":                     {ours: []string{"stat", "coeff", "pipeline/features", "pipeline/features/basis", "trace", "deploy"}, pure: true},
 	"sim/workload":            {ours: []string{"sim", "trace", "deploy"}, theirs: []string{yaml}},
