@@ -19,6 +19,9 @@ func (s *Set) Check() error {
 	if err := s.SpecVersion.Check(); err != nil {
 		return err
 	}
+	if err := s.FeatureSet.Check(s.SpecVersion, names(s.Beta), s.alphaNames()); err != nil {
+		return err
+	}
 	if err := checkTerms("beta_coefficients", s.Beta, features.BetaFeatures(s.SpecVersion)); err != nil {
 		return err
 	}
@@ -42,6 +45,22 @@ func (s *Set) Check() error {
 		}
 	}
 	return s.checkNumbers()
+}
+
+// alphaNames are the terms of any alpha model: they share one list.
+func (s *Set) alphaNames() []string {
+	if len(s.Alpha) == 0 {
+		return nil
+	}
+	return names(s.Alpha[0].Coefficients)
+}
+
+func names(cs []Coefficient) []string {
+	out := make([]string, len(cs))
+	for i := range cs {
+		out[i] = cs[i].Name
+	}
+	return out
 }
 
 func (m *AlphaModel) check(v features.Version) error {

@@ -53,6 +53,9 @@ func (w *wireSet) set() (*Set, error) {
 	if err := p.SpecVersion.Check(); err != nil {
 		return nil, err
 	}
+	if p.FeatureSet != nil {
+		s.FeatureSet = *p.FeatureSet
+	}
 	var err error
 	if s.Beta, err = p.terms("beta_coefficients", p.Beta, features.BetaFeatures(p.SpecVersion)); err != nil {
 		return nil, err

@@ -41,6 +41,9 @@ func (s *Set) wire() (*wireSet, error) {
 		Residuals: map[string][]pair{}, Gamma: s.Gamma, PipelineLag: map[string]wireLag{},
 		Gates: s.Gates, Ident: s.Identifiability, Certificate: s.Certificate, Warnings: s.Warnings,
 	}
+	if s.FeatureSet.Hash != "" {
+		p.FeatureSet = &s.FeatureSet
+	}
 	p.Deployments, p.Prompts, p.Devices = wireFactors(s.DeploymentFactors), wireFactors(s.PromptFactors), wireFactors(s.HardwareFactors)
 	for _, m := range s.Alpha {
 		p.Alpha[m.Target] = wireAlpha{m.Replay, m.Lambda, wireTerms(m.Coefficients), wireRows(m.Covariance), wireDeployments(m.Deployments)}

@@ -30,8 +30,9 @@ type Set struct {
 	Inputs        []Input
 
 	SpecVersion features.Version
-	Recipe      string // relative | frozen
-	Refit       bool   // fitted on all rows after the choice was made
+	FeatureSet  features.Set // zero in files older than it
+	Recipe      string       // relative | frozen
+	Refit       bool         // fitted on all rows after the choice was made
 	TrainedOn   TrainedOn
 	BetaTarget  string        // cadence | duration
 	Beta        []Coefficient // one per slot, in slot order

@@ -18,6 +18,7 @@ type wireSet struct {
 
 type wirePhysics struct {
 	SpecVersion features.Version     `yaml:"spec_version"`
+	FeatureSet  *features.Set        `yaml:"feature_set,omitempty"`
 	Recipe      string               `yaml:"recipe"`
 	Refit       bool                 `yaml:"refit,omitempty"`
 	TrainedOn   wireTrainedOn        `yaml:"trained_on"`

@@ -2,20 +2,23 @@ package result
 
 import (
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
 
 // Fit is fit.json.
 type Fit struct {
 	Header
-	Options  FitOptions      `json:"options"`
-	Runs     []FitRun        `json:"runs"`
-	Configs  []FitConfig     `json:"configs"`
-	Beta     Model           `json:"beta"`
-	Alpha    []Model         `json:"alpha"`  // one per alpha target, sorted by target
-	Models   []Model         `json:"models"` // blackbox, trained-physics, roofline on the same rows
-	Trees    *Trees          `json:"residual_trees"`
-	Warnings []trace.Finding `json:"warnings"`
+	Options FitOptions `json:"options"`
+	// FeatureSet identifies the features behind the coefficients.
+	FeatureSet features.Set    `json:"feature_set"`
+	Runs       []FitRun        `json:"runs"`
+	Configs    []FitConfig     `json:"configs"`
+	Beta       Model           `json:"beta"`
+	Alpha      []Model         `json:"alpha"`  // one per alpha target, sorted by target
+	Models     []Model         `json:"models"` // blackbox, trained-physics, roofline on the same rows
+	Trees      *Trees          `json:"residual_trees"`
+	Warnings   []trace.Finding `json:"warnings"`
 	// TrainingDate is the UTC date of the latest wall-clock stamp in the inputs.
 	TrainingDate string `json:"training_date"`
 }

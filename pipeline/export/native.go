@@ -16,7 +16,7 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 	b := &fit.Beta
 	set := &coeff.Set{
 		SchemaVersion: coeff.SchemaVersion, ToolVersion: fit.ToolVersion, Command: fit.Command, Inputs: nativeInputs(fit.Inputs),
-		Recipe: b.Recipe, Refit: fit.Options.RefitAll,
+		FeatureSet: fit.FeatureSet, Recipe: b.Recipe, Refit: fit.Options.RefitAll,
 		TrainedOn: trainedOn(fit), BetaTarget: b.Target,
 		Beta: nativeTerms(b.Coefficients), Covariance: b.Covariance, Residuals: nativeResiduals(b.ResidualQuant),
 		Gamma: valueOr(b.GammaEMA, defaultGamma), PipelineLag: nativeLags(b.PipelineLag), Gates: nativeGates(val),

@@ -12,6 +12,7 @@ const (
 	BadFeature            trace.Code = "bad_feature"
 	FeatureOutOfRange     trace.Code = "feature_out_of_range"
 	WrongNumberOfFeatures trace.Code = "wrong_number_of_features"
+	WrongFeatureSet       trace.Code = "wrong_feature_set"
 )
 
 // Codes describes every code of this package.
@@ -23,5 +24,7 @@ var Codes = []trace.CodeEntry{
 	{Code: InconsistentSampled, Kind: "drop", Meaning: "More sequences are sampled than requests are scheduled in the step.", Action: "The batch of the step is contradictory; look for lost events around it. The row is not used."},
 	{Code: BadFeature, Kind: "error", Meaning: "A feature came out NaN or infinite although its inputs passed the checks.", Action: "Report it with the output of `blis-train features`: the inputs of the step and its deployment."},
 	{Code: FeatureOutOfRange, Kind: "drop", Meaning: "A feature exceeded the upper bound of its slot, so the stored value is clipped.", Action: "Check the inputs of the named slot; training leaves such rows out, prediction warns once per slot."},
+	{Code: WrongFeatureSet, Kind: "error", Meaning: "A fit or a coefficient file was made with other features than this build has under the same version.",
+		Action: "Use the blis-train that made it, or fit again: the message names the terms that differ."},
 	{Code: WrongNumberOfFeatures, Kind: "error", Meaning: "A feature vector has another length than the version has slots.", Action: "Size it with len(BetaFeatures(v)) or len(AlphaFeatures(v))."},
 }

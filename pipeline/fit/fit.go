@@ -45,7 +45,7 @@ func newFitter(ctx context.Context, sources []Source, o Options, progress trace.
 	if err != nil {
 		return nil, err
 	}
-	f := &fitter{o: o, gammas: features.Gammas(), out: &result.Fit{Options: optionsOf(o)}, progress: progress}
+	f := &fitter{o: o, gammas: features.Gammas(), out: &result.Fit{Options: optionsOf(o), FeatureSet: features.SetOf(o.Spec)}, progress: progress}
 	sources = slices.Clone(sources)
 	if sources, err = without(sources, o.Without); err != nil {
 		return nil, err

@@ -46,7 +46,7 @@ func FromGrams(ctx context.Context, files []ridge.GramFile, o Options) (*result.
 	if err := withoutRuns(&file, o.Without); err != nil {
 		return nil, err
 	}
-	g := &gramFit{o: o, file: file, gammas: features.Gammas(), out: &result.Fit{Options: optionsOf(o), Alpha: []result.Model{}, Models: []result.Model{}}}
+	g := &gramFit{o: o, file: file, gammas: features.Gammas(), out: &result.Fit{Options: optionsOf(o), FeatureSet: features.SetOf(o.Spec), Alpha: []result.Model{}, Models: []result.Model{}}}
 	if err := g.describe(); err != nil {
 		return nil, err
 	}

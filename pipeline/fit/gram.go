@@ -2,8 +2,6 @@ package fit
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -28,7 +26,7 @@ const gramLags = 3
 // run carry its id behind the prefix.
 const (
 	metaSpec      = "spec_version"
-	metaFeatures  = "features_sha256"
+	metaFeatures  = "feature_set"
 	metaRecipe    = "recipe"
 	metaTarget    = "beta_target"
 	metaSplit     = "split"
@@ -68,21 +66,10 @@ type gramLagFigures struct {
 	BelowFloor string `json:"below_floor"`
 }
 
-// featureHash names a feature list: another name, formula, kind, bound, penalty
-// or sign is another hash.
-func featureHash(fs []features.Feature) string {
-	h := sha256.New()
-	for i := range fs {
-		f := &fs[i]
-		fmt.Fprintf(h, "%d|%s|%s|%s|%g|%g|%g|%t\n", f.Slot, f.Name, f.Kind, f.Formula, f.Bound, f.Penalty, f.PenaltyOne, f.Free)
-	}
-	return hex.EncodeToString(h.Sum(nil))
-}
-
 // metaOf is the common part of a file's meta under the given options.
 func metaOf(o Options) map[string]string {
 	return map[string]string{
-		metaSpec: string(o.Spec), metaFeatures: featureHash(features.BetaFeatures(o.Spec)), metaRecipe: o.Recipe,
+		metaSpec: string(o.Spec), metaFeatures: features.SetOf(o.Spec).Hash, metaRecipe: o.Recipe,
 		metaTarget: o.BetaTarget, metaSplit: fmt.Sprint(o.Split), metaSchema: table.SchemaVersion,
 	}
 }

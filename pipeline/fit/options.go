@@ -34,7 +34,7 @@ type Options struct {
 	Lag           *int             // nil: measured per run
 	Prior         string           // default zero
 	Bootstraps    int              // block bootstrap draws; default 500, at least 50
-	Seed          int64            // default 1
+	Seed          int64            // 0 is seed 0; 1 in DefaultOptions
 	RefitAll      bool             // refit with the chosen lambda, gamma and lag on all rows
 	Models        []string         // default blackbox, roofline, trained-physics
 	Without       []string         // run ids to leave out
@@ -48,7 +48,7 @@ type Options struct {
 }
 
 // DefaultOptions are the options of spec 1.1.
-func DefaultOptions() Options { o, _ := Options{Trees: true}.resolve(); return o }
+func DefaultOptions() Options { o, _ := Options{Trees: true, Seed: 1}.resolve(); return o }
 
 // MinBootstraps is the smallest useful number of draws for a 95 % interval.
 const MinBootstraps = 50
@@ -83,9 +83,6 @@ func (o Options) resolve() (Options, error) {
 	}
 	if o.Bootstraps == 0 {
 		o.Bootstraps = 500
-	}
-	if o.Seed == 0 {
-		o.Seed = 1
 	}
 	return o, o.check()
 }

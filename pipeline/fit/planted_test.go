@@ -240,7 +240,9 @@ func TestIdentify(t *testing.T) {
 	if !seen {
 		t.Errorf("no experiment for prefill_attention: %+v", id.Experiments)
 	}
-	again, err := Identify(context.Background(), bundled(t), Options{Workers: 1})
+	one := DefaultOptions()
+	one.Workers = 1
+	again, err := Identify(context.Background(), bundled(t), one)
 	if err != nil || bytesOf(t, again) != bytesOf(t, id) {
 		t.Errorf("1 worker: other bytes (%v)", err)
 	}

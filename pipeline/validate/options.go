@@ -16,11 +16,11 @@ type Source struct {
 	Load     func() (*trace.Run, *deploy.Deployment, error)
 }
 
-// Options decide a validation. The zero value of a field is its default.
+// Options decide a validation. The zero value of a field is its default unless said otherwise.
 type Options struct {
 	Split      float64  // training share of each phase, (0, 1]; default 0.8
 	StepsOnly  bool     // no replay
-	Seed       int64    // of the noise; default 1
+	Seed       int64    // of the noise; 0 is seed 0, 1 in DefaultOptions
 	Noise      bool     // make the two noisy replays too
 	OverheadUs *float64 // constant in place of the overhead alpha, us
 	IdleDelays bool     // measure constant overhead and egress from requests that met an idle server
@@ -51,9 +51,6 @@ func DefaultOptions() Options {
 func (o Options) resolve() (Options, error) {
 	if o.Split == 0 {
 		o.Split = rows.DefaultSplit
-	}
-	if o.Seed == 0 {
-		o.Seed = 1
 	}
 	if o.LatencyName == "" {
 		o.LatencyName = "physics"

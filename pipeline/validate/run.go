@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"math"
-
-	"github.com/blis-train/blis-train/internal/par"
+	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -300,20 +300,23 @@ func changedTerms(set *coeff.Set, fit *result.Fit) []trace.Finding {
 	return out
 }
 
-// checkSigns counts Q-3's violations: terms 1, 3 and 11 must be > 0 and 16 >= 0
-// where the data identify them within configurations.
+// mustBePositive are the terms no server does without; the bias may be 0.
+var mustBePositive = []string{"prefill_linear_compute", "decode_weight_load", "fixed_step_overhead"}
+
+const mayBeZero = "bias"
+
+// checkSigns counts the terms with an impossible sign among those that the data
+// identify within configurations.
 func checkSigns(set *coeff.Set) signCheck {
 	var s signCheck
-	for _, slot := range []int{1, 3, 11, 16} {
-		if slot > len(set.Beta) {
-			continue
-		}
-		c := &set.Beta[slot-1]
-		if c.Identified != coeff.Within {
+	for i := range set.Beta {
+		c := &set.Beta[i]
+		positive := slices.Contains(mustBePositive, c.Name)
+		if c.Identified != coeff.Within || !positive && c.Name != mayBeZero {
 			continue
 		}
 		s.checked++
-		if c.Value < 0 || slot != 16 && c.Value == 0 {
+		if c.Value < 0 || positive && c.Value == 0 {
 			s.violations++
 		}
 	}

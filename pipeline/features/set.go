@@ -1,0 +1,86 @@
+package features
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Set identifies the feature lists of a version beyond its number: whoever adds
+// a feature keeps the number and gets another set. It is written into every fit
+// and artifact and compared when they are read.
+type Set struct {
+	Hash  string   `json:"hash" yaml:"hash"`        // of both lists, 16 hex digits; "" in files older than it
+	Beta  []string `json:"beta" yaml:"beta,flow"`   // by slot, see [Feature.Digest]
+	Alpha []string `json:"alpha" yaml:"alpha,flow"` // by slot
+}
+
+// SetOf is the set of a version; its zero value for an unknown one.
+func SetOf(v Version) Set {
+	s := Set{Beta: digests(BetaFeatures(v)), Alpha: digests(AlphaFeatures(v))}
+	if s.Beta != nil {
+		s.Hash = digest(16, strings.Join(s.Beta, " "), strings.Join(s.Alpha, " "))
+	}
+	return s
+}
+
+// Digest identifies what a coefficient of the feature multiplies: 6 hex digits
+// of SHA-256 over name, kind, formula, bound and whether it is prompt work.
+func (f *Feature) Digest() string {
+	return digest(6, f.Name, string(f.Kind), f.Formula, fmt.Sprint(f.Bound), fmt.Sprint(f.Prompt))
+}
+
+func digest(digits int, parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\n")))
+	return hex.EncodeToString(sum[:])[:digits]
+}
+
+func digests(fs []Feature) []string {
+	var out []string
+	for i := range fs {
+		out = append(out, fs[i].Digest())
+	}
+	return out
+}
+
+// Check compares the set of a file with this build's for the version. beta and
+// alpha are the names of the file's terms, to say which differ; nil alpha: the
+// file has none. A file without a set passes. Code: wrong_feature_set.
+func (s Set) Check(v Version, beta, alpha []string) error {
+	want := SetOf(v)
+	if s.Hash == "" || s.Hash == want.Hash {
+		return nil
+	}
+	differ := append(differences(s.Beta, beta, want.Beta, BetaFeatures(v)), differences(s.Alpha, alpha, want.Alpha, AlphaFeatures(v))...)
+	if len(differ) == 0 {
+		differ = []string{"another order of terms"}
+	}
+	return trace.Errorf(WrongFeatureSet, "feature_set: got %s, want %s, this build's %s: %s", s.Hash, want.Hash, v, strings.Join(differ, "; ")).
+		WithHint("use the blis-train that made the file, or fit again")
+}
+
+// differences names the terms that two lists of digests do not share. names
+// are those of the file, as far as it has them.
+func differences(got, names, want []string, fs []Feature) []string {
+	var out []string
+	ours := Names(fs)
+	for i, name := range names {
+		k := slices.Index(ours, name)
+		switch {
+		case k < 0:
+			out = append(out, name+" is not in this build")
+		case i < len(got) && got[i] != want[k]:
+			out = append(out, name+" has another definition")
+		}
+	}
+	for _, name := range ours {
+		if len(names) > 0 && !slices.Contains(names, name) {
+			out = append(out, name+" is not in the file")
+		}
+	}
+	return out
+}
