@@ -28,7 +28,7 @@ from sklearn.linear_model import Ridge
 
 
 def weights(y, config, regime, eps, min_cell, configs):
-    """V-2: relative weights, cells balanced."""
+    """Relative weights, cells balanced (spec#weights)."""
     w = 1.0 / np.maximum(y, eps) ** 2
     mass = w * y * y
     for c in range(configs):
@@ -71,7 +71,7 @@ def grams(wide, ends, folds, embargoes):
 
 
 def solve(g, total_w, lam, penalty):
-    """V-3..V-5 on a Gram whose last row and column belong to y."""
+    """The scaled objective and its solver on a Gram whose last row and column belong to y (spec#objective)."""
     p = g.shape[0] - 1
     s = np.sqrt(np.diag(g)[:p] / total_w)
     ybar = np.sqrt(g[p, p] / total_w)

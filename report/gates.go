@@ -99,7 +99,7 @@ const maxJudged = 40
 // gateTables are the judged gates, those that lack data, and, folded, those
 // that are not required.
 func gateTables(v *result.Validation) []block {
-	judged := &table{ID: "gates", Caption: "Gates", Cols: gateCols(), Note: "A failed gate makes the command exit with 3. Under each threshold stands its source; `blis-train validate --gates list` prints them all."}
+	judged := &table{ID: "gates", Caption: "Gates", Cols: gateCols(), Note: "A failed gate makes the command exit with 3. Under each threshold stands why; a gate's name leads to its clause in the specification, and `blis-train validate --gates list` prints them all."}
 	open := &table{ID: "gates-open", Caption: "Gates without enough data", Cols: gateCols(), Note: "A gate without a verdict is never a pass."}
 	rest := &table{ID: "gates-rest", Caption: "Gates that are not required here", Cols: gateCols(), Closed: true}
 	passed := judged
@@ -159,13 +159,17 @@ func gateRow(g result.Gate) row {
 	if g.Value != nil {
 		value.Key = sortKey(*g.Value)
 	}
+	name := cell{Text: g.Name, Sub: gateWords[g.Name], Class: "id"}
+	if name.Sub != "" { // a gate we know has a clause
+		name.Href = result.GateClause(g.Name)
+	}
 	scope := cell{Text: g.Scope, Class: "w"}
 	if g.Pass == nil {
 		scope.Sub = g.Note
 	}
 	return row{Cells: []cell{
 		verdict,
-		{Text: g.Name, Sub: gateWords[g.Name], Class: "id"},
+		name,
 		value,
 		{Text: strings.NewReplacer("<=", "≤", ">=", "≥").Replace(g.Op) + "\u00a0" + gateThreshold(g), Sub: g.Source},
 		{Mini: template.HTML(gateBar(g)), Key: gateBarKey(g)},

@@ -113,6 +113,9 @@ func TestVerdictFirst(t *testing.T) {
 		at = i
 	}
 	gates := page[strings.Index(page, `id="gates"`):strings.Index(page, `id="data"`)]
+	if !strings.Contains(gates, `<a href="`+result.Book+`#gate-beta-mape">beta_mape</a>`) {
+		t.Error("a gate's name does not lead to its clause")
+	}
 	if fail, pass := strings.LastIndex(gates, ">FAIL<"), strings.Index(gates, ">pass<"); fail > pass {
 		t.Errorf("a failed gate stands after a passed one (%d > %d)", fail, pass)
 	}

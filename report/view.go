@@ -69,6 +69,7 @@ type row struct {
 // cell is shown as Text, sorted by Key when it is not empty, else by Text.
 type cell struct {
 	Text, Sub, Key, Class string
+	Href                  string // where Text leads
 	Mini                  template.HTML
 }
 

@@ -1,6 +1,10 @@
 package result
 
-import "github.com/blis-train/blis-train/trace"
+import (
+	"strings"
+
+	"github.com/blis-train/blis-train/trace"
+)
 
 // Verdicts of a Validation.
 const (
@@ -171,18 +175,25 @@ type ReplayQuality struct {
 	Notes                 []string `json:"notes"`
 }
 
-// Gate is one acceptance test (01 section 12).
+// Gate is one acceptance test (spec#gates).
 type Gate struct {
 	Name      string   `json:"name"`
 	Scope     string   `json:"scope"` // a run, a configuration or "all"
 	Value     *float64 `json:"value"`
 	Op        string   `json:"op"` // < | <= | > | >=
 	Threshold float64  `json:"threshold"`
-	Source    string   `json:"source"` // where the threshold comes from
+	Source    string   `json:"source"` // why the threshold is what it is
+	Spec      string   `json:"spec"`   // address of the gate's clause
 	Required  bool     `json:"required"`
 	Pass      *bool    `json:"pass"` // null: insufficient data or not applicable, see note
 	Note      string   `json:"note,omitempty"`
 }
+
+// Book is the address of the specification; a clause stands at Book#NAME.
+const Book = "https://github.com/blis-train/blis-train/blob/main/docs/spec.md"
+
+// GateClause is the address of a gate's clause.
+func GateClause(name string) string { return Book + "#gate-" + strings.ReplaceAll(name, "_", "-") }
 
 // Causes of a Diagnosis.
 const (

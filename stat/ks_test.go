@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestQ5TiesAreResolvedAfterAllEqualValues: a gap inside a run of ties is no gap.
-func TestQ5TiesAreResolvedAfterAllEqualValues(t *testing.T) {
+// TestTiesAreResolvedAfterAllEqualValues: a gap inside a run of ties is no gap.
+func TestTiesAreResolvedAfterAllEqualValues(t *testing.T) {
 	k := KolmogorovSmirnov([]float64{1, 1, 1, 2}, []float64{1, 2, 2, 2})
 	if k.D != 0.5 || k.At != 1 || k.AShare != 0.75 || k.BShare != 0.25 {
 		t.Errorf("got D %v at %v (%v, %v), want 0.5 at 1 (0.75, 0.25)", k.D, k.At, k.AShare, k.BShare)
@@ -74,8 +74,8 @@ func TestKolmogorovSurvivalIsContinuous(t *testing.T) {
 	}
 }
 
-// TestQ5NeedsAtLeast164Requests on each side for D < 0.15.
-func TestQ5NeedsAtLeast164Requests(t *testing.T) {
+// TestNeedsAtLeast164Requests on each side for D < 0.15.
+func TestNeedsAtLeast164Requests(t *testing.T) {
 	if CriticalD(163, 163) < 0.15 || CriticalD(164, 164) >= 0.15 {
 		t.Errorf("got %v at 163 and %v at 164", CriticalD(163, 163), CriticalD(164, 164))
 	}
@@ -140,9 +140,9 @@ func shareUpTo(s []float64, v float64) float64 {
 	return float64(n) / float64(len(s))
 }
 
-// TestQ5EnoughFor: a limit of 0.15 needs 164 requests on each side, and the size
+// TestEnoughFor: a limit of 0.15 needs 164 requests on each side, and the size
 // is the least whose critical distance is below the limit.
-func TestQ5EnoughFor(t *testing.T) {
+func TestEnoughFor(t *testing.T) {
 	if n := EnoughFor(0.15); n != 164 {
 		t.Errorf("got %d requests for 0.15, want 164", n)
 	}

@@ -112,9 +112,10 @@ func listGates(c *cli.Context, con *console) (bool, error) {
 	}
 	var rows []table.Row
 	for _, t := range validate.Defaults() {
-		rows = append(rows, table.Row{t.Name, t.Op, t.Limit, t.Source, t.Doc})
+		rows = append(rows, table.Row{t.Name, t.Op, t.Limit, t.Doc, t.Source})
 	}
-	con.table("gates", table.Row{"name", "op", "threshold", "source", "what passes"}, rows)
+	con.table("gates", table.Row{"name", "op", "threshold", "what is compared", "why"}, rows)
+	con.sayf("the clause of a gate is its name with dashes: %s#gate-beta-mape", result.Book)
 	return true, nil
 }
 

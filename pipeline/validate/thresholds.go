@@ -13,12 +13,12 @@ type Threshold struct {
 	Name   string  `json:"name"`
 	Op     string  `json:"op"` // < | <= | > | >=
 	Limit  float64 `json:"threshold"`
-	Source string  `json:"source"` // requirement of the feature specification
-	Doc    string  `json:"doc"`
+	Source string  `json:"source"` // why the threshold is what it is
+	Doc    string  `json:"doc"`    // what the value is
+	Spec   string  `json:"spec"`   // address of the gate's clause in the book
 }
 
-// Gate names (01 Q-6); the _loco, admission_ and queue_ forms spell out the
-// second figures of Q-1, Q-2 and Q-4.
+// Gate names (spec#gates). A name is also that of the gate's clause.
 const (
 	GateBetaMAPE             = "beta_mape"
 	GateBetaMAPELoco         = "beta_mape_loco"
@@ -55,39 +55,72 @@ const (
 	defaultLimitMedianRelErr = 0.20
 )
 
-// Defaults lists every gate with its default threshold and where it comes from.
-func Defaults() []Threshold {
-	return []Threshold{
-		{GateBetaMAPE, "<", 0.15, "Q-1", "step-time MAPE of each configuration, hold-out rows"},
-		{GateBetaMAPELoco, "<", 0.25, "Q-1", "step-time MAPE of each configuration when it is left out of the fit, or of a test run of an unseen one"},
-		{GateBetaMaxError, "<", 3, "Q-2", "largest absolute step-time error / median hold-out target of the configuration"},
-		{GateBetaSigns, "<=", 0, "Q-3", "identified ones among terms 1, 3, 11 that are not > 0 and 16 that are < 0"},
-		{GateBetaBeatsConstant, "<", 1, "Q-4", "step-time MAPE / MAPE of the configuration's best constant"},
-		{GateBetaSkill, ">", 0.5, "Q-6", "1 - (MAPE - floor)/(constant - floor)"},
-		{GateBias, "<", 0.03, "Q-4", "|sum(prediction - target)| / sum(target), all hold-out rows"},
-		{GateBoundHits, "<=", 0.01, "Q-4", "largest share of rows whose feature hit its bound"},
-		{GateCertificate, ">=", 1, "Q-4", "1 when the solver's certificate holds for every model"},
-		{GateFoldsDistinct, "<=", 0, "Q-4", "folds that repeat the coefficients of another"},
-		{GateTargetFloor, ">=", 1, "T-4", "median step-time target / median physical floor"},
-		{GateWorstConfiguration, "<", worstOverMAPE * 0.15, "Q-6", "largest step-time MAPE over the configurations; twice the beta_mape threshold"},
-		{GateOverheadInside, ">=", 0.90, "Q-1", "share of non-exact hold-out intervals that hold the predicted overhead"},
-		{GateOverheadInsideLoco, ">=", 0.85, "Q-1", "the same with the configuration left out"},
-		{GateAdmissionWindow, "<", 0.25, "Q-1", "MAPE of 10-second window means of the wait before scheduling"},
-		{GateAdmissionWindowLoco, "<", 0.40, "Q-1", "the same with the configuration left out"},
-		{GateAdmissionMaxError, "<", 5, "Q-2", "largest error of a window mean / median window"},
-		{GateAdmissionBeatsConst, "<", 1, "Q-4", "window MAPE / window MAPE of the best constant"},
-		{GateEgressWAPE, "<", 0.30, "Q-1", "WAPE of the time from the last token to departure"},
-		{GateQueueMAPE, "<", 0.25, "Q-1", "per-request MAPE of SCHEDULED - QUEUED; frozen recipe only"},
-		{GateQueueMAPELoco, "<", 0.40, "Q-1", "the same with the configuration left out"},
-		{GateQueueMaxError, "<", 5, "Q-2", "largest error / median target; frozen recipe only"},
-		{GateQueueBeatsConst, "<", 1, "Q-4", "MAPE / MAPE of the best constant; frozen recipe only"},
-		{GateKSTTFT, "<", defaultLimitKS, "Q-5", "Kolmogorov-Smirnov distance of TTFT, plain replay"},
-		{GateKSITL, "<", defaultLimitKS, "Q-5", "the same of ITL"},
-		{GateKSE2E, "<", defaultLimitKS, "Q-5", "the same of E2E"},
-		{GateMedianTTFT, "<", defaultLimitMedianRelErr, "Q-5", "median paired relative error of TTFT, plain replay"},
-		{GateMedianITL, "<", defaultLimitMedianRelErr, "Q-5", "the same of ITL"},
-		{GateMedianE2E, "<", defaultLimitMedianRelErr, "Q-5", "the same of E2E"},
-	}
+// Defaults lists every gate with its default threshold, and why it is that.
+func Defaults() []Threshold { return slices.Clone(defaults) }
+
+var defaults = []Threshold{
+	rule(GateBetaMAPE, "<", 0.15, "what capacity planning needs inside a configuration",
+		"step-time MAPE of each configuration, hold-out rows"),
+	rule(GateBetaMAPELoco, "<", 0.25, "what capacity planning needs on an unseen configuration",
+		"step-time MAPE of each configuration when it is left out of the fit, or of a test run of an unseen one"),
+	rule(GateBetaMaxError, "<", 3, "no single step may be far off",
+		"largest absolute step-time error / median hold-out target of the configuration"),
+	rule(GateBetaSigns, "<=", 0, "work cannot shorten a step",
+		"identified ones among terms 1, 3, 11 that are not > 0 and 16 that are < 0"),
+	rule(GateBetaBeatsConstant, "<", 1, "a model must beat a constant",
+		"step-time MAPE / MAPE of the configuration's best constant"),
+	rule(GateBetaSkill, ">", 0.5, "nearer to the noise floor than to a constant",
+		"1 - (MAPE - floor)/(constant - floor)"),
+	rule(GateBias, "<", 0.03, "what is used are sums of steps",
+		"size of sum(prediction - target) / sum(target), all hold-out rows"),
+	rule(GateBoundHits, "<=", 0.01, "a feature at its bound says nothing",
+		"largest share of rows whose feature hit its bound"),
+	rule(GateCertificate, ">=", 1, "the solver proves its answer",
+		"1 when the solver's certificate holds for every model"),
+	rule(GateFoldsDistinct, "<=", 0, "folds that agree to the bit validate nothing",
+		"folds that repeat the coefficients of another"),
+	rule(GateTargetFloor, ">=", 1, "no step is shorter than reading its weights",
+		"median step-time target / median physical floor"),
+	rule(GateWorstConfiguration, "<", worstOverMAPE*0.15, "no configuration may pay for the others",
+		"largest step-time MAPE over the configurations; twice the beta_mape threshold"),
+	rule(GateOverheadInside, ">=", 0.90, "an overhead is known only to lie in its interval",
+		"share of non-exact hold-out intervals that hold the predicted overhead"),
+	rule(GateOverheadInsideLoco, ">=", 0.85, "the same on an unseen configuration",
+		"the same with the configuration left out"),
+	rule(GateAdmissionWindow, "<", 0.25, "an admission controller sees window means",
+		"MAPE of 10-second window means of the wait before scheduling"),
+	rule(GateAdmissionWindowLoco, "<", 0.40, "the same on an unseen configuration",
+		"the same with the configuration left out"),
+	rule(GateAdmissionMaxError, "<", 5, "no single window may be far off",
+		"largest error of a window mean / median window"),
+	rule(GateAdmissionBeatsConst, "<", 1, "a model must beat a constant",
+		"window MAPE / window MAPE of the best constant"),
+	rule(GateEgressWAPE, "<", 0.30, "a short delay counts by its total",
+		"WAPE of the time from the last token to departure"),
+	rule(GateQueueMAPE, "<", 0.25, "acceptance of the 1.0 text",
+		"per-request MAPE of SCHEDULED - QUEUED; frozen recipe only"),
+	rule(GateQueueMAPELoco, "<", 0.40, "acceptance of the 1.0 text, unseen configuration",
+		"the same with the configuration left out"),
+	rule(GateQueueMaxError, "<", 5, "no single request may be far off",
+		"largest error / median target; frozen recipe only"),
+	rule(GateQueueBeatsConst, "<", 1, "a model must beat a constant",
+		"MAPE / MAPE of the best constant; frozen recipe only"),
+	rule(GateKSTTFT, "<", defaultLimitKS, "what samples of 164 requests differ by chance",
+		"Kolmogorov-Smirnov distance of TTFT, plain replay"),
+	rule(GateKSITL, "<", defaultLimitKS, "what samples of 164 requests differ by chance",
+		"the same of ITL"),
+	rule(GateKSE2E, "<", defaultLimitKS, "what samples of 164 requests differ by chance",
+		"the same of E2E"),
+	rule(GateMedianTTFT, "<", defaultLimitMedianRelErr, "a typical request within a fifth",
+		"median paired relative error of TTFT, plain replay"),
+	rule(GateMedianITL, "<", defaultLimitMedianRelErr, "a typical request within a fifth",
+		"the same of ITL"),
+	rule(GateMedianE2E, "<", defaultLimitMedianRelErr, "a typical request within a fifth",
+		"the same of E2E"),
+}
+
+func rule(name, op string, limit float64, source, doc string) Threshold {
+	return Threshold{Name: name, Op: op, Limit: limit, Source: source, Doc: doc, Spec: result.GateClause(name)}
 }
 
 // rules are the thresholds in force.
@@ -148,7 +181,7 @@ func (r *rules) gate(name, scope string, value *float64, note string) result.Gat
 	t := r.byName[name]
 	g := result.Gate{
 		Name: name, Scope: scope, Value: value, Op: t.Op, Threshold: t.Limit,
-		Source: t.Source, Required: true, Note: note,
+		Source: t.Source, Spec: t.Spec, Required: true, Note: note,
 	}
 	if value != nil {
 		pass := holds(*value, t.Op, t.Limit)

@@ -1,0 +1,245 @@
+package arch
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The book is docs/spec.md: every rule of the tool is a clause with a name, and
+// code and documents cite it as spec#NAME.
+const bookFile = "docs/spec.md"
+
+var (
+	anchorTag  = regexp.MustCompile(`<a id="([^"]*)"></a>`)
+	clauseName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+	pageLink   = regexp.MustCompile(`\]\(#([^)]+)\)`)
+	citation   = regexp.MustCompile(`\bspec(?:\.md)?#([A-Za-z0-9_-]*)`)
+	mapRow     = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([a-z0-9, -]+) \\|$")
+	heading    = regexp.MustCompile(`(?m)^#+ (.*)$`)
+
+	// numberedTest is a test named after a number of such a page.
+	numberedTest = regexp.MustCompile(`^(?:Test|Fuzz|Benchmark|Example)([A-DF-OQ-Y])([0-9]{1,2})[A-Z]`)
+
+	// outsideCitation is a clause of a page that is not in the repository, or a
+	// number of a tracker.
+	outsideCitation = regexp.MustCompile(`(?i)\bissues? #?[0-9]+\b|\bdesign(?: page)?[ /]0?[0-9]{1,2}\b` +
+		`|\b(?-i:[A-Z])-[0-9]{1,2}\b|\b0[0-9] (?:sections? [0-9]|F[0-9]|[0-9]\.[0-9])`)
+)
+
+// notYetCited are the rooms whose comments and strings still cite pages outside
+// the repository. A room leaves the list for good when it is clean.
+var notYetCited = []string{
+	"cmd/blis-train", "coeff", "deploy", "pipeline", "pipeline/export", "pipeline/extract", "pipeline/features",
+	"pipeline/features/basis", "pipeline/fit", "pipeline/ridge", "pipeline/rows", "pipeline/validate", "report", "result", "sim",
+	"sim/emit", "sim/workload", "trace", "docs",
+}
+
+// TestClauses checks the book itself: names are unique and well formed, links
+// inside the page lead somewhere, and the map at its end has every clause once
+// and names files that exist.
+func TestClauses(t *testing.T) {
+	root := repoRoot(t)
+	text := readFile(t, filepath.Join(root, bookFile))
+	clauses := map[string]bool{}
+	for _, m := range anchorTag.FindAllStringSubmatch(text, -1) {
+		if !clauseName.MatchString(m[1]) || clauses[m[1]] {
+			t.Errorf("clause %q: want a new name of lower-case words joined by dashes", m[1])
+		}
+		clauses[m[1]] = true
+	}
+	targets := headings(text)
+	for _, m := range pageLink.FindAllStringSubmatch(text, -1) {
+		if !clauses[m[1]] && !targets[m[1]] {
+			t.Errorf("link to #%s: no such clause or heading", m[1])
+		}
+	}
+	mapped := map[string]bool{}
+	for _, row := range mapRow.FindAllStringSubmatch(text, -1) {
+		if _, err := os.Stat(filepath.Join(root, row[1])); err != nil {
+			t.Errorf("map: %v", err)
+		}
+		for _, name := range strings.Split(row[2], ", ") {
+			if !clauses[name] || mapped[name] {
+				t.Errorf("map: %s: clause %q is unknown or in two rows", row[1], name)
+			}
+			mapped[name] = true
+		}
+	}
+	for name := range clauses {
+		if !mapped[name] {
+			t.Errorf("map: clause %q has no row", name)
+		}
+	}
+}
+
+// headings are the anchors GitHub gives to the page's headings.
+func headings(text string) map[string]bool {
+	out := map[string]bool{}
+	drop := regexp.MustCompile(`<[^>]*>|[^a-z0-9 _-]`)
+	for _, m := range heading.FindAllStringSubmatch(text, -1) {
+		out[strings.ReplaceAll(drop.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")] = true
+	}
+	return out
+}
+
+// TestCitations fails on a citation of a clause that the book does not have and,
+// in rooms that are clean, on one of a page outside the repository.
+func TestCitations(t *testing.T) {
+	root := repoRoot(t)
+	clauses := map[string]bool{}
+	for _, m := range anchorTag.FindAllStringSubmatch(readFile(t, filepath.Join(root, bookFile)), -1) {
+		clauses[m[1]] = true
+	}
+	dirty := map[string]int{}
+	for _, rel := range repoFiles(t, root) {
+		for _, p := range passages(t, root, rel) {
+			for _, m := range citation.FindAllStringSubmatch(p.text, -1) {
+				if m[1] != "NAME" && !clauses[m[1]] {
+					t.Errorf("%s:%d: cites %s, which %s does not have", rel, p.line, m[0], bookFile)
+				}
+			}
+			if found := outsideCitation.FindString(p.text); found != "" && rel != "internal/arch/spec_test.go" {
+				if room := roomOf(rel); slices.Contains(notYetCited, room) {
+					dirty[room]++
+				} else {
+					t.Errorf("%s:%d: cites %q: say it in words, or cite a clause of %s as spec#NAME", rel, p.line, found, bookFile)
+				}
+			}
+		}
+	}
+	for _, room := range notYetCited {
+		if dirty[room] == 0 {
+			t.Errorf("%s cites nothing outside the repository any more: take it off the list notYetCited", room)
+		}
+	}
+}
+
+// passage is what a file says on its own behalf, and where.
+type passage struct {
+	text string
+	line int
+}
+
+// passages are the comments, names of tests and strings of a Go file, and the
+// lines of any other.
+func passages(t *testing.T, root, rel string) []passage {
+	t.Helper()
+	if path.Ext(rel) != ".go" {
+		var out []passage
+		for i, line := range strings.Split(readFile(t, filepath.Join(root, rel)), "\n") {
+			out = append(out, passage{line, i + 1})
+		}
+		return out
+	}
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, filepath.Join(root, rel), nil, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []passage
+	add := func(pos token.Pos, text string) {
+		for i, line := range strings.Split(text, "\n") {
+			out = append(out, passage{line, fset.Position(pos).Line + i})
+		}
+	}
+	for _, group := range f.Comments {
+		for _, c := range group.List {
+			add(c.Pos(), c.Text)
+		}
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.BasicLit:
+			if n.Kind == token.STRING {
+				add(n.Pos(), n.Value)
+			}
+		case *ast.FuncDecl:
+			if m := numberedTest.FindStringSubmatch(n.Name.Name); m != nil {
+				add(n.Pos(), m[1]+"-"+m[2])
+			}
+		}
+		return true
+	})
+	return out
+}
+
+// roomOf is the folder of a file: a room of the map, or the top folder of what
+// is not Go.
+func roomOf(rel string) string {
+	dir := path.Dir(rel)
+	for d := dir; d != "."; d = path.Dir(d) {
+		if _, ok := rooms[d]; ok {
+			return d
+		}
+	}
+	top, _, _ := strings.Cut(dir, "/")
+	return top
+}
+
+// written are the kinds of files that people write and read.
+var written = []string{".go", ".md", ".txtar", ".sh", ".py", ".yaml", ".yml", ".html", ".css", ".js", ""}
+
+// repoFiles lists the files that people write, slashes and sorted, without
+// recordings and machine-made examples.
+func repoFiles(t *testing.T, root string) []string {
+	t.Helper()
+	var out []string
+	err := filepath.WalkDir(root, func(p string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(root, p)
+		rel = filepath.ToSlash(rel)
+		if d.IsDir() {
+			if name := d.Name(); name == ".git" || name == "out" || name == "fuzz" || strings.HasPrefix(rel, "docs/examples/") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		known := slices.Contains(written, path.Ext(rel)) || path.Dir(rel) == ".ci"
+		if info, err := d.Info(); known && err == nil && info.Mode().IsRegular() && info.Size() < 1<<20 && path.Base(rel) != "LICENSE" {
+			out = append(out, rel)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func readFile(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestOutsideCitationPattern pins what counts as a citation of a page that is
+// not in the repository.
+func TestOutsideCitationPattern(t *testing.T) {
+	for text, want := range map[string]bool{
+		"(01 V-8)": true, "V-8's score": true, "Issue 6, 01": true, "design 06": true, "design/02 2.2": true, "03 section 5": true,
+		"(03 F6)": true, "02 section 2.2": true, "C-3 and": true,
+		"GPT-2": false, "SHA-256": false, "UTF-8": false, "decision 0004": false, "spec 1.1": false, "A-Z": false, "[A-Z0-9]": false,
+		"RTX-4090": false, "issues are": false, "the design": false, "spec#weights": false,
+	} {
+		if got := outsideCitation.MatchString(text); got != want {
+			t.Errorf("%q: got %v, want %v", text, got, want)
+		}
+	}
+	if fmt.Sprint(citation.FindStringSubmatch("see docs/spec.md#lag.")) != "[spec.md#lag lag]" {
+		t.Error("a link into the book is a citation")
+	}
+}
