@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // TestEachVisitsEveryTaskOnce on any number of workers, each with a number of its own.
@@ -46,6 +47,7 @@ func TestTryReturnsTheErrorOfTheSmallestTask(t *testing.T) {
 				defer close(both)
 				return errors.New("two")
 			}
+			time.Sleep(time.Millisecond) // so that a loop which does not stop is seen to run on
 			return nil
 		}, nil)
 		if err == nil || err.Error() != "one" {
