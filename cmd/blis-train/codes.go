@@ -14,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/queueing"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/emit"
 	"github.com/blis-train/blis-train/sim/workload"
@@ -40,6 +41,7 @@ func codeRooms() []codeRoom {
 		{"pipeline/fit", fit.Codes},
 		{"pipeline/rows", rows.Codes},
 		{"pipeline/validate", validate.Codes},
+		{"queueing", queueing.Codes},
 		{"sim", sim.Codes},
 		{"sim/emit", emit.Codes},
 		{"sim/workload", workload.Codes},

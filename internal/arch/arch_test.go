@@ -56,6 +56,7 @@ var rooms = map[string]room{
 	"pipeline/forest":         {ours: []string{"forest", "internal/par"}, pure: true},
 	"pipeline/predictor/llmd": {ours: []string{"forest"}},
 	"pipeline/export":         {ours: []string{"coeff", "deploy", "result", "trace"}, theirs: []string{yaml, xsys}},
+	"queueing":                {ours: []string{"trace"}, pure: true},
 	"sim":                     {ours: []string{"stat", "coeff", "pipeline/features", "pipeline/features/basis", "trace", "deploy"}, pure: true},
 	"sim/workload":            {ours: []string{"sim", "trace", "deploy"}, theirs: []string{yaml}},
 	"sim/emit":                {ours: []string{"sim", "trace", "deploy"}},
