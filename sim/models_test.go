@@ -298,3 +298,21 @@ func ExampleRun() {
 	fmt.Printf("%d steps, TTFT %.1f ms, E2E %.0f ms\n", res.Steps, ttft/1e3, e2e/1e3)
 	// Output: 101 steps, TTFT 8.6 ms, E2E 486 ms
 }
+
+// TestLinear3CountsWhatItSays: computed tokens are those scheduled, KV tokens
+// read the contexts including them.
+func TestLinear3CountsWhatItSays(t *testing.T) {
+	m, err := NewLinear3([]float64{1000, 3, 0.5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := Batch{PrefillTokens: 100, DecodeTokens: 2, KVRead: 100 + 51 + 71}
+	if us, err := m.StepUs(&b); err != nil || us != 1000+3*102+0.5*222 {
+		t.Errorf("got %g us, %v, want %g", us, err, 1000+3*102+0.5*222)
+	}
+	for _, bad := range [][]float64{{1, 2}, {1, 2, math.NaN()}, {1, 2, -1}} {
+		if _, err := NewLinear3(bad); err == nil {
+			t.Errorf("%v: got a model, want an error", bad)
+		}
+	}
+}

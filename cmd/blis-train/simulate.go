@@ -50,9 +50,9 @@ func simulateFlags() []cli.Flag {
 		&cli.StringFlag{Name: "workload", Usage: "`FILE|RUNDIR`: what arrives"},
 		outFlag("output `FOLDER`"),
 		&cli.StringSliceFlag{Name: "set", Usage: "supply or override a field of run.yaml, `KEY.PATH=VALUE` (repeatable)"},
-		&cli.StringFlag{Name: "latency-model", Value: "physics", Usage: "step time `MODEL`: physics, roofline, blackbox or trained-physics"},
+		&cli.StringFlag{Name: "latency-model", Value: "physics", Usage: "step time `MODEL`: physics, roofline, blackbox, trained-physics or linear3"},
 		&cli.StringFlag{Name: "alpha-coeffs", Usage: "comma-separated `A0,A1,A2` of blackbox and trained-physics, us"},
-		&cli.StringFlag{Name: "beta-coeffs", Usage: "comma-separated `BETAS` of blackbox (3) and trained-physics (7 to 11)"},
+		&cli.StringFlag{Name: "beta-coeffs", Usage: "comma-separated `BETAS` of blackbox (3), trained-physics (7 to 11) and linear3 (us, us per token computed, us per KV token read)"},
 		&cli.Float64Flag{Name: "overhead-us", Value: -1, Usage: "constant overhead in `US` in place of the overhead coefficients; -1: those"},
 		&cli.Float64Flag{Name: "egress-us", Value: -1, Usage: "constant egress in `US`; -1: the egress coefficients"},
 		&cli.StringFlag{Name: "noise", Value: "none", Usage: "`KIND`: residual multiplies step times by ratios of the artifact's residuals; or none"},
@@ -145,9 +145,9 @@ func checkSimulateFlags(c *cli.Context) error {
 	}
 	physics := c.String("latency-model") == "physics"
 	switch c.String("latency-model") {
-	case "physics", "roofline", "blackbox", "trained-physics":
+	case "physics", "roofline", "blackbox", "trained-physics", "linear3":
 	default:
-		return usagef("--latency-model: got %q, want physics, roofline, blackbox or trained-physics", c.String("latency-model"))
+		return usagef("--latency-model: got %q, want physics, roofline, blackbox, trained-physics or linear3", c.String("latency-model"))
 	}
 	if physics && c.String("coefficients") == "" {
 		return usagef("simulate: missing --coefficients FILE (or another --latency-model)")
@@ -358,6 +358,9 @@ func (s *simulation) model(set *coeff.Set) (sim.Config, func() []trace.Finding, 
 	switch s.c.String("latency-model") {
 	case "roofline":
 		m, err := sim.NewRoofline(s.dep)
+		return sim.DefaultConfig(s.dep, m), none, err
+	case "linear3":
+		m, err := sim.NewLinear3(s.beta)
 		return sim.DefaultConfig(s.dep, m), none, err
 	case "trained-physics":
 		cfg := sim.DefaultConfig(s.dep, nil)
