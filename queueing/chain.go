@@ -50,7 +50,7 @@ func (m *Model) Solve(rateRPS float64) Point {
 type moments struct {
 	inService, queued float64 // means
 	accepted, blocked float64 // shares of arrivals; they add up to 1
-	// of the accepted arrivals: those who meet nobody, those who meet 1..N-1 (and the
+	// of the accepted arrivals: those who meet nobody, those who meet fewer than N (and the
 	// mean of that number times their share); the rest waits for a seat
 	idle, busy, busyN float64
 }
@@ -62,7 +62,7 @@ const (
 	stepBits = 400
 )
 
-// head holds the states 0..N-1 and p_N, all in units of 2^base.
+// head holds the states n < N and p_N, all in units of 2^base.
 type head struct {
 	none  float64 // p_0
 	zero  float64 // sum of p_n, n < N
