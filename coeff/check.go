@@ -10,8 +10,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Check applies 01 Y-2: known versions, lengths, names, units, finite numbers,
-// and no wait marked as a delay. Each has its own code.
+// Check applies the rules of loading (spec#artifact-load): known versions, lengths, names, units,
+// finite numbers, and no wait marked as a delay. Each has its own code.
 func (s *Set) Check() error {
 	if s.SchemaVersion != SchemaVersion {
 		return trace.Errorf(UnknownSchemaVersion, "schema_version: got %q, want %q", s.SchemaVersion, SchemaVersion)
@@ -219,8 +219,8 @@ func (s *Set) Impossible() []trace.Finding {
 	return fs
 }
 
-// Outside lists what of the deployment the coefficients were not trained on:
-// model, hardware, tp (01 Y-2). Empty when all of it was.
+// Outside lists what of the deployment the coefficients were not trained on: model, hardware, tp.
+// Empty when all of it was.
 func (s *Set) Outside(d *deploy.Deployment) []trace.Finding {
 	var fs []trace.Finding
 	if t := s.TrainedOn.Models; len(t) > 0 && !slices.Contains(t, d.Model.ID) {

@@ -72,8 +72,8 @@ func save(t testing.TB, s *Set) string {
 	return b.String()
 }
 
-// Design 01 Y-2: writing and reading back is exact; same set, same bytes.
-func TestY2RoundTripIsExact(t *testing.T) {
+// Writing and reading back is exact; same set, same bytes.
+func TestRoundTripIsExact(t *testing.T) {
 	want := sample()
 	text := save(t, want)
 	got, err := Load(strings.NewReader(text), "c.yaml")
@@ -88,8 +88,8 @@ func TestY2RoundTripIsExact(t *testing.T) {
 	}
 }
 
-// Design 01 Y-2: each fault of a file has its own code and a line.
-func TestY2FaultsHaveTheirOwnCode(t *testing.T) {
+// Each fault of a file has its own code and a line.
+func TestFaultsHaveTheirOwnCode(t *testing.T) {
 	text := save(t, sample())
 	edit := func(old, with string) string {
 		if !strings.Contains(text, old) {
@@ -145,8 +145,8 @@ func TestSaveRefusesWhatLoadRefuses(t *testing.T) {
 	}
 }
 
-// Design 01 Y-1: spec 1.0's flat form.
-func TestY1FlatFormOfTheFrozenText(t *testing.T) {
+// The flat form of spec 1.0.
+func TestFlatFormOfTheFrozenText(t *testing.T) {
 	list := func(n int) string { return "[" + strings.Repeat("1.5, ", n-1) + "2]" }
 	text := fmt.Sprintf("physics_coefficients:\n  spec_version: \"1.0\"\n  trained_on: {model: m, hardware: h, tp: 1}\n  alpha_coefficients: %s\n  beta_coefficients: %s\n", list(11), list(16))
 	s, err := Load(strings.NewReader(text), "flat.yaml")
@@ -162,7 +162,7 @@ func TestY1FlatFormOfTheFrozenText(t *testing.T) {
 	}
 }
 
-// Design 01 G-8 and V-12.
+// Predictions in use are clipped, counted and warned about.
 func TestPredictClipsCountsAndWarnsOnce(t *testing.T) {
 	s := sample()
 	p := s.BetaPredictor()
@@ -206,8 +206,8 @@ func TestPredictClipsCountsAndWarnsOnce(t *testing.T) {
 	}
 }
 
-// Design 01 T-5: a wait is never a delay.
-func TestT5AWaitIsNeverADelay(t *testing.T) {
+// A wait is never a delay.
+func TestAWaitIsNeverADelay(t *testing.T) {
 	s := sample()
 	if _, err := s.DelayPredictor(Admission); code(err) != WaitAsDelay {
 		t.Errorf("admission: got %v, want %s", err, WaitAsDelay)
@@ -228,8 +228,8 @@ func TestRoundHalfUp(t *testing.T) {
 	}
 }
 
-// Design 01 Y-2: outside the training data is a warning each.
-func TestY2OutsideTheTrainingData(t *testing.T) {
+// Outside the training data is a warning each.
+func TestOutsideTheTrainingData(t *testing.T) {
 	s := sample()
 	d := testDeployment()
 	if fs := s.Outside(d); len(fs) != 0 {

@@ -24,9 +24,8 @@ func ownOverhead() (*Set, []float64) {
 	return s, values
 }
 
-// Design 01 Y-2: values of deployments are read back exactly, and faults in them
-// are found.
-func TestY2DeploymentValues(t *testing.T) {
+// Values of deployments are read back exactly, and faults in them are found.
+func TestDeploymentValues(t *testing.T) {
 	want, _ := ownOverhead()
 	text := save(t, want)
 	got, err := Load(strings.NewReader(text), "c.yaml")

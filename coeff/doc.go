@@ -1,6 +1,5 @@
-// Package coeff holds the noun Set: named coefficients with unit, spec
-// version, provenance and uncertainty (the artifact of design 01 section 13),
-// with a strict [Load], an exact [Set.Save] and the one predictor that
+// Package coeff holds the noun Set: named coefficients with unit, spec version, provenance and
+// uncertainty (spec#artifact), with a strict [Load], an exact [Set.Save] and the one predictor that
 // teacher-forced validation and the simulator both use.
 //
 // A coefficient means what its name says. Position alone never decides: on

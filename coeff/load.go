@@ -13,11 +13,10 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Load reads a coefficient file strictly: unknown keys, wrong lengths, names,
-// units and versions and numbers that are not finite are errors with a code of
-// their own (01 Y-2). file is the name in messages. The flat form of spec 1.0,
-// alpha_coefficients and beta_coefficients as bare lists, is accepted too; its
-// alpha is the queue target.
+// Load reads a coefficient file strictly: unknown keys, wrong lengths, names, units and versions
+// and numbers that are not finite are errors with a code of their own (spec#artifact-load). file is
+// the name in messages. The flat form of spec 1.0, alpha_coefficients and beta_coefficients as bare
+// lists, is accepted too; its alpha is the queue target.
 func Load(r io.Reader, file string) (*Set, error) {
 	text, err := io.ReadAll(r)
 	if err != nil {

@@ -7,11 +7,11 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// extrapolationFactor is how far above its training maximum a feature may lie
-// before a prediction warns (01 V-12).
+// extrapolationFactor is how far above its training maximum a feature may lie before a prediction
+// warns (spec#training-range).
 const extrapolationFactor = 1.5
 
-// Least predictions for use (01 G-8), us.
+// Least predictions for use (spec#prediction-use), us.
 const (
 	minStepUs  = 1
 	minDelayUs = 0
@@ -87,8 +87,8 @@ func newPredictor(cs []Coefficient, fs []features.Feature, least float64) *Predi
 	return p
 }
 
-// NotLearned lists the 1-based slots of time-like beta terms that the data did
-// not teach: coefficient 0, or prior-only (01 V-12).
+// NotLearned lists the 1-based slots of time-like beta terms that the data did not teach:
+// coefficient 0, or prior-only (spec#not-learned).
 func (s *Set) NotLearned() []int {
 	var slots []int
 	for i, f := range features.BetaFeatures(s.SpecVersion) {
@@ -144,7 +144,7 @@ func (p *Predictor) Dot(x []float64) float64 {
 // Predictions returns how many predictions were made.
 func (p *Predictor) Predictions() int64 { return p.predictions }
 
-// Clipped returns how many predictions lay below the least one (01 G-8).
+// Clipped returns how many predictions lay below the least one (spec#prediction-use).
 func (p *Predictor) Clipped() int64 { return p.clipped }
 
 // Warnings returns what the predictions so far should not be trusted for, one
@@ -167,7 +167,7 @@ func (p *Predictor) Warnings() []trace.Finding {
 	return fs
 }
 
-// RoundUs rounds half up to the simulator's integer clock (01 G-8).
+// RoundUs rounds half up to the simulator's integer clock (spec#prediction-use).
 func RoundUs(us float64) trace.Micros { return trace.Micros(math.Floor(us + 0.5)) }
 
 // Predict returns one step's time in us without bookkeeping, at least 1. x has

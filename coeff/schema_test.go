@@ -39,8 +39,7 @@ func schema(t *testing.T) *jsonschema.Schema {
 	return s
 }
 
-// Design 06: every file we write is valid against its schema, and the schema
-// refuses what Load refuses.
+// Every file we write is valid against its schema, and the schema refuses what Load refuses.
 func TestFilesFollowTheirSchema(t *testing.T) {
 	s := schema(t)
 	text := save(t, sample())

@@ -11,7 +11,7 @@ import (
 // SchemaVersion is the version of the file Save writes.
 const SchemaVersion = "1"
 
-// Targets with a name of their own (01 T-2, T-3, T-5).
+// Targets with a name of their own (spec#cadence, spec#duration, spec#delay-targets).
 const (
 	Cadence   = "cadence"
 	Duration  = "duration"
@@ -47,7 +47,7 @@ type Set struct {
 	HardwareFactors   []Factor
 	Covariance        [][]float64 // of Beta, in its order; nil when not estimated
 	Residuals         []RegimeQuantiles
-	Gamma             float64  // of the preemption average (01 A-14)
+	Gamma             float64  // of the preemption average (spec#preemption-average)
 	PipelineLag       []RunLag // sorted by run
 	Gates             []Gate
 	// Identifiability says in words what the data could not tell apart.
@@ -84,7 +84,7 @@ type TargetRMSE struct {
 	Us     float64
 }
 
-// How well the data determine a coefficient (01 V-10).
+// How well the data determine a coefficient (spec#identified).
 const (
 	Within         = "within"          // varies inside a configuration
 	BetweenConfigs = "between-configs" // varies between configurations only
@@ -235,7 +235,7 @@ type RunLag struct {
 	Measured bool
 }
 
-// Gate is one acceptance rule and what it said (01 section 12).
+// Gate is one acceptance rule and what it said (spec#gates).
 type Gate struct {
 	Name      string   `yaml:"name"`
 	Scope     string   `yaml:"scope"`
@@ -246,14 +246,14 @@ type Gate struct {
 	Note      string   `yaml:"note,omitempty"`
 }
 
-// Certificate is the solver's proof of optimality (01 V-5).
+// Certificate is the solver's proof of optimality (spec#certificate).
 type Certificate struct {
 	MinZeroGradient   *float64 `yaml:"min_zero_gradient"` // nil: no term is at its bound
 	MaxActiveGradient float64  `yaml:"max_active_gradient"`
 	OK                bool     `yaml:"ok"`
 }
 
-// Config is one configuration of the training data (01 K-6).
+// Config is one configuration of the training data (spec#configuration).
 type Config struct {
 	Key        string
 	Runs       []string
@@ -281,9 +281,9 @@ func (s *Set) AlphaModel(target string) *AlphaModel {
 	return nil
 }
 
-// Replayable reports whether a target may be added as a delay in a replay:
-// overhead and egress. The others contain a wait that the simulator produces
-// itself and would count twice (01 T-5).
+// Replayable reports whether a target may be added as a delay in a replay: overhead and egress. The
+// others contain a wait that the simulator produces itself and would count twice
+// (spec#waits-are-no-delays).
 func Replayable(target string) bool { return target == Overhead || target == Egress }
 
 // NewCoefficients returns the named, zero coefficients of the features.

@@ -6,8 +6,8 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// wireSet is the file's shape (01 Y-1): the order of fields is the order of
-// keys; maps are written with sorted keys.
+// wireSet is the file's shape (spec#artifact): the order of fields is the order of keys; maps are
+// written with sorted keys.
 type wireSet struct {
 	SchemaVersion string      `yaml:"schema_version"`
 	ToolVersion   string      `yaml:"tool_version"`

@@ -195,7 +195,7 @@ func madeValidation(sc scale, run func(int) string, r *rand.Rand) *result.Valida
 	}
 	names := []string{"beta_mape", "ks_ttft", "ks_itl", "ks_e2e", "median_rel_err_ttft", "beta_skill", "overhead_inside", "beta_mape_loco"}
 	for i := range sc.gates {
-		g := result.Gate{Name: names[i%len(names)], Scope: run(i % sc.runs), Op: "<", Threshold: 0.15, Value: ptr(0.3 * r.Float64()), Source: "01 Q-5", Required: true}
+		g := result.Gate{Name: names[i%len(names)], Scope: run(i % sc.runs), Op: "<", Threshold: 0.15, Value: ptr(0.3 * r.Float64()), Source: "what samples of 164 requests differ by chance", Required: true}
 		switch i % 7 {
 		case 5:
 			g.Value, g.Note = nil, "81 requests compared, needs 164"
@@ -226,7 +226,7 @@ func madeInspect(sc scale, run func(int) string, r *rand.Rand) *result.Inspect {
 			Clocks:   result.InspectClocks{OffsetS: ptr(1771342128.1), OffsetSpreadMs: ptr(0.2), Engines: 1},
 			Steps:    result.StepQuality{KnownShare: ptr(0.993)}, Series: &result.LoadSeries{BinS: 2}}
 		for k, c := range checks {
-			ir.Saturation = append(ir.Saturation, result.SaturationCheck{Name: c.name, Value: ptr(c.thr * (0.1 + r.Float64())), Threshold: c.thr, Hit: i == 1 && k < 2, Doc: "design 03 section 2"})
+			ir.Saturation = append(ir.Saturation, result.SaturationCheck{Name: c.name, Value: ptr(c.thr * (0.1 + r.Float64())), Threshold: c.thr, Hit: i == 1 && k < 2, Doc: "a check of the load"})
 		}
 		for _, n := range coverageNames {
 			h := result.Histogram{Name: n.name, Unit: "tokens", Edges: []float64{0}, Rows: 0}

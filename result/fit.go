@@ -59,7 +59,7 @@ type StepQuality struct {
 	KnownShare     *float64 `json:"known_share"`
 }
 
-// FitConfig is one configuration (01 K-6) of the fit.
+// FitConfig is one configuration (spec#configuration) of the fit.
 type FitConfig struct {
 	Key        string            `json:"key"`   // stable id
 	Label      string            `json:"label"` // model/hardware/tp for people
@@ -178,7 +178,7 @@ type RunLag struct {
 	Measured bool `json:"measured"`
 }
 
-// LagEvidence is the hold-out error of one lag on intervals with prefill (01 T-2).
+// LagEvidence is the hold-out error of one lag on intervals with prefill (spec#lag).
 type LagEvidence struct {
 	Run                string   `json:"run"`
 	Lag                int      `json:"lag"`
@@ -212,7 +212,7 @@ type Coefficient struct {
 	Share              *float64    `json:"share"` // mean share of the prediction on training rows
 }
 
-// Certificate is V-5.
+// Certificate is the solver's proof of optimality (spec#certificate).
 type Certificate struct {
 	MinZeroGradient   *float64 `json:"min_zero_gradient"`
 	MaxActiveGradient float64  `json:"max_active_gradient"`
@@ -289,7 +289,7 @@ type RegimeRows struct {
 	Steps  int    `json:"steps"`
 }
 
-// IntervalErrors is T-7's report.
+// IntervalErrors says how predictions meet interval targets (spec#interval-fit).
 type IntervalErrors struct {
 	Rows             int      `json:"rows"`
 	ExactRows        int      `json:"exact_rows"`
@@ -330,7 +330,7 @@ type Quantiles struct {
 	P90 *float64 `json:"p90"`
 }
 
-// TargetAudit says what a run's stamps really measure (03 F1, F6).
+// TargetAudit says what a run's stamps really measure (spec#target-audit).
 type TargetAudit struct {
 	Run                 string    `json:"run"`
 	DurationUsP50       *float64  `json:"duration_us_p50"`
@@ -349,7 +349,7 @@ type DriftBlock struct {
 	Rows  int     `json:"rows"`
 }
 
-// Reweighting is V-9.
+// Reweighting are the passes toward absolute relative error (spec#reweighting).
 type Reweighting struct {
 	Passes     int     `json:"passes"`
 	BiasBefore float64 `json:"bias_before"`
@@ -364,7 +364,7 @@ type RegimeQuantiles struct {
 	Quantiles [][2]float64 `json:"quantiles"` // [probability, ratio]
 }
 
-// BoundHit counts rows whose feature hit its bound (F-6).
+// BoundHit counts rows whose feature hit its bound (spec#bound-hits).
 type BoundHit struct {
 	Name  string  `json:"name"`
 	Rows  int     `json:"rows"`

@@ -1,7 +1,7 @@
-// Package result holds the documents other programs read from us, as structs:
-// extract.json, fit.json, validation.json, inspect.json (design 06). Keys are a
-// promise: add freely, never rename or change a unit without a new schema
-// version. Unknown is null (a nil pointer or an unknown trace.Opt), never 0 or -1.
+// Package result holds the documents other programs read from us, as structs: extract.json,
+// fit.json, validation.json, inspect.json (spec#documents). Keys are a promise: add freely, never
+// rename or change a unit without a new schema version. Unknown is null (a nil pointer or an
+// unknown trace.Opt), never 0 or -1.
 package result
 
 import (

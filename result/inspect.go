@@ -78,7 +78,7 @@ type InspectClocks struct {
 	Engines           int      `json:"engines"` // engine runs seen in this table run
 }
 
-// SaturationCheck is one of the five checks of design 03 section 2.
+// SaturationCheck is one of the five checks of the load (spec#saturation).
 type SaturationCheck struct {
 	Name      string   `json:"name"`
 	Value     *float64 `json:"value"` // null: not measurable on this run

@@ -48,14 +48,14 @@ type ValidationOptions struct {
 // test run.
 type ConfigErrors struct {
 	Scope           string       `json:"scope"`  // the configuration's label, or the test run's id
-	Config          string       `json:"config"` // key (01 K-6)
+	Config          string       `json:"config"` // key (spec#configuration)
 	Runs            []string     `json:"runs"`
 	Seen            bool         `json:"seen"`     // the configuration was part of the fit
 	TestRun         bool         `json:"test_run"` // rows of a run the coefficients never saw
 	Steps           *Errors      `json:"steps"`
 	Alpha           *AlphaErrors `json:"alpha"`
-	TargetOverFloor *float64     `json:"target_over_floor"` // median target / median physical floor (01 T-4)
-	BoundHits       *float64     `json:"bound_hits"`        // largest share of rows over the slots (01 F-6)
+	TargetOverFloor *float64     `json:"target_over_floor"` // median target / median physical floor (spec#physical-floor)
+	BoundHits       *float64     `json:"bound_hits"`        // largest share of rows over the slots (spec#bound-hits)
 }
 
 // Split kinds of a ValidationRun.

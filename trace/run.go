@@ -60,7 +60,7 @@ type Request struct {
 	FinishedStep    Opt[int64]   `col:"finished_step" doc:"scheduler.step of FINISHED: the producing step, or the current counter for aborts"`
 	PromptTokens    Opt[int64]   `col:"prompt_tokens" unit:"tokens" doc:"prompt length, prefix-cache hits included"`
 	CachedTokens    Opt[int64]   `col:"cached_tokens" unit:"tokens" doc:"prompt tokens served from cache: num_computed_tokens of the first snapshot with scheduled tokens; null without one"`
-	HitTokens       Opt[int64]   `col:"hit_tokens" unit:"tokens" doc:"prompt - effective_prompt_len of that snapshot (01 S-10); null when the key or the snapshot is absent"`
+	HitTokens       Opt[int64]   `col:"hit_tokens" unit:"tokens" doc:"prompt - effective_prompt_len of that snapshot; null when the key or the snapshot is absent"`
 	OutputTokens    Opt[int64]   `col:"output_tokens" unit:"tokens" doc:"decode.done_tokens at FINISHED, else usage of the API or stock span"`
 	MaxTokens       Opt[int64]   `col:"max_tokens" unit:"tokens" doc:"requested maximum of output tokens"`
 	N               Opt[int64]   `col:"n" doc:"gen_ai.request.n: samples asked for under one API span"`
@@ -69,9 +69,9 @@ type Request struct {
 	Success         Opt[bool]    `col:"success" doc:"judged from the API span (DEPARTED); from finish_status without one; null when neither ended"`
 	AbortReason     Opt[string]  `col:"abort_reason" doc:"reason of api.ABORTED"`
 	Phase           Opt[string]  `col:"phase" doc:"phase of run.yaml that holds ARRIVED (or QUEUED without it); null outside all"`
-	OverheadLoUs    Opt[float64] `col:"overhead_lo_us" unit:"us" doc:"lower bound of the overhead (01 T-5)"`
+	OverheadLoUs    Opt[float64] `col:"overhead_lo_us" unit:"us" doc:"lower bound of the overhead"`
 	OverheadHiUs    Opt[float64] `col:"overhead_hi_us" unit:"us" doc:"upper bound of the overhead: QUEUED - ARRIVED; negative is kept here and dropped by fit"`
-	OverheadExact   Opt[bool]    `col:"overhead_exact" doc:"the overhead equals QUEUED - ARRIVED (01 T-5)"`
+	OverheadExact   Opt[bool]    `col:"overhead_exact" doc:"the overhead equals QUEUED - ARRIVED"`
 	StartWallNs     Opt[int64]   `col:"start_wall_ns" unit:"ns" doc:"span start, wall clock (API or stock span, else core span)"`
 	EndWallNs       Opt[int64]   `col:"end_wall_ns" unit:"ns" doc:"span end, wall clock"`
 	StockTTFTUs     Opt[float64] `col:"stock_ttft_us" unit:"us" doc:"gen_ai.latency.time_to_first_token"`
@@ -101,7 +101,7 @@ type JourneyEvent struct {
 	Kind         string      `col:"kind" doc:"QUEUED, SCHEDULED, FIRST_TOKEN, PREEMPTED or FINISHED"`
 	TsNs         Opt[int64]  `col:"ts_ns" unit:"ns" doc:"ts.monotonic_ns, or ts.monotonic in older dumps"`
 	WallNs       int64       `col:"wall_ns" unit:"ns" doc:"timeUnixNano"`
-	Step         Opt[int64]  `col:"step" doc:"scheduler.step (design/02 2.2 says which step per kind)"`
+	Step         Opt[int64]  `col:"step" doc:"scheduler.step: that of the work for SCHEDULED, PREEMPTED, FIRST_TOKEN and FINISHED; of QUEUED the counter so far"`
 	Phase        Opt[string] `col:"phase" doc:"WAITING, PREFILL or DECODE as recorded"`
 	PrefillDone  Opt[int64]  `col:"prefill_done_tokens" unit:"tokens" doc:"high-water mark, cached tokens included"`
 	PrefillTotal Opt[int64]  `col:"prefill_total_tokens" unit:"tokens" doc:"prompt length"`

@@ -31,8 +31,8 @@ func TestBLISTermsAreTheBasis(t *testing.T) {
 	}
 }
 
-// Issue 9: the bare file holds version and coefficients, 3 and 11 of them, and
-// a decoder as strict as BLIS's reads back exactly the fitted numbers.
+// The bare file holds version and coefficients, 3 and 11 of them, and a decoder as strict as BLIS's
+// reads back exactly the fitted numbers.
 func TestBLISDefaultsRoundTrip(t *testing.T) {
 	src := exampleSource()
 	out := mustExport(t, src, FormatBLIS, forced())
@@ -69,8 +69,8 @@ func TestBLISDefaultsRoundTrip(t *testing.T) {
 	}
 }
 
-// Issue 9: negative, non-finite and unlearned values are refused, each with its
-// own code and with what it does inside BLIS; --force writes them with warnings.
+// Negative, non-finite and unlearned values are refused, each with its own code and with what it
+// does inside BLIS; --force writes them with warnings.
 func TestBLISDefaultsRefusals(t *testing.T) {
 	learnAll := func(fit *result.Fit) {
 		for i := range fit.Models[1].Coefficients {
@@ -118,7 +118,7 @@ func TestBLISDefaultsRefusals(t *testing.T) {
 	}
 }
 
-// The overhead and egress targets are the only sources of alphas (01 T-5).
+// The overhead and egress targets are the only sources of alphas (spec#delay-targets).
 func TestBLISAlphaNeverFromQueue(t *testing.T) {
 	src := exampleSource()
 	for i := range src.Fit.Alpha {

@@ -85,8 +85,8 @@ func blisValues(fit *result.Fit) (alpha, beta []blisValue, err error) {
 	return alpha, beta, err
 }
 
-// learned reports whether the data taught a term: not tagged otherwise and not
-// held at the bound of its sign (01 V-12).
+// learned reports whether the data taught a term: not tagged otherwise and not held at the bound of
+// its sign (spec#not-learned).
 func learned(c result.Coefficient) bool {
 	return !c.NotLearned && c.Identified != "prior-only" && c.Value != 0
 }

@@ -22,7 +22,7 @@ const (
 	NotComparable  trace.Code = "not_comparable"
 )
 
-// rangeFactor is how far above its training maximum a feature may go (01 V-12).
+// rangeFactor is how far above its training maximum a feature may go (spec#training-range).
 const rangeFactor = 1.5
 
 // Vectorizer returns the beta features of one batch in a deployment, in slot order.

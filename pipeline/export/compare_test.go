@@ -42,7 +42,7 @@ func TestCheckMatches(t *testing.T) {
 	}
 }
 
-// Issue 9: each mismatch is one line with a code of its own.
+// Each mismatch is one line with a code of its own.
 func TestCheckMismatches(t *testing.T) {
 	for _, tc := range []struct {
 		name string

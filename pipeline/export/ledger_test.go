@@ -20,7 +20,7 @@ func entry(n int) LedgerEntry {
 		Headline: NewHeadline(exampleFit(), nil)}
 }
 
-// Issue 9: safe when two jobs append at once.
+// Safe when two jobs append at once.
 func TestLedgerConcurrentAppend(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.jsonl")
 	const jobs, each = 8, 25

@@ -52,7 +52,7 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 // version means is not this room's business.
 func setText[T ~string](dst *T, s string) { *dst = T(s) }
 
-// defaultGamma is the EMA's gamma where a fit did not choose one (01 A-14).
+// defaultGamma is the EMA's gamma where a fit did not choose one (spec#preemption-average).
 const defaultGamma = 0.3
 
 func valueOr(v *float64, def float64) float64 {

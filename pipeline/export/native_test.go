@@ -47,8 +47,8 @@ func physicsFit() *result.Fit {
 	return fit
 }
 
-// Y-1: everything of the artifact is there, in order, and passes the loader's check.
-func TestY1Native(t *testing.T) {
+// Everything of the artifact is there, in order, and passes the loader's check.
+func TestNative(t *testing.T) {
 	yes := true
 	val := &result.Validation{Gates: []result.Gate{{Name: "beta_mape", Scope: "c1", Value: ptr(0.05), Op: "<", Threshold: 0.15, Pass: &yes}, {Name: "ks_ttft", Scope: "run-a", Op: "<", Threshold: 0.15, Note: "insufficient data"}}}
 	set, err := Native(physicsFit(), val)
@@ -83,7 +83,7 @@ func TestY1Native(t *testing.T) {
 	}
 }
 
-// Issue 9: writing and reading back is exact, and the same set gives the same bytes.
+// Writing and reading back is exact, and the same set gives the same bytes.
 func TestNativeRoundTrip(t *testing.T) {
 	set, err := Native(physicsFit(), nil)
 	if err != nil {
@@ -105,8 +105,8 @@ func TestNativeRoundTrip(t *testing.T) {
 	}
 }
 
-// 01 T-5: a target that contains a wait is never marked for replay, whatever the fit says.
-func TestT5NativeReplay(t *testing.T) {
+// A target that contains a wait is never marked for replay, whatever the fit says.
+func TestNativeReplay(t *testing.T) {
 	fit := physicsFit()
 	fit.Alpha[1].Target, fit.Alpha[1].Replay = "admission", true
 	set, err := Native(fit, nil)
@@ -118,9 +118,9 @@ func TestT5NativeReplay(t *testing.T) {
 	}
 }
 
-// Y-2: names out of order, a wrong length, NaN and an unknown version cannot be
-// written, each with its own code.
-func TestY2NativeRefuses(t *testing.T) {
+// Names out of order, a wrong length, NaN and an unknown version cannot be written, each with its
+// own code.
+func TestNativeRefuses(t *testing.T) {
 	codes := map[trace.Code]bool{}
 	for name, edit := range map[string]func(*result.Fit){
 		"order":   func(f *result.Fit) { c := f.Beta.Coefficients; c[0], c[1] = c[1], c[0] },

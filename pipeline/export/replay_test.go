@@ -34,7 +34,7 @@ func tracedWorkload(n int, meanGapUs float64) []tracedRequest {
 	return reqs
 }
 
-// writeTraceV2 writes the workload as a header and a CSV (design 05).
+// writeTraceV2 writes the workload as a header and a CSV.
 func writeTraceV2(t *testing.T, dir string, reqs []tracedRequest) {
 	t.Helper()
 	var b strings.Builder
@@ -96,10 +96,9 @@ func blisReplay(t *testing.T, blis, dir, line string) ([]blisResult, string) {
 	return res, stderr.String()
 }
 
-// Issue 9: with a blis binary on PATH, `blis replay` loads the exported file
-// and the flags line without a warning, both give the same results, and every
-// request's TTFT and E2E equal those of our trained-physics simulation (the one
-// difference there is, overlap, is checked for its exact size).
+// With a blis binary on PATH, `blis replay` loads the exported file and the flags line without a
+// warning, both give the same results, and every request's TTFT and E2E equal those of our
+// trained-physics simulation (the one difference there is, overlap, is checked for its exact size).
 func TestBLISReplay(t *testing.T) {
 	blis, err := exec.LookPath("blis")
 	if err != nil {

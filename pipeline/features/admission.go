@@ -1,7 +1,7 @@
 package features
 
-// admissionCompute11 is slot A-3: the time of the request's whole prompt at
-// peak arithmetic rate, that is beta f1 + f2 of an unchunked prefill.
+// admissionCompute11 is queue slot 3: the time of the request's whole prompt at peak arithmetic
+// rate, that is beta f1 + f2 of an unchunked prefill.
 //
 //	f3 = p*body/Fl + (head + 4*q*L*p(p+1)/2)/F, 0 when p = 0     [s]
 //
@@ -9,12 +9,12 @@ package features
 // heads x head dim, L layers, Fl and F the group's peaks.
 //
 // Unit:   FLOP / (FLOP/s) = s
-// Source: 01 A-3
+// Source: spec#alpha-admission-compute
 // Bounds: >= 0; 0 without a prompt; equals beta f1 + f2 of an unchunked
 //
 //	prefill; grows with the prompt; scales with 1/tp for a dense model
 //
-// Omits:  prefix-cache hits, which are A-7
+// Omits:  prefix-cache hits, which are queue slot 7
 var admissionCompute11 = Feature{
 	Name: "admission_compute", Kind: Time, Penalty: 1, Bound: boundS,
 	Formula: "prompt_tokens*flops_body_per_token/group_peak_linear_flops + pos(prompt_tokens)*(flops_lm_head_per_seq + 4*q_dim*num_hidden_layers*prompt_tokens*(prompt_tokens+1)/2)/group_peak_flops",

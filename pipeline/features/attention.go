@@ -1,7 +1,6 @@
 package features
 
-// prefillAttention11 is slot B-2: the time prefill attention would take at
-// peak arithmetic rate.
+// prefillAttention11 is step slot 2: the time prefill attention would take at peak arithmetic rate.
 //
 //	f2 = 4*q*L*P/F     [s],   P = sum of n*c + n(n+1)/2 over prefill chunks
 //
@@ -10,7 +9,7 @@ package features
 // per multiply-add each; the causal mask halves the chunk's own square.
 //
 // Unit:   FLOP / (FLOP/s) = s
-// Source: 01 B-2, S-3; FLOP count as in FlashAttention-2 (arXiv 2307.08691)
+// Source: spec#beta-prefill-attention, spec#step-sums; FLOP count as in FlashAttention-2 (arXiv 2307.08691)
 // Bounds: >= 0; 0 without prefill; linear in L and 1/tp; the sum over a prompt
 //
 //	does not depend on how it is chunked
@@ -27,15 +26,14 @@ func prefillAttention(s *Space, in *StepInput) float64 {
 	return s.attnS * in.PrefillCausalWork
 }
 
-// prefillAttention10 counts half the work of a late chunk (01 X-5).
+// prefillAttention10 counts half the work of a late chunk (spec#err-attention).
 var prefillAttention10 = prefillAttention11.
 	frozen("sum_prefill_attn_work*num_hidden_layers*2*hidden_size/max(1e-6, hw_peak_flops)").
 	withBeta(func(s *Space, in *StepInput) float64 {
 		return in.SumPrefillAttnWork * s.layers * 2 * s.hidden / over(s.peak)
 	})
 
-// decodeAttention11 is slot B-4: the time decode attention would take at peak
-// arithmetic rate.
+// decodeAttention11 is step slot 4: the time decode attention would take at peak arithmetic rate.
 //
 //	f4 = 4*q*L*C/F     [s],   C = sum of c + 1 over decodes
 //
@@ -43,7 +41,7 @@ var prefillAttention10 = prefillAttention11.
 // decode attends to them and to itself.
 //
 // Unit:   FLOP / (FLOP/s) = s
-// Source: 01 B-4, S-3
+// Source: spec#beta-decode-attention, spec#step-sums
 // Bounds: >= 0; 0 without decodes; linear in context, L and 1/tp
 // Omits:  softmax; the KV traffic, which is f5
 var decodeAttention11 = Feature{
@@ -57,7 +55,7 @@ func decodeAttention(s *Space, in *StepInput) float64 {
 	return s.attnS * in.DecodeContextTokens
 }
 
-// decodeAttention10 counts half the work (01 X-5).
+// decodeAttention10 counts half the work (spec#err-attention).
 var decodeAttention10 = decodeAttention11.
 	frozen("decode_context_tokens*2*num_hidden_layers*hidden_size/max(1e-6, hw_peak_flops)").
 	withBeta(func(s *Space, in *StepInput) float64 {

@@ -1,15 +1,15 @@
 package features
 
-// seqRef is the fixed width that f6 counts sequences against (01 B-20): no
+// seqRef is the fixed width that f6 counts sequences against (spec#beta-batch-utilization): no
 // knob, so that the coefficient transfers between deployments.
 const seqRef = 256
 
-// batchUtilization11 is slot B-6: the work per sequence.
+// batchUtilization11 is step slot 6: the work per sequence.
 //
 //	f6 = (prefill requests + decode requests)/256
 //
 // Unit:   requests / requests = 1
-// Source: 01 B-6, B-20: sampling, metadata and launch work grow with the
+// Source: spec#beta-batch-utilization: sampling, metadata and launch work grow with the
 //
 //	sequences of a batch
 //
@@ -31,12 +31,12 @@ var batchUtilization10 = batchUtilization11.
 		return in.ScheduledTokens / over(s.maxTokens)
 	})
 
-// prefillDecodeMix11 is slot B-7: the share of prefill in the step's tokens.
+// prefillDecodeMix11 is step slot 7: the share of prefill in the step's tokens.
 //
 //	f7 = prefill/(prefill + decode), 0 for an empty step
 //
 // Unit:   tokens / tokens = 1
-// Source: 01 B-7
+// Source: spec#beta-prefill-decode-mix
 // Bounds: 0..1; 0 for an empty step; 1 for a pure prefill
 // Omits:  how prefill is spread over requests
 var prefillDecodeMix11 = Feature{
@@ -52,12 +52,12 @@ func prefillDecodeMix(_ *Space, in *StepInput) float64 {
 
 var prefillDecodeMix10 = prefillDecodeMix11.frozen(prefillDecodeMix11.Formula).withBeta(prefillDecodeMix)
 
-// chunkedPrefillMixed11 is slot B-15: a chunked batch of both phases.
+// chunkedPrefillMixed11 is step slot 15: a chunked batch of both phases.
 //
 //	f15 = chunked * (prefill requests > 0) * (decode requests > 0)
 //
 // Unit:   1
-// Source: 01 B-15
+// Source: spec#beta-chunked-prefill-mixed
 // Bounds: 0 or 1; 0 with chunked prefill off, for an empty step and for a pure step
 // Omits:  the ratio of the phases, which is f7
 var chunkedPrefillMixed11 = Feature{

@@ -6,8 +6,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// checkStep applies 01 F-3 to a step in 1.1; in 1.0, which has no such rules,
-// it refuses only NaN and infinity (G-7).
+// checkStep refuses contradictory counts in 1.1 (spec#input-checks), and in 1.0, which has no such
+// rules, NaN and infinity alone.
 func (s *Space) checkStep(in *StepInput) error {
 	if s.version == V10 {
 		return in.checkFinite()

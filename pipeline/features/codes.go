@@ -2,7 +2,7 @@ package features
 
 import "github.com/blis-train/blis-train/trace"
 
-// Codes of rejected inputs (01 F-3, G-7) and versions (G-4).
+// Codes of rejected inputs (spec#input-checks, spec#finite) and versions (spec#spec-version).
 const (
 	UnknownSpecVersion    trace.Code = "unknown_spec_version"
 	BadInput              trace.Code = "bad_input"

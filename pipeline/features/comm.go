@@ -1,16 +1,15 @@
 package features
 
-// tpCommunication11 is slot B-9: the time of tensor-parallel collectives.
+// tpCommunication11 is step slot 9: the time of tensor-parallel collectives.
 //
 //	f9 = (tp > 1)*(B > 0) * [(2L+1)*latency + (a*B + g*S)/link]     [s]
 //
-// B scheduled tokens, S sampled sequences, two all-reduces per layer and one of
-// the embedding, a ring all-reduce's bytes per token (01 D-12), g the logits
-// gather's bytes per sequence (01 D-13), link one direction of the
-// interconnect.
+// B scheduled tokens, S sampled sequences, two all-reduces per layer and one of the embedding, a
+// ring all-reduce's bytes per token (spec#comm-bytes-per-token), g the logits gather's bytes per
+// sequence (spec#comm-bytes-per-seq), link one direction of the interconnect.
 //
 // Unit:   s + B / (B/s) = s
-// Source: 01 B-9, D-11..D-13; ring all-reduce moves 2(tp-1)/tp of the buffer
+// Source: spec#beta-tp-communication, spec#link-bandwidth, spec#comm-bytes-per-token; a ring all-reduce moves 2(tp-1)/tp of the buffer
 // Bounds: >= 0; 0 at tp = 1 and for an empty step; linear in tokens beyond the latency
 // Omits:  overlap with compute; one-shot and two-shot kernels for small buffers
 var tpCommunication11 = Feature{
@@ -27,7 +26,7 @@ func tpCommunication(s *Space, in *StepInput) float64 {
 	return s.commLatencyS + s.commS*in.ScheduledTokens + s.gatherS*in.NumSampledSeqs
 }
 
-// tpCommunication10 has bytes only, over both directions of the link (01 X-9).
+// tpCommunication10 has bytes only, over both directions of the link (spec#err-sharding).
 var tpCommunication10 = tpCommunication11.
 	frozen("comm_bytes_per_token*scheduled_tokens/max(1e-6, hw_interconnect_bw)").
 	withBeta(func(s *Space, in *StepInput) float64 {

@@ -1,15 +1,15 @@
 package features
 
-// layerRefS is the nominal time of one layer in f11 (01 B-11): a coefficient
+// layerRefS is the nominal time of one layer in f11 (spec#beta-fixed-step-overhead): a coefficient
 // of 1e6 is exactly 10 us per layer.
 const layerRefS = 1e-5
 
-// fixedStepOverhead11 is slot B-11: launch work per layer.
+// fixedStepOverhead11 is step slot 11: launch work per layer.
 //
 //	f11 = (B > 0) * L * 1e-5     [s]
 //
 // Unit:   s, nominal
-// Source: 01 B-11, X-24
+// Source: spec#beta-fixed-step-overhead, spec#err-fixed-overhead
 // Bounds: >= 0; 0 for an empty step; linear in L; independent of tp and tokens
 // Omits:  CUDA graphs, which flatten it
 var fixedStepOverhead11 = Feature{
@@ -24,17 +24,17 @@ var fixedStepOverhead11 = Feature{
 	},
 }
 
-// fixedStepOverhead10 is not a fixed overhead (01 X-24); it is 1 in an empty step.
+// fixedStepOverhead10 is not a fixed overhead (spec#err-fixed-overhead); it is 1 in an empty step.
 var fixedStepOverhead10 = fixedStepOverhead11.
 	frozen("1/max(1, scheduled_tokens)").withKind(Ratio).
 	withBeta(func(_ *Space, in *StepInput) float64 { return 1 / max(1, in.ScheduledTokens) })
 
-// gqaEfficiency11 is slot B-10: KV heads per query head.
+// gqaEfficiency11 is step slot 10: KV heads per query head.
 //
 //	f10 = KV heads / heads
 //
 // Unit:   heads / heads = 1
-// Source: 01 B-10, B-20: constant inside one configuration, so it can only be
+// Source: spec#beta-gqa-efficiency: constant inside one configuration, so it can only be
 //
 //	identified between configurations
 //
@@ -51,14 +51,14 @@ func gqaEfficiency(s *Space, _ *StepInput) float64 { return s.gqa }
 
 var gqaEfficiency10 = gqaEfficiency11.frozen("num_key_value_heads/max(1e-6, num_attention_heads)").withBeta(gqaEfficiency)
 
-// bias11 is slot B-16: the constant of a step, independent of model and tp.
+// bias11 is step slot 16: the constant of a step, independent of model and tp.
 //
 //	f16 = 1
 //
 // Unit:   1
-// Source: 01 B-16, B-19; penalised hard in fits over several configurations,
+// Source: spec#beta-bias; penalised hard in fits over several configurations,
 //
-//	where a free bias would not transfer to an unseen model (03 section 3)
+//	where a free bias would not transfer to an unseen model
 //
 // Bounds: 1 in every step, the empty one too
 var bias11 = Feature{
@@ -70,12 +70,12 @@ var bias11 = Feature{
 
 var bias10 = bias11.frozen("1").withBeta(bias11.beta)
 
-// baseBias11 is slot A-4: the constant per request.
+// baseBias11 is queue slot 4: the constant per request.
 //
 //	f4 = 1
 //
 // Unit:   1
-// Source: 01 A-4
+// Source: spec#alpha-base-bias
 // Bounds: 1 for every request
 var baseBias11 = Feature{
 	Name: "base_bias", Kind: Constant, Penalty: 1, Bound: 1,

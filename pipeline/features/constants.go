@@ -1,7 +1,7 @@
 package features
 
-// Constants lists the space's numbers in the order of 01 section 4: dimensions
-// first, then everything derived.
+// Constants lists the space's numbers in the order of the book: dimensions first, then everything
+// derived.
 func (s *Space) Constants() []Quantity {
 	if s.version == V10 {
 		return append(s.dimensions(), s.constants10()...)

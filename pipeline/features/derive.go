@@ -15,7 +15,7 @@ func (s *Space) setDimensions() {
 	}
 }
 
-// derive10 is the frozen column of 01 section 4.
+// derive10 are the constants of 1.0, errors included (spec#constants-frozen).
 func (s *Space) derive10() {
 	m, h := &s.dep.Model, &s.dep.Hardware
 	b := m.BytesPerParam
@@ -51,7 +51,7 @@ func (s *Space) derive10() {
 	s.rooflineS = math.Max(s.maxTokens*s.linearFLOPs/over(s.peak), s.totalBytes/over(s.bandwidth))
 }
 
-// mlp10 is 1.0's MLP width (M-13) and its active share k/E.
+// mlp10 is 1.0's MLP width (spec#model-frozen) and its active share k/E.
 func (s *Space) mlp10() (width, activeFrac float64) {
 	m := &s.dep.Model
 	if !m.IsMoE() {
@@ -63,7 +63,7 @@ func (s *Space) mlp10() (width, activeFrac float64) {
 	return float64(m.IntermediateSize), s.topK / s.experts
 }
 
-// derive11 is the corrected column of 01 section 4.
+// derive11 are the constants of 1.1, one clause each in the book.
 func (s *Space) derive11() {
 	m, h, e := &s.dep.Model, &s.dep.Hardware, &s.dep.Engine
 	proj, vocab := float64(m.NumMLPProj), float64(m.VocabSize)
@@ -138,7 +138,7 @@ func (s *Space) fixedBytes() float64 {
 	return s.layers*s.attnBytes + (s.layers-s.moeLayers)*s.mlpBytes + s.moeLayers*s.moeFixedBytes
 }
 
-// over is a denominator of 1.0 (01 F-1).
+// over is a denominator of 1.0 (spec#frozen-guards).
 func over(d float64) float64 { return math.Max(epsilon10, d) }
 
 func oneIf(b bool) float64 {

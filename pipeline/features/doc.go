@@ -1,11 +1,10 @@
-// Package features turns one step, or one request's view of the queue, into
-// the physics-normalised feature vector of design 01, versions 1.0 (frozen
-// text, errors included) and 1.1 (corrected). It is pure: immutable
-// configuration and input in, numbers out. The trainer and the simulator call
+// Package features turns one step, or one request's view of the queue, into the physics-normalised
+// feature vector of docs/spec.md, versions 1.0 (frozen text, errors included) and 1.1 (corrected).
+// It is pure: immutable configuration and input in, numbers out. The trainer and the simulator call
 // the same functions, so what is learned is what is predicted with.
 //
-//	sp, err := features.New(features.V11, dep)   // derived constants, checked (K-4, K-5)
-//	in := sp.Sum(chunks)                         // a batch as sums (S-1..S-3)
+//	sp, err := features.New(features.V11, dep)   // derived constants, deployment checked
+//	in := sp.Sum(chunks)                         // a batch as sums
 //	hits, err := sp.Beta(&in, x)                 // x []float64, len(sp.BetaFeatures())
 //	hits, err := sp.Alpha(&q, x)                 // hits: the slots that reached their bound
 //	ema = features.EMA(ema, gamma, numPreempted, runningDepth)

@@ -10,7 +10,7 @@ type Explanation struct {
 	Features    []Explained `json:"features"`
 	// PredictionUs is the sum of the contributions; null without coefficients.
 	PredictionUs *float64 `json:"prediction_us"`
-	// FloorUs is the physical floor of a step (01 T-4); null for alpha.
+	// FloorUs is the physical floor of a step (spec#physical-floor); null for alpha.
 	FloorUs *float64 `json:"physical_floor_us"`
 }
 

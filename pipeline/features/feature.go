@@ -1,10 +1,9 @@
 package features
 
-// Kind says what a feature's value is; it fixes the unit of value and
-// coefficient (01 G-2).
+// Kind says what a feature's value is; it fixes the unit of value and coefficient (spec#units).
 type Kind string
 
-// The kinds of the slot table (01 section 1).
+// The kinds of a slot (spec#units).
 const (
 	Time      Kind = "time"     // seconds; coefficient us/s, 1e6 = exactly the nominal time
 	Ratio     Kind = "ratio"    // dimensionless; coefficient us
@@ -17,13 +16,13 @@ const (
 // explain command need to know about it, beside the function itself.
 type Feature struct {
 	Slot       int     // 1-based position, set by the list
-	Name       string  // 01 section 1
+	Name       string  // stable; stands in files and in the book
 	Kind       Kind    // unit and meaning
-	Penalty    float64 // d of 01 V-4
+	Penalty    float64 // d, its factor in the penalty (spec#objective)
 	PenaltyOne float64 // d in a fit over a single configuration; = Penalty except for the bias
 	Free       bool    // coefficient unconstrained; otherwise >= 0
 	Prompt     bool    // beta: the term is mostly work on prompt tokens, which deployments do with very different efficiency
-	Bound      float64 // upper bound of the value (01 F-1, F-5); the lower one is 0
+	Bound      float64 // upper bound of the value (spec#bounds); the lower one is 0
 	Formula    string  // expression over inputs, constants and slots; see Explain
 	Doc        string  // one sentence for people
 

@@ -1,14 +1,14 @@
 package features
 
-// bound10 is 1.0's one clamp (01 F-1).
+// bound10 is 1.0's one clamp (spec#frozen-guards).
 const bound10 = 100
 
-// boundS is the upper bound of a time-like feature in 1.1 (01 F-5): one hour.
+// boundS is the upper bound of a time-like feature in 1.1 (spec#bounds): one hour.
 const boundS = 3600
 
-// frozen makes the 1.0 form of a slot: same name, the frozen formula, the
-// frozen clamp. Kind, sign and penalty belong to the recipe of 1.1 (01 section
-// 1) and are carried along for fits that cross the two.
+// frozen makes the 1.0 form of a slot: same name, the frozen formula, the frozen clamp. Kind, sign
+// and penalty belong to the recipe of 1.1 (spec#recipe) and are carried along for fits that cross
+// the two.
 func (f Feature) frozen(formula string) Feature {
 	f.Bound = bound10
 	f.Formula = formula

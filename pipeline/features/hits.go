@@ -2,8 +2,8 @@ package features
 
 import "math/bits"
 
-// Hits is the set of slots whose raw value exceeded its bound (01 F-6): bit
-// s-1 belongs to slot s.
+// Hits is the set of slots whose raw value exceeded its bound (spec#bound-hits): bit s-1 belongs to
+// slot s.
 type Hits uint32
 
 // Has reports whether the 1-based slot hit its bound.

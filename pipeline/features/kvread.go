@@ -1,14 +1,14 @@
 package features
 
-// kvCacheRead11 is slot B-5: the time to read the KV cache once.
+// kvCacheRead11 is step slot 5: the time to read the KV cache once.
 //
 //	f5 = K*kv/Bw     [s],   K = sum of c + n over all chunks
 //
-// c tokens already in KV, n new tokens, kv the KV bytes of one token over all
-// layers and devices (01 D-6), Bw the group's memory bandwidth.
+// c tokens already in KV, n new tokens, kv the KV bytes of one token over all layers and devices
+// (spec#kv-bytes-per-token), Bw the group's memory bandwidth.
 //
 // Unit:   B / (B/s) = s
-// Source: 01 B-5, S-3
+// Source: spec#beta-kv-cache-read, spec#step-sums
 // Bounds: >= 0; 0 for an empty step; linear in context; scales with 1/tp until
 //
 //	KV heads are replicated (tp > KV heads)
@@ -23,7 +23,7 @@ var kvCacheRead11 = Feature{
 	},
 }
 
-// kvCacheRead10 reads whole blocks of decodes, at twice their size (01 X-6).
+// kvCacheRead10 reads whole blocks of decodes, at twice their size (spec#err-kv-bytes).
 var kvCacheRead10 = kvCacheRead11.
 	frozen("sum_decode_kv_blocks*block_size_bytes/max(1e-6, hw_peak_bandwidth)").
 	withBeta(func(s *Space, in *StepInput) float64 {

@@ -1,7 +1,7 @@
 package features
 
-// The slots of each version in order (01 section 1). A new feature is one file
-// that declares it, one line here and its test; lengths follow from the lists.
+// The slots of each version in order. A new feature is one file that declares it, one line here and
+// its test; lengths follow from the lists.
 
 var beta11 = numbered([]Feature{
 	linearCompute11,

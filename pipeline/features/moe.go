@@ -1,14 +1,14 @@
 package features
 
-// moeActivation11 is slot B-8: the share of experts that the step touches,
-// weighted with the share of MoE layers.
+// moeActivation11 is step slot 8: the share of experts that the step touches, weighted with the
+// share of MoE layers.
 //
 //	f8 = (Lm/L) * (1 - (1-k/E)^B)
 //
 // B scheduled tokens, k of E experts per token, Lm of L layers with experts.
 //
 // Unit:   1
-// Source: 01 B-8, D-8
+// Source: spec#beta-moe-activation, spec#expert-share
 // Bounds: 0..1; 0 for a dense model and an empty step; grows with tokens
 // Omits:  skew (uniform routing assumed)
 var moeActivation11 = Feature{

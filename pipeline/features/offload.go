@@ -1,14 +1,14 @@
 package features
 
-// cpuOffloadTransfer11 is slot B-13: the time of GPU-to-CPU block transfers.
+// cpuOffloadTransfer11 is step slot 13: the time of GPU-to-CPU block transfers.
 //
 //	f13 = offload * blocks * block_bytes / pcie     [s]
 //
-// pcie the group's achievable host bandwidth: every device moves its shard
-// over its own link (01 D-10).
+// pcie the group's achievable host bandwidth: every device moves its shard over its own link
+// (spec#group-pcie-bandwidth).
 //
 // Unit:   B / (B/s) = s
-// Source: 01 B-13, S-11
+// Source: spec#beta-cpu-offload-transfer, spec#transfers
 // Bounds: >= 0; 0 without offloading; linear in blocks; not zero in an empty
 //
 //	step that moved blocks
@@ -29,12 +29,12 @@ var cpuOffloadTransfer10 = cpuOffloadTransfer11.
 	frozen("cpu_offloading*transfer_blocks*block_size_bytes/max(1e-6, hw_pcie_bandwidth_eff)").
 	withBeta(cpuOffloadTransfer)
 
-// cpuOffloadKVRead11 is slot B-14: the time of CPU-to-GPU block transfers.
+// cpuOffloadKVRead11 is step slot 14: the time of CPU-to-GPU block transfers.
 //
 //	f14 = offload * blocks * block_bytes / pcie     [s]
 //
 // Unit:   B / (B/s) = s
-// Source: 01 B-14, S-11
+// Source: spec#beta-cpu-offload-kv-read, spec#transfers
 // Bounds: >= 0; 0 without offloading; linear in blocks
 // Omits:  overlap with compute
 var cpuOffloadKVRead11 = Feature{
@@ -60,12 +60,12 @@ func (s *Space) pcieS(blocks float64) float64 {
 	return blocks * s.blockBytes / over(s.pcie)
 }
 
-// cpuOffloadExpansion11 is slot A-10: CPU blocks per GPU block while busy.
+// cpuOffloadExpansion11 is queue slot 10: CPU blocks per GPU block while busy.
 //
 //	f10 = g * offload * CPU blocks / GPU blocks
 //
 // Unit:   blocks / blocks = 1
-// Source: 01 A-10
+// Source: spec#alpha-cpu-offload-expansion
 // Bounds: >= 0; 0 without offloading and on an idle server
 // Omits:  how full the CPU tier is
 var cpuOffloadExpansion11 = Feature{

@@ -2,9 +2,9 @@ package features
 
 import "math"
 
-// expertShare is the expected share of experts that B tokens touch under
-// uniform routing (01 D-8): 1 - (1 - k/E)^B. 0 when dense or B = 0; 1.0 takes
-// at least one token when there is any.
+// expertShare is the expected share of experts that B tokens touch under uniform routing
+// (spec#expert-share): 1 - (1 - k/E)^B. 0 when dense or B = 0; 1.0 takes at least one token when
+// there is any.
 func (s *Space) expertShare(tokens float64) float64 {
 	if s.experts == 0 || tokens <= 0 {
 		return 0
@@ -15,8 +15,8 @@ func (s *Space) expertShare(tokens float64) float64 {
 	return -math.Expm1(tokens * s.lnIdleExpert)
 }
 
-// weightBytes is W(B, S) of 01 D-9: what a step of B tokens and S sampled
-// sequences reads of the weights, whole group.
+// weightBytes is W(B, S): what a step of B tokens and S sampled sequences reads of the weights,
+// whole group.
 func (s *Space) weightBytes(tokens, seqs float64) float64 {
 	if tokens == 0 {
 		return 0
@@ -43,32 +43,31 @@ func (s *Space) stepBytes10(tokens float64) float64 {
 	return s.layers * (s.attnBytes + s.expertBytes*used)
 }
 
-// linearS is the time of all linear layers at their peak (01 B-1): the body
-// per token at the linear peak, the head per sampled sequence at the 16-bit
-// peak.
+// linearS is the time of all linear layers at their peak (spec#beta-prefill-linear-compute): the
+// body per token at the linear peak, the head per sampled sequence at the 16-bit peak.
 func (s *Space) linearS(tokens, seqs float64) float64 {
 	return tokens*s.bodyS + seqs*s.headS
 }
 
-// WeightBytes returns W(tokens, seqs) in bytes for the whole group (01 D-9).
+// WeightBytes returns W(tokens, seqs) in bytes for the whole group (spec#weight-bytes).
 func (s *Space) WeightBytes(tokens, seqs float64) float64 { return s.weightBytes(tokens, seqs) }
 
-// KVBytesPerToken returns the KV bytes of one token over all layers and
-// devices (01 D-6; twice the physical value in 1.0).
+// KVBytesPerToken returns the KV bytes of one token over all layers and devices
+// (spec#kv-bytes-per-token; twice the physical value in 1.0).
 func (s *Space) KVBytesPerToken() float64 { return s.kvBytes }
 
-// RooflineStepS returns the roofline time of the largest legal step (01 D-14), s.
+// RooflineStepS returns the roofline time of the largest legal step (spec#roofline-step-time), s.
 func (s *Space) RooflineStepS() float64 { return s.rooflineS }
 
-// FloorUs is the physical floor of a step, W/Bw in us: no step can end before
-// the weights it needs were read once (01 T-4). A 1.0 space divides the
-// bandwidth by tp although the weights are whole-model, so audit with a 1.1 one.
+// FloorUs is the physical floor of a step, W/Bw in us: no step can end before the weights it needs
+// were read once (spec#physical-floor). A 1.0 space divides the bandwidth by tp although the
+// weights are whole-model, so audit with a 1.1 one.
 func (s *Space) FloorUs(in *StepInput) float64 {
 	return s.weightBytes(in.ScheduledTokens, in.NumSampledSeqs) / s.bandwidth * 1e6
 }
 
-// KVFreeBytes is 1.0's kv_free_bytes (01 A-13), from the same doubled block
-// size as the features so that the doubling cancels.
+// KVFreeBytes is 1.0's kv_free_bytes (spec#kv-free-bytes), from the same doubled block size as the
+// features so that the doubling cancels.
 func (s *Space) KVFreeBytes(totalBlocks, usage float64) float64 {
 	return totalBlocks * s.blockBytes * math.Max(epsilon10, 1-usage)
 }

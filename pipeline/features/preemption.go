@@ -1,11 +1,11 @@
 package features
 
-// preemptionOverhead11 is slot B-12: recent preemptions per running request.
+// preemptionOverhead11 is step slot 12: recent preemptions per running request.
 //
-//	f12 = preemption_ema (01 A-14)
+//	f12 = preemption_ema
 //
 // Unit:   preemptions / requests = 1
-// Source: 01 B-12, A-14
+// Source: spec#beta-preemption-overhead, spec#preemption-average
 // Bounds: >= 0; may exceed 1; not zero in an empty step
 // Omits:  the recomputation itself, which is prefill work of later steps
 var preemptionOverhead11 = Feature{
@@ -19,14 +19,14 @@ func preemptionOverhead(_ *Space, in *StepInput) float64 { return in.PreemptionE
 
 var preemptionOverhead10 = preemptionOverhead11.frozen("preemption_ema").withBeta(preemptionOverhead)
 
-// preemptionDisruption11 is slot A-9: recent preemptions while the server is busy.
+// preemptionDisruption11 is queue slot 9: recent preemptions while the server is busy.
 //
 //	f9 = g * preemption_ema
 //
-// g the gate of A-11.
+// g the gate (spec#load-gate).
 //
 // Unit:   1
-// Source: 01
+// Source: spec#alpha-preemption-disruption, spec#preemption-average
 // Bounds: >= 0; 0 on an idle server
 // Omits:  who is preempted
 var preemptionDisruption11 = Feature{

@@ -20,9 +20,9 @@ func slot(t testing.TB, fs []Feature, name string) int {
 	return i
 }
 
-// Design 01 B-18: the sum of prefill_causal_work over the chunks of a prompt of
-// p new tokens is p(p+1)/2 for any chunking, and so is f2 over the steps.
-func TestB18ChunkInvariance(t *testing.T) {
+// spec#chunk-invariance: the sum of prefill_causal_work over the chunks of a prompt of p new tokens
+// is p(p+1)/2 for any chunking, and so is f2 over the steps.
+func TestChunkInvariance(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	s := space(t, V11, dense(1))
 	f2 := slot(t, s.BetaFeatures(), "prefill_attention")
@@ -47,8 +47,8 @@ func TestB18ChunkInvariance(t *testing.T) {
 	}
 }
 
-// Design 01 B-17: f1 + f3 = max(linear compute, weight load).
-func TestB17EqualCoefficientsGiveTheRoofline(t *testing.T) {
+// spec#beta-decode-weight-load: f1 + f3 = max(linear compute, weight load).
+func TestEqualCoefficientsGiveTheRoofline(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 1))
 	for _, s := range []*Space{space(t, V11, dense(1)), space(t, V11, moe(2))} {
 		f1, f3 := slot(t, s.BetaFeatures(), "prefill_linear_compute"), slot(t, s.BetaFeatures(), "decode_weight_load")
@@ -63,8 +63,8 @@ func TestB17EqualCoefficientsGiveTheRoofline(t *testing.T) {
 	}
 }
 
-// Design 01 section 4: work of a dense model is shared by the group, so that
-// its time-like compute and memory features scale with 1/tp.
+// Work of a dense model is shared by the group, so that its time-like compute and memory features
+// scale with 1/tp.
 func TestDenseFeaturesScaleWithOneOverTP(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 1))
 	one, four := space(t, V11, dense(1)), space(t, V11, dense(4))
@@ -81,8 +81,8 @@ func TestDenseFeaturesScaleWithOneOverTP(t *testing.T) {
 	}
 }
 
-// Design 01 A-3: admission_compute is beta f1 + f2 of an unchunked prefill.
-func TestA3AdmissionComputeIsAnUnchunkedPrefill(t *testing.T) {
+// spec#alpha-admission-compute: admission_compute is beta f1 + f2 of an unchunked prefill.
+func TestAdmissionComputeIsAnUnchunkedPrefill(t *testing.T) {
 	for _, s := range []*Space{space(t, V11, dense(1)), space(t, V11, dense(2)), space(t, V11, moe(4))} {
 		f1, f2 := slot(t, s.BetaFeatures(), "prefill_linear_compute"), slot(t, s.BetaFeatures(), "prefill_attention")
 		a3 := slot(t, s.AlphaFeatures(), "admission_compute")
@@ -96,9 +96,9 @@ func TestA3AdmissionComputeIsAnUnchunkedPrefill(t *testing.T) {
 	}
 }
 
-// Design 01 F-4: an empty step gives 0 in every beta slot except 10, 12, 16
-// (1.1) or 10, 11 (= 1), 12, 16 (1.0), and f13, f14 if transfers happened.
-func TestF4EmptyStep(t *testing.T) {
+// spec#empty-step: an empty step gives 0 in every beta slot except 10, 12, 16 (1.1) or 10, 11 (=
+// 1), 12, 16 (1.0), and f13, f14 if transfers happened.
+func TestEmptyStep(t *testing.T) {
 	nonzero := map[Version][]string{
 		V10: {"gqa_efficiency", "fixed_step_overhead", "preemption_overhead", "bias"},
 		V11: {"gqa_efficiency", "preemption_overhead", "bias"},
@@ -121,8 +121,8 @@ func TestF4EmptyStep(t *testing.T) {
 	}
 }
 
-// Design 01 F-5: upper bounds are never below a legal value.
-func TestF5BoundsNeverTruncateLegalInput(t *testing.T) {
+// spec#bounds: upper bounds are never below a legal value.
+func TestBoundsNeverTruncateLegalInput(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 1))
 	for _, s := range spaces(t) {
 		if s.Version() == V10 {
@@ -152,8 +152,8 @@ func TestF5BoundsNeverTruncateLegalInput(t *testing.T) {
 	}
 }
 
-// Design 01 F-6: a value above its bound is clipped and named.
-func TestF6HitsNameTheSlot(t *testing.T) {
+// spec#bound-hits: a value above its bound is clipped and named.
+func TestHitsNameTheSlot(t *testing.T) {
 	s := space(t, V11, dense(1))
 	q := make([]float64, len(s.AlphaFeatures()))
 	hits, err := s.Alpha(&QueueInput{RunningDepth: 5 * 256, PreemptionEMA: 1e5, KVUsageRatio: 1}, q)
@@ -162,8 +162,8 @@ func TestF6HitsNameTheSlot(t *testing.T) {
 	}
 }
 
-// Design 01 G-7: NaN or infinity in any input is an error, never a value.
-func TestG7NaNAndInfAreErrors(t *testing.T) {
+// spec#finite: NaN or infinity in any input is an error, never a value.
+func TestNaNAndInfAreErrors(t *testing.T) {
 	for _, s := range spaces(t) {
 		x, q := make([]float64, len(s.BetaFeatures())), make([]float64, len(s.AlphaFeatures()))
 		for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
@@ -192,8 +192,8 @@ func TestG7NaNAndInfAreErrors(t *testing.T) {
 	}
 }
 
-// Design 01 F-3: contradictions between the counts of a step.
-func TestF3Contradictions(t *testing.T) {
+// spec#input-checks: contradictions between the counts of a step.
+func TestContradictions(t *testing.T) {
 	s := space(t, V11, dense(1))
 	legal := Sum(V11, []trace.Chunk{{Prompt: 10, New: 10}, {Computed: 7, Prompt: 5, New: 1}})
 	cases := []struct {
@@ -274,7 +274,7 @@ func TestQueueFeaturesGrowWithLoad(t *testing.T) {
 	}
 }
 
-// Bounds line of A-11: 0 on an idle server, 1 when seats or blocks are full.
+// The gate is 0 on an idle server, 1 when seats or blocks are full.
 func TestGateOpensAndCloses(t *testing.T) {
 	for _, s := range spaces(t) {
 		for _, c := range []struct{ running, usage, want float64 }{{0, 0, 0}, {256, 0, 1}, {0, 1, 1}, {128, 0.5, 0.75}, {512, 0, 1}} {
@@ -285,7 +285,7 @@ func TestGateOpensAndCloses(t *testing.T) {
 	}
 }
 
-// Bounds line of B-5: scales with 1/tp until KV heads are replicated.
+// KV reads scale with 1/tp until KV heads are replicated.
 func TestKVReadStopsScalingWhenHeadsAreReplicated(t *testing.T) {
 	in := Sum(V11, []trace.Chunk{{Computed: 1000, Prompt: 10, New: 1}})
 	f5 := slot(t, BetaFeatures(V11), "kv_cache_read")
@@ -295,7 +295,7 @@ func TestKVReadStopsScalingWhenHeadsAreReplicated(t *testing.T) {
 	}
 }
 
-// Bounds line of B-9 and B-8: nothing at tp = 1 and for dense models.
+// Collectives and experts cost nothing at tp = 1 and for dense models.
 func TestTermsThatNeedADegree(t *testing.T) {
 	in := Sum(V11, []trace.Chunk{{Prompt: 100, New: 100}})
 	x := beta(t, space(t, V11, dense(1)), in)
@@ -410,8 +410,8 @@ func TestUnknownVersionsAreRefused(t *testing.T) {
 	}
 }
 
-// Design 01 K-4, K-5: each fault has its code.
-func TestK4K5RejectedDeployments(t *testing.T) {
+// Each fault of a deployment has its code.
+func TestRejectedDeployments(t *testing.T) {
 	cases := []struct {
 		name string
 		edit func(*deploy.Deployment)

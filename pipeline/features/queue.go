@@ -2,15 +2,15 @@ package features
 
 import "math"
 
-// queueDrain11 is slot A-5: the time the queue in front needs, compressed.
+// queueDrain11 is queue slot 5: the time the queue in front needs, compressed.
 //
 //	f5 = g * ln(1 + waiting) * roofline     [s]
 //
 // g the gate, roofline the time of the largest legal step at the roofline
-// (01 D-14).
+// (spec#roofline-step-time).
 //
 // Unit:   s
-// Source: 01 A-5, D-14
+// Source: spec#alpha-queue-drain, spec#roofline-step-time
 // Bounds: >= 0; 0 on an idle server and with an empty queue; grows with the queue
 // Omits:  lengths of the waiting prompts
 var queueDrain11 = Feature{
@@ -26,12 +26,12 @@ func queueDrain(s *Space, in *QueueInput) float64 {
 
 var queueDrain10 = queueDrain11.frozen(queueDrain11.Formula).withAlpha(queueDrain)
 
-// queueMemoryInteraction11 is slot A-6: a long queue before a full cache.
+// queueMemoryInteraction11 is queue slot 6: a long queue before a full cache.
 //
 //	f6 = g * kv_usage * waiting/max_num_seqs
 //
 // Unit:   1
-// Source: 01 A-6
+// Source: spec#alpha-queue-memory-interaction
 // Bounds: >= 0; 0 on an idle server and with an empty queue
 // Omits:  how fast blocks come free
 var queueMemoryInteraction11 = Feature{
@@ -49,12 +49,12 @@ var queueMemoryInteraction10 = queueMemoryInteraction11.
 	frozen("gate(running_depth, kv_usage_ratio)*kv_usage_ratio*waiting_depth/max(1e-6, max_num_seqs)").
 	withAlpha(queueMemoryInteraction)
 
-// prefixCacheBenefit11 is slot A-7: cached prompt tokens per token budget.
+// prefixCacheBenefit11 is queue slot 7: cached prompt tokens per token budget.
 //
 //	f7 = g * hit * prompt / max_num_batched_tokens
 //
 // Unit:   tokens / tokens = 1
-// Source: 01 A-7, S-10
+// Source: spec#alpha-prefix-cache-benefit, spec#prefix-hits
 // Bounds: >= 0; 0 without hits and on an idle server
 // Omits:  which blocks were hit
 var prefixCacheBenefit11 = Feature{
@@ -72,16 +72,15 @@ var prefixCacheBenefit10 = prefixCacheBenefit11.
 	frozen("gate(running_depth, kv_usage_ratio)*prefix_hit_ratio*prompt_tokens/max(1e-6, max_num_batched_tokens)").
 	withAlpha(prefixCacheBenefit)
 
-// memoryAdmissionGap11 is slot A-8: the prompt's blocks against the free ones,
-// compressed.
+// memoryAdmissionGap11 is queue slot 8: the prompt's blocks against the free ones, compressed.
 //
 //	f8 = g * ln(1 + p/(block_size*max(1, free)))
 //
-// p prompt tokens, free the free KV blocks. The raw ratio legally reaches 1e5
-// near a full cache; the log keeps the order, "exactly fits" is 0.69 (01 A-12).
+// p prompt tokens, free the free KV blocks. The raw ratio legally reaches 1e5 near a full cache;
+// the log keeps the order, "exactly fits" is 0.69 (spec#alpha-memory-admission-gap).
 //
 // Unit:   1
-// Source: 01
+// Source: spec#alpha-memory-admission-gap
 // Bounds: 0..32; 0 on an idle server; falls as blocks come free
 // Omits:  blocks reclaimable from the prefix cache
 var memoryAdmissionGap11 = Feature{

@@ -7,14 +7,14 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// epsilon10 is the floor of every denominator in 1.0 (01 F-1).
+// epsilon10 is the floor of every denominator in 1.0 (spec#frozen-guards).
 const epsilon10 = 1e-6
 
-// Space is one version's feature space for one deployment: the derived
-// constants (01 section 4), computed once. It is immutable and safe to share.
+// Space is one version's feature space for one deployment: the derived constants of the book's
+// chapter 4, computed once. It is immutable and safe to share.
 //
-// All constants are written for the whole tensor-parallel group. In 1.0 the
-// peaks are divided by tp although the work is whole-model (01 X-2).
+// All constants are written for the whole tensor-parallel group. In 1.0 the peaks are divided by tp
+// although the work is whole-model (spec#err-tp).
 type Space struct {
 	version Version
 	dep     *deploy.Deployment
@@ -27,32 +27,32 @@ type Space struct {
 	blockTokens                    float64 // tokens per KV block
 	chunked, offload               float64 // 1 or 0
 
-	qDim, kvDim      float64 // D-1
-	attnFLOPs        float64 // D-2, per token and layer
-	mlpFLOPs         float64 // D-3, dense layer (1.0: the only kind)
-	moeFLOPs         float64 // D-3, MoE layer
-	headFLOPs        float64 // D-4, per token (1.0) or scheduled sequence (1.1)
-	linearFLOPs      float64 // D-5, per token: with the head in 1.0, the body alone in 1.1
-	kvBytes          float64 // D-6, per token
-	blockBytes       float64 // D-6, per block
-	peak, linearPeak float64 // D-7, FLOP/s
-	bandwidth        float64 // D-7, B/s
-	attnBytes        float64 // D-9, per layer
-	mlpBytes         float64 // D-9, per layer (1.0: x top_k when MoE)
-	expertBytes      float64 // D-9, one expert of one layer
-	moeFixedBytes    float64 // D-9, shared experts and router of one MoE layer
-	headBytes        float64 // D-9
-	totalBytes       float64 // D-9, 1.0's total; 1.1: every weight of the model
-	pcie             float64 // D-10, B/s
-	link             float64 // D-11, B/s
-	commBytes        float64 // D-12, per token
-	gatherBytes      float64 // D-13, per sequence
+	qDim, kvDim      float64 // query heads, KV heads x head dim
+	attnFLOPs        float64 // of attention projections, per token and layer
+	mlpFLOPs         float64 // of a dense layer (1.0: the only kind), per token
+	moeFLOPs         float64 // of an MoE layer, per token
+	headFLOPs        float64 // of the LM head, per token (1.0) or scheduled sequence (1.1)
+	linearFLOPs      float64 // per token: with the head in 1.0, the body alone in 1.1
+	kvBytes          float64 // per token
+	blockBytes       float64 // per block
+	peak, linearPeak float64 // FLOP/s
+	bandwidth        float64 // B/s
+	attnBytes        float64 // per layer
+	mlpBytes         float64 // per layer (1.0: x top_k when MoE)
+	expertBytes      float64 // one expert of one layer
+	moeFixedBytes    float64 // shared experts and router of one MoE layer
+	headBytes        float64 // of the LM head
+	totalBytes       float64 // every weight that 1.1 counts; 1.0's total
+	pcie             float64 // B/s
+	link             float64 // B/s
+	commBytes        float64 // of all-reduces, per token
+	gatherBytes      float64 // of the logits gather, per sequence
 	allreduces       float64 // per step: 2L+1 when tp > 1
 	allreduceS       float64 // s per collective
 	gpuKVBytes       float64 // 1.0: capacity of the GPU cache
 	cpuKVBytes       float64 // 1.0: capacity of the CPU tier, 0 unless offloading
 	cpuGPURatio      float64 // 1.1: CPU blocks per GPU block, 0 unless offloading
-	rooflineS        float64 // D-14
+	rooflineS        float64 // time of the largest legal step at the roofline
 
 	// what a step needs of the above, divided once
 	bodyS, headS   float64 // s per token and per sampled sequence at peak
@@ -68,9 +68,9 @@ type Space struct {
 	commS, gatherS float64 // s per token and per sampled sequence over the link
 }
 
-// New derives the constants of version v for deployment d. It fails on an
-// unknown version, on a deployment that breaks K-4 and, in 1.1, on one that
-// breaks K-5.
+// New derives the constants of version v for deployment d. It fails on an unknown version, on an
+// impossible deployment (spec#deployment-checks) and, in 1.1, on one it does not model
+// (spec#supported).
 func New(v Version, d *deploy.Deployment) (*Space, error) {
 	if err := v.Check(); err != nil {
 		return nil, err
@@ -103,9 +103,9 @@ func (s *Space) BetaFeatures() []Feature { return s.beta }
 // AlphaFeatures returns the queue slots in order.
 func (s *Space) AlphaFeatures() []Feature { return s.alpha }
 
-// Beta writes the bounded step features of in into x, whose length must be
-// len(BetaFeatures()), and returns the slots that hit their bound. It allocates
-// nothing unless it fails. Codes: 01 F-3.
+// Beta writes the bounded step features of in into x, whose length must be len(BetaFeatures()), and
+// returns the slots that hit their bound. It allocates nothing unless it fails. Codes:
+// spec#input-checks.
 func (s *Space) Beta(in *StepInput, x []float64) (Hits, error) {
 	if len(x) != len(s.beta) {
 		return 0, wrongLength("beta", len(x), len(s.beta))
@@ -119,9 +119,9 @@ func (s *Space) Beta(in *StepInput, x []float64) (Hits, error) {
 	return clip(s.beta, x)
 }
 
-// Alpha writes the bounded queue features of in into x, whose length must be
-// len(AlphaFeatures()), and returns the slots that hit their bound. It
-// allocates nothing unless it fails. Codes: 01 F-3.
+// Alpha writes the bounded queue features of in into x, whose length must be len(AlphaFeatures()),
+// and returns the slots that hit their bound. It allocates nothing unless it fails. Codes:
+// spec#input-checks.
 func (s *Space) Alpha(in *QueueInput, x []float64) (Hits, error) {
 	if len(x) != len(s.alpha) {
 		return 0, wrongLength("alpha", len(x), len(s.alpha))
@@ -147,8 +147,8 @@ func clip(fs []Feature, x []float64) (hits Hits, err error) {
 	return hits, nil
 }
 
-// bounded clips v to [0, Bound], records the hit, and refuses NaN and
-// infinity: an infinite value has no size that a bound could stand for (G-7).
+// bounded clips v to [0, Bound], records the hit, and refuses NaN and infinity: an infinite value
+// has no size that a bound could stand for (spec#finite).
 func bounded(f *Feature, v float64, hits *Hits) (float64, error) {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return 0, trace.Errorf(BadFeature, "%s: got %g, want a finite number", f.Name, v)

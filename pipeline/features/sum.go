@@ -6,8 +6,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Sum adds up the chunks of one batch into the sums that version v reads (01
-// S-1..S-3; 1.0: the simulator column of S-9). Chunks without new tokens are
+// Sum adds up the chunks of one batch into the sums that version v reads (spec#step-sums;
+// 1.0: as a simulator does, spec#frozen-sourcing). Chunks without new tokens are
 // ignored. RunningDepth, PreemptionEMA and the transfers are left 0, and so is
 // 1.0's SumDecodeKVBlocks, which needs a block size: see Space.Sum.
 func Sum(v Version, chunks []trace.Chunk) StepInput {
@@ -18,8 +18,8 @@ func Sum(v Version, chunks []trace.Chunk) StepInput {
 	return in
 }
 
-// Sum is the package's Sum with the KV blocks of decodes, ceil((c+1)/block_size)
-// each (01 S-13).
+// Sum is the package's Sum with the KV blocks of decodes, ceil((c+1)/block_size) each
+// (spec#input-table).
 func (s *Space) Sum(chunks []trace.Chunk) StepInput {
 	in := Sum(s.version, chunks)
 	if s.version == V10 {
@@ -61,15 +61,15 @@ func (in *StepInput) Add(v Version, c trace.Chunk) {
 	}
 }
 
-// EMA is one update of the preemption average (01 A-14), once per recorded
-// step in step order, before the features of that step:
+// EMA is one update of the preemption average (spec#preemption-average), once per recorded step in
+// step order, before the features of that step:
 //
 //	ema = gamma * num_preempted / max(1, running_depth) + (1-gamma) * previous
 func EMA(previous, gamma, numPreempted, runningDepth float64) float64 {
 	return gamma*numPreempted/math.Max(1, runningDepth) + (1-gamma)*previous
 }
 
-// DefaultGamma and Gammas are the EMA's default and candidates (01 A-14).
+// DefaultGamma and Gammas are the EMA's default and candidates (spec#preemption-average).
 const DefaultGamma = 0.3
 
 // Gammas returns the EMA's candidates, ascending.

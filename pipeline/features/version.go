@@ -2,8 +2,8 @@ package features
 
 import "github.com/blis-train/blis-train/trace"
 
-// Version is a feature-set version (01 G-4). It selects derived constants,
-// features, input sourcing and the default target together.
+// Version is a feature-set version (spec#spec-version). It selects derived constants, features,
+// input sourcing and the default target together.
 type Version string
 
 // The versions there are. V10 is frozen text, known errors included; V11 is

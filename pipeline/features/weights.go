@@ -1,17 +1,15 @@
 package features
 
-// weightLoad11 is slot B-3: the time of weight streaming that linear compute
-// does not hide.
+// weightLoad11 is step slot 3: the time of weight streaming that linear compute does not hide.
 //
 //	f3 = max(0, W(B, S)/Bw - f1)     [s]
 //
-// W the bytes of every weight the step reads (attention, dense MLPs, the
-// experts that B tokens touch, shared experts and routers, the head when a
-// sequence is sampled; 01 D-9), Bw the group's memory bandwidth, f1 the
-// unbounded slot 1.
+// W the bytes of every weight the step reads (attention, dense MLPs, the experts that B tokens
+// touch, shared experts and routers, the head when a sequence is sampled; spec#weight-bytes), Bw
+// the group's memory bandwidth, f1 the unbounded slot 1.
 //
 // Unit:   B / (B/s) = s
-// Source: 01 B-3, B-17, D-8, D-9
+// Source: spec#beta-decode-weight-load, spec#expert-share, spec#weight-bytes
 // Bounds: >= 0; 0 for an empty step; f1 + f3 = max(f1, W/Bw), so that equal
 //
 //	coefficients give the roofline; scales with 1/tp for a dense model

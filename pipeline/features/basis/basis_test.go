@@ -16,7 +16,7 @@ func llama(tp int64) *deploy.Deployment {
 	}
 }
 
-// The formulas of design 07, written once more the slow way.
+// The formulas of the basis, written once more the slow way.
 func TestTrainedPhysicsAgainstLongForm(t *testing.T) {
 	for _, tp := range []int64{1, 2, 4} {
 		d := llama(tp)
