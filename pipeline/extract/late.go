@@ -155,15 +155,17 @@ func (m *twoWay[T]) take(key int64) []T {
 // fileRows reads a table row by row; a missing one is empty.
 func fileRows[T any](dir, name string, format table.Format) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		var none T
-		err := table.Scan(filepath.Join(dir, name+"."+string(format)), func(rows []T) bool {
-			for _, r := range rows {
-				if !yield(r, nil) {
-					return false
+		c, err := table.OpenFile[T](filepath.Join(dir, name+"."+string(format)))
+		if err == nil {
+			defer c.Close()
+			for c.Next() {
+				if !yield(*c.Row(), nil) {
+					return
 				}
 			}
-			return true
-		})
+			err = c.Err()
+		}
+		var none T
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			yield(none, err)
 		}

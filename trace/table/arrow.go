@@ -1,8 +1,11 @@
 package table
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"unsafe"
 
@@ -91,100 +94,321 @@ func appendList(c *column, b *array.ListBuilder, p unsafe.Pointer) {
 	}
 }
 
-// arrowGroups reads an Arrow IPC file.
-type arrowGroups[T any] struct {
-	rd   *ipc.FileReader
-	cols []column
-	at   int // of rec
-	rec  arrow.Record
-	err  error
+// arrowRows reads the rows of an Arrow IPC file, record after record.
+type arrowRows[T any] struct {
+	rd     *ipc.FileReader
+	cols   []column
+	fields []int // of each column in the file
+	record int   // the next one
+	rec    arrow.Record
+	done   int // rows of rec
 }
 
-func openArrow[T any](path string, r ipc.ReadAtSeeker, cols []column) (groups[T], error) {
-	rd, err := ipc.NewFileReader(r)
+func openArrow[T any](f io.ReaderAt, size int64, cols []column) (rows[T], error) {
+	if err := checkFooter(f, size); err != nil {
+		return nil, damaged(err)
+	}
+	rd, err := ipc.NewFileReader(io.NewSectionReader(f, 0, size), ipc.WithAllocator(boundedMemory{memory.DefaultAllocator, int(size) + maxPage}))
 	if err != nil {
+		return nil, damaged(err)
+	}
+	version, _ := rd.Schema().Metadata().GetValue(metaVersion)
+	if err := checkVersion(version); err != nil {
 		return nil, err
 	}
-	md := rd.Schema().Metadata()
-	if err := checkVersion(path, md.FindKey(metaVersion) >= 0 && md.Values()[md.FindKey(metaVersion)] == SchemaVersion); err != nil {
-		rd.Close()
-		return nil, err
+	d := &arrowRows[T]{rd: rd, cols: cols}
+	for i := range cols {
+		at := rd.Schema().FieldIndices(cols[i].Name)
+		switch {
+		case len(at) == 0:
+			return nil, columnError(&cols[i], errMissing)
+		case len(at) > 1:
+			return nil, columnError(&cols[i], errRepeated)
+		case !holdsArrow(&cols[i], rd.Schema().Field(at[0]).Type):
+			return nil, columnError(&cols[i], fmt.Errorf("got %s, want %s", rd.Schema().Field(at[0]).Type, cols[i].Type))
+		}
+		d.fields = append(d.fields, at[0])
 	}
-	return &arrowGroups[T]{rd: rd, cols: cols, at: -1}, nil
+	return d, nil
 }
 
-func (d *arrowGroups[T]) close()     { d.rd.Close() }
-func (d *arrowGroups[T]) count() int { return d.rd.NumRecords() }
-
-// record loads a record unless it is the last one loaded.
-func (d *arrowGroups[T]) record(g int) (arrow.Record, error) {
-	if d.at != g {
-		d.at = g
-		d.rec, d.err = d.rd.Record(g)
-	}
-	return d.rec, d.err
+// boundedMemory refuses what only a damaged length can ask for; the panic
+// becomes an error of the file.
+type boundedMemory struct {
+	memory.Allocator
+	most int
 }
 
-func (d *arrowGroups[T]) size(g int) int {
-	rec, err := d.record(g)
-	if err != nil {
-		return 0 // read reports it
-	}
-	return int(rec.NumRows())
+func (m boundedMemory) Allocate(size int) []byte {
+	m.check(size)
+	return m.Allocator.Allocate(size)
 }
 
-func (d *arrowGroups[T]) read(g int, rows []T) error {
-	rec, err := d.record(g)
+func (m boundedMemory) Reallocate(size int, b []byte) []byte {
+	m.check(size)
+	return m.Allocator.Reallocate(size, b)
+}
+
+func (m boundedMemory) check(size int) {
+	if size < 0 || size > m.most {
+		panic(fmt.Errorf("a buffer claims %d bytes", size))
+	}
+}
+
+// holdsArrow reports whether the values of the column are written in the Arrow type.
+func holdsArrow(c *column, t arrow.DataType) bool {
+	if l, ok := t.(arrow.ListLikeType); ok {
+		if id := t.ID(); !c.list || id != arrow.LIST && id != arrow.LARGE_LIST {
+			return false
+		}
+		t = l.Elem()
+	} else if c.list {
+		return false
+	}
+	switch c.kind {
+	case kindInt64:
+		return arrow.IsInteger(t.ID())
+	case kindFloat64:
+		return t.ID() == arrow.FLOAT64
+	case kindBool:
+		return t.ID() == arrow.BOOL
+	}
+	return t.ID() == arrow.STRING || t.ID() == arrow.LARGE_STRING
+}
+
+func (d *arrowRows[T]) count() int { return 0 }
+
+// next fills rows and returns how many there were; 0 at the end.
+func (d *arrowRows[T]) next(rows []T) (int, error) {
+	for d.rec == nil || d.done == int(d.rec.NumRows()) {
+		if d.record == d.rd.NumRecords() {
+			return 0, nil
+		}
+		rec, err := d.rd.Record(d.record)
+		if err != nil {
+			return 0, damaged(err)
+		}
+		d.rec, d.done, d.record = rec, 0, d.record+1
+	}
+	n := min(len(rows), int(d.rec.NumRows())-d.done)
+	for i := range d.cols {
+		if err := loadColumn(&d.cols[i], d.rec.Column(d.fields[i]), d.done, rows[:n]); err != nil {
+			return 0, columnError(&d.cols[i], err)
+		}
+	}
+	d.done += n
+	return n, nil
+}
+
+// loadColumn stores the values of a column from row on.
+func loadColumn[T any](c *column, a arrow.Array, row int, rows []T) error {
+	switch v := a.(type) {
+	case *array.Int64:
+		return loadValues(c, a, row, rows, v.Int64Values())
+	case *array.Float64:
+		return loadValues(c, a, row, rows, v.Float64Values())
+	case *array.Boolean:
+		return loadEach(c, a, row, rows, v.Value)
+	case *array.String:
+		return loadEach(c, a, row, rows, func(i int) string { return strings.Clone(v.Value(i)) })
+	case *array.LargeString:
+		return loadEach(c, a, row, rows, func(i int) string { return strings.Clone(v.Value(i)) })
+	case array.ListLike:
+		return loadLists(c, v, row, rows)
+	}
+	value, err := integers(a)
 	if err != nil {
 		return err
 	}
-	for j := range d.cols {
-		if err := loadColumn(&d.cols[j], rec, rows); err != nil {
-			return err
-		}
+	return loadEach(c, a, row, rows, value)
+}
+
+// loadValues stores values that stand side by side.
+func loadValues[T, V any](c *column, a arrow.Array, row int, rows []T, values []V) error {
+	if a.NullN() > 0 {
+		return loadEach(c, a, row, rows, func(i int) V { return values[i] })
 	}
+	scatter(c, rows, columnPart{}, values[row:row+len(rows)])
 	return nil
 }
 
-func loadColumn[T any](c *column, rec arrow.Record, rows []T) error {
-	idx := rec.Schema().FieldIndices(c.Name)
-	if len(idx) != 1 {
-		return fmt.Errorf("column %q: got %d of them, want 1", c.Name, len(idx))
-	}
-	col := rec.Column(idx[0])
-	for i := range rows {
-		if col.IsNull(i) {
-			continue
+// integers reads integers of any width.
+func integers(a arrow.Array) (func(i int) int64, error) {
+	switch v := a.(type) {
+	case *array.Int8:
+		return func(i int) int64 { return int64(v.Value(i)) }, nil
+	case *array.Int16:
+		return func(i int) int64 { return int64(v.Value(i)) }, nil
+	case *array.Int32:
+		return func(i int) int64 { return int64(v.Value(i)) }, nil
+	case *array.Uint8:
+		return func(i int) int64 { return int64(v.Value(i)) }, nil
+	case *array.Uint16:
+		return func(i int) int64 { return int64(v.Value(i)) }, nil
+	case *array.Uint32:
+		return func(i int) int64 { return int64(v.Value(i)) }, nil
+	case *array.Uint64:
+		for i := range v.Len() {
+			if v.IsValid(i) && v.Value(i) > math.MaxInt64 {
+				return nil, fmt.Errorf("got %d, want at most %d", v.Value(i), int64(math.MaxInt64))
+			}
 		}
+		return func(i int) int64 { return int64(v.Value(i)) }, nil
+	}
+	return nil, fmt.Errorf("unexpected array %T", a)
+}
+
+func loadEach[T, V any](c *column, a arrow.Array, row int, rows []T, value func(i int) V) error {
+	for i := range rows {
 		p := unsafe.Pointer(&rows[i])
-		if c.Nullable {
+		switch isNull := a.IsNull(row + i); {
+		case isNull && c.Nullable:
+			continue
+		case isNull:
+			return errNull
+		case c.Nullable:
 			*at[bool](p, c.known) = true
 		}
-		switch a := col.(type) {
-		case *array.Int64:
-			*at[int64](p, c.offset) = a.Value(i)
-		case *array.Float64:
-			*at[float64](p, c.offset) = a.Value(i)
-		case *array.Boolean:
-			*at[bool](p, c.offset) = a.Value(i)
-		case *array.String:
-			*at[string](p, c.offset) = strings.Clone(a.Value(i))
-		case *array.List:
-			loadList(c, a, i, p)
+		*at[V](p, c.offset) = value(row + i)
+	}
+	return nil
+}
+
+// loadLists stores lists; a null one is empty.
+func loadLists[T any](c *column, a array.ListLike, row int, rows []T) error {
+	all := a.ListValues()
+	for i := range rows {
+		if a.IsNull(row + i) {
+			continue
+		}
+		from, to := a.ValueOffsets(row + i)
+		for k := int(from); k < int(to); k++ {
+			if all.IsNull(k) {
+				return errNullInList
+			}
+			p := unsafe.Pointer(&rows[i])
+			switch v := all.(type) {
+			case *array.Float64:
+				list := at[[]float64](p, c.offset)
+				*list = append(*list, v.Value(k))
+			case array.StringLike:
+				list := at[[]string](p, c.offset)
+				*list = append(*list, strings.Clone(v.Value(k)))
+			}
 		}
 	}
 	return nil
 }
 
-func loadList(c *column, a *array.List, i int, p unsafe.Pointer) {
-	start, end := a.ValueOffsets(i)
-	for j := int(start); j < int(end); j++ {
-		if v, ok := a.ListValues().(*array.Float64); ok {
-			list := at[[]float64](p, c.offset)
-			*list = append(*list, v.Value(j))
-			continue
+// checkFooter looks at the schema of an Arrow IPC file before the library does,
+// which reserves memory for as many fields and pairs as the file claims. The
+// file ends in its footer, the footer's length and a magic word; the footer is a
+// FlatBuffer whose numbers of fields are those of Arrow's Schema.fbs and File.fbs.
+func checkFooter(f io.ReaderAt, size int64) error {
+	const magic = "ARROW1"
+	tail := make([]byte, 4+len(magic))
+	if size < int64(len(tail)) {
+		return errors.New("no Arrow file")
+	}
+	if _, err := f.ReadAt(tail, size-int64(len(tail))); err != nil || string(tail[4:]) != magic {
+		return errors.New("no Arrow file")
+	}
+	n := int64(binary.LittleEndian.Uint32(tail))
+	if n > size-int64(len(tail)) {
+		return errors.New("its footer is longer than the file")
+	}
+	fb := flat{b: make([]byte, n), left: maxFields}
+	if _, err := f.ReadAt(fb.b, size-int64(len(tail))-n); err != nil {
+		return err
+	}
+	footer := fb.ref(0)
+	fb.vector(footer, 2, 24) // dictionaries
+	fb.vector(footer, 3, 24) // records
+	if schema := fb.table(footer, 1); !fb.bad {
+		fb.fields(schema, 1, 2)
+	}
+	if fb.bad {
+		return errors.New("its footer is broken")
+	}
+	return nil
+}
+
+// maxFields is more columns, with what is nested in them, than any table has.
+const maxFields = 10_000
+
+// flat walks a FlatBuffer; bad sticks.
+type flat struct {
+	b    []byte
+	left int // fields that may still come
+	bad  bool
+}
+
+func (f *flat) uint(at, bytes int) int {
+	if at < 0 || at+bytes > len(f.b) {
+		f.bad = true
+		return 0
+	}
+	if bytes == 2 {
+		return int(binary.LittleEndian.Uint16(f.b[at:]))
+	}
+	return int(binary.LittleEndian.Uint32(f.b[at:]))
+}
+
+// ref follows the offset at a place.
+func (f *flat) ref(at int) int { return at + f.uint(at, 4) }
+
+// field is where field k of the table at t stands; 0 when it is not there.
+func (f *flat) field(t, k int) int {
+	vtable := t - int(int32(f.uint(t, 4)))
+	if size := f.uint(vtable, 2); 4+2*k+2 > size {
+		return 0
+	}
+	if off := f.uint(vtable+4+2*k, 2); off > 0 {
+		return t + off
+	}
+	return 0
+}
+
+// table is the table that is field k of the table at t; 0 when it is not there.
+func (f *flat) table(t, k int) int {
+	if at := f.field(t, k); at > 0 {
+		return f.ref(at)
+	}
+	return 0
+}
+
+// vector is the list that is field k, of elements of so many bytes.
+func (f *flat) vector(t, k, bytes int) (first, n int) {
+	at := f.table(t, k)
+	if at == 0 {
+		return 0, 0
+	}
+	n = f.uint(at, 4)
+	if n > (len(f.b)-at)/bytes {
+		f.bad = true
+		return 0, 0
+	}
+	return at + 4, n
+}
+
+// fields checks the list of fields that is field k of the table at t, and its
+// pairs of metadata; of a type that counts are read from, none is let through.
+func (f *flat) fields(t, k, pairs int) {
+	f.vector(t, pairs, 4)
+	first, n := f.vector(t, k, 4)
+	for i := 0; i < n && !f.bad; i++ {
+		if f.left--; f.left < 0 {
+			f.bad = true
+			return
 		}
-		list := at[[]string](p, c.offset)
-		*list = append(*list, strings.Clone(a.ListValues().(*array.String).Value(j)))
+		field := f.ref(first + 4*i)
+		if at := f.field(field, 2); at >= len(f.b) || at > 0 && !plainArrow(f.b[at]) {
+			f.bad = true
+			return
+		}
+		f.fields(field, 5, 6)
 	}
 }
+
+// plainArrow reports that a type of Schema.fbs is no union, run-end encoding or view.
+func plainArrow(id byte) bool { return id <= 13 || id >= 15 && id <= 21 }

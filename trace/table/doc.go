@@ -12,8 +12,13 @@
 // by Close, so that nothing half-written ever has a final name. The bytes
 // depend on the rows alone.
 //
-// Reading refuses a file of another schema version and names the command that
-// makes a new one. Rows come back exactly as they were written, in order.
+// Reading compares the file with the schema before the first value: names,
+// types, nulls, the order of rows, and the version where the file has one. What
+// DuckDB, pandas or polars wrote anew is read when its values are the same, and
+// refused with the column's name when they are not; other versions name the
+// command that makes a new table. No file makes a reader panic, loop, or take
+// memory that its bytes do not account for. A Cursor reads in bounded memory,
+// Read a whole run.
 package table
 
 //go:generate go test -run TestTablesDoc . -update

@@ -51,30 +51,57 @@ func gatherList[T, V any](c *column, rows []T, vals []V, defs, reps []int16) ([]
 	return vals, defs, reps
 }
 
-// scatter stores values into one column of rows, the reverse of gather.
-func scatter[T, V any](c *column, rows []T, vals []V, defs []int16) {
-	next := 0
-	for i := range rows {
-		p := unsafe.Pointer(&rows[i])
-		if c.Nullable {
-			if defs[i] == 0 {
-				continue
+// scatterPart stores values into one column of rows, the reverse of gather.
+func scatterPart[T any](c *column, rows []T, p columnPart) {
+	switch {
+	case c.list && c.kind == kindFloat64:
+		scatterList(c, rows, p, p.floats)
+	case c.list:
+		scatterList(c, rows, p, p.texts)
+	case c.kind == kindInt64:
+		scatter(c, rows, p, p.ints)
+	case c.kind == kindFloat64:
+		scatter(c, rows, p, p.floats)
+	case c.kind == kindBool:
+		scatter(c, rows, p, p.bools)
+	default:
+		scatter(c, rows, p, p.texts)
+	}
+}
+
+func scatter[T, V any](c *column, rows []T, p columnPart, vals []V) {
+	rows = rows[p.from:]
+	if len(p.def) == 0 { // all known
+		for i, v := range vals {
+			row := unsafe.Pointer(&rows[i])
+			*at[V](row, c.offset) = v
+			if c.Nullable {
+				*at[bool](row, c.known) = true
 			}
-			*at[bool](p, c.known) = true
 		}
-		*at[V](p, c.offset) = vals[next]
+		return
+	}
+	next := 0
+	for i, def := range p.def {
+		if def != p.max {
+			continue
+		}
+		row := unsafe.Pointer(&rows[i])
+		*at[V](row, c.offset) = vals[next]
+		if c.Nullable {
+			*at[bool](row, c.known) = true
+		}
 		next++
 	}
 }
 
-// scatterList is the reverse of gatherList.
-func scatterList[T, V any](c *column, rows []T, vals []V, defs, reps []int16) {
-	row, next := -1, 0
-	for i := range defs {
-		if reps[i] == 0 {
+func scatterList[T, V any](c *column, rows []T, p columnPart, vals []V) {
+	row, next := p.from, 0
+	for i, def := range p.def {
+		if p.rep[i] == 0 {
 			row++
 		}
-		if defs[i] == 1 {
+		if def == p.max {
 			list := at[[]V](unsafe.Pointer(&rows[row]), c.offset)
 			*list = append(*list, vals[next])
 			next++

@@ -1,32 +1,21 @@
 package table
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
-	"sort"
+	"slices"
 	"strings"
-
-	"github.com/apache/arrow/go/v17/parquet"
-	"github.com/apache/arrow/go/v17/parquet/file"
+	"unsafe"
 
 	"github.com/blis-train/blis-train/trace"
 )
-
-// Codes of this package.
-const (
-	CodeSchemaVersion trace.Code = "table_schema_version"
-	CodeNoTables      trace.Code = "no_tables"
-)
-
-// Codes describes the codes of this package.
-var Codes = []trace.CodeEntry{
-	{Code: CodeSchemaVersion, Kind: "error", Meaning: "the tables were written by another version of the schema", Action: "run `blis-train extract RUNDIR... -o OUT --force` again"},
-	{Code: CodeNoTables, Kind: "error", Meaning: "the folder holds no extracted run", Action: "run `blis-train extract RUNDIR... -o OUT` first and pass the same OUT"},
-}
 
 // runPrefix starts the name of a run's folder, so that DuckDB and pandas read
 // the tables folder as one dataset partitioned by `run`.
@@ -51,7 +40,7 @@ func RunIDs(out string) ([]string, error) {
 		return nil, trace.Errorf(CodeNoTables, "%s: got no tables/run=<id> folder, want the output of extract", out).
 			WithHint(fmt.Sprintf("blis-train extract RUNDIR -o %s", out))
 	}
-	sort.Strings(ids)
+	slices.Sort(ids)
 	return ids, nil
 }
 
@@ -70,17 +59,18 @@ func ReadAll(out string) ([]*trace.Run, error) {
 	return runs, nil
 }
 
-// Read reads the folder of one run, Parquet or Arrow IPC. A missing table is
-// an empty one.
-func Read(dir string) (*trace.Run, error) {
+// Read reads the folder of one run into memory, Parquet or Arrow IPC: the named
+// tables, or all. A missing table is an empty one. A long recording takes
+// gigabytes this way; Open reads a table in bounded memory.
+func Read(dir string, names ...string) (*trace.Run, error) {
 	run := &trace.Run{ID: strings.TrimPrefix(filepath.Base(dir), runPrefix)}
 	err := errors.Join(
-		readInto(dir, Requests, &run.Requests),
-		readInto(dir, JourneyEvents, &run.Events),
-		readInto(dir, Steps, &run.Steps),
-		readInto(dir, Snapshots, &run.Snapshots),
-		readInto(dir, KVEvents, &run.KVEvents),
-		readInto(dir, ObservedRequests, &run.Observed),
+		readInto(dir, Requests, names, &run.Requests),
+		readInto(dir, JourneyEvents, names, &run.Events),
+		readInto(dir, Steps, names, &run.Steps),
+		readInto(dir, Snapshots, names, &run.Snapshots),
+		readInto(dir, KVEvents, names, &run.KVEvents),
+		readInto(dir, ObservedRequests, names, &run.Observed),
 	)
 	if err != nil {
 		return nil, err
@@ -88,195 +78,238 @@ func Read(dir string) (*trace.Run, error) {
 	return run, nil
 }
 
-func readInto[T any](dir, name string, dst *[]T) error {
-	for _, format := range []Format{Parquet, Arrow} {
-		path := filepath.Join(dir, name+"."+string(format))
-		rows, err := ReadFile[T](path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		*dst = rows
+func readInto[T any](dir, name string, names []string, dst *[]T) error {
+	if len(names) > 0 && !slices.Contains(names, name) {
+		return nil
+	}
+	c, err := Open[T](dir, name)
+	if err != nil {
 		return err
 	}
-	return nil
+	*dst, err = c.all()
+	return err
 }
 
 // ReadFile reads one table file; the extension says the format.
 func ReadFile[T any](path string) ([]T, error) {
-	var rows []T
-	err := withFile(path, func(f groups[T]) error {
-		total := 0
-		for g := range f.count() {
-			total += f.size(g)
-		}
-		rows = make([]T, total)
-		part := rows
-		for g := range f.count() {
-			n := f.size(g)
-			if err := f.read(g, part[:n]); err != nil {
-				return err
-			}
-			part = part[n:]
-		}
-		return nil
-	})
-	return rows, err
+	c, err := OpenFile[T](path)
+	if err != nil {
+		return nil, err
+	}
+	return c.all()
 }
 
-// Scan hands the rows of one table file to use, a row group at a time, until
-// use returns false. The slices are use's to keep.
-func Scan[T any](path string, use func(rows []T) bool) error {
-	return withFile(path, func(f groups[T]) error {
-		for g := range f.count() {
-			rows := make([]T, f.size(g))
-			if err := f.read(g, rows); err != nil {
-				return err
-			}
-			if !use(rows) {
-				return nil
-			}
-		}
-		return nil
-	})
+// Cursor walks the rows of one table in their stable order, which is time order:
+// requests by arrival (unknown last), steps and snapshots by step id. It holds
+// one batch of rows and a page of each column, a few megabytes whatever the size
+// of the table, and fails where a row is out of order, a type is not the
+// column's, or the file is damaged.
+//
+//	steps, err := table.Open[trace.Step](dir, table.Steps)
+//	if err != nil {
+//		return err
+//	}
+//	defer steps.Close()
+//	for steps.Next() {
+//		use(steps.Row())
+//	}
+//	return steps.Err()
+//
+// Two cursors are merged by holding the row of each and moving the one that is
+// behind; a second pass is a second Open.
+type Cursor[T any] struct {
+	path  string
+	file  *os.File
+	rows  rows[T]
+	batch []T
+	at    int // of the row in batch, from 1
+	last  T   // of the batch before
+	any   bool
+	err   error
 }
 
-// groups reads the row groups of one file into zero rows.
-type groups[T any] interface {
+// rows reads the rows of one file in order.
+type rows[T any] interface {
+	// next fills zero rows and returns how many there were; 0 at the end.
+	next(rows []T) (int, error)
+	// count is about how many rows there are.
 	count() int
-	size(group int) int
-	read(group int, rows []T) error
-	close()
 }
 
-func withFile[T any](path string, use func(groups[T]) error) error {
+// Open opens a table of a run's folder, Parquet or Arrow IPC. A missing table
+// is an empty one.
+func Open[T any](dir, name string) (*Cursor[T], error) {
+	for _, format := range []Format{Parquet, Arrow} {
+		c, err := OpenFile[T](filepath.Join(dir, name+"."+string(format)))
+		if !errors.Is(err, fs.ErrNotExist) {
+			return c, err
+		}
+	}
+	return &Cursor[T]{}, nil
+}
+
+// OpenFile opens one table file; the extension says the format.
+func OpenFile[T any](path string) (*Cursor[T], error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer f.Close()
-	cols := columnsOf(reflect.TypeFor[T]())
-	var g groups[T]
-	if strings.HasSuffix(path, "."+string(Arrow)) {
-		g, err = openArrow[T](path, f, cols)
-	} else {
-		g, err = openParquet[T](path, f, cols)
-	}
-	if err == nil {
-		defer g.close()
-		err = use(g)
-	}
+	st, err := f.Stat()
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		f.Close()
+		return nil, err
 	}
-	return nil
+	format := Parquet
+	if strings.HasSuffix(path, "."+string(Arrow)) {
+		format = Arrow
+	}
+	c := &Cursor[T]{path: path, file: f}
+	if err := c.open(f, st.Size(), format); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
 }
 
-func checkVersion(path string, same bool) error {
-	if same {
+// open reads the footer and compares it with the columns of T.
+func (c *Cursor[T]) open(r io.ReaderAt, size int64, format Format) (err error) {
+	defer c.guard(&err)
+	cols := columnsOf(reflect.TypeFor[T]())
+	if format == Arrow {
+		c.rows, err = openArrow[T](r, size, cols)
+	} else {
+		c.rows, err = openParquet[T](r, size, cols)
+	}
+	return err
+}
+
+// checkVersion takes a file without a version: other programs leave it out, and
+// the columns are compared one by one.
+func checkVersion(got string) error {
+	if got == "" || got == SchemaVersion {
 		return nil
 	}
-	return trace.Errorf(CodeSchemaVersion, "table of another schema version, want %s", SchemaVersion).
-		WithHint("blis-train extract RUNDIR... -o OUT --force")
+	return trace.Errorf(CodeSchemaVersion, "table of another schema version: got %.20q, want %s", got, SchemaVersion).WithHint(extractHint)
 }
 
-// parquetGroups reads a Parquet file.
-type parquetGroups[T any] struct {
-	rd     *file.Reader
-	cols   []column
-	intern map[string]string // equal strings share their bytes
-}
+const extractHint = "blis-train extract RUNDIR... -o OUT --force"
 
-func openParquet[T any](path string, r parquet.ReaderAtSeeker, cols []column) (groups[T], error) {
-	rd, err := file.NewParquetReader(r)
-	if err != nil {
-		return nil, err
+// guard gives errors the file's name; what the libraries panic with at damaged
+// bytes is an error of the file too.
+func (c *Cursor[T]) guard(err *error) {
+	if r := recover(); r != nil {
+		*err = damaged(fmt.Errorf("%v", r))
 	}
-	v := rd.MetaData().KeyValueMetadata().FindValue(metaVersion)
-	if err := checkVersion(path, v != nil && *v == SchemaVersion); err != nil {
-		rd.Close()
-		return nil, err
+	if *err != nil {
+		*err = fmt.Errorf("%s: %w", c.path, *err)
 	}
-	return &parquetGroups[T]{rd: rd, cols: cols, intern: map[string]string{}}, nil
 }
 
-func (d *parquetGroups[T]) close()         { d.rd.Close() }
-func (d *parquetGroups[T]) count() int     { return d.rd.NumRowGroups() }
-func (d *parquetGroups[T]) size(g int) int { return int(d.rd.RowGroup(g).NumRows()) }
+// batchBytes is about what one batch of rows takes.
+const batchBytes = 1 << 20
 
-func (d *parquetGroups[T]) read(g int, rows []T) error {
-	rg := d.rd.RowGroup(g)
-	for i := range d.cols {
-		at := d.rd.MetaData().Schema.ColumnIndexByName(d.cols[i].path())
-		if at < 0 {
-			return fmt.Errorf("column %q: not in the file", d.cols[i].Name)
+// batchRows is how many rows of T are read at once.
+func batchRows[T any]() int {
+	var row T
+	return min(4096, max(256, batchBytes/int(unsafe.Sizeof(row))))
+}
+
+// Next goes to the next row; false at the end and on an error.
+func (c *Cursor[T]) Next() bool {
+	if c.at < len(c.batch) {
+		c.at++
+		return true
+	}
+	if c.err != nil || c.rows == nil {
+		return false
+	}
+	if c.batch == nil {
+		c.batch = make([]T, batchRows[T]())
+	}
+	c.batch = c.batch[:cap(c.batch)]
+	clear(c.batch)
+	var n int
+	n, c.err = c.fill(c.batch)
+	c.batch, c.at = c.batch[:n], min(n, 1)
+	return n > 0
+}
+
+// fill reads rows and checks their order; on an error there are none.
+func (c *Cursor[T]) fill(rows []T) (n int, err error) {
+	defer c.guard(&err)
+	if n, err = c.rows.next(rows); err != nil || n == 0 {
+		return 0, err
+	}
+	before := &c.last
+	for i := range rows[:n] {
+		if why := disorder(before, &rows[i]); why != "" && c.any {
+			return 0, trace.Errorf(CodeColumn, "%s", why).WithHint(extractHint)
 		}
-		cr, err := rg.Column(at)
-		if err != nil {
-			return err
-		}
-		if err := d.column(&d.cols[i], cr, rows); err != nil {
-			return fmt.Errorf("column %s: %w", d.cols[i].Name, err)
-		}
+		before, c.any = &rows[i], true
 	}
-	return nil
+	c.last = rows[n-1]
+	return n, nil
 }
 
-func (d *parquetGroups[T]) column(c *column, cr file.ColumnChunkReader, rows []T) error {
-	switch r := cr.(type) {
-	case *file.Int64ColumnChunkReader:
-		return load(c, rows, r.ReadBatch, func(v int64) int64 { return v })
-	case *file.Float64ColumnChunkReader:
-		return load(c, rows, r.ReadBatch, func(v float64) float64 { return v })
-	case *file.BooleanColumnChunkReader:
-		return load(c, rows, r.ReadBatch, func(v bool) bool { return v })
-	case *file.ByteArrayColumnChunkReader:
-		return load(c, rows, r.ReadBatch, d.text)
+// Row is the current row, valid until Next; its texts and lists stay.
+func (c *Cursor[T]) Row() *T { return &c.batch[c.at-1] }
+
+// Err is what ended the rows too early; nil for nothing.
+func (c *Cursor[T]) Err() error { return c.err }
+
+// Close closes the file.
+func (c *Cursor[T]) Close() error {
+	c.rows, c.batch, c.at = nil, nil, 0
+	if c.file == nil {
+		return nil
 	}
-	return fmt.Errorf("unexpected column reader %T", cr)
+	f := c.file
+	c.file = nil
+	return f.Close()
 }
 
-// text copies a value out of the reader's page; the table keeps one copy of
-// each distinct string until there are too many to be worth it.
-func (d *parquetGroups[T]) text(b parquet.ByteArray) string {
-	if s, ok := d.intern[string(b)]; ok {
-		return s
+// all reads what is left and closes the file.
+func (c *Cursor[T]) all() (out []T, err error) {
+	defer c.Close()
+	if c.rows == nil {
+		return nil, nil
 	}
-	s := string(b)
-	if len(d.intern) < 1<<18 {
-		d.intern[s] = s
-	}
-	return s
-}
-
-type readBatch[P any] func(n int64, vals []P, defs, reps []int16) (int64, int, error)
-
-// load reads one column chunk and stores it into rows.
-func load[T, P, V any](c *column, rows []T, read readBatch[P], conv func(P) V) error {
-	const chunk = 4096
-	page := make([]P, chunk)
-	var vals []V
-	var defs, reps []int16
-	dbuf, rbuf := make([]int16, chunk), make([]int16, chunk)
+	out = make([]T, 0, c.rows.count()+1)
 	for {
-		n, got, err := read(chunk, page, dbuf, rbuf)
-		if err != nil {
-			return err
+		if len(out) == cap(out) {
+			out = slices.Grow(out, max(batchRows[T](), len(out)))
 		}
-		if n == 0 {
-			break
+		n, err := c.fill(out[len(out):min(len(out)+batchRows[T](), cap(out))])
+		if err != nil || n == 0 {
+			return out, err
 		}
-		for _, v := range page[:got] {
-			vals = append(vals, conv(v))
-		}
-		defs, reps = append(defs, dbuf[:n]...), append(reps, rbuf[:n]...)
+		out = out[:len(out)+n]
 	}
-	switch {
-	case c.list:
-		scatterList(c, rows, vals, defs, reps)
-	case c.Nullable && len(defs) != len(rows), !c.Nullable && len(vals) != len(rows):
-		return fmt.Errorf("got %d values, want %d", max(len(vals), len(defs)), len(rows))
-	default:
-		scatter(c, rows, vals, defs)
+}
+
+// disorder says why row b may not follow row a; "" when it may.
+func disorder[T any](a, b *T) string {
+	switch b := any(b).(type) {
+	case *trace.Step:
+		if a := any(a).(*trace.Step); a.ID >= b.ID {
+			return fmt.Sprintf("column step_id: got %d after %d, want ascending steps", b.ID, a.ID)
+		}
+	case *trace.Snapshot:
+		if a := any(a).(*trace.Snapshot); a.StepID > b.StepID {
+			return fmt.Sprintf("column step_id: got %d after %d, want snapshots in the order of their steps", b.StepID, a.StepID)
+		}
+	case *trace.Request:
+		if a := any(a).(*trace.Request); cmp.Or(unknownLast(a.ArrivedNs, b.ArrivedNs), unknownLast(a.QueuedNs, b.QueuedNs)) > 0 {
+			return fmt.Sprintf("column arrived_ns: got request %q after a later one, want requests by arrival", b.CoreID.Or(b.APIID.V))
+		}
+	case *trace.JourneyEvent:
+		if a := any(a).(*trace.JourneyEvent); a.CoreID > b.CoreID {
+			return fmt.Sprintf("column core_id: got %q after %q, want events in the order of their requests' ids", b.CoreID, a.CoreID)
+		}
 	}
-	return nil
+	return ""
+}
+
+func unknownLast(a, b trace.Opt[int64]) int {
+	return cmp.Compare(a.Or(math.MaxInt64), b.Or(math.MaxInt64))
 }

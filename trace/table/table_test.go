@@ -56,8 +56,23 @@ func rows[T any](n int) []T {
 	out := make([]T, n)
 	for i := range out {
 		fill(reflect.ValueOf(&out[i]).Elem(), i)
+		inOrder(any(&out[i]), int64(i))
 	}
 	return out
+}
+
+// inOrder gives row i a place behind the rows before it.
+func inOrder(row any, i int64) {
+	switch r := row.(type) {
+	case *trace.Step:
+		r.ID = i
+	case *trace.Snapshot:
+		r.StepID = i / 3
+	case *trace.Request:
+		r.ArrivedNs = trace.Some(i)
+	case *trace.JourneyEvent:
+		r.CoreID = fmt.Sprintf("%08d", i/3)
+	}
 }
 
 func roundTrip[T any](t *testing.T, format table.Format, n int) {

@@ -2,22 +2,13 @@ package table
 
 import (
 	"bufio"
-	"bytes"
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"unsafe"
-
-	"github.com/apache/arrow/go/v17/arrow/ipc"
-	"github.com/apache/arrow/go/v17/parquet"
-	"github.com/apache/arrow/go/v17/parquet/compress"
-	"github.com/apache/arrow/go/v17/parquet/file"
-	"github.com/apache/arrow/go/v17/parquet/metadata"
 )
 
 // RowGroupRows is how many rows are encoded together at most; rows of large
@@ -215,154 +206,4 @@ func (w *Writer[T]) Abort() {
 		os.Remove(w.tmp.Name())
 		w.tmp = nil
 	}
-}
-
-// parquetEncoder writes Parquet without going through Arrow arrays: columns
-// are gathered from the row structs straight into the column writers.
-type parquetEncoder[T any] struct {
-	w          *file.Writer
-	cols       []column
-	ints       []int64
-	floats     []float64
-	bools      []bool
-	strs       []string
-	bytes      []parquet.ByteArray
-	defs, reps []int16
-	intDict    intDict
-	strDict    strDict
-}
-
-// maxDictionary is more than a row group can fill. A column that gave up its
-// dictionary halfway would have pages of two encodings, which the library
-// lists in the footer in the order of a map, another one each time.
-const maxDictionary = 1 << 30
-
-func newParquetEncoder[T any](name string, out io.Writer, cols []column) *parquetEncoder[T] {
-	opts := []parquet.WriterProperty{
-		parquet.WithCompression(compress.Codecs.Zstd), parquet.WithCompressionLevel(1),
-		parquet.WithVersion(parquet.V2_LATEST), parquet.WithDataPageSize(pageBytes), parquet.WithBatchSize(RowGroupRows),
-		parquet.WithCreatedBy("blis-train"), parquet.WithDictionaryPageSizeLimit(maxDictionary),
-	}
-	for _, c := range cols {
-		if !c.repeats() {
-			opts = append(opts, parquet.WithDictionaryFor(c.path(), false))
-		}
-	}
-	meta := metadata.NewKeyValueMetadata()
-	sc := arrowSchema(name, cols)
-	for i, k := range sc.Metadata().Keys() {
-		meta.Append(k, sc.Metadata().Values()[i])
-	}
-	var buf bytes.Buffer
-	iw := ipc.NewWriter(&buf, ipc.WithSchema(sc))
-	iw.Close()
-	meta.Append(metaArrow, base64.StdEncoding.EncodeToString(buf.Bytes()))
-	w := file.NewParquetWriter(out, parquetSchema(cols), file.WithWriterProps(parquet.NewWriterProperties(opts...)), file.WithWriteMetadata(meta))
-	return &parquetEncoder[T]{w: w, cols: cols}
-}
-
-// repeats says that a column is worth a dictionary.
-func (c *column) repeats() bool { return c.kind != kindFloat64 && c.Unit != "ns" }
-
-// path is the column's Parquet path.
-func (c *column) path() string {
-	if c.list {
-		return c.Name + ".list.element"
-	}
-	return c.Name
-}
-
-func (e *parquetEncoder[T]) close() error { return e.w.Close() }
-
-func (e *parquetEncoder[T]) group(rows []T) error {
-	rg := e.w.AppendRowGroup()
-	for i := range e.cols {
-		cw, err := rg.NextColumn()
-		if err != nil {
-			return err
-		}
-		if err := e.column(&e.cols[i], cw, rows); err != nil {
-			return fmt.Errorf("column %s: %w", e.cols[i].Name, err)
-		}
-		if err := cw.Close(); err != nil {
-			return err
-		}
-	}
-	return rg.Close()
-}
-
-func (e *parquetEncoder[T]) column(c *column, cw file.ColumnChunkWriter, rows []T) (err error) {
-	var reps []int16
-	switch w := cw.(type) {
-	case *file.Int64ColumnChunkWriter:
-		if !c.Nullable && c.repeats() {
-			return e.intColumn(c, w, rows)
-		}
-		e.ints, e.defs = gather(c, rows, e.ints, e.defs)
-		_, err = w.WriteBatch(e.ints, e.levels(c), nil)
-	case *file.Float64ColumnChunkWriter:
-		if c.list {
-			e.floats, e.defs, e.reps = gatherList(c, rows, e.floats, e.defs, e.reps)
-			reps = e.reps
-		} else {
-			e.floats, e.defs = gather(c, rows, e.floats, e.defs)
-		}
-		_, err = w.WriteBatch(e.floats, e.levels(c), reps)
-	case *file.BooleanColumnChunkWriter:
-		e.bools, e.defs = gather(c, rows, e.bools, e.defs)
-		_, err = w.WriteBatch(e.bools, e.levels(c), nil)
-	case *file.ByteArrayColumnChunkWriter:
-		if !c.Nullable && !c.list {
-			return e.strColumn(c, w, rows)
-		}
-		if c.list {
-			e.strs, e.defs, e.reps = gatherList(c, rows, e.strs, e.defs, e.reps)
-			reps = e.reps
-		} else {
-			e.strs, e.defs = gather(c, rows, e.strs, e.defs)
-		}
-		_, err = w.WriteBatch(e.byteArrays(e.strs), e.levels(c), reps)
-	default:
-		err = fmt.Errorf("unexpected column writer %T", cw)
-	}
-	return err
-}
-
-// intColumn writes a required column of integers that repeat.
-func (e *parquetEncoder[T]) intColumn(c *column, w *file.Int64ColumnChunkWriter, rows []T) error {
-	d := &e.intDict
-	d.reset(len(rows))
-	for i := range rows {
-		d.add(*at[int64](unsafe.Pointer(&rows[i]), c.offset))
-	}
-	w.PageStatistics().(*metadata.Int64Statistics).Update(d.uniq, 0)
-	return writeDict(w, d.arrow(), d.idx)
-}
-
-// strColumn writes a required column of strings.
-func (e *parquetEncoder[T]) strColumn(c *column, w *file.ByteArrayColumnChunkWriter, rows []T) error {
-	d := &e.strDict
-	d.reset()
-	for i := range rows {
-		d.add(*at[string](unsafe.Pointer(&rows[i]), c.offset))
-	}
-	w.PageStatistics().(*metadata.ByteArrayStatistics).Update(e.byteArrays(d.uniq), 0)
-	return writeDict(w, d.arrow(), d.idx)
-}
-
-// byteArrays views strings as the library's byte arrays.
-func (e *parquetEncoder[T]) byteArrays(list []string) []parquet.ByteArray {
-	e.bytes = e.bytes[:0]
-	for _, s := range list {
-		e.bytes = append(e.bytes, unsafe.Slice(unsafe.StringData(s), len(s)))
-	}
-	return e.bytes
-}
-
-// levels are the definition levels WriteBatch wants: none for required columns.
-func (e *parquetEncoder[T]) levels(c *column) []int16 {
-	if c.Nullable || c.list {
-		return e.defs
-	}
-	return nil
 }

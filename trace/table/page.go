@@ -1,0 +1,323 @@
+package table
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/snappy"
+	"github.com/klauspost/compress/zstd"
+)
+
+// The Parquet library's column readers trust what a file says of itself: they
+// loop for ever over damaged levels, reserve the gigabytes that a header claims
+// and panic in the middle of a page. The functions of this file and decode.go
+// read the pages of a table instead, with every length checked before it is
+// used. The library still reads the footer.
+
+// maxPage bounds what one page may unpack to, bytes: its header could claim 2 GiB.
+const maxPage = 1 << 28
+
+var errShort = errors.New("its page ends too early")
+
+// Page types, encodings and codecs of the Parquet format.
+const (
+	pageData       = 0
+	pageDictionary = 2
+	pageDataV2     = 3
+
+	encPlain    = 0
+	encPlainRef = 2 // PLAIN_DICTIONARY, as old writers call encRef
+	encRuns     = 3
+	encRef      = 8 // indices into the chunk's dictionary
+
+	packNone, packSnappy, packGzip, packZstd = 0, 1, 2, 6
+)
+
+// pageHeader is what a reader needs of a page's header.
+type pageHeader struct {
+	kind             int64
+	unpacked, packed int64 // bytes
+	values           int64 // levels of a data page, entries of a dictionary
+	encoding         int64
+	defEncoding      int64
+	repEncoding      int64
+	defBytes         int64 // levels of a version 2 page stand before its packed part
+	repBytes         int64
+	isPlain          bool // a version 2 page that is not packed
+}
+
+// readHeader reads a page's header and returns its length.
+func readHeader(b []byte) (h pageHeader, n int, err error) {
+	r := compact{b: b}
+	r.object(0, func(id int16, v int64) {
+		switch id {
+		case 1:
+			h.kind = v
+		case 2:
+			h.unpacked = v
+		case 3:
+			h.packed = v
+		case 5<<8 | 1, 7<<8 | 1, 8<<8 | 1:
+			h.values = v
+		case 5<<8 | 2, 7<<8 | 2, 8<<8 | 4:
+			h.encoding = v
+		case 5<<8 | 3:
+			h.defEncoding = v
+		case 5<<8 | 4:
+			h.repEncoding = v
+		case 8<<8 | 5:
+			h.defBytes = v
+		case 8<<8 | 6:
+			h.repBytes = v
+		case 8<<8 | 7:
+			h.isPlain = v == 0
+		}
+	})
+	switch {
+	case r.bad:
+		err = errors.New("its page has a broken header")
+	case h.unpacked < 0 || h.packed < 0 || h.values < 0 || h.defBytes < 0 || h.repBytes < 0 || h.values > math.MaxInt32 || h.unpacked > maxPage:
+		err = fmt.Errorf("its page claims %d values in %d bytes, %d unpacked", h.values, h.packed, h.unpacked)
+	}
+	return h, r.i, err
+}
+
+// compact reads Thrift's compact protocol, the form of page headers; bad sticks.
+type compact struct {
+	b   []byte
+	i   int
+	bad bool
+}
+
+// Types of a field in Thrift's compact protocol.
+const (
+	thriftTrue = iota + 1
+	thriftFalse
+	thriftByte
+	thriftInt16
+	thriftInt32
+	thriftInt64
+	thriftDouble
+	thriftBytes
+	thriftList
+	thriftSet
+	thriftMap
+	thriftObject
+)
+
+// object reads one object and hands its integers and booleans to use; those of
+// an object inside it have the outer field's number in the upper byte.
+func (r *compact) object(outer int16, use func(id int16, v int64)) {
+	for id := int16(0); !r.bad; {
+		head := r.byte()
+		if head == 0 {
+			return
+		}
+		if step := int16(head >> 4); step > 0 {
+			id += step
+		} else {
+			id = int16(r.zigzag())
+		}
+		switch t := head & 15; {
+		case t == thriftObject && outer == 0 && id > 0 && id < 128:
+			r.object(id, use)
+		case t >= thriftInt16 && t <= thriftInt64:
+			use(outer<<8|id, r.zigzag())
+		case t == thriftTrue:
+			use(outer<<8|id, 1)
+		case t == thriftFalse:
+			use(outer<<8|id, 0)
+		default:
+			r.skip(t, 0)
+		}
+	}
+}
+
+// skip walks over a value of any type.
+func (r *compact) skip(t byte, depth int) {
+	if depth > 8 {
+		r.bad = true
+	}
+	switch {
+	case r.bad || t == thriftTrue || t == thriftFalse:
+	case t == thriftByte:
+		r.take(1)
+	case t >= thriftInt16 && t <= thriftInt64:
+		r.zigzag()
+	case t == thriftDouble:
+		r.take(8)
+	case t == thriftBytes:
+		r.take(r.uvarint())
+	case t == thriftList || t == thriftSet:
+		r.skipList(depth)
+	case t == thriftObject:
+		for head := r.byte(); head != 0 && !r.bad; head = r.byte() {
+			if head>>4 == 0 {
+				r.zigzag()
+			}
+			r.skip(head&15, depth+1)
+		}
+	default:
+		r.bad = true
+	}
+}
+
+func (r *compact) skipList(depth int) {
+	head := r.byte()
+	n, t := uint64(head>>4), head&15
+	if n == 15 {
+		n = r.uvarint()
+	}
+	if t == thriftTrue || t == thriftFalse { // a byte each in a list
+		t = thriftByte
+	}
+	for ; n > 0 && !r.bad; n-- {
+		r.skip(t, depth+1)
+	}
+}
+
+func (r *compact) take(n uint64) {
+	if n > uint64(len(r.b)-r.i) {
+		r.bad = true
+		return
+	}
+	r.i += int(n)
+}
+
+func (r *compact) byte() byte {
+	if r.i >= len(r.b) {
+		r.bad = true
+		return 0
+	}
+	r.i++
+	return r.b[r.i-1]
+}
+
+func (r *compact) uvarint() uint64 {
+	v, n := binary.Uvarint(r.b[r.i:])
+	if n <= 0 {
+		r.bad = true
+		return 0
+	}
+	r.i += n
+	return v
+}
+
+func (r *compact) zigzag() int64 {
+	v := r.uvarint()
+	return int64(v>>1) ^ -int64(v&1)
+}
+
+// pages reads the pages of one column chunk.
+type pages struct {
+	r     *bufio.Reader
+	left  int64 // bytes of the chunk
+	codec int
+	packed,
+	data []byte
+}
+
+// maxHeader bounds a page's header: statistics of long texts stand in it.
+const maxHeader = 1 << 16
+
+func newPages(file io.ReaderAt, from, n int64, codec int) *pages {
+	return &pages{r: bufio.NewReaderSize(io.NewSectionReader(file, from, n), int(min(n, maxHeader))), left: n, codec: codec}
+}
+
+// next reads a page, its data valid until the next one; io.EOF at the end.
+func (p *pages) next() (h pageHeader, data []byte, err error) {
+	if p.left == 0 {
+		return h, nil, io.EOF
+	}
+	head, _ := p.r.Peek(int(min(p.left, maxHeader))) // what is missing is an error of the header
+	h, n, err := readHeader(head)
+	if err != nil {
+		return h, nil, err
+	}
+	p.r.Discard(n)
+	p.left -= int64(n)
+	if h.packed > p.left {
+		return h, nil, errShort
+	}
+	p.left -= h.packed
+	p.packed = room(p.packed, h.packed)
+	if _, err := io.ReadFull(p.r, p.packed); err != nil {
+		return h, nil, err
+	}
+	data, err = p.unpack(&h)
+	return h, data, err
+}
+
+// room is buf with n bytes.
+func room(buf []byte, n int64) []byte {
+	if int64(cap(buf)) < n {
+		return make([]byte, n)
+	}
+	return buf[:n]
+}
+
+// unpack unpacks the page just read; the levels of a version 2 page are not packed.
+func (p *pages) unpack(h *pageHeader) ([]byte, error) {
+	levels := int64(0)
+	if h.kind == pageDataV2 {
+		levels = h.defBytes + h.repBytes
+		if levels > h.packed || levels > h.unpacked {
+			return nil, errShort
+		}
+	}
+	codec := p.codec
+	if h.isPlain {
+		codec = packNone
+	}
+	if codec == packNone {
+		if h.packed != h.unpacked {
+			return nil, fmt.Errorf("its page has %d bytes, want %d", h.packed, h.unpacked)
+		}
+		return p.packed, nil
+	}
+	want := h.unpacked - levels
+	body, err := inflate(codec, p.data[:0], p.packed[levels:], want)
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(body)) != want {
+		return nil, fmt.Errorf("its page unpacks to %d bytes, want %d", len(body), want)
+	}
+	p.data = body
+	if levels == 0 {
+		return body, nil
+	}
+	return append(p.packed[:levels:levels], body...), nil
+}
+
+// inflate unpacks src into dst, want bytes.
+func inflate(codec int, dst, src []byte, want int64) ([]byte, error) {
+	switch codec {
+	case packZstd:
+		if unzstdErr != nil {
+			return nil, unzstdErr
+		}
+		return unzstd.DecodeAll(src, dst)
+	case packSnappy:
+		if n, err := snappy.DecodedLen(src); err != nil || int64(n) != want {
+			return nil, fmt.Errorf("its page unpacks to %d bytes, want %d", n, want)
+		}
+		return snappy.Decode(dst[:cap(dst)], src)
+	case packGzip:
+		z, err := gzip.NewReader(bytes.NewReader(src))
+		if err != nil {
+			return nil, err
+		}
+		return io.ReadAll(io.LimitReader(z, want+1))
+	}
+	return nil, fmt.Errorf("got pages packed by codec %d, want none, snappy, gzip or zstd", codec)
+}
+
+// unzstd unpacks pages; safe for concurrent use. A page may not claim more than maxPage.
+var unzstd, unzstdErr = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(maxPage))
