@@ -48,6 +48,35 @@ type Batch struct {
 // Tokens is everything scheduled in the step.
 func (b *Batch) Tokens() int64 { return b.PrefillTokens + b.DecodeTokens }
 
+// AddPrefill puts a chunk of n tokens into the sums, with c tokens of the request
+// already in KV and a prompt of p tokens.
+func (b *Batch) AddPrefill(c, p, n int64) { b.addPrefill(c, p, n, 1) }
+
+func (b *Batch) addPrefill(c, p, n, sign int64) {
+	b.KVRead += sign * (c + n)
+	b.PrefillTokens += sign * n
+	b.PrefillReqs += sign
+	b.CausalWork += sign * (n*c + n*(n+1)/2)
+	b.PrefillAttnWork += sign * (c + n) * n
+	if c < p {
+		b.PromptTokens += sign * n
+		b.PromptAttnTwice += sign * n * (2*p + n)
+	} else {
+		b.PastPrompt += sign * c
+	}
+}
+
+// AddDecodes puts n decodes into the sums, with context tokens in KV and blocks
+// allocated to them, all together.
+func (b *Batch) AddDecodes(n, context, blocks int64) {
+	b.KVRead += context + n
+	b.DecodeTokens += n
+	b.DecodeReqs += n
+	b.DecodeContext += context + n
+	b.PastPrompt += context
+	b.DecodeBlocks += blocks
+}
+
 // Regime of a step, the key of the residual quantiles.
 const (
 	RegimeDecode  = "decode"

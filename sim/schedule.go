@@ -197,8 +197,8 @@ func (e *engine) giveBack(s *seq) {
 // add puts a sequence with n new tokens into the sums (sign -1: takes it out).
 func (b *Batch) add(s *seq, n, sign int64) {
 	c, p := s.computed, s.prompt
-	b.KVRead += sign * (c + n)
 	if c >= p && n == 1 {
+		b.KVRead += sign * (c + 1)
 		b.DecodeTokens += sign
 		b.DecodeReqs += sign
 		b.DecodeContext += sign * (c + 1)
@@ -206,16 +206,7 @@ func (b *Batch) add(s *seq, n, sign int64) {
 		b.PastPrompt += sign * c
 		return
 	}
-	b.PrefillTokens += sign * n
-	b.PrefillReqs += sign
-	b.CausalWork += sign * (n*c + n*(n+1)/2)
-	b.PrefillAttnWork += sign * (c + n) * n
-	if c < p {
-		b.PromptTokens += sign * n
-		b.PromptAttnTwice += sign * n * (2*p + n)
-	} else {
-		b.PastPrompt += sign * c
-	}
+	b.addPrefill(c, p, n, sign)
 }
 
 // scheduleWaiting admits requests while seats, budget and blocks last.

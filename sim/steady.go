@@ -44,9 +44,7 @@ func (e *engine) scheduleSteady() {
 		blocks += s.blocks
 		s.computed = c + 1
 	}
-	n := int64(len(e.running))
-	b.DecodeTokens, b.DecodeReqs = n, n
-	b.DecodeContext, b.KVRead, b.PastPrompt, b.DecodeBlocks = context+n, context+n, context, blocks
+	b.AddDecodes(int64(len(e.running)), context, blocks)
 }
 
 // updateSteady gives everybody a token.

@@ -67,6 +67,7 @@ var rooms = map[string]room{
 	"result":                  {ours: []string{"trace", "deploy", "coeff", "pipeline/features"}},
 	"report":                  {ours: []string{"result", "coeff", "trace"}, theirs: []string{plot}},
 	"forest":                  {pure: true},
+	"predict":                 {ours: []string{"sim", "coeff", "deploy"}, pure: true},
 	"internal/arch":           {},
 	"internal/python":         {},
 }

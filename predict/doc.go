@@ -1,0 +1,30 @@
+// Package predict estimates the TTFT and the TPOT of a request from the state of
+// one vLLM engine at the moment somebody has to decide: physics with the
+// coefficients of a file, no parameter of its own, no clock and no I/O.
+//
+// # TTFT: a short rollout
+//
+// The estimate plays the scheduler forward on sums instead of requests:
+//
+//  1. The request reaches the engine's input queue after the overhead of the
+//     coefficient file and is seen at the next scheduling boundary.
+//  2. The running step ends first: its predicted time minus what has passed of it
+//     (half of it when unknown).
+//  3. Every further step serves the decodes, then prompt tokens ahead of the
+//     request, then its own, within max_num_batched_tokens, and lasts what the
+//     coefficient file says of that batch. After maxSteps steps the rest is linear.
+//  4. Where seats (max_num_seqs) or KV blocks are short, requests ahead and the
+//     request itself are admitted as decodes leave: decodes / mean output length
+//     per step.
+//  5. With asynchronous scheduling a step is formed while the one before executes,
+//     so the request joins one step later.
+//  6. Work of better classes still to come stretches the wait by 1/(1 - BetterShare),
+//     at most ten times.
+//
+// # TPOT: a fixed point
+//
+// A token takes as long as a step: the decodes and the request itself, plus the
+// prompt tokens that arrive meanwhile at the recent rate.
+//
+// Unknown inputs are stated as such (see State); nothing unknown counts as 0.
+package predict

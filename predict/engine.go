@@ -1,0 +1,97 @@
+package predict
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/sim"
+)
+
+// maxSteps is how many steps a rollout plays one by one.
+const maxSteps = 32
+
+// maxStretch bounds what better classes still to come can add.
+const maxStretch = 10
+
+// State is what is known of an engine when a request is judged. Counts are of
+// other requests.
+type State struct {
+	Decodes       int64   // requests past their first token
+	DecodeTokens  int64   // their tokens in KV
+	StepTokens    int64   // prompt tokens of the step that is running
+	StepRequests  int64   // requests they belong to
+	SinceStepUs   float64 // since the running step started; NaN: unknown
+	AheadTokens   int64   // prompt tokens to compute before the request's own, beyond the running step
+	AheadRequests int64   // requests they belong to
+	FreeBlocks    int64   // free KV blocks; negative: unknown, taken as enough
+	OutputTokens  float64 // mean output length of requests that have finished; 0: unknown, nobody is expected to leave
+	PrefillPerS   float64 // prompt tokens computed per second lately
+	ComingPerS    float64 // prompt tokens per second that are expected to join the request's own step; see TTFTUs
+	BetterShare   float64 // share of the engine that better classes still to come will take, in [0, 1)
+}
+
+// Request is the request that is judged.
+type Request struct {
+	PromptTokens int64
+	CachedTokens int64 // prompt tokens expected in the prefix cache, less than PromptTokens
+}
+
+// Engine estimates for one deployment. It is not safe for concurrent use.
+type Engine struct {
+	steps    sim.LatencyModel
+	overhead sim.Delay // nil: none
+
+	budget, seats, blockSize, longPrefill, totalBlocks int64
+	async, chunked                                     bool
+	batch                                              sim.Batch
+}
+
+// New takes step times and overhead from a coefficient set, as the simulator
+// does. A set without an overhead model gives 0; set it with SetOverhead.
+func New(set *coeff.Set, d *deploy.Deployment) (*Engine, error) {
+	steps, err := sim.NewPhysics(set, d)
+	if err != nil {
+		return nil, err
+	}
+	e := NewWith(steps, d)
+	if set.AlphaModel(coeff.Overhead) != nil {
+		if e.overhead, err = sim.NewAlphaDelay(set, coeff.Overhead, d); err != nil {
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
+// NewWith takes step times from any latency model, and no overhead.
+func NewWith(steps sim.LatencyModel, d *deploy.Deployment) *Engine {
+	c := sim.DefaultConfig(d, steps)
+	return &Engine{
+		steps: steps, budget: d.Engine.MaxNumBatchedTokens, seats: d.Engine.MaxNumSeqs, blockSize: d.Engine.BlockSize,
+		longPrefill: d.Engine.LongPrefillThreshold, totalBlocks: d.Engine.KVBlocksGPU.Or(0), async: c.Async, chunked: d.Engine.ChunkedPrefill,
+	}
+}
+
+// SetOverhead replaces the overhead.
+func (e *Engine) SetOverhead(d sim.Delay) { e.overhead = d }
+
+// stepUs is the time of a step of decodes and nothing else, or with what was
+// added to e.batch before.
+func (e *Engine) stepUs(decodes, tokens int64) (float64, error) {
+	b := &e.batch
+	b.AddDecodes(decodes, tokens, (tokens+e.blockSize-1)/e.blockSize)
+	b.Running = b.DecodeReqs + b.PrefillReqs
+	us, err := e.steps.StepUs(b)
+	e.batch = sim.Batch{}
+	return math.Max(1, us), err
+}
+
+func (e *Engine) overheadUs(s *State, r *Request) (float64, error) {
+	if e.overhead == nil {
+		return 0, nil
+	}
+	q := sim.Queue{Running: s.Decodes + s.StepRequests, Waiting: s.AheadRequests, FreeBlocks: max(0, s.FreeBlocks), TotalBlocks: e.totalBlocks,
+		PromptTokens: r.PromptTokens, CachedBlocks: r.CachedTokens / e.blockSize}
+	us, err := e.overhead.DelayUs(&q)
+	return math.Max(0, us), err
+}
