@@ -128,8 +128,9 @@ func peer(t *testing.T, interpreter string, d dataset, o Options, cut int) (vers
 	if o.Loss == Pinball {
 		q = o.Quantile
 	}
-	settings, _ := json.Marshal(map[string]any{"columns": len(d.columns), "quantile": q, "depth": o.Depth, "rate": o.Rate, "rows": o.RowFrac, "cols": o.ColFrac,
-		"lambda": o.Lambda, "alpha": o.Alpha, "min_child": o.MinChild, "seed": o.Seed, "trees": o.Trees, "monotone": o.Monotone})
+	settings, _ := json.Marshal(map[string]any{"columns": len(d.columns), "quantile": q, "depth": o.Depth, "rate": o.Rate,
+		"rows": o.RowFrac, "cols": o.ColFrac, "lambda": o.Lambda, "alpha": o.Alpha,
+		"min_child": o.MinChild, "seed": o.Seed, "trees": o.Trees, "monotone": o.Monotone})
 	if err := os.WriteFile(filepath.Join(folder, "settings.json"), settings, 0o600); err != nil {
 		t.Fatal(err)
 	}

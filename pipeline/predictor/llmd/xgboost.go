@@ -48,7 +48,8 @@ func XGBoost(w io.Writer, f *forest.Forest, columns []Column, isLog bool) error 
 	for _, c := range columns {
 		l.Names, l.Types = append(l.Names, c.Name), append(l.Types, c.Type)
 	}
-	l.Param = xgbLearnerParam{BaseScore: strconv.FormatFloat(base, 'E', -1, 32), BoostFromAverage: "1", NumClass: "0", NumFeature: strconv.Itoa(len(columns)), NumTarget: "1"}
+	l.Param = xgbLearnerParam{BaseScore: strconv.FormatFloat(base, 'E', -1, 32), BoostFromAverage: "1", NumClass: "0",
+		NumFeature: strconv.Itoa(len(columns)), NumTarget: "1"}
 	l.Objective = xgbObjective{Name: objective, Param: map[string]string{"scale_pos_weight": "1"}}
 	l.Booster.Name = "gbtree"
 	m := &l.Booster.Model
@@ -73,8 +74,9 @@ const xgbNoParent = math.MaxInt32
 func xgbTreeOf(id int, t forest.Tree, columns int) xgbTree {
 	n := len(t)
 	x := xgbTree{
-		ID: id, Parents: make([]int, n), Left: make([]int, n), Right: make([]int, n), Indices: make([]int, n), Conditions: make([]xgbNumber, n),
-		DefaultLeft: make([]int, n), SplitType: make([]int, n), BaseWeights: make([]xgbNumber, n), LossChanges: make([]xgbNumber, n), SumHessian: make([]xgbNumber, n),
+		ID: id, Parents: make([]int, n), Left: make([]int, n), Right: make([]int, n), Indices: make([]int, n),
+		DefaultLeft: make([]int, n), SplitType: make([]int, n), Conditions: make([]xgbNumber, n),
+		BaseWeights: make([]xgbNumber, n), LossChanges: make([]xgbNumber, n), SumHessian: make([]xgbNumber, n),
 		Categories: []int{}, CategoriesNodes: []int{}, CategoriesSegments: []int{}, CategoriesSizes: []int{},
 		Param: map[string]string{"num_deleted": "0", "num_feature": strconv.Itoa(columns), "num_nodes": strconv.Itoa(n), "size_leaf_vector": "1"},
 	}

@@ -18,7 +18,8 @@ import (
 )
 
 // ttft are llm-d's 13 columns of TTFT.
-var ttft = []Column{{"is_queued", Int}, {"kv_cache_percentage", Float}, {"input_token_length", Int}, {"num_request_waiting", Int}, {"num_request_running", Int},
+var ttft = []Column{{"is_queued", Int}, {"kv_cache_percentage", Float}, {"input_token_length", Int}, {"num_request_waiting", Int},
+	{"num_request_running", Int},
 	{"prefill_tokens_in_flight", Int}, {"decode_tokens_in_flight", Int}, {"encoder_matched_size", Int}, {"encoder_input_size", Int},
 	{"prefix_cache_score", Float}, {"effective_input_tokens", Float}, {"prefill_score_bucket", Category}, {"pod_type_cat", Category}}
 
@@ -107,7 +108,8 @@ func xgbPredict(t *testing.T, interpreter string, model []byte, rows [][]float64
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command(interpreter, "testdata/xgboost_predict.py", filepath.Join(folder, "model.json"), filepath.Join(folder, "rows"), filepath.Join(folder, "y"))
+	in := func(name string) string { return filepath.Join(folder, name) }
+	cmd := exec.Command(interpreter, "testdata/xgboost_predict.py", in("model.json"), in("rows"), in("y"))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -202,12 +204,17 @@ func TestXGBoostRefuses(t *testing.T) {
 
 // The document's form, without XGBoost: children, parents and default directions.
 func TestXGBoostForm(t *testing.T) {
-	f := &forest.Forest{Base: 1, Trees: []forest.Tree{{{Feature: 0, Value: 0.5}, {Feature: forest.Leaf, Value: -1}, {Feature: 1, Value: 2}, {Feature: forest.Leaf, Value: 3}, {Feature: forest.Leaf, Value: 4}}}}
+	var tree forest.Tree
+	if err := tree.UnmarshalText([]byte("0<0.5 =-1 1<2 =3 =4")); err != nil {
+		t.Fatal(err)
+	}
+	f := &forest.Forest{Base: 1, Trees: []forest.Tree{tree}}
 	var b bytes.Buffer
 	if err := XGBoost(&b, f, []Column{{"a", Float}, {"n", Int}}, false); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"feature_names":["a","n"]`, `"feature_types":["float","int"]`, `"base_score":"1E+00"`, `"name":"reg:squarederror"`, `"version":[2,0,0]`,
+	for _, want := range []string{`"feature_names":["a","n"]`, `"feature_types":["float","int"]`, `"base_score":"1E+00"`,
+		`"name":"reg:squarederror"`, `"version":[2,0,0]`,
 		`"left_children":[1,-1,3,-1,-1]`, `"right_children":[2,-1,4,-1,-1]`, `"parents":[2147483647,0,0,2,2]`, `"default_left":[1,0,1,0,0]`,
 		`"split_conditions":[5E-01,-1E+00,2E+00,3E+00,4E+00]`, `"split_indices":[0,0,1,0,0]`, `"iteration_indptr":[0,1]`} {
 		if !bytes.Contains(b.Bytes(), []byte(want)) {
