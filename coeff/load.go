@@ -44,7 +44,7 @@ func Load(r io.Reader, file string) (*Set, error) {
 func (w *wireSet) set() (*Set, error) {
 	p := &w.Physics
 	s := &Set{
-		SchemaVersion: w.SchemaVersion, ToolVersion: w.ToolVersion, Command: w.Command, Inputs: w.Inputs,
+		SchemaVersion: w.SchemaVersion, ToolVersion: w.ToolVersion, Platform: w.Platform, Command: w.Command, Inputs: w.Inputs,
 		SpecVersion: p.SpecVersion, Recipe: p.Recipe, Refit: p.Refit, TrainedOn: p.TrainedOn.set(), BetaTarget: p.BetaTarget,
 		Covariance: rows(p.Covariance), Gamma: p.Gamma, Gates: p.Gates, Identifiability: p.Ident,
 		Certificate: p.Certificate, Warnings: p.Warnings,

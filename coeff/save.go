@@ -61,7 +61,7 @@ func (s *Set) wire() (*wireSet, error) {
 		}
 		p.Configs = append(p.Configs, c)
 	}
-	return &wireSet{s.SchemaVersion, s.ToolVersion, s.Command, s.Inputs, p}, nil
+	return &wireSet{s.SchemaVersion, s.ToolVersion, s.Platform, s.Command, s.Inputs, p}, nil
 }
 
 func wireFactors(fs []Factor) map[string]float64 {

@@ -26,6 +26,7 @@ const (
 type Set struct {
 	SchemaVersion string
 	ToolVersion   string
+	Platform      string // of the build that fitted it, as result.Platform names it; "" in older files
 	Command       string // the fit and the options that can change it
 	Inputs        []Input
 

@@ -11,6 +11,7 @@ import (
 type wireSet struct {
 	SchemaVersion string      `yaml:"schema_version"`
 	ToolVersion   string      `yaml:"tool_version"`
+	Platform      string      `yaml:"platform,omitempty"`
 	Command       string      `yaml:"command"`
 	Inputs        []Input     `yaml:"inputs"`
 	Physics       wirePhysics `yaml:"physics_coefficients"`

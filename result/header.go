@@ -9,6 +9,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"runtime"
+	"runtime/debug"
+	"strings"
 )
 
 // SchemaVersion is the version of every document this package writes.
@@ -26,8 +29,37 @@ type Input struct {
 type Header struct {
 	SchemaVersion string  `json:"schema_version"`
 	ToolVersion   string  `json:"tool_version"`
-	Command       string  `json:"command"` // stage and the options that can change the result, sorted
+	Platform      string  `json:"platform"` // of the build that computed it, see Platform; "" in older documents
+	Command       string  `json:"command"`  // stage and the options that can change the result, sorted
 	Inputs        []Input `json:"inputs"`
+	Config        *Config `json:"config,omitempty"` // the pipeline.yaml that set options; absent without one
+}
+
+// Config is a pipeline.yaml and the flags it set, as they would stand on the
+// command line.
+type Config struct {
+	File Input    `json:"file"`
+	Set  []string `json:"set"`
+}
+
+// NewHeader starts a document of this build.
+func NewHeader(toolVersion, command string) Header {
+	return Header{SchemaVersion: SchemaVersion, ToolVersion: toolVersion, Platform: Platform(), Command: command, Inputs: []Input{}}
+}
+
+// Platform names what the last digits of a result depend on beside its inputs:
+// operating system, architecture and its level, such as "linux/amd64/v1".
+// Compilers may fuse a multiplication with an addition on one and not on another.
+func Platform() string {
+	name := runtime.GOOS + "/" + runtime.GOARCH
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "GO"+strings.ToUpper(runtime.GOARCH) {
+				name += "/" + s.Value
+			}
+		}
+	}
+	return name
 }
 
 // Write encodes a document: two-space indent, no HTML escaping, final newline.

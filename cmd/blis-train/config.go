@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
-	"sort"
+	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 	"gopkg.in/yaml.v3"
 
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -29,22 +32,29 @@ type pipelineConfig struct {
 const configName = "pipeline.yaml"
 
 func configFlag() cli.Flag {
-	return &cli.StringFlag{Name: "config", Usage: "options by stage and gate thresholds, `FILE` (default: pipeline.yaml beside the run folders)"}
+	return &cli.StringFlag{Name: "config", Usage: "options by stage and gate thresholds, `FILE` (default: pipeline.yaml of the working folder, unless that holds the data)"}
+}
+
+// settings is what pipeline.yaml sets for a command.
+type settings struct {
+	gates  map[string]float64
+	record *result.Config // for the documents; nil: no file
 }
 
 // applyConfig sets every flag named in pipeline.yaml for the given stages that
-// the command line has not set, and returns the gate thresholds.
-func applyConfig(c *cli.Context, stages ...string) (map[string]float64, error) {
-	path := c.String("config")
+// the command line has not set, and says what it set. given is the file of
+// --config, "" for that of the working folder.
+func applyConfig(c *cli.Context, con *console, given string, stages ...string) (settings, error) {
+	path := given
 	if path == "" {
-		path = findConfig(c.Args().Slice())
+		var err error
+		if path, err = workingConfig(con, c.Args().Slice()); path == "" || err != nil {
+			return settings{}, err
+		}
 	}
-	if path == "" {
-		return nil, nil
-	}
-	data, err := os.ReadFile(path)
+	data, in, err := readInput(path)
 	if err != nil {
-		return nil, err
+		return settings{}, err
 	}
 	var cfg pipelineConfig
 	dec := yaml.NewDecoder(bytes.NewReader(data))
@@ -52,62 +62,117 @@ func applyConfig(c *cli.Context, stages ...string) (map[string]float64, error) {
 	if err := dec.Decode(&cfg); err != nil && !errors.Is(err, io.EOF) {
 		e, _ := trace.YAMLError(path, err)
 		e.Hint = "groups are extract, fit, validate, export, run and gates"
-		return nil, e
+		return settings{}, e
 	}
+	s := settings{gates: cfg.Gates, record: &result.Config{File: in, Set: []string{}}}
 	groups := map[string]map[string]yaml.Node{"extract": cfg.Extract, "fit": cfg.Fit, "validate": cfg.Validate, "export": cfg.Export, "run": cfg.Run}
-	known := map[string]bool{}
-	for _, f := range c.Command.Flags {
-		known[f.Names()[0]] = true
-	}
 	for _, stage := range stages {
-		if err := applyGroup(c, path, stage, groups[stage], known); err != nil {
-			return nil, err
+		set, err := applyGroup(c, path, stage, groups[stage])
+		if err != nil {
+			return settings{}, err
+		}
+		s.record.Set = append(s.record.Set, set...)
+	}
+	if slices.Contains(stages, "validate") {
+		for _, name := range slices.Sorted(maps.Keys(cfg.Gates)) {
+			s.record.Set = append(s.record.Set, fmt.Sprintf("--gate %s=%g", name, cfg.Gates[name]))
 		}
 	}
-	return cfg.Gates, nil
+	if len(s.record.Set) > 0 {
+		con.line("info", fmt.Sprintf("%s sets %s", path, strings.Join(s.record.Set, " ")))
+	}
+	return s, nil
 }
 
-func applyGroup(c *cli.Context, path, stage string, group map[string]yaml.Node, known map[string]bool) error {
-	names := make([]string, 0, len(group))
-	for name := range group {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	for _, name := range names {
+// applyGroup sets the flags of one stage and returns those it set, as they
+// would stand on the command line.
+func applyGroup(c *cli.Context, path, stage string, group map[string]yaml.Node) ([]string, error) {
+	var set []string
+	for _, name := range slices.Sorted(maps.Keys(group)) {
 		node := group[name]
-		if !known[name] {
-			hint := ""
+		at := &trace.SyntaxError{File: path, Line: int64(node.Line), Col: int64(node.Column)}
+		if !slices.ContainsFunc(c.Command.Flags, func(f cli.Flag) bool { return f.Names()[0] == name }) {
+			at.Msg = fmt.Sprintf("%s: unknown option %q", stage, name)
 			if s := nearest(name, flagNames(c.Command.Flags)); s != "" {
-				hint = fmt.Sprintf("did you mean %q?", s)
+				at.Hint = fmt.Sprintf("did you mean %q?", s)
 			}
-			return &trace.SyntaxError{File: path, Line: int64(node.Line), Col: int64(node.Column), Msg: fmt.Sprintf("%s: unknown option %q", stage, name), Hint: hint}
+			return nil, at
 		}
 		if c.IsSet(name) {
 			continue
 		}
-		values := []yaml.Node{node}
+		values := []*yaml.Node{&node}
 		if node.Kind == yaml.SequenceNode {
-			values = values[:0]
-			for _, n := range node.Content {
-				values = append(values, *n)
-			}
+			values = node.Content
 		}
 		for _, v := range values {
 			if err := c.Set(name, v.Value); err != nil {
-				return &trace.SyntaxError{File: path, Line: int64(node.Line), Col: int64(node.Column), Msg: fmt.Sprintf("%s: %s: %v", stage, name, err)}
+				at.Msg = fmt.Sprintf("%s: %s: %v", stage, name, err)
+				return nil, at
+			}
+			set = append(set, fmt.Sprintf("--%s %s", name, v.Value))
+		}
+	}
+	return set, nil
+}
+
+// workingConfig is pipeline.yaml of the working folder, "" where there is none
+// or where an input of the command is that folder or holds it: data folders
+// carry data, not options. Files that stand with the data are named and ignored.
+func workingConfig(con *console, inputs []string) (string, error) {
+	found := ""
+	if isFile(configName) {
+		found = configName
+	}
+	ignored := map[string]bool{}
+	for _, input := range inputs {
+		st, err := os.Stat(input)
+		if err != nil {
+			continue // a glob or -, or for the command to complain about
+		}
+		if !st.IsDir() {
+			input = filepath.Dir(input)
+		}
+		holdsUs, err := isWithin(".", input)
+		if err != nil {
+			return "", err
+		}
+		if holdsUs && found != "" {
+			ignored[found], found = true, ""
+		}
+		beside, err := filepath.Glob(filepath.Join(input, "*", configName))
+		if err != nil { // a folder whose name is no pattern
+			beside = nil
+		}
+		for _, path := range append(beside, filepath.Join(input, configName)) {
+			if isFile(path) && path != configName {
+				ignored[path] = true
 			}
 		}
 	}
-	return nil
+	for _, path := range slices.Sorted(maps.Keys(ignored)) {
+		con.line("warning", fmt.Sprintf("%s is ignored: it stands with the data; --config %s reads it", path, path))
+	}
+	return found, nil
 }
 
-// findConfig looks for pipeline.yaml in each argument that is a folder.
-func findConfig(args []string) string {
-	for _, a := range args {
-		p := filepath.Join(a, configName)
-		if st, err := os.Stat(p); err == nil && !st.IsDir() {
-			return p
+func isFile(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.Mode().IsRegular()
+}
+
+// isWithin reports whether dir is parent or lies below it, links resolved.
+func isWithin(dir, parent string) (bool, error) {
+	var real [2]string
+	for i, p := range []string{dir, parent} {
+		abs, err := filepath.Abs(p)
+		if err != nil {
+			return false, err
+		}
+		if real[i], err = filepath.EvalSymlinks(abs); err != nil {
+			return false, err
 		}
 	}
-	return ""
+	rel, err := filepath.Rel(real[1], real[0])
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator)), nil
 }

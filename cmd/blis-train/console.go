@@ -28,7 +28,8 @@ type console struct {
 	width    int  // columns of that terminal, 100 elsewhere
 	outWidth int  // columns of the terminal out is, 0 when it is none
 
-	session *session
+	session  *session
+	settings settings // of pipeline.yaml
 
 	mu   sync.Mutex
 	last map[string]time.Time

@@ -161,7 +161,7 @@ func bootstrapOn(c *cli.Context, con *console, out string, set *coeff.Set) (map[
 	if err != nil {
 		return nil, err
 	}
-	doc, err := pipeline.Fit(c.Context, out, ext, o, header("diff"), con.progress())
+	doc, err := pipeline.Fit(c.Context, out, ext, o, con.header("diff"), con.progress())
 	if err != nil {
 		return nil, fmt.Errorf("bootstrap on %s: %w", out, err)
 	}

@@ -57,6 +57,9 @@ func runExport(c *cli.Context) error {
 	if c.NArg() != 1 {
 		return usagef("export: got %d arguments, want one fit.json", c.NArg())
 	}
+	if con.settings, err = applyConfig(c, con, "", "export"); err != nil {
+		return err
+	}
 	if c.String("out") == "" {
 		return usagef("export: missing -o FILE")
 	}

@@ -53,7 +53,7 @@ func extractOptions(c *cli.Context, con *console) extract.Options {
 	o.Format, o.Parser = table.Format(c.String("format")), c.String("parser")
 	o.MaxBadFrac, o.MaxLine, o.MaxExpansion = c.Float64("max-bad-frac"), c.Int64("max-line"), c.Int64("max-expansion")
 	o.SplitEngines, o.WhyRejected = c.Bool("split-engines"), c.Bool("why-rejected")
-	o.Set = c.StringSlice("set")
+	o.Set, o.Config = c.StringSlice("set"), con.settings.record
 	o.ToolVersion, o.Stdin, o.Progress, o.Batches = toolVersion, c.App.Reader, con.progress(), pipeline.Batches
 	return o
 }
@@ -63,7 +63,7 @@ func runExtract(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := applyConfig(c, "extract"); err != nil {
+	if con.settings, err = applyConfig(c, con, c.String("config"), "extract"); err != nil {
 		return err
 	}
 	if c.NArg() == 0 {

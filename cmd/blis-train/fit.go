@@ -90,7 +90,7 @@ func runFit(c *cli.Context) error {
 	if c.NArg() != 1 {
 		return usagef("fit: got %d arguments, want one extracted folder", c.NArg())
 	}
-	if _, err := applyConfig(c, "fit"); err != nil {
+	if con.settings, err = applyConfig(c, con, c.String("config"), "fit"); err != nil {
 		return err
 	}
 	o, err := fitOptions(c)
@@ -176,7 +176,7 @@ func doFit(c *cli.Context, con *console, in, out string, ext *result.Extract, o 
 	if err != nil {
 		return nil, err
 	}
-	doc, err := pipeline.Fit(c.Context, in, ext, o, header(command), con.progress())
+	doc, err := pipeline.Fit(c.Context, in, ext, o, con.header(command), con.progress())
 	if err != nil {
 		return nil, err
 	}
@@ -194,8 +194,11 @@ func writeArtifact(path string, doc *result.Fit, v *result.Validation) error {
 	return writeFile(path, b)
 }
 
-func header(command string) result.Header {
-	return result.Header{SchemaVersion: result.SchemaVersion, ToolVersion: toolVersion, Command: command, Inputs: []result.Input{}}
+// header starts a document, with the pipeline.yaml of the command.
+func (con *console) header(command string) result.Header {
+	h := result.NewHeader(toolVersion, command)
+	h.Config = con.settings.record
+	return h
 }
 
 // showFit prints the fit for people.

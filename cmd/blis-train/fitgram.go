@@ -33,7 +33,8 @@ func runFromGram(c *cli.Context, con *console) error {
 	case c.String("out") == "":
 		return usagef("fit: --from-gram needs -o OUT")
 	}
-	if _, err := applyConfig(c, "fit"); err != nil {
+	var err error
+	if con.settings, err = applyConfig(c, con, c.String("config"), "fit"); err != nil {
 		return err
 	}
 	o, err := fitOptions(c)
@@ -56,7 +57,7 @@ func runFromGram(c *cli.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	doc.Header = header(command + " --from-gram")
+	doc.Header = con.header(command + " --from-gram")
 	doc.Header.Inputs = inputs
 	if err := writeDoc(filepath.Join(out, fitFile), doc); err != nil {
 		return err

@@ -39,7 +39,7 @@ func runInspect(c *cli.Context) error {
 	if c.NArg() == 0 {
 		return usagef("inspect: got no argument, want a run directory, a parent of them or an extracted folder")
 	}
-	if _, err := applyConfig(c, "extract"); err != nil {
+	if con.settings, err = applyConfig(c, con, c.String("config"), "extract"); err != nil {
 		return err
 	}
 	out := c.String("out")
@@ -108,7 +108,7 @@ func inspectFolder(c *cli.Context, con *console, folder string) (*result.Inspect
 			return nil, err
 		}
 	}
-	doc, err := pipeline.Inspect(c.Context, folder, ext, fit, header("inspect"), con.progress())
+	doc, err := pipeline.Inspect(c.Context, folder, ext, fit, con.header("inspect"), con.progress())
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func inspectRaw(c *cli.Context, con *console, args []string) (*result.Inspect, e
 	if ext == nil {
 		return nil, err
 	}
-	doc, more := pipeline.Inspect(c.Context, dir, ext, nil, header("inspect"), con.progress())
+	doc, more := pipeline.Inspect(c.Context, dir, ext, nil, con.header("inspect"), con.progress())
 	if doc != nil && more == nil {
 		more = identify(c, dir, ext, doc)
 	}

@@ -41,6 +41,8 @@ func reproduceCommand() *cli.Command {
 type reproduceDoc struct {
 	SchemaVersion string        `json:"schema_version"`
 	ToolVersion   string        `json:"tool_version"`
+	Platform      string        `json:"platform"` // of this build
+	RecordedOn    string        `json:"recorded_on"`
 	File          result.Input  `json:"file"`
 	Command       string        `json:"command"` // what was run again
 	Refit         *result.Input `json:"refit"`   // null when the inputs already differ
@@ -63,7 +65,7 @@ func runReproduce(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	doc := &reproduceDoc{SchemaVersion: result.SchemaVersion, ToolVersion: toolVersion, File: in, Command: set.Command, Differences: []string{}}
+	doc := &reproduceDoc{SchemaVersion: result.SchemaVersion, ToolVersion: toolVersion, Platform: result.Platform(), RecordedOn: set.Platform, File: in, Command: set.Command, Differences: []string{}}
 	if err := reproduce(c, con, c.Args().First(), set, doc); err != nil {
 		return err
 	}
@@ -109,7 +111,7 @@ func reproduce(c *cli.Context, con *console, file string, set *coeff.Set, doc *r
 	for i := range ext.Inputs {
 		ext.Inputs[i].Name = set.Inputs[i].Name
 	}
-	refit, err := refitBytes(c, con, tmp, ext, o, set.Gates)
+	refit, err := refitBytes(c, con, tmp, ext, o, set)
 	if err != nil {
 		return err
 	}
@@ -120,7 +122,7 @@ func reproduce(c *cli.Context, con *console, file string, set *coeff.Set, doc *r
 		if err != nil {
 			return err
 		}
-		doc.Differences = lineDifferences(recorded, refit)
+		doc.Differences = append(platformDifference(set.Platform), lineDifferences(recorded, refit)...)
 	}
 	return nil
 }
@@ -208,13 +210,24 @@ func inputDifferences(want []coeff.Input, got []result.Input) []string {
 	return out
 }
 
-// refitBytes is the native file of a fresh fit with the recorded gates.
-func refitBytes(c *cli.Context, con *console, out string, ext *result.Extract, o fit.Options, gates []coeff.Gate) ([]byte, error) {
+// platformDifference says that the architecture may be the reason.
+func platformDifference(recorded string) []string {
+	here := result.Platform()
+	if recorded == here || recorded == "" {
+		return nil
+	}
+	return []string{fmt.Sprintf("the file was made on %s, this is %s: compilers fuse multiplications and additions differently, "+
+		"so the last digits of a fit differ between architectures; repeat it on %s", recorded, here, recorded)}
+}
+
+// refitBytes is the native file of a fresh fit with what a fit does not decide
+// taken from the recorded one: gates and platform.
+func refitBytes(c *cli.Context, con *console, out string, ext *result.Extract, o fit.Options, recorded *coeff.Set) ([]byte, error) {
 	command, err := pipeline.FitCommand(o)
 	if err != nil {
 		return nil, err
 	}
-	doc, err := pipeline.Fit(c.Context, out, ext, o, header(command), con.progress())
+	doc, err := pipeline.Fit(c.Context, out, ext, o, con.header(command), con.progress())
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +235,7 @@ func refitBytes(c *cli.Context, con *console, out string, ext *result.Extract, o
 	if err != nil {
 		return nil, err
 	}
-	set.Gates = gates
+	set.Gates, set.Platform = recorded.Gates, recorded.Platform
 	return setBytes(set)
 }
 

@@ -46,15 +46,14 @@ func runRun(c *cli.Context) error {
 	if c.NArg() == 0 {
 		return usagef("run: got no argument, want at least one run directory or parent of them")
 	}
-	gates, err := applyConfig(c, "extract", "fit", "validate", "run")
-	if err != nil {
+	if con.settings, err = applyConfig(c, con, c.String("config"), "extract", "fit", "validate", "run"); err != nil {
 		return err
 	}
 	fo, err := fitOptions(c)
 	if err != nil {
 		return err
 	}
-	vo, err := validateOptions(c, gates)
+	vo, err := validateOptions(c, con.settings)
 	if err != nil {
 		return err
 	}

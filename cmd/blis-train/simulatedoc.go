@@ -127,7 +127,7 @@ func optFloat(v trace.Opt[float64]) *float64 {
 
 func (s *simulation) document(runs []*replication) *simulationDoc {
 	sum := runs[0].summary
-	d := &simulationDoc{Header: header(s.command()), LatencyModel: s.c.String("latency-model"), Seed: s.c.Int64("seed"), Replications: len(runs),
+	d := &simulationDoc{Header: result.NewHeader(toolVersion, s.command()), LatencyModel: s.c.String("latency-model"), Seed: s.c.Int64("seed"), Replications: len(runs),
 		SampledCoefficients: s.c.Bool("sample-coefficients"), Noise: s.c.String("noise"),
 		InjectedRequests: sum.Injected, CompletedRequests: sum.Completed, RejectedRequests: sum.Rejected, AbortedRequests: sum.Aborted, TimedOutRequests: sum.TimedOut,
 		UnfinishedRequests: sum.Unfinished, LengthCappedRequests: sum.LengthCapped, TotalInputTokens: sum.InputTokens, TotalOutputTokens: sum.OutputTokens,

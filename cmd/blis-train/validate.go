@@ -61,7 +61,7 @@ func validateFlags() []cli.Flag {
 	}
 }
 
-func validateOptions(c *cli.Context, gates map[string]float64) (validate.Options, error) {
+func validateOptions(c *cli.Context, given settings) (validate.Options, error) {
 	o := validate.DefaultOptions()
 	o.Split, o.Seed, o.Workers = c.Float64("split"), c.Int64("seed"), c.Int("workers")
 	o.StepsOnly, o.IdleDelays, o.SharedPrefix = c.Bool("steps-only"), c.Bool("idle-delays"), c.Int64("shared-prefix-tokens")
@@ -80,9 +80,9 @@ func validateOptions(c *cli.Context, gates map[string]float64) (validate.Options
 	if err := pipeline.UseLatency(&o, c.String("latency")); err != nil {
 		return o, &usageError{msg: err.Error()}
 	}
-	o.Thresholds = map[string]float64{}
-	for name, v := range gates {
-		o.Thresholds[name] = v
+	o.Thresholds, o.ThresholdsFrom = map[string]float64{}, map[string]string{}
+	for name, v := range given.gates {
+		o.Thresholds[name], o.ThresholdsFrom[name] = v, given.record.File.Name
 	}
 	for _, g := range c.StringSlice("gate") {
 		name, text, ok := strings.Cut(g, "=")
@@ -90,7 +90,7 @@ func validateOptions(c *cli.Context, gates map[string]float64) (validate.Options
 		if !ok || err != nil {
 			return o, usagef("--gate: got %q, want NAME=VALUE", g)
 		}
-		o.Thresholds[name] = v
+		o.Thresholds[name], o.ThresholdsFrom[name] = v, "--gate"
 	}
 	if err := validate.CheckThresholds(o.Thresholds); err != nil {
 		return o, &usageError{msg: err.Error(), hint: "--gates list prints the names"}
@@ -130,11 +130,10 @@ func runValidate(c *cli.Context) error {
 	if c.NArg() != 1 {
 		return usagef("validate: got %d arguments, want one extracted folder", c.NArg())
 	}
-	gates, err := applyConfig(c, "validate")
-	if err != nil {
+	if con.settings, err = applyConfig(c, con, c.String("config"), "validate"); err != nil {
 		return err
 	}
-	o, err := validateOptions(c, gates)
+	o, err := validateOptions(c, con.settings)
 	if err != nil {
 		return err
 	}
@@ -185,8 +184,8 @@ func fitToJudge(c *cli.Context, in, path string) (*result.Fit, error) {
 }
 
 // judgeSet validates the fit's own coefficients, or those of --coefficients.
-func judgeSet(c *cli.Context, in string, ext *result.Extract, doc *result.Fit, o validate.Options) (*result.Validation, error) {
-	h := header(pipeline.ValidateCommand(o))
+func judgeSet(c *cli.Context, con *console, in string, ext *result.Extract, doc *result.Fit, o validate.Options) (*result.Validation, error) {
+	h := con.header(pipeline.ValidateCommand(o))
 	path := c.String("coefficients")
 	if path == "" {
 		return pipeline.Validate(c.Context, in, ext, doc, o, h)
@@ -235,7 +234,7 @@ func doValidate(c *cli.Context, con *console, in, out string, ext *result.Extrac
 	if err := skipReplay(c, con, doc, &o); err != nil {
 		return nil, err
 	}
-	val, err := judgeSet(c, in, ext, doc, o)
+	val, err := judgeSet(c, con, in, ext, doc, o)
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +242,7 @@ func doValidate(c *cli.Context, con *console, in, out string, ext *result.Extrac
 		return nil, err
 	}
 	showValidation(con, val)
-	inspection, err := pipeline.Inspect(c.Context, in, ext, doc, header("inspect"), nil)
+	inspection, err := pipeline.Inspect(c.Context, in, ext, doc, con.header("inspect"), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -275,8 +274,22 @@ func verdict(c *cli.Context, con *console, val *result.Validation) error {
 		con.line("info", msg)
 		return nil
 	}
-	con.sayf("verdict pass: every gate passed")
+	con.sayf("verdict pass: every gate passed%s", loosenedText(val))
 	return nil
+}
+
+// loosenedText says how many gates passed by a threshold looser than the default.
+func loosenedText(val *result.Validation) string {
+	n := 0
+	for _, f := range val.Warnings {
+		if f.Code == validate.CodeGateLoosened {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d of them loosened", n)
 }
 
 // failedGates counts the failed gates and names each with its value, the first

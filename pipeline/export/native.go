@@ -15,7 +15,7 @@ import (
 func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 	b := &fit.Beta
 	set := &coeff.Set{
-		SchemaVersion: coeff.SchemaVersion, ToolVersion: fit.ToolVersion, Command: fit.Command, Inputs: nativeInputs(fit.Inputs),
+		SchemaVersion: coeff.SchemaVersion, ToolVersion: fit.ToolVersion, Platform: fit.Platform, Command: fit.Command, Inputs: nativeInputs(fit.Inputs),
 		FeatureSet: fit.FeatureSet, Recipe: b.Recipe, Refit: fit.Options.RefitAll,
 		TrainedOn: trainedOn(fit), BetaTarget: b.Target,
 		Beta: nativeTerms(b.Coefficients), Covariance: b.Covariance, Residuals: nativeResiduals(b.ResidualQuant),

@@ -53,11 +53,12 @@ type SideConfig struct {
 
 func newSidecar(src Source, f Format, readBy string) *Sidecar {
 	s := &Sidecar{
-		Header: result.Header{SchemaVersion: result.SchemaVersion, ToolVersion: src.Fit.ToolVersion, Command: "export --format " + string(f), Inputs: []result.Input{src.FitInput}},
+		Header: result.NewHeader(src.Fit.ToolVersion, "export --format "+string(f)),
 		Format: string(f), ReadBy: readBy, FitInputs: src.Fit.Inputs, FitCommand: src.Fit.Command,
 		TrainingDate: src.Fit.TrainingDate, Verdict: "not validated",
 		Values: []SideValue{}, Configs: []SideConfig{}, Warnings: []trace.Finding{},
 	}
+	s.Inputs, s.Platform = []result.Input{src.FitInput}, src.Fit.Platform
 	if src.Validation != nil {
 		s.Verdict = src.Validation.Verdict
 	}

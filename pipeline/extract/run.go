@@ -35,6 +35,7 @@ type Options struct {
 	Memory       int          // bytes all rows that wait to be sorted may hold before they spill
 	Set          []string     // what overrides run.yaml, "key.path=value": recorded, not applied here (see Discover)
 	ToolVersion  string
+	Config       *result.Config // the pipeline.yaml that set options, for extract.json; nil for none
 	Stdin        io.Reader
 	Progress     trace.Progress
 
@@ -140,7 +141,8 @@ func Run(ctx context.Context, runs []RunDir, o Options) (*result.Extract, error)
 	defer rejects.abort()
 	old := loadCache(o.Out, &o)
 	fresh := newCache(&o)
-	doc := &result.Extract{Header: result.Header{SchemaVersion: result.SchemaVersion, ToolVersion: o.ToolVersion, Command: o.command()}, Runs: []result.ExtractRun{}}
+	doc := &result.Extract{Header: result.NewHeader(o.ToolVersion, o.command()), Runs: []result.ExtractRun{}}
+	doc.Config = o.Config
 	entries, err := extractAll(ctx, runs, &o, old, rejects)
 	if err != nil {
 		return nil, err

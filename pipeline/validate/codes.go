@@ -28,6 +28,7 @@ const (
 	CodeRefit             trace.Code = "refitted_on_all_rows"
 	CodeNotTheFit         trace.Code = "not_the_fits_coefficients"
 	CodeNoIdleRequests    trace.Code = "no_idle_requests"
+	CodeGateLoosened      trace.Code = "gate_loosened"
 )
 
 // Codes describes them for people.
@@ -47,6 +48,7 @@ var Codes = []trace.CodeEntry{
 	{Code: CodeSparseSteps, Kind: "finding", Meaning: "fewer than half of the recorded steps have a recorded successor", Action: "raise --step-tracing-sample-rate to 1 for training runs"},
 	{Code: CodeUnlinkedRequests, Kind: "finding", Meaning: "more than 5 % of the core spans have no API span: their arrival and success are unknown", Action: "export the API server's spans too"},
 	{Code: CodeStopStringEnds, Kind: "finding", Meaning: "requests whose core span says aborted although the API departed: a stop string ended them", Action: "none; they count as successes"},
+	{Code: CodeGateLoosened, Kind: "warning", Meaning: "a gate's threshold is looser than its default", Action: "read the verdict with it; leave the threshold out of --gate and pipeline.yaml for the default"},
 	{Code: CodeUnknownGate, Kind: "error", Meaning: "a threshold was given for a gate that does not exist", Action: "see validate --gates list"},
 	{Code: CodeBadThreshold, Kind: "error", Meaning: "a threshold is no finite number", Action: "give a number"},
 	{Code: CodeBadOption, Kind: "error", Meaning: "an option is out of its range", Action: "see the message for the range"},

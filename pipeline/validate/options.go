@@ -29,8 +29,10 @@ type Options struct {
 	// whose recording does not say what they share (stock spans, client files).
 	SharedPrefix int64
 	Thresholds   map[string]float64 // gate name -> threshold
-	Recipe       rows.Recipe        // of the cleaning; default: that of the coefficients
-	Workers      int                // 0: all cores; never changes a result
+	// ThresholdsFrom says who set a threshold, for the documents; "option" by default.
+	ThresholdsFrom map[string]string
+	Recipe         rows.Recipe // of the cleaning; default: that of the coefficients
+	Workers        int         // 0: all cores; never changes a result
 
 	// Latency replaces the coefficients' step time in replays; nil: physics.
 	Latency     func(*deploy.Deployment) (sim.LatencyModel, error)

@@ -31,6 +31,7 @@ func Run(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Source,
 	}
 	j := &job{set: set, o: &o, sources: sources, all: make([]*taught, len(sources)), entries: make([][]result.ValidationRun, len(sources))}
 	j.rules, _ = newRules(o.Thresholds)
+	j.warned = append(j.warned, j.rules.loosen(o.ThresholdsFrom)...)
 	j.refit = set.Refit || fit != nil && fit.Options.RefitAll
 	if err := j.each(ctx, "steps", j.teach); err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -127,6 +128,8 @@ func rule(name, op string, limit float64, source, doc string) Threshold {
 type rules struct {
 	order  []Threshold
 	byName map[string]Threshold
+
+	loosened map[string]string // by name: a note for the gates of a rule that is less strict than by default
 }
 
 // newRules applies overrides to the defaults; an unknown name is an error.
@@ -161,6 +164,26 @@ func newRules(overrides map[string]float64) (*rules, error) {
 	return r, nil
 }
 
+// loosen notes which rules pass more than by default. from says who set a
+// threshold, by name.
+func (r *rules) loosen(from map[string]string) []trace.Finding {
+	var found []trace.Finding
+	r.loosened = map[string]string{}
+	for _, def := range r.order {
+		t := r.byName[def.Name]
+		if by, known := from[t.Name]; known {
+			t.Source = by
+			r.byName[t.Name] = t
+		}
+		if up := t.Op == "<" || t.Op == "<="; up && t.Limit > def.Limit || !up && t.Limit < def.Limit {
+			r.loosened[t.Name] = fmt.Sprintf("loosened: the default is %s %g", t.Op, def.Limit)
+			found = append(found, trace.Findingf(CodeGateLoosened, "%s: %s %g (%s), the default is %s %g",
+				t.Name, t.Op, t.Limit, t.Source, t.Op, def.Limit))
+		}
+	}
+	return found
+}
+
 // CheckThresholds reports the first bad override.
 func CheckThresholds(overrides map[string]float64) error {
 	_, err := newRules(overrides)
@@ -185,7 +208,7 @@ func (r *rules) gate(name, scope string, value *float64, note string) result.Gat
 	}
 	if value != nil {
 		pass := holds(*value, t.Op, t.Limit)
-		g.Pass, g.Note = &pass, ""
+		g.Pass, g.Note = &pass, r.loosened[name]
 	}
 	return g
 }
