@@ -56,6 +56,7 @@ func subcommands() []*cli.Command {
 		diffCommand(),
 		reproduceCommand(),
 		featuresCommand(),
+		kernelsCommand(),
 		logCommand(),
 		initCommand(),
 		explainCommand(),

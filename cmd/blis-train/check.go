@@ -114,11 +114,11 @@ func gateCounts(set *coeff.Set) map[string]int {
 }
 
 // loadDeployment reads a run.yaml, or the one in a folder.
-func loadDeployment(path string) (*deploy.Deployment, error) {
+func loadDeployment(path string, set ...string) (*deploy.Deployment, error) {
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
-		return deploy.LoadRun(path)
+		return deploy.LoadRun(path, set...)
 	}
-	return deploy.LoadRunFile(path)
+	return deploy.LoadRunFile(path, set...)
 }
 
 func plural(n int, one, many string) string {

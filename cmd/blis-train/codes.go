@@ -12,6 +12,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/features/basis"
 	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/kernels"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/queueing"
@@ -39,6 +40,7 @@ func codeRooms() []codeRoom {
 		{"pipeline/features", features.Codes},
 		{"pipeline/features/basis", basis.Codes},
 		{"pipeline/fit", fit.Codes},
+		{"pipeline/kernels", kernels.Codes},
 		{"pipeline/rows", rows.Codes},
 		{"pipeline/validate", validate.Codes},
 		{"queueing", queueing.Codes},

@@ -45,6 +45,7 @@ var rooms = map[string]room{
 	"cmd/blis-train":          {ours: []string{anyRoom}, theirs: []string{cli, pretty, xterm, xsys, yaml}},
 	"pipeline":                {ours: []string{anyRoom}},
 	"pipeline/extract":        {ours: []string{"trace/table", "trace", "deploy", "result"}, theirs: []string{pdata, jx, zstd, xsys, arrow}},
+	"pipeline/kernels":        {ours: []string{"trace", "deploy"}, theirs: []string{arrow, yaml}},
 	"pipeline/features":       {ours: []string{"trace", "deploy"}, pure: true},
 	"pipeline/features/basis": {ours: []string{"trace", "deploy", "pipeline/features"}, pure: true},
 	"stat":                    {theirs: []string{gonum}, pure: true},

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/kernels"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+func kernelsCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "kernels",
+		Usage: "take one step apart into published kernel times",
+		Description: "Looks every kernel of one step up in published tables of the GPU (the systems folder of the\n" +
+			"aiconfigurator-core package) and prints the step part by part, beside the terms of a coefficient file.\n\n" +
+			"Example:\n   blis-train kernels --tables systems --deployment run.yaml --prefill 512@0,512@1024 --decode 32x1000",
+		Flags: flags([]cli.Flag{
+			&cli.StringFlag{Name: "tables", Usage: "`FOLDER` with <gpu>.yaml and data/<gpu>"},
+			&cli.StringFlag{Name: "deployment", Usage: "run.yaml `FILE` or run folder: what runs"},
+			&cli.StringFlag{Name: "prefill", Usage: "prompt chunks `N@CACHED,...`: N new tokens behind CACHED ones"},
+			&cli.StringFlag{Name: "decode", Usage: "decodes `NxCONTEXT,...`: N requests with CONTEXT tokens each"},
+			&cli.StringFlag{Name: "rules", Value: string(kernels.Engine), Usage: "how kernels make a step, `RULES`: engine (vLLM's) or composed (the composed data sets')"},
+			&cli.StringFlag{Name: "coefficients", Usage: "coefficient `FILE` whose terms are shown beside"},
+			&cli.StringSliceFlag{Name: "set", Usage: "supply or override a field of run.yaml, `KEY.PATH=VALUE` (repeatable)"},
+		}, talkFlags()),
+		Action: runKernels,
+	}
+}
+
+// kernelsDoc is what kernels --json prints.
+type kernelsDoc struct {
+	SchemaVersion string      `json:"schema_version"`
+	ToolVersion   string      `json:"tool_version"`
+	GPU           string      `json:"gpu"`
+	VLLMVersion   string      `json:"tables_vllm_version"`
+	Rules         string      `json:"rules"`
+	AllReduce     string      `json:"all_reduce,omitempty"` // how the engine reduces this step's activations
+	Parts         []kernelDoc `json:"parts"`
+	TotalMs       float64     `json:"total_ms"` // without the host's work
+	Terms         []termDoc   `json:"terms"`    // of the coefficients
+	PredictedMs   *float64    `json:"predicted_ms"`
+}
+
+type kernelDoc struct {
+	Name     string  `json:"name"`
+	Ms       float64 `json:"ms"`
+	Share    float64 `json:"share"`    // of the total
+	Measured bool    `json:"measured"` // from a table; false: charged by its bytes
+}
+
+type termDoc struct {
+	Name string  `json:"name"`
+	Ms   float64 `json:"ms"`
+}
+
+func runKernels(c *cli.Context) error {
+	con, err := newConsole(c)
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"tables", "deployment"} {
+		if c.String(name) == "" {
+			return usagef("kernels: missing --%s", name)
+		}
+	}
+	if c.NArg() > 0 {
+		return usagef("kernels: got the argument %q, want flags only", c.Args().First())
+	}
+	batch, err := parseBatch(c.String("prefill"), c.String("decode"))
+	if err != nil {
+		return err
+	}
+	dep, err := loadDeployment(c.String("deployment"), c.StringSlice("set")...)
+	if err != nil {
+		return err
+	}
+	rules := kernels.Rules(c.String("rules"))
+	if err := rules.Check(); err != nil {
+		return &usageError{msg: "--" + err.Error()}
+	}
+	tables, err := kernels.Load(c.String("tables"), dep.Hardware.Name)
+	if err != nil {
+		return err
+	}
+	stepper, err := tables.For(dep, rules)
+	if err != nil {
+		return err
+	}
+	doc := describeKernels(tables, stepper, rules, batch)
+	if name := c.String("coefficients"); name != "" {
+		set, _, err := loadSet(name)
+		if err != nil {
+			return err
+		}
+		p, err := newPhysics(set, *dep)
+		if err != nil {
+			return err
+		}
+		if err := doc.addTerms(p, batch); err != nil {
+			return err
+		}
+	}
+	doc.show(con)
+	return con.document(doc)
+}
+
+// parseBatch reads prompt chunks N@CACHED and decodes NxCONTEXT.
+func parseBatch(prefill, decode string) ([]trace.Chunk, error) {
+	var batch []trace.Chunk
+	for _, word := range words(prefill) {
+		n, cached, ok := twoNumbers(word, "@")
+		if !ok || n < 1 {
+			return nil, usagef("--prefill: got %q, want N@CACHED with N >= 1, as in 512@1024", word)
+		}
+		batch = append(batch, trace.Chunk{Computed: cached, Prompt: cached + n, New: n})
+	}
+	for _, word := range words(decode) {
+		n, context, ok := twoNumbers(word, "x")
+		if !ok || n < 1 || n > 1<<20 || context < 1 {
+			return nil, usagef("--decode: got %q, want NxCONTEXT with N and CONTEXT >= 1, as in 32x1000", word)
+		}
+		for range n {
+			batch = append(batch, trace.Chunk{Computed: context, Prompt: 1, New: 1})
+		}
+	}
+	if len(batch) == 0 {
+		return nil, usagef("kernels: missing --prefill or --decode: a step needs a batch")
+	}
+	return batch, nil
+}
+
+func words(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// twoNumbers reads two whole numbers >= 0 around a separator.
+func twoNumbers(word, sep string) (a, b int64, ok bool) {
+	left, right, found := strings.Cut(word, sep)
+	a, err1 := strconv.ParseInt(left, 10, 64)
+	b, err2 := strconv.ParseInt(right, 10, 64)
+	return a, b, found && err1 == nil && err2 == nil && a >= 0 && b >= 0 && a <= 1<<40 && b <= 1<<40
+}
+
+func describeKernels(t *kernels.Tables, s *kernels.Stepper, rules kernels.Rules, batch []trace.Chunk) *kernelsDoc {
+	parts := s.StepMs(batch)
+	doc := &kernelsDoc{SchemaVersion: result.SchemaVersion, ToolVersion: toolVersion, GPU: t.GPU, VLLMVersion: t.Version,
+		Rules: string(rules), Parts: []kernelDoc{}, TotalMs: parts.TotalMs(), Terms: []termDoc{}}
+	if rules == kernels.Engine && parts[kernels.AllReduce] > 0 {
+		tokens := 0.0
+		for _, c := range batch {
+			tokens += float64(c.New)
+		}
+		doc.AllReduce = s.Way(tokens)
+	}
+	for p := range kernels.NumParts {
+		if parts[p] > 0 {
+			doc.Parts = append(doc.Parts, kernelDoc{p.String(), parts[p], parts[p] / doc.TotalMs, p.Measured()})
+		}
+	}
+	return doc
+}
+
+// addTerms adds what each term of the coefficients says of the same step.
+func (d *kernelsDoc) addTerms(p *physics, batch []trace.Chunk) error {
+	us, err := p.StepUs(batch)
+	if err != nil {
+		return err
+	}
+	ms := us / 1e3
+	d.PredictedMs = &ms
+	values := coeff.Values(p.set.Beta)
+	for i, f := range features.BetaFeatures(p.set.SpecVersion) {
+		if v := values[i] * p.x[i]; v != 0 {
+			d.Terms = append(d.Terms, termDoc{f.Name, v / 1e3})
+		}
+	}
+	return nil
+}
+
+func (d *kernelsDoc) show(con *console) {
+	title := fmt.Sprintf("%s, tables of vLLM %s, %s rules", d.GPU, d.VLLMVersion, d.Rules)
+	if d.AllReduce != "" {
+		title += ", all-reduce by " + d.AllReduce
+	}
+	var rows []table.Row
+	for _, p := range d.Parts {
+		source := "table"
+		if !p.Measured {
+			source = "bytes"
+		}
+		rows = append(rows, table.Row{p.Name, fmt.Sprintf("%.3f", p.Ms), fmt.Sprintf("%.1f", 100*p.Share), source})
+	}
+	rows = append(rows, table.Row{"kernels", fmt.Sprintf("%.3f", d.TotalMs), "100.0", "without the host's work"})
+	con.table(title, table.Row{"part", "ms", "%", "from"}, rows)
+	if d.PredictedMs == nil {
+		return
+	}
+	rows = rows[:0]
+	for _, t := range d.Terms {
+		rows = append(rows, table.Row{t.Name, fmt.Sprintf("%.3f", t.Ms)})
+	}
+	rows = append(rows, table.Row{"predicted", fmt.Sprintf("%.3f", *d.PredictedMs)})
+	con.table("the coefficients' terms of the same step", table.Row{"term", "ms"}, rows)
+}
