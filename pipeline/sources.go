@@ -7,6 +7,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/score"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -44,7 +45,7 @@ func Batches(runDir string, dep *deploy.Deployment) (result.StepQuality, error) 
 	if err != nil {
 		return result.StepQuality{}, err
 	}
-	return fit.StepQualityOf(steps), nil
+	return score.StepQuality(steps.Quality), nil
 }
 
 // ValidateSources are the same runs as inputs of a validation. Runs the fit

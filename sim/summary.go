@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -32,18 +33,9 @@ type Summary struct {
 	BusyShare                                                    float64
 	PeakRunning, PeakWaiting, PeakBlocks                         int64
 	Saturated                                                    bool
-	SaturationChecks                                             []SaturationCheck
+	SaturationChecks                                             []stat.Check
 	Goodput                                                      trace.Opt[float64] // requests per second that met their targets
 	Classes                                                      []ClassSummary     // sorted by name; those with a name or a target
-}
-
-// SaturationCheck is one of the five checks of design 03 section 2; two hits
-// make a run saturated.
-type SaturationCheck struct {
-	Name  string
-	Value float64
-	Limit float64
-	Hit   bool
 }
 
 // ClassSummary is one service class.
@@ -193,89 +185,24 @@ func classOf(name string, rs []RequestResult, seconds float64) ClassSummary {
 	return c
 }
 
-// Limits of the saturation checks (design 03 section 2).
-const (
-	limitFailures  = 0.05
-	limitRisingR2  = 0.5
-	limitPreempted = 0.15
-	limitTTFTDrift = 2
-	limitE2ETail   = 10
-	hitsToSaturate = 2
-)
-
+// judgeSaturation runs the five checks on the requests in order of arrival. A
+// rejected or timed-out request failed; one the client gave up did not.
 func (s *Summary) judgeSaturation(res *Result) {
-	n := float64(max(1, s.Injected))
-	preempted := 0
-	for i := range res.Requests {
-		if res.Requests[i].Preemptions > 0 {
-			preempted++
-		}
-	}
-	tail := 0.0
-	if s.E2E.P50 > 0 {
-		tail = s.E2E.P99 / s.E2E.P50
-	}
-	add := func(name string, value, limit float64) {
-		s.SaturationChecks = append(s.SaturationChecks, SaturationCheck{name, value, limit, value > limit})
-	}
-	add("failure_share", float64(s.Rejected+s.Aborted+s.TimedOut)/n, limitFailures)
-	add("queue_wait_rising_r2", risingR2(res), limitRisingR2)
-	add("preempted_share", float64(preempted)/n, limitPreempted)
-	add("ttft_drift", ttftDrift(res), limitTTFTDrift)
-	add("e2e_p99_over_p50", tail, limitE2ETail)
-	hits := 0
-	for _, c := range s.SaturationChecks {
-		if c.Hit {
-			hits++
-		}
-	}
-	s.Saturated = hits >= hitsToSaturate
-}
-
-// risingR2 is the R2 of the wait before the first schedule over arrival time,
-// 0 when the wait does not grow.
-func risingR2(res *Result) float64 {
-	var n, sx, sy, sxx, sxy, syy float64
+	arrivals := make([]stat.Arrival, len(res.Requests))
 	for i := range res.Requests {
 		r := &res.Requests[i]
-		if !r.ScheduledUs.OK {
-			continue
+		known := func(us float64, ok bool) float64 {
+			if !ok {
+				return math.NaN()
+			}
+			return us
 		}
-		x, y := float64(r.ArrivalUs)/1e6, float64(r.ScheduledUs.V-r.ArrivalUs)/1e6
-		n, sx, sy, sxx, sxy, syy = n+1, sx+x, sy+y, sxx+x*x, sxy+x*y, syy+y*y
-	}
-	cov, vx, vy := n*sxy-sx*sy, n*sxx-sx*sx, n*syy-sy*sy
-	if n < 3 || cov <= 0 || vx <= 0 || vy <= 0 {
-		return 0
-	}
-	return cov * cov / (vx * vy)
-}
-
-// ttftDrift is the median TTFT of the last third of arrivals over the first's.
-func ttftDrift(res *Result) float64 {
-	order := make([]int, 0, len(res.Requests))
-	for i := range res.Requests {
-		if res.Requests[i].FirstTokenUs.OK {
-			order = append(order, i)
+		arrivals[i] = stat.Arrival{
+			At: float64(r.ArrivalUs), Left: known(float64(r.DepartedUs.V), r.DepartedUs.OK), TTFT: known(r.TTFTUs()), E2E: known(r.E2EUs()),
+			Ended: r.Outcome != OutcomeUnfinished, Failed: r.Outcome == OutcomeRejected || r.Outcome == OutcomeTimedOut,
+			Engine: r.Outcome != OutcomeRejected, Preempted: r.Preemptions > 0,
 		}
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmpInt(res.Requests[a].ArrivalUs, res.Requests[b].ArrivalUs) })
-	third := len(order) / 3
-	if third == 0 {
-		return 0
-	}
-	median := func(part []int) float64 {
-		var v []float64
-		for _, i := range part {
-			x, _ := res.Requests[i].TTFTUs()
-			v = append(v, x)
-		}
-		slices.Sort(v)
-		return stat.Quantile(v, .5)
-	}
-	first := median(order[:third])
-	if first <= 0 {
-		return 0
-	}
-	return median(order[len(order)-third:]) / first
+	slices.SortStableFunc(arrivals, func(a, b stat.Arrival) int { return cmp.Compare(a.At, b.At) })
+	s.SaturationChecks, s.Saturated = stat.Saturation(arrivals)
 }

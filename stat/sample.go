@@ -101,3 +101,12 @@ func Thin[T any](v []T, n int) []T {
 	}
 	return out
 }
+
+// Round is v to n significant digits, for numbers that are only drawn.
+func Round(v float64, n int) float64 {
+	if v == 0 || math.IsInf(v, 0) || math.IsNaN(v) {
+		return v
+	}
+	scale := math.Pow(10, float64(n-1)-math.Floor(math.Log10(math.Abs(v))))
+	return math.Round(v*scale) / scale
+}

@@ -218,3 +218,81 @@ func FuzzCholesky(f *testing.F) {
 		}
 	})
 }
+
+func TestErrors(t *testing.T) {
+	nan := math.NaN()
+	r := Rows{
+		Y: []float64{100, 200, 400, .5, 1000}, Pred: []float64{110, 180, 400, 1.5, nan},
+		Const: []float64{200, 200, 200, 200, 200}, Floor: []float64{105, nan, 380, nan, nan},
+	}
+	e := r.Errors(nil)
+	if e.Rows != 4 || e.Excluded != 1 {
+		t.Errorf("rows: got %d with %d excluded, want 4 with 1", e.Rows, e.Excluded)
+	}
+	for _, c := range []struct {
+		name      string
+		got, want float64
+	}{
+		{"MAPE", e.MAPE, .2 / 3}, {"WAPE", e.WAPE, 31 / 700.5}, {"median APE", e.MedianAPE, .1}, {"bias", e.Bias, -9 / 700.5},
+		{"P95 APE", e.P95APE, .1}, {"RMSE", e.RMSEUs, math.Sqrt(501. / 4)}, {"largest", e.MaxErrorRatio, 20. / 150},
+		{"constant", e.MAPEConst, 2.3 / 4}, {"floor", e.MAPEFloor, .1 / 2}, {"skill", e.Skill, 1 - (.2/3-.05)/(2.3/4-.05)},
+	} {
+		near(t, c.name, c.got, c.want, 1e-12)
+	}
+	if none := r.Errors(func(int) bool { return false }); !math.IsNaN(none.MAPE) || none.Rows != 0 {
+		t.Errorf("no rows: got %+v", none)
+	}
+	near(t, "at the floor", Skill(.05, .15, .05), 1, 1e-12)
+	near(t, "at the constant", Skill(.15, .15, .05), 0, 1e-12)
+	near(t, "no room", Skill(.1, .1, .1), nan, 0)
+}
+
+// TestBestConstant: no other time per step has a smaller MAPE.
+func TestBestConstant(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	var r Rows
+	for i := range 301 {
+		steps := float64(1 + i%3)
+		r.Y, r.Steps = append(r.Y, steps*(50+100*rng.ExpFloat64())), append(r.Steps, steps)
+	}
+	level := r.BestConstant(nil)
+	mape := func(level float64) float64 {
+		r.Pred = nil
+		for _, steps := range r.Steps {
+			r.Pred = append(r.Pred, level*steps)
+		}
+		return r.Errors(nil).MAPE
+	}
+	for _, scale := range []float64{.8, .95, .999, 1.001, 1.05, 1.2} {
+		if mape(scale*level) < mape(level) {
+			t.Errorf("%g times the constant has a smaller MAPE", scale)
+		}
+	}
+}
+
+func TestRound(t *testing.T) {
+	for v, want := range map[float64]float64{123456: 123460, -0.00123456: -0.0012346, 0: 0} {
+		near(t, "rounded", Round(v, 5), want, 1e-12*math.Abs(want))
+	}
+}
+
+// BenchmarkNeighbours answers every fifth of 20,000 rows that drift.
+func BenchmarkNeighbours(b *testing.B) {
+	const n, dim = 20_000, 8
+	rng := rand.New(rand.NewPCG(1, 1))
+	points, level := make([]float64, n*dim), make([]float64, n)
+	walk := make([]float64, dim)
+	for i := range n {
+		for j := range walk {
+			walk[j] += rng.NormFloat64()
+			points[i*dim+j] = walk[j]
+		}
+		level[i] = rng.Float64()
+	}
+	for b.Loop() {
+		tree := NewNeighbours(points, dim, level)
+		for k := 0; k < n; k += 5 {
+			tree.Median(k)
+		}
+	}
+}

@@ -80,10 +80,10 @@ type simulationSaturation struct {
 }
 
 type simulationCheck struct {
-	Name  string  `json:"name"`
-	Value float64 `json:"value"`
-	Limit float64 `json:"limit"`
-	Hit   bool    `json:"hit"`
+	Name  string   `json:"name"`
+	Value *float64 `json:"value"` // null: not measurable on these requests
+	Limit float64  `json:"limit"`
+	Hit   bool     `json:"hit"`
 }
 
 type simulationClass struct {
@@ -144,7 +144,7 @@ func (s *simulation) document(runs []*replication) *simulationDoc {
 	gap := metricOf(sum.TokenGap)
 	d.TokenGapP50Ms, d.TokenGapP99Ms = gap.P50, gap.P99
 	for _, c := range sum.SaturationChecks {
-		d.Saturation.Checks = append(d.Saturation.Checks, simulationCheck{c.Name, c.Value, c.Limit, c.Hit})
+		d.Saturation.Checks = append(d.Saturation.Checks, simulationCheck{c.Name, result.OrNull(c.Value), c.Limit, c.Hit})
 	}
 	for _, c := range sum.Classes {
 		ttft, e2e := metricOf(c.TTFT), metricOf(c.E2E)

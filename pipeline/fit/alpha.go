@@ -4,19 +4,15 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/score"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
-
-// windowNs is the window of the admission error (01 Q-1).
-const windowNs = 10_000_000_000
 
 // alphaFit is one alpha target on its way.
 type alphaFit struct {
@@ -214,127 +210,35 @@ func allRows(n int) []int32 {
 	return out
 }
 
-// judgeOverhead reports T-7's figures on the hold-out, whole and per run.
+// judgeOverhead reports how the hold-out meets its intervals, whole and per run.
 func (f *fitter) judgeOverhead(a *alphaFit, out *result.Model) {
 	out.DeploymentCoefficients = a.on
-	out.Interval = a.interval(a.s.pred, a.s.pool.hold)
+	all, groups := a.s.samples(score.HoldOut, a.s.pred)
+	held := score.NewDelays(groups)
+	out.Interval = held.Intervals(nil)
+	if out.Interval == nil {
+		out.Interval = &result.IntervalErrors{}
+	}
 	out.Interval.Passes = a.passes
-	all := a.interval(a.s.pred, allRows(a.s.data.Len()))
-	out.Interval.InformativeRows, out.Interval.ExactRows, out.Interval.Rows = all.InformativeRows, all.ExactRows, all.Rows
-	for t := range a.s.pool.tables {
-		var mine, held []int32
-		for i, k := range a.s.pool.table {
-			if int(k) == t {
-				mine = append(mine, int32(i))
-			}
+	for t, one := range all {
+		if e := held.Intervals(func(s *score.Sample) bool { return s == one }); e != nil {
+			out.AlphaRuns = append(out.AlphaRuns, result.AlphaRun{Run: a.s.pool.runs[t], Config: one.Table.Config, Interval: e})
 		}
-		for _, i := range a.s.pool.hold {
-			if int(a.s.pool.table[i]) == t {
-				held = append(held, i)
-			}
-		}
-		whole := a.interval(a.s.pred, mine)
-		if h := a.interval(a.s.pred, held); len(held) > 0 {
-			whole.InsideShare, whole.ExactWAPE, whole.WeightedDistance = h.InsideShare, h.ExactWAPE, h.WeightedDistance
-		}
-		out.AlphaRuns = append(out.AlphaRuns, result.AlphaRun{Run: a.s.pool.runs[t], Config: a.s.pool.tables[t].Config, Interval: whole})
 	}
-	if all.InformativeRows == 0 {
+	_, groups = a.s.samples(score.Whole, a.s.pred)
+	if score.NewDelays(groups).Intervals(nil).InformativeRows == 0 {
 		out.Warnings = append(out.Warnings, trace.Findingf(OverheadUnknown, "no interval has a lower end above 0 or an upper end below 3 ms"))
-	}
-}
-
-// interval is T-7's report of predictions on the given rows.
-func (a *alphaFit) interval(pred []float64, list []int32) *result.IntervalErrors {
-	sub := a.s.data.Subset(list)
-	p := make([]float64, len(list))
-	for k, i := range list {
-		p[k] = pred[i]
-	}
-	w := ridge.CensoredWeights(sub, a.s.opt)
-	e := ridge.EvaluateCensored(sub, a.s.pool.bounds(list), w, p, nil)
-	return &result.IntervalErrors{
-		Rows: e.Rows, ExactRows: e.Exact, InformativeRows: e.Informative, InsideShare: num(e.Inside),
-		MedianWidthUs: num(e.MedianWidth), WeightedDistance: num(e.Distance), ExactWAPE: num(e.ExactWAPE), MedianPredUs: num(stat.Median(p)),
 	}
 }
 
 // judgeAlpha reports the errors of a plain alpha target.
 func (f *fitter) judgeAlpha(a *alphaFit, out *result.Model) {
-	a.s.pred = clipped(a.s.pred)
-	train := a.s.pool.isTrain()
-	constant := ridge.Constant(a.s.data, func(i int) bool { return train[i] })
-	out.TargetErrors = a.errors(a.s.pool.hold, a.s.pred, constant)
-	for t := range a.s.pool.tables {
-		var held []int32
-		for _, i := range a.s.pool.hold {
-			if int(a.s.pool.table[i]) == t {
-				held = append(held, i)
-			}
-		}
-		if e := a.errors(held, a.s.pred, constant); e != nil {
-			out.AlphaRuns = append(out.AlphaRuns, result.AlphaRun{Run: a.s.pool.runs[t], Config: a.s.pool.tables[t].Config, Errors: e})
+	all, groups := a.s.samples(score.HoldOut, clipped(a.s.pred))
+	held := score.NewDelays(groups)
+	out.TargetErrors = held.Errors(nil)
+	for t, one := range all {
+		if e := held.Errors(func(s *score.Sample) bool { return s == one }); e != nil {
+			out.AlphaRuns = append(out.AlphaRuns, result.AlphaRun{Run: a.s.pool.runs[t], Config: one.Table.Config, Errors: e})
 		}
 	}
-}
-
-// errors of the given rows; nil without any.
-func (a *alphaFit) errors(list []int32, pred, constant []float64) *result.TargetErrors {
-	if len(list) == 0 {
-		return nil
-	}
-	in := make([]bool, a.s.data.Len())
-	for _, i := range list {
-		in[i] = true
-	}
-	keep := func(i int) bool { return in[i] }
-	e := ridge.Evaluate(a.s.data.Y, pred, keep)
-	c := ridge.Evaluate(a.s.data.Y, constant, keep)
-	out := &result.TargetErrors{Rows: e.Rows, MAPE: num(e.MAPE), WAPE: num(e.WAPE), Bias: num(e.Bias), MAPEConst: num(c.MAPE), MaxErrorRatio: num(e.MaxAbs / e.MedianY)}
-	at := make([]float64, len(list))
-	for k, i := range list {
-		at[k] = pred[i]
-	}
-	out.MedianPredUs = num(stat.Median(at))
-	wy, wp, wc := a.windows(list, pred, constant)
-	out.Windows = len(wy)
-	if len(wy) > 0 {
-		out.MAPEWindow10s = num(ridge.Evaluate(wy, wp, nil).MAPE)
-		out.ConstWindow = num(ridge.Evaluate(wy, wc, nil).MAPE)
-	}
-	return out
-}
-
-// windows are the means of target, prediction and constant in 10-second windows
-// of each run (01 Q-1).
-func (a *alphaFit) windows(list []int32, pred, constant []float64) (y, p, c []float64) {
-	type key struct {
-		run    int32
-		window int64
-	}
-	sums := map[key]*[4]float64{}
-	var order []key
-	for _, i := range list {
-		k := key{a.s.pool.table[i], a.s.data.Time[i] / windowNs}
-		if sums[k] == nil {
-			sums[k] = &[4]float64{}
-			order = append(order, k)
-		}
-		s := sums[k]
-		s[0]++
-		s[1] += a.s.data.Y[i]
-		s[2] += pred[i]
-		s[3] += constant[i]
-	}
-	slices.SortFunc(order, func(a, b key) int {
-		if a.run != b.run {
-			return int(a.run - b.run)
-		}
-		return int(a.window - b.window)
-	})
-	for _, k := range order {
-		s := sums[k]
-		y, p, c = append(y, s[1]/s[0]), append(p, s[2]/s[0]), append(c, s[3]/s[0])
-	}
-	return y, p, c
 }

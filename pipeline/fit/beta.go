@@ -3,12 +3,11 @@ package fit
 import (
 	"fmt"
 
-	"github.com/blis-train/blis-train/stat"
-
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -143,13 +142,12 @@ func (f *fitter) betaModel(s *solved, m modelSelections) (*result.Model, error) 
 	if err := f.locoBeta(s, m, out); err != nil {
 		return nil, err
 	}
-	j := newJudge(s, f.scaleOf(s), f.o.Workers)
-	out.Cells, out.Holdout, out.Train = j.cells(), j.holdout(), j.training()
+	held := s.judge(out, true, f.o.Workers)
 	if out.Holdout != nil && s.sel != nil {
 		out.Holdout.RelErr = num(f.relErr(s))
 	}
-	out.StressSets, out.Drift, out.ResidualQuant = j.stress(), j.drift(), j.ratios()
-	out.Figures = figures(s)
+	out.StressSets, out.Drift, out.ResidualQuant = held.StressCells(), s.drift(), s.ratios()
+	out.Figures = held.Figures(s.names())
 	f.floorFindings(s, out)
 	f.driftFindings(out)
 	f.orderFinding(out)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
 )
@@ -143,34 +144,33 @@ func (g *groups) pool(v []float64, spread float64) []float64 {
 	return out
 }
 
-// scaleBy multiplies the predictions of every row by its configuration's factors.
+// scaleBy multiplies the coefficients of every configuration by its factors and
+// predicts again.
 func (s *solved) scaleBy(factors []result.DeploymentFactor) {
-	s.factor = make([][]float64, len(s.pool.configs))
+	s.on = make([][]float64, len(s.pool.configs))
 	for c, key := range s.pool.configs {
-		s.factor[c] = make([]float64, len(s.terms))
+		s.on[c] = make([]float64, len(s.terms))
 		own := result.DeploymentFactor{Factor: 1, Prompt: 1}
 		if k := slices.IndexFunc(factors, func(f result.DeploymentFactor) bool { return f.Config == key }); k >= 0 {
 			own = factors[k]
 		}
 		for j, t := range s.terms {
-			s.factor[c][j] = own.Factor
+			factor := own.Factor
 			if t.prompt {
-				s.factor[c][j] *= own.Prompt
+				factor *= own.Prompt
 			}
+			s.on[c][j] = s.fit.Beta[j] * factor
 		}
 	}
 	for i := range s.pred {
-		s.pred[i] = 0
-		for j, x := range s.data.Row(i) {
-			s.pred[i] += x * s.fit.Beta[j] * s.termFactor(i, j)
-		}
+		s.pred[i] = ridge.Dot(s.data.Row(i), s.betaIn(s.data.Config[i]))
 	}
 }
 
-// termFactor is the factor of one term in a row's configuration.
-func (s *solved) termFactor(i, j int) float64 {
-	if s.factor == nil {
-		return 1
+// betaIn are the coefficients as they hold in a configuration.
+func (s *solved) betaIn(c int32) []float64 {
+	if s.on == nil {
+		return s.fit.Beta
 	}
-	return s.factor[s.data.Config[i]][j]
+	return s.on[c]
 }

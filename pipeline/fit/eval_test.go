@@ -160,7 +160,7 @@ func TestEvalRealCPULeaveOneRunOut(t *testing.T) {
 		o.Without = []string{src.ID}
 		doc := fitted(t, all, o)
 		y, plain, pred := predictRun(t, src, doc)
-		e, v := ridge.Evaluate(y, plain, nil), ridge.Evaluate(y, pred, nil)
+		e, v := (&stat.Rows{Y: y, Pred: plain}).Errors(nil), (&stat.Rows{Y: y, Pred: pred}).Errors(nil)
 		common, validated, theirs = append(common, e.MAPE), append(validated, v.MAPE), append(theirs, r[2])
 		fmt.Printf("  %-16s rows %4d: %5.2f (bias %+5.1f), common coefficients %5.2f (bias %+5.1f), reference %5.2f\n", src.ID, v.Rows, 100*v.MAPE, 100*v.Bias, 100*e.MAPE, 100*e.Bias, 100*r[2])
 	}

@@ -5,6 +5,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -84,7 +85,8 @@ func lagError(train, test *rows.Table, space *features.Space, o Options) float64
 	for i := range pred {
 		pred[i] = ridge.Dot(test.Row(i), beta)
 	}
-	return ridge.Evaluate(test.Y, pred, nil).MAPE
+	scored := stat.Rows{Y: test.Y, Pred: pred}
+	return scored.Errors(nil).MAPE
 }
 
 // twoSmallest are the positions of the smallest and second smallest number; -1
@@ -101,29 +103,6 @@ func twoSmallest(v []float64) (best, second int) {
 		}
 	}
 	return best, second
-}
-
-// auditOf puts the target audit into the document's form (03 F1, F6).
-func auditOf(steps *rows.Steps, space *features.Space) result.TargetAudit {
-	a := steps.Audit(space)
-	return result.TargetAudit{
-		Run: steps.Run.ID, DurationUsP50: opt(a.DurationUsP50), CadenceUsP50: opt(a.CadenceUsP50), PhysicalFloorUs: opt(a.FloorUsP50),
-		QueuedToScheduledUs: quantilesOf(a.QueuedToScheduledUs), ArrivedToQueuedUs: quantilesOf(a.ArrivedToQueuedUs), Verdict: a.Verdict,
-	}
-}
-
-func quantilesOf(q rows.Quantiles) result.Quantiles {
-	if q.N == 0 {
-		return result.Quantiles{}
-	}
-	return result.Quantiles{P50: &q.P50, P90: &q.P90}
-}
-
-func opt(v trace.Opt[float64]) *float64 {
-	if !v.OK {
-		return nil
-	}
-	return &v.V
 }
 
 // MeasureLag is the lag of one run with its evidence, as a fit would use it.

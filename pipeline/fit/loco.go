@@ -6,6 +6,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/score"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
 )
@@ -20,7 +21,6 @@ func (f *fitter) locoBeta(s *solved, m modelSelections, out *result.Model) error
 		f.deploymentFactors(s, out)
 		return nil
 	}
-	constant := ridge.Constant(s.train, func(int) bool { return true })
 	frozen, err := f.frozenLoco(s)
 	if err != nil {
 		return err
@@ -32,15 +32,13 @@ func (f *fitter) locoBeta(s *solved, m modelSelections, out *result.Model) error
 		if err != nil {
 			return err
 		}
-		in := func(i int) bool { return s.train.Config[i] == int32(c) }
 		pred := ridge.Predict(s.train, beta)
-		l := locoRow{Config: key, Label: key, MAPEConst: num(ridge.Evaluate(s.train.Y, constant, in).MAPE)}
-		if frozen != nil {
-			l.MAPEFrozen10 = num(frozen[c])
-		}
-		out.Loco = append(out.Loco, l.with(ridge.Evaluate(s.train.Y, pred, in)))
 		factor := factorOf(learnFactors(s.train, pred, hw, int32(c)), hw[c])
-		pooled = append(pooled, l.with(ridge.Evaluate(s.train.Y, scaled(pred, factor), in)))
+		plain, scaled := leftOut(key, s.trainErrors(pred, int32(c))), leftOut(key, s.trainErrors(scaled(pred, factor), int32(c)))
+		if frozen != nil {
+			plain.MAPEFrozen10, scaled.MAPEFrozen10 = num(frozen[c]), num(frozen[c])
+		}
+		out.Loco, pooled = append(out.Loco, plain), append(pooled, scaled)
 		f.progress.Report("leave-one-configuration-out", int64(c+1), int64(len(s.pool.configs)), "fits")
 	}
 	mape := func(l result.Loco) *float64 { return l.MAPE }
@@ -126,7 +124,8 @@ func (f *fitter) frozenLoco(s *solved) ([]float64, error) {
 		if err != nil {
 			continue // too few rows left: no comparison for this configuration
 		}
-		out[c] = ridge.Evaluate(train.Y, ridge.Predict(train, fit.Beta), func(i int) bool { return train.Config[i] == k }).MAPE
+		scored := stat.Rows{Y: train.Y, Pred: ridge.Predict(train, fit.Beta)}
+		out[c] = scored.Errors(func(i int) bool { return train.Config[i] == k }).MAPE
 	}
 	return out, nil
 }
@@ -142,18 +141,14 @@ func (f *fitter) locoAlpha(a *alphaFit, out *result.Model) error {
 		if err != nil {
 			return err
 		}
-		var list []int32
-		for i, k := range s.data.Config {
-			if k == int32(c) {
-				list = append(list, int32(i))
-			}
-		}
-		pred := clipped(ridge.Predict(s.data, beta))
-		l := result.Loco{Config: key, Label: key, Rows: len(list)}
+		_, groups := s.samples(score.Whole, clipped(ridge.Predict(s.data, beta)))
+		l, delays := result.Loco{Config: key, Label: key}, score.NewDelays(groups[c:c+1])
 		if a.target == rows.Overhead {
-			l.InsideShare = a.interval(pred, list).InsideShare
-		} else if e := a.errors(list, pred, pred); e != nil {
-			l.MAPE, l.MAPEWindow10s, l.Bias = e.MAPE, e.MAPEWindow10s, e.Bias
+			e := delays.Intervals(nil)
+			l.Rows, l.InsideShare = e.Rows, e.InsideShare
+		} else {
+			e := delays.Errors(nil)
+			l.Rows, l.MAPE, l.MAPEWindow10s, l.Bias = e.Rows, e.MAPE, e.MAPEWindow10s, e.Bias
 		}
 		out.Loco = append(out.Loco, l)
 	}
@@ -176,12 +171,20 @@ func (f *fitter) alphaWithout(a *alphaFit, c int32) ([]float64, error) {
 	return fit.Fit.Beta, err
 }
 
-// locoRow is a result.Loco before its errors are known.
-type locoRow result.Loco
+// trainErrors are those of predictions of the training rows of configuration c.
+func (s *solved) trainErrors(pred []float64, c int32) stat.Errors {
+	scored := stat.Rows{Y: s.train.Y, Pred: pred, Steps: s.train.Steps}
+	in := func(i int) bool { return s.train.Config[i] == c }
+	level := scored.BestConstant(in)
+	for _, steps := range s.train.Steps {
+		scored.Const = append(scored.Const, level*steps)
+	}
+	return scored.Errors(in)
+}
 
-func (l locoRow) with(e ridge.Errors) result.Loco {
-	l.Rows, l.MAPE, l.Bias = e.Rows, num(e.MAPE), num(e.Bias)
-	return result.Loco(l)
+// leftOut is the error of a configuration under the fit without it.
+func leftOut(key string, e stat.Errors) result.Loco {
+	return result.Loco{Config: key, Label: key, Rows: e.Rows, MAPE: num(e.MAPE), Bias: num(e.Bias), MAPEConst: num(e.MAPEConst)}
 }
 
 // spread is the median and the worst of what pick finds.

@@ -172,12 +172,6 @@ func diagnose(g *ridge.Gram, fit ridge.Fit) ridge.Diagnosis {
 	return ridge.Diagnose(g, fit)
 }
 
-// scaleOf is s_j of V-3 on the training rows, for distances.
-func (f *fitter) scaleOf(s *solved) []float64 {
-	scale, _ := ridge.GramOf(s.train, s.weights, nil, f.o.Workers).Scale()
-	return scale
-}
-
 // relErr is sqrt of the weighted relative squared error of the hold-out.
 func (f *fitter) relErr(s *solved) float64 {
 	if len(s.pool.hold) == 0 {

@@ -174,8 +174,7 @@ func (f *fitter) otherResult(s *solved, m modelSelections, name string) (*result
 		return nil, err
 	}
 	out.GammaEMA, out.Recipe = nil, Relative
-	j := newJudge(s, nil, f.o.Workers)
-	out.Cells, out.Holdout, out.Train = j.cells(), j.holdout(), j.training()
+	s.judge(out, false, f.o.Workers)
 	return out, f.locoOther(s, m, out)
 }
 
@@ -188,8 +187,7 @@ func (f *fitter) locoOther(s *solved, m modelSelections, out *result.Model) erro
 		if err != nil {
 			return err
 		}
-		e := ridge.Evaluate(s.train.Y, ridge.Predict(s.train, beta), func(i int) bool { return s.train.Config[i] == int32(c) })
-		out.Loco = append(out.Loco, result.Loco{Config: key, Label: key, Rows: e.Rows, MAPE: num(e.MAPE), Bias: num(e.Bias)})
+		out.Loco = append(out.Loco, leftOut(key, s.trainErrors(ridge.Predict(s.train, beta), int32(c))))
 	}
 	out.LocoMedian, out.LocoWorst = spread(out.Loco, func(l result.Loco) *float64 { return l.MAPE })
 	return nil
@@ -220,8 +218,7 @@ func (f *fitter) roofline() (*result.Model, error) {
 		out.Coefficients = append(out.Coefficients, result.Coefficient{Name: t.name, Value: s.fit.Beta[j], Unit: t.unit, Identified: string(ridge.PriorOnly)})
 	}
 	s.pred = ridge.Predict(s.data, s.fit.Beta)
-	j := newJudge(s, nil, f.o.Workers)
-	out.Cells, out.Holdout, out.Train = j.cells(), j.holdout(), j.training()
+	s.judge(out, false, f.o.Workers)
 	for c, key := range p.configs {
 		var pred, y float64
 		for i, k := range s.data.Config {

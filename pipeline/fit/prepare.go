@@ -5,6 +5,7 @@ import (
 
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/score"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -45,7 +46,7 @@ func begin(src Source, o Options) (*prepared, *rows.Steps, *features.Space, erro
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("run %s: %w", src.ID, err)
 	}
-	p.quality = StepQualityOf(steps)
+	p.quality = score.StepQuality(steps.Quality)
 	p.findings = append(p.findings, steps.Findings...)
 	space, err := features.New(o.Spec, &src.Deployment)
 	if err != nil {
@@ -54,7 +55,7 @@ func begin(src Source, o Options) (*prepared, *rows.Steps, *features.Space, erro
 	if err := p.chooseLag(steps, space, o); err != nil {
 		return nil, nil, nil, fmt.Errorf("run %s: lag: %w", src.ID, err)
 	}
-	p.audit = auditOf(steps, space)
+	p.audit = score.Audit(steps.Run.ID, steps.Audit(space))
 	return p, steps, space, nil
 }
 
@@ -131,20 +132,6 @@ func largestReason(t *rows.Table) string {
 		}
 	}
 	return fmt.Sprintf("%s (%d of %d candidates)", best.Code, best.N, t.Read)
-}
-
-// StepQualityOf are the figures of a run's rebuilt batches.
-func StepQualityOf(s *rows.Steps) result.StepQuality {
-	q := s.Quality
-	out := result.StepQuality{
-		Recorded: q.Recorded, Known: q.Recorded - q.Unknown, FromSnapshots: q.Rich, Reconstructed: q.Journey,
-		Approximate: q.Approximate, Contradictions: q.Contradictions,
-	}
-	if q.Recorded > 0 {
-		share := float64(q.Rich+q.Journey) / float64(q.Recorded)
-		out.KnownShare = &share
-	}
-	return out
 }
 
 // lengths are sums over finished requests, for the configuration's means.

@@ -1,8 +1,6 @@
 package fit
 
 import (
-	"math"
-
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -34,7 +32,7 @@ type solved struct {
 	data     *ridge.Data        // all rows, chosen variant
 	train    *ridge.Data        // training rows, chosen variant
 	pred     []float64          // of every row of data
-	factor   [][]float64        // per configuration and term; nil: 1
+	on       [][]float64        // coefficients by configuration; nil: those of fit everywhere
 	findings []trace.Finding
 }
 
@@ -116,12 +114,16 @@ func frozenGrid(fits []ridge.FrozenFit, gammas []float64) []result.GridPoint {
 	return out
 }
 
-// num is a number for a document: null when unknown.
-func num(v float64) *float64 {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return nil
+// num is short for what every figure of the document goes through.
+func num(v float64) *float64 { return result.OrNull(v) }
+
+// names of the terms, in order.
+func (s *solved) names() []string {
+	out := make([]string, len(s.terms))
+	for j, t := range s.terms {
+		out[j] = t.name
 	}
-	return &v
+	return out
 }
 
 // codeOf maps ridge's codes to ours.

@@ -180,16 +180,6 @@ func censoredBench(n, configs int) (*Data, Bounds, Options) {
 	return d, bounds, o
 }
 
-// BenchmarkFloor answers every fifth of 20,000 drifting rows.
-func BenchmarkFloor(b *testing.B) {
-	s := plant(1, plantOptions{configs: 1, rows: 20000, noise: .05, memory: .5})
-	g := GramOf(s.d, Weights(s.d, s.o), nil, 1)
-	scale, _ := g.Scale()
-	for b.Loop() {
-		Floor(s.d, scale, func(i int) bool { return i >= 16000 }, 1)
-	}
-}
-
 // BenchmarkBoost fits residual trees to 20,000 rows.
 func BenchmarkBoost(b *testing.B) {
 	s := plant(1, plantOptions{configs: 1, rows: 20000, noise: .05, memory: .5})

@@ -358,19 +358,14 @@ type CensoredErrors struct {
 // informativeUs is the upper end below which an interval says something (T-7).
 const informativeUs = 3000
 
-// EvaluateCensored compares predictions with intervals on the rows keep says yes to.
-func EvaluateCensored(d *Data, b Bounds, w, pred []float64, keep func(i int) bool) CensoredErrors {
-	e := CensoredErrors{Inside: math.NaN(), MedianWidth: math.NaN(), ExactWAPE: math.NaN()}
+// EvaluateCensored compares predictions with intervals.
+func EvaluateCensored(d *Data, b Bounds, w, pred []float64) CensoredErrors {
+	e := CensoredErrors{Rows: len(b.Lo), Inside: math.NaN(), ExactWAPE: math.NaN()}
 	var widths []float64
 	var inside int
-	var rows []int32
 	var diff, sum float64
-	for i := range b.Lo {
-		if keep != nil && !keep(i) {
-			continue
-		}
-		rows = append(rows, int32(i))
-		lo, hi := b.Lo[i], b.Hi[i]
+	for i, lo := range b.Lo {
+		hi := b.Hi[i]
 		if lo > 0 || hi < informativeUs {
 			e.Informative++
 		}
@@ -384,8 +379,7 @@ func EvaluateCensored(d *Data, b Bounds, w, pred []float64, keep func(i int) boo
 			inside++
 		}
 	}
-	e.Rows = len(rows)
-	e.Distance = b.score(d, w, rows, 0, func(i int32) float64 { return pred[i] })
+	e.Distance = b.score(d, w, allRows(e.Rows), 0, func(i int32) float64 { return pred[i] })
 	e.MedianWidth = stat.Median(widths)
 	if len(widths) > 0 {
 		e.Inside = float64(inside) / float64(len(widths))

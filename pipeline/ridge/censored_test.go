@@ -60,7 +60,7 @@ func TestT7RecoversADelayHiddenInIntervals(t *testing.T) {
 		t.Fatal(err)
 	}
 	near(t, "delay", fit.Fit.Beta[:2], []float64{800, 500}, .03)
-	if e := EvaluateCensored(d, b, w, Predict(d, fit.Fit.Beta), nil); e.Inside < .95 || e.Rows != 4000 || e.Exact != 200 {
+	if e := EvaluateCensored(d, b, w, Predict(d, fit.Fit.Beta)); e.Inside < .95 || e.Rows != 4000 || e.Exact != 200 {
 		t.Errorf("got %+v, want at least 95 %% of the intervals to hold the prediction", e)
 	}
 }

@@ -18,7 +18,7 @@
 //     gamma0_j)^2  with gamma_j >= 0 on signed terms, where beta_j =
 //     gamma_j*ybar/s_j, and returns a certificate: the gradient at the answer.
 //  5. Reweight pulls the fit from squared toward absolute relative error.
-//  6. Diagnose, WithinVariation, Confidence, Evaluate, Constant and Floor say
+//  6. Diagnose, WithinVariation and Confidence say
 //     what the answer is worth.
 //
 // Sums run in one fixed tree (tiles of 256 rows, chunks of 65,536 rows in time

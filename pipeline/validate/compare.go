@@ -16,7 +16,7 @@ func Compare(real, sim []float64, paired bool) *result.Metric {
 	}
 	k := stat.KolmogorovSmirnov(real, sim)
 	m := &result.Metric{
-		KSD: k.D, PAsymptotic: k.PAsymptotic, PExact: finite(k.PExact),
+		KSD: k.D, PAsymptotic: k.PAsymptotic, PExact: result.OrNull(k.PExact),
 		NReal: k.N, NSim: k.M, NEffective: effectivePair(real, sim),
 		DAtQuantile: k.AShare, DAtMs: k.At, DRealCDF: k.AShare, DSimCDF: k.BShare,
 		WassersteinMs: stat.Wasserstein(real, sim),
@@ -26,7 +26,7 @@ func Compare(real, sim []float64, paired bool) *result.Metric {
 	m.PEffective = stat.KolmogorovSurvival(math.Sqrt(m.NEffective) * k.D)
 	m.MedianRelErr = math.Abs(m.SimMs.P50-m.RealMs.P50) / m.RealMs.P50
 	if paired {
-		m.MedianRelErrPaired = finite(MedianPairedError(real, sim))
+		m.MedianRelErrPaired = result.OrNull(MedianPairedError(real, sim))
 	}
 	return m
 }
@@ -60,12 +60,4 @@ func halvesD(real []float64) *float64 {
 func effectivePair(a, b []float64) float64 {
 	n, m := stat.EffectiveSize(a), stat.EffectiveSize(b)
 	return n * m / (n + m)
-}
-
-// finite is a pointer to v, or nil when v is no number.
-func finite(v float64) *float64 {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return nil
-	}
-	return &v
 }

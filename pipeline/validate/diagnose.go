@@ -18,6 +18,7 @@ const (
 	unseenLoss       = 0.50 // share of the error in rows outside the training range
 	rangeSlack       = 1.5  // times the training maximum (01 V-12)
 	tellingShare     = 0.10 // of the error: one coefficient that removes less is not to blame
+	leastUs          = 1    // a shorter step counts as one of this length
 )
 
 // regimeBias is the signed error of one regime, sum(pred-y)/sum(y), with the
@@ -121,7 +122,7 @@ func rawPrediction(t *taught, i int) float64 { return t.pred[i] }
 func (s *scope) driftShare() float64 {
 	raw, left := 0.0, 0.0
 	s.eachTested(func(t *taught, i int) {
-		y := math.Max(t.beta.Y[i], minTargetUs)
+		y := math.Max(t.beta.Y[i], leastUs)
 		raw += math.Abs(t.beta.Y[i]-t.pred[i]) / y
 		left += math.Abs(t.beta.Y[i]-t.withoutDrift(i)) / y
 	})
@@ -146,7 +147,7 @@ func worstRegime(biases []regimeBias) *regimeBias {
 func (s *scope) eachTested(f func(t *taught, i int)) {
 	for _, t := range s.runs {
 		for i := range t.beta.Kept {
-			if t.tested(t.beta, i) {
+			if t.sample.Judges(i) {
 				f(t, i)
 			}
 		}
@@ -212,7 +213,7 @@ func (s *scope) residuals(predict func(*taught, int) float64) *residuals {
 		if k++; k%every != 0 {
 			return
 		}
-		y := math.Max(t.beta.Y[i], minTargetUs)
+		y := math.Max(t.beta.Y[i], leastUs)
 		r.us = append(r.us, t.beta.Y[i]-predict(t, i))
 		r.weight = append(r.weight, 1/(y*count[t.beta.Regime[i]]))
 		r.rows = append(r.rows, t.beta.Row(i))
@@ -243,21 +244,15 @@ func (r *residuals) loss(delta float64, x []float64) float64 {
 // of us/x weighted by weight*x; 0 when x is 0 everywhere.
 func (r *residuals) bestChange(x []float64) float64 {
 	var ratio, weight []float64
-	total := 0.0
 	for i := range x {
 		if x[i] > 0 {
 			ratio, weight = append(ratio, r.us[i]/x[i]), append(weight, r.weight[i]*x[i])
-			total += r.weight[i] * x[i]
 		}
 	}
-	half := 0.0
-	for _, i := range stat.Order(ratio) {
-		half += weight[i]
-		if half >= total/2 {
-			return ratio[i]
-		}
+	if len(ratio) == 0 {
+		return 0
 	}
-	return 0
+	return stat.WeightedMedian(ratio, weight)
 }
 
 // unseen is the share of the relative error that lies in rows with a feature
@@ -274,7 +269,7 @@ func (s *scope) unseen(set *coeff.Set) (float64, int) {
 				hit = true
 			}
 		}
-		loss := math.Abs(t.beta.Y[i]-t.pred[i]) / math.Max(t.beta.Y[i], minTargetUs)
+		loss := math.Abs(t.beta.Y[i]-t.pred[i]) / math.Max(t.beta.Y[i], leastUs)
 		total += loss
 		if hit {
 			outside += loss

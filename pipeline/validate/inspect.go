@@ -7,6 +7,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/score"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -58,8 +59,9 @@ func inspectSteps(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment
 	if err != nil {
 		return err
 	}
-	out.Steps = stepQuality(steps.Quality)
-	out.Audit = auditOf(run.ID, steps.Audit(sp))
+	out.Steps = score.StepQuality(steps.Quality)
+	audit := score.Audit(run.ID, steps.Audit(sp))
+	out.Audit = &audit
 	c := steps.Coverage()
 	out.Coverage = coverage(c)
 	out.Findings = append(out.Findings, steps.Findings...)
@@ -125,14 +127,6 @@ func phaseSpanS(run *trace.Run, p PhaseVerdict) float64 {
 		return *s
 	}
 	return 0
-}
-
-func stepQuality(q rows.Quality) result.StepQuality {
-	known := q.Rich + q.Journey + q.Approximate
-	return result.StepQuality{
-		Recorded: q.Recorded, Known: known, FromSnapshots: q.Rich, Reconstructed: q.Journey,
-		Approximate: q.Approximate, Contradictions: q.Contradictions, KnownShare: share(known, q.Recorded),
-	}
 }
 
 // inspectFindings turns figures that need attention into findings.

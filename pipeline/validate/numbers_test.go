@@ -87,10 +87,6 @@ func TestCurvesAreBounded(t *testing.T) {
 	if q := quantilePairs(big, big[:50]); len(q) != 50 {
 		t.Errorf("qq: got %d points, want 50", len(q))
 	}
-	b := bands("batch", "decode", big, big)
-	if len(b) != maxBands || b[0].X > b[1].X {
-		t.Errorf("bands: got %d", len(b))
-	}
 	if one := ecdf([]float64{4}); len(one) != 1 || one[0] != [2]float64{4, 1} {
 		t.Errorf("single value: got %v", one)
 	}

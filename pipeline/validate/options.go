@@ -38,10 +38,6 @@ type Options struct {
 	Latency     func(*deploy.Deployment) (sim.LatencyModel, error)
 	LatencyName string
 
-	// Floor is the noise floor (MAPE) of the tested rows of tables of one
-	// configuration: hold-out rows, or all when all is true. Nil: no floor.
-	Floor func(tables []*rows.Table, all bool) *float64
-
 	Progress trace.Progress // may be nil
 }
 

@@ -203,26 +203,6 @@ func coverage(c rows.Coverage) []result.Histogram {
 
 var coverageNames = []string{"prefill_tokens", "decode_batch", "context_tokens", "kv_usage"}
 
-// auditOf puts the rows room's target audit into the document's form.
-func auditOf(run string, a rows.Audit) *result.TargetAudit {
-	known := func(o trace.Opt[float64]) *float64 {
-		if !o.OK {
-			return nil
-		}
-		return &o.V
-	}
-	pair := func(q rows.Quantiles) result.Quantiles {
-		if q.N == 0 {
-			return result.Quantiles{}
-		}
-		return result.Quantiles{P50: &q.P50, P90: &q.P90}
-	}
-	return &result.TargetAudit{
-		Run: run, DurationUsP50: known(a.DurationUsP50), CadenceUsP50: known(a.CadenceUsP50), PhysicalFloorUs: known(a.FloorUsP50),
-		QueuedToScheduledUs: pair(a.QueuedToScheduledUs), ArrivedToQueuedUs: pair(a.ArrivedToQueuedUs), Verdict: a.Verdict,
-	}
-}
-
 // loadSeries is the run in at most seriesBins equal bins of time.
 func loadSeries(run *trace.Run) *result.LoadSeries {
 	lo, hi, ok := bounds(run)

@@ -87,24 +87,22 @@ func (j *job) teach(i int) error {
 	return err
 }
 
-// clean drops outliers over all tables of a target together, as the fit does,
-// and then predicts.
+// clean drops outliers, over the training runs together as the fit does and over
+// the test runs together, and then predicts.
 func (j *job) clean() error {
 	recipe := j.o.recipe(j.set.Recipe, j.set.SpecVersion)
-	var beta []*rows.Table
-	alpha := map[string][]*rows.Table{}
-	for _, t := range j.all {
-		if t.sat.Run.Saturated || t.beta == nil {
-			continue
+	for _, training := range []bool{true, false} {
+		tables := map[string][]*rows.Table{}
+		for _, t := range j.all {
+			if t.training == training && !t.sat.Run.Saturated && t.beta != nil {
+				for _, table := range append([]*rows.Table{t.beta}, t.alpha...) {
+					tables[table.Target] = append(tables[table.Target], table)
+				}
+			}
 		}
-		beta = append(beta, t.beta)
-		for _, a := range t.alpha {
-			alpha[a.Target] = append(alpha[a.Target], a)
+		for _, target := range append([]string{j.set.BetaTarget}, j.set.AlphaTargets()...) {
+			j.warned = append(j.warned, rows.Clean(tables[target], recipe)...)
 		}
-	}
-	j.warned = append(j.warned, rows.Clean(beta, recipe)...)
-	for _, m := range j.set.Alpha {
-		j.warned = append(j.warned, rows.Clean(alpha[m.Target], recipe)...)
 	}
 	for _, t := range j.all {
 		if err := t.predict(); err != nil {
@@ -232,22 +230,17 @@ func (j *job) document(fit *result.Fit) *result.Validation {
 		Configs: []result.ConfigErrors{}, Diagnoses: []result.Diagnosis{}, Warnings: append([]trace.Finding{}, j.warned...),
 	}
 	groups := scopes(j.all, configLabels(j.all))
-	total := &scored{constUs: []float64{}}
+	scored := newScores(groups, j.set, j.o.Workers)
 	for _, s := range groups {
-		v.Configs = append(v.Configs, s.errors(j.set, j.o))
-		rowsOf := s.scoreSteps(s.constant(), nil)
-		total.y, total.pred = append(total.y, rowsOf.y...), append(total.pred, rowsOf.pred...)
-		total.steps, total.constUs = append(total.steps, rowsOf.steps...), append(total.constUs, rowsOf.constUs...)
+		v.Configs = append(v.Configs, scored.config(s))
 	}
-	if len(total.y) > 0 {
-		v.Steps = total.errors()
-	}
-	j.fillSteps(groups)
+	v.Steps = scored.steps.Errors()
+	j.fillSteps(groups, scored)
 	for i := range j.entries {
 		j.entries[i][0].Findings = append(j.entries[i][0].Findings, j.all[i].findings...)
 		v.Runs = append(v.Runs, j.entries[i]...)
 	}
-	v.Figures = stepFigures(groups, j.set)
+	v.Figures = scored.steps.Figures(termNames(j.set))
 	judge(v, fit, checkSigns(j.set), j.rules)
 	v.Diagnoses = j.diagnoses(v, groups)
 	v.Warnings = append(v.Warnings, changedTerms(j.set, fit)...)
@@ -258,31 +251,16 @@ func (j *job) document(fit *result.Fit) *result.Validation {
 }
 
 // fillSteps puts the teacher-forced errors of each run on its first entry.
-func (j *job) fillSteps(groups []*scope) {
+func (j *job) fillSteps(groups []*scope, scored *scores) {
 	for i, t := range j.all {
-		first := &j.entries[i][0]
-		s := scopeOfRun(groups, t)
-		if s == nil {
+		if !slices.ContainsFunc(groups, func(s *scope) bool { return slices.Contains(s.runs, t) }) {
 			continue
 		}
-		one := &scope{name: t.id, config: s.config, seen: s.seen, test: s.test, runs: []*taught{t}}
-		if rowsOf := one.scoreSteps(s.constant(), nil); len(rowsOf.y) > 0 {
-			first.Steps = withFloor(rowsOf.errors(), one.floor(j.o))
-		}
-		first.StepCells = s.cells(t)
-		first.Alpha = one.alphaErrors(j.set)
+		first := &j.entries[i][0]
+		first.Steps = scored.steps.Errors(t.steps())
+		first.StepCells = append(scored.steps.Cells(t.steps(), false), scored.steps.StressCells(t.steps())...)
+		first.Alpha = scored.alphaErrors([]*taught{t})
 	}
-}
-
-func scopeOfRun(groups []*scope, t *taught) *scope {
-	for _, s := range groups {
-		for _, r := range s.runs {
-			if r == t {
-				return s
-			}
-		}
-	}
-	return nil
 }
 
 // changedTerms names the terms whose value is not that of the fit's report: the

@@ -1,6 +1,8 @@
 package validate
 
 import (
+	"cmp"
+	"math"
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
@@ -9,31 +11,6 @@ import (
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
-
-// Names and thresholds of the five saturation checks (03 section 2). Two or more
-// hits make a run or a phase saturated.
-const (
-	CheckFailureShare   = "failure_share"
-	CheckQueueRising    = "queue_rising_r2"
-	CheckPreemptedShare = "preempted_share"
-	CheckTTFTDrift      = "ttft_drift"
-	CheckE2ETail        = "e2e_p99_over_p50"
-
-	hitsThatSaturate = 2
-	minCheckRequests = 9 // below it the time-order checks say nothing
-)
-
-var checks = []struct {
-	name, doc string
-	threshold float64
-	value     func(window) *float64
-}{
-	{CheckFailureShare, "failed requests / ended requests; requests the client gave up do not count", 0.05, failureShare},
-	{CheckQueueRising, "R2 of the requests in the system at each arrival against time, where they rise; null while the offered load itself rises", 0.5, queueRising},
-	{CheckPreemptedShare, "requests preempted at least once / requests of the engine", 0.15, preemptedShare},
-	{CheckTTFTDrift, "median TTFT of the last third of the requests / of the first third", 2, ttftDrift},
-	{CheckE2ETail, "P99 / P50 of E2E", 10, e2eTail},
-}
 
 // Saturation is the verdict on one run and on each of its phases. Phases are in
 // run.yaml's order without the warm-up; a run without phases has one, unnamed.
@@ -149,7 +126,7 @@ func wholeRun() deploy.Phase {
 	return deploy.Phase{StartNs: -all, EndNs: all, Load: deploy.LoadOpen}
 }
 
-// window is what the checks look at: requests in order of arrival and steps.
+// window is what a stretch of time holds: requests in order of arrival and steps.
 type window struct {
 	requests []*trace.Request
 	steps    []trace.Step
@@ -166,7 +143,7 @@ func windowOf(run *trace.Run, p deploy.Phase) window {
 	slices.SortStableFunc(w.requests, func(a, b *trace.Request) int {
 		x, _ := arrivalNs(a)
 		y, _ := arrivalNs(b)
-		return int(max(-1, min(1, x-y)))
+		return cmp.Compare(x, y)
 	})
 	for _, s := range run.Steps {
 		if s.TsStartNs >= p.StartNs && s.TsStartNs < p.EndNs {
@@ -186,35 +163,32 @@ func arrivalNs(r *trace.Request) (int64, bool) {
 	return r.StartWallNs.V, r.StartWallNs.OK && r.Source == trace.SourceStock
 }
 
+// check runs the five checks on the requests of a window.
 func check(w window) Verdict {
-	v := Verdict{}
-	hits := 0
-	for _, c := range checks {
-		value := c.value(w)
-		hit := value != nil && *value > c.threshold
-		if hit {
-			hits++
+	arrivals := make([]stat.Arrival, len(w.requests))
+	for i, r := range w.requests {
+		at, _ := arrivalNs(r)
+		left, hasLeft := departureNs(r)
+		ttft, hasTTFT := TTFTMs(r)
+		e2e, hasE2E := E2EMs(r)
+		arrivals[i] = stat.Arrival{
+			At: float64(at), Left: orNaN(float64(left), hasLeft), TTFT: orNaN(ttft, hasTTFT), E2E: orNaN(e2e, hasE2E),
+			Ended: r.Success.OK, Failed: isFailure(r), Engine: r.CoreID.OK, Preempted: r.Preemptions.Or(0) > 0,
 		}
-		v.Checks = append(v.Checks, result.SaturationCheck{
-			Name: c.name, Value: value, Threshold: c.threshold, Hit: hit, Doc: c.doc,
-		})
 	}
-	v.Saturated = hits >= hitsThatSaturate
+	checks, saturated := stat.Saturation(arrivals)
+	v := Verdict{Saturated: saturated}
+	for _, c := range checks {
+		v.Checks = append(v.Checks, result.SaturationCheck{Name: c.Name, Value: result.OrNull(c.Value), Threshold: c.Limit, Hit: c.Hit, Doc: c.Doc})
+	}
 	return v
 }
 
-func failureShare(w window) *float64 {
-	failed, ended := 0, 0
-	for _, r := range w.requests {
-		if !r.Success.OK {
-			continue
-		}
-		ended++
-		if isFailure(r) {
-			failed++
-		}
+func orNaN(v float64, ok bool) float64 {
+	if !ok {
+		return math.NaN()
 	}
-	return share(failed, ended)
+	return v
 }
 
 // clientDisconnect is the reason of an abort that the client asked for.
@@ -235,63 +209,6 @@ func isClientAbort(r *trace.Request) bool {
 	return r.FinishStatus.Or("") == trace.FinishAborted
 }
 
-func preemptedShare(w window) *float64 {
-	preempted, engine := 0, 0
-	for _, r := range w.requests {
-		if !r.CoreID.OK {
-			continue
-		}
-		engine++
-		if r.Preemptions.Or(0) > 0 {
-			preempted++
-		}
-	}
-	return share(preempted, engine)
-}
-
-// queueRising is R2 of the queue against time, 0 where it falls. The queue is
-// everything in the system, running included, at each arrival: an engine with
-// many seats lets its batch grow long before anything waits. After the last
-// arrival every queue falls, so nothing is read there.
-func queueRising(w window) *float64 {
-	var x, y, leaves []float64
-	for _, r := range w.requests {
-		at, _ := arrivalNs(r)
-		if end, ok := departureNs(r); ok {
-			x, leaves = append(x, float64(at)), append(leaves, float64(end))
-		}
-	}
-	if len(x) < minCheckRequests || isRamp(x) {
-		return nil
-	}
-	slices.Sort(leaves)
-	gone := 0
-	for i, at := range x {
-		for gone < len(leaves) && leaves[gone] <= at {
-			gone++
-		}
-		y = append(y, float64(i-gone))
-	}
-	slope, r2 := line(x, y)
-	if slope <= 0 {
-		r2 = 0
-	}
-	return &r2
-}
-
-// rampFactor is how much faster the last third of the arrivals may come than
-// the first before the load itself is a ramp.
-const rampFactor = 1.5
-
-// isRamp reports whether the offered load rises over the arrivals (sorted, ns): a
-// growing number of requests in the system then says nothing about saturation.
-func isRamp(arrivals []float64) bool {
-	n := len(arrivals)
-	third := n / 3
-	first, last := arrivals[third]-arrivals[0], arrivals[n-1]-arrivals[n-1-third]
-	return last > 0 && first/last > rampFactor
-}
-
 // departureNs is when the request left, on the clock of arrivalNs.
 func departureNs(r *trace.Request) (int64, bool) {
 	if r.Source == trace.SourceStock {
@@ -303,58 +220,6 @@ func departureNs(r *trace.Request) (int64, bool) {
 		}
 	}
 	return 0, false
-}
-
-// line is the least-squares slope of y over x and its R2 (0 when y is constant).
-func line(x, y []float64) (slope, r2 float64) {
-	mx, my := stat.Mean(x), stat.Mean(y)
-	var sxx, sxy, syy float64
-	for i := range x {
-		sxx += (x[i] - mx) * (x[i] - mx)
-		sxy += (x[i] - mx) * (y[i] - my)
-		syy += (y[i] - my) * (y[i] - my)
-	}
-	if sxx == 0 || syy == 0 {
-		return 0, 0
-	}
-	return sxy / sxx, sxy * sxy / (sxx * syy)
-}
-
-func ttftDrift(w window) *float64 {
-	var ttft []float64
-	for _, r := range w.requests {
-		if v, ok := TTFTMs(r); ok {
-			ttft = append(ttft, v)
-		}
-	}
-	third := len(ttft) / 3
-	if len(ttft) < minCheckRequests {
-		return nil
-	}
-	first, last := stat.Median(ttft[:third]), stat.Median(ttft[len(ttft)-third:])
-	if first <= 0 {
-		return nil
-	}
-	ratio := last / first
-	return &ratio
-}
-
-func e2eTail(w window) *float64 {
-	var e2e []float64
-	for _, r := range w.requests {
-		if v, ok := E2EMs(r); ok {
-			e2e = append(e2e, v)
-		}
-	}
-	if len(e2e) < minCheckRequests {
-		return nil
-	}
-	o := stat.Sorted(e2e)
-	if stat.Quantile(o, 0.5) <= 0 {
-		return nil
-	}
-	ratio := stat.Quantile(o, 0.99) / stat.Quantile(o, 0.5)
-	return &ratio
 }
 
 func share(part, whole int) *float64 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -37,7 +38,7 @@ func TestSaturationEachCheckHits(t *testing.T) {
 		check string
 		run   func() *trace.Run
 	}{
-		{CheckFailureShare, func() *trace.Run {
+		{stat.CheckFailureShare, func() *trace.Run {
 			r := load(n, flat(100), flat(900))
 			for i := 0; i < 4; i++ { // 4 of 60 > 5 %
 				r.Requests[i].Success = trace.Some(false)
@@ -45,20 +46,20 @@ func TestSaturationEachCheckHits(t *testing.T) {
 			}
 			return r
 		}},
-		{CheckQueueRising, func() *trace.Run {
+		{stat.CheckQueueRising, func() *trace.Run {
 			return load(n, flat(100), rising)
 		}},
-		{CheckPreemptedShare, func() *trace.Run {
+		{stat.CheckPreemptedShare, func() *trace.Run {
 			r := load(n, flat(100), flat(900))
 			for i := 0; i < 10; i++ { // 10 of 60 > 15 %
 				r.Requests[i].Preemptions = trace.Some(int64(1))
 			}
 			return r
 		}},
-		{CheckTTFTDrift, func() *trace.Run {
+		{stat.CheckTTFTDrift, func() *trace.Run {
 			return load(n, func(i int) float64 { return 100 * (1 + float64(i)/20) }, flat(900))
 		}},
-		{CheckE2ETail, func() *trace.Run {
+		{stat.CheckE2ETail, func() *trace.Run {
 			return load(n, flat(100), func(i int) float64 { return 200 + 2800*float64(i/58) })
 		}},
 	}
@@ -85,7 +86,7 @@ func TestSaturationTwoHitsSaturate(t *testing.T) {
 func TestSaturationFallingQueueIsNone(t *testing.T) {
 	run := load(60, flat(100), func(i int) float64 { return max(900, 30000-800*float64(i)) })
 	for _, c := range Saturate(run, &deploy.Deployment{}).Run.Checks {
-		if c.Name == CheckQueueRising && c.Hit {
+		if c.Name == stat.CheckQueueRising && c.Hit {
 			t.Errorf("got R2 %v", *c.Value)
 		}
 	}
@@ -128,7 +129,7 @@ func TestSaturationClosedLoopDoesNotDecide(t *testing.T) {
 func TestSaturationTooFewRequestsIsNull(t *testing.T) {
 	s := Saturate(load(4, flat(1), flat(2)), &deploy.Deployment{})
 	for _, c := range s.Run.Checks {
-		if (c.Name == CheckTTFTDrift || c.Name == CheckE2ETail || c.Name == CheckQueueRising) && c.Value != nil {
+		if (c.Name == stat.CheckTTFTDrift || c.Name == stat.CheckE2ETail || c.Name == stat.CheckQueueRising) && c.Value != nil {
 			t.Errorf("%s: got %v, want null", c.Name, *c.Value)
 		}
 	}

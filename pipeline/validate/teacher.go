@@ -7,6 +7,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/score"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -33,6 +34,8 @@ type taught struct {
 	beta     *rows.Table
 	pred     []float64 // us, of the kept beta rows
 	alpha    []*rows.Table
+	sample   *score.Sample   // of beta, once asked for
+	samples  []*score.Sample // of alpha
 	drift    *Drift
 	level    float64 // median drift factor, once asked for
 	findings []trace.Finding
@@ -129,40 +132,78 @@ func (t *taught) measureLag(steps *rows.Steps, sp *features.Space, set *coeff.Se
 }
 
 func prefillMAPE(b *rows.Table, set *coeff.Set) (float64, int) {
-	var s scored
+	var scored stat.Rows
 	for i := range b.Kept {
 		if b.Regime[i] != rows.Decode && b.Steps[i] == 1 {
-			s.add(b.Y[i], set.Predict(b.Row(i)), 1)
+			scored.Y, scored.Pred = append(scored.Y, b.Y[i]), append(scored.Pred, set.Predict(b.Row(i)))
 		}
 	}
-	e := s.errors()
-	if e.MAPE == nil {
-		return 0, 0
-	}
-	return *e.MAPE, e.Rows
+	e := scored.Errors(nil)
+	return e.MAPE, e.Rows
 }
 
 // predict fills the predictions of the kept rows and the drift curve.
-func (t *taught) predict() error {
+func (t *taught) predict() (err error) {
+	t.drift = &Drift{}
 	if t.beta == nil {
-		t.drift = &Drift{}
 		return nil
 	}
-	p := t.set.BetaPredictor()
-	t.pred = make([]float64, t.beta.Kept)
-	for i := range t.pred {
-		v, err := p.PredictRow(t.beta.Row(i), t.beta.Steps[i], 0)
+	if t.pred, err = t.predictions(t.set.BetaPredictor(), t.beta); err != nil {
+		return err
+	}
+	t.sample = &score.Sample{Table: t.beta, Pred: t.pred, Beta: coeff.Values(t.set.Beta), Part: t.part()}
+	for _, a := range t.alpha {
+		p, err := t.set.AlphaPredictor(a.Target)
 		if err != nil {
 			return err
 		}
-		t.pred[i] = v
+		pred, err := t.predictions(p, a)
+		if err != nil {
+			return err
+		}
+		t.samples = append(t.samples, &score.Sample{Table: a, Pred: pred, Part: t.part()})
 	}
-	t.findings = append(t.findings, p.Warnings()...)
 	t.drift = DriftOf(t.beta.TimeNs, t.beta.Y, t.pred)
 	t.findings = append(t.findings, t.drift.finding(t.id)...)
 	return nil
 }
 
-// tested reports whether row i of a table judges the coefficients: hold-out rows
-// of a training run, every row of another.
-func (t *taught) tested(b *rows.Table, i int) bool { return !t.training || b.HoldOut[i] }
+// predictions of a table's rows; what they warn of are findings of the run.
+func (t *taught) predictions(p *coeff.Predictor, of *rows.Table) ([]float64, error) {
+	out := make([]float64, of.Kept)
+	for i := range out {
+		var err error
+		if out[i], err = p.PredictRow(of.Row(i), of.Steps[i], 0); err != nil {
+			return nil, err
+		}
+	}
+	for _, w := range p.Warnings() {
+		if of.Target != t.beta.Target {
+			w.Message = of.Target + ": " + w.Message
+		}
+		t.findings = append(t.findings, w)
+	}
+	return out, nil
+}
+
+// part is what judges the coefficients: the hold-out of a training run, every row
+// of another.
+func (t *taught) part() score.Part {
+	if t.training {
+		return score.HoldOut
+	}
+	return score.Whole
+}
+
+// steps are the run's step times with their predictions.
+func (t *taught) steps() *score.Sample { return t.sample }
+
+// delays are the run's rows of an alpha target; nil without.
+func (t *taught) delays(target string) *score.Sample {
+	for _, s := range t.samples {
+		if s.Table.Target == target {
+			return s
+		}
+	}
+	return nil
+}
