@@ -15,6 +15,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/internal/shown"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -71,17 +72,17 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	signal.Ignore(syscall.SIGPIPE) // a reader that leaves (| head) does not stop a stage from writing its files
-	out, held := &output{w: stdout}, &session{}
+	out, talk, held := newOutput(stdout), newOutput(stderr), &session{}
 	defer held.release()
-	app := newApp(stdin, out, stderr)
+	app := newApp(stdin, out, talk)
 	app.Metadata = map[string]any{sessionKey: held}
 	args = rearrange(app, args)
 	err := app.RunContext(ctx, args)
 	if ctx.Err() != nil {
-		held.say(stderr, "interrupted, temporary files removed", "")
+		held.say(talk, "interrupted, temporary files removed", "")
 		return exitInterrupted
 	}
-	return held.exitCode(stderr, errors.Join(err, out.failure()))
+	return held.exitCode(talk, errors.Join(err, out.failure()))
 }
 
 // sessionKey is where commands find their session.
@@ -200,8 +201,25 @@ func (s *session) exitCode(stderr io.Writer, err error) int {
 		s.say(stderr, strings.ToLower(err.Error()[:1])+err.Error()[1:], "see blis-train --help")
 		return exitUsage
 	}
-	s.say(stderr, err.Error(), hintOf(err))
+	all := messages(err)
+	for _, msg := range all[:len(all)-1] {
+		s.say(stderr, msg, "")
+	}
+	s.say(stderr, all[len(all)-1], hintOf(err))
 	return exitFailed
+}
+
+// messages are the errors joined in err, one each.
+func messages(err error) []string {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []string{err.Error()}
+	}
+	var all []string
+	for _, e := range joined.Unwrap() {
+		all = append(all, messages(e)...)
+	}
+	return all
 }
 
 // say prints an error in the log's format.
@@ -210,9 +228,9 @@ func (s *session) say(stderr io.Writer, msg, hint string) {
 		s.log.Error(msg, slog.String("hint", hint))
 		return
 	}
-	fmt.Fprintf(stderr, "error: %s\n", msg)
+	fmt.Fprintf(stderr, "error: %s\n", shown.Line(msg))
 	if hint != "" {
-		fmt.Fprintf(stderr, "hint: %s\n", hint)
+		fmt.Fprintf(stderr, "hint: %s\n", shown.Line(hint))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/shown"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -70,7 +71,7 @@ func check(con *console, file, against string) error {
 	for _, f := range found {
 		doc.Replayable = doc.Replayable && f.Code != export.NotReplayable
 		if !con.json {
-			fmt.Fprintf(con.out, "%s: %s\n", f.Code, f.Message)
+			fmt.Fprintf(con.out, "%s: %s\n", f.Code, shown.Line(f.Message))
 		}
 	}
 	if err := con.document(doc); err != nil {
@@ -80,7 +81,7 @@ func check(con *console, file, against string) error {
 		return gatef("%s: %d %s", file, len(found), plural(len(found), "mismatch", "mismatches"))
 	}
 	if !con.json && !con.quiet {
-		fmt.Fprintln(con.out, compatibleLine(file, set, d))
+		fmt.Fprintln(con.out, shown.Line(compatibleLine(file, set, d)))
 	}
 	return nil
 }

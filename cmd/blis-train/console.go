@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
+	"github.com/blis-train/blis-train/internal/shown"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -93,7 +94,7 @@ func newConsole(c *cli.Context) (*console, error) {
 // columns is the width of the terminal w writes to, 0 when it is none.
 func columns(w io.Writer) int {
 	if o, ok := w.(*output); ok {
-		w = o.w
+		w = o.raw
 	}
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
@@ -135,7 +136,7 @@ func (con *console) line(level, msg string) {
 	if level == "warning" {
 		msg = "warning: " + msg
 	}
-	fmt.Fprintln(con.err, msg)
+	fmt.Fprintln(con.err, shown.Line(msg))
 }
 
 // document prints the JSON document when --json was given.
@@ -181,7 +182,8 @@ func (con *console) progress() trace.Progress {
 			if len(msg) > con.width-1 {
 				msg = msg[:con.width-1]
 			}
-			fmt.Fprintf(con.err, "\r\x1b[K%s", msg)
+			con.control(clearLine)
+			fmt.Fprint(con.err, shown.Line(msg))
 			con.open = true
 			if done == total {
 				con.clearBar()
@@ -194,8 +196,17 @@ func (con *console) progress() trace.Progress {
 
 func (con *console) clearBar() {
 	if con.open {
-		fmt.Fprint(con.err, "\r\x1b[K")
+		con.control(clearLine)
 		con.open = false
+	}
+}
+
+// clearLine goes back to the start of a terminal's line and empties it.
+const clearLine = "\r\x1b[K"
+
+func (con *console) control(s string) {
+	if o, ok := con.err.(*output); ok {
+		o.control(s)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/shown"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -112,7 +113,7 @@ func listRuns(con *console, runs []extract.RunDir) error {
 	for _, r := range runs {
 		doc.Runs = append(doc.Runs, foundRun{r.ID, r.Dir})
 		if !con.json {
-			fmt.Fprintf(con.out, "%s\t%s\n", r.ID, r.Dir)
+			fmt.Fprintf(con.out, "%s\t%s\n", shown.Line(r.ID), shown.Line(r.Dir))
 		}
 	}
 	return con.document(doc)

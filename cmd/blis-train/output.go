@@ -6,30 +6,48 @@ import (
 	"io"
 	"sync"
 	"syscall"
+
+	"github.com/blis-train/blis-train/internal/shown"
 )
 
-// output is stdout with a memory: printing code need not check every write,
+// output is a stream with a memory: printing code need not check every write,
 // and still no full disk goes unnoticed. After the first failure it swallows
-// everything, so that a stage goes on to write its files.
+// everything, so that a stage goes on to write its files. Control characters
+// are escaped: names come from recordings.
 type output struct {
-	w   io.Writer
-	mu  sync.Mutex
-	err error
+	raw  io.Writer
+	mu   sync.Mutex
+	text shown.Writer
+	err  error
 }
+
+func newOutput(w io.Writer) *output { return &output{raw: w, text: shown.Writer{W: w}} }
 
 func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.err == nil {
-		_, o.err = o.w.Write(p)
+		_, o.err = o.text.Write(p)
 	}
 	return len(p), nil
+}
+
+// control writes what moves a terminal's cursor.
+func (o *output) control(s string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err == nil {
+		_, o.err = io.WriteString(o.raw, s)
+	}
 }
 
 // failure is the first write error; a reader that closed the pipe is none.
 func (o *output) failure() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.err == nil {
+		o.err = o.text.Flush()
+	}
 	if o.err == nil || errors.Is(o.err, syscall.EPIPE) {
 		return nil
 	}

@@ -6,6 +6,8 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/blis-train/blis-train/internal/shown"
 )
 
 // table prints rows for people on stdout; nothing with --json or --quiet. On a
@@ -18,7 +20,14 @@ func (con *console) table(title string, header table.Row, rows []table.Row) {
 	con.mu.Lock()
 	defer con.mu.Unlock()
 	con.clearBar()
-	fmt.Fprintln(con.out, tableText(title, header, rows, con.outWidth))
+	for i := range rows {
+		for k, cell := range rows[i] {
+			if s, ok := cell.(string); ok {
+				rows[i][k] = shown.Line(s)
+			}
+		}
+	}
+	fmt.Fprintln(con.out, tableText(shown.Line(title), header, rows, con.outWidth))
 }
 
 // tableText is the table within width columns; 0 sets no limit.

@@ -8,6 +8,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/shown"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -109,8 +110,8 @@ func blisCommand(d deploy.Deployment, coefficients string) string {
 	args := []string{
 		"blis replay --trace-header TRACE.yaml --trace-data TRACE.csv --results-path results.json",
 		"--latency-model trained-physics", coefficients,
-		"--model " + strings.ToLower(d.Model.ID), "--model-config-folder MODELDIR",
-		"--hardware " + d.Hardware.Name, "--hardware-config FILE.hardware.json",
+		"--model " + shown.Word(strings.ToLower(d.Model.ID)), "--model-config-folder MODELDIR",
+		"--hardware " + shown.Word(d.Hardware.Name), "--hardware-config FILE.hardware.json",
 		"--tp " + strconv.FormatInt(d.TP, 10),
 		"--max-num-seqs " + strconv.FormatInt(e.MaxNumSeqs, 10),
 		"--max-num-batched-tokens " + strconv.FormatInt(e.MaxNumBatchedTokens, 10),

@@ -3,6 +3,8 @@ package export
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"math"
 	"slices"
 	"strings"
@@ -194,5 +196,39 @@ func TestValidationIsSaid(t *testing.T) {
 	out := mustExport(t, src, FormatInferno, DefaultOptions())
 	if out.Warnings[0].Code != FailedGates || !strings.Contains(out.Warnings[0].Message, "ks_itl (run-a)") {
 		t.Errorf("got %v", out.Warnings[0])
+	}
+}
+
+// A hardware name may hold a line end; it must not become a line of YAML.
+func TestWVACommentsCannotAddKeys(t *testing.T) {
+	src := exampleSource()
+	for i := range src.Fit.Configs {
+		src.Fit.Configs[i].Label = "x\nspec: {modelID: forged}\u0085kind: Forged\u2028a: 1"
+		src.Fit.Configs[i].Deployment.Hardware.Name = "H100\nkind: Forged"
+	}
+	out, err := Export(src, FormatWVA, Options{Force: true, Name: "n", SLOClassName: "s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(out.Files[0].Data))
+	for {
+		var va map[string]any
+		if err := dec.Decode(&va); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if va["kind"] != "VariantAutoscaling" || len(va) != 4 || va["spec"].(map[string]any)["modelID"] == "forged" {
+			t.Errorf("got %v", va)
+		}
+	}
+}
+
+// The command for BLIS is pasted into a shell: a name stays one word.
+func TestBLISCommandQuotesNames(t *testing.T) {
+	d := exampleFit().Configs[0].Deployment
+	d.Model.ID, d.Hardware.Name = "a; touch x", "$(id)"
+	if got := BLISDefaultsCommand(d); !strings.Contains(got, "--model 'a; touch x' ") || !strings.Contains(got, "--hardware '$(id)' ") {
+		t.Errorf("got %s", got)
 	}
 }

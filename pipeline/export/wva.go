@@ -8,6 +8,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/blis-train/blis-train/internal/shown"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -162,7 +163,7 @@ func wvaYAML(order []string, byModel map[string]*vaResource, comments map[string
 		fmt.Fprintf(&buf, "# Read by %s.\n", wvaReadBy)
 		buf.WriteString("# ITL = alpha + beta*B; TTFT = gamma + delta*(input tokens)*B; ms. Straight lines through the physics model:\n")
 		for _, note := range comments[id] {
-			fmt.Fprintf(&buf, "#   %s\n", note)
+			fmt.Fprintf(&buf, "#   %s\n", shown.Line(note))
 		}
 		buf.WriteString("# The label names the accelerator in use and sloClassRef a ConfigMap of yours: edit both.\n")
 		enc := yaml.NewEncoder(&buf)
