@@ -18,11 +18,11 @@ func (s *Space) expertShare(tokens float64) float64 {
 // weightBytes is W(B, S): what a step of B tokens and S sampled sequences reads of the weights,
 // whole group.
 func (s *Space) weightBytes(tokens, seqs float64) float64 {
-	if tokens == 0 {
-		return 0
-	}
 	if s.version == V10 {
 		return s.stepBytes10(tokens)
+	}
+	if tokens == 0 {
+		return 0
 	}
 	w := s.fixedWeights
 	if s.expertWeights > 0 {
