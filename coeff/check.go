@@ -175,13 +175,13 @@ func (s *Set) checkNumbers() error {
 // checkVerdicts covers the numbers that no prediction uses.
 func (s *Set) checkVerdicts() error {
 	for _, g := range s.Gates {
-		for _, v := range []*float64{g.Value, g.Threshold} {
-			if v == nil {
-				continue
-			}
-			if err := finite("gates."+g.Name, *v); err != nil {
+		if g.Value != nil {
+			if err := finite("gates."+g.Name, *g.Value); err != nil {
 				return err
 			}
+		}
+		if err := finite("gates."+g.Name, g.Threshold); err != nil {
+			return err
 		}
 	}
 	if c := s.Certificate; c != nil {

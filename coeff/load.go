@@ -46,7 +46,7 @@ func (w *wireSet) set() (*Set, error) {
 	s := &Set{
 		SchemaVersion: w.SchemaVersion, ToolVersion: w.ToolVersion, Platform: w.Platform, Command: w.Command, Inputs: w.Inputs,
 		SpecVersion: p.SpecVersion, Recipe: p.Recipe, Refit: p.Refit, TrainedOn: p.TrainedOn.set(), BetaTarget: p.BetaTarget,
-		Covariance: rows(p.Covariance), Gamma: p.Gamma, Gates: p.Gates, Identifiability: p.Ident,
+		Covariance: rows(p.Covariance), Gamma: p.Gamma, PipelineLag: p.PipelineLag, Gates: p.Gates, Identifiability: p.Ident,
 		Certificate: p.Certificate, Warnings: p.Warnings,
 	}
 	if err := p.SpecVersion.Check(); err != nil {
@@ -73,9 +73,6 @@ func (w *wireSet) set() (*Set, error) {
 	}
 	for _, regime := range sortedKeys(p.Residuals) {
 		s.Residuals = append(s.Residuals, RegimeQuantiles{regime, quantiles(p.Residuals[regime])})
-	}
-	for _, run := range sortedKeys(p.PipelineLag) {
-		s.PipelineLag = append(s.PipelineLag, RunLag{run, p.PipelineLag[run].Lag, p.PipelineLag[run].Measured})
 	}
 	for _, c := range p.Configs {
 		config, err := c.config()

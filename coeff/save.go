@@ -38,7 +38,7 @@ func (s *Set) wire() (*wireSet, error) {
 	p := wirePhysics{
 		SpecVersion: s.SpecVersion, Recipe: s.Recipe, Refit: s.Refit, TrainedOn: s.TrainedOn.wire(), BetaTarget: s.BetaTarget,
 		Beta: wireTerms(s.Beta), Alpha: map[string]wireAlpha{}, Covariance: wireRows(s.Covariance),
-		Residuals: map[string][]pair{}, Gamma: s.Gamma, PipelineLag: map[string]wireLag{},
+		Residuals: map[string][]pair{}, Gamma: s.Gamma, PipelineLag: s.PipelineLag,
 		Gates: s.Gates, Ident: s.Identifiability, Certificate: s.Certificate, Warnings: s.Warnings,
 	}
 	if s.FeatureSet.Hash != "" {
@@ -50,9 +50,6 @@ func (s *Set) wire() (*wireSet, error) {
 	}
 	for _, r := range s.Residuals {
 		p.Residuals[r.Regime] = pairs(r.Quantiles)
-	}
-	for _, l := range s.PipelineLag {
-		p.PipelineLag[l.Run] = wireLag{l.Lag, l.Measured}
 	}
 	for i := range s.Configs {
 		c, err := s.Configs[i].wire()

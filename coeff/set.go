@@ -48,8 +48,8 @@ type Set struct {
 	HardwareFactors   []Factor
 	Covariance        [][]float64 // of Beta, in its order; nil when not estimated
 	Residuals         []RegimeQuantiles
-	Gamma             float64  // of the preemption average (spec#preemption-average)
-	PipelineLag       []RunLag // sorted by run
+	Gamma             float64           // of the preemption average (spec#preemption-average)
+	PipelineLag       map[string]RunLag // by run
 	Gates             []Gate
 	// Identifiability says in words what the data could not tell apart.
 	Identifiability []string
@@ -58,11 +58,12 @@ type Set struct {
 	Configs         []Config
 }
 
-// Input is one file the coefficients were made from.
+// Input is one file a result was made from, named relative to the given RUNDIR
+// or PARENT, never by an absolute path.
 type Input struct {
-	Name   string `yaml:"name"`
-	Bytes  int64  `yaml:"bytes"`
-	SHA256 string `yaml:"sha256"`
+	Name   string `json:"name" yaml:"name"` // relative, slashes
+	Bytes  int64  `json:"bytes" yaml:"bytes"`
+	SHA256 string `json:"sha256" yaml:"sha256"`
 }
 
 // TrainedOn says where the coefficients hold.
@@ -92,14 +93,14 @@ const (
 	PriorOnly      = "prior-only"      // the penalty alone decides it
 )
 
-// Coefficient is one term of a linear model.
+// Coefficient is one term of a linear model, in fit.json and in the artifact.
 type Coefficient struct {
-	Name       string
-	Value      float64     // us per second for time-like features, else us
-	Unit       string      // "us/s" or "us"
-	CI95       *[2]float64 // nil when not estimated
-	Identified string      // within | between-configs | prior-only; "" unknown (1.0's flat form)
-	Range      *[2]float64 // training minimum and maximum of the feature, per step; nil unknown
+	Name       string      `json:"name"`
+	Value      float64     `json:"value"`      // us per second for time-like features, else us
+	Unit       string      `json:"unit"`       // "us/s" or "us"
+	CI95       *[2]float64 `json:"ci95"`       // nil when not estimated
+	Identified string      `json:"identified"` // within | between-configs | prior-only; "" unknown (1.0's flat form)
+	Range      *[2]float64 `json:"range"`      // training minimum and maximum of the feature, per step; nil unknown
 }
 
 // AlphaModel predicts one delay of a request.
@@ -225,33 +226,32 @@ func (s *Set) alphaOn(label string) *Set {
 // RegimeQuantiles are quantiles of target/prediction on the hold-out, as
 // [probability, ratio] in ascending probability.
 type RegimeQuantiles struct {
-	Regime    string // decode | prefill | mixed
-	Quantiles [][2]float64
+	Regime    string       `json:"regime"` // decode | prefill | mixed
+	Quantiles [][2]float64 `json:"quantiles"`
 }
 
 // RunLag is how many steps the cadence of one run lags behind its batches.
 type RunLag struct {
-	Run      string
-	Lag      int
-	Measured bool
+	Lag      int  `json:"lag" yaml:"lag"`
+	Measured bool `json:"measured" yaml:"measured"`
 }
 
 // Gate is one acceptance rule and what it said (spec#gates).
 type Gate struct {
-	Name      string   `yaml:"name"`
-	Scope     string   `yaml:"scope"`
-	Value     *float64 `yaml:"value"`
-	Op        string   `yaml:"op"`
-	Threshold *float64 `yaml:"threshold"`
-	Pass      *bool    `yaml:"pass"` // nil: insufficient data or not applicable
-	Note      string   `yaml:"note,omitempty"`
+	Name      string   `json:"name" yaml:"name"`
+	Scope     string   `json:"scope" yaml:"scope"` // a run, a configuration or "all"
+	Value     *float64 `json:"value" yaml:"value"`
+	Op        string   `json:"op" yaml:"op"` // < | <= | > | >=
+	Threshold float64  `json:"threshold" yaml:"threshold"`
+	Pass      *bool    `json:"pass" yaml:"pass"` // nil: insufficient data or not applicable, see note
+	Note      string   `json:"note,omitempty" yaml:"note,omitempty"`
 }
 
 // Certificate is the solver's proof of optimality (spec#certificate).
 type Certificate struct {
-	MinZeroGradient   *float64 `yaml:"min_zero_gradient"` // nil: no term is at its bound
-	MaxActiveGradient float64  `yaml:"max_active_gradient"`
-	OK                bool     `yaml:"ok"`
+	MinZeroGradient   *float64 `json:"min_zero_gradient" yaml:"min_zero_gradient"` // nil: no term is at its bound
+	MaxActiveGradient float64  `json:"max_active_gradient" yaml:"max_active_gradient"`
+	OK                bool     `json:"ok" yaml:"ok"`
 }
 
 // Config is one configuration of the training data (spec#configuration).

@@ -33,7 +33,7 @@ type wirePhysics struct {
 	Covariance  []flow[float64]      `yaml:"covariance"`
 	Residuals   map[string][]pair    `yaml:"residual_quantiles"`
 	Gamma       float64              `yaml:"gamma"`
-	PipelineLag map[string]wireLag   `yaml:"pipeline_lag"`
+	PipelineLag map[string]RunLag    `yaml:"pipeline_lag"`
 	Gates       []Gate               `yaml:"gates"`
 	Ident       []string             `yaml:"identifiability"`
 	Certificate *Certificate         `yaml:"certificate"`
@@ -60,11 +60,6 @@ type wireAlpha struct {
 	Covariance   []flow[float64] `yaml:"covariance"`
 	// Deployments are values in the order of Coefficients.
 	Deployments map[string]flow[float64] `yaml:"deployments,omitempty"`
-}
-
-type wireLag struct {
-	Lag      int  `yaml:"lag"`
-	Measured bool `yaml:"measured"`
 }
 
 // wireTerm is one coefficient; the flat form is its bare value.

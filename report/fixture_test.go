@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -102,7 +103,9 @@ func madeFit(sc scale, run func(int) string, r *rand.Rand) *result.Fit {
 		}
 	}
 	for _, t := range madeTerms {
-		c := result.Coefficient{Name: t.name, Value: t.value, Unit: t.unit, Identified: t.id, PriorShare: ptr(0.02), DF: ptr(0.98), VIF: ptr(3.1), Range: [2]float64{0, 0.031}, Share: ptr(0.1)}
+		c := result.Coefficient{
+			Coefficient: coeff.Coefficient{Name: t.name, Value: t.value, Unit: t.unit, Identified: t.id, Range: &[2]float64{0, 0.031}},
+			PriorShare:  ptr(0.02), DF: ptr(0.98), VIF: ptr(3.1), Share: ptr(0.1)}
 		if t.value > 0 {
 			c.CI95 = &[2]float64{t.value * 0.93, t.value * 1.08}
 		}
@@ -195,7 +198,9 @@ func madeValidation(sc scale, run func(int) string, r *rand.Rand) *result.Valida
 	}
 	names := []string{"beta_mape", "ks_ttft", "ks_itl", "ks_e2e", "median_rel_err_ttft", "beta_skill", "overhead_inside", "beta_mape_loco"}
 	for i := range sc.gates {
-		g := result.Gate{Name: names[i%len(names)], Scope: run(i % sc.runs), Op: "<", Threshold: 0.15, Value: ptr(0.3 * r.Float64()), Source: "what samples of 164 requests differ by chance", Required: true}
+		g := result.Gate{
+			Gate:   coeff.Gate{Name: names[i%len(names)], Scope: run(i % sc.runs), Op: "<", Threshold: 0.15, Value: ptr(0.3 * r.Float64())},
+			Source: "what samples of 164 requests differ by chance", Required: true}
 		switch i % 7 {
 		case 5:
 			g.Value, g.Note = nil, "81 requests compared, needs 164"

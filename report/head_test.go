@@ -4,13 +4,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
 func gate(name, scope, op string, value, threshold float64) result.Gate {
 	pass := op == "<" && value < threshold || op == ">" && value > threshold
-	return result.Gate{Name: name, Scope: scope, Value: &value, Op: op, Threshold: threshold, Pass: &pass, Required: true}
+	return result.Gate{Gate: coeff.Gate{Name: name, Scope: scope, Value: &value, Op: op, Threshold: threshold, Pass: &pass}, Required: true}
 }
 
 // A gate that fails in many scopes is one headline with its worst one, on

@@ -122,7 +122,7 @@ func coefficientTable(m result.Model) *table {
 			cells = append(cells, utilisationCell(c.ImpliedUtilisation))
 		}
 		r := row{Cells: append(cells, identifiedCell(c), percent(c.PriorShare), number(c.DF), number(c.VIF),
-			cell{Text: short(c.Range[0]) + " to " + short(c.Range[1]), Class: "nb"})}
+			rangeCell(c.Range))}
 		if c.Value == 0 {
 			r.Class = "dim"
 		}
@@ -241,4 +241,12 @@ func slug(s string) string {
 		return '-'
 	}
 	return strings.Map(keep, s[:min(len(s), 60)])
+}
+
+// rangeCell is what a feature was in training.
+func rangeCell(r *[2]float64) cell {
+	if r == nil {
+		return cell{Text: unknown, Class: "dim"}
+	}
+	return cell{Text: short(r[0]) + " to " + short(r[1]), Class: "nb"}
 }

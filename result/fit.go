@@ -1,6 +1,7 @@
 package result
 
 import (
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
@@ -172,11 +173,12 @@ type Utilisation struct {
 	Share  float64 `json:"share"`
 }
 
-// RunLag is the schedule-to-execution lag used for a run.
-type RunLag struct {
-	Lag      int  `json:"lag"`
-	Measured bool `json:"measured"`
-}
+// Nouns of the artifact that stand in fit.json too.
+type (
+	Input       = coeff.Input
+	RunLag      = coeff.RunLag
+	Certificate = coeff.Certificate
+)
 
 // LagEvidence is the hold-out error of one lag on intervals with prefill (spec#lag).
 type LagEvidence struct {
@@ -196,27 +198,15 @@ type GridPoint struct {
 	SE       *float64 `json:"se"`
 }
 
-// Coefficient is one named term.
+// Coefficient is a coefficient of the artifact and what the fit knows of it.
 type Coefficient struct {
-	Name               string      `json:"name"`
-	Value              float64     `json:"value"`
-	Unit               string      `json:"unit"`
-	CI95               *[2]float64 `json:"ci95"`
-	Identified         string      `json:"identified"` // within | between-configs | prior-only
-	PriorShare         *float64    `json:"prior_share"`
-	DF                 *float64    `json:"df"`
-	VIF                *float64    `json:"vif"`
-	ImpliedUtilisation *float64    `json:"implied_utilisation"`
-	Range              [2]float64  `json:"range"` // training minimum and maximum of the feature
-	NotLearned         bool        `json:"not_learned"`
-	Share              *float64    `json:"share"` // mean share of the prediction on training rows
-}
-
-// Certificate is the solver's proof of optimality (spec#certificate).
-type Certificate struct {
-	MinZeroGradient   *float64 `json:"min_zero_gradient"`
-	MaxActiveGradient float64  `json:"max_active_gradient"`
-	OK                bool     `json:"ok"`
+	coeff.Coefficient
+	PriorShare         *float64 `json:"prior_share"`
+	DF                 *float64 `json:"df"`
+	VIF                *float64 `json:"vif"`
+	ImpliedUtilisation *float64 `json:"implied_utilisation"`
+	NotLearned         bool     `json:"not_learned"`
+	Share              *float64 `json:"share"` // mean share of the prediction on training rows
 }
 
 // Errors are computed on rows with |y| >= 1 us.
@@ -359,9 +349,8 @@ type Reweighting struct {
 
 // RegimeQuantiles are quantiles of y/prediction on the hold-out.
 type RegimeQuantiles struct {
-	Regime    string       `json:"regime"`
-	Rows      int          `json:"rows"`
-	Quantiles [][2]float64 `json:"quantiles"` // [probability, ratio]
+	coeff.RegimeQuantiles
+	Rows int `json:"rows"`
 }
 
 // BoundHit counts rows whose feature hit its bound (spec#bound-hits).

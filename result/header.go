@@ -17,14 +17,6 @@ import (
 // SchemaVersion is the version of every document this package writes.
 const SchemaVersion = "1"
 
-// Input is one file a result was made from, named relative to the given
-// RUNDIR or PARENT, never by an absolute path.
-type Input struct {
-	Name   string `json:"name" yaml:"name"`
-	Bytes  int64  `json:"bytes" yaml:"bytes"`
-	SHA256 string `json:"sha256" yaml:"sha256"`
-}
-
 // Header starts every document.
 type Header struct {
 	SchemaVersion string  `json:"schema_version"`

@@ -3,6 +3,7 @@ package result
 import (
 	"strings"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -177,16 +178,10 @@ type ReplayQuality struct {
 
 // Gate is one acceptance test (spec#gates).
 type Gate struct {
-	Name      string   `json:"name"`
-	Scope     string   `json:"scope"` // a run, a configuration or "all"
-	Value     *float64 `json:"value"`
-	Op        string   `json:"op"` // < | <= | > | >=
-	Threshold float64  `json:"threshold"`
-	Source    string   `json:"source"` // why the threshold is what it is
-	Spec      string   `json:"spec"`   // address of the gate's clause
-	Required  bool     `json:"required"`
-	Pass      *bool    `json:"pass"` // null: insufficient data or not applicable, see note
-	Note      string   `json:"note,omitempty"`
+	coeff.Gate
+	Source   string `json:"source"` // why the threshold is what it is
+	Spec     string `json:"spec"`   // address of the gate's clause
+	Required bool   `json:"required"`
 }
 
 // Book is the address of the specification; a clause stands at Book#NAME.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -31,7 +32,9 @@ func artifactFit() *result.Fit {
 	terms := func(fs []features.Feature, of func(features.Feature) float64) (cs []result.Coefficient) {
 		for _, f := range fs {
 			x := of(f)
-			cs = append(cs, result.Coefficient{Name: f.Name, Value: x, Unit: f.CoefficientUnit(), CI95: &[2]float64{0.95 * x, 1.05 * x}, Identified: "within", Range: [2]float64{0, 1e6}})
+			cs = append(cs, result.Coefficient{Coefficient: coeff.Coefficient{
+				Name: f.Name, Value: x, Unit: f.CoefficientUnit(), CI95: &[2]float64{0.95 * x, 1.05 * x}, Identified: "within", Range: &[2]float64{0, 1e6},
+			}})
 		}
 		return cs
 	}
@@ -64,7 +67,9 @@ func artifactFit() *result.Fit {
 	}
 	tp := result.Model{Name: "trained-physics", Target: "cadence"}
 	for i, t := range basis.TrainedPhysicsBeta {
-		tp.Coefficients = append(tp.Coefficients, result.Coefficient{Name: t.Name, Value: 0.5 + float64(i), Unit: t.Unit, Identified: "within"})
+		tp.Coefficients = append(tp.Coefficients, result.Coefficient{Coefficient: coeff.Coefficient{
+			Name: t.Name, Value: 0.5 + float64(i), Unit: t.Unit, Identified: "within",
+		}})
 	}
 	fit.Models = []result.Model{tp}
 	return fit

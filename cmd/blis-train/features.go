@@ -159,10 +159,8 @@ func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *
 	var coefficients []float64
 	if set != nil {
 		gamma, coefficients = set.Gamma, coeff.Values(set.Beta)
-		for _, l := range set.PipelineLag {
-			if l.Run == steps.Run.ID {
-				lag = l.Lag
-			}
+		if l, known := set.PipelineLag[steps.Run.ID]; known {
+			lag = l.Lag
 		}
 	}
 	in := st.In

@@ -144,7 +144,7 @@ func TestDiffBootstrap(t *testing.T) {
 	tight := make([]result.Coefficient, len(a.Beta))
 	for i := range tight {
 		v := a.Beta[i].Value
-		tight[i] = result.Coefficient{Name: a.Beta[i].Name, Value: v, CI95: &[2]float64{v * 0.999, v * 1.001}}
+		tight[i] = result.Coefficient{Coefficient: coeff.Coefficient{Name: a.Beta[i].Name, Value: v, CI95: &[2]float64{v * 0.999, v * 1.001}}}
 	}
 	opt.Bootstrap = map[string][]result.Coefficient{"beta": tight}
 	d, _ = Diff(a, b, nil, opt)

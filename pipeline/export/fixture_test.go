@@ -3,6 +3,7 @@ package export
 import (
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -42,7 +43,9 @@ func exampleFit() *result.Fit {
 	tp := result.Model{Name: blisModel, Holdout: &result.Errors{Rows: 50, MAPE: ptr(0.06)}}
 	values := []float64{1.4, 0.2, 1.25, 0.5, 30.5, 4.25, 120.125, 0, 0.75, 1.5, 0}
 	for i, t := range blisBeta {
-		c := result.Coefficient{Name: t.name, Value: values[i], Unit: t.units, Identified: "within", CI95: &[2]float64{values[i] * 0.9, values[i] * 1.1}}
+		c := result.Coefficient{Coefficient: coeff.Coefficient{
+			Name: t.name, Value: values[i], Unit: t.units, Identified: "within", CI95: &[2]float64{values[i] * 0.9, values[i] * 1.1},
+		}}
 		if values[i] == 0 {
 			c.Identified, c.NotLearned, c.CI95 = "prior-only", true, nil
 		}

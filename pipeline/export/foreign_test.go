@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"gopkg.in/yaml.v3"
-
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
+	"gopkg.in/yaml.v3"
 )
 
 // The registry's own rules (schema v0.2.2): closed vocabularies, a scope, a
@@ -192,7 +192,7 @@ func TestFitLineNonNegative(t *testing.T) {
 func TestValidationIsSaid(t *testing.T) {
 	src := exampleSource()
 	no := false
-	src.Validation = &result.Validation{Verdict: result.VerdictFail, Gates: []result.Gate{{Name: "ks_itl", Scope: "run-a", Pass: &no}}}
+	src.Validation = &result.Validation{Verdict: result.VerdictFail, Gates: []result.Gate{{Gate: coeff.Gate{Name: "ks_itl", Scope: "run-a", Pass: &no}}}}
 	out := mustExport(t, src, FormatInferno, DefaultOptions())
 	if out.Warnings[0].Code != FailedGates || !strings.Contains(out.Warnings[0].Message, "ks_itl (run-a)") {
 		t.Errorf("got %v", out.Warnings[0])

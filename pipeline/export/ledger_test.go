@@ -9,9 +9,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/result"
+	"github.com/google/go-cmp/cmp"
 )
 
 func entry(n int) LedgerEntry {
@@ -83,7 +83,7 @@ func TestLedgerTornLine(t *testing.T) {
 }
 
 func TestHeadline(t *testing.T) {
-	val := &result.Validation{Verdict: "pass", Gates: []result.Gate{{Name: "ks_ttft", Value: ptr(0.1)}, {Name: "ks_ttft", Value: ptr(0.12)}, {Name: "ks_itl"}}}
+	val := &result.Validation{Verdict: "pass", Gates: []result.Gate{{Gate: coeff.Gate{Name: "ks_ttft", Value: ptr(0.1)}}, {Gate: coeff.Gate{Name: "ks_ttft", Value: ptr(0.12)}}, {Gate: coeff.Gate{Name: "ks_itl"}}}}
 	h := NewHeadline(exampleFit(), val)
 	if *h.KSTTFT != 0.12 || h.KSITL != nil || *h.BetaMAPE != 0.05 || *h.OverheadInside != 0.97 || h.Rows != 100 || h.Configs != 2 || h.Verdict != "pass" {
 		t.Errorf("%+v", h)

@@ -15,11 +15,11 @@ import (
 func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 	b := &fit.Beta
 	set := &coeff.Set{
-		SchemaVersion: coeff.SchemaVersion, ToolVersion: fit.ToolVersion, Platform: fit.Platform, Command: fit.Command, Inputs: nativeInputs(fit.Inputs),
+		SchemaVersion: coeff.SchemaVersion, ToolVersion: fit.ToolVersion, Platform: fit.Platform, Command: fit.Command, Inputs: fit.Inputs,
 		FeatureSet: fit.FeatureSet, Recipe: b.Recipe, Refit: fit.Options.RefitAll,
 		TrainedOn: trainedOn(fit), BetaTarget: b.Target,
 		Beta: nativeTerms(b.Coefficients), Covariance: b.Covariance, Residuals: nativeResiduals(b.ResidualQuant),
-		Gamma: valueOr(b.GammaEMA, defaultGamma), PipelineLag: nativeLags(b.PipelineLag), Gates: nativeGates(val),
+		Gamma: valueOr(b.GammaEMA, defaultGamma), PipelineLag: b.PipelineLag, Gates: nativeGates(val), Certificate: b.Certificate,
 		Identifiability: b.NullDirections, Warnings: nativeWarnings(fit), Configs: nativeConfigs(fit),
 	}
 	setText(&set.SpecVersion, b.SpecVersion)
@@ -39,9 +39,6 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 	}
 	sort.Slice(set.HardwareFactors, func(i, j int) bool { return set.HardwareFactors[i].Name < set.HardwareFactors[j].Name })
 	sort.Slice(set.Alpha, func(i, j int) bool { return set.Alpha[i].Target < set.Alpha[j].Target })
-	if c := b.Certificate; c != nil {
-		set.Certificate = &coeff.Certificate{MinZeroGradient: c.MinZeroGradient, MaxActiveGradient: c.MaxActiveGradient, OK: c.OK}
-	}
 	if err := set.Check(); err != nil {
 		return nil, fmt.Errorf("native artifact: %w", err)
 	}
@@ -62,19 +59,10 @@ func valueOr(v *float64, def float64) float64 {
 	return *v
 }
 
-func nativeInputs(in []result.Input) []coeff.Input {
-	out := make([]coeff.Input, len(in))
-	for i, f := range in {
-		out[i] = coeff.Input{Name: f.Name, Bytes: f.Bytes, SHA256: f.SHA256}
-	}
-	return out
-}
-
 func nativeTerms(cs []result.Coefficient) []coeff.Coefficient {
 	out := make([]coeff.Coefficient, len(cs))
 	for i, c := range cs {
-		r := c.Range
-		out[i] = coeff.Coefficient{Name: c.Name, Value: c.Value, Unit: c.Unit, CI95: c.CI95, Identified: c.Identified, Range: &r}
+		out[i] = c.Coefficient
 	}
 	return out
 }
@@ -82,7 +70,7 @@ func nativeTerms(cs []result.Coefficient) []coeff.Coefficient {
 func nativeResiduals(rq []result.RegimeQuantiles) []coeff.RegimeQuantiles {
 	var out []coeff.RegimeQuantiles
 	for _, r := range rq {
-		out = append(out, coeff.RegimeQuantiles{Regime: r.Regime, Quantiles: r.Quantiles})
+		out = append(out, r.RegimeQuantiles)
 	}
 	return out
 }
@@ -96,23 +84,13 @@ func nativeDeployments(ds []result.DeploymentCoefficients) []coeff.DeploymentVal
 	return out
 }
 
-func nativeLags(lags map[string]result.RunLag) []coeff.RunLag {
-	var out []coeff.RunLag
-	for run, l := range lags {
-		out = append(out, coeff.RunLag{Run: run, Lag: l.Lag, Measured: l.Measured})
-	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Run < out[j].Run })
-	return out
-}
-
 func nativeGates(val *result.Validation) []coeff.Gate {
 	if val == nil {
 		return nil
 	}
 	var out []coeff.Gate
 	for i := range val.Gates {
-		g := &val.Gates[i]
-		out = append(out, coeff.Gate{Name: g.Name, Scope: g.Scope, Value: g.Value, Op: g.Op, Threshold: &g.Threshold, Pass: g.Pass, Note: g.Note})
+		out = append(out, val.Gates[i].Gate)
 	}
 	return out
 }

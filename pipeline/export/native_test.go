@@ -21,7 +21,9 @@ func physicsFit() *result.Fit {
 		var cs []result.Coefficient
 		for i, f := range fs {
 			v := base * float64(i+1)
-			cs = append(cs, result.Coefficient{Name: f.Name, Value: v, Unit: f.CoefficientUnit(), CI95: &[2]float64{0.9 * v, 1.1 * v}, Identified: "within", Range: [2]float64{0, 1}})
+			cs = append(cs, result.Coefficient{Coefficient: coeff.Coefficient{
+				Name: f.Name, Value: v, Unit: f.CoefficientUnit(), CI95: &[2]float64{0.9 * v, 1.1 * v}, Identified: "within", Range: &[2]float64{0, 1},
+			}})
 		}
 		return cs
 	}
@@ -33,7 +35,8 @@ func physicsFit() *result.Fit {
 	fit.Beta.Rows.Holdout = 20
 	fit.Beta.Rows.ByRegime = []result.RegimeRows{{Config: "c1", Regime: "decode", Rows: 60}, {Config: "c1", Regime: "mixed", Rows: 15}, {Config: "c2", Regime: "decode", Rows: 25}}
 	fit.Beta.PipelineLag = map[string]result.RunLag{"run-c": {Lag: 1}, "run-a": {Lag: 0, Measured: true}}
-	fit.Beta.ResidualQuant = []result.RegimeQuantiles{{Regime: "decode", Rows: 9, Quantiles: [][2]float64{{0.05, 0.9}, {0.5, 1}, {0.95, 1.2}}}}
+	fit.Beta.ResidualQuant = []result.RegimeQuantiles{{Rows: 9, RegimeQuantiles: coeff.RegimeQuantiles{
+		Regime: "decode", Quantiles: [][2]float64{{0.05, 0.9}, {0.5, 1}, {0.95, 1.2}}}}}
 	fit.Beta.NullDirections = []string{"only the sum of two terms is known"}
 	fit.Beta.Certificate = &result.Certificate{MaxActiveGradient: 1e-12, OK: true}
 	w := trace.Findingf("lag_assumed", "run-c: lag 1 assumed")
@@ -50,7 +53,10 @@ func physicsFit() *result.Fit {
 // Everything of the artifact is there, in order, and passes the loader's check.
 func TestNative(t *testing.T) {
 	yes := true
-	val := &result.Validation{Gates: []result.Gate{{Name: "beta_mape", Scope: "c1", Value: ptr(0.05), Op: "<", Threshold: 0.15, Pass: &yes}, {Name: "ks_ttft", Scope: "run-a", Op: "<", Threshold: 0.15, Note: "insufficient data"}}}
+	val := &result.Validation{Gates: []result.Gate{
+		{Gate: coeff.Gate{Name: "beta_mape", Scope: "c1", Value: ptr(0.05), Op: "<", Threshold: 0.15, Pass: &yes}},
+		{Gate: coeff.Gate{Name: "ks_ttft", Scope: "run-a", Op: "<", Threshold: 0.15, Note: "insufficient data"}},
+	}}
 	set, err := Native(physicsFit(), val)
 	if err != nil {
 		t.Fatal(err)
@@ -66,13 +72,13 @@ func TestNative(t *testing.T) {
 	if d := cmp.Diff([]string{"egress", "overhead"}, set.AlphaTargets()); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff([]coeff.RunLag{{Run: "run-a", Measured: true}, {Run: "run-c", Lag: 1}}, set.PipelineLag); d != "" {
+	if d := cmp.Diff(map[string]coeff.RunLag{"run-a": {Measured: true}, "run-c": {Lag: 1}}, set.PipelineLag); d != "" {
 		t.Error(d)
 	}
 	if d := cmp.Diff([]coeff.Factor{{Name: "a", Value: 1.1}, {Name: "b", Value: 0.9}}, set.HardwareFactors); d != "" {
 		t.Error(d)
 	}
-	if len(set.Gates) != 2 || set.Gates[1].Pass != nil || *set.Gates[0].Threshold != 0.15 {
+	if len(set.Gates) != 2 || set.Gates[1].Pass != nil || set.Gates[0].Threshold != 0.15 {
 		t.Errorf("gates %+v", set.Gates)
 	}
 	if len(set.Warnings) != 2 {

@@ -3,6 +3,7 @@ package fit
 import (
 	"slices"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/score"
 	"github.com/blis-train/blis-train/result"
@@ -82,7 +83,7 @@ func (s *solved) ratios() []result.RegimeQuantiles {
 			continue
 		}
 		slices.Sort(v)
-		q := result.RegimeQuantiles{Regime: rows.Regime(r).String(), Rows: len(v)}
+		q := result.RegimeQuantiles{RegimeQuantiles: coeff.RegimeQuantiles{Regime: rows.Regime(r).String()}, Rows: len(v)}
 		for _, level := range quantileLevels {
 			q.Quantiles = append(q.Quantiles, [2]float64{level, stat.Quantile(v, level)})
 		}

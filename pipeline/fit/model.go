@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
@@ -67,7 +68,9 @@ func (e *evidence) describe(terms []term, fit ridge.Fit, configs int, out *resul
 	var outside []string
 	for j, t := range terms {
 		c := result.Coefficient{
-			Name: t.name, Value: fit.Beta[j], Unit: t.unit, Identified: string(e.tags[j]), Range: [2]float64{e.lo[j], e.hi[j]},
+			Coefficient: coeff.Coefficient{
+				Name: t.name, Value: fit.Beta[j], Unit: t.unit, Identified: string(e.tags[j]), Range: &[2]float64{e.lo[j], e.hi[j]},
+			},
 			VIF: num(e.diag.VIF[j]), Share: num(e.share[j]), ImpliedUtilisation: t.utilisation(fit.Beta[j]),
 		}
 		if fit.PriorShare != nil {

@@ -3,6 +3,7 @@ package fit
 import (
 	"fmt"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/features/basis"
 	"github.com/blis-train/blis-train/pipeline/ridge"
@@ -215,7 +216,9 @@ func (f *fitter) roofline() (*result.Model, error) {
 		if t.isTime && t.name != nominalTerm {
 			s.fit.Beta[j] = rooflinePrior
 		}
-		out.Coefficients = append(out.Coefficients, result.Coefficient{Name: t.name, Value: s.fit.Beta[j], Unit: t.unit, Identified: string(ridge.PriorOnly)})
+		out.Coefficients = append(out.Coefficients, result.Coefficient{Coefficient: coeff.Coefficient{
+			Name: t.name, Value: s.fit.Beta[j], Unit: t.unit, Identified: string(ridge.PriorOnly),
+		}})
 	}
 	s.pred = ridge.Predict(s.data, s.fit.Beta)
 	s.judge(out, false, f.o.Workers)

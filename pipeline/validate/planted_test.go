@@ -34,7 +34,7 @@ func plantedSet(dep *deploy.Deployment) *coeff.Set {
 		SchemaVersion: coeff.SchemaVersion, SpecVersion: features.V11, Recipe: "relative", BetaTarget: coeff.Cadence, Gamma: 0.3,
 		Beta:        coeff.NewCoefficients(features.BetaFeatures(features.V11)),
 		Configs:     []coeff.Config{coeff.ConfigOf(dep, []string{"planted"}, 1000)},
-		PipelineLag: []coeff.RunLag{{Run: "planted", Lag: 0, Measured: true}},
+		PipelineLag: map[string]coeff.RunLag{"planted": {Lag: 0, Measured: true}},
 	}
 	for name, v := range map[string]float64{
 		"prefill_linear_compute": 1.4e6, "prefill_attention": 1.2e6, "decode_weight_load": 1.2e6, "kv_cache_read": 2e6,

@@ -102,11 +102,9 @@ func (t *taught) spans() []rows.Span {
 // the coefficients themselves are the instrument: the lag at which they predict
 // rows with prefill best, if it wins clearly, else the engine's default.
 func (t *taught) measureLag(steps *rows.Steps, sp *features.Space, set *coeff.Set, o *Options) error {
-	for _, l := range set.PipelineLag {
-		if l.Run == t.id && t.training {
-			t.lag = runLag{l.Lag, l.Measured}
-			return nil
-		}
+	if l, known := set.PipelineLag[t.id]; known && t.training {
+		t.lag = runLag{l.Lag, l.Measured}
+		return nil
 	}
 	t.lag = runLag{lag: rows.AssumedLag(t.dep)}
 	if set.BetaTarget != coeff.Cadence {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -203,8 +204,8 @@ func (r *rules) limits() map[string]float64 {
 func (r *rules) gate(name, scope string, value *float64, note string) result.Gate {
 	t := r.byName[name]
 	g := result.Gate{
-		Name: name, Scope: scope, Value: value, Op: t.Op, Threshold: t.Limit,
-		Source: t.Source, Spec: t.Spec, Required: true, Note: note,
+		Gate:   coeff.Gate{Name: name, Scope: scope, Value: value, Op: t.Op, Threshold: t.Limit, Note: note},
+		Source: t.Source, Spec: t.Spec, Required: true,
 	}
 	if value != nil {
 		pass := holds(*value, t.Op, t.Limit)
