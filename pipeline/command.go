@@ -8,7 +8,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/validate"
-	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/latency"
 )
 
 // FitCommand is the `command` of fit.json: the stage and every option that can
@@ -81,7 +81,7 @@ func UseLatency(o *validate.Options, name string) error {
 		o.LatencyName, o.Latency = "physics", nil
 	case "roofline":
 		o.LatencyName = name
-		o.Latency = func(d *deploy.Deployment) (sim.LatencyModel, error) { return sim.NewRoofline(d) }
+		o.Latency = func(d *deploy.Deployment) (latency.Model, error) { return latency.NewRoofline(d) }
 	default:
 		return fmt.Errorf("--latency: got %q, want physics or roofline", name)
 	}

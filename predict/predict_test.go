@@ -6,37 +6,18 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/latency"
+	"github.com/blis-train/blis-train/sim/simtest"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// llama8b is Llama-3.1-8B on one H100 with vLLM's defaults.
+// llama8b is the shared one with a smaller step.
 func llama8b() *deploy.Deployment {
-	return &deploy.Deployment{
-		Model: deploy.Model{ID: "meta-llama/Llama-3.1-8B", ModelType: "llama", NumLayers: 32, HiddenSize: 4096, NumHeads: 32, NumKVHeads: 8,
-			HeadDim: 128, IntermediateSize: 14336, VocabSize: 128256, NumMLPProj: 3, BytesPerParam: 2, BytesPerWeight: 2, BytesPerKV: 2,
-			BytesPerActivation: 2, BytesPerLMHead: 2, LinearCompute: "native"},
-		Hardware: deploy.Hardware{Name: "H100", TFlopsPeak: 989.5, TFlopsFP8: 1979, BwPeakTBs: 3.35, MemoryGB: 80, PCIeBandwidthGBs: 64,
-			PCIeEfficiency: 0.75, InterconnectBandwidthGBs: 900, InterconnectLatencyUs: 10},
-		TP: 1, PP: 1, DP: 1,
-		Engine: deploy.Engine{VLLMVersion: "0.15.1", MaxModelLen: trace.Some(int64(8192)), MaxNumSeqs: 256, MaxNumBatchedTokens: 2048,
-			ChunkedPrefill: true, BlockSize: 16, GPUMemoryUtilization: 0.9, KVBlocksGPU: trace.Some(int64(27678)),
-			AsyncScheduling: trace.Some(false), SchedulingPolicy: "fcfs"},
-	}
-}
-
-// planted costs what an H100 roughly does.
-func planted() *coeff.Set {
-	s := &coeff.Set{SpecVersion: features.V11, Beta: coeff.NewCoefficients(features.BetaFeatures(features.V11))}
-	cost := map[string]float64{"prefill_linear_compute": 1.6e6, "prefill_attention": 1.4e6, "decode_attention": 1.4e6, "kv_cache_read": 1.4e6,
-		"tp_communication": 1.4e6, "decode_weight_load": 1.3e6, "batch_utilization": 900, "fixed_step_overhead": 2e6}
-	for i := range s.Beta {
-		s.Beta[i].Value = cost[s.Beta[i].Name]
-	}
-	return s
+	d := simtest.Llama8B()
+	d.Engine.MaxNumBatchedTokens = 2048
+	return d
 }
 
 func poisson(rng *rand.Rand, n int, perSecond float64) []sim.Request {
@@ -58,7 +39,7 @@ type onlooker struct {
 	engine     *Engine
 	coming     bool
 	reqs       []sim.Request
-	step       sim.Batch
+	step       latency.Batch
 	members    []sim.Member
 	free       int64
 	computed   map[int]int64 // prompt tokens computed when the running step ends
@@ -157,8 +138,8 @@ func errorsOf(pred, truth []float64) (medianAPE, bias float64) {
 // estimates expect further arrivals.
 func watch(t testing.TB, d *deploy.Deployment, reqs []sim.Request, coming bool) (ttft, tpot [2][]float64) {
 	t.Helper()
-	overhead := sim.Const(800)
-	set := planted()
+	overhead := latency.Const(800)
+	set := simtest.Planted()
 	e, err := New(set, d)
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +147,7 @@ func watch(t testing.TB, d *deploy.Deployment, reqs []sim.Request, coming bool) 
 	e.SetOverhead(overhead)
 	o := &onlooker{engine: e, reqs: reqs, coming: coming, computed: map[int]int64{}, first: map[int]bool{}, done: map[int]bool{},
 		ttft: make([]float64, len(reqs)), tpot: make([]float64, len(reqs)), fail: func(err error) { t.Fatal(err) }}
-	steps, _ := sim.NewPhysics(set, d)
+	steps, _ := latency.NewPhysics(set, d)
 	cfg := sim.DefaultConfig(d, steps)
 	cfg.Overhead = overhead
 	res, err := sim.Run(cfg, reqs, o)
@@ -261,7 +242,7 @@ func TestTTFTByHand(t *testing.T) {
 			c.change(d)
 		}
 		e := NewWith(hand{}, d)
-		e.SetOverhead(sim.Const(c.overhead))
+		e.SetOverhead(latency.Const(c.overhead))
 		got, err := e.TTFTUs(&c.s, &c.r)
 		if err != nil {
 			t.Fatal(err)
@@ -281,7 +262,7 @@ func TestTTFTByHand(t *testing.T) {
 // hand is a step time for sums in the head.
 type hand struct{}
 
-func (hand) StepUs(b *sim.Batch) (float64, error) {
+func (hand) StepUs(b *latency.Batch) (float64, error) {
 	return 1000 + 10*float64(b.PrefillTokens) + 100*float64(b.DecodeReqs), nil
 }
 
@@ -312,7 +293,7 @@ func TestTPOTByHand(t *testing.T) {
 
 // BenchmarkEstimate is TTFT and TPOT for one instance with a queue.
 func BenchmarkEstimate(b *testing.B) {
-	e, err := New(planted(), llama8b())
+	e, err := New(simtest.Planted(), llama8b())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -11,10 +12,10 @@ import (
 // but Latency.
 type Config struct {
 	Deployment *deploy.Deployment
-	Latency    LatencyModel
-	Overhead   Delay // nil = 0
-	Egress     Delay // nil = 0
-	Async      bool  // asynchronous scheduling
+	Latency    latency.Model
+	Overhead   latency.Delay // nil = 0
+	Egress     latency.Delay // nil = 0
+	Async      bool          // asynchronous scheduling
 
 	Noise *Noise       // nil = none
 	Drift []DriftPoint // factor on step times by simulated time, sorted; empty = 1
@@ -29,7 +30,7 @@ type Config struct {
 	StopUs      int64   // stop the clock here, 0 = run until all have left
 	TokenUs     float64 // trained-physics a2, blackbox a2: shown on TTFT and on every gap, outside the engine
 	TokenGaps   bool    // per-request quantiles of token gaps
-	Gradient    bool    // sums of features per request (latency models that have them)
+	Gradient    bool    // derivatives per request (linear latency models)
 	// FreeStored gives the blocks of a finished request back at once, copies to
 	// the CPU tier or not; the connector of vLLM keeps them for a step or more.
 	FreeStored bool
@@ -46,11 +47,16 @@ const (
 
 // DefaultConfig is the configuration of a deployment; the latency model and
 // the delays outside the engine are the caller's.
-func DefaultConfig(d *deploy.Deployment, latency LatencyModel) Config {
+func DefaultConfig(d *deploy.Deployment, step latency.Model) Config {
 	return Config{
-		Deployment: d, Latency: latency, Async: d.Engine.IsAsync(), Seed: 1, GammaEMA: DefaultGammaEMA,
+		Deployment: d, Latency: step, Async: d.Engine.IsAsync(), Seed: 1, GammaEMA: DefaultGammaEMA,
 		EmptyStepUs: DefaultEmptyStepUs, IdleSleepUs: DefaultIdleSleepUs, ScheduleUs: DefaultScheduleUs,
 	}
+}
+
+// Apply sets a model and the delays that belong to it.
+func (c *Config) Apply(p latency.Parts) {
+	c.Latency, c.Overhead, c.Egress, c.TokenUs = p.Step, p.Overhead, p.Egress, p.TokenUs
 }
 
 // Codes of this package.
@@ -67,14 +73,24 @@ const (
 
 // Codes describes this package's codes.
 var Codes = []trace.CodeEntry{
-	{Code: CodeBadConfig, Kind: "error", Meaning: "the simulator's configuration is impossible", Action: "correct the named field"},
-	{Code: CodeBadRequest, Kind: "error", Meaning: "a request of the workload is impossible", Action: "correct the named field of the named request"},
-	{Code: CodeNoKVBlocks, Kind: "error", Meaning: "the number of KV blocks is neither given nor derivable", Action: "set vllm.kv_blocks_total_gpu in run.yaml or give --kv-blocks"},
-	{Code: CodePromptTooLong, Kind: "finding", Meaning: "the prompt leaves no room for an output token below max_model_len; vLLM refuses such a request", Action: "shorten the prompt or raise max_model_len"},
-	{Code: CodePromptNoBudget, Kind: "finding", Meaning: "chunked prefill is off and the tokens to compute exceed max_num_batched_tokens, so the request can never be scheduled", Action: "raise max_num_batched_tokens or turn chunked prefill on"},
-	{Code: CodeNeverFits, Kind: "finding", Meaning: "the request needs more KV blocks than exist", Action: "give the engine more KV blocks or shorten the request"},
-	{Code: CodeClipped, Kind: "warning", Meaning: "predicted step times below 1 us or delays below 0 were clipped", Action: "look at the coefficients: a term is probably negative or missing"},
-	{Code: CodeBadPrediction, Kind: "error", Meaning: "the latency model returned NaN or infinity", Action: "look at the coefficients and the named step"},
+	{Code: CodeBadConfig, Kind: "error", Meaning: "the simulator's configuration is impossible",
+		Action: "correct the named field"},
+	{Code: CodeBadRequest, Kind: "error", Meaning: "a request of the workload is impossible",
+		Action: "correct the named field of the named request"},
+	{Code: CodeNoKVBlocks, Kind: "error", Meaning: "the number of KV blocks is neither given nor derivable",
+		Action: "set vllm.kv_blocks_total_gpu in run.yaml or give --kv-blocks"},
+	{Code: CodePromptTooLong, Kind: "finding",
+		Meaning: "the prompt leaves no room for an output token below max_model_len; vLLM refuses such a request",
+		Action:  "shorten the prompt or raise max_model_len"},
+	{Code: CodePromptNoBudget, Kind: "finding",
+		Meaning: "chunked prefill is off and the tokens to compute exceed max_num_batched_tokens, so the request can never be scheduled",
+		Action:  "raise max_num_batched_tokens or turn chunked prefill on"},
+	{Code: CodeNeverFits, Kind: "finding", Meaning: "the request needs more KV blocks than exist",
+		Action: "give the engine more KV blocks or shorten the request"},
+	{Code: CodeClipped, Kind: "warning", Meaning: "predicted step times below 1 us or delays below 0 were clipped",
+		Action: "look at the coefficients: a term is probably negative or missing"},
+	{Code: CodeBadPrediction, Kind: "error", Meaning: "the latency model returned NaN or infinity",
+		Action: "look at the coefficients and the named step"},
 }
 
 // Check verifies the configuration.
@@ -87,7 +103,8 @@ func (c *Config) Check() error {
 	case e.MaxNumSeqs < 1:
 		return trace.Errorf(CodeBadConfig, "max_num_seqs: got %d, want >= 1", e.MaxNumSeqs)
 	case e.MaxNumBatchedTokens < 1:
-		return trace.Errorf(CodeBadConfig, "max_num_batched_tokens: got %d, want >= 1", e.MaxNumBatchedTokens).WithHint("set --max-num-batched-tokens")
+		return trace.Errorf(CodeBadConfig, "max_num_batched_tokens: got %d, want >= 1", e.MaxNumBatchedTokens).
+			WithHint("set --max-num-batched-tokens")
 	case e.BlockSize < 1:
 		return trace.Errorf(CodeBadConfig, "block_size: got %d tokens, want >= 1", e.BlockSize)
 	case e.LongPrefillThreshold < 0:
@@ -97,13 +114,15 @@ func (c *Config) Check() error {
 	case !(c.GammaEMA > 0 && c.GammaEMA <= 1):
 		return trace.Errorf(CodeBadConfig, "gamma_ema: got %g, want in (0, 1]", c.GammaEMA)
 	case c.EmptyStepUs < 1 || c.IdleSleepUs < 0 || c.StepGapUs < 0 || c.StopUs < 0 || c.KVBlocks < 0:
-		return trace.Errorf(CodeBadConfig, "times and blocks: got empty step %d us, idle sleep %d us, step gap %d us, stop %d us, %d blocks, want >= 1, >= 0, >= 0, >= 0, >= 0", c.EmptyStepUs, c.IdleSleepUs, c.StepGapUs, c.StopUs, c.KVBlocks)
+		return trace.Errorf(CodeBadConfig, "times and blocks: got empty step %d us, idle sleep %d us, step gap %d us, stop %d us, %d blocks, "+
+			"want >= 1, >= 0, >= 0, >= 0, >= 0", c.EmptyStepUs, c.IdleSleepUs, c.StepGapUs, c.StopUs, c.KVBlocks)
 	case math.IsNaN(c.TokenUs) || math.IsInf(c.TokenUs, 0) || c.TokenUs < 0:
 		return trace.Errorf(CodeBadConfig, "time per output token: got %g us, want finite and >= 0", c.TokenUs)
 	}
 	for i, p := range c.Drift {
 		if !(p.Factor > 0) || math.IsInf(p.Factor, 0) || i > 0 && p.FromUs <= c.Drift[i-1].FromUs {
-			return trace.Errorf(CodeBadConfig, "drift point %d: got from %d us factor %g, want increasing times and factors > 0", i, p.FromUs, p.Factor)
+			return trace.Errorf(CodeBadConfig, "drift point %d: got from %d us factor %g, want increasing times and factors > 0",
+				i, p.FromUs, p.Factor)
 		}
 	}
 	if c.Noise != nil {

@@ -18,7 +18,7 @@ type loadState struct {
 // is scheduled when it has arrived. Copies of one direction follow each other
 // at PCIe speed. A finished request keeps its GPU blocks until its copies are done.
 type cpuTier struct {
-	e        *engine
+	e        *Engine
 	capacity int64
 	blockUs  float64 // time to copy one block, whole tensor-parallel group
 
@@ -50,9 +50,12 @@ type transfer struct {
 	step   int64
 }
 
-func newCPUTier(e *engine, blocks int64) *cpuTier {
+func newCPUTier(e *Engine, blocks int64) *cpuTier {
 	n := int32(blocks)
-	c := &cpuTier{e: e, capacity: blocks, index: map[uint64]int32{}, blocks: make([]cpuBlock, n), next: make([]int32, n+1), prev: make([]int32, n+1), beingLoaded: map[uint64]bool{}}
+	c := &cpuTier{
+		e: e, capacity: blocks, index: map[uint64]int32{}, blocks: make([]cpuBlock, n),
+		next: make([]int32, n+1), prev: make([]int32, n+1), beingLoaded: map[uint64]bool{},
+	}
 	c.next[n], c.prev[n] = n, n
 	for i := n - 1; i >= 0; i-- {
 		c.free = append(c.free, i)
@@ -148,7 +151,7 @@ func (c *cpuTier) loaded(s *seq) bool {
 	if s.preempted > 0 {
 		s.status = statusPreempted
 	}
-	s.computed = min(s.blocks*c.e.blockSize, s.tokens())
+	s.computed = min(s.held.N*c.e.blockSize, s.tokens())
 	if s.computed == s.tokens() {
 		s.computed--
 	}
@@ -288,8 +291,8 @@ func (c *cpuTier) completeTransfers(now int64) {
 			left = append(left, s)
 			continue
 		}
-		c.e.pool.drop(s)
-		c.e.freeSeq = append(c.e.freeSeq, s)
+		c.e.pool.Drop(&s.held)
+		c.e.free.push(s)
 	}
 	clear(c.leaving[len(left):])
 	c.leaving = left
@@ -314,9 +317,9 @@ func (c *cpuTier) keeps(s *seq) bool {
 }
 
 func (c *cpuTier) event(ev KVEvent) {
-	if c.e.pool.events != nil {
+	if c.e.kvLog != nil {
 		ev.AtUs = c.e.now
-		c.e.pool.events.send(ev)
+		c.e.kvLog.send(ev)
 	}
 }
 
@@ -330,4 +333,4 @@ func (c *cpuTier) loading() bool {
 	return false
 }
 
-func (e *engine) cpuIdle() bool { return e.cpu == nil || !e.cpu.loading() && len(e.cpu.leaving) == 0 }
+func (e *Engine) cpuIdle() bool { return e.cpu == nil || !e.cpu.loading() && len(e.cpu.leaving) == 0 }

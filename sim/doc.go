@@ -3,6 +3,11 @@
 // is pure: no clock, no I/O, no global randomness; the same input gives the
 // same bytes.
 //
+// Run keeps every result, Stream none; an Engine lets a caller drive it, or
+// several of them, request by request. How long a step takes is asked of a model
+// of sim/latency, the KV cache is sim/kv's, and sim/summary reduces a run to
+// numbers.
+//
 // # One engine iteration
 //
 //  1. At a scheduling boundary the engine drains its input queue: every request

@@ -3,75 +3,92 @@ package sim
 import (
 	"math"
 	"math/rand/v2"
-	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/sim/kv"
+	"github.com/blis-train/blis-train/sim/latency"
+	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// engine is the state of one run.
-type engine struct {
-	cfg  *Config
-	reqs []Request
-	obs  Observer
-	out  Result
+// Engine is one vLLM V1 engine in simulated time. Whoever drives it hands it
+// requests in the order of their arrival (Arrive) and lets time pass up to the
+// next one (RunTo).
+type Engine struct {
+	cfg   Config
+	obs   Observer
+	hooks Hooks
+	out   Result
 
 	// knobs, resolved
 	blockSize, maxLen, maxSeqs, budget, longPrefill int64
 	chunked, byPriority                             bool
 
-	now      int64
-	step     int64 // schedule() calls so far
-	pool     *pool
+	now   int64
+	until int64 // nothing at or after it happens before RunTo returns
+	phase phase
+	step  int64 // schedule() calls so far
+
+	pool     *kv.Pool
 	cpu      *cpuTier // nil without offloading
 	waiting  waitQueue
 	running  []*seq
 	inbox    []*seq // reached the input queue, not yet picked up
 	aborts   []int32
-	live     []*seq // by request index, nil outside the engine
-	finished int64  // requests finished since the last schedule()
+	finished int64 // requests finished since the last schedule()
 
-	arrivals   []int32 // open-loop requests by arrival
-	nextArrive int
+	visits     []*visit // by request, nil outside
+	freeVisits []*visit
+	free       freeList
 	outside    outsideQueue
-	dependents map[int][]int32
-	left       int // requests that have not departed
+	order      int64
 
-	cur     []item // the step being formed
-	batch   Batch
-	spare   [][]item
-	flight  []flight // steps scheduled and not yet updated, oldest first
-	gpuFree int64
-	ema     float64
+	cur      []item // the step being formed
+	batch    latency.Batch
+	spare    [][]item
+	flight   []flight // steps scheduled and not yet updated, oldest first
+	executed bool     // the iteration under way scheduled tokens
+	gpuFree  int64
+	ema      float64
 
-	rng      *rand.Rand
+	source   rand.PCG
+	rng      *rand.Rand // of source
 	drift    driftCursor
-	timeline Timeline
-	features FeatureModel
+	timeline latency.Timeline
+	features latency.Linear
 	cum      []float64 // running sum of features over steps
 
 	view      StepView
-	freeSeq   []*seq
+	kvLog     *kvLog // nil = nobody listens
 	skipped   []*seq
 	hits      []int32
 	gapUs     int64 // pending run of equal gaps
 	gapN      int64
-	order     int64
 	check     func(when string) // tests: look at the state after every change
 	forced    bool              // some request has a PickUpStep
 	quick     bool              // steady steps may be taken: synchronous, unobserved, no CPU tier
 	allDecode bool
 	memo      bool  // a request that found no blocks is not tried again before some came free
-	failed    error // of a Delay, reported at the next iteration
+	failed    error // of a delay inside a step
 }
 
-// FeatureModel is a LatencyModel that can show the features of its last
-// prediction (Config.Gradient).
-type FeatureModel interface {
-	LatencyModel
-	// Features is the vector behind the last StepUs; valid until the next call.
-	Features() []float64
+// Hooks are told what a driver of engines needs to know at once; nil ones are not.
+type Hooks struct {
+	// First is told of a request's first token.
+	First func(i int, atUs int64)
+	// Left is told of a request that leaves the API, whatever its outcome, and by
+	// Close of those still inside. r is reused afterwards.
+	Left func(i int, atUs int64, r *RequestResult)
 }
+
+// phase is what an engine waits for.
+type phase uint8
+
+const (
+	idle  phase = iota // nothing to do until a request reaches the input queue
+	ready              // the next iteration starts now
+	busy               // the oldest step in flight ends
+)
 
 // item is one sequence of a scheduled step.
 type item struct {
@@ -90,167 +107,118 @@ type flight struct {
 	steady bool // everybody decoded: no items
 }
 
-func newEngine(cfg *Config, reqs []Request, obs Observer) (*engine, error) {
+// NewEngine makes an idle engine at time 0. obs may be nil.
+func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
+	if err := cfg.Check(); err != nil {
+		return nil, err
+	}
 	d := &cfg.Deployment.Engine
-	e := &engine{
-		cfg: cfg, reqs: reqs, obs: obs, blockSize: d.BlockSize, maxLen: cfg.Deployment.MaxModelLen().Or(math.MaxInt64 / 4), maxSeqs: d.MaxNumSeqs, budget: d.MaxNumBatchedTokens,
-		longPrefill: d.LongPrefillThreshold, chunked: d.ChunkedPrefill, byPriority: d.SchedulingPolicy == "priority",
-		live: make([]*seq, len(reqs)), left: len(reqs), rng: rand.New(rand.NewPCG(uint64(cfg.Seed), 0x51b5)), drift: newDriftCursor(cfg.Drift),
+	e := &Engine{
+		cfg: cfg, obs: obs, hooks: hooks, blockSize: d.BlockSize, maxLen: cfg.Deployment.MaxModelLen().Or(math.MaxInt64 / 4),
+		maxSeqs: d.MaxNumSeqs, budget: d.MaxNumBatchedTokens, longPrefill: d.LongPrefillThreshold, chunked: d.ChunkedPrefill,
+		byPriority: d.SchedulingPolicy == "priority", drift: newDriftCursor(cfg.Drift),
 	}
+	e.source.Seed(uint64(cfg.Seed), 0x51b5)
+	e.rng = rand.New(&e.source)
 	e.waiting.byPriority = e.byPriority
-	e.timeline, _ = cfg.Latency.(Timeline)
+	e.timeline, _ = cfg.Latency.(latency.Timeline)
 	if cfg.Gradient {
-		e.features, _ = cfg.Latency.(FeatureModel)
+		e.features, _ = cfg.Latency.(latency.Linear)
 	}
-	blocks, err := kvBlocks(cfg)
+	blocks, err := kvBlocks(&cfg)
 	if err != nil {
 		return nil, err
 	}
-	e.pool = newPool(blocks, d.PrefixCaching)
-	if kv, ok := obs.(KVObserver); ok && obs != nil {
-		e.pool.events = &kvLog{obs: kv}
+	e.pool = kv.NewPool(blocks, d.PrefixCaching)
+	if watcher, ok := obs.(KVObserver); ok && obs != nil {
+		e.kvLog = &kvLog{obs: watcher}
+		e.pool.Removed = e.kvLog.removed
 	}
 	if d.CPUOffloading && d.PrefixCaching && d.KVBlocksCPU > 0 {
 		e.cpu = newCPUTier(e, d.KVBlocksCPU)
 	}
 	e.quick, e.memo = !cfg.Async && obs == nil && e.cpu == nil, e.cpu == nil
-	e.out.Requests = make([]RequestResult, len(reqs))
 	if cfg.TokenGaps {
-		e.out.Gaps = NewQuantiles()
+		e.out.Gaps = stat.NewHistogram()
 	}
 	e.view.TotalBlocks = blocks
-	return e, e.orderArrivals()
+	return e, nil
 }
 
-// orderArrivals checks the requests and sorts the open-loop ones by arrival.
-func (e *engine) orderArrivals() error {
-	for i := range e.reqs {
-		r := &e.reqs[i]
-		if err := checkRequest(r, i, len(e.reqs)); err != nil {
-			return err
-		}
-		e.out.Requests[i] = RequestResult{ID: r.ID, ArrivalUs: r.ArrivalUs, PromptTokens: r.PromptTokens, SLOClass: r.SLOClass, Outcome: OutcomeUnfinished}
-		e.forced = e.forced || r.PickUpStep.OK
-		if r.After == 0 {
-			e.arrivals = append(e.arrivals, int32(i))
-			continue
-		}
-		if e.dependents == nil {
-			e.dependents = map[int][]int32{}
-		}
-		e.dependents[r.After-1] = append(e.dependents[r.After-1], int32(i))
-	}
-	slices.SortStableFunc(e.arrivals, func(a, b int32) int { return cmpInt(e.reqs[a].ArrivalUs, e.reqs[b].ArrivalUs) })
-	return nil
-}
-
-func cmpInt(a, b int64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}
-
-func checkRequest(r *Request, i, n int) error {
-	switch {
-	case r.PromptTokens < 1 || r.OutputTokens < 1 || r.MaxTokens < 0:
-		return trace.Errorf(CodeBadRequest, "request %d (%q): got %d prompt, %d output, %d max tokens, want >= 1, >= 1, >= 0", i, r.ID, r.PromptTokens, r.OutputTokens, r.MaxTokens)
-	case r.ArrivalUs < 0 || r.ThinkUs < 0 || r.EnqueueUs.OK && r.EnqueueUs.V < r.ArrivalUs:
-		return trace.Errorf(CodeBadRequest, "request %d (%q): got arrival %d us, think time %d us, enqueue %d us, want >= 0, >= 0, >= arrival", i, r.ID, r.ArrivalUs, r.ThinkUs, r.EnqueueUs.V)
-	case len(r.Hashes) > 0 && r.HashTokens < 1:
-		return trace.Errorf(CodeBadRequest, "request %d (%q): got %d content ids of %d tokens, want >= 1 token each", i, r.ID, len(r.Hashes), r.HashTokens)
-	case r.CachedTokens.OK && (r.CachedTokens.V < 0 || r.CachedTokens.V > r.PromptTokens):
-		return trace.Errorf(CodeBadRequest, "request %d (%q): got %d cached tokens, want 0 to the prompt's %d", i, r.ID, r.CachedTokens.V, r.PromptTokens)
-	case r.After < 0 || r.After > n || r.After == i+1:
-		return trace.Errorf(CodeBadRequest, "request %d (%q): got after %d, want another request's position, 1 to %d", i, r.ID, r.After, n)
-	case r.AbortAtUs.OK && r.AbortKind != OutcomeAborted && r.AbortKind != OutcomeTimedOut && r.AbortKind != OutcomeFinished:
-		return trace.Errorf(CodeBadRequest, "request %d (%q): got abort outcome %q, want aborted, timed_out or finished", i, r.ID, r.AbortKind)
-	}
-	return nil
-}
-
-// run is the engine loop.
-func (e *engine) run() error {
-	for {
-		if e.cfg.StopUs > 0 && e.now >= e.cfg.StopUs {
-			return nil
-		}
-		if !e.hasWork() && len(e.flight) == 0 {
-			if more, err := e.awaitInput(); err != nil || !more {
+// RunTo lets everything before untilUs happen. It returns early when a hook
+// called Yield.
+func (e *Engine) RunTo(untilUs int64) error {
+	for e.until = untilUs; ; {
+		wake := e.wake()
+		if e.outside.before(wake) {
+			if e.outside.heap[0].at >= e.until {
+				return nil
+			}
+			if err := e.handle(e.outside.pop()); err != nil {
 				return err
 			}
+			continue
 		}
-		err := e.boundary()
-		switch {
-		case err != nil:
-		case e.cfg.Async:
-			err = e.iterateAsync()
-		default:
-			err = e.iterate()
+		if wake >= e.until {
+			return nil
 		}
-		if err == nil {
-			err = e.failed
+		if err := e.act(); err != nil {
+			return err
 		}
 		if e.check != nil {
 			e.check("iteration")
 		}
-		if err != nil {
-			return err
+	}
+}
+
+// Yield makes the RunTo under way return before anything at atUs or later happens.
+func (e *Engine) Yield(atUs int64) { e.until = min(e.until, atUs) }
+
+// NextUs is when something happens next in the engine; math.MaxInt64: never.
+func (e *Engine) NextUs() int64 {
+	if wake := e.wake(); !e.outside.before(wake) {
+		return wake
+	}
+	return e.outside.heap[0].at
+}
+
+// wake is when the engine's own next action is due. What reaches it from
+// outside in the same microsecond comes first.
+func (e *Engine) wake() int64 {
+	switch e.phase {
+	case ready:
+		return e.now
+	case busy:
+		return max(e.now, e.flight[0].end)
+	}
+	return math.MaxInt64
+}
+
+// act does the engine's own next action.
+func (e *Engine) act() error {
+	if e.phase == busy {
+		e.finishStep()
+		return e.failed
+	}
+	e.drain()
+	if e.timeline != nil && e.hasWork() {
+		// What arrives until the recorded start of the next step is picked up too.
+		if start := e.timeline.StartUs(e.step+1, e.now); start > e.now {
+			e.now = start
+			return nil
 		}
 	}
+	return e.beginStep()
 }
 
 // hasWork is vLLM's has_requests: someone is in the engine, or a finish is
 // still to be told to the workers.
-func (e *engine) hasWork() bool {
-	return e.unfinished() || e.finished > 0
-}
+func (e *Engine) hasWork() bool { return e.unfinished() || e.finished > 0 }
 
-func (e *engine) unfinished() bool { return len(e.running) > 0 || e.waiting.len() > 0 }
+func (e *Engine) unfinished() bool { return len(e.running) > 0 || e.waiting.len() > 0 }
 
-// awaitInput idles until a request reaches the input queue; false when none will.
-func (e *engine) awaitInput() (bool, error) {
-	for len(e.inbox) == 0 {
-		at, ok := e.nextOutside()
-		if !ok {
-			return false, nil
-		}
-		if e.cfg.StopUs > 0 && at >= e.cfg.StopUs {
-			e.now = e.cfg.StopUs
-			return false, nil
-		}
-		e.now = max(e.now, at)
-		if err := e.advance(e.now); err != nil {
-			return false, err
-		}
-	}
-	return true, nil
-}
-
-// boundary is the start of an engine iteration: the input queue is drained. In
-// a teacher-forced run the recorded start of the next step may be later than
-// now; what arrives until then is picked up too.
-func (e *engine) boundary() error {
-	if err := e.drain(); err != nil {
-		return err
-	}
-	if e.timeline == nil || !e.hasWork() {
-		return nil
-	}
-	if start := e.timeline.StartUs(e.step+1, e.now); start > e.now {
-		e.now = start
-		return e.drain()
-	}
-	return nil
-}
-
-func (e *engine) drain() error {
-	if err := e.advance(e.now); err != nil {
-		return err
-	}
+// drain picks up the input queue at the start of an iteration.
+func (e *Engine) drain() {
 	if e.forced && !e.hasWork() && len(e.flight) == 0 {
 		e.skipToPickUp()
 	}
@@ -264,11 +232,10 @@ func (e *engine) drain() error {
 	}
 	e.inbox = later
 	e.processAborts()
-	return nil
 }
 
 // skipToPickUp moves an idle engine's step counter to the next recorded pick-up.
-func (e *engine) skipToPickUp() {
+func (e *Engine) skipToPickUp() {
 	next := int64(math.MaxInt64)
 	for _, s := range e.inbox {
 		next = min(next, s.req.PickUpStep.V)
@@ -278,17 +245,34 @@ func (e *engine) skipToPickUp() {
 	}
 }
 
-// iterate is one synchronous iteration: schedule, execute, update.
-func (e *engine) iterate() error {
-	f, err := e.schedule()
-	if err != nil {
-		return err
+// beginStep schedules. A synchronous engine then waits for the step's end; an
+// asynchronous one has a queue of two steps: while one executes the next is
+// scheduled.
+func (e *Engine) beginStep() error {
+	e.executed = false
+	if e.hasWork() || !e.cfg.Async {
+		f, err := e.schedule()
+		if err != nil {
+			return err
+		}
+		e.executed = f.tokens > 0
+		e.flight = append(e.flight, f)
+		if e.cfg.Async && e.executed && len(e.flight) < 2 {
+			e.pass(max(1, e.cfg.ScheduleUs))
+			return nil
+		}
 	}
-	if err := e.advance(f.end); err != nil {
-		return err
-	}
-	e.now = f.end
-	if f.tokens > 0 {
+	e.phase = busy
+	return nil
+}
+
+// finishStep processes the oldest step in flight, at its end.
+func (e *Engine) finishStep() {
+	f := e.flight[0]
+	e.flight = append(e.flight[:0], e.flight[1:]...)
+	e.now = max(e.now, f.end)
+	e.phase = ready
+	if f.tokens > 0 || e.cfg.Async {
 		running := len(e.running)
 		e.processAborts()
 		if f.steady {
@@ -299,52 +283,22 @@ func (e *engine) iterate() error {
 			e.watchDecodes()
 		}
 		e.now += e.cfg.StepGapUs
-	} else {
-		if e.cpu != nil {
-			e.update(&f)
-		}
+	} else if e.cpu != nil {
+		e.update(&f)
+	}
+	if !e.executed {
 		e.pauseIfStuck()
 	}
 	if !f.steady {
 		e.recycle(f.items)
 	}
-	return nil
-}
-
-// iterateAsync is one iteration with a queue of two steps: while one executes
-// the next is scheduled.
-func (e *engine) iterateAsync() error {
-	executed := false
-	if e.hasWork() {
-		f, err := e.schedule()
-		if err != nil {
-			return err
-		}
-		executed = f.tokens > 0
-		e.flight = append(e.flight, f)
-		if executed && len(e.flight) < 2 {
-			e.pass(max(1, e.cfg.ScheduleUs))
-			return e.advance(e.now)
-		}
+	if len(e.flight) == 0 && len(e.inbox) == 0 && !e.hasWork() {
+		e.phase = idle
 	}
-	f := e.flight[0]
-	e.flight = append(e.flight[:0], e.flight[1:]...)
-	if err := e.advance(max(e.now, f.end)); err != nil {
-		return err
-	}
-	e.now = max(e.now, f.end)
-	e.processAborts()
-	e.update(&f)
-	e.now += e.cfg.StepGapUs
-	if !executed {
-		e.pauseIfStuck()
-	}
-	e.recycle(f.items)
-	return nil
 }
 
 // pauseIfStuck follows a step that executed nothing while requests wait.
-func (e *engine) pauseIfStuck() {
+func (e *Engine) pauseIfStuck() {
 	if !e.unfinished() {
 		return
 	}
@@ -356,7 +310,7 @@ func (e *engine) pauseIfStuck() {
 }
 
 // pass lets engine time pass, in a teacher-forced run not beyond the next recorded start.
-func (e *engine) pass(us int64) {
+func (e *Engine) pass(us int64) {
 	until := e.now + us
 	if e.timeline != nil {
 		until = min(until, e.timeline.StartUs(e.step+1, until))
@@ -365,7 +319,7 @@ func (e *engine) pass(us int64) {
 }
 
 // executing reports whether a step with tokens is in flight.
-func (e *engine) executing() bool {
+func (e *Engine) executing() bool {
 	for i := range e.flight {
 		if e.flight[i].tokens > 0 {
 			return true
@@ -374,7 +328,7 @@ func (e *engine) executing() bool {
 	return false
 }
 
-func (e *engine) recycle(items []item) {
+func (e *Engine) recycle(items []item) {
 	for i := range items {
 		items[i].s = nil
 	}
@@ -382,7 +336,7 @@ func (e *engine) recycle(items []item) {
 }
 
 // stepUs predicts the step's execution time in whole us.
-func (e *engine) stepUs() (int64, error) {
+func (e *Engine) stepUs() (int64, error) {
 	y, err := e.cfg.Latency.StepUs(&e.batch)
 	if err != nil {
 		return 0, err
@@ -404,7 +358,7 @@ func (e *engine) stepUs() (int64, error) {
 	return max(1, int64(coeff.RoundUs(y))), nil
 }
 
-func (e *engine) delayUs(d Delay, q *Queue) (int64, error) {
+func (e *Engine) delayUs(d latency.Delay, q *latency.Queue) (int64, error) {
 	if d == nil {
 		return 0, nil
 	}
@@ -422,7 +376,7 @@ func (e *engine) delayUs(d Delay, q *Queue) (int64, error) {
 	return int64(coeff.RoundUs(y)), nil
 }
 
-func (e *engine) addFeatures() {
+func (e *Engine) addFeatures() {
 	x := e.features.Features()
 	if e.cum == nil {
 		e.cum = make([]float64, len(x))
@@ -432,18 +386,25 @@ func (e *engine) addFeatures() {
 	}
 }
 
-// result closes the books.
-func (e *engine) result() *Result {
+// Close ends the run: requests that are still inside leave unfinished. The
+// result has no Requests; the hooks were told of them.
+func (e *Engine) Close() *Result {
 	e.flushGaps()
 	if e.cpu != nil {
 		e.step++ // nobody is left to be told
 		e.cpu.completeTransfers(math.MaxInt64)
 		e.step--
 	}
+	for i, v := range e.visits {
+		if v != nil {
+			e.leave(i, e.now)
+		}
+	}
 	e.out.Steps = e.step
 	e.out.EndUs = e.now
 	if n := e.out.ClippedSteps + e.out.ClippedDelays; n > 0 {
-		e.out.Findings = append(e.out.Findings, trace.Findingf(CodeClipped, "%d step times below 1 us and %d delays below 0 were clipped", e.out.ClippedSteps, e.out.ClippedDelays))
+		e.out.Findings = append(e.out.Findings, trace.Findingf(CodeClipped,
+			"%d step times below 1 us and %d delays below 0 were clipped", e.out.ClippedSteps, e.out.ClippedDelays))
 	}
 	return &e.out
 }

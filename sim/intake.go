@@ -1,128 +1,196 @@
 package sim
 
-import "github.com/blis-train/blis-train/trace"
+import (
+	"slices"
 
-// nextOutside is the time of the next outside event.
-func (e *engine) nextOutside() (int64, bool) {
-	at, ok := int64(0), false
-	if e.nextArrive < len(e.arrivals) {
-		at, ok = e.reqs[e.arrivals[e.nextArrive]].ArrivalUs, true
-	}
-	if len(e.outside.heap) > 0 && (!ok || e.outside.heap[0].at < at) {
-		at, ok = e.outside.heap[0].at, true
-	}
-	return at, ok
+	"github.com/blis-train/blis-train/sim/kv"
+	"github.com/blis-train/blis-train/sim/latency"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// outsideKind is what happens outside the engine.
+type outsideKind uint8
+
+const (
+	outsideEnqueue outsideKind = iota
+	outsideAbort
+	outsideDepart
+)
+
+type outsideEvent struct {
+	at   int64
+	seq  int64
+	kind outsideKind
+	req  int32
 }
 
-// advance handles every outside event up to time to, in order. Arrivals of the
-// workload come before other events of the same microsecond.
-func (e *engine) advance(to int64) error {
-	for {
-		at, ok := e.nextOutside()
-		if !ok || at > to {
-			return nil
+// outsideQueue is a binary heap of outside events, by (time, sequence number).
+type outsideQueue struct {
+	heap []outsideEvent
+	seq  int64
+}
+
+func (a *outsideEvent) before(b *outsideEvent) bool {
+	return a.at < b.at || a.at == b.at && a.seq < b.seq
+}
+
+// before reports whether something happens at or before at.
+func (q *outsideQueue) before(at int64) bool { return len(q.heap) > 0 && q.heap[0].at <= at }
+
+func (q *outsideQueue) push(at int64, kind outsideKind, req int) {
+	q.seq++
+	q.heap = append(q.heap, outsideEvent{at, q.seq, kind, int32(req)})
+	h := q.heap
+	for i := len(h) - 1; i > 0; {
+		p := (i - 1) / 2
+		if !h[i].before(&h[p]) {
+			return
 		}
-		if e.nextArrive < len(e.arrivals) && e.reqs[e.arrivals[e.nextArrive]].ArrivalUs == at {
-			i := e.arrivals[e.nextArrive]
-			e.nextArrive++
-			if err := e.arrive(int(i), at); err != nil {
-				return err
-			}
-			continue
-		}
-		ev := e.outside.pop()
-		switch ev.kind {
-		case outsideArrive:
-			if err := e.arrive(int(ev.req), at); err != nil {
-				return err
-			}
-		case outsideEnqueue:
-			e.enqueue(int(ev.req), at)
-		case outsideAbort:
-			e.aborts = append(e.aborts, ev.req)
-		case outsideDepart:
-			e.depart(int(ev.req), at)
-		}
+		h[i], h[p] = h[p], h[i]
+		i = p
 	}
 }
 
-// arrive is the request at the API: refused there, or on its way to the engine.
-func (e *engine) arrive(i int, at int64) error {
-	r, res := &e.reqs[i], &e.out.Requests[i]
-	res.ArrivalUs = at
-	e.emit(Event{Kind: Arrived, AtUs: at, Request: i})
+func (q *outsideQueue) pop() outsideEvent {
+	h := q.heap
+	top, last := h[0], len(h)-1
+	h[0] = h[last]
+	q.heap = h[:last]
+	h = q.heap
+	for i := 0; ; {
+		c := 2*i + 1
+		if c >= len(h) {
+			return top
+		}
+		if c+1 < len(h) && h[c+1].before(&h[c]) {
+			c++
+		}
+		if !h[c].before(&h[i]) {
+			return top
+		}
+		h[i], h[c] = h[c], h[i]
+		i = c
+	}
+}
+
+// handle lets an outside event happen. An idle engine's clock goes with it.
+func (e *Engine) handle(ev outsideEvent) error {
+	if e.phase == idle {
+		e.now = max(e.now, ev.at)
+	}
+	switch ev.kind {
+	case outsideEnqueue:
+		e.enqueue(int(ev.req), ev.at)
+	case outsideAbort:
+		e.aborts = append(e.aborts, ev.req)
+	case outsideDepart:
+		e.depart(int(ev.req), ev.at)
+	}
+	return nil
+}
+
+// Arrive hands request i to the API at atUs: refused there, or on its way to
+// the engine. RunTo(atUs) comes first. The request is not copied.
+func (e *Engine) Arrive(i int, r *Request, atUs int64) error {
+	v := e.newVisit(i, r)
+	v.res = r.result(atUs)
+	e.forced = e.forced || r.PickUpStep.OK
+	e.emit(Event{Kind: Arrived, AtUs: atUs, Request: i})
 	if code := e.refuse(r); code != "" {
-		e.reject(i, code, at)
+		e.reject(i, code, atUs)
 		return nil
 	}
 	delay, err := int64(0), error(nil)
 	if r.EnqueueUs.OK {
 		delay = r.EnqueueUs.V - r.ArrivalUs
 	} else if e.cfg.Overhead != nil {
-		q := e.queueAt(at, r)
+		q := e.queueAt(atUs, r)
 		if delay, err = e.delayUs(e.cfg.Overhead, &q); err != nil {
 			return err
 		}
 	}
-	e.outside.push(at+delay, outsideEnqueue, i)
+	e.outside.push(atUs+delay, outsideEnqueue, i)
 	if r.AbortAtUs.OK {
-		e.outside.push(max(r.AbortAtUs.V, at+delay), outsideAbort, i)
+		e.outside.push(max(r.AbortAtUs.V, atUs+delay), outsideAbort, i)
 	}
 	return nil
 }
 
+func (e *Engine) newVisit(i int, r *Request) *visit {
+	if i >= len(e.visits) {
+		e.visits = append(e.visits, make([]*visit, i+1-len(e.visits))...)
+	}
+	v := &visit{}
+	if n := len(e.freeVisits); n > 0 {
+		v, e.freeVisits = e.freeVisits[n-1], e.freeVisits[:n-1]
+	}
+	v.req = r
+	e.visits[i] = v
+	return v
+}
+
 // refuse is what the API server rejects without asking the engine.
-func (e *engine) refuse(r *Request) trace.Code {
+func (e *Engine) refuse(r *Request) trace.Code {
 	switch {
 	case r.PromptTokens >= e.maxLen:
 		return CodePromptTooLong
-	case ceilDiv(r.PromptTokens, e.blockSize) > e.pool.total:
+	case ceilDiv(r.PromptTokens, e.blockSize) > e.pool.Total:
 		return CodeNeverFits
 	}
 	return ""
 }
 
-func (e *engine) queueAt(at int64, r *Request) Queue {
-	q := Queue{NowUs: at, Running: int64(len(e.running)), Waiting: int64(e.waiting.len()), FreeBlocks: e.pool.free, TotalBlocks: e.pool.total,
-		PreemptionEMA: e.ema, PromptTokens: r.PromptTokens}
-	if _, constant := e.cfg.Overhead.(Const); e.pool.caching && !constant {
-		s := seq{req: r, idx: -1, prompt: r.PromptTokens}
+func (e *Engine) queueAt(at int64, r *Request) latency.Queue {
+	q := e.queue(r.PromptTokens)
+	q.NowUs = at
+	if _, constant := e.cfg.Overhead.(latency.Const); e.pool.Caching && !constant {
+		s := seq{req: r, idx: -1, prompt: r.PromptTokens, content: r.content(-1)}
 		q.CachedBlocks = int64(len(e.findHits(&s)))
 	}
 	return q
 }
 
-func (e *engine) enqueue(i int, at int64) {
-	e.out.Requests[i].EnqueuedUs = trace.Some(at)
-	s := e.newSeq(i)
-	e.live[i] = s
-	e.inbox = append(e.inbox, s)
+// queue is the engine's state as a request with a prompt meets it.
+func (e *Engine) queue(prompt int64) latency.Queue {
+	return latency.Queue{Running: int64(len(e.running)), Waiting: int64(e.waiting.len()), FreeBlocks: e.pool.Free,
+		TotalBlocks: e.pool.Total, PreemptionEMA: e.ema, PromptTokens: prompt}
+}
+
+func (e *Engine) enqueue(i int, at int64) {
+	v := e.visits[i]
+	v.res.EnqueuedUs = trace.Some(at)
+	v.s = e.newSeq(i, v)
+	e.inbox = append(e.inbox, v.s)
+	if e.phase == idle {
+		e.phase = ready
+	}
 	e.emit(Event{Kind: Enqueued, AtUs: at, Request: i})
 }
 
 // newSeq takes a sequence record whose last references are two steps old.
-func (e *engine) newSeq(i int) *seq {
-	var s *seq
-	if len(e.freeSeq) > 0 && e.freeSeq[0].doneStep+2 < e.step {
-		s = e.freeSeq[0]
-		e.freeSeq = e.freeSeq[1:]
-		*s = seq{ids: s.ids[:0], chain: s.chain[:0], gaps: s.gaps[:0], cumStart: s.cumStart[:0]}
-	} else {
+func (e *Engine) newSeq(i int, v *visit) *seq {
+	s := e.free.take(e.step - 2)
+	if s == nil {
 		s = &seq{}
+	} else {
+		*s = seq{held: kv.Held{IDs: s.held.IDs[:0]}, content: s.content, gaps: s.gaps[:0], cumStart: s.cumStart[:0]}
 	}
-	r := &e.reqs[i]
+	r := v.req
 	maxTokens := r.MaxTokens
 	if maxTokens == 0 {
 		maxTokens = r.OutputTokens
 	}
 	e.order++
-	s.req, s.res, s.idx, s.prompt, s.maxTokens, s.cached, s.order = r, &e.out.Requests[i], i, r.PromptTokens, maxTokens, -1, e.order
+	s.req, s.res, s.idx, s.prompt, s.maxTokens, s.cached, s.order = r, &v.res, i, r.PromptTokens, maxTokens, -1, e.order
 	s.target = min(r.OutputTokens, maxTokens, e.maxLen-r.PromptTokens)
+	if e.pool.Caching {
+		s.content.Reset(r.content(i))
+	}
 	return s
 }
 
 // pickUp puts a request of the input queue into the waiting queue: QUEUED.
-func (e *engine) pickUp(s *seq) {
+func (e *Engine) pickUp(s *seq) {
 	s.status = statusWaiting
 	e.waiting.push(s)
 	e.out.PeakWaiting = max(e.out.PeakWaiting, int64(e.waiting.len()))
@@ -135,22 +203,21 @@ func (e *engine) pickUp(s *seq) {
 
 // processAborts ends the requests whose abort has reached the engine. One that
 // is still in the input queue is picked up first, at the next boundary.
-func (e *engine) processAborts() {
+func (e *Engine) processAborts() {
 	kept := e.aborts[:0]
 	for _, i := range e.aborts {
-		s := e.live[i]
-		switch {
-		case s == nil || s.status == statusDone: // it had left before
-		case s.status == statusOutside:
+		switch v := e.visits[i]; {
+		case v == nil || v.s == nil: // it had left before
+		case v.s.status == statusOutside:
 			kept = append(kept, i)
 		default:
-			e.abort(s)
+			e.abort(v.s)
 		}
 	}
 	e.aborts = kept
 }
 
-func (e *engine) abort(s *seq) {
+func (e *Engine) abort(s *seq) {
 	if s.status == statusRunning {
 		e.running = remove(e.running, s)
 	} else {
@@ -160,19 +227,15 @@ func (e *engine) abort(s *seq) {
 }
 
 func remove(list []*seq, s *seq) []*seq {
-	for i, x := range list {
-		if x == s {
-			copy(list[i:], list[i+1:])
-			list[len(list)-1] = nil
-			return list[:len(list)-1]
-		}
+	if i := slices.Index(list, s); i >= 0 {
+		return slices.Delete(list, i, i+1)
 	}
 	return list
 }
 
 // rejectStuck refuses a request that can never be scheduled: everything is
 // free and it still does not fit.
-func (e *engine) rejectStuck(s *seq) {
+func (e *Engine) rejectStuck(s *seq) {
 	code := CodeNeverFits
 	if !e.chunked && s.tokens() > e.budget {
 		code = CodePromptNoBudget
@@ -181,53 +244,52 @@ func (e *engine) rejectStuck(s *seq) {
 	e.finish(s, e.step, trace.FinishIgnored, OutcomeRejected)
 }
 
-func (e *engine) reject(i int, code trace.Code, at int64) {
-	res := &e.out.Requests[i]
+func (e *Engine) reject(i int, code trace.Code, at int64) {
+	res := &e.visits[i].res
 	res.Outcome, res.Reason, res.FinishStatus = OutcomeRejected, code, trace.FinishIgnored
 	e.emit(Event{Kind: Rejected, AtUs: at, Request: i, Outcome: OutcomeRejected})
 	e.outside.push(at, outsideDepart, i)
 }
 
-// depart is the request leaving the API; closed loops go on from here.
-func (e *engine) depart(i int, at int64) {
-	e.left--
-	res := &e.out.Requests[i]
-	if res.Outcome != OutcomeRejected {
-		res.DepartedUs = trace.Some(at)
+// depart is the request leaving the API.
+func (e *Engine) depart(i int, at int64) {
+	v := e.visits[i]
+	if v.res.Outcome != OutcomeRejected {
+		v.res.DepartedUs = trace.Some(at)
 	}
-	e.emit(Event{Kind: Departed, AtUs: at, Request: i, OutputTokens: res.OutputTokens, FinishStatus: res.FinishStatus, Outcome: res.Outcome})
-	e.judge(i)
-	for _, j := range e.dependents[i] {
-		e.outside.push(at+e.reqs[j].ThinkUs, outsideArrive, int(j))
-	}
+	r := &v.res
+	e.emit(Event{Kind: Departed, AtUs: at, Request: i, OutputTokens: r.OutputTokens, FinishStatus: r.FinishStatus, Outcome: r.Outcome})
+	v.res.judge(v.req)
+	e.leave(i, at)
 }
 
-// judge compares a departed request with its goodput targets.
-func (e *engine) judge(i int) {
-	r, res := &e.reqs[i], &e.out.Requests[i]
-	if r.SLOTTFTUs == 0 && r.SLOE2EUs == 0 {
-		return
+// leave tells the driver and forgets the request.
+func (e *Engine) leave(i int, at int64) {
+	v := e.visits[i]
+	if e.hooks.Left != nil {
+		e.hooks.Left(i, at, &v.res)
 	}
-	ttft, ok1 := res.TTFTUs()
-	e2e, ok2 := res.E2EUs()
-	met := ok1 && ok2 && (r.SLOTTFTUs == 0 || ttft <= float64(r.SLOTTFTUs)) &&
-		(r.SLOE2EUs == 0 || e2e <= float64(r.SLOE2EUs))
-	res.SLOMet = trace.Some(met)
+	e.visits[i] = nil
+	v.req, v.s = nil, nil
+	e.freeVisits = append(e.freeVisits, v)
 }
 
-func (e *engine) emit(ev Event) {
+func (e *Engine) emit(ev Event) {
 	if e.obs != nil {
 		e.obs.Event(&ev)
 	}
 }
 
 // journey emits one of the five events of a core span.
-func (e *engine) journey(kind EventKind, s *seq, step int64) {
+func (e *Engine) journey(kind EventKind, s *seq, step int64) {
 	if e.obs == nil {
 		return
 	}
-	e.obs.Event(&Event{Kind: kind, AtUs: e.now, Request: s.idx, Step: step, Resume: kind == Scheduled && s.preempted > 0,
-		PrefillDone: min(s.hiwater, s.prompt), OutputTokens: s.outputs, Preemptions: s.preempted, FinishStatus: s.res.FinishStatus, Outcome: s.res.Outcome})
+	e.obs.Event(&Event{
+		Kind: kind, AtUs: e.now, Request: s.idx, Step: step, Resume: kind == Scheduled && s.preempted > 0,
+		PrefillDone: min(s.hiwater, s.prompt), OutputTokens: s.outputs, Preemptions: s.preempted,
+		FinishStatus: s.res.FinishStatus, Outcome: s.res.Outcome,
+	})
 }
 
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }

@@ -4,18 +4,19 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/features/basis"
+	"github.com/blis-train/blis-train/sim/latency"
+	"github.com/blis-train/blis-train/sim/simtest"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// S-6: the simulator's sums are those of the feature code on the same chunks,
+// The simulator's sums are those of the feature code on the same chunks,
 // for both versions and for the other models' basis.
-func TestS6SumsEqualTheFeatureCode(t *testing.T) {
+func TestSumsEqualTheFeatureCode(t *testing.T) {
 	forAll(t, func(t *testing.T, seed uint64, cfg Config, reqs []Request) {
 		runChecked(t, cfg, reqs, stepFunc(func(v *StepView) {
 			var chunks []trace.Chunk
@@ -27,7 +28,7 @@ func TestS6SumsEqualTheFeatureCode(t *testing.T) {
 				want.RunningDepth, want.PreemptionEMA = float64(v.Running), v.PreemptionEMA
 				want.TransferBlocks, want.CPUResidentReadBlocks = float64(v.StoreBlocks), float64(v.LoadBlocks)
 				var got features.StepInput
-				FillStepInput(version, &v.Batch, &got)
+				latency.FillStepInput(version, &v.Batch, &got)
 				got.SumDecodeKVBlocks = 0 // allocated blocks, which chunks do not show
 				if got != want {
 					t.Errorf("step %d, %s: got %+v, want %+v", v.StepID, version, got, want)
@@ -40,8 +41,8 @@ func TestS6SumsEqualTheFeatureCode(t *testing.T) {
 	})
 }
 
-// A-14: the preemption average is updated once per step, empty ones included.
-func TestA14PreemptionEMA(t *testing.T) {
+// The preemption average is updated once per step, empty ones included.
+func TestPreemptionEMA(t *testing.T) {
 	forAll(t, func(t *testing.T, seed uint64, cfg Config, reqs []Request) {
 		ema := 0.0
 		runChecked(t, cfg, reqs, stepFunc(func(v *StepView) {
@@ -53,50 +54,13 @@ func TestA14PreemptionEMA(t *testing.T) {
 	})
 }
 
-// The roofline is the max of compute and bandwidth, phase by phase.
-func TestRooflineIsTheMaximum(t *testing.T) {
-	d := llama8b()
-	m, err := NewRoofline(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	decode := Batch{DecodeTokens: 8, DecodeReqs: 8, DecodeContext: 8 * 1000, KVRead: 8 * 1000, Running: 8}
-	us, err := m.StepUs(&decode)
-	if err != nil {
-		t.Fatal(err)
-	}
-	weights := (32*(2*4096.0*(4096+1024)+3*4096*14336) + 4096*128256) * 2 / 3.35e12
-	kv := 8000 * 2 * 32 * 1024 * 2.0 / 3.35e12
-	if want := (weights + kv + 32*1e-5) * 1e6; math.Abs(us/want-1) > 1e-9 {
-		t.Errorf("decode: got %g us, want %g: weights and KV at full bandwidth", us, want)
-	}
-	prefill := Batch{PrefillTokens: 4000, PrefillReqs: 1, CausalWork: 4000 * 4001 / 2, KVRead: 4000, Running: 1}
-	us, err = m.StepUs(&prefill)
-	if err != nil {
-		t.Fatal(err)
-	}
-	flops := 4000*32*(4*4096.0*(4096+1024)+6*4096*14336) + 2*4096*128256 + 4*4096*32*4000*4001/2
-	if want := (flops/989.5e12 + 32*1e-5) * 1e6; math.Abs(us/want-1) > 1e-9 {
-		t.Errorf("prefill: got %g us, want %g: FLOPs at peak", us, want)
-	}
-}
-
-// Wait-containing alphas are refused as delays (T-5).
-func TestT5WaitIsNeverADelay(t *testing.T) {
-	set := planted()
-	set.Alpha = []coeff.AlphaModel{{Target: coeff.Admission, Coefficients: coeff.NewCoefficients(features.AlphaFeatures(features.V11))}}
-	if _, err := NewAlphaDelay(set, coeff.Admission, llama8b()); err == nil {
-		t.Error("the admission alpha was accepted as a delay")
-	}
-}
-
 // Gradient: with the features summed per request between its stamps, the
 // dot product with the coefficients is the time between the stamps, as long as
 // the request is never without a step.
 func TestGradientSumsAreTheTime(t *testing.T) {
-	d := llama8b()
-	set := planted()
-	m, err := NewPhysics(set, d)
+	d := simtest.Llama8B()
+	set := simtest.Planted()
+	m, err := latency.NewPhysics(set, d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +83,8 @@ func TestGradientSumsAreTheTime(t *testing.T) {
 		ttft, rest := float64(r.FirstTokenUs.V-r.QueuedUs.V), float64(r.FinishedUs.V-r.FirstTokenUs.V)
 		steps := float64(r.FinishedStep - r.QueuedStep)
 		if math.Abs(dot(r.PrefillSums)-ttft) > steps || math.Abs(dot(r.DecodeSums)-rest) > steps {
-			t.Fatalf("request %d: %g and %g us, stamps say %g and %g (%g steps of rounding)", i, dot(r.PrefillSums), dot(r.DecodeSums), ttft, rest, steps)
+			t.Fatalf("request %d: %g and %g us, stamps say %g and %g (%g steps of rounding)",
+				i, dot(r.PrefillSums), dot(r.DecodeSums), ttft, rest, steps)
 		}
 	}
 	cfg.Gradient = false
@@ -136,8 +101,8 @@ func TestGradientSumsAreTheTime(t *testing.T) {
 // rows; validation leaves them out, and simulate --noise draws from the same.
 func TestNoiseIsWhatWasValidated(t *testing.T) {
 	set := &coeff.Set{Residuals: []coeff.RegimeQuantiles{
-		{Regime: RegimeDecode, Quantiles: [][2]float64{{0, 0.1}, {0.1, 0.9}, {0.5, 1}, {0.9, 1.1}, {1, 40}}},
-		{Regime: RegimeMixed, Quantiles: [][2]float64{{0, 0.8}, {1, 1.2}}}, // nothing else is known
+		{Regime: latency.RegimeDecode, Quantiles: [][2]float64{{0, 0.1}, {0.1, 0.9}, {0.5, 1}, {0.9, 1.1}, {1, 40}}},
+		{Regime: latency.RegimeMixed, Quantiles: [][2]float64{{0, 0.8}, {1, 1.2}}}, // nothing else is known
 		{Regime: "waiting", Quantiles: [][2]float64{{0.5, 3}}},
 	}}
 	n := SetNoise(set)
@@ -146,7 +111,7 @@ func TestNoiseIsWhatWasValidated(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 10000 {
-		if r := n.draw(rng, RegimeDecode); r < 0.9 || r > 1.1 {
+		if r := n.draw(rng, latency.RegimeDecode); r < 0.9 || r > 1.1 {
 			t.Fatalf("drew %v, want 0.9 to 1.1", r)
 		}
 	}
@@ -161,7 +126,7 @@ func TestNoiseAndDrift(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	below := 0
 	for range 20000 {
-		r := n.draw(rng, RegimeDecode)
+		r := n.draw(rng, latency.RegimeDecode)
 		if r < 0.8 || r > 1.6 {
 			t.Fatalf("ratio %g", r)
 		}
@@ -172,7 +137,7 @@ func TestNoiseAndDrift(t *testing.T) {
 	if share := float64(below) / 20000; math.Abs(share-0.5) > 0.02 {
 		t.Errorf("%.3f of the ratios at or below the median", share)
 	}
-	if n.draw(rng, RegimePrefill) != 1 {
+	if n.draw(rng, latency.RegimePrefill) != 1 {
 		t.Error("a regime without quantiles has ratio 1")
 	}
 	c := newDriftCursor([]DriftPoint{{100, 2}, {200, 0.5}})
@@ -186,32 +151,10 @@ func TestNoiseAndDrift(t *testing.T) {
 	}
 }
 
-// The streaming quantiles are within half a percent of the exact ones.
-func TestQuantilesAreClose(t *testing.T) {
-	q := NewQuantiles()
-	var v []float64
-	rng := rand.New(rand.NewPCG(2, 2))
-	for range 50000 {
-		x := math.Exp(8 + 2*rng.NormFloat64())
-		q.Add(x, 1)
-		v = append(v, x)
-	}
-	slices.Sort(v)
-	for _, p := range []float64{0.01, 0.5, 0.9, 0.99, 0.999} {
-		exact := v[int(math.Ceil(p*float64(len(v))))-1]
-		if got := q.At(p); math.Abs(got/exact-1) > 0.005 {
-			t.Errorf("p%g: got %g, want %g", p*100, got, exact)
-		}
-	}
-	if q.N() != 50000 || q.max != v[len(v)-1] {
-		t.Error("count or maximum")
-	}
-}
-
-// Clipped predictions are counted and said (G-8); NaN is an error (G-7).
-func TestG8ClippingAndG7NaN(t *testing.T) {
-	cfg := DefaultConfig(small(100), linear{-5, 0, 0})
-	cfg.Overhead = Const(-1)
+// Clipped predictions are counted and said; NaN is an error.
+func TestClippingAndNaN(t *testing.T) {
+	cfg := DefaultConfig(simtest.Small(100), simtest.Step(-5, 0, 0))
+	cfg.Overhead = latency.Const(-1)
 	res, err := Run(cfg, []Request{{PromptTokens: 3, OutputTokens: 2}}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -219,76 +162,24 @@ func TestG8ClippingAndG7NaN(t *testing.T) {
 	if res.ClippedSteps != 2 || res.ClippedDelays != 1 || len(res.Findings) != 1 || res.Requests[0].FinishedUs.V != 2 {
 		t.Errorf("%+v", res)
 	}
-	cfg.Latency = linear{math.NaN(), 0, 0}
+	cfg.Latency = simtest.Step(math.NaN(), 0, 0)
 	if _, err := Run(cfg, []Request{{PromptTokens: 3, OutputTokens: 2}}, nil); err == nil {
 		t.Error("NaN was accepted")
 	}
-	cfg.Latency, cfg.Egress = linear{1, 0, 0}, Const(math.Inf(1))
+	cfg.Latency, cfg.Egress = simtest.Step(1, 0, 0), latency.Const(math.Inf(1))
 	if _, err := Run(cfg, []Request{{PromptTokens: 3, OutputTokens: 2}}, nil); err == nil {
 		t.Error("an infinite egress was accepted")
 	}
 }
 
-// The summary of a run small enough to check by hand.
-func TestSummary(t *testing.T) {
-	cfg := DefaultConfig(small(100), linear{1000, 0, 0})
-	cfg.TokenGaps = true
-	res, err := Run(cfg, []Request{
-		{ID: "a", PromptTokens: 4, OutputTokens: 3, SLOClass: "chat", SLOTTFTUs: 1500},
-		{ID: "b", ArrivalUs: 100, PromptTokens: 4, OutputTokens: 1, SLOClass: "chat", SLOTTFTUs: 1500},
-		{ID: "c", ArrivalUs: 100, PromptTokens: 1000, OutputTokens: 1},
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := Summarize(res)
-	if s.Injected != 3 || s.Completed != 2 || s.Rejected != 1 || s.OutputTokens != 4 || s.DurationS != 0.003 {
-		t.Errorf("%+v", s)
-	}
-	if s.TTFT.Mean != (1+1.9)/2 || s.ITL.Mean != 1 || s.E2E.P50 != (3+1.9)/2 || s.TokenGap.N != 2 {
-		t.Errorf("TTFT %+v ITL %+v E2E %+v gaps %+v", s.TTFT, s.ITL, s.E2E, s.TokenGap)
-	}
-	if len(s.Classes) != 1 || s.Classes[0].Met != 1 || s.Classes[0].Attainment.V != 0.5 || math.Abs(s.Goodput.V-1/0.003) > 1e-9 {
-		t.Errorf("classes %+v, goodput %v", s.Classes, s.Goodput)
-	}
-}
-
-// Coefficients drawn from a covariance have it, and keep their signs.
-func TestDrawBetaFollowsTheCovariance(t *testing.T) {
-	set := planted()
-	n := len(set.Beta)
-	set.Covariance = make([][]float64, n)
-	for i := range set.Covariance {
-		set.Covariance[i] = make([]float64, n)
-	}
-	set.Covariance[0][0], set.Covariance[1][1], set.Covariance[0][1], set.Covariance[1][0] = 4e8, 1e8, 1.6e8, 1.6e8
-	rng := rand.New(rand.NewPCG(3, 3))
-	var sxx, syy, sxy float64
-	const draws = 20000
-	for range draws {
-		d, ok := DrawBeta(set, rng)
-		if !ok {
-			t.Fatal("no covariance")
-		}
-		x, y := d.Beta[0].Value-set.Beta[0].Value, d.Beta[1].Value-set.Beta[1].Value
-		sxx, syy, sxy = sxx+x*x/draws, syy+y*y/draws, sxy+x*y/draws
-		if d.Beta[2].Value != set.Beta[2].Value {
-			t.Fatal("a term without variance moved")
-		}
-	}
-	if math.Abs(sxx/4e8-1) > 0.05 || math.Abs(syy/1e8-1) > 0.05 || math.Abs(sxy/1.6e8-1) > 0.05 {
-		t.Errorf("covariance %g %g %g", sxx, syy, sxy)
-	}
-}
-
 func ExampleRun() {
-	d := llama8b()
-	m, err := NewRoofline(d)
+	d := simtest.Llama8B()
+	m, err := latency.NewRoofline(d)
 	if err != nil {
 		panic(err)
 	}
 	cfg := DefaultConfig(d, m)
-	cfg.Overhead, cfg.Egress = Const(1000), Const(200)
+	cfg.Overhead, cfg.Egress = latency.Const(1000), latency.Const(200)
 	res, err := Run(cfg, []Request{{ID: "hello", PromptTokens: 512, OutputTokens: 100}}, nil)
 	if err != nil {
 		panic(err)
@@ -297,22 +188,4 @@ func ExampleRun() {
 	e2e, _ := res.Requests[0].E2EUs()
 	fmt.Printf("%d steps, TTFT %.1f ms, E2E %.0f ms\n", res.Steps, ttft/1e3, e2e/1e3)
 	// Output: 101 steps, TTFT 8.6 ms, E2E 486 ms
-}
-
-// TestLinear3CountsWhatItSays: computed tokens are those scheduled, KV tokens
-// read the contexts including them.
-func TestLinear3CountsWhatItSays(t *testing.T) {
-	m, err := NewLinear3([]float64{1000, 3, 0.5})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := Batch{PrefillTokens: 100, DecodeTokens: 2, KVRead: 100 + 51 + 71}
-	if us, err := m.StepUs(&b); err != nil || us != 1000+3*102+0.5*222 {
-		t.Errorf("got %g us, %v, want %g", us, err, 1000+3*102+0.5*222)
-	}
-	for _, bad := range [][]float64{{1, 2}, {1, 2, math.NaN()}, {1, 2, -1}} {
-		if _, err := NewLinear3(bad); err == nil {
-			t.Errorf("%v: got a model, want an error", bad)
-		}
-	}
 }

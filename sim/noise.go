@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -13,7 +14,7 @@ import (
 type Quantile struct{ Q, Ratio float64 }
 
 // Noise multiplies step times by ratios drawn from the residuals of their
-// regime (RegimeDecode, RegimePrefill, RegimeMixed), linearly between the given
+// regime (latency.RegimeDecode, RegimePrefill, RegimeMixed), linearly between the given
 // quantiles. A regime without quantiles gets ratio 1.
 type Noise struct {
 	Decode, Prefill, Mixed []Quantile
@@ -51,23 +52,24 @@ type DriftPoint struct {
 // of is the distribution of a regime; nil for an unknown one.
 func (n *Noise) of(regime string) *[]Quantile {
 	switch regime {
-	case RegimeDecode:
+	case latency.RegimeDecode:
 		return &n.Decode
-	case RegimePrefill:
+	case latency.RegimePrefill:
 		return &n.Prefill
-	case RegimeMixed:
+	case latency.RegimeMixed:
 		return &n.Mixed
 	}
 	return nil
 }
 
 func (n *Noise) check() error {
-	for _, regime := range []string{RegimeDecode, RegimePrefill, RegimeMixed} {
+	for _, regime := range []string{latency.RegimeDecode, latency.RegimePrefill, latency.RegimeMixed} {
 		q := *n.of(regime)
 		for i, p := range q {
 			bad := !(p.Q >= 0 && p.Q <= 1) || !(p.Ratio > 0) || math.IsInf(p.Ratio, 0)
 			if bad || i > 0 && (p.Q <= q[i-1].Q || p.Ratio < q[i-1].Ratio) {
-				return trace.Errorf(CodeBadConfig, "noise %s quantile %d: got (%g, %g), want q in [0, 1] increasing and ratios > 0 not decreasing", regime, i, p.Q, p.Ratio)
+				return trace.Errorf(CodeBadConfig, "noise %s quantile %d: got (%g, %g), want q in [0, 1] increasing and ratios > 0 not decreasing",
+					regime, i, p.Q, p.Ratio)
 			}
 		}
 	}

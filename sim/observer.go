@@ -1,5 +1,13 @@
 package sim
 
+import (
+	"bufio"
+	"fmt"
+	"strconv"
+
+	"github.com/blis-train/blis-train/sim/latency"
+)
+
 // Observer sees a run while it happens. Arguments are reused: copy what you keep.
 type Observer interface {
 	// Step is called after every schedule(), before its execution.
@@ -35,7 +43,7 @@ type Event struct {
 	Kind         EventKind
 	AtUs         int64
 	Request      int   // index in the workload
-	Step         int64 // scheduler.step as the producer would write it (design 02 2.2)
+	Step         int64 // scheduler.step as the producer writes it
 	Resume       bool  // on SCHEDULED: after a preemption
 	PrefillDone  int64 // high-water mark of prompt tokens, cached included
 	OutputTokens int64
@@ -59,7 +67,7 @@ type Member struct {
 
 // StepView is one step as the scheduler sees it.
 type StepView struct {
-	Batch
+	latency.Batch
 	EndUs       int64 // end of execution
 	Finished    int64 // requests finished between the previous step and this one
 	FreeBlocks  int64
@@ -100,3 +108,119 @@ type KVEvent struct {
 	Blocks    int64
 	Transfer  int64
 }
+
+// showStep hands the step to the observer.
+func (e *Engine) showStep(end int64) {
+	if e.obs == nil {
+		return
+	}
+	v := &e.view
+	v.Batch, v.EndUs, v.Finished = e.batch, end, e.finished
+	v.FreeBlocks = e.pool.Free
+	v.LabelledPrefillReqs, v.LabelledDecodeReqs, v.LabelledPrefillTokens, v.LabelledDecodeTokens = 0, 0, 0, 0
+	v.Members = v.Members[:0]
+	for _, s := range e.running {
+		n := int64(0)
+		if s.stepMark == e.step {
+			n = s.newTokens
+		}
+		v.Members = append(v.Members, Member{Request: s.idx, Computed: s.computed, Prompt: s.prompt, New: n, OutputTokens: s.outputs,
+			Preemptions: s.preempted, Blocks: s.held.N, Registered: s.held.Registered, CachedTokens: max(0, s.cached)})
+		switch {
+		case n == 0:
+		case s.outputs == 0:
+			v.LabelledPrefillReqs++
+			v.LabelledPrefillTokens += n
+		default:
+			v.LabelledDecodeReqs++
+			v.LabelledDecodeTokens += n
+		}
+	}
+	e.obs.Step(v)
+}
+
+// kvLog hands KV events to the observer in the producer's order.
+type kvLog struct {
+	obs     KVObserver
+	pending bool
+	ev      KVEvent
+	hashes  []uint64
+}
+
+func (l *kvLog) send(ev KVEvent) {
+	l.pending = true
+	l.ev = ev
+	l.obs.KV(&l.ev)
+}
+
+func (l *kvLog) removed(hash uint64) {
+	l.hashes = append(l.hashes[:0], hash)
+	l.send(KVEvent{Kind: BlockRemoved, Request: -1, Hashes: l.hashes, Blocks: 1})
+}
+
+func (l *kvLog) stored(e *Engine, s *seq, from, to int64) {
+	l.hashes = l.hashes[:0]
+	for b := from; b < to; b++ {
+		l.hashes = append(l.hashes, s.blockHash(b, e.blockSize))
+	}
+	ev := KVEvent{Kind: BlockStored, AtUs: e.now, Request: s.idx, Step: e.step, Hashes: l.hashes, Blocks: to - from}
+	if from > 0 {
+		ev.Parent, ev.HasParent = s.blockHash(from-1, e.blockSize), true
+	}
+	l.send(ev)
+}
+
+// publish marks the end of an update: what came before is one line of the file.
+func (l *kvLog) publish(at int64) {
+	if l.pending {
+		l.pending = false
+		l.obs.KV(&KVEvent{Kind: Published, AtUs: at, Request: -1})
+	}
+}
+
+// Log is an Observer that writes one line per event and step, for people:
+//
+//	<us> <EVENT> <request> ...
+//	<us> step <id>: <what ran> ...
+type Log struct {
+	W        *bufio.Writer
+	Requests []Request
+}
+
+func (l *Log) name(i int) string {
+	if id := l.Requests[i].ID; id != "" {
+		return id
+	}
+	return "#" + strconv.Itoa(i)
+}
+
+// Step writes the step's batch: request computed+new.
+func (l *Log) Step(v *StepView) {
+	fmt.Fprintf(l.W, "%d step %d:", v.StartUs, v.StepID)
+	for _, m := range v.Members {
+		fmt.Fprintf(l.W, " %s %d+%d", l.name(m.Request), m.Computed, m.New)
+	}
+	if len(v.Members) == 0 {
+		fmt.Fprint(l.W, " nothing")
+	}
+	fmt.Fprintf(l.W, "; waiting %d, free blocks %d of %d, until %d\n", v.Waiting, v.FreeBlocks, v.TotalBlocks, v.EndUs)
+}
+
+// Event writes the event.
+func (l *Log) Event(e *Event) {
+	fmt.Fprintf(l.W, "%d %s %s", e.AtUs, e.Kind, l.name(e.Request))
+	switch e.Kind {
+	case Scheduled:
+		if e.Resume {
+			fmt.Fprint(l.W, " again")
+		}
+	case Finished:
+		fmt.Fprintf(l.W, " %s after %d tokens", e.FinishStatus, e.OutputTokens)
+	case Departed:
+		fmt.Fprintf(l.W, " %s", e.Outcome)
+	}
+	fmt.Fprintln(l.W)
+}
+
+// Flush writes what is buffered.
+func (l *Log) Flush() error { return l.W.Flush() }

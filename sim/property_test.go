@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/sim/kv"
+	"github.com/blis-train/blis-train/sim/latency"
+	"github.com/blis-train/blis-train/sim/simtest"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -31,7 +34,7 @@ func cases(t *testing.T) int {
 func randomCase(seed uint64) (Config, []Request) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	pick := func(v ...int64) int64 { return v[rng.IntN(len(v))] }
-	d := small(pick(8, 12, 20, 60, 400), func(e *deploy.Engine) {
+	d := simtest.Small(pick(8, 12, 20, 60, 400), func(e *deploy.Engine) {
 		e.MaxNumSeqs, e.BlockSize = pick(1, 2, 4, 8, 16), pick(1, 2, 4, 16)
 		e.MaxNumBatchedTokens = pick(8, 16, 64, 256)
 		e.ChunkedPrefill, e.PrefixCaching = rng.IntN(4) > 0, rng.IntN(2) == 0
@@ -42,10 +45,10 @@ func randomCase(seed uint64) (Config, []Request) {
 			e.CPUOffloading, e.KVBlocksCPU = true, pick(4, 40)
 		}
 	})
-	cfg := DefaultConfig(d, linear{float64(pick(1, 50, 1000)), 3, 2})
+	cfg := DefaultConfig(d, simtest.Step(float64(pick(1, 50, 1000)), 3, 2))
 	cfg.Async = rng.IntN(2) == 0
 	cfg.Seed, cfg.TokenGaps = int64(seed), true
-	cfg.Overhead, cfg.Egress = Const(pick(0, 7, 300)), Const(pick(0, 11))
+	cfg.Overhead, cfg.Egress = latency.Const(pick(0, 7, 300)), latency.Const(pick(0, 11))
 	if rng.IntN(3) == 0 {
 		q := []Quantile{{0.1, 0.5}, {0.5, 1}, {0.9, 3}}
 		cfg.Noise = &Noise{Decode: q, Prefill: q}
@@ -56,7 +59,10 @@ func randomCase(seed uint64) (Config, []Request) {
 	at := int64(0)
 	for i := range reqs {
 		at += pick(0, 0, 1, 30, 500, 20000)
-		r := Request{ID: fmt.Sprintf("r%02d", i), ArrivalUs: at, PromptTokens: 1 + rng.Int64N(90), OutputTokens: 1 + rng.Int64N(60), Priority: pick(0, 0, 1, 2)}
+		r := Request{
+			ID: fmt.Sprintf("r%02d", i), ArrivalUs: at, PromptTokens: 1 + rng.Int64N(90), OutputTokens: 1 + rng.Int64N(60),
+			Priority: pick(0, 0, 1, 2),
+		}
 		r.MaxTokens = r.OutputTokens + pick(0, 0, 5)
 		if rng.IntN(2) == 0 {
 			r.Group, r.GroupTokens = uint64(1+rng.IntN(3)), rng.Int64N(r.PromptTokens+1)
@@ -78,15 +84,20 @@ func randomCase(seed uint64) (Config, []Request) {
 }
 
 // runChecked runs with a check of the whole state after every change.
-func runChecked(t *testing.T, cfg Config, reqs []Request, obs Observer, check func(e *engine, when string)) *Result {
+func runChecked(t *testing.T, cfg Config, reqs []Request, obs Observer, check func(e *Engine, when string)) *Result {
 	t.Helper()
-	if err := cfg.Check(); err != nil {
-		t.Fatal(err)
-	}
-	e, err := newEngine(&cfg, reqs, obs)
+	all := make([]RequestResult, len(reqs))
+	d, err := newDriver(cfg, reqs, obs, func(i int, r *RequestResult) bool {
+		if all[i].Outcome != "" {
+			t.Errorf("request %d left twice", i)
+		}
+		all[i] = *r
+		return true
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	e := d.Engine
 	changes := 0
 	e.check = func(when string) {
 		if changes++; changes > 200_000 {
@@ -96,10 +107,12 @@ func runChecked(t *testing.T, cfg Config, reqs []Request, obs Observer, check fu
 			check(e, when)
 		}
 	}
-	if err := e.run(); err != nil {
+	res, err := d.run()
+	if err != nil {
 		t.Fatal(err)
 	}
-	return e.result()
+	res.Requests = all
+	return res
 }
 
 // forAll runs f on every random case and stops at the first failure.
@@ -113,29 +126,27 @@ func forAll(t *testing.T, f func(t *testing.T, seed uint64, cfg Config, reqs []R
 	}
 }
 
-// Conservation: injected = outside + input queue + waiting + running + left, at every step.
+// Conservation: a request that has arrived is on its way, in the input queue,
+// waiting, running or gone, at every step, and each leaves once.
 func TestConservation(t *testing.T) {
 	forAll(t, func(t *testing.T, seed uint64, cfg Config, reqs []Request) {
-		res := runChecked(t, cfg, reqs, nil, func(e *engine, when string) {
-			inside, done := 0, 0
-			for i, s := range e.live {
-				if s != nil {
+		count := &countEvents{}
+		res := runChecked(t, cfg, reqs, count, func(e *Engine, when string) {
+			visits, inside := 0, 0
+			for _, v := range e.visits {
+				if v == nil {
+					continue
+				}
+				visits++
+				if v.s != nil {
 					inside++
-				} else if e.out.Requests[i].Outcome != OutcomeUnfinished {
-					done++
 				}
 			}
 			if want := len(e.inbox) + e.waiting.len() + len(e.running) + len(e.skipped); inside != want {
 				t.Errorf("%s: %d requests inside, queues hold %d", when, inside, want)
 			}
-			outside := 0
-			for i := range e.reqs {
-				if e.live[i] == nil && e.out.Requests[i].Outcome == OutcomeUnfinished {
-					outside++
-				}
-			}
-			if inside+done+outside != len(reqs) {
-				t.Errorf("%s: %d + %d + %d requests, want %d", when, inside, done, outside, len(reqs))
+			if count.arrived-count.departed != visits {
+				t.Errorf("%s: %d arrived, %d departed, %d on their way", when, count.arrived, count.departed, visits)
 			}
 		})
 		for i := range res.Requests {
@@ -146,67 +157,49 @@ func TestConservation(t *testing.T) {
 	})
 }
 
+// countEvents counts requests that came and went.
+type countEvents struct{ arrived, departed int }
+
+func (c *countEvents) Step(*StepView) {}
+func (c *countEvents) Event(e *Event) {
+	switch e.Kind {
+	case Arrived:
+		c.arrived++
+	case Departed:
+		c.departed++
+	}
+}
+
 // Blocks: allocated + free = total after every change, all free at the end,
 // every reference is held by somebody.
 func TestBlocksConserved(t *testing.T) {
 	forAll(t, func(t *testing.T, seed uint64, cfg Config, reqs []Request) {
-		var last *engine
-		runChecked(t, cfg, reqs, nil, func(e *engine, when string) {
+		var last *Engine
+		runChecked(t, cfg, reqs, nil, func(e *Engine, when string) {
 			last = e
 			checkBlocks(t, e, when)
 		})
-		if last != nil && last.pool.free != last.pool.total {
-			t.Errorf("%d of %d blocks free at the end", last.pool.free, last.pool.total)
+		if last != nil && last.pool.Free != last.pool.Total {
+			t.Errorf("%d of %d blocks free at the end", last.pool.Free, last.pool.Total)
 		}
 	})
 }
 
-func checkBlocks(t *testing.T, e *engine, when string) {
+func checkBlocks(t *testing.T, e *Engine, when string) {
 	t.Helper()
-	held := map[int32]int32{}
-	sum := int64(0)
-	for _, s := range e.live {
-		if s == nil {
-			continue
-		}
-		sum += s.blocks
-		for _, b := range s.ids {
-			held[b]++
-		}
-		if e.pool.caching && int64(len(s.ids)) != s.blocks {
-			t.Errorf("%s: %d ids, %d blocks", when, len(s.ids), s.blocks)
+	var held []*kv.Held
+	for _, v := range e.visits {
+		if v != nil && v.s != nil {
+			held = append(held, &v.s.held)
 		}
 	}
 	if e.cpu != nil {
-		holdLeaving(e.cpu, held)
-	}
-	if !e.pool.caching {
-		if sum+e.pool.free != e.pool.total {
-			t.Errorf("%s: %d allocated + %d free, want %d", when, sum, e.pool.free, e.pool.total)
-		}
-		return
-	}
-	if int64(len(held))+e.pool.free != e.pool.total {
-		t.Errorf("%s: %d held + %d free, want %d", when, len(held), e.pool.free, e.pool.total)
-	}
-	for b, n := range e.pool.ref {
-		if held[int32(b)] != n {
-			t.Errorf("%s: block %d has %d references, %d holders", when, b, n, held[int32(b)])
+		for _, s := range e.cpu.leaving {
+			held = append(held, &s.held)
 		}
 	}
-	free := int64(0)
-	for b := e.pool.next[e.pool.total]; int64(b) != e.pool.total; b = e.pool.next[b] {
-		free++
-	}
-	if free != e.pool.free {
-		t.Errorf("%s: %d blocks in the free list, counted %d", when, free, e.pool.free)
-	}
-	for hash, b := range e.pool.table {
-		for ; b != none; b = e.pool.dup[b] {
-			if !e.pool.hashed[b] || !e.pool.listed[b] || e.pool.hash[b] != hash {
-				t.Errorf("%s: block %d is listed under a hash it does not have", when, b)
-			}
-		}
+	if err := e.pool.Check(held); err != nil {
+		t.Errorf("%s: %v", when, err)
 	}
 }
 
@@ -231,8 +224,9 @@ func TestBudgetsAndSums(t *testing.T) {
 
 type sums struct{ prefill, decode, preqs, dreqs, causal, work, twice, ctx, kv int64 }
 
-func sumsIn(b Batch) sums {
-	return sums{b.PrefillTokens, b.DecodeTokens, b.PrefillReqs, b.DecodeReqs, b.CausalWork, b.PrefillAttnWork, b.PromptAttnTwice, b.DecodeContext, b.KVRead}
+func sumsIn(b latency.Batch) sums {
+	return sums{b.PrefillTokens, b.DecodeTokens, b.PrefillReqs, b.DecodeReqs, b.CausalWork, b.PrefillAttnWork, b.PromptAttnTwice,
+		b.DecodeContext, b.KVRead}
 }
 
 func sumsOf(v *StepView) (s sums) {
@@ -266,15 +260,6 @@ type stepFunc func(*StepView)
 func (f stepFunc) Step(v *StepView) { f(v) }
 func (stepFunc) Event(*Event)       {}
 
-// holdLeaving adds the blocks of leaving requests to the holders.
-func holdLeaving(c *cpuTier, held map[int32]int32) {
-	for _, s := range c.leaving {
-		for _, b := range s.ids {
-			held[b]++
-		}
-	}
-}
-
 // log is an observer that writes everything down, one line each.
 type log struct {
 	b      strings.Builder
@@ -283,7 +268,8 @@ type log struct {
 }
 
 func (l *log) Step(v *StepView) {
-	fmt.Fprintf(&l.b, "step %d at %d to %d: %d+%d tokens, running %d waiting %d preempted %d free %d\n", v.StepID, v.StartUs, v.EndUs, v.PrefillTokens, v.DecodeTokens, v.Running, v.Waiting, v.Preempted, v.FreeBlocks)
+	fmt.Fprintf(&l.b, "step %d at %d to %d: %d+%d tokens, running %d waiting %d preempted %d free %d\n",
+		v.StepID, v.StartUs, v.EndUs, v.PrefillTokens, v.DecodeTokens, v.Running, v.Waiting, v.Preempted, v.FreeBlocks)
 	l.tick(v.StartUs)
 }
 
@@ -323,9 +309,12 @@ func TestCausalityAndTokens(t *testing.T) {
 		gapSum := map[int]int64{}
 		last := map[int]int64{}
 		obs := &tokenLog{first: map[int]int64{}, finish: map[int]int64{}}
-		res := runChecked(t, cfg, reqs, obs, func(e *engine, when string) {
-			for i, s := range e.live {
-				if s != nil && s.first {
+		res := runChecked(t, cfg, reqs, obs, func(e *Engine, when string) {
+			for i, v := range e.visits {
+				if v == nil || v.s == nil {
+					continue
+				}
+				if s := v.s; s.first {
 					sum := int64(0)
 					for _, g := range s.gaps {
 						sum += int64(g)
@@ -375,7 +364,7 @@ func (l *tokenLog) Event(e *Event) {
 // the engine is never idle while requests are in its input queue.
 func TestWorkConserving(t *testing.T) {
 	forAll(t, func(t *testing.T, seed uint64, cfg Config, reqs []Request) {
-		runChecked(t, cfg, reqs, nil, func(e *engine, when string) {
+		runChecked(t, cfg, reqs, nil, func(e *Engine, when string) {
 			if when != "schedule" || e.batch.Tokens() > 0 {
 				return
 			}
@@ -393,12 +382,12 @@ func TestWorkConserving(t *testing.T) {
 				computed := int64(len(hits)) * e.blockSize
 				need := ceilDiv(computed+min(s.tokens()-computed, e.budget), e.blockSize) - int64(len(hits))
 				for _, b := range hits {
-					if e.pool.ref[b] == 0 { // taking it out of the free list costs a free block
+					if !e.pool.InUse(b) { // taking it out of the free list costs a free block
 						need++
 					}
 				}
-				if need <= e.pool.free && (e.chunked || s.tokens() <= e.budget) && e.longPrefill == 0 {
-					t.Errorf("step %d is empty and request %d fits: needs %d of %d blocks", e.step, s.idx, need, e.pool.free)
+				if need <= e.pool.Free && (e.chunked || s.tokens() <= e.budget) && e.longPrefill == 0 {
+					t.Errorf("step %d is empty and request %d fits: needs %d of %d blocks", e.step, s.idx, need, e.pool.Free)
 				}
 			}
 		})

@@ -1,6 +1,10 @@
 package sim
 
-import "github.com/blis-train/blis-train/trace"
+import (
+	"github.com/blis-train/blis-train/sim/kv"
+	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/trace"
+)
 
 // Request is one request of a workload. Times are us of simulated time.
 type Request struct {
@@ -33,10 +37,16 @@ type Request struct {
 	AbortAtUs trace.Opt[int64]
 	AbortKind Outcome
 
-	// After makes a closed loop: with After = i+1 the request arrives ThinkUs
-	// after request i of the workload has left the system, whatever its outcome;
-	// ArrivalUs is ignored then. 0 = open.
-	After   int
+	// After makes a closed loop of one client: with After = i+1 the request
+	// arrives ThinkUs after request i of the workload has left the system,
+	// whatever its outcome, but not before ArrivalUs. 0 = open.
+	After int
+	// Loop makes a closed loop with a shared queue: the requests of one Loop (not
+	// 0) that are Queued are sent in workload order, one whenever any request of
+	// the loop has left, ThinkUs later and not before ArrivalUs. The others of
+	// the loop arrive by themselves, one for each client.
+	Loop    int
+	Queued  bool
 	ThinkUs int64
 
 	// EnqueueUs overrides arrival + overhead: when the request reaches the
@@ -110,4 +120,78 @@ func (r *RequestResult) ITLUs() (float64, bool) {
 		return 0, false
 	}
 	return float64(r.FinishedUs.V-r.FirstTokenUs.V)/float64(r.OutputTokens-1) + r.TokenUs, true
+}
+
+// result is that of a request that has only just arrived.
+func (r *Request) result(atUs int64) RequestResult {
+	return RequestResult{ID: r.ID, ArrivalUs: atUs, PromptTokens: r.PromptTokens, SLOClass: r.SLOClass, Outcome: OutcomeUnfinished}
+}
+
+// judge compares a departed request with its goodput targets.
+func (r *RequestResult) judge(q *Request) {
+	if q.SLOTTFTUs == 0 && q.SLOE2EUs == 0 {
+		return
+	}
+	ttft, ok1 := r.TTFTUs()
+	e2e, ok2 := r.E2EUs()
+	met := ok1 && ok2 && (q.SLOTTFTUs == 0 || ttft <= float64(q.SLOTTFTUs)) &&
+		(q.SLOE2EUs == 0 || e2e <= float64(q.SLOE2EUs))
+	r.SLOMet = trace.Some(met)
+}
+
+// content is what the blocks of request i of the workload hold.
+func (r *Request) content(i int) kv.Content {
+	return kv.Content{PromptTokens: r.PromptTokens, Group: r.Group, GroupTokens: r.GroupTokens, Hashes: r.Hashes, HashTokens: r.HashTokens,
+		Own: uint64(i)}
+}
+
+// check verifies request i of n.
+func (r *Request) check(i, n int) error {
+	bad := func(format string, args ...any) error {
+		return trace.Errorf(CodeBadRequest, "request %d (%q): got "+format, append([]any{i, r.ID}, args...)...)
+	}
+	switch {
+	case r.PromptTokens < 1 || r.OutputTokens < 1 || r.MaxTokens < 0:
+		return bad("%d prompt, %d output, %d max tokens, want >= 1, >= 1, >= 0", r.PromptTokens, r.OutputTokens, r.MaxTokens)
+	case r.ArrivalUs < 0 || r.ThinkUs < 0 || r.EnqueueUs.OK && r.EnqueueUs.V < r.ArrivalUs:
+		return bad("arrival %d us, think time %d us, enqueue %d us, want >= 0, >= 0, >= arrival", r.ArrivalUs, r.ThinkUs, r.EnqueueUs.V)
+	case len(r.Hashes) > 0 && r.HashTokens < 1:
+		return bad("%d content ids of %d tokens, want >= 1 token each", len(r.Hashes), r.HashTokens)
+	case r.CachedTokens.OK && (r.CachedTokens.V < 0 || r.CachedTokens.V > r.PromptTokens):
+		return bad("%d cached tokens, want 0 to the prompt's %d", r.CachedTokens.V, r.PromptTokens)
+	case r.After < 0 || r.After > n || r.After == i+1:
+		return bad("after %d, want another request's position, 1 to %d", r.After, n)
+	case r.Loop < 0 || r.Queued && (r.Loop == 0 || r.After > 0):
+		return bad("loop %d after %d, want a loop of 1 or more and no predecessor for a queued request", r.Loop, r.After)
+	case r.AbortAtUs.OK && r.AbortKind != OutcomeAborted && r.AbortKind != OutcomeTimedOut && r.AbortKind != OutcomeFinished:
+		return bad("abort outcome %q, want aborted, timed_out or finished", r.AbortKind)
+	}
+	return nil
+}
+
+// Result is one simulated run.
+type Result struct {
+	Requests        []RequestResult // in workload order; nil from Stream
+	Steps           int64           // schedule() calls, empty ones included
+	EmptySteps      int64
+	ScheduledTokens int64
+	PrefillTokens   int64 // computed, recomputation included
+	DecodeTokens    int64
+	WastedTokens    int64 // scheduled for requests that had already stopped
+	Preemptions     int64
+	HitTokens       int64 // prompt tokens served from the prefix cache, first admissions
+	LookedUpTokens  int64 // prompt tokens of first admissions
+	StoredBlocks    int64 // GPU->CPU
+	LoadedBlocks    int64 // CPU->GPU
+	ClippedSteps    int64
+	ClippedDelays   int64
+	BusyUs          int64 // sum of execution times
+	EndUs           int64 // last event
+	PeakRunning     int64
+	PeakWaiting     int64
+	PeakBlocks      int64
+	Extrapolated    uint64          // slots (bit s-1) that hit their bound in a prediction
+	Gaps            *stat.Histogram // of all token gaps, us; nil without Config.TokenGaps
+	Stopped         bool            // by the caller, before all had left
+	Findings        []trace.Finding
 }

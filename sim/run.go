@@ -1,18 +1,131 @@
 package sim
 
+import "math"
+
 // Run simulates the requests (sorted by arrival or not; equal arrivals keep
 // their order) on one engine until all have left or cfg.StopUs. obs may be nil.
 // Errors: a bad configuration or request, or a prediction that is NaN or infinite.
 func Run(cfg Config, reqs []Request, obs Observer) (*Result, error) {
-	if err := cfg.Check(); err != nil {
-		return nil, err
-	}
-	e, err := newEngine(&cfg, reqs, obs)
+	all := make([]RequestResult, len(reqs))
+	res, err := Stream(cfg, reqs, obs, func(i int, r *RequestResult) bool {
+		all[i] = *r
+		return true
+	})
 	if err != nil {
 		return nil, err
 	}
-	if err := e.run(); err != nil {
+	res.Requests = all
+	return res, nil
+}
+
+// Stream is Run that keeps no results: left is told of every request as it
+// leaves, and at the end of those that never did. r is reused. When left returns
+// false the run ends there, and the result says Stopped.
+func Stream(cfg Config, reqs []Request, obs Observer, left func(i int, r *RequestResult) bool) (*Result, error) {
+	d, err := newDriver(cfg, reqs, obs, left)
+	if err != nil {
 		return nil, err
 	}
-	return e.result(), nil
+	return d.run()
+}
+
+// driver feeds one engine from one source.
+type driver struct {
+	*Engine
+	src     *Source
+	reqs    []Request
+	tell    func(i int, r *RequestResult) bool
+	sent    []bool
+	stopped bool
+}
+
+func newDriver(cfg Config, reqs []Request, obs Observer, left func(i int, r *RequestResult) bool) (*driver, error) {
+	src, err := NewSource(reqs)
+	if err != nil {
+		return nil, err
+	}
+	d := &driver{src: src, reqs: reqs, tell: left, sent: make([]bool, len(reqs))}
+	d.Engine, err = NewEngine(cfg, obs, Hooks{Left: d.left})
+	return d, err
+}
+
+func (d *driver) left(i int, atUs int64, r *RequestResult) {
+	if d.stopped {
+		return
+	}
+	if !d.tell(i, r) {
+		d.stopped = true
+		d.Yield(math.MinInt64)
+		return
+	}
+	if at, ok := d.src.Left(i, atUs); ok {
+		d.Yield(at)
+	}
+}
+
+func (d *driver) run() (*Result, error) {
+	stop := int64(math.MaxInt64)
+	if d.cfg.StopUs > 0 {
+		stop = d.cfg.StopUs
+	}
+	for !d.stopped {
+		at, more := d.src.Next()
+		if !more || at > stop {
+			at = stop
+		}
+		if err := d.RunTo(at); err != nil {
+			return nil, err
+		}
+		switch next, ok := d.src.Next(); {
+		case d.stopped:
+		case ok && next <= at && next < stop: // a departure may have made another one come first
+			i, _ := d.src.Take()
+			d.sent[i] = true
+			if err := d.Arrive(i, &d.reqs[i], next); err != nil {
+				return nil, err
+			}
+		case d.NextUs() >= stop:
+			return d.close(stop), nil
+		}
+	}
+	return d.close(stop), nil
+}
+
+// close ends the run and tells of the requests that have not left.
+func (d *driver) close(stop int64) *Result {
+	stopped := d.stopped
+	res := d.Close()
+	for i := range d.reqs {
+		if r := &d.reqs[i]; !d.sent[i] && !d.stopped {
+			res := r.result(r.ArrivalUs)
+			d.stopped = !d.tell(i, &res)
+		}
+	}
+	res.Stopped = stopped
+	return res
+}
+
+// InOrder hands results on in workload order, for n requests: each as soon as
+// all before it have left.
+func InOrder(n int, each func(i int, r *RequestResult) bool) func(i int, r *RequestResult) bool {
+	early := make([]*RequestResult, n) // left before one in front of them
+	var free []*RequestResult
+	next := 0
+	return func(i int, r *RequestResult) bool {
+		if i > next {
+			kept := &RequestResult{}
+			if k := len(free); k > 0 {
+				kept, free = free[k-1], free[:k-1]
+			}
+			*kept, early[i] = *r, kept
+			return true
+		}
+		for ok := each(i, r); ; ok = each(next, r) {
+			if next++; !ok || next == n || early[next] == nil {
+				return ok
+			}
+			r, early[next] = early[next], nil
+			free = append(free, r)
+		}
+	}
 }

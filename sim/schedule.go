@@ -1,15 +1,18 @@
 package sim
 
-import "github.com/blis-train/blis-train/trace"
+import (
+	"github.com/blis-train/blis-train/sim/latency"
+	"github.com/blis-train/blis-train/trace"
+)
 
 // schedule is one schedule() call: it forms e.cur, advances what was
 // scheduled and predicts when the step's execution ends.
-func (e *engine) schedule() (flight, error) {
+func (e *Engine) schedule() (flight, error) {
 	e.step++
 	b := &e.batch
 	steady := e.isSteady()
 	if steady {
-		e.cur, e.batch = nil, Batch{StepID: e.step, StartUs: e.now}
+		e.cur, e.batch = nil, latency.Batch{StepID: e.step, StartUs: e.now}
 		e.scheduleSteady()
 	} else {
 		e.begin()
@@ -37,19 +40,19 @@ func (e *engine) schedule() (flight, error) {
 	return flight{items: e.cur, step: e.step, end: end, tokens: b.Tokens(), steady: steady}, nil
 }
 
-func (e *engine) begin() {
+func (e *Engine) begin() {
 	e.cur = nil
 	if n := len(e.spare); n > 0 {
 		e.cur, e.spare = e.spare[n-1], e.spare[:n-1]
 	}
-	e.batch = Batch{StepID: e.step, StartUs: e.now}
+	e.batch = latency.Batch{StepID: e.step, StartUs: e.now}
 	e.view.Admitted = 0
 }
 
 // execute says when the step's result is there. A step without tokens runs no
 // model. Synchronous step times are cadences, schedule() included; an
 // asynchronous step begins when it is scheduled and the one before is done.
-func (e *engine) execute() (int64, error) {
+func (e *Engine) execute() (int64, error) {
 	us := e.cfg.EmptyStepUs
 	if e.batch.Tokens() > 0 {
 		var err error
@@ -78,7 +81,7 @@ func (e *engine) execute() (int64, error) {
 
 // scheduleRunning gives tokens to running requests, in order. It returns the
 // budget left and whether requests may be admitted (nobody was preempted).
-func (e *engine) scheduleRunning(budget int64) (int64, bool) {
+func (e *Engine) scheduleRunning(budget int64) (int64, bool) {
 	for i := 0; i < len(e.running) && budget > 0; {
 		s := e.running[i]
 		n := e.wants(s, budget)
@@ -86,16 +89,16 @@ func (e *engine) scheduleRunning(budget int64) (int64, bool) {
 			i++
 			continue
 		}
-		if end := min(s.computed+n, e.maxLen); end > s.blocks*e.blockSize { // a division costs more than the rest of a decode
+		if end := min(s.computed+n, e.maxLen); end > s.held.N*e.blockSize { // a division costs more than the rest of a decode
 			need, kept := ceilDiv(end, e.blockSize), true
-			if need-s.blocks > e.pool.free {
+			if need-s.held.N > e.pool.Free {
 				if i, budget, kept = e.makeRoom(s, i, need, budget); !kept {
 					return budget, false
 				}
 			}
-			e.pool.grow(s, need)
+			e.pool.Grow(&s.held, need)
 		}
-		if e.pool.caching {
+		if e.pool.Caching {
 			e.registerBlocks(s, min(s.computed+n, s.tokens()))
 		}
 		e.take(s, n)
@@ -106,7 +109,7 @@ func (e *engine) scheduleRunning(budget int64) (int64, bool) {
 }
 
 // wants is the number of tokens a running request asks for within the budget.
-func (e *engine) wants(s *seq, budget int64) int64 {
+func (e *Engine) wants(s *seq, budget int64) int64 {
 	if s.inFlight > 0 && s.computed+2-s.inFlight >= s.prompt+s.maxTokens {
 		return 0 // the step in flight reaches its cap for certain
 	}
@@ -119,8 +122,8 @@ func (e *engine) wants(s *seq, budget int64) int64 {
 
 // makeRoom preempts until s can have its blocks. It returns the new position
 // in the running list, the budget, and false when s itself was preempted.
-func (e *engine) makeRoom(s *seq, i int, need, budget int64) (int, int64, bool) {
-	for need-s.blocks > e.pool.free {
+func (e *Engine) makeRoom(s *seq, i int, need, budget int64) (int, int64, bool) {
+	for need-s.held.N > e.pool.Free {
 		victim := e.victim()
 		if victim.stepMark == e.step && victim.newTokens > 0 { // only under priority: it had its tokens already
 			budget += victim.newTokens
@@ -139,7 +142,7 @@ func (e *engine) makeRoom(s *seq, i int, need, budget int64) (int, int64, bool) 
 // one that would be served last. (vLLM takes the first of equal priority and
 // arrival, which never happens there and would let two of them preempt each
 // other for ever.)
-func (e *engine) victim() *seq {
+func (e *Engine) victim() *seq {
 	last := len(e.running) - 1
 	if !e.byPriority {
 		s := e.running[last]
@@ -157,14 +160,14 @@ func (e *engine) victim() *seq {
 	return worst
 }
 
-func (e *engine) preempt(s *seq) {
+func (e *Engine) preempt(s *seq) {
 	if e.cpu != nil {
 		e.cpu.preempted(s)
 	}
-	if e.pool.caching {
-		e.pool.listAll(s)
+	if e.pool.Caching {
+		e.pool.ListAll(&s.held)
 	}
-	e.pool.drop(s)
+	e.pool.Drop(&s.held)
 	s.status, s.computed = statusPreempted, 0
 	s.preempted++
 	s.res.Preemptions++
@@ -176,15 +179,15 @@ func (e *engine) preempt(s *seq) {
 }
 
 // take puts n tokens of s into the step.
-func (e *engine) take(s *seq, n int64) {
+func (e *Engine) take(s *seq, n int64) {
 	s.newTokens, s.stepMark = n, e.step
 	e.cur = append(e.cur, item{s: s, n: n, idx: int32(s.idx), yields: s.computed+n == s.tokens()+s.inFlight})
-	e.batch.add(s, n, 1)
+	e.batch.Add(s.computed, s.prompt, n, s.held.N, 1)
 }
 
 // giveBack takes s out of the step again.
-func (e *engine) giveBack(s *seq) {
-	e.batch.add(s, s.newTokens, -1)
+func (e *Engine) giveBack(s *seq) {
+	e.batch.Add(s.computed, s.prompt, s.newTokens, s.held.N, -1)
 	s.newTokens = 0
 	for i := range e.cur {
 		if e.cur[i].s == s {
@@ -194,23 +197,8 @@ func (e *engine) giveBack(s *seq) {
 	}
 }
 
-// add puts a sequence with n new tokens into the sums (sign -1: takes it out).
-func (b *Batch) add(s *seq, n, sign int64) {
-	c, p := s.computed, s.prompt
-	if c >= p && n == 1 {
-		b.KVRead += sign * (c + 1)
-		b.DecodeTokens += sign
-		b.DecodeReqs += sign
-		b.DecodeContext += sign * (c + 1)
-		b.DecodeBlocks += sign * s.blocks
-		b.PastPrompt += sign * c
-		return
-	}
-	b.addPrefill(c, p, n, sign)
-}
-
 // scheduleWaiting admits requests while seats, budget and blocks last.
-func (e *engine) scheduleWaiting(budget int64) {
+func (e *Engine) scheduleWaiting(budget int64) {
 	for e.waiting.len() > 0 && budget > 0 && int64(len(e.running)) < e.maxSeqs {
 		s := e.waiting.peek()
 		if s.status == statusLoading && !e.cpu.loaded(s) {
@@ -246,8 +234,8 @@ const (
 
 // admit looks up cached blocks and allocates the first chunk of s. n is its
 // number of tokens.
-func (e *engine) admit(s *seq, budget int64) (n int64, v verdict) {
-	if e.memo && s.blockedAt == e.pool.gains+1 && budget >= s.blockedBudget {
+func (e *Engine) admit(s *seq, budget int64) (n int64, v verdict) {
+	if e.memo && s.blockedAt == e.pool.Gains+1 && budget >= s.blockedBudget {
 		return 0, admitStop // blocks have only become fewer since it failed, and it asks for no less
 	}
 	hits := e.hits[:0]
@@ -255,7 +243,7 @@ func (e *engine) admit(s *seq, budget int64) (n int64, v verdict) {
 	external := int64(0)
 	if s.cached < 0 && s.req.CachedTokens.OK {
 		computed = min(s.req.CachedTokens.V, s.tokens()-1)
-	} else if computed == 0 && s.blocks == 0 { // a finished load has its blocks
+	} else if computed == 0 && s.held.N == 0 { // a finished load has its blocks
 		hits = e.findHits(s)
 		computed = int64(len(hits)) * e.blockSize
 		if e.cpu != nil {
@@ -277,36 +265,31 @@ func (e *engine) admit(s *seq, budget int64) (n int64, v verdict) {
 		n = min(n, budget)
 	}
 	need := ceilDiv(min(computed+external+n, e.maxLen), e.blockSize) // external blocks are whole
-	missing := need - max(int64(len(hits)), s.blocks)
+	missing := need - max(int64(len(hits)), s.held.N)
 	for _, b := range hits {
-		if e.pool.ref[b] == 0 {
+		if !e.pool.InUse(b) {
 			missing++
 		}
 	}
-	if missing > e.pool.free {
-		s.blockedAt, s.blockedBudget = e.pool.gains+1, budget
+	if missing > e.pool.Free {
+		s.blockedAt, s.blockedBudget = e.pool.Gains+1, budget
 		return 0, admitStop
 	}
-	for _, b := range hits {
-		e.pool.touch(b)
-		s.ids = append(s.ids, b)
-		s.blocks++
-		s.registered++
-	}
-	e.pool.grow(s, max(need, s.blocks))
+	e.pool.Share(&s.held, hits)
+	e.pool.Grow(&s.held, max(need, s.held.N))
 	if external > 0 {
 		e.cpu.startLoad(s, int64(len(hits)), external/e.blockSize)
 		return 0, admitLater
 	}
 	s.computed = computed
-	if e.pool.caching {
+	if e.pool.Caching {
 		e.registerBlocks(s, min(computed+n, s.tokens()))
 	}
 	return n, admitNow
 }
 
 // start moves an admitted request to the running list: SCHEDULED.
-func (e *engine) start(s *seq, n int64) {
+func (e *Engine) start(s *seq, n int64) {
 	e.running = append(e.running, s)
 	e.out.PeakRunning = max(e.out.PeakRunning, int64(len(e.running)))
 	e.view.Admitted++
@@ -326,17 +309,17 @@ func (e *engine) start(s *seq, n int64) {
 
 // findHits returns the cached blocks of the longest known prefix of s; one
 // token at least is left to compute.
-func (e *engine) findHits(s *seq) []int32 {
+func (e *Engine) findHits(s *seq) []int32 {
 	e.hits = e.hits[:0]
-	if !e.pool.caching {
+	if !e.pool.Caching {
 		return e.hits
 	}
 	for b := range (s.tokens() - 1) / e.blockSize {
-		hash, own := s.content(b, e.blockSize)
+		hash, own := s.content.Block(b, e.blockSize)
 		if own && s.preempted == 0 {
 			break // it has computed nothing yet
 		}
-		block, ok := e.pool.lookup(hash)
+		block, ok := e.pool.Lookup(hash)
 		if !ok {
 			break
 		}
@@ -346,23 +329,23 @@ func (e *engine) findHits(s *seq) []int32 {
 }
 
 // registerBlocks makes the full blocks of the first tokens of s findable.
-func (e *engine) registerBlocks(s *seq, tokens int64) {
-	if tokens < (s.registered+1)*e.blockSize {
+func (e *Engine) registerBlocks(s *seq, tokens int64) {
+	if tokens < (s.held.Registered+1)*e.blockSize {
 		return
 	}
 	full := tokens / e.blockSize
-	for b := s.registered; b < full; b++ {
-		hash, own := s.content(b, e.blockSize)
-		e.pool.register(s.ids[b], hash, own)
+	from := s.held.Registered
+	for b := from; b < full; b++ {
+		hash, own := s.content.Block(b, e.blockSize)
+		e.pool.Register(&s.held, hash, own)
 	}
-	if e.pool.events != nil {
-		e.pool.events.stored(e, s, s.registered, full)
+	if e.kvLog != nil {
+		e.kvLog.stored(e, s, from, full)
 	}
-	s.registered = full
 }
 
 // advanceScheduled moves the requests of the step forward, before its result.
-func (e *engine) advanceScheduled() {
+func (e *Engine) advanceScheduled() {
 	for i := range e.cur {
 		it := &e.cur[i]
 		s := it.s
@@ -376,10 +359,10 @@ func (e *engine) advanceScheduled() {
 	}
 }
 
-func (e *engine) count() {
+func (e *Engine) count() {
 	b := &e.batch
 	e.out.ScheduledTokens += b.Tokens()
 	e.out.PrefillTokens += b.PrefillTokens
 	e.out.DecodeTokens += b.DecodeTokens
-	e.out.PeakBlocks = max(e.out.PeakBlocks, e.pool.total-e.pool.free)
+	e.out.PeakBlocks = max(e.out.PeakBlocks, e.pool.Total-e.pool.Free)
 }

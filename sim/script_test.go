@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/sim/latency"
+	"github.com/blis-train/blis-train/sim/simtest"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -47,7 +49,7 @@ func TestScripts(t *testing.T) {
 // runScript understands `engine k=v ...`, `step k=v ...` and `request id k=v ...`; # starts prose.
 func runScript(t *testing.T, text string) string {
 	t.Helper()
-	d := small(100)
+	d := simtest.Small(100)
 	cfg := DefaultConfig(d, nil)
 	var reqs []Request
 	for n, line := range strings.Split(text, "\n") {
@@ -62,7 +64,7 @@ func runScript(t *testing.T, text string) string {
 			}
 		case "step":
 			p := pairs(t, n, words[1:])
-			cfg.Latency = linear{float64(whole(t, p["base"])), float64(whole(t, p["prefill"])), float64(whole(t, p["decode"]))}
+			cfg.Latency = simtest.Step(float64(whole(t, p["base"])), float64(whole(t, p["prefill"])), float64(whole(t, p["decode"])))
 		case "request":
 			reqs = append(reqs, requestOfScript(t, words[1], pairs(t, n, words[2:])))
 		default:
@@ -130,9 +132,9 @@ func setEngine(t *testing.T, cfg *Config, d *deploy.Deployment, k, v string) {
 	case "async":
 		cfg.Async = v == "on"
 	case "overhead":
-		cfg.Overhead = Const(whole(t, v))
+		cfg.Overhead = latency.Const(whole(t, v))
 	case "egress":
-		cfg.Egress = Const(whole(t, v))
+		cfg.Egress = latency.Const(whole(t, v))
 	default:
 		t.Fatalf("engine %s=%s", k, v)
 	}
@@ -140,7 +142,10 @@ func setEngine(t *testing.T, cfg *Config, d *deploy.Deployment, k, v string) {
 
 func requestOfScript(t *testing.T, id string, p map[string]string) Request {
 	t.Helper()
-	r := Request{ID: id, ArrivalUs: whole(t, p["at"]), PromptTokens: whole(t, p["prompt"]), OutputTokens: whole(t, p["output"]), MaxTokens: whole(t, p["max"]), Priority: whole(t, p["priority"])}
+	r := Request{
+		ID: id, ArrivalUs: whole(t, p["at"]), PromptTokens: whole(t, p["prompt"]), OutputTokens: whole(t, p["output"]),
+		MaxTokens: whole(t, p["max"]), Priority: whole(t, p["priority"]),
+	}
 	if g := p["shares"]; g != "" { // shares=<group>:<tokens>
 		if _, err := fmt.Sscanf(g, "%d:%d", &r.Group, &r.GroupTokens); err != nil {
 			t.Fatal(err)

@@ -1,5 +1,7 @@
 package sim
 
+import "github.com/blis-train/blis-train/sim/kv"
+
 // status of a request inside the engine.
 type status uint8
 
@@ -15,39 +17,73 @@ const (
 // seq is a request inside the engine. Token counts; blocks include the current
 // step's allocation.
 type seq struct {
-	req        *Request
-	res        *RequestResult
-	idx        int
-	status     status
-	first      bool // FIRST_TOKEN has been seen
-	prompt     int64
-	target     int64 // output tokens at which it stops
-	maxTokens  int64
-	computed   int64 // tokens in KV, those of steps in flight included
-	outputs    int64 // output tokens the scheduler knows
-	inFlight   int64 // output tokens scheduled but not yet known (asynchronous scheduling)
-	blocks     int64
-	registered int64 // leading blocks that are in the prefix cache
-	cached     int64 // prompt tokens cached at first admission, -1 before
-	hiwater    int64 // prompt tokens processed, cached included; survives preemption
-	preempted  int64
-	order      int64 // of arrival in the engine
-	doneStep   int64 // step count when it left, for reuse
-	lastToken  int64 // us of its last token
-	newTokens  int64 // scheduled in the step just formed
-	stepMark   int64 // the step newTokens belongs to
-	// Its last failed admission for want of blocks: pool.gains then, and the budget.
+	req       *Request
+	res       *RequestResult
+	idx       int
+	status    status
+	first     bool // FIRST_TOKEN has been seen
+	prompt    int64
+	target    int64 // output tokens at which it stops
+	maxTokens int64
+	computed  int64 // tokens in KV, those of steps in flight included
+	outputs   int64 // output tokens the scheduler knows
+	inFlight  int64 // output tokens scheduled but not yet known (asynchronous scheduling)
+	held      kv.Held
+	cached    int64 // prompt tokens cached at first admission, -1 before
+	hiwater   int64 // prompt tokens processed, cached included; survives preemption
+	preempted int64
+	order     int64 // of arrival in the engine
+	doneStep  int64 // step count when it left, for reuse
+	lastToken int64 // us of its last token
+	newTokens int64 // scheduled in the step just formed
+	stepMark  int64 // the step newTokens belongs to
+	// Its last failed admission for want of blocks: the pool's gains then, and the budget.
 	blockedAt     int64
 	blockedBudget int64
-	ids           []int32
-	chain         []uint64
+	content       kv.Content // with caching only
 	gaps          []int32
 	cumStart      []float64
 	load          loadState
+	nextFree      *seq
+}
+
+// freeList hands out the records of sequences that have left, the first first.
+type freeList struct{ head, tail *seq }
+
+func (l *freeList) push(s *seq) {
+	if l.head == nil {
+		l.head = s
+	} else {
+		l.tail.nextFree = s
+	}
+	l.tail = s
+}
+
+// take is the first record, when it left before the given step.
+func (l *freeList) take(before int64) *seq {
+	s := l.head
+	if s == nil || s.doneStep >= before {
+		return nil
+	}
+	l.head = s.nextFree
+	return s
+}
+
+// visit is a request on its way through one engine, from the API and back.
+type visit struct {
+	req *Request
+	s   *seq // in the engine; nil before and after
+	res RequestResult
 }
 
 // tokens is what the scheduler wants in KV: prompt and known outputs.
 func (s *seq) tokens() int64 { return s.prompt + s.outputs }
+
+// blockHash is the chained hash of block b of the request.
+func (s *seq) blockHash(b, blockSize int64) uint64 {
+	h, _ := s.content.Block(b, blockSize)
+	return h
+}
 
 // waitQueue holds waiting requests: a deque (fcfs) or a heap (priority).
 type waitQueue struct {

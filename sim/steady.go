@@ -8,14 +8,14 @@ package sim
 // isSteady reports whether the next step will be of that kind for certain:
 // everybody decodes, nobody can be admitted, and blocks suffice even if every
 // request needs one.
-func (e *engine) isSteady() bool {
+func (e *Engine) isSteady() bool {
 	n := int64(len(e.running))
-	return e.allDecode && n > 0 && n <= e.budget && n <= e.pool.free && (e.waiting.len() == 0 || n >= e.maxSeqs)
+	return e.allDecode && n > 0 && n <= e.budget && n <= e.pool.Free && (e.waiting.len() == 0 || n >= e.maxSeqs)
 }
 
 // watchDecodes notes, after a general step, whether everybody decodes now. The
 // property survives steady steps and requests that leave.
-func (e *engine) watchDecodes() {
+func (e *Engine) watchDecodes() {
 	e.allDecode = false
 	if !e.quick {
 		return
@@ -29,26 +29,26 @@ func (e *engine) watchDecodes() {
 }
 
 // scheduleSteady forms the step: one token and at most one block for each.
-func (e *engine) scheduleSteady() {
+func (e *Engine) scheduleSteady() {
 	b := &e.batch
 	var context, blocks int64
 	for _, s := range e.running {
 		c := s.computed
-		if c == s.blocks*e.blockSize {
-			e.pool.grow(s, s.blocks+1)
+		if c == s.held.N*e.blockSize {
+			e.pool.Grow(&s.held, s.held.N+1)
 		}
-		if e.pool.caching && c+1 >= (s.registered+1)*e.blockSize {
+		if e.pool.Caching && c+1 >= (s.held.Registered+1)*e.blockSize {
 			e.registerBlocks(s, c+1)
 		}
 		context += c
-		blocks += s.blocks
+		blocks += s.held.N
 		s.computed = c + 1
 	}
 	b.AddDecodes(int64(len(e.running)), context, blocks)
 }
 
 // updateSteady gives everybody a token.
-func (e *engine) updateSteady(step int64) {
+func (e *Engine) updateSteady(step int64) {
 	left := false
 	for _, s := range e.running {
 		s.outputs++

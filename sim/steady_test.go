@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/blis-train/blis-train/sim/latency"
+	"github.com/blis-train/blis-train/sim/simtest"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -13,21 +15,26 @@ func TestSteadyPathIsExact(t *testing.T) {
 	steady := 0
 	forAll(t, func(t *testing.T, seed uint64, cfg Config, reqs []Request) {
 		cfg.Deployment.Engine.CPUOffloading = false
-		fast := runChecked(t, cfg, reqs, nil, func(e *engine, when string) {
+		fast := runChecked(t, cfg, reqs, nil, func(e *Engine, when string) {
 			if when == "schedule" && e.cur == nil && e.batch.Tokens() > 0 {
 				steady++
 			}
 			checkBlocks(t, e, when)
 		})
-		e, err := newEngine(&cfg, reqs, nil)
+		all := make([]RequestResult, len(reqs))
+		d, err := newDriver(cfg, reqs, nil, func(i int, r *RequestResult) bool {
+			all[i] = *r
+			return true
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		e.quick, e.memo = false, false
-		if err := e.run(); err != nil {
+		d.quick, d.memo = false, false
+		slow, err := d.run()
+		if err != nil {
 			t.Fatal(err)
 		}
-		if slow := e.result(); !reflect.DeepEqual(fast, slow) {
+		if slow.Requests = all; !reflect.DeepEqual(fast, slow) {
 			t.Errorf("the steady path differs")
 		}
 	})
@@ -40,9 +47,9 @@ func TestSteadyPathIsExact(t *testing.T) {
 // A step allocates nothing, whatever path it takes: 10,000 more steps cost no allocation.
 func TestNoAllocationPerStep(t *testing.T) {
 	allocs := func(caching, async bool, tokens int64) float64 {
-		d := llama8b()
+		d := simtest.Llama8B()
 		d.Engine.PrefixCaching, d.Engine.MaxModelLen = caching, trace.Opt[int64]{}
-		m, err := NewPhysics(planted(), d)
+		m, err := latency.NewPhysics(simtest.Planted(), d)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,10 +1,12 @@
 package sim
 
-import "github.com/blis-train/blis-train/trace"
+import (
+	"github.com/blis-train/blis-train/trace"
+)
 
 // update processes the result of a step: each sequence that sampled gets its
 // token, those that stop leave.
-func (e *engine) update(f *flight) {
+func (e *Engine) update(f *flight) {
 	left := false
 	for i := range f.items {
 		it := &f.items[i]
@@ -19,7 +21,7 @@ func (e *engine) update(f *flight) {
 		s.outputs++
 		if e.cfg.Async {
 			s.inFlight--
-			if e.pool.caching && s.status == statusRunning && s.outputs < s.target {
+			if e.pool.Caching && s.status == statusRunning && s.outputs < s.target {
 				e.registerBlocks(s, s.computed-s.inFlight)
 			}
 		}
@@ -35,13 +37,13 @@ func (e *engine) update(f *flight) {
 	if e.cpu != nil {
 		e.cpu.completeTransfers(e.now)
 	}
-	if e.pool.events != nil {
-		e.pool.events.publish(e.now)
+	if e.kvLog != nil {
+		e.kvLog.publish(e.now)
 	}
 }
 
 // token stamps a token of s.
-func (e *engine) token(s *seq, step int64) {
+func (e *Engine) token(s *seq, step int64) {
 	if !s.first {
 		s.first = true
 		s.res.FirstTokenUs, s.res.FirstStep = trace.Some(e.now), step
@@ -49,6 +51,9 @@ func (e *engine) token(s *seq, step int64) {
 			s.res.PrefillSums = e.sumsSince(s)
 		}
 		e.journey(FirstToken, s, step)
+		if e.hooks.First != nil {
+			e.hooks.First(s.idx, e.now)
+		}
 	} else if e.cfg.TokenGaps {
 		e.gap(s, e.now-s.lastToken)
 	}
@@ -56,7 +61,7 @@ func (e *engine) token(s *seq, step int64) {
 }
 
 // sumsSince returns the features summed since the last mark of s, and marks anew.
-func (e *engine) sumsSince(s *seq) []float64 {
+func (e *Engine) sumsSince(s *seq) []float64 {
 	sums := make([]float64, len(e.cum))
 	copy(sums, e.cum)
 	for j := range s.cumStart {
@@ -67,7 +72,7 @@ func (e *engine) sumsSince(s *seq) []float64 {
 }
 
 // gap counts a gap between two tokens; equal neighbours are counted together.
-func (e *engine) gap(s *seq, us int64) {
+func (e *Engine) gap(s *seq, us int64) {
 	if us != e.gapUs {
 		e.flushGaps()
 		e.gapUs = us
@@ -76,7 +81,7 @@ func (e *engine) gap(s *seq, us int64) {
 	s.gaps = append(s.gaps, int32(us))
 }
 
-func (e *engine) flushGaps() {
+func (e *Engine) flushGaps() {
 	if e.gapN > 0 {
 		e.out.Gaps.Add(float64(e.gapUs)+e.cfg.TokenUs, e.gapN)
 		e.gapN = 0
@@ -84,7 +89,7 @@ func (e *engine) flushGaps() {
 }
 
 // stop ends a request that has its last token.
-func (e *engine) stop(s *seq, step int64) {
+func (e *Engine) stop(s *seq, step int64) {
 	status := trace.FinishStopped
 	if s.outputs >= s.maxTokens || s.tokens() >= e.maxLen {
 		status = trace.FinishLength
@@ -96,7 +101,7 @@ func (e *engine) stop(s *seq, step int64) {
 }
 
 // finish frees the request and lets it go.
-func (e *engine) finish(s *seq, step int64, finishStatus string, outcome Outcome) {
+func (e *Engine) finish(s *seq, step int64, finishStatus string, outcome Outcome) {
 	res := s.res
 	res.FinishStatus, res.OutputTokens, res.FinishedStep, res.Outcome = finishStatus, s.outputs, step, outcome
 	res.FinishedUs = trace.Some(e.now)
@@ -108,14 +113,14 @@ func (e *engine) finish(s *seq, step int64, finishStatus string, outcome Outcome
 	e.journey(Finished, s, step)
 	keep := e.cpu != nil && e.cpu.keeps(s)
 	s.status, s.doneStep = statusDone, e.step
-	e.live[s.idx] = nil
+	e.visits[s.idx].s = nil
 	if !keep {
-		e.pool.drop(s)
-		e.freeSeq = append(e.freeSeq, s)
+		e.pool.Drop(&s.held)
+		e.free.push(s)
 	}
 	e.finished++
-	q := Queue{NowUs: e.now, Running: int64(len(e.running)), Waiting: int64(e.waiting.len()), FreeBlocks: e.pool.free, TotalBlocks: e.pool.total,
-		PreemptionEMA: e.ema, PromptTokens: s.prompt, OutputTokens: s.outputs}
+	q := e.queue(s.prompt)
+	q.NowUs, q.OutputTokens = e.now, s.outputs
 	delay, err := e.delayUs(e.cfg.Egress, &q)
 	if err != nil && e.failed == nil {
 		e.failed = err
@@ -124,7 +129,7 @@ func (e *engine) finish(s *seq, step int64, finishStatus string, outcome Outcome
 }
 
 // sweep drops finished requests from the running list, keeping its order.
-func (e *engine) sweep() {
+func (e *Engine) sweep() {
 	kept := e.running[:0]
 	for _, s := range e.running {
 		if s.status != statusDone {
@@ -133,4 +138,50 @@ func (e *engine) sweep() {
 	}
 	clear(e.running[len(kept):])
 	e.running = kept
+}
+
+// gapQuantiles are the median and the 99th percentile of the request's token
+// gaps (nearest rank), unknown without gaps.
+func (e *Engine) gapQuantiles(s *seq) (p50, p99 trace.Opt[float64]) {
+	n := len(s.gaps)
+	if n == 0 {
+		return p50, p99
+	}
+	a, b := (n-1)/2, (n*99+99)/100-1
+	nth(s.gaps, a)
+	nth(s.gaps[a:], b-a)
+	return trace.Some(float64(s.gaps[a]) + e.cfg.TokenUs), trace.Some(float64(s.gaps[b]) + e.cfg.TokenUs)
+}
+
+// nth reorders v so that v[k] is what it would be in order, nothing before it is
+// larger and nothing behind it smaller (Hoare's selection, middle of three).
+func nth(v []int32, k int) {
+	for lo, hi := 0, len(v)-1; lo < hi; {
+		pivot := v[lo] + v[hi] - min(v[lo], v[hi]) // the larger of the ends
+		if mid := v[(lo+hi)/2]; mid < pivot {
+			pivot = max(mid, min(v[lo], v[hi]))
+		}
+		i, j := lo, hi
+		for i <= j {
+			for v[i] < pivot {
+				i++
+			}
+			for v[j] > pivot {
+				j--
+			}
+			if i <= j {
+				v[i], v[j] = v[j], v[i]
+				i++
+				j--
+			}
+		}
+		switch {
+		case k <= j:
+			hi = j
+		case k >= i:
+			lo = i
+		default:
+			return
+		}
+	}
 }

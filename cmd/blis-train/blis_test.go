@@ -16,6 +16,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
@@ -51,10 +52,10 @@ func TestBLISReplay(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			reqs := blisWorkload(2000, c.rate)
 			theirs, took := runBLIS(t, blis, d, reqs, c.alpha, c.beta)
-			m, err := sim.NewTrainedPhysics(c.alpha, c.beta, d)
+			m, err := latency.NewTrainedPhysics(c.alpha, c.beta, d)
 			must(t, err)
 			cfg := sim.DefaultConfig(d, nil)
-			m.Apply(&cfg)
+			cfg.Apply(m.Parts())
 			cfg.EmptyStepUs = 1
 			start := time.Now()
 			res, err := sim.Run(cfg, reqs, nil)

@@ -23,6 +23,8 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/latency"
+	"github.com/blis-train/blis-train/sim/summary"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -86,9 +88,7 @@ type simulation struct {
 
 // replication is the outcome of one seed.
 type replication struct {
-	res      *sim.Result
-	summary  *sim.Summary
-	reqs     []sim.Request
+	summary  *summary.Run
 	findings []trace.Finding
 }
 
@@ -113,9 +113,6 @@ func runSimulate(c *cli.Context) error {
 	}
 	doc := s.document(runs)
 	if err := writeDoc(filepath.Join(c.String("out"), simulationFile), doc); err != nil {
-		return err
-	}
-	if err := table.Write(c.String("out"), "requests", table.Parquet, requestRows(runs[0])); err != nil {
 		return err
 	}
 	con.warn(doc.Warnings)
@@ -328,7 +325,7 @@ func (s *simulation) requests(seed int64) ([]sim.Request, error) {
 func (s *simulation) config(seed int64) (sim.Config, func() []trace.Finding, error) {
 	set, none := s.set, func() []trace.Finding { return nil }
 	if s.c.Bool("sample-coefficients") && set != nil {
-		set, _ = sim.DrawBeta(set, rand.New(rand.NewPCG(uint64(seed), 0xd4a)))
+		set, _ = latency.DrawBeta(set, rand.New(rand.NewPCG(uint64(seed), 0xd4a)))
 	}
 	cfg, warnings, err := s.model(set)
 	if err != nil {
@@ -336,10 +333,10 @@ func (s *simulation) config(seed int64) (sim.Config, func() []trace.Finding, err
 	}
 	cfg.Seed, cfg.TokenGaps, cfg.KVBlocks = seed, true, s.c.Int64("kv-blocks")
 	if v := s.c.Float64("overhead-us"); v >= 0 {
-		cfg.Overhead = sim.Const(v)
+		cfg.Overhead = latency.Const(v)
 	}
 	if v := s.c.Float64("egress-us"); v >= 0 {
-		cfg.Egress = sim.Const(v)
+		cfg.Egress = latency.Const(v)
 	}
 	if mode := s.c.String("async"); mode != "auto" {
 		cfg.Async = mode == "on"
@@ -356,23 +353,23 @@ func (s *simulation) model(set *coeff.Set) (sim.Config, func() []trace.Finding, 
 	none := func() []trace.Finding { return nil }
 	switch s.c.String("latency-model") {
 	case "roofline":
-		m, err := sim.NewRoofline(s.dep)
+		m, err := latency.NewRoofline(s.dep)
 		return sim.DefaultConfig(s.dep, m), none, err
 	case "linear3":
-		m, err := sim.NewLinear3(s.beta)
+		m, err := latency.NewLinear3(s.beta)
 		return sim.DefaultConfig(s.dep, m), none, err
 	case "trained-physics":
 		cfg := sim.DefaultConfig(s.dep, nil)
-		m, err := sim.NewTrainedPhysics(s.alpha, s.beta, s.dep)
+		m, err := latency.NewTrainedPhysics(s.alpha, s.beta, s.dep)
 		if err == nil {
-			m.Apply(&cfg)
+			cfg.Apply(m.Parts())
 		}
 		return cfg, none, err
 	case "blackbox":
 		cfg := sim.DefaultConfig(s.dep, nil)
-		m, err := sim.NewBlackbox(s.alpha, s.beta)
+		m, err := latency.NewBlackbox(s.alpha, s.beta)
 		if err == nil {
-			m.Apply(&cfg)
+			cfg.Apply(m.Parts())
 		}
 		return cfg, none, err
 	}
@@ -380,7 +377,7 @@ func (s *simulation) model(set *coeff.Set) (sim.Config, func() []trace.Finding, 
 	if err != nil {
 		return cfg, none, err
 	}
-	p, _ := cfg.Latency.(*sim.Physics)
+	p, _ := cfg.Latency.(*latency.Physics)
 	return cfg, func() []trace.Finding { return p.Warnings() }, nil
 }
 
@@ -404,27 +401,56 @@ func (s *simulation) one(seed int64, first bool) (*replication, error) {
 	if err != nil {
 		return nil, err
 	}
-	var obs sim.Observer
-	var done func(*sim.Result) error
+	sum := summary.New()
+	var res *sim.Result
 	if first {
-		if obs, done, err = s.observers(reqs); err != nil {
-			return nil, err
-		}
+		res, err = s.recorded(cfg, reqs, sum)
+	} else {
+		res, err = stream(cfg, reqs, nil, func(r *sim.RequestResult) error { sum.Add(r); return nil })
 	}
-	res, err := sim.Run(cfg, reqs, obs)
 	if err != nil {
 		return nil, err
 	}
-	if done != nil {
-		if err := done(res); err != nil {
-			return nil, err
-		}
-	}
 	findings := append(append([]trace.Finding(nil), res.Findings...), warnings()...)
 	if s.lacksOverhead() {
-		findings = append(findings, trace.Findingf(export.NotReplayable, "the coefficient file has no overhead that a simulation may add: requests reach the engine at once; --overhead-us gives them one"))
+		findings = append(findings, trace.Findingf(export.NotReplayable,
+			"the coefficient file has no overhead that a simulation may add: requests reach the engine at once; --overhead-us gives them one"))
 	}
-	return &replication{res: res, summary: sim.Summarize(res), reqs: reqs, findings: findings}, nil
+	return &replication{summary: sum.Close(res), findings: findings}, nil
+}
+
+// recorded is the run whose requests and events go to files as they happen.
+func (s *simulation) recorded(cfg sim.Config, reqs []sim.Request, sum *summary.Collector) (*sim.Result, error) {
+	obs, done, err := s.observers(reqs)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := table.Create[requestRow](s.c.String("out"), "requests", table.Parquet)
+	if err != nil {
+		return nil, err
+	}
+	res, err := stream(cfg, reqs, obs, func(r *sim.RequestResult) error {
+		sum.Add(r)
+		return rows.Append(requestRowOf(r))
+	})
+	if err != nil {
+		rows.Abort()
+		return nil, err
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	return res, done(res)
+}
+
+// stream runs the requests and hands on what each experienced, in workload order.
+func stream(cfg sim.Config, reqs []sim.Request, obs sim.Observer, each func(*sim.RequestResult) error) (*sim.Result, error) {
+	var failed error
+	res, err := sim.Stream(cfg, reqs, obs, sim.InOrder(len(reqs), func(_ int, r *sim.RequestResult) bool {
+		failed = each(r)
+		return failed == nil
+	}))
+	return res, errors.Join(err, failed)
 }
 
 // lacksOverhead reports whether nothing says how long a request takes to reach the engine.

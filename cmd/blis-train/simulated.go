@@ -4,12 +4,13 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/latency"
 )
 
 // simConfig is the simulator driven by a set: its step time, and its overhead
 // and egress where it has them.
 func simConfig(d *deploy.Deployment, set *coeff.Set) (sim.Config, error) {
-	latency, err := sim.NewPhysics(set, d)
+	latency, err := latency.NewPhysics(set, d)
 	if err != nil {
 		return sim.Config{}, err
 	}
@@ -23,9 +24,9 @@ func simConfig(d *deploy.Deployment, set *coeff.Set) (sim.Config, error) {
 }
 
 // delayOf is no delay where the set has no such target.
-func delayOf(set *coeff.Set, target string, d *deploy.Deployment) (sim.Delay, error) {
+func delayOf(set *coeff.Set, target string, d *deploy.Deployment) (latency.Delay, error) {
 	if set.AlphaModel(target) == nil {
-		return sim.Const(0), nil
+		return latency.Const(0), nil
 	}
-	return sim.NewAlphaDelay(set, target, d)
+	return latency.NewAlphaDelay(set, target, d)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/summary"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -111,7 +112,7 @@ type simulationInterval struct {
 
 type metricMs struct{ Mean, P50, P90, P95, P99 *float64 }
 
-func metricOf(s sim.Spread) metricMs {
+func metricOf(s summary.Spread) metricMs {
 	if s.N == 0 {
 		return metricMs{}
 	}
@@ -161,19 +162,19 @@ func (s *simulation) document(runs []*replication) *simulationDoc {
 func intervals(runs []*replication, percentiles bool) []simulationInterval {
 	type key struct {
 		name string
-		of   func(*sim.Summary) float64
+		of   func(*summary.Run) float64
 	}
 	keys := []key{
-		{"responses_per_sec", func(s *sim.Summary) float64 { return s.ResponsesPerSec }},
-		{"tokens_per_sec", func(s *sim.Summary) float64 { return s.TokensPerSec }},
+		{"responses_per_sec", func(s *summary.Run) float64 { return s.ResponsesPerSec }},
+		{"tokens_per_sec", func(s *summary.Run) float64 { return s.TokensPerSec }},
 	}
 	for _, m := range []struct {
 		name string
-		of   func(*sim.Summary) *sim.Spread
-	}{{"ttft", func(s *sim.Summary) *sim.Spread { return &s.TTFT }}, {"itl", func(s *sim.Summary) *sim.Spread { return &s.ITL }}, {"e2e", func(s *sim.Summary) *sim.Spread { return &s.E2E }}} {
+		of   func(*summary.Run) *summary.Spread
+	}{{"ttft", func(s *summary.Run) *summary.Spread { return &s.TTFT }}, {"itl", func(s *summary.Run) *summary.Spread { return &s.ITL }}, {"e2e", func(s *summary.Run) *summary.Spread { return &s.E2E }}} {
 		keys = append(keys,
-			key{m.name + "_mean_ms", func(s *sim.Summary) float64 { return m.of(s).Mean }}, key{m.name + "_p50_ms", func(s *sim.Summary) float64 { return m.of(s).P50 }},
-			key{m.name + "_p90_ms", func(s *sim.Summary) float64 { return m.of(s).P90 }}, key{m.name + "_p95_ms", func(s *sim.Summary) float64 { return m.of(s).P95 }}, key{m.name + "_p99_ms", func(s *sim.Summary) float64 { return m.of(s).P99 }})
+			key{m.name + "_mean_ms", func(s *summary.Run) float64 { return m.of(s).Mean }}, key{m.name + "_p50_ms", func(s *summary.Run) float64 { return m.of(s).P50 }},
+			key{m.name + "_p90_ms", func(s *summary.Run) float64 { return m.of(s).P90 }}, key{m.name + "_p95_ms", func(s *summary.Run) float64 { return m.of(s).P95 }}, key{m.name + "_p99_ms", func(s *summary.Run) float64 { return m.of(s).P99 }})
 	}
 	var out []simulationInterval
 	for _, k := range keys {
@@ -225,21 +226,20 @@ type requestRow struct {
 	FinishedStep  int64              `col:"finished_step" doc:"step of the finish; 0 = none"`
 }
 
-func requestRows(r *replication) []requestRow {
-	rows := make([]requestRow, len(r.res.Requests))
-	for i := range rows {
-		q := &r.res.Requests[i]
-		inMs := func(v float64, ok bool) trace.Opt[float64] {
-			if !ok {
-				return trace.Opt[float64]{}
-			}
-			return trace.Some(v / 1e3)
+func requestRowOf(q *sim.RequestResult) requestRow {
+	inMs := func(v float64, ok bool) trace.Opt[float64] {
+		if !ok {
+			return trace.Opt[float64]{}
 		}
-		rows[i] = requestRow{ID: q.ID, ArrivalUs: q.ArrivalUs, QueuedUs: q.QueuedUs, ScheduledUs: q.ScheduledUs, FirstTokenUs: q.FirstTokenUs, FinishedUs: q.FinishedUs, DepartedUs: q.DepartedUs,
-			QueueWaitMs: inMs(float64(q.ScheduledUs.V-q.QueuedUs.V), q.ScheduledUs.OK), TTFTMs: inMs(q.TTFTUs()), ITLMs: inMs(q.ITLUs()), ITLP50Ms: inMs(q.ITLP50Us.V, q.ITLP50Us.OK), ITLP99Ms: inMs(q.ITLP99Us.V, q.ITLP99Us.OK),
-			E2EMs: inMs(q.E2EUs()), PromptTokens: q.PromptTokens, CachedTokens: q.CachedTokens, OutputTokens: q.OutputTokens, Preemptions: q.Preemptions,
-			Outcome: string(q.Outcome), Reason: string(q.Reason), FinishStatus: q.FinishStatus, SLOClass: q.SLOClass, SLOMet: q.SLOMet,
-			ScheduledStep: q.ScheduledStep, FirstStep: q.FirstStep, FinishedStep: q.FinishedStep}
+		return trace.Some(v / 1e3)
 	}
-	return rows
+	return requestRow{
+		ID: q.ID, ArrivalUs: q.ArrivalUs, QueuedUs: q.QueuedUs, ScheduledUs: q.ScheduledUs, FirstTokenUs: q.FirstTokenUs,
+		FinishedUs: q.FinishedUs, DepartedUs: q.DepartedUs,
+		QueueWaitMs: inMs(float64(q.ScheduledUs.V-q.QueuedUs.V), q.ScheduledUs.OK), TTFTMs: inMs(q.TTFTUs()), ITLMs: inMs(q.ITLUs()),
+		ITLP50Ms: inMs(q.ITLP50Us.V, q.ITLP50Us.OK), ITLP99Ms: inMs(q.ITLP99Us.V, q.ITLP99Us.OK), E2EMs: inMs(q.E2EUs()),
+		PromptTokens: q.PromptTokens, CachedTokens: q.CachedTokens, OutputTokens: q.OutputTokens, Preemptions: q.Preemptions,
+		Outcome: string(q.Outcome), Reason: string(q.Reason), FinishStatus: q.FinishStatus, SLOClass: q.SLOClass, SLOMet: q.SLOMet,
+		ScheduledStep: q.ScheduledStep, FirstStep: q.FirstStep, FinishedStep: q.FinishedStep,
+	}
 }

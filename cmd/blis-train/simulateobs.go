@@ -31,10 +31,11 @@ func (s *simulation) observers(reqs []sim.Request) (sim.Observer, func(*sim.Resu
 		both = append(both, dump)
 		closers = append(closers, closer)
 	}
-	if len(both) == 0 {
-		return nil, nil, nil
+	var obs sim.Observer
+	if len(both) > 0 {
+		obs = both
 	}
-	return both, func(r *sim.Result) error {
+	return obs, func(r *sim.Result) error {
 		var errs []error
 		for _, c := range closers {
 			errs = append(errs, c(r))

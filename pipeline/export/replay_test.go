@@ -15,6 +15,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/latency"
 )
 
 // tracedRequest is one line of a TraceV2 workload.
@@ -246,14 +247,14 @@ func compareWithBLIS(t *testing.T, d *deploy.Deployment, src Source, reqs []trac
 	if err != nil {
 		t.Fatal(err)
 	}
-	model, err := sim.NewTrainedPhysics(numbers(alpha), numbers(beta), d)
+	model, err := latency.NewTrainedPhysics(numbers(alpha), numbers(beta), d)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg := sim.DefaultConfig(d, model)
 	// BLIS is synchronous and has no empty step after the last finish.
 	cfg.Async, cfg.EmptyStepUs, cfg.IdleSleepUs = false, 1, 0
-	model.Apply(&cfg)
+	cfg.Apply(model.Parts())
 	load := make([]sim.Request, len(reqs))
 	for i, r := range reqs {
 		load[i] = sim.Request{ID: fmt.Sprint(i), ArrivalUs: r.arrivalUs, PromptTokens: r.prompt, OutputTokens: r.output}

@@ -4,6 +4,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -19,7 +20,7 @@ func (j *job) engine(t *taught, run *trace.Run, dep *deploy.Deployment) (Engine,
 	if j.o.Latency != nil {
 		e.Latency, err = j.o.Latency(dep)
 	} else {
-		e.Latency, err = sim.NewPhysics(j.set, dep)
+		e.Latency, err = latency.NewPhysics(j.set, dep)
 	}
 	if err != nil {
 		return e, nil, err
@@ -52,9 +53,9 @@ func (j *job) delays(e *Engine, run *trace.Run, dep *deploy.Deployment) ([]trace
 	}
 	switch {
 	case overhead != nil:
-		e.Overhead = sim.Const(*overhead)
+		e.Overhead = latency.Const(*overhead)
 	default:
-		d, err := sim.NewAlphaDelay(j.set, coeff.Overhead, dep)
+		d, err := latency.NewAlphaDelay(j.set, coeff.Overhead, dep)
 		if err != nil {
 			return nil, trace.Errorf(CodeNoOverhead, "replay of run %s: %v", run.ID, err).WithHint("give --overhead-us")
 		}
@@ -62,9 +63,9 @@ func (j *job) delays(e *Engine, run *trace.Run, dep *deploy.Deployment) ([]trace
 	}
 	switch {
 	case egress != nil:
-		e.Egress = sim.Const(*egress)
+		e.Egress = latency.Const(*egress)
 	case j.set.AlphaModel(coeff.Egress) != nil:
-		d, err := sim.NewAlphaDelay(j.set, coeff.Egress, dep)
+		d, err := latency.NewAlphaDelay(j.set, coeff.Egress, dep)
 		if err != nil {
 			return nil, err
 		}

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/stat"
 )
 
@@ -122,7 +122,7 @@ func (s *spread) draw(rng *rand.Rand, r rows.Regime, us float64) float64 {
 // asItWas is a latency model on the machine as it was: the prediction times the
 // drift factor at the simulated time, times a residual ratio.
 type asItWas struct {
-	sim.LatencyModel
+	latency.Model
 	drift    *Drift
 	originNs int64 // of simulated time 0
 	spreads  *spreads
@@ -130,8 +130,8 @@ type asItWas struct {
 }
 
 // StepUs is the drawn time of the step.
-func (m *asItWas) StepUs(b *sim.Batch) (float64, error) {
-	us, err := m.LatencyModel.StepUs(b)
+func (m *asItWas) StepUs(b *latency.Batch) (float64, error) {
+	us, err := m.Model.StepUs(b)
 	if err != nil {
 		return 0, err
 	}
@@ -139,11 +139,11 @@ func (m *asItWas) StepUs(b *sim.Batch) (float64, error) {
 	return us * m.drift.At(at) * m.spreads.at(at).draw(m.rng, regimeOf(b), us), nil
 }
 
-func regimeOf(b *sim.Batch) rows.Regime {
+func regimeOf(b *latency.Batch) rows.Regime {
 	switch b.Regime() {
-	case sim.RegimeDecode:
+	case latency.RegimeDecode:
 		return rows.Decode
-	case sim.RegimePrefill:
+	case latency.RegimePrefill:
 		return rows.Prefill
 	}
 	return rows.Mixed

@@ -4,7 +4,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -35,7 +35,7 @@ type Options struct {
 	Workers        int         // 0: all cores; never changes a result
 
 	// Latency replaces the coefficients' step time in replays; nil: physics.
-	Latency     func(*deploy.Deployment) (sim.LatencyModel, error)
+	Latency     func(*deploy.Deployment) (latency.Model, error)
 	LatencyName string
 
 	Progress trace.Progress // may be nil

@@ -10,6 +10,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -122,12 +123,12 @@ func (r *recording) Event(*sim.Event) {}
 // plant simulates the load and returns it as a recording named "planted".
 func plant(t *testing.T, set *coeff.Set, dep *deploy.Deployment, reqs []sim.Request, change func(*sim.Config)) *trace.Run {
 	t.Helper()
-	model, err := sim.NewPhysics(set, dep)
+	model, err := latency.NewPhysics(set, dep)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := sim.DefaultConfig(dep, model)
-	c.Async, c.Overhead, c.Egress = false, sim.Const(2000), sim.Const(2000)
+	c.Async, c.Overhead, c.Egress = false, latency.Const(2000), latency.Const(2000)
 	if change != nil {
 		change(&c)
 	}

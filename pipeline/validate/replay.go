@@ -9,6 +9,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -20,9 +21,9 @@ type Content func(id string, r *sim.Request)
 // Engine is how the replay's clock runs: step times, the delays outside the
 // engine, and the residuals for the two replays that are noisy.
 type Engine struct {
-	Latency  sim.LatencyModel
-	Overhead sim.Delay
-	Egress   sim.Delay
+	Latency  latency.Model
+	Overhead latency.Delay
+	Egress   latency.Delay
 	Async    bool
 	Gamma    float64 // preemption EMA; 0 = the simulator's default
 	KVBlocks int64   // 0 = from the deployment

@@ -1,5 +1,5 @@
 // Package emit writes a simulated run as a trace dump in the wire schema of
-// the tracing fork of vLLM (design 02): OTLP JSON lines of API spans, core
+// the tracing fork of vLLM: OTLP JSON lines of API spans, core
 // spans with journey events and step spans with summaries and snapshots, and
 // KV-event lines. Sampling coins, span closure, the event limit per span, the
 // labels of phases and the step numbers are the producer's, so what extract

@@ -14,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/emit"
+	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -37,7 +38,7 @@ const configJSON = `{"model_type":"llama","architectures":["LlamaForCausalLM"],"
 
 type affine struct{ a, b, c float64 }
 
-func (m affine) StepUs(b *sim.Batch) (float64, error) {
+func (m affine) StepUs(b *latency.Batch) (float64, error) {
 	return m.a + m.b*float64(b.PrefillTokens) + m.c*float64(b.DecodeTokens), nil
 }
 
@@ -88,7 +89,7 @@ func simulateAndExtract(t *testing.T, yaml string, reqs []sim.Request, mutate fu
 		t.Fatal(err)
 	}
 	cfg := sim.DefaultConfig(dep, affine{5000, 20, 100})
-	cfg.Overhead, cfg.Egress = sim.Const(700), sim.Const(300)
+	cfg.Overhead, cfg.Egress = latency.Const(700), latency.Const(300)
 	res, err := sim.Run(cfg, reqs, dump)
 	if err != nil {
 		t.Fatal(err)
@@ -245,7 +246,8 @@ func (e *emitted) checkReplay(t *testing.T, caching bool) {
 		return
 	}
 	if res.Steps != e.res.Steps || res.ScheduledTokens != e.res.ScheduledTokens || res.Preemptions != e.res.Preemptions {
-		t.Errorf("replay: %d steps, %d tokens, %d preemptions, want %d, %d, %d", res.Steps, res.ScheduledTokens, res.Preemptions, e.res.Steps, e.res.ScheduledTokens, e.res.Preemptions)
+		t.Errorf("replay: %d steps, %d tokens, %d preemptions, want %d, %d, %d",
+			res.Steps, res.ScheduledTokens, res.Preemptions, e.res.Steps, e.res.ScheduledTokens, e.res.Preemptions)
 	}
 }
 
@@ -277,7 +279,8 @@ func TestEmitSamplingAndLimit(t *testing.T) {
 
 // The same run and options give the same bytes.
 func TestEmitIsDeterministic(t *testing.T) {
-	dep, reqs := simulateAndExtract(t, fmt.Sprintf(runYAML, true, 200, false, 128, "chat", "kv_events.jsonl"), workloadOf(40), nil).dep, workloadOf(40)
+	text := fmt.Sprintf(runYAML, true, 200, false, 128, "chat", "kv_events.jsonl")
+	dep, reqs := simulateAndExtract(t, text, workloadOf(40), nil).dep, workloadOf(40)
 	var out [2]strings.Builder
 	for i := range out {
 		dump, err := emit.New(&out[i], &out[i], dep, reqs, emit.Defaults(dep))

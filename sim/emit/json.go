@@ -65,11 +65,3 @@ func hex(v uint64, digits int) string {
 	}
 	return string(out)
 }
-
-// mix is a 64-bit finaliser over two words.
-func mix(a, b uint64) uint64 {
-	x := a*0x9e3779b97f4a7c15 + b + 0x632be59bd9b4e019
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
-}

@@ -9,7 +9,8 @@ func (p *Dump) spanHead(b *buffer, traceID, spanID, parent string, flags int64, 
 	if parent != "" {
 		b.raw(`,"parentSpanId":"` + parent + `"`)
 	}
-	b.raw(`,"flags":` + decimal(flags) + `,"name":"` + name + `","kind":` + decimal(kind) + `,"startTimeUnixNano":"` + decimal(start) + `","endTimeUnixNano":"` + decimal(max(start, end)) + `"`)
+	b.raw(`,"flags":` + decimal(flags) + `,"name":"` + name + `","kind":` + decimal(kind))
+	b.raw(`,"startTimeUnixNano":"` + decimal(start) + `","endTimeUnixNano":"` + decimal(max(start, end)) + `"`)
 }
 
 func (p *Dump) spanTail(b *buffer, dropped int64, status string) {

@@ -21,13 +21,14 @@ type Options struct {
 	ScheduleSeqNs   int64 // and for each running request
 }
 
-// Defaults follow design 02 section 2.5 for a recording that keeps everything.
+// Defaults are those of the tracing fork for a recording that keeps everything.
 func Defaults(d *deploy.Deployment) Options {
 	t := &d.Tracing
 	return Options{
 		JourneyRate: t.JourneySampleRate.Or(1), StepRate: t.StepSampleRate.Or(1), RichRate: t.RichSubsampleRate.Or(1),
 		ClosureInterval: t.ClosureInterval.Or(100), EventLimit: t.EventCountLimit.Or(100000), Chat: t.API == "chat", Seed: 1,
-		MonotonicNs: 100_000_000_000_000, WallNs: 1_776_100_000_000_000_000, ServiceName: "vllm-simulated", ScheduleNs: 60_000, ScheduleSeqNs: 1500,
+		MonotonicNs: 100_000_000_000_000, WallNs: 1_776_100_000_000_000_000, ServiceName: "vllm-simulated",
+		ScheduleNs: 60_000, ScheduleSeqNs: 1500,
 	}
 }
 
@@ -36,7 +37,8 @@ const CodeBadEmit trace.Code = "bad_emit_options"
 
 // Codes describes this package's codes.
 var Codes = []trace.CodeEntry{
-	{Code: CodeBadEmit, Kind: "error", Meaning: "the options of the emitted trace dump are impossible", Action: "give rates in 0..1, an interval and an event limit of at least 1"},
+	{Code: CodeBadEmit, Kind: "error", Meaning: "the options of the emitted trace dump are impossible",
+		Action: "give rates in 0..1, an interval and an event limit of at least 1"},
 }
 
 // Check verifies the options.
@@ -47,7 +49,8 @@ func (o *Options) Check() error {
 		}
 	}
 	if o.ClosureInterval < 1 || o.EventLimit < 1 || o.MonotonicNs <= 0 || o.WallNs <= 0 || o.ScheduleNs < 0 || o.ScheduleSeqNs < 0 {
-		return trace.Errorf(CodeBadEmit, "closure interval %d, event limit %d, clocks %d and %d ns, scheduler time %d + %d ns: want >= 1, >= 1, > 0, > 0, >= 0", o.ClosureInterval, o.EventLimit, o.MonotonicNs, o.WallNs, o.ScheduleNs, o.ScheduleSeqNs)
+		return trace.Errorf(CodeBadEmit, "closure interval %d, event limit %d, clocks %d and %d ns, scheduler time %d + %d ns: "+
+			"want >= 1, >= 1, > 0, > 0, >= 0", o.ClosureInterval, o.EventLimit, o.MonotonicNs, o.WallNs, o.ScheduleNs, o.ScheduleSeqNs)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/kv"
 )
 
 // stepSpan is the open scheduler_steps span.
@@ -108,9 +109,8 @@ func (p *Dump) snapshots(v *sim.StepView, at int64) {
 func (p *Dump) closeStepSpan(last, endWall int64) {
 	s := &p.step
 	var b buffer
-	seed := uint64(p.opt.Seed)
-	n := uint64(s.sequence)
-	p.spanHead(&b, hex(mix(seed^5, n), 16)+hex(mix(seed^6, n), 16), hex(mix(seed^7, n), 16), "", 256, "scheduler_steps_"+decimal(s.sequence), 1, s.openedWall, endWall)
+	id := func(salt uint64) string { return hex(kv.Mix(uint64(p.opt.Seed)^salt, uint64(s.sequence)), 16) }
+	p.spanHead(&b, id(5)+id(6), id(7), "", 256, "scheduler_steps_"+decimal(s.sequence), 1, s.openedWall, endWall)
 	b.raw(`,"attributes":[`)
 	b.int("scheduler.span_sequence", s.sequence)
 	b.int("scheduler.step_range_start", s.first)

@@ -103,11 +103,13 @@ func (g *Generator) Check() error {
 		return err
 	}
 	if p := g.Prefix; p.Groups < 0 || p.Tokens < 0 || !(p.Share >= 0 && p.Share <= 1) {
-		return trace.Errorf(CodeBadWorkload, "prefix: got %d groups of %d tokens at share %g, want >= 0, >= 0, 0..1", p.Groups, p.Tokens, p.Share)
+		return trace.Errorf(CodeBadWorkload, "prefix: got %d groups of %d tokens at share %g, want >= 0, >= 0, 0..1",
+			p.Groups, p.Tokens, p.Share)
 	}
 	for _, c := range g.Classes {
 		if c.Name == "" || !(c.Share > 0) || c.TTFTMs < 0 || c.E2EMs < 0 {
-			return trace.Errorf(CodeBadWorkload, "class %q: got share %g, targets %g and %g ms, want a name, > 0, >= 0, >= 0", c.Name, c.Share, c.TTFTMs, c.E2EMs)
+			return trace.Errorf(CodeBadWorkload, "class %q: got share %g, targets %g and %g ms, want a name, > 0, >= 0, >= 0",
+				c.Name, c.Share, c.TTFTMs, c.E2EMs)
 		}
 	}
 	return nil

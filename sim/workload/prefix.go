@@ -34,7 +34,8 @@ func newPrefixes(run *trace.Run, d *deploy.Deployment) *prefixes {
 		}
 	}
 	if known == 0 {
-		p.notes = append(p.notes, trace.Findingf(CodePrefixUnknown, "prefix caching is on and no snapshot, KV event or client file says what was shared"))
+		p.notes = append(p.notes, trace.Findingf(CodePrefixUnknown,
+			"prefix caching is on and no snapshot, KV event or client file says what was shared"))
 	}
 	return p
 }
@@ -94,7 +95,8 @@ func inferCached(run *trace.Run, async bool) map[string]int64 {
 	for i := range run.Requests {
 		r := &run.Requests[i]
 		step := total[r.ScheduledStep.V]
-		if r.CachedTokens.OK || !r.CoreID.OK || !r.PromptTokens.OK || step == nil || r.FirstTokenStep != r.ScheduledStep || prefilling[step.ID] != 1 {
+		if r.CachedTokens.OK || !r.CoreID.OK || !r.PromptTokens.OK || step == nil ||
+			r.FirstTokenStep != r.ScheduledStep || prefilling[step.ID] != 1 {
 			continue
 		}
 		computed := step.PrefillTokens - firstDecodes[step.ID]

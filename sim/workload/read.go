@@ -81,9 +81,13 @@ func readMooncake(data []byte, name string) (*Workload, error) {
 			return nil, bad(name, line, "mooncake request: got %v, want timestamp, input_length, output_length, hash_ids", err)
 		}
 		if in.Input < 1 || in.Output < 0 || in.Timestamp < 0 {
-			return nil, bad(name, line, "mooncake request: got timestamp %g ms, %d input, %d output tokens, want >= 0, >= 1, >= 0", in.Timestamp, in.Input, in.Output)
+			return nil, bad(name, line, "mooncake request: got timestamp %g ms, %d input, %d output tokens, want >= 0, >= 1, >= 0",
+				in.Timestamp, in.Input, in.Output)
 		}
-		w.add(sim.Request{ID: strconv.Itoa(len(w.Requests)), ArrivalUs: int64(in.Timestamp * 1000), PromptTokens: in.Input, OutputTokens: max(1, in.Output), Hashes: in.Hashes, HashTokens: mooncakeSpan})
+		w.add(sim.Request{
+			ID: strconv.Itoa(len(w.Requests)), ArrivalUs: int64(in.Timestamp * 1000), PromptTokens: in.Input, OutputTokens: max(1, in.Output),
+			Hashes: in.Hashes, HashTokens: mooncakeSpan,
+		})
 	}
 	if err := sc.Err(); err != nil {
 		return nil, err
@@ -175,7 +179,8 @@ func readAzure(data []byte, name string) (*Workload, error) {
 func readTraceV2(data []byte, name string) (*Workload, error) {
 	w := &Workload{}
 	groups := map[string]uint64{}
-	err := rows(data, name, []string{"request_id", "input_tokens", "output_tokens", "arrival_time_us"}, func(line int, field func(string) string) error {
+	required := []string{"request_id", "input_tokens", "output_tokens", "arrival_time_us"}
+	err := rows(data, name, required, func(line int, field func(string) string) error {
 		var failed error
 		number := func(c string) int64 {
 			text := field(c)
@@ -188,8 +193,11 @@ func readTraceV2(data []byte, name string) (*Workload, error) {
 			}
 			return v
 		}
-		q := sim.Request{ID: field("request_id"), SLOClass: field("slo_class"), PromptTokens: number("input_tokens"), OutputTokens: max(1, number("output_tokens")),
-			ArrivalUs: number("arrival_time_us"), Priority: number("vllm_priority"), SLOTTFTUs: number("slo_target_us")}
+		q := sim.Request{
+			ID: field("request_id"), SLOClass: field("slo_class"), ArrivalUs: number("arrival_time_us"),
+			PromptTokens: number("input_tokens"), OutputTokens: max(1, number("output_tokens")),
+			Priority: number("vllm_priority"), SLOTTFTUs: number("slo_target_us"),
+		}
 		if v := number("server_input_tokens"); v > 0 {
 			q.PromptTokens = v
 		}
@@ -221,7 +229,9 @@ func readTraceV2(data []byte, name string) (*Workload, error) {
 // TraceV2Header.
 func WriteTraceV2(out io.Writer, reqs []sim.Request) error {
 	b := bufio.NewWriter(out)
-	b.WriteString("request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason\n")
+	b.WriteString("request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,input_tokens," +
+		"output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,server_input_tokens," +
+		"arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason\n")
 	for i := range reqs {
 		r := &reqs[i]
 		group := ""
@@ -229,7 +239,8 @@ func WriteTraceV2(out io.Writer, reqs []sim.Request) error {
 			group = "g" + strconv.FormatUint(r.Group, 10)
 		}
 		b.WriteString(strings.Join([]string{strconv.Itoa(i), "c", "t", r.SLOClass, "", "0", group, strconv.FormatInt(r.GroupTokens, 10), "true",
-			strconv.FormatInt(r.PromptTokens, 10), strconv.FormatInt(r.OutputTokens, 10), strconv.FormatInt(r.PromptTokens, 10), "0", "0", "0", "0", "", "0", "0",
+			strconv.FormatInt(r.PromptTokens, 10), strconv.FormatInt(r.OutputTokens, 10), strconv.FormatInt(r.PromptTokens, 10),
+			"0", "0", "0", "0", "", "0", "0",
 			strconv.FormatInt(r.ArrivalUs, 10), "0", "0", "0", "0", "ok", "", ""}, ",") + "\n")
 	}
 	return b.Flush()

@@ -28,9 +28,11 @@ func TestFormats(t *testing.T) {
 	if q := a.Requests[1]; q.ArrivalUs != 52000 || q.PromptTokens != 200 || q.OutputTokens != 1 {
 		t.Errorf("azure: %+v", q)
 	}
-	v := load(t, "request_id,slo_class,prefix_group,prefix_length,input_tokens,output_tokens,deadline_us,server_input_tokens,arrival_time_us,send_time_us,vllm_priority\n"+
+	v := load(t, "request_id,slo_class,prefix_group,prefix_length,input_tokens,output_tokens,deadline_us,server_input_tokens,"+
+		"arrival_time_us,send_time_us,vllm_priority\n"+
 		"0,chat,sys,64,100,5,9000,104,10,30,2\n1,,,,50,6,0,0,40,0,0\n")
-	if q := v.Requests[0]; q.ArrivalUs != 30 || q.PromptTokens != 104 || q.Group != 1 || q.GroupTokens != 64 || q.AbortAtUs.V != 9000 || q.AbortKind != sim.OutcomeTimedOut || q.Priority != 2 || q.SLOClass != "chat" {
+	if q := v.Requests[0]; q.ArrivalUs != 30 || q.PromptTokens != 104 || q.Group != 1 || q.GroupTokens != 64 ||
+		q.AbortAtUs.V != 9000 || q.AbortKind != sim.OutcomeTimedOut || q.Priority != 2 || q.SLOClass != "chat" {
 		t.Errorf("tracev2: %+v", q)
 	}
 	if q := v.Requests[1]; q.ArrivalUs != 40 || q.PromptTokens != 50 || q.AbortAtUs.OK {
@@ -40,7 +42,8 @@ func TestFormats(t *testing.T) {
 
 // What we write as TraceV2 reads back.
 func TestTraceV2RoundTrip(t *testing.T) {
-	g := Generator{Requests: 50, Arrivals: ArrivalSpec{Kind: "poisson", RateRPS: 3}, Prompt: LengthSpec{Kind: "uniform", Min: 1, Max: 99}, Output: LengthSpec{Kind: "uniform", Min: 1, Max: 9}}
+	g := Generator{Requests: 50, Arrivals: ArrivalSpec{Kind: "poisson", RateRPS: 3},
+		Prompt: LengthSpec{Kind: "uniform", Min: 1, Max: 99}, Output: LengthSpec{Kind: "uniform", Min: 1, Max: 9}}
 	w, err := g.Generate(4)
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +97,8 @@ func TestGeneratorStatistics(t *testing.T) {
 		{ArrivalSpec{Kind: "gamma", RateRPS: 10, CV: 2}, 2},
 		{ArrivalSpec{Kind: "gamma", RateRPS: 10, CV: 0.5}, 0.5},
 	} {
-		g := Generator{Requests: 20000, Arrivals: a.spec, Prompt: LengthSpec{Kind: "lognormal", Mean: 300, Sigma: 0.8}, Output: LengthSpec{Kind: "empirical", Values: []int64{10, 30}}}
+		g := Generator{Requests: 20000, Arrivals: a.spec, Prompt: LengthSpec{Kind: "lognormal", Mean: 300, Sigma: 0.8},
+			Output: LengthSpec{Kind: "empirical", Values: []int64{10, 30}}}
 		w, err := g.Generate(9)
 		if err != nil {
 			t.Fatal(err)
@@ -121,7 +125,8 @@ func TestGeneratorStatistics(t *testing.T) {
 			t.Errorf("%+v: mean gap %.4f s, cv %.3f, prompt %.1f, output %.2f", a.spec, gaps, cv, prompt, output)
 		}
 	}
-	bursts := Generator{Requests: 6, Arrivals: ArrivalSpec{Kind: "bursts", Burst: 3, EveryS: 2}, Prompt: LengthSpec{Kind: "constant", Value: 1}, Output: LengthSpec{Kind: "constant", Value: 1}}
+	bursts := Generator{Requests: 6, Arrivals: ArrivalSpec{Kind: "bursts", Burst: 3, EveryS: 2},
+		Prompt: LengthSpec{Kind: "constant", Value: 1}, Output: LengthSpec{Kind: "constant", Value: 1}}
 	w, _ := bursts.Generate(1)
 	if w.Requests[2].ArrivalUs != 0 || w.Requests[3].ArrivalUs != 2_000_000 {
 		t.Errorf("bursts: %+v", w.Requests)

@@ -42,7 +42,7 @@ type RunOptions struct {
 	// queue (teacher-forced replays). Otherwise it arrives at ARRIVED and the
 	// simulator adds the overhead.
 	Queued bool
-	// MissingArrivalUs is subtracted from QUEUED where ARRIVED is unknown: half a step (03 section 6).
+	// MissingArrivalUs is subtracted from QUEUED where ARRIVED is unknown: half a step (spec#replay-requests).
 	MissingArrivalUs int64
 	// BaseNs sets simulated time 0; 0 = the earliest arrival kept.
 	BaseNs int64
@@ -81,7 +81,8 @@ func FromRun(run *trace.Run, d *deploy.Deployment, opt RunOptions) (*Workload, e
 		w.Notes = append(w.Notes, trace.Findingf(CodeNoLength, "%d requests without prompt length were left out", skipped))
 	}
 	if guessed > 0 {
-		w.Notes = append(w.Notes, trace.Findingf(CodeNoArrival, "%d requests without ARRIVED: QUEUED less %d us stands for it", guessed, opt.MissingArrivalUs))
+		w.Notes = append(w.Notes, trace.Findingf(CodeNoArrival,
+			"%d requests without ARRIVED: QUEUED less %d us stands for it", guessed, opt.MissingArrivalUs))
 	}
 	if len(w.Requests) == 0 {
 		return nil, trace.Errorf(CodeEmptyWorkload, "run %q: got no request with arrival and prompt length, want at least one", run.ID)
@@ -100,11 +101,18 @@ const (
 
 // Codes describes this package's codes.
 var Codes = []trace.CodeEntry{
-	{Code: CodeNoLength, Kind: "warning", Meaning: "requests without a prompt length cannot be replayed and were left out of the workload", Action: "sample journeys at 1.0"},
-	{Code: CodeNoArrival, Kind: "warning", Meaning: "requests without an API span were placed half a step before their pick-up", Action: "record API spans with the core spans"},
-	{Code: CodeEmptyWorkload, Kind: "error", Meaning: "no request of the input can be replayed", Action: "check the phase and the input file"},
-	{Code: CodePrefixUnknown, Kind: "warning", Meaning: "prefix caching was on but nothing says which requests share tokens; those without a snapshot are replayed uncached", Action: "record KV events, snapshots, or give the client file with prefix groups"},
-	{Code: CodeBadWorkload, Kind: "error", Meaning: "a line of a workload file cannot be understood", Action: "correct the named line"},
+	{Code: CodeNoLength, Kind: "warning",
+		Meaning: "requests without a prompt length cannot be replayed and were left out of the workload",
+		Action:  "sample journeys at 1.0"},
+	{Code: CodeNoArrival, Kind: "warning", Meaning: "requests without an API span were placed half a step before their pick-up",
+		Action: "record API spans with the core spans"},
+	{Code: CodeEmptyWorkload, Kind: "error", Meaning: "no request of the input can be replayed",
+		Action: "check the phase and the input file"},
+	{Code: CodePrefixUnknown, Kind: "warning",
+		Meaning: "prefix caching was on but nothing says which requests share tokens; those without a snapshot are replayed uncached",
+		Action:  "record KV events, snapshots, or give the client file with prefix groups"},
+	{Code: CodeBadWorkload, Kind: "error", Meaning: "a line of a workload file cannot be understood",
+		Action: "correct the named line"},
 }
 
 func arrivalNs(r *trace.Request, opt RunOptions) (int64, bool) {

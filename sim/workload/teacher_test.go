@@ -20,9 +20,11 @@ import (
 
 // explained are the differences that are not the scheduler's, by run.
 var explained = map[string]string{
-	"b200-qwen2.5-14b-tp2":   "journeys sampled at 0.5: half of the requests are unknown, the schedule cannot be replayed",
-	"h100-llama-2-70b-tp4":   "snapshots on 10 % of the steps: the cached tokens of a few requests, whose prompts took several steps, are unknown and replayed as 0",
-	"h100-codellama-34b-tp2": "the emulation frees a finished request's blocks at once, vLLM's connector after its copies: replayed with FreeStored",
+	"b200-qwen2.5-14b-tp2": "journeys sampled at 0.5: half of the requests are unknown, the schedule cannot be replayed",
+	"h100-llama-2-70b-tp4": "snapshots on 10 % of the steps: the cached tokens of a few requests, whose prompts took several steps, " +
+		"are unknown and replayed as 0",
+	"h100-codellama-34b-tp2": "the emulation frees a finished request's blocks at once, vLLM's connector after its copies: " +
+		"replayed with FreeStored",
 }
 
 // incomparable are runs whose recording misses requests.
@@ -30,13 +32,14 @@ var incomparable = map[string]bool{"b200-qwen2.5-14b-tp2": true}
 
 // TestTeacherForced replays every recorded run with the recorded step times
 // and pick-ups: batches, step ids of events, step totals and stamps must be the
-// recorded ones (05 section 4; differences are counted and explained).
+// recorded ones (differences are counted and explained).
 func TestTeacherForced(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: -short")
 	}
 	tw := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "run\tforced\tsteps\tbatches\tidentical\tsummaries\tidentical\tevents\tin step\tSCHEDULED\tin [start, end]\ttokens\twithin 200 us\tnote")
+	fmt.Fprintln(tw, "run\tforced\tsteps\tbatches\tidentical\tsummaries\tidentical\tevents\tin step\t"+
+		"SCHEDULED\tin [start, end]\ttokens\twithin 200 us\tnote")
 	for _, set := range []string{"composed", "real_vllm_cpu"} {
 		for _, r := range recordedRuns(t, set) {
 			v := teacherForced(t, r)
@@ -116,7 +119,8 @@ func (r *replayed) Step(v *sim.StepView) {
 		b[r.w.Requests[m.Request].ID] = trace.Chunk{Computed: m.Computed, Prompt: m.Prompt, New: m.New}
 	}
 	r.batch[v.StepID] = b
-	r.totals[v.StepID] = totals{v.Running, v.Waiting, v.LabelledPrefillReqs, v.LabelledDecodeReqs, v.LabelledPrefillTokens, v.LabelledDecodeTokens, v.Finished, v.Preempted, v.FreeBlocks}
+	r.totals[v.StepID] = totals{v.Running, v.Waiting, v.LabelledPrefillReqs, v.LabelledDecodeReqs,
+		v.LabelledPrefillTokens, v.LabelledDecodeTokens, v.Finished, v.Preempted, v.FreeBlocks}
 }
 
 func (r *replayed) Event(e *sim.Event) {
@@ -209,7 +213,8 @@ func sameBatch(a, b map[string]trace.Chunk) bool {
 func (v *verdict) compareTotals(run *trace.Run, got *replayed, shared bool) {
 	for i := range run.Steps {
 		s := &run.Steps[i]
-		want := totals{s.RunningDepth, s.WaitingDepth, s.NumPrefillReqs, s.NumDecodeReqs, s.PrefillTokens, s.DecodeTokens, s.NumFinished, s.NumPreempted, s.BlocksFree}
+		want := totals{s.RunningDepth, s.WaitingDepth, s.NumPrefillReqs, s.NumDecodeReqs,
+			s.PrefillTokens, s.DecodeTokens, s.NumFinished, s.NumPreempted, s.BlocksFree}
 		v.steps++
 		if shared {
 			want.free = got.totals[s.ID].free
@@ -273,7 +278,8 @@ func (v *verdict) print(tw *tabwriter.Writer, r recording) {
 	if v.byStep {
 		forced, note = "by step", "step summaries are missing, so their times are: pick-ups and step ids are forced, stamps are not compared"
 	}
-	fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%s\t%d\t%s\t%d\t%s\t%d\t%s\t%d\t%s\t%s\n", r.id, forced, len(r.run.Steps), v.batches, percent(v.sameBatches, v.batches), v.steps, percent(v.sameTotals, v.steps),
+	fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%s\t%d\t%s\t%d\t%s\t%d\t%s\t%d\t%s\t%s\n", r.id, forced, len(r.run.Steps),
+		v.batches, percent(v.sameBatches, v.batches), v.steps, percent(v.sameTotals, v.steps),
 		v.events, percent(v.inStep, v.events), v.scheduled, percent(v.inInterval, v.scheduled), v.stamps, percent(v.near, v.stamps), note)
 }
 

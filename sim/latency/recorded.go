@@ -1,4 +1,4 @@
-package sim
+package latency
 
 // Recorded is a Timeline from a list of steps: the times of a trace,
 // teacher-forced. Step First+i began at Start[i] and its execution ended at

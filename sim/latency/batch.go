@@ -1,27 +1,10 @@
-package sim
+package latency
 
-// LatencyModel says how long a step executes.
-type LatencyModel interface {
-	// StepUs is the execution time of a non-empty step in us, before noise and
-	// rounding (half up, at least 1 us; what was below is counted as clipped).
-	// It must not keep b.
-	StepUs(b *Batch) (float64, error)
-}
+import "github.com/blis-train/blis-train/pipeline/features/basis"
 
-// Timeline is a LatencyModel that also knows when steps started and ended: a
-// recorded run, teacher-forced. Zero results mean unknown: the engine then
-// goes by StepUs.
-type Timeline interface {
-	LatencyModel
-	// StartUs is when schedule(step) begins, given that the engine is ready at readyUs.
-	StartUs(step, readyUs int64) int64
-	// EndUs is when the execution of a step that began at startUs ends; ok is false when unknown.
-	EndUs(step, startUs int64) (endUs int64, ok bool)
-}
-
-// Batch is one step as sums over its sequences (01 S-1..S-3, S-6, S-9): c
-// tokens in KV before the step, a prompt of p tokens, n tokens scheduled; a
-// decode has c >= p and n = 1, everything else is prefill.
+// Batch is one step as sums over its sequences. A sequence has c tokens in KV
+// before the step, a prompt of p tokens, and n tokens scheduled; a decode has
+// c >= p and n = 1, everything else is prefill.
 type Batch struct {
 	StepID          int64
 	StartUs         int64   // start of schedule()
@@ -30,7 +13,7 @@ type Batch struct {
 	PrefillReqs     int64   // requests
 	DecodeReqs      int64   // requests
 	CausalWork      int64   // token pairs: sum over prefill of n*c + n(n+1)/2
-	PrefillAttnWork int64   // 1.0: sum over prefill of (c+n)*n
+	PrefillAttnWork int64   // sum over prefill of (c+n)*n, as version 1.0 has it
 	PromptAttnTwice int64   // twice the sum over c < p of n*(p + n/2), the trained-physics form
 	PromptTokens    int64   // tokens of chunks with c < p
 	DecodeContext   int64   // tokens: sum over decodes of c+1
@@ -40,13 +23,28 @@ type Batch struct {
 	Running         int64   // requests running after admission
 	Waiting         int64   // requests waiting after admission
 	Preempted       int64   // requests preempted in this step
-	PreemptionEMA   float64 // 01 A-14, this step included
+	PreemptionEMA   float64 // share of preempted requests, averaged; this step included
 	StoreBlocks     int64   // blocks copied GPU->CPU with this step
 	LoadBlocks      int64   // blocks copied CPU->GPU with this step
 }
 
 // Tokens is everything scheduled in the step.
 func (b *Batch) Tokens() int64 { return b.PrefillTokens + b.DecodeTokens }
+
+// Add puts a sequence with n new tokens and the given blocks into the sums, with
+// c tokens of it already in KV and a prompt of p tokens; sign -1 takes it out.
+func (b *Batch) Add(c, p, n, blocks, sign int64) {
+	if c < p || n != 1 {
+		b.addPrefill(c, p, n, sign)
+		return
+	}
+	b.KVRead += sign * (c + 1)
+	b.DecodeTokens += sign
+	b.DecodeReqs += sign
+	b.DecodeContext += sign * (c + 1)
+	b.DecodeBlocks += sign * blocks
+	b.PastPrompt += sign * c
+}
 
 // AddPrefill puts a chunk of n tokens into the sums, with c tokens of the request
 // already in KV and a prompt of p tokens.
@@ -109,14 +107,10 @@ type Queue struct {
 	OutputTokens  int64 // produced (egress only)
 }
 
-// Delay is time spent outside the engine: overhead before its input queue, or
-// egress after the last token. Results below 0 count as 0 and as clipped.
-type Delay interface {
-	DelayUs(q *Queue) (float64, error)
+// BasisStep is the batch as the bases of the other models see it.
+func (b *Batch) BasisStep() basis.Step {
+	return basis.Step{
+		PrefillTokens: float64(b.PromptTokens), DecodeTokens: float64(b.Tokens() - b.PromptTokens),
+		Requests: float64(b.PrefillReqs + b.DecodeReqs), PrefillAttn: float64(b.PromptAttnTwice) / 2, DecodeContext: float64(b.PastPrompt),
+	}
 }
-
-// Const is the same delay for every request, in us.
-type Const float64
-
-// DelayUs returns c.
-func (c Const) DelayUs(*Queue) (float64, error) { return float64(c), nil }

@@ -1,14 +1,13 @@
-package sim
+package latency
 
 import (
 	"math"
 	"math/rand/v2"
 	"slices"
 
-	"github.com/blis-train/blis-train/stat"
-
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/stat"
 )
 
 // DrawBeta draws step-time coefficients from the set's covariance around its

@@ -1,4 +1,4 @@
-package sim
+package latency
 
 import (
 	"github.com/blis-train/blis-train/coeff"
@@ -39,11 +39,10 @@ func (p *Physics) StepUs(b *Batch) (float64, error) {
 // Features is the vector of the last StepUs.
 func (p *Physics) Features() []float64 { return p.x }
 
-// Warnings says where predictions left what the training data covered (01 V-12).
+// Warnings says where predictions left what the training data covered (spec#training-range).
 func (p *Physics) Warnings() []trace.Finding { return p.predict.Warnings() }
 
-// FillStepInput turns a batch into the features' input (01 S-6). The 1.0 forms
-// are the simulator column of S-9.
+// FillStepInput turns a batch into the features' input (spec#simulator-batches).
 func FillStepInput(v features.Version, b *Batch, in *features.StepInput) {
 	*in = features.StepInput{
 		PrefillTokens: float64(b.PrefillTokens), DecodeTokens: float64(b.DecodeTokens), ScheduledTokens: float64(b.Tokens()),
@@ -69,7 +68,7 @@ type AlphaDelay struct {
 }
 
 // NewAlphaDelay makes the delay of a target that a replay may add; a target
-// that contains a wait is refused (01 T-5).
+// that contains a wait is refused (spec#waits-are-no-delays).
 func NewAlphaDelay(set *coeff.Set, target string, d *deploy.Deployment) (*AlphaDelay, error) {
 	sp, err := features.New(set.SpecVersion, d)
 	if err != nil {

@@ -1,0 +1,130 @@
+package sim
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Source hands out the requests of a workload in the order of their arrival.
+// Those of closed loops become due when the ones before them have left.
+type Source struct {
+	reqs      []Request
+	open      []int32 // requests that arrive by themselves, by arrival
+	next      int
+	due       []dueRequest    // a heap by (time, order)
+	order     int64           // requests that became due so far
+	followers map[int][]int32 // by predecessor: requests that come after it
+	queues    map[int][]int32 // by loop: requests not sent yet
+}
+
+type dueRequest struct {
+	at    int64
+	order int64
+	req   int32
+}
+
+func (a *dueRequest) compare(b *dueRequest) int {
+	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.order, b.order))
+}
+
+// NewSource checks the requests and puts them in order; equal arrivals keep
+// theirs.
+func NewSource(reqs []Request) (*Source, error) {
+	s := &Source{reqs: reqs, followers: map[int][]int32{}, queues: map[int][]int32{}}
+	for i := range reqs {
+		r := &reqs[i]
+		if err := r.check(i, len(reqs)); err != nil {
+			return nil, err
+		}
+		switch {
+		case r.After > 0:
+			s.followers[r.After-1] = append(s.followers[r.After-1], int32(i))
+		case r.Queued:
+			s.queues[r.Loop] = append(s.queues[r.Loop], int32(i))
+		default:
+			s.open = append(s.open, int32(i))
+		}
+	}
+	slices.SortStableFunc(s.open, func(a, b int32) int { return cmp.Compare(reqs[a].ArrivalUs, reqs[b].ArrivalUs) })
+	return s, nil
+}
+
+// Next is when the next request arrives; false when none will before another
+// has left.
+func (s *Source) Next() (atUs int64, ok bool) {
+	if s.next < len(s.open) {
+		atUs, ok = s.reqs[s.open[s.next]].ArrivalUs, true
+	}
+	if len(s.due) > 0 && (!ok || s.due[0].at < atUs) {
+		atUs, ok = s.due[0].at, true
+	}
+	return atUs, ok
+}
+
+// Take hands out the next request. Of two that arrive in the same microsecond
+// the one that arrives by itself comes first.
+func (s *Source) Take() (i int, atUs int64) {
+	atUs, _ = s.Next()
+	if s.next < len(s.open) && s.reqs[s.open[s.next]].ArrivalUs == atUs {
+		s.next++
+		return int(s.open[s.next-1]), atUs
+	}
+	i = int(s.due[0].req)
+	last := len(s.due) - 1
+	s.due[0] = s.due[last]
+	s.due = s.due[:last]
+	s.sink()
+	return i, atUs
+}
+
+// Left says that request i has left at atUs, whatever its outcome: those that
+// waited for it become due. It returns when the first of them arrives.
+func (s *Source) Left(i int, atUs int64) (first int64, any bool) {
+	send := func(j int32) {
+		at := max(atUs+s.reqs[j].ThinkUs, s.reqs[j].ArrivalUs)
+		s.Again(int(j), at)
+		if !any || at < first {
+			first, any = at, true
+		}
+	}
+	for _, j := range s.followers[i] {
+		send(j)
+	}
+	if loop := s.reqs[i].Loop; loop > 0 && len(s.queues[loop]) > 0 {
+		send(s.queues[loop][0])
+		s.queues[loop] = s.queues[loop][1:]
+	}
+	return first, any
+}
+
+// Again makes request i arrive at atUs: a client that tries again.
+func (s *Source) Again(i int, atUs int64) {
+	s.order++
+	s.due = append(s.due, dueRequest{atUs, s.order, int32(i)})
+	for at := len(s.due) - 1; at > 0; {
+		parent := (at - 1) / 2
+		if s.due[at].compare(&s.due[parent]) > 0 {
+			return
+		}
+		s.due[at], s.due[parent] = s.due[parent], s.due[at]
+		at = parent
+	}
+}
+
+// sink restores the heap below its top.
+func (s *Source) sink() {
+	for at := 0; ; {
+		c := 2*at + 1
+		if c >= len(s.due) {
+			return
+		}
+		if c+1 < len(s.due) && s.due[c+1].compare(&s.due[c]) < 0 {
+			c++
+		}
+		if s.due[at].compare(&s.due[c]) < 0 {
+			return
+		}
+		s.due[at], s.due[c] = s.due[c], s.due[at]
+		at = c
+	}
+}
