@@ -14,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/kernels"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/track"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/queueing"
 	"github.com/blis-train/blis-train/sim"
@@ -42,6 +43,7 @@ func codeRooms() []codeRoom {
 		{"pipeline/fit", fit.Codes},
 		{"pipeline/kernels", kernels.Codes},
 		{"pipeline/rows", rows.Codes},
+		{"pipeline/track", track.Codes},
 		{"pipeline/validate", validate.Codes},
 		{"queueing", queueing.Codes},
 		{"sim", sim.Codes},

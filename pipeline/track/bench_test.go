@@ -1,0 +1,47 @@
+package track
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/blis-train/blis-train/queueing"
+)
+
+// BenchmarkTrack is 10,000 windows through each tracker, N = 64.
+func BenchmarkTrack(b *testing.B) {
+	w := multiLoad(b, queueing.Inferno3P, 10_000, constant(truth[queueing.Inferno3P]), 0.03, rand.New(rand.NewPCG(22, 20)))
+	for _, run := range []struct {
+		name string
+		of   func() []Step
+	}{
+		{"replica", func() []Step { return Replica(w, ModelTuner()) }},
+		{"robust", func() []Step { return Robust(w, DefaultRobust(queueing.Inferno3P)) }},
+		{"sliding", func() []Step { return Sliding(w, DefaultSliding(queueing.Inferno3P)) }},
+	} {
+		b.Run(run.name, func(b *testing.B) {
+			for range b.N {
+				if len(run.of()) != len(w) {
+					b.Fatal("windows lost")
+				}
+			}
+			b.ReportMetric(float64(len(w))*float64(b.N)/b.Elapsed().Seconds(), "windows/s")
+		})
+	}
+}
+
+// BenchmarkFit is a batch fit of 128 points at N = 256.
+func BenchmarkFit(b *testing.B) {
+	for _, f := range []queueing.Flavour{queueing.Inferno3P, queueing.Corrected} {
+		b.Run(string(f), func(b *testing.B) {
+			w := multiLoad(b, f, 128, constant(truth[f]), 0.03, rand.New(rand.NewPCG(22, 21)))
+			for i := range w {
+				w[i].Server.MaxBatch, w[i].Server.Queue = 256, 256
+			}
+			for range b.N {
+				if _, err := Fit(w, DefaultFit(f)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
