@@ -27,7 +27,7 @@ func featuresCommand() *cli.Command {
 			&cli.StringFlag{Name: "run", Usage: "run `ID` (may be left out when there is one run)"},
 			&cli.Int64Flag{Name: "step", Usage: "`N`, the step id", Required: false},
 			&cli.StringFlag{Name: "coefficients", Usage: "coefficient `FILE` for the contributions"},
-			&cli.StringFlag{Name: "spec", Usage: "feature specification `VERSION`: 1.0 or 1.1 (default: the coefficient file's, else 1.1)"},
+			&cli.StringFlag{Name: "spec", Usage: "feature specification `VERSION`: 1.0, 1.1 or 1.2 (default: the coefficient file's, else 1.1)"},
 		}, talkFlags()),
 		Action: runFeatures,
 	}

@@ -38,7 +38,7 @@ func fitCommand() *cli.Command {
 func fitFlags() []cli.Flag {
 	d := fit.DefaultOptions()
 	return []cli.Flag{
-		&cli.StringFlag{Name: "spec", Value: string(d.Spec), Usage: "feature specification `VERSION`: 1.0 or 1.1"},
+		&cli.StringFlag{Name: "spec", Value: string(d.Spec), Usage: "feature specification `VERSION`: 1.0, 1.1 or 1.2"},
 		&cli.StringFlag{Name: "recipe", Usage: "`RECIPE`: relative or frozen (default: relative with 1.1, frozen with 1.0)"},
 		&cli.StringFlag{Name: "beta-target", Usage: "step time `TARGET`: cadence or duration (default: cadence with 1.1)"},
 		&cli.StringSliceFlag{Name: "alpha-target", Usage: "delay `TARGET`: overhead, admission, egress or queue (repeatable)"},

@@ -6,7 +6,10 @@ func (s *Space) Constants() []Quantity {
 	if s.version == V10 {
 		return append(s.dimensions(), s.constants10()...)
 	}
-	return append(s.dimensions(), s.constants11()...)
+	if s.version == V11 {
+		return append(s.dimensions(), s.constants11()...)
+	}
+	return append(append(s.dimensions(), s.constants11()...), s.constants12()...)
 }
 
 func given(name string, v float64, unit string) Quantity {

@@ -65,6 +65,8 @@ func BetaFeatures(v Version) []Feature {
 		return beta10
 	case V11:
 		return beta11
+	case V12:
+		return beta12
 	}
 	return nil
 }
@@ -75,7 +77,7 @@ func AlphaFeatures(v Version) []Feature {
 	switch v {
 	case V10:
 		return alpha10
-	case V11:
+	case V11, V12:
 		return alpha11
 	}
 	return nil

@@ -85,6 +85,10 @@ func (sc *scope) call(e *ast.CallExpr) (float64, error) {
 		return sc.space.expertShare(args[0]), nil
 	case "weight_bytes/2":
 		return sc.space.weightBytes(args[0], args[1]), nil
+	case "all_reduce_s/1":
+		return sc.space.reduceS(args[0]), nil
+	case "logits_gather_s/1":
+		return sc.space.gatheredS(args[0]), nil
 	case "gate/2":
 		return sc.space.gateAt(args[0], args[1]), nil
 	default:

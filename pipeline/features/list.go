@@ -1,5 +1,7 @@
 package features
 
+import "slices"
+
 // The slots of each version in order. A new feature is one file that declares it, one line here and
 // its test; lengths follow from the lists.
 
@@ -21,6 +23,13 @@ var beta11 = numbered([]Feature{
 	chunkedPrefillMixed11,
 	bias11,
 })
+
+var beta12 = numbered(slices.Concat(beta11, []Feature{
+	weightLoadHidden12,
+	activationTraffic12,
+	collectiveTime12,
+	expertLoad12,
+}))
 
 var alpha11 = numbered([]Feature{
 	batchSaturation11,

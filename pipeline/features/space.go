@@ -66,6 +66,15 @@ type Space struct {
 	stepOverheadS  float64 // nominal launch time of a step
 	commLatencyS   float64 // collectives of a step
 	commS, gatherS float64 // s per token and per sampled sequence over the link
+
+	// what 1.2 adds
+	activationBytes     float64           // per token, whole group: moved between the kernels of all layers
+	activationS         float64           // s per token to move them
+	reduce, reduceEager *deploy.AllReduce // one all-reduce inside CUDA graphs and outside; nil: latency and ring
+	fused               *deploy.AllReduce // fused with the norm behind it; nil: not
+	fusedBytes          float64           // largest tensor of the fused kernel
+	tokenBytes          float64           // activations of one token
+	logitBytes          float64           // logits of one sequence
 }
 
 // New derives the constants of version v for deployment d. It fails on an unknown version, on an
@@ -88,6 +97,9 @@ func New(v Version, d *deploy.Deployment) (*Space, error) {
 		return nil, err
 	}
 	s.derive11()
+	if v != V11 {
+		s.derive12()
+	}
 	return s, nil
 }
 

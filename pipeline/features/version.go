@@ -7,14 +7,16 @@ import "github.com/blis-train/blis-train/trace"
 type Version string
 
 // The versions there are. V10 is frozen text, known errors included; V11 is
-// corrected and the default of new training.
+// corrected and the default of new training; V12 is V11 with four more step
+// slots, which the library's kernel tables need.
 const (
 	V10 Version = "1.0"
 	V11 Version = "1.1"
+	V12 Version = "1.2"
 )
 
 // Versions returns every known version, oldest first.
-func Versions() []Version { return []Version{V10, V11} }
+func Versions() []Version { return []Version{V10, V11, V12} }
 
 // Check returns an error with code unknown_spec_version unless v is known.
 func (v Version) Check() error {

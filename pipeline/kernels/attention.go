@@ -25,6 +25,13 @@ func (b *binder) attention() error {
 		return err
 	}
 	b.s.generation, b.s.generationRatio = *gen, ratio
+	if b.s.rules == Engine { // nor the KV cache of many layers
+		perToken := 1e3 * 2 * float64(key.kvHeads*key.headDim) * b.m.BytesPerKV / (ratio * b.t.bandwidth)
+		b.s.generation.rows = slices.Clone(gen.rows)
+		for i, requests := range gen.x {
+			b.s.generation.rows[i] = gen.rows[i].atLeast(func(context float64) float64 { return requests * context * perToken })
+		}
+	}
 	return nil
 }
 

@@ -35,7 +35,7 @@ type Stepper struct {
 	tp         int64
 	capability int64
 	symmetric  bool
-	captured   float64 // tokens of the largest CUDA graph
+	engine     *deploy.Engine
 
 	linear          []linearPart
 	moved           []movedPart
@@ -46,11 +46,11 @@ type Stepper struct {
 
 	reductions                       float64 // all-reduces per step
 	graph, eager, ncclReduce, gather curve
-	fused                            curve   // us by bytes; empty when the engine does not fuse
-	fusedMax                         float64 // B
-	hiddenBytes                      float64 // B per token of an activation
-	vocabBytes                       float64 // B per sequence of logits
-	msPerByte                        float64 // of moved parts
+	fused                            *deploy.AllReduce // nil when the engine does not fuse
+	fusedMax                         float64           // B
+	hiddenBytes                      float64           // B per token of an activation
+	vocabBytes                       float64           // B per sequence of logits
+	msPerByte                        float64           // of moved parts
 }
 
 // linearPart is a measured kernel whose time depends on the tokens of the step.
@@ -82,7 +82,7 @@ func (t *Tables) For(d *deploy.Deployment, rules Rules) (*Stepper, error) {
 		return nil, err
 	}
 	b := binder{t: t, d: d, m: &d.Model, tp: d.TP, s: &Stepper{rules: rules, layers: d.Model.NumLayers, tp: d.TP, capability: t.capability,
-		symmetric: hasSymmetricMemory(&d.Engine), captured: float64(maxCaptured(&d.Engine))}}
+		symmetric: hasSymmetricMemory(&d.Engine), engine: &d.Engine}}
 	b.s.msPerByte = 1e3 / (movedShare * d.Hardware.BwPeakTBs * 1e12)
 	b.s.hiddenBytes = float64(d.Model.HiddenSize) * d.Model.BytesPerActivation
 	b.s.vocabBytes = float64(d.Model.VocabSize) * d.Model.BytesPerActivation
@@ -191,7 +191,19 @@ func (b *binder) linear(dtype string, n, k int64) (curve, error) {
 		}
 		cs, weights = append(cs, b.s.rules.clean(c)), append(weights, at.w)
 	}
-	return blend(cs, weights).scaled(sn * sk), nil
+	c := blend(cs, weights).scaled(sn * sk)
+	if b.s.rules == Engine { // a repeated measurement may find small weights in the cache, a step of many layers cannot
+		bytes := float64(n*k) * dtypeBytes(dtype)
+		c = c.atLeast(func(float64) float64 { return 1e3 * bytes / t.bandwidth })
+	}
+	return c, nil
+}
+
+func dtypeBytes(dtype string) float64 {
+	if dtype == bf16 {
+		return 2
+	}
+	return 1
 }
 
 // between finds the measured neighbours of v, v's place between them on a log

@@ -1,9 +1,6 @@
 package kernels
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -57,21 +54,6 @@ func way(capability, gpus int64, bytes float64, symmetric bool) string {
 	return wayNCCL
 }
 
-// fused is FlashInfer's all-reduce with residual addition and RMSNorm in one
-// kernel on compute capability 10, which vLLM takes with the compilation pass
-// enable_fi_allreduce_fusion: us by bytes, as published with the kernels
-// (flashinfer-ai/flashinfer pull request 5178, hidden size 5120, fused columns
-// of 4 and 8 GPUs; 2 GPUs are taken as 4).
-var fused = map[int64]curve{
-	4: {[]float64{10 * kib, 20 * kib, 80 * kib, 160 * kib, 320 * kib, 640 * kib, 1280 * kib, 2560 * kib, 5 * mib, 10 * mib, 20 * mib, 40 * mib, 80 * mib},
-		[]float64{4.09, 4.30, 4.30, 4.81, 5.83, 7.66, 9.31, 13.00, 20.32, 42.03, 72.10, 128.35, 240.37}},
-	8: {[]float64{10 * kib, 20 * kib, 80 * kib, 160 * kib, 320 * kib, 640 * kib, 1280 * kib, 2560 * kib, 5 * mib, 10 * mib, 20 * mib, 40 * mib, 80 * mib},
-		[]float64{4.81, 4.90, 5.22, 6.04, 7.57, 8.29, 9.93, 13.72, 21.50, 41.52, 83.86, 147.66, 304.85}},
-}
-
-// fusedMaxBytes is the largest tensor vLLM reduces that way, by GPUs.
-var fusedMaxBytes = map[int64]float64{2: 32 * mib, 4: 32 * mib, 8: 8 * mib}
-
 // collectives binds what the GPUs of a group exchange.
 func (b *binder) collectives() error {
 	if b.tp == 1 {
@@ -80,9 +62,7 @@ func (b *binder) collectives() error {
 	b.s.reductions = float64(2 * b.m.NumLayers)
 	if b.s.rules == Engine {
 		b.s.reductions++ // the embedding's
-	}
-	if b.s.rules == Engine && b.t.capability == 100 && fusesAllReduce(&b.d.Engine) {
-		b.s.fused, b.s.fusedMax = fused[max(4, b.tp)], fusedMaxBytes[b.tp]
+		b.s.fused, b.s.fusedMax = b.d.FusedAllReduce()
 	}
 	for _, c := range []struct {
 		to    *curve
@@ -115,22 +95,15 @@ func hasSymmetricMemory(e *deploy.Engine) bool {
 	return !ok || v[0] > symmetricSince[0] || v[0] == symmetricSince[0] && v[1] >= symmetricSince[1]
 }
 
-// fusesAllReduce reports whether the engine's compilation passes fuse
-// all-reduces with the norms behind them.
-func fusesAllReduce(e *deploy.Engine) bool {
-	text := fmt.Sprint(e.Extra["compilation_config"])
-	return strings.Contains(text, "enable_fi_allreduce_fusion") || strings.Contains(text, "fuse_allreduce_rms")
-}
-
 // collectives adds what the GPUs of the group exchange.
-func (s *Stepper) collectives(p *Parts, tokens, seqs float64) {
+func (s *Stepper) collectives(p *Parts, tokens, seqs float64, captured bool) {
 	if s.tp == 1 {
 		return
 	}
-	bytes, one := tokens*s.hiddenBytes, s.reduceMs(tokens)
+	bytes, one := tokens*s.hiddenBytes, s.reduceMs(tokens, captured)
 	p[AllReduce] = s.reductions * one
-	if s.fused.x != nil && bytes <= s.fusedMax { // all but the embedding's, with the norms in them
-		p[AllReduce], p[Norm] = one+(s.reductions-1)*s.fused.at(bytes, 1)/1e3, 0
+	if s.fused != nil && bytes <= s.fusedMax { // all but the embedding's, with the norms in them
+		p[AllReduce], p[Norm] = one+(s.reductions-1)*s.fused.Us(bytes)/1e3, 0
 	}
 	if s.rules == Engine {
 		p[LogitsGather] = s.gather.at(seqs*s.vocabBytes, 1)
@@ -143,10 +116,10 @@ func (s *Stepper) collectives(p *Parts, tokens, seqs float64) {
 // collector/network/collect_all_reduce.py of AIConfigurator), so that it holds
 // whichever way the engine takes at a size; what the engine hands to NCCL is
 // in NCCL's own table.
-func (s *Stepper) reduceMs(tokens float64) float64 {
+func (s *Stepper) reduceMs(tokens float64, captured bool) float64 {
 	bytes := tokens * s.hiddenBytes
 	switch {
-	case s.rules == Composed || s.Way(tokens) != wayNCCL && tokens <= s.captured:
+	case s.rules == Composed || s.Way(tokens) != wayNCCL && captured:
 		return s.graph.at(bytes, 1)
 	case s.Way(tokens) == wayNCCL:
 		return s.ncclReduce.at(bytes, 1)

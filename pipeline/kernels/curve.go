@@ -91,6 +91,15 @@ func blend(cs []*curve, weights []float64) curve {
 	return curve{xs, ys}
 }
 
+// atLeast is the curve raised to a floor.
+func (c curve) atLeast(ms func(x float64) float64) curve {
+	y := make([]float64, len(c.y))
+	for i := range y {
+		y[i] = max(c.y[i], ms(c.x[i]))
+	}
+	return curve{c.x, y}
+}
+
 // scaled is the curve with all times multiplied.
 func (c curve) scaled(by float64) curve {
 	if by == 1 {

@@ -1,11 +1,6 @@
 package kernels
 
-import (
-	"math"
-
-	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/trace"
-)
+import "github.com/blis-train/blis-train/trace"
 
 // Rules say how an engine puts kernels together.
 type Rules string
@@ -33,27 +28,6 @@ func (r Rules) Check() error {
 // distribution is how tokens spread over experts, as the tables name it:
 // routers trained for balance are still skewed.
 const distribution = "power_law_1.2"
-
-// maxCaptured is the largest number of tokens a CUDA graph is captured for:
-// twice max_num_seqs, at most 512 (vllm/config: max_cudagraph_capture_size).
-func maxCaptured(e *deploy.Engine) int64 { return min(512, 2*e.MaxNumSeqs) }
-
-// padded is the size of the CUDA graph that runs the tokens: 1, 2, 4, multiples
-// of 8 up to 256 and of 16 up to the largest captured (vllm/config/vllm.py,
-// cudagraph_capture_sizes); larger steps run as they are.
-func padded(tokens, captured float64) float64 {
-	switch {
-	case tokens > captured:
-		return tokens
-	case tokens <= 2:
-		return tokens
-	case tokens <= 4:
-		return min(4, captured)
-	case tokens <= 256:
-		return min(captured, 8*math.Ceil(tokens/8))
-	}
-	return min(captured, 16*math.Ceil(tokens/16))
-}
 
 // clean is how the rules read a measured curve.
 func (r Rules) clean(c *curve) *curve {

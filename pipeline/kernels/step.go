@@ -77,9 +77,9 @@ func (s *Stepper) StepMs(batch []trace.Chunk) Parts {
 	if seqs == 0 {
 		return p
 	}
-	run := tokens
+	run, captured := tokens, true
 	if s.rules == Engine {
-		run = padded(tokens, s.captured)
+		run, captured = s.engine.GraphTokens(tokens)
 	}
 	layers := float64(s.layers)
 	p[PrefillAttention] *= layers
@@ -95,7 +95,7 @@ func (s *Stepper) StepMs(batch []trace.Chunk) Parts {
 		p[m.part] += m.times * (m.bytesPerToken*run*s.msPerByte + launchMs)
 	}
 	p[LMHead] = s.head.at(seqs, 1)
-	s.collectives(&p, run, seqs)
+	s.collectives(&p, run, seqs, captured)
 	if s.rules == Engine {
 		p[Sampling] = s.vocabBytes*seqs*s.msPerByte + launchMs
 	}

@@ -1,0 +1,136 @@
+package features
+
+import "github.com/blis-train/blis-train/deploy"
+
+// The four step slots of 1.2; docs/decisions/0015-spec-1.2.md says what each one buys.
+
+// weightLoadHidden12 is step slot 17: the weight streaming that linear compute hides.
+//
+//	f17 = min(f1, W(B, S)/Bw) = W(B, S)/Bw - f3     [s]
+//
+// Slots 1 + 3 are the larger of compute and weights; this is the smaller. Kernels do not overlap
+// the two perfectly where they are about equal, some 64 to 512 tokens.
+//
+// Unit:   B / (B/s) = s
+// Source: spec#beta-weight-load-hidden, spec#weight-bytes
+// Bounds: >= 0; 0 for an empty step; f1 + f3 + f17 = f1 + W/Bw
+// Omits:  tile and wave quantisation
+var weightLoadHidden12 = Feature{
+	Name: "weight_load_hidden", Kind: Time, Penalty: 1, Prompt: true, Bound: boundS,
+	Formula: "min(prefill_linear_compute, weight_bytes(scheduled_tokens, num_sampled_seqs)/group_peak_bandwidth)",
+	Doc:     "time of weight streaming hidden by linear compute",
+	beta: func(s *Space, in *StepInput) float64 {
+		return atMost(linearCompute(s, in), s.weightBytes(in.ScheduledTokens, in.NumSampledSeqs)/s.bandwidth)
+	},
+}
+
+// activationTraffic12 is step slot 18: the time to move activations between kernels.
+//
+//	f18 = B*act/Bw     [s]
+//
+// B scheduled tokens, act the bytes that norms, rotary embedding, KV writes and MLP activations of
+// all layers read and write for one token on all devices (spec#activation-bytes-per-token), Bw the
+// group's memory bandwidth. Norms run on the whole hidden state of every device.
+//
+// Unit:   B / (B/s) = s
+// Source: spec#beta-activation-traffic
+// Bounds: >= 0; 0 for an empty step; linear in tokens
+// Omits:  launches, inputs and outputs of linear layers, fusion with quantisation
+var activationTraffic12 = Feature{
+	Name: "activation_traffic", Kind: Time, Penalty: 1, Prompt: true, Bound: boundS,
+	Formula: "scheduled_tokens*activation_bytes_per_token/group_peak_bandwidth",
+	Doc:     "time to move activations between the kernels",
+	beta: func(s *Space, in *StepInput) float64 {
+		return in.ScheduledTokens * s.activationS
+	},
+}
+
+// collectiveTime12 is step slot 19: the collectives of a step as published for the device.
+//
+//	f19 = (2L+1) * T(B*h*ba) + T(S*V*ba)/2     [s]
+//
+// T the time of one all-reduce by bytes (spec#all-reduce-s), B scheduled tokens, S sampled
+// sequences; gathering the logits moves half of what reducing them would.
+//
+// Unit:   s
+// Source: spec#beta-collective-time; published kernel times, see deploy/interconnect
+// Bounds: >= 0; 0 at tp = 1 and for an empty step; never falls when a token is added
+// Omits:  waiting for the slowest device
+var collectiveTime12 = Feature{
+	Name: "collective_time", Kind: Time, Penalty: 1, Bound: boundS,
+	Formula: "pos(scheduled_tokens)*pos(tp - 1)*(allreduces_per_step*all_reduce_s(scheduled_tokens) + logits_gather_s(num_sampled_seqs))",
+	Doc:     "time of all collectives as published for the device",
+	beta: func(s *Space, in *StepInput) float64 {
+		if s.tp <= 1 || in.ScheduledTokens <= 0 {
+			return 0
+		}
+		return s.allreduces*s.reduceS(in.ScheduledTokens) + s.gatheredS(in.NumSampledSeqs)
+	},
+}
+
+// expertLoad12 is step slot 20: a nominal microsecond for each expert a step touches.
+//
+//	f20 = Lm*E*share(B)*1e-6     [s]
+//
+// Lm MoE layers of E experts, share the expected share of experts that B tokens touch.
+//
+// Unit:   s, nominal
+// Source: spec#beta-expert-load, spec#expert-share
+// Bounds: >= 0; 0 for a dense model and an empty step; grows with tokens to Lm*E us
+// Omits:  skew (uniform routing assumed)
+var expertLoad12 = Feature{
+	Name: "expert_load", Kind: Time, Penalty: 1, Bound: boundS,
+	Formula: "num_moe_layers*num_experts*expert_share(scheduled_tokens)*1e-6",
+	Doc:     "experts touched in all layers, 1 us each",
+	beta: func(s *Space, in *StepInput) float64 {
+		return s.moeLayers * s.experts * s.expertShare(in.ScheduledTokens) * expertRefS
+	},
+}
+
+// expertRefS is the nominal time of one expert.
+const expertRefS = 1e-6
+
+// derive12 are the constants that 1.2 adds.
+func (s *Space) derive12() {
+	m := &s.dep.Model
+	widths := (s.layers - s.moeLayers) * float64(m.IntermediateSize)
+	if s.moeLayers > 0 {
+		widths += s.moeLayers * (s.topK*float64(m.MoEIntermediateSize) + float64(m.SharedExpertSize))
+	}
+	s.activationBytes = m.BytesPerActivation * (s.layers*(8*s.hidden*s.tp+2*s.qDim+4*s.kvDim) + float64(m.NumMLPProj)*widths)
+	s.activationS = s.activationBytes / s.bandwidth
+	s.tokenBytes, s.logitBytes = s.hidden*m.BytesPerActivation, float64(m.VocabSize)*m.BytesPerActivation
+	if s.tp > 1 {
+		s.reduce, s.reduceEager = deploy.AllReduceOf(s.dep.Hardware.Name, s.dep.TP)
+		s.fused, s.fusedBytes = s.dep.FusedAllReduce()
+	}
+}
+
+// reduceS is one all-reduce of so many tokens' activations (spec#all-reduce-s).
+func (s *Space) reduceS(tokens float64) float64 {
+	tokens, captured := s.dep.Engine.GraphTokens(tokens)
+	bytes := tokens * s.tokenBytes
+	switch {
+	case s.fused != nil && bytes <= s.fusedBytes:
+		return s.fused.Us(bytes) * 1e-6
+	case s.reduce != nil && captured:
+		return s.reduce.Us(bytes) * 1e-6
+	case s.reduce != nil:
+		return s.reduceEager.Us(bytes) * 1e-6
+	}
+	return s.allreduceS + 2*(s.tp-1)/s.tp*bytes/s.link
+}
+
+// gatheredS is the gather of so many sequences' logits (spec#logits-gather-s).
+func (s *Space) gatheredS(seqs float64) float64 {
+	if s.reduce == nil || seqs == 0 {
+		return seqs * s.gatherS
+	}
+	return s.reduce.Us(seqs*s.logitBytes) / 2 * 1e-6
+}
+
+func (s *Space) constants12() []Quantity {
+	return []Quantity{
+		derived("activation_bytes_per_token", s.activationBytes, "B/token", "bytes_per_activation*(num_hidden_layers*(8*hidden_size*tp + 2*q_dim + 4*kv_dim) + n_mlp_proj*((num_hidden_layers - num_moe_layers)*intermediate_size + num_moe_layers*(top_k*moe_intermediate_size + shared_expert_size)))"),
+	}
+}
