@@ -10,6 +10,7 @@
 //	nearest.go     the nearest rows' prediction, for the noise floor
 //	saturation.go  the five saturation checks and their limits
 //	linear.go      Cholesky factor and solve, Student's t
+//	draw.go        uniform draws that depend on their keys alone
 //
 // Unknown numbers are NaN; the caller writes them as null. Nothing here depends
 // on the order of a map, on the clock or on the number of workers.

@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features/basis"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/kernels"
+	"github.com/blis-train/blis-train/pipeline/predictor/decision"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/track"
 	"github.com/blis-train/blis-train/pipeline/validate"
@@ -42,6 +43,7 @@ func codeRooms() []codeRoom {
 		{"pipeline/features/basis", basis.Codes},
 		{"pipeline/fit", fit.Codes},
 		{"pipeline/kernels", kernels.Codes},
+		{"pipeline/predictor/decision", decision.Codes},
 		{"pipeline/rows", rows.Codes},
 		{"pipeline/track", track.Codes},
 		{"pipeline/validate", validate.Codes},

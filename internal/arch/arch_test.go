@@ -56,8 +56,6 @@ var rooms = map[string]room{
 	"pipeline/ridge":          {ours: []string{"stat", "internal/par"}, theirs: []string{gonum}, pure: true},
 	"pipeline/fit":            {ours: []string{"stat", "internal/par", "pipeline/score", "pipeline/rows", "pipeline/ridge", "pipeline/features", "pipeline/features/basis", "coeff", "deploy", "trace", "trace/table", "result"}},
 	"pipeline/validate":       {ours: []string{"stat", "internal/par", "pipeline/score", "pipeline/rows", "sim", "sim/latency", "sim/workload", "coeff", "pipeline/features", "trace", "deploy", "result"}},
-	"pipeline/forest":         {ours: []string{"forest", "internal/par"}, pure: true},
-	"pipeline/predictor/llmd": {ours: []string{"forest"}},
 	"pipeline/export":         {ours: []string{"internal/shown", "coeff", "deploy", "result", "trace"}, theirs: []string{yaml, xsys}},
 	"queueing":                {ours: []string{"trace"}, pure: true},
 	"pipeline/track":          {ours: []string{"queueing", "stat", "trace"}, theirs: []string{gonum}, pure: true},
@@ -78,6 +76,11 @@ var rooms = map[string]room{
 	"predict":                 {ours: []string{"sim/latency", "coeff", "deploy"}, pure: true},
 	"internal/arch":           {},
 	"internal/python":         {},
+
+	// latency predictors
+	"pipeline/forest":             {ours: []string{"forest", "internal/par", "stat"}, pure: true},
+	"pipeline/predictor/decision": {ours: []string{"stat", "trace", "deploy"}},
+	"pipeline/predictor/llmd":     {ours: []string{"forest"}},
 }
 
 var impure = []string{"os", "time", "log", "log/slog", "flag", "net", "net/http", "math/rand"}

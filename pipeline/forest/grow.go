@@ -5,6 +5,7 @@ import (
 
 	"github.com/blis-train/blis-train/forest"
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/stat"
 )
 
 // grower grows one tree after the other and reuses its memory.
@@ -104,7 +105,7 @@ func (g *grower) root(t uint64) (*node, float64) {
 	g.columns = drawColumns(g.m.Columns(), g.o.ColFrac, g.o.Seed, t)
 	g.rows, g.sums = g.rows[:0], g.sums[:0]
 	for i := range g.m.rows {
-		g.inBag[i] = g.o.RowFrac == 1 || draw(g.o.Seed, streamRows, t, uint64(i)) < g.o.RowFrac
+		g.inBag[i] = g.o.RowFrac == 1 || stat.Draw(g.o.Seed, streamRows, t, uint64(i)) < g.o.RowFrac
 		if g.inBag[i] {
 			g.rows = append(g.rows, int32(i))
 			g.sums = append(g.sums, cell{g.gradient(i), g.w[i]})
