@@ -120,9 +120,11 @@ func (e *Engine) newVisit(i int, r *Request) *visit {
 	if i >= len(e.visits) {
 		e.visits = append(e.visits, make([]*visit, i+1-len(e.visits))...)
 	}
-	v := &visit{}
+	var v *visit
 	if n := len(e.freeVisits); n > 0 {
 		v, e.freeVisits = e.freeVisits[n-1], e.freeVisits[:n-1]
+	} else {
+		v = &visit{}
 	}
 	v.req = r
 	e.visits[i] = v

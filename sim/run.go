@@ -113,11 +113,12 @@ func InOrder(n int, each func(i int, r *RequestResult) bool) func(i int, r *Requ
 	next := 0
 	return func(i int, r *RequestResult) bool {
 		if i > next {
-			kept := &RequestResult{}
-			if k := len(free); k > 0 {
-				kept, free = free[k-1], free[:k-1]
+			if len(free) == 0 {
+				free = append(free, &RequestResult{})
 			}
-			*kept, early[i] = *r, kept
+			last := len(free) - 1
+			early[i], free = free[last], free[:last]
+			*early[i] = *r
 			return true
 		}
 		for ok := each(i, r); ; ok = each(next, r) {

@@ -190,10 +190,11 @@ func contributions(t *testing.T, d *deploy.Deployment, in features.StepInput) ma
 // median overhead of a request is the planted one.
 func checkLoopOverhead(t *testing.T, set *coeff.Set, d *deploy.Deployment, dir string) {
 	t.Helper()
-	f, err := os.Open(filepath.Join(dir, "load.yaml"))
+	data, err := os.ReadFile(filepath.Join(dir, "load.yaml"))
 	must(t, err)
-	defer f.Close()
-	w, _, err := workload.Read(f, "load.yaml", 1)
+	_, load, err := workload.Read(data, "load.yaml")
+	must(t, err)
+	w, err := load.Generate(1)
 	must(t, err)
 	cfg, err := simConfig(d, set)
 	must(t, err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -220,22 +222,21 @@ func (s *simulation) loadWorkload(path string) error {
 		return err
 	}
 	s.inputs = append(s.inputs, in)
-	var r io.Reader = strings.NewReader(string(data))
 	if strings.HasSuffix(path, ".gz") {
-		if r, err = gzip.NewReader(r); err != nil {
+		if data, err = gunzip(data); err != nil {
 			return err
 		}
 	}
-	w, format, err := workload.Read(r, path, s.c.Int64("seed"))
+	s.fixed, s.gen, err = workload.Read(data, path)
+	return err
+}
+
+func gunzip(data []byte) ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if format == workload.FormatGenerator {
-		s.gen, err = workload.LoadGenerator(strings.NewReader(string(data)), path)
-		return err
-	}
-	s.fixed = w
-	return nil
+	return io.ReadAll(r)
 }
 
 // recordedWorkload takes the arrivals of a run folder, or of its extracted tables.
@@ -311,14 +312,16 @@ func (s *simulation) requests(seed int64) ([]sim.Request, error) {
 			return nil, err
 		}
 	}
-	copied := workload.Workload{Requests: append([]sim.Request(nil), w.Requests...)}
-	if n := s.c.Int("max-requests"); n > 0 && n < len(copied.Requests) {
-		copied.Requests = copied.Requests[:n]
+	reqs := w.Requests
+	if n := s.c.Int("max-requests"); n > 0 && n < len(reqs) {
+		reqs = reqs[:n]
 	}
 	if f := s.c.Float64("rate-scale"); f != 1 {
-		copied.Scale(f)
+		w = &workload.Workload{Requests: slices.Clone(reqs)}
+		w.Scale(f)
+		reqs = w.Requests
 	}
-	return copied.Requests, nil
+	return reqs, nil
 }
 
 // config is the engine of one seed; models are not shared between replications.

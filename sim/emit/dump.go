@@ -22,7 +22,8 @@ type Dump struct {
 	journeyCoin, stepCoin, richCoin *rand.Rand
 	live                            map[int]*journey
 	step                            stepSpan
-	core, api, steps                []buffer // ended spans of the next line
+	core, api, steps                []span   // ended spans of the next line
+	spare                           []buffer // memory for the events of step spans
 	lastLine                        int64    // wall ns of the last line
 
 	at    int64 // simulated us of the last event
@@ -225,7 +226,7 @@ func (p *Dump) endCore(j *journey) {
 	}
 	b.raw(`]`)
 	p.spanTail(&b, j.dropped, "")
-	p.core = append(p.core, b)
+	p.core = append(p.core, span{head: b})
 }
 
 // departed ends the API span of a request that was answered or given up.
@@ -258,7 +259,7 @@ func (p *Dump) departed(j *journey, e *sim.Event) {
 	b = append(b, j.apiEvents...)
 	b.raw(`]`)
 	p.spanTail(&b, 0, "")
-	p.api = append(p.api, b)
+	p.api = append(p.api, span{head: b})
 	p.line(p.wall(ns), false)
 }
 

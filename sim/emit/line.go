@@ -4,6 +4,10 @@ import "strconv"
 
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
+// span is one ended span in its three parts: the events of a step span are large
+// and never copied.
+type span struct{ head, events, tail buffer }
+
 func (p *Dump) spanHead(b *buffer, traceID, spanID, parent string, flags int64, name string, kind, start, end int64) {
 	b.raw(`{"traceId":"` + traceID + `","spanId":"` + spanID + `"`)
 	if parent != "" {
@@ -40,59 +44,71 @@ func (p *Dump) line(wall int64, force bool) {
 		return
 	}
 	p.lastLine = wall
-	var b buffer
-	b.raw(`{"resourceSpans":[`)
+	p.write(`{"resourceSpans":[`)
 	if len(p.core)+len(p.steps) > 0 {
-		p.resource(&b)
-		p.scope(&b, "vllm.scheduler", p.core, false)
-		p.scope(&b, "vllm.scheduler.step", p.steps, len(p.core) > 0)
-		b.raw(`]}`)
+		p.resource()
+		p.scope("vllm.scheduler", p.core)
+		if len(p.core) > 0 && len(p.steps) > 0 {
+			p.write(",")
+		}
+		p.scope("vllm.scheduler.step", p.steps)
+		p.write(`]}`)
 		if len(p.api) > 0 {
-			b.raw(",")
+			p.write(",")
 		}
 	}
 	if len(p.api) > 0 {
-		p.resource(&b)
-		p.scope(&b, "vllm.api", p.api, false)
-		b.raw(`]}`)
+		p.resource()
+		p.scope("vllm.api", p.api)
+		p.write(`]}`)
 	}
-	b.raw("]}\n")
+	p.write("]}\n")
+	for _, s := range p.steps {
+		p.spare = append(p.spare, s.events[:0])
+	}
+	clear(p.steps)
 	p.core, p.api, p.steps = p.core[:0], p.api[:0], p.steps[:0]
-	if _, err := p.out.Write(b); err != nil && p.err == nil {
+}
+
+func (p *Dump) write(s string) {
+	if _, err := p.out.WriteString(s); err != nil && p.err == nil {
 		p.err = err
 	}
 }
 
-func (p *Dump) resource(b *buffer) {
+func (p *Dump) resource() {
+	var b buffer
 	b.raw(`{"resource":{"attributes":[`)
 	b.text("telemetry.sdk.language", "python")
 	b.text("telemetry.sdk.name", "opentelemetry")
 	b.text("telemetry.sdk.version", "1.26.0")
 	b.text("service.name", p.opt.ServiceName)
 	b.raw(`]},"scopeSpans":[`)
+	p.write(string(b))
 }
 
-func (p *Dump) scope(b *buffer, name string, spans []buffer, comma bool) {
+func (p *Dump) scope(name string, spans []span) {
 	if len(spans) == 0 {
 		return
 	}
-	if comma {
-		b.raw(",")
-	}
-	b.raw(`{"scope":{"name":"` + name + `"},"spans":[`)
-	for i, s := range spans {
+	p.write(`{"scope":{"name":"` + name + `"},"spans":[`)
+	for i := range spans {
 		if i > 0 {
-			b.raw(",")
+			p.write(",")
 		}
-		*b = append(*b, s...)
+		for _, part := range []buffer{spans[i].head, spans[i].events, spans[i].tail} {
+			if _, err := p.out.Write(part); err != nil && p.err == nil {
+				p.err = err
+			}
+		}
 	}
-	b.raw(`]}`)
+	p.write(`]}`)
 }
 
 // Close ends the open step span, as the producer's shutdown does, and writes
 // what is left. Requests still inside are lost, as they are there.
 func (p *Dump) Close(lastStep int64) error {
-	if len(p.step.events) > 0 {
+	if len(p.step.starts) > 0 {
 		p.closeStepSpan(lastStep, p.lastWall())
 	}
 	p.line(0, true)

@@ -1,8 +1,6 @@
 package emit
 
 import (
-	"slices"
-
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/kv"
 )
@@ -11,14 +9,18 @@ import (
 type stepSpan struct {
 	sequence, first int64
 	openedWall      int64
-	events          []buffer
+	events          buffer // one after the other, commas between them
+	starts          []int  // where each begins
 	dropped         int64
 	calls           int64 // schedule() calls since the last closure
 	emitted         bool
 }
 
 func (p *Dump) openStepSpan(first int64) {
-	p.step = stepSpan{sequence: p.step.sequence + 1, first: first, openedWall: p.lastWall()}
+	p.step = stepSpan{sequence: p.step.sequence + 1, first: first, openedWall: p.lastWall(), starts: p.step.starts[:0]}
+	if n := len(p.spare); n > 0 {
+		p.step.events, p.spare = p.spare[n-1], p.spare[:n-1]
+	}
 }
 
 func (p *Dump) lastWall() int64 { return p.opt.WallNs + p.at*1000 }
@@ -47,16 +49,22 @@ func (p *Dump) Step(v *sim.StepView) {
 	p.step.calls, p.step.emitted = 0, false
 }
 
-func (p *Dump) addStepEvent(b buffer) {
-	p.step.events = append(p.step.events, b)
-	if int64(len(p.step.events)) > p.opt.EventLimit {
-		p.step.events = slices.Delete(p.step.events, 0, 1)
-		p.step.dropped++
+// nextEvent is where the next event of the open span is written. Beyond the
+// limit the oldest one is dropped.
+func (p *Dump) nextEvent() *buffer {
+	s := &p.step
+	if len(s.starts) > 0 {
+		s.events.raw(",")
 	}
+	s.starts = append(s.starts, len(s.events))
+	if int64(len(s.starts)) > p.opt.EventLimit+s.dropped {
+		s.dropped++
+	}
+	return &s.events
 }
 
 func (p *Dump) summary(v *sim.StepView, start, end int64) {
-	var b buffer
+	b := p.nextEvent()
 	b.event(p.wall(end), "step.BATCH_SUMMARY")
 	b.int("step.id", v.StepID)
 	b.int("step.ts_start_ns", start)
@@ -75,7 +83,6 @@ func (p *Dump) summary(v *sim.StepView, start, end int64) {
 	b.int("kv.blocks_total_gpu", v.TotalBlocks)
 	b.int("kv.blocks_free_gpu", v.FreeBlocks)
 	b.end()
-	p.addStepEvent(b)
 }
 
 func (p *Dump) snapshots(v *sim.StepView, at int64) {
@@ -85,7 +92,7 @@ func (p *Dump) snapshots(v *sim.StepView, at int64) {
 		if m.OutputTokens == 0 {
 			phase = "PREFILL"
 		}
-		var b buffer
+		b := p.nextEvent()
 		b.event(p.wall(at)+int64(i)*1000, "step.REQUEST_SNAPSHOT")
 		b.int("step.id", v.StepID)
 		b.text("request.id", p.CoreID(m.Request))
@@ -101,7 +108,6 @@ func (p *Dump) snapshots(v *sim.StepView, at int64) {
 			b.int("request.effective_prompt_len", m.Prompt-m.CachedTokens)
 		}
 		b.end()
-		p.addStepEvent(b)
 	}
 }
 
@@ -117,14 +123,9 @@ func (p *Dump) closeStepSpan(last, endWall int64) {
 	b.int("scheduler.closure_interval", p.opt.ClosureInterval)
 	b.int("scheduler.step_range_end", last)
 	b.raw(`],"events":[`)
-	for i, ev := range s.events {
-		if i > 0 {
-			b.raw(",")
-		}
-		b = append(b, ev...)
-	}
-	b.raw(`]`)
-	p.spanTail(&b, s.dropped, "")
-	p.steps = append(p.steps, b)
+	var tail buffer
+	tail.raw(`]`)
+	p.spanTail(&tail, s.dropped, "")
+	p.steps = append(p.steps, span{b, s.events[s.starts[s.dropped]:], tail})
 	p.line(endWall, false)
 }

@@ -71,6 +71,9 @@ type ClassSpec struct {
 	Priority int64   `yaml:"priority"`
 }
 
+// maxGenerated bounds the requests of a generator: beyond it a number is a typo.
+const maxGenerated = 100_000_000
+
 // LoadGenerator reads a generator strictly and checks it.
 func LoadGenerator(r io.Reader, name string) (*Generator, error) {
 	dec := yaml.NewDecoder(r)
@@ -90,8 +93,9 @@ func LoadGenerator(r io.Reader, name string) (*Generator, error) {
 
 // Check verifies the generator.
 func (g *Generator) Check() error {
-	if g.Requests < 1 || g.MaxTokens < 0 {
-		return trace.Errorf(CodeBadWorkload, "requests, max_tokens: got %d and %d, want >= 1 and >= 0", g.Requests, g.MaxTokens)
+	if g.Requests < 1 || g.Requests > maxGenerated || g.MaxTokens < 0 {
+		return trace.Errorf(CodeBadWorkload, "requests, max_tokens: got %d and %d, want >= 1 and at most %d, and >= 0",
+			g.Requests, g.MaxTokens, maxGenerated)
 	}
 	if err := g.Arrivals.check(); err != nil {
 		return err
@@ -191,7 +195,7 @@ func (l *LengthSpec) draw(rng *rand.Rand) int64 {
 // Generate draws the workload; the same seed gives the same requests.
 func (g *Generator) Generate(seed int64) (*Workload, error) {
 	rng := rand.New(rand.NewPCG(uint64(seed), 0x9e37))
-	w := &Workload{}
+	w := &Workload{Requests: make([]sim.Request, 0, g.Requests)}
 	at := 0.0 // us
 	for i := range g.Requests {
 		q := sim.Request{ID: strconv.Itoa(i), PromptTokens: g.Prompt.draw(rng), OutputTokens: g.Output.draw(rng)}

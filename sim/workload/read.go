@@ -15,46 +15,30 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Formats that Read recognizes by content.
-const (
-	FormatMooncake  = "mooncake"  // JSON lines: timestamp (ms), input_length, output_length, hash_ids of 512-token blocks
-	FormatAzure     = "azure"     // CSV: TIMESTAMP, ContextTokens, GeneratedTokens
-	FormatTraceV2   = "tracev2"   // BLIS's CSV, columns by name
-	FormatGenerator = "generator" // YAML, see Generator
-)
-
 // mooncakeSpan is the number of tokens behind one Mooncake hash id.
 const mooncakeSpan = 512
 
-// Read reads a workload file of a public format, or a generator. name is for
-// messages; seed is the generator's. The second result names the format.
-func Read(r io.Reader, name string, seed int64) (*Workload, string, error) {
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return nil, "", err
-	}
+// Read reads a workload file of a public format, or a generator: one of the two
+// results is nil. name is for messages.
+func Read(data []byte, name string) (*Workload, *Generator, error) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	head, _, _ := bytes.Cut(data, []byte("\n"))
 	first := strings.TrimSpace(string(head))
+	read := readTraceV2
 	switch {
 	case strings.HasPrefix(first, "{"):
-		w, err := readMooncake(data, name)
-		return w, FormatMooncake, err
+		read = readMooncake
 	case strings.HasPrefix(strings.ToUpper(first), "TIMESTAMP,"):
-		w, err := readAzure(data, name)
-		return w, FormatAzure, err
+		read = readAzure
 	case strings.HasPrefix(first, "request_id,"):
-		w, err := readTraceV2(data, name)
-		return w, FormatTraceV2, err
 	case len(bytes.TrimSpace(data)) == 0:
-		return nil, "", &trace.SyntaxError{File: name, Code: CodeEmptyWorkload, Msg: "workload: got an empty file, want requests"}
+		return nil, nil, &trace.SyntaxError{File: name, Code: CodeEmptyWorkload, Msg: "workload: got an empty file, want requests"}
+	default:
+		g, err := LoadGenerator(bytes.NewReader(data), name)
+		return nil, g, err
 	}
-	g, err := LoadGenerator(bytes.NewReader(data), name)
-	if err != nil {
-		return nil, "", err
-	}
-	w, err := g.Generate(seed)
-	return w, FormatGenerator, err
+	w, err := read(data, name)
+	return w, nil, err
 }
 
 func bad(name string, line int, format string, args ...any) error {
@@ -62,8 +46,10 @@ func bad(name string, line int, format string, args ...any) error {
 	return &trace.SyntaxError{File: name, Line: int64(line), Code: CodeBadWorkload, Msg: e.Msg}
 }
 
+// readMooncake reads JSON lines: timestamp (ms), input_length, output_length,
+// hash_ids of 512-token blocks.
 func readMooncake(data []byte, name string) (*Workload, error) {
-	w := &Workload{}
+	w := withRoom(data)
 	sc := bufio.NewScanner(bytes.NewReader(data))
 	sc.Buffer(nil, 16<<20)
 	for line := 1; sc.Scan(); line++ {
@@ -93,6 +79,11 @@ func readMooncake(data []byte, name string) (*Workload, error) {
 		return nil, err
 	}
 	return w.check(name)
+}
+
+// withRoom is an empty workload with room for a request per line.
+func withRoom(data []byte) *Workload {
+	return &Workload{Requests: make([]sim.Request, 0, bytes.Count(data, []byte("\n"))+1)}
 }
 
 func (w *Workload) add(q sim.Request) { w.Requests = append(w.Requests, q) }
@@ -144,8 +135,9 @@ func rows(data []byte, name string, required []string, each func(line int, field
 	}
 }
 
+// readAzure reads the columns TIMESTAMP, ContextTokens and GeneratedTokens.
 func readAzure(data []byte, name string) (*Workload, error) {
-	w := &Workload{}
+	w := withRoom(data)
 	var origin time.Time
 	err := rows(data, name, []string{"TIMESTAMP", "ContextTokens", "GeneratedTokens"}, func(line int, field func(string) string) error {
 		at, err := time.Parse("2006-01-02 15:04:05", field("TIMESTAMP"))
@@ -177,7 +169,7 @@ func readAzure(data []byte, name string) (*Workload, error) {
 // arrival_time_us; server_input_tokens where given; a prefix group shares its
 // prefix_length tokens. Rows that ended in an error carry their tokens all the same.
 func readTraceV2(data []byte, name string) (*Workload, error) {
-	w := &Workload{}
+	w := withRoom(data)
 	groups := map[string]uint64{}
 	required := []string{"request_id", "input_tokens", "output_tokens", "arrival_time_us"}
 	err := rows(data, name, required, func(line int, field func(string) string) error {

@@ -11,7 +11,7 @@ import (
 
 func load(t *testing.T, text string) *Workload {
 	t.Helper()
-	w, _, err := Read(strings.NewReader(text), "w", 1)
+	w, _, err := Read([]byte(text), "w")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestBadWorkloads(t *testing.T) {
 		"requests: 1\narrivals: {kind: constant, rate_rps: 1}\nprompt: {kind: uniform, min: 5, max: 2}\n":      "prompt",
 		"requests: 1\narrivals: {kind: constant, rate_rps: 1}\nprompt: {kind: constant, value: 3}\noutput: {}": "output.kind",
 	} {
-		_, _, err := Read(strings.NewReader(text), "w", 1)
+		_, _, err := Read([]byte(text), "w")
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", text, err, want)
 		}
@@ -147,7 +147,7 @@ func FuzzRead(f *testing.F) {
 		if strings.Contains(text, "requests") {
 			return // a generator may ask for any number of requests
 		}
-		w, _, err := Read(strings.NewReader(text), "w", 1)
+		w, _, err := Read([]byte(text), "w")
 		if err == nil && len(w.Requests) == 0 {
 			t.Error("no error and no request")
 		}
