@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// OverheadBound is what a request's stamps say about its overhead (01 T-5).
+// OverheadBound is what a request's stamps say about its overhead (spec#overhead).
 type OverheadBound struct {
 	LoUs, HiUs float64 // us; HiUs = QUEUED - ARRIVED and may be negative (clocks)
 	Exact      bool    // the overhead equals HiUs; then LoUs = HiUs

@@ -209,14 +209,14 @@ type ObservedRequest struct {
 }
 
 // Chunk is what one request does in one step: c tokens already in KV, a prompt
-// of p tokens, n tokens scheduled now (01 section 8).
+// of p tokens, n tokens scheduled now (spec#members).
 type Chunk struct {
 	Computed int64 // c, tokens
 	Prompt   int64 // p, tokens
 	New      int64 // n, tokens
 }
 
-// IsDecode reports whether the chunk is a decode: c >= p and n = 1 (01 S-2).
+// IsDecode reports whether the chunk is a decode: c >= p and n = 1 (spec#phases).
 // Recorded phase labels are not used.
 func (c Chunk) IsDecode() bool { return c.Computed >= c.Prompt && c.New == 1 }
 

@@ -9,6 +9,8 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/pipeline/extract/account"
+	"github.com/blis-train/blis-train/pipeline/extract/tables"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/features/basis"
 	"github.com/blis-train/blis-train/pipeline/fit"
@@ -39,6 +41,8 @@ func codeRooms() []codeRoom {
 		{"deploy", deploy.Codes},
 		{"pipeline/export", export.Codes},
 		{"pipeline/extract", extract.Codes},
+		{"pipeline/extract/account", account.Codes},
+		{"pipeline/extract/tables", tables.Codes},
 		{"pipeline/features", features.Codes},
 		{"pipeline/features/basis", basis.Codes},
 		{"pipeline/fit", fit.Codes},

@@ -44,7 +44,6 @@ const (
 var rooms = map[string]room{
 	"cmd/blis-train":          {ours: []string{anyRoom}, theirs: []string{cli, pretty, xterm, xsys, yaml}},
 	"pipeline":                {ours: []string{anyRoom}},
-	"pipeline/extract":        {ours: []string{"trace/table", "trace", "deploy", "result"}, theirs: []string{pdata, jx, zstd, xsys, arrow}},
 	"pipeline/kernels":        {ours: []string{"trace", "deploy"}, theirs: []string{arrow, yaml}},
 	"pipeline/features":       {ours: []string{"trace", "deploy"}, pure: true},
 	"pipeline/features/basis": {ours: []string{"trace", "deploy", "pipeline/features"}, pure: true},
@@ -81,6 +80,29 @@ var rooms = map[string]room{
 	"pipeline/forest":             {ours: []string{"forest", "internal/par", "stat"}, pure: true},
 	"pipeline/predictor/decision": {ours: []string{"stat", "trace", "deploy"}},
 	"pipeline/predictor/llmd":     {ours: []string{"forest"}},
+
+	// the storeys of extract, each above the next
+	"pipeline/extract": {ours: []string{
+		"pipeline/extract/tables", "pipeline/extract/client", "pipeline/extract/kv", "pipeline/extract/otlp", "pipeline/extract/source",
+		"pipeline/extract/spool", "pipeline/extract/account", "trace/table", "trace", "deploy", "result",
+	}},
+	"pipeline/extract/tables": {ours: []string{
+		"pipeline/extract/kv", "pipeline/extract/otlp", "pipeline/extract/source", "pipeline/extract/spool", "pipeline/extract/account",
+		"trace/table", "trace", "deploy", "result",
+	}},
+	"pipeline/extract/client": {ours: []string{"pipeline/extract/source", "pipeline/extract/account", "trace"}},
+	"pipeline/extract/kv": {ours: []string{
+		"pipeline/extract/source", "pipeline/extract/spool", "pipeline/extract/account", "pipeline/extract/scan", "trace/table", "trace",
+	}},
+	"pipeline/extract/otlp": {
+		ours:   []string{"pipeline/extract/source", "pipeline/extract/account", "pipeline/extract/scan", "trace"},
+		theirs: []string{pdata},
+	},
+	"pipeline/extract/otlp/otlptest": {theirs: []string{pdata, zstd}},
+	"pipeline/extract/source":        {ours: []string{"pipeline/extract/account", "pipeline/extract/scan", "trace"}, theirs: []string{zstd}},
+	"pipeline/extract/spool":         {},
+	"pipeline/extract/account":       {ours: []string{"trace", "result"}},
+	"pipeline/extract/scan":          {},
 }
 
 var impure = []string{"os", "time", "log", "log/slog", "flag", "net", "net/http", "math/rand"}

@@ -17,6 +17,8 @@ import (
 	"github.com/go-faster/jx"
 	"github.com/klauspost/compress/zstd"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
 
 // benchCopies is how often each composed run is repeated: 3 copies make 1.4 GB.
@@ -152,8 +154,8 @@ func readLines(path string) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	lines := bytes.SplitAfter(data, newline)
-	for len(lines) > 0 && !bytes.HasSuffix(lines[len(lines)-1], newline) { // a line that was cut
+	lines := bytes.SplitAfter(data, source.Newline)
+	for len(lines) > 0 && !bytes.HasSuffix(lines[len(lines)-1], source.Newline) { // a line that was cut
 		lines = lines[:len(lines)-1]
 	}
 	return lines, nil

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
 	"sort"
 	"strings"
 	"testing"
@@ -93,7 +92,7 @@ func compareClient(t *testing.T, run *trace.Run) {
 }
 
 // compareDecodes sums decodes over batches. A decode is a chunk of one token
-// with the whole prompt in KV (01 S-2); a request's first token comes from its
+// with the whole prompt in KV (spec#phases); a request's first token comes from its
 // prefill, and each RESUME after it yields one more from a recomputed prefill.
 // Aborted requests are left out (a token in flight is never delivered).
 func compareDecodes(t *testing.T, run *trace.Run) {
@@ -145,54 +144,6 @@ func compareDecodes(t *testing.T, run *trace.Run) {
 		}
 	}
 	fmt.Printf("%s: decodes of %d requests equal output tokens less one (%d resumed)\n", run.ID, checked-wrong, len(resumed))
-}
-
-// TestSpilledRowsReadInOrder: a spool gives rows back by key, then arrival,
-// whatever it could hold in memory.
-func TestSpilledRowsReadInOrder(t *testing.T) {
-	for _, limit := range []int{0, 100, 1 << 20} {
-		mem := &memory{dir: t.TempDir(), limit: limit}
-		s := mem.spool()
-		for i := range 500 {
-			var p packed
-			p.add(int64(i*7919%97), []byte(fmt.Sprintf("%03d", i)))
-			if err := s.add(&p); err != nil {
-				t.Fatal(err)
-			}
-		}
-		rd, err := s.read()
-		if err != nil {
-			t.Fatal(err)
-		}
-		n, lastKey, lastSeq := 0, int64(-1), int64(-1)
-		for {
-			key, ok := rd.peek()
-			if !ok {
-				break
-			}
-			err := rd.next(func(seq int64, row []byte) error {
-				if key < lastKey || key == lastKey && seq <= lastSeq {
-					t.Fatalf("limit %d: (%d, %d) after (%d, %d)", limit, key, seq, lastKey, lastSeq)
-				}
-				if want := fmt.Sprintf("%03d", seq); string(row) != want {
-					t.Fatalf("row %d: got %q, want %q", seq, row, want)
-				}
-				lastKey, lastSeq = key, seq
-				return nil
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			n++
-		}
-		if n != 500 {
-			t.Errorf("limit %d: got %d rows, want 500", limit, n)
-		}
-		mem.close()
-		if left, _ := filepath.Glob(filepath.Join(mem.dir, "*")); len(left) != 0 {
-			t.Errorf("left behind: %v", left)
-		}
-	}
 }
 
 // TestKilledExtractionLeavesNothingUnderAFinalName kills the process at random

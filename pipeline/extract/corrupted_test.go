@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/pipeline/extract/account"
+	"github.com/blis-train/blis-train/pipeline/extract/otlp"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -93,7 +96,7 @@ func testDamaged(t *testing.T, path, name string, want damaged) {
 			diff(t, "duplicate spans", n, doc.Totals.Losses.DuplicateSpans)
 		}
 		if name == "duplicate_conflicting.json" {
-			if doc.Runs[0].Records.Dropped[string(CodeConflict)] == 0 {
+			if doc.Runs[0].Records.Dropped[string(account.CodeConflict)] == 0 {
 				t.Error("the conflict is not reported")
 			}
 		} else {
@@ -101,7 +104,7 @@ func testDamaged(t *testing.T, path, name string, want damaged) {
 			diff(t, "events", all.Events, events)
 		}
 	}
-	lost := doc.Totals.Records.Dropped[string(CodeUnreadable)] + doc.Totals.Records.Dropped[string(CodeLineTooLong)]
+	lost := doc.Totals.Records.Dropped[string(account.CodeUnreadable)] + doc.Totals.Records.Dropped[string(account.CodeLineTooLong)]
 	switch {
 	case accepted[name] && lost > 0:
 		t.Errorf("got complaints %v, want none (%s)", doc.Runs[0].Examples, want.Should)
@@ -110,7 +113,7 @@ func testDamaged(t *testing.T, path, name string, want damaged) {
 	}
 	if at := max(want.BadLine, want.BadMessage); at > 0 && lost > 0 {
 		for _, e := range doc.Runs[0].Examples {
-			if byError[e.Reason] {
+			if account.ByError[e.Reason] {
 				wantPlace(t, e.Place, name, at)
 				break
 			}
@@ -171,17 +174,18 @@ type edge struct {
 func edgeValues(t *testing.T, files []string) edge {
 	t.Helper()
 	out := edge{map[string]string{}, map[string]string{}, map[string]float64{}}
-	err := stream(context.Background(), inReadingOrder(asInputs(files)), edgeParser{&out}, 1, Limits{MaxLine: 1 << 27, MaxExpansion: 20000}, nil, func(*parsed) error { return nil })
+	err := source.Stream(context.Background(), inReadingOrder(asInputs(files)), source.Options{Workers: 1, Limits: source.Limits{MaxLine: 1 << 27, MaxExpansion: 20000}},
+		func() source.Decoder[*otlp.Message] { return edgeParser{&out} }, func(*source.Parsed[*otlp.Message]) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out
 }
 
-func asInputs(files []string) []input {
-	var in []input
+func asInputs(files []string) []source.Input {
+	var in []source.Input
 	for _, f := range files {
-		in = append(in, input{path: f, name: filepath.Base(f)})
+		in = append(in, source.Input{Path: f, Name: filepath.Base(f)})
 	}
 	return in
 }

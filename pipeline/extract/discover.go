@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -202,15 +203,15 @@ func selected(id string, only, exclude []string) (bool, error) {
 }
 
 // traces lists the trace dumps of the run in reading order.
-func (d *RunDir) traces() ([]input, error) {
+func (d *RunDir) traces() ([]source.Input, error) {
 	if d.files != nil {
-		var in []input
+		var in []source.Input
 		for _, f := range d.files {
 			name := filepath.Base(f)
 			if f == "-" {
 				name = "-"
 			}
-			in = append(in, input{path: f, name: name})
+			in = append(in, source.Input{Path: f, Name: name})
 		}
 		return inReadingOrder(in), nil
 	}
@@ -219,8 +220,8 @@ func (d *RunDir) traces() ([]input, error) {
 
 // inputs resolves names and globs of run.yaml against the run folder; a folder
 // stands for every file below it (a group_by tree).
-func (d *RunDir) inputs(patterns []string) ([]input, error) {
-	var in []input
+func (d *RunDir) inputs(patterns []string) ([]source.Input, error) {
+	var in []source.Input
 	seen := map[string]bool{}
 	for _, p := range patterns {
 		full := p
@@ -245,7 +246,7 @@ func (d *RunDir) inputs(patterns []string) ([]input, error) {
 			for _, f := range files {
 				if !seen[f] {
 					seen[f] = true
-					in = append(in, input{path: f, name: d.relative(f)})
+					in = append(in, source.Input{Path: f, Name: d.relative(f)})
 				}
 			}
 		}
@@ -282,21 +283,21 @@ var rotated = regexp.MustCompile(`^(.*)-(\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}\.\d
 
 // inReadingOrder sorts files by set, backups by time before the live file, and
 // marks the files that the next one may continue.
-func inReadingOrder(in []input) []input {
+func inReadingOrder(in []source.Input) []source.Input {
 	type key struct{ set, at string }
 	keys := map[string]key{}
 	for _, f := range in {
-		keys[f.name] = key{f.name, "live"}
-		if m := rotated.FindStringSubmatch(f.name); m != nil {
-			keys[f.name] = key{m[1] + m[3], m[2]}
+		keys[f.Name] = key{f.Name, "live"}
+		if m := rotated.FindStringSubmatch(f.Name); m != nil {
+			keys[f.Name] = key{m[1] + m[3], m[2]}
 		}
 	}
-	slices.SortStableFunc(in, func(a, b input) int {
-		ka, kb := keys[a.name], keys[b.name]
+	slices.SortStableFunc(in, func(a, b source.Input) int {
+		ka, kb := keys[a.Name], keys[b.Name]
 		return cmp.Or(cmp.Compare(ka.set, kb.set), cmp.Compare(ka.at, kb.at))
 	})
 	for i := range in {
-		in[i].joins = i+1 < len(in) && keys[in[i].name].set == keys[in[i+1].name].set
+		in[i].Joins = i+1 < len(in) && keys[in[i].Name].set == keys[in[i+1].Name].set
 	}
 	return in
 }

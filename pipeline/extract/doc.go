@@ -1,23 +1,19 @@
-// Package extract turns recordings of other programs into trace tables. It is
-// the only room that knows OTLP, KV-event lines and the files of load clients.
+// Package extract turns recordings of other programs into trace tables. Its
+// storeys, each above the next:
+//
+//	extract           run folders -> inputs by form; tables and extract.json under final names, the cache
+//	tables            spans, KV events and observed requests -> the tables of engine runs
+//	otlp, kv, client  lines, messages or files of one form -> typed records
+//	source            files -> decompressed batches of whole lines or messages, on several workers
+//	spool             rows sorted in bounded memory
+//	account           read = kept + dropped for a reason with a place
+//	scan              cursors over JSON text and protobuf bytes
 //
 // What comes in: run folders found by Discover, each with the dumps its
 // run.yaml names. What a file is decides its content: JSON lines or one
 // document, length-prefixed protobuf, zstd in both framings of the collector's
 // file exporter, gzip; the parts of a rotated set are read in time order as one
 // stream, in which a line may go on from file to file.
-//
-// The steps, in the order of the files:
-//
-//	discover.go          arguments -> run folders -> files in reading order
-//	input.go, frames.go  file -> decompressed bytes and their form, within limits
-//	stream.go, reader.go bytes -> batches of whole lines or messages, by workers in turn
-//	json.go, proto.go    message -> spans; pdata.go is the reference for both
-//	kv.go, client.go     KV events and observed requests
-//	collect.go, join.go  spans -> requests, linked to their API spans
-//	engine.go, steps.go  step spans -> engine runs, their tables written at once
-//	request.go           requests, packed until the end
-//	write.go             the other tables, sorted, under a temporary name until whole
 //
 // What goes out: tables/run=<id>/ and extract.json. The same input gives the
 // same bytes for any number of workers and either parser.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 
+	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -22,7 +23,7 @@ import (
 func goodLines(n int64) []string {
 	var out []string
 	for i := int64(1); i <= n; i++ {
-		out = append(out, requestLine(i))
+		out = append(out, otlptest.Request(i))
 	}
 	return out
 }
@@ -48,7 +49,7 @@ func replaced(old, with2 string) []byte {
 func protoMessages(lines []string) []byte {
 	var out []byte
 	for _, line := range lines {
-		out = append(out, framed(toProto([]byte(line)))...)
+		out = append(out, otlptest.Framed(otlptest.Proto([]byte(line)))...)
 	}
 	return out
 }
@@ -88,7 +89,7 @@ func faultCases(t *testing.T) []faultCase {
 		{name: "truncated last line", dump: cut([]byte(all), 500), keeps: "1 2 3", drops: unreadable, place: "traces:4:", says: "the end of the text"},
 		{name: "truncated last message", dump: cut(protoMessages(goodLines(4)), 500), keeps: "1 2 3", drops: unreadable, place: "traces:4", says: "truncated message at byte"},
 		{name: "truncated length", dump: append(protoMessages(goodLines(4)), 0, 0), keeps: "1 2 3 4", drops: unreadable, place: "traces:5", says: "got 2 of 4 bytes"},
-		{name: "truncated zstd stream", dump: append(compress(t, []byte(all)), cut(compress(t, []byte(requestLine(5))), 20)...), keeps: "1 2 3 4", drops: unreadable, says: "unexpected end"},
+		{name: "truncated zstd stream", dump: append(otlptest.Compress([]byte(all)), cut(otlptest.Compress([]byte(otlptest.Request(5))), 20)...), keeps: "1 2 3 4", drops: unreadable, says: "unexpected end"},
 		{name: "truncated gzip stream", dump: cut(gzipped([]byte(all)), 8), keeps: "1 2 3 4", drops: unreadable, says: "unexpected end"},
 		{name: "empty file", dump: nil, errors: CodeNoSpans, says: "traces"},
 		{name: "blank file", dump: []byte("\n \r\n\n"), errors: CodeNoSpans, says: "traces"},
@@ -102,19 +103,19 @@ func faultCases(t *testing.T) []faultCase {
 		{name: "10000 arrays in a field nobody reads", dump: replaced(`"status"`, `"unknown":`+deep("[", "]")+`,"status"`), keeps: "1 3 4", drops: unreadable, place: "traces:2:", says: "nested deeper"},
 		{name: "10000 array values", dump: extra(deep(`{"arrayValue":{"values":[`, `]}}`)), keeps: "1 3 4", drops: unreadable, place: "traces:2:", says: "nested deeper"},
 		{name: "10000 lists of pairs", dump: extra(deep(`{"kvlistValue":{"values":[{"key":"k","value":`, `}]}}`)), keeps: "1 3 4", drops: unreadable, place: "traces:2:", says: "nested deeper"},
-		{name: "10000 protobuf values", dump: append(protoMessages(goodLines(2)), append(framed(deepMessage(10000)), protoMessages(goodLines(4)[2:])...)...), keeps: "1 2 3 4", drops: unreadable, place: "traces:3", says: "nested deeper"},
+		{name: "10000 protobuf values", dump: append(protoMessages(goodLines(2)), append(otlptest.Framed(deepMessage(10000)), protoMessages(goodLines(4)[2:])...)...), keeps: "1 2 3 4", drops: unreadable, place: "traces:3", says: "nested deeper"},
 		{name: "line above --max-line", dump: with(func(l string) string { return spaces + l }), options: small, keeps: "1 3 4", drops: map[string]int64{"line_too_long": 1}, place: "traces:2", says: "--max-line"},
 		{name: "line of one block above --max-line", dump: with(func(l string) string { return spaces[:1<<17] + l }), options: small, keeps: "1 3 4", drops: map[string]int64{"line_too_long": 1}, place: "traces:2", says: "--max-line"},
-		{name: "message above --max-line", dump: append(append(framed(deepMessage(40000)), framed(bytes.Repeat([]byte{0x1a, 0}, 1<<16))...), protoMessages(goodLines(2))...), options: small, keeps: "1 2", drops: map[string]int64{"line_too_long": 2}, place: "traces:1", says: "--max-line"},
-		{name: "packed line above --max-line", dump: compress(t, with(func(l string) string { return spaces + l })), options: small, keeps: "1 3 4", drops: map[string]int64{"line_too_long": 1}, place: "traces:2", says: "--max-line"},
-		{name: "packed message above --max-line", dump: append(framed(compress(t, []byte(spaces))), framed(compress(t, []byte(requestLine(1))))...), options: small, keeps: "1", drops: map[string]int64{"line_too_long": 1}, place: "traces:1", says: "--max-line"},
-		{name: "stream above --max-expansion", dump: compress(t, append([]byte(all), strings.Repeat(spaces+"\n", 40)...)), options: func(o *Options) { o.MaxExpansion = 50 }, keeps: "1 2 3 4", drops: map[string]int64{"expansion_limit": 1}, says: "--max-expansion"},
+		{name: "message above --max-line", dump: append(append(otlptest.Framed(deepMessage(40000)), otlptest.Framed(bytes.Repeat([]byte{0x1a, 0}, 1<<16))...), protoMessages(goodLines(2))...), options: small, keeps: "1 2", drops: map[string]int64{"line_too_long": 2}, place: "traces:1", says: "--max-line"},
+		{name: "packed line above --max-line", dump: otlptest.Compress(with(func(l string) string { return spaces + l })), options: small, keeps: "1 3 4", drops: map[string]int64{"line_too_long": 1}, place: "traces:2", says: "--max-line"},
+		{name: "packed message above --max-line", dump: append(otlptest.Framed(otlptest.Compress([]byte(spaces))), otlptest.Framed(otlptest.Compress([]byte(otlptest.Request(1))))...), options: small, keeps: "1", drops: map[string]int64{"line_too_long": 1}, place: "traces:1", says: "--max-line"},
+		{name: "stream above --max-expansion", dump: otlptest.Compress(append([]byte(all), strings.Repeat(spaces+"\n", 40)...)), options: func(o *Options) { o.MaxExpansion = 50 }, keeps: "1 2 3 4", drops: map[string]int64{"expansion_limit": 1}, says: "--max-expansion"},
 		{name: "zstd window of 2 GiB", dump: []byte("\x28\xb5\x2f\xfd\x00\xa8\x19\x00\x00{}\n"), errors: CodeNoSpans, says: "traces"},
 		{name: "length of 2 GiB", dump: append(protoMessages(goodLines(2)), 0x7f, 0xff, 0xff, 0xff, 0x0a), keeps: "1 2", drops: unreadable, place: "traces:3", says: "truncated message"},
 		{name: "duplicated export", dump: []byte(all + all), keeps: "1 2 3 4", drops: map[string]int64{"duplicate": 4 * 11}, place: "traces:5"},
 		{name: "same ids, other content", dump: []byte(all + strings.Replace(goodLines(4)[1], "/v1/completions", "/v1/chat/completions", 1) + "\n"), keeps: "1 2 3 4", drops: map[string]int64{"duplicate": 8, "duplicate_conflict": 3}},
 		{name: "integer beyond 64 bits", dump: replaced(`"intValue":"400"`, `"intValue":"9223372036854775808"`), keeps: "1 3 4", drops: unreadable, place: "traces:2:", says: "step.duration_us"},
-		{name: "time beyond 63 bits", dump: replaced(fmt.Sprintf(`"startTimeUnixNano":"%d"`, wallNs(2e8-2e6)), `"startTimeUnixNano":"18446744073709551615"`), keeps: "1 3 4 2", drops: map[string]int64{"bad_attribute": 3}, place: "traces:2", says: "63 bits"},
+		{name: "time beyond 63 bits", dump: replaced(fmt.Sprintf(`"startTimeUnixNano":"%d"`, otlptest.WallNs(2e8-2e6)), `"startTimeUnixNano":"18446744073709551615"`), keeps: "1 3 4 2", drops: map[string]int64{"bad_attribute": 3}, place: "traces:2", says: "63 bits"},
 		{name: "negative count", dump: replaced(`"flags":256`, `"flags":256,"droppedEventsCount":-1`), keeps: "1 3 4", drops: unreadable, place: "traces:2:", says: "count of 32 bits"},
 		{name: "attribute of the wrong type", dump: replaced(`{"key":"queue.running_depth","value":{"intValue":"1"}}`, `{"key":"queue.running_depth","value":{"stringValue":"1"}}`), keeps: "1 2 3 4", drops: map[string]int64{"bad_attribute": 1}, place: "traces:2", says: "queue.running_depth has another type"},
 		{name: "attribute missing", dump: replaced(`{"key":"queue.running_depth",`, `{"key":"queue.depth",`), keeps: "1 2 3 4", drops: map[string]int64{"missing_attribute": 1}, place: "traces:2", says: "queue.running_depth is missing"},
@@ -226,7 +227,7 @@ func (b *brokenPipe) Read(p []byte) (int, error) {
 
 // TestReadErrorKeepsWhatWasRead: an input that fails halfway loses its rest.
 func TestReadErrorKeepsWhatWasRead(t *testing.T) {
-	all := strings.Join(goodLines(3), "\n") + "\n" + requestLine(4)[:300]
+	all := strings.Join(goodLines(3), "\n") + "\n" + otlptest.Request(4)[:300]
 	doc, runs, err := dumpRun(t, []string{"-"}, func(o *Options) { o.Stdin = &brokenPipe{strings.NewReader(all)} })
 	if err != nil {
 		t.Fatal(err)
@@ -238,7 +239,7 @@ func TestReadErrorKeepsWhatWasRead(t *testing.T) {
 // TestUnreadableFile: a file that is missing or a folder ends the run with one
 // error that names it.
 func TestUnreadableFile(t *testing.T) {
-	good := writeDump(t, "traces", []byte(requestLine(1)))
+	good := writeDump(t, "traces", []byte(otlptest.Request(1)))
 	folder := filepath.Join(t.TempDir(), "folder.json")
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		t.Fatal(err)
@@ -274,7 +275,7 @@ func TestInterruptWhileInputIsSilent(t *testing.T) {
 	never := make(chan struct{})
 	defer close(never)
 	o := DefaultOptions()
-	o.Out, o.Stdin = filepath.Join(t.TempDir(), "out"), &silent{strings.NewReader(requestLine(1)), cancel, never}
+	o.Out, o.Stdin = filepath.Join(t.TempDir(), "out"), &silent{strings.NewReader(otlptest.Request(1)), cancel, never}
 	_, err := Run(ctx, []RunDir{dumpDir("-")}, o)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want an interruption", err)

@@ -19,12 +19,13 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/extract/tables"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// formatsEnv moves the folder of collector formats (design 06, hooks).
+// formatsEnv moves the folder of collector formats.
 const formatsEnv = "BLIS_TRAIN_COLLECTOR_FORMATS"
 
 // formatsDir is the folder of collector formats, or a skip.
@@ -312,8 +313,8 @@ func testVariant(t *testing.T, dir, parser string) {
 	if several {
 		_, _, err := dumpRun(t, files, func(o *Options) { o.Parser = parser })
 		var e *trace.Error
-		if !errors.As(err, &e) || e.Code != CodeSeveralEngines {
-			t.Errorf("overlapping engines: got %v, want %s", err, CodeSeveralEngines)
+		if !errors.As(err, &e) || e.Code != tables.CodeSeveralEngines {
+			t.Errorf("overlapping engines: got %v, want %s", err, tables.CodeSeveralEngines)
 		}
 	}
 	doc, runs, err := dumpRun(t, files, func(o *Options) { o.Parser, o.SplitEngines = parser, true })

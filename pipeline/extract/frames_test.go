@@ -2,40 +2,17 @@ package extract
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/klauspost/compress/zstd"
-
+	"github.com/blis-train/blis-train/pipeline/extract/account"
+	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
-
-// requestLine is a line of a dump that holds request n alone.
-func requestLine(n int64) string {
-	start := n * 1e8
-	id := fmt.Sprintf("cmpl-%d-0-aaaaaaaa", n)
-	return lineOf("engine", coreSpan(n, 0, id, lifeOf(start, 2*n+1)), apiSpan(n, fmt.Sprintf("cmpl-%d", n), start-2e6, start+2e7),
-		stepSpan(n+1, 2*n+1, 2*n+2, stepText{2*n + 1, start, true}.json(), stepText{2*n + 2, start + 1e7, false}.json()))
-}
-
-func compress(t testing.TB, text []byte) []byte {
-	t.Helper()
-	enc, err := zstd.NewWriter(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer enc.Close()
-	return enc.EncodeAll(text, nil)
-}
-
-// framed is text behind its length as 4 bytes, big-endian.
-func framed(text []byte) []byte {
-	return append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...)
-}
 
 func writeDump(t testing.TB, name string, data []byte) string {
 	t.Helper()
@@ -62,10 +39,14 @@ func coreIDs(runs []*trace.Run) string {
 // before and after; so does a length-prefixed one of either framing.
 func TestFlippedByteLosesItsFrameOnly(t *testing.T) {
 	forms := map[string]func(n int64) []byte{
-		"native json":  func(n int64) []byte { return compress(t, []byte(requestLine(n)+"\n")) },
-		"native proto": func(n int64) []byte { return compress(t, framed(toProto([]byte(requestLine(n))))) },
-		"legacy json":  func(n int64) []byte { return framed(compress(t, []byte(requestLine(n)))) },
-		"legacy proto": func(n int64) []byte { return framed(compress(t, toProto([]byte(requestLine(n))))) },
+		"native json": func(n int64) []byte { return otlptest.Compress([]byte(otlptest.Request(n) + "\n")) },
+		"native proto": func(n int64) []byte {
+			return otlptest.Compress(otlptest.Framed(otlptest.Proto([]byte(otlptest.Request(n)))))
+		},
+		"legacy json": func(n int64) []byte { return otlptest.Framed(otlptest.Compress([]byte(otlptest.Request(n)))) },
+		"legacy proto": func(n int64) []byte {
+			return otlptest.Framed(otlptest.Compress(otlptest.Proto([]byte(otlptest.Request(n)))))
+		},
 	}
 	for name, form := range forms {
 		header := 0
@@ -88,7 +69,7 @@ func TestFlippedByteLosesItsFrameOnly(t *testing.T) {
 						dump = append(dump, f...)
 					}
 					doc, runs, err := dumpRun(t, []string{writeDump(t, "traces", dump)}, nil)
-					if damaged == 1 && at < header+len(zstdMagic) { // the file cannot be told
+					if damaged == 1 && at < header+len(source.ZstdMagic) { // the file cannot be told
 						wantNoSpans(t, err, "traces")
 						return
 					}
@@ -102,7 +83,7 @@ func TestFlippedByteLosesItsFrameOnly(t *testing.T) {
 					if got != strings.Join(want, " ") {
 						t.Errorf("got the requests %s, want %v; drops %v", got, want, doc.Runs[0].Examples)
 					}
-					if doc.Totals.Records.Dropped[string(CodeUnreadable)] == 0 || !strings.Contains(doc.Runs[0].Examples[0].What, "byte ") {
+					if doc.Totals.Records.Dropped[string(account.CodeUnreadable)] == 0 || !strings.Contains(doc.Runs[0].Examples[0].What, "byte ") {
 						t.Errorf("got the drops %v, want one with the place of the damage", doc.Runs[0].Examples)
 					}
 				})
@@ -116,7 +97,7 @@ func TestFlippedByteLosesItsFrameOnly(t *testing.T) {
 func TestGapKeepsItsShareOfTheLoss(t *testing.T) {
 	var dump []byte
 	for n := int64(1); n <= 4; n++ {
-		f := compress(t, []byte(requestLine(n)+"\n"))
+		f := otlptest.Compress([]byte(otlptest.Request(n) + "\n"))
 		if n == 2 {
 			f[len(f)/2] ^= 0xff
 		}
@@ -129,8 +110,8 @@ func TestGapKeepsItsShareOfTheLoss(t *testing.T) {
 	if f := doc.Runs[0].Records.BadFrac; f < 0.03 || f > 0.6 {
 		t.Errorf("got a bad fraction of %v after one of four frames was lost", f)
 	}
-	second := bytes.Index(dump[1:], zstdMagic) + 1
-	third := second + 1 + bytes.Index(dump[second+1:], zstdMagic)
+	second := bytes.Index(dump[1:], source.ZstdMagic) + 1
+	third := second + 1 + bytes.Index(dump[second+1:], source.ZstdMagic)
 	if want := fmt.Sprintf("zstd frame at byte %d is broken, read on at byte %d", second, third); !strings.Contains(doc.Runs[0].Examples[0].What, want) {
 		t.Errorf("got %q, want %q", doc.Runs[0].Examples[0].What, want)
 	}

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/pipeline/extract/account"
+	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -17,9 +20,9 @@ func rejectedDump(t *testing.T) RunDir {
 	t.Helper()
 	lines := goodLines(4)
 	lines[1] = strings.Replace(lines[1], `{"key":"queue.running_depth"`, `{"key":"queue.depth"`, 1)
-	foreign := spanText{scope: "opentelemetry.instrumentation.fastapi", name: "POST", trace: 90, id: 90, events: []string{eventJSON("sent", 1), eventJSON("sent", 2)}}
-	other := spanText{scope: "vllm.api", name: "llm_request", trace: 91, id: 91, attrs: []string{strAttr("gen_ai.request.id", "cmpl-91")}, events: []string{eventJSON("api.NEW", 1)}}
-	lines = append(lines, lineOf("engine", foreign, other), requestLine(1), `{"resourceMetrics":[]}`, `{"resourceSpans":[`, `{"resourceLogs":1}`)
+	foreign := otlptest.Span{Scope: "opentelemetry.instrumentation.fastapi", Name: "POST", Trace: 90, ID: 90, Events: []string{otlptest.Event("sent", 1), otlptest.Event("sent", 2)}}
+	other := otlptest.Span{Scope: "vllm.api", Name: "llm_request", Trace: 91, ID: 91, Attrs: []string{otlptest.Str("gen_ai.request.id", "cmpl-91")}, Events: []string{otlptest.Event("api.NEW", 1)}}
+	lines = append(lines, otlptest.Line("engine", foreign, other), otlptest.Request(1), `{"resourceMetrics":[]}`, `{"resourceSpans":[`, `{"resourceLogs":1}`)
 	kv := `[1.5,[["AllBlocksCleared"],["NoSuchEvent",1]],0,null]
 [1.5,[["TransferInitiated",1,"cmpl-1-0-aaaaaaaa","GPU","CPU",1,7],["TransferInitiated",1,"cmpl-1-0-aaaaaaaa","GPU","CPU",1,7]],0,null]
 [1.6,[["BlockRemoved"]],0,null]
@@ -80,8 +83,8 @@ func TestWhyRejectedNamesEveryDroppedRecord(t *testing.T) {
 func rejectedCounts(t *testing.T, b []byte) map[string]int64 {
 	t.Helper()
 	got := map[string]int64{}
-	for _, line := range bytes.Split(bytes.TrimSpace(b), newline) {
-		var r Rejected
+	for _, line := range bytes.Split(bytes.TrimSpace(b), source.Newline) {
+		var r account.Rejected
 		if err := json.Unmarshal(line, &r); err != nil {
 			t.Fatal(err)
 		}

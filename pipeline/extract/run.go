@@ -2,105 +2,26 @@ package extract
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/extract/account"
+	"github.com/blis-train/blis-train/pipeline/extract/client"
+	"github.com/blis-train/blis-train/pipeline/extract/kv"
+	"github.com/blis-train/blis-train/pipeline/extract/otlp"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/pipeline/extract/spool"
+	"github.com/blis-train/blis-train/pipeline/extract/tables"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
-
-// Options says what to extract and how.
-type Options struct {
-	Out          string       // output folder
-	Workers      int          // parsing goroutines; 0 = every core
-	Parser       string       // fast | pdata
-	Format       table.Format // parquet | arrow
-	MaxBadFrac   float64      // share of unreadable input that fails the run, 0..1
-	MaxLine      int64        // bytes of one line or message
-	MaxExpansion int64        // decompressed bytes per compressed byte
-	SplitEngines bool         // go on when engine runs overlap in time
-	WhyRejected  bool         // write OUT/rejected.jsonl
-	Force        bool         // parse again even when nothing changed
-	Memory       int          // bytes all rows that wait to be sorted may hold before they spill
-	Set          []string     // what overrides run.yaml, "key.path=value": recorded, not applied here (see Discover)
-	ToolVersion  string
-	Config       *result.Config // the pipeline.yaml that set options, for extract.json; nil for none
-	Stdin        io.Reader
-	Progress     trace.Progress
-
-	// Batches finds out what ran in each step of a run from its tables; nil, or
-	// a run above maxBatchRows, leaves those figures of extract.json null.
-	Batches func(runDir string, dep *deploy.Deployment) (result.StepQuality, error)
-}
-
-// maxBatchRows bounds the memory of Batches: about 150 bytes a row.
-const maxBatchRows = 1 << 19
-
-// DefaultOptions are the defaults of every option.
-func DefaultOptions() Options {
-	return Options{Parser: "fast", Format: table.Parquet, MaxBadFrac: 0.01, MaxLine: 128 << 20, MaxExpansion: 12000, Memory: 24 << 20}
-}
-
-// Check reports the first option out of bounds.
-func (o *Options) Check() error {
-	switch {
-	case o.Out == "":
-		return errors.New("extract: Out: got an empty name, want a folder")
-	case o.Workers < 0:
-		return fmt.Errorf("extract: --workers: got %d, want 0 or more", o.Workers)
-	case o.Parser != "fast" && o.Parser != "pdata":
-		return fmt.Errorf("extract: --parser: got %q, want fast or pdata", o.Parser)
-	case o.Format != table.Parquet && o.Format != table.Arrow:
-		return fmt.Errorf("extract: --format: got %q, want parquet or arrow", o.Format)
-	case !(o.MaxBadFrac >= 0 && o.MaxBadFrac <= 1):
-		return fmt.Errorf("extract: --max-bad-frac: got %v, want 0..1", o.MaxBadFrac)
-	case o.MaxLine < 1<<10:
-		return fmt.Errorf("extract: --max-line: got %d, want at least 1024 bytes", o.MaxLine)
-	case o.MaxExpansion < 1:
-		return fmt.Errorf("extract: --max-expansion: got %d, want 1 or more", o.MaxExpansion)
-	}
-	return nil
-}
-
-// command is the call as recorded in extract.json: the stage and the options
-// that can change the result, sorted.
-func (o *Options) command() string {
-	c := fmt.Sprintf("extract --format %s --max-expansion %d --max-line %d --parser %s", o.Format, o.MaxExpansion, o.MaxLine, o.Parser)
-	if o.SplitEngines {
-		c += " --split-engines"
-	}
-	for _, s := range slices.Sorted(slices.Values(o.Set)) {
-		c += " --set " + s
-	}
-	return c
-}
-
-func (o *Options) parser() parser {
-	if o.Parser == "pdata" {
-		return pdataParser{}
-	}
-	return fastParser{}
-}
-
-func (o *Options) limits() Limits { return Limits{MaxLine: o.MaxLine, MaxExpansion: o.MaxExpansion} }
-
-func (o *Options) workers() int {
-	if o.Workers > 0 {
-		return o.Workers
-	}
-	return runtime.GOMAXPROCS(0)
-}
 
 // softLimit is how much memory the Go runtime aims to stay below during an
 // extraction, bytes: what it holds does not grow with the input but for a few
@@ -115,14 +36,6 @@ func BoundMemory() (undo func()) {
 	return func() { debug.SetMemoryLimit(old) }
 }
 
-// Names in the output folder.
-const (
-	tablesDir    = "tables"
-	rejectedName = "rejected.jsonl"
-	documentName = "extract.json"
-	stagePrefix  = ".stage-"
-)
-
 // Run extracts the runs into o.Out and returns the document that stands in
 // extract.json. When the unreadable share of a run is above MaxBadFrac the
 // files are written all the same and the error says so.
@@ -133,7 +46,7 @@ func Run(ctx context.Context, runs []RunDir, o Options) (*result.Extract, error)
 	if err := cleanStages(o.Out); err != nil {
 		return nil, err
 	}
-	o.Stdin = untilDone(ctx, o.Stdin)
+	o.Stdin = source.UntilDone(ctx, o.Stdin)
 	rejects, err := openRejects(&o)
 	if err != nil {
 		return nil, err
@@ -169,7 +82,7 @@ func Run(ctx context.Context, runs []RunDir, o Options) (*result.Extract, error)
 func badError(r *result.ExtractRun, frac, limit float64) error {
 	where := ""
 	for _, e := range r.Examples {
-		if byError[e.Reason] {
+		if account.ByError[e.Reason] {
 			where = "; first: " + e.Place + ": " + e.What
 			break
 		}
@@ -227,12 +140,12 @@ type extraction struct {
 	run     *RunDir
 	o       *Options
 	rejects *rejects
-	acc     *account
+	acc     *account.Account
 	stage   string
 	set     *inputSet
 	stamps  []fileStamp // of the inputs before they were read
-	col     *collector
-	kv      *kvCollector
+	col     *tables.Collector
+	kv      *kv.Collector
 	obs     []trace.ObservedRequest
 }
 
@@ -243,15 +156,15 @@ func (x *extraction) read(ctx context.Context) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	x.acc = newAccount(nil)
+	x.acc = account.New(nil)
 	if x.rejects != nil {
-		x.acc.reject = func(r Rejected) error { r.Run = x.run.ID; return x.rejects.write(r) }
+		x.acc.Reject = func(r account.Rejected) error { r.Run = x.run.ID; return x.rejects.write(r) }
 	}
 	x.stage = filepath.Join(x.o.Out, tablesDir, stagePrefix+x.run.ID)
 	if err := os.MkdirAll(x.stage, 0o755); err != nil {
 		return err
 	}
-	if x.set, err = x.open(); err != nil {
+	if x.set, err = x.run.open(); err != nil {
 		return err
 	}
 	x.stamps = x.set.stamps()
@@ -261,7 +174,7 @@ func (x *extraction) read(ctx context.Context) (err error) {
 // close gives up what is still being written; after finish it only tidies up.
 func (x *extraction) close() {
 	if x.col != nil {
-		x.col.close()
+		x.col.Close()
 	}
 	if x.stage != "" {
 		os.RemoveAll(x.stage)
@@ -270,27 +183,20 @@ func (x *extraction) close() {
 
 // finish joins what was read and writes the tables of the engine runs.
 func (x *extraction) finish(ctx context.Context) (*cacheEntry, error) {
-	col, set := x.col, x.set
-	if len(col.cores)+len(col.apis)+len(col.engines)+len(x.obs) == 0 {
-		return nil, x.noSpans(set)
+	if x.col.Empty() && len(x.obs) == 0 {
+		return nil, x.noSpans(x.set)
 	}
-	if err := col.finishSteps(); err != nil {
+	if err := x.col.Finish(x.o.SplitEngines, x.obs); err != nil {
 		return nil, err
 	}
-	if err := col.partition(x.o.SplitEngines); err != nil {
-		return nil, err
-	}
-	col.join()
-	col.placeAPIs()
-	col.joinObserved(x.obs)
 	results, err := x.write(ctx)
 	if err != nil {
 		return nil, err
 	}
-	entry := &cacheEntry{ID: x.run.ID, Folder: x.run.Folder, Stamps: x.stamps, Bytes: set.bytes(), Lines: x.acc.lines, Results: results}
-	entry.Digest = set.digest()
+	entry := &cacheEntry{ID: x.run.ID, Folder: x.run.Folder, Stamps: x.stamps, Bytes: x.set.bytes(), Lines: x.acc.Lines, Results: results}
+	entry.Digest = x.set.digest()
 	for i := range entry.Results {
-		entry.Results[i].Files = set.files()
+		entry.Results[i].Files = x.set.files()
 	}
 	return entry, nil
 }
@@ -299,15 +205,15 @@ func (x *extraction) finish(ctx context.Context) (*cacheEntry, error) {
 func (x *extraction) noSpans(set *inputSet) error {
 	var names []string
 	for _, in := range slices.Concat(set.traces, set.clients) {
-		names = append(names, in.name)
+		names = append(names, in.Name)
 	}
 	why, hint := "", "is tracing on? --otlp-traces-endpoint, --enable-journey-tracing, --step-tracing-enabled"
-	for _, e := range x.acc.exampleList() {
-		if byError[e.Reason] {
+	for _, e := range x.acc.ExampleList() {
+		if account.ByError[e.Reason] {
 			why, hint = "; "+e.Place+": "+e.What, "point at the output of the collector's file exporter, or correct `files` in run.yaml"
 			break
 		}
-		if e.Reason == CodeForeignScope && why == "" {
+		if e.Reason == account.CodeForeignScope && why == "" {
 			why = "; " + e.Place + ": " + e.What
 		}
 	}
@@ -317,80 +223,71 @@ func (x *extraction) noSpans(set *inputSet) error {
 // inputs streams every input into the collectors.
 func (x *extraction) inputs(ctx context.Context) error {
 	o, set := x.o, x.set
-	mem := &memory{dir: x.stage, limit: o.Memory}
-	x.col = newCollector(set.traces, x.acc, mem, o.Format)
+	mem := &spool.Memory{Dir: x.stage, Limit: o.Memory}
+	x.col = tables.New(set.traces, x.acc, mem, o.Format)
 	done, total := int64(0), set.bytes()
-	report := func(sink func(*parsed) error) func(*parsed) error {
-		last := int64(0)
-		return func(p *parsed) error {
-			if p.batch.read < last {
-				last = 0
-			}
-			done += p.batch.read - last
-			last = p.batch.read
-			o.Progress.Report("extract "+x.run.ID, min(done, total), total, "B")
-			return sink(p)
-		}
+	how := o.streaming()
+	how.Progress = func(n int64) {
+		done += n
+		o.Progress.Report("extract "+x.run.ID, min(done, total), total, "B")
 	}
-	if err := stream(ctx, set.traces, o.parser(), o.workers(), o.limits(), o.Stdin, report(x.col.add)); err != nil {
+	if err := source.Stream(ctx, set.traces, how, otlp.NewDecoder(o.Parser), x.col.Add); err != nil {
 		return err
 	}
 	if len(set.kv) > 0 {
-		x.kv = newKVCollector(set.kv, x.acc, mem)
-		if err := stream(ctx, set.kv, kvParser{}, o.workers(), o.limits(), o.Stdin, report(x.kv.add)); err != nil {
+		x.kv = kv.NewCollector(set.kv, x.acc, mem)
+		if err := source.Stream(ctx, set.kv, how, kv.NewDecoder, x.kv.Add); err != nil {
 			return err
 		}
 	}
-	cl := &clients{names: set.clients, acc: x.acc}
+	cl := &client.Reader{Names: set.clients, Acc: x.acc}
 	for i := range set.clients {
-		if err := cl.file(&set.clients[i], o.limits(), o.Stdin); err != nil {
+		if err := cl.File(&set.clients[i], how); err != nil {
 			return err
 		}
 	}
-	x.obs = cl.rows
+	x.obs = cl.Rows
 	return nil
 }
 
 // write writes the tables of each engine run and gives them their final names.
 func (x *extraction) write(ctx context.Context) ([]result.ExtractRun, error) {
-	col := x.col
-	n := max(1, len(col.engines))
-	writers := make([]*writer, n)
+	n := x.col.Runs()
+	outputs := make([]*tables.Output, n)
 	for i := range n {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		w := &writer{c: col, engine: int32(i), dir: col.tablesDir(i), format: x.o.Format, dep: x.run.Deployment}
-		if err := os.MkdirAll(w.dir, 0o755); err != nil {
+		var err error
+		if outputs[i], err = x.col.Write(i, x.run.Deployment, x.kv); err != nil {
 			return nil, err
 		}
-		if err := w.all(x.kv, col.observedOf(x.obs, int32(i))); err != nil {
-			return nil, err
-		}
-		writers[i] = w
 	}
-	if x.acc.err != nil {
-		return nil, x.acc.err
+	if x.acc.Err != nil {
+		return nil, x.acc.Err
 	}
-	records := x.acc.records()
+	records := x.acc.Records()
 	if !records.Balanced() {
 		return nil, fmt.Errorf("extract: account does not balance: read %d, kept %d, dropped %v", records.Read, records.Kept, records.Dropped)
 	}
 	var out []result.ExtractRun
-	for i, w := range writers {
+	for i, w := range outputs {
 		id := x.run.ID
 		if n > 1 {
 			id += "." + strconv.Itoa(i+1)
 		}
-		if err := publish(w.dir, table.RunDir(x.o.Out, id)); err != nil {
+		if err := publish(w.Dir, table.RunDir(x.o.Out, id)); err != nil {
 			return nil, err
 		}
-		r := x.result(id, i, n, w, records, col)
+		r := x.result(id, i, n, w, records)
 		x.batches(&r)
 		out = append(out, r)
 	}
 	return out, nil
 }
+
+// maxBatchRows bounds the memory of Batches: about 150 bytes a row.
+const maxBatchRows = 1 << 19
 
 // batches fills the figures of the rebuilt batches; a run that cannot be
 // rebuilt keeps nulls and a warning.
@@ -416,45 +313,30 @@ func (x *extraction) batches(r *result.ExtractRun) {
 	r.Steps.Contradictions = trace.Some(int64(q.Contradictions))
 }
 
-// publish puts the finished folder of a run in the place of an older one.
-func publish(from, to string) error {
-	old := filepath.Join(filepath.Dir(to), stagePrefix+"old-"+filepath.Base(to))
-	if err := os.RemoveAll(old); err != nil {
-		return err
-	}
-	if err := os.Rename(to, old); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	if err := os.Rename(from, to); err != nil {
-		return err
-	}
-	return os.RemoveAll(old)
-}
-
 // result is the entry of one engine run in extract.json. The account of a
 // folder with several engine runs stands with the first of them.
-func (x *extraction) result(id string, i, n int, w *writer, records result.Records, col *collector) result.ExtractRun {
+func (x *extraction) result(id string, i, n int, w *tables.Output, records result.Records) result.ExtractRun {
 	dep := *x.run.Deployment
 	r := result.ExtractRun{
-		ID: id, Folder: x.run.Folder, Tables: w.out.tables, Steps: w.out.steps, Requests: w.out.requests,
+		ID: id, Folder: x.run.Folder, Tables: w.Tables, Steps: w.Steps, Requests: w.Requests,
 		Records: result.Records{Dropped: map[string]int64{}}, Scopes: []result.ScopeCount{}, Examples: []result.Example{}, Warnings: []trace.Finding{},
 		Engine: result.ExtractEngine{InstanceID: strconv.Itoa(i + 1), VLLMVersion: dep.Engine.VLLMVersion, Model: dep.Model.ID, Hardware: dep.Hardware.Name, TP: dep.TP},
-		Losses: result.Losses{OrphanSnapshots: w.out.orphans}, Deployment: &dep,
+		Losses: result.Losses{OrphanSnapshots: w.Orphans}, Deployment: &dep,
 	}
-	if median, spread, ok := col.offsets.stats(); ok {
+	if median, spread, ok := x.col.Clock(); ok {
 		r.Clock = result.ExtractClock{OffsetNs: trace.Some(median), SpreadNs: trace.Some(spread)}
 	}
 	if i == 0 {
-		r.Records, r.Scopes, r.Examples = records, x.acc.scopeCounts(), x.acc.exampleList()
-		r.Losses.DroppedSpanEvents, r.Losses.TruncatedMessages, r.Losses.DuplicateSpans = x.acc.lostEvents, x.acc.truncated, x.acc.duplicates
+		r.Records, r.Scopes, r.Examples = records, x.acc.ScopeCounts(), x.acc.ExampleList()
+		r.Losses.DroppedSpanEvents, r.Losses.TruncatedMessages, r.Losses.DuplicateSpans = x.acc.LostEvents, x.acc.Truncated, x.acc.Duplicates
 	}
-	r.Warnings = x.warnings(&r, i, n, w, col)
+	r.Warnings = x.warnings(&r, i, n, w)
 	return r
 }
 
 // warnings are the findings of one engine run.
-func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *writer, col *collector) []trace.Finding {
-	out := append(slices.Clone(w.out.warnings), r.Deployment.Assumed()...)
+func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *tables.Output) []trace.Finding {
+	out := append(slices.Clone(w.Warnings), r.Deployment.Assumed()...)
 	add := func(on bool, code trace.Code, format string, args ...any) {
 		if on {
 			out = append(out, trace.Findingf(code, format, args...))
@@ -464,14 +346,14 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *writer, col *co
 	add(n > 1, CodeSplitRuns, "engine run %d of %d in this dump", i+1, n)
 	add(l.DroppedSpanEvents > 0, CodeLostEvents, "the SDK dropped %d span events; set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 when recording", l.DroppedSpanEvents)
 	add(l.OrphanSnapshots > 0, CodeOrphanSnapshots, "%d snapshots have no BATCH_SUMMARY", l.OrphanSnapshots)
-	add(l.TruncatedMessages > 0, CodeUnreadable, "%d lines or messages were unreadable (%.3f %% of the input)", l.TruncatedMessages, 100*r.Records.BadFrac)
-	add(r.Records.Dropped[string(CodeConflict)] > 0, CodeConflict, "%d records of spans that repeat ids with another content; the first is kept", r.Records.Dropped[string(CodeConflict)])
-	add(r.Records.Dropped[string(CodeNulPadding)] > 0, CodeNulPadding, "NUL padding at the end of the input")
+	add(l.TruncatedMessages > 0, account.CodeUnreadable, "%d lines or messages were unreadable (%.3f %% of the input)", l.TruncatedMessages, 100*r.Records.BadFrac)
+	add(r.Records.Dropped[string(account.CodeConflict)] > 0, account.CodeConflict, "%d records of spans that repeat ids with another content; the first is kept", r.Records.Dropped[string(account.CodeConflict)])
+	add(r.Records.Dropped[string(account.CodeNulPadding)] > 0, account.CodeNulPadding, "NUL padding at the end of the input")
 	span := r.Steps.Summaries + r.Steps.Missing
 	add(r.Steps.Missing > 0, CodeMissingSteps, "%d of %d step ids between the first and the last are missing", r.Steps.Missing, span)
 	add(r.Requests.APIUnlinked > 0, CodeUnlinked, "%d of %d core spans have no API span", r.Requests.APIUnlinked, r.Requests.Engine)
 	add(r.Requests.StopString > 0, CodeStopString, "%d requests ended by a stop string (core aborted, API departed) count as successes", r.Requests.StopString)
-	add(i == 0 && len(x.acc.badText) > 0, CodeInvalidText, "invalid Unicode replaced in %d lines, first %s", len(x.acc.badText), first(x.acc.badText))
+	add(i == 0 && len(x.acc.BadText) > 0, CodeInvalidText, "invalid Unicode replaced in %d lines, first %s", len(x.acc.BadText), first(x.acc.BadText))
 	add(r.Clock.SpreadNs.V > 10e6, CodeClockOffset, "wall - monotonic spreads over %.1f ms", float64(r.Clock.SpreadNs.V)/1e6)
 	if out == nil {
 		out = []trace.Finding{}
@@ -484,110 +366,4 @@ func first(list []string) string {
 		return ""
 	}
 	return list[0]
-}
-
-// cleanStages removes what an interrupted call left behind.
-func cleanStages(out string) error {
-	entries, err := os.ReadDir(filepath.Join(out, tablesDir))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), stagePrefix) {
-			err = errors.Join(err, os.RemoveAll(filepath.Join(out, tablesDir, e.Name())))
-		}
-	}
-	return err
-}
-
-// finish writes extract.json and the cache, and removes the tables of runs
-// that are not part of this call.
-func finish(out string, doc *result.Extract, fresh *cache, rejects *rejects) error {
-	ids, err := table.RunIDs(out)
-	if err == nil {
-		for _, id := range ids {
-			if doc.Run(id) == nil {
-				if err := os.RemoveAll(table.RunDir(out, id)); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	if err := rejects.close(); err != nil {
-		return err
-	}
-	b, err := result.Marshal(doc)
-	if err != nil {
-		return err
-	}
-	if err := writeFile(filepath.Join(out, documentName), b); err != nil {
-		return err
-	}
-	b, err = json.Marshal(fresh)
-	if err != nil {
-		return err
-	}
-	return writeFile(filepath.Join(out, cacheName), b)
-}
-
-// writeFile writes under a temporary name and renames.
-func writeFile(path string, data []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".tmp*")
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(data)
-	err = errors.Join(err, tmp.Chmod(0o644), tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		os.Remove(tmp.Name())
-	}
-	return err
-}
-
-// rejects writes rejected.jsonl; a nil one does nothing.
-type rejects struct {
-	tmp  *os.File
-	path string
-	enc  *json.Encoder
-}
-
-func openRejects(o *Options) (*rejects, error) {
-	path := filepath.Join(o.Out, rejectedName)
-	if !o.WhyRejected {
-		return nil, nil
-	}
-	if err := os.MkdirAll(o.Out, 0o755); err != nil {
-		return nil, err
-	}
-	tmp, err := os.CreateTemp(o.Out, rejectedName+".tmp*")
-	if err != nil {
-		return nil, err
-	}
-	return &rejects{tmp: tmp, path: path, enc: json.NewEncoder(tmp)}, nil
-}
-
-func (r *rejects) write(line Rejected) error { return r.enc.Encode(line) }
-
-func (r *rejects) close() error {
-	if r == nil || r.tmp == nil {
-		return nil
-	}
-	err := errors.Join(r.tmp.Chmod(0o644), r.tmp.Close())
-	if err == nil {
-		err = os.Rename(r.tmp.Name(), r.path)
-	}
-	if err == nil {
-		r.tmp = nil
-	}
-	return err
-}
-
-func (r *rejects) abort() {
-	if r != nil && r.tmp != nil {
-		r.tmp.Close()
-		os.Remove(r.tmp.Name())
-	}
 }

@@ -9,42 +9,44 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
+	"github.com/blis-train/blis-train/pipeline/extract/tables"
 	"github.com/blis-train/blis-train/trace"
 )
 
 // withoutNs is a life as forks before v0.4.0 wrote it: seconds alone.
-func withoutNs(s spanText) spanText {
-	s.events = slices.Clone(s.events)
-	for i, e := range s.events {
+func withoutNs(s otlptest.Span) otlptest.Span {
+	s.Events = slices.Clone(s.Events)
+	for i, e := range s.Events {
 		from := strings.Index(e, `{"key":"ts.monotonic_ns"`)
 		to := from + strings.Index(e[from:], `}},`) + 3
-		s.events[i] = e[:from] + e[to:]
+		s.Events[i] = e[:from] + e[to:]
 	}
 	return s
 }
 
-// TestOlderForkForms: each form of design/02 4.7 gives the requests and steps
+// TestOlderForkForms: each older form (spec#wire-versions) gives the requests and steps
 // that today's form gives.
 func TestOlderForkForms(t *testing.T) {
-	life := lifeOf(1e8, 3)
-	api := apiSpan(1, "cmpl-1", 1e8-2e6, 1e8+2e7)
-	core := coreSpan(1, 0, "cmpl-1-0-aaaaaaaa", life)
-	steps := stepSpan(1, 3, 4, stepText{3, 1e8, true}.json(), stepText{4, 11e7, false}.json())
-	want := readText(t, lineOf("e", core, api, steps))[0]
+	life := otlptest.Life(1e8, 3)
+	api := otlptest.API(1, "cmpl-1", 1e8-2e6, 1e8+2e7)
+	core := otlptest.Core(1, 0, "cmpl-1-0-aaaaaaaa", life)
+	steps := otlptest.StepSpan(1, 3, 4, otlptest.Summary(3, 1e8, true), otlptest.Summary(4, 11e7, false))
+	want := readText(t, otlptest.Line("e", core, api, steps))[0]
 
 	whole := steps // one span for the whole life, without attributes
-	whole.name, whole.attrs = "scheduler_steps", nil
+	whole.Name, whole.Attrs = "scheduler_steps", nil
 	v030 := whole
-	v030.scope = "vllm.scheduler"
-	stock := stockSpan(1, "cmpl-1")
-	for name, spans := range map[string][]spanText{
+	v030.Scope = "vllm.scheduler"
+	stock := otlptest.Stock(1, "cmpl-1")
+	for name, spans := range map[string][]otlptest.Span{
 		"v0.3.0: one step span in the scheduler's scope": {withoutNs(core), api, v030},
 		"v0.3.0: stock span beside the fork's":           {withoutNs(core), api, v030, stock},
 		"v0.3.2: one step span in a scope of its own":    {withoutNs(core), api, whole},
 		"v0.4.0: ts.monotonic_ns":                        {core, api, whole},
 	} {
 		t.Run(name, func(t *testing.T) {
-			doc, runs := readDump(t, []byte(lineOf("e", spans...)))
+			doc, runs := readDump(t, []byte(otlptest.Line("e", spans...)))
 			got := runs[0]
 			if d := cmp.Diff(want.Requests, got.Requests); d != "" {
 				t.Errorf("requests (-want +got):\n%s", d)
@@ -62,14 +64,14 @@ func TestOlderForkForms(t *testing.T) {
 
 	// Before v0.3.0 the journey stood on the request's only span.
 	oldest := core
-	oldest.scope, oldest.name, oldest.parent, oldest.events = "vllm.llm_engine", "llm_request", 0, withoutNs(core).events
-	got := readText(t, lineOf("e", oldest))[0].Requests
+	oldest.Scope, oldest.Name, oldest.Parent, oldest.Events = "vllm.llm_engine", "llm_request", 0, withoutNs(core).Events
+	got := readText(t, otlptest.Line("e", oldest))[0].Requests
 	if len(got) != 1 || got[0].QueuedNs != want.Requests[0].QueuedNs || got[0].FinishedNs != want.Requests[0].FinishedNs || !got[0].Success.Or(false) || got[0].ArrivedNs.OK {
 		t.Errorf("got %+v, want the journey of %+v without an arrival", got, want.Requests[0])
 	}
 
 	// Other writers spell names in snake case, or after OTLP before 0.15.
-	line := lineOf("e", core, api, steps)
+	line := otlptest.Line("e", core, api, steps)
 	for _, r := range []*strings.Replacer{
 		strings.NewReplacer("resourceSpans", "resource_spans", "scopeSpans", "scope_spans", "spanId", "span_id", "traceId", "trace_id", "parentSpanId", "parent_span_id",
 			"timeUnixNano", "time_unix_nano", "startTimeUnixNano", "start_time_unix_nano", "endTimeUnixNano", "end_time_unix_nano", "intValue", "int_value", "stringValue", "string_value", "doubleValue", "double_value"),
@@ -90,7 +92,7 @@ func TestOlderForkForms(t *testing.T) {
 // TestStockSpans: a stock span is one row with its durations in us and no
 // engine stamps.
 func TestStockSpans(t *testing.T) {
-	run := readText(t, lineOf("e", stockSpan(1, "cmpl-1-0"), stockSpan(2, "cmpl-2-0")))[0]
+	run := readText(t, otlptest.Line("e", otlptest.Stock(1, "cmpl-1-0"), otlptest.Stock(2, "cmpl-2-0")))[0]
 	if len(run.Requests) != 2 {
 		t.Fatalf("got %d requests, want 2", len(run.Requests))
 	}
@@ -106,16 +108,16 @@ func TestStockSpans(t *testing.T) {
 // to the API span; the prefix links them where the parent is unknown.
 func TestSeveralSamplesOfOneRequest(t *testing.T) {
 	for _, orphan := range []bool{false, true} {
-		api := apiSpan(1, "cmpl-1", 1e8-2e6, 2e8, intAttr("gen_ai.request.n", 3))
-		var spans []spanText
+		api := otlptest.API(1, "cmpl-1", 1e8-2e6, 2e8, otlptest.Int("gen_ai.request.n", 3))
+		var spans []otlptest.Span
 		for k := range int64(3) {
-			core := coreSpan(1, k, fmt.Sprintf("%d_cmpl-1-0-aaaaaaaa", k), lifeOf(1e8, 3))
+			core := otlptest.Core(1, k, fmt.Sprintf("%d_cmpl-1-0-aaaaaaaa", k), otlptest.Life(1e8, 3))
 			if orphan {
-				core.parent = 0
+				core.Parent = 0
 			}
 			spans = append(spans, core)
 		}
-		run := readText(t, lineOf("e", append(spans, api)...))[0]
+		run := readText(t, otlptest.Line("e", append(spans, api)...))[0]
 		want := map[bool]string{false: "parent", true: "prefix"}[orphan]
 		if len(run.Requests) != 3 {
 			t.Fatalf("got %d rows, want 3", len(run.Requests))
@@ -134,19 +136,19 @@ func TestSeveralSamplesOfOneRequest(t *testing.T) {
 // whichever span holds its first snapshot.
 func TestEventsGoThroughRotatedStepSpans(t *testing.T) {
 	const id = "cmpl-1-0-aaaaaaaa"
-	core, api := coreSpan(1, 0, id, lifeOf(3e8, 3)), apiSpan(1, "cmpl-1", 3e8-2e6, 5e8)
-	span := func(seq int64, steps ...int64) spanText {
+	core, api := otlptest.Core(1, 0, id, otlptest.Life(3e8, 3)), otlptest.API(1, "cmpl-1", 3e8-2e6, 5e8)
+	span := func(seq int64, steps ...int64) otlptest.Span {
 		var events []string
 		for _, n := range steps {
-			events = append(events, stepText{n, n * 1e8, n == 3}.json())
+			events = append(events, otlptest.Summary(n, n*1e8, n == 3))
 			if n == 3 {
-				events = append(events, snapshotJSON(n, id, 1, 3))
+				events = append(events, otlptest.Snapshot(n, id, 1, 3))
 			}
 		}
-		return stepSpan(seq, steps[0], steps[len(steps)-1], events...)
+		return otlptest.StepSpan(seq, steps[0], steps[len(steps)-1], events...)
 	}
 	a, b, c := span(1, 1, 2), span(2, 3, 4), span(3, 5, 6)
-	want := readText(t, lineOf("e", a), lineOf("e", b, core, api), lineOf("e", c))
+	want := readText(t, otlptest.Line("e", a), otlptest.Line("e", b, core, api), otlptest.Line("e", c))
 	if got := want[0]; len(got.Steps) != 6 || len(got.Snapshots) != 1 || got.Requests[0].CachedTokens.V != 1 {
 		t.Fatalf("got %d steps, %d snapshots, %v cached tokens, want 6, 1, 1", len(got.Steps), len(got.Snapshots), got.Requests[0].CachedTokens)
 	}
@@ -155,7 +157,7 @@ func TestEventsGoThroughRotatedStepSpans(t *testing.T) {
 			t.Errorf("row %d: got step %d", i, s.ID)
 		}
 	}
-	got := readText(t, lineOf("e", core, a), lineOf("e", api, c), lineOf("e", b))
+	got := readText(t, otlptest.Line("e", core, a), otlptest.Line("e", api, c), otlptest.Line("e", b))
 	if d := cmp.Diff(withoutPlaces(want), withoutPlaces(got)); d != "" {
 		t.Errorf("in another order of export (-first +second):\n%s", d)
 	}
@@ -168,9 +170,9 @@ func lifeOfEngine(n, from, startNs, everyNs int64) []string {
 	for i := range n {
 		at, first := startNs+i*everyNs, 2*i+1
 		id := fmt.Sprintf("cmpl-%d-0-aaaaaaaa", from+i)
-		s := stepSpan(i+1, first, first+1, stepText{first, at, true}.json(), stepText{first + 1, at + 1e7, false}.json())
-		s.id, s.trace = from<<20|i, from<<20|i
-		out = append(out, lineOf("e", coreSpan(from+i, 0, id, lifeOf(at, first)), apiSpan(from+i, fmt.Sprintf("cmpl-%d", from+i), at-2e6, at+2e7), s))
+		s := otlptest.StepSpan(i+1, first, first+1, otlptest.Summary(first, at, true), otlptest.Summary(first+1, at+1e7, false))
+		s.ID, s.Trace = from<<20|i, from<<20|i
+		out = append(out, otlptest.Line("e", otlptest.Core(from+i, 0, id, otlptest.Life(at, first)), otlptest.API(from+i, fmt.Sprintf("cmpl-%d", from+i), at-2e6, at+2e7), s))
 	}
 	return out
 }
@@ -193,7 +195,7 @@ func TestRestartsAndSiblings(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			path := writeDump(t, "traces.json", []byte(strings.Join(c.lines, "\n")))
 			_, _, err := dumpRun(t, []string{path}, nil)
-			if refused := err != nil && strings.Contains(err.Error(), string(CodeSeveralEngines)); refused != c.refused {
+			if refused := err != nil && strings.Contains(err.Error(), string(tables.CodeSeveralEngines)); refused != c.refused {
 				t.Errorf("got %v, want refused: %v", err, c.refused)
 			}
 			doc, runs, err := dumpRun(t, []string{path}, func(o *Options) { o.SplitEngines = true })

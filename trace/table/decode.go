@@ -187,14 +187,6 @@ type chunk struct {
 	ahead bool // of a list: the first level of the next row was read
 }
 
-// values are those of one kind.
-type values struct {
-	ints   []int64
-	floats []float64
-	bools  []bool
-	texts  []string
-}
-
 func (c *chunk) open(f io.ReaderAt, size int64, rg *metadata.RowGroupMetaData, l leaf) error {
 	md, err := rg.ColumnChunk(l.at)
 	if err != nil {
@@ -297,16 +289,6 @@ func levelsOf(data []byte, most int32, encoding int64) (runs, []byte, error) {
 		return runs{}, nil, errShort
 	}
 	return runs{b: data[4 : 4+n], width: bits.Len32(uint32(most))}, data[4+n:], nil
-}
-
-// columnPart is what one page gave of a batch: levels, and the values of those
-// at the column's highest definition level.
-type columnPart struct {
-	from int // row of the batch; of a list, the one that the first level continues
-	def  []int32
-	rep  []int32
-	max  int32
-	values
 }
 
 // read reads n rows and hands them over page by page.

@@ -34,6 +34,13 @@ type parquetEncoder[T any] struct {
 	strDict    strDict
 }
 
+// RowGroupRows is how many rows are encoded together at most; rows of large
+// structs make smaller groups, so that a writer holds about groupBytes twice.
+const (
+	RowGroupRows = 1 << 16
+	groupBytes   = 5 << 20
+)
+
 // maxDictionary is more than a row group can fill. A column that gave up its
 // dictionary halfway would have pages of two encodings, which the library
 // lists in the footer in the order of a map, another one each time.

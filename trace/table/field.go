@@ -108,3 +108,21 @@ func scatterList[T, V any](c *column, rows []T, p columnPart, vals []V) {
 		}
 	}
 }
+
+// columnPart is what one page gave of a batch: levels, and the values of those
+// at the column's highest definition level.
+type columnPart struct {
+	from int // row of the batch; of a list, the one that the first level continues
+	def  []int32
+	rep  []int32
+	max  int32
+	values
+}
+
+// values are those of one kind.
+type values struct {
+	ints   []int64
+	floats []float64
+	bools  []bool
+	texts  []string
+}

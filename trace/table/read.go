@@ -128,14 +128,6 @@ type Cursor[T any] struct {
 	err   error
 }
 
-// rows reads the rows of one file in order.
-type rows[T any] interface {
-	// next fills zero rows and returns how many there were; 0 at the end.
-	next(rows []T) (int, error)
-	// count is about how many rows there are.
-	count() int
-}
-
 // Open opens a table of a run's folder, Parquet or Arrow IPC. A missing table
 // is an empty one.
 func Open[T any](dir, name string) (*Cursor[T], error) {
@@ -182,17 +174,6 @@ func (c *Cursor[T]) open(r io.ReaderAt, size int64, format Format) (err error) {
 	}
 	return err
 }
-
-// checkVersion takes a file without a version: other programs leave it out, and
-// the columns are compared one by one.
-func checkVersion(got string) error {
-	if got == "" || got == SchemaVersion {
-		return nil
-	}
-	return trace.Errorf(CodeSchemaVersion, "table of another schema version: got %.20q, want %s", got, SchemaVersion).WithHint(extractHint)
-}
-
-const extractHint = "blis-train extract RUNDIR... -o OUT --force"
 
 // guard gives errors the file's name; what the libraries panic with at damaged
 // bytes is an error of the file too.

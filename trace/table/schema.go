@@ -55,6 +55,14 @@ type column struct {
 	known  uintptr // of Opt.OK, when Nullable
 }
 
+// rows reads the rows of one file in order.
+type rows[T any] interface {
+	// next fills zero rows and returns how many there were; 0 at the end.
+	next(rows []T) (int, error)
+	// count is about how many rows there are.
+	count() int
+}
+
 // Tables lists the tables of a run folder in the order they are documented.
 var Tables = []struct {
 	Name string

@@ -41,3 +41,14 @@ func columnError(c *column, err error) error {
 func damaged(err error) error {
 	return trace.Errorf(CodeDamaged, "the table is damaged: %.200v", err).WithHint(extractHint)
 }
+
+const extractHint = "blis-train extract RUNDIR... -o OUT --force"
+
+// checkVersion takes a file without a version: other programs leave it out, and
+// the columns are compared one by one.
+func checkVersion(got string) error {
+	if got == "" || got == SchemaVersion {
+		return nil
+	}
+	return trace.Errorf(CodeSchemaVersion, "table of another schema version: got %.20q, want %s", got, SchemaVersion).WithHint(extractHint)
+}

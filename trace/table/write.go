@@ -11,13 +11,6 @@ import (
 	"unsafe"
 )
 
-// RowGroupRows is how many rows are encoded together at most; rows of large
-// structs make smaller groups, so that a writer holds about groupBytes twice.
-const (
-	RowGroupRows = 1 << 16
-	groupBytes   = 5 << 20
-)
-
 // Format is a file format of tables.
 type Format string
 

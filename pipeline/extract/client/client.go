@@ -1,0 +1,533 @@
+// Package client turns the files of load clients into observed requests.
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/pipeline/extract/account"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Sources of observed requests.
+const (
+	sourceClient   = "client"
+	sourceGuideLLM = "guidellm"
+	sourceTraceV2  = "tracev2"
+	sourceServing  = "llmservingsim"
+)
+
+// Reader reads client-side files; the form is recognised by content.
+type Reader struct {
+	Names []source.Input
+	Acc   *account.Account
+	Rows  []trace.ObservedRequest
+}
+
+func (c *Reader) File(in *source.Input, how source.Options) error {
+	src, err := source.Open(in.Path, in.Name, how.Stdin, how.Limits)
+	if src == nil {
+		return err
+	}
+	defer func() {
+		in.Size, in.Sum = src.Digest()
+		src.Close()
+	}()
+	if e := source.AsSyntax(err); e != nil && e.Code != account.CodeNotOTLP {
+		return c.lost(src, e)
+	}
+	head, _ := src.R.Peek(1 << 15)
+	switch trimmed := bytes.TrimLeft(head, " \t\r\n"); {
+	case len(trimmed) == 0:
+		return nil
+	case trimmed[0] != '{':
+		err = c.traceV2(src)
+	case bytes.Contains(head, []byte(`"guidellm_version"`)) || bytes.Contains(head, []byte(`"benchmarks"`)):
+		err = c.guideLLM(src)
+	default:
+		err = c.lines(src)
+	}
+	if err != nil {
+		return c.lost(src, err)
+	}
+	return c.Acc.Err
+}
+
+// lost counts the unread rest of a file as one dropped record.
+func (c *Reader) lost(src *source.Source, err error) error {
+	c.Acc.Read++
+	rest := max(1, src.Size-src.Offset())
+	c.Acc.BadBytes += rest
+	c.Acc.Bytes += rest
+	code := account.CodeUnreadable
+	if e := source.AsSyntax(err); e != nil {
+		code, err = e.Code, errors.New(e.Msg) // the place names the file
+	}
+	c.Acc.Drop(code, 1, account.Place{File: src.Name}, "%v", err)
+	return c.Acc.Err
+}
+
+// row counts one record and keeps it.
+func (c *Reader) row(r trace.ObservedRequest) {
+	c.Acc.Read++
+	c.Acc.Keep(1)
+	c.Rows = append(c.Rows, r)
+}
+
+func (c *Reader) bad(src *source.Source, line, n int64, err error) {
+	code := account.CodeUnreadable
+	if e := source.AsSyntax(err); e != nil {
+		code, err = e.Code, errors.New(e.Msg)
+	}
+	c.Acc.Read++
+	c.Acc.BadBytes += n
+	c.Acc.Drop(code, 1, account.Place{File: src.Name, Line: line}, "client request: %v", err)
+}
+
+// lines reads one JSON object a line: our client's form or llmservingsim's.
+func (c *Reader) lines(src *source.Source) error {
+	for line := int64(1); ; line++ {
+		text, n, err := readLine(src)
+		g := source.AsGap(err)
+		switch {
+		case g != nil: // the line it cut is lost with it
+			c.Acc.Bytes += g.Lost
+			c.bad(src, line, max(1, g.Lost), g)
+		case n > src.Limits.MaxLine:
+			c.Acc.Lines++
+			c.Acc.Bytes += n
+			c.bad(src, line, n, src.Errorf(account.CodeLineTooLong, "line of more than %d bytes (--max-line)", src.Limits.MaxLine))
+		case len(bytes.TrimSpace(text)) > 0:
+			c.Line(src, line, text)
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil && g == nil {
+			return src.ReadError(err)
+		}
+	}
+}
+
+// Line takes one line.
+func (c *Reader) Line(src *source.Source, line int64, text []byte) {
+	c.Acc.Lines++
+	c.Acc.Bytes += int64(len(text))
+	row, err := clientLine(text)
+	if err != nil {
+		c.bad(src, line, int64(len(text)), err)
+		return
+	}
+	row.Line = line
+	c.row(row)
+}
+
+// readLine reads a line of n bytes; of one above the limit there is no text.
+func readLine(src *source.Source) (text []byte, n int64, err error) {
+	for {
+		part, err := src.R.ReadSlice('\n')
+		n += int64(len(part))
+		if n <= src.Limits.MaxLine {
+			text = append(text, part...)
+		} else {
+			text = nil
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return text, n, err
+		}
+	}
+}
+
+// clientJSON is a line of client_requests.jsonl (spec#wire-client) or of
+// llmservingsim's requests.jsonl; unknown keys are allowed.
+type clientJSON struct {
+	ID           string            `json:"id"`
+	Phase        trace.Opt[string] `json:"phase"`
+	Route        trace.Opt[string] `json:"route"`
+	PromptTokens trace.Opt[int64]  `json:"prompt_tokens"`
+	OutputTokens trace.Opt[int64]  `json:"output_tokens"`
+	PrefixGroup  any               `json:"prefix_group"`
+	PrefixTokens trace.Opt[int64]  `json:"prefix_tokens"`
+	N            trace.Opt[int64]  `json:"n"`
+	Stream       trace.Opt[bool]   `json:"stream"`
+	IntendedNs   trace.Opt[int64]  `json:"intended_ns"`
+	SendNs       trace.Opt[int64]  `json:"send_ns"`
+	SendWallNs   trace.Opt[int64]  `json:"send_wall_ns"`
+	FirstNs      trace.Opt[int64]  `json:"first_chunk_ns"`
+	LastNs       trace.Opt[int64]  `json:"last_chunk_ns"`
+	EndNs        trace.Opt[int64]  `json:"end_ns"`
+	Status       trace.Opt[int64]  `json:"status"`
+	Error        any               `json:"error"`
+	Aborted      trace.Opt[bool]   `json:"aborted"`
+	Usage        *struct {
+		Prompt     trace.Opt[int64] `json:"prompt_tokens"`
+		Completion trace.Opt[int64] `json:"completion_tokens"`
+	} `json:"usage"`
+	FinishReason trace.Opt[string] `json:"finish_reason"`
+	Priority     trace.Opt[int64]  `json:"priority"`
+	SLOClass     trace.Opt[string] `json:"slo_class"`
+	Chunks       trace.Opt[int64]  `json:"chunks"`
+	ITLUs        []float64         `json:"itl_us"`
+
+	RequestID   string             `json:"request_id"`
+	InputToks   trace.Opt[int64]   `json:"input_toks"`
+	OutputToks  trace.Opt[int64]   `json:"output_toks"`
+	ArrivalTime trace.Opt[float64] `json:"arrival_time"`
+	QueuedTs    trace.Opt[float64] `json:"queued_ts"`
+	ScheduledTs trace.Opt[float64] `json:"scheduled_ts"`
+	FirstTs     trace.Opt[float64] `json:"first_token_ts"`
+	LastTs      trace.Opt[float64] `json:"last_token_ts"`
+}
+
+func clientLine(text []byte) (trace.ObservedRequest, error) {
+	var j clientJSON
+	if err := json.Unmarshal(text, &j); err != nil {
+		return trace.ObservedRequest{}, err
+	}
+	switch {
+	case j.ID != "":
+		return j.client(), nil
+	case j.RequestID != "":
+		return j.serving(), nil
+	}
+	return trace.ObservedRequest{}, errors.New(`got neither "id" nor "request_id"`)
+}
+
+// client is a request of client_requests.jsonl.
+func (j *clientJSON) client() trace.ObservedRequest {
+	r := trace.ObservedRequest{
+		ID: j.ID, Source: sourceClient, Phase: j.Phase, Route: j.Route, ArrivalNs: j.IntendedNs, SendNs: j.SendNs, FirstChunkNs: j.FirstNs,
+		LastChunkNs: j.LastNs, EndNs: j.EndNs, SendWallNs: j.SendWallNs, AskedTokens: j.OutputTokens, PromptTokens: j.PromptTokens,
+		N: j.N, Streaming: j.Stream, Status: j.Status, Aborted: j.Aborted, FinishReason: j.FinishReason, PrefixGroup: optText(j.PrefixGroup),
+		PrefixTokens: j.PrefixTokens, Priority: j.Priority, SLOClass: j.SLOClass, Chunks: j.Chunks, ChunkGapsUs: j.ITLUs, Error: optText(j.Error),
+	}
+	if j.Usage != nil {
+		if j.Usage.Prompt.OK {
+			r.PromptTokens = j.Usage.Prompt
+		}
+		r.OutputTokens = j.Usage.Completion
+	}
+	ok := !r.Error.OK && !j.Aborted.V && (!j.Status.OK || j.Status.V >= 200 && j.Status.V < 300)
+	r.Success = trace.Some(ok)
+	r.TTFTUs, r.E2EUs = gapUs(r.SendNs, r.FirstChunkNs), gapUs(r.SendNs, r.LastChunkNs)
+	return r
+}
+
+func gapUs(from, to trace.Opt[int64]) trace.Opt[float64] {
+	if !from.OK || !to.OK {
+		return trace.Opt[float64]{}
+	}
+	return trace.Some(float64(to.V-from.V) / 1000)
+}
+
+// optText is a JSON value as text; null is unknown.
+func optText(v any) trace.Opt[string] {
+	switch v := v.(type) {
+	case nil:
+		return trace.Opt[string]{}
+	case string:
+		return trace.Some(v)
+	case float64:
+		return trace.Some(strconv.FormatFloat(v, 'g', -1, 64))
+	}
+	b, _ := json.Marshal(v)
+	return trace.Some(string(b))
+}
+
+// serving is a request of llmservingsim: arrival on the client's wall clock,
+// the rest on the engine's monotonic clock.
+func (j *clientJSON) serving() trace.ObservedRequest {
+	r := trace.ObservedRequest{
+		ID: j.RequestID, Source: sourceServing, PromptTokens: j.InputToks, OutputTokens: j.OutputToks, AskedTokens: j.OutputToks,
+		SendWallNs: optNs(j.ArrivalTime, 1e9), QueuedNs: optNs(j.QueuedTs, 1e9), ScheduledNs: optNs(j.ScheduledTs, 1e9),
+		EngineFirstNs: optNs(j.FirstTs, 1e9), EngineLastNs: optNs(j.LastTs, 1e9),
+	}
+	r.Success = trace.Some(j.LastTs.OK)
+	return r
+}
+
+// optNs scales a stamp to ns.
+func optNs(v trace.Opt[float64], scale float64) trace.Opt[int64] {
+	if !v.OK || math.IsNaN(v.V) || math.IsInf(v.V, 0) {
+		return trace.Opt[int64]{}
+	}
+	return trace.Some(int64(math.Round(v.V * scale)))
+}
+
+// guideRequest is one request of a GuideLLM result file.
+type guideRequest struct {
+	RequestID  string             `json:"request_id"`
+	ResponseID trace.Opt[string]  `json:"response_id"`
+	Type       trace.Opt[string]  `json:"request_type"`
+	Start      trace.Opt[float64] `json:"request_start_time"`
+	End        trace.Opt[float64] `json:"request_end_time"`
+	Latency    trace.Opt[float64] `json:"request_latency"`
+	Prompt     trace.Opt[float64] `json:"prompt_tokens"`
+	Output     trace.Opt[float64] `json:"output_tokens"`
+	TTFTMs     trace.Opt[float64] `json:"time_to_first_token_ms"`
+	Args       json.RawMessage    `json:"request_args"`
+	Info       struct {
+		Error   any `json:"error"`
+		Timings struct {
+			Targeted trace.Opt[float64] `json:"targeted_start"`
+		} `json:"timings"`
+	} `json:"info"`
+}
+
+// guideLLM reads a GuideLLM result file: one document, requests below
+// benchmarks[].requests.{successful,errored,incomplete}. It streams over the
+// benchmarks, so that one benchmark at a time is in memory.
+func (c *Reader) guideLLM(src *source.Source) error {
+	counted := &tally{r: src.R}
+	dec := json.NewDecoder(io.LimitReader(counted, math.MaxInt64))
+	defer func() { c.Acc.Bytes += counted.n; c.Acc.Lines++ }()
+	if _, err := dec.Token(); err != nil {
+		return err
+	}
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		if key != "benchmarks" {
+			var skip json.RawMessage
+			if err := dec.Decode(&skip); err != nil {
+				return err
+			}
+			continue
+		}
+		if _, err := dec.Token(); err != nil {
+			return err
+		}
+		for dec.More() {
+			if err := c.benchmark(dec); err != nil {
+				return err
+			}
+		}
+		if _, err := dec.Token(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tally counts the bytes read.
+type tally struct {
+	r io.Reader
+	n int64
+}
+
+func (t *tally) Read(p []byte) (int, error) {
+	n, err := t.r.Read(p)
+	t.n += int64(n)
+	return n, err
+}
+
+func (c *Reader) benchmark(dec *json.Decoder) error {
+	var b struct {
+		Config struct {
+			Strategy struct {
+				Type string `json:"type_"`
+			} `json:"strategy"`
+		} `json:"config"`
+		Requests map[string]json.RawMessage `json:"requests"`
+	}
+	if err := dec.Decode(&b); err != nil {
+		return err
+	}
+	for _, outcome := range []string{"successful", "errored", "incomplete"} {
+		var list []guideRequest
+		if raw := b.Requests[outcome]; len(raw) > 0 {
+			if err := json.Unmarshal(raw, &list); err != nil {
+				return err
+			}
+		}
+		for i := range list {
+			c.row(list[i].row(outcome, b.Config.Strategy.Type))
+		}
+	}
+	return nil
+}
+
+func (g *guideRequest) row(outcome, phase string) trace.ObservedRequest {
+	r := trace.ObservedRequest{
+		ID: g.ResponseID.Or(g.RequestID), Source: sourceGuideLLM, SendWallNs: optNs(g.Start, 1e9),
+		PromptTokens: optNs(g.Prompt, 1), OutputTokens: optNs(g.Output, 1), Success: trace.Some(outcome == "successful"),
+		Aborted: trace.Some(outcome == "incomplete"), Error: optText(g.Info.Error), Line: 1,
+	}
+	if phase != "" {
+		r.Phase = trace.Some(phase)
+	}
+	if strings.HasPrefix(g.Type.V, "chat") {
+		r.Route = trace.Some("chat")
+	} else if g.Type.OK {
+		r.Route = trace.Some("completions")
+	}
+	if g.TTFTMs.OK {
+		r.TTFTUs = trace.Some(g.TTFTMs.V * 1000)
+	}
+	if g.Latency.OK {
+		r.E2EUs = trace.Some(g.Latency.V * 1e6)
+	}
+	var args struct {
+		Stream trace.Opt[bool] `json:"stream"`
+		Body   struct {
+			MaxTokens trace.Opt[int64] `json:"max_tokens"`
+		} `json:"body"`
+	}
+	if json.Unmarshal(g.Args, &args) == nil {
+		r.Streaming, r.AskedTokens = args.Stream, args.Body.MaxTokens
+	}
+	return r
+}
+
+// traceV2 reads BLIS TraceV2: a YAML header, then CSV whose first line names
+// the columns. The header ends at the line that starts with request_id, or
+// fills a file of its own, which holds no request.
+func (c *Reader) traceV2(src *source.Source) error {
+	line := int64(1)
+	var first []byte
+	header := false
+	for {
+		text, _, err := readLine(src)
+		header = header || bytes.HasPrefix(text, []byte("trace_version:"))
+		if bytes.HasPrefix(text, []byte("request_id,")) {
+			first = text
+			break
+		}
+		if err == io.EOF && header {
+			return nil
+		}
+		if err != nil && err != io.EOF {
+			return src.ReadError(err)
+		}
+		if err != nil {
+			return errors.New("not a client file: got neither JSON nor a TraceV2 header with a request_id column")
+		}
+		line++
+	}
+	rd := csv.NewReader(src.R)
+	rd.FieldsPerRecord, rd.ReuseRecord = -1, true
+	names, err := csv.NewReader(bytes.NewReader(first)).Read()
+	if err != nil {
+		return err
+	}
+	before := line
+	for {
+		rec, err := rd.Read()
+		if err == io.EOF {
+			return nil
+		}
+		var parse *csv.ParseError
+		if err != nil && !errors.As(err, &parse) {
+			return src.ReadError(err)
+		}
+		if err == nil {
+			at, _ := rd.FieldPos(0)
+			line = before + int64(at)
+		} else {
+			line = before + int64(parse.StartLine)
+		}
+		c.Acc.Lines++
+		if err != nil || len(rec) != len(names) {
+			if err == nil {
+				err = errors.New("got another number of fields than the header")
+			}
+			c.bad(src, line, 1, err)
+			continue
+		}
+		for _, f := range rec {
+			c.Acc.Bytes += int64(len(f)) + 1
+		}
+		row, err := traceV2Row(names, rec)
+		if err != nil {
+			c.bad(src, line, 1, err)
+			continue
+		}
+		row.Line = line
+		c.row(row)
+	}
+}
+
+// traceV2Row maps the columns of a BLIS trace.
+func traceV2Row(names, rec []string) (trace.ObservedRequest, error) {
+	r := trace.ObservedRequest{Source: sourceTraceV2}
+	var bad error
+	num := func(s string, scale int64) trace.Opt[int64] {
+		if s == "" {
+			return trace.Opt[int64]{}
+		}
+		v, err := strconv.ParseInt(s, 10, 64)
+		if err != nil {
+			bad = err
+			return trace.Opt[int64]{}
+		}
+		return trace.Some(v * scale)
+	}
+	str := func(s string) trace.Opt[string] { return trace.Opt[string]{V: s, OK: s != ""} }
+	var server trace.Opt[int64]
+	for i, v := range rec {
+		switch names[i] {
+		case "request_id":
+			r.ID = v
+		case "vllm_priority":
+			r.Priority = num(v, 1)
+		case "slo_class":
+			r.SLOClass = str(v)
+		case "prefix_group":
+			r.PrefixGroup = str(v)
+		case "prefix_length":
+			r.PrefixTokens = num(v, 1)
+		case "streaming":
+			if v != "" {
+				r.Streaming = trace.Some(strings.EqualFold(v, "true") || v == "1")
+			}
+		case "input_tokens":
+			r.PromptTokens = num(v, 1)
+		case "server_input_tokens":
+			server = num(v, 1)
+		case "output_tokens":
+			r.OutputTokens = num(v, 1)
+		case "arrival_time_us":
+			r.ArrivalNs = num(v, 1000)
+		case "send_time_us":
+			r.SendNs = num(v, 1000)
+		case "first_chunk_time_us":
+			r.FirstChunkNs = num(v, 1000)
+		case "last_chunk_time_us":
+			r.LastChunkNs = num(v, 1000)
+		case "num_chunks":
+			r.Chunks = num(v, 1)
+		case "status":
+			r.Success = trace.Some(v == "ok" || v == "completed" || v == "success" || v == "")
+		case "error_message":
+			r.Error = str(v)
+		case "finish_reason":
+			r.FinishReason = str(v)
+		}
+	}
+	if server.OK && server.V > 0 {
+		r.PromptTokens = server
+	}
+	if r.SendNs.V <= 0 { // not replayed: the planned arrival is the injection time
+		r.SendNs = trace.Opt[int64]{}
+	}
+	for _, s := range []*trace.Opt[int64]{&r.FirstChunkNs, &r.LastChunkNs} {
+		if s.V <= 0 {
+			*s = trace.Opt[int64]{}
+		}
+	}
+	r.TTFTUs, r.E2EUs = gapUs(r.SendNs, r.FirstChunkNs), gapUs(r.SendNs, r.LastChunkNs)
+	if r.ID == "" {
+		return r, errors.New("got an empty request_id")
+	}
+	return r, bad
+}

@@ -1,0 +1,132 @@
+package extract
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/result"
+)
+
+// inputSet is the files of one run folder.
+type inputSet struct {
+	config, traces, kv, clients []source.Input
+}
+
+// open resolves the file names of a run.
+func (d *RunDir) open() (*inputSet, error) {
+	s := &inputSet{}
+	var err error
+	if s.traces, err = d.traces(); err != nil {
+		return nil, err
+	}
+	if s.kv, err = d.inputs(d.Deployment.Files.KVEvents); err != nil {
+		return nil, err
+	}
+	if s.clients, err = d.inputs(d.Deployment.Files.ClientRequests); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{deploy.RunFile, "config.json"} {
+		if p := filepath.Join(d.Dir, name); exists(p) {
+			in := source.Input{Path: p, Name: d.relative(p)}
+			if err := hashFile(&in); err != nil {
+				return nil, err
+			}
+			s.config = append(s.config, in)
+		}
+	}
+	return s, nil
+}
+
+// hashFile fills size and sum by reading the file.
+func hashFile(in *source.Input) error {
+	f, err := os.Open(in.Path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	h := sha256.New()
+	in.Size, err = io.Copy(h, f)
+	in.Sum = hex.EncodeToString(h.Sum(nil))
+	return err
+}
+
+// kinds lists the files with what they are, in a fixed order.
+func (s *inputSet) kinds() []struct {
+	kind string
+	list []source.Input
+} {
+	return []struct {
+		kind string
+		list []source.Input
+	}{{"configuration", s.config}, {"traces", s.traces}, {"kv_events", s.kv}, {"client_requests", s.clients}}
+}
+
+func (s *inputSet) files() []result.ExtractFile {
+	out := []result.ExtractFile{}
+	for _, k := range s.kinds() {
+		for _, f := range k.list {
+			out = append(out, result.ExtractFile{Kind: k.kind, Input: result.Input{Name: f.Name, Bytes: f.Size, SHA256: f.Sum}})
+		}
+	}
+	return out
+}
+
+// hash reads every file to fill its sum.
+func (s *inputSet) hash() error {
+	for _, k := range s.kinds() {
+		for i := range k.list {
+			if err := hashFile(&k.list[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// digest is one hash over names and hashes.
+func (s *inputSet) digest() string {
+	h := sha256.New()
+	for _, f := range s.files() {
+		fmt.Fprintf(h, "%s %s %s\n", f.Kind, f.Name, f.SHA256)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// stamps are the names, sizes and times of the files; standard input has none,
+// so that it is always read.
+func (s *inputSet) stamps() []fileStamp {
+	var out []fileStamp
+	for _, k := range s.kinds() {
+		for _, f := range k.list {
+			st, err := os.Stat(f.Path)
+			if err != nil {
+				out = append(out, fileStamp{Name: f.Name, Bytes: -1, ModTime: -1})
+				continue
+			}
+			out = append(out, fileStamp{f.Name, st.Size(), st.ModTime().UnixNano()})
+		}
+	}
+	return out
+}
+
+// bytes is the size of all files as they stand.
+func (s *inputSet) bytes() int64 {
+	n := int64(0)
+	for _, f := range s.stamps() {
+		n += max(0, f.Bytes)
+	}
+	return n
+}
+
+// fileStamp is what a file looked like.
+type fileStamp struct {
+	Name    string `json:"name"`
+	Bytes   int64  `json:"bytes"`
+	ModTime int64  `json:"mod_time_ns"`
+}

@@ -1,0 +1,106 @@
+package kv
+
+import (
+	"github.com/blis-train/blis-train/pipeline/extract/account"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/pipeline/extract/spool"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// Collector merges the copies of TP workers and keeps the events in order.
+type Collector struct {
+	names  []source.Input
+	acc    *account.Account
+	events *spool.Spool
+	codec  *table.Codec[trace.KVEvent]
+	open   map[kvKey]*kvCopy
+	copies map[int64]*kvCopy // by sequence number of the first copy
+	n      int64
+	buf    spool.Rows
+}
+
+// kvKey is what the copies of one transfer share (spec#wire-kv-copies).
+type kvKey struct {
+	kind, request, src, dst string
+	id, blocks, step        int64
+}
+
+type kvCopy struct {
+	n       int64
+	success bool
+}
+
+func NewCollector(names []source.Input, acc *account.Account, mem *spool.Memory) *Collector {
+	k := &Collector{names: names, acc: acc, codec: table.NewCodec[trace.KVEvent](), open: map[kvKey]*kvCopy{}, copies: map[int64]*kvCopy{}}
+	k.events = mem.Spool()
+	return k
+}
+
+func (k *Collector) Add(p *source.Parsed[*Events]) error {
+	a := k.acc
+	name := k.names[p.Batch.File].Name
+	p.Account(a, name)
+	for _, bad := range p.Records.bad {
+		a.Read++
+		a.Drop(account.CodeBadEvent, 1, account.Place{File: name, Line: bad.line}, "KV event %s", bad.what)
+	}
+	for i := range p.Records.kv {
+		if err := k.event(&p.Records.kv[i], name); err != nil {
+			return err
+		}
+	}
+	return a.Err
+}
+
+func (k *Collector) event(ev *trace.KVEvent, name string) error {
+	k.acc.Read++
+	if ev.Kind == "TransferInitiated" || ev.Kind == "TransferCompleted" {
+		key := kvKey{ev.Kind, ev.RequestID.V, ev.SrcMedium.V, ev.DstMedium.V, ev.TransferID.V, ev.BlockCount.V, ev.Step.V}
+		if c, ok := k.open[key]; ok {
+			c.n++
+			c.success = c.success && ev.Success.V
+			k.acc.Drop(account.CodeWorkerCopy, 1, account.Place{File: name, Line: ev.Line}, "%s of transfer %d", ev.Kind, ev.TransferID.V)
+			return nil
+		}
+		c := &kvCopy{1, ev.Success.V}
+		k.open[key] = c
+		k.copies[k.n] = c
+	}
+	k.acc.Keep(1)
+	k.buf.Data, k.buf.Keys, k.buf.Ends = k.buf.Data[:0], k.buf.Keys[:0], k.buf.Ends[:0]
+	k.buf.Add(k.n, k.codec.Append(k.buf.Data, ev))
+	k.n++
+	return k.events.Add(&k.buf)
+}
+
+// Write streams the events that mine accepts into their table.
+func (k *Collector) Write(w *table.Writer[trace.KVEvent], mine func(*trace.KVEvent) bool) error {
+	rd, err := k.events.Read()
+	if err != nil {
+		return err
+	}
+	str := spool.NewInterner()
+	for {
+		seq, ok := rd.Peek()
+		if !ok {
+			return nil
+		}
+		var ev trace.KVEvent
+		if err := rd.Next(func(_ int64, row []byte) error { return k.codec.Decode(row, &ev, str.Get) }); err != nil {
+			return err
+		}
+		if c := k.copies[seq]; c != nil {
+			ev.Copies = c.n
+			if ev.Success.OK {
+				ev.Success.V = c.success
+			}
+		}
+		if !mine(&ev) {
+			continue
+		}
+		if err := w.Append(ev); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,269 @@
+package otlp
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/pipeline/extract/account"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// builder makes spans from the callbacks of a parser. One per worker.
+type builder struct {
+	ev        attrs // attributes of the event being read
+	sp        attrs // attributes of the span being read
+	interned  map[string]string
+	cur       *Span
+	rows      *StepRows // of the span being read, or of the next one
+	stepFrom  int       // where the snapshots of the latest step begin in rows
+	guess     int       // the snapshot of the step before that likely has the same request
+	lastEvent EventName
+	journey   []trace.JourneyEvent
+}
+
+func newBuilder() *builder {
+	return &builder{interned: map[string]string{}, rows: rowPool.Get().(*StepRows)}
+}
+
+// maxInterned bounds the strings a worker remembers.
+const maxInterned = 1 << 13
+
+func (b *builder) intern(v []byte) string {
+	if s, ok := b.interned[string(v)]; ok {
+		return s
+	}
+	if len(b.interned) >= maxInterned {
+		clear(b.interned)
+	}
+	s := string(v)
+	b.interned[s] = s
+	return s
+}
+
+// time stores a time in 63 bits; the tables have no room for more.
+func (b *builder) time(ns uint64, ok bool) int64 {
+	if ns > math.MaxInt64 {
+		b.cur.FarTime = true
+		return math.MaxInt64
+	}
+	return int64(ns)
+}
+
+func (b *builder) begin() {
+	b.cur = &Span{FirstStep: math.MaxInt64, LastStep: math.MinInt64}
+	b.rows.Steps, b.rows.Snaps = b.rows.Steps[:0], b.rows.Snaps[:0]
+	b.stepFrom, b.guess = 0, 0
+	b.journey = b.journey[:0]
+	b.sp.reset(spanRequestID)
+}
+
+func (b *builder) drop(e EventName, code trace.Code, msg string) {
+	b.cur.Faults = append(b.cur.Faults, Fault{e, code, EventNames[e] + msg})
+}
+
+// event adds the event whose attributes stand in b.ev.
+func (b *builder) event(name []byte, wallNs int64) {
+	e, ok := eventByName[string(name)]
+	if !ok {
+		b.cur.Others = append(b.cur.Others, b.intern(name))
+		return
+	}
+	b.addEvent(e, wallNs)
+}
+
+func (b *builder) addEvent(e EventName, wallNs int64) {
+	b.cur.Counts[e]++
+	switch {
+	case e <= APIAborted:
+		b.apiEvent(e, wallNs)
+	case e <= journeyFinished:
+		b.journeyEvent(e, wallNs)
+	case e == stepSummary:
+		b.summary(wallNs)
+	default:
+		b.snapshot()
+	}
+}
+
+// need drops the event unless every slot of want is there.
+func (b *builder) need(e EventName, want uint64) bool {
+	if b.ev.set&want == want && b.ev.wrong == 0 {
+		return true
+	}
+	for s := range numSlots {
+		if b.ev.wrong&(1<<s) != 0 {
+			b.drop(e, account.CodeBadAttribute, ": attribute "+attrKeys[s].key+" has another type")
+			return false
+		}
+	}
+	for s := range numSlots {
+		if want&(1<<s) != 0 && !b.ev.has(s) {
+			b.drop(e, account.CodeMissingAttribute, ": attribute "+attrKeys[s].key+" is missing")
+			return false
+		}
+	}
+	return false
+}
+
+func slots(from, to slot) uint64 { return (1<<(to+1) - 1) &^ (1<<from - 1) }
+
+var (
+	summaryNeeds  = slots(stepID, kvFree)
+	snapshotNeeds = slots(snapRequest, snapComputed) | 1<<snapScheduled | 1<<stepID
+)
+
+func (b *builder) apiEvent(e EventName, wallNs int64) {
+	if !b.need(e, 1<<apiTs) {
+		return
+	}
+	ev := APIEvent{Name: e, TsNs: secondsToNs(b.ev.float(apiTs)), wallNs: wallNs}
+	if b.ev.has(apiReason) {
+		ev.Reason = trace.Some(b.intern(b.ev.text[apiReason]))
+	}
+	b.cur.API = append(b.cur.API, ev)
+}
+
+func secondsToNs(s float64) int64 { return int64(math.Round(s * 1e9)) }
+
+func (b *builder) journeyEvent(e EventName, wallNs int64) {
+	if !b.need(e, 0) {
+		return
+	}
+	a := &b.ev
+	ev := trace.JourneyEvent{
+		Kind: journeyKinds[e], WallNs: wallNs,
+		Step: a.int(journeyStep), PrefillDone: a.int(journeyPrefillDone), PrefillTotal: a.int(journeyPrefillTotal),
+		DecodeDone: a.int(journeyDecodeDone), DecodeMax: a.int(journeyDecodeMax), Preemptions: a.int(journeyPreemptions),
+		Phase: b.optText(journeyPhase), ScheduleKind: b.optText(journeyKind), FinishStatus: b.optText(journeyStatus),
+	}
+	switch {
+	case a.has(journeyTsNs) && a.num[journeyTsNs] != 0:
+		ev.TsNs = trace.Some(a.num[journeyTsNs])
+	case a.has(journeyTs):
+		ev.TsNs = trace.Some(secondsToNs(a.float(journeyTs)))
+	}
+	b.journey = append(b.journey, ev)
+}
+
+func (a *attrs) int(s slot) trace.Opt[int64] {
+	if a.has(s) {
+		return trace.Some(a.num[s])
+	}
+	return trace.Opt[int64]{}
+}
+
+func (b *builder) optText(s slot) trace.Opt[string] {
+	if b.ev.has(s) {
+		return trace.Some(b.intern(b.ev.text[s]))
+	}
+	return trace.Opt[string]{}
+}
+
+func (b *builder) summary(wallNs int64) {
+	if !b.need(stepSummary, summaryNeeds) {
+		return
+	}
+	n := &b.ev.num
+	b.rows.Steps = append(b.rows.Steps, trace.Step{
+		ID: n[stepID], TsStartNs: n[stepTsStart], TsEndNs: n[stepTsEnd], DurationUs: n[stepDuration],
+		RunningDepth: n[queueRunning], WaitingDepth: n[queueWaiting],
+		NumPrefillReqs: n[batchPrefillReqs], NumDecodeReqs: n[batchDecodeReqs],
+		ScheduledTokens: n[batchScheduled], PrefillTokens: n[batchPrefill], DecodeTokens: n[batchDecode],
+		NumFinished: n[batchFinished], NumPreempted: n[batchPreempted],
+		KVUsage: b.ev.float(kvUsage), BlocksTotal: n[kvTotal], BlocksFree: n[kvFree], WallNs: wallNs,
+	})
+	b.cur.covers(n[stepID])
+}
+
+// covers notes a step id of the span.
+func (s *Span) covers(id int64) { s.FirstStep, s.LastStep = min(s.FirstStep, id), max(s.LastStep, id) }
+
+func (b *builder) snapshot() {
+	if !b.need(stepSnapshot, snapshotNeeds) {
+		return
+	}
+	a := &b.ev
+	n := &a.num
+	opt := func(s slot) int64 {
+		if a.has(s) {
+			return n[s]
+		}
+		return 0
+	}
+	b.rows.Snaps = append(b.rows.Snaps, trace.Snapshot{
+		StepID: n[stepID], CoreID: b.coreID(n[stepID]), Phase: b.phase(a.text[snapPhase]),
+		PromptTokens: n[snapPrompt], ComputedTokens: n[snapComputed], OutputTokens: opt(snapOutput),
+		Preemptions: opt(snapPreemptions), ScheduledTokens: n[snapScheduled],
+		BlocksAllocated: opt(snapAllocated), BlocksCached: opt(snapCached), EffectivePromptLen: a.int(snapEffective),
+	})
+	b.cur.covers(n[stepID])
+}
+
+// coreID is the request of the snapshot being read. Steps list their requests
+// in the order of the step before, but for those that came and went, so the
+// next one there is compared first.
+func (b *builder) coreID(step int64) string {
+	rows, id := b.rows.Snaps, b.ev.text[snapRequest]
+	if n := len(rows); n > 0 && rows[n-1].StepID != step {
+		b.guess, b.stepFrom = b.stepFrom, n
+	}
+	for at := b.guess; at < b.stepFrom && at < b.guess+2; at++ {
+		if rows[at].CoreID == string(id) {
+			b.guess = at + 1
+			return rows[at].CoreID
+		}
+	}
+	return b.intern(id)
+}
+
+// phase shares the two texts that nearly all snapshots have.
+func (b *builder) phase(v []byte) string {
+	switch string(v) {
+	case phaseDecode:
+		return phaseDecode
+	case phasePrefill:
+		return phasePrefill
+	}
+	return b.intern(v)
+}
+
+const phasePrefill, phaseDecode = "PREFILL", "DECODE"
+
+// end fills the span from its own attributes and its scope, and keeps what
+// belongs to its class.
+func (b *builder) end(scope, name string) *Span {
+	s, a := b.cur, &b.sp
+	b.cur = nil
+	s.Scope, s.Name = scope, name
+	s.HasParent = s.Parent != [8]byte{} // all zeros are none
+	word := func(k slot) trace.Opt[string] {
+		if a.has(k) {
+			return trace.Some(b.intern(a.text[k]))
+		}
+		return trace.Opt[string]{}
+	}
+	s.RequestID, s.Route, s.Model = word(spanRequestID), word(spanRoute), word(spanModel)
+	s.Prompt, s.Completion = a.int(spanPrompt), a.int(spanCompletion)
+	s.MaxTokens, s.N = a.int(spanMaxTokens), a.int(spanN)
+	for k := range s.Stock {
+		if a.has(stockTTFT + slot(k)) {
+			s.Stock[k] = trace.Some(a.float(stockTTFT + slot(k)))
+		}
+	}
+	s.Sequence = a.int(spanSequence)
+	if a.has(spanRangeStart) {
+		s.FirstStep = min(s.FirstStep, a.num[spanRangeStart])
+	}
+	s.Class = classify(s, len(b.journey) > 0)
+	switch s.Class {
+	case ClassCore:
+		s.Journey = slices.Clone(b.journey)
+	case ClassStep:
+		for i := range b.rows.Steps {
+			b.rows.Steps[i].SpanSequence = s.Sequence.V
+		}
+		s.Rows, b.rows = b.rows, rowPool.Get().(*StepRows)
+	}
+	s.settle()
+	return s
+}

@@ -1,0 +1,427 @@
+package otlp
+
+import (
+	"encoding/hex"
+	"hash/maphash"
+	"strconv"
+
+	"github.com/blis-train/blis-train/pipeline/extract/scan"
+)
+
+// jsonReader is the fast OTLP/JSON reader: one pass over the bytes, known keys
+// by comparison, values by position. It accepts what collectors and older
+// writers write (spec#wire-json): snake_case names, unquoted integers, enum
+// names, null, keys in any order.
+type jsonReader struct {
+	textReader
+	*builder
+	out *Message
+}
+
+// parseJSON reads every object of text; several objects on one line are legal.
+func parseJSON(text []byte, b *builder, out *Message) *scan.Error {
+	r := jsonReader{textReader: textReader{scan.Cursor{B: text}}, builder: b, out: out}
+	for r.Err == nil && r.Peek() != 0 {
+		r.document()
+	}
+	if r.Err == nil && r.I < len(r.B) {
+		r.Unexpected("an OTLP/JSON object") // a raw NUL
+	}
+	out.strange = out.strange || r.Surrogate
+	return r.Err
+}
+
+func (r *jsonReader) document() {
+	at := r.I
+	if !r.Take('{') {
+		return
+	}
+	var d documentKeys
+	for first := true; r.More('}', &first); {
+		k, ok := r.Key()
+		if !ok {
+			return
+		}
+		if d.spans(k) {
+			r.each(r.resourceSpans)
+			continue
+		}
+		r.Skip(0)
+	}
+	r.out.Ignored += d.others
+	r.checkDocument(&d, at)
+}
+
+// documentKeys are the keys met in one object of a dump.
+type documentKeys struct {
+	known  bool
+	others int64 // metrics, logs and profiles
+	first  string
+}
+
+// spans reports whether a key holds the spans, and notes it.
+func (d *documentKeys) spans(k []byte) bool {
+	switch string(k) {
+	case "resourceSpans", "resource_spans":
+		d.known = true
+		return true
+	case "resourceMetrics", "resource_metrics", "resourceLogs", "resource_logs", "resourceProfiles", "resource_profiles":
+		d.known = true
+		d.others++
+	}
+	if d.first == "" {
+		d.first = string(k)
+	}
+	return false
+}
+
+// checkDocument fails for an object, which began at byte at, of unknown keys
+// alone: it is no OTLP. An empty one is a batch without spans.
+func (c *textReader) checkDocument(d *documentKeys, at int) bool {
+	if c.Err != nil || d.known || d.first == "" {
+		return c.Err == nil
+	}
+	c.I = at
+	return c.Fail("got an object with the key %.40q, want resourceSpans", d.first)
+}
+
+// each calls f at every element of an array; null is an empty one.
+func (r *jsonReader) each(f func()) {
+	if r.Null() || !r.Take('[') {
+		return
+	}
+	for first := true; r.More(']', &first); {
+		r.Space()
+		f()
+	}
+}
+
+func (r *jsonReader) resourceSpans() {
+	if !r.Take('{') {
+		return
+	}
+	from := len(r.out.Spans)
+	resource := noIdentity
+	for first := true; r.More('}', &first); {
+		k, ok := r.Key()
+		if !ok {
+			return
+		}
+		switch string(k) {
+		case "resource":
+			resource = r.resource()
+		case "scopeSpans", "scope_spans", "instrumentationLibrarySpans", "instrumentation_library_spans":
+			r.each(r.scopeSpans)
+		default:
+			r.unread(kindResourceSpans, k, 0)
+		}
+	}
+	for _, s := range r.out.Spans[from:] {
+		s.Resource = resource
+	}
+}
+
+// resource hashes what identifies the process that wrote the spans.
+func (r *jsonReader) resource() uint64 {
+	var id identity
+	if r.Null() || !r.Take('{') {
+		return noIdentity
+	}
+	for first := true; r.More('}', &first); {
+		k, ok := r.Key()
+		if !ok {
+			return noIdentity
+		}
+		if string(k) == "attributes" {
+			r.each(func() { r.identify(&id) })
+			continue
+		}
+		r.unread(kindResource, k, 0)
+	}
+	return id.hash()
+}
+
+// identify reads one resource attribute.
+func (r *jsonReader) identify(id *identity) {
+	if r.Null() || !r.Take('{') {
+		return
+	}
+	key, value, has := "", []byte(nil), false
+	for first := true; r.More('}', &first); {
+		k, ok := r.Key()
+		if !ok {
+			return
+		}
+		r.Space()
+		switch {
+		case string(k) == "key" && r.Peek() == '"':
+			v, _ := r.Str()
+			key = string(v)
+		case string(k) == "value" && r.Peek() == '{':
+			value, has = r.firstText()
+		default:
+			r.unread(kindPair, k, 0)
+		}
+	}
+	if has {
+		id.set(key, value)
+	}
+}
+
+// firstText reads an AnyValue and returns its text, or its integer's digits.
+func (r *jsonReader) firstText() (out []byte, has bool) {
+	r.Take('{')
+	for first := true; r.More('}', &first); {
+		k, ok := r.Key()
+		if !ok {
+			return nil, false
+		}
+		if r.Peek() == 'n' {
+			r.Word("null")
+			continue
+		}
+		switch string(k) {
+		case "stringValue", "string_value":
+			out, has = r.Str()
+		case "intValue", "int_value":
+			v, ok := r.Int64()
+			out, has = strconv.AppendInt(nil, v, 10), ok
+		default:
+			if r.unread(kindAny, k, 0) { // the last of several values counts
+				out, has = nil, false
+			}
+		}
+	}
+	return out, has
+}
+
+func (r *jsonReader) scopeSpans() {
+	if !r.Take('{') {
+		return
+	}
+	scope, spansAt := "", -1
+	known := false
+	for first := true; r.More('}', &first); {
+		k, ok := r.Key()
+		if !ok {
+			return
+		}
+		switch string(k) {
+		case "scope", "instrumentationLibrary", "instrumentation_library":
+			scope, known = r.scope(), true
+		case "spans":
+			if known {
+				r.each(func() { r.span(scope) })
+				continue
+			}
+			r.Space()
+			spansAt = r.I
+			r.Skip(0)
+		default:
+			r.unread(kindScopeSpans, k, 0)
+		}
+	}
+	if spansAt >= 0 && r.Err == nil { // the scope came after its spans, or never
+		end := r.I
+		r.I = spansAt
+		r.each(func() { r.span(scope) })
+		r.I = end
+	}
+}
+
+func (r *jsonReader) scope() string {
+	name := ""
+	if r.Null() || !r.Take('{') {
+		return name
+	}
+	for first := true; r.More('}', &first); {
+		k, ok := r.Key()
+		if !ok {
+			return ""
+		}
+		if string(k) == "name" && !r.Null() {
+			r.Space()
+			if v, ok := r.Str(); ok {
+				name = r.intern(v)
+			}
+			continue
+		}
+		if string(k) != "name" {
+			r.unread(kindScope, k, 0)
+		}
+	}
+	return name
+}
+
+func (r *jsonReader) span(scope string) {
+	start := r.I
+	if !r.Take('{') {
+		return
+	}
+	r.begin()
+	s := r.cur
+	name := ""
+	for first := true; r.More('}', &first); {
+		k, ok := r.Key()
+		if !ok {
+			return
+		}
+		if r.Peek() == 'n' {
+			r.Word("null")
+			continue
+		}
+		switch string(k) {
+		case "traceId", "trace_id":
+			r.id(s.TraceID[:])
+		case "spanId", "span_id":
+			r.id(s.SpanID[:])
+		case "parentSpanId", "parent_span_id":
+			r.id(s.Parent[:])
+		case "name":
+			if v, ok := r.Str(); ok {
+				name = r.intern(v)
+			}
+		case "startTimeUnixNano", "start_time_unix_nano":
+			s.StartNs = r.time(r.Stamp())
+		case "endTimeUnixNano", "end_time_unix_nano":
+			s.EndNs = r.time(r.Stamp())
+		case "droppedEventsCount", "dropped_events_count":
+			s.DroppedEvents, _ = r.uint32()
+		case "attributes":
+			r.attributes(&r.sp)
+		case "events":
+			r.each(r.spanEvent)
+		default:
+			r.unread(kindSpan, k, 0)
+		}
+	}
+	if r.Err != nil {
+		return
+	}
+	s = r.end(scope, name)
+	s.Hash = maphash.Bytes(hashSeed, r.B[start:r.I])
+	r.out.Spans = append(r.out.Spans, s)
+}
+
+// id reads a hexadecimal id into dst and reports whether there was one; an
+// empty string is none.
+func (r *jsonReader) id(dst []byte) bool {
+	at := r.I
+	v, ok := r.Str()
+	if !ok || len(v) == 0 {
+		return false
+	}
+	if len(v) != 2*len(dst) {
+		r.I = at
+		return r.Fail("got an id of %d characters, want %d hexadecimal digits", len(v), 2*len(dst))
+	}
+	if _, err := hex.Decode(dst, v); err != nil {
+		r.I = at
+		return r.Fail("got the id %.40q, want %d hexadecimal digits", v, 2*len(dst))
+	}
+	return true
+}
+
+func (r *jsonReader) spanEvent() {
+	if r.quickEvent() || !r.Take('{') {
+		return
+	}
+	var name []byte
+	var wall int64
+	attrsAt, named := -1, false
+	r.ev.reset(noSlot)
+	for first := true; r.More('}', &first); {
+		k, ok := r.Key()
+		if !ok {
+			return
+		}
+		if r.Peek() == 'n' {
+			r.Word("null")
+			continue
+		}
+		switch string(k) {
+		case "timeUnixNano", "time_unix_nano":
+			wall = r.time(r.Stamp())
+		case "name":
+			if name, ok = r.Str(); ok {
+				named = true
+				if e, ok := eventByName[string(name)]; ok {
+					r.ev.next = firstSlot[e]
+				}
+			}
+		case "attributes":
+			if named {
+				r.attributes(&r.ev)
+				continue
+			}
+			attrsAt = r.I
+			r.Skip(0)
+		default:
+			r.unread(kindEvent, k, 0)
+		}
+	}
+	if attrsAt >= 0 && r.Err == nil { // attributes before the name
+		end := r.I
+		r.I = attrsAt
+		r.attributes(&r.ev)
+		r.I = end
+	}
+	if r.Err == nil {
+		r.event(name, wall)
+	}
+}
+
+const stampStart = `{"timeUnixNano":"`
+
+// eventStart is how an event goes on after its stamp, up to its first pair.
+var eventStart = func() (out [NumEvents]string) {
+	for e, name := range EventNames {
+		out[e] = `","name":"` + name + `","attributes":[`
+	}
+	return out
+}()
+
+// eventAfter finds the event whose start b begins with, guess first.
+func eventAfter(b []byte, guess EventName) (EventName, bool) {
+	if is(b, eventStart[guess]) {
+		return guess, true
+	}
+	for e := range NumEvents {
+		if is(b, eventStart[e]) {
+			return e, true
+		}
+	}
+	return 0, false
+}
+
+// quickEvent reads an event of our schema; false leaves it to spanEvent.
+func (r *jsonReader) quickEvent() bool {
+	b := r.B[r.I:]
+	if len(b) < len(stampStart)+valueRoom || string(b[:len(stampStart)]) != stampStart {
+		return false
+	}
+	wall, n := scan.Digits(b[len(stampStart):])
+	if n == 0 {
+		return false
+	}
+	b = b[len(stampStart)+n:]
+	e, ok := eventAfter(b, r.lastEvent)
+	if !ok {
+		return false
+	}
+	start := r.I
+	r.lastEvent = e
+	r.I = len(r.B) - len(b) + len(eventStart[e])
+	r.ev.reset(firstSlot[e])
+	r.pairs(&r.ev)
+	if r.Err != nil {
+		return true
+	}
+	if r.I >= len(r.B) || r.B[r.I] != '}' { // more fields
+		r.I = start
+		return false
+	}
+	r.I++
+	r.addEvent(e, r.time(wall, true))
+	return true
+}

@@ -1,0 +1,99 @@
+package otlp
+
+// attributes reads a list of key-value pairs into a. Pairs written the way
+// every exporter writes them take the short path.
+func (r *textReader) attributes(a *attrs) {
+	if r.Null() || !r.Take('[') {
+		return
+	}
+	r.pairs(a)
+}
+
+// pairs reads pairs up to the end of their list.
+func (r *textReader) pairs(a *attrs) {
+	for first := true; r.More(']', &first); {
+		if !r.quickRun(a) && !r.quickPair(a) {
+			r.pair(a)
+		}
+	}
+}
+
+// pair reads one key-value pair in any legal form.
+func (r *textReader) pair(a *attrs) {
+	if !r.Take('{') {
+		return
+	}
+	s, valueAt, keyed := noSlot, -1, false
+	for first := true; r.More('}', &first); {
+		k, ok := r.Key()
+		if !ok {
+			return
+		}
+		switch string(k) {
+		case "key":
+			r.Space()
+			if v, ok := r.Str(); ok {
+				s, keyed = a.find(v), true
+			}
+		case "value":
+			if !keyed {
+				r.Space()
+				valueAt = r.I
+				r.Skip(0)
+				continue
+			}
+			r.value(a, s)
+		default:
+			r.unread(kindPair, k, 0)
+		}
+	}
+	if valueAt >= 0 && r.Err == nil {
+		end := r.I
+		r.I = valueAt
+		r.value(a, s)
+		r.I = end
+	}
+}
+
+// value reads an AnyValue into slot s; the last of several values counts.
+func (r *textReader) value(a *attrs, s slot) {
+	if r.Null() || !r.Take('{') {
+		return
+	}
+	var v anyValue
+	for first := true; r.More('}', &first); {
+		k, ok := r.Key()
+		if !ok {
+			return
+		}
+		if r.Peek() == 'n' {
+			r.Word("null")
+			continue
+		}
+		switch string(k) {
+		case "intValue", "int_value":
+			at := r.I
+			if n, ok := r.Int64(); ok {
+				v = anyValue{kind: anyInt, num: n}
+			} else if s < numSlots && r.Err.At == at {
+				r.Err.Msg = attrKeys[s].key + ": " + r.Err.Msg
+			}
+		case "doubleValue", "double_value":
+			f, _ := r.Float()
+			v = anyValue{kind: anyFloat, float: f}
+		case "stringValue", "string_value":
+			t, _ := r.Str()
+			v = anyValue{kind: anyText, text: t}
+		default:
+			if r.unread(kindAny, k, 0) {
+				v = anyValue{kind: anyOther}
+				if string(k) == "stringValueStrindex" || string(k) == "string_value_strindex" {
+					v.kind = anyEmpty // an index into a table that traces do not have
+				}
+			}
+		}
+	}
+	if r.Err == nil {
+		a.store(s, &v)
+	}
+}

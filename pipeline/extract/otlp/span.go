@@ -1,0 +1,182 @@
+package otlp
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Class is what a span means to us.
+type Class uint8
+
+const (
+	ClassForeign Class = iota
+	classAPI           // vllm.api/llm_request
+	ClassCore          // vllm.scheduler/llm_core, and llm_request with journey events of the oldest forks
+	ClassStep          // scheduler_steps, scheduler_steps_<N>
+	ClassStock         // vllm.llm_engine/llm_request with gen_ai.latency.*
+)
+
+// EventName numbers the events of our schema.
+type EventName uint8
+
+const (
+	APIArrived EventName = iota
+	APIHandoff
+	APIFirst
+	APIDeparted
+	APIAborted
+	journeyQueued
+	journeyScheduled
+	journeyFirst
+	journeyPreempted
+	journeyFinished
+	stepSummary
+	stepSnapshot
+	NumEvents
+)
+
+var EventNames = [NumEvents]string{
+	"api.ARRIVED", "api.HANDOFF_TO_CORE", "api.FIRST_RESPONSE_FROM_CORE", "api.DEPARTED", "api.ABORTED",
+	"journey.QUEUED", "journey.SCHEDULED", "journey.FIRST_TOKEN", "journey.PREEMPTED", "journey.FINISHED",
+	"step.BATCH_SUMMARY", "step.REQUEST_SNAPSHOT",
+}
+
+var journeyKinds = [NumEvents]string{
+	journeyQueued: trace.Queued, journeyScheduled: trace.Scheduled, journeyFirst: trace.FirstToken,
+	journeyPreempted: trace.Preempted, journeyFinished: trace.Finished,
+}
+
+var eventByName = func() map[string]EventName {
+	m := map[string]EventName{}
+	for e, n := range EventNames {
+		m[n] = EventName(e)
+	}
+	return m
+}()
+
+// firstSlot is the attribute each event begins with, the first guess of attrs.
+var firstSlot = [NumEvents]slot{
+	apiTs, apiTs, apiTs, apiTs, apiTs,
+	journeyType, journeyType, journeyType, journeyType, journeyType,
+	stepID, stepID,
+}
+
+// APIEvent is one api.* event.
+type APIEvent struct {
+	Name   EventName
+	TsNs   int64
+	wallNs int64
+	Reason trace.Opt[string]
+}
+
+// Span is one decoded span. Steps and snapshots are rows already, so that the
+// one goroutine that collects spans has little to do.
+type Span struct {
+	Class              Class
+	Scope, Name        string
+	TraceID            [16]byte
+	SpanID, Parent     [8]byte
+	HasParent          bool
+	StartNs, EndNs     int64 // wall
+	DroppedEvents      int64
+	FarTime            bool   // a time of more than 63 bits
+	Resource           uint64 // hash of the resource's attributes
+	File               int32
+	Line               int64
+	Hash               uint64 // of the content, to tell a repeated export from a conflict
+	RequestID          trace.Opt[string]
+	Route, Model       trace.Opt[string]
+	Prompt, Completion trace.Opt[int64]
+	MaxTokens, N       trace.Opt[int64]
+	Stock              [6]trace.Opt[float64] // seconds: ttft, e2e, queue, prefill, decode, inference
+	Sequence           trace.Opt[int64]
+	FirstStep          int64 // lowest step id of the span, or step_range_start
+	LastStep           int64
+	API                []APIEvent
+	Journey            []trace.JourneyEvent
+	Rows               *StepRows        // of a step span; the collector frees them
+	Counts             [NumEvents]int32 // events by name, kept or not
+	Others             []string         // names of events outside our schema
+	Faults             []Fault          // dropped events
+}
+
+// Fault is a dropped event of a span.
+type Fault struct {
+	event EventName
+	Code  trace.Code
+	Msg   string
+}
+
+// classify decides what a span is from scope, name and content (spec#wire-versions).
+func classify(s *Span, journey bool) Class {
+	steps := len(s.Name) >= len("scheduler_steps") && s.Name[:len("scheduler_steps")] == "scheduler_steps"
+	switch {
+	case s.Scope == "vllm.api" && s.Name == "llm_request":
+		return classAPI
+	case s.Scope == "vllm.scheduler" && s.Name == "llm_core":
+		return ClassCore
+	case steps && (s.Scope == "vllm.scheduler.step" || s.Scope == "vllm.scheduler"):
+		return ClassStep
+	case s.Scope == "vllm.llm_engine" && s.Name == "llm_request":
+		if journey {
+			return ClassCore
+		}
+		return ClassStock
+	}
+	return ClassForeign
+}
+
+// allowed are the events that belong to a class.
+func (c Class) allowed(e EventName) bool {
+	switch c {
+	case classAPI:
+		return e <= APIAborted
+	case ClassCore:
+		return e >= journeyQueued && e <= journeyFinished
+	case ClassStep:
+		return e >= stepSummary
+	}
+	return false
+}
+
+// settle drops events that do not belong to the span's class.
+func (s *Span) settle() {
+	for e := range NumEvents {
+		if s.Class == ClassForeign || s.Class.allowed(e) || s.Counts[e] == 0 {
+			continue
+		}
+		for range s.Counts[e] {
+			s.Others = append(s.Others, EventNames[e])
+		}
+		s.Counts[e] = 0
+	}
+	if s.Class != classAPI {
+		s.API = nil
+	}
+	s.Faults = slices.DeleteFunc(s.Faults, func(f Fault) bool { return !s.Class.allowed(f.event) }) // they count as others
+}
+
+// Events is how many events the span holds, kept or not.
+func (s *Span) Events() int64 {
+	n := int64(len(s.Others))
+	for _, c := range s.Counts {
+		n += int64(c)
+	}
+	return n
+}
+
+// StepRows are summaries and snapshots: of one span, or of one step.
+type StepRows struct {
+	Steps []trace.Step
+	Snaps []trace.Snapshot
+}
+
+// rowPool recycles the rows of spans: workers fill them, the collector writes them.
+var rowPool = sync.Pool{New: func() any { return new(StepRows) }}
+
+func (r *StepRows) Free() {
+	r.Steps, r.Snaps = r.Steps[:0], r.Snaps[:0]
+	rowPool.Put(r)
+}

@@ -1,0 +1,61 @@
+package source
+
+import (
+	"fmt"
+
+	"github.com/blis-train/blis-train/pipeline/extract/account"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// blockBytes is how much of a file is read at once, and the least size of a
+// batch of lines: what one worker parses at a time.
+const blockBytes = 1 << 20
+
+// Batch is a piece of one input that a worker can parse alone: whole lines, or
+// whole messages.
+type Batch struct {
+	File    int32
+	form    form
+	data    []byte
+	skipped int64   // lines of the file that no batch holds, before this one
+	ends    []int   // end of each message in data (proto, framed)
+	offset  int64   // of data in the decompressed stream
+	faults  []fault // what the reader could not hand over
+	lost    int64   // lines or messages that are faults only
+	maxLine int64   // bytes of a line
+	read    int64   // bytes of the file consumed so far
+	link    hashLink
+}
+
+// fault is a place in an input that could not be read.
+type fault struct {
+	code      trace.Code
+	line      int64 // line or message, from 1 within the batch until it is numbered
+	col       int64
+	offset    int64
+	bytes     int64 // lost
+	msg       string
+	byMessage bool // line counts messages
+}
+
+// orNil is the batch, nil when it is empty.
+func (b *Batch) orNil() *Batch {
+	if len(b.ends) == 0 {
+		return nil
+	}
+	return b
+}
+
+// lose adds a message that could not be read.
+func (b *Batch) lose(f fault) {
+	f.line, f.byMessage = int64(len(b.ends))+1, true
+	b.faults = append(b.faults, f)
+	b.lost++
+}
+
+// tooLong is the fault of a line of more than limit bytes.
+func tooLong(line, offset, bytes, limit int64) fault {
+	return fault{code: account.CodeLineTooLong, line: line, offset: offset, bytes: bytes, msg: fmt.Sprintf("line of more than %d bytes (--max-line)", limit)}
+}
+
+func (b *Batch) hash() { b.link.settle() }

@@ -1,0 +1,127 @@
+package source
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/blis-train/blis-train/pipeline/extract/account"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// messages cuts a length-prefixed stream into batches.
+type messages struct {
+	src *Source
+	pos int64 // in the stream
+	dec *zstd.Decoder
+}
+
+// next makes the next batch, unpacking framed messages. A lost message ends the
+// batch, so that numbers stay consecutive in it.
+func (r *messages) next(buf *[]byte) (*Batch, error) {
+	b := &Batch{form: formProto, data: (*buf)[:0]}
+	defer func() { *buf = b.data[:0] }()
+	for len(b.data) < blockBytes {
+		var prefix [4]byte
+		n, err := io.ReadFull(r.src.R, prefix[:])
+		switch {
+		case err == io.EOF:
+			return b.orNil(), io.EOF
+		case err == io.ErrUnexpectedEOF:
+			b.lose(fault{code: account.CodeUnreadable, offset: r.pos, bytes: int64(n),
+				msg: fmt.Sprintf("truncated length at byte %d: got %d of 4 bytes", r.pos, n)})
+			return b, io.EOF
+		case err != nil:
+			return b.orNil(), r.src.ReadError(err)
+		}
+		want := int64(binary.BigEndian.Uint32(prefix[:]))
+		data, err := r.message(b.data, want)
+		if err == nil {
+			b.data, b.ends = data, append(b.ends, len(data))
+			r.pos += 4 + want
+			continue
+		}
+		e, ok := err.(*messageError)
+		if !ok {
+			return b.orNil(), r.src.ReadError(err)
+		}
+		b.lose(fault{code: e.code, offset: r.pos, bytes: e.lost, msg: e.msg})
+		r.pos += 4 + want
+		if e.fatal {
+			return b, io.EOF
+		}
+		return b, nil
+	}
+	return b, nil
+}
+
+// messageError is a message that could not be read; fatal when the framing is
+// lost with it.
+type messageError struct {
+	code  trace.Code
+	msg   string
+	lost  int64
+	fatal bool
+}
+
+func (e *messageError) Error() string { return e.msg }
+
+// Message appends the next message of want bytes to dst. The length is never
+// trusted for an allocation.
+func (r *messages) message(dst []byte, want int64) ([]byte, error) {
+	if want > r.src.Limits.MaxLine {
+		have, err := io.CopyN(io.Discard, r.src.R, want)
+		if err == io.EOF {
+			return dst, &messageError{code: account.CodeUnreadable, lost: have + 4, fatal: true,
+				msg: fmt.Sprintf("truncated message at byte %d: got %d of %d bytes", r.pos, have, want)}
+		}
+		if err != nil {
+			return dst, err
+		}
+		return dst, &messageError{code: account.CodeLineTooLong, lost: want + 4, msg: fmt.Sprintf("message of %d bytes, want at most %d (--max-line)", want, r.src.Limits.MaxLine)}
+	}
+	buf := bytes.NewBuffer(nil)
+	if r.src.form == formProto {
+		buf = bytes.NewBuffer(dst)
+	}
+	have, err := io.CopyN(buf, r.src.R, want)
+	if err == io.EOF {
+		return dst, &messageError{code: account.CodeUnreadable, lost: have + 4, fatal: true,
+			msg: fmt.Sprintf("truncated message at byte %d: got %d of %d bytes", r.pos, have, want)}
+	}
+	if err != nil {
+		return dst, err
+	}
+	if r.src.form == formProto {
+		return buf.Bytes(), nil
+	}
+	return r.unframe(dst, buf.Bytes())
+}
+
+// unframe appends the content of one zstd frame to dst.
+func (r *messages) unframe(dst, frame []byte) ([]byte, error) {
+	lost := int64(len(frame)) + 4
+	if r.dec == nil {
+		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(1<<27))
+		if err != nil {
+			return dst, err
+		}
+		r.dec = d
+		r.src.close = append(r.src.close, d.Close)
+	}
+	if err := r.dec.Reset(bytes.NewReader(frame)); err != nil {
+		return dst, &messageError{code: account.CodeUnreadable, lost: lost, msg: "zstd: " + err.Error()}
+	}
+	buf := bytes.NewBuffer(dst)
+	n, err := io.Copy(buf, io.LimitReader(r.dec, r.src.Limits.MaxLine+1))
+	switch {
+	case err != nil:
+		return dst, &messageError{code: account.CodeUnreadable, lost: lost, msg: fmt.Sprintf("zstd frame at byte %d: %v", r.pos+4, err)}
+	case n > r.src.Limits.MaxLine:
+		return dst, &messageError{code: account.CodeLineTooLong, lost: lost, msg: fmt.Sprintf("message expands to more than %d bytes (--max-line)", r.src.Limits.MaxLine)}
+	}
+	return buf.Bytes(), nil
+}

@@ -1,0 +1,156 @@
+package source
+
+import (
+	"bytes"
+
+	"github.com/blis-train/blis-train/pipeline/extract/account"
+	"github.com/blis-train/blis-train/pipeline/extract/scan"
+)
+
+// Records are what a decoder finds in one batch. What a broken message gave is
+// forgotten, the rest gets its place.
+type Records interface {
+	Mark()                       // a message begins
+	Undo()                       // it is broken
+	Keep(file int32, line int64) // it is whole and stands there
+	Number(before int64)         // lines count from the file's start: so many stand before the batch
+}
+
+// Decoder reads the messages of one form of input; a worker has one of its own.
+type Decoder[R Records] interface {
+	Records() R // for a batch
+	// line reads a line of text, or a document of several.
+	Line(text []byte, out R) *scan.Error
+	// message reads a length-prefixed binary message.
+	Message(data []byte, out R) *scan.Error
+}
+
+// Parsed is what a worker makes of a batch.
+type Parsed[R Records] struct {
+	Batch   *Batch
+	Records R
+	faults  []fault
+	First   int64 // number of the first line or message
+	lines   int64
+	bytes   int64
+	nul     int64 // bytes of NUL padding
+	numbers int64 // lines or messages of the file that the batch used up
+}
+
+// Number turns line numbers that count from the batch's start into those of
+// the file, of which before were used up earlier.
+func (p *Parsed[R]) Number(before int64) {
+	for i := range p.faults {
+		p.faults[i].line += before
+	}
+	p.Records.Number(before)
+	p.First = 1 + before
+}
+
+// parse decodes a batch.
+func parse[R Records](b *Batch, d Decoder[R]) *Parsed[R] {
+	out := &Parsed[R]{Batch: b, Records: d.Records(), First: 1, bytes: int64(len(b.data)), faults: b.faults}
+	switch b.form {
+	case formLines:
+		out.parseLines(d)
+	case formWhole:
+		out.lines = int64(bytes.Count(b.data, Newline)) + 1
+		out.one(b.data, 1, 0, d.Line)
+		for i := range out.faults {
+			if f := &out.faults[i]; f.col > 0 { // the column counts from the document's start
+				before := b.data[:min(int(f.col-1), len(b.data))]
+				f.line = 1 + int64(bytes.Count(before, Newline))
+				f.col -= int64(bytes.LastIndexByte(before, '\n') + 1)
+			}
+		}
+	default:
+		start := 0
+		for i, end := range b.ends {
+			msg := b.data[start:end]
+			run := d.Message
+			if t := bytes.TrimLeft(msg, " \t\r\n"); len(t) > 0 && t[0] == '{' {
+				run = d.Line // legacy zstd frames hold JSON too
+			}
+			out.lines++
+			out.one(msg, 1+int64(i), b.offset, run)
+			start = end
+		}
+	}
+	out.numbers = out.lines + b.lost
+	b.data = nil // the buffer is the worker's
+	return out
+}
+
+func (p *Parsed[R]) parseLines(d Decoder[R]) {
+	b := p.Batch
+	line := int64(1)
+	for pos := 0; pos < len(b.data); line++ {
+		end := bytes.IndexByte(b.data[pos:], '\n')
+		if end < 0 {
+			end = len(b.data) - pos
+		}
+		text := b.data[pos : pos+end]
+		switch {
+		case blank(text):
+		case b.maxLine > 0 && int64(len(text)) > b.maxLine:
+			p.faults = append(p.faults, tooLong(line, b.offset+int64(pos), int64(len(text)), b.maxLine))
+		default:
+			p.one(text, line, b.offset+int64(pos), d.Line)
+		}
+		p.lines++
+		pos += end + 1
+	}
+}
+
+func blank(t []byte) bool {
+	for _, ch := range t {
+		if ch != ' ' && ch != '\t' && ch != '\r' {
+			return false
+		}
+	}
+	return true
+}
+
+// one decodes one message and keeps its records, or none of them.
+func (p *Parsed[R]) one(data []byte, line, offset int64, run func([]byte, R) *scan.Error) {
+	p.Records.Mark()
+	err := run(data, p.Records)
+	if err == nil {
+		p.Records.Keep(p.Batch.File, line)
+		return
+	}
+	p.Records.Undo()
+	if len(bytes.Trim(data, "\x00")) == 0 {
+		p.nul += int64(len(data))
+		return
+	}
+	p.faults = append(p.faults, fault{
+		code: account.CodeUnreadable, line: line, col: int64(err.At) + 1, offset: offset + int64(err.At), bytes: int64(len(data)),
+		msg: err.Msg, byMessage: p.Batch.form == formProto,
+	})
+}
+
+// Account counts what the batch lost, apart from its records; name is its file's.
+func (p *Parsed[R]) Account(a *account.Account, name string) {
+	a.Lines += p.lines
+	a.Bytes += p.bytes
+	for _, f := range p.faults {
+		a.Read++
+		a.BadBytes += f.bytes
+		if p.bytes == 0 || p.Batch.form == formProto {
+			a.Bytes += f.bytes
+		}
+		if f.code == account.CodeUnreadable {
+			a.Truncated++
+		}
+		unit := ""
+		if f.byMessage {
+			unit = "message "
+		}
+		a.Drop(f.code, 1, account.Place{File: name, Line: f.line, Col: f.col}, "%s(byte %d) %s", unit, f.offset, f.msg)
+	}
+	if p.nul > 0 {
+		a.Read++
+		a.Drop(account.CodeNulPadding, 1, account.Place{File: name, Line: p.First + p.lines - 1}, "%d trailing NUL bytes", p.nul)
+	}
+}

@@ -1,0 +1,313 @@
+package source
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/blis-train/blis-train/pipeline/extract/account"
+	"github.com/blis-train/blis-train/pipeline/extract/scan"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// reader cuts the inputs of one run into batches, in order. A broken file is a
+// fault of that file, not the end of the run.
+type reader struct {
+	in      []Input
+	limits  Limits
+	stdin   io.Reader
+	file    int     // index of the current input
+	src     *Source // nil between inputs
+	fresh   bool    // nothing of src was read yet
+	pos     int64
+	skipped int64
+	rest    []byte // unfinished line after the last batch
+	carry   []byte // unfinished last line of the file before, in a rotated set
+	queue   []*Batch
+	sums    hashChain
+	framed  messages // of src
+}
+
+func newReader(in []Input, limits Limits, stdin io.Reader) *reader {
+	return &reader{in: in, limits: limits, stdin: stdin, file: -1}
+}
+
+// next returns the next batch, its data in buf, which grows when it must; nil
+// at the end of the last input.
+func (r *reader) next(buf *[]byte) (*Batch, error) {
+	for len(r.queue) == 0 {
+		if r.src == nil {
+			if r.file++; r.file >= len(r.in) {
+				return nil, nil
+			}
+			if err := r.open(); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		b, err := r.cut(buf)
+		if b != nil {
+			r.push(b)
+		}
+		switch g := AsGap(err); {
+		case g != nil:
+			r.push(r.gap(g))
+		case err != nil:
+			r.end(err)
+		}
+	}
+	b := r.queue[0]
+	r.queue = r.queue[1:]
+	b.link = r.sums.next()
+	return b, nil
+}
+
+// push queues a batch of the current file.
+func (r *reader) push(b *Batch) {
+	b.File += int32(r.file)
+	b.maxLine = r.limits.MaxLine
+	b.read = r.src.Offset()
+	b.skipped, r.skipped = r.skipped, 0
+	r.queue = append(r.queue, b)
+}
+
+// open opens the current input.
+func (r *reader) open() error {
+	in := &r.in[r.file]
+	src, err := Open(in.Path, in.Name, r.stdin, r.limits)
+	if src == nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	r.src, r.framed, r.fresh, r.pos, r.skipped = src, messages{src: src}, true, 0, 0
+	if e := AsSyntax(err); r.carry != nil && (err == nil || e != nil && e.Code == account.CodeNotOTLP) {
+		src.form, err = formLines, nil // the file goes on inside a line
+	}
+	for _, g := range src.gaps {
+		r.push(r.gap(g))
+	}
+	if err != nil {
+		r.end(err)
+	} else if src.form == formLines {
+		src.sumLater()
+	}
+	return nil
+}
+
+// end leaves the current input; err other than io.EOF says that its rest is lost.
+func (r *reader) end(err error) {
+	if err != io.EOF {
+		r.push(r.broken(err))
+	}
+	r.sums.end(r.src, &r.in[r.file])
+	r.src = nil
+}
+
+// close releases the inputs when reading is over or was given up.
+func (r *reader) close() {
+	if r.src != nil {
+		r.sums.end(r.src, &r.in[r.file])
+	}
+	r.sums.settle()
+}
+
+// broken is the fault of a file whose rest is lost.
+func (r *reader) broken(err error) *Batch {
+	f := fault{code: account.CodeUnreadable, line: 1, offset: r.src.Offset(), bytes: max(1, r.src.Size-r.src.Offset()), msg: err.Error()}
+	if e := AsSyntax(err); e != nil {
+		f.code, f.msg = e.Code, e.Msg
+		if e.Code == account.CodeNotOTLP || e.Code == account.CodeNotUTF8 {
+			f.bytes = max(1, r.src.Size)
+		}
+	}
+	return r.fault(f)
+}
+
+// gap is the fault of a broken place after which the input goes on; the line
+// or message it cut is lost with it.
+func (r *reader) gap(g *Gap) *Batch {
+	b := r.fault(fault{code: account.CodeUnreadable, line: 1, offset: g.at, bytes: max(1, g.Lost), msg: g.Error()})
+	b.lost = 1
+	return b
+}
+
+func (r *reader) fault(f fault) *Batch { return &Batch{form: r.src.form, faults: []fault{f}} }
+
+func AsSyntax(err error) *trace.SyntaxError {
+	var e *trace.SyntaxError
+	if errors.As(err, &e) {
+		return e
+	}
+	return nil
+}
+
+// cut makes the next batch of the current input. An error, io.EOF among them,
+// ends the input after the batch.
+func (r *reader) cut(buf *[]byte) (*Batch, error) {
+	switch r.src.form {
+	case formEmpty:
+		return nil, io.EOF
+	case formLines:
+		return r.lines(buf)
+	case formWhole:
+		return r.whole(buf)
+	}
+	return r.framed.next(buf)
+}
+
+// lines cuts at a newline.
+func (r *reader) lines(buf *[]byte) (*Batch, error) {
+	if r.fresh {
+		r.fresh, r.rest = false, r.rest[:0]
+		if b, err := r.join(); b != nil || err != nil {
+			return b, err
+		}
+	}
+	data := append((*buf)[:0], r.rest...)
+	r.rest = r.rest[:0]
+	defer func() { *buf = data[:0] }()
+	for {
+		have := len(data)
+		if cap(data)-have < blockBytes { // a long line
+			data = append(make([]byte, 0, cap(data)+cap(data)/2+2*blockBytes), data...)
+		}
+		n, err := io.ReadFull(r.src.R, data[have:have+blockBytes])
+		data = data[:have+n]
+		r.sums.add(r.src, data[have:])
+		end := err == io.EOF || err == io.ErrUnexpectedEOF
+		cut := have + lastNewline(data[have:]) + 1
+		if cut == have {
+			cut = 0 // no newline: the line goes on
+		}
+		switch {
+		case err != nil && !end:
+			return r.lineBatch(data[:cut]), r.src.ReadError(err)
+		case end && r.in[r.file].Joins && cut < len(data):
+			r.carry = bytes.Clone(data[cut:])
+			return r.lineBatch(data[:cut]), io.EOF
+		case end:
+			return r.lineBatch(data), io.EOF
+		case cut > 0:
+			r.rest = append(r.rest, data[cut:]...)
+			return r.lineBatch(data[:cut]), nil
+		case int64(len(data)) > r.limits.MaxLine:
+			return r.skipLine(int64(len(data)))
+		}
+	}
+}
+
+var Newline = []byte{'\n'}
+
+// lastNewline is bytes.LastIndexByte for text with few newlines: it looks from
+// the end, a page at a time, with the forward search the CPU is good at.
+func lastNewline(data []byte) int {
+	const page = 4096
+	for end := len(data); end > 0; end -= page {
+		from := max(0, end-page)
+		if bytes.IndexByte(data[from:end], '\n') >= 0 {
+			return from + bytes.LastIndexByte(data[from:end], '\n')
+		}
+	}
+	return -1
+}
+
+// lineBatch makes a batch of whole lines; nil of none.
+func (r *reader) lineBatch(data []byte) *Batch {
+	if len(data) == 0 {
+		return nil
+	}
+	b := &Batch{form: formLines, data: data, offset: r.pos}
+	r.pos += int64(len(data))
+	return b
+}
+
+// skipLine forgets a line that is too long, up to its newline.
+func (r *reader) skipLine(seen int64) (*Batch, error) {
+	f := tooLong(1, r.pos, 0, r.limits.MaxLine)
+	for {
+		part, err := r.src.R.ReadSlice('\n')
+		r.sums.now(r.src, part)
+		seen += int64(len(part))
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		f.bytes = seen
+		r.pos += seen
+		b := r.fault(f)
+		b.lost = 1
+		if err != nil && err != io.EOF {
+			err = r.src.ReadError(err)
+		}
+		return b, err
+	}
+}
+
+// join settles the unfinished last line of the file before: it is whole and
+// only lacks its newline, or it goes on in this file, or it was cut for good.
+func (r *reader) join() (*Batch, error) {
+	tail := r.carry
+	if tail == nil {
+		return nil, nil
+	}
+	r.carry = nil
+	if wholeJSON(tail) {
+		return r.tail(tail), nil
+	}
+	head, err := r.src.R.Peek(int(min(r.limits.MaxLine, 1<<16)))
+	if err != nil && err != io.EOF && err != bufio.ErrBufferFull {
+		return nil, r.src.ReadError(err)
+	}
+	if nl := bytes.IndexByte(head, '\n'); nl >= 0 && wholeJSON(head[:nl]) {
+		return r.tail(tail), nil // cut for good: the worker reports it
+	}
+	for {
+		part, err := r.src.R.ReadSlice('\n')
+		r.sums.now(r.src, part)
+		r.pos += int64(len(part))
+		tail = append(tail, part...)
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull) && int64(len(tail)) > r.limits.MaxLine:
+			return r.skipLine(int64(len(tail)))
+		case errors.Is(err, bufio.ErrBufferFull):
+		case err == io.EOF && r.in[r.file].Joins: // it goes on in the file after this one
+			r.carry = tail
+			return nil, io.EOF
+		case err != nil && err != io.EOF:
+			return nil, r.src.ReadError(err)
+		default:
+			r.push(r.tail(tail))
+			r.skipped++ // the line was begun in the file before
+			return nil, nil
+		}
+	}
+}
+
+// tail is a batch of a line that began in the file before.
+func (r *reader) tail(data []byte) *Batch { return &Batch{File: -1, form: formLines, data: data} }
+
+// wholeJSON reports whether text is one or more complete JSON values.
+func wholeJSON(text []byte) bool {
+	c := scan.Cursor{B: text}
+	for c.Peek() != 0 {
+		if !c.Skip(0) {
+			return false
+		}
+	}
+	return c.I == len(text)
+}
+
+// whole reads a document that is spread over many lines.
+func (r *reader) whole(buf *[]byte) (*Batch, error) {
+	to := bytes.NewBuffer((*buf)[:0])
+	n, err := io.Copy(to, io.LimitReader(r.src.R, r.limits.MaxLine+1))
+	*buf = to.Bytes()
+	if err != nil {
+		return nil, r.src.ReadError(err)
+	}
+	if n > r.limits.MaxLine {
+		return r.fault(fault{code: account.CodeLineTooLong, line: 1, bytes: r.src.Size,
+			msg: fmt.Sprintf("JSON document over many lines of more than %d bytes (--max-line); JSON lines are expected", r.limits.MaxLine)}), io.EOF
+	}
+	return &Batch{form: formWhole, data: *buf}, io.EOF
+}

@@ -1,0 +1,285 @@
+// Package source reads the files of a run: it opens a file by its content,
+// unpacks it within limits (source.go, frames.go), cuts it into batches of whole
+// lines or messages (reader.go, messages.go), and hands the batches to decoders
+// on several workers, whose results come back in input order (stream.go,
+// parse.go). Each file's SHA-256 is taken on the way (sums.go).
+//
+// A broken place costs what it broke: the records before and after it survive
+// where the framing tells where they are.
+package source
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/blis-train/blis-train/pipeline/extract/account"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// form is how messages stand in a decompressed stream.
+type form uint8
+
+const (
+	formLines  form = iota // JSON, one or more objects a line
+	formWhole              // JSON, one document over many lines
+	formProto              // 4-byte big-endian length, protobuf message
+	formFramed             // 4-byte big-endian length, zstd frame
+	formEmpty
+)
+
+var utf8BOM = []byte{0xef, 0xbb, 0xbf}
+
+// counter counts the bytes read from the file itself, for progress and places.
+type counter struct {
+	r   io.Reader
+	n   int64
+	sum hash.Hash // of everything read; nil for none
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	if c.sum != nil {
+		c.sum.Write(p[:n])
+	}
+	return n, err
+}
+
+// Input is one file of a run.
+type Input struct {
+	Path  string // as opened; "-" for standard input
+	Name  string // relative to the run folder, as reported
+	Joins bool   // the next file belongs to the same rotated set
+	Size  int64  // bytes, once read
+	Sum   string // SHA-256, once read
+}
+
+// Source is an opened input: decompressed bytes and their form.
+type Source struct {
+	Name   string
+	Size   int64 // bytes of the file, 0 when unknown
+	raw    *counter
+	first  *bufio.Reader // of raw
+	gaps   []*Gap        // before any content
+	R      *bufio.Reader
+	form   form
+	packed bool      // compressed as a stream
+	bom    bool      // a byte order mark was taken
+	sum    hash.Hash // of the bytes taken from r, instead of raw.sum (sumLater)
+	Limits Limits
+	out    int64 // decompressed bytes
+	close  []func()
+}
+
+// Limits bound what one input may make us hold.
+type Limits struct {
+	MaxLine      int64 // bytes of one line or message
+	MaxExpansion int64 // decompressed bytes per compressed byte
+}
+
+// Open opens path (or stdin for "-") and finds out what it is by content.
+func Open(path, name string, stdin io.Reader, limits Limits) (*Source, error) {
+	s := &Source{Name: name, Limits: limits}
+	var in io.Reader = stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		s.close = append(s.close, func() { f.Close() })
+		if st, err := f.Stat(); err == nil {
+			if st.IsDir() {
+				f.Close()
+				return nil, fmt.Errorf("%s: is a folder", name)
+			}
+			s.Size = st.Size()
+		}
+		in = f
+	}
+	s.raw = &counter{r: bufio.NewReaderSize(in, 1<<18), sum: sha256.New()}
+	s.R = bufio.NewReaderSize(s.raw, 1<<16)
+	s.first = s.R
+	if err := s.unpack(); err != nil {
+		return s, err
+	}
+	return s, s.sniff()
+}
+
+func (s *Source) Close() {
+	for _, f := range s.close {
+		f()
+	}
+}
+
+// unpack puts decompressors in front until the content is not compressed.
+func (s *Source) unpack() error {
+	for range 3 {
+		head, _ := s.peek(8)
+		switch {
+		case len(head) >= 2 && head[0] == 0x1f && head[1] == 0x8b:
+			z, err := gzip.NewReader(s.R)
+			if err != nil {
+				return s.Errorf(account.CodeUnreadable, "gzip: %v", err)
+			}
+			s.wrap(z)
+		case isZstd(head):
+			z, err := newFrames(s.R)
+			if err != nil {
+				return s.Errorf(account.CodeUnreadable, "zstd: %v", err)
+			}
+			s.close = append(s.close, z.dec.Close)
+			s.wrap(z)
+		default:
+			return nil
+		}
+	}
+	return s.Errorf(account.CodeUnreadable, "compressed more than three times over")
+}
+
+func (s *Source) wrap(r io.Reader) {
+	s.packed = true
+	s.R = bufio.NewReaderSize(&expansionGuard{s: s, r: r}, 1<<18)
+}
+
+// expansionGuard stops a stream that expands beyond the limit.
+type expansionGuard struct {
+	s *Source
+	r io.Reader
+}
+
+func (g *expansionGuard) Read(p []byte) (int, error) {
+	n, err := g.r.Read(p)
+	g.s.out += int64(n)
+	if g.s.out > 1<<26 && g.s.out/max(1, g.s.raw.n) > g.s.Limits.MaxExpansion {
+		return 0, g.s.Errorf(account.CodeExpansion, "expands beyond %d times its size (--max-expansion)", g.s.Limits.MaxExpansion)
+	}
+	if err == io.ErrUnexpectedEOF { // not to be taken for the end of a short read
+		err = errCut
+	}
+	return n, err
+}
+
+var errCut = errors.New("unexpected end of the compressed stream")
+
+// isZstd recognises a frame or a skippable frame.
+func isZstd(head []byte) bool {
+	if len(head) < 4 {
+		return false
+	}
+	m := binary.LittleEndian.Uint32(head)
+	return bytes.Equal(head[:4], ZstdMagic) || m >= 0x184d2a50 && m <= 0x184d2a5f
+}
+
+func (s *Source) Errorf(code trace.Code, format string, args ...any) *trace.SyntaxError {
+	return &trace.SyntaxError{File: s.Name, Code: code, Msg: fmt.Sprintf(format, args...)}
+}
+
+// sniff decides the form by the first bytes. JSON starts with a brace after
+// white space; a length prefix starts with a small number.
+func (s *Source) sniff() error {
+	head, err := s.peek(4096)
+	if len(head) == 0 {
+		s.form = formEmpty
+		if err != nil && err != io.EOF {
+			return s.ReadError(err)
+		}
+		return nil
+	}
+	if bytes.HasPrefix(head, utf8BOM) {
+		s.bom = true
+		s.R.Discard(3)
+		head = head[3:]
+	}
+	if bytes.HasPrefix(head, []byte{0xff, 0xfe}) || bytes.HasPrefix(head, []byte{0xfe, 0xff}) {
+		return &trace.SyntaxError{File: s.Name, Line: 1, Code: account.CodeNotUTF8, Msg: "UTF-16 byte order mark, want UTF-8", Hint: "iconv -f UTF-16 -t UTF-8"}
+	}
+	body := bytes.TrimLeft(head, " \t\r\n")
+	switch {
+	case len(body) == 0 && len(head) < 4096:
+		s.form = formEmpty
+	case len(body) == 0, body[0] == '{', body[0] == '[' && len(head) > 4 && head[4] != 0x0a:
+		s.form = formLines
+		if spread(body, len(head) < 4096) {
+			s.form = formWhole
+		}
+	case len(head) >= 8 && isZstd(head[4:]):
+		s.form = formFramed
+	case len(head) >= 4 && (len(head) == 4 || head[4] == 0x0a || binary.BigEndian.Uint32(head) == 0):
+		s.form = formProto
+	default:
+		return &trace.SyntaxError{File: s.Name, Line: 1, Code: account.CodeNotOTLP, Msg: fmt.Sprintf("not OTLP JSON or length-prefixed protobuf, starts with %.40q", head),
+			Hint: "point at the output of the collector's file exporter"}
+	}
+	return nil
+}
+
+// spread reports whether the first line opens a document that goes on: it ends
+// in a brace, a bracket or a comma, as a pretty-printed one does.
+func spread(body []byte, all bool) bool {
+	nl := bytes.IndexByte(body, '\n')
+	if nl < 0 {
+		return false
+	}
+	line := bytes.TrimRight(body[:nl], " \t\r")
+	switch line[len(line)-1] {
+	case '{', '[', ',', ':':
+		return true
+	}
+	return false
+}
+
+// ReadError gives an error of the decompressor its place.
+func (s *Source) ReadError(err error) error {
+	if e, ok := err.(*trace.SyntaxError); ok {
+		return e
+	}
+	if g := AsGap(err); g != nil {
+		return g
+	}
+	if s.packed {
+		return s.Errorf(account.CodeUnreadable, "compressed stream broken near byte %d of the file: %v", s.Offset(), err)
+	}
+	return s.Errorf(account.CodeUnreadable, "read: %v", err)
+}
+
+// Offset is how much of the file has been consumed, as near as buffers allow.
+func (s *Source) Offset() int64 { return s.raw.n - int64(s.first.Buffered()) }
+
+// peek is the head of the content. A gap met while looking is reported again
+// when reading gets there; one before any content is noted at once.
+func (s *Source) peek(n int) ([]byte, error) {
+	for {
+		head, err := s.R.Peek(n)
+		g := AsGap(err)
+		if g == nil {
+			return head, err
+		}
+		if len(head) == 0 {
+			s.gaps = append(s.gaps, g)
+			continue
+		}
+		rest := s.R
+		before := make([]byte, rest.Buffered())
+		io.ReadFull(rest, before)
+		s.R = bufio.NewReaderSize(io.MultiReader(bytes.NewReader(before), &errOnce{g}, rest), 1<<18)
+		return before, nil
+	}
+}
+
+// errOnce reports an error, then its end.
+type errOnce struct{ err error }
+
+func (e *errOnce) Read([]byte) (int, error) {
+	err := e.err
+	e.err = io.EOF
+	return 0, err
+}

@@ -1,0 +1,248 @@
+package tables
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/pipeline/extract/account"
+	"github.com/blis-train/blis-train/pipeline/extract/otlp"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// steps assigns a step span to its engine and writes its rows.
+//
+// An engine counts its spans from 1 and its steps from 1, and nothing names
+// it. A span continues the engine of the same resource whose last sequence
+// number it follows, and of several the one whose last step came just before;
+// where none does and the numbers return to the start, a new engine run begins
+// (a restart, or a data-parallel sibling).
+func (c *Collector) steps(s *otlp.Span) error {
+	defer s.Rows.Free()
+	e, err := c.engineOf(s)
+	if err != nil {
+		return err
+	}
+	e.spans++
+	e.lastOrder, e.lastFirst = c.order, s.FirstStep
+	if s.Sequence.OK {
+		e.lastSeq = max(e.lastSeq, s.Sequence.V)
+	}
+	if s.LastStep > e.lastStep {
+		e.lastStep = s.LastStep
+	}
+	for i := range s.Rows.Steps {
+		r := &s.Rows.Steps[i]
+		e.minNs, e.maxNs = min(e.minNs, r.TsStartNs), max(e.maxNs, r.TsEndNs)
+	}
+	c.acc.Keep(1) // its rows count as kept when they are written
+	return e.tables.add(s.Rows)
+}
+
+func (c *Collector) engineOf(s *otlp.Span) (*engine, error) {
+	var follow, latest *engine
+	for _, e := range c.engines {
+		if e.resource != s.Resource {
+			continue
+		}
+		if latest == nil || e.lastOrder > latest.lastOrder {
+			latest = e
+		}
+		if s.Sequence.OK && e.lastSeq == s.Sequence.V-1 && s.FirstStep > e.lastStep {
+			if follow == nil || follows(s, e, follow) {
+				follow = e
+			}
+		}
+	}
+	switch {
+	case follow != nil:
+		return follow, nil
+	case latest == nil, startsOver(s, latest):
+		e := &engine{resource: s.Resource, order: c.order, lastStep: math.MinInt64, minNs: math.MaxInt64, maxNs: math.MinInt64}
+		var err error
+		e.tables, err = newStepTables(c.dir(len(c.engines)), c.format, c.acc, account.Place{File: c.names[0].Name}, c.mem)
+		c.engines = append(c.engines, e)
+		return e, err
+	}
+	return latest, nil
+}
+
+// follows reports whether a span rather continues engine a than engine b,
+// by numbers both are possible (data-parallel siblings): it begins after the
+// last step of its own engine, and soon.
+func follows(s *otlp.Span, a, b *engine) bool {
+	start := int64(math.MaxInt64)
+	for i := range s.Rows.Steps {
+		start = min(start, s.Rows.Steps[i].TsStartNs)
+	}
+	if (a.maxNs <= start) != (b.maxNs <= start) {
+		return a.maxNs <= start
+	}
+	return cmp.Or(cmp.Compare(a.maxNs, b.maxNs), cmp.Compare(a.lastOrder, b.lastOrder)) > 0
+}
+
+// startsOver reports whether the numbers of a span return to the start.
+func startsOver(s *otlp.Span, latest *engine) bool {
+	if s.Sequence.OK {
+		return s.Sequence.V == 1 && latest.lastSeq >= 1
+	}
+	if s.Name == "scheduler_steps" { // one span for the whole life (fork v0.3)
+		return true
+	}
+	return s.FirstStep == 1 && latest.lastStep >= 1
+}
+
+// partition orders the engines and gives every request to one. Engines whose
+// stamps overlap are refused unless split says to go on.
+func (c *Collector) partition(split bool) error {
+	if len(c.engines) < 2 {
+		return nil
+	}
+	byTime := slices.Clone(c.engines)
+	slices.SortStableFunc(byTime, func(a, b *engine) int { return cmp.Compare(a.minNs, b.minNs) })
+	disjoint := true
+	for i := 1; i < len(byTime); i++ {
+		disjoint = disjoint && byTime[i-1].maxNs < byTime[i].minNs
+	}
+	if !disjoint && !split {
+		return (&trace.Error{Code: CodeSeveralEngines, Msg: fmt.Sprintf("got %d engine runs whose stamps overlap in one dump (step ids return to 1, from span sequences of %d and %d spans)",
+			len(c.engines), c.engines[0].spans, c.engines[1].spans)}).WithHint("rerun with --split-engines, or give each engine its own run folder")
+	}
+	if disjoint {
+		c.engines = byTime
+	}
+	c.begins()
+	var byStep []stepTimes
+	if !disjoint {
+		var err error
+		if byStep, err = c.stepIndex(); err != nil {
+			return err
+		}
+	}
+	for _, k := range c.cores {
+		k.engine = int32(c.assign(k, disjoint, byStep))
+	}
+	return nil
+}
+
+// stepTimes is when each step of an engine began and ended, by id.
+type stepTimes map[int64][2]int64
+
+// stepIndex reads the times of the steps back from their tables.
+func (c *Collector) stepIndex() ([]stepTimes, error) {
+	out := make([]stepTimes, len(c.engines))
+	for i, e := range c.engines {
+		out[i] = stepTimes{}
+		for s, err := range fileRows[trace.Step](e.tables.dir, table.Steps, c.format) {
+			if err != nil {
+				return nil, err
+			}
+			out[i][s.ID] = [2]int64{s.TsStartNs, s.TsEndNs}
+		}
+	}
+	return out, nil
+}
+
+// assign finds the engine of a request: the only one of its process, the one
+// running at its time, the one that was writing at its place in the file, or,
+// where siblings wrote at the same time, the one whose recorded step holds its
+// SCHEDULED stamp.
+func (c *Collector) assign(k *core, disjoint bool, byStep []stepTimes) int {
+	same := c.siblings(k.resource)
+	if len(same) == 1 {
+		return same[0]
+	}
+	at := same[0]
+	switch {
+	case disjoint:
+		for _, i := range same {
+			if c.engines[i].minNs <= k.lastNs {
+				at = i
+			}
+		}
+		return at
+	case c.inTurn(same):
+		for _, i := range same[1:] {
+			if k.order >= c.engines[i].begin {
+				at = i
+			}
+		}
+		return at
+	}
+	return nearestStep(k, same, byStep)
+}
+
+// siblings are the engines of one resource, or all when it has none.
+func (c *Collector) siblings(resource uint64) []int {
+	var same, all []int
+	for i, e := range c.engines {
+		all = append(all, i)
+		if e.resource == resource {
+			same = append(same, i)
+		}
+	}
+	if len(same) == 0 {
+		return all
+	}
+	return same
+}
+
+// inTurn reports whether engines wrote one after another in the file.
+func (c *Collector) inTurn(same []int) bool {
+	for n, i := range same[1:] {
+		if c.engines[i].order < c.engines[same[n]].lastOrder {
+			return false
+		}
+	}
+	return true
+}
+
+// begins finds where in the input each engine run begins. Its first step span
+// is written only when it closes, so requests of the run may stand before it:
+// the run begins with the first line, after the last step span of the run
+// before, in which a request ends in a step that lies before that span.
+func (c *Collector) begins() {
+	for i, e := range c.engines {
+		e.begin = e.order
+		prev := (*engine)(nil)
+		for _, p := range c.engines[:i] {
+			if p.resource == e.resource {
+				prev = p
+			}
+		}
+		if prev == nil {
+			continue
+		}
+		for j, k := range c.cores {
+			if k.resource != e.resource || k.order <= prev.lastOrder || k.order >= e.order || k.lastStep >= prev.lastFirst {
+				continue
+			}
+			e.begin = k.order
+			for _, before := range c.cores[:j] { // the rest of its line
+				if before.file == k.file && before.line == k.line && before.order > prev.lastOrder {
+					e.begin = min(e.begin, before.order)
+				}
+			}
+			break
+		}
+	}
+}
+
+// nearestStep is the engine whose recorded step is nearest in time to the
+// request's first SCHEDULED event of that step.
+func nearestStep(k *core, same []int, byStep []stepTimes) int {
+	best, dist := same[0], int64(math.MaxInt64)
+	for _, i := range same {
+		b, ok := byStep[i][k.schedStep]
+		if !ok {
+			continue
+		}
+		d := max(0, b[0]-k.schedNs, k.schedNs-b[1])
+		if d < dist {
+			best, dist = i, d
+		}
+	}
+	return best
+}

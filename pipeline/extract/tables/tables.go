@@ -1,0 +1,167 @@
+// Package tables turns spans into the tables of engine runs: spans are gathered
+// as requests (collect.go, request.go), step spans told apart by engine and
+// written as they come (engine.go, steps.go, late.go), requests linked to their
+// API spans and to what clients saw (join.go, observed.go), and the other tables
+// written when the input ends (write.go).
+package tables
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/extract/account"
+	"github.com/blis-train/blis-train/pipeline/extract/kv"
+	"github.com/blis-train/blis-train/pipeline/extract/otlp"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// Add takes the result of one batch.
+func (c *Collector) Add(p *source.Parsed[*otlp.Message]) error {
+	name := c.names[p.Batch.File].Name
+	p.Account(c.acc, name)
+	if n := p.Records.Ignored; n > 0 {
+		c.acc.Read += n
+		c.acc.Drop(account.CodeIgnoredSignal, n, account.Place{File: name, Line: p.First}, "metrics or logs")
+	}
+	for _, line := range p.Records.Texts {
+		c.acc.BadText = append(c.acc.BadText, fmt.Sprintf("%s:%d", name, line))
+	}
+	for _, s := range p.Records.Spans {
+		if err := c.span(s); err != nil {
+			return err
+		}
+	}
+	return c.acc.Err
+}
+
+// span takes one span.
+func (c *Collector) span(s *otlp.Span) error {
+	c.order++
+	a := c.acc
+	c.count(s)
+	if s.Class == otlp.ClassForeign {
+		a.Drop(account.CodeForeignScope, 1+s.Events(), c.at(s), "span %q of scope %q", s.Name, s.Scope)
+		return nil
+	}
+	if s.FarTime {
+		a.Drop(account.CodeBadAttribute, 1+s.Events(), c.at(s), "%s: a time of more than 63 bits", s.Name)
+		return nil
+	}
+	key := spanKey{s.TraceID, s.SpanID}
+	if first, dup := c.seen[key]; dup {
+		code := account.CodeDuplicate
+		if first != s.Hash {
+			code = account.CodeConflict
+		}
+		a.Duplicates++
+		a.Drop(code, 1+s.Events(), c.at(s), "span %x of trace %x (%s)", s.SpanID, s.TraceID, s.Name)
+		return nil
+	}
+	c.seen[key] = s.Hash
+	a.LostEvents += s.DroppedEvents
+	for _, n := range s.Others {
+		a.Drop(account.CodeUnknownEvent, 1, c.at(s), "event %q in %s", n, s.Name)
+	}
+	for _, f := range s.Faults {
+		a.Drop(f.Code, 1, c.at(s), "%s", f.Msg)
+	}
+	switch s.Class {
+	case otlp.ClassCore:
+		return c.core(s, key)
+	case otlp.ClassStep:
+		return c.steps(s)
+	}
+	c.api(s, key)
+	return nil
+}
+
+// count counts a span and its events by scope and name.
+func (c *Collector) count(s *otlp.Span) {
+	c.acc.Read += 1 + s.Events()
+	c.acc.Scope(s.Scope, "", 1)
+	for e, n := range s.Counts {
+		if n > 0 {
+			c.acc.Scope(s.Scope, otlp.EventNames[e], int64(n))
+		}
+	}
+	for _, name := range s.Others {
+		c.acc.Scope(s.Scope, name, 1)
+	}
+}
+
+// Empty reports that no span was of use.
+func (c *Collector) Empty() bool { return len(c.cores)+len(c.apis)+len(c.engines) == 0 }
+
+// Finish tells engine runs apart and joins requests, spans and what clients
+// saw. Engine runs that overlap in time are refused unless split says to go on.
+func (c *Collector) Finish(split bool, observed []trace.ObservedRequest) error {
+	for _, e := range c.engines {
+		if err := e.tables.close(); err != nil {
+			return err
+		}
+	}
+	c.snapped()
+	if err := c.partition(split); err != nil {
+		return err
+	}
+	c.join()
+	c.placeAPIs()
+	c.observed = observed
+	c.joinObserved(observed)
+	return nil
+}
+
+// snapped tells requests what their snapshots say.
+func (c *Collector) snapped() {
+	for at, k := range c.cores {
+		if c.byID[k.id] != int32(at) {
+			continue
+		}
+		for _, e := range c.engines {
+			if o := e.tables.owners[k.id]; o != nil && o.isSeen {
+				k.snap = o
+				break
+			}
+		}
+	}
+}
+
+// Write writes every table of an engine run, those of requests beside the
+// others; kv is nil without KV events.
+func (c *Collector) Write(run int, dep *deploy.Deployment, kv *kv.Collector) (*Output, error) {
+	w := &writer{c: c, engine: int32(run), dep: dep, out: Output{Dir: c.dir(run), Tables: map[string]int64{}}}
+	var marks []trace.StepMark
+	if len(c.engines) > 0 {
+		t := c.engines[run].tables
+		w.out.Dir = t.dir
+		w.steps(t)
+		marks = t.out.marks
+	}
+	if err := os.MkdirAll(w.out.Dir, 0o777); err != nil {
+		return nil, err
+	}
+	var events, caches int64
+	var beside error
+	var group sync.WaitGroup
+	group.Go(func() {
+		if events, beside = w.journeys(); beside == nil {
+			caches, beside = w.kvEvents(kv)
+		}
+	})
+	observed := c.observedOf(w.engine)
+	requests, err := w.requests(marks)
+	if err == nil {
+		err = table.Write(w.out.Dir, table.ObservedRequests, c.format, observed)
+	}
+	group.Wait()
+	w.rows(table.Requests, requests)
+	w.rows(table.JourneyEvents, events)
+	w.rows(table.KVEvents, caches)
+	w.rows(table.ObservedRequests, int64(len(observed)))
+	return &w.out, errors.Join(err, beside)
+}

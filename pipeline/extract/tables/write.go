@@ -1,0 +1,253 @@
+package tables
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/extract/kv"
+	"github.com/blis-train/blis-train/pipeline/extract/spool"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// Output is what writing one engine run found out.
+type Output struct {
+	Dir      string // of its tables
+	Steps    result.ExtractSteps
+	Requests result.ExtractRequests
+	Orphans  int64
+	Tables   map[string]int64 // rows by table
+	Warnings []trace.Finding
+}
+
+// writer writes the tables of one engine run.
+type writer struct {
+	c      *Collector
+	engine int32
+	dep    *deploy.Deployment
+	strays bool // some snapshots are of requests without a core span
+	out    Output
+}
+
+// rows notes the rows of a table that has any.
+func (w *writer) rows(name string, n int64) {
+	if n > 0 {
+		w.out.Tables[name] = n
+	}
+}
+
+// steps notes what the tables of steps and snapshots hold.
+func (w *writer) steps(t *stepTables) {
+	w.out.Steps, w.out.Orphans = t.out.steps, t.out.orphans
+	if t.out.conflicts > 0 {
+		w.out.Warnings = append(w.out.Warnings, trace.Findingf(CodeStepConflict, "%d step ids recorded twice with different stamps; the first record is kept", t.out.conflicts))
+	}
+	for id := range t.owners {
+		_, known := w.c.byID[id]
+		w.strays = w.strays || !known
+	}
+	w.rows(table.Steps, t.steps.Rows())
+	w.rows(table.Snapshots, t.snaps.Rows())
+}
+
+// requests writes the requests by arrival.
+func (w *writer) requests(marks []trace.StepMark) (int64, error) {
+	keys, whole, err := w.c.requestKeys(w.engine)
+	if err != nil {
+		return 0, err
+	}
+	t, err := table.Create[trace.Request](w.out.Dir, table.Requests, w.c.format)
+	if err != nil {
+		return 0, err
+	}
+	defer t.Abort()
+	overheads := boundOverheads(keys, marks, whole && w.sampledAll())
+	str := spool.NewInterner()
+	for i := range keys {
+		r, err := w.c.requestRow(keys[i].core, keys[i].api, str)
+		if err != nil {
+			return 0, err
+		}
+		if o := &overheads[i]; o.OK {
+			r.OverheadLoUs, r.OverheadHiUs, r.OverheadExact = trace.Some(o.LoUs), trace.Some(o.HiUs), trace.Some(o.Exact)
+		}
+		w.phase(&r)
+		w.count(&r)
+		if err := t.Append(r); err != nil {
+			return 0, err
+		}
+	}
+	return t.Rows(), t.Close()
+}
+
+// boundOverheads bounds the overheads of the requests (spec#overhead); complete says
+// that every journey of the run is recorded, which exact ones need.
+func boundOverheads(keys []requestKey, marks []trace.StepMark, complete bool) []trace.OverheadBound {
+	known := func(ns int64) trace.Opt[int64] { return trace.Opt[int64]{V: ns, OK: ns != unknownNs} }
+	stamps := make([]trace.OverheadStamps, len(keys))
+	for i := range keys {
+		k := &keys[i]
+		stamps[i] = trace.OverheadStamps{ArrivedNs: known(k.arrived), QueuedNs: known(k.queued), FinishedNs: known(k.finished)}
+	}
+	return trace.BoundOverheads(stamps, marks, complete)
+}
+
+// sampledAll reports that every journey was sampled and the owner of every
+// snapshot is known.
+func (w *writer) sampledAll() bool {
+	return w.dep.Tracing.JourneySampleRate.Or(1) == 1 && !w.strays
+}
+
+// journeys writes the journey events by core id, then emission order.
+func (w *writer) journeys() (int64, error) {
+	t, err := table.Create[trace.JourneyEvent](w.out.Dir, table.JourneyEvents, w.c.format)
+	if err != nil {
+		return 0, err
+	}
+	defer t.Abort()
+	mem := &spool.Memory{Dir: w.c.stage, Limit: w.c.mem.Limit}
+	defer mem.Close()
+	byRank := mem.Spool()
+	cores, err := w.c.journeysByID(w.engine, byRank)
+	if err != nil {
+		return 0, err
+	}
+	rd, err := byRank.Read()
+	if err != nil {
+		return 0, err
+	}
+	str := spool.NewInterner()
+	for {
+		rank, ok := rd.Peek()
+		if !ok {
+			return t.Rows(), t.Close()
+		}
+		var ev trace.JourneyEvent
+		if err := rd.Next(func(_ int64, row []byte) error { return w.c.pack.events.Decode(row, &ev, str.Get) }); err != nil {
+			return 0, err
+		}
+		ev.CoreID = cores[rank].id
+		if err := t.Append(ev); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// journeysByID sorts the cores of an engine by id and puts their journey
+// events into out by that order.
+func (c *Collector) journeysByID(engine int32, out *spool.Spool) ([]*core, error) {
+	var order []int32
+	for i, k := range c.cores {
+		if k.engine == engine {
+			order = append(order, int32(i))
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(c.cores[a].id, c.cores[b].id) })
+	cores, rank := make([]*core, len(order)), make([]int64, len(c.cores))
+	for r, i := range order {
+		cores[r], rank[i] = c.cores[i], int64(r)
+	}
+	rd, err := c.journeys.Read()
+	if err != nil {
+		return nil, err
+	}
+	var one spool.Rows
+	for {
+		at, ok := rd.Peek()
+		if !ok {
+			return cores, nil
+		}
+		one.Reset()
+		if err := rd.Next(func(_ int64, row []byte) error { one.Add(rank[at], append(one.Data, row...)); return nil }); err != nil {
+			return nil, err
+		}
+		if c.cores[at].engine != engine {
+			continue
+		}
+		if err := out.Add(&one); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (w *writer) kvEvents(kv *kv.Collector) (int64, error) {
+	if kv == nil {
+		return 0, nil
+	}
+	t, err := table.Create[trace.KVEvent](w.out.Dir, table.KVEvents, w.c.format)
+	if err != nil {
+		return 0, err
+	}
+	defer t.Abort()
+	mine := func(ev *trace.KVEvent) bool { return w.c.engineOfKV(ev) == w.engine }
+	if err := kv.Write(t, mine); err != nil {
+		return 0, err
+	}
+	return t.Rows(), t.Close()
+}
+
+// engineOfKV places a KV event: with its request, else by the wall clock.
+func (c *Collector) engineOfKV(ev *trace.KVEvent) int32 {
+	if len(c.engines) < 2 {
+		return 0
+	}
+	if at, ok := c.byID[ev.RequestID.V]; ok && ev.RequestID.OK {
+		return c.cores[at].engine
+	}
+	offset, _, _ := c.offsets.stats()
+	ns := int64(ev.WallS*1e9) - offset
+	best := int32(0)
+	for i, e := range c.engines {
+		if e.minNs <= ns {
+			best = int32(i)
+		}
+	}
+	return best
+}
+
+// phase puts a request into the phase of its ARRIVED.
+func (w *writer) phase(r *trace.Request) {
+	at := r.ArrivedNs
+	if !at.OK {
+		at = r.QueuedNs
+	}
+	if !at.OK {
+		return
+	}
+	if p := w.dep.PhaseAt(at.V); p != nil {
+		r.Phase = trace.Some(p.Name)
+	}
+}
+
+// count adds a request to the figures of the run.
+func (w *writer) count(r *trace.Request) {
+	n := &w.out.Requests
+	switch {
+	case r.Source == trace.SourceStock:
+		n.Stock++
+	case !r.CoreID.OK:
+		n.APIOnly++
+	case r.Link == linkNone.String():
+		n.Engine++
+		n.APIUnlinked++
+	default:
+		n.Engine++
+		n.APILinked++
+	}
+	switch {
+	case !r.Success.OK:
+		n.Open++
+	case r.Success.V:
+		n.Finished++
+	default:
+		n.Failed++
+	}
+	if r.AbortedNs.OK || !r.DepartedNs.OK && r.FinishStatus.V == trace.FinishAborted {
+		n.Aborted++
+	}
+	if r.DepartedNs.OK && r.FinishStatus.V == trace.FinishAborted {
+		n.StopString++
+	}
+}
