@@ -112,7 +112,8 @@ func checkTerms(path string, cs []Coefficient, fs []features.Feature) error {
 			return trace.Errorf(WrongUnit, "%s[%d].unit: got %q for %s, want %q", path, i, c.Unit, c.Name, f.CoefficientUnit())
 		}
 		if !slices.Contains([]string{"", Within, BetweenConfigs, PriorOnly}, c.Identified) {
-			return trace.Errorf(BadCoefficientFile, "%s[%d].identified: got %q for %s, want within, between-configs or prior-only", path, i, c.Identified, c.Name)
+			return trace.Errorf(BadCoefficientFile, "%s[%d].identified: got %q for %s, want within, between-configs or prior-only", path, i,
+				c.Identified, c.Name)
 		}
 		if err := finite(fmt.Sprintf("%s[%d].value", path, i), c.numbers()...); err != nil {
 			return err

@@ -27,11 +27,13 @@ func sample() *Set {
 		TrainedOn: TrainedOn{Models: []string{"m"}, Hardware: []string{"H100-SXM-80GB"}, TPs: []int64{1, 2}, VLLMVersions: []string{"0.15.1"},
 			Date: "2026-02-03", Samples: 1234, Lambda: 3e-6, Gamma: 0.3, HoldOutRMSE: []TargetRMSE{{"cadence", 123.456}, {"overhead", 0.1}}},
 		BetaTarget: Cadence, Gamma: 0.3,
-		Beta:            NewCoefficients(features.BetaFeatures(features.V11)),
-		Alpha:           []AlphaModel{{Target: Admission, Lambda: 1, Coefficients: NewCoefficients(features.AlphaFeatures(features.V11))}, {Target: Overhead, Replay: true, Lambda: 0.1, Coefficients: NewCoefficients(features.AlphaFeatures(features.V11))}},
-		Residuals:       []RegimeQuantiles{{"decode", [][2]float64{{0.05, 0.9}, {0.5, 1}, {0.95, 1.1}}}},
-		PipelineLag:     map[string]RunLag{"r1": {1, true}, "r2": {}},
-		Gates:           []Gate{{Name: "beta_mape", Scope: "all", Value: ptr(0.05), Op: "<", Threshold: 0.15, Pass: &yes}, {Name: "ks_ttft", Scope: "r1", Op: "<", Threshold: 0.15, Note: "insufficient data"}},
+		Beta: NewCoefficients(features.BetaFeatures(features.V11)),
+		Alpha: []AlphaModel{{Target: Admission, Lambda: 1, Coefficients: NewCoefficients(features.AlphaFeatures(features.V11))},
+			{Target: Overhead, Replay: true, Lambda: 0.1, Coefficients: NewCoefficients(features.AlphaFeatures(features.V11))}},
+		Residuals:   []RegimeQuantiles{{"decode", [][2]float64{{0.05, 0.9}, {0.5, 1}, {0.95, 1.1}}}},
+		PipelineLag: map[string]RunLag{"r1": {1, true}, "r2": {}},
+		Gates: []Gate{{Name: "beta_mape", Scope: "all", Value: ptr(0.05), Op: "<", Threshold: 0.15, Pass: &yes},
+			{Name: "ks_ttft", Scope: "r1", Op: "<", Threshold: 0.15, Note: "insufficient data"}},
 		Identifiability: []string{"f3 and f11 cannot be told apart: only their sum is known"},
 		Certificate:     &Certificate{MinZeroGradient: ptr(-1e-9), MaxActiveGradient: 1e-12, OK: true},
 		Warnings:        []trace.Finding{{Code: "lag_assumed", Message: "r2: lag assumed"}},
@@ -57,9 +59,11 @@ func sample() *Set {
 func testDeployment() *deploy.Deployment {
 	h, _ := deploy.Datasheet("H100")
 	return &deploy.Deployment{Name: "r1", TP: 1, PP: 1, DP: 1, Hardware: h,
-		Model: deploy.Model{ID: "m", ModelType: "llama", NumLayers: 2, HiddenSize: 64, NumHeads: 4, NumKVHeads: 2, HeadDim: 16, IntermediateSize: 128,
-			VocabSize: 100, NumMLPProj: 3, BytesPerParam: 0.5, BytesPerWeight: 0.5, BytesPerKV: 2, BytesPerActivation: 2, BytesPerLMHead: 2, LinearCompute: "native"},
-		Engine: deploy.Engine{VLLMVersion: "0.15.1", MaxNumSeqs: 8, MaxNumBatchedTokens: 64, BlockSize: 16, KVBlocksGPU: trace.Some(int64(10)), SchedulingPolicy: "fcfs"},
+		Model: deploy.Model{ID: "m", ModelType: "llama", NumLayers: 2, HiddenSize: 64, NumHeads: 4, NumKVHeads: 2, HeadDim: 16,
+			IntermediateSize: 128, VocabSize: 100, NumMLPProj: 3, BytesPerParam: 0.5, BytesPerWeight: 0.5, BytesPerKV: 2, BytesPerActivation: 2,
+			BytesPerLMHead: 2, LinearCompute: "native"},
+		Engine: deploy.Engine{VLLMVersion: "0.15.1", MaxNumSeqs: 8, MaxNumBatchedTokens: 64, BlockSize: 16, KVBlocksGPU: trace.Some(int64(10)),
+			SchedulingPolicy: "fcfs"},
 		Phases: []deploy.Phase{{Name: "p", EndNs: 1}}}
 }
 
@@ -148,7 +152,8 @@ func TestSaveRefusesWhatLoadRefuses(t *testing.T) {
 // The flat form of spec 1.0.
 func TestFlatFormOfTheFrozenText(t *testing.T) {
 	list := func(n int) string { return "[" + strings.Repeat("1.5, ", n-1) + "2]" }
-	text := fmt.Sprintf("physics_coefficients:\n  spec_version: \"1.0\"\n  trained_on: {model: m, hardware: h, tp: 1}\n  alpha_coefficients: %s\n  beta_coefficients: %s\n", list(11), list(16))
+	text := fmt.Sprintf("physics_coefficients:\n  spec_version: \"1.0\"\n  trained_on: {model: m, hardware: h, tp: 1}\n  "+
+		"alpha_coefficients: %s\n  beta_coefficients: %s\n", list(11), list(16))
 	s, err := Load(strings.NewReader(text), "flat.yaml")
 	if err != nil {
 		t.Fatal(err)

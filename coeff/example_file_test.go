@@ -22,14 +22,15 @@ func exampleSet(t *testing.T) *Set {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Set{SchemaVersion: SchemaVersion, ToolVersion: "example", Command: "none: an example written by hand", SpecVersion: features.V10, Recipe: "frozen",
-		TrainedOn:  TrainedOn{Models: []string{d.Model.ID}, Hardware: []string{d.Hardware.Name}, TPs: []int64{1}, VLLMVersions: []string{"0.15.1"}},
+	s := &Set{SchemaVersion: SchemaVersion, ToolVersion: "example", Command: "none: an example written by hand", SpecVersion: features.V10,
+		Recipe: "frozen", TrainedOn: TrainedOn{Models: []string{d.Model.ID}, Hardware: []string{d.Hardware.Name}, TPs: []int64{1},
+			VLLMVersions: []string{"0.15.1"}},
 		BetaTarget: Cadence, Gamma: features.DefaultGamma,
 		Beta:    NewCoefficients(features.BetaFeatures(features.V10)),
 		Alpha:   []AlphaModel{{Target: Overhead, Replay: true, Coefficients: NewCoefficients(features.AlphaFeatures(features.V10))}},
 		Configs: []Config{ConfigOf(d, []string{d.Name}, 0)}}
-	values := map[string]float64{"prefill_linear_compute": 1.67e6, "prefill_attention": 2.5e6, "decode_weight_load": 1.25e6, "decode_attention": 2.5e6,
-		"kv_cache_read": 1.25e6, "fixed_step_overhead": 1.2e6, "batch_utilization": 400, "bias": 250}
+	values := map[string]float64{"prefill_linear_compute": 1.67e6, "prefill_attention": 2.5e6, "decode_weight_load": 1.25e6,
+		"decode_attention": 2.5e6, "kv_cache_read": 1.25e6, "fixed_step_overhead": 1.2e6, "batch_utilization": 400, "bias": 250}
 	for i := range s.Beta {
 		s.Beta[i].Value = values[s.Beta[i].Name]
 		s.Beta[i].Identified = Within

@@ -107,7 +107,8 @@ func (w *wireSet) flatAlpha(s *Set) error {
 		return nil
 	}
 	if p.SpecVersion != features.V10 {
-		return trace.Errorf(BadCoefficientFile, "alpha_coefficients: got the flat form with spec_version %s, want alpha.<target>.coefficients", p.SpecVersion)
+		return trace.Errorf(BadCoefficientFile, "alpha_coefficients: got the flat form with spec_version %s, want alpha.<target>.coefficients",
+			p.SpecVersion)
 	}
 	if w.SchemaVersion == "" { // the frozen text has no schema of ours
 		s.SchemaVersion = SchemaVersion

@@ -28,9 +28,11 @@ func TestTotalsAreSumsOverRuns(t *testing.T) {
 		t.Errorf("records: got %+v", e.Totals.Records)
 	case e.Totals.Tables["steps"] != 3 || e.Totals.Tables["requests"] != 6:
 		t.Errorf("tables: got %v", e.Totals.Tables)
-	case s.Summaries != 3 || s.Missing != 6 || s.WithSnapshots != 9 || s.Reconstructed.V != 12 || s.Unknown.V != 15 || s.Contradictions != trace.Some[int64](18):
+	case s.Summaries != 3 || s.Missing != 6 || s.WithSnapshots != 9 || s.Reconstructed.V != 12 || s.Unknown.V != 15 ||
+		s.Contradictions != trace.Some[int64](18):
 		t.Errorf("steps: got %+v", s)
-	case e.Totals.Requests.Failed != 6 || e.Totals.Losses.OrphanSnapshots != 3 || e.Totals.Summaries != 3 || e.Totals.BytesRead != 7 || e.Totals.LinesRead != 8:
+	case e.Totals.Requests.Failed != 6 || e.Totals.Losses.OrphanSnapshots != 3 || e.Totals.Summaries != 3 || e.Totals.BytesRead != 7 ||
+		e.Totals.LinesRead != 8:
 		t.Errorf("got %+v", e.Totals)
 	}
 	e.Runs[1].Steps.Unknown = trace.Opt[int64]{}

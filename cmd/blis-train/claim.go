@@ -1,11 +1,9 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"syscall"
 )
 
 // session is what outlives the console of a command: its output folders, locked
@@ -32,7 +30,7 @@ func (con *console) claim(dir string, force bool) error {
 	if err != nil {
 		return err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
+	if isTaken(f) {
 		f.Close()
 		return &hinted{fmt.Errorf("%s: another blis-train is writing there", dir), "wait for it, or choose another folder with -o"}
 	}

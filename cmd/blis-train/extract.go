@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sort"
 	"strings"
-	"syscall"
 	"time"
 
 	prettytable "github.com/jedib0t/go-pretty/v6/table"
@@ -104,19 +103,14 @@ func doExtract(c *cli.Context, con *console) (*result.Extract, error) {
 		return nil, err
 	}
 	printExtract(con, doc)
-	seconds, rss := time.Since(start).Seconds(), peakRSS()
-	doc.Seconds, doc.PeakRSSBytes = &seconds, &rss
-	con.sayf("extracted %d %s: %s read in %.1f s, peak memory %.0f MB", len(doc.Runs), plural(len(doc.Runs), "run", "runs"), amount(float64(doc.Totals.BytesRead), "B"), seconds, float64(rss)/1e6)
-	return doc, err
-}
-
-// peakRSS is the most memory this process has held, in bytes.
-func peakRSS() int64 {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
+	seconds, memory := time.Since(start).Seconds(), ""
+	doc.Seconds = &seconds
+	if rss := peakRSS(); rss.OK {
+		doc.PeakRSSBytes, memory = &rss.V, fmt.Sprintf(", peak memory %.0f MB", float64(rss.V)/1e6)
 	}
-	return u.Maxrss * 1024
+	con.sayf("extracted %d %s: %s read in %.1f s%s", len(doc.Runs), plural(len(doc.Runs), "run", "runs"),
+		amount(float64(doc.Totals.BytesRead), "B"), seconds, memory)
+	return doc, err
 }
 
 // printExtract prints the account as tables and the warnings.

@@ -62,22 +62,20 @@ const maxCoreIDs = 40
 
 // content is what expected.json states about a dump.
 type content struct {
-	Spans        map[string]int64  `json:"spans_per_scope"`
-	Events       map[string]int64  `json:"events_per_scope_and_name"`
-	Dropped      *int64            `json:"dropped_events"`
-	StepIDs      []int64           `json:"batch_summary_step_ids"`
-	Prefill      *int64            `json:"sum_batch_prefill_tokens"`
-	TsStart      json.Number       `json:"sum_step_ts_start_ns"`
-	Journey      json.Number       `json:"sum_journey_ts_monotonic_ns"`
-	Usage        *float64          `json:"sum_kv_usage_gpu_ratio"`
-	CoreIDs      []string          `json:"core_request_ids"`
-	Models       map[string]int64  `json:"api_models"`
-	EdgeInts     map[string]string `json:"edge_ints"`
-	EdgeDoubles  map[string]any    `json:"edge_doubles"`
-	EdgeStrings  map[string]string `json:"edge_strings"`
-	AbortErrors  map[string]int64  `json:"abort_errors"`
-	without      bool
-	unknownExtra map[string]any
+	Spans       map[string]int64  `json:"spans_per_scope"`
+	Events      map[string]int64  `json:"events_per_scope_and_name"`
+	Dropped     *int64            `json:"dropped_events"`
+	StepIDs     []int64           `json:"batch_summary_step_ids"`
+	Prefill     *int64            `json:"sum_batch_prefill_tokens"`
+	TsStart     json.Number       `json:"sum_step_ts_start_ns"`
+	Journey     json.Number       `json:"sum_journey_ts_monotonic_ns"`
+	Usage       *float64          `json:"sum_kv_usage_gpu_ratio"`
+	CoreIDs     []string          `json:"core_request_ids"`
+	Models      map[string]int64  `json:"api_models"`
+	EdgeInts    map[string]string `json:"edge_ints"`
+	EdgeDoubles map[string]any    `json:"edge_doubles"`
+	EdgeStrings map[string]string `json:"edge_strings"`
+	AbortErrors map[string]int64  `json:"abort_errors"`
 }
 
 // dumpDir is a run of dumps without a description.

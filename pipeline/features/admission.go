@@ -17,8 +17,9 @@ package features
 // Omits:  prefix-cache hits, which are queue slot 7
 var admissionCompute11 = Feature{
 	Name: "admission_compute", Kind: Time, Penalty: 1, Bound: boundS,
-	Formula: "prompt_tokens*flops_body_per_token/group_peak_linear_flops + pos(prompt_tokens)*(flops_lm_head_per_seq + 4*q_dim*num_hidden_layers*prompt_tokens*(prompt_tokens+1)/2)/group_peak_flops",
-	Doc:     "time of the whole prompt at peak arithmetic rate",
+	Formula: "prompt_tokens*flops_body_per_token/group_peak_linear_flops + pos(prompt_tokens)*(flops_lm_head_per_seq + " +
+		"4*q_dim*num_hidden_layers*prompt_tokens*(prompt_tokens+1)/2)/group_peak_flops",
+	Doc: "time of the whole prompt at peak arithmetic rate",
 	alpha: func(s *Space, in *QueueInput) float64 {
 		p := in.PromptTokens
 		if p == 0 {

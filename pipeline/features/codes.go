@@ -17,14 +17,23 @@ const (
 
 // Codes describes every code of this package.
 var Codes = []trace.CodeEntry{
-	{Code: UnknownSpecVersion, Kind: "error", Meaning: "A spec version other than 1.0 and 1.1 was asked for.", Action: "Use --spec 1.1, or a newer blis-train that knows the version."},
-	{Code: BadInput, Kind: "drop", Meaning: "A feature input is NaN, infinite or negative, or a ratio lies outside 0..1.", Action: "Look at the named field in the extracted tables; the row is not used."},
-	{Code: InconsistentTokens, Kind: "drop", Meaning: "Prefill plus decode tokens of a step differ from its scheduled tokens.", Action: "The batch of the step is contradictory; look for lost events around it. The row is not used."},
-	{Code: InconsistentRequests, Kind: "drop", Meaning: "A step's request counts contradict its token counts (a decode has one token, a prefill at least one).", Action: "The batch of the step is contradictory; look for lost events around it. The row is not used."},
-	{Code: InconsistentSampled, Kind: "drop", Meaning: "More sequences are sampled than requests are scheduled in the step.", Action: "The batch of the step is contradictory; look for lost events around it. The row is not used."},
-	{Code: BadFeature, Kind: "error", Meaning: "A feature came out NaN or infinite although its inputs passed the checks.", Action: "Report it with the output of `blis-train features`: the inputs of the step and its deployment."},
-	{Code: FeatureOutOfRange, Kind: "drop", Meaning: "A feature exceeded the upper bound of its slot, so the stored value is clipped.", Action: "Check the inputs of the named slot; training leaves such rows out, prediction warns once per slot."},
-	{Code: WrongFeatureSet, Kind: "error", Meaning: "A fit or a coefficient file was made with other features than this build has under the same version.",
+	{Code: UnknownSpecVersion, Kind: "error", Meaning: "A spec version other than 1.0 and 1.1 was asked for.",
+		Action: "Use --spec 1.1, or a newer blis-train that knows the version."},
+	{Code: BadInput, Kind: "drop", Meaning: "A feature input is NaN, infinite or negative, or a ratio lies outside 0..1.",
+		Action: "Look at the named field in the extracted tables; the row is not used."},
+	{Code: InconsistentTokens, Kind: "drop", Meaning: "Prefill plus decode tokens of a step differ from its scheduled tokens.",
+		Action: "The batch of the step is contradictory; look for lost events around it. The row is not used."},
+	{Code: InconsistentRequests, Kind: "drop", Meaning: "A step's request counts contradict its token counts (a decode has one token, a " +
+		"prefill at least one).", Action: "The batch of the step is contradictory; look for lost events around it. The row is not used."},
+	{Code: InconsistentSampled, Kind: "drop", Meaning: "More sequences are sampled than requests are scheduled in the step.",
+		Action: "The batch of the step is contradictory; look for lost events around it. The row is not used."},
+	{Code: BadFeature, Kind: "error", Meaning: "A feature came out NaN or infinite although its inputs passed the checks.",
+		Action: "Report it with the output of `blis-train features`: the inputs of the step and its deployment."},
+	{Code: FeatureOutOfRange, Kind: "drop", Meaning: "A feature exceeded the upper bound of its slot, so the stored value is clipped.",
+		Action: "Check the inputs of the named slot; training leaves such rows out, prediction warns once per slot."},
+	{Code: WrongFeatureSet, Kind: "error", Meaning: "A fit or a coefficient file was made with other features than this build has under " +
+		"the same version.",
 		Action: "Use the blis-train that made it, or fit again: the message names the terms that differ."},
-	{Code: WrongNumberOfFeatures, Kind: "error", Meaning: "A feature vector has another length than the version has slots.", Action: "Size it with len(BetaFeatures(v)) or len(AlphaFeatures(v))."},
+	{Code: WrongNumberOfFeatures, Kind: "error", Meaning: "A feature vector has another length than the version has slots.",
+		Action: "Size it with len(BetaFeatures(v)) or len(AlphaFeatures(v))."},
 }

@@ -14,9 +14,10 @@ package features
 // Omits:  overlap with compute; one-shot and two-shot kernels for small buffers
 var tpCommunication11 = Feature{
 	Name: "tp_communication", Kind: Time, Penalty: 1, Bound: boundS,
-	Formula: "pos(scheduled_tokens)*(allreduces_per_step*allreduce_latency + (comm_bytes_per_token*scheduled_tokens + comm_bytes_per_seq*num_sampled_seqs)/max(1, link_bandwidth))",
-	Doc:     "time of tensor-parallel collectives: latency and bytes over the link",
-	beta:    tpCommunication,
+	Formula: "pos(scheduled_tokens)*(allreduces_per_step*allreduce_latency + (comm_bytes_per_token*scheduled_tokens + " +
+		"comm_bytes_per_seq*num_sampled_seqs)/max(1, link_bandwidth))",
+	Doc:  "time of tensor-parallel collectives: latency and bytes over the link",
+	beta: tpCommunication,
 }
 
 func tpCommunication(s *Space, in *StepInput) float64 {

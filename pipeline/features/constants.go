@@ -68,7 +68,8 @@ func (s *Space) constants10() []Quantity {
 		derived("flops_attn_linear", s.attnFLOPs, "FLOP/token/layer", "4*hidden_size*(hidden_size + kv_dim)"),
 		derived("flops_mlp_linear", s.mlpFLOPs, "FLOP/token/layer", "2*n_mlp_proj*hidden_size*mlp_width*active_experts"),
 		derived("flops_lm_head", s.headFLOPs, "FLOP/token", "2*hidden_size*vocab_size"),
-		derived("flops_linear_per_token", s.linearFLOPs, "FLOP/token", "num_hidden_layers*(flops_attn_linear + flops_mlp_linear) + flops_lm_head"),
+		derived("flops_linear_per_token", s.linearFLOPs, "FLOP/token",
+			"num_hidden_layers*(flops_attn_linear + flops_mlp_linear) + flops_lm_head"),
 		derived("kv_bytes_per_token", s.kvBytes, "B/token", "2*num_hidden_layers*kv_dim*2*bytes_per_param"),
 		derived("block_size_bytes", s.blockBytes, "B/block", "block_size*kv_bytes_per_token"),
 		derived("hw_peak_flops", s.peak, "FLOP/s", "TFlopsPeak*1e12/tp"),
@@ -82,7 +83,8 @@ func (s *Space) constants10() []Quantity {
 		derived("comm_bytes_per_token", s.commBytes, "B/token", "pos(tp - 1)*num_hidden_layers*2*hidden_size*bytes_per_param*2*(tp - 1)/tp"),
 		derived("gpu_kv_capacity_bytes", s.gpuKVBytes, "B", "kv_blocks_total_gpu*block_size_bytes"),
 		derived("cpu_kv_capacity_bytes", s.cpuKVBytes, "B", "cpu_offloading*kv_blocks_total_cpu*block_size_bytes"),
-		derived("roofline_step_time", s.rooflineS, "s", "max(max_num_batched_tokens*flops_linear_per_token/max(1e-6, hw_peak_flops), weight_bytes_total/max(1e-6, hw_peak_bandwidth))"),
+		derived("roofline_step_time", s.rooflineS, "s", "max(max_num_batched_tokens*flops_linear_per_token/max(1e-6, hw_peak_flops), "+
+			"weight_bytes_total/max(1e-6, hw_peak_bandwidth))"),
 	}
 }
 
@@ -93,15 +95,21 @@ func (s *Space) constants11() []Quantity {
 		derived("kv_dim", s.kvDim, "1", "max(num_key_value_heads, tp)*head_dim"),
 		derived("flops_attn_linear", s.attnFLOPs, "FLOP/token/layer", "4*hidden_size*(q_dim + kv_dim)"),
 		derived("flops_mlp_dense", s.mlpFLOPs, "FLOP/token/layer", "2*n_mlp_proj*hidden_size*intermediate_size"),
-		derived("flops_mlp_moe", s.moeFLOPs, "FLOP/token/layer", "pos(num_experts)*(2*n_mlp_proj*hidden_size*(top_k*moe_intermediate_size + shared_expert_size) + 2*hidden_size*num_experts*tp)"),
-		derived("flops_body_per_token", s.linearFLOPs, "FLOP/token", "num_hidden_layers*flops_attn_linear + (num_hidden_layers - num_moe_layers)*flops_mlp_dense + num_moe_layers*flops_mlp_moe"),
+		derived("flops_mlp_moe", s.moeFLOPs, "FLOP/token/layer", "pos(num_experts)*(2*n_mlp_proj*hidden_size*(top_k*moe_intermediate_size + "+
+			"shared_expert_size) + 2*hidden_size*num_experts*tp)"),
+		derived("flops_body_per_token", s.linearFLOPs, "FLOP/token", "num_hidden_layers*flops_attn_linear + (num_hidden_layers - "+
+			"num_moe_layers)*flops_mlp_dense + num_moe_layers*flops_mlp_moe"),
 		derived("flops_lm_head_per_seq", s.headFLOPs, "FLOP/sequence", "2*hidden_size*vocab_size"),
 		derived("weight_bytes_attn", s.attnBytes, "B/layer", "2*hidden_size*(q_dim + kv_dim)*bytes_per_weight"),
 		derived("weight_bytes_mlp_dense", s.mlpBytes, "B/layer", "n_mlp_proj*hidden_size*intermediate_size*bytes_per_weight"),
-		derived("weight_bytes_per_expert", s.expertBytes, "B/layer", "pos(num_experts)*n_mlp_proj*hidden_size*moe_intermediate_size*bytes_per_weight"),
-		derived("weight_bytes_moe_fixed", s.moeFixedBytes, "B/layer", "pos(num_experts)*(n_mlp_proj*hidden_size*shared_expert_size*bytes_per_weight + hidden_size*num_experts*tp*bytes_per_activation)"),
+		derived("weight_bytes_per_expert", s.expertBytes, "B/layer",
+			"pos(num_experts)*n_mlp_proj*hidden_size*moe_intermediate_size*bytes_per_weight"),
+		derived("weight_bytes_moe_fixed", s.moeFixedBytes, "B/layer",
+			"pos(num_experts)*(n_mlp_proj*hidden_size*shared_expert_size*bytes_per_weight + hidden_size*num_experts*tp*bytes_per_activation)"),
 		derived("weight_bytes_lm_head", s.headBytes, "B", "hidden_size*vocab_size*bytes_per_lm_head"),
-		derived("weight_bytes_full", s.totalBytes, "B", "num_hidden_layers*weight_bytes_attn + (num_hidden_layers - num_moe_layers)*weight_bytes_mlp_dense + num_moe_layers*(num_experts*weight_bytes_per_expert + weight_bytes_moe_fixed) + weight_bytes_lm_head"),
+		derived("weight_bytes_full", s.totalBytes, "B", "num_hidden_layers*weight_bytes_attn + (num_hidden_layers - "+
+			"num_moe_layers)*weight_bytes_mlp_dense + num_moe_layers*(num_experts*weight_bytes_per_expert + weight_bytes_moe_fixed) + "+
+			"weight_bytes_lm_head"),
 		derived("kv_bytes_per_token", s.kvBytes, "B/token", "2*num_hidden_layers*kv_dim*bytes_per_kv"),
 		derived("block_size_bytes", s.blockBytes, "B/block", "block_size*kv_bytes_per_token"),
 		derived("group_peak_flops", s.peak, "FLOP/s", "TFlopsPeak*1e12*tp"),
@@ -114,6 +122,8 @@ func (s *Space) constants11() []Quantity {
 		derived("comm_bytes_per_token", s.commBytes, "B/token", "allreduces_per_step*2*(tp - 1)/tp*hidden_size*bytes_per_activation"),
 		derived("comm_bytes_per_seq", s.gatherBytes, "B/sequence", "pos(tp - 1)*(tp - 1)/tp*vocab_size*bytes_per_activation"),
 		derived("cpu_gpu_capacity_ratio", s.cpuGPURatio, "1", "cpu_offloading*kv_blocks_total_cpu/max(1, kv_blocks_total_gpu)"),
-		derived("roofline_step_time", s.rooflineS, "s", "max(max_num_batched_tokens*flops_body_per_token/group_peak_linear_flops + min(max_num_seqs, max_num_batched_tokens)*flops_lm_head_per_seq/group_peak_flops, weight_bytes(max_num_batched_tokens, min(max_num_seqs, max_num_batched_tokens))/group_peak_bandwidth)"),
+		derived("roofline_step_time", s.rooflineS, "s", "max(max_num_batched_tokens*flops_body_per_token/group_peak_linear_flops + "+
+			"min(max_num_seqs, max_num_batched_tokens)*flops_lm_head_per_seq/group_peak_flops, weight_bytes(max_num_batched_tokens, "+
+			"min(max_num_seqs, max_num_batched_tokens))/group_peak_bandwidth)"),
 	}
 }

@@ -59,7 +59,8 @@ func (s Set) Check(v Version, beta, alpha []string) error {
 	if len(differ) == 0 {
 		differ = []string{"another order of terms"}
 	}
-	return trace.Errorf(WrongFeatureSet, "feature_set: got %s, want %s, this build's %s: %s", s.Hash, want.Hash, v, strings.Join(differ, "; ")).
+	return trace.Errorf(WrongFeatureSet, "feature_set: got %s, want %s, this build's %s: %s", s.Hash, want.Hash, v,
+		strings.Join(differ, "; ")).
 		WithHint("use the blis-train that made the file, or fit again")
 }
 

@@ -36,7 +36,8 @@ func TestSpecHasTheSlotsOf12(t *testing.T) {
 	text := specText(t)
 	for i := slotsInBook["beta"]; i < 20; i++ {
 		f := &beta12[i]
-		row := fmt.Sprintf("| <a id=\"beta-%s\"></a>%d | `%s` | %s | %s | %s | %s | `%s` |", dashed(f.Name), f.Slot, f.Name, f.Kind, penaltyText(f), signText(f), short(f.Bound), f.Formula)
+		row := fmt.Sprintf("| <a id=\"beta-%s\"></a>%d | `%s` | %s | %s | %s | %s | `%s` |", dashed(f.Name), f.Slot, f.Name, f.Kind,
+			penaltyText(f), signText(f), short(f.Bound), f.Formula)
 		if !strings.Contains(text, row+"\n") {
 			t.Errorf("docs/spec.md lacks the row of %s:\n%s", f.Name, row)
 		}

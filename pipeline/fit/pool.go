@@ -128,12 +128,3 @@ func (p *pool) embargo(rowsPerStep float64) {
 }
 
 func (p *pool) trainData() *ridge.Data { return p.data.Subset(p.train) }
-
-// isTrain is a predicate over rows of data.
-func (p *pool) isTrain() []bool {
-	in := make([]bool, p.data.Len())
-	for _, i := range p.train {
-		in[i] = true
-	}
-	return in
-}

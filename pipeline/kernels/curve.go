@@ -9,9 +9,6 @@ import (
 // curve is a measured time over one size: ms at ascending x.
 type curve struct{ x, y []float64 }
 
-// last is the largest measured size.
-func (c *curve) last() float64 { return c.x[len(c.x)-1] }
-
 // at is linear between measured sizes; below the first it is the first.
 // Beyond the last it grows like x to the given power from there.
 func (c *curve) at(x, power float64) float64 {

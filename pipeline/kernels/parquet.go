@@ -167,14 +167,6 @@ func (c *columns) checkOp(ops []string) error {
 	return nil
 }
 
-// text is a value of an optional text column.
-func (c *columns) text(name string, i int, def string) string {
-	if v := c.texts[name]; v != nil {
-		return v[i]
-	}
-	return def
-}
-
 // int is a value of an optional whole-number column.
 func (c *columns) int(name string, i int, def int64) int64 {
 	if v := c.ints[name]; v != nil {

@@ -17,7 +17,6 @@ type bootstrap struct {
 	p      int
 	idx    []int     // columns in use
 	scale  []float64 // per used column, with ybar folded in
-	runs   []int32   // stratum of each block
 	strata [][]int   // blocks of each run
 	a      [][]float64
 	b      [][]float64

@@ -53,8 +53,10 @@ const CodeBadDeployment trace.Code = "bad_basis_deployment"
 
 // Codes describes this package's codes.
 var Codes = []trace.CodeEntry{
-	{Code: CodeBadCoefficients, Kind: "error", Meaning: "the coefficient list has a length, sign or value that the model does not define", Action: "give 3 alpha and 7 to 11 beta values, finite and not negative"},
-	{Code: CodeBadDeployment, Kind: "error", Meaning: "the trained-physics basis is not defined for this deployment", Action: "heads and KV heads must be divisible by the tensor-parallel size; peaks and dimensions must be positive"},
+	{Code: CodeBadCoefficients, Kind: "error", Meaning: "the coefficient list has a length, sign or value that the model does not define",
+		Action: "give 3 alpha and 7 to 11 beta values, finite and not negative"},
+	{Code: CodeBadDeployment, Kind: "error", Meaning: "the trained-physics basis is not defined for this deployment",
+		Action: "heads and KV heads must be divisible by the tensor-parallel size; peaks and dimensions must be positive"},
 }
 
 // bytesPerKV is BLIS's fixed KV width: 16 bit, whatever kv_cache_dtype says.
@@ -129,9 +131,11 @@ func checkTrainedPhysics(d *deploy.Deployment) error {
 	case !(h.TFlopsPeak > 0) || math.IsInf(h.TFlopsPeak, 0) || !(h.BwPeakTBs > 0) || math.IsInf(h.BwPeakTBs, 0):
 		return trace.Errorf(CodeBadDeployment, "peaks: got %g TFLOP/s and %g TB/s, want finite and > 0", h.TFlopsPeak, h.BwPeakTBs)
 	case m.NumLayers <= 0 || m.NumHeads <= 0 || m.HiddenSize <= 0 || m.NumKVHeads <= 0:
-		return trace.Errorf(CodeBadDeployment, "model: got %d layers, %d heads, %d KV heads, hidden size %d, want all > 0", m.NumLayers, m.NumHeads, m.NumKVHeads, m.HiddenSize)
+		return trace.Errorf(CodeBadDeployment, "model: got %d layers, %d heads, %d KV heads, hidden size %d, want all > 0", m.NumLayers,
+			m.NumHeads, m.NumKVHeads, m.HiddenSize)
 	case m.NumHeads%tp != 0 || m.NumKVHeads%tp != 0:
-		return trace.Errorf(CodeBadDeployment, "heads: got %d heads and %d KV heads, want multiples of tensor_parallel_size %d", m.NumHeads, m.NumKVHeads, tp)
+		return trace.Errorf(CodeBadDeployment, "heads: got %d heads and %d KV heads, want multiples of tensor_parallel_size %d", m.NumHeads,
+			m.NumKVHeads, tp)
 	}
 	return nil
 }

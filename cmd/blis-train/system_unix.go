@@ -1,0 +1,30 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"syscall"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// isTaken locks an open folder and reports whether another process holds it.
+func isTaken(f *os.File) bool {
+	return errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), syscall.EWOULDBLOCK)
+}
+
+// peakRSS is the most memory this process has held, in bytes.
+func peakRSS() trace.Opt[int64] {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return trace.Opt[int64]{}
+	}
+	unit := int64(1024)
+	if runtime.GOOS == "darwin" {
+		unit = 1
+	}
+	return trace.Some(int64(u.Maxrss) * unit)
+}

@@ -1,0 +1,116 @@
+package arch
+
+import (
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/scanner"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// Sizes of what people write. Generated files and the insides of raw strings are
+// exempt.
+const (
+	maxLine     = 140 // characters; a tab is one
+	maxFunction = 60  // lines of a function outside tests
+	longAllowed = 2   // functions beyond, in the whole tree
+)
+
+// short are the rooms without a line over maxLine. A room joins for good.
+var short = []string{"coeff", "pipeline/features", "pipeline/features/basis", "result", "sim", "sim/emit", "sim/workload"}
+
+// TestShape is gofmt, and the sizes: no line is too long, and hardly a function.
+func TestShape(t *testing.T) {
+	root := repoRoot(t)
+	var long []string
+	for _, rel := range repoFiles(t, root) {
+		if filepath.Ext(rel) != ".go" {
+			continue
+		}
+		src := []byte(readFile(t, filepath.Join(root, rel)))
+		if formatted, err := format.Source(src); err != nil || string(formatted) != string(src) {
+			t.Errorf("%s: not as gofmt writes it (%v)", rel, err)
+			continue
+		}
+		fset := token.NewFileSet()
+		f, err := parser.ParseFile(fset, rel, src, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ast.IsGenerated(f) {
+			continue
+		}
+		if !strings.HasSuffix(rel, "_test.go") {
+			long = append(long, longFunctions(fset, f)...)
+		}
+		if slices.Contains(short, roomOf(rel)) {
+			for _, line := range longLines(src) {
+				t.Errorf("%s:%d: more than %d characters", rel, line, maxLine)
+			}
+		}
+	}
+	if len(long) > longAllowed {
+		t.Errorf("functions over %d lines: got %d, want at most %d:\n%s", maxFunction, len(long), longAllowed, strings.Join(long, "\n"))
+	}
+}
+
+// longFunctions are those whose text spans more than maxFunction lines.
+func longFunctions(fset *token.FileSet, f *ast.File) []string {
+	var out []string
+	for _, d := range f.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if !ok {
+			continue
+		}
+		from, to := fset.Position(fn.Pos()), fset.Position(fn.End())
+		if to.Line-from.Line+1 > maxFunction {
+			out = append(out, from.String()+" "+fn.Name.Name)
+		}
+	}
+	return out
+}
+
+// longLines are the numbers of lines over maxLine, raw strings not counted.
+func longLines(src []byte) []int {
+	raw := rawWidths(src)
+	var out []int
+	for i, line := range strings.Split(string(src), "\n") {
+		if utf8.RuneCountInString(line)-raw[i+1] > maxLine {
+			out = append(out, i+1)
+		}
+	}
+	return out
+}
+
+// rawWidths are the characters inside raw strings, by line.
+func rawWidths(src []byte) map[int]int {
+	out := map[int]int{}
+	fset := token.NewFileSet()
+	file := fset.AddFile("", fset.Base(), len(src))
+	var s scanner.Scanner
+	s.Init(file, src, nil, 0)
+	for {
+		pos, tok, lit := s.Scan()
+		if tok == token.EOF {
+			return out
+		}
+		if tok == token.STRING && strings.HasPrefix(lit, "`") {
+			for i, part := range strings.Split(lit, "\n") {
+				out[file.Line(pos)+i] += utf8.RuneCountInString(part)
+			}
+		}
+	}
+}
+
+func TestLongLines(t *testing.T) {
+	at := strings.Repeat("a", maxLine)
+	src := "package p\n// " + at + "\nvar x = `" + at + at + "`\n//" + at[:maxLine-2] + "\nvar y = `\n" + at + "a\n` + \"" + at + "\"\n"
+	if got := longLines([]byte(src)); !slices.Equal(got, []int{2, 7}) {
+		t.Errorf("got lines %v, want 2 and 7", got)
+	}
+}
