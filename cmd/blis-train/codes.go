@@ -17,6 +17,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/kernels"
 	"github.com/blis-train/blis-train/pipeline/predictor/decision"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/sweep"
 	"github.com/blis-train/blis-train/pipeline/track"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/queueing"
@@ -49,6 +50,7 @@ func codeRooms() []codeRoom {
 		{"pipeline/kernels", kernels.Codes},
 		{"pipeline/predictor/decision", decision.Codes},
 		{"pipeline/rows", rows.Codes},
+		{"pipeline/sweep", sweep.Codes},
 		{"pipeline/track", track.Codes},
 		{"pipeline/validate", validate.Codes},
 		{"queueing", queueing.Codes},

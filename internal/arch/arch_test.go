@@ -58,6 +58,7 @@ var rooms = map[string]room{
 	"pipeline/export":         {ours: []string{"internal/shown", "coeff", "deploy", "result", "trace"}, theirs: []string{yaml, xsys}},
 	"queueing":                {ours: []string{"trace"}, pure: true},
 	"pipeline/track":          {ours: []string{"queueing", "stat", "trace"}, theirs: []string{gonum}, pure: true},
+	"pipeline/sweep":          {ours: []string{"trace"}},
 	"sim":                     {ours: []string{"sim/kv", "sim/latency", "stat", "coeff", "trace", "deploy"}, pure: true},
 	"sim/kv":                  {pure: true},
 	"sim/latency":             {ours: []string{"stat", "coeff", "pipeline/features", "pipeline/features/basis", "trace", "deploy"}, pure: true},
