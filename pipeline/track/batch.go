@@ -24,12 +24,26 @@ type FitOptions struct {
 	// added to the windows' own standard errors.
 	Floor float64
 	// Huber is the residual, in standard deviations, beyond which its weight falls.
+	// Windows without standard errors have no such scale: their loss is |r|^1.5, half
+	// way between squares and absolute values, which needs none.
 	Huber float64
 	// MaxCondition is the condition number of the log-parameter Jacobian above which
 	// a direction counts as not shown (model-tuner: 1000).
 	MaxCondition float64
 	// Observation is the TTFT that is fitted.
 	Observation Observation
+	// Overhead estimates the overhead before the engine too (corrected only), as the
+	// last parameter; without it the windows' server says what it is.
+	Overhead bool
+}
+
+// Names are those of the parameters, in the order of every state.
+func (o *FitOptions) Names() []string {
+	names := o.Flavour.Parameters()
+	if o.Overhead {
+		names = append(names, "overhead")
+	}
+	return names
 }
 
 // DefaultFit are the options of a bare fit.
@@ -39,8 +53,10 @@ func DefaultFit(f queueing.Flavour) FitOptions {
 
 // Check names the first option out of range.
 func (o *FitOptions) Check() error {
-	n := len(o.Flavour.Parameters())
+	n := len(o.Names())
 	switch {
+	case o.Overhead && o.Flavour != queueing.Corrected:
+		return trace.Errorf(BadOption, "overhead: got flavour %s, want corrected; the others have none", o.Flavour)
 	case o.Physical != nil && (len(o.Physical) != n || !positive(o.Physical)):
 		return trace.Errorf(BadOption, "physical parameters: got %v, want %d numbers > 0", o.Physical, n)
 	case !(o.Pull > 0) || !(o.Floor >= 0) || !(o.Huber > 0) || !(o.MaxCondition > 1):
@@ -73,6 +89,7 @@ type problem struct {
 	base    []float64    // log parameters at z = 0
 	basis   [][]float64  // directions that move, unit vectors in log parameters
 	quick   bool         // forward differences
+	power   bool         // no standard errors: |r|^1.5
 }
 
 // Fit estimates the parameters of a flavour from windows.
@@ -111,6 +128,10 @@ func Fit(windows []Window, o FitOptions) (*Fitted, error) {
 	return f, nil
 }
 
+// unknownSE is the relative standard deviation of a window without one; it only
+// weighs against the pull.
+const unknownSE = 0.1
+
 // sameWindows is a condition number that only windows of one operating point have,
 // at whatever parameters it is asked.
 const sameWindows = 1e8
@@ -121,7 +142,8 @@ func newProblem(windows []Window, o *FitOptions) *problem {
 		w := &windows[i]
 		relative := func(se, v float64) float64 {
 			if se == 0 {
-				return 1 // no standard errors: all windows alike, the scale is learned
+				p.power = true
+				return unknownSE
 			}
 			return math.Hypot(se/v, o.Floor)
 		}
@@ -143,6 +165,19 @@ func (p *problem) byLoad() []int {
 	return stat.Order(load)
 }
 
+// guess is Guess of one window in log parameters.
+func (p *problem) guess(window int, seed []float64) []float64 {
+	return p.complete(Guess(p.o.Flavour, &p.windows[window], seed))
+}
+
+// complete adds a tenth of an iteration as overhead when that is estimated.
+func (p *problem) complete(x []float64) []float64 {
+	if p.o.Overhead {
+		x = append(slices.Clone(x), x[0]/10)
+	}
+	return logs(x)
+}
+
 // nominal are parameters of about the right size, none of them 0, at which to ask
 // what the windows can show: the physical ones, or a guess.
 func (p *problem) nominal() []float64 {
@@ -150,7 +185,7 @@ func (p *problem) nominal() []float64 {
 		return slices.Clone(p.prior)
 	}
 	order := p.byLoad()
-	return logs(Guess(p.o.Flavour, &p.windows[order[len(order)/2]], defaultState))
+	return p.guess(order[len(order)/2], defaultState)
 }
 
 // start is the physical values, or the best of several searches: from what single
@@ -161,26 +196,19 @@ func (p *problem) start() []float64 {
 	}
 	order := p.byLoad()
 	starts := [][]float64{}
-	if p.o.Flavour != queueing.WVA4P {
-		starts = append(starts, defaultState)
-	}
 	for _, at := range []int{0, len(order) / 2, len(order) - 1} {
-		w := &p.windows[order[at]]
-		starts = append(starts, Guess(p.o.Flavour, w, nil))
-		if p.o.Flavour != queueing.WVA4P {
-			starts = append(starts, Guess(p.o.Flavour, w, defaultState))
-		}
+		starts = append(starts, p.guess(order[at], nil), p.guess(order[at], defaultState))
+	}
+	if p.o.Flavour != queueing.WVA4P {
+		starts = append(starts, p.complete(defaultState))
 	}
 	squares := *p.o
 	squares.Huber = math.Inf(1)
 	q := *p
-	q.o = &squares
+	q.o, q.power = &squares, false
 	at := func(theta []float64) float64 {
 		q.base, q.basis = theta, identity(len(theta))
 		return q.objective(make([]float64, len(theta)))
-	}
-	for i := range starts {
-		starts[i] = logs(starts[i])
 	}
 	slices.SortStableFunc(starts, func(a, b []float64) int { return cmp.Compare(at(a), at(b)) })
 	starts = starts[:min(scouted, len(starts))]
@@ -226,8 +254,12 @@ func (p *problem) residuals(z, r []float64) (ok bool) {
 
 func (p *problem) size() int { return 2*len(p.windows) + len(p.prior) }
 
-// huber is the loss of a residual and the weight of its square.
-func (p *problem) huber(r float64) (loss, weight float64) {
+// robust is the loss of a residual and the weight of its square at that place.
+func (p *problem) robust(r float64) (loss, weight float64) {
+	if p.power {
+		a := math.Sqrt(math.Abs(r))
+		return a * a * a, 0.75 / math.Max(a, 1e-4)
+	}
 	if a := math.Abs(r); a > p.o.Huber {
 		return p.o.Huber * (2*a - p.o.Huber), p.o.Huber / a
 	}
@@ -238,7 +270,7 @@ func (p *problem) loss(r []float64) float64 {
 	var sum float64
 	for i, v := range r {
 		if i < 2*len(p.windows) {
-			v, _ := p.huber(v)
+			v, _ := p.robust(v)
 			sum += v
 			continue
 		}
@@ -262,8 +294,7 @@ const (
 )
 
 // solve alternates between Levenberg-Marquardt and the scale of the misfit: the
-// median absolute residual of each metric, at least 1 where windows have
-// standard errors of their own.
+// median absolute residual of each metric, at least 1.
 func (p *problem) solve() []float64 {
 	z := make([]float64, len(p.basis))
 	for range scalePasses {
@@ -280,7 +311,7 @@ const madToSigma = 1.4826
 
 func (p *problem) rescale(z []float64) (changed bool) {
 	r := make([]float64, p.size())
-	if len(p.windows) < 4 || !p.residuals(z, r) {
+	if p.power || len(p.windows) < 4 || !p.residuals(z, r) {
 		return false
 	}
 	for metric := range 2 {
@@ -289,11 +320,7 @@ func (p *problem) rescale(z []float64) (changed bool) {
 			abs[i] = math.Abs(r[2*i+metric])
 		}
 		s := p.scale[metric] * madToSigma * stat.Median(abs)
-		least := 1.0
-		if p.windows[0].TTFTSeMs == 0 {
-			least = 1e-4
-		}
-		s = math.Max(s, least)
+		s = math.Max(s, 1)
 		changed = changed || math.Abs(s/p.scale[metric]-1) > scaleTol
 		p.scale[metric] = s
 	}
@@ -343,10 +370,26 @@ func (p *problem) intervals(f *Fitted, z []float64) {
 		if p.prior == nil {
 			pulled = 0
 		}
-		half := normal975 * math.Sqrt(variance)
+		half := normal975 * math.Sqrt(variance*p.spread(z))
 		f.Lo[j], f.Hi[j] = f.X[j]*math.Exp(-half), f.X[j]*math.Exp(half)
 		f.PriorPart[j] = math.Min(1, 1-free+free*pulled/variance)
 	}
+}
+
+// spread is the variance of the residuals where their standard deviation was not
+// known beforehand, else 1.
+func (p *problem) spread(z []float64) float64 {
+	r := make([]float64, p.size())
+	n := 2 * len(p.windows)
+	if !p.power || n <= len(z) || !p.residuals(z, r) {
+		return 1
+	}
+	var sum, weights float64
+	for _, v := range r[:n] {
+		_, w := p.robust(v)
+		sum, weights = sum+w*w*v*v, weights+w
+	}
+	return sum / weights * float64(n) / float64(n-len(z))
 }
 
 const (

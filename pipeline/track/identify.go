@@ -58,7 +58,7 @@ func (p *problem) identify(theta []float64) Identifiability {
 		if known := k < len(values) && p.shown(values, k) && (p.prior != nil || k < id.Rank); known {
 			continue
 		}
-		id.Null = append(id.Null, direction(p.o.Flavour, vectors[k]))
+		id.Null = append(id.Null, direction(p.o.Names(), vectors[k]))
 	}
 	if len(id.Null) > 0 {
 		id.Sweep = p.sweep(exp(theta))
@@ -116,7 +116,7 @@ func (p *problem) refuse(id *Identifiability) error {
 	if p.prior != nil || len(id.Null) == 0 {
 		return nil
 	}
-	return trace.Errorf(SinglePoint, "%d windows show %d of %d parameters (condition number %.3g, at most %g): %s", len(p.windows), id.Rank, len(p.o.Flavour.Parameters()), id.Condition, p.o.MaxCondition, words(id.Null)).
+	return trace.Errorf(SinglePoint, "%d windows show %d of %d parameters (condition number %.3g, at most %g): %s", len(p.windows), id.Rank, len(p.o.Names()), id.Condition, p.o.MaxCondition, words(id.Null)).
 		WithHint("record a sweep: " + sweepWords(id.Sweep))
 }
 
@@ -143,9 +143,9 @@ func (p *problem) noPrior() *problem {
 }
 
 // direction names the parameters that take part in a direction.
-func direction(f queueing.Flavour, v []float64) Direction {
+func direction(names []string, v []float64) Direction {
 	d := Direction{}
-	for j, name := range f.Parameters() {
+	for j, name := range names {
 		if math.Abs(v[j]) >= namedShare {
 			d.Names, d.Weight = append(d.Names, name), append(d.Weight, v[j])
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/blis-train/blis-train/stat"
 )
 
-// Levenberg-Marquardt on weighted residuals; Huber's loss by reweighting.
+// Levenberg-Marquardt on weighted residuals; the robust losses by reweighting.
 const (
 	lmStep    = 1e-5 // of the central difference, in log parameters
 	lmLargest = 1.5  // longest step in log parameters
@@ -66,7 +66,7 @@ func (p *problem) normal(z []float64) (a, g []float64, loss float64, ok bool) {
 	for i, v := range r {
 		weight := 1.0
 		if i < 2*len(p.windows) {
-			_, weight = p.huber(v)
+			_, weight = p.robust(v)
 		}
 		row := j[i*n : i*n+n]
 		for x := range n {

@@ -17,9 +17,14 @@ const (
 )
 
 // predict is TTFT and ITL of a window under parameters x, ms; ok is false where
-// the model has none (x out of range).
+// the model has none (x out of range). A fourth parameter of the corrected flavour
+// is the overhead before the engine, in place of the server's.
 func predict(f queueing.Flavour, w *Window, x []float64, as Observation) (ttft, itl float64, p queueing.Point, ok bool) {
-	m, err := queueing.New(f, queueing.FromVector(x), w.Shape, w.Server)
+	server := w.Server
+	if f == queueing.Corrected && len(x) == 4 {
+		server.OverheadMs = x[3]
+	}
+	m, err := queueing.New(f, queueing.FromVector(x), w.Shape, server)
 	if err != nil {
 		return 0, 0, p, false
 	}
