@@ -49,7 +49,7 @@ func fitFlags() []cli.Flag {
 		&cli.IntFlag{Name: "bootstraps", Value: d.Bootstraps, Usage: "block bootstrap `DRAWS` of the intervals"},
 		&cli.Int64Flag{Name: "seed", Value: d.Seed, Usage: "`SEED` of bootstrap, noise and sampling"},
 		&cli.BoolFlag{Name: "refit-all", Usage: "refit with the chosen lambda, gamma and lag on all rows"},
-		&cli.StringSliceFlag{Name: "model", Usage: "other parameterisation `NAME` on the same rows: blackbox, trained-physics, roofline (repeatable; default all)"},
+		&cli.StringSliceFlag{Name: "model", Usage: "other parameterisation `NAME` on the same rows: blackbox, trained-physics, roofline, linear3 (repeatable; default the first three)"},
 		&cli.StringSliceFlag{Name: "without", Usage: "leave this run `ID` out (repeatable)"},
 		&cli.BoolFlag{Name: "keep-saturated", Usage: "fit saturated runs too"},
 		&cli.BoolFlag{Name: "no-trees", Usage: "never try residual trees"},

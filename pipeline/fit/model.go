@@ -57,6 +57,11 @@ type evidence struct {
 // coefficients fills values, intervals and identifiability.
 func (f *fitter) coefficients(s *solved, out *result.Model) {
 	e := evidence{tags: ridge.Identify(ridge.WithinVariation(s.train, s.weights)), diag: f.diagnose(s), share: meanShares(s)}
+	for j, t := range s.terms {
+		if t.constant && len(s.pool.configs) == 1 {
+			e.tags[j] = ridge.IdentifiedWithin
+		}
+	}
 	e.conf = f.confidence(s, e.tags)
 	e.lo, e.hi = rows.Ranges(s.pool.tables)
 	e.describe(s.terms, s.fit, len(s.pool.configs), out)

@@ -17,6 +17,9 @@ const (
 	Blackbox       = "blackbox"
 	TrainedPhysics = "trained-physics"
 	Roofline       = "roofline"
+	// Linear3 is the iteration of the three-parameter queueing models: a constant, the
+	// tokens computed and the KV tokens read. It is fitted when asked for.
+	Linear3 = "linear3"
 )
 
 // otherTables makes the same rows under the other bases, and the 1.0 features
@@ -48,6 +51,11 @@ func (p *prepared) otherTables(steps *rows.Steps, space *features.Space, o Optio
 // the physics features.
 func vectorizer(name string, space *features.Space) (*rows.Vectorizer, error) {
 	switch name {
+	case Linear3:
+		return &rows.Vectorizer{P: len(basis.Linear3Beta), Step: func(in *features.StepInput, _ []trace.Member, x []float64) (features.Hits, error) {
+			basis.Linear3(in.ScheduledTokens, in.KVReadTokens, x)
+			return 0, nil
+		}}, nil
 	case Blackbox:
 		return &rows.Vectorizer{P: len(basis.BlackboxBeta), WantMembers: true, Step: func(_ *features.StepInput, members []trace.Member, x []float64) (features.Hits, error) {
 			s, err := stepOf(members)
@@ -152,8 +160,11 @@ func (f *fitter) otherModel(name string) (*result.Model, error) {
 // several configurations is penalised like the bias (01 section 1).
 func basisTerms(name string, configs int) []term {
 	list, constant := basis.BlackboxBeta, 0
-	if name == TrainedPhysics {
+	switch name {
+	case TrainedPhysics:
 		list, constant = basis.TrainedPhysicsBeta, basis.PerStep
+	case Linear3:
+		list = basis.Linear3Beta
 	}
 	out := make([]term, len(list))
 	for j, t := range list {
@@ -162,6 +173,7 @@ func basisTerms(name string, configs int) []term {
 	if configs > 1 && name == TrainedPhysics {
 		out[constant].penalty = 100
 	}
+	out[constant].constant = name == Linear3
 	return out
 }
 

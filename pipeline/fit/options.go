@@ -117,8 +117,8 @@ func (o Options) check() error {
 		}
 	}
 	for _, m := range o.Models {
-		if !slices.Contains([]string{Blackbox, Roofline, TrainedPhysics}, m) {
-			return bad("model", m, "blackbox, trained-physics or roofline")
+		if !slices.Contains([]string{Blackbox, Roofline, TrainedPhysics, Linear3}, m) {
+			return bad("model", m, "blackbox, trained-physics, roofline or linear3")
 		}
 	}
 	return nil

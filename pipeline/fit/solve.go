@@ -14,6 +14,7 @@ type term struct {
 	isTime     bool    // value in seconds: 1e6/coefficient is a utilisation
 	perUs      bool    // value in us at peak: 1/coefficient is a utilisation
 	prompt     bool    // mostly work on prompt tokens
+	constant   bool    // 1 in every row: one configuration's level shows it, its variation cannot
 	prior      float64 // prior coefficient
 }
 

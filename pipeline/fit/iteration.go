@@ -1,0 +1,64 @@
+package fit
+
+import (
+	"fmt"
+
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Iteration is one run's steps as queueing models have them: step us = alpha +
+// beta * tokens computed + gamma * KV tokens read.
+type Iteration struct {
+	Model *result.Model // coefficients alpha, beta, gamma with intervals and errors
+	Lag   result.RunLag
+	Steps result.StepQuality
+	// FloorUs are the hardware's limits of the three: the weights once over the
+	// bandwidth, a token's linear layers at their peak, a token's KV over the bandwidth.
+	FloorUs  [3]float64
+	Reason   string // why the run takes no part; empty when it does
+	Findings []trace.Finding
+	Lengths  [2]*float64 // mean prompt and output tokens
+}
+
+// FitIteration fits one run's steps. A saturated run, or one without step rows,
+// has a Reason and no Model.
+func FitIteration(src Source, o Options) (*Iteration, error) {
+	o.Models = []string{Linear3}
+	o, err := o.resolve()
+	if err != nil {
+		return nil, err
+	}
+	p, steps, space, err := begin(src, o)
+	if err != nil {
+		return nil, err
+	}
+	it := &Iteration{Lag: p.lag, Steps: p.quality, FloorUs: floorsOf(space), Reason: p.reason}
+	it.Lengths[0], it.Lengths[1] = p.lengths.means()
+	if it.Reason == "" {
+		vec, err := vectorizer(Linear3, space)
+		if err != nil {
+			return nil, err
+		}
+		opt := rows.BetaOptions{Target: o.BetaTarget, Lag: p.lag.Lag, Gamma: features.DefaultGamma, Split: o.Split, Saturated: p.spans}
+		if p.other[Linear3], err = steps.BetaBasis(space, *vec, opt); err != nil {
+			return nil, err
+		}
+		f := &fitter{o: o, gammas: []float64{features.DefaultGamma}, used: []*prepared{p}, out: &result.Fit{Options: optionsOf(o)}}
+		if it.Model, err = f.otherModel(Linear3); err != nil {
+			it.Reason = fmt.Sprintf("no step times: %v", err)
+		}
+	}
+	it.Findings = p.findings
+	return it, nil
+}
+
+// floorsOf are the three limits, in us.
+func floorsOf(space *features.Space) [3]float64 {
+	token := space.Roofline(&features.StepInput{ScheduledTokens: 1, DecodeTokens: 1, NumDecodeReqs: 1})
+	one := space.Roofline(&features.StepInput{ScheduledTokens: 1, DecodeTokens: 1, NumDecodeReqs: 1, NumSampledSeqs: 1})
+	read := space.Roofline(&features.StepInput{ScheduledTokens: 1, DecodeTokens: 1, NumDecodeReqs: 1, KVReadTokens: 1})
+	return [3]float64{one.WeightS * 1e6, token.LinearS * 1e6, (read.KVS - token.KVS) * 1e6}
+}
