@@ -162,31 +162,31 @@ func parameters(m Model, tied bool) float64 {
 	return n
 }
 
+// Every model beside the repository loads, or is refused with a code: others may
+// be added. Those known here have their published size.
 func TestEveryModelOfTheDataSetsLoads(t *testing.T) {
-	want := map[string]float64{"codellama-34b": 33.74, "llama-2-70b": 68.98, "llama-3.1-8b": 8.03, "mixtral-8x7b": 46.7, "qwen2.5-14b": 14.77}
+	params := map[string]float64{"codellama-34b": 33.74, "llama-2-70b": 68.98, "llama-3.1-8b": 8.03, "mixtral-8x7b": 46.7, "qwen2.5-14b": 14.77}
 	root := sharedDir(t, "data", "models")
-	for name, params := range want {
-		f, err := os.Open(filepath.Join(root, name, "config.json"))
+	files, err := filepath.Glob(filepath.Join(root, "*", "config.json"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no models: %v", err)
+	}
+	for _, file := range files {
+		name := filepath.Base(filepath.Dir(file))
+		f, err := os.Open(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		m, err := LoadModel(f, name, ModelOptions{})
 		f.Close()
-		if err != nil {
+		want, known := params[name]
+		switch {
+		case err != nil && (known || syntaxCode(err) == ""):
 			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		if got := parameters(m, false); math.Abs(got-params) > 0.01*params {
-			t.Errorf("%s: got %.4g billion parameters, want %.4g", name, got, params)
-		}
-	}
-	entries, err := os.ReadDir(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		if _, ok := want[e.Name()]; e.IsDir() && !ok {
-			t.Errorf("model %s is not in this test", e.Name())
+		case err != nil || !known:
+			t.Logf("%s: %.4g billion parameters, %v", name, parameters(m, false), err)
+		case math.Abs(parameters(m, false)-want) > 0.01*want:
+			t.Errorf("%s: got %.4g billion parameters, want %.4g", name, parameters(m, false), want)
 		}
 	}
 }

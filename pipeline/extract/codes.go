@@ -4,21 +4,20 @@ import "github.com/blis-train/blis-train/trace"
 
 // Warnings and errors.
 const (
-	CodeNoSpans          trace.Code = "no_spans"
-	CodeInvalidText      trace.Code = "invalid_unicode"
-	CodeLostEvents       trace.Code = "lost_events"
-	CodeOrphanSnapshots  trace.Code = "orphan_snapshots"
-	CodeMissingSteps     trace.Code = "missing_steps"
-	CodeSplitRuns        trace.Code = "split_runs"
-	CodeUnlinked         trace.Code = "unlinked_requests"
-	CodeStopString       trace.Code = "stop_string_finish"
-	CodeNotRebuilt       trace.Code = "batches_not_counted"
-	CodeTooManyBad       trace.Code = "too_many_bad_records"
-	CodeDuplicateRunID   trace.Code = "duplicate_run_id"
-	CodeNoRuns           trace.Code = "no_runs"
-	CodeNoInput          trace.Code = "no_input_files"
-	CodeClockOffset      trace.Code = "clock_offset_spread"
-	CodeUnjoinedObserved trace.Code = "unjoined_client_requests"
+	CodeNoSpans         trace.Code = "no_spans"
+	CodeInvalidText     trace.Code = "invalid_unicode"
+	CodeLostEvents      trace.Code = "lost_events"
+	CodeOrphanSnapshots trace.Code = "orphan_snapshots"
+	CodeMissingSteps    trace.Code = "missing_steps"
+	CodeSplitRuns       trace.Code = "split_runs"
+	CodeUnlinked        trace.Code = "unlinked_requests"
+	CodeStopString      trace.Code = "stop_string_finish"
+	CodeNotRebuilt      trace.Code = "batches_not_counted"
+	CodeTooManyBad      trace.Code = "too_many_bad_records"
+	CodeDuplicateRunID  trace.Code = "duplicate_run_id"
+	CodeNoRuns          trace.Code = "no_runs"
+	CodeNoInput         trace.Code = "no_input_files"
+	CodeClockOffset     trace.Code = "clock_offset_spread"
 )
 
 // Codes describes every code of this package.
@@ -51,6 +50,4 @@ var Codes = []trace.CodeEntry{
 		Action: "correct `files` in run.yaml"},
 	{Code: CodeClockOffset, Kind: "warning", Meaning: "the offset between wall and monotonic clock moved by more than 10 ms within the run",
 		Action: "do not mix wall-clock and monotonic stamps of this run"},
-	{Code: CodeUnjoinedObserved, Kind: "warning", Meaning: "client requests without a core span",
-		Action: "nothing when they failed before the engine or journeys were sampled"},
 }

@@ -5,16 +5,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
+	"github.com/blis-train/blis-train/pipeline/extract/tables"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
+	"github.com/google/go-cmp/cmp"
 )
 
 // besideDump extracts a run of the given dump lines with client and KV files,
@@ -116,7 +117,7 @@ func TestClientForms(t *testing.T) {
 
 // TestClientRequestsJoinByID: the client's id is part of the spans' ids.
 func TestClientRequestsJoinByID(t *testing.T) {
-	_, run := besideDump(t, goodLines(2), map[string]string{"c.jsonl": `{"id":"1","status":200,"usage":{"prompt_tokens":4,"completion_tokens":2}}
+	doc, run := besideDump(t, goodLines(2), map[string]string{"c.jsonl": `{"id":"1","status":200,"usage":{"prompt_tokens":4,"completion_tokens":2}}
 {"id":"9","status":200}
 `}, nil)
 	got := map[string]string{}
@@ -125,6 +126,10 @@ func TestClientRequestsJoinByID(t *testing.T) {
 	}
 	if d := cmp.Diff(map[string]string{"1": "cmpl-1-0-aaaaaaaa", "9": "none"}, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+	lost := trace.Finding{Code: tables.CodeUnjoinedObserved, Message: "1 of 2 client requests have no core span"}
+	if !slices.Contains(doc.Warnings, lost) {
+		t.Errorf("got %v, want %v", doc.Warnings, lost)
 	}
 }
 

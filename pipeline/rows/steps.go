@@ -15,11 +15,11 @@ const (
 	TagUnknown        Tag = iota // no row may use it
 	TagRich                      // complete snapshots: exact
 	TagJourney                   // rebuilt from journey events: exact
-	TagSummary                   // batch totals: approximate (S-8)
-	TagLagApproximate            // features of step i stand for step i-lag (S-8)
+	TagSummary                   // batch totals: approximate (spec#summary-steps)
+	TagLagApproximate            // features of step i stand for step i-lag (spec#summary-steps)
 )
 
-var tagNames = [...]string{"unknown", "rich", "journey", "approximate", "lag_approximate"}
+var tagNames = [...]string{"unknown", "rich", "journey", "approximate", string(LagApproximate)}
 
 // String returns the tag's name in tables and reports.
 func (t Tag) String() string { return tagNames[t] }

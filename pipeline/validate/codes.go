@@ -10,10 +10,7 @@ const (
 	CodeArrivedAssumed    trace.Code = "arrival_assumed"
 	CodeNoOverhead        trace.Code = "no_replay_overhead"
 	CodeCachedAssumed     trace.Code = "cached_tokens_assumed"
-	CodeUnseenRegime      trace.Code = "unseen_regime"
 	CodeLossyRun          trace.Code = "lossy_run"
-	CodeNoSteps           trace.Code = "no_steps"
-	CodeNoRequests        trace.Code = "no_requests"
 	CodeNegativeIntervals trace.Code = "negative_intervals"
 	CodeClockJump         trace.Code = "clock_jump"
 	CodeSparseSteps       trace.Code = "sparse_steps"
@@ -22,7 +19,6 @@ const (
 	CodeUnknownGate       trace.Code = "unknown_gate"
 	CodeBadThreshold      trace.Code = "bad_threshold"
 	CodeBadOption         trace.Code = "bad_option"
-	CodeRunNotExtracted   trace.Code = "run_not_extracted"
 	CodeNothingToJudge    trace.Code = "nothing_to_validate"
 	CodeReplayFailed      trace.Code = "replay_failed"
 	CodeRefit             trace.Code = "refitted_on_all_rows"
@@ -39,10 +35,7 @@ var Codes = []trace.CodeEntry{
 	{Code: CodeArrivedAssumed, Kind: "finding", Meaning: "ARRIVED is missing for some requests; QUEUED minus half a step was taken as the arrival", Action: "trace the API server too"},
 	{Code: CodeNoOverhead, Kind: "error", Meaning: "the coefficients hold no overhead that may be added in a replay", Action: "give --overhead-us, or fit the overhead target"},
 	{Code: CodeCachedAssumed, Kind: "finding", Meaning: "prefix caching is on and the cached tokens of some requests are unknown; they were taken from the simulator's own cache or as 0", Action: "record snapshots or KV events"},
-	{Code: CodeUnseenRegime, Kind: "finding", Meaning: "the run holds steps of a regime, or feature values, that the coefficients were never trained on", Action: "add a run with that regime to the fit"},
 	{Code: CodeLossyRun, Kind: "finding", Meaning: "span events or records were lost while recording", Action: "raise OTEL_SPAN_EVENT_COUNT_LIMIT and the exporter's queue"},
-	{Code: CodeNoSteps, Kind: "finding", Meaning: "the run holds no step summaries: no step time can be fitted or judged", Action: "enable step tracing"},
-	{Code: CodeNoRequests, Kind: "finding", Meaning: "the run holds no requests", Action: "check the trace file and the journey sampling rate"},
 	{Code: CodeNegativeIntervals, Kind: "finding", Meaning: "stamps of one request run backwards", Action: "check that all spans come from one machine and one boot"},
 	{Code: CodeClockJump, Kind: "finding", Meaning: "wall clock minus monotonic clock moves by more than 100 ms: the wall clock was stepped or several engines are mixed", Action: "use --split-engines, or ignore wall-clock figures"},
 	{Code: CodeSparseSteps, Kind: "finding", Meaning: "fewer than half of the recorded steps have a recorded successor", Action: "raise --step-tracing-sample-rate to 1 for training runs"},
@@ -52,7 +45,6 @@ var Codes = []trace.CodeEntry{
 	{Code: CodeUnknownGate, Kind: "error", Meaning: "a threshold was given for a gate that does not exist", Action: "see validate --gates list"},
 	{Code: CodeBadThreshold, Kind: "error", Meaning: "a threshold is no finite number", Action: "give a number"},
 	{Code: CodeBadOption, Kind: "error", Meaning: "an option is out of its range", Action: "see the message for the range"},
-	{Code: CodeRunNotExtracted, Kind: "error", Meaning: "the folder holds no extracted runs", Action: "run blis-train extract first"},
 	{Code: CodeNothingToJudge, Kind: "error", Meaning: "no run is left to validate on", Action: "check --only, --exclude and the tables"},
 	{Code: CodeReplayFailed, Kind: "finding", Meaning: "the simulator refused to replay a phase", Action: "see the message; often a deployment the simulator does not model"},
 	{Code: CodeRefit, Kind: "warning", Meaning: "the fit used --refit-all, so no row of its runs was held out", Action: "validate on other runs, or without --refit-all"},

@@ -65,3 +65,17 @@ func (c *Collector) observedOf(engine int32) []trace.ObservedRequest {
 	}
 	return out
 }
+
+// unjoined warns of client requests that the journeys of the run do not know.
+func (w *writer) unjoined(rows []trace.ObservedRequest) {
+	lost := 0
+	for i := range rows {
+		if !rows[i].CoreID.OK {
+			lost++
+		}
+	}
+	if lost > 0 && len(w.c.cores) > 0 && w.sampledAll() {
+		w.out.Warnings = append(w.out.Warnings,
+			trace.Findingf(CodeUnjoinedObserved, "%d of %d client requests have no core span", lost, len(rows)))
+	}
+}

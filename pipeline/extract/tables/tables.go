@@ -154,6 +154,7 @@ func (c *Collector) Write(run int, dep *deploy.Deployment, kv *kv.Collector) (*O
 		}
 	})
 	observed := c.observedOf(w.engine)
+	w.unjoined(observed)
 	requests, err := w.requests(marks)
 	if err == nil {
 		err = table.Write(w.out.Dir, table.ObservedRequests, c.format, observed)

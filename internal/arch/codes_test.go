@@ -1,0 +1,176 @@
+package arch
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// coded is a constant of type trace.Code.
+type coded struct {
+	room, name, value, at string
+	described, used       int
+}
+
+// unwired are rooms that no command calls yet.
+var unwired = []string{"pipeline/track"}
+
+// TestCodesAppear: every code is described, once in a package, and something can
+// emit it.
+func TestCodesAppear(t *testing.T) {
+	root := repoRoot(t)
+	codes := map[string]*coded{} // by room and name
+	var files []*ast.File
+	var rels []string
+	fset := token.NewFileSet()
+	for _, rel := range repoFiles(t, root) {
+		if !strings.HasSuffix(rel, ".go") || strings.HasSuffix(rel, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(fset, filepath.Join(root, rel), nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files, rels = append(files, f), append(rels, rel)
+		declaredCodes(fset, f, path.Dir(rel), codes)
+	}
+	for i, f := range files {
+		countCodes(f, path.Dir(rels[i]), codes)
+	}
+	owner := map[string]bool{}
+	for _, c := range codes {
+		if c.used == 0 && !slices.Contains(unwired, c.room) {
+			t.Errorf("%s: %s (%s) can never appear: nothing uses it", c.at, c.name, c.value)
+		}
+		if c.described > 1 {
+			t.Errorf("%s: %s is described %d times", c.at, c.value, c.described)
+		}
+		if c.described == 0 {
+			continue
+		}
+		owner[c.value] = true
+	}
+	for _, c := range codes {
+		if !owner[c.value] {
+			t.Errorf("%s: %s (%s) is in no package's Codes", c.at, c.name, c.value)
+		}
+	}
+}
+
+// declaredCodes collects `Name trace.Code = "value"`.
+func declaredCodes(fset *token.FileSet, f *ast.File, room string, codes map[string]*coded) {
+	for _, d := range f.Decls {
+		g, ok := d.(*ast.GenDecl)
+		if !ok || g.Tok != token.CONST {
+			continue
+		}
+		for _, s := range g.Specs {
+			v := s.(*ast.ValueSpec)
+			if !isCode(v.Type) || len(v.Values) != 1 {
+				continue
+			}
+			lit, ok := v.Values[0].(*ast.BasicLit)
+			if !ok {
+				continue
+			}
+			value, _ := strconv.Unquote(lit.Value)
+			codes[room+"."+v.Names[0].Name] = &coded{room: room, name: v.Names[0].Name, value: value, at: fset.Position(v.Pos()).String()}
+		}
+	}
+}
+
+// countCodes tells descriptions (in a CodeEntry) from uses.
+func countCodes(f *ast.File, room string, codes map[string]*coded) {
+	rooms := map[string]string{}
+	for _, imp := range f.Imports {
+		p, _ := strconv.Unquote(imp.Path.Value)
+		if own, ok := strings.CutPrefix(p, module+"/"); ok {
+			name := path.Base(own)
+			if imp.Name != nil {
+				name = imp.Name.Name
+			}
+			rooms[name] = own
+		}
+	}
+	find := func(e ast.Expr) *coded {
+		switch e := e.(type) {
+		case *ast.Ident:
+			return codes[room+"."+e.Name]
+		case *ast.SelectorExpr:
+			if x, ok := e.X.(*ast.Ident); ok {
+				return codes[rooms[x.Name]+"."+e.Sel.Name]
+			}
+		}
+		return nil
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CompositeLit:
+			if c := described(n, find); c != nil {
+				c.described++
+				return false
+			}
+		case *ast.SelectorExpr:
+			if c := find(n); c != nil {
+				c.used++
+				return false
+			}
+		case *ast.Ident:
+			if c := find(n); c != nil {
+				c.used++
+			}
+		}
+		return true
+	})
+	for _, d := range f.Decls { // the declaration itself is no use
+		g, ok := d.(*ast.GenDecl)
+		if !ok || g.Tok != token.CONST {
+			continue
+		}
+		for _, s := range g.Specs {
+			for _, name := range s.(*ast.ValueSpec).Names {
+				if c := codes[room+"."+name.Name]; c != nil {
+					c.used--
+				}
+			}
+		}
+	}
+}
+
+// described is the code of a trace.CodeEntry, nil for any other literal.
+func described(lit *ast.CompositeLit, find func(ast.Expr) *coded) (c *coded) {
+	entry := false
+	for _, e := range lit.Elts {
+		kv, ok := e.(*ast.KeyValueExpr)
+		if !ok {
+			return nil
+		}
+		switch key, _ := kv.Key.(*ast.Ident); {
+		case key == nil:
+		case key.Name == "Code":
+			c = find(kv.Value)
+		case key.Name == "Meaning":
+			entry = true
+		}
+	}
+	if !entry {
+		return nil
+	}
+	return c
+}
+
+func isCode(e ast.Expr) bool {
+	switch e := e.(type) {
+	case *ast.SelectorExpr:
+		return e.Sel.Name == "Code"
+	case *ast.Ident:
+		return e.Name == "Code"
+	}
+	return false
+}
