@@ -325,14 +325,14 @@ func (s *simulation) requests(seed int64) ([]sim.Request, error) {
 }
 
 // config is the engine of one seed; models are not shared between replications.
-func (s *simulation) config(seed int64) (sim.Config, func() []trace.Finding, error) {
-	set, none := s.set, func() []trace.Finding { return nil }
+func (s *simulation) config(seed int64) (sim.Config, error) {
+	set := s.set
 	if s.c.Bool("sample-coefficients") && set != nil {
 		set, _ = latency.DrawBeta(set, rand.New(rand.NewPCG(uint64(seed), 0xd4a)))
 	}
-	cfg, warnings, err := s.model(set)
+	cfg, err := s.model(set)
 	if err != nil {
-		return cfg, none, err
+		return cfg, err
 	}
 	cfg.Seed, cfg.TokenGaps, cfg.KVBlocks = seed, true, s.c.Int64("kv-blocks")
 	if v := s.c.Float64("overhead-us"); v >= 0 {
@@ -346,42 +346,36 @@ func (s *simulation) config(seed int64) (sim.Config, func() []trace.Finding, err
 	}
 	if s.c.String("noise") == "residual" {
 		if cfg.Noise = sim.SetNoise(set); cfg.Noise == nil {
-			return cfg, none, &trace.Error{Code: sim.CodeBadConfig, Msg: "noise: the coefficient file holds no residual quantiles", Hint: "fit with a hold-out, or use --noise none"}
+			return cfg, &trace.Error{Code: sim.CodeBadConfig, Msg: "noise: the coefficient file holds no residual quantiles", Hint: "fit with a hold-out, or use --noise none"}
 		}
 	}
-	return cfg, warnings, nil
+	return cfg, nil
 }
 
-func (s *simulation) model(set *coeff.Set) (sim.Config, func() []trace.Finding, error) {
-	none := func() []trace.Finding { return nil }
+func (s *simulation) model(set *coeff.Set) (sim.Config, error) {
 	switch s.c.String("latency-model") {
 	case "roofline":
 		m, err := latency.NewRoofline(s.dep)
-		return sim.DefaultConfig(s.dep, m), none, err
+		return sim.DefaultConfig(s.dep, m), err
 	case "linear3":
 		m, err := latency.NewLinear3(s.beta)
-		return sim.DefaultConfig(s.dep, m), none, err
+		return sim.DefaultConfig(s.dep, m), err
 	case "trained-physics":
 		cfg := sim.DefaultConfig(s.dep, nil)
 		m, err := latency.NewTrainedPhysics(s.alpha, s.beta, s.dep)
 		if err == nil {
 			cfg.Apply(m.Parts())
 		}
-		return cfg, none, err
+		return cfg, err
 	case "blackbox":
 		cfg := sim.DefaultConfig(s.dep, nil)
 		m, err := latency.NewBlackbox(s.alpha, s.beta)
 		if err == nil {
 			cfg.Apply(m.Parts())
 		}
-		return cfg, none, err
+		return cfg, err
 	}
-	cfg, err := simConfig(s.dep, set)
-	if err != nil {
-		return cfg, none, err
-	}
-	p, _ := cfg.Latency.(*latency.Physics)
-	return cfg, func() []trace.Finding { return p.Warnings() }, nil
+	return simConfig(s.dep, set)
 }
 
 // replicate runs every seed, several at a time, and keeps them in seed order.
@@ -400,7 +394,7 @@ func (s *simulation) one(seed int64, first bool) (*replication, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg, warnings, err := s.config(seed)
+	cfg, err := s.config(seed)
 	if err != nil {
 		return nil, err
 	}
@@ -414,7 +408,7 @@ func (s *simulation) one(seed int64, first bool) (*replication, error) {
 	if err != nil {
 		return nil, err
 	}
-	findings := append(append([]trace.Finding(nil), res.Findings...), warnings()...)
+	findings := append(append([]trace.Finding(nil), res.Findings...), warningsOf(&cfg)...)
 	if s.lacksOverhead() {
 		findings = append(findings, trace.Findingf(export.NotReplayable,
 			"the coefficient file has no overhead that a simulation may add: requests reach the engine at once; --overhead-us gives them one"))

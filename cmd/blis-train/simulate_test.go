@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace/table"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
 // simulateInto runs a small simulation with the flags and returns its folder.
@@ -61,5 +63,28 @@ func TestSimulateIsDeterministic(t *testing.T) {
 		if !bytes.Equal(read(a, name), read(b, name)) {
 			t.Errorf("%s differs between 1 and 4 workers", name)
 		}
+	}
+}
+
+// Delays say where they extrapolate, as step times do.
+func TestSimulateWarnsWhereDelaysExtrapolate(t *testing.T) {
+	fit := artifactFit()
+	for i, c := range fit.Alpha[0].Coefficients {
+		if c.Name == "admission_compute" {
+			fit.Alpha[0].Coefficients[i].Range = &[2]float64{0, 1e-6}
+		}
+	}
+	set, err := export.Native(fit, nil)
+	must(t, err)
+	cfg, err := simConfig(&fit.Configs[0].Deployment, set)
+	must(t, err)
+	_, err = sim.Run(cfg, []sim.Request{{ID: "a", PromptTokens: 500, OutputTokens: 3, MaxTokens: 3}}, nil)
+	must(t, err)
+	var said []string
+	for _, f := range warningsOf(&cfg) {
+		said = append(said, string(f.Code)+" "+f.Message)
+	}
+	if len(said) != 1 || !strings.HasPrefix(said[0], "extrapolation overhead: admission_compute exceeds 1.5 x") {
+		t.Errorf("got %q, want one warning about the overhead's admission_compute", said)
 	}
 }

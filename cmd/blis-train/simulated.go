@@ -5,6 +5,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/latency"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // simConfig is the simulator driven by a set: its step time, and its overhead
@@ -29,4 +30,22 @@ func delayOf(set *coeff.Set, target string, d *deploy.Deployment) (latency.Delay
 		return latency.Const(0), nil
 	}
 	return latency.NewAlphaDelay(set, target, d)
+}
+
+// warningsOf says where step times and delays left what their data covered.
+func warningsOf(cfg *sim.Config) []trace.Finding {
+	var out []trace.Finding
+	for _, p := range []struct {
+		prefix string
+		part   any
+	}{{"", cfg.Latency}, {coeff.Overhead + ": ", cfg.Overhead}, {coeff.Egress + ": ", cfg.Egress}} {
+		w, ok := p.part.(interface{ Warnings() []trace.Finding })
+		if !ok {
+			continue
+		}
+		for _, f := range w.Warnings() {
+			out = append(out, trace.Finding{Code: f.Code, Message: p.prefix + f.Message})
+		}
+	}
+	return out
 }
