@@ -65,6 +65,9 @@ func (w *wireConfig) config() (Config, error) {
 		}
 		return c, trace.Errorf(code, "configs: deployment of %q: %s", w.Key, strings.TrimPrefix(err.Error(), "json: "))
 	}
+	if err := c.Deployment.Check(); err != nil {
+		return c, trace.Errorf(BadCoefficientFile, "configs: deployment of %q: %v", w.Key, err)
+	}
 	return c, nil
 }
 

@@ -11,25 +11,29 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 	"gopkg.in/yaml.v3"
+
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/strictyaml"
 )
+
+// maxFile is far above any coefficient file: one of a thousand runs has 3 MiB.
+const maxFile = 64 << 20
 
 // Load reads a coefficient file strictly: unknown keys, wrong lengths, names, units and versions
 // and numbers that are not finite are errors with a code of their own (spec#artifact-load). file is
 // the name in messages. The flat form of spec 1.0, alpha_coefficients and beta_coefficients as bare
 // lists, is accepted too; its alpha is the queue target.
 func Load(r io.Reader, file string) (*Set, error) {
-	text, err := io.ReadAll(r)
+	text, err := files.ReadBounded(r, file, maxFile)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", file, err)
+		return nil, err
 	}
 	var wire wireSet
-	dec := yaml.NewDecoder(bytes.NewReader(text))
-	dec.KnownFields(true)
-	if err := dec.Decode(&wire); err != nil {
+	if err := strictyaml.Decode(text, file, &wire); err != nil {
 		return nil, yamlError(file, err)
 	}
-	if err := dec.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
-		return nil, &trace.SyntaxError{File: file, Code: BadCoefficientFile, Msg: "got more than one document, want one coefficient set"}
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil, yamlError(file, io.EOF)
 	}
 	s, err := wire.set()
 	if err == nil {
@@ -190,6 +194,10 @@ func yamlError(file string, err error) error {
 	var keyed *keyError
 	if errors.As(err, &keyed) {
 		return &trace.SyntaxError{File: file, Line: int64(keyed.line), Col: int64(keyed.col), Code: UnknownFileKey, Msg: keyed.Error()}
+	}
+	if placed := (*trace.SyntaxError)(nil); errors.As(err, &placed) {
+		placed.Code = BadCoefficientFile
+		return placed
 	}
 	e, key := trace.YAMLError(file, err)
 	e.Code = BadCoefficientFile

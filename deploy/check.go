@@ -26,8 +26,8 @@ func (m *Model) check() error {
 		{"vocab_size", m.VocabSize}, {"n_mlp_proj", m.NumMLPProj},
 	}
 	for _, dim := range dims {
-		if dim.value <= 0 {
-			return trace.Errorf(BadModel, "model %s: got %d, want > 0", dim.name, dim.value)
+		if dim.value <= 0 || dim.value > maxDimension {
+			return trace.Errorf(BadModel, "model %s: got %d, want 1 to %d", dim.name, dim.value, maxDimension)
 		}
 	}
 	if !(m.BytesPerParam > 0) {
@@ -40,8 +40,8 @@ func (m *Model) check() error {
 }
 
 func (d *Deployment) checkTP() error {
-	if d.TP < 1 {
-		return trace.Errorf(BadTP, "tensor_parallel_size: got %d, want >= 1", d.TP)
+	if d.TP < 1 || d.TP > maxDevices {
+		return trace.Errorf(BadTP, "tensor_parallel_size: got %d, want 1 to %d", d.TP, maxDevices)
 	}
 	return nil
 }
@@ -81,6 +81,30 @@ const maxRate = 1e15
 
 func isPositive(v float64) bool { return v > 0 && v <= maxRate }
 
+// Upper bounds of knobs: far above any server, and low enough that products of
+// blocks, tokens and sequences stay exact.
+const (
+	maxDevices   = 1 << 16
+	maxSeqs      = 1 << 20
+	maxTokens    = 1 << 31
+	maxBlockSize = 1 << 16
+	maxKVBlocks  = 1 << 40
+)
+
+func (e *Engine) checkBounds() error {
+	for _, k := range []struct {
+		name       string
+		value, max int64
+	}{{"max_num_batched_tokens", e.MaxNumBatchedTokens, maxTokens}, {"max_num_seqs", e.MaxNumSeqs, maxSeqs}, {"block_size", e.BlockSize, maxBlockSize},
+		{"max_model_len", e.MaxModelLen.V, maxTokens}, {"kv_blocks_total_gpu", e.KVBlocksGPU.V, maxKVBlocks},
+		{"kv_blocks_total_cpu", e.KVBlocksCPU, maxKVBlocks}, {"long_prefill_token_threshold", e.LongPrefillThreshold, maxTokens}} {
+		if k.value > k.max {
+			return trace.Errorf(BadKnobs, "%s: got %d, want at most %d", k.name, k.value, k.max)
+		}
+	}
+	return nil
+}
+
 func (e *Engine) check() error {
 	if e.MaxNumBatchedTokens <= 0 {
 		return trace.Errorf(BadKnobs, "max_num_batched_tokens: got %d, want > 0 tokens", e.MaxNumBatchedTokens).
@@ -96,7 +120,7 @@ func (e *Engine) check() error {
 	if e.KVBlocksGPU.OK && e.KVBlocksGPU.V < 0 || e.KVBlocksCPU < 0 {
 		return trace.Errorf(BadKnobs, "kv_blocks_total: got %d on GPU and %d on CPU, want >= 0 blocks", e.KVBlocksGPU.V, e.KVBlocksCPU)
 	}
-	return nil
+	return e.checkBounds()
 }
 
 // CheckSupported applies 01 K-5, the rules of spec 1.1 alone. Codes:

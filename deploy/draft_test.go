@@ -3,12 +3,16 @@ package deploy
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -162,6 +166,66 @@ func TestALogOfSomethingElseIsRefused(t *testing.T) {
 	if _, err := FromLog(strings.NewReader("hello\nworld\n"), "x.log"); syntaxCode(err) != NotAVLLMLog {
 		t.Errorf("got %v, want %s", err, NotAVLLMLog)
 	}
+}
+
+// A log of one endless line, or of zeros, takes no memory and ends.
+func TestHostileLogs(t *testing.T) {
+	line := "non-default args: {'max_num_seqs': 7}\n"
+	long := io.MultiReader(strings.NewReader(line), io.LimitReader(zeros{}, 64<<20), strings.NewReader("\n"+line))
+	before := new(runtime.MemStats)
+	runtime.ReadMemStats(before)
+	if d, err := FromLog(long, "log"); err != nil || d.Get("vllm.max_num_seqs") != int64(7) {
+		t.Errorf("got %v", err)
+	}
+	after := new(runtime.MemStats)
+	if runtime.ReadMemStats(after); after.TotalAlloc-before.TotalAlloc > 16<<20 {
+		t.Errorf("allocated %d MB for one long line", (after.TotalAlloc-before.TotalAlloc)>>20)
+	}
+	if _, err := FromLog(strings.NewReader("\x28\xb5\x2f\xfdxxxx"), "log.zst"); syntaxCode(err) != files.Packed {
+		t.Errorf("got %v", err)
+	}
+	if testing.Short() {
+		t.Skip("a bomb takes a second")
+	}
+	var bomb bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&bomb, gzip.BestSpeed)
+	z.Write([]byte(line))
+	for range 300 {
+		z.Write(bytes.Repeat([]byte("\n"), 1<<20))
+	}
+	z.Close()
+	if _, err := FromLog(&bomb, "log.gz"); syntaxCode(err) != files.Expands {
+		t.Errorf("got %v, want %s", err, files.Expands)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// FuzzLog: any text is a draft that loads or is refused with a code.
+func FuzzLog(f *testing.F) {
+	f.Add([]byte("INFO utils: non-default args: {'model': '/m/x', 'max_num_seqs': 256, 'kv_transfer_config': {'kv_connector': 'OffloadingConnector'}}\n" +
+		"Initializing a V1 LLM engine (v0.11.0) with config: model='/m/x', dtype=torch.bfloat16, max_seq_len=8192, device_config=cpu\n" +
+		"num_gpu_blocks is: 2537\nGPU KV cache size: 44,640 tokens\nAsynchronous scheduling is enabled.\n"))
+	f.Add([]byte("\x1f\x8b\x08"))
+	f.Fuzz(func(t *testing.T, log []byte) {
+		d, err := FromLog(bytes.NewReader(log), "log")
+		if err != nil {
+			return
+		}
+		d.SetNoted("hardware.name", "H100", "given")
+		d.FillDefaults()
+		var text strings.Builder
+		if err := d.Write(&text); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := LoadRunFS(runFS(text.String()), "run.yaml"); err != nil && syntaxCode(err) == "" {
+			t.Errorf("error without a code: %v", err)
+		} else if e := (*trace.SyntaxError)(nil); errors.As(err, &e) && strings.Contains(e.Msg, "did not find") {
+			t.Errorf("a draft that is no YAML: %v\n%s", err, text.String())
+		}
+	})
 }
 
 func FuzzShellAndPython(f *testing.F) {

@@ -3,6 +3,7 @@ package deploy
 import (
 	"embed"
 	"encoding/json"
+	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -102,7 +103,11 @@ func ReadDatasheets(r io.Reader, file string) ([]Hardware, error) {
 	dec := json.NewDecoder(r)
 	dec.DisallowUnknownFields()
 	var sheets map[string]sheet
-	if err := dec.Decode(&sheets); err != nil {
+	err := dec.Decode(&sheets)
+	if err == nil && dec.Decode(&json.RawMessage{}) != io.EOF {
+		err = errors.New("got text behind the JSON object, want nothing")
+	}
+	if err != nil {
 		return nil, &trace.SyntaxError{File: file, Code: BadHardware, Msg: err.Error()}
 	}
 	names := make([]string, 0, len(sheets))

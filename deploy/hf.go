@@ -80,6 +80,9 @@ func (c *hfConfig) first(keys ...string) (key string, value any) {
 	return "", nil
 }
 
+// maxDimension is far above any model, and products of two stay exact.
+const maxDimension = 1 << 30
+
 func (c *hfConfig) has(key string) bool { return c.values[key] != nil }
 
 func (c *hfConfig) text(key string) string {
@@ -102,8 +105,8 @@ func (c *hfConfig) count(keys ...string) (n int64, ok bool) {
 		return 0, false
 	}
 	n, isInt := integer(v)
-	if !isInt || n <= 0 {
-		c.fail(BadField, "%s: got %s, want a positive integer", key, show(v))
+	if !isInt || n <= 0 || n > maxDimension {
+		c.fail(BadField, "%s: got %s, want an integer from 1 to %d", key, show(v), maxDimension)
 		return 0, false
 	}
 	return n, true
@@ -138,8 +141,8 @@ func (c *hfConfig) layer(key string, def int64) int64 {
 		return def
 	}
 	n, isInt := integer(v)
-	if !isInt || n < 0 {
-		c.fail(BadField, "%s: got %s, want an integer >= 0", key, show(v))
+	if !isInt || n < 0 || n > maxDimension {
+		c.fail(BadField, "%s: got %s, want an integer from 0 to %d", key, show(v), maxDimension)
 		return def
 	}
 	return n
@@ -186,6 +189,10 @@ func decodeJSON(r io.Reader, file string) (map[string]any, error) {
 	}
 	if values == nil {
 		return nil, &trace.SyntaxError{File: file, Code: BadField, Msg: "got null, want one JSON object"}
+	}
+	if rest := bytes.TrimSpace(text[dec.InputOffset():]); len(rest) > 0 {
+		line, col := position(text, dec.InputOffset()+1)
+		return nil, &trace.SyntaxError{File: file, Line: line, Col: col, Code: BadField, Msg: "got text behind the JSON object, want nothing"}
 	}
 	return values, nil
 }

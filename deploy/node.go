@@ -236,8 +236,8 @@ func (s *section) rest() []*yaml.Node {
 
 // done fails on the first unknown key, with the nearest known one.
 func (s *section) done() {
-	for _, key := range s.rest() {
-		s.unknown(key, s.known)
+	if rest := s.rest(); len(rest) > 0 {
+		s.unknown(rest[0], s.known)
 	}
 }
 
@@ -283,6 +283,9 @@ func pathOr(path, def string) string {
 	return path
 }
 
+// maxName is longer than any key or flag.
+const maxName = 100
+
 // nearest returns the legal word that word is the beginning of (a unit left
 // out), else the one within a third of its length in edits, else "".
 func nearest(word string, legal []string) string {
@@ -300,8 +303,12 @@ func nearest(word string, legal []string) string {
 	return best
 }
 
-// EditDistance is the Levenshtein distance in bytes.
+// EditDistance is the Levenshtein distance in bytes; of texts too long for a
+// name it is the length of the longer one.
 func EditDistance(a, b string) int {
+	if longest := max(len(a), len(b)); longest > maxName {
+		return longest
+	}
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

@@ -1,18 +1,18 @@
 package deploy
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"strings"
 
-	"github.com/blis-train/blis-train/trace"
 	"gopkg.in/yaml.v3"
+
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/strictyaml"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // RunFile is the name of a run directory's description.
@@ -41,7 +41,7 @@ func LoadRun(dir string, set ...string) (*Deployment, error) {
 // are relative to its folder.
 func LoadRunFile(name string, set ...string) (*Deployment, error) {
 	dir := filepath.Dir(name)
-	return loadRun(os.DirFS(dir), filepath.Base(name), dir, set)
+	return loadRun(files.DirFS(dir), filepath.Base(name), dir, set)
 }
 
 // LoadRunFS is LoadRun over a file system; name is run.yaml's path in it.
@@ -83,26 +83,20 @@ func loadRun(fsys fs.FS, base, dir string, set []string) (*Deployment, error) {
 // parse returns the document's top mapping; an absent file is an empty one.
 func (d *document) parse(fsys fs.FS, base string) (root *yaml.Node, exists bool, err error) {
 	root = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
-	text, err := fs.ReadFile(fsys, base)
+	text, err := readLimited(fsys, base)
 	if errors.Is(err, fs.ErrNotExist) {
 		return root, false, nil
 	}
 	if err != nil {
 		return nil, false, fmt.Errorf("read %s: %w", d.file, err)
 	}
-	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
-	dec := yaml.NewDecoder(bytes.NewReader(text))
-	var node yaml.Node
-	if err := dec.Decode(&node); err != nil {
-		if errors.Is(err, io.EOF) {
-			return root, true, nil
-		}
-		e, _ := trace.YAMLError(d.file, err)
-		e.Code, e.Hint = BadRunYAML, "run.yaml is UTF-8 text, indented with blanks and not with tabs"
+	node, err := strictyaml.Parse(text, d.file)
+	if e := (*trace.SyntaxError)(nil); errors.As(err, &e) {
+		e.Code, e.Hint = BadRunYAML, "run.yaml is one document of UTF-8 text, indented with blanks and not with tabs"
 		return nil, true, e
 	}
-	if len(node.Content) == 1 && !isNull(node.Content[0]) {
-		root = resolve(node.Content[0])
+	if !isNull(node) {
+		root = resolve(node)
 	}
 	return root, true, nil
 }

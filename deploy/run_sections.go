@@ -3,6 +3,7 @@ package deploy
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"path"
 
@@ -129,8 +130,12 @@ func (d *document) datasheet(name string) (Hardware, bool) {
 
 // ownSheets reads hardware.json of the folder, if there is one.
 func (d *document) ownSheets(fsys fs.FS, dir string) {
-	text, err := fs.ReadFile(fsys, HardwareFile)
+	text, err := readLimited(fsys, HardwareFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
 	if err != nil {
+		d.err = fmt.Errorf("read %s: %w", joinName(dir, HardwareFile), err)
 		return
 	}
 	if d.sheets, err = ReadDatasheets(bytes.NewReader(text), joinName(dir, HardwareFile)); err != nil {

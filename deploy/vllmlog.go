@@ -10,34 +10,57 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/trace"
 )
 
 // FromLog reads the engine's knobs from what vLLM prints at start: the
 // non-default arguments, the engine's configuration line, the scheduler's and
-// the KV cache's lines. Lines it does not know are skipped; a log without any
-// of them is an error with code not_a_vllm_log.
+// the KV cache's lines. The log may be gzipped. Lines it does not know are
+// skipped, of lines beyond 1 MiB only the beginning is read, and memory does not
+// grow with the log. Codes: not_a_vllm_log for a log without any such line, and
+// those of package files for one that is no text.
 func FromLog(r io.Reader, file string) (*Draft, error) {
 	d := NewDraft()
-	lines := bufio.NewReader(r)
 	found := false
-	for {
-		line, err := lines.ReadString('\n')
-		if d.logLine(line) {
-			found = true
-		}
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", file, err)
-		}
+	if err := eachLogLine(r, file, func(line string) { found = d.logLine(line) || found }); err != nil {
+		return nil, err
 	}
 	if !found {
 		return nil, &trace.SyntaxError{File: file, Code: NotAVLLMLog, Msg: "got no configuration line, want the log of a vLLM start (non-default args, Initializing a V1 LLM engine)"}
 	}
 	d.fromArgs()
 	return d, nil
+}
+
+// Lengths of the lines of a log that are looked at.
+const (
+	shortestLogLine = len("# GPU blocks: 1")
+	longestLogLine  = 1 << 20
+)
+
+// eachLogLine hands every line to do, of overlong ones the beginning.
+func eachLogLine(r io.Reader, file string, do func(line string)) error {
+	plain, err := files.Unpack(r, file)
+	if err != nil {
+		return err
+	}
+	lines := bufio.NewReaderSize(plain, longestLogLine)
+	for {
+		line, err := lines.ReadSlice('\n')
+		if len(line) >= shortestLogLine {
+			do(string(line))
+		}
+		for err == bufio.ErrBufferFull {
+			_, err = lines.ReadSlice('\n')
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", file, err)
+		}
+	}
 }
 
 // logPatterns are the lines that say something, with what they say.

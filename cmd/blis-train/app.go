@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"os/signal"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/urfave/cli/v2"
 
@@ -69,20 +66,29 @@ func subcommands() []*cli.Command {
 // run is the whole program: it returns the exit code and touches nothing but
 // its arguments and the files they name.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	signal.Ignore(syscall.SIGPIPE) // a reader that leaves (| head) does not stop a stage from writing its files
 	out, talk, held := newOutput(stdout), newOutput(stderr), &session{}
 	defer held.release()
+	ctx, stop := interruptible()
+	defer stop()
 	app := newApp(stdin, out, talk)
 	app.Metadata = map[string]any{sessionKey: held}
 	args = rearrange(app, args)
-	err := app.RunContext(ctx, args)
+	err := attempt(ctx, app, args)
 	if ctx.Err() != nil {
 		held.say(talk, "interrupted, temporary files removed", "")
 		return exitInterrupted
 	}
 	return held.exitCode(talk, errors.Join(err, out.failure()))
+}
+
+// attempt runs the command; a panic comes back as an error.
+func attempt(ctx context.Context, app *cli.App, args []string) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = recovered(strings.Join(args[:min(2, len(args))], " "), v)
+		}
+	}()
+	return app.RunContext(ctx, args)
 }
 
 // sessionKey is where commands find their session.
@@ -244,6 +250,9 @@ func (e *hinted) Error() string { return e.err.Error() }
 func (e *hinted) Unwrap() error { return e.err }
 
 func hintOf(err error) string {
+	if errors.As(err, new(*bug)) {
+		return reportHint
+	}
 	var h *hinted
 	if errors.As(err, &h) {
 		return h.hint

@@ -104,7 +104,7 @@ func nativeFile(t *testing.T, fit *result.Fit) string {
 // Issue 9: the native file reads back into the same bytes.
 func TestExportNativeRoundTrip(t *testing.T) {
 	path := nativeFile(t, artifactFit())
-	set, in, err := loadSet(path)
+	set, in, err := (&console{}).loadSet(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,7 +311,7 @@ func TestLogCommand(t *testing.T) {
 	fit := artifactFit()
 	for _, mape := range []float64{0.08, 0.06, 0.07} {
 		fit.Beta.Holdout.MAPE = &mape
-		if err := appendLedger(path, "fit", fit.Header, fit, nil, ""); err != nil {
+		if err := (&console{}).appendLedger(path, "fit", fit.Header, fit, nil, ""); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -50,7 +50,7 @@ type checkDoc struct {
 }
 
 func check(con *console, file, against string) error {
-	set, in, err := loadSet(file)
+	set, in, err := con.loadSet(file)
 	if err != nil {
 		return err
 	}

@@ -83,7 +83,7 @@ func closeLoop(t *testing.T, async bool) {
 	}
 	d, err := deploy.LoadRun(in)
 	must(t, err)
-	set, _, err := loadSet(filepath.Join(dir, "out", coefficientsFile))
+	set, _, err := (&console{}).loadSet(filepath.Join(dir, "out", coefficientsFile))
 	must(t, err)
 	checkLoopCoefficients(t, set, d)
 	checkLoopOverhead(t, set, d, dir)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/extract/account"
@@ -40,6 +41,7 @@ func codeRooms() []codeRoom {
 	return []codeRoom{
 		{"coeff", coeff.Codes},
 		{"deploy", deploy.Codes},
+		{"internal/files", files.Codes},
 		{"pipeline/export", export.Codes},
 		{"pipeline/extract", extract.Codes},
 		{"pipeline/extract/account", account.Codes},

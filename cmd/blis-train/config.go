@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -14,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"gopkg.in/yaml.v3"
 
+	"github.com/blis-train/blis-train/internal/strictyaml"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -52,15 +51,16 @@ func applyConfig(c *cli.Context, con *console, given string, stages ...string) (
 			return settings{}, err
 		}
 	}
-	data, in, err := readInput(path)
+	data, in, err := con.readInput(path)
 	if err != nil {
 		return settings{}, err
 	}
 	var cfg pipelineConfig
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	dec.KnownFields(true)
-	if err := dec.Decode(&cfg); err != nil && !errors.Is(err, io.EOF) {
-		e, _ := trace.YAMLError(path, err)
+	if err := strictyaml.Decode(data, path, &cfg); err != nil {
+		e := (*trace.SyntaxError)(nil)
+		if !errors.As(err, &e) {
+			e, _ = trace.YAMLError(path, err)
+		}
 		e.Hint = "groups are extract, fit, validate, export, run and gates"
 		return settings{}, e
 	}

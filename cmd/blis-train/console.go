@@ -24,6 +24,7 @@ type console struct {
 	out, err io.Writer
 	json     bool
 	quiet    bool
+	special  bool // pipes and devices are read as if they were files
 	log      *slog.Logger
 	tty      bool // err is a terminal
 	width    int  // columns of that terminal, 100 elsewhere
@@ -42,6 +43,7 @@ func talkFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.BoolFlag{Name: "json", Usage: "print one JSON document on stdout and nothing else"},
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no progress, no tables"},
+		&cli.BoolFlag{Name: "allow-special", Usage: "read pipes and devices given as files; without it they are refused"},
 		&cli.StringFlag{Name: "log-format", Value: "text", Usage: "`FORMAT` of messages on stderr: text or json"},
 	}
 }
@@ -71,7 +73,7 @@ func newConsole(c *cli.Context) (*console, error) {
 	con := &console{
 		out: c.App.Writer, err: c.App.ErrWriter,
 		json: c.Bool("json"), quiet: c.Bool("quiet"), width: 100, last: map[string]time.Time{},
-		session: c.App.Metadata[sessionKey].(*session),
+		special: c.Bool("allow-special"), session: c.App.Metadata[sessionKey].(*session),
 	}
 	if w := columns(con.err); w > 0 {
 		con.tty, con.width = true, w

@@ -54,11 +54,11 @@ func runDiff(c *cli.Context) error {
 	if err := ref.check(); err != nil {
 		return err
 	}
-	a, inA, err := loadSet(c.Args().Get(0))
+	a, inA, err := con.loadSet(c.Args().Get(0))
 	if err != nil {
 		return err
 	}
-	b, inB, err := loadSet(c.Args().Get(1))
+	b, inB, err := con.loadSet(c.Args().Get(1))
 	if err != nil {
 		return err
 	}

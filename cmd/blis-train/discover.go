@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/shown"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/result"
@@ -21,6 +22,11 @@ func discover(c *cli.Context, args []string) ([]extract.RunDir, error) {
 	only, exclude, set := c.StringSlice("only"), c.StringSlice("exclude"), c.StringSlice("set")
 	if err := checkGlobs(only, exclude); err != nil {
 		return nil, err
+	}
+	for _, arg := range args {
+		if err := files.CheckInput(arg, c.Bool("allow-special")); err != nil {
+			return nil, err
+		}
 	}
 	runs, err := extract.Discover(args, only, exclude, set...)
 	var coded *trace.Error

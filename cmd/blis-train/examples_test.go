@@ -97,7 +97,7 @@ func TestLedgerAndSidecarSchemas(t *testing.T) {
 	ledger, sidecar := compileSchema(t, "ledger"), compileSchema(t, "export-provenance")
 	path := filepath.Join(t.TempDir(), "ledger.jsonl")
 	fit := artifactFit()
-	if err := appendLedger(path, "fit", fit.Header, fit, nil, ""); err != nil {
+	if err := (&console{}).appendLedger(path, "fit", fit.Header, fit, nil, ""); err != nil {
 		t.Fatal(err)
 	}
 	line, err := os.ReadFile(path)

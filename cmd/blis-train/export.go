@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -74,7 +75,7 @@ func runExport(c *cli.Context) error {
 	if err := opt.Check(); err != nil {
 		return usagef("%v", err)
 	}
-	src, err := exportSource(c.Args().First(), c.String("validation"))
+	src, err := con.exportSource(c.Args().First(), c.String("validation"))
 	if err != nil {
 		return err
 	}
@@ -86,8 +87,8 @@ func runExport(c *cli.Context) error {
 }
 
 // exportSource reads fit.json and the validation beside it.
-func exportSource(fitPath, valPath string) (export.Source, error) {
-	data, in, err := readInput(fitPath)
+func (con *console) exportSource(fitPath, valPath string) (export.Source, error) {
+	data, in, err := con.readInput(fitPath)
 	if err != nil {
 		return export.Source{}, err
 	}
@@ -148,7 +149,7 @@ func writeExport(con *console, path string, format export.Format, out *export.Ou
 	con.warn(out.Warnings)
 	var rows []table.Row
 	for _, f := range out.Files {
-		if err := writeFile(path+f.Suffix, f.Data); err != nil {
+		if err := files.Write(path+f.Suffix, f.Data); err != nil {
 			return err
 		}
 		in := inputOf(filepath.Base(path+f.Suffix), f.Data)

@@ -69,7 +69,7 @@ func runFeatures(c *cli.Context) error {
 	}
 	var set *coeff.Set
 	if name := c.String("coefficients"); name != "" {
-		if set, _, err = loadSet(name); err != nil {
+		if set, _, err = con.loadSet(name); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -125,7 +126,7 @@ func runFit(c *cli.Context) error {
 		return err
 	}
 	showFit(con, doc)
-	if err := appendLedger(c.String("ledger"), "fit", doc.Header, doc, nil, filepath.Join(out, coefficientsFile)); err != nil {
+	if err := con.appendLedger(c.String("ledger"), "fit", doc.Header, doc, nil, filepath.Join(out, coefficientsFile)); err != nil {
 		return err
 	}
 	return con.document(doc)
@@ -191,7 +192,7 @@ func writeArtifact(path string, doc *result.Fit, v *result.Validation) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(path, b)
+	return files.Write(path, b)
 }
 
 // header starts a document, with the pipeline.yaml of the command.

@@ -2,13 +2,11 @@ package main
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
-	"os"
 	"path/filepath"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/ridge"
@@ -45,7 +43,7 @@ func runFromGram(c *cli.Context, con *console) error {
 	if err := con.claim(out, c.Bool("force")); err != nil {
 		return err
 	}
-	grams, inputs, err := readGrams(files)
+	grams, inputs, err := con.readGrams(files)
 	if err != nil {
 		return err
 	}
@@ -66,18 +64,18 @@ func runFromGram(c *cli.Context, con *console) error {
 		return err
 	}
 	showFit(con, doc)
-	if err := appendLedger(c.String("ledger"), "fit", doc.Header, doc, nil, filepath.Join(out, coefficientsFile)); err != nil {
+	if err := con.appendLedger(c.String("ledger"), "fit", doc.Header, doc, nil, filepath.Join(out, coefficientsFile)); err != nil {
 		return err
 	}
 	return con.document(doc)
 }
 
 // readGrams reads Gram files and describes them as inputs, by base name.
-func readGrams(files []string) ([]ridge.GramFile, []result.Input, error) {
+func (con *console) readGrams(files []string) ([]ridge.GramFile, []result.Input, error) {
 	var grams []ridge.GramFile
 	inputs := []result.Input{}
 	for _, name := range files {
-		b, err := os.ReadFile(name)
+		b, in, err := con.readInput(name)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -85,9 +83,8 @@ func readGrams(files []string) ([]ridge.GramFile, []result.Input, error) {
 		if err != nil {
 			return nil, nil, &hinted{&fileError{name, err}, "blis-train fit OUT --save-gram FILE writes such files"}
 		}
-		sum := sha256.Sum256(b)
 		grams = append(grams, g)
-		inputs = append(inputs, result.Input{Name: filepath.Base(name), Bytes: int64(len(b)), SHA256: hex.EncodeToString(sum[:])})
+		inputs = append(inputs, in)
 	}
 	return grams, inputs, nil
 }
@@ -115,5 +112,5 @@ func saveGram(c *cli.Context, con *console, in string, ext *result.Extract, o fi
 	if err := ridge.WriteGram(&b, g); err != nil {
 		return err
 	}
-	return writeFile(path, b.Bytes())
+	return files.Write(path, b.Bytes())
 }

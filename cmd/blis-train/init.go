@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -27,7 +27,7 @@ func initCommand() *cli.Command {
 			"      --from-log vllm.log --hardware H100 --model-config config.json -o run.yaml",
 		Flags: flags([]cli.Flag{
 			&cli.StringFlag{Name: "from-cmdline", Usage: "the `COMMAND` that started the server, as one argument"},
-			&cli.StringFlag{Name: "from-log", Usage: "the server's log, `FILE` (.gz accepted; - is standard input)"},
+			&cli.StringFlag{Name: "from-log", Usage: "the server's log, `FILE` (plain or gzip; - is standard input)"},
 			&cli.StringFlag{Name: "hardware", Usage: "device `NAME`, a built-in datasheet such as H100, A100, RTX-4090"},
 			&cli.StringFlag{Name: "model-config", Usage: "the model's config.json, `FILE` as seen from run.yaml's folder (default: config.json when it is there)"},
 			&cli.StringFlag{Name: "vllm-version", Usage: "`VERSION` of vLLM, when neither source names it"},
@@ -92,7 +92,7 @@ func draftOf(c *cli.Context) (*deploy.Draft, error) {
 		draft.Merge(said)
 	}
 	if name := c.String("from-log"); name != "" {
-		said, err := draftOfLog(name, c.App.Reader)
+		said, err := draftOfLog(name, c.App.Reader, c.Bool("allow-special"))
 		if err != nil {
 			return nil, err
 		}
@@ -112,23 +112,16 @@ func draftOf(c *cli.Context) (*deploy.Draft, error) {
 	return draft, nil
 }
 
-func draftOfLog(name string, stdin io.Reader) (*deploy.Draft, error) {
+func draftOfLog(name string, stdin io.Reader, special bool) (*deploy.Draft, error) {
 	if name == "-" {
 		return deploy.FromLog(stdin, "standard input")
 	}
-	f, err := os.Open(name)
+	f, err := files.Open(name, special)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if !strings.HasSuffix(name, ".gz") {
-		return deploy.FromLog(f, name)
-	}
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
-	}
-	return deploy.FromLog(z, name)
+	return deploy.FromLog(f, name)
 }
 
 // writeDraft writes the file, or standard output without -o.
@@ -144,7 +137,7 @@ func writeDraft(c *cli.Context, con *console, text []byte) error {
 	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) && !c.Bool("force") {
 		return &hinted{fmt.Errorf("%s: the file exists", name), "--force replaces it"}
 	}
-	if err := writeFile(name, text); err != nil {
+	if err := files.Write(name, text); err != nil {
 		return err
 	}
 	con.sayf("wrote %s", name)

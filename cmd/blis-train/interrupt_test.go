@@ -23,8 +23,8 @@ func TestInterruptedExtract(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(os.Args[0], "extract", "-", "-o", out)
-	cmd.Args[0], cmd.Dir = "blis-train", dir // TestMain runs the command of that name
+	cmd := blisTrain("extract", "-", "-o", out)
+	cmd.Dir = dir
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	in, err := cmd.StdinPipe()
@@ -84,3 +84,15 @@ func copyFile(t *testing.T, from, to string) {
 		t.Fatal(err)
 	}
 }
+
+// blisTrain is the program itself as another process: TestMain runs the command
+// of that name.
+func blisTrain(args ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Args[0] = "blis-train"
+	return cmd
+}
+
+func interrupt(cmd *exec.Cmd) { cmd.Process.Signal(os.Interrupt) }
+
+func after(ms int) <-chan time.Time { return time.After(time.Duration(ms) * time.Millisecond) }

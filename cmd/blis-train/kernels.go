@@ -96,7 +96,7 @@ func runKernels(c *cli.Context) error {
 	}
 	doc := describeKernels(tables, stepper, rules, batch)
 	if name := c.String("coefficients"); name != "" {
-		set, _, err := loadSet(name)
+		set, _, err := con.loadSet(name)
 		if err != nil {
 			return err
 		}

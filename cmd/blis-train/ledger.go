@@ -17,7 +17,7 @@ func ledgerFlag() cli.Flag {
 // appendLedger writes one line to the ledger when path is not empty. stage is
 // fit, validate or run; head is the header of the document the stage wrote; fit
 // and val may be nil; artifact is the file the stage is about, "" for none.
-func appendLedger(path, stage string, head result.Header, fit *result.Fit, val *result.Validation, artifact string) error {
+func (con *console) appendLedger(path, stage string, head result.Header, fit *result.Fit, val *result.Validation, artifact string) error {
 	if path == "" {
 		return nil
 	}
@@ -29,7 +29,7 @@ func appendLedger(path, stage string, head result.Header, fit *result.Fit, val *
 		e.Inputs = []result.Input{}
 	}
 	if artifact != "" {
-		_, in, err := readInput(artifact)
+		_, in, err := con.readInput(artifact)
 		if err != nil {
 			return err
 		}

@@ -3,12 +3,12 @@ package main
 import (
 	"fmt"
 	"math"
-	"os"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -62,7 +62,7 @@ type trend struct {
 }
 
 func printLog(con *console, path, stage string, last int) error {
-	f, err := os.Open(path)
+	f, err := files.Open(path, con.special)
 	if err != nil {
 		return err
 	}

@@ -4,12 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"sort"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -38,7 +39,7 @@ func prepareOut(dir string, force bool) error {
 	}
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return os.MkdirAll(dir, 0o755)
+		return os.MkdirAll(dir, 0o777)
 	}
 	if err != nil {
 		return err
@@ -63,36 +64,8 @@ func prepareOut(dir string, force bool) error {
 	return nil
 }
 
-// writeFile writes to a temporary name beside path and renames, so that no
-// half file ever stands under the final name. A device or a pipe is written to, not replaced.
-func writeFile(path string, data []byte) (err error) {
-	switch st, err := os.Stat(path); {
-	case err == nil && st.IsDir():
-		return fmt.Errorf("%s: got a folder, want a file", path)
-	case err == nil && !st.Mode().IsRegular():
-		return os.WriteFile(path, data, 0o644)
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".tmp*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(tmp.Name())
-		}
-	}()
-	if _, err = tmp.Write(data); err != nil {
-		tmp.Close()
-		return err
-	}
-	if err = tmp.Close(); err != nil {
-		return err
-	}
-	if err = os.Chmod(tmp.Name(), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), path)
-}
+// maxInput is far above any document or workload file.
+const maxInput = 4 << 30
 
 // writeDoc writes a document of package result.
 func writeDoc(path string, doc any) error {
@@ -100,17 +73,17 @@ func writeDoc(path string, doc any) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return writeFile(path, b)
+	return files.Write(path, b)
 }
 
 // readDoc reads a document of package result.
 func readDoc(path string, doc any) error {
-	f, err := os.Open(path)
+	f, err := files.Open(path, false)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if err := result.Read(f, doc); err != nil {
+	if err := result.Read(io.LimitReader(f, maxInput), doc); err != nil {
 		return notOurs(path, err)
 	}
 	return nil
@@ -127,7 +100,7 @@ func notOurs(path string, err error) error {
 // stageOf is the stage that wrote the JSON document at path, "" when unknown.
 func stageOf(path string) string {
 	var head result.Header
-	data, err := os.ReadFile(path)
+	data, err := files.Read(path, maxInput, false)
 	if err != nil || json.Unmarshal(data, &head) != nil {
 		return ""
 	}

@@ -5,11 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/result"
@@ -53,8 +53,8 @@ func vectorizer(set *coeff.Set) export.Vectorizer {
 }
 
 // readInput reads a file and says what it is, by base name.
-func readInput(path string) ([]byte, result.Input, error) {
-	data, err := os.ReadFile(path)
+func (con *console) readInput(path string) ([]byte, result.Input, error) {
+	data, err := files.Read(path, maxInput, con.special)
 	if err != nil {
 		return nil, result.Input{}, err
 	}
@@ -67,8 +67,8 @@ func inputOf(name string, data []byte) result.Input {
 }
 
 // loadSet reads a coefficient file.
-func loadSet(path string) (*coeff.Set, result.Input, error) {
-	data, in, err := readInput(path)
+func (con *console) loadSet(path string) (*coeff.Set, result.Input, error) {
+	data, in, err := con.readInput(path)
 	if err != nil {
 		return nil, in, err
 	}

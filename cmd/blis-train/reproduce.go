@@ -61,7 +61,7 @@ func runReproduce(c *cli.Context) error {
 	if c.String("data") == "" {
 		return usagef("reproduce: missing --data PARENT")
 	}
-	set, in, err := loadSet(c.Args().First())
+	set, in, err := con.loadSet(c.Args().First())
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func reproduce(c *cli.Context, con *console, file string, set *coeff.Set, doc *r
 		return err
 	}
 	o.Workers = c.Int("workers")
-	runs, err := recordedRuns(c.String("data"), set, c.StringSlice("set"))
+	runs, err := recordedRuns(con, c.String("data"), set, c.StringSlice("set"))
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func reproduce(c *cli.Context, con *console, file string, set *coeff.Set, doc *r
 	in := inputOf(filepath.Base(file), refit)
 	doc.Refit, doc.Identical = &in, in.SHA256 == doc.File.SHA256
 	if !doc.Identical {
-		recorded, err := os.ReadFile(file)
+		recorded, _, err := con.readInput(file)
 		if err != nil {
 			return err
 		}
@@ -153,7 +153,7 @@ func recordedOptions(command string) (fit.Options, error) {
 
 // recordedRuns are the run folders below parent whose run.yaml is recorded, with
 // the overrides of the original extraction.
-func recordedRuns(parent string, set *coeff.Set, overrides []string) ([]extract.RunDir, error) {
+func recordedRuns(con *console, parent string, set *coeff.Set, overrides []string) ([]extract.RunDir, error) {
 	want := map[string]bool{}
 	for _, in := range set.Inputs {
 		if filepath.Base(in.Name) == deploy.RunFile {
@@ -166,7 +166,7 @@ func recordedRuns(parent string, set *coeff.Set, overrides []string) ([]extract.
 	}
 	var runs []extract.RunDir
 	for _, r := range found {
-		_, in, err := readInput(filepath.Join(r.Dir, deploy.RunFile))
+		_, in, err := con.readInput(filepath.Join(r.Dir, deploy.RunFile))
 		if err != nil {
 			return nil, err
 		}

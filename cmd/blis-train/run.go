@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
@@ -74,7 +75,7 @@ func runRun(c *cli.Context) error {
 	if err := writeArtifact(filepath.Join(out, coefficientsFile), doc, val); err != nil {
 		return err
 	}
-	if err := appendLedger(c.String("ledger"), "run", doc.Header, doc, val, filepath.Join(out, coefficientsFile)); err != nil {
+	if err := con.appendLedger(c.String("ledger"), "run", doc.Header, doc, val, filepath.Join(out, coefficientsFile)); err != nil {
 		return err
 	}
 	if err := con.document(runDocument{ext, doc, val}); err != nil {
@@ -96,15 +97,15 @@ func writeReport(c *cli.Context, dir string, in report.Input) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(filepath.Join(dir, reportFile), html); err != nil {
+	if err := files.Write(filepath.Join(dir, reportFile), html); err != nil {
 		return err
 	}
 	figures := c.String("figures")
 	if figures == "" {
 		return nil
 	}
-	if err := os.MkdirAll(figures, 0o755); err != nil {
+	if err := os.MkdirAll(figures, 0o777); err != nil {
 		return err
 	}
-	return report.Figures(func(name string, data []byte) error { return writeFile(filepath.Join(figures, name), data) }, in)
+	return report.Figures(func(name string, data []byte) error { return files.Write(filepath.Join(figures, name), data) }, in)
 }

@@ -2,11 +2,9 @@ package main
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -20,6 +18,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/extract"
@@ -78,6 +77,7 @@ func simulateFlags() []cli.Flag {
 // simulation is one call of simulate, resolved.
 type simulation struct {
 	c      *cli.Context
+	con    *console
 	dep    *deploy.Deployment
 	set    *coeff.Set // nil without coefficients
 	fixed  *workload.Workload
@@ -102,7 +102,7 @@ func runSimulate(c *cli.Context) error {
 	if err := checkSimulateFlags(c); err != nil {
 		return err
 	}
-	s, err := newSimulation(c)
+	s, err := newSimulation(c, con)
 	if err != nil {
 		return err
 	}
@@ -156,14 +156,14 @@ func checkSimulateFlags(c *cli.Context) error {
 	return nil
 }
 
-func newSimulation(c *cli.Context) (*simulation, error) {
-	s := &simulation{c: c}
+func newSimulation(c *cli.Context, con *console) (*simulation, error) {
+	s := &simulation{c: c, con: con}
 	if err := s.loadDeployment(c.String("deployment"), c.StringSlice("set")); err != nil {
 		return nil, err
 	}
 	s.notes = append(s.notes, s.assumed()...)
 	if path := c.String("coefficients"); path != "" {
-		set, in, err := loadSet(path)
+		set, in, err := s.con.loadSet(path)
 		if err != nil {
 			return nil, err
 		}
@@ -187,7 +187,7 @@ func (s *simulation) loadDeployment(path string, set []string) error {
 	if info.IsDir() {
 		path = filepath.Join(path, "run.yaml")
 	}
-	_, in, err := readInput(path)
+	_, in, err := s.con.readInput(path)
 	if err != nil {
 		return err
 	}
@@ -217,26 +217,20 @@ func (s *simulation) loadWorkload(path string) error {
 	if info.IsDir() {
 		return s.recordedWorkload(path)
 	}
-	data, in, err := readInput(path)
+	data, in, err := s.con.readInput(path)
 	if err != nil {
 		return err
 	}
 	s.inputs = append(s.inputs, in)
-	if strings.HasSuffix(path, ".gz") {
-		if data, err = gunzip(data); err != nil {
-			return err
-		}
+	plain, err := files.Unpack(bytes.NewReader(data), path)
+	if err != nil {
+		return err
+	}
+	if data, err = files.ReadBounded(plain, path, maxInput); err != nil {
+		return err
 	}
 	s.fixed, s.gen, err = workload.Read(data, path)
 	return err
-}
-
-func gunzip(data []byte) ([]byte, error) {
-	r, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(r)
 }
 
 // recordedWorkload takes the arrivals of a run folder, or of its extracted tables.

@@ -3,8 +3,8 @@ package main
 import (
 	"bufio"
 	"errors"
-	"os"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/emit"
 )
@@ -15,13 +15,13 @@ func (s *simulation) observers(reqs []sim.Request) (sim.Observer, func(*sim.Resu
 	var both manyObservers
 	var closers []func(*sim.Result) error
 	if path := s.c.String("event-log"); path != "" {
-		f, err := newTemp(path)
+		f, err := files.Begin(path)
 		if err != nil {
 			return nil, nil, err
 		}
 		log := &sim.Log{W: bufio.NewWriter(f.File), Requests: reqs}
 		both = append(both, log)
-		closers = append(closers, func(*sim.Result) error { return errors.Join(log.Flush(), f.commit()) })
+		closers = append(closers, func(*sim.Result) error { return errors.Join(log.Flush(), f.Commit()) })
 	}
 	if path := s.c.String("emit-otlp"); path != "" {
 		dump, closer, err := s.dump(path, reqs)
@@ -45,13 +45,13 @@ func (s *simulation) observers(reqs []sim.Request) (sim.Observer, func(*sim.Resu
 }
 
 func (s *simulation) dump(path string, reqs []sim.Request) (*emit.Dump, func(*sim.Result) error, error) {
-	f, err := newTemp(path)
+	f, err := files.Begin(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	var kv *tempFile
+	var kv *files.Pending
 	if name := s.c.String("emit-kv-events"); name != "" {
-		if kv, err = newTemp(name); err != nil {
+		if kv, err = files.Begin(name); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -67,9 +67,9 @@ func (s *simulation) dump(path string, reqs []sim.Request) (*emit.Dump, func(*si
 		return nil, nil, err
 	}
 	return dump, func(r *sim.Result) error {
-		err := errors.Join(dump.Close(r.Steps), f.commit())
+		err := errors.Join(dump.Close(r.Steps), f.Commit())
 		if kv != nil {
-			err = errors.Join(err, kv.commit())
+			err = errors.Join(err, kv.Commit())
 		}
 		return err
 	}, nil
@@ -99,22 +99,4 @@ func (m manyObservers) KV(e *sim.KVEvent) {
 			kv.KV(e)
 		}
 	}
-}
-
-// tempFile is a file that gets its name when it is complete.
-type tempFile struct {
-	*os.File
-	path string
-}
-
-func newTemp(path string) (*tempFile, error) {
-	f, err := os.Create(path + ".tmp")
-	return &tempFile{f, path}, err
-}
-
-func (f *tempFile) commit() error {
-	if err := f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), f.path)
 }

@@ -5,11 +5,16 @@ package main
 import (
 	"errors"
 	"os"
+	"os/signal"
 	"runtime"
 	"syscall"
 
 	"github.com/blis-train/blis-train/trace"
 )
+
+// ignoreBrokenPipes lets a stage write its files when the reader of its output
+// has left (| head).
+func ignoreBrokenPipes() { signal.Ignore(syscall.SIGPIPE) }
 
 // isTaken locks an open folder and reports whether another process holds it.
 func isTaken(f *os.File) bool {

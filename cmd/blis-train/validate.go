@@ -161,7 +161,7 @@ func runValidate(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := appendLedger(c.String("ledger"), "validate", val.Header, doc, val, filepath.Join(out, validationFile)); err != nil {
+	if err := con.appendLedger(c.String("ledger"), "validate", val.Header, doc, val, filepath.Join(out, validationFile)); err != nil {
 		return err
 	}
 	if err := con.document(val); err != nil {
@@ -190,7 +190,7 @@ func judgeSet(c *cli.Context, con *console, in string, ext *result.Extract, doc 
 	if path == "" {
 		return pipeline.Validate(c.Context, in, ext, doc, o, h)
 	}
-	set, file, err := loadSet(path)
+	set, file, err := con.loadSet(path)
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +209,7 @@ func skipReplay(c *cli.Context, con *console, doc *result.Fit, o *validate.Optio
 		return nil
 	}
 	if path := c.String("coefficients"); path != "" {
-		set, _, err := loadSet(path)
+		set, _, err := con.loadSet(path)
 		if err != nil {
 			return err
 		}

@@ -8,8 +8,7 @@ import (
 	"slices"
 	"strconv"
 
-	"gopkg.in/yaml.v3"
-
+	"github.com/blis-train/blis-train/internal/strictyaml"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -76,11 +75,16 @@ const maxGenerated = 100_000_000
 
 // LoadGenerator reads a generator strictly and checks it.
 func LoadGenerator(r io.Reader, name string) (*Generator, error) {
-	dec := yaml.NewDecoder(r)
-	dec.KnownFields(true)
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
 	g := &Generator{}
-	if err := dec.Decode(g); err != nil && !errors.Is(err, io.EOF) {
-		e, _ := trace.YAMLError(name, err)
+	if err := strictyaml.Decode(text, name, g); err != nil {
+		e := (*trace.SyntaxError)(nil)
+		if !errors.As(err, &e) {
+			e, _ = trace.YAMLError(name, err)
+		}
 		e.Code, e.Msg = CodeBadWorkload, "workload generator: "+e.Msg
 		e.Hint = "a workload is a run folder, an extracted run, a Mooncake, Azure or TraceV2 file, or a generator in YAML (see simulate --help)"
 		return nil, e

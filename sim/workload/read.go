@@ -118,10 +118,14 @@ func rows(data []byte, name string, required []string, each func(line int, field
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		line, _ := r.FieldPos(0)
-		if err != nil {
+		if err != nil { // a record that cannot be read has no field to ask the line of
+			line := 0
+			if parse := (*csv.ParseError)(nil); errors.As(err, &parse) {
+				line = parse.Line
+			}
 			return bad(name, line, "row: got %v, want CSV", err)
 		}
+		line, _ := r.FieldPos(0)
 		field := func(c string) string {
 			i, ok := column[c]
 			if !ok || i >= len(rec) {

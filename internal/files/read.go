@@ -1,0 +1,183 @@
+// Package files opens and writes files of people who may be careless or hostile.
+//
+//	Open, Read   regular files only: a FIFO or a device would wait or never end;
+//	             a file system that does not answer is given up after a while
+//	DirFS        a folder under the same rules
+//	Unpack       gzip that does not unfold without end
+//	Begin        a file that gets its name when it is complete
+package files
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Codes of this package.
+const (
+	SpecialFile trace.Code = "special_file"
+	SilentMount trace.Code = "silent_file_system"
+	TooLarge    trace.Code = "file_too_large"
+	NameTooLong trace.Code = "name_too_long"
+	IsFolder    trace.Code = "folder_for_file"
+	Packed      trace.Code = "unknown_compression"
+	Expands     trace.Code = "file_expands"
+)
+
+const (
+	silentAfter  = 5 * time.Second
+	specialHint  = "copy it to a file first, or give --allow-special when the pipe is meant"
+	maxNameShown = 60
+)
+
+// Codes describes them for people.
+var Codes = []trace.CodeEntry{
+	{Code: SpecialFile, Kind: "error", Meaning: "A FIFO, socket or device stands where a file should: reading it could wait or last for ever.",
+		Action: "Copy the data to a file, or say --allow-special when a pipe is meant."},
+	{Code: SilentMount, Kind: "error", Meaning: "The file system did not answer within five seconds.", Action: "Look at the mount; a server may be gone."},
+	{Code: TooLarge, Kind: "error", Meaning: "A file is far larger than its kind ever is.", Action: "Check that it is the file you mean."},
+	{Code: NameTooLong, Kind: "error", Meaning: "A file name is longer than the file system allows.", Action: "Use a shorter name or folder."},
+	{Code: Packed, Kind: "error", Meaning: "A file is compressed in a way that is not read here.", Action: "Decompress it first."},
+	{Code: Expands, Kind: "error", Meaning: "A compressed file unfolds to more than 200 times its size, which no real text does.",
+		Action: "Check the file; decompress it yourself if it is what you mean."},
+	{Code: IsFolder, Kind: "error", Meaning: "A folder stands where a file should.", Action: "Name a file in it."},
+}
+
+// Open opens a regular file, or a pipe or device when special is true. Codes:
+// special_file, silent_file_system, name_too_long, folder_for_file.
+func Open(name string, special bool) (*os.File, error) {
+	st, err := Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := check(name, st, special); err != nil {
+		return nil, err
+	}
+	return os.Open(name)
+}
+
+// CheckInput refuses a name that stands for a pipe or a device unless special is
+// true, and one on a file system that does not answer. Folders, and names of
+// nothing (a glob, "-"), are somebody else's business.
+func CheckInput(name string, special bool) error {
+	st, err := Stat(name)
+	switch {
+	case err == nil && !st.IsDir():
+		return check(name, st, special)
+	case errors.As(err, new(*trace.Error)):
+		return err
+	}
+	return nil
+}
+
+func check(name string, st fs.FileInfo, special bool) error {
+	switch mode := st.Mode(); {
+	case mode.IsDir():
+		return trace.Errorf(IsFolder, "%s: got a folder, want a file", name)
+	case !mode.IsRegular() && !special:
+		return trace.Errorf(SpecialFile, "%s: got %s, want a file", name, kindOf(mode)).WithHint(specialHint)
+	}
+	return nil
+}
+
+func kindOf(mode fs.FileMode) string {
+	switch {
+	case mode&fs.ModeNamedPipe != 0:
+		return "a pipe"
+	case mode&fs.ModeSocket != 0:
+		return "a socket"
+	case mode&fs.ModeDevice != 0:
+		return "a device"
+	}
+	return "a special file"
+}
+
+// Stat is os.Stat that gives up on a file system that does not answer.
+func Stat(name string) (fs.FileInfo, error) {
+	type answer struct {
+		st  fs.FileInfo
+		err error
+	}
+	got := make(chan answer, 1)
+	go func() {
+		st, err := os.Stat(name)
+		got <- answer{st, err}
+	}()
+	late := time.NewTimer(silentAfter)
+	defer late.Stop()
+	select {
+	case a := <-got:
+		return a.st, worded(a.err)
+	case <-late.C:
+		return nil, trace.Errorf(SilentMount, "%s: the file system did not answer within %s", name, silentAfter)
+	}
+}
+
+// worded words an error about a name as one of opening it; a name that is too
+// long gets words of its own.
+func worded(err error) error {
+	var at *fs.PathError
+	if !errors.As(err, &at) {
+		return err
+	}
+	if !errors.Is(err, syscall.ENAMETOOLONG) {
+		return &fs.PathError{Op: "open", Path: at.Path, Err: at.Err}
+	}
+	base := filepath.Base(at.Path)
+	shown := base
+	if len(base) > maxNameShown {
+		shown = base[:maxNameShown] + "..."
+	}
+	return trace.Errorf(NameTooLong, "%s: got a name of %d bytes in a path of %d, the file system allows less", shown, len(base), len(at.Path))
+}
+
+// Read reads a regular file of at most the given size. Codes: those of Open,
+// file_too_large.
+func Read(name string, most int64, special bool) ([]byte, error) {
+	f, err := Open(name, special)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return ReadBounded(f, name, most)
+}
+
+// ReadBounded reads at most the given number of bytes; more is file_too_large.
+func ReadBounded(r io.Reader, name string, most int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, most+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if int64(len(data)) > most {
+		return nil, trace.Errorf(TooLarge, "%s: got more than %d MiB, want less", name, most>>20)
+	}
+	return data, nil
+}
+
+// DirFS is os.DirFS whose files are opened by Open.
+func DirFS(dir string) fs.FS { return folder(dir) }
+
+type folder string
+
+// Open opens a file or folder below d.
+func (d folder) Open(name string) (fs.File, error) {
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	full := filepath.Join(string(d), filepath.FromSlash(name))
+	st, err := Stat(full)
+	if err != nil {
+		return nil, err
+	}
+	if st.IsDir() {
+		return os.Open(full)
+	}
+	return Open(full, false)
+}

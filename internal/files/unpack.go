@@ -1,0 +1,62 @@
+package files
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Bounds of what a compressed text may unfold to: no log and no workload of
+// real servers compresses better.
+const (
+	maxExpansion = 200
+	freeBytes    = 64 << 20 // that any file may unfold to
+)
+
+// Unpack returns what r holds: decompressed when it begins like gzip. Reading
+// fails with file_expands when far more comes out than any real text gives.
+func Unpack(r io.Reader, name string) (io.Reader, error) {
+	packed := &counted{r: r}
+	head := bufio.NewReaderSize(packed, 1<<16)
+	switch magic, _ := head.Peek(4); {
+	case bytes.HasPrefix(magic, []byte("\x28\xb5\x2f\xfd")):
+		return nil, trace.Errorf(Packed, "%s: got zstd, want text or gzip", name).WithHint("decompress it with zstd -d first")
+	case !bytes.HasPrefix(magic, []byte("\x1f\x8b")):
+		return head, nil
+	}
+	z, err := gzip.NewReader(head)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return &unpacked{z: z, packed: packed, name: name}, nil
+}
+
+type counted struct {
+	r io.Reader
+	n int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
+type unpacked struct {
+	z      *gzip.Reader
+	packed *counted
+	n      int64
+	name   string
+}
+
+func (u *unpacked) Read(p []byte) (int, error) {
+	n, err := u.z.Read(p)
+	if u.n += int64(n); u.n > freeBytes && u.n > maxExpansion*u.packed.n {
+		return n, trace.Errorf(Expands, "%s: got %d bytes from %d, want at most %d times as many", u.name, u.n, u.packed.n, maxExpansion)
+	}
+	return n, err
+}

@@ -1,0 +1,56 @@
+package strictyaml
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+func TestParseRefuses(t *testing.T) {
+	for text, want := range map[string]string{
+		"a: 1\nb: {c: 1,\n c: 2}":         `f:3:2: key "c" stands twice`,
+		"a: 1\n---\nb: 2":                 "f:2:1: got a second document, want one",
+		"a: 1\n...\n]":                    "f:2: did not find expected <document start>",
+		"a: [1":                           "f:1: did not find expected ',' or ']'",
+		strings.Repeat("? [a]\n: 1\n", 3): "", // keys that are no words are the reader's business
+		"a: &x [*x]":                      `f:1:8: anchor "x" contains itself`,
+		"":                                "", "# nothing": "", "\xef\xbb\xbfa: 1": "", "a: 1\n---\n": "f:2:1: got a second document, want one",
+	} {
+		_, err := Parse([]byte(text), "f")
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+// A text of half a megabyte is read or refused as fast as its size allows; the
+// library alone needs a minute for it.
+func TestManyKeysAreRefused(t *testing.T) {
+	for _, text := range []string{strings.Repeat("a: 1\n", 100_000), "x:\n" + strings.Repeat("  a: 1\n", 70_000)} {
+		var e *trace.SyntaxError
+		if err := Decode([]byte(text), "f", &struct{ A int }{}); !errors.As(err, &e) || !strings.Contains(e.Msg, "want at most 10000") {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+func TestDecodeIsStrict(t *testing.T) {
+	var v struct {
+		A int `yaml:"a"`
+	}
+	if err := Decode([]byte("a: 3"), "f", &v); err != nil || v.A != 3 {
+		t.Errorf("got %v, %v", v, err)
+	}
+	if err := Decode([]byte("b: 3"), "f", &v); err == nil || !strings.Contains(err.Error(), "field b not found") {
+		t.Errorf("got %v", err)
+	}
+	if err := Decode(nil, "f", &v); err != nil {
+		t.Error(err)
+	}
+}
