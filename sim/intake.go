@@ -113,6 +113,9 @@ func (e *Engine) Arrive(i int, r *Request, atUs int64) error {
 	if r.AbortAtUs.OK {
 		e.outside.push(max(r.AbortAtUs.V, atUs+delay), outsideAbort, i)
 	}
+	if r.AbortAfterUs.OK {
+		e.outside.push(atUs+max(r.AbortAfterUs.V, delay), outsideAbort, i)
+	}
 	return nil
 }
 

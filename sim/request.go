@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"slices"
+
 	"github.com/blis-train/blis-train/sim/kv"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
@@ -35,7 +37,9 @@ type Request struct {
 	// AbortKind says which outcome it leaves: OutcomeAborted, OutcomeTimedOut or
 	// OutcomeFinished (a stop string: the API calls it a success).
 	AbortAtUs trace.Opt[int64]
-	AbortKind Outcome
+	// AbortAfterUs is the same, from its arrival.
+	AbortAfterUs trace.Opt[int64]
+	AbortKind    Outcome
 
 	// After makes a closed loop of one client: with After = i+1 the request
 	// arrives ThinkUs after request i of the workload has left the system,
@@ -48,6 +52,9 @@ type Request struct {
 	Loop    int
 	Queued  bool
 	ThinkUs int64
+	// With = i+1 makes it one more sample of request i (n > 1): it arrives
+	// together with it, and who waits for i waits for both. 0 = none.
+	With int
 
 	// EnqueueUs overrides arrival + overhead: when the request reaches the
 	// engine's input queue. Used by replays that know it.
@@ -71,6 +78,9 @@ const (
 	OutcomeTimedOut   Outcome = "timed_out"
 	OutcomeUnfinished Outcome = "unfinished"
 )
+
+// abortOutcomes are what an abort may leave.
+var abortOutcomes = []Outcome{OutcomeAborted, OutcomeTimedOut, OutcomeFinished}
 
 // RequestResult is what one request experienced, in workload order. Stamps are
 // us of simulated time; what never happened is unknown. TTFT = FirstToken -
@@ -163,7 +173,9 @@ func (r *Request) check(i, n int) error {
 		return bad("after %d, want another request's position, 1 to %d", r.After, n)
 	case r.Loop < 0 || r.Queued && (r.Loop == 0 || r.After > 0):
 		return bad("loop %d after %d, want a loop of 1 or more and no predecessor for a queued request", r.Loop, r.After)
-	case r.AbortAtUs.OK && r.AbortKind != OutcomeAborted && r.AbortKind != OutcomeTimedOut && r.AbortKind != OutcomeFinished:
+	case r.With < 0 || r.With > n || r.With == i+1 || r.With > 0 && (r.After > 0 || r.Loop > 0):
+		return bad("with %d after %d loop %d, want another request's position, 1 to %d, and nothing else", r.With, r.After, r.Loop, n)
+	case (r.AbortAtUs.OK || r.AbortAfterUs.OK) && !slices.Contains(abortOutcomes, r.AbortKind):
 		return bad("abort outcome %q, want aborted, timed_out or finished", r.AbortKind)
 	}
 	return nil

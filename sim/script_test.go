@@ -154,8 +154,7 @@ func requestOfScript(t *testing.T, id string, p map[string]string) Request {
 	if a := p["abort"]; a != "" {
 		r.AbortAtUs, r.AbortKind = trace.Some(whole(t, a)), OutcomeAborted
 	}
-	if a := p["after"]; a != "" {
-		r.After, r.ThinkUs = int(whole(t, a)), whole(t, p["think"])
-	}
+	r.After, r.With, r.Loop, r.ThinkUs = int(whole(t, p["after"])), int(whole(t, p["with"])), int(whole(t, p["loop"])), whole(t, p["think"])
+	r.Queued = p["queued"] != ""
 	return r
 }

@@ -15,6 +15,8 @@ type Source struct {
 	order     int64           // requests that became due so far
 	followers map[int][]int32 // by predecessor: requests that come after it
 	queues    map[int][]int32 // by loop: requests not sent yet
+	samples   map[int][]int32 // by request: its other samples
+	inside    map[int]int     // by request with other samples: how many have not left
 }
 
 type dueRequest struct {
@@ -30,13 +32,15 @@ func (a *dueRequest) compare(b *dueRequest) int {
 // NewSource checks the requests and puts them in order; equal arrivals keep
 // theirs.
 func NewSource(reqs []Request) (*Source, error) {
-	s := &Source{reqs: reqs, followers: map[int][]int32{}, queues: map[int][]int32{}}
+	s := &Source{reqs: reqs, followers: map[int][]int32{}, queues: map[int][]int32{}, samples: map[int][]int32{}, inside: map[int]int{}}
 	for i := range reqs {
 		r := &reqs[i]
 		if err := r.check(i, len(reqs)); err != nil {
 			return nil, err
 		}
 		switch {
+		case r.With > 0:
+			s.samples[r.With-1] = append(s.samples[r.With-1], int32(i))
 		case r.After > 0:
 			s.followers[r.After-1] = append(s.followers[r.After-1], int32(i))
 		case r.Queued:
@@ -66,20 +70,35 @@ func (s *Source) Next() (atUs int64, ok bool) {
 func (s *Source) Take() (i int, atUs int64) {
 	atUs, _ = s.Next()
 	if s.next < len(s.open) && s.reqs[s.open[s.next]].ArrivalUs == atUs {
+		i = int(s.open[s.next])
 		s.next++
-		return int(s.open[s.next-1]), atUs
+	} else {
+		i = int(s.due[0].req)
+		last := len(s.due) - 1
+		s.due[0] = s.due[last]
+		s.due = s.due[:last]
+		s.sink()
 	}
-	i = int(s.due[0].req)
-	last := len(s.due) - 1
-	s.due[0] = s.due[last]
-	s.due = s.due[:last]
-	s.sink()
+	if others := s.samples[i]; len(others) > 0 && s.inside[i] == 0 {
+		s.inside[i] = 1 + len(others)
+		for _, j := range others {
+			s.Again(int(j), atUs)
+		}
+	}
 	return i, atUs
 }
 
-// Left says that request i has left at atUs, whatever its outcome: those that
-// waited for it become due. It returns when the first of them arrives.
+// Left says that request i has left at atUs, whatever its outcome: when all its
+// samples have, those that waited for it become due. It returns when the first
+// of them arrives.
 func (s *Source) Left(i int, atUs int64) (first int64, any bool) {
+	if with := s.reqs[i].With; with > 0 {
+		i = with - 1
+	}
+	if n := s.inside[i]; n > 1 {
+		s.inside[i] = n - 1
+		return 0, false
+	}
 	send := func(j int32) {
 		at := max(atUs+s.reqs[j].ThinkUs, s.reqs[j].ArrivalUs)
 		s.Again(int(j), at)

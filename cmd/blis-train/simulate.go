@@ -1,14 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -18,15 +16,12 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/export"
-	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/sim/summary"
-	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -46,10 +41,10 @@ func simulateCommand() *cli.Command {
 }
 
 func simulateFlags() []cli.Flag {
-	return []cli.Flag{
+	return append([]cli.Flag{
 		&cli.StringFlag{Name: "coefficients", Usage: "coefficient `FILE` (latency model physics)"},
 		&cli.StringFlag{Name: "deployment", Usage: "run.yaml `FILE` or run folder: what runs"},
-		&cli.StringFlag{Name: "workload", Usage: "`FILE|RUNDIR`: what arrives"},
+		&cli.StringFlag{Name: "workload", Usage: "`FILE|RUNDIR`: what arrives; or --input-len and --output-len"},
 		outFlag("output `FOLDER`"),
 		&cli.StringSliceFlag{Name: "set", Usage: "supply or override a field of run.yaml, `KEY.PATH=VALUE` (repeatable)"},
 		&cli.StringFlag{Name: "latency-model", Value: "physics", Usage: "step time `MODEL`: physics, roofline, blackbox, trained-physics or linear3"},
@@ -60,9 +55,6 @@ func simulateFlags() []cli.Flag {
 		&cli.StringFlag{Name: "noise", Value: "none", Usage: "`KIND`: residual multiplies step times by ratios of the artifact's residuals; or none"},
 		&cli.StringFlag{Name: "async", Value: "auto", Usage: "asynchronous scheduling, `MODE`: auto (by deployment), on or off"},
 		&cli.Int64Flag{Name: "kv-blocks", Usage: "`N` GPU KV blocks; 0: the deployment's, or derived from memory"},
-		&cli.StringFlag{Name: "phase", Usage: "use one phase, `NAME`, of a recorded run"},
-		&cli.Float64Flag{Name: "rate-scale", Value: 1, Usage: "multiply arrival rates by `FACTOR`"},
-		&cli.IntFlag{Name: "max-requests", Usage: "use the first `N` requests; 0: all"},
 		&cli.Int64Flag{Name: "seed", Value: 1, Usage: "`SEED` of generator, noise and draws"},
 		&cli.IntFlag{Name: "replications", Value: 1, Usage: "run `N` times with seeds SEED, SEED+1, ...; intervals are printed"},
 		&cli.BoolFlag{Name: "sample-coefficients", Usage: "draw each replication's coefficients from the stored covariance"},
@@ -71,7 +63,7 @@ func simulateFlags() []cli.Flag {
 		&cli.StringFlag{Name: "emit-kv-events", Usage: "write KV events to `FILE` (prefix caching only)"},
 		&cli.StringFlag{Name: "event-log", Usage: "write every event and step as text to `FILE`"},
 		&cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds foreign files"},
-	}
+	}, loadFlags()...)
 }
 
 // simulation is one call of simulate, resolved.
@@ -80,8 +72,7 @@ type simulation struct {
 	con    *console
 	dep    *deploy.Deployment
 	set    *coeff.Set // nil without coefficients
-	fixed  *workload.Workload
-	gen    *workload.Generator
+	load   load
 	alpha  []float64
 	beta   []float64
 	inputs []result.Input
@@ -128,14 +119,15 @@ func checkSimulateFlags(c *cli.Context) error {
 		return usagef("simulate: got argument %q, want flags only", c.Args().First())
 	case c.String("deployment") == "":
 		return usagef("simulate: missing --deployment run.yaml")
-	case c.String("workload") == "":
-		return usagef("simulate: missing --workload FILE or RUNDIR")
+	}
+	if err := checkLoadFlags(c); err != nil {
+		return err
+	}
+	switch {
 	case c.String("out") == "":
 		return usagef("missing -o OUT")
 	case c.Int("replications") < 1:
 		return usagef("--replications: got %d, want >= 1", c.Int("replications"))
-	case !(c.Float64("rate-scale") > 0):
-		return usagef("--rate-scale: got %g, want > 0", c.Float64("rate-scale"))
 	case c.String("noise") != "none" && c.String("noise") != "residual":
 		return usagef("--noise: got %q, want residual or none", c.String("noise"))
 	case c.String("async") != "auto" && c.String("async") != "on" && c.String("async") != "off":
@@ -176,7 +168,7 @@ func newSimulation(c *cli.Context, con *console) (*simulation, error) {
 	if s.beta, err = numbers("--beta-coeffs", c.String("beta-coeffs")); err != nil {
 		return nil, err
 	}
-	return s, s.loadWorkload(c.String("workload"))
+	return s, s.loadWorkload()
 }
 
 func (s *simulation) loadDeployment(path string, set []string) error {
@@ -209,79 +201,6 @@ func (s *simulation) assumed() []trace.Finding {
 	return d.AssumedInSimulation()
 }
 
-func (s *simulation) loadWorkload(path string) error {
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	if info.IsDir() {
-		return s.recordedWorkload(path)
-	}
-	data, in, err := s.con.readInput(path)
-	if err != nil {
-		return err
-	}
-	s.inputs = append(s.inputs, in)
-	plain, err := files.Unpack(bytes.NewReader(data), path)
-	if err != nil {
-		return err
-	}
-	if data, err = files.ReadBounded(plain, path, maxInput); err != nil {
-		return err
-	}
-	s.fixed, s.gen, err = workload.Read(data, path)
-	return err
-}
-
-// recordedWorkload takes the arrivals of a run folder, or of its extracted tables.
-func (s *simulation) recordedWorkload(dir string) error {
-	run, err := s.recordedRun(dir)
-	if err != nil {
-		return err
-	}
-	s.fixed, err = workload.FromRun(run, s.dep, workload.RunOptions{Phase: s.c.String("phase")})
-	if err == nil {
-		s.notes = append(s.notes, s.fixed.Notes...)
-	}
-	return err
-}
-
-func (s *simulation) recordedRun(dir string) (*trace.Run, error) {
-	if strings.HasPrefix(filepath.Base(dir), "run=") { // OUT/tables/run=<id>
-		return table.Read(dir)
-	}
-	switch ids, err := table.RunIDs(dir); {
-	case err == nil && len(ids) == 1:
-		return table.Read(table.RunDir(dir, ids[0]))
-	case err == nil && len(ids) > 1:
-		return nil, &usageError{msg: fmt.Sprintf("--workload: %s holds %d runs, want one", dir, len(ids)), hint: "give one of them, such as " + table.RunDir(dir, ids[0])}
-	}
-	runs, err := extract.Discover([]string{dir}, nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	if len(runs) != 1 {
-		return nil, &usageError{msg: fmt.Sprintf("--workload: %s holds %d runs, want one", dir, len(runs)), hint: "give one of them, such as " + runs[0].Dir}
-	}
-	tmp, err := os.MkdirTemp("", "blis-train-simulate-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(tmp)
-	o := extract.DefaultOptions()
-	o.Out, o.ToolVersion = tmp, toolVersion
-	doc, err := extract.Run(s.c.Context, runs, o)
-	if err != nil {
-		return nil, err
-	}
-	s.inputs = append(s.inputs, doc.Inputs...)
-	ids, err := table.RunIDs(tmp)
-	if err != nil || len(ids) != 1 {
-		return nil, errors.Join(err, fmt.Errorf("%s: got %d engine runs, want one; extract it and give one of its runs", dir, len(ids)))
-	}
-	return table.Read(table.RunDir(tmp, ids[0]))
-}
-
 func numbers(flag, text string) ([]float64, error) {
 	if text == "" {
 		return nil, nil
@@ -295,27 +214,6 @@ func numbers(flag, text string) ([]float64, error) {
 		out = append(out, v)
 	}
 	return out, nil
-}
-
-// requests is the workload of one seed: a generator draws anew, a recording stays.
-func (s *simulation) requests(seed int64) ([]sim.Request, error) {
-	w := s.fixed
-	if s.gen != nil {
-		var err error
-		if w, err = s.gen.Generate(seed); err != nil {
-			return nil, err
-		}
-	}
-	reqs := w.Requests
-	if n := s.c.Int("max-requests"); n > 0 && n < len(reqs) {
-		reqs = reqs[:n]
-	}
-	if f := s.c.Float64("rate-scale"); f != 1 {
-		w = &workload.Workload{Requests: slices.Clone(reqs)}
-		w.Scale(f)
-		reqs = w.Requests
-	}
-	return reqs, nil
 }
 
 // config is the engine of one seed; models are not shared between replications.

@@ -66,7 +66,7 @@ var rooms = map[string]room{
 	"sim/latency":             {ours: []string{"stat", "coeff", "pipeline/features", "pipeline/features/basis", "trace", "deploy"}, pure: true},
 	"sim/simtest":             {ours: []string{"sim/latency", "coeff", "pipeline/features", "trace", "deploy"}},
 	"sim/summary":             {ours: []string{"sim", "stat", "trace"}, pure: true},
-	"sim/workload":            {ours: []string{"internal/strictyaml", "sim", "sim/latency", "trace", "deploy"}},
+	"sim/workload":            {ours: []string{"internal/strictyaml", "sim", "sim/latency", "stat", "trace", "deploy"}},
 	"sim/emit":                {ours: []string{"sim", "sim/kv", "trace", "deploy"}},
 	"trace":                   {},
 	"trace/table":             {ours: []string{"trace"}, theirs: []string{arrow, zstd}},

@@ -16,7 +16,8 @@ import (
 // Generator is a synthetic workload, in YAML:
 //
 //	requests: 1000
-//	arrivals: {kind: poisson, rate_rps: 5}          # constant | poisson | gamma (cv) | bursts (burst, every_s) | closed (clients, think_ms)
+//	arrivals: {kind: poisson, rate_rps: 5}          # constant | poisson | gamma (cv) | bursts (burst, every_s) |
+//	                                                # closed (clients, think_ms, ramp_s)
 //	prompt:   {kind: lognormal, mean: 300, sigma: 0.8, min: 4, max: 4096}   # constant (value) | uniform (min, max) | empirical (values)
 //	output:   {kind: uniform, min: 10, max: 200}
 //	max_tokens: 1024                                 # 0: the output length
@@ -41,6 +42,7 @@ type ArrivalSpec struct {
 	EveryS  float64 `yaml:"every_s"`  // seconds between bursts
 	Clients int     `yaml:"clients"`  // of a closed loop
 	ThinkMs float64 `yaml:"think_ms"` // between a client's requests
+	RampS   float64 `yaml:"ramp_s"`   // the clients start evenly over this time
 }
 
 // LengthSpec is a distribution of tokens.
@@ -146,8 +148,8 @@ func (a *ArrivalSpec) check() error {
 			return trace.Errorf(CodeBadWorkload, "arrivals.%s: got %g, want > 0 with kind %s", n.key, n.v, a.Kind)
 		}
 	}
-	if a.ThinkMs < 0 {
-		return trace.Errorf(CodeBadWorkload, "arrivals.think_ms: got %g, want >= 0 ms", a.ThinkMs)
+	if !(a.ThinkMs >= 0) || !(a.RampS >= 0) {
+		return trace.Errorf(CodeBadWorkload, "arrivals: got think_ms %g and ramp_s %g, want >= 0", a.ThinkMs, a.RampS)
 	}
 	return nil
 }
@@ -213,15 +215,15 @@ func (g *Generator) Generate(seed int64) (*Workload, error) {
 		g.classify(rng, &q)
 		w.add(q)
 	}
+	if a := g.Arrivals; a.Kind == "closed" {
+		return w, w.Close(Loop{Clients: a.Clients, ThinkUs: int64(a.ThinkMs * 1000), RampUs: int64(a.RampS * 1e6)})
+	}
 	return w, nil
 }
 
 func (a *ArrivalSpec) next(rng *rand.Rand, i int, at *float64, q *sim.Request) {
 	switch a.Kind {
 	case "closed":
-		if i >= a.Clients {
-			q.After, q.ThinkUs = i-a.Clients+1, int64(a.ThinkMs*1000)
-		}
 		return
 	case "bursts":
 		*at = float64(i/a.Burst) * a.EveryS * 1e6

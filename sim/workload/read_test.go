@@ -134,8 +134,8 @@ func TestGeneratorStatistics(t *testing.T) {
 	closed := bursts
 	closed.Arrivals = ArrivalSpec{Kind: "closed", Clients: 2, ThinkMs: 5}
 	w, _ = closed.Generate(1)
-	if w.Requests[1].After != 0 || w.Requests[2].After != 1 || w.Requests[5].After != 4 || w.Requests[5].ThinkUs != 5000 {
-		t.Errorf("closed: %+v", w.Requests)
+	if w.Requests[1].Queued || !w.Requests[2].Queued || w.Requests[5].Loop != 1 || w.Requests[5].ThinkUs != 5000 {
+		t.Errorf("closed: %+v", w.Requests[5])
 	}
 }
 

@@ -97,10 +97,13 @@ const (
 	CodeEmptyWorkload trace.Code = "empty_workload"
 	CodePrefixUnknown trace.Code = "workload_prefix_unknown"
 	CodeBadWorkload   trace.Code = "bad_workload"
+	CodeReclosed      trace.Code = "replayed_closed_loop"
 )
 
 // Codes describes this package's codes.
 var Codes = []trace.CodeEntry{
+	{Code: CodeReclosed, Kind: "finding", Meaning: "a recorded closed loop is replayed as one: clients send when they are answered",
+		Action: "nothing; give another --concurrency to change the number of clients"},
 	{Code: CodeNoLength, Kind: "warning",
 		Meaning: "requests without a prompt length cannot be replayed and were left out of the workload",
 		Action:  "sample journeys at 1.0"},

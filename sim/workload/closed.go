@@ -1,0 +1,258 @@
+package workload
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Loop is a closed loop: each of Clients sends its next request when its last
+// one has been answered.
+type Loop struct {
+	Clients int
+	ThinkUs int64 // between an answer and the client's next request
+	RampUs  int64 // the clients start evenly over this time
+	// KeepArrivals makes it a cap instead: a request is sent at its arrival, or
+	// as soon after it as fewer than Clients are in flight.
+	KeepArrivals bool
+}
+
+// Check verifies the loop.
+func (l Loop) Check() error {
+	if l.Clients < 1 || l.ThinkUs < 0 || l.RampUs < 0 {
+		return trace.Errorf(CodeBadWorkload, "closed loop: got %d clients, think time %d us, ramp %d us, want >= 1, >= 0, >= 0",
+			l.Clients, l.ThinkUs, l.RampUs)
+	}
+	return nil
+}
+
+// Close makes the workload a closed loop: its requests in their order, from one
+// queue that all clients share. Requests that follow another one already (After)
+// and further samples (With) stay where they are. Recorded stops of requests are
+// counted from their arrival.
+func (w *Workload) Close(l Loop) error {
+	if err := l.Check(); err != nil {
+		return err
+	}
+	heads := w.release()
+	if !l.KeepArrivals {
+		slices.SortStableFunc(heads, func(a, b int) int { return cmp.Compare(w.Requests[a].ArrivalUs, w.Requests[b].ArrivalUs) })
+	}
+	for n, i := range heads {
+		q := &w.Requests[i]
+		if !l.KeepArrivals {
+			q.ArrivalUs = 0
+		}
+		q.Loop, q.Queued = 1, n >= l.Clients
+		switch {
+		case q.Queued:
+			q.ThinkUs = l.ThinkUs
+		case !l.KeepArrivals:
+			q.ArrivalUs = l.RampUs * int64(n) / int64(min(l.Clients, len(heads)))
+		}
+	}
+	return nil
+}
+
+// release frees the requests of their recorded moments: stops count from the
+// arrival, and the overhead is the simulator's. It returns those that a client
+// sends of its own accord, in workload order.
+func (w *Workload) release() []int {
+	var heads []int
+	for i := range w.Requests {
+		q := &w.Requests[i]
+		if q.AbortAtUs.OK {
+			q.AbortAfterUs, q.AbortAtUs = trace.Some(q.AbortAtUs.V-q.ArrivalUs), trace.Opt[int64]{}
+		}
+		q.EnqueueUs = trace.Opt[int64]{}
+		if q.After == 0 && q.With == 0 {
+			heads = append(heads, i)
+		}
+	}
+	return heads
+}
+
+// Concurrency is how a recorded workload was sent, as far as the recording shows.
+type Concurrency struct {
+	Clients      int     // requests in flight at once, at most
+	PlateauShare float64 // of the sends after the first Clients: with at least 9/10 of Clients in flight, itself included
+	ThinkP90Us   float64 // between an answer and the send that followed it
+	MeanGapUs    float64 // between sends
+}
+
+// IsClosed reports whether that looks like a closed loop: in flight is always
+// about the same number, and every answer is followed by a send long before an
+// arrival that does not wait would be due. A loop whose clients think long is not
+// told from open arrivals.
+func (c Concurrency) IsClosed() bool {
+	return c.PlateauShare >= 0.9 && c.ThinkP90Us < c.MeanGapUs/2
+}
+
+// Concurrency reads off how the workload of a recorded run was sent.
+func (w *Workload) Concurrency(run *trace.Run) Concurrency {
+	calls := w.calls(run)
+	var c Concurrency
+	var ends []int64
+	inFlight := make([]int, len(calls))
+	for n, k := range calls {
+		gone, _ := slices.BinarySearch(ends, k.sentNs+1)
+		inFlight[n] = n - gone + 1
+		c.Clients = max(c.Clients, inFlight[n])
+		at, _ := slices.BinarySearch(ends, k.endNs)
+		ends = slices.Insert(ends, at, k.endNs)
+	}
+	later := calls[min(c.Clients, len(calls)):]
+	if len(later) == 0 {
+		return c
+	}
+	var think []float64
+	for _, us := range thinkTimes(calls, c.Clients)[c.Clients:] {
+		think = append(think, float64(us))
+	}
+	slices.Sort(think)
+	c.ThinkP90Us = stat.Quantile(think, 0.9)
+	c.MeanGapUs = float64(calls[len(calls)-1].sentNs-calls[0].sentNs) / 1e3 / float64(len(calls)-1)
+	for _, n := range inFlight[c.Clients:] {
+		if 10*n >= 9*c.Clients {
+			c.PlateauShare += 1 / float64(len(later))
+		}
+	}
+	return c
+}
+
+// call is one request of a client: all samples under one API request.
+type call struct {
+	samples       []int // positions in the workload, the first one first
+	sentNs, endNs int64
+}
+
+// calls are the calls behind the workload by the time they were sent. A call
+// that has no end stays in flight.
+func (w *Workload) calls(run *trace.Run) []call {
+	var calls []call
+	byID := map[string]int{}
+	for i, row := range w.Rows {
+		r := &run.Requests[row]
+		sent, _ := arrivalNs(r, RunOptions{})
+		end := max(r.DepartedNs.V, r.AbortedNs.V)
+		if !r.DepartedNs.OK && !r.AbortedNs.OK {
+			end = r.FinishedNs.Or(1 << 62)
+		}
+		k, known := byID[r.APIID.V]
+		if !known || !r.APIID.OK {
+			if r.APIID.OK {
+				byID[r.APIID.V] = len(calls)
+			}
+			calls = append(calls, call{[]int{i}, sent, end})
+			continue
+		}
+		c := &calls[k]
+		c.samples, c.sentNs, c.endNs = append(c.samples, i), min(c.sentNs, sent), max(c.endNs, end)
+	}
+	slices.SortStableFunc(calls, func(a, b call) int { return cmp.Compare(a.sentNs, b.sentNs) })
+	return calls
+}
+
+// Reclose gives a recorded closed loop its clients back: the first of them send
+// when they did, every later request waits for an answer instead of its recorded
+// moment, and for as long as the client then took in the recording. clients 0
+// takes Concurrency's number.
+//
+// A recording does not say which answer a request followed; the most recent one
+// that nobody had followed yet stands for it, which matters for think times only.
+func (w *Workload) Reclose(run *trace.Run, clients int) (Loop, error) {
+	if clients == 0 {
+		clients = w.Concurrency(run).Clients
+	}
+	loop := Loop{Clients: clients}
+	if err := loop.Check(); err != nil {
+		return loop, err
+	}
+	w.release()
+	calls := w.calls(run)
+	think := thinkTimes(calls, clients)
+	for n, c := range calls {
+		q := &w.Requests[c.samples[0]]
+		q.Loop, q.Queued = 1, n >= clients
+		if q.Queued {
+			q.ArrivalUs, q.ThinkUs = 0, think[n]
+		}
+		for _, i := range c.samples[1:] {
+			w.Requests[i].With, w.Requests[i].ArrivalUs = c.samples[0]+1, q.ArrivalUs
+		}
+	}
+	return loop, nil
+}
+
+// thinkTimes are the us between each call and the answer it followed; what
+// followed none takes the median.
+func thinkTimes(calls []call, clients int) []int64 {
+	byEnd := make([]int64, len(calls))
+	for i, c := range calls {
+		byEnd[i] = c.endNs
+	}
+	slices.Sort(byEnd)
+	think, known := make([]int64, len(calls)), []int64(nil)
+	var free []int64 // answers that nobody followed yet
+	for n, c := range calls {
+		for len(byEnd) > 0 && byEnd[0] <= c.sentNs {
+			free, byEnd = append(free, byEnd[0]), byEnd[1:]
+		}
+		think[n] = -1
+		if last := len(free) - 1; n >= clients && last >= 0 {
+			think[n], free = ceilDiv(c.sentNs-free[last], 1000), free[:last]
+			known = append(known, think[n])
+		}
+	}
+	slices.Sort(known)
+	for n := range think {
+		if think[n] < 0 && len(known) > 0 {
+			think[n] = known[len(known)/2]
+		}
+		think[n] = max(0, think[n])
+	}
+	return think
+}
+
+// Point is one load level of a benchmark: lengths, and how requests were sent.
+type Point struct {
+	Requests                  int
+	InputTokens, OutputTokens int64
+	// RangeRatio spreads both lengths evenly over (1 - r) to (1 + r) times, as
+	// vllm bench serve --random-range-ratio does.
+	RangeRatio float64
+	// RateRPS sends Poisson arrivals; 0: all at once.
+	RateRPS float64
+	// Concurrency is the most requests in flight; 0: no limit. Without a rate it
+	// is a closed loop.
+	Concurrency int
+}
+
+// Workload draws the point's requests; the same seed gives the same ones.
+func (p Point) Workload(seed int64) (*Workload, error) {
+	if !(p.RangeRatio >= 0 && p.RangeRatio < 1) || p.RateRPS < 0 || p.Concurrency < 0 {
+		return nil, trace.Errorf(CodeBadWorkload, "point: got range ratio %g, rate %g/s, concurrency %d, want 0 <= ratio < 1, >= 0, >= 0",
+			p.RangeRatio, p.RateRPS, p.Concurrency)
+	}
+	length := func(n int64) LengthSpec {
+		lo, hi := float64(n)*(1-p.RangeRatio), float64(n)*(1+p.RangeRatio)
+		return LengthSpec{Kind: "uniform", Min: max(1, int64(lo)), Max: int64(hi)}
+	}
+	g := Generator{
+		Requests: p.Requests, Prompt: length(p.InputTokens), Output: length(p.OutputTokens),
+		Arrivals: ArrivalSpec{Kind: "bursts", Burst: max(1, p.Requests), EveryS: 1},
+	}
+	if p.RateRPS > 0 {
+		g.Arrivals = ArrivalSpec{Kind: "poisson", RateRPS: p.RateRPS}
+	}
+	if err := g.Check(); err != nil {
+		return nil, err
+	}
+	w, err := g.Generate(seed)
+	if err != nil || p.Concurrency == 0 {
+		return w, err
+	}
+	return w, w.Close(Loop{Clients: p.Concurrency, KeepArrivals: p.RateRPS > 0})
+}
