@@ -14,7 +14,7 @@ import (
 // finite numbers, and no wait marked as a delay. Each has its own code.
 func (s *Set) Check() error {
 	if s.SchemaVersion != SchemaVersion {
-		return trace.Errorf(UnknownSchemaVersion, "schema_version: got %q, want %q", s.SchemaVersion, SchemaVersion)
+		return trace.Errorf(unknownSchemaVersion, "schema_version: got %q, want %q", s.SchemaVersion, SchemaVersion)
 	}
 	if err := s.SpecVersion.Check(); err != nil {
 		return err
@@ -33,7 +33,7 @@ func (s *Set) Check() error {
 			return err
 		}
 		if f.Value <= 0 {
-			return trace.Errorf(BadCoefficientFile, "factor of %s: got %g, want a number above 0", f.Name, f.Value)
+			return trace.Errorf(badCoefficientFile, "factor of %s: got %g, want a number above 0", f.Name, f.Value)
 		}
 	}
 	for i := range s.Alpha {
@@ -41,7 +41,7 @@ func (s *Set) Check() error {
 			return err
 		}
 		if i > 0 && s.Alpha[i].Target <= s.Alpha[i-1].Target {
-			return trace.Errorf(BadCoefficientFile, "alpha: got %q after %q, want sorted targets, each once", s.Alpha[i].Target, s.Alpha[i-1].Target)
+			return trace.Errorf(badCoefficientFile, "alpha: got %q after %q, want sorted targets, each once", s.Alpha[i].Target, s.Alpha[i-1].Target)
 		}
 	}
 	return s.checkNumbers()
@@ -66,7 +66,7 @@ func names(cs []Coefficient) []string {
 func (m *AlphaModel) check(v features.Version) error {
 	path := "alpha." + m.Target
 	if !slices.Contains([]string{Overhead, Admission, Egress, Queue}, m.Target) {
-		return trace.Errorf(BadCoefficientFile, "%s: got an unknown target, want overhead, admission, egress or queue", path)
+		return trace.Errorf(badCoefficientFile, "%s: got an unknown target, want overhead, admission, egress or queue", path)
 	}
 	if m.Replay && !Replayable(m.Target) {
 		return waitAsDelay(m.Target)
@@ -87,13 +87,13 @@ func (m *AlphaModel) checkDeployments(path string) error {
 	for i, d := range m.Deployments {
 		at := path + "." + d.Name
 		if len(d.Values) != len(m.Coefficients) {
-			return trace.Errorf(WrongLength, "%s: got %d values, want %d", at, len(d.Values), len(m.Coefficients))
+			return trace.Errorf(wrongLength, "%s: got %d values, want %d", at, len(d.Values), len(m.Coefficients))
 		}
 		if err := finite(at, d.Values...); err != nil {
 			return err
 		}
 		if i > 0 && d.Name <= m.Deployments[i-1].Name {
-			return trace.Errorf(BadCoefficientFile, "%s: got %q after %q, want sorted names, each once", path, d.Name, m.Deployments[i-1].Name)
+			return trace.Errorf(badCoefficientFile, "%s: got %q after %q, want sorted names, each once", path, d.Name, m.Deployments[i-1].Name)
 		}
 	}
 	return nil
@@ -101,18 +101,18 @@ func (m *AlphaModel) checkDeployments(path string) error {
 
 func checkTerms(path string, cs []Coefficient, fs []features.Feature) error {
 	if len(cs) != len(fs) {
-		return trace.Errorf(WrongLength, "%s: got %d coefficients, want %d", path, len(cs), len(fs))
+		return trace.Errorf(wrongLength, "%s: got %d coefficients, want %d", path, len(cs), len(fs))
 	}
 	for i := range cs {
 		c, f := &cs[i], &fs[i]
 		if c.Name != f.Name {
-			return trace.Errorf(WrongName, "%s[%d].name: got %q, want %q", path, i, c.Name, f.Name)
+			return trace.Errorf(wrongName, "%s[%d].name: got %q, want %q", path, i, c.Name, f.Name)
 		}
 		if c.Unit != f.CoefficientUnit() {
-			return trace.Errorf(WrongUnit, "%s[%d].unit: got %q for %s, want %q", path, i, c.Unit, c.Name, f.CoefficientUnit())
+			return trace.Errorf(wrongUnit, "%s[%d].unit: got %q for %s, want %q", path, i, c.Unit, c.Name, f.CoefficientUnit())
 		}
 		if !slices.Contains([]string{"", Within, BetweenConfigs, PriorOnly}, c.Identified) {
-			return trace.Errorf(BadCoefficientFile, "%s[%d].identified: got %q for %s, want within, between-configs or prior-only", path, i,
+			return trace.Errorf(badCoefficientFile, "%s[%d].identified: got %q for %s, want within, between-configs or prior-only", path, i,
 				c.Identified, c.Name)
 		}
 		if err := finite(fmt.Sprintf("%s[%d].value", path, i), c.numbers()...); err != nil {
@@ -138,11 +138,11 @@ func checkCovariance(path string, rows [][]float64, n int) error {
 		return nil
 	}
 	if len(rows) != n {
-		return trace.Errorf(WrongLength, "%s: got %d rows, want %d", path, len(rows), n)
+		return trace.Errorf(wrongLength, "%s: got %d rows, want %d", path, len(rows), n)
 	}
 	for i, row := range rows {
 		if len(row) != n {
-			return trace.Errorf(WrongLength, "%s[%d]: got %d columns, want %d", path, i, len(row), n)
+			return trace.Errorf(wrongLength, "%s[%d]: got %d columns, want %d", path, i, len(row), n)
 		}
 		if err := finite(fmt.Sprintf("%s[%d]", path, i), row...); err != nil {
 			return err
@@ -199,7 +199,7 @@ func (s *Set) checkVerdicts() error {
 func finite(path string, values ...float64) error {
 	for _, v := range values {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return trace.Errorf(NotFinite, "%s: got %g, want a finite number", path, v)
+			return trace.Errorf(notFinite, "%s: got %g, want a finite number", path, v)
 		}
 	}
 	return nil

@@ -38,7 +38,7 @@ func TestDeploymentValues(t *testing.T) {
 	for _, c := range []struct {
 		old, with string
 		want      trace.Code
-	}{{": [33.333333333333336, ", ": [", WrongLength}, {"[33.333333333333336, ", "[.nan, ", NotFinite}} {
+	}{{": [33.333333333333336, ", ": [", wrongLength}, {"[33.333333333333336, ", "[.nan, ", notFinite}} {
 		_, err := Load(strings.NewReader(strings.Replace(text, c.old, c.with, 1)), "c.yaml")
 		var syntax *trace.SyntaxError
 		if !errors.As(err, &syntax) || syntax.Code != c.want {

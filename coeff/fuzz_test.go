@@ -52,7 +52,7 @@ func TestManyKeysInACoefficientFile(t *testing.T) {
 	lags := "physics_coefficients:\n  pipeline_lag:\n" + strings.Repeat("    r: {lag: 0, measured: true}\n", 20_000)
 	for _, text := range []string{strings.Repeat("a: 1\n", 100_000), lags} {
 		var e *trace.SyntaxError
-		if _, err := Load(strings.NewReader(text), "f"); !errors.As(err, &e) || e.Code != BadCoefficientFile || !strings.Contains(e.Msg, "keys") {
+		if _, err := Load(strings.NewReader(text), "f"); !errors.As(err, &e) || e.Code != badCoefficientFile || !strings.Contains(e.Msg, "keys") {
 			t.Errorf("got %v", err)
 		}
 	}

@@ -111,7 +111,7 @@ func (w *wireSet) flatAlpha(s *Set) error {
 		return nil
 	}
 	if p.SpecVersion != features.V10 {
-		return trace.Errorf(BadCoefficientFile, "alpha_coefficients: got the flat form with spec_version %s, want alpha.<target>.coefficients",
+		return trace.Errorf(badCoefficientFile, "alpha_coefficients: got the flat form with spec_version %s, want alpha.<target>.coefficients",
 			p.SpecVersion)
 	}
 	if w.SchemaVersion == "" { // the frozen text has no schema of ours
@@ -140,7 +140,7 @@ func (p *wirePhysics) terms(path string, ts []wireTerm, fs []features.Feature) (
 			continue
 		}
 		if p.SpecVersion != features.V10 {
-			return nil, trace.Errorf(BadCoefficientFile, "%s[%d]: got a bare number, want {name, value, unit, ...}", path, i)
+			return nil, trace.Errorf(badCoefficientFile, "%s[%d]: got a bare number, want {name, value, unit, ...}", path, i)
 		}
 		if i < len(fs) {
 			cs[i].Name, cs[i].Unit = fs[i].Name, fs[i].CoefficientUnit()
@@ -193,17 +193,17 @@ func sortedKeys[T any](m map[string]T) []string {
 func yamlError(file string, err error) error {
 	var keyed *keyError
 	if errors.As(err, &keyed) {
-		return &trace.SyntaxError{File: file, Line: int64(keyed.line), Col: int64(keyed.col), Code: UnknownFileKey, Msg: keyed.Error()}
+		return &trace.SyntaxError{File: file, Line: int64(keyed.line), Col: int64(keyed.col), Code: unknownFileKey, Msg: keyed.Error()}
 	}
 	if placed := (*trace.SyntaxError)(nil); errors.As(err, &placed) {
-		placed.Code = BadCoefficientFile
+		placed.Code = badCoefficientFile
 		return placed
 	}
 	e, key := trace.YAMLError(file, err)
-	e.Code = BadCoefficientFile
+	e.Code = badCoefficientFile
 	switch {
 	case key != "":
-		e.Code, e.Msg = UnknownFileKey, (&keyError{key: key}).Error()
+		e.Code, e.Msg = unknownFileKey, (&keyError{key: key}).Error()
 	case errors.Is(err, io.EOF):
 		e.Msg += ", want a coefficient set"
 	}

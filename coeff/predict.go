@@ -17,9 +17,9 @@ const (
 	minDelayUs = 0
 )
 
-// Predictor turns feature vectors of one model into microseconds, and keeps
-// count of what a user of the numbers must know: clipped predictions, and slots
-// outside what was learned, once each. It is not safe for concurrent use.
+// Predictor turns feature vectors of one model into microseconds, and remembers
+// the slots that lay outside what was learned, once each. It is not safe for
+// concurrent use.
 type Predictor struct {
 	values   []float64
 	limits   []float64 // 1.5 x training maximum, +Inf when unknown, 0 when not learned
@@ -27,10 +27,8 @@ type Predictor struct {
 	learned  []bool
 	least    float64
 
-	predictions int64
-	clipped     int64
-	beyond      features.Hits // slots already warned about
-	bounded     features.Hits
+	beyond  features.Hits // slots already warned about
+	bounded features.Hits
 }
 
 // BetaPredictor returns a predictor of step times. Take it from On(hardware),
@@ -47,7 +45,7 @@ func (s *Set) BetaPredictor() *Predictor {
 func (s *Set) AlphaPredictor(target string) (*Predictor, error) {
 	m := s.AlphaModel(target)
 	if m == nil {
-		return nil, trace.Errorf(NoSuchTarget, "alpha target %q: got none in the coefficient set, want %s", target, trace.OneOf(s.AlphaTargets()))
+		return nil, trace.Errorf(noSuchTarget, "alpha target %q: got none in the coefficient set, want %s", target, trace.OneOf(s.AlphaTargets()))
 	}
 	return newPredictor(m.Coefficients, features.AlphaFeatures(s.SpecVersion), minDelayUs), nil
 }
@@ -62,7 +60,7 @@ func (s *Set) DelayPredictor(target string) (*Predictor, error) {
 }
 
 func waitAsDelay(target string) *trace.Error {
-	return trace.Errorf(WaitAsDelay, "alpha target %q contains a wait that a replay produces itself, want overhead or egress", target).
+	return trace.Errorf(waitCounted, "alpha target %q contains a wait that a replay produces itself, want overhead or egress", target).
 		WithHint("fit the overhead target, or give --overhead-us")
 }
 
@@ -122,30 +120,13 @@ func (p *Predictor) PredictRow(x []float64, steps float64, hits features.Hits) (
 	}
 	p.bounded |= hits
 	if math.IsNaN(sum) || math.IsInf(sum, 0) {
-		return 0, trace.Errorf(NotFinite, "prediction: got %g us, want a finite number", sum)
+		return 0, trace.Errorf(notFinite, "prediction: got %g us, want a finite number", sum)
 	}
-	p.predictions++
 	if least := p.least * steps; sum < least {
-		p.clipped++
 		return least, nil
 	}
 	return sum, nil
 }
-
-// Dot returns the raw dot product in us: no clipping, no bookkeeping.
-func (p *Predictor) Dot(x []float64) float64 {
-	sum := 0.0
-	for i, v := range x {
-		sum += p.values[i] * v
-	}
-	return sum
-}
-
-// Predictions returns how many predictions were made.
-func (p *Predictor) Predictions() int64 { return p.predictions }
-
-// Clipped returns how many predictions lay below the least one (spec#prediction-use).
-func (p *Predictor) Clipped() int64 { return p.clipped }
 
 // Warnings returns what the predictions so far should not be trusted for, one
 // finding per slot, in slot order.
@@ -154,10 +135,10 @@ func (p *Predictor) Warnings() []trace.Finding {
 	for _, slot := range p.beyond.Slots() {
 		name := p.features[slot-1].Name
 		if !p.learned[slot-1] {
-			fs = append(fs, trace.Findingf(TermNotLearned, "%s is part of a prediction, but the training data did not teach its cost", name))
+			fs = append(fs, trace.Findingf(termNotLearned, "%s is part of a prediction, but the training data did not teach its cost", name))
 			continue
 		}
-		fs = append(fs, trace.Findingf(Extrapolation, "%s exceeds 1.5 x its training maximum %g %s", name,
+		fs = append(fs, trace.Findingf(extrapolated, "%s exceeds 1.5 x its training maximum %g %s", name,
 			p.limits[slot-1]/extrapolationFactor, p.features[slot-1].Unit()))
 	}
 	for _, slot := range p.bounded.Slots() {

@@ -130,9 +130,9 @@ type Factor struct {
 	Value float64 // > 0
 }
 
-// FactorOn is what every term of a step on the deployment takes relative to the
+// factorOn is what every term of a step on the deployment takes relative to the
 // common coefficients.
-func (s *Set) FactorOn(d *deploy.Deployment) float64 {
+func (s *Set) factorOn(d *deploy.Deployment) float64 {
 	if v, known := named(s.DeploymentFactors, d.Config(), d.Label()); known {
 		return v
 	}
@@ -140,8 +140,8 @@ func (s *Set) FactorOn(d *deploy.Deployment) float64 {
 	return v
 }
 
-// PromptFactorOn is what the terms of prompt work take on top of FactorOn.
-func (s *Set) PromptFactorOn(d *deploy.Deployment) float64 {
+// promptFactorOn is what the terms of prompt work take on top of factorOn.
+func (s *Set) promptFactorOn(d *deploy.Deployment) float64 {
 	v, _ := named(s.PromptFactors, d.Config(), d.Label())
 	return v
 }
@@ -165,7 +165,7 @@ func (s *Set) On(d *deploy.Deployment) *Set {
 	if len(s.DeploymentFactors) == 0 && len(s.PromptFactors) == 0 && len(s.HardwareFactors) == 0 {
 		return s
 	}
-	factor := s.termFactors(s.FactorOn(d), s.PromptFactorOn(d))
+	factor := s.termFactors(s.factorOn(d), s.promptFactorOn(d))
 	on := *s
 	on.DeploymentFactors, on.PromptFactors, on.HardwareFactors = nil, nil, nil
 	on.Beta = slices.Clone(s.Beta)

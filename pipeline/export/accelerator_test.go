@@ -29,7 +29,7 @@ func TestDuplicateEntries(t *testing.T) {
 	src.Fit.Configs = append(src.Fit.Configs, other)
 	for _, f := range []Format{FormatWVA, FormatInferno} {
 		_, err := Export(src, f, DefaultOptions())
-		if code(err) != DuplicateEntry || !strings.Contains(err.Error(), "other knobs") {
+		if code(err) != duplicateEntry || !strings.Contains(err.Error(), "other knobs") {
 			t.Errorf("%s: %v", f, err)
 		}
 		opt := DefaultOptions()

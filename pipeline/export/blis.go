@@ -51,7 +51,7 @@ func blisDefaults(src Source, opt Options) (*Output, error) {
 	side := newSidecar(src, FormatBLIS, "BLIS (inference-sim/inference-sim), --defaults-filepath; strict decoding, so nothing else may stand in the file")
 	side.Values = append(sideValues("alpha_coeffs", alpha), sideValues("beta_coeffs", beta)...)
 	for _, c := range cfgs {
-		side.Configs = append(side.Configs, SideConfig{Label: c.Label, CommandLine: BLISCommand(c.Deployment, doc.Coeffs.Alpha, doc.Coeffs.Beta), DefaultsCommandLine: BLISDefaultsCommand(c.Deployment)})
+		side.Configs = append(side.Configs, SideConfig{Label: c.Label, CommandLine: flagsCommand(c.Deployment, doc.Coeffs.Alpha, doc.Coeffs.Beta), DefaultsCommandLine: defaultsCommand(c.Deployment)})
 	}
 	side.Warnings = append(validationWarnings(src), warn...)
 	sideData, err := side.encode()
@@ -91,17 +91,17 @@ func blisHardware(cfgs []result.FitConfig) ([]byte, error) {
 	return result.Marshal(doc)
 }
 
-// BLISCommand is the `blis replay` line that runs a deployment with the given
+// flagsCommand is the `blis replay` line that runs a deployment with the given
 // coefficients as flags, which win over those of the defaults file; BLIS wants
 // a readable one all the same. FILE, TRACE and MODELDIR are for the reader to
 // fill in.
-func BLISCommand(d deploy.Deployment, alpha, beta []float64) string {
+func flagsCommand(d deploy.Deployment, alpha, beta []float64) string {
 	return blisCommand(d, "--alpha-coeffs "+joined(alpha)+" --beta-coeffs "+joined(beta)+" --defaults-filepath FILE")
 }
 
-// BLISDefaultsCommand is the same line with the coefficients read from the
+// defaultsCommand is the same line with the coefficients read from the
 // exported file.
-func BLISDefaultsCommand(d deploy.Deployment) string {
+func defaultsCommand(d deploy.Deployment) string {
 	return blisCommand(d, "--defaults-filepath FILE")
 }
 

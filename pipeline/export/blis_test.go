@@ -88,15 +88,15 @@ func TestBLISDefaultsRefusals(t *testing.T) {
 		says string
 	}{
 		{"nothing wrong", func(*result.Fit) {}, "", ""},
-		{"negative", func(f *result.Fit) { f.Models[1].Coefficients[0].Value = -1 }, NegativeValue, "stops at start-up"},
-		{"not finite", func(f *result.Fit) { f.Models[1].Coefficients[4].Value = math.NaN() }, NonFiniteValue, "stops at start-up"},
-		{"zero", func(f *result.Fit) { f.Models[1].Coefficients[9].Value = 0 }, UnlearnedValue, "ITL stops growing with context"},
-		{"prior only", func(f *result.Fit) { f.Models[1].Coefficients[2].Identified = "prior-only" }, UnlearnedValue, "as if it were measured"},
-		{"no overhead", func(f *result.Fit) { f.Alpha = f.Alpha[:1] }, NoAlphaConstant, "TTFT lacks the API overhead"},
-		{"a waiting target", func(f *result.Fit) { f.Alpha[1].Replay = false }, WaitingAlpha, "may not be added as a delay"},
-		{"no model", func(f *result.Fit) { f.Models = f.Models[:1] }, NoSuchModel, "blackbox"},
-		{"wrong order", func(f *result.Fit) { c := f.Models[1].Coefficients; c[0], c[1] = c[1], c[0] }, BadModelTerms, "prefill_compute"},
-		{"too short", func(f *result.Fit) { f.Models[1].Coefficients = f.Models[1].Coefficients[:10] }, BadModelTerms, "want 11"},
+		{"negative", func(f *result.Fit) { f.Models[1].Coefficients[0].Value = -1 }, negativeValue, "stops at start-up"},
+		{"not finite", func(f *result.Fit) { f.Models[1].Coefficients[4].Value = math.NaN() }, nonFiniteValue, "stops at start-up"},
+		{"zero", func(f *result.Fit) { f.Models[1].Coefficients[9].Value = 0 }, unlearnedValue, "ITL stops growing with context"},
+		{"prior only", func(f *result.Fit) { f.Models[1].Coefficients[2].Identified = "prior-only" }, unlearnedValue, "as if it were measured"},
+		{"no overhead", func(f *result.Fit) { f.Alpha = f.Alpha[:1] }, noAlphaConstant, "TTFT lacks the API overhead"},
+		{"a waiting target", func(f *result.Fit) { f.Alpha[1].Replay = false }, waitingAlpha, "may not be added as a delay"},
+		{"no model", func(f *result.Fit) { f.Models = f.Models[:1] }, noSuchModel, "blackbox"},
+		{"wrong order", func(f *result.Fit) { c := f.Models[1].Coefficients; c[0], c[1] = c[1], c[0] }, badModelTerms, "prefill_compute"},
+		{"too short", func(f *result.Fit) { f.Models[1].Coefficients = f.Models[1].Coefficients[:10] }, badModelTerms, "want 11"},
 	} {
 		src := exampleSource()
 		learnAll(src.Fit)
@@ -109,7 +109,7 @@ func TestBLISDefaultsRefusals(t *testing.T) {
 		if err != nil && !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %q does not say %q", tc.name, err, tc.says)
 		}
-		if tc.want == NegativeValue || tc.want == UnlearnedValue || tc.want == NonFiniteValue || tc.want == NoAlphaConstant {
+		if tc.want == negativeValue || tc.want == unlearnedValue || tc.want == nonFiniteValue || tc.want == noAlphaConstant {
 			out, err := Export(src, FormatBLIS, forced())
 			if err != nil || !slices.ContainsFunc(out.Warnings, func(f trace.Finding) bool { return f.Code == tc.want }) {
 				t.Errorf("%s with --force: err %v, want a warning with the same code", tc.name, err)
@@ -125,8 +125,8 @@ func TestBLISAlphaNeverFromQueue(t *testing.T) {
 		src.Fit.Alpha[i].Target, src.Fit.Alpha[i].Name = "queue", "queue"
 	}
 	_, err := Export(src, FormatBLIS, DefaultOptions())
-	if code(err) != NoAlphaConstant {
-		t.Errorf("got %v, want %s", err, NoAlphaConstant)
+	if code(err) != noAlphaConstant {
+		t.Errorf("got %v, want %s", err, noAlphaConstant)
 	}
 }
 
@@ -142,12 +142,12 @@ func TestExportIsDeterministic(t *testing.T) {
 }
 
 func TestUnknownFormatAndConfiguration(t *testing.T) {
-	if _, err := ParseFormat("toml"); code(err) != UnknownFormat {
+	if _, err := ParseFormat("toml"); code(err) != unknownFormat {
 		t.Errorf("format: %v", err)
 	}
 	opt := forced()
 	opt.Config = "nope"
-	if _, err := Export(exampleSource(), FormatWVA, opt); code(err) != NoConfiguration {
+	if _, err := Export(exampleSource(), FormatWVA, opt); code(err) != noConfiguration {
 		t.Errorf("configuration: %v", err)
 	}
 	opt.PromptTokens = -1

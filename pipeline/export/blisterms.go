@@ -93,11 +93,11 @@ func learned(c result.Coefficient) bool {
 
 func checkTerms(m *result.Model) error {
 	if len(m.Coefficients) < len(blisBeta) {
-		return trace.Errorf(BadModelTerms, "model %q: got %d terms, want %d", m.Name, len(m.Coefficients), len(blisBeta))
+		return trace.Errorf(badModelTerms, "model %q: got %d terms, want %d", m.Name, len(m.Coefficients), len(blisBeta))
 	}
 	for i, t := range blisBeta {
 		if got := m.Coefficients[i].Name; got != t.name {
-			return trace.Errorf(BadModelTerms, "model %q, term %d: got %q, want %q", m.Name, i, got, t.name)
+			return trace.Errorf(badModelTerms, "model %q, term %d: got %q, want %q", m.Name, i, got, t.name)
 		}
 	}
 	return nil
@@ -111,7 +111,7 @@ func blisAlphas(fit *result.Fit) ([]blisValue, error) {
 	overhead, egress := alphaNamed(fit, "overhead"), alphaNamed(fit, "egress")
 	for _, m := range []*result.Model{overhead, egress} {
 		if m != nil && !m.Replay {
-			return nil, trace.Errorf(WaitingAlpha, "alpha target %q is marked replay: false, it may not be added as a delay", m.Target)
+			return nil, trace.Errorf(waitingAlpha, "alpha target %q is marked replay: false, it may not be added as a delay", m.Target)
 		}
 	}
 	a0 := blisValue{blisTerm: blisAlpha[0], origin: "no overhead target in the fit"}
@@ -141,16 +141,16 @@ func refusals(kind string, values []blisValue) []refusal {
 		at := fmt.Sprintf("%s[%d] %s = %g %s", kind, i, v.name, v.value, v.units)
 		switch {
 		case math.IsNaN(v.value) || math.IsInf(v.value, 0):
-			out = append(out, refusal{NonFiniteValue, at + ": BLIS stops at start-up with \"must be a finite non-negative number\""})
+			out = append(out, refusal{nonFiniteValue, at + ": BLIS stops at start-up with \"must be a finite non-negative number\""})
 		case v.value < 0:
-			out = append(out, refusal{NegativeValue, at + ": BLIS stops at start-up with \"must be a finite non-negative number\""})
+			out = append(out, refusal{negativeValue, at + ": BLIS stops at start-up with \"must be a finite non-negative number\""})
 		case v.learned:
 		case kind == "alpha":
-			out = append(out, refusal{NoAlphaConstant, at + ": " + v.origin + "; inside BLIS " + v.zero})
+			out = append(out, refusal{noAlphaConstant, at + ": " + v.origin + "; inside BLIS " + v.zero})
 		case v.value == 0:
-			out = append(out, refusal{UnlearnedValue, at + ": not learned; inside BLIS " + v.zero})
+			out = append(out, refusal{unlearnedValue, at + ": not learned; inside BLIS " + v.zero})
 		default:
-			out = append(out, refusal{UnlearnedValue, at + ": prior only, not learned; BLIS multiplies it with " + v.role + " as if it were measured"})
+			out = append(out, refusal{unlearnedValue, at + ": prior only, not learned; BLIS multiplies it with " + v.role + " as if it were measured"})
 		}
 	}
 	return out

@@ -13,13 +13,13 @@ import (
 
 // Codes of mismatches between an artifact and a deployment.
 const (
-	OutsideEngine  trace.Code = "outside_trained_engine"
-	OutsideKnob    trace.Code = "outside_trained_knob"
-	OutsideRange   trace.Code = "outside_trained_range"
-	OutsideWidths  trace.Code = "outside_trained_widths"
+	outsideEngine  trace.Code = "outside_trained_engine"
+	outsideKnob    trace.Code = "outside_trained_knob"
+	outsideRange   trace.Code = "outside_trained_range"
+	outsideWidths  trace.Code = "outside_trained_widths"
 	NotReplayable  trace.Code = "not_replayable"
-	NotLearnedTerm trace.Code = "term_not_learned"
-	NotComparable  trace.Code = "not_comparable"
+	notLearnedTerm trace.Code = "term_not_learned"
+	notComparable  trace.Code = "not_comparable"
 )
 
 // rangeFactor is how far above its training maximum a feature may go (spec#training-range).
@@ -67,7 +67,7 @@ func engineVersion(set *coeff.Set, d *deploy.Deployment) []trace.Finding {
 	if len(trained) == 0 {
 		return nil
 	}
-	return []trace.Finding{trace.Findingf(OutsideEngine, "vllm version: got %q, trained on %q", d.Engine.VLLMVersion, trained)}
+	return []trace.Finding{trace.Findingf(outsideEngine, "vllm version: got %q, trained on %q", d.Engine.VLLMVersion, trained)}
 }
 
 // minor is "major.minor" of a version.
@@ -93,7 +93,7 @@ func widths(set *coeff.Set, d *deploy.Deployment) []trace.Finding {
 		return nil
 	}
 	slices.Sort(have)
-	return []trace.Finding{trace.Findingf(OutsideWidths, "precision of %s: got %s, trained on %s", d.Model.ID, widthText(&d.Model), strings.Join(slices.Compact(have), "; "))}
+	return []trace.Finding{trace.Findingf(outsideWidths, "precision of %s: got %s, trained on %s", d.Model.ID, widthText(&d.Model), strings.Join(slices.Compact(have), "; "))}
 }
 
 func widthText(m *deploy.Model) string {
@@ -124,7 +124,7 @@ func knobs(set *coeff.Set, d *deploy.Deployment) []trace.Finding {
 			continue
 		}
 		slices.Sort(trained)
-		out = append(out, trace.Findingf(OutsideKnob, "%s: got %v, trained on %s", k.name, got, strings.Join(slices.Compact(trained), ", ")))
+		out = append(out, trace.Findingf(outsideKnob, "%s: got %v, trained on %s", k.name, got, strings.Join(slices.Compact(trained), ", ")))
 	}
 	return out
 }
@@ -175,9 +175,9 @@ func featureRanges(set *coeff.Set, d *deploy.Deployment, vec Vectorizer) ([]trac
 			}
 			switch {
 			case slices.Contains(unlearned, i+1):
-				out = append(out, trace.Findingf(NotLearnedTerm, "%s: not learned, but %s uses it", c.Name, p.what))
+				out = append(out, trace.Findingf(notLearnedTerm, "%s: not learned, but %s uses it", c.Name, p.what))
 			case c.Range != nil && x[i] > rangeFactor*c.Range[1]:
-				out = append(out, trace.Findingf(OutsideRange, "%s: up to %s with %s, trained up to %s", c.Name, three(x[i]), p.what, three(c.Range[1])))
+				out = append(out, trace.Findingf(outsideRange, "%s: up to %s with %s, trained up to %s", c.Name, three(x[i]), p.what, three(c.Range[1])))
 			default:
 				continue
 			}

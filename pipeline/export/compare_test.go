@@ -53,17 +53,17 @@ func TestCheckMismatches(t *testing.T) {
 		{"model", func(_ *coeff.Set, d *deploy.Deployment) { d.Model.ID = "other/model" }, 1, coeff.OutsideModel},
 		{"GPU", func(_ *coeff.Set, d *deploy.Deployment) { d.Hardware.Name = "L40S-48GB" }, 1, coeff.OutsideHardware},
 		{"tp", func(_ *coeff.Set, d *deploy.Deployment) { d.TP = 8 }, 1, coeff.OutsideTP},
-		{"engine", func(_ *coeff.Set, d *deploy.Deployment) { d.Engine.VLLMVersion = "0.16.0" }, 1, OutsideEngine},
-		{"knob", func(_ *coeff.Set, d *deploy.Deployment) { d.Engine.ChunkedPrefill = false }, 1, OutsideKnob},
-		{"precision", func(_ *coeff.Set, d *deploy.Deployment) { d.Model.BytesPerWeight = 1 }, 1, OutsideWidths},
+		{"engine", func(_ *coeff.Set, d *deploy.Deployment) { d.Engine.VLLMVersion = "0.16.0" }, 1, outsideEngine},
+		{"knob", func(_ *coeff.Set, d *deploy.Deployment) { d.Engine.ChunkedPrefill = false }, 1, outsideKnob},
+		{"precision", func(_ *coeff.Set, d *deploy.Deployment) { d.Model.BytesPerWeight = 1 }, 1, outsideWidths},
 		{"range", func(s *coeff.Set, _ *deploy.Deployment) {
 			for i := range s.Beta {
 				if i != 4 {
 					s.Beta[i].Range = &[2]float64{0, 100}
 				}
 			}
-		}, 1.6, OutsideRange},
-		{"not learned", func(s *coeff.Set, _ *deploy.Deployment) { s.Beta[0].Value = 0 }, 1, NotLearnedTerm},
+		}, 1.6, outsideRange},
+		{"not learned", func(s *coeff.Set, _ *deploy.Deployment) { s.Beta[0].Value = 0 }, 1, notLearnedTerm},
 		{"a negative term", func(s *coeff.Set, _ *deploy.Deployment) { s.Beta[0].Value = -5 }, 1, coeff.ImpossibleCoefficient},
 		{"no overhead", func(s *coeff.Set, _ *deploy.Deployment) { s.Alpha = s.Alpha[:1] }, 1, NotReplayable},
 	} {
@@ -148,7 +148,7 @@ func TestDiffBootstrap(t *testing.T) {
 	}
 	opt.Bootstrap = map[string][]result.Coefficient{"beta": tight}
 	d, _ = Diff(a, b, nil, opt)
-	if !*d.Terms[0].Significant || d.Significance != FromBootstrap {
+	if !*d.Terms[0].Significant || d.Significance != fromBootstrap {
 		t.Errorf("with tight intervals: %+v", d.Terms[0])
 	}
 }
@@ -185,15 +185,15 @@ func TestDiffHardwareFactors(t *testing.T) {
 func TestDiffRefuses(t *testing.T) {
 	a, b := exampleSet(t), exampleSet(t)
 	b.BetaTarget = "duration"
-	if _, err := Diff(a, b, nil, DefaultDiffOptions()); code(err) != NotComparable {
+	if _, err := Diff(a, b, nil, DefaultDiffOptions()); code(err) != notComparable {
 		t.Errorf("other target: %v", err)
 	}
 	b = exampleSet(t)
 	b.SpecVersion = "1.0"
-	if _, err := Diff(a, b, nil, DefaultDiffOptions()); code(err) != NotComparable {
+	if _, err := Diff(a, b, nil, DefaultDiffOptions()); code(err) != notComparable {
 		t.Errorf("other spec: %v", err)
 	}
-	if _, err := Diff(a, a, nil, DiffOptions{Level: 2, Tolerance: 1}); code(err) != BadDiffOption {
+	if _, err := Diff(a, a, nil, DiffOptions{Level: 2, Tolerance: 1}); code(err) != badDiffOption {
 		t.Errorf("level 2: %v", err)
 	}
 }

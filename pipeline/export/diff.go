@@ -69,17 +69,17 @@ func DefaultDiffOptions() DiffOptions { return DiffOptions{Level: 0.05, Toleranc
 func (o DiffOptions) Check() error {
 	switch {
 	case !(o.Level > 0 && o.Level < 1):
-		return trace.Errorf(BadDiffOption, "--level: got %g, want in (0, 1)", o.Level)
+		return trace.Errorf(badDiffOption, "--level: got %g, want in (0, 1)", o.Level)
 	case !(o.Tolerance > 0) || math.IsInf(o.Tolerance, 0):
-		return trace.Errorf(BadDiffOption, "--tolerance: got %g, want > 0", o.Tolerance)
+		return trace.Errorf(badDiffOption, "--tolerance: got %g, want > 0", o.Tolerance)
 	}
 	return nil
 }
 
 // Where the standard errors of a diff come from.
 const (
-	FromStored    = "stored_intervals"
-	FromBootstrap = "block_bootstrap"
+	fromStored    = "stored_intervals"
+	fromBootstrap = "block_bootstrap"
 )
 
 // Diff compares two artifacts of one spec version term by term, and judges the
@@ -96,15 +96,15 @@ func Diff(a, b *coeff.Set, preds []Prediction, opt DiffOptions) (*DiffDoc, error
 		return nil, err
 	}
 	if a.SpecVersion != b.SpecVersion {
-		return nil, trace.Errorf(NotComparable, "spec_version: got %q and %q, want the same: the terms mean different things", a.SpecVersion, b.SpecVersion)
+		return nil, trace.Errorf(notComparable, "spec_version: got %q and %q, want the same: the terms mean different things", a.SpecVersion, b.SpecVersion)
 	}
 	if a.BetaTarget != b.BetaTarget {
-		return nil, trace.Errorf(NotComparable, "beta_target: got %q and %q, want the same", a.BetaTarget, b.BetaTarget)
+		return nil, trace.Errorf(notComparable, "beta_target: got %q and %q, want the same", a.BetaTarget, b.BetaTarget)
 	}
-	d := &DiffDoc{SchemaVersion: result.SchemaVersion, Significance: FromStored, Level: opt.Level, Tolerance: opt.Tolerance,
+	d := &DiffDoc{SchemaVersion: result.SchemaVersion, Significance: fromStored, Level: opt.Level, Tolerance: opt.Tolerance,
 		Predictions: preds, Settings: settings(a, b), Terms: diffTerms("beta", a.Beta, b.Beta, opt)}
 	if opt.Bootstrap != nil {
-		d.Significance = FromBootstrap
+		d.Significance = fromBootstrap
 	}
 	if d.Predictions == nil {
 		d.Predictions = []Prediction{}
@@ -120,8 +120,8 @@ func Diff(a, b *coeff.Set, preds []Prediction, opt DiffOptions) (*DiffDoc, error
 	return d, nil
 }
 
-// BadDiffOption is an option of Diff out of range.
-const BadDiffOption trace.Code = "bad_diff_option"
+// badDiffOption is an option of Diff out of range.
+const badDiffOption trace.Code = "bad_diff_option"
 
 // settings are differences that are no coefficients.
 func settings(a, b *coeff.Set) []string {

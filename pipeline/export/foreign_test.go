@@ -99,7 +99,7 @@ func TestWVARecoversALine(t *testing.T) {
 	src := exampleSource()
 	src.Fit.Configs = src.Fit.Configs[:1]
 	src.Step = nil
-	if _, err := Export(src, FormatWVA, opt); code(err) != NoCoefficientModel {
+	if _, err := Export(src, FormatWVA, opt); code(err) != noCoefficientModel {
 		t.Errorf("without a model: %v", err)
 	}
 	src = exampleSource()
@@ -165,7 +165,7 @@ func TestInfernoRecoversALine(t *testing.T) {
 	if doc.Models[0].AtTokens != 100 || doc.Models[1].AtTokens != assumedOutput {
 		t.Errorf("atTokens %d and %d", doc.Models[0].AtTokens, doc.Models[1].AtTokens)
 	}
-	if !slices.ContainsFunc(out.Warnings, func(f trace.Finding) bool { return f.Code == AssumedLengths }) {
+	if !slices.ContainsFunc(out.Warnings, func(f trace.Finding) bool { return f.Code == assumedLengths }) {
 		t.Error("no warning about assumed lengths of the second configuration")
 	}
 }
@@ -194,7 +194,7 @@ func TestValidationIsSaid(t *testing.T) {
 	no := false
 	src.Validation = &result.Validation{Verdict: result.VerdictFail, Gates: []result.Gate{{Gate: coeff.Gate{Name: "ks_itl", Scope: "run-a", Pass: &no}}}}
 	out := mustExport(t, src, FormatInferno, DefaultOptions())
-	if out.Warnings[0].Code != FailedGates || !strings.Contains(out.Warnings[0].Message, "ks_itl (run-a)") {
+	if out.Warnings[0].Code != failedGates || !strings.Contains(out.Warnings[0].Message, "ks_itl (run-a)") {
 		t.Errorf("got %v", out.Warnings[0])
 	}
 }
@@ -228,7 +228,7 @@ func TestWVACommentsCannotAddKeys(t *testing.T) {
 func TestBLISCommandQuotesNames(t *testing.T) {
 	d := exampleFit().Configs[0].Deployment
 	d.Model.ID, d.Hardware.Name = "a; touch x", "$(id)"
-	if got := BLISDefaultsCommand(d); !strings.Contains(got, "--model 'a; touch x' ") || !strings.Contains(got, "--hardware '$(id)' ") {
+	if got := defaultsCommand(d); !strings.Contains(got, "--model 'a; touch x' ") || !strings.Contains(got, "--hardware '$(id)' ") {
 		t.Errorf("got %s", got)
 	}
 }

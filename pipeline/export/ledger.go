@@ -15,7 +15,7 @@ import (
 
 // Codes of the ledger.
 const (
-	BadLedgerLine trace.Code = "bad_ledger_line"
+	badLedgerLine trace.Code = "bad_ledger_line"
 	BadLedger     trace.Code = "bad_ledger"
 )
 
@@ -141,7 +141,7 @@ func ReadLedger(r io.Reader, name string) ([]LedgerEntry, []error) {
 		if len(bytes.TrimSpace(line)) > 0 {
 			var e LedgerEntry
 			if jerr := result.Read(bytes.NewReader(line), &e); jerr != nil {
-				bad = append(bad, &trace.SyntaxError{File: name, Line: n, Code: BadLedgerLine, Msg: "not a ledger entry: " + jerr.Error(), Hint: "a crashed job may have cut the line; the others are read"})
+				bad = append(bad, &trace.SyntaxError{File: name, Line: n, Code: badLedgerLine, Msg: "not a ledger entry: " + jerr.Error(), Hint: "a crashed job may have cut the line; the others are read"})
 			} else {
 				entries = append(entries, e)
 			}

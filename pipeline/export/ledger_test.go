@@ -77,7 +77,7 @@ func TestLedgerTornLine(t *testing.T) {
 	}
 	data, _ := os.ReadFile(path)
 	got, bad := ReadLedger(bytes.NewReader(data), "l")
-	if len(got) != 2 || len(bad) != 1 || code(bad[0]) != BadLedgerLine || !strings.HasPrefix(bad[0].Error(), "l:2: ") {
+	if len(got) != 2 || len(bad) != 1 || code(bad[0]) != badLedgerLine || !strings.HasPrefix(bad[0].Error(), "l:2: ") {
 		t.Errorf("%d entries, bad %v", len(got), bad)
 	}
 }

@@ -39,7 +39,7 @@ func lengthsOf(c result.FitConfig, opt Options) (lengths, []trace.Finding) {
 	if !assumed {
 		return l, nil
 	}
-	return l, []trace.Finding{trace.Findingf(AssumedLengths, "%s: %.0f prompt and %.0f output tokens", c.Label, l.prompt, l.output)}
+	return l, []trace.Finding{trace.Findingf(assumedLengths, "%s: %.0f prompt and %.0f output tokens", c.Label, l.prompt, l.output)}
 }
 
 // batchSizes are 1, 2, 4, ... and the largest.
@@ -216,7 +216,7 @@ func dot(a, b []float64) float64 {
 // stepTimer binds the fit's physics to one configuration.
 func stepTimer(src Source, c result.FitConfig) (StepTimer, error) {
 	if src.Step == nil {
-		return nil, trace.Errorf(NoCoefficientModel, "%s: no step-time model was given", c.Label)
+		return nil, trace.Errorf(noCoefficientModel, "%s: no step-time model was given", c.Label)
 	}
 	t, err := src.Step(c.Deployment)
 	if err != nil {
@@ -289,5 +289,5 @@ func lineWarnings(label, what string, l line) []trace.Finding {
 	if l.maxErr <= poorLine {
 		return nil
 	}
-	return []trace.Finding{trace.Findingf(PoorLinearisation, "%s: the %s line is off by up to %.0f %% of the physics model on its grid (mean %.1f %%)", label, what, 100*l.maxErr, 100*l.meanErr)}
+	return []trace.Finding{trace.Findingf(poorLinearisation, "%s: the %s line is off by up to %.0f %% of the physics model on its grid (mean %.1f %%)", label, what, 100*l.maxErr, 100*l.meanErr)}
 }

@@ -32,7 +32,7 @@ func ParseFormat(name string) (Format, error) {
 			return f, nil
 		}
 	}
-	return "", trace.Errorf(UnknownFormat, "--format: got %q, want %s", name, trace.OneOf(Formats))
+	return "", trace.Errorf(unknownFormat, "--format: got %q, want %s", name, trace.OneOf(Formats))
 }
 
 // Source is what an export is made from.
@@ -110,7 +110,7 @@ func Export(src Source, f Format, opt Options) (*Output, error) {
 	case FormatInferno:
 		out, err = inferno(src, opt)
 	default:
-		return nil, trace.Errorf(UnknownFormat, "format: got %q, want %s", f, trace.OneOf(Formats[1:]))
+		return nil, trace.Errorf(unknownFormat, "format: got %q, want %s", f, trace.OneOf(Formats[1:]))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("export %s: %w", f, err)
@@ -123,7 +123,7 @@ func Export(src Source, f Format, opt Options) (*Output, error) {
 func validationWarnings(src Source) []trace.Finding {
 	v := src.Validation
 	if v == nil {
-		return []trace.Finding{trace.Findingf(NotValidated, "no validation.json was given; the sidecar says so")}
+		return []trace.Finding{trace.Findingf(notValidated, "no validation.json was given; the sidecar says so")}
 	}
 	if v.Verdict == result.VerdictPass {
 		return nil
@@ -135,9 +135,9 @@ func validationWarnings(src Source) []trace.Finding {
 		}
 	}
 	if len(names) == 0 {
-		return []trace.Finding{trace.Findingf(FailedGates, "validation verdict %q", v.Verdict)}
+		return []trace.Finding{trace.Findingf(failedGates, "validation verdict %q", v.Verdict)}
 	}
-	return []trace.Finding{trace.Findingf(FailedGates, "validation verdict %q: %s", v.Verdict, strings.Join(names, ", "))}
+	return []trace.Finding{trace.Findingf(failedGates, "validation verdict %q: %s", v.Verdict, strings.Join(names, ", "))}
 }
 
 // modelNamed returns the parameterisation called name.
@@ -151,7 +151,7 @@ func modelNamed(fit *result.Fit, name string) (*result.Model, error) {
 	for i := range fit.Models {
 		have = append(have, fit.Models[i].Name)
 	}
-	return nil, trace.Errorf(NoSuchModel, "the fit holds no %q model, got %q", name, have).
+	return nil, trace.Errorf(noSuchModel, "the fit holds no %q model, got %q", name, have).
 		WithHint("blis-train fit OUT writes the other parameterisations beside the physics one")
 }
 
@@ -176,7 +176,7 @@ func configs(src Source, want string) ([]result.FitConfig, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, trace.Errorf(NoConfiguration, "configuration: got %q, want %s", want, trace.OneOf(labels))
+		return nil, trace.Errorf(noConfiguration, "configuration: got %q, want %s", want, trace.OneOf(labels))
 	}
 	return out, nil
 }

@@ -6,10 +6,10 @@ import "github.com/blis-train/blis-train/trace"
 const (
 	UnknownSpecVersion    trace.Code = "unknown_spec_version"
 	BadInput              trace.Code = "bad_input"
-	InconsistentTokens    trace.Code = "inconsistent_tokens"
-	InconsistentRequests  trace.Code = "inconsistent_requests"
-	InconsistentSampled   trace.Code = "inconsistent_sampled"
-	BadFeature            trace.Code = "bad_feature"
+	inconsistentTokens    trace.Code = "inconsistent_tokens"
+	inconsistentRequests  trace.Code = "inconsistent_requests"
+	inconsistentSampled   trace.Code = "inconsistent_sampled"
+	badFeature            trace.Code = "bad_feature"
 	FeatureOutOfRange     trace.Code = "feature_out_of_range"
 	WrongNumberOfFeatures trace.Code = "wrong_number_of_features"
 	WrongFeatureSet       trace.Code = "wrong_feature_set"
@@ -21,13 +21,13 @@ var Codes = []trace.CodeEntry{
 		Action: "Use --spec 1.1, or a newer blis-train that knows the version."},
 	{Code: BadInput, Kind: "drop", Meaning: "A feature input is NaN, infinite or negative, or a ratio lies outside 0..1.",
 		Action: "Look at the named field in the extracted tables; the row is not used."},
-	{Code: InconsistentTokens, Kind: "drop", Meaning: "Prefill plus decode tokens of a step differ from its scheduled tokens.",
+	{Code: inconsistentTokens, Kind: "drop", Meaning: "Prefill plus decode tokens of a step differ from its scheduled tokens.",
 		Action: "The batch of the step is contradictory; look for lost events around it. The row is not used."},
-	{Code: InconsistentRequests, Kind: "drop", Meaning: "A step's request counts contradict its token counts (a decode has one token, a " +
+	{Code: inconsistentRequests, Kind: "drop", Meaning: "A step's request counts contradict its token counts (a decode has one token, a " +
 		"prefill at least one).", Action: "The batch of the step is contradictory; look for lost events around it. The row is not used."},
-	{Code: InconsistentSampled, Kind: "drop", Meaning: "More sequences are sampled than requests are scheduled in the step.",
+	{Code: inconsistentSampled, Kind: "drop", Meaning: "More sequences are sampled than requests are scheduled in the step.",
 		Action: "The batch of the step is contradictory; look for lost events around it. The row is not used."},
-	{Code: BadFeature, Kind: "error", Meaning: "A feature came out NaN or infinite although its inputs passed the checks.",
+	{Code: badFeature, Kind: "error", Meaning: "A feature came out NaN or infinite although its inputs passed the checks.",
 		Action: "Report it with the output of `blis-train features`: the inputs of the step and its deployment."},
 	{Code: FeatureOutOfRange, Kind: "drop", Meaning: "A feature exceeded the upper bound of its slot, so the stored value is clipped.",
 		Action: "Check the inputs of the named slot; training leaves such rows out, prediction warns once per slot."},

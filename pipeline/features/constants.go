@@ -1,8 +1,8 @@
 package features
 
-// Constants lists the space's numbers in the order of the book: dimensions first, then everything
+// constants lists the space's numbers in the order of the book: dimensions first, then everything
 // derived.
-func (s *Space) Constants() []Quantity {
+func (s *Space) constants() []Quantity {
 	if s.version == V10 {
 		return append(s.dimensions(), s.constants10()...)
 	}

@@ -44,26 +44,14 @@ func (s *Space) ExplainBeta(in *StepInput, coefficients []float64) (*Explanation
 	return e, e.predict(coefficients)
 }
 
-// ExplainAlpha explains a request's vector; coefficients may be nil, else one
-// per slot. Codes: as Alpha.
-func (s *Space) ExplainAlpha(in *QueueInput, coefficients []float64) (*Explanation, error) {
-	x := make([]float64, len(s.alpha))
-	hits, err := s.Alpha(in, x)
-	if err != nil {
-		return nil, err
-	}
-	e := s.explain("alpha", in.Values(), s.alpha, x, hits)
-	return e, e.predict(coefficients)
-}
-
 func (s *Space) explain(model string, inputs []Quantity, fs []Feature, x []float64, hits Hits) *Explanation {
 	sc := s.scope(inputs, fs, x)
-	e := &Explanation{SpecVersion: s.version, Model: model, Inputs: inputs, Constants: s.Constants()}
+	e := &Explanation{SpecVersion: s.version, Model: model, Inputs: inputs, Constants: s.constants()}
 	for i := range fs {
 		f := &fs[i]
 		e.Features = append(e.Features, Explained{
 			Slot: f.Slot, Name: f.Name, Kind: f.Kind, Doc: f.Doc, Formula: f.Formula, Numbers: sc.numbers(f.Formula),
-			Value: x[i], Unit: f.Unit(), BoundHit: hits.Has(f.Slot), CoefUnit: f.CoefficientUnit(),
+			Value: x[i], Unit: f.Unit(), BoundHit: hits.has(f.Slot), CoefUnit: f.CoefficientUnit(),
 		})
 	}
 	return e
@@ -75,7 +63,7 @@ func (s *Space) scope(inputs []Quantity, fs []Feature, x []float64) *scope {
 	for i := range fs {
 		sc.values[fs[i].Name] = x[i]
 	}
-	for _, list := range [][]Quantity{s.Constants(), inputs} {
+	for _, list := range [][]Quantity{s.constants(), inputs} {
 		for _, q := range list {
 			sc.values[q.Name] = q.Value
 		}

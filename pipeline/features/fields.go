@@ -59,35 +59,3 @@ func (in *StepInput) Values() []Quantity {
 	}
 	return values
 }
-
-// Values lists the input's fields in a fixed order under the names that tables,
-// golden vectors and formulas use.
-func (in *QueueInput) Values() []Quantity {
-	values := make([]Quantity, len(queueFields))
-	for i, f := range queueFields {
-		values[i] = Quantity{Name: f.name, Value: *f.at(in), Unit: f.unit}
-	}
-	return values
-}
-
-// Set stores v under the field's name and reports whether there is one.
-func (in *StepInput) Set(name string, v float64) bool {
-	for _, f := range stepFields {
-		if f.name == name {
-			*f.at(in) = v
-			return true
-		}
-	}
-	return false
-}
-
-// Set stores v under the field's name and reports whether there is one.
-func (in *QueueInput) Set(name string, v float64) bool {
-	for _, f := range queueFields {
-		if f.name == name {
-			*f.at(in) = v
-			return true
-		}
-	}
-	return false
-}

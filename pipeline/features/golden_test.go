@@ -174,7 +174,7 @@ func (f *goldenFile) checkCase(t *testing.T, c goldenCase) {
 		t.Fatal(err)
 	}
 	constants := map[string]float64{}
-	for _, v := range s.Constants() {
+	for _, v := range s.constants() {
 		constants[v.Name] = v.Value
 	}
 	for name, want := range c.Physics {
@@ -214,8 +214,8 @@ func (f *goldenFile) compare(t *testing.T, fs []Feature, names []string, got, wa
 		if !f.near(got[i], want[k]) {
 			t.Errorf("%s: got %v, want %v", name, got[i], want[k])
 		}
-		if wantHits != nil && hits.Has(i+1) != slices.Contains(wantHits, k+1) {
-			t.Errorf("%s: got bound hit %v, want slots %v", name, hits.Has(i+1), wantHits)
+		if wantHits != nil && hits.has(i+1) != slices.Contains(wantHits, k+1) {
+			t.Errorf("%s: got bound hit %v, want slots %v", name, hits.has(i+1), wantHits)
 		}
 	}
 }
@@ -293,4 +293,35 @@ func codeOf(err error) trace.Code {
 		return coded.Code
 	}
 	return ""
+}
+
+// Values lists the input's fields under the names that golden vectors and formulas use.
+func (in *QueueInput) Values() []Quantity {
+	values := make([]Quantity, len(queueFields))
+	for i, f := range queueFields {
+		values[i] = Quantity{Name: f.name, Value: *f.at(in), Unit: f.unit}
+	}
+	return values
+}
+
+// Set stores v under the field's name and reports whether there is one.
+func (in *StepInput) Set(name string, v float64) bool {
+	for _, f := range stepFields {
+		if f.name == name {
+			*f.at(in) = v
+			return true
+		}
+	}
+	return false
+}
+
+// Set stores v under the field's name and reports whether there is one.
+func (in *QueueInput) Set(name string, v float64) bool {
+	for _, f := range queueFields {
+		if f.name == name {
+			*f.at(in) = v
+			return true
+		}
+	}
+	return false
 }

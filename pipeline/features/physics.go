@@ -49,16 +49,6 @@ func (s *Space) linearS(tokens, seqs float64) float64 {
 	return tokens*s.bodyS + seqs*s.headS
 }
 
-// WeightBytes returns W(tokens, seqs) in bytes for the whole group (spec#weight-bytes).
-func (s *Space) WeightBytes(tokens, seqs float64) float64 { return s.weightBytes(tokens, seqs) }
-
-// KVBytesPerToken returns the KV bytes of one token over all layers and devices
-// (spec#kv-bytes-per-token; twice the physical value in 1.0).
-func (s *Space) KVBytesPerToken() float64 { return s.kvBytes }
-
-// RooflineStepS returns the roofline time of the largest legal step (spec#roofline-step-time), s.
-func (s *Space) RooflineStepS() float64 { return s.rooflineS }
-
 // FloorUs is the physical floor of a step, W/Bw in us: no step can end before the weights it needs
 // were read once (spec#physical-floor). A 1.0 space divides the bandwidth by tp although the
 // weights are whole-model, so audit with a 1.1 one.
@@ -81,12 +71,6 @@ type Roofline struct {
 	CommS   float64 // collectives: latency and bytes over the link
 	PCIeS   float64 // blocks moved between GPU and CPU tier
 }
-
-// ComputeS and MemoryS are the two sides of the roofline.
-func (r Roofline) ComputeS() float64 { return r.LinearS + r.AttnS }
-
-// MemoryS is the time of everything read from device memory.
-func (r Roofline) MemoryS() float64 { return r.WeightS + r.KVS }
 
 // Roofline returns the analytic parts of a step of a 1.1 space; zero for an
 // empty step, and for a 1.0 space, whose constants are not physical.

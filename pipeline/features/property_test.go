@@ -158,7 +158,7 @@ func TestHitsNameTheSlot(t *testing.T) {
 	s := space(t, V11, dense(1))
 	q := make([]float64, len(s.AlphaFeatures()))
 	hits, err := s.Alpha(&QueueInput{RunningDepth: 5 * 256, PreemptionEMA: 1e5, KVUsageRatio: 1}, q)
-	if err != nil || !slices.Equal(hits.Slots(), []int{1, 9}) || q[0] != 4 || q[8] != 1e4 || hits.Count() != 2 {
+	if err != nil || !slices.Equal(hits.Slots(), []int{1, 9}) || q[0] != 4 || q[8] != 1e4 || hits.count() != 2 {
 		t.Errorf("got %v, %v, %v", q, hits.Slots(), err)
 	}
 }
@@ -188,8 +188,8 @@ func TestNaNAndInfAreErrors(t *testing.T) {
 	slow.Hardware.TFlopsPeak = 1e-9
 	s := space(t, V11, slow)
 	in := StepInput{PrefillCausalWork: math.MaxFloat64}
-	if _, err := s.Beta(&in, make([]float64, len(s.BetaFeatures()))); codeOf(err) != BadFeature {
-		t.Errorf("overflow inside a feature: got %v, want %s", err, BadFeature)
+	if _, err := s.Beta(&in, make([]float64, len(s.BetaFeatures()))); codeOf(err) != badFeature {
+		t.Errorf("overflow inside a feature: got %v, want %s", err, badFeature)
 	}
 }
 
@@ -204,12 +204,12 @@ func TestContradictions(t *testing.T) {
 	}{
 		{"legal", func(*StepInput) {}, ""},
 		{"negative", func(in *StepInput) { in.KVReadTokens = -1 }, BadInput},
-		{"tokens", func(in *StepInput) { in.ScheduledTokens++ }, InconsistentTokens},
-		{"decode requests", func(in *StepInput) { in.NumDecodeReqs++ }, InconsistentRequests},
-		{"prefill without tokens", func(in *StepInput) { in.PrefillTokens = 0; in.ScheduledTokens = 1 }, InconsistentRequests},
-		{"tokens without prefill", func(in *StepInput) { in.NumPrefillReqs = 0 }, InconsistentRequests},
-		{"fewer tokens than prefills", func(in *StepInput) { in.NumPrefillReqs = 11 }, InconsistentRequests},
-		{"sampled", func(in *StepInput) { in.NumSampledSeqs = 3 }, InconsistentSampled},
+		{"tokens", func(in *StepInput) { in.ScheduledTokens++ }, inconsistentTokens},
+		{"decode requests", func(in *StepInput) { in.NumDecodeReqs++ }, inconsistentRequests},
+		{"prefill without tokens", func(in *StepInput) { in.PrefillTokens = 0; in.ScheduledTokens = 1 }, inconsistentRequests},
+		{"tokens without prefill", func(in *StepInput) { in.NumPrefillReqs = 0 }, inconsistentRequests},
+		{"fewer tokens than prefills", func(in *StepInput) { in.NumPrefillReqs = 11 }, inconsistentRequests},
+		{"sampled", func(in *StepInput) { in.NumSampledSeqs = 3 }, inconsistentSampled},
 	}
 	for _, c := range cases {
 		in := legal
@@ -317,7 +317,7 @@ func TestFormulasSayWhatTheFunctionsDo(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 1))
 	for _, s := range spaces(t) {
 		empty := s.scope(nil, nil, nil)
-		for _, c := range s.Constants() {
+		for _, c := range s.constants() {
 			if c.Formula == "" {
 				continue
 			}

@@ -15,7 +15,7 @@ import (
 // and artifact and compared when they are read.
 type Set struct {
 	Hash  string   `json:"hash" yaml:"hash"`        // of both lists, 16 hex digits; "" in files older than it
-	Beta  []string `json:"beta" yaml:"beta,flow"`   // by slot, see [Feature.Digest]
+	Beta  []string `json:"beta" yaml:"beta,flow"`   // by slot, see [Feature.digest]
 	Alpha []string `json:"alpha" yaml:"alpha,flow"` // by slot
 }
 
@@ -28,9 +28,9 @@ func SetOf(v Version) Set {
 	return s
 }
 
-// Digest identifies what a coefficient of the feature multiplies: 6 hex digits
+// digest identifies what a coefficient of the feature multiplies: 6 hex digits
 // of SHA-256 over name, kind, formula, bound and whether it is prompt work.
-func (f *Feature) Digest() string {
+func (f *Feature) digest() string {
 	return digest(6, f.Name, string(f.Kind), f.Formula, fmt.Sprint(f.Bound), fmt.Sprint(f.Prompt))
 }
 
@@ -42,7 +42,7 @@ func digest(digits int, parts ...string) string {
 func digests(fs []Feature) []string {
 	var out []string
 	for i := range fs {
-		out = append(out, fs[i].Digest())
+		out = append(out, fs[i].digest())
 	}
 	return out
 }

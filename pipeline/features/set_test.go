@@ -48,14 +48,14 @@ func TestFeatureSetsNameTheTermsThatDiffer(t *testing.T) {
 // Every part of a definition is in its digest.
 func TestDigestCoversTheDefinition(t *testing.T) {
 	base := BetaFeatures(V11)[0]
-	seen := map[string]bool{base.Digest(): true}
+	seen := map[string]bool{base.digest(): true}
 	for _, change := range []func(*Feature){
 		func(f *Feature) { f.Name = "x" }, func(f *Feature) { f.Kind = Ratio }, func(f *Feature) { f.Formula += "*2" },
 		func(f *Feature) { f.Bound *= 2 }, func(f *Feature) { f.Prompt = !f.Prompt },
 	} {
 		f := base
 		change(&f)
-		if d := f.Digest(); seen[d] {
+		if d := f.digest(); seen[d] {
 			t.Errorf("%+v has the digest %s of another", f, d)
 		} else {
 			seen[d] = true

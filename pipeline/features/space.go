@@ -163,7 +163,7 @@ func clip(fs []Feature, x []float64) (hits Hits, err error) {
 // has no size that a bound could stand for (spec#finite).
 func bounded(f *Feature, v float64, hits *Hits) (float64, error) {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return 0, trace.Errorf(BadFeature, "%s: got %g, want a finite number", f.Name, v)
+		return 0, trace.Errorf(badFeature, "%s: got %g, want a finite number", f.Name, v)
 	}
 	*hits |= 1 << (f.Slot - 1)
 	if v < 0 {

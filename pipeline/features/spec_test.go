@@ -47,7 +47,7 @@ func TestSpecHasTheSlotsOf12(t *testing.T) {
 func TestSpecHasEveryConstant(t *testing.T) {
 	text := specText(t)
 	for v, anchor := range map[Version]bool{V12: true, V10: false} {
-		for _, q := range workedExample(t, v).Constants() {
+		for _, q := range workedExample(t, v).constants() {
 			row := fmt.Sprintf("`%s` | %s | `%s` |", q.Name, q.Unit, q.Formula)
 			if anchor {
 				row = fmt.Sprintf("<a id=\"%s\"></a>", dashed(q.Name)) + row

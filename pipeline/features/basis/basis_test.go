@@ -34,12 +34,12 @@ func TestTrainedPhysicsAgainstLongForm(t *testing.T) {
 		peak, bw := 989.5e6, 3.35e6
 		attn := 4 * (H / n) * dh * (512*(700+256.0) + 100*(400+50.0))
 		want := []float64{
-			PrefillCompute: (2*L*612*hid*(2*hid+2*dKV)/n + L*attn + 6*hid*dff*612*L/n) / peak,
-			DecodeCompute:  (2*L*2*hid*(2*hid+2*dKV)/n + L*4*(H/n)*(1064)*dh + 6*hid*dff*2*L/n) / peak,
-			WeightLoad:     (L*hid*(2*hid+2*dKV) + 3*hid*dff*L) * 2 / n / bw,
-			AllReduce:      2 * L * 614 * hid * 2 * 2 * (n - 1) / n / bw,
-			PerLayer:       32, PerRequest: 4, PerStep: 1, PerMoELayer: 0,
-			PrefillKV: 4 * L * dKV * 612 / n / bw, DecodeKV: 4 * L * dKV * (1064 + 2) / n / bw, MoEDispatch: 0,
+			prefillCompute: (2*L*612*hid*(2*hid+2*dKV)/n + L*attn + 6*hid*dff*612*L/n) / peak,
+			decodeCompute:  (2*L*2*hid*(2*hid+2*dKV)/n + L*4*(H/n)*(1064)*dh + 6*hid*dff*2*L/n) / peak,
+			weightLoad:     (L*hid*(2*hid+2*dKV) + 3*hid*dff*L) * 2 / n / bw,
+			allReduce:      2 * L * 614 * hid * 2 * 2 * (n - 1) / n / bw,
+			perLayer:       32, perRequest: 4, PerStep: 1, perMoELayer: 0,
+			prefillKV: 4 * L * dKV * 612 / n / bw, decodeKV: 4 * L * dKV * (1064 + 2) / n / bw, moEDispatch: 0,
 		}
 		for i := range want {
 			if math.Abs(x[i]-want[i]) > 1e-12*math.Max(1, want[i]) {
@@ -59,8 +59,8 @@ func TestLengthSelectsFormula(t *testing.T) {
 	x := make([]float64, len(TrainedPhysicsBeta))
 	short := b.StepUs(&s, []float64{0, 1, 0, 0, 0, 0, 0, 0}, x)
 	long := b.StepUs(&s, []float64{0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, x)
-	if short != math.Max(x[DecodeCompute], x[DecodeKV]) || long != x[DecodeCompute] || short <= long {
-		t.Errorf("8 betas: %g, 10 betas: %g, compute %g, kv %g", short, long, x[DecodeCompute], x[DecodeKV])
+	if short != math.Max(x[decodeCompute], x[decodeKV]) || long != x[decodeCompute] || short <= long {
+		t.Errorf("8 betas: %g, 10 betas: %g, compute %g, kv %g", short, long, x[decodeCompute], x[decodeKV])
 	}
 	if CheckBetas(make([]float64, 6)) == nil || CheckBetas(make([]float64, 12)) == nil || CheckBetas([]float64{0, 0, 0, 0, 0, 0, -1}) == nil {
 		t.Error("CheckBetas accepts 6, 12 or negative values")

@@ -3,18 +3,13 @@ package basis
 // BlackboxBeta lists the blackbox step-time terms:
 //
 //	step_us = b0 + b1 * uncached prefill tokens + b2 * decode tokens
+//
+// Beside it the model has a delay of a0 + a1*M before the queue (M prompt tokens)
+// and of a2*N after the engine (N output tokens).
 var BlackboxBeta = []Term{
 	{"per_step", "us/step", "constant"},
 	{"per_prefill_token", "us/token", "prefill tokens computed in the step (cache hits excluded)"},
 	{"per_decode_token", "us/token", "decode tokens of the step"},
-}
-
-// BlackboxAlpha lists the blackbox request terms: a0 + a1*M is added before the
-// queue (M prompt tokens), a2*N after the engine (N output tokens).
-var BlackboxAlpha = []Term{
-	{"per_request", "us/request", "constant, before the queue"},
-	{"per_prompt_token", "us/token", "prompt tokens, before the queue"},
-	{"per_output_token", "us/token", "output tokens, after the engine"},
 }
 
 // Blackbox writes the three step terms into x, len(BlackboxBeta).

@@ -32,30 +32,30 @@ var TrainedPhysicsAlpha = []Term{
 
 // Positions in TrainedPhysicsBeta.
 const (
-	PrefillCompute = iota
-	DecodeCompute
-	WeightLoad
-	AllReduce
-	PerLayer
-	PerRequest
+	prefillCompute = iota
+	decodeCompute
+	weightLoad
+	allReduce
+	perLayer
+	perRequest
 	PerStep
-	PerMoELayer
-	PrefillKV
-	DecodeKV
-	MoEDispatch
+	perMoELayer
+	prefillKV
+	decodeKV
+	moEDispatch
 )
 
 // CodeBadCoefficients rejects a coefficient list of a length or sign the model does not know.
 const CodeBadCoefficients trace.Code = "bad_basis_coefficients"
 
-// CodeBadDeployment rejects a deployment the trained-physics basis is not defined for.
-const CodeBadDeployment trace.Code = "bad_basis_deployment"
+// codeBadDeployment rejects a deployment the trained-physics basis is not defined for.
+const codeBadDeployment trace.Code = "bad_basis_deployment"
 
 // Codes describes this package's codes.
 var Codes = []trace.CodeEntry{
 	{Code: CodeBadCoefficients, Kind: "error", Meaning: "the coefficient list has a length, sign or value that the model does not define",
 		Action: "give 3 alpha and 7 to 11 beta values, finite and not negative"},
-	{Code: CodeBadDeployment, Kind: "error", Meaning: "the trained-physics basis is not defined for this deployment",
+	{Code: codeBadDeployment, Kind: "error", Meaning: "the trained-physics basis is not defined for this deployment",
 		Action: "heads and KV heads must be divisible by the tensor-parallel size; peaks and dimensions must be positive"},
 }
 
@@ -129,12 +129,12 @@ func checkTrainedPhysics(d *deploy.Deployment) error {
 	tp := max(1, d.TP)
 	switch {
 	case !(h.TFlopsPeak > 0) || math.IsInf(h.TFlopsPeak, 0) || !(h.BwPeakTBs > 0) || math.IsInf(h.BwPeakTBs, 0):
-		return trace.Errorf(CodeBadDeployment, "peaks: got %g TFLOP/s and %g TB/s, want finite and > 0", h.TFlopsPeak, h.BwPeakTBs)
+		return trace.Errorf(codeBadDeployment, "peaks: got %g TFLOP/s and %g TB/s, want finite and > 0", h.TFlopsPeak, h.BwPeakTBs)
 	case m.NumLayers <= 0 || m.NumHeads <= 0 || m.HiddenSize <= 0 || m.NumKVHeads <= 0:
-		return trace.Errorf(CodeBadDeployment, "model: got %d layers, %d heads, %d KV heads, hidden size %d, want all > 0", m.NumLayers,
+		return trace.Errorf(codeBadDeployment, "model: got %d layers, %d heads, %d KV heads, hidden size %d, want all > 0", m.NumLayers,
 			m.NumHeads, m.NumKVHeads, m.HiddenSize)
 	case m.NumHeads%tp != 0 || m.NumKVHeads%tp != 0:
-		return trace.Errorf(CodeBadDeployment, "heads: got %d heads and %d KV heads, want multiples of tensor_parallel_size %d", m.NumHeads,
+		return trace.Errorf(codeBadDeployment, "heads: got %d heads and %d KV heads, want multiples of tensor_parallel_size %d", m.NumHeads,
 			m.NumKVHeads, tp)
 	}
 	return nil
@@ -143,17 +143,17 @@ func checkTrainedPhysics(d *deploy.Deployment) error {
 // Beta writes the eleven terms of a step with at least one sequence into x,
 // len(TrainedPhysicsBeta): the linear form that 10 and 11 betas select.
 func (t *TrainedPhysics) Beta(s *Step, x []float64) {
-	x[PrefillCompute] = (s.PrefillTokens*(t.projPerToken+t.ffnPerToken) + s.PrefillAttn*t.attnPerPair) / t.flopPerUs
-	x[DecodeCompute] = (s.DecodeTokens*(t.projPerToken+t.ffnPerToken) + s.DecodeContext*t.attnPerPair) / t.flopPerUs
-	x[WeightLoad] = t.weightUs
-	x[AllReduce] = t.allReducePerToken * (s.PrefillTokens + s.DecodeTokens)
-	x[PerLayer] = t.layers
-	x[PerRequest] = s.Requests
+	x[prefillCompute] = (s.PrefillTokens*(t.projPerToken+t.ffnPerToken) + s.PrefillAttn*t.attnPerPair) / t.flopPerUs
+	x[decodeCompute] = (s.DecodeTokens*(t.projPerToken+t.ffnPerToken) + s.DecodeContext*t.attnPerPair) / t.flopPerUs
+	x[weightLoad] = t.weightUs
+	x[allReduce] = t.allReducePerToken * (s.PrefillTokens + s.DecodeTokens)
+	x[perLayer] = t.layers
+	x[perRequest] = s.Requests
 	x[PerStep] = 1
-	x[PerMoELayer] = t.moeLayers
-	x[PrefillKV] = s.PrefillTokens * t.kvBytesPerToken / t.bytePerUs
-	x[DecodeKV] = (s.DecodeContext + s.DecodeTokens) * t.kvBytesPerToken / t.bytePerUs
-	x[MoEDispatch] = t.moeDispatch * (s.PrefillTokens + s.DecodeTokens)
+	x[perMoELayer] = t.moeLayers
+	x[prefillKV] = s.PrefillTokens * t.kvBytesPerToken / t.bytePerUs
+	x[decodeKV] = (s.DecodeContext + s.DecodeTokens) * t.kvBytesPerToken / t.bytePerUs
+	x[moEDispatch] = t.moeDispatch * (s.PrefillTokens + s.DecodeTokens)
 }
 
 // CheckBetas accepts 7 to 11 finite, non-negative values.
@@ -175,22 +175,22 @@ func CheckBetas(beta []float64) error {
 func (t *TrainedPhysics) StepUs(s *Step, beta, x []float64) float64 {
 	t.Beta(s, x)
 	n := len(beta)
-	prefill := beta[PrefillCompute] * math.Max(x[PrefillCompute], x[PrefillKV])
-	if n > PrefillKV {
-		prefill = beta[PrefillCompute]*x[PrefillCompute] + beta[PrefillKV]*x[PrefillKV]
+	prefill := beta[prefillCompute] * math.Max(x[prefillCompute], x[prefillKV])
+	if n > prefillKV {
+		prefill = beta[prefillCompute]*x[prefillCompute] + beta[prefillKV]*x[prefillKV]
 	}
-	decode := beta[DecodeCompute] * math.Max(x[DecodeCompute], x[DecodeKV])
-	if n > DecodeKV {
-		decode = beta[DecodeCompute]*x[DecodeCompute] + beta[DecodeKV]*x[DecodeKV]
+	decode := beta[decodeCompute] * math.Max(x[decodeCompute], x[decodeKV])
+	if n > decodeKV {
+		decode = beta[decodeCompute]*x[decodeCompute] + beta[decodeKV]*x[decodeKV]
 	}
-	dispatch := beta[AllReduce]
-	if n > MoEDispatch {
-		dispatch = beta[MoEDispatch]
+	dispatch := beta[allReduce]
+	if n > moEDispatch {
+		dispatch = beta[moEDispatch]
 	}
-	y := prefill + decode + beta[WeightLoad]*x[WeightLoad] + beta[AllReduce]*x[AllReduce] + dispatch*x[MoEDispatch] +
-		beta[PerLayer]*x[PerLayer] + beta[PerRequest]*x[PerRequest] + beta[PerStep]
-	if n > PerMoELayer {
-		y += beta[PerMoELayer] * x[PerMoELayer]
+	y := prefill + decode + beta[weightLoad]*x[weightLoad] + beta[allReduce]*x[allReduce] + dispatch*x[moEDispatch] +
+		beta[perLayer]*x[perLayer] + beta[perRequest]*x[perRequest] + beta[PerStep]
+	if n > perMoELayer {
+		y += beta[perMoELayer] * x[perMoELayer]
 	}
 	return y
 }

@@ -1,4 +1,4 @@
-package result
+package result_test
 
 import (
 	"path"
@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Schema is the JSON schema (draft 2020-12) of a document's type: every key it
+// schemaOf is the JSON schema (draft 2020-12) of a document's type: every key it
 // can hold, no other. Pointers and unknown-able values may be null, lists and
 // maps may be null when nothing was computed, keys with omitempty may be absent.
-func Schema(title string, doc any) map[string]any {
+func schemaOf(title string, doc any) map[string]any {
 	g := schemaGen{defs: map[string]any{}}
 	s := g.of(reflect.TypeOf(doc))
 	root := map[string]any{
