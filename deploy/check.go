@@ -88,7 +88,7 @@ const (
 	maxSeqs      = 1 << 20
 	maxTokens    = 1 << 31
 	maxBlockSize = 1 << 16
-	maxKVBlocks  = 1 << 40
+	MaxKVBlocks  = 1 << 24 // five times what eight B200 hold of a model of 100 M parameters in blocks of one token
 )
 
 func (e *Engine) checkBounds() error {
@@ -96,8 +96,8 @@ func (e *Engine) checkBounds() error {
 		name       string
 		value, max int64
 	}{{"max_num_batched_tokens", e.MaxNumBatchedTokens, maxTokens}, {"max_num_seqs", e.MaxNumSeqs, maxSeqs}, {"block_size", e.BlockSize, maxBlockSize},
-		{"max_model_len", e.MaxModelLen.V, maxTokens}, {"kv_blocks_total_gpu", e.KVBlocksGPU.V, maxKVBlocks},
-		{"kv_blocks_total_cpu", e.KVBlocksCPU, maxKVBlocks}, {"long_prefill_token_threshold", e.LongPrefillThreshold, maxTokens}} {
+		{"max_model_len", e.MaxModelLen.V, maxTokens}, {"kv_blocks_total_gpu", e.KVBlocksGPU.V, MaxKVBlocks},
+		{"kv_blocks_total_cpu", e.KVBlocksCPU, MaxKVBlocks}, {"long_prefill_token_threshold", e.LongPrefillThreshold, maxTokens}} {
 		if k.value > k.max {
 			return trace.Errorf(BadKnobs, "%s: got %d, want at most %d", k.name, k.value, k.max)
 		}

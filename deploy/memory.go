@@ -58,7 +58,7 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 		return 0, trace.Errorf(BadHardware, "KV cache: got %.1f GiB left of %.1f GiB, want room for one block (weights %.1f GiB per device)",
 			free/gib, budget/gib, d.Model.WeightBytes()/tp/gib).WithHint("give vllm.kv_blocks_total_gpu, or a larger tensor_parallel_size")
 	}
-	return int64(blocks), nil
+	return int64(math.Min(blocks, MaxKVBlocks)), nil
 }
 
 // WeightBytes returns the bytes of every weight of the model, embedding and LM

@@ -35,6 +35,8 @@ type Config struct {
 	// the CPU tier or not; the connector of vLLM keeps them for a step or more.
 	FreeStored bool
 	KVBlocks   int64 // GPU blocks without the null block; 0 = the deployment's, stated or estimated
+
+	Done <-chan struct{} // closed: the run ends soon with context.Canceled; nil = never, as of context.Background
 }
 
 // Defaults of Config.
@@ -113,6 +115,8 @@ func (c *Config) Check() error {
 		return trace.Errorf(CodeBadConfig, "scheduling_policy: got %q, want fcfs or priority", e.SchedulingPolicy)
 	case !(c.GammaEMA > 0 && c.GammaEMA <= 1):
 		return trace.Errorf(CodeBadConfig, "gamma_ema: got %g, want in (0, 1]", c.GammaEMA)
+	case c.KVBlocks > deploy.MaxKVBlocks:
+		return trace.Errorf(CodeBadConfig, "KV blocks: got %d, want at most %d", c.KVBlocks, deploy.MaxKVBlocks)
 	case c.EmptyStepUs < 1 || c.IdleSleepUs < 0 || c.StepGapUs < 0 || c.StopUs < 0 || c.KVBlocks < 0:
 		return trace.Errorf(CodeBadConfig, "times and blocks: got empty step %d us, idle sleep %d us, step gap %d us, stop %d us, %d blocks, "+
 			"want >= 1, >= 0, >= 0, >= 0, >= 0", c.EmptyStepUs, c.IdleSleepUs, c.StepGapUs, c.StopUs, c.KVBlocks)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"math"
 	"math/rand/v2"
 
@@ -70,6 +71,7 @@ type Engine struct {
 	allDecode bool
 	memo      bool  // a request that found no blocks is not tried again before some came free
 	failed    error // of a delay inside a step
+	turns     uint  // of RunTo, to ask cfg.Done now and then
 }
 
 // Hooks are told what a driver of engines needs to know at once; nil ones are not.
@@ -149,6 +151,9 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 // called Yield.
 func (e *Engine) RunTo(untilUs int64) error {
 	for e.until = untilUs; ; {
+		if e.turns++; e.turns%turnsUnasked == 0 && e.isDone() {
+			return context.Canceled
+		}
 		wake := e.wake()
 		if e.outside.before(wake) {
 			if e.outside.heap[0].at >= e.until {
@@ -168,6 +173,18 @@ func (e *Engine) RunTo(untilUs int64) error {
 		if e.check != nil {
 			e.check("iteration")
 		}
+	}
+}
+
+// turnsUnasked is a millisecond of work or less.
+const turnsUnasked = 1 << 12
+
+func (e *Engine) isDone() bool {
+	select {
+	case <-e.cfg.Done:
+		return true
+	default:
+		return false
 	}
 }
 

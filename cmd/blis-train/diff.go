@@ -50,7 +50,7 @@ func runDiff(c *cli.Context) error {
 	if err := opt.Check(); err != nil {
 		return usagef("%v", err)
 	}
-	ref := reference{requests: c.Int("requests"), load: c.Float64("load"), prompt: c.Float64("prompt-tokens"), output: c.Float64("output-tokens"), seed: c.Int64("seed")}
+	ref := reference{requests: c.Int("requests"), load: c.Float64("load"), prompt: c.Float64("prompt-tokens"), output: c.Float64("output-tokens"), seed: c.Int64("seed"), done: c.Context.Done()}
 	if err := ref.check(); err != nil {
 		return err
 	}

@@ -56,6 +56,34 @@ func TestInterruptedExtract(t *testing.T) {
 	})
 }
 
+// TestInterruptedSimulation: a simulation that would take days ends at the
+// first interrupt.
+func TestInterruptedSimulation(t *testing.T) {
+	dir := t.TempDir()
+	load := filepath.Join(dir, "load.yaml")
+	text := "requests: 3\narrivals: {kind: constant, rate_rps: 1}\nprompt: {kind: constant, value: 10}\noutput: {kind: constant, value: 200000000}\n"
+	must(t, os.WriteFile(load, []byte(text), 0o644))
+	cmd := blisTrain("simulate", "--latency-model", "roofline", "--deployment", "../../testdata/traces/smoke", "--workload", load,
+		"--set", "vllm.max_model_len=240000000", "--kv-blocks", "16000000", "-o", filepath.Join(dir, "out"))
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	must(t, cmd.Start())
+	waitFor(t, filepath.Join(dir, "out"))
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	interrupt(cmd)
+	select {
+	case err := <-ended:
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted {
+			t.Errorf("got %v, want exit %d; stderr %s", err, exitInterrupted, stderr.String())
+		}
+	case <-after(20_000):
+		cmd.Process.Kill()
+		t.Error("the simulation went on")
+	}
+}
+
 // waitFor waits until a path exists; the process that makes it may be slow.
 func waitFor(t *testing.T, path string) {
 	t.Helper()

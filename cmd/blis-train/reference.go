@@ -21,6 +21,7 @@ type reference struct {
 	load           float64 // share of capacity under A, (0, 1)
 	prompt, output float64 // mean tokens
 	seed           int64
+	done           <-chan struct{} // see sim.Config
 }
 
 func defaultReference() reference {
@@ -65,11 +66,11 @@ func (r reference) onConfig(d *deploy.Deployment, a, b *coeff.Set) ([]export.Pre
 		return nil, err
 	}
 	reqs := fit.workload(rate)
-	ra, err := replayOf(d, a, reqs)
+	ra, err := r.replayOf(d, a, reqs)
 	if err != nil {
 		return nil, err
 	}
-	rb, err := replayOf(d, b, reqs)
+	rb, err := r.replayOf(d, b, reqs)
 	if err != nil {
 		return nil, err
 	}
@@ -144,11 +145,12 @@ type figure struct {
 
 // replayOf runs the requests under a set and returns p50 and p99 of TTFT, ITL
 // and E2E in a fixed order.
-func replayOf(d *deploy.Deployment, set *coeff.Set, reqs []sim.Request) ([]figure, error) {
+func (r reference) replayOf(d *deploy.Deployment, set *coeff.Set, reqs []sim.Request) ([]figure, error) {
 	cfg, err := simConfig(d, set)
 	if err != nil {
 		return nil, err
 	}
+	cfg.Done = r.done
 	res, err := sim.Run(cfg, reqs, nil)
 	if err != nil {
 		return nil, err

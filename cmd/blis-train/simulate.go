@@ -126,8 +126,8 @@ func checkSimulateFlags(c *cli.Context) error {
 	switch {
 	case c.String("out") == "":
 		return usagef("missing -o OUT")
-	case c.Int("replications") < 1:
-		return usagef("--replications: got %d, want >= 1", c.Int("replications"))
+	case c.Int("replications") < 1 || c.Int("replications") > 100_000:
+		return usagef("--replications: got %d, want 1 to 100000", c.Int("replications"))
 	case c.String("noise") != "none" && c.String("noise") != "residual":
 		return usagef("--noise: got %q, want residual or none", c.String("noise"))
 	case c.String("async") != "auto" && c.String("async") != "on" && c.String("async") != "off":
@@ -226,7 +226,7 @@ func (s *simulation) config(seed int64) (sim.Config, error) {
 	if err != nil {
 		return cfg, err
 	}
-	cfg.Seed, cfg.TokenGaps, cfg.KVBlocks = seed, true, s.c.Int64("kv-blocks")
+	cfg.Seed, cfg.TokenGaps, cfg.KVBlocks, cfg.Done = seed, true, s.c.Int64("kv-blocks"), s.c.Context.Done()
 	if v := s.c.Float64("overhead-us"); v >= 0 {
 		cfg.Overhead = latency.Const(v)
 	}

@@ -28,8 +28,9 @@ type Engine struct {
 	Gamma    float64 // preemption EMA; 0 = the simulator's default
 	KVBlocks int64   // 0 = from the deployment
 	Seed     int64
-	Noise    *sim.Noise // residual ratios of the artifact; nil = no noise replay
-	Spreads  *spreads   // residual ratios relative to the drift curve; nil = no corrected replay
+	Done     <-chan struct{} // see sim.Config
+	Noise    *sim.Noise      // residual ratios of the artifact; nil = no noise replay
+	Spreads  *spreads        // residual ratios relative to the drift curve; nil = no corrected replay
 	Drift    *Drift
 }
 
@@ -89,6 +90,7 @@ func replayPhase(dep *deploy.Deployment, all []observation, steps []stepMark, ph
 func (e Engine) config(dep *deploy.Deployment) sim.Config {
 	c := sim.DefaultConfig(dep, e.Latency)
 	c.Overhead, c.Egress, c.Async, c.Seed, c.KVBlocks = e.Overhead, e.Egress, e.Async, e.Seed, e.KVBlocks
+	c.Done = e.Done
 	if e.Gamma > 0 {
 		c.GammaEMA = e.Gamma
 	}

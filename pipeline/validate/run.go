@@ -32,6 +32,7 @@ func Run(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Source,
 	j := &job{set: set, o: &o, sources: sources, all: make([]*taught, len(sources)), entries: make([][]result.ValidationRun, len(sources))}
 	j.rules, _ = newRules(o.Thresholds)
 	j.warned = append(j.warned, j.rules.loosen(o.ThresholdsFrom)...)
+	j.done = ctx.Done()
 	j.refit = set.Refit || fit != nil && fit.Options.RefitAll
 	if err := j.each(ctx, "steps", j.teach); err != nil {
 		return nil, err
@@ -65,6 +66,7 @@ type job struct {
 	entries [][]result.ValidationRun
 	warned  []trace.Finding
 	refit   bool // the coefficients saw the hold-out too
+	done    <-chan struct{}
 }
 
 // each runs work for every source on o.Workers goroutines.

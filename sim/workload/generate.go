@@ -73,7 +73,7 @@ type ClassSpec struct {
 }
 
 // maxGenerated bounds the requests of a generator: beyond it a number is a typo.
-const maxGenerated = 100_000_000
+const maxGenerated = 10_000_000
 
 // LoadGenerator reads a generator strictly and checks it.
 func LoadGenerator(r io.Reader, name string) (*Generator, error) {
