@@ -16,15 +16,16 @@
 //  4. Where seats (max_num_seqs) or KV blocks are short, requests ahead and the
 //     request itself are admitted as decodes leave: decodes / mean output length
 //     per step.
-//  5. With asynchronous scheduling a step is formed while the one before executes,
-//     so the request joins one step later.
+//  5. With asynchronous scheduling a step is formed while the one before executes:
+//     two steps are under way, and the request joins the third.
 //  6. Work of better classes still to come stretches the wait by 1/(1 - BetterShare),
 //     at most ten times.
 //
-// # TPOT: a fixed point
+// # TPOT: a balance
 //
 // A token takes as long as a step: the decodes and the request itself, plus the
-// prompt tokens that arrive meanwhile at the recent rate.
+// prompts that are computed beside them at the recent rate of arrivals, plus those
+// that arrived while the request waited for its first token.
 //
 // Unknown inputs are stated as such (see State); nothing unknown counts as 0.
 package predict

@@ -17,16 +17,19 @@ const maxStretch = 10
 // State is what is known of an engine when a request is judged. Counts are of
 // other requests.
 type State struct {
-	Decodes       int64   // requests past their first token
-	DecodeTokens  int64   // their tokens in KV
-	StepTokens    int64   // prompt tokens of the step that is running
-	StepRequests  int64   // requests they belong to
+	Decodes       int64 // requests past their first token
+	DecodeTokens  int64 // their tokens in KV
+	StepTokens    int64 // prompt tokens of the step that is running
+	StepRequests  int64 // requests whose prompt ends in it
+	NextTokens    int64 // asynchronous scheduling: the same of the step formed behind it
+	NextRequests  int64
 	SinceStepUs   float64 // since the running step started; NaN: unknown
-	AheadTokens   int64   // prompt tokens to compute before the request's own, beyond the running step
+	AheadTokens   int64   // prompt tokens to compute before the request's own, beyond those steps
 	AheadRequests int64   // requests they belong to
 	FreeBlocks    int64   // free KV blocks; negative: unknown, taken as enough
 	OutputTokens  float64 // mean output length of requests that have finished; 0: unknown, nobody is expected to leave
-	PrefillPerS   float64 // prompt tokens computed per second lately
+	PrefillPerS   float64 // prompt tokens to compute that arrived per second lately
+	PromptsPerS   float64 // requests they belong to, per second
 	ComingPerS    float64 // prompt tokens per second that are expected to join the request's own step; see TTFTUs
 	BetterShare   float64 // share of the engine that better classes still to come will take, in [0, 1)
 }
@@ -89,7 +92,7 @@ func (e *Engine) overheadUs(s *State, r *Request) (float64, error) {
 	if e.overhead == nil {
 		return 0, nil
 	}
-	q := latency.Queue{Running: s.Decodes + s.StepRequests, Waiting: s.AheadRequests, FreeBlocks: max(0, s.FreeBlocks), TotalBlocks: e.totalBlocks,
+	q := latency.Queue{Running: s.Decodes + s.StepRequests + s.NextRequests, Waiting: s.AheadRequests, FreeBlocks: max(0, s.FreeBlocks), TotalBlocks: e.totalBlocks,
 		PromptTokens: r.PromptTokens, CachedBlocks: r.CachedTokens / e.blockSize}
 	us, err := e.overhead.DelayUs(&q)
 	return math.Max(0, us), err

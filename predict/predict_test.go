@@ -33,31 +33,52 @@ func poisson(rng *rand.Rand, n int, perSecond float64) []sim.Request {
 
 func clamp(x float64, lo, hi int64) int64 { return min(hi, max(lo, int64(x))) }
 
+// formed is a step: when it was formed, its prompt tokens, and whose prompts end
+// in it.
+type formed struct {
+	startUs, endUs, tokens int64
+	ends                   []int
+}
+
+// requests are those whose prompt ends in the step and who have no token yet.
+func (f *formed) requests(first map[int]bool) (n int64) {
+	for _, i := range f.ends {
+		if !first[i] {
+			n++
+		}
+	}
+	return n
+}
+
 // onlooker judges every request at its arrival, from what the engine showed
 // until then.
 type onlooker struct {
 	engine     *Engine
 	coming     bool
 	reqs       []sim.Request
-	step       latency.Batch
-	members    []sim.Member
+	last, prev formed // steps formed last and before
 	free       int64
 	computed   map[int]int64 // prompt tokens computed when the running step ends
 	first      map[int]bool
 	done       map[int]bool
 	arrived    []int
 	finished   []float64
-	starts     []int // requests in the order of their first tokens
-	startsUs   []int64
+	all        []int     // requests in the order of their arrivals
 	ttft, tpot []float64 // by request
 	fail       func(error)
 }
 
 func (o *onlooker) Step(s *sim.StepView) {
-	o.step, o.free = s.Batch, s.FreeBlocks
-	o.members = append(o.members[:0], s.Members...)
+	o.prev, o.free = o.last, s.FreeBlocks
+	o.last = formed{startUs: s.StartUs, endUs: s.EndUs}
 	for _, m := range s.Members {
 		o.computed[m.Request] = m.Computed + m.New
+		if m.Computed < m.Prompt {
+			o.last.tokens += m.New
+			if m.Computed+m.New >= m.Prompt {
+				o.last.ends = append(o.last.ends, m.Request)
+			}
+		}
 	}
 }
 
@@ -70,13 +91,12 @@ func (o *onlooker) Event(e *sim.Event) {
 		if o.ttft[e.Request], err = o.engine.TTFTUs(&s, &r); err != nil {
 			o.fail(err)
 		}
-		if o.tpot[e.Request], err = o.engine.TPOTUs(&s, &r); err != nil {
+		if o.tpot[e.Request], err = o.engine.TPOTUs(&s, &r, o.ttft[e.Request]); err != nil {
 			o.fail(err)
 		}
-		o.arrived = append(o.arrived, e.Request)
+		o.arrived, o.all = append(o.arrived, e.Request), append(o.all, e.Request)
 	case sim.FirstToken:
 		o.first[e.Request] = true
-		o.starts, o.startsUs = append(o.starts, e.Request), append(o.startsUs, e.AtUs)
 	case sim.Finished:
 		o.done[e.Request] = true
 		o.finished = append(o.finished, float64(e.OutputTokens))
@@ -84,32 +104,32 @@ func (o *onlooker) Event(e *sim.Event) {
 }
 
 func (o *onlooker) state(at int64) State {
-	s := State{SinceStepUs: float64(at - o.step.StartUs), FreeBlocks: o.free}
+	s := State{SinceStepUs: float64(at - o.last.startUs), FreeBlocks: o.free}
 	o.arrived = slices.DeleteFunc(o.arrived, func(i int) bool { return o.done[i] })
 	for _, i := range o.arrived {
-		left := o.reqs[i].PromptTokens - o.computed[i]
-		switch {
+		switch left := o.reqs[i].PromptTokens - o.computed[i]; {
 		case o.first[i]:
 			s.Decodes++
 			s.DecodeTokens += o.computed[i]
-		case o.computed[i] == 0:
-			s.AheadRequests++
-			s.AheadTokens += left
 		case left > 0:
 			s.AheadRequests++
 			s.AheadTokens += left
-		default:
-			s.StepRequests++
 		}
 	}
-	for _, m := range o.members {
-		if !o.first[m.Request] && !o.done[m.Request] {
-			s.StepTokens += m.New
+	running := &o.last
+	if o.engine.async && o.prev.endUs > at {
+		running = &o.prev
+		if s.NextRequests = o.last.requests(o.first); s.NextRequests > 0 || o.last.ends == nil {
+			s.NextTokens = o.last.tokens
 		}
+	}
+	if s.StepRequests = running.requests(o.first); s.StepRequests > 0 || running.ends == nil {
+		s.StepTokens = running.tokens
 	}
 	const windowUs = 10_000_000
-	for k := len(o.starts) - 1; k >= 0 && o.startsUs[k] > at-windowUs; k-- {
-		s.PrefillPerS += float64(o.reqs[o.starts[k]].PromptTokens) / math.Min(windowUs, float64(at)) * 1e6
+	for k := len(o.all) - 1; k >= 0 && o.reqs[o.all[k]].ArrivalUs > at-windowUs; k-- {
+		s.PrefillPerS += float64(o.reqs[o.all[k]].PromptTokens) / math.Min(windowUs, float64(at)) * 1e6
+		s.PromptsPerS += 1 / math.Min(windowUs, float64(at)) * 1e6
 	}
 	if o.coming {
 		s.ComingPerS = s.PrefillPerS
@@ -180,7 +200,7 @@ func TestTTFTOnSimulatedEngine(t *testing.T) {
 		{"medium", 12, nil, 0.01, 0.05, 0.03},
 		{"high", 30, nil, 0.01, 0.10, 0.03},
 		{"async", 12, func(d *deploy.Deployment) { d.Engine.AsyncScheduling = trace.Some(true) }, 0.01, 0.05, 0.03},
-		{"async high", 30, func(d *deploy.Deployment) { d.Engine.AsyncScheduling = trace.Some(true) }, 0.05, 0.15, 0.03},
+		{"async high", 30, func(d *deploy.Deployment) { d.Engine.AsyncScheduling = trace.Some(true) }, 0.01, 0.05, 0.03},
 		{"no chunks", 12, func(d *deploy.Deployment) { d.Engine.ChunkedPrefill, d.Engine.MaxNumBatchedTokens = false, 4096 }, 0.01, 0.05, 0.03},
 		{"small budget", 12, func(d *deploy.Deployment) { d.Engine.MaxNumBatchedTokens = 512 }, 0.01, 0.05, 0.03},
 		{"few seats", 12, func(d *deploy.Deployment) { d.Engine.MaxNumSeqs = 16 }, 0.15, 0.15, 0.10},                       // waits of minutes
@@ -232,6 +252,8 @@ func TestTTFTByHand(t *testing.T) {
 			func(d *deploy.Deployment) { d.Engine.MaxNumBatchedTokens, d.Engine.ChunkedPrefill = 250, false }, 0, 3000 + 2100},
 		{"asynchronous: one step more", State{Decodes: 2, SinceStepUs: 500, FreeBlocks: -1}, Request{100, 0},
 			func(d *deploy.Deployment) { d.Engine.AsyncScheduling = trace.Some(true) }, 0, 700 + 1200 + 2200},
+		{"a prompt in each", State{StepTokens: 50, StepRequests: 1, NextTokens: 20, NextRequests: 1, FreeBlocks: -1}, Request{100, 0},
+			func(d *deploy.Deployment) { d.Engine.AsyncScheduling = trace.Some(true) }, 0, 1500 + 1300 + 2200},
 		{"better classes stretch", State{BetterShare: 0.5, FreeBlocks: -1}, Request{100, 0}, nil, 0, 4000},
 		{"ten times at most", State{BetterShare: 0.99, FreeBlocks: -1}, Request{100, 0}, nil, 0, 20000},
 		{"seats: one leaves in ten steps", State{Decodes: 2, SinceStepUs: 1200, OutputTokens: 20, FreeBlocks: -1}, Request{100, 0},
@@ -266,22 +288,28 @@ func (hand) StepUs(b *latency.Batch) (float64, error) {
 	return 1000 + 10*float64(b.PrefillTokens) + 100*float64(b.DecodeReqs), nil
 }
 
-// TPOT is a step of the decodes and the request; prompts that come at 10 per ms
-// stretch it: x = 1300 + 10*0.01x gives 1444 us, after three rounds 1443.
+// TPOT is a step of the decodes and the request. 10 prompt tokens a ms cost 100 us
+// of it: T = 1300 + T/10. 20 ms of waiting leave 200 of them, 2000/0.9 us more over
+// 100 tokens. Above 100 tokens a ms every step is full, or as full as seats allow.
 func TestTPOTByHand(t *testing.T) {
 	e := NewWith(hand{}, llama8b())
 	for _, c := range []struct {
 		s    State
+		ttft float64
 		want float64
 	}{
-		{State{FreeBlocks: -1}, 1100},
-		{State{Decodes: 2, FreeBlocks: -1}, 1300},
-		{State{Decodes: 1, StepRequests: 1, AheadRequests: 1, AheadTokens: 10, FreeBlocks: -1}, 1400},
-		{State{Decodes: 2, AheadRequests: 4, AheadTokens: 400, FreeBlocks: 14}, 1500}, // blocks for two of four
-		{State{Decodes: 300, FreeBlocks: -1}, 1000 + 25600},
-		{State{Decodes: 2, PrefillPerS: 10_000, FreeBlocks: -1}, 1440},
+		{State{FreeBlocks: -1}, 0, 1100},
+		{State{Decodes: 2, FreeBlocks: -1}, 0, 1300},
+		{State{Decodes: 1, StepRequests: 1, AheadRequests: 1, AheadTokens: 10, FreeBlocks: -1}, 0, 1400},
+		{State{Decodes: 2, AheadRequests: 4, AheadTokens: 400, FreeBlocks: 14}, 0, 1500}, // blocks for two of four
+		{State{Decodes: 300, FreeBlocks: -1}, 0, 1000 + 25600},
+		{State{Decodes: 2, PrefillPerS: 10_000, PromptsPerS: 100, FreeBlocks: -1}, 0, 1300 / 0.9},
+		{State{Decodes: 2, PrefillPerS: 10_000, PromptsPerS: 100, OutputTokens: 101, FreeBlocks: -1}, 20_000, 1300/0.9 + 2000/0.9/100},
+		{State{Decodes: 2, PrefillPerS: 10_000, PromptsPerS: 100, OutputTokens: 101, FreeBlocks: -1}, 1e9, 1300 + 1000},
+		{State{Decodes: 2, PrefillPerS: 100_000, PromptsPerS: 1000, FreeBlocks: -1}, 0, 1300 + 10*2045},
+		{State{Decodes: 2, PrefillPerS: 60_000, PromptsPerS: 600, OutputTokens: 512, FreeBlocks: -1}, 0, 1300 + 0.5*1000},
 	} {
-		got, err := e.TPOTUs(&c.s, &Request{PromptTokens: 10})
+		got, err := e.TPOTUs(&c.s, &Request{PromptTokens: 10}, c.ttft)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -302,10 +330,11 @@ func BenchmarkEstimate(b *testing.B) {
 	r := Request{PromptTokens: 700, CachedTokens: 128}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := e.TTFTUs(&s, &r); err != nil {
+		ttft, err := e.TTFTUs(&s, &r)
+		if err != nil {
 			b.Fatal(err)
 		}
-		if _, err := e.TPOTUs(&s, &r); err != nil {
+		if _, err := e.TPOTUs(&s, &r, ttft); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,30 +1,68 @@
 package predict
 
-// TPOTUs is the estimated mean time per output token after the first, in us: a
-// step of the decodes and the request, with the prompt tokens that come at the
-// recent rate while it runs.
-func (e *Engine) TPOTUs(s *State, r *Request) (float64, error) {
-	decodes, tokens := s.Decodes+s.StepRequests+1, s.DecodeTokens+s.StepTokens+r.PromptTokens+int64(s.OutputTokens/2)
-	if n := e.admitted(s); n > 0 {
+import "math"
+
+// TPOTUs is the estimated mean time per output token after the first, in us, of a
+// request that waits ttftUs for the first: a step of the decodes and the request,
+// with the prompts that are computed beside them.
+//
+// With D the time of a step without prompts, prompts of m tokens and D+x the time
+// of a step that computes one, every prompt token costs c = x/m. Prompts that come
+// at r tokens per us take the share r*c of all time, so a step lasts T = D/(1-r*c).
+// What arrives while the request waits, r*ttft tokens, is computed after its first
+// token and stretches its first steps; so do arrivals meanwhile. No step is longer
+// than one that fills max_num_batched_tokens, and where seats or blocks are short a
+// prompt comes only when a decode leaves.
+func (e *Engine) TPOTUs(s *State, r *Request, ttftUs float64) (float64, error) {
+	decodes := s.Decodes + s.StepRequests + s.NextRequests + 1
+	tokens := s.DecodeTokens + s.StepTokens + s.NextTokens + r.PromptTokens + int64(s.OutputTokens/2)
+	n := e.admitted(s)
+	if n > 0 {
 		decodes, tokens = decodes+n, tokens+s.AheadTokens*n/s.AheadRequests
 	}
-	decodes = min(e.seats, decodes)
+	most := e.seats // decodes there can be
+	if decodes = min(decodes, most); n < s.AheadRequests {
+		most = decodes
+	}
 	plain, err := e.stepUs(decodes, tokens)
+	if err != nil || !(s.PrefillPerS > 0 && s.PromptsPerS > 0) {
+		return plain, err
+	}
+	full := max(1, e.budget-decodes)
+	m := max(1, min(full, int64(s.PrefillPerS/s.PromptsPerS)))
+	if !e.chunked { // whole prompts leave part of the budget
+		full = max(m, full-m/2)
+	}
+	one, err := e.stepWithPrompt(m, decodes, tokens)
 	if err != nil {
 		return 0, err
 	}
-	us := plain
-	for range 3 {
-		n := int64(s.PrefillPerS * us / 1e6)
-		if n = min(n, e.budget-decodes); n < 1 {
-			break
-		}
-		e.batch.AddPrefill(0, n, n)
-		if us, err = e.stepUs(decodes, tokens); err != nil {
+	longest := one
+	if full > m {
+		if longest, err = e.stepWithPrompt(full, decodes, tokens); err != nil {
 			return 0, err
 		}
 	}
-	return us, nil
+	if s.OutputTokens > 0 {
+		longest = math.Min(longest, plain+math.Min(1, float64(most)/s.OutputTokens)*(one-plain))
+	}
+	perToken, rate := (one-plain)/float64(m), s.PrefillPerS/1e6
+	share := rate * perToken
+	if share >= 1 {
+		return longest, nil
+	}
+	us := plain / (1 - share)
+	if s.OutputTokens > 1 {
+		us += rate * ttftUs / (1 - share) * perToken / (s.OutputTokens - 1)
+	}
+	return math.Min(us, longest), nil
+}
+
+// stepWithPrompt is the time of a step that computes n tokens of a prompt beside
+// the decodes.
+func (e *Engine) stepWithPrompt(n, decodes, tokens int64) (float64, error) {
+	e.batch.AddPrefill(0, n, n)
+	return e.stepUs(decodes, tokens)
 }
 
 // admitted is how many of the requests ahead will decode beside the request:

@@ -24,9 +24,10 @@ type rollout struct {
 // Prompts that arrive while the request waits for the running step are computed
 // in the same step as its own and make it longer. Nobody knows them yet: with
 // ComingPerS 0 most estimates are exact and the mean is too small by what comes
-// later (on a simulated engine 0 to 4 % at half load, 10 to 14 % where the queue
-// grows); with ComingPerS = PrefillPerS the mean is right within 2 % and the median
-// error grows from 0 to between 1 and 14 % (TestTTFTOnSimulatedEngine prints both).
+// later (on a simulated engine 0 to 4 % at half load, 6 to 10 % where the queue
+// grows); with ComingPerS = PrefillPerS the mean is right within 1 % there and the
+// median error grows from 0 to between 1 and 6 % (TestTTFTOnSimulatedEngine prints
+// both).
 func (e *Engine) TTFTUs(s *State, r *Request) (float64, error) {
 	overhead, err := e.overheadUs(s, r)
 	if err != nil {
@@ -37,7 +38,7 @@ func (e *Engine) TTFTUs(s *State, r *Request) (float64, error) {
 		own: max(1, r.PromptTokens-r.CachedTokens), context: r.CachedTokens, prompt: r.PromptTokens, queuedUs: overhead,
 		blocks: float64(s.FreeBlocks), limitless: s.FreeBlocks < 0, coming: s.ComingPerS,
 	}
-	x.seats = float64(e.seats - s.Decodes - s.StepRequests)
+	x.seats = float64(e.seats - s.Decodes - s.StepRequests - s.NextRequests)
 	if s.OutputTokens > 0 {
 		x.leaving = 1 / s.OutputTokens
 	}
@@ -64,43 +65,42 @@ func (e *Engine) TTFTUs(s *State, r *Request) (float64, error) {
 // finishStep lets the running step end, and with asynchronous scheduling the one
 // that was formed behind it.
 func (x *rollout) finishStep(s *State) error {
-	if s.Decodes == 0 && s.StepTokens == 0 {
+	if s.Decodes == 0 && s.StepTokens == 0 && s.NextTokens == 0 {
 		return nil
 	}
 	x.inStep = true
-	if x.async { // the step in execution is the one before the last that was formed
-		us, err := x.stepUs(round(x.decodes), round(x.tokens))
-		if err != nil {
-			return err
-		}
-		x.pass(us, s.SinceStepUs)
-	}
-	m := s.StepTokens
-	if m > 0 {
-		x.fill(s.StepRequests, m)
-	}
-	us, err := x.stepUs(round(x.decodes), round(x.tokens))
+	us, err := x.formed(s.StepRequests, s.StepTokens)
 	if err != nil {
 		return err
 	}
-	if x.async {
-		x.stepStart = x.now
-		x.now += us
-	} else {
-		x.pass(us, s.SinceStepUs)
-	}
-	x.leave()
-	x.tokens += float64(m)
-	x.decodes += float64(s.StepRequests)
-	return nil
-}
-
-// pass moves to the end of a step of which since has passed.
-func (x *rollout) pass(us, since float64) {
+	since := s.SinceStepUs
 	if math.IsNaN(since) {
 		since = us / 2
 	}
-	x.stepStart, x.now = math.Min(0, -since), math.Max(0, us-since)
+	x.stepStart, x.now = -since, math.Max(0, us-since)
+	if !x.async {
+		return nil
+	}
+	if us, err = x.formed(s.NextRequests, s.NextTokens); err != nil {
+		return err
+	}
+	x.stepStart, x.now = x.now, x.now+us
+	return nil
+}
+
+// formed is the time of a step that computes n prompts of m tokens in all beside
+// the decodes; after it they decode too.
+func (x *rollout) formed(n, m int64) (us float64, err error) {
+	if m > 0 {
+		x.fill(n, m)
+	}
+	if us, err = x.stepUs(round(x.decodes), round(x.tokens)); err != nil {
+		return 0, err
+	}
+	x.leave()
+	x.tokens += float64(m)
+	x.decodes += float64(n)
+	return us, nil
 }
 
 // fill adds n equal prompts of m tokens in all to the batch.
@@ -173,7 +173,11 @@ func (x *rollout) step() error {
 		if mine > 0 {
 			x.batch.AddPrefill(x.context, x.prompt, mine)
 		}
-		if n := min(int64(x.coming*x.now/1e6), budget-mine); n > 0 && mine == x.own {
+		until := x.now // when the step is formed
+		if x.async && x.inStep {
+			until = x.stepStart
+		}
+		if n := min(int64(x.coming*math.Max(0, until)/1e6), budget-mine); n > 0 && mine == x.own {
 			x.batch.AddPrefill(0, n, n)
 		}
 	}

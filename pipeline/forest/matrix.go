@@ -20,7 +20,8 @@ type Matrix struct {
 
 // NewMatrix rounds columns to float32 and bins them: one bin per distinct value
 // where at most maxBins differ, else bins of about equal numbers of rows. Edges
-// lie halfway between the values they part. Values must be finite.
+// lie halfway between the values they part. Values must be finite; NaN, unknown,
+// is below all of them, as at a split of the finished forest.
 func NewMatrix(columns [][]float64, maxBins int) (*Matrix, error) {
 	if maxBins < 2 || maxBins > MaxBins {
 		return nil, fmt.Errorf("forest: bins: got %d, want 2 to %d", maxBins, MaxBins)
@@ -36,8 +37,11 @@ func NewMatrix(columns [][]float64, maxBins int) (*Matrix, error) {
 		}
 		for i, v := range column {
 			values[i] = float32(v)
-			if math.IsInf(float64(values[i]), 0) || v != v {
-				return nil, fmt.Errorf("forest: column %d, row %d: got %g, want a finite float32", c, i, v)
+			switch {
+			case v != v:
+				values[i] = float32(math.Inf(-1))
+			case math.IsInf(float64(values[i]), 0):
+				return nil, fmt.Errorf("forest: column %d, row %d: got %g, want a finite float32 or NaN", c, i, v)
 			}
 		}
 		copy(sorted, values)
@@ -78,7 +82,8 @@ func binEdges(sorted []float32, maxBins int) []float32 {
 	return edges
 }
 
-// between is a float32 above lo and at most hi, halfway where there is room.
+// between is a float32 above lo and at most hi, halfway where there is room; hi
+// itself where lo stands for unknown.
 func between(lo, hi float32) float32 {
 	if mid := float32((float64(lo) + float64(hi)) / 2); mid > lo {
 		return mid

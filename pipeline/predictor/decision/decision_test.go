@@ -105,7 +105,7 @@ func TestCrowd(t *testing.T) {
 			"running_engine": int64(3), "running_inflight": int64(6), "own_uncached_tokens": int64(50), "tokens_waiting_ahead": int64(30 + 40 + 70),
 			"requests_ahead": int64(3), "step_prefill_tokens": int64(200), "step_prefill_requests": int64(1), "decode_batch": int64(2),
 			"decode_tokens_resident": int64(164), "mean_context": 82.0, "free_blocks": int64(750), "since_step_us": trace.Some(10_000.0),
-			"better_class_tokens_ahead": int64(0), "recent_prefill_tokens_per_s": 240.0, "mean_output_tokens": trace.Some(3.0),
+			"better_class_tokens_ahead": int64(0), "recent_prompt_tokens_per_s": 635.0, "recent_prompts_per_s": 8.0, "mean_output_tokens": trace.Some(3.0),
 			"state": "journey", "state_age_us": trace.Some(10_000.0), "phase": trace.Opt[string]{}, "stage": trace.Some(int64(0)),
 			"ttft_ms": 130.0, "tpot_ms": trace.Some(20.0), "e2e_ms": trace.Some(340.0), "output_tokens": trace.Some(int64(11)),
 			"end_num_request_waiting": trace.Some(int64(2)), "end_kv_cache_percentage": trace.Some(0.25)}},

@@ -16,10 +16,14 @@ const (
 // Bucket is the place of a row in [0, Buckets).
 func Bucket(r *Row) int {
 	kv := min(kvBuckets-1, int(kvBuckets*max(0, min(1, r.KVCachePercentage))))
-	return (queueBucket(r.NumRequestWaiting)*kvBuckets+kv)*prefixBuckets + int(ScoreBucket(max(0, min(1, r.PrefixCacheScore))))
+	return (QueueBucket(r.NumRequestWaiting)*kvBuckets+kv)*prefixBuckets + int(ScoreBucket(max(0, min(1, r.PrefixCacheScore))))
 }
 
-func queueBucket(waiting int64) int {
+// QueueNames are the buckets of waiting requests.
+var QueueNames = []string{"0", "1-2", "3-5", "6-10", "11+"}
+
+// QueueBucket is the place of a number of waiting requests in QueueNames.
+func QueueBucket(waiting int64) int {
 	for b, most := range []int64{0, 2, 5, 10} {
 		if waiting <= most {
 			return b

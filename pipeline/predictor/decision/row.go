@@ -38,13 +38,16 @@ type Row struct {
 	RequestsAhead          int64              `col:"requests_ahead" unit:"requests" doc:"requests those belong to"`
 	StepPrefillTokens      int64              `col:"step_prefill_tokens" unit:"tokens" doc:"prompt tokens of the running step"`
 	StepPrefillRequests    int64              `col:"step_prefill_requests" unit:"requests" doc:"requests whose prompt ends in the running step"`
+	NextPrefillTokens      int64              `col:"next_step_prefill_tokens" unit:"tokens" doc:"asynchronous scheduling: prompt tokens of the step formed behind the running one"`
+	NextPrefillRequests    int64              `col:"next_step_prefill_requests" unit:"requests" doc:"requests whose prompt ends in that step"`
 	DecodeBatch            int64              `col:"decode_batch" unit:"requests" doc:"requests past their first token"`
 	DecodeTokensResident   int64              `col:"decode_tokens_resident" unit:"tokens" doc:"prompt and output so far of those"`
 	MeanContext            float64            `col:"mean_context" unit:"tokens" doc:"decode_tokens_resident / decode_batch, 0 without one"`
 	FreeBlocks             int64              `col:"free_blocks" unit:"blocks" doc:"free KV blocks"`
 	SinceStepUs            trace.Opt[float64] `col:"since_step_us" unit:"us" doc:"since the last step started; null unless every step is recorded"`
 	BetterClassTokensAhead int64              `col:"better_class_tokens_ahead" unit:"tokens" doc:"of prefill_tokens_in_flight, those of better priority"`
-	RecentPrefillPerS      float64            `col:"recent_prefill_tokens_per_s" unit:"tokens/s" doc:"uncached prompt tokens whose first token came in the last 10 s"`
+	RecentTokensPerS       float64            `col:"recent_prompt_tokens_per_s" unit:"tokens/s" doc:"uncached prompt tokens of other requests that arrived in the last 20 s"`
+	RecentPromptsPerS      float64            `col:"recent_prompts_per_s" unit:"1/s" doc:"other requests that arrived in the last 20 s"`
 	MeanOutputTokens       trace.Opt[float64] `col:"mean_output_tokens" unit:"tokens" doc:"mean output of the last 512 finished requests; null before the first"`
 
 	PrefixScoreIndex  trace.Opt[float64] `col:"prefix_score_index" doc:"share of the prompt found in an index of cached blocks at the decision, in whole blocks"`

@@ -90,14 +90,15 @@ func (b *builder) engineState(r *Row, t int64) trace.Code {
 	if reason := b.kv(r, st, tokens); reason != "" {
 		return reason
 	}
-	now, ending, left, leftRequests := c.prefillNow(at, b.src.Deployment.Engine.MaxNumBatchedTokens)
-	r.StepPrefillTokens, r.StepPrefillRequests = now, ending
-	r.TokensWaitingAhead, r.RequestsAhead = c.ahead+left, c.aheadRequests+leftRequests
+	p := c.prefillNow(at, b.src.Deployment.Engine.MaxNumBatchedTokens)
+	r.StepPrefillTokens, r.StepPrefillRequests, r.NextPrefillTokens, r.NextPrefillRequests = p.now, p.ending, p.next, p.nextEnding
+	r.TokensWaitingAhead, r.RequestsAhead = c.ahead+p.left, c.aheadRequests+p.leftRequests
 	if st != nil && b.steps.complete {
 		r.SinceStepUs = trace.Some(float64(r.DecisionNs-st.TsStartNs) / 1000)
 	}
 	r.RunningInflight, r.PrefillTokensInFlight = c.inflight, c.noFirst
-	r.RecentPrefillPerS, r.MeanOutputTokens = c.recentPrefill(t), c.meanOutput()
+	r.RecentTokensPerS, r.RecentPromptsPerS = c.recent(t)
+	r.MeanOutputTokens = c.meanOutput()
 	return ""
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	recentNs    = 10_000_000_000 // of first tokens, for the rate of prompt tokens
+	recentNs    = 20_000_000_000 // of arrivals, for the rate of prompts
 	recentEnds  = 512            // finished requests, for the mean output
 	leastRecent = 1_000_000_000  // a rate over less than that is taken over that
 )
@@ -102,7 +102,8 @@ type counts struct {
 	steps       *steps
 	pausedStep  []float64 // step and time of a preemption, then what pauses add up to
 	pausedNs    []float64
-	firstTokens []event // for the recent rate, and whose steps overlap
+	arrivals    []event
+	firstTokens []event
 	outputs     []float64
 	outputSum   float64
 	pace        []float64 // ns per token of finished requests
@@ -127,6 +128,7 @@ func (c *counts) apply(e event) {
 	i, l := int(e.life), &c.lives[e.life]
 	switch e.kind {
 	case evArrived:
+		c.arrivals = append(c.arrivals, e)
 		c.arrived[i] = true
 		c.inflight++
 		if !c.first[i] {
@@ -290,15 +292,15 @@ func (c *counts) meanOutput() trace.Opt[float64] {
 	return trace.Some(c.outputSum / float64(n))
 }
 
-// recentPrefill is the rate of uncached prompt tokens that got their first token
-// lately, per second.
-func (c *counts) recentPrefill(ns int64) float64 {
-	sum := 0.0
-	for k := len(c.firstTokens) - 1; k >= 0 && c.firstTokens[k].at > ns-recentNs; k-- {
-		sum += float64(c.uncached[c.firstTokens[k].life])
+// recent is the rate of prompts that arrived lately and of their uncached tokens,
+// per second.
+func (c *counts) recent(ns int64) (tokensPerS, promptsPerS float64) {
+	for k := len(c.arrivals) - 1; k >= 0 && c.arrivals[k].at > ns-recentNs; k-- {
+		tokensPerS += float64(c.uncached[c.arrivals[k].life])
+		promptsPerS++
 	}
-	over := max(leastRecent, min(recentNs, ns-c.base))
-	return sum / float64(over) * 1e9
+	over := float64(max(leastRecent, min(recentNs, ns-c.base))) / 1e9
+	return tokensPerS / over, promptsPerS / over
 }
 
 // decodeTokens are the tokens in KV of the decodes at ns: their prompts and a
@@ -327,40 +329,95 @@ func (c *counts) decodeTokens(ns int64) (tokens float64, ok bool) {
 	return float64(c.decodePrompt) + math.Max(n, out), true
 }
 
-// prefillNow splits the uncached prompts that are scheduled and have no first
-// token: tokens of the step under way, and those left for later steps. Where
-// every step is recorded the prompt tokens of the steps since say it; else one
-// step takes as many as the budget allows.
-func (c *counts) prefillNow(at int, budget int64) (now, ending, left, leftRequests int64) {
+// prefill is where the prompt tokens are that are scheduled and not computed.
+type prefill struct {
+	now, ending        int64 // tokens of the running step, requests whose prompt ends in it
+	next, nextEnding   int64 // asynchronous scheduling: of the step formed behind it
+	left, leftRequests int64 // of later steps
+}
+
+// prefillNow finds the uncached prompts that are scheduled and have no first
+// token. Where every step is recorded (at is the place of the last) the prompt
+// tokens of the steps say how far they are, in the order they were scheduled; else
+// the running step takes as many as the budget allows.
+func (c *counts) prefillNow(at int, budget int64) prefill {
+	var p prefill
 	if len(c.prefilling) == 0 {
-		return 0, 0, 0, 0
+		return p
 	}
 	s := c.steps
-	total, from := int64(0), int64(math.MaxInt64)
+	if !s.complete || at < 0 {
+		total := int64(0)
+		for _, i := range c.prefilling {
+			total += c.uncached[i]
+		}
+		p.now = min(total, budget)
+		p.left = total - p.now
+		p.leftRequests = min(1, p.left)
+		p.ending = int64(len(c.prefilling)) - p.leftRequests
+		return p
+	}
+	// tokens of the running step, and with asynchronous scheduling of the one behind
+	room := []int64{s.list[at].PrefillTokens}
+	if s.async == 1 && at > 0 {
+		room = []int64{s.list[at-1].PrefillTokens, s.list[at].PrefillTokens}
+	}
+	done := c.computedBefore(at + 1 - len(room))
+	var taken, ends [2]int64
 	for _, i := range c.prefilling {
-		total += c.uncached[i]
+		rest := c.uncached[i]
+		was := min(rest, done)
+		rest, done = rest-was, done-was
+		k := len(room) - 1
+		for step := range room {
+			if st := c.lives[i].scheduledStep; st.OK && st.V > s.list[at+1-len(room)+step].ID {
+				continue // not yet scheduled then
+			}
+			n := min(rest, room[step])
+			rest, room[step], taken[step] = rest-n, room[step]-n, taken[step]+n
+			if rest == 0 {
+				k = step
+				break
+			}
+		}
+		if rest > 0 {
+			p.left += rest
+			p.leftRequests++
+			continue
+		}
+		ends[k]++
+	}
+	p.now, p.ending = taken[0], ends[0]
+	if len(room) == 2 {
+		p.next, p.nextEnding = taken[1], ends[1]
+	}
+	return p
+}
+
+// computedBefore is how many tokens of the prefilling requests were computed in
+// the recorded steps before a place: the prompt tokens of the steps since the first
+// of them was scheduled, less those of requests that have their first token.
+func (c *counts) computedBefore(place int) int64 {
+	s := c.steps
+	from := int64(math.MaxInt64)
+	for _, i := range c.prefilling {
 		if st := c.lives[i].scheduledStep; st.OK {
 			from = min(from, st.V)
 		}
 	}
-	now = min(total, budget)
-	left = total - now
-	if s.complete && at >= 0 && from <= s.list[at].ID {
-		computed := s.prefill[at+1] - s.prefill[s.index(from)]
-		for k := len(c.firstTokens) - 1; k >= 0; k-- { // those that finished their prompts meanwhile
-			l := &c.lives[c.firstTokens[k].life]
-			if !l.scheduledStep.OK || l.firstStep.V < from {
-				break
-			}
-			if l.scheduledStep.V >= from {
-				computed -= c.uncached[c.firstTokens[k].life]
-			}
+	first := s.index(from)
+	if first >= place {
+		return 0
+	}
+	computed := s.prefill[place] - s.prefill[first]
+	for k := len(c.firstTokens) - 1; k >= 0; k-- {
+		l := &c.lives[c.firstTokens[k].life]
+		if !l.scheduledStep.OK || l.firstStep.V < from {
+			break
 		}
-		left = min(total, max(0, total-computed))
-		now = min(total-left, s.list[at].PrefillTokens)
+		if l.scheduledStep.V >= from {
+			computed -= c.uncached[c.firstTokens[k].life]
+		}
 	}
-	if left > 0 {
-		leftRequests = 1 // chunks go in order: the last of them is unfinished
-	}
-	return now, int64(len(c.prefilling)) - leftRequests, left, leftRequests
+	return max(0, computed)
 }
