@@ -67,5 +67,8 @@ func BenchmarkSimSteps(b *testing.B) {
 	b.Run("medium/prefix", func(b *testing.B) {
 		benchSteps(b, 25, func(c *Config) { c.Deployment.Engine.PrefixCaching = true })
 	})
+	b.Run("medium/gradient", func(b *testing.B) {
+		benchSteps(b, 25, func(c *Config) { c.Gradient, c.Restarts = true, true })
+	})
 	b.Run("medium/async", func(b *testing.B) { benchSteps(b, 25, func(c *Config) { c.Async = true }) })
 }

@@ -31,6 +31,12 @@ type Config struct {
 	TokenUs     float64 // trained-physics a2, blackbox a2: shown on TTFT and on every gap, outside the engine
 	TokenGaps   bool    // per-request quantiles of token gaps
 	Gradient    bool    // derivatives per request (linear latency models)
+	// Restarts takes a request that finds nobody waiting as a new beginning for
+	// the derivatives. Without it only an idle engine is one, and the derivatives
+	// are exact for changes that leave the schedule as it is; in a busy period of
+	// minutes no useful change does. With it they say what finite changes do.
+	Restarts bool
+	Anchor   *Anchor // nil: a replay that is never set right
 	// FreeStored gives the blocks of a finished request back at once, copies to
 	// the CPU tier or not; the connector of vLLM keeps them for a step or more.
 	FreeStored bool

@@ -26,6 +26,7 @@ type Engine struct {
 	chunked, byPriority                             bool
 
 	now   int64
+	last  int64 // event outside, while idle
 	until int64 // nothing at or after it happens before RunTo returns
 	phase phase
 	step  int64 // schedule() calls so far
@@ -56,8 +57,7 @@ type Engine struct {
 	rng      *rand.Rand // of source
 	drift    driftCursor
 	timeline latency.Timeline
-	features latency.Linear
-	cum      []float64 // running sum of features over steps
+	grad     *clocks // nil without Config.Gradient
 
 	view      StepView
 	kvLog     *kvLog // nil = nobody listens
@@ -107,6 +107,7 @@ type flight struct {
 	end    int64
 	tokens int64
 	steady bool // everybody decoded: no items
+	grad   Derivative
 }
 
 // NewEngine makes an idle engine at time 0. obs may be nil.
@@ -125,7 +126,10 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 	e.waiting.byPriority = e.byPriority
 	e.timeline, _ = cfg.Latency.(latency.Timeline)
 	if cfg.Gradient {
-		e.features, _ = cfg.Latency.(latency.Linear)
+		var err error
+		if e.grad, err = newClocks(&cfg); err != nil {
+			return nil, err
+		}
 	}
 	blocks, err := kvBlocks(&cfg)
 	if err != nil {
@@ -287,6 +291,9 @@ func (e *Engine) beginStep() error {
 func (e *Engine) finishStep() {
 	f := e.flight[0]
 	e.flight = append(e.flight[:0], e.flight[1:]...)
+	if e.grad != nil {
+		e.grad.ends(&f, f.end < e.now)
+	}
 	e.now = max(e.now, f.end)
 	e.phase = ready
 	if f.tokens > 0 || e.cfg.Async {
@@ -299,7 +306,7 @@ func (e *Engine) finishStep() {
 			e.update(&f)
 			e.watchDecodes()
 		}
-		e.now += e.cfg.StepGapUs
+		e.skip(e.now + e.cfg.StepGapUs)
 	} else if e.cpu != nil {
 		e.update(&f)
 	}
@@ -332,7 +339,18 @@ func (e *Engine) pass(us int64) {
 	if e.timeline != nil {
 		until = min(until, e.timeline.StartUs(e.step+1, until))
 	}
-	e.now = max(e.now, until)
+	e.skip(until)
+}
+
+// skip moves the clock by a time that no coefficient changes.
+func (e *Engine) skip(untilUs int64) {
+	if untilUs <= e.now {
+		return
+	}
+	if e.grad != nil {
+		e.grad.now.Us += float64(untilUs - e.now)
+	}
+	e.now = untilUs
 }
 
 // executing reports whether a step with tokens is in flight.
@@ -365,42 +383,37 @@ func (e *Engine) stepUs() (int64, error) {
 		e.out.ClippedSteps++
 		y = 1
 	}
-	if e.features != nil {
-		e.addFeatures()
-	}
+	plain := y
 	y *= e.drift.at(e.now)
 	if e.cfg.Noise != nil {
 		y *= e.cfg.Noise.draw(e.rng, e.batch.Regime())
 	}
+	if e.grad != nil {
+		e.grad.stepUs, e.grad.factor = y, y/plain
+		if plain <= 1 {
+			e.grad.factor = 0
+		}
+	}
 	return max(1, int64(coeff.RoundUs(y))), nil
 }
 
-func (e *Engine) delayUs(d latency.Delay, q *latency.Queue) (int64, error) {
+// delayUs is the delay, before and after rounding.
+func (e *Engine) delayUs(d latency.Delay, q *latency.Queue) (exact float64, us int64, err error) {
 	if d == nil {
-		return 0, nil
+		return 0, 0, nil
 	}
 	y, err := d.DelayUs(q)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if math.IsNaN(y) || math.IsInf(y, 0) {
-		return 0, trace.Errorf(CodeBadPrediction, "delay at %d us: got %g us, want finite", q.NowUs, y)
+		return 0, 0, trace.Errorf(CodeBadPrediction, "delay at %d us: got %g us, want finite", q.NowUs, y)
 	}
 	if y < 0 {
 		e.out.ClippedDelays++
 		y = 0
 	}
-	return int64(coeff.RoundUs(y)), nil
-}
-
-func (e *Engine) addFeatures() {
-	x := e.features.Features()
-	if e.cum == nil {
-		e.cum = make([]float64, len(x))
-	}
-	for j, v := range x {
-		e.cum[j] += v
-	}
+	return y, int64(coeff.RoundUs(y)), nil
 }
 
 // Close ends the run: requests that are still inside leave unfinished. The
@@ -418,7 +431,7 @@ func (e *Engine) Close() *Result {
 		}
 	}
 	e.out.Steps = e.step
-	e.out.EndUs = e.now
+	e.out.EndUs = max(e.now, e.last)
 	if n := e.out.ClippedSteps + e.out.ClippedDelays; n > 0 {
 		e.out.Findings = append(e.out.Findings, trace.Findingf(CodeClipped,
 			"%d step times below 1 us and %d delays below 0 were clipped", e.out.ClippedSteps, e.out.ClippedDelays))

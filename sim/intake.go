@@ -76,7 +76,7 @@ func (q *outsideQueue) pop() outsideEvent {
 // handle lets an outside event happen. An idle engine's clock goes with it.
 func (e *Engine) handle(ev outsideEvent) error {
 	if e.phase == idle {
-		e.now = max(e.now, ev.at)
+		e.last = ev.at
 	}
 	switch ev.kind {
 	case outsideEnqueue:
@@ -91,23 +91,25 @@ func (e *Engine) handle(ev outsideEvent) error {
 
 // Arrive hands request i to the API at atUs: refused there, or on its way to
 // the engine. RunTo(atUs) comes first. The request is not copied.
-func (e *Engine) Arrive(i int, r *Request, atUs int64) error {
+func (e *Engine) Arrive(i int, r *Request, atUs int64) error { return e.arrive(i, r, atUs, nil) }
+
+// arrive is Arrive at a moment that moves as from does (nil: not at all).
+func (e *Engine) arrive(i int, r *Request, atUs int64, from *Derivative) error {
 	v := e.newVisit(i, r)
 	v.res = r.result(atUs)
+	if e.grad != nil {
+		v.grad = e.grad.gradient()
+		e.grad.arrived(v.grad, atUs, from)
+	}
 	e.forced = e.forced || r.PickUpStep.OK
 	e.emit(Event{Kind: Arrived, AtUs: atUs, Request: i})
 	if code := e.refuse(r); code != "" {
 		e.reject(i, code, atUs)
 		return nil
 	}
-	delay, err := int64(0), error(nil)
-	if r.EnqueueUs.OK {
-		delay = r.EnqueueUs.V - r.ArrivalUs
-	} else if e.cfg.Overhead != nil {
-		q := e.queueAt(atUs, r)
-		if delay, err = e.delayUs(e.cfg.Overhead, &q); err != nil {
-			return err
-		}
+	delay, err := e.overhead(v, atUs)
+	if err != nil {
+		return err
 	}
 	e.outside.push(atUs+delay, outsideEnqueue, i)
 	if r.AbortAtUs.OK {
@@ -117,6 +119,26 @@ func (e *Engine) Arrive(i int, r *Request, atUs int64) error {
 		e.outside.push(atUs+max(r.AbortAfterUs.V, delay), outsideAbort, i)
 	}
 	return nil
+}
+
+// overhead is how long the request is on its way to the input queue.
+func (e *Engine) overhead(v *visit, atUs int64) (us int64, err error) {
+	exact, r := 0.0, v.req
+	switch {
+	case r.EnqueueUs.OK:
+		us = r.EnqueueUs.V - r.ArrivalUs
+	case e.cfg.Overhead != nil:
+		q := e.queueAt(atUs, r)
+		if exact, us, err = e.delayUs(e.cfg.Overhead, &q); err != nil {
+			return 0, err
+		}
+	}
+	if e.grad != nil {
+		if e.grad.delayed(v.grad, exact); r.EnqueueUs.OK {
+			e.grad.enqueued(v.grad, atUs+us)
+		}
+	}
+	return us, nil
 }
 
 func (e *Engine) newVisit(i int, r *Request) *visit {
@@ -168,6 +190,10 @@ func (e *Engine) enqueue(i int, at int64) {
 	e.inbox = append(e.inbox, v.s)
 	if e.phase == idle {
 		e.phase = ready
+		if e.grad != nil && at > e.now {
+			e.grad.begins(v.grad)
+		}
+		e.now = max(e.now, at)
 	}
 	e.emit(Event{Kind: Enqueued, AtUs: at, Request: i})
 }
@@ -178,7 +204,7 @@ func (e *Engine) newSeq(i int, v *visit) *seq {
 	if s == nil {
 		s = &seq{}
 	} else {
-		*s = seq{held: kv.Held{IDs: s.held.IDs[:0]}, content: s.content, gaps: s.gaps[:0], cumStart: s.cumStart[:0]}
+		*s = seq{held: kv.Held{IDs: s.held.IDs[:0]}, content: s.content, gaps: s.gaps[:0]}
 	}
 	r := v.req
 	maxTokens := r.MaxTokens
@@ -197,12 +223,12 @@ func (e *Engine) newSeq(i int, v *visit) *seq {
 // pickUp puts a request of the input queue into the waiting queue: QUEUED.
 func (e *Engine) pickUp(s *seq) {
 	s.status = statusWaiting
+	if e.grad != nil {
+		e.grad.picksUp(e.visits[s.idx].grad, e.waiting.len() == 0)
+	}
 	e.waiting.push(s)
 	e.out.PeakWaiting = max(e.out.PeakWaiting, int64(e.waiting.len()))
 	s.res.QueuedUs, s.res.QueuedStep = trace.Some(e.now), e.step
-	if e.features != nil {
-		s.cumStart = append(s.cumStart[:0], e.cum...)
-	}
 	e.journey(Queued, s, e.step)
 }
 
@@ -250,7 +276,11 @@ func (e *Engine) rejectStuck(s *seq) {
 }
 
 func (e *Engine) reject(i int, code trace.Code, at int64) {
-	res := &e.visits[i].res
+	v := e.visits[i]
+	res := &v.res
+	if v.grad != nil {
+		v.grad.left.set(&v.grad.arrive)
+	}
 	res.Outcome, res.Reason, res.FinishStatus = OutcomeRejected, code, trace.FinishIgnored
 	e.emit(Event{Kind: Rejected, AtUs: at, Request: i, Outcome: OutcomeRejected})
 	e.outside.push(at, outsideDepart, i)
@@ -275,7 +305,10 @@ func (e *Engine) leave(i int, at int64) {
 		e.hooks.Left(i, at, &v.res)
 	}
 	e.visits[i] = nil
-	v.req, v.s = nil, nil
+	if v.grad != nil {
+		e.grad.free = append(e.grad.free, v.grad)
+	}
+	v.req, v.s, v.grad = nil, nil, nil
 	e.freeVisits = append(e.freeVisits, v)
 }
 

@@ -54,49 +54,6 @@ func TestPreemptionEMA(t *testing.T) {
 	})
 }
 
-// Gradient: with the features summed per request between its stamps, the
-// dot product with the coefficients is the time between the stamps, as long as
-// the request is never without a step.
-func TestGradientSumsAreTheTime(t *testing.T) {
-	d := simtest.Llama8B()
-	set := simtest.Planted()
-	m, err := latency.NewPhysics(set, d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := DefaultConfig(d, m)
-	cfg.Gradient = true
-	res, err := Run(cfg, mixed(200, 20), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	beta := coeff.Values(set.Beta)
-	dot := func(x []float64) float64 {
-		sum := 0.0
-		for j := range x {
-			sum += beta[j] * x[j]
-		}
-		return sum
-	}
-	for i := range res.Requests {
-		r := &res.Requests[i]
-		ttft, rest := float64(r.FirstTokenUs.V-r.QueuedUs.V), float64(r.FinishedUs.V-r.FirstTokenUs.V)
-		steps := float64(r.FinishedStep - r.QueuedStep)
-		if math.Abs(dot(r.PrefillSums)-ttft) > steps || math.Abs(dot(r.DecodeSums)-rest) > steps {
-			t.Fatalf("request %d: %g and %g us, stamps say %g and %g (%g steps of rounding)",
-				i, dot(r.PrefillSums), dot(r.DecodeSums), ttft, rest, steps)
-		}
-	}
-	cfg.Gradient = false
-	off, err := Run(cfg, mixed(200, 20), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if off.Requests[0].PrefillSums != nil {
-		t.Error("sums without Gradient")
-	}
-}
-
 // TestNoiseIsWhatWasValidated: the ends of a residual distribution are single
 // rows; validation leaves them out, and simulate --noise draws from the same.
 func TestNoiseIsWhatWasValidated(t *testing.T) {

@@ -106,8 +106,7 @@ type RequestResult struct {
 	ITLP50Us      trace.Opt[float64] // of its token gaps, with Config.TokenGaps
 	ITLP99Us      trace.Opt[float64]
 	TokenUs       float64   // Config.TokenUs, part of TTFT, ITL and E2E
-	PrefillSums   []float64 // with Config.Gradient: features summed over the steps from arrival to first token
-	DecodeSums    []float64 // the same from first token to last
+	Gradient      *Gradient // with Config.Gradient, of a finished request; reused after it was reported
 	QueuedStep    int64     // last step before pick-up; scheduler.step of QUEUED
 	ScheduledStep int64
 	FirstStep     int64 // step that produced the first token

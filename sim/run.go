@@ -1,6 +1,10 @@
 package sim
 
-import "math"
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/trace"
+)
 
 // Run simulates the requests (sorted by arrival or not; equal arrivals keep
 // their order) on one engine until all have left or cfg.StopUs. obs may be nil.
@@ -36,6 +40,8 @@ type driver struct {
 	reqs    []Request
 	tell    func(i int, r *RequestResult) bool
 	sent    []bool
+	from    map[int]*Derivative // by request that follows an answer
+	anchor  *anchoring          // nil without Config.Anchor
 	stopped bool
 }
 
@@ -45,7 +51,13 @@ func newDriver(cfg Config, reqs []Request, obs Observer, left func(i int, r *Req
 		return nil, err
 	}
 	d := &driver{src: src, reqs: reqs, tell: left, sent: make([]bool, len(reqs))}
-	d.Engine, err = NewEngine(cfg, obs, Hooks{Left: d.left})
+	hooks := Hooks{Left: d.left}
+	if cfg.Anchor != nil {
+		hooks.First = d.first
+	}
+	if d.Engine, err = NewEngine(cfg, obs, hooks); err == nil && cfg.Anchor != nil {
+		err = d.anchorAt(cfg.Anchor)
+	}
 	return d, err
 }
 
@@ -53,14 +65,58 @@ func (d *driver) left(i int, atUs int64, r *RequestResult) {
 	if d.stopped {
 		return
 	}
+	if d.anchor != nil {
+		d.anchor.unshift(i, r, d.reqs[i].ArrivalUs)
+	}
 	if !d.tell(i, r) {
 		d.stopped = true
 		d.Yield(math.MinInt64)
 		return
 	}
-	if at, ok := d.src.Left(i, atUs); ok {
+	d.src.Left(i, atUs, func(j int, at int64, followed bool) {
 		d.Yield(at)
+		if d.grad != nil && followed {
+			d.carry(j, &d.visits[i].grad.left)
+		}
+	})
+}
+
+// carry notes the answer that request j follows, for its derivatives.
+func (d *driver) carry(j int, left *Derivative) {
+	from := d.grad.derivative()
+	from.set(left)
+	from.Us += float64(d.reqs[j].ThinkUs)
+	if d.from == nil {
+		d.from = map[int]*Derivative{}
 	}
+	d.from[j] = &from
+}
+
+// send hands the next request to the engine.
+func (d *driver) send() error {
+	at, _ := d.next()
+	i, _ := d.src.Take()
+	d.sent[i] = true
+	r := &d.reqs[i]
+	if d.anchor != nil && r.AbortAtUs.OK {
+		moved := *r
+		moved.AbortAfterUs, moved.AbortAtUs = trace.Some(r.AbortAtUs.V-r.ArrivalUs), trace.Opt[int64]{}
+		r = &moved
+	}
+	if d.grad == nil {
+		return d.Arrive(i, r, at)
+	}
+	from := d.from[i]
+	switch delete(d.from, i); {
+	case r.With > 0:
+		from = &d.visits[r.With-1].grad.arrive
+	case d.anchor != nil:
+		moved := d.grad.derivative()
+		moved.set(&d.anchor.moves)
+		moved.Us = float64(at)
+		from = &moved
+	}
+	return d.arrive(i, r, at, from)
 }
 
 func (d *driver) run() (*Result, error) {
@@ -69,19 +125,17 @@ func (d *driver) run() (*Result, error) {
 		stop = d.cfg.StopUs
 	}
 	for !d.stopped {
-		at, more := d.src.Next()
+		at, more := d.next()
 		if !more || at > stop {
 			at = stop
 		}
 		if err := d.RunTo(at); err != nil {
 			return nil, err
 		}
-		switch next, ok := d.src.Next(); {
+		switch next, ok := d.next(); {
 		case d.stopped:
 		case ok && next <= at && next < stop: // a departure may have made another one come first
-			i, _ := d.src.Take()
-			d.sent[i] = true
-			if err := d.Arrive(i, &d.reqs[i], next); err != nil {
+			if err := d.send(); err != nil {
 				return nil, err
 			}
 		case d.NextUs() >= stop:

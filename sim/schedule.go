@@ -37,7 +37,11 @@ func (e *Engine) schedule() (flight, error) {
 	e.finished = 0
 	e.advanceScheduled()
 	e.count()
-	return flight{items: e.cur, step: e.step, end: end, tokens: b.Tokens(), steady: steady}, nil
+	f := flight{items: e.cur, step: e.step, end: end, tokens: b.Tokens(), steady: steady}
+	if e.grad != nil {
+		f.grad = e.grad.fly()
+	}
+	return f, nil
 }
 
 func (e *Engine) begin() {
@@ -63,9 +67,12 @@ func (e *Engine) execute() (int64, error) {
 	} else {
 		e.out.EmptySteps++
 	}
-	start := e.now
+	start, fromGPU := e.now, false
 	if e.cfg.Async && e.batch.Tokens() > 0 {
-		start = max(start+e.cfg.ScheduleUs, e.gpuFree)
+		start += e.cfg.ScheduleUs
+		if fromGPU = e.gpuFree > start; fromGPU {
+			start = e.gpuFree
+		}
 	}
 	end := start + us
 	if e.timeline != nil {
@@ -73,10 +80,25 @@ func (e *Engine) execute() (int64, error) {
 			end = max(at, e.now)
 		}
 	}
+	if e.grad != nil {
+		e.moveClocks(fromGPU, start, us)
+	}
 	if e.batch.Tokens() > 0 {
 		e.gpuFree = end
 	}
 	return end, nil
+}
+
+// moveClocks is execute for the derivatives.
+func (e *Engine) moveClocks(fromGPU bool, start, us int64) {
+	switch {
+	case e.batch.Tokens() == 0:
+		e.grad.idles(us)
+	case fromGPU:
+		e.grad.executes(true, 0)
+	default:
+		e.grad.executes(false, start-e.now)
+	}
 }
 
 // scheduleRunning gives tokens to running requests, in order. It returns the

@@ -42,7 +42,6 @@ type seq struct {
 	blockedBudget int64
 	content       kv.Content // with caching only
 	gaps          []int32
-	cumStart      []float64
 	load          loadState
 	nextFree      *seq
 }
@@ -71,9 +70,10 @@ func (l *freeList) take(before int64) *seq {
 
 // visit is a request on its way through one engine, from the API and back.
 type visit struct {
-	req *Request
-	s   *seq // in the engine; nil before and after
-	res RequestResult
+	req  *Request
+	s    *seq // in the engine; nil before and after
+	res  RequestResult
+	grad *Gradient // nil without Config.Gradient
 }
 
 // tokens is what the scheduler wants in KV: prompt and known outputs.

@@ -89,22 +89,21 @@ func (s *Source) Take() (i int, atUs int64) {
 }
 
 // Left says that request i has left at atUs, whatever its outcome: when all its
-// samples have, those that waited for it become due. It returns when the first
-// of them arrives.
-func (s *Source) Left(i int, atUs int64) (first int64, any bool) {
+// samples have, those that waited for it become due, and sent is told of each:
+// when it arrives, and whether it waited no longer than it thinks.
+func (s *Source) Left(i int, atUs int64, sent func(j int, atUs int64, followed bool)) {
 	if with := s.reqs[i].With; with > 0 {
 		i = with - 1
 	}
 	if n := s.inside[i]; n > 1 {
 		s.inside[i] = n - 1
-		return 0, false
+		return
 	}
 	send := func(j int32) {
-		at := max(atUs+s.reqs[j].ThinkUs, s.reqs[j].ArrivalUs)
+		r := &s.reqs[j]
+		at := max(atUs+r.ThinkUs, r.ArrivalUs)
 		s.Again(int(j), at)
-		if !any || at < first {
-			first, any = at, true
-		}
+		sent(int(j), at, at == atUs+r.ThinkUs)
 	}
 	for _, j := range s.followers[i] {
 		send(j)
@@ -113,7 +112,6 @@ func (s *Source) Left(i int, atUs int64) (first int64, any bool) {
 		send(s.queues[loop][0])
 		s.queues[loop] = s.queues[loop][1:]
 	}
-	return first, any
 }
 
 // Again makes request i arrive at atUs: a client that tries again.

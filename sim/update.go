@@ -47,8 +47,8 @@ func (e *Engine) token(s *seq, step int64) {
 	if !s.first {
 		s.first = true
 		s.res.FirstTokenUs, s.res.FirstStep = trace.Some(e.now), step
-		if e.features != nil {
-			s.res.PrefillSums = e.sumsSince(s)
+		if e.grad != nil {
+			e.visits[s.idx].grad.first.set(&e.grad.now)
 		}
 		e.journey(FirstToken, s, step)
 		if e.hooks.First != nil {
@@ -58,17 +58,6 @@ func (e *Engine) token(s *seq, step int64) {
 		e.gap(s, e.now-s.lastToken)
 	}
 	s.lastToken = e.now
-}
-
-// sumsSince returns the features summed since the last mark of s, and marks anew.
-func (e *Engine) sumsSince(s *seq) []float64 {
-	sums := make([]float64, len(e.cum))
-	copy(sums, e.cum)
-	for j := range s.cumStart {
-		sums[j] -= s.cumStart[j]
-	}
-	s.cumStart = append(s.cumStart[:0], e.cum...)
-	return sums
 }
 
 // gap counts a gap between two tokens; equal neighbours are counted together.
@@ -105,9 +94,6 @@ func (e *Engine) finish(s *seq, step int64, finishStatus string, outcome Outcome
 	res := s.res
 	res.FinishStatus, res.OutputTokens, res.FinishedStep, res.Outcome = finishStatus, s.outputs, step, outcome
 	res.FinishedUs = trace.Some(e.now)
-	if e.features != nil && s.first {
-		res.DecodeSums = e.sumsSince(s)
-	}
 	res.ITLP50Us, res.ITLP99Us = e.gapQuantiles(s)
 	res.TokenUs = e.cfg.TokenUs
 	e.journey(Finished, s, step)
@@ -121,9 +107,15 @@ func (e *Engine) finish(s *seq, step int64, finishStatus string, outcome Outcome
 	e.finished++
 	q := e.queue(s.prompt)
 	q.NowUs, q.OutputTokens = e.now, s.outputs
-	delay, err := e.delayUs(e.cfg.Egress, &q)
+	exact, delay, err := e.delayUs(e.cfg.Egress, &q)
 	if err != nil && e.failed == nil {
 		e.failed = err
+	}
+	if g := e.visits[s.idx].grad; g != nil && err == nil {
+		g.last.set(&e.grad.now)
+		if e.grad.departs(g, exact, s.outputs, e.cfg.TokenUs); s.first {
+			res.Gradient = g
+		}
 	}
 	e.outside.push(e.now+delay, outsideDepart, s.idx)
 }

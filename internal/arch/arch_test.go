@@ -65,6 +65,7 @@ var rooms = map[string]room{
 	"sim/kv":                  {pure: true},
 	"sim/latency":             {ours: []string{"stat", "coeff", "pipeline/features", "pipeline/features/basis", "trace", "deploy"}, pure: true},
 	"sim/simtest":             {ours: []string{"sim/latency", "coeff", "pipeline/features", "trace", "deploy"}},
+	"sim/replay":              {ours: []string{"sim", "sim/kv", "pipeline/ridge", "stat", "trace"}, pure: true},
 	"sim/summary":             {ours: []string{"sim", "stat", "trace"}, pure: true},
 	"sim/workload":            {ours: []string{"internal/strictyaml", "sim", "sim/latency", "stat", "trace", "deploy"}},
 	"sim/emit":                {ours: []string{"sim", "sim/kv", "trace", "deploy"}},

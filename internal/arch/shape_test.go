@@ -22,7 +22,7 @@ const (
 )
 
 // short are the rooms without a line over maxLine. A room joins for good.
-var short = []string{"coeff", "pipeline/features", "pipeline/features/basis", "result", "sim", "sim/emit", "sim/kv", "sim/latency",
+var short = []string{"coeff", "pipeline/features", "pipeline/features/basis", "result", "sim", "sim/emit", "sim/kv", "sim/latency", "sim/replay",
 	"sim/simtest", "sim/summary", "sim/workload"}
 
 // TestShape is gofmt, and the sizes: no line is too long, and hardly a function.

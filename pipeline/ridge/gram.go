@@ -30,6 +30,22 @@ func (g *Gram) AddScaled(c float64, o *Gram) {
 	}
 }
 
+// AddRow adds one row with weight w.
+func (g *Gram) AddRow(w float64, x []float64, y float64) {
+	g.N++
+	g.W += w
+	g.Q += w * y * y
+	for j, v := range x {
+		if v == 0 {
+			continue
+		}
+		g.B[j] += w * v * y
+		for k, u := range x {
+			g.G[j*g.P+k] += w * v * u
+		}
+	}
+}
+
 // Add adds the rows of o.
 func (g *Gram) Add(o *Gram) { g.AddScaled(1, o) }
 

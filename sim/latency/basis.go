@@ -15,6 +15,7 @@ type TrainedPhysics struct {
 	Beta  []float64
 	basis *basis.TrainedPhysics
 	x     []float64
+	terms []float64
 }
 
 // NewTrainedPhysics makes the model for a deployment.
@@ -29,7 +30,8 @@ func NewTrainedPhysics(alpha, beta []float64, d *deploy.Deployment) (*TrainedPhy
 	if err != nil {
 		return nil, err
 	}
-	return &TrainedPhysics{Alpha: alpha, Beta: beta, basis: b, x: make([]float64, len(basis.TrainedPhysicsBeta))}, nil
+	return &TrainedPhysics{Alpha: alpha, Beta: beta, basis: b, x: make([]float64, len(basis.TrainedPhysicsBeta)),
+		terms: make([]float64, len(beta))}, nil
 }
 
 func checkAlphas(alpha []float64) error {
@@ -50,14 +52,19 @@ func (m *TrainedPhysics) StepUs(b *Batch) (float64, error) {
 	return math.Max(1, math.Trunc(m.basis.StepUs(&s, m.Beta, m.x))), nil
 }
 
+// Features is the vector of the last StepUs as its betas see it.
+func (m *TrainedPhysics) Features() []float64 {
+	return basis.Terms(m.x, m.terms)
+}
+
 // Parts are the model and its alphas: a0 before the queue, a1 at completion, a2
 // on the first token and every gap, all cut to whole us.
 func (m *TrainedPhysics) Parts() Parts {
 	return Parts{Step: m, Overhead: Const(math.Trunc(m.Alpha[0])), Egress: Const(math.Trunc(m.Alpha[1])), TokenUs: math.Trunc(m.Alpha[2])}
 }
 
-// Blackbox is b0 + b1 * prefill tokens + b2 * decode tokens, with a0 + a1*M
-// before the queue and a2 per output token after the engine.
+// Blackbox is b0 + b1 * prefill tokens + b2 * decode tokens, with a0 + a1*M for a
+// prompt of M tokens before the queue and a2 per output token after the engine.
 type Blackbox struct {
 	Alpha, Beta []float64
 	x           [3]float64
@@ -82,12 +89,25 @@ func (m *Blackbox) StepUs(b *Batch) (float64, error) {
 	return m.Beta[0]*m.x[0] + m.Beta[1]*m.x[1] + m.Beta[2]*m.x[2], nil
 }
 
-// DelayUs is a0 + a1 * prompt tokens.
-func (m *Blackbox) DelayUs(q *Queue) (float64, error) {
-	return m.Alpha[0] + m.Alpha[1]*float64(q.PromptTokens), nil
-}
+// Features is the vector of the last StepUs.
+func (m *Blackbox) Features() []float64 { return m.x[:] }
 
 // Parts are the model and its alphas.
 func (m *Blackbox) Parts() Parts {
-	return Parts{Step: m, Overhead: m, Egress: Const(0), TokenUs: m.Alpha[2]}
+	return Parts{Step: m, Overhead: &perPrompt{us: m.Alpha[0], perTokenUs: m.Alpha[1]}, Egress: Const(0), TokenUs: m.Alpha[2]}
 }
+
+// perPrompt is a delay of a0 + a1 * prompt tokens.
+type perPrompt struct {
+	us, perTokenUs float64
+	x              [2]float64
+}
+
+// DelayUs is the delay of a prompt.
+func (p *perPrompt) DelayUs(q *Queue) (float64, error) {
+	p.x = [2]float64{1, float64(q.PromptTokens)}
+	return p.us + p.perTokenUs*p.x[1], nil
+}
+
+// Features is the vector of the last DelayUs.
+func (p *perPrompt) Features() []float64 { return p.x[:] }

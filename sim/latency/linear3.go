@@ -12,6 +12,7 @@ import (
 // including its new tokens.
 type Linear3 struct {
 	AlphaUs, BetaUs, GammaUs float64 // us, us/token, us/token
+	x                        [3]float64
 }
 
 // NewLinear3 checks the three numbers, in the order of the fields.
@@ -24,10 +25,14 @@ func NewLinear3(beta []float64) (*Linear3, error) {
 			return nil, trace.Errorf(basis.CodeBadCoefficients, "linear3 coefficients: got %g us, want finite and >= 0", v)
 		}
 	}
-	return &Linear3{beta[0], beta[1], beta[2]}, nil
+	return &Linear3{AlphaUs: beta[0], BetaUs: beta[1], GammaUs: beta[2]}, nil
 }
 
 // StepUs is the dot product.
 func (m *Linear3) StepUs(b *Batch) (float64, error) {
-	return m.AlphaUs + m.BetaUs*float64(b.Tokens()) + m.GammaUs*float64(b.KVRead), nil
+	m.x = [3]float64{1, float64(b.Tokens()), float64(b.KVRead)}
+	return m.AlphaUs + m.BetaUs*m.x[1] + m.GammaUs*m.x[2], nil
 }
+
+// Features is the vector of the last StepUs.
+func (m *Linear3) Features() []float64 { return m.x[:] }

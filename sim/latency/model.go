@@ -33,11 +33,24 @@ type Delay interface {
 	DelayUs(q *Queue) (float64, error)
 }
 
+// LinearDelay is a Delay whose last result is the dot product of features and
+// coefficients.
+type LinearDelay interface {
+	Delay
+	// Features is the vector behind the last DelayUs; valid until the next call.
+	Features() []float64
+}
+
 // Const is the same delay for every request, in us.
 type Const float64
 
 // DelayUs returns c.
 func (c Const) DelayUs(*Queue) (float64, error) { return float64(c), nil }
+
+// Features is the constant 1: the coefficient is the delay itself.
+func (c Const) Features() []float64 { return one }
+
+var one = []float64{1}
 
 // Parts are a step-time model and the delays that belong to it.
 type Parts struct {

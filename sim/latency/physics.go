@@ -102,5 +102,8 @@ func (a *AlphaDelay) DelayUs(q *Queue) (float64, error) {
 	return a.predict.Predict(a.x, hits)
 }
 
+// Features is the vector of the last DelayUs.
+func (a *AlphaDelay) Features() []float64 { return a.x }
+
 // Warnings says where predictions left what the training data covered.
 func (a *AlphaDelay) Warnings() []trace.Finding { return a.predict.Warnings() }

@@ -79,3 +79,27 @@ func TestPrefillAttnGap(t *testing.T) {
 		t.Errorf("one chunk %g, sixteen %g", one.PrefillAttn, split.PrefillAttn)
 	}
 }
+
+// TestTermsAreTheStep: the dot product of terms and betas is the step time for
+// every number of betas.
+func TestTermsAreTheStep(t *testing.T) {
+	d := llama(2)
+	b, err := NewTrainedPhysics(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []float64{0.4, 0.3, 1.3, 0.7, 31, 4.4, 120, 9, 0.2, 1.9, 0.6}
+	x := make([]float64, len(TrainedPhysicsBeta))
+	for n := 7; n <= len(all); n++ {
+		for _, chunk := range []trace.Chunk{{Computed: 0, Prompt: 700, New: 512}, {Computed: 4000, Prompt: 900, New: 1}} {
+			s := Sum([]trace.Chunk{chunk, {Computed: 30, Prompt: 30, New: 1}})
+			y, sum := b.StepUs(&s, all[:n], x), 0.0
+			for j, v := range Terms(x, make([]float64, n)) {
+				sum += v * all[j]
+			}
+			if math.Abs(sum/y-1) > 1e-12 {
+				t.Errorf("%d betas: terms give %g us, the step lasts %g", n, sum, y)
+			}
+		}
+	}
+}

@@ -194,3 +194,20 @@ func (t *TrainedPhysics) StepUs(s *Step, beta, x []float64) float64 {
 	}
 	return y
 }
+
+// Terms are the eleven values x of a step as len(out) betas see them, so that the
+// step time is their dot product: the larger value where two share a maximum, and
+// the dispatch with the all-reduce where it has no beta of its own.
+func Terms(x, out []float64) []float64 {
+	n := copy(out, x)
+	if n <= prefillKV {
+		out[prefillCompute] = math.Max(x[prefillCompute], x[prefillKV])
+	}
+	if n <= decodeKV {
+		out[decodeCompute] = math.Max(x[decodeCompute], x[decodeKV])
+	}
+	if n <= moEDispatch {
+		out[allReduce] += x[moEDispatch]
+	}
+	return out
+}
