@@ -2,11 +2,11 @@ package deploy
 
 import "github.com/blis-train/blis-train/trace"
 
-// IsMoE reports whether the model has routed experts; one expert is dense (01 M-7).
+// IsMoE reports whether the model has routed experts; one expert is dense (spec#model-moe).
 func (m *Model) IsMoE() bool { return m.NumExperts >= 2 }
 
-// Check applies 01 K-4, the rules of both spec versions. Codes: bad_model,
-// bad_hardware, bad_knobs, bad_tp, bad_top_k.
+// Check applies the rules of both spec versions (spec#deployment-checks). Codes:
+// bad_model, bad_hardware, bad_knobs, bad_tp, bad_top_k.
 func (d *Deployment) Check() error {
 	for _, check := range []func() error{d.Model.check, d.checkTP, d.checkHardware, d.Engine.check} {
 		if err := check(); err != nil {
@@ -95,7 +95,8 @@ func (e *Engine) checkBounds() error {
 	for _, k := range []struct {
 		name       string
 		value, max int64
-	}{{"max_num_batched_tokens", e.MaxNumBatchedTokens, maxTokens}, {"max_num_seqs", e.MaxNumSeqs, maxSeqs}, {"block_size", e.BlockSize, maxBlockSize},
+	}{{"max_num_batched_tokens", e.MaxNumBatchedTokens, maxTokens}, {"max_num_seqs", e.MaxNumSeqs, maxSeqs},
+		{"block_size", e.BlockSize, maxBlockSize},
 		{"max_model_len", e.MaxModelLen.V, maxTokens}, {"kv_blocks_total_gpu", e.KVBlocksGPU.V, MaxKVBlocks},
 		{"kv_blocks_total_cpu", e.KVBlocksCPU, MaxKVBlocks}, {"long_prefill_token_threshold", e.LongPrefillThreshold, maxTokens}} {
 		if k.value > k.max {
@@ -123,7 +124,7 @@ func (e *Engine) check() error {
 	return e.checkBounds()
 }
 
-// CheckSupported applies 01 K-5, the rules of spec 1.1 alone. Codes:
+// CheckSupported applies the rules of spec 1.1 alone (spec#supported). Codes:
 // unsupported_pp, unsupported_ep, unsupported_speculative, tp_heads,
 // tp_kv_heads, bad_model, bad_knobs.
 func (d *Deployment) CheckSupported() error {
@@ -144,7 +145,8 @@ func (d *Deployment) CheckSupported() error {
 	case m.IsMoE() && (m.NumMoELayers < 1 || m.NumMoELayers > m.NumLayers):
 		return trace.Errorf(BadModel, "model num_moe_layers: got %d, want 1..%d", m.NumMoELayers, m.NumLayers)
 	case m.IsMoE() && (m.MoEIntermediateSize <= 0 || m.SharedExpertSize < 0):
-		return trace.Errorf(BadModel, "model expert widths: got %d routed and %d shared, want > 0 and >= 0", m.MoEIntermediateSize, m.SharedExpertSize)
+		return trace.Errorf(BadModel, "model expert widths: got %d routed and %d shared, want > 0 and >= 0", m.MoEIntermediateSize,
+			m.SharedExpertSize)
 	case e.CPUOffloading && e.KVBlocksGPU.Or(0) <= 0:
 		return trace.Errorf(BadKnobs, "kv_blocks_total_gpu: got %s, want > 0 blocks with cpu_offloading", optInt(e.KVBlocksGPU))
 	}

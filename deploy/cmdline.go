@@ -78,13 +78,15 @@ var shortFlags = map[string]string{"-tp": "tensor_parallel_size", "-pp": "pipeli
 // ownFlags are flags with a field of their own: where they stand in run.yaml.
 var ownFlags = map[string]string{
 	"model": "model.id", "dtype": "model.dtype", "kv_cache_dtype": "model.kv_cache_dtype",
-	"tensor_parallel_size": "tensor_parallel_size", "pipeline_parallel_size": "pipeline_parallel_size", "data_parallel_size": "data_parallel_size",
-	"max_model_len": "", "max_num_seqs": "", "max_num_batched_tokens": "", "enable_chunked_prefill": "", "enable_prefix_caching": "",
+	"tensor_parallel_size": "tensor_parallel_size", "pipeline_parallel_size": "pipeline_parallel_size",
+	"data_parallel_size": "data_parallel_size",
+	"max_model_len":      "", "max_num_seqs": "", "max_num_batched_tokens": "", "enable_chunked_prefill": "", "enable_prefix_caching": "",
 	"block_size": "", "gpu_memory_utilization": "", "num_gpu_blocks_override": "", "async_scheduling": "", "scheduling_policy": "",
 	"long_prefill_token_threshold": "", "quantization": "", "enable_expert_parallel": "", "speculative_config": "", "speculative_model": "",
 	"num_speculative_tokens":      "",
 	"journey_tracing_sample_rate": "tracing.journey_tracing_sample_rate", "step_tracing_sample_rate": "tracing.step_tracing_sample_rate",
-	"step_tracing_rich_subsample_rate": "tracing.step_tracing_rich_subsample_rate", "step_tracing_closure_interval": "tracing.step_tracing_closure_interval",
+	"step_tracing_rich_subsample_rate": "tracing.step_tracing_rich_subsample_rate",
+	"step_tracing_closure_interval":    "tracing.step_tracing_closure_interval",
 }
 
 // secrets never enter run.yaml.
@@ -168,7 +170,8 @@ func isSwitch(key string) bool {
 		key == "eplb_log_balancedness" || key == "aggregate_engine_logging" || key == "log_error_stack" || key == "kv_cache_metrics" {
 		return true
 	}
-	for _, prefix := range []string{"enable_", "disable_", "trust_", "skip_", "use_", "return_", "exclude_tools", "fully_", "interleave_", "allow_credentials",
+	for _, prefix := range []string{"enable_", "disable_", "trust_", "skip_", "use_", "return_", "exclude_tools", "fully_", "interleave_",
+		"allow_credentials",
 		"data_parallel_hybrid", "data_parallel_external", "kv_sharing", "ray_workers", "fail_on", "multi_step", "step_tracing_enabled"} {
 		if strings.HasPrefix(key, prefix) {
 			return true
@@ -178,7 +181,8 @@ func isSwitch(key string) bool {
 }
 
 func isList(key string) bool {
-	return slices.Contains([]string{"served_model_name", "lora_modules", "prompt_adapters", "cudagraph_capture_sizes", "cuda_graph_sizes", "middleware", "logits_processors"}, key)
+	return slices.Contains([]string{"served_model_name", "lora_modules", "prompt_adapters", "cudagraph_capture_sizes", "cuda_graph_sizes",
+		"middleware", "logits_processors"}, key)
 }
 
 // flag stores one flag.

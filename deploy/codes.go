@@ -6,7 +6,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Codes of model loading (01 section 2) and of deployments (section 3).
+// Codes of loading models and of checking deployments.
 const (
 	MissingField         trace.Code = "missing_field"
 	BadField             trace.Code = "bad_field"

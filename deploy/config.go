@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Config is the configuration of 01 K-6 as one string: a label people read and
-// eight hex digits that stand for model, hardware, tp and every engine knob of
-// K-3. Two deployments are one configuration exactly when the strings are equal.
+// Config is the configuration as one string: a label people read and eight hex
+// digits that stand for model, hardware, tp and every engine knob. Two deployments
+// are one configuration exactly when the strings are equal (spec#configuration).
 //
 //	llama-3.1-8b H100-SXM-80GB tp1 #0f1e2d3c
 func (d *Deployment) Config() string {
@@ -23,7 +23,7 @@ func (d *Deployment) Label() string {
 	return fmt.Sprintf("%s %s tp%d", familyName(d.Model.ID), d.Hardware.Name, d.TP)
 }
 
-// configKey writes every field of K-6 in a fixed order.
+// configKey writes every field of a configuration in a fixed order.
 func (d *Deployment) configKey() string {
 	m, h, e := &d.Model, &d.Hardware, &d.Engine
 	var b strings.Builder

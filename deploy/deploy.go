@@ -3,7 +3,7 @@
 // run.yaml, Hugging Face config.json and hardware datasheets.
 //
 // [LoadRun] reads a run directory's description, [LoadModel] the architecture
-// behind it (01 M-1..M-13), [Datasheet] a built-in device (K-2). What run.yaml
+// behind it, [Datasheet] a built-in device. What run.yaml
 // may leave out has vLLM's own default, all of them in engine.go; what cannot
 // be guessed is required, and everything missing is named in one error.
 // [FromCommandLine] and [FromLog] write the description from what a server was
@@ -11,14 +11,14 @@
 //
 // Every field is resolved once, at load; after that a zero means zero and an
 // unknown value is an unknown [trace.Opt]. [Deployment.Check] holds the rules
-// of both spec versions (K-4), [Deployment.CheckSupported] those of 1.1 (K-5);
-// every rejection has a code. [Deployment.Config] is the configuration of K-6:
+// of both spec versions, [Deployment.CheckSupported] those of 1.1;
+// every rejection has a code. [Deployment.Config] is the configuration:
 // runs with equal strings are fitted, weighted and judged together.
 package deploy
 
 import "github.com/blis-train/blis-train/trace"
 
-// Model is the loaded architecture (01 M-1). Counts are whole-model; Bytes*
+// Model is the loaded architecture (spec#model-fields). Counts are whole-model; Bytes*
 // are bytes per value.
 type Model struct {
 	ID                    string       `json:"id"`
@@ -36,7 +36,7 @@ type Model struct {
 	MoEIntermediateSize   int64        `json:"moe_intermediate_size"`
 	NumMoELayers          int64        `json:"num_moe_layers"`
 	SharedExpertSize      int64        `json:"shared_expert_size"` // total width of the shared experts
-	BytesPerParam         float64      `json:"bytes_per_param"`    // 1.0's one width (M-13); = BytesPerWeight when loaded
+	BytesPerParam         float64      `json:"bytes_per_param"`    // 1.0's one width; = BytesPerWeight when loaded
 	BytesPerWeight        float64      `json:"bytes_per_weight"`
 	BytesPerKV            float64      `json:"bytes_per_kv"`
 	BytesPerActivation    float64      `json:"bytes_per_activation"`
@@ -46,7 +46,7 @@ type Model struct {
 	Warnings              []trace.Code `json:"warnings,omitempty"`
 }
 
-// Hardware is one device's datasheet (01 K-1).
+// Hardware is one device's datasheet (spec#hardware).
 type Hardware struct {
 	Name                     string  `json:"name"`
 	TFlopsPeak               float64 `json:"TFlopsPeak"`                  // 1e12 FLOP/s, dense 16-bit
@@ -59,7 +59,7 @@ type Hardware struct {
 	InterconnectLatencyUs    float64 `json:"interconnect_latency_us"`
 }
 
-// Engine is vLLM's knobs (01 K-3) under vLLM's own names.
+// Engine is vLLM's knobs under vLLM's own names (spec#engine-knobs).
 type Engine struct {
 	VLLMVersion          string           `json:"version"`
 	MaxModelLen          trace.Opt[int64] `json:"max_model_len"`
@@ -72,7 +72,7 @@ type Engine struct {
 	KVBlocksGPU          trace.Opt[int64] `json:"kv_blocks_total_gpu"`    // without the null block
 	CPUOffloading        bool             `json:"cpu_offloading"`
 	KVBlocksCPU          int64            `json:"kv_blocks_total_cpu"`
-	AsyncScheduling      trace.Opt[bool]  `json:"async_scheduling"`               // unknown: by version (01 T-2)
+	AsyncScheduling      trace.Opt[bool]  `json:"async_scheduling"`               // unknown: by version (spec#async-scheduling)
 	SchedulingPolicy     string           `json:"scheduling_policy"`              // fcfs | priority
 	LongPrefillThreshold int64            `json:"long_prefill_token_threshold"`   // 0 = off
 	SpeculativeDecoding  bool             `json:"speculative_decoding,omitempty"` // loaded only to be rejected

@@ -46,7 +46,8 @@ func replaceBetween(t *testing.T, text, part, body string) string {
 
 func hardwareTable() string {
 	var b strings.Builder
-	b.WriteString("| name | TFlopsPeak | TFlopsFP8 | BwPeakTBs | memory_gb | pcie_bandwidth_gb_s | interconnect_bandwidth_gb_s | interconnect_latency_us |\n|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| name | TFlopsPeak | TFlopsFP8 | BwPeakTBs | memory_gb | pcie_bandwidth_gb_s | interconnect_bandwidth_gb_s | " +
+		"interconnect_latency_us |\n|---|---|---|---|---|---|---|---|\n")
 	for _, h := range Datasheets() {
 		fmt.Fprintf(&b, "| %s | %g | %g | %g | %g | %g | %g | %g |\n", h.Name, h.TFlopsPeak, h.TFlopsFP8, h.BwPeakTBs, h.MemoryGB,
 			h.PCIeBandwidthGBs, h.InterconnectBandwidthGBs, h.InterconnectLatencyUs)
@@ -85,7 +86,8 @@ func TestServeFlagsAreSortedAndDistinctFromOurs(t *testing.T) {
 			t.Errorf("%s has a field of its own and is provenance too", f.name)
 		}
 	}
-	if !IsServeFlag("enforce_eager", "0.15.1") || IsServeFlag("num_scheduler_steps", "0.15.1") || !IsServeFlag("num_scheduler_steps", "0.9.2") ||
+	if !IsServeFlag("enforce_eager", "0.15.1") || IsServeFlag("num_scheduler_steps", "0.15.1") ||
+		!IsServeFlag("num_scheduler_steps", "0.9.2") ||
 		IsServeFlag("enable_mfu_metrics", "0.9.2") || !IsServeFlag("enable_mfu_metrics", "unknown") {
 		t.Error("versions of flags are not respected")
 	}

@@ -46,7 +46,8 @@ func write(t *testing.T, name, text string) {
 func TestCommandLineBecomesARunYAML(t *testing.T) {
 	d, err := FromCommandLine("VLLM_USE_V1=1 vllm serve meta-llama/Llama-3.1-8B \\\n --tensor-parallel-size=2 -q fp8 --max-num-seqs 128 " +
 		"--max-num-batched-tokens 8K --max-model-len 25.6k --no-enable-prefix-caching --enforce-eager --block-size 32 --async-scheduling " +
-		"--journey-tracing-sample-rate 0.5 --api-key s3cret --kv-transfer-config '{\"kv_connector\": \"OffloadingConnector\", \"kv_connector_extra_config\": {\"num_cpu_blocks\": 500}}' " +
+		"--journey-tracing-sample-rate 0.5 --api-key s3cret --kv-transfer-config '{\"kv_connector\": \"OffloadingConnector\", " +
+		"\"kv_connector_extra_config\": {\"num_cpu_blocks\": 500}}' " +
 		"--served-model-name a b --scheduling-policy priority --kv-cache-dtype fp8")
 	if err != nil {
 		t.Fatal(err)
@@ -57,11 +58,13 @@ func TestCommandLineBecomesARunYAML(t *testing.T) {
 	d.Set("vllm.kv_blocks_total_gpu", int64(1000))
 	dep, text := loadDraft(t, d)
 	e := dep.Engine
-	if dep.TP != 2 || e.MaxNumSeqs != 128 || e.MaxNumBatchedTokens != 8192 || e.MaxModelLen.V != 25600 || e.PrefixCaching || e.BlockSize != 32 ||
+	if dep.TP != 2 || e.MaxNumSeqs != 128 || e.MaxNumBatchedTokens != 8192 || e.MaxModelLen.V != 25600 || e.PrefixCaching ||
+		e.BlockSize != 32 ||
 		!e.AsyncScheduling.V || e.SchedulingPolicy != "priority" || !e.CPUOffloading || e.KVBlocksCPU != 500 {
 		t.Errorf("got %+v from\n%s", dep, text)
 	}
-	if dep.Tracing.JourneySampleRate.V != 0.5 || dep.Model.BytesPerKV != 1 || dep.Model.BytesPerWeight != 1 || dep.Model.LinearCompute != "fp8" {
+	if dep.Tracing.JourneySampleRate.V != 0.5 || dep.Model.BytesPerKV != 1 || dep.Model.BytesPerWeight != 1 ||
+		dep.Model.LinearCompute != "fp8" {
 		t.Errorf("got %+v %+v", dep.Tracing, dep.Model)
 	}
 	if e.Extra["enforce_eager"] != true {
@@ -120,7 +123,8 @@ func TestDefaultsOfTheDeviceAreNoted(t *testing.T) {
 		if err := d.Write(&b); err != nil {
 			t.Fatal(err)
 		}
-		if strings.Count(b.String(), "vLLM's default") != 2 || strings.Count(b.String(), "# required:") != len(d.Missing()) || len(d.Missing()) != 2 {
+		if strings.Count(b.String(), "vLLM's default") != 2 || strings.Count(b.String(), "# required:") != len(d.Missing()) ||
+			len(d.Missing()) != 2 {
 			t.Errorf("%s: %d missing\n%s", name, len(d.Missing()), b.String())
 		}
 	}
@@ -205,7 +209,8 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // FuzzLog: any text is a draft that loads or is refused with a code.
 func FuzzLog(f *testing.F) {
-	f.Add([]byte("INFO utils: non-default args: {'model': '/m/x', 'max_num_seqs': 256, 'kv_transfer_config': {'kv_connector': 'OffloadingConnector'}}\n" +
+	f.Add([]byte("INFO utils: non-default args: {'model': '/m/x', 'max_num_seqs': 256, 'kv_transfer_config': {'kv_connector': " +
+		"'OffloadingConnector'}}\n" +
 		"Initializing a V1 LLM engine (v0.11.0) with config: model='/m/x', dtype=torch.bfloat16, max_seq_len=8192, device_config=cpu\n" +
 		"num_gpu_blocks is: 2537\nGPU KV cache size: 44,640 tokens\nAsynchronous scheduling is enabled.\n"))
 	f.Add([]byte("\x1f\x8b\x08"))

@@ -50,8 +50,8 @@ func (d *document) engine(s *section, model *modelSection) Engine {
 	return e
 }
 
-// knob is a required count; K-4 decides later whether it is legal, so that a
-// zero carries K-4's message.
+// knob is a required count. Whether it is legal is decided by [Deployment.Check],
+// so that a zero carries that message.
 func (s *section) knob(key, unit string) int64 {
 	v := s.integer(key)
 	if s.present(key) && (!v.OK || v.V <= 0) {

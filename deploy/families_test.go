@@ -87,7 +87,8 @@ var families = []family{
 	{name: "llama-3.1-8b gptq 5 bits", reject: UnknownQuantization, config: llama31(`{"quant_method":"gptq","bits":5}`)},
 	{name: "llama-3.1-8b quantised at load", opts: ModelOptions{Quantization: "fp8"}, config: llama31(`null`),
 		check: func(m Model) bool { return m.BytesPerWeight == 1 && m.LinearCompute == "fp8" }},
-	{name: "llama-3.1-8b quantised by something else", opts: ModelOptions{Quantization: "experts_int8"}, reject: UnknownQuantization, config: llama31(`null`)},
+	{name: "llama-3.1-8b quantised by something else", opts: ModelOptions{Quantization: "experts_int8"}, reject: UnknownQuantization,
+		config: llama31(`null`)},
 	{name: "mamba-130m", reject: HybridAttention,
 		config: `{"model_type":"mamba","num_hidden_layers":24,"hidden_size":768,"state_size":16,"vocab_size":50280,"torch_dtype":"float32"}`},
 	{name: "jamba", reject: HybridAttention,
@@ -131,8 +132,7 @@ func llama31(quantization string) string {
 	return `{"model_type":"llama","num_hidden_layers":32,"hidden_size":4096,"num_attention_heads":32,"num_key_value_heads":8,"intermediate_size":14336,"vocab_size":128256,"torch_dtype":"bfloat16","quantization_config":` + quantization + `}`
 }
 
-// Design 01 M-1..M-12 over published architectures: the widths add up to the
-// published number of parameters, the others are rejected with their code.
+// Over published architectures the widths add up to the published number of parameters, the others are rejected with their code.
 func TestPublishedFamilies(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.name, func(t *testing.T) {
@@ -165,7 +165,8 @@ func parameters(m Model, tied bool) float64 {
 // Every model beside the repository loads, or is refused with a code: others may
 // be added. Those known here have their published size.
 func TestEveryModelOfTheDataSetsLoads(t *testing.T) {
-	params := map[string]float64{"codellama-34b": 33.74, "llama-2-70b": 68.98, "llama-3.1-8b": 8.03, "mixtral-8x7b": 46.7, "qwen2.5-14b": 14.77}
+	params := map[string]float64{"codellama-34b": 33.74, "llama-2-70b": 68.98, "llama-3.1-8b": 8.03, "mixtral-8x7b": 46.7,
+		"qwen2.5-14b": 14.77}
 	root := sharedDir(t, "data", "models")
 	files, err := filepath.Glob(filepath.Join(root, "*", "config.json"))
 	if err != nil || len(files) == 0 {
@@ -191,9 +192,10 @@ func TestEveryModelOfTheDataSetsLoads(t *testing.T) {
 	}
 }
 
-// Design 01 M-13: 1.0 ignores head_dim, shared experts, dense layers and widths.
-func TestM13WarningsOfTheFrozenVersion(t *testing.T) {
-	plain := Model{HiddenSize: 64, NumHeads: 4, HeadDim: 16, NumLayers: 4, BytesPerParam: 2, BytesPerKV: 2, BytesPerActivation: 2, BytesPerLMHead: 2}
+// Spec 1.0 ignores head_dim, shared experts, dense layers and widths.
+func TestWarningsOfTheFrozenVersion(t *testing.T) {
+	plain := Model{HiddenSize: 64, NumHeads: 4, HeadDim: 16, NumLayers: 4, BytesPerParam: 2, BytesPerKV: 2, BytesPerActivation: 2,
+		BytesPerLMHead: 2}
 	if fs := plain.WarningsV1(); len(fs) != 0 {
 		t.Errorf("got %v, want none", fs)
 	}

@@ -60,7 +60,7 @@ func goldenLoads(t *testing.T) []goldenLoad {
 	return loads
 }
 
-// Design 01 M-1..M-12.
+// The golden models, loaded field by field (spec#model-fields).
 func TestGolden(t *testing.T) {
 	loads := goldenLoads(t)
 	var accepted, rejected int

@@ -12,7 +12,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Defaults of K-1 and K-2.
+// What a datasheet that leaves it out has (spec#hardware).
 const (
 	DefaultPCIeEfficiency = 0.75
 	DefaultLatencyUs      = 10.0 // collective latency over NVLink
@@ -44,7 +44,7 @@ var builtin = sync.OnceValue(func() []Hardware {
 	return sheets
 })
 
-// Datasheets returns the built-in devices, sorted by name (01 K-2).
+// Datasheets returns the built-in devices, sorted by name (spec#datasheets).
 func Datasheets() []Hardware { return slices.Clone(builtin()) }
 
 // Datasheet finds a built-in device by full name or alias, ignoring case:
@@ -97,7 +97,7 @@ type sheet struct {
 	InterconnectLatencyUs    *float64 `json:"interconnect_latency_us"`
 }
 
-// ReadDatasheets reads {"name": {TFlopsPeak, ...}} (01 K-1), sorted by name;
+// ReadDatasheets reads {"name": {TFlopsPeak, ...}}, sorted by name;
 // unknown keys are errors.
 func ReadDatasheets(r io.Reader, file string) ([]Hardware, error) {
 	dec := json.NewDecoder(r)

@@ -18,12 +18,12 @@ type ModelOptions struct {
 	DType               string           // vLLM's --dtype; "" and auto: the config's
 	KVCacheDType        string           // vLLM's --kv-cache-dtype; "" and auto: the activations' width
 	Quantization        string           // vLLM's --quantization; fp8 quantises at load
-	NumMLPProj          trace.Opt[int64] // for a model_type that M-8 does not list
-	AssumeFullAttention bool             // take windowed attention for full, with a warning (M-12)
+	NumMLPProj          trace.Opt[int64] // for a model_type that spec#model-mlp-projections does not list
+	AssumeFullAttention bool             // take windowed attention for full, with a warning
 	MaxModelLen         trace.Opt[int64] // tokens; a window it never exceeds is inactive
 }
 
-// LoadModel reads a Hugging Face config.json (01 M-1..M-12). file is the name
+// LoadModel reads a Hugging Face config.json (spec#model-fields). file is the name
 // in error messages. Rejections are trace.SyntaxError with their code.
 func LoadModel(r io.Reader, file string, opts ModelOptions) (Model, error) {
 	raw, err := decodeJSON(r, file)
@@ -42,7 +42,7 @@ func LoadModel(r io.Reader, file string, opts ModelOptions) (Model, error) {
 }
 
 // textConfig replaces the top level by text_config when that is an object
-// (M-2), keeping the outer dtype and quantisation where the inner has none.
+// (spec#model-text-config), keeping the outer dtype and quantisation where the inner has none.
 func textConfig(outer map[string]any) map[string]any {
 	inner, ok := outer["text_config"].(map[string]any)
 	if !ok {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// dtypeBytes returns the bytes per value of a dtype name (M-9), 0 if unknown.
+// dtypeBytes returns the bytes per value of a dtype name, 0 if unknown (spec#model-dtype).
 func dtypeBytes(name string) float64 {
 	name = strings.TrimPrefix(name, "torch.")
 	switch name {
@@ -20,7 +20,8 @@ func dtypeBytes(name string) float64 {
 	return 0
 }
 
-// byteWidths reads ba, bl, bk, bw and the linear compute type (M-9, M-10).
+// byteWidths reads the widths of activations, LM head, KV cache and weights, and the
+// type linear layers compute in (spec#model-dtype, spec#model-quantization).
 func (c *hfConfig) byteWidths(m *Model, opts ModelOptions) {
 	m.BytesPerActivation = c.activationBytes(opts.DType)
 	m.BytesPerLMHead = m.BytesPerActivation
@@ -54,7 +55,7 @@ func (c *hfConfig) activationBytes(override string) float64 {
 	return bytes
 }
 
-// quantization is M-10: quantization_config, or vLLM's --quantization fp8,
+// quantization takes quantization_config, or vLLM's --quantization fp8,
 // which quantises an unquantised model at load.
 func (c *hfConfig) quantization(m *Model, flag string) {
 	q, ok := c.values["quantization_config"].(map[string]any)

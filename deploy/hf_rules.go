@@ -8,7 +8,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Model families of 01 M-4, M-6, M-8 and M-11.
+// Model families: spec#model-kv-heads, spec#model-mlp-width, spec#model-mlp-projections and
+// spec#model-refused say what follows from them.
 var (
 	gatedMLP = []string{"llama", "mistral", "mistral3", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "mixtral",
 		"gemma", "gemma2", "gemma3", "gemma3_text", "phi3", "phimoe", "glm4", "glm4_moe", "granite", "granitemoe",
@@ -19,7 +20,7 @@ var (
 	stateSpace    = []string{"mamba", "mamba2", "falcon_mamba", "jamba", "bamba", "zamba", "zamba2", "rwkv", "recurrent_gemma"}
 )
 
-// refuse rejects what neither version models (M-11).
+// refuse rejects what neither version models (spec#model-refused).
 func (c *hfConfig) refuse(_ *Model, _ ModelOptions) {
 	for _, key := range []string{"kv_lora_rank", "q_lora_rank", "qk_rope_head_dim"} {
 		if c.has(key) {
@@ -53,7 +54,8 @@ func (c *hfConfig) layerTypes() []string {
 	return kinds
 }
 
-// dimensions reads L, h, nh, nkv, hd, I and V (M-3..M-6).
+// dimensions reads layers, widths, heads and vocabulary (spec#model-aliases to
+// spec#model-mlp-width).
 func (c *hfConfig) dimensions(m *Model, _ ModelOptions) {
 	m.NumLayers = c.need("num_hidden_layers", "n_layer", "num_layers")
 	m.HiddenSize = c.need("hidden_size", "n_embd", "d_model")
@@ -70,7 +72,8 @@ func (c *hfConfig) dimensions(m *Model, _ ModelOptions) {
 	var given bool
 	if m.HeadDim, given = c.count("head_dim"); !given && c.err == nil {
 		if m.HiddenSize%m.NumHeads != 0 {
-			c.fail(HeadDimNotIntegral, "hidden_size/num_attention_heads: got %d/%d, want an integer or an explicit head_dim", m.HiddenSize, m.NumHeads)
+			c.fail(HeadDimNotIntegral, "hidden_size/num_attention_heads: got %d/%d, want an integer or an explicit head_dim", m.HiddenSize,
+				m.NumHeads)
 			return
 		}
 		m.HeadDim = m.HiddenSize / m.NumHeads
@@ -96,7 +99,7 @@ func (c *hfConfig) positions() int64 {
 	return int64(float64(n) * factor)
 }
 
-// kvHeads is M-4.
+// kvHeads is the number of KV heads (spec#model-kv-heads).
 func (c *hfConfig) kvHeads(heads int64) int64 {
 	switch {
 	case c.is("falcon") && c.flag("new_decoder_architecture", false):
@@ -116,7 +119,8 @@ func (c *hfConfig) kvHeads(heads int64) int64 {
 	return heads
 }
 
-// moe reads E, k, Im, Lm, Is and the dense width I (M-6, M-7).
+// moe reads the experts, how many a token takes, their layers and widths, and the
+// width of dense layers (spec#model-moe).
 func (c *hfConfig) moe(m *Model, _ ModelOptions) {
 	experts, _ := c.count("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 	isMoE := experts >= 2
@@ -224,7 +228,7 @@ func (c *hfConfig) patternLayers(pattern []any, layers int64) int64 {
 	return n
 }
 
-// projections is n, the number of MLP projections (M-8).
+// projections is the number of MLP projections (spec#model-mlp-projections).
 func (c *hfConfig) projections(m *Model, opts ModelOptions) {
 	switch {
 	case opts.NumMLPProj.OK:
@@ -243,7 +247,7 @@ func (c *hfConfig) projections(m *Model, opts ModelOptions) {
 	}
 }
 
-// window rejects windowed attention that can be active (M-12).
+// window rejects windowed attention that can be active (spec#model-window).
 func (c *hfConfig) window(m *Model, opts ModelOptions) {
 	sliding, hasSliding := c.count("sliding_window")
 	chunk, hasChunk := c.count("attention_chunk_size")

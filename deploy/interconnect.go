@@ -98,7 +98,8 @@ const (
 // reduces that way; nil when the engine does not, or the GPU cannot.
 func (d *Deployment) FusedAllReduce() (curve *AllReduce, maxBytes float64) {
 	text := fmt.Sprint(d.Engine.Extra["compilation_config"])
-	if !strings.HasPrefix(d.Hardware.Name, "B200") || !strings.Contains(text, "enable_fi_allreduce_fusion") && !strings.Contains(text, "fuse_allreduce_rms") {
+	fuses := strings.Contains(text, "enable_fi_allreduce_fusion") || strings.Contains(text, "fuse_allreduce_rms")
+	if !fuses || !strings.HasPrefix(d.Hardware.Name, "B200") {
 		return nil, 0
 	}
 	switch d.TP {
@@ -111,7 +112,8 @@ func (d *Deployment) FusedAllReduce() (curve *AllReduce, maxBytes float64) {
 }
 
 var (
-	fusedBytes = []float64{10 * kib, 20 * kib, 80 * kib, 160 * kib, 320 * kib, 640 * kib, 1280 * kib, 2560 * kib, 5 * mib, 10 * mib, 20 * mib, 40 * mib, 80 * mib}
+	fusedBytes = []float64{10 * kib, 20 * kib, 80 * kib, 160 * kib, 320 * kib, 640 * kib, 1280 * kib, 2560 * kib, 5 * mib, 10 * mib, 20 * mib,
+		40 * mib, 80 * mib}
 	fusedOver4 = &AllReduce{fusedBytes, []float64{4.09, 4.30, 4.30, 4.81, 5.83, 7.66, 9.31, 13.00, 20.32, 42.03, 72.10, 128.35, 240.37}}
 	fusedOver8 = &AllReduce{fusedBytes, []float64{4.81, 4.90, 5.22, 6.04, 7.57, 8.29, 9.93, 13.72, 21.50, 41.52, 83.86, 147.66, 304.85}}
 )

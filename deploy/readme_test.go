@@ -28,8 +28,10 @@ func TestReadmeServeCommandIsRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for key, want := range map[string]any{"model.id": "meta-llama/Llama-3.1-8B", "tracing.step_tracing_sample_rate": 1.0, "tracing.step_tracing_rich_subsample_rate": 0.1,
-			"tracing.step_tracing_closure_interval": int64(100), "tracing.otel_span_event_count_limit": int64(100000), "vllm.enable_journey_tracing": true} {
+		for key, want := range map[string]any{"model.id": "meta-llama/Llama-3.1-8B", "tracing.step_tracing_sample_rate": 1.0,
+			"tracing.step_tracing_rich_subsample_rate": 0.1,
+			"tracing.step_tracing_closure_interval":    int64(100), "tracing.otel_span_event_count_limit": int64(100000),
+			"vllm.enable_journey_tracing": true} {
 			got := d.Get(key)
 			if i, ok := got.(int64); ok && want == float64(i) {
 				continue

@@ -119,7 +119,8 @@ func (d *document) result(exists bool) error {
 		Hint: "blis-train init --from-cmdline 'vllm serve ...' -o " + d.file + ", or add as in " + MinimalRunYAML}
 }
 
-// check applies K-4 to the whole; K-5 belongs to spec 1.1 and waits for it.
+// check applies the rules of both spec versions to the whole; those of 1.1 alone
+// wait for whoever uses 1.1.
 func (d *document) check(dep *Deployment) {
 	if d.err != nil {
 		return
@@ -186,7 +187,7 @@ func folderName(dir string) string {
 	return filepath.Base(dir)
 }
 
-// findFiles lists the recordings of a folder by the names of design 00.
+// findFiles lists the recordings of a folder by their usual names (spec#wire-files).
 func findFiles(fsys fs.FS) Files {
 	var f Files
 	entries, err := fs.ReadDir(fsys, ".")

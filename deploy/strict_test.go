@@ -35,7 +35,8 @@ func runFS(text string) fstest.MapFS {
 	return fstest.MapFS{
 		"run.yaml":     {Data: []byte(text)},
 		"config.json":  {Data: []byte(llamaConfig)},
-		"traces.jsonl": {Data: nil}, "traces-2026.json.zst": {Data: nil}, "x.pb": {Data: nil}, "kv_events.jsonl.gz": {Data: nil}, "notes.txt": {Data: nil},
+		"traces.jsonl": {Data: nil}, "traces-2026.json.zst": {Data: nil}, "x.pb": {Data: nil}, "kv_events.jsonl.gz": {Data: nil},
+		"notes.txt": {Data: nil},
 	}
 }
 
@@ -52,7 +53,8 @@ func TestRunYAMLFillsInVLLMsDefaults(t *testing.T) {
 	if d.Hardware.TFlopsPeak != 989.5 || d.Hardware.InterconnectLatencyUs != 10 || d.Model.BytesPerKV != 2 {
 		t.Errorf("got %+v %+v", d.Hardware, d.Model)
 	}
-	if len(d.Files.Traces) != 2 || d.Files.KVEvents != nil || d.PhaseAt(15).Load != LoadClosed || d.PhaseAt(5).Load != LoadOpen || d.PhaseAt(20) != nil {
+	if len(d.Files.Traces) != 2 || d.Files.KVEvents != nil || d.PhaseAt(15).Load != LoadClosed || d.PhaseAt(5).Load != LoadOpen ||
+		d.PhaseAt(20) != nil {
 		t.Errorf("got %+v %+v", d.Files, d.Phases)
 	}
 }
@@ -62,12 +64,13 @@ func TestMinimalRunYAMLLoadsAndFindsItsFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(d.Files.Traces, " "); got != "traces-2026.json.zst traces.jsonl x.pb" || len(d.Files.KVEvents) != 1 || d.Files.ClientRequests != nil {
+	if got := strings.Join(d.Files.Traces, " "); got != "traces-2026.json.zst traces.jsonl x.pb" || len(d.Files.KVEvents) != 1 ||
+		d.Files.ClientRequests != nil {
 		t.Errorf("got files %+v", d.Files)
 	}
 }
 
-// Design 00: unknown keys, missing units and impossible values are errors that
+// Unknown keys, missing units and impossible values are errors that
 // name file, line and the fix.
 func TestRunYAMLErrorsNameLineAndFix(t *testing.T) {
 	cases := []struct {
@@ -87,7 +90,8 @@ func TestRunYAMLErrorsNameLineAndFix(t *testing.T) {
 		{"NaN", "  name: H100", "  name: H100\n  TFlopsPeak: .nan", BadRunYAML, 7, "number"},
 		{"unit left out", "  name: H100", "  name: H100\n  pcie_bandwidth: 64", UnknownKey, 7, "pcie_bandwidth_gb_s"},
 		{"value in another unit", "  name: H100", "  name: H100\n  BwPeakTBs: 3350", BadRunYAML, 7, "1e12 B/s"},
-		{"tp without a link", "  name: H100\ntensor_parallel_size: 1", "  name: X\n  TFlopsPeak: 1\n  BwPeakTBs: 1\ntensor_parallel_size: 2", BadHardware, 0, "interconnect_bandwidth_gb_s"},
+		{"tp without a link", "  name: H100\ntensor_parallel_size: 1", "  name: X\n  TFlopsPeak: 1\n  BwPeakTBs: 1\ntensor_parallel_size: 2",
+			BadHardware, 0, "interconnect_bandwidth_gb_s"},
 		{"no bandwidth", "  name: H100", "  name: X\n  TFlopsPeak: 1", BadHardware, 0, "BwPeakTBs"},
 		{"unknown policy", "  version:", "  scheduling_policy: lifo\n  version:", BadRunYAML, 9, "fcfs"},
 		{"yes for true", "  version:", "  cpu_offloading: 1\n  version:", BadRunYAML, 9, "true or false"},
@@ -119,7 +123,7 @@ func TestRunYAMLErrorsNameLineAndFix(t *testing.T) {
 	}
 }
 
-// Design 06: all missing fields at once, with the init command.
+// All missing fields at once, with the init command.
 func TestMissingFieldsAreListedAtOnce(t *testing.T) {
 	for text, want := range map[string][]string{
 		"":                              {"model.config", "hardware.name", "vllm.version", "vllm.max_num_seqs", "vllm.max_num_batched_tokens"},
@@ -146,18 +150,20 @@ func TestMissingFieldsAreListedAtOnce(t *testing.T) {
 	}
 }
 
-// Design 00: flags supply or override every field, so a bare dump works too.
+// Flags supply or override every field, so a bare dump works too.
 func TestSettingsReplaceRunYAML(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "config.json"), llamaConfig)
-	d, err := LoadRun(dir, "model.config=config.json", "hardware.name=H100", "vllm.version=0.15.1", "vllm.max_num_seqs=4", "vllm.max_num_batched_tokens=128", "name=bare")
+	d, err := LoadRun(dir, "model.config=config.json", "hardware.name=H100", "vllm.version=0.15.1", "vllm.max_num_seqs=4",
+		"vllm.max_num_batched_tokens=128", "name=bare")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d.Name != "bare" || d.Engine.MaxNumSeqs != 4 || d.Engine.VLLMVersion != "0.15.1" {
 		t.Errorf("got %+v", d)
 	}
-	d, err = LoadRunFS(runFS(goodRun), "run.yaml", "vllm.max_num_seqs=7", "hardware.TFlopsPeak=1.5", "files.kv_events=[k1, k2]", "vllm.async_scheduling=false")
+	d, err = LoadRunFS(runFS(goodRun), "run.yaml", "vllm.max_num_seqs=7", "hardware.TFlopsPeak=1.5", "files.kv_events=[k1, k2]",
+		"vllm.async_scheduling=false")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,8 +177,8 @@ func TestSettingsReplaceRunYAML(t *testing.T) {
 	}
 }
 
-// Design 01 K-2: built-in values equal the datasheets; latency 20 without NVLink.
-func TestK2BuiltInDatasheets(t *testing.T) {
+// Built-in values equal the datasheets; latency 20 without NVLink.
+func TestBuiltInDatasheets(t *testing.T) {
 	latency := map[string]float64{"L40S-48GB": 20, "RTX-4090-24GB": 20, "RTX-PRO-6000-96GB": 20,
 		"A100-SXM-80GB": 10, "H100-SXM-80GB": 10, "H200-SXM-141GB": 10, "B200-SXM-180GB": 10}
 	if len(Datasheets()) != len(latency) {
@@ -183,8 +189,10 @@ func TestK2BuiltInDatasheets(t *testing.T) {
 			t.Errorf("got %+v, want latency %g us", h, latency[h.Name])
 		}
 	}
-	for alias, want := range map[string]string{"h100": "H100-SXM-80GB", "A100": "A100-SXM-80GB", "rtx 4090": "RTX-4090-24GB", "RTX4090": "RTX-4090-24GB",
-		"H200-SXM": "H200-SXM-141GB", "RTX PRO 6000": "RTX-PRO-6000-96GB", "NVIDIA L40S": "L40S-48GB", "NVIDIA-B200": "B200-SXM-180GB", "H100-80GB": "H100-SXM-80GB"} {
+	for alias, want := range map[string]string{"h100": "H100-SXM-80GB", "A100": "A100-SXM-80GB", "rtx 4090": "RTX-4090-24GB",
+		"RTX4090":  "RTX-4090-24GB",
+		"H200-SXM": "H200-SXM-141GB", "RTX PRO 6000": "RTX-PRO-6000-96GB", "NVIDIA L40S": "L40S-48GB", "NVIDIA-B200": "B200-SXM-180GB",
+		"H100-80GB": "H100-SXM-80GB"} {
 		if h, ok := Datasheet(alias); !ok || h.Name != want {
 			t.Errorf("%s: got %q, want %q", alias, h.Name, want)
 		}
@@ -248,8 +256,8 @@ func TestDatasheetFilesAreStrict(t *testing.T) {
 	}
 }
 
-// Design 01 K-6: every knob of K-3 is part of the configuration, the rest is not.
-func TestK6Configuration(t *testing.T) {
+// Every knob of the engine is part of the configuration, the rest is not.
+func TestConfiguration(t *testing.T) {
 	base, err := LoadRunFS(runFS(goodRun), "run.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -257,8 +265,10 @@ func TestK6Configuration(t *testing.T) {
 	if base.Label() != "model-8b H100-SXM-80GB tp1" || !strings.HasPrefix(base.Config(), base.Label()+" #") {
 		t.Errorf("got %q", base.Config())
 	}
-	for _, set := range []string{"vllm.max_num_seqs=255", "vllm.max_num_batched_tokens=8191", "vllm.enable_chunked_prefill=false", "vllm.cpu_offloading=true",
-		"vllm.gpu_memory_utilization=0.8", "vllm.enable_prefix_caching=false", "vllm.block_size=32", "vllm.kv_blocks_total_gpu=5", "vllm.kv_blocks_total_cpu=5",
+	for _, set := range []string{"vllm.max_num_seqs=255", "vllm.max_num_batched_tokens=8191", "vllm.enable_chunked_prefill=false",
+		"vllm.cpu_offloading=true",
+		"vllm.gpu_memory_utilization=0.8", "vllm.enable_prefix_caching=false", "vllm.block_size=32", "vllm.kv_blocks_total_gpu=5",
+		"vllm.kv_blocks_total_cpu=5",
 		"tensor_parallel_size=2", "hardware.name=H200", "model.id=other", "model.kv_cache_dtype=fp8"} {
 		d, err := LoadRunFS(runFS(goodRun), "run.yaml", set)
 		if err != nil {
@@ -268,7 +278,8 @@ func TestK6Configuration(t *testing.T) {
 			t.Errorf("%s: the configuration stays %s", set, d.Config())
 		}
 	}
-	for _, set := range []string{"name=other", "vllm.version=0.14.0", "vllm.async_scheduling=false", "workload={a: 1}", "vllm.seed=3", "vllm.max_model_len=100"} {
+	for _, set := range []string{"name=other", "vllm.version=0.14.0", "vllm.async_scheduling=false", "workload={a: 1}", "vllm.seed=3",
+		"vllm.max_model_len=100"} {
 		d, err := LoadRunFS(runFS(goodRun), "run.yaml", set)
 		if err != nil {
 			t.Fatal(err)

@@ -27,7 +27,8 @@ func FromLog(r io.Reader, file string) (*Draft, error) {
 		return nil, err
 	}
 	if !found {
-		return nil, &trace.SyntaxError{File: file, Code: NotAVLLMLog, Msg: "got no configuration line, want the log of a vLLM start (non-default args, Initializing a V1 LLM engine)"}
+		return nil, &trace.SyntaxError{File: file, Code: NotAVLLMLog,
+			Msg: "got no configuration line, want the log of a vLLM start (non-default args, Initializing a V1 LLM engine)"}
 	}
 	d.fromArgs()
 	return d, nil
@@ -115,8 +116,9 @@ func (d *Draft) blocks(text string) {
 // has, and where.
 var engineKeys = map[string]string{
 	"dtype": "model.dtype", "kv_cache_dtype": "model.kv_cache_dtype", "max_seq_len": "vllm.max_model_len",
-	"tensor_parallel_size": "tensor_parallel_size", "pipeline_parallel_size": "pipeline_parallel_size", "data_parallel_size": "data_parallel_size",
-	"quantization": "vllm.quantization", "enforce_eager": "vllm.enforce_eager", "enable_prefix_caching": "vllm.enable_prefix_caching",
+	"tensor_parallel_size": "tensor_parallel_size", "pipeline_parallel_size": "pipeline_parallel_size",
+	"data_parallel_size": "data_parallel_size",
+	"quantization":       "vllm.quantization", "enforce_eager": "vllm.enforce_eager", "enable_prefix_caching": "vllm.enable_prefix_caching",
 	"chunked_prefill_enabled": "vllm.enable_chunked_prefill", "enable_chunked_prefill": "vllm.enable_chunked_prefill",
 	"served_model_name": "model.id", "seed": "vllm.seed", "speculative_config": "vllm.speculative_config",
 }

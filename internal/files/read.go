@@ -41,7 +41,8 @@ const (
 var Codes = []trace.CodeEntry{
 	{Code: SpecialFile, Kind: "error", Meaning: "A FIFO, socket or device stands where a file should: reading it could wait or last for ever.",
 		Action: "Copy the data to a file, or say --allow-special when a pipe is meant."},
-	{Code: SilentMount, Kind: "error", Meaning: "The file system did not answer within five seconds.", Action: "Look at the mount; a server may be gone."},
+	{Code: SilentMount, Kind: "error", Meaning: "The file system did not answer within five seconds.",
+		Action: "Look at the mount; a server may be gone."},
 	{Code: TooLarge, Kind: "error", Meaning: "A file is far larger than its kind ever is.", Action: "Check that it is the file you mean."},
 	{Code: NameTooLong, Kind: "error", Meaning: "A file name is longer than the file system allows.", Action: "Use a shorter name or folder."},
 	{Code: Packed, Kind: "error", Meaning: "A file is compressed in a way that is not read here.", Action: "Decompress it first."},
