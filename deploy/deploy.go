@@ -130,6 +130,9 @@ type Deployment struct {
 	Phases     []Phase        `json:"phases,omitempty"`
 	Workload   map[string]any `json:"workload,omitempty"`
 	Files      Files          `json:"files"`
+	// Read are the files the description was read from, as opened: run.yaml, the
+	// model's config.json, hardware.json. The loaders fill it.
+	Read []string `json:"-"`
 }
 
 // PhaseAt returns the phase holding the monotonic stamp, or nil.

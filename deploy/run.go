@@ -77,6 +77,13 @@ func loadRun(fsys fs.FS, base, dir string, set []string) (*Deployment, error) {
 	if err := doc.result(exists); err != nil {
 		return nil, err
 	}
+	if exists {
+		d.Read = append(d.Read, doc.file)
+	}
+	d.Read = append(d.Read, joinName(dir, model.config))
+	if doc.sheets != nil {
+		d.Read = append(d.Read, joinName(dir, HardwareFile))
+	}
 	return d, nil
 }
 

@@ -12,7 +12,11 @@ type Extract struct {
 	Totals ExtractTotals `json:"totals"`
 	// Seconds and PeakRSSBytes exist on the terminal and with --json only, so
 	// that the file's bytes depend on the inputs alone.
-	Seconds      *float64 `json:"seconds,omitempty"`
+	Seconds *float64 `json:"seconds,omitempty"`
+	// Removed and Left are files below tables/ of earlier calls and of others:
+	// what this call removed, and what it left alone. On the terminal only, too.
+	Removed      []string `json:"removed,omitempty"`
+	Left         []string `json:"left,omitempty"`
 	PeakRSSBytes *int64   `json:"peak_rss_bytes,omitempty"`
 }
 
@@ -28,19 +32,21 @@ func (e *Extract) Run(id string) *ExtractRun {
 
 // ExtractRun is one engine run.
 type ExtractRun struct {
-	ID       string           `json:"id"`
-	Folder   string           `json:"folder"` // relative to the given RUNDIR or PARENT
-	Engine   ExtractEngine    `json:"engine"`
-	Records  Records          `json:"records"`
-	Tables   map[string]int64 `json:"tables"` // rows by table
-	Steps    ExtractSteps     `json:"steps"`
-	Requests ExtractRequests  `json:"requests"`
-	Losses   Losses           `json:"losses"`
-	Scopes   []ScopeCount     `json:"scopes"`
-	Files    []ExtractFile    `json:"files"`
-	Clock    ExtractClock     `json:"clock"`
-	Examples []Example        `json:"examples"` // the first drops of each reason
-	Warnings []trace.Finding  `json:"warnings"`
+	ID      string           `json:"id"`
+	Folder  string           `json:"folder"` // relative to the given RUNDIR or PARENT
+	Engine  ExtractEngine    `json:"engine"`
+	Records Records          `json:"records"`
+	Tables  map[string]int64 `json:"tables"` // rows by table
+	// TableFiles are the files of tables/run=<id>/ as they were written.
+	TableFiles []Input         `json:"table_files"`
+	Steps      ExtractSteps    `json:"steps"`
+	Requests   ExtractRequests `json:"requests"`
+	Losses     Losses          `json:"losses"`
+	Scopes     []ScopeCount    `json:"scopes"`
+	Files      []ExtractFile   `json:"files"`
+	Clock      ExtractClock    `json:"clock"`
+	Examples   []Example       `json:"examples"` // the first drops of each reason
+	Warnings   []trace.Finding `json:"warnings"`
 	// Deployment is run.yaml, resolved, so that later stages need the output folder only.
 	Deployment *deploy.Deployment `json:"deployment"`
 }

@@ -150,7 +150,7 @@ func coefficientsByModel(fit *result.Fit) map[string][]result.Coefficient {
 // bootstrapOn fits the extracted tables with a set's spec, recipe and targets
 // and returns the coefficients with their block-bootstrap intervals.
 func bootstrapOn(c *cli.Context, con *console, out string, set *coeff.Set) (map[string][]result.Coefficient, error) {
-	ext, err := readExtract(out)
+	ext, err := readExtract(con, out)
 	if err != nil {
 		return nil, err
 	}

@@ -103,6 +103,12 @@ func doExtract(c *cli.Context, con *console) (*result.Extract, error) {
 		return nil, err
 	}
 	printExtract(con, doc)
+	for _, name := range doc.Removed {
+		con.sayf("removed %s", name)
+	}
+	for _, name := range doc.Left {
+		con.warn([]trace.Finding{trace.Findingf(extract.CodeNotOurs, "%s was left alone: this program did not write it as it stands", name)})
+	}
 	seconds, memory := time.Since(start).Seconds(), ""
 	doc.Seconds = &seconds
 	if rss := peakRSS(); rss.OK {

@@ -77,7 +77,7 @@ func runFeatures(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	doc, err := explainStep(c.Args().First(), c.String("run"), c.Int64("step"), version, set)
+	doc, err := explainStep(con, c.Args().First(), c.String("run"), c.Int64("step"), version, set)
 	if err != nil {
 		return err
 	}
@@ -103,8 +103,8 @@ func featuresVersion(asked string, set *coeff.Set) (features.Version, error) {
 	return v, nil
 }
 
-func explainStep(out, id string, step int64, version features.Version, set *coeff.Set) (*featuresDoc, error) {
-	ext, err := readExtract(out)
+func explainStep(con *console, out, id string, step int64, version features.Version, set *coeff.Set) (*featuresDoc, error) {
+	ext, err := readExtract(con, out)
 	if err != nil {
 		return nil, err
 	}

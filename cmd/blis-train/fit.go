@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"maps"
 	"path/filepath"
 	"slices"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/result"
-	tables "github.com/blis-train/blis-train/trace/table"
 )
 
 func fitCommand() *cli.Command {
@@ -106,7 +104,7 @@ func runFit(c *cli.Context) error {
 	if err := con.claim(out, c.Bool("force") || out == in); err != nil {
 		return err
 	}
-	ext, err := readExtract(in)
+	ext, err := readExtract(con, in)
 	if err != nil {
 		return err
 	}
@@ -142,8 +140,8 @@ func appendNew(list []string, names ...string) []string {
 	return list
 }
 
-// readExtract reads extract.json of an output folder.
-func readExtract(dir string) (*result.Extract, error) {
+// readExtract reads extract.json of an output folder and compares the tables with it.
+func readExtract(con *console, dir string) (*result.Extract, error) {
 	ext := &result.Extract{}
 	if err := readDoc(filepath.Join(dir, extractFile), ext); err != nil {
 		hint := fmt.Sprintf("blis-train extract RUNDIR -o %s", dir)
@@ -152,23 +150,9 @@ func readExtract(dir string) (*result.Extract, error) {
 		}
 		return nil, &hinted{err, hint}
 	}
-	for i := range ext.Runs {
-		if err := checkTables(dir, &ext.Runs[i]); err != nil {
-			return nil, &hinted{err, fmt.Sprintf("blis-train extract RUNDIR -o %s --force", dir)}
-		}
-	}
-	return ext, nil
-}
-
-// checkTables finds tables that extract.json counts rows of and the folder lacks.
-func checkTables(dir string, run *result.ExtractRun) error {
-	at := tables.RunDir(dir, run.ID)
-	for _, name := range slices.Sorted(maps.Keys(run.Tables)) {
-		if found, _ := filepath.Glob(filepath.Join(at, name+".*")); run.Tables[name] > 0 && len(found) == 0 {
-			return fmt.Errorf("%s: missing, extract.json counts %d rows in it", filepath.Join(at, name+".parquet"), run.Tables[name])
-		}
-	}
-	return nil
+	warnings, err := extract.CheckTables(dir, ext)
+	con.warn(warnings)
+	return ext, err
 }
 
 // doFit fits the tables in `in` and writes fit.json and coefficients.yaml to out.

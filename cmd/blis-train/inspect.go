@@ -97,7 +97,7 @@ func doInspect(c *cli.Context, con *console) (*result.Inspect, error) {
 }
 
 func inspectFolder(c *cli.Context, con *console, folder string) (*result.Inspect, error) {
-	ext, err := readExtract(folder)
+	ext, err := readExtract(con, folder)
 	if err != nil {
 		return nil, err
 	}

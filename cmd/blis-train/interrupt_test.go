@@ -37,7 +37,7 @@ func TestInterruptedExtract(t *testing.T) {
 	if _, err := in.Write(dump[:len(dump)/2]); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, filepath.Join(out, "tables", ".stage-smoke"))
+	waitFor(t, filepath.Join(out, "tables", ".stage-blis-train-smoke"))
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}

@@ -145,7 +145,7 @@ func runValidate(c *cli.Context) error {
 	if err := con.claim(out, c.Bool("force") || out == in); err != nil {
 		return err
 	}
-	ext, err := readExtract(in)
+	ext, err := readExtract(con, in)
 	if err != nil {
 		return err
 	}

@@ -88,7 +88,7 @@ var rooms = map[string]room{
 	// the storeys of extract, each above the next
 	"pipeline/extract": {ours: []string{
 		"pipeline/extract/tables", "pipeline/extract/client", "pipeline/extract/kv", "pipeline/extract/otlp", "pipeline/extract/source",
-		"pipeline/extract/spool", "pipeline/extract/account", "trace/table", "trace", "deploy", "result",
+		"pipeline/extract/spool", "pipeline/extract/account", "internal/files", "trace/table", "trace", "deploy", "result",
 	}},
 	"pipeline/extract/tables": {ours: []string{
 		"pipeline/extract/kv", "pipeline/extract/otlp", "pipeline/extract/source", "pipeline/extract/spool", "pipeline/extract/account",

@@ -1,12 +1,15 @@
 package extract
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -16,45 +19,59 @@ const cacheName = ".extract-cache.json"
 // cache remembers what was extracted from which bytes, so that unchanged
 // inputs are not parsed again.
 type cache struct {
-	Key  string       `json:"key"` // schema, tool and options that change tables
-	Runs []cacheEntry `json:"runs"`
+	Key      string        `json:"key"` // program and options that change tables or extract.json
+	Rejected *result.Input `json:"rejected,omitempty"`
+	Runs     []cacheEntry  `json:"runs"`
 }
 
 // cacheEntry is one run folder.
 type cacheEntry struct {
-	ID      string              `json:"id"`
-	Folder  string              `json:"folder"`
-	Stamps  []fileStamp         `json:"stamps"`
-	Digest  string              `json:"digest"` // over the names and hashes of all inputs
-	Bytes   int64               `json:"bytes"`
-	Lines   int64               `json:"lines"`
-	Results []result.ExtractRun `json:"results"`
+	ID         string              `json:"id"`
+	Folder     string              `json:"folder"`
+	Deployment string              `json:"deployment"` // hash of the deployment as loaded: --set, hardware.json and all
+	Stamps     []fileStamp         `json:"stamps"`     // nil where they are too young to tell
+	Digest     string              `json:"digest"`     // over the names and hashes of all inputs
+	Bytes      int64               `json:"bytes"`
+	Lines      int64               `json:"lines"`
+	Results    []result.ExtractRun `json:"results"`
 }
 
 func newCache(o *Options) *cache {
-	return &cache{Key: fmt.Sprintf("%s/%s/%s/%s/%v/%d/%d", table.SchemaVersion, o.ToolVersion, o.Parser, o.Format, o.SplitEngines, o.MaxLine, o.MaxExpansion)}
+	return &cache{Key: fmt.Sprintf("%s/%s/%s/%s/%s/%v/%d/%d/%v", table.SchemaVersion, o.ToolVersion, program(),
+		o.Parser, o.Format, o.SplitEngines, o.MaxLine, o.MaxExpansion, o.Batches != nil)}
 }
 
-// loadCache reads the cache of an output folder; nil when there is none that fits.
-func loadCache(out string, o *Options) *cache {
-	if o.Force || o.WhyRejected {
-		return nil
+// program tells builds of this program apart: another one reads everything again.
+func program() string {
+	name, err := os.Executable()
+	if err != nil {
+		return "unknown"
 	}
+	st, err := os.Stat(name)
+	if err != nil {
+		return "unknown"
+	}
+	return fmt.Sprintf("%d-%d", st.Size(), st.ModTime().UnixNano())
+}
+
+// loadCache reads the cache of an output folder; nil without one.
+func loadCache(out string) *cache {
 	b, err := os.ReadFile(filepath.Join(out, cacheName))
 	if err != nil {
 		return nil
 	}
 	var c cache
-	if json.Unmarshal(b, &c) != nil || c.Key != newCache(o).Key {
+	if json.Unmarshal(b, &c) != nil {
 		return nil
 	}
 	return &c
 }
 
-// lookup returns the entry of an unchanged run: same names, sizes and times,
-// or, where a time moved, the same hashes; and its tables are still there.
+// lookup returns the entry of an unchanged run: same deployment, and the same
+// names, sizes and times of its inputs or, where a time moved, the same hashes;
+// and its tables are those that were written.
 func (c *cache) lookup(run *RunDir, o *Options) *cacheEntry {
-	if c == nil {
+	if c == nil || o.Force || o.WhyRejected || c.Key != newCache(o).Key {
 		return nil
 	}
 	for i := range c.Runs {
@@ -63,31 +80,41 @@ func (c *cache) lookup(run *RunDir, o *Options) *cacheEntry {
 			continue
 		}
 		set, err := run.open()
-		if err != nil || !e.intact(o) {
+		if err != nil || e.Deployment != deploymentHash(run.Deployment) || !e.intact(o) {
 			return nil
 		}
 		stamps := set.stamps()
-		if !slices.Equal(stamps, e.Stamps) {
+		if e.Stamps == nil || !slices.Equal(stamps, e.Stamps) {
 			if set.hash() != nil || set.digest() != e.Digest {
 				return nil
 			}
-			e.Stamps = stamps
+			e.Stamps = settled(stamps)
 		}
 		return e
 	}
 	return nil
 }
 
-// intact reports whether the tables of the entry exist.
+// deploymentHash is a hash of everything that was said of the deployment.
+func deploymentHash(d *deploy.Deployment) string {
+	b, err := json.Marshal(d)
+	if err != nil {
+		return "" // no entry has it
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// intact reports whether the tables of the entry stand as they were written.
 func (e *cacheEntry) intact(o *Options) bool {
 	for _, r := range e.Results {
-		for name := range r.Tables {
-			if !exists(filepath.Join(table.RunDir(o.Out, r.ID), name+"."+string(o.Format))) {
+		for _, f := range r.TableFiles {
+			if !sameFile(filepath.Join(table.RunDir(o.Out, r.ID), f.Name), f) {
 				return false
 			}
 		}
 	}
-	return len(e.Results) > 0
+	return e.Deployment != "" && len(e.Results) > 0
 }
 
 func (e *cacheEntry) inputs() []result.Input {

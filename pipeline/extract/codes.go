@@ -17,6 +17,11 @@ const (
 	CodeDuplicateRunID  trace.Code = "duplicate_run_id"
 	CodeNoRuns          trace.Code = "no_runs"
 	CodeNoInput         trace.Code = "no_input_files"
+	CodeNotOurs         trace.Code = "not_our_file"
+	CodeTableMissing    trace.Code = "table_missing"
+	CodeTableForeign    trace.Code = "table_foreign"
+	CodeTableRows       trace.Code = "table_rows"
+	CodeTableRewritten  trace.Code = "table_rewritten"
 	CodeClockOffset     trace.Code = "clock_offset_spread"
 )
 
@@ -48,6 +53,16 @@ var Codes = []trace.CodeEntry{
 		Action: "write one: blis-train init"},
 	{Code: CodeNoInput, Kind: "error", Meaning: "a file that run.yaml names does not exist",
 		Action: "correct `files` in run.yaml"},
+	{Code: CodeNotOurs, Kind: "error", Meaning: "a file or link of somebody else stands among the tables; as a warning: it was left alone",
+		Action: "choose another output folder; --force replaces a file, never a link"},
+	{Code: CodeTableMissing, Kind: "error", Meaning: "a table that extract.json counts rows of is not there",
+		Action: "run `blis-train extract RUNDIR... -o OUT --force` again"},
+	{Code: CodeTableForeign, Kind: "error", Meaning: "a table stands in the folder of another run, or extract.json knows no such table",
+		Action: "remove it, or run `blis-train extract RUNDIR... -o OUT --force` again"},
+	{Code: CodeTableRows, Kind: "error", Meaning: "a table has another number of rows than extract.json counts",
+		Action: "run `blis-train extract RUNDIR... -o OUT --force` again"},
+	{Code: CodeTableRewritten, Kind: "warning", Meaning: "a table is not the file that extract wrote: another program wrote it anew, or its bytes changed",
+		Action: "nothing when it was meant; else run `blis-train extract RUNDIR... -o OUT --force` again"},
 	{Code: CodeClockOffset, Kind: "warning", Meaning: "the offset between wall and monotonic clock moved by more than 10 ms within the run",
 		Action: "do not mix wall-clock and monotonic stamps of this run"},
 }

@@ -5,10 +5,11 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
-	"path/filepath"
+	"reflect"
+	"time"
 
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 )
@@ -31,14 +32,12 @@ func (d *RunDir) open() (*inputSet, error) {
 	if s.clients, err = d.inputs(d.Deployment.Files.ClientRequests); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{deploy.RunFile, "config.json"} {
-		if p := filepath.Join(d.Dir, name); exists(p) {
-			in := source.Input{Path: p, Name: d.relative(p)}
-			if err := hashFile(&in); err != nil {
-				return nil, err
-			}
-			s.config = append(s.config, in)
+	for _, p := range d.Deployment.Read {
+		in := source.Input{Path: p, Name: d.relative(p)}
+		if err := hashFile(&in); err != nil {
+			return nil, err
 		}
+		s.config = append(s.config, in)
 	}
 	return s, nil
 }
@@ -109,7 +108,7 @@ func (s *inputSet) stamps() []fileStamp {
 				out = append(out, fileStamp{Name: f.Name, Bytes: -1, ModTime: -1})
 				continue
 			}
-			out = append(out, fileStamp{f.Name, st.Size(), st.ModTime().UnixNano()})
+			out = append(out, fileStamp{f.Name, st.Size(), st.ModTime().UnixNano(), changeTime(st)})
 		}
 	}
 	return out
@@ -126,7 +125,37 @@ func (s *inputSet) bytes() int64 {
 
 // fileStamp is what a file looked like.
 type fileStamp struct {
-	Name    string `json:"name"`
-	Bytes   int64  `json:"bytes"`
-	ModTime int64  `json:"mod_time_ns"`
+	Name       string `json:"name"`
+	Bytes      int64  `json:"bytes"`
+	ModTime    int64  `json:"mod_time_ns"`
+	ChangeTime int64  `json:"change_time_ns"` // of its inode, which no program can set; 0 where there is none
+}
+
+// changeTime is the time of the last change of a file's inode.
+func changeTime(st fs.FileInfo) int64 {
+	v := reflect.Indirect(reflect.ValueOf(st.Sys()))
+	if v.Kind() != reflect.Struct {
+		return 0
+	}
+	for _, name := range []string{"Ctim", "Ctimespec"} { // Linux, BSD
+		if t := v.FieldByName(name); t.IsValid() {
+			return t.FieldByName("Sec").Int()*1e9 + t.FieldByName("Nsec").Int()
+		}
+	}
+	return 0
+}
+
+// young is how coarse the clock of a file system may be: a file changed again
+// within it may keep its stamp.
+const young = 2 * time.Second
+
+// settled are the stamps, or nil when one is too young to tell later changes.
+func settled(stamps []fileStamp) []fileStamp {
+	limit := time.Now().Add(-young).UnixNano()
+	for _, s := range stamps {
+		if s.ModTime > limit || s.ChangeTime > limit {
+			return nil
+		}
+	}
+	return stamps
 }

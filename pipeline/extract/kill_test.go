@@ -78,7 +78,7 @@ func noHalfFiles(t *testing.T, out string) {
 		}
 		files, _ := os.ReadDir(dir)
 		for _, f := range files {
-			if strings.HasPrefix(f.Name(), ".") {
+			if strings.HasPrefix(f.Name(), ".") && f.Name() != manifestName {
 				t.Errorf("%s holds the temporary file %s", dir, f.Name())
 			}
 		}
@@ -94,10 +94,7 @@ func TestCancelledExtractionLeavesNothing(t *testing.T) {
 	}
 	o := DefaultOptions()
 	o.Out = filepath.Join(t.TempDir(), "out")
-	if err := os.MkdirAll(filepath.Join(o.Out, tablesDir), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(o.Out, tablesDir, stagePrefix+"x"), nil, 0o644); err != nil {
+	if err := os.MkdirAll(filepath.Join(o.Out, tablesDir, stagePrefix+"x"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

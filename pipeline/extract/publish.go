@@ -3,13 +3,16 @@ package extract
 import (
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/extract/account"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/trace/table"
 )
 
 // Names in the output folder.
@@ -17,126 +20,140 @@ const (
 	tablesDir    = "tables"
 	rejectedName = "rejected.jsonl"
 	documentName = "extract.json"
-	stagePrefix  = ".stage-"
+	stagePrefix  = ".stage-blis-train-"
 )
 
-// publish puts the finished folder of a run in the place of an older one.
-func publish(from, to string) error {
-	old := filepath.Join(filepath.Dir(to), stagePrefix+"old-"+filepath.Base(to))
-	if err := os.RemoveAll(old); err != nil {
-		return err
-	}
-	if err := os.Rename(to, old); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	if err := os.Rename(from, to); err != nil {
-		return err
-	}
-	return os.RemoveAll(old)
-}
+// halfWritten matches what files.Write leaves of our documents when it is killed.
+var halfWritten = regexp.MustCompile(`^(\.extract-cache\.json|\.manifest\.json|(extract|fit|validation|inspect|simulation)\.json|` +
+	`rejected\.jsonl|coefficients\.yaml|report\.html)\.tmp[0-9a-f]{8}$`)
 
 // cleanStages removes what an interrupted call left behind.
 func cleanStages(out string) error {
-	entries, err := os.ReadDir(filepath.Join(out, tablesDir))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+	tables := filepath.Join(out, tablesDir)
+	if there, err := folderOf(tables); err != nil || !there {
+		return errors.Join(err, cleanHalves(out))
 	}
+	entries, err := os.ReadDir(tables)
+	if err != nil {
+		return err
+	}
+	err = cleanHalves(out)
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), stagePrefix) {
-			err = errors.Join(err, os.RemoveAll(filepath.Join(out, tablesDir, e.Name())))
+		switch {
+		case !e.IsDir():
+		case strings.HasPrefix(e.Name(), stagePrefix):
+			err = errors.Join(err, os.RemoveAll(filepath.Join(tables, e.Name())))
+		case strings.HasPrefix(e.Name(), runPrefix):
+			err = errors.Join(err, cleanHalves(filepath.Join(tables, e.Name())))
 		}
 	}
 	return err
 }
 
-// finish writes extract.json and the cache, and removes the tables of runs
-// that are not part of this call.
-func finish(out string, doc *result.Extract, fresh *cache, rejects *rejects) error {
-	ids, err := table.RunIDs(out)
-	if err == nil {
-		for _, id := range ids {
-			if doc.Run(id) == nil {
-				if err := os.RemoveAll(table.RunDir(out, id)); err != nil {
-					return err
-				}
-			}
+// cleanHalves removes half-written documents of a folder.
+func cleanHalves(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if e.Type().IsRegular() && halfWritten.MatchString(e.Name()) {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
 		}
+	}
+	return err
+}
+
+// invalidate takes extract.json away before tables change, so that no later
+// stage reads it beside tables it does not describe.
+func invalidate(out string) error {
+	err := os.Remove(filepath.Join(out, documentName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// finish removes the tables of runs that are not part of this call, then writes
+// the cache, rejected.jsonl and, last, extract.json.
+func finish(out string, doc *result.Extract, fresh, old *cache, rejects *rejects) error {
+	tidied, err := removeRuns(out, func(id string) bool { return doc.Run(id) != nil })
+	if err != nil {
+		return err
+	}
+	if fresh.Rejected, err = rejects.sum(); err != nil {
+		return err
+	}
+	cached, err := json.Marshal(fresh)
+	if err != nil {
+		return err
+	}
+	text, err := result.Marshal(doc)
+	if err != nil {
+		return err
+	}
+	if path := filepath.Join(out, rejectedName); rejects == nil && old != nil && old.Rejected != nil && sameFile(path, *old.Rejected) {
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+		tidied.removed = append(tidied.removed, path+" (of an earlier call)")
+	}
+	if err := files.Write(filepath.Join(out, cacheName), cached); err != nil {
+		return err
 	}
 	if err := rejects.close(); err != nil {
 		return err
 	}
-	b, err := result.Marshal(doc)
-	if err != nil {
+	if err := files.Write(filepath.Join(out, documentName), text); err != nil {
 		return err
 	}
-	if err := writeFile(filepath.Join(out, documentName), b); err != nil {
-		return err
-	}
-	b, err = json.Marshal(fresh)
-	if err != nil {
-		return err
-	}
-	return writeFile(filepath.Join(out, cacheName), b)
-}
-
-// writeFile writes under a temporary name and renames.
-func writeFile(path string, data []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".tmp*")
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(data)
-	err = errors.Join(err, tmp.Chmod(0o644), tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		os.Remove(tmp.Name())
-	}
-	return err
+	doc.Removed, doc.Left = tidied.removed, tidied.left
+	return nil
 }
 
 // rejects writes rejected.jsonl; a nil one does nothing.
 type rejects struct {
-	tmp  *os.File
-	path string
+	file *files.Pending
 	enc  *json.Encoder
 }
 
 func openRejects(o *Options) (*rejects, error) {
-	path := filepath.Join(o.Out, rejectedName)
 	if !o.WhyRejected {
 		return nil, nil
 	}
-	if err := os.MkdirAll(o.Out, 0o755); err != nil {
+	if err := os.MkdirAll(o.Out, 0o777); err != nil {
 		return nil, err
 	}
-	tmp, err := os.CreateTemp(o.Out, rejectedName+".tmp*")
+	f, err := files.Begin(filepath.Join(o.Out, rejectedName))
 	if err != nil {
 		return nil, err
 	}
-	return &rejects{tmp: tmp, path: path, enc: json.NewEncoder(tmp)}, nil
+	return &rejects{file: f, enc: json.NewEncoder(f)}, nil
 }
 
 func (r *rejects) write(line account.Rejected) error { return r.enc.Encode(line) }
 
+// sum is what the file holds before it has its name.
+func (r *rejects) sum() (*result.Input, error) {
+	if r == nil {
+		return nil, nil
+	}
+	in := source.Input{Path: r.file.Name()}
+	if err := hashFile(&in); err != nil {
+		return nil, err
+	}
+	return &result.Input{Name: rejectedName, Bytes: in.Size, SHA256: in.Sum}, nil
+}
+
 func (r *rejects) close() error {
-	if r == nil || r.tmp == nil {
+	if r == nil {
 		return nil
 	}
-	err := errors.Join(r.tmp.Chmod(0o644), r.tmp.Close())
-	if err == nil {
-		err = os.Rename(r.tmp.Name(), r.path)
-	}
-	if err == nil {
-		r.tmp = nil
-	}
-	return err
+	return r.file.Commit()
 }
 
 func (r *rejects) abort() {
-	if r != nil && r.tmp != nil {
-		r.tmp.Close()
-		os.Remove(r.tmp.Name())
+	if r != nil {
+		r.file.Abort()
 	}
 }

@@ -52,7 +52,7 @@ func Run(ctx context.Context, runs []RunDir, o Options) (*result.Extract, error)
 		return nil, err
 	}
 	defer rejects.abort()
-	old := loadCache(o.Out, &o)
+	old := loadCache(o.Out)
 	fresh := newCache(&o)
 	doc := &result.Extract{Header: result.NewHeader(o.ToolVersion, o.command()), Runs: []result.ExtractRun{}}
 	doc.Config = o.Config
@@ -72,7 +72,7 @@ func Run(ctx context.Context, runs []RunDir, o Options) (*result.Extract, error)
 		}
 	}
 	doc.SumRuns()
-	if err := finish(o.Out, doc, fresh, rejects); err != nil {
+	if err := finish(o.Out, doc, fresh, old, rejects); err != nil {
 		return nil, err
 	}
 	return doc, errors.Join(tooBad...)
@@ -101,13 +101,17 @@ func extractAll(ctx context.Context, runs []RunDir, o *Options, old *cache, reje
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	entries := make([]*cacheEntry, len(runs))
+	var ids []string
+	for i := range runs {
+		ids = append(ids, runs[i].ID)
+	}
 	written := make(chan error, 1) // the result of the run being written
 	written <- nil
 	for i := range runs {
 		if entries[i] = old.lookup(&runs[i], o); entries[i] != nil {
 			continue
 		}
-		x := &extraction{run: &runs[i], o: o, rejects: rejects}
+		x := &extraction{run: &runs[i], o: o, rejects: rejects, ids: ids}
 		err := x.read(ctx)
 		if earlier := <-written; earlier != nil {
 			x.close()
@@ -140,6 +144,7 @@ type extraction struct {
 	run     *RunDir
 	o       *Options
 	rejects *rejects
+	ids     []string // of every run folder of this call
 	acc     *account.Account
 	stage   string
 	set     *inputSet
@@ -161,13 +166,16 @@ func (x *extraction) read(ctx context.Context) (err error) {
 		x.acc.Reject = func(r account.Rejected) error { r.Run = x.run.ID; return x.rejects.write(r) }
 	}
 	x.stage = filepath.Join(x.o.Out, tablesDir, stagePrefix+x.run.ID)
+	if _, err := folderOf(x.stage); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(x.stage, 0o755); err != nil {
 		return err
 	}
 	if x.set, err = x.run.open(); err != nil {
 		return err
 	}
-	x.stamps = x.set.stamps()
+	x.stamps = settled(x.set.stamps())
 	return x.inputs(ctx)
 }
 
@@ -193,8 +201,10 @@ func (x *extraction) finish(ctx context.Context) (*cacheEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	entry := &cacheEntry{ID: x.run.ID, Folder: x.run.Folder, Stamps: x.stamps, Bytes: x.set.bytes(), Lines: x.acc.Lines, Results: results}
-	entry.Digest = x.set.digest()
+	entry := &cacheEntry{
+		ID: x.run.ID, Folder: x.run.Folder, Deployment: deploymentHash(x.run.Deployment), Stamps: x.stamps, Digest: x.set.digest(),
+		Bytes: x.set.bytes(), Lines: x.acc.Lines, Results: results,
+	}
 	for i := range entry.Results {
 		entry.Results[i].Files = x.set.files()
 	}
@@ -272,18 +282,36 @@ func (x *extraction) write(ctx context.Context) ([]result.ExtractRun, error) {
 	}
 	var out []result.ExtractRun
 	for i, w := range outputs {
-		id := x.run.ID
-		if n > 1 {
-			id += "." + strconv.Itoa(i+1)
+		id, err := x.nameOf(i, n)
+		if err != nil {
+			return nil, err
 		}
-		if err := publish(w.Dir, table.RunDir(x.o.Out, id)); err != nil {
+		files, err := tableFiles(w.Dir)
+		if err != nil {
+			return nil, err
+		}
+		if err := errors.Join(invalidate(x.o.Out), publish(w.Dir, table.RunDir(x.o.Out, id), files, x.o.Force)); err != nil {
 			return nil, err
 		}
 		r := x.result(id, i, n, w, records)
+		r.TableFiles = files
 		x.batches(&r)
 		out = append(out, r)
 	}
 	return out, nil
+}
+
+// nameOf is the id of the i-th of n engine runs; another folder may not have it.
+func (x *extraction) nameOf(i, n int) (string, error) {
+	if n == 1 {
+		return x.run.ID, nil
+	}
+	id := x.run.ID + "." + strconv.Itoa(i+1)
+	if slices.Contains(x.ids, id) {
+		return "", trace.Errorf(CodeDuplicateRunID, "run id %q is used by a run folder, and by engine run %d of %d in %s", id, i+1, n, x.run.Dir).
+			WithHint("change `name` in one run.yaml, or use --exclude")
+	}
+	return id, nil
 }
 
 // maxBatchRows bounds the memory of Batches: about 150 bytes a row.

@@ -99,6 +99,37 @@ func ReadFile[T any](path string) ([]T, error) {
 	return c.all()
 }
 
+// CountRows reads a file of the named table to its end and counts its rows.
+func CountRows(path, name string) (int64, error) {
+	switch name {
+	case Requests:
+		return countFile[trace.Request](path)
+	case JourneyEvents:
+		return countFile[trace.JourneyEvent](path)
+	case Steps:
+		return countFile[trace.Step](path)
+	case Snapshots:
+		return countFile[trace.Snapshot](path)
+	case KVEvents:
+		return countFile[trace.KVEvent](path)
+	case ObservedRequests:
+		return countFile[trace.ObservedRequest](path)
+	}
+	return 0, fmt.Errorf("table %q: no table of that name", name)
+}
+
+func countFile[T any](path string) (n int64, err error) {
+	c, err := OpenFile[T](path)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	for c.Next() {
+		n++
+	}
+	return n, c.Err()
+}
+
 // Cursor walks the rows of one table in their stable order, which is time order:
 // requests by arrival (unknown last), steps and snapshots by step id. It holds
 // one batch of rows and a page of each column, a few megabytes whatever the size

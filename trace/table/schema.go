@@ -87,6 +87,16 @@ const (
 	ObservedRequests = "observed_requests"
 )
 
+// IsFile reports whether a file of the name would be read as a table.
+func IsFile(name string) bool {
+	for _, t := range Tables {
+		if name == t.Name+"."+string(Parquet) || name == t.Name+"."+string(Arrow) {
+			return true
+		}
+	}
+	return false
+}
+
 // Columns lists the columns of the table whose rows are of type T.
 func Columns[T any]() []Column { return publicColumns(reflect.TypeFor[T]()) }
 

@@ -1,0 +1,225 @@
+package extract
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// manifestName is the file of a run's folder that says which files of it were
+// written by this program. Nothing else is ever removed or replaced there.
+const manifestName = ".manifest.json"
+
+// manifest lists files of one run folder. While a folder is being replaced it
+// lists the old and the new ones.
+type manifest struct {
+	Files []result.Input `json:"files"`
+}
+
+// readManifest reads the manifest of a run folder; without a readable one
+// nothing in the folder is ours.
+func readManifest(dir string) manifest {
+	var m manifest
+	b, err := os.ReadFile(filepath.Join(dir, manifestName))
+	if err == nil && json.Unmarshal(b, &m) != nil {
+		return manifest{}
+	}
+	return m
+}
+
+func (m *manifest) write(dir string) error {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return files.Write(filepath.Join(dir, manifestName), append(b, '\n'))
+}
+
+// names reports whether the manifest has a file of the name, whatever is in it.
+func (m *manifest) names(name string) bool {
+	return slices.ContainsFunc(m.Files, func(f result.Input) bool { return f.Name == name })
+}
+
+// wrote reports whether the file is one that was written as it stands.
+func (m *manifest) wrote(dir, name string) bool {
+	return slices.ContainsFunc(m.Files, func(f result.Input) bool { return f.Name == name && sameFile(filepath.Join(dir, name), f) })
+}
+
+// sameFile reports whether a regular file has the size and hash.
+func sameFile(path string, want result.Input) bool {
+	st, err := os.Lstat(path)
+	if err != nil || !st.Mode().IsRegular() || st.Size() != want.Bytes {
+		return false
+	}
+	in := source.Input{Path: path}
+	return hashFile(&in) == nil && in.Sum == want.SHA256
+}
+
+// tableFiles lists the tables of a folder by name, with their hashes.
+func tableFiles(dir string) ([]result.Input, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	out := []result.Input{}
+	for _, e := range entries {
+		if !table.IsFile(e.Name()) {
+			continue
+		}
+		in := source.Input{Path: filepath.Join(dir, e.Name())}
+		if err := hashFile(&in); err != nil {
+			return nil, err
+		}
+		out = append(out, result.Input{Name: e.Name(), Bytes: in.Size, SHA256: in.Sum})
+	}
+	return out, nil
+}
+
+// folderOf reports whether a folder of that name is there; a link or a file in
+// its place is an error, because what is behind it is not ours.
+func folderOf(dir string) (there bool, err error) {
+	st, err := os.Lstat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, err
+	case st.Mode()&fs.ModeSymlink != 0:
+		return false, trace.Errorf(CodeNotOurs, "%s: got a symbolic link, want a folder: links are not followed", dir).
+			WithHint("choose another output folder")
+	case !st.IsDir():
+		return false, trace.Errorf(CodeNotOurs, "%s: got a file, want a folder", dir).WithHint("choose another output folder")
+	}
+	return true, nil
+}
+
+// publish gives the finished tables of a run their final names. A new folder
+// appears whole. In an old one the manifest is widened first, so that whatever
+// stands there after a crash is known to be ours.
+func publish(from, to string, tables []result.Input, force bool) error {
+	fresh := manifest{Files: tables}
+	there, err := folderOf(to)
+	if err != nil {
+		return err
+	}
+	if !there {
+		if err := fresh.write(from); err != nil {
+			return err
+		}
+		return os.Rename(from, to)
+	}
+	old := readManifest(to)
+	for _, f := range tables {
+		if _, err := os.Lstat(filepath.Join(to, f.Name)); err == nil && !old.names(f.Name) && !force {
+			return trace.Errorf(CodeNotOurs, "%s: this file was not written here by this program", filepath.Join(to, f.Name)).
+				WithHint("choose another output folder, or replace it with --force")
+		}
+	}
+	both := manifest{Files: slices.Concat(old.Files, tables)}
+	if err := both.write(to); err != nil {
+		return err
+	}
+	for _, f := range tables {
+		if err := os.Rename(filepath.Join(from, f.Name), filepath.Join(to, f.Name)); err != nil {
+			return err
+		}
+	}
+	for _, f := range old.Files {
+		if !fresh.names(f.Name) && both.wrote(to, f.Name) {
+			if err := os.Remove(filepath.Join(to, f.Name)); err != nil {
+				return err
+			}
+		}
+	}
+	return fresh.write(to)
+}
+
+// tidying is what became of files that are not part of a call.
+type tidying struct{ removed, left []string }
+
+// removeRuns removes the tables of runs that are not part of this call: those
+// files that stand as this program wrote them, and then empty folders.
+func removeRuns(out string, keep func(id string) bool) (t tidying, err error) {
+	entries, err := os.ReadDir(filepath.Join(out, tablesDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return t, nil
+	}
+	if err != nil {
+		return t, err
+	}
+	for _, e := range entries {
+		id, isRun := strings.CutPrefix(e.Name(), runPrefix)
+		switch {
+		case isRun && keep(id):
+			t.foreign(filepath.Join(out, tablesDir, e.Name()), readManifest(filepath.Join(out, tablesDir, e.Name())))
+		case isRun && e.IsDir():
+			if err := t.run(filepath.Join(out, tablesDir, e.Name())); err != nil {
+				return t, err
+			}
+		case e.Name() != manifestName:
+			t.left = append(t.left, filepath.Join(out, tablesDir, e.Name()))
+		}
+	}
+	return t, nil
+}
+
+const runPrefix = "run="
+
+// foreign notes the files of a folder that the manifest does not name.
+func (t *tidying) foreign(dir string, m manifest) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.left = append(t.left, dir)
+		return
+	}
+	for _, e := range entries {
+		if e.Name() != manifestName && !m.names(e.Name()) {
+			t.left = append(t.left, filepath.Join(dir, e.Name()))
+		}
+	}
+}
+
+// run removes what is ours in the folder of one run.
+func (t *tidying) run(dir string) error {
+	m := readManifest(dir)
+	var changed manifest
+	removed := 0
+	for _, f := range m.Files {
+		path := filepath.Join(dir, f.Name)
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if !m.wrote(dir, f.Name) {
+			changed.Files = append(changed.Files, f)
+			t.left = append(t.left, path)
+			continue
+		}
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+		removed++
+	}
+	t.foreign(dir, m)
+	if removed > 0 {
+		t.removed = append(t.removed, fmt.Sprintf("%s (%d tables of an earlier call)", dir, removed))
+	}
+	if len(changed.Files) > 0 {
+		return changed.write(dir)
+	}
+	if len(m.Files) > 0 {
+		os.Remove(filepath.Join(dir, manifestName))
+	}
+	os.Remove(dir) // an empty one; with other people's files it stays
+	return nil
+}
