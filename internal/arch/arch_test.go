@@ -98,6 +98,9 @@ var rooms = map[string]room{
 	"pipeline/extract/kv": {ours: []string{
 		"pipeline/extract/source", "pipeline/extract/spool", "pipeline/extract/account", "pipeline/extract/scan", "trace/table", "trace",
 	}},
+	"pipeline/extract/iteration": {ours: []string{
+		"pipeline/extract/source", "pipeline/extract/spool", "pipeline/extract/scan", "trace",
+	}},
 	"pipeline/extract/otlp": {
 		ours:   []string{"pipeline/extract/source", "pipeline/extract/account", "pipeline/extract/scan", "trace"},
 		theirs: []string{pdata},

@@ -30,6 +30,7 @@ var short = []string{
 	"internal/python",
 	"internal/shown",
 	"internal/strictyaml",
+	"pipeline/extract/iteration",
 	"pipeline/features",
 	"pipeline/features/basis",
 	"result",

@@ -18,6 +18,7 @@ type reader struct {
 	in      []Input
 	limits  Limits
 	stdin   io.Reader
+	anyText bool
 	file    int     // index of the current input
 	src     *Source // nil between inputs
 	fresh   bool    // nothing of src was read yet
@@ -30,8 +31,8 @@ type reader struct {
 	framed  messages // of src
 }
 
-func newReader(in []Input, limits Limits, stdin io.Reader) *reader {
-	return &reader{in: in, limits: limits, stdin: stdin, file: -1}
+func newReader(in []Input, o *Options) *reader {
+	return &reader{in: in, limits: o.Limits, stdin: o.Stdin, anyText: o.AnyText, file: -1}
 }
 
 // next returns the next batch, its data in buf, which grows when it must; nil
@@ -81,8 +82,10 @@ func (r *reader) open() error {
 		return fmt.Errorf("open: %w", err)
 	}
 	r.src, r.framed, r.fresh, r.pos, r.skipped = src, messages{src: src}, true, 0, 0
-	if e := AsSyntax(err); r.carry != nil && (err == nil || e != nil && e.Code == account.CodeNotOTLP) {
-		src.form, err = formLines, nil // the file goes on inside a line
+	e := AsSyntax(err)
+	isText := err == nil || e != nil && e.Code == account.CodeNotOTLP
+	if isText && (r.carry != nil || r.anyText && src.form != formEmpty) {
+		src.form, err = formLines, nil // the file goes on inside a line, or any text is taken for lines
 	}
 	for _, g := range src.gaps {
 		r.push(r.gap(g))

@@ -14,7 +14,7 @@ import (
 func Stream[R Records](ctx context.Context, in []Input, o Options, fresh func() Decoder[R], sink func(*Parsed[R]) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	t := &turns[R]{r: newReader(in, o.Limits, o.Stdin), order: make(chan chan *Parsed[R], o.Workers+1), progress: o.Progress}
+	t := &turns[R]{r: newReader(in, &o), order: make(chan chan *Parsed[R], o.Workers+1), progress: o.Progress}
 	if t.progress == nil {
 		t.progress = func(int64) {}
 	}
@@ -39,6 +39,7 @@ type Options struct {
 	Workers  int
 	Limits   Limits
 	Stdin    io.Reader
+	AnyText  bool              // what is no OTLP is lines of text, not a foreign file
 	Progress func(bytes int64) // so many more of the files were read; nil for nobody
 }
 

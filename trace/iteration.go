@@ -1,0 +1,37 @@
+package trace
+
+// Forms of upstream's per-iteration records.
+const (
+	IterationLog = "log" // vLLM's --enable-logging-iteration-details
+	IterationFPM = "fpm" // dynamo.fpm.trace.v1
+)
+
+// Iteration is one row of `iterations`: one pass of an engine as unmodified vLLM
+// logs it, or as Dynamo's forward-pass trace does. Counts and sums of the batch
+// stand here, single requests do not.
+type Iteration struct {
+	Index            int64        `col:"iteration" doc:"the engine's counter: of logged iterations (log) or of passes (fpm)"`
+	Form             string       `col:"form" doc:"log or fpm"`
+	StampNs          Opt[int64]   `col:"stamp_ns" unit:"ns" doc:"when the record was written; wall clock when stamp_wall, else local time counted from 1 January of a year not written"`
+	StampStepNs      Opt[int64]   `col:"stamp_step_ns" unit:"ns" doc:"resolution of stamp_ns: 1 s for vLLM's own stamp, the digits written for that of docker, kubectl, CRI, journald, ts or JSON logs"`
+	StampWall        bool         `col:"stamp_wall" doc:"stamp_ns counts from 1970 UTC"`
+	ElapsedUs        float64      `col:"elapsed_us" unit:"us" doc:"iteration elapsed time (log) or wall_time (fpm): waiting for the model and sampling, NOT the step time"`
+	ContextReqs      int64        `col:"context_requests" unit:"requests" doc:"requests without an output token yet: prompts and chunks of prompts alike"`
+	ContextTokens    int64        `col:"context_tokens" unit:"tokens" doc:"their scheduled tokens, prefix-cache hits excluded"`
+	GenerationReqs   int64        `col:"generation_requests" unit:"requests" doc:"all other scheduled requests"`
+	GenerationTokens int64        `col:"generation_tokens" unit:"tokens" doc:"their tokens; more than requests after a preemption or with speculative decoding"`
+	PromptVariance   Opt[float64] `col:"context_prompt_variance" unit:"tokens^2" doc:"variance of the context requests' whole prompt lengths (fpm)"`
+	ContextKVTokens  Opt[int64]   `col:"context_kv_tokens" unit:"tokens" doc:"tokens the context requests had in KV before the pass, summed (fpm)"`
+	DecodeKVTokens   Opt[int64]   `col:"decode_kv_tokens" unit:"tokens" doc:"tokens the generation requests had in KV, summed (fpm)"`
+	DecodeKVVariance Opt[float64] `col:"decode_kv_variance" unit:"tokens^2" doc:"variance of the same over the generation requests (fpm)"`
+	QueuedContext    Opt[int64]   `col:"queued_context_requests" unit:"requests" doc:"requests that wait for their first token (fpm)"`
+	QueuedTokens     Opt[int64]   `col:"queued_context_tokens" unit:"tokens" doc:"their prompt tokens (fpm)"`
+	QueuedDecode     Opt[int64]   `col:"queued_generation_requests" unit:"requests" doc:"preempted requests that wait (fpm)"`
+	KVUsage          Opt[float64] `col:"kv_usage_ratio" doc:"share of KV blocks in use after the update, 0..1 (log from 0.26)"`
+	EncoderInputs    Opt[int64]   `col:"encoder_inputs" doc:"inputs of a multimodal encoder (log from 0.26)"`
+	EncoderOutputs   Opt[int64]   `col:"encoder_output_embeddings" doc:"their output embeddings (log from 0.26)"`
+	Sampled          bool         `col:"sampled" doc:"the producer writes one record in several seconds (fpm, DYN_FPM_MODE=sampled): no time series"`
+	Dummy            bool         `col:"dummy" doc:"a pass of data parallelism without load: its time counts, its load does not"`
+	File             string       `col:"file" doc:"input file, relative to the run directory"`
+	Line             int64        `col:"line" doc:"line in that file"`
+}
