@@ -16,6 +16,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/report"
+	"github.com/blis-train/blis-train/report/input"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -54,7 +55,7 @@ func Validate(ctx context.Context, out string, ext *result.Extract, f *result.Fi
 }
 
 // Report is report.html; any document may be nil.
-func Report(in report.Input) ([]byte, error) {
+func Report(in input.Input) ([]byte, error) {
 	var b bytes.Buffer
 	err := report.Render(&b, in)
 	return b.Bytes(), err

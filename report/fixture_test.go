@@ -12,6 +12,8 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/report/figures"
+	"github.com/blis-train/blis-train/report/input"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -181,7 +183,7 @@ func madeValidation(sc scale, run func(int) string, r *rand.Rand) *result.Valida
 		vr.Metrics, vr.MetricsNoise, vr.MetricsDrift = ms(r.Float64()), ms(r.Float64()*0.5), ms(r.Float64()*0.2)
 		e := madeErrors(r, 500)
 		vr.Steps = &e
-		for k, m := range metricNames {
+		for k, m := range input.MetricNames {
 			base := []float64{90, 46, 3200}[k]
 			for j, variant := range []string{result.VariantReal, result.VariantPlain, result.VariantNoise, result.VariantDrift} {
 				ecdf, qq := madeCurves(r, base*(1+0.07*float64(j%3)), 200)
@@ -233,8 +235,8 @@ func madeInspect(sc scale, run func(int) string, r *rand.Rand) *result.Inspect {
 		for k, c := range checks {
 			ir.Saturation = append(ir.Saturation, result.SaturationCheck{Name: c.name, Value: ptr(c.thr * (0.1 + r.Float64())), Threshold: c.thr, Hit: i == 1 && k < 2, Doc: "a check of the load"})
 		}
-		for _, n := range coverageNames {
-			h := result.Histogram{Name: n.name, Unit: "tokens", Edges: []float64{0}, Rows: 0}
+		for _, n := range figures.CoverageNames {
+			h := result.Histogram{Name: n.Name, Unit: "tokens", Edges: []float64{0}, Rows: 0}
 			for k := range 14 {
 				if k > 0 {
 					h.Edges = append(h.Edges, math.Pow(2, float64(k)))

@@ -4,37 +4,46 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/report/draw"
+	"github.com/blis-train/blis-train/report/figures"
+	"github.com/blis-train/blis-train/report/input"
+	"github.com/blis-train/blis-train/report/page"
+	"github.com/blis-train/blis-train/report/sections"
+	"github.com/blis-train/blis-train/report/verdict"
 )
 
-// Input is what the report shows. Any pointer may be nil: its section then says
-// what is missing and which command makes it.
-type Input struct {
-	Extract    *result.Extract
-	Fit        *result.Fit
-	Validation *result.Validation
-	Inspect    *result.Inspect
-}
+// Input is what the report shows. Any pointer may be nil.
+type Input = input.Input
 
 // Render writes the report as one HTML file. The same Input gives the same
 // bytes. The error is w's, or a template's.
 func Render(w io.Writer, in Input) error {
-	return pageTemplate.Execute(w, newPage(in))
+	figs := figures.New(in)
+	return page.Write(w, verdict.Head(in), []page.Section{
+		verdict.Section(in, figs.All()),
+		sections.Data(in, figs.Data),
+		sections.TargetAudit(in, figs.Audit),
+		sections.Coefficients(in, figs.Coeff),
+		sections.Accuracy(in, figs.Fit),
+		sections.Replay(in, figs.Replay),
+		sections.Provenance(in),
+		sections.Glossary(),
+	})
 }
 
 // Figures hands every figure that the Input can fill to write, as <id>.svg and
 // <id>.png, in the order of the page. It stops at write's first error.
 func Figures(write func(name string, data []byte) error, in Input) error {
-	for _, f := range newFigureSet(in).all() {
-		d := f.sheet()
-		if err := write(f.id+".svg", fileSVG(d, f.title)); err != nil {
+	for _, f := range figures.New(in).All() {
+		d := f.Sheet()
+		if err := write(f.ID+".svg", draw.SVG(d, f.Title)); err != nil {
 			return err
 		}
-		png, err := filePNG(d)
+		png, err := draw.PNG(d)
 		if err != nil {
-			return fmt.Errorf("draw %s.png: %w", f.id, err)
+			return fmt.Errorf("draw %s.png: %w", f.ID, err)
 		}
-		if err := write(f.id+".png", png); err != nil {
+		if err := write(f.ID+".png", png); err != nil {
 			return err
 		}
 	}

@@ -15,7 +15,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/report/draw"
+	"github.com/blis-train/blis-train/report/figures"
+	"github.com/blis-train/blis-train/report/page"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -116,21 +118,11 @@ func TestVerdictFirst(t *testing.T) {
 	if !strings.Contains(gates, `<a href="`+result.Book+`#gate-beta-mape">beta_mape</a>`) {
 		t.Error("a gate's name does not lead to its clause")
 	}
+	if next := strings.Index(page, "What to do next"); next < 0 || next > strings.Index(page, `id="verdict"`) {
+		t.Error("what to do next is not in the head of the page")
+	}
 	if fail, pass := strings.LastIndex(gates, ">FAIL<"), strings.Index(gates, ">pass<"); fail > pass {
 		t.Errorf("a failed gate stands after a passed one (%d > %d)", fail, pass)
-	}
-}
-
-// TestGateWords: every gate the validation knows is said in plain words.
-func TestGateWords(t *testing.T) {
-	known := validate.Defaults()
-	for _, g := range known {
-		if gateWords[g.Name] == "" {
-			t.Errorf("gate %s has no words", g.Name)
-		}
-	}
-	if len(gateWords) != len(known) {
-		t.Errorf("%d gates with words, %d gates", len(gateWords), len(known))
 	}
 }
 
@@ -278,22 +270,22 @@ func TestHostileText(t *testing.T) {
 func checkFigures(t *testing.T, in Input) {
 	t.Helper()
 	n := 0
-	for _, f := range newFigureSet(in).all() {
+	for _, f := range figures.New(in).All() {
 		n++
-		dec := xml.NewDecoder(bytes.NewReader(fileSVG(f.sheet(), f.title)))
+		dec := xml.NewDecoder(bytes.NewReader(draw.SVG(f.Sheet(), f.Title)))
 		for {
 			tok, err := dec.Token()
 			if errors.Is(err, io.EOF) {
 				break
 			}
 			if err != nil {
-				t.Fatalf("%s.svg: %v", f.id, err)
+				t.Fatalf("%s.svg: %v", f.ID, err)
 			}
 			if el, ok := tok.(xml.StartElement); ok {
 				switch el.Name.Local {
 				case "svg", "title", "rect", "path", "circle", "text":
 				default:
-					t.Fatalf("%s.svg: element %q", f.id, el.Name.Local)
+					t.Fatalf("%s.svg: element %q", f.ID, el.Name.Local)
 				}
 			}
 		}
@@ -350,13 +342,13 @@ func contains(list []string, s string) bool {
 // TestFigureWords: every figure says what to look at and what would be bad,
 // and every panel has words for a screen reader.
 func TestFigureWords(t *testing.T) {
-	for _, f := range newFigureSet(made(small, plainRun)).all() {
-		if !strings.HasSuffix(f.note, ".") || !regexp.MustCompile(`(?i)bad|look`).MatchString(f.note) {
-			t.Errorf("%s: note %q", f.id, f.note)
+	for _, f := range figures.New(made(small, plainRun)).All() {
+		if !strings.HasSuffix(f.Note, ".") || !regexp.MustCompile(`(?i)bad|look`).MatchString(f.Note) {
+			t.Errorf("%s: note %q", f.ID, f.Note)
 		}
-		for _, p := range f.panels {
-			if p.desc == "" || len(p.d.marks) < 4 {
-				t.Errorf("%s: a panel without words or marks", f.id)
+		for _, p := range f.Panels {
+			if p.Desc == "" || len(p.D.Marks) < 4 {
+				t.Errorf("%s: a panel without words or marks", f.ID)
 			}
 		}
 	}
@@ -370,10 +362,10 @@ func TestSameBytes(t *testing.T) {
 		if err := Render(&b, in); err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range newFigureSet(in).all() {
-			b.Write(fileSVG(f.sheet(), f.title))
+		for _, f := range figures.New(in).All() {
+			b.Write(draw.SVG(f.Sheet(), f.Title))
 		}
-		png, err := filePNG(newFigureSet(in).all()[2].sheet())
+		png, err := draw.PNG(figures.New(in).All()[2].Sheet())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -391,20 +383,20 @@ func TestSameBytes(t *testing.T) {
 // TestSizeCap: hundreds of runs, thousands of gates, cells and findings stay
 // under 5 MB, the failed gates survive the cut, and the page says what it cut.
 func TestSizeCap(t *testing.T) {
-	page := render(t, made(huge, plainRun))
-	t.Logf("report: %d bytes for %d runs, %d gates", len(page), huge.runs, huge.gates)
-	if len(page) >= 5<<20 {
-		t.Errorf("report of %d bytes, want < 5 MB", len(page))
+	html := render(t, made(huge, plainRun))
+	t.Logf("report: %d bytes for %d runs, %d gates", len(html), huge.runs, huge.gates)
+	if len(html) >= 5<<20 {
+		t.Errorf("report of %d bytes, want < 5 MB", len(html))
 	}
-	gates := page[strings.Index(page, `id="gates"`):strings.Index(page, `id="gates-open"`)]
-	if !regexp.MustCompile(fmt.Sprintf(`%d of \d{4} rows shown, failed ones first`, maxRows)).MatchString(gates) {
+	gates := html[strings.Index(html, `id="gates"`):strings.Index(html, `id="gates-open"`)]
+	if !regexp.MustCompile(fmt.Sprintf(`%d of \d{4} rows shown, failed ones first`, page.MaxRows)).MatchString(gates) {
 		t.Error("the gate table does not say what it left out")
 	}
 	if strings.Contains(gates, ">pass<") {
 		t.Error("a passed gate took the place of a failed one")
 	}
-	if n := strings.Count(page, "<tr"); n > 40*maxRows {
-		t.Errorf("%d table rows on the page", n)
+	if n := strings.Count(html, "<tr"); n > 40*page.MaxRows {
+		t.Errorf("%d table rows on the html", n)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/report"
+	"github.com/blis-train/blis-train/report/input"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -92,7 +93,7 @@ type runDocument struct {
 }
 
 // writeReport writes report.html from the documents, and the figures when asked.
-func writeReport(c *cli.Context, dir string, in report.Input) error {
+func writeReport(c *cli.Context, dir string, in input.Input) error {
 	html, err := pipeline.Report(in)
 	if err != nil {
 		return err

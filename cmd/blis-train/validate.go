@@ -16,7 +16,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/validate"
-	"github.com/blis-train/blis-train/report"
+	"github.com/blis-train/blis-train/report/input"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -246,7 +246,7 @@ func doValidate(c *cli.Context, con *console, in, out string, ext *result.Extrac
 	if err != nil {
 		return nil, err
 	}
-	if err := writeReport(c, out, report.Input{Extract: withoutRuntime(ext), Fit: doc, Validation: val, Inspect: inspection}); err != nil {
+	if err := writeReport(c, out, input.Input{Extract: withoutRuntime(ext), Fit: doc, Validation: val, Inspect: inspection}); err != nil {
 		return nil, err
 	}
 	con.sayf("report: %s", filepath.Join(out, reportFile))

@@ -29,7 +29,10 @@ const (
 	arrow   = "github.com/apache/arrow/go/v17"
 	pdata   = "go.opentelemetry.io/collector/pdata"
 	gonum   = "gonum.org/v1/gonum"
-	plot    = "gonum.org/v1/plot"
+	svg     = "github.com/fyne-io/oksvg"
+	raster  = "github.com/srwiley/rasterx"
+	ximage  = "golang.org/x/image"
+	fonts   = "codeberg.org/go-fonts/liberation"
 	yaml    = "gopkg.in/yaml.v3"
 	jx      = "github.com/go-faster/jx"
 	zstd    = "github.com/klauspost/compress"
@@ -74,7 +77,6 @@ var rooms = map[string]room{
 	"deploy":                  {ours: []string{"internal/files", "internal/strictyaml", "trace"}, theirs: []string{yaml}},
 	"coeff":                   {ours: []string{"internal/files", "internal/strictyaml", "pipeline/features", "trace", "deploy"}, theirs: []string{yaml}},
 	"result":                  {ours: []string{"trace", "deploy", "coeff", "pipeline/features"}},
-	"report":                  {ours: []string{"result", "trace"}, theirs: []string{plot}},
 	"forest":                  {pure: true},
 	"predict":                 {ours: []string{"sim/latency", "coeff", "deploy"}, pure: true},
 	"internal/arch":           {},
@@ -84,6 +86,16 @@ var rooms = map[string]room{
 	"pipeline/forest":             {ours: []string{"forest", "internal/par", "stat"}, pure: true},
 	"pipeline/predictor/decision": {ours: []string{"stat", "trace", "deploy"}},
 	"pipeline/predictor/llmd":     {ours: []string{"forest"}},
+
+	// the storeys of the report, each above the next
+	"report":          {ours: []string{"report/sections", "report/verdict", "report/figures", "report/page", "report/draw", "report/input"}},
+	"report/sections": {ours: []string{"report/page", "report/draw", "report/input", "report/words", "result", "trace"}},
+	"report/verdict":  {ours: []string{"report/page", "report/draw", "report/input", "report/words", "result"}},
+	"report/figures":  {ours: []string{"report/draw", "report/input", "report/words", "result"}},
+	"report/page":     {ours: []string{"report/draw", "report/words", "trace"}},
+	"report/draw":     {ours: []string{"report/words"}, theirs: []string{svg, raster, ximage, fonts}},
+	"report/input":    {ours: []string{"report/words", "result"}},
+	"report/words":    {},
 
 	// the storeys of extract, each above the next
 	"pipeline/extract": {ours: []string{

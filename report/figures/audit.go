@@ -1,0 +1,105 @@
+package figures
+
+import (
+	"fmt"
+
+	"github.com/blis-train/blis-train/report/draw"
+	"github.com/blis-train/blis-train/report/input"
+	"github.com/blis-train/blis-train/report/words"
+)
+
+// targetFigure shows what step.duration_us and the cadence are beside the
+// physical floor.
+func targetFigure(in input.Input) *draw.Figure {
+	audits := input.AuditsOf(in)
+	fig := &draw.Figure{
+		ID: "target-audit", Title: "What the candidate targets measure",
+		Note: "The cadence (time between the starts of two steps) is the step time. Look for the duration far left of it: step.duration_us is scheduler CPU time and no target. Bad: a target left of the tick, which is the time the hardware needs just to read the weights.",
+		Legend: []draw.Key{
+			{P: draw.Decode, Area: true, Text: "cadence, median"}, {P: draw.Prefill, Area: true, Text: "step.duration_us, median"}, {P: draw.Ink, Area: true, Text: "physical floor (tick)"},
+		},
+	}
+	var s draw.Span
+	var rows []draw.ChartRow
+	for _, a := range audits {
+		r := draw.ChartRow{Name: a.Run}
+		add := func(v *float64, p draw.Paint, bar bool, what string) {
+			if v != nil && *v > 0 {
+				s.Take(*v / 1000)
+				r.Marks = append(r.Marks, draw.RowMark{V: *v / 1000, P: p, Bar: bar, Tip: fmt.Sprintf("%s: %s %s ms", a.Run, what, words.Short(*v/1000))})
+			}
+		}
+		add(a.PhysicalFloorUs, draw.Ink, true, "floor")
+		add(a.DurationUsP50, draw.Prefill, false, "duration")
+		add(a.CadenceUsP50, draw.Decode, false, "cadence")
+		r.Join = true
+		rows = append(rows, r)
+	}
+	return rowFigure(fig, rows, s, "median (ms, logarithmic)", len(audits))
+}
+
+// pickupFigure shows where the wait for the running step hides.
+func pickupFigure(in input.Input) *draw.Figure {
+	fig := &draw.Figure{
+		ID: "pickup-audit", Title: "Arrived, picked up, scheduled",
+		Note: "QUEUED is stamped when the engine loop picks a request up between two steps. Look for ARRIVED to QUEUED near one step time and QUEUED to SCHEDULED near zero: then the wait for the running step hides in what looks like API overhead, and a replay must start from ARRIVED.",
+		Legend: []draw.Key{
+			{P: draw.Decode, Area: true, Text: "ARRIVED to QUEUED, median"}, {P: draw.Mixed, Area: true, Text: "ARRIVED to QUEUED, P90"},
+			{P: draw.Prefill, Area: true, Text: "QUEUED to SCHEDULED, median"}, {P: draw.Other, Area: true, Text: "QUEUED to SCHEDULED, P90"},
+		},
+	}
+	var s draw.Span
+	var rows []draw.ChartRow
+	for _, a := range input.AuditsOf(in) {
+		r := draw.ChartRow{Name: a.Run}
+		add := func(v *float64, p draw.Paint, what string) {
+			if v != nil && *v > 0 {
+				s.Take(*v / 1000)
+				r.Marks = append(r.Marks, draw.RowMark{V: *v / 1000, P: p, Tip: fmt.Sprintf("%s: %s %s ms", a.Run, what, words.Short(*v/1000))})
+			}
+		}
+		add(a.ArrivedToQueuedUs.P50, draw.Decode, "arrived to queued, median")
+		add(a.ArrivedToQueuedUs.P90, draw.Mixed, "arrived to queued, P90")
+		add(a.QueuedToScheduledUs.P50, draw.Prefill, "queued to scheduled, median")
+		add(a.QueuedToScheduledUs.P90, draw.Other, "queued to scheduled, P90")
+		if len(r.Marks) > 0 {
+			rows = append(rows, r)
+		}
+	}
+	return rowFigure(fig, rows, s, "wait (ms, logarithmic)", len(rows))
+}
+
+// lagFigure shows the hold-out error of each candidate lag.
+func lagFigure(in input.Input) *draw.Figure {
+	evidence, used := input.LagsOf(in)
+	fig := &draw.Figure{
+		ID: "lag-audit", Title: "Which step an interval times: error by lag",
+		Note: "Error on held-out intervals that contain prefill, per candidate lag; the ring is the lag used (none: the run was left out of the fit). Good: the ringed dot clearly left of the others. Bad: three dots together (the data cannot tell, the lag was assumed) or a ring that is not leftmost.",
+		Legend: []draw.Key{
+			{P: draw.Decode, Area: true, Text: "lag 0"}, {P: draw.Prefill, Area: true, Text: "lag 1"}, {P: draw.Mixed, Area: true, Text: "lag 2"},
+		},
+	}
+	lagPaints := []draw.Paint{draw.Decode, draw.Prefill, draw.Mixed}
+	var s draw.Span
+	var rows []draw.ChartRow
+	index := map[string]int{}
+	for _, e := range evidence {
+		if e.HoldoutMAPEPrefill == nil || !(*e.HoldoutMAPEPrefill > 0) || e.Lag < 0 || e.Lag >= len(lagPaints) {
+			continue
+		}
+		i, ok := index[e.Run]
+		if !ok {
+			i = len(rows)
+			index[e.Run] = i
+			rows = append(rows, draw.ChartRow{Name: e.Run, Join: true})
+		}
+		v := *e.HoldoutMAPEPrefill * 100
+		s.Take(v)
+		tip := fmt.Sprintf("%s: lag %d %s, %d intervals", e.Run, e.Lag, words.Pct(v/100), e.N)
+		rows[i].Marks = append(rows[i].Marks, draw.RowMark{V: v, P: lagPaints[e.Lag], Tip: tip})
+		if u, ok := used[e.Run]; ok && u.Lag == e.Lag {
+			rows[i].Marks = append(rows[i].Marks, draw.RowMark{V: v, P: draw.Ink, Ring: true, Tip: tip + ", used"})
+		}
+	}
+	return rowFigure(fig, rows, s, "MAPE on intervals with prefill (%, logarithmic)", len(rows))
+}

@@ -1,0 +1,84 @@
+package input
+
+import (
+	"github.com/blis-train/blis-train/report/words"
+	"github.com/blis-train/blis-train/result"
+)
+
+var MetricNames = []string{"ttft", "itl", "e2e"}
+
+// Metric picks one of the gated metrics by name.
+func Metric(m *result.Metrics, name string) *result.Metric {
+	switch {
+	case m == nil:
+		return nil
+	case name == "ttft":
+		return m.TTFT
+	case name == "itl":
+		return m.ITL
+	case name == "e2e":
+		return m.E2E
+	}
+	return nil
+}
+
+// ReplayRank puts what gates first: open loops with enough requests, then
+// other open loops, the longer comparison first, then closed loops and
+// saturated runs.
+func ReplayRank(r result.ValidationRun) int {
+	switch {
+	case r.Load == "closed" || r.Saturated:
+		return 3
+	case r.Sufficient:
+		return 0
+	case r.Split.Kind == result.SplitInSample:
+		return 1
+	}
+	return 2
+}
+
+func LargestKS(r result.ValidationRun) float64 {
+	worst := -1.0
+	for _, name := range MetricNames {
+		if m := Metric(r.Metrics, name); m != nil {
+			worst = max(worst, m.KSD)
+		}
+	}
+	return worst
+}
+
+// PhaseTitle names a run and its phase.
+func PhaseTitle(r result.ValidationRun) string {
+	if r.Phase == "" {
+		return r.ID
+	}
+	return r.ID + " · " + r.Phase
+}
+
+// RunTitle also says when the comparison is in-sample.
+func RunTitle(r result.ValidationRun) string {
+	s := PhaseTitle(r)
+	if r.Split.Kind == result.SplitInSample {
+		s += " · in-sample"
+	}
+	return s
+}
+
+func SplitWords(s result.Split) string {
+	switch s.Kind {
+	case result.SplitHoldout:
+		return "hold-out, last " + words.Threshold(s.Test)
+	case result.SplitInSample:
+		return "in-sample"
+	case result.SplitTestRun:
+		return "unseen run"
+	}
+	return s.Kind
+}
+
+func MetricOf(m *result.Metrics, name string) *result.Metric {
+	if name == "itl_gap" && m != nil {
+		return m.ITLGap
+	}
+	return Metric(m, name)
+}

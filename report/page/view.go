@@ -1,0 +1,56 @@
+package page
+
+// Head is the answer at the top of the page.
+type Head struct {
+	Class, Badge, Kicker, Sentence string
+	Failed                         []string
+	Next                           []string // what to do about it
+	Facts                          []Fact
+}
+
+// The types below are what page.html shows. Strings are plain text; the
+// template escapes them. template.HTML is only ever made of what inlineSVG
+// and prose return.
+
+type Section struct {
+	ID, Nav, Title, Lead string
+	Missing              string // why the section is empty and which command fills it
+	Blocks               []Block
+}
+
+// Block is one thing in a section; exactly one field is set.
+type Block struct {
+	Heading  string
+	Text     string
+	Code     string
+	Facts    []Fact
+	Cards    []Card
+	List     []string
+	Causes   []Cause
+	Findings []findingGroup
+	Table    *Table
+	Figure   *figureView
+}
+
+// Fact is a name and its value in a definition list.
+type Fact struct{ Name, Value string }
+
+// FactOf is a fact.
+func FactOf(name, value string) Fact { return Fact{name, value} }
+
+// Card is one large number with its unit and what it is compared with.
+type Card struct {
+	Name, Value, Sub string
+	Class            string // good | bad | warn | ""
+}
+
+// Cause is one diagnosis: why gates failed, and the figure that shows it.
+type Cause struct{ Label, Scope, Sentence, Gates, Anchor, FigureTitle string }
+
+// findingGroup is every finding of one code.
+type findingGroup struct {
+	Code     string
+	Count    int
+	Messages []string
+	More     int
+}

@@ -1,0 +1,31 @@
+package sections
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/blis-train/blis-train/report/draw"
+	"github.com/blis-train/blis-train/report/words"
+	"github.com/blis-train/blis-train/result"
+)
+
+// intervalBar draws the interval on the scale of the value itself, -2 to +2
+// times when it is negative or its interval crosses zero, else 0 to 2 times.
+func intervalBar(c result.Coefficient) string {
+	if c.CI95 == nil || c.Value == 0 {
+		return ""
+	}
+	size := math.Abs(c.Value)
+	a := draw.Axis{Lo: 0, Hi: 2 * size, P0: 4, P1: draw.BarW - 4}
+	if c.CI95[0] < 0 || c.Value < 0 {
+		a.Lo = -2 * size
+	}
+	d := draw.Drawing{W: draw.BarW, H: 14}
+	d.Seg(draw.At(a.P0, 7), draw.At(a.P1, 7), draw.GridLine, 1, draw.Solid)
+	if a.Lo < 0 {
+		d.Seg(draw.At(a.Px(0), 1), draw.At(a.Px(0), 13), draw.AxisLine, 1, draw.Solid)
+	}
+	d.Rect(draw.At(a.Px(c.CI95[0]), 2.5), draw.At(math.Max(a.Px(c.CI95[1]), a.Px(c.CI95[0])+1), 11.5), draw.Decode, 0.4, "")
+	d.Seg(draw.At(a.Px(c.Value), 1), draw.At(a.Px(c.Value), 13), draw.Decode, 2, draw.Solid)
+	return draw.Inline(&d, fmt.Sprintf("%s in [%s, %s]", words.Short(c.Value), words.Short(c.CI95[0]), words.Short(c.CI95[1])))
+}

@@ -1,0 +1,219 @@
+package sections
+
+import (
+	"fmt"
+	"html/template"
+	"slices"
+
+	"github.com/blis-train/blis-train/report/draw"
+	"github.com/blis-train/blis-train/report/input"
+	"github.com/blis-train/blis-train/report/page"
+	"github.com/blis-train/blis-train/report/words"
+	"github.com/blis-train/blis-train/result"
+)
+
+func Coefficients(in input.Input, figs []*draw.Figure) page.Section {
+	s := page.Section{ID: "coefficients", Nav: "Coefficients", Title: "Coefficients",
+		Lead: "Each number with its unit, its 95 % interval, and whether these data know it."}
+	if in.Fit == nil {
+		s.Missing = "No fit.json: run `blis-train fit OUT` to make coefficients."
+		return s
+	}
+	f := in.Fit
+	s.Blocks = append(s.Blocks, modelBlocks("Step time (beta)", f.Beta)...)
+	s.Blocks = append(s.Blocks, page.FigureBlocks(figs)...)
+	s.Blocks = append(s.Blocks, alternativeBlocks(f)...)
+	for _, m := range f.Alpha {
+		title := "Wait or overhead: " + m.Name + " (alpha)"
+		if !m.Replay {
+			title += ", not to be added as a delay"
+		}
+		s.Blocks = append(s.Blocks, modelBlocks(title, m)...)
+	}
+	if in.Inspect != nil && in.Inspect.Identify != nil {
+		s.Blocks = append(s.Blocks, identifyBlocks(in.Inspect.Identify)...)
+	}
+	s.Blocks = append(s.Blocks, page.FindingBlocks("Findings of the fit", f.Warnings, f.Beta.Warnings)...)
+	return s
+}
+
+func modelBlocks(title string, m result.Model) []page.Block {
+	out := []page.Block{{Heading: title}}
+	facts := knownFacts(
+		page.FactOf("Target", m.Target), page.FactOf("Penalty λ", words.ShortOr(m.Lambda)), page.FactOf("Preemption memory γ", words.ShortOr(m.GammaEMA)),
+		page.FactOf("Effective degrees of freedom", freedom(m)), page.FactOf("Condition number", words.ShortOr(m.ConditionNumber)),
+		page.FactOf("Optimality certificate", certificate(m.Certificate)), page.FactOf("Folds", folds(m.FoldFingerprints)))
+	if r := m.Reweighting; r != nil {
+		kept := "kept"
+		if !r.Kept {
+			kept = "not kept"
+		}
+		facts = append(facts, page.FactOf("Reweighting", fmt.Sprintf("%d passes, %s; bias %s before, %s after", r.Passes, kept, words.Signed(r.BiasBefore), words.Signed(r.BiasAfter))))
+	}
+	out = append(out, page.Block{Facts: facts})
+	out = append(out, page.Tables(coefficientTable(m))...)
+	if len(m.NullDirections) > 0 {
+		out = append(out, page.Block{Text: "What these data cannot tell apart:"}, page.Block{List: m.NullDirections[:min(len(m.NullDirections), 40)]})
+	}
+	if t := boundTable(m); t != nil {
+		out = append(out, page.Block{Table: t})
+	}
+	return out
+}
+
+func freedom(m result.Model) string {
+	if m.DFEff == nil {
+		return words.Unknown
+	}
+	return fmt.Sprintf("%s of %d terms", words.Short(*m.DFEff), len(m.Coefficients))
+}
+
+// knownFacts leaves out what is unknown or does not apply.
+func knownFacts(fs ...page.Fact) []page.Fact {
+	return slices.DeleteFunc(fs, func(f page.Fact) bool { return f.Value == words.Unknown || f.Value == "" })
+}
+
+func certificate(c *result.Certificate) string {
+	if c == nil {
+		return words.Unknown
+	}
+	verdict := "holds"
+	if !c.OK {
+		verdict = "BROKEN"
+	}
+	return fmt.Sprintf("%s (largest active gradient %s)", verdict, words.Short(c.MaxActiveGradient))
+}
+
+func folds(prints []string) string {
+	if len(prints) == 0 {
+		return words.Unknown
+	}
+	var distinct []string
+	for _, p := range prints {
+		distinct = words.AppendNew(distinct, p)
+	}
+	if len(distinct) == len(prints) {
+		return fmt.Sprintf("%d, all with coefficients of their own", len(prints))
+	}
+	return fmt.Sprintf("%d, but only %d distinct: NOT a cross-validation", len(prints), len(distinct))
+}
+
+// coefficientTable lists the terms of a model. Only the step time's
+// time-like terms have a utilisation: waits are not work of the hardware.
+func coefficientTable(m result.Model) *page.Table {
+	t := &page.Table{ID: "coef-" + page.Slug(m.Name), Caption: "Coefficients of " + m.Name,
+		Cols: []page.Column{
+			{Head: "#", Num: true}, {Head: "Term"}, {Head: "Value", Num: true}, {Head: "Unit"},
+			{Head: "95 % interval"}, {Head: "Spread", Help: "from 0 to twice the value; the tick is the value, the bar its 95 % interval"},
+			{Head: "Share", Num: true, Help: "mean share of the prediction on training rows"},
+		}}
+	beta := m.Name == "beta"
+	if beta {
+		t.Cols = append(t.Cols, page.Column{Head: "Utilisation", Num: true, Help: "implied utilisation: 1e6 over a time-like coefficient; 1 is the roofline"})
+	}
+	t.Cols = append(t.Cols, page.Column{Head: "Identified"},
+		page.Column{Head: "Prior share", Num: true, Help: "how much of the value is the penalty's"}, page.Column{Head: "df", Num: true},
+		page.Column{Head: "VIF", Num: true, Help: "variance inflation: how much its neighbours blur it"},
+		page.Column{Head: "Training range", Help: "smallest and largest value of the feature in training"})
+	for i, c := range m.Coefficients {
+		cells := []page.Cell{
+			page.Count(i + 1), page.Name(c.Name), page.Num(c.Value), {Text: c.Unit, Class: "nb"}, intervalCell(c),
+			{Mini: template.HTML(intervalBar(c))}, page.Percent(c.Share),
+		}
+		if beta {
+			cells = append(cells, utilisationCell(c.ImpliedUtilisation))
+		}
+		r := page.Row{Cells: append(cells, identifiedCell(c), page.Percent(c.PriorShare), page.Number(c.DF), page.Number(c.VIF),
+			rangeCell(c.Range))}
+		if c.Value == 0 {
+			r.Class = "dim"
+		}
+		t.Rows = append(t.Rows, r)
+	}
+	return t
+}
+
+func intervalCell(c result.Coefficient) page.Cell {
+	if c.CI95 == nil {
+		return page.Cell{Text: words.Unknown, Class: "dim"}
+	}
+	return page.Cell{Text: "[" + words.Short(c.CI95[0]) + ", " + words.Short(c.CI95[1]) + "]", Class: "nb", Key: words.SortKey(c.CI95[1] - c.CI95[0])}
+}
+
+func utilisationCell(u *float64) page.Cell {
+	c := page.Number(u)
+	if u != nil && *u > 1 {
+		c.Class, c.Text = "n ko", "▲ "+c.Text
+	}
+	return c
+}
+
+func identifiedCell(c result.Coefficient) page.Cell {
+	out := page.Cell{Text: c.Identified, Class: "nb"}
+	if c.Identified != "within" {
+		out.Class = "nb na"
+	}
+	if c.NotLearned {
+		out.Sub = "not learned"
+	}
+	return out
+}
+
+func boundTable(m result.Model) *page.Table {
+	t := &page.Table{ID: "bounds-" + page.Slug(m.Name), Caption: "Features at their bound, " + m.Name, Closed: true,
+		Cols: []page.Column{{Head: "Feature"}, {Head: "Rows", Num: true}, {Head: "Share", Num: true}}}
+	for _, b := range m.BoundHits {
+		if b.Rows > 0 {
+			t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Name(b.Name), page.Count(b.Rows), page.PercentOf(b.Share)}})
+		}
+	}
+	if len(t.Rows) == 0 {
+		return nil
+	}
+	return page.Capped(t, "in the order of the file", "fit.json, bound_hits")
+}
+
+// alternativeBlocks compare the other parameterisations on the same rows.
+func alternativeBlocks(f *result.Fit) []page.Block {
+	if len(f.Models) == 0 {
+		return nil
+	}
+	t := &page.Table{ID: "models", Caption: "Other models on the same rows, held out",
+		Cols: []page.Column{{Head: "Model"}, {Head: "Terms", Num: true}, {Head: "MAPE", Num: true}, {Head: "WAPE", Num: true}, {Head: "Bias", Num: true}, {Head: "P95 error", Num: true}, {Head: "Unseen configuration, median", Num: true}, {Head: "worst", Num: true}},
+		Note: "blackbox and trained-physics are fitted on the training rows; roofline has nothing to fit."}
+	for _, m := range append([]result.Model{f.Beta}, f.Models...) {
+		h := m.Holdout
+		if h == nil {
+			h = &result.Errors{}
+		}
+		n := m.Name
+		if m.Name == "beta" {
+			n = "physics (this artifact)"
+		}
+		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{
+			page.Name(n), page.Count(len(m.Coefficients)), page.Percent(h.MAPE), page.Percent(h.WAPE), page.Percent(h.Bias), page.Percent(h.P95APE), page.Percent(m.LocoMedian), page.Percent(m.LocoWorst)}})
+	}
+	return page.Tables(t)
+}
+
+func identifyBlocks(i *result.Identify) []page.Block {
+	out := []page.Block{}
+	if len(i.MissingRegimes) > 0 {
+		out = append(out, page.Block{Text: "Regimes these data do not contain:"}, page.Block{List: i.MissingRegimes})
+	}
+	t := &page.Table{ID: "experiments", Caption: "What to measure next", Note: "Half-widths are those of the 95 % interval relative to the value.",
+		Cols: []page.Column{{Head: "Experiment"}, {Head: "Term it pins down"}, {Head: "Half-width now", Num: true}, {Head: "after", Num: true}, {Head: "Information gained", Unit: "log det", Num: true}}}
+	for _, e := range i.Experiments {
+		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Prose(e.Description), page.Name(e.Term), page.Percent(e.HalfWidth), page.Percent(e.After), page.Num(e.GainLogDet)}})
+	}
+	out = append(out, page.Tables(page.Capped(t, "in the order of the file", "inspect.json, identify"))...)
+	return page.Headed("What these data can identify", out)
+}
+
+// rangeCell is what a feature was in training.
+func rangeCell(r *[2]float64) page.Cell {
+	if r == nil {
+		return page.Cell{Text: words.Unknown, Class: "dim"}
+	}
+	return page.Cell{Text: words.Short(r[0]) + " to " + words.Short(r[1]), Class: "nb"}
+}

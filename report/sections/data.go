@@ -1,0 +1,137 @@
+package sections
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/report/draw"
+	"github.com/blis-train/blis-train/report/input"
+	"github.com/blis-train/blis-train/report/page"
+	"github.com/blis-train/blis-train/report/words"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+func Data(in input.Input, figs []*draw.Figure) page.Section {
+	s := page.Section{ID: "data", Nav: "Data", Title: "Data quality",
+		Lead: "What was recorded, what was lost, and which runs are fit to learn from. Nothing below is worth more than this section."}
+	if in.Inspect == nil && in.Fit == nil && in.Extract == nil {
+		s.Missing = "No inspect.json, extract.json or fit.json: run `blis-train inspect OUT -o OUT` for the data-quality report."
+		return s
+	}
+	if in.Inspect == nil {
+		s.Missing = "No inspect.json: run `blis-train inspect OUT -o OUT` for losses, clocks, saturation and coverage. What the other stages saw of the data follows."
+	} else {
+		s.Blocks = append(s.Blocks, unfitBlocks(in.Inspect)...)
+		s.Blocks = append(s.Blocks, page.Tables(inspectTable(in.Inspect))...)
+		s.Blocks = append(s.Blocks, page.Tables(saturationTable(in.Inspect))...)
+		s.Blocks = append(s.Blocks, page.Tables(clockTable(in.Inspect))...)
+	}
+	if in.Extract != nil {
+		s.Blocks = append(s.Blocks, recordBlocks(in.Extract)...)
+	}
+	s.Blocks = append(s.Blocks, page.FigureBlocks(figs)...)
+	if in.Fit != nil {
+		s.Blocks = append(s.Blocks, page.Tables(fitRunTable(in.Fit))...)
+		s.Blocks = append(s.Blocks, page.Tables(rowTable(in.Fit))...)
+	}
+	s.Blocks = append(s.Blocks, page.FindingBlocks("Findings about the data", dataFindings(in)...)...)
+	return s
+}
+
+func dataFindings(in input.Input) [][]trace.Finding {
+	var lists [][]trace.Finding
+	if in.Inspect != nil {
+		lists = append(lists, in.Inspect.Warnings)
+		for _, r := range in.Inspect.Runs {
+			lists = append(lists, ofRun(r.ID, r.Findings))
+		}
+	}
+	if in.Extract != nil {
+		for _, r := range in.Extract.Runs {
+			lists = append(lists, ofRun(r.ID, r.Warnings))
+		}
+	}
+	if in.Fit != nil {
+		for _, r := range in.Fit.Runs {
+			lists = append(lists, ofRun(r.ID, r.Findings))
+		}
+	}
+	return lists
+}
+
+// ofRun names the run in findings that do not.
+func ofRun(id string, findings []trace.Finding) []trace.Finding {
+	out := slices.Clone(findings)
+	for i := range out {
+		if !strings.Contains(out[i].Message, id) {
+			out[i].Message = id + ": " + out[i].Message
+		}
+	}
+	return out
+}
+
+func unfitBlocks(i *result.Inspect) []page.Block {
+	var lines []string
+	for _, r := range i.Runs {
+		if r.Unfit {
+			lines = append(lines, r.ID+": "+r.Reason)
+		}
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	return []page.Block{{Heading: "Runs unfit for a fit"}, {List: words.FirstOf(lines, 30, "inspect.json")}}
+}
+
+func inspectTable(i *result.Inspect) *page.Table {
+	t := &page.Table{
+		ID: "runs", Caption: "Runs",
+		Cols: []page.Column{
+			{Head: "Run"}, {Head: "Verdict"}, {Head: "Model, hardware, TP"},
+			{Head: "Span", Unit: "s", Num: true}, {Head: "Requests", Num: true}, {Head: "Failed", Num: true}, {Head: "Aborted", Num: true},
+			{Head: "No API span", Num: true, Help: "core spans without an API span"}, {Head: "No core span", Num: true, Help: "API spans without a core span"},
+			{Head: "Preempted", Num: true},
+			{Head: "Steps recorded", Num: true, Help: "share of the step ids between the first and the last that were recorded"},
+			{Head: "Steps known", Num: true, Help: "share of recorded steps whose batch is known from snapshots or could be rebuilt"},
+			{Head: "Contradictions", Num: true, Help: "rebuilt batches that disagree with the step's own summary"},
+			{Head: "Span events lost", Num: true}, {Head: "Records dropped", Num: true},
+		},
+	}
+	for _, r := range i.Runs {
+		verdict := page.Cell{Text: "fit", Class: "ok nb"}
+		switch {
+		case r.Unfit:
+			verdict = page.Cell{Text: "unfit", Class: "ko nb"}
+		case r.Saturated:
+			verdict = page.Cell{Text: "saturated", Class: "na nb"}
+		}
+		dropped := page.Cell{Text: words.Unknown, Class: "n dim"}
+		if r.Losses.RecordsDropped != nil {
+			dropped = page.ZeroDim(*r.Losses.RecordsDropped)
+		}
+		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{
+			page.Name(r.ID), verdict, page.Name(fmt.Sprintf("%s · %s · tp%d", r.Model, r.Hardware, r.TP)),
+			page.Number(r.SpanS), page.Count(r.Requests.Total), page.ZeroDim(r.Requests.Failed), page.ZeroDim(r.Requests.Aborted),
+			page.ZeroDim(r.Requests.APIUnlinked), page.ZeroDim(r.Requests.CoreMissing), page.ZeroDim(r.Requests.Preempted),
+			page.Percent(r.Losses.RecordedStepShare), page.Percent(r.Steps.KnownShare), page.ZeroDim(r.Steps.Contradictions),
+			page.ZeroDim(r.Losses.DroppedSpanEvents), dropped,
+		}})
+	}
+	return page.Capped(t, "in the order of the file", "inspect.json, runs")
+}
+
+func clockTable(i *result.Inspect) *page.Table {
+	t := &page.Table{ID: "clocks", Caption: "Clocks and engines", Closed: true,
+		Cols: []page.Column{{Head: "Run"}, {Head: "Engines", Num: true}, {Head: "Wall − monotonic", Unit: "s", Num: true},
+			{Head: "Spread", Unit: "ms", Num: true, Help: "P95 − P5 of the offset"}, {Head: "Negative intervals", Num: true},
+			{Head: "Steps missing", Num: true}, {Head: "Adjacent", Num: true, Help: "recorded steps whose successor is recorded too"}, {Head: "Orphan snapshots", Num: true}}}
+	for _, r := range i.Runs {
+		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{
+			page.Name(r.ID), page.Count(r.Clocks.Engines), page.Number(r.Clocks.OffsetS), page.Number(r.Clocks.OffsetSpreadMs), page.ZeroDim(r.Clocks.NegativeIntervals),
+			page.ZeroDim(r.Losses.MissingSteps), page.Percent(r.Losses.AdjacentShare), page.ZeroDim(r.Losses.OrphanSnapshots),
+		}})
+	}
+	return page.Capped(t, "in the order of the file", "inspect.json, runs")
+}

@@ -1,0 +1,95 @@
+package verdict
+
+import (
+	"html/template"
+	"strings"
+
+	"github.com/blis-train/blis-train/report/page"
+	"github.com/blis-train/blis-train/report/words"
+	"github.com/blis-train/blis-train/result"
+)
+
+// maxJudged is how many judged gates stand in one table; beyond, those that
+// passed are folded away.
+const maxJudged = 40
+
+// gateTables are the judged gates, those that lack data, and, folded, those
+// that are not required.
+func gateTables(v *result.Validation) []page.Block {
+	judged := &page.Table{ID: "gates", Caption: "Gates", Cols: gateCols(), Note: "A failed gate makes the command exit with 3. Under each threshold stands why; a gate's name leads to its clause in the specification, and `blis-train validate --gates list` prints them all."}
+	open := &page.Table{ID: "gates-open", Caption: "Gates without enough data", Cols: gateCols(), Note: "A gate without a verdict is never a pass."}
+	rest := &page.Table{ID: "gates-rest", Caption: "Gates that are not required here", Cols: gateCols(), Closed: true}
+	passed := judged
+	if judgedGates(v.Gates) > maxJudged {
+		passed = &page.Table{ID: "gates-passed", Caption: "Gates that passed", Cols: gateCols(), Closed: true}
+		judged.Caption = "Gates that failed"
+	}
+	for _, g := range sortedGates(v.Gates) {
+		t := judged
+		switch gateRank(g) {
+		case 1:
+			t = open
+		case 2:
+			t = passed
+		case 3:
+			t = rest
+		}
+		t.Grow(func() page.Row { return gateRow(g) })
+	}
+	open.Closed = open.Total > 12 && v.Verdict != result.VerdictInsufficient
+	out := page.Tables(page.Capped(judged, "failed ones first", "validation.json, gates"))
+	out = append(out, page.Tables(page.Capped(open, "in the order of the file", "validation.json, gates"))...)
+	if passed != judged {
+		out = append(out, page.Tables(page.Capped(passed, "in the order of the file", "validation.json, gates"))...)
+	}
+	return append(out, page.Tables(page.Capped(rest, "in the order of the file", "validation.json, gates"))...)
+}
+
+func judgedGates(gs []result.Gate) int {
+	n := 0
+	for _, g := range gs {
+		if g.Pass != nil {
+			n++
+		}
+	}
+	return n
+}
+
+func gateCols() []page.Column {
+	return []page.Column{
+		{Head: "Result"}, {Head: "Gate"}, {Head: "Value", Num: true}, {Head: "Must be"},
+		{Head: "Against threshold", Help: "the tick is the threshold; the bar ends at twice the threshold"}, {Head: "Scope"},
+	}
+}
+
+func gateRow(g result.Gate) page.Row {
+	verdict := page.Cell{Text: "pass", Class: "ok nb", Key: "2"}
+	switch gateRank(g) {
+	case 0:
+		verdict = page.Cell{Text: "FAIL", Class: "ko nb", Key: "0"}
+	case 1:
+		verdict = page.Cell{Text: "no data", Class: "na nb", Key: "1"}
+	case 3:
+		verdict = page.Cell{Text: "not judged", Class: "dim nb", Key: "3"}
+	}
+	value := page.Cell{Text: gateValue(g.Name, g.Value), Class: "n"}
+	if g.Value != nil {
+		value.Key = words.SortKey(*g.Value)
+	}
+	name := page.Cell{Text: g.Name, Sub: gateWords[g.Name], Class: "id"}
+	if name.Sub != "" { // a gate we know has a clause
+		name.Href = result.GateClause(g.Name)
+	}
+	scope := page.Cell{Text: g.Scope, Class: "w"}
+	if g.Pass == nil {
+		scope.Sub = g.Note
+	}
+	return page.Row{Cells: []page.Cell{
+		verdict,
+		name,
+		value,
+		{Text: strings.NewReplacer("<=", "≤", ">=", "≥").Replace(g.Op) + "\u00a0" + gateThreshold(g), Sub: g.Source},
+		{Mini: template.HTML(gateBar(g)), Key: gateBarKey(g)},
+		scope,
+	}}
+}
