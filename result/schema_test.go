@@ -20,6 +20,7 @@ var documents = map[string]any{
 	"fit":        result.Fit{},
 	"validation": result.Validation{},
 	"inspect":    result.Inspect{},
+	"queue":      result.Queue{},
 }
 
 // TestSchemasAreCurrent: docs/schema says what the structs say.

@@ -55,6 +55,7 @@ func subcommands() []*cli.Command {
 		reproduceCommand(),
 		featuresCommand(),
 		kernelsCommand(),
+		queueCommand(),
 		logCommand(),
 		initCommand(),
 		explainCommand(),
@@ -120,6 +121,9 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 	}
 	for _, cmd := range app.Commands {
 		cmd.OnUsageError = onUsageError
+		for _, sub := range cmd.Subcommands {
+			sub.OnUsageError = onUsageError
+		}
 	}
 	return app
 }

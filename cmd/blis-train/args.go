@@ -16,12 +16,7 @@ func rearrange(app *cli.App, args []string) []string {
 	if len(args) < 2 {
 		return args
 	}
-	var cmd *cli.Command
-	for _, c := range app.Commands {
-		if c.HasName(args[1]) {
-			cmd = c
-		}
-	}
+	cmd, depth := commandOf(app, args)
 	if cmd == nil || strings.HasSuffix(args[len(args)-1], "generate-bash-completion") {
 		return args
 	}
@@ -33,7 +28,7 @@ func rearrange(app *cli.App, args []string) []string {
 		}
 	}
 	var flags, rest []string
-	in := args[2:]
+	head, in := args[:depth:depth], args[depth:]
 	for i := 0; i < len(in); i++ {
 		a := in[i]
 		if a == "--" {
@@ -50,16 +45,36 @@ func rearrange(app *cli.App, args []string) []string {
 			continue
 		}
 		if i+1 == len(in) { // nothing may follow, so that the library misses the value
-			return append([]string{args[0], args[1]}, flags...)
+			return append(head, flags...)
 		}
 		i++
 		flags = append(flags, in[i])
 	}
-	out := append([]string{args[0], args[1]}, flags...)
+	out := append(head, flags...)
 	if len(rest) > 0 {
 		out = append(out, "--")
 	}
 	return append(out, rest...)
+}
+
+// commandOf is the command that the first words name, a subcommand where there is one, and
+// how many words that took; nil when there is none.
+func commandOf(app *cli.App, args []string) (cmd *cli.Command, depth int) {
+	named := func(list []*cli.Command, word string) *cli.Command {
+		for _, c := range list {
+			if c.HasName(word) {
+				return c
+			}
+		}
+		return nil
+	}
+	if cmd = named(app.Commands, args[1]); cmd == nil || len(args) == 2 {
+		return cmd, 2
+	}
+	if sub := named(cmd.Subcommands, args[2]); sub != nil {
+		return sub, 3
+	}
+	return cmd, 2
 }
 
 func flagNames(flags []cli.Flag) []string {

@@ -17,6 +17,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/kernels"
 	"github.com/blis-train/blis-train/pipeline/predictor/decision"
+	"github.com/blis-train/blis-train/pipeline/queue"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/sweep"
 	"github.com/blis-train/blis-train/pipeline/track"
@@ -51,6 +52,7 @@ func codeRooms() []codeRoom {
 		{"pipeline/fit", fit.Codes},
 		{"pipeline/kernels", kernels.Codes},
 		{"pipeline/predictor/decision", decision.Codes},
+		{"pipeline/queue", queue.Codes},
 		{"pipeline/rows", rows.Codes},
 		{"pipeline/sweep", sweep.Codes},
 		{"pipeline/track", track.Codes},

@@ -28,7 +28,7 @@ const (
 var ownNames = map[string]bool{
 	"tables": true, extractFile: true, fitFile: true, validationFile: true, coefficientsFile: true, reportFile: true,
 	inspectFile: true, simulationFile: true, "requests.parquet": true, "rows.parquet": true, "rows": true,
-	"rejected.jsonl": true, ".extract-cache.json": true, "figures": true,
+	"rejected.jsonl": true, queueFile: true, "windows.parquet": true, ".extract-cache.json": true, "figures": true,
 }
 
 // prepareOut makes the output folder, or refuses one that holds files which

@@ -64,6 +64,7 @@ var rooms = map[string]room{
 	"queueing":                {ours: []string{"trace"}, pure: true},
 	"pipeline/track":          {ours: []string{"queueing", "stat", "trace"}, theirs: []string{gonum}, pure: true},
 	"pipeline/sweep":          {ours: []string{"trace"}},
+	"pipeline/queue":          {ours: []string{"queueing", "pipeline/track", "pipeline/sweep", "pipeline/fit", "pipeline/validate", "stat", "result", "deploy", "trace/table", "trace"}},
 	"sim":                     {ours: []string{"sim/kv", "sim/latency", "stat", "coeff", "trace", "deploy"}, pure: true},
 	"sim/kv":                  {pure: true},
 	"sim/latency":             {ours: []string{"stat", "coeff", "pipeline/features", "pipeline/features/basis", "trace", "deploy"}, pure: true},

@@ -86,3 +86,10 @@ func positive(x []float64) bool {
 	}
 	return true
 }
+
+// PredictWindow is TTFT and ITL of a window under parameters x, ms; ok is false where the
+// model has no answer.
+func PredictWindow(f queueing.Flavour, w *Window, x []float64, as Observation) (ttftMs, itlMs float64, ok bool) {
+	ttftMs, itlMs, _, ok = predict(f, w, x, as)
+	return ttftMs, itlMs, ok
+}

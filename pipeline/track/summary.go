@@ -138,3 +138,15 @@ func score(windows []Window, predicted func(i int, w *Window) (ttft, itl float64
 	s.ITLWape, s.ITLBias = s.ITLWape/itl, s.ITLBias/itl
 	return s
 }
+
+// EvaluateAhead scores what an online estimator predicted of each window before it used it.
+func EvaluateAhead(windows []Window, steps []Step) Score {
+	used := make([]Window, len(steps))
+	for i := range steps {
+		used[i] = windows[steps[i].Window]
+	}
+	return score(used, func(i int, w *Window) (ttft, itl float64, ok bool) {
+		y := steps[i].Innovation
+		return w.TTFTMs - y[0], w.ITLMs - y[1], y != [2]float64{}
+	})
+}

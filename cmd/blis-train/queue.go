@@ -1,0 +1,219 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/queue"
+	"github.com/blis-train/blis-train/pipeline/track"
+	"github.com/blis-train/blis-train/queueing"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+const queueFile = "queue.json"
+
+func queueCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "queue",
+		Usage: "calibrate the queueing models autoscalers size with, and use them",
+		Description: "Inputs are folders that extract has written, benchmark sweeps (GuideLLM's JSON or CSV, or folders of\n" +
+			"them), or the queue.json of an earlier command. Results go to OUT/queue.json and OUT/windows.parquet.\n\n" +
+			"Example:\n   blis-train queue fit out -o out --window 20s --min-requests 10",
+		Subcommands: []*cli.Command{queueFitCommand(), queueTrackCommand()},
+	}
+}
+
+// queueFlags are those of commands that read recordings or sweeps.
+func queueFlags() []cli.Flag {
+	d := queue.DefaultOptions()
+	return []cli.Flag{
+		outFlag("`FOLDER` of queue.json and windows.parquet"),
+		&cli.StringFlag{Name: "flavour", Value: string(d.Flavour), Usage: "queueing `MODEL`: wva-4p, wva-3p, inferno-3p or corrected"},
+		&cli.DurationFlag{Name: "window", Value: time.Duration(d.Cut.WindowNs), Usage: "length of a window, `TIME` such as 60s"},
+		&cli.DurationFlag{Name: "hop", Usage: "`TIME` from window to window; default the window"},
+		&cli.IntFlag{Name: "min-requests", Value: d.Cut.MinRequests, Usage: "windows of fewer `REQUESTS` are dropped"},
+		&cli.StringFlag{Name: "semantics", Value: string(d.Cut.Semantics), Usage: "means over requests by `EVENT`: arrival, or prometheus (completions, as vLLM's histograms)"},
+		&cli.Float64Flag{Name: "queue-ratio", Value: d.QueueRatio, Usage: "waiting room over seats, `RATIO`: 10 in workload-variant-autoscaler, 1 in model-trainer"},
+		&cli.Float64Flag{Name: "hold-out", Value: d.HoldOut, Usage: "last `SHARE` of the windows that scores are made on"},
+		&cli.IntFlag{Name: "max-num-seqs", Value: d.Sweep.MaxBatch, Usage: "sweeps: `SEATS` of the server"},
+		&cli.IntFlag{Name: "max-num-batched-tokens", Value: d.Sweep.MaxBatchedTokens, Usage: "sweeps: `TOKENS` of a step"},
+		&cli.StringFlag{Name: "model", Usage: "sweeps: `ID` of the model"},
+		&cli.StringFlag{Name: "accelerator", Usage: "sweeps: `NAME` of the hardware"},
+		&cli.Int64Flag{Name: "acc-count", Value: d.Sweep.AccCount, Usage: "sweeps: `N` devices of one replica"},
+		&cli.IntFlag{Name: "loads", Usage: "sweeps: the `N` lightest benchmarks of each; 0 takes all (model-trainer: 7)"},
+		&cli.StringFlag{Name: "ttft", Value: "median", Usage: "sweeps: `STATISTIC` of TTFT that is fitted: median or mean"},
+		&cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core"},
+		&cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds foreign files"},
+	}
+}
+
+func queueOptions(c *cli.Context) (queue.Options, error) {
+	o := queue.DefaultOptions()
+	o.Flavour, o.Workers = queueing.Flavour(c.String("flavour")), c.Int("workers")
+	o.Cut.WindowNs, o.Cut.HopNs = c.Duration("window").Nanoseconds(), c.Duration("hop").Nanoseconds()
+	if o.Cut.HopNs == 0 {
+		o.Cut.HopNs = o.Cut.WindowNs
+	}
+	o.Cut.MinRequests, o.Cut.Semantics = c.Int("min-requests"), track.Semantics(c.String("semantics"))
+	o.QueueRatio, o.HoldOut = c.Float64("queue-ratio"), c.Float64("hold-out")
+	o.Sweep = queue.SweepOptions{
+		MaxBatch: c.Int("max-num-seqs"), MaxBatchedTokens: c.Int("max-num-batched-tokens"), Model: c.String("model"), Accelerator: c.String("accelerator"),
+		AccCount: c.Int64("acc-count"), Loads: c.Int("loads"), Mean: c.String("ttft") == "mean",
+	}
+	if s := c.String("ttft"); s != "mean" && s != "median" {
+		return o, usagef("--ttft: got %q, want median or mean", s)
+	}
+	if err := o.Check(); err != nil {
+		return o, &usageError{msg: err.Error()}
+	}
+	return o, nil
+}
+
+func queueFitCommand() *cli.Command {
+	return &cli.Command{
+		Name: "fit", Usage: "physical parameters from steps, effective ones from latencies", ArgsUsage: "OUT|SWEEP...",
+		Description: "Physical parameters are a regression of step times on tokens computed and KV tokens read, with the hardware's\n" +
+			"limits beside them. Effective ones are what the queueing model needs to give the latencies of the windows;\n" +
+			"directions that the windows do not show stay at the physical values.\n\n" +
+			"Example:\n   blis-train queue fit out -o out --window 20s --min-requests 10\n" +
+			"   blis-train queue fit testdata/sweeps/llama-3.1-8b.csv -o sweep --flavour inferno-3p --loads 7 --queue-ratio 1",
+		Flags:  flags(queueFlags(), filterFlags(), talkFlags()),
+		Action: func(c *cli.Context) error { return runQueueFit(c, "fit", nil) },
+	}
+}
+
+func queueTrackCommand() *cli.Command {
+	return &cli.Command{
+		Name: "track", Usage: "what online tuners would have estimated, window by window", ArgsUsage: "OUT|SWEEP...",
+		Description: "Runs the tuners of workload-variant-autoscaler and model-tuner as they are, a filter with measured noise, and a\n" +
+			"refit over the last ten windows beside the batch fit. windows.parquet has every estimate with its covariance,\n" +
+			"innovation and verdict.\n\n" +
+			"Example:\n   blis-train queue track out -o out --window 20s --min-requests 10",
+		Flags:  flags(queueFlags(), filterFlags(), talkFlags()),
+		Action: func(c *cli.Context) error { return runQueueFit(c, "track", queue.Track) },
+	}
+}
+
+// runQueueFit fits every server, and lets more add to each.
+func runQueueFit(c *cli.Context, verb string, more func(*queue.Fitted, *queue.Options) []queue.WindowRow) error {
+	con, err := newConsole(c)
+	if err != nil {
+		return err
+	}
+	o, err := queueOptions(c)
+	if err != nil {
+		return err
+	}
+	if c.NArg() == 0 {
+		return usagef("queue %s: got no argument, want an extracted folder or a sweep", verb)
+	}
+	if err := con.claim(c.String("out"), c.Bool("force") || c.String("out") == c.Args().First()); err != nil {
+		return err
+	}
+	doc := &result.Queue{Header: con.header(pipeline.QueueCommand(verb, &o)), Flavour: string(o.Flavour), Options: o.Record(), Servers: []result.QueueServer{}, Warnings: []trace.Finding{}}
+	servers, err := queueInputs(c, con, doc, &o)
+	if err != nil {
+		return err
+	}
+	fitted, rows, err := pipeline.FitQueues(c.Context, servers, &o, more)
+	if err != nil {
+		return err
+	}
+	for _, f := range fitted {
+		doc.Servers = append(doc.Servers, f.Doc)
+	}
+	if err := queue.WriteRows(c.String("out"), rows); err != nil {
+		return err
+	}
+	if err := writeDoc(filepath.Join(c.String("out"), queueFile), doc); err != nil {
+		return err
+	}
+	showQueue(con, doc)
+	return con.document(doc)
+}
+
+// queueInputs reads the arguments: extracted folders give a server a run, all sweep files
+// together one server.
+func queueInputs(c *cli.Context, con *console, doc *result.Queue, o *queue.Options) ([]*queue.Server, error) {
+	var servers []*queue.Server
+	var sweeps []string
+	for _, a := range c.Args().Slice() {
+		if _, err := os.Stat(filepath.Join(a, extractFile)); err != nil {
+			sweeps = append(sweeps, a)
+			continue
+		}
+		ext, err := readExtract(con, a)
+		if err != nil {
+			return nil, err
+		}
+		without, err := leftOut(c, ext)
+		if err != nil {
+			return nil, err
+		}
+		doc.Inputs = append(doc.Inputs, ext.Inputs...)
+		some, err := pipeline.QueueServers(c.Context, a, ext, without, o, con.progress())
+		if err != nil {
+			return nil, err
+		}
+		servers = append(servers, some...)
+	}
+	if len(sweeps) == 0 {
+		return servers, nil
+	}
+	s, inputs, err := pipeline.SweepServer(sweeps, con.readInput, o)
+	if err != nil {
+		return nil, err
+	}
+	doc.Inputs = append(doc.Inputs, inputs...)
+	return append(servers, s), nil
+}
+
+// showQueue prints the servers for people.
+func showQueue(con *console, doc *result.Queue) {
+	var params, scores, tracks []table.Row
+	for i := range doc.Servers {
+		s := &doc.Servers[i]
+		for _, set := range []struct {
+			name   string
+			params []result.QueueParameter
+		}{{"physical", s.Physical}, {"effective", s.Effective}} {
+			for _, p := range set.params {
+				ci := "-"
+				if p.CI95 != nil {
+					ci = fmt.Sprintf("%.3g .. %.3g", p.CI95[0], p.CI95[1])
+				}
+				params = append(params, table.Row{s.ID, set.name, p.Name, fmt.Sprintf("%.4g", p.Value), ci, p.Unit, p.Identified, number(p.Utilisation), number(p.Shift)})
+			}
+		}
+		for _, x := range s.Scores {
+			scores = append(scores, table.Row{s.ID, x.Estimator, x.Set, x.Windows, share(x.TTFTWape), share(x.TTFTBias), share(x.ITLWape), share(x.ITLBias)})
+		}
+		for _, x := range s.Tracks {
+			tracks = append(tracks, table.Row{s.ID, x.Estimator, x.Windows, x.Accepted, number(x.MeanNIS), fmt.Sprintf("%.1f %%", 100*x.RejectedFrac), x.LockedOut, floats(x.Final), x.Verdict})
+		}
+		if s.Reason != "" {
+			con.line("warning", s.ID+": "+s.Reason)
+		}
+		con.warn(s.Findings)
+	}
+	con.table("parameters ("+doc.Flavour+")", table.Row{"server", "from", "parameter", "value", "95 % interval", "unit", "identified", "utilisation", "shift"}, params)
+	con.table("errors on windows", table.Row{"server", "estimator", "windows of", "n", "TTFT WAPE", "TTFT bias", "ITL WAPE", "ITL bias"}, scores)
+	con.table("online estimators", table.Row{"server", "estimator", "windows", "accepted", "mean NIS", "rejected", "locked out", "final", "verdict"}, tracks)
+	con.warn(doc.Warnings)
+}
+
+func floats(v []float64) string {
+	var parts []string
+	for _, x := range v {
+		parts = append(parts, fmt.Sprintf("%.3g", x))
+	}
+	return strings.Join(parts, " ")
+}

@@ -1,0 +1,253 @@
+package result
+
+import (
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Queue is queue.json: the parameters of a queueing model for each server, how good they
+// are, and what follows from them.
+type Queue struct {
+	Header
+	Flavour  string            `json:"flavour"` // wva-4p, wva-3p, inferno-3p, corrected
+	Options  QueueOptions      `json:"options"`
+	Servers  []QueueServer     `json:"servers"`
+	Compare  []QueueComparison `json:"comparison,omitempty"` // queue compare
+	Plan     *QueuePlan        `json:"allocation,omitempty"` // queue allocate
+	Optimum  *QueuePlan        `json:"optimum,omitempty"`    // the cheapest plan, up to ten servers
+	Warnings []trace.Finding   `json:"warnings"`
+}
+
+// Server returns the server with the id, or nil.
+func (q *Queue) Server(id string) *QueueServer {
+	for i := range q.Servers {
+		if q.Servers[i].ID == id {
+			return &q.Servers[i]
+		}
+	}
+	return nil
+}
+
+// QueueOptions are the options that decided the numbers.
+type QueueOptions struct {
+	WindowS     float64 `json:"window_s"`
+	HopS        float64 `json:"hop_s"`
+	MinRequests int     `json:"min_requests"`
+	Semantics   string  `json:"semantics"`   // arrival | prometheus
+	Observation string  `json:"observation"` // TTFT of a sweep: median | mean
+	HoldOut     float64 `json:"hold_out"`    // last share of the windows
+	QueueRatio  float64 `json:"queue_ratio"` // waiting room over seats
+}
+
+// QueueServer is one engine, or one benchmarked server.
+type QueueServer struct {
+	ID     string `json:"id"`
+	Source string `json:"source"` // recording | sweep
+	Model  string `json:"model"`
+	// Accelerator is the hardware's name, AccCount how many of it one replica takes.
+	Accelerator string      `json:"accelerator"`
+	AccCount    int64       `json:"acc_count"`
+	Limits      QueueLimits `json:"limits"`
+	Load        *QueueLoad  `json:"load"` // medians over the windows; null without any
+	// Physical is what the step traces say, Effective what latencies say; null where there
+	// is none, for Reason.
+	Physical  []QueueParameter `json:"physical"`
+	Effective []QueueParameter `json:"effective"`
+	Steps     *Errors          `json:"step_errors"` // of the physical parameters, on the step hold-out
+	Reason    string           `json:"reason"`      // why there are no effective parameters; empty when there are
+	Windows   QueueAccount     `json:"windows"`     // read = kept + dropped
+	Scores    []QueueScore     `json:"scores"`      // by estimator, on training and hold-out windows
+	Identify  *QueueIdentify   `json:"identify"`    // what the windows can tell apart
+	Objective *QueueObjective  `json:"objective"`   // of the batch fit, found twice
+	Tracks    []QueueTrack     `json:"tracks"`      // queue track
+	Sizing    *QueueSizing     `json:"sizing"`      // queue size
+	Findings  []trace.Finding  `json:"findings"`
+	Noise     *QueueNoise      `json:"noise"`      // of a window, and from window to window
+	Covar     [][]float64      `json:"covariance"` // of the effective parameters; null when held or unknown
+}
+
+// QueueLimits are what limits the engine.
+type QueueLimits struct {
+	MaxBatch         int      `json:"max_batch"`
+	Queue            int      `json:"queue"`
+	MaxBatchedTokens int      `json:"max_batched_tokens"`
+	KVTokens         *float64 `json:"kv_tokens"` // null: not known, taken as enough
+	OverheadMs       float64  `json:"overhead_ms"`
+	Async            bool     `json:"async"`
+}
+
+// QueueLoad is the traffic of a server, medians over its windows.
+type QueueLoad struct {
+	RateRPS      float64 `json:"rate_rps"`
+	PromptTokens float64 `json:"prompt_tokens"`
+	CachedTokens float64 `json:"cached_tokens"`
+	OutputTokens float64 `json:"output_tokens"`
+	PromptCV2    float64 `json:"prompt_cv2"` // variance / mean^2
+	OutputCV2    float64 `json:"output_cv2"`
+	TTFTMs       float64 `json:"ttft_ms"`
+	ITLMs        float64 `json:"itl_ms"`
+}
+
+// QueueParameter is one coefficient of the model.
+type QueueParameter struct {
+	Name        string      `json:"name"`
+	Unit        string      `json:"unit"`
+	Value       float64     `json:"value"`
+	CI95        *[2]float64 `json:"ci95"`
+	Floor       *float64    `json:"floor"`               // the hardware's limit; null where there is none
+	Utilisation *float64    `json:"implied_utilisation"` // floor / value; above 1 is faster than the hardware
+	// Identified is measured, held (at the physical value: the windows do not show it), bound
+	// (at 0 or its floor) or given.
+	Identified string   `json:"identified"`
+	PriorShare *float64 `json:"prior_share"` // of what is known of it that the physical value brought
+	Shift      *float64 `json:"shift"`       // effective / physical: the queueing model's error
+}
+
+// QueueAccount counts windows.
+type QueueAccount struct {
+	Read    int            `json:"read"`
+	Kept    int            `json:"kept"`
+	Dropped map[string]int `json:"dropped"`
+	Skipped int            `json:"requests_without_arrival"`
+}
+
+// QueueScore is the error of an estimator on windows: WAPE = sum |error| / sum of observations,
+// bias the same with its sign.
+type QueueScore struct {
+	Estimator   string   `json:"estimator"` // physical, effective, constant, replica, robust, sliding, simulator
+	Set         string   `json:"set"`       // train | hold_out | all
+	Windows     int      `json:"windows"`
+	TTFTWape    *float64 `json:"ttft_wape"`
+	ITLWape     *float64 `json:"itl_wape"`
+	TTFTBias    *float64 `json:"ttft_bias"`
+	ITLBias     *float64 `json:"itl_bias"`
+	Unpredicted int      `json:"unpredicted"`
+}
+
+// QueueIdentify says what the windows can tell apart.
+type QueueIdentify struct {
+	Condition *float64         `json:"condition_number"` // null: infinite
+	Rank      int              `json:"rank"`
+	Null      []QueueDirection `json:"null_directions"`
+	Sweep     []QueuePoint     `json:"proposed_sweep"` // that would tell the rest apart
+	After     *float64         `json:"condition_after"`
+}
+
+// QueueDirection is a combination of parameters that the windows do not show.
+type QueueDirection struct {
+	Names  []string  `json:"names"`
+	Weight []float64 `json:"weight"` // of the log parameters, unit length
+}
+
+// QueuePoint is an operating point to record.
+type QueuePoint struct {
+	PromptTokens float64 `json:"prompt_tokens"`
+	OutputTokens float64 `json:"output_tokens"`
+	RateRPS      float64 `json:"rate_rps"`
+	LoadFrac     float64 `json:"load_frac"`
+}
+
+// QueueObjective is the loss at the solution, and where a search without derivatives ended.
+type QueueObjective struct {
+	Value      *float64 `json:"value"`
+	NelderMead *float64 `json:"nelder_mead"`
+}
+
+// QueueNoise is measured: relative standard error of a window's means, and what is left of
+// the windows' spread beyond it after the fit.
+type QueueNoise struct {
+	TTFTRel      *float64 `json:"ttft_rel"`
+	ITLRel       *float64 `json:"itl_rel"`
+	TTFTResidual *float64 `json:"ttft_residual"`
+	ITLResidual  *float64 `json:"itl_residual"`
+}
+
+// QueueTrack is one online estimator over the windows.
+type QueueTrack struct {
+	Estimator    string      `json:"estimator"` // replica:wva, replica:model-tuner, robust, sliding
+	Flavour      string      `json:"flavour"`
+	Names        []string    `json:"names"`
+	Final        []float64   `json:"final"`
+	Covariance   [][]float64 `json:"covariance"` // order of names; null for sliding
+	Windows      int         `json:"windows"`
+	Accepted     int         `json:"accepted"`
+	MeanNIS      *float64    `json:"mean_nis"` // 2 is right, below 2 underconfident, above 2 overconfident
+	RejectedFrac float64     `json:"rejected_frac"`
+	Unpredicted  int         `json:"unpredicted"`
+	Whiteness    [2]*float64 `json:"whiteness"`  // lag-1 correlation of innovations, TTFT and ITL
+	LockedOut    int         `json:"locked_out"` // windows at the end that were all rejected
+	Verdict      string      `json:"verdict"`    // in words
+}
+
+// QueueSizing is the largest rate that meets targets, and what the simulator says there.
+type QueueSizing struct {
+	TargetTTFTMs float64        `json:"target_ttft_ms"` // 0: not asked for
+	TargetITLMs  float64        `json:"target_itl_ms"`
+	TargetTPS    float64        `json:"target_tps"`
+	RateRPS      float64        `json:"rate_rps"`
+	Binding      string         `json:"binding"` // ttft, itl, tps, range
+	TTFTRPS      float64        `json:"rate_rps_ttft"`
+	ITLRPS       float64        `json:"rate_rps_itl"`
+	MinRPS       float64        `json:"rate_rps_min"`
+	MaxRPS       float64        `json:"rate_rps_max"`
+	TTFTMs       float64        `json:"ttft_ms"`
+	ITLMs        float64        `json:"itl_ms"`
+	InService    float64        `json:"in_service"`
+	Simulated    *QueueSimPoint `json:"simulated"` // null without --simulate
+}
+
+// QueueSimPoint is what the simulator says at a rate with the same parameters.
+type QueueSimPoint struct {
+	Requests  int     `json:"requests"`
+	TTFTMs    float64 `json:"ttft_ms"`
+	TTFTSeMs  float64 `json:"ttft_se_ms"`
+	ITLMs     float64 `json:"itl_ms"`
+	ITLSeMs   float64 `json:"itl_se_ms"`
+	TTFTP95Ms float64 `json:"ttft_p95_ms"`
+	ITLP95Ms  float64 `json:"itl_p95_ms"`
+}
+
+// QueueComparison is one cell: a queueing model against the simulator, or both against a
+// real window.
+type QueueComparison struct {
+	Server       string         `json:"server"` // of a real window; empty in the grid
+	PromptTokens float64        `json:"prompt_tokens"`
+	OutputTokens float64        `json:"output_tokens"`
+	Outputs      string         `json:"outputs"` // constant, exponential, lognormal; empty for a real window
+	Load         float64        `json:"load"`    // of the capacity
+	RateRPS      float64        `json:"rate_rps"`
+	TTFTMs       float64        `json:"ttft_ms"` // measured, or simulated in the grid
+	ITLMs        float64        `json:"itl_ms"`
+	Simulated    *QueueSimPoint `json:"simulated"`
+	Errors       []QueueError   `json:"errors"`
+}
+
+// QueueError is the signed relative error of one flavour, or of the simulator, in a cell.
+type QueueError struct {
+	Flavour string   `json:"flavour"`
+	TTFT    *float64 `json:"ttft"`
+	ITL     *float64 `json:"itl"`
+	// Cause says which approximation breaks where an error is beyond 10 % (TTFT) or 5 % (ITL).
+	Cause string `json:"cause"`
+}
+
+// QueuePlan is an allocation of a fleet.
+type QueuePlan struct {
+	Servers  []QueueGiven   `json:"servers"`
+	Cost     float64        `json:"cost_cents_per_hour"`
+	Value    float64        `json:"value"` // sum of the transition penalties
+	Unserved []string       `json:"unserved"`
+	Left     map[string]int `json:"left"` // units by accelerator type
+}
+
+// QueueGiven is what one server gets.
+type QueueGiven struct {
+	Name        string  `json:"name"`
+	Priority    int     `json:"priority"`
+	RateRPS     float64 `json:"rate_rps"`
+	Accelerator string  `json:"accelerator"` // empty: nothing
+	Replicas    int     `json:"replicas"`
+	Wanted      int     `json:"wanted"`
+	Cost        float64 `json:"cost_cents_per_hour"`
+	Value       float64 `json:"value"`
+	Full        bool    `json:"full"`
+}
