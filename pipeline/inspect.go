@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/blis-train/blis-train/pipeline/fit"
-	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/pipeline/validate/inspect"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -28,7 +28,7 @@ func Inspect(ctx context.Context, out string, ext *result.Extract, f *result.Fit
 		if f == nil {
 			in.measureLag(run, r)
 		}
-		got, err := validate.Inspect(run, r.Deployment, in.Inspection)
+		got, err := inspect.Inspect(run, r.Deployment, in.Inspection)
 		if err != nil {
 			return nil, err
 		}
@@ -49,7 +49,7 @@ func Identify(ctx context.Context, out string, ext *result.Extract) (*result.Ide
 }
 
 // seen is what is known about a run before it is inspected.
-type seen struct{ validate.Inspection }
+type seen struct{ inspect.Inspection }
 
 // measureLag stands in for the fit's evidence. A run whose batches cannot be
 // rebuilt has none: its findings say why.
@@ -62,7 +62,7 @@ func (s *seen) measureLag(run *trace.Run, r *result.ExtractRun) {
 
 // inspection is what extraction and the fit know about a run.
 func inspection(r *result.ExtractRun, f *result.Fit) seen {
-	in := seen{validate.Inspection{Extract: r}}
+	in := seen{inspect.Inspection{Extract: r}}
 	if f == nil {
 		return in
 	}

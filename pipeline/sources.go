@@ -9,6 +9,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/score"
 	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/pipeline/validate/saturation"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -28,7 +29,7 @@ func FitSources(out string, ext *result.Extract) []fit.Source {
 		sources[i] = fit.Source{
 			ID: r.ID, Deployment: *r.Deployment,
 			Load:  func() (*trace.Run, error) { return table.Read(RunDir(out, r.ID)) },
-			Judge: func(run *trace.Run) (string, []rows.Span) { return validate.Judge(run, r.Deployment) },
+			Judge: func(run *trace.Run) (string, []rows.Span) { return saturation.Judge(run, r.Deployment) },
 		}
 	}
 	return sources

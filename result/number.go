@@ -10,3 +10,12 @@ func OrNull(v float64) *float64 {
 	}
 	return &v
 }
+
+// Share is part of whole, nil for nothing of nothing.
+func Share(part, whole int) *float64 {
+	if whole == 0 {
+		return nil
+	}
+	s := float64(part) / float64(whole)
+	return &s
+}

@@ -22,6 +22,11 @@ import (
 	"github.com/blis-train/blis-train/pipeline/sweep"
 	"github.com/blis-train/blis-train/pipeline/track"
 	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/pipeline/validate/gates"
+	"github.com/blis-train/blis-train/pipeline/validate/inspect"
+	"github.com/blis-train/blis-train/pipeline/validate/machine"
+	"github.com/blis-train/blis-train/pipeline/validate/measured"
+	"github.com/blis-train/blis-train/pipeline/validate/replay"
 	"github.com/blis-train/blis-train/queueing"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/emit"
@@ -57,6 +62,11 @@ func codeRooms() []codeRoom {
 		{"pipeline/sweep", sweep.Codes},
 		{"pipeline/track", track.Codes},
 		{"pipeline/validate", validate.Codes},
+		{"pipeline/validate/gates", gates.Codes},
+		{"pipeline/validate/inspect", inspect.Codes},
+		{"pipeline/validate/machine", machine.Codes},
+		{"pipeline/validate/measured", measured.Codes},
+		{"pipeline/validate/replay", replay.Codes},
 		{"queueing", queueing.Codes},
 		{"sim", sim.Codes},
 		{"sim/emit", emit.Codes},

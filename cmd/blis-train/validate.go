@@ -16,6 +16,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/pipeline/validate/gates"
 	"github.com/blis-train/blis-train/report/input"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -92,7 +93,7 @@ func validateOptions(c *cli.Context, given settings) (validate.Options, error) {
 		}
 		o.Thresholds[name], o.ThresholdsFrom[name] = v, "--gate"
 	}
-	if err := validate.CheckThresholds(o.Thresholds); err != nil {
+	if err := gates.CheckThresholds(o.Thresholds); err != nil {
 		return o, &usageError{msg: err.Error(), hint: "--gates list prints the names"}
 	}
 	return o, nil
@@ -108,10 +109,10 @@ func listGates(c *cli.Context, con *console) (bool, error) {
 		return false, usagef("--gates: got %q, want list", c.String("gates"))
 	}
 	if con.json {
-		return true, con.document(validate.Defaults())
+		return true, con.document(gates.Defaults())
 	}
 	var rows []table.Row
-	for _, t := range validate.Defaults() {
+	for _, t := range gates.Defaults() {
 		rows = append(rows, table.Row{t.Name, t.Op, t.Limit, t.Doc, t.Source})
 	}
 	con.table("gates", table.Row{"name", "op", "threshold", "what is compared", "why"}, rows)
@@ -282,7 +283,7 @@ func verdict(c *cli.Context, con *console, val *result.Validation) error {
 func loosenedText(val *result.Validation) string {
 	n := 0
 	for _, f := range val.Warnings {
-		if f.Code == validate.CodeGateLoosened {
+		if f.Code == gates.CodeLoosened {
 			n++
 		}
 	}

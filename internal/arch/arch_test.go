@@ -59,12 +59,11 @@ var rooms = map[string]room{
 	"pipeline/score":          {ours: []string{"pipeline/rows", "pipeline/ridge", "stat", "internal/par", "trace", "result"}},
 	"pipeline/ridge":          {ours: []string{"stat", "internal/par"}, theirs: []string{gonum}, pure: true},
 	"pipeline/fit":            {ours: []string{"stat", "internal/par", "pipeline/score", "pipeline/rows", "pipeline/ridge", "pipeline/features", "pipeline/features/basis", "coeff", "deploy", "trace", "trace/table", "result"}},
-	"pipeline/validate":       {ours: []string{"stat", "internal/par", "pipeline/score", "pipeline/rows", "sim", "sim/latency", "sim/workload", "coeff", "pipeline/features", "trace", "deploy", "result"}},
 	"pipeline/export":         {ours: []string{"internal/shown", "coeff", "deploy", "result", "trace"}, theirs: []string{yaml, xsys}},
 	"queueing":                {ours: []string{"trace"}, pure: true},
 	"pipeline/track":          {ours: []string{"queueing", "stat", "trace"}, theirs: []string{gonum}, pure: true},
 	"pipeline/sweep":          {ours: []string{"trace"}},
-	"pipeline/queue":          {ours: []string{"queueing", "pipeline/track", "pipeline/sweep", "pipeline/fit", "pipeline/validate", "stat", "result", "deploy", "trace/table", "trace"}},
+	"pipeline/queue":          {ours: []string{"queueing", "pipeline/track", "pipeline/sweep", "pipeline/fit", "pipeline/validate/saturation", "stat", "result", "deploy", "trace/table", "trace"}},
 	"sim":                     {ours: []string{"sim/kv", "sim/latency", "stat", "coeff", "trace", "deploy"}, pure: true},
 	"sim/kv":                  {pure: true},
 	"sim/latency":             {ours: []string{"stat", "coeff", "pipeline/features", "pipeline/features/basis", "trace", "deploy"}, pure: true},
@@ -82,6 +81,26 @@ var rooms = map[string]room{
 	"predict":                 {ours: []string{"sim/latency", "coeff", "deploy"}, pure: true},
 	"internal/arch":           {},
 	"internal/python":         {},
+
+	// the storeys of validate, each above the next
+	"pipeline/validate": {ours: []string{
+		"pipeline/validate/gates", "pipeline/validate/replay", "pipeline/validate/machine", "pipeline/validate/saturation",
+		"pipeline/validate/measured", "pipeline/score", "pipeline/rows", "pipeline/features", "sim", "sim/latency", "sim/workload",
+		"internal/par", "stat", "coeff", "trace", "deploy", "result",
+	}},
+	"pipeline/validate/inspect": {ours: []string{
+		"pipeline/validate/saturation", "pipeline/validate/measured", "pipeline/score", "pipeline/rows", "pipeline/features",
+		"stat", "trace", "deploy", "result",
+	}},
+	"pipeline/validate/gates": {ours: []string{"pipeline/validate/measured", "coeff", "stat", "trace", "deploy", "result"}},
+	"pipeline/validate/replay": {ours: []string{
+		"pipeline/validate/machine", "pipeline/validate/measured", "pipeline/rows", "sim", "sim/latency", "sim/workload",
+		"stat", "trace", "deploy", "result",
+	}},
+	"pipeline/validate/machine":    {ours: []string{"pipeline/rows", "sim/latency", "stat", "trace", "result"}},
+	"pipeline/validate/saturation": {ours: []string{"pipeline/validate/measured", "pipeline/rows", "stat", "trace", "deploy", "result"}},
+	"pipeline/validate/measured":   {ours: []string{"stat", "trace"}},
+	"pipeline/validate/planted":    {ours: []string{"sim", "sim/latency", "coeff", "pipeline/features", "trace", "deploy"}},
 
 	// latency predictors
 	"pipeline/forest":             {ours: []string{"forest", "internal/par", "stat"}, pure: true},

@@ -10,7 +10,7 @@ import (
 
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/pipeline/validate/saturation"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -76,7 +76,7 @@ func sourcesOf(t testing.TB, dir string) []Source {
 		out = append(out, Source{
 			ID: ext.Runs[i].ID, Deployment: d,
 			Load:  func() (*trace.Run, error) { return run, nil },
-			Judge: func(run *trace.Run) (string, []rows.Span) { return validate.Judge(run, &d) },
+			Judge: func(run *trace.Run) (string, []rows.Span) { return saturation.Judge(run, &d) },
 		})
 	}
 	extracts[dir] = out

@@ -8,7 +8,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/sweep"
 	"github.com/blis-train/blis-train/pipeline/track"
-	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/pipeline/validate/saturation"
 	"github.com/blis-train/blis-train/queueing"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
@@ -85,14 +85,14 @@ func ServerOfRun(id string, run *trace.Run, d *deploy.Deployment, o *Options) (*
 	s.Account.Skipped = skipped
 	cut := o.Cut
 	cut.Server, cut.Name = s.Limits, id
-	judged := validate.Saturate(run, d)
+	judged := saturation.OfRun(run, d)
 	windows, account, err := track.Cut(samples, spansOf(samples, judged), cut)
 	if err != nil {
 		return nil, err
 	}
 	s.Windows = windows
 	s.count(account)
-	if why, _ := validate.Judge(run, d); why != "" {
+	if why, _ := saturation.Judge(run, d); why != "" {
 		s.Reason = "saturated: " + why
 	}
 	return s, nil
@@ -107,7 +107,7 @@ func (s *Server) count(c track.Cutting) {
 
 // spansOf are the phases of a run as stretches to cut, those that cannot be used with the
 // reason. A run without phases is one stretch, from its first arrival to its last.
-func spansOf(samples []track.Sample, judged *validate.Saturation) []track.Span {
+func spansOf(samples []track.Sample, judged *saturation.Verdicts) []track.Span {
 	var out []track.Span
 	for _, p := range judged.Phases {
 		span := track.Span{Phase: p.Name, StartNs: p.StartNs, EndNs: p.EndNs}

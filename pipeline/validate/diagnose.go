@@ -3,8 +3,6 @@ package validate
 import (
 	"fmt"
 	"math"
-	"slices"
-	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -14,10 +12,11 @@ import (
 )
 
 const (
+	rareSteps        = 20   // fewer rows of a regime than this say nothing about it
 	swingThatMatters = 1.20 // largest over smallest drift factor of a run
 	unseenLoss       = 0.50 // share of the error in rows outside the training range
-	rangeSlack       = 1.5  // times the training maximum (01 V-12)
-	tellingShare     = 0.10 // of the error: one coefficient that removes less is not to blame
+	rangeSlack       = 1.5  // times the training maximum
+	tellingShare     = 0.10 // of the error: a change that removes less says nothing
 	leastUs          = 1    // a shorter step counts as one of this length
 )
 
@@ -43,23 +42,27 @@ func diagnose(s *scope, gates []string) result.Diagnosis {
 	}
 	outside, slot := s.unseen(set)
 	far, swing := s.drift()
-	alone, drifted := s.blame(set, rawPrediction), s.driftShare()
+	alone, drifted := s.bestTerm(set, rawPrediction), s.driftShare()
 	switch {
 	case outside > unseenLoss:
-		d.Cause, d.Figure, d.Regime, d.Term, d.Evidence = result.CauseUnseenRegime, "residuals", worst.regime.String(), set.Beta[slot].Name, &outside
-		d.Sentence = fmt.Sprintf("%.0f %% of the error lies in steps outside the range that %s was trained on: add such load to the fit", 100*outside, d.Term)
+		d.Cause, d.Figure, d.Regime, d.Term, d.Evidence = result.CauseUnseenRegime, "residuals", worst.regime.String(),
+			set.Beta[slot].Name, &outside
+		d.Sentence = fmt.Sprintf("%.0f %% of the error lies in steps outside the range that %s was trained on: add such load to the fit",
+			100*outside, d.Term)
 	case swing > swingThatMatters && drifted >= alone.share:
 		d.Cause, d.Figure, d.Evidence = result.CauseMachineDrift, "drift", &far
-		d.Sentence = fmt.Sprintf("the machine changed its speed by a factor of %.2f while it was measured (farthest block: measured/predicted %.2f): the drift curve removes %.0f %% of the error, the best change of one coefficient %.0f %%", swing, far, 100*drifted, 100*alone.share)
+		d.Sentence = fmt.Sprintf("the machine changed its speed by a factor of %.2f while it was measured (farthest block: "+
+			"measured/predicted %.2f): the drift curve removes %.0f %% of the error, the best change of one coefficient %.0f %%", swing, far,
+			100*drifted, 100*alone.share)
 	default:
-		blameModel(&d, worst, s.blame(set, (*taught).withoutDrift), set)
+		explainModel(&d, worst, s.bestTerm(set, (*judgedRun).withoutDrift), set)
 	}
 	return d
 }
 
-// blameModel names the regime, and the term whose rescaling would remove most of
+// explainModel names the regime, and the term whose rescaling would remove most of
 // the error.
-func blameModel(d *result.Diagnosis, worst *regimeBias, b blamed, set *coeff.Set) {
+func explainModel(d *result.Diagnosis, worst *regimeBias, b termChange, set *coeff.Set) {
 	d.Cause, d.Figure, d.Regime, d.Evidence = result.CauseModelError, "contributions", worst.regime.String(), &worst.bias
 	d.Sentence = fmt.Sprintf("%s steps are predicted %s", worst.regime, biasText(worst.bias))
 	if b.slot < 0 {
@@ -72,7 +75,8 @@ func blameModel(d *result.Diagnosis, worst *regimeBias, b blamed, set *coeff.Set
 		change = fmt.Sprintf("a %s of %.3g %s where it is 0", c.Name, b.delta, c.Unit)
 	}
 	if b.share < tellingShare {
-		d.Sentence += fmt.Sprintf("; no single coefficient is to blame: the best change, %s, would remove %.0f %% of the mean relative error", change, 100*b.share)
+		d.Sentence += fmt.Sprintf("; no single coefficient is to blame: the best change, %s, would remove %.0f %% of the mean "+
+			"relative error", change, 100*b.share)
 		return
 	}
 	d.Sentence += fmt.Sprintf("; %s would remove %.0f %% of the mean relative error", change, 100*b.share)
@@ -88,7 +92,7 @@ func biasText(b float64) string {
 func (s *scope) regimeBiases() []regimeBias {
 	out := make([]regimeBias, rows.Mixed+1)
 	var sumY [rows.Mixed + 1]float64
-	s.eachTested(func(t *taught, i int) {
+	s.eachTested(func(t *judgedRun, i int) {
 		r := t.beta.Regime[i]
 		corrected := t.withoutDrift(i)
 		out[r].regime, out[r].rows = r, out[r].rows+1
@@ -106,22 +110,19 @@ func (s *scope) regimeBiases() []regimeBias {
 // withoutDrift is the prediction of row i as the machine was then: times the
 // drift factor over the run's median one, which leaves a bias of the model as it
 // is. A curve that hardly swings changes nothing.
-func (t *taught) withoutDrift(i int) float64 {
-	if len(t.drift.factors) == 0 || t.drift.Swing() <= swingThatMatters {
+func (t *judgedRun) withoutDrift(i int) float64 {
+	if t.drift.Swing() <= swingThatMatters {
 		return t.pred[i]
 	}
-	if t.level == 0 {
-		t.level = stat.Median(t.drift.factors)
-	}
-	return t.pred[i] * t.drift.At(t.beta.TimeNs[i]) / t.level
+	return t.drift.Follow(t.pred[i], t.beta.TimeNs[i])
 }
 
-func rawPrediction(t *taught, i int) float64 { return t.pred[i] }
+func rawPrediction(t *judgedRun, i int) float64 { return t.pred[i] }
 
 // driftShare is the share of the mean relative error that the drift curve removes.
 func (s *scope) driftShare() float64 {
 	raw, left := 0.0, 0.0
-	s.eachTested(func(t *taught, i int) {
+	s.eachTested(func(t *judgedRun, i int) {
 		y := math.Max(t.beta.Y[i], leastUs)
 		raw += math.Abs(t.beta.Y[i]-t.pred[i]) / y
 		left += math.Abs(t.beta.Y[i]-t.withoutDrift(i)) / y
@@ -144,7 +145,7 @@ func worstRegime(biases []regimeBias) *regimeBias {
 	return worst
 }
 
-func (s *scope) eachTested(f func(t *taught, i int)) {
+func (s *scope) eachTested(f func(t *judgedRun, i int)) {
 	for _, t := range s.runs {
 		for i := range t.beta.Kept {
 			if t.sample.Judges(i) {
@@ -154,27 +155,27 @@ func (s *scope) eachTested(f func(t *taught, i int)) {
 	}
 }
 
-// blamed is the term that explains most of the residuals.
-type blamed struct {
+// termChange is the term that explains most of the residuals.
+type termChange struct {
 	slot  int
 	delta float64 // what to add to the coefficient
 	share float64 // of the mean relative error it would remove
 }
 
-// blameRows bounds the cost of blame; more rows are evenly thinned.
-const blameRows = 20_000
+// residualRows bounds the cost of bestTerm; more rows are evenly thinned.
+const residualRows = 20_000
 
 // nearBest: a term of the physics that removes this share of what the best term
 // removes is named before a ratio or a constant, which can stand in for anything.
 const nearBest = 0.75
 
-// blame changes each term alone to fit the residuals, in least absolute relative
+// bestTerm changes each term alone to fit the residuals, in least absolute relative
 // error with equal weight for every regime, and returns the term that removes
 // most. Least absolute error, because single slow steps would own a square. No
 // coefficient is taken below zero.
-func (s *scope) blame(set *coeff.Set, predict func(*taught, int) float64) blamed {
+func (s *scope) bestTerm(set *coeff.Set, predict func(*judgedRun, int) float64) termChange {
 	r := s.residuals(predict)
-	best, physical := blamed{slot: -1}, blamed{slot: -1}
+	best, physical := termChange{slot: -1}, termChange{slot: -1}
 	total := r.loss(0, nil)
 	if !(total > 0) {
 		return best
@@ -182,7 +183,7 @@ func (s *scope) blame(set *coeff.Set, predict func(*taught, int) float64) blamed
 	for j, f := range features.BetaFeatures(set.SpecVersion) {
 		x := r.column(j)
 		delta := math.Max(r.bestChange(x), -set.Beta[j].Value)
-		b := blamed{j, delta, 1 - r.loss(delta, x)/total}
+		b := termChange{j, delta, 1 - r.loss(delta, x)/total}
 		if b.share > best.share {
 			best = b
 		}
@@ -202,14 +203,14 @@ type residuals struct {
 	rows       [][]float64
 }
 
-func (s *scope) residuals(predict func(*taught, int) float64) *residuals {
+func (s *scope) residuals(predict func(*judgedRun, int) float64) *residuals {
 	var count [rows.Mixed + 1]float64
 	n := 0
-	s.eachTested(func(t *taught, i int) { count[t.beta.Regime[i]]++; n++ })
-	every := max(1, n/blameRows)
+	s.eachTested(func(t *judgedRun, i int) { count[t.beta.Regime[i]]++; n++ })
+	every := max(1, n/residualRows)
 	r := &residuals{}
 	k := 0
-	s.eachTested(func(t *taught, i int) {
+	s.eachTested(func(t *judgedRun, i int) {
 		if k++; k%every != 0 {
 			return
 		}
@@ -260,7 +261,7 @@ func (r *residuals) bestChange(x []float64) float64 {
 func (s *scope) unseen(set *coeff.Set) (float64, int) {
 	bySlot := make([]int, len(set.Beta))
 	outside, total := 0.0, 0.0
-	s.eachTested(func(t *taught, i int) {
+	s.eachTested(func(t *judgedRun, i int) {
 		hit := false
 		for j, x := range t.beta.Row(i) {
 			rng := set.Beta[j].Range
@@ -297,28 +298,4 @@ func (s *scope) drift() (farthest, swing float64) {
 		}
 	}
 	return farthest, swing
-}
-
-// failedByScope lists the names of failed gates per scope prefix, in gate order.
-func failedByScope(gates []result.Gate) ([]string, map[string][]string) {
-	var order []string
-	names := map[string][]string{}
-	for _, g := range gates {
-		if g.Pass == nil || *g.Pass {
-			continue
-		}
-		if names[g.Scope] == nil {
-			order = append(order, g.Scope)
-		}
-		if !slices.Contains(names[g.Scope], g.Name) {
-			names[g.Scope] = append(names[g.Scope], g.Name)
-		}
-	}
-	return order, names
-}
-
-// runOfScope is the run id of a replay scope "id/phase (in-sample)".
-func runOfScope(scope string) string {
-	id, _, _ := strings.Cut(strings.TrimSuffix(scope, " (in-sample)"), "/")
-	return id
 }

@@ -3,6 +3,8 @@ package validate
 import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/validate/measured"
+	"github.com/blis-train/blis-train/pipeline/validate/replay"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/sim/workload"
@@ -11,8 +13,8 @@ import (
 
 // engine is how a run is replayed: the coefficients' step times (or the latency
 // model of the options), delays from the artifact or the options.
-func (j *job) engine(t *taught, run *trace.Run, dep *deploy.Deployment) (Engine, []trace.Finding, error) {
-	e := Engine{Async: t.lag.lag > 0, Gamma: j.set.Gamma, Seed: j.o.Seed, Drift: t.drift, Done: j.done}
+func (j *job) engine(t *judgedRun, run *trace.Run, dep *deploy.Deployment) (replay.Engine, []trace.Finding, error) {
+	e := replay.Engine{Async: t.lag.lag > 0, Gamma: j.set.Gamma, Seed: j.o.Seed, Drift: t.drift, Done: j.done}
 	if t.beta == nil {
 		e.Async = dep.Engine.IsAsync()
 	}
@@ -40,13 +42,13 @@ func (j *job) engine(t *taught, run *trace.Run, dep *deploy.Deployment) (Engine,
 
 // delays sets what happens outside the engine: a constant that was given, one
 // measured on idle requests, or the artifact's alphas.
-func (j *job) delays(e *Engine, run *trace.Run, dep *deploy.Deployment) ([]trace.Finding, error) {
+func (j *job) delays(e *replay.Engine, run *trace.Run, dep *deploy.Deployment) ([]trace.Finding, error) {
 	var findings []trace.Finding
 	overhead, egress := j.o.OverheadUs, j.o.EgressUs
 	if j.o.IdleDelays {
-		idle, ok := MeasureIdle(run)
+		idle, ok := measured.MeasureIdle(run)
 		if !ok {
-			findings = append(findings, trace.Findingf(CodeNoIdleRequests, "run %s: no request met an idle server", run.ID))
+			findings = append(findings, trace.Findingf(codeNoIdleRequests, "run %s: no request met an idle server", run.ID))
 		} else {
 			overhead, egress = &idle.OverheadUs, &idle.EgressUs
 		}
@@ -77,7 +79,7 @@ func (j *job) delays(e *Engine, run *trace.Run, dep *deploy.Deployment) ([]trace
 // contentOf tells what requests of the run share, from the workload room. Runs
 // it cannot read (stock spans, client files) share their first tokens when the
 // options say how many, else nothing.
-func (j *job) contentOf(run *trace.Run, dep *deploy.Deployment) (Content, []trace.Finding) {
+func (j *job) contentOf(run *trace.Run, dep *deploy.Deployment) (replay.Content, []trace.Finding) {
 	if !dep.Engine.PrefixCaching {
 		return nil, nil
 	}
@@ -92,7 +94,7 @@ func (j *job) contentOf(run *trace.Run, dep *deploy.Deployment) (Content, []trac
 	var findings []trace.Finding
 	for _, n := range w.Notes {
 		if n.Code == workload.CodePrefixUnknown {
-			findings = append(findings, trace.Findingf(CodeCachedAssumed, "run %s: %s", run.ID, n.Message))
+			findings = append(findings, trace.Findingf(codeCachedAssumed, "run %s: %s", run.ID, n.Message))
 		}
 	}
 	return func(id string, r *sim.Request) {
@@ -106,12 +108,13 @@ func (j *job) contentOf(run *trace.Run, dep *deploy.Deployment) (Content, []trac
 // sharedGroup is the content group of requests that share what the options say.
 const sharedGroup = 1
 
-func (j *job) sharedContent(run *trace.Run) (Content, []trace.Finding) {
+func (j *job) sharedContent(run *trace.Run) (replay.Content, []trace.Finding) {
 	n := j.o.SharedPrefix
 	if n == 0 {
-		return nil, []trace.Finding{trace.Findingf(CodeCachedAssumed, "run %s: prefix caching is on and nothing says what requests share; replayed uncached (--shared-prefix-tokens)", run.ID)}
+		return nil, []trace.Finding{trace.Findingf(codeCachedAssumed,
+			"run %s: prefix caching is on and nothing says what requests share; replayed uncached (--shared-prefix-tokens)", run.ID)}
 	}
 	return func(_ string, r *sim.Request) {
 		r.Group, r.GroupTokens = sharedGroup, min(n, r.PromptTokens)
-	}, []trace.Finding{trace.Findingf(CodeCachedAssumed, "run %s: all requests are taken to share their first %d prompt tokens", run.ID, n)}
+	}, []trace.Finding{trace.Findingf(codeCachedAssumed, "run %s: all requests are taken to share their first %d prompt tokens", run.ID, n)}
 }

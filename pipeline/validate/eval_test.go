@@ -77,7 +77,7 @@ func fitted(t *testing.T, out string, ext *result.Extract, split float64) *resul
 	return f
 }
 
-// TestEvalRealReplay prints, per run of the real CPU recordings, what issue 8
+// TestEvalRealReplay prints, per run of the real CPU recordings, what the replay
 // accepts: drift-corrected and plain distances and medians of the open loop.
 func TestEvalRealReplay(t *testing.T) {
 	needEval(t)
@@ -141,7 +141,7 @@ func (c *comparison) check(t *testing.T, printed string) {
 	}
 }
 
-// checkAccepted is the acceptance of issue 8 for unsaturated open loops with at
+// checkAccepted is the acceptance for unsaturated open loops with at
 // least 164 requests.
 func checkAccepted(t *testing.T, r *result.ValidationRun) {
 	if r.Load == "closed" || r.Saturated || r.Requests < 164 || r.MetricsDrift == nil {
@@ -153,7 +153,8 @@ func checkAccepted(t *testing.T, r *result.ValidationRun) {
 		limit float64
 	}{{"TTFT", r.MetricsDrift.TTFT, 0.10}, {"E2E", r.MetricsDrift.E2E, 0.10}, {"ITL", r.MetricsDrift.ITL, 0.15}} {
 		if c.m.KSD > c.limit || c.m.MedianRelErr >= 0.10 {
-			t.Errorf("%s %s %s: drift-corrected D %.3f (want <= %.2f), median error %.1f %% (want < 10 %%)", r.ID, r.Split.Kind, c.name, c.m.KSD, c.limit, 100*c.m.MedianRelErr)
+			t.Errorf("%s %s %s: drift-corrected D %.3f (want <= %.2f), median error %.1f %% (want < 10 %%)", r.ID, r.Split.Kind, c.name,
+				c.m.KSD, c.limit, 100*c.m.MedianRelErr)
 		}
 	}
 }
@@ -162,7 +163,8 @@ func checkAccepted(t *testing.T, r *result.ValidationRun) {
 // median paired error (%) of TTFT, E2E and ITL, each run fitted alone.
 var reference = map[string][6]float64{
 	"cpu-gqa-low": {.09, 13, .07, 5, .22, 4}, "cpu-gqa-medium": {.07, 15, .12, 3, .17, 3}, "cpu-gqa-saturate": {.15, 33, .25, 25, .46, 25},
-	"cpu-gqa-async": {.30, 14, .16, 12, .21, 11}, "cpu-async-long": {.24, 25, .15, 22, .45, 22}, "cpu-gqa-nochunk": {.37, 47, .29, 34, .20, 27},
+	"cpu-gqa-async": {.30, 14, .16, 12, .21, 11}, "cpu-async-long": {.24, 25, .15, 22, .45, 22}, "cpu-gqa-nochunk": {.37, 47, .29, 34,
+		.20, 27},
 	"cpu-gqa-prefix": {.23, 22, .17, 17, .56, 17}, "cpu-gqa-preempt": {.53, 36, .55, 40, .75, 32}, "cpu-mha-mixed": {.12, 17, .11, 8, .23, 8},
 	"cpu-mha-long": {.20, 28, .13, 23, .40, 23}, "cpu-moe-medium": {.06, 8, .08, 8, .10, 9}, "cpu-gqa-tp2": {.25, 26, .14, 20, .40, 20},
 }
@@ -203,10 +205,13 @@ func TestEvalReference(t *testing.T) {
 
 func printReplay(v *result.Validation) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 8, 1, ' ', 0)
-	fmt.Fprintln(w, "run\tphase\tsplit\tn\tsat\tMAPE/const\tbias\tdrift\tidentical\tdrift-corrected D TTFT/E2E/ITL\tmedian err\tplain D (paired err) TTFT\tE2E\tITL\treal-vs-real")
+	fmt.Fprintln(w,
+		"run\tphase\tsplit\tn\tsat\tMAPE/const\tbias\tdrift\tidentical\tdrift-corrected D TTFT/E2E/ITL\tmedian err\tplain D "+
+			"(paired err) TTFT\tE2E\tITL\treal-vs-real")
 	for i := range v.Runs {
 		r := &v.Runs[i]
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", r.ID, r.Phase, r.Split.Kind, r.Requests, strings.Join(r.SaturationHits, ","), stepText(r), driftText(r), replayText(r))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", r.ID, r.Phase, r.Split.Kind, r.Requests, strings.Join(r.SaturationHits, ","),
+			stepText(r), driftText(r), replayText(r))
 	}
 	w.Flush()
 	for _, d := range v.Diagnoses {
@@ -297,7 +302,8 @@ func TestEvalObserved(t *testing.T) {
 
 func printPlain(t *testing.T, v *result.Validation) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 8, 1, ' ', 0)
-	fmt.Fprintln(w, "run\tsource\tn\texcluded\tsaturated\tTTFT D\tmedian err\tpaired\treal/sim p50 ms\tITL D\tmedian err\tE2E D\tmedian err\treal/sim p50 ms")
+	fmt.Fprintln(w,
+		"run\tsource\tn\texcluded\tsaturated\tTTFT D\tmedian err\tpaired\treal/sim p50 ms\tITL D\tmedian err\tE2E D\tmedian err\treal/sim p50 ms")
 	for i := range v.Runs {
 		r := &v.Runs[i]
 		fmt.Fprintf(w, "%s\t%s\t%d\t%v\t%v", r.ID, r.Source, r.Requests, r.Excluded, r.SaturationHits)
@@ -306,7 +312,8 @@ func printPlain(t *testing.T, v *result.Validation) {
 			continue
 		}
 		a, b, c := r.Metrics.TTFT, r.Metrics.ITL, r.Metrics.E2E
-		fmt.Fprintf(w, "\t%.2f\t%.0f %%\t%.0f %%\t%.0f / %.0f\t%.2f\t%.0f %%\t%.2f\t%.0f %%\t%.0f / %.0f\n", a.KSD, 100*a.MedianRelErr, 100**a.MedianRelErrPaired,
+		fmt.Fprintf(w, "\t%.2f\t%.0f %%\t%.0f %%\t%.0f / %.0f\t%.2f\t%.0f %%\t%.2f\t%.0f %%\t%.0f / %.0f\n", a.KSD, 100*a.MedianRelErr,
+			100**a.MedianRelErrPaired,
 			a.RealMs.P50, a.SimMs.P50, b.KSD, 100*b.MedianRelErr, c.KSD, 100*c.MedianRelErr, c.RealMs.P50, c.SimMs.P50)
 	}
 	w.Flush()

@@ -4,6 +4,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/validate/gates"
 	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -55,15 +56,15 @@ func (o Options) resolve() (Options, error) {
 	}
 	switch {
 	case !(o.Split > 0 && o.Split <= 1):
-		return o, trace.Errorf(CodeBadOption, "--split: got %g, want a share in (0, 1]", o.Split)
+		return o, trace.Errorf(codeBadOption, "--split: got %g, want a share in (0, 1]", o.Split)
 	case o.SharedPrefix < 0:
-		return o, trace.Errorf(CodeBadOption, "--shared-prefix-tokens: got %d tokens, want >= 0", o.SharedPrefix)
+		return o, trace.Errorf(codeBadOption, "--shared-prefix-tokens: got %d tokens, want >= 0", o.SharedPrefix)
 	case o.OverheadUs != nil && !(*o.OverheadUs >= 0 && *o.OverheadUs < 1e9):
-		return o, trace.Errorf(CodeBadOption, "--overhead-us: got %g us, want >= 0 and < 1e9", *o.OverheadUs)
+		return o, trace.Errorf(codeBadOption, "--overhead-us: got %g us, want >= 0 and < 1e9", *o.OverheadUs)
 	case o.EgressUs != nil && !(*o.EgressUs >= 0 && *o.EgressUs < 1e9):
-		return o, trace.Errorf(CodeBadOption, "--egress-us: got %g us, want >= 0 and < 1e9", *o.EgressUs)
+		return o, trace.Errorf(codeBadOption, "--egress-us: got %g us, want >= 0 and < 1e9", *o.EgressUs)
 	}
-	return o, CheckThresholds(o.Thresholds)
+	return o, gates.CheckThresholds(o.Thresholds)
 }
 
 func (o *Options) recipe(set string, v features.Version) rows.Recipe {

@@ -10,6 +10,11 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/validate/gates"
+	"github.com/blis-train/blis-train/pipeline/validate/machine"
+	"github.com/blis-train/blis-train/pipeline/validate/measured"
+	"github.com/blis-train/blis-train/pipeline/validate/replay"
+	"github.com/blis-train/blis-train/pipeline/validate/saturation"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -24,17 +29,17 @@ func Run(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Source,
 		return nil, err
 	}
 	if len(sources) == 0 {
-		return nil, trace.Errorf(CodeNothingToJudge, "got no run, want at least one")
+		return nil, trace.Errorf(codeNothingToJudge, "got no run, want at least one")
 	}
 	if err := checkSplit(fit, o.Split); err != nil {
 		return nil, err
 	}
-	j := &job{set: set, o: &o, sources: sources, all: make([]*taught, len(sources)), entries: make([][]result.ValidationRun, len(sources))}
-	j.rules, _ = newRules(o.Thresholds)
-	j.warned = append(j.warned, j.rules.loosen(o.ThresholdsFrom)...)
+	j := &job{set: set, o: &o, sources: sources, all: make([]*judgedRun, len(sources)), entries: make([][]result.ValidationRun, len(sources))}
+	j.rules, _ = gates.NewRules(o.Thresholds)
+	j.warned = append(j.warned, j.rules.Loosen(o.ThresholdsFrom)...)
 	j.done = ctx.Done()
 	j.refit = set.Refit || fit != nil && fit.Options.RefitAll
-	if err := j.each(ctx, "steps", j.teach); err != nil {
+	if err := j.each(ctx, "steps", j.loadSteps); err != nil {
 		return nil, err
 	}
 	if err := j.clean(); err != nil {
@@ -52,7 +57,8 @@ func checkSplit(fit *result.Fit, split float64) error {
 	if fit == nil || split >= fit.Options.Split {
 		return nil
 	}
-	return trace.Errorf(CodeBadOption, "--split: got %g, want at least the fit's %g: the coefficients have seen the rest", split, fit.Options.Split).
+	return trace.Errorf(codeBadOption, "--split: got %g, want at least the fit's %g: the coefficients have seen the rest", split,
+		fit.Options.Split).
 		WithHint(fmt.Sprintf("blis-train fit OUT --split %g", split))
 }
 
@@ -60,9 +66,9 @@ func checkSplit(fit *result.Fit, split float64) error {
 type job struct {
 	set     *coeff.Set
 	o       *Options
-	rules   *rules
+	rules   *gates.Rules
 	sources []Source
-	all     []*taught
+	all     []*judgedRun
 	entries [][]result.ValidationRun
 	warned  []trace.Finding
 	refit   bool // the coefficients saw the hold-out too
@@ -80,12 +86,12 @@ func (j *job) each(ctx context.Context, what string, work func(i int) error) err
 	}, func(done int) { j.o.Progress.Report("validate "+what, int64(done), int64(n), "runs") })
 }
 
-func (j *job) teach(i int) error {
+func (j *job) loadSteps(i int) error {
 	run, dep, err := j.sources[i].Load()
 	if err != nil {
 		return err
 	}
-	j.all[i], err = teach(run, dep, j.set, j.o, j.sources[i].Training)
+	j.all[i], err = newJudgedRun(run, dep, j.set, j.o, j.sources[i].Training)
 	return err
 }
 
@@ -129,17 +135,17 @@ func (j *job) replay(i int) error {
 	if err != nil {
 		return err
 	}
-	obs, more := observed(run)
+	obs, more := measured.Requests(run)
 	findings = append(findings, more...)
 	content, more := j.contentOf(run, dep)
 	findings = append(findings, more...)
-	for _, p := range phasesOf(run, dep) {
+	for _, p := range saturation.PhasesOf(run, dep) {
 		phase := p
 		e := engine
-		if j.o.Noise {
-			e.Spreads = t.spreadsOf(p.StartNs, t.cut(&phase), p.EndNs)
+		if j.o.Noise && t.beta != nil {
+			e.Spreads = machine.SpreadsOf(t.beta, t.pred, t.drift, p.StartNs, t.cut(&phase), p.EndNs)
 		}
-		rp := replayPhase(dep, obs, recordedMarks(run, &phase), &phase, content, e)
+		rp := replay.Run(run, dep, obs, &phase, content, e)
 		j.entries[i] = append(j.entries[i], j.phaseEntries(t, &phase, rp)...)
 	}
 	if len(j.entries[i]) == 0 {
@@ -152,10 +158,10 @@ func (j *job) replay(i int) error {
 
 // phaseEntries compares one replayed phase: a training run on its hold-out, and
 // in-sample where that is too small; a test run on the whole phase.
-func (j *job) phaseEntries(t *taught, p *deploy.Phase, rp *phaseReplay) []result.ValidationRun {
-	limit := j.rules.byName[GateKSTTFT].Limit
+func (j *job) phaseEntries(t *judgedRun, p *deploy.Phase, rp *replay.Phase) []result.ValidationRun {
+	limit := j.rules.KSLimit()
 	whole := func(kind string) result.ValidationRun {
-		v := rp.entry(p.StartNs, limit)
+		v := rp.Entry(p.StartNs, limit)
 		v.Split = result.Split{Kind: kind, Train: 0, Test: 1}
 		if kind == result.SplitInSample {
 			v.Split.Train = j.o.Split
@@ -168,7 +174,7 @@ func (j *job) phaseEntries(t *taught, p *deploy.Phase, rp *phaseReplay) []result
 	case j.refit: // nothing was held out
 		return []result.ValidationRun{whole(result.SplitInSample)}
 	}
-	v := rp.entry(t.cut(p), limit)
+	v := rp.Entry(t.cut(p), limit)
 	v.Split = result.Split{Kind: result.SplitHoldout, Train: j.o.Split, Test: math.Round((1-j.o.Split)*1e9) / 1e9}
 	if v.Sufficient {
 		return []result.ValidationRun{t.fillEntry(v, p)}
@@ -178,7 +184,7 @@ func (j *job) phaseEntries(t *taught, p *deploy.Phase, rp *phaseReplay) []result
 }
 
 // cut is where the hold-out of a phase begins.
-func (t *taught) cut(p *deploy.Phase) int64 {
+func (t *judgedRun) cut(p *deploy.Phase) int64 {
 	for _, part := range t.parts {
 		if part.Name == p.Name {
 			return part.CutNs
@@ -188,7 +194,7 @@ func (t *taught) cut(p *deploy.Phase) int64 {
 }
 
 // entry is an entry without a replay.
-func (t *taught) entry(p *deploy.Phase) result.ValidationRun {
+func (t *judgedRun) entry(p *deploy.Phase) result.ValidationRun {
 	kind := result.SplitTestRun
 	if t.training {
 		kind = result.SplitHoldout
@@ -199,7 +205,7 @@ func (t *taught) entry(p *deploy.Phase) result.ValidationRun {
 	return t.fillEntry(result.ValidationRun{Split: result.Split{Kind: kind}, Excluded: map[string]int{}, Findings: []trace.Finding{}}, p)
 }
 
-func (t *taught) fillEntry(v result.ValidationRun, p *deploy.Phase) result.ValidationRun {
+func (t *judgedRun) fillEntry(v result.ValidationRun, p *deploy.Phase) result.ValidationRun {
 	sat := t.sat.Phase(p.Name)
 	v.ID, v.Config, v.Phase, v.Load, v.Source = t.id, t.dep.Config(), p.Name, p.Load, t.source
 	if rate := t.dep.Tracing.JourneySampleRate; rate.OK {
@@ -213,7 +219,7 @@ func (t *taught) fillEntry(v result.ValidationRun, p *deploy.Phase) result.Valid
 	v.Drift = append([]result.DriftPoint{}, t.drift.Points...)
 	if v.Replay != nil && t.quality.Recorded > 0 {
 		q := t.quality
-		v.Replay.KnownBatchesShare = share(q.Rich+q.Journey+q.Approximate, q.Recorded)
+		v.Replay.KnownBatchesShare = result.Share(q.Rich+q.Journey+q.Approximate, q.Recorded)
 		v.Replay.IdenticalBatchesShare = t.identical
 	}
 	if v.Findings == nil {
@@ -227,7 +233,7 @@ func (j *job) document(fit *result.Fit) *result.Validation {
 	v := &result.Validation{
 		Options: result.ValidationOptions{
 			Split: j.o.Split, StepsOnly: j.o.StepsOnly, Seed: j.o.Seed, OverheadUs: j.o.OverheadUs,
-			EgressUs: j.o.EgressUs, Latency: j.o.LatencyName, Thresholds: j.rules.limits(),
+			EgressUs: j.o.EgressUs, Latency: j.o.LatencyName, Thresholds: j.rules.Limits(),
 		},
 		Configs: []result.ConfigErrors{}, Diagnoses: []result.Diagnosis{}, Warnings: append([]trace.Finding{}, j.warned...),
 	}
@@ -243,11 +249,12 @@ func (j *job) document(fit *result.Fit) *result.Validation {
 		v.Runs = append(v.Runs, j.entries[i]...)
 	}
 	v.Figures = scored.steps.Figures(termNames(j.set))
-	judge(v, fit, checkSigns(j.set), j.rules)
+	gates.Decide(v, fit, j.set, j.rules)
 	v.Diagnoses = j.diagnoses(v, groups)
 	v.Warnings = append(v.Warnings, changedTerms(j.set, fit)...)
 	if j.refit {
-		v.Warnings = append(v.Warnings, trace.Findingf(CodeRefit, "the coefficients were refitted on all rows: what is called hold-out here is in-sample"))
+		v.Warnings = append(v.Warnings,
+			trace.Findingf(codeRefit, "the coefficients were refitted on all rows: what is called hold-out here is in-sample"))
 	}
 	return v
 }
@@ -261,7 +268,7 @@ func (j *job) fillSteps(groups []*scope, scored *scores) {
 		first := &j.entries[i][0]
 		first.Steps = scored.steps.Errors(t.steps())
 		first.StepCells = append(scored.steps.Cells(t.steps(), false), scored.steps.StressCells(t.steps())...)
-		first.Alpha = scored.alphaErrors([]*taught{t})
+		first.Alpha = scored.alphaErrors([]*judgedRun{t})
 	}
 }
 
@@ -276,38 +283,16 @@ func changedTerms(set *coeff.Set, fit *result.Fit) []trace.Finding {
 		if i >= len(set.Beta) || set.Beta[i].Name != c.Name || set.Beta[i].Value == c.Value {
 			continue
 		}
-		out = append(out, trace.Findingf(CodeNotTheFit, "%s: got %.6g %s, want %.6g as in the fit's report", c.Name, set.Beta[i].Value, c.Unit, c.Value))
+		out = append(out, trace.Findingf(codeNotTheFit, "%s: got %.6g %s, want %.6g as in the fit's report", c.Name, set.Beta[i].Value,
+			c.Unit, c.Value))
 	}
 	return out
-}
-
-// mustBePositive are the terms no server does without; the bias may be 0.
-var mustBePositive = []string{"prefill_linear_compute", "decode_weight_load", "fixed_step_overhead"}
-
-const mayBeZero = "bias"
-
-// checkSigns counts the terms with an impossible sign among those that the data
-// identify within configurations.
-func checkSigns(set *coeff.Set) signCheck {
-	var s signCheck
-	for i := range set.Beta {
-		c := &set.Beta[i]
-		positive := slices.Contains(mustBePositive, c.Name)
-		if c.Identified != coeff.Within || !positive && c.Name != mayBeZero {
-			continue
-		}
-		s.checked++
-		if c.Value < 0 || positive && c.Value == 0 {
-			s.violations++
-		}
-	}
-	return s
 }
 
 // diagnoses explains every failed scope that has rows: configurations and runs.
 func (j *job) diagnoses(v *result.Validation, groups []*scope) []result.Diagnosis {
 	out := []result.Diagnosis{}
-	order, names := failedByScope(v.Gates)
+	order, names := gates.FailedByScope(v.Gates)
 	for _, name := range order {
 		s := j.scopeNamed(groups, name)
 		if s == nil || len(s.runs) == 0 {
@@ -331,13 +316,13 @@ func (j *job) scopeNamed(groups []*scope, name string) *scope {
 	every := &scope{name: name}
 	for _, s := range groups {
 		for _, t := range s.runs {
-			if t.id == runOfScope(name) {
-				return &scope{name: name, config: s.config, test: s.test, runs: []*taught{t}}
+			if t.id == gates.RunOfScope(name) {
+				return &scope{name: name, config: s.config, test: s.test, runs: []*judgedRun{t}}
 			}
 			every.runs = append(every.runs, t)
 		}
 	}
-	if name == scopeAll {
+	if name == gates.ScopeAll {
 		return every
 	}
 	return nil

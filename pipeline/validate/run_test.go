@@ -10,6 +10,8 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/validate/measured"
+	"github.com/blis-train/blis-train/pipeline/validate/planted"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -37,9 +39,9 @@ func gatesOf(v *result.Validation, name string) []result.Gate {
 // TestPlantedCoefficientsReplayExactly: with the coefficients that made the
 // recording, steps and replay agree, in every metric.
 func TestPlantedCoefficientsReplayExactly(t *testing.T) {
-	dep := plantedDeployment(t)
-	set := plantedSet(dep)
-	run := plant(t, set, dep, plantedLoad(400, 2, 1), nil)
+	dep := planted.Deployment(t)
+	set := planted.Set(dep)
+	run := planted.Record(t, set, dep, planted.Load(400, 2, 1), nil)
 	v := validate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
 	if len(v.Runs) != 1 || v.Runs[0].Split.Kind != result.SplitTestRun || v.Runs[0].Requests != 400 || !v.Runs[0].Sufficient {
 		t.Fatalf("got %+v", v.Runs)
@@ -71,9 +73,9 @@ func TestPlantedCoefficientsReplayExactly(t *testing.T) {
 
 // TestIdenticalBatchesSeesAWrongOne: one snapshot that is off by a token.
 func TestIdenticalBatchesSeesAWrongOne(t *testing.T) {
-	dep := plantedDeployment(t)
-	set := plantedSet(dep)
-	run := plant(t, set, dep, plantedLoad(60, 2, 16), nil)
+	dep := planted.Deployment(t)
+	set := planted.Set(dep)
+	run := planted.Record(t, set, dep, planted.Load(60, 2, 16), nil)
 	s := &run.Snapshots[len(run.Snapshots)/2]
 	if s.ComputedTokens <= s.PromptTokens {
 		t.Fatalf("snapshot %+v is no decode; pick another", s)
@@ -89,11 +91,11 @@ func TestIdenticalBatchesSeesAWrongOne(t *testing.T) {
 // TestBrokenPrefillFailsAndIsNamed: prefill x 0.3 fails gates, and the diagnosis
 // names the regime and the term.
 func TestBrokenPrefillFailsAndIsNamed(t *testing.T) {
-	dep := plantedDeployment(t)
-	set := plantedSet(dep)
-	run := plant(t, set, dep, plantedLoad(400, 2, 2), nil)
-	broken := copySet(set)
-	setTerm(broken, "prefill_linear_compute", 0.3*term(set, "prefill_linear_compute"))
+	dep := planted.Deployment(t)
+	set := planted.Set(dep)
+	run := planted.Record(t, set, dep, planted.Load(400, 2, 2), nil)
+	broken := planted.Copy(set)
+	planted.SetTerm(broken, "prefill_linear_compute", 0.3*planted.Term(set, "prefill_linear_compute"))
 	v := validate(t, broken, []Source{sourceOf(run, dep, false)}, DefaultOptions())
 	if v.Verdict != result.VerdictFail {
 		t.Fatalf("verdict: got %s", v.Verdict)
@@ -114,9 +116,9 @@ func TestBrokenPrefillFailsAndIsNamed(t *testing.T) {
 // TestDriftingMachineIsToldFromAWrongModel: the plain replay fails, the
 // drift-corrected one does not, and the diagnosis says so.
 func TestDriftingMachineIsToldFromAWrongModel(t *testing.T) {
-	dep := plantedDeployment(t)
-	set := plantedSet(dep)
-	run := plant(t, set, dep, plantedLoad(400, 1.8, 3), func(c *sim.Config) {
+	dep := planted.Deployment(t)
+	set := planted.Set(dep)
+	run := planted.Record(t, set, dep, planted.Load(400, 1.8, 3), func(c *sim.Config) {
 		c.Drift = []sim.DriftPoint{{FromUs: 0, Factor: 1}, {FromUs: 60e6, Factor: 1.5}, {FromUs: 140e6, Factor: 1.1}}
 	})
 	v := validate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
@@ -124,7 +126,7 @@ func TestDriftingMachineIsToldFromAWrongModel(t *testing.T) {
 	if r.Metrics.ITL.KSD < 0.15 || r.MetricsDrift == nil || r.MetricsDrift.ITL.KSD > 0.08 {
 		t.Errorf("ITL: plain %v, corrected %+v", r.Metrics.ITL.KSD, r.MetricsDrift)
 	}
-	if !slices.ContainsFunc(r.Findings, func(f trace.Finding) bool { return f.Code == CodeMachineDrift }) {
+	if !slices.ContainsFunc(r.Findings, func(f trace.Finding) bool { return f.Code == "machine_drift" }) {
 		t.Errorf("no machine_drift finding: %v", r.Findings)
 	}
 	for _, d := range v.Diagnoses {
@@ -134,17 +136,17 @@ func TestDriftingMachineIsToldFromAWrongModel(t *testing.T) {
 	}
 }
 
-// TestQ5TrainingRunsAreJudgedOnTheirHoldout, and in-sample where it is too small.
-func TestQ5TrainingRunsAreJudgedOnTheirHoldout(t *testing.T) {
-	dep := plantedDeployment(t)
-	set := plantedSet(dep)
-	run := plant(t, set, dep, plantedLoad(400, 2, 4), nil)
+// TestTrainingRunsAreJudgedOnTheirHoldout, and in-sample where it is too small.
+func TestTrainingRunsAreJudgedOnTheirHoldout(t *testing.T) {
+	dep := planted.Deployment(t)
+	set := planted.Set(dep)
+	run := planted.Record(t, set, dep, planted.Load(400, 2, 4), nil)
 	v := validate(t, set, []Source{sourceOf(run, dep, true)}, DefaultOptions())
 	if len(v.Runs) != 2 || v.Runs[0].Split.Kind != result.SplitHoldout || v.Runs[1].Split.Kind != result.SplitInSample {
 		t.Fatalf("got %d runs", len(v.Runs))
 	}
 	h, s := v.Runs[0], v.Runs[1]
-	if h.Sufficient || h.Requests+h.Excluded[excludedTraining] != 400 || h.Requests < 50 || h.Requests > 110 {
+	if h.Sufficient || h.Requests+h.Excluded["before_split"] != 400 || h.Requests < 50 || h.Requests > 110 {
 		t.Errorf("hold-out: %d requests, excluded %v, sufficient %v", h.Requests, h.Excluded, h.Sufficient)
 	}
 	if !s.Sufficient || s.Requests != 400 {
@@ -163,18 +165,18 @@ func TestQ5TrainingRunsAreJudgedOnTheirHoldout(t *testing.T) {
 
 // TestAbortedRequestsLoadTheSimulatorAndAreNotCompared.
 func TestAbortedRequestsLoadTheSimulatorAndAreNotCompared(t *testing.T) {
-	dep := plantedDeployment(t)
-	set := plantedSet(dep)
-	reqs := plantedLoad(300, 2, 5)
-	run := plant(t, set, dep, reqs, nil)
+	dep := planted.Deployment(t)
+	set := planted.Set(dep)
+	reqs := planted.Load(300, 2, 5)
+	run := planted.Record(t, set, dep, reqs, nil)
 	for i := 10; i < 40; i++ {
 		r := &run.Requests[i]
-		r.Success, r.FinishStatus, r.AbortReason = trace.Some(false), trace.Some(trace.FinishAborted), trace.Some(clientDisconnect)
+		r.Success, r.FinishStatus, r.AbortReason = trace.Some(false), trace.Some(trace.FinishAborted), trace.Some("client_disconnect")
 		r.DepartedNs, r.AbortedNs = trace.Opt[int64]{}, r.FinishedNs
 	}
 	v := validate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
 	r := v.Runs[0]
-	if r.Requests != 270 || r.Replayed != 300 || r.Excluded[excludedAborted] != 30 {
+	if r.Requests != 270 || r.Replayed != 300 || r.Excluded["aborted"] != 30 {
 		t.Errorf("got %d compared, %d replayed, excluded %v", r.Requests, r.Replayed, r.Excluded)
 	}
 	if r.Metrics.E2E.KSD > 0.02 {
@@ -184,18 +186,19 @@ func TestAbortedRequestsLoadTheSimulatorAndAreNotCompared(t *testing.T) {
 
 // TestClosedLoopIsReplayedAndDoesNotGate.
 func TestClosedLoopIsReplayedAndDoesNotGate(t *testing.T) {
-	dep := plantedDeployment(t)
-	set := plantedSet(dep)
-	run := plant(t, set, dep, plantedLoad(400, 2, 6), nil)
+	dep := planted.Deployment(t)
+	set := planted.Set(dep)
+	run := planted.Record(t, set, dep, planted.Load(400, 2, 6), nil)
 	phased := *dep
 	mid, end := run.Requests[200].ArrivedNs.V, run.Steps[len(run.Steps)-1].TsStartNs+1
-	phased.Phases = []deploy.Phase{{Name: "one", StartNs: plantedBaseNs, EndNs: mid, Load: deploy.LoadClosed}, {Name: "two", StartNs: mid, EndNs: end, Load: deploy.LoadOpen}}
-	broken := copySet(set)
-	setTerm(broken, "fixed_step_overhead", 3*term(set, "fixed_step_overhead"))
+	phased.Phases = []deploy.Phase{{Name: "one", StartNs: planted.BaseNs, EndNs: mid, Load: deploy.LoadClosed},
+		{Name: "two", StartNs: mid, EndNs: end, Load: deploy.LoadOpen}}
+	broken := planted.Copy(set)
+	planted.SetTerm(broken, "fixed_step_overhead", 3*planted.Term(set, "fixed_step_overhead"))
 	v := validate(t, broken, []Source{sourceOf(run, &phased, false)}, DefaultOptions())
-	for _, g := range gatesOf(v, GateKSITL) {
+	for _, g := range gatesOf(v, "ks_itl") {
 		closed := g.Scope == "planted/one"
-		if closed != (g.Pass == nil) || closed && g.Note != noteClosedLoop {
+		if closed != (g.Pass == nil) || closed && g.Note != "closed_loop" {
 			t.Errorf("%s: pass %v, note %q", g.Scope, g.Pass, g.Note)
 		}
 	}
@@ -206,9 +209,9 @@ func TestClosedLoopIsReplayedAndDoesNotGate(t *testing.T) {
 
 // TestWorkersDoNotChangeTheBytes.
 func TestWorkersDoNotChangeTheBytes(t *testing.T) {
-	dep := plantedDeployment(t)
-	set := plantedSet(dep)
-	a, b := plant(t, set, dep, plantedLoad(120, 2, 7), nil), plant(t, set, dep, plantedLoad(120, 2, 8), nil)
+	dep := planted.Deployment(t)
+	set := planted.Set(dep)
+	a, b := planted.Record(t, set, dep, planted.Load(120, 2, 7), nil), planted.Record(t, set, dep, planted.Load(120, 2, 8), nil)
 	b.ID = "second"
 	set.Residuals = []coeff.RegimeQuantiles{{Regime: "decode", Quantiles: [][2]float64{{0, 0.9}, {0.5, 1}, {1, 1.2}}}}
 	var docs [][]byte
@@ -228,39 +231,40 @@ func TestWorkersDoNotChangeTheBytes(t *testing.T) {
 
 // TestStepsOnlyMakesNoReplay and asks for none.
 func TestStepsOnlyMakesNoReplay(t *testing.T) {
-	dep := plantedDeployment(t)
-	set := plantedSet(dep)
-	run := plant(t, set, dep, plantedLoad(200, 2, 9), nil)
+	dep := planted.Deployment(t)
+	set := planted.Set(dep)
+	run := planted.Record(t, set, dep, planted.Load(200, 2, 9), nil)
 	o := DefaultOptions()
 	o.StepsOnly = true
 	v := validate(t, set, []Source{sourceOf(run, dep, false)}, o)
-	if len(v.Runs) != 1 || v.Runs[0].Metrics != nil || v.Runs[0].Steps == nil || len(gatesOf(v, GateKSTTFT)) != 0 {
+	if len(v.Runs) != 1 || v.Runs[0].Metrics != nil || v.Runs[0].Steps == nil || len(gatesOf(v, "ks_ttft")) != 0 {
 		t.Errorf("got %+v", v.Runs)
 	}
 }
 
 // TestReplayWithoutOverheadIsRefused: an alpha that contains a wait is no delay.
 func TestReplayWithoutOverheadIsRefused(t *testing.T) {
-	dep := plantedDeployment(t)
-	set := plantedSet(dep)
-	run := plant(t, set, dep, plantedLoad(50, 2, 10), nil)
+	dep := planted.Deployment(t)
+	set := planted.Set(dep)
+	run := planted.Record(t, set, dep, planted.Load(50, 2, 10), nil)
 	set.Alpha = set.Alpha[:1]
 	_, err := Run(context.Background(), set, nil, []Source{sourceOf(run, dep, false)}, DefaultOptions())
 	if err == nil || !strings.Contains(err.Error(), string(CodeNoOverhead)) {
 		t.Errorf("got %v", err)
 	}
 	o := DefaultOptions()
-	o.OverheadUs = num(2000)
+	constant := 2000.0
+	o.OverheadUs = &constant
 	if v := validate(t, set, []Source{sourceOf(run, dep, false)}, o); v.Runs[0].Metrics.TTFT.KSD > 0.03 {
 		t.Errorf("--overhead-us 2000: got D %v", v.Runs[0].Metrics.TTFT.KSD)
 	}
 }
 
-// TestQ5AHoldoutTheFitHasSeenIsRefused, and a refit has none.
-func TestQ5AHoldoutTheFitHasSeenIsRefused(t *testing.T) {
-	dep := plantedDeployment(t)
-	set := plantedSet(dep)
-	run := plant(t, set, dep, plantedLoad(100, 2, 17), nil)
+// TestAHoldoutTheFitHasSeenIsRefused, and a refit has none.
+func TestAHoldoutTheFitHasSeenIsRefused(t *testing.T) {
+	dep := planted.Deployment(t)
+	set := planted.Set(dep)
+	run := planted.Record(t, set, dep, planted.Load(100, 2, 17), nil)
 	fit := &result.Fit{Options: result.FitOptions{Split: 0.8}}
 	o := DefaultOptions()
 	o.Split = 0.5
@@ -273,7 +277,59 @@ func TestQ5AHoldoutTheFitHasSeenIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(v.Runs) != 1 || v.Runs[0].Split.Kind != result.SplitInSample || !hasCode(v.Warnings, CodeRefit) || v.Verdict == result.VerdictPass {
+	if len(v.Runs) != 1 || v.Runs[0].Split.Kind != result.SplitInSample || !planted.HasCode(v.Warnings, codeRefit) ||
+		v.Verdict == result.VerdictPass {
 		t.Errorf("refit: got %d entries, %v, verdict %s", len(v.Runs), v.Warnings, v.Verdict)
 	}
+}
+
+// TestClientTimingsAreReplayedAndNeverGate.
+func TestClientTimingsAreReplayedAndNeverGate(t *testing.T) {
+	dep := planted.Deployment(t)
+	set := planted.Set(dep)
+	full := planted.Record(t, set, dep, planted.Load(200, 2, 14), nil)
+	run := &trace.Run{ID: "planted"}
+	for i := range full.Requests {
+		r := &full.Requests[i]
+		run.Observed = append(run.Observed, trace.ObservedRequest{ID: r.CoreID.V, Source: "client", SendNs: r.ArrivedNs,
+			FirstChunkNs: r.FirstTokenNs,
+			LastChunkNs:  r.DepartedNs, PromptTokens: r.PromptTokens, OutputTokens: r.OutputTokens, Success: trace.Some(true)})
+	}
+	o := DefaultOptions()
+	zero := 2000.0
+	o.OverheadUs, o.EgressUs = &zero, &zero
+	v := validate(t, set, []Source{sourceOf(run, dep, false)}, o)
+	r := v.Runs[0]
+	if r.Source != measured.SourceClient || r.Requests != 200 || r.Metrics.TTFT.KSD > 0.02 || r.Metrics.E2E.KSD > 0.02 {
+		t.Errorf("got %s, %d requests, %+v", r.Source, r.Requests, r.Metrics)
+	}
+	for _, g := range gatesOf(v, "ks_ttft") {
+		if g.Pass != nil {
+			t.Errorf("gate %s was judged", g.Scope)
+		}
+	}
+}
+
+// TestNoisyReplayUsesTheArtifactsResiduals: residual quantiles of the artifact widen the replay.
+func TestNoisyReplayUsesTheArtifactsResiduals(t *testing.T) {
+	dep := planted.Deployment(t)
+	set := planted.Set(dep)
+	noise := &sim.Noise{Decode: []sim.Quantile{{Q: 0, Ratio: 0.5}, {Q: 1, Ratio: 1.5}},
+		Mixed: []sim.Quantile{{Q: 0, Ratio: 0.5}, {Q: 1, Ratio: 1.5}}, Prefill: []sim.Quantile{{Q: 0, Ratio: 0.5}, {Q: 1, Ratio: 1.5}}}
+	run := planted.Record(t, set, dep, planted.Load(300, 2, 15), func(c *sim.Config) { c.Noise = noise })
+	v := validate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
+	r := v.Runs[0]
+	if r.MetricsNoise != nil {
+		t.Error("the artifact has no residuals: metrics_noise must be null")
+	}
+	if r.MetricsDrift == nil || r.MetricsDrift.ITL.KSD > 0.08 || r.MetricsDrift.ITL.KSD >= r.Metrics.ITL.KSD {
+		t.Errorf("ITL: plain %v, with the run's residuals %+v", r.Metrics.ITL.KSD, r.MetricsDrift)
+	}
+	if r.MetricsDrift.ITL.MedianRelErrPaired != nil || r.MetricsDrift.ITL.NSim != 5*r.MetricsDrift.ITL.NReal {
+		t.Errorf("replications: got %d simulated of %d", r.MetricsDrift.ITL.NSim, r.MetricsDrift.ITL.NReal)
+	}
+}
+
+func sourceOf(run *trace.Run, dep *deploy.Deployment, training bool) Source {
+	return Source{ID: run.ID, Training: training, Load: func() (*trace.Run, *deploy.Deployment, error) { return run, dep, nil }}
 }

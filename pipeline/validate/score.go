@@ -23,12 +23,12 @@ func termNames(set *coeff.Set) []string {
 type scope struct {
 	name, config string
 	seen, test   bool
-	runs         []*taught
+	runs         []*judgedRun
 }
 
 // scopes groups the runs that may be judged: saturated ones are left out.
 // Training configurations come first, in order of their first run, then test runs.
-func scopes(all []*taught, label func(config string) string) []*scope {
+func scopes(all []*judgedRun, label func(config string) string) []*scope {
 	var train, test []*scope
 	at := map[string]*scope{}
 	for _, t := range all {
@@ -37,7 +37,7 @@ func scopes(all []*taught, label func(config string) string) []*scope {
 		}
 		config := t.dep.Config()
 		if !t.training {
-			test = append(test, &scope{name: t.id, config: config, seen: t.seen, test: true, runs: []*taught{t}})
+			test = append(test, &scope{name: t.id, config: config, seen: t.seen, test: true, runs: []*judgedRun{t}})
 			continue
 		}
 		s := at[config]
@@ -100,12 +100,12 @@ func (j *scores) config(s *scope) result.ConfigErrors {
 }
 
 // alphaErrors judges every alpha target on the tested rows of the given runs.
-func (j *scores) alphaErrors(runs []*taught) *result.AlphaErrors {
+func (j *scores) alphaErrors(runs []*judgedRun) *result.AlphaErrors {
 	out := &result.AlphaErrors{}
 	for k, target := range j.targets {
 		d := j.delays[k]
 		in := func(s *score.Sample) bool {
-			return slices.ContainsFunc(runs, func(t *taught) bool { return t.delays(target) == s })
+			return slices.ContainsFunc(runs, func(t *judgedRun) bool { return t.delays(target) == s })
 		}
 		switch target {
 		case coeff.Overhead:
@@ -121,7 +121,7 @@ func (j *scores) alphaErrors(runs []*taught) *result.AlphaErrors {
 	return out
 }
 
-// overFloor is the median tested target per step over the median physical floor (01 T-4).
+// overFloor is the median tested target per step over the median physical floor (spec#target-audit).
 func (s *scope) overFloor() *float64 {
 	var y, floor []float64
 	for _, t := range s.runs {
@@ -152,12 +152,12 @@ func (s *scope) boundHits() *float64 {
 	if read == 0 {
 		return nil
 	}
-	return share(slices.Max(append(hits, 0)), read)
+	return result.Share(slices.Max(append(hits, 0)), read)
 }
 
 // configLabels names each configuration: model, hardware and tp where that is
 // unique among the runs, else the whole key.
-func configLabels(all []*taught) func(string) string {
+func configLabels(all []*judgedRun) func(string) string {
 	label, count := map[string]string{}, map[string]int{}
 	for _, t := range all {
 		key := t.dep.Config()

@@ -3,12 +3,12 @@ package verdict
 import (
 	"testing"
 
-	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/pipeline/validate/gates"
 )
 
 // TestGateWords: every gate the validation knows is said in plain words.
 func TestGateWords(t *testing.T) {
-	known := validate.Defaults()
+	known := gates.Defaults()
 	for _, g := range known {
 		if gateWords[g.Name] == "" {
 			t.Errorf("gate %s has no words", g.Name)

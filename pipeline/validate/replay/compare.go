@@ -1,4 +1,4 @@
-package validate
+package replay
 
 import (
 	"math"
@@ -7,10 +7,10 @@ import (
 	"github.com/blis-train/blis-train/stat"
 )
 
-// Compare fills one metric from samples in ms. Real and sim hold one value per
+// compare fills one metric from samples in ms. Real and sim hold one value per
 // compared request in order of arrival; paired tells that real[i] and sim[i] are
 // the same request. It returns nil when either side is empty.
-func Compare(real, sim []float64, paired bool) *result.Metric {
+func compare(real, sim []float64, paired bool) *result.Metric {
 	if len(real) == 0 || len(sim) == 0 {
 		return nil
 	}
@@ -21,19 +21,19 @@ func Compare(real, sim []float64, paired bool) *result.Metric {
 		DAtQuantile: k.AShare, DAtMs: k.At, DRealCDF: k.AShare, DSimCDF: k.BShare,
 		WassersteinMs: stat.Wasserstein(real, sim),
 		RealVsRealD:   halvesD(real),
-		RealMs:        Stats(real), SimMs: Stats(sim),
+		RealMs:        statsOf(real), SimMs: statsOf(sim),
 	}
 	m.PEffective = stat.KolmogorovSurvival(math.Sqrt(m.NEffective) * k.D)
 	m.MedianRelErr = math.Abs(m.SimMs.P50-m.RealMs.P50) / m.RealMs.P50
 	if paired {
-		m.MedianRelErrPaired = result.OrNull(MedianPairedError(real, sim))
+		m.MedianRelErrPaired = result.OrNull(medianPairedError(real, sim))
 	}
 	return m
 }
 
-// MedianPairedError is the median of |sim-real|/real over the pairs with a
+// medianPairedError is the median of |sim-real|/real over the pairs with a
 // positive real value; NaN when there is none.
-func MedianPairedError(real, sim []float64) float64 {
+func medianPairedError(real, sim []float64) float64 {
 	var e []float64
 	for i, r := range real {
 		if r > 0 {
@@ -55,6 +55,15 @@ func halvesD(real []float64) *float64 {
 	h := len(real) / 2
 	d := stat.KolmogorovSmirnov(real[:h], real[h:]).D
 	return &d
+}
+
+// statsOf describes a non-empty sample.
+func statsOf(s []float64) result.SampleStats {
+	o := stat.Sorted(s)
+	return result.SampleStats{
+		P50: stat.Quantile(o, 0.5), P90: stat.Quantile(o, 0.9), P99: stat.Quantile(o, 0.99),
+		Mean: stat.Mean(s),
+	}
 }
 
 func effectivePair(a, b []float64) float64 {

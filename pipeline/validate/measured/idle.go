@@ -1,4 +1,4 @@
-package validate
+package measured
 
 import (
 	"slices"
@@ -27,7 +27,7 @@ func MeasureIdle(run *trace.Run) (Idle, bool) {
 	var spans []span
 	for i := range run.Requests {
 		r := &run.Requests[i]
-		from, ok := arrivalNs(r)
+		from, ok := ArrivalNs(r)
 		if !ok {
 			continue
 		}

@@ -1,19 +1,20 @@
-package validate
+package replay
 
 import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// identicalBatches replays the whole run with the recorded step times and the
+// IdenticalBatches replays the whole run with the recorded step times and the
 // recorded pick-ups (by step where step times are missing) and returns the share
 // of known recorded batches that the simulator's scheduler reproduces: same step
 // id, same requests, same computed and new tokens. It separates a wrong scheduler
 // from wrong step times. Null when the run cannot be forced.
-func identicalBatches(run *trace.Run, dep *deploy.Deployment, steps *rows.Steps, async bool) *float64 {
+func IdenticalBatches(run *trace.Run, dep *deploy.Deployment, steps *rows.Steps, async bool) *float64 {
 	f, err := workload.Force(run, dep, async)
 	if err != nil {
 		return nil
@@ -38,7 +39,7 @@ func identicalBatches(run *trace.Run, dep *deploy.Deployment, steps *rows.Steps,
 			same++
 		}
 	})
-	return share(same, known)
+	return result.Share(same, known)
 }
 
 // batchLog keeps one number per simulated step: the sum of its members' hashes,

@@ -1,9 +1,14 @@
-package validate
+// Package planted makes recordings whose truth is known: the simulator runs with
+// planted coefficients and is read back as tables. Tests judge them.
+package planted
 
 import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -14,14 +19,16 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// A recording whose truth is known: the simulator with planted coefficients,
-// read back as tables.
+const BaseNs = int64(1000e9)
 
-const plantedBaseNs = int64(1000e9)
-
-func plantedDeployment(t *testing.T) *deploy.Deployment {
+// Deployment is that of a recording of the repository, without its phases.
+func Deployment(t *testing.T) *deploy.Deployment {
 	t.Helper()
-	dep, err := deploy.LoadRun("../../testdata/traces/real/gqa-low")
+	root := "."
+	for _, err := os.Stat("go.mod"); err != nil; _, err = os.Stat(filepath.Join(root, "go.mod")) {
+		root = filepath.Join(root, "..")
+	}
+	dep, err := deploy.LoadRun(filepath.Join(root, "testdata/traces/real/gqa-low"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,8 +36,8 @@ func plantedDeployment(t *testing.T) *deploy.Deployment {
 	return dep
 }
 
-// plantedSet has steps of some tens of milliseconds on the deployment's machine.
-func plantedSet(dep *deploy.Deployment) *coeff.Set {
+// Set has steps of some tens of milliseconds on the deployment's machine.
+func Set(dep *deploy.Deployment) *coeff.Set {
 	set := &coeff.Set{
 		SchemaVersion: coeff.SchemaVersion, SpecVersion: features.V11, Recipe: "relative", BetaTarget: coeff.Cadence, Gamma: 0.3,
 		Beta:        coeff.NewCoefficients(features.BetaFeatures(features.V11)),
@@ -41,7 +48,7 @@ func plantedSet(dep *deploy.Deployment) *coeff.Set {
 		"prefill_linear_compute": 1.4e6, "prefill_attention": 1.2e6, "decode_weight_load": 1.2e6, "kv_cache_read": 2e6,
 		"batch_utilization": 60e3, "fixed_step_overhead": 4e6, "bias": 3000,
 	} {
-		setTerm(set, name, v)
+		SetTerm(set, name, v)
 	}
 	for _, target := range []string{coeff.Egress, coeff.Overhead} {
 		m := coeff.AlphaModel{Target: target, Replay: true, Coefficients: coeff.NewCoefficients(features.AlphaFeatures(features.V11))}
@@ -55,7 +62,8 @@ func plantedSet(dep *deploy.Deployment) *coeff.Set {
 	return set
 }
 
-func setTerm(set *coeff.Set, name string, v float64) {
+// SetTerm gives a term a value that the data identify.
+func SetTerm(set *coeff.Set, name string, v float64) {
 	for i := range set.Beta {
 		if set.Beta[i].Name == name {
 			set.Beta[i].Value, set.Beta[i].Identified = v, coeff.Within
@@ -65,7 +73,8 @@ func setTerm(set *coeff.Set, name string, v float64) {
 	panic("no term " + name)
 }
 
-func term(set *coeff.Set, name string) float64 {
+// Term is the value of a term.
+func Term(set *coeff.Set, name string) float64 {
 	for _, c := range set.Beta {
 		if c.Name == name {
 			return c.Value
@@ -74,15 +83,15 @@ func term(set *coeff.Set, name string) float64 {
 	panic("no term " + name)
 }
 
-// copySet is a set whose coefficients may be changed.
-func copySet(s *coeff.Set) *coeff.Set {
+// Copy is a set whose coefficients may be changed.
+func Copy(s *coeff.Set) *coeff.Set {
 	c := *s
 	c.Beta = append([]coeff.Coefficient{}, s.Beta...)
 	return &c
 }
 
-// plantedLoad is n Poisson requests with lognormal lengths.
-func plantedLoad(n int, rps float64, seed uint64) []sim.Request {
+// Load is n Poisson requests with lognormal lengths.
+func Load(n int, rps float64, seed uint64) []sim.Request {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	at := 0.0
 	reqs := make([]sim.Request, n)
@@ -100,8 +109,9 @@ func plantedLoad(n int, rps float64, seed uint64) []sim.Request {
 // recording turns what the simulator shows into tables.
 type recording struct{ run *trace.Run }
 
+// Step keeps a step and its members.
 func (r *recording) Step(s *sim.StepView) {
-	ns := plantedBaseNs + s.StartUs*1000
+	ns := BaseNs + s.StartUs*1000
 	r.run.Steps = append(r.run.Steps, trace.Step{
 		ID: s.StepID, TsStartNs: ns, TsEndNs: ns + 100e3, DurationUs: 100, WallNs: ns + 100e3 + 5e17,
 		RunningDepth: s.Running, WaitingDepth: s.Waiting, NumPrefillReqs: s.LabelledPrefillReqs, NumDecodeReqs: s.LabelledDecodeReqs,
@@ -118,10 +128,11 @@ func (r *recording) Step(s *sim.StepView) {
 	}
 }
 
+// Event is not needed.
 func (r *recording) Event(*sim.Event) {}
 
-// plant simulates the load and returns it as a recording named "planted".
-func plant(t *testing.T, set *coeff.Set, dep *deploy.Deployment, reqs []sim.Request, change func(*sim.Config)) *trace.Run {
+// Record simulates the load and returns it as a recording named "planted".
+func Record(t *testing.T, set *coeff.Set, dep *deploy.Deployment, reqs []sim.Request, change func(*sim.Config)) *trace.Run {
 	t.Helper()
 	model, err := latency.NewPhysics(set, dep)
 	if err != nil {
@@ -138,22 +149,25 @@ func plant(t *testing.T, set *coeff.Set, dep *deploy.Deployment, reqs []sim.Requ
 		t.Fatal(err)
 	}
 	ns := func(us trace.Opt[int64]) trace.Opt[int64] {
-		return trace.Opt[int64]{V: plantedBaseNs + us.V*1000, OK: us.OK}
+		return trace.Opt[int64]{V: BaseNs + us.V*1000, OK: us.OK}
 	}
 	for i := range res.Requests {
 		q := &res.Requests[i]
 		rec.run.Requests = append(rec.run.Requests, trace.Request{
 			CoreID: trace.Some(q.ID), APIID: trace.Some("a" + q.ID), Source: trace.SourceFork, Link: "parent",
-			ArrivedNs: trace.Some(plantedBaseNs + q.ArrivalUs*1000), QueuedNs: ns(q.QueuedUs), ScheduledNs: ns(q.ScheduledUs),
+			ArrivedNs: trace.Some(BaseNs + q.ArrivalUs*1000), QueuedNs: ns(q.QueuedUs), ScheduledNs: ns(q.ScheduledUs),
 			FirstTokenNs: ns(q.FirstTokenUs), FinishedNs: ns(q.FinishedUs), DepartedNs: ns(q.DepartedUs),
-			QueuedStep: trace.Some(q.QueuedStep), ScheduledStep: trace.Some(q.ScheduledStep), FirstTokenStep: trace.Some(q.FirstStep), FinishedStep: trace.Some(q.FinishedStep),
-			PromptTokens: trace.Some(q.PromptTokens), CachedTokens: trace.Some(int64(0)), OutputTokens: trace.Some(q.OutputTokens), MaxTokens: trace.Some(q.OutputTokens),
+			QueuedStep: trace.Some(q.QueuedStep), ScheduledStep: trace.Some(q.ScheduledStep), FirstTokenStep: trace.Some(q.FirstStep),
+			FinishedStep: trace.Some(q.FinishedStep),
+			PromptTokens: trace.Some(q.PromptTokens), CachedTokens: trace.Some(int64(0)), OutputTokens: trace.Some(q.OutputTokens),
+			MaxTokens:   trace.Some(q.OutputTokens),
 			Preemptions: trace.Some(int64(q.Preemptions)), FinishStatus: trace.Some(trace.FinishLength), Success: trace.Some(true),
 		})
 	}
 	return rec.run
 }
 
-func sourceOf(run *trace.Run, dep *deploy.Deployment, training bool) Source {
-	return Source{ID: run.ID, Training: training, Load: func() (*trace.Run, *deploy.Deployment, error) { return run, dep, nil }}
+// HasCode reports a finding of the code.
+func HasCode(findings []trace.Finding, code trace.Code) bool {
+	return slices.ContainsFunc(findings, func(f trace.Finding) bool { return f.Code == code })
 }

@@ -1,10 +1,11 @@
-package validate
+package inspect
 
 import (
 	"math"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/validate/measured"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
@@ -13,7 +14,7 @@ import (
 const (
 	clockJumpMs = 100
 	seriesBins  = 200
-	rareSteps   = 20 // fewer rows of a regime than this say nothing about it
+	nsPerSecond = 1e9
 )
 
 func countRequests(run *trace.Run, dep *deploy.Deployment) result.InspectRequests {
@@ -37,7 +38,7 @@ func countRequests(run *trace.Run, dep *deploy.Deployment) result.InspectRequest
 			q.Unknown++
 		case r.Success.V:
 			q.Finished++
-		case isClientAbort(r):
+		case measured.IsClientAbort(r):
 			q.Aborted++
 		default:
 			q.Failed++
@@ -71,14 +72,14 @@ func countLosses(run *trace.Run) result.InspectLosses {
 	}
 	ids := int(run.Steps[n-1].ID - run.Steps[0].ID + 1)
 	l.MissingSteps = ids - n
-	l.RecordedStepShare = share(n, ids)
+	l.RecordedStepShare = result.Share(n, ids)
 	adjacent := 0
 	for i := 1; i < n; i++ {
 		if run.Steps[i].ID == run.Steps[i-1].ID+1 {
 			adjacent++
 		}
 	}
-	l.AdjacentShare = share(adjacent, max(1, n-1))
+	l.AdjacentShare = result.Share(adjacent, max(1, n-1))
 	return l
 }
 
@@ -100,12 +101,12 @@ func compareClocks(run *trace.Run) result.InspectClocks {
 	var offsetS []float64
 	for _, s := range run.Steps {
 		// The stamp of the event is taken right after schedule() ends.
-		offsetS = append(offsetS, float64(s.WallNs-s.TsEndNs)/nsPerS)
+		offsetS = append(offsetS, float64(s.WallNs-s.TsEndNs)/nsPerSecond)
 	}
 	if len(offsetS) == 0 {
 		for _, e := range run.Events {
 			if e.TsNs.OK {
-				offsetS = append(offsetS, float64(e.WallNs-e.TsNs.V)/nsPerS)
+				offsetS = append(offsetS, float64(e.WallNs-e.TsNs.V)/nsPerSecond)
 			}
 		}
 	}
@@ -183,7 +184,7 @@ func spanS(run *trace.Run) *float64 {
 	if !ok {
 		return nil
 	}
-	s := float64(hi-lo) / nsPerS
+	s := float64(hi-lo) / nsPerSecond
 	return &s
 }
 
@@ -220,13 +221,13 @@ func loadSeries(run *trace.Run) *result.LoadSeries {
 	}
 	for i := range run.Requests {
 		r := &run.Requests[i]
-		at, known := arrivalNs(r)
-		if v, ok := TTFTMs(r); ok && known {
+		at, known := measured.ArrivalNs(r)
+		if v, ok := measured.TTFTMs(r); ok && known {
 			ttft[bin(at)] = append(ttft[bin(at)], v)
 		}
 	}
 	return &result.LoadSeries{
-		BinS:    float64(width) / nsPerS,
+		BinS:    float64(width) / nsPerSecond,
 		Running: each(running[:], stat.Mean), Waiting: each(waiting[:], stat.Mean),
 		KVUsage: each(usage[:], stat.Mean), TTFTMs: each(ttft[:], stat.Median),
 	}

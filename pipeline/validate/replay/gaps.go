@@ -1,4 +1,4 @@
-package validate
+package replay
 
 import (
 	"github.com/blis-train/blis-train/deploy"
@@ -63,9 +63,9 @@ func (l *gapLog) Step(v *sim.StepView) {
 func (l *gapLog) Event(*sim.Event) {}
 
 // gapMetric compares the token gaps of steps from splitNs on; nil without any.
-func (p *phaseReplay) gapMetric(splitNs int64) *result.Metric {
+func (p *Phase) gapMetric(splitNs int64) *result.Metric {
 	if p.gaps == nil {
 		return nil
 	}
-	return Compare(tokenGaps(p.recorded, p.lag, splitNs), tokenGaps(p.gaps.marks, p.lag, splitNs), false)
+	return compare(tokenGaps(p.recorded, p.lag, splitNs), tokenGaps(p.gaps.marks, p.lag, splitNs), false)
 }

@@ -1,4 +1,4 @@
-package validate
+package measured
 
 import (
 	"slices"
@@ -13,24 +13,24 @@ const (
 	excludedFailed     = "failed"            // ended without success, through no wish of its client
 	excludedAborted    = "aborted"           // its client gave up
 	excludedUnfinished = "unfinished"        // no end recorded
-	excludedRejected   = "rejected_by_model" // the simulator could not serve it
-	excludedTraining   = "before_split"      // arrived in the training share
+	ExcludedRejected   = "rejected_by_model" // the simulator could not serve it
+	ExcludedTraining   = "before_split"      // arrived in the training share
 )
 
 // Where the recorded requests of a run come from.
 const (
-	sourceJourneys = "journeys"
+	SourceJourneys = "journeys"
 	sourceStock    = "stock"
-	sourceClient   = "client"
+	SourceClient   = "client"
 )
 
-// sourceOfRun says which of them observed takes.
-func sourceOfRun(run *trace.Run) string {
+// Source says which of them Requests takes.
+func Source(run *trace.Run) string {
 	stock := false
 	for i := range run.Requests {
 		r := &run.Requests[i]
 		if r.CoreID.OK {
-			return sourceJourneys
+			return SourceJourneys
 		}
 		stock = stock || r.Source == trace.SourceStock
 	}
@@ -38,31 +38,31 @@ func sourceOfRun(run *trace.Run) string {
 	case stock:
 		return sourceStock
 	case len(run.Observed) > 0:
-		return sourceClient
+		return SourceClient
 	}
-	return sourceJourneys
+	return SourceJourneys
 }
 
-// observation is one request as recorded, whatever recorded it: a core span, a
+// Request is one request as recorded, whatever recorded it: a core span, a
 // stock span or a client. Stamps are ns of one clock per run.
-type observation struct {
-	id        string
-	group     string // samples of one API request share it; empty for a single sample
-	arrivalNs int64
-	endNs     trace.Opt[int64] // when it left the engine, for requests that did not succeed
-	prompt    int64
-	output    int64 // produced; 0 when unknown
-	maxTokens int64 // 0 when unknown
-	excluded  string
+type Request struct {
+	ID        string
+	Group     string // samples of one API request share it; empty for a single sample
+	ArrivalNs int64
+	EndNs     trace.Opt[int64] // when it left the engine, for requests that did not succeed
+	Prompt    int64
+	Output    int64 // produced; 0 when unknown
+	MaxTokens int64 // 0 when unknown
+	Excluded  string
 
-	ttftMs, itlMs, e2eMs trace.Opt[float64]
+	TTFTMs, ITLMs, E2EMs trace.Opt[float64]
 }
 
-// observed lists the requests of a run in order of arrival and says what was
+// Requests lists the requests of a run in order of arrival and says what was
 // assumed. Journeys win over client rows; requests that never reached an engine
 // or whose prompt length is unknown are not listed.
-func observed(run *trace.Run) ([]observation, []trace.Finding) {
-	var out []observation
+func Requests(run *trace.Run) ([]Request, []trace.Finding) {
+	var out []Request
 	var findings []trace.Finding
 	assumed := 0
 	half := halfStepNs(run)
@@ -74,15 +74,15 @@ func observed(run *trace.Run) ([]observation, []trace.Finding) {
 		}
 		if !r.ArrivedNs.OK && r.Source != trace.SourceStock {
 			assumed++
-			o.arrivalNs = r.QueuedNs.V - half
+			o.ArrivalNs = r.QueuedNs.V - half
 			if r.FirstTokenNs.OK {
-				o.ttftMs = trace.Some(float64(r.FirstTokenNs.V-o.arrivalNs) / 1e6)
+				o.TTFTMs = trace.Some(float64(r.FirstTokenNs.V-o.ArrivalNs) / 1e6)
 			}
 		}
 		out = append(out, o)
 	}
 	if assumed > 0 {
-		findings = append(findings, trace.Findingf(CodeArrivedAssumed,
+		findings = append(findings, trace.Findingf(codeArrivedAssumed,
 			"run %s: %d of %d requests have no ARRIVED; QUEUED minus half a step (%.1f ms) was taken", run.ID, assumed, len(out), float64(half)/1e6))
 	}
 	if len(out) == 0 {
@@ -91,83 +91,83 @@ func observed(run *trace.Run) ([]observation, []trace.Finding) {
 		findings = append(findings, more...)
 	}
 	markLastSamples(out)
-	slices.SortStableFunc(out, func(a, b observation) int {
-		return int(max(-1, min(1, a.arrivalNs-b.arrivalNs)))
+	slices.SortStableFunc(out, func(a, b Request) int {
+		return int(max(-1, min(1, a.ArrivalNs-b.ArrivalNs)))
 	})
 	return out, findings
 }
 
-func observationOf(r *trace.Request) (observation, bool) {
-	at, known := arrivalNs(r)
+func observationOf(r *trace.Request) (Request, bool) {
+	at, known := ArrivalNs(r)
 	stock := r.Source == trace.SourceStock
 	if !known || !r.PromptTokens.OK || r.PromptTokens.V < 1 || !(r.CoreID.OK || stock) {
-		return observation{}, false
+		return Request{}, false
 	}
-	o := observation{
-		id: r.CoreID.Or(r.APIID.V), arrivalNs: at,
-		prompt: r.PromptTokens.V, output: r.OutputTokens.Or(0), maxTokens: r.MaxTokens.Or(0),
+	o := Request{
+		ID: r.CoreID.Or(r.APIID.V), ArrivalNs: at,
+		Prompt: r.PromptTokens.V, Output: r.OutputTokens.Or(0), MaxTokens: r.MaxTokens.Or(0),
 	}
 	if r.N.Or(1) > 1 {
-		o.group = r.APIID.V
+		o.Group = r.APIID.V
 	}
 	switch {
 	case !r.Success.OK:
-		o.excluded = excludedUnfinished
+		o.Excluded = excludedUnfinished
 	case r.Success.V:
-	case isClientAbort(r):
-		o.excluded = excludedAborted
+	case IsClientAbort(r):
+		o.Excluded = excludedAborted
 	default:
-		o.excluded = excludedFailed
+		o.Excluded = excludedFailed
 	}
 	for _, end := range []trace.Opt[int64]{r.FinishedNs, r.AbortedNs, r.DepartedNs} {
 		if end.OK {
-			o.endNs = end
+			o.EndNs = end
 			break
 		}
 	}
-	o.ttftMs, o.itlMs, o.e2eMs = opt(TTFTMs(r)), opt(ITLMs(r)), opt(E2EMs(r))
+	o.TTFTMs, o.ITLMs, o.E2EMs = trace.OptOf(TTFTMs(r)), trace.OptOf(ITLMs(r)), trace.OptOf(E2EMs(r))
 	return o, true
 }
 
 // clientSide are the client's own timings: send, first and last chunk. Engine
 // stamps of a file that has no client chunks (llmservingsim) are moved to the
 // arrival's clock by the smallest pick-up wait, which is then 0 by assumption.
-func clientSide(run *trace.Run) ([]observation, []trace.Finding) {
-	var out []observation
+func clientSide(run *trace.Run) ([]Request, []trace.Finding) {
+	var out []Request
 	var findings []trace.Finding
 	offset, twoClocks := engineOffset(run)
 	if twoClocks {
-		findings = append(findings, trace.Findingf(CodeArrivedAssumed,
+		findings = append(findings, trace.Findingf(codeArrivedAssumed,
 			"run %s: arrivals and engine stamps are on two clocks; the smallest pick-up wait was taken as 0", run.ID))
 	}
 	for i := range run.Observed {
 		c := &run.Observed[i]
-		o := observation{id: c.ID, prompt: c.PromptTokens.Or(0), output: c.OutputTokens.Or(0), maxTokens: c.AskedTokens.Or(0)}
+		o := Request{ID: c.ID, Prompt: c.PromptTokens.Or(0), Output: c.OutputTokens.Or(0), MaxTokens: c.AskedTokens.Or(0)}
 		first, last := c.FirstChunkNs, c.LastChunkNs
 		switch {
 		case c.SendNs.OK:
-			o.arrivalNs = c.SendNs.V
+			o.ArrivalNs = c.SendNs.V
 		case twoClocks && c.SendWallNs.OK:
-			o.arrivalNs = c.SendWallNs.V + offset
+			o.ArrivalNs = c.SendWallNs.V + offset
 			first, last = c.EngineFirstNs, c.EngineLastNs
 		default:
 			continue
 		}
-		if o.prompt < 1 {
+		if o.Prompt < 1 {
 			continue
 		}
 		if c.Success.OK && !c.Success.V {
-			o.excluded = excludedFailed
+			o.Excluded = excludedFailed
 			if c.Aborted.V {
-				o.excluded = excludedAborted
+				o.Excluded = excludedAborted
 			}
-			o.endNs = c.EndNs
+			o.EndNs = c.EndNs
 		}
-		arrival := trace.Some(o.arrivalNs)
-		o.ttftMs = opt(betweenMs(arrival, first))
-		o.e2eMs = opt(betweenMs(arrival, last))
-		if total, ok := betweenMs(first, last); ok && o.output > 1 {
-			o.itlMs = trace.Some(total / float64(o.output-1))
+		arrival := trace.Some(o.ArrivalNs)
+		o.TTFTMs = trace.OptOf(betweenMs(arrival, first))
+		o.E2EMs = trace.OptOf(betweenMs(arrival, last))
+		if total, ok := betweenMs(first, last); ok && o.Output > 1 {
+			o.ITLMs = trace.Some(total / float64(o.Output-1))
 		}
 		out = append(out, o)
 	}
@@ -192,20 +192,20 @@ func engineOffset(run *trace.Run) (int64, bool) {
 
 // markLastSamples leaves E2E to the sample of an API request that finished last:
 // DEPARTED waits for all of them.
-func markLastSamples(obs []observation) {
+func markLastSamples(obs []Request) {
 	last := map[string]int{}
 	for i := range obs {
 		o := &obs[i]
-		if o.group == "" {
+		if o.Group == "" {
 			continue
 		}
-		if j, ok := last[o.group]; !ok || o.endNs.V > obs[j].endNs.V {
-			last[o.group] = i
+		if j, ok := last[o.Group]; !ok || o.EndNs.V > obs[j].EndNs.V {
+			last[o.Group] = i
 		}
 	}
 	for i := range obs {
-		if g := obs[i].group; g != "" && last[g] != i {
-			obs[i].e2eMs = trace.Opt[float64]{}
+		if g := obs[i].Group; g != "" && last[g] != i {
+			obs[i].E2EMs = trace.Opt[float64]{}
 		}
 	}
 }
@@ -224,5 +224,3 @@ func halfStepNs(run *trace.Run) int64 {
 	}
 	return int64(stat.Median(gaps) / 2)
 }
-
-func opt(v float64, ok bool) trace.Opt[float64] { return trace.Opt[float64]{V: v, OK: ok} }

@@ -1,4 +1,7 @@
-package validate
+// Package machine says how a recorded machine differed from its prediction: its speed
+// over time (drift), how single steps scatter around it, and a latency model that
+// repeats both.
+package machine
 
 import (
 	"math"
@@ -10,8 +13,8 @@ import (
 )
 
 const (
-	driftBlockNs   = int64(20e9) // 03 section 6
-	driftMinRows   = 5           // a block with fewer rows takes its predecessor's factor
+	driftBlockNs   = int64(20e9)
+	driftMinRows   = 5 // a block with fewer rows takes its predecessor's factor
 	driftLo        = 0.9
 	driftHi        = 1.1
 	nsPerS         = 1e9
@@ -25,6 +28,7 @@ type Drift struct {
 	OriginNs int64 // monotonic, start of block 0: the first row
 	Points   []result.DriftPoint
 	factors  []float64 // by block, gaps filled from the block before
+	median   float64   // of factors
 }
 
 // DriftOf makes the curve of rows in any order; timeNs monotonic, y and pred in us.
@@ -63,6 +67,7 @@ func (d *Drift) fill(blocks int64) {
 		}
 		d.factors = append(d.factors, factor)
 	}
+	d.median = stat.Median(d.factors)
 }
 
 // At is the factor at a monotonic stamp; the ends hold beyond the curve, and
@@ -73,6 +78,15 @@ func (d *Drift) At(ns int64) float64 {
 	}
 	b := (ns - d.OriginNs) / driftBlockNs
 	return d.factors[max(0, min(b, int64(len(d.factors)-1)))]
+}
+
+// Follow is a step time as the machine was at a stamp: times the factor there over
+// the curve's median, which leaves what the model gets wrong all the time.
+func (d *Drift) Follow(us float64, ns int64) float64 {
+	if len(d.factors) == 0 {
+		return us
+	}
+	return us * d.At(ns) / d.median
 }
 
 // Farthest is the factor farthest from 1 in ratio, and whether there is one.
@@ -99,12 +113,12 @@ func (d *Drift) Swing() float64 {
 	return hi / lo
 }
 
-// finding is machine_drift when the curve leaves 0.9-1.1, else none.
-func (d *Drift) finding(run string) []trace.Finding {
+// Finding is machine_drift when the curve leaves 0.9-1.1, else none.
+func (d *Drift) Finding(run string) []trace.Finding {
 	far, ok := d.Farthest()
 	if !ok || (far >= driftLo && far <= driftHi) {
 		return nil
 	}
-	return []trace.Finding{trace.Findingf(CodeMachineDrift,
+	return []trace.Finding{trace.Findingf(codeMachineDrift,
 		"run %s: measured/predicted step time reaches %.2f in a 20-second block, want %s", run, far, driftRangeText)}
 }

@@ -1,10 +1,16 @@
-package validate
+// Package gates holds every gate with its threshold, what each one reads, and the
+// verdict they make together.
+package gates
 
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/validate/measured"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
 )
@@ -26,9 +32,13 @@ const (
 	noteNotIdentified = "no term is identified"
 )
 
-// judge fills the gates, the missing list and the verdict of v. fit may be nil:
+// Decide fills the gates, the missing list and the verdict of v. fit may be nil:
 // then what only the fit knows is null and not required.
-func judge(v *result.Validation, fit *result.Fit, signs signCheck, r *rules) {
+func Decide(v *result.Validation, fit *result.Fit, set *coeff.Set, r *Rules) {
+	judge(v, fit, checkSigns(set), r)
+}
+
+func judge(v *result.Validation, fit *result.Fit, signs signCheck, r *Rules) {
 	v.Gates = append(v.Gates, fitGates(fit, signs, r)...)
 	for i := range v.Configs {
 		v.Gates = append(v.Gates, configGates(&v.Configs[i], r)...)
@@ -58,41 +68,42 @@ func settle(v *result.Validation) {
 	v.Pass = v.Verdict == result.VerdictPass
 }
 
-const scopeAll = "all"
+// ScopeAll is the scope of a gate that judges all runs together.
+const ScopeAll = "all"
 
 // fitGates are those only the fit can answer: leave-one-out, certificate, folds.
-func fitGates(fit *result.Fit, signs signCheck, r *rules) []result.Gate {
+func fitGates(fit *result.Fit, signs signCheck, r *Rules) []result.Gate {
 	gates := []result.Gate{signs.gate(r)}
 	if fit == nil {
-		for _, name := range []string{GateBetaMAPELoco, GateCertificate, GateFoldsDistinct} {
-			g := r.gate(name, scopeAll, nil, noteNoFit)
+		for _, name := range []string{gateBetaMAPELoco, gateCertificate, gateFoldsDistinct} {
+			g := r.gate(name, ScopeAll, nil, noteNoFit)
 			g.Required = false
 			gates = append(gates, g)
 		}
 		return gates
 	}
-	gates = append(gates, locoGates(&fit.Beta, r, GateBetaMAPELoco, func(l result.Loco) *float64 { return l.MAPE })...)
+	gates = append(gates, locoGates(&fit.Beta, r, gateBetaMAPELoco, func(l result.Loco) *float64 { return l.MAPE })...)
 	for i := range fit.Alpha {
 		m := &fit.Alpha[i]
 		switch m.Name {
 		case "overhead":
-			gates = append(gates, locoGates(m, r, GateOverheadInsideLoco, func(l result.Loco) *float64 { return l.InsideShare })...)
+			gates = append(gates, locoGates(m, r, gateOverheadInsideLoco, func(l result.Loco) *float64 { return l.InsideShare })...)
 		case "admission":
-			gates = append(gates, locoGates(m, r, GateAdmissionWindowLoco, func(l result.Loco) *float64 { return l.MAPEWindow10s })...)
+			gates = append(gates, locoGates(m, r, gateAdmissionWindowLoco, func(l result.Loco) *float64 { return l.MAPEWindow10s })...)
 		case "queue":
-			gates = append(gates, locoGates(m, r, GateQueueMAPELoco, func(l result.Loco) *float64 { return l.MAPE })...)
+			gates = append(gates, locoGates(m, r, gateQueueMAPELoco, func(l result.Loco) *float64 { return l.MAPE })...)
 		}
 	}
 	certificate := certified(fit)
 	repeats := float64(repeatedFolds(fit))
 	return append(gates,
-		r.gate(GateCertificate, scopeAll, certificate, noteNoFit),
-		r.gate(GateFoldsDistinct, scopeAll, &repeats, ""))
+		r.gate(gateCertificate, ScopeAll, certificate, noteNoFit),
+		r.gate(gateFoldsDistinct, ScopeAll, &repeats, ""))
 }
 
-func locoGates(m *result.Model, r *rules, name string, value func(result.Loco) *float64) []result.Gate {
+func locoGates(m *result.Model, r *Rules, name string, value func(result.Loco) *float64) []result.Gate {
 	if len(m.Loco) == 0 {
-		return []result.Gate{r.gate(name, scopeAll, nil, noteOneConfig)}
+		return []result.Gate{r.gate(name, ScopeAll, nil, noteOneConfig)}
 	}
 	var gates []result.Gate
 	for _, l := range m.Loco {
@@ -139,44 +150,44 @@ func repeatedFolds(fit *result.Fit) int {
 }
 
 // configGates judge the teacher-forced errors of one configuration or test run.
-func configGates(c *result.ConfigErrors, r *rules) []result.Gate {
+func configGates(c *result.ConfigErrors, r *Rules) []result.Gate {
 	var gates []result.Gate
 	add := func(name string, value *float64, note string) {
 		gates = append(gates, r.gate(name, c.Scope, value, note))
 	}
-	mape := GateBetaMAPE
+	mape := gateBetaMAPE
 	if c.TestRun && !c.Seen {
-		mape = GateBetaMAPELoco
+		mape = gateBetaMAPELoco
 	}
 	e := c.Steps
 	if e == nil || e.Rows == 0 {
 		add(mape, nil, noteNoRows)
 	} else {
 		add(mape, e.MAPE, noteNoRows)
-		add(GateBetaMaxError, e.MaxErrorRatio, noteNoRows)
-		add(GateBetaBeatsConstant, ratio(e.MAPE, e.MAPEConst), noteNoRows)
-		add(GateBetaSkill, e.Skill, noteNoFloor)
-		add(GateBoundHits, c.BoundHits, noteNoRows)
-		add(GateTargetFloor, c.TargetOverFloor, noteNoRows)
+		add(gateBetaMaxError, e.MaxErrorRatio, noteNoRows)
+		add(gateBetaBeatsConstant, ratio(e.MAPE, e.MAPEConst), noteNoRows)
+		add(gateBetaSkill, e.Skill, noteNoFloor)
+		add(gateBoundHits, c.BoundHits, noteNoRows)
+		add(gateTargetFloor, c.TargetOverFloor, noteNoRows)
 	}
 	if c.Alpha == nil {
 		return gates
 	}
 	if o := c.Alpha.Overhead; o != nil {
-		add(GateOverheadInside, o.InsideShare, "every interval is exact, or there are none")
+		add(gateOverheadInside, o.InsideShare, "every interval is exact, or there are none")
 	}
 	if a := c.Alpha.Admission; a != nil {
-		add(GateAdmissionWindow, a.MAPEWindow10s, noteNoRows)
-		add(GateAdmissionMaxError, a.MaxErrorRatio, noteNoRows)
-		add(GateAdmissionBeatsConst, ratio(a.MAPEWindow10s, a.ConstWindow), noteNoRows)
+		add(gateAdmissionWindow, a.MAPEWindow10s, noteNoRows)
+		add(gateAdmissionMaxError, a.MaxErrorRatio, noteNoRows)
+		add(gateAdmissionBeatsConst, ratio(a.MAPEWindow10s, a.ConstWindow), noteNoRows)
 	}
 	if a := c.Alpha.Egress; a != nil {
-		add(GateEgressWAPE, a.WAPE, noteNoRows)
+		add(gateEgressWAPE, a.WAPE, noteNoRows)
 	}
 	if a := c.Alpha.Queue; a != nil {
-		add(GateQueueMAPE, a.MAPE, noteNoRows)
-		add(GateQueueMaxError, a.MaxErrorRatio, noteNoRows)
-		add(GateQueueBeatsConst, ratio(a.MAPE, a.MAPEConst), noteNoRows)
+		add(gateQueueMAPE, a.MAPE, noteNoRows)
+		add(gateQueueMaxError, a.MaxErrorRatio, noteNoRows)
+		add(gateQueueBeatsConst, ratio(a.MAPE, a.MAPEConst), noteNoRows)
 	}
 	return gates
 }
@@ -190,7 +201,7 @@ func ratio(a, b *float64) *float64 {
 }
 
 // overallGates: total bias and the worst configuration.
-func overallGates(v *result.Validation, r *rules) []result.Gate {
+func overallGates(v *result.Validation, r *Rules) []result.Gate {
 	var bias *float64
 	if v.Steps != nil && v.Steps.Bias != nil {
 		b := math.Abs(*v.Steps.Bias)
@@ -203,8 +214,8 @@ func overallGates(v *result.Validation, r *rules) []result.Gate {
 		}
 	}
 	return []result.Gate{
-		r.gate(GateBias, scopeAll, bias, noteNoRows),
-		r.gate(GateWorstConfiguration, scopeAll, worst, noteNoRows),
+		r.gate(gateBias, ScopeAll, bias, noteNoRows),
+		r.gate(gateWorstConfiguration, ScopeAll, worst, noteNoRows),
 	}
 }
 
@@ -213,16 +224,16 @@ var replayNames = []struct {
 	ks, median string
 	of         func(*result.Metrics) *result.Metric
 }{
-	{GateKSTTFT, GateMedianTTFT, func(m *result.Metrics) *result.Metric { return m.TTFT }},
-	{GateKSITL, GateMedianITL, func(m *result.Metrics) *result.Metric { return m.ITL }},
-	{GateKSE2E, GateMedianE2E, func(m *result.Metrics) *result.Metric { return m.E2E }},
+	{gateKSTTFT, gateMedianTTFT, func(m *result.Metrics) *result.Metric { return m.TTFT }},
+	{gateKSITL, gateMedianITL, func(m *result.Metrics) *result.Metric { return m.ITL }},
+	{gateKSE2E, gateMedianE2E, func(m *result.Metrics) *result.Metric { return m.E2E }},
 }
 
 // replayGates judge the plain replay of every run, phase and split. A closed
 // loop and a saturated phase are outside the rule: null and not required. Too few
 // requests are null and required. An in-sample comparison can fail but never
 // makes up for the hold-out that was too small.
-func replayGates(v *result.Validation, r *rules) []result.Gate {
+func replayGates(v *result.Validation, r *Rules) []result.Gate {
 	var gates []result.Gate
 	decided := false
 	for i := range v.Runs {
@@ -243,7 +254,7 @@ func replayGates(v *result.Validation, r *rules) []result.Gate {
 	}
 	if !decided {
 		for _, n := range replayNames {
-			gates = append(gates, r.gate(n.ks, scopeAll, nil, "no unsaturated open phase was replayed"))
+			gates = append(gates, r.gate(n.ks, ScopeAll, nil, "no unsaturated open phase was replayed"))
 		}
 	}
 	return gates
@@ -258,26 +269,26 @@ func metricOf(m *result.Metrics, of func(*result.Metrics) *result.Metric) *resul
 
 // runNote says why a replay cannot be judged (empty: it can) and whether a
 // verdict on it is required.
-func runNote(run *result.ValidationRun, r *rules) (note string, required bool) {
+func runNote(run *result.ValidationRun, r *Rules) (note string, required bool) {
 	switch {
 	case run.Load == deploy.LoadClosed:
 		return noteClosedLoop, false
 	case run.Saturated:
 		return noteSaturated, false
-	case run.Source != "" && run.Source != sourceJourneys:
+	case run.Source != "" && run.Source != measured.SourceJourneys:
 		return fmt.Sprintf(noteOtherSource, run.Source), false
 	case run.JourneySampleRate != nil && *run.JourneySampleRate < 1:
 		return fmt.Sprintf(noteSampled, *run.JourneySampleRate), true
 	case run.Metrics == nil:
 		return noteNoReplay, true
 	case !run.Sufficient:
-		limit := r.byName[GateKSTTFT].Limit
+		limit := r.KSLimit()
 		return fmt.Sprintf(noteInsufficient, run.Requests, stat.EnoughFor(limit), limit), run.Split.Kind != result.SplitInSample
 	}
 	return "", true
 }
 
-func replayGate(r *rules, name string, run *result.ValidationRun, value *float64, note string, required bool) result.Gate {
+func replayGate(r *Rules, name string, run *result.ValidationRun, value *float64, note string, required bool) result.Gate {
 	if value == nil && note == "" {
 		note = noteNoStamps
 	}
@@ -304,17 +315,26 @@ func scopeOf(run *result.ValidationRun) string {
 	return s
 }
 
-// signCheck counts Q-3's violations among identified terms.
-type signCheck struct {
-	checked, violations int
+// FailedByScope lists the names of failed gates per scope prefix, in gate order.
+func FailedByScope(gates []result.Gate) ([]string, map[string][]string) {
+	var order []string
+	names := map[string][]string{}
+	for _, g := range gates {
+		if g.Pass == nil || *g.Pass {
+			continue
+		}
+		if names[g.Scope] == nil {
+			order = append(order, g.Scope)
+		}
+		if !slices.Contains(names[g.Scope], g.Name) {
+			names[g.Scope] = append(names[g.Scope], g.Name)
+		}
+	}
+	return order, names
 }
 
-func (s signCheck) gate(r *rules) result.Gate {
-	if s.checked == 0 {
-		g := r.gate(GateBetaSigns, scopeAll, nil, noteNotIdentified)
-		g.Required = false
-		return g
-	}
-	v := float64(s.violations)
-	return r.gate(GateBetaSigns, scopeAll, &v, "")
+// RunOfScope is the run id of a replay scope "id/phase (in-sample)".
+func RunOfScope(scope string) string {
+	id, _, _ := strings.Cut(strings.TrimSuffix(scope, " (in-sample)"), "/")
+	return id
 }

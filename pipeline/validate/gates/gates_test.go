@@ -1,4 +1,4 @@
-package validate
+package gates
 
 import (
 	"errors"
@@ -20,7 +20,8 @@ func good() (*result.Validation, *result.Fit) {
 	config := func(scope string) result.ConfigErrors {
 		return result.ConfigErrors{
 			Scope: scope, Seen: true, TargetOverFloor: num(3), BoundHits: num(0),
-			Steps: &result.Errors{Rows: 900, MAPE: num(0.05), MAPEConst: num(0.3), MAPEFloor: num(0.04), Skill: num(0.9), Bias: num(0.01), MaxErrorRatio: num(1)},
+			Steps: &result.Errors{Rows: 900, MAPE: num(0.05), MAPEConst: num(0.3), MAPEFloor: num(0.04), Skill: num(0.9), Bias: num(0.01),
+				MaxErrorRatio: num(1)},
 			Alpha: &result.AlphaErrors{
 				Overhead:  &result.IntervalErrors{Rows: 200, InsideShare: num(0.97)},
 				Admission: &result.TargetErrors{Rows: 200, MAPEWindow10s: num(0.1), ConstWindow: num(0.3), MaxErrorRatio: num(2)},
@@ -36,7 +37,8 @@ func good() (*result.Validation, *result.Fit) {
 			Requests: 400, Sufficient: true, Metrics: &result.Metrics{TTFT: metric(), ITL: metric(), E2E: metric()},
 		}},
 	}
-	loco := []result.Loco{{Config: "a", MAPE: num(0.1), InsideShare: num(0.9), MAPEWindow10s: num(0.2)}, {Config: "b", MAPE: num(0.1), InsideShare: num(0.9), MAPEWindow10s: num(0.2)}}
+	loco := []result.Loco{{Config: "a", MAPE: num(0.1), InsideShare: num(0.9), MAPEWindow10s: num(0.2)},
+		{Config: "b", MAPE: num(0.1), InsideShare: num(0.9), MAPEWindow10s: num(0.2)}}
 	fit := &result.Fit{
 		Beta:  result.Model{Name: "beta", Loco: loco, Certificate: &result.Certificate{OK: true}, FoldFingerprints: []string{"1", "2"}},
 		Alpha: []result.Model{{Name: "overhead", Loco: loco}, {Name: "admission", Loco: loco}},
@@ -46,7 +48,7 @@ func good() (*result.Validation, *result.Fit) {
 
 func judged(t *testing.T, v *result.Validation, fit *result.Fit, overrides map[string]float64) *result.Validation {
 	t.Helper()
-	r, err := newRules(overrides)
+	r, err := NewRules(overrides)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +66,7 @@ func failed(v *result.Validation) []string {
 	return out
 }
 
-func TestQ6EverythingGoodPasses(t *testing.T) {
+func TestEverythingGoodPasses(t *testing.T) {
 	v, fit := good()
 	judged(t, v, fit, nil)
 	if v.Verdict != result.VerdictPass || !v.Pass || len(v.Missing) != 0 {
@@ -72,27 +74,29 @@ func TestQ6EverythingGoodPasses(t *testing.T) {
 	}
 }
 
-// TestQ6EachGateCanFail: one figure out of bounds fails exactly its gates.
-func TestQ6EachGateCanFail(t *testing.T) {
+// TestEachGateCanFail: one figure out of bounds fails exactly its gates.
+func TestEachGateCanFail(t *testing.T) {
 	cases := []struct {
 		break_ func(*result.Validation, *result.Fit)
 		want   []string
 	}{
-		{func(v *result.Validation, _ *result.Fit) { v.Configs[1].Steps.MAPE = num(0.16) }, []string{GateBetaMAPE + " b"}},
-		{func(v *result.Validation, _ *result.Fit) { v.Configs[1].Steps.MAPE = num(0.31) }, []string{GateBetaBeatsConstant + " b", GateBetaMAPE + " b", GateWorstConfiguration + " all"}},
-		{func(v *result.Validation, _ *result.Fit) { v.Configs[0].Steps.MaxErrorRatio = num(3) }, []string{GateBetaMaxError + " a"}},
-		{func(v *result.Validation, _ *result.Fit) { v.Configs[0].Steps.Skill = num(0.5) }, []string{GateBetaSkill + " a"}},
-		{func(v *result.Validation, _ *result.Fit) { v.Configs[0].BoundHits = num(0.011) }, []string{GateBoundHits + " a"}},
-		{func(v *result.Validation, _ *result.Fit) { v.Configs[0].TargetOverFloor = num(0.9) }, []string{GateTargetFloor + " a"}},
-		{func(v *result.Validation, _ *result.Fit) { v.Steps.Bias = num(-0.031) }, []string{GateBias + " all"}},
-		{func(_ *result.Validation, f *result.Fit) { f.Beta.Loco[0].MAPE = num(0.3) }, []string{GateBetaMAPELoco + " a"}},
-		{func(_ *result.Validation, f *result.Fit) { f.Beta.Certificate.OK = false }, []string{GateCertificate + " all"}},
-		{func(_ *result.Validation, f *result.Fit) { f.Beta.FoldFingerprints = []string{"1", "1"} }, []string{GateFoldsDistinct + " all"}},
-		{func(v *result.Validation, _ *result.Fit) { v.Configs[0].Alpha.Overhead.InsideShare = num(0.8) }, []string{GateOverheadInside + " a"}},
-		{func(v *result.Validation, _ *result.Fit) { v.Configs[0].Alpha.Admission.MAPEWindow10s = num(0.26) }, []string{GateAdmissionWindow + " a"}},
-		{func(v *result.Validation, _ *result.Fit) { v.Configs[0].Alpha.Egress.WAPE = num(0.31) }, []string{GateEgressWAPE + " a"}},
-		{func(v *result.Validation, _ *result.Fit) { v.Runs[0].Metrics.ITL.KSD = 0.15 }, []string{GateKSITL + " r/open"}},
-		{func(v *result.Validation, _ *result.Fit) { v.Runs[0].Metrics.E2E.MedianRelErrPaired = num(0.2) }, []string{GateMedianE2E + " r/open"}},
+		{func(v *result.Validation, _ *result.Fit) { v.Configs[1].Steps.MAPE = num(0.16) }, []string{gateBetaMAPE + " b"}},
+		{func(v *result.Validation, _ *result.Fit) { v.Configs[1].Steps.MAPE = num(0.31) },
+			[]string{gateBetaBeatsConstant + " b", gateBetaMAPE + " b", gateWorstConfiguration + " all"}},
+		{func(v *result.Validation, _ *result.Fit) { v.Configs[0].Steps.MaxErrorRatio = num(3) }, []string{gateBetaMaxError + " a"}},
+		{func(v *result.Validation, _ *result.Fit) { v.Configs[0].Steps.Skill = num(0.5) }, []string{gateBetaSkill + " a"}},
+		{func(v *result.Validation, _ *result.Fit) { v.Configs[0].BoundHits = num(0.011) }, []string{gateBoundHits + " a"}},
+		{func(v *result.Validation, _ *result.Fit) { v.Configs[0].TargetOverFloor = num(0.9) }, []string{gateTargetFloor + " a"}},
+		{func(v *result.Validation, _ *result.Fit) { v.Steps.Bias = num(-0.031) }, []string{gateBias + " all"}},
+		{func(_ *result.Validation, f *result.Fit) { f.Beta.Loco[0].MAPE = num(0.3) }, []string{gateBetaMAPELoco + " a"}},
+		{func(_ *result.Validation, f *result.Fit) { f.Beta.Certificate.OK = false }, []string{gateCertificate + " all"}},
+		{func(_ *result.Validation, f *result.Fit) { f.Beta.FoldFingerprints = []string{"1", "1"} }, []string{gateFoldsDistinct + " all"}},
+		{func(v *result.Validation, _ *result.Fit) { v.Configs[0].Alpha.Overhead.InsideShare = num(0.8) }, []string{gateOverheadInside + " a"}},
+		{func(v *result.Validation, _ *result.Fit) { v.Configs[0].Alpha.Admission.MAPEWindow10s = num(0.26) },
+			[]string{gateAdmissionWindow + " a"}},
+		{func(v *result.Validation, _ *result.Fit) { v.Configs[0].Alpha.Egress.WAPE = num(0.31) }, []string{gateEgressWAPE + " a"}},
+		{func(v *result.Validation, _ *result.Fit) { v.Runs[0].Metrics.ITL.KSD = 0.15 }, []string{gateKSITL + " r/open"}},
+		{func(v *result.Validation, _ *result.Fit) { v.Runs[0].Metrics.E2E.MedianRelErrPaired = num(0.2) }, []string{gateMedianE2E + " r/open"}},
 	}
 	for _, c := range cases {
 		v, fit := good()
@@ -106,8 +110,8 @@ func TestQ6EachGateCanFail(t *testing.T) {
 	}
 }
 
-// TestQ5InsufficientIsNotAPass, and the in-sample comparison does not make up for it.
-func TestQ5InsufficientIsNotAPass(t *testing.T) {
+// TestInsufficientIsNotAPass, and the in-sample comparison does not make up for it.
+func TestInsufficientIsNotAPass(t *testing.T) {
 	v, fit := good()
 	v.Runs[0].Sufficient, v.Runs[0].Requests = false, 80
 	v.Runs = append(v.Runs, v.Runs[0])
@@ -152,8 +156,8 @@ func TestClosedLoopAndSaturatedPhasesDoNotGate(t *testing.T) {
 	}
 }
 
-// TestQ1OneConfigurationIsNotAPass: leave-one-out is not applicable.
-func TestQ1OneConfigurationIsNotAPass(t *testing.T) {
+// TestOneConfigurationIsNotAPass: leave-one-out is not applicable.
+func TestOneConfigurationIsNotAPass(t *testing.T) {
 	v, fit := good()
 	fit.Beta.Loco = nil
 	judged(t, v, fit, nil)
@@ -162,8 +166,8 @@ func TestQ1OneConfigurationIsNotAPass(t *testing.T) {
 	}
 }
 
-// TestQ1UnseenConfigurationUsesTheWiderGate.
-func TestQ1UnseenConfigurationUsesTheWiderGate(t *testing.T) {
+// TestUnseenConfigurationUsesTheWiderGate.
+func TestUnseenConfigurationUsesTheWiderGate(t *testing.T) {
 	v, fit := good()
 	v.Configs[1].TestRun, v.Configs[1].Seen, v.Configs[1].Steps.MAPE = true, false, num(0.2)
 	judged(t, v, fit, nil)
@@ -174,19 +178,19 @@ func TestQ1UnseenConfigurationUsesTheWiderGate(t *testing.T) {
 
 func TestThresholdsAreOptions(t *testing.T) {
 	v, fit := good()
-	judged(t, v, fit, map[string]float64{GateBetaMAPE: 0.04})
-	if got := failed(v); !slices.Equal(got, []string{GateBetaMAPE + " a", GateBetaMAPE + " b"}) {
+	judged(t, v, fit, map[string]float64{gateBetaMAPE: 0.04})
+	if got := failed(v); !slices.Equal(got, []string{gateBetaMAPE + " a", gateBetaMAPE + " b"}) {
 		t.Errorf("got %v", got)
 	}
-	r, _ := newRules(map[string]float64{GateBetaMAPE: 0.4})
-	if got := r.byName[GateWorstConfiguration].Limit; math.Abs(got-0.8) > 1e-12 {
+	r, _ := NewRules(map[string]float64{gateBetaMAPE: 0.4})
+	if got := r.byName[gateWorstConfiguration].Limit; math.Abs(got-0.8) > 1e-12 {
 		t.Errorf("worst_configuration follows beta_mape: got %v, want 0.8", got)
 	}
 	var coded *trace.Error
-	if _, err := newRules(map[string]float64{"beta_mapp": 1}); !errors.As(err, &coded) || coded.Code != CodeUnknownGate {
+	if _, err := NewRules(map[string]float64{"beta_mapp": 1}); !errors.As(err, &coded) || coded.Code != codeUnknownGate {
 		t.Errorf("unknown gate: got %v", err)
 	}
-	if _, err := newRules(map[string]float64{GateBias: math.NaN()}); !errors.As(err, &coded) || coded.Code != CodeBadThreshold {
+	if _, err := NewRules(map[string]float64{gateBias: math.NaN()}); !errors.As(err, &coded) || coded.Code != codeBadThreshold {
 		t.Errorf("NaN: got %v", err)
 	}
 }

@@ -8,27 +8,31 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/score"
+	"github.com/blis-train/blis-train/pipeline/validate/machine"
+	"github.com/blis-train/blis-train/pipeline/validate/measured"
+	"github.com/blis-train/blis-train/pipeline/validate/replay"
+	"github.com/blis-train/blis-train/pipeline/validate/saturation"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
 // evidenceRows is how many rows with prefill the lag of a new run is read from
-// at least, and lagMargin by how much the best lag must win (01 T-2).
+// at least, and lagMargin by how much the best lag must win (spec#lag).
 const (
 	evidenceRows = 20
 	lagMargin    = 0.8
 )
 
-// taught is one run with its training rows: what the teacher-forced part and
+// judgedRun is one run with its training rows: what the teacher-forced part and
 // the drift curve need, without the recording itself.
-type taught struct {
+type judgedRun struct {
 	id       string
 	dep      *deploy.Deployment
 	set      *coeff.Set // as it holds on the run's device
 	source   string     // of the recorded requests
 	training bool
 	seen     bool // its configuration was part of the fit
-	sat      *Saturation
+	sat      *saturation.Verdicts
 	lag      runLag
 	quality  rows.Quality
 	beta     *rows.Table
@@ -36,8 +40,7 @@ type taught struct {
 	alpha    []*rows.Table
 	sample   *score.Sample   // of beta, once asked for
 	samples  []*score.Sample // of alpha
-	drift    *Drift
-	level    float64 // median drift factor, once asked for
+	drift    *machine.Drift
 	findings []trace.Finding
 	parts    []rows.Part
 	// identical is the share of batches a forced replay reproduces; nil unknown.
@@ -50,10 +53,11 @@ type runLag struct {
 	measured bool
 }
 
-// teach rebuilds the batches of one run and makes its rows.
-func teach(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Options, training bool) (*taught, error) {
+// newJudgedRun rebuilds the batches of one run and makes its rows.
+func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Options, training bool) (*judgedRun, error) {
 	set = set.On(dep)
-	t := &taught{id: run.ID, dep: dep, set: set, source: sourceOfRun(run), training: training, sat: Saturate(run, dep), parts: rows.Parts(run, dep, o.Split)}
+	t := &judgedRun{id: run.ID, dep: dep, set: set, source: measured.Source(run), training: training, sat: saturation.OfRun(run, dep),
+		parts: rows.Parts(run, dep, o.Split)}
 	t.seen = slices.ContainsFunc(set.Configs, func(c coeff.Config) bool { return c.Key == dep.Config() })
 	if len(run.Steps) == 0 {
 		return t, nil
@@ -71,13 +75,14 @@ func teach(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Options, t
 	if err := t.measureLag(steps, sp, set, o); err != nil {
 		return nil, err
 	}
-	t.beta, err = steps.Beta(sp, rows.BetaOptions{Target: set.BetaTarget, Lag: t.lag.lag, Gamma: set.Gamma, Split: o.Split, Saturated: t.spans()})
+	t.beta, err = steps.Beta(sp, rows.BetaOptions{Target: set.BetaTarget, Lag: t.lag.lag, Gamma: set.Gamma, Split: o.Split,
+		Saturated: t.spans()})
 	if err != nil {
 		return nil, err
 	}
 	t.findings = append(t.findings, t.beta.Findings...)
 	if !o.StepsOnly {
-		t.identical = identicalBatches(run, dep, steps, t.lag.lag > 0)
+		t.identical = replay.IdenticalBatches(run, dep, steps, t.lag.lag > 0)
 	}
 	for _, m := range set.Alpha {
 		a, err := steps.Alpha(sp, rows.AlphaOptions{Target: m.Target, Gamma: set.Gamma, Split: o.Split, Saturated: t.spans()})
@@ -91,7 +96,7 @@ func teach(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Options, t
 
 // spans are the saturated parts of a run that is not saturated as a whole: no
 // rows come from there, as in the fit.
-func (t *taught) spans() []rows.Span {
+func (t *judgedRun) spans() []rows.Span {
 	if t.sat.Run.Saturated {
 		return nil
 	}
@@ -101,7 +106,7 @@ func (t *taught) spans() []rows.Span {
 // measureLag takes the lag of a training run from the artifact. For another run
 // the coefficients themselves are the instrument: the lag at which they predict
 // rows with prefill best, if it wins clearly, else the engine's default.
-func (t *taught) measureLag(steps *rows.Steps, sp *features.Space, set *coeff.Set, o *Options) error {
+func (t *judgedRun) measureLag(steps *rows.Steps, sp *features.Space, set *coeff.Set, o *Options) error {
 	if l, known := set.PipelineLag[t.id]; known && t.training {
 		t.lag = runLag{l.Lag, l.Measured}
 		return nil
@@ -141,8 +146,8 @@ func prefillMAPE(b *rows.Table, set *coeff.Set) (float64, int) {
 }
 
 // predict fills the predictions of the kept rows and the drift curve.
-func (t *taught) predict() (err error) {
-	t.drift = &Drift{}
+func (t *judgedRun) predict() (err error) {
+	t.drift = &machine.Drift{}
 	if t.beta == nil {
 		return nil
 	}
@@ -161,13 +166,13 @@ func (t *taught) predict() (err error) {
 		}
 		t.samples = append(t.samples, &score.Sample{Table: a, Pred: pred, Part: t.part()})
 	}
-	t.drift = DriftOf(t.beta.TimeNs, t.beta.Y, t.pred)
-	t.findings = append(t.findings, t.drift.finding(t.id)...)
+	t.drift = machine.DriftOf(t.beta.TimeNs, t.beta.Y, t.pred)
+	t.findings = append(t.findings, t.drift.Finding(t.id)...)
 	return nil
 }
 
 // predictions of a table's rows; what they warn of are findings of the run.
-func (t *taught) predictions(p *coeff.Predictor, of *rows.Table) ([]float64, error) {
+func (t *judgedRun) predictions(p *coeff.Predictor, of *rows.Table) ([]float64, error) {
 	out := make([]float64, of.Kept)
 	for i := range out {
 		var err error
@@ -186,7 +191,7 @@ func (t *taught) predictions(p *coeff.Predictor, of *rows.Table) ([]float64, err
 
 // part is what judges the coefficients: the hold-out of a training run, every row
 // of another.
-func (t *taught) part() score.Part {
+func (t *judgedRun) part() score.Part {
 	if t.training {
 		return score.HoldOut
 	}
@@ -194,10 +199,10 @@ func (t *taught) part() score.Part {
 }
 
 // steps are the run's step times with their predictions.
-func (t *taught) steps() *score.Sample { return t.sample }
+func (t *judgedRun) steps() *score.Sample { return t.sample }
 
 // delays are the run's rows of an alpha target; nil without.
-func (t *taught) delays(target string) *score.Sample {
+func (t *judgedRun) delays(target string) *score.Sample {
 	for _, s := range t.samples {
 		if s.Table.Target == target {
 			return s

@@ -1,4 +1,4 @@
-package validate
+package machine
 
 import (
 	"math/rand/v2"
@@ -32,17 +32,15 @@ type spreadClass struct {
 	ratios []float64
 }
 
-// spreadOf reads the one-step rows of [from, to): the ratio of a sum over several
-// steps is narrower than that of a step. Nil when there are too few.
-func (t *taught) spreadOf(from, to int64) *spread {
-	if t.beta == nil {
-		return nil
-	}
+// spreadOfRows reads the one-step rows of [from, to) and their predictions: the ratio
+// of a sum over several steps is narrower than that of a step. Nil when there are
+// too few.
+func spreadOfRows(t *rows.Table, predUs []float64, d *Drift, from, to int64) *spread {
 	var pred, ratio [rows.Mixed + 1][]float64
-	for i := range t.beta.Kept {
-		at, r := t.beta.TimeNs[i], t.beta.Regime[i]
-		if t.beta.Steps[i] == 1 && at >= from && at < to {
-			pred[r], ratio[r] = append(pred[r], t.pred[i]), append(ratio[r], t.beta.Y[i]/(t.pred[i]*t.drift.At(at)))
+	for i := range t.Kept {
+		at, r := t.TimeNs[i], t.Regime[i]
+		if t.Steps[i] == 1 && at >= from && at < to {
+			pred[r], ratio[r] = append(pred[r], predUs[i]), append(ratio[r], t.Y[i]/(predUs[i]*d.At(at)))
 		}
 	}
 	s, known := &spread{}, false
@@ -75,30 +73,30 @@ func spreadClassesOf(pred, ratio []float64) []spreadClass {
 	return out
 }
 
-// spreads is the scatter of a phase before and from its hold-out on: a machine's
+// Spreads is the scatter of a phase before and from its hold-out on: a machine's
 // noise changes like its speed.
-type spreads struct {
+type Spreads struct {
 	cutNs         int64
 	before, after *spread
 }
 
-// spreadsOf cuts the phase [from, to) at cut; a part with fewer than partRows
+// SpreadsOf cuts the phase [from, to) at cut; a part with fewer than partRows
 // takes the scatter of the whole phase. Nil when that has too few.
-func (t *taught) spreadsOf(from, cut, to int64) *spreads {
-	whole := t.spreadOf(from, to)
+func SpreadsOf(t *rows.Table, predUs []float64, d *Drift, from, cut, to int64) *Spreads {
+	whole := spreadOfRows(t, predUs, d, from, to)
 	if whole == nil {
 		return nil
 	}
 	part := func(from, to int64) *spread {
-		if s := t.spreadOf(from, to); s != nil && s.rows >= partRows {
+		if s := spreadOfRows(t, predUs, d, from, to); s != nil && s.rows >= partRows {
 			return s
 		}
 		return whole
 	}
-	return &spreads{cut, part(from, cut), part(cut, to)}
+	return &Spreads{cut, part(from, cut), part(cut, to)}
 }
 
-func (s *spreads) at(ns int64) *spread {
+func (s *Spreads) at(ns int64) *spread {
 	if ns < s.cutNs {
 		return s.before
 	}
@@ -119,24 +117,24 @@ func (s *spread) draw(rng *rand.Rand, r rows.Regime, us float64) float64 {
 	return stat.Quantile(cs[k].ratios, rng.Float64())
 }
 
-// asItWas is a latency model on the machine as it was: the prediction times the
-// drift factor at the simulated time, times a residual ratio.
-type asItWas struct {
+// Recorded is a latency model on the machine of a recording: the model's step time
+// times the drift factor at the simulated time, times a residual ratio.
+type Recorded struct {
 	latency.Model
-	drift    *Drift
-	originNs int64 // of simulated time 0
-	spreads  *spreads
-	rng      *rand.Rand
+	Drift    *Drift
+	OriginNs int64 // of simulated time 0
+	Spreads  *Spreads
+	Rng      *rand.Rand
 }
 
 // StepUs is the drawn time of the step.
-func (m *asItWas) StepUs(b *latency.Batch) (float64, error) {
+func (m *Recorded) StepUs(b *latency.Batch) (float64, error) {
 	us, err := m.Model.StepUs(b)
 	if err != nil {
 		return 0, err
 	}
-	at := m.originNs + b.StartUs*1000
-	return us * m.drift.At(at) * m.spreads.at(at).draw(m.rng, regimeOf(b), us), nil
+	at := m.OriginNs + b.StartUs*1000
+	return us * m.Drift.At(at) * m.Spreads.at(at).draw(m.Rng, regimeOf(b), us), nil
 }
 
 func regimeOf(b *latency.Batch) rows.Regime {
@@ -147,4 +145,12 @@ func regimeOf(b *latency.Batch) rows.Regime {
 		return rows.Prefill
 	}
 	return rows.Mixed
+}
+
+func pick(x []float64, at []int) []float64 {
+	out := make([]float64, len(at))
+	for i, k := range at {
+		out[i] = x[k]
+	}
+	return out
 }

@@ -1,4 +1,4 @@
-package validate
+package replay
 
 import (
 	"github.com/blis-train/blis-train/stat"
@@ -39,14 +39,6 @@ func quantilePairs(a, b []float64) [][2]float64 {
 	for i := 0; i < k; i++ {
 		p := (float64(i) + 0.5) / float64(k)
 		out = append(out, [2]float64{short(stat.Quantile(a, p)), short(stat.Quantile(b, p))})
-	}
-	return out
-}
-
-func pick(x []float64, at []int) []float64 {
-	out := make([]float64, len(at))
-	for i, k := range at {
-		out[i] = x[k]
 	}
 	return out
 }

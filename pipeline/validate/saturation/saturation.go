@@ -1,20 +1,25 @@
-package validate
+// Package saturation runs the five checks for an overloaded server on the phases of
+// a run.
+package saturation
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/validate/measured"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Saturation is the verdict on one run and on each of its phases. Phases are in
+// Verdicts is the verdict on one run and on each of its phases. Phases are in
 // run.yaml's order without the warm-up; a run without phases has one, unnamed.
-type Saturation struct {
+type Verdicts struct {
 	Run    Verdict
 	Phases []PhaseVerdict
 }
@@ -30,6 +35,8 @@ type PhaseVerdict struct {
 	Name           string
 	Load           string
 	StartNs, EndNs int64
+	Requests       int // that arrive in it
+	Steps          int // that start in it
 	Verdict
 }
 
@@ -45,7 +52,7 @@ func (v Verdict) Hits() []string {
 }
 
 // Phase returns the verdict on the named phase, or on the run when there is none.
-func (s *Saturation) Phase(name string) Verdict {
+func (s *Verdicts) Phase(name string) Verdict {
 	for _, p := range s.Phases {
 		if p.Name == name {
 			return p.Verdict
@@ -55,7 +62,7 @@ func (s *Saturation) Phase(name string) Verdict {
 }
 
 // Spans are the saturated open phases.
-func (s *Saturation) Spans() []rows.Span {
+func (s *Verdicts) Spans() []rows.Span {
 	var out []rows.Span
 	for _, p := range s.Phases {
 		if p.Saturated && p.Load != deploy.LoadClosed {
@@ -68,24 +75,25 @@ func (s *Saturation) Spans() []rows.Span {
 // Judge is the reason for which a run is left out of a fit, empty for none, and
 // the saturated spans of one that is kept.
 func Judge(run *trace.Run, dep *deploy.Deployment) (reason string, spans []rows.Span) {
-	s := Saturate(run, dep)
+	s := OfRun(run, dep)
 	if s.Run.Saturated {
-		return hitText(s.Run.Checks), nil
+		return HitText(s.Run.Checks), nil
 	}
 	return "", s.Spans()
 }
 
-// Saturate runs the five checks on every phase. The run shows the checks of its
+// OfRun runs the five checks on every phase. The run shows the checks of its
 // worst open phase (most hits, then the first) and is saturated when all of its
 // open phases are; otherwise only those spans are. A closed loop holds the load
 // at what the server can do, so it cannot overrun it: its checks are shown and
 // decide nothing. Without an open phase the whole run is checked.
-func Saturate(run *trace.Run, dep *deploy.Deployment) *Saturation {
-	s := &Saturation{}
+func OfRun(run *trace.Run, dep *deploy.Deployment) *Verdicts {
+	s := &Verdicts{}
 	worst, all := -1, true
-	for i, p := range phasesOf(run, dep) {
-		v := check(windowOf(run, p))
-		s.Phases = append(s.Phases, PhaseVerdict{p.Name, p.Load, p.StartNs, p.EndNs, v})
+	for i, p := range PhasesOf(run, dep) {
+		w := windowOf(run, p)
+		v := fiveChecks(w)
+		s.Phases = append(s.Phases, PhaseVerdict{p.Name, p.Load, p.StartNs, p.EndNs, len(w.requests), len(w.steps), v})
 		if p.Load == deploy.LoadClosed {
 			continue
 		}
@@ -95,7 +103,7 @@ func Saturate(run *trace.Run, dep *deploy.Deployment) *Saturation {
 		}
 	}
 	if worst < 0 {
-		s.Run = check(windowOf(run, wholeRun()))
+		s.Run = fiveChecks(windowOf(run, wholeRun()))
 		return s
 	}
 	s.Run = s.Phases[worst].Verdict
@@ -103,8 +111,8 @@ func Saturate(run *trace.Run, dep *deploy.Deployment) *Saturation {
 	return s
 }
 
-// phasesOf are the deployment's phases but the warm-up, or the whole run.
-func phasesOf(run *trace.Run, dep *deploy.Deployment) []deploy.Phase {
+// PhasesOf are the deployment's phases but the warm-up, or the whole run.
+func PhasesOf(run *trace.Run, dep *deploy.Deployment) []deploy.Phase {
 	var out []deploy.Phase
 	for _, p := range dep.Phases {
 		if p.Name != deploy.WarmupPhase {
@@ -136,13 +144,13 @@ func windowOf(run *trace.Run, p deploy.Phase) window {
 	var w window
 	for i := range run.Requests {
 		r := &run.Requests[i]
-		if at, ok := arrivalNs(r); ok && at >= p.StartNs && at < p.EndNs {
+		if at, ok := measured.ArrivalNs(r); ok && at >= p.StartNs && at < p.EndNs {
 			w.requests = append(w.requests, r)
 		}
 	}
 	slices.SortStableFunc(w.requests, func(a, b *trace.Request) int {
-		x, _ := arrivalNs(a)
-		y, _ := arrivalNs(b)
+		x, _ := measured.ArrivalNs(a)
+		y, _ := measured.ArrivalNs(b)
 		return cmp.Compare(x, y)
 	})
 	for _, s := range run.Steps {
@@ -153,33 +161,24 @@ func windowOf(run *trace.Run, p deploy.Phase) window {
 	return w
 }
 
-// arrivalNs is ARRIVED, else QUEUED, else the stock span's wall-clock start.
-func arrivalNs(r *trace.Request) (int64, bool) {
-	for _, at := range []trace.Opt[int64]{r.ArrivedNs, r.QueuedNs} {
-		if at.OK {
-			return at.V, true
-		}
-	}
-	return r.StartWallNs.V, r.StartWallNs.OK && r.Source == trace.SourceStock
-}
-
-// check runs the five checks on the requests of a window.
-func check(w window) Verdict {
+// fiveChecks runs the five checks on the requests of a window.
+func fiveChecks(w window) Verdict {
 	arrivals := make([]stat.Arrival, len(w.requests))
 	for i, r := range w.requests {
-		at, _ := arrivalNs(r)
-		left, hasLeft := departureNs(r)
-		ttft, hasTTFT := TTFTMs(r)
-		e2e, hasE2E := E2EMs(r)
+		at, _ := measured.ArrivalNs(r)
+		left, hasLeft := measured.DepartureNs(r)
+		ttft, hasTTFT := measured.TTFTMs(r)
+		e2e, hasE2E := measured.E2EMs(r)
 		arrivals[i] = stat.Arrival{
 			At: float64(at), Left: orNaN(float64(left), hasLeft), TTFT: orNaN(ttft, hasTTFT), E2E: orNaN(e2e, hasE2E),
-			Ended: r.Success.OK, Failed: isFailure(r), Engine: r.CoreID.OK, Preempted: r.Preemptions.Or(0) > 0,
+			Ended: r.Success.OK, Failed: measured.IsFailure(r), Engine: r.CoreID.OK, Preempted: r.Preemptions.Or(0) > 0,
 		}
 	}
 	checks, saturated := stat.Saturation(arrivals)
 	v := Verdict{Saturated: saturated}
 	for _, c := range checks {
-		v.Checks = append(v.Checks, result.SaturationCheck{Name: c.Name, Value: result.OrNull(c.Value), Threshold: c.Limit, Hit: c.Hit, Doc: c.Doc})
+		v.Checks = append(v.Checks, result.SaturationCheck{Name: c.Name, Value: result.OrNull(c.Value), Threshold: c.Limit, Hit: c.Hit,
+			Doc: c.Doc})
 	}
 	return v
 }
@@ -191,41 +190,13 @@ func orNaN(v float64, ok bool) float64 {
 	return v
 }
 
-// clientDisconnect is the reason of an abort that the client asked for.
-const clientDisconnect = "client_disconnect"
-
-// isFailure reports a request that ended without success through no wish of its client.
-func isFailure(r *trace.Request) bool {
-	return r.Success.OK && !r.Success.V && !isClientAbort(r)
-}
-
-func isClientAbort(r *trace.Request) bool {
-	if !r.Success.OK || r.Success.V {
-		return false
-	}
-	if r.AbortReason.OK {
-		return r.AbortReason.V == clientDisconnect
-	}
-	return r.FinishStatus.Or("") == trace.FinishAborted
-}
-
-// departureNs is when the request left, on the clock of arrivalNs.
-func departureNs(r *trace.Request) (int64, bool) {
-	if r.Source == trace.SourceStock {
-		return r.StartWallNs.V + int64(r.StockE2EUs.V*1e3), r.StockE2EUs.OK && r.StartWallNs.OK
-	}
-	for _, at := range []trace.Opt[int64]{r.DepartedNs, r.FinishedNs, r.AbortedNs} {
-		if at.OK {
-			return at.V, true
+// HitText lists the checks that hit with value and threshold.
+func HitText(checks []result.SaturationCheck) string {
+	var hits []string
+	for _, c := range checks {
+		if c.Hit {
+			hits = append(hits, fmt.Sprintf("%s %.2f > %.2f", c.Name, *c.Value, c.Threshold))
 		}
 	}
-	return 0, false
-}
-
-func share(part, whole int) *float64 {
-	if whole == 0 {
-		return nil
-	}
-	s := float64(part) / float64(whole)
-	return &s
+	return strings.Join(hits, ", ")
 }

@@ -1,4 +1,6 @@
-package validate
+// Package replay sends recorded arrivals through the simulator and compares what
+// requests experienced there with what was recorded.
+package replay
 
 import (
 	"fmt"
@@ -7,6 +9,8 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/validate/machine"
+	"github.com/blis-train/blis-train/pipeline/validate/measured"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/latency"
@@ -28,10 +32,10 @@ type Engine struct {
 	Gamma    float64 // preemption EMA; 0 = the simulator's default
 	KVBlocks int64   // 0 = from the deployment
 	Seed     int64
-	Done     <-chan struct{} // see sim.Config
-	Noise    *sim.Noise      // residual ratios of the artifact; nil = no noise replay
-	Spreads  *spreads        // residual ratios relative to the drift curve; nil = no corrected replay
-	Drift    *Drift
+	Done     <-chan struct{}  // see sim.Config
+	Noise    *sim.Noise       // residual ratios of the artifact; nil = no noise replay
+	Spreads  *machine.Spreads // residual ratios relative to the drift curve; nil = no corrected replay
+	Drift    *machine.Drift
 }
 
 // noiseReplications is how often a noisy replay is repeated with other seeds; the
@@ -42,12 +46,12 @@ const (
 	manyRequests      = 20_000
 )
 
-// phaseReplay is one phase of a run, replayed from its first arrival with an
+// Phase is one phase of a run, replayed from its first arrival with an
 // empty engine.
-type phaseReplay struct {
-	obs      []observation            // of the phase, in order of arrival
+type Phase struct {
+	obs      []measured.Request       // of the phase, in order of arrival
 	originNs int64                    // first arrival
-	requests []sim.Request            // one per observation
+	requests []sim.Request            // one per recorded request
 	results  map[string][]*sim.Result // one per replication
 	findings []trace.Finding
 	gaps     *gapLog    // of the plain replay
@@ -55,23 +59,22 @@ type phaseReplay struct {
 	lag      int
 }
 
-// replayPhase replays the requests that arrive in the phase; steps are its
-// recorded ones.
-func replayPhase(dep *deploy.Deployment, all []observation, steps []stepMark, phase *deploy.Phase, content Content, e Engine) *phaseReplay {
-	p := &phaseReplay{results: map[string][]*sim.Result{}, recorded: steps}
+// Run replays the requests of all that arrive in the phase of a run.
+func Run(run *trace.Run, dep *deploy.Deployment, all []measured.Request, phase *deploy.Phase, content Content, e Engine) *Phase {
+	p := &Phase{results: map[string][]*sim.Result{}, recorded: recordedMarks(run, phase)}
 	if e.Async {
 		p.lag = 1
 	}
 	for _, o := range all {
-		if o.arrivalNs >= phase.StartNs && o.arrivalNs < phase.EndNs {
+		if o.ArrivalNs >= phase.StartNs && o.ArrivalNs < phase.EndNs {
 			p.obs = append(p.obs, o)
 		}
 	}
 	if len(p.obs) == 0 {
-		p.findings = append(p.findings, trace.Findingf(CodeNoArrivals, "no request arrives in the phase"))
+		p.findings = append(p.findings, trace.Findingf(codeNoArrivals, "no request arrives in the phase"))
 		return p
 	}
-	p.originNs = p.obs[0].arrivalNs
+	p.originNs = p.obs[0].ArrivalNs
 	for _, o := range p.obs {
 		p.requests = append(p.requests, p.simRequest(o, content))
 	}
@@ -81,7 +84,10 @@ func replayPhase(dep *deploy.Deployment, all []observation, steps []stepMark, ph
 	}
 	if e.Spreads != nil && e.Drift != nil && len(e.Drift.Points) > 0 {
 		p.run(result.VariantDrift, e.config(dep), func(c *sim.Config) {
-			c.Latency = &asItWas{e.Latency, e.Drift, p.originNs, e.Spreads, rand.New(rand.NewPCG(uint64(c.Seed), spreadStream))}
+			c.Latency = &machine.Recorded{
+				Model: e.Latency, Drift: e.Drift, OriginNs: p.originNs, Spreads: e.Spreads,
+				Rng: rand.New(rand.NewPCG(uint64(c.Seed), spreadStream)),
+			}
 		})
 	}
 	return p
@@ -102,7 +108,7 @@ const spreadStream = 0x5eed
 
 // run replays once, or noiseReplications times with other seeds when draw makes
 // the step times random: one draw of the noise moves D by several hundredths.
-func (p *phaseReplay) run(variant string, c sim.Config, draw func(*sim.Config)) {
+func (p *Phase) run(variant string, c sim.Config, draw func(*sim.Config)) {
 	times := 1
 	if draw != nil && len(p.requests) < manyRequests {
 		times = noiseReplications
@@ -119,7 +125,7 @@ func (p *phaseReplay) run(variant string, c sim.Config, draw func(*sim.Config)) 
 		}
 		res, err := sim.Run(c, p.requests, obs)
 		if err != nil {
-			p.findings = append(p.findings, trace.Findingf(CodeReplayFailed, "%s replay: %v", variant, err))
+			p.findings = append(p.findings, trace.Findingf(codeReplayFailed, "%s replay: %v", variant, err))
 			return
 		}
 		p.results[variant] = append(p.results[variant], res)
@@ -128,23 +134,23 @@ func (p *phaseReplay) run(variant string, c sim.Config, draw func(*sim.Config)) 
 
 // simRequest is one recorded request as the simulator takes it. A request that
 // did not succeed asks for all it was allowed to and leaves at its recorded end.
-func (p *phaseReplay) simRequest(o observation, content Content) sim.Request {
+func (p *Phase) simRequest(o measured.Request, content Content) sim.Request {
 	r := sim.Request{
-		ID: o.id, ArrivalUs: p.us(o.arrivalNs), PromptTokens: o.prompt,
-		OutputTokens: max(1, o.output), MaxTokens: max(1, o.output, o.maxTokens),
+		ID: o.ID, ArrivalUs: p.us(o.ArrivalNs), PromptTokens: o.Prompt,
+		OutputTokens: max(1, o.Output), MaxTokens: max(1, o.Output, o.MaxTokens),
 	}
-	if o.excluded != "" && o.endNs.OK {
+	if o.Excluded != "" && o.EndNs.OK {
 		r.OutputTokens = r.MaxTokens
-		r.AbortAtUs, r.AbortKind = trace.Some(p.us(o.endNs.V)), sim.OutcomeAborted
+		r.AbortAtUs, r.AbortKind = trace.Some(p.us(o.EndNs.V)), sim.OutcomeAborted
 	}
 	if content != nil {
-		content(o.id, &r)
+		content(o.ID, &r)
 	}
 	return r
 }
 
 // us is a stamp on the replay's clock, rounded to the nearest microsecond.
-func (p *phaseReplay) us(ns int64) int64 {
+func (p *Phase) us(ns int64) int64 {
 	return int64(math.Floor(float64(ns-p.originNs)/1e3 + 0.5))
 }
 
@@ -161,7 +167,7 @@ var metricNames = []string{"ttft", "itl", "e2e"}
 // sample pairs the requests arriving at or after splitNs, replication by
 // replication: the recorded values stand once, the simulated ones of every
 // replication follow each other.
-func (p *phaseReplay) sample(variant string, splitNs int64) *sample {
+func (p *Phase) sample(variant string, splitNs int64) *sample {
 	replications := p.results[variant]
 	if len(replications) == 0 {
 		return nil
@@ -177,15 +183,15 @@ func (p *phaseReplay) sample(variant string, splitNs int64) *sample {
 }
 
 // pair takes one request in or says why not; the recorded side counts once.
-func (s *sample) pair(o *observation, r *sim.RequestResult, splitNs int64, departed map[string]int64, once bool) {
+func (s *sample) pair(o *measured.Request, r *sim.RequestResult, splitNs int64, departed map[string]int64, once bool) {
 	reason := ""
 	switch {
-	case o.arrivalNs < splitNs:
-		reason = excludedTraining
-	case o.excluded != "":
-		reason = o.excluded
+	case o.ArrivalNs < splitNs:
+		reason = measured.ExcludedTraining
+	case o.Excluded != "":
+		reason = o.Excluded
 	case r.Outcome != sim.OutcomeFinished:
-		reason = excludedRejected
+		reason = measured.ExcludedRejected
 	}
 	if reason != "" {
 		if once {
@@ -196,9 +202,9 @@ func (s *sample) pair(o *observation, r *sim.RequestResult, splitNs int64, depar
 	if once {
 		s.compared++
 	}
-	s.add("ttft", o.ttftMs, opt(r.TTFTUs()), once)
-	s.add("itl", o.itlMs, opt(r.ITLUs()), once)
-	s.add("e2e", o.e2eMs, simE2E(o, r, departed), once)
+	s.add("ttft", o.TTFTMs, trace.OptOf(r.TTFTUs()), once)
+	s.add("itl", o.ITLMs, trace.OptOf(r.ITLUs()), once)
+	s.add("e2e", o.E2EMs, simE2E(o, r, departed), once)
 }
 
 func (s *sample) add(metric string, realMs, simUs trace.Opt[float64], once bool) {
@@ -212,21 +218,21 @@ func (s *sample) add(metric string, realMs, simUs trace.Opt[float64], once bool)
 }
 
 // lastDeparture is when the last sample of each API request leaves the simulator.
-func lastDeparture(obs []observation, res *sim.Result) map[string]int64 {
+func lastDeparture(obs []measured.Request, res *sim.Result) map[string]int64 {
 	last := map[string]int64{}
 	for i := range obs {
-		if g := obs[i].group; g != "" {
+		if g := obs[i].Group; g != "" {
 			last[g] = max(last[g], res.Requests[i].DepartedUs.V)
 		}
 	}
 	return last
 }
 
-func simE2E(o *observation, r *sim.RequestResult, departed map[string]int64) trace.Opt[float64] {
-	if o.group == "" {
-		return opt(r.E2EUs())
+func simE2E(o *measured.Request, r *sim.RequestResult, departed map[string]int64) trace.Opt[float64] {
+	if o.Group == "" {
+		return trace.OptOf(r.E2EUs())
 	}
-	return trace.Some(float64(departed[o.group] - r.ArrivalUs))
+	return trace.Some(float64(departed[o.Group] - r.ArrivalUs))
 }
 
 // metrics compares every metric of one replay; nil when it was not run.
@@ -234,12 +240,12 @@ func (s *sample) metrics(paired bool) *result.Metrics {
 	if s == nil {
 		return nil
 	}
-	of := func(name string) *result.Metric { return Compare(s.real[name], s.sim[name], paired) }
+	of := func(name string) *result.Metric { return compare(s.real[name], s.sim[name], paired) }
 	return &result.Metrics{TTFT: of("ttft"), ITL: of("itl"), E2E: of("e2e")}
 }
 
 // withGaps adds the token gaps, which are printed and never gate.
-func (p *phaseReplay) withGaps(m *result.Metrics, splitNs int64) *result.Metrics {
+func (p *Phase) withGaps(m *result.Metrics, splitNs int64) *result.Metrics {
 	if m != nil {
 		m.ITLGap = p.gapMetric(splitNs)
 	}
@@ -267,8 +273,8 @@ func figures(byVariant map[string]*sample) *result.RunFigures {
 	return f
 }
 
-// entry is one ValidationRun of the phase: the requests arriving from splitNs on.
-func (p *phaseReplay) entry(splitNs int64, ksLimit float64) result.ValidationRun {
+// Entry is one ValidationRun of the phase: the requests arriving from splitNs on.
+func (p *Phase) Entry(splitNs int64, ksLimit float64) result.ValidationRun {
 	by := map[string]*sample{}
 	for _, variant := range []string{result.VariantPlain, result.VariantNoise, result.VariantDrift} {
 		by[variant] = p.sample(variant, splitNs)
@@ -292,7 +298,7 @@ func (p *phaseReplay) entry(splitNs int64, ksLimit float64) result.ValidationRun
 	return v
 }
 
-func (p *phaseReplay) quality() *result.ReplayQuality {
+func (p *Phase) quality() *result.ReplayQuality {
 	q := &result.ReplayQuality{Notes: []string{}}
 	if plain := p.results[result.VariantPlain]; len(plain) > 0 {
 		res := plain[0]

@@ -1,29 +1,9 @@
-package validate
+package machine
 
 import (
 	"math"
 	"testing"
 )
-
-func TestCompareReportsBothMedians(t *testing.T) {
-	real, sim := []float64{100, 200, 300, 400}, []float64{110, 180, 330, 400}
-	m := Compare(real, sim, true)
-	if math.Abs(m.MedianRelErr-5.0/250) > 1e-12 {
-		t.Errorf("unpaired: got %v, want %v", m.MedianRelErr, 5.0/250)
-	}
-	if m.MedianRelErrPaired == nil || math.Abs(*m.MedianRelErrPaired-0.1) > 1e-12 {
-		t.Errorf("paired: got %v, want 0.1", m.MedianRelErrPaired)
-	}
-	if m.RealVsRealD == nil || *m.RealVsRealD != 1 {
-		t.Errorf("halves: got %v, want 1", m.RealVsRealD)
-	}
-	if Compare(real, sim, false).MedianRelErrPaired != nil {
-		t.Error("unpaired comparison has a paired error")
-	}
-	if Compare(nil, sim, true) != nil {
-		t.Error("a missing side must give null")
-	}
-}
 
 func TestDriftCurveFollowsTheMachine(t *testing.T) {
 	var at []int64
@@ -44,8 +24,8 @@ func TestDriftCurveFollowsTheMachine(t *testing.T) {
 			t.Errorf("at %d ns: got %v, want %v", c.ns, got, c.want)
 		}
 	}
-	if f := d.finding("r"); len(f) != 1 || f[0].Code != CodeMachineDrift {
-		t.Errorf("finding: got %v, want %s", f, CodeMachineDrift)
+	if f := d.Finding("r"); len(f) != 1 || f[0].Code != codeMachineDrift {
+		t.Errorf("finding: got %v, want %s", f, codeMachineDrift)
 	}
 	if s := d.Swing(); math.Abs(s-1.4/0.95) > 1e-12 {
 		t.Errorf("swing: got %v", s)
@@ -67,27 +47,10 @@ func TestDriftGapsTakeTheBlockBefore(t *testing.T) {
 	if got := d.At(25e9); got != 1.05 {
 		t.Errorf("gap: got %v, want 1.05", got)
 	}
-	if d.finding("r") != nil {
+	if d.Finding("r") != nil {
 		t.Error("a curve inside 0.9-1.1 is no finding")
 	}
 	if empty := DriftOf(nil, nil, nil); empty.At(1) != 1 || len(empty.Points) != 0 {
 		t.Error("no rows: want factor 1 and no points")
-	}
-}
-
-func TestCurvesAreBounded(t *testing.T) {
-	big := make([]float64, 100000)
-	for i := range big {
-		big[i] = float64(i * 7919 % 100003)
-	}
-	e := ecdf(big)
-	if len(e) != maxECDFPoints || e[0][0] != 0 || e[len(e)-1][1] != 1 {
-		t.Errorf("ecdf: got %d points, first %v, last %v", len(e), e[0], e[len(e)-1])
-	}
-	if q := quantilePairs(big, big[:50]); len(q) != 50 {
-		t.Errorf("qq: got %d points, want 50", len(q))
-	}
-	if one := ecdf([]float64{4}); len(one) != 1 || one[0] != [2]float64{4, 1} {
-		t.Errorf("single value: got %v", one)
 	}
 }

@@ -1,13 +1,15 @@
-package validate
+// Package inspect reports the data quality of one run before any fit: losses, clocks,
+// saturation, coverage, and whether the run is fit to be used.
+package inspect
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/score"
+	"github.com/blis-train/blis-train/pipeline/validate/saturation"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -35,7 +37,7 @@ func Inspect(run *trace.Run, dep *deploy.Deployment, in Inspection) (result.Insp
 	if in.Extract != nil {
 		addExtract(&out.Losses, in.Extract)
 	}
-	sat := Saturate(run, dep)
+	sat := saturation.OfRun(run, dep)
 	out.Saturated, out.Saturation = sat.Run.Saturated, sat.Run.Checks
 	out.Phases = inspectPhases(run, sat)
 	if len(run.Steps) > 0 {
@@ -75,11 +77,12 @@ func unfitReason(r *result.InspectRun) string {
 	case r.Requests.Total == 0 && r.Steps.Recorded == 0 && r.Requests.Observed == 0:
 		return fmt.Sprintf("run %s is empty: it holds neither requests nor steps", r.ID)
 	case r.Saturated:
-		return fmt.Sprintf("run %s is saturated: %s", r.ID, hitText(r.Saturation))
+		return fmt.Sprintf("run %s is saturated: %s", r.ID, saturation.HitText(r.Saturation))
 	case r.Steps.Recorded == 0:
 		return fmt.Sprintf("run %s holds no step summaries, so no step time can be fitted", r.ID)
 	case r.Audit != nil && belowFloor(r.Audit):
-		return fmt.Sprintf("run %s has a median step cadence of %.0f us, below the %.0f us that reading the weights once takes", r.ID, *r.Audit.CadenceUsP50, *r.Audit.PhysicalFloorUs)
+		return fmt.Sprintf("run %s has a median step cadence of %.0f us, below the %.0f us that reading the weights once takes", r.ID,
+			*r.Audit.CadenceUsP50, *r.Audit.PhysicalFloorUs)
 	case r.Steps.Known == 0:
 		return fmt.Sprintf("run %s has no step whose batch is known, so no row can be built", r.ID)
 	}
@@ -90,23 +93,11 @@ func belowFloor(a *result.TargetAudit) bool {
 	return a.CadenceUsP50 != nil && a.PhysicalFloorUs != nil && *a.CadenceUsP50 < *a.PhysicalFloorUs
 }
 
-// hitText lists the checks that hit with value and threshold.
-func hitText(checks []result.SaturationCheck) string {
-	var hits []string
-	for _, c := range checks {
-		if c.Hit {
-			hits = append(hits, fmt.Sprintf("%s %.2f > %.2f", c.Name, *c.Value, c.Threshold))
-		}
-	}
-	return strings.Join(hits, ", ")
-}
-
-func inspectPhases(run *trace.Run, sat *Saturation) []result.InspectPhase {
+func inspectPhases(run *trace.Run, sat *saturation.Verdicts) []result.InspectPhase {
 	out := []result.InspectPhase{}
 	for _, p := range sat.Phases {
-		w := windowOf(run, deploy.Phase{StartNs: p.StartNs, EndNs: p.EndNs})
 		ph := result.InspectPhase{
-			Name: p.Name, Load: p.Load, Requests: len(w.requests), Steps: len(w.steps),
+			Name: p.Name, Load: p.Load, Requests: p.Requests, Steps: p.Steps,
 			Saturated: p.Saturated, Saturation: p.Checks,
 		}
 		ph.SpanS = phaseSpanS(run, p)
@@ -119,9 +110,9 @@ func inspectPhases(run *trace.Run, sat *Saturation) []result.InspectPhase {
 	return out
 }
 
-func phaseSpanS(run *trace.Run, p PhaseVerdict) float64 {
+func phaseSpanS(run *trace.Run, p saturation.PhaseVerdict) float64 {
 	if p.Name != "" {
-		return float64(p.EndNs-p.StartNs) / nsPerS
+		return float64(p.EndNs-p.StartNs) / nsPerSecond
 	}
 	if s := spanS(run); s != nil {
 		return *s
@@ -136,25 +127,25 @@ func inspectFindings(r *result.InspectRun) []trace.Finding {
 		out = append(out, trace.Findingf(code, "run "+r.ID+": "+format, args...))
 	}
 	if r.Saturated {
-		add(CodeSaturated, "%s", hitText(r.Saturation))
+		add(codeSaturated, "%s", saturation.HitText(r.Saturation))
 	}
 	if n := r.Losses.DroppedSpanEvents; n > 0 {
-		add(CodeLossyRun, "%d span events were dropped while recording, %d snapshots lost their step", n, r.Losses.OrphanSnapshots)
+		add(codeLossyRun, "%d span events were dropped while recording, %d snapshots lost their step", n, r.Losses.OrphanSnapshots)
 	}
 	if s := r.Losses.AdjacentShare; s != nil && *s < 0.5 {
-		add(CodeSparseSteps, "%.0f %% of the recorded steps have a recorded successor, want >= 50 %%", 100**s)
+		add(codeSparseSteps, "%.0f %% of the recorded steps have a recorded successor, want >= 50 %%", 100**s)
 	}
 	if r.Clocks.NegativeIntervals > 0 {
-		add(CodeNegativeIntervals, "%d requests have stamps that run backwards", r.Clocks.NegativeIntervals)
+		add(codeNegativeIntervals, "%d requests have stamps that run backwards", r.Clocks.NegativeIntervals)
 	}
 	if s := r.Clocks.OffsetSpreadMs; s != nil && *s > clockJumpMs {
-		add(CodeClockJump, "wall minus monotonic clock spreads over %.0f ms, want <= %d ms", *s, clockJumpMs)
+		add(codeClockJump, "wall minus monotonic clock spreads over %.0f ms, want <= %d ms", *s, clockJumpMs)
 	}
 	if q := r.Requests; q.Engine > 0 && float64(q.APIUnlinked) > 0.05*float64(q.Engine) {
-		add(CodeUnlinkedRequests, "%d of %d core spans have no API span", q.APIUnlinked, q.Engine)
+		add(codeUnlinkedRequests, "%d of %d core spans have no API span", q.APIUnlinked, q.Engine)
 	}
 	if n := r.Requests.StopStringEnds; n > 0 {
-		add(CodeStopStringEnds, "%d requests were ended by a stop string and count as successes", n)
+		add(codeStopStringEnds, "%d requests were ended by a stop string and count as successes", n)
 	}
 	return out
 }

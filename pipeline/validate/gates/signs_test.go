@@ -1,4 +1,4 @@
-package validate
+package gates
 
 import (
 	"slices"

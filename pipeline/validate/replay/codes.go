@@ -1,0 +1,23 @@
+package replay
+
+import "github.com/blis-train/blis-train/trace"
+
+// Codes this package emits.
+const (
+	codeNoArrivals   trace.Code = "no_arrivals"
+	codeReplayFailed trace.Code = "replay_failed"
+)
+
+// Codes describes them for people.
+var Codes = []trace.CodeEntry{
+	{
+		Code: codeNoArrivals, Kind: "finding",
+		Meaning: "no request of the phase has an arrival stamp, so nothing can be replayed",
+		Action:  "record API spans or client timings",
+	},
+	{
+		Code: codeReplayFailed, Kind: "finding",
+		Meaning: "the simulator refused to replay a phase",
+		Action:  "see the message; often a deployment the simulator does not model",
+	},
+}
