@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -194,6 +195,11 @@ func folderName(dir string) string {
 	return filepath.Base(dir)
 }
 
+// recordingName matches the usual names, what logrotate makes of them
+// (traces.json.2.gz, traces.json-20260920) and compressed ones.
+var recordingName = regexp.MustCompile(`^(kv_events\.(?:jsonl|msgpack)|client_requests\.jsonl|traces(?:-.*)?\.jsonl?|.*\.pb)` +
+	`(?:\.\d{1,6}|-\d{8}(?:-?\d{1,10})?)?(?:\.gz|\.zst)*$`)
+
 // findFiles lists the recordings of a folder by their usual names (spec#wire-files).
 func findFiles(fsys fs.FS) Files {
 	var f Files
@@ -205,14 +211,14 @@ func findFiles(fsys fs.FS) Files {
 		if e.IsDir() {
 			continue
 		}
-		stem := strings.TrimSuffix(strings.TrimSuffix(e.Name(), ".zst"), ".gz")
+		m := recordingName.FindStringSubmatch(e.Name())
 		switch {
-		case stem == "kv_events.jsonl":
+		case m == nil:
+		case strings.HasPrefix(m[1], "kv_events."):
 			f.KVEvents = append(f.KVEvents, e.Name())
-		case stem == "client_requests.jsonl":
+		case m[1] == "client_requests.jsonl":
 			f.ClientRequests = append(f.ClientRequests, e.Name())
-		case stem == "traces.jsonl", stem == "traces.json", strings.HasSuffix(stem, ".pb"),
-			strings.HasPrefix(stem, "traces-") && (strings.HasSuffix(stem, ".json") || strings.HasSuffix(stem, ".jsonl")):
+		default:
 			f.Traces = append(f.Traces, e.Name())
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
@@ -277,9 +278,31 @@ func (d *RunDir) relative(file string) string {
 	return path.Join(d.Folder, filepath.ToSlash(rel))
 }
 
-// rotated matches the backups of a rotated set, of older collectors
-// (traces-2022-09-14T05-02-14.173.json) and newer ones (...-size.json).
-var rotated = regexp.MustCompile(`^(.*)-(\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}\.\d{3})(?:-[a-z]+)?(\.[^/]*)$`)
+// rotated matches the backups of a rotated set: of older collectors
+// (traces-2022-09-14T05-02-14.173.json) and newer ones (...-size.json), and of
+// logrotate (traces.json.2.gz, the higher the older, or traces.json-20260920).
+var (
+	rotated     = regexp.MustCompile(`^(.*)-(\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}\.\d{3})(?:-[a-z]+)?(\.[^/]*)$`)
+	rotatedNum  = regexp.MustCompile(`^(.*\.(?:jsonl?|pb))\.(\d{1,6})((?:\.(?:gz|zst))?)$`)
+	rotatedDate = regexp.MustCompile(`^(.*\.(?:jsonl?|pb))-(\d{8}(?:-?\d{1,10})?)((?:\.(?:gz|zst))?)$`)
+	packedName  = regexp.MustCompile(`\.(?:gz|zst)$`)
+)
+
+// rotation is the set a file belongs to and what sorts it there; the live file
+// comes last.
+func rotation(name string) (set, at string) {
+	if m := rotated.FindStringSubmatch(name); m != nil {
+		return packedName.ReplaceAllString(m[1]+m[3], ""), m[2]
+	}
+	if m := rotatedDate.FindStringSubmatch(name); m != nil {
+		return m[1], m[2]
+	}
+	if m := rotatedNum.FindStringSubmatch(name); m != nil {
+		n, _ := strconv.Atoi(m[2])
+		return m[1], fmt.Sprintf("%07d", 9_999_999-n)
+	}
+	return packedName.ReplaceAllString(name, ""), "live"
+}
 
 // inReadingOrder sorts files by set, backups by time before the live file, and
 // marks the files that the next one may continue.
@@ -287,10 +310,8 @@ func inReadingOrder(in []source.Input) []source.Input {
 	type key struct{ set, at string }
 	keys := map[string]key{}
 	for _, f := range in {
-		keys[f.Name] = key{f.Name, "live"}
-		if m := rotated.FindStringSubmatch(f.Name); m != nil {
-			keys[f.Name] = key{m[1] + m[3], m[2]}
-		}
+		set, at := rotation(f.Name)
+		keys[f.Name] = key{set, at}
 	}
 	slices.SortStableFunc(in, func(a, b source.Input) int {
 		ka, kb := keys[a.Name], keys[b.Name]

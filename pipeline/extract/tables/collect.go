@@ -175,12 +175,11 @@ func (p *packing) unpack(row []byte, r *trace.Request, str *spool.Interner) erro
 // engine is one life of one engine: an uninterrupted sequence of step ids.
 type engine struct {
 	resource  uint64
-	lastSeq   int64
-	lastStep  int64
-	lastFirst int64 // first step of the last span
-	lastOrder int64 // position of the last step span in the input
-	order     int64 // position of the first one
-	begin     int64 // where the run begins in the input
+	stretches []stretch // its spans, by step id
+	lastFirst int64     // first step of its last span
+	lastOrder int64     // position of the step span that came last in the input
+	order     int64     // position of the one that came first
+	begin     int64     // where the run begins in the input
 	minNs     int64
 	maxNs     int64
 	tables    *stepTables

@@ -14,25 +14,22 @@ import (
 
 // steps assigns a step span to its engine and writes its rows.
 //
-// An engine counts its spans from 1 and its steps from 1, and nothing names
-// it. A span continues the engine of the same resource whose last sequence
-// number it follows, and of several the one whose last step came just before;
-// where none does and the numbers return to the start, a new engine run begins
-// (a restart, or a data-parallel sibling).
+// An engine counts its spans from 1 and its steps from 1, and nothing names it.
+// In the spans of one engine sequence numbers, step ids and stamps ascend
+// together, so a span belongs to an engine where all three fit between what is
+// known of it, in whatever order spans arrive. Where a span fits into none, a
+// new engine run begins (a restart, or a data-parallel sibling).
 func (c *Collector) steps(s *otlp.Span) error {
 	defer s.Rows.Free()
-	e, err := c.engineOf(s)
+	sortRows(s.Rows)
+	p := stretchOf(s)
+	e, err := c.engineOf(s, &p)
 	if err != nil {
 		return err
 	}
 	e.spans++
-	e.lastOrder, e.lastFirst = c.order, s.FirstStep
-	if s.Sequence.OK {
-		e.lastSeq = max(e.lastSeq, s.Sequence.V)
-	}
-	if s.LastStep > e.lastStep {
-		e.lastStep = s.LastStep
-	}
+	e.stretches = insertStretch(e.stretches, p)
+	e.lastOrder, e.lastFirst = c.order, max(e.lastFirst, s.FirstStep)
 	for i := range s.Rows.Steps {
 		r := &s.Rows.Steps[i]
 		e.minNs, e.maxNs = min(e.minNs, r.TsStartNs), max(e.maxNs, r.TsEndNs)
@@ -41,8 +38,9 @@ func (c *Collector) steps(s *otlp.Span) error {
 	return e.tables.add(s.Rows)
 }
 
-func (c *Collector) engineOf(s *otlp.Span) (*engine, error) {
-	var follow, latest *engine
+func (c *Collector) engineOf(s *otlp.Span, p *stretch) (*engine, error) {
+	var best, latest *engine
+	var bestFit fit
 	for _, e := range c.engines {
 		if e.resource != s.Resource {
 			continue
@@ -50,48 +48,22 @@ func (c *Collector) engineOf(s *otlp.Span) (*engine, error) {
 		if latest == nil || e.lastOrder > latest.lastOrder {
 			latest = e
 		}
-		if s.Sequence.OK && e.lastSeq == s.Sequence.V-1 && s.FirstStep > e.lastStep {
-			if follow == nil || follows(s, e, follow) {
-				follow = e
-			}
+		if f, ok := fitOf(e.stretches, p); ok && (best == nil || f.better(bestFit)) {
+			best, bestFit = e, f
 		}
 	}
 	switch {
-	case follow != nil:
-		return follow, nil
-	case latest == nil, startsOver(s, latest):
-		e := &engine{resource: s.Resource, order: c.order, lastStep: math.MinInt64, minNs: math.MaxInt64, maxNs: math.MinInt64}
-		var err error
-		e.tables, err = newStepTables(c.dir(len(c.engines)), c.format, c.acc, account.Place{File: c.names[0].Name}, c.mem)
-		c.engines = append(c.engines, e)
-		return e, err
+	case s.Name == "scheduler_steps" && !s.Sequence.OK: // one span for the whole life (fork v0.3)
+	case best != nil:
+		return best, nil
+	case latest != nil && !s.Sequence.OK && s.FirstStep > 1: // nothing says that it is another
+		return latest, nil
 	}
-	return latest, nil
-}
-
-// follows reports whether a span rather continues engine a than engine b,
-// by numbers both are possible (data-parallel siblings): it begins after the
-// last step of its own engine, and soon.
-func follows(s *otlp.Span, a, b *engine) bool {
-	start := int64(math.MaxInt64)
-	for i := range s.Rows.Steps {
-		start = min(start, s.Rows.Steps[i].TsStartNs)
-	}
-	if (a.maxNs <= start) != (b.maxNs <= start) {
-		return a.maxNs <= start
-	}
-	return cmp.Or(cmp.Compare(a.maxNs, b.maxNs), cmp.Compare(a.lastOrder, b.lastOrder)) > 0
-}
-
-// startsOver reports whether the numbers of a span return to the start.
-func startsOver(s *otlp.Span, latest *engine) bool {
-	if s.Sequence.OK {
-		return s.Sequence.V == 1 && latest.lastSeq >= 1
-	}
-	if s.Name == "scheduler_steps" { // one span for the whole life (fork v0.3)
-		return true
-	}
-	return s.FirstStep == 1 && latest.lastStep >= 1
+	e := &engine{resource: s.Resource, order: c.order, minNs: math.MaxInt64, maxNs: math.MinInt64}
+	var err error
+	e.tables, err = newStepTables(c.dir(len(c.engines)), c.format, c.acc, account.Place{File: c.names[0].Name}, c.mem)
+	c.engines = append(c.engines, e)
+	return e, err
 }
 
 // partition orders the engines and gives every request to one. Engines whose

@@ -103,9 +103,8 @@ func (m *stepTables) create() (err error) {
 	return err
 }
 
-// add takes the rows of one span.
+// add takes the rows of one span, sorted.
 func (m *stepTables) add(rows *otlp.StepRows) error {
-	sortRows(rows)
 	left := *rows
 	for {
 		g, id, ok := nextStep(&left)
