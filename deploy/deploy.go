@@ -133,6 +133,8 @@ type Deployment struct {
 	// Read are the files the description was read from, as opened: run.yaml, the
 	// model's config.json, hardware.json. The loaders fill it.
 	Read []string `json:"-"`
+	// FoundFiles says that run.yaml names no files: Files were found by their names.
+	FoundFiles bool `json:"-"`
 }
 
 // PhaseAt returns the phase holding the monotonic stamp, or nil.

@@ -69,7 +69,7 @@ func loadRun(fsys fs.FS, base, dir string, set []string) (*Deployment, error) {
 		d.Name = folderName(dir)
 	}
 	if !doc.sectionOf(root, "").present("files") {
-		d.Files = findFiles(fsys)
+		d.Files, d.FoundFiles = findFiles(fsys), true
 	}
 	if doc.err == nil && len(doc.missing) == 0 {
 		doc.model(fsys, dir, d, model)

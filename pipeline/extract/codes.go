@@ -18,6 +18,9 @@ const (
 	CodeNoRuns          trace.Code = "no_runs"
 	CodeNoInput         trace.Code = "no_input_files"
 	CodeNotOurs         trace.Code = "not_our_file"
+	CodeInputEmpty      trace.Code = "input_gives_nothing"
+	CodeFileEmpty       trace.Code = "file_gives_nothing"
+	CodeNoSpanIDs       trace.Code = "spans_without_ids"
 	CodeTableMissing    trace.Code = "table_missing"
 	CodeTableForeign    trace.Code = "table_foreign"
 	CodeTableRows       trace.Code = "table_rows"
@@ -55,6 +58,12 @@ var Codes = []trace.CodeEntry{
 		Action: "correct `files` in run.yaml"},
 	{Code: CodeNotOurs, Kind: "error", Meaning: "a file or link of somebody else stands among the tables; as a warning: it was left alone",
 		Action: "choose another output folder; --force replaces a file, never a link"},
+	{Code: CodeInputEmpty, Kind: "error", Meaning: "an input that run.yaml or the command line names holds no record of its kind",
+		Action: "correct the name, or leave it out of `files` in run.yaml"},
+	{Code: CodeFileEmpty, Kind: "warning", Meaning: "a file of a set, or one found by its name, holds no record of its kind",
+		Action: "nothing for the fresh file of a rotated set; else look at what the file is"},
+	{Code: CodeNoSpanIDs, Kind: "warning", Meaning: "spans have no span id: they are told apart by content, and requests linked by the prefix of their ids",
+		Action: "export spans with their ids; a repeated export with another content counts twice"},
 	{Code: CodeTableMissing, Kind: "error", Meaning: "a table that extract.json counts rows of is not there",
 		Action: "run `blis-train extract RUNDIR... -o OUT --force` again"},
 	{Code: CodeTableForeign, Kind: "error", Meaning: "a table stands in the folder of another run, or extract.json knows no such table",

@@ -212,16 +212,17 @@ func (d *RunDir) traces() ([]source.Input, error) {
 			if f == "-" {
 				name = "-"
 			}
-			in = append(in, source.Input{Path: f, Name: name})
+			set, _ := rotation(name)
+			in = append(in, source.Input{Path: f, Name: name, Asked: set})
 		}
 		return inReadingOrder(in), nil
 	}
-	return d.inputs(d.Deployment.Files.Traces)
+	return d.inputs("traces", d.Deployment.Files.Traces)
 }
 
 // inputs resolves names and globs of run.yaml against the run folder; a folder
 // stands for every file below it (a group_by tree).
-func (d *RunDir) inputs(patterns []string) ([]source.Input, error) {
+func (d *RunDir) inputs(kind string, patterns []string) ([]source.Input, error) {
 	var in []source.Input
 	seen := map[string]bool{}
 	for _, p := range patterns {
@@ -247,12 +248,20 @@ func (d *RunDir) inputs(patterns []string) ([]source.Input, error) {
 			for _, f := range files {
 				if !seen[f] {
 					seen[f] = true
-					in = append(in, source.Input{Path: f, Name: d.relative(f)})
+					in = append(in, source.Input{Path: f, Name: d.relative(f), Asked: d.asked(kind, p)})
 				}
 			}
 		}
 	}
 	return inReadingOrder(in), nil
+}
+
+// asked is what run.yaml says of a file; "" when it was found by its name.
+func (d *RunDir) asked(kind, pattern string) string {
+	if d.Deployment.FoundFiles {
+		return ""
+	}
+	return fmt.Sprintf("files.%s: %q", kind, pattern)
 }
 
 func filesOf(p string) ([]string, error) {

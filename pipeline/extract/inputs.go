@@ -8,10 +8,13 @@ import (
 	"io/fs"
 	"os"
 	"reflect"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // inputSet is the files of one run folder.
@@ -26,10 +29,10 @@ func (d *RunDir) open() (*inputSet, error) {
 	if s.traces, err = d.traces(); err != nil {
 		return nil, err
 	}
-	if s.kv, err = d.inputs(d.Deployment.Files.KVEvents); err != nil {
+	if s.kv, err = d.inputs("kv_events", d.Deployment.Files.KVEvents); err != nil {
 		return nil, err
 	}
-	if s.clients, err = d.inputs(d.Deployment.Files.ClientRequests); err != nil {
+	if s.clients, err = d.inputs("client_requests", d.Deployment.Files.ClientRequests); err != nil {
 		return nil, err
 	}
 	for _, p := range d.Deployment.Read {
@@ -86,6 +89,32 @@ func (s *inputSet) hash() error {
 		}
 	}
 	return nil
+}
+
+// empty finds the inputs that gave no record. One that was named is an error
+// when none of its files gave any; else each of them is a warning.
+func (s *inputSet) empty(examples []result.Example) (warnings []trace.Finding, err error) {
+	for _, k := range s.kinds()[1:] {
+		gave := map[string]int64{}
+		for _, f := range k.list {
+			gave[f.Asked] += f.Gave
+		}
+		for _, f := range k.list {
+			why := ""
+			if i := slices.IndexFunc(examples, func(e result.Example) bool { return e.Place == f.Name || strings.HasPrefix(e.Place, f.Name+":") }); i >= 0 {
+				why = "; " + examples[i].Place + ": " + examples[i].What
+			}
+			switch {
+			case f.Gave > 0:
+			case f.Asked != "" && gave[f.Asked] == 0:
+				return nil, trace.Errorf(CodeInputEmpty, "%s (%s) gives nothing: no record of %s in it%s", f.Name, f.Asked, k.kind, why).
+					WithHint("correct the name, or leave it out of `files` in run.yaml")
+			default:
+				warnings = append(warnings, trace.Findingf(CodeFileEmpty, "%s gives nothing: no record of %s in it%s", f.Name, k.kind, why))
+			}
+		}
+	}
+	return warnings, nil
 }
 
 // digest is one hash over names and hashes.

@@ -148,7 +148,6 @@ func TestBrokenClientFiles(t *testing.T) {
 		"cut line":            {"{\"id\":\"1\"}\n{\"id\":\"2", 1, map[string]int64{"unreadable": 1}, "f:2"},
 		"no id":               {"{\"id\":\"1\"}\n{}\n{\"id\":\"3\"}\n", 2, map[string]int64{"unreadable": 1}, "f:2"},
 		"wrong type":          {"{\"id\":\"1\"}\n{\"id\":\"2\",\"send_ns\":\"x\"}\n", 1, map[string]int64{"unreadable": 1}, "f:2"},
-		"not a client file":   {"hello\n", 0, map[string]int64{"unreadable": 1}, "f"},
 		"CSV short row":       {"request_id,input_tokens\n1,2\n3\n4,5\n", 2, map[string]int64{"unreadable": 1}, "f:3"},
 		"CSV bare quote":      {"request_id,input_tokens\n1,2\n3,a\"b\n4,5\n", 2, map[string]int64{"unreadable": 1}, "f:3"},
 		"CSV of no number":    {"request_id,input_tokens\n1,2\n3,x\n4,5\n", 2, map[string]int64{"unreadable": 1}, "f:3"},

@@ -152,6 +152,7 @@ type extraction struct {
 	col     *tables.Collector
 	kv      *kv.Collector
 	obs     []trace.ObservedRequest
+	empty   []trace.Finding // files that gave nothing
 }
 
 func (x *extraction) failed(err error) error { return fmt.Errorf("run %s: %w", x.run.ID, err) }
@@ -193,6 +194,10 @@ func (x *extraction) close() {
 func (x *extraction) finish(ctx context.Context) (*cacheEntry, error) {
 	if x.col.Empty() && len(x.obs) == 0 {
 		return nil, x.noSpans(x.set)
+	}
+	var err error
+	if x.empty, err = x.set.empty(x.acc.ExampleList()); err != nil {
+		return nil, err
 	}
 	if err := x.col.Finish(x.o.SplitEngines, x.obs); err != nil {
 		return nil, err
@@ -371,6 +376,11 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *tables.Output) 
 		}
 	}
 	l := r.Losses
+	if i == 0 {
+		out = append(out, x.empty...)
+		ids := x.col.NoIDs()
+		add(ids > 0, CodeNoSpanIDs, "%d spans without a span id are told apart by their content", ids)
+	}
 	add(n > 1, CodeSplitRuns, "engine run %d of %d in this dump", i+1, n)
 	add(l.DroppedSpanEvents > 0, CodeLostEvents, "the SDK dropped %d span events; set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 when recording", l.DroppedSpanEvents)
 	add(l.OrphanSnapshots > 0, CodeOrphanSnapshots, "%d snapshots have no BATCH_SUMMARY", l.OrphanSnapshots)

@@ -37,10 +37,11 @@ func (c *Reader) File(in *source.Input, how source.Options) error {
 	if src == nil {
 		return err
 	}
-	defer func() {
+	defer func(before int) {
 		in.Size, in.Sum = src.Digest()
+		in.Gave += int64(len(c.Rows) - before)
 		src.Close()
-	}()
+	}(len(c.Rows))
 	if e := source.AsSyntax(err); e != nil && e.Code != account.CodeNotOTLP {
 		return c.lost(src, e)
 	}
@@ -49,7 +50,7 @@ func (c *Reader) File(in *source.Input, how source.Options) error {
 	case len(trimmed) == 0:
 		return nil
 	case trimmed[0] != '{':
-		err = c.traceV2(src)
+		err = c.traceV2(src, in)
 	case bytes.Contains(head, []byte(`"guidellm_version"`)) || bytes.Contains(head, []byte(`"benchmarks"`)):
 		err = c.guideLLM(src)
 	default:
@@ -392,7 +393,7 @@ func (g *guideRequest) row(outcome, phase string) trace.ObservedRequest {
 // traceV2 reads BLIS TraceV2: a YAML header, then CSV whose first line names
 // the columns. The header ends at the line that starts with request_id, or
 // fills a file of its own, which holds no request.
-func (c *Reader) traceV2(src *source.Source) error {
+func (c *Reader) traceV2(src *source.Source, in *source.Input) error {
 	line := int64(1)
 	var first []byte
 	header := false
@@ -404,6 +405,7 @@ func (c *Reader) traceV2(src *source.Source) error {
 			break
 		}
 		if err == io.EOF && header {
+			in.Gave++ // the description of another file's requests
 			return nil
 		}
 		if err != nil && err != io.EOF {

@@ -46,6 +46,7 @@ func (k *Collector) Add(p *source.Parsed[*Events]) error {
 		a.Drop(account.CodeBadEvent, 1, account.Place{File: name, Line: bad.line}, "KV event %s", bad.what)
 	}
 	for i := range p.Records.kv {
+		k.names[p.Batch.File].Gave++
 		if err := k.event(&p.Records.kv[i], name); err != nil {
 			return err
 		}

@@ -59,6 +59,8 @@ type Input struct {
 	Path  string // as opened; "-" for standard input
 	Name  string // relative to the run folder, as reported
 	Joins bool   // the next file belongs to the same rotated set
+	Asked string // the pattern that named it; "" for one found by its name
+	Gave  int64  // records of ours, once read
 	Size  int64  // bytes, once read
 	Sum   string // SHA-256, once read
 }
@@ -168,7 +170,7 @@ func (g *expansionGuard) Read(p []byte) (int, error) {
 	return n, err
 }
 
-var errCut = errors.New("unexpected end of the compressed stream")
+var errCut = errors.New("unexpected end of the stream")
 
 // isZstd recognises a frame or a skippable frame.
 func isZstd(head []byte) bool {
@@ -201,6 +203,11 @@ func (s *Source) sniff() error {
 	}
 	if bytes.HasPrefix(head, []byte{0xff, 0xfe}) || bytes.HasPrefix(head, []byte{0xfe, 0xff}) {
 		return &trace.SyntaxError{File: s.Name, Line: 1, Code: account.CodeNotUTF8, Msg: "UTF-16 byte order mark, want UTF-8", Hint: "iconv -f UTF-16 -t UTF-8"}
+	}
+	if is, framed := isPack(head); is {
+		s.packed, s.form = true, formLines
+		s.R = bufio.NewReaderSize(&packLines{r: s.R, framed: framed, limit: s.Limits.MaxLine}, 1<<18)
+		return nil
 	}
 	body := bytes.TrimLeft(head, " \t\r\n")
 	switch {
@@ -246,7 +253,7 @@ func (s *Source) ReadError(err error) error {
 		return g
 	}
 	if s.packed {
-		return s.Errorf(account.CodeUnreadable, "compressed stream broken near byte %d of the file: %v", s.Offset(), err)
+		return s.Errorf(account.CodeUnreadable, "broken near byte %d of the file: %v", s.Offset(), err)
 	}
 	return s.Errorf(account.CodeUnreadable, "read: %v", err)
 }

@@ -33,6 +33,7 @@ type Collector struct {
 	apis     []*api
 	engines  []*engine
 	order    int64
+	noIDs    int64 // spans without a span id
 	pack     packing
 	journeys *spool.Spool // journey events by core
 	offsets  offsetSample

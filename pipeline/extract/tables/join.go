@@ -23,7 +23,9 @@ func (c *Collector) join() {
 		if p.isStock {
 			continue
 		}
-		bySpan[p.key] = int32(i)
+		if p.key.span != [8]byte{} {
+			bySpan[p.key] = int32(i)
+		}
 		fork[p.key.trace] = true
 		if p.hasID {
 			if _, dup := byID[p.id]; !dup {
@@ -45,6 +47,7 @@ func (c *Collector) join() {
 			c.apis[k.apiIndex].linked = true
 		}
 	}
+	delete(fork, [16]byte{}) // no trace id is not a common one
 	c.supersede(fork)
 }
 
@@ -60,7 +63,9 @@ func (k *core) byPrefix(byID map[string]int32) {
 
 func (c *Collector) supersede(fork map[[16]byte]bool) {
 	kept := c.apis[:0]
-	for _, p := range c.apis {
+	moved := make([]int32, len(c.apis)) // where each of them is afterwards
+	for i, p := range c.apis {
+		moved[i] = int32(len(kept))
 		if p.isStock && fork[p.key.trace] && len(c.cores) > 0 {
 			c.acc.Keep(-p.kept)
 			c.acc.Drop(account.CodeSuperseded, p.kept, account.Place{File: c.names[p.file].Name, Line: p.line}, "stock span of request %s", p.id)
@@ -68,15 +73,9 @@ func (c *Collector) supersede(fork map[[16]byte]bool) {
 		}
 		kept = append(kept, p)
 	}
-	if len(kept) != len(c.apis) {
-		at := map[spanKey]int32{}
-		for i, p := range kept {
-			at[p.key] = int32(i)
-		}
-		for _, k := range c.cores {
-			if k.apiIndex >= 0 {
-				k.apiIndex = at[c.apis[k.apiIndex].key]
-			}
+	for _, k := range c.cores {
+		if k.apiIndex >= 0 {
+			k.apiIndex = moved[k.apiIndex]
 		}
 	}
 	c.apis = kept

@@ -6,6 +6,7 @@
 package tables
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -52,8 +53,9 @@ func (c *Collector) span(s *otlp.Span) error {
 		a.Drop(account.CodeBadAttribute, 1+s.Events(), c.at(s), "%s: a time of more than 63 bits", s.Name)
 		return nil
 	}
+	c.names[s.File].Gave++
 	key := spanKey{s.TraceID, s.SpanID}
-	if first, dup := c.seen[key]; dup {
+	if first, dup := c.seen[c.identity(s)]; dup {
 		code := account.CodeDuplicate
 		if first != s.Hash {
 			code = account.CodeConflict
@@ -62,7 +64,10 @@ func (c *Collector) span(s *otlp.Span) error {
 		a.Drop(code, 1+s.Events(), c.at(s), "span %x of trace %x (%s)", s.SpanID, s.TraceID, s.Name)
 		return nil
 	}
-	c.seen[key] = s.Hash
+	c.seen[c.identity(s)] = s.Hash
+	if s.SpanID == ([8]byte{}) {
+		c.noIDs++
+	}
 	a.LostEvents += s.DroppedEvents
 	for _, n := range s.Others {
 		a.Drop(account.CodeUnknownEvent, 1, c.at(s), "event %q in %s", n, s.Name)
@@ -79,6 +84,19 @@ func (c *Collector) span(s *otlp.Span) error {
 	c.api(s, key)
 	return nil
 }
+
+// identity is what tells a span from others: its ids or, where it has no span
+// id, its content.
+func (c *Collector) identity(s *otlp.Span) spanKey {
+	key := spanKey{s.TraceID, s.SpanID}
+	if s.SpanID == ([8]byte{}) {
+		binary.BigEndian.PutUint64(key.trace[:], s.Hash)
+	}
+	return key
+}
+
+// NoIDs is how many spans of ours had no span id.
+func (c *Collector) NoIDs() int64 { return c.noIDs }
 
 // count counts a span and its events by scope and name.
 func (c *Collector) count(s *otlp.Span) {
