@@ -216,6 +216,7 @@ func (e *Engine) newSeq(i int, v *visit) *seq {
 	s.target = min(r.OutputTokens, maxTokens, e.maxLen-r.PromptTokens)
 	if e.pool.Caching {
 		s.content.Reset(r.content(i))
+		s.shared = s.content.Shared(e.blockSize)
 	}
 	return s
 }

@@ -187,7 +187,7 @@ func (e *Engine) preempt(s *seq) {
 		e.cpu.preempted(s)
 	}
 	if e.pool.Caching {
-		e.pool.ListAll(&s.held)
+		e.pool.ListAll(&s.held, &s.content, e.blockSize)
 	}
 	e.pool.Drop(&s.held)
 	s.status, s.computed = statusPreempted, 0
@@ -357,13 +357,19 @@ func (e *Engine) registerBlocks(s *seq, tokens int64) {
 	}
 	full := tokens / e.blockSize
 	from := s.held.Registered
+	if e.kvLog == nil {
+		for b := from; b < min(full, s.shared); b++ {
+			hash, own := s.content.Block(b, e.blockSize)
+			e.pool.Register(&s.held, hash, own)
+		}
+		e.pool.RegisterOwn(&s.held, full)
+		return
+	}
 	for b := from; b < full; b++ {
 		hash, own := s.content.Block(b, e.blockSize)
 		e.pool.Register(&s.held, hash, own)
 	}
-	if e.kvLog != nil {
-		e.kvLog.stored(e, s, from, full)
-	}
+	e.kvLog.stored(e, s, from, full)
 }
 
 // advanceScheduled moves the requests of the step forward, before its result.

@@ -41,6 +41,7 @@ type seq struct {
 	blockedAt     int64
 	blockedBudget int64
 	content       kv.Content // with caching only
+	shared        int64      // leading blocks of content that others may have
 	gaps          []int32
 	load          loadState
 	nextFree      *seq

@@ -146,34 +146,33 @@ func (e *Engine) gapQuantiles(s *seq) (p50, p99 trace.Opt[float64]) {
 }
 
 // nth reorders v so that v[k] is what it would be in order, nothing before it is
-// larger and nothing behind it smaller (Hoare's selection, middle of three).
+// larger and nothing behind it smaller (Hoare's selection, middle of three,
+// Lomuto's partition, which needs no branch on the data).
 func nth(v []int32, k int) {
-	for lo, hi := 0, len(v)-1; lo < hi; {
-		pivot := v[lo] + v[hi] - min(v[lo], v[hi]) // the larger of the ends
-		if mid := v[(lo+hi)/2]; mid < pivot {
-			pivot = max(mid, min(v[lo], v[hi]))
-		}
-		i, j := lo, hi
-		for i <= j {
-			for v[i] < pivot {
-				i++
-			}
-			for v[j] > pivot {
-				j--
-			}
-			if i <= j {
-				v[i], v[j] = v[j], v[i]
-				i++
-				j--
-			}
-		}
+	for len(v) > 1 {
+		a, b, c := v[0], v[len(v)/2], v[len(v)-1]
+		pivot := max(min(a, b), min(max(a, b), c))
+		less := below(v, int64(pivot))
 		switch {
-		case k <= j:
-			hi = j
-		case k >= i:
-			lo = i
-		default:
-			return
+		case k < less:
+			v = v[:less]
+			continue
+		case less == 0: // the pivot is the smallest
+			if less = below(v, int64(pivot)+1); k < less {
+				return
+			}
 		}
+		v, k = v[less:], k-less
 	}
+}
+
+// below moves what is smaller than the limit to the front and counts it.
+func below(v []int32, limit int64) int {
+	n := 0
+	for i, x := range v {
+		v[i] = v[n]
+		v[n] = x
+		n += int(uint64(int64(x)-limit) >> 63) // 1 if below, without a branch
+	}
+	return n
 }

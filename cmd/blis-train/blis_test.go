@@ -97,24 +97,10 @@ type blisResult struct {
 func runBLIS(t *testing.T, blis string, d *deploy.Deployment, reqs []sim.Request, alpha, beta []float64) (map[int]blisResult, time.Duration) {
 	t.Helper()
 	dir := t.TempDir()
-	file := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		must(t, os.WriteFile(path, []byte(text), 0o644))
-		return path
-	}
-	var csv strings.Builder
-	must(t, workload.WriteTraceV2(&csv, reqs))
-	data, head := file("trace.csv", csv.String()), file("trace.yaml", workload.TraceV2Header)
-	file("config.json", loopConfig)
-	hw := file("hw.json", fmt.Sprintf(`{"H100": {"TFlopsPeak": %g, "TFlopsFP8": %g, "BwPeakTBs": %g, "mfuPrefill": 0.45, "mfuDecode": 0.3, "MemoryGiB": 80}}`, d.Hardware.TFlopsPeak, d.Hardware.TFlopsFP8, d.Hardware.BwPeakTBs))
-	defaults := file("defaults.yaml", "version: \"0.0.1\"\n")
 	out := filepath.Join(dir, "results.json")
+	args := append(blisArgs(t, dir, d, reqs, alpha, beta), "--results-path", out)
 	start := time.Now()
-	cmd := exec.Command(blis, "replay", "--trace-header", head, "--trace-data", data, "--model", d.Model.ID, "--model-config-folder", dir, "--hardware-config", hw, "--hardware", "H100", "--tp", "1",
-		"--latency-model", "trained-physics", "--alpha-coeffs", commas(alpha), "--beta-coeffs", commas(beta), "--defaults-filepath", defaults, "--total-kv-blocks", fmt.Sprint(d.Engine.KVBlocksGPU.V),
-		"--max-num-seqs", fmt.Sprint(d.Engine.MaxNumSeqs), "--max-num-batched-tokens", fmt.Sprint(d.Engine.MaxNumBatchedTokens), "--block-size-in-tokens", fmt.Sprint(d.Engine.BlockSize),
-		"--max-model-len", fmt.Sprint(d.Engine.MaxModelLen.V), "--results-path", out)
-	if text, err := cmd.CombinedOutput(); err != nil {
+	if text, err := exec.Command(blis, args...).CombinedOutput(); err != nil {
 		t.Fatalf("blis: %v\n%s", err, text)
 	}
 	took := time.Since(start)
@@ -127,6 +113,28 @@ func runBLIS(t *testing.T, blis string, d *deploy.Deployment, reqs []sim.Request
 		byID[r.ID] = r
 	}
 	return byID, took
+}
+
+// blisArgs writes the files of a replay into dir and is its command line.
+func blisArgs(t *testing.T, dir string, d *deploy.Deployment, reqs []sim.Request, alpha, beta []float64) []string {
+	t.Helper()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		must(t, os.WriteFile(path, []byte(text), 0o644))
+		return path
+	}
+	var csv strings.Builder
+	must(t, workload.WriteTraceV2(&csv, reqs))
+	data, head := file("trace.csv", csv.String()), file("trace.yaml", workload.TraceV2Header)
+	file("config.json", loopConfig)
+	hw := file("hw.json", fmt.Sprintf(`{"H100": {"TFlopsPeak": %g, "TFlopsFP8": %g, "BwPeakTBs": %g, "mfuPrefill": 0.45, "mfuDecode": 0.3, "MemoryGiB": 80}}`, d.Hardware.TFlopsPeak, d.Hardware.TFlopsFP8, d.Hardware.BwPeakTBs))
+	defaults := file("defaults.yaml", "version: \"0.0.1\"\n")
+	return []string{"replay", "--trace-header", head, "--trace-data", data, "--model", d.Model.ID, "--model-config-folder", dir,
+		"--hardware-config", hw, "--hardware", "H100", "--tp", "1", "--latency-model", "trained-physics",
+		"--alpha-coeffs", commas(alpha), "--beta-coeffs", commas(beta), "--defaults-filepath", defaults,
+		"--total-kv-blocks", fmt.Sprint(d.Engine.KVBlocksGPU.V), "--max-num-seqs", fmt.Sprint(d.Engine.MaxNumSeqs),
+		"--max-num-batched-tokens", fmt.Sprint(d.Engine.MaxNumBatchedTokens), "--block-size-in-tokens", fmt.Sprint(d.Engine.BlockSize),
+		"--max-model-len", fmt.Sprint(d.Engine.MaxModelLen.V)}
 }
 
 func commas(v []float64) string {

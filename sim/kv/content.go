@@ -54,6 +54,19 @@ func (c *Content) Block(b, blockSize int64) (hash uint64, own bool) {
 	return Mix(Mix(domainOwn, c.Own), uint64(b)), true
 }
 
+// Shared is the number of leading blocks that another request may have too: all
+// behind them are the request's own.
+func (c *Content) Shared(blockSize int64) int64 {
+	tokens := int64(0)
+	if len(c.Hashes) > 0 {
+		tokens = int64(len(c.Hashes)) * c.HashTokens
+	}
+	if c.Group != 0 {
+		tokens = max(tokens, c.GroupTokens)
+	}
+	return min(tokens, c.PromptTokens) / blockSize
+}
+
 // spanChain is the chain of the content ids up to span i.
 func (c *Content) spanChain(i int64) uint64 {
 	for int64(len(c.chain)) <= i {

@@ -20,15 +20,15 @@ func newIndex(blocks int64) index {
 func (x index) mask() uint64 { return uint64(len(x) - 1) }
 
 // place is where the hash stands, or the free place where it would.
-func (x index) place(blocks []block, hash uint64) uint64 {
+func (x index) place(known []content, hash uint64) uint64 {
 	i := hash & x.mask()
-	for x[i] != none && blocks[x[i]].hash != hash {
+	for x[i] != none && known[x[i]].hash != hash {
 		i = (i + 1) & x.mask()
 	}
 	return i
 }
 
-func (x index) find(blocks []block, hash uint64) int32 { return x[x.place(blocks, hash)] }
+func (x index) find(known []content, hash uint64) int32 { return x[x.place(known, hash)] }
 
 // insert adds a hash that is not there.
 func (x index) insert(hash uint64, b int32) {
@@ -40,13 +40,13 @@ func (x index) insert(hash uint64, b int32) {
 }
 
 // replace makes another block of the same content the one that is found.
-func (x index) replace(blocks []block, hash uint64, b int32) { x[x.place(blocks, hash)] = b }
+func (x index) replace(known []content, hash uint64, b int32) { x[x.place(known, hash)] = b }
 
 // remove takes the hash out and closes the gap in its run of places.
-func (x index) remove(blocks []block, hash uint64) {
-	gap := x.place(blocks, hash)
+func (x index) remove(known []content, hash uint64) {
+	gap := x.place(known, hash)
 	for i := (gap + 1) & x.mask(); x[i] != none; i = (i + 1) & x.mask() {
-		home := blocks[x[i]].hash & x.mask()
+		home := known[x[i]].hash & x.mask()
 		if (i-home)&x.mask() >= (i-gap)&x.mask() { // its probe passes the gap
 			x[gap], gap = x[i], i
 		}

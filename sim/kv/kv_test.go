@@ -143,3 +143,24 @@ func TestContentIsSharedExactlyWhereItIs(t *testing.T) {
 		t.Error("a block beyond the prompt is nobody else's")
 	}
 }
+
+// TestSharedBlocksComeFirst: the leading blocks that others may have are those
+// that are not the request's own.
+func TestSharedBlocksComeFirst(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 2000 {
+		c := Content{PromptTokens: 1 + rng.Int64N(100), Own: 1}
+		if rng.IntN(2) == 0 {
+			c.Group, c.GroupTokens = 1, rng.Int64N(120)
+		}
+		if rng.IntN(2) == 0 {
+			c.Hashes, c.HashTokens = make([]uint64, rng.IntN(8)), 1+rng.Int64N(32)
+		}
+		shared := c.Shared(16)
+		for b := range int64(8) {
+			if _, own := c.Block(b, 16); own != (b >= shared) {
+				t.Fatalf("%+v: block %d: own %t, shared blocks %d", c, b, own, shared)
+			}
+		}
+	}
+}

@@ -17,27 +17,35 @@ type Held struct {
 
 // Pool is the blocks of one engine.
 //
-// The free list is in eviction order: head first. Freed blocks go to the tail,
-// the last block of a request before the ones in front of it; a cached block
-// stays findable until it is taken again.
+// Free blocks queue for eviction. Freed blocks go to the tail, the last block of
+// a request before the ones in front of it; a cached block stays findable until
+// it is taken again.
 type Pool struct {
 	Total, Free int64
 	Gains       int64 // times a block came free or content became findable
 	Caching     bool
-	Removed     func(hash uint64) // told of content that is lost; nil = nobody listens
+	Removed     func(hash uint64) // told of content that is lost, set before the first Register; nil = nobody listens
 
-	blocks []block // the last one is the sentinel of the free list's ring
-	index  index
+	blocks  []block
+	content []content
+	index   index
+	queue   []int32 // a ring: free blocks, and none where one was taken out of turn
+	head    uint64  // where the next block to evict is sought
+	tail    uint64
 }
 
-// block is one block's identity; 32 bytes, so that it takes one cache line.
+// block is one block's identity, small because decodes touch little else.
 type block struct {
-	hash       uint64
-	next, prev int32 // free list
-	dup        int32 // next block with the same hash, in the order they were registered
-	ref        int32
-	hashed     bool // its content is known
-	listed     bool // findable through the index
+	ref    int32
+	place  int32 // in the queue while it is free
+	hashed bool  // its content is known
+	listed bool  // findable through the index
+}
+
+// content is what a hashed block holds.
+type content struct {
+	hash uint64
+	dup  int32 // next block with the same hash, in the order they were registered
 }
 
 // NewPool is a pool of total free blocks.
@@ -46,37 +54,64 @@ func NewPool(total int64, caching bool) *Pool {
 	if !caching {
 		return p
 	}
-	n := int32(total)
-	p.blocks = make([]block, n+1)
-	for i := range n + 1 {
-		p.blocks[i].next, p.blocks[i].prev = (i+1)%(n+1), (i+n)%(n+1)
-	}
+	p.blocks, p.content = make([]block, total), make([]content, total)
 	p.index = newIndex(total)
+	size := int64(4)
+	for size < 2*total {
+		size *= 2
+	}
+	p.queue = make([]int32, size)
+	for b := range int32(total) {
+		p.enqueue(b)
+	}
 	return p
 }
 
 // Clone is an independent copy that nobody listens to.
 func (p *Pool) Clone() *Pool {
 	c := *p
-	c.Removed, c.blocks, c.index = nil, slices.Clone(p.blocks), slices.Clone(p.index)
+	c.Removed, c.blocks, c.content = nil, slices.Clone(p.blocks), slices.Clone(p.content)
+	c.index, c.queue = slices.Clone(p.index), slices.Clone(p.queue)
 	return &c
 }
 
-// take removes the block from the head of the free list and forgets its content.
-func (p *Pool) take() int32 {
-	b := p.blocks[p.Total].next
-	p.unlink(b)
-	if p.blocks[b].hashed {
-		p.evict(b)
+// enqueue puts a free block at the tail.
+func (p *Pool) enqueue(b int32) {
+	if p.tail-p.head == uint64(len(p.queue)) {
+		p.compact()
 	}
-	p.blocks[b].ref = 1
-	return b
+	at := p.tail & uint64(len(p.queue)-1)
+	p.queue[at], p.blocks[b].place = b, int32(at)
+	p.tail++
 }
 
-func (p *Pool) unlink(b int32) {
-	at := &p.blocks[b]
-	p.blocks[at.prev].next, p.blocks[at.next].prev = at.next, at.prev
+// compact closes the gaps in the queue, at least half of which are gaps.
+func (p *Pool) compact() {
+	mask, to := uint64(len(p.queue)-1), p.head
+	for i := p.head; i != p.tail; i++ {
+		if b := p.queue[i&mask]; b != none {
+			p.queue[to&mask], p.blocks[b].place = b, int32(to&mask)
+			to++
+		}
+	}
+	p.tail = to
+}
+
+// take removes the block from the head of the queue and forgets its content.
+func (p *Pool) take() int32 {
+	mask := uint64(len(p.queue) - 1)
+	for p.queue[p.head&mask] == none {
+		p.head++
+	}
+	b := p.queue[p.head&mask]
+	p.head++
 	p.Free--
+	at := &p.blocks[b]
+	if at.hashed {
+		p.evict(b)
+	}
+	at.ref = 1
+	return b
 }
 
 // release drops one reference; the last one puts the block at the tail.
@@ -86,10 +121,7 @@ func (p *Pool) release(b int32) {
 	if at.ref > 0 {
 		return
 	}
-	end := int32(p.Total)
-	last := p.blocks[end].prev
-	at.prev, at.next = last, end
-	p.blocks[last].next, p.blocks[end].prev = b, b
+	p.enqueue(b)
 	p.Free++
 	p.Gains++
 }
@@ -99,17 +131,19 @@ func (p *Pool) InUse(b int32) bool { return p.blocks[b].ref > 0 }
 
 // Lookup returns the first registered block with the hash.
 func (p *Pool) Lookup(hash uint64) (int32, bool) {
-	b := p.index.find(p.blocks, hash)
+	b := p.index.find(p.content, hash)
 	return b, b != none
 }
 
 // Share gives a request the cached blocks it was found to have.
 func (p *Pool) Share(h *Held, hits []int32) {
 	for _, b := range hits {
-		if p.blocks[b].ref == 0 {
-			p.unlink(b)
+		at := &p.blocks[b]
+		if at.ref == 0 {
+			p.queue[at.place] = none
+			p.Free--
 		}
-		p.blocks[b].ref++
+		at.ref++
 	}
 	h.IDs = append(h.IDs, hits...)
 	h.N += int64(len(hits))
@@ -118,64 +152,71 @@ func (p *Pool) Share(h *Held, hits []int32) {
 
 // Register notes the content of the request's next unregistered block and makes
 // it findable, behind earlier blocks of the same content. A request's own
-// content is noted only: nobody else can look for it, see ListAll.
+// content is noted for Removed only: nobody else can look for it, see ListAll.
 func (p *Pool) Register(h *Held, hash uint64, own bool) {
 	b := h.IDs[h.Registered]
 	h.Registered++
-	p.blocks[b].hash, p.blocks[b].hashed = hash, true
+	p.content[b].hash, p.blocks[b].hashed = hash, true
 	if !own {
 		p.list(b)
 	}
 }
 
+// RegisterOwn is Register of all blocks before want, the request's own content,
+// when nobody listens.
+func (p *Pool) RegisterOwn(h *Held, want int64) { h.Registered = max(h.Registered, want) }
+
 // list makes a registered block findable.
 func (p *Pool) list(b int32) {
 	p.Gains++
-	at := &p.blocks[b]
-	at.listed, at.dup = true, none
-	first := p.index.find(p.blocks, at.hash)
+	at := &p.content[b]
+	p.blocks[b].listed, at.dup = true, none
+	first := p.index.find(p.content, at.hash)
 	if first == none {
 		p.index.insert(at.hash, b)
 		return
 	}
-	for p.blocks[first].dup != none {
-		first = p.blocks[first].dup
+	for p.content[first].dup != none {
+		first = p.content[first].dup
 	}
-	p.blocks[first].dup = b
+	p.content[first].dup = b
 }
 
-// ListAll makes all registered blocks of h findable: the request is preempted
-// and will look for them itself.
-func (p *Pool) ListAll(h *Held) {
-	for _, b := range h.IDs[:h.Registered] {
-		if !p.blocks[b].listed {
-			p.list(b)
+// ListAll makes all registered blocks of h, of content c, findable: the request
+// is preempted and will look for them itself.
+func (p *Pool) ListAll(h *Held, c *Content, blockSize int64) {
+	for i, b := range h.IDs[:h.Registered] {
+		if p.blocks[b].listed {
+			continue
 		}
+		hash, _ := c.Block(int64(i), blockSize)
+		p.content[b].hash, p.blocks[b].hashed = hash, true
+		p.list(b)
 	}
 }
 
 // evict forgets the content of b.
 func (p *Pool) evict(b int32) {
-	at := &p.blocks[b]
-	at.hashed = false
+	at := &p.content[b]
+	p.blocks[b].hashed = false
 	if p.Removed != nil {
 		p.Removed(at.hash)
 	}
-	if !at.listed {
+	if !p.blocks[b].listed {
 		return
 	}
-	at.listed = false
-	first := p.index.find(p.blocks, at.hash)
+	p.blocks[b].listed = false
+	first := p.index.find(p.content, at.hash)
 	switch {
 	case first != b:
-		for p.blocks[first].dup != b {
-			first = p.blocks[first].dup
+		for p.content[first].dup != b {
+			first = p.content[first].dup
 		}
-		p.blocks[first].dup = at.dup
+		p.content[first].dup = at.dup
 	case at.dup == none:
-		p.index.remove(p.blocks, at.hash)
+		p.index.remove(p.content, at.hash)
 	default:
-		p.index.replace(p.blocks, at.hash, at.dup)
+		p.index.replace(p.content, at.hash, at.dup)
 	}
 }
 
@@ -207,8 +248,7 @@ func (p *Pool) Drop(h *Held) {
 }
 
 // Check verifies the pool against everything that is held of it: allocated +
-// free = total, every reference has a holder, the free list has every free
-// block, and what the index finds has the content it was asked for.
+// free = total, every reference has a holder, the queue has every free block, and what the index finds has the content it was asked for.
 func (p *Pool) Check(held []*Held) error {
 	sum, holders := int64(0), make(map[int32]int32)
 	for _, h := range held {
@@ -230,7 +270,7 @@ func (p *Pool) Check(held []*Held) error {
 		return nil
 	}
 	listed, free := 0, int64(0)
-	for b := range p.blocks[:p.Total] {
+	for b := range p.blocks {
 		at := &p.blocks[b]
 		if holders[int32(b)] != at.ref {
 			return fmt.Errorf("block %d has %d references, %d holders", b, at.ref, holders[int32(b)])
@@ -239,11 +279,16 @@ func (p *Pool) Check(held []*Held) error {
 			listed++
 		}
 	}
-	for b := p.blocks[p.Total].next; int64(b) != p.Total; b = p.blocks[b].next {
-		free++
+	for i := p.head; i != p.tail; i++ {
+		if b := p.queue[i&uint64(len(p.queue)-1)]; b != none {
+			free++
+			if p.blocks[b].ref != 0 {
+				return fmt.Errorf("block %d is held and queued for eviction", b)
+			}
+		}
 	}
 	if free != p.Free {
-		return fmt.Errorf("%d blocks in the free list, counted %d", free, p.Free)
+		return fmt.Errorf("%d blocks queued for eviction, counted %d", free, p.Free)
 	}
 	return p.checkIndex(listed)
 }
@@ -253,13 +298,13 @@ func (p *Pool) checkIndex(listed int) error {
 		if first == none {
 			continue
 		}
-		hash := p.blocks[first].hash
-		if p.index.find(p.blocks, hash) != first {
+		hash := p.content[first].hash
+		if p.index.find(p.content, hash) != first {
 			return fmt.Errorf("block %d is in the index and not found", first)
 		}
-		for b := first; b != none; b = p.blocks[b].dup {
+		for b := first; b != none; b = p.content[b].dup {
 			listed--
-			if !p.blocks[b].hashed || !p.blocks[b].listed || p.blocks[b].hash != hash {
+			if !p.blocks[b].hashed || !p.blocks[b].listed || p.content[b].hash != hash {
 				return fmt.Errorf("block %d is listed under a hash it does not have", b)
 			}
 		}

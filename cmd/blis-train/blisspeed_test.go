@@ -1,0 +1,140 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/workload"
+	"github.com/blis-train/blis-train/stat"
+)
+
+// TestEvalBLISSpeed runs 100,000 requests through `simulate` and through a `blis`
+// binary on PATH with its fastest flags, in turns, whole processes with prefix
+// caching on. It prints the ratios of CPU time and of wall time and the peak memory.
+func TestEvalBLISSpeed(t *testing.T) {
+	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
+		t.Skip("skipped: BLIS_TRAIN_EVAL is not set")
+	}
+	blis, err := exec.LookPath("blis")
+	if err != nil {
+		t.Skip("skipped: no blis binary on PATH")
+	}
+	ours := filepath.Join(t.TempDir(), "blis-train")
+	if text, err := exec.Command("go", "build", "-trimpath", "-o", ours, ".").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, text)
+	}
+	for _, c := range []struct {
+		name           string
+		perSecond      float64
+		prompt, output float64 // medians, log-normal
+		group          int64   // tokens of a shared prefix
+		share          float64 // of requests with one
+		want           float64
+	}{
+		{"nothing shared", 20, 300, 120, 0, 0, 10},
+		{"half share 512 tokens", 20, 300, 120, 512, .5, 10},
+		{"four fifths share 2048 tokens", 10, 300, 120, 2048, .8, 10},
+		{"ten tokens out", 200, 100, 10, 64, .5, 0}, // files are most of it
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			reqs := sharedLoad(100_000, c.perSecond, c.prompt, c.output, c.group, c.share)
+			s := newSpeed(t, blis, ours, reqs)
+			cpu, wall := s.ratios(t, 3)
+			if cpu < c.want {
+				t.Errorf("CPU time: %.1f times BLIS, want >= %g", cpu, c.want)
+			}
+			t.Logf("%s: BLIS / ours: CPU %.1f, wall %.1f", c.name, cpu, wall)
+		})
+	}
+}
+
+func sharedLoad(n int, perSecond, prompt, output float64, group int64, share float64) []sim.Request {
+	rng := rand.New(rand.NewPCG(7, 8))
+	lognormal := func(median, sigma, lo, hi float64) int64 {
+		return int64(min(hi, max(lo, median*math.Exp(sigma*rng.NormFloat64()))))
+	}
+	reqs, at := make([]sim.Request, n), 0.0
+	for i := range reqs {
+		at += rng.ExpFloat64() / perSecond * 1e6
+		reqs[i] = sim.Request{ID: strconv.Itoa(i), ArrivalUs: int64(at), PromptTokens: lognormal(prompt, 1, 4, 4000), OutputTokens: lognormal(output, .8, 2, 1000)}
+		if rng.Float64() < share {
+			reqs[i].Group, reqs[i].GroupTokens = 1+uint64(rng.IntN(64)), group
+			reqs[i].PromptTokens += group
+		}
+	}
+	return reqs
+}
+
+// speed is one workload for both programs.
+type speed struct{ blis, ours []string }
+
+func newSpeed(t *testing.T, blis, ours string, reqs []sim.Request) *speed {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		must(t, os.WriteFile(path, []byte(text), 0o644))
+		return path
+	}
+	file("config.json", loopConfig)
+	run := strings.Replace(fmt.Sprintf(loopRun, false), "enable_prefix_caching: false", "enable_prefix_caching: true", 1)
+	deployment := file("run.yaml", strings.Replace(run, "max_num_seqs: 64", "max_num_seqs: 128", 1))
+	d, err := deploy.LoadRunFile(deployment)
+	must(t, err)
+	var csv strings.Builder
+	must(t, workload.WriteTraceV2(&csv, reqs))
+	load := file("load.csv", csv.String())
+	alpha, beta := []float64{1500, 700, 40}, []float64{0.15, 0, 1.36, 0.75, 32, 4.4, 126, 0, 0, 1.947}
+	theirs := append(blisArgs(t, dir, d, reqs, alpha, beta), "--horizon", "1000000000000", "--cache-signal-delay", "0", "--snapshot-refresh-interval", "0")
+	return &speed{blis: append([]string{blis}, theirs...), ours: []string{ours, "simulate", "--latency-model", "trained-physics",
+		"--alpha-coeffs", commas(alpha), "--beta-coeffs", commas(beta), "--deployment", deployment, "--workload", load,
+		"-o", filepath.Join(dir, "out"), "--quiet"}}
+}
+
+// ratios are the medians over n turns.
+func (s *speed) ratios(t *testing.T, n int) (cpu, wall float64) {
+	var cpus, walls []float64
+	for range n {
+		theirs, ours := measure(t, s.blis), measure(t, s.ours)
+		if ours.peakMB >= 200 {
+			t.Errorf("peak memory: got %.0f MB, want < 200", ours.peakMB)
+		}
+		t.Logf("BLIS %s; ours %s", theirs, ours)
+		cpus, walls = append(cpus, theirs.cpu/ours.cpu), append(walls, theirs.wall/ours.wall)
+	}
+	slices.Sort(cpus)
+	slices.Sort(walls)
+	return stat.Quantile(cpus, .5), stat.Quantile(walls, .5)
+}
+
+// cost is what a process took: seconds and MB.
+type cost struct{ cpu, wall, peakMB float64 }
+
+func (c cost) String() string {
+	return fmt.Sprintf("%.2f s CPU, %.2f s, %.0f MB", c.cpu, c.wall, c.peakMB)
+}
+
+func measure(t *testing.T, args []string) cost {
+	cmd := exec.Command(args[0], args[1:]...)
+	start := time.Now()
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", args, err, text)
+	}
+	wall := time.Since(start)
+	p := cmd.ProcessState
+	peak := float64(p.SysUsage().(*syscall.Rusage).Maxrss) * 1024 / 1e6
+	return cost{cpu: (p.UserTime() + p.SystemTime()).Seconds(), wall: wall.Seconds(), peakMB: peak}
+}
