@@ -37,7 +37,7 @@ func FitCommand(o fit.Options) (string, error) {
 	if o.Lag != nil {
 		flags = append(flags, fmt.Sprintf("--lag %d", *o.Lag))
 	}
-	for name, on := range map[string]bool{"--refit-all": o.RefitAll, "--keep-saturated": o.KeepSaturated, "--no-trees": !o.Trees} {
+	for name, on := range map[string]bool{"--refit-all": o.RefitAll, "--keep-saturated": o.KeepSaturated} {
 		if on {
 			flags = append(flags, name)
 		}

@@ -18,7 +18,6 @@ type Fit struct {
 	Beta       Model           `json:"beta"`
 	Alpha      []Model         `json:"alpha"`  // one per alpha target, sorted by target
 	Models     []Model         `json:"models"` // blackbox, trained-physics, roofline on the same rows
-	Trees      *Trees          `json:"residual_trees"`
 	Warnings   []trace.Finding `json:"warnings"`
 	// TrainingDate is the UTC date of the latest wall-clock stamp in the inputs.
 	TrainingDate string `json:"training_date"`
@@ -358,16 +357,6 @@ type BoundHit struct {
 	Name  string  `json:"name"`
 	Rows  int     `json:"rows"`
 	Share float64 `json:"share"`
-}
-
-// Trees is the optional residual model.
-type Trees struct {
-	Kept            bool    `json:"kept"`
-	Reason          string  `json:"reason"`
-	HoldoutRMSEUs   float64 `json:"holdout_rmse_us"`
-	WithTreesRMSEUs float64 `json:"with_trees_rmse_us"`
-	Count           int     `json:"count"`
-	Model           any     `json:"model,omitempty"`
 }
 
 // FitFigures are aggregated points for the report: never one per row.

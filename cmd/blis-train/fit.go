@@ -51,7 +51,6 @@ func fitFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "model", Usage: "other parameterisation `NAME` on the same rows: blackbox, trained-physics, roofline, linear3 (repeatable; default the first three)"},
 		&cli.StringSliceFlag{Name: "without", Usage: "leave this run `ID` out (repeatable)"},
 		&cli.BoolFlag{Name: "keep-saturated", Usage: "fit saturated runs too"},
-		&cli.BoolFlag{Name: "no-trees", Usage: "never try residual trees"},
 	}
 }
 
@@ -61,7 +60,7 @@ func fitOptions(c *cli.Context) (fit.Options, error) {
 		AlphaTargets: c.StringSlice("alpha-target"), Objective: c.String("objective"), Split: c.Float64("split"),
 		Prior: c.String("prior"), Bootstraps: c.Int("bootstraps"), Seed: c.Int64("seed"), RefitAll: c.Bool("refit-all"),
 		Models: c.StringSlice("model"), Without: c.StringSlice("without"), KeepSaturated: c.Bool("keep-saturated"),
-		Trees: !c.Bool("no-trees"), Workers: c.Int("workers"),
+		Workers: c.Int("workers"),
 	}
 	if len(o.Models) == 0 {
 		o.Models = nil

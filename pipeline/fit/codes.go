@@ -26,7 +26,6 @@ const (
 	FrozenOverfit     trace.Code = "effective_df_high"
 	OverheadUnknown   trace.Code = "overhead_not_identified"
 	ModelSkipped      trace.Code = "model_skipped"
-	V2Trigger         trace.Code = "v2_trigger"
 	NoSpec10          trace.Code = "frozen_comparison_unavailable"
 	GramRefused       trace.Code = "gram_refused"
 	RunLeftOut        trace.Code = "run_left_out"
@@ -58,7 +57,6 @@ var Codes = []trace.CodeEntry{
 	{Code: FrozenOverfit, Kind: "warning", Meaning: "frozen recipe: more than one effective degree of freedom per ten configurations", Action: "add configurations, or use --recipe relative"},
 	{Code: OverheadUnknown, Kind: "warning", Meaning: "no overhead interval is informative, so the overhead is not identified", Action: "record journeys and steps at rate 1.0 on a server that idles now and then, or give --overhead-us"},
 	{Code: ModelSkipped, Kind: "warning", Meaning: "another parameterisation could not be fitted on these rows", Action: "the message says why"},
-	{Code: V2Trigger, Kind: "finding", Meaning: "within-configuration MAPE exceeds 15 %: a residual model was tried", Action: "see residual_trees in fit.json for whether it helped on the hold-out"},
 	{Code: NoSpec10, Kind: "warning", Meaning: "the 1.0 comparison could not be made for a run", Action: "1.0 needs snapshots for chunked prefill: --step-tracing-rich-subsample-rate"},
 	{Code: GramRefused, Kind: "error", Meaning: "the Gram files do not belong together: another feature-set version, recipe or grid", Action: "save them again with this version"},
 	{Code: RunLeftOut, Kind: "finding", Meaning: "a run gave no rows and takes no part in the fit", Action: "the message says why"},

@@ -177,9 +177,6 @@ func (f *fitter) fit(ctx context.Context) error {
 	if err := f.otherModels(); err != nil {
 		return err
 	}
-	if !f.o.RefitAll {
-		f.residualTrees(beta)
-	}
 	if err := f.dump(); err != nil {
 		return err
 	}

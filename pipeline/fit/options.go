@@ -38,7 +38,6 @@ type Options struct {
 	RefitAll      bool             // refit with the chosen lambda, gamma and lag on all rows
 	Models        []string         // default blackbox, roofline, trained-physics
 	Without       []string         // run ids to leave out
-	Trees         bool             // try the residual trees when the v2 trigger fires
 	KeepSaturated bool             // do not exclude saturated runs
 	Workers       int              // 0: all cores; never changes a result
 	// Rows receives the rows behind the fit, once they are final; nil: nobody asks.
@@ -48,7 +47,7 @@ type Options struct {
 }
 
 // DefaultOptions are the options of spec 1.1.
-func DefaultOptions() Options { o, _ := Options{Trees: true, Seed: 1}.resolve(); return o }
+func DefaultOptions() Options { o, _ := Options{Seed: 1}.resolve(); return o }
 
 // MinBootstraps is the smallest useful number of draws for a 95 % interval.
 const MinBootstraps = 50

@@ -179,17 +179,3 @@ func censoredBench(n, configs int) (*Data, Bounds, Options) {
 	o.EpsUs = 1000
 	return d, bounds, o
 }
-
-// BenchmarkBoost fits residual trees to 20,000 rows.
-func BenchmarkBoost(b *testing.B) {
-	s := plant(1, plantOptions{configs: 1, rows: 20000, noise: .05, memory: .5})
-	w := Weights(s.d, s.o)
-	pred := make([]float64, s.d.Len())
-	for i := range pred {
-		pred[i] = Dot(s.d.Row(i), s.beta) * .9
-	}
-	rows := allRows(s.d.Len())
-	for b.Loop() {
-		Boost(s.d, w, pred, rows[:16000], rows[16000:], DefaultTreeOptions())
-	}
-}

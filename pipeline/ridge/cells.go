@@ -48,7 +48,7 @@ type segment struct {
 // Cut sums the rows into cells, one Cells per variant (one when there is none).
 // Weights depend on the target alone, so variants share them.
 func Cut(d *Data, o Options) ([]*Cells, []Finding, error) {
-	if err := checkShapes(d, &o); err != nil {
+	if err := o.CheckShape(d); err != nil {
 		return nil, nil, err
 	}
 	seqs, found := sequences(d, o)
@@ -80,20 +80,6 @@ func Cut(d *Data, o Options) ([]*Cells, []Finding, error) {
 		out[v] = c
 	}
 	return out, found, nil
-}
-
-func check(d *Data, o *Options) error {
-	if err := d.Check(); err != nil {
-		return err
-	}
-	return o.Check(d.P)
-}
-
-func checkShapes(d *Data, o *Options) error {
-	if err := d.checkShape(); err != nil {
-		return err
-	}
-	return o.Check(d.P)
 }
 
 // from is the first fold that trains on a segment.

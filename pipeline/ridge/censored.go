@@ -8,7 +8,7 @@ import (
 	"github.com/blis-train/blis-train/stat"
 )
 
-// Constants of the interval-censored fit (T-7).
+// Constants of the interval-censored fit (spec#interval-fit).
 const (
 	censoredYBarUs    = 1000
 	maxCensoredPasses = 10000
@@ -59,13 +59,13 @@ type CensoredFit struct {
 
 // FitCensored fits one lambda on the given rows (nil: all) with constant cell
 // weights w (CensoredWeights), ybar fixed at 1000 us. The target starts at Lo
-// and is refreshed (Pull) until the certificate of V-5 holds for the refreshed
+// and is refreshed (Pull) until the certificate holds (spec#certificate) for the refreshed
 // target. A pass goes toward the minimum of the local quadratic over the rows
 // that exert a pull or, where that does not lower the objective, to the minimum
 // for the refreshed target, which always does. With an anchor
 // (Options.Anchor) the penalty pulls toward its best multiple.
 func FitCensored(d *Data, b Bounds, w []float64, rows []int32, lambda float64, o Options) (CensoredFit, error) {
-	if err := check(d, &o); err != nil {
+	if err := o.CheckData(d); err != nil {
 		return CensoredFit{}, err
 	}
 	if err := b.Check(d.Len()); err != nil {
@@ -129,6 +129,22 @@ func newCensored(d *Data, b Bounds, w []float64, rows []int32, o *Options) *cens
 	c.all = c.gram(rows, w)
 	c.s.load(c.all, censoredYBarUs)
 	return c
+}
+
+// IntervalPath is a fit to intervals at many lambdas, each from the last one's answer.
+type IntervalPath struct{ c *censored }
+
+// NewIntervalPath is a path on the given rows, see FitCensored.
+func NewIntervalPath(d *Data, b Bounds, w []float64, rows []int32, o *Options) *IntervalPath {
+	return &IntervalPath{newCensored(d, b, w, rows, o)}
+}
+
+// Beta are the coefficients at a lambda; an error when no certificate was reached.
+func (p *IntervalPath) Beta(lambda float64) ([]float64, error) {
+	if _, err := p.c.fit(lambda); err != nil {
+		return nil, err
+	}
+	return slices.Clone(p.c.beta), nil
 }
 
 // gram sums the given rows with weights w and the view's current targets.
@@ -204,7 +220,7 @@ func (c *censored) evaluate(beta, gamma []float64, lambda float64, grad []float6
 	return loss, out
 }
 
-// certified reports V-5 for the refreshed target at the current point.
+// certified reports the certificate for the refreshed target at the current point.
 func (c *censored) certified(lambda float64) bool {
 	for j, s := range c.s.scale {
 		if s == 0 {
@@ -355,7 +371,7 @@ type CensoredErrors struct {
 	ExactWAPE   float64 // sum |y - pred|/sum |y| over exact rows; NaN without one
 }
 
-// informativeUs is the upper end below which an interval says something (T-7).
+// informativeUs is the upper end below which an interval says something (spec#interval-fit).
 const informativeUs = 3000
 
 // EvaluateCensored compares predictions with intervals.
@@ -379,7 +395,7 @@ func EvaluateCensored(d *Data, b Bounds, w, pred []float64) CensoredErrors {
 			inside++
 		}
 	}
-	e.Distance = b.score(d, w, allRows(e.Rows), 0, func(i int32) float64 { return pred[i] })
+	e.Distance = b.Score(d, w, allRows(e.Rows), 0, func(i int32) float64 { return pred[i] })
 	e.MedianWidth = stat.Median(widths)
 	if len(widths) > 0 {
 		e.Inside = float64(inside) / float64(len(widths))
@@ -390,8 +406,8 @@ func EvaluateCensored(d *Data, b Bounds, w, pred []float64) CensoredErrors {
 	return e
 }
 
-// score is the mean over configurations of sum w loss/(1000 us)^2 on the rows.
-func (b Bounds) score(d *Data, w []float64, rows []int32, spreadUs float64, pred func(i int32) float64) float64 {
+// Score is the mean over configurations of sum w loss/(1000 us)^2 on the rows.
+func (b Bounds) Score(d *Data, w []float64, rows []int32, spreadUs float64, pred func(i int32) float64) float64 {
 	sums := map[int32]*[1]float64{}
 	var order []int32
 	for _, i := range rows {

@@ -117,7 +117,7 @@ func TestT7SelectionScoresIntervals(t *testing.T) {
 			t.Fatal(err)
 		}
 		pred := Predict(d, fit.Fit.Beta)
-		near(t, "score", p.FoldScores[j:j+1], []float64{b.score(d, w, f.Test, 0, func(i int32) float64 { return pred[i] })}, 1e-9)
+		near(t, "score", p.FoldScores[j:j+1], []float64{b.Score(d, w, f.Test, 0, func(i int32) float64 { return pred[i] })}, 1e-9)
 	}
 	if len(p.Loco) != 2 || sel[0].Objective != Within {
 		t.Errorf("got %d left-out scores chosen by %s, want 2 by within", len(p.Loco), sel[0].Objective)

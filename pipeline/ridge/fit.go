@@ -53,7 +53,7 @@ func Solve(g *Gram, lambda float64, o Options) (Fit, error) {
 // FitRows fits one lambda on the given rows with one weight per row of d; rows
 // nil: all. W, s and ybar are those of the rows.
 func FitRows(d *Data, w []float64, rows []int32, lambda float64, o Options) (Fit, error) {
-	if err := checkShapes(d, &o); err != nil {
+	if err := o.CheckShape(d); err != nil {
 		return Fit{}, err
 	}
 	g := GramOf(d, w, rows, o.workers())

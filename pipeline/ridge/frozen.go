@@ -36,7 +36,7 @@ type FrozenFit struct {
 // lambda by the smallest mean root mean squared error over forward folds.
 func Frozen(d *Data, o Options) (FrozenFit, error) {
 	o.Lambdas = FrozenLambdas()
-	if err := check(d, &o); err != nil {
+	if err := o.CheckData(d); err != nil {
 		return FrozenFit{}, err
 	}
 	folds, found, err := Folds(d, o, 0)

@@ -2,7 +2,6 @@ package ridge
 
 import (
 	"math"
-	"math/rand/v2"
 	"slices"
 	"testing"
 )
@@ -99,39 +98,6 @@ func TestT7IntervalsNeedConflict(t *testing.T) {
 	}
 	if c := interval(); c.Terms[0].Method != FromNothing {
 		t.Errorf("got %+v, want none: every row is satisfied", c.Terms[0])
-	}
-}
-
-// TestBoostKeepsOnlyWhatHelps: a bend the linear model lacks is learned, pure
-// noise is not kept more often than it helps.
-func TestBoostKeepsOnlyWhatHelps(t *testing.T) {
-	rng := rand.New(rand.NewPCG(35, 1))
-	d := &Data{P: 2, Config: make([]int32, 3000)}
-	for range 3000 {
-		x := []float64{rng.Float64(), rng.Float64()}
-		y := 100.0
-		if x[0] > .6 {
-			y += 50
-		}
-		d.X, d.Y = append(d.X, x...), append(d.Y, y+5*rng.NormFloat64())
-	}
-	rows := allRows(d.Len())
-	w, pred := make([]float64, d.Len()), make([]float64, d.Len())
-	for i := range w {
-		w[i], pred[i] = 1, 100
-	}
-	m := Boost(d, w, pred, rows[:2400], rows[2400:], DefaultTreeOptions())
-	if !m.Kept || m.RMSEAfter > 6 || m.RMSEBefore < 20 || len(m.Trees.Trees) > 50 {
-		t.Errorf("step: kept %v with %d trees, RMSE %g -> %g, want a drop under 6", m.Kept, len(m.Trees.Trees), m.RMSEBefore, m.RMSEAfter)
-	}
-	for i := range pred {
-		pred[i] = d.Y[i] - 1
-	}
-	for _, i := range rows[2400:] {
-		pred[i] = d.Y[i] + 1 // the hold-out contradicts the training rows
-	}
-	if m := Boost(d, w, pred, rows[:2400], rows[2400:], DefaultTreeOptions()); m.Kept {
-		t.Errorf("a correction that hurts the hold-out was kept: %g -> %g", m.RMSEBefore, m.RMSEAfter)
 	}
 }
 

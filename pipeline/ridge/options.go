@@ -98,6 +98,22 @@ func (o *Options) Check(p int) error {
 	return fmt.Errorf("ridge: objective: got %q, want within, cross or minimax", o.Objective)
 }
 
+// CheckData finds values out of bounds for d, and numbers of d that are not finite.
+func (o *Options) CheckData(d *Data) error {
+	if err := d.Check(); err != nil {
+		return err
+	}
+	return o.Check(d.P)
+}
+
+// CheckShape is CheckData without a look at every number of d.
+func (o *Options) CheckShape(d *Data) error {
+	if err := d.checkShape(); err != nil {
+		return err
+	}
+	return o.Check(d.P)
+}
+
 func (o *Options) free(j int) bool { return o.Free != nil && o.Free[j] }
 
 func (o *Options) prior(j int) float64 {

@@ -27,7 +27,6 @@ func Accuracy(in input.Input, figs []*draw.Figure) page.Section {
 		s.Blocks = append(s.Blocks, page.Tables(cellTable("stress", "Stress sets, hold-out rows", f.Beta.StressSets, "fit.json, beta.stress_sets", false))...)
 		s.Blocks = append(s.Blocks, page.Tables(locoTable(f))...)
 		s.Blocks = append(s.Blocks, alphaTables(f)...)
-		s.Blocks = append(s.Blocks, treeBlocks(f.Trees)...)
 	}
 	if v := in.Validation; v != nil {
 		s.Blocks = append(s.Blocks, page.Tables(testStepTable(v))...)
@@ -135,17 +134,6 @@ func alphaCells(target string, i *result.IntervalErrors, e *result.TargetErrors)
 		return []page.Cell{page.Plain(target), page.Count(e.Rows), page.Number(nil), page.Number(nil), page.Number(nil), page.Number(nil), page.Percent(e.MAPE), page.Percent(e.WAPE), page.Percent(e.MAPEWindow10s), page.Percent(e.MAPEConst)}
 	}
 	return nil
-}
-
-func treeBlocks(tr *result.Trees) []page.Block {
-	if tr == nil {
-		return nil
-	}
-	verb := "not kept"
-	if tr.Kept {
-		verb = "kept"
-	}
-	return []page.Block{{Heading: "Residual trees"}, {Text: words.Plural(tr.Count, "tree") + ", " + verb + ": " + tr.Reason + ". Hold-out RMSE " + words.Short(tr.HoldoutRMSEUs/1000) + " ms without, " + words.Short(tr.WithTreesRMSEUs/1000) + " ms with them."}}
 }
 
 func testStepTable(v *result.Validation) *page.Table {
