@@ -27,7 +27,7 @@ func queueCommand() *cli.Command {
 		Description: "Inputs are folders that extract has written, benchmark sweeps (GuideLLM's JSON or CSV, or folders of\n" +
 			"them), or the queue.json of an earlier command. Results go to OUT/queue.json and OUT/windows.parquet.\n\n" +
 			"Example:\n   blis-train queue fit out -o out --window 20s --min-requests 10",
-		Subcommands: []*cli.Command{queueFitCommand(), queueTrackCommand()},
+		Subcommands: []*cli.Command{queueFitCommand(), queueTrackCommand(), queueValidateCommand(), queueSizeCommand(), queueAllocateCommand(), queueCompareCommand()},
 	}
 }
 
@@ -118,8 +118,8 @@ func runQueueFit(c *cli.Context, verb string, more func(*queue.Fitted, *queue.Op
 	if err := con.claim(c.String("out"), c.Bool("force") || c.String("out") == c.Args().First()); err != nil {
 		return err
 	}
-	doc := &result.Queue{Header: con.header(pipeline.QueueCommand(verb, &o)), Flavour: string(o.Flavour), Options: o.Record(), Servers: []result.QueueServer{}, Warnings: []trace.Finding{}}
-	servers, err := queueInputs(c, con, doc, &o)
+	doc := newQueueDoc(con, verb, &o)
+	servers, err := queueInputs(c, con, c.Args().Slice(), doc, &o)
 	if err != nil {
 		return err
 	}
@@ -133,19 +133,20 @@ func runQueueFit(c *cli.Context, verb string, more func(*queue.Fitted, *queue.Op
 	if err := queue.WriteRows(c.String("out"), rows); err != nil {
 		return err
 	}
-	if err := writeDoc(filepath.Join(c.String("out"), queueFile), doc); err != nil {
-		return err
-	}
 	showQueue(con, doc)
-	return con.document(doc)
+	return finishQueue(c, con, doc)
+}
+
+func newQueueDoc(con *console, verb string, o *queue.Options) *result.Queue {
+	return &result.Queue{Header: con.header(pipeline.QueueCommand(verb, o)), Flavour: string(o.Flavour), Options: o.Record(), Servers: []result.QueueServer{}, Warnings: []trace.Finding{}}
 }
 
 // queueInputs reads the arguments: extracted folders give a server a run, all sweep files
 // together one server.
-func queueInputs(c *cli.Context, con *console, doc *result.Queue, o *queue.Options) ([]*queue.Server, error) {
+func queueInputs(c *cli.Context, con *console, args []string, doc *result.Queue, o *queue.Options) ([]*queue.Server, error) {
 	var servers []*queue.Server
 	var sweeps []string
-	for _, a := range c.Args().Slice() {
+	for _, a := range args {
 		if _, err := os.Stat(filepath.Join(a, extractFile)); err != nil {
 			sweeps = append(sweeps, a)
 			continue
@@ -207,7 +208,6 @@ func showQueue(con *console, doc *result.Queue) {
 	con.table("parameters ("+doc.Flavour+")", table.Row{"server", "from", "parameter", "value", "95 % interval", "unit", "identified", "utilisation", "shift"}, params)
 	con.table("errors on windows", table.Row{"server", "estimator", "windows of", "n", "TTFT WAPE", "TTFT bias", "ITL WAPE", "ITL bias"}, scores)
 	con.table("online estimators", table.Row{"server", "estimator", "windows", "accepted", "mean NIS", "rejected", "locked out", "final", "verdict"}, tracks)
-	con.warn(doc.Warnings)
 }
 
 func floats(v []float64) string {

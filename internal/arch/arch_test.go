@@ -63,7 +63,6 @@ var rooms = map[string]room{
 	"queueing":                {ours: []string{"trace"}, pure: true},
 	"pipeline/track":          {ours: []string{"queueing", "stat", "trace"}, theirs: []string{gonum}, pure: true},
 	"pipeline/sweep":          {ours: []string{"trace"}},
-	"pipeline/queue":          {ours: []string{"queueing", "pipeline/track", "pipeline/sweep", "pipeline/fit", "pipeline/validate/saturation", "stat", "result", "deploy", "trace/table", "trace"}},
 	"sim":                     {ours: []string{"sim/kv", "sim/latency", "stat", "coeff", "trace", "deploy"}, pure: true},
 	"sim/kv":                  {pure: true},
 	"sim/latency":             {ours: []string{"stat", "coeff", "pipeline/features", "pipeline/features/basis", "trace", "deploy"}, pure: true},
@@ -81,6 +80,12 @@ var rooms = map[string]room{
 	"predict":                 {ours: []string{"sim/latency", "coeff", "deploy"}, pure: true},
 	"internal/arch":           {},
 	"internal/python":         {},
+
+	// queueing models of autoscalers: the room that joins the others
+	"pipeline/queue": {ours: []string{
+		"internal/par", "internal/strictyaml", "queueing", "pipeline/track", "pipeline/sweep", "pipeline/fit", "pipeline/validate/saturation",
+		"sim", "sim/latency", "stat", "result", "deploy", "trace/table", "trace",
+	}},
 
 	// the storeys of validate, each above the next
 	"pipeline/validate": {ours: []string{

@@ -8,6 +8,9 @@ const (
 	NoPhysical    trace.Code = "no_physical_parameters"
 	FasterThanHW  trace.Code = "faster_than_hardware"
 	LargeShift    trace.Code = "large_shift"
+	BadProblem    trace.Code = "bad_allocation_problem"
+	NoServer      trace.Code = "no_such_server"
+	NoParameters  trace.Code = "no_queue_parameters"
 	AtFloor       trace.Code = "parameter_at_floor"
 	NotInSteady   trace.Code = "closed_benchmark"
 	BeyondLoads   trace.Code = "beyond_loads"
@@ -23,6 +26,11 @@ var Codes = []trace.CodeEntry{
 		Action: "Check the hardware figures of run.yaml; else the fit has moved cost between terms, and other lengths will be off."},
 	{Code: LargeShift, Kind: "finding", Meaning: "An effective parameter is more than twice, or less than half, its physical value.",
 		Action: "Read the direction it moved in: the queueing model makes up for something it leaves out."},
+	{Code: BadProblem, Kind: "error", Meaning: "A value of an allocation problem is missing or impossible.",
+		Action: "Correct it; blis-train queue allocate --help shows the form."},
+	{Code: NoServer, Kind: "error", Meaning: "No server of queue.json has the name or model asked for.", Action: "Use one of those the message lists."},
+	{Code: NoParameters, Kind: "error", Meaning: "A server of queue.json lacks the parameters or the lengths that are needed.",
+		Action: "Read its reason in queue.json, and fit it again."},
 	{Code: AtFloor, Kind: "finding", Meaning: "The steps do not show a parameter (0 at its bound); the hardware's limit stands in for it.",
 		Action: "Nothing for this workload; record steps that differ in the named quantity to learn it."},
 	{Code: NotInSteady, Kind: "drop", Meaning: "A benchmark sends requests as fast as they are answered; the models assume arrivals that do not wait.",

@@ -101,7 +101,7 @@ type Score struct {
 
 // Evaluate scores parameters on windows; those without a prediction are counted apart.
 func Evaluate(windows []Window, f queueing.Flavour, x []float64, as Observation) Score {
-	return score(windows, func(_ int, w *Window) (float64, float64, bool) {
+	return EvaluateAny(windows, func(_ int, w *Window) (float64, float64, bool) {
 		ttft, itl, _, ok := predict(f, w, x, as)
 		return ttft, itl, ok
 	})
@@ -114,10 +114,11 @@ func EvaluateConstant(train, windows []Window) Score {
 		ttft[i], itl[i] = train[i].TTFTMs, train[i].ITLMs
 	}
 	a, b := stat.Median(ttft), stat.Median(itl)
-	return score(windows, func(int, *Window) (float64, float64, bool) { return a, b, len(train) > 0 })
+	return EvaluateAny(windows, func(int, *Window) (float64, float64, bool) { return a, b, len(train) > 0 })
 }
 
-func score(windows []Window, predicted func(i int, w *Window) (ttft, itl float64, ok bool)) Score {
+// EvaluateAny scores any predictor: TTFT and ITL of window i in ms, or none.
+func EvaluateAny(windows []Window, predicted func(i int, w *Window) (ttft, itl float64, ok bool)) Score {
 	var s Score
 	var ttft, itl float64
 	for i := range windows {
@@ -145,7 +146,7 @@ func EvaluateAhead(windows []Window, steps []Step) Score {
 	for i := range steps {
 		used[i] = windows[steps[i].Window]
 	}
-	return score(used, func(i int, w *Window) (ttft, itl float64, ok bool) {
+	return EvaluateAny(used, func(i int, w *Window) (ttft, itl float64, ok bool) {
 		y := steps[i].Innovation
 		return w.TTFTMs - y[0], w.ITLMs - y[1], y != [2]float64{}
 	})

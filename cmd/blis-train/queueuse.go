@@ -1,0 +1,285 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/queue"
+	"github.com/blis-train/blis-train/queueing"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+func queueValidateCommand() *cli.Command {
+	return &cli.Command{
+		Name: "validate", Usage: "judge the parameters of queue.json on other recordings", ArgsUsage: "QUEUE.json OUT|SWEEP...",
+		Description: fmt.Sprintf("Scores the parameters on windows they have not seen, beside a constant and the simulator with the same parameters.\n"+
+			"Exit 3 when TTFT is off by more than %.0f %% or ITL by more than %.0f %% (WAPE).\n\n", 100*queue.MaxTTFTWape, 100*queue.MaxITLWape) +
+			"Example:\n   blis-train queue validate monday/queue.json tuesday -o check --window 20s --min-requests 10",
+		Flags: flags(queueFlags(), []cli.Flag{
+			&cli.StringFlag{Name: "server", Usage: "take the parameters of this server, `ID`; default the one with the recording's id"},
+			&cli.IntFlag{Name: "simulate", Value: 2000, Usage: "`REQUESTS` simulated for each window; 0: none"},
+		}, filterFlags(), talkFlags()),
+		Action: runQueueValidate,
+	}
+}
+
+func runQueueValidate(c *cli.Context) error {
+	con, err := newConsole(c)
+	if err != nil {
+		return err
+	}
+	if c.NArg() < 2 {
+		return usagef("queue validate: got %d arguments, want a queue.json and an extracted folder or a sweep", c.NArg())
+	}
+	fitted, in, err := con.readQueue(c.Args().First())
+	if err != nil {
+		return err
+	}
+	o, err := queueOptions(c)
+	if err != nil {
+		return err
+	}
+	if o.Flavour = queueing.Flavour(fitted.Flavour); c.IsSet("flavour") && c.String("flavour") != fitted.Flavour {
+		return usagef("--flavour: got %q, want %q: the parameters are of that one", c.String("flavour"), fitted.Flavour)
+	}
+	if err := con.claim(c.String("out"), c.Bool("force")); err != nil {
+		return err
+	}
+	doc := newQueueDoc(con, "validate", &o)
+	doc.Inputs = append(doc.Inputs, in)
+	servers, err := queueInputs(c, con, c.Args().Tail(), doc, &o)
+	if err != nil {
+		return err
+	}
+	if doc.Servers, err = pipeline.ValidateQueues(c.Context, fitted, servers, c.String("server"), &o, c.Int("simulate")); err != nil {
+		return err
+	}
+	showQueue(con, doc)
+	if err := finishQueue(c, con, doc); err != nil {
+		return err
+	}
+	for i := range doc.Servers {
+		if s := &doc.Servers[i]; s.Reason == "" && !queue.Passed(s) {
+			return gatef("%s: the parameters miss TTFT by more than %.0f %% or ITL by more than %.0f %%", s.ID, 100*queue.MaxTTFTWape, 100*queue.MaxITLWape)
+		}
+	}
+	return nil
+}
+
+func queueSizeCommand() *cli.Command {
+	return &cli.Command{
+		Name: "size", Usage: "the largest rate of one replica that meets targets", ArgsUsage: "QUEUE.json",
+		Description: "Targets are means, as the autoscalers' are. --simulate runs the simulator at the rate found, with the same\n" +
+			"parameters, and prints what it says of means and 95th percentiles there.\n\n" +
+			"Example:\n   blis-train queue size out/queue.json -o sized --ttft-ms 500 --itl-ms 60 --simulate 20000",
+		Flags: flags([]cli.Flag{
+			outFlag("`FOLDER` of queue.json"),
+			&cli.Float64Flag{Name: "ttft-ms", Usage: "target mean TTFT, `MS`; 0: none"},
+			&cli.Float64Flag{Name: "itl-ms", Usage: "target mean ITL, `MS`; 0: none"},
+			&cli.Float64Flag{Name: "tps", Usage: "target `TOKENS` per second; as in the autoscalers it leaves 0.9 of the range"},
+			&cli.Float64Flag{Name: "prompt-tokens", Usage: "mean prompt `TOKENS`; 0: of the windows"},
+			&cli.Float64Flag{Name: "output-tokens", Usage: "mean output `TOKENS`; 0: of the windows"},
+			&cli.IntFlag{Name: "simulate", Usage: "`REQUESTS` simulated at the rate; 0: none"},
+			&cli.Uint64Flag{Name: "seed", Value: 1, Usage: "`SEED` of the simulation"},
+			&cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core"},
+			&cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds foreign files"},
+		}, talkFlags()),
+		Action: func(c *cli.Context) error {
+			o := pipeline.SizeOptions{
+				Targets: queueing.Targets{TTFTMs: c.Float64("ttft-ms"), ITLMs: c.Float64("itl-ms"), TPS: c.Float64("tps")},
+				Prompt:  c.Float64("prompt-tokens"), Output: c.Float64("output-tokens"), Requests: c.Int("simulate"), Seed: c.Uint64("seed"), Workers: c.Int("workers"),
+			}
+			command := fmt.Sprintf("queue size --itl-ms %g --output-tokens %g --prompt-tokens %g --seed %d --simulate %d --tps %g --ttft-ms %g",
+				o.Targets.ITLMs, o.Output, o.Prompt, o.Seed, o.Requests, o.Targets.TPS, o.Targets.TTFTMs)
+			return useQueue(c, command, 1, func(_ *console, doc *result.Queue) error { return pipeline.SizeQueues(c.Context, doc, o) })
+		},
+	}
+}
+
+func queueAllocateCommand() *cli.Command {
+	return &cli.Command{
+		Name: "allocate", Usage: "replicas for a fleet, as the autoscalers allocate", ArgsUsage: "QUEUE.json PROBLEM.yaml",
+		Description: "Sizes every server of the problem on every accelerator that queue.json has its model on, and allocates: by\n" +
+			"priority, largest regret first, then the saturation policy. The optimum stands beside it for up to ten servers.\n" +
+			"docs/queueing.md shows a problem.\n\n" +
+			"Example:\n   blis-train queue allocate out/queue.json problem.yaml -o plan",
+		Flags: flags([]cli.Flag{
+			outFlag("`FOLDER` of queue.json"), &cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds foreign files"},
+		}, talkFlags()),
+		Action: func(c *cli.Context) error {
+			return useQueue(c, "queue allocate", 2, func(con *console, doc *result.Queue) error {
+				data, in, err := con.readInput(c.Args().Get(1))
+				if err != nil {
+					return err
+				}
+				doc.Inputs = append(doc.Inputs, in)
+				problem, err := queue.ReadProblem(data, c.Args().Get(1))
+				if err != nil {
+					return err
+				}
+				return pipeline.AllocateQueues(doc, problem)
+			})
+		},
+	}
+}
+
+// useQueue reads queue.json, lets the command add to it, and writes and shows the result.
+func useQueue(c *cli.Context, command string, args int, add func(*console, *result.Queue) error) error {
+	con, err := newConsole(c)
+	if err != nil {
+		return err
+	}
+	if c.NArg() != args {
+		return usagef("%s: got %d arguments, want %s", c.Command.FullName(), c.NArg(), c.Command.ArgsUsage)
+	}
+	doc, in, err := con.readQueue(c.Args().First())
+	if err != nil {
+		return err
+	}
+	if err := con.claim(c.String("out"), c.Bool("force")); err != nil {
+		return err
+	}
+	doc.Header, doc.Warnings = con.header(command), []trace.Finding{}
+	doc.Inputs = append(doc.Inputs, in)
+	if err := add(con, doc); err != nil {
+		return err
+	}
+	return finishQueue(c, con, doc)
+}
+
+func queueCompareCommand() *cli.Command {
+	g := queue.DefaultGrid()
+	return &cli.Command{
+		Name: "compare", Usage: "queueing models against the simulator, or both against recordings", ArgsUsage: "[OUT...]",
+		Description: "Without arguments: every flavour and the simulator with the same three numbers over shapes, laws of the output\n" +
+			"length and loads, with the approximation that breaks where one misses by more than 10 % (TTFT) or 5 % (ITL).\n" +
+			"With extracted folders: flavours and simulator with the physical parameters of each run on its windows.\n\n" +
+			"Example:\n   blis-train queue compare -o compare\n   blis-train queue compare out -o compare --window 20s --min-requests 10",
+		Flags: flags(queueFlags(), []cli.Flag{
+			&cli.IntFlag{Name: "requests", Value: g.Requests, Usage: "`REQUESTS` simulated in each cell"},
+			&cli.Uint64Flag{Name: "seed", Value: g.Seed, Usage: "`SEED` of the draws"},
+			&cli.Float64SliceFlag{Name: "load", Usage: "`SHARE` of the capacity (repeatable); default 0.2 to 0.95"},
+		}, filterFlags(), talkFlags()),
+		Action: runQueueCompare,
+	}
+}
+
+func runQueueCompare(c *cli.Context) error {
+	con, err := newConsole(c)
+	if err != nil {
+		return err
+	}
+	o, err := queueOptions(c)
+	if err != nil {
+		return err
+	}
+	if err := con.claim(c.String("out"), c.Bool("force")); err != nil {
+		return err
+	}
+	doc := newQueueDoc(con, "compare", &o)
+	doc.Command += fmt.Sprintf(" --requests %d --seed %d", c.Int("requests"), c.Uint64("seed"))
+	if c.NArg() > 0 {
+		servers, err := queueInputs(c, con, c.Args().Slice(), doc, &o)
+		if err != nil {
+			return err
+		}
+		if doc.Compare, err = pipeline.CompareQueues(c.Context, servers, &o, c.Int("requests"), c.Uint64("seed")); err != nil {
+			return err
+		}
+		return finishQueue(c, con, doc)
+	}
+	g := queue.DefaultGrid()
+	g.Requests, g.Seed, g.Workers = c.Int("requests"), c.Uint64("seed"), o.Workers
+	if loads := c.Float64Slice("load"); len(loads) > 0 {
+		g.Loads = loads
+	}
+	if c.IsSet("max-num-batched-tokens") {
+		g.Server.MaxBatchedTokens = o.Sweep.MaxBatchedTokens
+	}
+	if doc.Compare, err = g.Compare(c.Context, con.progress()); err != nil {
+		return err
+	}
+	return finishQueue(c, con, doc)
+}
+
+// readQueue reads a queue.json.
+func (con *console) readQueue(path string) (*result.Queue, result.Input, error) {
+	_, in, err := con.readInput(path)
+	if err != nil {
+		return nil, in, err
+	}
+	doc := &result.Queue{}
+	return doc, in, readDoc(path, doc)
+}
+
+// finishQueue writes and shows a document.
+func finishQueue(c *cli.Context, con *console, doc *result.Queue) error {
+	if err := writeDoc(filepath.Join(c.String("out"), queueFile), doc); err != nil {
+		return err
+	}
+	showUse(con, doc)
+	con.warn(doc.Warnings)
+	return con.document(doc)
+}
+
+// showUse prints sizings, plans and comparisons.
+func showUse(con *console, doc *result.Queue) {
+	var sizes, plan, cells []table.Row
+	for i := range doc.Servers {
+		s := &doc.Servers[i]
+		z := s.Sizing
+		if z == nil {
+			continue
+		}
+		row := table.Row{s.ID, fmt.Sprintf("%.4g", z.RateRPS), z.Binding, fmt.Sprintf("%.4g", z.TTFTMs), fmt.Sprintf("%.4g", z.ITLMs), "-", "-", "-", "-"}
+		if p := z.Simulated; p != nil {
+			row = append(row[:5], fmt.Sprintf("%.4g ± %.2g", p.TTFTMs, p.TTFTSeMs), fmt.Sprintf("%.4g ± %.2g", p.ITLMs, p.ITLSeMs), fmt.Sprintf("%.4g", p.TTFTP95Ms), fmt.Sprintf("%.4g", p.ITLP95Ms))
+		}
+		sizes = append(sizes, row)
+	}
+	for _, p := range []struct {
+		name string
+		plan *result.QueuePlan
+	}{{"greedy", doc.Plan}, {"optimum", doc.Optimum}} {
+		if p.plan == nil {
+			continue
+		}
+		for _, g := range p.plan.Servers {
+			plan = append(plan, table.Row{p.name, g.Name, g.Priority, fmt.Sprintf("%.4g", g.RateRPS), g.Accelerator, g.Replicas, g.Wanted, fmt.Sprintf("%.4g", g.Cost), fmt.Sprintf("%.4g", g.Value)})
+		}
+		plan = append(plan, table.Row{p.name, "all", "", "", "", "", "", fmt.Sprintf("%.4g", p.plan.Cost), fmt.Sprintf("%.4g", p.plan.Value)})
+	}
+	for i := range doc.Compare {
+		x := &doc.Compare[i]
+		row := table.Row{fmt.Sprintf("%s%.0f/%.0f %s", prefixed(x.Server), x.PromptTokens, x.OutputTokens, x.Outputs), fmt.Sprintf("%.2f", x.Load), fmt.Sprintf("%.4g", x.TTFTMs), fmt.Sprintf("%.4g", x.ITLMs)}
+		for _, e := range x.Errors {
+			row = append(row, fmt.Sprintf("%+.0f / %+.0f", 100**e.TTFT, 100**e.ITL))
+		}
+		cells = append(cells, row)
+	}
+	con.table("rates of one replica", table.Row{"server", "requests/s", "binding", "TTFT ms", "ITL ms", "simulated TTFT", "simulated ITL", "TTFT P95", "ITL P95"}, sizes)
+	con.table("allocation", table.Row{"plan", "server", "priority", "requests/s", "accelerator", "replicas", "wanted", "cents/h", "penalty"}, plan)
+	con.table("signed errors, TTFT / ITL in percent", compareHeader(doc), cells)
+}
+
+func prefixed(server string) string {
+	if server == "" {
+		return ""
+	}
+	return server + " "
+}
+
+func compareHeader(doc *result.Queue) table.Row {
+	header := table.Row{"cell", "load", "TTFT ms", "ITL ms"}
+	if len(doc.Compare) > 0 {
+		for _, e := range doc.Compare[0].Errors {
+			header = append(header, e.Flavour)
+		}
+	}
+	return header
+}

@@ -1,0 +1,92 @@
+package queue
+
+import (
+	"github.com/blis-train/blis-train/pipeline/track"
+	"github.com/blis-train/blis-train/queueing"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Limits of a validation: the errors that an autoscaler can live with.
+const (
+	MaxTTFTWape = 0.20
+	MaxITLWape  = 0.10
+)
+
+// ValidateServer scores the parameters of an earlier fit on the windows of a server they have not
+// seen, beside the medians of the fitted windows and, for flavours whose parameters are a
+// step time, the simulator with the same parameters (requests > 0). The document is the
+// fitted server's, with the scores of set "validation" and this server's windows.
+func ValidateServer(fitted *result.QueueServer, s *Server, o *Options, requests int, done <-chan struct{}) (*result.QueueServer, error) {
+	f := &Fitted{Server: s}
+	f.describe(o)
+	doc := f.Doc
+	doc.Physical, doc.Effective, doc.Steps = fitted.Physical, fitted.Effective, fitted.Steps
+	if s.Reason != "" {
+		return &doc, nil
+	}
+	if len(s.Windows) == 0 {
+		doc.Reason = trace.Errorf(track.NoWindows, "no window is left: %v", doc.Windows.Dropped).Error()
+		return &doc, nil
+	}
+	for _, e := range []struct {
+		name   string
+		params []result.QueueParameter
+	}{{EstEffective, fitted.Effective}, {EstPhysical, fitted.Physical}} {
+		if len(e.params) == 0 {
+			continue
+		}
+		x := valuesOf(e.params)
+		doc.Scores = append(doc.Scores, scoreDoc(e.name, Validation, track.Evaluate(s.Windows, o.Flavour, x, track.AsSized)))
+		if o.Flavour == queueing.WVA4P || requests == 0 {
+			continue
+		}
+		score, err := s.simulated(queueing.FromVector(x), requests, done)
+		if err != nil {
+			return nil, err
+		}
+		doc.Scores = append(doc.Scores, scoreDoc(Simulator+":"+e.name, Validation, score))
+	}
+	if l := fitted.Load; l != nil {
+		constant := []track.Window{{TTFTMs: l.TTFTMs, ITLMs: l.ITLMs}}
+		doc.Scores = append(doc.Scores, scoreDoc(EstConstant, Validation, track.EvaluateConstant(constant, s.Windows)))
+	}
+	return &doc, nil
+}
+
+// Validation is the set of windows of another recording.
+const Validation = "validation"
+
+func valuesOf(params []result.QueueParameter) []float64 {
+	x := make([]float64, len(params))
+	for i := range params {
+		x[i] = params[i].Value
+	}
+	return x
+}
+
+// simulated scores the simulator on the windows: each window's rate and lengths, n requests.
+func (s *Server) simulated(p queueing.Params, n int, done <-chan struct{}) (track.Score, error) {
+	var failed error
+	score := track.EvaluateAny(s.Windows, func(_ int, w *track.Window) (ttft, itl float64, ok bool) {
+		t := Traffic{Shape: w.Shape, Prompts: LogNormalLaw, Output: LogNormalLaw, RateRPS: w.RateRPS, Requests: n, Seed: 1}
+		got, _, err := Simulate(p, w.Server, t, done)
+		if err != nil {
+			failed = err
+			return 0, 0, false
+		}
+		return got.TTFTMs, got.ITLMs, got.ITLMs > 0
+	})
+	return score, failed
+}
+
+// Passed reports whether the effective parameters of a validated server, or the physical
+// ones without them, are within the limits.
+func Passed(s *result.QueueServer) bool {
+	for _, x := range s.Scores {
+		if x.Set == Validation && (x.Estimator == EstEffective || x.Estimator == EstPhysical && len(s.Effective) == 0) {
+			return x.Unpredicted == 0 && x.TTFTWape != nil && *x.TTFTWape <= MaxTTFTWape && *x.ITLWape <= MaxITLWape
+		}
+	}
+	return false
+}
