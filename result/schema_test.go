@@ -21,6 +21,10 @@ var documents = map[string]any{
 	"validation": result.Validation{},
 	"inspect":    result.Inspect{},
 	"queue":      result.Queue{},
+
+	"predictor":        result.Predictor{},
+	"predictor_rows":   result.PredictorRows{},
+	"predictor_scores": result.PredictorScores{},
 }
 
 // TestSchemasAreCurrent: docs/schema says what the structs say.

@@ -49,6 +49,7 @@ func subcommands() []*cli.Command {
 		validateCommand(),
 		inspectCommand(),
 		simulateCommand(),
+		predictorCommand(),
 		exportCommand(),
 		checkCommand(),
 		diffCommand(),

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -23,12 +24,16 @@ const (
 	reportFile       = "report.html"
 	inspectFile      = "inspect.json"
 	simulationFile   = "simulation.json"
+	predictorFile    = "predictor.json"
+	scoresFile       = "predictor_scores.json"
+	predictorReport  = "predictor.html"
 )
 
 var ownNames = map[string]bool{
 	"tables": true, extractFile: true, fitFile: true, validationFile: true, coefficientsFile: true, reportFile: true,
 	inspectFile: true, simulationFile: true, "requests.parquet": true, "rows.parquet": true, "rows": true,
 	"rejected.jsonl": true, queueFile: true, "windows.parquet": true, ".extract-cache.json": true, "figures": true,
+	predictorFile: true, scoresFile: true, predictorReport: true, pipeline.PredictorRowsFile: true,
 }
 
 // prepareOut makes the output folder, or refuses one that holds files which

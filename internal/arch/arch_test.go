@@ -75,7 +75,7 @@ var rooms = map[string]room{
 	"trace/table":             {ours: []string{"trace"}, theirs: []string{arrow, zstd}},
 	"deploy":                  {ours: []string{"internal/files", "internal/strictyaml", "trace"}, theirs: []string{yaml}},
 	"coeff":                   {ours: []string{"internal/files", "internal/strictyaml", "pipeline/features", "trace", "deploy"}, theirs: []string{yaml}},
-	"result":                  {ours: []string{"trace", "deploy", "coeff", "pipeline/features"}},
+	"result":                  {ours: []string{"forest", "trace", "deploy", "coeff", "pipeline/features"}},
 	"forest":                  {pure: true},
 	"predict":                 {ours: []string{"sim/latency", "coeff", "deploy"}, pure: true},
 	"internal/arch":           {},
@@ -111,6 +111,10 @@ var rooms = map[string]room{
 	"pipeline/forest":             {ours: []string{"forest", "internal/par", "stat"}, pure: true},
 	"pipeline/predictor/decision": {ours: []string{"stat", "trace", "deploy"}},
 	"pipeline/predictor/llmd":     {ours: []string{"forest"}},
+	"pipeline/predictor/model":    {ours: []string{"pipeline/predictor/decision", "pipeline/forest", "forest", "stat"}, pure: true},
+	"pipeline/predictor/race": {ours: []string{
+		"pipeline/predictor/model", "pipeline/predictor/decision", "pipeline/forest", "forest", "internal/par", "stat", "result",
+	}, pure: true},
 
 	// the storeys of the report, each above the next
 	"report":          {ours: []string{"report/sections", "report/verdict", "report/figures", "report/page", "report/draw", "report/input"}},
@@ -121,6 +125,7 @@ var rooms = map[string]room{
 	"report/draw":     {ours: []string{"report/words"}, theirs: []string{svg, raster, ximage, fonts}},
 	"report/input":    {ours: []string{"report/words", "result"}},
 	"report/words":    {},
+	"report/latency":  {ours: []string{"report/page", "report/draw", "report/words", "result"}},
 
 	// the storeys of extract, each above the next
 	"pipeline/extract": {ours: []string{

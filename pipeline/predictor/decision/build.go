@@ -40,6 +40,9 @@ type Share struct {
 	Tokens int64
 }
 
+// String is what ParseShare reads.
+func (s Share) String() string { return s.Runs + "=" + strconv.FormatInt(s.Tokens, 10) }
+
 // DefaultOptions are everything the traces offer, nothing stale, an index.
 func DefaultOptions() Options {
 	return Options{Features: FeaturesFull, State: StateAuto, PrefixScore: PrefixIndex}

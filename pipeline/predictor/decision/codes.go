@@ -25,6 +25,9 @@ const (
 // TwoClocks says that arrivals were moved to the engine's clock.
 const TwoClocks trace.Code = "decision_two_clocks"
 
+// LeakingScore says that a column was measured after the decision.
+const LeakingScore trace.Code = "prefix_score_leaks"
+
 // Codes describes the codes of this package.
 var Codes = []trace.CodeEntry{
 	{Code: NoArrival, Kind: "drop", Meaning: "the request has no arrival stamp, so its decision time is unknown",
@@ -54,4 +57,6 @@ var Codes = []trace.CodeEntry{
 		Action: "record snapshots (--step-tracing-rich-subsample-rate 1.0)"},
 	{Code: TwoClocks, Kind: "warning", Meaning: "arrivals and engine stamps are on two clocks; the smallest pick-up wait of the run was taken as 0",
 		Action: "record both on one clock"},
+	{Code: LeakingScore, Kind: "finding", Meaning: "the share of the prompt in the cache was measured after the decision, so no router can know it",
+		Action: "use --prefix-score index for what is to be exported"},
 }

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/predictor/decision"
+	"github.com/blis-train/blis-train/result"
+)
+
+func predictorCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "predictor",
+		Usage: "train latency predictors on traces and race them against physics",
+		Description: "TTFT and TPOT per request, from what a router can know when it decides. docs/predictor.md.\n\n" +
+			"Example:\n   blis-train predictor fit testdata/traces/real -o out",
+		Subcommands: []*cli.Command{predictorRowsCommand(), predictorFitCommand(), predictorEvaluateCommand()},
+		Action: func(c *cli.Context) error {
+			if name := c.Args().First(); name != "" {
+				return usagef("predictor: got %q, want rows, fit or evaluate", name)
+			}
+			return usagef("predictor: got no command, want rows, fit or evaluate")
+		},
+	}
+}
+
+func predictorRowsCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "rows",
+		Usage:     "make one row per request at its decision time",
+		ArgsUsage: "OUT",
+		Description: "Reads OUT/tables and OUT/extract.json and writes tables/run=<id>/predictor_rows.parquet and\n" +
+			"predictor_rows.json: rows + drops = requests.\n\n" +
+			"Example:\n   blis-train predictor rows out --features llmd --staleness-us 50000",
+		Flags: flags(rowFlags(), []cli.Flag{
+			outFlag("`FOLDER` of the results (default: OUT itself)"),
+			&cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds foreign files"},
+			&cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core"},
+		}, talkFlags()),
+		Action: runPredictorRows,
+	}
+}
+
+// rowFlags are the options of rows; fit and evaluate have them too.
+func rowFlags() []cli.Flag {
+	d := decision.DefaultOptions()
+	return []cli.Flag{
+		&cli.StringFlag{Name: "features", Value: d.Features, Usage: "columns of the models, `SET`: llmd (those of llm-d) or full (what traces offer beside them)"},
+		&cli.StringFlag{Name: "state", Value: d.State, Usage: "`SOURCE` of waiting and running: auto, step or journey"},
+		&cli.Int64Flag{Name: "staleness-us", Value: d.StalenessUs, Usage: "age of what is observable at the decision, `US`"},
+		&cli.StringFlag{Name: "prefix-score", Value: d.PrefixScore, Usage: "`SCORE`: index (known at the decision) or actual (measured afterwards)"},
+		&cli.StringSliceFlag{Name: "shared-prefix-tokens", Usage: "first prompt tokens that requests share where nothing records it, `[RUNGLOB=]TOKENS` (repeatable)"},
+		&cli.BoolFlag{Name: "keep-saturated", Usage: "keep requests that arrived while the run was saturated"},
+	}
+}
+
+func rowOptionsOf(c *cli.Context) (decision.Options, error) {
+	o := decision.Options{Features: c.String("features"), State: c.String("state"), StalenessUs: c.Int64("staleness-us"),
+		PrefixScore: c.String("prefix-score"), Saturated: c.Bool("keep-saturated")}
+	for _, text := range c.StringSlice("shared-prefix-tokens") {
+		s, err := decision.ParseShare(text)
+		if err != nil {
+			return o, &usageError{msg: err.Error()}
+		}
+		o.Shared = append(o.Shared, s)
+	}
+	if err := o.Check(); err != nil {
+		return o, &usageError{msg: err.Error()}
+	}
+	return o, nil
+}
+
+func runPredictorRows(c *cli.Context) error {
+	con, err := newConsole(c)
+	if err != nil {
+		return err
+	}
+	if c.NArg() != 1 {
+		return usagef("predictor rows: got %d arguments, want one extracted folder", c.NArg())
+	}
+	o, err := rowOptionsOf(c)
+	if err != nil {
+		return err
+	}
+	in := c.Args().First()
+	out := outOr(c, in)
+	if err := con.claim(out, c.Bool("force") || out == in); err != nil {
+		return err
+	}
+	ext, err := readExtract(con, in)
+	if err != nil {
+		return err
+	}
+	doc, err := makeRows(c, con, in, out, ext, o)
+	if err != nil {
+		return err
+	}
+	return con.document(doc)
+}
+
+// outOr is -o, or the folder that was read.
+func outOr(c *cli.Context, in string) string {
+	if out := c.String("out"); out != "" {
+		return out
+	}
+	return in
+}
+
+// makeRows makes the rows of every run and prints the account.
+func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract, o decision.Options) (*result.PredictorRows, error) {
+	doc, err := pipeline.PredictorRows(c.Context, in, out, ext, o, con.header(pipeline.RowsCommand(o)), c.Int("workers"))
+	if err != nil {
+		return nil, err
+	}
+	if err := writeDoc(filepath.Join(out, pipeline.PredictorRowsFile), doc); err != nil {
+		return nil, err
+	}
+	var rows []table.Row
+	total, requests := 0, 0
+	for _, r := range doc.Runs {
+		con.warn(r.Warnings)
+		a := r.Agreement
+		agree := "-"
+		if a.Rows > 0 {
+			agree = fmt.Sprintf("%d of %d (%d between steps, %d inside schedule(), %d other)", a.Equal, a.Rows, a.Between, a.Inside, a.Other)
+		}
+		rows = append(rows, table.Row{r.ID, r.Requests, r.Rows, reasons(r.Dropped), agree, share(r.PrefixGap)})
+		total, requests = total+r.Rows, requests+r.Requests
+	}
+	con.table("rows at the decision (requests = rows + dropped)", table.Row{"run", "requests", "rows", "dropped by reason", "step and journey state agree", "index - actual score"}, rows)
+	con.sayf("predictor rows: %d rows of %d requests in %d %s", total, requests, len(doc.Runs), plural(len(doc.Runs), "run", "runs"))
+	return doc, nil
+}
+
+// words of a comma-separated flag.
+func commaWords(text string) []string {
+	var out []string
+	for _, w := range strings.Split(text, ",") {
+		if w = strings.TrimSpace(w); w != "" {
+			out = append(out, w)
+		}
+	}
+	return out
+}

@@ -1,0 +1,361 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/predictor/decision"
+	"github.com/blis-train/blis-train/pipeline/predictor/race"
+	"github.com/blis-train/blis-train/result"
+)
+
+func predictorFitCommand() *cli.Command {
+	d := race.DefaultOptions()
+	return &cli.Command{
+		Name:      "fit",
+		Usage:     "race six models on six splits and write the trees a router loads",
+		ArgsUsage: "OUT|RUNDIR...",
+		Description: "Reads OUT/tables and OUT/predictor_rows.json (made first when missing or made with other options; run folders\n" +
+			"are extracted and fitted first, with -o) and writes predictor.json, predictor_scores.json and report.html\n" +
+			"(predictor.html where report.html is that of validate).\n\n" +
+			"Example:\n   blis-train predictor fit testdata/traces/real -o out\n   blis-train predictor fit out --fit out/fit.json --emulate llmd-0.9",
+		Flags: flags([]cli.Flag{
+			&cli.StringFlag{Name: "fit", Usage: "fit.json or coefficient `FILE` of the physics; default OUT/fit.json, none for none"},
+			&cli.StringFlag{Name: "models", Value: strings.Join(d.Models, ","), Usage: "comma-separated `MODELS`"},
+			&cli.StringFlag{Name: "split", Value: strings.Join(d.Splits, ","), Usage: "comma-separated `SPLITS`"},
+			&cli.StringFlag{Name: "weights", Value: d.Weights, Usage: "`WEIGHTS` of the stratified sample: natural, flat or sqrt"},
+			&cli.StringFlag{Name: "recency", Value: d.Recency, Usage: "what a full bucket keeps, `WHICH`: uniform or newest"},
+			&cli.StringFlag{Name: "emulate", Usage: "print what habits of another predictor cost, `WHOSE`: llmd-0.9"},
+			&cli.IntFlag{Name: "bootstraps", Value: d.Draws, Usage: "block bootstrap `DRAWS` of the intervals"},
+			&cli.Uint64Flag{Name: "seed", Value: d.Seed, Usage: "`SEED` of samples, trees and draws"},
+			outFlag("`FOLDER` of the results (default: OUT itself)"),
+		}, rowFlags(), workFlags(), talkFlags()),
+		Action: runPredictorFit,
+	}
+}
+
+// raceOptionsOf reads the options of a race.
+func raceOptionsOf(c *cli.Context) (race.Options, error) {
+	o := race.DefaultOptions()
+	o.Models, o.Splits, o.Weights, o.Recency = commaWords(c.String("models")), commaWords(c.String("split")), c.String("weights"), c.String("recency")
+	o.Emulate, o.Draws, o.Seed, o.Workers = c.String("emulate"), c.Int("bootstraps"), c.Uint64("seed"), c.Int("workers")
+	if err := o.Check(); err != nil {
+		return o, &usageError{msg: err.Error()}
+	}
+	return o, nil
+}
+
+func runPredictorFit(c *cli.Context) error {
+	con, err := newConsole(c)
+	if err != nil {
+		return err
+	}
+	if c.NArg() == 0 {
+		return usagef("predictor fit: got no argument, want an extracted folder, or run folders and -o")
+	}
+	o, err := raceOptionsOf(c)
+	if err != nil {
+		return err
+	}
+	ro, err := rowOptionsOf(c)
+	if err != nil {
+		return err
+	}
+	in, out, ext, err := predictorInput(c, con)
+	if err != nil || ext == nil {
+		return err
+	}
+	made, err := rowsFor(c, con, in, out, ext, ro)
+	if err != nil {
+		return err
+	}
+	physics, name, err := predictorPhysics(c, con, in, &o)
+	if err != nil {
+		return err
+	}
+	h := con.header(pipeline.PredictorFitCommand(made, name, o))
+	scores, p, err := pipeline.PredictorFit(c.Context, in, out, ext, made, physics, o, h)
+	if err != nil {
+		return err
+	}
+	if err := writeDoc(filepath.Join(out, predictorFile), p); err != nil {
+		return err
+	}
+	return con.writeScores(out, scores)
+}
+
+// predictorInput is the extracted folder; run folders are extracted and their
+// coefficients fitted first. No extraction comes back after a dry run.
+func predictorInput(c *cli.Context, con *console) (in, out string, ext *result.Extract, err error) {
+	in = c.Args().First()
+	if _, err := os.Stat(filepath.Join(in, extractFile)); err == nil && c.NArg() == 1 {
+		out = outOr(c, in)
+		if err := con.claim(out, c.Bool("force") || out == in); err != nil {
+			return "", "", nil, err
+		}
+		ext, err = readExtract(con, in)
+		return in, out, ext, err
+	}
+	if _, err := extract.Discover(c.Args().Slice(), nil, nil); err != nil && c.NArg() == 1 {
+		_, err := readExtract(con, in)
+		return "", "", nil, err
+	}
+	if out = c.String("out"); out == "" {
+		return "", "", nil, usagef("missing -o OUT")
+	}
+	if ext, err = extractFor(c, con, out); ext == nil || err != nil {
+		return "", "", nil, err
+	}
+	_, err = doFit(c, con, out, out, ext, fit.DefaultOptions())
+	return out, out, ext, err
+}
+
+// extractFor extracts the run folders given to a predictor with default options.
+func extractFor(c *cli.Context, con *console, out string) (*result.Extract, error) {
+	runs, err := discover(c, c.Args().Slice())
+	if err != nil {
+		return nil, err
+	}
+	if c.Bool("dry-run") {
+		return nil, listRuns(con, runs)
+	}
+	if err := con.claim(out, c.Bool("force")); err != nil {
+		return nil, err
+	}
+	o := extract.DefaultOptions()
+	o.Out, o.Workers, o.Force, o.ToolVersion, o.Stdin = out, c.Int("workers"), c.Bool("force"), toolVersion, c.App.Reader
+	o.Progress, o.Batches = con.progress(), pipeline.Batches
+	defer extract.BoundMemory()()
+	return extract.Run(c.Context, runs, o)
+}
+
+// rowsFor reads the rows of a folder, or makes them when there are none made with
+// these options and tool.
+func rowsFor(c *cli.Context, con *console, in, out string, ext *result.Extract, o decision.Options) (*result.PredictorRows, error) {
+	doc := &result.PredictorRows{}
+	err := readDoc(filepath.Join(out, pipeline.PredictorRowsFile), doc)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	case doc.Command == pipeline.RowsCommand(o) && doc.ToolVersion == toolVersion && sameInputs(doc.Inputs, ext.Inputs):
+		return doc, nil
+	}
+	return makeRows(c, con, in, out, ext, o)
+}
+
+func sameInputs(a, b []result.Input) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// predictorPhysics loads where step times come from; nil without, the reason in o.
+func predictorPhysics(c *cli.Context, con *console, in string, o *race.Options) (*pipeline.Coefficients, string, error) {
+	path := c.String("fit")
+	if path == "none" {
+		o.PhysicsReason = "--fit none"
+		return nil, "", nil
+	}
+	if path == "" {
+		path = filepath.Join(in, fitFile)
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			o.PhysicsReason = "there is no " + fitFile + " beside the rows; blis-train fit makes one"
+			return nil, "", nil
+		}
+	}
+	if stageOf(path) == "" { // a coefficient file
+		set, _, err := con.loadSet(path)
+		return &pipeline.Coefficients{Name: filepath.Base(path), Set: set}, filepath.Base(path), err
+	}
+	doc := &result.Fit{}
+	if err := readDoc(path, doc); err != nil {
+		return nil, "", err
+	}
+	set, err := export.Native(doc, nil)
+	return &pipeline.Coefficients{Name: filepath.Base(path), Set: set, Fit: doc}, filepath.Base(path), err
+}
+
+// writeScores writes the scores and their report, and prints the race.
+func (con *console) writeScores(out string, scores *result.PredictorScores) error {
+	if err := writeDoc(filepath.Join(out, scoresFile), scores); err != nil {
+		return err
+	}
+	html, err := pipeline.PredictorReport(scores)
+	if err != nil {
+		return err
+	}
+	name := reportFile
+	if _, err := os.Stat(filepath.Join(out, validationFile)); err == nil {
+		name = predictorReport // report.html is validate's here
+	}
+	if err := files.Write(filepath.Join(out, name), html); err != nil {
+		return err
+	}
+	con.warn(scores.Warnings)
+	showScores(con, scores)
+	return con.document(scores)
+}
+
+// showScores prints the race for people.
+func showScores(con *console, doc *result.PredictorScores) {
+	var rows []table.Row
+	for _, s := range doc.Splits {
+		rows = append(rows, table.Row{s.Scope, s.Target, s.Name, s.Train, s.Test, s.Dropped, s.Unused, share(s.AboveMax), s.Reason})
+	}
+	con.table("splits", table.Row{"scope", "target", "split", "train", "test", "alive at border", "unused", "test above training max", "not formable"}, rows)
+	rows = nil
+	for _, c := range doc.Cells {
+		if c.Reason != "" {
+			rows = append(rows, table.Row{c.Scope, c.Target, c.Split, c.Model, "-", "-", "-", "-", "-", "-", "-", "-", "-", c.Reason})
+			continue
+		}
+		rows = append(rows, table.Row{c.Scope, c.Target, c.Split, c.Model, c.Rows, share(c.MAPE), bandText(c.MAPEBand), share(c.MedianAPE), share(c.WAPE), share(c.Bias),
+			share(c.MAPEConst), share(c.MAPEFloor), share(c.AboveMaxMAPE), ""})
+	}
+	con.table("race (MAPE with 95 % interval of a block bootstrap)", table.Row{"scope", "target", "split", "model", "rows", "MAPE", "interval", "median APE", "WAPE", "bias", "constant", "floor", "above max", "why not"}, rows)
+	rows = nil
+	for _, c := range doc.Calibration {
+		rows = append(rows, table.Row{c.Scope, c.Target, c.Split, c.Model, c.Rows, share(c.Before), share(c.After), bandText(c.Band), number(c.Pinball), c.Reason})
+	}
+	con.table("coverage of P90 before and after calibration", table.Row{"scope", "target", "split", "model", "rows", "before", "after", "interval", "pinball ratio", "why not"}, rows)
+	rows = nil
+	for _, p := range doc.Emulation {
+		rows = append(rows, table.Row{p.Scope, p.Target, p.Pitfall, share(p.MAPE), points(p.MAPEDelta), share(p.Coverage), points(p.CoverageDelta), share(p.Claimed)})
+	}
+	con.table("what each habit costs on split time", table.Row{"scope", "target", "habit", "MAPE", "difference", "P90 coverage", "difference", "MAPE it would claim"}, rows)
+	for _, line := range doc.Sentences {
+		con.sayf("%s", line)
+	}
+}
+
+func bandText(b *[2]float64) string {
+	if b == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f .. %.1f %%", 100*b[0], 100*b[1])
+}
+
+// points is a difference of shares in percentage points.
+func points(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%+.1f", 100**v)
+}
+
+func predictorEvaluateCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "evaluate",
+		Usage:     "judge a finished predictor on runs it never saw",
+		ArgsUsage: "OUT|RUNDIR...",
+		Description: "Makes rows of the runs with the predictor's own options and writes predictor_scores.json and report.html.\n\n" +
+			"Example:\n   blis-train predictor evaluate --predictor out/predictor.json newruns -o judged",
+		Flags: flags([]cli.Flag{
+			&cli.StringFlag{Name: "predictor", Usage: "predictor.json `FILE`"},
+			&cli.StringFlag{Name: "fit", Usage: "fit.json or coefficient `FILE` of the physics; none for none", Value: "none"},
+			&cli.StringSliceFlag{Name: "shared-prefix-tokens", Usage: "first prompt tokens that requests share where nothing records it, `[RUNGLOB=]TOKENS` (repeatable)"},
+			outFlag("`FOLDER` of the results"),
+		}, workFlags(), talkFlags()),
+		Action: runPredictorEvaluate,
+	}
+}
+
+func runPredictorEvaluate(c *cli.Context) error {
+	con, err := newConsole(c)
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.NArg() == 0:
+		return usagef("predictor evaluate: got no argument, want an extracted folder or run folders")
+	case c.String("predictor") == "":
+		return usagef("predictor evaluate: missing --predictor predictor.json")
+	case c.String("out") == "":
+		return usagef("missing -o OUT")
+	}
+	p, head, err := con.loadPredictor(c.String("predictor"))
+	if err != nil {
+		return err
+	}
+	in, out := c.Args().First(), c.String("out")
+	var ext *result.Extract
+	if _, statErr := os.Stat(filepath.Join(in, extractFile)); statErr == nil && c.NArg() == 1 {
+		if err := con.claim(out, c.Bool("force") || out == in); err != nil {
+			return err
+		}
+		ext, err = readExtract(con, in)
+	} else {
+		ext, err = extractFor(c, con, out)
+		in = out
+	}
+	if err != nil || ext == nil {
+		return err
+	}
+	ro, err := p.rowOptions(c)
+	if err != nil {
+		return err
+	}
+	made, err := rowsFor(c, con, in, out, ext, ro)
+	if err != nil {
+		return err
+	}
+	o := race.DefaultOptions()
+	o.Workers, o.Seed = c.Int("workers"), p.Options.Seed
+	physics, name, err := predictorPhysics(c, con, in, &o)
+	if err != nil {
+		return err
+	}
+	h := con.header("predictor evaluate --fit " + name + " --predictor " + head.Name)
+	h.Inputs = append(h.Inputs, head)
+	scores, err := pipeline.PredictorEvaluate(c.Context, in, out, ext, made, &p.Predictor, physics, o, h)
+	if err != nil {
+		return err
+	}
+	return con.writeScores(out, scores)
+}
+
+// loadedPredictor is predictor.json.
+type loadedPredictor struct{ result.Predictor }
+
+func (con *console) loadPredictor(path string) (*loadedPredictor, result.Input, error) {
+	_, in, err := con.readInput(path)
+	if err != nil {
+		return nil, in, err
+	}
+	p := &loadedPredictor{}
+	return p, in, readDoc(path, &p.Predictor)
+}
+
+// rowOptions are the options the predictor's rows were made with; only what
+// requests share is the caller's.
+func (p *loadedPredictor) rowOptions(c *cli.Context) (decision.Options, error) {
+	r := p.Options.Rows
+	o := decision.Options{Features: r.Features, State: r.State, StalenessUs: r.StalenessUs, PrefixScore: r.PrefixScore, Saturated: r.KeepSaturated}
+	for _, text := range c.StringSlice("shared-prefix-tokens") {
+		s, err := decision.ParseShare(text)
+		if err != nil {
+			return o, &usageError{msg: err.Error()}
+		}
+		o.Shared = append(o.Shared, s)
+	}
+	return o, nil
+}

@@ -1,0 +1,206 @@
+package forest
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+)
+
+// schemaVersion is the version of predictor.json that Load reads.
+const schemaVersion = "1"
+
+// rangeFactor is how far outside the training range a value may lie before a
+// prediction is flagged.
+const rangeFactor = 1.5
+
+// Target is one predicted latency in predictor.json: its columns and forests of
+// the natural logarithm of milliseconds.
+type Target struct {
+	Name    string   `json:"name"` // ttft_ms or tpot_ms
+	Unit    string   `json:"unit"`
+	Columns []Column `json:"columns"`
+	Trees   *Forest  `json:"trees"`
+	// Idle and Queued serve rows where nobody and where somebody waits; null when
+	// one side had too few rows.
+	Idle      *Forest        `json:"trees_idle"`
+	Queued    *Forest        `json:"trees_queued"`
+	Quantiles []LevelForest  `json:"quantiles"`
+	Residual  *Forest        `json:"residual"` // of log(latency / physics estimate); null without physics
+	Factors   []LevelFactors `json:"conformal"`
+}
+
+// Column is a column of a target's rows, in the order of Predict's argument.
+type Column struct {
+	Name       string  `json:"name"`
+	Unit       string  `json:"unit"`
+	Definition string  `json:"definition"`
+	IsCategory bool    `json:"is_category"` // never split on
+	Min        float64 `json:"min"`         // of the training rows; NaN left out
+	Max        float64 `json:"max"`
+}
+
+// LevelForest is the forest of one quantile.
+type LevelForest struct {
+	Level  float64 `json:"level"`
+	Forest Forest  `json:"forest"`
+}
+
+// LevelFactors turn a model's prediction into a calibrated quantile: the factor
+// of a row's group is index 2*(somebody waits) + (half of the prompt is cached).
+type LevelFactors struct {
+	Model   string     `json:"model"`
+	Level   float64    `json:"level"`
+	Factors [4]float64 `json:"factors"`
+}
+
+// Predictor is a loaded predictor.json. It is safe for concurrent use.
+type Predictor struct{ targets map[string]*Evaluated }
+
+// Evaluated is one target, ready to predict.
+type Evaluated struct {
+	Target
+	trees, idle, queued, residual *Evaluator
+	quantiles                     []*Evaluator
+	factor90                      *LevelFactors
+	waiting, prefix               int // columns, -1 without
+}
+
+// Load reads predictor.json. Keys it does not know are left alone.
+func Load(r io.Reader) (*Predictor, error) {
+	var doc struct {
+		SchemaVersion string   `json:"schema_version"`
+		Targets       []Target `json:"targets"`
+	}
+	if err := json.NewDecoder(r).Decode(&doc); err != nil {
+		return nil, fmt.Errorf("forest: predictor: %w", err)
+	}
+	if doc.SchemaVersion != schemaVersion {
+		return nil, fmt.Errorf("forest: predictor: schema_version: got %q, want %q", doc.SchemaVersion, schemaVersion)
+	}
+	p := &Predictor{targets: map[string]*Evaluated{}}
+	for _, t := range doc.Targets {
+		e, err := t.evaluated()
+		if err != nil {
+			return nil, fmt.Errorf("forest: predictor: %s: %w", t.Name, err)
+		}
+		p.targets[t.Name] = e
+	}
+	if len(p.targets) == 0 {
+		return nil, fmt.Errorf("forest: predictor: got no targets, want ttft_ms or tpot_ms")
+	}
+	return p, nil
+}
+
+// Target is the target of that name, nil without.
+func (p *Predictor) Target(name string) *Evaluated { return p.targets[name] }
+
+func (t Target) evaluated() (*Evaluated, error) {
+	e := &Evaluated{Target: t, waiting: -1, prefix: -1}
+	if t.Trees == nil {
+		return nil, fmt.Errorf("got no trees")
+	}
+	for i, c := range t.Columns {
+		switch c.Name {
+		case "num_request_waiting":
+			e.waiting = i
+		case "prefix_cache_score":
+			e.prefix = i
+		}
+	}
+	var err error
+	compile := func(f *Forest) *Evaluator {
+		if f == nil || err != nil {
+			return nil
+		}
+		var out *Evaluator
+		out, err = f.Compile(len(t.Columns))
+		return out
+	}
+	e.trees, e.idle, e.queued, e.residual = compile(t.Trees), compile(t.Idle), compile(t.Queued), compile(t.Residual)
+	for i := range t.Quantiles {
+		e.quantiles = append(e.quantiles, compile(&t.Quantiles[i].Forest))
+	}
+	for i := range t.Factors {
+		if f := &t.Factors[i]; f.Model == "trees" && f.Level == 0.9 {
+			e.factor90 = f
+		}
+	}
+	return e, err
+}
+
+// Predict is the estimated latency in ms of a row, whose columns are those of the
+// target in their order, NaN for unknown. isOutside says that a value lies further
+// outside the training range than half its width or, for a count, than half of its
+// largest: trees then answer with their nearest leaf, which is too small where
+// load is higher than any they saw.
+func (e *Evaluated) Predict(x []float64) (ms float64, isOutside bool) {
+	return math.Exp(e.trees.Margin(x)), e.IsOutside(x)
+}
+
+// PredictGated is Predict with the forest of the row's side of the queue; Predict
+// where there are no two.
+func (e *Evaluated) PredictGated(x []float64) (ms float64, isOutside bool) {
+	if e.idle == nil || e.queued == nil || e.waiting < 0 {
+		return e.Predict(x)
+	}
+	f := e.idle
+	if x[e.waiting] > 0 {
+		f = e.queued
+	}
+	return math.Exp(f.Margin(x)), e.IsOutside(x)
+}
+
+// PredictWith is Predict for a row whose physics estimate is known, in ms.
+func (e *Evaluated) PredictWith(x []float64, physicsMs float64) (ms float64, isOutside bool) {
+	if e.residual == nil {
+		return physicsMs, e.IsOutside(x)
+	}
+	return physicsMs * math.Exp(e.residual.Margin(x)), e.IsOutside(x)
+}
+
+// P90 is the calibrated 0.9-quantile in ms: the prediction times the factor of the
+// row's group. ok is false when the file holds none.
+func (e *Evaluated) P90(x []float64) (ms float64, ok bool) {
+	if e.factor90 == nil {
+		return 0, false
+	}
+	ms, _ = e.Predict(x)
+	return ms * e.factor90.Factors[e.group(x)], true
+}
+
+// Quantile is the raw estimate of the i-th of Quantiles, not below those before.
+func (e *Evaluated) Quantile(i int, x []float64) float64 {
+	most := math.Inf(-1)
+	for _, q := range e.quantiles[:i+1] {
+		most = math.Max(most, q.Margin(x))
+	}
+	return math.Exp(most)
+}
+
+// group is the index of a row's conformal factor.
+func (e *Evaluated) group(x []float64) int {
+	g := 0
+	if e.waiting >= 0 && x[e.waiting] > 0 {
+		g = 2
+	}
+	if e.prefix >= 0 && x[e.prefix] >= 0.5 {
+		g++
+	}
+	return g
+}
+
+// IsOutside reports whether a value lies beyond 1.5 times its training range.
+func (e *Evaluated) IsOutside(x []float64) bool {
+	for i := range e.Columns {
+		c := &e.Columns[i]
+		slack := (rangeFactor - 1) * (c.Max - c.Min)
+		if c.Min >= 0 {
+			slack = (rangeFactor - 1) * c.Max
+		}
+		if !c.IsCategory && (x[i] < c.Min-slack || x[i] > c.Max+slack) {
+			return true
+		}
+	}
+	return false
+}

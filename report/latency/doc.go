@@ -1,0 +1,3 @@
+// Package latency writes the page of a race of latency predictors from its
+// document; no arithmetic of its own.
+package latency
