@@ -66,7 +66,8 @@ func startBrowser(t *testing.T) *browser {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(bin, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
-		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-pipe", "--user-data-dir="+profile, "about:blank")
+		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-pipe", "--user-data-dir="+profile,
+		"about:blank")
 	cmd.ExtraFiles = []*os.File{toR, fromW}
 	if err := cmd.Start(); err != nil {
 		t.Skipf("chromium does not start (%v): the report was not opened in a browser", err)
@@ -381,7 +382,8 @@ func TestChromiumPrint(t *testing.T) {
 	}
 	b.truth("[...document.querySelectorAll('details')].every(d => d.open)", "folded parts are open in print")
 	b.call("Emulation.setDeviceMetricsOverride", anyMap{"width": 760, "height": 1000, "deviceScaleFactor": 1, "mobile": false}, nil)
-	b.call("Emulation.setEmulatedMedia", anyMap{"media": "print", "features": []anyMap{{"name": "prefers-color-scheme", "value": "dark"}}}, nil)
+	b.call("Emulation.setEmulatedMedia", anyMap{"media": "print", "features": []anyMap{{"name": "prefers-color-scheme", "value": "dark"}}},
+		nil)
 	b.truth("getComputedStyle(document.body).backgroundColor === 'rgb(255, 255, 255)'", "paper is white in the dark scheme too")
 	b.screenshot(filepath.Join(dir, "print.png"))
 	b.quiet()

@@ -37,7 +37,8 @@ func ptr[T any](v T) *T { return &v }
 // as given, so that a test can plant hostile ones.
 func made(sc scale, run func(i int) string) Input {
 	r := rand.New(rand.NewPCG(1, 2))
-	return Input{Extract: madeExtract(sc, run), Fit: madeFit(sc, run, r), Validation: madeValidation(sc, run, r), Inspect: madeInspect(sc, run, r)}
+	return Input{Extract: madeExtract(sc, run), Fit: madeFit(sc, run, r), Validation: madeValidation(sc, run, r),
+		Inspect: madeInspect(sc, run, r)}
 }
 
 func header(command string, sc scale, run func(int) string) result.Header {
@@ -65,7 +66,8 @@ var madeRegimes = []string{"decode", "mixed", "prefill"}
 func madeErrors(r *rand.Rand, rows int) result.Errors {
 	m := 0.02 + 0.1*r.Float64()
 	return result.Errors{Rows: rows, MAPE: ptr(m), MAPEConst: ptr(0.14 + r.Float64()*0.1), MAPEFloor: ptr(m * 0.7), Skill: ptr(0.8),
-		Bias: ptr(r.Float64()*0.04 - 0.02), WAPE: ptr(m), MedianAPE: ptr(m * 0.6), P95APE: ptr(m * 3), RMSEUs: ptr(900.0), MaxErrorRatio: ptr(1.7)}
+		Bias: ptr(r.Float64()*0.04 - 0.02), WAPE: ptr(m), MedianAPE: ptr(m * 0.6), P95APE: ptr(m * 3), RMSEUs: ptr(900.0),
+		MaxErrorRatio: ptr(1.7)}
 }
 
 func madeFigures(sc scale, r *rand.Rand) *result.FitFigures {
@@ -73,12 +75,14 @@ func madeFigures(sc scale, r *rand.Rand) *result.FitFigures {
 	for k, regime := range madeRegimes {
 		for i := range sc.bins {
 			x := 4000 * math.Pow(1.13, float64(i%40)) * (1 + 0.6*float64(k))
-			f.PredVsMeasured = append(f.PredVsMeasured, result.Bin2D{Regime: regime, X: x, Y: x * math.Exp(0.12*r.NormFloat64()), N: 1 + r.IntN(5000)})
+			f.PredVsMeasured = append(f.PredVsMeasured, result.Bin2D{Regime: regime, X: x, Y: x * math.Exp(0.12*r.NormFloat64()),
+				N: 1 + r.IntN(5000)})
 		}
 		for _, against := range []string{"batch", "context", "time"} {
 			for i := range 20 {
 				mid := 0.05 * (r.Float64() - 0.5)
-				f.Residuals = append(f.Residuals, result.ResidualBand{Against: against, Regime: regime, X: float64(i * 12), P10: mid - 0.1, P50: mid, P90: mid + 0.12, N: 90})
+				f.Residuals = append(f.Residuals, result.ResidualBand{Against: against, Regime: regime, X: float64(i * 12), P10: mid - 0.1, P50: mid,
+					P90: mid + 0.12, N: 90})
 			}
 		}
 		for _, t := range madeTerms {
@@ -91,17 +95,24 @@ func madeFigures(sc scale, r *rand.Rand) *result.FitFigures {
 func madeFit(sc scale, run func(int) string, r *rand.Rand) *result.Fit {
 	f := &result.Fit{
 		Header: header("fit --objective cross --recipe relative --seed 1 --spec 1.1", sc, run), TrainingDate: "2026-02-17",
-		Options: result.FitOptions{Spec: "1.1", Recipe: "relative", BetaTarget: "cadence", Objective: "cross", Split: 0.8, Seed: 1, Bootstraps: 500, Prior: "zero"},
+		Options: result.FitOptions{Spec: "1.1", Recipe: "relative", BetaTarget: "cadence", Objective: "cross", Split: 0.8, Seed: 1,
+			Bootstraps: 500, Prior: "zero"},
 	}
-	b := result.Model{Name: "beta", SpecVersion: "1.1", Recipe: "relative", Target: "cadence", Lambda: ptr(0.003), GammaEMA: ptr(0.2), ConditionNumber: ptr(812.0), DFEff: ptr(6.7),
-		Certificate: &result.Certificate{MaxActiveGradient: 2.1e-12, OK: true}, FoldFingerprints: []string{"a", "b", "c", "d", "e"}, PipelineLag: map[string]result.RunLag{},
-		NullDirections: []string{"decode_weight_load and bias cannot be told apart: only their sum, 14.3 ms, is known; add a model with another depth"},
-		LocoMedian:     ptr(0.049), LocoWorst: ptr(0.118), Reweighting: &result.Reweighting{Passes: 6, BiasBefore: -0.004, BiasAfter: 0.001, Kept: true},
-		Rows:      result.RowCounts{Read: 12000, Kept: 11000, Holdout: 2200, Dropped: map[string]int{"warm_up": 400, "idle_gap": 350, "unknown_batch": 250}},
+	b := result.Model{Name: "beta", SpecVersion: "1.1", Recipe: "relative", Target: "cadence", Lambda: ptr(0.003), GammaEMA: ptr(0.2),
+		ConditionNumber: ptr(812.0), DFEff: ptr(6.7),
+		Certificate: &result.Certificate{MaxActiveGradient: 2.1e-12, OK: true}, FoldFingerprints: []string{"a", "b", "c", "d", "e"},
+		PipelineLag: map[string]result.RunLag{},
+		NullDirections: []string{"decode_weight_load and bias cannot be told apart: only their sum, 14.3 ms, is known; add a model with " +
+			"another depth"},
+		LocoMedian: ptr(0.049), LocoWorst: ptr(0.118), Reweighting: &result.Reweighting{Passes: 6, BiasBefore: -0.004, BiasAfter: 0.001,
+			Kept: true},
+		Rows: result.RowCounts{Read: 12000, Kept: 11000, Holdout: 2200,
+			Dropped: map[string]int{"warm_up": 400, "idle_gap": 350, "unknown_batch": 250}},
 		BoundHits: []result.BoundHit{{Name: "kv_cache_read", Rows: 3, Share: 0.0003}}, Figures: madeFigures(sc, r)}
 	for _, g := range []float64{0.05, 0.2, 0.5} {
 		for i, l := range []float64{1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1} {
-			b.Grid = append(b.Grid, result.GridPoint{Lambda: l, GammaEMA: g, Within: ptr(0.002 + 0.0001*math.Pow(float64(i-7), 2) + 0.0003*g), Cross: ptr(0.004 + 0.0002*math.Pow(float64(i-6), 2)), SE: ptr(0.0002)})
+			b.Grid = append(b.Grid, result.GridPoint{Lambda: l, GammaEMA: g, Within: ptr(0.002 + 0.0001*math.Pow(float64(i-7), 2) + 0.0003*g),
+				Cross: ptr(0.004 + 0.0002*math.Pow(float64(i-6), 2)), SE: ptr(0.0002)})
 		}
 	}
 	for _, t := range madeTerms {
@@ -117,23 +128,30 @@ func madeFit(sc scale, run func(int) string, r *rand.Rand) *result.Fit {
 		b.Coefficients = append(b.Coefficients, c)
 	}
 	for i := range sc.configs {
-		f.Configs = append(f.Configs, result.FitConfig{Key: fmt.Sprintf("cfg%02d", i), Label: fmt.Sprintf("Llama-3-8B / H100 / tp%d", i+1), Runs: []string{run(i)},
+		f.Configs = append(f.Configs, result.FitConfig{Key: fmt.Sprintf("cfg%02d", i), Label: fmt.Sprintf("Llama-3-8B / H100 / tp%d", i+1),
+			Runs:       []string{run(i)},
 			Deployment: deploy.Deployment{Engine: deploy.Engine{VLLMVersion: "0.15.1"}}})
-		b.Loco = append(b.Loco, result.Loco{Config: fmt.Sprintf("cfg%02d", i), Label: f.Configs[i].Label, Rows: 900, MAPE: ptr(0.03 + 0.1*r.Float64()), MAPEConst: ptr(0.2 + 0.2*r.Float64()), MAPEFrozen10: ptr(0.3)})
+		b.Loco = append(b.Loco, result.Loco{Config: fmt.Sprintf("cfg%02d", i), Label: f.Configs[i].Label, Rows: 900,
+			MAPE: ptr(0.03 + 0.1*r.Float64()), MAPEConst: ptr(0.2 + 0.2*r.Float64()), MAPEFrozen10: ptr(0.3)})
 	}
 	for i := range sc.runs {
 		id := run(i)
-		f.Runs = append(f.Runs, result.FitRun{ID: id, Config: fmt.Sprintf("cfg%02d", i%sc.configs), Used: i != 1, Saturated: i == 1, Reason: map[bool]string{true: "saturated: queue_growth, ttft_drift"}[i == 1],
-			Steps: result.StepQuality{Recorded: 3000, Known: 2980, FromSnapshots: 1200, Reconstructed: 1780, KnownShare: ptr(0.993)}})
+		f.Runs = append(f.Runs, result.FitRun{ID: id, Config: fmt.Sprintf("cfg%02d", i%sc.configs), Used: i != 1, Saturated: i == 1,
+			Reason: map[bool]string{true: "saturated: queue_growth, ttft_drift"}[i == 1],
+			Steps:  result.StepQuality{Recorded: 3000, Known: 2980, FromSnapshots: 1200, Reconstructed: 1780, KnownShare: ptr(0.993)}})
 		b.Rows.ByRun = append(b.Rows.ByRun, result.RunRows{Run: id, Read: 3000, Kept: 2900, Dropped: map[string]int{"warm_up": 100}})
 		b.PipelineLag[id] = result.RunLag{Lag: 1, Measured: true}
 		for lag := range 3 {
-			b.LagEvidence = append(b.LagEvidence, result.LagEvidence{Run: id, Lag: lag, HoldoutMAPEPrefill: ptr([]float64{0.42, 0.05, 0.39}[lag] * (0.8 + 0.4*r.Float64())), N: 85, Verdict: "measured"})
+			b.LagEvidence = append(b.LagEvidence, result.LagEvidence{Run: id, Lag: lag,
+				HoldoutMAPEPrefill: ptr([]float64{0.42, 0.05, 0.39}[lag] * (0.8 + 0.4*r.Float64())), N: 85, Verdict: "measured"})
 		}
-		b.TargetAudit = append(b.TargetAudit, result.TargetAudit{Run: id, DurationUsP50: ptr(410.0), CadenceUsP50: ptr(46100 * (0.7 + r.Float64())), PhysicalFloorUs: ptr(9800.0),
-			ArrivedToQueuedUs: result.Quantiles{P50: ptr(41000.0), P90: ptr(124000.0)}, QueuedToScheduledUs: result.Quantiles{P50: ptr(210.0), P90: ptr(1240.0)}, Verdict: "cadence is the step time"})
+		b.TargetAudit = append(b.TargetAudit, result.TargetAudit{Run: id, DurationUsP50: ptr(410.0),
+			CadenceUsP50: ptr(46100 * (0.7 + r.Float64())), PhysicalFloorUs: ptr(9800.0),
+			ArrivedToQueuedUs:   result.Quantiles{P50: ptr(41000.0), P90: ptr(124000.0)},
+			QueuedToScheduledUs: result.Quantiles{P50: ptr(210.0), P90: ptr(1240.0)}, Verdict: "cadence is the step time"})
 		for k := range sc.cells {
-			b.Cells = append(b.Cells, result.Cell{Run: id, Config: "cfg00", Regime: madeRegimes[k%3], Bucket: map[bool]string{true: fmt.Sprintf("%d-%d", k, 2*k)}[k >= 3], Errors: madeErrors(r, 200)})
+			b.Cells = append(b.Cells, result.Cell{Run: id, Config: "cfg00", Regime: madeRegimes[k%3],
+				Bucket: map[bool]string{true: fmt.Sprintf("%d-%d", k, 2*k)}[k >= 3], Errors: madeErrors(r, 200)})
 		}
 		for k := range 6 {
 			b.Drift = append(b.Drift, result.DriftBlock{Run: id, Block: k, Bias: 0.08 * (r.Float64() - 0.5) * float64(1+i%3), Rows: 80})
@@ -146,8 +164,11 @@ func madeFit(sc scale, run func(int) string, r *rand.Rand) *result.Fit {
 	tr := madeErrors(r, 8800)
 	b.Holdout, b.Train = &h, &tr
 	f.Beta = b
-	over := result.Model{Name: "overhead", SpecVersion: "1.1", Target: "overhead", Replay: true, Lambda: ptr(0.01), Coefficients: b.Coefficients[9:], Interval: &result.IntervalErrors{Rows: 800, ExactRows: 12, InformativeRows: 90, InsideShare: ptr(0.987), MedianWidthUs: ptr(42000.0), MedianPredUs: ptr(1900.0)}}
-	adm := result.Model{Name: "admission", SpecVersion: "1.1", Target: "admission", Lambda: ptr(0.01), Coefficients: b.Coefficients[5:7], TargetErrors: &result.TargetErrors{Rows: 800, MAPE: ptr(1.6), WAPE: ptr(0.6), MAPEWindow10s: ptr(0.21), MAPEConst: ptr(1.9)}}
+	over := result.Model{Name: "overhead", SpecVersion: "1.1", Target: "overhead", Replay: true, Lambda: ptr(0.01),
+		Coefficients: b.Coefficients[9:], Interval: &result.IntervalErrors{Rows: 800, ExactRows: 12, InformativeRows: 90, InsideShare: ptr(0.987),
+			MedianWidthUs: ptr(42000.0), MedianPredUs: ptr(1900.0)}}
+	adm := result.Model{Name: "admission", SpecVersion: "1.1", Target: "admission", Lambda: ptr(0.01), Coefficients: b.Coefficients[5:7],
+		TargetErrors: &result.TargetErrors{Rows: 800, MAPE: ptr(1.6), WAPE: ptr(0.6), MAPEWindow10s: ptr(0.21), MAPEConst: ptr(1.9)}}
 	f.Alpha = []result.Model{adm, over}
 	other := result.Model{Name: "blackbox", Holdout: &tr, Coefficients: b.Coefficients[:3]}
 	f.Models = []result.Model{other}
@@ -166,7 +187,8 @@ func madeCurves(r *rand.Rand, scaleMs float64, n int) (ecdf [][2]float64, qq [][
 
 func madeMetric(d, at float64) *result.Metric {
 	s := result.SampleStats{P50: at, P90: 2 * at, P99: 4 * at, Mean: 1.2 * at}
-	return &result.Metric{KSD: d, PAsymptotic: 0.11, NReal: 240, NSim: 240, NEffective: 71, DAtQuantile: 0.4, DAtMs: at, DRealCDF: 0.5, DSimCDF: 0.5 - d,
+	return &result.Metric{KSD: d, PAsymptotic: 0.11, NReal: 240, NSim: 240, NEffective: 71, DAtQuantile: 0.4, DAtMs: at, DRealCDF: 0.5,
+		DSimCDF:       0.5 - d,
 		WassersteinMs: 3.1, MedianRelErr: 0.031, MedianRelErrPaired: ptr(0.06), RealVsRealD: ptr(0.08), RealMs: s, SimMs: s}
 }
 
@@ -174,8 +196,10 @@ func madeValidation(sc scale, run func(int) string, r *rand.Rand) *result.Valida
 	v := &result.Validation{Header: header("validate --seed 1", sc, run), Verdict: result.VerdictFail, Figures: madeFigures(sc, r),
 		Options: result.ValidationOptions{Split: 0.8, Seed: 1, Latency: "physics"}}
 	for i := range sc.runs {
-		vr := result.ValidationRun{ID: run(i), Phase: "open", Load: deploy.LoadOpen, Split: result.Split{Kind: result.SplitHoldout, Train: 0.8, Test: 0.2}, Requests: 240, Replayed: 1200,
-			Excluded: map[string]int{"aborted": 3}, Sufficient: true, CriticalD: ptr(0.124), Figures: &result.RunFigures{}, Replay: &result.ReplayQuality{KnownBatchesShare: ptr(0.99), IdenticalBatchesShare: ptr(0.31), Steps: 9000},
+		vr := result.ValidationRun{ID: run(i), Phase: "open", Load: deploy.LoadOpen,
+			Split: result.Split{Kind: result.SplitHoldout, Train: 0.8, Test: 0.2}, Requests: 240, Replayed: 1200,
+			Excluded: map[string]int{"aborted": 3}, Sufficient: true, CriticalD: ptr(0.124), Figures: &result.RunFigures{},
+			Replay:   &result.ReplayQuality{KnownBatchesShare: ptr(0.99), IdenticalBatchesShare: ptr(0.31), Steps: 9000},
 			Findings: []trace.Finding{trace.Findingf("machine_drift", "%s: the drift curve leaves 0.9-1.1 (1.34)", run(i))}}
 		ms := func(f float64) *result.Metrics {
 			return &result.Metrics{TTFT: madeMetric(0.2*f, 90), ITL: madeMetric(0.3*f, 46), E2E: madeMetric(0.12*f, 3200)}
@@ -214,8 +238,11 @@ func madeValidation(sc scale, run func(int) string, r *rand.Rand) *result.Valida
 		v.Gates = append(v.Gates, g)
 	}
 	v.Diagnoses = []result.Diagnosis{
-		{Scope: run(2), Gates: []string{"ks_itl"}, Cause: result.CauseMachineDrift, Evidence: ptr(1.34), Sentence: "The machine ran 34 % slower than the model between 120 s and 200 s; the drift-corrected replay passes.", Figure: "drift"},
-		{Scope: "all", Gates: []string{"beta_mape", "bias"}, Cause: result.CauseModelError, Regime: "prefill", Term: "prefill_linear_compute", Evidence: ptr(-0.61), Sentence: "Prefill steps are predicted 61 % too short, and prefill_linear_compute is the term that dominates them.", Figure: "contributions"},
+		{Scope: run(2), Gates: []string{"ks_itl"}, Cause: result.CauseMachineDrift, Evidence: ptr(1.34),
+			Sentence: "The machine ran 34 % slower than the model between 120 s and 200 s; the drift-corrected replay passes.", Figure: "drift"},
+		{Scope: "all", Gates: []string{"beta_mape", "bias"}, Cause: result.CauseModelError, Regime: "prefill", Term: "prefill_linear_compute",
+			Evidence: ptr(-0.61), Sentence: "Prefill steps are predicted 61 % too short, and prefill_linear_compute is the term that " +
+				"dominates them.", Figure: "contributions"},
 	}
 	return v
 }
@@ -233,7 +260,8 @@ func madeInspect(sc scale, run func(int) string, r *rand.Rand) *result.Inspect {
 			Clocks:   result.InspectClocks{OffsetS: ptr(1771342128.1), OffsetSpreadMs: ptr(0.2), Engines: 1},
 			Steps:    result.StepQuality{KnownShare: ptr(0.993)}, Series: &result.LoadSeries{BinS: 2}}
 		for k, c := range checks {
-			ir.Saturation = append(ir.Saturation, result.SaturationCheck{Name: c.name, Value: ptr(c.thr * (0.1 + r.Float64())), Threshold: c.thr, Hit: i == 1 && k < 2, Doc: "a check of the load"})
+			ir.Saturation = append(ir.Saturation, result.SaturationCheck{Name: c.name, Value: ptr(c.thr * (0.1 + r.Float64())), Threshold: c.thr,
+				Hit: i == 1 && k < 2, Doc: "a check of the load"})
 		}
 		for _, n := range figures.CoverageNames {
 			h := result.Histogram{Name: n.Name, Unit: "tokens", Edges: []float64{0}, Rows: 0}
@@ -254,7 +282,8 @@ func madeInspect(sc scale, run func(int) string, r *rand.Rand) *result.Inspect {
 		in.Runs = append(in.Runs, ir)
 	}
 	in.Identify = &result.Identify{MissingRegimes: []string{"no prefill step of more than 4096 tokens"},
-		Experiments: []result.Experiment{{Description: "record 5 minutes of prompts of 8k tokens", Term: "prefill_attention", HalfWidth: ptr(0.4), After: ptr(0.08), GainLogDet: 2.3}}}
+		Experiments: []result.Experiment{{Description: "record 5 minutes of prompts of 8k tokens", Term: "prefill_attention", HalfWidth: ptr(0.4),
+			After: ptr(0.08), GainLogDet: 2.3}}}
 	return in
 }
 
@@ -267,7 +296,8 @@ func madeExtract(sc scale, run func(int) string) *result.Extract {
 			Files:    []result.ExtractFile{{Input: result.Input{Name: "traces.jsonl", Bytes: 1 << 23}, Kind: "traces", Lines: 900}},
 			Examples: []result.Example{{Reason: "duplicate_span", Place: run(i) + "/traces.jsonl:12:40", What: "span seen before"}}})
 	}
-	e.Totals = result.ExtractTotals{Records: result.Records{Read: 100000, Kept: 99800, Dropped: map[string]int64{"foreign_scope": 200}}, BytesRead: 1 << 25}
+	e.Totals = result.ExtractTotals{Records: result.Records{Read: 100000, Kept: 99800, Dropped: map[string]int64{"foreign_scope": 200}},
+		BytesRead: 1 << 25}
 	return e
 }
 

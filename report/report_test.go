@@ -88,7 +88,8 @@ func TestStructureGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("the page's structure changed (go test ./report -run TestStructureGolden -update, and read the diff):\n%s", firstDifference(string(want), got))
+		t.Errorf("the page's structure changed (go test ./report -run TestStructureGolden -update, and read the diff):\n%s",
+			firstDifference(string(want), got))
 	}
 }
 
@@ -316,8 +317,10 @@ func TestFigureExport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, id := range []string{"coverage", "load", "target-audit", "pickup-audit", "lag-audit", "utilisation", "cv-surface", "pred-vs-measured", "residuals",
-		"contributions", "error-cells", "loco", "bias-blocks", "test-pred-vs-measured", "test-residuals", "test-contributions", "ecdf", "qq", "drift"} {
+	for _, id := range []string{"coverage", "load", "target-audit", "pickup-audit", "lag-audit", "utilisation", "cv-surface",
+		"pred-vs-measured", "residuals",
+		"contributions", "error-cells", "loco", "bias-blocks", "test-pred-vs-measured", "test-residuals", "test-contributions", "ecdf", "qq",
+		"drift"} {
 		for _, ext := range []string{".svg", ".png"} {
 			if !contains(names, id+ext) {
 				t.Errorf("%s%s was not written", id, ext)
@@ -406,9 +409,12 @@ func TestPointCap(t *testing.T) {
 	in := made(small, plainRun)
 	for i := range n {
 		x := float64(i + 1)
-		in.Validation.Figures.PredVsMeasured = append(in.Validation.Figures.PredVsMeasured, result.Bin2D{Regime: "decode", X: x, Y: x + 1, N: 1 + i%7})
-		in.Validation.Figures.Residuals = append(in.Validation.Figures.Residuals, result.ResidualBand{Against: "time", Regime: "decode", X: x, P10: -0.1, P90: 0.1, N: 3})
-		in.Validation.Figures.Contributions = append(in.Validation.Figures.Contributions, result.Contribution{Regime: "decode", Name: "bias", MeanUs: 1})
+		in.Validation.Figures.PredVsMeasured = append(in.Validation.Figures.PredVsMeasured,
+			result.Bin2D{Regime: "decode", X: x, Y: x + 1, N: 1 + i%7})
+		in.Validation.Figures.Residuals = append(in.Validation.Figures.Residuals,
+			result.ResidualBand{Against: "time", Regime: "decode", X: x, P10: -0.1, P90: 0.1, N: 3})
+		in.Validation.Figures.Contributions = append(in.Validation.Figures.Contributions,
+			result.Contribution{Regime: "decode", Name: "bias", MeanUs: 1})
 		in.Fit.Beta.Grid = append(in.Fit.Beta.Grid, result.GridPoint{Lambda: 1 + float64(i%500), GammaEMA: 0.5, Within: ptr(x)})
 	}
 	for r := range in.Validation.Runs {

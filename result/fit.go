@@ -23,6 +23,16 @@ type Fit struct {
 	TrainingDate string `json:"training_date"`
 }
 
+// AlphaNamed is the model of one alpha target, nil without.
+func (f *Fit) AlphaNamed(target string) *Model {
+	for i := range f.Alpha {
+		if f.Alpha[i].Target == target || f.Alpha[i].Name == target {
+			return &f.Alpha[i]
+		}
+	}
+	return nil
+}
+
 // FitOptions are the options that decided the numbers.
 type FitOptions struct {
 	Spec       string   `json:"spec"`

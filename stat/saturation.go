@@ -58,7 +58,8 @@ func Saturation(requests []Arrival) (checks []Check, saturated bool) {
 		value     func([]Arrival) float64
 	}{
 		{CheckFailureShare, "failed requests / ended requests; requests the client gave up do not count", limitFailureShare, failureShare},
-		{CheckQueueRising, "R2 of the requests in the system at each arrival against time, where they rise; null while the offered load itself rises",
+		{CheckQueueRising, "R2 of the requests in the system at each arrival against time, where they rise; null while the offered load " +
+			"itself rises",
 			limitQueueRising, queueRising},
 		{CheckPreemptedShare, "requests preempted at least once / requests of the engine", limitPreemptedShare, preemptedShare},
 		{CheckTTFTDrift, "median TTFT of the last third of the requests / of the first third", limitTTFTDrift, ttftDrift},

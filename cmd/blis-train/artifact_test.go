@@ -11,6 +11,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/export/compare"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/features/basis"
 	"github.com/blis-train/blis-train/result"
@@ -261,7 +262,7 @@ func TestDiffCommand(t *testing.T) {
 	if rc != 0 {
 		t.Fatalf("diff: %d %s", rc, stderr)
 	}
-	var doc export.DiffDoc
+	var doc compare.DiffDoc
 	if err := json.Unmarshal([]byte(out), &doc); err != nil {
 		t.Fatal(err)
 	}

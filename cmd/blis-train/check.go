@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/shown"
-	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/export/compare"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -62,14 +62,14 @@ func check(con *console, file, against string) error {
 		}
 		doc.Against = &against
 	}
-	found, err := export.Check(set, d, vectorizer(set))
+	found, err := compare.Check(set, d, vectorizer(set))
 	if err != nil {
 		return err
 	}
 	doc.Mismatches = append(doc.Mismatches, found...)
 	doc.Compatible, doc.Replayable = len(found) == 0, true
 	for _, f := range found {
-		doc.Replayable = doc.Replayable && f.Code != export.NotReplayable
+		doc.Replayable = doc.Replayable && f.Code != compare.NotReplayable
 		if !con.json {
 			fmt.Fprintf(con.out, "%s: %s\n", f.Code, shown.Line(f.Message))
 		}

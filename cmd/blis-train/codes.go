@@ -9,6 +9,8 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/export/compare"
+	"github.com/blis-train/blis-train/pipeline/export/ledger"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/extract/account"
 	"github.com/blis-train/blis-train/pipeline/extract/tables"
@@ -49,6 +51,8 @@ func codeRooms() []codeRoom {
 		{"deploy", deploy.Codes},
 		{"internal/files", files.Codes},
 		{"pipeline/export", export.Codes},
+		{"pipeline/export/compare", compare.Codes},
+		{"pipeline/export/ledger", ledger.Codes},
 		{"pipeline/extract", extract.Codes},
 		{"pipeline/extract/account", account.Codes},
 		{"pipeline/extract/tables", tables.Codes},

@@ -8,13 +8,13 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline"
-	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/export/compare"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/result"
 )
 
 func diffCommand() *cli.Command {
-	def := export.DefaultDiffOptions()
+	def := compare.DefaultDiffOptions()
 	ref := defaultReference()
 	return &cli.Command{
 		Name:      "diff",
@@ -46,7 +46,7 @@ func runDiff(c *cli.Context) error {
 	if c.NArg() != 2 {
 		return usagef("diff: got %d arguments, want two coefficient files", c.NArg())
 	}
-	opt := export.DiffOptions{Level: c.Float64("level"), Tolerance: c.Float64("tolerance")}
+	opt := compare.DiffOptions{Level: c.Float64("level"), Tolerance: c.Float64("tolerance")}
 	if err := opt.Check(); err != nil {
 		return usagef("%v", err)
 	}
@@ -68,14 +68,14 @@ func runDiff(c *cli.Context) error {
 		}
 	}
 	// Terms first: files that cannot be compared are refused before anything is simulated.
-	if _, err := export.Diff(a, b, nil, opt); err != nil {
+	if _, err := compare.Diff(a, b, nil, opt); err != nil {
 		return err
 	}
 	preds, err := ref.predictions(a, b)
 	if err != nil {
 		return err
 	}
-	doc, err := export.Diff(a, b, preds, opt)
+	doc, err := compare.Diff(a, b, preds, opt)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func runDiff(c *cli.Context) error {
 	return reportDiff(con, doc, c.Bool("all"), c.Bool("fail-on-change"))
 }
 
-func reportDiff(con *console, doc *export.DiffDoc, all, fail bool) error {
+func reportDiff(con *console, doc *compare.DiffDoc, all, fail bool) error {
 	con.table("Coefficients, significance from "+doc.Significance, table.Row{"model", "term", "unit", "A", "B", "B/A", "p", "moved"}, termRows(doc.Terms, all))
 	con.table("Predictions on the reference workload", table.Row{"configuration", "workload", "figure", "A ms", "B ms", "change"}, predictionRows(doc.Predictions))
 	for _, s := range doc.Settings {
@@ -105,7 +105,7 @@ func reportDiff(con *console, doc *export.DiffDoc, all, fail bool) error {
 	return nil
 }
 
-func termRows(terms []export.TermDiff, all bool) []table.Row {
+func termRows(terms []compare.TermDiff, all bool) []table.Row {
 	var rows []table.Row
 	for i := range terms {
 		t := &terms[i]
@@ -130,7 +130,7 @@ func termRows(terms []export.TermDiff, all bool) []table.Row {
 	return rows
 }
 
-func predictionRows(preds []export.Prediction) []table.Row {
+func predictionRows(preds []compare.Prediction) []table.Row {
 	var rows []table.Row
 	for _, p := range preds {
 		rows = append(rows, table.Row{p.Scope, p.Workload, p.Metric, fmt.Sprintf("%.3f", p.AMs), fmt.Sprintf("%.3f", p.BMs), fmt.Sprintf("%+.2f %%", 100*p.Change)})

@@ -9,7 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/export/ledger"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -43,10 +43,10 @@ func logCommand() *cli.Command {
 
 // ledgerDoc is what log --json prints.
 type ledgerDoc struct {
-	SchemaVersion string               `json:"schema_version"`
-	Entries       []export.LedgerEntry `json:"entries"`
-	Trends        []trend              `json:"trends"`
-	BadLines      []string             `json:"bad_lines"`
+	SchemaVersion string         `json:"schema_version"`
+	Entries       []ledger.Entry `json:"entries"`
+	Trends        []trend        `json:"trends"`
+	BadLines      []string       `json:"bad_lines"`
 }
 
 // trend is one figure over the entries that have it.
@@ -67,8 +67,8 @@ func printLog(con *console, path, stage string, last int) error {
 		return err
 	}
 	defer f.Close()
-	entries, bad := export.ReadLedger(f, path)
-	doc := ledgerDoc{SchemaVersion: result.SchemaVersion, Entries: []export.LedgerEntry{}, Trends: []trend{}, BadLines: []string{}}
+	entries, bad := ledger.Read(f, path)
+	doc := ledgerDoc{SchemaVersion: result.SchemaVersion, Entries: []ledger.Entry{}, Trends: []trend{}, BadLines: []string{}}
 	for i, e := range bad {
 		if i < 3 {
 			con.line("warning", e.Error())
@@ -79,7 +79,7 @@ func printLog(con *console, path, stage string, last int) error {
 		con.line("warning", fmt.Sprintf("%s: %d more lines are no ledger entries", path, n))
 	}
 	if len(entries) == 0 {
-		return trace.Errorf(export.BadLedger, "%s: no entry", path).WithHint("blis-train fit OUT --ledger " + path + " appends one")
+		return trace.Errorf(ledger.Empty, "%s: no entry", path).WithHint("blis-train fit OUT --ledger " + path + " appends one")
 	}
 	for _, e := range entries {
 		if stage == "" || e.Stage == stage {
@@ -97,7 +97,7 @@ func printLog(con *console, path, stage string, last int) error {
 
 var ledgerHeader = table.Row{"time (UTC)", "stage", "inputs", "configs", "rows", "MAPE", "const", "skill", "loco", "KS ttft/itl/e2e", "verdict", "artifact"}
 
-func ledgerRows(entries []export.LedgerEntry) []table.Row {
+func ledgerRows(entries []ledger.Entry) []table.Row {
 	rows := make([]table.Row, 0, len(entries))
 	for _, e := range entries {
 		h := e.Headline
@@ -130,18 +130,18 @@ func decimals(v *float64) string {
 var figures = []struct {
 	name   string
 	higher bool
-	of     func(export.Headline) *float64
+	of     func(ledger.Headline) *float64
 }{
-	{"beta_mape", false, func(h export.Headline) *float64 { return h.BetaMAPE }},
-	{"beta_skill", true, func(h export.Headline) *float64 { return h.BetaSkill }},
-	{"loco_median", false, func(h export.Headline) *float64 { return h.LocoMedian }},
-	{"overhead_inside", true, func(h export.Headline) *float64 { return h.OverheadInside }},
-	{"ks_ttft", false, func(h export.Headline) *float64 { return h.KSTTFT }},
-	{"ks_itl", false, func(h export.Headline) *float64 { return h.KSITL }},
-	{"ks_e2e", false, func(h export.Headline) *float64 { return h.KSE2E }},
+	{"beta_mape", false, func(h ledger.Headline) *float64 { return h.BetaMAPE }},
+	{"beta_skill", true, func(h ledger.Headline) *float64 { return h.BetaSkill }},
+	{"loco_median", false, func(h ledger.Headline) *float64 { return h.LocoMedian }},
+	{"overhead_inside", true, func(h ledger.Headline) *float64 { return h.OverheadInside }},
+	{"ks_ttft", false, func(h ledger.Headline) *float64 { return h.KSTTFT }},
+	{"ks_itl", false, func(h ledger.Headline) *float64 { return h.KSITL }},
+	{"ks_e2e", false, func(h ledger.Headline) *float64 { return h.KSE2E }},
 }
 
-func trends(entries []export.LedgerEntry) []trend {
+func trends(entries []ledger.Entry) []trend {
 	out := []trend{}
 	for _, fig := range figures {
 		var v []float64

@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/export/compare"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -41,7 +41,7 @@ func (p *physics) StepUs(batch []trace.Chunk) (float64, error) {
 }
 
 // vectorizer returns the beta features of batches under the set's spec version.
-func vectorizer(set *coeff.Set) export.Vectorizer {
+func vectorizer(set *coeff.Set) compare.Vectorizer {
 	return func(d *deploy.Deployment, batch []trace.Chunk) ([]float64, error) {
 		p, err := newPhysics(set, *d)
 		if err != nil {

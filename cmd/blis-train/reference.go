@@ -8,7 +8,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/export/compare"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -43,8 +43,8 @@ func (r reference) check() error {
 }
 
 // predictions simulates every configuration of a under both artifacts.
-func (r reference) predictions(a, b *coeff.Set) ([]export.Prediction, error) {
-	var out []export.Prediction
+func (r reference) predictions(a, b *coeff.Set) ([]compare.Prediction, error) {
+	var out []compare.Prediction
 	if r.requests == 0 {
 		return out, nil
 	}
@@ -59,7 +59,7 @@ func (r reference) predictions(a, b *coeff.Set) ([]export.Prediction, error) {
 	return out, nil
 }
 
-func (r reference) onConfig(d *deploy.Deployment, a, b *coeff.Set) ([]export.Prediction, error) {
+func (r reference) onConfig(d *deploy.Deployment, a, b *coeff.Set) ([]compare.Prediction, error) {
 	fit := r.fitting(d)
 	rate, err := fit.rate(d, a)
 	if err != nil {
@@ -75,9 +75,9 @@ func (r reference) onConfig(d *deploy.Deployment, a, b *coeff.Set) ([]export.Pre
 		return nil, err
 	}
 	name := fmt.Sprintf("%d requests, %.3g/s, %.0f + %.0f tokens", fit.requests, rate, fit.prompt, fit.output)
-	var out []export.Prediction
+	var out []compare.Prediction
 	for k, m := range ra {
-		p := export.Prediction{Scope: d.Label(), Workload: name, Metric: m.name, AMs: m.ms, BMs: rb[k].ms}
+		p := compare.Prediction{Scope: d.Label(), Workload: name, Metric: m.name, AMs: m.ms, BMs: rb[k].ms}
 		if m.ms > 0 {
 			p.Change = rb[k].ms/m.ms - 1
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/export/compare"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/latency"
@@ -302,7 +302,7 @@ func (s *simulation) one(seed int64, first bool) (*replication, error) {
 	}
 	findings := append(append([]trace.Finding(nil), res.Findings...), warningsOf(&cfg)...)
 	if s.lacksOverhead() {
-		findings = append(findings, trace.Findingf(export.NotReplayable,
+		findings = append(findings, trace.Findingf(compare.NotReplayable,
 			"the coefficient file has no overhead that a simulation may add: requests reach the engine at once; --overhead-us gives them one"))
 	}
 	return &replication{summary: sum.Close(res), findings: findings}, nil

@@ -59,7 +59,6 @@ var rooms = map[string]room{
 	"pipeline/score":          {ours: []string{"pipeline/rows", "pipeline/ridge", "stat", "internal/par", "trace", "result"}},
 	"pipeline/ridge":          {ours: []string{"stat", "internal/par"}, theirs: []string{gonum}, pure: true},
 	"pipeline/fit":            {ours: []string{"stat", "internal/par", "pipeline/score", "pipeline/rows", "pipeline/ridge", "pipeline/features", "pipeline/features/basis", "coeff", "deploy", "trace", "trace/table", "result"}},
-	"pipeline/export":         {ours: []string{"internal/shown", "coeff", "deploy", "result", "trace"}, theirs: []string{yaml, xsys}},
 	"queueing":                {ours: []string{"trace"}, pure: true},
 	"pipeline/track":          {ours: []string{"queueing", "stat", "trace"}, theirs: []string{gonum}, pure: true},
 	"pipeline/sweep":          {ours: []string{"trace"}},
@@ -115,6 +114,14 @@ var rooms = map[string]room{
 	"pipeline/predictor/race": {ours: []string{
 		"pipeline/predictor/model", "pipeline/predictor/decision", "pipeline/forest", "forest", "internal/par", "stat", "result",
 	}, pure: true},
+
+	// the storeys of export
+	"pipeline/export": {
+		ours: []string{"internal/shown", "coeff", "deploy", "result", "trace"}, theirs: []string{yaml},
+	},
+	"pipeline/export/compare":    {ours: []string{"coeff", "deploy", "result", "trace"}},
+	"pipeline/export/ledger":     {ours: []string{"result", "trace"}, theirs: []string{xsys}},
+	"pipeline/export/exporttest": {ours: []string{"pipeline/features", "pipeline/features/basis", "coeff", "deploy", "result", "trace"}},
 
 	// the storeys of the report, each above the next
 	"report":          {ours: []string{"report/sections", "report/verdict", "report/figures", "report/page", "report/draw", "report/input"}},

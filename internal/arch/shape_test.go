@@ -30,6 +30,10 @@ var short = []string{
 	"internal/python",
 	"internal/shown",
 	"internal/strictyaml",
+	"pipeline/export",
+	"pipeline/export/compare",
+	"pipeline/export/exporttest",
+	"pipeline/export/ledger",
 	"pipeline/extract/iteration",
 	"pipeline/features",
 	"pipeline/features/basis",
@@ -41,6 +45,14 @@ var short = []string{
 	"pipeline/validate/planted",
 	"pipeline/validate/replay",
 	"pipeline/validate/saturation",
+	"report",
+	"report/draw",
+	"report/figures",
+	"report/input",
+	"report/page",
+	"report/sections",
+	"report/verdict",
+	"report/words",
 	"result",
 	"sim",
 	"sim/emit",
@@ -50,6 +62,7 @@ var short = []string{
 	"sim/simtest",
 	"sim/summary",
 	"sim/workload",
+	"stat",
 }
 
 // TestShape is gofmt, and the sizes: no line is too long, and hardly a function.

@@ -40,7 +40,8 @@ func accelerators(cfgs []result.FitConfig) ([]accelerator, []refusal) {
 		}
 		id := c.Deployment.Model.ID + "\x00" + a.name
 		if other, ok := first[id]; ok {
-			out = append(out, refusal{duplicateEntry, fmt.Sprintf("%s and %s would both be %q of one model; the reader keeps the last", other, c.Label, a.name)})
+			out = append(out, refusal{duplicateEntry, fmt.Sprintf("%s and %s would both be %q of one model; the reader keeps the last", other,
+				c.Label, a.name)})
 			continue
 		}
 		first[id] = c.Label

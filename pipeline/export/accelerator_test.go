@@ -4,13 +4,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/pipeline/export/exporttest"
 	"github.com/blis-train/blis-train/result"
 )
 
 // Both autoscalers key a model's numbers by accelerator name: two counts of
 // one device must not overwrite each other.
 func TestAcceleratorNames(t *testing.T) {
-	fit := exampleFit()
+	fit := exporttest.ExampleFit()
 	got, dup := accelerators(fit.Configs)
 	want := []accelerator{{"H100", 1}, {"2xH100", 1}}
 	if len(dup) != 0 || got[0] != want[0] || got[1] != want[1] {
@@ -29,7 +30,7 @@ func TestDuplicateEntries(t *testing.T) {
 	src.Fit.Configs = append(src.Fit.Configs, other)
 	for _, f := range []Format{FormatWVA, FormatInferno} {
 		_, err := Export(src, f, DefaultOptions())
-		if code(err) != duplicateEntry || !strings.Contains(err.Error(), "other knobs") {
+		if exporttest.CodeOf(err) != duplicateEntry || !strings.Contains(err.Error(), "other knobs") {
 			t.Errorf("%s: %v", f, err)
 		}
 		opt := DefaultOptions()

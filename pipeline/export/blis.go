@@ -48,10 +48,12 @@ func blisDefaults(src Source, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	side := newSidecar(src, FormatBLIS, "BLIS (inference-sim/inference-sim), --defaults-filepath; strict decoding, so nothing else may stand in the file")
+	side := newSidecar(src, FormatBLIS, "BLIS (inference-sim/inference-sim), --defaults-filepath; strict decoding, so nothing else may "+
+		"stand in the file")
 	side.Values = append(sideValues("alpha_coeffs", alpha), sideValues("beta_coeffs", beta)...)
 	for _, c := range cfgs {
-		side.Configs = append(side.Configs, SideConfig{Label: c.Label, CommandLine: flagsCommand(c.Deployment, doc.Coeffs.Alpha, doc.Coeffs.Beta), DefaultsCommandLine: defaultsCommand(c.Deployment)})
+		side.Configs = append(side.Configs, SideConfig{Label: c.Label, CommandLine: flagsCommand(c.Deployment, doc.Coeffs.Alpha, doc.Coeffs.Beta),
+			DefaultsCommandLine: defaultsCommand(c.Deployment)})
 	}
 	side.Warnings = append(validationWarnings(src), warn...)
 	sideData, err := side.encode()
@@ -86,7 +88,8 @@ func blisHardware(cfgs []result.FitConfig) ([]byte, error) {
 	doc := map[string]blisCalib{}
 	for _, c := range cfgs {
 		h := c.Deployment.Hardware
-		doc[h.Name] = blisCalib{TFlopsPeak: h.TFlopsPeak, TFlopsFP8: h.TFlopsFP8, BwPeakTBs: h.BwPeakTBs, MfuPrefill: 1, MfuDecode: 1, MemoryGiB: h.MemoryGB}
+		doc[h.Name] = blisCalib{TFlopsPeak: h.TFlopsPeak, TFlopsFP8: h.TFlopsFP8, BwPeakTBs: h.BwPeakTBs, MfuPrefill: 1, MfuDecode: 1,
+			MemoryGiB: h.MemoryGB}
 	}
 	return result.Marshal(doc)
 }

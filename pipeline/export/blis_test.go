@@ -9,6 +9,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/blis-train/blis-train/pipeline/export/exporttest"
 	"github.com/blis-train/blis-train/pipeline/features/basis"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -19,7 +20,8 @@ func forced() Options { o := DefaultOptions(); o.Force = true; return o }
 // The positions written are the positions the fit solves for.
 func TestBLISTermsAreTheBasis(t *testing.T) {
 	if len(blisBeta) != len(basis.TrainedPhysicsBeta) || len(blisAlpha) != len(basis.TrainedPhysicsAlpha) {
-		t.Fatalf("got %d beta and %d alpha, basis has %d and %d", len(blisBeta), len(blisAlpha), len(basis.TrainedPhysicsBeta), len(basis.TrainedPhysicsAlpha))
+		t.Fatalf("got %d beta and %d alpha, basis has %d and %d", len(blisBeta), len(blisAlpha), len(basis.TrainedPhysicsBeta),
+			len(basis.TrainedPhysicsAlpha))
 	}
 	for i, term := range blisBeta {
 		if want := basis.TrainedPhysicsBeta[i]; term.name != want.Name || term.units != want.Unit {
@@ -63,7 +65,8 @@ func TestBLISDefaultsRoundTrip(t *testing.T) {
 		t.Errorf("sidecar: %d values, %d configs, inputs %v", len(side.Values), len(side.Configs), side.Inputs)
 	}
 	for _, c := range side.Configs {
-		if !strings.Contains(c.CommandLine, "--alpha-coeffs 1800.25,250.5,0 --beta-coeffs 1.4,0.2,") || !strings.Contains(c.CommandLine, "--total-kv-blocks 4000") {
+		if !strings.Contains(c.CommandLine, "--alpha-coeffs 1800.25,250.5,0 --beta-coeffs 1.4,0.2,") ||
+			!strings.Contains(c.CommandLine, "--total-kv-blocks 4000") {
 			t.Errorf("%s: command line %q", c.Label, c.CommandLine)
 		}
 	}
@@ -102,7 +105,7 @@ func TestBLISDefaultsRefusals(t *testing.T) {
 		learnAll(src.Fit)
 		tc.edit(src.Fit)
 		_, err := Export(src, FormatBLIS, DefaultOptions())
-		if got := code(err); got != tc.want {
+		if got := exporttest.CodeOf(err); got != tc.want {
 			t.Errorf("%s: got code %q (%v), want %q", tc.name, got, err, tc.want)
 			continue
 		}
@@ -125,7 +128,7 @@ func TestBLISAlphaNeverFromQueue(t *testing.T) {
 		src.Fit.Alpha[i].Target, src.Fit.Alpha[i].Name = "queue", "queue"
 	}
 	_, err := Export(src, FormatBLIS, DefaultOptions())
-	if code(err) != noAlphaConstant {
+	if exporttest.CodeOf(err) != noAlphaConstant {
 		t.Errorf("got %v, want %s", err, noAlphaConstant)
 	}
 }
@@ -142,12 +145,12 @@ func TestExportIsDeterministic(t *testing.T) {
 }
 
 func TestUnknownFormatAndConfiguration(t *testing.T) {
-	if _, err := ParseFormat("toml"); code(err) != unknownFormat {
+	if _, err := ParseFormat("toml"); exporttest.CodeOf(err) != unknownFormat {
 		t.Errorf("format: %v", err)
 	}
 	opt := forced()
 	opt.Config = "nope"
-	if _, err := Export(exampleSource(), FormatWVA, opt); code(err) != noConfiguration {
+	if _, err := Export(exampleSource(), FormatWVA, opt); exporttest.CodeOf(err) != noConfiguration {
 		t.Errorf("configuration: %v", err)
 	}
 	opt.PromptTokens = -1

@@ -22,24 +22,32 @@ type blisTerm struct {
 // blisBeta is BLIS's positional order; 11 values select the formula that
 // splits prefill and decode, so the length is part of the meaning.
 var blisBeta = []blisTerm{
-	{"prefill_compute", "dimensionless", "prefill arithmetic at peak rate", "prompts compute for free: TTFT stops growing with prompt length except by KV writes"},
-	{"decode_compute", "dimensionless", "decode arithmetic at peak rate", "decodes compute for free; with many sequences per step ITL comes out too small"},
-	{"weight_load", "dimensionless", "weight bytes at peak bandwidth, once per step", "weights load for free: small batches come out too fast, and model size hardly matters"},
-	{"tp_allreduce_attention", "dimensionless", "all-reduce bytes at memory bandwidth", "tensor parallelism communicates for free: raising tp looks better than it is"},
+	{"prefill_compute", "dimensionless", "prefill arithmetic at peak rate",
+		"prompts compute for free: TTFT stops growing with prompt length except by KV writes"},
+	{"decode_compute", "dimensionless", "decode arithmetic at peak rate",
+		"decodes compute for free; with many sequences per step ITL comes out too small"},
+	{"weight_load", "dimensionless", "weight bytes at peak bandwidth, once per step",
+		"weights load for free: small batches come out too fast, and model size hardly matters"},
+	{"tp_allreduce_attention", "dimensionless", "all-reduce bytes at memory bandwidth",
+		"tensor parallelism communicates for free: raising tp looks better than it is"},
 	{"per_layer_overhead", "us_per_layer", "number of layers, every step", "no launch cost per layer"},
 	{"per_request_overhead", "us_per_request", "sequences in the batch, every step", "a sequence adds nothing to a step beyond its tokens"},
 	{"per_step_overhead", "us_per_step", "1, every step", "no constant cost per step"},
-	{"per_moe_layer_overhead", "us_per_layer", "MoE layers of interleaved models, every step", "models that interleave MoE and dense layers pay nothing extra; all others never use the term"},
+	{"per_moe_layer_overhead", "us_per_layer", "MoE layers of interleaved models, every step", "models that interleave MoE and dense " +
+		"layers pay nothing extra; all others never use the term"},
 	{"prefill_kv_read", "dimensionless", "KV bytes written by prefill at peak bandwidth", "writing the prompt's KV is free"},
-	{"decode_kv_read", "dimensionless", "KV bytes read by decode at peak bandwidth", "reading the context is free: ITL stops growing with context length"},
-	{"moe_dispatch_alltoall", "dimensionless", "MoE dispatch bytes at memory bandwidth, only with data parallelism", "expert dispatch across data-parallel ranks is free"},
+	{"decode_kv_read", "dimensionless", "KV bytes read by decode at peak bandwidth",
+		"reading the context is free: ITL stops growing with context length"},
+	{"moe_dispatch_alltoall", "dimensionless", "MoE dispatch bytes at memory bandwidth, only with data parallelism",
+		"expert dispatch across data-parallel ranks is free"},
 }
 
 // blisAlpha is BLIS's alpha order.
 var blisAlpha = []blisTerm{
 	{"queueing", "us_per_request", "each request once, before the queue", "requests reach the queue at once: TTFT lacks the API overhead"},
 	{"post_decode_fixed", "us_per_request", "each request once, at completion (E2E only)", "responses leave at once: E2E lacks the egress"},
-	{"output_token_processing", "us_per_token", "each output token (TTFT and every token gap)", "tokens leave the engine at once, which is how TTFT and ITL are measured here"},
+	{"output_token_processing", "us_per_token", "each output token (TTFT and every token gap)",
+		"tokens leave the engine at once, which is how TTFT and ITL are measured here"},
 }
 
 // Positions the exporter treats by name.
@@ -108,7 +116,7 @@ func checkTerms(m *result.Model) error {
 // function. a2 is 0: TTFT and ITL are engine times here, so there is nothing
 // left to add per token.
 func blisAlphas(fit *result.Fit) ([]blisValue, error) {
-	overhead, egress := alphaNamed(fit, "overhead"), alphaNamed(fit, "egress")
+	overhead, egress := fit.AlphaNamed("overhead"), fit.AlphaNamed("egress")
 	for _, m := range []*result.Model{overhead, egress} {
 		if m != nil && !m.Replay {
 			return nil, trace.Errorf(waitingAlpha, "alpha target %q is marked replay: false, it may not be added as a delay", m.Target)
@@ -124,7 +132,8 @@ func blisAlphas(fit *result.Fit) ([]blisValue, error) {
 		a1.value, a1.learned, a1.identified = *egress.TargetErrors.MedianPredUs, true, "within"
 		a1.origin = "median prediction of the egress target"
 	}
-	a2 := blisValue{blisTerm: blisAlpha[2], learned: true, identified: "by definition", origin: "0: TTFT and ITL are measured inside the engine"}
+	a2 := blisValue{blisTerm: blisAlpha[2], learned: true, identified: "by definition",
+		origin: "0: TTFT and ITL are measured inside the engine"}
 	return []blisValue{a0, a1, a2}, nil
 }
 
@@ -150,7 +159,8 @@ func refusals(kind string, values []blisValue) []refusal {
 		case v.value == 0:
 			out = append(out, refusal{unlearnedValue, at + ": not learned; inside BLIS " + v.zero})
 		default:
-			out = append(out, refusal{unlearnedValue, at + ": prior only, not learned; BLIS multiplies it with " + v.role + " as if it were measured"})
+			out = append(out, refusal{unlearnedValue, at + ": prior only, not learned; BLIS multiplies it with " + v.role +
+				" as if it were measured"})
 		}
 	}
 	return out

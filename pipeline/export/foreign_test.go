@@ -10,10 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	"gopkg.in/yaml.v3"
+
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/pipeline/export/exporttest"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
-	"gopkg.in/yaml.v3"
 )
 
 // The registry's own rules (schema v0.2.2): closed vocabularies, a scope, a
@@ -60,7 +62,8 @@ func TestRegistryRules(t *testing.T) {
 			if (value == 0) != (method == "not_charged") || fitted != (method == "measured") {
 				t.Errorf("%s: value %g method %s fitted %v", name, value, method, fitted)
 			}
-			if method != "measured" && e["rationale"] == nil || method == "measured" && e["sources"] == nil || (method == "copied") != (e["copied_from"] != nil) {
+			if method != "measured" && e["rationale"] == nil || method == "measured" && e["sources"] == nil ||
+				(method == "copied") != (e["copied_from"] != nil) {
 				t.Errorf("%s: method %s without its companion", name, method)
 			}
 			if ci, ok := e["ci95"].([]any); ok && (number(t, ci[0]) > value || number(t, ci[1]) < value) {
@@ -99,7 +102,7 @@ func TestWVARecoversALine(t *testing.T) {
 	src := exampleSource()
 	src.Fit.Configs = src.Fit.Configs[:1]
 	src.Step = nil
-	if _, err := Export(src, FormatWVA, opt); code(err) != noCoefficientModel {
+	if _, err := Export(src, FormatWVA, opt); exporttest.CodeOf(err) != noCoefficientModel {
 		t.Errorf("without a model: %v", err)
 	}
 	src = exampleSource()
@@ -112,12 +115,14 @@ func TestWVARecoversALine(t *testing.T) {
 	if err := dec.Decode(&va); err != nil {
 		t.Fatal(err)
 	}
-	if va.APIVersion != "llmd.ai/v1alpha1" || va.Kind != "VariantAutoscaling" || va.Spec.ModelID != "meta-llama/Llama-3.1-8B" || va.Spec.SLOClassRef.Key == "" {
+	if va.APIVersion != "llmd.ai/v1alpha1" || va.Kind != "VariantAutoscaling" || va.Spec.ModelID != "meta-llama/Llama-3.1-8B" ||
+		va.Spec.SLOClassRef.Key == "" {
 		t.Errorf("resource %+v", va)
 	}
 	acc := va.Spec.Profile.Accelerators[0]
 	// decode: 2000 us + B*(8 + 0.02*(200+50+1)) us
-	if got, want := acc.PerfParms.Decode, map[string]string{"alpha": "2", "beta": "0.01302"}; got["alpha"] != want["alpha"] || got["beta"] != want["beta"] {
+	if got, want := acc.PerfParms.Decode, map[string]string{"alpha": "2", "beta": "0.01302"}; got["alpha"] != want["alpha"] ||
+		got["beta"] != want["beta"] {
 		t.Errorf("decode %v, want %v", got, want)
 	}
 	if acc.MaxBatchSize != 64 || acc.AccCount != 1 || acc.Acc != "H100" {
@@ -192,7 +197,8 @@ func TestFitLineNonNegative(t *testing.T) {
 func TestValidationIsSaid(t *testing.T) {
 	src := exampleSource()
 	no := false
-	src.Validation = &result.Validation{Verdict: result.VerdictFail, Gates: []result.Gate{{Gate: coeff.Gate{Name: "ks_itl", Scope: "run-a", Pass: &no}}}}
+	src.Validation = &result.Validation{Verdict: result.VerdictFail, Gates: []result.Gate{
+		{Gate: coeff.Gate{Name: "ks_itl", Scope: "run-a", Pass: &no}}}}
 	out := mustExport(t, src, FormatInferno, DefaultOptions())
 	if out.Warnings[0].Code != failedGates || !strings.Contains(out.Warnings[0].Message, "ks_itl (run-a)") {
 		t.Errorf("got %v", out.Warnings[0])
@@ -226,7 +232,7 @@ func TestWVACommentsCannotAddKeys(t *testing.T) {
 
 // The command for BLIS is pasted into a shell: a name stays one word.
 func TestBLISCommandQuotesNames(t *testing.T) {
-	d := exampleFit().Configs[0].Deployment
+	d := exporttest.ExampleFit().Configs[0].Deployment
 	d.Model.ID, d.Hardware.Name = "a; touch x", "$(id)"
 	if got := defaultsCommand(d); !strings.Contains(got, "--model 'a; touch x' ") || !strings.Contains(got, "--hardware '$(id)' ") {
 		t.Errorf("got %s", got)

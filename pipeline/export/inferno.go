@@ -30,7 +30,8 @@ type infernoParms struct {
 	Gamma float64 `json:"gamma"`
 }
 
-const infernoReadBy = "llm-inferno optimizer-light and control-loop (2026): iteration ms = alpha + beta*computed tokens + gamma*KV tokens read"
+const infernoReadBy = "llm-inferno optimizer-light and control-loop (2026): iteration ms = alpha + beta*computed tokens + gamma*KV " +
+	"tokens read"
 
 // inferno writes one model entry per configuration.
 func inferno(src Source, opt Options) (*Output, error) {
@@ -85,14 +86,16 @@ func infernoEntry(src Source, c result.FitConfig, name accelerator, opt Options)
 		MaxBatchSize: largest, AtTokens: max(1, int64(l.output+0.5)),
 		PerfParms: infernoParms{Alpha: it.coef[0], Beta: it.coef[1], Gamma: it.coef[2]},
 	}
-	sc := SideConfig{Label: c.Label, PromptTokens: &l.prompt, OutputTokens: &l.output, MaxRelErr: &it.maxErr, MeanRelErr: &it.meanErr, GridPoints: it.points, Note: renamedNote(name, c)}
+	sc := SideConfig{Label: c.Label, PromptTokens: &l.prompt, OutputTokens: &l.output, MaxRelErr: &it.maxErr, MeanRelErr: &it.meanErr,
+		GridPoints: it.points, Note: renamedNote(name, c)}
 	return m, sc, warn, nil
 }
 
 func infernoValues(label string, p infernoParms) []SideValue {
 	const origin = "non-negative least squares in relative error over a grid of batches, depths and prompt chunks of the physics model"
 	at := func(key, unit string, v float64, effect string) SideValue {
-		return SideValue{Key: label + "." + key, Name: key, Value: finite(v), Unit: unit, Identified: "derived", Learned: true, Origin: origin, Effect: effect}
+		return SideValue{Key: label + "." + key, Name: key, Value: finite(v), Unit: unit, Identified: "derived", Learned: true, Origin: origin,
+			Effect: effect}
 	}
 	return []SideValue{
 		at("alpha", "ms", p.Alpha, "time of an iteration before any token"),

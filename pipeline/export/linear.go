@@ -289,5 +289,6 @@ func lineWarnings(label, what string, l line) []trace.Finding {
 	if l.maxErr <= poorLine {
 		return nil
 	}
-	return []trace.Finding{trace.Findingf(poorLinearisation, "%s: the %s line is off by up to %.0f %% of the physics model on its grid (mean %.1f %%)", label, what, 100*l.maxErr, 100*l.meanErr)}
+	return []trace.Finding{trace.Findingf(poorLinearisation, "%s: the %s line is off by up to %.0f %% of the physics model on its grid "+
+		"(mean %.1f %%)", label, what, 100*l.maxErr, 100*l.meanErr)}
 }

@@ -147,7 +147,8 @@ func trainedOn(fit *result.Fit) coeff.TrainedOn {
 	}
 	t := coeff.TrainedOn{
 		Models: sortedKeys(models), Hardware: sortedKeys(hw), VLLMVersions: sortedKeys(versions),
-		Date: fit.TrainingDate, Samples: int64(fit.Beta.Rows.Kept), Lambda: valueOr(fit.Beta.Lambda, 0), Gamma: valueOr(fit.Beta.GammaEMA, defaultGamma),
+		Date: fit.TrainingDate, Samples: int64(fit.Beta.Rows.Kept), Lambda: valueOr(fit.Beta.Lambda, 0),
+		Gamma: valueOr(fit.Beta.GammaEMA, defaultGamma),
 	}
 	if !fit.Options.RefitAll {
 		t.Samples -= int64(fit.Beta.Rows.Holdout)

@@ -9,63 +9,32 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/pipeline/export/exporttest"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// physicsFit is exampleFit with beta and alpha coefficients of spec 1.1.
-func physicsFit() *result.Fit {
-	fit := exampleFit()
-	terms := func(fs []features.Feature, base float64) []result.Coefficient {
-		var cs []result.Coefficient
-		for i, f := range fs {
-			v := base * float64(i+1)
-			cs = append(cs, result.Coefficient{Coefficient: coeff.Coefficient{
-				Name: f.Name, Value: v, Unit: f.CoefficientUnit(), CI95: &[2]float64{0.9 * v, 1.1 * v}, Identified: "within", Range: &[2]float64{0, 1},
-			}})
-		}
-		return cs
-	}
-	fit.Options.Spec = "1.1"
-	fit.Beta.SpecVersion, fit.Beta.Recipe, fit.Beta.Target = "1.1", "relative", "cadence"
-	fit.Beta.Coefficients = terms(features.BetaFeatures(features.V11), 1000.0/3)
-	fit.Beta.Lambda, fit.Beta.GammaEMA = ptr(1e-4), ptr(0.3)
-	fit.Beta.Holdout.RMSEUs = ptr(321.5)
-	fit.Beta.Rows.Holdout = 20
-	fit.Beta.Rows.ByRegime = []result.RegimeRows{{Config: "c1", Regime: "decode", Rows: 60}, {Config: "c1", Regime: "mixed", Rows: 15}, {Config: "c2", Regime: "decode", Rows: 25}}
-	fit.Beta.PipelineLag = map[string]result.RunLag{"run-c": {Lag: 1}, "run-a": {Lag: 0, Measured: true}}
-	fit.Beta.ResidualQuant = []result.RegimeQuantiles{{Rows: 9, RegimeQuantiles: coeff.RegimeQuantiles{
-		Regime: "decode", Quantiles: [][2]float64{{0.05, 0.9}, {0.5, 1}, {0.95, 1.2}}}}}
-	fit.Beta.NullDirections = []string{"only the sum of two terms is known"}
-	fit.Beta.Certificate = &result.Certificate{MaxActiveGradient: 1e-12, OK: true}
-	w := trace.Findingf("lag_assumed", "run-c: lag 1 assumed")
-	fit.Warnings, fit.Beta.Warnings = []trace.Finding{w}, []trace.Finding{w, trace.Findingf("drift", "x")}
-	for i := range fit.Alpha {
-		fit.Alpha[i].SpecVersion = "1.1"
-		fit.Alpha[i].Coefficients = terms(features.AlphaFeatures(features.V11), 10)
-	}
-	fit.Beta.HardwareFactors = []result.HardwareFactor{{Hardware: "b", Factor: 0.9}, {Hardware: "a", Factor: 1.1}}
-	fit.Alpha[0], fit.Alpha[1] = fit.Alpha[1], fit.Alpha[0] // unsorted on purpose
-	return fit
-}
-
 // Everything of the artifact is there, in order, and passes the loader's check.
 func TestNative(t *testing.T) {
 	yes := true
 	val := &result.Validation{Gates: []result.Gate{
-		{Gate: coeff.Gate{Name: "beta_mape", Scope: "c1", Value: ptr(0.05), Op: "<", Threshold: 0.15, Pass: &yes}},
+		{Gate: coeff.Gate{Name: "beta_mape", Scope: "c1", Value: exporttest.Ptr(0.05), Op: "<", Threshold: 0.15, Pass: &yes}},
 		{Gate: coeff.Gate{Name: "ks_ttft", Scope: "run-a", Op: "<", Threshold: 0.15, Note: "insufficient data"}},
 	}}
-	set, err := Native(physicsFit(), val)
+	fit := exporttest.PhysicsFit()
+	twice := trace.Findingf("lag_assumed", "run-c: lag 1 assumed")
+	fit.Warnings, fit.Beta.Warnings = []trace.Finding{twice}, []trace.Finding{twice, trace.Findingf("drift", "x")}
+	set, err := Native(fit, val)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if set.SpecVersion != features.V11 || set.BetaTarget != "cadence" || set.Command != "fit --seed 1" || set.Inputs[0].SHA256 != "ab" {
 		t.Errorf("head: %s %s %q %v", set.SpecVersion, set.BetaTarget, set.Command, set.Inputs)
 	}
-	want := coeff.TrainedOn{Models: []string{"meta-llama/Llama-3.1-8B"}, Hardware: []string{"H100-SXM-80GB"}, TPs: []int64{1, 2}, VLLMVersions: []string{"0.15.1"},
-		Date: "2026-02-17", Samples: 80, Lambda: 1e-4, Gamma: 0.3, HoldOutRMSE: []coeff.TargetRMSE{{Target: "cadence", Us: 321.5}}}
+	want := coeff.TrainedOn{Models: []string{"meta-llama/Llama-3.1-8B"}, Hardware: []string{"H100-SXM-80GB"}, TPs: []int64{1, 2},
+		VLLMVersions: []string{"0.15.1"},
+		Date:         "2026-02-17", Samples: 80, Lambda: 1e-4, Gamma: 0.3, HoldOutRMSE: []coeff.TargetRMSE{{Target: "cadence", Us: 321.5}}}
 	if d := cmp.Diff(want, set.TrainedOn); d != "" {
 		t.Error(d)
 	}
@@ -91,7 +60,7 @@ func TestNative(t *testing.T) {
 
 // Writing and reading back is exact, and the same set gives the same bytes.
 func TestNativeRoundTrip(t *testing.T) {
-	set, err := Native(physicsFit(), nil)
+	set, err := Native(exporttest.PhysicsFit(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +82,7 @@ func TestNativeRoundTrip(t *testing.T) {
 
 // A target that contains a wait is never marked for replay, whatever the fit says.
 func TestNativeReplay(t *testing.T) {
-	fit := physicsFit()
+	fit := exporttest.PhysicsFit()
 	fit.Alpha[1].Target, fit.Alpha[1].Replay = "admission", true
 	set, err := Native(fit, nil)
 	if err != nil {
@@ -134,10 +103,10 @@ func TestNativeRefuses(t *testing.T) {
 		"NaN":     func(f *result.Fit) { f.Beta.Coefficients[3].Value = math.NaN() },
 		"version": func(f *result.Fit) { f.Beta.SpecVersion = "2.0" },
 	} {
-		fit := physicsFit()
+		fit := exporttest.PhysicsFit()
 		edit(fit)
 		_, err := Native(fit, nil)
-		c := code(err)
+		c := exporttest.CodeOf(err)
 		if c == "" || codes[c] {
 			t.Errorf("%s: got %v, want an error with a code of its own", name, err)
 		}

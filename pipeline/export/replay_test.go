@@ -39,11 +39,14 @@ func tracedWorkload(n int, meanGapUs float64) []tracedRequest {
 func writeTraceV2(t *testing.T, dir string, reqs []tracedRequest) {
 	t.Helper()
 	var b strings.Builder
-	b.WriteString("request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason\n")
+	b.WriteString("request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,input_tokens," +
+		"output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,server_input_tokens," +
+		"arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason\n")
 	for i, r := range reqs {
 		fmt.Fprintf(&b, "%d,c,,standard,,0,,0,true,%d,%d,%d,0,0,0,0,,0,0,%d,0,0,0,0,ok,,\n", i, r.prompt, r.output, r.prompt, r.arrivalUs)
 	}
-	for name, text := range map[string]string{"TRACE.csv": b.String(), "TRACE.yaml": "trace_version: 2\ntime_unit: us\nmode: generated\nwarm_up_requests: 0\n"} {
+	for name, text := range map[string]string{"TRACE.csv": b.String(), "TRACE.yaml": "trace_version: 2\ntime_unit: us\nmode: " +
+		"generated\nwarm_up_requests: 0\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -55,8 +58,10 @@ func hfConfig(t *testing.T, d deploy.Deployment) []byte {
 	t.Helper()
 	m := d.Model
 	b, err := json.Marshal(map[string]any{
-		"model_type": m.ModelType, "architectures": []string{"LlamaForCausalLM"}, "hidden_act": "silu", "num_hidden_layers": m.NumLayers, "hidden_size": m.HiddenSize,
-		"num_attention_heads": m.NumHeads, "num_key_value_heads": m.NumKVHeads, "intermediate_size": m.IntermediateSize, "vocab_size": m.VocabSize,
+		"model_type": m.ModelType, "architectures": []string{"LlamaForCausalLM"}, "hidden_act": "silu", "num_hidden_layers": m.NumLayers,
+		"hidden_size":         m.HiddenSize,
+		"num_attention_heads": m.NumHeads, "num_key_value_heads": m.NumKVHeads, "intermediate_size": m.IntermediateSize,
+		"vocab_size":  m.VocabSize,
 		"torch_dtype": "bfloat16", "max_position_embeddings": 131072, "tie_word_embeddings": false,
 	})
 	if err != nil {
@@ -284,7 +289,8 @@ func compareWithBLIS(t *testing.T, d *deploy.Deployment, src Source, reqs []trac
 			explained++
 			continue
 		}
-		t.Errorf("request %d at %d us (%d + %d tokens): TTFT %g us, blis %g; E2E %g us, blis %g", w.ID, reqs[w.ID].arrivalUs, w.InputTokens, w.OutputTokens, ttft, w.TTFTUs, e2e, w.E2EUs)
+		t.Errorf("request %d at %d us (%d + %d tokens): TTFT %g us, blis %g; E2E %g us, blis %g", w.ID, reqs[w.ID].arrivalUs, w.InputTokens,
+			w.OutputTokens, ttft, w.TTFTUs, e2e, w.E2EUs)
 	}
 	t.Logf("%d requests: %d equal to the microsecond, %d in an overlap of BLIS (%d overlaps)", len(want), equal, explained, len(early))
 	if 20*explained > len(want) {

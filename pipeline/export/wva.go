@@ -115,7 +115,8 @@ func newVA(modelID, acc string, opt Options) *vaResource {
 }
 
 // wvaAccelerator linearises one configuration.
-func wvaAccelerator(src Source, c result.FitConfig, name accelerator, opt Options, gammaExtra float64) (vaAccelerator, SideConfig, string, []trace.Finding, error) {
+func wvaAccelerator(src Source, c result.FitConfig, name accelerator, opt Options, gammaExtra float64) (vaAccelerator, SideConfig, string,
+	[]trace.Finding, error) {
 	d := c.Deployment
 	l, warn := lengthsOf(c, opt)
 	t, err := stepTimer(src, c)
@@ -143,8 +144,10 @@ func wvaAccelerator(src Source, c result.FitConfig, name accelerator, opt Option
 	}
 	worst := max(dec.maxErr, pre.maxErr)
 	mean := (dec.meanErr*float64(dec.points) + pre.meanErr*float64(pre.points)) / float64(dec.points+pre.points)
-	sc := SideConfig{Label: c.Label, PromptTokens: &l.prompt, OutputTokens: &l.output, MaxRelErr: &worst, MeanRelErr: &mean, GridPoints: dec.points + pre.points}
-	note := fmt.Sprintf("%s x%d: mean prompt %.0f, mean output %.0f tokens; off from the physics model by up to %.1f %% (decode) and %.1f %% (prefill) for B = 1 to %d",
+	sc := SideConfig{Label: c.Label, PromptTokens: &l.prompt, OutputTokens: &l.output, MaxRelErr: &worst, MeanRelErr: &mean,
+		GridPoints: dec.points + pre.points}
+	note := fmt.Sprintf("%s x%d: mean prompt %.0f, mean output %.0f tokens; off from the physics model by up to %.1f %% (decode) and "+
+		"%.1f %% (prefill) for B = 1 to %d",
 		acc.Acc, acc.AccCount, l.prompt, l.output, 100*dec.maxErr, 100*pre.maxErr, largest)
 	if r := renamedNote(name, c); r != "" {
 		note += "; " + r
@@ -184,7 +187,8 @@ func wvaValues(label string, acc vaAccelerator, gammaNote string) []SideValue {
 		if err != nil {
 			panic("wva: " + err.Error()) // six wrote it
 		}
-		return SideValue{Key: label + "." + key, Name: key, Value: &v, Unit: unit, Identified: "derived", Learned: true, Origin: origin, Effect: effect}
+		return SideValue{Key: label + "." + key, Name: key, Value: &v, Unit: unit, Identified: "derived", Learned: true, Origin: origin,
+			Effect: effect}
 	}
 	p := acc.PerfParms
 	return []SideValue{
@@ -197,7 +201,7 @@ func wvaValues(label string, acc vaAccelerator, gammaNote string) []SideValue {
 
 // overheadMs is the API overhead that TTFT contains, in ms.
 func overheadMs(fit *result.Fit) (float64, string) {
-	m := alphaNamed(fit, "overhead")
+	m := fit.AlphaNamed("overhead")
 	if m == nil || m.Interval == nil || m.Interval.MedianPredUs == nil {
 		return 0, "without an API overhead (the fit has none)"
 	}

@@ -14,9 +14,11 @@ func targetFigure(in input.Input) *draw.Figure {
 	audits := input.AuditsOf(in)
 	fig := &draw.Figure{
 		ID: "target-audit", Title: "What the candidate targets measure",
-		Note: "The cadence (time between the starts of two steps) is the step time. Look for the duration far left of it: step.duration_us is scheduler CPU time and no target. Bad: a target left of the tick, which is the time the hardware needs just to read the weights.",
+		Note: "The cadence (time between the starts of two steps) is the step time. Look for the duration far left of it: step.duration_us " +
+			"is scheduler CPU time and no target. Bad: a target left of the tick, which is the time the hardware needs just to read the weights.",
 		Legend: []draw.Key{
-			{P: draw.Decode, Area: true, Text: "cadence, median"}, {P: draw.Prefill, Area: true, Text: "step.duration_us, median"}, {P: draw.Ink, Area: true, Text: "physical floor (tick)"},
+			{P: draw.Decode, Area: true, Text: "cadence, median"}, {P: draw.Prefill, Area: true, Text: "step.duration_us, median"},
+			{P: draw.Ink, Area: true, Text: "physical floor (tick)"},
 		},
 	}
 	var s draw.Span
@@ -26,7 +28,8 @@ func targetFigure(in input.Input) *draw.Figure {
 		add := func(v *float64, p draw.Paint, bar bool, what string) {
 			if v != nil && *v > 0 {
 				s.Take(*v / 1000)
-				r.Marks = append(r.Marks, draw.RowMark{V: *v / 1000, P: p, Bar: bar, Tip: fmt.Sprintf("%s: %s %s ms", a.Run, what, words.Short(*v/1000))})
+				r.Marks = append(r.Marks, draw.RowMark{V: *v / 1000, P: p, Bar: bar,
+					Tip: fmt.Sprintf("%s: %s %s ms", a.Run, what, words.Short(*v/1000))})
 			}
 		}
 		add(a.PhysicalFloorUs, draw.Ink, true, "floor")
@@ -42,7 +45,9 @@ func targetFigure(in input.Input) *draw.Figure {
 func pickupFigure(in input.Input) *draw.Figure {
 	fig := &draw.Figure{
 		ID: "pickup-audit", Title: "Arrived, picked up, scheduled",
-		Note: "QUEUED is stamped when the engine loop picks a request up between two steps. Look for ARRIVED to QUEUED near one step time and QUEUED to SCHEDULED near zero: then the wait for the running step hides in what looks like API overhead, and a replay must start from ARRIVED.",
+		Note: "QUEUED is stamped when the engine loop picks a request up between two steps. Look for ARRIVED to QUEUED near one step time " +
+			"and QUEUED to SCHEDULED near zero: then the wait for the running step hides in what looks like API overhead, and a replay must " +
+			"start from ARRIVED.",
 		Legend: []draw.Key{
 			{P: draw.Decode, Area: true, Text: "ARRIVED to QUEUED, median"}, {P: draw.Mixed, Area: true, Text: "ARRIVED to QUEUED, P90"},
 			{P: draw.Prefill, Area: true, Text: "QUEUED to SCHEDULED, median"}, {P: draw.Other, Area: true, Text: "QUEUED to SCHEDULED, P90"},
@@ -74,7 +79,9 @@ func lagFigure(in input.Input) *draw.Figure {
 	evidence, used := input.LagsOf(in)
 	fig := &draw.Figure{
 		ID: "lag-audit", Title: "Which step an interval times: error by lag",
-		Note: "Error on held-out intervals that contain prefill, per candidate lag; the ring is the lag used (none: the run was left out of the fit). Good: the ringed dot clearly left of the others. Bad: three dots together (the data cannot tell, the lag was assumed) or a ring that is not leftmost.",
+		Note: "Error on held-out intervals that contain prefill, per candidate lag; the ring is the lag used (none: the run was left out of " +
+			"the fit). Good: the ringed dot clearly left of the others. Bad: three dots together (the data cannot tell, the lag was assumed) " +
+			"or a ring that is not leftmost.",
 		Legend: []draw.Key{
 			{P: draw.Decode, Area: true, Text: "lag 0"}, {P: draw.Prefill, Area: true, Text: "lag 1"}, {P: draw.Mixed, Area: true, Text: "lag 2"},
 		},

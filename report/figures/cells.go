@@ -33,12 +33,14 @@ func cellFigure(f *result.Fit) *draw.Figure {
 		i, j := slices.Index(rows, c.Run), slices.Index(regimes, c.Regime)
 		if i >= 0 && j >= 0 {
 			h.Value[i][j] = c.MAPE
-			h.Tip[i][j] = fmt.Sprintf("%s, %s: MAPE %s, constant %s, floor %s, %d rows", c.Run, c.Regime, words.PctOr(c.MAPE), words.PctOr(c.MAPEConst), words.PctOr(c.MAPEFloor), c.Rows)
+			h.Tip[i][j] = fmt.Sprintf("%s, %s: MAPE %s, constant %s, floor %s, %d rows", c.Run, c.Regime, words.PctOr(c.MAPE),
+				words.PctOr(c.MAPEConst), words.PctOr(c.MAPEFloor), c.Rows)
 		}
 	}
 	return &draw.Figure{
 		ID: "error-cells", Title: "Step-time error by run and regime (MAPE, hold-out rows)", More: more,
-		Note:   "Stronger colour is worse. Look along a column: one strong regime in every run is a term the model gets wrong. Look along a row: one strong run is a machine or a deployment that differs from the rest.",
+		Note: "Stronger colour is worse. Look along a column: one strong regime in every run is a term the model gets wrong. Look along a " +
+			"row: one strong run is a machine or a deployment that differs from the rest.",
 		Panels: draw.BothWidths("matrix of step-time MAPE by run and regime; the table below holds the numbers", h.Draw),
 	}
 }
@@ -80,8 +82,10 @@ func locoFigure(f *result.Fit) *draw.Figure {
 	slices.SortStableFunc(ls, func(a, b result.Loco) int { return cmp.Compare(*b.MAPE, *a.MAPE) })
 	fig := &draw.Figure{
 		ID: "loco", Title: "Step-time error on configurations the fit never saw",
-		Note:   "Each row was predicted by a fit without it. Look for dots left of the dashed 25 % gate and left of the constant; a dot right of the constant means the physics did not carry over to that configuration.",
-		Legend: []draw.Key{{P: draw.Decode, Area: true, Text: "this fit"}, {P: draw.AxisLine, Area: true, Text: "best constant of the other configurations' kind"}, {P: draw.Other, Area: true, Text: "frozen recipe, spec 1.0"}},
+		Note: "Each row was predicted by a fit without it. Look for dots left of the dashed 25 % gate and left of the constant; a dot " +
+			"right of the constant means the physics did not carry over to that configuration.",
+		Legend: []draw.Key{{P: draw.Decode, Area: true, Text: "this fit"}, {P: draw.AxisLine, Area: true,
+			Text: "best constant of the other configurations' kind"}, {P: draw.Other, Area: true, Text: "frozen recipe, spec 1.0"}},
 	}
 	fig.Legend[1].Text = "best constant"
 	if len(ls) > maxChartRows {

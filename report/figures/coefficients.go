@@ -18,8 +18,10 @@ func utilisationFigure(in input.Input) *draw.Figure {
 	}
 	fig := &draw.Figure{
 		ID: "utilisation", Title: "Implied utilisation of the hardware",
-		Note:   "A time-like coefficient of 1e6 us/s is exactly the roofline. Look for dots between 0.1 and 1. Bad: right of 1 (faster than the data sheet allows: a wrong peak, a wrong model, or a term that carries another's cost) or far left (a term that absorbs overhead).",
-		Legend: []draw.Key{{P: draw.Decode, Area: true, Text: "identified within configurations"}, {P: draw.Other, Area: true, Text: "only between configurations, or by the prior"}},
+		Note: "A time-like coefficient of 1e6 us/s is exactly the roofline. Look for dots between 0.1 and 1. Bad: right of 1 (faster than " +
+			"the data sheet allows: a wrong peak, a wrong model, or a term that carries another's cost) or far left (a term that absorbs overhead).",
+		Legend: []draw.Key{{P: draw.Decode, Area: true, Text: "identified within configurations"},
+			{P: draw.Other, Area: true, Text: "only between configurations, or by the prior"}},
 	}
 	var s draw.Span
 	s.Take(0.1, 1.2)
@@ -34,14 +36,16 @@ func utilisationFigure(in input.Input) *draw.Figure {
 			p = draw.Other
 		}
 		s.Take(*u)
-		rows = append(rows, draw.ChartRow{Name: c.Name, Marks: []draw.RowMark{{V: *u, P: p, Tip: fmt.Sprintf("%s: %s, identified %s", c.Name, words.Short(*u), c.Identified)}}})
+		rows = append(rows, draw.ChartRow{Name: c.Name, Marks: []draw.RowMark{
+			{V: *u, P: p, Tip: fmt.Sprintf("%s: %s, identified %s", c.Name, words.Short(*u), c.Identified)}}})
 	}
 	if len(rows) == 0 {
 		return nil
 	}
 	lo, hi := draw.Widened(s.Lo, s.Hi)
 	fig.Panels = draw.BothWidths("implied utilisation per time-like coefficient", func(w float64) *draw.Drawing {
-		return draw.RowChart(w, rows, draw.Logarithmic("implied utilisation (1 = roofline, logarithmic)", lo, hi), draw.RowMark{V: 1, P: draw.Bad, Tip: "roofline"})
+		return draw.RowChart(w, rows, draw.Logarithmic("implied utilisation (1 = roofline, logarithmic)", lo, hi),
+			draw.RowMark{V: 1, P: draw.Bad, Tip: "roofline"})
 	})
 	return fig
 }
@@ -53,7 +57,9 @@ func surfaceFigure(in input.Input) *draw.Figure {
 	}
 	fig := &draw.Figure{
 		ID: "cv-surface", Title: "Cross-validation surface of the step-time model",
-		Note: "Held-out weighted squared relative error (1e-4 is an error of 1 %) per penalty λ (columns) and memory γ of the preemption average (rows); the orange frame is the choice. Good: a frame among the lowest values, on a flat plain. Bad: a frame on the edge of the grid, or a surface so flat that the penalty decides nothing.",
+		Note: "Held-out weighted squared relative error (1e-4 is an error of 1 %) per penalty λ (columns) and memory γ of the preemption " +
+			"average (rows); the orange frame is the choice. Good: a frame among the lowest values, on a flat plain. Bad: a frame on the edge " +
+			"of the grid, or a surface so flat that the penalty decides nothing.",
 	}
 	if l, g := gridAxes(in.Fit.Beta.Grid); len(l) > maxGrid || len(g) > maxGrid {
 		fig.More = fmt.Sprintf("The smallest %d values of %d penalties and %d memories; fit.json holds all.", maxGrid, len(l), len(g))
@@ -112,7 +118,8 @@ func cvSurface(w float64, m result.Model, score func(result.GridPoint) *float64)
 			continue
 		}
 		h.Value[i][j] = score(g)
-		h.Tip[i][j] = fmt.Sprintf("λ %s, γ %s: within %s ± %s, cross %s", words.Short(g.Lambda), words.Short(g.GammaEMA), words.ShortOr(g.Within), words.ShortOr(g.SE), words.ShortOr(g.Cross))
+		h.Tip[i][j] = fmt.Sprintf("λ %s, γ %s: within %s ± %s, cross %s", words.Short(g.Lambda), words.Short(g.GammaEMA), words.ShortOr(g.Within),
+			words.ShortOr(g.SE), words.ShortOr(g.Cross))
 		if m.Lambda != nil && m.GammaEMA != nil && g.Lambda == *m.Lambda && g.GammaEMA == *m.GammaEMA {
 			h.Mark = [2]int{i, j}
 		}

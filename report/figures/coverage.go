@@ -24,7 +24,8 @@ func coverageFigure(in input.Input) *draw.Figure {
 	}
 	fig := &draw.Figure{
 		ID: "coverage", Title: "What the recordings cover",
-		Note: "Share of a run's rows in each bin; stronger colour is more. Look for empty stretches: what the simulator will meet there was never seen. Bad: prefill rows in the first bin only, which means that these data cannot price prefill.",
+		Note: "Share of a run's rows in each bin; stronger colour is more. Look for empty stretches: what the simulator will meet there was " +
+			"never seen. Bad: prefill rows in the first bin only, which means that these data cannot price prefill.",
 	}
 	runs := in.Inspect.Runs
 	if len(runs) > maxChartRows {

@@ -27,8 +27,10 @@ func biasFigure(f *result.Fit) *draw.Figure {
 	}
 	fig := &draw.Figure{
 		ID: "bias-blocks", Title: "Signed step-time error by time block",
-		Note:   "One line per run, sum of predictions against sum of measurements in each block of its held-out rows. Good: lines around zero. Bad: a line that walks away, which is a machine that changed speed, not noise; the farthest runs are named.",
-		Legend: []draw.Key{{P: draw.Decode, Text: "run within ±10 %"}, {P: draw.Bad, Dash: draw.Dashed, Text: "run that leaves ±10 %"}, {P: draw.AxisLine, Dash: draw.Dashed, Text: "±10 %"}},
+		Note: "One line per run, sum of predictions against sum of measurements in each block of its held-out rows. Good: lines around " +
+			"zero. Bad: a line that walks away, which is a machine that changed speed, not noise; the farthest runs are named.",
+		Legend: []draw.Key{{P: draw.Decode, Text: "run within ±10 %"}, {P: draw.Bad, Dash: draw.Dashed, Text: "run that leaves ±10 %"},
+			{P: draw.AxisLine, Dash: draw.Dashed, Text: "±10 %"}},
 	}
 	const most = 60
 	if len(runs) > most {
@@ -114,7 +116,8 @@ func driftFigure(in input.Input) *draw.Figure {
 	}
 	fig := &draw.Figure{
 		ID: "drift", Title: "Did the machine change speed? Measured over predicted step time",
-		Note: "Medians over 20-second blocks; the band is 0.9 to 1.1. Good: a flat line inside the band. Bad: a line that leaves it: the machine drifted, and plain replay errors of that run are the machine's as much as the model's. A flat line off 1 is the model's.",
+		Note: "Medians over 20-second blocks; the band is 0.9 to 1.1. Good: a flat line inside the band. Bad: a line that leaves it: the " +
+			"machine drifted, and plain replay errors of that run are the machine's as much as the model's. A flat line off 1 is the model's.",
 		Legend: []draw.Key{
 			{P: draw.Decode, Text: "inside 0.9–1.1"}, {P: draw.Bad, Text: "leaves 0.9–1.1"}, {P: draw.GridLine, Area: true, Text: "0.9–1.1"},
 		},
@@ -158,7 +161,8 @@ func driftPanel(r result.ValidationRun) *draw.Drawing {
 		ys.Take(d.Factor)
 		leaves = leaves || d.Factor < 0.9 || d.Factor > 1.1
 	}
-	p := draw.NewFrame(draw.PanelW, 200, r.ID, draw.Linear("time since the first row (s)", xs.Lo, xs.Hi, 5), draw.Linear("measured / predicted", ys.Lo, ys.Hi, 4))
+	p := draw.NewFrame(draw.PanelW, 200, r.ID, draw.Linear("time since the first row (s)", xs.Lo, xs.Hi, 5),
+		draw.Linear("measured / predicted", ys.Lo, ys.Hi, 4))
 	p.Rect(p.At(p.X.Lo, 0.9), p.At(p.X.Hi, 1.1), draw.GridLine, 0.8, "")
 	p.Level(1, draw.AxisLine, draw.Solid, "")
 	colour := draw.Decode

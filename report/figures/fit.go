@@ -60,12 +60,14 @@ func predictedFigure(f *result.FitFigures, prefix, rows string) *draw.Figure {
 	})
 	fig := &draw.Figure{
 		ID: prefix + "pred-vs-measured", Title: "Predicted against measured step time, " + rows,
-		Note:   "Look for dots along the solid line; the dashed lines are 20 % off. Bad: a regime that leaves the band as a whole, or a slope that differs from the line, which means a missing or mis-scaled term. Larger dots hold more rows.",
+		Note: "Look for dots along the solid line; the dashed lines are 20 % off. Bad: a regime that leaves the band as a whole, or a " +
+			"slope that differs from the line, which means a missing or mis-scaled term. Larger dots hold more rows.",
 		Legend: regimeKeys(regimes),
 	}
 	add := func(regime string) {
 		lo, hi := draw.Widened(s.Lo, s.Hi)
-		p := draw.NewFrame(draw.PanelW, draw.PanelH+40, regime, draw.Logarithmic("measured (ms per step)", lo, hi), draw.Logarithmic("predicted (ms per step)", lo, hi))
+		p := draw.NewFrame(draw.PanelW, draw.PanelH+40, regime, draw.Logarithmic("measured (ms per step)", lo, hi),
+			draw.Logarithmic("predicted (ms per step)", lo, hi))
 		p.Diagonal(1.2, draw.AxisLine, draw.Dashed)
 		p.Diagonal(1/1.2, draw.AxisLine, draw.Dashed)
 		p.Diagonal(1, draw.Ink, draw.Solid)
@@ -75,7 +77,8 @@ func predictedFigure(f *result.FitFigures, prefix, rows string) *draw.Figure {
 				p.Dot(p.At(b.X/1000, b.Y/1000), r, draw.RegimePaint(b.Regime), 0.55, "")
 			}
 		}
-		fig.Panels = append(fig.Panels, draw.Panel{D: &p.Drawing, Desc: regime + ": predicted against measured step time in ms, logarithmic axes"})
+		fig.Panels = append(fig.Panels, draw.Panel{D: &p.Drawing, Desc: regime +
+			": predicted against measured step time in ms, logarithmic axes"})
 	}
 	for _, r := range regimes {
 		add(r)
@@ -118,7 +121,8 @@ func residualFigure(f *result.FitFigures, prefix, rows string) *draw.Figure {
 	})
 	fig := &draw.Figure{
 		ID: prefix + "residuals", Title: "Relative error against batch, context and time, " + rows,
-		Note:   "Lines are medians of prediction/measured − 1, bands the middle 80 %. Good: flat around zero. Bad: a trend with batch or context (a missing or mis-scaled term) or with time (the machine or the model drifted).",
+		Note: "Lines are medians of prediction/measured − 1, bands the middle 80 %. Good: flat around zero. Bad: a trend with batch or " +
+			"context (a missing or mis-scaled term) or with time (the machine or the model drifted).",
 		Legend: regimeKeys(regimes),
 	}
 	for _, r := range regimes {
@@ -205,7 +209,9 @@ func contributionFigure(f *result.FitFigures, prefix, rows string) *draw.Figure 
 	})
 	fig := &draw.Figure{
 		ID: prefix + "contributions", Title: "What a mean step is made of, " + rows,
-		Note: "Each bar starts where the one above ends; the last is the mean prediction. Look for the term that dominates a regime: an error in it moves every prediction there. Bad: a bias or fixed overhead larger than the physics, or a prefill step without prefill compute.",
+		Note: "Each bar starts where the one above ends; the last is the mean prediction. Look for the term that dominates a regime: an " +
+			"error in it moves every prediction there. Bad: a bias or fixed overhead larger than the physics, or a prefill step without " +
+			"prefill compute.",
 	}
 	for _, r := range regimes {
 		if d := waterfall(f.Contributions, r); d != nil {

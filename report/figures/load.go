@@ -18,7 +18,8 @@ func loadFigure(in input.Input) *draw.Figure {
 	}
 	fig := &draw.Figure{
 		ID: "load", Title: "Load over time",
-		Note:   "Mean requests running and waiting. Good: waiting stays near zero or comes back to it. Bad: waiting that climbs to the end of the run; such a run is saturated, and its latencies say how long it was recorded, not how fast the engine is.",
+		Note: "Mean requests running and waiting. Good: waiting stays near zero or comes back to it. Bad: waiting that climbs to the end " +
+			"of the run; such a run is saturated, and its latencies say how long it was recorded, not how fast the engine is.",
 		Legend: []draw.Key{{P: draw.Decode, Text: "running"}, {P: draw.Prefill, Dash: draw.Dashed, Text: "waiting"}},
 	}
 	n := 0
@@ -48,7 +49,8 @@ func loadPanel(r result.InspectRun) *draw.Drawing {
 	if r.Saturated {
 		title += " · saturated"
 	}
-	p := draw.NewFrame(draw.PanelW, 190, title, draw.Linear("time (s)", 0, s.BinS*float64(len(s.Running)), 5), draw.Linear("requests", 0, ys.Hi, 4))
+	p := draw.NewFrame(draw.PanelW, 190, title, draw.Linear("time (s)", 0, s.BinS*float64(len(s.Running)), 5),
+		draw.Linear("requests", 0, ys.Hi, 4))
 	p.Curve(running, draw.Decode, 1.6, draw.Solid)
 	p.Curve(waiting, draw.Prefill, 1.6, draw.Dashed)
 	return &p.Drawing

@@ -54,7 +54,8 @@ func replayRuns(in input.Input) (runs []result.ValidationRun, more string) {
 	if len(runs) <= maxReplayRuns {
 		return runs, ""
 	}
-	more = fmt.Sprintf("%d of %d comparisons: those that gate first, then the largest plain KS; the table holds all.", maxReplayRuns, len(runs))
+	more = fmt.Sprintf("%d of %d comparisons: those that gate first, then the largest plain KS; the table holds all.", maxReplayRuns,
+		len(runs))
 	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int {
 		return cmp.Or(cmp.Compare(input.ReplayRank(a), input.ReplayRank(b)), cmp.Compare(input.LargestKS(b), input.LargestKS(a)))
 	})
@@ -66,13 +67,16 @@ func ecdfFigure(in input.Input) *draw.Figure {
 	runs, more := replayRuns(in)
 	fig := &draw.Figure{
 		ID: "ecdf", Title: "TTFT, ITL and E2E, real and simulated", More: more,
-		Note: "Share of requests faster than a time. The red bar is the largest vertical gap between real and plain simulation: KS D. Good: lines on top of each other. Bad: a shift (a wrong overhead or step time), a simulation that is too steep (missing noise), or lines that part only in the tail (queueing).",
+		Note: "Share of requests faster than a time. The red bar is the largest vertical gap between real and plain simulation: KS D. Good: " +
+			"lines on top of each other. Bad: a shift (a wrong overhead or step time), a simulation that is too steep (missing noise), or " +
+			"lines that part only in the tail (queueing).",
 	}
 	present := map[string]bool{}
 	for _, r := range runs {
 		for _, m := range input.MetricNames {
 			if d := ecdfPanel(r, m, present); d != nil {
-				fig.Panels = append(fig.Panels, draw.Panel{D: d, Desc: fmt.Sprintf("distribution of %s of %s, real and simulated", strings.ToUpper(m), input.RunTitle(r))})
+				fig.Panels = append(fig.Panels,
+					draw.Panel{D: d, Desc: fmt.Sprintf("distribution of %s of %s, real and simulated", strings.ToUpper(m), input.RunTitle(r))})
 			}
 		}
 	}
@@ -148,13 +152,15 @@ func qqFigure(in input.Input) *draw.Figure {
 	runs, more := replayRuns(in)
 	fig := &draw.Figure{
 		ID: "qq", Title: "Quantiles, simulated against real (QQ)", More: more, Closed: true,
-		Note: "Each point is the same quantile of both sides. Good: on the line. Bad: a constant offset (overhead), a slope other than one (step time), or an end that bends away (queueing or stalls that the model does not have).",
+		Note: "Each point is the same quantile of both sides. Good: on the line. Bad: a constant offset (overhead), a slope other than one " +
+			"(step time), or an end that bends away (queueing or stalls that the model does not have).",
 	}
 	present := map[string]bool{}
 	for _, r := range runs {
 		for _, m := range input.MetricNames {
 			if d := qqPanel(r, m, present); d != nil {
-				fig.Panels = append(fig.Panels, draw.Panel{D: d, Desc: fmt.Sprintf("quantiles of %s of %s, simulated against real", strings.ToUpper(m), input.RunTitle(r))})
+				fig.Panels = append(fig.Panels,
+					draw.Panel{D: d, Desc: fmt.Sprintf("quantiles of %s of %s, simulated against real", strings.ToUpper(m), input.RunTitle(r))})
 			}
 		}
 	}

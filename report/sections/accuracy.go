@@ -23,8 +23,10 @@ func Accuracy(in input.Input, figs []*draw.Figure) page.Section {
 	}
 	s.Blocks = append(s.Blocks, page.FigureBlocks(figs)...)
 	if f := in.Fit; f != nil {
-		s.Blocks = append(s.Blocks, page.Tables(cellTable("cells", "Error by run, regime and batch, hold-out rows", f.Beta.Cells, "fit.json, beta.cells", true))...)
-		s.Blocks = append(s.Blocks, page.Tables(cellTable("stress", "Stress sets, hold-out rows", f.Beta.StressSets, "fit.json, beta.stress_sets", false))...)
+		s.Blocks = append(s.Blocks, page.Tables(cellTable("cells", "Error by run, regime and batch, hold-out rows", f.Beta.Cells,
+			"fit.json, beta.cells", true))...)
+		s.Blocks = append(s.Blocks, page.Tables(cellTable("stress", "Stress sets, hold-out rows", f.Beta.StressSets, "fit.json, beta.stress_sets",
+			false))...)
 		s.Blocks = append(s.Blocks, page.Tables(locoTable(f))...)
 		s.Blocks = append(s.Blocks, alphaTables(f)...)
 	}
@@ -34,7 +36,8 @@ func Accuracy(in input.Input, figs []*draw.Figure) page.Section {
 		for _, r := range v.Runs {
 			cells = append(cells, r.StepCells...)
 		}
-		s.Blocks = append(s.Blocks, page.Tables(cellTable("test-cells", "Validation: error by run, regime and stress set", cells, "validation.json, runs", true))...)
+		s.Blocks = append(s.Blocks, page.Tables(cellTable("test-cells", "Validation: error by run, regime and stress set", cells,
+			"validation.json, runs", true))...)
 	}
 	return s
 }
@@ -42,7 +45,8 @@ func Accuracy(in input.Input, figs []*draw.Figure) page.Section {
 var errorCols = []page.Column{
 	{Head: "Rows", Num: true}, {Head: "MAPE", Num: true}, {Head: "Constant", Num: true, Help: "MAPE of the best constant"},
 	{Head: "Floor", Num: true, Help: "MAPE of the nearest neighbours: the noise of the measurement"},
-	{Head: "Skill", Num: true, Help: "1 at the floor, 0 at the constant"}, {Head: "Bias", Num: true, Help: "sum(prediction)/sum(measured) − 1"},
+	{Head: "Skill", Num: true, Help: "1 at the floor, 0 at the constant"},
+	{Head: "Bias", Num: true, Help: "sum(prediction)/sum(measured) − 1"},
 	{Head: "Median error", Num: true}, {Head: "P95 error", Num: true}, {Head: "Largest", Unit: "× median step", Num: true},
 }
 
@@ -51,7 +55,8 @@ func errorCells(e result.Errors) []page.Cell {
 	if e.Bias != nil {
 		bias.Text = words.Signed(*e.Bias)
 	}
-	return []page.Cell{page.Count(e.Rows), page.Percent(e.MAPE), page.Percent(e.MAPEConst), page.Percent(e.MAPEFloor), page.Number(e.Skill), bias, page.Percent(e.MedianAPE), page.Percent(e.P95APE), page.Number(e.MaxErrorRatio)}
+	return []page.Cell{page.Count(e.Rows), page.Percent(e.MAPE), page.Percent(e.MAPEConst), page.Percent(e.MAPEFloor), page.Number(e.Skill),
+		bias, page.Percent(e.MedianAPE), page.Percent(e.P95APE), page.Number(e.MaxErrorRatio)}
 }
 
 func summaryTable(f *result.Fit) *page.Table {
@@ -77,7 +82,8 @@ func cellTable(id, caption string, cells []result.Cell, where string, closed boo
 		Cols: append([]page.Column{{Head: "Run"}, {Head: "Regime"}, {Head: "Batch"}, {Head: "Set"}}, errorCols...)}
 	for _, c := range cells {
 		t.Grow(func() page.Row {
-			return page.Row{Cells: append([]page.Cell{page.Name(c.Run), page.Plain(c.Regime), page.Plain(c.Bucket), page.Plain(c.Set)}, errorCells(c.Errors)...)}
+			return page.Row{Cells: append([]page.Cell{page.Name(c.Run), page.Plain(c.Regime), page.Plain(c.Bucket), page.Plain(c.Set)},
+				errorCells(c.Errors)...)}
 		})
 	}
 	return page.Capped(t, "the largest errors first", where)
@@ -92,10 +98,12 @@ func orZero(v *float64) float64 {
 
 func locoTable(f *result.Fit) *page.Table {
 	t := &page.Table{ID: "loco-table", Caption: "Leave one configuration out", Closed: true,
-		Cols: []page.Column{{Head: "Configuration"}, {Head: "Rows", Num: true}, {Head: "MAPE", Num: true}, {Head: "Constant", Num: true}, {Head: "Frozen 1.0", Num: true}, {Head: "Bias", Num: true}}}
+		Cols: []page.Column{{Head: "Configuration"}, {Head: "Rows", Num: true}, {Head: "MAPE", Num: true}, {Head: "Constant", Num: true},
+			{Head: "Frozen 1.0", Num: true}, {Head: "Bias", Num: true}}}
 	for _, l := range f.Beta.Loco {
 		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{
-			page.Name(cmp.Or(l.Label, l.Config)), page.Count(l.Rows), page.Percent(l.MAPE), page.Percent(l.MAPEConst), page.Percent(l.MAPEFrozen10), page.Percent(l.Bias)}})
+			page.Name(cmp.Or(l.Label, l.Config)), page.Count(l.Rows), page.Percent(l.MAPE), page.Percent(l.MAPEConst), page.Percent(l.MAPEFrozen10),
+			page.Percent(l.Bias)}})
 	}
 	return page.Capped(t, "in the order of the file", "fit.json, beta.loco")
 }
@@ -105,8 +113,10 @@ func locoTable(f *result.Fit) *page.Table {
 // sense for it.
 func alphaTables(f *result.Fit) []page.Block {
 	all := &page.Table{ID: "alpha-errors", Caption: "Waits and overheads, hold-out rows", Cols: alphaCols("Target"),
-		Note: "overhead is known only to lie in an interval, so it has the share of intervals that hold the prediction. admission contains a uniform wait for the running step, so per-request error is large by nature and 10-second means are what counts."}
-	runs := &page.Table{ID: "alpha-runs", Caption: "Waits and overheads by run, hold-out rows", Cols: append([]page.Column{{Head: "Run"}}, alphaCols("Target")...), Closed: true}
+		Note: "overhead is known only to lie in an interval, so it has the share of intervals that hold the prediction. admission contains " +
+			"a uniform wait for the running step, so per-request error is large by nature and 10-second means are what counts."}
+	runs := &page.Table{ID: "alpha-runs", Caption: "Waits and overheads by run, hold-out rows",
+		Cols: append([]page.Column{{Head: "Run"}}, alphaCols("Target")...), Closed: true}
 	for _, m := range f.Alpha {
 		if cells := alphaCells(m.Name, m.Interval, m.TargetErrors); cells != nil {
 			all.Grow(func() page.Row { return page.Row{Cells: cells} })
@@ -122,25 +132,32 @@ func alphaTables(f *result.Fit) []page.Block {
 }
 
 func alphaCols(first string) []page.Column {
-	return []page.Column{{Head: first}, {Head: "Rows", Num: true}, {Head: "Inside interval", Num: true}, {Head: "Informative", Num: true}, {Head: "Median width", Unit: "ms", Num: true},
-		{Head: "Median prediction", Unit: "ms", Num: true}, {Head: "MAPE", Num: true}, {Head: "WAPE", Num: true}, {Head: "MAPE of 10 s means", Num: true}, {Head: "Constant", Num: true}}
+	return []page.Column{{Head: first}, {Head: "Rows", Num: true}, {Head: "Inside interval", Num: true}, {Head: "Informative", Num: true},
+		{Head: "Median width", Unit: "ms", Num: true},
+		{Head: "Median prediction", Unit: "ms", Num: true}, {Head: "MAPE", Num: true}, {Head: "WAPE", Num: true},
+		{Head: "MAPE of 10 s means", Num: true}, {Head: "Constant", Num: true}}
 }
 
 func alphaCells(target string, i *result.IntervalErrors, e *result.TargetErrors) []page.Cell {
 	switch {
 	case i != nil:
-		return []page.Cell{page.Plain(target), page.Count(i.Rows), page.Percent(i.InsideShare), page.Count(i.InformativeRows), page.Millis(i.MedianWidthUs), page.Millis(i.MedianPredUs), page.Number(nil), page.Percent(i.ExactWAPE), page.Number(nil), page.Number(nil)}
+		return []page.Cell{page.Plain(target), page.Count(i.Rows), page.Percent(i.InsideShare), page.Count(i.InformativeRows),
+			page.Millis(i.MedianWidthUs), page.Millis(i.MedianPredUs), page.Number(nil), page.Percent(i.ExactWAPE), page.Number(nil),
+			page.Number(nil)}
 	case e != nil:
-		return []page.Cell{page.Plain(target), page.Count(e.Rows), page.Number(nil), page.Number(nil), page.Number(nil), page.Number(nil), page.Percent(e.MAPE), page.Percent(e.WAPE), page.Percent(e.MAPEWindow10s), page.Percent(e.MAPEConst)}
+		return []page.Cell{page.Plain(target), page.Count(e.Rows), page.Number(nil), page.Number(nil), page.Number(nil), page.Number(nil),
+			page.Percent(e.MAPE), page.Percent(e.WAPE), page.Percent(e.MAPEWindow10s), page.Percent(e.MAPEConst)}
 	}
 	return nil
 }
 
 func testStepTable(v *result.Validation) *page.Table {
-	t := &page.Table{ID: "test-steps", Caption: "Validation: step time of each run, teacher-forced", Cols: append([]page.Column{{Head: "Run"}, {Head: "Compared"}}, errorCols...)}
+	t := &page.Table{ID: "test-steps", Caption: "Validation: step time of each run, teacher-forced",
+		Cols: append([]page.Column{{Head: "Run"}, {Head: "Compared"}}, errorCols...)}
 	for _, r := range v.Runs {
 		if r.Steps != nil {
-			t.Rows = append(t.Rows, page.Row{Cells: append([]page.Cell{page.Name(r.ID), {Text: input.SplitWords(r.Split), Class: "nb"}}, errorCells(*r.Steps)...)})
+			t.Rows = append(t.Rows, page.Row{Cells: append([]page.Cell{page.Name(r.ID), {Text: input.SplitWords(r.Split), Class: "nb"}},
+				errorCells(*r.Steps)...)})
 		}
 	}
 	return page.Capped(t, "in the order of the file", "validation.json, runs")

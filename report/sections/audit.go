@@ -33,7 +33,8 @@ func TargetAudit(in input.Input, figs []*draw.Figure) page.Section {
 	}
 	s.Blocks = append(s.Blocks, page.Tables(page.Capped(t, "in the order of the file", "fit.json, beta.target_audit"))...)
 	lt := &page.Table{ID: "lag-table", Caption: "Lag evidence", Closed: true,
-		Cols: []page.Column{{Head: "Run"}, {Head: "Lag", Num: true}, {Head: "MAPE on intervals with prefill", Num: true}, {Head: "Intervals", Num: true}, {Head: "Verdict"}, {Head: "Used"}}}
+		Cols: []page.Column{{Head: "Run"}, {Head: "Lag", Num: true}, {Head: "MAPE on intervals with prefill", Num: true},
+			{Head: "Intervals", Num: true}, {Head: "Verdict"}, {Head: "Used"}}}
 	for _, e := range evidence {
 		mark := page.Cell{}
 		if u, ok := used[e.Run]; ok && u.Lag == e.Lag {
@@ -42,11 +43,13 @@ func TargetAudit(in input.Input, figs []*draw.Figure) page.Section {
 				mark.Text = "used, measured"
 			}
 		}
-		lt.Rows = append(lt.Rows, page.Row{Cells: []page.Cell{page.Name(e.Run), page.Count(e.Lag), page.Percent(e.HoldoutMAPEPrefill), page.Count(e.N), page.Plain(e.Verdict), mark}})
+		lt.Rows = append(lt.Rows, page.Row{Cells: []page.Cell{page.Name(e.Run), page.Count(e.Lag), page.Percent(e.HoldoutMAPEPrefill),
+			page.Count(e.N), page.Plain(e.Verdict), mark}})
 	}
 	s.Blocks = append(s.Blocks, page.Tables(page.Capped(lt, "in the order of the file", "fit.json, beta.lag_evidence"))...)
 	if len(evidence) == 0 {
-		s.Blocks = append(s.Blocks, page.Block{Text: fmt.Sprintf("No lag evidence was recorded for %s: it needs intervals with more than 64 prefill tokens.", words.Plural(len(audits), "run"))})
+		s.Blocks = append(s.Blocks, page.Block{Text: fmt.Sprintf("No lag evidence was recorded for %s: it needs intervals with more than 64 "+
+			"prefill tokens.", words.Plural(len(audits), "run"))})
 	}
 	return s
 }

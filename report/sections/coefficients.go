@@ -40,7 +40,8 @@ func Coefficients(in input.Input, figs []*draw.Figure) page.Section {
 func modelBlocks(title string, m result.Model) []page.Block {
 	out := []page.Block{{Heading: title}}
 	facts := knownFacts(
-		page.FactOf("Target", m.Target), page.FactOf("Penalty λ", words.ShortOr(m.Lambda)), page.FactOf("Preemption memory γ", words.ShortOr(m.GammaEMA)),
+		page.FactOf("Target", m.Target), page.FactOf("Penalty λ", words.ShortOr(m.Lambda)),
+		page.FactOf("Preemption memory γ", words.ShortOr(m.GammaEMA)),
 		page.FactOf("Effective degrees of freedom", freedom(m)), page.FactOf("Condition number", words.ShortOr(m.ConditionNumber)),
 		page.FactOf("Optimality certificate", certificate(m.Certificate)), page.FactOf("Folds", folds(m.FoldFingerprints)))
 	if r := m.Reweighting; r != nil {
@@ -48,12 +49,14 @@ func modelBlocks(title string, m result.Model) []page.Block {
 		if !r.Kept {
 			kept = "not kept"
 		}
-		facts = append(facts, page.FactOf("Reweighting", fmt.Sprintf("%d passes, %s; bias %s before, %s after", r.Passes, kept, words.Signed(r.BiasBefore), words.Signed(r.BiasAfter))))
+		facts = append(facts, page.FactOf("Reweighting", fmt.Sprintf("%d passes, %s; bias %s before, %s after", r.Passes, kept,
+			words.Signed(r.BiasBefore), words.Signed(r.BiasAfter))))
 	}
 	out = append(out, page.Block{Facts: facts})
 	out = append(out, page.Tables(coefficientTable(m))...)
 	if len(m.NullDirections) > 0 {
-		out = append(out, page.Block{Text: "What these data cannot tell apart:"}, page.Block{List: m.NullDirections[:min(len(m.NullDirections), 40)]})
+		out = append(out, page.Block{Text: "What these data cannot tell apart:"},
+			page.Block{List: m.NullDirections[:min(len(m.NullDirections), 40)]})
 	}
 	if t := boundTable(m); t != nil {
 		out = append(out, page.Block{Table: t})
@@ -109,7 +112,8 @@ func coefficientTable(m result.Model) *page.Table {
 		}}
 	beta := m.Name == "beta"
 	if beta {
-		t.Cols = append(t.Cols, page.Column{Head: "Utilisation", Num: true, Help: "implied utilisation: 1e6 over a time-like coefficient; 1 is the roofline"})
+		t.Cols = append(t.Cols, page.Column{Head: "Utilisation", Num: true, Help: "implied utilisation: 1e6 over a time-like coefficient; 1 " +
+			"is the roofline"})
 	}
 	t.Cols = append(t.Cols, page.Column{Head: "Identified"},
 		page.Column{Head: "Prior share", Num: true, Help: "how much of the value is the penalty's"}, page.Column{Head: "df", Num: true},
@@ -137,7 +141,8 @@ func intervalCell(c result.Coefficient) page.Cell {
 	if c.CI95 == nil {
 		return page.Cell{Text: words.Unknown, Class: "dim"}
 	}
-	return page.Cell{Text: "[" + words.Short(c.CI95[0]) + ", " + words.Short(c.CI95[1]) + "]", Class: "nb", Key: words.SortKey(c.CI95[1] - c.CI95[0])}
+	return page.Cell{Text: "[" + words.Short(c.CI95[0]) + ", " + words.Short(c.CI95[1]) + "]", Class: "nb",
+		Key: words.SortKey(c.CI95[1] - c.CI95[0])}
 }
 
 func utilisationCell(u *float64) page.Cell {
@@ -179,7 +184,9 @@ func alternativeBlocks(f *result.Fit) []page.Block {
 		return nil
 	}
 	t := &page.Table{ID: "models", Caption: "Other models on the same rows, held out",
-		Cols: []page.Column{{Head: "Model"}, {Head: "Terms", Num: true}, {Head: "MAPE", Num: true}, {Head: "WAPE", Num: true}, {Head: "Bias", Num: true}, {Head: "P95 error", Num: true}, {Head: "Unseen configuration, median", Num: true}, {Head: "worst", Num: true}},
+		Cols: []page.Column{{Head: "Model"}, {Head: "Terms", Num: true}, {Head: "MAPE", Num: true}, {Head: "WAPE", Num: true},
+			{Head: "Bias", Num: true}, {Head: "P95 error", Num: true}, {Head: "Unseen configuration, median", Num: true},
+			{Head: "worst", Num: true}},
 		Note: "blackbox and trained-physics are fitted on the training rows; roofline has nothing to fit."}
 	for _, m := range append([]result.Model{f.Beta}, f.Models...) {
 		h := m.Holdout
@@ -191,7 +198,8 @@ func alternativeBlocks(f *result.Fit) []page.Block {
 			n = "physics (this artifact)"
 		}
 		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{
-			page.Name(n), page.Count(len(m.Coefficients)), page.Percent(h.MAPE), page.Percent(h.WAPE), page.Percent(h.Bias), page.Percent(h.P95APE), page.Percent(m.LocoMedian), page.Percent(m.LocoWorst)}})
+			page.Name(n), page.Count(len(m.Coefficients)), page.Percent(h.MAPE), page.Percent(h.WAPE), page.Percent(h.Bias), page.Percent(h.P95APE),
+			page.Percent(m.LocoMedian), page.Percent(m.LocoWorst)}})
 	}
 	return page.Tables(t)
 }
@@ -201,10 +209,13 @@ func identifyBlocks(i *result.Identify) []page.Block {
 	if len(i.MissingRegimes) > 0 {
 		out = append(out, page.Block{Text: "Regimes these data do not contain:"}, page.Block{List: i.MissingRegimes})
 	}
-	t := &page.Table{ID: "experiments", Caption: "What to measure next", Note: "Half-widths are those of the 95 % interval relative to the value.",
-		Cols: []page.Column{{Head: "Experiment"}, {Head: "Term it pins down"}, {Head: "Half-width now", Num: true}, {Head: "after", Num: true}, {Head: "Information gained", Unit: "log det", Num: true}}}
+	t := &page.Table{ID: "experiments", Caption: "What to measure next", Note: "Half-widths are those of the 95 % interval relative to " +
+		"the value.",
+		Cols: []page.Column{{Head: "Experiment"}, {Head: "Term it pins down"}, {Head: "Half-width now", Num: true}, {Head: "after", Num: true},
+			{Head: "Information gained", Unit: "log det", Num: true}}}
 	for _, e := range i.Experiments {
-		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Prose(e.Description), page.Name(e.Term), page.Percent(e.HalfWidth), page.Percent(e.After), page.Num(e.GainLogDet)}})
+		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Prose(e.Description), page.Name(e.Term), page.Percent(e.HalfWidth),
+			page.Percent(e.After), page.Num(e.GainLogDet)}})
 	}
 	out = append(out, page.Tables(page.Capped(t, "in the order of the file", "inspect.json, identify"))...)
 	return page.Headed("What these data can identify", out)

@@ -21,7 +21,8 @@ func Data(in input.Input, figs []*draw.Figure) page.Section {
 		return s
 	}
 	if in.Inspect == nil {
-		s.Missing = "No inspect.json: run `blis-train inspect OUT -o OUT` for losses, clocks, saturation and coverage. What the other stages saw of the data follows."
+		s.Missing = "No inspect.json: run `blis-train inspect OUT -o OUT` for losses, clocks, saturation and coverage. What the other " +
+			"stages saw of the data follows."
 	} else {
 		s.Blocks = append(s.Blocks, unfitBlocks(in.Inspect)...)
 		s.Blocks = append(s.Blocks, page.Tables(inspectTable(in.Inspect))...)
@@ -91,7 +92,8 @@ func inspectTable(i *result.Inspect) *page.Table {
 		Cols: []page.Column{
 			{Head: "Run"}, {Head: "Verdict"}, {Head: "Model, hardware, TP"},
 			{Head: "Span", Unit: "s", Num: true}, {Head: "Requests", Num: true}, {Head: "Failed", Num: true}, {Head: "Aborted", Num: true},
-			{Head: "No API span", Num: true, Help: "core spans without an API span"}, {Head: "No core span", Num: true, Help: "API spans without a core span"},
+			{Head: "No API span", Num: true, Help: "core spans without an API span"},
+			{Head: "No core span", Num: true, Help: "API spans without a core span"},
 			{Head: "Preempted", Num: true},
 			{Head: "Steps recorded", Num: true, Help: "share of the step ids between the first and the last that were recorded"},
 			{Head: "Steps known", Num: true, Help: "share of recorded steps whose batch is known from snapshots or could be rebuilt"},
@@ -126,10 +128,12 @@ func clockTable(i *result.Inspect) *page.Table {
 	t := &page.Table{ID: "clocks", Caption: "Clocks and engines", Closed: true,
 		Cols: []page.Column{{Head: "Run"}, {Head: "Engines", Num: true}, {Head: "Wall − monotonic", Unit: "s", Num: true},
 			{Head: "Spread", Unit: "ms", Num: true, Help: "P95 − P5 of the offset"}, {Head: "Negative intervals", Num: true},
-			{Head: "Steps missing", Num: true}, {Head: "Adjacent", Num: true, Help: "recorded steps whose successor is recorded too"}, {Head: "Orphan snapshots", Num: true}}}
+			{Head: "Steps missing", Num: true}, {Head: "Adjacent", Num: true, Help: "recorded steps whose successor is recorded too"},
+			{Head: "Orphan snapshots", Num: true}}}
 	for _, r := range i.Runs {
 		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{
-			page.Name(r.ID), page.Count(r.Clocks.Engines), page.Number(r.Clocks.OffsetS), page.Number(r.Clocks.OffsetSpreadMs), page.ZeroDim(r.Clocks.NegativeIntervals),
+			page.Name(r.ID), page.Count(r.Clocks.Engines), page.Number(r.Clocks.OffsetS), page.Number(r.Clocks.OffsetSpreadMs),
+			page.ZeroDim(r.Clocks.NegativeIntervals),
 			page.ZeroDim(r.Losses.MissingSteps), page.Percent(r.Losses.AdjacentShare), page.ZeroDim(r.Losses.OrphanSnapshots),
 		}})
 	}

@@ -9,7 +9,8 @@ import (
 // fitRunTable says which runs the fit used and why not the others.
 func fitRunTable(f *result.Fit) *page.Table {
 	t := &page.Table{ID: "fit-runs", Caption: "What the fit used",
-		Cols: []page.Column{{Head: "Run"}, {Head: "Used"}, {Head: "Rows read", Num: true}, {Head: "Kept", Num: true}, {Head: "Dropped, by reason"}, {Head: "Configuration"}, {Head: "Steps recorded", Num: true}, {Head: "Known", Num: true},
+		Cols: []page.Column{{Head: "Run"}, {Head: "Used"}, {Head: "Rows read", Num: true}, {Head: "Kept", Num: true},
+			{Head: "Dropped, by reason"}, {Head: "Configuration"}, {Head: "Steps recorded", Num: true}, {Head: "Known", Num: true},
 			{Head: "From snapshots", Num: true}, {Head: "Rebuilt", Num: true}, {Head: "Contradictions", Num: true}}}
 	byRun := map[string]result.RunRows{}
 	for _, r := range f.Beta.Rows.ByRun {
@@ -23,7 +24,8 @@ func fitRunTable(f *result.Fit) *page.Table {
 		}
 		rows := byRun[r.ID]
 		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{
-			page.Name(r.ID), used, page.Count(rows.Read), page.Count(rows.Kept), page.Prose(words.Reasons(rows.Dropped)), page.Name(label(labels, r.Config)), page.Count(r.Steps.Recorded), page.Percent(r.Steps.KnownShare),
+			page.Name(r.ID), used, page.Count(rows.Read), page.Count(rows.Kept), page.Prose(words.Reasons(rows.Dropped)),
+			page.Name(label(labels, r.Config)), page.Count(r.Steps.Recorded), page.Percent(r.Steps.KnownShare),
 			page.ZeroDim(r.Steps.FromSnapshots), page.ZeroDim(r.Steps.Reconstructed), page.ZeroDim(r.Steps.Contradictions),
 		}})
 	}
@@ -33,10 +35,12 @@ func fitRunTable(f *result.Fit) *page.Table {
 // rowTable accounts for the rows of every model: read = kept + dropped.
 func rowTable(f *result.Fit) *page.Table {
 	t := &page.Table{ID: "rows", Caption: "Rows: read = kept + dropped",
-		Cols: []page.Column{{Head: "Model"}, {Head: "Read", Num: true}, {Head: "Kept", Num: true}, {Head: "of these held out", Num: true}, {Head: "Dropped, by reason"}}}
+		Cols: []page.Column{{Head: "Model"}, {Head: "Read", Num: true}, {Head: "Kept", Num: true}, {Head: "of these held out", Num: true},
+			{Head: "Dropped, by reason"}}}
 	add := func(m result.Model) {
 		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{
-			page.Name(m.Name), page.Count(m.Rows.Read), page.Count(m.Rows.Kept), page.Count(m.Rows.Holdout), page.Prose(words.Reasons(m.Rows.Dropped))}})
+			page.Name(m.Name), page.Count(m.Rows.Read), page.Count(m.Rows.Kept), page.Count(m.Rows.Holdout),
+			page.Prose(words.Reasons(m.Rows.Dropped))}})
 	}
 	add(f.Beta)
 	for _, m := range f.Alpha {

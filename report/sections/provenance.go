@@ -30,11 +30,13 @@ func Provenance(in input.Input) page.Section {
 		s.Missing = "No result was given."
 		return s
 	}
-	t := &page.Table{ID: "documents", Caption: "Documents", Cols: []page.Column{{Head: "File"}, {Head: "Made by"}, {Head: "Schema"}, {Head: "Inputs", Num: true}, {Head: "Command"}}}
+	t := &page.Table{ID: "documents", Caption: "Documents", Cols: []page.Column{{Head: "File"}, {Head: "Made by"}, {Head: "Schema"},
+		{Head: "Inputs", Num: true}, {Head: "Command"}}}
 	var commands []string
 	for _, d := range docs {
 		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{
-			page.Name(d.file), page.Name("blis-train " + d.h.ToolVersion), page.Plain(d.h.SchemaVersion), page.Count(len(d.h.Inputs)), {Text: d.h.Command, Class: "mono w"}}})
+			page.Name(d.file), page.Name("blis-train " + d.h.ToolVersion), page.Plain(d.h.SchemaVersion), page.Count(len(d.h.Inputs)),
+			{Text: d.h.Command, Class: "mono w"}}})
 		if d.h.Command != "" {
 			commands = words.AppendNew(commands, "blis-train "+d.h.Command)
 		}
@@ -47,8 +49,10 @@ func Provenance(in input.Input) page.Section {
 		s.Blocks = append(s.Blocks, page.Block{Facts: knownFacts(validationOptions(v.Options)...)})
 	}
 	s.Blocks = append(s.Blocks, page.Block{Heading: "How to reproduce"},
-		page.Block{Text: "The same inputs and options give the same bytes, whatever the number of workers. Check the inputs' hashes below, install the same version, and run:"},
-		page.Block{Code: strings.Join(append(commands, "blis-train reproduce coefficients.yaml --data PARENT   # exit 3 when the bytes differ"), "\n")})
+		page.Block{Text: "The same inputs and options give the same bytes, whatever the number of workers. Check the inputs' hashes below, " +
+			"install the same version, and run:"},
+		page.Block{Code: strings.Join(append(commands, "blis-train reproduce coefficients.yaml --data PARENT   # exit 3 when the bytes differ"),
+			"\n")})
 	s.Blocks = append(s.Blocks, page.Tables(page.Capped(inputTable(docs), "in the order of the files", "the JSON files, inputs"))...)
 	return s
 }
@@ -61,7 +65,8 @@ type document struct {
 
 // inputTable lists every input once, with the documents made from it.
 func inputTable(docs []document) *page.Table {
-	t := &page.Table{ID: "inputs", Caption: "Inputs", Closed: true, Cols: []page.Column{{Head: "Name"}, {Head: "Bytes", Num: true}, {Head: "SHA-256"}, {Head: "Read for"}}}
+	t := &page.Table{ID: "inputs", Caption: "Inputs", Closed: true, Cols: []page.Column{{Head: "Name"}, {Head: "Bytes", Num: true},
+		{Head: "SHA-256"}, {Head: "Read for"}}}
 	index := map[result.Input]int{}
 	for _, d := range docs {
 		for _, f := range d.h.Inputs {
@@ -69,7 +74,8 @@ func inputTable(docs []document) *page.Table {
 			if !seen {
 				i = len(t.Rows)
 				index[f] = i
-				t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Plain(f.Name), page.Count64(f.Bytes), {Text: f.SHA256, Class: "mono"}, page.Plain(d.file)}})
+				t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Plain(f.Name), page.Count64(f.Bytes), {Text: f.SHA256, Class: "mono"},
+					page.Plain(d.file)}})
 				continue
 			}
 			if c := &t.Rows[i].Cells[3]; !strings.HasSuffix(c.Text, d.file) {
@@ -82,8 +88,10 @@ func inputTable(docs []document) *page.Table {
 
 func fitOptions(o result.FitOptions) []page.Fact {
 	out := []page.Fact{
-		page.FactOf("Spec", o.Spec), page.FactOf("Recipe", o.Recipe), page.FactOf("Beta target", o.BetaTarget), page.FactOf("Objective", o.Objective),
-		page.FactOf("Training share", words.Threshold(o.Split)), page.FactOf("Seed", fmt.Sprint(o.Seed)), page.FactOf("Bootstrap samples", fmt.Sprint(o.Bootstraps)), page.FactOf("Prior", o.Prior),
+		page.FactOf("Spec", o.Spec), page.FactOf("Recipe", o.Recipe), page.FactOf("Beta target", o.BetaTarget),
+		page.FactOf("Objective", o.Objective),
+		page.FactOf("Training share", words.Threshold(o.Split)), page.FactOf("Seed", fmt.Sprint(o.Seed)),
+		page.FactOf("Bootstrap samples", fmt.Sprint(o.Bootstraps)), page.FactOf("Prior", o.Prior),
 	}
 	if o.RefitAll {
 		out = append(out, page.FactOf("Refit", "on all rows, hold-out included"))
@@ -96,6 +104,7 @@ func fitOptions(o result.FitOptions) []page.Fact {
 
 func validationOptions(o result.ValidationOptions) []page.Fact {
 	return []page.Fact{
-		page.FactOf("Replay latency model", o.Latency), page.FactOf("Replay overhead", overheadWords(o)), page.FactOf("Replay split", words.Threshold(o.Split)), page.FactOf("Replay seed", fmt.Sprint(o.Seed)),
+		page.FactOf("Replay latency model", o.Latency), page.FactOf("Replay overhead", overheadWords(o)),
+		page.FactOf("Replay split", words.Threshold(o.Split)), page.FactOf("Replay seed", fmt.Sprint(o.Seed)),
 	}
 }

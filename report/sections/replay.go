@@ -16,7 +16,8 @@ import (
 
 func Replay(in input.Input, figs []*draw.Figure) page.Section {
 	s := page.Section{ID: "replay", Nav: "Replay", Title: "Replay: do requests feel it?",
-		Lead: "The recorded arrivals, run through the simulator with these coefficients, against what the real server did. Only the plain replay gates; noise and drift-corrected tell the model's error from the machine's."}
+		Lead: "The recorded arrivals, run through the simulator with these coefficients, against what the real server did. Only the plain " +
+			"replay gates; noise and drift-corrected tell the model's error from the machine's."}
 	if in.Validation == nil {
 		s.Missing = "No validation.json: run `blis-train validate --fit fit.json OUT` to replay the runs."
 		return s
@@ -41,8 +42,10 @@ func Replay(in input.Input, figs []*draw.Figure) page.Section {
 // that can gate, then, folded, closed loops, saturated runs and too few requests.
 func metricTables(v *result.Validation) []page.Block {
 	first := &page.Table{ID: "metrics", Caption: "Distributions, real against simulated", Cols: metricCols(),
-		Note: "KS D is the largest gap between the two distributions; real vs real is D between the two halves of the real run, which no model can beat by much. Below the critical D at 5 %, a gap of this size can be chance."}
-	rest := &page.Table{ID: "metrics-rest", Caption: "Comparisons that cannot gate: closed loops, saturated runs, too few requests", Cols: metricCols()}
+		Note: "KS D is the largest gap between the two distributions; real vs real is D between the two halves of the real run, which no " +
+			"model can beat by much. Below the critical D at 5 %, a gap of this size can be chance."}
+	rest := &page.Table{ID: "metrics-rest", Caption: "Comparisons that cannot gate: closed loops, saturated runs, too few requests",
+		Cols: metricCols()}
 	runs := slices.Clone(v.Runs)
 	if len(runs)*len(input.MetricNames) > page.MaxRows {
 		slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(input.LargestKS(b), input.LargestKS(a)) })
@@ -67,8 +70,10 @@ func metricCols() []page.Column {
 	return []page.Column{{Head: "Run"}, {Head: "Compared"}, {Head: "Metric"}, {Head: "Requests", Num: true},
 		{Head: "KS D", Num: true}, {Head: "D with noise", Num: true}, {Head: "D drift-corrected", Num: true},
 		{Head: "D real vs real", Num: true}, {Head: "critical D", Num: true, Help: "1.3581·sqrt((n+m)/(nm))"},
-		{Head: "D at quantile", Num: true}, {Head: "p", Num: true, Help: "asymptotic p-value of the plain replay"}, {Head: "n effective", Num: true, Help: "requests are autocorrelated"},
-		{Head: "Median error", Num: true}, {Head: "with noise", Num: true}, {Head: "drift-corrected", Num: true}, {Head: "paired", Num: true, Help: "median over requests of |simulated − real| / real"},
+		{Head: "D at quantile", Num: true}, {Head: "p", Num: true, Help: "asymptotic p-value of the plain replay"},
+		{Head: "n effective", Num: true, Help: "requests are autocorrelated"},
+		{Head: "Median error", Num: true}, {Head: "with noise", Num: true}, {Head: "drift-corrected", Num: true},
+		{Head: "paired", Num: true, Help: "median over requests of |simulated − real| / real"},
 		{Head: "Wasserstein", Unit: "ms", Num: true}}
 }
 
@@ -102,13 +107,15 @@ func ksCell(v *float64) page.Cell { return page.Shown(v, words.Statistic) }
 // quantileTable shows the times themselves.
 func quantileTable(v *result.Validation) *page.Table {
 	t := &page.Table{ID: "quantiles", Caption: "Times, real and simulated (plain), ms", Closed: true,
-		Cols: []page.Column{{Head: "Run"}, {Head: "Metric"}, {Head: "P50 real", Num: true}, {Head: "simulated", Num: true}, {Head: "P90 real", Num: true}, {Head: "simulated", Num: true},
+		Cols: []page.Column{{Head: "Run"}, {Head: "Metric"}, {Head: "P50 real", Num: true}, {Head: "simulated", Num: true},
+			{Head: "P90 real", Num: true}, {Head: "simulated", Num: true},
 			{Head: "P99 real", Num: true}, {Head: "simulated", Num: true}, {Head: "mean real", Num: true}, {Head: "simulated", Num: true}}}
 	for _, r := range v.Runs {
 		for _, n := range input.MetricNames {
 			if m := input.Metric(r.Metrics, n); m != nil {
 				t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{
-					page.Name(input.RunTitle(r)), page.Plain(strings.ToUpper(n)), page.Num(m.RealMs.P50), page.Num(m.SimMs.P50), page.Num(m.RealMs.P90), page.Num(m.SimMs.P90),
+					page.Name(input.RunTitle(r)), page.Plain(strings.ToUpper(n)), page.Num(m.RealMs.P50), page.Num(m.SimMs.P50), page.Num(m.RealMs.P90),
+					page.Num(m.SimMs.P90),
 					page.Num(m.RealMs.P99), page.Num(m.SimMs.P99), page.Num(m.RealMs.Mean), page.Num(m.SimMs.Mean)}})
 			}
 		}
@@ -119,8 +126,11 @@ func quantileTable(v *result.Validation) *page.Table {
 // replayTable says how the replay was set up and how far it ran the recorded schedule.
 func replayTable(v *result.Validation) *page.Table {
 	t := &page.Table{ID: "replays", Caption: "How each replay was run",
-		Cols: []page.Column{{Head: "Run"}, {Head: "Compared"}, {Head: "Load"}, {Head: "Saturated"}, {Head: "Enough requests"}, {Head: "Replayed", Num: true}, {Head: "Compared", Num: true}, {Head: "Left out, by reason"},
-			{Head: "Batches known", Num: true, Help: "recorded steps whose batch is known"}, {Head: "Batches identical", Num: true, Help: "simulated batches that also occur in the recording"}, {Head: "Steps", Num: true}, {Head: "Clipped", Num: true}, {Head: "Notes"}}}
+		Cols: []page.Column{{Head: "Run"}, {Head: "Compared"}, {Head: "Load"}, {Head: "Saturated"}, {Head: "Enough requests"},
+			{Head: "Replayed", Num: true}, {Head: "Compared", Num: true}, {Head: "Left out, by reason"},
+			{Head: "Batches known", Num: true, Help: "recorded steps whose batch is known"},
+			{Head: "Batches identical", Num: true, Help: "simulated batches that also occur in the recording"}, {Head: "Steps", Num: true},
+			{Head: "Clipped", Num: true}, {Head: "Notes"}}}
 	for _, r := range v.Runs {
 		q := r.Replay
 		if q == nil {
@@ -135,8 +145,10 @@ func replayTable(v *result.Validation) *page.Table {
 			enough = page.Cell{Text: "no", Class: "na"}
 		}
 		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{
-			page.Name(input.PhaseTitle(r)), {Text: input.SplitWords(r.Split), Class: "nb"}, page.Plain(r.Load), saturated, enough, page.Count(r.Replayed), page.Count(r.Requests), page.Prose(words.Reasons(r.Excluded)),
-			page.Percent(q.KnownBatchesShare), page.Percent(q.IdenticalBatchesShare), page.Count(q.Steps), page.ZeroDim(q.ClippedPredictions), page.Prose(strings.Join(q.Notes, "; ")),
+			page.Name(input.PhaseTitle(r)), {Text: input.SplitWords(r.Split), Class: "nb"}, page.Plain(r.Load), saturated, enough,
+			page.Count(r.Replayed), page.Count(r.Requests), page.Prose(words.Reasons(r.Excluded)),
+			page.Percent(q.KnownBatchesShare), page.Percent(q.IdenticalBatchesShare), page.Count(q.Steps), page.ZeroDim(q.ClippedPredictions),
+			page.Prose(strings.Join(q.Notes, "; ")),
 		}})
 	}
 	return page.Capped(t, "in the order of the file", "validation.json, runs")

@@ -18,7 +18,8 @@ func saturationTable(i *result.Inspect) *page.Table {
 		for _, c := range r.Saturation {
 			if len(words.AppendNew(names, c.Name)) > len(names) {
 				names = append(names, c.Name)
-				t.Cols = append(t.Cols, page.Column{Head: strings.ReplaceAll(c.Name, "_", " "), Unit: "≤ " + words.Short(c.Threshold), Help: c.Doc, Num: true})
+				t.Cols = append(t.Cols, page.Column{Head: strings.ReplaceAll(c.Name, "_", " "), Unit: "≤ " + words.Short(c.Threshold), Help: c.Doc,
+					Num: true})
 			}
 		}
 	}

@@ -41,7 +41,8 @@ func causes(in input.Input, figs []*draw.Figure) []page.Block {
 		if d.Regime != "" {
 			label += ", regime " + d.Regime
 		}
-		c := page.Cause{Label: label, Scope: d.Scope, Sentence: words.Sentence(strings.TrimPrefix(d.Sentence, d.Scope+": ")), Gates: strings.Join(d.Gates, ", ")}
+		c := page.Cause{Label: label, Scope: d.Scope, Sentence: words.Sentence(strings.TrimPrefix(d.Sentence, d.Scope+": ")),
+			Gates: strings.Join(d.Gates, ", ")}
 		if id := figureOf(d.Figure, anchors); id != "" {
 			c.Anchor, c.FigureTitle = "fig-"+id, anchors[id]
 		} else if d.Figure == "saturation" && in.Inspect != nil {

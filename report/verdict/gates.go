@@ -16,8 +16,11 @@ const maxJudged = 40
 // gateTables are the judged gates, those that lack data, and, folded, those
 // that are not required.
 func gateTables(v *result.Validation) []page.Block {
-	judged := &page.Table{ID: "gates", Caption: "Gates", Cols: gateCols(), Note: "A failed gate makes the command exit with 3. Under each threshold stands why; a gate's name leads to its clause in the specification, and `blis-train validate --gates list` prints them all."}
-	open := &page.Table{ID: "gates-open", Caption: "Gates without enough data", Cols: gateCols(), Note: "A gate without a verdict is never a pass."}
+	judged := &page.Table{ID: "gates", Caption: "Gates", Cols: gateCols(), Note: "A failed gate makes the command exit with 3. Under " +
+		"each threshold stands why; a gate's name leads to its clause in the specification, and `blis-train validate --gates list` prints " +
+		"them all."}
+	open := &page.Table{ID: "gates-open", Caption: "Gates without enough data", Cols: gateCols(),
+		Note: "A gate without a verdict is never a pass."}
 	rest := &page.Table{ID: "gates-rest", Caption: "Gates that are not required here", Cols: gateCols(), Closed: true}
 	passed := judged
 	if judgedGates(v.Gates) > maxJudged {

@@ -38,7 +38,8 @@ func TestNextSteps(t *testing.T) {
 	open := gate("ks_ttft", "run", "<", 0.1, 0.15)
 	open.Pass, open.Note = nil, "insufficient data: 11 requests"
 	in := input.Input{
-		Fit: &result.Fit{Beta: result.Model{Warnings: []trace.Finding{trace.Findingf("machine_drift", "run-1: slower"), trace.Findingf("machine_drift", "run-1: faster")}}},
+		Fit: &result.Fit{Beta: result.Model{Warnings: []trace.Finding{trace.Findingf("machine_drift", "run-1: slower"),
+			trace.Findingf("machine_drift", "run-1: faster")}}},
 		Validation: &result.Validation{Verdict: result.VerdictFail, Gates: []result.Gate{open}, Diagnoses: []result.Diagnosis{
 			{Cause: result.CauseModelError, Scope: "c", Regime: "mixed", Term: "prefill_attention", Sentence: "x"},
 			{Cause: result.CauseModelError, Scope: "all", Regime: "mixed", Term: "prefill_attention", Sentence: "x"},
@@ -48,7 +49,8 @@ func TestNextSteps(t *testing.T) {
 		}},
 	}
 	got := nextSteps(in)
-	starts := []string{"The machine changed speed during run-1: repeat", "Lower the load of run-9:", "Record load like that of the failing steps, kv_cache_read in prefill steps:",
+	starts := []string{"The machine changed speed during run-1: repeat", "Lower the load of run-9:",
+		"Record load like that of the failing steps, kv_cache_read in prefill steps:",
 		"Look at the terms that carry the error, prefill_attention in mixed steps:", "Record longer: 1 replay gate has no verdict"}
 	if len(got) != len(starts) {
 		t.Fatalf("got %q, want %d steps", got, len(starts))
@@ -74,14 +76,16 @@ func TestNextSteps(t *testing.T) {
 // Diagnoses that say the same are one, with every gate; what lacks data is
 // grouped by reason.
 func TestSameReasonsAreOne(t *testing.T) {
-	ds := joined([]result.Diagnosis{{Scope: "c", Sentence: "x", Gates: []string{"bias"}}, {Scope: "all", Sentence: "x", Gates: []string{"bias", "beta_mape"}}, {Scope: "d", Sentence: "y"}})
+	ds := joined([]result.Diagnosis{{Scope: "c", Sentence: "x", Gates: []string{"bias"}},
+		{Scope: "all", Sentence: "x", Gates: []string{"bias", "beta_mape"}}, {Scope: "d", Sentence: "y"}})
 	if len(ds) != 2 || ds[0].Scope != "c, all" || strings.Join(ds[0].Gates, " ") != "bias beta_mape" {
 		t.Errorf("got %+v", ds)
 	}
 	a, b, c := gate("ks_ttft", "r", "<", 0, 1), gate("ks_itl", "r", "<", 0, 1), gate("beta_mape_loco", "all", "<", 0, 1)
 	a.Pass, b.Pass, c.Pass = nil, nil, nil
 	a.Note, b.Note, c.Note = "few", "few", "one configuration"
-	if got := undecided([]result.Gate{a, b, c}); len(got) != 2 || got[0] != "ks_ttft, ks_itl of r: few" || got[1] != "beta_mape_loco of all: one configuration" {
+	if got := undecided([]result.Gate{a, b, c}); len(got) != 2 || got[0] != "ks_ttft, ks_itl of r: few" ||
+		got[1] != "beta_mape_loco of all: one configuration" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -20,7 +20,8 @@ func nextSteps(in input.Input) []string {
 	}
 	var out []string
 	if slices.ContainsFunc(v.Gates, func(g result.Gate) bool { return g.Name == "target_floor" && gateRank(g) == 0 }) {
-		out = append(out, "The target is shorter than reading the weights takes, so that it is no step time: fit with `--beta-target cadence`, or correct what run.yaml says of the hardware. Nothing else counts before.")
+		out = append(out, "The target is shorter than reading the weights takes, so that it is no step time: fit with `--beta-target "+
+			"cadence`, or correct what run.yaml says of the hardware. Nothing else counts before.")
 	}
 	drifted := driftedRuns(in.Fit)
 	if v.Verdict == result.VerdictFail && len(drifted)+len(by[result.CauseMachineDrift]) > 0 {
@@ -28,19 +29,23 @@ func nextSteps(in input.Input) []string {
 		if len(drifted) > 0 {
 			during = words.ListOf(drifted, 3)
 		}
-		out = append(out, fmt.Sprintf("The machine changed speed during %s: repeat the recording on a quiet machine; until then, judge the model by the drift-corrected replay.", during))
+		out = append(out, fmt.Sprintf("The machine changed speed during %s: repeat the recording on a quiet machine; until then, judge the "+
+			"model by the drift-corrected replay.", during))
 	}
 	if ds := by[result.CauseSaturated]; len(ds) > 0 {
-		out = append(out, fmt.Sprintf("Lower the load of %s: a saturated run tells how long it was recorded, not how fast the engine is.", places(ds, diagnosedScope)))
+		out = append(out, fmt.Sprintf("Lower the load of %s: a saturated run tells how long it was recorded, not how fast the engine is.",
+			places(ds, diagnosedScope)))
 	}
 	if ds := by[result.CauseUnseenRegime]; len(ds) > 0 {
 		out = append(out, fmt.Sprintf("Record load like that of the failing steps, %s: the fit never saw its like.", places(ds, diagnosedTerm)))
 	}
 	if ds := by[result.CauseModelError]; len(ds) > 0 {
-		out = append(out, fmt.Sprintf("Look at the terms that carry the error, %s: record more such steps, or correct what run.yaml says of the hardware.", places(ds, diagnosedTerm)))
+		out = append(out, fmt.Sprintf("Look at the terms that carry the error, %s: record more such steps, or correct what run.yaml says of "+
+			"the hardware.", places(ds, diagnosedTerm)))
 	}
 	if n := shortOfRequests(v.Gates); n > 0 {
-		out = append(out, fmt.Sprintf("Record longer: %s for want of requests (164 in the compared part decide one).", words.PluralVerb(n, "replay gate has no verdict", "replay gates have no verdict")))
+		out = append(out, fmt.Sprintf("Record longer: %s for want of requests (164 in the compared part decide one).",
+			words.PluralVerb(n, "replay gate has no verdict", "replay gates have no verdict")))
 	}
 	if v.Verdict == result.VerdictPass {
 		out = append(out, "Use coefficients.yaml; `blis-train export` writes the formats of BLIS and of the autoscalers.")

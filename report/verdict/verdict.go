@@ -21,7 +21,8 @@ func Section(in input.Input, figs []*draw.Figure) page.Section {
 	}
 	s.Blocks = append(s.Blocks, causes(in, figs)...)
 	if m := in.Validation.Missing; len(m) > 0 && in.Validation.Verdict == result.VerdictFail {
-		s.Blocks = append(s.Blocks, page.Block{Heading: "What could not be judged"}, page.Block{List: words.FirstOf(undecided(in.Validation.Gates), 4, "the gates without enough data below")})
+		s.Blocks = append(s.Blocks, page.Block{Heading: "What could not be judged"},
+			page.Block{List: words.FirstOf(undecided(in.Validation.Gates), 4, "the gates without enough data below")})
 	}
 	s.Blocks = append(s.Blocks, gateTables(in.Validation)...)
 	s.Blocks = append(s.Blocks, page.FindingBlocks("Findings of the validation", in.Validation.Warnings)...)

@@ -6,12 +6,14 @@ import (
 )
 
 func TestNumbers(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 0.25: "0.25", 12.345: "12.3", 1234567: "1,234,567", -0.5: "−0.5", 3e-6: "3e-6", 2.5e9: "2.5e9", 100: "100", 0.001: "0.001", -1500: "−1,500"} {
+	for v, want := range map[float64]string{0: "0", 0.25: "0.25", 12.345: "12.3", 1234567: "1,234,567", -0.5: "−0.5", 3e-6: "3e-6",
+		2.5e9: "2.5e9", 100: "100", 0.001: "0.001", -1500: "−1,500"} {
 		if got := Short(v); got != want {
 			t.Errorf("short(%g) = %q, want %q", v, got, want)
 		}
 	}
-	for v, want := range map[float64]string{0.0461: "4.6\u00a0%", -0.02: "−2.0\u00a0%", 1.5: "150\u00a0%", 0: "0.0\u00a0%", -3e-17: "0.0\u00a0%", 0.0004: "0.040\u00a0%"} {
+	for v, want := range map[float64]string{0.0461: "4.6\u00a0%", -0.02: "−2.0\u00a0%", 1.5: "150\u00a0%", 0: "0.0\u00a0%",
+		-3e-17: "0.0\u00a0%", 0.0004: "0.040\u00a0%"} {
 		if got := Pct(v); got != want {
 			t.Errorf("pct(%g) = %q, want %q", v, got, want)
 		}

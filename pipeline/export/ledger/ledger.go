@@ -1,4 +1,6 @@
-package export
+// Package ledger keeps the ledger of fits: one JSON line a job, appended under a
+// lock, for trends of accuracy over months.
+package ledger
 
 import (
 	"bufio"
@@ -16,11 +18,19 @@ import (
 // Codes of the ledger.
 const (
 	badLedgerLine trace.Code = "bad_ledger_line"
-	BadLedger     trace.Code = "bad_ledger"
+	Empty         trace.Code = "bad_ledger"
 )
 
-// LedgerEntry is one line of a ledger: one fit, validate or run.
-type LedgerEntry struct {
+// Codes describes every code of this package.
+var Codes = []trace.CodeEntry{
+	{Code: badLedgerLine, Kind: "warning", Meaning: "A line of the ledger is not an entry, or of another schema version.",
+		Action: "Look at the line; a crashed job may have cut it. The other lines are read."},
+	{Code: Empty, Kind: "error", Meaning: "The ledger holds no entry at all.",
+		Action: "Check the path; fit, validate and run append with --ledger FILE."},
+}
+
+// Entry is one line of a ledger: one fit, validate or run.
+type Entry struct {
 	SchemaVersion string         `json:"schema_version"`
 	Time          string         `json:"time"` // RFC 3339, UTC
 	Stage         string         `json:"stage"`
@@ -56,7 +66,7 @@ func NewHeadline(fit *result.Fit, val *result.Validation) Headline {
 		if e := fit.Beta.Holdout; e != nil {
 			h.BetaMAPE, h.BetaMAPEConst, h.BetaSkill = e.MAPE, e.MAPEConst, e.Skill
 		}
-		if m := alphaNamed(fit, "overhead"); m != nil && m.Interval != nil {
+		if m := fit.AlphaNamed("overhead"); m != nil && m.Interval != nil {
 			h.OverheadInside = m.Interval.InsideShare
 		}
 	}
@@ -85,7 +95,7 @@ func worstGate(val *result.Validation, name string) *float64 {
 // one write under an exclusive lock on a file opened for appending, so two jobs
 // may append at once. A last line that a crash cut short is closed first and
 // stays visible as a bad line.
-func Append(path string, e LedgerEntry) error {
+func Append(path string, e Entry) error {
 	line, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("ledger: %w", err)
@@ -130,18 +140,19 @@ func endsTorn(f *os.File) (bool, error) {
 	return last[0] != '\n', nil
 }
 
-// ReadLedger returns the entries in file order and one error per line that is
+// Read returns the entries in file order and one error per line that is
 // none; name is for messages.
-func ReadLedger(r io.Reader, name string) ([]LedgerEntry, []error) {
-	var entries []LedgerEntry
+func Read(r io.Reader, name string) ([]Entry, []error) {
+	var entries []Entry
 	var bad []error
 	in := bufio.NewReaderSize(r, 1<<16)
 	for n := int64(1); ; n++ {
 		line, err := in.ReadBytes('\n')
 		if len(bytes.TrimSpace(line)) > 0 {
-			var e LedgerEntry
+			var e Entry
 			if jerr := result.Read(bytes.NewReader(line), &e); jerr != nil {
-				bad = append(bad, &trace.SyntaxError{File: name, Line: n, Code: badLedgerLine, Msg: "not a ledger entry: " + jerr.Error(), Hint: "a crashed job may have cut the line; the others are read"})
+				bad = append(bad, &trace.SyntaxError{File: name, Line: n, Code: badLedgerLine, Msg: "not a ledger entry: " + jerr.Error(),
+					Hint: "a crashed job may have cut the line; the others are read"})
 			} else {
 				entries = append(entries, e)
 			}

@@ -1,4 +1,6 @@
-package export
+// Package compare holds a coefficient file against what it is used for: [Check]
+// against a deployment, [Diff] against another coefficient file.
+package compare
 
 import (
 	"fmt"
@@ -21,6 +23,25 @@ const (
 	notLearnedTerm trace.Code = "term_not_learned"
 	notComparable  trace.Code = "not_comparable"
 )
+
+// Codes describes every code of this package.
+var Codes = []trace.CodeEntry{
+	{Code: outsideEngine, Kind: "finding", Meaning: "The deployment runs another vLLM minor version than the coefficients were trained on.",
+		Action: "Refit on the new version, or validate the file against a run of it."},
+	{Code: outsideKnob, Kind: "finding", Meaning: "An engine switch has a value that no training configuration had.",
+		Action: "Validate the file against a run with that value."},
+	{Code: outsideRange, Kind: "finding", Meaning: "The largest batches of the deployment push a feature beyond 1.5 times its " +
+		"training maximum.", Action: "Add runs that reach that regime; predictions there extrapolate."},
+	{Code: outsideWidths, Kind: "finding", Meaning: "The deployment runs a trained model in another precision.",
+		Action: "Refit on that precision; weight and KV bytes change every memory term."},
+	{Code: NotReplayable, Kind: "finding", Meaning: "The file has no overhead target that a replay may add.",
+		Action: "Give --overhead-us in replays, or fit runs with API spans."},
+	{Code: notLearnedTerm, Kind: "finding", Meaning: "The deployment uses a term that the training data did not teach.",
+		Action: "Add runs that exercise it, for example longer prompts."},
+	{Code: notComparable, Kind: "error", Meaning: "Two coefficient files of different spec versions or targets were compared.",
+		Action: "Refit one of them; their terms mean different things."},
+	{Code: badDiffOption, Kind: "error", Meaning: "An option of diff is out of its range.", Action: "Correct the value the message names."},
+}
 
 // rangeFactor is how far above its training maximum a feature may go (spec#training-range).
 const rangeFactor = 1.5
@@ -53,7 +74,8 @@ func replayable(set *coeff.Set) []trace.Finding {
 	if m := set.AlphaModel(coeff.Overhead); m != nil && m.Replay {
 		return nil
 	}
-	return []trace.Finding{trace.Findingf(NotReplayable, "no replayable overhead target, got %q: a replay needs --overhead-us", set.AlphaTargets())}
+	return []trace.Finding{trace.Findingf(NotReplayable, "no replayable overhead target, got %q: a replay needs --overhead-us",
+		set.AlphaTargets())}
 }
 
 // engineVersion compares major.minor: patch releases do not change the engine.
@@ -93,11 +115,13 @@ func widths(set *coeff.Set, d *deploy.Deployment) []trace.Finding {
 		return nil
 	}
 	slices.Sort(have)
-	return []trace.Finding{trace.Findingf(outsideWidths, "precision of %s: got %s, trained on %s", d.Model.ID, widthText(&d.Model), strings.Join(slices.Compact(have), "; "))}
+	return []trace.Finding{trace.Findingf(outsideWidths, "precision of %s: got %s, trained on %s", d.Model.ID, widthText(&d.Model),
+		strings.Join(slices.Compact(have), "; "))}
 }
 
 func widthText(m *deploy.Model) string {
-	return fmt.Sprintf("weights %g B, KV %g B, activations %g B, compute %s", m.BytesPerWeight, m.BytesPerKV, m.BytesPerActivation, m.LinearCompute)
+	return fmt.Sprintf("weights %g B, KV %g B, activations %g B, compute %s", m.BytesPerWeight, m.BytesPerKV, m.BytesPerActivation,
+		m.LinearCompute)
 }
 
 // knobs compares the switches that change what a step is made of. Sizes
@@ -177,7 +201,8 @@ func featureRanges(set *coeff.Set, d *deploy.Deployment, vec Vectorizer) ([]trac
 			case slices.Contains(unlearned, i+1):
 				out = append(out, trace.Findingf(notLearnedTerm, "%s: not learned, but %s uses it", c.Name, p.what))
 			case c.Range != nil && x[i] > rangeFactor*c.Range[1]:
-				out = append(out, trace.Findingf(outsideRange, "%s: up to %s with %s, trained up to %s", c.Name, three(x[i]), p.what, three(c.Range[1])))
+				out = append(out, trace.Findingf(outsideRange, "%s: up to %s with %s, trained up to %s", c.Name, three(x[i]), p.what,
+					three(c.Range[1])))
 			default:
 				continue
 			}

@@ -1,9 +1,11 @@
-package export
+package compare
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -96,7 +98,8 @@ func Diff(a, b *coeff.Set, preds []Prediction, opt DiffOptions) (*DiffDoc, error
 		return nil, err
 	}
 	if a.SpecVersion != b.SpecVersion {
-		return nil, trace.Errorf(notComparable, "spec_version: got %q and %q, want the same: the terms mean different things", a.SpecVersion, b.SpecVersion)
+		return nil, trace.Errorf(notComparable, "spec_version: got %q and %q, want the same: the terms mean different things", a.SpecVersion,
+			b.SpecVersion)
 	}
 	if a.BetaTarget != b.BetaTarget {
 		return nil, trace.Errorf(notComparable, "beta_target: got %q and %q, want the same", a.BetaTarget, b.BetaTarget)
@@ -132,10 +135,10 @@ func settings(a, b *coeff.Set) []string {
 		}
 	}
 	differ("recipe", a.Recipe, b.Recipe)
-	differ("lambda", six(a.TrainedOn.Lambda), six(b.TrainedOn.Lambda))
-	differ("gamma", six(a.Gamma), six(b.Gamma))
+	differ("lambda", sixDigits(a.TrainedOn.Lambda), sixDigits(b.TrainedOn.Lambda))
+	differ("gamma", sixDigits(a.Gamma), sixDigits(b.Gamma))
 	differ("training_date", a.TrainedOn.Date, b.TrainedOn.Date)
-	differ("n_samples", six(float64(a.TrainedOn.Samples)), six(float64(b.TrainedOn.Samples)))
+	differ("n_samples", sixDigits(float64(a.TrainedOn.Samples)), sixDigits(float64(b.TrainedOn.Samples)))
 	for _, t := range a.AlphaTargets() {
 		if b.AlphaModel(t) == nil {
 			out = append(out, "alpha target "+t+" is gone")
@@ -195,7 +198,7 @@ func diffFactors(a, b *coeff.Set) []TermDiff {
 	}
 	fa, fb := of(a), of(b)
 	var out []TermDiff
-	for _, name := range sortedKeys(names) {
+	for _, name := range slices.Sorted(maps.Keys(names)) {
 		va, vb := 1.0, 1.0
 		if v, ok := fa[name]; ok {
 			va = v
@@ -263,15 +266,19 @@ func (d *DiffDoc) judge(opt DiffOptions) {
 		t := &d.Terms[i]
 		switch {
 		case t.Significant != nil && *t.Significant:
-			d.Reasons = append(d.Reasons, t.Model+" "+t.Name+" moved significantly: "+strings.TrimSuffix(six(t.A)+" -> "+six(t.B)+" "+t.Unit, " 1"))
+			d.Reasons = append(d.Reasons, t.Model+" "+t.Name+" moved significantly: "+strings.TrimSuffix(
+				sixDigits(t.A)+" -> "+sixDigits(t.B)+" "+t.Unit, " 1"))
 		case t.Significant == nil && math.Abs(t.Delta) > opt.Tolerance*math.Abs(t.A):
-			d.Reasons = append(d.Reasons, t.Model+" "+t.Name+" moved, significance unknown: "+strings.TrimSuffix(six(t.A)+" -> "+six(t.B)+" "+t.Unit, " 1"))
+			d.Reasons = append(d.Reasons, t.Model+" "+t.Name+" moved, significance unknown: "+strings.TrimSuffix(
+				sixDigits(t.A)+" -> "+sixDigits(t.B)+" "+t.Unit, " 1"))
 		}
 	}
 	for _, p := range d.Predictions {
 		if !(math.Abs(p.Change) <= opt.Tolerance) {
-			d.Reasons = append(d.Reasons, p.Scope+": "+p.Metric+" on "+p.Workload+" "+six(p.AMs)+" -> "+six(p.BMs)+" ms")
+			d.Reasons = append(d.Reasons, p.Scope+": "+p.Metric+" on "+p.Workload+" "+sixDigits(p.AMs)+" -> "+sixDigits(p.BMs)+" ms")
 		}
 	}
 	d.Changed = len(d.Reasons) > 0
 }
+
+func sixDigits(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }

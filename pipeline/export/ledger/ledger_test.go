@@ -1,4 +1,4 @@
-package export
+package ledger
 
 import (
 	"bytes"
@@ -9,15 +9,19 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/result"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/pipeline/export/exporttest"
+	"github.com/blis-train/blis-train/result"
 )
 
-func entry(n int) LedgerEntry {
-	return LedgerEntry{SchemaVersion: result.SchemaVersion, Time: fmt.Sprintf("2026-02-17T00:00:%02dZ", n), Stage: "fit", ToolVersion: "0.1.0", Command: "fit --seed 1",
-		Inputs: []result.Input{{Name: "a", Bytes: 1, SHA256: strings.Repeat("f", 64)}}, Artifact: &result.Input{Name: "coefficients.yaml", Bytes: 9, SHA256: "cd"},
-		Headline: NewHeadline(exampleFit(), nil)}
+func entry(n int) Entry {
+	return Entry{SchemaVersion: result.SchemaVersion, Time: fmt.Sprintf("2026-02-17T00:00:%02dZ", n), Stage: "fit", ToolVersion: "0.1.0",
+		Command:  "fit --seed 1",
+		Inputs:   []result.Input{{Name: "a", Bytes: 1, SHA256: strings.Repeat("f", 64)}},
+		Artifact: &result.Input{Name: "coefficients.yaml", Bytes: 9, SHA256: "cd"},
+		Headline: NewHeadline(exporttest.ExampleFit(), nil)}
 }
 
 // Safe when two jobs append at once.
@@ -41,7 +45,7 @@ func TestLedgerConcurrentAppend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, bad := ReadLedger(bytes.NewReader(data), path)
+	got, bad := Read(bytes.NewReader(data), path)
 	if len(got) != jobs*each || len(bad) != 0 {
 		t.Errorf("%d entries, %d bad lines, want %d and 0", len(got), len(bad), jobs*each)
 	}
@@ -54,7 +58,7 @@ func TestLedgerRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	data, _ := os.ReadFile(path)
-	got, bad := ReadLedger(bytes.NewReader(data), path)
+	got, bad := Read(bytes.NewReader(data), path)
 	if len(bad) != 0 || len(got) != 1 {
 		t.Fatalf("%d entries, bad %v", len(got), bad)
 	}
@@ -76,16 +80,18 @@ func TestLedgerTornLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	data, _ := os.ReadFile(path)
-	got, bad := ReadLedger(bytes.NewReader(data), "l")
-	if len(got) != 2 || len(bad) != 1 || code(bad[0]) != badLedgerLine || !strings.HasPrefix(bad[0].Error(), "l:2: ") {
+	got, bad := Read(bytes.NewReader(data), "l")
+	if len(got) != 2 || len(bad) != 1 || exporttest.CodeOf(bad[0]) != badLedgerLine || !strings.HasPrefix(bad[0].Error(), "l:2: ") {
 		t.Errorf("%d entries, bad %v", len(got), bad)
 	}
 }
 
 func TestHeadline(t *testing.T) {
-	val := &result.Validation{Verdict: "pass", Gates: []result.Gate{{Gate: coeff.Gate{Name: "ks_ttft", Value: ptr(0.1)}}, {Gate: coeff.Gate{Name: "ks_ttft", Value: ptr(0.12)}}, {Gate: coeff.Gate{Name: "ks_itl"}}}}
-	h := NewHeadline(exampleFit(), val)
-	if *h.KSTTFT != 0.12 || h.KSITL != nil || *h.BetaMAPE != 0.05 || *h.OverheadInside != 0.97 || h.Rows != 100 || h.Configs != 2 || h.Verdict != "pass" {
+	val := &result.Validation{Verdict: "pass", Gates: []result.Gate{{Gate: coeff.Gate{Name: "ks_ttft", Value: exporttest.Ptr(0.1)}},
+		{Gate: coeff.Gate{Name: "ks_ttft", Value: exporttest.Ptr(0.12)}}, {Gate: coeff.Gate{Name: "ks_itl"}}}}
+	h := NewHeadline(exporttest.ExampleFit(), val)
+	if *h.KSTTFT != 0.12 || h.KSITL != nil || *h.BetaMAPE != 0.05 || *h.OverheadInside != 0.97 || h.Rows != 100 || h.Configs != 2 ||
+		h.Verdict != "pass" {
 		t.Errorf("%+v", h)
 	}
 }
