@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -22,7 +24,7 @@ func exportCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "export",
 		Usage:     "write coefficients in the format a consumer loads",
-		ArgsUsage: "fit.json",
+		ArgsUsage: "fit.json|predictor.json",
 		Description: "native is the artifact itself; every other format comes with FILE" + export.SidecarSuffix + ",\n" +
 			"which holds the provenance that has no room in it. docs/formats.md describes them.\n\n" +
 			"Example:\n   blis-train export --format blis-defaults out/fit.json -o defaults.yaml",
@@ -35,6 +37,7 @@ func exportCommand() *cli.Command {
 			&cli.Float64Flag{Name: "prompt-tokens", Usage: "mean prompt length `TOKENS` the wva and inferno lines assume; 0: of the training requests"},
 			&cli.Float64Flag{Name: "output-tokens", Usage: "mean output length `TOKENS` the wva and inferno lines assume; 0: of the training requests"},
 			&cli.StringFlag{Name: "name", Value: def.Name, Usage: "`PREFIX` of the registry set and the Kubernetes resources"},
+			&cli.StringFlag{Name: "model", Value: "trees", Usage: "predictor-xgboost: `FOREST`, trees, or a quantile: trees-q50, trees-q90, trees-q99"},
 			&cli.StringFlag{Name: "slo-class-name", Value: def.SLOClassName, Usage: "wva: `CONFIGMAP` that sloClassRef names"},
 			&cli.StringFlag{Name: "slo-class-key", Usage: "wva: `KEY` in it; default the model id"},
 		}, talkFlags()),
@@ -47,7 +50,7 @@ func formatNames() string {
 	for _, f := range export.Formats {
 		names = append(names, string(f))
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(append(names, pipeline.PredictorFormats...), ", ")
 }
 
 func runExport(c *cli.Context) error {
@@ -63,6 +66,9 @@ func runExport(c *cli.Context) error {
 	}
 	if c.String("out") == "" {
 		return usagef("export: missing -o FILE")
+	}
+	if name := c.String("format"); slices.Contains(pipeline.PredictorFormats, name) {
+		return runPredictorExport(c, con, name)
 	}
 	format, err := export.ParseFormat(c.String("format"))
 	if err != nil {

@@ -109,7 +109,7 @@ var rooms = map[string]room{
 	// latency predictors
 	"pipeline/forest":             {ours: []string{"forest", "internal/par", "stat"}, pure: true},
 	"pipeline/predictor/decision": {ours: []string{"stat", "trace", "deploy"}},
-	"pipeline/predictor/llmd":     {ours: []string{"forest"}},
+	"pipeline/predictor/llmd":     {ours: []string{"pipeline/predictor/decision", "forest"}},
 	"pipeline/predictor/model":    {ours: []string{"pipeline/predictor/decision", "pipeline/forest", "forest", "stat"}, pure: true},
 	"pipeline/predictor/race": {ours: []string{
 		"pipeline/predictor/model", "pipeline/predictor/decision", "pipeline/forest", "forest", "internal/par", "stat", "result",

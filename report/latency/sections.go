@@ -28,7 +28,7 @@ func Write(w io.Writer, s *result.PredictorScores) error {
 
 func predictorHead(s *result.PredictorScores) page.Head {
 	h := page.Head{Class: "none", Badge: "RACE", Kicker: "Latency predictors from recorded vLLM traces",
-		Sentence: "Six models predict TTFT and TPOT of the same requests, from what was known when each arrived."}
+		Sentence: fmt.Sprintf("%s predict TTFT and TPOT of the same requests, from what was known when each arrived.", words.Plural(len(s.Models), "model"))}
 	if s.Options.Evaluate {
 		h.Badge, h.Sentence = "JUDGED", "A finished predictor on runs it never saw."
 	}
@@ -123,7 +123,7 @@ func contrastTable(s *result.PredictorScores) *page.Table {
 }
 
 func splitTable(s *result.PredictorScores) *page.Table {
-	t := &page.Table{ID: "splits", Caption: "Splits", Cols: []page.Column{{Head: "Scope"}, {Head: "Target"}, {Head: "Split"}, {Head: "What it asks"}, {Head: "Train", Num: true}, {Head: "Test", Num: true},
+	t := &page.Table{ID: "splits", Caption: "Splits", Closed: true, Cols: []page.Column{{Head: "Scope"}, {Head: "Target"}, {Head: "Split"}, {Head: "What it asks"}, {Head: "Train", Num: true}, {Head: "Test", Num: true},
 		{Head: "Alive at the border", Num: true}, {Head: "Above training max", Num: true, Help: "share of test rows above the largest training target"}, {Head: "Not formable"}}}
 	for _, x := range s.Splits {
 		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Prose(x.Scope), page.Plain(targetWords[x.Target]), page.Name(x.Name), page.Prose(x.Question), page.Count(x.Train), page.Count(x.Test), page.ZeroDim(x.Dropped), page.Percent(x.AboveMax), page.Prose(x.Reason)}})

@@ -28,6 +28,9 @@ const TwoClocks trace.Code = "decision_two_clocks"
 // LeakingScore says that a column was measured after the decision.
 const LeakingScore trace.Code = "prefix_score_leaks"
 
+// OtherColumns says that an export has columns its reader does not feed.
+const OtherColumns trace.Code = "other_columns"
+
 // Codes describes the codes of this package.
 var Codes = []trace.CodeEntry{
 	{Code: NoArrival, Kind: "drop", Meaning: "the request has no arrival stamp, so its decision time is unknown",
@@ -59,4 +62,6 @@ var Codes = []trace.CodeEntry{
 		Action: "record both on one clock"},
 	{Code: LeakingScore, Kind: "finding", Meaning: "the share of the prompt in the cache was measured after the decision, so no router can know it",
 		Action: "use --prefix-score index for what is to be exported"},
+	{Code: OtherColumns, Kind: "finding", Meaning: "the exported trees read columns that llm-d's server does not feed",
+		Action: "make the rows with --features llmd"},
 }

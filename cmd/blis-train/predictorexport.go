@@ -1,0 +1,43 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/export"
+)
+
+// runPredictorExport writes a predictor.json in a router's format.
+func runPredictorExport(c *cli.Context, con *console, format string) error {
+	path := c.Args().First()
+	if stageOf(path) != "predictor" {
+		return &hinted{fmt.Errorf("%s: got another document, want a predictor.json", path), "blis-train predictor fit OUT writes one"}
+	}
+	p, _, err := con.loadPredictor(path)
+	if err != nil {
+		return err
+	}
+	out := &export.Output{}
+	switch format {
+	case pipeline.FormatXGBoost:
+		docs, warnings, err := pipeline.PredictorXGBoost(&p.Predictor, c.String("model"))
+		if err != nil {
+			return err
+		}
+		out.Warnings = warnings
+		for _, d := range docs {
+			out.Files = append(out.Files, export.File{Suffix: "." + d.Target + ".json", Data: d.Data})
+		}
+	case pipeline.FormatBulk:
+		var b bytes.Buffer
+		if err := pipeline.PredictorBulk(&b, filepath.Dir(path), &p.Predictor); err != nil {
+			return err
+		}
+		out.Files = []export.File{{Data: b.Bytes()}}
+	}
+	return writeExport(con, c.String("out"), export.Format(format), out)
+}

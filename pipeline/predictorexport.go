@@ -1,0 +1,92 @@
+package pipeline
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/forest"
+	"github.com/blis-train/blis-train/pipeline/predictor/decision"
+	"github.com/blis-train/blis-train/pipeline/predictor/llmd"
+	"github.com/blis-train/blis-train/pipeline/predictor/race"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Formats of a predictor.
+const (
+	FormatXGBoost = "predictor-xgboost"
+	FormatBulk    = "llmd-bulk"
+)
+
+// PredictorFormats lists them in the order help shows them.
+var PredictorFormats = []string{FormatXGBoost, FormatBulk}
+
+// Document is one target's model.
+type Document struct {
+	Target string
+	Data   []byte
+}
+
+// PredictorXGBoost writes one XGBoost model document per target: of the mean
+// forest (trees), or of a quantile (trees-q90).
+func PredictorXGBoost(p *result.Predictor, model string) ([]Document, []trace.Finding, error) {
+	var out []Document
+	var warnings []trace.Finding
+	if p.Options.Rows.Features != decision.FeaturesLLMD {
+		warnings = append(warnings, trace.Findingf(decision.OtherColumns,
+			"the rows were made with --features %s: llm-d's server feeds other columns; make them with --features llmd for it", p.Options.Rows.Features))
+	}
+	if p.Options.Rows.PrefixScore == decision.PrefixActual {
+		warnings = append(warnings, trace.Findingf(decision.LeakingScore, "prefix_cache_score is what was measured after the decision: no router can feed it"))
+	}
+	for i := range p.Targets {
+		t := &p.Targets[i]
+		f, err := forestOf(t, model)
+		if err != nil {
+			return nil, nil, err
+		}
+		var b bytes.Buffer
+		columns := llmd.ColumnsOf(t.Name == race.Targets[1], p.Options.Rows.Features)
+		if err := llmd.XGBoost(&b, f, columns, true); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", t.Name, err)
+		}
+		out = append(out, Document{strings.TrimSuffix(t.Name, "_ms"), b.Bytes()})
+	}
+	return out, warnings, nil
+}
+
+// forestOf is the named forest of a target.
+func forestOf(t *forest.Target, model string) (*forest.Forest, error) {
+	if model == "trees" {
+		return t.Trees, nil
+	}
+	if level, err := strconv.ParseFloat("0."+strings.TrimPrefix(model, "trees-q"), 64); err == nil {
+		k := slices.IndexFunc(t.Quantiles, func(q forest.LevelForest) bool { return q.Level == level })
+		if k >= 0 {
+			return &t.Quantiles[k].Forest, nil
+		}
+	}
+	return nil, fmt.Errorf("--model: got %q, want trees, trees-q50, trees-q90 or trees-q99", model)
+}
+
+// PredictorBulk writes the stratified sample of the rows beside predictor.json as
+// batches for llm-d's training server, TTFT first.
+func PredictorBulk(w io.Writer, dir string, p *result.Predictor) error {
+	made := &result.PredictorRows{Runs: p.Runs}
+	list, err := raceRuns(dir, made)
+	if err != nil {
+		return err
+	}
+	if got := rowsDigest(list); got != p.Digest {
+		return fmt.Errorf("%s: the rows are not those of the predictor: make both again with predictor fit", dir)
+	}
+	var rows []decision.Row
+	for _, r := range list {
+		rows = append(rows, r.Rows...)
+	}
+	return llmd.WriteBulk(w, slices.Concat(llmd.Sample(rows, false, p.Options.Seed), llmd.Sample(rows, true, p.Options.Seed)))
+}
