@@ -2,12 +2,14 @@
 # make demo    the README's first command
 # make eval    slow evaluations that print accuracy figures
 # make bench   every speed claim, next to its named alternative
+# make library rebuilds the embedded coefficients from SHARED, byte for byte
 # make interop DuckDB and pandas read the tables
 
 GO ?= go
 COUNT ?= 1
+SHARED ?= ../shared/data
 
-.PHONY: check test demo eval bench interop generate
+.PHONY: check test demo eval bench interop generate library
 
 test:
 	$(GO) test ./...
@@ -33,6 +35,11 @@ eval:
 
 bench:
 	$(GO) test ./... -run '^$$' -bench . -benchmem -count $(COUNT) -timeout 120m
+
+# The files embedded now play no part in making the next ones.
+library:
+	$(GO) run ./cmd/blis-train library build --kernels $(SHARED)/kernels --points $(SHARED)/silicon/points.csv \
+		--runs $(SHARED)/real_step_summaries --runs $(SHARED)/real_stock_otlp -o coeff/library
 
 interop:
 	bash eval/interop.sh

@@ -44,6 +44,9 @@ func (s *Set) Check() error {
 			return trace.Errorf(badCoefficientFile, "alpha: got %q after %q, want sorted targets, each once", s.Alpha[i].Target, s.Alpha[i-1].Target)
 		}
 	}
+	if err := s.Library.check(); err != nil {
+		return err
+	}
 	return s.checkNumbers()
 }
 

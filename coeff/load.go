@@ -51,7 +51,7 @@ func (w *wireSet) set() (*Set, error) {
 		SchemaVersion: w.SchemaVersion, ToolVersion: w.ToolVersion, Platform: w.Platform, Command: w.Command, Inputs: w.Inputs,
 		SpecVersion: p.SpecVersion, Recipe: p.Recipe, Refit: p.Refit, TrainedOn: p.TrainedOn.set(), BetaTarget: p.BetaTarget,
 		Covariance: rows(p.Covariance), Gamma: p.Gamma, PipelineLag: p.PipelineLag, Gates: p.Gates, Identifiability: p.Ident,
-		Certificate: p.Certificate, Warnings: p.Warnings,
+		Certificate: p.Certificate, Warnings: p.Warnings, Library: p.Library,
 	}
 	if err := p.SpecVersion.Check(); err != nil {
 		return nil, err
@@ -132,7 +132,8 @@ func (w *wireSet) flatAlpha(s *Set) error {
 func (p *wirePhysics) terms(path string, ts []wireTerm, fs []features.Feature) ([]Coefficient, error) {
 	cs := make([]Coefficient, len(ts))
 	for i, t := range ts {
-		cs[i] = Coefficient{Name: t.Name, Value: t.Value, Unit: t.Unit, CI95: (*[2]float64)(t.CI95), Range: (*[2]float64)(t.Range)}
+		cs[i] = Coefficient{Name: t.Name, Value: t.Value, Unit: t.Unit, CI95: (*[2]float64)(t.CI95),
+			Range: (*[2]float64)(t.Range), Evidence: t.Evidence}
 		if t.Identified != nil {
 			cs[i].Identified = *t.Identified
 		}

@@ -39,7 +39,7 @@ func (s *Set) wire() (*wireSet, error) {
 		SpecVersion: s.SpecVersion, Recipe: s.Recipe, Refit: s.Refit, TrainedOn: s.TrainedOn.wire(), BetaTarget: s.BetaTarget,
 		Beta: wireTerms(s.Beta), Alpha: map[string]wireAlpha{}, Covariance: wireRows(s.Covariance),
 		Residuals: map[string][]pair{}, Gamma: s.Gamma, PipelineLag: s.PipelineLag,
-		Gates: s.Gates, Ident: s.Identifiability, Certificate: s.Certificate, Warnings: s.Warnings,
+		Gates: s.Gates, Ident: s.Identifiability, Certificate: s.Certificate, Warnings: s.Warnings, Library: s.Library,
 	}
 	if s.FeatureSet.Hash != "" {
 		p.FeatureSet = &s.FeatureSet
@@ -99,7 +99,7 @@ func wireTerms(cs []Coefficient) []wireTerm {
 	terms := make([]wireTerm, len(cs))
 	for i := range cs {
 		c := &cs[i]
-		terms[i] = wireTerm{Name: c.Name, Value: c.Value, Unit: c.Unit, CI95: (*pair)(c.CI95), Range: (*pair)(c.Range)}
+		terms[i] = wireTerm{Name: c.Name, Value: c.Value, Unit: c.Unit, CI95: (*pair)(c.CI95), Range: (*pair)(c.Range), Evidence: c.Evidence}
 		if c.Identified != "" {
 			terms[i].Identified = &c.Identified
 		}

@@ -56,6 +56,7 @@ type Set struct {
 	Certificate     *Certificate
 	Warnings        []trace.Finding
 	Configs         []Config
+	Library         *Library // of the library; nil: fitted to traces
 }
 
 // Input is one file a result was made from, named relative to the given RUNDIR
@@ -93,6 +94,13 @@ const (
 	PriorOnly      = "prior-only"      // the penalty alone decides it
 )
 
+// What a coefficient of the library rests on.
+const (
+	Kernels           = "kernels"         // published kernel times
+	KernelsAndSilicon = "kernels+silicon" // those, corrected by measured servers of that GPU
+	Silicon           = "silicon"         // measured servers alone
+)
+
 // Coefficient is one term of a linear model, in fit.json and in the artifact.
 type Coefficient struct {
 	Name       string      `json:"name"`
@@ -101,6 +109,9 @@ type Coefficient struct {
 	CI95       *[2]float64 `json:"ci95"`       // nil when not estimated
 	Identified string      `json:"identified"` // within | between-configs | prior-only; "" unknown (1.0's flat form)
 	Range      *[2]float64 `json:"range"`      // training minimum and maximum of the feature, per step; nil unknown
+	// Evidence says what a coefficient with a prior rests on: Kernels, KernelsAndSilicon or Silicon in
+	// the library, the share that the data of a fit have in it ("data 0.93"); "" without a prior.
+	Evidence string `json:"evidence,omitempty"`
 }
 
 // AlphaModel predicts one delay of a request.
@@ -161,7 +172,7 @@ func named(factors []Factor, names ...string) (value float64, known bool) {
 // On is the set as it holds on one deployment: beta and its covariance times the
 // deployment's factors, alphas with the deployment's values, nothing left to apply.
 func (s *Set) On(d *deploy.Deployment) *Set {
-	s = s.alphaOn(d.Label())
+	s = s.alphaOn(d.Label()).withHost(d)
 	if len(s.DeploymentFactors) == 0 && len(s.PromptFactors) == 0 && len(s.HardwareFactors) == 0 {
 		return s
 	}

@@ -39,6 +39,7 @@ type wirePhysics struct {
 	Certificate *Certificate         `yaml:"certificate"`
 	Warnings    []trace.Finding      `yaml:"warnings"`
 	Configs     []wireConfig         `yaml:"configs"`
+	Library     *Library             `yaml:"library,omitempty"`
 }
 
 type wireTrainedOn struct {
@@ -70,6 +71,7 @@ type wireTerm struct {
 	CI95       *pair
 	Identified *string
 	Range      *pair
+	Evidence   string
 	flat       bool
 }
 
@@ -80,10 +82,11 @@ type wireTermFields struct {
 	CI95       *pair   `yaml:"ci95"`
 	Identified *string `yaml:"identified"`
 	Range      *pair   `yaml:"range"`
+	Evidence   string  `yaml:"evidence,omitempty"`
 }
 
 func (t wireTerm) MarshalYAML() (any, error) {
-	return wireTermFields{t.Name, t.Value, t.Unit, t.CI95, t.Identified, t.Range}, nil
+	return wireTermFields{t.Name, t.Value, t.Unit, t.CI95, t.Identified, t.Range, t.Evidence}, nil
 }
 
 func (t *wireTerm) UnmarshalYAML(n *yaml.Node) error {
@@ -91,14 +94,14 @@ func (t *wireTerm) UnmarshalYAML(n *yaml.Node) error {
 		t.flat = true
 		return n.Decode(&t.Value)
 	}
-	if err := knownKeys(n, "name", "value", "unit", "ci95", "identified", "range"); err != nil {
+	if err := knownKeys(n, "name", "value", "unit", "ci95", "identified", "range", "evidence"); err != nil {
 		return err
 	}
 	var f wireTermFields
 	if err := n.Decode(&f); err != nil {
 		return err
 	}
-	*t = wireTerm{Name: f.Name, Value: f.Value, Unit: f.Unit, CI95: f.CI95, Identified: f.Identified, Range: f.Range}
+	*t = wireTerm{Name: f.Name, Value: f.Value, Unit: f.Unit, CI95: f.CI95, Identified: f.Identified, Range: f.Range, Evidence: f.Evidence}
 	return nil
 }
 

@@ -57,6 +57,7 @@ func subcommands() []*cli.Command {
 		featuresCommand(),
 		kernelsCommand(),
 		queueCommand(),
+		libraryCommand(),
 		logCommand(),
 		initCommand(),
 		explainCommand(),

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
+	embedded "github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/export"
@@ -18,6 +19,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features/basis"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/kernels"
+	"github.com/blis-train/blis-train/pipeline/library"
 	"github.com/blis-train/blis-train/pipeline/predictor/decision"
 	"github.com/blis-train/blis-train/pipeline/queue"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -48,6 +50,7 @@ type codeRoom struct {
 func codeRooms() []codeRoom {
 	return []codeRoom{
 		{"coeff", coeff.Codes},
+		{"coeff/library", embedded.Codes},
 		{"deploy", deploy.Codes},
 		{"internal/files", files.Codes},
 		{"pipeline/export", export.Codes},
@@ -60,6 +63,7 @@ func codeRooms() []codeRoom {
 		{"pipeline/features/basis", basis.Codes},
 		{"pipeline/fit", fit.Codes},
 		{"pipeline/kernels", kernels.Codes},
+		{"pipeline/library", library.Codes},
 		{"pipeline/predictor/decision", decision.Codes},
 		{"pipeline/queue", queue.Codes},
 		{"pipeline/rows", rows.Codes},

@@ -34,7 +34,7 @@ func simulateCommand() *cli.Command {
 			"extracted or recorded run, a Mooncake, Azure or TraceV2 file, or a generator in YAML:\n\n" +
 			"   requests: 1000\n   arrivals: {kind: poisson, rate_rps: 5}\n   prompt: {kind: lognormal, mean: 300, sigma: 0.8}\n   output: {kind: uniform, min: 10, max: 200}\n\n" +
 			"Writes OUT/simulation.json and OUT/requests.parquet.\n\n" +
-			"Example:\n   blis-train simulate --coefficients out/coefficients.yaml --deployment run.yaml --workload load.yaml -o sim",
+			"Example:\n   blis-train simulate --deployment run.yaml --workload load.yaml -o sim",
 		Flags:  flags(simulateFlags(), talkFlags()),
 		Action: runSimulate,
 	}
@@ -42,7 +42,7 @@ func simulateCommand() *cli.Command {
 
 func simulateFlags() []cli.Flag {
 	return append([]cli.Flag{
-		&cli.StringFlag{Name: "coefficients", Usage: "coefficient `FILE` (latency model physics)"},
+		&cli.StringFlag{Name: "coefficients", Usage: "coefficient `FILE|library` (latency model physics); default the library's for the deployment"},
 		&cli.StringFlag{Name: "deployment", Usage: "run.yaml `FILE` or run folder: what runs"},
 		&cli.StringFlag{Name: "workload", Usage: "`FILE|RUNDIR`: what arrives; or --input-len and --output-len"},
 		outFlag("output `FOLDER`"),
@@ -139,9 +139,6 @@ func checkSimulateFlags(c *cli.Context) error {
 	default:
 		return usagef("--latency-model: got %q, want physics, roofline, blackbox, trained-physics or linear3", c.String("latency-model"))
 	}
-	if physics && c.String("coefficients") == "" {
-		return usagef("simulate: missing --coefficients FILE (or another --latency-model)")
-	}
 	if !physics && (c.Bool("sample-coefficients") || c.String("noise") == "residual") && c.String("coefficients") == "" {
 		return usagef("simulate: --sample-coefficients and --noise residual need --coefficients")
 	}
@@ -154,8 +151,8 @@ func newSimulation(c *cli.Context, con *console) (*simulation, error) {
 		return nil, err
 	}
 	s.notes = append(s.notes, s.assumed()...)
-	if path := c.String("coefficients"); path != "" {
-		set, in, err := s.con.loadSet(path)
+	if path := c.String("coefficients"); path != "" || c.String("latency-model") == "physics" {
+		set, in, err := s.con.loadSetFor(path, s.dep)
 		if err != nil {
 			return nil, err
 		}

@@ -45,9 +45,15 @@ const (
 
 // rooms is the map of the house (CONTRIBUTING.md draws it).
 var rooms = map[string]room{
-	"cmd/blis-train":          {ours: []string{anyRoom}, theirs: []string{cli, pretty, xterm, yaml}},
-	"pipeline":                {ours: []string{anyRoom}},
-	"pipeline/kernels":        {ours: []string{"trace", "deploy"}, theirs: []string{arrow, yaml}},
+	"cmd/blis-train":   {ours: []string{anyRoom}, theirs: []string{cli, pretty, xterm, yaml}},
+	"pipeline":         {ours: []string{anyRoom}},
+	"pipeline/kernels": {ours: []string{"trace", "deploy"}, theirs: []string{arrow, yaml}},
+	"pipeline/library": {
+		ours: []string{"internal/par", "sim", "sim/latency", "sim/workload", "pipeline/extract", "pipeline/rows", "pipeline/kernels", "pipeline/ridge",
+			"pipeline/features", "stat", "coeff", "deploy", "trace", "trace/table"},
+		theirs: []string{yaml},
+	},
+	"coeff/library":           {ours: []string{"coeff", "deploy", "trace"}},
 	"pipeline/features":       {ours: []string{"trace", "deploy"}, pure: true},
 	"pipeline/features/basis": {ours: []string{"trace", "deploy"}, pure: true},
 	"stat":                    {theirs: []string{gonum}, pure: true},

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/coeff"
+	embedded "github.com/blis-train/blis-train/coeff/library"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/kernels"
+	"github.com/blis-train/blis-train/pipeline/library"
+	"github.com/blis-train/blis-train/result"
+)
+
+func libraryCommand() *cli.Command {
+	def := library.DefaultOptions()
+	return &cli.Command{
+		Name:  "library",
+		Usage: "coefficients for deployments nobody has traced yet",
+		Description: "The coefficient files that ship with this tool: one per GPU and kind of weights, for any model, made from\n" +
+			"published kernel times and measured servers. simulate, features and export take them when no file is given.\n\n" +
+			"Example:\n   blis-train library show",
+		ArgsUsage: "build|show|check",
+		Flags: flags([]cli.Flag{
+			&cli.StringFlag{Name: "kernels", Usage: "build: `FOLDER` with <gpu>.yaml and data/<gpu>"},
+			&cli.StringSliceFlag{Name: "points", Usage: "build: CSV `FILE` of measured points (repeatable)"},
+			&cli.StringSliceFlag{Name: "runs", Usage: "build: `FOLDER` of real runs: step cycles or stock spans (repeatable)"},
+			&cli.StringFlag{Name: "rules", Value: string(def.Rules), Usage: "build: how kernels make a step, `RULES`: engine or composed"},
+			&cli.IntFlag{Name: "batches", Value: def.Batches, Usage: "build: `N` design points per deployment"},
+			&cli.StringFlag{Name: "date", Value: def.Date, Usage: "build: `YYYY-MM-DD` that names the library"},
+			&cli.IntFlag{Name: "workers", Usage: "build: `N` families at a time; 0 uses every core"},
+			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "build: output `FOLDER`"},
+		}, talkFlags()),
+		Action: runLibrary,
+	}
+}
+
+func runLibrary(c *cli.Context) error {
+	con, err := newConsole(c)
+	if err != nil {
+		return err
+	}
+	if c.NArg() != 1 {
+		return usagef("library: got %d arguments, want build, show or check", c.NArg())
+	}
+	switch c.Args().First() {
+	case "build":
+		return buildLibrary(c, con)
+	}
+	return usagef("library: got %q, want build, show or check", c.Args().First())
+}
+
+func buildLibrary(c *cli.Context, con *console) error {
+	for _, name := range []string{"kernels", "out"} {
+		if c.String(name) == "" {
+			return usagef("library build: missing --%s", name)
+		}
+	}
+	o := library.DefaultOptions()
+	o.Rules, o.Batches, o.Date, o.Workers = kernels.Rules(c.String("rules")), c.Int("batches"), c.String("date"), c.Int("workers")
+	if err := o.Rules.Check(); err != nil {
+		return &usageError{msg: "--" + err.Error()}
+	}
+	if o.Batches < 30 || o.Batches > 100_000 {
+		return usagef("--batches: got %d, want 30 to 100000", o.Batches)
+	}
+	src := library.Sources{Kernels: c.String("kernels"), Points: c.StringSlice("points"), Runs: c.StringSlice("runs")}
+	built, err := library.BuildFiles(c.Context, src, o)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(c.String("out"), 0o755); err != nil {
+		return err
+	}
+	total := 0
+	for _, f := range built {
+		f.Set.ToolVersion = "library"
+		data, err := setBytes(f.Set)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.Name, err)
+		}
+		total += len(data)
+		if err := files.Write(filepath.Join(c.String("out"), f.Name), data); err != nil {
+			return err
+		}
+	}
+	con.sayf("wrote %d files, %d kB, to %s", len(built), total/1000, c.String("out"))
+	return nil
+}
+
+// libraryWord is what stands for the embedded library where a file could.
+const libraryWord = "library"
+
+// loadSetFor reads a coefficient file, or the library's for the deployment when
+// path is the word or empty.
+func (con *console) loadSetFor(path string, d *deploy.Deployment) (*coeff.Set, result.Input, error) {
+	if path != "" && path != libraryWord {
+		return con.loadSet(path)
+	}
+	set, name, err := embedded.For(d)
+	if err != nil {
+		return nil, result.Input{}, err
+	}
+	text, err := embedded.FileText(name)
+	if err != nil {
+		return nil, result.Input{}, err
+	}
+	con.sayf("%s", librarySentence(set, name))
+	return set, inputOf("library/"+name, text), nil
+}
+
+// librarySentence says what the library's set is and how far it can be trusted.
+func librarySentence(s *coeff.Set, name string) string {
+	l, where := s.Library, "this GPU"
+	if !l.Expected.OnGPU {
+		where = "other GPUs, the worst group: nobody has published measured servers of this one"
+	}
+	return fmt.Sprintf("coefficients: library %s, %s; expect TPOT within %.0f %% (mean) and TTFT within %.0f %% (median), as on %d points of %s",
+		l.Version, name, 100*l.Expected.TPOTMape, 100*l.Expected.TTFTMedian, l.Expected.Points, where)
+}

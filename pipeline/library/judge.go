@@ -1,0 +1,114 @@
+package library
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/stat"
+)
+
+// Judged is one measured point beside what was predicted for it.
+type Judged struct {
+	Group, Name    string
+	TP             int64
+	TPOTMs, TTFTMs float64 // predicted
+	TPOTErr        float64 // predicted/measured - 1
+	TTFTErr        float64
+	TPOTSD         float64 // of log TPOT by the library's own account, 0 when not asked for
+}
+
+// Errors sums judged points up.
+type Errors struct {
+	N                              int
+	TPOTMape, TPOTMedian, TPOTBias float64
+	TTFTMape, TTFTMedian, TTFTBias float64
+}
+
+// ErrorsOf are the errors of the points that keep selects; nil keeps all.
+func ErrorsOf(js []Judged, keep func(j *Judged) bool) Errors {
+	var tpot, ttft []float64
+	e := Errors{}
+	for i := range js {
+		if keep != nil && !keep(&js[i]) {
+			continue
+		}
+		tpot, ttft = append(tpot, math.Abs(js[i].TPOTErr)), append(ttft, math.Abs(js[i].TTFTErr))
+		e.TPOTBias += js[i].TPOTErr
+		e.TTFTBias += js[i].TTFTErr
+	}
+	e.N = len(tpot)
+	n := float64(max(1, e.N))
+	e.TPOTMape, e.TPOTMedian, e.TPOTBias = stat.Mean(tpot), stat.Median(tpot), e.TPOTBias/n
+	e.TTFTMape, e.TTFTMedian, e.TTFTBias = stat.Mean(ttft), stat.Median(ttft), e.TTFTBias/n
+	return e
+}
+
+// judge predicts loads with a correction.
+func (b *builder) judge(ctx context.Context, c *Correction, ls []*load) ([]Judged, error) {
+	es, err := b.evidence(ctx, c, ls, nil)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Judged, len(ls))
+	for i, l := range ls {
+		tpot, ttft := es[2*i], es[2*i+1]
+		out[i] = Judged{Group: l.group, Name: l.name, TP: l.dep.TP, TPOTErr: math.Expm1(tpot.log), TTFTErr: math.Expm1(ttft.log),
+			TPOTMs: l.tpotMs * math.Exp(tpot.log), TTFTMs: l.ttftMs * math.Exp(ttft.log), TPOTSD: math.Sqrt(tpot.modelVariance + c.variance(tpot.by))}
+	}
+	return out, nil
+}
+
+// variance is that of a prediction whose log changes so with the parameters.
+func (c *Correction) variance(by []float64) float64 {
+	n := len(c.Theta)
+	if c.Covariance == nil {
+		sum := 0.0
+		for k, u := range by {
+			sum += square(u * c.prior(k).sd)
+		}
+		return sum
+	}
+	sum := 0.0
+	for k, u := range by {
+		sum += u * ridge.Dot(by, c.Covariance[k*n:(k+1)*n])
+	}
+	return sum
+}
+
+// groupsOf are the groups of loads, sorted.
+func groupsOf(ls []*load) []string {
+	var out []string
+	for _, l := range ls {
+		out = append(out, l.group)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// leaveGroupsOut judges every group of points by a correction that has not seen
+// it. always are loads that every correction sees.
+func (b *builder) leaveGroupsOut(ctx context.Context, points, always []*load, ys []*cycles) ([]Judged, error) {
+	var out []Judged
+	for _, g := range groupsOf(points) {
+		in, left := slices.Clone(always), []*load(nil)
+		for _, l := range points {
+			if l.group == g {
+				left = append(left, l)
+			} else {
+				in = append(in, l)
+			}
+		}
+		c, err := b.learn(ctx, in, ys)
+		if err != nil {
+			return nil, err
+		}
+		js, err := b.judge(ctx, c, left)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, js...)
+	}
+	return out, nil
+}
