@@ -20,7 +20,7 @@ func Inspect(ctx context.Context, out string, ext *result.Extract, f *result.Fit
 			return nil, err
 		}
 		r := &ext.Runs[i]
-		run, err := table.Read(RunDir(out, r.ID))
+		run, err := table.ReadLean(RunDir(out, r.ID), table.JourneyEvents)
 		if err != nil {
 			return nil, err
 		}

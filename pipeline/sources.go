@@ -28,7 +28,7 @@ func FitSources(out string, ext *result.Extract) []fit.Source {
 		r := &ext.Runs[i]
 		sources[i] = fit.Source{
 			ID: r.ID, Deployment: *r.Deployment,
-			Load:  func() (*trace.Run, error) { return table.Read(RunDir(out, r.ID)) },
+			Load:  func() (*trace.Run, error) { return table.ReadLean(RunDir(out, r.ID)) },
 			Judge: func(run *trace.Run) (string, []rows.Span) { return saturation.Judge(run, r.Deployment) },
 		}
 	}
@@ -38,7 +38,7 @@ func FitSources(out string, ext *result.Extract) []fit.Source {
 // Batches rebuilds the batches of one extracted run for the figures of
 // extract.json (01 section 8, version 1.1).
 func Batches(runDir string, dep *deploy.Deployment) (result.StepQuality, error) {
-	run, err := table.Read(runDir)
+	run, err := table.ReadLean(runDir)
 	if err != nil {
 		return result.StepQuality{}, err
 	}
@@ -64,7 +64,7 @@ func ValidateSources(out string, ext *result.Extract, f *result.Fit) []validate.
 		sources[i] = validate.Source{
 			ID: r.ID, Training: used[r.ID],
 			Load: func() (*trace.Run, *deploy.Deployment, error) {
-				run, err := table.Read(RunDir(out, r.ID))
+				run, err := table.ReadLean(RunDir(out, r.ID))
 				return run, r.Deployment, err
 			},
 		}

@@ -16,6 +16,10 @@ type Run struct {
 	Snapshots []Snapshot
 	KVEvents  []KVEvent
 	Observed  []ObservedRequest
+
+	// Stored begins a pass over snapshots that stay on disk: they are most of a
+	// long recording. Nil: Snapshots holds them. OpenSnapshots knows which.
+	Stored func() (SnapshotCursor, error)
 }
 
 // Source values of a Request.

@@ -171,7 +171,11 @@ func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *
 	}
 	doc := &featuresDoc{SchemaVersion: result.SchemaVersion, ToolVersion: toolVersion, Run: steps.Run.ID, Step: st.ID,
 		Source: st.Tag.String(), Lag: &lag, MeasuredUs: cadenceUs(steps.Run, st.ID+int64(lag)), Members: []memberDoc{}, Explanation: e, Warnings: []trace.Finding{}}
-	for _, m := range steps.Members(st.ID) {
+	members, err := steps.Members(st.ID)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range members {
 		phase := "prefill"
 		if m.IsDecode() {
 			phase = "decode"

@@ -36,8 +36,8 @@ type alphaBuilder struct {
 	ema   []float64
 	parts []Part
 	warm  warmUp
-	hits  map[string]float64 // prefix hit ratio by core id
-	blind int                // rows of requests without a snapshot although caching is on
+	hits  map[string]firstSeen // by core id; nil without prefix caching
+	blind int                  // rows of requests without a snapshot although caching is on
 	bound []trace.OverheadBound
 	ends  map[string]lastEnd // egress: last sample by API id
 	x     []float64
@@ -56,7 +56,7 @@ func newAlphaBuilder(s *Steps, sp *features.Space, o AlphaOptions) *alphaBuilder
 		t: &Table{Run: s.Run.ID, Config: s.Config, Target: o.Target, Gamma: o.Gamma, P: p,
 			Hits: make([]int, p), Min: filled(p, math.Inf(1)), Max: filled(p, math.Inf(-1))}}
 	if s.Dep.Engine.PrefixCaching {
-		b.hits = prefixHits(s.Run.Snapshots, s.Version)
+		b.hits = s.seen.first
 	}
 	switch o.Target {
 	case Overhead:
@@ -69,7 +69,7 @@ func newAlphaBuilder(s *Steps, sp *features.Space, o AlphaOptions) *alphaBuilder
 
 // complete reports whether every request has a journey, as far as one can see.
 func (s *Steps) complete() bool {
-	if s.Dep.Tracing.JourneySampleRate.Or(1) < 1 || unknownSnapshots(s.Run) > 0 {
+	if s.Dep.Tracing.JourneySampleRate.Or(1) < 1 || s.seen.unknown > 0 {
 		return false
 	}
 	for i := range s.Run.Requests {
@@ -78,23 +78,6 @@ func (s *Steps) complete() bool {
 		}
 	}
 	return true
-}
-
-// prefixHits is S-10 for every request with a snapshot that scheduled tokens.
-func prefixHits(snapshots []trace.Snapshot, v features.Version) map[string]float64 {
-	hits := make(map[string]float64)
-	for i := range snapshots {
-		s := &snapshots[i]
-		if _, seen := hits[s.CoreID]; seen || s.ScheduledTokens == 0 {
-			continue
-		}
-		if v == features.V10 {
-			hits[s.CoreID] = prefixHit10(s.BlocksCached, s.BlocksAllocated)
-		} else {
-			hits[s.CoreID] = prefixHit11(s)
-		}
-	}
-	return hits
 }
 
 func lastEnds(requests []trace.Request) map[string]lastEnd {
@@ -212,8 +195,11 @@ func (b *alphaBuilder) input(r *trace.Request, k int) features.QueueInput {
 		RunningDepth: float64(s.RunningDepth), WaitingDepth: float64(s.WaitingDepth), KVUsageRatio: s.KVUsage,
 		PromptTokens: float64(r.PromptTokens.V), PreemptionEMA: b.ema[k],
 	}
-	if hit, ok := b.hits[r.CoreID.V]; ok {
-		in.PrefixHitRatio = hit
+	if first, ok := b.hits[r.CoreID.V]; ok {
+		in.PrefixHitRatio = first.hit11
+		if b.s.Version == features.V10 {
+			in.PrefixHitRatio = first.hit10
+		}
 	} else if b.s.Dep.Engine.PrefixCaching {
 		b.blind++
 	}

@@ -41,7 +41,9 @@ func (s *Steps) BetaBasis(sp *features.Space, vec Vectorizer, o BetaOptions) (*T
 	}
 	b := newBetaBuilder(s, sp, vec, o)
 	if vec.WantMembers {
-		b.prepare()
+		if err := b.prepare(); err != nil {
+			return nil, err
+		}
 	}
 	for k := range s.Run.Steps {
 		b.t.Read++
@@ -104,11 +106,11 @@ func isSparse(s *Steps) bool {
 }
 
 // prepare computes every step's vector in one sweep with its members.
-func (b *betaBuilder) prepare() {
+func (b *betaBuilder) prepare() error {
 	n := len(b.s.All)
 	b.ready, b.fails, b.hits = make([]float64, n*b.vec.P), make([]error, n), make([]features.Hits, n)
 	k, p := 0, b.vec.P
-	b.s.Each(func(st *Step, members []trace.Member) {
+	return b.s.Each(func(st *Step, members []trace.Member) {
 		if st.Known() {
 			in := st.In
 			b.hits[k], b.fails[k] = b.vec.Step(&in, members, b.ready[k*p:(k+1)*p])

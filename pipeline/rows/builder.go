@@ -23,14 +23,17 @@ func newBuilder(s *Steps) *builder {
 	b := &builder{s: s, why: s.plan.verdicts(), journeys: len(s.plan.lives) > 0}
 	rate := s.Dep.Tracing.JourneySampleRate
 	b.totals = !b.journeys || rate.OK && rate.V < 1
-	b.cv2, b.hasCV2 = promptSpread(s.Run.Snapshots)
+	b.cv2, b.hasCV2 = s.seen.cv2, s.seen.hasCV2
 	return b
 }
 
 // fill sets tag, reason and sums of every step.
-func (b *builder) fill() {
+func (b *builder) fill() error {
 	w := sweep{p: b.s.plan}
-	snaps := snapshotsOf{b.s.Run.Snapshots}
+	snaps, err := openSnapshots(b.s.Run)
+	if err != nil {
+		return err
+	}
 	for k := range b.s.All {
 		id := b.s.First + int64(k)
 		st := &b.s.All[k]
@@ -38,6 +41,7 @@ func (b *builder) fill() {
 		b.buf = w.at(id, b.buf[:0])
 		b.source(st, snaps.at(id), b.why[k])
 	}
+	return snaps.close()
 }
 
 // source fills one step: snapshots win, then journeys, then totals.

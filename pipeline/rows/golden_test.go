@@ -330,7 +330,8 @@ func goldenJourneys(t *testing.T, g *golden) {
 			for _, r := range want.Requests {
 				members = append(members, trace.Member{CoreID: r.ID, Chunk: trace.Chunk{Computed: r.Computed, Prompt: r.Prompt, New: r.N}})
 			}
-			if got := s.Members(want.Step); !sameMembers(got, members) {
+			got, err := s.Members(want.Step)
+			if err != nil || !sameMembers(got, members) {
 				t.Errorf("%s: step %d: got %v, want %v", c.ID, want.Step, got, members)
 			}
 			g.inputs(t, fmt.Sprintf("%s: step %d", c.ID, want.Step), st.In, want.Inputs)

@@ -76,14 +76,6 @@ type biography struct {
 	seen    map[string]firstSeen // first snapshot with scheduled tokens
 }
 
-// firstSeen is what a request's first snapshot with scheduled tokens says
-// about its cached tokens, and where it stands.
-type firstSeen struct {
-	step     int64
-	computed int64
-	hit      trace.Opt[int64] // prompt - effective_prompt_len
-}
-
 func (b *biography) lives(requests []trace.Request) []life {
 	type ordered struct {
 		life
@@ -209,22 +201,4 @@ func (b *biography) cachedTokens(l *life) int64 {
 		return 0
 	}
 	return -1
-}
-
-// firstSnapshots maps each request to its first snapshot with scheduled
-// tokens; snapshots are in step order.
-func firstSnapshots(snapshots []trace.Snapshot) map[string]firstSeen {
-	seen := make(map[string]firstSeen)
-	for i := range snapshots {
-		s := &snapshots[i]
-		if _, ok := seen[s.CoreID]; ok || s.ScheduledTokens == 0 {
-			continue
-		}
-		f := firstSeen{step: s.StepID, computed: s.ComputedTokens}
-		if s.EffectivePromptLen.OK {
-			f.hit = trace.Some(s.PromptTokens - s.EffectivePromptLen.V)
-		}
-		seen[s.CoreID] = f
-	}
-	return seen
 }

@@ -10,12 +10,15 @@ import (
 // Each calls f for every step in order with the members of its batch: from
 // snapshots for rich steps, from the journeys for journey steps, nil otherwise.
 // The slice is reused between calls.
-func (s *Steps) Each(f func(st *Step, members []trace.Member)) {
+func (s *Steps) Each(f func(st *Step, members []trace.Member)) error {
 	if s.plan == nil {
-		return
+		return nil
 	}
 	w := sweep{p: s.plan}
-	snaps := snapshotsOf{s.Run.Snapshots}
+	snaps, err := openSnapshots(s.Run)
+	if err != nil {
+		return err
+	}
 	var buf, rich []trace.Member
 	for k := range s.All {
 		st := &s.All[k]
@@ -30,24 +33,28 @@ func (s *Steps) Each(f func(st *Step, members []trace.Member)) {
 			f(st, nil)
 		}
 	}
+	return snaps.close()
 }
 
 // Members returns the batch of one step; nil when unknown or approximate. It
-// looks at every request: use Each for many steps.
-func (s *Steps) Members(id int64) []trace.Member {
+// looks at every request and snapshot: use Each for many steps.
+func (s *Steps) Members(id int64) ([]trace.Member, error) {
 	st := s.At(id)
 	switch {
 	case st == nil:
-		return nil
+		return nil, nil
 	case st.Tag == TagRich:
-		k, _ := slices.BinarySearchFunc(s.Run.Snapshots, id, func(q trace.Snapshot, id int64) int { return cmp.Compare(q.StepID, id) })
-		rest := snapshotsOf{s.Run.Snapshots[k:]}
-		return snapshotMembers(rest.at(id), nil)
+		snaps, err := openSnapshots(s.Run)
+		if err != nil {
+			return nil, err
+		}
+		members := snapshotMembers(snaps.at(id), nil)
+		return members, snaps.close()
 	case st.Tag == TagJourney:
 		w := sweep{p: s.plan}
-		return w.at(id, nil)
+		return w.at(id, nil), nil
 	}
-	return nil
+	return nil, nil
 }
 
 // sameMembers compares two batches as sets. It sorts both.

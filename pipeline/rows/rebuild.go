@@ -26,12 +26,16 @@ func Rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps
 	}
 	run = sorted(run)
 	s := &Steps{Run: run, Dep: dep, Version: v, Config: dep.Config()}
+	var err error
+	if s.seen, err = surveyOf(run); err != nil {
+		return nil, err
+	}
 	if len(run.Steps) == 0 {
 		s.Findings = append(s.Findings, trace.Findingf(NoEMA, "%s: no step summaries: no beta rows, and the preemption average is 0", run.ID))
 		return s, nil
 	}
 	bio := &biography{async: dep.Engine.IsAsync(), caching: dep.Engine.PrefixCaching,
-		last: run.Steps[len(run.Steps)-1].ID, seen: firstSnapshots(run.Snapshots)}
+		last: run.Steps[len(run.Steps)-1].ID, seen: s.seen.first}
 	lives := bio.lives(run.Requests)
 	first, last, err := stepRange(run, lives)
 	if err != nil {
@@ -40,7 +44,9 @@ func Rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps
 	s.First, s.All = first, make([]Step, last-first+1)
 	s.plan = newPlan(lives, first, last, run, dep, s.lost(first, last))
 	b := newBuilder(s)
-	b.fill()
+	if err := b.fill(); err != nil {
+		return nil, err
+	}
 	s.addTransfers()
 	s.count(b)
 	return s, b.check()
@@ -97,7 +103,7 @@ func (s *Steps) lost(first, last int64) []Span {
 		s.Findings = append(s.Findings, trace.Findingf(JourneysPartial, "%s: journeys are sampled at %g", s.Run.ID, rate.V))
 		return everything
 	}
-	if n := unknownSnapshots(s.Run); n > 0 {
+	if n := s.seen.unknown; n > 0 {
 		s.Findings = append(s.Findings, trace.Findingf(JourneysPartial, "%s: %d requests in the snapshots have no core span", s.Run.ID, n))
 		return everything
 	}
@@ -135,24 +141,6 @@ func (s *Steps) missing(r *trace.Request, last int64) (Span, bool) {
 		}
 	}
 	return Span{from, to}, true
-}
-
-// unknownSnapshots counts the requests in snapshots that have no core span.
-func unknownSnapshots(run *trace.Run) int {
-	known := make(map[string]bool, len(run.Requests))
-	for i := range run.Requests {
-		if id := run.Requests[i].CoreID; id.OK {
-			known[id.V] = true
-		}
-	}
-	n := 0
-	for i := range run.Snapshots {
-		if id := run.Snapshots[i].CoreID; !known[id] {
-			known[id] = true
-			n++
-		}
-	}
-	return n
 }
 
 // lastStart is the index of the last step with ts_start <= ns, ties included;

@@ -1,8 +1,10 @@
 package rows
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -235,7 +237,8 @@ func TestS7SampledJourneysNeedSummaries(t *testing.T) {
 		switch s.All[k].Tag {
 		case TagJourney:
 			exact++
-			if got := s.Members(s.All[k].ID); !sameMembers(got, slices.Clone(y.truth[s.All[k].ID])) {
+			got, err := s.Members(s.All[k].ID)
+			if err != nil || !sameMembers(got, slices.Clone(y.truth[s.All[k].ID])) {
 				t.Errorf("step %d: got %v, want %v", s.All[k].ID, got, y.truth[s.All[k].ID])
 			}
 		case TagSummary:
@@ -404,6 +407,38 @@ func TestBadStepIDs(t *testing.T) {
 		run.Steps[1].ID = c.second
 		if _, err := Rebuild(run, testDeployment(), features.V11); codeOf(err) != c.code {
 			t.Errorf("second step %d: got %v, want %s", c.second, err, c.code)
+		}
+	}
+}
+
+// TestStoredSnapshotsAreThoseInMemory: batches, members and first snapshots are
+// the same when snapshots are read from a cursor and not from the run; what
+// breaks the cursor is an error.
+func TestStoredSnapshotsAreThoseInMemory(t *testing.T) {
+	for seed := range uint64(20) {
+		y, _ := play(seed, seed%2 == 1, seed%3 != 0)
+		d := toyDeployment(y)
+		want, err := Rebuild(y.run, d, features.V11)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored := *y.run
+		stored.Snapshots = nil
+		stored.Stored = y.run.OpenSnapshots
+		got, err := Rebuild(&stored, d, features.V11)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got.All, want.All) || !reflect.DeepEqual(got.seen, want.seen) || got.Quality.Rich == 0 {
+			t.Errorf("seed %d: batches differ, or none is rich", seed)
+		}
+		compare(t, "stored", got, y)
+		stored.Stored = func() (trace.SnapshotCursor, error) { return nil, errors.New("gone") }
+		if _, err := Rebuild(&stored, d, features.V11); err == nil {
+			t.Error("a table that cannot be opened: got no error")
+		}
+		if err := got.Each(func(*Step, []trace.Member) {}); err == nil {
+			t.Error("a table that cannot be opened again: got no error")
 		}
 	}
 }

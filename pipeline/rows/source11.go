@@ -62,20 +62,6 @@ func contextFromBlocks(s *trace.Step, blockSize int64) float64 {
 	return math.Max(float64(s.NumDecodeReqs), math.Max(0, held)-float64(s.PrefillTokens))
 }
 
-// promptSpread is cv2: population variance over squared mean of the prompt
-// lengths of the distinct requests seen in snapshots. False without any.
-func promptSpread(snapshots []trace.Snapshot) (float64, bool) {
-	seen := make(map[string]bool)
-	var lengths []float64
-	for i := range snapshots {
-		if s := &snapshots[i]; !seen[s.CoreID] {
-			seen[s.CoreID] = true
-			lengths = append(lengths, float64(s.PromptTokens))
-		}
-	}
-	return SquaredVariation(lengths), len(lengths) > 0
-}
-
 // SquaredVariation is the population variance over the squared mean; 0 for no
 // values or a zero mean.
 func SquaredVariation(v []float64) float64 {

@@ -51,6 +51,7 @@ type Steps struct {
 	Wrong    []int64 // rich steps whose reconstruction from journeys differs from the snapshots
 
 	plan *plan
+	seen *survey
 }
 
 // At returns the step with the given id, or nil outside the run.

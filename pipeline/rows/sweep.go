@@ -39,23 +39,6 @@ func (p *plan) member(l *life, u int64) (trace.Chunk, bool) {
 	return l.chunk(u)
 }
 
-// snapshotsOf walks the snapshots, which are in step order, along ascending
-// step ids.
-type snapshotsOf struct {
-	rest []trace.Snapshot
-}
-
-func (s *snapshotsOf) at(id int64) []trace.Snapshot {
-	for len(s.rest) > 0 && s.rest[0].StepID < id {
-		s.rest = s.rest[1:]
-	}
-	n := 0
-	for n < len(s.rest) && s.rest[n].StepID == id {
-		n++
-	}
-	return s.rest[:n]
-}
-
 // snapshotMembers appends the scheduled requests of a snapshot set.
 func snapshotMembers(snaps []trace.Snapshot, to []trace.Member) []trace.Member {
 	for i := range snaps {

@@ -82,7 +82,9 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 	}
 	t.findings = append(t.findings, t.beta.Findings...)
 	if !o.StepsOnly {
-		t.identical = replay.IdenticalBatches(run, dep, steps, t.lag.lag > 0)
+		if t.identical, err = replay.IdenticalBatches(run, dep, steps, t.lag.lag > 0); err != nil {
+			return nil, err
+		}
 	}
 	for _, m := range set.Alpha {
 		a, err := steps.Alpha(sp, rows.AlphaOptions{Target: m.Target, Gamma: set.Gamma, Split: o.Split, Saturated: t.spans()})

@@ -78,6 +78,18 @@ func Read(dir string, names ...string) (*trace.Run, error) {
 	return run, nil
 }
 
+// ReadLean reads a run like Read but for what is large and seldom needed: its
+// snapshots stay on disk (trace.Run.Stored), its journey events are left out
+// unless they are named.
+func ReadLean(dir string, also ...string) (*trace.Run, error) {
+	run, err := Read(dir, append([]string{Requests, Steps, KVEvents, ObservedRequests}, also...)...)
+	if err != nil {
+		return nil, err
+	}
+	run.Stored = func() (trace.SnapshotCursor, error) { return Open[trace.Snapshot](dir, Snapshots) }
+	return run, nil
+}
+
 func readInto[T any](dir, name string, names []string, dst *[]T) error {
 	if len(names) > 0 && !slices.Contains(names, name) {
 		return nil

@@ -28,9 +28,13 @@ type Inspection struct {
 // or no usable batch. Errors: a deployment that the features refuse, batches
 // that cannot be rebuilt.
 func Inspect(run *trace.Run, dep *deploy.Deployment, in Inspection) (result.InspectRun, error) {
+	losses, err := countLosses(run)
+	if err != nil {
+		return result.InspectRun{}, err
+	}
 	out := result.InspectRun{
 		ID: run.ID, Config: dep.Config(), Model: dep.Model.ID, Hardware: dep.Hardware.Name, TP: dep.TP,
-		SpanS: spanS(run), Requests: countRequests(run, dep), Losses: countLosses(run),
+		SpanS: spanS(run), Requests: countRequests(run, dep), Losses: losses,
 		Clocks: compareClocks(run), Lag: in.Lag, LagEvidence: append([]result.LagEvidence{}, in.Evidence...),
 		Series: loadSeries(run), Coverage: []result.Histogram{}, Findings: []trace.Finding{},
 	}

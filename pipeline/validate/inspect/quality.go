@@ -56,19 +56,18 @@ func countRequests(run *trace.Run, dep *deploy.Deployment) result.InspectRequest
 	return q
 }
 
-func countLosses(run *trace.Run) result.InspectLosses {
-	var l result.InspectLosses
+func countLosses(run *trace.Run) (l result.InspectLosses, err error) {
 	for i := range run.Requests {
 		l.DroppedSpanEvents += int(run.Requests[i].DroppedEvents)
 	}
-	for i := range run.Snapshots {
-		if run.Snapshots[i].Orphan {
+	err = run.EachSnapshot(func(s *trace.Snapshot) {
+		if s.Orphan {
 			l.OrphanSnapshots++
 		}
-	}
+	})
 	n := len(run.Steps)
-	if n == 0 {
-		return l
+	if n == 0 || err != nil {
+		return l, err
 	}
 	ids := int(run.Steps[n-1].ID - run.Steps[0].ID + 1)
 	l.MissingSteps = ids - n
@@ -80,7 +79,7 @@ func countLosses(run *trace.Run) result.InspectLosses {
 		}
 	}
 	l.AdjacentShare = result.Share(adjacent, max(1, n-1))
-	return l
+	return l, nil
 }
 
 // addExtract puts in what only extraction saw.

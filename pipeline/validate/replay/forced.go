@@ -13,20 +13,21 @@ import (
 // recorded pick-ups (by step where step times are missing) and returns the share
 // of known recorded batches that the simulator's scheduler reproduces: same step
 // id, same requests, same computed and new tokens. It separates a wrong scheduler
-// from wrong step times. Null when the run cannot be forced.
-func IdenticalBatches(run *trace.Run, dep *deploy.Deployment, steps *rows.Steps, async bool) *float64 {
+// from wrong step times. Nil when the run cannot be forced; an error when its
+// snapshots cannot be read.
+func IdenticalBatches(run *trace.Run, dep *deploy.Deployment, steps *rows.Steps, async bool) (*float64, error) {
 	f, err := workload.Force(run, dep, async)
 	if err != nil {
-		return nil
+		return nil, nil
 	}
 	c := sim.DefaultConfig(dep, f.Timeline)
 	c.Async = f.Async
 	seen := &batchLog{ids: idSums(f.Requests)}
 	if _, err := sim.Run(c, f.Requests, seen); err != nil {
-		return nil
+		return nil, nil
 	}
 	known, same := 0, 0
-	steps.Each(func(st *rows.Step, members []trace.Member) {
+	err = steps.Each(func(st *rows.Step, members []trace.Member) {
 		if members == nil || st.Recorded < 0 {
 			return
 		}
@@ -39,7 +40,7 @@ func IdenticalBatches(run *trace.Run, dep *deploy.Deployment, steps *rows.Steps,
 			same++
 		}
 	})
-	return result.Share(same, known)
+	return result.Share(same, known), err
 }
 
 // batchLog keeps one number per simulated step: the sum of its members' hashes,
