@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/fit"
-	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -71,15 +71,15 @@ func runFromGram(c *cli.Context, con *console) error {
 }
 
 // readGrams reads Gram files and describes them as inputs, by base name.
-func (con *console) readGrams(files []string) ([]ridge.GramFile, []result.Input, error) {
-	var grams []ridge.GramFile
+func (con *console) readGrams(files []string) ([]cells.File, []result.Input, error) {
+	var grams []cells.File
 	inputs := []result.Input{}
 	for _, name := range files {
 		b, in, err := con.readInput(name)
 		if err != nil {
 			return nil, nil, err
 		}
-		g, err := ridge.ReadGram(bytes.NewReader(b))
+		g, err := cells.Read(bytes.NewReader(b))
 		if err != nil {
 			return nil, nil, &hinted{&fileError{name, err}, "blis-train fit OUT --save-gram FILE writes such files"}
 		}
@@ -109,7 +109,7 @@ func saveGram(c *cli.Context, con *console, in string, ext *result.Extract, o fi
 		return err
 	}
 	var b bytes.Buffer
-	if err := ridge.WriteGram(&b, g); err != nil {
+	if err := cells.Write(&b, g); err != nil {
 		return err
 	}
 	return files.Write(path, b.Bytes())

@@ -50,7 +50,7 @@ var rooms = map[string]room{
 	"pipeline/kernels": {ours: []string{"trace", "deploy"}, theirs: []string{arrow, yaml}},
 	"pipeline/library": {
 		ours: []string{"internal/par", "sim", "sim/latency", "sim/workload", "pipeline/extract", "pipeline/rows", "pipeline/kernels", "pipeline/ridge",
-			"pipeline/features", "stat", "coeff", "deploy", "trace", "trace/table"},
+			"pipeline/ridge/cells", "pipeline/ridge/cv", "pipeline/ridge/gram", "pipeline/features", "stat", "coeff", "deploy", "trace", "trace/table"},
 		theirs: []string{yaml},
 	},
 	"coeff/library":           {ours: []string{"coeff", "deploy", "trace"}},
@@ -62,9 +62,7 @@ var rooms = map[string]room{
 	"internal/files":          {ours: []string{"trace"}},
 	"internal/strictyaml":     {ours: []string{"trace"}, theirs: []string{yaml}},
 	"pipeline/rows":           {ours: []string{"stat", "pipeline/features", "trace/table", "trace", "deploy"}},
-	"pipeline/score":          {ours: []string{"pipeline/rows", "pipeline/ridge", "stat", "internal/par", "trace", "result"}},
-	"pipeline/ridge":          {ours: []string{"stat", "internal/par"}, theirs: []string{gonum}, pure: true},
-	"pipeline/fit":            {ours: []string{"stat", "internal/par", "pipeline/score", "pipeline/rows", "pipeline/ridge", "pipeline/features", "pipeline/features/basis", "coeff", "deploy", "trace", "trace/table", "result"}},
+	"pipeline/score":          {ours: []string{"pipeline/rows", "pipeline/ridge", "pipeline/ridge/cells", "pipeline/ridge/gram", "stat", "internal/par", "trace", "result"}},
 	"queueing":                {ours: []string{"trace"}, pure: true},
 	"pipeline/track":          {ours: []string{"queueing", "stat", "trace"}, theirs: []string{gonum}, pure: true},
 	"pipeline/sweep":          {ours: []string{"trace"}},
@@ -72,7 +70,7 @@ var rooms = map[string]room{
 	"sim/kv":                  {pure: true},
 	"sim/latency":             {ours: []string{"stat", "coeff", "pipeline/features", "pipeline/features/basis", "trace", "deploy"}, pure: true},
 	"sim/simtest":             {ours: []string{"sim/latency", "coeff", "pipeline/features", "trace", "deploy"}},
-	"sim/replay":              {ours: []string{"sim", "sim/kv", "pipeline/ridge", "stat", "trace"}, pure: true},
+	"sim/replay":              {ours: []string{"sim", "sim/kv", "pipeline/ridge/gram", "stat", "trace"}, pure: true},
 	"sim/summary":             {ours: []string{"sim", "stat", "trace"}, pure: true},
 	"sim/workload":            {ours: []string{"internal/strictyaml", "sim", "sim/latency", "stat", "trace", "deploy"}},
 	"sim/emit":                {ours: []string{"sim", "sim/kv", "trace", "deploy"}},
@@ -91,6 +89,20 @@ var rooms = map[string]room{
 		"internal/par", "internal/strictyaml", "queueing", "pipeline/track", "pipeline/sweep", "pipeline/fit", "pipeline/validate/saturation",
 		"sim", "sim/latency", "stat", "result", "deploy", "trace/table", "trace",
 	}},
+
+	"pipeline/fit": {ours: []string{
+		"pipeline/score", "pipeline/rows", "pipeline/ridge/cv", "pipeline/ridge/bootstrap", "pipeline/ridge/cells", "pipeline/ridge",
+		"pipeline/ridge/gram", "pipeline/features", "pipeline/features/basis", "internal/par", "stat", "coeff", "deploy", "trace",
+		"trace/table", "result",
+	}},
+
+	// the storeys of ridge, each above the next
+	"pipeline/ridge/cv":        {ours: []string{"pipeline/ridge/cells", "pipeline/ridge/gram", "pipeline/ridge", "internal/par", "stat"}, pure: true},
+	"pipeline/ridge/bootstrap": {ours: []string{"pipeline/ridge/cells", "pipeline/ridge/gram", "pipeline/ridge", "internal/par", "stat"}, theirs: []string{gonum}, pure: true},
+	"pipeline/ridge/cells":     {ours: []string{"pipeline/ridge/gram", "pipeline/ridge", "internal/par"}, pure: true},
+	"pipeline/ridge":           {ours: []string{"pipeline/ridge/gram", "internal/par", "stat"}, theirs: []string{gonum}, pure: true},
+	"pipeline/ridge/gram":      {ours: []string{"internal/par"}, theirs: []string{gonum}, pure: true},
+	"pipeline/ridge/ridgetest": {ours: []string{"pipeline/ridge/gram", "pipeline/ridge"}},
 
 	// the storeys of validate, each above the next
 	"pipeline/validate": {ours: []string{

@@ -41,7 +41,6 @@ var notYetCited = []string{
 	"cmd/blis-train",
 	"pipeline",
 	"pipeline/fit",
-	"pipeline/ridge",
 	"pipeline/rows",
 }
 

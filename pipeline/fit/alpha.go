@@ -8,6 +8,9 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge/cv"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/score"
 	"github.com/blis-train/blis-train/result"
@@ -82,7 +85,7 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	overheadOptions(&a.s.opt, features.AlphaFeatures(f.o.Spec), train, a.bounds)
 	quick := a.s.opt
 	quick.SkipNested = true // solveOverhead asks for it at the chosen gamma
-	sels, err := ridge.SelectCensored(train, a.bounds, quick)
+	sels, err := cv.SelectIntervals(train, a.bounds, quick)
 	if err != nil {
 		return nil, err
 	}
@@ -166,13 +169,13 @@ func (f *fitter) solveOverhead(a *alphaFit) error {
 	}
 	s.train = s.data.Subset(list)
 	a.bounds = s.pool.bounds(list)
-	s.weights = ridge.CensoredWeights(s.train, s.opt)
+	s.weights = cells.CensoredWeights(s.train, s.opt)
 	fit, err := ridge.FitCensored(s.train, a.bounds, s.weights, nil, s.sel.Lambda, s.opt)
 	if err != nil {
 		return err
 	}
 	s.fit, s.censored, a.passes = fit.Fit, &fit, fit.Passes
-	s.pred = clipped(ridge.Predict(s.data, s.fit.Beta))
+	s.pred = clipped(gram.Predict(s.data, s.fit.Beta))
 	return f.overheadOn(a)
 }
 
@@ -185,7 +188,7 @@ func (f *fitter) nestOverhead(a *alphaFit) error {
 	}
 	o, v := s.opt, s.pool.data.Variants[f.gamma]
 	o.EmbargoRows = v.EmbargoRows
-	sels, err := ridge.SelectCensored(s.pool.data.With(f.gamma).Subset(s.pool.train), a.bounds, o)
+	sels, err := cv.SelectIntervals(s.pool.data.With(f.gamma).Subset(s.pool.train), a.bounds, o)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cv"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
@@ -53,18 +53,18 @@ func alphaTerms(fs []features.Feature, configs int) []term {
 
 // modelSelections scores the grid of one model for every gamma.
 type modelSelections struct {
-	rel    []ridge.Selection // relative recipe
-	frozen []ridge.FrozenFit // frozen recipe
+	rel    []cv.Selection // relative recipe
+	frozen []cv.FrozenFit // frozen recipe
 }
 
 // score is the model's part in the choice of gamma (01 V-8).
-func (m modelSelections) scores() []ridge.Selection {
+func (m modelSelections) scores() []cv.Selection {
 	if m.rel != nil {
 		return m.rel
 	}
-	out := make([]ridge.Selection, len(m.frozen))
+	out := make([]cv.Selection, len(m.frozen))
 	for g, f := range m.frozen {
-		out[g] = ridge.Selection{Score: f.Grid[f.Index].Score}
+		out[g] = cv.Selection{Score: f.Grid[f.Index].Score}
 	}
 	return out
 }
@@ -93,14 +93,14 @@ func (f *fitter) selectBeta() (*solved, modelSelections, error) {
 func (f *fitter) selectModel(s *solved, name string) (m modelSelections, err error) {
 	train := s.pool.trainData()
 	if f.o.Recipe == Relative {
-		m.rel, err = ridge.Select(train, s.opt)
+		m.rel, err = cv.Select(train, s.opt)
 		if err != nil {
 			return m, fmt.Errorf("%s: %w", name, err)
 		}
 		return m, nil
 	}
 	for g := range f.gammas {
-		fit, err := ridge.Frozen(train.With(g), s.opt)
+		fit, err := cv.Frozen(train.With(g), s.opt)
 		if err != nil {
 			return m, fmt.Errorf("%s: %w", name, err)
 		}

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
 )
@@ -163,7 +163,7 @@ func (s *solved) scaleBy(factors []result.DeploymentFactor) {
 		}
 	}
 	for i := range s.pred {
-		s.pred[i] = ridge.Dot(s.data.Row(i), s.betaIn(s.data.Config[i]))
+		s.pred[i] = gram.Dot(s.data.Row(i), s.betaIn(s.data.Config[i]))
 	}
 }
 

@@ -10,7 +10,8 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cv"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
@@ -189,7 +190,7 @@ func predictRun(t *testing.T, src Source, doc *result.Fit) (y, common, pred []fl
 	set := setOf(&doc.Beta)
 	beta, on := coeff.Values(set.Beta), coeff.Values(set.On(&src.Deployment).Beta)
 	for i := range table.Kept {
-		y, common, pred = append(y, table.Y[i]), append(common, ridge.Dot(table.Row(i), beta)), append(pred, ridge.Dot(table.Row(i), on))
+		y, common, pred = append(y, table.Y[i]), append(common, gram.Dot(table.Row(i), beta)), append(pred, gram.Dot(table.Row(i), on))
 	}
 	return y, common, pred
 }
@@ -271,7 +272,7 @@ func pooled(t *testing.T, sources []Source, o Options, adjacentOnly bool) *resul
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.gamma = ridge.ChooseVariant(m.scores())
+	f.gamma = cv.ChooseVariant(m.scores())
 	if err := f.solveChosen(s, m); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/internal/par"
 
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cv"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -152,11 +152,11 @@ func (f *fitter) fit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	scores := [][]ridge.Selection{betaSel.scores()}
+	scores := [][]cv.Selection{betaSel.scores()}
 	if a := alphas.byTarget(rows.DefaultAlphaTarget(f.o.Spec)); a != nil && a.sel.scores() != nil {
 		scores = append(scores, a.sel.scores())
 	}
-	f.gamma = ridge.ChooseVariant(scores...)
+	f.gamma = cv.ChooseVariant(scores...)
 	if err := f.solveChosen(beta, betaSel); err != nil {
 		return fmt.Errorf("beta: %w", err)
 	}

@@ -9,6 +9,10 @@ import (
 
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/bootstrap"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge/cv"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -16,7 +20,7 @@ import (
 // gramFit is a step-time fit from sums alone.
 type gramFit struct {
 	o       Options
-	file    ridge.GramFile
+	file    cells.File
 	gammas  []float64
 	runs    []gramRun // in the order of file.Runs
 	out     *result.Fit
@@ -28,7 +32,7 @@ type gramFit struct {
 // FromGrams fits the step time from the sums of Grams: the selection, the
 // coefficients and their uncertainty are those of the rows; what needs rows
 // (reweighting passes, interval targets, MAPE, floor) is absent and said to be.
-func FromGrams(ctx context.Context, files []ridge.GramFile, o Options) (*result.Fit, error) {
+func FromGrams(ctx context.Context, files []cells.File, o Options) (*result.Fit, error) {
 	o, err := o.resolve()
 	if err != nil {
 		return nil, err
@@ -112,8 +116,8 @@ func (g *gramFit) addConfig(run string, r gramRun) {
 }
 
 // cells are the sums at one gamma, each run at its own lag.
-func (g *gramFit) cells(gamma int, hold bool) *ridge.Cells {
-	at := func(lag int) *ridge.Cells {
+func (g *gramFit) cells(gamma int, hold bool) *cells.Cells {
+	at := func(lag int) *cells.Cells {
 		k := 2 * (lag*len(g.gammas) + gamma)
 		if hold {
 			k++
@@ -129,7 +133,7 @@ func (g *gramFit) cells(gamma int, hold bool) *ridge.Cells {
 			}
 		}
 	}
-	slices.SortStableFunc(out.List, func(a, b ridge.Cell) int {
+	slices.SortStableFunc(out.List, func(a, b cells.Cell) int {
 		if a.Config != b.Config {
 			return int(a.Config - b.Config)
 		}
@@ -149,18 +153,18 @@ func (g *gramFit) fit() error {
 	}
 	g.terms = featureTerms(features.BetaFeatures(g.o.Spec), len(g.configs), g.o.Prior)
 	g.opt = ridgeOptions(g.terms, epsBetaUs, g.o)
-	sels := make([]ridge.Selection, len(g.gammas))
+	sels := make([]cv.Selection, len(g.gammas))
 	for k := range sels {
 		c := g.cells(k, false)
-		if !slices.ContainsFunc(c.List, func(c ridge.Cell) bool { return c.From != ridge.Never }) {
+		if !slices.ContainsFunc(c.List, func(c cells.Cell) bool { return c.From != cells.Never }) {
 			return trace.Errorf(NoRows, "no run has the %d rows that folds need", g.opt.Folds+1)
 		}
 		var err error
-		if sels[k], err = ridge.SelectCells(c, g.opt); err != nil {
+		if sels[k], err = cv.SelectCells(c, g.opt); err != nil {
 			return err
 		}
 	}
-	gamma := ridge.ChooseVariant(sels)
+	gamma := cv.ChooseVariant(sels)
 	total := g.cells(gamma, false).Total(g.opt.MinCellRows)
 	fit, err := ridge.Solve(total, sels[gamma].Lambda, g.opt)
 	if err != nil {
@@ -171,7 +175,7 @@ func (g *gramFit) fit() error {
 }
 
 // report is the beta part of fit.json.
-func (g *gramFit) report(sels []ridge.Selection, gamma int, total *ridge.Gram, fit ridge.Fit) {
+func (g *gramFit) report(sels []cv.Selection, gamma int, total *gram.Gram, fit ridge.Fit) {
 	sel := &sels[gamma]
 	out := &g.out.Beta
 	*out = result.Model{
@@ -207,13 +211,13 @@ func (g *gramFit) words(found []ridge.Finding) []trace.Finding {
 }
 
 // evidence is what sums and meta say about the terms.
-func (g *gramFit) evidence(gamma int, total *ridge.Gram, fit ridge.Fit) *evidence {
+func (g *gramFit) evidence(gamma int, total *gram.Gram, fit ridge.Fit) *evidence {
 	shares := make([][]float64, len(g.configs))
 	for c, label := range g.configs {
 		shares[c] = g.within(g.file.Configs[label])
 	}
 	e := &evidence{tags: ridge.Identify(shares), diag: diagnose(total, fit), share: make([]float64, len(g.terms))}
-	conf := ridge.ConfidenceBlocks(g.cells(gamma, false).Blocks(g.opt.MinCellRows), e.tags, g.opt, ridge.ConfidenceOptions{Draws: g.o.Bootstraps, Level: 0.95, Seed: uint64(g.o.Seed)})
+	conf := bootstrap.Blocks(bootstrap.OfCells(g.cells(gamma, false), g.opt.MinCellRows), e.tags, g.opt, bootstrap.Options{Draws: g.o.Bootstraps, Level: 0.95, Seed: uint64(g.o.Seed)})
 	e.conf = &conf
 	for j := range e.share {
 		e.share[j] = nan
@@ -265,7 +269,7 @@ func (g *gramFit) countRows(out *result.Model) {
 
 // errors are the weighted relative errors: of the hold-out, whole and per run
 // and regime, and of every configuration left out.
-func (g *gramFit) errors(gamma int, sel *ridge.Selection, beta []float64, out *result.Model) {
+func (g *gramFit) errors(gamma int, sel *cv.Selection, beta []float64, out *result.Model) {
 	train, hold := g.cells(gamma, false), g.cells(gamma, true)
 	counts := map[int32]int{}
 	for i := range train.List {

@@ -13,6 +13,8 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -79,31 +81,31 @@ func metaOf(o Options) map[string]string {
 // hold-out for each regime, lag and gamma. Rows are cleaned run by run, so that
 // the sums of a run do not depend on the runs beside it and any split of the
 // runs over files merges to the same bits.
-func Grams(ctx context.Context, sources []Source, o Options, progress trace.Progress) (ridge.GramFile, error) {
+func Grams(ctx context.Context, sources []Source, o Options, progress trace.Progress) (cells.File, error) {
 	o, err := o.resolve()
 	if err != nil {
-		return ridge.GramFile{}, err
+		return cells.File{}, err
 	}
 	if o.Recipe != Relative {
-		return ridge.GramFile{}, trace.Errorf(BadOption, "--save-gram: got recipe %s, want relative: the frozen recipe has no sums per cell", o.Recipe)
+		return cells.File{}, trace.Errorf(BadOption, "--save-gram: got recipe %s, want relative: the frozen recipe has no sums per cell", o.Recipe)
 	}
 	if sources, err = without(append([]Source{}, sources...), o.Without); err != nil {
-		return ridge.GramFile{}, err
+		return cells.File{}, err
 	}
-	files := make([]ridge.GramFile, len(sources))
+	files := make([]cells.File, len(sources))
 	err = par.Try(ctx, o.Workers, len(sources), func(i int) (err error) {
 		files[i], err = gramsOf(sources[i], o)
 		return err
 	}, func(done int) { progress.Report("grams", int64(done), int64(len(sources)), "runs") })
 	if err != nil {
-		return ridge.GramFile{}, err
+		return cells.File{}, err
 	}
 	return mergeGrams(files)
 }
 
 // gramsOf is the file of one run.
-func gramsOf(src Source, o Options) (ridge.GramFile, error) {
-	f := ridge.GramFile{Meta: metaOf(o), Runs: []string{src.ID}, Configs: []string{src.Deployment.Config()}}
+func gramsOf(src Source, o Options) (cells.File, error) {
+	f := cells.File{Meta: metaOf(o), Runs: []string{src.ID}, Configs: []string{src.Deployment.Config()}}
 	for r := rows.Decode; r <= rows.Mixed; r++ {
 		f.Regimes = append(f.Regimes, r.String())
 	}
@@ -148,12 +150,12 @@ func (p *prepared) lagTables(steps *rows.Steps, space *features.Space, lag int, 
 }
 
 // gramCells are the sums of a table's training rows and of its hold-out.
-func gramCells(t *rows.Table, gamma float64, lag int, o Options) (train, hold *ridge.Cells, err error) {
+func gramCells(t *rows.Table, gamma float64, lag int, o Options) (train, hold *cells.Cells, err error) {
 	opt := ridgeOptions(featureTerms(features.BetaFeatures(o.Spec), 1, PriorZero), epsBetaUs, o)
 	opt.Workers = 1
 	opt.EmbargoRows = int(math.Ceil(5 / gamma))
-	empty := ridge.Cells{P: len(opt.Penalty), EpsUs: opt.EpsUs, Folds: opt.Folds, Gamma: gamma, Lag: lag}
-	train, hold = new(ridge.Cells), new(ridge.Cells)
+	empty := cells.Cells{P: len(opt.Penalty), EpsUs: opt.EpsUs, Folds: opt.Folds, Gamma: gamma, Lag: lag}
+	train, hold = new(cells.Cells), new(cells.Cells)
 	*train, *hold = empty, empty
 	train.Embargo = opt.EmbargoRows
 	if t.Kept == 0 {
@@ -162,11 +164,11 @@ func gramCells(t *rows.Table, gamma float64, lag int, o Options) (train, hold *r
 	p := newPool([][]*rows.Table{{t}}, []float64{features.DefaultGamma})
 	p.data.Variants = nil
 	hold.List = looseCells(p.data, p.hold, opt)
-	if len(p.train) <= opt.Folds { // too few for the folds, as in ridge.Cut
+	if len(p.train) <= opt.Folds { // too few for the folds, as in cells.Cut
 		train.List = looseCells(p.data, p.train, opt)
 		return train, hold, nil
 	}
-	cells, _, err := ridge.Cut(p.trainData(), opt)
+	cells, _, err := cells.Cut(p.trainData(), opt)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -175,9 +177,9 @@ func gramCells(t *rows.Table, gamma float64, lag int, o Options) (train, hold *r
 }
 
 // looseCells are sums per regime that belong to no fold.
-func looseCells(d *ridge.Data, list []int32, o ridge.Options) []ridge.Cell {
-	w := ridge.Unbalanced(d, o)
-	var out []ridge.Cell
+func looseCells(d *gram.Data, list []int32, o ridge.Options) []cells.Cell {
+	w := cells.Unbalanced(d, o)
+	var out []cells.Cell
 	for r := int32(rows.Decode); r <= int32(rows.Mixed); r++ {
 		var mine []int32
 		for _, i := range list {
@@ -186,7 +188,7 @@ func looseCells(d *ridge.Data, list []int32, o ridge.Options) []ridge.Cell {
 			}
 		}
 		if len(mine) > 0 {
-			out = append(out, ridge.Cell{CellKey: ridge.CellKey{Regime: r, Block: -1, From: ridge.Never}, Gram: *ridge.GramOf(d, w, mine, 1)})
+			out = append(out, cells.Cell{CellKey: cells.CellKey{Regime: r, Block: -1, From: cells.Never}, Gram: *gram.OfRows(d, w, mine, 1)})
 		}
 	}
 	return out
@@ -216,7 +218,7 @@ func lagFigures(t *rows.Table, o Options) gramLagFigures {
 	}
 	train := p.trainData()
 	opt := ridgeOptions(featureTerms(features.BetaFeatures(o.Spec), 1, PriorZero), epsBetaUs, o)
-	for _, v := range ridge.WithinVariation(train, ridge.Weights(train, opt))[0] {
+	for _, v := range ridge.WithinVariation(train, cells.Weights(train, opt))[0] {
 		out.Within = append(out.Within, num(v))
 	}
 	if found := tableBelowFloor(t, o.BetaTarget); found != nil {
@@ -226,20 +228,20 @@ func lagFigures(t *rows.Table, o Options) gramLagFigures {
 }
 
 // mergeGrams joins files of other runs; everything common must agree.
-func mergeGrams(files []ridge.GramFile) (ridge.GramFile, error) {
+func mergeGrams(files []cells.File) (cells.File, error) {
 	if len(files) == 0 {
-		return ridge.GramFile{}, trace.Errorf(BadOption, "--from-gram: got no file, want one or more")
+		return cells.File{}, trace.Errorf(BadOption, "--from-gram: got no file, want one or more")
 	}
 	meta := map[string]string{}
 	for _, f := range files {
 		if err := sameMeta(files[0].Meta, f.Meta); err != nil {
-			return ridge.GramFile{}, err
+			return cells.File{}, err
 		}
 		for _, k := range slices.Sorted(maps.Keys(f.Meta)) {
 			meta[k] = f.Meta[k]
 		}
 	}
-	out, err := ridge.MergeGrams(files...)
+	out, err := cells.Merge(files...)
 	if err != nil {
 		return out, refused("%v", err)
 	}
@@ -262,7 +264,7 @@ func refused(format string, args ...any) error {
 }
 
 // withoutRuns drops runs by name from the sums and from the meta.
-func withoutRuns(f *ridge.GramFile, names []string) error {
+func withoutRuns(f *cells.File, names []string) error {
 	for _, name := range names {
 		if _, known := f.Meta[metaRunPrefix+name]; !known {
 			return trace.Errorf(BadOption, "--without: no run %q in the Gram files", name)

@@ -9,28 +9,29 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge/cv"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
-func grams(g ...ridge.GramFile) []ridge.GramFile { return g }
+func grams(g ...cells.File) []cells.File { return g }
 
 // through writes and reads a file.
-func through(t *testing.T, g ridge.GramFile) ridge.GramFile {
+func through(t *testing.T, g cells.File) cells.File {
 	t.Helper()
 	var b bytes.Buffer
-	if err := ridge.WriteGram(&b, g); err != nil {
+	if err := cells.Write(&b, g); err != nil {
 		t.Fatal(err)
 	}
-	out, err := ridge.ReadGram(&b)
+	out, err := cells.Read(&b)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out
 }
 
-func gramsOfRuns(t *testing.T, sources []Source, o Options) ridge.GramFile {
+func gramsOfRuns(t *testing.T, sources []Source, o Options) cells.File {
 	t.Helper()
 	g, err := Grams(context.Background(), sources, o, nil)
 	if err != nil {
@@ -39,7 +40,7 @@ func gramsOfRuns(t *testing.T, sources []Source, o Options) ridge.GramFile {
 	return through(t, g)
 }
 
-func fromGrams(t *testing.T, o Options, g ...ridge.GramFile) *result.Fit {
+func fromGrams(t *testing.T, o Options, g ...cells.File) *result.Fit {
 	t.Helper()
 	doc, err := FromGrams(context.Background(), g, o)
 	if err != nil {
@@ -53,7 +54,7 @@ func TestIssue6GramSplitsGiveTheSameBits(t *testing.T) {
 	o, sources := quick(), bundled(t)
 	whole := bytesOf(t, fromGrams(t, o, gramsOfRuns(t, sources, o)))
 	a, b := gramsOfRuns(t, sources[:1], o), gramsOfRuns(t, sources[1:], o)
-	for name, files := range map[string][]ridge.GramFile{"in order": {a, b}, "reversed": {b, a}} {
+	for name, files := range map[string][]cells.File{"in order": {a, b}, "reversed": {b, a}} {
 		if bytesOf(t, fromGrams(t, o, files...)) != whole {
 			t.Errorf("two files %s: other bytes than one", name)
 		}
@@ -82,7 +83,7 @@ func TestIssue6GramEqualsDirect(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.gamma = ridge.ChooseVariant(m.scores())
+		f.gamma = cv.ChooseVariant(m.scores())
 		if err := f.solveChosen(s, m); err != nil {
 			t.Fatal(err)
 		}
@@ -134,17 +135,17 @@ func TestIssue6GramRefused(t *testing.T) {
 	good := gramsOfRuns(t, bundled(t)[:1], o)
 	for _, c := range []struct {
 		name   string
-		change func(g *ridge.GramFile, o *Options)
+		change func(g *cells.File, o *Options)
 		want   string
 	}{
-		{"features", func(g *ridge.GramFile, _ *Options) { g.Meta[metaFeatures] = "0" }, metaFeatures},
-		{"version", func(g *ridge.GramFile, _ *Options) { g.Meta[metaSpec] = "1.2" }, metaSpec},
-		{"target", func(_ *ridge.GramFile, o *Options) { o.BetaTarget = "duration" }, metaTarget},
-		{"split", func(_ *ridge.GramFile, o *Options) { o.Split = 0.5 }, metaSplit},
-		{"recipe", func(_ *ridge.GramFile, o *Options) { o.Recipe = Frozen }, metaRecipe},
-		{"schema", func(g *ridge.GramFile, _ *Options) { g.Meta[metaSchema] = "0" }, metaSchema},
-		{"sets", func(g *ridge.GramFile, _ *Options) { g.Sets = g.Sets[:3] }, "sets"},
-		{"run", func(g *ridge.GramFile, _ *Options) { g.Meta[metaRunPrefix+g.Runs[0]] = "{" }, "run " + good.Runs[0]},
+		{"features", func(g *cells.File, _ *Options) { g.Meta[metaFeatures] = "0" }, metaFeatures},
+		{"version", func(g *cells.File, _ *Options) { g.Meta[metaSpec] = "1.2" }, metaSpec},
+		{"target", func(_ *cells.File, o *Options) { o.BetaTarget = "duration" }, metaTarget},
+		{"split", func(_ *cells.File, o *Options) { o.Split = 0.5 }, metaSplit},
+		{"recipe", func(_ *cells.File, o *Options) { o.Recipe = Frozen }, metaRecipe},
+		{"schema", func(g *cells.File, _ *Options) { g.Meta[metaSchema] = "0" }, metaSchema},
+		{"sets", func(g *cells.File, _ *Options) { g.Sets = g.Sets[:3] }, "sets"},
+		{"run", func(g *cells.File, _ *Options) { g.Meta[metaRunPrefix+g.Runs[0]] = "{" }, "run " + good.Runs[0]},
 	} {
 		g, o := through(t, good), o
 		c.change(&g, &o)

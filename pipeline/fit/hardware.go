@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
 )
@@ -32,7 +32,7 @@ func hardwareName(d *deploy.Deployment) string { return d.Hardware.Name }
 // mean over its configurations of the median log ratio y/prediction, shrunk
 // towards 0, exponentiated (partial pooling). Configuration without takes no part.
 // Nil when there is only one device: a common factor is the coefficients' own.
-func learnFactors(d *ridge.Data, pred []float64, hw []string, without int32) []result.HardwareFactor {
+func learnFactors(d *gram.Data, pred []float64, hw []string, without int32) []result.HardwareFactor {
 	logs := make([][]float64, len(hw))
 	for i, c := range d.Config {
 		if c != without && d.Y[i] > 0 && pred[i] > 0 {

@@ -8,6 +8,10 @@ import (
 
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/bootstrap"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge/cv"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -38,7 +42,7 @@ func (f *fitter) identify(out *result.Identify) error {
 	if err != nil {
 		return err
 	}
-	f.gamma = ridge.ChooseVariant(m.scores())
+	f.gamma = cv.ChooseVariant(m.scores())
 	if err := f.solveChosen(s, m); err != nil {
 		return err
 	}
@@ -69,8 +73,8 @@ func (f *fitter) identify(out *result.Identify) error {
 
 // relativeHalfWidth is half of a 95 % interval over its centre, before signs;
 // nil where there is no interval or nothing to compare it with.
-func relativeHalfWidth(t ridge.Interval) *float64 {
-	if t.Method == ridge.FromNothing || !(t.Center > 0) {
+func relativeHalfWidth(t bootstrap.Interval) *float64 {
+	if t.Method == bootstrap.FromNothing || !(t.Center > 0) {
 		return nil
 	}
 	return num((math.Max(t.Hi, t.Center) - t.Center) / t.Center)
@@ -82,14 +86,14 @@ func relativeHalfWidth(t ridge.Interval) *float64 {
 // with its own best candidate.
 func (f *fitter) experiments(s *solved, terms []result.IdentifyTerm) []result.Experiment {
 	list := f.candidates(s)
-	grams := make([]*ridge.Gram, len(list))
+	grams := make([]*gram.Gram, len(list))
 	for k, c := range list {
-		grams[k] = ridge.GramOf(c.data, ridge.Unbalanced(c.data, s.opt), nil, 1)
+		grams[k] = gram.OfRows(c.data, cells.Unbalanced(c.data, s.opt), nil, 1)
 	}
 	if len(grams) == 0 {
 		return []result.Experiment{}
 	}
-	base := ridge.GramOf(s.train, ridge.Unbalanced(s.train, s.opt), nil, f.o.Workers)
+	base := gram.OfRows(s.train, cells.Unbalanced(s.train, s.opt), nil, f.o.Workers)
 	ranked := ridge.Propose(base, grams)
 	named := make([]bool, len(terms))
 	out := []result.Experiment{}
@@ -156,20 +160,20 @@ func (s *solved) largest() int32 {
 // candidate is one experiment as synthetic rows.
 type candidate struct {
 	what string
-	data *ridge.Data
+	data *gram.Data
 }
 
 // rowsOf are an experiment's steps as rows of the model, their targets predicted
 // by the fit. Steps the features refuse or bound are left out.
-func (s *solved) rowsOf(space *features.Space, steps []features.StepInput) *ridge.Data {
-	d := &ridge.Data{P: len(s.terms)}
+func (s *solved) rowsOf(space *features.Space, steps []features.StepInput) *gram.Data {
+	d := &gram.Data{P: len(s.terms)}
 	x := make([]float64, d.P)
 	for i := range steps {
 		if hits, err := space.Beta(&steps[i], x); err != nil || hits != 0 {
 			continue
 		}
 		d.X = append(d.X, x...)
-		d.Y = append(d.Y, math.Max(ridge.Dot(x, s.fit.Beta), 1))
+		d.Y = append(d.Y, math.Max(gram.Dot(x, s.fit.Beta), 1))
 	}
 	d.Config, d.Regime = make([]int32, len(d.Y)), make([]int32, len(d.Y))
 	return d

@@ -3,6 +3,9 @@ package fit
 import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge/cv"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
@@ -67,11 +70,11 @@ func lagError(train, test *rows.Table, space *features.Space, o Options) float64
 	opt := ridgeOptions(featureTerms(space.BetaFeatures(), 1, PriorZero), epsBetaUs, o)
 	opt.Workers = 1
 	opt.Objective = ridge.Within
-	sel, err := ridge.Select(pool.data, opt)
+	sel, err := cv.Select(pool.data, opt)
 	if err != nil {
 		return nan
 	}
-	w := ridge.Weights(pool.data, opt)
+	w := cells.Weights(pool.data, opt)
 	ls, err := ridge.FitRows(pool.data, w, nil, sel[0].Lambda, opt)
 	if err != nil {
 		return nan
@@ -83,7 +86,7 @@ func lagError(train, test *rows.Table, space *features.Space, o Options) float64
 	beta := polish.Best().Beta
 	pred := make([]float64, test.Kept)
 	for i := range pred {
-		pred[i] = ridge.Dot(test.Row(i), beta)
+		pred[i] = gram.Dot(test.Row(i), beta)
 	}
 	scored := stat.Rows{Y: test.Y, Pred: pred}
 	return scored.Errors(nil).MAPE

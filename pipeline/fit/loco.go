@@ -5,6 +5,8 @@ import (
 
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cv"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/score"
 	"github.com/blis-train/blis-train/result"
@@ -32,7 +34,7 @@ func (f *fitter) locoBeta(s *solved, m modelSelections, out *result.Model) error
 		if err != nil {
 			return err
 		}
-		pred := ridge.Predict(s.train, beta)
+		pred := gram.Predict(s.train, beta)
 		factor := factorOf(learnFactors(s.train, pred, hw, int32(c)), hw[c])
 		plain, scaled := leftOut(key, s.trainErrors(pred, int32(c))), leftOut(key, s.trainErrors(scaled(pred, factor), int32(c)))
 		if frozen != nil {
@@ -47,7 +49,7 @@ func (f *fitter) locoBeta(s *solved, m modelSelections, out *result.Model) error
 	if median, worst := spread(pooled, mape); s.frozen == nil && median != nil && out.LocoMedian != nil && *median < *out.LocoMedian {
 		out.LocoPlain = &result.LocoSummary{Median: out.LocoMedian, Worst: out.LocoWorst}
 		out.Loco, out.LocoMedian, out.LocoWorst = pooled, median, worst
-		out.HardwareFactors = learnFactors(s.train, ridge.Predict(s.train, s.fit.Beta), hw, -1)
+		out.HardwareFactors = learnFactors(s.train, gram.Predict(s.train, s.fit.Beta), hw, -1)
 	}
 	return nil
 }
@@ -57,7 +59,7 @@ func (f *fitter) leaveOut(s *solved, m modelSelections, c int32) ([]float64, err
 	rest := rowsWhere(s.train.Config, func(k int32) bool { return k != c })
 	sub := s.train.Subset(rest)
 	if s.frozen != nil {
-		fit, err := ridge.Frozen(sub, s.opt)
+		fit, err := cv.Frozen(sub, s.opt)
 		return fit.Beta, err
 	}
 	lambda := s.sel.Lambda
@@ -120,11 +122,11 @@ func (f *fitter) frozenLoco(s *solved) ([]float64, error) {
 		}
 		train := p.trainData()
 		sub := train.Subset(rowsWhere(train.Config, func(x int32) bool { return x != k }))
-		fit, err := ridge.Frozen(sub, opt)
+		fit, err := cv.Frozen(sub, opt)
 		if err != nil {
 			continue // too few rows left: no comparison for this configuration
 		}
-		scored := stat.Rows{Y: train.Y, Pred: ridge.Predict(train, fit.Beta)}
+		scored := stat.Rows{Y: train.Y, Pred: gram.Predict(train, fit.Beta)}
 		out[c] = scored.Errors(func(i int) bool { return train.Config[i] == k }).MAPE
 	}
 	return out, nil
@@ -141,7 +143,7 @@ func (f *fitter) locoAlpha(a *alphaFit, out *result.Model) error {
 		if err != nil {
 			return err
 		}
-		_, groups := s.samples(score.Whole, clipped(ridge.Predict(s.data, beta)))
+		_, groups := s.samples(score.Whole, clipped(gram.Predict(s.data, beta)))
 		l, delays := result.Loco{Config: key, Label: key}, score.NewDelays(groups[c:c+1])
 		if a.target == rows.Overhead {
 			e := delays.Intervals(nil)

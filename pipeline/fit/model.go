@@ -7,6 +7,9 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/bootstrap"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -48,7 +51,7 @@ func (f *fitter) model(s *solved, m modelSelections, name, target string) (*resu
 // from rows, or from Gram matrices alone.
 type evidence struct {
 	tags   []ridge.Identification
-	conf   *ridge.Confidence // nil: no intervals
+	conf   *bootstrap.Confidence // nil: no intervals
 	diag   ridge.Diagnosis
 	lo, hi []float64 // range of each feature on training rows
 	share  []float64 // mean share of the prediction; NaN where unknown
@@ -108,8 +111,8 @@ func (e *evidence) describe(terms []term, fit ridge.Fit, configs int, out *resul
 }
 
 // interval95 is null where the rows do not say, or say nothing finite.
-func interval95(t ridge.Interval) *[2]float64 {
-	if t.Method == ridge.FromNothing || num(t.Lo) == nil || num(t.Hi) == nil {
+func interval95(t bootstrap.Interval) *[2]float64 {
+	if t.Method == bootstrap.FromNothing || num(t.Lo) == nil || num(t.Hi) == nil {
 		return nil
 	}
 	return &[2]float64{t.Lo, t.Hi}
@@ -147,25 +150,25 @@ func (t *term) doubts(c result.Coefficient, configs int) []trace.Finding {
 const nominalTerm = "fixed_step_overhead"
 
 // confidence is nil for recipes without block weights.
-func (f *fitter) confidence(s *solved, tags []ridge.Identification) *ridge.Confidence {
-	opt := ridge.ConfidenceOptions{Draws: f.o.Bootstraps, Level: 0.95, Seed: uint64(f.o.Seed)}
+func (f *fitter) confidence(s *solved, tags []ridge.Identification) *bootstrap.Confidence {
+	opt := bootstrap.Options{Draws: f.o.Bootstraps, Level: 0.95, Seed: uint64(f.o.Seed)}
 	switch {
 	case s.frozen != nil:
 		return nil
 	case s.censored != nil:
-		c := ridge.ConfidenceBlocks(ridge.CensoredBlocks(s.train, s.weights, *s.censored, s.opt), tags, s.opt, opt)
+		c := bootstrap.Blocks(bootstrap.OfIntervals(s.train, s.weights, *s.censored, s.opt), tags, s.opt, opt)
 		return &c
 	}
-	c := ridge.ConfidenceRows(s.train, s.fit, tags, s.opt, opt)
+	c := bootstrap.Rows(s.train, s.fit, tags, s.opt, opt)
 	return &c
 }
 
 func (f *fitter) diagnose(s *solved) ridge.Diagnosis {
-	return diagnose(ridge.GramOf(s.train, s.weights, nil, f.o.Workers), s.fit)
+	return diagnose(gram.OfRows(s.train, s.weights, nil, f.o.Workers), s.fit)
 }
 
 // diagnose examines a Gram at a fit made with other weights or none of V-3's scales.
-func diagnose(g *ridge.Gram, fit ridge.Fit) ridge.Diagnosis {
+func diagnose(g *gram.Gram, fit ridge.Fit) ridge.Diagnosis {
 	if fit.Scale == nil {
 		fit.Scale, fit.YBar = g.Scale()
 		fit.W = g.W
@@ -186,7 +189,7 @@ func (f *fitter) relErr(s *solved) float64 {
 		return nan
 	}
 	hold := s.data.Subset(s.pool.hold)
-	return math.Sqrt(ridge.GramOf(hold, ridge.Weights(hold, s.opt), nil, f.o.Workers).Score(s.fit.Beta))
+	return math.Sqrt(gram.OfRows(hold, cells.Weights(hold, s.opt), nil, f.o.Workers).Score(s.fit.Beta))
 }
 
 // meanShares are the terms' mean shares of the prediction on training rows.

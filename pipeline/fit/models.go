@@ -7,6 +7,8 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/features/basis"
 	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cv"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -145,7 +147,7 @@ func (f *fitter) otherModel(name string) (*result.Model, error) {
 	o := f.o
 	o.Recipe, o.Objective = Relative, ""
 	s.opt = ridgeOptions(s.terms, epsBetaUs, o)
-	sel, err := ridge.Select(p.trainData(), s.opt)
+	sel, err := cv.Select(p.trainData(), s.opt)
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +202,7 @@ func (f *fitter) locoOther(s *solved, m modelSelections, out *result.Model) erro
 		if err != nil {
 			return err
 		}
-		out.Loco = append(out.Loco, leftOut(key, s.trainErrors(ridge.Predict(s.train, beta), int32(c))))
+		out.Loco = append(out.Loco, leftOut(key, s.trainErrors(gram.Predict(s.train, beta), int32(c))))
 	}
 	out.LocoMedian, out.LocoWorst = spread(out.Loco, func(l result.Loco) *float64 { return l.MAPE })
 	return nil
@@ -232,7 +234,7 @@ func (f *fitter) roofline() (*result.Model, error) {
 			Name: t.name, Value: s.fit.Beta[j], Unit: t.unit, Identified: string(ridge.PriorOnly),
 		}})
 	}
-	s.pred = ridge.Predict(s.data, s.fit.Beta)
+	s.pred = gram.Predict(s.data, s.fit.Beta)
 	s.judge(out, false, f.o.Workers)
 	for c, key := range p.configs {
 		var pred, y float64

@@ -7,6 +7,9 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge/cv"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -26,7 +29,7 @@ var spreads = []float64{3, 10, 30, overheadSpreadUs}
 // overheadOptions are what the overhead's interval fit has beyond 01 T-7: soft
 // ends of the likeliest spread, a penalty toward the best constant overhead
 // instead of none, and the smallest fold score (docs/decisions/0011).
-func overheadOptions(o *ridge.Options, fs []features.Feature, train *ridge.Data, b ridge.Bounds) {
+func overheadOptions(o *ridge.Options, fs []features.Feature, train *gram.Data, b ridge.Bounds) {
 	o.SmallestWithin = true
 	o.Anchor = make([]float64, len(fs))
 	for j, f := range fs {
@@ -34,7 +37,7 @@ func overheadOptions(o *ridge.Options, fs []features.Feature, train *ridge.Data,
 			o.Anchor[j] = 1
 		}
 	}
-	o.SpreadUs = b.Spread(ridge.CensoredWeights(train, *o), ridge.Predict(train, o.Anchor), allRows(train.Len()), spreads)
+	o.SpreadUs = b.Spread(cells.CensoredWeights(train, *o), gram.Predict(train, o.Anchor), allRows(train.Len()), spreads)
 }
 
 // overheadOn fits every deployment of a pooled fit once more on its own rows,
@@ -58,7 +61,7 @@ func (f *fitter) overheadOn(a *alphaFit) error {
 		a.on = append(a.on, *own)
 		for i, c := range s.data.Config {
 			if names[c] == label {
-				s.pred[i] = max(0, ridge.Dot(s.data.Row(i), own.Values))
+				s.pred[i] = max(0, gram.Dot(s.data.Row(i), own.Values))
 			}
 		}
 	}
@@ -78,11 +81,11 @@ func (a *alphaFit) deployment(label string, names []string, common []float64) (*
 	o := s.opt
 	o.Anchor, o.AnchorTight = common, 2*o.SpreadUs*o.SpreadUs/(overheadApart*overheadApart)/float64(len(mine))
 	o.Objective, o.EmbargoRows = ridge.Within, s.pool.data.Variants[s.variant].EmbargoRows
-	sels, err := ridge.SelectCensored(d, b, o)
+	sels, err := cv.SelectIntervals(d, b, o)
 	if err != nil {
 		return nil, err
 	}
-	fit, err := ridge.FitCensored(d, b, ridge.CensoredWeights(d, o), nil, sels[0].Lambda, o)
+	fit, err := ridge.FitCensored(d, b, cells.CensoredWeights(d, o), nil, sels[0].Lambda, o)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 )
@@ -179,7 +180,7 @@ func TestHardwareFactorsOnPlantedData(t *testing.T) {
 // learnFactors by hand: median log ratios 0.2 and 0.4 on one device give
 // exp(0.6/3), none of its rows without their configuration.
 func TestLearnFactorsByHand(t *testing.T) {
-	d := &ridge.Data{Y: []float64{math.Exp(0.2), math.Exp(0.4), 1}, Config: []int32{0, 1, 2}}
+	d := &gram.Data{Y: []float64{math.Exp(0.2), math.Exp(0.4), 1}, Config: []int32{0, 1, 2}}
 	got := learnFactors(d, []float64{1, 1, 1}, []string{"x", "x", "y"}, -1)
 	if len(got) != 2 || math.Abs(got[0].Factor-math.Exp(0.2)) > 1e-12 || got[1].Factor != 1 {
 		t.Errorf("%+v", got)

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/pipeline/rows"
 )
 
@@ -15,7 +15,7 @@ type pool struct {
 	tables  []*rows.Table // per used run, default gamma
 	runs    []string      // label -> run id
 	configs []string      // label -> configuration key
-	data    *ridge.Data
+	data    *gram.Data
 	table   []int32 // row -> position in tables
 	row     []int32 // row -> row of that table
 	train   []int32 // rows outside the hold-out
@@ -25,7 +25,7 @@ type pool struct {
 // newPool joins one table per run and gamma (all[g][r]). Tables of one run must
 // hold the same rows for every gamma: gamma changes features only.
 func newPool(all [][]*rows.Table, gammas []float64) *pool {
-	p := &pool{data: &ridge.Data{}}
+	p := &pool{data: &gram.Data{}}
 	base := slices.Index(gammas, features.DefaultGamma)
 	cols := gammaColumns(all)
 	for r, t := range all[base] {
@@ -80,7 +80,7 @@ func (p *pool) extendVariants(all [][]*rows.Table, gammas []float64, r int, cols
 	}
 	if len(p.data.Variants) == 0 {
 		for _, g := range gammas {
-			v := ridge.Variant{Gamma: g, Cols: cols, Values: make([][]float64, len(cols))}
+			v := gram.Variant{Gamma: g, Cols: cols, Values: make([][]float64, len(cols))}
 			p.data.Variants = append(p.data.Variants, v)
 		}
 	}
@@ -127,4 +127,4 @@ func (p *pool) embargo(rowsPerStep float64) {
 	}
 }
 
-func (p *pool) trainData() *ridge.Data { return p.data.Subset(p.train) }
+func (p *pool) trainData() *gram.Data { return p.data.Subset(p.train) }

@@ -2,6 +2,9 @@ package fit
 
 import (
 	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge/cv"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -24,14 +27,14 @@ type solved struct {
 	pool     *pool
 	opt      ridge.Options
 	variant  int
-	sel      *ridge.Selection // nil for the frozen recipe and for fixed coefficients
-	frozen   *ridge.FrozenFit // frozen recipe
-	fit      ridge.Fit        // what is published
+	sel      *cv.Selection // nil for the frozen recipe and for fixed coefficients
+	frozen   *cv.FrozenFit // frozen recipe
+	fit      ridge.Fit     // what is published
 	polish   *ridge.Polish
 	censored *ridge.CensoredFit // interval targets
 	weights  []float64          // V-2 weights of the training rows
-	data     *ridge.Data        // all rows, chosen variant
-	train    *ridge.Data        // training rows, chosen variant
+	data     *gram.Data         // all rows, chosen variant
+	train    *gram.Data         // training rows, chosen variant
 	pred     []float64          // of every row of data
 	on       [][]float64        // coefficients by configuration; nil: those of fit everywhere
 	findings []trace.Finding
@@ -52,7 +55,7 @@ func ridgeOptions(terms []term, epsUs float64, o Options) ridge.Options {
 }
 
 // solveRelative fits the chosen variant at the selection's lambda and polishes.
-func (s *solved) solveRelative(variant int, sel *ridge.Selection, refitAll bool) error {
+func (s *solved) solveRelative(variant int, sel *cv.Selection, refitAll bool) error {
 	s.variant, s.sel = variant, sel
 	s.data = s.pool.data.With(variant)
 	rows := s.pool.train
@@ -63,7 +66,7 @@ func (s *solved) solveRelative(variant int, sel *ridge.Selection, refitAll bool)
 	if rows != nil {
 		s.train = s.data.Subset(rows)
 	}
-	s.weights = ridge.Weights(s.train, s.opt)
+	s.weights = cells.Weights(s.train, s.opt)
 	ls, err := ridge.FitRows(s.train, s.weights, nil, sel.Lambda, s.opt)
 	if err != nil {
 		return err
@@ -73,7 +76,7 @@ func (s *solved) solveRelative(variant int, sel *ridge.Selection, refitAll bool)
 		return err
 	}
 	s.polish, s.fit = &p, p.Best()
-	s.pred = ridge.Predict(s.data, s.fit.Beta)
+	s.pred = gram.Predict(s.data, s.fit.Beta)
 	return nil
 }
 
@@ -82,19 +85,19 @@ func (s *solved) solveFrozen(variant int) error {
 	s.variant = variant
 	s.data = s.pool.data.With(variant)
 	s.train = s.data.Subset(s.pool.train)
-	f, err := ridge.Frozen(s.train, s.opt)
+	f, err := cv.Frozen(s.train, s.opt)
 	if err != nil {
 		return err
 	}
 	s.frozen = &f
 	s.fit = ridge.Fit{Lambda: f.Lambda, Beta: f.Beta, DF: f.DF}
 	s.weights = s.train.Factor
-	s.pred = ridge.Predict(s.data, f.Beta)
+	s.pred = gram.Predict(s.data, f.Beta)
 	return nil
 }
 
 // gridPoints is the selection's grid for every gamma.
-func gridPoints(sels []ridge.Selection) []result.GridPoint {
+func gridPoints(sels []cv.Selection) []result.GridPoint {
 	var out []result.GridPoint
 	for _, s := range sels {
 		for _, p := range s.Grid {
@@ -105,7 +108,7 @@ func gridPoints(sels []ridge.Selection) []result.GridPoint {
 }
 
 // frozenGrid is the same for the frozen recipe: its score is RMSE in us.
-func frozenGrid(fits []ridge.FrozenFit, gammas []float64) []result.GridPoint {
+func frozenGrid(fits []cv.FrozenFit, gammas []float64) []result.GridPoint {
 	var out []result.GridPoint
 	for g, f := range fits {
 		for _, p := range f.Grid {

@@ -8,7 +8,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/stat"
 )
 
@@ -186,7 +186,7 @@ func (b *builder) evidence(ctx context.Context, c *Correction, ls []*load, ys []
 		}
 		es, beta := c.effects(f, y.dep), c.coefficients(f, y.dep)[:betaSlots]
 		for i, us := range y.Y {
-			out = append(out, c.relative(ridge.Dot(y.Row(i), beta), us, y.Row(i), es, cycleSD, cycleCount/float64(len(y.Y))))
+			out = append(out, c.relative(gram.Dot(y.Row(i), beta), us, y.Row(i), es, cycleSD, cycleCount/float64(len(y.Y))))
 		}
 	}
 	return out, nil
@@ -205,7 +205,7 @@ func (c *Correction) scaleOf(gpu string) float64 {
 func (f *fitted) modelVariance(by []float64, factor float64) float64 {
 	sum := 0.0
 	for j, u := range by[:betaSlots] {
-		sum += u * ridge.Dot(by[:betaSlots], f.covariance[j])
+		sum += u * gram.Dot(by[:betaSlots], f.covariance[j])
 	}
 	return sum * square(factor)
 }
@@ -214,7 +214,7 @@ func (f *fitted) modelVariance(by []float64, factor float64) float64 {
 func (c *Correction) relative(predicted, measured float64, by []float64, effects [][]float64, sd, weight float64) evidence {
 	e := evidence{log: math.Log(predicted / measured), by: make([]float64, len(c.Theta)), sd: sd, weight: weight}
 	for k, effect := range effects {
-		e.by[k] = ridge.Dot(by[:min(len(by), len(effect))], effect) / predicted
+		e.by[k] = gram.Dot(by[:min(len(by), len(effect))], effect) / predicted
 	}
 	return e
 }
@@ -297,7 +297,7 @@ func inverse(chol []float64, n int) []float64 {
 
 // cycles are the measured step cycles of one real run as rows of 1.2's terms.
 type cycles struct {
-	ridge.Data
+	gram.Data
 	name string
 	dep  *deploy.Deployment
 }

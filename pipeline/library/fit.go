@@ -7,6 +7,9 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/kernels"
 	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge/cv"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/stat"
 )
 
@@ -18,7 +21,7 @@ type fitted struct {
 	covariance [][]float64 // between models
 	lambda     float64
 	options    ridge.Options // of the last fit
-	gram       *ridge.Gram   // of balanced weights
+	gram       *gram.Gram    // of balanced weights
 	regimes    [numRegimes]quality
 }
 
@@ -42,8 +45,8 @@ func termOptions(p int) ridge.Options {
 // solve fits one table: lambda by leaving models out, then towards the least
 // relative error.
 func (t *design) solve(o ridge.Options) (ridge.Fit, error) {
-	w := ridge.Weights(&t.Data, o)
-	sel, err := ridge.Select(&t.Data, o)
+	w := cells.Weights(&t.Data, o)
+	sel, err := cv.Select(&t.Data, o)
 	if err != nil {
 		return ridge.Fit{}, err
 	}
@@ -66,7 +69,7 @@ func (f *fitted) fit(o *Options) error {
 	}
 	f.design = t
 	f.options = termOptions(betaSlots)
-	f.gram = ridge.GramOf(&t.Data, ridge.Weights(&t.Data, f.options), nil, 1)
+	f.gram = gram.OfRows(&t.Data, cells.Weights(&t.Data, f.options), nil, 1)
 	fit, err := t.solve(f.options)
 	if err != nil {
 		return err
@@ -77,7 +80,7 @@ func (f *fitted) fit(o *Options) error {
 
 // assess compares the fit with its own tables.
 func (f *fitted) assess() {
-	pred := ridge.Predict(&f.Data, f.beta)
+	pred := gram.Predict(&f.Data, f.beta)
 	for r := range numRegimes {
 		byRun := make([][]float64, len(f.deps))
 		q := &f.regimes[r]

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/stat"
 )
 
@@ -72,7 +72,7 @@ func (c *Correction) variance(by []float64) float64 {
 	}
 	sum := 0.0
 	for k, u := range by {
-		sum += u * ridge.Dot(by, c.Covariance[k*n:(k+1)*n])
+		sum += u * gram.Dot(by, c.Covariance[k*n:(k+1)*n])
 	}
 	return sum
 }

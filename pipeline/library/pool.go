@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
 	"github.com/blis-train/blis-train/stat"
 )
 
@@ -73,7 +74,7 @@ func (f *fitted) betweenModels() error {
 	}
 	o := f.options
 	o.Prior = f.beta
-	w := ridge.Weights(&f.Data, o)
+	w := cells.Weights(&f.Data, o)
 	n := float64(len(f.models))
 	for m := range f.models {
 		var rows []int32

@@ -6,14 +6,14 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/kernels"
-	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/trace"
 )
 
 // design is a family's design points as rows of a fit: features against what the
 // batch's kernels take, us. Config is the model, Run the deployment.
 type design struct {
-	ridge.Data
+	gram.Data
 	family Family
 	models []string
 	deps   []*deploy.Deployment // by Run
@@ -23,7 +23,7 @@ type design struct {
 // tables do not hold (a head size, experts over tp) are left out; a family
 // without any has no rows.
 func tableOf(t *kernels.Tables, f Family, o *Options) (*design, error) {
-	out := &design{family: f, Data: ridge.Data{P: len(features.BetaFeatures(features.V12))}}
+	out := &design{family: f, Data: gram.Data{P: len(features.BetaFeatures(features.V12))}}
 	for _, d := range f.deployments(t.Hardware, o.Without) {
 		stepper, err := t.For(d, o.Rules)
 		if err != nil {

@@ -1,7 +1,13 @@
-package ridge
+package ridge_test
 
 import (
 	"fmt"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/bootstrap"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge/cv"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"github.com/blis-train/blis-train/pipeline/ridge/ridgetest"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -18,8 +24,8 @@ const (
 )
 
 // benchData is made once; one Data per lag, gammas as variants of column 11.
-var benchData = sync.OnceValue(func() []*Data {
-	lags := make([]*Data, benchLags)
+var benchData = sync.OnceValue(func() []*gram.Data {
+	lags := make([]*gram.Data, benchLags)
 	for l := range lags {
 		lags[l] = benchRowsOf(uint64(l) + 1)
 	}
@@ -27,15 +33,15 @@ var benchData = sync.OnceValue(func() []*Data {
 })
 
 // benchRowsOf plants 16 columns of which the last four are rare or constant.
-func benchRowsOf(seed uint64) *Data {
+func benchRowsOf(seed uint64) *gram.Data {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	n := benchRows
-	d := &Data{
+	d := &gram.Data{
 		P: benchCols, X: make([]float64, n*benchCols), Y: make([]float64, n),
 		Config: make([]int32, n), Regime: make([]int32, n), Time: make([]int64, n),
 	}
 	for g := range benchGammas {
-		d.Variants = append(d.Variants, Variant{
+		d.Variants = append(d.Variants, gram.Variant{
 			Gamma: []float64{.02, .05, .1}[g], EmbargoRows: []int{250, 100, 50}[g],
 			Cols: []int{11}, Values: [][]float64{make([]float64, n)},
 		})
@@ -62,33 +68,33 @@ func benchRowsOf(seed uint64) *Data {
 	return d
 }
 
-func benchOptions() Options {
-	o := DefaultOptions(benchCols)
+func benchOptions() ridge.Options {
+	o := ridge.DefaultOptions(benchCols)
 	o.Penalty[15] = 100
 	return o
 }
 
 // selectAll is the whole selection, from rows in memory to intervals.
-func selectAll(b *testing.B, lags []*Data, o Options) (best Selection, terms int) {
+func selectAll(b *testing.B, lags []*gram.Data, o ridge.Options) (best cv.Selection, terms int) {
 	chosen, variant := -1, 0
 	for l, d := range lags {
-		sel, err := Select(d, o)
+		sel, err := cv.Select(d, o)
 		if err != nil {
 			b.Fatal(err)
 		}
-		v := ChooseVariant(sel)
+		v := cv.ChooseVariant(sel)
 		if chosen < 0 || sel[v].Score < best.Score {
 			best, chosen, variant = sel[v], l, v
 		}
 	}
 	d := lags[chosen].With(variant)
-	w := Weights(d, o)
-	fit, err := FitRows(d, w, nil, best.Lambda, o)
+	w := cells.Weights(d, o)
+	fit, err := ridge.FitRows(d, w, nil, best.Lambda, o)
 	if err != nil {
 		b.Fatal(err)
 	}
-	tags := Identify(WithinVariation(d, w))
-	conf := ConfidenceRows(d, fit, tags, o, DefaultConfidence())
+	tags := ridge.Identify(ridge.WithinVariation(d, w))
+	conf := bootstrap.Rows(d, fit, tags, o, bootstrap.DefaultOptions())
 	return best, len(conf.Terms)
 }
 
@@ -109,7 +115,7 @@ func BenchmarkCut1M(b *testing.B) {
 	d := benchData()[0]
 	o := benchOptions()
 	for b.Loop() {
-		if _, _, err := Cut(d, o); err != nil {
+		if _, _, err := cells.Cut(d, o); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -118,27 +124,26 @@ func BenchmarkCut1M(b *testing.B) {
 func BenchmarkReweight1M(b *testing.B) {
 	d := benchData()[0].With(0)
 	o := benchOptions()
-	w := Weights(d, o)
-	fit, err := FitRows(d, w, nil, 1e-4, o)
+	w := cells.Weights(d, o)
+	fit, err := ridge.FitRows(d, w, nil, 1e-4, o)
 	if err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if _, err := Reweight(d, w, fit, o); err != nil {
+		if _, err := ridge.Reweight(d, w, fit, o); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
 func BenchmarkSolve(b *testing.B) {
-	s := plant(1, plantOptions{configs: 3, rows: 500, noise: .05, memory: .5})
-	g := GramOf(s.d, Weights(s.d, s.o), nil, 1)
-	v := newSolver(g.P, &s.o)
-	v.load(g, 0)
+	s := ridgetest.Plant(1, ridgetest.Shape{Configs: 3, Rows: 500, Noise: .05, Memory: .5})
+	g := gram.OfRows(s.D, cells.Weights(s.D, s.O), nil, 1)
+	v := ridge.NewPath(g.P, &s.O)
 	b.ReportAllocs()
 	for b.Loop() {
-		v.cold()
-		v.solve(1e-4)
+		v.Start(g)
+		v.Beta(1e-4)
 	}
 }
 
@@ -147,17 +152,17 @@ func BenchmarkSolve(b *testing.B) {
 func BenchmarkSelectCensored(b *testing.B) {
 	d, bounds, o := censoredBench(20000, 8)
 	for b.Loop() {
-		if _, err := SelectCensored(d, bounds, o); err != nil {
+		if _, err := cv.SelectIntervals(d, bounds, o); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
-func censoredBench(n, configs int) (*Data, Bounds, Options) {
+func censoredBench(n, configs int) (*gram.Data, ridge.Bounds, ridge.Options) {
 	rng := rand.New(rand.NewPCG(9, 9))
 	const p = 11
-	d := &Data{P: p}
-	var bounds Bounds
+	d := &gram.Data{P: p}
+	var bounds ridge.Bounds
 	for i := range n {
 		delay := 800.0
 		for j := range p {
@@ -175,7 +180,7 @@ func censoredBench(n, configs int) (*Data, Bounds, Options) {
 		d.Y = append(d.Y, 0)
 		d.Config, d.Regime, d.Time = append(d.Config, int32(i*configs/n)), append(d.Regime, int32(i%2)), append(d.Time, int64(i))
 	}
-	o := DefaultOptions(p)
+	o := ridge.DefaultOptions(p)
 	o.EpsUs = 1000
 	return d, bounds, o
 }

@@ -4,12 +4,9 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"gonum.org/v1/gonum/mat"
 )
-
-// nullTol is the eigenvalue of the scaled Gram, relative to the largest, under
-// which the rows do not tell a direction from zero.
-const nullTol = 1e-6
 
 // Diagnosis is what the scaled Gram says about the terms before any penalty.
 type Diagnosis struct {
@@ -29,8 +26,8 @@ type NullGroup struct {
 }
 
 // Diagnose examines the Gram a fit was made on.
-func Diagnose(g *Gram, f Fit) Diagnosis {
-	idx := nonZero(f.Scale)
+func Diagnose(g *gram.Gram, f Fit) Diagnosis {
+	idx := gram.NonZero(f.Scale)
 	d := Diagnosis{VIF: make([]float64, g.P), Condition: math.NaN()}
 	for j := range d.VIF {
 		d.VIF[j] = math.NaN()
@@ -38,7 +35,7 @@ func Diagnose(g *Gram, f Fit) Diagnosis {
 	if len(idx) == 0 {
 		return d
 	}
-	values, vectors := eigen(scaled(g, f, idx))
+	values, vectors := gram.Eigen(scaled(g, f, idx))
 	top := values[len(values)-1]
 	d.Condition = math.Inf(1)
 	if values[0] > 1e-15*top {
@@ -51,18 +48,8 @@ func Diagnose(g *Gram, f Fit) Diagnosis {
 	return d
 }
 
-func nonZero(scale []float64) []int {
-	var idx []int
-	for j, s := range scale {
-		if s != 0 {
-			idx = append(idx, j)
-		}
-	}
-	return idx
-}
-
 // scaled is the Gram of the given columns with unit diagonal.
-func scaled(g *Gram, f Fit, idx []int) *mat.SymDense {
+func scaled(g *gram.Gram, f Fit, idx []int) *mat.SymDense {
 	a := mat.NewSymDense(len(idx), nil)
 	for r, j := range idx {
 		for c, k := range idx[:r+1] {
@@ -94,7 +81,7 @@ func nullGroups(values []float64, vectors *mat.Dense, idx []int, f Fit) []NullGr
 	m := len(idx)
 	top := values[m-1]
 	null := 0
-	for null < m && values[null] <= nullTol*top {
+	for null < m && values[null] <= gram.NullTol*top {
 		null++
 	}
 	if null == 0 {

@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"math"
 
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/stat"
 )
 
@@ -32,14 +33,14 @@ type Certificate struct {
 	MaxActive float64 // largest |gradient| over active terms
 }
 
-// certTol is the tolerance of V-5.
+// certTol is the tolerance of the gradient (spec#certificate).
 const certTol = 1e-8
 
 // OK reports whether the certificate holds.
 func (c Certificate) OK() bool { return !(c.MinZero < -certTol) && c.MaxActive <= certTol }
 
 // Solve fits one lambda on a Gram of balanced weights.
-func Solve(g *Gram, lambda float64, o Options) (Fit, error) {
+func Solve(g *gram.Gram, lambda float64, o Options) (Fit, error) {
 	if err := o.Check(g.P); err != nil {
 		return Fit{}, err
 	}
@@ -52,12 +53,12 @@ func Solve(g *Gram, lambda float64, o Options) (Fit, error) {
 
 // FitRows fits one lambda on the given rows with one weight per row of d; rows
 // nil: all. W, s and ybar are those of the rows.
-func FitRows(d *Data, w []float64, rows []int32, lambda float64, o Options) (Fit, error) {
+func FitRows(d *gram.Data, w []float64, rows []int32, lambda float64, o Options) (Fit, error) {
 	if err := o.CheckShape(d); err != nil {
 		return Fit{}, err
 	}
-	g := GramOf(d, w, rows, o.workers())
-	if err := d.checkSums(g); err != nil {
+	g := gram.OfRows(d, w, rows, o.Threads())
+	if err := d.CheckSums(g); err != nil {
 		return Fit{}, err
 	}
 	return Solve(g, lambda, o)
@@ -74,7 +75,7 @@ func (s *solver) fit(lambda float64) (Fit, error) {
 	copy(f.Gamma, s.gamma)
 	copy(f.Scale, s.scale)
 	for j := range s.p {
-		f.Active[j] = !s.zero[j] && (s.gamma[j] != 0 || s.o.free(j))
+		f.Active[j] = !s.zero[j] && (s.gamma[j] != 0 || s.o.IsFree(j))
 		f.PriorShare[j] = math.NaN()
 		if !s.zero[j] {
 			ld := lambda * s.o.Penalty[j]
@@ -99,7 +100,7 @@ func (s *solver) certificate() Certificate {
 	for j := range s.p {
 		switch {
 		case s.zero[j]:
-		case s.gamma[j] != 0 || s.o.free(j):
+		case s.gamma[j] != 0 || s.o.IsFree(j):
 			c.MaxActive = math.Max(c.MaxActive, math.Abs(s.grad[j]))
 		case !(c.MinZero < s.grad[j]):
 			c.MinZero = s.grad[j]

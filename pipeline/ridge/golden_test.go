@@ -1,4 +1,4 @@
-package ridge
+package ridge_test
 
 import (
 	"compress/gzip"
@@ -6,6 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge/cv"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"github.com/blis-train/blis-train/pipeline/ridge/ridgetest"
 	"io"
 	"io/fs"
 	"math"
@@ -103,8 +108,8 @@ type goldenFit struct {
 
 type goldenCase struct {
 	want    goldenFile
-	d       *Data
-	o       Options
+	d       *gram.Data
+	o       ridge.Options
 	configs []string
 }
 
@@ -121,7 +126,7 @@ func loadGolden(t *testing.T, path string) goldenCase {
 	base := path[:len(path)-len(".expected.json")]
 	c.d, c.configs = readRows(t, base+".csv", c.want.Options.Features)
 	w := c.want.Options
-	c.o = Options{
+	c.o = ridge.Options{
 		Penalty: w.Penalty, Prior: w.Prior, EpsUs: w.EpsUs, Lambdas: w.Lambdas, MinCellRows: w.MinCellRows,
 		Folds: w.Folds, EmbargoRows: w.EmbargoRows, Free: make([]bool, w.Features), Workers: 2,
 	}
@@ -132,7 +137,7 @@ func loadGolden(t *testing.T, path string) goldenCase {
 }
 
 // readRows reads NAME.csv or NAME.csv.gz; labels are numbered in sorted order.
-func readRows(t *testing.T, path string, p int) (*Data, []string) {
+func readRows(t *testing.T, path string, p int) (*gram.Data, []string) {
 	t.Helper()
 	records := readCSV(t, path)[1:]
 	label := func(col int) ([]string, []int32) {
@@ -148,7 +153,7 @@ func readRows(t *testing.T, path string, p int) (*Data, []string) {
 		}
 		return sorted, ids
 	}
-	d := &Data{P: p}
+	d := &gram.Data{P: p}
 	configs, ids := label(0)
 	d.Config = ids
 	_, d.Regime = label(2)
@@ -194,7 +199,7 @@ func readCSV(t *testing.T, path string) [][]string {
 }
 
 // TestGolden compares fits, grids, choices, reweighting, variation and the
-// frozen recipe with reference values (01 V-1..V-10) at their stated tolerance.
+// frozen recipe with reference values at their stated tolerance.
 func TestGolden(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(goldenFolder(), "*.expected.json"))
 	if err != nil || len(paths) == 0 {
@@ -228,30 +233,30 @@ func TestGolden(t *testing.T) {
 }
 
 func goldenWeights(t *testing.T, c goldenCase) []float64 {
-	w := Weights(c.d, c.o)
-	near(t, "weights", w[:len(c.want.Weights)], c.want.Weights, 1e-10)
+	w := cells.Weights(c.d, c.o)
+	ridgetest.Near(t, "weights", w[:len(c.want.Weights)], c.want.Weights, 1e-10)
 	var total float64
 	for i, v := range w {
 		total += v * c.d.Y[i] * c.d.Y[i]
 	}
-	near(t, "weight total", []float64{total}, []float64{c.want.WeightTotal}, 1e-10)
-	s, ybar := GramOf(c.d, w, nil, 1).Scale()
-	near(t, "s", s, c.want.S, 1e-10)
-	near(t, "ybar", []float64{ybar}, []float64{c.want.YBar}, 1e-10)
+	ridgetest.Near(t, "weight total", []float64{total}, []float64{c.want.WeightTotal}, 1e-10)
+	s, ybar := gram.OfRows(c.d, w, nil, 1).Scale()
+	ridgetest.Near(t, "s", s, c.want.S, 1e-10)
+	ridgetest.Near(t, "ybar", []float64{ybar}, []float64{c.want.YBar}, 1e-10)
 	return w
 }
 
 func goldenFits(t *testing.T, c goldenCase, w []float64) int {
 	tol := c.want.Tolerance
-	g := GramOf(c.d, w, nil, 2)
+	g := gram.OfRows(c.d, w, nil, 2)
 	for _, want := range c.want.Fits {
-		got, err := Solve(g, want.Lam, c.o)
+		got, err := ridge.Solve(g, want.Lam, c.o)
 		if err != nil {
 			t.Errorf("lambda %g: %v", want.Lam, err)
 		}
-		near(t, "objective", []float64{got.Objective}, []float64{want.Objective}, tol.Objective)
-		near(t, "df_eff", []float64{got.DF}, []float64{want.DF}, 1e-6)
-		near(t, "predictions", Predict(c.d, got.Beta)[:len(want.Predictions)], want.Predictions, tol.Pred)
+		ridgetest.Near(t, "objective", []float64{got.Objective}, []float64{want.Objective}, tol.Objective)
+		ridgetest.Near(t, "df_eff", []float64{got.DF}, []float64{want.DF}, 1e-6)
+		ridgetest.Near(t, "predictions", gram.Predict(c.d, got.Beta)[:len(want.Predictions)], want.Predictions, tol.Pred)
 		if !slices.Equal(activeTerms(got), want.Active) {
 			t.Errorf("lambda %g active: got %v, want %v", want.Lam, activeTerms(got), want.Active)
 		}
@@ -262,7 +267,7 @@ func goldenFits(t *testing.T, c goldenCase, w []float64) int {
 			t.Errorf("lambda %g kkt zero: got %g, want %g", want.Lam, got.Cert.MinZero, min)
 		}
 		for j, share := range want.PriorShare {
-			near(t, "prior share", got.PriorShare[j:j+1], []float64{orNaN(share)}, 1e-12)
+			ridgetest.Near(t, "prior share", got.PriorShare[j:j+1], []float64{orNaN(share)}, 1e-12)
 		}
 		goldenMAPE(t, c, got.Beta, want.MAPE, 1e-6)
 	}
@@ -274,16 +279,16 @@ func goldenFits(t *testing.T, c goldenCase, w []float64) int {
 func goldenMAPE(t *testing.T, c goldenCase, beta []float64, want map[string]float64, tol float64) {
 	t.Helper()
 	sum, n := make([]float64, len(c.configs)), make([]float64, len(c.configs))
-	for i, pred := range Predict(c.d, beta) {
-		sum[c.d.Config[i]] += math.Abs(c.d.Y[i]-pred) / c.d.base(i, c.o.EpsUs)
+	for i, pred := range gram.Predict(c.d, beta) {
+		sum[c.d.Config[i]] += math.Abs(c.d.Y[i]-pred) / c.d.BaseOf(i, c.o.EpsUs)
 		n[c.d.Config[i]]++
 	}
 	for k, name := range c.configs {
-		near(t, "mape of "+name, []float64{sum[k] / n[k]}, []float64{want[name]}, tol)
+		ridgetest.Near(t, "mape of "+name, []float64{sum[k] / n[k]}, []float64{want[name]}, tol)
 	}
 }
 
-func activeTerms(f Fit) []int {
+func activeTerms(f ridge.Fit) []int {
 	var out []int
 	for j, a := range f.Active {
 		if a {
@@ -295,54 +300,54 @@ func activeTerms(f Fit) []int {
 
 func goldenGrid(t *testing.T, c goldenCase) int {
 	tol := c.want.Tolerance.Score
-	all, err := Select(c.d, c.o)
+	all, err := cv.Select(c.d, c.o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := all[0]
 	for i, want := range c.want.Grid {
 		got := s.Grid[i]
-		near(t, "fold scores", got.FoldScores, want.FoldScores, tol)
-		near(t, "mean", []float64{got.Within}, []float64{want.Mean}, tol)
+		ridgetest.Near(t, "fold scores", got.FoldScores, want.FoldScores, tol)
+		ridgetest.Near(t, "mean", []float64{got.Within}, []float64{want.Mean}, tol)
 		for k, name := range c.configs {
 			if len(want.Loco) > 0 {
-				near(t, "loco "+name, got.Loco[k:k+1], []float64{want.Loco[name]}, tol)
+				ridgetest.Near(t, "loco "+name, got.Loco[k:k+1], []float64{want.Loco[name]}, tol)
 			}
 		}
 		if want.LocoMean != nil {
-			near(t, "loco mean", []float64{got.Cross}, []float64{*want.LocoMean}, tol)
+			ridgetest.Near(t, "loco mean", []float64{got.Cross}, []float64{*want.LocoMean}, tol)
 		}
 	}
-	near(t, "one se", []float64{s.Grid[s.MinWithin].SE}, []float64{c.want.OneSE}, tol)
+	ridgetest.Near(t, "one se", []float64{s.Grid[s.MinWithin].SE}, []float64{c.want.OneSE}, tol)
 	chosen := []float64{s.Grid[s.MinWithin].Lambda, s.Grid[s.OneSE].Lambda, math.NaN()}
 	if s.Cross >= 0 {
 		chosen[2] = s.Grid[s.Cross].Lambda
 	}
-	near(t, "chosen", chosen, []float64{c.want.SelectedMin, c.want.SelectedOneSE, orNaN(c.want.SelectedCross)}, 0)
+	ridgetest.Near(t, "chosen", chosen, []float64{c.want.SelectedMin, c.want.SelectedOneSE, orNaN(c.want.SelectedCross)}, 0)
 	if len(s.Nested) != len(c.want.NestedLoco) {
 		t.Errorf("nested: got %d, want %d", len(s.Nested), len(c.want.NestedLoco))
 	}
 	for k, n := range s.Nested {
 		want := c.want.NestedLoco[c.configs[k]]
-		near(t, "nested lambda", []float64{n.Lambda}, []float64{want.Lam}, 0)
-		near(t, "nested", []float64{n.Inner, n.Outer}, []float64{want.Inner, want.Outer}, tol)
+		ridgetest.Near(t, "nested lambda", []float64{n.Lambda}, []float64{want.Lam}, 0)
+		ridgetest.Near(t, "nested", []float64{n.Inner, n.Outer}, []float64{want.Inner, want.Outer}, tol)
 	}
 	return len(c.want.Grid)
 }
 
 func goldenIRLS(t *testing.T, c goldenCase, w []float64) {
 	want := c.want.IRLS
-	ls, err := FitRows(c.d, w, nil, want.Lam, c.o)
+	ls, err := ridge.FitRows(c.d, w, nil, want.Lam, c.o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := Reweight(c.d, w, ls, c.o)
+	got, err := ridge.Reweight(c.d, w, ls, c.o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	tol := c.want.Tolerance.IRLSPred
-	near(t, "irls predictions", Predict(c.d, got.Fit.Beta)[:len(want.Predictions)], want.Predictions, tol)
-	near(t, "irls bias", []float64{got.Bias, got.BiasLS}, []float64{want.Bias, want.BiasLS}, tol)
+	ridgetest.Near(t, "irls predictions", gram.Predict(c.d, got.Fit.Beta)[:len(want.Predictions)], want.Predictions, tol)
+	ridgetest.Near(t, "irls bias", []float64{got.Bias, got.BiasLS}, []float64{want.Bias, want.BiasLS}, tol)
 	goldenMAPE(t, c, got.Fit.Beta, want.MAPE, tol)
 	if got.Kept != want.Kept || got.Passes != want.Passes {
 		t.Errorf("irls: got kept %v after %d passes, want %v after %d", got.Kept, got.Passes, want.Kept, want.Passes)
@@ -350,7 +355,7 @@ func goldenIRLS(t *testing.T, c goldenCase, w []float64) {
 }
 
 func goldenVariation(t *testing.T, c goldenCase, w []float64) int {
-	shares := WithinVariation(c.d, w)
+	shares := ridge.WithinVariation(c.d, w)
 	n := 0
 	for k, name := range c.configs {
 		for j, want := range c.want.Within[name] {
@@ -366,16 +371,16 @@ func goldenVariation(t *testing.T, c goldenCase, w []float64) int {
 
 func goldenFrozen(t *testing.T, c goldenCase) int {
 	want := c.want.Frozen
-	got, err := Frozen(c.d, c.o)
+	got, err := cv.Frozen(c.d, c.o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for k, p := range want.Grid {
-		near(t, "frozen rmse", []float64{got.Grid[k].Mean}, []float64{p.MeanRMSE}, c.want.Tolerance.Score)
+		ridgetest.Near(t, "frozen rmse", []float64{got.Grid[k].Mean}, []float64{p.MeanRMSE}, c.want.Tolerance.Score)
 	}
-	near(t, "frozen lambda", []float64{got.Lambda}, []float64{want.BestLam}, 0)
-	near(t, "frozen df", []float64{got.DF}, []float64{want.DF}, 1e-6)
-	near(t, "frozen predictions", Predict(c.d, got.Beta), Predict(c.d, want.Beta), c.want.Tolerance.Pred)
+	ridgetest.Near(t, "frozen lambda", []float64{got.Lambda}, []float64{want.BestLam}, 0)
+	ridgetest.Near(t, "frozen df", []float64{got.DF}, []float64{want.DF}, 1e-6)
+	ridgetest.Near(t, "frozen predictions", gram.Predict(c.d, got.Beta), gram.Predict(c.d, want.Beta), c.want.Tolerance.Pred)
 	return len(want.Grid)
 }
 
@@ -384,23 +389,4 @@ func orNaN(v *float64) float64 {
 		return math.NaN()
 	}
 	return *v
-}
-
-// near compares element by element, relative to the wanted value (absolute
-// 1e-15 where that is 0); NaN equals NaN.
-func near(t *testing.T, what string, got, want []float64, tol float64) {
-	t.Helper()
-	if len(got) != len(want) {
-		t.Errorf("%s: got %d values, want %d", what, len(got), len(want))
-		return
-	}
-	for i := range want {
-		if math.IsNaN(want[i]) && math.IsNaN(got[i]) {
-			continue
-		}
-		if !(math.Abs(got[i]-want[i]) <= math.Max(tol*math.Abs(want[i]), 1e-15)) {
-			t.Errorf("%s[%d]: got %v, want %v (relative %g)", what, i, got[i], want[i], math.Abs(got[i]-want[i])/math.Abs(want[i]))
-			return
-		}
-	}
 }

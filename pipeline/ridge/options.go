@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 )
 
 // Objective says which score chooses lambda.
@@ -22,7 +23,7 @@ const (
 type Options struct {
 	Penalty     []float64 // d_j > 0, one per column
 	Free        []bool    // terms without sign constraint; nil: none
-	Prior       []float64 // prior coefficients; nil: 0
+	Prior       []float64 // PriorOf coefficients; nil: 0
 	EpsUs       float64   // floor of the weights' denominator per step, us, > 0
 	Lambdas     []float64 // penalty grid, ascending, > 0
 	MinCellRows int       // a regime with fewer rows joins the largest of its configuration
@@ -99,7 +100,7 @@ func (o *Options) Check(p int) error {
 }
 
 // CheckData finds values out of bounds for d, and numbers of d that are not finite.
-func (o *Options) CheckData(d *Data) error {
+func (o *Options) CheckData(d *gram.Data) error {
 	if err := d.Check(); err != nil {
 		return err
 	}
@@ -107,23 +108,26 @@ func (o *Options) CheckData(d *Data) error {
 }
 
 // CheckShape is CheckData without a look at every number of d.
-func (o *Options) CheckShape(d *Data) error {
-	if err := d.checkShape(); err != nil {
+func (o *Options) CheckShape(d *gram.Data) error {
+	if err := d.CheckShape(); err != nil {
 		return err
 	}
 	return o.Check(d.P)
 }
 
-func (o *Options) free(j int) bool { return o.Free != nil && o.Free[j] }
+// IsFree reports a term without a sign constraint.
+func (o *Options) IsFree(j int) bool { return o.Free != nil && o.Free[j] }
 
-func (o *Options) prior(j int) float64 {
+// PriorOf is the prior of a term, 0 without one.
+func (o *Options) PriorOf(j int) float64 {
 	if o.Prior == nil {
 		return 0
 	}
 	return o.Prior[j]
 }
 
-func (o *Options) workers() int { return par.Workers(o.Workers) }
+// Threads is how many goroutines to use.
+func (o *Options) Threads() int { return par.Workers(o.Workers) }
 
 // Finding codes and error codes of this package. The caller owns their words.
 const (
@@ -148,4 +152,5 @@ type Error struct {
 	Msg  string
 }
 
+// Error is the code and the message.
 func (e *Error) Error() string { return "ridge: " + e.Code + ": " + e.Msg }

@@ -1,9 +1,13 @@
-package ridge
+package ridge_test
 
 import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/bootstrap"
+	"github.com/blis-train/blis-train/pipeline/ridge/cv"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"math"
 	"os"
 	"os/exec"
@@ -39,7 +43,7 @@ func BenchmarkSelect1MAgainstPython(b *testing.B) {
 	lags, o := benchData(), benchOptions()
 	folder := b.TempDir()
 	exportRows(b, folder, lags, o)
-	var best Selection
+	var best cv.Selection
 	ours := time.Duration(math.MaxInt64)
 	for b.Loop() {
 		start := time.Now()
@@ -50,7 +54,8 @@ func BenchmarkSelect1MAgainstPython(b *testing.B) {
 	if again := runPeer(b, python, folder); again.Seconds < peer.Seconds {
 		peer = again
 	}
-	if peer.Lambda != best.Lambda || peer.Gamma != best.Gamma || math.Abs(peer.Score-best.Score) > 1e-8*best.Score || math.Abs(peer.Nested-best.NestedMean()) > 1e-8*peer.Nested {
+	if peer.Lambda != best.Lambda || peer.Gamma != best.Gamma || math.Abs(peer.Score-best.Score) > 1e-8*best.Score ||
+		math.Abs(peer.Nested-best.NestedMean()) > 1e-8*peer.Nested {
 		b.Errorf("choice: here lambda %g gamma %g score %v nested %v, there %g, %g, %v, %v",
 			best.Lambda, best.Gamma, best.Score, best.NestedMean(), peer.Lambda, peer.Gamma, peer.Score, peer.Nested)
 	}
@@ -73,7 +78,7 @@ func runPeer(b *testing.B, python, folder string) peerResult {
 }
 
 // exportRows writes the benchmark's rows as raw arrays.
-func exportRows(b *testing.B, folder string, lags []*Data, o Options) {
+func exportRows(b *testing.B, folder string, lags []*gram.Data, o ridge.Options) {
 	write := func(name string, v any) {
 		f, err := os.Create(filepath.Join(folder, name))
 		if err == nil {
@@ -90,7 +95,7 @@ func exportRows(b *testing.B, folder string, lags []*Data, o Options) {
 	meta := map[string]any{
 		"rows": d.Len(), "columns": d.P, "configs": benchConfigs, "lags": len(lags), "penalty": o.Penalty,
 		"lambdas": o.Lambdas, "folds": o.Folds, "eps_us": o.EpsUs, "min_cell_rows": o.MinCellRows,
-		"gamma_column": d.Variants[0].Cols[0], "draws": DefaultConfidence().Draws, "blocks": maxBlocks,
+		"gamma_column": d.Variants[0].Cols[0], "draws": bootstrap.DefaultOptions().Draws, "blocks": 40,
 	}
 	var gammas []float64
 	var embargo []int

@@ -5,9 +5,10 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 )
 
-// Constants of the reweighting passes (V-9).
+// Constants of the reweighting passes (spec#reweighting).
 const (
 	reweightPasses = 6
 	minRelError    = 0.01
@@ -36,13 +37,13 @@ func (p *Polish) Best() Fit {
 // Reweight makes six passes with weights w/max(|y - x.beta|/max(y, eps*steps),
 // 0.01) from the base weights w: from squared toward absolute relative error.
 // W, s and ybar are recomputed in every pass, lambda stays.
-func Reweight(d *Data, w []float64, ls Fit, o Options) (Polish, error) {
+func Reweight(d *gram.Data, w []float64, ls Fit, o Options) (Polish, error) {
 	p := Polish{LS: ls, Fit: ls, Weights: make([]float64, len(w))}
 	p.BiasLS = Bias(d, ls.Beta)
-	rows := allRows(d.Len())
+	rows := gram.AllRows(d.Len())
 	for p.Passes < reweightPasses {
 		reweight(d, w, p.Fit.Beta, o, p.Weights)
-		fit, err := Solve(GramOf(d, p.Weights, rows, o.workers()), ls.Lambda, o)
+		fit, err := Solve(gram.OfRows(d, p.Weights, rows, o.Threads()), ls.Lambda, o)
 		if err != nil {
 			return p, fmt.Errorf("reweighting pass %d: %w", p.Passes+1, err)
 		}
@@ -54,20 +55,20 @@ func Reweight(d *Data, w []float64, ls Fit, o Options) (Polish, error) {
 	return p, nil
 }
 
-func reweight(d *Data, w, beta []float64, o Options, out []float64) {
-	par.Each(o.workers(), (len(w)+chunkRows-1)/chunkRows, func(_, c int) {
-		for i := c * chunkRows; i < min(len(w), (c+1)*chunkRows); i++ {
-			rel := math.Abs(d.Y[i]-Dot(d.Row(i), beta)) / d.base(i, o.EpsUs)
+func reweight(d *gram.Data, w, beta []float64, o Options, out []float64) {
+	par.Each(o.Threads(), (len(w)+gram.ChunkRows-1)/gram.ChunkRows, func(_, c int) {
+		for i := c * gram.ChunkRows; i < min(len(w), (c+1)*gram.ChunkRows); i++ {
+			rel := math.Abs(d.Y[i]-gram.Dot(d.Row(i), beta)) / d.BaseOf(i, o.EpsUs)
 			out[i] = w[i] / math.Max(rel, minRelError)
 		}
 	})
 }
 
 // Bias is sum(x.beta - y)/sum y.
-func Bias(d *Data, beta []float64) float64 {
+func Bias(d *gram.Data, beta []float64) float64 {
 	var diff, sum float64
 	for i, y := range d.Y {
-		diff += Dot(d.Row(i), beta) - y
+		diff += gram.Dot(d.Row(i), beta) - y
 		sum += y
 	}
 	return diff / sum

@@ -5,6 +5,7 @@ import (
 
 	"gonum.org/v1/gonum/mat"
 
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/stat"
 )
 
@@ -38,8 +39,8 @@ func newSolver(p int, o *Options) *solver {
 	}
 }
 
-// load scales a Gram by its own W, s and ybar (V-3). ybarUs > 0 fixes ybar.
-func (s *solver) load(g *Gram, ybarUs float64) {
+// load scales a Gram by its own W, s and ybar (spec#scaling). ybarUs > 0 fixes ybar.
+func (s *solver) load(g *gram.Gram, ybarUs float64) {
 	p := s.p
 	s.w = g.W
 	s.ybar = math.Sqrt(g.Q / g.W)
@@ -56,7 +57,7 @@ func (s *solver) load(g *Gram, ybarUs float64) {
 }
 
 // normalise fills the scaled matrix for the current w, ybar and scale.
-func (s *solver) normalise(g *Gram) {
+func (s *solver) normalise(g *gram.Gram) {
 	p := s.p
 	s.q = g.Q / (s.w * s.ybar * s.ybar)
 	for j := range p {
@@ -67,7 +68,7 @@ func (s *solver) normalise(g *Gram) {
 			s.passive[j] = false
 			continue
 		}
-		s.prior[j] = s.o.prior(j) * sj / s.ybar
+		s.prior[j] = s.o.PriorOf(j) * sj / s.ybar
 		s.b[j] = g.B[j] / (sj * s.w * s.ybar)
 		for k := range p {
 			s.g[j*p+k] = 0
@@ -97,7 +98,7 @@ const (
 // which ends for every positive definite matrix.
 func (s *solver) solve(lambda float64) {
 	for j := range s.p {
-		if !s.zero[j] && s.o.free(j) {
+		if !s.zero[j] && s.o.IsFree(j) {
 			s.passive[j] = true
 		}
 	}
@@ -136,7 +137,7 @@ func (s *solver) offenders(lambda float64) (count, last int) {
 
 func (s *solver) offends(j int) bool {
 	switch {
-	case s.zero[j] || s.o.free(j):
+	case s.zero[j] || s.o.IsFree(j):
 		return false
 	case s.passive[j]:
 		return s.gamma[j] < -signTol
@@ -155,7 +156,7 @@ func (s *solver) exchange(only int) {
 
 func (s *solver) finish(lambda float64) {
 	for j := range s.p {
-		if s.passive[j] && !s.o.free(j) && s.gamma[j] < 0 {
+		if s.passive[j] && !s.o.IsFree(j) && s.gamma[j] < 0 {
 			s.gamma[j] = 0
 		}
 	}
@@ -169,7 +170,7 @@ func (s *solver) gradient(lambda float64) {
 		if s.zero[j] {
 			continue
 		}
-		s.grad[j] = Dot(s.g[j*s.p:(j+1)*s.p], s.gamma) - s.b[j] +
+		s.grad[j] = gram.Dot(s.g[j*s.p:(j+1)*s.p], s.gamma) - s.b[j] +
 			lambda*s.o.Penalty[j]*(s.gamma[j]-s.prior[j])
 	}
 }
@@ -216,7 +217,7 @@ func (s *solver) solveEigen(lambda float64) {
 		}
 		a.SetSym(r, r, a.At(r, r)+ld)
 	}
-	values, vectors := eigen(a)
+	values, vectors := gram.Eigen(a)
 	for k, e := range values {
 		if e <= 1e-14*values[m-1] {
 			continue
@@ -239,7 +240,7 @@ func (s *solver) objective(lambda float64) float64 {
 			continue
 		}
 		d := s.gamma[j] - s.prior[j]
-		obj += s.gamma[j]*(Dot(s.g[j*s.p:(j+1)*s.p], s.gamma)-2*s.b[j]) + lambda*s.o.Penalty[j]*d*d
+		obj += s.gamma[j]*(gram.Dot(s.g[j*s.p:(j+1)*s.p], s.gamma)-2*s.b[j]) + lambda*s.o.Penalty[j]*d*d
 	}
 	return obj
 }
@@ -262,7 +263,7 @@ type Path struct{ s *solver }
 func NewPath(p int, o *Options) *Path { return &Path{newSolver(p, o)} }
 
 // Start begins the path of another Gram.
-func (p *Path) Start(g *Gram) {
+func (p *Path) Start(g *gram.Gram) {
 	p.s.load(g, 0)
 	p.s.cold()
 }

@@ -4,20 +4,21 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 )
 
 // IdentifiedShare is the v_j under which a term does not vary inside a
-// configuration (V-10).
+// configuration (spec#identified).
 const IdentifiedShare = 1e-6
 
 // WithinVariation is, per configuration (in d.Configs order) and term, the share
 // v_j = sum w(x - mean_w)^2/sum w x^2 of a column that varies inside the
 // configuration; NaN for an all-zero column. w nil: the rows' factors.
-func WithinVariation(d *Data, w []float64) [][]float64 {
+func WithinVariation(d *gram.Data, w []float64) [][]float64 {
 	if w == nil {
 		w = make([]float64, d.Len())
 		for i := range w {
-			w[i] = d.factor(i)
+			w[i] = d.FactorOf(i)
 		}
 	}
 	configs := d.Configs()
@@ -34,7 +35,7 @@ func WithinVariation(d *Data, w []float64) [][]float64 {
 	return out
 }
 
-func variation(d *Data, w []float64, rows []int32) []float64 {
+func variation(d *gram.Data, w []float64, rows []int32) []float64 {
 	mean, square, spread := make([]float64, d.P), make([]float64, d.P), make([]float64, d.P)
 	var total float64
 	for _, i := range rows {
@@ -60,7 +61,7 @@ func variation(d *Data, w []float64, rows []int32) []float64 {
 // Identification says where a term's value comes from.
 type Identification string
 
-// The tags of V-10. ZeroColumn has no tag in the rows at all: the term is not learned.
+// The tags (spec#identified). An all-zero column has no tag in the rows at all: the term is not learned.
 const (
 	IdentifiedWithin Identification = "within"
 	BetweenConfigs   Identification = "between-configs"

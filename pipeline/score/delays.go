@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
@@ -104,7 +106,7 @@ func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
 // the judged rows of the samples keep says yes to (nil: all) meet their bounds,
 // with the weights of the interval fit.
 func (d *Delays) Intervals(keep func(*Sample) bool) *result.IntervalErrors {
-	data, bounds := &ridge.Data{P: 1}, ridge.Bounds{}
+	data, bounds := &gram.Data{P: 1}, ridge.Bounds{}
 	var pred []float64
 	for g, group := range d.groups {
 		for _, s := range group {
@@ -123,7 +125,7 @@ func (d *Delays) Intervals(keep func(*Sample) bool) *result.IntervalErrors {
 	if len(pred) == 0 {
 		return nil
 	}
-	e := ridge.EvaluateCensored(data, bounds, ridge.CensoredWeights(data, ridge.DefaultOptions(1)), pred)
+	e := ridge.EvaluateCensored(data, bounds, cells.CensoredWeights(data, ridge.DefaultOptions(1)), pred)
 	slices.Sort(pred)
 	num := result.OrNull
 	return &result.IntervalErrors{

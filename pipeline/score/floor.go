@@ -5,6 +5,8 @@ import (
 
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/stat"
 )
 
@@ -46,7 +48,7 @@ func nearestRows(group []*Sample, workers int) []float64 {
 		return answer
 	}
 	all = stat.Thin(all, floorMaxRows)
-	d := &ridge.Data{P: group[0].Table.P, Config: make([]int32, len(all))}
+	d := &gram.Data{P: group[0].Table.P, Config: make([]int32, len(all))}
 	for _, p := range all {
 		t := p.sample.Table
 		d.X, d.Y = append(d.X, t.Row(p.row)...), append(d.Y, t.Y[p.row])
@@ -64,8 +66,8 @@ func nearestRows(group []*Sample, workers int) []float64 {
 
 // neighbours are the rows at their scaled features per step; columns that are the
 // same everywhere add nothing to a distance.
-func neighbours(d *ridge.Data) *stat.Neighbours {
-	scale, _ := ridge.GramOf(d, ridge.Weights(d, ridge.DefaultOptions(d.P)), nil, 1).Scale()
+func neighbours(d *gram.Data) *stat.Neighbours {
+	scale, _ := gram.OfRows(d, cells.Weights(d, ridge.DefaultOptions(d.P)), nil, 1).Scale()
 	var columns []int
 	for j := range d.P {
 		for i := range d.Len() {

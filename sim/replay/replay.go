@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
@@ -61,7 +61,7 @@ type Score struct {
 	Stopped   bool
 	// Blocks are the normal equations by time block: rows of derivatives, targets
 	// and weights 1/measured^2; nil where nothing was measured.
-	Blocks []*ridge.Gram
+	Blocks []*gram.Gram
 }
 
 // Assess replays the requests once and compares them with what was measured.
@@ -140,11 +140,11 @@ func (e *evaluation) add(arrivalUs int64, d *sim.Derivative, measured float64) {
 		e.score.Blocks = append(e.score.Blocks, nil)
 	}
 	if e.score.Blocks[at] == nil {
-		e.score.Blocks[at] = ridge.NewGram(len(d.By))
+		e.score.Blocks[at] = gram.New(len(d.By))
 	}
 	target := measured - d.Us
 	if e.Theta != nil {
-		target += ridge.Dot(d.By, e.Theta)
+		target += gram.Dot(d.By, e.Theta)
 	}
 	e.score.Blocks[at].AddRow(1/(measured*measured), d.By, target)
 }

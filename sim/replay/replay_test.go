@@ -6,7 +6,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/sim/simtest"
@@ -67,12 +67,12 @@ func scaled(theta []float64, by ...float64) []float64 {
 func TestGaussNewtonFindsThePlantedCoefficients(t *testing.T) {
 	reqs := poisson(600, 6)
 	seen, twins := measure(t, reqs), Twins(reqs, 4, 3000, 1)
-	assess := func(theta []float64) (float64, *ridge.Gram) {
+	assess := func(theta []float64) (float64, *gram.Gram) {
 		mean, scores, err := AssessTwins(engine(t, theta), twins, seen, Options{BlockUs: 10_000_000, Theta: theta})
 		if err != nil {
 			t.Fatal(err)
 		}
-		sum := ridge.NewGram(len(theta))
+		sum := gram.New(len(theta))
 		for _, s := range scores {
 			for _, b := range s.Blocks {
 				if b != nil {
@@ -119,11 +119,11 @@ func TestGaussNewtonFindsThePlantedCoefficients(t *testing.T) {
 
 // solve is the least-squares solution for the first n coefficients, the others
 // as they are, with a unit diagonal.
-func solve(g *ridge.Gram, theta []float64, n int) []float64 {
+func solve(g *gram.Gram, theta []float64, n int) []float64 {
 	s, _ := g.Scale()
 	a, b := make([]float64, n*n), make([]float64, n)
 	for j := range n {
-		b[j] = (g.B[j] - ridge.Dot(g.G[j*g.P+n:(j+1)*g.P], theta[n:])) / s[j]
+		b[j] = (g.B[j] - gram.Dot(g.G[j*g.P+n:(j+1)*g.P], theta[n:])) / s[j]
 		for k := range n {
 			a[j*n+k] = g.G[j*g.P+k] / (s[j] * s[k])
 		}

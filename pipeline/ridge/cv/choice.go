@@ -1,10 +1,12 @@
-package ridge
+// Package cv chooses the penalty on folds and on configurations left out.
+package cv
 
 import (
 	"fmt"
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/stat"
 )
 
@@ -40,12 +42,12 @@ type Selection struct {
 	Cross     int // index of the smallest Cross; -1 below three configurations
 	Minimax   int // index of the smallest Worst; -1 with one configuration
 
-	Objective Objective // what decided
-	Index     int       // the chosen grid point
+	Objective ridge.Objective // what decided
+	Index     int             // the chosen grid point
 	Lambda    float64
 	Score     float64  // its score under Objective
 	Nested    []Nested // nil below three configurations
-	Findings  []Finding
+	Findings  []ridge.Finding
 }
 
 // NestedMean is the mean outer score; NaN without nested scores.
@@ -75,7 +77,7 @@ func ChooseVariant(models ...[]Selection) int {
 }
 
 // choose applies the rules of the choice (spec#selection); a tie goes to the larger lambda.
-func (s *Selection) choose(o *Options) {
+func (s *Selection) choose(o *ridge.Options) {
 	want := o.Objective
 	within := func(p Point) float64 { return p.Within }
 	cross := func(p Point) float64 { return p.Cross }
@@ -96,14 +98,14 @@ func (s *Selection) choose(o *Options) {
 		s.Minimax = argmin(s.Grid, worst)
 	}
 	switch {
-	case (want == Auto || want == Cross) && s.Cross >= 0:
-		s.Objective, s.Index, s.Score = Cross, s.Cross, s.Grid[s.Cross].Cross
-	case want == Minimax && s.Minimax >= 0:
-		s.Objective, s.Index, s.Score = Minimax, s.Minimax, s.Grid[s.Minimax].Worst
+	case (want == ridge.Auto || want == ridge.Cross) && s.Cross >= 0:
+		s.Objective, s.Index, s.Score = ridge.Cross, s.Cross, s.Grid[s.Cross].Cross
+	case want == ridge.Minimax && s.Minimax >= 0:
+		s.Objective, s.Index, s.Score = ridge.Minimax, s.Minimax, s.Grid[s.Minimax].Worst
 	case o.SmallestWithin:
-		s.Objective, s.Index, s.Score = Within, s.MinWithin, s.Grid[s.MinWithin].Within
+		s.Objective, s.Index, s.Score = ridge.Within, s.MinWithin, s.Grid[s.MinWithin].Within
 	default:
-		s.Objective, s.Index, s.Score = Within, s.OneSE, s.Grid[s.OneSE].Within
+		s.Objective, s.Index, s.Score = ridge.Within, s.OneSE, s.Grid[s.OneSE].Within
 	}
 	s.Lambda = s.Grid[s.Index].Lambda
 }
@@ -122,14 +124,14 @@ func argmin(grid []Point, f func(Point) float64) int {
 // doubts names a choice at the grid's edge and folds that repeat each other.
 func (s *Selection) doubts() {
 	if len(s.Grid) > 1 && (s.Index == 0 || s.Index == len(s.Grid)-1) {
-		s.Findings = append(s.Findings, Finding{
-			Code: LambdaAtEdge, Config: -1, Run: -1,
+		s.Findings = append(s.Findings, ridge.Finding{
+			Code: ridge.LambdaAtEdge, Config: -1, Run: -1,
 			Message: fmt.Sprintf("lambda %g is an end of its grid %g..%g", s.Lambda, s.Grid[0].Lambda, s.Grid[len(s.Grid)-1].Lambda),
 		})
 	}
 	if a, b, ok := Repeated(s.Grid[s.Index].Fingerprints); ok {
-		s.Findings = append(s.Findings, Finding{
-			Code: FoldsNotDistinct, Config: -1, Run: -1,
+		s.Findings = append(s.Findings, ridge.Finding{
+			Code: ridge.FoldsNotDistinct, Config: -1, Run: -1,
 			Message: fmt.Sprintf("folds %d and %d have the same coefficients", a+1, b+1),
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/stat"
 )
 
@@ -13,40 +14,6 @@ const (
 	censoredYBarUs    = 1000
 	maxCensoredPasses = 10000
 )
-
-// Bounds say that the target of row i lies in [Lo[i], Hi[i]] us; equal ends are
-// an exact row. Rows with Hi < 0 must be dropped before.
-type Bounds struct{ Lo, Hi []float64 }
-
-// Check finds lengths that do not agree and intervals that are empty.
-func (b Bounds) Check(n int) error {
-	if len(b.Lo) != n || len(b.Hi) != n {
-		return fmt.Errorf("ridge: bounds: got %d and %d ends, want %d rows", len(b.Lo), len(b.Hi), n)
-	}
-	for i, lo := range b.Lo {
-		if hi := b.Hi[i]; !(lo <= hi) || lo-lo != 0 || hi-hi != 0 {
-			return fmt.Errorf("ridge: bounds of row %d: got [%v, %v], want finite and lower <= upper", i, lo, hi)
-		}
-	}
-	return nil
-}
-
-// Subset are the bounds of the given rows.
-func (b Bounds) Subset(rows []int32) Bounds {
-	var out Bounds
-	for _, i := range rows {
-		out.Lo, out.Hi = append(out.Lo, b.Lo[i]), append(out.Hi, b.Hi[i])
-	}
-	return out
-}
-
-// clip is the value of the interval of row i nearest to v.
-func (b Bounds) clip(i int, v float64) float64 {
-	return math.Min(math.Max(v, b.Lo[i]), b.Hi[i])
-}
-
-// Distance is max(0, lo - v, v - hi).
-func (b Bounds) Distance(i int, v float64) float64 { return math.Abs(v - b.clip(i, v)) }
 
 // CensoredFit is the fit to intervals; its Fit certifies the last refreshed target.
 type CensoredFit struct {
@@ -64,7 +31,7 @@ type CensoredFit struct {
 // that exert a pull or, where that does not lower the objective, to the minimum
 // for the refreshed target, which always does. With an anchor
 // (Options.Anchor) the penalty pulls toward its best multiple.
-func FitCensored(d *Data, b Bounds, w []float64, rows []int32, lambda float64, o Options) (CensoredFit, error) {
+func FitCensored(d *gram.Data, b Bounds, w []float64, rows []int32, lambda float64, o Options) (CensoredFit, error) {
 	if err := o.CheckData(d); err != nil {
 		return CensoredFit{}, err
 	}
@@ -72,7 +39,7 @@ func FitCensored(d *Data, b Bounds, w []float64, rows []int32, lambda float64, o
 		return CensoredFit{}, err
 	}
 	if rows == nil {
-		rows = allRows(d.Len())
+		rows = gram.AllRows(d.Len())
 	}
 	c := newCensored(d, b, w, rows, &o)
 	passes, err := c.fit(lambda)
@@ -93,13 +60,13 @@ func FitCensored(d *Data, b Bounds, w []float64, rows []int32, lambda float64, o
 
 // censored is the state of one censored fit.
 type censored struct {
-	d       *Data
+	d       *gram.Data
 	b       Bounds
 	w       []float64
 	rows    []int32
 	o       *Options
 	s       *solver
-	all     *Gram // all rows with target Lo
+	all     *gram.Gram // all rows with target Lo
 	started bool
 	target  []float64 // refreshed, per entry of rows
 	pulls   []Pull    // per entry of rows
@@ -109,17 +76,17 @@ type censored struct {
 	out     []int     // entries of rows that exert a pull at beta
 	grad    []float64 // scaled half gradient of the loss at beta
 	bent    []float64 // weight times curvature, per row of d, of the entries in out
-	acc     *accumulator
-	view    Data
+	acc     *gram.Accumulator
+	view    gram.Data
 }
 
-func newCensored(d *Data, b Bounds, w []float64, rows []int32, o *Options) *censored {
+func newCensored(d *gram.Data, b Bounds, w []float64, rows []int32, o *Options) *censored {
 	o = o.withAnchor(d, b, w, rows)
 	c := &censored{d: d, b: b, w: w, rows: rows, o: o, s: newSolver(d.P, o)}
 	c.view = *d
 	c.view.Variants = nil
 	c.view.Y = make([]float64, d.Len())
-	c.acc = newAccumulator(&c.view)
+	c.acc = gram.NewAccumulator(&c.view)
 	c.target, c.pulls, c.bent = make([]float64, len(rows)), make([]Pull, len(rows)), make([]float64, d.Len())
 	c.beta, c.current = make([]float64, d.P), make([]float64, d.P)
 	c.grad = make([]float64, d.P)
@@ -135,7 +102,7 @@ func newCensored(d *Data, b Bounds, w []float64, rows []int32, o *Options) *cens
 type IntervalPath struct{ c *censored }
 
 // NewIntervalPath is a path on the given rows, see FitCensored.
-func NewIntervalPath(d *Data, b Bounds, w []float64, rows []int32, o *Options) *IntervalPath {
+func NewIntervalPath(d *gram.Data, b Bounds, w []float64, rows []int32, o *Options) *IntervalPath {
 	return &IntervalPath{newCensored(d, b, w, rows, o)}
 }
 
@@ -148,11 +115,11 @@ func (p *IntervalPath) Beta(lambda float64) ([]float64, error) {
 }
 
 // gram sums the given rows with weights w and the view's current targets.
-func (c *censored) gram(rows []int32, w []float64) *Gram {
-	c.acc.reset()
-	c.acc.add(rows, w)
-	g := NewGram(c.d.P)
-	c.acc.gram(-1, g)
+func (c *censored) gram(rows []int32, w []float64) *gram.Gram {
+	c.acc.Reset()
+	c.acc.Add(rows, w)
+	g := gram.New(c.d.P)
+	c.acc.Fill(-1, g)
 	return g
 }
 
@@ -196,7 +163,7 @@ func (c *censored) evaluate(beta, gamma []float64, lambda float64, grad []float6
 	var loss float64
 	for k, i := range c.rows {
 		x := c.d.Row(int(i))
-		v := Dot(x, beta)
+		v := gram.Dot(x, beta)
 		p := c.b.Pull(int(i), v, c.o.SpreadUs)
 		c.target[k], c.pulls[k] = v-p.Slope, p
 		if p == (Pull{}) {
@@ -227,7 +194,7 @@ func (c *censored) certified(lambda float64) bool {
 			continue
 		}
 		g := c.grad[j] + lambda*c.o.Penalty[j]*(c.current[j]-c.s.prior[j])
-		held := c.current[j] == 0 && !c.o.free(j)
+		held := c.current[j] == 0 && !c.o.IsFree(j)
 		if g < -certTol || !held && g > certTol {
 			return false
 		}
@@ -273,7 +240,7 @@ func (c *censored) step(lambda float64) {
 }
 
 // bentGram sums the local quadratic of every row that pulls.
-func (c *censored) bentGram() *Gram {
+func (c *censored) bentGram() *gram.Gram {
 	rows := make([]int32, len(c.out))
 	for n, k := range c.out {
 		i := c.rows[k]
@@ -292,7 +259,7 @@ func (c *censored) search(from, to, fromGamma, toGamma []float64, lambda float64
 	var at, by []float64
 	for _, i := range c.rows {
 		x := c.d.Row(int(i))
-		v, w := Dot(x, from), Dot(x, to)
+		v, w := gram.Dot(x, from), gram.Dot(x, to)
 		if !c.b.silent(int(i), v, c.o.SpreadUs) || !c.b.silent(int(i), w, c.o.SpreadUs) {
 			rows, at, by = append(rows, i), append(at, v), append(by, w-v)
 		}
@@ -375,7 +342,7 @@ type CensoredErrors struct {
 const informativeUs = 3000
 
 // EvaluateCensored compares predictions with intervals.
-func EvaluateCensored(d *Data, b Bounds, w, pred []float64) CensoredErrors {
+func EvaluateCensored(d *gram.Data, b Bounds, w, pred []float64) CensoredErrors {
 	e := CensoredErrors{Rows: len(b.Lo), Inside: math.NaN(), ExactWAPE: math.NaN()}
 	var widths []float64
 	var inside int
@@ -395,7 +362,7 @@ func EvaluateCensored(d *Data, b Bounds, w, pred []float64) CensoredErrors {
 			inside++
 		}
 	}
-	e.Distance = b.Score(d, w, allRows(e.Rows), 0, func(i int32) float64 { return pred[i] })
+	e.Distance = b.Score(d, w, gram.AllRows(e.Rows), 0, func(i int32) float64 { return pred[i] })
 	e.MedianWidth = stat.Median(widths)
 	if len(widths) > 0 {
 		e.Inside = float64(inside) / float64(len(widths))
@@ -404,26 +371,4 @@ func EvaluateCensored(d *Data, b Bounds, w, pred []float64) CensoredErrors {
 		e.ExactWAPE = diff / sum
 	}
 	return e
-}
-
-// Score is the mean over configurations of sum w loss/(1000 us)^2 on the rows.
-func (b Bounds) Score(d *Data, w []float64, rows []int32, spreadUs float64, pred func(i int32) float64) float64 {
-	sums := map[int32]*[1]float64{}
-	var order []int32
-	for _, i := range rows {
-		c := d.Config[i]
-		if sums[c] == nil {
-			sums[c] = new([1]float64)
-			order = append(order, c)
-		}
-		sums[c][0] += w[i] * b.Pull(int(i), pred(i), spreadUs).Loss / (censoredYBarUs * censoredYBarUs)
-	}
-	if len(order) == 0 {
-		return math.NaN()
-	}
-	var total float64
-	for _, c := range order {
-		total += sums[c][0]
-	}
-	return total / float64(len(order))
 }

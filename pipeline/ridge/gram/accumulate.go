@@ -1,4 +1,4 @@
-package ridge
+package gram
 
 import (
 	"math"
@@ -12,7 +12,7 @@ import (
 // (one task; the leaves of the summation tree).
 const (
 	tileRows  = 256
-	chunkRows = 65536
+	ChunkRows = 65536
 )
 
 // column says where a wide column comes from.
@@ -22,10 +22,10 @@ type column struct {
 	values  []float64
 }
 
-// accumulator sums Gram matrices of rows over X, the target and the columns of
+// Accumulator sums Gram matrices of rows over X, the target and the columns of
 // all variants at once: variants share every product that does not touch a
 // column of their own.
-type accumulator struct {
+type Accumulator struct {
 	d       *Data
 	cols    []column
 	sums    []float64 // len(cols) x len(cols), upper triangle
@@ -36,8 +36,9 @@ type accumulator struct {
 	root    []float64
 }
 
-func newAccumulator(d *Data) *accumulator {
-	a := &accumulator{d: d, root: make([]float64, tileRows)}
+// NewAccumulator sums rows of d.
+func NewAccumulator(d *Data) *Accumulator {
+	a := &Accumulator{d: d, root: make([]float64, tileRows)}
 	for j := range d.P {
 		a.cols = append(a.cols, column{-1, j, nil})
 	}
@@ -57,13 +58,14 @@ func newAccumulator(d *Data) *accumulator {
 	return a
 }
 
-func (a *accumulator) reset() {
+// Reset forgets all sums.
+func (a *Accumulator) Reset() {
 	clear(a.sums)
 	a.w, a.n = 0, 0
 }
 
-// add sums the given rows with weights w (one per row of Data), tile by tile.
-func (a *accumulator) add(rows []int32, w []float64) {
+// Add sums the given rows with weights w (one per row of Data), tile by tile.
+func (a *Accumulator) Add(rows []int32, w []float64) {
 	for len(rows) > 0 {
 		t := min(tileRows, len(rows))
 		a.addTile(rows[:t], w)
@@ -71,7 +73,7 @@ func (a *accumulator) add(rows []int32, w []float64) {
 	}
 }
 
-func (a *accumulator) addTile(rows []int32, w []float64) {
+func (a *Accumulator) addTile(rows []int32, w []float64) {
 	a.fill(rows, w)
 	k := len(a.cols)
 	for i := range k {
@@ -88,13 +90,13 @@ func (a *accumulator) addTile(rows []int32, w []float64) {
 }
 
 // needed leaves out products between columns of different variants.
-func (a *accumulator) needed(i, j int) bool {
+func (a *Accumulator) needed(i, j int) bool {
 	vi, vj := a.cols[i].variant, a.cols[j].variant
 	return vi < 0 || vj < 0 || vi == vj
 }
 
 // fill writes sqrt(w)*column into the tiles, one column at a time.
-func (a *accumulator) fill(rows []int32, w []float64) {
+func (a *Accumulator) fill(rows []int32, w []float64) {
 	d, p := a.d, a.d.P
 	root := a.root[:len(rows)]
 	var sum float64
@@ -120,7 +122,7 @@ func (a *accumulator) fill(rows []int32, w []float64) {
 	}
 }
 
-func (a *accumulator) fillColumn(c int, values []float64, rows []int32) {
+func (a *Accumulator) fillColumn(c int, values []float64, rows []int32) {
 	tile, root := a.tiles[c][:len(rows)], a.root[:len(rows)]
 	var bits uint64
 	for r, i := range rows {
@@ -131,8 +133,8 @@ func (a *accumulator) fillColumn(c int, values []float64, rows []int32) {
 	a.nonZero[c] = bits<<1 != 0
 }
 
-// gram writes the sums of variant v into g.
-func (a *accumulator) gram(v int, g *Gram) {
+// Fill writes the sums of variant v into g.
+func (a *Accumulator) Fill(v int, g *Gram) {
 	p, k := a.d.P, len(a.cols)
 	place := make([]int, p+1)
 	for c, col := range a.cols {
@@ -157,34 +159,35 @@ func (a *accumulator) gram(v int, g *Gram) {
 	}
 }
 
-// GramOf is the Gram of the given rows with one weight per row of d; rows nil:
+// OfRows is the Gram of the given rows with one weight per row of d; rows nil:
 // all rows in order. Chunks are summed in order whatever the number of workers.
-func GramOf(d *Data, w []float64, rows []int32, workers int) *Gram {
+func OfRows(d *Data, w []float64, rows []int32, workers int) *Gram {
 	if rows == nil {
-		rows = allRows(d.Len())
+		rows = AllRows(d.Len())
 	}
 	plain := *d
 	plain.Variants = nil
-	chunks := chunk(rows)
+	chunks := Chunk(rows)
 	parts := make([]*Gram, len(chunks))
-	accs := make([]*accumulator, par.Workers(workers))
+	accs := make([]*Accumulator, par.Workers(workers))
 	par.Each(workers, len(chunks), func(k, c int) {
 		if accs[k] == nil {
-			accs[k] = newAccumulator(&plain)
+			accs[k] = NewAccumulator(&plain)
 		}
-		accs[k].reset()
-		accs[k].add(chunks[c], w)
-		parts[c] = NewGram(d.P)
-		accs[k].gram(-1, parts[c])
+		accs[k].Reset()
+		accs[k].Add(chunks[c], w)
+		parts[c] = New(d.P)
+		accs[k].Fill(-1, parts[c])
 	})
-	out := NewGram(d.P)
+	out := New(d.P)
 	for _, g := range parts {
 		out.Add(g)
 	}
 	return out
 }
 
-func allRows(n int) []int32 {
+// AllRows are the numbers 0 to n-1.
+func AllRows(n int) []int32 {
 	rows := make([]int32, n)
 	for i := range rows {
 		rows[i] = int32(i)
@@ -192,11 +195,12 @@ func allRows(n int) []int32 {
 	return rows
 }
 
-func chunk(rows []int32) [][]int32 {
+// Chunk cuts rows into the leaves of the summation tree.
+func Chunk(rows []int32) [][]int32 {
 	var out [][]int32
-	for len(rows) > chunkRows {
-		out = append(out, rows[:chunkRows])
-		rows = rows[chunkRows:]
+	for len(rows) > ChunkRows {
+		out = append(out, rows[:ChunkRows])
+		rows = rows[ChunkRows:]
 	}
 	return append(out, rows)
 }

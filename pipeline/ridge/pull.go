@@ -1,17 +1,22 @@
 package ridge
 
-import "math"
+import (
+	"fmt"
+	"math"
+
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+)
 
 // Pull is what one interval does to a prediction v: the loss, half its slope and
 // half its curvature there, all zero where the interval says nothing. v - Slope
-// is the refreshed target of T-7.
+// is the refreshed target (spec#interval-fit).
 type Pull struct {
 	Loss  float64 // us^2
 	Slope float64 // us
 	Bend  float64 // between 0 and 1
 }
 
-// Pull of row i on v. Without a spread it is T-7's distance: loss d^2, nothing
+// Pull of row i on v. Without a spread it is the distance: loss d^2, nothing
 // from inside, so that v - Slope is clip(v, lo, hi). With a spread s the target
 // scatters about v by a logistic law of that scale, and the loss is what -log of
 // the probability to fall between the ends is, up to a constant:
@@ -170,15 +175,71 @@ const (
 
 // withAnchor are the options with the prior of an interval fit: the multiple of
 // the anchor that meets the intervals of the rows best.
-func (o *Options) withAnchor(d *Data, b Bounds, w []float64, rows []int32) *Options {
+func (o *Options) withAnchor(d *gram.Data, b Bounds, w []float64, rows []int32) *Options {
 	if o.Anchor == nil {
 		return o
 	}
-	m := b.Multiple(w, Predict(d, o.Anchor), rows, o.SpreadUs, o.AnchorTight)
+	m := b.Multiple(w, gram.Predict(d, o.Anchor), rows, o.SpreadUs, o.AnchorTight)
 	out := *o
 	out.Prior = make([]float64, len(o.Anchor))
 	for j, v := range o.Anchor {
 		out.Prior[j] = m * v
 	}
 	return &out
+}
+
+// Bounds say that the target of row i lies in [Lo[i], Hi[i]] us; equal ends are
+// an exact row. Rows with Hi < 0 must be dropped before.
+type Bounds struct{ Lo, Hi []float64 }
+
+// Check finds lengths that do not agree and intervals that are empty.
+func (b Bounds) Check(n int) error {
+	if len(b.Lo) != n || len(b.Hi) != n {
+		return fmt.Errorf("ridge: bounds: got %d and %d ends, want %d rows", len(b.Lo), len(b.Hi), n)
+	}
+	for i, lo := range b.Lo {
+		if hi := b.Hi[i]; !(lo <= hi) || lo-lo != 0 || hi-hi != 0 {
+			return fmt.Errorf("ridge: bounds of row %d: got [%v, %v], want finite and lower <= upper", i, lo, hi)
+		}
+	}
+	return nil
+}
+
+// Subset are the bounds of the given rows.
+func (b Bounds) Subset(rows []int32) Bounds {
+	var out Bounds
+	for _, i := range rows {
+		out.Lo, out.Hi = append(out.Lo, b.Lo[i]), append(out.Hi, b.Hi[i])
+	}
+	return out
+}
+
+// clip is the value of the interval of row i nearest to v.
+func (b Bounds) clip(i int, v float64) float64 {
+	return math.Min(math.Max(v, b.Lo[i]), b.Hi[i])
+}
+
+// Distance is max(0, lo - v, v - hi).
+func (b Bounds) Distance(i int, v float64) float64 { return math.Abs(v - b.clip(i, v)) }
+
+// Score is the mean over configurations of sum w loss/(1000 us)^2 on the rows.
+func (b Bounds) Score(d *gram.Data, w []float64, rows []int32, spreadUs float64, pred func(i int32) float64) float64 {
+	sums := map[int32]*[1]float64{}
+	var order []int32
+	for _, i := range rows {
+		c := d.Config[i]
+		if sums[c] == nil {
+			sums[c] = new([1]float64)
+			order = append(order, c)
+		}
+		sums[c][0] += w[i] * b.Pull(int(i), pred(i), spreadUs).Loss / (censoredYBarUs * censoredYBarUs)
+	}
+	if len(order) == 0 {
+		return math.NaN()
+	}
+	var total float64
+	for _, c := range order {
+		total += sums[c][0]
+	}
+	return total / float64(len(order))
 }

@@ -1,4 +1,4 @@
-package ridge
+package gram
 
 import (
 	"fmt"
@@ -11,11 +11,11 @@ type Data struct {
 	P      int
 	X      []float64 // row-major, len(Y) x P
 	Y      []float64 // target, us
-	Steps  []float64 // steps a row covers; nil: 1
+	Steps  []float64 // StepsOf a row covers; nil: 1
 	Factor []float64 // down-weighting p of a row, 0..1; nil: 1
 	Config []int32   // configuration label >= 0
 	Regime []int32   // regime label >= 0
-	Run    []int32   // run label >= 0, unique over configurations; nil: one run per configuration
+	Run    []int32   // RunOf label >= 0, unique over configurations; nil: one run per configuration
 	Time   []int64   // order inside a run, ties by row; nil: row order
 
 	// Variants are alternatives of some columns (another EMA constant changes
@@ -37,21 +37,24 @@ func (d *Data) Len() int { return len(d.Y) }
 // Row is x of row i, not to be written.
 func (d *Data) Row(i int) []float64 { return d.X[i*d.P : (i+1)*d.P] }
 
-func (d *Data) steps(i int) float64 {
+// StepsOf is how many steps row i covers.
+func (d *Data) StepsOf(i int) float64 {
 	if d.Steps == nil {
 		return 1
 	}
 	return d.Steps[i]
 }
 
-func (d *Data) factor(i int) float64 {
+// FactorOf is the down-weighting of row i.
+func (d *Data) FactorOf(i int) float64 {
 	if d.Factor == nil {
 		return 1
 	}
 	return d.Factor[i]
 }
 
-func (d *Data) run(i int) int32 {
+// RunOf is the run of row i.
+func (d *Data) RunOf(i int) int32 {
 	if d.Run == nil {
 		return d.Config[i]
 	}
@@ -60,7 +63,7 @@ func (d *Data) run(i int) int32 {
 
 // Check finds lengths that do not agree and numbers that are not finite.
 func (d *Data) Check() error {
-	if err := d.checkShape(); err != nil {
+	if err := d.CheckShape(); err != nil {
 		return err
 	}
 	for _, col := range [][]float64{d.X, d.Y, d.Steps, d.Factor} {
@@ -71,9 +74,9 @@ func (d *Data) Check() error {
 	return d.checkVariants()
 }
 
-// checkShape is Check without a look at every number: a sum over rows that is
+// CheckShape is Check without a look at every number: a sum over rows that is
 // finite proves as much (see checkSums).
-func (d *Data) checkShape() error {
+func (d *Data) CheckShape() error {
 	n := len(d.Y)
 	if d.P <= 0 || len(d.X) != n*d.P {
 		return fmt.Errorf("ridge: len(x)=%d, want %d rows x %d columns", len(d.X), n, d.P)
@@ -105,9 +108,9 @@ func (d *Data) checkShape() error {
 	return nil
 }
 
-// checkSums finds a Gram that is not finite and names the row that made it so.
+// CheckSums finds a Gram that is not finite and names the row that made it so.
 // A NaN or an infinity in a row spoils the sums of its column.
-func (d *Data) checkSums(g *Gram) error {
+func (d *Data) CheckSums(g *Gram) error {
 	if firstBad(g.G) < 0 && firstBad(g.B) < 0 && firstBad([]float64{g.Q, g.W}) < 0 {
 		return nil
 	}
@@ -209,9 +212,10 @@ func (d *Data) same(v Variant) bool {
 }
 
 // Configs lists the configuration labels present, ascending.
-func (d *Data) Configs() []int32 { return distinct(d.Config) }
+func (d *Data) Configs() []int32 { return Distinct(d.Config) }
 
-func distinct(v []int32) []int32 {
+// Distinct are the labels, ascending, each once.
+func Distinct(v []int32) []int32 {
 	out := make([]int32, 0, 8)
 	last := int32(-1)
 	for _, c := range v {
@@ -226,18 +230,9 @@ func distinct(v []int32) []int32 {
 	return out
 }
 
-// base is max(y, eps*steps), the size a row's error is measured against.
-func (d *Data) base(i int, epsUs float64) float64 {
-	return math.Max(d.Y[i], epsUs*d.steps(i))
-}
-
-// Dot is x.beta.
-func Dot(x, beta []float64) float64 {
-	var s float64
-	for j, v := range x {
-		s += v * beta[j]
-	}
-	return s
+// BaseOf is max(y, eps*steps), the size a row's error is measured against.
+func (d *Data) BaseOf(i int, epsUs float64) float64 {
+	return math.Max(d.Y[i], epsUs*d.StepsOf(i))
 }
 
 // Predict is x.beta of every row.

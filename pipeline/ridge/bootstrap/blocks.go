@@ -1,17 +1,20 @@
-package ridge
+package bootstrap
 
 import (
 	"math"
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 )
 
 // BlockGram is the Gram of one contiguous piece of a run: the unit the
 // bootstrap draws, because neighbours in time err together.
 type BlockGram struct {
 	Config, Run int32
-	Gram        *Gram
+	Gram        *gram.Gram
 }
 
 // Constants of the block length: ten correlation times keep the variance a
@@ -27,21 +30,21 @@ const (
 	corrNoise    = 0.05
 )
 
-// Blocks cuts every run into contiguous blocks long against the correlation
+// rowBlocks cuts every run into contiguous blocks long against the correlation
 // time of its relative residuals under beta and sums each with weights w.
-func Blocks(d *Data, w, beta []float64, o Options) []BlockGram {
-	seqs, _ := sequences(d, o)
+func rowBlocks(d *gram.Data, w, beta []float64, o ridge.Options) []BlockGram {
+	seqs, _ := cells.Sequences(d, o)
 	out := make([]BlockGram, 0, len(seqs)*maxBlocks)
 	var pieces [][]int32
 	for _, s := range seqs {
-		n := numBlocks(len(s.rows), correlationRows(d, s.rows, beta, o.EpsUs))
-		bounds := blockBounds(len(s.rows), n)
+		n := numBlocks(len(s.Rows), correlationRows(d, s.Rows, beta, o.EpsUs))
+		bounds := cells.BlockBounds(len(s.Rows), n)
 		for b := range n {
-			out = append(out, BlockGram{Config: s.config, Run: s.run})
-			pieces = append(pieces, s.rows[bounds[b]:bounds[b+1]])
+			out = append(out, BlockGram{Config: s.Config, Run: s.Run})
+			pieces = append(pieces, s.Rows[bounds[b]:bounds[b+1]])
 		}
 	}
-	par.Each(o.workers(), len(out), func(_, k int) { out[k].Gram = GramOf(d, w, pieces[k], 1) })
+	par.Each(o.Threads(), len(out), func(_, k int) { out[k].Gram = gram.OfRows(d, w, pieces[k], 1) })
 	return out
 }
 
@@ -54,13 +57,13 @@ func numBlocks(n int, tau float64) int {
 
 // correlationRows is the integrated correlation time of the relative residuals
 // in rows: 1 + 2*sum of autocorrelations up to the first under 0.05.
-func correlationRows(d *Data, rows []int32, beta []float64, epsUs float64) float64 {
+func correlationRows(d *gram.Data, rows []int32, beta []float64, epsUs float64) float64 {
 	rows = rows[:min(len(rows), maxCorrRows)]
 	e := make([]float64, len(rows))
 	var m float64
 	for k, i := range rows {
-		pred := Dot(d.Row(int(i)), beta)
-		e[k] = (d.Y[i] - pred) / math.Max(pred, epsUs*d.steps(int(i)))
+		pred := gram.Dot(d.Row(int(i)), beta)
+		e[k] = (d.Y[i] - pred) / math.Max(pred, epsUs*d.StepsOf(int(i)))
 		m += e[k] / float64(len(rows))
 	}
 	var zero float64
@@ -82,9 +85,9 @@ func correlationRows(d *Data, rows []int32, beta []float64, epsUs float64) float
 	return tau
 }
 
-// Blocks are the fold blocks of every run, balanced: what the bootstrap draws
+// OfCells are the fold blocks of every run, balanced: what the bootstrap draws
 // when only Gram matrices are left.
-func (c *Cells) Blocks(minCellRows int) []BlockGram {
+func OfCells(c *cells.Cells, minCellRows int) []BlockGram {
 	factor := c.Balance(minCellRows)
 	type key struct{ config, run, block int32 }
 	var keys []key
@@ -96,37 +99,22 @@ func (c *Cells) Blocks(minCellRows int) []BlockGram {
 		if at < 0 {
 			at = len(keys)
 			keys = append(keys, k)
-			out = append(out, BlockGram{Config: cell.Config, Run: cell.Run, Gram: NewGram(c.P)})
+			out = append(out, BlockGram{Config: cell.Config, Run: cell.Run, Gram: gram.New(c.P)})
 		}
 		out[at].Gram.AddScaled(factor[i], &cell.Gram)
 	}
 	return out
 }
 
-// PredictionWeights are the weights of Weights with the prediction in place of
-// the target: c*factor/max(x.beta, eps*steps)^2. They do not depend on the
-// noise of a row, so a fit with them is centred on the true coefficients.
-func PredictionWeights(d *Data, beta []float64, o Options) []float64 {
-	w, mass := make([]float64, d.Len()), make([]float64, d.Len())
-	for i := range w {
-		pred := Dot(d.Row(i), beta)
-		b := math.Max(pred, o.EpsUs*d.steps(i))
-		w[i] = d.factor(i) / (b * b)
-		mass[i] = w[i] * pred * pred
-	}
-	balanceRows(d, o.MinCellRows, w, mass)
-	return w
-}
-
-// CensoredBlocks are the blocks of an interval-censored fit: the quadratic the
+// OfIntervals are the blocks of an interval-censored fit: the quadratic the
 // loss of each row is at the fit. Rows that exert no pull say nothing more about
 // the coefficients, so data that every prediction satisfies give no interval.
-func CensoredBlocks(d *Data, w []float64, fit CensoredFit, o Options) []BlockGram {
+func OfIntervals(d *gram.Data, w []float64, fit ridge.CensoredFit, o ridge.Options) []BlockGram {
 	view := *d
 	view.Variants, view.Y = nil, fit.Y
 	bent := make([]float64, len(w))
 	for i := range w {
 		bent[i] = w[i] * fit.Bend[i]
 	}
-	return Blocks(&view, bent, fit.Fit.Beta, o)
+	return rowBlocks(&view, bent, fit.Fit.Beta, o)
 }

@@ -1,6 +1,10 @@
-package ridge
+// Package gram holds rows and what a quadratic loss knows of them: a Data, its Gram
+// matrix, and the one order in which rows are summed.
+package gram
 
-import "math"
+import (
+	"math"
+)
 
 // Gram is what a weighted quadratic loss knows of its rows.
 type Gram struct {
@@ -12,8 +16,8 @@ type Gram struct {
 	G []float64 // sum w x x', P x P, both triangles
 }
 
-// NewGram is the Gram of no rows.
-func NewGram(p int) *Gram {
+// New is the Gram of no rows.
+func New(p int) *Gram {
 	return &Gram{P: p, B: make([]float64, p), G: make([]float64, p*p)}
 }
 
@@ -77,4 +81,13 @@ func (g *Gram) Scale() (s []float64, ybar float64) {
 		s[j] = math.Sqrt(g.G[j*g.P+j] / g.W)
 	}
 	return s, math.Sqrt(g.Q / g.W)
+}
+
+// Dot is x.beta.
+func Dot(x, beta []float64) float64 {
+	var s float64
+	for j, v := range x {
+		s += v * beta[j]
+	}
+	return s
 }

@@ -1,9 +1,10 @@
-package ridge
+package cv
 
 import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/stat"
 )
 
@@ -25,7 +26,7 @@ func (t *trial) add(beta, scores []float64) {
 // trials are all training sets of a choice: folds, configurations left out, pairs
 // left out.
 type trials struct {
-	o       *Options
+	o       *ridge.Options
 	configs []int32
 	folds   []*trial
 	loco    []*trial
@@ -33,7 +34,7 @@ type trials struct {
 	list    []*trial
 }
 
-func newTrials(configs []int32, o *Options) *trials {
+func newTrials(configs []int32, o *ridge.Options) *trials {
 	t := &trials{o: o, configs: configs, pairs: map[[2]int]*trial{}}
 	add := func(fold, a, b int) *trial {
 		s := &trial{fold: fold, out: [2]int{a, b}}
@@ -71,7 +72,7 @@ func (t *trials) point(i int, lambda float64) Point {
 	p := Point{Lambda: lambda, Cross: math.NaN(), Worst: math.NaN()}
 	for _, s := range t.folds {
 		p.FoldScores = append(p.FoldScores, stat.Mean(s.scores[i]))
-		p.Fingerprints = append(p.Fingerprints, Fingerprint(s.betas[i]))
+		p.Fingerprints = append(p.Fingerprints, ridge.Fingerprint(s.betas[i]))
 	}
 	p.Within, p.SE = stat.Mean(p.FoldScores), stat.StdErr(p.FoldScores)
 	for k, s := range t.loco {

@@ -1,4 +1,4 @@
-package ridge
+package cv
 
 import (
 	"fmt"
@@ -6,13 +6,16 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 )
 
 // Select scores the lambda grid for every variant of d (one when it has none).
 // The score of a fit on rows it has not seen is the mean over configurations of
 // sum w(y - x.beta)^2/sum w y^2.
-func Select(d *Data, o Options) ([]Selection, error) {
-	cells, found, err := Cut(d, o)
+func Select(d *gram.Data, o ridge.Options) ([]Selection, error) {
+	cells, found, err := cells.Cut(d, o)
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +30,7 @@ func Select(d *Data, o Options) ([]Selection, error) {
 }
 
 // SelectCells is Select on Gram matrices alone.
-func SelectCells(c *Cells, o Options) (Selection, error) {
+func SelectCells(c *cells.Cells, o ridge.Options) (Selection, error) {
 	if err := o.Check(c.P); err != nil {
 		return Selection{}, err
 	}
@@ -42,29 +45,29 @@ func SelectCells(c *Cells, o Options) (Selection, error) {
 // gramTrial is a trial as Gram matrices: what it trains on, and the configurations
 // it is scored on (nil entries are not scored).
 type gramTrial struct {
-	train *Gram
-	test  []*Gram
+	train *gram.Gram
+	test  []*gram.Gram
 }
 
 // gramTrials are those of t.list, in its order.
-func (t *trials) gramTrials(c *Cells) []gramTrial {
+func (t *trials) gramTrials(c *cells.Cells) []gramTrial {
 	factor := c.Balance(t.o.MinCellRows)
-	perConfig := func(keep func(CellKey) bool) []*Gram {
-		out := make([]*Gram, len(t.configs))
+	perConfig := func(keep func(cells.CellKey) bool) []*gram.Gram {
+		out := make([]*gram.Gram, len(t.configs))
 		for k, label := range t.configs {
-			out[k] = c.Sum(factor, func(key CellKey) bool { return key.Config == label && keep(key) })
+			out[k] = c.Sum(factor, func(key cells.CellKey) bool { return key.Config == label && keep(key) })
 		}
 		return out
 	}
-	totals := perConfig(func(CellKey) bool { return true })
+	totals := perConfig(func(cells.CellKey) bool { return true })
 	out := make([]gramTrial, len(t.list))
 	for i, s := range t.list {
 		if j := int32(s.fold); j >= 0 {
-			out[i].train = c.Sum(factor, func(k CellKey) bool { return k.From <= j })
-			out[i].test = perConfig(func(k CellKey) bool { return k.Block == j+1 })
+			out[i].train = c.Sum(factor, func(k cells.CellKey) bool { return k.From <= j })
+			out[i].test = perConfig(func(k cells.CellKey) bool { return k.Block == j+1 })
 			continue
 		}
-		out[i].train, out[i].test = NewGram(c.P), make([]*Gram, len(totals))
+		out[i].train, out[i].test = gram.New(c.P), make([]*gram.Gram, len(totals))
 		for k, g := range totals {
 			if s.leavesOut(k) {
 				out[i].test[k] = g
@@ -77,12 +80,12 @@ func (t *trials) gramTrials(c *Cells) []gramTrial {
 }
 
 // solveGrams solves every trial at every lambda.
-func (t *trials) solveGrams(c *Cells) {
+func (t *trials) solveGrams(c *cells.Cells) {
 	grams := t.gramTrials(c)
-	paths := make([]*Path, t.o.workers())
-	par.Each(t.o.workers(), len(grams), func(worker, i int) {
+	paths := make([]*ridge.Path, t.o.Threads())
+	par.Each(t.o.Threads(), len(grams), func(worker, i int) {
 		if paths[worker] == nil {
-			paths[worker] = NewPath(c.P, t.o)
+			paths[worker] = ridge.NewPath(c.P, t.o)
 		}
 		p, g := paths[worker], grams[i]
 		p.Start(g.train)

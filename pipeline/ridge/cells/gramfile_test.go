@@ -1,39 +1,42 @@
-package ridge
+package cells
 
 import (
 	"bytes"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"github.com/blis-train/blis-train/pipeline/ridge/ridgetest"
 	"strings"
 	"testing"
 )
 
 // FuzzReadGram: no panic, and what is read writes and reads back the same.
 func FuzzReadGram(f *testing.F) {
-	s := small(41)
-	cells, _, err := Cut(s.d.Subset(allRows(320)), s.o)
+	s := ridgetest.ThreeConfigs(41)
+	cells, _, err := Cut(s.D.Subset(gram.AllRows(320)), s.O)
 	if err != nil {
 		f.Fatal(err)
 	}
 	var b bytes.Buffer
-	if err := WriteGram(&b, GramFile{Configs: []string{"a", "b"}, Runs: []string{"a", "b"}, Regimes: []string{"x", "y", "z"}, Sets: cells}); err != nil {
+	if err := Write(&b, File{Configs: []string{"a", "b"}, Runs: []string{"a", "b"}, Regimes: []string{"x", "y", "z"},
+		Sets: cells}); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes())
 	f.Add([]byte(`{"format":"blis-train gram 1","sets":[{"features":1,"cells":[{"wxy":[1],"wxx":[1]}]}],"configs":["a"],"runs":["a"],"regimes":["a"]}`))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		file, err := ReadGram(bytes.NewReader(in))
+		file, err := Read(bytes.NewReader(in))
 		if err != nil {
 			return
 		}
 		var first, second bytes.Buffer
-		if err := WriteGram(&first, file); err != nil {
+		if err := Write(&first, file); err != nil {
 			t.Fatal(err)
 		}
 		text := first.String()
-		again, err := ReadGram(&first)
+		again, err := Read(&first)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := WriteGram(&second, again); err != nil || second.String() != text {
+		if err := Write(&second, again); err != nil || second.String() != text {
 			t.Fatalf("not the same after reading back (%v)", err)
 		}
 	})
@@ -41,7 +44,7 @@ func FuzzReadGram(f *testing.F) {
 
 func TestReadGramRefuses(t *testing.T) {
 	good := `{"format":"blis-train gram 1","configs":["a"],"runs":["a"],"regimes":["a"],"sets":[{"features":1,"cells":[{"config":0,"wxy":[1],"wxx":[1]}]}]}`
-	if _, err := ReadGram(strings.NewReader(good)); err != nil {
+	if _, err := Read(strings.NewReader(good)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ from, to, want string }{
@@ -51,7 +54,7 @@ func TestReadGramRefuses(t *testing.T) {
 		{`"features":1`, `"features":0`, "sums"},
 		{`"config":0`, `"colour":0`, "unknown field"},
 	} {
-		_, err := ReadGram(strings.NewReader(strings.Replace(good, c.from, c.to, 1)))
+		_, err := Read(strings.NewReader(strings.Replace(good, c.from, c.to, 1)))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s -> %s: got %v, want an error with %q", c.from, c.to, err, c.want)
 		}

@@ -1,6 +1,11 @@
-package ridge
+package cells
 
-import "slices"
+import (
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"math"
+	"slices"
+)
 
 // cellSums counts the rows and the relative target mass of one regime.
 type cellSums struct {
@@ -13,7 +18,7 @@ type cellSums struct {
 // the regimes of a configuration and over configurations, grand total 1. A
 // regime with fewer than MinCellRows rows joins the largest of its
 // configuration. They are computed once, on all rows after cleaning.
-func Weights(d *Data, o Options) []float64 {
+func Weights(d *gram.Data, o ridge.Options) []float64 {
 	w := Unbalanced(d, o)
 	mass := make([]float64, len(w))
 	for i, v := range w {
@@ -27,27 +32,27 @@ func Weights(d *Data, o Options) []float64 {
 // configuration and over configurations, grand total 1: constant inside a cell,
 // because a weight that depends on an interval's end pulls the fit to the short
 // intervals.
-func CensoredWeights(d *Data, o Options) []float64 {
+func CensoredWeights(d *gram.Data, o ridge.Options) []float64 {
 	w := make([]float64, d.Len())
 	for i := range w {
-		w[i] = d.factor(i)
+		w[i] = d.FactorOf(i)
 	}
 	balanceRows(d, o.MinCellRows, w, slices.Clone(w))
 	return w
 }
 
 // Unbalanced are the weights before balancing, factor/max(y, eps*steps)^2.
-func Unbalanced(d *Data, o Options) []float64 {
+func Unbalanced(d *gram.Data, o ridge.Options) []float64 {
 	w := make([]float64, d.Len())
 	for i := range w {
-		b := d.base(i, o.EpsUs)
-		w[i] = d.factor(i) / (b * b)
+		b := d.BaseOf(i, o.EpsUs)
+		w[i] = d.FactorOf(i) / (b * b)
 	}
 	return w
 }
 
 // balanceRows multiplies w by the c of each row's cell.
-func balanceRows(d *Data, minRows int, w, mass []float64) {
+func balanceRows(d *gram.Data, minRows int, w, mass []float64) {
 	configs := d.Configs()
 	cells := make([][]cellSums, len(configs))
 	k := 0
@@ -121,4 +126,19 @@ func balance(cells []cellSums, minRows, configs int) []float64 {
 		}
 	}
 	return out
+}
+
+// PredictionWeights are the weights of Weights with the prediction in place of
+// the target: c*factor/max(x.beta, eps*steps)^2. They do not depend on the
+// noise of a row, so a fit with them is centred on the true coefficients.
+func PredictionWeights(d *gram.Data, beta []float64, o ridge.Options) []float64 {
+	w, mass := make([]float64, d.Len()), make([]float64, d.Len())
+	for i := range w {
+		pred := gram.Dot(d.Row(i), beta)
+		b := math.Max(pred, o.EpsUs*d.StepsOf(i))
+		w[i] = d.FactorOf(i) / (b * b)
+		mass[i] = w[i] * pred * pred
+	}
+	balanceRows(d, o.MinCellRows, w, mass)
+	return w
 }

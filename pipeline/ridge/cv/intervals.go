@@ -1,4 +1,4 @@
-package ridge
+package cv
 
 import (
 	"context"
@@ -6,12 +6,15 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 )
 
-// SelectCensored scores the lambda grid on interval targets, one Selection per
+// SelectIntervals scores the lambda grid on interval targets, one Selection per
 // variant of d: the folds, objectives and ties of Select with the score of
 // intervals (spec#interval-fit).
-func SelectCensored(d *Data, b Bounds, o Options) ([]Selection, error) {
+func SelectIntervals(d *gram.Data, b ridge.Bounds, o ridge.Options) ([]Selection, error) {
 	if err := o.CheckData(d); err != nil {
 		return nil, err
 	}
@@ -19,13 +22,13 @@ func SelectCensored(d *Data, b Bounds, o Options) ([]Selection, error) {
 		return nil, err
 	}
 	out := make([]Selection, max(1, len(d.Variants)))
-	w := CensoredWeights(d, o)
+	w := cells.CensoredWeights(d, o)
 	for v := range out {
 		embargo, gamma := o.EmbargoRows, 0.0
 		if len(d.Variants) > 0 {
 			embargo, gamma = d.Variants[v].EmbargoRows, d.Variants[v].Gamma
 		}
-		folds, found, err := Folds(d.With(v), o, embargo)
+		folds, found, err := cells.Folds(d.With(v), o, embargo)
 		if err != nil {
 			return nil, err
 		}
@@ -41,11 +44,11 @@ func SelectCensored(d *Data, b Bounds, o Options) ([]Selection, error) {
 
 // solveIntervals solves every trial at every lambda on its rows: an interval has
 // no Gram.
-func (t *trials) solveIntervals(d *Data, b Bounds, w []float64, folds []Fold) error {
-	return par.Try(context.Background(), t.o.workers(), len(t.list), func(i int) error {
+func (t *trials) solveIntervals(d *gram.Data, b ridge.Bounds, w []float64, folds []cells.Fold) error {
+	return par.Try(context.Background(), t.o.Threads(), len(t.list), func(i int) error {
 		s := t.list[i]
 		train, test := t.intervalRows(d, s, folds)
-		path := NewIntervalPath(d, b, w, train, t.o)
+		path := ridge.NewIntervalPath(d, b, w, train, t.o)
 		for _, lambda := range t.o.Lambdas {
 			beta, err := path.Beta(lambda)
 			if err != nil {
@@ -55,7 +58,7 @@ func (t *trials) solveIntervals(d *Data, b Bounds, w []float64, folds []Fold) er
 			for k, rows := range test {
 				scores[k] = math.NaN()
 				if rows != nil {
-					scores[k] = b.Score(d, w, rows, t.o.SpreadUs, func(i int32) float64 { return Dot(d.Row(int(i)), beta) })
+					scores[k] = b.Score(d, w, rows, t.o.SpreadUs, func(i int32) float64 { return gram.Dot(d.Row(int(i)), beta) })
 				}
 			}
 			s.add(beta, scores)
@@ -66,7 +69,7 @@ func (t *trials) solveIntervals(d *Data, b Bounds, w []float64, folds []Fold) er
 
 // intervalRows are the rows a trial trains on and those it is scored on: a fold
 // once over all configurations, else each configuration that is left out.
-func (t *trials) intervalRows(d *Data, s *trial, folds []Fold) (train []int32, test [][]int32) {
+func (t *trials) intervalRows(d *gram.Data, s *trial, folds []cells.Fold) (train []int32, test [][]int32) {
 	if s.fold >= 0 {
 		return folds[s.fold].Train, [][]int32{folds[s.fold].Test}
 	}

@@ -1,8 +1,9 @@
-package ridge
+package cells
 
 import (
 	"encoding/json"
 	"fmt"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"io"
 	"slices"
 )
@@ -10,9 +11,9 @@ import (
 // gramFormat names the file layout; another layout is another name.
 const gramFormat = "blis-train gram 1"
 
-// GramFile is a set of cells with the names behind their labels. Numbers are
+// File is a set of cells with the names behind their labels. Numbers are
 // written so that they read back bit for bit.
-type GramFile struct {
+type File struct {
 	Meta    map[string]string // opaque to this package; the caller refuses what does not fit
 	Configs []string          // name of each configuration label
 	Runs    []string          // name of each run label
@@ -53,8 +54,8 @@ type cellWire struct {
 	G      []float64 `json:"wxx"` // upper triangle by rows
 }
 
-// WriteGram writes f as one JSON document.
-func WriteGram(w io.Writer, f GramFile) error {
+// Write writes f as one JSON document.
+func Write(w io.Writer, f File) error {
 	out := gramWire{Format: gramFormat, Meta: f.Meta, Configs: f.Configs, Runs: f.Runs, Regimes: f.Regimes}
 	for _, c := range f.Sets {
 		set := setWire{P: c.P, EpsUs: c.EpsUs, Folds: c.Folds, Gamma: c.Gamma, Lag: c.Lag, Embargo: c.Embargo}
@@ -78,19 +79,19 @@ func toWire(c *Cell) cellWire {
 	return out
 }
 
-// ReadGram reads what WriteGram wrote. Unknown keys, labels without a name and
+// Read reads what Write wrote. Unknown keys, labels without a name and
 // sums of the wrong length are errors.
-func ReadGram(r io.Reader) (GramFile, error) {
+func Read(r io.Reader) (File, error) {
 	dec := json.NewDecoder(r)
 	dec.DisallowUnknownFields()
 	var in gramWire
 	if err := dec.Decode(&in); err != nil {
-		return GramFile{}, fmt.Errorf("read gram: %w", err)
+		return File{}, fmt.Errorf("read gram: %w", err)
 	}
 	if in.Format != gramFormat {
-		return GramFile{}, fmt.Errorf("read gram: format: got %q, want %q", in.Format, gramFormat)
+		return File{}, fmt.Errorf("read gram: format: got %q, want %q", in.Format, gramFormat)
 	}
-	f := GramFile{Meta: in.Meta, Configs: in.Configs, Runs: in.Runs, Regimes: in.Regimes}
+	f := File{Meta: in.Meta, Configs: in.Configs, Runs: in.Runs, Regimes: in.Regimes}
 	for s, set := range in.Sets {
 		c := &Cells{P: set.P, EpsUs: set.EpsUs, Folds: set.Folds, Gamma: set.Gamma, Lag: set.Lag, Embargo: set.Embargo}
 		for k := range set.Cells {
@@ -99,7 +100,7 @@ func ReadGram(r io.Reader) (GramFile, error) {
 				err = f.checkLabels(cell.CellKey)
 			}
 			if err != nil {
-				return GramFile{}, fmt.Errorf("read gram: set %d cell %d: %w", s, k, err)
+				return File{}, fmt.Errorf("read gram: set %d cell %d: %w", s, k, err)
 			}
 			c.List = append(c.List, cell)
 		}
@@ -112,7 +113,7 @@ func fromWire(w *cellWire, p int) (Cell, error) {
 	if p < 1 || len(w.B) != p || len(w.G) != p*(p+1)/2 {
 		return Cell{}, fmt.Errorf("got %d and %d sums, want %d and %d", len(w.B), len(w.G), p, p*(p+1)/2)
 	}
-	g := NewGram(p)
+	g := gram.New(p)
 	g.N, g.W, g.Q = w.N, w.W, w.Q
 	copy(g.B, w.B)
 	k := 0
@@ -125,7 +126,7 @@ func fromWire(w *cellWire, p int) (Cell, error) {
 	return Cell{CellKey{w.Config, w.Run, w.Regime, w.Block, w.From}, *g}, nil
 }
 
-func (f *GramFile) checkLabels(k CellKey) error {
+func (f *File) checkLabels(k CellKey) error {
 	in := func(label int32, names []string) bool { return label >= 0 && int(label) < len(names) }
 	if !in(k.Config, f.Configs) || !in(k.Run, f.Runs) || !in(k.Regime, f.Regimes) {
 		return fmt.Errorf("labels: got config %d run %d regime %d, want names for each", k.Config, k.Run, k.Regime)
@@ -133,13 +134,13 @@ func (f *GramFile) checkLabels(k CellKey) error {
 	return nil
 }
 
-// MergeGrams joins files over other runs: names are united in sorted order,
+// Merge joins files over other runs: names are united in sorted order,
 // cells are relabelled and put in order of (configuration, run), so that any
 // split of the runs over files gives the same sums. Every file needs the same
 // sets in the same order (features, eps, folds, gamma, lag); a run in two files
 // is an error. Meta is that of the first file.
-func MergeGrams(files ...GramFile) (GramFile, error) {
-	out := GramFile{Meta: files[0].Meta}
+func Merge(files ...File) (File, error) {
+	out := File{Meta: files[0].Meta}
 	for k, f := range files {
 		out.Configs, out.Runs, out.Regimes = append(out.Configs, f.Configs...), append(out.Runs, f.Runs...), append(out.Regimes, f.Regimes...)
 		for _, run := range f.Runs {
@@ -175,7 +176,7 @@ func union(names []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(names)))
 }
 
-func (f *GramFile) sameSet(s int, want *Cells, n int) error {
+func (f *File) sameSet(s int, want *Cells, n int) error {
 	if len(f.Sets) != n {
 		return fmt.Errorf("merge grams: got %d sets, want %d", len(f.Sets), n)
 	}
@@ -187,7 +188,7 @@ func (f *GramFile) sameSet(s int, want *Cells, n int) error {
 	return nil
 }
 
-func (f *GramFile) relabelled(s int, to *GramFile) []Cell {
+func (f *File) relabelled(s int, to *File) []Cell {
 	label := func(name string, names []string) int32 {
 		k, _ := slices.BinarySearch(names, name)
 		return int32(k)
@@ -203,7 +204,7 @@ func (f *GramFile) relabelled(s int, to *GramFile) []Cell {
 }
 
 // WithoutRun drops every cell of a run, by name; an error when it has none.
-func (f *GramFile) WithoutRun(name string) error {
+func (f *File) WithoutRun(name string) error {
 	k := slices.Index(f.Runs, name)
 	if k < 0 {
 		return fmt.Errorf("gram: no run %q, want one of %q", name, f.Runs)

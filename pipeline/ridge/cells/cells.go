@@ -1,10 +1,14 @@
-package ridge
+// Package cells weighs rows so that every regime of every configuration counts alike,
+// cuts runs into the blocks of forward folds, and sums each piece into a Gram matrix.
+package cells
 
 import (
 	"fmt"
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 )
 
 // Never is the From of rows that no fold trains on.
@@ -21,7 +25,7 @@ type CellKey struct {
 // Cell is the Gram of a key with unbalanced weights factor/max(y, eps*steps)^2.
 type Cell struct {
 	CellKey
-	Gram Gram
+	Gram gram.Gram
 }
 
 // Cells are all cells of one data set, runs in order, segments in time order,
@@ -38,7 +42,7 @@ type Cells struct {
 
 // segment is a range of a sequence no cut point divides.
 type segment struct {
-	seq    *sequence
+	seq    *Sequence
 	lo, hi int
 	block  int32
 	regime int32
@@ -47,13 +51,13 @@ type segment struct {
 
 // Cut sums the rows into cells, one Cells per variant (one when there is none).
 // Weights depend on the target alone, so variants share them.
-func Cut(d *Data, o Options) ([]*Cells, []Finding, error) {
+func Cut(d *gram.Data, o ridge.Options) ([]*Cells, []ridge.Finding, error) {
 	if err := o.CheckShape(d); err != nil {
 		return nil, nil, err
 	}
-	seqs, found := sequences(d, o)
+	seqs, found := Sequences(d, o)
 	if len(found) == len(seqs) {
-		return nil, found, &Error{TooFewRows, fmt.Sprintf("no run has %d rows", o.Folds+1)}
+		return nil, found, &ridge.Error{Code: ridge.TooFewRows, Msg: fmt.Sprintf("no run has %d rows", o.Folds+1)}
 	}
 	embargoes := []int{o.EmbargoRows}
 	gammas := []float64{0}
@@ -64,15 +68,15 @@ func Cut(d *Data, o Options) ([]*Cells, []Finding, error) {
 		}
 	}
 	parts := make([][]segment, len(seqs))
-	par.Each(o.workers(), len(seqs), func(_, k int) { parts[k] = segments(d, &seqs[k], embargoes) })
+	par.Each(o.Threads(), len(seqs), func(_, k int) { parts[k] = segments(d, &seqs[k], embargoes) })
 	segs := slices.Concat(parts...)
 	grams := sumSegments(d, o, segs, len(embargoes))
 	out := make([]*Cells, len(embargoes))
 	for v := range out {
 		c := &Cells{P: d.P, EpsUs: o.EpsUs, Folds: o.Folds, Gamma: gammas[v], Embargo: embargoes[v]}
 		for k, s := range segs {
-			key := CellKey{s.seq.config, s.seq.run, s.regime, s.block, from(s, embargoes[v])}
-			if err := d.checkSums(grams[k][v]); err != nil {
+			key := CellKey{s.seq.Config, s.seq.Run, s.regime, s.block, from(s, embargoes[v])}
+			if err := d.CheckSums(grams[k][v]); err != nil {
 				return nil, nil, err
 			}
 			c.List = append(c.List, Cell{key, *grams[k][v]})
@@ -97,10 +101,10 @@ func from(s segment, embargo int) int32 {
 
 // segments cuts a sequence at its block bounds and at every place where a fold
 // of a variant stops training, and splits each piece by regime in time order.
-func segments(d *Data, s *sequence, embargoes []int) []segment {
+func segments(d *gram.Data, s *Sequence, embargoes []int) []segment {
 	cuts := slices.Clone(s.bounds)
 	if cuts == nil {
-		cuts = []int{0, len(s.rows)}
+		cuts = []int{0, len(s.Rows)}
 	}
 	for j := 0; s.bounds != nil && j+2 < len(s.bounds); j++ {
 		for _, e := range embargoes {
@@ -122,8 +126,8 @@ func segments(d *Data, s *sequence, embargoes []int) []segment {
 }
 
 // byRegime splits a piece into its regimes, ascending.
-func byRegime(d *Data, s segment) []segment {
-	rows := s.seq.rows[s.lo:s.hi]
+func byRegime(d *gram.Data, s segment) []segment {
+	rows := s.seq.Rows[s.lo:s.hi]
 	var out []segment
 	for _, i := range rows {
 		k := len(out) - 1
@@ -144,33 +148,33 @@ func byRegime(d *Data, s segment) []segment {
 
 // sumSegments is one Gram per segment and variant. A task is one chunk; the
 // chunks of a segment are added in order.
-func sumSegments(d *Data, o Options, segs []segment, variants int) [][]*Gram {
+func sumSegments(d *gram.Data, o ridge.Options, segs []segment, variants int) [][]*gram.Gram {
 	type task struct{ seg, chunk int }
 	var tasks []task
 	var pieces [][]int32
 	for k, s := range segs {
-		for c, rows := range chunk(s.rows) {
+		for c, rows := range gram.Chunk(s.rows) {
 			tasks = append(tasks, task{k, c})
 			pieces = append(pieces, rows)
 		}
 	}
 	w := Unbalanced(d, o)
-	parts := make([][]*Gram, len(tasks))
-	accs := make([]*accumulator, o.workers())
-	par.Each(o.workers(), len(tasks), func(worker, t int) {
+	parts := make([][]*gram.Gram, len(tasks))
+	accs := make([]*gram.Accumulator, o.Threads())
+	par.Each(o.Threads(), len(tasks), func(worker, t int) {
 		if accs[worker] == nil {
-			accs[worker] = newAccumulator(d)
+			accs[worker] = gram.NewAccumulator(d)
 		}
 		a := accs[worker]
-		a.reset()
-		a.add(pieces[t], w)
-		parts[t] = make([]*Gram, variants)
+		a.Reset()
+		a.Add(pieces[t], w)
+		parts[t] = make([]*gram.Gram, variants)
 		for v := range parts[t] {
-			parts[t][v] = NewGram(d.P)
-			a.gram(v, parts[t][v])
+			parts[t][v] = gram.New(d.P)
+			a.Fill(v, parts[t][v])
 		}
 	})
-	out := make([][]*Gram, len(segs))
+	out := make([][]*gram.Gram, len(segs))
 	for t, task := range tasks {
 		if task.chunk == 0 {
 			out[task.seg] = parts[t]
@@ -189,10 +193,10 @@ func (c *Cells) Configs() []int32 {
 	for k := range c.List {
 		labels[k] = c.List[k].Config
 	}
-	return distinct(labels)
+	return gram.Distinct(labels)
 }
 
-// Balance is the factor c of V-2 for each cell of the list: the same rule as
+// Balance is the factor c of spec#weights for each cell of the list: the same rule as
 // Weights, from the cells' row counts and sums of w*y^2.
 func (c *Cells) Balance(minCellRows int) []float64 {
 	configs := c.Configs()
@@ -215,8 +219,8 @@ func (c *Cells) Balance(minCellRows int) []float64 {
 }
 
 // Sum is the balanced Gram of the cells that keep says yes to.
-func (c *Cells) Sum(factor []float64, keep func(CellKey) bool) *Gram {
-	out := NewGram(c.P)
+func (c *Cells) Sum(factor []float64, keep func(CellKey) bool) *gram.Gram {
+	out := gram.New(c.P)
 	for i := range c.List {
 		if keep == nil || keep(c.List[i].CellKey) {
 			out.AddScaled(factor[i], &c.List[i].Gram)
@@ -226,7 +230,7 @@ func (c *Cells) Sum(factor []float64, keep func(CellKey) bool) *Gram {
 }
 
 // Total is the balanced Gram of all rows.
-func (c *Cells) Total(minCellRows int) *Gram { return c.Sum(c.Balance(minCellRows), nil) }
+func (c *Cells) Total(minCellRows int) *gram.Gram { return c.Sum(c.Balance(minCellRows), nil) }
 
 // Without is the cells less one run.
 func (c *Cells) Without(run int32) *Cells {

@@ -1,4 +1,4 @@
-package ridge
+package bootstrap
 
 import (
 	"math"
@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/stat"
 )
 
@@ -28,7 +29,7 @@ type bootstrap struct {
 // newBootstrap is nil when no row has weight.
 func newBootstrap(blocks []BlockGram) *bootstrap {
 	p := blocks[0].Gram.P
-	total := NewGram(p)
+	total := gram.New(p)
 	for _, b := range blocks {
 		total.Add(b.Gram)
 	}
@@ -36,7 +37,7 @@ func newBootstrap(blocks []BlockGram) *bootstrap {
 		return nil
 	}
 	s, ybar := total.Scale()
-	out := &bootstrap{p: p, idx: nonZero(s)}
+	out := &bootstrap{p: p, idx: gram.NonZero(s)}
 	for _, j := range out.idx {
 		out.scale = append(out.scale, s[j]/ybar)
 	}
@@ -53,7 +54,7 @@ func newBootstrap(blocks []BlockGram) *bootstrap {
 	return out
 }
 
-func (b *bootstrap) scaled(g *Gram, s []float64, ybar, w float64) (a, rhs []float64) {
+func (b *bootstrap) scaled(g *gram.Gram, s []float64, ybar, w float64) (a, rhs []float64) {
 	m := len(b.idx)
 	a, rhs = make([]float64, m*m), make([]float64, m)
 	for r, j := range b.idx {
@@ -82,10 +83,10 @@ func (b *bootstrap) solveAll() []bool {
 	b.fit(d, once)
 	b.gamma, b.inv, b.se = d.gamma, d.inv, d.se
 	known := make([]bool, b.p)
-	values, vectors := eigen(symmetric(d.sum, m))
+	values, vectors := gram.Eigen(gram.Symmetric(d.sum, m))
 	for r, j := range b.idx {
 		var null float64
-		for k := 0; k < m && values[k] <= nullTol*values[m-1]; k++ {
+		for k := 0; k < m && values[k] <= gram.NullTol*values[m-1]; k++ {
 			null += vectors.At(r, k) * vectors.At(r, k)
 		}
 		known[j] = null < 0.02 && b.se[r] > 0
@@ -192,15 +193,15 @@ func (b *bootstrap) sandwich(d *draw, times []int, cov []float64) {
 func (b *bootstrap) influence(d *draw, k int) {
 	m := d.m
 	for j := range m {
-		d.score[j] = b.b[k][j] - Dot(b.a[k][j*m:(j+1)*m], d.gamma)
+		d.score[j] = b.b[k][j] - gram.Dot(b.a[k][j*m:(j+1)*m], d.gamma)
 	}
 	for j := range m {
-		d.z[j] = Dot(d.inv[j*m:(j+1)*m], d.score)
+		d.z[j] = gram.Dot(d.inv[j*m:(j+1)*m], d.score)
 	}
 }
 
 // jackknife is the standard error over configurations left out, per column of P:
-// sqrt((C-1)/C sum (beta_c - mean)^2); NaN below three configurations.
+// sqrt((C - 1)/C sum (beta_c - mean)^2); NaN below three configurations.
 func (b *bootstrap) jackknife(blocks []BlockGram, configs []int32) []float64 {
 	out := make([]float64, b.p)
 	for j := range out {
@@ -252,7 +253,7 @@ func (b *bootstrap) covariance(out []float64) {
 }
 
 // quantiles is the Level quantile of |t| over the draws, per column of P.
-func (b *bootstrap) quantiles(c ConfidenceOptions, workers int) []float64 {
+func (b *bootstrap) quantiles(c Options, workers int) []float64 {
 	m := len(b.idx)
 	ts := make([][]float64, c.Draws)
 	spaces := make([]*draw, workers)
@@ -295,4 +296,16 @@ func (b *bootstrap) studentised(d *draw, rng *rand.Rand) []float64 {
 		out[j] = math.Abs(d.gamma[j]-b.gamma[j]) / d.se[j]
 	}
 	return out
+}
+
+// Options are the choices of the intervals.
+type Options struct {
+	Draws int     // bootstrap draws; 500
+	Level float64 // coverage; 0.95
+	Seed  uint64
+}
+
+// DefaultOptions is 500 draws, 95 %, seed 1.
+func DefaultOptions() Options {
+	return Options{Draws: 500, Level: 0.95, Seed: 1}
 }

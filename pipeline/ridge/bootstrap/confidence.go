@@ -1,22 +1,16 @@
-package ridge
+// Package bootstrap says how far a fit can be trusted: intervals from blocks of runs
+// drawn with replacement, and from configurations left out.
+package bootstrap
 
 import (
 	"math"
 
 	"gonum.org/v1/gonum/stat/distuv"
+
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 )
-
-// ConfidenceOptions are the choices of the intervals.
-type ConfidenceOptions struct {
-	Draws int     // bootstrap draws; 500
-	Level float64 // coverage; 0.95
-	Seed  uint64
-}
-
-// DefaultConfidence is 500 draws, 95 %, seed 1.
-func DefaultConfidence() ConfidenceOptions {
-	return ConfidenceOptions{Draws: 500, Level: 0.95, Seed: 1}
-}
 
 // Interval methods.
 const (
@@ -41,7 +35,7 @@ type Confidence struct {
 	Blocks     int
 }
 
-// ConfidenceRows builds intervals for the true coefficients behind a fit.
+// Rows builds intervals for the true coefficients behind a fit.
 //
 // The published estimate is shrunk by its penalty and pulled toward low noise by
 // weights that contain the target, so its own scatter is not centred on the
@@ -56,14 +50,14 @@ type Confidence struct {
 // over configurations with Student's quantile, and has no interval below three.
 // Signed terms are cut at 0. Terms in a direction the rows do not know
 // (eigenvalue under 1e-6 of the largest) have no interval.
-func ConfidenceRows(d *Data, fit Fit, tags []Identification, o Options, c ConfidenceOptions) Confidence {
-	w := PredictionWeights(d, fit.Beta, o)
-	return ConfidenceBlocks(Blocks(d, w, fit.Beta, o), tags, o, c)
+func Rows(d *gram.Data, fit ridge.Fit, tags []ridge.Identification, o ridge.Options, c Options) Confidence {
+	w := cells.PredictionWeights(d, fit.Beta, o)
+	return Blocks(rowBlocks(d, w, fit.Beta, o), tags, o, c)
 }
 
-// ConfidenceBlocks is ConfidenceRows on block Grams with balanced weights, e.g.
-// Cells.Blocks, whose weights do contain the target.
-func ConfidenceBlocks(blocks []BlockGram, tags []Identification, o Options, c ConfidenceOptions) Confidence {
+// Blocks is Rows on block Grams with balanced weights, e.g.
+// OfCells, whose weights do contain the target.
+func Blocks(blocks []BlockGram, tags []ridge.Identification, o ridge.Options, c Options) Confidence {
 	p := blocks[0].Gram.P
 	out := Confidence{Terms: make([]Interval, p), Covariance: make([]float64, p*p), Blocks: len(blocks)}
 	b := newBootstrap(blocks)
@@ -71,7 +65,7 @@ func ConfidenceBlocks(blocks []BlockGram, tags []Identification, o Options, c Co
 		return out.unknown()
 	}
 	known := b.solveAll()
-	q := b.quantiles(c, o.workers())
+	q := b.quantiles(c, o.Threads())
 	b.covariance(out.Covariance)
 	configs := blockConfigs(blocks)
 	out.JackSE = b.jackknife(blocks, configs)
@@ -82,14 +76,14 @@ func ConfidenceBlocks(blocks []BlockGram, tags []Identification, o Options, c Co
 	for j := range out.Terms {
 		t := &out.Terms[j]
 		*t = Interval{math.NaN(), math.NaN(), math.NaN(), math.NaN(), FromNothing}
-		if !known[j] || tags[j] == PriorOnly || tags[j] == BetweenConfigs && math.IsNaN(out.JackSE[j]) {
+		if !known[j] || tags[j] == ridge.PriorOnly || tags[j] == ridge.BetweenConfigs && math.IsNaN(out.JackSE[j]) {
 			continue
 		}
 		t.set(FromBlocks, b.beta(j), math.Sqrt(out.Covariance[j*p+j]), q[j])
-		if tags[j] == BetweenConfigs && student*out.JackSE[j] > q[j]*t.SE {
+		if tags[j] == ridge.BetweenConfigs && student*out.JackSE[j] > q[j]*t.SE {
 			t.set(FromConfigs, t.Center, out.JackSE[j], student)
 		}
-		if !o.free(j) {
+		if !o.IsFree(j) {
 			t.Lo, t.Hi = math.Max(t.Lo, 0), math.Max(t.Hi, 0)
 		}
 	}
@@ -115,5 +109,5 @@ func blockConfigs(blocks []BlockGram) []int32 {
 	for _, b := range blocks {
 		labels = append(labels, b.Config)
 	}
-	return distinct(labels)
+	return gram.Distinct(labels)
 }

@@ -1,10 +1,11 @@
-package ridge
+package cv
 
 import (
 	"math"
 
-	"gonum.org/v1/gonum/mat"
-
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/stat"
 )
 
@@ -29,40 +30,40 @@ type FrozenFit struct {
 	Beta       []float64 // fitted on all rows at Lambda
 	DF         float64   // sum s^2/(s^2+lambda) over the singular values of sqrt(W)X
 	Overfitted bool      // DF over configurations > 0.1
-	Findings   []Finding
+	Findings   []ridge.Finding
 }
 
-// Frozen is V-1: beta = (X'WX + lambda I)^-1 X'Wy with W the row factors,
+// Frozen is the recipe of the 1.0 text (spec#frozen-recipe): beta = (X'WX + lambda I)^-1 X'Wy with W the row factors,
 // lambda by the smallest mean root mean squared error over forward folds.
-func Frozen(d *Data, o Options) (FrozenFit, error) {
+func Frozen(d *gram.Data, o ridge.Options) (FrozenFit, error) {
 	o.Lambdas = FrozenLambdas()
 	if err := o.CheckData(d); err != nil {
 		return FrozenFit{}, err
 	}
-	folds, found, err := Folds(d, o, 0)
+	folds, found, err := cells.Folds(d, o, 0)
 	if err != nil {
 		return FrozenFit{}, err
 	}
 	w := make([]float64, d.Len())
 	for i := range w {
-		w[i] = d.factor(i)
+		w[i] = d.FactorOf(i)
 	}
 	f := FrozenFit{Findings: found, Grid: make([]FrozenPoint, len(o.Lambdas))}
 	f.score(d, o, w, folds)
 	f.Lambda = f.Grid[f.Index].Lambda
-	all := GramOf(d, w, nil, o.workers())
+	all := gram.OfRows(d, w, nil, o.Threads())
 	f.Beta = FrozenSolve(all, f.Lambda)
 	f.DF = frozenDF(all, f.Lambda)
 	f.Overfitted = f.DF/float64(len(d.Configs())) > 0.1
 	return f, nil
 }
 
-func (f *FrozenFit) score(d *Data, o Options, w []float64, folds []Fold) {
+func (f *FrozenFit) score(d *gram.Data, o ridge.Options, w []float64, folds []cells.Fold) {
 	for k, lambda := range o.Lambdas {
 		f.Grid[k].Lambda = lambda
 	}
 	for _, fold := range folds {
-		g := GramOf(d, w, fold.Train, o.workers())
+		g := gram.OfRows(d, w, fold.Train, o.Threads())
 		sd := deviation(d.Y, fold.Test)
 		for k := range f.Grid {
 			p := &f.Grid[k]
@@ -70,7 +71,7 @@ func (f *FrozenFit) score(d *Data, o Options, w []float64, folds []Fold) {
 			rmse := math.Sqrt(squares(d, fold.Test, beta) / float64(len(fold.Test)))
 			p.FoldRMSE = append(p.FoldRMSE, rmse)
 			p.Score += rmse / sd / float64(len(folds))
-			p.Fingerprints = append(p.Fingerprints, Fingerprint(beta))
+			p.Fingerprints = append(p.Fingerprints, ridge.Fingerprint(beta))
 		}
 	}
 	for k := range f.Grid {
@@ -81,10 +82,10 @@ func (f *FrozenFit) score(d *Data, o Options, w []float64, folds []Fold) {
 	}
 }
 
-func squares(d *Data, rows []int32, beta []float64) float64 {
+func squares(d *gram.Data, rows []int32, beta []float64) float64 {
 	var ss float64
 	for _, i := range rows {
-		e := d.Y[i] - Dot(d.Row(int(i)), beta)
+		e := d.Y[i] - gram.Dot(d.Row(int(i)), beta)
 		ss += e * e
 	}
 	return ss
@@ -104,7 +105,7 @@ func deviation(y []float64, rows []int32) float64 {
 
 // FrozenSolve is (G + lambda I)^-1 g, by Cholesky or by eigenvalues when the
 // factorisation fails.
-func FrozenSolve(g *Gram, lambda float64) []float64 {
+func FrozenSolve(g *gram.Gram, lambda float64) []float64 {
 	p := g.P
 	a := make([]float64, p*p)
 	copy(a, g.G)
@@ -116,7 +117,7 @@ func FrozenSolve(g *Gram, lambda float64) []float64 {
 		stat.CholeskySolve(a, p, beta)
 		return beta
 	}
-	values, vectors := eigen(symmetric(g.G, p))
+	values, vectors := gram.Eigen(gram.Symmetric(g.G, p))
 	clear(beta)
 	for k, e := range values {
 		var proj float64
@@ -130,12 +131,8 @@ func FrozenSolve(g *Gram, lambda float64) []float64 {
 	return beta
 }
 
-func symmetric(g []float64, p int) *mat.SymDense {
-	return mat.NewSymDense(p, append([]float64(nil), g...))
-}
-
-func frozenDF(g *Gram, lambda float64) float64 {
-	values, _ := eigen(symmetric(g.G, g.P))
+func frozenDF(g *gram.Gram, lambda float64) float64 {
+	values, _ := gram.Eigen(gram.Symmetric(g.G, g.P))
 	var df float64
 	for _, e := range values {
 		if e > 0 {

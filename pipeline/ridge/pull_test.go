@@ -1,17 +1,21 @@
-package ridge
+package ridge_test
 
 import (
 	"math"
 	"math/rand/v2"
 	"testing"
 
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"github.com/blis-train/blis-train/pipeline/ridge/ridgetest"
 	"github.com/blis-train/blis-train/stat"
 )
 
-// TestT7PullIsTheLossItself: slope and bend are half the loss' derivatives, with
+// TestPullIsTheLossItself: slope and bend are half the loss' derivatives, with
 // hard ends and with soft ones, and no loss is ever concave.
-func TestT7PullIsTheLossItself(t *testing.T) {
-	b := Bounds{Lo: []float64{0, 700, 900, 500}, Hi: []float64{1500, 40000, 900, 1000}}
+func TestPullIsTheLossItself(t *testing.T) {
+	b := ridge.Bounds{Lo: []float64{0, 700, 900, 500}, Hi: []float64{1500, 40000, 900, 1000}}
 	const h = 1e-3
 	for _, spread := range []float64{0, 60, 250} {
 		for i := range b.Lo {
@@ -32,12 +36,12 @@ func TestT7PullIsTheLossItself(t *testing.T) {
 	}
 }
 
-// TestT7SoftEndsAreALikelihood: between two predictions the loss differs as
+// TestSoftEndsAreALikelihood: between two predictions the loss differs as
 // -4 s^2 log of the logistic probability of the interval does.
-func TestT7SoftEndsAreALikelihood(t *testing.T) {
+func TestSoftEndsAreALikelihood(t *testing.T) {
 	const s = 100.
 	cdf := func(z float64) float64 { return 1 / (1 + math.Exp(-z)) }
-	b := Bounds{Lo: []float64{700, 500, 0}, Hi: []float64{2000, 650, 900}}
+	b := ridge.Bounds{Lo: []float64{700, 500, 0}, Hi: []float64{2000, 650, 900}}
 	for i := range b.Lo {
 		prob := func(v float64) float64 {
 			if b.Lo[i] == 0 {
@@ -55,15 +59,15 @@ func TestT7SoftEndsAreALikelihood(t *testing.T) {
 	}
 }
 
-// TestT7SoftEndsLimits: an exact row is a square near its value and a straight
+// TestSoftEndsLimits: an exact row is a square near its value and a straight
 // line far off; 40 spreads inside an end says nothing; a lower end at 0 neither.
-func TestT7SoftEndsLimits(t *testing.T) {
+func TestSoftEndsLimits(t *testing.T) {
 	const s = 100.
-	b := Bounds{Lo: []float64{9000, 0}, Hi: []float64{9000, 20000}}
-	near(t, "near", []float64{b.Pull(0, 9001, s).Slope}, []float64{1}, 1e-4)
-	near(t, "far", []float64{b.Pull(0, 1000, s).Slope, b.Pull(0, 3000, s).Slope}, []float64{-2 * s, -2 * s}, 1e-9)
+	b := ridge.Bounds{Lo: []float64{9000, 0}, Hi: []float64{9000, 20000}}
+	ridgetest.Near(t, "near", []float64{b.Pull(0, 9001, s).Slope}, []float64{1}, 1e-4)
+	ridgetest.Near(t, "far", []float64{b.Pull(0, 1000, s).Slope, b.Pull(0, 3000, s).Slope}, []float64{-2 * s, -2 * s}, 1e-9)
 	for _, v := range []float64{0, 5, 15000} {
-		if p := b.Pull(1, v, s); p != (Pull{}) {
+		if p := b.Pull(1, v, s); p != (ridge.Pull{}) {
 			t.Errorf("inside at %g: got %+v, want no pull", v, p)
 		}
 	}
@@ -73,8 +77,8 @@ func TestT7SoftEndsLimits(t *testing.T) {
 func TestMultiple(t *testing.T) {
 	rng := rand.New(rand.NewPCG(31, 1))
 	n := 200
-	var b Bounds
-	w, pred, rows := make([]float64, n), make([]float64, n), allRows(n)
+	var b ridge.Bounds
+	w, pred, rows := make([]float64, n), make([]float64, n), gram.AllRows(n)
 	for i := range n {
 		w[i], pred[i] = 0.5+rng.Float64(), 500+1000*rng.Float64()
 		at, delay := 4000*rng.Float64(), 1.7*pred[i]*(1+0.3*rng.NormFloat64())
@@ -102,7 +106,7 @@ func TestMultiple(t *testing.T) {
 			t.Errorf("tight %g: got %g, the scan says %g", tight, got, best)
 		}
 	}
-	silent := Bounds{Lo: make([]float64, n), Hi: filledWith(n, 1e6)}
+	silent := ridge.Bounds{Lo: make([]float64, n), Hi: filledWith(n, 1e6)}
 	if got := silent.Multiple(w, pred, rows, 100, 0); got != 0 {
 		t.Errorf("silent rows: got %g, want 0", got)
 	}
@@ -119,31 +123,33 @@ func filledWith(n int, v float64) []float64 {
 	return out
 }
 
-// TestT7SoftMatchesPlainPasses compares with the slow rule: refit to the
+// TestSoftMatchesPlainPasses compares with the slow rule: refit to the
 // refreshed target v - slope until it no longer moves.
-func TestT7SoftMatchesPlainPasses(t *testing.T) {
+func TestSoftMatchesPlainPasses(t *testing.T) {
 	d, b, o := intervalsOf(25, 300)
 	o.SpreadUs = 150
 	o.Anchor = []float64{1, 0, 0}
-	w := CensoredWeights(d, o)
+	w := cells.CensoredWeights(d, o)
 	for _, lambda := range []float64{1e-3, 0.1} {
-		fast, err := FitCensored(d, b, w, nil, lambda, o)
+		fast, err := ridge.FitCensored(d, b, w, nil, lambda, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		plain := *o.withAnchor(d, b, w, allRows(d.Len()))
+		plain, rows := o, gram.AllRows(d.Len())
+		m := b.Multiple(w, gram.Predict(d, o.Anchor), rows, o.SpreadUs, o.AnchorTight)
+		plain.Prior, plain.Anchor = []float64{m, 0, 0}, nil
 		view := *d
 		view.Y = append([]float64(nil), b.Lo...)
-		c := newCensored(d, b, w, allRows(d.Len()), &plain)
 		var beta []float64
 		for range 20000 {
-			c.s.normalise(GramOf(&view, w, nil, 1))
-			c.s.solve(lambda)
-			beta = make([]float64, d.P)
-			c.s.beta(beta)
+			slow, err := ridge.Solve(gram.OfRows(&view, w, nil, 1), lambda, plain)
+			if err != nil {
+				t.Fatal(err)
+			}
+			beta = slow.Beta
 			moved := 0.0
 			for i := range view.Y {
-				v := Dot(d.Row(i), beta)
+				v := gram.Dot(d.Row(i), beta)
 				y := v - b.Pull(i, v, o.SpreadUs).Slope
 				moved = math.Max(moved, math.Abs(y-view.Y[i]))
 				view.Y[i] = y
@@ -152,7 +158,7 @@ func TestT7SoftMatchesPlainPasses(t *testing.T) {
 				break
 			}
 		}
-		near(t, "predictions", Predict(d, fast.Fit.Beta), Predict(d, beta), 1e-4)
+		ridgetest.Near(t, "predictions", gram.Predict(d, fast.Fit.Beta), gram.Predict(d, beta), 1e-4)
 		if !fast.Fit.Cert.OK() || fast.Passes > 60 {
 			t.Errorf("certificate %+v after %d passes", fast.Fit.Cert, fast.Passes)
 		}
@@ -164,50 +170,50 @@ func TestT7SoftMatchesPlainPasses(t *testing.T) {
 func TestAnchorIsWhatThePenaltyPullsTo(t *testing.T) {
 	d, b, o := intervalsOf(26, 4000)
 	o.SpreadUs = 100
-	w := CensoredWeights(d, o)
-	plain, err := FitCensored(d, b, w, nil, 1, o)
+	w := cells.CensoredWeights(d, o)
+	plain, err := ridge.FitCensored(d, b, w, nil, 1, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.Anchor = []float64{1, 0, 0}
-	held, err := FitCensored(d, b, w, nil, 1, o)
+	held, err := ridge.FitCensored(d, b, w, nil, 1, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	free, err := FitCensored(d, b, w, nil, 1e-6, o)
+	free, err := ridge.FitCensored(d, b, w, nil, 1e-6, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	constant := b.Multiple(w, filledWith(d.Len(), 1), allRows(d.Len()), 100, 0)
-	if m := stat.Median(Predict(d, plain.Fit.Beta)); m > 300 {
+	constant := b.Multiple(w, filledWith(d.Len(), 1), gram.AllRows(d.Len()), 100, 0)
+	if m := stat.Median(gram.Predict(d, plain.Fit.Beta)); m > 300 {
 		t.Errorf("without an anchor: median %g, want it shrunk below 300 us", m)
 	}
-	near(t, "constant", []float64{constant, stat.Median(Predict(d, held.Fit.Beta))}, []float64{1050, 1050}, .05)
-	near(t, "free", free.Fit.Beta[:2], []float64{800, 500}, .05)
+	ridgetest.Near(t, "constant", []float64{constant, stat.Median(gram.Predict(d, held.Fit.Beta))}, []float64{1050, 1050}, .05)
+	ridgetest.Near(t, "free", free.Fit.Beta[:2], []float64{800, 500}, .05)
 	o.Anchor = o.Anchor[:1]
-	if _, err := FitCensored(d, b, w, nil, 1, o); err == nil {
+	if _, err := ridge.FitCensored(d, b, w, nil, 1, o); err == nil {
 		t.Error("an anchor of another length was accepted")
 	}
 }
 
-// TestT7SoftEndsSurviveLateRows: one row in fifty that is 30 ms late moves the
+// TestSoftEndsSurviveLateRows: one row in fifty that is 30 ms late moves the
 // distance loss by milliseconds, soft ends by what its share says.
-func TestT7SoftEndsSurviveLateRows(t *testing.T) {
+func TestSoftEndsSurviveLateRows(t *testing.T) {
 	d, b, o := intervalsOf(27, 2000)
 	for i := 1; i < len(b.Lo); i += 50 {
 		b.Lo[i], b.Hi[i] = 30000, 70000
 	}
-	w := CensoredWeights(d, o)
-	hard, err := FitCensored(d, b, w, nil, 1e-6, o)
+	w := cells.CensoredWeights(d, o)
+	hard, err := ridge.FitCensored(d, b, w, nil, 1e-6, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.SpreadUs, o.Anchor = 100, []float64{1, 0, 0}
-	soft, err := FitCensored(d, b, w, nil, 1e-6, o)
+	soft, err := ridge.FitCensored(d, b, w, nil, 1e-6, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, s := stat.Median(Predict(d, hard.Fit.Beta)), stat.Median(Predict(d, soft.Fit.Beta))
+	h, s := stat.Median(gram.Predict(d, hard.Fit.Beta)), stat.Median(gram.Predict(d, soft.Fit.Beta))
 	if !(h > 3000 && s < 2000 && s > 1000) {
 		t.Errorf("medians: hard ends %g us, soft ends %g us, want above 3000 and 1000 to 2000 (1050 without late rows)", h, s)
 	}
@@ -220,7 +226,7 @@ func TestSpreadFollowsTheScatter(t *testing.T) {
 	for _, c := range []struct{ sd, least, most float64 }{{0, 0, 0}, {18, 3, 30}, {180, 100, 100}, {2000, 100, 100}} {
 		rng := rand.New(rand.NewPCG(33, 1))
 		n := 3000
-		var b Bounds
+		var b ridge.Bounds
 		for i := range n {
 			took, at := math.Max(1, 900+c.sd*rng.NormFloat64()), 4000*rng.Float64()
 			lo, hi := 0., at
@@ -232,12 +238,12 @@ func TestSpreadFollowsTheScatter(t *testing.T) {
 			}
 			b.Lo, b.Hi = append(b.Lo, lo), append(b.Hi, hi)
 		}
-		if got := b.Spread(filledWith(n, 1), filledWith(n, 1), allRows(n), grid); got < c.least || got > c.most {
+		if got := b.Spread(filledWith(n, 1), filledWith(n, 1), gram.AllRows(n), grid); got < c.least || got > c.most {
 			t.Errorf("scatter of %g us: spread %g, want %g to %g", c.sd, got, c.least, c.most)
 		}
 	}
-	silent := Bounds{Lo: make([]float64, 9), Hi: filledWith(9, 1e6)}
-	if got := silent.Spread(filledWith(9, 1), filledWith(9, 1), allRows(9), grid); got != 100 {
+	silent := ridge.Bounds{Lo: make([]float64, 9), Hi: filledWith(9, 1e6)}
+	if got := silent.Spread(filledWith(9, 1), filledWith(9, 1), gram.AllRows(9), grid); got != 100 {
 		t.Errorf("silent rows: spread %g, want the largest", got)
 	}
 }

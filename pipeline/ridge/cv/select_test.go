@@ -1,0 +1,392 @@
+package cv
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/bootstrap"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"github.com/blis-train/blis-train/pipeline/ridge/ridgetest"
+	"github.com/blis-train/blis-train/stat"
+)
+
+func mustSelect(t *testing.T, d *gram.Data, o ridge.Options) []Selection {
+	t.Helper()
+	s, err := Select(d, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// withVariants gives the rare column two other decays.
+func withVariants(d *gram.Data) *gram.Data {
+	for g, f := range []float64{1, .5, .2} {
+		col := make([]float64, d.Len())
+		for i := range col {
+			col[i] = d.Row(i)[ridgetest.ColRare] * math.Pow(f, float64(i%3))
+		}
+		d.Variants = append(d.Variants, gram.Variant{Gamma: float64(g+1) / 50, EmbargoRows: 5 * (g + 1), Cols: []int{ridgetest.ColRare},
+			Values: [][]float64{col}})
+	}
+	return d
+}
+
+// TestGramRouteIsTheDirectRoute: fold and left-out scores from cells that went
+// through a file equal a sum over rows to 1e-10, also without one run.
+func TestGramRouteIsTheDirectRoute(t *testing.T) {
+	s := ridgetest.ThreeConfigs(11)
+	s.O.EmbargoRows = 7
+	cut, _, err := cells.Cut(s.D, s.O)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := throughFile(t, cells.File{
+		Meta: map[string]string{"features": "1.1"}, Configs: []string{"a", "b", "c"}, Runs: []string{"r0", "r1", "r2"},
+		Regimes: []string{"x", "y", "z"}, Sets: cut,
+	})
+	compareDirect(t, s.D, read.Sets[0], s.O)
+	if err := read.WithoutRun("r1"); err != nil {
+		t.Fatal(err)
+	}
+	var rest []int32
+	for i, c := range s.D.Config {
+		if c != 1 {
+			rest = append(rest, int32(i))
+		}
+	}
+	compareDirect(t, s.D.Subset(rest), read.Sets[0], s.O)
+}
+
+func throughFile(t *testing.T, f cells.File) cells.File {
+	t.Helper()
+	var b bytes.Buffer
+	if err := cells.Write(&b, f); err != nil {
+		t.Fatal(err)
+	}
+	first := b.String()
+	out, err := cells.Read(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again bytes.Buffer
+	if err := cells.Write(&again, out); err != nil || again.String() != first {
+		t.Fatalf("reading and writing changed the file (%v)", err)
+	}
+	return out
+}
+
+// compareDirect scores cells and, row by row, the data they stand for.
+func compareDirect(t *testing.T, d *gram.Data, c *cells.Cells, o ridge.Options) {
+	t.Helper()
+	sel, err := SelectCells(c, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := cells.Weights(d, o)
+	folds, _, err := cells.Folds(d, o, o.EmbargoRows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range sel.Grid {
+		for j, f := range folds {
+			ridgetest.Near(t, "fold score", p.FoldScores[j:j+1], []float64{directScore(t, d, w, f.Train, f.Test, p.Lambda, o)}, 1e-10)
+		}
+		for k, c := range d.Configs() {
+			var in, out []int32
+			for i, l := range d.Config {
+				if l == c {
+					out = append(out, int32(i))
+				} else {
+					in = append(in, int32(i))
+				}
+			}
+			ridgetest.Near(t, "left out", p.Loco[k:k+1], []float64{directScore(t, d, w, in, out, p.Lambda, o)}, 1e-10)
+		}
+	}
+}
+
+func directScore(t *testing.T, d *gram.Data, w []float64, train, test []int32, lambda float64, o ridge.Options) float64 {
+	t.Helper()
+	fit, err := ridge.FitRows(d, w, train, lambda, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var scores []float64
+	for _, c := range d.Configs() {
+		var miss, all float64
+		for _, i := range test {
+			if d.Config[i] == c {
+				r := d.Y[i] - gram.Dot(d.Row(int(i)), fit.Beta)
+				miss, all = miss+w[i]*r*r, all+w[i]*d.Y[i]*d.Y[i]
+			}
+		}
+		if all > 0 {
+			scores = append(scores, miss/all)
+		}
+	}
+	return stat.Mean(scores)
+}
+
+func TestSameBitsForAnyNumberOfWorkers(t *testing.T) {
+	s := ridgetest.ThreeConfigs(12)
+	withVariants(s.D)
+	var want string
+	for _, workers := range []int{1, 2, 8} {
+		s.O.Workers = workers
+		sel := mustSelect(t, s.D, s.O)
+		d := s.D.With(1)
+		w := cells.Weights(d, s.O)
+		fit, err := ridge.FitRows(d, w, nil, sel[1].Lambda, s.O)
+		if err != nil {
+			t.Fatal(err)
+		}
+		polish, err := ridge.Reweight(d, w, fit, s.O)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conf := bootstrap.Rows(d, fit, ridge.Identify(ridge.WithinVariation(d, w)), s.O, bootstrap.Options{Draws: 50, Level: .95, Seed: 1})
+		got := fmt.Sprintf("%x %x %x", fmt.Sprint(sel), fmt.Sprint(polish), fmt.Sprint(conf))
+		if want == "" {
+			want = got
+		}
+		if got != want {
+			t.Errorf("%d workers: other bits than with 1", workers)
+		}
+	}
+}
+
+// TestLargeRunsSumInChunks crosses the chunk size with 1, 2 and 8 workers.
+func TestLargeRunsSumInChunks(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	n := 2*gram.ChunkRows + 100
+	d := &gram.Data{P: 2, X: make([]float64, 2*n), Y: make([]float64, n)}
+	w := make([]float64, n)
+	var direct float64
+	for i := range n {
+		d.X[2*i], d.X[2*i+1], d.Y[i], w[i] = 1, rng.Float64(), rng.Float64(), rng.Float64()
+		direct += w[i] * d.X[2*i+1] * d.Y[i]
+	}
+	want := gram.OfRows(d, w, nil, 1)
+	ridgetest.Near(t, "sum", want.B[1:], []float64{direct}, 1e-12)
+	for _, workers := range []int{2, 8} {
+		if got := gram.OfRows(d, w, nil, workers); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%d workers: other bits than with 1", workers)
+		}
+	}
+}
+
+func TestRowOrderIsIrrelevant(t *testing.T) {
+	s := ridgetest.ThreeConfigs(13)
+	want := mustSelect(t, s.D, s.O)
+	shuffled := gram.AllRows(s.D.Len())
+	rand.New(rand.NewPCG(5, 5)).Shuffle(len(shuffled), func(a, b int) { shuffled[a], shuffled[b] = shuffled[b], shuffled[a] })
+	if got := mustSelect(t, s.D.Subset(shuffled), s.O); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Error("selection depends on the order of the rows")
+	}
+}
+
+// TestVariantsShareSums: a variant scored together with others equals the same
+// columns scored alone.
+func TestVariantsShareSums(t *testing.T) {
+	s := ridgetest.ThreeConfigs(14)
+	withVariants(s.D)
+	together := mustSelect(t, s.D, s.O)
+	for v := range s.D.Variants {
+		o := s.O
+		o.EmbargoRows = s.D.Variants[v].EmbargoRows
+		alone := mustSelect(t, s.D.With(v), o)[0]
+		for i, p := range alone.Grid {
+			ridgetest.Near(t, "fold scores", together[v].Grid[i].FoldScores, p.FoldScores, 1e-10)
+			ridgetest.Near(t, "left out", together[v].Grid[i].Loco, p.Loco, 1e-10)
+		}
+	}
+}
+
+// TestMergedGramsAreThePooledGram for any split of the runs over files.
+func TestMergedGramsAreThePooledGram(t *testing.T) {
+	s := ridgetest.ThreeConfigs(15)
+	names := []string{"a", "b", "c"}
+	file := func(configs ...int32) cells.File {
+		var rows []int32
+		f := cells.File{Regimes: []string{"x", "y", "z"}}
+		for _, c := range configs {
+			f.Configs, f.Runs = append(f.Configs, names[c]), append(f.Runs, "run-"+names[c])
+		}
+		for i, c := range s.D.Config {
+			if slices.Contains(configs, c) {
+				rows = append(rows, int32(i))
+			}
+		}
+		d := s.D.Subset(rows)
+		for i, c := range d.Config {
+			d.Config[i] = int32(slices.Index(configs, c))
+		}
+		cells, _, err := cells.Cut(d, s.O)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Sets = cells
+		return f
+	}
+	want := fmt.Sprint(mustSelect(t, s.D, s.O)[0])
+	for _, split := range [][]cells.File{{file(0, 1, 2)}, {file(2), file(0, 1)}, {file(1), file(2), file(0)}} {
+		merged, err := cells.Merge(split...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := SelectCells(merged.Sets[0], s.O)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fmt.Sprint(got) != want {
+			t.Errorf("%d files: other bits than the pooled rows", len(split))
+		}
+	}
+	if _, err := cells.Merge(file(0), file(0, 1)); err == nil {
+		t.Error("a run in two files was accepted")
+	}
+}
+
+// TestForwardFolds: nothing is trained on its future, blocks partition, the
+// embargo takes at most half, runs are cut one by one.
+func TestForwardFolds(t *testing.T) {
+	d := &gram.Data{P: 1}
+	for i := range 100 {
+		d.X, d.Y = append(d.X, 1), append(d.Y, 1)
+		d.Config, d.Regime = append(d.Config, 0), append(d.Regime, 0)
+		d.Run, d.Time = append(d.Run, int32(i%2)), append(d.Time, int64(1000-i))
+	}
+	o := ridge.DefaultOptions(1)
+	for _, embargo := range []int{0, 3, 1000} {
+		folds, _, err := cells.Folds(d, o, embargo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for j, f := range folds {
+			for run := range int32(2) {
+				train, test := ofRun(d, f.Train, run), ofRun(d, f.Test, run)
+				blocks := cells.BlockBounds(50, 6)
+				end := blocks[j+1]
+				if want := end - min(embargo, end/2); len(train) != want {
+					t.Errorf("embargo %d fold %d: %d training rows, want %d", embargo, j, len(train), want)
+				}
+				if len(test) != blocks[j+2]-blocks[j+1] {
+					t.Errorf("fold %d: %d validation rows, want %d", j, len(test), blocks[j+2]-blocks[j+1])
+				}
+				if slices.Max(train)+int64(min(embargo, end/2)) >= slices.Min(test)+int64(embargo) && embargo == 0 {
+					t.Errorf("fold %d run %d: trains up to %d, validates from %d", j, run, slices.Max(train), slices.Min(test))
+				}
+			}
+		}
+	}
+}
+
+func ofRun(d *gram.Data, rows []int32, run int32) []int64 {
+	var out []int64
+	for _, i := range rows {
+		if d.Run[i] == run {
+			out = append(out, d.Time[i])
+		}
+	}
+	return out
+}
+
+func TestTooFewRows(t *testing.T) {
+	s := ridgetest.ThreeConfigs(16)
+	rows := gram.AllRows(s.D.Len())[:605] // five rows of configuration 2
+	sel := mustSelect(t, s.D.Subset(rows), s.O)
+	if f := sel[0].Findings; len(f) == 0 || f[0].Code != ridge.TooFewRows || f[0].Config != 2 {
+		t.Errorf("findings: got %v, want %s for configuration 2", f, ridge.TooFewRows)
+	}
+	if _, err := Select(s.D.Subset(rows[600:]), s.O); err == nil {
+		t.Error("want an error when no run has enough rows")
+	}
+}
+
+// TestChoice on grids made for the purpose: ties go to the larger lambda, one
+// standard error, cross and minimax.
+func TestChoice(t *testing.T) {
+	grid := func(scores ...float64) []Point {
+		var out []Point
+		for i, v := range scores {
+			out = append(out, Point{Lambda: math.Pow(10, float64(i)), Within: v, SE: .1, Cross: v, Worst: -v})
+		}
+		return out
+	}
+	for _, c := range []struct {
+		name    string
+		grid    []Point
+		configs int
+		want    ridge.Objective
+		index   int
+		used    ridge.Objective
+	}{
+		{"tie", grid(1, 1, 3), 3, ridge.Auto, 1, ridge.Cross},
+		{"one standard error", grid(1, 1.05, 1.2), 2, ridge.Auto, 1, ridge.Within},
+		{"beyond a bump", grid(1, 1.5, 1.05), 1, ridge.Within, 2, ridge.Within},
+		{"cross needs three", grid(1, 2, 3), 2, ridge.Cross, 0, ridge.Within},
+		{"minimax", grid(1, 3, 2), 3, ridge.Minimax, 1, ridge.Minimax},
+	} {
+		s := Selection{Grid: c.grid, Configs: make([]int32, c.configs)}
+		s.choose(&ridge.Options{Objective: c.want})
+		if s.Index != c.index || s.Objective != c.used {
+			t.Errorf("%s: got %d by %s, want %d by %s", c.name, s.Index, s.Objective, c.index, c.used)
+		}
+	}
+	a := []Selection{{Gamma: .1, Score: 2}, {Gamma: .05, Score: 1}, {Gamma: .02, Score: 1}}
+	b := []Selection{{Score: 0}, {Score: 1}, {Score: 1}}
+	if v := ChooseVariant(a, b); v != 2 {
+		t.Errorf("variant: got %d, want 2 (the smaller gamma of a tie)", v)
+	}
+}
+
+func TestRepeatedFoldsAreFound(t *testing.T) {
+	d := &gram.Data{P: 1}
+	for i := range 96 {
+		d.X, d.Y = append(d.X, 1), append(d.Y, 64)
+		d.Config, d.Regime, d.Time = append(d.Config, 0), append(d.Regime, 0), append(d.Time, int64(i))
+	}
+	sel := mustSelect(t, d, ridge.DefaultOptions(1))[0]
+	if !slices.ContainsFunc(sel.Findings, func(f ridge.Finding) bool { return f.Code == ridge.FoldsNotDistinct }) {
+		t.Errorf("findings: got %v, want %s", sel.Findings, ridge.FoldsNotDistinct)
+	}
+	if s := ridgetest.ThreeConfigs(17); slices.ContainsFunc(mustSelect(t, s.D, s.O)[0].Findings,
+		func(f ridge.Finding) bool { return f.Code == ridge.FoldsNotDistinct }) {
+		t.Error("distinct folds were reported as repeated")
+	}
+}
+
+func TestChecksNameTheFault(t *testing.T) {
+	s := ridgetest.ThreeConfigs(18)
+	bad := []func(d *gram.Data, o *ridge.Options){
+		func(d *gram.Data, o *ridge.Options) { d.X[5] = math.NaN() },
+		func(d *gram.Data, o *ridge.Options) { d.Y[7] = math.Inf(1) },
+		func(d *gram.Data, o *ridge.Options) { d.Steps = slices.Repeat([]float64{math.NaN()}, d.Len()) },
+		func(d *gram.Data, o *ridge.Options) { withVariants(d).Variants[2].Values[0][9] = math.NaN() },
+		func(d *gram.Data, o *ridge.Options) { d.X[5] = 1e300 },
+		func(d *gram.Data, o *ridge.Options) { d.Config = d.Config[1:] },
+		func(d *gram.Data, o *ridge.Options) { d.Time = d.Time[1:] },
+		func(d *gram.Data, o *ridge.Options) { o.Penalty[0] = 0 },
+		func(d *gram.Data, o *ridge.Options) { o.Lambdas = []float64{1, 1} },
+		func(d *gram.Data, o *ridge.Options) { o.EpsUs = 0 },
+		func(d *gram.Data, o *ridge.Options) { o.Objective = "best" },
+		func(d *gram.Data, o *ridge.Options) {
+			d.Variants = []gram.Variant{{Cols: []int{99}, Values: [][]float64{d.Y}}}
+		},
+	}
+	for k, spoil := range bad {
+		d, o := s.D.Subset(gram.AllRows(s.D.Len())), s.O
+		o.Penalty = slices.Clone(o.Penalty)
+		spoil(d, &o)
+		if _, err := Select(d, o); err == nil {
+			t.Errorf("fault %d was accepted", k)
+		}
+	}
+}

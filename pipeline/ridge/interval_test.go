@@ -1,0 +1,135 @@
+package ridge_test
+
+import (
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge/cv"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"github.com/blis-train/blis-train/pipeline/ridge/ridgetest"
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// TestExactIntervalsArePlainRows: with lower = upper everywhere the censored
+// fit is the plain fit under constant cell weights.
+func TestExactIntervalsArePlainRows(t *testing.T) {
+	s := ridgetest.ThreeConfigs(21)
+	s.O.Prior = make([]float64, s.D.P)
+	w := cells.CensoredWeights(s.D, s.O)
+	for _, lambda := range []float64{1e-6, 1e-3, 1} {
+		plain, err := ridge.FitRows(s.D, w, nil, lambda, s.O)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := ridge.FitCensored(s.D, ridge.Bounds{s.D.Y, s.D.Y}, w, nil, lambda, s.O)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ridgetest.Near(t, "beta", got.Fit.Beta, plain.Beta, 1e-9)
+		if got.Passes != 1 {
+			t.Errorf("passes: got %d, want 1", got.Passes)
+		}
+	}
+}
+
+// intervalsOf hides a delay of about 1 ms inside waits of up to 50 ms.
+func intervalsOf(seed uint64, n int) (*gram.Data, ridge.Bounds, ridge.Options) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	d := &gram.Data{P: 3}
+	var b ridge.Bounds
+	for i := range n {
+		x := []float64{1, rng.Float64(), 0}
+		delay := 800 + 500*x[1] + 30*rng.NormFloat64()
+		wait := 50000 * rng.Float64()
+		step := 50000.
+		d.X, d.Y = append(d.X, x...), append(d.Y, 0)
+		d.Config, d.Regime, d.Time = append(d.Config, int32(i%2)), append(d.Regime, int32(i%3)), append(d.Time, int64(i))
+		lo, hi := math.Max(0, delay+wait-step), delay+wait
+		if i%20 == 0 {
+			lo, hi = delay, delay
+		}
+		b.Lo, b.Hi = append(b.Lo, lo), append(b.Hi, hi)
+	}
+	o := ridge.DefaultOptions(3)
+	o.EpsUs = 1000
+	return d, b, o
+}
+
+// TestRecoversADelayHiddenInIntervals where the upper end alone is off by 25x.
+func TestRecoversADelayHiddenInIntervals(t *testing.T) {
+	d, b, o := intervalsOf(22, 4000)
+	w := cells.CensoredWeights(d, o)
+	fit, err := ridge.FitCensored(d, b, w, nil, 1e-6, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ridgetest.Near(t, "delay", fit.Fit.Beta[:2], []float64{800, 500}, .03)
+	if e := ridge.EvaluateCensored(d, b, w, gram.Predict(d, fit.Fit.Beta)); e.Inside < .95 || e.Rows != 4000 || e.Exact != 200 {
+		t.Errorf("got %+v, want at least 95 %% of the intervals to hold the prediction", e)
+	}
+}
+
+// TestMatchesPlainPasses compares with the slow rule: refit to clip(x.beta)
+// until it no longer moves.
+func TestMatchesPlainPasses(t *testing.T) {
+	d, b, o := intervalsOf(23, 300)
+	w := cells.CensoredWeights(d, o)
+	lambda := 1e-3
+	view := *d
+	view.Y = append([]float64(nil), b.Lo...)
+	var slow ridge.Fit
+	for range 20000 {
+		var err error
+		if slow, err = ridge.FitRows(&view, w, nil, lambda, o); err != nil {
+			t.Fatal(err)
+		}
+		moved := 0.0
+		for i := range view.Y {
+			v := gram.Dot(d.Row(i), slow.Beta)
+			y := v - b.Pull(i, v, 0).Slope
+			moved = math.Max(moved, math.Abs(y-view.Y[i]))
+			view.Y[i] = y
+		}
+		if moved < 1e-7 {
+			break
+		}
+	}
+	fast, err := ridge.FitCensored(d, b, w, nil, lambda, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ridgetest.Near(t, "predictions", gram.Predict(d, fast.Fit.Beta), gram.Predict(d, slow.Beta), 1e-4)
+	if !fast.Fit.Cert.OK() || fast.Passes > 50 {
+		t.Errorf("certificate %+v after %d passes", fast.Fit.Cert, fast.Passes)
+	}
+}
+
+func TestSelectionScoresIntervals(t *testing.T) {
+	d, b, o := intervalsOf(24, 1200)
+	sel, err := cv.SelectIntervals(d, b, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := cells.CensoredWeights(d, o)
+	folds, _, err := cells.Folds(d, o, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := sel[0].Grid[4]
+	for j, f := range folds {
+		fit, err := ridge.FitCensored(d, b, w, f.Train, p.Lambda, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pred := gram.Predict(d, fit.Fit.Beta)
+		ridgetest.Near(t, "score", p.FoldScores[j:j+1], []float64{b.Score(d, w, f.Test, 0, func(i int32) float64 { return pred[i] })}, 1e-9)
+	}
+	if len(p.Loco) != 2 || sel[0].Objective != ridge.Within {
+		t.Errorf("got %d left-out scores chosen by %s, want 2 by within", len(p.Loco), sel[0].Objective)
+	}
+	b.Lo[3] = b.Hi[3] + 1
+	if _, err := cv.SelectIntervals(d, b, o); err == nil {
+		t.Error("an empty interval was accepted")
+	}
+}
