@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/tracev2"
 )
 
 // TestBLISReplay compares our trained-physics simulation with a `blis` binary
@@ -125,7 +127,7 @@ func blisArgs(t *testing.T, dir string, d *deploy.Deployment, reqs []sim.Request
 	}
 	var csv strings.Builder
 	must(t, workload.WriteTraceV2(&csv, reqs))
-	data, head := file("trace.csv", csv.String()), file("trace.yaml", workload.TraceV2Header)
+	data, head := file("trace.csv", csv.String()), file("trace.yaml", tracev2.Generated.YAML())
 	file("config.json", loopConfig)
 	hw := file("hw.json", fmt.Sprintf(`{"H100": {"TFlopsPeak": %g, "TFlopsFP8": %g, "BwPeakTBs": %g, "mfuPrefill": 0.45, "mfuDecode": 0.3, "MemoryGiB": 80}}`, d.Hardware.TFlopsPeak, d.Hardware.TFlopsFP8, d.Hardware.BwPeakTBs))
 	defaults := file("defaults.yaml", "version: \"0.0.1\"\n")
@@ -143,6 +145,57 @@ func commas(v []float64) string {
 		parts[i] = strconv.FormatFloat(x, 'g', -1, 64)
 	}
 	return strings.Join(parts, ",")
+}
+
+// TestBLISTraceIsReadWhole: a trace that BLIS writes, prefix groups and all, has
+// the prompt tokens that BLIS counted, and is written back byte for byte.
+func TestBLISTraceIsReadWhole(t *testing.T) {
+	blis, err := exec.LookPath("blis")
+	if err != nil {
+		t.Skip("skipped: no blis binary on PATH")
+	}
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	must(t, os.WriteFile(at("config.json"), []byte(loopConfig), 0o644))
+	must(t, os.WriteFile(at("defaults.yaml"), []byte("version: \"0.0.1\"\n"), 0o644))
+	must(t, os.WriteFile(at("hw.json"), []byte(`{"H100": {"TFlopsPeak": 989.5, "BwPeakTBs": 3.35, "mfuPrefill": 0.45, "mfuDecode": 0.3, "MemoryGiB": 80}}`), 0o644))
+	out, err := exec.Command(blis, "run", "--model", "meta-llama/Llama-3.1-8B", "--model-config-folder", dir, "--hardware-config", at("hw.json"),
+		"--hardware", "H100", "--tp", "1", "--defaults-filepath", at("defaults.yaml"), "--alpha-coeffs", "1500,700,40",
+		"--beta-coeffs", "0.15,0,1.36,0.75,32,4.4,126,0,0,1.947", "--total-kv-blocks", "27678", "--rate", "5", "--num-requests", "300",
+		"--prefix-tokens", "512", "--prompt-tokens", "297", "--output-tokens", "50", "--trace-output", at("t"), "--metrics-path", at("m.json")).CombinedOutput()
+	if err != nil {
+		t.Fatalf("blis: %v\n%s", err, out)
+	}
+	var counted struct {
+		Prompt int64 `json:"total_input_tokens"`
+	}
+	data, err := os.ReadFile(at("m.json"))
+	must(t, err)
+	must(t, json.Unmarshal(data, &counted))
+	rows, err := os.ReadFile(at("t.csv"))
+	must(t, err)
+	w, _, err := workload.Read(rows, "t.csv")
+	must(t, err)
+	prompt := int64(0)
+	for _, r := range w.Requests {
+		prompt += r.PromptTokens
+	}
+	if prompt != counted.Prompt {
+		t.Errorf("got %d prompt tokens, BLIS counted %d", prompt, counted.Prompt)
+	}
+	rd, err := tracev2.NewReader(strings.NewReader(string(rows)), "t.csv", nil)
+	must(t, err)
+	var recs []tracev2.Record
+	for rec, err := rd.Read(); err != io.EOF; rec, err = rd.Read() {
+		must(t, err)
+		recs = append(recs, rec)
+	}
+	var back strings.Builder
+	must(t, tracev2.Write(&back, recs))
+	if back.String() != string(rows) {
+		t.Error("the rows are written back otherwise")
+	}
+	t.Logf("%d requests, prompts of %.0f tokens on average", len(w.Requests), float64(prompt)/float64(len(w.Requests)))
 }
 
 // compareBLIS prints and bounds the relative differences per request.

@@ -37,6 +37,7 @@ import (
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
+	"github.com/blis-train/blis-train/trace/tracev2"
 )
 
 // codeRoom is one package's codes. A code means the same wherever it appears,
@@ -80,6 +81,7 @@ func codeRooms() []codeRoom {
 		{"sim/emit", emit.Codes},
 		{"sim/workload", workload.Codes},
 		{"trace/table", table.Codes},
+		{"trace/tracev2", tracev2.Codes},
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
+	"github.com/blis-train/blis-train/trace/tracev2"
 )
 
 // load is what arrives: one list of requests, or one drawn for each seed.
@@ -136,11 +137,36 @@ func (s *simulation) loadWorkload() error {
 	if data, err = files.ReadBounded(plain, path, maxInput); err != nil {
 		return err
 	}
+	if header, err := s.headerOf(data, path); err != nil || header != nil {
+		if err == nil {
+			s.load.fixed, err = workload.ReadTraceV2(data, path, header)
+		}
+		return err
+	}
 	w, g, err := workload.Read(data, path)
 	if s.load.fixed = w; g != nil {
 		s.load.draw = g.Generate
 	}
 	return err
+}
+
+// headerOf is the header of a TraceV2 CSV: the YAML file of the same stem, where
+// there is one.
+func (s *simulation) headerOf(data []byte, path string) (*tracev2.Header, error) {
+	stem := strings.TrimSuffix(strings.TrimSuffix(path, ".gz"), ".csv")
+	if !bytes.HasPrefix(data, []byte(tracev2.FirstColumn+",")) || stem == path {
+		return nil, nil
+	}
+	if _, err := os.Stat(stem + ".yaml"); err != nil {
+		return nil, nil
+	}
+	text, in, err := s.con.readInput(stem + ".yaml")
+	if err != nil || !workload.IsTraceV2(text) { // another file that happens to have the name
+		return nil, err
+	}
+	s.inputs = append(s.inputs, in)
+	header, err := tracev2.ParseHeader(text, stem+".yaml")
+	return &header, err
 }
 
 // recordedWorkload takes the arrivals of a run folder, or of its extracted tables.

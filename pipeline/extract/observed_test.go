@@ -115,6 +115,33 @@ func TestClientForms(t *testing.T) {
 	}
 }
 
+// TestTraceV2PromptsOfClients: a TraceV2 prompt is the group's prefix and the
+// request's own tokens, or what the server counted; sessions grow where the
+// header, in front of the rows or in a file of their stem, says so.
+func TestTraceV2PromptsOfClients(t *testing.T) {
+	const rows = "request_id,session_id,round_index,prefix_group,prefix_length,input_tokens,output_tokens,server_input_tokens,arrival_time_us\n" +
+		"1,,0,sys,512,297,5,0,1\n2,,0,sys,512,297,5,820,2\n3,s,0,,0,10,5,0,3\n4,s,1,,0,10,5,0,4\n"
+	const header = "trace_version: 2\ntime_unit: microseconds\nmode: real\nwarm_up_requests: 0\nsession_context_growth: accumulate\n"
+	for name, c := range map[string]struct {
+		files map[string]string
+		last  int64
+	}{
+		"rows":                  {map[string]string{"t.csv": rows}, 10},
+		"one file":              {map[string]string{"t.csv": header + rows}, 25},
+		"header of the stem":    {map[string]string{"t.csv": rows, "t.yaml": header}, 25},
+		"header of another one": {map[string]string{"t.csv": rows, "u.yaml": header}, 10},
+	} {
+		doc, run := besideDump(t, nil, c.files, nil)
+		var got []int64
+		for _, o := range run.Observed {
+			got = append(got, o.PromptTokens.V)
+		}
+		if d := cmp.Diff([]int64{809, 820, 10, c.last}, got); d != "" || len(doc.Records.Dropped) > 0 {
+			t.Errorf("%s: dropped %v, prompts (-want +got):\n%s", name, doc.Records.Dropped, d)
+		}
+	}
+}
+
 // TestClientRequestsJoinByID: the client's id is part of the spans' ids.
 func TestClientRequestsJoinByID(t *testing.T) {
 	doc, run := besideDump(t, goodLines(2), map[string]string{"c.jsonl": `{"id":"1","status":200,"usage":{"prompt_tokens":4,"completion_tokens":2}}

@@ -30,7 +30,7 @@ func Read(data []byte, name string) (*Workload, *Generator, error) {
 		read = readMooncake
 	case strings.HasPrefix(strings.ToUpper(first), "TIMESTAMP,"):
 		read = readAzure
-	case strings.HasPrefix(first, "request_id,"):
+	case IsTraceV2(data):
 	case len(bytes.TrimSpace(data)) == 0:
 		return nil, nil, &trace.SyntaxError{File: name, Code: CodeEmptyWorkload, Msg: "workload: got an empty file, want requests"}
 	default:
@@ -168,79 +168,3 @@ func readAzure(data []byte, name string) (*Workload, error) {
 	}
 	return w.check(name)
 }
-
-// readTraceV2 reads BLIS's trace CSV: injection at send_time_us if > 0, else
-// arrival_time_us; server_input_tokens where given; a prefix group shares its
-// prefix_length tokens. Rows that ended in an error carry their tokens all the same.
-func readTraceV2(data []byte, name string) (*Workload, error) {
-	w := withRoom(data)
-	groups := map[string]uint64{}
-	required := []string{"request_id", "input_tokens", "output_tokens", "arrival_time_us"}
-	err := rows(data, name, required, func(line int, field func(string) string) error {
-		var failed error
-		number := func(c string) int64 {
-			text := field(c)
-			if text == "" {
-				return 0
-			}
-			v, err := strconv.ParseInt(text, 10, 64)
-			if err != nil && failed == nil {
-				failed = bad(name, line, "%s: got %q, want an integer", c, text)
-			}
-			return v
-		}
-		q := sim.Request{
-			ID: field("request_id"), SLOClass: field("slo_class"), ArrivalUs: number("arrival_time_us"),
-			PromptTokens: number("input_tokens"), OutputTokens: max(1, number("output_tokens")),
-			Priority: number("vllm_priority"), SLOTTFTUs: number("slo_target_us"),
-		}
-		if v := number("server_input_tokens"); v > 0 {
-			q.PromptTokens = v
-		}
-		if v := number("send_time_us"); v > 0 {
-			q.ArrivalUs = v
-		}
-		if g := field("prefix_group"); g != "" {
-			if groups[g] == 0 {
-				groups[g] = uint64(len(groups) + 1)
-			}
-			q.Group, q.GroupTokens = groups[g], number("prefix_length")
-		}
-		if v := number("deadline_us"); v > 0 {
-			q.AbortAtUs, q.AbortKind = trace.Some(max(v, q.ArrivalUs)), sim.OutcomeTimedOut
-		}
-		if failed == nil && (q.PromptTokens < 1 || q.ArrivalUs < 0) {
-			failed = bad(name, line, "request: got %d input tokens at %d us, want >= 1 and >= 0", q.PromptTokens, q.ArrivalUs)
-		}
-		w.add(q)
-		return failed
-	})
-	if err != nil {
-		return nil, err
-	}
-	return w.check(name)
-}
-
-// WriteTraceV2 writes the requests as BLIS's trace CSV; its header file is
-// TraceV2Header.
-func WriteTraceV2(out io.Writer, reqs []sim.Request) error {
-	b := bufio.NewWriter(out)
-	b.WriteString("request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,input_tokens," +
-		"output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,server_input_tokens," +
-		"arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason\n")
-	for i := range reqs {
-		r := &reqs[i]
-		group := ""
-		if r.Group != 0 {
-			group = "g" + strconv.FormatUint(r.Group, 10)
-		}
-		b.WriteString(strings.Join([]string{strconv.Itoa(i), "c", "t", r.SLOClass, "", "0", group, strconv.FormatInt(r.GroupTokens, 10), "true",
-			strconv.FormatInt(r.PromptTokens, 10), strconv.FormatInt(r.OutputTokens, 10), strconv.FormatInt(r.PromptTokens, 10),
-			"0", "0", "0", "0", "", "0", "0",
-			strconv.FormatInt(r.ArrivalUs, 10), "0", "0", "0", "0", "ok", "", ""}, ",") + "\n")
-	}
-	return b.Flush()
-}
-
-// TraceV2Header is the YAML beside a trace CSV.
-const TraceV2Header = "trace_version: 2\ntime_unit: microseconds\nmode: generated\nwarm_up_requests: 0\n"

@@ -4,7 +4,6 @@ package client
 import (
 	"bufio"
 	"bytes"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"io"
@@ -50,7 +49,7 @@ func (c *Reader) File(in *source.Input, how source.Options) error {
 	case len(trimmed) == 0:
 		return nil
 	case trimmed[0] != '{':
-		err = c.traceV2(src, in)
+		err = c.traceV2(src, in, how)
 	case bytes.Contains(head, []byte(`"guidellm_version"`)) || bytes.Contains(head, []byte(`"benchmarks"`)):
 		err = c.guideLLM(src)
 	default:
@@ -388,148 +387,4 @@ func (g *guideRequest) row(outcome, phase string) trace.ObservedRequest {
 		r.Streaming, r.AskedTokens = args.Stream, args.Body.MaxTokens
 	}
 	return r
-}
-
-// traceV2 reads BLIS TraceV2: a YAML header, then CSV whose first line names
-// the columns. The header ends at the line that starts with request_id, or
-// fills a file of its own, which holds no request.
-func (c *Reader) traceV2(src *source.Source, in *source.Input) error {
-	line := int64(1)
-	var first []byte
-	header := false
-	for {
-		text, _, err := readLine(src)
-		header = header || bytes.HasPrefix(text, []byte("trace_version:"))
-		if bytes.HasPrefix(text, []byte("request_id,")) {
-			first = text
-			break
-		}
-		if err == io.EOF && header {
-			in.Gave++ // the description of another file's requests
-			return nil
-		}
-		if err != nil && err != io.EOF {
-			return src.ReadError(err)
-		}
-		if err != nil {
-			return errors.New("not a client file: got neither JSON nor a TraceV2 header with a request_id column")
-		}
-		line++
-	}
-	rd := csv.NewReader(src.R)
-	rd.FieldsPerRecord, rd.ReuseRecord = -1, true
-	names, err := csv.NewReader(bytes.NewReader(first)).Read()
-	if err != nil {
-		return err
-	}
-	before := line
-	for {
-		rec, err := rd.Read()
-		if err == io.EOF {
-			return nil
-		}
-		var parse *csv.ParseError
-		if err != nil && !errors.As(err, &parse) {
-			return src.ReadError(err)
-		}
-		if err == nil {
-			at, _ := rd.FieldPos(0)
-			line = before + int64(at)
-		} else {
-			line = before + int64(parse.StartLine)
-		}
-		c.Acc.Lines++
-		if err != nil || len(rec) != len(names) {
-			if err == nil {
-				err = errors.New("got another number of fields than the header")
-			}
-			c.bad(src, line, 1, err)
-			continue
-		}
-		for _, f := range rec {
-			c.Acc.Bytes += int64(len(f)) + 1
-		}
-		row, err := traceV2Row(names, rec)
-		if err != nil {
-			c.bad(src, line, 1, err)
-			continue
-		}
-		row.Line = line
-		c.row(row)
-	}
-}
-
-// traceV2Row maps the columns of a BLIS trace.
-func traceV2Row(names, rec []string) (trace.ObservedRequest, error) {
-	r := trace.ObservedRequest{Source: sourceTraceV2}
-	var bad error
-	num := func(s string, scale int64) trace.Opt[int64] {
-		if s == "" {
-			return trace.Opt[int64]{}
-		}
-		v, err := strconv.ParseInt(s, 10, 64)
-		if err != nil {
-			bad = err
-			return trace.Opt[int64]{}
-		}
-		return trace.Some(v * scale)
-	}
-	str := func(s string) trace.Opt[string] { return trace.Opt[string]{V: s, OK: s != ""} }
-	var server trace.Opt[int64]
-	for i, v := range rec {
-		switch names[i] {
-		case "request_id":
-			r.ID = v
-		case "vllm_priority":
-			r.Priority = num(v, 1)
-		case "slo_class":
-			r.SLOClass = str(v)
-		case "prefix_group":
-			r.PrefixGroup = str(v)
-		case "prefix_length":
-			r.PrefixTokens = num(v, 1)
-		case "streaming":
-			if v != "" {
-				r.Streaming = trace.Some(strings.EqualFold(v, "true") || v == "1")
-			}
-		case "input_tokens":
-			r.PromptTokens = num(v, 1)
-		case "server_input_tokens":
-			server = num(v, 1)
-		case "output_tokens":
-			r.OutputTokens = num(v, 1)
-		case "arrival_time_us":
-			r.ArrivalNs = num(v, 1000)
-		case "send_time_us":
-			r.SendNs = num(v, 1000)
-		case "first_chunk_time_us":
-			r.FirstChunkNs = num(v, 1000)
-		case "last_chunk_time_us":
-			r.LastChunkNs = num(v, 1000)
-		case "num_chunks":
-			r.Chunks = num(v, 1)
-		case "status":
-			r.Success = trace.Some(v == "ok" || v == "completed" || v == "success" || v == "")
-		case "error_message":
-			r.Error = str(v)
-		case "finish_reason":
-			r.FinishReason = str(v)
-		}
-	}
-	if server.OK && server.V > 0 {
-		r.PromptTokens = server
-	}
-	if r.SendNs.V <= 0 { // not replayed: the planned arrival is the injection time
-		r.SendNs = trace.Opt[int64]{}
-	}
-	for _, s := range []*trace.Opt[int64]{&r.FirstChunkNs, &r.LastChunkNs} {
-		if s.V <= 0 {
-			*s = trace.Opt[int64]{}
-		}
-	}
-	r.TTFTUs, r.E2EUs = gapUs(r.SendNs, r.FirstChunkNs), gapUs(r.SendNs, r.LastChunkNs)
-	if r.ID == "" {
-		return r, errors.New("got an empty request_id")
-	}
-	return r, bad
 }

@@ -172,6 +172,9 @@ func (g *expansionGuard) Read(p []byte) (int, error) {
 
 var errCut = errors.New("unexpected end of the stream")
 
+// IsCut reports that a packed stream ended too early.
+func IsCut(err error) bool { return errors.Is(err, errCut) }
+
 // isZstd recognises a frame or a skippable frame.
 func isZstd(head []byte) bool {
 	if len(head) < 4 {

@@ -1,0 +1,185 @@
+package tracev2
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// file holds every column: prefix groups, a session of three rounds, tokens as
+// the server counted them, a row that failed.
+const file = `request_id,client_id,tenant_id,slo_class,vllm_priority,session_id,round_index,prefix_group,prefix_length,streaming,` +
+	`input_tokens,output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,slo_target_us,` +
+	`server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason,` +
+	`x_request_id,adapter,think_time_us
+0,c,t,chat,2,,0,sys,512,true,100,7,100,0,0,0,0,m,0,90,0,10,20,30,40,7,ok,,stop,u-0,,0
+1,c,t,chat,0,,0,sys,512,true,100,7,100,0,0,0,0.25,m,300000010,0,640,10,20,30,40,7,ok,,stop,u-1,lora,0
+2,c,t,,0,s,0,sys,512,false,30,5,30,0,0,0,0,,0,0,0,100,0,0,0,0,ok,,,,,0
+3,c,t,,0,s,1,sys,512,false,20,6,20,0,0,0,0,,0,0,0,200,0,0,0,0,timeout,"no answer, in time",,,,1500
+4,c,t,,0,s,2,,0,false,10,4,10,0,0,0,0,,0,0,0,300,0,0,0,0,incomplete,,,,,2500
+`
+
+const header = "trace_version: 3\ntime_unit: microseconds\nmode: real\nwarm_up_requests: 1\nserver:\n    model: m\n"
+
+func readAll(t *testing.T, text string, h *Header) (*Reader, []Record) {
+	t.Helper()
+	r, err := NewReader(strings.NewReader(text), "f", h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var recs []Record
+	for {
+		rec, err := r.Read()
+		if err == io.EOF {
+			return r, recs
+		}
+		if err != nil {
+			t.Fatalf("line %d: %v", r.Line(), err)
+		}
+		recs = append(recs, rec)
+	}
+}
+
+// TestRoundTrip: a file with prefix groups, sessions and tokens as the server
+// counted them reads back byte for byte.
+func TestRoundTrip(t *testing.T) {
+	r, recs := readAll(t, header+"---\n"+file, nil)
+	var b strings.Builder
+	if err := Write(&b, recs); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(file, b.String()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if r.Header != (Header{Version: 3, TimeUnit: "microseconds", Mode: "real", WarmUpRequests: 1}) || r.Bare || r.Line() != 13 {
+		t.Errorf("got %+v, line %d", r.Header, r.Line())
+	}
+	_, again := readAll(t, r.Header.YAML()+b.String(), nil)
+	if d := cmp.Diff(recs, again, cmpopts.IgnoreUnexported(Record{})); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if _, bare := readAll(t, file, nil); cmp.Diff(recs, bare, cmpopts.IgnoreUnexported(Record{})) != "" {
+		t.Error("rows without a header differ")
+	}
+}
+
+// TestPromptIsPrefixAndSuffix: input_tokens stand beside prefix_length; what the
+// server counted is the whole; sessions grow where the header says so.
+func TestPromptIsPrefixAndSuffix(t *testing.T) {
+	for _, c := range []struct {
+		growth string
+		want   []int64
+	}{
+		{"", []int64{612, 640, 542, 532, 10}},
+		{Accumulate, []int64{612, 640, 542, 567, 583}}, // 542 + 5 + 20, 567 + 6 + 10
+	} {
+		_, recs := readAll(t, file, &Header{Version: 2, Growth: c.growth})
+		var got []int64
+		for i := range recs {
+			got = append(got, recs[i].PromptTokens())
+		}
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("growth %q: prompts (-want +got):\n%s", c.growth, d)
+		}
+	}
+	var r Record
+	r.SetPrompt(809, "g", 512)
+	if r.SuffixTokens != 297 || r.PromptTokens() != 809 {
+		t.Errorf("got a suffix of %d in a prompt of %d, want 297 in 809", r.SuffixTokens, r.PromptTokens())
+	}
+	if r.SetPrompt(100, "", 512); r.SuffixTokens != 100 || r.PrefixTokens != 0 {
+		t.Errorf("got %+v of a prompt in no group", r)
+	}
+}
+
+// TestHeaderIsRead: what it says is used or refused, never ignored.
+func TestHeaderIsRead(t *testing.T) {
+	for text, want := range map[string]string{
+		"trace_version: 4\n":                                     "trace_version: got 4",
+		"time_unit: microseconds\n":                              "trace_version: got 0",
+		"trace_version: 2\ntime_unit: ms\n":                      `time_unit: got "ms"`,
+		"trace_version: 2\nsession_context_growth: Accumulate\n": `got "Accumulate"`,
+		"trace_version: two\n":                                   "header",
+		"trace_version: 2\ntrace_version: 3\n":                   "twice",
+		"trace_version: [\n":                                     "f:",
+		"<html>\n":                                               "header",
+	} {
+		_, err := NewReader(strings.NewReader(text+file), "f", nil)
+		if e := (*trace.SyntaxError)(nil); !errors.As(err, &e) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q with a place", text, err, want)
+		}
+	}
+	if _, err := NewReader(strings.NewReader(header), "f", nil); !errors.Is(err, ErrHeaderOnly) {
+		t.Errorf("got %v of a header alone", err)
+	}
+	r, _ := readAll(t, "trace_version: 2\nsession_context_growth: accumulate\n"+file, &Header{Version: 2})
+	if r.Header.Growth != Accumulate {
+		t.Error("a header in front of the rows goes before another one")
+	}
+}
+
+// TestLostRows: a row that is no request is one error with its line; those after
+// it are read.
+func TestLostRows(t *testing.T) {
+	const head = "request_id,session_id,round_index,input_tokens,output_tokens\n"
+	for row, want := range map[string]string{
+		"1,,0,x,1":                   "input_tokens",
+		"1,,0,-1,1":                  "got -1 tokens",
+		"1,,0,9223372036854775807,1": "tokens",
+		",,0,1,1":                    "empty request_id",
+		"1,,0,1":                     "got 4 fields",
+		"1,s,2,1,1":                  "round 2 after -1",
+		"1,s,0,a\"b,1":               "bare",
+	} {
+		r, err := NewReader(strings.NewReader("trace_version: 2\nsession_context_growth: accumulate\n"+head+"0,,0,1,1\n"+row+"\n2,,0,1,1\n"), "f", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lost *RowError
+		if _, err := r.Read(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Read(); !errors.As(err, &lost) || !strings.Contains(err.Error(), want) || r.Line() != 5 {
+			t.Errorf("%q: got %v at line %d, want %q at 5", row, err, r.Line(), want)
+		}
+		if rec, err := r.Read(); err != nil || rec.RequestID != "2" {
+			t.Errorf("%q: got %v and %v after it", row, rec, err)
+		}
+	}
+	for _, names := range []string{"request_id,input_tokens,input_tokens", "request_id,output_tokens"} {
+		if _, err := NewReader(strings.NewReader(names+"\n1,2,3\n"), "f", nil); err == nil {
+			t.Errorf("%s: got no error", names)
+		}
+	}
+}
+
+// FuzzReader: no text panics the reader or keeps it.
+func FuzzReader(f *testing.F) {
+	f.Add(header + file)
+	f.Add("trace_version: 2\nsession_context_growth: accumulate\n" + file)
+	f.Add("request_id,input_tokens\n1,\"2\n3,4\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := NewReader(strings.NewReader(text), "f", nil)
+		if err != nil {
+			return
+		}
+		for n := 0; ; n++ {
+			rec, err := r.Read()
+			if err == io.EOF {
+				return
+			}
+			if err == nil && rec.PromptTokens() < 0 {
+				t.Errorf("got a prompt of %d tokens", rec.PromptTokens())
+			}
+			if n > len(text) {
+				t.Fatal("got more rows than bytes")
+			}
+		}
+	})
+}
