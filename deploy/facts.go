@@ -94,3 +94,10 @@ func (d *Deployment) Seats(tokens float64) int64 {
 	}
 	return max(1, n)
 }
+
+// IsComposed reports whether the recording was put together from measured kernels
+// and never ran as a server (`provenance` of run.yaml says so): its noise is drawn,
+// and no machine could have been quieter.
+func (d *Deployment) IsComposed() bool {
+	return strings.Contains(strings.ToLower(d.Provenance), "composed")
+}

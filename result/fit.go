@@ -296,6 +296,7 @@ type IntervalErrors struct {
 	InsideShare      *float64 `json:"inside_share"` // non-exact hold-out intervals holding the prediction
 	MedianWidthUs    *float64 `json:"median_width_us"`
 	WeightedDistance *float64 `json:"weighted_distance"`
+	MAEUs            *float64 `json:"mae_us"` // mean distance from the interval, or from the value where it is known
 	ExactWAPE        *float64 `json:"exact_wape"`
 	MedianPredUs     *float64 `json:"median_prediction_us"`
 	Passes           int      `json:"passes"`
@@ -306,6 +307,7 @@ type TargetErrors struct {
 	Rows          int      `json:"rows"`
 	MAPE          *float64 `json:"mape"`
 	WAPE          *float64 `json:"wape"`
+	MAEUs         *float64 `json:"mae_us"` // mean absolute error
 	MAPEWindow10s *float64 `json:"mape_window10s"`
 	MAPEConst     *float64 `json:"mape_const"`
 	Windows       int      `json:"windows"`

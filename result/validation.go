@@ -9,10 +9,32 @@ import (
 
 // Verdicts of a Validation.
 const (
-	VerdictPass         = "pass"
-	VerdictInsufficient = "insufficient"
-	VerdictFail         = "fail"
+	VerdictPass          = "pass"
+	VerdictInsufficient  = "insufficient"
+	VerdictFail          = "fail"
+	VerdictNotApplicable = "not applicable"
 )
+
+// Purposes coefficients are used for (spec#purposes).
+const (
+	PurposeSteps    = "steps"    // the time of single steps
+	PurposeReplay   = "replay"   // a simulator: steps, delays, distributions of TTFT, ITL and E2E
+	PurposeWaits    = "waits"    // the closed form of the wait for scheduling
+	PurposeTransfer = "transfer" // a configuration the fit never saw
+	PurposeAll      = "all"
+)
+
+// Purposes lists them in the order they are printed.
+var Purposes = []string{PurposeSteps, PurposeReplay, PurposeWaits, PurposeTransfer}
+
+// PurposeVerdict says whether the coefficients serve a purpose.
+type PurposeVerdict struct {
+	Purpose string   `json:"purpose"` // steps | replay | waits | transfer
+	Scope   string   `json:"scope"`   // a configuration, a test run or "all"
+	Verdict string   `json:"verdict"` // pass | fail | insufficient | not applicable
+	Failed  []string `json:"failed"`  // "gate of scope"
+	Missing []string `json:"missing"` // required gates that are null, one sentence each
+}
 
 // Validation is validation.json.
 type Validation struct {
@@ -23,12 +45,15 @@ type Validation struct {
 	// training runs, and apart from them all rows of test runs.
 	Configs []ConfigErrors `json:"configs"`
 	// Steps are the same rows of every configuration and test run together.
-	Steps     *Errors     `json:"steps"`
-	Gates     []Gate      `json:"gates"`
-	Verdict   string      `json:"verdict"` // pass | insufficient | fail
-	Pass      bool        `json:"pass"`    // verdict == "pass"
-	Missing   []string    `json:"missing"` // required gates that are null, one sentence each
-	Diagnoses []Diagnosis `json:"diagnoses"`
+	Steps *Errors `json:"steps"`
+	Gates []Gate  `json:"gates"`
+	// Purposes are the verdicts, by purpose and then configuration.
+	Purposes  []PurposeVerdict `json:"purposes"`
+	For       string           `json:"for"`     // the purpose that decides
+	Verdict   string           `json:"verdict"` // its verdict over everything: pass | insufficient | fail | not applicable
+	Pass      bool             `json:"pass"`    // verdict == "pass"
+	Missing   []string         `json:"missing"` // required gates that are null, one sentence each
+	Diagnoses []Diagnosis      `json:"diagnoses"`
 	// Figures are the teacher-forced steps of every run together, aggregated.
 	Figures  *FitFigures     `json:"figures,omitempty"`
 	Warnings []trace.Finding `json:"warnings"`
@@ -182,6 +207,8 @@ type Gate struct {
 	Source   string `json:"source"` // why the threshold is what it is
 	Spec     string `json:"spec"`   // address of the gate's clause
 	Required bool   `json:"required"`
+	// Purposes are what the gate decides for.
+	Purposes []string `json:"purposes"`
 }
 
 // Book is the address of the specification; a clause stands at Book#NAME.
@@ -196,6 +223,10 @@ const (
 	CauseUnseenRegime = "unseen_regime"
 	CauseModelError   = "model_error"
 	CauseSaturated    = "saturated"
+	CauseLag          = "lag"       // steps are joined to the wrong batches
+	CauseHardware     = "hardware"  // the device, or what run.yaml says of it
+	CauseScheduler    = "scheduler" // the simulator forms other batches than the engine did
+	CauseUnknown      = "unknown"
 )
 
 // Diagnosis says why gates of one scope failed, and which figure shows it.

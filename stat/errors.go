@@ -30,6 +30,7 @@ type Errors struct {
 	WAPE      float64 // sum |pred - y| / sum |y|
 	Bias      float64 // sum(pred - y) / sum y
 	RMSEUs    float64
+	MAEUs     float64 // mean of |pred - y|, us
 	// MaxErrorRatio is the largest |pred - y| over the median y.
 	MaxErrorRatio float64
 }
@@ -40,7 +41,7 @@ func (r *Rows) Errors(keep func(i int) bool) Errors {
 	nan := math.NaN()
 	e := Errors{
 		MAPE: nan, MAPEConst: nan, MAPEFloor: nan, Skill: nan, MedianAPE: nan, P95APE: nan,
-		WAPE: nan, Bias: nan, RMSEUs: nan, MaxErrorRatio: nan,
+		WAPE: nan, Bias: nan, RMSEUs: nan, MAEUs: nan, MaxErrorRatio: nan,
 	}
 	var sumAbs, sumDiff, sumY, sumAbsY, squares, largest float64
 	var ape, targets []float64
@@ -64,6 +65,7 @@ func (r *Rows) Errors(keep func(i int) bool) Errors {
 		return e
 	}
 	e.WAPE, e.Bias, e.RMSEUs = sumAbs/sumAbsY, sumDiff/sumY, math.Sqrt(squares/float64(e.Rows))
+	e.MAEUs = sumAbs / float64(e.Rows)
 	slices.Sort(targets)
 	e.MaxErrorRatio = largest / Quantile(targets, 0.5)
 	e.MAPE = Mean(ape)

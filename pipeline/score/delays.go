@@ -93,8 +93,9 @@ func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
 	}
 	num := result.OrNull
 	out := &result.TargetErrors{
-		Rows: e.Rows, MAPE: num(e.MAPE), WAPE: num(e.WAPE), Bias: num(e.Bias), MAPEConst: num(e.MAPEConst), MaxErrorRatio: num(e.MaxErrorRatio),
-		Windows: w.Rows, MAPEWindow10s: num(w.MAPE), ConstWindow: num(w.MAPEConst), MedianPredUs: num(stat.Median(single.Pred)),
+		Rows: e.Rows, MAPE: num(e.MAPE), WAPE: num(e.WAPE), MAEUs: num(e.MAEUs), Bias: num(e.Bias), MAPEConst: num(e.MAPEConst),
+		MaxErrorRatio: num(e.MaxErrorRatio),
+		Windows:       w.Rows, MAPEWindow10s: num(w.MAPE), ConstWindow: num(w.MAPEConst), MedianPredUs: num(stat.Median(single.Pred)),
 	}
 	if target == rows.Admission {
 		out.MaxErrorRatio = num(w.MaxErrorRatio)
@@ -126,10 +127,15 @@ func (d *Delays) Intervals(keep func(*Sample) bool) *result.IntervalErrors {
 		return nil
 	}
 	e := ridge.EvaluateCensored(data, bounds, cells.CensoredWeights(data, ridge.DefaultOptions(1)), pred)
+	missed := 0.0
+	for i, p := range pred {
+		missed += bounds.Distance(i, p)
+	}
+	mae := missed / float64(len(pred))
 	slices.Sort(pred)
 	num := result.OrNull
 	return &result.IntervalErrors{
 		Rows: e.Rows, ExactRows: e.Exact, InformativeRows: e.Informative, InsideShare: num(e.Inside), MedianWidthUs: num(e.MedianWidth),
-		WeightedDistance: num(e.Distance), ExactWAPE: num(e.ExactWAPE), MedianPredUs: num(stat.Quantile(pred, 0.5)),
+		WeightedDistance: num(e.Distance), MAEUs: num(mae), ExactWAPE: num(e.ExactWAPE), MedianPredUs: num(stat.Quantile(pred, 0.5)),
 	}
 }

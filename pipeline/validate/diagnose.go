@@ -3,6 +3,7 @@ package validate
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -12,74 +13,169 @@ import (
 )
 
 const (
-	rareSteps        = 20   // fewer rows of a regime than this say nothing about it
+	rareSteps        = 20   // fewer rows than this say nothing
 	swingThatMatters = 1.20 // largest over smallest drift factor of a run
 	unseenLoss       = 0.50 // share of the error in rows outside the training range
 	rangeSlack       = 1.5  // times the training maximum
-	tellingShare     = 0.10 // of the error: a change that removes less says nothing
+	tellingShare     = 0.25 // of the error: a change that removes less is no cause
+	extraFactor      = 0.05 // what a change with one factor more must remove beyond one with a single factor
+	sameBatches      = 0.90 // share of reproduced batches below which the scheduler differs
 	leastUs          = 1    // a shorter step counts as one of this length
 )
 
-// regimeBias is the signed error of one regime, sum(pred-y)/sum(y), with the
-// machine's drift taken out.
-type regimeBias struct {
-	regime rows.Regime
-	rows   int
-	bias   float64
+// candidate is one thing that could explain the error of a scope.
+type candidate struct {
+	cause, figure, regime, term, sentence string
+
+	share    float64 // of the mean relative error that removing it removes
+	left     float64 // the error that is left
+	evidence float64
 }
 
-// diagnose says why gates of one scope failed: most of the error lies in rows the
-// fit never saw the like of; or the drift curve removes more of it than any one
-// coefficient could; or the model is wrong, and then in which regime and term.
-func diagnose(s *scope, gates []string) result.Diagnosis {
-	d := result.Diagnosis{Scope: s.name, Gates: gates}
+// diagnose says why step gates of one scope failed (spec#diagnosis): most of the error lies in
+// rows the fit never saw the like of; or one change removes a quarter of the error
+// or more and leaves a model that beats a constant: the lag, the machine's drift, the
+// speed of the hardware, one coefficient. Otherwise the cause is unknown, and what
+// was tried is said.
+func diagnose(s *scope, gates []string, lag *candidate) result.Diagnosis {
+	d := result.Diagnosis{Scope: s.name, Gates: gates, Cause: result.CauseUnknown, Figure: "pred_vs_measured"}
 	set := s.runs[0].set
-	worst := worstRegime(s.regimeBiases())
-	if worst == nil {
-		d.Cause, d.Figure = result.CauseModelError, "pred_vs_measured"
-		d.Sentence = fmt.Sprintf("no regime has %d rows to say why", rareSteps)
+	r := s.residuals(rawPrediction)
+	total := r.loss(0, nil)
+	if len(r.us) < rareSteps || !(total > 0) {
+		d.Sentence = fmt.Sprintf("fewer than %d rows: nothing can be said", rareSteps)
 		return d
 	}
-	outside, slot := s.unseen(set)
-	far, swing := s.drift()
-	alone, drifted := s.bestTerm(set, rawPrediction), s.driftShare()
-	switch {
-	case outside > unseenLoss:
-		d.Cause, d.Figure, d.Regime, d.Term, d.Evidence = result.CauseUnseenRegime, "residuals", worst.regime.String(),
-			set.Beta[slot].Name, &outside
+	if outside, slot := s.unseen(set); outside > unseenLoss {
+		d.Cause, d.Figure, d.Term, d.Evidence = result.CauseUnseenRegime, "residuals", set.Beta[slot].Name, &outside
 		d.Sentence = fmt.Sprintf("%.0f %% of the error lies in steps outside the range that %s was trained on: add such load to the fit",
 			100*outside, d.Term)
-	case swing > swingThatMatters && drifted >= alone.share:
-		d.Cause, d.Figure, d.Evidence = result.CauseMachineDrift, "drift", &far
-		d.Sentence = fmt.Sprintf("the machine changed its speed by a factor of %.2f while it was measured (farthest block: "+
-			"measured/predicted %.2f): the drift curve removes %.0f %% of the error, the best change of one coefficient %.0f %%", swing, far,
-			100*drifted, 100*alone.share)
-	default:
-		explainModel(&d, worst, s.bestTerm(set, (*judgedRun).withoutDrift), set)
+		return d
 	}
+	tried := []*candidate{lag, s.driftCandidate(r, total), s.hardwareCandidate(r, total), s.termCandidate(set, r, total)}
+	best := bestCandidate(tried, r.constantLoss())
+	if best == nil {
+		d.Sentence = "unknown: " + ruledOut(tried)
+		return d
+	}
+	d.Cause, d.Figure, d.Regime, d.Term = best.cause, best.figure, best.regime, best.term
+	d.Sentence, d.Evidence = best.sentence, &best.evidence
 	return d
 }
 
-// explainModel names the regime, and the term whose rescaling would remove most of
-// the error.
-func explainModel(d *result.Diagnosis, worst *regimeBias, b termChange, set *coeff.Set) {
-	d.Cause, d.Figure, d.Regime, d.Evidence = result.CauseModelError, "contributions", worst.regime.String(), &worst.bias
-	d.Sentence = fmt.Sprintf("%s steps are predicted %s", worst.regime, biasText(worst.bias))
+// bestCandidate removes most, at least a quarter, and leaves less than a constant
+// does; nil when none does. Of two it is the one with fewer factors, unless the
+// other removes clearly more.
+func bestCandidate(tried []*candidate, constant float64) *candidate {
+	var best *candidate
+	for _, c := range tried {
+		if c == nil || c.share < tellingShare || c.left >= constant {
+			continue
+		}
+		if best == nil || c.share-c.handicap() > best.share-best.handicap() {
+			best = c
+		}
+	}
+	return best
+}
+
+// handicap is what a candidate removes by its freedom alone.
+func (c *candidate) handicap() float64 {
+	switch c.cause {
+	case result.CauseHardware, result.CauseMachineDrift:
+		return extraFactor
+	}
+	return 0
+}
+
+// ruledOut lists what was tried and how little of the error it removes.
+func ruledOut(tried []*candidate) string {
+	var parts []string
+	for _, c := range tried {
+		if c != nil {
+			parts = append(parts, fmt.Sprintf("%s %.0f %%", c.sentence, 100*c.share))
+		}
+	}
+	return "no single cause removes a quarter of the error and leaves less than a constant would; tried: " + strings.Join(parts, "; ")
+}
+
+// driftCandidate is the curve of the machine's speed; nil for runs that were composed,
+// which no machine ran, and for curves that hardly swing.
+func (s *scope) driftCandidate(r *residuals, total float64) *candidate {
+	for _, t := range s.runs {
+		if t.dep.IsComposed() {
+			return nil
+		}
+	}
+	far, swing := s.drift()
+	if swing <= swingThatMatters {
+		return nil
+	}
+	left := s.residuals((*judgedRun).withoutDrift).loss(0, nil)
+	c := &candidate{cause: result.CauseMachineDrift, figure: "drift", share: 1 - left/total, left: left, evidence: far}
+	c.sentence = fmt.Sprintf("the machine changed its speed by a factor of %.2f while it was measured (farthest block: "+
+		"measured/predicted %.2f): the drift curve removes", swing, far)
+	return c.finished()
+}
+
+// hardwareCandidate is one factor on the terms that compute on prompts and one on
+// the others: what a wrong device, or wrong figures of it, do.
+func (s *scope) hardwareCandidate(r *residuals, total float64) *candidate {
+	prompt, rest := make([]float64, len(r.us)), make([]float64, len(r.us))
+	for j, f := range features.BetaFeatures(s.runs[0].set.SpecVersion) {
+		if !f.IsTime() {
+			continue
+		}
+		into := rest
+		if f.Prompt {
+			into = prompt
+		}
+		for i := range r.rows {
+			into[i] += s.runs[0].set.Beta[j].Value * r.rows[i][j]
+		}
+	}
+	var a, b float64
+	const rounds = 8 // of alternating medians: the loss falls with each
+	left := *r
+	for range rounds {
+		left.us = r.without(b, rest)
+		a = math.Max(left.bestChange(prompt), -1)
+		left.us = r.without(a, prompt)
+		b = math.Max(left.bestChange(rest), -1)
+	}
+	left.us = r.without(a, prompt)
+	loss := left.loss(b, rest)
+	c := &candidate{cause: result.CauseHardware, figure: "pred_vs_measured", share: 1 - loss/total, left: loss, evidence: 1 + b}
+	c.sentence = fmt.Sprintf("the hardware is not the one that run.yaml names, or its figures are wrong: terms on prompts times %.2f and "+
+		"the others times %.2f removes", 1+a, 1+b)
+	return c.finished()
+}
+
+// termCandidate is the term whose rescaling removes most, and the regime in which it
+// does, which is one where the term is not zero.
+func (s *scope) termCandidate(set *coeff.Set, r *residuals, total float64) *candidate {
+	b := s.bestTerm(set, r, total)
 	if b.slot < 0 {
-		return
+		return nil
 	}
-	c := &set.Beta[b.slot]
-	d.Term = c.Name
-	change := fmt.Sprintf("%s times %.2f", c.Name, 1+b.delta/c.Value)
-	if c.Value == 0 {
-		change = fmt.Sprintf("a %s of %.3g %s where it is 0", c.Name, b.delta, c.Unit)
+	t, x := &set.Beta[b.slot], r.column(b.slot)
+	regime, bias := r.regimeOf(b.delta, x)
+	c := &candidate{cause: result.CauseModelError, figure: "contributions", regime: regime.String(), term: t.Name, share: b.share,
+		left: total * (1 - b.share), evidence: bias}
+	change := fmt.Sprintf("%s times %.2f", t.Name, 1+b.delta/t.Value)
+	if t.Value == 0 {
+		change = fmt.Sprintf("a %s of %.3g %s where it is 0", t.Name, b.delta, t.Unit)
 	}
-	if b.share < tellingShare {
-		d.Sentence += fmt.Sprintf("; no single coefficient is to blame: the best change, %s, would remove %.0f %% of the mean "+
-			"relative error", change, 100*b.share)
-		return
+	c.sentence = fmt.Sprintf("%s steps are predicted %s: %s removes", regime, biasText(bias), change)
+	return c.finished()
+}
+
+// finished says how much is removed where that is enough to name a cause.
+func (c *candidate) finished() *candidate {
+	if c.share >= tellingShare {
+		c.sentence += fmt.Sprintf(" %.0f %% of the mean relative error", 100*c.share)
 	}
-	d.Sentence += fmt.Sprintf("; %s would remove %.0f %% of the mean relative error", change, 100*b.share)
+	return c
 }
 
 func biasText(b float64) string {
@@ -87,24 +183,6 @@ func biasText(b float64) string {
 		return fmt.Sprintf("%.0f %% too short", -100*b)
 	}
 	return fmt.Sprintf("%.0f %% too long", 100*b)
-}
-
-func (s *scope) regimeBiases() []regimeBias {
-	out := make([]regimeBias, rows.Mixed+1)
-	var sumY [rows.Mixed + 1]float64
-	s.eachTested(func(t *judgedRun, i int) {
-		r := t.beta.Regime[i]
-		corrected := t.withoutDrift(i)
-		out[r].regime, out[r].rows = r, out[r].rows+1
-		out[r].bias += corrected - t.beta.Y[i]
-		sumY[r] += t.beta.Y[i]
-	})
-	for r := range out {
-		if sumY[r] > 0 {
-			out[r].bias /= sumY[r]
-		}
-	}
-	return out
 }
 
 // withoutDrift is the prediction of row i as the machine was then: times the
@@ -118,32 +196,6 @@ func (t *judgedRun) withoutDrift(i int) float64 {
 }
 
 func rawPrediction(t *judgedRun, i int) float64 { return t.pred[i] }
-
-// driftShare is the share of the mean relative error that the drift curve removes.
-func (s *scope) driftShare() float64 {
-	raw, left := 0.0, 0.0
-	s.eachTested(func(t *judgedRun, i int) {
-		y := math.Max(t.beta.Y[i], leastUs)
-		raw += math.Abs(t.beta.Y[i]-t.pred[i]) / y
-		left += math.Abs(t.beta.Y[i]-t.withoutDrift(i)) / y
-	})
-	if raw == 0 {
-		return 0
-	}
-	return 1 - left/raw
-}
-
-// worstRegime has the largest |bias| among regimes with 20 rows or more.
-func worstRegime(biases []regimeBias) *regimeBias {
-	var worst *regimeBias
-	for i := range biases {
-		b := &biases[i]
-		if b.rows >= rareSteps && (worst == nil || math.Abs(b.bias) > math.Abs(worst.bias)) {
-			worst = b
-		}
-	}
-	return worst
-}
 
 func (s *scope) eachTested(f func(t *judgedRun, i int)) {
 	for _, t := range s.runs {
@@ -173,13 +225,8 @@ const nearBest = 0.75
 // error with equal weight for every regime, and returns the term that removes
 // most. Least absolute error, because single slow steps would own a square. No
 // coefficient is taken below zero.
-func (s *scope) bestTerm(set *coeff.Set, predict func(*judgedRun, int) float64) termChange {
-	r := s.residuals(predict)
+func (s *scope) bestTerm(set *coeff.Set, r *residuals, total float64) termChange {
 	best, physical := termChange{slot: -1}, termChange{slot: -1}
-	total := r.loss(0, nil)
-	if !(total > 0) {
-		return best
-	}
 	for j, f := range features.BetaFeatures(set.SpecVersion) {
 		x := r.column(j)
 		delta := math.Max(r.bestChange(x), -set.Beta[j].Value)
@@ -197,10 +244,52 @@ func (s *scope) bestTerm(set *coeff.Set, predict func(*judgedRun, int) float64) 
 	return best
 }
 
-// residuals are y - prediction of the tested rows, us, each with a weight that makes it relative and its regime as heavy as the others.
+// residuals are y - prediction of the tested rows, us, each with a weight that makes
+// it relative and its regime as heavy as the others.
 type residuals struct {
-	us, weight []float64
-	rows       [][]float64
+	us, y, weight []float64
+	regime        []rows.Regime
+	rows          [][]float64
+}
+
+// without are the residuals once delta times x is added to the predictions.
+func (r *residuals) without(delta float64, x []float64) []float64 {
+	out := make([]float64, len(r.us))
+	for i, us := range r.us {
+		out[i] = us - delta*x[i]
+	}
+	return out
+}
+
+// constantLoss is the loss of the best constant.
+func (r *residuals) constantLoss() float64 {
+	sum, c := 0.0, stat.WeightedMedian(r.y, r.weight)
+	for i, y := range r.y {
+		sum += r.weight[i] * math.Abs(y-c)
+	}
+	return sum
+}
+
+// regimeOf is the regime in which changing a term by delta removes most of the
+// error, among those where the term is not zero, and the signed error of that
+// regime, sum(prediction - y)/sum(y).
+func (r *residuals) regimeOf(delta float64, x []float64) (rows.Regime, float64) {
+	var removed, over, sumY [rows.Mixed + 1]float64
+	for i, us := range r.us {
+		g := r.regime[i]
+		over[g], sumY[g] = over[g]-us, sumY[g]+r.y[i]
+		removed[g] += r.weight[i] * (math.Abs(us) - math.Abs(us-delta*x[i]))
+	}
+	best := rows.Regime(0)
+	for g := range removed {
+		if removed[g] > removed[best] {
+			best = rows.Regime(g)
+		}
+	}
+	if sumY[best] == 0 {
+		return best, 0
+	}
+	return best, over[best] / sumY[best]
 }
 
 func (s *scope) residuals(predict func(*judgedRun, int) float64) *residuals {
@@ -215,7 +304,7 @@ func (s *scope) residuals(predict func(*judgedRun, int) float64) *residuals {
 			return
 		}
 		y := math.Max(t.beta.Y[i], leastUs)
-		r.us = append(r.us, t.beta.Y[i]-predict(t, i))
+		r.us, r.y, r.regime = append(r.us, t.beta.Y[i]-predict(t, i)), append(r.y, t.beta.Y[i]), append(r.regime, t.beta.Regime[i])
 		r.weight = append(r.weight, 1/(y*count[t.beta.Regime[i]]))
 		r.rows = append(r.rows, t.beta.Row(i))
 	})

@@ -1,10 +1,13 @@
 package validate
 
 import (
+	"strings"
+
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate/gates"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -32,6 +35,7 @@ type Options struct {
 	Thresholds   map[string]float64 // gate name -> threshold
 	// ThresholdsFrom says who set a threshold, for the documents; "option" by default.
 	ThresholdsFrom map[string]string
+	For            string      // the purpose that decides: steps, replay, waits, transfer or all; empty: see spec#verdict
 	Recipe         rows.Recipe // of the cleaning; default: that of the coefficients
 	Workers        int         // 0: all cores; never changes a result
 
@@ -57,6 +61,8 @@ func (o Options) resolve() (Options, error) {
 	switch {
 	case !(o.Split > 0 && o.Split <= 1):
 		return o, trace.Errorf(codeBadOption, "--split: got %g, want a share in (0, 1]", o.Split)
+	case o.For != "" && !gates.CheckPurpose(o.For):
+		return o, trace.Errorf(codeBadOption, "--for: got %q, want %s or %s", o.For, strings.Join(result.Purposes, ", "), result.PurposeAll)
 	case o.SharedPrefix < 0:
 		return o, trace.Errorf(codeBadOption, "--shared-prefix-tokens: got %d tokens, want >= 0", o.SharedPrefix)
 	case o.OverheadUs != nil && !(*o.OverheadUs >= 0 && *o.OverheadUs < 1e9):

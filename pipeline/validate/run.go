@@ -249,7 +249,7 @@ func (j *job) document(fit *result.Fit) *result.Validation {
 		v.Runs = append(v.Runs, j.entries[i]...)
 	}
 	v.Figures = scored.steps.Figures(termNames(j.set))
-	gates.Decide(v, fit, j.set, j.rules)
+	gates.Decide(v, fit, j.set, j.rules, j.o.For)
 	v.Diagnoses = j.diagnoses(v, groups)
 	v.Warnings = append(v.Warnings, changedTerms(j.set, fit)...)
 	if j.refit {
@@ -289,16 +289,31 @@ func changedTerms(set *coeff.Set, fit *result.Fit) []trace.Finding {
 	return out
 }
 
-// diagnoses explains every failed scope that has rows: configurations and runs.
+// diagnoses explains every scope that failed by its steps or its replay. What only
+// the closed form of waits or a left-out configuration fails has no cause in here.
 func (j *job) diagnoses(v *result.Validation, groups []*scope) []result.Diagnosis {
 	out := []result.Diagnosis{}
 	order, names := gates.FailedByScope(v.Gates)
+	slow := map[string]bool{} // runs whose step times failed
 	for _, name := range order {
 		s := j.scopeNamed(groups, name)
 		if s == nil || len(s.runs) == 0 {
 			continue
 		}
-		d := diagnose(s, names[name])
+		var d result.Diagnosis
+		switch {
+		case slices.ContainsFunc(names[name], gates.OfSteps):
+			d = diagnose(s, names[name], j.lagCandidate(s))
+			for _, t := range s.runs {
+				slow[t.id] = slow[t.id] || name != gates.ScopeAll
+			}
+		case !slices.ContainsFunc(names[name], gates.OfReplay) || name == gates.ScopeAll:
+			continue
+		case slow[s.runs[0].id]:
+			d = diagnose(s, names[name], j.lagCandidate(s))
+		default:
+			d = j.diagnoseReplay(v, s.runs[0], name, names[name])
+		}
 		d.Scope = name
 		out = append(out, d)
 	}

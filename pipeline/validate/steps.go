@@ -45,6 +45,7 @@ type judgedRun struct {
 	parts    []rows.Part
 	// identical is the share of batches a forced replay reproduces; nil unknown.
 	identical *float64
+	blocks    int64 // KV blocks that the steps recorded; 0 unknown
 }
 
 // runLag is the lag used and whether the data told it.
@@ -62,6 +63,7 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 	if len(run.Steps) == 0 {
 		return t, nil
 	}
+	t.blocks = run.Steps[0].BlocksTotal
 	sp, err := features.New(set.SpecVersion, dep)
 	if err != nil {
 		return nil, err

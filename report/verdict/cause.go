@@ -17,6 +17,10 @@ var causeWords = map[string]string{
 	result.CauseUnseenRegime: "A regime was unseen in training",
 	result.CauseModelError:   "The model is wrong",
 	result.CauseSaturated:    "The run is saturated",
+	result.CauseLag:          "Steps are joined to the wrong batches",
+	result.CauseHardware:     "The hardware is not what run.yaml says",
+	result.CauseScheduler:    "The simulator forms other batches",
+	result.CauseUnknown:      "Unknown",
 }
 
 // maxCauses is how many diagnoses the page spells out.

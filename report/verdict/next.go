@@ -43,6 +43,13 @@ func nextSteps(in input.Input) []string {
 		out = append(out, fmt.Sprintf("Look at the terms that carry the error, %s: record more such steps, or correct what run.yaml says of "+
 			"the hardware.", places(ds, diagnosedTerm)))
 	}
+	if ds := by[result.CauseLag]; len(ds) > 0 {
+		out = append(out, fmt.Sprintf("Fit %s again: its lag is not the one that its rows tell.", places(ds, diagnosedScope)))
+	}
+	if ds := slices.Concat(by[result.CauseHardware], by[result.CauseScheduler]); len(ds) > 0 {
+		out = append(out, fmt.Sprintf("Compare run.yaml with the server's log for %s: device, KV blocks, scheduler limits.",
+			places(ds, diagnosedScope)))
+	}
 	if n := shortOfRequests(v.Gates); n > 0 {
 		out = append(out, fmt.Sprintf("Record longer: %s for want of requests (164 in the compared part decide one).",
 			words.PluralVerb(n, "replay gate has no verdict", "replay gates have no verdict")))

@@ -3,6 +3,7 @@
 package gates
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -32,47 +33,31 @@ const (
 	noteNotIdentified = "no term is identified"
 )
 
-// Decide fills the gates, the missing list and the verdict of v. fit may be nil:
-// then what only the fit knows is null and not required.
-func Decide(v *result.Validation, fit *result.Fit, set *coeff.Set, r *Rules) {
+// Decide fills the gates, the verdicts by purpose and the one of v: that of the
+// purpose asked for (empty: replay, or steps where nothing is replayed). fit may be
+// nil: then what only the fit knows is null and not required.
+func Decide(v *result.Validation, fit *result.Fit, set *coeff.Set, r *Rules, asked string) {
 	judge(v, fit, checkSigns(set), r)
+	settle(v, asked)
 }
 
 func judge(v *result.Validation, fit *result.Fit, signs signCheck, r *Rules) {
-	v.Gates = append(v.Gates, fitGates(fit, signs, r)...)
+	v.Gates = append(v.Gates, fitGates(fit, v.Configs, signs, r)...)
 	for i := range v.Configs {
 		v.Gates = append(v.Gates, configGates(&v.Configs[i], r)...)
+		v.Gates = append(v.Gates, delayGates(&v.Configs[i], v.Runs, r)...)
 	}
 	v.Gates = append(v.Gates, overallGates(v, r)...)
 	if !v.Options.StepsOnly {
 		v.Gates = append(v.Gates, replayGates(v, r)...)
 	}
-	settle(v)
-}
-
-// settle derives verdict, pass and the missing list from the gates.
-func settle(v *result.Validation) {
-	v.Verdict = result.VerdictPass
-	v.Missing = []string{}
-	for _, g := range v.Gates {
-		switch {
-		case g.Pass == nil && g.Required:
-			v.Missing = append(v.Missing, fmt.Sprintf("%s of %s: %s", g.Name, g.Scope, g.Note))
-		case g.Pass != nil && !*g.Pass:
-			v.Verdict = result.VerdictFail
-		}
-	}
-	if v.Verdict == result.VerdictPass && len(v.Missing) > 0 {
-		v.Verdict = result.VerdictInsufficient
-	}
-	v.Pass = v.Verdict == result.VerdictPass
 }
 
 // ScopeAll is the scope of a gate that judges all runs together.
 const ScopeAll = "all"
 
 // fitGates are those only the fit can answer: leave-one-out, certificate, folds.
-func fitGates(fit *result.Fit, signs signCheck, r *Rules) []result.Gate {
+func fitGates(fit *result.Fit, configs []result.ConfigErrors, signs signCheck, r *Rules) []result.Gate {
 	gates := []result.Gate{signs.gate(r)}
 	if fit == nil {
 		for _, name := range []string{gateBetaMAPELoco, gateCertificate, gateFoldsDistinct} {
@@ -82,16 +67,16 @@ func fitGates(fit *result.Fit, signs signCheck, r *Rules) []result.Gate {
 		}
 		return gates
 	}
-	gates = append(gates, locoGates(&fit.Beta, r, gateBetaMAPELoco, func(l result.Loco) *float64 { return l.MAPE })...)
+	gates = append(gates, locoGates(&fit.Beta, configs, r, gateBetaMAPELoco, func(l result.Loco) *float64 { return l.MAPE })...)
 	for i := range fit.Alpha {
 		m := &fit.Alpha[i]
 		switch m.Name {
 		case "overhead":
-			gates = append(gates, locoGates(m, r, gateOverheadInsideLoco, func(l result.Loco) *float64 { return l.InsideShare })...)
+			gates = append(gates, locoGates(m, configs, r, gateOverheadInsideLoco, func(l result.Loco) *float64 { return l.InsideShare })...)
 		case "admission":
-			gates = append(gates, locoGates(m, r, gateAdmissionWindowLoco, func(l result.Loco) *float64 { return l.MAPEWindow10s })...)
+			gates = append(gates, locoGates(m, configs, r, gateAdmissionWindowLoco, func(l result.Loco) *float64 { return l.MAPEWindow10s })...)
 		case "queue":
-			gates = append(gates, locoGates(m, r, gateQueueMAPELoco, func(l result.Loco) *float64 { return l.MAPE })...)
+			gates = append(gates, locoGates(m, configs, r, gateQueueMAPELoco, func(l result.Loco) *float64 { return l.MAPE })...)
 		}
 	}
 	certificate := certified(fit)
@@ -101,15 +86,17 @@ func fitGates(fit *result.Fit, signs signCheck, r *Rules) []result.Gate {
 		r.gate(gateFoldsDistinct, ScopeAll, &repeats, ""))
 }
 
-func locoGates(m *result.Model, r *Rules, name string, value func(result.Loco) *float64) []result.Gate {
+func locoGates(m *result.Model, configs []result.ConfigErrors, r *Rules, name string, value func(result.Loco) *float64) []result.Gate {
 	if len(m.Loco) == 0 {
-		return []result.Gate{r.gate(name, ScopeAll, nil, noteOneConfig)}
+		g := r.gate(name, ScopeAll, nil, noteOneConfig)
+		g.Required = false
+		return []result.Gate{g}
 	}
 	var gates []result.Gate
 	for _, l := range m.Loco {
-		scope := l.Label
-		if scope == "" {
-			scope = l.Config
+		scope := cmp.Or(l.Label, l.Config)
+		if i := slices.IndexFunc(configs, func(c result.ConfigErrors) bool { return c.Config == l.Config && !c.TestRun }); i >= 0 {
+			scope = configs[i].Scope
 		}
 		gates = append(gates, r.gate(name, scope, value(l), noteNoRows))
 	}
@@ -173,16 +160,10 @@ func configGates(c *result.ConfigErrors, r *Rules) []result.Gate {
 	if c.Alpha == nil {
 		return gates
 	}
-	if o := c.Alpha.Overhead; o != nil {
-		add(gateOverheadInside, o.InsideShare, "every interval is exact, or there are none")
-	}
 	if a := c.Alpha.Admission; a != nil {
 		add(gateAdmissionWindow, a.MAPEWindow10s, noteNoRows)
 		add(gateAdmissionMaxError, a.MaxErrorRatio, noteNoRows)
 		add(gateAdmissionBeatsConst, ratio(a.MAPEWindow10s, a.ConstWindow), noteNoRows)
-	}
-	if a := c.Alpha.Egress; a != nil {
-		add(gateEgressWAPE, a.WAPE, noteNoRows)
 	}
 	if a := c.Alpha.Queue; a != nil {
 		add(gateQueueMAPE, a.MAPE, noteNoRows)
@@ -190,6 +171,58 @@ func configGates(c *result.ConfigErrors, r *Rules) []result.Gate {
 		add(gateQueueBeatsConst, ratio(a.MAPE, a.MAPEConst), noteNoRows)
 	}
 	return gates
+}
+
+// delayGates judge what happens outside the engine by the error it causes: the mean
+// absolute error of a delay over the mean of the time it is a part of. Without a
+// replay there is nothing it is a part of.
+func delayGates(c *result.ConfigErrors, runs []result.ValidationRun, r *Rules) []result.Gate {
+	var gates []result.Gate
+	add := func(name string, maeUs *float64, of func(*result.Metrics) *result.Metric) {
+		mean := meanMs(c, runs, of)
+		g := r.gate(name, c.Scope, overMs(maeUs, mean), noteNoReplay)
+		g.Required = mean != nil
+		gates = append(gates, g)
+	}
+	if c.Alpha == nil {
+		return nil
+	}
+	if o := c.Alpha.Overhead; o != nil {
+		add(gateOverheadOfTTFT, o.MAEUs, func(m *result.Metrics) *result.Metric { return m.TTFT })
+	}
+	if a := c.Alpha.Egress; a != nil {
+		add(gateEgressOfE2E, a.MAEUs, func(m *result.Metrics) *result.Metric { return m.E2E })
+	}
+	return gates
+}
+
+// meanMs is the mean of a recorded metric over the replayed requests of a
+// configuration or test run, ms.
+func meanMs(c *result.ConfigErrors, runs []result.ValidationRun, of func(*result.Metrics) *result.Metric) *float64 {
+	sum, n := 0.0, 0.0
+	for i := range runs {
+		if !slices.Contains(c.Runs, runs[i].ID) || runs[i].Saturated {
+			continue
+		}
+		if m := metricOf(runs[i].Metrics, of); m != nil {
+			sum, n = sum+m.RealMs.Mean*float64(m.NReal), n+float64(m.NReal)
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	mean := sum / n
+	return &mean
+}
+
+// overMs is a time in us over one in ms.
+func overMs(us, ms *float64) *float64 {
+	if us == nil {
+		return nil
+	}
+	const usPerMs = 1000
+	v := *us / usPerMs
+	return ratio(&v, ms)
 }
 
 func ratio(a, b *float64) *float64 {
@@ -229,16 +262,23 @@ var replayNames = []struct {
 	{gateKSE2E, gateMedianE2E, func(m *result.Metrics) *result.Metric { return m.E2E }},
 }
 
+// replayGateNames are the gates that stand per replayed run, phase and split.
+var replayGateNames = []string{gateKSTTFT, gateMedianTTFT, gateKSITL, gateMedianITL, gateKSE2E, gateMedianE2E}
+
 // replayGates judge the plain replay of every run, phase and split. A closed
 // loop and a saturated phase are outside the rule: null and not required. Too few
-// requests are null and required. An in-sample comparison can fail but never
-// makes up for the hold-out that was too small.
+// requests in the hold-out are null; then the replay of the whole phase decides,
+// where that has enough, because the step gates have judged the same coefficients
+// on rows they never saw (spec#replay-in-sample).
 func replayGates(v *result.Validation, r *Rules) []result.Gate {
 	var gates []result.Gate
 	decided := false
 	for i := range v.Runs {
 		run := &v.Runs[i]
 		note, required := runNote(run, r)
+		if required && !run.Sufficient && coveredInSample(v.Runs, run) {
+			required = false
+		}
 		decided = decided || required
 		for _, n := range replayNames {
 			var ks, median *float64
@@ -258,6 +298,26 @@ func replayGates(v *result.Validation, r *Rules) []result.Gate {
 		}
 	}
 	return gates
+}
+
+// Good reports whether the compared distributions pass the replay gates.
+func (r *Rules) Good(m *result.Metrics) bool {
+	if m == nil {
+		return false
+	}
+	for _, n := range replayNames {
+		got := n.of(m)
+		if got == nil {
+			continue
+		}
+		if ks := r.gate(n.ks, "", &got.KSD, ""); !*ks.Pass {
+			return false
+		}
+		if e := r.gate(n.median, "", got.MedianRelErrPaired, ""); e.Pass != nil && !*e.Pass {
+			return false
+		}
+	}
+	return true
 }
 
 func metricOf(m *result.Metrics, of func(*result.Metrics) *result.Metric) *result.Metric {
@@ -283,7 +343,7 @@ func runNote(run *result.ValidationRun, r *Rules) (note string, required bool) {
 		return noteNoReplay, true
 	case !run.Sufficient:
 		limit := r.KSLimit()
-		return fmt.Sprintf(noteInsufficient, run.Requests, stat.EnoughFor(limit), limit), run.Split.Kind != result.SplitInSample
+		return fmt.Sprintf(noteInsufficient, run.Requests, stat.EnoughFor(limit), limit), true
 	}
 	return "", true
 }
@@ -292,19 +352,24 @@ func replayGate(r *Rules, name string, run *result.ValidationRun, value *float64
 	if value == nil && note == "" {
 		note = noteNoStamps
 	}
-	g := r.gate(name, scopeOf(run), value, note)
+	g := r.gate(name, ScopeOf(run), value, note)
 	g.Required = required
-	if run.Split.Kind == result.SplitInSample {
-		g.Required = false
-		if g.Note == "" {
-			g.Note = noteInSample
-		}
+	if run.Split.Kind == result.SplitInSample && g.Note == "" {
+		g.Note = noteInSample
 	}
 	return g
 }
 
-// scopeOf names a run, phase and split in one word.
-func scopeOf(run *result.ValidationRun) string {
+// coveredInSample reports whether the whole phase was replayed beside a hold-out
+// with too few requests.
+func coveredInSample(runs []result.ValidationRun, short *result.ValidationRun) bool {
+	return short.Split.Kind == result.SplitHoldout && slices.ContainsFunc(runs, func(r result.ValidationRun) bool {
+		return r.ID == short.ID && r.Phase == short.Phase && r.Split.Kind == result.SplitInSample
+	})
+}
+
+// ScopeOf names a run, phase and split in one word.
+func ScopeOf(run *result.ValidationRun) string {
 	s := run.ID
 	if run.Phase != "" {
 		s += "/" + run.Phase

@@ -18,6 +18,8 @@ type Threshold struct {
 	Source string  `json:"source"` // why the threshold is what it is
 	Doc    string  `json:"doc"`    // what the value is
 	Spec   string  `json:"spec"`   // address of the gate's clause in the book
+	// Purposes are what the gate decides for: steps, replay, waits, transfer.
+	Purposes []string `json:"purposes"`
 }
 
 // Gate names (spec#gates). A name is also that of the gate's clause.
@@ -34,13 +36,13 @@ const (
 	gateFoldsDistinct        = "folds_distinct"
 	gateTargetFloor          = "target_floor"
 	gateWorstConfiguration   = "worst_configuration"
-	gateOverheadInside       = "overhead_inside"
+	gateOverheadOfTTFT       = "overhead_of_ttft"
 	gateOverheadInsideLoco   = "overhead_inside_loco"
 	gateAdmissionWindow      = "admission_window_mape"
 	gateAdmissionWindowLoco  = "admission_window_mape_loco"
 	gateAdmissionMaxError    = "admission_max_error"
 	gateAdmissionBeatsConst  = "admission_beats_constant"
-	gateEgressWAPE           = "egress_wape"
+	gateEgressOfE2E          = "egress_of_e2e"
 	gateQueueMAPE            = "queue_mape"
 	gateQueueMAPELoco        = "queue_mape_loco"
 	gateQueueMaxError        = "queue_max_error"
@@ -61,68 +63,68 @@ const (
 func Defaults() []Threshold { return slices.Clone(defaults) }
 
 var defaults = []Threshold{
-	rule(gateBetaMAPE, "<", 0.15, "what capacity planning needs inside a configuration",
+	rule(forSteps, gateBetaMAPE, "<", 0.15, "what capacity planning needs inside a configuration",
 		"step-time MAPE of each configuration, hold-out rows"),
-	rule(gateBetaMAPELoco, "<", 0.25, "what capacity planning needs on an unseen configuration",
+	rule(forTransfer, gateBetaMAPELoco, "<", 0.25, "what capacity planning needs on an unseen configuration",
 		"step-time MAPE of each configuration when it is left out of the fit, or of a test run of an unseen one"),
-	rule(gateBetaMaxError, "<", 3, "no single step may be far off",
+	rule(forSteps, gateBetaMaxError, "<", 3, "no single step may be far off",
 		"largest absolute step-time error / median hold-out target of the configuration"),
-	rule(gateBetaSigns, "<=", 0, "work cannot shorten a step",
+	rule(forSteps, gateBetaSigns, "<=", 0, "work cannot shorten a step",
 		"identified ones among terms 1, 3, 11 that are not > 0 and 16 that are < 0"),
-	rule(gateBetaBeatsConstant, "<", 1, "a model must beat a constant",
+	rule(forSteps, gateBetaBeatsConstant, "<", 1, "a model must beat a constant",
 		"step-time MAPE / MAPE of the configuration's best constant"),
-	rule(gateBetaSkill, ">", 0.5, "nearer to the noise floor than to a constant",
+	rule(forSteps, gateBetaSkill, ">", 0.5, "nearer to the noise floor than to a constant",
 		"1 - (MAPE - floor)/(constant - floor)"),
-	rule(gateBias, "<", 0.03, "what is used are sums of steps",
+	rule(forSteps, gateBias, "<", 0.03, "what is used are sums of steps",
 		"size of sum(prediction - target) / sum(target), all hold-out rows"),
-	rule(gateBoundHits, "<=", 0.01, "a feature at its bound says nothing",
+	rule(forSteps, gateBoundHits, "<=", 0.01, "a feature at its bound says nothing",
 		"largest share of rows whose feature hit its bound"),
-	rule(gateCertificate, ">=", 1, "the solver proves its answer",
+	rule(forSteps, gateCertificate, ">=", 1, "the solver proves its answer",
 		"1 when the solver's certificate holds for every model"),
-	rule(gateFoldsDistinct, "<=", 0, "folds that agree to the bit validate nothing",
+	rule(forSteps, gateFoldsDistinct, "<=", 0, "folds that agree to the bit validate nothing",
 		"folds that repeat the coefficients of another"),
-	rule(gateTargetFloor, ">=", 1, "no step is shorter than reading its weights",
+	rule(forSteps, gateTargetFloor, ">=", 1, "no step is shorter than reading its weights",
 		"median step-time target / median physical floor"),
-	rule(gateWorstConfiguration, "<", worstOverMAPE*0.15, "no configuration may pay for the others",
+	rule(forSteps, gateWorstConfiguration, "<", worstOverMAPE*0.15, "no configuration may pay for the others",
 		"largest step-time MAPE over the configurations; twice the beta_mape threshold"),
-	rule(gateOverheadInside, ">=", 0.90, "an overhead is known only to lie in its interval",
-		"share of non-exact hold-out intervals that hold the predicted overhead"),
-	rule(gateOverheadInsideLoco, ">=", 0.85, "the same on an unseen configuration",
-		"the same with the configuration left out"),
-	rule(gateAdmissionWindow, "<", 0.25, "an admission controller sees window means",
+	rule(forReplay, gateOverheadOfTTFT, "<", 0.02, "a delay counts by the error it causes where it is used",
+		"mean absolute error of the overhead / mean TTFT of the replayed requests"),
+	rule(forReplay, gateEgressOfE2E, "<", 0.01, "a delay counts by the error it causes where it is used",
+		"mean absolute error of the egress / mean E2E of the replayed requests"),
+	rule(forTransfer, gateOverheadInsideLoco, ">=", 0.85, "the same on an unseen configuration",
+		"share of non-exact intervals that hold the predicted overhead, configuration left out"),
+	rule(forWaits, gateAdmissionWindow, "<", 0.25, "an admission controller sees window means",
 		"MAPE of 10-second window means of the wait before scheduling"),
-	rule(gateAdmissionWindowLoco, "<", 0.40, "the same on an unseen configuration",
+	rule(forWaits, gateAdmissionWindowLoco, "<", 0.40, "the same on an unseen configuration",
 		"the same with the configuration left out"),
-	rule(gateAdmissionMaxError, "<", 5, "no single window may be far off",
+	rule(forWaits, gateAdmissionMaxError, "<", 5, "no single window may be far off",
 		"largest error of a window mean / median window"),
-	rule(gateAdmissionBeatsConst, "<", 1, "a model must beat a constant",
+	rule(forWaits, gateAdmissionBeatsConst, "<", 1, "a model must beat a constant",
 		"window MAPE / window MAPE of the best constant"),
-	rule(gateEgressWAPE, "<", 0.30, "a short delay counts by its total",
-		"WAPE of the time from the last token to departure"),
-	rule(gateQueueMAPE, "<", 0.25, "acceptance of the 1.0 text",
+	rule(forWaits, gateQueueMAPE, "<", 0.25, "acceptance of the 1.0 text",
 		"per-request MAPE of SCHEDULED - QUEUED; frozen recipe only"),
-	rule(gateQueueMAPELoco, "<", 0.40, "acceptance of the 1.0 text, unseen configuration",
+	rule(forWaits, gateQueueMAPELoco, "<", 0.40, "acceptance of the 1.0 text, unseen configuration",
 		"the same with the configuration left out"),
-	rule(gateQueueMaxError, "<", 5, "no single request may be far off",
+	rule(forWaits, gateQueueMaxError, "<", 5, "no single request may be far off",
 		"largest error / median target; frozen recipe only"),
-	rule(gateQueueBeatsConst, "<", 1, "a model must beat a constant",
+	rule(forWaits, gateQueueBeatsConst, "<", 1, "a model must beat a constant",
 		"MAPE / MAPE of the best constant; frozen recipe only"),
-	rule(gateKSTTFT, "<", defaultLimitKS, "what samples of 164 requests differ by chance",
+	rule(forReplay, gateKSTTFT, "<", defaultLimitKS, "what samples of 164 requests differ by chance",
 		"Kolmogorov-Smirnov distance of TTFT, plain replay"),
-	rule(gateKSITL, "<", defaultLimitKS, "what samples of 164 requests differ by chance",
+	rule(forReplay, gateKSITL, "<", defaultLimitKS, "what samples of 164 requests differ by chance",
 		"the same of ITL"),
-	rule(gateKSE2E, "<", defaultLimitKS, "what samples of 164 requests differ by chance",
+	rule(forReplay, gateKSE2E, "<", defaultLimitKS, "what samples of 164 requests differ by chance",
 		"the same of E2E"),
-	rule(gateMedianTTFT, "<", defaultLimitMedianRelErr, "a typical request within a fifth",
+	rule(forReplay, gateMedianTTFT, "<", defaultLimitMedianRelErr, "a typical request within a fifth",
 		"median paired relative error of TTFT, plain replay"),
-	rule(gateMedianITL, "<", defaultLimitMedianRelErr, "a typical request within a fifth",
+	rule(forReplay, gateMedianITL, "<", defaultLimitMedianRelErr, "a typical request within a fifth",
 		"the same of ITL"),
-	rule(gateMedianE2E, "<", defaultLimitMedianRelErr, "a typical request within a fifth",
+	rule(forReplay, gateMedianE2E, "<", defaultLimitMedianRelErr, "a typical request within a fifth",
 		"the same of E2E"),
 }
 
-func rule(name, op string, limit float64, source, doc string) Threshold {
-	return Threshold{Name: name, Op: op, Limit: limit, Source: source, Doc: doc, Spec: result.GateClause(name)}
+func rule(purposes []string, name, op string, limit float64, source, doc string) Threshold {
+	return Threshold{Name: name, Op: op, Limit: limit, Source: source, Doc: doc, Spec: result.GateClause(name), Purposes: purposes}
 }
 
 // Rules are the thresholds in force.
@@ -208,7 +210,7 @@ func (r *Rules) gate(name, scope string, value *float64, note string) result.Gat
 	t := r.byName[name]
 	g := result.Gate{
 		Gate:   coeff.Gate{Name: name, Scope: scope, Value: value, Op: t.Op, Threshold: t.Limit, Note: note},
-		Source: t.Source, Spec: t.Spec, Required: true,
+		Source: t.Source, Spec: t.Spec, Required: true, Purposes: t.Purposes,
 	}
 	if value != nil {
 		pass := holds(*value, t.Op, t.Limit)
