@@ -11,7 +11,8 @@ func document(t *testing.T) string {
 	t.Helper()
 	leaf := func(v float32) *Forest { return &Forest{Trees: []Tree{{{Leaf, v}}}} }
 	doc := map[string]any{"schema_version": "1", "surprise": true, "targets": []Target{{
-		Name: "ttft_ms", Unit: "ms", Columns: []Column{{Name: "num_request_waiting", Max: 10}, {Name: "prefix_cache_score", Max: 1}, {Name: "kind", IsCategory: true}},
+		Name: "ttft_ms", Unit: "ms", Columns: []Column{{Name: "num_request_waiting", Max: 10}, {Name: "prefix_cache_score", Max: 1},
+			{Name: "kind", IsCategory: true}},
 		Trees: &Forest{Base: math.Log(100), Trees: []Tree{{{0, 5}, {Leaf, 0}, {Leaf, 1}}}}, Idle: leaf(1), Queued: leaf(2), Residual: leaf(0.5),
 		Quantiles: []LevelForest{{0.5, *leaf(3)}, {0.9, *leaf(2)}},
 		Factors:   []LevelFactors{{"trees", 0.9, [4]float64{1, 2, 3, 4}}},

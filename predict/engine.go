@@ -70,7 +70,8 @@ func New(set *coeff.Set, d *deploy.Deployment) (*Engine, error) {
 func NewWith(steps latency.Model, d *deploy.Deployment) *Engine {
 	return &Engine{
 		steps: steps, budget: d.Engine.MaxNumBatchedTokens, seats: d.Engine.MaxNumSeqs, blockSize: d.Engine.BlockSize,
-		longPrefill: d.Engine.LongPrefillThreshold, totalBlocks: d.Engine.KVBlocksGPU.Or(0), async: d.Engine.IsAsync(), chunked: d.Engine.ChunkedPrefill,
+		longPrefill: d.Engine.LongPrefillThreshold, totalBlocks: d.Engine.KVBlocksGPU.Or(0), async: d.Engine.IsAsync(),
+		chunked: d.Engine.ChunkedPrefill,
 	}
 }
 
@@ -92,7 +93,8 @@ func (e *Engine) overheadUs(s *State, r *Request) (float64, error) {
 	if e.overhead == nil {
 		return 0, nil
 	}
-	q := latency.Queue{Running: s.Decodes + s.StepRequests + s.NextRequests, Waiting: s.AheadRequests, FreeBlocks: max(0, s.FreeBlocks), TotalBlocks: e.totalBlocks,
+	q := latency.Queue{Running: s.Decodes + s.StepRequests + s.NextRequests, Waiting: s.AheadRequests, FreeBlocks: max(0, s.FreeBlocks),
+		TotalBlocks:  e.totalBlocks,
 		PromptTokens: r.PromptTokens, CachedBlocks: r.CachedTokens / e.blockSize}
 	us, err := e.overhead.DelayUs(&q)
 	return math.Max(0, us), err

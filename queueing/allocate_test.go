@@ -19,7 +19,7 @@ func randomFleet(rng *rand.Rand) (Fleet, []Demand) {
 		cost[t] = float64(20 + rng.IntN(300))
 	}
 	var demands []Demand
-	for i := range 1 + rng.IntN(OptimumServers) {
+	for i := range 1 + rng.IntN(optimumServers) {
 		d := Demand{Name: fmt.Sprintf("server-%02d", i), Priority: 1 + rng.IntN(3), RateRPS: rng.Float64() * 40, MinReplicas: rng.IntN(2)}
 		if rng.IntN(10) == 0 {
 			d.RateRPS = 0
@@ -27,7 +27,8 @@ func randomFleet(rng *rand.Rand) (Fleet, []Demand) {
 		for _, t := range types {
 			for _, units := range []int{1, 2, 4}[:1+rng.IntN(3)] {
 				if rng.IntN(3) > 0 {
-					d.Options = append(d.Options, Option{Accelerator: fmt.Sprintf("%dx%s", units, t), Type: t, Units: units, UnitCost: cost[t], RateRPS: 0.5 + rng.Float64()*8*float64(units)})
+					d.Options = append(d.Options, Option{Accelerator: fmt.Sprintf("%dx%s", units, t), Type: t, Units: units, UnitCost: cost[t],
+						RateRPS: 0.5 + rng.Float64()*8*float64(units)})
 				}
 			}
 		}
@@ -97,7 +98,8 @@ func checkPlan(t *testing.T, f *Fleet, demands []Demand, p *Plan) {
 				}
 			}
 			if room >= c.need() && !partly {
-				t.Fatalf("%s of priority %d was not served, though lower priorities hold %d of the %d units of %s it needs", g.Name, g.Priority, room, c.need(), c.typ)
+				t.Fatalf("%s of priority %d was not served, though lower priorities hold %d of the %d units of %s it needs", g.Name, g.Priority, room,
+					c.need(), c.typ)
 			}
 		}
 	}
@@ -161,7 +163,8 @@ func TestAllocate(t *testing.T) {
 	for _, r := range ratios {
 		sum += r
 	}
-	t.Logf("allocate: 500 systems, %d short of capacity; greedy = optimum in %d, serves fewer or others in %d; cost ratio greedy/optimum mean %.4f, median %.4f, P95 %.4f, worst %.4f",
+	t.Logf("allocate: 500 systems, %d short of capacity; greedy = optimum in %d, serves fewer or others in %d; cost ratio greedy/optimum "+
+		"mean %.4f, median %.4f, P95 %.4f, worst %.4f",
 		short, same, fewer, sum/float64(len(ratios)), ratios[len(ratios)/2], ratios[len(ratios)*95/100], ratios[len(ratios)-1])
 }
 
@@ -206,7 +209,8 @@ func TestGreedyByHand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprintf("%s %d %s %d %g", p.Given[0].Accelerator, p.Given[0].Replicas, p.Given[1].Accelerator, p.Given[1].Replicas, p.Cost); got != "A100 4 H100 2 440" {
+	if got := fmt.Sprintf("%s %d %s %d %g", p.Given[0].Accelerator, p.Given[0].Replicas, p.Given[1].Accelerator, p.Given[1].Replicas,
+		p.Cost); got != "A100 4 H100 2 440" {
 		t.Errorf("got %s, want chat on 4 A100, code on 2 H100, 440 cents/h", got)
 	}
 }

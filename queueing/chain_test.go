@@ -80,9 +80,11 @@ func TestTwin(t *testing.T) {
 		for _, x := range []struct {
 			name      string
 			got, want float64
-		}{{"in service", got.inService, want.inService}, {"queued", got.queued, want.queued}, {"accepted", got.accepted, want.accepted}, {"blocked", got.blocked, want.blocked}} {
+		}{{"in service", got.inService, want.inService}, {"queued", got.queued, want.queued}, {"accepted", got.accepted, want.accepted},
+			{"blocked", got.blocked, want.blocked}} {
 			if !closeTo(x.got, x.want, 1e-10) && math.Abs(x.got-x.want) > 1e-290 {
-				t.Fatalf("case %d, %s, load %g, %+v %+v %+v: %s: got %.17g, want %.17g (%g)", i, m.flavour, load, m.p, m.s, m.v, x.name, x.got, x.want, x.got/x.want-1)
+				t.Fatalf("case %d, %s, load %g, %+v %+v %+v: %s: got %.17g, want %.17g (%g)", i, m.flavour, load, m.p, m.s, m.v, x.name, x.got, x.want,
+					x.got/x.want-1)
 			}
 		}
 	}

@@ -116,7 +116,8 @@ func TestGolden(t *testing.T) {
 	}
 	for i := range g.Primitives {
 		x := &g.Primitives[i]
-		m, err := New(Inferno3P, Params{AlphaMs: x.Alpha, BetaMs: x.Beta, GammaMs: x.Gamma}, Shape{Prompt: x.In, Output: x.Out}, Server{MaxBatch: x.B})
+		m, err := New(Inferno3P, Params{AlphaMs: x.Alpha, BetaMs: x.Beta, GammaMs: x.Gamma}, Shape{Prompt: x.In, Output: x.Out},
+			Server{MaxBatch: x.B})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -124,15 +124,15 @@ func byPriority(entries []*entry) [][]*entry {
 // bestEffort shares what is left among the entries that got nothing.
 func (f *Fleet) bestEffort(entries []*entry, left map[string]int) {
 	switch f.Policy {
-	case PolicyPriorityExhaustive:
+	case policyPriorityExhaustive:
 		for _, e := range entries {
 			e.takeMost(left)
 		}
-	case PolicyPriorityRoundRobin:
+	case policyPriorityRoundRobin:
 		for _, group := range byPriority(entries) {
 			roundRobin(group, left)
 		}
-	case PolicyRoundRobin:
+	case policyRoundRobin:
 		roundRobin(entries, left)
 	}
 }

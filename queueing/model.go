@@ -76,10 +76,11 @@ type number struct {
 
 func (m *Model) check() error {
 	if !m.flavour.known() {
-		return trace.Errorf(UnknownFlavour, "flavour: got %q, want %s", m.flavour, trace.OneOf(Flavours))
+		return trace.Errorf(unknownFlavour, "flavour: got %q, want %s", m.flavour, trace.OneOf(Flavours))
 	}
 	numbers := [...]number{
-		{"alpha ms", m.p.AlphaMs, 0, false}, {"beta ms", m.p.BetaMs, 0, false}, {"gamma ms", m.p.GammaMs, 0, false}, {"delta ms", m.p.DeltaMs, 0, false},
+		{"alpha ms", m.p.AlphaMs, 0, false}, {"beta ms", m.p.BetaMs, 0, false}, {"gamma ms", m.p.GammaMs, 0, false},
+		{"delta ms", m.p.DeltaMs, 0, false},
 		{"prompt tokens", m.s.Prompt, 0, false}, {"output tokens", m.s.Output, 1, false},
 		{"cached tokens", m.s.Cached, 0, false}, {"prompt cv2", m.s.PromptCV2, 0, false}, {"output cv2", m.s.OutputCV2, 0, false},
 		{"max batch", float64(m.v.MaxBatch), 1, false}, {"queue", float64(m.v.Queue), 0, false},

@@ -6,20 +6,21 @@ import (
 	"slices"
 )
 
-// OptimumServers is the largest fleet that Optimum solves.
-const OptimumServers = 10
+// optimumServers is the largest fleet that Optimum solves.
+const optimumServers = 10
 
 // Optimum is the best allocation in full: as many demands of the first priority
 // as possible, then of the second, and so on; among those the smallest sum of
 // values. It searches all of them with bounds, and is nil for more than
 // OptimumServers demands.
 func (f *Fleet) Optimum(demands []Demand) (*Plan, error) {
-	if err := f.Check(demands); err != nil || len(demands) > OptimumServers {
+	if err := f.Check(demands); err != nil || len(demands) > optimumServers {
 		return nil, err
 	}
 	s := search{left: f.available(), unlimited: f.Unlimited}
 	for i := range demands {
-		s.all = append(s.all, &entry{d: &demands[i], c: demands[i].candidates(), given: Given{Name: demands[i].Name, Priority: demands[i].Priority}})
+		s.all = append(s.all, &entry{d: &demands[i], c: demands[i].candidates(),
+			given: Given{Name: demands[i].Name, Priority: demands[i].Priority}})
 	}
 	slices.SortFunc(s.all, func(a, b *entry) int {
 		return cmp.Or(cmp.Compare(a.d.Priority, b.d.Priority), cmp.Compare(a.d.Name, b.d.Name))

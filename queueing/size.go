@@ -17,10 +17,10 @@ type Targets struct {
 
 // Limits of a sizing.
 const (
-	ByTTFT  = "ttft"
-	ByITL   = "itl"
-	ByTPS   = "tps"
-	ByRange = "range" // nothing binds below 0.999 of the largest throughput
+	byTTFT  = "ttft"
+	byITL   = "itl"
+	byTPS   = "tps"
+	byRange = "range" // nothing binds below 0.999 of the largest throughput
 )
 
 // Sizing is the largest rate that meets the targets.
@@ -79,7 +79,8 @@ func (m *Model) Size(t Targets) (Sizing, error) {
 	for _, x := range limits(&s, t) { // one latency may rise and fall below where another one binds
 		if x.target > 0 && x.of(s.At) > x.target {
 			*x.rate = m.crossing(s.MinRPS+math.Floor((s.RateRPS-s.MinRPS)/s.step())*s.step(), s.RateRPS, x)
-			s.Findings = append(s.Findings, trace.Findingf(NotMonotone, "%s does not grow with the load everywhere; the smallest rate found that misses the target counts", x.name))
+			s.Findings = append(s.Findings, trace.Findingf(notMonotone, "%s does not grow with the load everywhere; the smallest rate found "+
+				"that misses the target counts", x.name))
 			s.bind(t)
 			s.At = m.Solve(s.RateRPS)
 		}
@@ -97,22 +98,22 @@ type limit struct {
 
 func limits(s *Sizing, t Targets) [2]limit {
 	return [2]limit{
-		{ByTTFT, t.TTFTMs, func(p Point) float64 { return p.TTFTMs }, &s.TTFTRPS},
-		{ByITL, t.ITLMs, func(p Point) float64 { return p.ITLMs }, &s.ITLRPS},
+		{byTTFT, t.TTFTMs, func(p Point) float64 { return p.TTFTMs }, &s.TTFTRPS},
+		{byITL, t.ITLMs, func(p Point) float64 { return p.ITLMs }, &s.ITLRPS},
 	}
 }
 
 // bind takes the smallest rate.
 func (s *Sizing) bind(t Targets) {
-	s.RateRPS, s.Binding = s.MaxRPS, ByRange
+	s.RateRPS, s.Binding = s.MaxRPS, byRange
 	if t.TPS > 0 {
-		s.RateRPS, s.Binding = s.TPSRPS, ByTPS
+		s.RateRPS, s.Binding = s.TPSRPS, byTPS
 	}
 	if s.TTFTRPS < s.RateRPS {
-		s.RateRPS, s.Binding = s.TTFTRPS, ByTTFT
+		s.RateRPS, s.Binding = s.TTFTRPS, byTTFT
 	}
 	if s.ITLRPS < s.RateRPS {
-		s.RateRPS, s.Binding = s.ITLRPS, ByITL
+		s.RateRPS, s.Binding = s.ITLRPS, byITL
 	}
 }
 
@@ -126,7 +127,8 @@ func (s *Sizing) step() float64 {
 func (m *Model) largestRate(s *Sizing, x limit) (float64, error) {
 	lo, before, falls := s.MinRPS, x.of(m.Solve(s.MinRPS)), 0
 	if before > x.target {
-		return 0, trace.Errorf(TargetBelowRange, "target %s: got %g ms, want at least %.6g ms, which the server takes at %.3g requests/s", x.name, x.target, before, lo).
+		return 0, trace.Errorf(TargetBelowRange, "target %s: got %g ms, want at least %.6g ms, which the server takes at %.3g requests/s", x.name,
+			x.target, before, lo).
 			WithHint("raise the target, or use a faster accelerator")
 	}
 	hi := math.NaN()
@@ -145,10 +147,12 @@ func (m *Model) largestRate(s *Sizing, x limit) (float64, error) {
 		}
 	}
 	if falls > 0 {
-		s.Findings = append(s.Findings, trace.Findingf(NotMonotone, "%s falls at %d of %d rates as the load grows (prompts are cut into another number of chunks); the smallest rate that misses the target counts", x.name, falls, sizeGrid))
+		s.Findings = append(s.Findings, trace.Findingf(notMonotone, "%s falls at %d of %d rates as the load grows (prompts are cut into "+
+			"another number of chunks); the smallest rate that misses the target counts", x.name, falls, sizeGrid))
 	}
 	if math.IsNaN(hi) {
-		s.Findings = append(s.Findings, trace.Findingf(TargetAboveRange, "target %s of %g ms is met up to the end of the range, %.4g requests/s: it does not bind", x.name, x.target, s.MaxRPS))
+		s.Findings = append(s.Findings, trace.Findingf(targetAboveRange, "target %s of %g ms is met up to the end of the range, %.4g "+
+			"requests/s: it does not bind", x.name, x.target, s.MaxRPS))
 		return s.MaxRPS, nil
 	}
 	return m.crossing(lo, hi, x), nil

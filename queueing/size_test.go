@@ -35,11 +35,11 @@ func TestSizeIsTheLargestRate(t *testing.T) {
 			t.Fatalf("case %d, %s: at %g/s TTFT %g and ITL %g exceed the targets %+v", i, m.flavour, s.RateRPS, s.At.TTFTMs, s.At.ITLMs, target)
 		}
 		above := m.Solve(s.RateRPS * (1 + 1e-6))
-		if s.Binding == ByTTFT && above.TTFTMs <= target.TTFTMs || s.Binding == ByITL && above.ITLMs <= target.ITLMs {
+		if s.Binding == byTTFT && above.TTFTMs <= target.TTFTMs || s.Binding == byITL && above.ITLMs <= target.ITLMs {
 			t.Fatalf("case %d, %s: %g/s is not the largest rate for %+v (%s)", i, m.flavour, s.RateRPS, target, s.Binding)
 		}
 	}
-	for _, name := range []string{ByTTFT, ByITL} {
+	for _, name := range []string{byTTFT, byITL} {
 		if binding[name] == 0 {
 			t.Errorf("no case was bound by %s: the test proves nothing about it", name)
 		}
@@ -53,11 +53,11 @@ func TestSizeAtTheEnds(t *testing.T) {
 		t.Errorf("a TTFT of 1 ms: got %v, want %s", err, TargetBelowRange)
 	}
 	s, err := m.Size(Targets{TTFTMs: 1e9})
-	if err != nil || s.Binding != ByRange || len(s.Findings) != 1 || s.Findings[0].Code != TargetAboveRange {
-		t.Errorf("a TTFT of 1e9 ms: got %+v, %v, want the range and %s", s, err, TargetAboveRange)
+	if err != nil || s.Binding != byRange || len(s.Findings) != 1 || s.Findings[0].Code != targetAboveRange {
+		t.Errorf("a TTFT of 1e9 ms: got %+v, %v, want the range and %s", s, err, targetAboveRange)
 	}
 	s, err = m.Size(Targets{TPS: 1})
-	if err != nil || s.Binding != ByTPS || !closeTo(s.RateRPS, 0.9*0.999*m.MaxRateRPS(), 1e-12) {
+	if err != nil || s.Binding != byTPS || !closeTo(s.RateRPS, 0.9*0.999*m.MaxRateRPS(), 1e-12) {
 		t.Errorf("a TPS target: got %+v, %v, want 0.9 of the range", s, err)
 	}
 	if _, err = m.Size(Targets{ITLMs: math.NaN()}); !errors.As(err, &coded) || coded.Code != BadModel {
@@ -84,8 +84,8 @@ func TestNewRefuses(t *testing.T) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	if _, err := New("mm1", p, s, v); err == nil || !strings.Contains(err.Error(), string(UnknownFlavour)) {
-		t.Errorf("flavour mm1: got %v, want %s", err, UnknownFlavour)
+	if _, err := New("mm1", p, s, v); err == nil || !strings.Contains(err.Error(), string(unknownFlavour)) {
+		t.Errorf("flavour mm1: got %v, want %s", err, unknownFlavour)
 	}
 }
 

@@ -47,18 +47,18 @@ type Config struct {
 
 // Defaults of Config.
 const (
-	DefaultGammaEMA    = 0.3
-	DefaultEmptyStepUs = 200
-	DefaultIdleSleepUs = 1000
-	DefaultScheduleUs  = 100
+	defaultGammaEMA    = 0.3
+	defaultEmptyStepUs = 200
+	defaultIdleSleepUs = 1000
+	defaultScheduleUs  = 100
 )
 
 // DefaultConfig is the configuration of a deployment; the latency model and
 // the delays outside the engine are the caller's.
 func DefaultConfig(d *deploy.Deployment, step latency.Model) Config {
 	return Config{
-		Deployment: d, Latency: step, Async: d.Engine.IsAsync(), Seed: 1, GammaEMA: DefaultGammaEMA,
-		EmptyStepUs: DefaultEmptyStepUs, IdleSleepUs: DefaultIdleSleepUs, ScheduleUs: DefaultScheduleUs,
+		Deployment: d, Latency: step, Async: d.Engine.IsAsync(), Seed: 1, GammaEMA: defaultGammaEMA,
+		EmptyStepUs: defaultEmptyStepUs, IdleSleepUs: defaultIdleSleepUs, ScheduleUs: defaultScheduleUs,
 	}
 }
 
@@ -71,12 +71,12 @@ func (c *Config) Apply(p latency.Parts) {
 const (
 	CodeBadConfig      trace.Code = "bad_sim_config"
 	CodeBadRequest     trace.Code = "bad_sim_request"
-	CodeNoKVBlocks     trace.Code = "no_kv_blocks"
-	CodePromptTooLong  trace.Code = "prompt_exceeds_max_model_len"
-	CodePromptNoBudget trace.Code = "prompt_exceeds_token_budget"
-	CodeNeverFits      trace.Code = "never_fits_kv_cache"
-	CodeClipped        trace.Code = "clipped_predictions"
-	CodeBadPrediction  trace.Code = "bad_prediction"
+	codeNoKVBlocks     trace.Code = "no_kv_blocks"
+	codePromptTooLong  trace.Code = "prompt_exceeds_max_model_len"
+	codePromptNoBudget trace.Code = "prompt_exceeds_token_budget"
+	codeNeverFits      trace.Code = "never_fits_kv_cache"
+	codeClipped        trace.Code = "clipped_predictions"
+	codeBadPrediction  trace.Code = "bad_prediction"
 )
 
 // Codes describes this package's codes.
@@ -85,19 +85,19 @@ var Codes = []trace.CodeEntry{
 		Action: "correct the named field"},
 	{Code: CodeBadRequest, Kind: "error", Meaning: "a request of the workload is impossible",
 		Action: "correct the named field of the named request"},
-	{Code: CodeNoKVBlocks, Kind: "error", Meaning: "the number of KV blocks is neither given nor derivable",
+	{Code: codeNoKVBlocks, Kind: "error", Meaning: "the number of KV blocks is neither given nor derivable",
 		Action: "set vllm.kv_blocks_total_gpu in run.yaml or give --kv-blocks"},
-	{Code: CodePromptTooLong, Kind: "finding",
+	{Code: codePromptTooLong, Kind: "finding",
 		Meaning: "the prompt leaves no room for an output token below max_model_len; vLLM refuses such a request",
 		Action:  "shorten the prompt or raise max_model_len"},
-	{Code: CodePromptNoBudget, Kind: "finding",
+	{Code: codePromptNoBudget, Kind: "finding",
 		Meaning: "chunked prefill is off and the tokens to compute exceed max_num_batched_tokens, so the request can never be scheduled",
 		Action:  "raise max_num_batched_tokens or turn chunked prefill on"},
-	{Code: CodeNeverFits, Kind: "finding", Meaning: "the request needs more KV blocks than exist",
+	{Code: codeNeverFits, Kind: "finding", Meaning: "the request needs more KV blocks than exist",
 		Action: "give the engine more KV blocks or shorten the request"},
-	{Code: CodeClipped, Kind: "warning", Meaning: "predicted step times below 1 us or delays below 0 were clipped",
+	{Code: codeClipped, Kind: "warning", Meaning: "predicted step times below 1 us or delays below 0 were clipped",
 		Action: "look at the coefficients: a term is probably negative or missing"},
-	{Code: CodeBadPrediction, Kind: "error", Meaning: "the latency model returned NaN or infinity",
+	{Code: codeBadPrediction, Kind: "error", Meaning: "the latency model returned NaN or infinity",
 		Action: "look at the coefficients and the named step"},
 }
 

@@ -377,7 +377,7 @@ func (e *Engine) stepUs() (int64, error) {
 		return 0, err
 	}
 	if math.IsNaN(y) || math.IsInf(y, 0) {
-		return 0, trace.Errorf(CodeBadPrediction, "step %d: got %g us, want finite", e.batch.StepID, y)
+		return 0, trace.Errorf(codeBadPrediction, "step %d: got %g us, want finite", e.batch.StepID, y)
 	}
 	if y < 1 {
 		e.out.ClippedSteps++
@@ -407,7 +407,7 @@ func (e *Engine) delayUs(d latency.Delay, q *latency.Queue) (exact float64, us i
 		return 0, 0, err
 	}
 	if math.IsNaN(y) || math.IsInf(y, 0) {
-		return 0, 0, trace.Errorf(CodeBadPrediction, "delay at %d us: got %g us, want finite", q.NowUs, y)
+		return 0, 0, trace.Errorf(codeBadPrediction, "delay at %d us: got %g us, want finite", q.NowUs, y)
 	}
 	if y < 0 {
 		e.out.ClippedDelays++
@@ -433,7 +433,7 @@ func (e *Engine) Close() *Result {
 	e.out.Steps = e.step
 	e.out.EndUs = max(e.now, e.last)
 	if n := e.out.ClippedSteps + e.out.ClippedDelays; n > 0 {
-		e.out.Findings = append(e.out.Findings, trace.Findingf(CodeClipped,
+		e.out.Findings = append(e.out.Findings, trace.Findingf(codeClipped,
 			"%d step times below 1 us and %d delays below 0 were clipped", e.out.ClippedSteps, e.out.ClippedDelays))
 	}
 	return &e.out

@@ -160,9 +160,9 @@ func (e *Engine) newVisit(i int, r *Request) *visit {
 func (e *Engine) refuse(r *Request) trace.Code {
 	switch {
 	case r.PromptTokens >= e.maxLen:
-		return CodePromptTooLong
+		return codePromptTooLong
 	case ceilDiv(r.PromptTokens, e.blockSize) > e.pool.Total:
-		return CodeNeverFits
+		return codeNeverFits
 	}
 	return ""
 }
@@ -268,9 +268,9 @@ func remove(list []*seq, s *seq) []*seq {
 // rejectStuck refuses a request that can never be scheduled: everything is
 // free and it still does not fit.
 func (e *Engine) rejectStuck(s *seq) {
-	code := CodeNeverFits
+	code := codeNeverFits
 	if !e.chunked && s.tokens() > e.budget {
-		code = CodePromptNoBudget
+		code = codePromptNoBudget
 	}
 	s.res.Reason = code
 	e.finish(s, e.step, trace.FinishIgnored, OutcomeRejected)

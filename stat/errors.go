@@ -72,7 +72,7 @@ func (r *Rows) Errors(keep func(i int) bool) Errors {
 	slices.Sort(ape)
 	e.MedianAPE, e.P95APE = Quantile(ape, 0.5), Quantile(ape, 0.95)
 	e.MAPEConst, e.MAPEFloor = r.mape(r.Const, keep), r.mape(r.Floor, keep)
-	e.Skill = Skill(e.MAPE, e.MAPEConst, e.MAPEFloor)
+	e.Skill = skill(e.MAPE, e.MAPEConst, e.MAPEFloor)
 	return e
 }
 
@@ -88,9 +88,9 @@ func (r *Rows) mape(pred []float64, keep func(i int) bool) float64 {
 	return sum / float64(n)
 }
 
-// Skill is 1 - (mape - floor)/(constant - floor): 1 at the noise floor, 0 at the
+// skill is 1 - (mape - floor)/(constant - floor): 1 at the noise floor, 0 at the
 // best constant; NaN when the two leave no room.
-func Skill(mape, constant, floor float64) float64 {
+func skill(mape, constant, floor float64) float64 {
 	if !(constant > floor) {
 		return math.NaN()
 	}

@@ -36,13 +36,13 @@ func KolmogorovSmirnov(a, b []float64) KS {
 		}
 	})
 	k.D = math.Abs(k.AShare - k.BShare)
-	k.PAsymptotic = KolmogorovSurvival(math.Sqrt(EffectiveN(k.N, k.M)) * k.D)
+	k.PAsymptotic = KolmogorovSurvival(math.Sqrt(effectiveN(k.N, k.M)) * k.D)
 	k.PExact = exactP(n, m, best)
 	return k
 }
 
-// EffectiveN is nm/(n+m).
-func EffectiveN(n, m int) float64 {
+// effectiveN is nm/(n+m).
+func effectiveN(n, m int) float64 {
 	return float64(n) * float64(m) / float64(n+m)
 }
 

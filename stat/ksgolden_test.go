@@ -48,7 +48,7 @@ func TestGolden(t *testing.T) {
 		if math.Abs(k.D-c.Statistic) > doc.Tolerance.Statistic {
 			t.Errorf("%s: D: got %v, want %v", c.ID, k.D, c.Statistic)
 		}
-		if k.N != c.N || k.M != c.M || !near(EffectiveN(k.N, k.M), c.EffectiveN) {
+		if k.N != c.N || k.M != c.M || !near(effectiveN(k.N, k.M), c.EffectiveN) {
 			t.Errorf("%s: n, m: got %d, %d, want %d, %d", c.ID, k.N, k.M, c.N, c.M)
 		}
 		if !near(k.PAsymptotic, c.PLimit) {

@@ -242,9 +242,9 @@ func TestErrors(t *testing.T) {
 	if none := r.Errors(func(int) bool { return false }); !math.IsNaN(none.MAPE) || none.Rows != 0 {
 		t.Errorf("no rows: got %+v", none)
 	}
-	near(t, "at the floor", Skill(.05, .15, .05), 1, 1e-12)
-	near(t, "at the constant", Skill(.15, .15, .05), 0, 1e-12)
-	near(t, "no room", Skill(.1, .1, .1), nan, 0)
+	near(t, "at the floor", skill(.05, .15, .05), 1, 1e-12)
+	near(t, "at the constant", skill(.15, .15, .05), 0, 1e-12)
+	near(t, "no room", skill(.1, .1, .1), nan, 0)
 }
 
 // TestBestConstant: no other time per step has a smaller MAPE.

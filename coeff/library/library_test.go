@@ -74,7 +74,8 @@ func TestInputsAreTheSharedTables(t *testing.T) {
 func deployment(hardware, weights string, moe bool, tp int64) *deploy.Deployment {
 	h, _ := deploy.Datasheet(hardware)
 	d := &deploy.Deployment{Hardware: h, TP: tp, PP: 1, DP: 1, Model: deploy.Model{ID: "m", NumLayers: 32, HiddenSize: 4096, NumHeads: 32,
-		NumKVHeads: 8, HeadDim: 128, IntermediateSize: 14336, VocabSize: 128256, NumMLPProj: 3, BytesPerParam: 2, BytesPerWeight: 2, BytesPerKV: 2,
+		NumKVHeads: 8, HeadDim: 128, IntermediateSize: 14336, VocabSize: 128256, NumMLPProj: 3, BytesPerParam: 2, BytesPerWeight: 2,
+		BytesPerKV:         2,
 		BytesPerActivation: 2, BytesPerLMHead: 2, LinearCompute: "native"}}
 	d.Engine = deploy.Engine{VLLMVersion: "0.16.0", MaxNumSeqs: 256, MaxNumBatchedTokens: 8192, ChunkedPrefill: true, BlockSize: 16,
 		GPUMemoryUtilization: 0.9}
@@ -151,7 +152,8 @@ func TestUnknownDeploymentsAreNamed(t *testing.T) {
 	d.Model.BytesPerWeight = 0.5
 	_, _, err := For(d)
 	var coded *trace.Error
-	if !errors.As(err, &coded) || coded.Code != NotInLibrary || !strings.Contains(coded.Msg, "4-bit") || !strings.Contains(coded.Msg, "H100-SXM-80GB fp8") {
+	if !errors.As(err, &coded) || coded.Code != NotInLibrary || !strings.Contains(coded.Msg, "4-bit") ||
+		!strings.Contains(coded.Msg, "H100-SXM-80GB fp8") {
 		t.Errorf("got %v, want %s with what there is", err, NotInLibrary)
 	}
 }

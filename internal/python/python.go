@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// Interpreters are the interpreters that can run check: those the environment
+// interpreters are the interpreters that can run check: those the environment
 // variable lists (as PATH does), else python3. Each prints what check prints, its
 // library's version. Without any the test is skipped with the reason.
-func Interpreters(t testing.TB, variable, check string) []string {
+func interpreters(t testing.TB, variable, check string) []string {
 	t.Helper()
 	list := filepath.SplitList(os.Getenv(variable))
 	if len(list) == 0 {
@@ -39,5 +39,5 @@ func Interpreters(t testing.TB, variable, check string) []string {
 // XGBoosts are the interpreters with XGBoost, numpy and pandas (BLIS_TRAIN_XGBOOST).
 func XGBoosts(t testing.TB) []string {
 	t.Helper()
-	return Interpreters(t, "BLIS_TRAIN_XGBOOST", "import numpy, pandas, xgboost; print('XGBoost', xgboost.__version__)")
+	return interpreters(t, "BLIS_TRAIN_XGBOOST", "import numpy, pandas, xgboost; print('XGBoost', xgboost.__version__)")
 }

@@ -6,7 +6,7 @@ import "fmt"
 type Loss string
 
 const (
-	Squared Loss = "squared" // sum w(y - f)^2: f is a mean
+	squared Loss = "squared" // sum w(y - f)^2: f is a mean
 	Pinball Loss = "pinball" // sum w*max(q(y - f), (q-1)(y - f)): f is the quantile q
 )
 
@@ -35,7 +35,7 @@ type Options struct {
 // training/training_server.py), except Gamma: theirs, 0.2, is in units of the
 // loss, which change with the target's unit.
 func DefaultOptions() Options {
-	return Options{Loss: Squared, Quantile: 0.5, Trees: 200, Depth: 6, Rate: 0.05, RowFrac: 0.8, ColFrac: 0.8,
+	return Options{Loss: squared, Quantile: 0.5, Trees: 200, Depth: 6, Rate: 0.05, RowFrac: 0.8, ColFrac: 0.8,
 		Lambda: 0.1, Alpha: 0.01, MinChild: 5, Seed: 1, Workers: 1}
 }
 
@@ -43,8 +43,8 @@ func DefaultOptions() Options {
 func (o *Options) Check(columns int) error {
 	share := func(v float64) bool { return v > 0 && v <= 1 }
 	switch {
-	case o.Loss != Squared && o.Loss != Pinball:
-		return fmt.Errorf("forest: loss: got %q, want %s or %s", o.Loss, Squared, Pinball)
+	case o.Loss != squared && o.Loss != Pinball:
+		return fmt.Errorf("forest: loss: got %q, want %s or %s", o.Loss, squared, Pinball)
 	case o.Loss == Pinball && !(o.Quantile > 0 && o.Quantile < 1):
 		return fmt.Errorf("forest: quantile: got %g, want in (0, 1)", o.Quantile)
 	case o.Trees < 0:

@@ -111,7 +111,7 @@ func (b *booster) base() float64 {
 // gradient of the loss at a row's margin; the second derivative is the weight.
 func (b *booster) gradient(i int) float64 {
 	r := b.margin[i] - b.y[i]
-	if b.o.Loss == Squared {
+	if b.o.Loss == squared {
 		return b.w[i] * r
 	}
 	if r < 0 {

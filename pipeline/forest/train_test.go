@@ -138,7 +138,7 @@ func noisy(rng *rand.Rand, n, p int) (columns [][]float64, y, w []float64) {
 
 func TestSameBytesForAnyNumberOfWorkers(t *testing.T) {
 	columns, y, w := noisy(rand.New(rand.NewPCG(3, 1)), 30_000, 6)
-	for _, loss := range []Loss{Squared, Pinball} {
+	for _, loss := range []Loss{squared, Pinball} {
 		o := DefaultOptions()
 		o.Loss, o.Trees, o.Quantile = loss, 8, 0.9
 		var want string
@@ -165,7 +165,7 @@ func TestMonotone(t *testing.T) {
 	for i := range y {
 		y[i] += 2*columns[2][i] - columns[3][i] + math.Sin(12*columns[2][i]) // bends both ways
 	}
-	for _, loss := range []Loss{Squared, Pinball} {
+	for _, loss := range []Loss{squared, Pinball} {
 		o := DefaultOptions()
 		o.Loss, o.Quantile, o.Trees, o.Monotone = loss, 0.9, 60, []int8{0, 0, +1, -1}
 		_, e := train(t, columns, y, w, o)

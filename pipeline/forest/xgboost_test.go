@@ -91,7 +91,7 @@ func holdOut(t *testing.T, d dataset, o Options, cut int) float64 {
 	loss := 0.0
 	for i := cut; i < len(d.y); i++ {
 		r := d.y[i] - e.Margin(row(d.columns, i))
-		if o.Loss == Squared {
+		if o.Loss == squared {
 			loss += r * r
 		} else {
 			loss += math.Max(o.Quantile*r, (o.Quantile-1)*r)

@@ -186,7 +186,7 @@ func (b *binder) linear(dtype string, n, k int64) (curve, error) {
 		}
 		c := t.gemm[gemmKey{dtype, at.n, at.k}]
 		if c == nil {
-			return curve{}, trace.Errorf(BadTable, "%s: dtype %s: got no column n %d, k %d, want it for a layer of n %d, k %d",
+			return curve{}, trace.Errorf(badTable, "%s: dtype %s: got no column n %d, k %d, want it for a layer of n %d, k %d",
 				t.paths[gemmFile], dtype, at.n, at.k, n, k)
 		}
 		cs, weights = append(cs, b.s.rules.clean(c)), append(weights, at.w)

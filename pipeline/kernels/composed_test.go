@@ -66,7 +66,8 @@ func kernelRows(t testing.TB, run *trace.Run, d *deploy.Deployment, s *Stepper) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	vec := rows.Vectorizer{P: 2, WantMembers: true, Step: func(in *features.StepInput, members []trace.Member, x []float64) (features.Hits, error) {
+	vec := rows.Vectorizer{P: 2, WantMembers: true, Step: func(in *features.StepInput, members []trace.Member, x []float64) (features.Hits,
+		error) {
 		p := s.StepMs(batchOf(in, members))
 		x[0], x[1] = p.TotalMs(), in.NumSampledSeqs
 		return 0, nil

@@ -51,7 +51,8 @@ func (t *Tables) noExperts(want moeKey) error {
 	case !slices.Contains(dtypes, want.dtype):
 		return t.noDType(moeFile, "moe_dtype", want.dtype, dtypes)
 	case len(distributions) > 0:
-		return trace.Errorf(NoDistribution, "%s: %s: got no distribution %q, want %s", path, want.text(), want.distribution, trace.OneOf(distinct(distributions)))
+		return trace.Errorf(NoDistribution, "%s: %s: got no distribution %q, want %s", path, want.text(), want.distribution,
+			trace.OneOf(distinct(distributions)))
 	case len(tps) > 0:
 		return trace.Errorf(NoTP, "%s: moe_tp_size: got no %d for %s, want one of %v", path, want.tp, want.text(), distinct(tps))
 	}
@@ -64,7 +65,8 @@ func (k moeKey) text() string {
 
 func (k moeKey) distance(o moeKey) float64 {
 	sum := 0.0
-	for _, p := range [][2]int64{{k.hidden, o.hidden}, {k.inter, o.inter}, {k.topK, o.topK}, {k.experts, o.experts}, {k.tp, o.tp}, {k.ep, o.ep}} {
+	for _, p := range [][2]int64{{k.hidden, o.hidden}, {k.inter, o.inter}, {k.topK, o.topK}, {k.experts, o.experts}, {k.tp, o.tp},
+		{k.ep, o.ep}} {
 		sum += math.Abs(math.Log(float64(p[0]) / float64(max(1, p[1]))))
 	}
 	return sum

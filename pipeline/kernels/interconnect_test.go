@@ -48,7 +48,8 @@ func TestInterconnectsAreTheTables(t *testing.T) {
 // Outside graphs only what is larger than any captured step is kept.
 func interconnectFile(t *Tables) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "{\n  \"name\": %q,\n  \"source\": \"ai-dynamo/aiconfigurator 095f58a51 (Apache-2.0), data/%s/comm: vLLM's all-reduce, NCCL where vLLM uses it\"", t.Hardware.Name, t.GPU)
+	fmt.Fprintf(&b, "{\n  \"name\": %q,\n  \"source\": \"ai-dynamo/aiconfigurator 095f58a51 (Apache-2.0), data/%s/comm: vLLM's "+
+		"all-reduce, NCCL where vLLM uses it\"", t.Hardware.Name, t.GPU)
 	for _, how := range []string{graph, eager} {
 		fmt.Fprintf(&b, ",\n  \"all_reduce_%s_us\": {", how)
 		for i, gpus := range []int64{2, 4, 8} {

@@ -26,8 +26,10 @@ func llama() *deploy.Deployment {
 	h, _ := deploy.Datasheet("H100")
 	d := &deploy.Deployment{Hardware: h, TP: 1, PP: 1, DP: 1}
 	d.Model = deploy.Model{ID: "llama", NumLayers: 32, HiddenSize: 4096, NumHeads: 32, NumKVHeads: 8, HeadDim: 128, IntermediateSize: 8192,
-		VocabSize: 65536, NumMLPProj: 3, BytesPerParam: 2, BytesPerWeight: 2, BytesPerKV: 2, BytesPerActivation: 2, BytesPerLMHead: 2, LinearCompute: "native"}
-	d.Engine = deploy.Engine{VLLMVersion: "0.15.1", MaxNumSeqs: 256, MaxNumBatchedTokens: 8192, ChunkedPrefill: true, BlockSize: 16, GPUMemoryUtilization: 0.9}
+		VocabSize: 65536, NumMLPProj: 3, BytesPerParam: 2, BytesPerWeight: 2, BytesPerKV: 2, BytesPerActivation: 2, BytesPerLMHead: 2,
+		LinearCompute: "native"}
+	d.Engine = deploy.Engine{VLLMVersion: "0.15.1", MaxNumSeqs: 256, MaxNumBatchedTokens: 8192, ChunkedPrefill: true, BlockSize: 16,
+		GPUMemoryUtilization: 0.9}
 	return d
 }
 
@@ -87,7 +89,8 @@ func TestEveryPartOfAStepIsItsTablesRow(t *testing.T) {
 	near(t, "gate_up", p[GateUp], 32*raw(t, tables, 16384, 4096, 8))
 	near(t, "down", p[Down], 32*raw(t, tables, 4096, 8192, 8))
 	near(t, "lm_head", p[LMHead], raw(t, tables, 65536, 4096, 8))
-	near(t, "qkv, between two columns", p[QKV], 32*math.Exp(math.Log(raw(t, tables, 4096, 4096, 8))*(1-math.Log2(1.5))+math.Log(raw(t, tables, 8192, 4096, 8))*math.Log2(1.5)))
+	near(t, "qkv, between two columns", p[QKV],
+		32*math.Exp(math.Log(raw(t, tables, 4096, 4096, 8))*(1-math.Log2(1.5))+math.Log(raw(t, tables, 8192, 4096, 8))*math.Log2(1.5)))
 	g := tables.generation[attentionKey{bf16, 128, 32, 8}]
 	near(t, "decode attention", p[DecodeAttention], 32*g.at(8, 1023))
 	near(t, "norm", p[Norm], 64*(8*4*4096*2*1e3/(0.8*3.35e12)+0.002))
@@ -148,9 +151,12 @@ func TestCollectivesFollowTheEngine(t *testing.T) {
 		symmetric        bool
 		want             string
 	}{
-		{90, 8, 256*kib - 1, true, wayCustom}, {90, 8, 256 * kib, true, waySymmetric}, {90, 8, 64 * mib, true, waySymmetric}, {90, 8, 64*mib + 1, true, wayNCCL},
-		{90, 2, 8*mib - 1, true, wayCustom}, {90, 2, 8 * mib, true, waySymmetric}, {90, 8, 8*mib - 1, false, wayCustom}, {90, 8, 8 * mib, false, wayNCCL},
-		{80, 4, 8*mib - 1, true, wayCustom}, {80, 4, 8 * mib, true, wayNCCL}, {100, 2, 2 * mib, true, waySymmetric}, {100, 2, 8*mib + 1, true, wayNCCL},
+		{90, 8, 256*kib - 1, true, wayCustom}, {90, 8, 256 * kib, true, waySymmetric}, {90, 8, 64 * mib, true, waySymmetric},
+		{90, 8, 64*mib + 1, true, wayNCCL},
+		{90, 2, 8*mib - 1, true, wayCustom}, {90, 2, 8 * mib, true, waySymmetric}, {90, 8, 8*mib - 1, false, wayCustom},
+		{90, 8, 8 * mib, false, wayNCCL},
+		{80, 4, 8*mib - 1, true, wayCustom}, {80, 4, 8 * mib, true, wayNCCL}, {100, 2, 2 * mib, true, waySymmetric},
+		{100, 2, 8*mib + 1, true, wayNCCL},
 	} {
 		if got := way(c.capability, c.gpus, c.bytes, c.symmetric); got != c.want {
 			t.Errorf("%d GPUs of capability %d, %g B, symmetric %v: got %s, want %s", c.gpus, c.capability, c.bytes, c.symmetric, got, c.want)
@@ -208,13 +214,15 @@ func TestWhatTheTablesLackIsNamed(t *testing.T) {
 		code   trace.Code
 		text   string
 	}{
-		"4-bit weights":   {func(d *deploy.Deployment) { d.Model.BytesPerWeight = 0.5 }, Engine, NoDType, `gemm_dtype: got no "int4_wo", want one of bfloat16, fp8`},
-		"fp8 cache":       {func(d *deploy.Deployment) { d.Model.BytesPerKV = 1 }, Engine, NoDType, `kv_cache_dtype: got no "fp8", want one of bfloat16`},
-		"head size":       {func(d *deploy.Deployment) { d.Model.HeadDim = 96 }, Engine, NoHeadSize, "head_dim: got no 96, want one of [128]"},
-		"number of GPUs":  {func(d *deploy.Deployment) { d.TP, d.Model.NumHeads, d.Model.NumKVHeads = 16, 128, 32 }, Engine, NoTP, "num_gpus: got no 16, want one of [2 4 8]"},
-		"expert shape":    {func(d *deploy.Deployment) { *d = *mixtral(); d.Model.TopK = 3 }, Engine, NoExperts, "nearest hidden_size 4096, inter_size 14336, topk 2 of 8 experts"},
+		"4-bit weights": {func(d *deploy.Deployment) { d.Model.BytesPerWeight = 0.5 }, Engine, NoDType, `gemm_dtype: got no "int4_wo", want one of bfloat16, fp8`},
+		"fp8 cache":     {func(d *deploy.Deployment) { d.Model.BytesPerKV = 1 }, Engine, NoDType, `kv_cache_dtype: got no "fp8", want one of bfloat16`},
+		"head size":     {func(d *deploy.Deployment) { d.Model.HeadDim = 96 }, Engine, NoHeadSize, "head_dim: got no 96, want one of [128]"},
+		"number of GPUs": {func(d *deploy.Deployment) { d.TP, d.Model.NumHeads, d.Model.NumKVHeads = 16, 128, 32 }, Engine, NoTP,
+			"num_gpus: got no 16, want one of [2 4 8]"},
+		"expert shape": {func(d *deploy.Deployment) { *d = *mixtral(); d.Model.TopK = 3 }, Engine, NoExperts,
+			"nearest hidden_size 4096, inter_size 14336, topk 2 of 8 experts"},
 		"experts over tp": {func(d *deploy.Deployment) { *d = *mixtral(); d.TP = 4 }, Engine, NoTP, "moe_tp_size: got no 4"},
-		"rules":           {func(*deploy.Deployment) {}, "mine", UnknownRules, `got "mine", want engine or composed`},
+		"rules":           {func(*deploy.Deployment) {}, "mine", unknownRules, `got "mine", want engine or composed`},
 	} {
 		d := llama()
 		c.change(d)
@@ -263,14 +271,14 @@ func TestBadTablesAreRefusedByName(t *testing.T) {
 		code   trace.Code
 		text   string
 	}{
-		"truncated":      {write(gemm, whole[:len(whole)/2]), BadTable, "damaged file"},
-		"empty":          {write(gemm, nil), BadTable, "damaged file"},
-		"LFS pointer":    {write(gemm, []byte("version https://git-lfs.github.com/spec/v1\n")), BadTable, "damaged file"},
-		"another op":     {write(context, read(filepath.Join(fixture, strings.Replace(context, "context", "generation", 1)))), WrongOp, `op_name: got "generation_attention", want context_attention`},
-		"another table":  {write(gemm, read(filepath.Join(fixture, context))), BadTable, `no column "gemm_dtype"`},
-		"microseconds":   {write(gemm, read("testdata/gemm_in_microseconds.parquet")), WrongUnit, "times the GPU's best time"},
-		"sheet, no yaml": {write("h100_sxm.yaml", []byte("gpu: [")), BadTable, "h100_sxm.yaml"},
-		"sheet, no bw":   {write("h100_sxm.yaml", []byte("gpu: {sm_version: 90}")), BadTable, "mem_bw"},
+		"truncated":      {write(gemm, whole[:len(whole)/2]), badTable, "damaged file"},
+		"empty":          {write(gemm, nil), badTable, "damaged file"},
+		"LFS pointer":    {write(gemm, []byte("version https://git-lfs.github.com/spec/v1\n")), badTable, "damaged file"},
+		"another op":     {write(context, read(filepath.Join(fixture, strings.Replace(context, "context", "generation", 1)))), wrongOp, `op_name: got "generation_attention", want context_attention`},
+		"another table":  {write(gemm, read(filepath.Join(fixture, context))), badTable, `no column "gemm_dtype"`},
+		"microseconds":   {write(gemm, read("testdata/gemm_in_microseconds.parquet")), wrongUnit, "times the GPU's best time"},
+		"sheet, no yaml": {write("h100_sxm.yaml", []byte("gpu: [")), badTable, "h100_sxm.yaml"},
+		"sheet, no bw":   {write("h100_sxm.yaml", []byte("gpu: {sm_version: 90}")), badTable, "mem_bw"},
 	} {
 		dir := copied(t)
 		c.damage(t, dir)

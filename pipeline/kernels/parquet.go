@@ -55,7 +55,7 @@ func readTable(path string, w want) (*columns, *Source, error) {
 	}
 	for i, v := range c.nums[latencyColumn] {
 		if !(v > 0 && v < 1e9) {
-			return nil, nil, trace.Errorf(BadTable, "%s: row %d: latency: got %g, want a positive number of ms", path, i+1, v)
+			return nil, nil, trace.Errorf(badTable, "%s: row %d: latency: got %g, want a positive number of ms", path, i+1, v)
 		}
 	}
 	return c, src, c.checkOp(w.ops)
@@ -76,7 +76,7 @@ func decodeTable(path string, data []byte, w want) (c *columns, err error) {
 	defer rd.Close()
 	c = &columns{path: path, n: int(rd.NumRows()), ints: map[string][]int64{}, texts: map[string][]string{}, nums: map[string][]float64{}}
 	if c.n == 0 {
-		return nil, trace.Errorf(BadTable, "%s: got no rows, want measurements", path)
+		return nil, trace.Errorf(badTable, "%s: got no rows, want measurements", path)
 	}
 	for _, name := range w.texts {
 		if err := column(c, rd, name, c.texts, (*file.ByteArrayColumnChunkReader).ReadBatch, textOf()); err != nil {
@@ -92,7 +92,7 @@ func decodeTable(path string, data []byte, w want) (c *columns, err error) {
 }
 
 func damaged(path string, err error) error {
-	return trace.Errorf(BadTable, "%s: got a damaged file (%v), want Parquet", path, err).WithHint("fetch the file again")
+	return trace.Errorf(badTable, "%s: got a damaged file (%v), want Parquet", path, err).WithHint("fetch the file again")
 }
 
 func same[T any](v T) T { return v }
@@ -120,7 +120,7 @@ func column[R file.ColumnChunkReader, P, V any](c *columns, rd *file.Reader, nam
 		if optional {
 			return nil
 		}
-		return trace.Errorf(BadTable, "%s: got no column %q, want it", c.path, name)
+		return trace.Errorf(badTable, "%s: got no column %q, want it", c.path, name)
 	}
 	values := make([]V, 0, c.n)
 	page, defs := make([]P, 4096), make([]int16, 4096)
@@ -131,7 +131,7 @@ func column[R file.ColumnChunkReader, P, V any](c *columns, rd *file.Reader, nam
 		}
 		r, ok := chunk.(R)
 		if !ok {
-			return trace.Errorf(BadTable, "%s: column %q: got %v, want another type", c.path, name, chunk.Type())
+			return trace.Errorf(badTable, "%s: column %q: got %v, want another type", c.path, name, chunk.Type())
 		}
 		for r.HasNext() {
 			n, got, err := read(r, int64(len(page)), page, defs, nil)
@@ -139,7 +139,7 @@ func column[R file.ColumnChunkReader, P, V any](c *columns, rd *file.Reader, nam
 				return damaged(c.path, err)
 			}
 			if int64(got) != n {
-				return trace.Errorf(BadTable, "%s: column %q: got an empty value after row %d, want none", c.path, name, len(values)+got)
+				return trace.Errorf(badTable, "%s: column %q: got an empty value after row %d, want none", c.path, name, len(values)+got)
 			}
 			if n == 0 {
 				break
@@ -150,7 +150,7 @@ func column[R file.ColumnChunkReader, P, V any](c *columns, rd *file.Reader, nam
 		}
 	}
 	if len(values) != c.n {
-		return trace.Errorf(BadTable, "%s: column %q: got %d values, want %d", c.path, name, len(values), c.n)
+		return trace.Errorf(badTable, "%s: column %q: got %d values, want %d", c.path, name, len(values), c.n)
 	}
 	dst[name] = values
 	return nil
@@ -160,7 +160,7 @@ func column[R file.ColumnChunkReader, P, V any](c *columns, rd *file.Reader, nam
 func (c *columns) checkOp(ops []string) error {
 	for i, op := range c.texts["op_name"] {
 		if !slices.Contains(ops, op) {
-			return trace.Errorf(WrongOp, "%s: row %d: op_name: got %q, want %s", c.path, i+1, op, trace.OneOf(ops)).
+			return trace.Errorf(wrongOp, "%s: row %d: op_name: got %q, want %s", c.path, i+1, op, trace.OneOf(ops)).
 				WithHint("put the table of the right operation in this place")
 		}
 	}

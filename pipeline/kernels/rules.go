@@ -20,7 +20,7 @@ func AllRules() []Rules { return []Rules{Engine, Composed} }
 // Check refuses unknown rules.
 func (r Rules) Check() error {
 	if r != Engine && r != Composed {
-		return trace.Errorf(UnknownRules, "rules: got %q, want %s", string(r), trace.OneOf(AllRules()))
+		return trace.Errorf(unknownRules, "rules: got %q, want %s", string(r), trace.OneOf(AllRules()))
 	}
 	return nil
 }

@@ -139,11 +139,11 @@ func (t *Tables) readSheet() error {
 		} `yaml:"node"`
 	}
 	if err := yaml.Unmarshal(data, &sheet); err != nil {
-		return trace.Errorf(BadTable, "%s: %v", path, err)
+		return trace.Errorf(badTable, "%s: %v", path, err)
 	}
 	t.capability, t.bandwidth, t.flops, t.link = sheet.GPU.Capability, sheet.GPU.Bandwidth, sheet.GPU.FLOPS, sheet.Node.Link
 	if t.capability <= 0 || t.bandwidth <= 0 || t.flops <= 0 || t.link <= 0 {
-		return trace.Errorf(BadTable, "%s: got no gpu.sm_version, gpu.mem_bw, gpu.bfloat16_tc_flops or node.intra_node_bw, want all four", path)
+		return trace.Errorf(badTable, "%s: got no gpu.sm_version, gpu.mem_bw, gpu.bfloat16_tc_flops or node.intra_node_bw, want all four", path)
 	}
 	return nil
 }
@@ -213,7 +213,8 @@ const (
 )
 
 func (t *Tables) loadGEMM() error {
-	c, err := t.read("gemm", "vllm", gemmFile, want{ops: []string{"gemm"}, texts: []string{"op_name", "kernel_source", "gemm_dtype"}, ints: []string{"m", "n", "k"}})
+	c, err := t.read("gemm", "vllm", gemmFile, want{ops: []string{"gemm"}, texts: []string{"op_name", "kernel_source", "gemm_dtype"},
+		ints: []string{"m", "n", "k"}})
 	if err != nil {
 		return err
 	}
@@ -318,18 +319,20 @@ func (t *Tables) collectives(c *columns, dtype string, wide []string, how func(i
 			continue
 		}
 		bytes := 2 * float64(c.ints["message_size"][i])
-		samples = append(samples, sample[reduceKey]{reduceKey{how(i), c.ints["num_gpus"][i]}, bytes, c.texts["kernel_source"][i], c.nums[latencyColumn][i]})
+		samples = append(samples, sample[reduceKey]{reduceKey{how(i), c.ints["num_gpus"][i]}, bytes, c.texts["kernel_source"][i],
+			c.nums[latencyColumn][i]})
 		f.add(0, bytes/t.link, c.nums[latencyColumn][i])
 	}
 	if len(samples) == 0 {
-		return nil, trace.Errorf(BadTable, "%s: column %s: got no 16-bit rows, want some", c.path, dtype)
+		return nil, trace.Errorf(badTable, "%s: column %s: got no 16-bit rows, want some", c.path, dtype)
 	}
 	return curves(samples), f.check(c.path)
 }
 
 func (t *Tables) loadMoE() error {
-	c, err := t.read("moe", "vllm", moeFile, want{ops: []string{"moe"}, texts: []string{"op_name", "kernel_source", "moe_dtype", "distribution"},
-		ints: []string{"num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"}})
+	c, err := t.read("moe", "vllm", moeFile,
+		want{ops: []string{"moe"}, texts: []string{"op_name", "kernel_source", "moe_dtype", "distribution"},
+			ints: []string{"num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"}})
 	if coded := (*trace.Error)(nil); errors.As(err, &coded) && coded.Code == NoTables {
 		return nil // a folder of dense models only
 	}
@@ -375,7 +378,8 @@ func (f *floor) check(path string) error {
 	}
 	slices.Sort(f.ratios)
 	if r := f.ratios[len(f.ratios)/2]; r < leastOfFloor || r > mostOverFloor {
-		return trace.Errorf(WrongUnit, "%s: latency: the large rows take %.3g times the GPU's best time, want %g..%g", path, r, leastOfFloor, mostOverFloor).
+		return trace.Errorf(wrongUnit, "%s: latency: the large rows take %.3g times the GPU's best time, want %g..%g", path, r, leastOfFloor,
+			mostOverFloor).
 			WithHint(fmt.Sprintf("latencies are milliseconds; multiply them by %g", unitFactor(r)))
 	}
 	return nil

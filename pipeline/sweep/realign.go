@@ -58,7 +58,7 @@ func (f *File) crooked(header, row []string, name, at string) {
 	}
 	if start < 0 {
 		f.Read++
-		f.drop(Crooked, "%s: got %d columns, want the header's %d", at, len(row), len(header))
+		f.drop(crooked, "%s: got %d columns, want the header's %d", at, len(row), len(header))
 		return
 	}
 	number := func(key string) float64 {
@@ -77,12 +77,14 @@ func (f *File) crooked(header, row []string, name, at string) {
 	p, ok := arrange(blocksOf(row[start:]), number("successful"), number("duration"), ways)
 	if !ok {
 		f.Read++
-		f.drop(Crooked, "%s: got %d columns under a header of %d, and no arrangement in which requests/s, tokens and latencies agree", at, len(row), len(header))
+		f.drop(crooked, "%s: got %d columns under a header of %d, and no arrangement in which requests/s, tokens and latencies agree", at,
+			len(row), len(header))
 		return
 	}
 	p.Sweep, p.Strategy, p.Requests, p.Realigned = name, value["strategy"], int(number("successful")), true
-	if !f.hasFinding(Realigned, name) {
-		f.Findings = append(f.Findings, trace.Findingf(Realigned, "%s: rows have more columns than the header (GuideLLM before v0.7.0); put right by requests/s, token sums and latencies", name))
+	if !f.hasFinding(realigned, name) {
+		f.Findings = append(f.Findings, trace.Findingf(realigned, "%s: rows have more columns than the header (GuideLLM before v0.7.0); put "+
+			"right by requests/s, token sums and latencies", name))
 	}
 	f.keep(p, at)
 }
@@ -134,7 +136,8 @@ func arrange(b []block, successful, duration float64, ways int) (Point, bool) {
 			if ok && miss < best {
 				best = miss
 				found = Point{
-					RateRPS: b[rps].mean, Concurrency: b[conc].mean, PromptTokens: b[in].mean, PromptSD: b[in].sd, OutputTokens: b[out].mean, OutputSD: b[out].sd,
+					RateRPS: b[rps].mean, Concurrency: b[conc].mean, PromptTokens: b[in].mean, PromptSD: b[in].sd, OutputTokens: b[out].mean,
+					OutputSD:   b[out].sd,
 					TTFTMeanMs: b[ttft].mean, TTFTMedianMs: b[ttft].median, ITLMs: b[itl].mean,
 				}
 			}

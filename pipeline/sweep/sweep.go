@@ -60,8 +60,9 @@ type File struct {
 	Findings []trace.Finding
 }
 
-// Columns are those of our own table, in order.
-var Columns = []string{"sweep", "benchmark", "requests", "rate_rps", "concurrency", "prompt_mean", "prompt_sd", "output_mean", "output_sd", "ttft_ms_mean", "ttft_ms_median", "itl_ms_mean"}
+// columns are those of our own table, in order.
+var columns = []string{"sweep", "benchmark", "requests", "rate_rps", "concurrency", "prompt_mean", "prompt_sd", "output_mean", "output_sd",
+	"ttft_ms_mean", "ttft_ms_median", "itl_ms_mean"}
 
 // Read reads one file; name is what errors and points call it.
 func Read(r io.Reader, name string) (*File, error) {
@@ -96,9 +97,10 @@ func (f *File) keep(p Point, at string) {
 	for _, x := range []struct {
 		name  string
 		value float64
-	}{{"request rate", p.RateRPS}, {"prompt tokens", p.PromptTokens}, {"output tokens", p.OutputTokens}, {"TTFT median", p.TTFTMedianMs}, {"ITL", p.ITLMs}} {
+	}{{"request rate", p.RateRPS}, {"prompt tokens", p.PromptTokens}, {"output tokens", p.OutputTokens}, {"TTFT median", p.TTFTMedianMs},
+		{"ITL", p.ITLMs}} {
 		if !(x.value > 0) || math.IsInf(x.value, 0) {
-			f.drop(Incomplete, "%s: %s: got %g, want > 0", at, x.name, x.value)
+			f.drop(incomplete, "%s: %s: got %g, want > 0", at, x.name, x.value)
 			return
 		}
 	}
@@ -203,12 +205,17 @@ type fields struct {
 // forms are the flat forms there are; sweep names the column that overrides the file's name.
 var forms = []fields{
 	{"Name", "Successful Requests", "Successful Requests per second mean", "Successful Request concurrency mean",
-		"Successful Prompt token count mean", "Successful Prompt token count std dev", "Successful Output token count mean", "Successful Output token count std dev",
+		"Successful Prompt token count mean", "Successful Prompt token count std dev", "Successful Output token count mean",
+		"Successful Output token count std dev",
 		"Successful Time to first token ms mean", "Successful Time to first token ms median", "Successful Inter token latency ms mean"},
-	{"Benchmark | Strategy", "Request Counts | Successful", "Server Throughput | Successful Requests/Sec | Mean", "Server Throughput | Successful Concurrency | Mean",
-		"Token Metrics | Successful Input Tokens | Mean", "Token Metrics | Successful Input Tokens | Std Dev", "Token Metrics | Successful Output Tokens | Mean", "Token Metrics | Successful Output Tokens | Std Dev",
-		"Time to First Token | Successful ms | Mean", "Time to First Token | Successful ms | Median", "Inter Token Latency | Successful ms | Mean"},
-	{"benchmark", "requests", "rate_rps", "concurrency", "prompt_mean", "prompt_sd", "output_mean", "output_sd", "ttft_ms_mean", "ttft_ms_median", "itl_ms_mean"},
+	{"Benchmark | Strategy", "Request Counts | Successful", "Server Throughput | Successful Requests/Sec | Mean",
+		"Server Throughput | Successful Concurrency | Mean",
+		"Token Metrics | Successful Input Tokens | Mean", "Token Metrics | Successful Input Tokens | Std Dev",
+		"Token Metrics | Successful Output Tokens | Mean", "Token Metrics | Successful Output Tokens | Std Dev",
+		"Time to First Token | Successful ms | Mean", "Time to First Token | Successful ms | Median",
+		"Inter Token Latency | Successful ms | Mean"},
+	{"benchmark", "requests", "rate_rps", "concurrency", "prompt_mean", "prompt_sd", "output_mean", "output_sd", "ttft_ms_mean",
+		"ttft_ms_median", "itl_ms_mean"},
 }
 
 // flat makes a point of one row.
@@ -241,7 +248,7 @@ func (f *File) flat(get func(key string) (string, bool), name, at string) {
 		return
 	}
 	f.Read++
-	f.drop(Incomplete, "%s: got none of the request-rate columns %q, %q, %q", at, forms[0].rate, forms[1].rate, forms[2].rate)
+	f.drop(incomplete, "%s: got none of the request-rate columns %q, %q, %q", at, forms[0].rate, forms[1].rate, forms[2].rate)
 }
 
 // table reads CSV with one or three header rows.
@@ -263,7 +270,8 @@ func (f *File) table(data []byte, name string) error {
 	}
 	header, first := headerOf(rows)
 	if header == nil {
-		return &trace.SyntaxError{File: name, Line: 1, Code: BadSweep, Msg: fmt.Sprintf("benchmark sweep: got columns %.60q, want GuideLLM's, or %s", strings.Join(rows[0], ","), strings.Join(Columns, ","))}
+		return &trace.SyntaxError{File: name, Line: 1, Code: BadSweep, Msg: fmt.Sprintf("benchmark sweep: got columns %.60q, want "+
+			"GuideLLM's, or %s", strings.Join(rows[0], ","), strings.Join(columns, ","))}
 	}
 	for i := first; i < len(rows); i++ {
 		at := fmt.Sprintf("%s:%d", name, lines[i])

@@ -72,7 +72,8 @@ func TestPublishedSweeps(t *testing.T) {
 			for _, x := range []struct {
 				name      string
 				got, want float64
-			}{{"rate", p.RateRPS, w.RPS}, {"ttft", p.TTFTMeanMs, w.TTFT.Mean}, {"ttft median", p.TTFTMedianMs, w.TTFT.Median}, {"itl", p.ITLMs, w.ITL.Mean}} {
+			}{{"rate", p.RateRPS, w.RPS}, {"ttft", p.TTFTMeanMs, w.TTFT.Mean}, {"ttft median", p.TTFTMedianMs, w.TTFT.Median},
+				{"itl", p.ITLMs, w.ITL.Mean}} {
 				if math.Abs(x.got/x.want-1) > 1e-9 {
 					t.Errorf("%s: benchmark %d, %s: got %g, want %g", path, i+1, x.name, x.got, x.want)
 				}
@@ -92,8 +93,10 @@ func sameAsCommitted(t *testing.T, name string, points []Point) {
 	}
 	for i := range table {
 		a, b := &points[i], &table[i]
-		got := []float64{float64(a.Requests), a.RateRPS, a.Concurrency, a.PromptTokens, a.PromptSD, a.OutputTokens, a.OutputSD, a.TTFTMeanMs, a.TTFTMedianMs, a.ITLMs}
-		want := []float64{float64(b.Requests), b.RateRPS, b.Concurrency, b.PromptTokens, b.PromptSD, b.OutputTokens, b.OutputSD, b.TTFTMeanMs, b.TTFTMedianMs, b.ITLMs}
+		got := []float64{float64(a.Requests), a.RateRPS, a.Concurrency, a.PromptTokens, a.PromptSD, a.OutputTokens, a.OutputSD, a.TTFTMeanMs,
+			a.TTFTMedianMs, a.ITLMs}
+		want := []float64{float64(b.Requests), b.RateRPS, b.Concurrency, b.PromptTokens, b.PromptSD, b.OutputTokens, b.OutputSD, b.TTFTMeanMs,
+			b.TTFTMedianMs, b.ITLMs}
 		for k := range got {
 			if math.Abs(got[k]-want[k]) > 1e-6*math.Abs(want[k]) {
 				t.Errorf("%s: row %d, number %d: the source has %g, the table %g", name, i+1, k+1, got[k], want[k])
@@ -145,13 +148,14 @@ const report06 = `{"benchmarks": [{"config": {"strategy": {"type_": "poisson", "
  "time_to_first_token_ms": {"successful": {"mean": 20, "median": 18}}, "inter_token_latency_ms": {"successful": {"mean": 7}}}}]}`
 
 func TestForms(t *testing.T) {
-	table := strings.Join(Columns, ",") + "\ns1,constant,100,2.4,3,100,5,50,2,20,18,7\n"
+	table := strings.Join(columns, ",") + "\ns1,constant,100,2.4,3,100,5,50,2,20,18,7\n"
 	for _, c := range []struct {
 		name, text, strategy string
 		points               int
 		rate                 float64
 	}{
-		{"flat.json", flatJSON, "synchronous", 1, 0.15}, {"v03.json", report03, "constant@2.5", 1, 2.4}, {"v06.json", report06, "poisson@4", 1, 3.9}, {"points.csv", table, "constant", 1, 2.4},
+		{"flat.json", flatJSON, "synchronous", 1, 0.15}, {"v03.json", report03, "constant@2.5", 1, 2.4},
+		{"v06.json", report06, "poisson@4", 1, 3.9}, {"points.csv", table, "constant", 1, 2.4},
 	} {
 		f, err := Read(strings.NewReader(c.text), c.name)
 		if err != nil {
@@ -163,7 +167,7 @@ func TestForms(t *testing.T) {
 		}
 	}
 	f, _ := Read(strings.NewReader(flatJSON), "flat.json")
-	if f.Read != 2 || f.Dropped[Incomplete] != 1 || len(f.Findings) != 1 {
+	if f.Read != 2 || f.Dropped[incomplete] != 1 || len(f.Findings) != 1 {
 		t.Errorf("an empty benchmark: got %+v, want it dropped and counted", f)
 	}
 }
@@ -178,9 +182,12 @@ func crookedCSV(lie bool) string {
 		}
 		return out
 	}
-	columns := [][3]string{{"Benchmark", "Strategy", ""}, {"Timings", "Duration", "Sec"}, {"Request Counts", "Successful", ""}, {"Request Counts", "Incomplete", ""}, {"Request Counts", "Errored", ""}, {"Request Counts", "Total", ""}}
-	for _, g := range [][2]string{{"Request Latency", "Sec"}, {"Streaming Iterations", "Count"}, {"Time to First Token", "ms"}, {"Time per Output Token", "ms"}, {"Inter Token Latency", "ms"},
-		{"Server Throughput", "Requests/Sec"}, {"Server Throughput", "Concurrency"}, {"Token Metrics", "Input Tokens"}, {"Token Metrics", "Output Tokens"}, {"Token Metrics", "Total Tokens"}} {
+	columns := [][3]string{{"Benchmark", "Strategy", ""}, {"Timings", "Duration", "Sec"}, {"Request Counts", "Successful", ""},
+		{"Request Counts", "Incomplete", ""}, {"Request Counts", "Errored", ""}, {"Request Counts", "Total", ""}}
+	for _, g := range [][2]string{{"Request Latency", "Sec"}, {"Streaming Iterations", "Count"}, {"Time to First Token", "ms"},
+		{"Time per Output Token", "ms"}, {"Inter Token Latency", "ms"},
+		{"Server Throughput", "Requests/Sec"}, {"Server Throughput", "Concurrency"}, {"Token Metrics", "Input Tokens"},
+		{"Token Metrics", "Output Tokens"}, {"Token Metrics", "Total Tokens"}} {
 		columns = append(columns, group(g[0], g[1])...)
 	}
 	var b strings.Builder
@@ -195,13 +202,16 @@ func crookedCSV(lie bool) string {
 	}
 	stat := func(mean string) string { return mean + "," + mean + ",1,\"[0, 1]\"" }
 	// latency 0.52 s = TTFT 30 ms + 49 x 10 ms; 120 requests in 60 s
-	first := []string{"constant", "60", "120", "0", "0", "120", stat("0.52"), stat("50"), stat("30"), stat("9.8"), stat("10"), stat("2"), stat("1.04"), stat("80"), stat("50"), stat("130")}
+	first := []string{"constant", "60", "120", "0", "0", "120", stat("0.52"), stat("50"), stat("30"), stat("9.8"), stat("10"), stat("2"),
+		stat("1.04"), stat("80"), stat("50"), stat("130")}
 	itl := "10"
 	if lie {
 		itl = "15"
 	}
-	second := []string{"constant", "60", "120", "3", "1", "124", stat("0.52"), stat("50"), stat("48"), stat("30"), stat("29"), stat("10.4"), stat("12"), stat(itl), stat("12.5"),
-		stat("2"), stat("0.05"), stat("1.04"), stat("0.03"), stat("80"), stat("81"), stat("82"), stat("50"), stat("20"), stat("130"), stat("101"), stat("82")}
+	second := []string{"constant", "60", "120", "3", "1", "124", stat("0.52"), stat("50"), stat("48"), stat("30"), stat("29"), stat("10.4"),
+		stat("12"), stat(itl), stat("12.5"),
+		stat("2"), stat("0.05"), stat("1.04"), stat("0.03"), stat("80"), stat("81"), stat("82"), stat("50"), stat("20"), stat("130"), stat("101"),
+		stat("82")}
 	b.WriteString(strings.Join(first, ",") + "\n" + strings.Join(second, ",") + "\n")
 	return b.String()
 }
@@ -211,7 +221,7 @@ func TestRealign(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(f.Points) != 2 || f.Points[0].Realigned || !f.Points[1].Realigned || !f.hasFinding(Realigned, "b.csv") {
+	if len(f.Points) != 2 || f.Points[0].Realigned || !f.Points[1].Realigned || !f.hasFinding(realigned, "b.csv") {
 		t.Fatalf("got %+v", f)
 	}
 	a, b := f.Points[0], f.Points[1]
@@ -220,7 +230,7 @@ func TestRealign(t *testing.T) {
 		t.Errorf("got %+v, want %+v", b, a)
 	}
 	f, err = Read(strings.NewReader(crookedCSV(true)), "b.csv")
-	if err != nil || len(f.Points) != 1 || f.Dropped[Crooked] != 1 {
+	if err != nil || len(f.Points) != 1 || f.Dropped[crooked] != 1 {
 		t.Errorf("latencies that do not agree: got %+v, %v, want the row dropped", f, err)
 	}
 }
@@ -244,7 +254,7 @@ func TestBadFiles(t *testing.T) {
 
 // FuzzRead: no panic, and every benchmark is kept or dropped.
 func FuzzRead(f *testing.F) {
-	for _, s := range []string{flatJSON, report03, report06, crookedCSV(false), crookedCSV(true), strings.Join(Columns, ",") + "\n1,2,3\n"} {
+	for _, s := range []string{flatJSON, report03, report06, crookedCSV(false), crookedCSV(true), strings.Join(columns, ",") + "\n1,2,3\n"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -32,12 +32,12 @@ func Defaults(d *deploy.Deployment) Options {
 	}
 }
 
-// CodeBadEmit rejects impossible recording options.
-const CodeBadEmit trace.Code = "bad_emit_options"
+// codeBadEmit rejects impossible recording options.
+const codeBadEmit trace.Code = "bad_emit_options"
 
 // Codes describes this package's codes.
 var Codes = []trace.CodeEntry{
-	{Code: CodeBadEmit, Kind: "error", Meaning: "the options of the emitted trace dump are impossible",
+	{Code: codeBadEmit, Kind: "error", Meaning: "the options of the emitted trace dump are impossible",
 		Action: "give rates in 0..1, an interval and an event limit of at least 1"},
 }
 
@@ -45,11 +45,11 @@ var Codes = []trace.CodeEntry{
 func (o *Options) Check() error {
 	for _, r := range []float64{o.JourneyRate, o.StepRate, o.RichRate} {
 		if !(r >= 0 && r <= 1) {
-			return trace.Errorf(CodeBadEmit, "sampling rate: got %g, want in 0..1", r)
+			return trace.Errorf(codeBadEmit, "sampling rate: got %g, want in 0..1", r)
 		}
 	}
 	if o.ClosureInterval < 1 || o.EventLimit < 1 || o.MonotonicNs <= 0 || o.WallNs <= 0 || o.ScheduleNs < 0 || o.ScheduleSeqNs < 0 {
-		return trace.Errorf(CodeBadEmit, "closure interval %d, event limit %d, clocks %d and %d ns, scheduler time %d + %d ns: "+
+		return trace.Errorf(codeBadEmit, "closure interval %d, event limit %d, clocks %d and %d ns, scheduler time %d + %d ns: "+
 			"want >= 1, >= 1, > 0, > 0, >= 0", o.ClosureInterval, o.EventLimit, o.MonotonicNs, o.WallNs, o.ScheduleNs, o.ScheduleSeqNs)
 	}
 	return nil

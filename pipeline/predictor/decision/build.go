@@ -16,11 +16,11 @@ const (
 	FeaturesLLMD = "llmd"
 	FeaturesFull = "full"
 
-	StateAuto    = "auto"
-	StateStep    = "step"
-	StateJourney = "journey"
+	stateAuto    = "auto"
+	stateStep    = "step"
+	stateJourney = "journey"
 
-	PrefixIndex  = "index"
+	prefixIndex  = "index"
 	PrefixActual = "actual"
 )
 
@@ -45,7 +45,7 @@ func (s Share) String() string { return s.Runs + "=" + strconv.FormatInt(s.Token
 
 // DefaultOptions are everything the traces offer, nothing stale, an index.
 func DefaultOptions() Options {
-	return Options{Features: FeaturesFull, State: StateAuto, PrefixScore: PrefixIndex}
+	return Options{Features: FeaturesFull, State: stateAuto, PrefixScore: prefixIndex}
 }
 
 // Check names the first option out of bounds.
@@ -53,12 +53,12 @@ func (o *Options) Check() error {
 	switch {
 	case o.Features != FeaturesLLMD && o.Features != FeaturesFull:
 		return fmt.Errorf("--features: got %q, want %s or %s", o.Features, FeaturesLLMD, FeaturesFull)
-	case o.State != StateAuto && o.State != StateStep && o.State != StateJourney:
-		return fmt.Errorf("--state: got %q, want %s, %s or %s", o.State, StateAuto, StateStep, StateJourney)
+	case o.State != stateAuto && o.State != stateStep && o.State != stateJourney:
+		return fmt.Errorf("--state: got %q, want %s, %s or %s", o.State, stateAuto, stateStep, stateJourney)
 	case o.StalenessUs < 0:
 		return fmt.Errorf("--staleness-us: got %d us, want >= 0", o.StalenessUs)
-	case o.PrefixScore != PrefixIndex && o.PrefixScore != PrefixActual:
-		return fmt.Errorf("--prefix-score: got %q, want %s or %s", o.PrefixScore, PrefixIndex, PrefixActual)
+	case o.PrefixScore != prefixIndex && o.PrefixScore != PrefixActual:
+		return fmt.Errorf("--prefix-score: got %q, want %s or %s", o.PrefixScore, prefixIndex, PrefixActual)
 	}
 	for _, s := range o.Shared {
 		if _, err := path.Match(s.Runs, ""); err != nil || s.Tokens < 0 {

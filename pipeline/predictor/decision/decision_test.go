@@ -15,8 +15,9 @@ const ms = 1_000_000
 
 // engine is a small engine that records everything: 16-token blocks, 1000 of them.
 func engine() *deploy.Deployment {
-	return &deploy.Deployment{TP: 1, Engine: deploy.Engine{VLLMVersion: "0.11.0", MaxNumSeqs: 8, MaxNumBatchedTokens: 512, ChunkedPrefill: true,
-		BlockSize: 16, KVBlocksGPU: trace.Some(int64(1000)), AsyncScheduling: trace.Some(false)},
+	return &deploy.Deployment{TP: 1, Engine: deploy.Engine{VLLMVersion: "0.11.0", MaxNumSeqs: 8, MaxNumBatchedTokens: 512,
+		ChunkedPrefill: true,
+		BlockSize:      16, KVBlocksGPU: trace.Some(int64(1000)), AsyncScheduling: trace.Some(false)},
 		Phases: []deploy.Phase{{Name: deploy.WarmupPhase, StartNs: 0, EndNs: 1}, {Name: "load", StartNs: 1, EndNs: 1 << 60}}}
 }
 
@@ -39,7 +40,8 @@ func inSteps(r trace.Request, scheduled, first int64) trace.Request {
 }
 
 func step(id int64, startMs float64, running, waiting, prefill int64, usage float64) trace.Step {
-	return trace.Step{ID: id, TsStartNs: int64(startMs * ms), TsEndNs: int64(startMs*ms) + 100_000, RunningDepth: running, WaitingDepth: waiting,
+	return trace.Step{ID: id, TsStartNs: int64(startMs * ms), TsEndNs: int64(startMs*ms) + 100_000, RunningDepth: running,
+		WaitingDepth:  waiting,
 		PrefillTokens: prefill, KVUsage: usage, BlocksTotal: 1000, BlocksFree: int64(math.Round((1 - usage) * 1000))}
 }
 
@@ -99,19 +101,23 @@ func TestCrowd(t *testing.T) {
 	}{
 		{"full", func(o *Options) {}, map[string]any{
 			"is_queued": int64(1), "kv_cache_percentage": 0.25, "input_token_length": int64(50), "num_request_waiting": int64(2),
-			"num_request_running": int64(3), "prefill_tokens_in_flight": int64(200 + 30 + 40 + 70), "decode_tokens_in_flight": int64(100 + 3 + 60 + 1),
-			"encoder_matched_size": int64(0), "encoder_input_size": int64(0), "prefix_cache_score": 0.0, "effective_input_tokens": 50.0,
+			"num_request_running": int64(3), "prefill_tokens_in_flight": int64(200 + 30 + 40 + 70),
+			"decode_tokens_in_flight": int64(100 + 3 + 60 + 1),
+			"encoder_matched_size":    int64(0), "encoder_input_size": int64(0), "prefix_cache_score": 0.0, "effective_input_tokens": 50.0,
 			"prefill_score_bucket": int64(0), "pod_type_cat": "", "num_tokens_generated": int64(0),
 			"running_engine": int64(3), "running_inflight": int64(6), "own_uncached_tokens": int64(50), "tokens_waiting_ahead": int64(30 + 40 + 70),
 			"requests_ahead": int64(3), "step_prefill_tokens": int64(200), "step_prefill_requests": int64(1), "decode_batch": int64(2),
 			"decode_tokens_resident": int64(164), "mean_context": 82.0, "free_blocks": int64(750), "since_step_us": trace.Some(10_000.0),
-			"better_class_tokens_ahead": int64(0), "recent_prompt_tokens_per_s": 635.0, "recent_prompts_per_s": 8.0, "mean_output_tokens": trace.Some(3.0),
-			"state": "journey", "state_age_us": trace.Some(10_000.0), "phase": trace.Opt[string]{}, "stage": trace.Some(int64(0)),
+			"better_class_tokens_ahead": int64(0), "recent_prompt_tokens_per_s": 635.0, "recent_prompts_per_s": 8.0,
+			"mean_output_tokens": trace.Some(3.0),
+			"state":              "journey", "state_age_us": trace.Some(10_000.0), "phase": trace.Opt[string]{}, "stage": trace.Some(int64(0)),
 			"ttft_ms": 130.0, "tpot_ms": trace.Some(20.0), "e2e_ms": trace.Some(340.0), "output_tokens": trace.Some(int64(11)),
 			"end_num_request_waiting": trace.Some(int64(2)), "end_kv_cache_percentage": trace.Some(0.25)}},
-		{"llmd", func(o *Options) { o.Features = FeaturesLLMD }, map[string]any{"num_request_running": int64(6), "decode_tokens_in_flight": int64(0),
-			"running_engine": int64(3), "decode_tokens_resident": int64(164)}},
-		{"step", func(o *Options) { o.State = StateStep }, map[string]any{"state": "step", "num_request_waiting": int64(2), "num_request_running": int64(3)}},
+		{"llmd", func(o *Options) { o.Features = FeaturesLLMD }, map[string]any{"num_request_running": int64(6),
+			"decode_tokens_in_flight": int64(0),
+			"running_engine":          int64(3), "decode_tokens_resident": int64(164)}},
+		{"step", func(o *Options) { o.State = stateStep }, map[string]any{"state": "step", "num_request_waiting": int64(2),
+			"num_request_running": int64(3)}},
 		// 20 ms earlier: c, d, e and h have arrived, nobody is picked up, b is in the
 		// running step, f has not arrived
 		{"stale by 20 ms", func(o *Options) { o.StalenessUs = 20_000 }, map[string]any{
@@ -123,11 +129,12 @@ func TestCrowd(t *testing.T) {
 		c.options(&o)
 		r := build(t, crowd(), engine(), o)
 		noStep := 0
-		if o.State == StateStep {
+		if o.State == stateStep {
 			noStep = 2 // a and g arrive before the first step
 		}
-		if len(r.Rows) != 9-noStep || r.Dropped[Aborted] != 1 || r.Dropped[NoState] != noStep || r.Requests != 10 {
-			t.Fatalf("%s: got %d rows of %d, dropped %v, want all but one aborted and %d before the first step", c.name, len(r.Rows), r.Requests, r.Dropped, noStep)
+		if len(r.Rows) != 9-noStep || r.Dropped[aborted] != 1 || r.Dropped[noState] != noStep || r.Requests != 10 {
+			t.Fatalf("%s: got %d rows of %d, dropped %v, want all but one aborted and %d before the first step", c.name, len(r.Rows), r.Requests,
+				r.Dropped, noStep)
 		}
 		for _, row := range r.Rows {
 			if row.RequestID != "me" {
@@ -152,7 +159,8 @@ func TestBucketEdges(t *testing.T) {
 			t.Errorf("waiting %d: got bucket %d, want %d", waiting, got, want)
 		}
 	}
-	for usage, want := range map[float64]int{-0.1: 0, 0: 0, 0.049: 0, 0.05: 1, 0.0999: 1, 0.1: 2, 0.5: 10, 0.9499: 18, 0.95: 19, 1: 19, 1.2: 19} {
+	for usage, want := range map[float64]int{-0.1: 0, 0: 0, 0.049: 0, 0.05: 1, 0.0999: 1, 0.1: 2, 0.5: 10, 0.9499: 18, 0.95: 19, 1: 19,
+		1.2: 19} {
 		if got := Bucket(&Row{KVCachePercentage: usage}) / prefixBuckets; got != want {
 			t.Errorf("KV usage %g: got bucket %d, want %d", usage, got, want)
 		}
@@ -225,12 +233,12 @@ func TestPrefixScores(t *testing.T) {
 	}
 	index.Shared = []Share{{"other", 64}}
 	run := &trace.Run{ID: "pair", Requests: []trace.Request{first, second}}
-	if r := build(t, run, caching, index); r.Dropped[NoBlockHashes] != 2 {
+	if r := build(t, run, caching, index); r.Dropped[noBlockHashes] != 2 {
 		t.Errorf("nothing says what requests share: dropped %v, want two without block hashes", r.Dropped)
 	}
 	second.CachedTokens = trace.Opt[int64]{}
 	run = &trace.Run{ID: "pair", Requests: []trace.Request{second}}
-	if r := build(t, run, caching, actual); r.Dropped[NoCachedTokens] != 1 {
+	if r := build(t, run, caching, actual); r.Dropped[noCachedTokens] != 1 {
 		t.Errorf("no snapshot: dropped %v, want one without cached tokens", r.Dropped)
 	}
 }
@@ -285,11 +293,11 @@ func TestMissingSteps(t *testing.T) {
 		state string
 		want  trace.Code
 	}{
-		{"fresh", []trace.Step{step(1, 10, 1, 0, 100, 0.1), step(14, 260, 1, 0, 0, 0.1)}, StateStep, ""},
-		{"stale", []trace.Step{step(1, 10, 1, 0, 100, 0.1), step(12, 249, 1, 0, 0, 0.1)}, StateStep, StaleState},
-		{"idle is never stale", []trace.Step{step(1, 10, 1, 0, 100, 0.1), step(12, 249, 0, 0, 0, 0.1)}, StateStep, ""},
-		{"nothing before", []trace.Step{step(30, 600, 1, 0, 0, 0.1)}, StateStep, NoState},
-		{"journeys need no step", []trace.Step{step(1, 10, 1, 0, 100, 0.1), step(12, 249, 1, 0, 0, 0.1)}, StateAuto, ""},
+		{"fresh", []trace.Step{step(1, 10, 1, 0, 100, 0.1), step(14, 260, 1, 0, 0, 0.1)}, stateStep, ""},
+		{"stale", []trace.Step{step(1, 10, 1, 0, 100, 0.1), step(12, 249, 1, 0, 0, 0.1)}, stateStep, staleState},
+		{"idle is never stale", []trace.Step{step(1, 10, 1, 0, 100, 0.1), step(12, 249, 0, 0, 0, 0.1)}, stateStep, ""},
+		{"nothing before", []trace.Step{step(30, 600, 1, 0, 0, 0.1)}, stateStep, noState},
+		{"journeys need no step", []trace.Step{step(1, 10, 1, 0, 100, 0.1), step(12, 249, 1, 0, 0, 0.1)}, stateAuto, ""},
 	} {
 		o := DefaultOptions()
 		o.State = c.state
@@ -297,7 +305,7 @@ func TestMissingSteps(t *testing.T) {
 		if r.Dropped[c.want] == 0 && c.want != "" || c.want == "" && len(r.Rows) == 0 {
 			t.Errorf("%s: got %d rows, dropped %v, want %q", c.name, len(r.Rows), r.Dropped, c.want)
 		}
-		if c.state == StateAuto {
+		if c.state == stateAuto {
 			row := r.Rows[len(r.Rows)-1]
 			if row.SinceStepUs.OK || math.Abs(row.KVCachePercentage-0.008) > 1e-9 { // 100 + 24 tokens and half a block: 8 of 1000
 				t.Errorf("%s: got since_step %v and KV usage %g, want unknown and 0.008", c.name, row.SinceStepUs, row.KVCachePercentage)
@@ -307,7 +315,7 @@ func TestMissingSteps(t *testing.T) {
 	unknown := engine()
 	unknown.Engine.KVBlocksGPU = trace.Opt[int64]{}
 	r := build(t, &trace.Run{ID: "x", Requests: []trace.Request{first}}, unknown, DefaultOptions())
-	if r.Dropped[NoKVState] != 1 {
+	if r.Dropped[noKVState] != 1 {
 		t.Errorf("no steps and no KV size: dropped %v, want no_kv_state", r.Dropped)
 	}
 }
@@ -319,26 +327,26 @@ func TestDrops(t *testing.T) {
 		want   trace.Code
 		change func(r *trace.Request, d *deploy.Deployment, s *Source)
 	}{
-		{NoArrival, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.ArrivedNs.OK = false }},
-		{NoEngineStamps, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.CoreID.OK = false }},
-		{NoEngineStamps, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.ScheduledNs.OK = false }},
-		{NoPromptLength, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.PromptTokens.OK = false }},
-		{Aborted, func(r *trace.Request, _ *deploy.Deployment, _ *Source) {
+		{noArrival, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.ArrivedNs.OK = false }},
+		{noEngineStamps, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.CoreID.OK = false }},
+		{noEngineStamps, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.ScheduledNs.OK = false }},
+		{noPromptLength, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.PromptTokens.OK = false }},
+		{aborted, func(r *trace.Request, _ *deploy.Deployment, _ *Source) {
 			r.Success, r.AbortedNs = trace.Some(false), trace.Some(int64(600*ms))
 		}},
-		{Failed, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.Success = trace.Some(false) }},
-		{Failed, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.Success = trace.Opt[bool]{} }},
-		{WarmUp, func(_ *trace.Request, d *deploy.Deployment, _ *Source) {
+		{failed, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.Success = trace.Some(false) }},
+		{failed, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.Success = trace.Opt[bool]{} }},
+		{warmUp, func(_ *trace.Request, d *deploy.Deployment, _ *Source) {
 			d.Phases = []deploy.Phase{{Name: deploy.WarmupPhase, EndNs: 1 << 60}}
 		}},
-		{WarmUp, func(r *trace.Request, d *deploy.Deployment, _ *Source) {
+		{warmUp, func(r *trace.Request, d *deploy.Deployment, _ *Source) {
 			d.Phases, r.ArrivedNs = nil, trace.Some(int64(100*ms)) // before the eleventh step
 		}},
-		{Saturated, func(_ *trace.Request, _ *deploy.Deployment, s *Source) { s.Saturated = []Span{{0, 1 << 60}} }},
-		{NoFirstToken, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.FirstTokenNs.OK = false }},
-		{NegativeLatency, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.FirstTokenNs.V = 499 * ms }},
-		{IncompleteJourneys, func(_ *trace.Request, d *deploy.Deployment, _ *Source) { d.Tracing.JourneySampleRate = trace.Some(0.5) }},
-		{IncompleteJourneys, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.DroppedEvents = 1 }},
+		{saturated, func(_ *trace.Request, _ *deploy.Deployment, s *Source) { s.Saturated = []Span{{0, 1 << 60}} }},
+		{noFirstToken, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.FirstTokenNs.OK = false }},
+		{negativeLatency, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.FirstTokenNs.V = 499 * ms }},
+		{incompleteJourneys, func(_ *trace.Request, d *deploy.Deployment, _ *Source) { d.Tracing.JourneySampleRate = trace.Some(0.5) }},
+		{incompleteJourneys, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.DroppedEvents = 1 }},
 		{"", func(*trace.Request, *deploy.Deployment, *Source) {}},
 	} {
 		r, d := whole(), engine()
@@ -362,7 +370,8 @@ func TestDrops(t *testing.T) {
 func TestStockSpan(t *testing.T) {
 	us := func(v float64) trace.Opt[float64] { return trace.Some(v) }
 	span := func(id string, startMs, ttft, queue, prefill, decode, e2e float64) trace.Request {
-		return trace.Request{APIID: trace.Some(id), Source: trace.SourceStock, StartWallNs: trace.Some(int64(startMs * ms)), PromptTokens: trace.Some(int64(160)),
+		return trace.Request{APIID: trace.Some(id), Source: trace.SourceStock, StartWallNs: trace.Some(int64(startMs * ms)),
+			PromptTokens: trace.Some(int64(160)),
 			OutputTokens: trace.Some(int64(11)), Success: trace.Some(true), StockTTFTUs: us(ttft * 1000), StockQueueUs: us(queue * 1000),
 			StockPrefillUs: us(prefill * 1000), StockDecodeUs: us(decode * 1000), StockE2EUs: us(e2e * 1000)}
 	}
@@ -378,7 +387,8 @@ func TestStockSpan(t *testing.T) {
 	}
 	got := func(i int) string {
 		x := r.Rows[i]
-		return fmt.Sprint(x.NumRequestWaiting, x.RunningEngine, x.RunningInflight, x.PrefillTokensInFlight, x.DecodeBatch, x.StepPrefillTokens, x.TokensWaitingAhead)
+		return fmt.Sprint(x.NumRequestWaiting, x.RunningEngine, x.RunningInflight, x.PrefillTokensInFlight, x.DecodeBatch, x.StepPrefillTokens,
+			x.TokensWaitingAhead)
 	}
 	for i, want := range []string{"0 0 0 0 0 0 0", "0 1 1 160 0 160 0", "1 1 2 160 1 0 160", "0 2 3 160 1 160 0"} {
 		if got(i) != want {
@@ -394,10 +404,12 @@ func TestStockSpan(t *testing.T) {
 func TestTwoClocks(t *testing.T) {
 	o := func(id string, send, queued float64) trace.ObservedRequest {
 		n := func(v float64) trace.Opt[int64] { return trace.Some(int64(v * ms)) }
-		return trace.ObservedRequest{ID: id, SendWallNs: n(send + 9000), QueuedNs: n(queued), ScheduledNs: n(queued + 1), EngineFirstNs: n(queued + 30),
-			EngineLastNs: n(queued + 130), PromptTokens: trace.Some(int64(32)), OutputTokens: trace.Some(int64(11)), Success: trace.Some(true)}
+		return trace.ObservedRequest{ID: id, SendWallNs: n(send + 9000), QueuedNs: n(queued), ScheduledNs: n(queued + 1),
+			EngineFirstNs: n(queued + 30),
+			EngineLastNs:  n(queued + 130), PromptTokens: trace.Some(int64(32)), OutputTokens: trace.Some(int64(11)), Success: trace.Some(true)}
 	}
-	r := build(t, &trace.Run{ID: "c", Observed: []trace.ObservedRequest{o("a", 100, 105), o("b", 200, 202), o("c", 210, 215)}}, engine(), DefaultOptions())
+	r := build(t, &trace.Run{ID: "c", Observed: []trace.ObservedRequest{o("a", 100, 105), o("b", 200, 202), o("c", 210, 215)}}, engine(),
+		DefaultOptions())
 	if len(r.Rows) != 3 || len(r.Warnings) != 1 || r.Rows[0].TTFTMs != 33 || r.Rows[1].TTFTMs != 30 || r.Rows[2].RunningEngine != 2 {
 		t.Errorf("got %+v, %v, want waits of 3, 0 and 3 ms more than the engine's 30", r.Rows, r.Warnings)
 	}
@@ -435,7 +447,8 @@ func TestStages(t *testing.T) {
 	if n := count(steep[:30], &deploy.Deployment{Workload: map[string]any{"stage_requests": []any{10, 15}}}); n[0] != 10 || n[1] != 20 {
 		t.Errorf("stage_requests: got %v, want 10 and the rest", n)
 	}
-	d := &deploy.Deployment{Phases: []deploy.Phase{{Name: deploy.WarmupPhase, EndNs: 1e9}, {Name: "a", StartNs: 1e9, EndNs: 600e9}, {Name: "b", StartNs: 600e9, EndNs: 1e18}}}
+	d := &deploy.Deployment{Phases: []deploy.Phase{{Name: deploy.WarmupPhase, EndNs: 1e9}, {Name: "a", StartNs: 1e9, EndNs: 600e9},
+		{Name: "b", StartNs: 600e9, EndNs: 1e18}}}
 	if n := count(steep, d); len(n) < 2 || n[0] == 0 || n[1] == 0 {
 		t.Errorf("phases: got %v, want stages 0 and 1", n)
 	}
@@ -451,7 +464,8 @@ func random(rng *rand.Rand) *trace.Run {
 		scheduled := queued + rng.ExpFloat64()*20
 		first := scheduled + 20 + rng.Float64()*40
 		finished := first + rng.ExpFloat64()*200
-		r := inSteps(req(fmt.Sprintf("r%02d", i), 1+rng.Int64N(400), 1+rng.Int64N(40), at, queued, scheduled, first, finished, finished+2), int64(scheduled/20), int64(first/20))
+		r := inSteps(req(fmt.Sprintf("r%02d", i), 1+rng.Int64N(400), 1+rng.Int64N(40), at, queued, scheduled, first, finished, finished+2),
+			int64(scheduled/20), int64(first/20))
 		if rng.IntN(10) == 0 {
 			r.Success, r.AbortedNs = trace.Some(false), r.FinishedNs
 		}
@@ -485,7 +499,8 @@ func later(rng *rand.Rand, run *trace.Run, t int64, keep string) *trace.Run {
 				continue
 			}
 			changed := r.FirstTokenNs.V > t
-			for _, v := range []*trace.Opt[int64]{&r.ArrivedNs, &r.QueuedNs, &r.ScheduledNs, &r.FirstTokenNs, &r.FinishedNs, &r.DepartedNs, &r.AbortedNs} {
+			for _, v := range []*trace.Opt[int64]{&r.ArrivedNs, &r.QueuedNs, &r.ScheduledNs, &r.FirstTokenNs, &r.FinishedNs, &r.DepartedNs,
+				&r.AbortedNs} {
 				move(v)
 			}
 			if changed {
@@ -523,7 +538,7 @@ func TestCausality(t *testing.T) {
 	for round := range 40 {
 		run := random(rng)
 		o := DefaultOptions()
-		o.State = []string{StateAuto, StateStep}[round%2]
+		o.State = []string{stateAuto, stateStep}[round%2]
 		o.Features = []string{FeaturesFull, FeaturesLLMD}[round/2%2]
 		o.StalenessUs = []int64{0, 0, 50_000}[round%3]
 		d := engine()
@@ -552,8 +567,10 @@ func TestCausality(t *testing.T) {
 
 // features are the columns of a row that are known at the decision.
 func features(r Row) string {
-	r.TTFTMs, r.TPOTMs, r.E2EMs, r.OutputTokens, r.DepartedNs = 0, trace.Opt[float64]{}, trace.Opt[float64]{}, trace.Opt[int64]{}, trace.Opt[int64]{}
-	r.EndWaiting, r.EndRunning, r.EndKV, r.PrefixScoreActual, r.Stage = trace.Opt[int64]{}, trace.Opt[int64]{}, trace.Opt[float64]{}, trace.Opt[float64]{}, trace.Opt[int64]{}
+	r.TTFTMs, r.TPOTMs, r.E2EMs, r.OutputTokens, r.DepartedNs = 0, trace.Opt[float64]{}, trace.Opt[float64]{}, trace.Opt[int64]{},
+		trace.Opt[int64]{}
+	r.EndWaiting, r.EndRunning, r.EndKV, r.PrefixScoreActual, r.Stage = trace.Opt[int64]{}, trace.Opt[int64]{}, trace.Opt[float64]{},
+		trace.Opt[float64]{}, trace.Opt[int64]{}
 	return fmt.Sprintf("%+v", r)
 }
 
@@ -564,7 +581,8 @@ func TestRowsAndDropsAreRequests(t *testing.T) {
 		run := random(rng)
 		for i := range run.Requests {
 			r := &run.Requests[i]
-			for _, v := range []*trace.Opt[int64]{&r.ArrivedNs, &r.QueuedNs, &r.ScheduledNs, &r.FirstTokenNs, &r.FinishedNs, &r.DepartedNs, &r.PromptTokens, &r.OutputTokens, &r.FirstTokenStep} {
+			for _, v := range []*trace.Opt[int64]{&r.ArrivedNs, &r.QueuedNs, &r.ScheduledNs, &r.FirstTokenNs, &r.FinishedNs, &r.DepartedNs,
+				&r.PromptTokens, &r.OutputTokens, &r.FirstTokenStep} {
 				v.OK = v.OK && rng.IntN(30) > 0
 			}
 		}
@@ -577,7 +595,8 @@ func TestRowsAndDropsAreRequests(t *testing.T) {
 			t.Fatalf("%d rows and %v, want %d requests", len(r.Rows), r.Dropped, len(run.Requests))
 		}
 		for _, row := range r.Rows {
-			for _, v := range []int64{row.NumRequestWaiting, row.RunningEngine, row.RunningInflight, row.PrefillTokensInFlight, row.TokensWaitingAhead,
+			for _, v := range []int64{row.NumRequestWaiting, row.RunningEngine, row.RunningInflight, row.PrefillTokensInFlight,
+				row.TokensWaitingAhead,
 				row.RequestsAhead, row.DecodeBatch, row.DecodeTokensResident, row.StepPrefillTokens, row.StepPrefillRequests, row.FreeBlocks} {
 				if v < 0 {
 					t.Fatalf("a count below 0: %+v", row)

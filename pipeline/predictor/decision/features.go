@@ -30,7 +30,8 @@ var (
 		"prefill_tokens_in_flight", "decode_tokens_in_flight", "num_tokens_generated", "pod_type_cat"}
 	extra = []string{"own_uncached_tokens", "tokens_waiting_ahead", "requests_ahead", "step_prefill_tokens", "step_prefill_requests",
 		"next_step_prefill_tokens", "next_step_prefill_requests", "decode_batch",
-		"mean_context", "free_blocks", "since_step_us", "better_class_tokens_ahead", "recent_prompt_tokens_per_s", "recent_prompts_per_s", "mean_output_tokens"}
+		"mean_context", "free_blocks", "since_step_us", "better_class_tokens_ahead", "recent_prompt_tokens_per_s", "recent_prompts_per_s",
+		"mean_output_tokens"}
 )
 
 // categories are the columns that llm-d's models hold as pandas categories.
@@ -62,7 +63,8 @@ func feature(name string) Feature {
 		if tag.Get("col") != name {
 			continue
 		}
-		f := Feature{Name: name, Unit: tag.Get("unit"), Definition: tag.Get("doc"), Category: categories[name], Integer: t.Field(i).Type.Kind() == reflect.Int64}
+		f := Feature{Name: name, Unit: tag.Get("unit"), Definition: tag.Get("doc"), Category: categories[name],
+			Integer: t.Field(i).Type.Kind() == reflect.Int64}
 		switch reflect.Zero(t.Field(i).Type).Interface().(type) {
 		case int64:
 			f.of = func(r *Row) float64 { return float64(reflect.ValueOf(r).Elem().Field(i).Int()) }

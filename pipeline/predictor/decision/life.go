@@ -71,7 +71,8 @@ func clientsOf(observed []trace.ObservedRequest) map[string]*trace.ObservedReque
 }
 
 func lifeOf(r *trace.Request) life {
-	l := life{id: r.CoreID.Or(r.APIID.V), api: r.APIID.V, prompt: r.PromptTokens, cached: r.CachedTokens, output: r.OutputTokens, phase: r.Phase}
+	l := life{id: r.CoreID.Or(r.APIID.V), api: r.APIID.V, prompt: r.PromptTokens, cached: r.CachedTokens, output: r.OutputTokens,
+		phase: r.Phase}
 	if r.Source == trace.SourceStock {
 		l.stockStamps(r)
 	} else {
@@ -81,15 +82,15 @@ func lifeOf(r *trace.Request) life {
 	}
 	switch {
 	case !l.arrived.OK:
-		l.reason = NoArrival
+		l.reason = noArrival
 	case r.Source != trace.SourceStock && !r.CoreID.OK:
-		l.reason = NoEngineStamps
+		l.reason = noEngineStamps
 	case !l.prompt.OK || l.prompt.V < 1:
-		l.reason = NoPromptLength
+		l.reason = noPromptLength
 	case r.AbortedNs.OK && !r.Success.V:
-		l.reason = Aborted
+		l.reason = aborted
 	case !r.Success.V:
-		l.reason = Failed
+		l.reason = failed
 	default:
 		l.judge()
 	}
@@ -100,11 +101,11 @@ func lifeOf(r *trace.Request) life {
 func (l *life) judge() {
 	switch {
 	case !l.scheduled.OK:
-		l.reason = NoEngineStamps
+		l.reason = noEngineStamps
 	case !l.first.OK:
-		l.reason = NoFirstToken
+		l.reason = noFirstToken
 	case l.first.V < l.arrived.V:
-		l.reason = NegativeLatency
+		l.reason = negativeLatency
 	}
 }
 
@@ -169,18 +170,20 @@ func observedLives(run *trace.Run) ([]life, []trace.Finding) {
 		if wall {
 			at.V += offset
 		}
-		l := life{id: c.ID, api: c.ID, arrived: at, queued: c.QueuedNs, scheduled: c.ScheduledNs, first: c.EngineFirstNs, finished: c.EngineLastNs,
-			prompt: c.PromptTokens, output: c.OutputTokens, phase: c.Phase, priority: c.Priority.V, group: c.PrefixGroup.V, groupTokens: c.PrefixTokens}
+		l := life{id: c.ID, api: c.ID, arrived: at, queued: c.QueuedNs, scheduled: c.ScheduledNs, first: c.EngineFirstNs,
+			finished: c.EngineLastNs,
+			prompt:   c.PromptTokens, output: c.OutputTokens, phase: c.Phase, priority: c.Priority.V, group: c.PrefixGroup.V,
+			groupTokens: c.PrefixTokens}
 		l.departed = l.finished
 		switch {
 		case !at.OK:
-			l.reason = NoArrival
+			l.reason = noArrival
 		case !l.prompt.OK || l.prompt.V < 1:
-			l.reason = NoPromptLength
+			l.reason = noPromptLength
 		case c.Aborted.V:
-			l.reason = Aborted
+			l.reason = aborted
 		case c.Success.OK && !c.Success.V:
-			l.reason = Failed
+			l.reason = failed
 		default:
 			l.judge()
 		}
@@ -189,7 +192,8 @@ func observedLives(run *trace.Run) ([]life, []trace.Finding) {
 	if !found {
 		return lives, nil
 	}
-	return lives, []trace.Finding{trace.Findingf(TwoClocks, "run %s: arrivals and engine stamps are on two clocks; the smallest pick-up wait was taken as 0", run.ID)}
+	return lives, []trace.Finding{trace.Findingf(twoClocks, "run %s: arrivals and engine stamps are on two clocks; the smallest pick-up "+
+		"wait was taken as 0", run.ID)}
 }
 
 // arrivalOf is a client row's arrival; wall says that it is on the wall clock.

@@ -16,7 +16,7 @@ const (
 // Bucket is the place of a row in [0, Buckets).
 func Bucket(r *Row) int {
 	kv := min(kvBuckets-1, int(kvBuckets*max(0, min(1, r.KVCachePercentage))))
-	return (QueueBucket(r.NumRequestWaiting)*kvBuckets+kv)*prefixBuckets + int(ScoreBucket(max(0, min(1, r.PrefixCacheScore))))
+	return (QueueBucket(r.NumRequestWaiting)*kvBuckets+kv)*prefixBuckets + int(scoreBucket(max(0, min(1, r.PrefixCacheScore))))
 }
 
 // QueueNames are the buckets of waiting requests.

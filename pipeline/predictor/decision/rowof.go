@@ -33,11 +33,11 @@ func (b *builder) refuse(l *life) trace.Code {
 	case l.reason != "":
 		return l.reason
 	case b.isWarmUp(l):
-		return WarmUp
+		return warmUp
 	case !b.o.Saturated && inside(b.src.Saturated, l.arrived.V):
-		return Saturated
+		return saturated
 	case !b.complete:
-		return IncompleteJourneys
+		return incompleteJourneys
 	}
 	return ""
 }
@@ -66,22 +66,22 @@ func (b *builder) engineState(r *Row, t int64) trace.Code {
 		r.StateAgeUs = trace.Some(float64(r.DecisionNs-st.TsStartNs) / 1000)
 	}
 	fresh := st != nil && b.steps.isFresh(st, t)
-	r.State, r.NumRequestWaiting, r.RunningEngine = StateJourney, c.waiting, c.running
-	if b.o.State == StateStep {
+	r.State, r.NumRequestWaiting, r.RunningEngine = stateJourney, c.waiting, c.running
+	if b.o.State == stateStep {
 		switch {
 		case st == nil:
-			return NoState
+			return noState
 		case !fresh:
-			return StaleState
+			return staleState
 		}
-		r.State, r.NumRequestWaiting, r.RunningEngine = StateStep, st.WaitingDepth, st.RunningDepth
+		r.State, r.NumRequestWaiting, r.RunningEngine = stateStep, st.WaitingDepth, st.RunningDepth
 	}
 	if fresh && b.steps.complete {
 		b.compare(st, t)
 	}
 	tokens, ok := c.decodeTokens(t)
 	if !ok {
-		return NoPace
+		return noPace
 	}
 	r.DecodeBatch, r.DecodeTokensResident = c.decodes, int64(tokens)
 	if c.decodes > 0 {
@@ -106,12 +106,12 @@ func (b *builder) engineState(r *Row, t int64) trace.Code {
 // or step state was asked for, else (and before the first step) rebuilt from
 // resident tokens.
 func (b *builder) kv(r *Row, st *trace.Step, decodeTokens float64) trace.Code {
-	if st != nil && (b.o.State == StateStep || b.steps.complete) {
+	if st != nil && (b.o.State == stateStep || b.steps.complete) {
 		r.KVCachePercentage, r.FreeBlocks = st.KVUsage, st.BlocksFree
 		return ""
 	}
 	if b.blocks == 0 {
-		return NoKVState
+		return noKVState
 	}
 	used := b.residentBlocks(decodeTokens)
 	r.FreeBlocks = max(0, b.blocks-used)
@@ -152,7 +152,8 @@ func (b *builder) compare(st *trace.Step, t int64) {
 func (b *builder) changedSince(st *trace.Step) bool {
 	for i := range b.lives {
 		l := &b.lives[i]
-		if l.queued.OK && l.queued.V > st.TsEndNs && b.counts.status[i] == waiting || l.finished.OK && l.finished.V > st.TsStartNs && b.counts.status[i] == gone {
+		if l.queued.OK && l.queued.V > st.TsEndNs && b.counts.status[i] == waiting || l.finished.OK && l.finished.V > st.TsStartNs &&
+			b.counts.status[i] == gone {
 			return true
 		}
 	}
@@ -165,9 +166,9 @@ func (b *builder) prefix(r *Row, i int) trace.Code {
 	r.PrefixScoreIndex, r.PrefixScoreActual = l.index, l.actual
 	switch {
 	case !l.score.OK && b.o.PrefixScore == PrefixActual:
-		return NoCachedTokens
+		return noCachedTokens
 	case !l.score.OK:
-		return NoBlockHashes
+		return noBlockHashes
 	}
 	r.PrefixCacheScore, r.OwnUncachedTokens = l.score.V, b.counts.uncached[i]
 	for priority, tokens := range b.counts.byPriority {
@@ -188,11 +189,11 @@ func (b *builder) named(r *Row) {
 		r.IsQueued = 1
 	}
 	r.EffectiveInputTokens = (1 - r.PrefixCacheScore) * float64(r.InputTokenLength)
-	r.PrefillScoreBucket = ScoreBucket(r.PrefixCacheScore)
+	r.PrefillScoreBucket = scoreBucket(r.PrefixCacheScore)
 }
 
-// ScoreBucket is min(3, floor(4 * score)) of a score in [0, 1].
-func ScoreBucket(score float64) int64 { return min(3, int64(4*score)) }
+// scoreBucket is min(3, floor(4 * score)) of a score in [0, 1].
+func scoreBucket(score float64) int64 { return min(3, int64(4*score)) }
 
 // targets fills what happened.
 func (b *builder) targets(r *Row, l *life) {

@@ -53,8 +53,8 @@ func TestSharedRuns(t *testing.T) {
 		set, score string
 		least      int // rows
 	}{
-		{"composed", PrefixActual, 5700}, {"real_vllm_cpu", PrefixIndex, 4000}, {"real_stock_otlp", PrefixIndex, 677},
-		{"real_requests_llmservingsim", PrefixIndex, 600},
+		{"composed", PrefixActual, 5700}, {"real_vllm_cpu", prefixIndex, 4000}, {"real_stock_otlp", prefixIndex, 677},
+		{"real_requests_llmservingsim", prefixIndex, 600},
 	} {
 		var all Agreement
 		rows := 0
@@ -83,7 +83,8 @@ func TestSharedRuns(t *testing.T) {
 		}
 		t.Logf("%s: %d rows, agreement %d of %d", c.set, rows, all.Equal, all.Rows)
 		if rows < c.least || float64(all.Equal) < 0.99*float64(all.Rows) || all.Other > 0 {
-			t.Errorf("%s: got %d rows, %d of %d agree, %d unexplained; want at least %d, 99 %%, 0", c.set, rows, all.Equal, all.Rows, all.Other, c.least)
+			t.Errorf("%s: got %d rows, %d of %d agree, %d unexplained; want at least %d, 99 %%, 0", c.set, rows, all.Equal, all.Rows, all.Other,
+				c.least)
 		}
 	}
 }

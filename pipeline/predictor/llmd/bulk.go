@@ -28,8 +28,8 @@ type Field struct {
 	Required bool     `json:"required"`
 }
 
-// Fields is the committed field table.
-func Fields() []Field {
+// fields is the committed field table.
+func fields() []Field {
 	var out []Field
 	if err := json.Unmarshal(fieldsJSON, &out); err != nil {
 		panic(err) // compiled in
@@ -61,8 +61,8 @@ type batch struct {
 	Entries []Entry `json:"entries"`
 }
 
-// BatchEntries is how many entries one batch holds at most.
-const BatchEntries = 1000
+// batchEntries is how many entries one batch holds at most.
+const batchEntries = 1000
 
 // Sample is the stratified sample of rows for one target: at most
 // decision.BucketRows in each bucket, bucket by bucket.
@@ -100,7 +100,7 @@ func entryOf(r *decision.Row, tpot bool) Entry {
 func WriteBulk(w io.Writer, entries []Entry) error {
 	enc := json.NewEncoder(w)
 	for len(entries) > 0 {
-		n := min(len(entries), BatchEntries)
+		n := min(len(entries), batchEntries)
 		if err := enc.Encode(batch{entries[:n]}); err != nil {
 			return err
 		}
@@ -109,9 +109,9 @@ func WriteBulk(w io.Writer, entries []Entry) error {
 	return nil
 }
 
-// ReadBulk reads batches, checks every entry against the field table and returns
+// readBulk reads batches, checks every entry against the field table and returns
 // all entries. Errors name the line and the entry.
-func ReadBulk(r io.Reader) ([]Entry, error) {
+func readBulk(r io.Reader) ([]Entry, error) {
 	var out []Entry
 	lines := bufio.NewReader(r)
 	for line := 1; ; line++ {
@@ -142,7 +142,7 @@ func readBatch(text []byte) ([]Entry, error) {
 	if loose.Entries == nil {
 		return nil, fmt.Errorf("got no entries, want {\"entries\": [...]}")
 	}
-	fields := Fields()
+	fields := fields()
 	for i, e := range loose.Entries {
 		if err := checkEntry(fields, e); err != nil {
 			return nil, fmt.Errorf("entry %d: %w", i, err)
@@ -202,10 +202,10 @@ func (f *Field) check(v any) error {
 func ColumnsOf(tpot bool, features string) []Column {
 	var out []Column
 	for _, f := range decision.FeaturesOf(tpot, features) {
-		c := Column{f.Name, Float}
+		c := Column{f.Name, float}
 		switch {
 		case f.Category:
-			c.Type = Category
+			c.Type = category
 		case f.Integer:
 			c.Type = Int
 		}

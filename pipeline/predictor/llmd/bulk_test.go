@@ -30,10 +30,10 @@ func TestBulkRoundTrip(t *testing.T) {
 	if err := WriteBulk(&b, all); err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(b.String(), "\n"); n != (len(all)+BatchEntries-1)/BatchEntries {
+	if n := strings.Count(b.String(), "\n"); n != (len(all)+batchEntries-1)/batchEntries {
 		t.Errorf("got %d batches for %d entries", n, len(all))
 	}
-	again, err := ReadBulk(&b)
+	again, err := readBulk(&b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestBulkRoundTrip(t *testing.T) {
 		t.Error("the entries changed in a round trip")
 	}
 	var names []string
-	for _, f := range Fields() {
+	for _, f := range fields() {
 		names = append(names, f.Name)
 	}
 	e := reflect.TypeFor[Entry]()
@@ -67,12 +67,12 @@ func TestReadBulkRefuses(t *testing.T) {
 		"num_request_waiting: got -1":            strings.Replace(good, `"num_request_waiting":0`, `"num_request_waiting":-1`, 1),
 		"pod_type: got 3":                        good + `,"pod_type":3`,
 	} {
-		_, err := ReadBulk(strings.NewReader(fmt.Sprintf("\n{\"entries\":[{%s}]}", text)))
+		_, err := readBulk(strings.NewReader(fmt.Sprintf("\n{\"entries\":[{%s}]}", text)))
 		if err == nil || !strings.Contains(err.Error(), "line 2: entry 0: "+want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	if _, err := ReadBulk(strings.NewReader(`{}`)); err == nil {
+	if _, err := readBulk(strings.NewReader(`{}`)); err == nil {
 		t.Error("no entries: got no error")
 	}
 }

@@ -12,9 +12,9 @@ import (
 
 // Types of XGBoost's columns.
 const (
-	Float    = "float"
+	float    = "float"
 	Int      = "int"
-	Category = "c" // a pandas category; our trees never split on one
+	category = "c" // a pandas category; our trees never split on one
 )
 
 // Column is one column of an XGBoost model.
@@ -58,7 +58,7 @@ func XGBoost(w io.Writer, f *forest.Forest, columns []Column, isLog bool) error 
 	m.TreeInfo, m.Trees = make([]int, len(f.Trees)), make([]xgbTree, 0, len(f.Trees))
 	for i, t := range f.Trees {
 		for _, n := range t {
-			if n.Feature != forest.Leaf && columns[n.Feature].Type == Category {
+			if n.Feature != forest.Leaf && columns[n.Feature].Type == category {
 				return fmt.Errorf("tree %d splits on the category %q, want splits on numbers only", i, columns[n.Feature].Name)
 			}
 		}

@@ -18,10 +18,10 @@ import (
 )
 
 // ttft are llm-d's 13 columns of TTFT.
-var ttft = []Column{{"is_queued", Int}, {"kv_cache_percentage", Float}, {"input_token_length", Int}, {"num_request_waiting", Int},
+var ttft = []Column{{"is_queued", Int}, {"kv_cache_percentage", float}, {"input_token_length", Int}, {"num_request_waiting", Int},
 	{"num_request_running", Int},
 	{"prefill_tokens_in_flight", Int}, {"decode_tokens_in_flight", Int}, {"encoder_matched_size", Int}, {"encoder_input_size", Int},
-	{"prefix_cache_score", Float}, {"effective_input_tokens", Float}, {"prefill_score_bucket", Category}, {"pod_type_cat", Category}}
+	{"prefix_cache_score", float}, {"effective_input_tokens", float}, {"prefill_score_bucket", category}, {"pod_type_cat", category}}
 
 // randomRow draws a row of the 13 columns.
 func randomRow(rng *rand.Rand) []float64 {
@@ -166,7 +166,7 @@ func TestXGBoostBaseScoreForms(t *testing.T) {
 	interpreters := python.XGBoosts(t)
 	f := &forest.Forest{Base: math.Log(80), Trees: []forest.Tree{{{Feature: forest.Leaf, Value: 0}}}}
 	var model bytes.Buffer
-	if err := XGBoost(&model, f, []Column{{"a", Float}}, true); err != nil {
+	if err := XGBoost(&model, f, []Column{{"a", float}}, true); err != nil {
 		t.Fatal(err)
 	}
 	var doc map[string]map[string]any
@@ -196,7 +196,7 @@ func TestXGBoostRefuses(t *testing.T) {
 		"got column 2":                      {Trees: []forest.Tree{{{Feature: 2, Value: 1}, {Feature: forest.Leaf}, {Feature: forest.Leaf}}}},
 		"base of the forest: got +Inf":      {Base: 1000},
 	} {
-		if err := XGBoost(&bytes.Buffer{}, f, []Column{{"a", Float}, {"c", Category}}, true); err == nil || !strings.Contains(err.Error(), want) {
+		if err := XGBoost(&bytes.Buffer{}, f, []Column{{"a", float}, {"c", category}}, true); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
@@ -210,7 +210,7 @@ func TestXGBoostForm(t *testing.T) {
 	}
 	f := &forest.Forest{Base: 1, Trees: []forest.Tree{tree}}
 	var b bytes.Buffer
-	if err := XGBoost(&b, f, []Column{{"a", Float}, {"n", Int}}, false); err != nil {
+	if err := XGBoost(&b, f, []Column{{"a", float}, {"n", Int}}, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{`"feature_names":["a","n"]`, `"feature_types":["float","int"]`, `"base_score":"1E+00"`,

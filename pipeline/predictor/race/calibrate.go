@@ -5,14 +5,14 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// Level is the quantile that is calibrated and exported.
-const Level = 0.9
+// level is the quantile that is calibrated and exported.
+const level = 0.9
 
-// Levels are the quantiles of the quantile forests.
-var Levels = []float64{0.5, 0.9, 0.99}
+// levels are the quantiles of the quantile forests.
+var levels = []float64{0.5, 0.9, 0.99}
 
-// TreesQ90 is the raw 0.9-quantile forest, what an online predictor serves as P90.
-const TreesQ90 = "trees-q90"
+// treesQ90 is the raw 0.9-quantile forest, what an online predictor serves as P90.
+const treesQ90 = "trees-q90"
 
 // curveLevels are the levels of a reliability curve.
 var curveLevels = []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99}
@@ -21,13 +21,13 @@ var curveLevels = []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0
 // model sees the first 80 % of the training rows of each run, the rest sets the
 // factors, the test rows judge.
 func (t *task) calibrate() {
-	if t.name != Time && t.name != LoadUp {
+	if t.name != Time && t.name != loadUp {
 		return
 	}
 	names := append([]string{}, t.o.Models...)
-	names = append(names, TreesQ90)
+	names = append(names, treesQ90)
 	for _, name := range names {
-		c := result.PredictorCalibration{Scope: t.scope, Target: t.target, Split: t.name, Model: name, Quantile: Level,
+		c := result.PredictorCalibration{Scope: t.scope, Target: t.target, Split: t.name, Model: name, Quantile: level,
 			Reason: t.split.reason, Curve: []result.PredictorLevel{}}
 		if c.Reason == "" {
 			t.calibration(&c)
@@ -53,8 +53,8 @@ func (t *task) calibration(c *result.PredictorCalibration) {
 	}
 	rows, w := t.sampled(head)
 	name, opt := c.Model, model.Options{Seed: t.o.Seed, Bins: t.o.Bins}
-	if name == TreesQ90 {
-		name, opt.Quantile = model.Trees, Level
+	if name == treesQ90 {
+		name, opt.Quantile = model.Trees, level
 	}
 	m, err := model.New(name, tab, rows, w, opt)
 	if err != nil {
@@ -78,11 +78,11 @@ func fill(c *result.PredictorCalibration, tab *model.Table, m model.Model, held,
 		}
 		return out, factors.Held
 	}
-	after, n := at(Level)
+	after, n := at(level)
 	raw, _ := model.Coverage(y, before)
 	share, band := model.Coverage(y, after)
 	c.Rows, c.Held, c.Before, c.After, c.Band = len(test), n, result.OrNull(raw), result.OrNull(share), &band
-	c.Pinball = result.OrNull(model.Pinball(y, after, Level) / model.Pinball(y, before, Level))
+	c.Pinball = result.OrNull(model.Pinball(y, after, level) / model.Pinball(y, before, level))
 	for _, level := range curveLevels {
 		pred, _ := at(level)
 		got, _ := model.Coverage(y, pred)

@@ -21,11 +21,13 @@ var pitfalls = []struct {
 	habits
 }{
 	{"baseline", "trees as raced here: decision-time columns, natural weights, test rows after the training rows", habits{}},
-	{"completion_state", "TPOT rows pair waiting, running and KV use of the end of the request with predictions made at dispatch", habits{isLate: true}},
+	{"completion_state", "TPOT rows pair waiting, running and KV use of the end of the request with predictions made at dispatch",
+		habits{isLate: true}},
 	{"random_split", "the test rows are 10 % drawn at random: what it claims, not what it costs", habits{isRandom: true}},
 	{"newest_500", "buckets keep their newest 500 rows and every row weighs the same", habits{isNewest: true}},
 	{"p90_as_latency", "the P90 estimate is used as the latency", habits{isP90: true}},
-	{"whole_ms", "latencies are whole milliseconds (chunks counted as tokens cannot be seen in traces and are left out)", habits{isWhole: true}},
+	{"whole_ms", "latencies are whole milliseconds (chunks counted as tokens cannot be seen in traces and are left out)",
+		habits{isWhole: true}},
 	{"together", "all of the above at once, judged on rows after the training rows", habits{true, true, true, true, false}},
 }
 
@@ -72,9 +74,9 @@ func (t *task) under(h habits) (mape, coverage, claimed float64, err error) {
 		c := changed(t.all, &tab, h, t.target)
 		seen = &c
 	}
-	weights := Natural
+	weights := natural
 	if h.isNewest {
-		weights = Flat
+		weights = flat
 	}
 	opt := model.Options{Seed: t.o.Seed, Bins: t.o.Bins}
 	grow := func(train []int, q float64) (model.Model, error) {
@@ -86,7 +88,7 @@ func (t *task) under(h habits) (mape, coverage, claimed float64, err error) {
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	high, err := grow(f.train, Level)
+	high, err := grow(f.train, level)
 	if err != nil {
 		return 0, 0, 0, err
 	}
@@ -108,7 +110,7 @@ func (t *task) under(h habits) (mape, coverage, claimed float64, err error) {
 
 // claimed is the MAPE of a random split of the same training rows and test rows.
 func (t *task) claimed(grow func([]int, float64) (model.Model, error)) (float64, error) {
-	s := t.all.newSplit(Random, t.o.Seed)
+	s := t.all.newSplit(random, t.o.Seed)
 	if s.reason != "" {
 		return math.NaN(), nil
 	}

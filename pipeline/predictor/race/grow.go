@@ -45,11 +45,12 @@ func (t *task) grown() (*forest.Target, error) {
 	tab, why := t.tableOf(f)
 	rows, w := t.sampled(f.train)
 	opt := model.Options{Seed: t.o.Seed, Bins: t.o.Bins}
-	out := &forest.Target{Name: t.target, Unit: "ms", Columns: columnsFor(tab, f.train), Quantiles: []forest.LevelForest{}, Factors: []forest.LevelFactors{}}
+	out := &forest.Target{Name: t.target, Unit: "ms", Columns: columnsFor(tab, f.train), Quantiles: []forest.LevelForest{},
+		Factors: []forest.LevelFactors{}}
 	factors := func(name string, m model.Model) {
-		c := model.Conformal(tab, m, f.test, Level)
+		c := model.Conformal(tab, m, f.test, level)
 		if !math.IsNaN(c.Of[0]) {
-			out.Factors = append(out.Factors, forest.LevelFactors{Model: name, Level: Level, Factors: c.Of})
+			out.Factors = append(out.Factors, forest.LevelFactors{Model: name, Level: level, Factors: c.Of})
 		}
 	}
 	m, err := model.New(model.Trees, tab, rows, w, opt)
@@ -66,7 +67,7 @@ func (t *task) grown() (*forest.Target, error) {
 		out.Idle, out.Queued = &g.Idle.Forest, &g.Queued.Forest
 		factors(model.TreesGated, m)
 	}
-	q, err := model.NewQuantiles(tab, rows, w, Levels, opt)
+	q, err := model.NewQuantiles(tab, rows, w, levels, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +143,8 @@ var evaluated = []string{model.Trees, model.TreesGated, model.Physics, model.Phy
 // judge scores one target of a file on a scope.
 func (t *task) judge(doc *result.PredictorScores, target *forest.Target, given []Estimates) error {
 	if len(t.all.table.X) != len(target.Columns) {
-		return fmt.Errorf("%s: got rows of %d columns, want the predictor's %d: make rows with the options it states", target.Name, len(t.all.table.X), len(target.Columns))
+		return fmt.Errorf("%s: got rows of %d columns, want the predictor's %d: make rows with the options it states", target.Name,
+			len(t.all.table.X), len(target.Columns))
 	}
 	if given != nil {
 		t.all.table.Physics = t.physicsOf(given)
@@ -166,7 +168,8 @@ func (t *task) judge(doc *result.PredictorScores, target *forest.Target, given [
 	}
 	for i, name := range evaluated {
 		if t.split.reason != "" {
-			t.cells = append(t.cells, result.PredictorCell{Model: name, Reason: "not formable: " + t.split.reason, Decisions: []result.PredictorDecision{}})
+			t.cells = append(t.cells, result.PredictorCell{Model: name, Reason: "not formable: " + t.split.reason,
+				Decisions: []result.PredictorDecision{}})
 			continue
 		}
 		c := o.cell(t.all.table, name, t.o.Seed, t.o.Draws)

@@ -12,19 +12,19 @@ import (
 
 // Weights of the stratified sample's rows.
 const (
-	Natural = "natural" // seen / kept of the bucket: the mix of the traffic
-	Flat    = "flat"    // 1: the mix of the buckets
-	Sqrt    = "sqrt"    // the square root of the first
+	natural = "natural" // seen / kept of the bucket: the mix of the traffic
+	flat    = "flat"    // 1: the mix of the buckets
+	sqrt    = "sqrt"    // the square root of the first
 )
 
 // What a full bucket keeps.
 const (
-	Uniform = "uniform" // a uniform sample of all rows that came
-	Newest  = "newest"  // the last ones, as llm-d does
+	uniform = "uniform" // a uniform sample of all rows that came
+	newest  = "newest"  // the last ones, as llm-d does
 )
 
-// EmulateLLMD reproduces habits of llm-d's latency predictor 0.9.
-const EmulateLLMD = "llmd-0.9"
+// emulateLLMD reproduces habits of llm-d's latency predictor 0.9.
+const emulateLLMD = "llmd-0.9"
 
 // ScopeAll is all rows together; other scopes are configurations.
 const ScopeAll = "all"
@@ -65,7 +65,7 @@ type Options struct {
 
 // DefaultOptions are everything but physics.
 func DefaultOptions() Options {
-	return Options{Features: decision.FeaturesFull, Models: model.Names, Splits: SplitNames, Weights: Natural, Recency: Uniform,
+	return Options{Features: decision.FeaturesFull, Models: model.Names, Splits: splitNames, Weights: natural, Recency: uniform,
 		Seed: 1, Draws: 1000, Bins: forest.MaxBins, PhysicsReason: "no coefficients were given"}
 }
 
@@ -77,19 +77,19 @@ func (o *Options) Check() error {
 		}
 	}
 	for _, s := range o.Splits {
-		if !slices.Contains(SplitNames, s) {
-			return fmt.Errorf("--split: got %q, want some of %v", s, SplitNames)
+		if !slices.Contains(splitNames, s) {
+			return fmt.Errorf("--split: got %q, want some of %v", s, splitNames)
 		}
 	}
 	switch {
 	case len(o.Models) == 0 || len(o.Splits) == 0:
 		return fmt.Errorf("--models, --split: got none, want at least one each")
-	case o.Weights != Natural && o.Weights != Flat && o.Weights != Sqrt:
-		return fmt.Errorf("--weights: got %q, want %s, %s or %s", o.Weights, Natural, Flat, Sqrt)
-	case o.Recency != Uniform && o.Recency != Newest:
-		return fmt.Errorf("--recency: got %q, want %s or %s", o.Recency, Uniform, Newest)
-	case o.Emulate != "" && o.Emulate != EmulateLLMD:
-		return fmt.Errorf("--emulate: got %q, want %s", o.Emulate, EmulateLLMD)
+	case o.Weights != natural && o.Weights != flat && o.Weights != sqrt:
+		return fmt.Errorf("--weights: got %q, want %s, %s or %s", o.Weights, natural, flat, sqrt)
+	case o.Recency != uniform && o.Recency != newest:
+		return fmt.Errorf("--recency: got %q, want %s or %s", o.Recency, uniform, newest)
+	case o.Emulate != "" && o.Emulate != emulateLLMD:
+		return fmt.Errorf("--emulate: got %q, want %s", o.Emulate, emulateLLMD)
 	case o.Draws < 100:
 		return fmt.Errorf("--bootstraps: got %d, want at least 100", o.Draws)
 	}

@@ -131,7 +131,7 @@ func (r *race) estimate() error {
 			switch {
 			case r.o.Physics == nil:
 				r.reasons[key] = r.o.PhysicsReason
-			case !r.o.IsRefit || name == Random || f.hidden == nil:
+			case !r.o.IsRefit || name == random || f.hidden == nil:
 				r.estimates[key] = r.given
 			default:
 				e, err := r.o.Physics(r.ctx, f.hidden)
@@ -168,7 +168,8 @@ func (t *task) run() error {
 	t.calibrate()
 	if t.split.reason != "" {
 		for _, m := range t.o.Models {
-			t.cells = append(t.cells, result.PredictorCell{Model: m, Reason: "not formable: " + t.split.reason, Decisions: []result.PredictorDecision{}})
+			t.cells = append(t.cells, result.PredictorCell{Model: m, Reason: "not formable: " + t.split.reason,
+				Decisions: []result.PredictorDecision{}})
 		}
 		return nil
 	}
@@ -232,7 +233,7 @@ func (t *task) compete() error {
 				o.pred[name] = append(o.pred[name], m.Predict(tab, i))
 			}
 		}
-		if t.name == LoadUp {
+		if t.name == loadUp {
 			t.drawStages(tab, trained, f)
 		}
 	}
@@ -273,7 +274,7 @@ func (t *task) physicsOf(e []Estimates) []float64 {
 
 // sampled draws the stratified sample of the training rows and their weights.
 func (t *task) sampled(train []int) (rows []int, w []float64) {
-	return stratified(t.all.table, train, t.o.Weights, t.o.Recency == Newest, t.o.Seed)
+	return stratified(t.all.table, train, t.o.Weights, t.o.Recency == newest, t.o.Seed)
 }
 
 // stratified keeps at most decision.BucketRows rows of each bucket, in the order
@@ -287,9 +288,9 @@ func stratified(t *model.Table, train []int, weights string, isNewest bool, seed
 	r.Each(func(_ int, i int, seen float64) {
 		rows = append(rows, i)
 		switch weights {
-		case Flat:
+		case flat:
 			seen = 1
-		case Sqrt:
+		case sqrt:
 			seen = math.Sqrt(seen)
 		}
 		weight[i] = seen
@@ -383,7 +384,8 @@ func (t *task) stratify() {
 				if len(rows) < leastStratum {
 					continue
 				}
-				s := result.PredictorStratum{Scope: t.scope, Target: t.target, Queue: decision.QueueNames[q], KV: fmt.Sprintf("%d-%d %%", 25*kv, 25*kv+25),
+				s := result.PredictorStratum{Scope: t.scope, Target: t.target, Queue: decision.QueueNames[q],
+					KV:     fmt.Sprintf("%d-%d %%", 25*kv, 25*kv+25),
 					Prefix: []string{"< 0.5", ">= 0.5"}[prefix], Rows: len(rows), MAPE: map[string]*float64{}}
 				for _, m := range t.o.Models {
 					if o.pred[m] == nil {

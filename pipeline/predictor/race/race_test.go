@@ -72,18 +72,18 @@ func cellOf(t *testing.T, doc *result.PredictorScores, target, split, name strin
 func TestRace(t *testing.T) {
 	runs := []*Run{synthetic("a", "one", 520, 1), synthetic("b", "two", 240, 2)}
 	o := options(runs)
-	o.Emulate = EmulateLLMD
+	o.Emulate = emulateLLMD
 	doc, err := Fit(context.Background(), runs, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	scopes := 2
-	if want := scopes * len(Targets) * len(SplitNames) * len(model.Names); len(doc.Cells) != want {
+	if want := scopes * len(Targets) * len(splitNames) * len(model.Names); len(doc.Cells) != want {
 		t.Errorf("got %d cells, want %d", len(doc.Cells), want)
 	}
 	for _, c := range doc.Cells {
 		if c.Reason != "" {
-			if c.Split != ByRun || c.Scope == ScopeAll {
+			if c.Split != byRun || c.Scope == ScopeAll {
 				t.Errorf("%s %s %s %s: %s", c.Scope, c.Target, c.Split, c.Model, c.Reason)
 			}
 			continue
@@ -92,7 +92,7 @@ func TestRace(t *testing.T) {
 			t.Errorf("%s %s %s %s: a figure is missing", c.Scope, c.Target, c.Split, c.Model)
 		}
 	}
-	physics, trees := cellOf(t, doc, "ttft_ms", LoadUp, model.Physics), cellOf(t, doc, "ttft_ms", LoadUp, model.Trees)
+	physics, trees := cellOf(t, doc, "ttft_ms", loadUp, model.Physics), cellOf(t, doc, "ttft_ms", loadUp, model.Trees)
 	if *physics.MAPE > 0.1 || *trees.MAPE < 1.5**physics.MAPE || trees.AboveMaxRows == 0 || *trees.AboveMaxMAPE < *trees.MAPE {
 		t.Errorf("load-up: physics %.3f, trees %.3f with %d rows above the training maximum at %.3f",
 			*physics.MAPE, *trees.MAPE, trees.AboveMaxRows, *trees.AboveMaxMAPE)
@@ -131,7 +131,7 @@ func TestRaceIsDeterministic(t *testing.T) {
 	var first []byte
 	for _, workers := range []int{1, 4} {
 		o := options(runs)
-		o.Workers, o.Models, o.Splits = workers, []string{model.Linear, model.Trees, model.PhysicsTrees}, []string{Time, LoadUp, ByRun}
+		o.Workers, o.Models, o.Splits = workers, []string{model.Linear, model.Trees, model.PhysicsTrees}, []string{Time, loadUp, byRun}
 		doc, err := Fit(context.Background(), runs, o)
 		if err != nil {
 			t.Fatal(err)
@@ -154,7 +154,7 @@ func TestSplits(t *testing.T) {
 	runs := []*Run{synthetic("a", "one", 400, 1), synthetic("b", "two", 300, 2)}
 	r := &race{o: options(runs), runs: runs}
 	a := r.gather(ScopeAll, Targets[0])
-	for _, name := range SplitNames {
+	for _, name := range splitNames {
 		s := a.newSplit(name, 1)
 		if s.reason != "" {
 			t.Errorf("%s: %s", name, s.reason)
@@ -169,7 +169,7 @@ func TestSplits(t *testing.T) {
 				seen[i] = true
 			}
 			for _, i := range f.test {
-				x, hidden := a.samples[i], name == Random
+				x, hidden := a.samples[i], name == random
 				for _, h := range f.hidden {
 					hidden = hidden || h.Run == runs[x.run].ID && x.row.DecisionNs >= h.StartNs && x.row.DecisionNs < h.EndNs
 				}
@@ -187,7 +187,7 @@ func TestSplits(t *testing.T) {
 			t.Error("time: nothing was dropped at the border")
 		}
 	}
-	up := a.newSplit(LoadUp, 1)
+	up := a.newSplit(loadUp, 1)
 	for _, i := range up.folds[0].test {
 		if a.samples[i].row.Stage.V != 2 {
 			t.Fatalf("load-up tests a row of stage %d", a.samples[i].row.Stage.V)
@@ -208,7 +208,7 @@ func TestStagesFromRuns(t *testing.T) {
 	}
 	r := &race{o: options(runs), runs: runs}
 	a := r.gather(ScopeAll, Targets[0])
-	if s := a.newSplit(LoadDown, 1); s.reason != "" || a.samples[s.folds[0].test[0]].run != 0 || len(s.folds[0].test) != 100 {
+	if s := a.newSplit(loadDown, 1); s.reason != "" || a.samples[s.folds[0].test[0]].run != 0 || len(s.folds[0].test) != 100 {
 		t.Errorf("load-down: got %q, want the slowest run as test", s.reason)
 	}
 	for _, run := range runs {
@@ -216,7 +216,7 @@ func TestStagesFromRuns(t *testing.T) {
 			run.Rows[i].DecisionNs = int64(i) * 1e9
 		}
 	}
-	if s := r.gather(ScopeAll, Targets[0]).newSplit(LoadUp, 1); s.reason == "" {
+	if s := r.gather(ScopeAll, Targets[0]).newSplit(loadUp, 1); s.reason == "" {
 		t.Error("runs at one rate: got stages, want a reason")
 	}
 }

@@ -81,7 +81,8 @@ func (o *outcome) decisions(name string) []result.PredictorDecision {
 				}
 			}
 		}
-		out = append(out, result.PredictorDecision{SLOMs: slo, FalseAdmit: result.OrNull(letIn / late), FalseReject: result.OrNull(sentAway / inTime)})
+		out = append(out, result.PredictorDecision{SLOMs: slo, FalseAdmit: result.OrNull(letIn / late),
+			FalseReject: result.OrNull(sentAway / inTime)})
 	}
 	return out
 }

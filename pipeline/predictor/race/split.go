@@ -16,25 +16,25 @@ import (
 // Names of the splits.
 const (
 	Time     = "time"
-	LoadUp   = "load-up"
-	LoadDown = "load-down"
-	LoadGap  = "load-gap"
-	ByRun    = "run"
-	Random   = "random"
+	loadUp   = "load-up"
+	loadDown = "load-down"
+	loadGap  = "load-gap"
+	byRun    = "run"
+	random   = "random"
 )
 
-// SplitNames lists the splits in the order they are shown.
-var SplitNames = []string{Time, LoadUp, LoadDown, LoadGap, ByRun, Random}
+// splitNames lists the splits in the order they are shown.
+var splitNames = []string{Time, loadUp, loadDown, loadGap, byRun, random}
 
 // questions says what each split asks.
 var questions = map[string]string{
 	Time:     "the next minutes of a known engine under known load",
-	LoadUp:   "a load above any that was seen",
-	LoadDown: "a load below any that was seen",
-	LoadGap:  "a load between those that were seen",
-	ByRun:    "a model, GPU or TP degree that was never seen",
+	loadUp:   "a load above any that was seen",
+	loadDown: "a load below any that was seen",
+	loadGap:  "a load between those that were seen",
+	byRun:    "a model, GPU or TP degree that was never seen",
 	Unseen:   "runs that the predictor file never saw",
-	Random:   "a leak: test rows share the engine's state with their neighbours in training",
+	random:   "a leak: test rows share the engine's state with their neighbours in training",
 }
 
 const (
@@ -89,11 +89,11 @@ func (a *all) newSplit(name string, seed uint64) split {
 	switch name {
 	case Time:
 		a.byTime(&s)
-	case LoadUp, LoadDown, LoadGap:
+	case loadUp, loadDown, loadGap:
 		a.byLoad(&s)
-	case ByRun:
+	case byRun:
 		a.byConfig(&s)
-	case Random:
+	case random:
 		a.byHash(&s, seed)
 	}
 	for _, f := range s.folds {
@@ -227,7 +227,7 @@ func (a *all) byLoad(s *split) {
 		s.reason = "no run has three load stages at different rates, and no configuration three runs at different rates"
 		return
 	}
-	out := map[string]int{LoadDown: 0, LoadGap: 1, LoadUp: 2}[s.name]
+	out := map[string]int{loadDown: 0, loadGap: 1, loadUp: 2}[s.name]
 	f := fold{}
 	for _, st := range stages {
 		if st.third == out {

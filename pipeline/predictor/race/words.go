@@ -12,7 +12,7 @@ import (
 func sentences(doc *result.PredictorScores) []string {
 	out := []string{}
 	for _, s := range doc.Splits {
-		if s.Name == Random {
+		if s.Name == random {
 			continue
 		}
 		at := fmt.Sprintf("%s, %s, %s: ", s.Scope, s.Target, s.Name)

@@ -125,7 +125,7 @@ func observationOf(r *trace.Request) (Request, bool) {
 			break
 		}
 	}
-	o.TTFTMs, o.ITLMs, o.E2EMs = trace.OptOf(TTFTMs(r)), trace.OptOf(ITLMs(r)), trace.OptOf(E2EMs(r))
+	o.TTFTMs, o.ITLMs, o.E2EMs = trace.OptOf(TTFTMs(r)), trace.OptOf(itlMs(r)), trace.OptOf(E2EMs(r))
 	return o, true
 }
 

@@ -27,9 +27,9 @@ func E2EMs(r *trace.Request) (float64, bool) {
 	return betweenMs(r.ArrivedNs, r.DepartedNs)
 }
 
-// ITLMs is (FINISHED - FIRST_TOKEN)/(outputs - 1) in ms, or a stock span's decode
+// itlMs is (FINISHED - FIRST_TOKEN)/(outputs - 1) in ms, or a stock span's decode
 // time over the same count; requests with at least two output tokens have one.
-func ITLMs(r *trace.Request) (float64, bool) {
+func itlMs(r *trace.Request) (float64, bool) {
 	if !r.OutputTokens.OK || r.OutputTokens.V < 2 {
 		return 0, false
 	}
