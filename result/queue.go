@@ -61,8 +61,10 @@ type QueueServer struct {
 	Tracks    []QueueTrack     `json:"tracks"`      // queue track
 	Sizing    *QueueSizing     `json:"sizing"`      // queue size
 	Findings  []trace.Finding  `json:"findings"`
-	Noise     *QueueNoise      `json:"noise"`      // of a window, and from window to window
-	Covar     [][]float64      `json:"covariance"` // of the effective parameters; null when held or unknown
+	Noise     *QueueNoise      `json:"noise"` // of a window, and from window to window
+	// Points are the windows that tell the parameters apart best, best first.
+	Points []QueueOperating `json:"operating_points"`
+	Covar  [][]float64      `json:"covariance"` // of the effective parameters; null when held or unknown
 }
 
 // QueueLimits are what limits the engine.
@@ -100,6 +102,16 @@ type QueueParameter struct {
 	Identified string   `json:"identified"`
 	PriorShare *float64 `json:"prior_share"` // of what is known of it that the physical value brought
 	Shift      *float64 `json:"shift"`       // effective / physical: the queueing model's error
+}
+
+// QueueOperating is what a server showed at one operating point.
+type QueueOperating struct {
+	Name         string  `json:"name"`
+	RateRPS      float64 `json:"rate_rps"`
+	PromptTokens float64 `json:"prompt_tokens"`
+	OutputTokens float64 `json:"output_tokens"`
+	TTFTMs       float64 `json:"ttft_ms"`
+	ITLMs        float64 `json:"itl_ms"`
 }
 
 // QueueAccount counts windows.
@@ -175,7 +187,9 @@ type QueueTrack struct {
 	Unpredicted  int         `json:"unpredicted"`
 	Whiteness    [2]*float64 `json:"whiteness"`  // lag-1 correlation of innovations, TTFT and ITL
 	LockedOut    int         `json:"locked_out"` // windows at the end that were all rejected
-	Verdict      string      `json:"verdict"`    // in words
+	// Drift is the typical relative change of each parameter from window to window.
+	Drift   []float64 `json:"drift_per_window"`
+	Verdict string    `json:"verdict"` // in words
 }
 
 // QueueSizing is the largest rate that meets targets, and what the simulator says there.

@@ -24,7 +24,7 @@ func exportCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "export",
 		Usage:     "write coefficients in the format a consumer loads",
-		ArgsUsage: "fit.json|predictor.json",
+		ArgsUsage: "fit.json|queue.json|predictor.json",
 		Description: "native is the artifact itself; every other format comes with FILE" + export.SidecarSuffix + ",\n" +
 			"which holds the provenance that has no room in it. docs/formats.md describes them.\n\n" +
 			"Example:\n   blis-train export --format blis-defaults out/fit.json -o defaults.yaml",
@@ -40,14 +40,14 @@ func exportCommand() *cli.Command {
 			&cli.StringFlag{Name: "model", Value: "trees", Usage: "predictor-xgboost: `FOREST`, trees, or a quantile: trees-q50, trees-q90, trees-q99"},
 			&cli.StringFlag{Name: "slo-class-name", Value: def.SLOClassName, Usage: "wva: `CONFIGMAP` that sloClassRef names"},
 			&cli.StringFlag{Name: "slo-class-key", Usage: "wva: `KEY` in it; default the model id"},
-		}, talkFlags()),
+		}, queueExportFlags(), talkFlags()),
 		Action: runExport,
 	}
 }
 
 func formatNames() string {
 	var names []string
-	for _, f := range export.Formats {
+	for _, f := range export.All() {
 		names = append(names, string(f))
 	}
 	return strings.Join(append(names, pipeline.PredictorFormats...), ", ")
@@ -80,6 +80,12 @@ func runExport(c *cli.Context) error {
 	}
 	if err := opt.Check(); err != nil {
 		return usagef("%v", err)
+	}
+	if err := export.CheckVersion(format, c.String("consumer-version")); err != nil {
+		return err
+	}
+	if stageOf(c.Args().First()) == "queue" {
+		return exportQueue(c, con, format, opt)
 	}
 	src, err := con.exportSource(c.Args().First(), c.String("validation"))
 	if err != nil {

@@ -136,8 +136,9 @@ var rooms = map[string]room{
 
 	// the storeys of export
 	"pipeline/export": {
-		ours: []string{"internal/shown", "coeff", "deploy", "result", "trace"}, theirs: []string{yaml},
+		ours: []string{"pipeline/export/scaler", "internal/shown", "coeff", "deploy", "result", "trace"}, theirs: []string{yaml},
 	},
+	"pipeline/export/scaler":     {ours: []string{"internal/shown", "queueing", "result", "trace"}, theirs: []string{yaml}},
 	"pipeline/export/compare":    {ours: []string{"coeff", "deploy", "result", "trace"}},
 	"pipeline/export/ledger":     {ours: []string{"result", "trace"}, theirs: []string{xsys}},
 	"pipeline/export/exporttest": {ours: []string{"pipeline/features", "pipeline/features/basis", "coeff", "deploy", "result", "trace"}},

@@ -26,8 +26,8 @@ const (
 
 // Codes describes every code of this package.
 var Codes = []trace.CodeEntry{
-	{Code: unknownFormat, Kind: "error", Meaning: "The export format is not one of native, blis-defaults, blis-registry, wva, inferno.",
-		Action: "Pick one of the five with --format."},
+	{Code: unknownFormat, Kind: "error", Meaning: "The export format is none that this input has.",
+		Action: "Pick one that the message lists with --format."},
 	{Code: noSuchModel, Kind: "error", Meaning: "The fit does not hold the parameterisation this format needs.",
 		Action: "Run fit again with the model named in the message (trained-physics for the BLIS formats)."},
 	{Code: badModelTerms, Kind: "error", Meaning: "The terms of a fitted model are not the ones its format expects, in that order.",

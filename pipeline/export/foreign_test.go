@@ -159,7 +159,7 @@ func TestInfernoRecoversALine(t *testing.T) {
 	if len(doc.Models) != 2 {
 		t.Fatalf("%d models", len(doc.Models))
 	}
-	for i, want := range []infernoParms{{2, 0.008, 0.00002}, {2, 0.004, 0.00002}} {
+	for i, want := range []infernoParms{{Alpha: 2, Beta: 0.008, Gamma: 0.00002}, {Alpha: 2, Beta: 0.004, Gamma: 0.00002}} {
 		got := doc.Models[i].PerfParms
 		for _, d := range []float64{got.Alpha/want.Alpha - 1, got.Beta/want.Beta - 1, got.Gamma/want.Gamma - 1} {
 			if math.Abs(d) > 1e-9 {

@@ -3,35 +3,17 @@ package export
 import (
 	"fmt"
 
+	"github.com/blis-train/blis-train/pipeline/export/scaler"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// infernoData is llm-inferno's model-data.json.
-type infernoData struct {
-	Models []infernoModel `json:"models"`
-}
-
-type infernoModel struct {
-	Name         string `json:"name"`
-	Acc          string `json:"acc"`
-	AccCount     int64  `json:"accCount"`
-	MaxBatchSize int64  `json:"maxBatchSize"`
-	// AtTokens is the mean output length behind maxBatchSize: the optimizer
-	// scales the batch by atTokens over the load's mean output length.
-	AtTokens  int64        `json:"atTokens"`
-	PerfParms infernoParms `json:"perfParms"`
-}
-
-// infernoParms are ms, ms per computed token and ms per KV token read.
-type infernoParms struct {
-	Alpha float64 `json:"alpha"`
-	Beta  float64 `json:"beta"`
-	Gamma float64 `json:"gamma"`
-}
-
-const infernoReadBy = "llm-inferno optimizer-light and control-loop (2026): iteration ms = alpha + beta*computed tokens + gamma*KV " +
-	"tokens read"
+// The entries as pipeline/export/scaler defines them.
+type (
+	infernoData  = scaler.ModelData
+	infernoModel = scaler.Model
+	infernoParms = scaler.Parms
+)
 
 // inferno writes one model entry per configuration.
 func inferno(src Source, opt Options) (*Output, error) {
@@ -44,19 +26,19 @@ func inferno(src Source, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	side := newSidecar(src, FormatInferno, infernoReadBy)
-	doc := infernoData{Models: []infernoModel{}}
+	side := newSidecar(src, FormatInferno, scaler.InfernoReadBy)
+	models := []infernoModel{}
 	for i, c := range cfgs {
 		m, sc, w, err := infernoEntry(src, c, accs[i], opt)
 		if err != nil {
 			return nil, err
 		}
-		doc.Models = append(doc.Models, m)
+		models = append(models, m)
 		side.Configs = append(side.Configs, sc)
-		side.Values = append(side.Values, infernoValues(c.Label, m.PerfParms)...)
+		side.Values = append(side.Values, infernoValues(c.Label, *m.PerfParms)...)
 		warn = append(warn, w...)
 	}
-	data, err := result.Marshal(doc)
+	data, err := scaler.Inferno(models)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +66,7 @@ func infernoEntry(src Source, c result.FitConfig, name accelerator, opt Options)
 	m := infernoModel{
 		Name: registryModel(d.Model.ID), Acc: name.name, AccCount: name.count,
 		MaxBatchSize: largest, AtTokens: max(1, int64(l.output+0.5)),
-		PerfParms: infernoParms{Alpha: it.coef[0], Beta: it.coef[1], Gamma: it.coef[2]},
+		PerfParms: &infernoParms{Alpha: it.coef[0], Beta: it.coef[1], Gamma: it.coef[2]},
 	}
 	sc := SideConfig{Label: c.Label, PromptTokens: &l.prompt, OutputTokens: &l.output, MaxRelErr: &it.maxErr, MeanRelErr: &it.meanErr,
 		GridPoints: it.points, Note: renamedNote(name, c)}

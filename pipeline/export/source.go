@@ -28,9 +28,11 @@ package export
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/export/scaler"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -43,21 +45,37 @@ const (
 	FormatNative   Format = "native"
 	FormatBLIS     Format = "blis-defaults"
 	FormatRegistry Format = "blis-registry"
-	FormatWVA      Format = "wva"
-	FormatInferno  Format = "inferno"
+	FormatWVA      Format = Format(scaler.WVA4P)
+	FormatInferno  Format = Format(scaler.InfernoModels)
 )
 
-// Formats lists them in the order help shows them.
+// Formats lists those of a fit in the order help shows them. A queueing calibration
+// has those of package scaler.
 var Formats = []Format{FormatNative, FormatBLIS, FormatRegistry, FormatWVA, FormatInferno}
 
-// ParseFormat returns the format called name.
-func ParseFormat(name string) (Format, error) {
-	for _, f := range Formats {
-		if string(f) == name {
-			return f, nil
+// aliases are earlier names of formats.
+var aliases = map[string]Format{"wva": FormatWVA, "inferno": FormatInferno}
+
+// All lists every format there is, those of a queueing calibration last.
+func All() []Format {
+	all := slices.Clone(Formats)
+	for _, f := range scaler.Formats {
+		if !slices.Contains(all, Format(f)) {
+			all = append(all, Format(f))
 		}
 	}
-	return "", trace.Errorf(unknownFormat, "--format: got %q, want %s", name, trace.OneOf(Formats))
+	return all
+}
+
+// ParseFormat returns the format called name, now or earlier.
+func ParseFormat(name string) (Format, error) {
+	if f, ok := aliases[name]; ok {
+		return f, nil
+	}
+	if f := Format(name); slices.Contains(All(), f) {
+		return f, nil
+	}
+	return "", trace.Errorf(unknownFormat, "--format: got %q, want %s", name, trace.OneOf(All()))
 }
 
 // Source is what an export is made from.
@@ -135,7 +153,8 @@ func Export(src Source, f Format, opt Options) (*Output, error) {
 	case FormatInferno:
 		out, err = inferno(src, opt)
 	default:
-		return nil, trace.Errorf(unknownFormat, "format: got %q, want %s", f, trace.OneOf(Formats[1:]))
+		return nil, trace.Errorf(unknownFormat, "format of a fit: got %q, want %s", f, trace.OneOf(Formats[1:])).
+			WithHint("blis-train queue fit OUT -o OUT writes queue.json, which the others are made of")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("export %s: %w", f, err)

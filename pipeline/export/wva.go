@@ -1,60 +1,20 @@
 package export
 
 import (
-	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
 
-	"gopkg.in/yaml.v3"
-
-	"github.com/blis-train/blis-train/internal/shown"
+	"github.com/blis-train/blis-train/pipeline/export/scaler"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// vaResource is a VariantAutoscaling of llmd.ai/v1alpha1 as v0.0.1 defines it.
-type vaResource struct {
-	APIVersion string     `yaml:"apiVersion"`
-	Kind       string     `yaml:"kind"`
-	Metadata   vaMetadata `yaml:"metadata"`
-	Spec       vaSpec     `yaml:"spec"`
-}
-
-type vaMetadata struct {
-	Name   string            `yaml:"name"`
-	Labels map[string]string `yaml:"labels"`
-}
-
-type vaSpec struct {
-	ModelID     string       `yaml:"modelID"`
-	SLOClassRef vaConfigRef  `yaml:"sloClassRef"`
-	Profile     vaModelProfs `yaml:"modelProfile"`
-}
-
-type vaConfigRef struct {
-	Name string `yaml:"name"`
-	Key  string `yaml:"key"`
-}
-
-type vaModelProfs struct {
-	Accelerators []vaAccelerator `yaml:"accelerators"`
-}
-
-type vaAccelerator struct {
-	Acc          string     `yaml:"acc"`
-	AccCount     int64      `yaml:"accCount"`
-	PerfParms    vaPerfParm `yaml:"perfParms"`
-	MaxBatchSize int64      `yaml:"maxBatchSize"`
-}
-
-// vaPerfParm holds the four parameters as strings, in ms, as the CRD wants them.
-type vaPerfParm struct {
-	Decode  map[string]string `yaml:"decodeParms"`
-	Prefill map[string]string `yaml:"prefillParms"`
-}
-
-const wvaReadBy = "workload-variant-autoscaler v0.0.1 to v0.4.2; v0.5.0 removed these fields from the CRD"
+// The resource as pipeline/export/scaler defines it.
+type (
+	vaResource    = scaler.VariantAutoscaling
+	vaAccelerator = scaler.Accelerator
+)
 
 // wva writes one VariantAutoscaling per model, one accelerator entry per
 // (hardware, tp) of the fit.
@@ -68,7 +28,7 @@ func wva(src Source, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	side := newSidecar(src, FormatWVA, wvaReadBy)
+	side := newSidecar(src, FormatWVA, scaler.WVAReadBy)
 	gammaExtra, fromOverhead := overheadMs(src.Fit)
 	var order []string
 	byModel := map[string]*vaResource{}
@@ -109,8 +69,10 @@ func newVA(modelID, acc string, opt Options) *vaResource {
 	}
 	return &vaResource{
 		APIVersion: "llmd.ai/v1alpha1", Kind: "VariantAutoscaling",
-		Metadata: vaMetadata{Name: resourceName(opt.Name, modelID), Labels: map[string]string{"inference.optimization/acceleratorName": acc}},
-		Spec:     vaSpec{ModelID: modelID, SLOClassRef: vaConfigRef{Name: opt.SLOClassName, Key: key}},
+		Metadata: scaler.Metadata{
+			Name: resourceName(opt.Name, modelID), Labels: map[string]string{"inference.optimization/acceleratorName": acc},
+		},
+		Spec: scaler.Spec{ModelID: modelID, SLOClassRef: &scaler.ConfigRef{Name: opt.SLOClassName, Key: key}},
 	}
 }
 
@@ -136,7 +98,7 @@ func wvaAccelerator(src Source, c result.FitConfig, name accelerator, opt Option
 	warn = append(warn, lineWarnings(c.Label, "prefill", pre)...)
 	acc := vaAccelerator{
 		Acc: name.name, AccCount: name.count,
-		PerfParms: vaPerfParm{
+		PerfParms: scaler.PerfParm{
 			Decode:  map[string]string{"alpha": six(dec.coef[0]), "beta": six(dec.coef[1])},
 			Prefill: map[string]string{"gamma": six(pre.coef[0] + gammaExtra), "delta": six(pre.coef[1])},
 		},
@@ -156,29 +118,19 @@ func wvaAccelerator(src Source, c result.FitConfig, name accelerator, opt Option
 }
 
 // wvaYAML writes the resources as one multi-document file with a comment on
-// top of each that says who reads it and what was assumed.
+// top of each that says what was assumed.
 func wvaYAML(order []string, byModel map[string]*vaResource, comments map[string][]string) ([]byte, error) {
-	var buf bytes.Buffer
-	for i, id := range order {
-		if i > 0 {
-			buf.WriteString("---\n")
-		}
-		fmt.Fprintf(&buf, "# Read by %s.\n", wvaReadBy)
-		buf.WriteString("# ITL = alpha + beta*B; TTFT = gamma + delta*(input tokens)*B; ms. Straight lines through the physics model:\n")
+	var resources []*vaResource
+	var lines [][]string
+	for _, id := range order {
+		text := []string{"ITL = alpha + beta*B; TTFT = gamma + delta*(input tokens)*B; ms. Straight lines through the physics model:"}
 		for _, note := range comments[id] {
-			fmt.Fprintf(&buf, "#   %s\n", shown.Line(note))
+			text = append(text, "  "+note)
 		}
-		buf.WriteString("# The label names the accelerator in use and sloClassRef a ConfigMap of yours: edit both.\n")
-		enc := yaml.NewEncoder(&buf)
-		enc.SetIndent(2)
-		if err := enc.Encode(byModel[id]); err != nil {
-			return nil, err
-		}
-		if err := enc.Close(); err != nil {
-			return nil, err
-		}
+		resources = append(resources, byModel[id])
+		lines = append(lines, append(text, "The label names the accelerator in use and sloClassRef a ConfigMap of yours: edit both."))
 	}
-	return buf.Bytes(), nil
+	return scaler.WVA(resources, lines)
 }
 
 func wvaValues(label string, acc vaAccelerator, gammaNote string) []SideValue {

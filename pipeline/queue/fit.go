@@ -64,8 +64,24 @@ func Fit(s *Server, o *Options) (*Fitted, error) {
 	f.Doc.Identify = identifyDoc(&all.Evaluated)
 	f.Doc.Objective = &result.QueueObjective{Value: result.OrNull(all.Objective), NelderMead: result.OrNull(all.NelderMead)}
 	f.Doc.Noise = noiseOf(s.Windows, o.Flavour, all.X)
+	f.Doc.Covar = all.Cov
+	f.Doc.Points = f.points(o.Flavour)
 	f.score(o, opt)
 	return f, nil
+}
+
+// calibrationPoints is how many operating points the document keeps.
+const calibrationPoints = 8
+
+func (f *Fitted) points(flavour queueing.Flavour) []result.QueueOperating {
+	out := []result.QueueOperating{}
+	for _, i := range track.Informative(f.Windows, flavour, f.X, calibrationPoints) {
+		w := &f.Windows[i]
+		out = append(out, result.QueueOperating{
+			Name: w.Name, RateRPS: w.RateRPS, PromptTokens: w.Shape.Prompt, OutputTokens: w.Shape.Output, TTFTMs: w.TTFTMs, ITLMs: w.ITLMs,
+		})
+	}
+	return out
 }
 
 // fitOptions are the flavour's defaults with the physical values in their place.

@@ -7,6 +7,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/track"
 	"github.com/blis-train/blis-train/queueing"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
 )
 
 // run is one online estimator over a server's windows.
@@ -54,7 +55,35 @@ func (f *Fitted) trackDoc(r run) result.QueueTrack {
 		Estimator: r.name, Flavour: string(r.flavour), Names: r.flavour.Parameters(), Final: last.X, Covariance: last.P,
 		Windows: s.Windows, Accepted: s.Accepted, MeanNIS: result.OrNull(s.MeanNIS), RejectedFrac: s.RejectedFrac, Unpredicted: s.Unpredicted,
 		Whiteness: [2]*float64{result.OrNull(s.Whiteness[0]), result.OrNull(s.Whiteness[1])}, LockedOut: s.LockedOut, Verdict: trackVerdict(&s),
+		Drift: drift(r.steps),
 	}
+}
+
+// drift is the median relative change of each parameter from one accepted window to the next.
+func drift(steps []track.Step) []float64 {
+	var last []float64
+	var moves [][]float64
+	for i := range steps {
+		s := &steps[i]
+		if !s.Accepted() {
+			continue
+		}
+		for j := range last {
+			moves[j] = append(moves[j], math.Abs(s.X[j]/last[j]-1))
+		}
+		if last == nil {
+			moves = make([][]float64, len(s.X))
+		}
+		last = s.X
+	}
+	var out []float64
+	for _, m := range moves {
+		if len(m) == 0 {
+			return nil
+		}
+		out = append(out, stat.Median(m))
+	}
+	return out
 }
 
 // trackVerdict says what a run's summary means.

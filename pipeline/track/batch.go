@@ -67,11 +67,12 @@ func (o *FitOptions) Check() error {
 
 // Fitted is a batch fit.
 type Fitted struct {
-	X         []float64 // parameters in the flavour's order, ms
-	Lo, Hi    []float64 // 95 % intervals; NaN where the value is held
-	Held      []bool    // the windows say nothing of it: it is the physical value
-	PriorPart []float64 // share of what is known of it that the physical value brought, 0..1
-	Objective float64   // at X
+	X         []float64   // parameters in the flavour's order, ms
+	Lo, Hi    []float64   // 95 % intervals; NaN where the value is held
+	Held      []bool      // the windows say nothing of it: it is the physical value
+	PriorPart []float64   // share of what is known of it that the physical value brought, 0..1
+	Cov       [][]float64 // covariance of X, to first order; nil where it is not known
+	Objective float64     // at X
 	// NelderMead is the objective an independent search from X reaches; the smaller of
 	// the two is taken.
 	NelderMead float64
@@ -348,6 +349,9 @@ func (p *problem) intervals(f *Fitted, z []float64) {
 	if a, _, _, ok := p.normal(z); ok {
 		cov = invert(a, moving)
 	}
+	if cov != nil {
+		f.Cov = p.natural(f.X, cov, p.spread(z))
+	}
 	for j := range n {
 		// v is parameter j's share in each moving direction, u = cov v
 		v, u := make([]float64, moving), make([]float64, moving)
@@ -374,6 +378,24 @@ func (p *problem) intervals(f *Fitted, z []float64) {
 		f.Lo[j], f.Hi[j] = f.X[j]*math.Exp(-half), f.X[j]*math.Exp(half)
 		f.PriorPart[j] = math.Min(1, 1-free+free*pulled/variance)
 	}
+}
+
+// natural turns the covariance of the moving directions into that of parameters x.
+func (p *problem) natural(x, cov []float64, spread float64) [][]float64 {
+	moving := len(p.basis)
+	out := make([][]float64, len(x))
+	for i := range out {
+		out[i] = make([]float64, len(x))
+		for j := range out[i] {
+			for a := range moving {
+				for b := range moving {
+					out[i][j] += p.basis[a][i] * cov[a*moving+b] * p.basis[b][j]
+				}
+			}
+			out[i][j] *= spread * x[i] * x[j]
+		}
+	}
+	return out
 }
 
 // spread is the variance of the residuals where their standard deviation was not

@@ -253,6 +253,50 @@ func (p *problem) jacobian(z []float64) (j, r []float64) {
 	return j, r
 }
 
+// Informative picks at most n windows that together tell the flavour's parameters apart
+// best, near x: one after the other the window that adds most to the determinant of J'J, the
+// relative derivatives of TTFT and ITL by log parameters. Positions come in that order.
+func Informative(windows []Window, f queueing.Flavour, x []float64, n int) []int {
+	opt := DefaultFit(f)
+	p := alike(windows, &opt, logs(x))
+	p.quick = false
+	j, _ := p.jacobian(make([]float64, len(x)))
+	if j == nil {
+		return nil
+	}
+	dim := len(x)
+	a := mat.NewSymDense(dim, nil)
+	for i := range dim {
+		a.SetSym(i, i, 1e-9)
+	}
+	with := func(i int) *mat.SymDense {
+		b := mat.NewSymDense(dim, nil)
+		b.CopySym(a)
+		for _, row := range [][]float64{j[2*i*dim : (2*i+1)*dim], j[(2*i+1)*dim : (2*i+2)*dim]} {
+			b.SymRankOne(b, 1, mat.NewVecDense(dim, row))
+		}
+		return b
+	}
+	var picked []int
+	for len(picked) < min(n, len(windows)) {
+		best, most := -1, math.Inf(-1)
+		for i := range windows {
+			if slices.Contains(picked, i) {
+				continue
+			}
+			var c mat.Cholesky
+			if c.Factorize(with(i)) && c.LogDet() > most {
+				best, most = i, c.LogDet()
+			}
+		}
+		if best < 0 {
+			break
+		}
+		a, picked = with(best), append(picked, best)
+	}
+	return picked
+}
+
 func identity(n int) [][]float64 {
 	out := make([][]float64, n)
 	for i := range out {

@@ -1,0 +1,107 @@
+package scaler
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/queueing"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Format is a file of an autoscaler.
+type Format string
+
+// The formats there are.
+const (
+	WVA4P          Format = "wva-4p"
+	InfernoModels  Format = "inferno-models"
+	TunerConfig    Format = "tuner-config"
+	TunerState     Format = "tuner-state"
+	TunerCalibrate Format = "tuner-calibrate"
+	WVASLO         Format = "wva-slo"
+)
+
+// Formats lists them in the order help shows them.
+var Formats = []Format{WVA4P, InfernoModels, TunerConfig, TunerState, TunerCalibrate, WVASLO}
+
+// Reader says who takes a file, since and until which of its versions, and which queueing
+// models it has.
+type Reader struct {
+	Format   Format
+	Consumer string
+	Since    string // first version; empty: all
+	Until    string // first version that no longer takes it; empty: none known
+	Why      string // what happened at Until
+	Flavours []queueing.Flavour
+	Note     string
+}
+
+// Readers is the table of docs/contracts/autoscaler.yaml, read at the commits named there.
+var Readers = []Reader{
+	{
+		Format: WVA4P, Consumer: "workload-variant-autoscaler", Since: "v0.0.1", Until: "v0.5.0", Flavours: []queueing.Flavour{queueing.WVA4P},
+		Why: "v0.5.0 removed spec.modelProfile and with it decodeParms and prefillParms from the CRD; its parameters live in the controller's memory alone, learned online",
+	},
+	{
+		Format: InfernoModels, Consumer: "llm-inferno control-loop, optimizer-light", Flavours: []queueing.Flavour{queueing.Inferno3P, queueing.WVA3P},
+		Note: "inferno-3p for queue-analysis v0.7 and later, wva-3p before and with --key serviceParms",
+	},
+	{Format: TunerConfig, Consumer: "llm-inferno model-tuner", Flavours: []queueing.Flavour{queueing.Inferno3P, queueing.WVA3P}},
+	{
+		Format: TunerState, Consumer: "none: a start value", Flavours: []queueing.Flavour{queueing.Inferno3P, queueing.WVA3P, queueing.WVA4P},
+		Note: "model-tuner keeps its parameters in memory and has no import; the four-parameter form is status.tunerPerfData of an unreleased branch (workload-variant-autoscaler PR 248)",
+	},
+	{Format: TunerCalibrate, Consumer: "llm-inferno model-tuner, POST /calibrate", Flavours: queueing.Flavours, Note: "operating points, no parameters: the tuner fits them itself"},
+	{Format: WVASLO, Consumer: "workload-variant-autoscaler", Since: "v0.6.0", Flavours: queueing.Flavours, Note: "targets, no parameters"},
+}
+
+// ReaderOf returns the reader of a format.
+func ReaderOf(f Format) *Reader {
+	i := slices.IndexFunc(Readers, func(r Reader) bool { return r.Format == f })
+	return &Readers[i]
+}
+
+// CheckVersion says why a version of the consumer does not take the format; empty version: any.
+func (r *Reader) CheckVersion(version string) error {
+	if version == "" {
+		return nil
+	}
+	v, err := numbers(version)
+	if err != nil {
+		return err
+	}
+	since, _ := numbers(r.Since)
+	until, _ := numbers(r.Until)
+	switch {
+	case r.Until != "" && slices.Compare(v, until) >= 0:
+		return trace.Errorf(ReaderGone, "%s: %s %s does not read it: %s", r.Format, r.Consumer, version, r.Why)
+	case r.Since != "" && slices.Compare(v, since) < 0:
+		return trace.Errorf(ReaderGone, "%s: %s reads it from %s on, got %s", r.Format, r.Consumer, r.Since, version)
+	}
+	return nil
+}
+
+// CheckFlavour says why the consumer cannot use parameters of a queueing model.
+func (r *Reader) CheckFlavour(f queueing.Flavour) error {
+	if slices.Contains(r.Flavours, f) {
+		return nil
+	}
+	return trace.Errorf(OtherFlavour, "%s: got parameters of %s, want %s, the model of its reader (%s)", r.Format, f, trace.OneOf(r.Flavours), r.Consumer).
+		WithHint("blis-train queue fit --flavour " + string(r.Flavours[0]))
+}
+
+// numbers splits v1.2.3; a suffix such as -rc.1 counts as the release.
+func numbers(version string) ([]int, error) {
+	text, _, _ := strings.Cut(strings.TrimPrefix(version, "v"), "-")
+	out := []int{0, 0, 0}
+	parts := strings.Split(text, ".")
+	for i, p := range parts {
+		n, err := strconv.Atoi(p)
+		if err != nil || n < 0 || i > 2 {
+			return nil, trace.Errorf(BadVersion, "version: got %q, want one like v0.4.2", version)
+		}
+		out[i] = n
+	}
+	return out, nil
+}
