@@ -319,6 +319,26 @@ func TestTPOTByHand(t *testing.T) {
 	}
 }
 
+// cheaper is a step time that falls when a prompt is in the step, as indicators of
+// a hand-made coefficient file can make it.
+type cheaper struct{}
+
+func (cheaper) StepUs(b *latency.Batch) (float64, error) {
+	if b.PrefillTokens > 0 {
+		return 1000 + 100*float64(b.DecodeReqs), nil
+	}
+	return 2000 + 100*float64(b.DecodeReqs), nil
+}
+
+// 10 tokens of each prompt save 1000 us once in 100 ms: T = 2300 - T/100.
+func TestTPOTWhenPromptsShortenAStep(t *testing.T) {
+	e := NewWith(cheaper{}, llama8b())
+	got, err := e.TPOTUs(&State{Decodes: 2, PrefillPerS: 100, PromptsPerS: 10, FreeBlocks: -1}, &Request{PromptTokens: 10}, 0)
+	if want := 2300 / 1.01; err != nil || math.Abs(got-want) > 1e-9 {
+		t.Errorf("got %g us, %v, want %g", got, err, want)
+	}
+}
+
 // BenchmarkEstimate is TTFT and TPOT for one instance with a queue.
 func BenchmarkEstimate(b *testing.B) {
 	e, err := New(simtest.Planted(), llama8b())

@@ -55,7 +55,7 @@ func (e *Engine) TPOTUs(s *State, r *Request, ttftUs float64) (float64, error) {
 	if s.OutputTokens > 1 {
 		us += rate * ttftUs / (1 - share) * perToken / (s.OutputTokens - 1)
 	}
-	return math.Min(us, longest), nil
+	return math.Min(us, math.Max(longest, plain)), nil // coefficients may make a prompt's step the shorter one
 }
 
 // stepWithPrompt is the time of a step that computes n tokens of a prompt beside

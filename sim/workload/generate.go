@@ -18,6 +18,7 @@ import (
 //	requests: 1000
 //	arrivals: {kind: poisson, rate_rps: 5}          # constant | poisson | gamma (cv) | bursts (burst, every_s) |
 //	                                                # closed (clients, think_ms, ramp_s)
+//	stages:   [{requests: 500, rate_rps: 2}, {requests: 500, rate_rps: 8}]  # instead of requests and rate_rps: one after another
 //	prompt:   {kind: lognormal, mean: 300, sigma: 0.8, min: 4, max: 4096}   # constant (value) | uniform (min, max) | empirical (values)
 //	output:   {kind: uniform, min: 10, max: 200}
 //	max_tokens: 1024                                 # 0: the output length
@@ -26,6 +27,7 @@ import (
 type Generator struct {
 	Requests  int         `yaml:"requests"`
 	Arrivals  ArrivalSpec `yaml:"arrivals"`
+	Stages    []StageSpec `yaml:"stages"`
 	Prompt    LengthSpec  `yaml:"prompt"`
 	Output    LengthSpec  `yaml:"output"`
 	MaxTokens int64       `yaml:"max_tokens"`
@@ -43,6 +45,12 @@ type ArrivalSpec struct {
 	Clients int     `yaml:"clients"`  // of a closed loop
 	ThinkMs float64 `yaml:"think_ms"` // between a client's requests
 	RampS   float64 `yaml:"ramp_s"`   // the clients start evenly over this time
+}
+
+// StageSpec is a stretch of arrivals at one rate.
+type StageSpec struct {
+	Requests int     `yaml:"requests"`
+	RateRPS  float64 `yaml:"rate_rps"`
 }
 
 // LengthSpec is a distribution of tokens.
@@ -91,7 +99,7 @@ func LoadGenerator(r io.Reader, name string) (*Generator, error) {
 		e.Hint = "a workload is a run folder, an extracted run, a Mooncake, Azure or TraceV2 file, or a generator in YAML (see simulate --help)"
 		return nil, e
 	}
-	if err := g.Check(); err != nil {
+	if err := errors.Join(g.takeStages(), g.Check()); err != nil {
 		return nil, &trace.SyntaxError{File: name, Code: CodeBadWorkload, Msg: err.Error()}
 	}
 	return g, nil
@@ -122,6 +130,27 @@ func (g *Generator) Check() error {
 				c.Name, c.Share, c.TTFTMs, c.E2EMs)
 		}
 	}
+	return nil
+}
+
+// takeStages checks the stages and takes the number of requests from them, and the
+// rate of the first.
+func (g *Generator) takeStages() error {
+	if len(g.Stages) == 0 {
+		return nil
+	}
+	kind := g.Arrivals.Kind
+	if g.Requests != 0 || g.Arrivals.RateRPS != 0 || kind != "constant" && kind != "poisson" && kind != "gamma" {
+		return trace.Errorf(CodeBadWorkload, "stages: got them with requests, arrivals.rate_rps or kind %q, want stages alone, of kind constant, poisson or gamma", kind)
+	}
+	total := 0
+	for k, s := range g.Stages {
+		if s.Requests < 1 || s.Requests > maxGenerated-total || !(s.RateRPS > 0) || math.IsInf(s.RateRPS, 0) {
+			return trace.Errorf(CodeBadWorkload, "stages[%d]: got %d requests at %g/s, want 1 to %d in all and > 0", k, s.Requests, s.RateRPS, maxGenerated)
+		}
+		total += s.Requests
+	}
+	g.Requests, g.Arrivals.RateRPS = total, g.Stages[0].RateRPS
 	return nil
 }
 
@@ -203,12 +232,18 @@ func (g *Generator) Generate(seed int64) (*Workload, error) {
 	rng := rand.New(rand.NewPCG(uint64(seed), 0x9e37))
 	w := &Workload{Requests: make([]sim.Request, 0, g.Requests)}
 	at := 0.0 // us
+	arrivals, stage, left := g.Arrivals, 0, 0
 	for i := range g.Requests {
+		if len(g.Stages) > 0 && left == 0 {
+			arrivals.RateRPS, left = g.Stages[stage].RateRPS, g.Stages[stage].Requests
+			stage++
+		}
+		left--
 		q := sim.Request{ID: strconv.Itoa(i), PromptTokens: g.Prompt.draw(rng), OutputTokens: g.Output.draw(rng)}
 		if g.MaxTokens > 0 {
 			q.MaxTokens = max(g.MaxTokens, q.OutputTokens)
 		}
-		g.Arrivals.next(rng, i, &at, &q)
+		arrivals.next(rng, i, &at, &q)
 		if p := g.Prefix; p.Groups > 0 && rng.Float64() < p.Share {
 			q.Group, q.GroupTokens = 1+uint64(rng.IntN(p.Groups)), min(p.Tokens, q.PromptTokens)
 		}
@@ -228,7 +263,9 @@ func (a *ArrivalSpec) next(rng *rand.Rand, i int, at *float64, q *sim.Request) {
 	case "bursts":
 		*at = float64(i/a.Burst) * a.EveryS * 1e6
 	case "constant":
-		*at = float64(i) / a.RateRPS * 1e6
+		if i > 0 {
+			*at += 1 / a.RateRPS * 1e6
+		}
 	case "poisson":
 		*at += rng.ExpFloat64() / a.RateRPS * 1e6
 	case "gamma":

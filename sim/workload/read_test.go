@@ -3,6 +3,7 @@ package workload
 import (
 	"bytes"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -152,4 +153,30 @@ func FuzzRead(f *testing.F) {
 			t.Error("no error and no request")
 		}
 	})
+}
+
+// Stages are stretches at a rate each, one after another.
+func TestGeneratorStages(t *testing.T) {
+	const text = "arrivals: {kind: constant}\nstages: [{requests: 3, rate_rps: 1}, {requests: 2, rate_rps: 4}]\n" +
+		"prompt: {kind: constant, value: 5}\noutput: {kind: constant, value: 2}\n"
+	g, err := LoadGenerator(strings.NewReader(text), "load.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := g.Generate(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var at []int64
+	for _, q := range w.Requests {
+		at = append(at, q.ArrivalUs)
+	}
+	if want := []int64{0, 1_000_000, 2_000_000, 2_250_000, 2_500_000}; !slices.Equal(at, want) {
+		t.Errorf("got arrivals %v, want %v", at, want)
+	}
+	for _, bad := range []string{"requests: 3\n" + text, strings.Replace(text, "constant}", "closed, clients: 2}", 1), strings.Replace(text, "rate_rps: 4", "rate_rps: 0", 1)} {
+		if _, err := LoadGenerator(strings.NewReader(bad), "load.yaml"); err == nil || !strings.Contains(err.Error(), "stages") {
+			t.Errorf("got %v, want an error about stages for %q", err, bad)
+		}
+	}
 }
