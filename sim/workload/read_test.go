@@ -174,7 +174,8 @@ func TestGeneratorStages(t *testing.T) {
 	if want := []int64{0, 1_000_000, 2_000_000, 2_250_000, 2_500_000}; !slices.Equal(at, want) {
 		t.Errorf("got arrivals %v, want %v", at, want)
 	}
-	for _, bad := range []string{"requests: 3\n" + text, strings.Replace(text, "constant}", "closed, clients: 2}", 1), strings.Replace(text, "rate_rps: 4", "rate_rps: 0", 1)} {
+	for _, bad := range []string{"requests: 3\n" + text, strings.Replace(text, "constant}", "closed, clients: 2}", 1),
+		strings.Replace(text, "rate_rps: 4", "rate_rps: 0", 1)} {
 		if _, err := LoadGenerator(strings.NewReader(bad), "load.yaml"); err == nil || !strings.Contains(err.Error(), "stages") {
 			t.Errorf("got %v, want an error about stages for %q", err, bad)
 		}
