@@ -19,6 +19,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/predictor/decision"
 	"github.com/blis-train/blis-train/pipeline/predictor/race"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
 )
 
 func predictorFitCommand() *cli.Command {
@@ -119,6 +120,11 @@ func predictorInput(c *cli.Context, con *console) (in, out string, ext *result.E
 		return "", "", nil, err
 	}
 	_, err = doFit(c, con, out, out, ext, fit.DefaultOptions())
+	var coded *trace.Error
+	if errors.As(err, &coded) && coded.Code == fit.NoRows { // client files and stock spans have no steps: the race goes on without physics
+		con.warn([]trace.Finding{{Code: coded.Code, Message: coded.Msg}})
+		err = nil
+	}
 	return out, out, ext, err
 }
 

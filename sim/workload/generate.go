@@ -141,12 +141,14 @@ func (g *Generator) takeStages() error {
 	}
 	kind := g.Arrivals.Kind
 	if g.Requests != 0 || g.Arrivals.RateRPS != 0 || kind != "constant" && kind != "poisson" && kind != "gamma" {
-		return trace.Errorf(CodeBadWorkload, "stages: got them with requests, arrivals.rate_rps or kind %q, want stages alone, of kind constant, poisson or gamma", kind)
+		return trace.Errorf(CodeBadWorkload, "stages: got them with requests, arrivals.rate_rps or kind %q, "+
+			"want stages alone, of kind constant, poisson or gamma", kind)
 	}
 	total := 0
 	for k, s := range g.Stages {
 		if s.Requests < 1 || s.Requests > maxGenerated-total || !(s.RateRPS > 0) || math.IsInf(s.RateRPS, 0) {
-			return trace.Errorf(CodeBadWorkload, "stages[%d]: got %d requests at %g/s, want 1 to %d in all and > 0", k, s.Requests, s.RateRPS, maxGenerated)
+			return trace.Errorf(CodeBadWorkload, "stages[%d]: got %d requests at %g/s, want 1 to %d in all and > 0",
+				k, s.Requests, s.RateRPS, maxGenerated)
 		}
 		total += s.Requests
 	}
