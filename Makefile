@@ -1,6 +1,7 @@
 # make check   what CI runs (.ci/run), with the race detector, and generated files
 # make demo    the README's first command
 # make eval    slow evaluations that print accuracy figures
+# make eval-real judges the embedded library on every public real set and rewrites docs/accuracy.md
 # make bench   every speed claim, next to its named alternative
 # make library rebuilds the embedded coefficients from SHARED, byte for byte
 # make interop DuckDB and pandas read the tables
@@ -9,7 +10,7 @@ GO ?= go
 COUNT ?= 1
 SHARED ?= ../shared/data
 
-.PHONY: check test demo eval bench interop generate library
+.PHONY: check test demo eval eval-real bench interop generate library
 
 test:
 	$(GO) test ./...
@@ -32,6 +33,9 @@ demo:
 
 eval:
 	BLIS_TRAIN_EVAL=1 $(GO) test ./... -run 'TestEval' -v -timeout 120m
+
+eval-real:
+	BLIS_TRAIN_EVAL=1 $(GO) test ./pipeline/library -run TestEvalReal -v -update-accuracy -timeout 60m
 
 bench:
 	$(GO) test ./... -run '^$$' -bench . -benchmem -count $(COUNT) -timeout 120m
