@@ -2,17 +2,153 @@ package pipeline
 
 import (
 	"context"
+	"errors"
+	"os"
+	"path/filepath"
 
+	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/validate/inspect"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// Inspect reports the data quality of the runs of an output folder, in its
+// InspectOptions decide an inspection. Recordings are extracted into a folder of
+// their own that goes away; Extract.Out is where inspect.json goes, "" for nowhere.
+type InspectOptions struct {
+	Extract  ExtractOptions
+	Identify bool // also say which terms the data can tell apart
+}
+
+// DefaultInspectOptions are those of the command line.
+func DefaultInspectOptions() InspectOptions { return InspectOptions{Extract: DefaultExtractOptions()} }
+
+// Table is the options of the stage as flags and as recorded.
+func (o *InspectOptions) Table() option.Table {
+	return append(option.Table{
+		option.Switch("identify", &o.Identify, "also say which terms these data can tell apart, and which experiment would help most").Recorded(),
+	}, o.Extract.Table()...)
+}
+
+// Inspect judges recordings, and folders that Extract has written, before any fit.
+// When more of a run is unreadable than allowed the error stands beside the document.
+func Inspect(ctx context.Context, inputs []string, o InspectOptions) (*result.Inspect, error) {
+	if o.Extract.Out != "" {
+		release, err := Claim(o.Extract.Out, o.Extract.Force)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+	}
+	doc, err := o.inspectAll(ctx, inputs)
+	if doc == nil || err != nil || o.Extract.Out == "" {
+		return doc, err
+	}
+	return doc, WriteDocument(filepath.Join(o.Extract.Out, InspectFile), doc)
+}
+
+// inspectAll inspects extracted folders where they are, and everything else after
+// extracting it.
+func (o *InspectOptions) inspectAll(ctx context.Context, inputs []string) (*result.Inspect, error) {
+	folders, raw := Extracted(inputs)
+	if o.Identify && len(folders) > 0 && len(inputs) > 1 {
+		return nil, option.Misusef("inspect --identify: got %d extracted folders and %d others, want one extracted folder or run directories",
+			len(folders), len(raw))
+	}
+	var doc *result.Inspect
+	for _, f := range folders {
+		one, err := o.inspectFolder(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		doc = joinInspect(doc, one)
+	}
+	if len(raw) == 0 {
+		return doc, nil
+	}
+	one, err := o.inspectRecordings(ctx, raw)
+	if one == nil {
+		return nil, err
+	}
+	return joinInspect(doc, one), err
+}
+
+// Extracted tells folders that Extract has written from other inputs.
+func Extracted(inputs []string) (folders, others []string) {
+	for _, in := range inputs {
+		if _, err := os.Stat(filepath.Join(in, ExtractFile)); err == nil {
+			folders = append(folders, in)
+		} else {
+			others = append(others, in)
+		}
+	}
+	return folders, others
+}
+
+func (o *InspectOptions) inspectFolder(ctx context.Context, folder string) (*result.Inspect, error) {
+	ext, err := ReadExtract(folder, o.Extract.Warn)
+	if err != nil {
+		return nil, err
+	}
+	var f *result.Fit
+	if _, err := os.Stat(filepath.Join(folder, FitFile)); err == nil {
+		f = &result.Fit{}
+		if err := ReadDocument(filepath.Join(folder, FitFile), f); err != nil {
+			return nil, err
+		}
+	}
+	return o.inspected(ctx, folder, ext, f)
+}
+
+// inspectRecordings extracts to a temporary folder.
+func (o *InspectOptions) inspectRecordings(ctx context.Context, inputs []string) (*result.Inspect, error) {
+	dir, err := os.MkdirTemp("", "blis-train-inspect-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	x := o.Extract
+	x.Out = dir
+	runs, err := discovered(inputs, &x)
+	if err != nil {
+		return nil, err
+	}
+	ext, err := extract.Run(ctx, runs, x.Options)
+	if ext == nil {
+		return nil, err
+	}
+	doc, more := o.inspected(ctx, dir, ext, nil)
+	return doc, errors.Join(err, more)
+}
+
+// inspected is the inspection of a folder, with what its runs can tell apart when asked.
+func (o *InspectOptions) inspected(ctx context.Context, folder string, ext *result.Extract, f *result.Fit) (*result.Inspect, error) {
+	doc, err := inspectTables(ctx, folder, ext, f, header("inspect", o.Extract.Config), o.Extract.Progress)
+	if err != nil || !o.Identify {
+		return doc, err
+	}
+	doc.Command = option.Table{o.Table()[0]}.Command("inspect")
+	doc.Identify, err = fit.Identify(ctx, fitSources(folder, ext), fit.DefaultOptions())
+	return doc, err
+}
+
+// joinInspect appends b's runs to a.
+func joinInspect(a, b *result.Inspect) *result.Inspect {
+	if a == nil {
+		return b
+	}
+	a.Inputs = append(a.Inputs, b.Inputs...)
+	a.Runs, a.Unfit = append(a.Runs, b.Runs...), append(a.Unfit, b.Unfit...)
+	a.Warnings, a.Pass = append(a.Warnings, b.Warnings...), a.Pass && b.Pass
+	return a
+}
+
+// inspectTables reports the data quality of the runs of an output folder, in its
 // order. f adds the lag and its evidence where there is a fit; nil without one.
-func Inspect(ctx context.Context, out string, ext *result.Extract, f *result.Fit, h result.Header, progress trace.Progress) (*result.Inspect, error) {
+func inspectTables(ctx context.Context, out string, ext *result.Extract, f *result.Fit, h result.Header,
+	progress trace.Progress) (*result.Inspect, error) {
 	doc := &result.Inspect{Header: h, Runs: []result.InspectRun{}, Unfit: []string{}, Warnings: []trace.Finding{}}
 	doc.Inputs = ext.Inputs
 	for i := range ext.Runs {
@@ -20,7 +156,7 @@ func Inspect(ctx context.Context, out string, ext *result.Extract, f *result.Fit
 			return nil, err
 		}
 		r := &ext.Runs[i]
-		run, err := table.ReadLean(RunDir(out, r.ID), table.JourneyEvents)
+		run, err := table.ReadLean(table.RunDir(out, r.ID), table.JourneyEvents)
 		if err != nil {
 			return nil, err
 		}
@@ -43,18 +179,14 @@ func Inspect(ctx context.Context, out string, ext *result.Extract, f *result.Fit
 	return doc, nil
 }
 
-// Identify says what the runs of an output folder can tell apart.
-func Identify(ctx context.Context, out string, ext *result.Extract) (*result.Identify, error) {
-	return fit.Identify(ctx, FitSources(out, ext), fit.DefaultOptions())
-}
-
 // seen is what is known about a run before it is inspected.
 type seen struct{ inspect.Inspection }
 
 // measureLag stands in for the fit's evidence. A run whose batches cannot be
 // rebuilt has none: its findings say why.
 func (s *seen) measureLag(run *trace.Run, r *result.ExtractRun) {
-	lag, evidence, err := fit.MeasureLag(fit.Source{ID: r.ID, Deployment: *r.Deployment, Load: func() (*trace.Run, error) { return run, nil }}, fit.DefaultOptions())
+	src := fit.Source{ID: r.ID, Deployment: *r.Deployment, Load: func() (*trace.Run, error) { return run, nil }}
+	lag, evidence, err := fit.MeasureLag(src, fit.DefaultOptions())
 	if err == nil {
 		s.Lag, s.Evidence = &lag, evidence
 	}

@@ -1,62 +1,99 @@
-// Package pipeline is our table of contents: the stages in order. Each stage
-// reads what the one before left in the output folder, so that every stage can
-// be run alone and `run` writes the same bytes as the stages one by one.
+// Package pipeline is the program, and our table of contents: the stages in order.
+// Each stage reads what the one before left in the output folder, so that every
+// stage can be run alone and Run writes the same bytes as the stages one by one.
 //
-//	Extract   run directories -> OUT/tables, OUT/extract.json
+//	Extract   recordings      -> OUT/tables, OUT/extract.json
 //	Fit       tables          -> OUT/fit.json, OUT/coefficients.yaml
 //	Validate  fit + tables    -> OUT/validation.json, OUT/report.html
-//	Export    fit (+ gates)   -> coefficient files
+//	Run       all of them, with the gates in OUT/coefficients.yaml
+//
+// Every stage has options with defaults (DefaultFitOptions) and one table of them
+// (FitOptions.Table): the command line's flags and the recorded command come from
+// it. A mistake in the options is an [option.Misuse]. A context that ends ends a
+// stage; files get their names when they are complete.
 package pipeline
 
 import (
-	"bytes"
 	"context"
 
-	"github.com/blis-train/blis-train/pipeline/export"
-	"github.com/blis-train/blis-train/pipeline/fit"
-	"github.com/blis-train/blis-train/pipeline/validate"
-	"github.com/blis-train/blis-train/report"
-	"github.com/blis-train/blis-train/report/input"
+	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/trace"
 )
 
-// Fit fits the runs of an output folder. The header's inputs are those of the
-// extraction: the files the numbers come from.
-func Fit(ctx context.Context, out string, ext *result.Extract, o fit.Options, h result.Header, progress trace.Progress) (*result.Fit, error) {
-	doc, err := fit.Fit(ctx, FitSources(out, ext), o, progress)
-	if err != nil {
-		return nil, err
-	}
-	h.Inputs = ext.Inputs
-	doc.Header = h
-	return doc, nil
+// ToolVersion is written into every document; a release build may set it with
+// -ldflags -X.
+var ToolVersion = "0.1.0"
+
+// RunOptions decide a run of the whole pipeline. Out, Force, Workers and Config of
+// the extraction hold for every stage.
+type RunOptions struct {
+	Extract  ExtractOptions
+	Fit      FitOptions
+	Validate ValidateOptions
+	// Done is told of every stage's document before the next stage begins; nil:
+	// nobody asks.
+	Done func(doc any)
 }
 
-// Artifact is the native coefficient file of a fit, with the gates of a
-// validation unless that is nil.
-func Artifact(f *result.Fit, v *result.Validation) ([]byte, error) {
-	set, err := export.Native(f, v)
-	if err != nil {
-		return nil, err
-	}
-	var b bytes.Buffer
-	err = set.Save(&b)
-	return b.Bytes(), err
+// DefaultRunOptions are those of the command line but for Extract.Out, which has none.
+func DefaultRunOptions() RunOptions {
+	return RunOptions{Extract: DefaultExtractOptions(), Fit: DefaultFitOptions(), Validate: DefaultValidateOptions()}
 }
 
-// Validate judges a fit on the runs of an output folder.
-func Validate(ctx context.Context, out string, ext *result.Extract, f *result.Fit, o validate.Options, h result.Header) (*result.Validation, error) {
-	set, err := export.Native(f, nil)
-	if err != nil {
-		return nil, err
-	}
-	return ValidateSet(ctx, out, ext, set, f, o, h)
+// Tables are the options of the stages; what several have under one name is one
+// option of a run.
+func (o *RunOptions) Tables() []option.Table {
+	return []option.Table{o.Extract.Table(), o.Fit.Options.Table(), o.Validate.Table().Without("fit", "coefficients", "force")}
 }
 
-// Report is report.html; any document may be nil.
-func Report(in input.Input) ([]byte, error) {
-	var b bytes.Buffer
-	err := report.Render(&b, in)
-	return b.Bytes(), err
+// RunResult is what the stages of a run made; nil where it did not come to that.
+type RunResult struct {
+	Extract    *result.Extract    `json:"extract"`
+	Fit        *result.Fit        `json:"fit"`
+	Validation *result.Validation `json:"validation"`
+}
+
+// Run extracts, fits, validates and writes coefficients.yaml with the gates. A gate
+// that fails is no error: the validation says so.
+func Run(ctx context.Context, inputs []string, o RunOptions) (*RunResult, error) {
+	got := &RunResult{}
+	out := o.Extract.Out
+	o.Fit.Out, o.Validate.Out = out, out
+	o.Fit.Config, o.Validate.Config = o.Extract.Config, o.Extract.Config
+	if err := o.Fit.resolved(); err != nil {
+		return got, err
+	}
+	if err := o.Validate.checkThresholds(); err != nil {
+		return got, err
+	}
+	runs, err := discovered(inputs, &o.Extract)
+	if err != nil {
+		return got, err
+	}
+	release, err := Claim(out, o.Extract.Force)
+	if err != nil {
+		return got, err
+	}
+	defer release()
+	done := func(doc any) {
+		if o.Done != nil {
+			o.Done(doc)
+		}
+	}
+	got.Extract, err = extractRuns(ctx, runs, o.Extract)
+	if got.Extract != nil {
+		done(got.Extract)
+	}
+	if err != nil {
+		return got, err
+	}
+	if got.Fit, err = fitFolder(ctx, out, got.Extract, o.Fit); err != nil {
+		return got, err
+	}
+	done(got.Fit)
+	if got.Validation, err = validateFolder(ctx, out, got.Extract, got.Fit, o.Validate); err != nil {
+		return got, err
+	}
+	done(got.Validation)
+	return got, writeCoefficients(out, got.Fit, got.Validation)
 }

@@ -53,7 +53,7 @@ func PredictorRows(ctx context.Context, out, dest string, ext *result.Extract, o
 	doc.Inputs = ext.Inputs
 	err := par.Try(ctx, workers, len(ext.Runs), func(i int) error {
 		r := &ext.Runs[i]
-		run, err := table.Read(RunDir(out, r.ID), table.Requests, table.JourneyEvents, table.Steps, table.ObservedRequests)
+		run, err := table.Read(table.RunDir(out, r.ID), table.Requests, table.JourneyEvents, table.Steps, table.ObservedRequests)
 		if err != nil {
 			return err
 		}
@@ -70,7 +70,7 @@ func PredictorRows(ctx context.Context, out, dest string, ext *result.Extract, o
 			return err
 		}
 		doc.Runs[i] = predictorRun(r, made)
-		return writePredictorRows(RunDir(dest, r.ID), made.Rows)
+		return writePredictorRows(table.RunDir(dest, r.ID), made.Rows)
 	}, func(int) {})
 	return doc, err
 }
@@ -113,7 +113,7 @@ func predictorRun(r *result.ExtractRun, made *decision.Result) result.PredictorR
 
 // ReadPredictorRows reads the rows of one run.
 func ReadPredictorRows(out, id string) ([]decision.Row, error) {
-	c, err := table.Open[decision.Row](RunDir(out, id), decision.Table)
+	c, err := table.Open[decision.Row](table.RunDir(out, id), decision.Table)
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/blis-train/blis-train/report/latency"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
 )
 
 // Coefficients are where the physics of a race takes its step times from.
@@ -42,7 +43,7 @@ func raceRuns(out string, made *result.PredictorRows) ([]*race.Run, error) {
 			return nil, err
 		}
 		if len(rows) != r.Rows {
-			return nil, fmt.Errorf("%s: got %d rows, %s counts %d: make them again with predictor rows", RunDir(out, r.ID), len(rows), PredictorRowsFile, r.Rows)
+			return nil, fmt.Errorf("%s: got %d rows, %s counts %d: make them again with predictor rows", table.RunDir(out, r.ID), len(rows), PredictorRowsFile, r.Rows)
 		}
 		list = append(list, &race.Run{ID: r.ID, Config: r.Config, Rows: rows})
 	}
@@ -88,7 +89,7 @@ func refitted(ctx context.Context, in string, ext *result.Extract, f *result.Fit
 			o.Without = appendMissing(o.Without, r.ID)
 		}
 	}
-	sources := FitSources(in, ext)
+	sources := fitSources(in, ext)
 	for i := range sources {
 		judge, id := sources[i].Judge, sources[i].ID
 		sources[i].Judge = func(run *trace.Run) (string, []rows.Span) {

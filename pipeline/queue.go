@@ -21,15 +21,18 @@ import (
 // its numbers.
 func QueueCommand(verb string, o *queue.Options) string {
 	r := o.Record()
-	return fmt.Sprintf("queue %s --flavour %s --hold-out %g --hop %gs --loads %d --max-num-batched-tokens %d --max-num-seqs %d --min-requests %d "+
-		"--queue-ratio %g --semantics %s --ttft %s --window %gs", verb, o.Flavour, r.HoldOut, r.HopS, o.Sweep.Loads, o.Sweep.MaxBatchedTokens, o.Sweep.MaxBatch,
+	return fmt.Sprintf("queue %s --flavour %s --hold-out %g --hop %gs --loads %d --max-num-batched-tokens %d --max-num-seqs %d "+
+		"--min-requests %d "+
+		"--queue-ratio %g --semantics %s --ttft %s --window %gs", verb, o.Flavour, r.HoldOut, r.HopS, o.Sweep.Loads, o.Sweep.MaxBatchedTokens,
+		o.Sweep.MaxBatch,
 		r.MinRequests, r.QueueRatio, r.Semantics, r.Observation, r.WindowS)
 }
 
 // QueueServers makes a server of every run of an output folder but those named: its windows,
 // and the physical parameters that its steps give.
-func QueueServers(ctx context.Context, out string, ext *result.Extract, without []string, o *queue.Options, progress trace.Progress) ([]*queue.Server, error) {
-	sources := FitSources(out, ext)
+func QueueServers(ctx context.Context, out string, ext *result.Extract, without []string, o *queue.Options,
+	progress trace.Progress) ([]*queue.Server, error) {
+	sources := fitSources(out, ext)
 	sources = slices.DeleteFunc(sources, func(s fit.Source) bool { return slices.Contains(without, s.ID) })
 	servers := make([]*queue.Server, len(sources))
 	err := par.Try(ctx, o.Workers, len(sources), func(i int) error {
@@ -49,7 +52,8 @@ func QueueServers(ctx context.Context, out string, ext *result.Extract, without 
 
 // SweepServer makes one server of benchmark files; a folder stands for the JSON and CSV
 // files in it.
-func SweepServer(paths []string, read func(path string) ([]byte, result.Input, error), o *queue.Options) (*queue.Server, []result.Input, error) {
+func SweepServer(paths []string, read func(path string) ([]byte, result.Input, error), o *queue.Options) (*queue.Server, []result.Input,
+	error) {
 	names, err := sweepFiles(paths)
 	if err != nil {
 		return nil, nil, err
@@ -115,7 +119,8 @@ func sweepFiles(paths []string) ([]string, error) {
 
 // FitQueues fits every server and lets more, unless nil, add to each. The rows are those
 // of windows.parquet, in the servers' order.
-func FitQueues(ctx context.Context, servers []*queue.Server, o *queue.Options, more func(*queue.Fitted, *queue.Options) []queue.WindowRow) ([]*queue.Fitted, []queue.WindowRow, error) {
+func FitQueues(ctx context.Context, servers []*queue.Server, o *queue.Options,
+	more func(*queue.Fitted, *queue.Options) []queue.WindowRow) ([]*queue.Fitted, []queue.WindowRow, error) {
 	fitted, extra := make([]*queue.Fitted, len(servers)), make([][]queue.WindowRow, len(servers))
 	err := par.Try(ctx, o.Workers, len(servers), func(i int) (err error) {
 		if fitted[i], err = queue.Fit(servers[i], o); err != nil {

@@ -1,8 +1,6 @@
 package pipeline
 
 import (
-	"path/filepath"
-
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
@@ -15,28 +13,22 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// Tables is the folder of tables in an output folder.
-const Tables = "tables"
-
-// RunDir is the folder of one run's tables.
-func RunDir(out, id string) string { return filepath.Join(out, Tables, "run="+id) }
-
-// FitSources are the extracted runs of an output folder as inputs of a fit.
-func FitSources(out string, ext *result.Extract) []fit.Source {
+// fitSources are the extracted runs of an output folder as inputs of a fit.
+func fitSources(out string, ext *result.Extract) []fit.Source {
 	sources := make([]fit.Source, len(ext.Runs))
 	for i := range ext.Runs {
 		r := &ext.Runs[i]
 		sources[i] = fit.Source{
 			ID: r.ID, Deployment: *r.Deployment,
-			Load:  func() (*trace.Run, error) { return table.ReadLean(RunDir(out, r.ID)) },
+			Load:  func() (*trace.Run, error) { return table.ReadLean(table.RunDir(out, r.ID)) },
 			Judge: func(run *trace.Run) (string, []rows.Span) { return saturation.Judge(run, r.Deployment) },
 		}
 	}
 	return sources
 }
 
-// Batches rebuilds the batches of one extracted run for the figures of
-// extract.json (01 section 8, version 1.1).
+// Batches rebuilds the batches of one extracted run, under version 1.1, for the
+// figures of extract.json (spec#members).
 func Batches(runDir string, dep *deploy.Deployment) (result.StepQuality, error) {
 	run, err := table.ReadLean(runDir)
 	if err != nil {
@@ -49,9 +41,9 @@ func Batches(runDir string, dep *deploy.Deployment) (result.StepQuality, error) 
 	return score.StepQuality(steps.Quality), nil
 }
 
-// ValidateSources are the same runs as inputs of a validation. Runs the fit
+// validateSources are the same runs as inputs of a validation. Runs the fit
 // used are training runs, the others test runs.
-func ValidateSources(out string, ext *result.Extract, f *result.Fit) []validate.Source {
+func validateSources(out string, ext *result.Extract, f *result.Fit) []validate.Source {
 	used := map[string]bool{}
 	if f != nil {
 		for _, r := range f.Runs {
@@ -64,7 +56,7 @@ func ValidateSources(out string, ext *result.Extract, f *result.Fit) []validate.
 		sources[i] = validate.Source{
 			ID: r.ID, Training: used[r.ID],
 			Load: func() (*trace.Run, *deploy.Deployment, error) {
-				run, err := table.ReadLean(RunDir(out, r.ID))
+				run, err := table.ReadLean(table.RunDir(out, r.ID))
 				return run, r.Deployment, err
 			},
 		}

@@ -1,6 +1,9 @@
 package trace
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // Code names one kind of drop, warning, finding or rejection. Codes are part
 // of the outputs' promise: add freely, never rename.
@@ -73,4 +76,33 @@ func Errorf(code Code, format string, args ...any) *Error {
 func (e *Error) WithHint(hint string) *Error {
 	e.Hint = hint
 	return e
+}
+
+// hinted is an error with a hint of its own.
+type hinted struct {
+	err  error
+	hint string
+}
+
+func (e *hinted) Error() string { return e.err.Error() }
+func (e *hinted) Unwrap() error { return e.err }
+
+// Hinted adds a hint to an error; its text stays.
+func Hinted(err error, hint string) error { return &hinted{err, hint} }
+
+// HintOf is the hint of an error, the outermost one; "" where there is none.
+func HintOf(err error) string {
+	var added *hinted
+	if errors.As(err, &added) {
+		return added.hint
+	}
+	var syntax *SyntaxError
+	if errors.As(err, &syntax) && syntax.Hint != "" {
+		return syntax.Hint
+	}
+	var coded *Error
+	if errors.As(err, &coded) {
+		return coded.Hint
+	}
+	return ""
 }

@@ -13,10 +13,11 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/shown"
+	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Exit codes (design 06).
+// Exit codes (spec#exit-status).
 const (
 	exitOK          = 0
 	exitFailed      = 1
@@ -198,11 +199,15 @@ func (s *session) exitCode(stderr io.Writer, err error) int {
 		return exitOK
 	}
 	var usage *usageError
+	var misuse *option.Misuse
 	var gate *gateError
 	var library cli.ExitCoder // the library's help command found no topic
 	switch {
 	case errors.As(err, &usage):
 		s.say(stderr, err.Error(), usage.hint)
+		return exitUsage
+	case errors.As(err, &misuse):
+		s.say(stderr, err.Error(), misuse.Hint)
 		return exitUsage
 	case errors.As(err, &gate):
 		if gate.msg != "" {
@@ -246,30 +251,9 @@ func (s *session) say(stderr io.Writer, msg, hint string) {
 	}
 }
 
-// hinted adds a hint to an error that has none.
-type hinted struct {
-	err  error
-	hint string
-}
-
-func (e *hinted) Error() string { return e.err.Error() }
-func (e *hinted) Unwrap() error { return e.err }
-
 func hintOf(err error) string {
 	if errors.As(err, new(*bug)) {
 		return reportHint
 	}
-	var h *hinted
-	if errors.As(err, &h) {
-		return h.hint
-	}
-	var syntax *trace.SyntaxError
-	if errors.As(err, &syntax) && syntax.Hint != "" {
-		return syntax.Hint
-	}
-	var coded *trace.Error
-	if errors.As(err, &coded) {
-		return coded.Hint
-	}
-	return ""
+	return trace.HintOf(err)
 }

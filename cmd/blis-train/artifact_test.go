@@ -10,6 +10,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/export/compare"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -79,8 +80,8 @@ func artifactFit() *result.Fit {
 // write puts a document into a folder of its own and returns its path.
 func writeFit(t *testing.T, fit *result.Fit) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), fitFile)
-	if err := writeDoc(path, fit); err != nil {
+	path := filepath.Join(t.TempDir(), pipeline.FitFile)
+	if err := pipeline.WriteDocument(path, fit); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -95,7 +96,7 @@ func call(args ...string) (int, string, string) {
 
 func nativeFile(t *testing.T, fit *result.Fit) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), coefficientsFile)
+	path := filepath.Join(t.TempDir(), pipeline.CoefficientsFile)
 	if rc, _, stderr := call("export", writeFit(t, fit), "-o", path, "--quiet"); rc != 0 {
 		t.Fatalf("export: %d %s", rc, stderr)
 	}
@@ -109,11 +110,11 @@ func TestExportNativeRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := setBytes(set)
+	again, err := pipeline.SetBytes(set)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if inputOf(coefficientsFile, again).SHA256 != in.SHA256 {
+	if pipeline.InputOf(pipeline.CoefficientsFile, again).SHA256 != in.SHA256 {
 		t.Error("load and save changed the file")
 	}
 }

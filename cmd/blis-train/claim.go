@@ -1,39 +1,29 @@
 package main
 
 import (
-	"fmt"
 	"log/slog"
-	"os"
+
+	"github.com/blis-train/blis-train/pipeline"
 )
 
-// session is what outlives the console of a command: its output folders, locked
-// until it ends, and how it logs. The lock is on the folder itself: nothing is
-// left behind, and a process that dies loses it.
+// session is what outlives the console of a command: the output folders that it
+// alone may write to, and how it logs.
 type session struct {
-	folders []*os.File
-	log     *slog.Logger // nil: text
+	releases []func()
+	log      *slog.Logger // nil: text
 }
 
 func (s *session) release() {
-	for _, f := range s.folders {
-		f.Close()
+	for _, release := range s.releases {
+		release()
 	}
 }
 
-// claim is prepareOut for this command alone: until it ends, another blis-train
-// is refused the folder. Where folders cannot be locked nobody is.
+// claim is pipeline.Claim until the command ends.
 func (con *console) claim(dir string, force bool) error {
-	if err := prepareOut(dir, force); err != nil {
-		return err
+	release, err := pipeline.Claim(dir, force)
+	if err == nil {
+		con.session.releases = append(con.session.releases, release)
 	}
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	if isTaken(f) {
-		f.Close()
-		return &hinted{fmt.Errorf("%s: another blis-train is writing there", dir), "wait for it, or choose another folder with -o"}
-	}
-	con.session.folders = append(con.session.folders, f)
-	return nil
+	return err
 }

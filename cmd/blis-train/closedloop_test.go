@@ -13,6 +13,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
@@ -76,18 +77,18 @@ func closeLoop(t *testing.T, async bool) {
 		"-o", filepath.Join(dir, "sim"), "--emit-otlp", filepath.Join(in, "traces.jsonl"), "--quiet")
 	command(t, -1, "run", in, "-o", filepath.Join(dir, "out"), "--quiet") // the admission windows of a bursty load may fail their gate
 
-	fit := loopDoc[result.Fit](t, filepath.Join(dir, "out", fitFile))
+	fit := loopDoc[result.Fit](t, filepath.Join(dir, "out", pipeline.FitFile))
 	lag := fit.Beta.PipelineLag["loop"]
 	if want := map[bool]int{false: 0, true: 1}[async]; lag.Lag != want || !lag.Measured {
 		t.Errorf("lag: got %+v, want %d, measured", lag, want)
 	}
 	d, err := deploy.LoadRun(in)
 	must(t, err)
-	set, _, err := (&console{}).loadSet(filepath.Join(dir, "out", coefficientsFile))
+	set, _, err := (&console{}).loadSet(filepath.Join(dir, "out", pipeline.CoefficientsFile))
 	must(t, err)
 	checkLoopCoefficients(t, set, d)
 	checkLoopOverhead(t, set, d, dir)
-	checkLoopReplay(t, loopDoc[result.Validation](t, filepath.Join(dir, "out", validationFile)))
+	checkLoopReplay(t, loopDoc[result.Validation](t, filepath.Join(dir, "out", pipeline.ValidationFile)))
 }
 
 func must(t *testing.T, err error) {
@@ -133,7 +134,7 @@ func plantedFile(t *testing.T) []byte {
 		}
 		s.Alpha = append(s.Alpha, m)
 	}
-	b, err := setBytes(s)
+	b, err := pipeline.SetBytes(s)
 	must(t, err)
 	return b
 }

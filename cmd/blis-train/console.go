@@ -48,14 +48,6 @@ func talkFlags() []cli.Flag {
 	}
 }
 
-// workFlags are the flags of commands that read many runs.
-func workFlags() []cli.Flag {
-	return append(filterFlags(),
-		&cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core", Value: 0},
-		&cli.BoolFlag{Name: "dry-run", Usage: "list what would be read and stop"},
-		&cli.BoolFlag{Name: "force", Usage: "redo work and accept an output folder that holds foreign files"})
-}
-
 func outFlag(usage string) cli.Flag {
 	return &cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: usage}
 }

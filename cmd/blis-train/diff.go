@@ -79,7 +79,7 @@ func runDiff(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	doc.ToolVersion, doc.A, doc.B = toolVersion, inA, inB
+	doc.ToolVersion, doc.A, doc.B = pipeline.ToolVersion, inA, inB
 	return reportDiff(con, doc, c.Bool("all"), c.Bool("fail-on-change"))
 }
 
@@ -161,7 +161,7 @@ func bootstrapOn(c *cli.Context, con *console, out string, set *coeff.Set) (map[
 	if err != nil {
 		return nil, err
 	}
-	doc, err := pipeline.Fit(c.Context, out, ext, o, con.header("diff"), con.progress())
+	doc, err := pipeline.FitTables(c.Context, out, ext, o, result.NewHeader(pipeline.ToolVersion, "diff"), con.progress())
 	if err != nil {
 		return nil, fmt.Errorf("bootstrap on %s: %w", out, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/result"
@@ -29,10 +30,10 @@ var exampleSets = []struct {
 	exports   []exampleExport
 }{
 	{"composed", "composed", []exampleExport{
-		{export.FormatNative, coefficientsFile, false}, {export.FormatBLIS, "defaults.yaml", true}, {export.FormatRegistry, "coefficient-set.yaml", true},
+		{export.FormatNative, pipeline.CoefficientsFile, false}, {export.FormatBLIS, "defaults.yaml", true}, {export.FormatRegistry, "coefficient-set.yaml", true},
 		{export.FormatWVA, "variantautoscaling.yaml", false}, {export.FormatInferno, "model-data.json", false},
 	}},
-	{"real", "real_vllm_cpu", []exampleExport{{export.FormatNative, coefficientsFile, false}}},
+	{"real", "real_vllm_cpu", []exampleExport{{export.FormatNative, pipeline.CoefficientsFile, false}}},
 }
 
 type exampleExport struct {
@@ -46,7 +47,7 @@ type exampleExport struct {
 func TestExamplesLoad(t *testing.T) {
 	schema := compileSchema(t, "export-provenance")
 	for _, set := range exampleSets {
-		path := filepath.Join(examplesDir, set.dir, coefficientsFile)
+		path := filepath.Join(examplesDir, set.dir, pipeline.CoefficientsFile)
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -58,7 +59,7 @@ func TestExamplesLoad(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, err := setBytes(s); err != nil || !bytes.Equal(again, data) {
+		if again, err := pipeline.SetBytes(s); err != nil || !bytes.Equal(again, data) {
 			t.Errorf("%s: saving what was loaded gives other bytes (%v)", path, err)
 		}
 		for _, e := range set.exports {
@@ -163,7 +164,7 @@ func TestEvalExamples(t *testing.T) {
 		}
 		for _, e := range set.exports {
 			path := filepath.Join(t.TempDir(), e.name)
-			args := []string{"export", "--format", string(e.format), filepath.Join(out, fitFile), "-o", path, "--quiet"}
+			args := []string{"export", "--format", string(e.format), filepath.Join(out, pipeline.FitFile), "-o", path, "--quiet"}
 			if e.force {
 				args = append(args, "--force")
 			}

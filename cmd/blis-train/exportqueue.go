@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
 )
 
@@ -20,7 +21,14 @@ func queueExportFlags() []cli.Flag {
 }
 
 // exportQueue writes a queueing calibration in the format of an autoscaler.
-func exportQueue(c *cli.Context, con *console, format export.Format, opt export.Options) error {
+func exportQueue(c *cli.Context, con *console, o pipeline.ExportOptions) error {
+	format, err := export.ParseFormat(string(o.Format))
+	if err == nil {
+		err = o.Check()
+	}
+	if err != nil {
+		return &usageError{msg: err.Error()}
+	}
 	doc, in, err := con.readQueue(c.Args().First())
 	if err != nil {
 		return err
@@ -29,11 +37,15 @@ func exportQueue(c *cli.Context, con *console, format export.Format, opt export.
 		return usagef("--key: got %q, want perfParms or serviceParms", k)
 	}
 	out, err := export.Queue(doc, in, format, export.QueueOptions{
-		Options: opt, Version: c.String("consumer-version"), Key: c.String("key"), Namespace: c.String("namespace"), UnitCost: c.Float64("unit-cost"),
+		Options: o.Options, Version: c.String("consumer-version"), Key: c.String("key"), Namespace: c.String("namespace"), UnitCost: c.Float64("unit-cost"),
 		TTFTMs: c.Float64("ttft-ms"), ITLMs: c.Float64("itl-ms"), Physical: c.Bool("physical"),
 	})
 	if err != nil {
 		return err
 	}
-	return writeExport(con, c.String("out"), format, out)
+	got, err := pipeline.WriteExport(o.Out, format, out)
+	if err != nil {
+		return err
+	}
+	return showExport(con, o.Out, got)
 }

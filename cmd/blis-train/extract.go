@@ -26,35 +26,9 @@ func extractCommand() *cli.Command {
 			"KV events and client files, and writes OUT/tables/run=<id>/*.parquet and OUT/extract.json.\n" +
 			"What a file is decides its content, not its name.\n\n" +
 			"Example:\n   blis-train extract testdata/traces/real -o out --why-rejected",
-		Flags:  flags(extractFlags(), []cli.Flag{outFlag("output `FOLDER`"), configFlag()}, workFlags(), talkFlags()),
+		Flags:  flags(extractFlags(), []cli.Flag{outFlag("output `FOLDER`"), configFlag()}, talkFlags()),
 		Action: runExtract,
 	}
-}
-
-// extractFlags are the options of an extraction; run has them too.
-func extractFlags() []cli.Flag {
-	d := extract.DefaultOptions()
-	return []cli.Flag{
-		&cli.StringFlag{Name: "format", Value: string(d.Format), Usage: "table `FORMAT`: parquet or arrow"},
-		&cli.StringFlag{Name: "parser", Value: d.Parser, Usage: "fast, or pdata: OpenTelemetry's own decoder, the slow reference"},
-		&cli.Float64Flag{Name: "max-bad-frac", Value: d.MaxBadFrac, Usage: "fail above this `SHARE` of unreadable input; 0 is any loss"},
-		&cli.Int64Flag{Name: "max-line", Value: d.MaxLine, Usage: "drop lines and messages of more `BYTES`"},
-		&cli.Int64Flag{Name: "max-expansion", Value: d.MaxExpansion, Usage: "stop a compressed file that grows beyond `N` times its size"},
-		&cli.BoolFlag{Name: "split-engines", Usage: "accept several engines whose stamps overlap: <id>.1, <id>.2"},
-		&cli.BoolFlag{Name: "why-rejected", Usage: "write every dropped record with its reason to OUT/rejected.jsonl"},
-		&cli.StringSliceFlag{Name: "set", Usage: "supply or override a field of run.yaml, `KEY.PATH=VALUE` (repeatable)"},
-	}
-}
-
-func extractOptions(c *cli.Context, con *console) extract.Options {
-	o := extract.DefaultOptions()
-	o.Out, o.Workers, o.Force = c.String("out"), c.Int("workers"), c.Bool("force")
-	o.Format, o.Parser = table.Format(c.String("format")), c.String("parser")
-	o.MaxBadFrac, o.MaxLine, o.MaxExpansion = c.Float64("max-bad-frac"), c.Int64("max-line"), c.Int64("max-expansion")
-	o.SplitEngines, o.WhyRejected = c.Bool("split-engines"), c.Bool("why-rejected")
-	o.Set, o.Config = c.StringSlice("set"), con.settings.record
-	o.ToolVersion, o.Stdin, o.Progress, o.Batches = toolVersion, c.App.Reader, con.progress(), pipeline.Batches
-	return o
 }
 
 func runExtract(c *cli.Context) error {
@@ -68,55 +42,55 @@ func runExtract(c *cli.Context) error {
 	if c.NArg() == 0 {
 		return usagef("extract: got no run folder, want RUNDIR, PARENT, a dump or -")
 	}
-	doc, err := doExtract(c, con)
+	o, err := con.extractOptions(c)
+	if err != nil {
+		return err
+	}
+	if c.Bool("dry-run") {
+		return listRuns(con, c.Args().Slice(), o)
+	}
+	done := con.extracted()
+	doc, err := pipeline.Extract(c.Context, c.Args().Slice(), o)
 	if doc == nil {
 		return err
 	}
+	done(doc)
 	return errors.Join(err, con.document(doc))
 }
 
-// doExtract discovers the runs, extracts them and prints the account; run
-// calls it too. The document is there beside an error when only the loss is
-// too high.
-func doExtract(c *cli.Context, con *console) (*result.Extract, error) {
-	o := extractOptions(c, con)
-	if o.Out == "" {
-		return nil, usagef("missing -o OUT")
-	}
-	if err := o.Check(); err != nil {
-		return nil, &usageError{msg: err.Error()}
-	}
-	runs, err := discover(c, c.Args().Slice())
-	if err != nil {
-		return nil, err
-	}
-	if c.Bool("dry-run") {
-		return nil, listRuns(con, runs)
-	}
-	if err := con.claim(o.Out, o.Force); err != nil {
-		return nil, err
-	}
+// extractFlags are the options of an extraction; run and inspect have them too.
+func extractFlags() []cli.Flag {
+	o := pipeline.DefaultExtractOptions()
+	return append(stageFlags(o.Table()), &cli.BoolFlag{Name: "dry-run", Usage: "list what would be read and stop"})
+}
+
+// extractOptions are the options of an extraction as the command line has them.
+func (con *console) extractOptions(c *cli.Context) (pipeline.ExtractOptions, error) {
+	o := pipeline.DefaultExtractOptions()
+	o.Out, o.Special, o.Config = c.String("out"), con.special, con.settings.record
+	o.Stdin, o.Progress, o.Warn = c.App.Reader, con.progress(), con.warn
+	return o, setOptions(c, o.Table())
+}
+
+// extracted returns what prints the account of an extraction that begins now.
+func (con *console) extracted() func(*result.Extract) {
 	start := time.Now()
-	defer extract.BoundMemory()()
-	doc, err := extract.Run(c.Context, runs, o)
-	if doc == nil {
-		return nil, err
+	return func(doc *result.Extract) {
+		printExtract(con, doc)
+		for _, name := range doc.Removed {
+			con.sayf("removed %s", name)
+		}
+		for _, name := range doc.Left {
+			con.warn([]trace.Finding{trace.Findingf(extract.CodeNotOurs, "%s was left alone: this program did not write it as it stands", name)})
+		}
+		seconds, memory := time.Since(start).Seconds(), ""
+		doc.Seconds = &seconds
+		if rss := peakRSS(); rss.OK {
+			doc.PeakRSSBytes, memory = &rss.V, fmt.Sprintf(", peak memory %.0f MB", float64(rss.V)/1e6)
+		}
+		con.sayf("extracted %d %s: %s read in %.1f s%s", len(doc.Runs), plural(len(doc.Runs), "run", "runs"),
+			amount(float64(doc.Totals.BytesRead), "B"), seconds, memory)
 	}
-	printExtract(con, doc)
-	for _, name := range doc.Removed {
-		con.sayf("removed %s", name)
-	}
-	for _, name := range doc.Left {
-		con.warn([]trace.Finding{trace.Findingf(extract.CodeNotOurs, "%s was left alone: this program did not write it as it stands", name)})
-	}
-	seconds, memory := time.Since(start).Seconds(), ""
-	doc.Seconds = &seconds
-	if rss := peakRSS(); rss.OK {
-		doc.PeakRSSBytes, memory = &rss.V, fmt.Sprintf(", peak memory %.0f MB", float64(rss.V)/1e6)
-	}
-	con.sayf("extracted %d %s: %s read in %.1f s%s", len(doc.Runs), plural(len(doc.Runs), "run", "runs"),
-		amount(float64(doc.Totals.BytesRead), "B"), seconds, memory)
-	return doc, err
 }
 
 // printExtract prints the account as tables and the warnings.

@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
@@ -169,7 +170,7 @@ func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *
 	if err != nil {
 		return nil, err
 	}
-	doc := &featuresDoc{SchemaVersion: result.SchemaVersion, ToolVersion: toolVersion, Run: steps.Run.ID, Step: st.ID,
+	doc := &featuresDoc{SchemaVersion: result.SchemaVersion, ToolVersion: pipeline.ToolVersion, Run: steps.Run.ID, Step: st.ID,
 		Source: st.Tag.String(), Lag: &lag, MeasuredUs: cadenceUs(steps.Run, st.ID+int64(lag)), Members: []memberDoc{}, Explanation: e, Warnings: []trace.Finding{}}
 	members, err := steps.Members(st.ID)
 	if err != nil {

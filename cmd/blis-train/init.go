@@ -15,6 +15,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
 )
 
 func initCommand() *cli.Command {
@@ -135,7 +136,7 @@ func writeDraft(c *cli.Context, con *console, text []byte) error {
 		return err
 	}
 	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) && !c.Bool("force") {
-		return &hinted{fmt.Errorf("%s: the file exists", name), "--force replaces it"}
+		return trace.Hinted(fmt.Errorf("%s: the file exists", name), "--force replaces it")
 	}
 	if err := files.Write(name, text); err != nil {
 		return err

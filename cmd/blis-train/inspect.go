@@ -1,21 +1,18 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/pipeline"
-	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/result"
 )
 
 func inspectCommand() *cli.Command {
+	o := pipeline.DefaultInspectOptions()
 	return &cli.Command{
 		Name:      "inspect",
 		Usage:     "judge the data before any fit: losses, clocks, saturation, coverage, targets",
@@ -23,10 +20,8 @@ func inspectCommand() *cli.Command {
 		Description: "Reads run directories, or folders that extract has written. Exit 3 when a run is unfit for\n" +
 			"fitting, with the reason in one sentence. With -o it writes inspect.json.\n\n" +
 			"Example:\n   blis-train inspect testdata/traces/real",
-		Flags: flags([]cli.Flag{
-			outFlag("`FOLDER` of inspect.json (default: none is written)"), configFlag(),
-			&cli.BoolFlag{Name: "identify", Usage: "also say which terms these data can tell apart, and which experiment would help most"},
-		}, extractFlags(), workFlags(), talkFlags()),
+		Flags: flags([]cli.Flag{outFlag("`FOLDER` of inspect.json (default: none is written)"), configFlag()}, stageFlags(o.Table()),
+			[]cli.Flag{&cli.BoolFlag{Name: "dry-run", Usage: "list what would be read and stop"}}, talkFlags()),
 		Action: runInspect,
 	}
 }
@@ -36,129 +31,32 @@ func runInspect(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.NArg() == 0 {
+	inputs := c.Args().Slice()
+	if len(inputs) == 0 {
 		return usagef("inspect: got no argument, want a run directory, a parent of them or an extracted folder")
 	}
 	if con.settings, err = applyConfig(c, con, c.String("config"), "extract"); err != nil {
 		return err
 	}
-	out := c.String("out")
-	if out != "" {
-		if err := con.claim(out, c.Bool("force")); err != nil {
-			return err
-		}
+	o := pipeline.DefaultInspectOptions()
+	if o.Extract, err = con.extractOptions(c); err != nil {
+		return err
 	}
-	doc, err := doInspect(c, con)
-	if doc == nil || err != nil {
+	if err := setOptions(c, o.Table()); err != nil {
+		return err
+	}
+	if _, raw := pipeline.Extracted(inputs); c.Bool("dry-run") && len(raw) > 0 {
+		return listRuns(con, raw, o.Extract)
+	}
+	doc, err := pipeline.Inspect(c.Context, inputs, o)
+	if err != nil {
 		return err
 	}
 	showInspect(con, doc)
-	if out != "" {
-		if err := writeDoc(filepath.Join(out, inspectFile), doc); err != nil {
-			return err
-		}
-	}
 	if err := con.document(doc); err != nil {
 		return err
 	}
 	return unfit(con, doc)
-}
-
-// doInspect inspects extracted folders where they are, and everything else
-// after extracting it to a temporary folder.
-func doInspect(c *cli.Context, con *console) (*result.Inspect, error) {
-	var folders, raw []string
-	for _, a := range c.Args().Slice() {
-		if _, err := os.Stat(filepath.Join(a, extractFile)); err == nil {
-			folders = append(folders, a)
-		} else {
-			raw = append(raw, a)
-		}
-	}
-	if c.Bool("identify") && len(folders) > 0 && len(folders)+len(raw) > 1 {
-		return nil, usagef("inspect --identify: got %d extracted folders and %d others, want one extracted folder or run directories", len(folders), len(raw))
-	}
-	var doc *result.Inspect
-	for _, f := range folders {
-		one, err := inspectFolder(c, con, f)
-		if err != nil {
-			return nil, err
-		}
-		doc = joinInspect(doc, one)
-	}
-	if len(raw) == 0 {
-		return doc, nil
-	}
-	one, err := inspectRaw(c, con, raw)
-	if one == nil || err != nil {
-		return nil, err
-	}
-	return joinInspect(doc, one), nil
-}
-
-func inspectFolder(c *cli.Context, con *console, folder string) (*result.Inspect, error) {
-	ext, err := readExtract(con, folder)
-	if err != nil {
-		return nil, err
-	}
-	var fit *result.Fit
-	if _, err := os.Stat(filepath.Join(folder, fitFile)); err == nil {
-		fit = &result.Fit{}
-		if err := readDoc(filepath.Join(folder, fitFile), fit); err != nil {
-			return nil, err
-		}
-	}
-	doc, err := pipeline.Inspect(c.Context, folder, ext, fit, con.header("inspect"), con.progress())
-	if err != nil {
-		return nil, err
-	}
-	return doc, identify(c, folder, ext, doc)
-}
-
-// identify adds what the runs of the folder can tell apart, when asked.
-func identify(c *cli.Context, folder string, ext *result.Extract, doc *result.Inspect) (err error) {
-	if c.Bool("identify") {
-		doc.Header.Command = "inspect --identify"
-		doc.Identify, err = pipeline.Identify(c.Context, folder, ext)
-	}
-	return err
-}
-
-func inspectRaw(c *cli.Context, con *console, args []string) (*result.Inspect, error) {
-	runs, err := discover(c, args)
-	if err != nil {
-		return nil, err
-	}
-	if c.Bool("dry-run") {
-		return nil, listRuns(con, runs)
-	}
-	dir, err := os.MkdirTemp("", "blis-train-inspect-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	o := extractOptions(c, con)
-	o.Out = dir
-	ext, err := extract.Run(c.Context, runs, o)
-	if ext == nil {
-		return nil, err
-	}
-	doc, more := pipeline.Inspect(c.Context, dir, ext, nil, con.header("inspect"), con.progress())
-	if doc != nil && more == nil {
-		more = identify(c, dir, ext, doc)
-	}
-	return doc, errors.Join(err, more)
-}
-
-// joinInspect appends b's runs to a.
-func joinInspect(a, b *result.Inspect) *result.Inspect {
-	if a == nil {
-		return b
-	}
-	a.Inputs = append(a.Inputs, b.Inputs...)
-	a.Runs, a.Unfit = append(a.Runs, b.Runs...), append(a.Unfit, b.Unfit...)
-	a.Warnings, a.Pass = append(a.Warnings, b.Warnings...), a.Pass && b.Pass
-	return a
 }
 
 // unfit is the exit code: one sentence per unfit run.

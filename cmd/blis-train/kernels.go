@@ -8,8 +8,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/kernels"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -100,7 +99,7 @@ func runKernels(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		p, err := newPhysics(set, *dep)
+		p, err := pipeline.NewStepTimes(set, dep)
 		if err != nil {
 			return err
 		}
@@ -151,7 +150,7 @@ func twoNumbers(word, sep string) (a, b int64, ok bool) {
 
 func describeKernels(t *kernels.Tables, s *kernels.Stepper, rules kernels.Rules, batch []trace.Chunk) *kernelsDoc {
 	parts := s.StepMs(batch)
-	doc := &kernelsDoc{SchemaVersion: result.SchemaVersion, ToolVersion: toolVersion, GPU: t.GPU, VLLMVersion: t.Version,
+	doc := &kernelsDoc{SchemaVersion: result.SchemaVersion, ToolVersion: pipeline.ToolVersion, GPU: t.GPU, VLLMVersion: t.Version,
 		Rules: string(rules), Parts: []kernelDoc{}, TotalMs: parts.TotalMs(), Terms: []termDoc{}}
 	if rules == kernels.Engine && parts[kernels.AllReduce] > 0 {
 		tokens := 0.0
@@ -169,17 +168,16 @@ func describeKernels(t *kernels.Tables, s *kernels.Stepper, rules kernels.Rules,
 }
 
 // addTerms adds what each term of the coefficients says of the same step.
-func (d *kernelsDoc) addTerms(p *physics, batch []trace.Chunk) error {
+func (d *kernelsDoc) addTerms(p *pipeline.StepTimes, batch []trace.Chunk) error {
 	us, err := p.StepUs(batch)
 	if err != nil {
 		return err
 	}
 	ms := us / 1e3
 	d.PredictedMs = &ms
-	values := coeff.Values(p.set.Beta)
-	for i, f := range features.BetaFeatures(p.set.SpecVersion) {
-		if v := values[i] * p.x[i]; v != 0 {
-			d.Terms = append(d.Terms, termDoc{f.Name, v / 1e3})
+	for _, t := range p.Terms() {
+		if t.Us != 0 {
+			d.Terms = append(d.Terms, termDoc{t.Name, t.Us / 1e3})
 		}
 	}
 	return nil

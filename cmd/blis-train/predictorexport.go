@@ -9,13 +9,14 @@ import (
 
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // runPredictorExport writes a predictor.json in a router's format.
 func runPredictorExport(c *cli.Context, con *console, format string) error {
 	path := c.Args().First()
 	if stageOf(path) != "predictor" {
-		return &hinted{fmt.Errorf("%s: got another document, want a predictor.json", path), "blis-train predictor fit OUT writes one"}
+		return trace.Hinted(fmt.Errorf("%s: got another document, want a predictor.json", path), "blis-train predictor fit OUT writes one")
 	}
 	p, _, err := con.loadPredictor(path)
 	if err != nil {
@@ -39,5 +40,9 @@ func runPredictorExport(c *cli.Context, con *console, format string) error {
 		}
 		out.Files = []export.File{{Data: b.Bytes()}}
 	}
-	return writeExport(con, c.String("out"), export.Format(format), out)
+	got, err := pipeline.WriteExport(c.String("out"), export.Format(format), out)
+	if err != nil {
+		return err
+	}
+	return showExport(con, c.String("out"), got)
 }

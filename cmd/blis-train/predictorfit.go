@@ -119,32 +119,32 @@ func predictorInput(c *cli.Context, con *console) (in, out string, ext *result.E
 	if ext, err = extractFor(c, con, out); ext == nil || err != nil {
 		return "", "", nil, err
 	}
-	_, err = doFit(c, con, out, out, ext, fit.DefaultOptions())
+	f := pipeline.DefaultFitOptions()
+	f.Progress = con.progress()
+	_, err = pipeline.Fit(c.Context, out, f)
 	var coded *trace.Error
 	if errors.As(err, &coded) && coded.Code == fit.NoRows { // client files and stock spans have no steps: the race goes on without physics
 		con.warn([]trace.Finding{{Code: coded.Code, Message: coded.Msg}})
 		err = nil
 	}
+	if err == nil {
+		err = con.claim(out, true)
+	}
 	return out, out, ext, err
 }
 
-// extractFor extracts the run folders given to a predictor with default options.
+// extractFor extracts the run folders given to a predictor; nothing comes back after
+// a dry run.
 func extractFor(c *cli.Context, con *console, out string) (*result.Extract, error) {
-	runs, err := discover(c, c.Args().Slice())
+	o, err := con.extractOptions(c)
 	if err != nil {
 		return nil, err
 	}
 	if c.Bool("dry-run") {
-		return nil, listRuns(con, runs)
+		return nil, listRuns(con, c.Args().Slice(), o)
 	}
-	if err := con.claim(out, c.Bool("force")); err != nil {
-		return nil, err
-	}
-	o := extract.DefaultOptions()
-	o.Out, o.Workers, o.Force, o.ToolVersion, o.Stdin = out, c.Int("workers"), c.Bool("force"), toolVersion, c.App.Reader
-	o.Progress, o.Batches = con.progress(), pipeline.Batches
-	defer extract.BoundMemory()()
-	return extract.Run(c.Context, runs, o)
+	o.Out = out
+	return pipeline.Extract(c.Context, c.Args().Slice(), o)
 }
 
 // rowsFor reads the rows of a folder, or makes them when there are none made with
@@ -156,7 +156,7 @@ func rowsFor(c *cli.Context, con *console, in, out string, ext *result.Extract, 
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return nil, err
-	case doc.Command == pipeline.RowsCommand(o) && doc.ToolVersion == toolVersion && sameInputs(doc.Inputs, ext.Inputs):
+	case doc.Command == pipeline.RowsCommand(o) && doc.ToolVersion == pipeline.ToolVersion && sameInputs(doc.Inputs, ext.Inputs):
 		return doc, nil
 	}
 	return makeRows(c, con, in, out, ext, o)
@@ -310,7 +310,9 @@ func runPredictorEvaluate(c *cli.Context) error {
 		}
 		ext, err = readExtract(con, in)
 	} else {
-		ext, err = extractFor(c, con, out)
+		if ext, err = extractFor(c, con, out); ext != nil && err == nil {
+			err = con.claim(out, true)
+		}
 		in = out
 	}
 	if err != nil || ext == nil {

@@ -18,8 +18,6 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-const queueFile = "queue.json"
-
 func queueCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "queue",

@@ -8,6 +8,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export/compare"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -102,7 +103,7 @@ func (r reference) fitting(d *deploy.Deployment) reference {
 // rate is load times the requests per second of a full engine: a batch of
 // decodes at mean depth in which each request's prompt is prefilled once.
 func (r reference) rate(d *deploy.Deployment, set *coeff.Set) (float64, error) {
-	p, err := newPhysics(set, *d)
+	p, err := pipeline.NewStepTimes(set, d)
 	if err != nil {
 		return 0, err
 	}

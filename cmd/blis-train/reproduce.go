@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -65,7 +64,7 @@ func runReproduce(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	doc := &reproduceDoc{SchemaVersion: result.SchemaVersion, ToolVersion: toolVersion, Platform: result.Platform(), RecordedOn: set.Platform, File: in, Command: set.Command, Differences: []string{}}
+	doc := &reproduceDoc{SchemaVersion: result.SchemaVersion, ToolVersion: pipeline.ToolVersion, Platform: result.Platform(), RecordedOn: set.Platform, File: in, Command: set.Command, Differences: []string{}}
 	if err := reproduce(c, con, c.Args().First(), set, doc); err != nil {
 		return err
 	}
@@ -99,7 +98,7 @@ func reproduce(c *cli.Context, con *console, file string, set *coeff.Set, doc *r
 	}
 	defer os.RemoveAll(tmp)
 	xo := extract.DefaultOptions()
-	xo.Out, xo.Workers, xo.ToolVersion, xo.Progress = tmp, o.Workers, toolVersion, con.progress()
+	xo.Out, xo.Workers, xo.ToolVersion, xo.Progress = tmp, o.Workers, pipeline.ToolVersion, con.progress()
 	ext, err := extract.Run(c.Context, runs, xo)
 	if ext == nil {
 		return err
@@ -115,7 +114,7 @@ func reproduce(c *cli.Context, con *console, file string, set *coeff.Set, doc *r
 	if err != nil {
 		return err
 	}
-	in := inputOf(filepath.Base(file), refit)
+	in := pipeline.InputOf(filepath.Base(file), refit)
 	doc.Refit, doc.Identical = &in, in.SHA256 == doc.File.SHA256
 	if !doc.Identical {
 		recorded, _, err := con.readInput(file)
@@ -129,23 +128,12 @@ func reproduce(c *cli.Context, con *console, file string, set *coeff.Set, doc *r
 
 // recordedOptions reads the options back from the artifact's command.
 func recordedOptions(command string) (fit.Options, error) {
-	words := strings.Fields(command)
-	if len(words) == 0 || words[0] != "fit" {
-		return fit.Options{}, trace.Errorf(export.NotReproducible, "command: got %q, want a fit", command)
+	o := fit.BareOptions()
+	if err := o.Table().Parse(command, "fit"); err != nil {
+		return o, trace.Errorf(export.NotReproducible, "%v", err).WithHint("use the blis-train that wrote the file")
 	}
-	var o fit.Options
-	app := &cli.App{
-		Name: "fit", Flags: fitFlags(), HideHelp: true, HideVersion: true, Writer: &bytes.Buffer{}, ErrWriter: &bytes.Buffer{},
-		ExitErrHandler: func(*cli.Context, error) {},
-		Action: func(c *cli.Context) (err error) {
-			if c.NArg() > 0 {
-				return fmt.Errorf("got the argument %q, want flags only", c.Args().First())
-			}
-			o, err = fitOptions(c)
-			return err
-		},
-	}
-	if err := app.Run(words); err != nil {
+	o, err := o.Resolve()
+	if err != nil {
 		return o, trace.Errorf(export.NotReproducible, "command %q: %v", command, err).WithHint("use the blis-train that wrote the file")
 	}
 	return o, nil
@@ -223,11 +211,11 @@ func platformDifference(recorded string) []string {
 // refitBytes is the native file of a fresh fit with what a fit does not decide
 // taken from the recorded one: gates and platform.
 func refitBytes(c *cli.Context, con *console, out string, ext *result.Extract, o fit.Options, recorded *coeff.Set) ([]byte, error) {
-	command, err := pipeline.FitCommand(o)
+	command, err := o.Command()
 	if err != nil {
 		return nil, err
 	}
-	doc, err := pipeline.Fit(c.Context, out, ext, o, con.header(command), con.progress())
+	doc, err := pipeline.FitTables(c.Context, out, ext, o, result.NewHeader(pipeline.ToolVersion, command), con.progress())
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +224,7 @@ func refitBytes(c *cli.Context, con *console, out string, ext *result.Extract, o
 		return nil, err
 	}
 	set.Gates, set.Platform = recorded.Gates, recorded.Platform
-	return setBytes(set)
+	return pipeline.SetBytes(set)
 }
 
 // lineDifferences are the first lines that differ, at most ten.

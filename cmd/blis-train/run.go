@@ -1,19 +1,16 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline"
-	"github.com/blis-train/blis-train/report"
-	"github.com/blis-train/blis-train/report/input"
 	"github.com/blis-train/blis-train/result"
 )
 
 func runCommand() *cli.Command {
+	o := pipeline.DefaultRunOptions()
 	return &cli.Command{
 		Name:      "run",
 		Usage:     "extract, fit, validate and export in one go",
@@ -21,23 +18,10 @@ func runCommand() *cli.Command {
 		Description: "Writes tables, extract.json, fit.json, validation.json, coefficients.yaml and report.html\n" +
 			"to the output folder. Exit 3 when a gate fails; every file is still written.\n\n" +
 			"Example:\n   blis-train run testdata/traces/real -o out",
-		Flags: uniqueFlags(flags([]cli.Flag{outFlag("output `FOLDER`"), configFlag(), ledgerFlag()},
-			extractFlags(), fitFlags(), validateFlags(), workFlags(), talkFlags())),
+		Flags: flags([]cli.Flag{outFlag("output `FOLDER`"), configFlag(), ledgerFlag()}, stageFlags(o.Tables()...), judgeFlags(),
+			[]cli.Flag{&cli.BoolFlag{Name: "dry-run", Usage: "list what would be read and stop"}}, talkFlags()),
 		Action: runRun,
 	}
-}
-
-// uniqueFlags keeps the first flag of each name: stages share some.
-func uniqueFlags(all []cli.Flag) []cli.Flag {
-	seen := map[string]bool{}
-	var out []cli.Flag
-	for _, f := range all {
-		if name := f.Names()[0]; !seen[name] {
-			seen[name] = true
-			out = append(out, f)
-		}
-	}
-	return out
 }
 
 func runRun(c *cli.Context) error {
@@ -51,62 +35,47 @@ func runRun(c *cli.Context) error {
 	if con.settings, err = applyConfig(c, con, c.String("config"), "extract", "fit", "validate", "run"); err != nil {
 		return err
 	}
-	fo, err := fitOptions(c)
+	o, err := con.runOptions(c)
 	if err != nil {
 		return err
 	}
-	vo, err := validateOptions(c, con.settings)
+	if c.Bool("dry-run") {
+		return listRuns(con, c.Args().Slice(), o.Extract)
+	}
+	got, err := pipeline.Run(c.Context, c.Args().Slice(), o)
 	if err != nil {
 		return err
 	}
-	ext, err := doExtract(c, con)
-	if ext == nil || err != nil {
+	coefficients := filepath.Join(o.Extract.Out, pipeline.CoefficientsFile)
+	if err := con.appendLedger(c.String("ledger"), "run", got.Fit.Header, got.Fit, got.Validation, coefficients); err != nil {
 		return err
 	}
-	out := c.String("out")
-	doc, err := doFit(c, con, out, out, ext, fo)
-	if err != nil {
+	if err := con.document(got); err != nil {
 		return err
 	}
-	showFit(con, doc)
-	val, err := doValidate(c, con, out, out, ext, doc, vo)
-	if err != nil {
-		return err
-	}
-	if err := writeArtifact(filepath.Join(out, coefficientsFile), doc, val); err != nil {
-		return err
-	}
-	if err := con.appendLedger(c.String("ledger"), "run", doc.Header, doc, val, filepath.Join(out, coefficientsFile)); err != nil {
-		return err
-	}
-	if err := con.document(runDocument{ext, doc, val}); err != nil {
-		return err
-	}
-	return verdict(c, con, val)
+	return verdict(c, con, got.Validation)
 }
 
-// runDocument is what run --json prints.
-type runDocument struct {
-	Extract    *result.Extract    `json:"extract"`
-	Fit        *result.Fit        `json:"fit"`
-	Validation *result.Validation `json:"validation"`
-}
-
-// writeReport writes report.html from the documents, and the figures when asked.
-func writeReport(c *cli.Context, dir string, in input.Input) error {
-	html, err := pipeline.Report(in)
+// runOptions are the options of every stage as the command line has them, and
+// what prints each stage's document.
+func (con *console) runOptions(c *cli.Context) (pipeline.RunOptions, error) {
+	o := pipeline.DefaultRunOptions()
+	o.Validate = con.validateOptions()
+	extract, err := con.extractOptions(c)
 	if err != nil {
-		return err
+		return o, err
 	}
-	if err := files.Write(filepath.Join(dir, reportFile), html); err != nil {
-		return err
+	o.Extract, o.Fit.Progress = extract, con.progress()
+	extracted := con.extracted()
+	o.Done = func(doc any) {
+		switch doc := doc.(type) {
+		case *result.Extract:
+			extracted(doc)
+		case *result.Fit:
+			showFit(con, doc)
+		case *result.Validation:
+			showValidation(con, doc, extract.Out)
+		}
 	}
-	figures := c.String("figures")
-	if figures == "" {
-		return nil
-	}
-	if err := os.MkdirAll(figures, 0o777); err != nil {
-		return err
-	}
-	return report.Figures(func(name string, data []byte) error { return files.Write(filepath.Join(figures, name), data) }, in)
+	return o, setOptions(c, o.Tables()...)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export/compare"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
@@ -105,7 +106,7 @@ func runSimulate(c *cli.Context) error {
 		return err
 	}
 	doc := s.document(runs)
-	if err := writeDoc(filepath.Join(c.String("out"), simulationFile), doc); err != nil {
+	if err := writeDoc(filepath.Join(c.String("out"), pipeline.SimulationFile), doc); err != nil {
 		return err
 	}
 	con.warn(doc.Warnings)

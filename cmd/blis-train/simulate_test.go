@@ -8,10 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace/table"
-	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
 // simulateInto runs a small simulation with the flags and returns its folder.
@@ -35,7 +37,7 @@ func TestSimulationFollowsItsSchema(t *testing.T) {
 		out := simulateInto(t, flags...)
 		schema, err := jsonschema.NewCompiler().Compile(filepath.Join("..", "..", "docs", "schema", "simulation.schema.json"))
 		must(t, err)
-		data, err := os.ReadFile(filepath.Join(out, simulationFile))
+		data, err := os.ReadFile(filepath.Join(out, pipeline.SimulationFile))
 		must(t, err)
 		var doc any
 		must(t, json.Unmarshal(data, &doc))
@@ -59,7 +61,7 @@ func TestSimulateIsDeterministic(t *testing.T) {
 	}
 	a := simulateInto(t, "--replications", "4", "--workers", "1")
 	b := simulateInto(t, "--replications", "4", "--workers", "4")
-	for _, name := range []string{simulationFile, "requests.parquet"} {
+	for _, name := range []string{pipeline.SimulationFile, "requests.parquet"} {
 		if !bytes.Equal(read(a, name), read(b, name)) {
 			t.Errorf("%s differs between 1 and 4 workers", name)
 		}

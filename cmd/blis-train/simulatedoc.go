@@ -3,6 +3,7 @@ package main
 import (
 	"slices"
 
+	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/summary"
@@ -128,7 +129,7 @@ func optFloat(v trace.Opt[float64]) *float64 {
 
 func (s *simulation) document(runs []*replication) *simulationDoc {
 	sum := runs[0].summary
-	d := &simulationDoc{Header: result.NewHeader(toolVersion, s.command()), LatencyModel: s.c.String("latency-model"), Seed: s.c.Int64("seed"), Replications: len(runs),
+	d := &simulationDoc{Header: result.NewHeader(pipeline.ToolVersion, s.command()), LatencyModel: s.c.String("latency-model"), Seed: s.c.Int64("seed"), Replications: len(runs),
 		SampledCoefficients: s.c.Bool("sample-coefficients"), Noise: s.c.String("noise"),
 		InjectedRequests: sum.Injected, CompletedRequests: sum.Completed, RejectedRequests: sum.Rejected, AbortedRequests: sum.Aborted, TimedOutRequests: sum.TimedOut,
 		UnfinishedRequests: sum.Unfinished, LengthCappedRequests: sum.LengthCapped, TotalInputTokens: sum.InputTokens, TotalOutputTokens: sum.OutputTokens,

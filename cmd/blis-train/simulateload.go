@@ -13,6 +13,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
@@ -20,6 +21,9 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 	"github.com/blis-train/blis-train/trace/tracev2"
 )
+
+// maxInput is far above any workload file, bytes.
+const maxInput = 4 << 30
 
 // load is what arrives: one list of requests, or one drawn for each seed.
 type load struct {
@@ -216,7 +220,7 @@ func (s *simulation) recordedRun(dir string) (*trace.Run, error) {
 	}
 	defer os.RemoveAll(tmp)
 	o := extract.DefaultOptions()
-	o.Out, o.ToolVersion = tmp, toolVersion
+	o.Out, o.ToolVersion = tmp, pipeline.ToolVersion
 	doc, err := extract.Run(s.c.Context, runs, o)
 	if err != nil {
 		return nil, err

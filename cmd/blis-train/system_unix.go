@@ -3,8 +3,6 @@
 package main
 
 import (
-	"errors"
-	"os"
 	"os/signal"
 	"runtime"
 	"syscall"
@@ -15,11 +13,6 @@ import (
 // ignoreBrokenPipes lets a stage write its files when the reader of its output
 // has left (| head).
 func ignoreBrokenPipes() { signal.Ignore(syscall.SIGPIPE) }
-
-// isTaken locks an open folder and reports whether another process holds it.
-func isTaken(f *os.File) bool {
-	return errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), syscall.EWOULDBLOCK)
-}
 
 // peakRSS is the most memory this process has held, in bytes.
 func peakRSS() trace.Opt[int64] {

@@ -1,28 +1,21 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
-	"slices"
 	"sort"
-	"strconv"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline"
-	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/pipeline/validate/gates"
-	"github.com/blis-train/blis-train/report/input"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/trace"
 )
 
 func validateCommand() *cli.Command {
+	o := pipeline.DefaultValidateOptions()
 	return &cli.Command{
 		Name:      "validate",
 		Usage:     "replay the traces with fitted coefficients and judge them",
@@ -31,72 +24,30 @@ func validateCommand() *cli.Command {
 			"plain (which gates), with noise, and drift-corrected. Runs the fit did not use are test runs.\n" +
 			"Writes validation.json and report.html; exit 3 when a gate fails.\n\n" +
 			"Example:\n   blis-train validate --fit out/fit.json out",
-		Flags: flags([]cli.Flag{
-			&cli.StringFlag{Name: "fit", Usage: "the `FILE` fit.json to judge (default: OUT/fit.json)"},
-			&cli.StringFlag{Name: "coefficients", Usage: "judge this coefficient `FILE` in place of the fit's own"},
+		Flags: flags(stageFlags(o.Table()), judgeFlags(), []cli.Flag{
 			outFlag("`FOLDER` of the results (default: OUT itself)"), configFlag(), ledgerFlag(),
-		}, validateFlags(), []cli.Flag{
-			&cli.Float64Flag{Name: "split", Value: validate.DefaultOptions().Split, Usage: "training `SHARE` of each phase, at least the fit's (its default)"},
-			&cli.Int64Flag{Name: "seed", Value: validate.DefaultOptions().Seed, Usage: "`SEED` of the noise"},
-			&cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds foreign files"},
-			&cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core"},
 		}, talkFlags()),
 		Action: runValidate,
 	}
 }
 
-// validateFlags are the options of a validation; run has them too.
-func validateFlags() []cli.Flag {
+// judgeFlags are what validate and run alone know of a validation.
+func judgeFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.BoolFlag{Name: "steps-only", Usage: "no replay: teacher-forced errors only"},
-		&cli.StringFlag{Name: "noise", Value: "residual", Usage: "noisy replays beside the plain one, `KIND`: residual or none"},
-		&cli.Float64Flag{Name: "overhead-us", Value: -1, Usage: "constant overhead in `US` in place of the overhead coefficients; -1: those"},
-		&cli.Float64Flag{Name: "egress-us", Value: -1, Usage: "constant egress in `US`; -1: the egress coefficients"},
-		&cli.BoolFlag{Name: "idle-delays", Usage: "take overhead and egress from requests that met an idle server"},
-		&cli.Int64Flag{Name: "shared-prefix-tokens", Usage: "first `N` prompt tokens that requests share where the recording does not say"},
-		&cli.StringFlag{Name: "latency", Value: "physics", Usage: "step time `MODEL` of the replay: physics or roofline"},
-		&cli.StringSliceFlag{Name: "gate", Usage: "threshold of a gate, `NAME=VALUE` (repeatable)"},
 		&cli.StringFlag{Name: "gates", Usage: "`list` prints every gate with threshold and source"},
 		&cli.BoolFlag{Name: "require-all-gates", Usage: "exit 3 when a required gate cannot be judged"},
-		&cli.StringFlag{Name: "figures", Usage: "export every figure of the report as SVG and PNG to `DIR`"},
 	}
 }
 
-func validateOptions(c *cli.Context, given settings) (validate.Options, error) {
-	o := validate.DefaultOptions()
-	o.Split, o.Seed, o.Workers = c.Float64("split"), c.Int64("seed"), c.Int("workers")
-	o.StepsOnly, o.IdleDelays, o.SharedPrefix = c.Bool("steps-only"), c.Bool("idle-delays"), c.Int64("shared-prefix-tokens")
-	switch c.String("noise") {
-	case "residual":
-	case "none":
-		o.Noise = false
-	default:
-		return o, usagef("--noise: got %q, want residual or none", c.String("noise"))
+// validateOptions are the defaults with what pipeline.yaml says about gates.
+func (con *console) validateOptions() pipeline.ValidateOptions {
+	o := pipeline.DefaultValidateOptions()
+	o.Special, o.Config, o.Progress = con.special, con.settings.record, con.progress()
+	o.Warn = con.warn
+	for name, limit := range con.settings.gates {
+		o.SetThreshold(name, limit, con.settings.record.File.Name)
 	}
-	for name, to := range map[string]**float64{"overhead-us": &o.OverheadUs, "egress-us": &o.EgressUs} {
-		if v := c.Float64(name); v != -1 {
-			*to = &v
-		}
-	}
-	if err := pipeline.UseLatency(&o, c.String("latency")); err != nil {
-		return o, &usageError{msg: err.Error()}
-	}
-	o.Thresholds, o.ThresholdsFrom = map[string]float64{}, map[string]string{}
-	for name, v := range given.gates {
-		o.Thresholds[name], o.ThresholdsFrom[name] = v, given.record.File.Name
-	}
-	for _, g := range c.StringSlice("gate") {
-		name, text, ok := strings.Cut(g, "=")
-		v, err := strconv.ParseFloat(text, 64)
-		if !ok || err != nil {
-			return o, usagef("--gate: got %q, want NAME=VALUE", g)
-		}
-		o.Thresholds[name], o.ThresholdsFrom[name] = v, "--gate"
-	}
-	if err := gates.CheckThresholds(o.Thresholds); err != nil {
-		return o, &usageError{msg: err.Error(), hint: "--gates list prints the names"}
-	}
-	return o, nil
+	return o
 }
 
 // listGates answers --gates list.
@@ -134,35 +85,22 @@ func runValidate(c *cli.Context) error {
 	if con.settings, err = applyConfig(c, con, c.String("config"), "validate"); err != nil {
 		return err
 	}
-	o, err := validateOptions(c, con.settings)
+	o := con.validateOptions()
+	o.Out = c.String("out")
+	if err := setOptions(c, o.Table()); err != nil {
+		return err
+	}
+	val, fit, err := pipeline.Validate(c.Context, c.Args().First(), o)
 	if err != nil {
 		return err
 	}
-	in := c.Args().First()
-	out := c.String("out")
+	out := o.Out
 	if out == "" {
-		out = in
+		out = c.Args().First()
 	}
-	if err := con.claim(out, c.Bool("force") || out == in); err != nil {
-		return err
-	}
-	ext, err := readExtract(con, in)
-	if err != nil {
-		return err
-	}
-	fitPath := c.String("fit")
-	if fitPath == "" {
-		fitPath = filepath.Join(in, fitFile)
-	}
-	doc, err := fitToJudge(c, in, fitPath)
-	if err != nil {
-		return err
-	}
-	val, err := doValidate(c, con, in, out, ext, doc, o)
-	if err != nil {
-		return err
-	}
-	if err := con.appendLedger(c.String("ledger"), "validate", val.Header, doc, val, filepath.Join(out, validationFile)); err != nil {
+	showValidation(con, val, out)
+	ledger, judged := c.String("ledger"), filepath.Join(out, pipeline.ValidationFile)
+	if err := con.appendLedger(ledger, "validate", val.Header, fit, val, judged); err != nil {
 		return err
 	}
 	if err := con.document(val); err != nil {
@@ -171,97 +109,7 @@ func runValidate(c *cli.Context) error {
 	return verdict(c, con, val)
 }
 
-// fitToJudge reads the report of the fit. With --coefficients alone there may be none.
-func fitToJudge(c *cli.Context, in, path string) (*result.Fit, error) {
-	doc := &result.Fit{}
-	err := readDoc(path, doc)
-	switch {
-	case err == nil:
-		return doc, nil
-	case errors.Is(err, fs.ErrNotExist) && c.String("coefficients") != "" && c.String("fit") == "":
-		return nil, nil
-	}
-	return nil, &hinted{err, fmt.Sprintf("blis-train fit %s", in)}
-}
-
-// judgeSet validates the fit's own coefficients, or those of --coefficients.
-func judgeSet(c *cli.Context, con *console, in string, ext *result.Extract, doc *result.Fit, o validate.Options) (*result.Validation, error) {
-	h := con.header(pipeline.ValidateCommand(o))
-	path := c.String("coefficients")
-	if path == "" {
-		return pipeline.Validate(c.Context, in, ext, doc, o, h)
-	}
-	set, file, err := con.loadSet(path)
-	if err != nil {
-		return nil, err
-	}
-	h.Command += " --coefficients " + file.Name
-	val, err := pipeline.ValidateSet(c.Context, in, ext, set, doc, o, h)
-	if err == nil {
-		val.Inputs = append(append([]result.Input{}, val.Inputs...), file)
-	}
-	return val, err
-}
-
-// skipReplay turns the replays off when nothing says how long a request takes to
-// reach the engine (01 Y-1): the steps are judged all the same, and it is said.
-func skipReplay(c *cli.Context, con *console, doc *result.Fit, o *validate.Options) error {
-	if o.StepsOnly || o.OverheadUs != nil || o.IdleDelays {
-		return nil
-	}
-	if path := c.String("coefficients"); path != "" {
-		set, _, err := con.loadSet(path)
-		if err != nil {
-			return err
-		}
-		if m := set.AlphaModel(coeff.Overhead); m != nil && m.Replay {
-			return nil
-		}
-	} else if doc == nil || slices.ContainsFunc(doc.Alpha, func(m result.Model) bool { return m.Target == coeff.Overhead && m.Replay }) {
-		return nil
-	}
-	o.StepsOnly = true
-	con.warn([]trace.Finding{trace.Findingf(validate.CodeNoOverhead, "no overhead coefficients: the replays are skipped; --overhead-us or --idle-delays replays without them")})
-	return nil
-}
-
-// doValidate judges the fit, writes validation.json and report.html to out and
-// prints the judgement.
-func doValidate(c *cli.Context, con *console, in, out string, ext *result.Extract, doc *result.Fit, o validate.Options) (*result.Validation, error) {
-	o.Progress = con.progress()
-	if doc != nil && !c.IsSet("split") {
-		o.Split = doc.Options.Split
-	}
-	if err := skipReplay(c, con, doc, &o); err != nil {
-		return nil, err
-	}
-	val, err := judgeSet(c, con, in, ext, doc, o)
-	if err != nil {
-		return nil, err
-	}
-	if err := writeDoc(filepath.Join(out, validationFile), val); err != nil {
-		return nil, err
-	}
-	showValidation(con, val)
-	inspection, err := pipeline.Inspect(c.Context, in, ext, doc, con.header("inspect"), nil)
-	if err != nil {
-		return nil, err
-	}
-	if err := writeReport(c, out, input.Input{Extract: withoutRuntime(ext), Fit: doc, Validation: val, Inspect: inspection}); err != nil {
-		return nil, err
-	}
-	con.sayf("report: %s", filepath.Join(out, reportFile))
-	return val, nil
-}
-
-// withoutRuntime drops what differs between two runs on the same inputs.
-func withoutRuntime(ext *result.Extract) *result.Extract {
-	clean := *ext
-	clean.Seconds, clean.PeakRSSBytes = nil, nil
-	return &clean
-}
-
-// verdict turns the judgement into the exit code (design 06).
+// verdict turns the judgement into the exit code (spec#exit-status).
 func verdict(c *cli.Context, con *console, val *result.Validation) error {
 	switch {
 	case val.Verdict == result.VerdictFail:
@@ -323,8 +171,9 @@ func failedGates(gates []result.Gate) (n int, sentences []string) {
 	return n, sentences
 }
 
-// showValidation prints the judgement for people: failed gates first.
-func showValidation(con *console, val *result.Validation) {
+// showValidation prints the judgement for people: failed gates first. out is where
+// the report is.
+func showValidation(con *console, val *result.Validation, out string) {
 	con.table("replay, hold-out requests (KS, median relative error)", table.Row{"run", "phase", "split", "n", "TTFT", "ITL", "E2E", "drift-corrected TTFT", "ITL", "E2E", "note"}, replayRows(val))
 	failed, silent := openGates(val.Gates)
 	con.table("failed gates", table.Row{"gate", "scope", "value", "want", "note"}, failed)
@@ -337,6 +186,7 @@ func showValidation(con *console, val *result.Validation) {
 		}
 	}
 	con.warn(val.Warnings)
+	con.sayf("report: %s", filepath.Join(out, pipeline.ReportFile))
 }
 
 // openGates are the failed gates, and those not judged grouped by reason.

@@ -3,10 +3,9 @@ package main
 import (
 	"fmt"
 	"runtime/debug"
-)
 
-// toolVersion is written into every document; a release build may set it with -ldflags -X.
-var toolVersion = "0.1.0"
+	"github.com/blis-train/blis-train/pipeline"
+)
 
 func versionText() string {
 	commit, goVersion := "unknown", "unknown"
@@ -18,5 +17,5 @@ func versionText() string {
 			}
 		}
 	}
-	return fmt.Sprintf("%s (commit %s, %s, spec versions 1.0 and 1.1)", toolVersion, commit, goVersion)
+	return fmt.Sprintf("%s (commit %s, %s, spec versions 1.0 and 1.1)", pipeline.ToolVersion, commit, goVersion)
 }

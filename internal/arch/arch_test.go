@@ -62,6 +62,7 @@ var rooms = map[string]room{
 	"internal/files":          {ours: []string{"trace"}},
 	"internal/strictyaml":     {ours: []string{"trace"}, theirs: []string{yaml}},
 	"pipeline/rows":           {ours: []string{"stat", "pipeline/features", "trace/table", "trace", "deploy"}},
+	"pipeline/option":         {pure: true},
 	"pipeline/score":          {ours: []string{"pipeline/rows", "pipeline/ridge", "pipeline/ridge/cells", "pipeline/ridge/gram", "stat", "internal/par", "trace", "result"}},
 	"queueing":                {ours: []string{"trace"}, pure: true},
 	"pipeline/track":          {ours: []string{"queueing", "stat", "trace"}, theirs: []string{gonum}, pure: true},
@@ -92,7 +93,7 @@ var rooms = map[string]room{
 	}},
 
 	"pipeline/fit": {ours: []string{
-		"pipeline/score", "pipeline/rows", "pipeline/ridge/cv", "pipeline/ridge/bootstrap", "pipeline/ridge/cells", "pipeline/ridge",
+		"pipeline/option", "pipeline/score", "pipeline/rows", "pipeline/ridge/cv", "pipeline/ridge/bootstrap", "pipeline/ridge/cells", "pipeline/ridge",
 		"pipeline/ridge/gram", "pipeline/features", "pipeline/features/basis", "internal/par", "stat", "coeff", "deploy", "trace",
 		"trace/table", "result",
 	}},
@@ -108,7 +109,7 @@ var rooms = map[string]room{
 	// the storeys of validate, each above the next
 	"pipeline/validate": {ours: []string{
 		"pipeline/validate/gates", "pipeline/validate/replay", "pipeline/validate/machine", "pipeline/validate/saturation",
-		"pipeline/validate/measured", "pipeline/score", "pipeline/rows", "pipeline/features", "sim", "sim/latency", "sim/workload",
+		"pipeline/validate/measured", "pipeline/option", "pipeline/score", "pipeline/rows", "pipeline/features", "sim", "sim/latency", "sim/workload",
 		"internal/par", "stat", "coeff", "trace", "deploy", "result",
 	}},
 	"pipeline/validate/inspect": {ours: []string{
@@ -157,7 +158,7 @@ var rooms = map[string]room{
 	// the storeys of extract, each above the next
 	"pipeline/extract": {ours: []string{
 		"pipeline/extract/tables", "pipeline/extract/client", "pipeline/extract/kv", "pipeline/extract/otlp", "pipeline/extract/source",
-		"pipeline/extract/spool", "pipeline/extract/account", "internal/files", "trace/table", "trace", "deploy", "result",
+		"pipeline/extract/spool", "pipeline/extract/account", "pipeline/option", "internal/files", "trace/table", "trace", "deploy", "result",
 	}},
 	"pipeline/extract/tables": {ours: []string{
 		"pipeline/extract/kv", "pipeline/extract/otlp", "pipeline/extract/source", "pipeline/extract/spool", "pipeline/extract/account",

@@ -37,6 +37,7 @@ var short = []string{
 	"pipeline/extract/iteration",
 	"pipeline/features",
 	"pipeline/features/basis",
+	"pipeline/option",
 	"pipeline/ridge",
 	"pipeline/ridge/bootstrap",
 	"pipeline/ridge/cells",

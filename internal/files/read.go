@@ -5,6 +5,7 @@
 //	DirFS        a folder under the same rules
 //	Unpack       gzip that does not unfold without end
 //	Begin        a file that gets its name when it is complete
+//	Lock         a folder for this process alone
 package files
 
 import (

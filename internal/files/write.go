@@ -78,3 +78,18 @@ func Write(name string, data []byte) error {
 	}
 	return p.Commit()
 }
+
+// Lock keeps a folder for this process until the result is closed. The lock is on
+// the folder itself: nothing is left behind, and a process that dies loses it. taken
+// says that another process has it; where folders cannot be locked nobody has.
+func Lock(dir string) (lock *os.File, taken bool, err error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, false, err
+	}
+	if isTaken(f) {
+		f.Close()
+		return nil, true, nil
+	}
+	return f, false, nil
+}

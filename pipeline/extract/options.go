@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -64,18 +64,25 @@ func (o *Options) Check() error {
 	return nil
 }
 
-// command is the call as recorded in extract.json: the stage and the options
-// that can change the result, sorted.
-func (o *Options) command() string {
-	c := fmt.Sprintf("extract --format %s --max-expansion %d --max-line %d --parser %s", o.Format, o.MaxExpansion, o.MaxLine, o.Parser)
-	if o.SplitEngines {
-		c += " --split-engines"
+// Table is the options of an extraction as flags and as recorded.
+func (o *Options) Table() option.Table {
+	return option.Table{
+		option.String("format", &o.Format, "table `FORMAT`: parquet or arrow").Recorded(),
+		option.String("parser", &o.Parser, "fast, or pdata: OpenTelemetry's own decoder, the slow reference").Recorded(),
+		option.Real("max-bad-frac", &o.MaxBadFrac, "fail above this `SHARE` of unreadable input; 0 is any loss"),
+		option.Whole("max-line", &o.MaxLine, "drop lines and messages of more `BYTES`").Recorded(),
+		option.Whole("max-expansion", &o.MaxExpansion, "stop a compressed file that grows beyond `N` times its size").Recorded(),
+		option.Switch("split-engines", &o.SplitEngines, "accept several engines whose stamps overlap: <id>.1, <id>.2").Recorded(),
+		option.Switch("why-rejected", &o.WhyRejected, "write every dropped record with its reason to OUT/rejected.jsonl"),
+		option.List("set", &o.Set, "supply or override a field of run.yaml, `KEY.PATH=VALUE` (repeatable)").Recorded(),
+		option.Whole("workers", &o.Workers, "`N` workers; 0 uses every core"),
+		option.Switch("force", &o.Force, "redo work and accept an output folder that holds foreign files"),
 	}
-	for _, s := range slices.Sorted(slices.Values(o.Set)) {
-		c += " --set " + s
-	}
-	return c
 }
+
+// command is the call as recorded in extract.json: the stage and the options
+// that can change the result (spec#documents).
+func (o *Options) command() string { return o.Table().Command("extract") }
 
 func (o *Options) streaming() source.Options {
 	return source.Options{Workers: o.workers(), Limits: source.Limits{MaxLine: o.MaxLine, MaxExpansion: o.MaxExpansion}, Stdin: o.Stdin}

@@ -3,9 +3,11 @@ package fit
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/trace"
@@ -48,6 +50,67 @@ type Options struct {
 
 // DefaultOptions are the options of spec 1.1.
 func DefaultOptions() Options { o, _ := Options{Seed: 1}.resolve(); return o }
+
+// BareOptions are DefaultOptions but for what depends on the spec version: recipe,
+// targets and models are filled in by Resolve.
+func BareOptions() Options {
+	d := DefaultOptions()
+	return Options{Spec: d.Spec, Split: d.Split, Prior: d.Prior, Bootstraps: d.Bootstraps, Seed: d.Seed}
+}
+
+// Table is the options of a fit as flags and as recorded.
+func (o *Options) Table() option.Table {
+	return option.Table{
+		option.String("spec", &o.Spec, "feature specification `VERSION`: 1.0, 1.1 or 1.2").Recorded(),
+		option.String("recipe", &o.Recipe, "`RECIPE`: relative or frozen (default: relative with 1.1, frozen with 1.0)").Recorded(),
+		option.String("beta-target", &o.BetaTarget, "step time `TARGET`: cadence or duration (default: cadence with 1.1)").Recorded(),
+		option.List("alpha-target", &o.AlphaTargets, "delay `TARGET`: overhead, admission, egress or queue (repeatable)").Recorded(),
+		option.String("objective", &o.Objective, "what chooses lambda, `OBJECTIVE`: within, cross or minimax").Recorded(),
+		option.Real("split", &o.Split, "training `SHARE` of each phase").Recorded(),
+		o.lagOption().Recorded(),
+		option.String("prior", &o.Prior, "`PRIOR` of time-like coefficients: zero or roofline").Recorded(),
+		option.Whole("bootstraps", &o.Bootstraps, "block bootstrap `DRAWS` of the intervals").Recorded(),
+		option.Whole("seed", &o.Seed, "`SEED` of bootstrap, noise and sampling").Recorded(),
+		option.Switch("refit-all", &o.RefitAll, "refit with the chosen lambda, gamma and lag on all rows").Recorded(),
+		option.List("model", &o.Models, "other parameterisation `NAME` on the same rows: blackbox, trained-physics, roofline, "+
+			"linear3 (repeatable; default the first three)").Recorded(),
+		option.List("without", &o.Without, "leave this run `ID` out (repeatable)").Recorded(),
+		option.Switch("keep-saturated", &o.KeepSaturated, "fit saturated runs too").Recorded(),
+		option.Whole("workers", &o.Workers, "`N` workers; 0 uses every core"),
+	}
+}
+
+// lagOption is the lag, -1 where it is measured.
+func (o *Options) lagOption() option.Option {
+	measured := -1
+	opt := option.Whole("lag", &measured, "`STEPS` between schedule() and execution; -1 measures it per run")
+	opt.Set = func(v any) error {
+		lag := int(v.(int64))
+		switch {
+		case lag >= 0:
+			o.Lag = &lag
+		case lag == -1:
+			o.Lag = nil
+		default:
+			return option.Misusef("--lag: got %d, want 0, 1, 2 or -1", lag)
+		}
+		return nil
+	}
+	opt.Values = func() []string {
+		if o.Lag == nil {
+			return nil
+		}
+		return []string{strconv.Itoa(*o.Lag)}
+	}
+	return opt
+}
+
+// Command is the `command` of fit.json: the stage and every option that can
+// change its numbers (spec#documents).
+func (o Options) Command() (string, error) {
+	o, err := o.resolve()
+	return o.Table().Command("fit"), err
+}
 
 // MinBootstraps is the smallest useful number of draws for a 95 % interval.
 const MinBootstraps = 50

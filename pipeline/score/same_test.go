@@ -29,13 +29,13 @@ func TestFitAndValidationPrintTheSameFigures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := pipeline.Fit(ctx, out, ext, fit.DefaultOptions(), result.Header{}, nil)
+	f, err := pipeline.FitTables(ctx, out, ext, fit.DefaultOptions(), result.Header{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := validate.DefaultOptions()
 	o.StepsOnly = true
-	v, err := pipeline.Validate(ctx, out, ext, f, o, result.Header{})
+	v, err := pipeline.ValidateTables(ctx, out, ext, f, o, result.Header{})
 	if err != nil {
 		t.Fatal(err)
 	}

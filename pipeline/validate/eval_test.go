@@ -70,7 +70,7 @@ func fitted(t *testing.T, out string, ext *result.Extract, split float64) *resul
 	t.Helper()
 	o := fit.DefaultOptions()
 	o.Split, o.Bootstraps, o.Models = split, fit.MinBootstraps, []string{}
-	f, err := pipeline.Fit(context.Background(), out, ext, o, result.Header{}, nil)
+	f, err := pipeline.FitTables(context.Background(), out, ext, o, result.Header{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestEvalRealReplay(t *testing.T) {
 		f := fitted(t, out, ext, split)
 		o := validate.DefaultOptions()
 		o.Split = split
-		v, err := pipeline.Validate(context.Background(), out, ext, f, o, result.Header{})
+		v, err := pipeline.ValidateTables(context.Background(), out, ext, f, o, result.Header{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,11 +184,11 @@ func TestEvalReference(t *testing.T) {
 		one.Runs = ext.Runs[i : i+1]
 		o := fit.DefaultOptions()
 		o.Bootstraps, o.Models, o.KeepSaturated = fit.MinBootstraps, []string{}, true
-		f, err := pipeline.Fit(context.Background(), out, &one, o, result.Header{}, nil)
+		f, err := pipeline.FitTables(context.Background(), out, &one, o, result.Header{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		v, err := pipeline.Validate(context.Background(), out, &one, f, validate.DefaultOptions(), result.Header{})
+		v, err := pipeline.ValidateTables(context.Background(), out, &one, f, validate.DefaultOptions(), result.Header{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -269,7 +269,7 @@ func TestEvalStock(t *testing.T) {
 	for _, shared := range []int64{0, 1024} { // two of the three runs share 1024 tokens
 		o := validate.DefaultOptions()
 		o.IdleDelays, o.SharedPrefix = true, shared
-		v, err := pipeline.Validate(context.Background(), stock, runs, f, o, result.Header{})
+		v, err := pipeline.ValidateTables(context.Background(), stock, runs, f, o, result.Header{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -288,10 +288,10 @@ func TestEvalObserved(t *testing.T) {
 	for _, latency := range []string{"roofline", "physics"} {
 		o := validate.DefaultOptions()
 		o.OverheadUs, o.EgressUs = &zero, &zero
-		if err := pipeline.UseLatency(&o, latency); err != nil {
+		if err := o.UseLatency(latency); err != nil {
 			t.Fatal(err)
 		}
-		v, err := pipeline.Validate(context.Background(), client, runs, f, o, result.Header{})
+		v, err := pipeline.ValidateTables(context.Background(), client, runs, f, o, result.Header{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/export/compare"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// vectorizer returns the beta features of batches under the set's spec version.
+func vectorizer(set *coeff.Set) compare.Vectorizer {
+	return func(d *deploy.Deployment, batch []trace.Chunk) ([]float64, error) {
+		p, err := pipeline.NewStepTimes(set, d)
+		if err != nil {
+			return nil, err
+		}
+		_, err = p.StepUs(batch)
+		return p.Features(), err
+	}
+}
+
+// readInput reads a file and says what it is, by base name.
+func (con *console) readInput(path string) ([]byte, result.Input, error) {
+	return pipeline.ReadInput(path, con.special)
+}
+
+// loadSet reads a coefficient file.
+func (con *console) loadSet(path string) (*coeff.Set, result.Input, error) {
+	return pipeline.LoadCoefficients(path, con.special)
+}

@@ -1,0 +1,88 @@
+package pipeline
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// CoefficientFile is the native coefficient file of a fit, with the gates of a
+// validation unless that is nil.
+func CoefficientFile(f *result.Fit, v *result.Validation) ([]byte, error) {
+	set, err := export.Native(f, v)
+	if err != nil {
+		return nil, err
+	}
+	return SetBytes(set)
+}
+
+// SetBytes is the file a set is saved as.
+func SetBytes(set *coeff.Set) ([]byte, error) {
+	var b bytes.Buffer
+	err := set.Save(&b)
+	return b.Bytes(), err
+}
+
+// LoadCoefficients reads a coefficient file. special lets it be a pipe or a device.
+func LoadCoefficients(path string, special bool) (*coeff.Set, result.Input, error) {
+	data, in, err := ReadInput(path, special)
+	if err != nil {
+		return nil, in, err
+	}
+	set, err := coeff.Load(bytes.NewReader(data), path)
+	if err != nil && StageOf(path) == "fit" {
+		err = trace.Hinted(fmt.Errorf("%s: got a file that fit wrote, want a coefficient file", path),
+			"blis-train export "+path+" -o "+CoefficientsFile)
+	}
+	return set, in, err
+}
+
+// StepTimes is a coefficient set bound to one deployment: batch in, us out. It is
+// not for several goroutines at once.
+type StepTimes struct {
+	set   *coeff.Set
+	space *features.Space
+	x     []float64
+}
+
+// NewStepTimes binds a set to a deployment.
+func NewStepTimes(set *coeff.Set, d *deploy.Deployment) (*StepTimes, error) {
+	space, err := features.New(set.SpecVersion, d)
+	if err != nil {
+		return nil, err
+	}
+	return &StepTimes{set: set.On(d), space: space, x: make([]float64, len(set.Beta))}, nil
+}
+
+// StepUs predicts one step of the batch.
+func (p *StepTimes) StepUs(batch []trace.Chunk) (float64, error) {
+	in := p.space.Sum(batch)
+	if _, err := p.space.Beta(&in, p.x); err != nil {
+		return 0, err
+	}
+	return p.set.Predict(p.x), nil
+}
+
+// Features are the step features of the last batch.
+func (p *StepTimes) Features() []float64 { return p.x }
+
+// TermUs is what one term gives to a step, us.
+type TermUs struct {
+	Name string
+	Us   float64
+}
+
+// Terms are the terms of the last batch, in the order of the set.
+func (p *StepTimes) Terms() []TermUs {
+	terms := make([]TermUs, len(p.set.Beta))
+	for i := range terms {
+		terms[i] = TermUs{p.set.Beta[i].Name, p.set.Beta[i].Value * p.x[i]}
+	}
+	return terms
+}

@@ -1,0 +1,123 @@
+package pipeline_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/option"
+)
+
+const recordings = "../testdata/traces/real"
+
+// The whole program from Go: recordings in, coefficients and a verdict out.
+func ExampleRun() {
+	out, err := os.MkdirTemp("", "example")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(out)
+	o := pipeline.DefaultRunOptions()
+	o.Extract.Out = out
+	o.Fit.Bootstraps = 50
+	got, err := pipeline.Run(context.Background(), []string{recordings}, o)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, r := range got.Extract.Runs {
+		fmt.Println(r.ID, r.Steps.Summaries, "steps")
+	}
+	fmt.Println(len(got.Fit.Beta.Coefficients), "coefficients, verdict", got.Validation.Verdict)
+	// Output:
+	// cpu-gqa-async 2250 steps
+	// cpu-gqa-low 2302 steps
+	// 16 coefficients, verdict fail
+}
+
+// A run writes the same bytes as its stages one by one, and an export of the fit
+// those of coefficients.yaml.
+func TestRunEqualsItsStages(t *testing.T) {
+	ctx, whole, parts := context.Background(), t.TempDir(), t.TempDir()
+	run := pipeline.DefaultRunOptions()
+	run.Extract.Out, run.Fit.Bootstraps, run.Validate.StepsOnly = whole, 50, true
+	if _, err := pipeline.Run(ctx, []string{recordings}, run); err != nil {
+		t.Fatal(err)
+	}
+	x := pipeline.DefaultExtractOptions()
+	x.Out = parts
+	if _, err := pipeline.Extract(ctx, []string{recordings}, x); err != nil {
+		t.Fatal(err)
+	}
+	f := pipeline.DefaultFitOptions()
+	f.Bootstraps = 50
+	if _, err := pipeline.Fit(ctx, parts, f); err != nil {
+		t.Fatal(err)
+	}
+	v := pipeline.DefaultValidateOptions()
+	v.StepsOnly = true
+	if _, _, err := pipeline.Validate(ctx, parts, v); err != nil {
+		t.Fatal(err)
+	}
+	e := pipeline.DefaultExportOptions()
+	e.Out = filepath.Join(parts, pipeline.CoefficientsFile)
+	got, err := pipeline.Export(ctx, filepath.Join(parts, pipeline.FitFile), e)
+	if err != nil || got.Format != export.FormatNative || len(got.Files) != 1 {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	for _, name := range []string{pipeline.ExtractFile, pipeline.FitFile, pipeline.ValidationFile, pipeline.CoefficientsFile,
+		pipeline.ReportFile} {
+		a, b := read(t, filepath.Join(whole, name)), read(t, filepath.Join(parts, name))
+		if !bytes.Equal(a, b) {
+			t.Errorf("%s: a run and its stages write different bytes", name)
+		}
+	}
+}
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// What is recorded is what was said, and mistakes in options are told from failures.
+func TestRecordedCommands(t *testing.T) {
+	f := pipeline.DefaultFitOptions()
+	lag := 1
+	f.Lag, f.Spec, f.Without, f.Workers = &lag, "1.0", []string{"a", "b"}, 7
+	got, err := f.Command()
+	const want = "fit --alpha-target queue --beta-target duration --bootstraps 500 --lag 1 --model blackbox --model roofline " +
+		"--model trained-physics --prior zero --recipe frozen --seed 1 --spec 1.0 --split 0.8 --without a --without b"
+	if err != nil || got != want {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+	v := pipeline.DefaultValidateOptions()
+	v.SetThreshold("bias", 0.5, "test")
+	v.Noise = false
+	if got, want := v.Command(), "validate --gate bias=0.5 --noise none --seed 1 --split 0.8"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	ctx := context.Background()
+	_, errExtract := pipeline.Extract(ctx, nil, pipeline.DefaultExtractOptions())
+	f.Bootstraps = 3
+	_, errFit := pipeline.Fit(ctx, "nowhere", f)
+	v.SetThreshold("no_such_gate", 1, "test")
+	_, _, errValidate := pipeline.Validate(ctx, "nowhere", v)
+	_, errExport := pipeline.Export(ctx, "nowhere", pipeline.DefaultExportOptions())
+	for says, err := range map[string]error{"-o OUT": errExtract, "--bootstraps": errFit, "no_such_gate": errValidate, "-o FILE": errExport} {
+		if !errors.As(err, new(*option.Misuse)) || !strings.Contains(err.Error(), says) {
+			t.Errorf("got %v, want a misuse that says %s", err, says)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/result"
+)
+
+// ExportOptions decide an export.
+type ExportOptions struct {
+	export.Options
+	Format     export.Format
+	Out        string // file to write
+	Validation string // validation.json with the gates; "": that beside fit.json, where there is one; "none": none
+	Special    bool   // read pipes and devices given as files
+}
+
+// DefaultExportOptions are those of the command line but for Out, which has none.
+func DefaultExportOptions() ExportOptions {
+	return ExportOptions{Options: export.DefaultOptions(), Format: export.FormatNative}
+}
+
+// Table is the options of the stage as flags and as recorded.
+func (o *ExportOptions) Table() option.Table {
+	var names []string
+	for _, f := range export.All() {
+		names = append(names, string(f))
+	}
+	return option.Table{
+		option.String("format", &o.Format, "`FORMAT`: "+strings.Join(append(names, PredictorFormats...), ", ")),
+		option.String("validation", &o.Validation, "validation.json with the gates, `FILE`; default the one beside fit.json, none for none"),
+		option.Switch("force", &o.Force, "write values the format's reader should not be given"),
+		option.String("config", &o.Config, "only this configuration, by `LABEL` or key"),
+		option.Real("prompt-tokens", &o.PromptTokens,
+			"mean prompt length `TOKENS` the wva and inferno lines assume; 0: of the training requests"),
+		option.Real("output-tokens", &o.OutputTokens,
+			"mean output length `TOKENS` the wva and inferno lines assume; 0: of the training requests"),
+		option.String("name", &o.Name, "`PREFIX` of the registry set and the Kubernetes resources"),
+		option.String("slo-class-name", &o.SLOClassName, "wva: `CONFIGMAP` that sloClassRef names"),
+		option.String("slo-class-key", &o.SLOClassKey, "wva: `KEY` in it; default the model id"),
+	}
+}
+
+// ExportResult is what an export wrote.
+type ExportResult struct {
+	Format export.Format
+	Files  []result.Input // by base name
+	Output *export.Output // their bytes, and the warnings
+}
+
+// Export writes the coefficients of a fit.json in the format a consumer loads, to
+// o.Out and files beside it.
+func Export(ctx context.Context, fitFile string, o ExportOptions) (*ExportResult, error) {
+	if o.Out == "" {
+		return nil, option.Misusef("export: missing -o FILE")
+	}
+	format, err := export.ParseFormat(string(o.Format))
+	if err == nil {
+		err = o.Check()
+	}
+	if err != nil {
+		return nil, &option.Misuse{Msg: err.Error()}
+	}
+	src, err := o.source(fitFile)
+	if err != nil {
+		return nil, err
+	}
+	out, err := exportAs(src, format, o.Options)
+	if err = errors.Join(err, ctx.Err()); err != nil {
+		return nil, err
+	}
+	return WriteExport(o.Out, format, out)
+}
+
+// WriteExport writes the files of a format: name, and those beside it.
+func WriteExport(name string, format export.Format, out *export.Output) (*ExportResult, error) {
+	got := &ExportResult{Format: format, Files: []result.Input{}, Output: out}
+	for _, f := range out.Files {
+		if err := files.Write(name+f.Suffix, f.Data); err != nil {
+			return nil, err
+		}
+		got.Files = append(got.Files, InputOf(filepath.Base(name+f.Suffix), f.Data))
+	}
+	return got, nil
+}
+
+// source reads fit.json and the validation beside it.
+func (o *ExportOptions) source(fitFile string) (export.Source, error) {
+	data, in, err := ReadInput(fitFile, o.Special)
+	if err != nil {
+		return export.Source{}, err
+	}
+	src := export.Source{Fit: &result.Fit{}, FitInput: in}
+	if err := result.Read(bytes.NewReader(data), src.Fit); err != nil {
+		return src, notOurs(fitFile, err)
+	}
+	from, beside := o.Validation, o.Validation == ""
+	if beside {
+		from = filepath.Join(filepath.Dir(fitFile), ValidationFile)
+	}
+	if from != "none" {
+		val := &result.Validation{}
+		switch err := ReadDocument(from, val); {
+		case err == nil:
+			src.Validation = val
+		case beside && errors.Is(err, fs.ErrNotExist):
+		default:
+			return src, err
+		}
+	}
+	src.Step = func(d deploy.Deployment) (export.StepTimer, error) {
+		set, err := export.Native(src.Fit, nil)
+		if err != nil {
+			return nil, err
+		}
+		return NewStepTimes(set, &d)
+	}
+	return src, nil
+}
+
+// exportAs makes the files of a format.
+func exportAs(src export.Source, format export.Format, opt export.Options) (*export.Output, error) {
+	if format != export.FormatNative {
+		return export.Export(src, format, opt)
+	}
+	data, err := CoefficientFile(src.Fit, src.Validation)
+	return &export.Output{Files: []export.File{{Data: data}}}, err
+}

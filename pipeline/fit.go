@@ -1,0 +1,204 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// FitOptions decide the fit of a folder.
+type FitOptions struct {
+	fit.Options
+	Filter
+	Out      string // folder of the results; "": that of the tables
+	SaveGram string // also write the rows' sums to this file; "": do not
+	DumpRows bool   // also write rows.parquet
+	Force    bool   // accept a folder of results that holds foreign files
+	Special  bool   // read pipes and devices given as Gram files
+	Config   *result.Config
+	Warn     func([]trace.Finding) // hears what stands in no document; nil: nobody
+	Progress trace.Progress
+}
+
+// DefaultFitOptions are those of the command line.
+func DefaultFitOptions() FitOptions { return FitOptions{Options: fit.BareOptions()} }
+
+// Table is the options of the stage as flags and as recorded.
+func (o *FitOptions) Table() option.Table {
+	return slices.Concat(o.Options.Table(), option.Table{
+		option.String("save-gram", &o.SaveGram, "also write the rows' sums to `FILE`, to be merged and fitted elsewhere"),
+		option.Switch("dump-rows", &o.DumpRows, "also write rows.parquet: every row of the fit with its features"),
+		option.Switch("force", &o.Force, "accept an output folder that holds foreign files"),
+	}, o.Filter.Table())
+}
+
+// resolved checks the options of the fit itself.
+func (o *FitOptions) resolved() (err error) {
+	if o.Options, err = o.Options.Resolve(); err != nil {
+		return &option.Misuse{Msg: err.Error()}
+	}
+	return nil
+}
+
+// Fit fits the tables of an extracted folder and writes fit.json and
+// coefficients.yaml to o.Out.
+func Fit(ctx context.Context, in string, o FitOptions) (*result.Fit, error) {
+	if err := o.resolved(); err != nil {
+		return nil, err
+	}
+	if o.Out == "" {
+		o.Out = in
+	}
+	release, err := Claim(o.Out, o.Force || o.Out == in)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	ext, err := ReadExtract(in, o.Warn)
+	if err != nil {
+		return nil, err
+	}
+	rejected, err := o.Rejected(ext)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range rejected {
+		if !slices.Contains(o.Without, id) {
+			o.Without = append(o.Without, id)
+		}
+	}
+	return fitFolder(ctx, in, ext, o)
+}
+
+// fitFolder fits and writes; options are resolved and the folder is ours.
+func fitFolder(ctx context.Context, in string, ext *result.Extract, o FitOptions) (*result.Fit, error) {
+	if o.DumpRows {
+		o.Rows = func(d *fit.Dump) error { return d.Write(o.Out) }
+	}
+	command, err := o.Command()
+	if err != nil {
+		return nil, err
+	}
+	doc, err := FitTables(ctx, in, ext, o.Options, header(command, o.Config), o.Progress)
+	if err != nil {
+		return nil, err
+	}
+	if err := writeFit(o.Out, doc); err != nil {
+		return nil, err
+	}
+	return doc, o.saveGram(ctx, in, ext)
+}
+
+// FitTables fits the runs of an output folder and writes nothing. The header's
+// inputs are those of the extraction: the files the numbers come from.
+func FitTables(ctx context.Context, in string, ext *result.Extract, o fit.Options, h result.Header,
+	progress trace.Progress) (*result.Fit, error) {
+	doc, err := fit.Fit(ctx, fitSources(in, ext), o, progress)
+	if err != nil {
+		return nil, err
+	}
+	h.Inputs = ext.Inputs
+	doc.Header = h
+	return doc, nil
+}
+
+// header starts a document, with the pipeline.yaml that set options.
+func header(command string, config *result.Config) result.Header {
+	h := result.NewHeader(ToolVersion, command)
+	h.Config = config
+	return h
+}
+
+// writeFit writes fit.json and coefficients.yaml without gates.
+func writeFit(out string, doc *result.Fit) error {
+	if err := WriteDocument(filepath.Join(out, FitFile), doc); err != nil {
+		return err
+	}
+	return writeCoefficients(out, doc, nil)
+}
+
+func writeCoefficients(out string, doc *result.Fit, v *result.Validation) error {
+	b, err := CoefficientFile(doc, v)
+	if err != nil {
+		return err
+	}
+	return files.Write(filepath.Join(out, CoefficientsFile), b)
+}
+
+// saveGram writes the sums of the same runs under the same options.
+func (o *FitOptions) saveGram(ctx context.Context, in string, ext *result.Extract) error {
+	if o.SaveGram == "" {
+		return nil
+	}
+	g, err := fit.Grams(ctx, fitSources(in, ext), o.Options, o.Progress)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if err := cells.Write(&b, g); err != nil {
+		return err
+	}
+	return files.Write(o.SaveGram, b.Bytes())
+}
+
+// FitGrams fits the sums of other places in place of tables: Gram files that
+// [Fit] saved. It writes what Fit writes.
+func FitGrams(ctx context.Context, names []string, o FitOptions) (*result.Fit, error) {
+	switch {
+	case o.SaveGram != "" || o.DumpRows:
+		return nil, option.Misusef("fit: --from-gram has no rows to save")
+	case o.Out == "":
+		return nil, option.Misusef("fit: --from-gram needs -o OUT")
+	}
+	if err := o.resolved(); err != nil {
+		return nil, err
+	}
+	release, err := Claim(o.Out, o.Force)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	grams, inputs, err := readGrams(names, o.Special)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := fit.FromGrams(ctx, grams, o.Options)
+	if err != nil {
+		return nil, err
+	}
+	command, err := o.Command()
+	if err != nil {
+		return nil, err
+	}
+	doc.Header = header(command+" --from-gram", o.Config)
+	doc.Inputs = inputs
+	return doc, writeFit(o.Out, doc)
+}
+
+// readGrams reads Gram files and describes them as inputs, by base name.
+func readGrams(names []string, special bool) ([]cells.File, []result.Input, error) {
+	var grams []cells.File
+	inputs := []result.Input{}
+	for _, name := range names {
+		b, in, err := ReadInput(name, special)
+		if err != nil {
+			return nil, nil, err
+		}
+		g, err := cells.Read(bytes.NewReader(b))
+		if err != nil {
+			return nil, nil, trace.Hinted(fmt.Errorf("%s: %w", name, err), "blis-train fit OUT --save-gram FILE writes such files")
+		}
+		grams = append(grams, g)
+		inputs = append(inputs, in)
+	}
+	return grams, inputs, nil
+}

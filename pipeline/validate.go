@@ -1,0 +1,226 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/pipeline/validate/gates"
+	"github.com/blis-train/blis-train/report"
+	"github.com/blis-train/blis-train/report/input"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// ValidateOptions decide the validation of a folder.
+type ValidateOptions struct {
+	validate.Options        // Split 0: that of the fit
+	Fit              string // fit.json to judge; "": that of the folder
+	Coefficients     string // coefficient file to judge in place of the fit's own; "": those
+	Out              string // folder of the results; "": that of the tables
+	Figures          string // folder of the report's figures; "": none are written
+	Force            bool   // accept a folder of results that holds foreign files
+	Special          bool   // read pipes and devices given as files
+	Config           *result.Config
+	Warn             func([]trace.Finding) // hears what stands in no document; nil: nobody
+}
+
+// DefaultValidateOptions are those of the command line.
+func DefaultValidateOptions() ValidateOptions {
+	o := ValidateOptions{Options: validate.DefaultOptions()}
+	o.Split = 0
+	return o
+}
+
+// Table is the options of the stage as flags and as recorded.
+func (o *ValidateOptions) Table() option.Table {
+	all := append(o.Options.Table(),
+		option.String("fit", &o.Fit, "the `FILE` fit.json to judge (default: OUT/fit.json)"),
+		option.String("coefficients", &o.Coefficients, "judge this coefficient `FILE` in place of the fit's own"),
+		option.String("figures", &o.Figures, "export every figure of the report as SVG and PNG to `DIR`"),
+		option.Switch("force", &o.Force, "accept an output folder that holds foreign files"),
+	)
+	for i := range all {
+		if all[i].Name == "split" {
+			all[i].Shown = "the fit's"
+		}
+	}
+	return all
+}
+
+// Validate judges the fit of an extracted folder and writes validation.json and
+// report.html to o.Out. The fit judged comes back too; with o.Coefficients there may
+// be none.
+func Validate(ctx context.Context, in string, o ValidateOptions) (*result.Validation, *result.Fit, error) {
+	if err := o.checkThresholds(); err != nil {
+		return nil, nil, err
+	}
+	if o.Out == "" {
+		o.Out = in
+	}
+	release, err := Claim(o.Out, o.Force || o.Out == in)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer release()
+	ext, err := ReadExtract(in, o.Warn)
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := o.fitToJudge(in)
+	if err != nil {
+		return nil, nil, err
+	}
+	val, err := validateFolder(ctx, in, ext, f, o)
+	return val, f, err
+}
+
+func (o *ValidateOptions) checkThresholds() error {
+	if err := gates.CheckThresholds(o.Thresholds); err != nil {
+		return &option.Misuse{Msg: err.Error(), Hint: "--gates list prints the names"}
+	}
+	return nil
+}
+
+// fitToJudge reads the report of the fit. With coefficients alone there may be none.
+func (o *ValidateOptions) fitToJudge(in string) (*result.Fit, error) {
+	path := o.Fit
+	if path == "" {
+		path = filepath.Join(in, FitFile)
+	}
+	f := &result.Fit{}
+	err := ReadDocument(path, f)
+	switch {
+	case err == nil:
+		return f, nil
+	case errors.Is(err, fs.ErrNotExist) && o.Coefficients != "" && o.Fit == "":
+		return nil, nil
+	}
+	return nil, trace.Hinted(err, fmt.Sprintf("blis-train fit %s", in))
+}
+
+// validateFolder judges and writes; the folder is ours.
+func validateFolder(ctx context.Context, in string, ext *result.Extract, f *result.Fit, o ValidateOptions) (*result.Validation, error) {
+	if f != nil && o.Split == 0 {
+		o.Split = f.Options.Split
+	}
+	skipped, err := o.skipReplay(f)
+	if err != nil {
+		return nil, err
+	}
+	val, err := o.judge(ctx, in, ext, f)
+	if err != nil {
+		return nil, err
+	}
+	if len(skipped) > 0 {
+		val.Warnings = append(skipped, val.Warnings...)
+	}
+	if err := WriteDocument(filepath.Join(o.Out, ValidationFile), val); err != nil {
+		return nil, err
+	}
+	inspection, err := inspectTables(ctx, in, ext, f, header("inspect", o.Config), nil)
+	if err != nil {
+		return nil, err
+	}
+	return val, writeReport(o.Out, o.Figures, input.Input{Extract: withoutRuntime(ext), Fit: f, Validation: val, Inspect: inspection})
+}
+
+// judge validates the fit's own coefficients, or those of a file.
+func (o *ValidateOptions) judge(ctx context.Context, in string, ext *result.Extract, f *result.Fit) (*result.Validation, error) {
+	h := header(o.Command(), o.Config)
+	if o.Coefficients == "" {
+		return ValidateTables(ctx, in, ext, f, o.Options, h)
+	}
+	set, file, err := LoadCoefficients(o.Coefficients, o.Special)
+	if err != nil {
+		return nil, err
+	}
+	h.Command += " --coefficients " + file.Name
+	val, err := validateSet(ctx, in, ext, set, f, o.Options, h)
+	if err == nil {
+		val.Inputs = append(append([]result.Input{}, val.Inputs...), file)
+	}
+	return val, err
+}
+
+// skipReplay turns the replays off when nothing says how long a request takes to
+// reach the engine (spec#overhead): the steps are judged all the same, and the
+// warning says so.
+func (o *ValidateOptions) skipReplay(f *result.Fit) ([]trace.Finding, error) {
+	if o.StepsOnly || o.OverheadUs != nil || o.IdleDelays {
+		return nil, nil
+	}
+	if o.Coefficients != "" {
+		set, _, err := LoadCoefficients(o.Coefficients, o.Special)
+		if err != nil {
+			return nil, err
+		}
+		if m := set.AlphaModel(coeff.Overhead); m != nil && m.Replay {
+			return nil, nil
+		}
+	} else if f == nil || slices.ContainsFunc(f.Alpha, func(m result.Model) bool { return m.Target == coeff.Overhead && m.Replay }) {
+		return nil, nil
+	}
+	o.StepsOnly = true
+	return []trace.Finding{trace.Findingf(validate.CodeNoOverhead,
+		"no overhead coefficients: the replays are skipped; --overhead-us or --idle-delays replays without them")}, nil
+}
+
+// ValidateTables judges a fit on the runs of an output folder and writes nothing.
+func ValidateTables(ctx context.Context, in string, ext *result.Extract, f *result.Fit, o validate.Options,
+	h result.Header) (*result.Validation, error) {
+	set, err := export.Native(f, nil)
+	if err != nil {
+		return nil, err
+	}
+	return validateSet(ctx, in, ext, set, f, o, h)
+}
+
+// validateSet judges any coefficient set. f is the report of the fit that made it;
+// nil when there is none: then every run is a test run, and what only the fit knows
+// is not judged.
+func validateSet(ctx context.Context, in string, ext *result.Extract, set *coeff.Set, f *result.Fit, o validate.Options,
+	h result.Header) (*result.Validation, error) {
+	doc, err := validate.Run(ctx, set, f, validateSources(in, ext, f), o)
+	if err != nil {
+		return nil, err
+	}
+	h.Inputs = ext.Inputs
+	doc.Header = h
+	return doc, nil
+}
+
+// withoutRuntime drops what differs between two runs on the same inputs.
+func withoutRuntime(ext *result.Extract) *result.Extract {
+	clean := *ext
+	clean.Seconds, clean.PeakRSSBytes = nil, nil
+	return &clean
+}
+
+// writeReport writes report.html from the documents, and the figures when asked.
+func writeReport(out, figures string, in input.Input) error {
+	var b bytes.Buffer
+	if err := report.Render(&b, in); err != nil {
+		return err
+	}
+	if err := files.Write(filepath.Join(out, ReportFile), b.Bytes()); err != nil {
+		return err
+	}
+	if figures == "" {
+		return nil
+	}
+	if err := os.MkdirAll(figures, 0o777); err != nil {
+		return err
+	}
+	return report.Figures(func(name string, data []byte) error { return files.Write(filepath.Join(figures, name), data) }, in)
+}
