@@ -59,14 +59,9 @@ func (f *fitter) selectAlphas(ctx context.Context) (alphaFits, error) {
 
 func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	a := &alphaFit{target: target}
-	tables := tablesOf(f.used, func(p *prepared) []*rows.Table { return p.alpha[target] })
-	for g := range f.gammas {
-		found := rows.Clean(tables[g], rows.Recipe(f.o.Recipe))
-		if g == 0 {
-			f.warn(found...)
-		}
-	}
-	a.counts = countRows(tables[0])
+	tables := tablesOf(f.used, func(p *prepared) *rows.Table { return p.alpha[target] })
+	f.warn(rows.Clean(tables, rows.Recipe(f.o.Recipe))...)
+	a.counts = countRows(tables)
 	p := newPool(tables, f.gammas)
 	if len(p.train) < ridge.DefaultOptions(1).Folds+1 {
 		f.warn(trace.Findingf(FewRows, "alpha %s: %d training rows: not fitted", target, len(p.train)))
@@ -118,9 +113,9 @@ func alphaPerStep(p *pool, used []*prepared) float64 {
 func (p *pool) bounds(list []int32) ridge.Bounds {
 	var b ridge.Bounds
 	for _, i := range list {
-		t := p.tables[p.table[i]]
-		b.Lo = append(b.Lo, t.Lo[p.row[i]])
-		b.Hi = append(b.Hi, t.Hi[p.row[i]])
+		t, k := p.rowOf(i)
+		b.Lo = append(b.Lo, t.Lo[k])
+		b.Hi = append(b.Hi, t.Hi[k])
 	}
 	return b
 }

@@ -71,18 +71,14 @@ func (m modelSelections) scores() []cv.Selection {
 
 // fitBeta selects and solves the step-time model.
 func (f *fitter) selectBeta() (*solved, modelSelections, error) {
-	tables := tablesOf(f.used, func(p *prepared) []*rows.Table { return p.beta })
-	for g := range f.gammas {
-		found := rows.Clean(tables[g], rows.Recipe(f.o.Recipe))
-		if g == 0 {
-			f.warn(found...)
-		}
-	}
+	tables := tablesOf(f.used, func(p *prepared) *rows.Table { return p.beta })
+	f.warn(rows.Clean(tables, rows.Recipe(f.o.Recipe))...)
 	p := newPool(tables, f.gammas)
 	if len(p.train) == 0 {
 		return nil, modelSelections{}, trace.Errorf(NoRows, "beta: no training row is left of %d runs", len(f.used))
 	}
 	p.embargo(1)
+	f.beta = p
 	s := &solved{pool: p, terms: featureTerms(features.BetaFeatures(f.o.Spec), len(p.configs), f.o.Prior)}
 	s.opt = ridgeOptions(s.terms, epsBetaUs, f.o)
 	sel, err := f.selectModel(s, "beta")

@@ -35,12 +35,12 @@ func (f *fitter) dump() error {
 	}
 	d := &Dump{spec: f.o.Spec, phases: map[string][]deploy.Phase{}}
 	for _, p := range f.used {
-		d.Tables = append(d.Tables, p.beta[f.gamma])
+		d.Tables = append(d.Tables, p.beta.At(f.gammas[f.gamma]))
 		d.phases[p.src.ID] = p.src.Deployment.Phases
 	}
 	for _, target := range f.o.AlphaTargets {
 		for _, p := range f.used {
-			d.Tables = append(d.Tables, p.alpha[target][f.gamma])
+			d.Tables = append(d.Tables, p.alpha[target].At(f.gammas[f.gamma]))
 		}
 	}
 	d.Tables = slices.DeleteFunc(d.Tables, func(t *rows.Table) bool { return t.Kept == 0 })

@@ -261,7 +261,7 @@ func pooled(t *testing.T, sources []Source, o Options, adjacentOnly bool) *resul
 	}
 	if adjacentOnly {
 		for _, p := range f.used {
-			for _, table := range slices.Concat(p.beta, []*rows.Table{p.frozen}) {
+			for _, table := range []*rows.Table{p.beta, p.frozen} {
 				if table != nil {
 					table.Filter("interval_row", func(i int) bool { return table.Steps[i] == 1 })
 				}

@@ -23,6 +23,7 @@ type fitter struct {
 	gamma    int // chosen position in gammas
 	prepared []*prepared
 	used     []*prepared
+	beta     *pool // the rows of the step-time model
 	out      *result.Fit
 	progress trace.Progress
 }
@@ -185,16 +186,11 @@ func (f *fitter) fit(ctx context.Context) error {
 
 func (f *fitter) warn(found ...trace.Finding) { f.out.Warnings = append(f.out.Warnings, found...) }
 
-// tablesOf is one list of tables per gamma over the given runs.
-func tablesOf(used []*prepared, pick func(*prepared) []*rows.Table) [][]*rows.Table {
-	var out [][]*rows.Table
-	for _, p := range used {
-		for g, t := range pick(p) {
-			if g == len(out) {
-				out = append(out, nil)
-			}
-			out[g] = append(out[g], t)
-		}
+// tablesOf is one table of each of the given runs.
+func tablesOf(used []*prepared, pick func(*prepared) *rows.Table) []*rows.Table {
+	out := make([]*rows.Table, len(used))
+	for i, p := range used {
+		out[i] = pick(p)
 	}
 	return out
 }

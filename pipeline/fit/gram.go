@@ -137,14 +137,14 @@ func gramsOf(src Source, o Options) (cells.File, error) {
 // lagTables are the cleaned rows of one run at one lag, per gamma; a run left
 // out has none.
 func (p *prepared) lagTables(steps *rows.Steps, space *features.Space, lag int, o Options) ([]*rows.Table, error) {
+	t, err := steps.Beta(space, rows.BetaOptions{Target: o.BetaTarget, Lag: lag, Gammas: features.Gammas(), Split: o.Split, Saturated: p.spans})
+	if err != nil {
+		return nil, err
+	}
+	rows.Clean([]*rows.Table{t}, rows.Relative)
 	var out []*rows.Table
 	for _, gamma := range features.Gammas() {
-		t, err := steps.Beta(space, rows.BetaOptions{Target: o.BetaTarget, Lag: lag, Gamma: gamma, Split: o.Split, Saturated: p.spans})
-		if err != nil {
-			return nil, err
-		}
-		rows.Clean([]*rows.Table{t}, rows.Relative)
-		out = append(out, t)
+		out = append(out, t.At(gamma))
 	}
 	return out, nil
 }
@@ -161,8 +161,7 @@ func gramCells(t *rows.Table, gamma float64, lag int, o Options) (train, hold *c
 	if t.Kept == 0 {
 		return train, hold, nil
 	}
-	p := newPool([][]*rows.Table{{t}}, []float64{features.DefaultGamma})
-	p.data.Variants = nil
+	p := newPool([]*rows.Table{t}, nil)
 	hold.List = looseCells(p.data, p.hold, opt)
 	if len(p.train) <= opt.Folds { // too few for the folds, as in cells.Cut
 		train.List = looseCells(p.data, p.train, opt)
@@ -211,8 +210,7 @@ func lagFigures(t *rows.Table, o Options) gramLagFigures {
 	if t.Kept == 0 {
 		return out
 	}
-	p := newPool([][]*rows.Table{{t}}, []float64{features.DefaultGamma})
-	p.data.Variants = nil
+	p := newPool([]*rows.Table{t}, nil)
 	if len(p.train) == 0 {
 		return out
 	}

@@ -46,7 +46,7 @@ func (s *solved) drift() []result.DriftBlock {
 	for t := range p.tables {
 		var mine []int32
 		for _, i := range p.hold {
-			if p.table[i] == int32(t) {
+			if p.data.Run[i] == int32(t) {
 				mine = append(mine, i)
 			}
 		}

@@ -31,9 +31,13 @@ func (p *prepared) chooseLag(steps *rows.Steps, space *features.Space, o Options
 	if err != nil {
 		return err
 	}
-	errs := make([]float64, len(e.Train))
-	for lag := range e.Train {
-		errs[lag] = lagError(e.Train[lag], e.Test[lag], space, o)
+	errs := make([]float64, gramLags)
+	for lag := range errs {
+		train, test, err := e.At(lag)
+		if err != nil {
+			return err
+		}
+		errs[lag] = lagError(train, test, space, o)
 	}
 	best, second := twoSmallest(errs)
 	measured := e.N() >= lagMinIntervals && second >= 0 && errs[best] <= lagMaxRatio*errs[second]
@@ -63,10 +67,8 @@ func lagError(train, test *rows.Table, space *features.Space, o Options) float64
 		return nan
 	}
 	rows.Clean([]*rows.Table{train}, rows.Relative)
-	t := *train
-	t.HoldOut = make([]bool, t.Kept)
-	pool := newPool([][]*rows.Table{{&t}}, []float64{features.DefaultGamma})
-	pool.data.Variants = nil
+	train.HoldOut = make([]bool, train.Kept)
+	pool := newPool([]*rows.Table{train}, nil)
 	opt := ridgeOptions(featureTerms(space.BetaFeatures(), 1, PriorZero), epsBetaUs, o)
 	opt.Workers = 1
 	opt.Objective = ridge.Within

@@ -109,8 +109,7 @@ func (f *fitter) frozenLoco(s *solved) ([]float64, error) {
 		return nil, nil
 	}
 	rows.Clean(tables, rows.Frozen)
-	p := newPool([][]*rows.Table{tables}, []float64{features.DefaultGamma})
-	p.data.Variants = nil
+	p := newPool(tables, nil)
 	out := make([]float64, len(s.pool.configs))
 	terms := featureTerms(features.BetaFeatures(features.V10), len(p.configs), PriorZero)
 	opt := ridgeOptions(terms, epsBetaUs, f.o)

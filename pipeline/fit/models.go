@@ -139,7 +139,7 @@ func (f *fitter) otherModel(name string) (*result.Model, error) {
 		}
 	}
 	rows.Clean(tables, rows.Relative)
-	p := newPool([][]*rows.Table{tables}, []float64{features.DefaultGamma})
+	p := newPool(tables, nil)
 	if len(p.train) == 0 {
 		return nil, fmt.Errorf("no training rows with known requests")
 	}
@@ -214,8 +214,7 @@ func (f *fitter) roofline() (*result.Model, error) {
 	if f.o.Spec != features.V11 {
 		return nil, fmt.Errorf("the roofline reads 1.1 features")
 	}
-	tables := tablesOf(f.used, func(p *prepared) []*rows.Table { return p.beta })
-	p := newPool(tables, f.gammas)
+	p := f.beta
 	s := &solved{pool: p, terms: featureTerms(features.BetaFeatures(f.o.Spec), len(p.configs), PriorZero)}
 	s.opt = ridgeOptions(s.terms, epsBetaUs, f.o)
 	s.data = p.data.With(f.gamma)

@@ -51,10 +51,7 @@ func overheadFit(t *testing.T, tables ...*rows.Table) *result.Model {
 	t.Helper()
 	f := fitterOf(t, tables...)
 	for i, p := range f.used {
-		p.alpha = map[string][]*rows.Table{}
-		for range f.gammas {
-			p.alpha[rows.Overhead] = append(p.alpha[rows.Overhead], tables[i])
-		}
+		p.alpha = map[string]*rows.Table{rows.Overhead: tables[i]}
 	}
 	fits, err := f.selectAlphas(context.Background())
 	if err != nil {

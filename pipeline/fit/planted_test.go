@@ -42,12 +42,9 @@ func fitterOf(t *testing.T, tables ...*rows.Table) *fitter {
 	o.AlphaTargets = []string{rows.Overhead}
 	f := &fitter{o: o, gammas: features.Gammas(), out: &result.Fit{}}
 	for _, table := range tables {
-		p := &prepared{src: Source{ID: table.Run}, config: table.Config}
+		p := &prepared{src: Source{ID: table.Run}, config: table.Config, beta: table}
 		p.src.Deployment.Hardware.Name = strings.SplitN(table.Config, "/", 2)[0]
 		p.src.Deployment.Model.ID = table.Config
-		for range f.gammas {
-			p.beta = append(p.beta, table)
-		}
 		f.used = append(f.used, p)
 		f.prepared = append(f.prepared, p)
 	}

@@ -4,44 +4,74 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/pipeline/rows"
 )
 
-// pool is the rows of all runs as one ridge.Data, with the way back to the
-// tables. Runs are in sorted order, rows in time order inside a run.
+// pool is the rows of all runs as one gram.Data, with the way back to the
+// tables. Runs are in sorted order, rows in time order inside a run. The tables'
+// features, targets and weights are parts of the pool's.
 type pool struct {
-	tables  []*rows.Table // per used run, default gamma
+	tables  []*rows.Table // per used run
 	runs    []string      // label -> run id
 	configs []string      // label -> configuration key
 	data    *gram.Data
-	table   []int32 // row -> position in tables
-	row     []int32 // row -> row of that table
 	train   []int32 // rows outside the hold-out
 	hold    []int32 // hold-out rows
 }
 
-// newPool joins one table per run and gamma (all[g][r]). Tables of one run must
-// hold the same rows for every gamma: gamma changes features only.
-func newPool(all [][]*rows.Table, gammas []float64) *pool {
+// newPool joins one table per run; gammas are the smoothing factors to choose
+// from, one of them the tables' own, or nil for no choice.
+func newPool(all []*rows.Table, gammas []float64) *pool {
 	p := &pool{data: &gram.Data{}}
-	base := slices.Index(gammas, features.DefaultGamma)
-	cols := gammaColumns(all)
-	for r, t := range all[base] {
-		if t == nil || t.Kept == 0 {
-			continue
+	n := 0
+	for _, t := range all {
+		if t != nil && t.Kept > 0 {
+			p.tables, p.runs = append(p.tables, t), append(p.runs, t.Run)
+			p.data.P = t.P
+			n += t.Kept
 		}
-		p.data.P = t.P
+	}
+	d := p.data
+	d.Config, d.Regime, d.Run = make([]int32, 0, n), make([]int32, 0, n), make([]int32, 0, n)
+	for k, t := range p.tables {
 		config := p.config(t.Config)
 		for i := range t.Kept {
-			p.add(t, int32(len(p.tables)), int32(i), config)
+			row := int32(len(d.Run))
+			d.Config, d.Regime, d.Run = append(d.Config, config), append(d.Regime, int32(t.Regime[i])), append(d.Run, int32(k))
+			if t.HoldOut[i] {
+				p.hold = append(p.hold, row)
+			} else {
+				p.train = append(p.train, row)
+			}
 		}
-		p.tables = append(p.tables, t)
-		p.runs = append(p.runs, t.Run)
-		p.extendVariants(all, gammas, r, cols)
 	}
+	p.join(n)
+	p.variants(gammas)
 	return p
+}
+
+// join makes one column of the tables' and makes theirs parts of it.
+func (p *pool) join(n int) {
+	d := p.data
+	d.X = joined(p.tables, n*d.P, func(t *rows.Table) *[]float64 { return &t.X })
+	d.Y = joined(p.tables, n, func(t *rows.Table) *[]float64 { return &t.Y })
+	d.Steps = joined(p.tables, n, func(t *rows.Table) *[]float64 { return &t.Steps })
+	d.Factor = joined(p.tables, n, func(t *rows.Table) *[]float64 { return &t.Factor })
+	d.Time = joined(p.tables, n, func(t *rows.Table) *[]int64 { return &t.TimeNs })
+}
+
+func joined[T any](tables []*rows.Table, n int, column func(*rows.Table) *[]T) []T {
+	if len(tables) == 1 {
+		return *column(tables[0])
+	}
+	all := make([]T, 0, n)
+	for _, t := range tables {
+		c, from := column(t), len(all)
+		all = append(all, *c...)
+		*c = all[from:len(all):len(all)]
+	}
+	return all
 }
 
 func (p *pool) config(key string) int32 {
@@ -53,69 +83,33 @@ func (p *pool) config(key string) int32 {
 	return int32(k)
 }
 
-func (p *pool) add(t *rows.Table, table, i, config int32) {
-	d := p.data
-	row := int32(len(d.Y))
-	d.X = append(d.X, t.Row(int(i))...)
-	d.Y = append(d.Y, t.Y[i])
-	d.Steps = append(d.Steps, t.Steps[i])
-	d.Factor = append(d.Factor, t.Factor[i])
-	d.Config = append(d.Config, config)
-	d.Regime = append(d.Regime, int32(t.Regime[i]))
-	d.Run = append(d.Run, table)
-	d.Time = append(d.Time, t.TimeNs[i])
-	p.table = append(p.table, table)
-	p.row = append(p.row, i)
-	if t.HoldOut[i] {
-		p.hold = append(p.hold, row)
-	} else {
-		p.train = append(p.train, row)
-	}
-}
-
-// extendVariants appends the given columns of one run for every gamma.
-func (p *pool) extendVariants(all [][]*rows.Table, gammas []float64, r int, cols []int) {
-	if len(gammas) < 2 {
-		return
-	}
-	if len(p.data.Variants) == 0 {
-		for _, g := range gammas {
-			v := gram.Variant{Gamma: g, Cols: cols, Values: make([][]float64, len(cols))}
-			p.data.Variants = append(p.data.Variants, v)
+// variants takes the columns of every smoothing factor that some factor changes
+// in some run: those fed by the preemption average.
+func (p *pool) variants(gammas []float64) {
+	var cols []int
+	for _, t := range p.tables {
+		for _, v := range t.Variants {
+			cols = append(cols, v.Cols...)
 		}
-	}
-	for g := range gammas {
-		v := &p.data.Variants[g]
-		for c, col := range cols {
-			for i := range all[g][r].Kept {
-				v.Values[c] = append(v.Values[c], all[g][r].Row(i)[col])
-			}
-		}
-	}
-}
-
-// gammaColumns are the columns that differ between the tables of two gammas:
-// those fed by the preemption EMA.
-func gammaColumns(all [][]*rows.Table) []int {
-	differs := map[int]bool{}
-	for g := 1; g < len(all); g++ {
-		for r, t := range all[g] {
-			if t == nil {
-				continue
-			}
-			for k, x := range t.X {
-				if x != all[0][r].X[k] {
-					differs[k%t.P] = true
-				}
-			}
-		}
-	}
-	cols := make([]int, 0, len(differs))
-	for j := range differs {
-		cols = append(cols, j)
 	}
 	slices.Sort(cols)
-	return cols
+	cols = slices.Compact(cols)
+	for _, g := range gammas {
+		v := gram.Variant{Gamma: g, Cols: cols, Values: make([][]float64, len(cols))}
+		for c, j := range cols {
+			for _, t := range p.tables {
+				v.Values[c] = append(v.Values[c], t.Column(g, j)...)
+			}
+		}
+		p.data.Variants = append(p.data.Variants, v)
+	}
+}
+
+// rowOf is where row i of the pool stands in its table.
+func (p *pool) rowOf(i int32) (t *rows.Table, row int) {
+	k := p.data.Run[i]
+	first, _ := slices.BinarySearch(p.data.Run, k)
+	return p.tables[k], int(i) - first
 }
 
 // embargo sets the rows dropped before a validation block: ceil(5/gamma) steps,

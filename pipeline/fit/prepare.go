@@ -22,11 +22,11 @@ type prepared struct {
 	lag       result.RunLag
 	evidence  []result.LagEvidence
 	audit     result.TargetAudit
-	beta      []*rows.Table            // per gamma
-	alpha     map[string][]*rows.Table // per alpha target, per gamma
-	other     map[string]*rows.Table   // per other parameterisation, the same rows
-	frozen    *rows.Table              // 1.0 duration-free comparison: 1.0 features on the cadence
-	wallNs    int64                    // latest wall-clock stamp
+	beta      *rows.Table
+	alpha     map[string]*rows.Table // per alpha target
+	other     map[string]*rows.Table // per other parameterisation, the same rows
+	frozen    *rows.Table            // 1.0 duration-free comparison: 1.0 features on the cadence
+	wallNs    int64                  // latest wall-clock stamp
 	lengths   lengths
 	kinds     kinds // for Identify
 }
@@ -38,7 +38,7 @@ func begin(src Source, o Options) (*prepared, *rows.Steps, *features.Space, erro
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	p := &prepared{src: src, config: src.Deployment.Config(), alpha: map[string][]*rows.Table{}, other: map[string]*rows.Table{}, wallNs: latestWall(run), lengths: lengthsOf(run)}
+	p := &prepared{src: src, config: src.Deployment.Config(), alpha: map[string]*rows.Table{}, other: map[string]*rows.Table{}, wallNs: latestWall(run), lengths: lengthsOf(run)}
 	if src.Judge != nil {
 		p.judge(run, o)
 	}
@@ -74,8 +74,8 @@ func prepare(src Source, o Options, gammas []float64) (*prepared, error) {
 	if err := p.tables(steps, space, o, gammas); err != nil {
 		return nil, fmt.Errorf("run %s: %w", src.ID, err)
 	}
-	if p.beta[0].Kept == 0 {
-		p.reason = "no beta rows: " + largestReason(p.beta[0])
+	if p.beta.Kept == 0 {
+		p.reason = "no beta rows: " + largestReason(p.beta)
 		p.findings = append(p.findings, trace.Findingf(RunLeftOut, "%s: %s", src.ID, p.reason))
 	}
 	return p, nil
@@ -97,29 +97,19 @@ func (p *prepared) judge(run *trace.Run, o Options) {
 	p.spans = spans
 }
 
-// tables makes the beta tables per gamma, the alpha tables, and the same rows
-// under other bases.
+// tables makes the beta table, the alpha tables, and the same rows under other
+// bases.
 func (p *prepared) tables(steps *rows.Steps, space *features.Space, o Options, gammas []float64) error {
-	for _, g := range gammas {
-		opt := rows.BetaOptions{Target: o.BetaTarget, Lag: p.lag.Lag, Gamma: g, Split: o.Split, Saturated: p.spans}
-		t, err := steps.Beta(space, opt)
+	var err error
+	p.beta, err = steps.Beta(space, rows.BetaOptions{Target: o.BetaTarget, Lag: p.lag.Lag, Gammas: gammas, Split: o.Split, Saturated: p.spans})
+	if err != nil || o.betaOnly {
+		return err
+	}
+	for _, target := range o.AlphaTargets {
+		p.alpha[target], err = steps.Alpha(space, rows.AlphaOptions{Target: target, Gammas: gammas, Split: o.Split, Saturated: p.spans})
 		if err != nil {
 			return err
 		}
-		p.beta = append(p.beta, t)
-		if o.betaOnly {
-			continue
-		}
-		for _, target := range o.AlphaTargets {
-			a, err := steps.Alpha(space, rows.AlphaOptions{Target: target, Gamma: g, Split: o.Split, Saturated: p.spans})
-			if err != nil {
-				return err
-			}
-			p.alpha[target] = append(p.alpha[target], a)
-		}
-	}
-	if o.betaOnly {
-		return nil
 	}
 	return p.otherTables(steps, space, o)
 }

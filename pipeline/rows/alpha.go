@@ -41,6 +41,9 @@ type alphaBuilder struct {
 	bound []trace.OverheadBound
 	ends  map[string]lastEnd // egress: last sample by API id
 	x     []float64
+	in    features.QueueInput // of x
+	k     int                 // the recorded step it joins
+	other variants
 }
 
 // lastEnd is the sample of an API request that finished last.
@@ -55,6 +58,7 @@ func newAlphaBuilder(s *Steps, sp *features.Space, o AlphaOptions) *alphaBuilder
 		warm: newWarmUp(s.Run, s.Dep), x: make([]float64, p),
 		t: &Table{Run: s.Run.ID, Config: s.Config, Target: o.Target, Gamma: o.Gamma, P: p,
 			Hits: make([]int, p), Min: filled(p, math.Inf(1)), Max: filled(p, math.Inf(-1))}}
+	b.other = newVariants(b.t, s.Run.Steps, others(o.Gammas, o.Gamma))
 	if s.Dep.Engine.PrefixCaching {
 		b.hits = s.seen.first
 	}
@@ -174,8 +178,8 @@ func SpanUs(fromNs, toNs int64) float64 { return float64(toNs-fromNs) / 1000 }
 
 // vector writes the features of request r joined to recorded step k into b.x.
 func (b *alphaBuilder) vector(r *trace.Request, k int) trace.Code {
-	in := b.input(r, k)
-	hits, err := b.sp.Alpha(&in, b.x)
+	b.in, b.k = b.input(r, k), k
+	hits, err := b.sp.Alpha(&b.in, b.x)
 	if err != nil {
 		return codeOf(err)
 	}
@@ -234,6 +238,7 @@ func (b *alphaBuilder) keep(r *trace.Request, s *trace.Step, at int64, v value) 
 	t.Context = append(t.Context, float64(r.PromptTokens.V))
 	t.ID = append(t.ID, r.CoreID.Or(r.APIID.V))
 	t.Kept++
+	b.other.keep(t, func(ema, x []float64) { b.vectorUnder(b.in, ema[b.k], x) })
 	if !held {
 		for j, x := range b.x {
 			t.Min[j], t.Max[j] = math.Min(t.Min[j], x), math.Max(t.Max[j], x)

@@ -71,6 +71,7 @@ type betaBuilder struct {
 	fails  []error
 	hits   []features.Hits
 	in     features.StepInput
+	others variants
 	row1   []float64
 	x      []float64
 }
@@ -86,6 +87,7 @@ func newBetaBuilder(s *Steps, sp *features.Space, vec Vectorizer, o BetaOptions)
 	b := &betaBuilder{s: s, sp: sp, vec: vec, o: o, t: t, ema: emas(s.Run.Steps, o.Gamma),
 		parts: Parts(s.Run, s.Dep, o.Split), warm: newWarmUp(s.Run, s.Dep), sparse: isSparse(s),
 		row1: make([]float64, vec.P), x: make([]float64, vec.P)}
+	b.others = newVariants(t, s.Run.Steps, others(o.Gammas, o.Gamma))
 	return b
 }
 

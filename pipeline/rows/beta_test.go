@@ -423,9 +423,16 @@ func TestT2LagEvidence(t *testing.T) {
 		t.Fatalf("%d intervals", e.N())
 	}
 	cut := y.run.Steps[int(math.Ceil(0.8*float64(len(y.run.Steps))))].TsStartNs
+	_, first, err := e.At(0)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for lag := range 3 {
-		train, test := e.Train[lag], e.Test[lag]
-		if !slices.Equal(test.TimeNs, e.Test[0].TimeNs) || !slices.Equal(test.Y, e.Test[0].Y) || test.Lag != lag {
+		train, test, err := e.At(lag)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(test.TimeNs, first.TimeNs) || !slices.Equal(test.Y, first.Y) || test.Lag != lag || test.Kept != e.N() {
 			t.Errorf("lag %d: other intervals", lag)
 		}
 		if train.TimeNs[train.Kept-1] >= cut || test.TimeNs[0] < cut {

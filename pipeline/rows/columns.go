@@ -19,6 +19,11 @@ func (t *Table) each(f func(c column)) {
 	f(col[int32]{&t.Phase, 1})
 	f(col[StressSet]{&t.Sets, 1})
 	f(col[string]{&t.ID, 1})
+	for v := range t.Variants {
+		for k := range t.Variants[v].Values {
+			f(col[float64]{&t.Variants[v].Values[k], 1})
+		}
+	}
 }
 
 // reserve makes room for n rows in the columns of a beta table.
@@ -38,8 +43,7 @@ func (t *Table) reserve(n int) {
 type column interface {
 	move(from, to int)
 	truncate(n int)
-	clone()
-	permute(order []int)
+	permute(order []int) // the rows of order, in a new column
 }
 
 type col[T any] struct {
@@ -59,8 +63,6 @@ func (c col[T]) truncate(n int) {
 	}
 }
 
-func (c col[T]) clone() { *c.s = slices.Clone(*c.s) }
-
 func (t *Table) move(from, to int) {
 	if from != to {
 		t.each(func(c column) { c.move(from, to) })
@@ -72,10 +74,14 @@ func (t *Table) truncate(n int) {
 	t.Kept = n
 }
 
-func (t *Table) clone() *Table {
+// copyOf is a table whose columns may be replaced; their values are shared.
+func (t *Table) copyOf() *Table {
 	c := *t
-	c.each(func(col column) { col.clone() })
 	c.Dropped, c.Hits = slices.Clone(t.Dropped), slices.Clone(t.Hits)
 	c.Min, c.Max, c.Findings = slices.Clone(t.Min), slices.Clone(t.Max), slices.Clone(t.Findings)
+	c.Variants = slices.Clone(t.Variants)
+	for v := range c.Variants {
+		c.Variants[v].Values = slices.Clone(t.Variants[v].Values)
+	}
 	return &c
 }

@@ -8,42 +8,58 @@ import (
 
 // LagEvidence is what the lag of one run is measured on (01 T-2): for lags 0,
 // 1, 2 the training rows of the first 80 % of the run, and one common set of
-// hold-out intervals whose targets are equal in all three tables.
+// hold-out intervals whose targets are equal for all three.
 type LagEvidence struct {
-	Train [evidenceLags]*Table
-	Test  [evidenceLags]*Table // row k of each is the same interval
+	n     int
+	cut   int64
+	marks map[int64]int // by start: how many lags have a row there, and 1
+	table func(lag int) (*Table, error)
 }
 
 // N is the number of hold-out intervals.
-func (e *LagEvidence) N() int { return e.Test[0].Kept }
+func (e *LagEvidence) N() int { return e.n }
 
-// LagEvidence collects the rows. Saturated rows stay in: a loaded server shows
-// its lag best. o.Lag, o.Split and o.Saturated are ignored: the split is that
-// of the run, after 80 % of its recorded steps, not of its phases. A hold-out
-// interval [i, i+1] has i-2..i+1 recorded, i-2..i busy and known, and more than
-// 64 prefill tokens in one of i-2..i.
+// At makes the rows of one lag: train, and test, whose row k is the same
+// interval for every lag.
+func (e *LagEvidence) At(lag int) (train, test *Table, err error) {
+	t, err := e.table(lag)
+	if err != nil {
+		return nil, nil, err
+	}
+	test = t.Select(func(i int) bool { return e.marks[t.TimeNs[i]] == 1+evidenceLags })
+	t.Filter("", func(i int) bool { return t.TimeNs[i] < e.cut })
+	t.Read, t.Dropped = t.Kept, nil
+	return t, test, nil
+}
+
+// LagEvidence finds the intervals; rows are made lag by lag, by At. Saturated
+// rows stay in: a loaded server shows its lag best. o.Lag, o.Split and
+// o.Saturated are ignored: the split is that of the run, after 80 % of its
+// recorded steps, not of its phases. A hold-out interval [i, i+1] has i-2..i+1
+// recorded, i-2..i busy and known, and more than 64 prefill tokens in one of
+// i-2..i.
 func (s *Steps) LagEvidence(sp *features.Space, o BetaOptions) (*LagEvidence, error) {
 	o.Target, o.Saturated = Cadence, nil
-	marks := s.evidenceMarks()
-	cut := s.evidenceCut()
-	var all [evidenceLags]*Table
-	for lag := range all {
+	e := &LagEvidence{marks: s.evidenceMarks(), cut: s.evidenceCut()}
+	e.table = func(lag int) (*Table, error) {
+		o := o
 		o.Lag = lag
-		t, err := s.Beta(sp, o)
+		return s.Beta(sp, o)
+	}
+	for lag := range evidenceLags {
+		t, err := e.table(lag)
 		if err != nil {
 			return nil, err
 		}
-		all[lag] = t
+		e.n = 0
 		for i := range t.Kept {
-			if t.TimeNs[i] >= cut && t.Steps[i] == 1 && marks[t.TimeNs[i]] > 0 {
-				marks[t.TimeNs[i]]++
+			if t.TimeNs[i] >= e.cut && t.Steps[i] == 1 && e.marks[t.TimeNs[i]] > 0 {
+				e.marks[t.TimeNs[i]]++
+			}
+			if e.marks[t.TimeNs[i]] == 1+evidenceLags {
+				e.n++
 			}
 		}
-	}
-	e := &LagEvidence{}
-	for lag, t := range all {
-		e.Train[lag] = t.Select(func(i int) bool { return t.TimeNs[i] < cut })
-		e.Test[lag] = t.Select(func(i int) bool { return marks[t.TimeNs[i]] == 1+evidenceLags })
 	}
 	return e, nil
 }

@@ -27,6 +27,7 @@ func (b *betaBuilder) keep(i *trace.Step, iv interval) {
 	t.Batch = append(t.Batch, k.requests/iv.steps())
 	t.Context = append(t.Context, k.context/math.Max(1, k.decodes))
 	t.Kept++
+	b.others.keep(t, func(ema, x []float64) { b.vectorUnder(iv, ema, x) })
 	if !held {
 		b.widen(iv)
 	}

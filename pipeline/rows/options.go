@@ -43,19 +43,21 @@ type Span struct{ StartNs, EndNs int64 }
 // BetaOptions decide how recorded steps become rows. The zero value asks for
 // the version's default target at lag 0.
 type BetaOptions struct {
-	Target    string  // cadence or duration; empty: the version's default
-	Lag       int     // steps between schedule() and execution, 0..2 (T-2); cadence only
-	Gamma     float64 // preemption EMA, in (0, 1]; 0: features.DefaultGamma
-	Split     float64 // training share of each phase, in (0, 1]; 0: DefaultSplit
-	Saturated []Span  // rows starting inside are dropped as saturated
+	Target    string    // cadence or duration; empty: the version's default
+	Lag       int       // steps between schedule() and execution, 0..2 (T-2); cadence only
+	Gamma     float64   // preemption EMA, in (0, 1]; 0: features.DefaultGamma
+	Gammas    []float64 // factors whose columns are wanted too (Table.Variants); Gamma may be among them
+	Split     float64   // training share of each phase, in (0, 1]; 0: DefaultSplit
+	Saturated []Span    // rows starting inside are dropped as saturated
 }
 
 // AlphaOptions decide how requests become rows.
 type AlphaOptions struct {
-	Target    string  // overhead, admission, egress or queue; empty: the version's default
-	Gamma     float64 // as in BetaOptions
-	Split     float64 // as in BetaOptions
-	Saturated []Span  // requests arriving inside are dropped as saturated
+	Target    string    // overhead, admission, egress or queue; empty: the version's default
+	Gamma     float64   // as in BetaOptions
+	Gammas    []float64 // as in BetaOptions
+	Split     float64   // as in BetaOptions
+	Saturated []Span    // requests arriving inside are dropped as saturated
 }
 
 // DefaultBetaTarget is the version's beta target (01 G-4).

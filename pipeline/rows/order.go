@@ -25,7 +25,7 @@ func (c col[T]) permute(order []int) {
 	if *c.s == nil {
 		return
 	}
-	out := make([]T, 0, len(*c.s))
+	out := make([]T, 0, len(order)*c.w)
 	for _, i := range order {
 		out = append(out, (*c.s)[i*c.w:(i+1)*c.w]...)
 	}

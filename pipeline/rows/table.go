@@ -57,13 +57,14 @@ type Table struct {
 	Gamma       float64
 	P           int
 
-	X      []float64 // features, summed over the row's steps
-	Y      []float64 // us; overhead: the upper bound
-	Lo, Hi []float64 // us; overhead only, nil otherwise
-	Exact  []bool    // overhead only, nil otherwise
-	Steps  []float64 // engine steps the row covers; 1 for alpha
-	Regime []Regime
-	TimeNs []int64 // start of the first interval step, or ARRIVED; monotonic
+	X        []float64 // features, summed over the row's steps
+	Variants []Variant // other smoothing factors, as asked for
+	Y        []float64 // us; overhead: the upper bound
+	Lo, Hi   []float64 // us; overhead only, nil otherwise
+	Exact    []bool    // overhead only, nil otherwise
+	Steps    []float64 // engine steps the row covers; 1 for alpha
+	Regime   []Regime
+	TimeNs   []int64 // start of the first interval step, or ARRIVED; monotonic
 	// FirstStep and LastStep are the steps whose features the row sums (alpha:
 	// the joined step, twice).
 	FirstStep, LastStep []int64
@@ -141,9 +142,15 @@ func (t *Table) Filter(code trace.Code, keep func(i int) bool) {
 // Select returns a new table with the rows for which keep is true and no drop
 // counts; the receiver is unchanged.
 func (t *Table) Select(keep func(i int) bool) *Table {
-	c := t.clone()
-	c.Filter("", keep)
-	c.Read, c.Dropped = c.Kept, nil
+	var chosen []int
+	for i := range t.Kept {
+		if keep(i) {
+			chosen = append(chosen, i)
+		}
+	}
+	c := t.copyOf()
+	c.each(func(col column) { col.permute(chosen) })
+	c.Kept, c.Read, c.Dropped = len(chosen), len(chosen), nil
 	return c
 }
 

@@ -34,11 +34,12 @@ type Accumulator struct {
 	tiles   [][]float64
 	nonZero []bool
 	root    []float64
+	offset  []int // of the tile's rows in X
 }
 
 // NewAccumulator sums rows of d.
 func NewAccumulator(d *Data) *Accumulator {
-	a := &Accumulator{d: d, root: make([]float64, tileRows)}
+	a := &Accumulator{d: d, root: make([]float64, tileRows), offset: make([]int, tileRows)}
 	for j := range d.P {
 		a.cols = append(a.cols, column{-1, j, nil})
 	}
@@ -98,19 +99,20 @@ func (a *Accumulator) needed(i, j int) bool {
 // fill writes sqrt(w)*column into the tiles, one column at a time.
 func (a *Accumulator) fill(rows []int32, w []float64) {
 	d, p := a.d, a.d.P
-	root := a.root[:len(rows)]
+	root, offset := a.root[:len(rows)], a.offset[:len(rows)]
 	var sum float64
 	for r, i := range rows {
 		sum += w[i]
 		root[r] = math.Sqrt(w[i])
+		offset[r] = d.offset(int(i))
 	}
 	a.w += sum
 	a.n += int64(len(rows))
 	for j := range p {
 		tile := a.tiles[j][:len(rows)]
 		var bits uint64
-		for r, i := range rows {
-			x := d.X[int(i)*p+j]
+		for r, at := range offset {
+			x := d.X[at+j]
 			bits |= math.Float64bits(x)
 			tile[r] = root[r] * x
 		}

@@ -9,7 +9,7 @@ import (
 // Data is a set of rows. Slices have one entry per row; X has P.
 type Data struct {
 	P      int
-	X      []float64 // row-major, len(Y) x P
+	X      []float64 // row-major, len(Y) x P; of a Subset the rows of the whole
 	Y      []float64 // target, us
 	Steps  []float64 // StepsOf a row covers; nil: 1
 	Factor []float64 // down-weighting p of a row, 0..1; nil: 1
@@ -21,6 +21,8 @@ type Data struct {
 	// Variants are alternatives of some columns (another EMA constant changes
 	// only the columns fed by the EMA). Empty: X alone.
 	Variants []Variant
+
+	place []int32 // of each row in X; nil: the same
 }
 
 // Variant replaces columns of X. Values[k][i] is row i of column Cols[k].
@@ -35,7 +37,18 @@ type Variant struct {
 func (d *Data) Len() int { return len(d.Y) }
 
 // Row is x of row i, not to be written.
-func (d *Data) Row(i int) []float64 { return d.X[i*d.P : (i+1)*d.P] }
+func (d *Data) Row(i int) []float64 {
+	at := d.offset(i)
+	return d.X[at : at+d.P]
+}
+
+// offset is where row i begins in X.
+func (d *Data) offset(i int) int {
+	if d.place != nil {
+		i = int(d.place[i])
+	}
+	return i * d.P
+}
 
 // StepsOf is how many steps row i covers.
 func (d *Data) StepsOf(i int) float64 {
@@ -66,7 +79,12 @@ func (d *Data) Check() error {
 	if err := d.CheckShape(); err != nil {
 		return err
 	}
-	for _, col := range [][]float64{d.X, d.Y, d.Steps, d.Factor} {
+	for i := range d.Len() {
+		if j := firstBad(d.Row(i)); j >= 0 {
+			return fmt.Errorf("ridge: got %v at position %d, want a finite number", d.Row(i)[j], i*d.P+j)
+		}
+	}
+	for _, col := range [][]float64{d.Y, d.Steps, d.Factor} {
 		if i := firstBad(col); i >= 0 {
 			return fmt.Errorf("ridge: got %v at position %d, want a finite number", col[i], i)
 		}
@@ -78,7 +96,7 @@ func (d *Data) Check() error {
 // finite proves as much (see checkSums).
 func (d *Data) CheckShape() error {
 	n := len(d.Y)
-	if d.P <= 0 || len(d.X) != n*d.P {
+	if d.P <= 0 || d.place == nil && len(d.X) != n*d.P {
 		return fmt.Errorf("ridge: len(x)=%d, want %d rows x %d columns", len(d.X), n, d.P)
 	}
 	lens := []struct {
@@ -86,6 +104,7 @@ func (d *Data) CheckShape() error {
 		got  int
 		need bool
 	}{
+		{"place", len(d.place), d.place != nil},
 		{"steps", len(d.Steps), d.Steps != nil}, {"factor", len(d.Factor), d.Factor != nil},
 		{"config", len(d.Config), true}, {"regime", len(d.Regime), true},
 		{"run", len(d.Run), d.Run != nil}, {"time", len(d.Time), d.Time != nil},
@@ -151,11 +170,12 @@ func firstBad(v []float64) int {
 	return -1
 }
 
-// Subset copies the given rows, in the given order, variants included.
+// Subset is the given rows, in the given order, variants included. X is shared:
+// it is most of the data.
 func (d *Data) Subset(rows []int32) *Data {
-	out := &Data{P: d.P, X: make([]float64, 0, len(rows)*d.P)}
-	for _, i := range rows {
-		out.X = append(out.X, d.Row(int(i))...)
+	out := &Data{P: d.P, X: d.X, place: append(make([]int32, 0, len(rows)), rows...)}
+	if d.place != nil {
+		out.place = pick(d.place, rows)
 	}
 	out.Y, out.Steps, out.Factor = pick(d.Y, rows), pick(d.Steps, rows), pick(d.Factor, rows)
 	out.Config, out.Regime, out.Run = pick(d.Config, rows), pick(d.Regime, rows), pick(d.Run, rows)
@@ -189,7 +209,10 @@ func (d *Data) With(k int) *Data {
 	if k >= len(d.Variants) || d.same(d.Variants[k]) {
 		return &out
 	}
-	out.X = slices.Clone(d.X)
+	out.X, out.place = make([]float64, 0, d.Len()*d.P), nil
+	for i := range d.Len() {
+		out.X = append(out.X, d.Row(i)...)
+	}
 	v := d.Variants[k]
 	for c, col := range v.Values {
 		for i, x := range col {
@@ -203,7 +226,7 @@ func (d *Data) With(k int) *Data {
 func (d *Data) same(v Variant) bool {
 	for c, col := range v.Values {
 		for i, x := range col {
-			if d.X[i*d.P+v.Cols[c]] != x {
+			if d.X[d.offset(i)+v.Cols[c]] != x {
 				return false
 			}
 		}
