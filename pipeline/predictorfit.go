@@ -152,7 +152,8 @@ func StateOf(r *decision.Row) (predict.State, predict.Request) {
 }
 
 // PredictorFit runs the race on the rows in out of runs extracted to in, and grows
-// what predictor.json holds. c may be nil: no physics, for the reason in o.
+// what predictor.json holds. c may be nil: no physics, for the reason in o. Scores
+// come back beside an error when only the predictor cannot be grown.
 func PredictorFit(ctx context.Context, in, out string, ext *result.Extract, made *result.PredictorRows, c *Coefficients, o race.Options,
 	h result.Header) (*result.PredictorScores, *result.Predictor, error) {
 	list, err := raceRuns(out, made)
@@ -170,7 +171,7 @@ func PredictorFit(ctx context.Context, in, out string, ext *result.Extract, made
 	scores.Warnings = predictorWarnings(made)
 	targets, err := race.GrowTargets(ctx, list, o)
 	if err != nil {
-		return nil, nil, err
+		return scores, nil, err
 	}
 	p := &result.Predictor{Header: h, Options: scores.Options, Runs: made.Runs, Bins: o.Bins, Targets: targets, Digest: rowsDigest(list),
 		Trained: "forests: the training rows of split time; conformal factors: its test rows"}

@@ -169,8 +169,20 @@ type PredictorCalibration struct {
 	Band     *[2]float64 `json:"coverage_after_ci95"` // from the effective number of rows
 	Pinball  *float64    `json:"pinball_ratio"`       // after / before
 	Reason   string      `json:"reason"`
+	// Adaptive is the coverage when the level follows the outcomes that were known
+	// at each decision; Blocks are coverages of fifths of the test rows in time,
+	// with fixed factors and with the adaptive level: a fall is drift.
+	Adaptive *float64              `json:"coverage_adaptive"`
+	Blocks   []PredictorDriftBlock `json:"blocks"`
 	// Curve is coverage after calibration at other levels, in steps of 0.1.
 	Curve []PredictorLevel `json:"curve"`
+}
+
+// PredictorDriftBlock is the coverage of one stretch of the test rows.
+type PredictorDriftBlock struct {
+	Rows     int     `json:"rows"`
+	After    float64 `json:"coverage_after"`
+	Adaptive float64 `json:"coverage_adaptive"`
 }
 
 // PredictorLevel is one point of a reliability curve.

@@ -88,13 +88,16 @@ func runPredictorFit(c *cli.Context) error {
 	}
 	h := con.header(pipeline.PredictorFitCommand(made, name, o))
 	scores, p, err := pipeline.PredictorFit(c.Context, in, out, ext, made, physics, o, h)
-	if err != nil {
+	if scores == nil {
 		return err
 	}
-	if err := writeDoc(filepath.Join(out, predictorFile), p); err != nil {
-		return err
+	path := filepath.Join(out, predictorFile)
+	if err == nil {
+		err = writeDoc(path, p)
+	} else if stale := os.Remove(path); !errors.Is(stale, fs.ErrNotExist) { // that of other rows
+		err = errors.Join(err, stale)
 	}
-	return con.writeScores(out, scores)
+	return errors.Join(con.writeScores(out, scores), err)
 }
 
 // predictorInput is the extracted folder; run folders are extracted and their
@@ -240,9 +243,9 @@ func showScores(con *console, doc *result.PredictorScores) {
 	con.table("race (MAPE with 95 % interval of a block bootstrap)", table.Row{"scope", "target", "split", "model", "rows", "MAPE", "interval", "median APE", "WAPE", "bias", "constant", "floor", "above max", "why not"}, rows)
 	rows = nil
 	for _, c := range doc.Calibration {
-		rows = append(rows, table.Row{c.Scope, c.Target, c.Split, c.Model, c.Rows, share(c.Before), share(c.After), bandText(c.Band), number(c.Pinball), c.Reason})
+		rows = append(rows, table.Row{c.Scope, c.Target, c.Split, c.Model, c.Rows, share(c.Before), share(c.After), bandText(c.Band), share(c.Adaptive), number(c.Pinball), c.Reason})
 	}
-	con.table("coverage of P90 before and after calibration", table.Row{"scope", "target", "split", "model", "rows", "before", "after", "interval", "pinball ratio", "why not"}, rows)
+	con.table("coverage of P90 before and after calibration", table.Row{"scope", "target", "split", "model", "rows", "before", "after", "interval", "adaptive", "pinball ratio", "why not"}, rows)
 	rows = nil
 	for _, p := range doc.Emulation {
 		rows = append(rows, table.Row{p.Scope, p.Target, p.Pitfall, share(p.MAPE), points(p.MAPEDelta), share(p.Coverage), points(p.CoverageDelta), share(p.Claimed)})

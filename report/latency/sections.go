@@ -136,10 +136,10 @@ func calibrationSection(s *result.PredictorScores) page.Section {
 		Lead: "Coverage is the share of requests at or below their predicted P90. After calibration it should be 90 % wherever tomorrow is like today; under a load that was never seen nothing promises that."}
 	x.Blocks = append(x.Blocks, page.FigureBlocks(present(reliabilityFigure(s)))...)
 	t := &page.Table{ID: "coverage", Caption: "Coverage of P90", Cols: []page.Column{{Head: "Scope"}, {Head: "Target"}, {Head: "Split"}, {Head: "Model"}, {Head: "Rows", Num: true}, {Head: "Held back", Num: true},
-		{Head: "Before", Num: true}, {Head: "After", Num: true}, {Head: "95 %"}, {Head: "Pinball after / before", Num: true}, {Head: "Why not"}}}
+		{Head: "Before", Num: true}, {Head: "After", Num: true}, {Head: "95 %"}, {Head: "Adaptive", Num: true, Help: "the level follows outcomes known at the decision"}, {Head: "Pinball after / before", Num: true}, {Head: "Why not"}}}
 	for _, c := range s.Calibration {
 		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Prose(c.Scope), page.Plain(targetWords[c.Target]), page.Name(c.Split), page.Name(c.Model), page.Count(c.Rows), page.Count(c.Held), page.Percent(c.Before), page.Percent(c.After),
-			rangeWords(c.Band), page.Number(c.Pinball), page.Prose(c.Reason)}})
+			rangeWords(c.Band), page.Percent(c.Adaptive), page.Number(c.Pinball), page.Prose(c.Reason)}})
 	}
 	if len(t.Rows) == 0 {
 		x.Missing = "No split that asks about the future was formed."

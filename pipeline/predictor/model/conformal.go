@@ -28,36 +28,101 @@ type Factors struct {
 // Source: Lei et al., Distribution-free predictive inference for regression
 // (JASA 113, 2018), section 2.2.
 func Conformal(t *Table, m Model, rows []int, level float64) Factors {
-	var all []float64
-	var by [groups][]float64
+	return RatiosOf(t, m, rows).At(level)
+}
+
+// Ratios are measured over predicted of rows that did not train the model,
+// ascending: of all, and by group.
+type Ratios struct {
+	all []float64
+	by  [groups][]float64
+}
+
+// RatiosOf asks a model about rows.
+func RatiosOf(t *Table, m Model, rows []int) *Ratios {
+	r := &Ratios{}
 	for _, i := range rows {
 		ratio := t.Y[i] / m.Predict(t, i)
 		if math.IsNaN(ratio) || math.IsInf(ratio, 0) {
 			continue
 		}
-		all = append(all, ratio)
-		by[t.group(i)] = append(by[t.group(i)], ratio)
+		r.all = append(r.all, ratio)
+		r.by[t.group(i)] = append(r.by[t.group(i)], ratio)
 	}
-	f := Factors{Level: level, Held: len(all)}
-	pooled := upper(all, level)
+	slices.Sort(r.all)
+	for g := range r.by {
+		slices.Sort(r.by[g])
+	}
+	return r
+}
+
+// At are the factors of a level.
+func (r *Ratios) At(level float64) Factors {
+	f := Factors{Level: level, Held: len(r.all)}
 	for g := range f.Of {
-		f.Of[g] = pooled
-		if len(by[g]) >= leastGroup {
-			f.Of[g] = upper(by[g], level)
-		}
+		f.Of[g] = r.factor(g, level)
 	}
 	return f
 }
 
-// upper is the ceil((n+1)*level)-th smallest value, the largest when there are too
-// few; NaN without values.
+func (r *Ratios) factor(group int, level float64) float64 {
+	if own := r.by[group]; len(own) >= leastGroup {
+		return upper(own, level)
+	}
+	return upper(r.all, level)
+}
+
+// adaptiveStep is how far one outcome moves the level.
+const adaptiveStep = 0.02
+
+// Adaptive are the predictions of a quantile whose level follows the outcomes: a
+// miss raises it, a hit lowers it a little, so that in the long run the share of
+// misses is right whatever drifts. rows stand in time order; known says when the
+// outcome of one is known, at when it is predicted; an outcome counts from then on.
+//
+// Source: Gibbs and Candes, Adaptive conformal inference under distribution shift
+// (NeurIPS 2021), equation 2.
+func (r *Ratios) Adaptive(t *Table, m Model, rows []int, level float64, at, known func(i int) int64) []float64 {
+	out := make([]float64, len(rows))
+	type outcome struct {
+		ns   int64
+		late bool
+	}
+	var open []outcome
+	now := level
+	run := int32(-1)
+	for k, i := range rows {
+		if t.Run[i] != run { // another engine
+			run, now, open = t.Run[i], level, nil
+		}
+		open = slices.DeleteFunc(open, func(o outcome) bool {
+			if o.ns > at(i) {
+				return false
+			}
+			missed := 0.0
+			if o.late {
+				missed = 1
+			}
+			now += adaptiveStep * (missed - (1 - level))
+			return true
+		})
+		out[k] = m.Predict(t, i) * r.factor(t.group(i), math.Max(0, math.Min(1, now)))
+		if over := now - 1; over > 0 { // beyond every ratio that was held back
+			out[k] *= 1 + 5*over
+		}
+		open = append(open, outcome{known(i), t.Y[i] > out[k]})
+	}
+	return out
+}
+
+// upper is the ceil((n+1)*level)-th smallest of ascending values, the largest when
+// there are too few; NaN without values.
 func upper(v []float64, level float64) float64 {
 	if len(v) == 0 {
 		return math.NaN()
 	}
-	slices.Sort(v)
 	k := int(math.Ceil(float64(len(v)+1)*level)) - 1
-	return v[min(k, len(v)-1)]
+	return v[max(0, min(k, len(v)-1))]
 }
 
 // Apply is the calibrated quantile of a row in ms.

@@ -121,6 +121,45 @@ func TestConformalCovers(t *testing.T) {
 	}
 }
 
+// Latencies that double in the middle of the test break fixed factors; a level that
+// follows the outcomes comes back, and uses none before it is known.
+func TestAdaptiveFollowsDrift(t *testing.T) {
+	tab, rows := planted(8000, 0.4)
+	for i := range tab.Run {
+		tab.Run[i] = 0
+	}
+	for i := 5000; i < 8000; i++ {
+		tab.Y[i] *= 1.5
+	}
+	m, _ := New(Physics, tab, rows[:100], nil, Options{})
+	r := RatiosOf(tab, m, rows[:3000])
+	test := rows[3000:]
+	at := func(i int) int64 { return int64(i) }
+	cover := func(pred []float64, from int) float64 {
+		var y []float64
+		for _, i := range test[from:] {
+			y = append(y, tab.Y[i])
+		}
+		share, _ := Coverage(y, pred[from:])
+		return share
+	}
+	f := r.At(0.9)
+	fixed := make([]float64, len(test))
+	for k, i := range test {
+		fixed[k] = f.Apply(tab, m, i)
+	}
+	follow := r.Adaptive(tab, m, test, 0.9, at, func(i int) int64 { return int64(i + 50) })
+	if a, b := cover(fixed, 2000), cover(follow, 2000); a > 0.75 || math.Abs(b-0.9) > 0.03 {
+		t.Errorf("after the drift: fixed factors cover %.3f, the adaptive level %.3f, want less than 0.75 and 0.9", a, b)
+	}
+	never := r.Adaptive(tab, m, test, 0.9, at, func(int) int64 { return math.MaxInt64 })
+	for k := range never {
+		if never[k] != fixed[k] {
+			t.Fatal("an outcome that is never known moved the level")
+		}
+	}
+}
+
 // By hand: the ceil(11*0.9)-th of ten ratios is the tenth; of nineteen the 18th.
 func TestUpperQuantileByHand(t *testing.T) {
 	seq := func(n int) (v []float64) {

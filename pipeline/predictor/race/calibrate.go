@@ -28,7 +28,7 @@ func (t *task) calibrate() {
 	names = append(names, treesQ90)
 	for _, name := range names {
 		c := result.PredictorCalibration{Scope: t.scope, Target: t.target, Split: t.name, Model: name, Quantile: level,
-			Reason: t.split.reason, Curve: []result.PredictorLevel{}}
+			Reason: t.split.reason, Curve: []result.PredictorLevel{}, Blocks: []result.PredictorDriftBlock{}}
 		if c.Reason == "" {
 			t.calibration(&c)
 		} else {
@@ -61,33 +61,56 @@ func (t *task) calibration(c *result.PredictorCalibration) {
 		c.Reason = err.Error()
 		return
 	}
-	fill(c, tab, m, tail, f.test)
+	t.fill(c, tab, m, tail, f.test)
 }
 
+// driftBlocks is how many stretches of the test rows show their coverage.
+const driftBlocks = 5
+
 // fill measures a model whose factors the held rows set on the test rows.
-func fill(c *result.PredictorCalibration, tab *model.Table, m model.Model, held, test []int) {
+func (t *task) fill(c *result.PredictorCalibration, tab *model.Table, m model.Model, held, test []int) {
 	y, before := make([]float64, len(test)), make([]float64, len(test))
 	for k, i := range test {
 		y[k], before[k] = tab.Y[i], m.Predict(tab, i)
 	}
-	at := func(level float64) ([]float64, int) {
-		factors := model.Conformal(tab, m, held, level)
+	ratios := model.RatiosOf(tab, m, held)
+	at := func(q float64) []float64 {
+		factors := ratios.At(q)
 		out := make([]float64, len(test))
 		for k, i := range test {
 			out[k] = factors.Apply(tab, m, i)
 		}
-		return out, factors.Held
+		return out
 	}
-	after, n := at(level)
+	after := at(level)
 	raw, _ := model.Coverage(y, before)
 	share, band := model.Coverage(y, after)
-	c.Rows, c.Held, c.Before, c.After, c.Band = len(test), n, result.OrNull(raw), result.OrNull(share), &band
+	c.Rows, c.Held, c.Before, c.After, c.Band = len(test), len(held), result.OrNull(raw), result.OrNull(share), &band
 	c.Pinball = result.OrNull(model.Pinball(y, after, level) / model.Pinball(y, before, level))
-	for _, level := range curveLevels {
-		pred, _ := at(level)
-		got, _ := model.Coverage(y, pred)
-		if result.OrNull(got) != nil {
-			c.Curve = append(c.Curve, result.PredictorLevel{Level: level, Coverage: got})
+	follow := ratios.Adaptive(tab, m, test, level, func(i int) int64 { return t.all.samples[i].row.DecisionNs }, t.all.departed)
+	moved, _ := model.Coverage(y, follow)
+	c.Adaptive = result.OrNull(moved)
+	for b := range driftBlocks {
+		from, to := b*len(test)/driftBlocks, (b+1)*len(test)/driftBlocks
+		x, _ := model.Coverage(y[from:to], after[from:to])
+		z, _ := model.Coverage(y[from:to], follow[from:to])
+		if result.OrNull(x) != nil && result.OrNull(z) != nil {
+			c.Blocks = append(c.Blocks, result.PredictorDriftBlock{Rows: to - from, After: x, Adaptive: z})
 		}
 	}
+	for _, q := range curveLevels {
+		got, _ := model.Coverage(y, at(q))
+		if result.OrNull(got) != nil {
+			c.Curve = append(c.Curve, result.PredictorLevel{Level: q, Coverage: got})
+		}
+	}
+}
+
+// departed is when a row's outcome was known; its first token at the earliest.
+func (a *all) departed(i int) int64 {
+	r := a.samples[i].row
+	if r.DepartedNs.OK {
+		return r.DepartedNs.V
+	}
+	return r.DecisionNs + int64(r.TTFTMs*1e6)
 }
