@@ -19,6 +19,8 @@ import "math"
 //   - An arrival at a busy engine waits for half of that step; whoever arrives within
 //     it is prefilled in the same step as it is, and what does not fit the token budget
 //     together takes steps more.
+//   - A prompt that the budget cuts leaves room in its last step, which others fill
+//     whenever one is waiting: for the share of time that prefills take.
 //   - For the same reason the decodes right after one's own prefill are slow (own), and
 //     the number in service varies more than the chain has it, by 1/(1-r)^2 over a
 //     lifetime (slow): a batch that is larger when steps are long makes the mean gap
@@ -32,8 +34,7 @@ import "math"
 //
 // TTFT is the mean over requests; ITL is the mean over tokens, as vLLM's histogram
 // of inter-token latency has it. Left out: preemption, any law of the lengths beyond
-// two moments, prompts that spread over the token budget when they arrive together
-// in three steps or more.
+// two moments.
 
 // decodes is the number of decode steps of a request.
 func (m *Model) decodes() float64 { return m.s.Output - 1 }
@@ -113,6 +114,7 @@ func (m *Model) correctedPhases(p *Point, h *moments) latencies {
 		running := step + h.busy*s.kappa
 		prefill += running*(0.5+s.branch) + s.chunks*base + h.busy*s.prompt
 		prefill += m.spill(p.InService, &s, lambda, running, h.busy) * (base + s.branch*running)
+		prefill += m.shared(p.InService, &s, lambda, base)
 		late += step
 		extraITL = (1 - waiting) * m.extraGap(&s, lambda)
 	} else {
@@ -142,6 +144,18 @@ func (m *Model) extraGap(s *stepwise, lambda float64) float64 {
 	// mean overlap of two lifetimes over the mean lifetime, for log-normal outputs
 	overlap := 1 - math.Erf(math.Sqrt(math.Log1p(m.s.OutputCV2))/2)
 	return own + m.correctedDecodeWork()/m.decodes()/room*(1/(g*g)-1)*overlap
+}
+
+// shared is what other prompts add to the last step of one that is cut into chunks: they
+// fill what it leaves of the budget whenever one is waiting, ms.
+func (m *Model) shared(inService float64, s *stepwise, lambda, base float64) float64 {
+	if s.chunks < 2 {
+		return 0
+	}
+	budget := math.Max(1, float64(m.v.MaxBatchedTokens)-inService)
+	steps := m.s.Prompt / budget
+	waiting := math.Min(1, lambda*(steps*base+s.prompt))
+	return waiting * (s.chunks - steps) * s.prompt / steps
 }
 
 // spill is the mean number of steps a prompt takes beyond its own because those

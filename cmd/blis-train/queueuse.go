@@ -7,6 +7,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/queue"
 	"github.com/blis-train/blis-train/queueing"
@@ -202,6 +203,10 @@ func runQueueCompare(c *cli.Context) error {
 		g.Server.MaxBatchedTokens = o.Sweep.MaxBatchedTokens
 	}
 	if doc.Compare, err = g.Compare(c.Context, con.progress()); err != nil {
+		return err
+	}
+	doc.Command = g.Command()
+	if err := files.Write(filepath.Join(c.String("out"), pipeline.QueueComparePage), []byte(queue.ComparePage(doc.Compare, doc.Command))); err != nil {
 		return err
 	}
 	return finishQueue(c, con, doc)

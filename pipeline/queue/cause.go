@@ -54,9 +54,11 @@ func (m *miss) ttftCause() string {
 		return fmt.Sprintf("within twice the simulation's standard error, %.0f %%", 100*m.noise[0])
 	case m.f == queueing.WVA4P && m.ttft > 0:
 		return "every request is charged the prefill of the whole batch, gamma + delta k n"
+	case m.f == queueing.Corrected && m.ttft < 0 && m.prefillShare() > 0.5:
+		return fmt.Sprintf("prompts keep the engine busy %.0f %% of the time: bursts of them beyond the second moment", 100*m.prefillShare())
 	case waits && m.ttft > 0:
-		return fmt.Sprintf("%.0f %% of it is the wait for a seat of a birth-death chain, which is that of exponential times in service; "+
-			"these vary less (outputs with cv2 %.2g), and bunching of steps moves seats free earlier", 100*m.at.WaitMs/m.at.TTFTMs, m.s.OutputCV2)
+		return fmt.Sprintf("%.0f %% of it is the wait for a seat, which a birth-death chain has for exponential times in service; "+
+			"these vary less (outputs with cv2 %.2g)", 100*m.at.WaitMs/m.at.TTFTMs, m.s.OutputCV2)
 	case waits:
 		return "the wait for a seat grows with the spread of the lengths, of which the chain knows only the mean"
 	case m.f != queueing.Corrected && m.ttft > 0:
@@ -68,7 +70,7 @@ func (m *miss) ttftCause() string {
 	case m.ttft > 0:
 		return "more seats are taken in the chain than in the engine"
 	}
-	return fmt.Sprintf("prompts keep the engine busy %.0f %% of the time: bursts of them beyond the second moment", 100*m.prefillShare())
+	return "the step that an arrival meets is longer than the mean over steps by more than the second moment of the prompts says"
 }
 
 func (m *miss) itlCause() string {

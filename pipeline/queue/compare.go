@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"fmt"
 	"math"
 
 	"github.com/blis-train/blis-train/internal/par"
@@ -46,6 +47,15 @@ func cv2Of(l Law) float64 {
 		return logNormalCV2
 	}
 	return 0
+}
+
+// Command is the command line that gives this grid.
+func (g *Grid) Command() string {
+	text := fmt.Sprintf("queue compare --max-num-batched-tokens %d --requests %d --seed %d", g.Server.MaxBatchedTokens, g.Requests, g.Seed)
+	for _, l := range g.Loads {
+		text += fmt.Sprintf(" --load %g", l)
+	}
+	return text
 }
 
 // Check names the first impossible value.

@@ -33,15 +33,15 @@ func agreement(t *testing.T, g *Grid, upTo float64) (good, all int) {
 	return good, all
 }
 
-// TestCorrectedFollowsTheSimulator: at load 0.7 and below nine of ten cells agree; with
-// 2,048 tokens a step a prompt of 2,048 fills it, which the model knows less well.
+// TestCorrectedFollowsTheSimulator: at load 0.7 and below nine of ten cells agree, also
+// where a prompt of 2,048 tokens fills a step of 2,048.
 func TestCorrectedFollowsTheSimulator(t *testing.T) {
 	for _, budget := range []int{8192, 2048} {
 		g := DefaultGrid()
 		g.Requests, g.Loads, g.Server.MaxBatchedTokens = 2500, []float64{0.2, 0.5, 0.7}, budget
 		good, all := agreement(t, &g, 0.7)
 		t.Logf("%d tokens a step: %d of %d cells", budget, good, all)
-		if least := map[int]float64{8192: 0.9, 2048: 0.75}[budget]; float64(good) < least*float64(all) {
+		if least := 0.9; float64(good) < least*float64(all) {
 			t.Errorf("%d tokens a step: %d of %d cells agree, want %.0f %%", budget, good, all, 100*least)
 		}
 	}
