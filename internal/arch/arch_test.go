@@ -116,7 +116,7 @@ var rooms = map[string]room{
 		"pipeline/validate/saturation", "pipeline/validate/measured", "pipeline/score", "pipeline/rows", "pipeline/features",
 		"stat", "trace", "deploy", "result",
 	}},
-	"pipeline/validate/gates": {ours: []string{"pipeline/validate/measured", "coeff", "stat", "trace", "deploy", "result"}},
+	"pipeline/validate/gates": {ours: []string{"pipeline/validate/measured", "coeff", "stat", "trace", "result"}},
 	"pipeline/validate/replay": {ours: []string{
 		"pipeline/validate/machine", "pipeline/validate/measured", "pipeline/rows", "sim", "sim/latency", "sim/workload",
 		"stat", "trace", "deploy", "result",

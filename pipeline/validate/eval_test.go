@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"text/tabwriter"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
@@ -327,4 +329,76 @@ func printPlain(t *testing.T, v *result.Validation) {
 			t.Errorf("gate %s of %s was judged", g.Name, g.Scope)
 		}
 	}
+}
+
+// closedRuns have a closed phase of 100 requests or more; the last two have fewer and
+// are printed, not judged.
+var closedRuns = []string{"async-long", "mha-long", "gqa-low", "mha-mixed", "gqa-tp2", "gqa-prefix", "gqa-medium", "moe-medium"}
+
+// TestEvalClosedLoops replays the closed phases of the real CPU recordings as closed
+// loops, every run with coefficients of its own, over the whole phase: distances plain and
+// drift-corrected, beside those of the recording's two halves. Phases under 100
+// requests are printed and not judged.
+func TestEvalClosedLoops(t *testing.T) {
+	needEval(t)
+	out, ext := extracted(t, "real_vllm_cpu")
+	var runs []result.ValidationRun
+	for i, run := range ext.Runs {
+		if !slices.Contains(closedRuns, strings.TrimPrefix(run.ID, "cpu-")) {
+			continue
+		}
+		alone := *ext
+		alone.Runs = ext.Runs[i : i+1]
+		f := fitted(t, out, &alone, 0.8)
+		f.Options.RefitAll = true // whole phases, not hold-outs
+		v, err := pipeline.Validate(context.Background(), out, &alone, f, validate.DefaultOptions(), result.Header{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, v.Runs...)
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "run/phase\tn\tTTFT plain\tdrift\treal-real\tITL plain\tdrift\treal-real\tE2E plain\tdrift\treal-real\tmedian error E2E")
+	corrected := make([][]float64, 3)
+	for i := range runs {
+		r := &runs[i]
+		if r.Load != deploy.LoadClosed || r.Metrics == nil {
+			continue
+		}
+		plain, drift := []*result.Metric{r.Metrics.TTFT, r.Metrics.ITL, r.Metrics.E2E}, make([]*result.Metric, 3)
+		if m := r.MetricsDrift; m != nil {
+			drift = []*result.Metric{m.TTFT, m.ITL, m.E2E}
+		}
+		fmt.Fprintf(w, "%s/%s\t%d", r.ID, r.Phase, r.Requests)
+		for k, m := range plain {
+			fmt.Fprintf(w, "\t%s\t%s\t%s", distance(m), distance(drift[k]), halves(m))
+			if drift[k] != nil && r.Requests >= 100 && !r.Saturated {
+				corrected[k] = append(corrected[k], drift[k].KSD)
+			}
+		}
+		fmt.Fprintf(w, "\t%.3f\n", *r.Metrics.E2E.MedianRelErrPaired)
+	}
+	w.Flush()
+	for k, limit := range []float64{0.10, 0.15, 0.10} {
+		name := []string{"TTFT", "ITL", "E2E"}[k]
+		median := stat.Median(corrected[k])
+		fmt.Printf("%s: median drift-corrected KS %.3f over %d phases, want at most %.2f\n", name, median, len(corrected[k]), limit)
+		if !(median <= limit) {
+			t.Errorf("%s: got %.3f", name, median)
+		}
+	}
+}
+
+func distance(m *result.Metric) string {
+	if m == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.3f", m.KSD)
+}
+
+func halves(m *result.Metric) string {
+	if m == nil || m.RealVsRealD == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.3f", *m.RealVsRealD)
 }

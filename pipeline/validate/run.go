@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -207,7 +208,7 @@ func (t *judgedRun) entry(p *deploy.Phase) result.ValidationRun {
 
 func (t *judgedRun) fillEntry(v result.ValidationRun, p *deploy.Phase) result.ValidationRun {
 	sat := t.sat.Phase(p.Name)
-	v.ID, v.Config, v.Phase, v.Load, v.Source = t.id, t.dep.Config(), p.Name, p.Load, t.source
+	v.ID, v.Config, v.Phase, v.Load, v.Source = t.id, t.dep.Config(), p.Name, cmp.Or(v.Load, p.Load), t.source
 	if rate := t.dep.Tracing.JourneySampleRate; rate.OK {
 		v.JourneySampleRate = &rate.V
 	}

@@ -184,26 +184,36 @@ func TestAbortedRequestsLoadTheSimulatorAndAreNotCompared(t *testing.T) {
 	}
 }
 
-// TestClosedLoopIsReplayedAndDoesNotGate.
-func TestClosedLoopIsReplayedAndDoesNotGate(t *testing.T) {
+// TestClosedLoopIsReplayedAsOne: eight clients that wait for their answers, simulated
+// from planted coefficients; whether run.yaml says so or calls the load open.
+func TestClosedLoopIsReplayedAsOne(t *testing.T) {
 	dep := planted.Deployment(t)
 	set := planted.Set(dep)
-	run := planted.Record(t, set, dep, planted.Load(400, 2, 6), nil)
-	phased := *dep
-	mid, end := run.Requests[200].ArrivedNs.V, run.Steps[len(run.Steps)-1].TsStartNs+1
-	phased.Phases = []deploy.Phase{{Name: "one", StartNs: planted.BaseNs, EndNs: mid, Load: deploy.LoadClosed},
-		{Name: "two", StartNs: mid, EndNs: end, Load: deploy.LoadOpen}}
-	broken := planted.Copy(set)
-	planted.SetTerm(broken, "fixed_step_overhead", 3*planted.Term(set, "fixed_step_overhead"))
-	v := validate(t, broken, []Source{sourceOf(run, &phased, false)}, DefaultOptions())
-	for _, g := range gatesOf(v, "ks_itl") {
-		closed := g.Scope == "planted/one"
-		if closed != (g.Pass == nil) || closed && g.Note != "closed_loop" {
-			t.Errorf("%s: pass %v, note %q", g.Scope, g.Pass, g.Note)
+	load := planted.Load(400, 2, 6)
+	for i := range load {
+		load[i].Loop, load[i].Queued, load[i].ArrivalUs = 1, i >= 8, int64(min(i, 8))*1000
+		if load[i].Queued {
+			load[i].ArrivalUs = 0
 		}
 	}
-	if len(v.Runs) != 2 || v.Runs[0].Metrics == nil {
-		t.Errorf("got %d entries", len(v.Runs))
+	run := planted.Record(t, set, dep, load, nil)
+	broken := planted.Copy(set)
+	planted.SetTerm(broken, "decode_weight_load", 3*planted.Term(set, "decode_weight_load"))
+	for _, stated := range []string{deploy.LoadClosed, deploy.LoadOpen} {
+		phased := *dep
+		phased.Phases = []deploy.Phase{{Name: "one", StartNs: planted.BaseNs, EndNs: run.Steps[len(run.Steps)-1].TsStartNs + 1, Load: stated}}
+		r := validate(t, set, []Source{sourceOf(run, &phased, false)}, DefaultOptions()).Runs[0]
+		for name, m := range map[string]*result.Metric{"TTFT": r.Metrics.TTFT, "ITL": r.Metrics.ITL, "E2E": r.Metrics.E2E} {
+			if r.Load != deploy.LoadClosed || m.KSD > 0.03 {
+				t.Errorf("stated %s: %s: got D %.3f as %s load, want at most 0.03 as closed", stated, name, m.KSD, r.Load)
+			}
+		}
+		v := validate(t, broken, []Source{sourceOf(run, &phased, false)}, DefaultOptions())
+		for _, g := range gatesOf(v, "ks_itl") {
+			if g.Pass == nil || *g.Pass {
+				t.Errorf("a term three times too large: %s of %s got %v, want a failure", g.Name, g.Scope, g.Pass)
+			}
+		}
 	}
 }
 

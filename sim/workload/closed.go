@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -36,7 +37,7 @@ func (w *Workload) Close(l Loop) error {
 	if err := l.Check(); err != nil {
 		return err
 	}
-	heads := w.release()
+	heads := release(w.Requests)
 	if !l.KeepArrivals {
 		slices.SortStableFunc(heads, func(a, b int) int { return cmp.Compare(w.Requests[a].ArrivalUs, w.Requests[b].ArrivalUs) })
 	}
@@ -59,10 +60,10 @@ func (w *Workload) Close(l Loop) error {
 // release frees the requests of their recorded moments: stops count from the
 // arrival, and the overhead is the simulator's. It returns those that a client
 // sends of its own accord, in workload order.
-func (w *Workload) release() []int {
+func release(requests []sim.Request) []int {
 	var heads []int
-	for i := range w.Requests {
-		q := &w.Requests[i]
+	for i := range requests {
+		q := &requests[i]
 		if q.AbortAtUs.OK {
 			q.AbortAfterUs, q.AbortAtUs = trace.Some(q.AbortAtUs.V-q.ArrivalUs), trace.Opt[int64]{}
 		}
@@ -91,17 +92,19 @@ func (c Concurrency) IsClosed() bool {
 }
 
 // Concurrency reads off how the workload of a recorded run was sent.
-func (w *Workload) Concurrency(run *trace.Run) Concurrency {
-	calls := w.calls(run)
+func (w *Workload) Concurrency(run *trace.Run) Concurrency { return ConcurrencyOf(w.calls(run)) }
+
+// ConcurrencyOf is that of calls in the order they were sent.
+func ConcurrencyOf(calls []Call) Concurrency {
 	var c Concurrency
 	var ends []int64
 	inFlight := make([]int, len(calls))
 	for n, k := range calls {
-		gone, _ := slices.BinarySearch(ends, k.sentNs+1)
+		gone, _ := slices.BinarySearch(ends, k.SentNs+1)
 		inFlight[n] = n - gone + 1
 		c.Clients = max(c.Clients, inFlight[n])
-		at, _ := slices.BinarySearch(ends, k.endNs)
-		ends = slices.Insert(ends, at, k.endNs)
+		at, _ := slices.BinarySearch(ends, k.EndNs)
+		ends = slices.Insert(ends, at, k.EndNs)
 	}
 	later := calls[min(c.Clients, len(calls)):]
 	if len(later) == 0 {
@@ -113,25 +116,25 @@ func (w *Workload) Concurrency(run *trace.Run) Concurrency {
 	}
 	slices.Sort(think)
 	c.ThinkP90Us = stat.Quantile(think, 0.9)
-	c.MeanGapUs = float64(calls[len(calls)-1].sentNs-calls[0].sentNs) / 1e3 / float64(len(calls)-1)
+	c.MeanGapUs = float64(calls[len(calls)-1].SentNs-calls[0].SentNs) / 1e3 / float64(len(calls)-1)
 	for _, n := range inFlight[c.Clients:] {
-		if 10*n >= 9*c.Clients {
+		if 10*n+5 >= 9*c.Clients { // 9/10 of them, rounded
 			c.PlateauShare += 1 / float64(len(later))
 		}
 	}
 	return c
 }
 
-// call is one request of a client: all samples under one API request.
-type call struct {
-	samples       []int // positions in the workload, the first one first
-	sentNs, endNs int64
+// Call is one request of a client: all samples under one API request.
+type Call struct {
+	Samples       []int // positions in the workload, the first one first
+	SentNs, EndNs int64
 }
 
 // calls are the calls behind the workload by the time they were sent. A call
 // that has no end stays in flight.
-func (w *Workload) calls(run *trace.Run) []call {
-	var calls []call
+func (w *Workload) calls(run *trace.Run) []Call {
+	var calls []Call
 	byID := map[string]int{}
 	for i, row := range w.Rows {
 		r := &run.Requests[row]
@@ -145,13 +148,13 @@ func (w *Workload) calls(run *trace.Run) []call {
 			if r.APIID.OK {
 				byID[r.APIID.V] = len(calls)
 			}
-			calls = append(calls, call{[]int{i}, sent, end})
+			calls = append(calls, Call{[]int{i}, sent, end})
 			continue
 		}
 		c := &calls[k]
-		c.samples, c.sentNs, c.endNs = append(c.samples, i), min(c.sentNs, sent), max(c.endNs, end)
+		c.Samples, c.SentNs, c.EndNs = append(c.Samples, i), min(c.SentNs, sent), max(c.EndNs, end)
 	}
-	slices.SortStableFunc(calls, func(a, b call) int { return cmp.Compare(a.sentNs, b.sentNs) })
+	slices.SortStableFunc(calls, func(a, b Call) int { return cmp.Compare(a.SentNs, b.SentNs) })
 	return calls
 }
 
@@ -163,24 +166,29 @@ func (w *Workload) calls(run *trace.Run) []call {
 // A recording does not say which answer a request followed; the most recent one
 // that nobody had followed yet stands for it, which matters for think times only.
 func (w *Workload) Reclose(run *trace.Run, clients int) (Loop, error) {
+	return RecloseCalls(w.Requests, w.calls(run), clients)
+}
+
+// RecloseCalls is Reclose for requests whose calls, in the order they were sent, are
+// known.
+func RecloseCalls(requests []sim.Request, calls []Call, clients int) (Loop, error) {
 	if clients == 0 {
-		clients = w.Concurrency(run).Clients
+		clients = ConcurrencyOf(calls).Clients
 	}
 	loop := Loop{Clients: clients}
 	if err := loop.Check(); err != nil {
 		return loop, err
 	}
-	w.release()
-	calls := w.calls(run)
+	release(requests)
 	think := thinkTimes(calls, clients)
 	for n, c := range calls {
-		q := &w.Requests[c.samples[0]]
+		q := &requests[c.Samples[0]]
 		q.Loop, q.Queued = 1, n >= clients
 		if q.Queued {
 			q.ArrivalUs, q.ThinkUs = 0, think[n]
 		}
-		for _, i := range c.samples[1:] {
-			w.Requests[i].With, w.Requests[i].ArrivalUs = c.samples[0]+1, q.ArrivalUs
+		for _, i := range c.Samples[1:] {
+			requests[i].With, requests[i].ArrivalUs = c.Samples[0]+1, q.ArrivalUs
 		}
 	}
 	return loop, nil
@@ -188,21 +196,21 @@ func (w *Workload) Reclose(run *trace.Run, clients int) (Loop, error) {
 
 // thinkTimes are the us between each call and the answer it followed; what
 // followed none takes the median.
-func thinkTimes(calls []call, clients int) []int64 {
+func thinkTimes(calls []Call, clients int) []int64 {
 	byEnd := make([]int64, len(calls))
 	for i, c := range calls {
-		byEnd[i] = c.endNs
+		byEnd[i] = c.EndNs
 	}
 	slices.Sort(byEnd)
 	think, known := make([]int64, len(calls)), []int64(nil)
 	var free []int64 // answers that nobody followed yet
 	for n, c := range calls {
-		for len(byEnd) > 0 && byEnd[0] <= c.sentNs {
+		for len(byEnd) > 0 && byEnd[0] <= c.SentNs {
 			free, byEnd = append(free, byEnd[0]), byEnd[1:]
 		}
 		think[n] = -1
 		if last := len(free) - 1; n >= clients && last >= 0 {
-			think[n], free = ceilDiv(c.sentNs-free[last], 1000), free[:last]
+			think[n], free = ceilDiv(c.SentNs-free[last], 1000), free[:last]
 			known = append(known, think[n])
 		}
 	}

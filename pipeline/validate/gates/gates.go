@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/validate/measured"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
@@ -19,7 +18,6 @@ import (
 // Notes of null gates.
 const (
 	noteInsufficient  = "insufficient data: %d requests, want at least %d for a critical distance below %.2f"
-	noteClosedLoop    = "closed_loop"
 	noteSaturated     = "saturated"
 	noteInSample      = "in_sample"
 	noteOneConfig     = "not applicable with one configuration"
@@ -265,8 +263,8 @@ var replayNames = []struct {
 // replayGateNames are the gates that stand per replayed run, phase and split.
 var replayGateNames = []string{gateKSTTFT, gateMedianTTFT, gateKSITL, gateMedianITL, gateKSE2E, gateMedianE2E}
 
-// replayGates judge the plain replay of every run, phase and split. A closed
-// loop and a saturated phase are outside the rule: null and not required. Too few
+// replayGates judge the plain replay of every run, phase and split. A
+// saturated phase is outside the rule: null and not required. Too few
 // requests in the hold-out are null; then the replay of the whole phase decides,
 // where that has enough, because the step gates have judged the same coefficients
 // on rows they never saw (spec#replay-in-sample).
@@ -331,8 +329,6 @@ func metricOf(m *result.Metrics, of func(*result.Metrics) *result.Metric) *resul
 // verdict on it is required.
 func runNote(run *result.ValidationRun, r *Rules) (note string, required bool) {
 	switch {
-	case run.Load == deploy.LoadClosed:
-		return noteClosedLoop, false
 	case run.Saturated:
 		return noteSaturated, false
 	case run.Source != "" && run.Source != measured.SourceJourneys:

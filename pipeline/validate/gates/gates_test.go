@@ -174,7 +174,7 @@ func TestPurposes(t *testing.T) {
 			f.Beta.Loco, f.Alpha[0].Loco, f.Alpha[1].Loco = nil, nil, nil
 		},
 			[4]string{pass, pass, pass, none}, [4]string{pass, pass, pass, none}},
-		{"a closed loop alone", func(v *result.Validation, _ *result.Fit) { v.Runs[0].Load = deploy.LoadClosed },
+		{"a saturated run alone", func(v *result.Validation, _ *result.Fit) { v.Runs[0].Saturated = true },
 			[4]string{pass, few, pass, pass}, [4]string{pass, none, pass, pass}},
 	} {
 		v, fit := good()
@@ -218,12 +218,12 @@ func TestWhatDecides(t *testing.T) {
 	}
 }
 
-// TestClosedLoopAndSaturatedPhasesDoNotGate whatever their figures.
-func TestClosedLoopAndSaturatedPhasesDoNotGate(t *testing.T) {
+// TestSaturatedPhasesDoNotGate whatever their figures; a closed loop, replayed as
+// one, does.
+func TestSaturatedPhasesDoNotGate(t *testing.T) {
 	v, fit := good()
 	bad := &result.Metrics{TTFT: &result.Metric{KSD: 0.9}}
 	v.Runs = append(v.Runs,
-		result.ValidationRun{ID: "r", Phase: "closed", Load: deploy.LoadClosed, Requests: 400, Sufficient: true, Metrics: bad},
 		result.ValidationRun{ID: "s", Phase: "open", Load: deploy.LoadOpen, Saturated: true, Requests: 400, Sufficient: true, Metrics: bad})
 	judged(t, v, fit, nil)
 	if v.Verdict != result.VerdictPass {
@@ -235,10 +235,16 @@ func TestClosedLoopAndSaturatedPhasesDoNotGate(t *testing.T) {
 			notes[g.Note] = true
 		}
 	}
-	if !notes[noteClosedLoop] || !notes[noteSaturated] {
+	if !notes[noteSaturated] {
 		t.Errorf("notes: got %v", notes)
 	}
-	v.Runs = v.Runs[1:]
+	v.Runs = append(v.Runs, v.Runs[0])
+	v.Runs[2].Phase, v.Runs[2].Load, v.Runs[2].Metrics = "closed", deploy.LoadClosed, bad
+	v.Gates = nil
+	if judged(t, v, fit, nil); v.Verdict != result.VerdictFail {
+		t.Errorf("a bad closed loop: got %s", v.Verdict)
+	}
+	v.Runs = v.Runs[1:2]
 	v.Gates = nil
 	if judged(t, v, fit, nil).Verdict != result.VerdictInsufficient {
 		t.Error("without any open unsaturated phase the verdict is insufficient")

@@ -57,6 +57,7 @@ type Phase struct {
 	gaps     *gapLog    // of the plain replay
 	recorded []stepMark // steps of the phase
 	lag      int
+	load     string // deploy.LoadOpen or deploy.LoadClosed, as replayed
 }
 
 // Run replays the requests of all that arrive in the phase of a run.
@@ -78,6 +79,7 @@ func Run(run *trace.Run, dep *deploy.Deployment, all []measured.Request, phase *
 	for _, o := range p.obs {
 		p.requests = append(p.requests, p.simRequest(o, content))
 	}
+	p.close(phase.Load)
 	p.run(result.VariantPlain, e.config(dep), nil)
 	if e.Noise != nil {
 		p.run(result.VariantNoise, e.config(dep), func(c *sim.Config) { c.Noise = e.Noise })
@@ -280,7 +282,7 @@ func (p *Phase) Entry(splitNs int64, ksLimit float64) result.ValidationRun {
 		by[variant] = p.sample(variant, splitNs)
 	}
 	v := result.ValidationRun{
-		Replayed: len(p.obs), Excluded: map[string]int{},
+		Load: p.load, Replayed: len(p.obs), Excluded: map[string]int{},
 		Metrics:      p.withGaps(by[result.VariantPlain].metrics(true), splitNs),
 		MetricsNoise: by[result.VariantNoise].metrics(false),
 		MetricsDrift: by[result.VariantDrift].metrics(false),
