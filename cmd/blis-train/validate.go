@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 
@@ -113,17 +114,19 @@ func runValidate(c *cli.Context) error {
 func verdict(c *cli.Context, con *console, val *result.Validation) error {
 	switch {
 	case val.Verdict == result.VerdictFail:
-		n, failed := failedGates(val.Gates)
-		return gatef("verdict fail: %d %s failed (%s)", n, plural(n, "gate", "gates"), strings.Join(failed, "; "))
+		n, failed := failedGates(val.Gates, val.For)
+		return gatef("verdict for %s: fail: %d %s failed (%s)", val.For, n, plural(n, "gate", "gates"), strings.Join(failed, "; "))
+	case val.Verdict == result.VerdictNotApplicable && c.String("for") != "":
+		return gatef("verdict for %s: not applicable: these data hold nothing to judge it by", val.For)
 	case val.Verdict == result.VerdictInsufficient:
-		msg := "verdict insufficient: " + strings.Join(val.Missing, "; ")
+		msg := fmt.Sprintf("verdict for %s: insufficient: %s", val.For, strings.Join(val.Missing, "; "))
 		if c.Bool("require-all-gates") {
 			return gatef("%s", msg)
 		}
 		con.line("info", msg)
 		return nil
 	}
-	con.sayf("verdict pass: every gate passed%s", loosenedText(val))
+	con.sayf("verdict for %s: %s%s", val.For, val.Verdict, loosenedText(val))
 	return nil
 }
 
@@ -141,13 +144,13 @@ func loosenedText(val *result.Validation) string {
 	return fmt.Sprintf(", %d of them loosened", n)
 }
 
-// failedGates counts the failed gates and names each with its value, the first
-// one's where several scopes fail.
-func failedGates(gates []result.Gate) (n int, sentences []string) {
+// failedGates counts the failed gates of a purpose and names each with its value,
+// the first one's where several scopes fail.
+func failedGates(gates []result.Gate, purpose string) (n int, sentences []string) {
 	first, times := map[string]result.Gate{}, map[string]int{}
 	var names []string
 	for _, g := range gates {
-		if g.Pass == nil || *g.Pass {
+		if g.Pass == nil || *g.Pass || purpose != result.PurposeAll && !slices.Contains(g.Purposes, purpose) {
 			continue
 		}
 		if n++; times[g.Name] == 0 {
@@ -176,6 +179,7 @@ func failedGates(gates []result.Gate) (n int, sentences []string) {
 func showValidation(con *console, val *result.Validation, out string) {
 	con.table("replay, hold-out requests (KS, median relative error)", table.Row{"run", "phase", "split", "n", "TTFT", "ITL", "E2E", "drift-corrected TTFT", "ITL", "E2E", "note"}, replayRows(val))
 	failed, silent := openGates(val.Gates)
+	con.table("verdicts", append(table.Row{"configuration"}, anyOf(result.Purposes)...), verdictRows(val))
 	con.table("failed gates", table.Row{"gate", "scope", "value", "want", "note"}, failed)
 	con.table("gates not judged", table.Row{"gates", "scopes", "why"}, silent)
 	said := map[string]bool{}
@@ -187,6 +191,31 @@ func showValidation(con *console, val *result.Validation, out string) {
 	}
 	con.warn(val.Warnings)
 	con.sayf("report: %s", filepath.Join(out, pipeline.ReportFile))
+}
+
+// verdictRows are the verdicts of each configuration by purpose, those over
+// everything last.
+func verdictRows(val *result.Validation) []table.Row {
+	var rows []table.Row
+	at := map[string]int{}
+	for _, p := range val.Purposes {
+		i, known := at[p.Scope]
+		if !known {
+			i = len(rows)
+			at[p.Scope], rows = i, append(rows, table.Row{p.Scope})
+		}
+		rows[i] = append(rows[i], p.Verdict)
+	}
+	return rows
+}
+
+// anyOf are names as cells of a table.
+func anyOf(names []string) []any {
+	out := make([]any, len(names))
+	for i, n := range names {
+		out[i] = n
+	}
+	return out
 }
 
 // openGates are the failed gates, and those not judged grouped by reason.

@@ -351,7 +351,7 @@ func TestEvalClosedLoops(t *testing.T) {
 		alone.Runs = ext.Runs[i : i+1]
 		f := fitted(t, out, &alone, 0.8)
 		f.Options.RefitAll = true // whole phases, not hold-outs
-		v, err := pipeline.Validate(context.Background(), out, &alone, f, validate.DefaultOptions(), result.Header{})
+		v, err := pipeline.ValidateTables(context.Background(), out, &alone, f, validate.DefaultOptions(), result.Header{})
 		if err != nil {
 			t.Fatal(err)
 		}

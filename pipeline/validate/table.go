@@ -9,6 +9,8 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/pipeline/validate/gates"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim/latency"
 )
 
@@ -25,6 +27,7 @@ func (o *Options) Table() option.Table {
 			"first `N` prompt tokens that requests share where the recording does not say").Recorded().Unless("0"),
 		o.latencyOption().Recorded().Unless("physics"),
 		o.gateOption().Recorded(),
+		o.forOption().Recorded(),
 		option.Real("split", &o.Split, "training `SHARE` of each phase, at least the fit's (its default)").Recorded(),
 		option.Whole("seed", &o.Seed, "`SEED` of the noise").Recorded(),
 		option.Whole("workers", &o.Workers, "`N` workers; 0 uses every core"),
@@ -45,6 +48,27 @@ func (o *Options) noiseOption() option.Option {
 				return nil
 			}
 			return []string{"none"}
+		},
+	}
+}
+
+func (o *Options) forOption() option.Option {
+	return option.Option{
+		Name:    "for",
+		Usage:   "the `PURPOSE` that decides: steps, replay, waits, transfer or all (default: replay; steps where nothing is replayed)",
+		Default: "",
+		Set: func(v any) error {
+			o.For = v.(string)
+			if o.For != "" && !gates.CheckPurpose(o.For) {
+				return option.Misusef("--for: got %q, want %s or %s", o.For, strings.Join(result.Purposes, ", "), result.PurposeAll)
+			}
+			return nil
+		},
+		Values: func() []string {
+			if o.For == "" {
+				return nil
+			}
+			return []string{o.For}
 		},
 	}
 }
