@@ -24,6 +24,8 @@ func exportCommand() *cli.Command {
 			"which holds the provenance that has no room in it. docs/formats.md describes them.\n\n" +
 			"Example:\n   blis-train export --format blis-defaults out/fit.json -o defaults.yaml",
 		Flags: flags(all, []cli.Flag{
+			&cli.StringFlag{Name: "coefficients", Usage: "with --deployment: coefficient `FILE|library` in place of a fit; default library"},
+			&cli.StringFlag{Name: "deployment", Usage: "run.yaml `FILE` or run folder: write what its coefficients say of it, without a fit"},
 			&cli.StringFlag{Name: "model", Value: "trees", Usage: "predictor-xgboost: `FOREST`, trees, or a quantile: trees-q50, trees-q90, trees-q99"},
 			outFlag("`FILE` to write"),
 		}, queueExportFlags(), talkFlags()),
@@ -36,8 +38,11 @@ func runExport(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.NArg() != 1 {
-		return usagef("export: got %d arguments, want one fit.json", c.NArg())
+	if c.NArg() > 1 || c.NArg() == 0 && c.String("deployment") == "" {
+		return usagef("export: got %d arguments, want one fit.json, or --deployment run.yaml", c.NArg())
+	}
+	if c.NArg() == 1 && (c.IsSet("coefficients") || c.IsSet("deployment")) {
+		return usagef("export: --coefficients, --deployment: got fit.json as well, want one of them")
 	}
 	if con.settings, err = applyConfig(c, con, "", "export"); err != nil {
 		return err
@@ -56,8 +61,11 @@ func runExport(c *cli.Context) error {
 	if err := export.CheckVersion(o.Format, c.String("consumer-version")); err != nil {
 		return err
 	}
-	if pipeline.StageOf(c.Args().First()) == "queue" {
+	if c.NArg() == 1 && pipeline.StageOf(c.Args().First()) == "queue" {
 		return exportQueue(c, con, o)
+	}
+	if c.NArg() == 0 {
+		return con.exportSet(c, o)
 	}
 	got, err := pipeline.Export(c.Context, c.Args().First(), o)
 	if err != nil {

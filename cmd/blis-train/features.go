@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/coeff"
+	embedded "github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -27,7 +28,7 @@ func featuresCommand() *cli.Command {
 		Flags: flags([]cli.Flag{
 			&cli.StringFlag{Name: "run", Usage: "run `ID` (may be left out when there is one run)"},
 			&cli.Int64Flag{Name: "step", Usage: "`N`, the step id", Required: false},
-			&cli.StringFlag{Name: "coefficients", Usage: "coefficient `FILE` for the contributions"},
+			&cli.StringFlag{Name: "coefficients", Usage: "coefficient `FILE|library` for the contributions; default the library's where it has the run's GPU"},
 			&cli.StringFlag{Name: "spec", Usage: "feature specification `VERSION`: 1.0, 1.1 or 1.2 (default: the coefficient file's, else 1.1)"},
 		}, talkFlags()),
 		Action: runFeatures,
@@ -68,11 +69,9 @@ func runFeatures(c *cli.Context) error {
 	if !c.IsSet("step") {
 		return usagef("features: missing --step N")
 	}
-	var set *coeff.Set
-	if name := c.String("coefficients"); name != "" {
-		if set, _, err = con.loadSet(name); err != nil {
-			return err
-		}
+	set, err := con.featuresSet(c)
+	if err != nil {
+		return err
 	}
 	version, err := featuresVersion(c.String("spec"), set)
 	if err != nil {
@@ -84,6 +83,32 @@ func runFeatures(c *cli.Context) error {
 	}
 	showFeatures(con, doc)
 	return con.document(doc)
+}
+
+// featuresSet is the coefficient file asked for. Without one it is the library's,
+// unless another version is asked for or the library has none for the run.
+func (con *console) featuresSet(c *cli.Context) (*coeff.Set, error) {
+	name := c.String("coefficients")
+	if name != "" && name != libraryWord {
+		set, _, err := con.loadSet(name)
+		return set, err
+	}
+	if v := c.String("spec"); name == "" && v != "" && v != string(features.V12) {
+		return nil, nil
+	}
+	ext, err := readExtract(con, c.Args().First())
+	if err != nil {
+		return nil, err
+	}
+	run, err := pickRun(ext, c.String("run"))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := embedded.FileFor(run.Deployment); err != nil && name == "" {
+		return nil, nil
+	}
+	set, _, err := con.loadSetFor(name, run.Deployment)
+	return set, err
 }
 
 // featuresVersion is the version asked for, which must be the coefficients'.

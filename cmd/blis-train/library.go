@@ -26,7 +26,7 @@ func libraryCommand() *cli.Command {
 			"Example:\n   blis-train library show",
 		ArgsUsage: "build|show|check",
 		Flags: flags([]cli.Flag{
-			&cli.StringFlag{Name: "kernels", Usage: "build: `FOLDER` with <gpu>.yaml and data/<gpu>"},
+			&cli.StringFlag{Name: "kernels", Usage: "build, check: `FOLDER` with <gpu>.yaml and data/<gpu>"},
 			&cli.StringSliceFlag{Name: "points", Usage: "build: CSV `FILE` of measured points (repeatable)"},
 			&cli.StringSliceFlag{Name: "runs", Usage: "build: `FOLDER` of real runs: step cycles or stock spans (repeatable)"},
 			&cli.StringFlag{Name: "rules", Value: string(def.Rules), Usage: "build: how kernels make a step, `RULES`: engine or composed"},
@@ -50,6 +50,10 @@ func runLibrary(c *cli.Context) error {
 	switch c.Args().First() {
 	case "build":
 		return buildLibrary(c, con)
+	case "show":
+		return showLibrary(con)
+	case "check":
+		return checkLibrary(c, con)
 	}
 	return usagef("library: got %q, want build, show or check", c.Args().First())
 }

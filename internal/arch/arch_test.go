@@ -50,7 +50,7 @@ var rooms = map[string]room{
 	"pipeline/kernels": {ours: []string{"trace", "deploy"}, theirs: []string{arrow, yaml}},
 	"pipeline/library": {
 		ours: []string{"internal/par", "sim", "sim/latency", "sim/workload", "pipeline/extract", "pipeline/rows", "pipeline/kernels", "pipeline/ridge",
-			"pipeline/ridge/cells", "pipeline/ridge/cv", "pipeline/ridge/gram", "pipeline/features", "stat", "coeff", "deploy", "trace", "trace/table"},
+			"pipeline/ridge/cells", "pipeline/ridge/cv", "pipeline/ridge/gram", "pipeline/features", "pipeline/features/basis", "result", "stat", "coeff", "deploy", "trace", "trace/table"},
 		theirs: []string{yaml},
 	},
 	"coeff/library":           {ours: []string{"coeff", "deploy", "trace"}},

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/library"
+	"github.com/blis-train/blis-train/result"
+)
+
+// exportSet writes what a coefficient set says of one deployment: without a
+// fit, from a file or the library.
+func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
+	dep, err := loadDeployment(c.String("deployment"))
+	if err != nil {
+		return err
+	}
+	set, in, err := con.loadSetFor(c.String("coefficients"), dep)
+	if err != nil {
+		return err
+	}
+	format, err := export.ParseFormat(string(o.Format))
+	if err != nil {
+		return usagef("%v", err)
+	}
+	out := &export.Output{}
+	if format == export.FormatNative {
+		data, err := setBytes(set.On(dep))
+		if err != nil {
+			return err
+		}
+		out.Files = []export.File{{Data: data}}
+	} else {
+		doc, err := library.Document(set, dep)
+		if err != nil {
+			return err
+		}
+		doc.Header = result.NewHeader(pipeline.ToolVersion, "export --coefficients "+in.Name)
+		doc.Inputs = []result.Input{in}
+		src := export.Source{Fit: doc, FitInput: in, Step: func(d deploy.Deployment) (export.StepTimer, error) { return pipeline.NewStepTimes(set, &d) }}
+		// Nothing of a library was left unlearned by a recording: a zero is what its terms say, and warned about.
+		o.Force = o.Force || set.Library != nil
+		if out, err = export.Export(src, format, o.Options); err != nil {
+			return err
+		}
+	}
+	got, err := pipeline.WriteExport(o.Out, format, out)
+	if err != nil {
+		return err
+	}
+	return showExport(con, o.Out, got)
+}

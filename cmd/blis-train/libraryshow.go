@@ -1,0 +1,108 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
+
+	embedded "github.com/blis-train/blis-train/coeff/library"
+	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/result"
+)
+
+// libraryDoc is what library show --json prints.
+type libraryDoc struct {
+	SchemaVersion string           `json:"schema_version"`
+	ToolVersion   string           `json:"tool_version"`
+	Version       string           `json:"library_version"`
+	Files         []libraryFileDoc `json:"files"`
+}
+
+type libraryFileDoc struct {
+	Name           string  `json:"name"`
+	Hardware       string  `json:"hardware"`
+	Weights        string  `json:"weights"`
+	MoE            bool    `json:"moe"`
+	KernelsVLLM    string  `json:"kernels_vllm_version"`
+	Samples        int64   `json:"design_points"`
+	ExpectedTPOT   float64 `json:"expected_tpot_mape"`
+	ExpectedTTFT   float64 `json:"expected_ttft_median_error"`
+	Points         int     `json:"measured_points"`
+	MeasuredOnGPU  bool    `json:"measured_on_gpu"`
+	ScaledTo       string  `json:"kernels_to_servers"` // what the correction says of the GPU, in words
+	Representation string  `json:"representation"`
+}
+
+// showLibrary lists the embedded files.
+func showLibrary(con *console) error {
+	doc := libraryDoc{SchemaVersion: result.SchemaVersion, ToolVersion: pipeline.ToolVersion}
+	var rows []table.Row
+	for _, name := range embedded.FileNames() {
+		s, err := embedded.Open(name)
+		if err != nil {
+			return err
+		}
+		l := s.Library
+		doc.Version = l.Version
+		f := libraryFileDoc{Name: name, Hardware: s.TrainedOn.Hardware[0], Weights: l.Weights, MoE: l.MoE,
+			KernelsVLLM: strings.Join(s.TrainedOn.VLLMVersions, ", "), Samples: s.TrainedOn.Samples, ExpectedTPOT: l.Expected.TPOTMape,
+			ExpectedTTFT: l.Expected.TTFTMedian, Points: l.Expected.Points, MeasuredOnGPU: l.Expected.OnGPU,
+			ScaledTo: s.Identifiability[0], Representation: strings.Join(s.Identifiability[1:], "; ")}
+		doc.Files = append(doc.Files, f)
+		kind, measured := "dense", "other GPUs"
+		if l.MoE {
+			kind = "experts"
+		}
+		if l.Expected.OnGPU {
+			measured = fmt.Sprintf("%d points", l.Expected.Points)
+		}
+		rows = append(rows, table.Row{f.Hardware, f.Weights, kind, "vLLM " + f.KernelsVLLM, fmt.Sprintf("%.0f %%", 100*f.ExpectedTPOT),
+			fmt.Sprintf("%.0f %%", 100*f.ExpectedTTFT), measured})
+	}
+	con.table("library "+doc.Version, table.Row{"GPU", "weights", "models", "kernels", "TPOT within (mean)", "TTFT within (median)", "measured on"}, rows)
+	return con.document(doc)
+}
+
+// checkLibrary loads every embedded file and, given the kernel tables, compares
+// the digests of the tables it names.
+func checkLibrary(c *cli.Context, con *console) error {
+	dir, tables, differ := c.String("kernels"), 0, 0
+	for _, name := range embedded.FileNames() {
+		s, err := embedded.Open(name)
+		if err != nil {
+			return err
+		}
+		for _, in := range s.Inputs {
+			if dir == "" || !strings.HasSuffix(in.Name, ".parquet") {
+				continue
+			}
+			data, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(in.Name)))
+			if errors.Is(err, fs.ErrNotExist) {
+				con.line("warning", fmt.Sprintf("%s: %s is not in %s", name, in.Name, dir))
+				differ++
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			tables++
+			if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != in.SHA256 {
+				con.line("warning", fmt.Sprintf("%s: %s has another digest than the table it was made from", name, in.Name))
+				differ++
+			}
+		}
+	}
+	con.sayf("%d files load, %d of their tables compared", len(embedded.FileNames()), tables)
+	if differ > 0 {
+		return gatef("library check: %d tables differ from those the library was made from", differ)
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+package library
+
+import (
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/features/basis"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Document is a set on one deployment in the form of a fit, for formats that are
+// written from fits: the set's own terms, and BLIS's trained-physics terms fitted
+// to what the set predicts for the design's batches on that deployment, as far as
+// its token budget and seats allow them.
+func Document(set *coeff.Set, d *deploy.Deployment) (*result.Fit, error) {
+	on := set.On(d)
+	doc := &result.Fit{TrainingDate: on.TrainedOn.Date, FeatureSet: features.SetOf(on.SpecVersion),
+		Configs: []result.FitConfig{{Key: d.Config(), Label: d.Label(), Deployment: *d, Runs: []string{}}}}
+	doc.Inputs, doc.Command = on.Inputs, on.Command
+	doc.Beta = modelOf("beta", on.BetaTarget, on.Beta)
+	doc.Beta.SpecVersion, doc.Beta.Recipe, doc.Beta.Covariance = string(on.SpecVersion), on.Recipe, on.Covariance
+	gamma := on.Gamma
+	doc.Beta.GammaEMA = &gamma
+	for i := range on.Alpha {
+		a := &on.Alpha[i]
+		m := modelOf("alpha", a.Target, a.Coefficients)
+		base := a.Coefficients[slotBase-1].Value
+		m.Replay, m.Covariance, m.Interval = a.Replay, a.Covariance, &result.IntervalErrors{MedianPredUs: &base}
+		m.TargetErrors = &result.TargetErrors{MedianPredUs: &base}
+		doc.Alpha = append(doc.Alpha, m)
+	}
+	if on.AlphaModel(coeff.Egress) == nil { // a library counts all time outside the engine before it
+		none := 0.0
+		m := modelOf("alpha", coeff.Egress, coeff.NewCoefficients(features.AlphaFeatures(on.SpecVersion)))
+		m.Replay, m.TargetErrors = true, &result.TargetErrors{MedianPredUs: &none}
+		doc.Alpha = append(doc.Alpha, m)
+	}
+	m, err := trainedPhysics(on, d)
+	if err != nil {
+		return nil, err
+	}
+	doc.Models = []result.Model{*m}
+	return doc, nil
+}
+
+func modelOf(name, target string, cs []coeff.Coefficient) result.Model {
+	m := result.Model{Name: name, Target: target}
+	for _, c := range cs {
+		m.Coefficients = append(m.Coefficients, result.Coefficient{Coefficient: c})
+	}
+	return m
+}
+
+const documentLambda = 3e-3
+
+// documentBatches are enough for eleven terms.
+const documentBatches = 1200
+
+// trainedPhysics fits BLIS's terms to the set's predictions.
+func trainedPhysics(on *coeff.Set, d *deploy.Deployment) (*result.Model, error) {
+	tp, err := basis.NewTrainedPhysics(d)
+	if err != nil {
+		return nil, err
+	}
+	space, err := features.New(on.SpecVersion, d)
+	if err != nil {
+		return nil, err
+	}
+	rows := &gram.Data{P: len(basis.TrainedPhysicsBeta)}
+	x, z := make([]float64, len(on.Beta)), make([]float64, rows.P)
+	q := newDraws(5, 1)
+	var buf []trace.Chunk
+	for i := range documentBatches {
+		regime := int32(i) % numRegimes
+		buf = fitting(q.batch(regime, buf), &d.Engine)
+		in := space.Sum(buf)
+		if hits, err := space.Beta(&in, x); err != nil || hits != 0 || len(buf) == 0 {
+			continue
+		}
+		step := basis.Sum(buf)
+		tp.Beta(&step, z)
+		rows.X, rows.Y = append(rows.X, z...), append(rows.Y, on.Predict(x))
+		rows.Config, rows.Regime = append(rows.Config, 0), append(rows.Regime, regime)
+	}
+	o := ridge.DefaultOptions(rows.P)
+	o.Prior = make([]float64, rows.P)
+	for j, t := range basis.TrainedPhysicsBeta {
+		if t.Unit == "dimensionless" { // what one deployment cannot tell apart shares at about the peak, so that no term is 0 by accident
+			o.Prior[j] = 1
+		}
+	}
+	w := cells.Weights(rows, o)
+	fit, err := ridge.FitRows(rows, w, nil, documentLambda, o)
+	if err != nil {
+		return nil, err
+	}
+	polished, err := ridge.Reweight(rows, w, fit, o)
+	if err != nil {
+		return nil, err
+	}
+	best := polished.Best()
+	cs := make([]coeff.Coefficient, rows.P)
+	for j, t := range basis.TrainedPhysicsBeta {
+		cs[j] = coeff.Coefficient{Name: t.Name, Unit: t.Unit, Value: best.Beta[j], Identified: coeff.Within}
+	}
+	m := modelOf("trained-physics", on.BetaTarget, cs)
+	pred := gram.Predict(rows, best.Beta)
+	errors := make([]float64, len(pred))
+	for i, y := range rows.Y {
+		errors[i] = max(pred[i]/y, y/pred[i]) - 1
+	}
+	mape := stat.Mean(errors)
+	m.Holdout = &result.Errors{Rows: len(pred), MAPE: &mape}
+	return &m, nil
+}
+
+// fitting is the part of a batch that an engine would run in one step.
+func fitting(batch []trace.Chunk, e *deploy.Engine) []trace.Chunk {
+	tokens := int64(0)
+	for i := range batch {
+		c := &batch[i]
+		if int64(i) >= e.MaxNumSeqs || tokens >= e.MaxNumBatchedTokens {
+			return batch[:i]
+		}
+		if left := e.MaxNumBatchedTokens - tokens; c.New > left {
+			c.New = left
+		}
+		tokens += c.New
+	}
+	return batch
+}
