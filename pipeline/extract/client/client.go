@@ -282,43 +282,6 @@ type guideRequest struct {
 	} `json:"info"`
 }
 
-// guideLLM reads a GuideLLM result file: one document, requests below
-// benchmarks[].requests.{successful,errored,incomplete}. It streams over the
-// benchmarks, so that one benchmark at a time is in memory.
-func (c *Reader) guideLLM(src *source.Source) error {
-	counted := &tally{r: src.R}
-	dec := json.NewDecoder(io.LimitReader(counted, math.MaxInt64))
-	defer func() { c.Acc.Bytes += counted.n; c.Acc.Lines++ }()
-	if _, err := dec.Token(); err != nil {
-		return err
-	}
-	for dec.More() {
-		key, err := dec.Token()
-		if err != nil {
-			return err
-		}
-		if key != "benchmarks" {
-			var skip json.RawMessage
-			if err := dec.Decode(&skip); err != nil {
-				return err
-			}
-			continue
-		}
-		if _, err := dec.Token(); err != nil {
-			return err
-		}
-		for dec.More() {
-			if err := c.benchmark(dec); err != nil {
-				return err
-			}
-		}
-		if _, err := dec.Token(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // tally counts the bytes read.
 type tally struct {
 	r io.Reader
@@ -331,40 +294,11 @@ func (t *tally) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (c *Reader) benchmark(dec *json.Decoder) error {
-	var b struct {
-		Config struct {
-			Strategy struct {
-				Type string `json:"type_"`
-			} `json:"strategy"`
-		} `json:"config"`
-		Requests map[string]json.RawMessage `json:"requests"`
-	}
-	if err := dec.Decode(&b); err != nil {
-		return err
-	}
-	for _, outcome := range []string{"successful", "errored", "incomplete"} {
-		var list []guideRequest
-		if raw := b.Requests[outcome]; len(raw) > 0 {
-			if err := json.Unmarshal(raw, &list); err != nil {
-				return err
-			}
-		}
-		for i := range list {
-			c.row(list[i].row(outcome, b.Config.Strategy.Type))
-		}
-	}
-	return nil
-}
-
-func (g *guideRequest) row(outcome, phase string) trace.ObservedRequest {
+func (g *guideRequest) row(outcome string) trace.ObservedRequest {
 	r := trace.ObservedRequest{
 		ID: g.ResponseID.Or(g.RequestID), Source: sourceGuideLLM, SendWallNs: optNs(g.Start, 1e9),
 		PromptTokens: optNs(g.Prompt, 1), OutputTokens: optNs(g.Output, 1), Success: trace.Some(outcome == "successful"),
 		Aborted: trace.Some(outcome == "incomplete"), Error: optText(g.Info.Error), Line: 1,
-	}
-	if phase != "" {
-		r.Phase = trace.Some(phase)
 	}
 	if strings.HasPrefix(g.Type.V, "chat") {
 		r.Route = trace.Some("chat")

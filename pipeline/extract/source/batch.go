@@ -25,7 +25,12 @@ type Batch struct {
 	maxLine int64   // bytes of a line
 	read    int64   // bytes of the file consumed so far
 	link    hashLink
+	isLong  bool // it holds the one place for long lines
 }
+
+// longBytes is where a line or message is long: one of them at a time is in
+// memory, however many workers there are.
+const longBytes = 8 << 20
 
 // fault is a place in an input that could not be read.
 type fault struct {

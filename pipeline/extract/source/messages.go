@@ -17,6 +17,8 @@ type messages struct {
 	src *Source
 	pos int64 // in the stream
 	dec *zstd.Decoder
+
+	long func() // waits for the one place for long messages
 }
 
 // next makes the next batch, unpacking framed messages. A lost message ends the
@@ -82,6 +84,9 @@ func (r *messages) message(dst []byte, want int64) ([]byte, error) {
 			return dst, err
 		}
 		return dst, &messageError{code: account.CodeLineTooLong, lost: want + 4, msg: fmt.Sprintf("message of %d bytes, want at most %d (--max-line)", want, r.src.Limits.MaxLine)}
+	}
+	if want > longBytes {
+		r.long()
 	}
 	buf := bytes.NewBuffer(nil)
 	if r.src.form == formProto {

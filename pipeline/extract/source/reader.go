@@ -29,6 +29,7 @@ type reader struct {
 	queue   []*Batch
 	sums    hashChain
 	framed  messages // of src
+	long    func()   // waits for the one place for long lines
 }
 
 func newReader(in []Input, o *Options) *reader {
@@ -81,7 +82,7 @@ func (r *reader) open() error {
 	if src == nil {
 		return fmt.Errorf("open: %w", err)
 	}
-	r.src, r.framed, r.fresh, r.pos, r.skipped = src, messages{src: src}, true, 0, 0
+	r.src, r.framed, r.fresh, r.pos, r.skipped = src, messages{src: src, long: func() { r.long() }}, true, 0, 0
 	e := AsSyntax(err)
 	isText := err == nil || e != nil && e.Code == account.CodeNotOTLP
 	if isText && (r.carry != nil || r.anyText && src.form != formEmpty) {
@@ -173,6 +174,9 @@ func (r *reader) lines(buf *[]byte) (*Batch, error) {
 	for {
 		have := len(data)
 		if cap(data)-have < blockBytes { // a long line
+			if cap(data) > longBytes {
+				r.long()
+			}
 			data = append(make([]byte, 0, cap(data)+cap(data)/2+2*blockBytes), data...)
 		}
 		n, err := io.ReadFull(r.src.R, data[have:have+blockBytes])
@@ -302,6 +306,9 @@ func wholeJSON(text []byte) bool {
 
 // whole reads a document that is spread over many lines.
 func (r *reader) whole(buf *[]byte) (*Batch, error) {
+	if r.src.Size == 0 || r.src.Size > longBytes {
+		r.long()
+	}
 	to := bytes.NewBuffer((*buf)[:0])
 	n, err := io.Copy(to, io.LimitReader(r.src.R, r.limits.MaxLine+1))
 	*buf = to.Bytes()

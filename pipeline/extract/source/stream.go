@@ -14,7 +14,7 @@ import (
 func Stream[R Records](ctx context.Context, in []Input, o Options, fresh func() Decoder[R], sink func(*Parsed[R]) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	t := &turns[R]{r: newReader(in, &o), order: make(chan chan *Parsed[R], o.Workers+1), progress: o.Progress}
+	t := &turns[R]{r: newReader(in, &o), order: make(chan chan *Parsed[R], o.Workers+1), long: make(chan struct{}, 1), progress: o.Progress}
 	if t.progress == nil {
 		t.progress = func(int64) {}
 	}
@@ -48,6 +48,7 @@ type turns[R Records] struct {
 	mu    sync.Mutex // held by the worker whose turn it is
 	r     *reader
 	order chan chan *Parsed[R] // results to come, in input order
+	long  chan struct{}        // holds one while a long batch is read, parsed or waits for its turn
 	ended bool
 	err   error
 
@@ -74,6 +75,9 @@ func (t *turns[R]) work(ctx context.Context, d Decoder[R]) {
 		}
 		b.hash()
 		done <- parse(b, d)
+		if b.isLong {
+			*buf = nil
+		}
 	}
 }
 
@@ -85,8 +89,22 @@ func (t *turns[R]) take(ctx context.Context, buf *[]byte) (*Batch, chan *Parsed[
 		return nil, nil
 	}
 	var b *Batch
+	held := false
+	t.r.long = func() {
+		if held {
+			return
+		}
+		select {
+		case t.long <- struct{}{}:
+			held = true
+		case <-ctx.Done():
+		}
+	}
 	if ctx.Err() == nil {
 		b, t.err = t.r.next(buf)
+	}
+	if b != nil {
+		b.isLong = held
 	}
 	if b == nil {
 		t.ended = true
@@ -107,20 +125,22 @@ func (t *turns[R]) collect(ctx context.Context, cancel func(), sink func(*Parsed
 	last := int64(0)
 	for done := range t.order {
 		res := <-done
-		if err != nil || ctx.Err() != nil {
-			continue
+		if err == nil && ctx.Err() == nil {
+			at := &numbers[res.Batch.File]
+			*at += res.Batch.skipped
+			res.Number(*at)
+			*at += res.numbers
+			if res.Batch.read < last {
+				last = 0 // another file
+			}
+			t.progress(res.Batch.read - last)
+			last = res.Batch.read
+			if err = sink(res); err != nil {
+				cancel()
+			}
 		}
-		at := &numbers[res.Batch.File]
-		*at += res.Batch.skipped
-		res.Number(*at)
-		*at += res.numbers
-		if res.Batch.read < last {
-			last = 0 // another file
-		}
-		t.progress(res.Batch.read - last)
-		last = res.Batch.read
-		if err = sink(res); err != nil {
-			cancel()
+		if res.Batch.isLong {
+			<-t.long
 		}
 	}
 	return err
