@@ -7,7 +7,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Alpha makes the request rows of one target (01 T-1, T-5): every request of
+// Alpha makes the request rows of one target (spec#delay-targets): every request of
 // the run is kept or dropped for one reason. The space's version must be the
 // one of Rebuild.
 func (s *Steps) Alpha(sp *features.Space, o AlphaOptions) (*Table, error) {
@@ -134,8 +134,8 @@ type value struct {
 	joinNs    int64
 }
 
-// target is T-5. All targets join at QUEUED (T-1) but egress, which joins at
-// FINISHED.
+// target is the delay and its stamps. All targets join at QUEUED but egress,
+// which joins at FINISHED (spec#join).
 func (b *alphaBuilder) target(i int) (value, trace.Code) {
 	r := &b.s.Run.Requests[i]
 	v := value{joinNs: r.QueuedNs.V}
@@ -173,7 +173,7 @@ func (b *alphaBuilder) overheadOf(i int) (value, trace.Code) {
 	return value{y: o.HiUs, lo: o.LoUs, hi: o.HiUs, exact: o.Exact, joinNs: r.QueuedNs.V}, ""
 }
 
-// SpanUs is the time between two stamps in us (01 T-6).
+// SpanUs is the time between two stamps in us (spec#stamps).
 func SpanUs(fromNs, toNs int64) float64 { return float64(toNs-fromNs) / 1000 }
 
 // vector writes the features of request r joined to recorded step k into b.x.
@@ -192,7 +192,7 @@ func (b *alphaBuilder) vector(r *trace.Request, k int) trace.Code {
 	return features.FeatureOutOfRange
 }
 
-// input is S-12.
+// input is the state of the joined step and the request's prompt (spec#queue-inputs).
 func (b *alphaBuilder) input(r *trace.Request, k int) features.QueueInput {
 	s := &b.s.Run.Steps[k]
 	in := features.QueueInput{
@@ -252,6 +252,7 @@ func (b *alphaBuilder) findings() {
 			b.s.Run.ID, b.blind, b.t.Read))
 	}
 	if b.o.Target == Overhead && len(b.s.Run.Steps) == 0 {
-		b.t.Findings = append(b.t.Findings, trace.Findingf(NotIdentified, "%s: no steps recorded: the overhead has no lower bound and no queue state to join", b.s.Run.ID))
+		b.t.Findings = append(b.t.Findings, trace.Findingf(NotIdentified, "%s: no steps recorded: the overhead has no lower bound and no "+
+			"queue state to join", b.s.Run.ID))
 	}
 }

@@ -42,7 +42,7 @@ func alphaOf(t *testing.T, run *trace.Run, d *deploy.Deployment, o AlphaOptions)
 
 // TestT1Join: the last step up to QUEUED, ties included; egress joins at
 // FINISHED.
-func TestT1Join(t *testing.T) {
+func TestJoin(t *testing.T) {
 	run := &trace.Run{Steps: stepsEvery10ms(60), Requests: []trace.Request{
 		request("tie", 200*ms, 405*ms), request("between", 215*ms, 430*ms)}}
 	queue := alphaOf(t, run, testDeployment(), AlphaOptions{Target: Queue})
@@ -67,7 +67,7 @@ func TestT1Join(t *testing.T) {
 
 // TestT5OverheadIntervals: bounded below by the step that was running, exact
 // where the server idled.
-func TestT5OverheadIntervals(t *testing.T) {
+func TestOverheadIntervals(t *testing.T) {
 	idle := func(steps []trace.Step, k int) { steps[k].RunningDepth, steps[k].WaitingDepth = 0, 0 }
 	for _, c := range []struct {
 		name   string
@@ -111,7 +111,7 @@ func TestT5OverheadIntervals(t *testing.T) {
 }
 
 // TestT5Drops: each reason on its own; read = kept + dropped.
-func TestT5Drops(t *testing.T) {
+func TestAlphaDrops(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		target string
@@ -153,7 +153,7 @@ func TestAlphaRowsAreInTimeOrder(t *testing.T) {
 
 // TestS10PrefixHits come from the first snapshot with scheduled tokens; without
 // one they are 0 and said.
-func TestS10PrefixHits(t *testing.T) {
+func TestPrefixHits(t *testing.T) {
 	run := &trace.Run{Steps: stepsEvery10ms(60), Requests: []trace.Request{request("a", 241*ms, 300*ms), request("b", 242*ms, 301*ms)},
 		Snapshots: []trace.Snapshot{
 			{StepID: 25, CoreID: "a", PromptTokens: 100, ScheduledTokens: 0, EffectivePromptLen: trace.Some(int64(100))},
@@ -178,7 +178,7 @@ func TestS10PrefixHits(t *testing.T) {
 
 // TestV11AlphaHoldOut: requests belong to the phase of their ARRIVED and count
 // as hold-out by it.
-func TestV11AlphaHoldOut(t *testing.T) {
+func TestAlphaHoldOut(t *testing.T) {
 	run := &trace.Run{Steps: stepsEvery10ms(60)}
 	for i := range int64(40) {
 		run.Requests = append(run.Requests, request(string(rune('A'+i)), (120+10*i)*ms, (140+10*i)*ms))

@@ -15,7 +15,7 @@ type Quantiles struct {
 	N        int
 }
 
-// Audit says what the stamps of a run really measure (03 F1, F6). Unknown
+// Audit says what the stamps of a run really measure (spec#target-audit). Unknown
 // figures are the zero Opt.
 type Audit struct {
 	DurationUsP50       trace.Opt[float64] // inside schedule(), busy steps
@@ -85,7 +85,8 @@ func (a *Audit) verdict() string {
 	case !a.CadenceUsP50.OK:
 		return "no two adjacent busy steps are recorded: the step time can only come from intervals of several steps"
 	case a.BelowFloor:
-		return fmt.Sprintf("target_below_floor: the cadence (%.0f us) is shorter than reading the weights once (%.0f us); check the hardware figures of run.yaml",
+		return fmt.Sprintf("target_below_floor: the cadence (%.0f us) is shorter than reading the weights once (%.0f us); check the "+
+			"hardware figures of run.yaml",
 			a.CadenceUsP50.V, a.FloorUsP50.V)
 	case a.DurationUsP50.V < 0.5*a.CadenceUsP50.V:
 		return fmt.Sprintf("cadence is the step time; step.duration_us is scheduler CPU time (%.2g %% of the cadence)",
@@ -96,7 +97,7 @@ func (a *Audit) verdict() string {
 }
 
 // Floor compares a beta table's median time per step with its median floor per
-// step (01 T-4). ok is false without rows.
+// step (spec#physical-floor). ok is false without rows.
 func (t *Table) Floor() (medianUs, floorUs float64, ok bool) {
 	if t.Kept == 0 || t.FloorUs == nil {
 		return 0, 0, false
@@ -109,7 +110,7 @@ func (t *Table) Floor() (medianUs, floorUs float64, ok bool) {
 }
 
 // CheckFloor returns a target_below_floor finding when the median target of
-// the pooled tables' rows lies below their median floor (01 T-4); nil when not.
+// the pooled tables' rows lies below their median floor (spec#physical-floor); nil when not.
 func CheckFloor(tables []*Table) *trace.Finding {
 	var y, f []float64
 	for _, t := range tables {
@@ -121,6 +122,7 @@ func CheckFloor(tables []*Table) *trace.Finding {
 	if !(my < mf) {
 		return nil
 	}
-	finding := trace.Findingf(BelowFloor, "median target %.3g us per step, physical floor %.3g us: this target cannot be the step time", my, mf)
+	finding := trace.Findingf(BelowFloor, "median target %.3g us per step, physical floor %.3g us: this target cannot be the step time", my,
+		mf)
 	return &finding
 }

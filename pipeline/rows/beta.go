@@ -25,7 +25,7 @@ func Physics(sp *features.Space) Vectorizer {
 	}}
 }
 
-// Beta makes the step-time rows of the run (01 T-2 or T-3). The space gives
+// Beta makes the step-time rows of the run, cadence or duration. The space gives
 // features and physical floor; its version must be the one of Rebuild.
 func (s *Steps) Beta(sp *features.Space, o BetaOptions) (*Table, error) {
 	return s.BetaBasis(sp, Physics(sp), o)
@@ -99,7 +99,7 @@ func filled(n int, v float64) []float64 {
 	return s
 }
 
-// isSparse reports whether fewer than half of the steps are recorded (S-8).
+// isSparse reports whether fewer than half of the steps are recorded (spec#summary-steps).
 func isSparse(s *Steps) bool {
 	if n := len(s.Run.Steps); n > 0 {
 		return float64(n) < 0.5*float64(s.Run.Steps[n-1].ID-s.Run.Steps[0].ID+1)
@@ -160,7 +160,7 @@ func (b *betaBuilder) interval(k int) (interval, trace.Code) {
 	return b.cadenceOf(k)
 }
 
-// durationOf is T-3: the time inside schedule() of step k itself.
+// durationOf is the time inside schedule() of step k itself.
 func (b *betaBuilder) durationOf(k int) (interval, trace.Code) {
 	i := &b.s.Run.Steps[k]
 	switch {
@@ -174,8 +174,8 @@ func (b *betaBuilder) durationOf(k int) (interval, trace.Code) {
 	return interval{y: float64(i.DurationUs), from: i.ID, to: i.ID}, ""
 }
 
-// cadenceOf is T-2: from the start of recorded step i to that of the next
-// recorded step j, which holds the execution of steps i-lag .. j-1-lag. None of
+// cadenceOf is the time from the start of recorded step i to that of the next
+// recorded step j (spec#cadence), which holds the execution of steps i-lag .. j-1-lag. None of
 // i-lag .. j-1 may be idle.
 func (b *betaBuilder) cadenceOf(k int) (interval, trace.Code) {
 	if k+1 == len(b.s.Run.Steps) {
@@ -230,7 +230,7 @@ func (b *betaBuilder) isPureDecode(id int64) bool {
 	return st.Known() && st.In.PrefillTokens == 0 && st.In.DecodeTokens > 0 && isBusy(&b.s.Run.Steps[st.Recorded])
 }
 
-// isBusy is T-2's busy: something runs and tokens are scheduled.
+// isBusy: something runs and tokens are scheduled (spec#cadence).
 func isBusy(s *trace.Step) bool { return s.ScheduledTokens > 0 && s.RunningDepth > 0 }
 
 // vector sums the vectors of the interval's steps into b.x.

@@ -21,7 +21,8 @@ func decodeRun(n int) *trace.Run {
 		id := i + 1
 		run.Steps = append(run.Steps, trace.Step{ID: id, TsStartNs: id * 10e6, DurationUs: 120, RunningDepth: 1, NumDecodeReqs: 1,
 			DecodeTokens: 1, ScheduledTokens: 1, BlocksTotal: 100, BlocksFree: 50, KVUsage: 0.5})
-		run.Snapshots = append(run.Snapshots, trace.Snapshot{StepID: id, CoreID: "r", Phase: "DECODE", PromptTokens: 5, ComputedTokens: 5 + id, ScheduledTokens: 1})
+		run.Snapshots = append(run.Snapshots, trace.Snapshot{StepID: id, CoreID: "r", Phase: "DECODE", PromptTokens: 5, ComputedTokens: 5 + id,
+			ScheduledTokens: 1})
 	}
 	return run
 }
@@ -38,7 +39,7 @@ func betaOf(t *testing.T, run *trace.Run, d *deploy.Deployment, o BetaOptions) *
 
 // TestT2IntervalRowsSumTheirSteps: a row over a gap equals the sum of the rows
 // of the full recording, for every lag.
-func TestT2IntervalRowsSumTheirSteps(t *testing.T) {
+func TestIntervalRowsSumTheirSteps(t *testing.T) {
 	for seed := range uint64(10) {
 		y, _ := play(seed, true, true)
 		d := toyDeployment(y)
@@ -99,7 +100,7 @@ func compareSums(t *testing.T, one, many *Table) {
 }
 
 // TestT2RowsPartitionTheSteps: no step's features are used by two rows.
-func TestT2RowsPartitionTheSteps(t *testing.T) {
+func TestRowsPartitionTheSteps(t *testing.T) {
 	y, _ := play(4, false, true)
 	run := thin(y, firstOnly(y.run.Snapshots))
 	r := rand.New(rand.NewPCG(4, 4))
@@ -113,7 +114,7 @@ func TestT2RowsPartitionTheSteps(t *testing.T) {
 }
 
 // TestT2Drops: each reason on its own.
-func TestT2Drops(t *testing.T) {
+func TestDrops(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(run *trace.Run, d *deploy.Deployment, o *BetaOptions)
@@ -181,7 +182,7 @@ func TestT2Drops(t *testing.T) {
 
 // TestT2SpikesAreRelativeToTheRecentPast: a lasting change of level is kept
 // once the median has followed.
-func TestT2SpikesAreRelativeToTheRecentPast(t *testing.T) {
+func TestSpikesAreRelativeToTheRecentPast(t *testing.T) {
 	var m median
 	var naive []float64
 	r := rand.New(rand.NewPCG(1, 1))
@@ -208,7 +209,7 @@ func TestT2SpikesAreRelativeToTheRecentPast(t *testing.T) {
 
 // TestS8LagApproximate: in sparse runs a pure-decode interval takes the
 // features of step i for step i-lag, and says so.
-func TestS8LagApproximate(t *testing.T) {
+func TestLagApproximate(t *testing.T) {
 	run := decodeRun(300)
 	run.Snapshots = nil
 	run.Steps = slices.DeleteFunc(run.Steps, func(s trace.Step) bool { return s.ID > 12 && s.ID%10 > 1 })
@@ -233,7 +234,7 @@ func TestS8LagApproximate(t *testing.T) {
 }
 
 // TestT3DurationTarget uses the step's own duration and features, at no lag.
-func TestT3DurationTarget(t *testing.T) {
+func TestDurationTarget(t *testing.T) {
 	run := decodeRun(40)
 	run.Steps[20].ScheduledTokens, run.Steps[20].RunningDepth = 0, 0
 	table := betaOf(t, run, testDeployment(), BetaOptions{Target: Duration, Lag: 1})
@@ -248,7 +249,7 @@ func TestT3DurationTarget(t *testing.T) {
 }
 
 // TestT4Floor: the duration target lies below the time to read the weights.
-func TestT4Floor(t *testing.T) {
+func TestFloor(t *testing.T) {
 	run, d := decodeRun(40), testDeployment()
 	duration, cadence := betaOf(t, run, d, BetaOptions{Target: Duration}), betaOf(t, run, d, BetaOptions{})
 	if f := CheckFloor([]*Table{duration}); f == nil || f.Code != BelowFloor {
@@ -257,14 +258,14 @@ func TestT4Floor(t *testing.T) {
 	if f := CheckFloor([]*Table{cadence}); f != nil {
 		t.Errorf("cadence: %v", f)
 	}
-	// 15,009,316,864 bytes of weights less the embedding, read at 3.35 TB/s (01 section 14)
+	// 15,009,316,864 bytes of weights less the embedding, read at 3.35 TB/s (spec#worked-example)
 	if _, floor, _ := cadence.Floor(); math.Abs(floor-15009316864/3.35e6) > 1 {
 		t.Errorf("floor %g us", floor)
 	}
 }
 
 // TestA14EMARunsOverAllRecordedSteps, before warm-up and drops.
-func TestA14EMARunsOverAllRecordedSteps(t *testing.T) {
+func TestEMARunsOverAllRecordedSteps(t *testing.T) {
 	run, d := decodeRun(60), testDeployment()
 	run.Steps[3].NumPreempted = 1 // inside the warm-up
 	table := betaOf(t, run, d, BetaOptions{Gamma: 0.5})
@@ -275,7 +276,7 @@ func TestA14EMARunsOverAllRecordedSteps(t *testing.T) {
 }
 
 // TestC4PreemptionFactor is strict.
-func TestC4PreemptionFactor(t *testing.T) {
+func TestPreemptionFactor(t *testing.T) {
 	for _, c := range []struct {
 		preempted, running int64
 		want               float64
@@ -288,7 +289,7 @@ func TestC4PreemptionFactor(t *testing.T) {
 
 // TestV11HoldOut is the last 20 % in time of each phase; rows outside all
 // phases are training rows of no phase.
-func TestV11HoldOut(t *testing.T) {
+func TestHoldOut(t *testing.T) {
 	run, d := decodeRun(200), testDeployment()
 	table := betaOf(t, run, d, BetaOptions{})
 	for i := range table.Kept {
@@ -314,7 +315,7 @@ func TestV11HoldOut(t *testing.T) {
 }
 
 // TestV11StressSets and regimes follow the steps of a row.
-func TestV11StressSets(t *testing.T) {
+func TestStressSets(t *testing.T) {
 	y := &toy{budget: 100, chunking: true}
 	y.play([]*job{{id: "a", arrive: 1, prompt: 250, outputs: 40}, {id: "b", arrive: 20, prompt: 90, outputs: 3}})
 	run := *y.run
@@ -339,7 +340,7 @@ func TestV11StressSets(t *testing.T) {
 }
 
 // TestV12Ranges are per step, over training rows only.
-func TestV12Ranges(t *testing.T) {
+func TestRanges(t *testing.T) {
 	run, d := decodeRun(100), testDeployment()
 	for i := range run.Steps {
 		run.Snapshots[i].ComputedTokens = int64(i + 10)
@@ -386,7 +387,8 @@ func TestBetaBasis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	count := Vectorizer{P: 2, WantMembers: true, Step: func(in *features.StepInput, members []trace.Member, x []float64) (features.Hits, error) {
+	count := Vectorizer{P: 2, WantMembers: true, Step: func(in *features.StepInput, members []trace.Member, x []float64) (features.Hits,
+		error) {
 		x[0], x[1] = 1, float64(len(members))
 		return 0, nil
 	}}
@@ -406,7 +408,7 @@ func TestBetaBasis(t *testing.T) {
 
 // TestT2LagEvidence: the three test tables hold the same intervals, behind the
 // training rows, each near a prefill of more than 64 tokens.
-func TestT2LagEvidence(t *testing.T) {
+func TestLagEvidence(t *testing.T) {
 	y := &toy{budget: 500, chunking: true}
 	var js []*job
 	for i := range int64(60) {

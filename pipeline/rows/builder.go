@@ -10,7 +10,7 @@ type builder struct {
 	s        *Steps
 	why      []trace.Code // per step, why the journeys do not tell
 	journeys bool         // the run has core spans
-	totals   bool         // steps without requests may use their totals (S-8)
+	totals   bool         // steps without requests may use their totals (spec#summary-steps)
 	cv2      float64
 	hasCV2   bool
 	buf      []trace.Member
@@ -82,7 +82,7 @@ func (b *builder) rich(rec *trace.Step, snaps []trace.Snapshot) features.StepInp
 	return sum11(b.other)
 }
 
-// source10 is S-9 without snapshots: totals where chunking is off, and empty
+// source10 is the source of 1.0 without snapshots (spec#frozen-sourcing): totals where chunking is off, and empty
 // steps, which have nothing to be chunked.
 func (b *builder) source10(st *Step, rec *trace.Step) {
 	switch {
@@ -116,7 +116,7 @@ func (b *builder) crossCheck(id int64, snaps []trace.Snapshot, why trace.Code) {
 	}
 }
 
-// check is S-9's hard error.
+// check refuses a chunked run of 1.0 without any snapshot (spec#frozen-sourcing).
 func (b *builder) check() error {
 	if b.s.Version != features.V10 || !b.s.Dep.Engine.ChunkedPrefill || b.s.Quality.Rich > 0 {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Recipe selects cleaning and fitting (01 G-5).
+// Recipe selects cleaning and fitting (spec#recipe).
 type Recipe string
 
 // The recipes.
@@ -15,7 +15,7 @@ const (
 	Frozen   Recipe = "frozen"
 )
 
-// outlierFactor and outlierShare are C-3's.
+// outlierFactor and outlierShare: times the median, and what a cell may lose (spec#outliers).
 const (
 	outlierFactor = 5
 	outlierShare  = 0.2
@@ -28,10 +28,10 @@ type cell struct {
 	regime Regime
 }
 
-// Clean drops outliers (01 C-3, strict >) from tables of one target: rows whose
+// Clean drops outliers (spec#outliers) from tables of one target: rows whose
 // time per step is more than 5 times the median of their configuration (frozen)
 // or of their configuration and regime (relative), pooled over the tables.
-// Overhead tables are left alone (T-7). It returns a many_outliers finding for
+// Overhead tables are left alone. It returns a many_outliers finding for
 // every cell that lost more than 20 %.
 func Clean(tables []*Table, recipe Recipe) []trace.Finding {
 	cells, values := pool(tables, recipe)

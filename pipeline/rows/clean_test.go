@@ -20,7 +20,7 @@ func yTable(config string, regime Regime, ys ...float64) *Table {
 
 // TestC3Outliers: strict, per step, per cell in the relative recipe and per
 // configuration in the frozen one, pooled over runs.
-func TestC3Outliers(t *testing.T) {
+func TestOutliers(t *testing.T) {
 	for _, c := range []struct {
 		recipe Recipe
 		want   [3]int
@@ -42,7 +42,7 @@ func TestC3Outliers(t *testing.T) {
 }
 
 // TestC3ComparesTimePerStep: a row of several steps is not an outlier for it.
-func TestC3ComparesTimePerStep(t *testing.T) {
+func TestComparesTimePerStep(t *testing.T) {
 	a := yTable("A", Decode, 10, 11, 12, 110)
 	a.Steps[3] = 10
 	Clean([]*Table{a}, Relative)
@@ -52,7 +52,7 @@ func TestC3ComparesTimePerStep(t *testing.T) {
 }
 
 // TestT7OverheadIsNotCleaned.
-func TestT7OverheadIsNotCleaned(t *testing.T) {
+func TestOverheadIsNotCleaned(t *testing.T) {
 	a := yTable("A", Idle, 1, 1, 1, 1000)
 	a.Target = Overhead
 	if Clean([]*Table{a}, Relative); a.Kept != 4 {
@@ -72,7 +72,8 @@ func TestFilterMovesEveryColumn(t *testing.T) {
 	}
 	for i := range half.Kept {
 		if half.dumpRow(i, nil, nil).Request != whole.dumpRow(2*i+1, nil, nil).Request || !slices.Equal(half.Row(i), whole.Row(2*i+1)) ||
-			half.Lo[i] != whole.Lo[2*i+1] || half.Exact[i] != whole.Exact[2*i+1] || half.Sets[i] != whole.Sets[2*i+1] || half.Phase[i] != whole.Phase[2*i+1] {
+			half.Lo[i] != whole.Lo[2*i+1] || half.Exact[i] != whole.Exact[2*i+1] || half.Sets[i] != whole.Sets[2*i+1] ||
+			half.Phase[i] != whole.Phase[2*i+1] {
 			t.Errorf("row %d", i)
 		}
 	}
@@ -107,7 +108,8 @@ func TestDumpRows(t *testing.T) {
 		if i >= beta.Kept {
 			from, k = alpha, i-beta.Kept
 		}
-		if r.YUs != from.Y[k] || !slices.Equal(r.X, from.Row(k)) || len(r.Names) != len(r.X) || r.Phase.V != "open" || r.Target != from.Target || r.Exact.OK != (from == alpha) {
+		if r.YUs != from.Y[k] || !slices.Equal(r.X, from.Row(k)) || len(r.Names) != len(r.X) || r.Phase.V != "open" || r.Target != from.Target ||
+			r.Exact.OK != (from == alpha) {
 			t.Errorf("row %d: %+v", i, r)
 		}
 	}
@@ -136,13 +138,14 @@ func total(h Histogram) (n int) {
 	return n
 }
 
-// TestAudit: cadence and duration medians and the pick-up quantiles (03 F1, F6).
+// TestAudit: cadence and duration medians and the pick-up quantiles.
 func TestAudit(t *testing.T) {
 	run, d := decodeRun(40), testDeployment()
 	run.Requests = []trace.Request{request("a", 150*ms, 200*ms), request("b", 241*ms, 300*ms)}
 	s := mustRebuild(t, run, d, features.V11)
 	a := s.Audit(testSpace(t, d, features.V11))
-	if a.CadenceUsP50.V != 10000 || a.DurationUsP50.V != 120 || a.BelowFloor || a.QueuedToScheduledUs.P50 != 200 || a.ArrivedToQueuedUs.P90 != 2000 {
+	if a.CadenceUsP50.V != 10000 || a.DurationUsP50.V != 120 || a.BelowFloor || a.QueuedToScheduledUs.P50 != 200 ||
+		a.ArrivedToQueuedUs.P90 != 2000 {
 		t.Errorf("%+v", a)
 	}
 	slow := *d

@@ -18,7 +18,7 @@ type Histogram struct {
 	Bins       []Bin
 }
 
-// Coverage says which kinds of steps a run holds (03 section 2).
+// Coverage says which kinds of steps a run holds.
 type Coverage struct {
 	PrefillTokens Histogram // tokens per step, steps with prefill
 	DecodeBatch   Histogram // decodes per step, steps with decodes
@@ -119,7 +119,7 @@ func (c *Coverage) absent(run string, decode, mixed, prefill int) {
 }
 
 // Ranges are the smallest and largest per-step values of every feature over
-// the training rows of the tables (01 V-12); 0, 0 for a slot without any.
+// the training rows of the tables (spec#training-range); 0, 0 for a slot without any.
 func Ranges(tables []*Table) (lo, hi []float64) {
 	if len(tables) == 0 {
 		return nil, nil

@@ -32,8 +32,10 @@ func damage(r *rand.Rand, run *trace.Run) {
 		q := &run.Requests[r.IntN(len(run.Requests))]
 		s := &run.Steps[r.IntN(len(run.Steps))]
 		p := &run.Snapshots[r.IntN(len(run.Snapshots))]
-		fields := []*int64{&q.ScheduledStep.V, &q.FirstTokenStep.V, &q.FinishedStep.V, &q.PromptTokens.V, &q.OutputTokens.V, &q.QueuedNs.V, &q.ArrivedNs.V,
-			&s.ScheduledTokens, &s.NumPrefillReqs, &s.NumDecodeReqs, &s.PrefillTokens, &s.RunningDepth, &s.TsStartNs, &s.DurationUs, &s.BlocksFree, &s.NumPreempted,
+		fields := []*int64{&q.ScheduledStep.V, &q.FirstTokenStep.V, &q.FinishedStep.V, &q.PromptTokens.V, &q.OutputTokens.V, &q.QueuedNs.V,
+			&q.ArrivedNs.V,
+			&s.ScheduledTokens, &s.NumPrefillReqs, &s.NumDecodeReqs, &s.PrefillTokens, &s.RunningDepth, &s.TsStartNs, &s.DurationUs, &s.BlocksFree,
+			&s.NumPreempted,
 			&p.ComputedTokens, &p.PromptTokens, &p.ScheduledTokens, &p.EffectivePromptLen.V}
 		f := fields[r.IntN(len(fields))]
 		*f = odd(r, *f)

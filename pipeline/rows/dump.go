@@ -28,7 +28,7 @@ type DumpRow struct {
 	LoUs      trace.Opt[float64] `col:"lo_us" unit:"us" doc:"overhead: lower bound"`
 	HiUs      trace.Opt[float64] `col:"hi_us" unit:"us" doc:"overhead: upper bound"`
 	Exact     trace.Opt[bool]    `col:"exact" doc:"overhead: the value is known"`
-	Factor    float64            `col:"factor" doc:"weight factor of 01 C-4"`
+	Factor    float64            `col:"factor" doc:"weight factor: 0.5 for a row that preempts, else 1"`
 	HoldOut   bool               `col:"hold_out" doc:"last part of its phase: not used for training"`
 	FloorUs   float64            `col:"floor_us" unit:"us" doc:"time to read the weights, summed over the row's steps"`
 	Names     []string           `col:"feature_names" doc:"names of the features, in order"`

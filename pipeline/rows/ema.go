@@ -5,7 +5,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// emas is the preemption average after every recorded step (01 A-14): over all
+// emas is the preemption average after every recorded step (spec#preemption-average): over all
 // of them in order, before any cleaning.
 func emas(steps []trace.Step, gamma float64) []float64 {
 	out := make([]float64, len(steps))

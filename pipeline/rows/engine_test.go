@@ -25,7 +25,7 @@ type job struct {
 	finished, stale bool
 }
 
-// toy is the scheduler of 01 S-7 and 02 section 2, ten slow obvious rules: the
+// toy is the scheduler in ten slow obvious rules: the
 // dumb twin of the reconstruction. It runs jobs and records what vLLM would.
 type toy struct {
 	budget   int64
@@ -49,7 +49,8 @@ func (y *toy) play(jobs []*job) {
 
 func (y *toy) step(step int64, waiting *[]*job) {
 	budget := y.budget
-	sum := trace.Step{ID: step, TsStartNs: step * 20e6, TsEndNs: step*20e6 + 1e5, DurationUs: 100, BlocksTotal: 1000, BlocksFree: 500, KVUsage: 0.5}
+	sum := trace.Step{ID: step, TsStartNs: step * 20e6, TsEndNs: step*20e6 + 1e5, DurationUs: 100, BlocksTotal: 1000, BlocksFree: 500,
+		KVUsage: 0.5}
 	var ran []*job
 	schedule := func(j *job, n int64) {
 		c := trace.Chunk{Computed: j.computed, Prompt: j.prompt, New: n}
@@ -182,7 +183,8 @@ func jobs(r *rand.Rand, n int, budget int64, chunking bool) []*job {
 	var out []*job
 	step := int64(1)
 	for i := range n {
-		j := &job{id: fmt.Sprintf("r%03d", i), arrive: step, prompt: 1 + r.Int64N(3*budget), outputs: 1 + r.Int64N(30), stopsByEOS: r.IntN(2) == 0}
+		j := &job{id: fmt.Sprintf("r%03d", i), arrive: step, prompt: 1 + r.Int64N(3*budget), outputs: 1 + r.Int64N(30),
+			stopsByEOS: r.IntN(2) == 0}
 		if !chunking {
 			j.prompt = 1 + r.Int64N(budget/2)
 		}

@@ -6,7 +6,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 )
 
-// LagEvidence is what the lag of one run is measured on (01 T-2): for lags 0,
+// LagEvidence is what the lag of one run is measured on (spec#lag): for lags 0,
 // 1, 2 the training rows of the first 80 % of the run, and one common set of
 // hold-out intervals whose targets are equal for all three.
 type LagEvidence struct {

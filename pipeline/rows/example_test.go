@@ -30,7 +30,8 @@ func ExampleRebuild() {
 	}
 	steps.Each(func(st *rows.Step, members []trace.Member) {
 		m := members[0]
-		fmt.Printf("step %d %s: %s runs %d tokens behind %d, causal work %.0f\n", st.ID, st.Tag, m.CoreID, m.New, m.Computed, st.In.PrefillCausalWork)
+		fmt.Printf("step %d %s: %s runs %d tokens behind %d, causal work %.0f\n", st.ID, st.Tag, m.CoreID, m.New, m.Computed,
+			st.In.PrefillCausalWork)
 	})
 	// Output:
 	// step 1 journey: a runs 2048 tokens behind 0, causal work 2098176

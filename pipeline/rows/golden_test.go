@@ -386,7 +386,7 @@ func goldenJoins(t *testing.T, g *golden) {
 			want = *c.Expected
 		}
 		if got := lastStart(steps, c.QueuedNs); got != want {
-			t.Errorf("T-1 queued %d: got step %d, want %d", c.QueuedNs, got, want)
+			t.Errorf("queued %d: got step %d, want %d", c.QueuedNs, got, want)
 		}
 	}
 }
@@ -444,7 +444,7 @@ func goldenTargets(t *testing.T, g *golden) {
 	}
 }
 
-// goldenCadenceRows makes T-2 rows of steps whose batches come from complete
+// goldenCadenceRows makes cadence rows of steps whose batches come from complete
 // snapshots: one prompt chunk each when busy, so that no row is approximated.
 func goldenCadenceRows(t *testing.T, g *golden) {
 	for _, c := range g.Cases.Cadence {
@@ -453,7 +453,8 @@ func goldenCadenceRows(t *testing.T, g *golden) {
 			step := trace.Step{ID: st.ID, TsStartNs: st.Ts}
 			if st.Busy {
 				step.RunningDepth, step.NumPrefillReqs, step.PrefillTokens, step.ScheduledTokens = 1, 1, 9, 9
-				run.Snapshots = append(run.Snapshots, trace.Snapshot{StepID: st.ID, CoreID: "r", Phase: "PREFILL", PromptTokens: 100, ScheduledTokens: 9})
+				run.Snapshots = append(run.Snapshots, trace.Snapshot{StepID: st.ID, CoreID: "r", Phase: "PREFILL", PromptTokens: 100,
+					ScheduledTokens: 9})
 			}
 			run.Steps = append(run.Steps, step)
 		}
@@ -533,7 +534,7 @@ type cleaningCase struct {
 	} `json:"relative"`
 }
 
-// goldenCleaning runs C-1..C-4 on shuffled rows of several engine runs.
+// goldenCleaning runs the cleaning on shuffled rows of several engine runs.
 func goldenCleaning(t *testing.T) {
 	dir := os.Getenv("BLIS_TRAIN_GOLDEN_RIDGE")
 	if dir == "" {
@@ -602,7 +603,7 @@ func (c *cleaningCase) clean(recipe Recipe) (kept []int, weights []float64) {
 	return kept, weights
 }
 
-// table applies C-2 and C-4 to one engine run; FirstStep carries the position.
+// table applies warm-up and factors to one engine run; FirstStep carries the position.
 func (c *cleaningCase) table(order []int) *Table {
 	run := new(trace.Run)
 	for _, i := range order {
@@ -643,7 +644,7 @@ func testSpace(t *testing.T, d *deploy.Deployment, v features.Version) *features
 	return sp
 }
 
-// testDeployment is LLaMA-3-8B on one H100 (01 section 14).
+// testDeployment is LLaMA-3-8B on one H100 (spec#worked-example).
 func testDeployment() *deploy.Deployment {
 	return &deploy.Deployment{
 		Name: "test", TP: 1, PP: 1, DP: 1,

@@ -8,7 +8,7 @@ import (
 )
 
 // Part is one phase of a run, or the whole run where run.yaml has no phases,
-// with the time that divides training from hold-out (01 V-11).
+// with the time that divides training from hold-out (spec#hold-out).
 type Part struct {
 	Phase   int // index into the deployment's phases; -1 for the whole run
 	Name    string
@@ -76,7 +76,7 @@ func place(parts []Part, ns int64) (phase int32, holdOut bool) {
 	return -1, false
 }
 
-// warmUp tells rows of the warm-up (01 C-2): those of the warmup phase when
+// warmUp tells rows of the warm-up (spec#warm-up): those of the warmup phase when
 // there is one, else those up to the 10th recorded step.
 type warmUp struct {
 	byPhase bool

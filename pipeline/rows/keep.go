@@ -88,7 +88,7 @@ func (k *looks) record(s *trace.Step) {
 	k.factor = math.Min(k.factor, preemptionFactor(s.NumPreempted, s.RunningDepth))
 }
 
-// preemptionFactor is C-4: 0.5 where more than half of the running requests
+// preemptionFactor is 0.5 where more than half of the running requests
 // were preempted (strict), else 1.
 func preemptionFactor(preempted, running int64) float64 {
 	if float64(preempted)/float64(max(1, running)) > 0.5 {

@@ -7,7 +7,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// life is one core request as the engine's steps saw it (01 S-7):
+// life is one core request as the engine's steps saw it (spec#journeys):
 //
 //	s .. t            prompt chunks; the step t produces the first token
 //	t+1 .. sure       one decode a step, context p+1, p+2, ...
@@ -68,15 +68,15 @@ func (l *life) chunk(u int64) (trace.Chunk, bool) {
 	return c, c.New > 0
 }
 
-// biography makes the lives of a run from its requests, in scheduling order.
-type biography struct {
+// lifeReader makes the lives of a run from its requests, in scheduling order.
+type lifeReader struct {
 	async   bool
 	caching bool
 	last    int64                // last step of the run
 	seen    map[string]firstSeen // first snapshot with scheduled tokens
 }
 
-func (b *biography) lives(requests []trace.Request) []life {
+func (b *lifeReader) lives(requests []trace.Request) []life {
 	type ordered struct {
 		life
 		ns int64
@@ -98,7 +98,7 @@ func (b *biography) lives(requests []trace.Request) []life {
 }
 
 // life reads one request. It returns false for a request that never ran.
-func (b *biography) life(r *trace.Request) (life, bool) {
+func (b *lifeReader) life(r *trace.Request) (life, bool) {
 	if !r.CoreID.OK {
 		return life{}, false
 	}
@@ -110,14 +110,14 @@ func (b *biography) life(r *trace.Request) (life, bool) {
 	case !r.ScheduledStep.OK && !r.FirstTokenStep.OK && r.FinishedStep.OK && r.DroppedEvents == 0:
 		return life{}, false // ended while waiting
 	case r.Preemptions.Or(0) > 0:
-		return b.breakUp(l, r, PreemptedRequest), true
+		return b.unknownLife(l, r, PreemptedRequest), true
 	case r.DroppedEvents > 0 || !r.ScheduledStep.OK || !r.FinishedStep.OK || !r.PromptTokens.OK || l.prompt < 1:
-		return b.breakUp(l, r, InconsistentLife), true
+		return b.unknownLife(l, r, InconsistentLife), true
 	case !r.FirstTokenStep.OK:
-		return b.unborn(l, r), true
+		return b.withoutFirstToken(l, r), true
 	}
 	l.cached = b.cachedTokens(&l)
-	return b.grown(l, r), true
+	return b.withFirstToken(l, r), true
 }
 
 // isPlausible refuses numbers only a damaged record holds, so that sums and
@@ -131,9 +131,9 @@ func isPlausible(r *trace.Request) bool {
 	return r.FirstTokenStep.V-r.ScheduledStep.V < maxStepRange && r.FinishedStep.V-r.ScheduledStep.V < maxStepRange
 }
 
-// breakUp makes every step of the request unknown. Without a FINISHED event
+// unknownLife makes every step of the request unknown. Without a FINISHED event
 // nobody knows when it ended: up to the end of the run.
-func (b *biography) breakUp(l life, r *trace.Request, why trace.Code) life {
+func (b *lifeReader) unknownLife(l life, r *trace.Request, why trace.Code) life {
 	l.broken = why
 	l.from = r.ScheduledStep.Or(r.FirstTokenStep.Or(r.QueuedStep.Or(0)))
 	l.to = max(l.from, r.FinishedStep.Or(b.last))
@@ -143,31 +143,31 @@ func (b *biography) breakUp(l life, r *trace.Request, why trace.Code) life {
 	return l
 }
 
-// unborn is a request that ended before its first token. An abort may come at
+// withoutFirstToken is a request that ended before its first token. An abort may come at
 // any time; anything else is a lost event.
-func (b *biography) unborn(l life, r *trace.Request) life {
+func (b *lifeReader) withoutFirstToken(l life, r *trace.Request) life {
 	if !isAborted(r) || r.FinishedStep.V < l.s {
-		return b.breakUp(l, r, InconsistentLife)
+		return b.unknownLife(l, r, InconsistentLife)
 	}
 	l.t, l.sure, l.tail = r.FinishedStep.V, r.FinishedStep.V, r.FinishedStep.V
 	l.cached, l.guess = b.cachedTokens(&l), true
 	return l
 }
 
-// grown is a request with a first token: e = t + o - 1 is required, except
+// withFirstToken is a request with one: e = t + o - 1 is required, except
 // that an abort carries the current step counter, at which the request was
-// still scheduled (01 S-7, 02 section 2.2).
-func (b *biography) grown(l life, r *trace.Request) life {
+// still scheduled (spec#wasted-decodes).
+func (b *lifeReader) withFirstToken(l life, r *trace.Request) life {
 	e := r.FinishedStep.V
 	l.sure = l.t + r.OutputTokens.V - 1
 	l.tail = l.sure
 	switch {
 	case !r.OutputTokens.OK || r.OutputTokens.V < 1 || l.t < l.s:
-		return b.breakUp(l, r, InconsistentLife)
+		return b.unknownLife(l, r, InconsistentLife)
 	case isAborted(r) && e >= l.sure && e <= l.sure+b.inFlight():
 		l.tail = e
 	case e != l.sure:
-		return b.breakUp(l, r, InconsistentLife)
+		return b.unknownLife(l, r, InconsistentLife)
 	case b.async && r.FinishStatus.Or("") == trace.FinishStopped:
 		l.tail++
 	}
@@ -176,7 +176,7 @@ func (b *biography) grown(l life, r *trace.Request) life {
 
 // inFlight is how many steps of a request may be scheduled and not yet counted
 // when an abort is stamped.
-func (b *biography) inFlight() int64 {
+func (b *lifeReader) inFlight() int64 {
 	if b.async {
 		return 2
 	}
@@ -188,9 +188,9 @@ func isAborted(r *trace.Request) bool {
 	return s == trace.FinishAborted || s == trace.FinishError
 }
 
-// cachedTokens is a of S-7 as far as one request tells: from its first
+// cachedTokens is what one request tells of its cached tokens: from its first
 // snapshot, else 0 with prefix caching off, else unknown (-1).
-func (b *biography) cachedTokens(l *life) int64 {
+func (b *lifeReader) cachedTokens(l *life) int64 {
 	f, ok := b.seen[l.id]
 	switch {
 	case ok && f.step == l.s:

@@ -6,13 +6,13 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Beta targets (01 T-2, T-3).
+// Beta targets (spec#cadence, spec#duration).
 const (
 	Cadence  = "cadence"
 	Duration = "duration"
 )
 
-// Alpha targets (01 T-5). A target that contains a wait must not be added as a
+// Alpha targets (spec#delay-targets). A target that contains a wait must not be added as a
 // delay in a replay.
 const (
 	Overhead  = "overhead"
@@ -24,17 +24,17 @@ const (
 // CodeBadOption rejects an option; it is a bug of the caller or a wrong flag.
 const CodeBadOption trace.Code = "bad_row_option"
 
-// Constants of 01 sections 9 to 11.
+// Constants of rows and cleaning.
 const (
-	maxSteps       = 20  // T-2: steps of one row
-	spikeFactor    = 10  // T-2
-	spikeWindow    = 101 // T-2: rows
-	warmUpSteps    = 10  // C-2
-	evidenceTokens = 64  // T-2: prefill tokens an evidence interval must exceed
-	evidenceLags   = 3   // T-2: lags 0, 1, 2
+	maxSteps       = 20  // steps of one row (spec#multi-step-rows)
+	spikeFactor    = 10  // times the median of the window (spec#row-drops)
+	spikeWindow    = 101 // rows
+	warmUpSteps    = 10  // spec#warm-up
+	evidenceTokens = 64  // prefill tokens an evidence interval must exceed (spec#lag)
+	evidenceLags   = 3   // lags 0, 1, 2
 )
 
-// DefaultSplit is the training share of each phase (01 V-11).
+// DefaultSplit is the training share of each phase (spec#hold-out).
 const DefaultSplit = 0.8
 
 // Span is a half-open time interval on the monotonic clock, ns.
@@ -44,7 +44,7 @@ type Span struct{ StartNs, EndNs int64 }
 // the version's default target at lag 0.
 type BetaOptions struct {
 	Target    string    // cadence or duration; empty: the version's default
-	Lag       int       // steps between schedule() and execution, 0..2 (T-2); cadence only
+	Lag       int       // steps between schedule() and execution, 0..2 (spec#lag); cadence only
 	Gamma     float64   // preemption EMA, in (0, 1]; 0: features.DefaultGamma
 	Gammas    []float64 // factors whose columns are wanted too (Table.Variants); Gamma may be among them
 	Split     float64   // training share of each phase, in (0, 1]; 0: DefaultSplit
@@ -60,7 +60,7 @@ type AlphaOptions struct {
 	Saturated []Span    // requests arriving inside are dropped as saturated
 }
 
-// DefaultBetaTarget is the version's beta target (01 G-4).
+// DefaultBetaTarget is the version's beta target (spec#spec-version).
 func DefaultBetaTarget(v features.Version) string {
 	if v == features.V10 {
 		return Duration
@@ -68,7 +68,7 @@ func DefaultBetaTarget(v features.Version) string {
 	return Cadence
 }
 
-// DefaultAlphaTarget is the version's alpha target (01 G-4).
+// DefaultAlphaTarget is the version's alpha target (spec#spec-version).
 func DefaultAlphaTarget(v features.Version) string {
 	if v == features.V10 {
 		return Queue
@@ -121,7 +121,7 @@ func resolveShared(gamma, split float64) (float64, float64, error) {
 	return gamma, split, nil
 }
 
-// AssumedLag is the lag of a run whose data cannot tell (01 T-2).
+// AssumedLag is the lag of a run whose data cannot tell (spec#lag).
 func AssumedLag(d *deploy.Deployment) int {
 	if d.Engine.IsAsync() {
 		return 1

@@ -5,7 +5,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// plan is the reconstruction of 01 S-7: who ran in every step, as far as the
+// plan is the reconstruction (spec#journeys): who ran in every step, as far as the
 // journeys tell. Arrays are indexed by step id - first.
 type plan struct {
 	lives     []life
@@ -102,7 +102,7 @@ func (p *plan) block(from, to int64, why trace.Code) {
 
 // guessCached finds the cached tokens that no snapshot tells: when every step
 // of s..t has a summary and no other request prefills in them, they are the
-// prompt minus the prompt tokens that ran (01 S-7). Prompt tokens are the
+// prompt minus the prompt tokens that ran (spec#cached-tokens). Prompt tokens are the
 // scheduled ones minus the decodes, since labels are wrong under asynchronous
 // scheduling.
 func (p *plan) guessCached() {

@@ -2,7 +2,7 @@ package rows
 
 import "github.com/blis-train/blis-train/trace"
 
-// addTransfers joins the KV events (01 S-11).
+// addTransfers joins the KV events (spec#transfers).
 func (s *Steps) addTransfers() {
 	if s.Dep.Engine.CPUOffloading && len(s.Run.KVEvents) == 0 {
 		s.Findings = append(s.Findings, trace.Findingf(NoKVEvents, "%s: CPU offloading is on and no KV events were recorded", s.Run.ID))
@@ -70,6 +70,7 @@ func (s *Steps) qualityFindings(noLengths bool) {
 			s.Run.ID, q.Approximate, q.Recorded))
 	}
 	if noLengths {
-		s.Findings = append(s.Findings, trace.Findingf(NoPromptLengths, "%s: no prompt lengths in snapshots; equal prompts are assumed", s.Run.ID))
+		s.Findings = append(s.Findings, trace.Findingf(NoPromptLengths, "%s: no prompt lengths in snapshots; equal prompts are assumed",
+			s.Run.ID))
 	}
 }

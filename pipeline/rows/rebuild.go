@@ -19,7 +19,7 @@ const CodeDuplicateStep trace.Code = "duplicate_step_id"
 
 // Rebuild finds out what ran in every step of the run, as far as its tables
 // tell. Codes: unknown_spec_version, step_range_too_wide, duplicate_step_id,
-// and in 1.0 chunked_without_snapshots (S-9's hard error).
+// and in 1.0 chunked_without_snapshots (spec#frozen-sourcing).
 func Rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps, error) {
 	if err := v.Check(); err != nil {
 		return nil, err
@@ -34,9 +34,9 @@ func Rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps
 		s.Findings = append(s.Findings, trace.Findingf(NoEMA, "%s: no step summaries: no beta rows, and the preemption average is 0", run.ID))
 		return s, nil
 	}
-	bio := &biography{async: dep.Engine.IsAsync(), caching: dep.Engine.PrefixCaching,
+	reader := &lifeReader{async: dep.Engine.IsAsync(), caching: dep.Engine.PrefixCaching,
 		last: run.Steps[len(run.Steps)-1].ID, seen: s.seen.first}
-	lives := bio.lives(run.Requests)
+	lives := reader.lives(run.Requests)
 	first, last, err := stepRange(run, lives)
 	if err != nil {
 		return nil, err

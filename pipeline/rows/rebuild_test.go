@@ -60,7 +60,7 @@ func compare(t *testing.T, what string, s *Steps, y *toy) (known int) {
 			t.Errorf("%s: step %d (%s): got %v, want %v", what, st.ID, st.Tag, got, want)
 		}
 		if sum11(want) != withoutDepth(st.In) {
-			t.Errorf("%s: step %d: sums %+v differ from S-3 over the members", what, st.ID, st.In)
+			t.Errorf("%s: step %d: sums %+v differ from the sums over the members", what, st.ID, st.In)
 		}
 	})
 	return known
@@ -73,7 +73,7 @@ func withoutDepth(in features.StepInput) features.StepInput {
 
 // TestS7RebuildsEveryStep: journeys and first snapshots tell every batch of the
 // toy engine, asynchronous or not, with EOS waste, aborts and shared budgets.
-func TestS7RebuildsEveryStep(t *testing.T) {
+func TestRebuildsEveryStep(t *testing.T) {
 	for seed := range uint64(40) {
 		for _, async := range []bool{false, true} {
 			for _, chunking := range []bool{true, false} {
@@ -90,7 +90,7 @@ func TestS7RebuildsEveryStep(t *testing.T) {
 }
 
 // TestS7SampledSteps: steps without a summary are rebuilt too.
-func TestS7SampledSteps(t *testing.T) {
+func TestSampledSteps(t *testing.T) {
 	for seed := range uint64(20) {
 		y, _ := play(seed, seed%2 == 0, true)
 		run := thin(y, firstOnly(y.run.Snapshots))
@@ -106,7 +106,7 @@ func TestS7SampledSteps(t *testing.T) {
 
 // TestS7LostJourneysAreNeverWrong: without some core spans steps become
 // unknown, never wrong, as long as every step has its summary.
-func TestS7LostJourneysAreNeverWrong(t *testing.T) {
+func TestLostJourneysAreNeverWrong(t *testing.T) {
 	for seed := range uint64(40) {
 		y, _ := play(seed, seed%2 == 0, true)
 		run := thin(y, firstOnly(y.run.Snapshots))
@@ -134,8 +134,8 @@ func TestS7LostJourneysAreNeverWrong(t *testing.T) {
 	}
 }
 
-// TestS7PreemptedRequestsMakeTheirStepsUnknown, unless snapshots show them (S-4).
-func TestS7PreemptedRequestsMakeTheirStepsUnknown(t *testing.T) {
+// A preempted request makes its steps unknown, unless snapshots show them.
+func TestPreemptedRequestsMakeTheirStepsUnknown(t *testing.T) {
 	for seed := range uint64(20) {
 		y, js := play(seed, seed%2 == 0, true)
 		bad := js[len(js)/2]
@@ -166,7 +166,7 @@ func TestS7PreemptedRequestsMakeTheirStepsUnknown(t *testing.T) {
 
 // TestS7ContradictionsAreUnknown: a summary that contradicts is unknown and
 // counted, and the unrecorded steps beside it are unknown too.
-func TestS7ContradictionsAreUnknown(t *testing.T) {
+func TestContradictionsAreUnknown(t *testing.T) {
 	y, _ := play(3, false, true)
 	run := thin(y, firstOnly(y.run.Snapshots))
 	mid := len(run.Steps) / 2
@@ -193,7 +193,7 @@ func TestS7ContradictionsAreUnknown(t *testing.T) {
 // TestS7CachedTokensFromTotals: without a snapshot the cached tokens follow
 // from the summaries when no other prompt runs; otherwise only the prefill
 // steps are unknown and the decodes stay known.
-func TestS7CachedTokensFromTotals(t *testing.T) {
+func TestCachedTokensFromTotals(t *testing.T) {
 	y := &toy{budget: 100, chunking: true}
 	js := []*job{
 		{id: "alone", arrive: 1, prompt: 250, cached: 48, computed: 48, outputs: 4},
@@ -219,8 +219,8 @@ func TestS7CachedTokensFromTotals(t *testing.T) {
 }
 
 // TestS7SampledJourneysNeedSummaries: at a journey rate below 1 a step is known
-// only where a summary confirms it; the others fall back to totals (S-8).
-func TestS7SampledJourneysNeedSummaries(t *testing.T) {
+// only where a summary confirms it; the others fall back to totals.
+func TestSampledJourneysNeedSummaries(t *testing.T) {
 	y, _ := play(5, false, true)
 	d := toyDeployment(y)
 	d.Tracing.JourneySampleRate = trace.Some(0.5)
@@ -258,7 +258,7 @@ func TestS7SampledJourneysNeedSummaries(t *testing.T) {
 
 // TestS7UnlinkedSpansNeedSummaries: around an API span without a core span only
 // confirmed steps count.
-func TestS7UnlinkedSpansNeedSummaries(t *testing.T) {
+func TestUnlinkedSpansNeedSummaries(t *testing.T) {
 	y, _ := play(6, false, true)
 	run := thin(y, firstOnly(y.run.Snapshots))
 	mid := len(run.Steps) / 2
@@ -280,7 +280,7 @@ func TestS7UnlinkedSpansNeedSummaries(t *testing.T) {
 
 // TestS7InconsistentRequests: e = t + o - 1 is required; an abort may be one
 // step later (two when asynchronous), a lost event breaks the request.
-func TestS7InconsistentRequests(t *testing.T) {
+func TestInconsistentRequests(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		async  bool
@@ -300,9 +300,10 @@ func TestS7InconsistentRequests(t *testing.T) {
 		{"impossible step", false, trace.FinishLength, 1 << 50, true, 0},
 		{"negative step", false, trace.FinishLength, -4, true, 0},
 	} {
-		b := &biography{async: c.async, last: 100}
+		b := &lifeReader{async: c.async, last: 100}
 		l, ok := b.life(&trace.Request{CoreID: trace.Some("r"), PromptTokens: trace.Some(int64(5)), OutputTokens: trace.Some(int64(4)),
-			ScheduledStep: trace.Some(int64(9)), FirstTokenStep: trace.Some(int64(10)), FinishedStep: trace.Some(c.e), FinishStatus: trace.Some(c.status)})
+			ScheduledStep: trace.Some(int64(9)), FirstTokenStep: trace.Some(int64(10)), FinishedStep: trace.Some(c.e),
+			FinishStatus: trace.Some(c.status)})
 		if !ok || (l.broken != "") != c.broken || !c.broken && l.tail != c.tail {
 			t.Errorf("%s: %+v", c.name, l)
 		}
@@ -310,7 +311,7 @@ func TestS7InconsistentRequests(t *testing.T) {
 }
 
 // TestS4IncompleteSnapshotsAreNotRich: a set that lost a snapshot is not used.
-func TestS4IncompleteSnapshotsAreNotRich(t *testing.T) {
+func TestIncompleteSnapshotsAreNotRich(t *testing.T) {
 	y, _ := play(8, false, true)
 	run := *y.run
 	last := run.Snapshots[len(run.Snapshots)-1].StepID
@@ -327,7 +328,7 @@ func TestS4IncompleteSnapshotsAreNotRich(t *testing.T) {
 }
 
 // TestS9ChunkedWithoutSnapshotsIsAnError: 1.0 names the flag to record with.
-func TestS9ChunkedWithoutSnapshotsIsAnError(t *testing.T) {
+func TestChunkedWithoutSnapshotsIsAnError(t *testing.T) {
 	y, _ := play(9, false, true)
 	run := *y.run
 	run.Snapshots = nil
@@ -351,7 +352,7 @@ func TestS9ChunkedWithoutSnapshotsIsAnError(t *testing.T) {
 }
 
 // TestS11TransfersJoinTheirStep and are missed only when offloading is on.
-func TestS11TransfersJoinTheirStep(t *testing.T) {
+func TestTransfersJoinTheirStep(t *testing.T) {
 	y, _ := play(10, false, true)
 	d := toyDeployment(y)
 	d.Engine.CPUOffloading = true
@@ -360,7 +361,8 @@ func TestS11TransfersJoinTheirStep(t *testing.T) {
 		t.Error("no no_kv_events finding")
 	}
 	run := *y.run
-	run.KVEvents = []trace.KVEvent{{Kind: "TransferCompleted", Step: trace.Some(int64(7)), TransferID: trace.Some(int64(1)), RequestID: trace.Some("r000"),
+	run.KVEvents = []trace.KVEvent{{Kind: "TransferCompleted", Step: trace.Some(int64(7)), TransferID: trace.Some(int64(1)),
+		RequestID: trace.Some("r000"),
 		SrcMedium: trace.Some("CPU"), DstMedium: trace.Some("GPU"), BlockCount: trace.Some(int64(9)), Success: trace.Some(true)}}
 	s = mustRebuild(t, &run, d, features.V11)
 	if in := s.At(7).In; in.CPUResidentReadBlocks != 9 || in.TransferBlocks != 0 {

@@ -85,7 +85,8 @@ func TestIssue5Batches(t *testing.T) {
 			s := mustRebuild(t, l.run, l.dep, features.V11)
 			q := s.Quality
 			share := float64(q.FromJourneys) / float64(q.Recorded)
-			fmt.Printf("batches: %-40s %5d steps, %6.2f %% known from journeys and summaries, %5d compared with snapshots, %d wrong, %d contradictions, %d of %d unrecorded rebuilt\n",
+			fmt.Printf("batches: %-40s %5d steps, %6.2f %% known from journeys and summaries, %5d compared with snapshots, %d wrong, %d "+
+				"contradictions, %d of %d unrecorded rebuilt\n",
 				l.run.ID, q.Recorded, 100*share, q.CrossChecked, q.CrossWrong, q.Contradictions, q.Rebuilt, q.Unrecorded)
 			if q.CrossWrong > 0 {
 				t.Errorf("%s: steps %v differ from their snapshots", l.run.ID, s.Wrong)
@@ -108,7 +109,7 @@ func hasPreemption(run *trace.Run) bool {
 	return false
 }
 
-// checkTokens are 03 F4's invariants: a step holds at most the token budget,
+// checkTokens are invariants of vLLM's scheduler: a step holds at most the token budget,
 // and the decodes of a request whose life is known are its output tokens but
 // one, its chunks the uncached prompt.
 func checkTokens(t *testing.T, s *Steps) {
@@ -163,7 +164,7 @@ func overheadOf(t *testing.T, l loaded) *Table {
 
 // TestT5OverheadOfRealRuns: one constant lies in nearly all intervals of the
 // open-loop phase of each synchronous real run (data/real_vllm_cpu: 94 to 100 %).
-func TestT5OverheadOfRealRuns(t *testing.T) {
+func TestOverheadOfRealRuns(t *testing.T) {
 	for _, l := range extracted(t, "real_vllm_cpu") {
 		table := overheadOf(t, l)
 		open := table.Select(func(i int) bool {
@@ -208,7 +209,7 @@ func count(v []bool) (n int) {
 // the load stage, lognormal with cv 0.25, and intervals hold it
 // (data/composed/README.md). Stages in which the server idles have few
 // concurrent requests: 1 to 20 here.
-func TestT5OverheadOfComposedRuns(t *testing.T) {
+func TestOverheadOfComposedRuns(t *testing.T) {
 	var ratios []float64
 	inside, intervals := 0, 0
 	for _, l := range extracted(t, "composed") {
@@ -231,7 +232,8 @@ func TestT5OverheadOfComposedRuns(t *testing.T) {
 		t.Fatalf("%d exact rows", n)
 	}
 	median, p5, p95, share := stat.Median(ratios), ratios[n/20], ratios[n-1-n/20], float64(inside)/float64(intervals)
-	fmt.Printf("overhead: composed: %d exact rows, ratio to the emulation at concurrency 1: median %.2f, 5 %% %.2f, 95 %% %.2f; %.1f %% of %d intervals meet it\n",
+	fmt.Printf("overhead: composed: %d exact rows, ratio to the emulation at concurrency 1: median %.2f, 5 %% %.2f, 95 %% %.2f; %.1f %% "+
+		"of %d intervals meet it\n",
 		n, median, p5, p95, 100*share, intervals)
 	if median < 1 || median > 1.35 || p5 < 0.6 || p95 > 2 {
 		t.Errorf("median %.2f, 5 %% %.2f, 95 %% %.2f", median, p5, p95)
@@ -243,7 +245,7 @@ func TestT5OverheadOfComposedRuns(t *testing.T) {
 
 // TestT2RowsOfSharedRuns: read = kept + dropped, no row below the physical
 // floor's order, and evidence for the lag where a run holds prefill.
-func TestT2RowsOfSharedRuns(t *testing.T) {
+func TestRowsOfSharedRuns(t *testing.T) {
 	for _, set := range []string{"real_vllm_cpu", "composed"} {
 		for _, l := range extracted(t, set) {
 			s, sp := mustRebuild(t, l.run, l.dep, features.V11), testSpace(t, l.dep, features.V11)

@@ -6,7 +6,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Sourcing of spec 1.0 (01 S-9), literally: counts and labels as recorded,
+// Sourcing of spec 1.0 (spec#frozen-sourcing), to the letter: counts and labels as recorded,
 // output tokens added to the context a second time, allocated blocks as read
 // blocks. Known errors stay.
 
@@ -48,7 +48,7 @@ func summary10(s *trace.Step, d *deploy.Deployment, cv2 float64) features.StepIn
 	return in
 }
 
-// NonRichPrefillWork10 is P^2/np*(1+cv2) of S-9, 0 without prefill requests.
+// NonRichPrefillWork10 is P^2/np*(1+cv2) (spec#frozen-sourcing), 0 without prefill requests.
 func NonRichPrefillWork10(prefillTokens, prefillReqs int64, cv2 float64) float64 {
 	if prefillReqs == 0 {
 		return 0
@@ -57,13 +57,13 @@ func NonRichPrefillWork10(prefillTokens, prefillReqs int64, cv2 float64) float64
 	return p * p / float64(prefillReqs) * (1 + cv2)
 }
 
-// NonRichDecodeContext10 is usage*total*block_size*nd/max(1,running) of S-9.
+// NonRichDecodeContext10 is usage*total*block_size*nd/max(1,running) (spec#frozen-sourcing).
 func NonRichDecodeContext10(usage float64, totalBlocks, blockSize, decodeReqs, running int64) float64 {
 	return usage * float64(totalBlocks) * float64(blockSize) * float64(decodeReqs) / float64(max(1, running))
 }
 
-// prefixHit10 is cached_blocks/max(1, allocated+cached) of S-10, wrong on
-// purpose (01 X-11).
+// prefixHit10 is cached_blocks/max(1, allocated+cached), wrong on purpose: cached
+// blocks are among the allocated ones (spec#err-cached-blocks).
 func prefixHit10(cachedBlocks, allocatedBlocks int64) float64 {
 	return float64(cachedBlocks) / float64(max(1, allocatedBlocks+cachedBlocks))
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// sum11 is S-3 over the members of a step.
+// sum11 adds up the members of a step (spec#step-sums).
 func sum11(members []trace.Member) features.StepInput {
 	var in features.StepInput
 	for i := range members {
@@ -17,7 +17,7 @@ func sum11(members []trace.Member) features.StepInput {
 	return in
 }
 
-// summary11 approximates a step from its totals (01 S-8): pure-decode steps,
+// summary11 approximates a step from its totals (spec#summary-steps): pure-decode steps,
 // or prefill with chunked prefill off. The code says why it cannot.
 func summary11(s *trace.Step, d *deploy.Deployment, cv2 float64) (features.StepInput, trace.Code) {
 	if s.PrefillTokens > 0 && d.Engine.ChunkedPrefill {
@@ -82,8 +82,8 @@ func SquaredVariation(v []float64) float64 {
 	return squares / float64(len(v)) / (mean * mean)
 }
 
-// prefixHit11 is S-10: 1 - effective_prompt_len/num_prompt_tokens, or where the
-// key is absent (full hit) min(1, computed/prompt).
+// prefixHit11 is 1 - effective_prompt_len/num_prompt_tokens, or where the key is
+// absent (full hit) min(1, computed/prompt) (spec#prefix-hits).
 func prefixHit11(s *trace.Snapshot) float64 {
 	if s.PromptTokens < 1 {
 		return 0

@@ -10,7 +10,7 @@ import (
 // the worst tag of its steps.
 type Tag uint8
 
-// The sources of 01 section 8.
+// The sources of a step's batch (spec#input-table).
 const (
 	TagUnknown        Tag = iota // no row may use it
 	TagRich                      // complete snapshots: exact
@@ -30,7 +30,7 @@ type Step struct {
 	Tag      Tag
 	Reason   trace.Code // why the tag is unknown; empty otherwise
 	Recorded int32      // index into Steps.Run.Steps; -1 when no BATCH_SUMMARY exists
-	// In holds the sums of 01 section 8 without PreemptionEMA; RunningDepth is
+	// In holds the step sums without PreemptionEMA; RunningDepth is
 	// that of the summary, or the number of members without one.
 	In features.StepInput
 }
@@ -43,7 +43,7 @@ type Steps struct {
 	Run      *trace.Run
 	Dep      *deploy.Deployment
 	Version  features.Version
-	Config   string // key of the configuration (01 K-6)
+	Config   string // key of the configuration (spec#configuration)
 	First    int64  // id of All[0]
 	All      []Step // dense by step id: All[k].ID = First + k
 	Quality  Quality

@@ -50,8 +50,8 @@ func snapshotMembers(snaps []trace.Snapshot, to []trace.Member) []trace.Member {
 	return to
 }
 
-// isComplete is the condition of 01 S-4: as many snapshots as running requests
-// and as many tokens as scheduled.
+// isComplete asks for as many snapshots as running requests and as many tokens
+// as scheduled (spec#rich-steps).
 func isComplete(s *trace.Step, snaps []trace.Snapshot) bool {
 	if len(snaps) == 0 || int64(len(snaps)) != s.RunningDepth {
 		return false

@@ -6,7 +6,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Regime is the kind of work a row holds (01 C-3): decode, prefill or mixed for
+// Regime is the kind of work a row holds (spec#regimes): decode, prefill or mixed for
 // beta; idle (nothing waits) or waiting for alpha.
 type Regime uint8
 
@@ -24,7 +24,7 @@ var regimeNames = [...]string{"decode", "prefill", "mixed", "idle", "waiting"}
 // String returns the regime's name in tables and reports.
 func (r Regime) String() string { return regimeNames[r] }
 
-// StressSet is a set of rows whose errors are reported apart (01 V-11).
+// StressSet is a set of rows whose errors are reported apart.
 type StressSet uint8
 
 // The stress sets; a row may be in several.
@@ -70,8 +70,8 @@ type Table struct {
 	FirstStep, LastStep []int64
 	Tag                 []Tag
 	Phase               []int32   // index into the deployment's phases; -1 for none
-	Factor              []float64 // C-4: 0.5 or 1
-	HoldOut             []bool    // V-11
+	Factor              []float64 // 0.5 or 1 (spec#preempting-rows)
+	HoldOut             []bool    // spec#hold-out
 	Sets                []StressSet
 	FloorUs             []float64 // beta: W/Bw summed over the row's steps
 	Batch               []float64 // beta: requests per step; alpha: running depth
@@ -81,10 +81,10 @@ type Table struct {
 	Read, Kept int
 	Dropped    []CodeCount // sorted by code
 	// Hits counts candidate rows by 1-based slot whose value hit its bound in
-	// some step (01 F-6); such rows are dropped in both versions.
+	// some step (spec#bounds); such rows are dropped in both versions.
 	Hits []int
 	// Min and Max are the smallest and largest per-step values of each feature
-	// over kept rows outside the hold-out (01 V-12), taken before outliers go;
+	// over kept rows outside the hold-out (spec#training-range), taken before outliers go;
 	// +Inf and -Inf without any.
 	Min, Max []float64
 	Findings []trace.Finding

@@ -7,7 +7,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// transfers are the KV blocks that moved in one step (01 S-11).
+// transfers are the KV blocks that moved in one step (spec#transfers).
 type transfers struct {
 	step int64
 	out  int64 // GPU -> CPU blocks
