@@ -30,7 +30,7 @@ var Docs = map[string]string{
 	Trees:        "200 boosted trees of depth 6 on log(ms)",
 	TreesGated:   "two such forests, for rows where nobody and where somebody waits, from 200 rows on each side",
 	Physics:      "a rollout of the scheduler with the coefficient file's step times; nothing is fitted here",
-	PhysicsTrees: "50 trees of depth 3 on log(ms / physics)",
+	PhysicsTrees: "50 trees of depth 3 on log(ms / physics): all, half or none of them, by the last fifth of the training rows",
 }
 
 // UsesPhysics reports whether a model needs estimates in Table.Physics.
@@ -125,24 +125,84 @@ func newTrees(t *Table, rows []int, w []float64, o Options) (*Boosted, error) {
 	return boostLogs(t, rows, w, o, opt, false)
 }
 
-// newResidual grows 50 trees of depth 3 on what physics leaves.
+// residualShares are how much of the residual trees may be used.
+var residualShares = []float64{0, 0.5, 1}
+
+// newResidual grows 50 trees of depth 3 on what physics leaves, and uses as much of
+// them as trees grown on the first 80 % of the rows helped on the rest: what is only
+// noise, or drifts away, is left to physics.
 func newResidual(t *Table, rows []int, w []float64, o Options) (*Boosted, error) {
 	opt := forest.DefaultOptions()
 	opt.Trees, opt.Depth = 50, 3
+	weight := map[int]float64{}
 	var known []int
-	var weights []float64
 	for k, i := range rows {
 		if t.Physics[i] > 0 {
 			known = append(known, i)
+			weight[i] = 1
 			if w != nil {
-				weights = append(weights, w[k])
+				weight[i] = w[k]
 			}
 		}
+	}
+	weights := func(rows []int) []float64 {
+		out := make([]float64, len(rows))
+		for k, i := range rows {
+			out[k] = weight[i]
+		}
+		return out
 	}
 	if len(known) == 0 {
 		return nil, fmt.Errorf("model %s: no training row has a physics estimate", PhysicsTrees)
 	}
-	return boostLogs(t, known, weights, o, opt, true)
+	share := 1.0
+	if head, tail := SplitTail(t, known, 0.8); len(head) > 0 && len(tail) > 0 {
+		trial, err := boostLogs(t, head, weights(head), o, opt, true)
+		if err != nil {
+			return nil, err
+		}
+		share = trial.bestShare(t, tail, weights(tail))
+	}
+	b, err := boostLogs(t, known, weights(known), o, opt, true)
+	if err != nil {
+		return nil, err
+	}
+	return loaded(scaled(&b.Forest, share), len(t.X), true)
+}
+
+// bestShare is the share of the trees with the smallest weighted MAPE on rows.
+func (b *Boosted) bestShare(t *Table, rows []int, w []float64) float64 {
+	best, least := 0.0, math.Inf(1)
+	x := make([]float64, len(t.X))
+	for _, share := range residualShares {
+		sum := 0.0
+		for k, i := range rows {
+			t.Row(i, x)
+			sum += w[k] * math.Abs(t.Physics[i]*math.Exp(share*b.eval.Margin(x))/t.Y[i]-1)
+		}
+		if sum < least {
+			best, least = share, sum
+		}
+	}
+	return best
+}
+
+// scaled is a forest whose sum is a share of the given one's; no trees for none.
+func scaled(f *treeforest.Forest, share float64) *treeforest.Forest {
+	out := &treeforest.Forest{Base: share * f.Base, Trees: []treeforest.Tree{}}
+	if share == 0 {
+		return out
+	}
+	for _, t := range f.Trees {
+		c := slices.Clone(t)
+		for i := range c {
+			if c[i].Feature == treeforest.Leaf {
+				c[i].Value *= float32(share)
+			}
+		}
+		out.Trees = append(out.Trees, c)
+	}
+	return out
 }
 
 func boostLogs(t *Table, rows []int, w []float64, o Options, opt forest.Options, isResidual bool) (*Boosted, error) {

@@ -66,6 +66,23 @@ func TestModelsLearn(t *testing.T) {
 	}
 }
 
+// Where physics is right up to noise, no residual trees are used; where it is off
+// by a factor, all of them.
+func TestResidualKnowsWhenToStop(t *testing.T) {
+	tab, rows := planted(600, 0.3)
+	m, err := New(PhysicsTrees, tab, rows, nil, Options{Seed: 1, Bins: 64})
+	if err != nil || len(m.(*Boosted).Forest.Trees) != 50 {
+		t.Errorf("physics off by 1.3: got %d trees, %v, want 50", len(m.(*Boosted).Forest.Trees), err)
+	}
+	for i := range tab.Physics {
+		tab.Physics[i] = tab.Y[i]
+	}
+	m, err = New(PhysicsTrees, tab, rows, nil, Options{Seed: 1, Bins: 64})
+	if b := m.(*Boosted); err != nil || b.Predict(tab, 3) != tab.Y[3] {
+		t.Errorf("exact physics: got %g, %v, want %g", b.Predict(tab, 3), err, tab.Y[3])
+	}
+}
+
 // A gated model is one forest for a side with fewer than 200 rows.
 func TestGatedNeedsRows(t *testing.T) {
 	tab, rows := planted(400, 0.05)
