@@ -31,6 +31,7 @@ const (
 	SimulationFile   = "simulation.json"
 	QueueFile        = "queue.json"
 	QueueComparePage = "compare.md"
+	QueuePage        = "queue.html"
 	PredictorFile    = "predictor.json"
 	ScoresFile       = "predictor_scores.json"
 	PredictorPage    = "predictor.html"
@@ -39,7 +40,8 @@ const (
 var ownNames = map[string]bool{
 	"tables": true, ExtractFile: true, FitFile: true, ValidationFile: true, CoefficientsFile: true, ReportFile: true,
 	InspectFile: true, SimulationFile: true, "requests.parquet": true, "rows.parquet": true, "rows": true,
-	PredictorFile: true, ScoresFile: true, PredictorPage: true, PredictorRowsFile: true, "rejected.jsonl": true, QueueFile: true, QueueComparePage: true, "windows.parquet": true, ".extract-cache.json": true, "figures": true,
+	PredictorFile: true, ScoresFile: true, PredictorPage: true, PredictorRowsFile: true, "rejected.jsonl": true, QueueFile: true, QueueComparePage: true,
+	QueuePage: true, "windows.parquet": true, ".extract-cache.json": true, "figures": true,
 }
 
 // maxInput is far above any document or workload file, bytes.

@@ -1,19 +1,21 @@
 package pipeline
 
 import (
+	"bytes"
 	"context"
 	"errors"
 
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/queue"
-	"github.com/blis-train/blis-train/queueing"
+	model "github.com/blis-train/blis-train/queueing"
+	"github.com/blis-train/blis-train/report/queueing"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
 // SizeOptions say what `queue size` looks for.
 type SizeOptions struct {
-	Targets        queueing.Targets
+	Targets        model.Targets
 	Prompt, Output float64 // lengths instead of the windows'; 0 = theirs
 	Requests       int     // simulated at the rate found; 0 = none
 	Seed           uint64
@@ -28,7 +30,7 @@ func SizeQueues(ctx context.Context, doc *result.Queue, o SizeOptions) error {
 	err := par.Try(ctx, o.Workers, len(doc.Servers), func(i int) error {
 		s := &doc.Servers[i]
 		s.Sizing = nil
-		z, err := queue.SizedOf(s, queueing.Flavour(doc.Flavour), o.Prompt, o.Output)
+		z, err := queue.SizedOf(s, model.Flavour(doc.Flavour), o.Prompt, o.Output)
 		if err != nil {
 			failed[i] = err
 			return nil
@@ -39,7 +41,7 @@ func SizeQueues(ctx context.Context, doc *result.Queue, o SizeOptions) error {
 			return nil
 		}
 		findings[i], s.Sizing = found, size
-		if o.Requests > 0 && z.Flavour != queueing.WVA4P {
+		if o.Requests > 0 && z.Flavour != model.WVA4P {
 			size.Simulated, err = z.Simulate(size.RateRPS, o.Requests, o.Seed, ctx.Done())
 		}
 		return err
@@ -122,4 +124,11 @@ func CompareQueues(ctx context.Context, servers []*queue.Server, o *queue.Option
 		out = append(out, c...)
 	}
 	return out, err
+}
+
+// QueueReport is the page of queue.json.
+func QueueReport(doc *result.Queue) ([]byte, error) {
+	var b bytes.Buffer
+	err := queueing.Write(&b, doc)
+	return b.Bytes(), err
 }

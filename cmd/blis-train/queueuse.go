@@ -227,6 +227,13 @@ func finishQueue(c *cli.Context, con *console, doc *result.Queue) error {
 	if err := writeDoc(filepath.Join(c.String("out"), queueFile), doc); err != nil {
 		return err
 	}
+	html, err := pipeline.QueueReport(doc)
+	if err != nil {
+		return err
+	}
+	if err := files.Write(filepath.Join(c.String("out"), pipeline.QueuePage), html); err != nil {
+		return err
+	}
 	showUse(con, doc)
 	con.warn(doc.Warnings)
 	return con.document(doc)

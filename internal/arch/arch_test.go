@@ -153,6 +153,7 @@ var rooms = map[string]room{
 	"report/draw":     {ours: []string{"report/words"}, theirs: []string{svg, raster, ximage, fonts}},
 	"report/input":    {ours: []string{"report/words", "result"}},
 	"report/words":    {},
+	"report/queueing": {ours: []string{"report/page", "report/draw", "report/words", "result"}},
 	"report/latency":  {ours: []string{"report/page", "report/draw", "report/words", "result"}},
 
 	// the storeys of extract, each above the next

@@ -1,0 +1,111 @@
+package queue
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/blis-train/blis-train/pipeline/track"
+	"github.com/blis-train/blis-train/queueing"
+)
+
+// drawn is a server with parameters near those of published GPUs.
+func drawn(rng *rand.Rand) (queueing.Params, queueing.Server) {
+	scale := math.Exp(0.4 * rng.NormFloat64())
+	return queueing.Params{
+		AlphaMs: 6.6 * scale, BetaMs: 0.02 * scale * math.Exp(0.3*rng.NormFloat64()), GammaMs: 5e-5 * scale * math.Exp(0.3*rng.NormFloat64()),
+	}, queueing.Server{MaxBatch: 64, Queue: 640, MaxBatchedTokens: 8192}
+}
+
+// recording is the windows of one server in the simulator, whose load and lengths change
+// from window to window.
+func recording(t *testing.T, rng *rand.Rand, p queueing.Params, v queueing.Server, n, requests int) []track.Window {
+	t.Helper()
+	var out []track.Window
+	for i := range n {
+		s := queueing.Shape{Prompt: math.Round(128 * math.Pow(2, 4*rng.Float64())), Output: math.Round(64 * math.Pow(2, 3*rng.Float64())), OutputCV2: 0.5, PromptCV2: 0.3}
+		m, err := queueing.New(queueing.Corrected, p, s, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		traffic := Traffic{Shape: s, Prompts: LogNormalLaw, Output: LogNormalLaw, RateRPS: (0.15 + 0.55*rng.Float64()) * m.MaxRateRPS(), Requests: requests, Seed: rng.Uint64()}
+		got, shape, err := Simulate(p, v, traffic, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, track.Window{
+			StartNs: int64(i) * 60e9, EndNs: int64(i+1) * 60e9, Requests: got.Requests, RateRPS: traffic.drawnRate(), Shape: shape, Server: v,
+			TTFTMs: got.TTFTMs, ITLMs: got.ITLMs, TTFTSeMs: got.TTFTSeMs, ITLSeMs: got.ITLSeMs,
+		})
+	}
+	return out
+}
+
+// TestBatchFitAgainstReplica: on 20 simulated recordings the batch fit predicts the last 30 %
+// of the windows no worse than the autoscalers' tuners that have seen the first 70 %.
+func TestBatchFitAgainstReplica(t *testing.T) {
+	rng := rand.New(rand.NewPCG(22, 30))
+	wins := map[string]int{}
+	for range 20 {
+		p, v := drawn(rng)
+		w := recording(t, rng, p, v, 20, 200)
+		train, held := w[:14], w[14:]
+		for _, tuner := range []track.ReplicaOptions{track.WVATuner(), track.ModelTuner()} {
+			steps := track.Replica(train, tuner)
+			fit, err := track.Fit(train, track.DefaultFit(tuner.Flavour))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum := func(s track.Score) float64 { return s.TTFTWape + s.ITLWape + float64(s.Unpredicted) }
+			batch := sum(track.Evaluate(held, tuner.Flavour, fit.X, track.AsTuned))
+			replica := sum(track.Evaluate(held, tuner.Flavour, steps[len(steps)-1].X, track.AsTuned))
+			if batch <= replica {
+				wins[tuner.Name]++
+			}
+		}
+	}
+	t.Logf("batch fit no worse than the replica on the hold-out: %d of 20 (wva), %d of 20 (model-tuner)", wins["wva"], wins["model-tuner"])
+	for name, n := range wins {
+		if n < 18 {
+			t.Errorf("%s: %d of 20, want 18", name, n)
+		}
+	}
+}
+
+// TestSizeHoldsInTheSimulator: at the rate that sizing finds, the simulator's mean of the
+// binding metric is within 10 % of the target.
+func TestSizeHoldsInTheSimulator(t *testing.T) {
+	rng := rand.New(rand.NewPCG(22, 31))
+	worst := 0.0
+	for i := range 12 {
+		p, v := drawn(rng)
+		s := queueing.Shape{Prompt: []float64{256, 1024, 512}[i%3], Output: []float64{128, 256, 64, 512}[i%4], PromptCV2: 0.3, OutputCV2: 0.5}
+		z := Sized{Flavour: queueing.Corrected, Params: p, Shape: s, Limits: v}
+		m, err := queueing.New(z.Flavour, p, s, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := m.Solve((0.3 + 0.4*rng.Float64()) * m.MaxRateRPS())
+		target := queueing.Targets{ITLMs: at.ITLMs}
+		if i%2 == 0 {
+			target = queueing.Targets{TTFTMs: at.TTFTMs}
+		}
+		size, _, err := z.Size(target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := z.Simulate(size.RateRPS, 6000, 1, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		miss := got.ITLMs/target.ITLMs - 1
+		if size.Binding == "ttft" {
+			miss = got.TTFTMs/target.TTFTMs - 1
+		}
+		if worst = math.Max(worst, math.Abs(miss)); math.Abs(miss) > 0.1 {
+			t.Errorf("%+v at %.3g/s: %s is off its target by %+.1f %%", s, size.RateRPS, size.Binding, 100*miss)
+		}
+		t.Logf("%4.0f/%3.0f %s at %.3g requests/s: %+.1f %%; TTFT P95 %.4g ms, ITL P95 %.4g ms", s.Prompt, s.Output, size.Binding, size.RateRPS, 100*miss, got.TTFTP95Ms, got.ITLP95Ms)
+	}
+	t.Logf("largest miss %.1f %%", 100*worst)
+}
