@@ -1,13 +1,11 @@
 package pipeline
 
 import (
-	"bytes"
-	"fmt"
-
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -19,28 +17,7 @@ func CoefficientFile(f *result.Fit, v *result.Validation) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return SetBytes(set)
-}
-
-// SetBytes is the file a set is saved as.
-func SetBytes(set *coeff.Set) ([]byte, error) {
-	var b bytes.Buffer
-	err := set.Save(&b)
-	return b.Bytes(), err
-}
-
-// LoadCoefficients reads a coefficient file. special lets it be a pipe or a device.
-func LoadCoefficients(path string, special bool) (*coeff.Set, result.Input, error) {
-	data, in, err := ReadInput(path, special)
-	if err != nil {
-		return nil, in, err
-	}
-	set, err := coeff.Load(bytes.NewReader(data), path)
-	if err != nil && StageOf(path) == "fit" {
-		err = trace.Hinted(fmt.Errorf("%s: got a file that fit wrote, want a coefficient file", path),
-			"blis-train export "+path+" -o "+CoefficientsFile)
-	}
-	return set, in, err
+	return folder.SetBytes(set)
 }
 
 // StepTimes is a coefficient set bound to one deployment: batch in, us out. It is

@@ -12,7 +12,9 @@ import (
 
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/pipeline/simulate"
 )
 
 const recordings = "../testdata/traces/real"
@@ -43,6 +45,30 @@ func ExampleRun() {
 	// 16 coefficients, verdict fail
 }
 
+// A what-if from Go: the library's coefficients, a run.yaml and one point of load.
+func ExampleSimulate() {
+	out, err := os.MkdirTemp("", "example")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(out)
+	o := simulate.DefaultOptions()
+	o.Deployment, o.Out = filepath.Join(recordings, "gqa-low"), out
+	o.Model = "roofline"
+	o.InputTokens, o.OutputTokens, o.Requests, o.RateRPS = 100, 20, 50, 1
+	doc, err := pipeline.Simulate(context.Background(), o)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(doc.CompletedRequests, "requests,", doc.TotalOutputTokens, "tokens")
+	fmt.Println(doc.Command)
+	// Output:
+	// 50 requests, 1000 tokens
+	// simulate --deployment gqa-low --input-len 100 --latency-model roofline --num-prompts 50 --output-len 20 --request-rate 1
+}
+
 // A run writes the same bytes as its stages one by one, and an export of the fit
 // those of coefficients.yaml.
 func TestRunEqualsItsStages(t *testing.T) {
@@ -68,13 +94,13 @@ func TestRunEqualsItsStages(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := pipeline.DefaultExportOptions()
-	e.Out = filepath.Join(parts, pipeline.CoefficientsFile)
-	got, err := pipeline.Export(ctx, filepath.Join(parts, pipeline.FitFile), e)
+	e.Out = filepath.Join(parts, folder.CoefficientsFile)
+	got, err := pipeline.Export(ctx, filepath.Join(parts, folder.FitFile), e)
 	if err != nil || got.Format != export.FormatNative || len(got.Files) != 1 {
 		t.Fatalf("got %+v, %v", got, err)
 	}
-	for _, name := range []string{pipeline.ExtractFile, pipeline.FitFile, pipeline.ValidationFile, pipeline.CoefficientsFile,
-		pipeline.ReportFile} {
+	for _, name := range []string{folder.ExtractFile, folder.FitFile, folder.ValidationFile, folder.CoefficientsFile,
+		folder.ReportFile} {
 		a, b := read(t, filepath.Join(whole, name)), read(t, filepath.Join(parts, name))
 		if !bytes.Equal(a, b) {
 			t.Errorf("%s: a run and its stages write different bytes", name)

@@ -11,6 +11,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/result"
 )
@@ -88,28 +89,28 @@ func WriteExport(name string, format export.Format, out *export.Output) (*Export
 		if err := files.Write(name+f.Suffix, f.Data); err != nil {
 			return nil, err
 		}
-		got.Files = append(got.Files, InputOf(filepath.Base(name+f.Suffix), f.Data))
+		got.Files = append(got.Files, folder.InputOf(filepath.Base(name+f.Suffix), f.Data))
 	}
 	return got, nil
 }
 
 // source reads fit.json and the validation beside it.
 func (o *ExportOptions) source(fitFile string) (export.Source, error) {
-	data, in, err := ReadInput(fitFile, o.Special)
+	data, in, err := folder.ReadInput(fitFile, o.Special)
 	if err != nil {
 		return export.Source{}, err
 	}
 	src := export.Source{Fit: &result.Fit{}, FitInput: in}
 	if err := result.Read(bytes.NewReader(data), src.Fit); err != nil {
-		return src, notOurs(fitFile, err)
+		return src, folder.NotOurs(fitFile, err)
 	}
 	from, beside := o.Validation, o.Validation == ""
 	if beside {
-		from = filepath.Join(filepath.Dir(fitFile), ValidationFile)
+		from = filepath.Join(filepath.Dir(fitFile), folder.ValidationFile)
 	}
 	if from != "none" {
 		val := &result.Validation{}
-		switch err := ReadDocument(from, val); {
+		switch err := folder.ReadDocument(from, val); {
 		case err == nil:
 			src.Validation = val
 		case beside && errors.Is(err, fs.ErrNotExist):

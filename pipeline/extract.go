@@ -11,6 +11,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -82,7 +83,7 @@ type ExtractOptions struct {
 // DefaultExtractOptions are those of the command line but for Out, which has none.
 func DefaultExtractOptions() ExtractOptions {
 	o := ExtractOptions{Options: extract.DefaultOptions()}
-	o.ToolVersion, o.Batches = ToolVersion, Batches
+	o.ToolVersion, o.Batches = folder.ToolVersion, Batches
 	return o
 }
 
@@ -133,7 +134,7 @@ func Extract(ctx context.Context, inputs []string, o ExtractOptions) (*result.Ex
 	if err != nil {
 		return nil, err
 	}
-	release, err := Claim(o.Out, o.Force)
+	release, err := folder.Claim(o.Out, o.Force)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/ridge/cells"
 	"github.com/blis-train/blis-train/result"
@@ -58,12 +59,12 @@ func Fit(ctx context.Context, in string, o FitOptions) (*result.Fit, error) {
 	if o.Out == "" {
 		o.Out = in
 	}
-	release, err := Claim(o.Out, o.Force || o.Out == in)
+	release, err := folder.Claim(o.Out, o.Force || o.Out == in)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	ext, err := ReadExtract(in, o.Warn)
+	ext, err := folder.ReadExtract(in, o.Warn)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +89,7 @@ func fitFolder(ctx context.Context, in string, ext *result.Extract, o FitOptions
 	if err != nil {
 		return nil, err
 	}
-	doc, err := FitTables(ctx, in, ext, o.Options, header(command, o.Config), o.Progress)
+	doc, err := FitTables(ctx, in, ext, o.Options, folder.Header(command, o.Config), o.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -111,16 +112,9 @@ func FitTables(ctx context.Context, in string, ext *result.Extract, o fit.Option
 	return doc, nil
 }
 
-// header starts a document, with the pipeline.yaml that set options.
-func header(command string, config *result.Config) result.Header {
-	h := result.NewHeader(ToolVersion, command)
-	h.Config = config
-	return h
-}
-
 // writeFit writes fit.json and coefficients.yaml without gates.
 func writeFit(out string, doc *result.Fit) error {
-	if err := WriteDocument(filepath.Join(out, FitFile), doc); err != nil {
+	if err := folder.WriteDocument(filepath.Join(out, folder.FitFile), doc); err != nil {
 		return err
 	}
 	return writeCoefficients(out, doc, nil)
@@ -131,7 +125,7 @@ func writeCoefficients(out string, doc *result.Fit, v *result.Validation) error 
 	if err != nil {
 		return err
 	}
-	return files.Write(filepath.Join(out, CoefficientsFile), b)
+	return files.Write(filepath.Join(out, folder.CoefficientsFile), b)
 }
 
 // saveGram writes the sums of the same runs under the same options.
@@ -162,7 +156,7 @@ func FitGrams(ctx context.Context, names []string, o FitOptions) (*result.Fit, e
 	if err := o.resolved(); err != nil {
 		return nil, err
 	}
-	release, err := Claim(o.Out, o.Force)
+	release, err := folder.Claim(o.Out, o.Force)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +173,7 @@ func FitGrams(ctx context.Context, names []string, o FitOptions) (*result.Fit, e
 	if err != nil {
 		return nil, err
 	}
-	doc.Header = header(command+" --from-gram", o.Config)
+	doc.Header = folder.Header(command+" --from-gram", o.Config)
 	doc.Inputs = inputs
 	return doc, writeFit(o.Out, doc)
 }
@@ -189,7 +183,7 @@ func readGrams(names []string, special bool) ([]cells.File, []result.Input, erro
 	var grams []cells.File
 	inputs := []result.Input{}
 	for _, name := range names {
-		b, in, err := ReadInput(name, special)
+		b, in, err := folder.ReadInput(name, special)
 		if err != nil {
 			return nil, nil, err
 		}

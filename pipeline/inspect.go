@@ -8,6 +8,7 @@ import (
 
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/validate/inspect"
 	"github.com/blis-train/blis-train/result"
@@ -36,7 +37,7 @@ func (o *InspectOptions) Table() option.Table {
 // When more of a run is unreadable than allowed the error stands beside the document.
 func Inspect(ctx context.Context, inputs []string, o InspectOptions) (*result.Inspect, error) {
 	if o.Extract.Out != "" {
-		release, err := Claim(o.Extract.Out, o.Extract.Force)
+		release, err := folder.Claim(o.Extract.Out, o.Extract.Force)
 		if err != nil {
 			return nil, err
 		}
@@ -46,7 +47,7 @@ func Inspect(ctx context.Context, inputs []string, o InspectOptions) (*result.In
 	if doc == nil || err != nil || o.Extract.Out == "" {
 		return doc, err
 	}
-	return doc, WriteDocument(filepath.Join(o.Extract.Out, InspectFile), doc)
+	return doc, folder.WriteDocument(filepath.Join(o.Extract.Out, folder.InspectFile), doc)
 }
 
 // inspectAll inspects extracted folders where they are, and everything else after
@@ -78,7 +79,7 @@ func (o *InspectOptions) inspectAll(ctx context.Context, inputs []string) (*resu
 // Extracted tells folders that Extract has written from other inputs.
 func Extracted(inputs []string) (folders, others []string) {
 	for _, in := range inputs {
-		if _, err := os.Stat(filepath.Join(in, ExtractFile)); err == nil {
+		if _, err := os.Stat(filepath.Join(in, folder.ExtractFile)); err == nil {
 			folders = append(folders, in)
 		} else {
 			others = append(others, in)
@@ -87,19 +88,19 @@ func Extracted(inputs []string) (folders, others []string) {
 	return folders, others
 }
 
-func (o *InspectOptions) inspectFolder(ctx context.Context, folder string) (*result.Inspect, error) {
-	ext, err := ReadExtract(folder, o.Extract.Warn)
+func (o *InspectOptions) inspectFolder(ctx context.Context, dir string) (*result.Inspect, error) {
+	ext, err := folder.ReadExtract(dir, o.Extract.Warn)
 	if err != nil {
 		return nil, err
 	}
 	var f *result.Fit
-	if _, err := os.Stat(filepath.Join(folder, FitFile)); err == nil {
+	if _, err := os.Stat(filepath.Join(dir, folder.FitFile)); err == nil {
 		f = &result.Fit{}
-		if err := ReadDocument(filepath.Join(folder, FitFile), f); err != nil {
+		if err := folder.ReadDocument(filepath.Join(dir, folder.FitFile), f); err != nil {
 			return nil, err
 		}
 	}
-	return o.inspected(ctx, folder, ext, f)
+	return o.inspected(ctx, dir, ext, f)
 }
 
 // inspectRecordings extracts to a temporary folder.
@@ -124,13 +125,13 @@ func (o *InspectOptions) inspectRecordings(ctx context.Context, inputs []string)
 }
 
 // inspected is the inspection of a folder, with what its runs can tell apart when asked.
-func (o *InspectOptions) inspected(ctx context.Context, folder string, ext *result.Extract, f *result.Fit) (*result.Inspect, error) {
-	doc, err := inspectTables(ctx, folder, ext, f, header("inspect", o.Extract.Config), o.Extract.Progress)
+func (o *InspectOptions) inspected(ctx context.Context, dir string, ext *result.Extract, f *result.Fit) (*result.Inspect, error) {
+	doc, err := inspectTables(ctx, dir, ext, f, folder.Header("inspect", o.Extract.Config), o.Extract.Progress)
 	if err != nil || !o.Identify {
 		return doc, err
 	}
 	doc.Command = option.Table{o.Table()[0]}.Command("inspect")
-	doc.Identify, err = fit.Identify(ctx, fitSources(folder, ext), fit.DefaultOptions())
+	doc.Identify, err = fit.Identify(ctx, fitSources(dir, ext), fit.DefaultOptions())
 	return doc, err
 }
 

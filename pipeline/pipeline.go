@@ -6,6 +6,9 @@
 //	Fit       tables          -> OUT/fit.json, OUT/coefficients.yaml
 //	Validate  fit + tables    -> OUT/validation.json, OUT/report.html
 //	Run       all of them, with the gates in OUT/coefficients.yaml
+//	Export    fit (+ gates)   -> other people's formats
+//	Simulate  coefficients    -> OUT/simulation.json, OUT/requests.parquet
+//	Inspect   recordings      -> whether they are fit to fit
 //
 // Every stage has options with defaults (DefaultFitOptions) and one table of them
 // (FitOptions.Table): the command line's flags and the recorded command come from
@@ -16,13 +19,10 @@ package pipeline
 import (
 	"context"
 
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/result"
 )
-
-// ToolVersion is written into every document; a release build may set it with
-// -ldflags -X.
-var ToolVersion = "0.1.0"
 
 // RunOptions decide a run of the whole pipeline. Out, Force, Workers and Config of
 // the extraction hold for every stage.
@@ -70,7 +70,7 @@ func Run(ctx context.Context, inputs []string, o RunOptions) (*RunResult, error)
 	if err != nil {
 		return got, err
 	}
-	release, err := Claim(out, o.Extract.Force)
+	release, err := folder.Claim(out, o.Extract.Force)
 	if err != nil {
 		return got, err
 	}

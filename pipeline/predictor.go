@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/predictor/decision"
 	"github.com/blis-train/blis-train/pipeline/validate/saturation"
 	"github.com/blis-train/blis-train/result"
@@ -18,7 +19,7 @@ import (
 )
 
 // PredictorRowsFile is the account of the rows of an output folder.
-const PredictorRowsFile = "predictor_rows.json"
+const PredictorRowsFile = folder.PredictorRows
 
 // RowsCommand is the `command` of predictor_rows.json.
 func RowsCommand(o decision.Options) string {

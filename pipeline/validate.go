@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/pipeline/validate/gates"
@@ -68,12 +69,12 @@ func Validate(ctx context.Context, in string, o ValidateOptions) (*result.Valida
 	if o.Out == "" {
 		o.Out = in
 	}
-	release, err := Claim(o.Out, o.Force || o.Out == in)
+	release, err := folder.Claim(o.Out, o.Force || o.Out == in)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer release()
-	ext, err := ReadExtract(in, o.Warn)
+	ext, err := folder.ReadExtract(in, o.Warn)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -96,10 +97,10 @@ func (o *ValidateOptions) checkThresholds() error {
 func (o *ValidateOptions) fitToJudge(in string) (*result.Fit, error) {
 	path := o.Fit
 	if path == "" {
-		path = filepath.Join(in, FitFile)
+		path = filepath.Join(in, folder.FitFile)
 	}
 	f := &result.Fit{}
-	err := ReadDocument(path, f)
+	err := folder.ReadDocument(path, f)
 	switch {
 	case err == nil:
 		return f, nil
@@ -125,10 +126,10 @@ func validateFolder(ctx context.Context, in string, ext *result.Extract, f *resu
 	if len(skipped) > 0 {
 		val.Warnings = append(skipped, val.Warnings...)
 	}
-	if err := WriteDocument(filepath.Join(o.Out, ValidationFile), val); err != nil {
+	if err := folder.WriteDocument(filepath.Join(o.Out, folder.ValidationFile), val); err != nil {
 		return nil, err
 	}
-	inspection, err := inspectTables(ctx, in, ext, f, header("inspect", o.Config), nil)
+	inspection, err := inspectTables(ctx, in, ext, f, folder.Header("inspect", o.Config), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -137,11 +138,11 @@ func validateFolder(ctx context.Context, in string, ext *result.Extract, f *resu
 
 // judge validates the fit's own coefficients, or those of a file.
 func (o *ValidateOptions) judge(ctx context.Context, in string, ext *result.Extract, f *result.Fit) (*result.Validation, error) {
-	h := header(o.Command(), o.Config)
+	h := folder.Header(o.Command(), o.Config)
 	if o.Coefficients == "" {
 		return ValidateTables(ctx, in, ext, f, o.Options, h)
 	}
-	set, file, err := LoadCoefficients(o.Coefficients, o.Special)
+	set, file, err := folder.LoadCoefficients(o.Coefficients, o.Special)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +162,7 @@ func (o *ValidateOptions) skipReplay(f *result.Fit) ([]trace.Finding, error) {
 		return nil, nil
 	}
 	if o.Coefficients != "" {
-		set, _, err := LoadCoefficients(o.Coefficients, o.Special)
+		set, _, err := folder.LoadCoefficients(o.Coefficients, o.Special)
 		if err != nil {
 			return nil, err
 		}
@@ -213,7 +214,7 @@ func writeReport(out, figures string, in input.Input) error {
 	if err := report.Render(&b, in); err != nil {
 		return err
 	}
-	if err := files.Write(filepath.Join(out, ReportFile), b.Bytes()); err != nil {
+	if err := files.Write(filepath.Join(out, folder.ReportFile), b.Bytes()); err != nil {
 		return err
 	}
 	if figures == "" {

@@ -10,11 +10,11 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/export/compare"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/features/basis"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -80,8 +80,8 @@ func artifactFit() *result.Fit {
 // write puts a document into a folder of its own and returns its path.
 func writeFit(t *testing.T, fit *result.Fit) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), pipeline.FitFile)
-	if err := pipeline.WriteDocument(path, fit); err != nil {
+	path := filepath.Join(t.TempDir(), folder.FitFile)
+	if err := folder.WriteDocument(path, fit); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -96,25 +96,25 @@ func call(args ...string) (int, string, string) {
 
 func nativeFile(t *testing.T, fit *result.Fit) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), pipeline.CoefficientsFile)
+	path := filepath.Join(t.TempDir(), folder.CoefficientsFile)
 	if rc, _, stderr := call("export", writeFit(t, fit), "-o", path, "--quiet"); rc != 0 {
 		t.Fatalf("export: %d %s", rc, stderr)
 	}
 	return path
 }
 
-// Issue 9: the native file reads back into the same bytes.
+// The native file reads back into the same bytes.
 func TestExportNativeRoundTrip(t *testing.T) {
 	path := nativeFile(t, artifactFit())
 	set, in, err := (&console{}).loadSet(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := pipeline.SetBytes(set)
+	again, err := folder.SetBytes(set)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if pipeline.InputOf(pipeline.CoefficientsFile, again).SHA256 != in.SHA256 {
+	if folder.InputOf(folder.CoefficientsFile, again).SHA256 != in.SHA256 {
 		t.Error("load and save changed the file")
 	}
 }
@@ -188,7 +188,7 @@ func runFolder(t *testing.T, hardware, tp string) string {
 	return filepath.Join(dir, "run.yaml")
 }
 
-// Issue 9: exit 0 or 3, each mismatch one line.
+// Exit 0 or 3, each mismatch one line.
 func TestCheckCommand(t *testing.T) {
 	file := nativeFile(t, artifactFit())
 	if rc, out, stderr := call("check", file); rc != 0 || !strings.Contains(out, "replayable") {
@@ -206,9 +206,9 @@ func TestCheckCommand(t *testing.T) {
 	}
 }
 
-// Y-2: unknown key, wrong length, NaN, wrong spec version, wrong order: exit 1
+// Unknown key, wrong length, NaN, wrong spec version, wrong order: exit 1
 // and an error that names the place, each another one.
-func TestY2CheckRejects(t *testing.T) {
+func TestCheckRejects(t *testing.T) {
 	good, err := os.ReadFile(nativeFile(t, artifactFit()))
 	if err != nil {
 		t.Fatal(err)

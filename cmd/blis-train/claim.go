@@ -3,7 +3,7 @@ package main
 import (
 	"log/slog"
 
-	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/folder"
 )
 
 // session is what outlives the console of a command: the output folders that it
@@ -19,9 +19,9 @@ func (s *session) release() {
 	}
 }
 
-// claim is pipeline.Claim until the command ends.
+// claim is folder.Claim until the command ends.
 func (con *console) claim(dir string, force bool) error {
-	release, err := pipeline.Claim(dir, force)
+	release, err := folder.Claim(dir, force)
 	if err == nil {
 		con.session.releases = append(con.session.releases, release)
 	}

@@ -13,8 +13,9 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/pipeline/simulate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
@@ -77,18 +78,18 @@ func closeLoop(t *testing.T, async bool) {
 		"-o", filepath.Join(dir, "sim"), "--emit-otlp", filepath.Join(in, "traces.jsonl"), "--quiet")
 	command(t, -1, "run", in, "-o", filepath.Join(dir, "out"), "--quiet") // the admission windows of a bursty load may fail their gate
 
-	fit := loopDoc[result.Fit](t, filepath.Join(dir, "out", pipeline.FitFile))
+	fit := loopDoc[result.Fit](t, filepath.Join(dir, "out", folder.FitFile))
 	lag := fit.Beta.PipelineLag["loop"]
 	if want := map[bool]int{false: 0, true: 1}[async]; lag.Lag != want || !lag.Measured {
 		t.Errorf("lag: got %+v, want %d, measured", lag, want)
 	}
 	d, err := deploy.LoadRun(in)
 	must(t, err)
-	set, _, err := (&console{}).loadSet(filepath.Join(dir, "out", pipeline.CoefficientsFile))
+	set, _, err := (&console{}).loadSet(filepath.Join(dir, "out", folder.CoefficientsFile))
 	must(t, err)
 	checkLoopCoefficients(t, set, d)
 	checkLoopOverhead(t, set, d, dir)
-	checkLoopReplay(t, loopDoc[result.Validation](t, filepath.Join(dir, "out", pipeline.ValidationFile)))
+	checkLoopReplay(t, loopDoc[result.Validation](t, filepath.Join(dir, "out", folder.ValidationFile)))
 }
 
 func must(t *testing.T, err error) {
@@ -134,7 +135,7 @@ func plantedFile(t *testing.T) []byte {
 		}
 		s.Alpha = append(s.Alpha, m)
 	}
-	b, err := pipeline.SetBytes(s)
+	b, err := folder.SetBytes(s)
 	must(t, err)
 	return b
 }
@@ -197,7 +198,7 @@ func checkLoopOverhead(t *testing.T, set *coeff.Set, d *deploy.Deployment, dir s
 	must(t, err)
 	w, err := load.Generate(1)
 	must(t, err)
-	cfg, err := simConfig(d, set)
+	cfg, err := simulate.EngineOf(d, set)
 	must(t, err)
 	res, err := sim.Run(cfg, w.Requests, nil)
 	must(t, err)

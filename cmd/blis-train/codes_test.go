@@ -16,7 +16,7 @@ import (
 
 var updateCodes = flag.Bool("update-codes", false, "rewrite docs/codes.md")
 
-// Design 06: every warning, drop and rejection has a code, explain knows it,
+// Every warning, drop and rejection has a code, explain knows it,
 // and docs/codes.md is generated from the same table.
 func TestCodesPageIsCurrent(t *testing.T) {
 	page := filepath.Join("..", "..", "docs", "codes.md")

@@ -10,6 +10,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export/compare"
 	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -79,7 +80,7 @@ func runDiff(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	doc.ToolVersion, doc.A, doc.B = pipeline.ToolVersion, inA, inB
+	doc.ToolVersion, doc.A, doc.B = folder.ToolVersion, inA, inB
 	return reportDiff(con, doc, c.Bool("all"), c.Bool("fail-on-change"))
 }
 
@@ -161,7 +162,7 @@ func bootstrapOn(c *cli.Context, con *console, out string, set *coeff.Set) (map[
 	if err != nil {
 		return nil, err
 	}
-	doc, err := pipeline.FitTables(c.Context, out, ext, o, result.NewHeader(pipeline.ToolVersion, "diff"), con.progress())
+	doc, err := pipeline.FitTables(c.Context, out, ext, o, result.NewHeader(folder.ToolVersion, "diff"), con.progress())
 	if err != nil {
 		return nil, fmt.Errorf("bootstrap on %s: %w", out, err)
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -30,10 +30,10 @@ var exampleSets = []struct {
 	exports   []exampleExport
 }{
 	{"composed", "composed", []exampleExport{
-		{export.FormatNative, pipeline.CoefficientsFile, false}, {export.FormatBLIS, "defaults.yaml", true}, {export.FormatRegistry, "coefficient-set.yaml", true},
+		{export.FormatNative, folder.CoefficientsFile, false}, {export.FormatBLIS, "defaults.yaml", true}, {export.FormatRegistry, "coefficient-set.yaml", true},
 		{export.FormatWVA, "variantautoscaling.yaml", false}, {export.FormatInferno, "model-data.json", false},
 	}},
-	{"real", "real_vllm_cpu", []exampleExport{{export.FormatNative, pipeline.CoefficientsFile, false}}},
+	{"real", "real_vllm_cpu", []exampleExport{{export.FormatNative, folder.CoefficientsFile, false}}},
 }
 
 type exampleExport struct {
@@ -42,12 +42,12 @@ type exampleExport struct {
 	force  bool
 }
 
-// Issue 9: the committed examples load: native files strictly and back into
+// The committed examples load: native files strictly and back into
 // the same bytes, sidecars strictly and against their schema.
 func TestExamplesLoad(t *testing.T) {
 	schema := compileSchema(t, "export-provenance")
 	for _, set := range exampleSets {
-		path := filepath.Join(examplesDir, set.dir, pipeline.CoefficientsFile)
+		path := filepath.Join(examplesDir, set.dir, folder.CoefficientsFile)
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -59,7 +59,7 @@ func TestExamplesLoad(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, err := pipeline.SetBytes(s); err != nil || !bytes.Equal(again, data) {
+		if again, err := folder.SetBytes(s); err != nil || !bytes.Equal(again, data) {
 			t.Errorf("%s: saving what was loaded gives other bytes (%v)", path, err)
 		}
 		for _, e := range set.exports {
@@ -92,7 +92,7 @@ func checkSidecar(t *testing.T, schema *jsonschema.Schema, path string, format e
 	}
 }
 
-// Design 06: every line of a ledger follows its schema, and the schemas refuse
+// Every line of a ledger follows its schema, and the schemas refuse
 // what is not theirs.
 func TestLedgerAndSidecarSchemas(t *testing.T) {
 	ledger, sidecar := compileSchema(t, "ledger"), compileSchema(t, "export-provenance")
@@ -164,7 +164,7 @@ func TestEvalExamples(t *testing.T) {
 		}
 		for _, e := range set.exports {
 			path := filepath.Join(t.TempDir(), e.name)
-			args := []string{"export", "--format", string(e.format), filepath.Join(out, pipeline.FitFile), "-o", path, "--quiet"}
+			args := []string{"export", "--format", string(e.format), filepath.Join(out, folder.FitFile), "-o", path, "--quiet"}
 			if e.force {
 				args = append(args, "--force")
 			}

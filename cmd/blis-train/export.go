@@ -8,6 +8,7 @@ import (
 
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -61,7 +62,7 @@ func runExport(c *cli.Context) error {
 	if err := export.CheckVersion(o.Format, c.String("consumer-version")); err != nil {
 		return err
 	}
-	if c.NArg() == 1 && pipeline.StageOf(c.Args().First()) == "queue" {
+	if c.NArg() == 1 && folder.StageOf(c.Args().First()) == "queue" {
 		return exportQueue(c, con, o)
 	}
 	if c.NArg() == 0 {

@@ -6,6 +6,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/library"
 	"github.com/blis-train/blis-train/result"
 )
@@ -37,7 +38,7 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 		if err != nil {
 			return err
 		}
-		doc.Header = result.NewHeader(pipeline.ToolVersion, "export --coefficients "+in.Name)
+		doc.Header = result.NewHeader(folder.ToolVersion, "export --coefficients "+in.Name)
 		doc.Inputs = []result.Input{in}
 		src := export.Source{Fit: doc, FitInput: in, Step: func(d deploy.Deployment) (export.StepTimer, error) { return pipeline.NewStepTimes(set, &d) }}
 		// Nothing of a library was left unlearned by a recording: a zero is what its terms say, and warned about.

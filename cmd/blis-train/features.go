@@ -9,8 +9,8 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	embedded "github.com/blis-train/blis-train/coeff/library"
-	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -89,7 +89,7 @@ func runFeatures(c *cli.Context) error {
 // unless another version is asked for or the library has none for the run.
 func (con *console) featuresSet(c *cli.Context) (*coeff.Set, error) {
 	name := c.String("coefficients")
-	if name != "" && name != libraryWord {
+	if name != "" && name != folder.LibraryWord {
 		set, _, err := con.loadSet(name)
 		return set, err
 	}
@@ -195,7 +195,7 @@ func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *
 	if err != nil {
 		return nil, err
 	}
-	doc := &featuresDoc{SchemaVersion: result.SchemaVersion, ToolVersion: pipeline.ToolVersion, Run: steps.Run.ID, Step: st.ID,
+	doc := &featuresDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, Run: steps.Run.ID, Step: st.ID,
 		Source: st.Tag.String(), Lag: &lag, MeasuredUs: cadenceUs(steps.Run, st.ID+int64(lag)), Members: []memberDoc{}, Explanation: e, Warnings: []trace.Finding{}}
 	members, err := steps.Members(st.ID)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -59,7 +60,7 @@ func runFit(c *cli.Context) error {
 	if out == "" {
 		out = c.Args().First()
 	}
-	if err := con.appendLedger(c.String("ledger"), "fit", doc.Header, doc, nil, filepath.Join(out, pipeline.CoefficientsFile)); err != nil {
+	if err := con.appendLedger(c.String("ledger"), "fit", doc.Header, doc, nil, filepath.Join(out, folder.CoefficientsFile)); err != nil {
 		return err
 	}
 	return con.document(doc)

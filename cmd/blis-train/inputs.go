@@ -5,6 +5,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export/compare"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -23,10 +24,10 @@ func vectorizer(set *coeff.Set) compare.Vectorizer {
 
 // readInput reads a file and says what it is, by base name.
 func (con *console) readInput(path string) ([]byte, result.Input, error) {
-	return pipeline.ReadInput(path, con.special)
+	return folder.ReadInput(path, con.special)
 }
 
 // loadSet reads a coefficient file.
 func (con *console) loadSet(path string) (*coeff.Set, result.Input, error) {
-	return pipeline.LoadCoefficients(path, con.special)
+	return folder.LoadCoefficients(path, con.special)
 }

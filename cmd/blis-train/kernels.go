@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/kernels"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -150,7 +151,7 @@ func twoNumbers(word, sep string) (a, b int64, ok bool) {
 
 func describeKernels(t *kernels.Tables, s *kernels.Stepper, rules kernels.Rules, batch []trace.Chunk) *kernelsDoc {
 	parts := s.StepMs(batch)
-	doc := &kernelsDoc{SchemaVersion: result.SchemaVersion, ToolVersion: pipeline.ToolVersion, GPU: t.GPU, VLLMVersion: t.Version,
+	doc := &kernelsDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, GPU: t.GPU, VLLMVersion: t.Version,
 		Rules: string(rules), Parts: []kernelDoc{}, TotalMs: parts.TotalMs(), Terms: []termDoc{}}
 	if rules == kernels.Engine && parts[kernels.AllReduce] > 0 {
 		tokens := 0.0

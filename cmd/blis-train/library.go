@@ -8,9 +8,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/coeff"
-	embedded "github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/kernels"
 	"github.com/blis-train/blis-train/pipeline/library"
 	"github.com/blis-train/blis-train/result"
@@ -96,33 +96,12 @@ func buildLibrary(c *cli.Context, con *console) error {
 	return nil
 }
 
-// libraryWord is what stands for the embedded library where a file could.
-const libraryWord = "library"
-
 // loadSetFor reads a coefficient file, or the library's for the deployment when
 // path is the word or empty.
 func (con *console) loadSetFor(path string, d *deploy.Deployment) (*coeff.Set, result.Input, error) {
-	if path != "" && path != libraryWord {
-		return con.loadSet(path)
+	set, in, sentence, err := folder.CoefficientsFor(path, d, con.special)
+	if err == nil && sentence != "" {
+		con.sayf("%s", sentence)
 	}
-	set, name, err := embedded.For(d)
-	if err != nil {
-		return nil, result.Input{}, err
-	}
-	text, err := embedded.FileText(name)
-	if err != nil {
-		return nil, result.Input{}, err
-	}
-	con.sayf("%s", librarySentence(set, name))
-	return set, inputOf("library/"+name, text), nil
-}
-
-// librarySentence says what the library's set is and how far it can be trusted.
-func librarySentence(s *coeff.Set, name string) string {
-	l, where := s.Library, "this GPU"
-	if !l.Expected.OnGPU {
-		where = "other GPUs, the worst group: nobody has published measured servers of this one"
-	}
-	return fmt.Sprintf("coefficients: library %s, %s; expect TPOT within %.0f %% (mean) and TTFT within %.0f %% (median), as on %d points of %s",
-		l.Version, name, 100*l.Expected.TPOTMape, 100*l.Expected.TTFTMedian, l.Expected.Points, where)
+	return set, in, err
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	embedded "github.com/blis-train/blis-train/coeff/library"
-	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -43,7 +43,7 @@ type libraryFileDoc struct {
 
 // showLibrary lists the embedded files.
 func showLibrary(con *console) error {
-	doc := libraryDoc{SchemaVersion: result.SchemaVersion, ToolVersion: pipeline.ToolVersion}
+	doc := libraryDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion}
 	var rows []table.Row
 	for _, name := range embedded.FileNames() {
 		s, err := embedded.Open(name)

@@ -16,6 +16,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/predictor/decision"
 	"github.com/blis-train/blis-train/pipeline/predictor/race"
 	"github.com/blis-train/blis-train/result"
@@ -159,7 +160,7 @@ func rowsFor(c *cli.Context, con *console, in, out string, ext *result.Extract, 
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return nil, err
-	case doc.Command == pipeline.RowsCommand(o) && doc.ToolVersion == pipeline.ToolVersion && sameInputs(doc.Inputs, ext.Inputs):
+	case doc.Command == pipeline.RowsCommand(o) && doc.ToolVersion == folder.ToolVersion && sameInputs(doc.Inputs, ext.Inputs):
 		return doc, nil
 	}
 	return makeRows(c, con, in, out, ext, o)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/queue"
 	"github.com/blis-train/blis-train/queueing"
 	"github.com/blis-train/blis-train/result"
@@ -206,7 +207,7 @@ func runQueueCompare(c *cli.Context) error {
 		return err
 	}
 	doc.Command = g.Command()
-	if err := files.Write(filepath.Join(c.String("out"), pipeline.QueueComparePage), []byte(queue.ComparePage(doc.Compare, doc.Command))); err != nil {
+	if err := files.Write(filepath.Join(c.String("out"), folder.QueueComparePage), []byte(queue.ComparePage(doc.Compare, doc.Command))); err != nil {
 		return err
 	}
 	return finishQueue(c, con, doc)
@@ -231,7 +232,7 @@ func finishQueue(c *cli.Context, con *console, doc *result.Queue) error {
 	if err != nil {
 		return err
 	}
-	if err := files.Write(filepath.Join(c.String("out"), pipeline.QueuePage), html); err != nil {
+	if err := files.Write(filepath.Join(c.String("out"), folder.QueuePage), html); err != nil {
 		return err
 	}
 	showUse(con, doc)

@@ -10,6 +10,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export/compare"
+	"github.com/blis-train/blis-train/pipeline/simulate"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -147,7 +148,7 @@ type figure struct {
 // replayOf runs the requests under a set and returns p50 and p99 of TTFT, ITL
 // and E2E in a fixed order.
 func (r reference) replayOf(d *deploy.Deployment, set *coeff.Set, reqs []sim.Request) ([]figure, error) {
-	cfg, err := simConfig(d, set)
+	cfg, err := simulate.EngineOf(d, set)
 	if err != nil {
 		return nil, err
 	}

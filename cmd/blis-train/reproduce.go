@@ -14,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -64,7 +65,7 @@ func runReproduce(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	doc := &reproduceDoc{SchemaVersion: result.SchemaVersion, ToolVersion: pipeline.ToolVersion, Platform: result.Platform(), RecordedOn: set.Platform, File: in, Command: set.Command, Differences: []string{}}
+	doc := &reproduceDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, Platform: result.Platform(), RecordedOn: set.Platform, File: in, Command: set.Command, Differences: []string{}}
 	if err := reproduce(c, con, c.Args().First(), set, doc); err != nil {
 		return err
 	}
@@ -98,7 +99,7 @@ func reproduce(c *cli.Context, con *console, file string, set *coeff.Set, doc *r
 	}
 	defer os.RemoveAll(tmp)
 	xo := extract.DefaultOptions()
-	xo.Out, xo.Workers, xo.ToolVersion, xo.Progress = tmp, o.Workers, pipeline.ToolVersion, con.progress()
+	xo.Out, xo.Workers, xo.ToolVersion, xo.Progress = tmp, o.Workers, folder.ToolVersion, con.progress()
 	ext, err := extract.Run(c.Context, runs, xo)
 	if ext == nil {
 		return err
@@ -114,7 +115,7 @@ func reproduce(c *cli.Context, con *console, file string, set *coeff.Set, doc *r
 	if err != nil {
 		return err
 	}
-	in := pipeline.InputOf(filepath.Base(file), refit)
+	in := folder.InputOf(filepath.Base(file), refit)
 	doc.Refit, doc.Identical = &in, in.SHA256 == doc.File.SHA256
 	if !doc.Identical {
 		recorded, _, err := con.readInput(file)
@@ -215,7 +216,7 @@ func refitBytes(c *cli.Context, con *console, out string, ext *result.Extract, o
 	if err != nil {
 		return nil, err
 	}
-	doc, err := pipeline.FitTables(c.Context, out, ext, o, result.NewHeader(pipeline.ToolVersion, command), con.progress())
+	doc, err := pipeline.FitTables(c.Context, out, ext, o, result.NewHeader(folder.ToolVersion, command), con.progress())
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +225,7 @@ func refitBytes(c *cli.Context, con *console, out string, ext *result.Extract, o
 		return nil, err
 	}
 	set.Gates, set.Platform = recorded.Gates, recorded.Platform
-	return pipeline.SetBytes(set)
+	return folder.SetBytes(set)
 }
 
 // lineDifferences are the first lines that differ, at most ten.

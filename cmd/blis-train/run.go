@@ -6,6 +6,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -46,7 +47,7 @@ func runRun(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	coefficients := filepath.Join(o.Extract.Out, pipeline.CoefficientsFile)
+	coefficients := filepath.Join(o.Extract.Out, folder.CoefficientsFile)
 	if err := con.appendLedger(c.String("ledger"), "run", got.Fit.Header, got.Fit, got.Validation, coefficients); err != nil {
 		return err
 	}

@@ -10,8 +10,9 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/pipeline/simulate"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -37,14 +38,14 @@ func TestSimulationFollowsItsSchema(t *testing.T) {
 		out := simulateInto(t, flags...)
 		schema, err := jsonschema.NewCompiler().Compile(filepath.Join("..", "..", "docs", "schema", "simulation.schema.json"))
 		must(t, err)
-		data, err := os.ReadFile(filepath.Join(out, pipeline.SimulationFile))
+		data, err := os.ReadFile(filepath.Join(out, folder.SimulationFile))
 		must(t, err)
 		var doc any
 		must(t, json.Unmarshal(data, &doc))
 		if err := schema.Validate(doc); err != nil {
 			t.Errorf("%v: %v", flags, err)
 		}
-		rows, err := table.ReadFile[requestRow](filepath.Join(out, "requests.parquet"))
+		rows, err := table.ReadFile[simulate.RequestRow](filepath.Join(out, "requests.parquet"))
 		must(t, err)
 		if len(rows) != 60 || rows[0].Outcome != "finished" || !rows[0].TTFTMs.OK {
 			t.Errorf("%d rows, first %+v", len(rows), rows[0])
@@ -61,7 +62,7 @@ func TestSimulateIsDeterministic(t *testing.T) {
 	}
 	a := simulateInto(t, "--replications", "4", "--workers", "1")
 	b := simulateInto(t, "--replications", "4", "--workers", "4")
-	for _, name := range []string{pipeline.SimulationFile, "requests.parquet"} {
+	for _, name := range []string{folder.SimulationFile, "requests.parquet"} {
 		if !bytes.Equal(read(a, name), read(b, name)) {
 			t.Errorf("%s differs between 1 and 4 workers", name)
 		}
@@ -78,12 +79,12 @@ func TestSimulateWarnsWhereDelaysExtrapolate(t *testing.T) {
 	}
 	set, err := export.Native(fit, nil)
 	must(t, err)
-	cfg, err := simConfig(&fit.Configs[0].Deployment, set)
+	cfg, err := simulate.EngineOf(&fit.Configs[0].Deployment, set)
 	must(t, err)
 	_, err = sim.Run(cfg, []sim.Request{{ID: "a", PromptTokens: 500, OutputTokens: 3, MaxTokens: 3}}, nil)
 	must(t, err)
 	var said []string
-	for _, f := range warningsOf(&cfg) {
+	for _, f := range simulate.WarningsOf(&cfg) {
 		said = append(said, string(f.Code)+" "+f.Message)
 	}
 	if len(said) != 1 || !strings.HasPrefix(said[0], "extrapolation overhead: admission_compute exceeds 1.5 x") {

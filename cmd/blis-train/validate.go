@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/validate/gates"
 	"github.com/blis-train/blis-train/result"
 )
@@ -100,7 +101,7 @@ func runValidate(c *cli.Context) error {
 		out = c.Args().First()
 	}
 	showValidation(con, val, out)
-	ledger, judged := c.String("ledger"), filepath.Join(out, pipeline.ValidationFile)
+	ledger, judged := c.String("ledger"), filepath.Join(out, folder.ValidationFile)
 	if err := con.appendLedger(ledger, "validate", val.Header, fit, val, judged); err != nil {
 		return err
 	}
@@ -190,7 +191,7 @@ func showValidation(con *console, val *result.Validation, out string) {
 		}
 	}
 	con.warn(val.Warnings)
-	con.sayf("report: %s", filepath.Join(out, pipeline.ReportFile))
+	con.sayf("report: %s", filepath.Join(out, folder.ReportFile))
 }
 
 // verdictRows are the verdicts of each configuration by purpose, those over

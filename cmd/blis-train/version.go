@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"runtime/debug"
 
-	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/folder"
 )
 
 func versionText() string {
@@ -17,5 +17,5 @@ func versionText() string {
 			}
 		}
 	}
-	return fmt.Sprintf("%s (commit %s, %s, spec versions 1.0 and 1.1)", pipeline.ToolVersion, commit, goVersion)
+	return fmt.Sprintf("%s (commit %s, %s, spec versions 1.0 and 1.1)", folder.ToolVersion, commit, goVersion)
 }

@@ -1,9 +1,9 @@
-package main
+package simulate
 
 import (
 	"slices"
 
-	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/summary"
@@ -11,10 +11,10 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// simulationDoc is simulation.json. Keys follow BLIS's metrics where BLIS has
+// Document is simulation.json. Keys follow BLIS's metrics where BLIS has
 // them. With several replications the figures are those of the first seed and
 // `intervals` holds all of them.
-type simulationDoc struct {
+type Document struct {
 	result.Header
 	LatencyModel        string `json:"latency_model"`
 	Seed                int64  `json:"seed"`
@@ -68,27 +68,25 @@ type simulationDoc struct {
 	PeakWaiting  int64   `json:"peak_waiting"`
 	PeakBlocks   int64   `json:"peak_kv_blocks"`
 
-	Saturation simulationSaturation `json:"saturation"`
-	Classes    []simulationClass    `json:"per_class"`
-	Intervals  []simulationInterval `json:"intervals"`
-	Warnings   []trace.Finding      `json:"warnings"`
-
-	ttft, itl, e2e, wait metricMs
+	Saturation Saturation      `json:"saturation"`
+	Classes    []Class         `json:"per_class"`
+	Intervals  []Interval      `json:"intervals"`
+	Warnings   []trace.Finding `json:"warnings"`
 }
 
-type simulationSaturation struct {
-	Saturated bool              `json:"saturated"`
-	Checks    []simulationCheck `json:"checks"`
+type Saturation struct {
+	Saturated bool    `json:"saturated"`
+	Checks    []Check `json:"checks"`
 }
 
-type simulationCheck struct {
+type Check struct {
 	Name  string   `json:"name"`
 	Value *float64 `json:"value"` // null: not measurable on these requests
 	Limit float64  `json:"limit"`
 	Hit   bool     `json:"hit"`
 }
 
-type simulationClass struct {
+type Class struct {
 	Name       string   `json:"name"`
 	Requests   int      `json:"requests"`
 	Completed  int      `json:"completed"`
@@ -102,9 +100,9 @@ type simulationClass struct {
 	E2EP99Ms   *float64 `json:"e2e_p99_ms"`
 }
 
-// simulationInterval is one key over the replications: with sampled
+// Interval is one key over the replications: with sampled
 // coefficients the 2.5 and 97.5 percentiles, else a 95 % interval of the mean.
-type simulationInterval struct {
+type Interval struct {
 	Key  string  `json:"key"`
 	Mean float64 `json:"mean"`
 	Lo   float64 `json:"lo"`
@@ -127,30 +125,37 @@ func optFloat(v trace.Opt[float64]) *float64 {
 	return &v.V
 }
 
-func (s *simulation) document(runs []*replication) *simulationDoc {
+func (s *simulation) document(runs []*replication) *Document {
 	sum := runs[0].summary
-	d := &simulationDoc{Header: result.NewHeader(pipeline.ToolVersion, s.command()), LatencyModel: s.c.String("latency-model"), Seed: s.c.Int64("seed"), Replications: len(runs),
-		SampledCoefficients: s.c.Bool("sample-coefficients"), Noise: s.c.String("noise"),
-		InjectedRequests: sum.Injected, CompletedRequests: sum.Completed, RejectedRequests: sum.Rejected, AbortedRequests: sum.Aborted, TimedOutRequests: sum.TimedOut,
-		UnfinishedRequests: sum.Unfinished, LengthCappedRequests: sum.LengthCapped, TotalInputTokens: sum.InputTokens, TotalOutputTokens: sum.OutputTokens,
-		DurationS: sum.DurationS, ResponsesPerSec: sum.ResponsesPerSec, TokensPerSec: sum.TokensPerSec, PreemptionCount: sum.Preemptions,
-		CacheHitRate: optFloat(sum.CacheHitRate), GoodputRPS: optFloat(sum.Goodput), Steps: sum.Steps, EmptySteps: sum.EmptySteps, WastedTokens: sum.WastedTokens,
-		BusyShare: sum.BusyShare, PeakRunning: sum.PeakRunning, PeakWaiting: sum.PeakWaiting, PeakBlocks: sum.PeakBlocks,
-		Saturation: simulationSaturation{Saturated: sum.Saturated, Checks: []simulationCheck{}}, Classes: []simulationClass{}, Intervals: []simulationInterval{}, Warnings: []trace.Finding{}}
+	d := &Document{Header: result.NewHeader(folder.ToolVersion, s.o.Table().Command("simulate")), LatencyModel: s.o.Model, Seed: s.o.Seed,
+		Replications:        len(runs),
+		SampledCoefficients: s.o.SampleCoefficients, Noise: s.o.Noise,
+		InjectedRequests: sum.Injected, CompletedRequests: sum.Completed, RejectedRequests: sum.Rejected, AbortedRequests: sum.Aborted,
+		TimedOutRequests:   sum.TimedOut,
+		UnfinishedRequests: sum.Unfinished, LengthCappedRequests: sum.LengthCapped, TotalInputTokens: sum.InputTokens,
+		TotalOutputTokens: sum.OutputTokens,
+		DurationS:         sum.DurationS, ResponsesPerSec: sum.ResponsesPerSec, TokensPerSec: sum.TokensPerSec, PreemptionCount: sum.Preemptions,
+		CacheHitRate: optFloat(sum.CacheHitRate), GoodputRPS: optFloat(sum.Goodput), Steps: sum.Steps, EmptySteps: sum.EmptySteps,
+		WastedTokens: sum.WastedTokens,
+		BusyShare:    sum.BusyShare, PeakRunning: sum.PeakRunning, PeakWaiting: sum.PeakWaiting, PeakBlocks: sum.PeakBlocks,
+		Saturation: Saturation{Saturated: sum.Saturated, Checks: []Check{}}, Classes: []Class{}, Intervals: []Interval{},
+		Warnings: []trace.Finding{}}
 	d.Inputs = append(d.Inputs, s.inputs...)
-	d.ttft, d.itl, d.e2e, d.wait = metricOf(sum.TTFT), metricOf(sum.ITL), metricOf(sum.E2E), metricOf(sum.QueueWait)
-	d.TTFTMeanMs, d.TTFTP50Ms, d.TTFTP90Ms, d.TTFTP95Ms, d.TTFTP99Ms = d.ttft.Mean, d.ttft.P50, d.ttft.P90, d.ttft.P95, d.ttft.P99
-	d.E2EMeanMs, d.E2EP50Ms, d.E2EP90Ms, d.E2EP95Ms, d.E2EP99Ms = d.e2e.Mean, d.e2e.P50, d.e2e.P90, d.e2e.P95, d.e2e.P99
-	d.ITLMeanMs, d.ITLP50Ms, d.ITLP90Ms, d.ITLP95Ms, d.ITLP99Ms = d.itl.Mean, d.itl.P50, d.itl.P90, d.itl.P95, d.itl.P99
-	d.SchedulingMeanMs, d.SchedulingP50Ms, d.SchedulingP90Ms, d.SchedulingP95Ms, d.SchedulingP99Ms = d.wait.Mean, d.wait.P50, d.wait.P90, d.wait.P95, d.wait.P99
+	ttft, itl, e2e, wait := metricOf(sum.TTFT), metricOf(sum.ITL), metricOf(sum.E2E), metricOf(sum.QueueWait)
+	d.TTFTMeanMs, d.TTFTP50Ms, d.TTFTP90Ms, d.TTFTP95Ms, d.TTFTP99Ms = ttft.Mean, ttft.P50, ttft.P90, ttft.P95, ttft.P99
+	d.E2EMeanMs, d.E2EP50Ms, d.E2EP90Ms, d.E2EP95Ms, d.E2EP99Ms = e2e.Mean, e2e.P50, e2e.P90, e2e.P95, e2e.P99
+	d.ITLMeanMs, d.ITLP50Ms, d.ITLP90Ms, d.ITLP95Ms, d.ITLP99Ms = itl.Mean, itl.P50, itl.P90, itl.P95, itl.P99
+	d.SchedulingMeanMs, d.SchedulingP50Ms, d.SchedulingP90Ms, d.SchedulingP95Ms, d.SchedulingP99Ms = wait.Mean, wait.P50, wait.P90, wait.P95,
+		wait.P99
 	gap := metricOf(sum.TokenGap)
 	d.TokenGapP50Ms, d.TokenGapP99Ms = gap.P50, gap.P99
 	for _, c := range sum.SaturationChecks {
-		d.Saturation.Checks = append(d.Saturation.Checks, simulationCheck{c.Name, result.OrNull(c.Value), c.Limit, c.Hit})
+		d.Saturation.Checks = append(d.Saturation.Checks, Check{c.Name, result.OrNull(c.Value), c.Limit, c.Hit})
 	}
 	for _, c := range sum.Classes {
 		ttft, e2e := metricOf(c.TTFT), metricOf(c.E2E)
-		d.Classes = append(d.Classes, simulationClass{c.Name, c.Requests, c.Completed, c.Judged, c.Met, optFloat(c.Attainment), optFloat(c.Goodput), ttft.P50, ttft.P99, e2e.P50, e2e.P99})
+		d.Classes = append(d.Classes, Class{c.Name, c.Requests, c.Completed, c.Judged, c.Met, optFloat(c.Attainment), optFloat(c.Goodput),
+			ttft.P50, ttft.P99, e2e.P50, e2e.P99})
 	}
 	d.Warnings = append(append(d.Warnings, s.notes...), runs[0].findings...)
 	if len(runs) > 1 {
@@ -160,7 +165,7 @@ func (s *simulation) document(runs []*replication) *simulationDoc {
 }
 
 // intervals summarizes the replications by key.
-func intervals(runs []*replication, percentiles bool) []simulationInterval {
+func intervals(runs []*replication, percentiles bool) []Interval {
 	type key struct {
 		name string
 		of   func(*summary.Run) float64
@@ -172,12 +177,16 @@ func intervals(runs []*replication, percentiles bool) []simulationInterval {
 	for _, m := range []struct {
 		name string
 		of   func(*summary.Run) *summary.Spread
-	}{{"ttft", func(s *summary.Run) *summary.Spread { return &s.TTFT }}, {"itl", func(s *summary.Run) *summary.Spread { return &s.ITL }}, {"e2e", func(s *summary.Run) *summary.Spread { return &s.E2E }}} {
+	}{{"ttft", func(s *summary.Run) *summary.Spread { return &s.TTFT }}, {"itl", func(s *summary.Run) *summary.Spread { return &s.ITL }},
+		{"e2e", func(s *summary.Run) *summary.Spread { return &s.E2E }}} {
 		keys = append(keys,
-			key{m.name + "_mean_ms", func(s *summary.Run) float64 { return m.of(s).Mean }}, key{m.name + "_p50_ms", func(s *summary.Run) float64 { return m.of(s).P50 }},
-			key{m.name + "_p90_ms", func(s *summary.Run) float64 { return m.of(s).P90 }}, key{m.name + "_p95_ms", func(s *summary.Run) float64 { return m.of(s).P95 }}, key{m.name + "_p99_ms", func(s *summary.Run) float64 { return m.of(s).P99 }})
+			key{m.name + "_mean_ms", func(s *summary.Run) float64 { return m.of(s).Mean }},
+			key{m.name + "_p50_ms", func(s *summary.Run) float64 { return m.of(s).P50 }},
+			key{m.name + "_p90_ms", func(s *summary.Run) float64 { return m.of(s).P90 }},
+			key{m.name + "_p95_ms", func(s *summary.Run) float64 { return m.of(s).P95 }},
+			key{m.name + "_p99_ms", func(s *summary.Run) float64 { return m.of(s).P99 }})
 	}
-	var out []simulationInterval
+	var out []Interval
 	for _, k := range keys {
 		v := make([]float64, len(runs))
 		for i, r := range runs {
@@ -188,18 +197,18 @@ func intervals(runs []*replication, percentiles bool) []simulationInterval {
 	return out
 }
 
-func intervalOf(name string, v []float64, percentiles bool) simulationInterval {
+func intervalOf(name string, v []float64, percentiles bool) Interval {
 	mean := stat.Mean(v)
 	if percentiles {
 		slices.Sort(v)
-		return simulationInterval{name, mean, stat.Quantile(v, .025), stat.Quantile(v, .975)}
+		return Interval{name, mean, stat.Quantile(v, .025), stat.Quantile(v, .975)}
 	}
 	half := stat.StudentT(0.975, len(v)-1) * stat.StdErr(v)
-	return simulationInterval{name, mean, mean - half, mean + half}
+	return Interval{name, mean, mean - half, mean + half}
 }
 
-// requestRow is one row of requests.parquet.
-type requestRow struct {
+// RequestRow is one row of requests.parquet.
+type RequestRow struct {
 	ID            string             `col:"request_id" doc:"id of the workload"`
 	ArrivalUs     int64              `col:"arrival_us" unit:"us" doc:"arrival at the API, simulated time"`
 	QueuedUs      trace.Opt[int64]   `col:"queued_us" unit:"us" doc:"picked up by the engine"`
@@ -227,14 +236,14 @@ type requestRow struct {
 	FinishedStep  int64              `col:"finished_step" doc:"step of the finish; 0 = none"`
 }
 
-func requestRowOf(q *sim.RequestResult) requestRow {
+func rowOfRequest(q *sim.RequestResult) RequestRow {
 	inMs := func(v float64, ok bool) trace.Opt[float64] {
 		if !ok {
 			return trace.Opt[float64]{}
 		}
 		return trace.Some(v / 1e3)
 	}
-	return requestRow{
+	return RequestRow{
 		ID: q.ID, ArrivalUs: q.ArrivalUs, QueuedUs: q.QueuedUs, ScheduledUs: q.ScheduledUs, FirstTokenUs: q.FirstTokenUs,
 		FinishedUs: q.FinishedUs, DepartedUs: q.DepartedUs,
 		QueueWaitMs: inMs(float64(q.ScheduledUs.V-q.QueuedUs.V), q.ScheduledUs.OK), TTFTMs: inMs(q.TTFTUs()), ITLMs: inMs(q.ITLUs()),

@@ -1,6 +1,9 @@
-package pipeline
+// Package folder is the output folder of the stages: the names in it, who may write
+// to it, and how its documents and other inputs are read and written.
+package folder
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -13,6 +16,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/coeff/library"
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/option"
@@ -33,19 +39,38 @@ const (
 	QueueComparePage = "compare.md"
 	QueuePage        = "queue.html"
 	PredictorFile    = "predictor.json"
+	PredictorRows    = "predictor_rows.json"
 	ScoresFile       = "predictor_scores.json"
 	PredictorPage    = "predictor.html"
 )
 
 var ownNames = map[string]bool{
-	"tables": true, ExtractFile: true, FitFile: true, ValidationFile: true, CoefficientsFile: true, ReportFile: true,
-	InspectFile: true, SimulationFile: true, "requests.parquet": true, "rows.parquet": true, "rows": true,
-	PredictorFile: true, ScoresFile: true, PredictorPage: true, PredictorRowsFile: true, "rejected.jsonl": true, QueueFile: true, QueueComparePage: true,
-	QueuePage: true, "windows.parquet": true, ".extract-cache.json": true, "figures": true,
+	"tables":              true,
+	ExtractFile:           true,
+	FitFile:               true,
+	ValidationFile:        true,
+	CoefficientsFile:      true,
+	ReportFile:            true,
+	InspectFile:           true,
+	SimulationFile:        true,
+	"requests.parquet":    true,
+	"rows.parquet":        true,
+	"rows":                true,
+	"rejected.jsonl":      true,
+	".extract-cache.json": true,
+	"figures":             true,
+	QueueFile:             true,
+	QueueComparePage:      true,
+	QueuePage:             true,
+	"windows.parquet":     true,
+	PredictorFile:         true,
+	PredictorRows:         true,
+	ScoresFile:            true,
+	PredictorPage:         true,
 }
 
-// maxInput is far above any document or workload file, bytes.
-const maxInput = 4 << 30
+// MaxInput is far above any document or workload file, bytes.
+const MaxInput = 4 << 30
 
 // Claim makes the output folder, or refuses one that holds files which are not
 // ours unless force is set. Until release is called another process is refused it.
@@ -106,14 +131,14 @@ func ReadDocument(path string, doc any) error {
 		return err
 	}
 	defer f.Close()
-	if err := result.Read(io.LimitReader(f, maxInput), doc); err != nil {
-		return notOurs(path, err)
+	if err := result.Read(io.LimitReader(f, MaxInput), doc); err != nil {
+		return NotOurs(path, err)
 	}
 	return nil
 }
 
-// notOurs is err, or says which stage wrote the file when it is another stage's document.
-func notOurs(path string, err error) error {
+// NotOurs is err, or says which stage wrote the file when it is another stage's document.
+func NotOurs(path string, err error) error {
 	if stage := StageOf(path); stage != "" {
 		return fmt.Errorf("%s: got a file that %s wrote: %w", path, stage, err)
 	}
@@ -123,7 +148,7 @@ func notOurs(path string, err error) error {
 // StageOf is the stage that wrote the JSON document at path, "" when unknown.
 func StageOf(path string) string {
 	var head result.Header
-	data, err := files.Read(path, maxInput, false)
+	data, err := files.Read(path, MaxInput, false)
 	if err != nil || json.Unmarshal(data, &head) != nil {
 		return ""
 	}
@@ -134,7 +159,7 @@ func StageOf(path string) string {
 // ReadInput reads a file and says what it is, by base name. special lets it be a
 // pipe or a device.
 func ReadInput(path string, special bool) ([]byte, result.Input, error) {
-	data, err := files.Read(path, maxInput, special)
+	data, err := files.Read(path, MaxInput, special)
 	if err != nil {
 		return nil, result.Input{}, err
 	}
@@ -163,4 +188,68 @@ func ReadExtract(dir string, warn func([]trace.Finding)) (*result.Extract, error
 		warn(warnings)
 	}
 	return ext, err
+}
+
+// SetBytes is the file a set is saved as.
+func SetBytes(set *coeff.Set) ([]byte, error) {
+	var b bytes.Buffer
+	err := set.Save(&b)
+	return b.Bytes(), err
+}
+
+// LoadCoefficients reads a coefficient file. special lets it be a pipe or a device.
+func LoadCoefficients(path string, special bool) (*coeff.Set, result.Input, error) {
+	data, in, err := ReadInput(path, special)
+	if err != nil {
+		return nil, in, err
+	}
+	set, err := coeff.Load(bytes.NewReader(data), path)
+	if err != nil && StageOf(path) == "fit" {
+		err = trace.Hinted(fmt.Errorf("%s: got a file that fit wrote, want a coefficient file", path),
+			"blis-train export "+path+" -o "+CoefficientsFile)
+	}
+	return set, in, err
+}
+
+// ToolVersion is written into every document; a release build may set it with
+// -ldflags -X.
+var ToolVersion = "0.1.0"
+
+// Header starts a document, with the pipeline.yaml that set options.
+func Header(command string, config *result.Config) result.Header {
+	h := result.NewHeader(ToolVersion, command)
+	h.Config = config
+	return h
+}
+
+// LibraryWord is what stands for the embedded library where a file could.
+const LibraryWord = "library"
+
+// CoefficientsFor reads a coefficient file, or the library's for the deployment when
+// path is the word or empty; the sentence then says which, and how far it can be trusted.
+func CoefficientsFor(path string, d *deploy.Deployment, special bool) (set *coeff.Set, in result.Input, sentence string, err error) {
+	if path != "" && path != LibraryWord {
+		set, in, err = LoadCoefficients(path, special)
+		return set, in, "", err
+	}
+	set, name, err := library.For(d)
+	if err != nil {
+		return nil, in, "", err
+	}
+	text, err := library.FileText(name)
+	if err != nil {
+		return nil, in, "", err
+	}
+	return set, InputOf("library/"+name, text), librarySentence(set, name), nil
+}
+
+// librarySentence says what the library's set is and how far it can be trusted.
+func librarySentence(s *coeff.Set, name string) string {
+	l, where := s.Library, "this GPU"
+	if !l.Expected.OnGPU {
+		where = "other GPUs, the worst group: nobody has published measured servers of this one"
+	}
+	return fmt.Sprintf("coefficients: library %s, %s; expect TPOT within %.0f %% (mean) and TTFT within %.0f %% (median), as on %d points "+
+		"of %s",
+		l.Version, name, 100*l.Expected.TPOTMape, 100*l.Expected.TTFTMedian, l.Expected.Points, where)
 }

@@ -1,4 +1,4 @@
-package main
+package simulate
 
 import (
 	"bufio"
@@ -14,7 +14,7 @@ import (
 func (s *simulation) observers(reqs []sim.Request) (sim.Observer, func(*sim.Result) error, error) {
 	var both manyObservers
 	var closers []func(*sim.Result) error
-	if path := s.c.String("event-log"); path != "" {
+	if path := s.o.EventLog; path != "" {
 		f, err := files.Begin(path)
 		if err != nil {
 			return nil, nil, err
@@ -23,7 +23,7 @@ func (s *simulation) observers(reqs []sim.Request) (sim.Observer, func(*sim.Resu
 		both = append(both, log)
 		closers = append(closers, func(*sim.Result) error { return errors.Join(log.Flush(), f.Commit()) })
 	}
-	if path := s.c.String("emit-otlp"); path != "" {
+	if path := s.o.EmitOTLP; path != "" {
 		dump, closer, err := s.dump(path, reqs)
 		if err != nil {
 			return nil, nil, err
@@ -50,13 +50,13 @@ func (s *simulation) dump(path string, reqs []sim.Request) (*emit.Dump, func(*si
 		return nil, nil, err
 	}
 	var kv *files.Pending
-	if name := s.c.String("emit-kv-events"); name != "" {
+	if name := s.o.EmitKVEvents; name != "" {
 		if kv, err = files.Begin(name); err != nil {
 			return nil, nil, err
 		}
 	}
 	o := emit.Defaults(s.dep)
-	o.Seed = s.c.Int64("seed")
+	o.Seed = s.o.Seed
 	var dump *emit.Dump
 	if kv != nil {
 		dump, err = emit.New(f, kv, s.dep, reqs, o)

@@ -1,4 +1,4 @@
-package main
+package simulate
 
 import (
 	"github.com/blis-train/blis-train/coeff"
@@ -8,9 +8,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// simConfig is the simulator driven by a set: its step time, and its overhead
+// EngineOf is the simulator driven by a set: its step time, and its overhead
 // and egress where it has them.
-func simConfig(d *deploy.Deployment, set *coeff.Set) (sim.Config, error) {
+func EngineOf(d *deploy.Deployment, set *coeff.Set) (sim.Config, error) {
 	latency, err := latency.NewPhysics(set, d)
 	if err != nil {
 		return sim.Config{}, err
@@ -32,8 +32,8 @@ func delayOf(set *coeff.Set, target string, d *deploy.Deployment) (latency.Delay
 	return latency.NewAlphaDelay(set, target, d)
 }
 
-// warningsOf says where step times and delays left what their data covered.
-func warningsOf(cfg *sim.Config) []trace.Finding {
+// WarningsOf says where step times and delays left what their data covered.
+func WarningsOf(cfg *sim.Config) []trace.Finding {
 	var out []trace.Finding
 	for _, p := range []struct {
 		prefix string

@@ -1,0 +1,27 @@
+package pipeline
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/pipeline/simulate"
+)
+
+// Simulate runs a workload through the embedded simulator of one engine and writes
+// simulation.json and requests.parquet to o.Out.
+func Simulate(ctx context.Context, o simulate.Options) (*simulate.Document, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	release, err := folder.Claim(o.Out, o.Force)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	doc, err := simulate.Run(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return doc, folder.WriteDocument(filepath.Join(o.Out, folder.SimulationFile), doc)
+}

@@ -1,0 +1,193 @@
+package simulate
+
+import (
+	"path/filepath"
+	"strings"
+
+	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/trace"
+)
+
+const defaultRequests = 1000
+
+// Options say what runs, what arrives and what is written. Of the workload and the
+// lengths of a point one is needed.
+type Options struct {
+	Coefficients string   // coefficient file; "" or "library": the library's for the deployment, where the model is physics
+	Deployment   string   // run.yaml, or the folder that holds it
+	Set          []string // overrides of run.yaml, "key.path=value"
+	Out          string   // output folder
+
+	Model              string // physics, roofline, blackbox, trained-physics or linear3
+	Alpha, Beta        string // comma-separated coefficients of the models that take bare lists
+	OverheadUs         *float64
+	EgressUs           *float64
+	Noise              string // none or residual
+	Async              string // auto, on or off
+	KVBlocks           int64  // GPU blocks; 0: the deployment's, or derived from memory
+	Seed               int64
+	Replications       int
+	SampleCoefficients bool // draw those of each replication from the covariance
+	Workers            int  // 0: all cores; never changes a result
+	EmitOTLP, EventLog string
+	EmitKVEvents       string
+	Force              bool // accept a folder that holds foreign files
+	Special            bool // read pipes and devices given as files
+
+	Workload       string  // file or folder of a run
+	Phase          string  // of a recorded run; "": all
+	RateScale      float64 // multiplies arrival rates
+	MaxRequests    int     // 0: all
+	Concurrency    int     // clients of a closed loop; 0: open
+	ThinkMs, RampS float64
+	MaxConcurrency int // requests in flight; 0: any
+	InputTokens    int64
+	OutputTokens   int64
+	RangeRatio     float64 // lengths are spread over 1-R to 1+R times
+	Requests       int     // of a point
+	RateRPS        float64 // of a point; 0: all at once
+
+	Progress trace.Progress
+	Say      func(sentence string) // hears which of the library's files was taken; nil: nobody
+}
+
+// DefaultOptions are those of the command line but for Out, Deployment and what
+// arrives, which have none.
+func DefaultOptions() Options {
+	return Options{Model: "physics", Noise: "none", Async: "auto", Seed: 1, Replications: 1, RateScale: 1, Requests: defaultRequests}
+}
+
+// Table is the options as flags and as recorded: what differs from the defaults.
+func (o *Options) Table() option.Table {
+	return append(option.Table{
+		baseName("coefficients", &o.Coefficients,
+			"coefficient `FILE|library` (latency model physics); default the library's for the deployment"),
+		baseName("deployment", &o.Deployment, "run.yaml `FILE` or run folder: what runs"),
+		baseName("workload", &o.Workload, "`FILE|RUNDIR`: what arrives; or --input-len and --output-len"),
+		o.setOption(),
+		option.String("latency-model", &o.Model, "step time `MODEL`: physics, roofline, blackbox, trained-physics or linear3").
+			Recorded().Unless("physics"),
+		option.String("alpha-coeffs", &o.Alpha, "comma-separated `A0,A1,A2` of blackbox and trained-physics, us").Recorded(),
+		option.String("beta-coeffs", &o.Beta, "comma-separated `BETAS` of blackbox (3), trained-physics (7 to 11) and linear3 "+
+			"(us, us per token computed, us per KV token read)").Recorded(),
+		option.Maybe("overhead-us", &o.OverheadUs,
+			"constant overhead in `US` in place of the overhead coefficients; -1: those").Recorded(),
+		option.Maybe("egress-us", &o.EgressUs, "constant egress in `US`; -1: the egress coefficients").Recorded(),
+		option.String("noise", &o.Noise, "`KIND`: residual multiplies step times by ratios of the artifact's residuals; or none").
+			Recorded().Unless("none"),
+		option.String("async", &o.Async, "asynchronous scheduling, `MODE`: auto (by deployment), on or off").Recorded().Unless("auto"),
+		option.Whole("kv-blocks", &o.KVBlocks, "`N` GPU KV blocks; 0: the deployment's, or derived from memory").Recorded().Unless("0"),
+		option.Whole("seed", &o.Seed, "`SEED` of generator, noise and draws").Recorded().Unless("1"),
+		option.Whole("replications", &o.Replications, "run `N` times with seeds SEED, SEED+1, ...; intervals are printed").
+			Recorded().Unless("1"),
+		option.Switch("sample-coefficients", &o.SampleCoefficients,
+			"draw each replication's coefficients from the stored covariance").Recorded(),
+		option.Whole("workers", &o.Workers, "`N` replications at a time; 0 uses every core"),
+		option.String("emit-otlp", &o.EmitOTLP, "write the run as a trace dump to `FILE` (JSON lines)"),
+		option.String("emit-kv-events", &o.EmitKVEvents, "write KV events to `FILE` (prefix caching only)"),
+		option.String("event-log", &o.EventLog, "write every event and step as text to `FILE`"),
+		option.Switch("force", &o.Force, "accept an output folder that holds foreign files"),
+	}, o.loadTable()...)
+}
+
+// loadTable is what arrives.
+func (o *Options) loadTable() option.Table {
+	return option.Table{
+		option.String("phase", &o.Phase, "use one phase, `NAME`, of a recorded run; a closed one is replayed as a closed loop").Recorded(),
+		option.Real("rate-scale", &o.RateScale, "multiply arrival rates by `FACTOR`").Recorded().Unless("1"),
+		option.Whole("max-requests", &o.MaxRequests, "use the first `N` requests; 0: all").Recorded().Unless("0"),
+		option.Whole("concurrency", &o.Concurrency,
+			"closed loop: `N` clients, each sends its next request when its last one is answered").Recorded().Unless("0"),
+		option.Real("think-time-ms", &o.ThinkMs, "`MS` between an answer and the client's next request (closed loop)").
+			Recorded().Unless("0"),
+		option.Real("ramp-s", &o.RampS, "the clients start evenly over `S` seconds (closed loop)").Recorded().Unless("0"),
+		option.Whole("max-concurrency", &o.MaxConcurrency, "hold arrivals back while `N` requests are in flight; 0: never").
+			Recorded().Unless("0"),
+		option.Whole("input-len", &o.InputTokens, "prompt `TOKENS` of every request, in place of --workload").Recorded().Unless("0"),
+		option.Whole("output-len", &o.OutputTokens, "output `TOKENS` of every request").Recorded().Unless("0"),
+		option.Real("random-range-ratio", &o.RangeRatio, "spread both lengths evenly over 1-R to 1+R times, `R`").Recorded().Unless("0"),
+		option.Whole("num-prompts", &o.Requests, "`N` requests of --input-len").Recorded().Unless("1000"),
+		option.Real("request-rate", &o.RateRPS, "Poisson arrivals, `RPS` per second, with --input-len; 0: all at once").
+			Recorded().Unless("0"),
+	}
+}
+
+// baseName is a file: documents record its base name.
+func baseName(name string, p *string, usage string) option.Option {
+	opt := option.String(name, p, usage)
+	opt.Values = func() []string {
+		if *p == "" {
+			return nil
+		}
+		return []string{filepath.Base(*p)}
+	}
+	return opt.Recorded()
+}
+
+// setOption records all overrides as one.
+func (o *Options) setOption() option.Option {
+	opt := option.List("set", &o.Set, "supply or override a field of run.yaml, `KEY.PATH=VALUE` (repeatable)")
+	opt.Values = func() []string {
+		if len(o.Set) == 0 {
+			return nil
+		}
+		return []string{strings.Join(o.Set, ",")}
+	}
+	return opt.Recorded()
+}
+
+// Check reports the first option that is missing or out of bounds.
+func (o *Options) Check() error {
+	switch {
+	case o.Deployment == "":
+		return option.Misusef("simulate: missing --deployment run.yaml")
+	}
+	if err := o.checkLoad(); err != nil {
+		return err
+	}
+	switch {
+	case o.Out == "":
+		return option.Misusef("missing -o OUT")
+	case o.Replications < 1 || o.Replications > 100_000:
+		return option.Misusef("--replications: got %d, want 1 to 100000", o.Replications)
+	case o.Noise != "none" && o.Noise != "residual":
+		return option.Misusef("--noise: got %q, want residual or none", o.Noise)
+	case o.Async != "auto" && o.Async != "on" && o.Async != "off":
+		return option.Misusef("--async: got %q, want auto, on or off", o.Async)
+	}
+	physics := o.Model == "physics"
+	switch o.Model {
+	case "physics", "roofline", "blackbox", "trained-physics", "linear3":
+	default:
+		return option.Misusef("--latency-model: got %q, want physics, roofline, blackbox, trained-physics or linear3", o.Model)
+	}
+	if !physics && (o.SampleCoefficients || o.Noise == "residual") && o.Coefficients == "" {
+		return option.Misusef("simulate: --sample-coefficients and --noise residual need --coefficients")
+	}
+	return nil
+}
+
+func (o *Options) checkLoad() error {
+	point := o.InputTokens != 0 || o.OutputTokens != 0
+	switch {
+	case o.Workload == "" && !point:
+		return option.Misusef("simulate: missing --workload FILE or RUNDIR, or --input-len and --output-len")
+	case o.Workload != "" && point:
+		return option.Misusef("simulate: --workload and --input-len: got both, want one")
+	case point && (o.InputTokens < 1 || o.OutputTokens < 1):
+		return option.Misusef("--input-len, --output-len: got %d and %d, want both >= 1", o.InputTokens, o.OutputTokens)
+	case !(o.RateScale > 0):
+		return option.Misusef("--rate-scale: got %g, want > 0", o.RateScale)
+	case o.Concurrency < 0 || o.MaxConcurrency < 0 || o.Concurrency > 0 && o.MaxConcurrency > 0:
+		return option.Misusef("--concurrency, --max-concurrency: got %d and %d, want one of them >= 1", o.Concurrency, o.MaxConcurrency)
+	case o.Concurrency == 0 && (o.ThinkMs != 0 || o.RampS != 0):
+		return option.Misusef("--think-time-ms, --ramp-s: got no closed loop, want --concurrency N with them")
+	}
+	for name, said := range map[string]bool{
+		"random-range-ratio": o.RangeRatio != 0, "num-prompts": o.Requests != defaultRequests, "request-rate": o.RateRPS != 0} {
+		if said && !point {
+			return option.Misusef("--%s: got no --input-len, want it with it", name)
+		}
+	}
+	return nil
+}

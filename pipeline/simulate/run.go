@@ -1,0 +1,268 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline/export/compare"
+	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/latency"
+	"github.com/blis-train/blis-train/sim/summary"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// simulation is one call of simulate, resolved.
+type simulation struct {
+	ctx    context.Context
+	o      *Options
+	dep    *deploy.Deployment
+	set    *coeff.Set // nil without coefficients
+	load   load
+	alpha  []float64
+	beta   []float64
+	inputs []result.Input
+	notes  []trace.Finding
+}
+
+// replication is the outcome of one seed.
+type replication struct {
+	summary  *summary.Run
+	findings []trace.Finding
+}
+
+// Run simulates and writes requests.parquet, and what else the options name, to
+// o.Out. The document is not written.
+func Run(ctx context.Context, o Options) (*Document, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	s, err := newSimulation(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	runs, err := s.replicate()
+	if err != nil {
+		return nil, err
+	}
+	return s.document(runs), nil
+}
+
+func newSimulation(ctx context.Context, o *Options) (*simulation, error) {
+	s := &simulation{ctx: ctx, o: o}
+	if err := s.loadDeployment(o.Deployment, o.Set); err != nil {
+		return nil, err
+	}
+	s.notes = append(s.notes, s.assumed()...)
+	if path := o.Coefficients; path != "" || o.Model == "physics" {
+		set, in, sentence, err := folder.CoefficientsFor(path, s.dep, o.Special)
+		if err != nil {
+			return nil, err
+		}
+		if sentence != "" && o.Say != nil {
+			o.Say(sentence)
+		}
+		s.set, s.inputs = set, append(s.inputs, in)
+	}
+	var err error
+	if s.alpha, err = numbers("--alpha-coeffs", o.Alpha); err != nil {
+		return nil, err
+	}
+	if s.beta, err = numbers("--beta-coeffs", o.Beta); err != nil {
+		return nil, err
+	}
+	return s, s.loadWorkload()
+}
+
+// readInput reads a file of the options.
+func (s *simulation) readInput(path string) ([]byte, result.Input, error) {
+	return folder.ReadInput(path, s.o.Special)
+}
+
+func (s *simulation) loadDeployment(path string, set []string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		path = filepath.Join(path, "run.yaml")
+	}
+	_, in, err := s.readInput(path)
+	if err != nil {
+		return err
+	}
+	s.inputs = append(s.inputs, in)
+	s.dep, err = deploy.LoadRunFile(path, set...)
+	return err
+}
+
+// assumed is what the simulation takes for granted of the deployment and no
+// flag states.
+func (s *simulation) assumed() []trace.Finding {
+	d := *s.dep
+	if mode := s.o.Async; mode != "auto" {
+		d.Engine.AsyncScheduling = trace.Some(mode == "on")
+	}
+	if n := s.o.KVBlocks; n > 0 {
+		d.Engine.KVBlocksGPU = trace.Some(n)
+	}
+	return d.AssumedInSimulation()
+}
+
+func numbers(flag, text string) ([]float64, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var out []float64
+	for _, part := range strings.Split(text, ",") {
+		v, err := strconv.ParseFloat(strings.TrimSpace(part), 64)
+		if err != nil {
+			return nil, option.Misusef("%s: got %q, want comma-separated numbers", flag, text)
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// config is the engine of one seed; models are not shared between replications.
+func (s *simulation) config(seed int64) (sim.Config, error) {
+	set := s.set
+	if s.o.SampleCoefficients && set != nil {
+		set, _ = latency.DrawBeta(set, rand.New(rand.NewPCG(uint64(seed), 0xd4a)))
+	}
+	cfg, err := s.model(set)
+	if err != nil {
+		return cfg, err
+	}
+	cfg.Seed, cfg.TokenGaps, cfg.KVBlocks, cfg.Done = seed, true, s.o.KVBlocks, s.ctx.Done()
+	if v := s.o.OverheadUs; v != nil {
+		cfg.Overhead = latency.Const(*v)
+	}
+	if v := s.o.EgressUs; v != nil {
+		cfg.Egress = latency.Const(*v)
+	}
+	if mode := s.o.Async; mode != "auto" {
+		cfg.Async = mode == "on"
+	}
+	if s.o.Noise == "residual" {
+		if cfg.Noise = sim.SetNoise(set); cfg.Noise == nil {
+			return cfg, &trace.Error{Code: sim.CodeBadConfig, Msg: "noise: the coefficient file holds no residual quantiles",
+				Hint: "fit with a hold-out, or use --noise none"}
+		}
+	}
+	return cfg, nil
+}
+
+func (s *simulation) model(set *coeff.Set) (sim.Config, error) {
+	switch s.o.Model {
+	case "roofline":
+		m, err := latency.NewRoofline(s.dep)
+		return sim.DefaultConfig(s.dep, m), err
+	case "linear3":
+		m, err := latency.NewLinear3(s.beta)
+		return sim.DefaultConfig(s.dep, m), err
+	case "trained-physics":
+		cfg := sim.DefaultConfig(s.dep, nil)
+		m, err := latency.NewTrainedPhysics(s.alpha, s.beta, s.dep)
+		if err == nil {
+			cfg.Apply(m.Parts())
+		}
+		return cfg, err
+	case "blackbox":
+		cfg := sim.DefaultConfig(s.dep, nil)
+		m, err := latency.NewBlackbox(s.alpha, s.beta)
+		if err == nil {
+			cfg.Apply(m.Parts())
+		}
+		return cfg, err
+	}
+	return EngineOf(s.dep, set)
+}
+
+// replicate runs every seed, several at a time, and keeps them in seed order.
+func (s *simulation) replicate() ([]*replication, error) {
+	n := s.o.Replications
+	out := make([]*replication, n)
+	err := par.Try(s.ctx, s.o.Workers, n, func(i int) (err error) {
+		out[i], err = s.one(s.o.Seed+int64(i), i == 0)
+		return err
+	}, func(done int) { s.o.Progress.Report("replications", int64(done), int64(n), "runs") })
+	return out, err
+}
+
+func (s *simulation) one(seed int64, first bool) (*replication, error) {
+	reqs, err := s.requests(seed)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := s.config(seed)
+	if err != nil {
+		return nil, err
+	}
+	sum := summary.New()
+	var res *sim.Result
+	if first {
+		res, err = s.recorded(cfg, reqs, sum)
+	} else {
+		res, err = stream(cfg, reqs, nil, func(r *sim.RequestResult) error { sum.Add(r); return nil })
+	}
+	if err != nil {
+		return nil, err
+	}
+	findings := append(append([]trace.Finding(nil), res.Findings...), WarningsOf(&cfg)...)
+	if s.lacksOverhead() {
+		findings = append(findings, trace.Findingf(compare.NotReplayable,
+			"the coefficient file has no overhead that a simulation may add: requests reach the engine at once; --overhead-us gives them one"))
+	}
+	return &replication{summary: sum.Close(res), findings: findings}, nil
+}
+
+// recorded is the run whose requests and events go to files as they happen.
+func (s *simulation) recorded(cfg sim.Config, reqs []sim.Request, sum *summary.Collector) (*sim.Result, error) {
+	obs, done, err := s.observers(reqs)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := table.Create[RequestRow](s.o.Out, "requests", table.Parquet)
+	if err != nil {
+		return nil, err
+	}
+	res, err := stream(cfg, reqs, obs, func(r *sim.RequestResult) error {
+		sum.Add(r)
+		return rows.Append(rowOfRequest(r))
+	})
+	if err != nil {
+		rows.Abort()
+		return nil, err
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	return res, done(res)
+}
+
+// stream runs the requests and hands on what each experienced, in workload order.
+func stream(cfg sim.Config, reqs []sim.Request, obs sim.Observer, each func(*sim.RequestResult) error) (*sim.Result, error) {
+	var failed error
+	res, err := sim.Stream(cfg, reqs, obs, sim.InOrder(len(reqs), func(_ int, r *sim.RequestResult) bool {
+		failed = each(r)
+		return failed == nil
+	}))
+	return res, errors.Join(err, failed)
+}
+
+// lacksOverhead reports whether nothing says how long a request takes to reach the engine.
+func (s *simulation) lacksOverhead() bool {
+	return s.o.Model == "physics" && s.set != nil && s.set.AlphaModel(coeff.Overhead) == nil && s.o.OverheadUs == nil
+}
