@@ -85,6 +85,7 @@ func optionsOf(o Options) result.FitOptions {
 // the result is that of sources.
 func (f *fitter) prepareAll(ctx context.Context, sources []Source) error {
 	f.prepared = make([]*prepared, len(sources))
+	f.o.lone = !slices.ContainsFunc(sources, func(s Source) bool { return s.Deployment.Config() != sources[0].Deployment.Config() })
 	err := par.Try(ctx, f.o.Workers, len(sources), func(i int) (err error) {
 		f.prepared[i], err = prepare(sources[i], f.o, f.gammas)
 		return err
@@ -175,7 +176,7 @@ func (f *fitter) fit(ctx context.Context) error {
 			f.out.Alpha = append(f.out.Alpha, *m)
 		}
 	}
-	if err := f.otherModels(); err != nil {
+	if err := f.otherModels(ctx); err != nil {
 		return err
 	}
 	if err := f.dump(); err != nil {

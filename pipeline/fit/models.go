@@ -1,9 +1,12 @@
 package fit
 
 import (
+	"context"
 	"fmt"
+	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/features/basis"
 	"github.com/blis-train/blis-train/pipeline/ridge"
@@ -24,27 +27,63 @@ const (
 	Linear3 = "linear3"
 )
 
-// otherTables makes the same rows under the other bases, and the 1.0 features
-// for the comparison in leave-one-out.
-func (p *prepared) otherTables(steps *rows.Steps, space *features.Space, o Options) error {
+// skipOthers says which bases the deployment has no form of.
+func (p *prepared) skipOthers(space *features.Space, o Options) {
+	for _, name := range o.Models {
+		if _, err := vectorizer(name, space); err != nil {
+			p.findings = append(p.findings, trace.Findingf(ModelSkipped, "%s: %s: %v", p.src.ID, name, err))
+		}
+	}
+}
+
+// release lets go of the rows of the step-time model, unless somebody asks for
+// them afterwards.
+func (f *fitter) release() {
+	if f.beta = nil; f.o.Rows != nil {
+		return
+	}
+	for _, p := range f.used {
+		p.beta, p.frozen, p.alpha = nil, nil, nil
+	}
+}
+
+// prepareOthers makes the same rows under the other bases. The recordings are
+// read again: with all rows of all models beside them they would not be small.
+func (f *fitter) prepareOthers(ctx context.Context) error {
+	if !slices.ContainsFunc(f.o.Models, func(name string) bool { return name != Roofline }) {
+		return nil
+	}
+	return par.Try(ctx, f.o.Workers, len(f.used), func(i int) error {
+		p := f.used[i]
+		if err := p.otherTables(f.o); err != nil {
+			return fmt.Errorf("run %s: %w", p.src.ID, err)
+		}
+		return nil
+	}, func(done int) { f.progress.Report("other models", int64(done), int64(len(f.used)), "runs") })
+}
+
+func (p *prepared) otherTables(o Options) error {
+	run, err := p.src.Load()
+	if err != nil {
+		return err
+	}
+	steps, err := rows.Rebuild(run, &p.src.Deployment, o.Spec)
+	if err != nil {
+		return err
+	}
+	space, err := features.New(o.Spec, &p.src.Deployment)
+	if err != nil {
+		return err
+	}
 	opt := rows.BetaOptions{Target: o.BetaTarget, Lag: p.lag.Lag, Gamma: features.DefaultGamma, Split: o.Split, Saturated: p.spans}
 	for _, name := range o.Models {
 		vec, err := vectorizer(name, space)
-		if err != nil {
-			p.findings = append(p.findings, trace.Findingf(ModelSkipped, "%s: %s: %v", p.src.ID, name, err))
+		if vec == nil || err != nil { // skipOthers has said so
 			continue
 		}
-		if vec == nil {
-			continue
-		}
-		t, err := steps.BetaBasis(space, *vec, opt)
-		if err != nil {
+		if p.other[name], err = steps.BetaBasis(space, *vec, opt); err != nil {
 			return err
 		}
-		p.other[name] = t
-	}
-	if o.Spec == features.V11 {
-		p.frozen = p.frozenTable(steps.Run, o)
 	}
 	return nil
 }
@@ -94,31 +133,47 @@ func stepOf(members []trace.Member) (basis.Step, error) {
 	return s, nil
 }
 
-// frozenTable is the run's cadence rows with 1.0 features, nil where 1.0 has no
-// input for them.
-func (p *prepared) frozenTable(run *trace.Run, o Options) *rows.Table {
-	t, err := func() (*rows.Table, error) {
-		steps, err := rows.Rebuild(run, &p.src.Deployment, features.V10)
-		if err != nil {
-			return nil, err
-		}
-		space, err := features.New(features.V10, &p.src.Deployment)
-		if err != nil {
-			return nil, err
-		}
-		return steps.Beta(space, rows.BetaOptions{Target: rows.Cadence, Lag: p.lag.Lag, Split: o.Split, Saturated: p.spans})
-	}()
-	if err != nil {
-		p.findings = append(p.findings, trace.Findingf(NoSpec10, "%s: %v", p.src.ID, err))
+// refused10 says why the run has no rows with 1.0 features, for which nobody asks
+// where there is one configuration.
+func (p *prepared) refused10(steps *rows.Steps) error {
+	if err := steps.Refused10(); err != nil {
+		return err
 	}
-	return t
+	_, err := features.New(features.V10, &p.src.Deployment)
+	return err
+}
+
+// frozenTable is the run's cadence rows with 1.0 features, an error where 1.0 has
+// no input for them.
+func (p *prepared) frozenTable(run *trace.Run, o Options) (*rows.Table, error) {
+	steps, err := rows.Rebuild(run, &p.src.Deployment, features.V10)
+	if err != nil {
+		return nil, err
+	}
+	space, err := features.New(features.V10, &p.src.Deployment)
+	if err != nil {
+		return nil, err
+	}
+	return steps.Beta(space, rows.BetaOptions{Target: rows.Cadence, Lag: p.lag.Lag, Split: o.Split, Saturated: p.spans})
 }
 
 // otherModels fits the parameterisations on the same rows.
-func (f *fitter) otherModels() error {
+func (f *fitter) otherModels(ctx context.Context) error {
 	f.out.Models = []result.Model{}
+	var roofline *result.Model
+	var why error
+	if slices.Contains(f.o.Models, Roofline) {
+		roofline, why = f.roofline()
+	}
+	f.release()
+	if err := f.prepareOthers(ctx); err != nil {
+		return err
+	}
 	for _, name := range f.o.Models {
-		m, err := f.otherModel(name)
+		m, err := roofline, why
+		if name != Roofline {
+			m, err = f.otherModel(name)
+		}
 		if err != nil {
 			f.warn(trace.Findingf(ModelSkipped, "%s: %v", name, err))
 			continue
@@ -129,14 +184,12 @@ func (f *fitter) otherModels() error {
 }
 
 func (f *fitter) otherModel(name string) (*result.Model, error) {
-	if name == Roofline {
-		return f.roofline()
-	}
 	var tables []*rows.Table
 	for _, p := range f.used {
 		if t := p.other[name]; t != nil && t.Kept > 0 {
 			tables = append(tables, t)
 		}
+		delete(p.other, name)
 	}
 	rows.Clean(tables, rows.Relative)
 	p := newPool(tables, nil)

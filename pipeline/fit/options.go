@@ -45,6 +45,7 @@ type Options struct {
 	// Rows receives the rows behind the fit, once they are final; nil: nobody asks.
 	Rows func(*Dump) error
 
+	lone     bool // all runs have one configuration: none is left out
 	betaOnly bool // rows of the step time and counts of step kinds are all that is needed
 }
 

@@ -97,8 +97,7 @@ func (p *prepared) judge(run *trace.Run, o Options) {
 	p.spans = spans
 }
 
-// tables makes the beta table, the alpha tables, and the same rows under other
-// bases.
+// tables makes the beta table and the alpha tables.
 func (p *prepared) tables(steps *rows.Steps, space *features.Space, o Options, gammas []float64) error {
 	var err error
 	p.beta, err = steps.Beta(space, rows.BetaOptions{Target: o.BetaTarget, Lag: p.lag.Lag, Gammas: gammas, Split: o.Split, Saturated: p.spans})
@@ -111,7 +110,27 @@ func (p *prepared) tables(steps *rows.Steps, space *features.Space, o Options, g
 			return err
 		}
 	}
-	return p.otherTables(steps, space, o)
+	p.skipOthers(space, o)
+	if o.Spec == features.V11 {
+		p.tables10(steps, o)
+	}
+	return nil
+}
+
+// tables10 makes the rows with 1.0 features for the comparison in
+// leave-one-configuration-out. It ends the life of steps.
+func (p *prepared) tables10(steps *rows.Steps, o Options) {
+	var err error
+	if o.lone {
+		err = p.refused10(steps)
+	} else {
+		run := steps.Run
+		*steps = rows.Steps{}
+		p.frozen, err = p.frozenTable(run, o)
+	}
+	if err != nil {
+		p.findings = append(p.findings, trace.Findingf(NoSpec10, "%s: %v", p.src.ID, err))
+	}
 }
 
 func largestReason(t *rows.Table) string {

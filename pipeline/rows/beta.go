@@ -67,9 +67,9 @@ type betaBuilder struct {
 	warm   warmUp
 	sparse bool // steps sampled below 0.5
 	spikes median
-	ready  []float64 // vectors of all steps, for bases that need members
-	fails  []error
-	hits   []features.Hits
+	ready  []float64             // vectors of all steps, for bases that need members
+	fails  map[int]error         // by step, those refused
+	hits   map[int]features.Hits // by step, those at a bound
 	in     features.StepInput
 	others variants
 	row1   []float64
@@ -110,12 +110,18 @@ func isSparse(s *Steps) bool {
 // prepare computes every step's vector in one sweep with its members.
 func (b *betaBuilder) prepare() error {
 	n := len(b.s.All)
-	b.ready, b.fails, b.hits = make([]float64, n*b.vec.P), make([]error, n), make([]features.Hits, n)
+	b.ready, b.fails, b.hits = make([]float64, n*b.vec.P), map[int]error{}, map[int]features.Hits{}
 	k, p := 0, b.vec.P
 	return b.s.Each(func(st *Step, members []trace.Member) {
 		if st.Known() {
 			in := st.In
-			b.hits[k], b.fails[k] = b.vec.Step(&in, members, b.ready[k*p:(k+1)*p])
+			hits, err := b.vec.Step(&in, members, b.ready[k*p:(k+1)*p])
+			if hits != 0 {
+				b.hits[k] = hits
+			}
+			if err != nil {
+				b.fails[k] = err
+			}
 		}
 		k++
 	})

@@ -116,11 +116,12 @@ func (b *builder) crossCheck(id int64, snaps []trace.Snapshot, why trace.Code) {
 	}
 }
 
-// check refuses a chunked run of 1.0 without any snapshot (spec#frozen-sourcing).
-func (b *builder) check() error {
-	if b.s.Version != features.V10 || !b.s.Dep.Engine.ChunkedPrefill || b.s.Quality.Rich > 0 {
+// Refused10 says why spec 1.0 cannot read the run: chunked prefill without any
+// complete snapshot (spec#frozen-sourcing). Nil where it can.
+func (s *Steps) Refused10() error {
+	if len(s.Run.Steps) == 0 || !s.Dep.Engine.ChunkedPrefill || s.Quality.Rich > 0 {
 		return nil
 	}
 	return trace.Errorf(ChunkedNoSnapshots, "run %s: spec 1.0 with chunked prefill: got no complete step snapshots, want some",
-		b.s.Run.ID).WithHint("record with --step-tracing-rich-subsample-rate 1.0, or use --spec 1.1")
+		s.Run.ID).WithHint("record with --step-tracing-rich-subsample-rate 1.0, or use --spec 1.1")
 }

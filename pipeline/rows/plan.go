@@ -51,6 +51,12 @@ func newPlan(lives []life, first, last int64, run *trace.Run, d *deploy.Deployme
 	return p
 }
 
+// release lets go of what only the reconstruction needed: lives and tails stay.
+func (p *plan) release() {
+	p.summary, p.decodes, p.tails, p.firsts, p.prefills, p.prompts, p.running = nil, nil, nil, nil, nil, nil, nil
+	p.blocked, p.confirm, p.steps = nil, nil, nil
+}
+
 // span clips a step interval to the plan and returns array indices [lo, hi).
 func (p *plan) span(from, to int64) (lo, hi int64) {
 	lo, hi = max(0, from-p.first), min(int64(len(p.summary)), to-p.first+1)

@@ -49,7 +49,11 @@ func Rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps
 	}
 	s.addTransfers()
 	s.count(b)
-	return s, b.check()
+	s.plan.release()
+	if v == features.V10 {
+		return s, s.Refused10()
+	}
+	return s, nil
 }
 
 // sorted returns the run with steps and snapshots in id order, as extraction
