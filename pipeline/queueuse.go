@@ -88,7 +88,8 @@ func AllocateQueues(doc *result.Queue, p *queue.Problem) error {
 
 // ValidateQueues scores the parameters of a document on servers made of other recordings,
 // each by the fitted server of the same id, or by the one named.
-func ValidateQueues(ctx context.Context, fitted *result.Queue, servers []*queue.Server, by string, o *queue.Options, requests int) ([]result.QueueServer, error) {
+func ValidateQueues(ctx context.Context, fitted *result.Queue, servers []*queue.Server, by string, o *queue.Options,
+	requests int) ([]result.QueueServer, error) {
 	out := make([]result.QueueServer, len(servers))
 	err := par.Try(ctx, o.Workers, len(servers), func(i int) error {
 		id := by
@@ -101,7 +102,8 @@ func ValidateQueues(ctx context.Context, fitted *result.Queue, servers []*queue.
 			for k := range fitted.Servers {
 				known = append(known, fitted.Servers[k].ID)
 			}
-			return trace.Errorf(queue.NoServer, "parameters of server %q: got none, have %s", id, trace.OneOf(known)).WithHint("--server ID takes those of another server")
+			return trace.Errorf(queue.NoServer, "parameters of server %q: got none, have %s", id,
+				trace.OneOf(known)).WithHint("--server ID takes those of another server")
 		}
 		doc, err := queue.ValidateServer(from, servers[i], o, requests, ctx.Done())
 		if err == nil {
@@ -113,7 +115,8 @@ func ValidateQueues(ctx context.Context, fitted *result.Queue, servers []*queue.
 }
 
 // CompareQueues holds simulator and queueing models against the windows of recordings.
-func CompareQueues(ctx context.Context, servers []*queue.Server, o *queue.Options, requests int, seed uint64) ([]result.QueueComparison, error) {
+func CompareQueues(ctx context.Context, servers []*queue.Server, o *queue.Options, requests int, seed uint64) ([]result.QueueComparison,
+	error) {
 	cells := make([][]result.QueueComparison, len(servers))
 	err := par.Try(ctx, o.Workers, len(servers), func(i int) (err error) {
 		cells[i], err = queue.CompareWindows(ctx, servers[i], requests, seed)

@@ -10,7 +10,8 @@ import (
 // queueExportFlags are what exports of a queue.json can say.
 func queueExportFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "consumer-version", Usage: "`VERSION` of the autoscaler, such as v0.4.2; one that does not read the file is refused"},
+		&cli.StringFlag{Name: "consumer-version",
+			Usage: "`VERSION` of the autoscaler, such as v0.4.2; one that does not read the file is refused"},
 		&cli.StringFlag{Name: "key", Value: "perfParms", Usage: "inferno-models: `KEY` of the parameters, perfParms or serviceParms"},
 		&cli.StringFlag{Name: "namespace", Usage: "wva-slo: `NAMESPACE` of the model's pods"},
 		&cli.Float64Flag{Name: "unit-cost", Usage: "wva-4p: `CENTS` per device and hour"},
@@ -37,8 +38,9 @@ func exportQueue(c *cli.Context, con *console, o pipeline.ExportOptions) error {
 		return usagef("--key: got %q, want perfParms or serviceParms", k)
 	}
 	out, err := export.Queue(doc, in, format, export.QueueOptions{
-		Options: o.Options, Version: c.String("consumer-version"), Key: c.String("key"), Namespace: c.String("namespace"), UnitCost: c.Float64("unit-cost"),
-		TTFTMs: c.Float64("ttft-ms"), ITLMs: c.Float64("itl-ms"), Physical: c.Bool("physical"),
+		Options: o.Options, Version: c.String("consumer-version"), Key: c.String("key"), Namespace: c.String("namespace"),
+		UnitCost: c.Float64("unit-cost"),
+		TTFTMs:   c.Float64("ttft-ms"), ITLMs: c.Float64("itl-ms"), Physical: c.Bool("physical"),
 	})
 	if err != nil {
 		return err

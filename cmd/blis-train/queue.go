@@ -25,7 +25,8 @@ func queueCommand() *cli.Command {
 		Description: "Inputs are folders that extract has written, benchmark sweeps (GuideLLM's JSON or CSV, or folders of\n" +
 			"them), or the queue.json of an earlier command. Results go to OUT/queue.json and OUT/windows.parquet.\n\n" +
 			"Example:\n   blis-train queue fit out -o out --window 20s --min-requests 10",
-		Subcommands: []*cli.Command{queueFitCommand(), queueTrackCommand(), queueValidateCommand(), queueSizeCommand(), queueAllocateCommand(), queueCompareCommand()},
+		Subcommands: []*cli.Command{queueFitCommand(), queueTrackCommand(), queueValidateCommand(), queueSizeCommand(), queueAllocateCommand(),
+			queueCompareCommand()},
 	}
 }
 
@@ -38,8 +39,10 @@ func queueFlags() []cli.Flag {
 		&cli.DurationFlag{Name: "window", Value: time.Duration(d.Cut.WindowNs), Usage: "length of a window, `TIME` such as 60s"},
 		&cli.DurationFlag{Name: "hop", Usage: "`TIME` from window to window; default the window"},
 		&cli.IntFlag{Name: "min-requests", Value: d.Cut.MinRequests, Usage: "windows of fewer `REQUESTS` are dropped"},
-		&cli.StringFlag{Name: "semantics", Value: string(d.Cut.Semantics), Usage: "means over requests by `EVENT`: arrival, or prometheus (completions, as vLLM's histograms)"},
-		&cli.Float64Flag{Name: "queue-ratio", Value: d.QueueRatio, Usage: "waiting room over seats, `RATIO`: 10 in workload-variant-autoscaler, 1 in model-trainer"},
+		&cli.StringFlag{Name: "semantics", Value: string(d.Cut.Semantics),
+			Usage: "means over requests by `EVENT`: arrival, or prometheus (completions, as vLLM's histograms)"},
+		&cli.Float64Flag{Name: "queue-ratio", Value: d.QueueRatio,
+			Usage: "waiting room over seats, `RATIO`: 10 in workload-variant-autoscaler, 1 in model-trainer"},
 		&cli.Float64Flag{Name: "hold-out", Value: d.HoldOut, Usage: "last `SHARE` of the windows that scores are made on"},
 		&cli.IntFlag{Name: "max-num-seqs", Value: d.Sweep.MaxBatch, Usage: "sweeps: `SEATS` of the server"},
 		&cli.IntFlag{Name: "max-num-batched-tokens", Value: d.Sweep.MaxBatchedTokens, Usage: "sweeps: `TOKENS` of a step"},
@@ -63,8 +66,9 @@ func queueOptions(c *cli.Context) (queue.Options, error) {
 	o.Cut.MinRequests, o.Cut.Semantics = c.Int("min-requests"), track.Semantics(c.String("semantics"))
 	o.QueueRatio, o.HoldOut = c.Float64("queue-ratio"), c.Float64("hold-out")
 	o.Sweep = queue.SweepOptions{
-		MaxBatch: c.Int("max-num-seqs"), MaxBatchedTokens: c.Int("max-num-batched-tokens"), Model: c.String("model"), Accelerator: c.String("accelerator"),
-		AccCount: c.Int64("acc-count"), Loads: c.Int("loads"), Mean: c.String("ttft") == "mean",
+		MaxBatch: c.Int("max-num-seqs"), MaxBatchedTokens: c.Int("max-num-batched-tokens"), Model: c.String("model"),
+		Accelerator: c.String("accelerator"),
+		AccCount:    c.Int64("acc-count"), Loads: c.Int("loads"), Mean: c.String("ttft") == "mean",
 	}
 	if s := c.String("ttft"); s != "mean" && s != "median" {
 		return o, usagef("--ttft: got %q, want median or mean", s)
@@ -136,7 +140,8 @@ func runQueueFit(c *cli.Context, verb string, more func(*queue.Fitted, *queue.Op
 }
 
 func newQueueDoc(con *console, verb string, o *queue.Options) *result.Queue {
-	return &result.Queue{Header: con.header(pipeline.QueueCommand(verb, o)), Flavour: string(o.Flavour), Options: o.Record(), Servers: []result.QueueServer{}, Warnings: []trace.Finding{}}
+	return &result.Queue{Header: con.header(pipeline.QueueCommand(verb, o)), Flavour: string(o.Flavour), Options: o.Record(),
+		Servers: []result.QueueServer{}, Warnings: []trace.Finding{}}
 }
 
 // queueInputs reads the arguments: extracted folders give a server a run, all sweep files
@@ -189,23 +194,29 @@ func showQueue(con *console, doc *result.Queue) {
 				if p.CI95 != nil {
 					ci = fmt.Sprintf("%.3g .. %.3g", p.CI95[0], p.CI95[1])
 				}
-				params = append(params, table.Row{s.ID, set.name, p.Name, fmt.Sprintf("%.4g", p.Value), ci, p.Unit, p.Identified, number(p.Utilisation), number(p.Shift)})
+				params = append(params, table.Row{s.ID, set.name, p.Name, fmt.Sprintf("%.4g", p.Value), ci, p.Unit, p.Identified, number(p.Utilisation),
+					number(p.Shift)})
 			}
 		}
 		for _, x := range s.Scores {
-			scores = append(scores, table.Row{s.ID, x.Estimator, x.Set, x.Windows, share(x.TTFTWape), share(x.TTFTBias), share(x.ITLWape), share(x.ITLBias)})
+			scores = append(scores, table.Row{s.ID, x.Estimator, x.Set, x.Windows, share(x.TTFTWape), share(x.TTFTBias), share(x.ITLWape),
+				share(x.ITLBias)})
 		}
 		for _, x := range s.Tracks {
-			tracks = append(tracks, table.Row{s.ID, x.Estimator, x.Windows, x.Accepted, number(x.MeanNIS), fmt.Sprintf("%.1f %%", 100*x.RejectedFrac), x.LockedOut, floats(x.Final), x.Verdict})
+			tracks = append(tracks, table.Row{s.ID, x.Estimator, x.Windows, x.Accepted, number(x.MeanNIS),
+				fmt.Sprintf("%.1f %%", 100*x.RejectedFrac), x.LockedOut, floats(x.Final), x.Verdict})
 		}
 		if s.Reason != "" {
 			con.line("warning", s.ID+": "+s.Reason)
 		}
 		con.warn(s.Findings)
 	}
-	con.table("parameters ("+doc.Flavour+")", table.Row{"server", "from", "parameter", "value", "95 % interval", "unit", "identified", "utilisation", "shift"}, params)
-	con.table("errors on windows", table.Row{"server", "estimator", "windows of", "n", "TTFT WAPE", "TTFT bias", "ITL WAPE", "ITL bias"}, scores)
-	con.table("online estimators", table.Row{"server", "estimator", "windows", "accepted", "mean NIS", "rejected", "locked out", "final", "verdict"}, tracks)
+	con.table("parameters ("+doc.Flavour+")", table.Row{"server", "from", "parameter", "value", "95 % interval", "unit", "identified",
+		"utilisation", "shift"}, params)
+	con.table("errors on windows", table.Row{"server", "estimator", "windows of", "n", "TTFT WAPE", "TTFT bias", "ITL WAPE", "ITL bias"},
+		scores)
+	con.table("online estimators", table.Row{"server", "estimator", "windows", "accepted", "mean NIS", "rejected", "locked out", "final",
+		"verdict"}, tracks)
 }
 
 func floats(v []float64) string {

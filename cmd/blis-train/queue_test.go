@@ -17,7 +17,8 @@ func queueRun(t *testing.T, args ...string) *result.Queue {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "out")
 	var stderr strings.Builder
-	if code := run(append(append([]string{"blis-train", "queue"}, args...), "-o", out, "-q"), strings.NewReader(""), io.Discard, &stderr); code != exitOK {
+	if code := run(append(append([]string{"blis-train", "queue"}, args...), "-o", out, "-q"), strings.NewReader(""), io.Discard,
+		&stderr); code != exitOK {
 		t.Fatalf("%v: exit %d: %s", args, code, stderr.String())
 	}
 	data, err := os.ReadFile(filepath.Join(out, queueFile))
@@ -47,7 +48,8 @@ func queueRun(t *testing.T, args ...string) *result.Queue {
 func TestQueueOfBundledRuns(t *testing.T) {
 	tables := filepath.Join(t.TempDir(), "tables")
 	var stderr strings.Builder
-	if code := run([]string{"blis-train", "extract", filepath.Join("..", "..", "testdata", "traces", "real"), "-o", tables, "-q"}, strings.NewReader(""), io.Discard, &stderr); code != exitOK {
+	if code := run([]string{"blis-train", "extract", filepath.Join("..", "..", "testdata", "traces", "real"), "-o", tables, "-q"},
+		strings.NewReader(""), io.Discard, &stderr); code != exitOK {
 		t.Fatal(stderr.String())
 	}
 	q := queueRun(t, "track", tables, "--window", "20s", "--min-requests", "10")

@@ -19,7 +19,8 @@ import (
 func queueValidateCommand() *cli.Command {
 	return &cli.Command{
 		Name: "validate", Usage: "judge the parameters of queue.json on other recordings", ArgsUsage: "QUEUE.json OUT|SWEEP...",
-		Description: fmt.Sprintf("Scores the parameters on windows they have not seen, beside a constant and the simulator with the same parameters.\n"+
+		Description: fmt.Sprintf("Scores the parameters on windows they have not seen, beside a constant and the simulator with\n"+
+			"the same parameters.\n"+
 			"Exit 3 when TTFT is off by more than %.0f %% or ITL by more than %.0f %% (WAPE).\n\n", 100*queue.MaxTTFTWape, 100*queue.MaxITLWape) +
 			"Example:\n   blis-train queue validate monday/queue.json tuesday -o check --window 20s --min-requests 10",
 		Flags: flags(queueFlags(), []cli.Flag{
@@ -67,7 +68,8 @@ func runQueueValidate(c *cli.Context) error {
 	}
 	for i := range doc.Servers {
 		if s := &doc.Servers[i]; s.Reason == "" && !queue.Passed(s) {
-			return gatef("%s: the parameters miss TTFT by more than %.0f %% or ITL by more than %.0f %%", s.ID, 100*queue.MaxTTFTWape, 100*queue.MaxITLWape)
+			return gatef("%s: the parameters miss TTFT by more than %.0f %% or ITL by more than %.0f %%", s.ID, 100*queue.MaxTTFTWape,
+				100*queue.MaxITLWape)
 		}
 	}
 	return nil
@@ -94,7 +96,8 @@ func queueSizeCommand() *cli.Command {
 		Action: func(c *cli.Context) error {
 			o := pipeline.SizeOptions{
 				Targets: queueing.Targets{TTFTMs: c.Float64("ttft-ms"), ITLMs: c.Float64("itl-ms"), TPS: c.Float64("tps")},
-				Prompt:  c.Float64("prompt-tokens"), Output: c.Float64("output-tokens"), Requests: c.Int("simulate"), Seed: c.Uint64("seed"), Workers: c.Int("workers"),
+				Prompt:  c.Float64("prompt-tokens"), Output: c.Float64("output-tokens"), Requests: c.Int("simulate"), Seed: c.Uint64("seed"),
+				Workers: c.Int("workers"),
 			}
 			command := fmt.Sprintf("queue size --itl-ms %g --output-tokens %g --prompt-tokens %g --seed %d --simulate %d --tps %g --ttft-ms %g",
 				o.Targets.ITLMs, o.Output, o.Prompt, o.Seed, o.Requests, o.Targets.TPS, o.Targets.TTFTMs)
@@ -207,7 +210,8 @@ func runQueueCompare(c *cli.Context) error {
 		return err
 	}
 	doc.Command = g.Command()
-	if err := files.Write(filepath.Join(c.String("out"), folder.QueueComparePage), []byte(queue.ComparePage(doc.Compare, doc.Command))); err != nil {
+	if err := files.Write(filepath.Join(c.String("out"), folder.QueueComparePage),
+		[]byte(queue.ComparePage(doc.Compare, doc.Command))); err != nil {
 		return err
 	}
 	return finishQueue(c, con, doc)
@@ -249,9 +253,11 @@ func showUse(con *console, doc *result.Queue) {
 		if z == nil {
 			continue
 		}
-		row := table.Row{s.ID, fmt.Sprintf("%.4g", z.RateRPS), z.Binding, fmt.Sprintf("%.4g", z.TTFTMs), fmt.Sprintf("%.4g", z.ITLMs), "-", "-", "-", "-"}
+		row := table.Row{s.ID, fmt.Sprintf("%.4g", z.RateRPS), z.Binding, fmt.Sprintf("%.4g", z.TTFTMs), fmt.Sprintf("%.4g", z.ITLMs), "-", "-",
+			"-", "-"}
 		if p := z.Simulated; p != nil {
-			row = append(row[:5], fmt.Sprintf("%.4g ± %.2g", p.TTFTMs, p.TTFTSeMs), fmt.Sprintf("%.4g ± %.2g", p.ITLMs, p.ITLSeMs), fmt.Sprintf("%.4g", p.TTFTP95Ms), fmt.Sprintf("%.4g", p.ITLP95Ms))
+			row = append(row[:5], fmt.Sprintf("%.4g ± %.2g", p.TTFTMs, p.TTFTSeMs), fmt.Sprintf("%.4g ± %.2g", p.ITLMs, p.ITLSeMs),
+				fmt.Sprintf("%.4g", p.TTFTP95Ms), fmt.Sprintf("%.4g", p.ITLP95Ms))
 		}
 		sizes = append(sizes, row)
 	}
@@ -263,20 +269,24 @@ func showUse(con *console, doc *result.Queue) {
 			continue
 		}
 		for _, g := range p.plan.Servers {
-			plan = append(plan, table.Row{p.name, g.Name, g.Priority, fmt.Sprintf("%.4g", g.RateRPS), g.Accelerator, g.Replicas, g.Wanted, fmt.Sprintf("%.4g", g.Cost), fmt.Sprintf("%.4g", g.Value)})
+			plan = append(plan, table.Row{p.name, g.Name, g.Priority, fmt.Sprintf("%.4g", g.RateRPS), g.Accelerator, g.Replicas, g.Wanted,
+				fmt.Sprintf("%.4g", g.Cost), fmt.Sprintf("%.4g", g.Value)})
 		}
 		plan = append(plan, table.Row{p.name, "all", "", "", "", "", "", fmt.Sprintf("%.4g", p.plan.Cost), fmt.Sprintf("%.4g", p.plan.Value)})
 	}
 	for i := range doc.Compare {
 		x := &doc.Compare[i]
-		row := table.Row{fmt.Sprintf("%s%.0f/%.0f %s", prefixed(x.Server), x.PromptTokens, x.OutputTokens, x.Outputs), fmt.Sprintf("%.2f", x.Load), fmt.Sprintf("%.4g", x.TTFTMs), fmt.Sprintf("%.4g", x.ITLMs)}
+		row := table.Row{fmt.Sprintf("%s%.0f/%.0f %s", prefixed(x.Server), x.PromptTokens, x.OutputTokens, x.Outputs),
+			fmt.Sprintf("%.2f", x.Load), fmt.Sprintf("%.4g", x.TTFTMs), fmt.Sprintf("%.4g", x.ITLMs)}
 		for _, e := range x.Errors {
 			row = append(row, fmt.Sprintf("%+.0f / %+.0f", 100**e.TTFT, 100**e.ITL))
 		}
 		cells = append(cells, row)
 	}
-	con.table("rates of one replica", table.Row{"server", "requests/s", "binding", "TTFT ms", "ITL ms", "simulated TTFT", "simulated ITL", "TTFT P95", "ITL P95"}, sizes)
-	con.table("allocation", table.Row{"plan", "server", "priority", "requests/s", "accelerator", "replicas", "wanted", "cents/h", "penalty"}, plan)
+	con.table("rates of one replica", table.Row{"server", "requests/s", "binding", "TTFT ms", "ITL ms", "simulated TTFT", "simulated ITL",
+		"TTFT P95", "ITL P95"}, sizes)
+	con.table("allocation", table.Row{"plan", "server", "priority", "requests/s", "accelerator", "replicas", "wanted", "cents/h", "penalty"},
+		plan)
 	con.table("signed errors, TTFT / ITL in percent", compareHeader(doc), cells)
 }
 

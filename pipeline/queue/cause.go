@@ -64,7 +64,8 @@ func (m *miss) ttftCause() string {
 	case m.f != queueing.Corrected && m.ttft > 0:
 		return "one ITL is added to the prefill, though the first token comes out of the prefill's last step"
 	case m.together() < 2:
-		return fmt.Sprintf("no more than %.3g prompts fit into a step, so prompts queue for steps of their own (they keep the engine busy %.0f %% of the time)", m.together(), 100*m.prefillShare())
+		return fmt.Sprintf("no more than %.3g prompts fit into a step, so prompts queue for steps of their own (they keep the engine busy "+
+			"%.0f %% of the time)", m.together(), 100*m.prefillShare())
 	case m.f != queueing.Corrected:
 		return "the rest of the running step that an arrival waits for is left out, and so is who arrives within it"
 	case m.ttft > 0:
@@ -84,7 +85,8 @@ func (m *miss) itlCause() string {
 	case m.f != queueing.Corrected && m.itl < 0:
 		return fmt.Sprintf("the mean context is taken as k + m/2; long requests hold more, and longer (cv2 %.2g)", m.s.OutputCV2)
 	case m.itl > 0:
-		return fmt.Sprintf("prompts keep the engine busy %.0f %% of the time: their bunching within a step is known to the second moment only", 100*m.prefillShare())
+		return fmt.Sprintf("prompts keep the engine busy %.0f %% of the time: their bunching within a step is known to the second moment only",
+			100*m.prefillShare())
 	}
 	return "the number in service varies more than the chain has it"
 }

@@ -27,9 +27,10 @@ type Grid struct {
 // DefaultGrid is the table in docs: an 8 B model on one H100 as the published sweep has it.
 func DefaultGrid() Grid {
 	return Grid{
-		Params:  queueing.Params{AlphaMs: 6.6, BetaMs: 0.02, GammaMs: 5e-5},
-		Server:  queueing.Server{MaxBatch: 64, Queue: 640, MaxBatchedTokens: 2048},
-		Shapes:  []queueing.Shape{{Prompt: 256, Output: 128}, {Prompt: 1024, Output: 256}, {Prompt: 128, Output: 512}, {Prompt: 2048, Output: 64}},
+		Params: queueing.Params{AlphaMs: 6.6, BetaMs: 0.02, GammaMs: 5e-5},
+		Server: queueing.Server{MaxBatch: 64, Queue: 640, MaxBatchedTokens: 2048},
+		Shapes: []queueing.Shape{{Prompt: 256, Output: 128}, {Prompt: 1024, Output: 256}, {Prompt: 128, Output: 512},
+			{Prompt: 2048, Output: 64}},
 		Outputs: Laws, Loads: []float64{0.2, 0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95}, Requests: 100_000, Seed: 1,
 	}
 }
@@ -149,7 +150,8 @@ func CompareWindows(ctx context.Context, s *Server, n int, seed uint64) ([]resul
 			return nil, err
 		}
 		c := result.QueueComparison{
-			Server: s.ID, PromptTokens: w.Shape.Prompt, OutputTokens: w.Shape.Output, RateRPS: w.RateRPS, TTFTMs: w.TTFTMs, ITLMs: w.ITLMs, Simulated: got,
+			Server: s.ID, PromptTokens: w.Shape.Prompt, OutputTokens: w.Shape.Output, RateRPS: w.RateRPS, TTFTMs: w.TTFTMs, ITLMs: w.ITLMs,
+			Simulated: got,
 		}
 		if m, err := queueing.New(queueing.Corrected, s.Physical.Params, w.Shape, w.Server); err == nil {
 			c.Load = w.RateRPS / m.MaxRateRPS()
@@ -157,7 +159,8 @@ func CompareWindows(ctx context.Context, s *Server, n int, seed uint64) ([]resul
 		if c.Errors, err = errorsIn(&c, s.Physical.Params, w.Shape, w.Server); err != nil {
 			return nil, err
 		}
-		c.Errors = append(c.Errors, result.QueueError{Flavour: Simulator, TTFT: result.OrNull(got.TTFTMs/w.TTFTMs - 1), ITL: result.OrNull(got.ITLMs/w.ITLMs - 1)})
+		c.Errors = append(c.Errors, result.QueueError{Flavour: Simulator, TTFT: result.OrNull(got.TTFTMs/w.TTFTMs - 1),
+			ITL: result.OrNull(got.ITLMs/w.ITLMs - 1)})
 		out[i] = c
 	}
 	return out, nil

@@ -26,7 +26,8 @@ func agreement(t *testing.T, g *Grid, upTo float64) (good, all int) {
 			if math.Abs(*e.TTFT) <= 0.10 && math.Abs(*e.ITL) <= 0.05 {
 				good++
 			} else {
-				t.Logf("%g/%g %s at %g: TTFT %+.1f %% ITL %+.1f %%: %s", c.PromptTokens, c.OutputTokens, c.Outputs, c.Load, 100**e.TTFT, 100**e.ITL, e.Cause)
+				t.Logf("%g/%g %s at %g: TTFT %+.1f %% ITL %+.1f %%: %s", c.PromptTokens, c.OutputTokens, c.Outputs, c.Load, 100**e.TTFT, 100**e.ITL,
+					e.Cause)
 			}
 		}
 	}

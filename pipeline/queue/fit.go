@@ -146,7 +146,8 @@ func (s *Server) effective(f queueing.Flavour, fit *track.Fitted) []result.Queue
 	}
 	out := make([]result.QueueParameter, len(fit.X))
 	for i, name := range f.Parameters() {
-		q := result.QueueParameter{Name: name, Unit: units(f)[i], Value: fit.X[i], Identified: Measured, PriorShare: result.OrNull(fit.PriorPart[i])}
+		q := result.QueueParameter{Name: name, Unit: units(f)[i], Value: fit.X[i], Identified: Measured,
+			PriorShare: result.OrNull(fit.PriorPart[i])}
 		if !math.IsNaN(fit.Lo[i]) {
 			q.CI95 = &[2]float64{fit.Lo[i], fit.Hi[i]}
 		}
@@ -165,7 +166,8 @@ func (s *Server) effective(f queueing.Flavour, fit *track.Fitted) []result.Queue
 }
 
 func identifyDoc(id *track.Identifiability) *result.QueueIdentify {
-	out := &result.QueueIdentify{Condition: result.OrNull(id.Condition), Rank: id.Rank, Null: []result.QueueDirection{}, Sweep: []result.QueuePoint{}}
+	out := &result.QueueIdentify{Condition: result.OrNull(id.Condition), Rank: id.Rank, Null: []result.QueueDirection{},
+		Sweep: []result.QueuePoint{}}
 	for _, d := range id.Null {
 		out.Null = append(out.Null, result.QueueDirection{Names: d.Names, Weight: d.Weight})
 	}
@@ -189,7 +191,8 @@ func (f *Fitted) score(o *Options, opt track.FitOptions) {
 	if len(held) > 0 {
 		fit, err := track.Fit(train, opt)
 		if err != nil {
-			f.Doc.Findings = append(f.Doc.Findings, trace.Findingf(track.SinglePoint, "%s: no hold-out score, the first %d windows alone: %v", f.ID, len(train), err))
+			f.Doc.Findings = append(f.Doc.Findings, trace.Findingf(track.SinglePoint, "%s: no hold-out score, the first %d windows alone: %v", f.ID,
+				len(train), err))
 			held = nil
 		} else {
 			x = fit.X
@@ -213,7 +216,8 @@ func (f *Fitted) score(o *Options, opt track.FitOptions) {
 func scoreDoc(estimator, set string, s track.Score) result.QueueScore {
 	return result.QueueScore{
 		Estimator: estimator, Set: set, Windows: s.Windows, Unpredicted: s.Unpredicted,
-		TTFTWape: result.OrNull(s.TTFTWape), ITLWape: result.OrNull(s.ITLWape), TTFTBias: result.OrNull(s.TTFTBias), ITLBias: result.OrNull(s.ITLBias),
+		TTFTWape: result.OrNull(s.TTFTWape), ITLWape: result.OrNull(s.ITLWape), TTFTBias: result.OrNull(s.TTFTBias),
+		ITLBias: result.OrNull(s.ITLBias),
 	}
 }
 
@@ -233,5 +237,6 @@ func noiseOf(w []track.Window, f queueing.Flavour, x []float64) *result.QueueNoi
 		}
 		return result.OrNull(stat.Median(v))
 	}
-	return &result.QueueNoise{TTFTRel: median(se[0]), ITLRel: median(se[1]), TTFTResidual: median(residual[0]), ITLResidual: median(residual[1])}
+	return &result.QueueNoise{TTFTRel: median(se[0]), ITLRel: median(se[1]), TTFTResidual: median(residual[0]),
+		ITLResidual: median(residual[1])}
 }

@@ -23,12 +23,14 @@ func recording(t *testing.T, rng *rand.Rand, p queueing.Params, v queueing.Serve
 	t.Helper()
 	var out []track.Window
 	for i := range n {
-		s := queueing.Shape{Prompt: math.Round(128 * math.Pow(2, 4*rng.Float64())), Output: math.Round(64 * math.Pow(2, 3*rng.Float64())), OutputCV2: 0.5, PromptCV2: 0.3}
+		s := queueing.Shape{Prompt: math.Round(128 * math.Pow(2, 4*rng.Float64())), Output: math.Round(64 * math.Pow(2, 3*rng.Float64())),
+			OutputCV2: 0.5, PromptCV2: 0.3}
 		m, err := queueing.New(queueing.Corrected, p, s, v)
 		if err != nil {
 			t.Fatal(err)
 		}
-		traffic := Traffic{Shape: s, Prompts: LogNormalLaw, Output: LogNormalLaw, RateRPS: (0.15 + 0.55*rng.Float64()) * m.MaxRateRPS(), Requests: requests, Seed: rng.Uint64()}
+		traffic := Traffic{Shape: s, Prompts: LogNormalLaw, Output: LogNormalLaw, RateRPS: (0.15 + 0.55*rng.Float64()) * m.MaxRateRPS(),
+			Requests: requests, Seed: rng.Uint64()}
 		got, shape, err := Simulate(p, v, traffic, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -105,7 +107,8 @@ func TestSizeHoldsInTheSimulator(t *testing.T) {
 		if worst = math.Max(worst, math.Abs(miss)); math.Abs(miss) > 0.1 {
 			t.Errorf("%+v at %.3g/s: %s is off its target by %+.1f %%", s, size.RateRPS, size.Binding, 100*miss)
 		}
-		t.Logf("%4.0f/%3.0f %s at %.3g requests/s: %+.1f %%; TTFT P95 %.4g ms, ITL P95 %.4g ms", s.Prompt, s.Output, size.Binding, size.RateRPS, 100*miss, got.TTFTP95Ms, got.ITLP95Ms)
+		t.Logf("%4.0f/%3.0f %s at %.3g requests/s: %+.1f %%; TTFT P95 %.4g ms, ITL P95 %.4g ms", s.Prompt, s.Output, size.Binding, size.RateRPS,
+			100*miss, got.TTFTP95Ms, got.ITLP95Ms)
 	}
 	t.Logf("largest miss %.1f %%", 100*worst)
 }

@@ -12,8 +12,10 @@ import (
 func ComparePage(cells []result.QueueComparison, command string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Queueing models against the simulator\n\n`blis-train %s` writes this page.\n\n", command)
-	fmt.Fprintf(&b, "The same three numbers (alpha, beta, gamma) go to the simulator and to every flavour, wva-4p with the same iteration in its own form. ")
-	fmt.Fprintf(&b, "Arrivals are Poisson; every cell has the same draws. Errors are (model - simulator)/simulator of mean TTFT / mean ITL in percent; ")
+	fmt.Fprintf(&b,
+		"The same three numbers (alpha, beta, gamma) go to the simulator and to every flavour, wva-4p with the same iteration in its own form. ")
+	fmt.Fprintf(&b,
+		"Arrivals are Poisson; every cell has the same draws. Errors are (model - simulator)/simulator of mean TTFT / mean ITL in percent; ")
 	fmt.Fprintf(&b, "± is the simulation's standard error. A hit is within %.0f %% of TTFT and %.0f %% of ITL.\n\n", 100*MissTTFT, 100*MissITL)
 	writeHits(&b, cells)
 	b.WriteString("\n| prompt/output | outputs | load | TTFT ms | ITL ms |")
@@ -35,7 +37,8 @@ func ComparePage(cells []result.QueueComparison, command string) string {
 		c := &cells[i]
 		for _, e := range c.Errors {
 			if e.Flavour == "corrected" && e.Cause != "" {
-				fmt.Fprintf(&b, "| %.0f/%.0f %s | %.2f | %+.1f %% | %+.1f %% | %s |\n", c.PromptTokens, c.OutputTokens, c.Outputs, c.Load, 100**e.TTFT, 100**e.ITL, e.Cause)
+				fmt.Fprintf(&b, "| %.0f/%.0f %s | %.2f | %+.1f %% | %+.1f %% | %s |\n", c.PromptTokens, c.OutputTokens, c.Outputs, c.Load, 100**e.TTFT,
+					100**e.ITL, e.Cause)
 			}
 		}
 	}

@@ -44,7 +44,8 @@ func (s *Server) SetPhysical(src fit.Source, o fit.Options) error {
 			continue
 		}
 		values[i], p.Bound[i] = p.Floor[i], true
-		s.Findings = append(s.Findings, trace.Findingf(AtFloor, "%s: %s is not shown by the steps; the hardware's %.3g ms stands in", s.ID, names3[i], p.Floor[i]))
+		s.Findings = append(s.Findings, trace.Findingf(AtFloor, "%s: %s is not shown by the steps; the hardware's %.3g ms stands in", s.ID,
+			names3[i], p.Floor[i]))
 	}
 	p.Params = queueing.Params{AlphaMs: values[0], BetaMs: values[1], GammaMs: values[2]}
 	if it.Lengths[0] != nil {

@@ -62,7 +62,8 @@ func (t *Traffic) requests() ([]sim.Request, queueing.Shape) {
 		prompt, prompt2, output, output2 = prompt+p, prompt2+p*p, output+m, output2+m*m
 	}
 	n := float64(t.Requests)
-	s := queueing.Shape{Prompt: prompt / n, Output: output / n, PromptCV2: prompt2*n/(prompt*prompt) - 1, OutputCV2: output2*n/(output*output) - 1}
+	s := queueing.Shape{Prompt: prompt / n, Output: output / n, PromptCV2: prompt2*n/(prompt*prompt) - 1,
+		OutputCV2: output2*n/(output*output) - 1}
 	s.Cached = t.Shape.Cached * s.Prompt / t.Shape.Prompt
 	s.PromptCV2, s.OutputCV2 = math.Max(0, s.PromptCV2), math.Max(0, s.OutputCV2)
 	return out, s
@@ -96,7 +97,8 @@ func simulatedEngine(v queueing.Server, longest int64) *deploy.Deployment {
 	}
 	return &deploy.Deployment{TP: 1, PP: 1, DP: 1, Engine: deploy.Engine{
 		MaxNumSeqs: int64(v.MaxBatch), MaxNumBatchedTokens: int64(v.MaxBatchedTokens), ChunkedPrefill: true, BlockSize: simBlock,
-		KVBlocksGPU: trace.Some(kv), MaxModelLen: trace.Some(int64(math.MaxInt32)), AsyncScheduling: trace.Some(v.Async), SchedulingPolicy: "fcfs",
+		KVBlocksGPU: trace.Some(kv), MaxModelLen: trace.Some(int64(math.MaxInt32)), AsyncScheduling: trace.Some(v.Async),
+		SchedulingPolicy: "fcfs",
 	}}
 }
 
@@ -170,7 +172,8 @@ func (m *meter) point() (*result.QueueSimPoint, error) {
 			ttft, itl = append(ttft, b.ttft/b.n), append(itl, b.decode/b.gaps)
 		}
 	}
-	p := &result.QueueSimPoint{Requests: len(m.ttft), TTFTMs: sumTTFT / float64(len(m.ttft)), TTFTP95Ms: stat.Quantile(stat.Sorted(m.ttft), 0.95)}
+	p := &result.QueueSimPoint{Requests: len(m.ttft), TTFTMs: sumTTFT / float64(len(m.ttft)),
+		TTFTP95Ms: stat.Quantile(stat.Sorted(m.ttft), 0.95)}
 	if gaps > 0 {
 		p.ITLMs, p.ITLP95Ms = decode/gaps, stat.Quantile(stat.Sorted(m.itl), 0.95)
 		p.TTFTSeMs, p.ITLSeMs = stat.StdErr(ttft), stat.StdErr(itl)

@@ -22,16 +22,19 @@ func SizedOf(s *result.QueueServer, f queueing.Flavour, prompt, output float64) 
 		params = s.Physical
 	}
 	if len(params) != len(f.Parameters()) {
-		return nil, trace.Errorf(NoParameters, "server %q: got %d %s parameters, want %d", s.ID, len(params), f, len(f.Parameters())).WithHint("its reason: " + s.Reason)
+		return nil, trace.Errorf(NoParameters, "server %q: got %d %s parameters, want %d", s.ID, len(params), f,
+			len(f.Parameters())).WithHint("its reason: " + s.Reason)
 	}
 	z := &Sized{Flavour: f, Params: queueing.FromVector(valuesOf(params)), Limits: queueing.Server{
-		MaxBatch: s.Limits.MaxBatch, Queue: s.Limits.Queue, MaxBatchedTokens: s.Limits.MaxBatchedTokens, OverheadMs: s.Limits.OverheadMs, Async: s.Limits.Async,
+		MaxBatch: s.Limits.MaxBatch, Queue: s.Limits.Queue, MaxBatchedTokens: s.Limits.MaxBatchedTokens, OverheadMs: s.Limits.OverheadMs,
+		Async: s.Limits.Async,
 	}}
 	if s.Limits.KVTokens != nil {
 		z.Limits.KVTokens = *s.Limits.KVTokens
 	}
 	if l := s.Load; l != nil {
-		z.Shape = queueing.Shape{Prompt: l.PromptTokens, Cached: l.CachedTokens, Output: l.OutputTokens, PromptCV2: l.PromptCV2, OutputCV2: l.OutputCV2}
+		z.Shape = queueing.Shape{Prompt: l.PromptTokens, Cached: l.CachedTokens, Output: l.OutputTokens, PromptCV2: l.PromptCV2,
+			OutputCV2: l.OutputCV2}
 	}
 	if prompt > 0 {
 		z.Shape.Cached *= prompt / max(z.Shape.Prompt, 1)
@@ -41,7 +44,8 @@ func SizedOf(s *result.QueueServer, f queueing.Flavour, prompt, output float64) 
 		z.Shape.Output = output
 	}
 	if z.Shape.Output == 0 {
-		return nil, trace.Errorf(NoParameters, "server %q: no window says how long its requests are", s.ID).WithHint("give --prompt-tokens and --output-tokens")
+		return nil, trace.Errorf(NoParameters, "server %q: no window says how long its requests are",
+			s.ID).WithHint("give --prompt-tokens and --output-tokens")
 	}
 	return z, nil
 }
@@ -58,7 +62,8 @@ func (z *Sized) Size(t queueing.Targets) (*result.QueueSizing, []trace.Finding, 
 	}
 	return &result.QueueSizing{
 		TargetTTFTMs: t.TTFTMs, TargetITLMs: t.ITLMs, TargetTPS: t.TPS, RateRPS: s.RateRPS, Binding: s.Binding,
-		TTFTRPS: s.TTFTRPS, ITLRPS: s.ITLRPS, MinRPS: s.MinRPS, MaxRPS: s.MaxRPS, TTFTMs: s.At.TTFTMs, ITLMs: s.At.ITLMs, InService: s.At.InService,
+		TTFTRPS: s.TTFTRPS, ITLRPS: s.ITLRPS, MinRPS: s.MinRPS, MaxRPS: s.MaxRPS, TTFTMs: s.At.TTFTMs, ITLMs: s.At.ITLMs,
+		InService: s.At.InService,
 	}, s.Findings, nil
 }
 

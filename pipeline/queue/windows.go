@@ -77,9 +77,12 @@ func (f *Fitted) row(i int, flavour queueing.Flavour, estimator string) WindowRo
 	w := &f.Windows[i]
 	known := func(v float64) trace.Opt[float64] { return trace.Opt[float64]{V: v, OK: v > 0} }
 	return WindowRow{
-		Server: f.ID, Window: int64(i), Name: w.Name, Phase: w.Phase, StartNs: w.StartNs, EndNs: w.EndNs, HoldOut: i >= f.Split, Requests: int64(w.Requests),
-		RateRPS: w.RateRPS, Prompt: w.Shape.Prompt, Cached: w.Shape.Cached, Output: w.Shape.Output, PromptCV2: w.Shape.PromptCV2, OutputCV2: w.Shape.OutputCV2,
-		TTFTMs: w.TTFTMs, TTFTSeMs: known(w.TTFTSeMs), ITLMs: w.ITLMs, ITLSeMs: known(w.ITLSeMs), Estimator: estimator, Names: flavour.Parameters(),
+		Server: f.ID, Window: int64(i), Name: w.Name, Phase: w.Phase, StartNs: w.StartNs, EndNs: w.EndNs, HoldOut: i >= f.Split,
+		Requests: int64(w.Requests),
+		RateRPS:  w.RateRPS, Prompt: w.Shape.Prompt, Cached: w.Shape.Cached, Output: w.Shape.Output, PromptCV2: w.Shape.PromptCV2,
+		OutputCV2: w.Shape.OutputCV2,
+		TTFTMs:    w.TTFTMs, TTFTSeMs: known(w.TTFTSeMs), ITLMs: w.ITLMs, ITLSeMs: known(w.ITLSeMs), Estimator: estimator,
+		Names: flavour.Parameters(),
 	}
 }
 

@@ -60,7 +60,8 @@ func (o *FitOptions) Check() error {
 	case o.Physical != nil && (len(o.Physical) != n || !positive(o.Physical)):
 		return trace.Errorf(BadOption, "physical parameters: got %v, want %d numbers > 0", o.Physical, n)
 	case !(o.Pull > 0) || !(o.Floor >= 0) || !(o.Huber > 0) || !(o.MaxCondition > 1):
-		return trace.Errorf(BadOption, "pull %g, floor %g, huber %g, condition %g: want > 0, >= 0, > 0, > 1", o.Pull, o.Floor, o.Huber, o.MaxCondition)
+		return trace.Errorf(BadOption, "pull %g, floor %g, huber %g, condition %g: want > 0, >= 0, > 0, > 1", o.Pull, o.Floor, o.Huber,
+			o.MaxCondition)
 	}
 	return nil
 }
@@ -121,7 +122,8 @@ func Fit(windows []Window, o FitOptions) (*Fitted, error) {
 	f.X = exp(p.theta(z))
 	f.Objective = p.objective(z)
 	if held := len(start) - len(p.basis); held > 0 {
-		f.Findings = append(f.Findings, trace.Findingf(HeldDirection, "%d of %d directions are held at physical values: %s", held, len(start), words(f.Evaluated.Null)))
+		f.Findings = append(f.Findings, trace.Findingf(HeldDirection, "%d of %d directions are held at physical values: %s", held, len(start),
+			words(f.Evaluated.Null)))
 	} else {
 		f.Evaluated = p.identify(p.theta(z)) // at the solution, for people
 	}
@@ -331,7 +333,8 @@ func (p *problem) rescale(z []float64) (changed bool) {
 // check searches on from the solution without derivatives. It moves z when it
 // finds a smaller objective.
 func (p *problem) check(z []float64) float64 {
-	res, err := optimize.Minimize(optimize.Problem{Func: p.objective}, slices.Clone(z), &optimize.Settings{FuncEvaluations: 200 * max(1, len(z))}, &optimize.NelderMead{SimplexSize: 0.05})
+	res, err := optimize.Minimize(optimize.Problem{Func: p.objective}, slices.Clone(z),
+		&optimize.Settings{FuncEvaluations: 200 * max(1, len(z))}, &optimize.NelderMead{SimplexSize: 0.05})
 	if err != nil && res == nil {
 		return math.NaN()
 	}

@@ -75,7 +75,8 @@ var defaultState = []float64{5, 0.05, 5e-5}
 // guess4P splits ITL and TTFT the same way, at the mean number in service.
 func guess4P(w *Window) []float64 {
 	n := math.Max(1, w.RateRPS/1000*(w.TTFTMs+(w.Shape.Output-1)*w.ITLMs))
-	return []float64{baseShare * w.ITLMs, (1 - baseShare) * w.ITLMs / n, baseShare * w.TTFTMs, (1 - baseShare) * w.TTFTMs / (n * math.Max(1, w.Shape.Prompt))}
+	return []float64{baseShare * w.ITLMs, (1 - baseShare) * w.ITLMs / n, baseShare * w.TTFTMs,
+		(1 - baseShare) * w.TTFTMs / (n * math.Max(1, w.Shape.Prompt))}
 }
 
 func positive(x []float64) bool {

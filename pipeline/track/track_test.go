@@ -195,7 +195,8 @@ func TestJump(t *testing.T) {
 		r.Start, r.Observation = truth[f], AsTuned
 		ours := Robust(w, r)
 		lag := Lag(ours, at, 0, after[0], 0.1)
-		t.Logf("%s: replica alpha %.2f after %d rejections; robust within 10 %% of %.2f after %d windows", o.Name, steps[len(steps)-1].X[0], s.LockedOut, after[0], lag)
+		t.Logf("%s: replica alpha %.2f after %d rejections; robust within 10 %% of %.2f after %d windows", o.Name, steps[len(steps)-1].X[0],
+			s.LockedOut, after[0], lag)
 		if lag < 0 || lag > 5 {
 			t.Errorf("%s: robust needs %d windows, want at most 5", f, lag)
 		}

@@ -67,7 +67,8 @@ func FromObserved(observed []trace.ObservedRequest) (samples []Sample, n int) {
 		}
 		samples = append(samples, Sample{
 			ArrivedNs: o.SendNs.V, FirstNs: o.FirstChunkNs.V, LastNs: o.LastChunkNs.V, Prompt: o.PromptTokens.V, Output: o.OutputTokens.V,
-			OK: o.Success.Or(false) && !o.Aborted.Or(false) && o.FirstChunkNs.OK && o.LastChunkNs.OK && o.PromptTokens.OK && o.OutputTokens.OK && o.OutputTokens.V > 0,
+			OK: o.Success.Or(false) && !o.Aborted.Or(false) && o.FirstChunkNs.OK && o.LastChunkNs.OK && o.PromptTokens.OK && o.OutputTokens.OK &&
+				o.OutputTokens.V > 0,
 		})
 	}
 	return samples, n
@@ -125,7 +126,8 @@ func DefaultCut() CutOptions {
 func (o *CutOptions) Check() error {
 	switch {
 	case o.WindowNs < 1e9 || o.HopNs < 1e6:
-		return trace.Errorf(BadOption, "window and hop: got %g s and %g s, want >= 1 s and >= 1 ms", float64(o.WindowNs)/1e9, float64(o.HopNs)/1e9)
+		return trace.Errorf(BadOption, "window and hop: got %g s and %g s, want >= 1 s and >= 1 ms", float64(o.WindowNs)/1e9,
+			float64(o.HopNs)/1e9)
 	case o.MinRequests < 2:
 		return trace.Errorf(BadOption, "min-requests: got %d, want >= 2", o.MinRequests)
 	case o.Semantics != ByArrival && o.Semantics != ByPrometheus:
@@ -227,7 +229,8 @@ func (w *Window) measure(used []*Sample) {
 		}
 		return math.Max(0, squares*n/(sum*sum)-1)
 	}
-	w.Shape = queueing.Shape{Prompt: prompt / n, Cached: math.Min(cached, prompt) / n, Output: output / n, PromptCV2: cv2(prompt, prompt2), OutputCV2: cv2(output, output2)}
+	w.Shape = queueing.Shape{Prompt: prompt / n, Cached: math.Min(cached, prompt) / n, Output: output / n, PromptCV2: cv2(prompt, prompt2),
+		OutputCV2: cv2(output, output2)}
 	w.TTFTMs, w.ITLMs = meansOf(used)
 	blocks := min(seBlocks, len(used)/2)
 	if blocks < 2 {

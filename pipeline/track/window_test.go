@@ -24,7 +24,8 @@ func TestCut(t *testing.T) {
 	samples[5].OK = false // arrived, never finished
 	o := DefaultCut()
 	o.WindowNs, o.HopNs, o.Server = 20e9, 20e9, queueing.Server{MaxBatch: 8}
-	spans := []Span{{Phase: "warmup", StartNs: 0, EndNs: 20e9, Drop: WarmUpWindow}, {Phase: "a", StartNs: 20e9, EndNs: 70e9}, {Phase: "b", StartNs: 70e9, EndNs: 140e9}}
+	spans := []Span{{Phase: "warmup", StartNs: 0, EndNs: 20e9, Drop: WarmUpWindow}, {Phase: "a", StartNs: 20e9, EndNs: 70e9},
+		{Phase: "b", StartNs: 70e9, EndNs: 140e9}}
 	spans[0].Drop = WarmUpWindow
 	o.SaturatedNs = [][2]int64{{89e9, 90e9}}
 	w, c, err := Cut(samples, spans, o)
@@ -44,7 +45,8 @@ func TestCut(t *testing.T) {
 		t.Fatalf("got %d windows, %d kept, %v dropped", c.Windows, len(w), c.Dropped)
 	}
 	x := w[0]
-	if x.Phase != "a" || x.RateRPS != 10 || x.Requests != 200 || math.Abs(x.TTFTMs-50) > 1e-9 || math.Abs(x.ITLMs-20) > 1e-9 || x.TTFTSeMs > 1e-9 {
+	if x.Phase != "a" || x.RateRPS != 10 || x.Requests != 200 || math.Abs(x.TTFTMs-50) > 1e-9 || math.Abs(x.ITLMs-20) > 1e-9 ||
+		x.TTFTSeMs > 1e-9 {
 		t.Errorf("got %+v", x)
 	}
 	if s := x.Shape; s.Prompt != 200 || math.Abs(s.PromptCV2-0.25) > 1e-12 || s.Output != 11 || s.OutputCV2 > 1e-12 {
@@ -68,7 +70,8 @@ func TestSemantics(t *testing.T) {
 	byArrival, _, _ := Cut(samples, spans, o)
 	o.Semantics = ByPrometheus
 	byEnd, _, _ := Cut(samples, spans, o)
-	if a, b := byArrival[0], byEnd[0]; a.Arrivals != 300 || a.Requests != 200 || b.Arrivals != b.Requests || b.Requests != 198 || math.Abs(b.RateRPS-6.6) > 1e-12 {
+	if a, b := byArrival[0], byEnd[0]; a.Arrivals != 300 || a.Requests != 200 || b.Arrivals != b.Requests || b.Requests != 198 ||
+		math.Abs(b.RateRPS-6.6) > 1e-12 {
 		t.Errorf("got %d arrivals of %d by arrival, %d of %d at %g/s by completion", a.Arrivals, a.Requests, b.Arrivals, b.Requests, b.RateRPS)
 	}
 }

@@ -40,7 +40,8 @@ func scoreFigure(q *result.Queue, id, metric string) *draw.Figure {
 				known = true
 				col := slices.Index(estimators, s.Estimator)
 				h.Value[row][col] = v
-				h.Tip[row][col] = fmt.Sprintf("%s on %s: %s WAPE %s on %s of %s", s.Estimator, q.Servers[i].ID, metric, words.Pct(*v), words.Plural(s.Windows, "window"), set)
+				h.Tip[row][col] = fmt.Sprintf("%s on %s: %s WAPE %s on %s of %s", s.Estimator, q.Servers[i].ID, metric, words.Pct(*v),
+					words.Plural(s.Windows, "window"), set)
 			}
 		}
 	}
@@ -49,7 +50,8 @@ func scoreFigure(q *result.Queue, id, metric string) *draw.Figure {
 	}
 	return &draw.Figure{
 		ID: "errors-" + id, Title: metric + ": WAPE by server and estimator",
-		Note:   "Stronger colour is worse. Windows of a validation, else of the hold-out, else the fitted ones; the table says which. A dash is an estimator without an answer.",
+		Note: "Stronger colour is worse. Windows of a validation, else of the hold-out, else the fitted ones; the table says which. A dash " +
+			"is an estimator without an answer.",
 		Panels: draw.BothWidths("matrix of "+metric+" errors by server and estimator; the table below holds the numbers", h.Draw),
 	}
 }
@@ -65,11 +67,13 @@ func emptyHeat(rows, cols []string, label string) draw.Heat {
 
 func compareSection(q *result.Queue) page.Section {
 	x := page.Section{ID: "compare", Nav: "Compare", Title: "Queueing models beside the simulator",
-		Lead: "The same numbers in every model. Errors are signed, (model - reference)/reference; the reference is the simulator, or the recording where a server is named."}
+		Lead: "The same numbers in every model. Errors are signed, (model - reference)/reference; the reference is the simulator, or the " +
+			"recording where a server is named."}
 	if len(q.Compare) == 0 {
 		return x
 	}
-	t := &page.Table{ID: "compare-table", Caption: "Signed errors by cell, TTFT and ITL", Cols: []page.Column{{Head: "Cell"}, {Head: "Load", Num: true}, {Head: "TTFT ms", Num: true}, {Head: "ITL ms", Num: true}}}
+	t := &page.Table{ID: "compare-table", Caption: "Signed errors by cell, TTFT and ITL",
+		Cols: []page.Column{{Head: "Cell"}, {Head: "Load", Num: true}, {Head: "TTFT ms", Num: true}, {Head: "ITL ms", Num: true}}}
 	for _, e := range q.Compare[0].Errors {
 		t.Cols = append(t.Cols, page.Column{Head: e.Flavour + " TTFT", Num: true}, page.Column{Head: "ITL", Num: true})
 	}

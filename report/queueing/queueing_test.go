@@ -15,19 +15,24 @@ func calibration() *result.Queue {
 		Header: result.Header{Command: "queue fit --flavour corrected"}, Flavour: "corrected",
 		Servers: []result.QueueServer{
 			{
-				ID: "a<b>", Effective: []result.QueueParameter{{Name: "alpha", Unit: "ms/iteration", Value: 6.6, CI95: &[2]float64{6.5, 6.7}, Identified: "held", Shift: ptr(1.25)}},
+				ID: "a<b>", Effective: []result.QueueParameter{{Name: "alpha", Unit: "ms/iteration", Value: 6.6, CI95: &[2]float64{6.5, 6.7},
+					Identified: "held", Shift: ptr(1.25)}},
 				Windows: result.QueueAccount{Read: 9, Kept: 7, Dropped: map[string]int{"few_requests": 2}},
 				Scores: []result.QueueScore{
-					{Estimator: "effective", Set: "train", Windows: 5, TTFTWape: ptr(0.11), ITLWape: ptr(0.05)}, {Estimator: "effective", Set: "hold_out", Windows: 2, TTFTWape: ptr(0.17), ITLWape: ptr(0.08)},
+					{Estimator: "effective", Set: "train", Windows: 5, TTFTWape: ptr(0.11), ITLWape: ptr(0.05)}, {Estimator: "effective", Set: "hold_out",
+						Windows: 2, TTFTWape: ptr(0.17), ITLWape: ptr(0.08)},
 				},
-				Identify: &result.QueueIdentify{Rank: 2, Null: []result.QueueDirection{{Names: []string{"alpha", "gamma"}}}, Sweep: []result.QueuePoint{{PromptTokens: 512, OutputTokens: 128, RateRPS: 2}}},
-				Tracks:   []result.QueueTrack{{Estimator: "replica:wva", Flavour: "wva-3p", Final: []float64{1, 2, 3}, LockedOut: 5, Verdict: "locked out"}},
-				Sizing:   &result.QueueSizing{RateRPS: 3.5, Binding: "itl"},
+				Identify: &result.QueueIdentify{Rank: 2, Null: []result.QueueDirection{{Names: []string{"alpha", "gamma"}}},
+					Sweep: []result.QueuePoint{{PromptTokens: 512, OutputTokens: 128, RateRPS: 2}}},
+				Tracks: []result.QueueTrack{{Estimator: "replica:wva", Flavour: "wva-3p", Final: []float64{1, 2, 3}, LockedOut: 5,
+					Verdict: "locked out"}},
+				Sizing: &result.QueueSizing{RateRPS: 3.5, Binding: "itl"},
 			},
 			{ID: "b", Reason: "saturated: queue_rising_r2 0.97"},
 		},
-		Compare: []result.QueueComparison{{PromptTokens: 256, OutputTokens: 128, Outputs: "constant", Load: 0.9, Errors: []result.QueueError{{Flavour: "corrected", TTFT: ptr(0.2), ITL: ptr(0.01), Cause: "TTFT: bursts"}}}},
-		Plan:    &result.QueuePlan{Servers: []result.QueueGiven{{Name: "chat", Accelerator: "H100", Replicas: 2}}, Cost: 800},
+		Compare: []result.QueueComparison{{PromptTokens: 256, OutputTokens: 128, Outputs: "constant", Load: 0.9,
+			Errors: []result.QueueError{{Flavour: "corrected", TTFT: ptr(0.2), ITL: ptr(0.01), Cause: "TTFT: bursts"}}}},
+		Plan: &result.QueuePlan{Servers: []result.QueueGiven{{Name: "chat", Accelerator: "H100", Replicas: 2}}, Cost: 800},
 	}
 }
 
@@ -43,7 +48,8 @@ func TestPage(t *testing.T) {
 		t.Error("other bytes the second time")
 	}
 	page := one.String()
-	for _, want := range []string{"1 of 2 servers have effective parameters", "saturated: queue_rising_r2", "a&lt;b&gt;", "held", "6.5 to 6.7", "few_requests", "alpha with gamma", "512/128 at 2/s",
+	for _, want := range []string{"1 of 2 servers have effective parameters", "saturated: queue_rising_r2", "a&lt;b&gt;", "held", "6.5 to 6.7",
+		"few_requests", "alpha with gamma", "512/128 at 2/s",
 		"17.0", "locked out", "replica:wva", "TTFT: bursts", "800", "blis-train queue fit --flavour corrected"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)

@@ -16,14 +16,19 @@ const (
 
 // Codes describes every code of this package.
 var Codes = []trace.CodeEntry{
-	{Code: ReaderGone, Kind: "error", Meaning: "The version of the autoscaler does not read this file.", Action: "The message says why and what that version reads instead."},
+	{Code: ReaderGone, Kind: "error", Meaning: "The version of the autoscaler does not read this file.",
+		Action: "The message says why and what that version reads instead."},
 	{Code: OtherFlavour, Kind: "error", Meaning: "The parameters are of a queueing model that the file's reader does not use.",
 		Action: "Fit again with the flavour the message names; docs/queueing.md says which consumer uses which."},
-	{Code: NothingToSay, Kind: "error", Meaning: "No server of queue.json has what the file needs.", Action: "Read the servers' reasons in queue.json."},
-	{Code: NoTargets, Kind: "error", Meaning: "The file states latency targets and none were given.", Action: "Give both --ttft-ms and --itl-ms, or a queue.json that queue size wrote with both."},
+	{Code: NothingToSay, Kind: "error", Meaning: "No server of queue.json has what the file needs.",
+		Action: "Read the servers' reasons in queue.json."},
+	{Code: NoTargets, Kind: "error", Meaning: "The file states latency targets and none were given.",
+		Action: "Give both --ttft-ms and --itl-ms, or a queue.json that queue size wrote with both."},
 	{Code: TunerDefaults, Kind: "warning", Meaning: "A tuner's noise or drift was not measured, so its own default stands in the file.",
 		Action: "Export the queue.json of queue track over enough windows."},
-	{Code: SameEntry, Kind: "error", Meaning: "Two servers of queue.json would be one entry for the reader, which keeps the last.", Action: "Choose one with --config ID."},
+	{Code: SameEntry, Kind: "error", Meaning: "Two servers of queue.json would be one entry for the reader, which keeps the last.",
+		Action: "Choose one with --config ID."},
 	{Code: BadVersion, Kind: "error", Meaning: "The version of the consumer is no release number.", Action: "Write it as v0.4.2."},
-	{Code: NotLoaded, Kind: "warning", Meaning: "No release reads this file by itself.", Action: "Use it as a start value, or as a patch of a custom resource's status."},
+	{Code: NotLoaded, Kind: "warning", Meaning: "No release reads this file by itself.",
+		Action: "Use it as a start value, or as a patch of a custom resource's status."},
 }

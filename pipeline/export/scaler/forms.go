@@ -113,7 +113,8 @@ type Parms struct {
 }
 
 // InfernoReadBy says who reads model-data.json.
-const InfernoReadBy = "llm-inferno optimizer-light and control-loop (2026): iteration ms = alpha + beta*computed tokens + gamma*KV tokens read"
+const InfernoReadBy = "llm-inferno optimizer-light and control-loop (2026): iteration ms = alpha + beta*computed tokens + gamma*KV " +
+	"tokens read"
 
 // Inferno writes model-data.json.
 func Inferno(models []Model) ([]byte, error) { return result.Marshal(ModelData{Models: models}) }

@@ -47,7 +47,8 @@ func Calibration(q *result.Queue, f Format, o Options) (*Output, error) {
 		return nil, err
 	}
 	write := map[Format]func([]entry, *Options) ([]byte, []trace.Finding, error){
-		WVA4P: wvaResources, InfernoModels: infernoModels, TunerConfig: tunerConfig, TunerState: tunerState, TunerCalibrate: tunerCalibrate, WVASLO: slo,
+		WVA4P: wvaResources, InfernoModels: infernoModels, TunerConfig: tunerConfig, TunerState: tunerState, TunerCalibrate: tunerCalibrate,
+		WVASLO: slo,
 	}[f]
 	data, more, err := write(servers, &o)
 	if err != nil {
@@ -101,7 +102,8 @@ func choose(q *result.Queue, r *Reader, o *Options) ([]entry, []trace.Finding, e
 		}
 		key := s.Model + "\x00" + o.Accelerator(s.Accelerator)
 		if other, ok := first[key]; ok && r.Format != TunerCalibrate {
-			return nil, nil, trace.Errorf(SameEntry, "%s and %s would both be %q on %q; the reader keeps the last", other, s.ID, s.Model, o.Accelerator(s.Accelerator)).
+			return nil, nil, trace.Errorf(SameEntry, "%s and %s would both be %q on %q; the reader keeps the last", other, s.ID, s.Model,
+				o.Accelerator(s.Accelerator)).
 				WithHint("--config " + s.ID + " takes one")
 		}
 		first[key] = s.ID
@@ -131,7 +133,9 @@ func wvaResources(servers []entry, o *Options) ([]byte, []trace.Finding, error) 
 			k = len(resources)
 			at[s.Model] = k
 			resources = append(resources, resource(&s, o))
-			comments = append(comments, []string{"ITL = alpha + beta*B; TTFT = gamma + delta*(input tokens)*B; ms. Fitted to latencies with the autoscaler's own queueing model:"})
+			comments = append(comments,
+				[]string{"ITL = alpha + beta*B; TTFT = gamma + delta*(input tokens)*B; ms. Fitted to latencies with the autoscaler's own queueing " +
+					"model:"})
 		}
 		profile := &resources[k].Spec.Profile
 		profile.Accelerators = append(profile.Accelerators, Accelerator{
@@ -155,8 +159,9 @@ func wvaResources(servers []entry, o *Options) ([]byte, []trace.Finding, error) 
 func resource(s *entry, o *Options) *VariantAutoscaling {
 	r := &VariantAutoscaling{
 		APIVersion: "llmd.ai/v1alpha1", Kind: "VariantAutoscaling",
-		Metadata: Metadata{Name: o.ModelName(s.Model), Labels: map[string]string{"inference.optimization/acceleratorName": o.Accelerator(s.Accelerator)}},
-		Spec:     Spec{ModelID: s.Model},
+		Metadata: Metadata{Name: o.ModelName(s.Model),
+			Labels: map[string]string{"inference.optimization/acceleratorName": o.Accelerator(s.Accelerator)}},
+		Spec: Spec{ModelID: s.Model},
 	}
 	v, err := numbers(o.Version)
 	old := err != nil || v[0] == 0 && v[1] == 0 && v[2] <= 5 // no version: the first, whose CRD demands the class
@@ -175,7 +180,8 @@ func load(s *entry) string {
 	if s.Load == nil {
 		return "no windows"
 	}
-	return fmt.Sprintf("%d windows at %.3g requests/s of %.0f/%.0f tokens", s.Windows.Kept, s.Load.RateRPS, s.Load.PromptTokens, s.Load.OutputTokens)
+	return fmt.Sprintf("%d windows at %.3g requests/s of %.0f/%.0f tokens", s.Windows.Kept, s.Load.RateRPS, s.Load.PromptTokens,
+		s.Load.OutputTokens)
 }
 
 // tags say how each parameter came to its value.
@@ -191,7 +197,8 @@ func tags(s *entry) []string {
 func infernoModels(servers []entry, o *Options) ([]byte, []trace.Finding, error) {
 	models := []Model{}
 	for _, s := range servers {
-		m := Model{Name: o.ModelName(s.Model), Acc: o.Accelerator(s.Accelerator), AccCount: s.AccCount, MaxBatchSize: int64(s.Limits.MaxBatch), AtTokens: 1}
+		m := Model{Name: o.ModelName(s.Model), Acc: o.Accelerator(s.Accelerator), AccCount: s.AccCount, MaxBatchSize: int64(s.Limits.MaxBatch),
+			AtTokens: 1}
 		if s.Load != nil {
 			m.AtTokens = max(1, int64(math.Round(s.Load.OutputTokens)))
 		}

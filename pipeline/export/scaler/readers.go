@@ -41,18 +41,22 @@ type Reader struct {
 var Readers = []Reader{
 	{
 		Format: WVA4P, Consumer: "workload-variant-autoscaler", Since: "v0.0.1", Until: "v0.5.0", Flavours: []queueing.Flavour{queueing.WVA4P},
-		Why: "v0.5.0 removed spec.modelProfile and with it decodeParms and prefillParms from the CRD; its parameters live in the controller's memory alone, learned online",
+		Why: "v0.5.0 removed spec.modelProfile and with it decodeParms and prefillParms from the CRD; its parameters live in the controller's " +
+			"memory alone, learned online",
 	},
 	{
-		Format: InfernoModels, Consumer: "llm-inferno control-loop, optimizer-light", Flavours: []queueing.Flavour{queueing.Inferno3P, queueing.WVA3P},
+		Format: InfernoModels, Consumer: "llm-inferno control-loop, optimizer-light", Flavours: []queueing.Flavour{queueing.Inferno3P,
+			queueing.WVA3P},
 		Note: "inferno-3p for queue-analysis v0.7 and later, wva-3p before and with --key serviceParms",
 	},
 	{Format: TunerConfig, Consumer: "llm-inferno model-tuner", Flavours: []queueing.Flavour{queueing.Inferno3P, queueing.WVA3P}},
 	{
 		Format: TunerState, Consumer: "none: a start value", Flavours: []queueing.Flavour{queueing.Inferno3P, queueing.WVA3P, queueing.WVA4P},
-		Note: "model-tuner keeps its parameters in memory and has no import; the four-parameter form is status.tunerPerfData of an unreleased branch (workload-variant-autoscaler PR 248)",
+		Note: "model-tuner keeps its parameters in memory and has no import; the four-parameter form is status.tunerPerfData of an unreleased " +
+			"branch (workload-variant-autoscaler PR 248)",
 	},
-	{Format: TunerCalibrate, Consumer: "llm-inferno model-tuner, POST /calibrate", Flavours: queueing.Flavours, Note: "operating points, no parameters: the tuner fits them itself"},
+	{Format: TunerCalibrate, Consumer: "llm-inferno model-tuner, POST /calibrate", Flavours: queueing.Flavours,
+		Note: "operating points, no parameters: the tuner fits them itself"},
 	{Format: WVASLO, Consumer: "workload-variant-autoscaler", Since: "v0.6.0", Flavours: queueing.Flavours, Note: "targets, no parameters"},
 }
 
@@ -87,7 +91,8 @@ func (r *Reader) CheckFlavour(f queueing.Flavour) error {
 	if slices.Contains(r.Flavours, f) {
 		return nil
 	}
-	return trace.Errorf(OtherFlavour, "%s: got parameters of %s, want %s, the model of its reader (%s)", r.Format, f, trace.OneOf(r.Flavours), r.Consumer).
+	return trace.Errorf(OtherFlavour, "%s: got parameters of %s, want %s, the model of its reader (%s)", r.Format, f, trace.OneOf(r.Flavours),
+		r.Consumer).
 		WithHint("blis-train queue fit --flavour " + string(r.Flavours[0]))
 }
 

@@ -32,7 +32,8 @@ func example(f queueing.Flavour) *result.Queue {
 		Load:   &result.QueueLoad{RateRPS: 3, PromptTokens: 512, OutputTokens: 127.6, TTFTMs: 41.3, ITLMs: 8.7},
 		Noise:  &result.QueueNoise{TTFTResidual: ptr(0.04), ITLResidual: ptr(0.02)},
 		Points: []result.QueueOperating{
-			{Name: "a", RateRPS: 1.5, PromptTokens: 512, OutputTokens: 128, TTFTMs: 40, ITLMs: 8}, {Name: "b", RateRPS: 2.5, PromptTokens: 1024, OutputTokens: 64, TTFTMs: 60, ITLMs: 9},
+			{Name: "a", RateRPS: 1.5, PromptTokens: 512, OutputTokens: 128, TTFTMs: 40, ITLMs: 8}, {Name: "b", RateRPS: 2.5, PromptTokens: 1024,
+				OutputTokens: 64, TTFTMs: 60, ITLMs: 9},
 		},
 		Tracks: []result.QueueTrack{{Estimator: "sliding", Flavour: string(f)}, {Estimator: "robust", MeanNIS: ptr(1.9)}},
 		Sizing: &result.QueueSizing{TargetTTFTMs: 500, TargetITLMs: 40},
@@ -51,7 +52,8 @@ func example(f queueing.Flavour) *result.Queue {
 func options() Options {
 	same := func(s string) string { return s }
 	return Options{
-		ModelName: func(id string) string { return strings.ToLower(filepath.Base(id)) }, Accelerator: same, Namespace: "llm", SLOClass: ConfigRef{Name: "premium"}, Key: "perfParms",
+		ModelName: func(id string) string { return strings.ToLower(filepath.Base(id)) }, Accelerator: same, Namespace: "llm",
+		SLOClass: ConfigRef{Name: "premium"}, Key: "perfParms",
 	}
 }
 
@@ -95,7 +97,8 @@ func TestContract(t *testing.T) {
 	}
 	for i, f := range files {
 		r := Readers[i]
-		if f.Format != r.Format || f.Consumer != r.Consumer || f.Since != r.Since || f.Until != r.Until || !slices.Equal(f.Flavours, r.Flavours) || Formats[i] != r.Format {
+		if f.Format != r.Format || f.Consumer != r.Consumer || f.Since != r.Since || f.Until != r.Until ||
+			!slices.Equal(f.Flavours, r.Flavours) || Formats[i] != r.Format {
 			t.Errorf("the contract says %+v, the code %+v", f, r)
 		}
 	}
@@ -226,7 +229,8 @@ func TestRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	same("tuner-config", c.Model.InitState, want(queueing.WVA3P))
-	if got := c.Filter.ErrorLevel / c.Filter.TPercentile; math.Abs(got/(medianToSD*0.04)-1) > 1e-12 || math.Abs(c.Model.PercentChange[0]/(medianToSD*0.01)-1) > 1e-12 {
+	if got := c.Filter.ErrorLevel / c.Filter.TPercentile; math.Abs(got/(medianToSD*0.04)-1) > 1e-12 ||
+		math.Abs(c.Model.PercentChange[0]/(medianToSD*0.01)-1) > 1e-12 {
 		t.Errorf("noise %g and drift %v, want the measured ones", got, c.Model.PercentChange)
 	}
 	var states []State
@@ -257,7 +261,8 @@ func TestRoundTrip(t *testing.T) {
 // TestVersions: a reader that has lost the file is named with the reason.
 func TestVersions(t *testing.T) {
 	for version, want := range map[string]trace.Code{
-		"": "", "v0.0.1": "", "v0.4.2": "", "0.4.2": "", "v0.5.0": ReaderGone, "v0.5.0-rc.1": ReaderGone, "v0.10.0": ReaderGone, "v1.0": ReaderGone, "main": BadVersion,
+		"": "", "v0.0.1": "", "v0.4.2": "", "0.4.2": "", "v0.5.0": ReaderGone, "v0.5.0-rc.1": ReaderGone, "v0.10.0": ReaderGone,
+		"v1.0": ReaderGone, "main": BadVersion,
 	} {
 		o := options()
 		o.Version = version

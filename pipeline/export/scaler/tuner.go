@@ -49,7 +49,8 @@ const (
 // tunerConfig writes the configuration of a tuner for one server, noise and drift measured.
 func tunerConfig(servers []entry, _ *Options) ([]byte, []trace.Finding, error) {
 	if len(servers) > 1 {
-		return nil, nil, trace.Errorf(SameEntry, "tuner-config: got %d servers, want one: a tuner has one configuration", len(servers)).WithHint("--config " + servers[0].ID)
+		return nil, nil, trace.Errorf(SameEntry, "tuner-config: got %d servers, want one: a tuner has one configuration",
+			len(servers)).WithHint("--config " + servers[0].ID)
 	}
 	s := &servers[0]
 	var warnings []trace.Finding
@@ -63,11 +64,14 @@ func tunerConfig(servers []entry, _ *Options) ([]byte, []trace.Finding, error) {
 	if n := s.Noise; n != nil && n.TTFTResidual != nil && n.ITLResidual != nil && max(*n.TTFTResidual, *n.ITLResidual) > 0 {
 		c.Filter.ErrorLevel = tunerPercentile * medianToSD * max(*n.TTFTResidual, *n.ITLResidual)
 	} else {
-		warnings = append(warnings, trace.Findingf(TunerDefaults, "%s: the noise of a window is not known; errorLevel is the tuner's %g", s.ID, tunerErrorLevel))
+		warnings = append(warnings, trace.Findingf(TunerDefaults, "%s: the noise of a window is not known; errorLevel is the tuner's %g", s.ID,
+			tunerErrorLevel))
 	}
 	change := driftOf(s)
 	if change == nil {
-		warnings = append(warnings, trace.Findingf(TunerDefaults, "%s: no sliding refit says how fast the parameters drift; percentChange is the tuner's %g", s.ID, tunerChange))
+		warnings = append(warnings,
+			trace.Findingf(TunerDefaults, "%s: no sliding refit says how fast the parameters drift; percentChange is the tuner's %g", s.ID,
+				tunerChange))
 	}
 	for i, x := range s.x {
 		p := tunerChange
@@ -161,7 +165,9 @@ func perfStates(servers []entry, o *Options) ([]byte, error) {
 		if i > 0 {
 			buf.WriteString("---\n")
 		}
-		fmt.Fprintf(&buf, "# status.tunerPerfData of an unreleased branch of workload-variant-autoscaler; %s.\n# Covariance in the order alpha, beta, gamma, delta.\n", noImport)
+		fmt.Fprintf(&buf,
+			"# status.tunerPerfData of an unreleased branch of workload-variant-autoscaler; %s.\n"+
+				"# Covariance in the order alpha, beta, gamma, delta.\n", noImport)
 		data, err := yaml.Marshal(p)
 		if err != nil {
 			return nil, err
@@ -223,7 +229,8 @@ func tunerCalibrate(servers []entry, o *Options) ([]byte, []trace.Finding, error
 				Name: s.ID, Class: "default", Model: o.ModelName(s.Model), MaxBatchSize: s.Limits.MaxBatch, MaxQueueSize: s.Limits.Queue,
 				CurrentAlloc: Allocation{
 					Accelerator: o.Accelerator(s.Accelerator), NumReplicas: 1, MaxBatch: s.Limits.MaxBatch, ITLAverage: p.ITLMs, TTFTAverage: p.TTFTMs,
-					Load: ServerLoad{ArrivalRate: rate, Throughput: rate, AvgInTokens: int(math.Round(p.PromptTokens)), AvgOutTokens: int(math.Round(p.OutputTokens))},
+					Load: ServerLoad{ArrivalRate: rate, Throughput: rate, AvgInTokens: int(math.Round(p.PromptTokens)),
+						AvgOutTokens: int(math.Round(p.OutputTokens))},
 				},
 			})
 		}
@@ -274,7 +281,8 @@ func slo(servers []entry, o *Options) ([]byte, []trace.Finding, error) {
 			e.TTFT, e.ITL = z.TargetTTFTMs, z.TargetITLMs
 		}
 		if !(e.TTFT > 0 && e.ITL > 0) || e.Namespace == "" {
-			return nil, nil, trace.Errorf(NoTargets, "wva-slo: %s: got TTFT %g ms, ITL %g ms, namespace %q, want all three", s.ID, e.TTFT, e.ITL, e.Namespace).
+			return nil, nil, trace.Errorf(NoTargets, "wva-slo: %s: got TTFT %g ms, ITL %g ms, namespace %q, want all three", s.ID, e.TTFT, e.ITL,
+				e.Namespace).
 				WithHint("--ttft-ms MS --itl-ms MS --namespace NAME")
 		}
 		text, err := yaml.Marshal(e)
