@@ -51,6 +51,7 @@ type Set struct {
 	Gamma             float64           // of the preemption average (spec#preemption-average)
 	PipelineLag       map[string]RunLag // by run
 	Gates             []Gate
+	Purposes          []PurposeVerdict // what the set was judged to be good for; none: not validated
 	// Identifiability says in words what the data could not tell apart.
 	Identifiability []string
 	Certificate     *Certificate
@@ -245,6 +246,57 @@ type RegimeQuantiles struct {
 type RunLag struct {
 	Lag      int  `json:"lag" yaml:"lag"`
 	Measured bool `json:"measured" yaml:"measured"`
+}
+
+// Purposes coefficients are used for (spec#purposes).
+const (
+	PurposeSteps    = "steps"    // the time of single steps
+	PurposeReplay   = "replay"   // a simulator: steps, delays, distributions of TTFT, ITL and E2E
+	PurposeWaits    = "waits"    // the closed form of the wait for scheduling
+	PurposeTransfer = "transfer" // a configuration the fit never saw
+	PurposeAll      = "all"
+)
+
+// Purposes lists them in the order they are printed.
+var Purposes = []string{PurposeSteps, PurposeReplay, PurposeWaits, PurposeTransfer}
+
+// ScopeAll is the scope of what is judged over everything.
+const ScopeAll = "all"
+
+// Verdicts.
+const (
+	VerdictPass          = "pass"
+	VerdictInsufficient  = "insufficient"
+	VerdictFail          = "fail"
+	VerdictNotApplicable = "not applicable"
+)
+
+// PurposeVerdict says whether the coefficients serve a purpose.
+type PurposeVerdict struct {
+	Purpose string `json:"purpose" yaml:"purpose"` // steps | replay | waits | transfer
+	Scope   string `json:"scope" yaml:"scope"`     // a configuration, a test run or "all"
+	Verdict string `json:"verdict" yaml:"verdict"` // pass | fail | insufficient | not applicable
+}
+
+// VerdictFor is the verdict on a purpose over everything, the worst of all purposes
+// for "all"; "" when the set was not validated.
+func (s *Set) VerdictFor(purpose string) string {
+	out := ""
+	for _, p := range s.Purposes {
+		if p.Scope == ScopeAll && (purpose == PurposeAll || p.Purpose == purpose) {
+			out = WorseVerdict(out, p.Verdict)
+		}
+	}
+	return out
+}
+
+// WorseVerdict of two; none and not applicable are better than any.
+func WorseVerdict(a, b string) string {
+	order := []string{"", VerdictNotApplicable, VerdictPass, VerdictInsufficient, VerdictFail}
+	if slices.Index(order, a) >= slices.Index(order, b) {
+		return a
+	}
+	return b
 }
 
 // Gate is one acceptance rule and what it said (spec#gates).

@@ -35,6 +35,7 @@ type wirePhysics struct {
 	Gamma       float64              `yaml:"gamma"`
 	PipelineLag map[string]RunLag    `yaml:"pipeline_lag"`
 	Gates       []Gate               `yaml:"gates"`
+	Purposes    []PurposeVerdict     `yaml:"purposes,omitempty"`
 	Ident       []string             `yaml:"identifiability"`
 	Certificate *Certificate         `yaml:"certificate"`
 	Warnings    []trace.Finding      `yaml:"warnings"`

@@ -2,17 +2,22 @@ package pipeline
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/pipeline/validate/gates"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -22,6 +27,8 @@ type ExportOptions struct {
 	Format     export.Format
 	Out        string // file to write
 	Validation string // validation.json with the gates; "": that beside fit.json, where there is one; "none": none
+	For        string // the purpose whose verdict may refuse the export; "": the one the validation decided by
+	Ignore     bool   // write it whatever the verdict
 	Special    bool   // read pipes and devices given as files
 }
 
@@ -39,6 +46,8 @@ func (o *ExportOptions) Table() option.Table {
 	return option.Table{
 		option.String("format", &o.Format, "`FORMAT`: "+strings.Join(append(names, PredictorFormats...), ", ")),
 		option.String("validation", &o.Validation, "validation.json with the gates, `FILE`; default the one beside fit.json, none for none"),
+		option.String("for", &o.For, "the `PURPOSE` whose verdict may refuse the export (default: the validation's own)"),
+		option.Switch("ignore-verdict", &o.Ignore, "write the export though its purpose failed or could not be judged"),
 		option.Switch("force", &o.Force, "write values the format's reader should not be given"),
 		option.String("config", &o.Config, "only this configuration, by `LABEL` or key"),
 		option.Real("prompt-tokens", &o.PromptTokens,
@@ -75,11 +84,52 @@ func Export(ctx context.Context, fitFile string, o ExportOptions) (*ExportResult
 	if err != nil {
 		return nil, err
 	}
+	if err := o.refused(src.Validation); err != nil {
+		return nil, err
+	}
 	out, err := exportAs(src, format, o.Options)
 	if err = errors.Join(err, ctx.Err()); err != nil {
 		return nil, err
 	}
 	return WriteExport(o.Out, format, out)
+}
+
+// VerdictError refuses coefficients that failed their purpose, or could not be judged
+// for it: a verdict, not a failure of the tool.
+type VerdictError struct{ Msg string }
+
+func (e *VerdictError) Error() string { return e.Msg }
+
+// refused is the verdict that forbids the export; nil without a validation, which the
+// export says.
+func (o *ExportOptions) refused(v *result.Validation) error {
+	if o.For != "" && !gates.CheckPurpose(o.For) {
+		return option.Misusef("--for: got %q, want %s or %s", o.For, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
+	}
+	if v == nil || o.Ignore {
+		return nil
+	}
+	purpose := cmp.Or(o.For, v.For, coeff.PurposeReplay)
+	scope := coeff.ScopeAll
+	for _, c := range v.Configs {
+		if o.Config != "" && (c.Scope == o.Config || c.Config == o.Config) {
+			scope = c.Scope
+		}
+	}
+	verdict, why := "", []string{}
+	for _, p := range v.Purposes {
+		if p.Scope == scope && (purpose == coeff.PurposeAll || p.Purpose == purpose) {
+			verdict, why = coeff.WorseVerdict(verdict, p.Verdict), slices.Concat(why, p.Failed, p.Missing)
+		}
+	}
+	if verdict != coeff.VerdictFail && verdict != coeff.VerdictInsufficient {
+		return nil
+	}
+	const most = 3
+	if more := len(why) - most; more > 0 {
+		why = append(why[:most], fmt.Sprintf("and %d more", more))
+	}
+	return &VerdictError{fmt.Sprintf("verdict for %s of %s: %s (%s); --ignore-verdict exports all the same", purpose, scope, verdict, strings.Join(why, "; "))}
 }
 
 // WriteExport writes the files of a format: name, and those beside it.

@@ -129,11 +129,22 @@ func validateFolder(ctx context.Context, in string, ext *result.Extract, f *resu
 	if err := folder.WriteDocument(filepath.Join(o.Out, folder.ValidationFile), val); err != nil {
 		return nil, err
 	}
+	if o.ownFit(in) { // the verdict travels with the coefficients
+		if err := writeCoefficients(o.Out, f, val); err != nil {
+			return nil, err
+		}
+	}
 	inspection, err := inspectTables(ctx, in, ext, f, folder.Header("inspect", o.Config), nil)
 	if err != nil {
 		return nil, err
 	}
 	return val, writeReport(o.Out, o.Figures, input.Input{Extract: withoutRuntime(ext), Fit: f, Validation: val, Inspect: inspection})
+}
+
+// ownFit reports whether what is judged is the fit of the folder itself, whose
+// coefficient file stands there.
+func (o *ValidateOptions) ownFit(in string) bool {
+	return o.Coefficients == "" && o.Out == in && (o.Fit == "" || filepath.Clean(o.Fit) == filepath.Join(in, folder.FitFile))
 }
 
 // judge validates the fit's own coefficients, or those of a file.

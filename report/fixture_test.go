@@ -193,7 +193,7 @@ func madeMetric(d, at float64) *result.Metric {
 }
 
 func madeValidation(sc scale, run func(int) string, r *rand.Rand) *result.Validation {
-	v := &result.Validation{Header: header("validate --seed 1", sc, run), Verdict: result.VerdictFail, Figures: madeFigures(sc, r),
+	v := &result.Validation{Header: header("validate --seed 1", sc, run), Verdict: coeff.VerdictFail, Figures: madeFigures(sc, r),
 		Options: result.ValidationOptions{Split: 0.8, Seed: 1, Latency: "physics"}}
 	for i := range sc.runs {
 		vr := result.ValidationRun{ID: run(i), Phase: "open", Load: deploy.LoadOpen,

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/report/draw"
 	"github.com/blis-train/blis-train/report/figures"
 	"github.com/blis-train/blis-train/report/page"
@@ -130,7 +131,7 @@ func TestVerdictFirst(t *testing.T) {
 // TestVerdicts: each verdict of a validation has its own words.
 func TestVerdicts(t *testing.T) {
 	for verdict, want := range map[string]string{
-		result.VerdictPass: "PASS", result.VerdictFail: "FAIL", result.VerdictInsufficient: "INSUFFICIENT DATA",
+		coeff.VerdictPass: "PASS", coeff.VerdictFail: "FAIL", coeff.VerdictInsufficient: "INSUFFICIENT DATA",
 	} {
 		in := Input{Validation: &result.Validation{Verdict: verdict, Missing: []string{"ks_ttft needs 164 requests"}}}
 		if page := render(t, in); !strings.Contains(page, `class="badge">`+want+"<") {
@@ -449,7 +450,7 @@ func BenchmarkRender(b *testing.B) {
 
 func ExampleRender() {
 	var page bytes.Buffer
-	err := Render(&page, Input{Validation: &result.Validation{Verdict: result.VerdictPass, Pass: true}})
+	err := Render(&page, Input{Validation: &result.Validation{Verdict: coeff.VerdictPass, Pass: true}})
 	fmt.Println(err, strings.Contains(page.String(), "PASS"))
 	// Output: <nil> true
 }

@@ -7,31 +7,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Verdicts of a Validation.
-const (
-	VerdictPass          = "pass"
-	VerdictInsufficient  = "insufficient"
-	VerdictFail          = "fail"
-	VerdictNotApplicable = "not applicable"
-)
-
-// Purposes coefficients are used for (spec#purposes).
-const (
-	PurposeSteps    = "steps"    // the time of single steps
-	PurposeReplay   = "replay"   // a simulator: steps, delays, distributions of TTFT, ITL and E2E
-	PurposeWaits    = "waits"    // the closed form of the wait for scheduling
-	PurposeTransfer = "transfer" // a configuration the fit never saw
-	PurposeAll      = "all"
-)
-
-// Purposes lists them in the order they are printed.
-var Purposes = []string{PurposeSteps, PurposeReplay, PurposeWaits, PurposeTransfer}
-
-// PurposeVerdict says whether the coefficients serve a purpose.
+// PurposeVerdict says whether the coefficients serve a purpose, and why not.
 type PurposeVerdict struct {
-	Purpose string   `json:"purpose"` // steps | replay | waits | transfer
-	Scope   string   `json:"scope"`   // a configuration, a test run or "all"
-	Verdict string   `json:"verdict"` // pass | fail | insufficient | not applicable
+	coeff.PurposeVerdict
 	Failed  []string `json:"failed"`  // "gate of scope"
 	Missing []string `json:"missing"` // required gates that are null, one sentence each
 }

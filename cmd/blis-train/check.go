@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/shown"
 	"github.com/blis-train/blis-train/pipeline/export/compare"
+	"github.com/blis-train/blis-train/pipeline/validate/gates"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -23,6 +25,9 @@ func checkCommand() *cli.Command {
 			"Example:\n   blis-train check coefficients.yaml --against run.yaml",
 		Flags: flags([]cli.Flag{
 			&cli.StringFlag{Name: "against", Usage: "`run.yaml` (or the folder that holds it) of the deployment"},
+			&cli.StringFlag{Name: "for", Usage: "the `PURPOSE` it must have passed: steps, replay, waits, transfer or all " +
+				"(default: replay; steps where nothing was replayed)"},
+			&cli.BoolFlag{Name: "ignore-verdict", Usage: "say the verdict, and go on though it is no pass"},
 		}, talkFlags()),
 		Action: func(c *cli.Context) error {
 			con, err := newConsole(c)
@@ -32,39 +37,49 @@ func checkCommand() *cli.Command {
 			if c.NArg() != 1 {
 				return usagef("check: got %d arguments, want one coefficient file", c.NArg())
 			}
-			return check(con, c.Args().First(), c.String("against"))
+			if p := c.String("for"); p != "" && !gates.CheckPurpose(p) {
+				return usagef("check: --for: got %q, want %s or %s", p, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
+			}
+			set, err := check(con, c.Args().First(), c.String("against"))
+			if err != nil || c.Bool("ignore-verdict") {
+				return err
+			}
+			return verdictOfSet(c.Args().First(), set, c.String("for"))
 		},
 	}
 }
 
 // checkDoc is what check --json prints.
 type checkDoc struct {
-	SchemaVersion string          `json:"schema_version"`
-	File          result.Input    `json:"file"`
-	Against       *string         `json:"against"`
-	SpecVersion   string          `json:"spec_version"`
-	Compatible    bool            `json:"compatible"`
-	Replayable    bool            `json:"replayable"`
-	Gates         map[string]int  `json:"gates"` // pass, fail, null
-	Mismatches    []trace.Finding `json:"mismatches"`
+	SchemaVersion string         `json:"schema_version"`
+	File          result.Input   `json:"file"`
+	Against       *string        `json:"against"`
+	SpecVersion   string         `json:"spec_version"`
+	Compatible    bool           `json:"compatible"`
+	Replayable    bool           `json:"replayable"`
+	Gates         map[string]int `json:"gates"` // pass, fail, null
+	// Purposes are the verdicts that travel with the file; empty: not validated.
+	Purposes   []coeff.PurposeVerdict `json:"purposes"`
+	Mismatches []trace.Finding        `json:"mismatches"`
 }
 
-func check(con *console, file, against string) error {
+func check(con *console, file, against string) (*coeff.Set, error) {
 	set, in, err := con.loadSet(file)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	doc := checkDoc{SchemaVersion: result.SchemaVersion, File: in, SpecVersion: string(set.SpecVersion), Gates: gateCounts(set), Mismatches: []trace.Finding{}}
+	doc := checkDoc{SchemaVersion: result.SchemaVersion, File: in, SpecVersion: string(set.SpecVersion), Gates: gateCounts(set)}
+	doc.Mismatches, doc.Purposes = []trace.Finding{}, append([]coeff.PurposeVerdict{}, set.Purposes...)
 	var d *deploy.Deployment
 	if against != "" {
 		if d, err = loadDeployment(against); err != nil {
-			return err
+			return nil, err
 		}
 		doc.Against = &against
 	}
 	found, err := compare.Check(set, d, vectorizer(set))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	doc.Mismatches = append(doc.Mismatches, found...)
 	doc.Compatible, doc.Replayable = len(found) == 0, true
@@ -75,28 +90,50 @@ func check(con *console, file, against string) error {
 		}
 	}
 	if err := con.document(doc); err != nil {
-		return err
+		return nil, err
 	}
 	if !doc.Compatible {
-		return gatef("%s: %d %s", file, len(found), plural(len(found), "mismatch", "mismatches"))
+		return nil, gatef("%s: %d %s", file, len(found), plural(len(found), "mismatch", "mismatches"))
 	}
 	if !con.json && !con.quiet {
 		fmt.Fprintln(con.out, shown.Line(compatibleLine(file, set, d)))
 	}
-	return nil
+	return set, nil
 }
 
 func compatibleLine(file string, set *coeff.Set, d *deploy.Deployment) string {
 	g := gateCounts(set)
-	gates := "not validated"
+	judged := "not validated"
 	if len(set.Gates) > 0 {
-		gates = fmt.Sprintf("gates %d passed, %d failed, %d undecided", g["pass"], g["fail"], g["null"])
+		judged = fmt.Sprintf("gates %d passed, %d failed, %d undecided", g["pass"], g["fail"], g["null"])
 	}
-	s := fmt.Sprintf("%s: spec %s, replayable, %s", file, set.SpecVersion, gates)
+	for _, p := range coeff.Purposes {
+		if v := set.VerdictFor(p); v != "" {
+			judged += fmt.Sprintf(", %s %s", p, v)
+		}
+	}
+	s := fmt.Sprintf("%s: spec %s, replayable, %s", file, set.SpecVersion, judged)
 	if d != nil {
 		s += fmt.Sprintf("; fits %s on %s, tp %d", d.Model.ID, d.Hardware.Name, d.TP)
 	}
 	return s
+}
+
+// verdictOfSet turns the verdict that travels with a coefficient file into the exit
+// code; a file that was not validated says so and passes.
+func verdictOfSet(file string, set *coeff.Set, purpose string) error {
+	asked := purpose != ""
+	if !asked {
+		purpose = coeff.PurposeReplay
+		if set.VerdictFor(purpose) == coeff.VerdictNotApplicable {
+			purpose = coeff.PurposeSteps
+		}
+	}
+	switch v := set.VerdictFor(purpose); {
+	case v == coeff.VerdictFail, v == coeff.VerdictInsufficient, asked && v == coeff.VerdictNotApplicable:
+		return gatef("%s: verdict for %s: %s", file, purpose, v)
+	}
+	return nil
 }
 
 func gateCounts(set *coeff.Set) map[string]int {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -69,6 +70,9 @@ func runExport(c *cli.Context) error {
 		return con.exportSet(c, o)
 	}
 	got, err := pipeline.Export(c.Context, c.Args().First(), o)
+	if refused := new(pipeline.VerdictError); errors.As(err, &refused) {
+		return gatef("%s", refused.Msg)
+	}
 	if err != nil {
 		return err
 	}

@@ -224,7 +224,7 @@ func refitBytes(c *cli.Context, con *console, out string, ext *result.Extract, o
 	if err != nil {
 		return nil, err
 	}
-	set.Gates, set.Platform = recorded.Gates, recorded.Platform
+	set.Gates, set.Purposes, set.Platform = recorded.Gates, recorded.Purposes, recorded.Platform
 	return folder.SetBytes(set)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/validate/gates"
@@ -114,12 +115,12 @@ func runValidate(c *cli.Context) error {
 // verdict turns the judgement into the exit code (spec#exit-status).
 func verdict(c *cli.Context, con *console, val *result.Validation) error {
 	switch {
-	case val.Verdict == result.VerdictFail:
+	case val.Verdict == coeff.VerdictFail:
 		n, failed := failedGates(val.Gates, val.For)
 		return gatef("verdict for %s: fail: %d %s failed (%s)", val.For, n, plural(n, "gate", "gates"), strings.Join(failed, "; "))
-	case val.Verdict == result.VerdictNotApplicable && c.String("for") != "":
+	case val.Verdict == coeff.VerdictNotApplicable && c.String("for") != "":
 		return gatef("verdict for %s: not applicable: these data hold nothing to judge it by", val.For)
-	case val.Verdict == result.VerdictInsufficient:
+	case val.Verdict == coeff.VerdictInsufficient:
 		msg := fmt.Sprintf("verdict for %s: insufficient: %s", val.For, strings.Join(val.Missing, "; "))
 		if c.Bool("require-all-gates") {
 			return gatef("%s", msg)
@@ -151,7 +152,7 @@ func failedGates(gates []result.Gate, purpose string) (n int, sentences []string
 	first, times := map[string]result.Gate{}, map[string]int{}
 	var names []string
 	for _, g := range gates {
-		if g.Pass == nil || *g.Pass || purpose != result.PurposeAll && !slices.Contains(g.Purposes, purpose) {
+		if g.Pass == nil || *g.Pass || purpose != coeff.PurposeAll && !slices.Contains(g.Purposes, purpose) {
 			continue
 		}
 		if n++; times[g.Name] == 0 {
@@ -180,7 +181,7 @@ func failedGates(gates []result.Gate, purpose string) (n int, sentences []string
 func showValidation(con *console, val *result.Validation, out string) {
 	con.table("replay, hold-out requests (KS, median relative error)", table.Row{"run", "phase", "split", "n", "TTFT", "ITL", "E2E", "drift-corrected TTFT", "ITL", "E2E", "note"}, replayRows(val))
 	failed, silent := openGates(val.Gates)
-	con.table("verdicts", append(table.Row{"configuration"}, anyOf(result.Purposes)...), verdictRows(val))
+	con.table("verdicts", append(table.Row{"configuration"}, anyOf(coeff.Purposes)...), verdictRows(val))
 	con.table("failed gates", table.Row{"gate", "scope", "value", "want", "note"}, failed)
 	con.table("gates not judged", table.Row{"gates", "scopes", "why"}, silent)
 	said := map[string]bool{}

@@ -154,7 +154,7 @@ var rooms = map[string]room{
 	// the storeys of the report, each above the next
 	"report":          {ours: []string{"report/sections", "report/verdict", "report/figures", "report/page", "report/draw", "report/input"}},
 	"report/sections": {ours: []string{"report/page", "report/draw", "report/input", "report/words", "result", "trace"}},
-	"report/verdict":  {ours: []string{"report/page", "report/draw", "report/input", "report/words", "result"}},
+	"report/verdict":  {ours: []string{"coeff", "report/page", "report/draw", "report/input", "report/words", "result"}},
 	"report/figures":  {ours: []string{"report/draw", "report/input", "report/words", "result"}},
 	"report/page":     {ours: []string{"report/draw", "report/words", "trace"}},
 	"report/draw":     {ours: []string{"report/words"}, theirs: []string{svg, raster, ximage, fonts}},

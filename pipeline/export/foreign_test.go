@@ -197,7 +197,7 @@ func TestFitLineNonNegative(t *testing.T) {
 func TestValidationIsSaid(t *testing.T) {
 	src := exampleSource()
 	no := false
-	src.Validation = &result.Validation{Verdict: result.VerdictFail, Gates: []result.Gate{
+	src.Validation = &result.Validation{Verdict: coeff.VerdictFail, Gates: []result.Gate{
 		{Gate: coeff.Gate{Name: "ks_itl", Scope: "run-a", Pass: &no}}}}
 	out := mustExport(t, src, FormatInferno, DefaultOptions())
 	if out.Warnings[0].Code != failedGates || !strings.Contains(out.Warnings[0].Message, "ks_itl (run-a)") {

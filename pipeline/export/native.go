@@ -19,7 +19,8 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 		FeatureSet: fit.FeatureSet, Recipe: b.Recipe, Refit: fit.Options.RefitAll,
 		TrainedOn: trainedOn(fit), BetaTarget: b.Target,
 		Beta: nativeTerms(b.Coefficients), Covariance: b.Covariance, Residuals: nativeResiduals(b.ResidualQuant),
-		Gamma: valueOr(b.GammaEMA, defaultGamma), PipelineLag: b.PipelineLag, Gates: nativeGates(val), Certificate: b.Certificate,
+		Gamma: valueOr(b.GammaEMA, defaultGamma), PipelineLag: b.PipelineLag, Gates: nativeGates(val), Purposes: nativePurposes(val),
+		Certificate:     b.Certificate,
 		Identifiability: b.NullDirections, Warnings: nativeWarnings(fit), Configs: nativeConfigs(fit),
 	}
 	setText(&set.SpecVersion, b.SpecVersion)
@@ -91,6 +92,17 @@ func nativeGates(val *result.Validation) []coeff.Gate {
 	var out []coeff.Gate
 	for i := range val.Gates {
 		out = append(out, val.Gates[i].Gate)
+	}
+	return out
+}
+
+func nativePurposes(val *result.Validation) []coeff.PurposeVerdict {
+	if val == nil {
+		return nil
+	}
+	var out []coeff.PurposeVerdict
+	for i := range val.Purposes {
+		out = append(out, val.Purposes[i].PurposeVerdict)
 	}
 	return out
 }

@@ -31,6 +31,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/export/scaler"
 	"github.com/blis-train/blis-train/result"
@@ -169,7 +170,7 @@ func validationWarnings(src Source) []trace.Finding {
 	if v == nil {
 		return []trace.Finding{trace.Findingf(notValidated, "no validation.json was given; the sidecar says so")}
 	}
-	if v.Verdict == result.VerdictPass {
+	if v.Verdict == coeff.VerdictPass {
 		return nil
 	}
 	var names []string

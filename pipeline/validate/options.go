@@ -3,11 +3,11 @@ package validate
 import (
 	"strings"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate/gates"
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -62,7 +62,7 @@ func (o Options) resolve() (Options, error) {
 	case !(o.Split > 0 && o.Split <= 1):
 		return o, trace.Errorf(codeBadOption, "--split: got %g, want a share in (0, 1]", o.Split)
 	case o.For != "" && !gates.CheckPurpose(o.For):
-		return o, trace.Errorf(codeBadOption, "--for: got %q, want %s or %s", o.For, strings.Join(result.Purposes, ", "), result.PurposeAll)
+		return o, trace.Errorf(codeBadOption, "--for: got %q, want %s or %s", o.For, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
 	case o.SharedPrefix < 0:
 		return o, trace.Errorf(codeBadOption, "--shared-prefix-tokens: got %d tokens, want >= 0", o.SharedPrefix)
 	case o.OverheadUs != nil && !(*o.OverheadUs >= 0 && *o.OverheadUs < 1e9):

@@ -97,7 +97,7 @@ func TestBrokenPrefillFailsAndIsNamed(t *testing.T) {
 	broken := planted.Copy(set)
 	planted.SetTerm(broken, "prefill_linear_compute", 0.3*planted.Term(set, "prefill_linear_compute"))
 	v := validate(t, broken, []Source{sourceOf(run, dep, false)}, DefaultOptions())
-	if v.Verdict != result.VerdictFail {
+	if v.Verdict != coeff.VerdictFail {
 		t.Fatalf("verdict: got %s", v.Verdict)
 	}
 	if len(v.Diagnoses) == 0 {
@@ -152,7 +152,7 @@ func TestTrainingRunsAreJudgedOnTheirHoldout(t *testing.T) {
 	if !s.Sufficient || s.Requests != 400 {
 		t.Errorf("in-sample: %d requests, sufficient %v", s.Requests, s.Sufficient)
 	}
-	if v.For != result.PurposeReplay || v.Verdict != result.VerdictPass { // the whole phase decides in the place of the hold-out
+	if v.For != coeff.PurposeReplay || v.Verdict != coeff.VerdictPass { // the whole phase decides in the place of the hold-out
 		t.Errorf("verdict: got %s for %s, want a pass for replay", v.Verdict, v.For)
 	}
 	half := DefaultOptions()
@@ -288,7 +288,7 @@ func TestAHoldoutTheFitHasSeenIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(v.Runs) != 1 || v.Runs[0].Split.Kind != result.SplitInSample || !planted.HasCode(v.Warnings, codeRefit) ||
-		v.Verdict == result.VerdictPass {
+		v.Verdict == coeff.VerdictPass {
 		t.Errorf("refit: got %d entries, %v, verdict %s", len(v.Runs), v.Warnings, v.Verdict)
 	}
 }

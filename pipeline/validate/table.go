@@ -7,10 +7,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/validate/gates"
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim/latency"
 )
 
@@ -60,7 +60,7 @@ func (o *Options) forOption() option.Option {
 		Set: func(v any) error {
 			o.For = v.(string)
 			if o.For != "" && !gates.CheckPurpose(o.For) {
-				return option.Misusef("--for: got %q, want %s or %s", o.For, strings.Join(result.Purposes, ", "), result.PurposeAll)
+				return option.Misusef("--for: got %q, want %s or %s", o.For, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
 			}
 			return nil
 		},

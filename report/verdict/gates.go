@@ -4,6 +4,7 @@ import (
 	"html/template"
 	"strings"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/report/page"
 	"github.com/blis-train/blis-train/report/words"
 	"github.com/blis-train/blis-train/result"
@@ -39,7 +40,7 @@ func gateTables(v *result.Validation) []page.Block {
 		}
 		t.Grow(func() page.Row { return gateRow(g) })
 	}
-	open.Closed = open.Total > 12 && v.Verdict != result.VerdictInsufficient
+	open.Closed = open.Total > 12 && v.Verdict != coeff.VerdictInsufficient
 	out := page.Tables(page.Capped(judged, "failed ones first", "validation.json, gates"))
 	out = append(out, page.Tables(page.Capped(open, "in the order of the file", "validation.json, gates"))...)
 	if passed != judged {

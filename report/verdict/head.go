@@ -3,6 +3,7 @@ package verdict
 import (
 	"fmt"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/report/input"
 	"github.com/blis-train/blis-train/report/page"
 	"github.com/blis-train/blis-train/report/words"
@@ -30,10 +31,10 @@ func Head(in input.Input) page.Head {
 	h.Next = nextSteps(in)
 	total := len(in.Validation.Gates)
 	switch in.Validation.Verdict {
-	case result.VerdictPass:
+	case coeff.VerdictPass:
 		h.Class, h.Badge = "pass", "PASS"
 		h.Sentence = fmt.Sprintf("No gate failed and no required gate lacks data, of %s.", words.Plural(total, "gate"))
-	case result.VerdictFail:
+	case coeff.VerdictFail:
 		h.Class, h.Badge = "fail", "FAIL"
 		h.Sentence = fmt.Sprintf("%d of %s failed.", failed, words.Plural(total, "gate"))
 		h.Failed = words.FirstOf(headlines(in.Validation.Gates), maxHeadlines, "the gates below")

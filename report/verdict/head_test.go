@@ -40,7 +40,7 @@ func TestNextSteps(t *testing.T) {
 	in := input.Input{
 		Fit: &result.Fit{Beta: result.Model{Warnings: []trace.Finding{trace.Findingf("machine_drift", "run-1: slower"),
 			trace.Findingf("machine_drift", "run-1: faster")}}},
-		Validation: &result.Validation{Verdict: result.VerdictFail, Gates: []result.Gate{open}, Diagnoses: []result.Diagnosis{
+		Validation: &result.Validation{Verdict: coeff.VerdictFail, Gates: []result.Gate{open}, Diagnoses: []result.Diagnosis{
 			{Cause: result.CauseModelError, Scope: "c", Regime: "mixed", Term: "prefill_attention", Sentence: "x"},
 			{Cause: result.CauseModelError, Scope: "all", Regime: "mixed", Term: "prefill_attention", Sentence: "x"},
 			{Cause: result.CauseMachineDrift, Scope: "d"},
@@ -67,7 +67,7 @@ func TestNextSteps(t *testing.T) {
 	if got := nextSteps(in); !strings.HasPrefix(got[0], "The target is shorter than reading the weights takes") {
 		t.Errorf("a target below the floor: got %q first", got[0])
 	}
-	in.Validation = &result.Validation{Verdict: result.VerdictPass}
+	in.Validation = &result.Validation{Verdict: coeff.VerdictPass}
 	if got := nextSteps(in); len(got) != 1 || !strings.Contains(got[0], "coefficients.yaml") {
 		t.Errorf("pass: got %q", got)
 	}

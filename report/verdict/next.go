@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/report/input"
 	"github.com/blis-train/blis-train/report/words"
 	"github.com/blis-train/blis-train/result"
@@ -24,7 +25,7 @@ func nextSteps(in input.Input) []string {
 			"cadence`, or correct what run.yaml says of the hardware. Nothing else counts before.")
 	}
 	drifted := driftedRuns(in.Fit)
-	if v.Verdict == result.VerdictFail && len(drifted)+len(by[result.CauseMachineDrift]) > 0 {
+	if v.Verdict == coeff.VerdictFail && len(drifted)+len(by[result.CauseMachineDrift]) > 0 {
 		during := "the recording"
 		if len(drifted) > 0 {
 			during = words.ListOf(drifted, 3)
@@ -54,7 +55,7 @@ func nextSteps(in input.Input) []string {
 		out = append(out, fmt.Sprintf("Record longer: %s for want of requests (164 in the compared part decide one).",
 			words.PluralVerb(n, "replay gate has no verdict", "replay gates have no verdict")))
 	}
-	if v.Verdict == result.VerdictPass {
+	if v.Verdict == coeff.VerdictPass {
 		out = append(out, "Use coefficients.yaml; `blis-train export` writes the formats of BLIS and of the autoscalers.")
 	}
 	return out

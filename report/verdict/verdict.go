@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/report/draw"
 	"github.com/blis-train/blis-train/report/input"
 	"github.com/blis-train/blis-train/report/page"
@@ -20,7 +21,7 @@ func Section(in input.Input, figs []*draw.Figure) page.Section {
 		return s
 	}
 	s.Blocks = append(s.Blocks, causes(in, figs)...)
-	if m := in.Validation.Missing; len(m) > 0 && in.Validation.Verdict == result.VerdictFail {
+	if m := in.Validation.Missing; len(m) > 0 && in.Validation.Verdict == coeff.VerdictFail {
 		s.Blocks = append(s.Blocks, page.Block{Heading: "What could not be judged"},
 			page.Block{List: words.FirstOf(undecided(in.Validation.Gates), 4, "the gates without enough data below")})
 	}

@@ -52,7 +52,7 @@ func judge(v *result.Validation, fit *result.Fit, signs signCheck, r *Rules) {
 }
 
 // ScopeAll is the scope of a gate that judges all runs together.
-const ScopeAll = "all"
+const ScopeAll = coeff.ScopeAll
 
 // fitGates are those only the fit can answer: leave-one-out, certificate, folds.
 func fitGates(fit *result.Fit, configs []result.ConfigErrors, signs signCheck, r *Rules) []result.Gate {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -55,7 +56,7 @@ func judged(t *testing.T, v *result.Validation, fit *result.Fit, overrides map[s
 		t.Fatal(err)
 	}
 	judge(v, fit, signCheck{checked: 3}, r)
-	settle(v, result.PurposeAll)
+	settle(v, coeff.PurposeAll)
 	return v
 }
 
@@ -72,7 +73,7 @@ func failed(v *result.Validation) []string {
 func TestEverythingGoodPasses(t *testing.T) {
 	v, fit := good()
 	judged(t, v, fit, nil)
-	if v.Verdict != result.VerdictPass || !v.Pass || len(v.Missing) != 0 {
+	if v.Verdict != coeff.VerdictPass || !v.Pass || len(v.Missing) != 0 {
 		t.Errorf("got %s, failed %v, missing %v", v.Verdict, failed(v), v.Missing)
 	}
 }
@@ -109,7 +110,7 @@ func TestEachGateCanFail(t *testing.T) {
 		judged(t, v, fit, nil)
 		got := failed(v)
 		slices.Sort(got)
-		if !slices.Equal(got, c.want) || v.Verdict != result.VerdictFail {
+		if !slices.Equal(got, c.want) || v.Verdict != coeff.VerdictFail {
 			t.Errorf("want %v to fail, got %v (%s)", c.want, got, v.Verdict)
 		}
 	}
@@ -121,7 +122,7 @@ func TestInsufficientIsNotAPass(t *testing.T) {
 	v, fit := good()
 	v.Runs[0].Sufficient, v.Runs[0].Requests = false, 80
 	judged(t, v, fit, nil)
-	if v.Verdict != result.VerdictInsufficient || v.Pass || len(v.Missing) != 6 {
+	if v.Verdict != coeff.VerdictInsufficient || v.Pass || len(v.Missing) != 6 {
 		t.Errorf("got %s, missing %v", v.Verdict, v.Missing)
 	}
 	whole := v.Runs[0]
@@ -129,14 +130,14 @@ func TestInsufficientIsNotAPass(t *testing.T) {
 	v, fit = good()
 	v.Runs[0].Sufficient = false
 	v.Runs = append(v.Runs, whole)
-	if judged(t, v, fit, nil); v.Verdict != result.VerdictPass {
+	if judged(t, v, fit, nil); v.Verdict != coeff.VerdictPass {
 		t.Errorf("with the whole phase: got %s, missing %v", v.Verdict, v.Missing)
 	}
 	v, fit = good()
 	whole.Metrics = &result.Metrics{TTFT: &result.Metric{KSD: 0.4, MedianRelErrPaired: num(0.05)}}
 	v.Runs[0].Sufficient = false
 	v.Runs = append(v.Runs, whole)
-	if judged(t, v, fit, nil).Verdict != result.VerdictFail {
+	if judged(t, v, fit, nil).Verdict != coeff.VerdictFail {
 		t.Error("a bad in-sample comparison must fail")
 	}
 }
@@ -152,7 +153,7 @@ func TestPurposes(t *testing.T) {
 		}
 		return "none"
 	}
-	const pass, fail, none, few = result.VerdictPass, result.VerdictFail, result.VerdictNotApplicable, result.VerdictInsufficient
+	const pass, fail, none, few = coeff.VerdictPass, coeff.VerdictFail, coeff.VerdictNotApplicable, coeff.VerdictInsufficient
 	for _, c := range []struct {
 		name   string
 		change func(*result.Validation, *result.Fit)
@@ -180,7 +181,7 @@ func TestPurposes(t *testing.T) {
 		v, fit := good()
 		c.change(v, fit)
 		judged(t, v, fit, nil)
-		for i, purpose := range result.Purposes {
+		for i, purpose := range coeff.Purposes {
 			if got := of(v, purpose, ScopeAll); got != c.want[i] {
 				t.Errorf("%s: %s: got %s, want %s", c.name, purpose, got, c.want[i])
 			}
@@ -199,11 +200,11 @@ func TestWhatDecides(t *testing.T) {
 		stepsOnly   bool
 		verdict     string
 	}{
-		{"", result.PurposeReplay, false, result.VerdictPass},
-		{"", result.PurposeSteps, true, result.VerdictPass},
-		{result.PurposeReplay, result.PurposeReplay, true, result.VerdictNotApplicable},
-		{result.PurposeWaits, result.PurposeWaits, false, result.VerdictFail},
-		{result.PurposeAll, result.PurposeAll, false, result.VerdictFail},
+		{"", coeff.PurposeReplay, false, coeff.VerdictPass},
+		{"", coeff.PurposeSteps, true, coeff.VerdictPass},
+		{coeff.PurposeReplay, coeff.PurposeReplay, true, coeff.VerdictNotApplicable},
+		{coeff.PurposeWaits, coeff.PurposeWaits, false, coeff.VerdictFail},
+		{coeff.PurposeAll, coeff.PurposeAll, false, coeff.VerdictFail},
 	} {
 		v, fit := good()
 		v.Configs[0].Alpha.Admission.MAPEWindow10s = num(0.9)
@@ -212,7 +213,7 @@ func TestWhatDecides(t *testing.T) {
 		}
 		r, _ := NewRules(nil)
 		judge(v, fit, signCheck{checked: 3}, r)
-		if settle(v, c.asked); v.For != c.want || v.Verdict != c.verdict || v.Pass != (c.verdict == result.VerdictPass) {
+		if settle(v, c.asked); v.For != c.want || v.Verdict != c.verdict || v.Pass != (c.verdict == coeff.VerdictPass) {
 			t.Errorf("%q: got %s for %s, want %s for %s", c.asked, v.Verdict, v.For, c.verdict, c.want)
 		}
 	}
@@ -226,7 +227,7 @@ func TestSaturatedPhasesDoNotGate(t *testing.T) {
 	v.Runs = append(v.Runs,
 		result.ValidationRun{ID: "s", Phase: "open", Load: deploy.LoadOpen, Saturated: true, Requests: 400, Sufficient: true, Metrics: bad})
 	judged(t, v, fit, nil)
-	if v.Verdict != result.VerdictPass {
+	if v.Verdict != coeff.VerdictPass {
 		t.Errorf("got %s: %v %v", v.Verdict, failed(v), v.Missing)
 	}
 	notes := map[string]bool{}
@@ -241,12 +242,12 @@ func TestSaturatedPhasesDoNotGate(t *testing.T) {
 	v.Runs = append(v.Runs, v.Runs[0])
 	v.Runs[2].Phase, v.Runs[2].Load, v.Runs[2].Metrics = "closed", deploy.LoadClosed, bad
 	v.Gates = nil
-	if judged(t, v, fit, nil); v.Verdict != result.VerdictFail {
+	if judged(t, v, fit, nil); v.Verdict != coeff.VerdictFail {
 		t.Errorf("a bad closed loop: got %s", v.Verdict)
 	}
 	v.Runs = v.Runs[1:2]
 	v.Gates = nil
-	if judged(t, v, fit, nil).Verdict != result.VerdictInsufficient {
+	if judged(t, v, fit, nil).Verdict != coeff.VerdictInsufficient {
 		t.Error("without any open unsaturated phase the verdict is insufficient")
 	}
 }
@@ -285,7 +286,7 @@ func TestSampledJourneysCannotBeReplayed(t *testing.T) {
 	v, fit := good()
 	v.Runs[0].JourneySampleRate = num(0.5)
 	judged(t, v, fit, nil)
-	if v.Verdict != result.VerdictInsufficient || len(v.Missing) != 6 || !strings.Contains(v.Missing[0], "sampled at 0.5") {
+	if v.Verdict != coeff.VerdictInsufficient || len(v.Missing) != 6 || !strings.Contains(v.Missing[0], "sampled at 0.5") {
 		t.Errorf("got %s, %v", v.Verdict, v.Missing)
 	}
 }

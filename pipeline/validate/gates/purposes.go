@@ -4,20 +4,21 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/result"
 )
 
 // The purposes a gate belongs to: those that use what it judges (spec#purposes).
 var (
-	forSteps    = []string{result.PurposeSteps, result.PurposeReplay}
-	forReplay   = []string{result.PurposeReplay}
-	forWaits    = []string{result.PurposeWaits}
-	forTransfer = []string{result.PurposeTransfer}
+	forSteps    = []string{coeff.PurposeSteps, coeff.PurposeReplay}
+	forReplay   = []string{coeff.PurposeReplay}
+	forWaits    = []string{coeff.PurposeWaits}
+	forTransfer = []string{coeff.PurposeTransfer}
 )
 
 // CheckPurpose reports whether the name is a purpose, or all of them.
 func CheckPurpose(name string) bool {
-	return name == result.PurposeAll || slices.Contains(result.Purposes, name)
+	return name == coeff.PurposeAll || slices.Contains(coeff.Purposes, name)
 }
 
 // verdicts are one per purpose and configuration, then one per purpose over
@@ -25,7 +26,7 @@ func CheckPurpose(name string) bool {
 // the coefficients themselves (signs, certificate, folds), which count for each.
 func verdicts(v *result.Validation) []result.PurposeVerdict {
 	var out []result.PurposeVerdict
-	for _, purpose := range result.Purposes {
+	for _, purpose := range coeff.Purposes {
 		for i := range v.Configs {
 			out = append(out, verdictOf(v, purpose, &v.Configs[i]))
 		}
@@ -36,7 +37,8 @@ func verdicts(v *result.Validation) []result.PurposeVerdict {
 
 // verdictOf judges a purpose for one configuration or test run; c nil: for all.
 func verdictOf(v *result.Validation, purpose string, c *result.ConfigErrors) result.PurposeVerdict {
-	out := result.PurposeVerdict{Purpose: purpose, Scope: ScopeAll, Verdict: result.VerdictNotApplicable}
+	out := result.PurposeVerdict{}
+	out.Purpose, out.Scope, out.Verdict = purpose, ScopeAll, coeff.VerdictNotApplicable
 	out.Failed, out.Missing = []string{}, []string{}
 	if c != nil {
 		out.Scope = c.Scope
@@ -57,11 +59,11 @@ func verdictOf(v *result.Validation, purpose string, c *result.ConfigErrors) res
 	}
 	switch {
 	case len(out.Failed) > 0:
-		out.Verdict = result.VerdictFail
+		out.Verdict = coeff.VerdictFail
 	case len(out.Missing) > 0:
-		out.Verdict = result.VerdictInsufficient
+		out.Verdict = coeff.VerdictInsufficient
 	case judged:
-		out.Verdict = result.VerdictPass
+		out.Verdict = coeff.VerdictPass
 	}
 	return out
 }
@@ -69,7 +71,7 @@ func verdictOf(v *result.Validation, purpose string, c *result.ConfigErrors) res
 // decides reports whether a purpose has no verdict without this gate or its like: a
 // replay is judged by what was replayed, not by steps alone.
 func decides(gate, purpose string) bool {
-	if purpose == result.PurposeReplay {
+	if purpose == coeff.PurposeReplay {
 		return slices.Contains(replayGateNames, gate)
 	}
 	return !slices.Contains(coefficientGates, gate)
@@ -92,33 +94,24 @@ func settle(v *result.Validation, asked string) {
 	v.Purposes = verdicts(v)
 	v.For = asked
 	if asked == "" {
-		v.For = result.PurposeReplay
+		v.For = coeff.PurposeReplay
 		if v.Options.StepsOnly || !replayed(v) {
-			v.For = result.PurposeSteps
+			v.For = coeff.PurposeSteps
 		}
 	}
-	v.Verdict, v.Missing = result.VerdictNotApplicable, []string{}
+	v.Verdict, v.Missing = coeff.VerdictNotApplicable, []string{}
 	for _, p := range v.Purposes {
-		if p.Scope != ScopeAll || v.For != result.PurposeAll && p.Purpose != v.For {
+		if p.Scope != ScopeAll || v.For != coeff.PurposeAll && p.Purpose != v.For {
 			continue
 		}
-		v.Verdict = worseVerdict(v.Verdict, p.Verdict)
+		v.Verdict = coeff.WorseVerdict(v.Verdict, p.Verdict)
 		for _, m := range p.Missing {
 			if !slices.Contains(v.Missing, m) {
 				v.Missing = append(v.Missing, m)
 			}
 		}
 	}
-	v.Pass = v.Verdict == result.VerdictPass
-}
-
-// worseVerdict of two; not applicable is no verdict.
-func worseVerdict(a, b string) string {
-	order := []string{result.VerdictNotApplicable, result.VerdictPass, result.VerdictInsufficient, result.VerdictFail}
-	if slices.Index(order, a) >= slices.Index(order, b) {
-		return a
-	}
-	return b
+	v.Pass = v.Verdict == coeff.VerdictPass
 }
 
 func replayed(v *result.Validation) bool {
@@ -129,7 +122,7 @@ func replayed(v *result.Validation) bool {
 // replayed run.
 func OfSteps(name string) bool {
 	t, known := ruleOf(name)
-	return known && slices.Contains(t.Purposes, result.PurposeSteps) && !slices.Contains(coefficientGates, name)
+	return known && slices.Contains(t.Purposes, coeff.PurposeSteps) && !slices.Contains(coefficientGates, name)
 }
 
 func OfReplay(name string) bool { return slices.Contains(replayGateNames, name) }
