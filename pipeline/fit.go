@@ -9,6 +9,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/fit/grams"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/ridge/cells"
@@ -133,7 +134,7 @@ func (o *FitOptions) saveGram(ctx context.Context, in string, ext *result.Extrac
 	if o.SaveGram == "" {
 		return nil
 	}
-	g, err := fit.Grams(ctx, fitSources(in, ext), o.Options, o.Progress)
+	g, err := grams.Save(ctx, fitSources(in, ext), o.Options, o.Progress)
 	if err != nil {
 		return err
 	}
@@ -161,11 +162,11 @@ func FitGrams(ctx context.Context, names []string, o FitOptions) (*result.Fit, e
 		return nil, err
 	}
 	defer release()
-	grams, inputs, err := readGrams(names, o.Special)
+	sums, inputs, err := readGrams(names, o.Special)
 	if err != nil {
 		return nil, err
 	}
-	doc, err := fit.FromGrams(ctx, grams, o.Options)
+	doc, err := grams.Fit(ctx, sums, o.Options)
 	if err != nil {
 		return nil, err
 	}

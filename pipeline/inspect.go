@@ -8,6 +8,8 @@ import (
 
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/fit/identify"
+	"github.com/blis-train/blis-train/pipeline/fit/prepare"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/validate/inspect"
@@ -131,7 +133,7 @@ func (o *InspectOptions) inspected(ctx context.Context, dir string, ext *result.
 		return doc, err
 	}
 	doc.Command = option.Table{o.Table()[0]}.Command("inspect")
-	doc.Identify, err = fit.Identify(ctx, fitSources(dir, ext), fit.DefaultOptions())
+	doc.Identify, err = identify.Identify(ctx, fitSources(dir, ext), fit.DefaultOptions())
 	return doc, err
 }
 
@@ -187,7 +189,7 @@ type seen struct{ inspect.Inspection }
 // rebuilt has none: its findings say why.
 func (s *seen) measureLag(run *trace.Run, r *result.ExtractRun) {
 	src := fit.Source{ID: r.ID, Deployment: *r.Deployment, Load: func() (*trace.Run, error) { return run, nil }}
-	lag, evidence, err := fit.MeasureLag(src, fit.DefaultOptions())
+	lag, evidence, err := prepare.MeasureLag(src, fit.DefaultOptions())
 	if err == nil {
 		s.Lag, s.Evidence = &lag, evidence
 	}

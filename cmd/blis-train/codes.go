@@ -19,6 +19,11 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/features/basis"
 	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/fit/describe"
+	"github.com/blis-train/blis-train/pipeline/fit/estimate"
+	"github.com/blis-train/blis-train/pipeline/fit/grams"
+	"github.com/blis-train/blis-train/pipeline/fit/options"
+	"github.com/blis-train/blis-train/pipeline/fit/prepare"
 	"github.com/blis-train/blis-train/pipeline/kernels"
 	"github.com/blis-train/blis-train/pipeline/library"
 	"github.com/blis-train/blis-train/pipeline/predictor/decision"
@@ -65,6 +70,11 @@ func codeRooms() []codeRoom {
 		{"pipeline/features", features.Codes},
 		{"pipeline/features/basis", basis.Codes},
 		{"pipeline/fit", fit.Codes},
+		{"pipeline/fit/describe", describe.Codes},
+		{"pipeline/fit/estimate", estimate.Codes},
+		{"pipeline/fit/grams", grams.Codes},
+		{"pipeline/fit/options", options.Codes},
+		{"pipeline/fit/prepare", prepare.Codes},
 		{"pipeline/kernels", kernels.Codes},
 		{"pipeline/library", library.Codes},
 		{"pipeline/predictor/decision", decision.Codes},

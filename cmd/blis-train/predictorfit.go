@@ -15,7 +15,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/extract"
-	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/predictor/decision"
 	"github.com/blis-train/blis-train/pipeline/predictor/race"
@@ -127,7 +127,7 @@ func predictorInput(c *cli.Context, con *console) (in, out string, ext *result.E
 	f.Progress = con.progress()
 	_, err = pipeline.Fit(c.Context, out, f)
 	var coded *trace.Error
-	if errors.As(err, &coded) && coded.Code == fit.NoRows { // client files and stock spans have no steps: the race goes on without physics
+	if errors.As(err, &coded) && coded.Code == options.CodeNoRows { // client files and stock spans have no steps: the race goes on without physics
 		con.warn([]trace.Finding{{Code: coded.Code, Message: coded.Msg}})
 		err = nil
 	}

@@ -99,10 +99,42 @@ var rooms = map[string]room{
 		"sim", "sim/latency", "stat", "result", "deploy", "trace/table", "trace",
 	}},
 
+	// the storeys of fit, each above the next
+	"pipeline/fit/grams": {ours: []string{
+		"pipeline/fit/describe", "pipeline/fit/prepare", "pipeline/fit/estimate", "pipeline/fit/options", "deploy", "internal/par",
+		"pipeline/features", "pipeline/ridge", "pipeline/ridge/bootstrap", "pipeline/ridge/cells", "pipeline/ridge/cv",
+		"pipeline/ridge/gram", "pipeline/rows", "result", "trace", "trace/table",
+	}},
+	"pipeline/fit/identify": {ours: []string{
+		"pipeline/fit", "pipeline/fit/describe", "pipeline/fit/prepare", "pipeline/fit/estimate", "pipeline/fit/options", "deploy",
+		"pipeline/features", "pipeline/ridge", "pipeline/ridge/bootstrap", "pipeline/ridge/cells", "pipeline/ridge/gram",
+		"pipeline/rows", "result", "trace",
+	}},
 	"pipeline/fit": {ours: []string{
-		"pipeline/option", "pipeline/score", "pipeline/rows", "pipeline/ridge/cv", "pipeline/ridge/bootstrap", "pipeline/ridge/cells", "pipeline/ridge",
-		"pipeline/ridge/gram", "pipeline/features", "pipeline/features/basis", "internal/par", "stat", "coeff", "deploy", "trace",
-		"trace/table", "result",
+		"pipeline/fit/factors", "pipeline/fit/describe", "pipeline/fit/prepare", "pipeline/fit/estimate", "pipeline/fit/options",
+		"coeff", "deploy", "internal/par", "pipeline/features", "pipeline/ridge", "pipeline/ridge/cells", "pipeline/ridge/cv",
+		"pipeline/ridge/gram", "pipeline/rows", "pipeline/score", "result", "stat", "trace",
+	}},
+	"pipeline/fit/factors": {ours: []string{"pipeline/fit/estimate", "pipeline/ridge/gram", "pipeline/rows", "result", "stat"}},
+	"pipeline/fit/describe": {ours: []string{
+		"pipeline/fit/estimate", "pipeline/fit/options", "coeff", "pipeline/ridge", "pipeline/ridge/bootstrap",
+		"pipeline/ridge/cells", "pipeline/ridge/gram", "pipeline/rows", "result", "stat", "trace",
+	}},
+	"pipeline/fit/prepare": {ours: []string{
+		"pipeline/fit/estimate", "pipeline/fit/options", "pipeline/features", "pipeline/features/basis", "pipeline/ridge",
+		"pipeline/ridge/cells", "pipeline/ridge/cv", "pipeline/ridge/gram", "pipeline/rows", "pipeline/score", "result", "stat",
+		"trace",
+	}},
+	"pipeline/fit/estimate": {ours: []string{
+		"pipeline/fit/options", "coeff", "pipeline/features", "pipeline/features/basis", "pipeline/ridge", "pipeline/ridge/cells",
+		"pipeline/ridge/cv", "pipeline/ridge/gram", "pipeline/rows", "pipeline/score", "result", "stat", "trace",
+	}},
+	"pipeline/fit/options": {ours: []string{
+		"deploy", "pipeline/features", "pipeline/option", "pipeline/ridge", "pipeline/rows", "result", "trace",
+	}},
+	"pipeline/fit/fittest": {ours: []string{
+		"pipeline/fit/options", "pipeline/extract", "pipeline/rows", "pipeline/validate/saturation", "result", "trace",
+		"trace/table",
 	}},
 
 	// the storeys of ridge, each above the next

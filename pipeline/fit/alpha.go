@@ -7,6 +7,9 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit/describe"
+	"github.com/blis-train/blis-train/pipeline/fit/estimate"
+	"github.com/blis-train/blis-train/pipeline/fit/prepare"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/ridge/cells"
 	"github.com/blis-train/blis-train/pipeline/ridge/cv"
@@ -16,17 +19,6 @@ import (
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
-
-// alphaFit is one alpha target on its way.
-type alphaFit struct {
-	target string
-	s      *solved
-	sel    modelSelections
-	bounds ridge.Bounds // training rows; overhead only
-	passes int
-	counts result.RowCounts
-	on     []result.DeploymentCoefficients // overhead of several deployments
-}
 
 type alphaFits []*alphaFit
 
@@ -59,32 +51,32 @@ func (f *fitter) selectAlphas(ctx context.Context) (alphaFits, error) {
 
 func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	a := &alphaFit{target: target}
-	tables := tablesOf(f.used, func(p *prepared) *rows.Table { return p.alpha[target] })
+	tables := tablesOf(f.used, func(p *prepare.Run) *rows.Table { return p.Alpha[target] })
 	f.warn(rows.Clean(tables, rows.Recipe(f.o.Recipe))...)
-	a.counts = countRows(tables)
-	p := newPool(tables, f.gammas)
-	if len(p.train) < ridge.DefaultOptions(1).Folds+1 {
-		f.warn(trace.Findingf(FewRows, "alpha %s: %d training rows: not fitted", target, len(p.train)))
+	a.counts = describe.RowCounts(tables)
+	p := estimate.Pooled(tables, f.gammas)
+	if len(p.Train) < ridge.DefaultOptions(1).Folds+1 {
+		f.warn(trace.Findingf(describe.CodeFewRows, "alpha %s: %d training rows: not fitted", target, len(p.Train)))
 		return a, nil
 	}
-	p.embargo(alphaPerStep(p, f.used))
-	a.s = &solved{pool: p, terms: alphaTerms(features.AlphaFeatures(f.o.Spec), len(p.configs))}
-	a.s.opt = ridgeOptions(a.s.terms, epsOf(target), f.o)
+	p.Embargo(alphaPerStep(p, f.used))
+	a.s = &estimate.Solved{Pool: p, Terms: estimate.AlphaTerms(features.AlphaFeatures(f.o.Spec), len(p.Configs))}
+	a.s.Opt = estimate.RidgeOptions(a.s.Terms, epsOf(target), f.o)
 	if target != rows.Overhead {
 		var err error
-		a.sel, err = f.selectModel(a.s, target)
+		a.sel, err = a.s.Choose(f.o.Recipe, target)
 		return a, err
 	}
-	train := p.trainData()
-	a.bounds = p.bounds(p.train)
-	overheadOptions(&a.s.opt, features.AlphaFeatures(f.o.Spec), train, a.bounds)
-	quick := a.s.opt
+	train := p.TrainData()
+	a.bounds = p.Bounds(p.Train)
+	overheadOptions(&a.s.Opt, features.AlphaFeatures(f.o.Spec), train, a.bounds)
+	quick := a.s.Opt
 	quick.SkipNested = true // solveOverhead asks for it at the chosen gamma
 	sels, err := cv.SelectIntervals(train, a.bounds, quick)
 	if err != nil {
 		return nil, err
 	}
-	a.sel.rel = sels
+	a.sel.Rel = sels
 	return a, nil
 }
 
@@ -94,30 +86,19 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 // one second therefore weigh the same (docs/decisions/0008).
 func epsOf(target string) float64 {
 	if target == rows.Admission {
-		return epsAdmissionUs
+		return estimate.EpsAdmissionUs
 	}
-	return epsAlphaUs
+	return estimate.EpsAlphaUs
 }
 
 // alphaPerStep is the mean number of alpha rows per recorded step: the embargo
 // counts steps, alpha rows are requests.
-func alphaPerStep(p *pool, used []*prepared) float64 {
+func alphaPerStep(p *estimate.Pool, used []*prepare.Run) float64 {
 	var steps int
 	for _, u := range used {
-		steps += u.quality.Recorded
+		steps += u.Quality.Recorded
 	}
-	return float64(len(p.train)) / math.Max(1, float64(steps))
-}
-
-// bounds are the intervals of the given rows.
-func (p *pool) bounds(list []int32) ridge.Bounds {
-	var b ridge.Bounds
-	for _, i := range list {
-		t, k := p.rowOf(i)
-		b.Lo = append(b.Lo, t.Lo[k])
-		b.Hi = append(b.Hi, t.Hi[k])
-	}
-	return b
+	return float64(len(p.Train)) / math.Max(1, float64(steps))
 }
 
 // alphaModel solves one target and makes its part of fit.json.
@@ -129,18 +110,15 @@ func (f *fitter) alphaModel(a *alphaFit) (*result.Model, error) {
 	if a.target == rows.Overhead {
 		err = f.solveOverhead(a)
 	} else {
-		err = f.solveChosen(a.s, a.sel)
+		err = a.s.SolveAt(a.sel, f.gamma, f.o.RefitAll)
 	}
 	if err != nil {
 		return nil, err
 	}
-	out, err := f.model(a.s, a.sel, a.target, a.target)
-	if err != nil {
-		return nil, err
-	}
+	out := describe.Model(a.s, a.sel, &f.o, a.target, a.target)
 	out.Replay = coeff.Replayable(a.target)
 	out.Rows = a.counts
-	out.Rows.Holdout = len(a.s.pool.hold)
+	out.Rows.Holdout = len(a.s.Pool.Hold)
 	if a.target == rows.Overhead {
 		f.judgeOverhead(a, out)
 	} else {
@@ -155,22 +133,22 @@ func (f *fitter) solveOverhead(a *alphaFit) error {
 	if err := f.nestOverhead(a); err != nil {
 		return err
 	}
-	s.variant, s.sel = f.gamma, &a.sel.rel[f.gamma]
-	s.findings = append(s.findings, s.pool.words(s.sel.Findings)...)
-	s.data = s.pool.data.With(f.gamma)
-	list := s.pool.train
+	s.Variant, s.Sel = f.gamma, &a.sel.Rel[f.gamma]
+	s.Findings = append(s.Findings, s.Pool.Words(s.Sel.Findings)...)
+	s.Data = s.Pool.Data.With(f.gamma)
+	list := s.Pool.Train
 	if f.o.RefitAll {
-		list = allRows(s.data.Len())
+		list = gram.AllRows(s.Data.Len())
 	}
-	s.train = s.data.Subset(list)
-	a.bounds = s.pool.bounds(list)
-	s.weights = cells.CensoredWeights(s.train, s.opt)
-	fit, err := ridge.FitCensored(s.train, a.bounds, s.weights, nil, s.sel.Lambda, s.opt)
+	s.Train = s.Data.Subset(list)
+	a.bounds = s.Pool.Bounds(list)
+	s.Weights = cells.CensoredWeights(s.Train, s.Opt)
+	fit, err := ridge.FitCensored(s.Train, a.bounds, s.Weights, nil, s.Sel.Lambda, s.Opt)
 	if err != nil {
 		return err
 	}
-	s.fit, s.censored, a.passes = fit.Fit, &fit, fit.Passes
-	s.pred = clipped(gram.Predict(s.data, s.fit.Beta))
+	s.Fit, s.Censored, a.passes = fit.Fit, &fit, fit.Passes
+	s.Pred = clipped(gram.Predict(s.Data, s.Fit.Beta))
 	return f.overheadOn(a)
 }
 
@@ -178,40 +156,24 @@ func (f *fitter) solveOverhead(a *alphaFit) error {
 // leave-one-out, which costs a fit for every pair of configurations.
 func (f *fitter) nestOverhead(a *alphaFit) error {
 	s := a.s
-	if len(s.pool.configs) < 3 {
+	if len(s.Pool.Configs) < 3 {
 		return nil
 	}
-	o, v := s.opt, s.pool.data.Variants[f.gamma]
+	o, v := s.Opt, s.Pool.Data.Variants[f.gamma]
 	o.EmbargoRows = v.EmbargoRows
-	sels, err := cv.SelectIntervals(s.pool.data.With(f.gamma).Subset(s.pool.train), a.bounds, o)
+	sels, err := cv.SelectIntervals(s.Pool.Data.With(f.gamma).Subset(s.Pool.Train), a.bounds, o)
 	if err != nil {
 		return err
 	}
 	sels[0].Gamma = v.Gamma
-	a.sel.rel[f.gamma] = sels[0]
+	a.sel.Rel[f.gamma] = sels[0]
 	return nil
-}
-
-// clipped is max(0, prediction): alphas are delays (01 G-8).
-func clipped(pred []float64) []float64 {
-	for i, v := range pred {
-		pred[i] = math.Max(0, v)
-	}
-	return pred
-}
-
-func allRows(n int) []int32 {
-	out := make([]int32, n)
-	for i := range out {
-		out[i] = int32(i)
-	}
-	return out
 }
 
 // judgeOverhead reports how the hold-out meets its intervals, whole and per run.
 func (f *fitter) judgeOverhead(a *alphaFit, out *result.Model) {
 	out.DeploymentCoefficients = a.on
-	all, groups := a.s.samples(score.HoldOut, a.s.pred)
+	all, groups := a.s.Samples(score.HoldOut, a.s.Pred)
 	held := score.NewDelays(groups)
 	out.Interval = held.Intervals(nil)
 	if out.Interval == nil {
@@ -220,23 +182,64 @@ func (f *fitter) judgeOverhead(a *alphaFit, out *result.Model) {
 	out.Interval.Passes = a.passes
 	for t, one := range all {
 		if e := held.Intervals(func(s *score.Sample) bool { return s == one }); e != nil {
-			out.AlphaRuns = append(out.AlphaRuns, result.AlphaRun{Run: a.s.pool.runs[t], Config: one.Table.Config, Interval: e})
+			out.AlphaRuns = append(out.AlphaRuns, result.AlphaRun{Run: a.s.Pool.Runs[t], Config: one.Table.Config, Interval: e})
 		}
 	}
-	_, groups = a.s.samples(score.Whole, a.s.pred)
+	_, groups = a.s.Samples(score.Whole, a.s.Pred)
 	if score.NewDelays(groups).Intervals(nil).InformativeRows == 0 {
-		out.Warnings = append(out.Warnings, trace.Findingf(OverheadUnknown, "no interval has a lower end above 0 or an upper end below 3 ms"))
+		out.Warnings = append(out.Warnings, trace.Findingf(codeOverheadUnknown, "no interval has a lower end above 0 or an upper end below 3 ms"))
 	}
 }
 
 // judgeAlpha reports the errors of a plain alpha target.
 func (f *fitter) judgeAlpha(a *alphaFit, out *result.Model) {
-	all, groups := a.s.samples(score.HoldOut, clipped(a.s.pred))
+	all, groups := a.s.Samples(score.HoldOut, clipped(a.s.Pred))
 	held := score.NewDelays(groups)
 	out.TargetErrors = held.Errors(nil)
 	for t, one := range all {
 		if e := held.Errors(func(s *score.Sample) bool { return s == one }); e != nil {
-			out.AlphaRuns = append(out.AlphaRuns, result.AlphaRun{Run: a.s.pool.runs[t], Config: one.Table.Config, Errors: e})
+			out.AlphaRuns = append(out.AlphaRuns, result.AlphaRun{Run: a.s.Pool.Runs[t], Config: one.Table.Config, Errors: e})
 		}
 	}
+}
+
+// locoAlpha is leave-one-configuration-out of an alpha target.
+func (f *fitter) locoAlpha(a *alphaFit, out *result.Model) error {
+	s := a.s
+	if len(s.Pool.Configs) < 2 {
+		return nil
+	}
+	for c, key := range s.Pool.Configs {
+		beta, err := f.alphaWithout(a, int32(c))
+		if err != nil {
+			return err
+		}
+		_, groups := s.Samples(score.Whole, clipped(gram.Predict(s.Data, beta)))
+		l, delays := result.Loco{Config: key, Label: key}, score.NewDelays(groups[c:c+1])
+		if a.target == rows.Overhead {
+			e := delays.Intervals(nil)
+			l.Rows, l.InsideShare = e.Rows, e.InsideShare
+		} else {
+			e := delays.Errors(nil)
+			l.Rows, l.MAPE, l.MAPEWindow10s, l.Bias = e.Rows, e.MAPE, e.MAPEWindow10s, e.Bias
+		}
+		out.Loco = append(out.Loco, l)
+	}
+	out.LocoMedian, out.LocoWorst = spread(out.Loco, func(l result.Loco) *float64 { return l.MAPE })
+	return nil
+}
+
+func (f *fitter) alphaWithout(a *alphaFit, c int32) ([]float64, error) {
+	if a.target != rows.Overhead {
+		return f.leaveOut(a.s, a.sel, c)
+	}
+	lambda := a.s.Sel.Lambda
+	for _, n := range a.s.Sel.Nested {
+		if n.Config == c {
+			lambda = n.Lambda
+		}
+	}
+	rest := rowsWhere(a.s.Train.Config, func(k int32) bool { return k != c })
+	fit, err := ridge.FitCensored(a.s.Train, a.bounds, a.s.Weights, rest, lambda, a.s.Opt)
+	return fit.Fit.Beta, err
 }

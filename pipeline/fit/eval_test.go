@@ -10,6 +10,9 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit/fittest"
+	"github.com/blis-train/blis-train/pipeline/fit/options"
+	"github.com/blis-train/blis-train/pipeline/fit/prepare"
 	"github.com/blis-train/blis-train/pipeline/ridge/cv"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -18,17 +21,17 @@ import (
 )
 
 // evaluation skips a slow evaluation unless it is asked for.
-func evaluation(t *testing.T, set string) []Source {
+func evaluation(t *testing.T, set string) []options.Source {
 	t.Helper()
 	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
 		t.Skip("skipped: slow evaluation; BLIS_TRAIN_EVAL=1 runs it")
 	}
-	return sourcesOf(t, shared(t, set))
+	return fittest.SourcesOf(t, fittest.Shared(t, set))
 }
 
 // stepsOnly are the options of a fit that is looked at for its step times.
-func stepsOnly() Options {
-	o := quick()
+func stepsOnly() options.Options {
+	o := fittest.Quick()
 	o.AlphaTargets = []string{rows.Overhead}
 	return o
 }
@@ -40,19 +43,20 @@ func pct(v *float64) string {
 	return fmt.Sprintf("%5.2f", 100**v)
 }
 
-// Issue 6: hold-out MAPE on pure-decode rows of the real H100 step summaries.
+// Hold-out MAPE on pure-decode rows of the real H100 step summaries.
 func TestEvalRealStepSummaries(t *testing.T) {
 	limits := map[string]float64{"20260217-202857-llama-2-70b-tp4-general": 0.050, "20260217-203421-llama-2-70b-hf-tp4-codegen": 0.025}
 	fmt.Println("real step summaries, each run fitted alone, pure-decode hold-out, MAPE %")
 	seen := 0
 	for _, src := range evaluation(t, "real_step_summaries") {
-		doc := fitted(t, []Source{src}, stepsOnly())
+		doc := fitted(t, []options.Source{src}, stepsOnly())
 		for _, c := range doc.Beta.Cells {
 			if c.Regime != rows.Decode.String() || c.Bucket != "" {
 				continue
 			}
 			seen++
-			fmt.Printf("  %-46s rows read %d kept %d, hold-out %d: fit %s constant %s floor %s (limit %.1f)\n", src.ID, doc.Beta.Rows.Read, doc.Beta.Rows.Kept, c.Rows, pct(c.MAPE), pct(c.MAPEConst), pct(c.MAPEFloor), 100*limits[src.ID])
+			fmt.Printf("  %-46s rows read %d kept %d, hold-out %d: fit %s constant %s floor %s (limit %.1f)\n", src.ID, doc.Beta.Rows.Read,
+				doc.Beta.Rows.Kept, c.Rows, pct(c.MAPE), pct(c.MAPEConst), pct(c.MAPEFloor), 100*limits[src.ID])
 			if limit, known := limits[src.ID]; !known || c.MAPE == nil || *c.MAPE > limit {
 				t.Errorf("%s: MAPE %s %%, want at most %.1f %%", src.ID, pct(c.MAPE), 100*limit)
 			}
@@ -67,16 +71,18 @@ func TestEvalRealStepSummaries(t *testing.T) {
 // rough linear model (last 20 % of each phase) and of the rough 1.1 recipe (last
 // 20 % of the run), and leave-one-run-out; NaN where it has none.
 var reference = map[string][3]float64{
-	"cpu-gqa-low": {.157, .150, .13}, "cpu-gqa-medium": {.242, .255, .20}, "cpu-gqa-async": {.103, .100, .13}, "cpu-async-long": {.213, .201, .20},
-	"cpu-gqa-nochunk": {.262, .241, .24}, "cpu-gqa-prefix": {.238, .209, .21}, "cpu-gqa-preempt": {.171, nan, nan}, "cpu-mha-mixed": {.160, .164, .14},
-	"cpu-mha-long": {.225, .229, .26}, "cpu-moe-medium": {.185, .163, .27}, "cpu-gqa-tp2": {.240, .221, .40},
+	"cpu-gqa-low": {.157, .150, .13}, "cpu-gqa-medium": {.242, .255, .20}, "cpu-gqa-async": {.103, .100, .13},
+	"cpu-async-long":  {.213, .201, .20},
+	"cpu-gqa-nochunk": {.262, .241, .24}, "cpu-gqa-prefix": {.238, .209, .21}, "cpu-gqa-preempt": {.171, math.NaN(), math.NaN()},
+	"cpu-mha-mixed": {.160, .164, .14},
+	"cpu-mha-long":  {.225, .229, .26}, "cpu-moe-medium": {.185, .163, .27}, "cpu-gqa-tp2": {.240, .221, .40},
 }
 
 // driftLimit is the signed error of a block from which drift explains a miss:
-// the machine runs faster or slower than in the training part (03 section 6).
+// the machine runs faster or slower than in the training part (spec#drift).
 const driftLimit = 0.1
 
-// Issue 6: real CPU runs fitted alone, against floor and reference figures.
+// Real CPU runs fitted alone, against floor and reference figures.
 func TestEvalRealCPUHoldout(t *testing.T) {
 	o := stepsOnly()
 	o.KeepSaturated = true // the reference figures hold such a run
@@ -84,7 +90,7 @@ func TestEvalRealCPUHoldout(t *testing.T) {
 	fmt.Println("real CPU runs, each fitted alone: hold-out MAPE %")
 	for _, src := range evaluation(t, "real_vllm_cpu") {
 		reason, _ := judged(t, src)
-		doc, err := Fit(context.Background(), []Source{src}, o, nil)
+		doc, err := Fit(context.Background(), []options.Source{src}, o, nil)
 		if err != nil {
 			fmt.Printf("  %-16s not fitted: %v\n", src.ID, err)
 			continue
@@ -110,7 +116,8 @@ func TestEvalRealCPUHoldout(t *testing.T) {
 				t.Errorf("%s: MAPE %s %% above 1.5 x floor %s %% without drift", src.ID, pct(h.MAPE), pct(h.MAPEFloor))
 			}
 		}
-		fmt.Printf("  %-16s rows %4d: fit %s constant %s floor %s bias %s, worst block %+5.1f %%: %s\n", src.ID, h.Rows, pct(h.MAPE), pct(h.MAPEConst), pct(h.MAPEFloor), pct(h.Bias), 100*worst, verdict)
+		fmt.Printf("  %-16s rows %4d: fit %s constant %s floor %s bias %s, worst block %+5.1f %%: %s\n", src.ID, h.Rows, pct(h.MAPE),
+			pct(h.MAPEConst), pct(h.MAPEFloor), pct(h.Bias), 100*worst, verdict)
 		if r, known := reference[src.ID]; known {
 			ours, first = append(ours, *h.MAPE), append(first, r[0])
 			if !math.IsNaN(r[1]) {
@@ -136,7 +143,7 @@ func beats(t *testing.T, what string, ours []float64, b float64) {
 	}
 }
 
-func judged(t *testing.T, src Source) (string, []rows.Span) {
+func judged(t *testing.T, src options.Source) (string, []rows.Span) {
 	t.Helper()
 	run, err := src.Load()
 	if err != nil {
@@ -145,7 +152,7 @@ func judged(t *testing.T, src Source) (string, []rows.Span) {
 	return src.Judge(run)
 }
 
-// Issue 6: every listed run predicted from all other unsaturated runs, as
+// Every listed run predicted from all other unsaturated runs, as
 // validate scores it: with the factors of the runs the fit has seen. The common
 // coefficients alone are printed beside it.
 func TestEvalRealCPULeaveOneRunOut(t *testing.T) {
@@ -163,26 +170,28 @@ func TestEvalRealCPULeaveOneRunOut(t *testing.T) {
 		y, plain, pred := predictRun(t, src, doc)
 		e, v := (&stat.Rows{Y: y, Pred: plain}).Errors(nil), (&stat.Rows{Y: y, Pred: pred}).Errors(nil)
 		common, validated, theirs = append(common, e.MAPE), append(validated, v.MAPE), append(theirs, r[2])
-		fmt.Printf("  %-16s rows %4d: %5.2f (bias %+5.1f), common coefficients %5.2f (bias %+5.1f), reference %5.2f\n", src.ID, v.Rows, 100*v.MAPE, 100*v.Bias, 100*e.MAPE, 100*e.Bias, 100*r[2])
+		fmt.Printf("  %-16s rows %4d: %5.2f (bias %+5.1f), common coefficients %5.2f (bias %+5.1f), reference %5.2f\n", src.ID, v.Rows,
+			100*v.MAPE, 100*v.Bias, 100*e.MAPE, 100*e.Bias, 100*r[2])
 	}
-	fmt.Printf("  common coefficients: median %.2f %%; reference: stated median %.0f %%, of its list %.1f %%\n", 100*stat.Median(common), 100*referenceLoo, 100*stat.Median(theirs))
+	fmt.Printf("  common coefficients: median %.2f %%; reference: stated median %.0f %%, of its list %.1f %%\n",
+		100*stat.Median(common), 100*referenceLoo, 100*stat.Median(theirs))
 	beats(t, "leave one run out", validated, referenceLoo)
 }
 
 // predictRun is the target of every cleaned row of a run at its own lag and the
 // fit's gamma, and what the common coefficients and the set as it holds on the
 // run's deployment predict.
-func predictRun(t *testing.T, src Source, doc *result.Fit) (y, common, pred []float64) {
+func predictRun(t *testing.T, src options.Source, doc *result.Fit) (y, common, pred []float64) {
 	t.Helper()
 	o, err := stepsOnly().Resolve()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, steps, space, err := begin(src, o)
+	p, steps, space, err := prepare.Load(src, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := steps.Beta(space, rows.BetaOptions{Target: rows.Cadence, Lag: p.lag.Lag, Gamma: *doc.Beta.GammaEMA, Split: o.Split})
+	table, err := steps.Beta(space, rows.BetaOptions{Target: rows.Cadence, Lag: p.Lag.Lag, Gamma: *doc.Beta.GammaEMA, Split: o.Split})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +220,7 @@ func setOf(m *result.Model) *coeff.Set {
 	return set
 }
 
-// Issue 6: composed runs in one pooled fit, leave one configuration out, with
+// Composed runs in one pooled fit, leave one configuration out, with
 // what prior, factors and interval rows bring (docs/decisions/0007).
 func TestEvalComposedLeaveOneConfigurationOut(t *testing.T) {
 	sources := evaluation(t, "composed")
@@ -222,9 +231,11 @@ func TestEvalComposedLeaveOneConfigurationOut(t *testing.T) {
 		if l.MAPEFrozen10 != nil {
 			frozen = append(frozen, *l.MAPEFrozen10)
 		}
-		fmt.Printf("  %-58s rows %4d: %s constant %s frozen 1.0 %s bias %s\n", l.Config, l.Rows, pct(l.MAPE), pct(l.MAPEConst), pct(l.MAPEFrozen10), pct(l.Bias))
+		fmt.Printf("  %-58s rows %4d: %s constant %s frozen 1.0 %s bias %s\n", l.Config, l.Rows, pct(l.MAPE), pct(l.MAPEConst),
+			pct(l.MAPEFrozen10), pct(l.Bias))
 	}
-	fmt.Printf("  median %s worst %s (limits 8 and 12); without factors %s and %s; frozen 1.0 median %.1f worst %.1f\n", pct(doc.Beta.LocoMedian), pct(doc.Beta.LocoWorst),
+	fmt.Printf("  median %s worst %s (limits 8 and 12); without factors %s and %s; frozen 1.0 median %.1f worst %.1f\n",
+		pct(doc.Beta.LocoMedian), pct(doc.Beta.LocoWorst),
 		pct(doc.Beta.LocoPlain.Median), pct(doc.Beta.LocoPlain.Worst), 100*stat.Median(frozen), 100*slices.Max(frozen))
 	if n := len(doc.Beta.Loco); n != 16 || *doc.Beta.LocoMedian > 0.08 || *doc.Beta.LocoWorst > 0.12 {
 		t.Errorf("%d configurations, median %s %%, worst %s %%", n, pct(doc.Beta.LocoMedian), pct(doc.Beta.LocoWorst))
@@ -232,14 +243,14 @@ func TestEvalComposedLeaveOneConfigurationOut(t *testing.T) {
 	fmt.Println("composed, what each choice brings: median / worst without and with hardware factors, own hold-out, lambda")
 	for _, v := range []struct {
 		name   string
-		change func(*Options)
+		change func(*options.Options)
 		drop   bool
 	}{
-		{"the recipe", func(*Options) {}, false},
-		{"prior at the roofline", func(o *Options) { o.Prior = PriorRoofline }, false},
-		{"objective minimax", func(o *Options) { o.Objective = "minimax" }, false},
-		{"objective within", func(o *Options) { o.Objective = "within" }, false},
-		{"adjacent steps only, no interval rows", func(*Options) {}, true},
+		{"the recipe", func(*options.Options) {}, false},
+		{"prior at the roofline", func(o *options.Options) { o.Prior = options.PriorRoofline }, false},
+		{"objective minimax", func(o *options.Options) { o.Objective = "minimax" }, false},
+		{"objective within", func(o *options.Options) { o.Objective = "within" }, false},
+		{"adjacent steps only, no interval rows", func(*options.Options) {}, true},
 	} {
 		o := stepsOnly()
 		v.change(&o)
@@ -248,12 +259,13 @@ func TestEvalComposedLeaveOneConfigurationOut(t *testing.T) {
 		if plain == nil {
 			plain = &result.LocoSummary{Median: m.LocoMedian, Worst: m.LocoWorst}
 		}
-		fmt.Printf("  %-40s %s / %s   %s / %s   %s   %g   rows %d\n", v.name, pct(plain.Median), pct(plain.Worst), pct(m.LocoMedian), pct(m.LocoWorst), pct(m.Holdout.MAPE), *m.Lambda, m.Rows.Kept)
+		fmt.Printf("  %-40s %s / %s   %s / %s   %s   %g   rows %d\n", v.name, pct(plain.Median), pct(plain.Worst), pct(m.LocoMedian),
+			pct(m.LocoWorst), pct(m.Holdout.MAPE), *m.Lambda, m.Rows.Kept)
 	}
 }
 
 // pooled is the step-time model of all sources, without interval rows if asked.
-func pooled(t *testing.T, sources []Source, o Options, adjacentOnly bool) *result.Model {
+func pooled(t *testing.T, sources []options.Source, o options.Options, adjacentOnly bool) *result.Model {
 	t.Helper()
 	f, err := newFitter(context.Background(), sources, o, nil)
 	if err != nil {
@@ -261,7 +273,7 @@ func pooled(t *testing.T, sources []Source, o Options, adjacentOnly bool) *resul
 	}
 	if adjacentOnly {
 		for _, p := range f.used {
-			for _, table := range []*rows.Table{p.beta, p.frozen} {
+			for _, table := range []*rows.Table{p.Beta, p.Frozen} {
 				if table != nil {
 					table.Filter("interval_row", func(i int) bool { return table.Steps[i] == 1 })
 				}
@@ -272,8 +284,8 @@ func pooled(t *testing.T, sources []Source, o Options, adjacentOnly bool) *resul
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.gamma = cv.ChooseVariant(m.scores())
-	if err := f.solveChosen(s, m); err != nil {
+	f.gamma = cv.ChooseVariant(m.Scores())
+	if err := s.SolveAt(m, f.gamma, f.o.RefitAll); err != nil {
 		t.Fatal(err)
 	}
 	out, err := f.betaModel(s, m)
@@ -283,13 +295,13 @@ func pooled(t *testing.T, sources []Source, o Options, adjacentOnly bool) *resul
 	return out
 }
 
-// Issue 5: the measured lag follows async_scheduling wherever it is measurable.
+// The measured lag follows async_scheduling wherever it is measurable.
 func TestEvalLagFollowsScheduling(t *testing.T) {
 	fmt.Println("lag: hold-out MAPE % on intervals with prefill at lag 0, 1, 2")
 	measured := 0
 	for _, set := range []string{"composed", "real_vllm_cpu"} {
 		for _, src := range evaluation(t, set) {
-			lag, evidence, err := MeasureLag(src, DefaultOptions())
+			lag, evidence, err := prepare.MeasureLag(src, options.Default())
 			if err != nil {
 				t.Fatal(err)
 			}

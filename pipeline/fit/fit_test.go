@@ -12,20 +12,26 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit/describe"
+	"github.com/blis-train/blis-train/pipeline/fit/fittest"
+	"github.com/blis-train/blis-train/pipeline/fit/grams"
+	"github.com/blis-train/blis-train/pipeline/fit/options"
+	"github.com/blis-train/blis-train/pipeline/fit/prepare"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Design 00: same inputs, same options, the same bytes for any number of workers
+// Same inputs, same options, the same bytes for any number of workers
 // and any order of the runs.
 func TestBytesDoNotDependOnWorkersOrOrder(t *testing.T) {
-	sources := bundled(t)
+	sources := fittest.Bundled(t)
 	var want string
 	for _, workers := range []int{1, 2, 8} {
-		o := DefaultOptions()
+		o := options.Default()
 		o.Workers = workers
-		got := bytesOf(t, fitted(t, sources, o))
+		got := fittest.BytesOf(t, fitted(t, sources, o))
 		if want == "" {
 			want = got
 		}
@@ -36,23 +42,24 @@ func TestBytesDoNotDependOnWorkersOrOrder(t *testing.T) {
 	}
 }
 
-// Design 06: fit.json is valid against its schema, whatever made it.
+// The document is valid against its schema, whatever made it.
 func TestDocumentsFollowTheirSchema(t *testing.T) {
 	schema := compiled(t)
-	sources := bundled(t)
-	duration, old := quick(), Options{Spec: features.V10, Models: []string{}, Bootstraps: MinBootstraps}
+	sources := fittest.Bundled(t)
+	duration, old := fittest.Quick(), options.Options{Spec: features.V10, Models: []string{}, Bootstraps: options.MinBootstraps}
 	duration.BetaTarget = rows.Duration
-	docs := map[string]*result.Fit{"default": fitted(t, sources, DefaultOptions()), "duration": fitted(t, sources, duration), "1.0": fitted(t, sources, old)}
-	g, err := Grams(context.Background(), sources, quick(), nil)
+	docs := map[string]*result.Fit{"default": fitted(t, sources, options.Default()), "duration": fitted(t, sources, duration),
+		"1.0": fitted(t, sources, old)}
+	g, err := grams.Save(context.Background(), sources, fittest.Quick(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if docs["gram"], err = FromGrams(context.Background(), grams(g), quick()); err != nil {
+	if docs["gram"], err = grams.Fit(context.Background(), []cells.File{g}, fittest.Quick()); err != nil {
 		t.Fatal(err)
 	}
 	for name, doc := range docs {
 		doc.Header = result.Header{SchemaVersion: result.SchemaVersion, ToolVersion: "test", Command: "fit", Inputs: []result.Input{}}
-		v, err := jsonschema.UnmarshalJSON(bytes.NewReader([]byte(bytesOf(t, doc))))
+		v, err := jsonschema.UnmarshalJSON(bytes.NewReader([]byte(fittest.BytesOf(t, doc))))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +75,7 @@ func TestDocumentsFollowTheirSchema(t *testing.T) {
 
 func compiled(t *testing.T) *jsonschema.Schema {
 	t.Helper()
-	path := filepath.Join(root(t), "docs", "schema", "fit.schema.json")
+	path := filepath.Join(fittest.Root(t), "docs", "schema", "fit.schema.json")
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -89,21 +96,21 @@ func compiled(t *testing.T) *jsonschema.Schema {
 	return s
 }
 
-// Issue 6: a saturated run is left out and named, and kept when asked for.
+// A saturated run is left out and named, and kept when asked for.
 func TestSaturatedRunIsNamed(t *testing.T) {
-	sources := bundled(t)
-	k := slices.IndexFunc(sources, func(s Source) bool { return s.ID == "cpu-gqa-async" })
+	sources := fittest.Bundled(t)
+	k := slices.IndexFunc(sources, func(s options.Source) bool { return s.ID == "cpu-gqa-async" })
 	sources[k].Judge = func(*trace.Run) (string, []rows.Span) { return "queue_growth 0.8 (limit 0.5)", nil }
-	o := quick()
+	o := fittest.Quick()
 	doc := fitted(t, sources, o)
-	if r := doc.Runs[0]; r.Used || !r.Saturated || !has(r.Findings, SaturatedRun, "queue_growth 0.8") {
+	if r := doc.Runs[0]; r.Used || !r.Saturated || !fittest.Has(r.Findings, "saturated_run", "queue_growth 0.8") {
 		t.Errorf("left out: %+v", r)
 	}
 	if n := len(doc.Beta.Rows.ByRun); n != 1 || doc.Beta.Rows.ByRun[0].Run != "cpu-gqa-low" {
 		t.Errorf("rows of %d runs, want those of cpu-gqa-low alone", n)
 	}
 	o.KeepSaturated = true
-	if r := fitted(t, sources, o).Runs[0]; !r.Used || !r.Saturated || !has(r.Findings, SaturatedRun, "") {
+	if r := fitted(t, sources, o).Runs[0]; !r.Used || !r.Saturated || !fittest.Has(r.Findings, "saturated_run", "") {
 		t.Errorf("kept: %+v", r)
 	}
 	o.KeepSaturated = false
@@ -111,37 +118,37 @@ func TestSaturatedRunIsNamed(t *testing.T) {
 		sources[i].Judge = sources[k].Judge
 	}
 	_, err := Fit(context.Background(), sources, o, nil)
-	if e := (*trace.Error)(nil); !errors.As(err, &e) || e.Code != NoRows || e.Hint == "" {
+	if e := (*trace.Error)(nil); !errors.As(err, &e) || e.Code != options.CodeNoRows || e.Hint == "" {
 		t.Errorf("all saturated: %v", err)
 	}
 }
 
-// 01 T-4: a target below the physical floor is named; the cadence is not.
-func TestT4TargetBelowFloor(t *testing.T) {
-	o := quick()
-	if doc := fitted(t, bundled(t), o); has(doc.Beta.Warnings, TargetBelowFloor, "") {
+// A target below the physical floor is named; the cadence is not.
+func TestTargetBelowFloor(t *testing.T) {
+	o := fittest.Quick()
+	if doc := fitted(t, fittest.Bundled(t), o); fittest.Has(doc.Beta.Warnings, describe.CodeTargetBelowFloor, "") {
 		t.Error("the cadence is called too short")
 	}
 	o.BetaTarget = rows.Duration
-	doc := fitted(t, bundled(t), o)
+	doc := fitted(t, fittest.Bundled(t), o)
 	for _, r := range doc.Runs {
-		if !has(doc.Beta.Warnings, TargetBelowFloor, r.ID+": the median duration") {
+		if !fittest.Has(doc.Beta.Warnings, describe.CodeTargetBelowFloor, r.ID+": the median duration") {
 			t.Errorf("%s: no finding", r.ID)
 		}
 	}
 }
 
-// 01 T-2: the lag is measured where prefill in the hold-out says it, and assumed
+// The lag is measured where prefill in the hold-out says it, and assumed
 // from async_scheduling, with a warning, where it does not.
-func TestT2LagVerdicts(t *testing.T) {
-	doc := fitted(t, bundled(t), quick())
+func TestLagVerdicts(t *testing.T) {
+	doc := fitted(t, fittest.Bundled(t), fittest.Quick())
 	want := map[string]result.RunLag{"cpu-gqa-async": {Lag: 1}, "cpu-gqa-low": {Lag: 0, Measured: true}}
 	for run, lag := range want {
 		if got := doc.Beta.PipelineLag[run]; got != lag {
 			t.Errorf("%s: got %+v, want %+v", run, got, lag)
 		}
 	}
-	if r := doc.Runs[0]; !has(r.Findings, LagAssumed, "9 hold-out intervals") {
+	if r := doc.Runs[0]; !fittest.Has(r.Findings, "lag_assumed", "9 hold-out intervals") {
 		t.Errorf("%s: %v", r.ID, r.Findings)
 	}
 	if n := len(doc.Beta.LagEvidence); n != 6 {
@@ -152,31 +159,31 @@ func TestT2LagVerdicts(t *testing.T) {
 			t.Errorf("%s lag %d: no error", e.Run, e.Lag)
 		}
 	}
-	forced, o := 0, quick()
+	forced, o := 0, fittest.Quick()
 	o.Lag = &forced
-	if got := fitted(t, bundled(t), o).Beta.PipelineLag["cpu-gqa-async"]; got != (result.RunLag{}) {
+	if got := fitted(t, fittest.Bundled(t), o).Beta.PipelineLag["cpu-gqa-async"]; got != (result.RunLag{}) {
 		t.Errorf("forced to 0: got %+v", got)
 	}
 }
 
-// A run whose config contradicts the measured lag warns, and the measurement wins (03 F2).
-func TestF2LagContradiction(t *testing.T) {
-	sources := bundled(t)
-	k := slices.IndexFunc(sources, func(s Source) bool { return s.ID == "cpu-gqa-low" })
+// A run whose config contradicts the measured lag warns, and the measurement wins.
+func TestLagContradiction(t *testing.T) {
+	sources := fittest.Bundled(t)
+	k := slices.IndexFunc(sources, func(s options.Source) bool { return s.ID == "cpu-gqa-low" })
 	sources[k].Deployment.Engine.AsyncScheduling = trace.Some(true)
-	lag, _, err := MeasureLag(sources[k], Options{})
+	lag, _, err := prepare.MeasureLag(sources[k], options.Options{})
 	if err != nil || lag != (result.RunLag{Lag: 0, Measured: true}) {
 		t.Errorf("got %+v (%v), want the measured 0", lag, err)
 	}
-	doc := fitted(t, sources[k:k+1], quick())
-	if !has(doc.Runs[0].Findings, LagContradicts, "measured lag is 0") {
+	doc := fitted(t, sources[k:k+1], fittest.Quick())
+	if !fittest.Has(doc.Runs[0].Findings, "lag_contradicts_config", "measured lag is 0") {
 		t.Errorf("%v", doc.Runs[0].Findings)
 	}
 }
 
-// 01 section 10: read = kept + dropped, whole and per run, for every model.
+// Read = kept + dropped, whole and per run, for every model.
 func TestReadIsKeptPlusDropped(t *testing.T) {
-	doc := fitted(t, bundled(t), DefaultOptions())
+	doc := fitted(t, fittest.Bundled(t), options.Default())
 	models := slices.Concat([]result.Model{doc.Beta}, doc.Alpha, doc.Models)
 	if len(models) != 7 {
 		t.Fatalf("%d models, want beta, 3 alphas and 3 others", len(models))
@@ -201,7 +208,7 @@ func TestReadIsKeptPlusDropped(t *testing.T) {
 
 // Utilisation and "not learned" are about hardware times: no alpha has them.
 func TestAlphasHaveNoUtilisation(t *testing.T) {
-	doc := fitted(t, bundled(t), quick())
+	doc := fitted(t, fittest.Bundled(t), fittest.Quick())
 	for _, m := range doc.Alpha {
 		for _, c := range m.Coefficients {
 			if c.ImpliedUtilisation != nil || c.NotLearned {
@@ -213,7 +220,7 @@ func TestAlphasHaveNoUtilisation(t *testing.T) {
 
 // A value outside its interval is named; one inside is not.
 func TestEstimateOutsideIntervalIsNamed(t *testing.T) {
-	doc := fitted(t, bundled(t), quick())
+	doc := fitted(t, fittest.Bundled(t), fittest.Quick())
 	var outside int
 	for _, c := range doc.Beta.Coefficients {
 		if ci := c.CI95; ci != nil {
@@ -221,7 +228,7 @@ func TestEstimateOutsideIntervalIsNamed(t *testing.T) {
 			if out {
 				outside++
 			}
-			if out != has(doc.Beta.Warnings, EstimateOutside, c.Name) {
+			if out != fittest.Has(doc.Beta.Warnings, "estimate_outside_interval", c.Name) {
 				t.Errorf("%s %v in %v: wrong about it", c.Name, c.Value, ci)
 			}
 		}
@@ -231,13 +238,13 @@ func TestEstimateOutsideIntervalIsNamed(t *testing.T) {
 
 // --without leaves a run out; an unknown name is an error.
 func TestWithout(t *testing.T) {
-	o := quick()
+	o := fittest.Quick()
 	o.Without = []string{"cpu-gqa-async"}
-	if doc := fitted(t, bundled(t), o); len(doc.Runs) != 1 || doc.Runs[0].ID != "cpu-gqa-low" {
+	if doc := fitted(t, fittest.Bundled(t), o); len(doc.Runs) != 1 || doc.Runs[0].ID != "cpu-gqa-low" {
 		t.Errorf("%+v", doc.Runs)
 	}
 	o.Without = []string{"nobody"}
-	if _, err := Fit(context.Background(), bundled(t), o, nil); err == nil {
+	if _, err := Fit(context.Background(), fittest.Bundled(t), o, nil); err == nil {
 		t.Error("an unknown run is accepted")
 	}
 }
@@ -245,7 +252,7 @@ func TestWithout(t *testing.T) {
 // Options out of range are refused by name.
 func TestOptionsAreChecked(t *testing.T) {
 	two := 3
-	for _, o := range []Options{
+	for _, o := range []options.Options{
 		{Recipe: "loose"}, {BetaTarget: "wall"}, {Split: 2}, {Prior: "mine"}, {Bootstraps: 3}, {Lag: &two},
 		{Objective: "best"}, {AlphaTargets: []string{"ingress"}}, {Models: []string{"forest"}}, {Spec: "2.0"},
 	} {
@@ -257,15 +264,15 @@ func TestOptionsAreChecked(t *testing.T) {
 
 // fit --dump-rows writes exactly the rows of the fit.
 func TestDumpHoldsTheRowsOfTheFit(t *testing.T) {
-	o, dir := quick(), t.TempDir()
+	o, dir := fittest.Quick(), t.TempDir()
 	var n int
-	o.Rows = func(d *Dump) error {
+	o.Rows = func(d *options.Dump) error {
 		for _, table := range d.Tables {
 			n += table.Kept
 		}
 		return d.Write(dir)
 	}
-	doc := fitted(t, bundled(t), o)
+	doc := fitted(t, fittest.Bundled(t), o)
 	want := doc.Beta.Rows.Kept
 	for _, m := range doc.Alpha {
 		want += m.Rows.Kept
@@ -276,4 +283,13 @@ func TestDumpHoldsTheRowsOfTheFit(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(dir, "rows.parquet")); err != nil || info.Size() == 0 {
 		t.Errorf("rows.parquet: %v", err)
 	}
+}
+
+func fitted(t testing.TB, sources []options.Source, o options.Options) *result.Fit {
+	t.Helper()
+	doc, err := Fit(context.Background(), sources, o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit/options"
+	"github.com/blis-train/blis-train/pipeline/fit/prepare"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -25,33 +27,33 @@ type Iteration struct {
 
 // FitIteration fits one run's steps. A saturated run, or one without step rows,
 // has a Reason and no Model.
-func FitIteration(src Source, o Options) (*Iteration, error) {
-	o.Models = []string{Linear3}
-	o, err := o.resolve()
+func FitIteration(src options.Source, o options.Options) (*Iteration, error) {
+	o.Models = []string{options.Linear3}
+	o, err := o.Resolve()
 	if err != nil {
 		return nil, err
 	}
-	p, steps, space, err := begin(src, o)
+	p, steps, space, err := prepare.Load(src, o)
 	if err != nil {
 		return nil, err
 	}
-	it := &Iteration{Lag: p.lag, Steps: p.quality, FloorUs: floorsOf(space), Reason: p.reason}
-	it.Lengths[0], it.Lengths[1] = p.lengths.means()
+	it := &Iteration{Lag: p.Lag, Steps: p.Quality, FloorUs: floorsOf(space), Reason: p.Reason}
+	it.Lengths[0], it.Lengths[1] = p.Lengths.Means()
 	if it.Reason == "" {
-		vec, err := vectorizer(Linear3, space)
+		vec, err := prepare.Vectorizer(options.Linear3, space)
 		if err != nil {
 			return nil, err
 		}
-		opt := rows.BetaOptions{Target: o.BetaTarget, Lag: p.lag.Lag, Gamma: features.DefaultGamma, Split: o.Split, Saturated: p.spans}
-		if p.other[Linear3], err = steps.BetaBasis(space, *vec, opt); err != nil {
+		opt := rows.BetaOptions{Target: o.BetaTarget, Lag: p.Lag.Lag, Gamma: features.DefaultGamma, Split: o.Split, Saturated: p.Spans}
+		if p.Other[options.Linear3], err = steps.BetaBasis(space, *vec, opt); err != nil {
 			return nil, err
 		}
-		f := &fitter{o: o, gammas: []float64{features.DefaultGamma}, used: []*prepared{p}, out: &result.Fit{Options: optionsOf(o)}}
-		if it.Model, err = f.otherModel(Linear3); err != nil {
+		f := &fitter{o: o, gammas: []float64{features.DefaultGamma}, used: []*prepare.Run{p}, out: &result.Fit{Options: o.Record()}}
+		if it.Model, err = f.otherModel(options.Linear3); err != nil {
 			it.Reason = fmt.Sprintf("no step times: %v", err)
 		}
 	}
-	it.Findings = p.findings
+	it.Findings = p.Findings
 	return it, nil
 }
 

@@ -16,7 +16,7 @@ import (
 // Constants of the overhead's fit (docs/decisions/0012).
 const (
 	// overheadSpreadUs is the largest scale of the logistic scatter of overheads
-	// about their prediction: a tenth of T-7's ybar, a standard deviation of 0.18 ms.
+	// about their prediction: a tenth of the ybar of interval fits, a standard deviation of 0.18 ms.
 	overheadSpreadUs = 100
 	// overheadApart is how far the overheads of deployments are expected to lie
 	// apart, as a share of the common prediction.
@@ -26,7 +26,7 @@ const (
 // spreads are the scales to choose from: a simulator's own recordings hardly scatter.
 var spreads = []float64{3, 10, 30, overheadSpreadUs}
 
-// overheadOptions are what the overhead's interval fit has beyond 01 T-7: soft
+// overheadOptions are what the overhead's interval fit has beyond spec#interval-fit: soft
 // ends of the likeliest spread, a penalty toward the best constant overhead
 // instead of none, and the smallest fold score (docs/decisions/0011).
 func overheadOptions(o *ridge.Options, fs []features.Feature, train *gram.Data, b ridge.Bounds) {
@@ -37,7 +37,7 @@ func overheadOptions(o *ridge.Options, fs []features.Feature, train *gram.Data, 
 			o.Anchor[j] = 1
 		}
 	}
-	o.SpreadUs = b.Spread(cells.CensoredWeights(train, *o), gram.Predict(train, o.Anchor), allRows(train.Len()), spreads)
+	o.SpreadUs = b.Spread(cells.CensoredWeights(train, *o), gram.Predict(train, o.Anchor), gram.AllRows(train.Len()), spreads)
 }
 
 // overheadOn fits every deployment of a pooled fit once more on its own rows,
@@ -52,16 +52,16 @@ func (f *fitter) overheadOn(a *alphaFit) error {
 	if len(labels) < 2 {
 		return nil
 	}
-	common := slices.Clone(s.fit.Beta)
+	common := slices.Clone(s.Fit.Beta)
 	for _, label := range labels {
 		own, err := a.deployment(label, names, common)
 		if err != nil {
 			return fmt.Errorf("%s: %w", label, err)
 		}
 		a.on = append(a.on, *own)
-		for i, c := range s.data.Config {
+		for i, c := range s.Data.Config {
 			if names[c] == label {
-				s.pred[i] = max(0, gram.Dot(s.data.Row(i), own.Values))
+				s.Pred[i] = max(0, gram.Dot(s.Data.Row(i), own.Values))
 			}
 		}
 	}
@@ -72,15 +72,15 @@ func (f *fitter) overheadOn(a *alphaFit) error {
 // the folds keeps the common coefficients.
 func (a *alphaFit) deployment(label string, names []string, common []float64) (*result.DeploymentCoefficients, error) {
 	s := a.s
-	mine := rowsWhere(s.train.Config, func(c int32) bool { return names[c] == label })
+	mine := rowsWhere(s.Train.Config, func(c int32) bool { return names[c] == label })
 	out := &result.DeploymentCoefficients{Deployment: label, Values: common, Rows: len(mine)}
-	if len(mine) < s.opt.Folds+1 {
+	if len(mine) < s.Opt.Folds+1 {
 		return out, nil
 	}
-	d, b := s.train.Subset(mine), a.bounds.Subset(mine)
-	o := s.opt
+	d, b := s.Train.Subset(mine), a.bounds.Subset(mine)
+	o := s.Opt
 	o.Anchor, o.AnchorTight = common, 2*o.SpreadUs*o.SpreadUs/(overheadApart*overheadApart)/float64(len(mine))
-	o.Objective, o.EmbargoRows = ridge.Within, s.pool.data.Variants[s.variant].EmbargoRows
+	o.Objective, o.EmbargoRows = ridge.Within, s.Pool.Data.Variants[s.Variant].EmbargoRows
 	sels, err := cv.SelectIntervals(d, b, o)
 	if err != nil {
 		return nil, err
@@ -89,6 +89,6 @@ func (a *alphaFit) deployment(label string, names []string, common []float64) (*
 	if err != nil {
 		return nil, err
 	}
-	out.Lambda, out.Values = num(fit.Fit.Lambda), fit.Fit.Beta
+	out.Lambda, out.Values = result.OrNull(fit.Fit.Lambda), fit.Fit.Beta
 	return out, nil
 }

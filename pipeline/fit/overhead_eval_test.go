@@ -7,13 +7,14 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Issue 5: the overhead returns on composed runs whose API delay is known: the
+// The overhead returns on composed runs whose API delay is known: the
 // median prediction is within 20 % of the emulation's median on every run with 50
 // informative rows, each run fitted alone and all of them in one pooled fit.
 func TestEvalOverheadOfComposedRuns(t *testing.T) {
@@ -23,7 +24,7 @@ func TestEvalOverheadOfComposedRuns(t *testing.T) {
 	misses, judged := map[string]int{}, 0
 	for _, src := range sources {
 		want := emulatedOverhead(t, src)
-		alone, together := overheadOf(fitted(t, []Source{src}, stepsOnly()), src.ID), overheadOf(pooled, src.ID)
+		alone, together := overheadOf(fitted(t, []options.Source{src}, stepsOnly()), src.ID), overheadOf(pooled, src.ID)
 		mark := " "
 		if alone.InformativeRows >= 50 {
 			judged++
@@ -52,7 +53,7 @@ func TestEvalOverheadOfComposedRuns(t *testing.T) {
 	}
 }
 
-// overheadAim is issue 5's distance from the emulated overhead.
+// overheadAim is the distance aimed at from the emulated overhead.
 const overheadAim = 0.2
 
 // overheadOf is the interval report of one run.
@@ -74,7 +75,7 @@ func overheadOf(doc *result.Fit, run string) *result.IntervalErrors {
 // run's requests: 0.30 ms + 0.40 ms per 1000 prompt tokens + 0.008 ms per
 // concurrent request of the load stage, times a lognormal of mean 1 and cv 0.25,
 // within 0.3 and 3 ms, us.
-func emulatedOverhead(t *testing.T, src Source) float64 {
+func emulatedOverhead(t *testing.T, src options.Source) float64 {
 	t.Helper()
 	median := 1 / math.Sqrt(1+0.25*0.25)
 	var out []float64
@@ -93,7 +94,7 @@ func emulatedOverhead(t *testing.T, src Source) float64 {
 // requests that run. The stamps of the other delay it enters confirm it: DEPARTED -
 // FINISHED is 0.2 ms + 0.0006 ms per output token + 0.010 ms per concurrent
 // request, times a noise of mean 1.
-func stageConcurrency(t *testing.T, src Source, stage []*trace.Request, k, stages int) float64 {
+func stageConcurrency(t *testing.T, src options.Source, stage []*trace.Request, k, stages int) float64 {
 	t.Helper()
 	nominal := float64(src.Deployment.Engine.MaxNumSeqs) / 2 * float64(k+1) / float64(stages)
 	var n, sum, squares float64
@@ -111,7 +112,7 @@ func stageConcurrency(t *testing.T, src Source, stage []*trace.Request, k, stage
 }
 
 // stagesOf are the requests of each load stage, in order of arrival.
-func stagesOf(t *testing.T, src Source) [][]*trace.Request {
+func stagesOf(t *testing.T, src options.Source) [][]*trace.Request {
 	t.Helper()
 	run, err := src.Load()
 	if err != nil {
@@ -153,21 +154,23 @@ func toFloat(v any) float64 {
 	return 0
 }
 
-// Issue 5: on synchronous real runs the intervals hold the prediction.
+// On synchronous real runs the intervals hold the prediction.
 func TestEvalOverheadOfRealRuns(t *testing.T) {
 	fmt.Println("real CPU runs, each fitted alone: share of non-exact hold-out intervals that hold the prediction, %")
 	var shares []float64
 	for _, src := range evaluation(t, "real_vllm_cpu") {
 		o := stepsOnly()
 		o.KeepSaturated = true
-		doc, err := Fit(context.Background(), []Source{src}, o, nil)
+		doc, err := Fit(context.Background(), []options.Source{src}, o, nil)
 		if err != nil || len(doc.Alpha) == 0 {
 			fmt.Printf("  %-16s no overhead (%v)\n", src.ID, err)
 			continue
 		}
 		i := doc.Alpha[0].AlphaRuns[0].Interval
 		sync := !src.Deployment.Engine.IsAsync()
-		fmt.Printf("  %-16s sync %-5v rows %4d informative %4d exact %3d: inside %s exact WAPE %s median prediction %4.0f us, width %6.0f us\n", src.ID, sync, i.Rows, i.InformativeRows, i.ExactRows, pct(i.InsideShare), pct(i.ExactWAPE), *i.MedianPredUs, *i.MedianWidthUs)
+		fmt.Printf("  %-16s sync %-5v rows %4d informative %4d exact %3d: inside %s exact WAPE %s median prediction %4.0f us, "+
+			"width %6.0f us\n", src.ID, sync, i.Rows, i.InformativeRows, i.ExactRows, pct(i.InsideShare), pct(i.ExactWAPE), *i.MedianPredUs,
+			*i.MedianWidthUs)
 		if sync && i.InsideShare != nil {
 			shares = append(shares, *i.InsideShare)
 			if *i.InsideShare < 0.90 {

@@ -51,7 +51,7 @@ func overheadFit(t *testing.T, tables ...*rows.Table) *result.Model {
 	t.Helper()
 	f := fitterOf(t, tables...)
 	for i, p := range f.used {
-		p.alpha = map[string]*rows.Table{rows.Overhead: tables[i]}
+		p.Alpha = map[string]*rows.Table{rows.Overhead: tables[i]}
 	}
 	fits, err := f.selectAlphas(context.Background())
 	if err != nil {
@@ -64,9 +64,9 @@ func overheadFit(t *testing.T, tables ...*rows.Table) *result.Model {
 	return m
 }
 
-// Issue 5: a delay of which nine in ten intervals say nothing returns, and no
+// A delay of which nine in ten intervals say nothing returns, and no
 // penalty shrinks it away.
-func TestIssue5OverheadReturns(t *testing.T) {
+func TestOverheadReturns(t *testing.T) {
 	for seed := range uint64(5) {
 		m := overheadFit(t, pickedUp("r", "gpu/a", 600, 15000, seed, func([]float64) float64 { return 900 }))
 		if got := *m.Interval.MedianPredUs; math.Abs(got-900) > 0.2*900 {

@@ -1,15 +1,15 @@
 package fit
 
 import (
-	"context"
 	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/ridge"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"github.com/blis-train/blis-train/pipeline/fit/fittest"
+	"github.com/blis-train/blis-train/pipeline/fit/options"
+	"github.com/blis-train/blis-train/pipeline/fit/prepare"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 )
@@ -38,13 +38,13 @@ func planted(run, config string, n int, make func(i int) (x []float64, y float64
 // fitterOf is a fitter over planted tables, one run each.
 func fitterOf(t *testing.T, tables ...*rows.Table) *fitter {
 	t.Helper()
-	o := quick()
+	o := fittest.Quick()
 	o.AlphaTargets = []string{rows.Overhead}
 	f := &fitter{o: o, gammas: features.Gammas(), out: &result.Fit{}}
 	for _, table := range tables {
-		p := &prepared{src: Source{ID: table.Run}, config: table.Config, beta: table}
-		p.src.Deployment.Hardware.Name = strings.SplitN(table.Config, "/", 2)[0]
-		p.src.Deployment.Model.ID = table.Config
+		p := &prepare.Run{Src: options.Source{ID: table.Run}, Config: table.Config, Beta: table}
+		p.Src.Deployment.Hardware.Name = strings.SplitN(table.Config, "/", 2)[0]
+		p.Src.Deployment.Model.ID = table.Config
 		f.used = append(f.used, p)
 		f.prepared = append(f.prepared, p)
 	}
@@ -57,7 +57,7 @@ func (f *fitter) solveBeta(t *testing.T) *result.Model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.solveChosen(s, m); err != nil {
+	if err := s.SolveAt(m, f.gamma, f.o.RefitAll); err != nil {
 		t.Fatal(err)
 	}
 	out, err := f.betaModel(s, m)
@@ -89,35 +89,37 @@ func vector(t testing.TB, values map[string]float64) []float64 {
 	return x
 }
 
-// Issue 6: folds that repeat one another are named. Rows that are all alike give
+// Folds that repeat one another are named. Rows that are all alike give
 // every fold the same coefficients.
-func TestIssue6RepeatedFoldsAreNamed(t *testing.T) {
+func TestRepeatedFoldsAreNamed(t *testing.T) {
 	same := planted("r", "gpu/a", 96, func(int) ([]float64, float64) { return vector(t, nil), 1024 })
-	if m := fitterOf(t, same).solveBeta(t); !has(m.Warnings, FoldsRepeat, "same coefficients") {
+	if m := fitterOf(t, same).solveBeta(t); !fittest.Has(m.Warnings, "folds_not_distinct", "same coefficients") {
 		t.Errorf("%v", m.Warnings)
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	apart := planted("r", "gpu/a", 96, func(int) ([]float64, float64) { return vector(t, nil), 1000 + 100*rng.Float64() })
-	if m := fitterOf(t, apart).solveBeta(t); has(m.Warnings, FoldsRepeat, "") {
+	if m := fitterOf(t, apart).solveBeta(t); fittest.Has(m.Warnings, "folds_not_distinct", "") {
 		t.Error("distinct folds are called repeated")
 	}
 }
 
-// Issue 6, 01 V-10: a feature that is constant inside every configuration is
+// A feature that is constant inside every configuration is
 // named, one that varies is not.
-func TestV10ConstantWithinConfigurations(t *testing.T) {
+func TestConstantWithinConfigurations(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	config := func(name string, gqa float64) *rows.Table {
 		return planted(name, "gpu/"+name, 200, func(int) ([]float64, float64) {
 			batch := rng.Float64()
-			return vector(t, map[string]float64{"batch_utilization": batch, "gqa_efficiency": gqa}), 1000 + 4000*batch + 500*gqa + 20*rng.NormFloat64()
+			return vector(t, map[string]float64{"batch_utilization": batch, "gqa_efficiency": gqa}),
+				1000 + 4000*batch + 500*gqa + 20*rng.NormFloat64()
 		})
 	}
 	m := fitterOf(t, config("a", 0.125), config("b", 0.25), config("c", 1)).solveBeta(t)
-	if !has(m.Warnings, ConstantInConfigs, "gqa_efficiency does not vary inside any configuration: its value is between-configs") {
+	if !fittest.Has(m.Warnings, "constant_within_configurations",
+		"gqa_efficiency does not vary inside any configuration: its value is between-configs") {
 		t.Errorf("%v", m.Warnings)
 	}
-	if has(m.Warnings, ConstantInConfigs, "batch_utilization") {
+	if fittest.Has(m.Warnings, "constant_within_configurations", "batch_utilization") {
 		t.Error("a varying feature is called constant")
 	}
 }
@@ -127,7 +129,8 @@ func TestPlantedCoefficientsReturn(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	table := planted("r", "gpu/a", 3000, func(int) ([]float64, float64) {
 		w, b := 0.01*rng.Float64(), rng.Float64()
-		return vector(t, map[string]float64{"decode_weight_load": w, "batch_utilization": b}), (1.5e6*w + 5000*b + 2000) * (1 + 0.01*rng.NormFloat64())
+		return vector(t, map[string]float64{"decode_weight_load": w, "batch_utilization": b}),
+			(1.5e6*w + 5000*b + 2000) * (1 + 0.01*rng.NormFloat64())
 	})
 	m := fitterOf(t, table).solveBeta(t)
 	factor := m.DeploymentFactors[0].Factor
@@ -145,7 +148,8 @@ func TestHardwareFactorsOnPlantedData(t *testing.T) {
 	config := func(device, name string, speed float64) *rows.Table {
 		return planted(device+name, device+"/"+name, 300, func(int) ([]float64, float64) {
 			w, b := 0.01*rng.Float64(), rng.Float64()
-			return vector(t, map[string]float64{"decode_weight_load": w, "batch_utilization": b}), speed * (1.5e6*w + 5000*b + 2000) * (1 + 0.01*rng.NormFloat64())
+			return vector(t, map[string]float64{"decode_weight_load": w, "batch_utilization": b}),
+				speed * (1.5e6*w + 5000*b + 2000) * (1 + 0.01*rng.NormFloat64())
 		})
 	}
 	m := fitterOf(t, config("fast", "a", 0.8), config("fast", "b", 0.8), config("slow", "a", 1.25), config("slow", "b", 1.25)).solveBeta(t)
@@ -174,104 +178,38 @@ func TestHardwareFactorsOnPlantedData(t *testing.T) {
 	}
 }
 
-// learnFactors by hand: median log ratios 0.2 and 0.4 on one device give
-// exp(0.6/3), none of its rows without their configuration.
-func TestLearnFactorsByHand(t *testing.T) {
-	d := &gram.Data{Y: []float64{math.Exp(0.2), math.Exp(0.4), 1}, Config: []int32{0, 1, 2}}
-	got := learnFactors(d, []float64{1, 1, 1}, []string{"x", "x", "y"}, -1)
-	if len(got) != 2 || math.Abs(got[0].Factor-math.Exp(0.2)) > 1e-12 || got[1].Factor != 1 {
-		t.Errorf("%+v", got)
+// Two models with the same decode cost and prompt work of four times the price on
+// one of them: one set of coefficients and two factors predict both.
+func TestPromptFactorsOnPlantedData(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	run := func(model string, price float64) *rows.Table {
+		return planted(model, model+"/x", 900, func(i int) ([]float64, float64) {
+			w, c := 0.01*rng.Float64(), 0.0
+			if i%3 == 0 {
+				c = 0.01 * rng.Float64()
+			}
+			return vector(t, map[string]float64{"decode_weight_load": w, "prefill_linear_compute": c}), 1.5e6*w + price*1e6*c + 2000
+		})
 	}
-	if got := learnFactors(d, []float64{1, 1, 1}, []string{"x", "x", "y"}, 2); got != nil {
-		t.Errorf("one device left: %+v", got)
-	}
-	if factorOf(got, "z") != 1 {
-		t.Error("an unknown device has a factor")
-	}
-}
-
-// Null directions as sentences: one term, a pure sum, several unknown combinations.
-func TestNullSentences(t *testing.T) {
-	terms := []term{{name: "decode_attention"}, {name: "kv_cache_read"}, {name: "bias"}, {name: "batch_utilization"}}
-	for _, c := range []struct {
-		g    ridge.NullGroup
-		want []string
-	}{
-		{ridge.NullGroup{Terms: []int{0}, Dim: 1}, []string{"decode_attention leaves no mark", "contexts of very different length"}},
-		{ridge.NullGroup{Terms: []int{0, 1}, Dim: 1, SumUs: 8850}, []string{"decode_attention and kv_cache_read cannot be told apart: only their sum, 8.85 ms"}},
-		{ridge.NullGroup{Terms: []int{0, 1, 2, 3}, Dim: 2, SumUs: 1000}, []string{"2 combinations of them are unknown; together they make 1 ms", "decode_attention, kv_cache_read, bias and batch_utilization"}},
-		{ridge.NullGroup{Terms: []int{2, 3}, Dim: 0, SumUs: 1000}, []string{"nearly move together", "batches from 1 to max_num_seqs"}},
-	} {
-		got := nullSentence(terms, c.g, 1)
-		for _, want := range c.want {
-			if !strings.Contains(got, want) {
-				t.Errorf("got %q, want it to hold %q", got, want)
+	list := []*rows.Table{run("a", 1), run("b", 4)}
+	for _, table := range list {
+		for i := range table.Kept {
+			if table.Row(i)[slot(t, "prefill_linear_compute")] > 0 {
+				table.Regime[i] = rows.Mixed
 			}
 		}
 	}
-}
-
-// inspect --identify: the bundled runs cannot tell attention from cache reads,
-// hold no long context, and prompts of different length would shrink the
-// interval of prefill attention.
-func TestIdentify(t *testing.T) {
-	id, err := Identify(context.Background(), bundled(t), DefaultOptions())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(id.Terms) != len(features.BetaFeatures(features.V11)) || len(id.Experiments) == 0 || len(id.Experiments) > maxExperiments {
-		t.Fatalf("%d terms, %d experiments", len(id.Terms), len(id.Experiments))
-	}
-	if !strings.Contains(strings.Join(id.NullDirections, "\n"), "decode_attention and kv_cache_read cannot be told apart") {
-		t.Errorf("%q", id.NullDirections)
-	}
-	if !strings.Contains(strings.Join(id.MissingRegimes, "\n"), "contexts of 4096 tokens") {
-		t.Errorf("%q", id.MissingRegimes)
-	}
-	var seen bool
-	for _, e := range id.Experiments {
-		if e.HalfWidth != nil && e.After != nil && !(*e.After < worthwhile**e.HalfWidth) {
-			t.Errorf("%s: %v does not shrink to %v", e.Description, *e.HalfWidth, *e.After)
-		}
-		seen = seen || e.Term == "prefill_attention" && strings.Contains(e.Description, "prompts")
-	}
-	if !seen {
-		t.Errorf("no experiment for prefill_attention: %+v", id.Experiments)
-	}
-	one := DefaultOptions()
-	one.Workers = 1
-	again, err := Identify(context.Background(), bundled(t), one)
-	if err != nil || bytesOf(t, again) != bytesOf(t, id) {
-		t.Errorf("1 worker: other bytes (%v)", err)
-	}
-}
-
-// Every variant of a deployment differs from it, and describes one change.
-func TestVariantsDiffer(t *testing.T) {
-	base := bundled(t)[0].Deployment
-	seen := map[string]bool{}
-	for _, v := range variants(base) {
-		if v.dep.Label() == base.Label() && v.dep.Model.NumLayers == base.Model.NumLayers && v.dep.Model.HiddenSize == base.Model.HiddenSize &&
-			v.dep.Model.NumKVHeads == base.Model.NumKVHeads && v.dep.Model.NumExperts == base.Model.NumExperts {
-			t.Errorf("%s: nothing changed", v.what)
-		}
-		if seen[v.what] {
-			t.Errorf("%s: twice", v.what)
-		}
-		seen[v.what] = true
-		if _, err := features.New(features.V11, &v.dep); err != nil {
-			t.Errorf("%s: %v", v.what, err)
+	m := fitterOf(t, list...).solveBeta(t)
+	cost := map[string]float64{}
+	for _, d := range m.DeploymentFactors {
+		if d.Config != "" {
+			cost[d.Config] = d.Factor * d.Prompt * m.Coefficients[slot(t, "prefill_linear_compute")].Value
 		}
 	}
-	for _, l := range loadsOf(&base) {
-		for _, b := range l.batches {
-			var tokens int64
-			for _, c := range b {
-				tokens += c.New
-			}
-			if tokens > base.Engine.MaxNumBatchedTokens || int64(len(b)) > base.Engine.MaxNumSeqs {
-				t.Errorf("%s: a batch of %d requests and %d tokens", l.what, len(b), tokens)
-			}
-		}
+	if ratio := cost["b/x"] / cost["a/x"]; math.Abs(ratio-4) > 0.6 {
+		t.Errorf("prompt work of b over a: %.2f, want about 4 (%+v)", ratio, m.DeploymentFactors)
+	}
+	if m.Holdout != nil && *m.Holdout.MAPE > 0.05 {
+		t.Errorf("hold-out MAPE %.3f", *m.Holdout.MAPE)
 	}
 }

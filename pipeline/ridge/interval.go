@@ -9,12 +9,6 @@ import (
 	"github.com/blis-train/blis-train/stat"
 )
 
-// Constants of the interval-censored fit (spec#interval-fit).
-const (
-	censoredYBarUs    = 1000
-	maxCensoredPasses = 10000
-)
-
 // CensoredFit is the fit to intervals; its Fit certifies the last refreshed target.
 type CensoredFit struct {
 	Fit    Fit

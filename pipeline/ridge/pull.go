@@ -243,3 +243,9 @@ func (b Bounds) Score(d *gram.Data, w []float64, rows []int32, spreadUs float64,
 	}
 	return total / float64(len(order))
 }
+
+// Constants of the interval-censored fit (spec#interval-fit).
+const (
+	censoredYBarUs    = 1000
+	maxCensoredPasses = 10000
+)

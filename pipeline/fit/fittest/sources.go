@@ -1,4 +1,5 @@
-package fit
+// Package fittest reads the recordings that tests of a fit share.
+package fittest
 
 import (
 	"context"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate/saturation"
 	"github.com/blis-train/blis-train/result"
@@ -16,8 +18,8 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// root is the repository's root.
-func root(t testing.TB) string {
+// Root is the repository's root.
+func Root(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
 	if err != nil {
@@ -33,25 +35,26 @@ func root(t testing.TB) string {
 	}
 }
 
-// shared is a data set of the catalogue beside the repository; skips without it.
-func shared(t testing.TB, name string) string {
+// Shared is a data set of the catalogue beside the repository; skips without it.
+func Shared(t testing.TB, name string) string {
 	t.Helper()
-	path := filepath.Join(root(t), "..", "shared", "data", name)
+	path := filepath.Join(Root(t), "..", "shared", "data", name)
 	if _, err := os.Stat(path); err != nil {
 		t.Skipf("skipped: no %s", path)
 	}
 	return path
 }
 
-func bundled(t testing.TB) []Source {
-	return sourcesOf(t, filepath.Join(root(t), "testdata", "traces", "real"))
+// Bundled are the recordings in the repository.
+func Bundled(t testing.TB) []options.Source {
+	return SourcesOf(t, filepath.Join(Root(t), "testdata", "traces", "real"))
 }
 
 // extracts keeps what has been read: many tests look at the same runs.
-var extracts = map[string][]Source{}
+var extracts = map[string][]options.Source{}
 
-// sourcesOf extracts a folder of runs and holds them in memory.
-func sourcesOf(t testing.TB, dir string) []Source {
+// SourcesOf extracts a folder of runs and holds them in memory.
+func SourcesOf(t testing.TB, dir string) []options.Source {
 	t.Helper()
 	if s, ok := extracts[dir]; ok {
 		return slices.Clone(s)
@@ -66,14 +69,14 @@ func sourcesOf(t testing.TB, dir string) []Source {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []Source
+	var out []options.Source
 	for i := range ext.Runs {
 		run, err := table.Read(table.RunDir(o.Out, ext.Runs[i].ID))
 		if err != nil {
 			t.Fatal(err)
 		}
 		d := *ext.Runs[i].Deployment
-		out = append(out, Source{
+		out = append(out, options.Source{
 			ID: ext.Runs[i].ID, Deployment: d,
 			Load:  func() (*trace.Run, error) { return run, nil },
 			Judge: func(run *trace.Run) (string, []rows.Span) { return saturation.Judge(run, &d) },
@@ -83,23 +86,15 @@ func sourcesOf(t testing.TB, dir string) []Source {
 	return slices.Clone(out)
 }
 
-// quick are options of a fit that tests repeat often.
-func quick() Options {
-	o := DefaultOptions()
-	o.Bootstraps, o.Models = MinBootstraps, []string{}
+// Quick are options of a fit that tests repeat often.
+func Quick() options.Options {
+	o := options.Default()
+	o.Bootstraps, o.Models = options.MinBootstraps, []string{}
 	return o
 }
 
-func fitted(t testing.TB, sources []Source, o Options) *result.Fit {
-	t.Helper()
-	doc, err := Fit(context.Background(), sources, o, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return doc
-}
-
-func bytesOf(t testing.TB, doc any) string {
+// BytesOf is a document as it is written.
+func BytesOf(t testing.TB, doc any) string {
 	t.Helper()
 	b, err := result.Marshal(doc)
 	if err != nil {
@@ -108,7 +103,7 @@ func bytesOf(t testing.TB, doc any) string {
 	return string(b)
 }
 
-// has reports a finding with the code whose message holds the text.
-func has(found []trace.Finding, code trace.Code, text string) bool {
+// Has reports a finding with the code whose message holds the text.
+func Has(found []trace.Finding, code trace.Code, text string) bool {
 	return slices.ContainsFunc(found, func(f trace.Finding) bool { return f.Code == code && strings.Contains(f.Message, text) })
 }

@@ -1,11 +1,10 @@
-package fit
+package factors
 
 import (
 	"math"
-	"math/rand/v2"
 	"testing"
 
-	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 )
 
 // A run whose decode steps take twice the prediction and whose prompt work takes
@@ -49,38 +48,18 @@ func TestFactorsArePooledBySpread(t *testing.T) {
 	}
 }
 
-// Two models with the same decode cost and prompt work of four times the price on
-// one of them: one set of coefficients and two factors predict both.
-func TestPromptFactorsOnPlantedData(t *testing.T) {
-	rng := rand.New(rand.NewPCG(9, 10))
-	run := func(model string, price float64) *rows.Table {
-		return planted(model, model+"/x", 900, func(i int) ([]float64, float64) {
-			w, c := 0.01*rng.Float64(), 0.0
-			if i%3 == 0 {
-				c = 0.01 * rng.Float64()
-			}
-			return vector(t, map[string]float64{"decode_weight_load": w, "prefill_linear_compute": c}), 1.5e6*w + price*1e6*c + 2000
-		})
+// learnFactors by hand: median log ratios 0.2 and 0.4 on one device give
+// exp(0.6/3), none of its rows without their configuration.
+func TestLearnFactorsByHand(t *testing.T) {
+	d := &gram.Data{Y: []float64{math.Exp(0.2), math.Exp(0.4), 1}, Config: []int32{0, 1, 2}}
+	got := Devices(d, []float64{1, 1, 1}, []string{"x", "x", "y"}, -1)
+	if len(got) != 2 || math.Abs(got[0].Factor-math.Exp(0.2)) > 1e-12 || got[1].Factor != 1 {
+		t.Errorf("%+v", got)
 	}
-	list := []*rows.Table{run("a", 1), run("b", 4)}
-	for _, table := range list {
-		for i := range table.Kept {
-			if table.Row(i)[slot(t, "prefill_linear_compute")] > 0 {
-				table.Regime[i] = rows.Mixed
-			}
-		}
+	if got := Devices(d, []float64{1, 1, 1}, []string{"x", "x", "y"}, 2); got != nil {
+		t.Errorf("one device left: %+v", got)
 	}
-	m := fitterOf(t, list...).solveBeta(t)
-	cost := map[string]float64{}
-	for _, d := range m.DeploymentFactors {
-		if d.Config != "" {
-			cost[d.Config] = d.Factor * d.Prompt * m.Coefficients[slot(t, "prefill_linear_compute")].Value
-		}
-	}
-	if ratio := cost["b/x"] / cost["a/x"]; math.Abs(ratio-4) > 0.6 {
-		t.Errorf("prompt work of b over a: %.2f, want about 4 (%+v)", ratio, m.DeploymentFactors)
-	}
-	if m.Holdout != nil && *m.Holdout.MAPE > 0.05 {
-		t.Errorf("hold-out MAPE %.3f", *m.Holdout.MAPE)
+	if OfDevice(got, "z") != 1 {
+		t.Error("an unknown device has a factor")
 	}
 }

@@ -1,4 +1,5 @@
-package fit
+// Package grams saves the sums of runs in place of their rows, and fits from them.
+package grams
 
 import (
 	"context"
@@ -12,6 +13,10 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit/describe"
+	"github.com/blis-train/blis-train/pipeline/fit/estimate"
+	"github.com/blis-train/blis-train/pipeline/fit/options"
+	"github.com/blis-train/blis-train/pipeline/fit/prepare"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/ridge/cells"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
@@ -20,9 +25,6 @@ import (
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
-
-// gramLags are the lags a Gram file holds (01 T-2).
-const gramLags = 3
 
 // Keys of a Gram file's meta. Common ones must agree between files; those of a
 // run carry its id behind the prefix.
@@ -42,18 +44,18 @@ var commonMeta = []string{metaSpec, metaFeatures, metaRecipe, metaTarget, metaSp
 // gramRun is what a Gram file says about one run beside its sums: everything
 // the report of a fit needs that no sum holds.
 type gramRun struct {
-	Config     string                   `json:"config"`
-	Deployment deploy.Deployment        `json:"deployment"`
-	Lag        result.RunLag            `json:"lag"`
-	Evidence   []result.LagEvidence     `json:"lag_evidence"`
-	Audit      result.TargetAudit       `json:"target_audit"`
-	Steps      result.StepQuality       `json:"steps"`
-	Findings   []trace.Finding          `json:"findings"`
-	Reason     string                   `json:"reason"` // why the run has no sums; empty when it has
-	Saturated  bool                     `json:"saturated"`
-	WallNs     int64                    `json:"wall_ns"`
-	Requests   [3]int64                 `json:"requests"` // finished requests, their prompt and output tokens
-	Lags       [gramLags]gramLagFigures `json:"lags"`
+	Config     string                          `json:"config"`
+	Deployment deploy.Deployment               `json:"deployment"`
+	Lag        result.RunLag                   `json:"lag"`
+	Evidence   []result.LagEvidence            `json:"lag_evidence"`
+	Audit      result.TargetAudit              `json:"target_audit"`
+	Steps      result.StepQuality              `json:"steps"`
+	Findings   []trace.Finding                 `json:"findings"`
+	Reason     string                          `json:"reason"` // why the run has no sums; empty when it has
+	Saturated  bool                            `json:"saturated"`
+	WallNs     int64                           `json:"wall_ns"`
+	Requests   [3]int64                        `json:"requests"` // finished requests, their prompt and output tokens
+	Lags       [prepare.MaxLags]gramLagFigures `json:"lags"`
 }
 
 // gramLagFigures are the figures of one run's rows at one lag.
@@ -63,33 +65,34 @@ type gramLagFigures struct {
 	Dropped map[string]int `json:"dropped"`
 	Min     []float64      `json:"feature_min"`
 	Max     []float64      `json:"feature_max"`
-	Within  []*float64     `json:"within_share"` // v_j of V-10 inside the run; null for a column of zeros
-	// BelowFloor is the finding of T-4; empty when the target may be a step time.
+	Within  []*float64     `json:"within_share"` // v_j inside the run; null for a column of zeros
+	// BelowFloor is the finding of a target below the floor; empty when the target may be a step time.
 	BelowFloor string `json:"below_floor"`
 }
 
 // metaOf is the common part of a file's meta under the given options.
-func metaOf(o Options) map[string]string {
+func metaOf(o options.Options) map[string]string {
 	return map[string]string{
 		metaSpec: string(o.Spec), metaFeatures: features.SetOf(o.Spec).Hash, metaRecipe: o.Recipe,
 		metaTarget: o.BetaTarget, metaSplit: fmt.Sprint(o.Split), metaSchema: table.SchemaVersion,
 	}
 }
 
-// Grams sums the step-time rows of the given runs: per run one unnormalised Gram
+// Save sums the step-time rows of the given runs: per run one unnormalised Gram
 // for each regime, fold segment, lag (0, 1, 2) and gamma, and one of the
 // hold-out for each regime, lag and gamma. Rows are cleaned run by run, so that
 // the sums of a run do not depend on the runs beside it and any split of the
 // runs over files merges to the same bits.
-func Grams(ctx context.Context, sources []Source, o Options, progress trace.Progress) (cells.File, error) {
-	o, err := o.resolve()
+func Save(ctx context.Context, sources []options.Source, o options.Options, progress trace.Progress) (cells.File, error) {
+	o, err := o.Resolve()
 	if err != nil {
 		return cells.File{}, err
 	}
-	if o.Recipe != Relative {
-		return cells.File{}, trace.Errorf(BadOption, "--save-gram: got recipe %s, want relative: the frozen recipe has no sums per cell", o.Recipe)
+	if o.Recipe != options.Relative {
+		return cells.File{},
+			trace.Errorf(options.CodeBadOption, "--save-gram: got recipe %s, want relative: the frozen recipe has no sums per cell", o.Recipe)
 	}
-	if sources, err = without(append([]Source{}, sources...), o.Without); err != nil {
+	if sources, err = options.Without(append([]options.Source{}, sources...), o.Without); err != nil {
 		return cells.File{}, err
 	}
 	files := make([]cells.File, len(sources))
@@ -104,18 +107,18 @@ func Grams(ctx context.Context, sources []Source, o Options, progress trace.Prog
 }
 
 // gramsOf is the file of one run.
-func gramsOf(src Source, o Options) (cells.File, error) {
+func gramsOf(src options.Source, o options.Options) (cells.File, error) {
 	f := cells.File{Meta: metaOf(o), Runs: []string{src.ID}, Configs: []string{src.Deployment.Config()}}
 	for r := rows.Decode; r <= rows.Mixed; r++ {
 		f.Regimes = append(f.Regimes, r.String())
 	}
-	p, steps, space, err := begin(src, o)
+	p, steps, space, err := prepare.Load(src, o)
 	if err != nil {
 		return f, err
 	}
-	info := p.gramRun()
-	for lag := range gramLags {
-		tables, err := p.lagTables(steps, space, lag, o)
+	info := gramRunOf(p)
+	for lag := range prepare.MaxLags {
+		tables, err := lagTables(p, steps, space, lag, o)
 		if err != nil {
 			return f, err
 		}
@@ -136,8 +139,9 @@ func gramsOf(src Source, o Options) (cells.File, error) {
 
 // lagTables are the cleaned rows of one run at one lag, per gamma; a run left
 // out has none.
-func (p *prepared) lagTables(steps *rows.Steps, space *features.Space, lag int, o Options) ([]*rows.Table, error) {
-	t, err := steps.Beta(space, rows.BetaOptions{Target: o.BetaTarget, Lag: lag, Gammas: features.Gammas(), Split: o.Split, Saturated: p.spans})
+func lagTables(p *prepare.Run, steps *rows.Steps, space *features.Space, lag int, o options.Options) ([]*rows.Table, error) {
+	t, err := steps.Beta(space, rows.BetaOptions{Target: o.BetaTarget, Lag: lag, Gammas: features.Gammas(), Split: o.Split,
+		Saturated: p.Spans})
 	if err != nil {
 		return nil, err
 	}
@@ -150,8 +154,8 @@ func (p *prepared) lagTables(steps *rows.Steps, space *features.Space, lag int, 
 }
 
 // gramCells are the sums of a table's training rows and of its hold-out.
-func gramCells(t *rows.Table, gamma float64, lag int, o Options) (train, hold *cells.Cells, err error) {
-	opt := ridgeOptions(featureTerms(features.BetaFeatures(o.Spec), 1, PriorZero), epsBetaUs, o)
+func gramCells(t *rows.Table, gamma float64, lag int, o options.Options) (train, hold *cells.Cells, err error) {
+	opt := estimate.RidgeOptions(estimate.FeatureTerms(features.BetaFeatures(o.Spec), 1, options.PriorZero), estimate.EpsBetaUs, o)
 	opt.Workers = 1
 	opt.EmbargoRows = int(math.Ceil(5 / gamma))
 	empty := cells.Cells{P: len(opt.Penalty), EpsUs: opt.EpsUs, Folds: opt.Folds, Gamma: gamma, Lag: lag}
@@ -161,13 +165,13 @@ func gramCells(t *rows.Table, gamma float64, lag int, o Options) (train, hold *c
 	if t.Kept == 0 {
 		return train, hold, nil
 	}
-	p := newPool([]*rows.Table{t}, nil)
-	hold.List = looseCells(p.data, p.hold, opt)
-	if len(p.train) <= opt.Folds { // too few for the folds, as in cells.Cut
-		train.List = looseCells(p.data, p.train, opt)
+	p := estimate.Pooled([]*rows.Table{t}, nil)
+	hold.List = looseCells(p.Data, p.Hold, opt)
+	if len(p.Train) <= opt.Folds { // too few for the folds, as in cells.Cut
+		train.List = looseCells(p.Data, p.Train, opt)
 		return train, hold, nil
 	}
-	cells, _, err := cells.Cut(p.trainData(), opt)
+	cells, _, err := cells.Cut(p.TrainData(), opt)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -193,15 +197,16 @@ func looseCells(d *gram.Data, list []int32, o ridge.Options) []cells.Cell {
 	return out
 }
 
-func (p *prepared) gramRun() gramRun {
+func gramRunOf(p *prepare.Run) gramRun {
 	return gramRun{
-		Config: p.config, Deployment: p.src.Deployment, Lag: p.lag, Evidence: p.evidence, Audit: p.audit, Steps: p.quality, Findings: p.findings, Reason: p.reason,
-		Saturated: p.saturated, WallNs: p.wallNs, Requests: [3]int64{p.lengths.requests, p.lengths.prompt, p.lengths.output},
+		Config: p.Config, Deployment: p.Src.Deployment, Lag: p.Lag, Evidence: p.Evidence, Audit: p.Audit, Steps: p.Quality,
+		Findings: p.Findings, Reason: p.Reason,
+		Saturated: p.Saturated, WallNs: p.WallNs, Requests: [3]int64{p.Lengths.Requests, p.Lengths.Prompt, p.Lengths.Output},
 	}
 }
 
 // lagFigures are the counts, ranges and within-run variation of cleaned rows.
-func lagFigures(t *rows.Table, o Options) gramLagFigures {
+func lagFigures(t *rows.Table, o options.Options) gramLagFigures {
 	out := gramLagFigures{Read: t.Read, Kept: t.Kept, Dropped: map[string]int{}}
 	for _, c := range t.Dropped {
 		out.Dropped[string(c.Code)] += c.N
@@ -210,16 +215,16 @@ func lagFigures(t *rows.Table, o Options) gramLagFigures {
 	if t.Kept == 0 {
 		return out
 	}
-	p := newPool([]*rows.Table{t}, nil)
-	if len(p.train) == 0 {
+	p := estimate.Pooled([]*rows.Table{t}, nil)
+	if len(p.Train) == 0 {
 		return out
 	}
-	train := p.trainData()
-	opt := ridgeOptions(featureTerms(features.BetaFeatures(o.Spec), 1, PriorZero), epsBetaUs, o)
+	train := p.TrainData()
+	opt := estimate.RidgeOptions(estimate.FeatureTerms(features.BetaFeatures(o.Spec), 1, options.PriorZero), estimate.EpsBetaUs, o)
 	for _, v := range ridge.WithinVariation(train, cells.Weights(train, opt))[0] {
-		out.Within = append(out.Within, num(v))
+		out.Within = append(out.Within, result.OrNull(v))
 	}
-	if found := tableBelowFloor(t, o.BetaTarget); found != nil {
+	if found := describe.TableBelowFloor(t, o.BetaTarget); found != nil {
 		out.BelowFloor = found.Message
 	}
 	return out
@@ -228,7 +233,7 @@ func lagFigures(t *rows.Table, o Options) gramLagFigures {
 // mergeGrams joins files of other runs; everything common must agree.
 func mergeGrams(files []cells.File) (cells.File, error) {
 	if len(files) == 0 {
-		return cells.File{}, trace.Errorf(BadOption, "--from-gram: got no file, want one or more")
+		return cells.File{}, trace.Errorf(options.CodeBadOption, "--from-gram: got no file, want one or more")
 	}
 	meta := map[string]string{}
 	for _, f := range files {
@@ -258,17 +263,18 @@ func sameMeta(want, got map[string]string) error {
 }
 
 func refused(format string, args ...any) error {
-	return trace.Errorf(GramRefused, "gram: "+format, args...).WithHint("save the Gram files again with one version and one set of options: blis-train fit OUT --save-gram FILE")
+	return trace.Errorf(codeGramRefused, "gram: "+format,
+		args...).WithHint("save the Gram files again with one version and one set of options: blis-train fit OUT --save-gram FILE")
 }
 
 // withoutRuns drops runs by name from the sums and from the meta.
 func withoutRuns(f *cells.File, names []string) error {
 	for _, name := range names {
 		if _, known := f.Meta[metaRunPrefix+name]; !known {
-			return trace.Errorf(BadOption, "--without: no run %q in the Gram files", name)
+			return trace.Errorf(options.CodeBadOption, "--without: no run %q in the Gram files", name)
 		}
 		if err := f.WithoutRun(name); err != nil {
-			return trace.Errorf(BadOption, "--without: %v", err)
+			return trace.Errorf(options.CodeBadOption, "--without: %v", err)
 		}
 		delete(f.Meta, metaRunPrefix+name)
 	}

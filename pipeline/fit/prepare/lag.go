@@ -1,7 +1,11 @@
-package fit
+package prepare
 
 import (
+	"math"
+
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit/estimate"
+	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/ridge/cells"
 	"github.com/blis-train/blis-train/pipeline/ridge/cv"
@@ -12,7 +16,10 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Rules of T-2: a lag is measured from at least this many hold-out intervals,
+// MaxLags are the lags that are tried, from 0 (spec#lag).
+const MaxLags = 3
+
+// Rules (spec#lag): a lag is measured from at least this many hold-out intervals,
 // when the best error is at most this share of the second.
 const (
 	lagMinIntervals = 20
@@ -20,18 +27,18 @@ const (
 )
 
 // chooseLag measures the schedule-to-execution lag of one run, or assumes it.
-func (p *prepared) chooseLag(steps *rows.Steps, space *features.Space, o Options) error {
-	assumed := rows.AssumedLag(&p.src.Deployment)
-	p.lag = result.RunLag{Lag: assumed}
+func (p *Run) chooseLag(steps *rows.Steps, space *features.Space, o options.Options) error {
+	assumed := rows.AssumedLag(&p.Src.Deployment)
+	p.Lag = result.RunLag{Lag: assumed}
 	if o.BetaTarget != rows.Cadence || len(steps.Run.Steps) == 0 {
-		p.lag.Lag = 0
+		p.Lag.Lag = 0
 		return nil
 	}
 	e, err := steps.LagEvidence(space, rows.BetaOptions{Target: rows.Cadence, Gamma: features.DefaultGamma})
 	if err != nil {
 		return err
 	}
-	errs := make([]float64, gramLags)
+	errs := make([]float64, MaxLags)
 	for lag := range errs {
 		train, test, err := e.At(lag)
 		if err != nil {
@@ -44,46 +51,49 @@ func (p *prepared) chooseLag(steps *rows.Steps, space *features.Space, o Options
 	verdict := "not_measurable"
 	if measured {
 		verdict = "measured"
-		p.lag = result.RunLag{Lag: best, Measured: true}
+		p.Lag = result.RunLag{Lag: best, Measured: true}
 	}
 	for lag := range errs {
-		p.evidence = append(p.evidence, result.LagEvidence{Run: p.src.ID, Lag: lag, HoldoutMAPEPrefill: num(errs[lag]), N: e.N(), Verdict: verdict})
+		p.Evidence = append(p.Evidence, result.LagEvidence{Run: p.Src.ID, Lag: lag, HoldoutMAPEPrefill: result.OrNull(errs[lag]),
+			N: e.N(), Verdict: verdict})
 	}
 	switch {
 	case o.Lag != nil:
-		p.lag = result.RunLag{Lag: *o.Lag, Measured: measured && best == *o.Lag}
+		p.Lag = result.RunLag{Lag: *o.Lag, Measured: measured && best == *o.Lag}
 	case !measured:
-		p.findings = append(p.findings, trace.Findingf(LagAssumed, "%s: %d hold-out intervals with prefill cannot tell the lag; %d assumed from async_scheduling", p.src.ID, e.N(), assumed))
+		p.Findings = append(p.Findings, trace.Findingf(codeLagAssumed,
+			"%s: %d hold-out intervals with prefill cannot tell the lag; %d assumed from async_scheduling", p.Src.ID, e.N(), assumed))
 	case best != assumed:
-		p.findings = append(p.findings, trace.Findingf(LagContradicts, "%s: the measured lag is %d, run.yaml implies %d; the measured lag is used", p.src.ID, best, assumed))
+		p.Findings = append(p.Findings, trace.Findingf(codeLagContradicts,
+			"%s: the measured lag is %d, run.yaml implies %d; the measured lag is used", p.Src.ID, best, assumed))
 	}
 	return nil
 }
 
 // lagError fits the relative recipe on the training rows and scores the common
 // hold-out intervals; NaN where there are too few rows.
-func lagError(train, test *rows.Table, space *features.Space, o Options) float64 {
+func lagError(train, test *rows.Table, space *features.Space, o options.Options) float64 {
 	if train.Kept < lagMinIntervals || test.Kept == 0 {
-		return nan
+		return math.NaN()
 	}
 	rows.Clean([]*rows.Table{train}, rows.Relative)
 	train.HoldOut = make([]bool, train.Kept)
-	pool := newPool([]*rows.Table{train}, nil)
-	opt := ridgeOptions(featureTerms(space.BetaFeatures(), 1, PriorZero), epsBetaUs, o)
+	pool := estimate.Pooled([]*rows.Table{train}, nil)
+	opt := estimate.RidgeOptions(estimate.FeatureTerms(space.BetaFeatures(), 1, options.PriorZero), estimate.EpsBetaUs, o)
 	opt.Workers = 1
 	opt.Objective = ridge.Within
-	sel, err := cv.Select(pool.data, opt)
+	sel, err := cv.Select(pool.Data, opt)
 	if err != nil {
-		return nan
+		return math.NaN()
 	}
-	w := cells.Weights(pool.data, opt)
-	ls, err := ridge.FitRows(pool.data, w, nil, sel[0].Lambda, opt)
+	w := cells.Weights(pool.Data, opt)
+	ls, err := ridge.FitRows(pool.Data, w, nil, sel[0].Lambda, opt)
 	if err != nil {
-		return nan
+		return math.NaN()
 	}
-	polish, err := ridge.Reweight(pool.data, w, ls, opt)
+	polish, err := ridge.Reweight(pool.Data, w, ls, opt)
 	if err != nil {
-		return nan
+		return math.NaN()
 	}
 	beta := polish.Best().Beta
 	pred := make([]float64, test.Kept)
@@ -108,17 +118,4 @@ func twoSmallest(v []float64) (best, second int) {
 		}
 	}
 	return best, second
-}
-
-// MeasureLag is the lag of one run with its evidence, as a fit would use it.
-func MeasureLag(src Source, o Options) (result.RunLag, []result.LagEvidence, error) {
-	o, err := o.resolve()
-	if err != nil {
-		return result.RunLag{}, nil, err
-	}
-	p, _, _, err := begin(src, o)
-	if err != nil {
-		return result.RunLag{}, nil, err
-	}
-	return p.lag, p.evidence, nil
 }

@@ -1,4 +1,4 @@
-package fit
+package identify
 
 import (
 	"fmt"
@@ -6,7 +6,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/rows"
 )
 
-// kinds counts the steps a simulator will meet (03 section 2).
+// kinds counts the steps a simulator will meet.
 type kinds struct {
 	heavy, decodeSmall, decodeLarge, longContext, fullCache int
 	batch, context                                          int // largest seen: lower end of the last bin with steps

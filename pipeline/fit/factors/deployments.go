@@ -1,30 +1,30 @@
-package fit
+// Package factors learns what runs, configurations, deployments and devices take relative
+// to common coefficients.
+package factors
 
 import (
 	"math"
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"github.com/blis-train/blis-train/pipeline/fit/estimate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
 )
 
-// deploymentFactors says what every configuration and deployment of the fit needs
+// Deployments says what every configuration and deployment of the fit needs
 // on top of the common coefficients (docs/decisions/0009), and applies it to the
-// predictions. Runs of one deployment differ, since a machine is not always
+// predictions. label is the deployment behind each configuration label. Runs of one deployment differ, since a machine is not always
 // equally fast: what they say is pooled twice, around 1 by deployment and around
 // its deployment by configuration, and shrunk by how much runs of one deployment
 // differ from each other.
-func (f *fitter) deploymentFactors(s *solved, out *result.Model) {
-	if s.frozen != nil {
+func Deployments(s *estimate.Solved, label []string, out *result.Model) {
+	if s.Frozen != nil {
 		return
 	}
-	byRun := s.totalsByRun()
-	label := f.namesOf(s, (*deploy.Deployment).Label)
+	byRun := totalsByRun(s)
 	deployments := newGroups(byRun, func(t *runTotals) string { return label[t.config] })
-	configs := newGroups(byRun, func(t *runTotals) string { return s.pool.configs[t.config] })
+	configs := newGroups(byRun, func(t *runTotals) string { return s.Pool.Configs[t.config] })
 	ofDeployment, ofConfig := make([][2]float64, len(deployments.names)), make([][2]float64, len(configs.names))
 	for k := range 2 {
 		logs := make([]float64, len(byRun))
@@ -55,11 +55,12 @@ func (f *fitter) deploymentFactors(s *solved, out *result.Model) {
 		out.DeploymentFactors = append(out.DeploymentFactors, factorEntry(deployment, name, ofConfig[g], byRun, configs.members[g]))
 	}
 	slices.SortFunc(out.DeploymentFactors, func(a, b result.DeploymentFactor) int { return strings.Compare(a.Name(), b.Name()) })
-	s.scaleBy(out.DeploymentFactors)
+	s.ScaleBy(out.DeploymentFactors)
 }
 
 func factorEntry(deployment, config string, logs [2]float64, byRun []runTotals, members []int) result.DeploymentFactor {
-	d := result.DeploymentFactor{Deployment: deployment, Config: config, Factor: math.Exp(logs[0]), Prompt: math.Exp(logs[1] - logs[0]), Runs: len(members)}
+	d := result.DeploymentFactor{Deployment: deployment, Config: config, Factor: math.Exp(logs[0]),
+		Prompt: math.Exp(logs[1] - logs[0]), Runs: len(members)}
 	for _, r := range members {
 		d.Rows += byRun[r].rows
 	}
@@ -142,35 +143,4 @@ func (g *groups) pool(v []float64, spread float64) []float64 {
 		out[k] *= between / (between + spread/float64(len(g.members[k])))
 	}
 	return out
-}
-
-// scaleBy multiplies the coefficients of every configuration by its factors and
-// predicts again.
-func (s *solved) scaleBy(factors []result.DeploymentFactor) {
-	s.on = make([][]float64, len(s.pool.configs))
-	for c, key := range s.pool.configs {
-		s.on[c] = make([]float64, len(s.terms))
-		own := result.DeploymentFactor{Factor: 1, Prompt: 1}
-		if k := slices.IndexFunc(factors, func(f result.DeploymentFactor) bool { return f.Config == key }); k >= 0 {
-			own = factors[k]
-		}
-		for j, t := range s.terms {
-			factor := own.Factor
-			if t.prompt {
-				factor *= own.Prompt
-			}
-			s.on[c][j] = s.fit.Beta[j] * factor
-		}
-	}
-	for i := range s.pred {
-		s.pred[i] = gram.Dot(s.data.Row(i), s.betaIn(s.data.Config[i]))
-	}
-}
-
-// betaIn are the coefficients as they hold in a configuration.
-func (s *solved) betaIn(c int32) []float64 {
-	if s.on == nil {
-		return s.fit.Beta
-	}
-	return s.on[c]
 }

@@ -1,11 +1,16 @@
-package fit
+package identify
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/fit/estimate"
+	"github.com/blis-train/blis-train/pipeline/fit/prepare"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -25,13 +30,14 @@ type load struct {
 
 // candidates are experiments around the configuration with most rows: loads on
 // it, and the same varied load on a changed deployment.
-func (f *fitter) candidates(s *solved) []candidate {
-	key := s.pool.configs[s.largest()]
-	k := slices.IndexFunc(f.used, func(p *prepared) bool { return p.config == key })
-	base := f.used[k].src.Deployment
+func candidates(st *fit.StepTime) []candidate {
+	s := st.Model
+	key := s.Pool.Configs[largestConfig(s)]
+	k := slices.IndexFunc(st.Runs, func(p *prepare.Run) bool { return p.Config == key })
+	base := st.Runs[k].Src.Deployment
 	var out []candidate
 	add := func(d deploy.Deployment, what string, l load) {
-		space, err := features.New(f.o.Spec, &d)
+		space, err := features.New(st.Options.Spec, &d)
 		if err != nil {
 			return // not a deployment this version describes
 		}
@@ -40,7 +46,7 @@ func (f *fitter) candidates(s *solved) []candidate {
 			steps = append(steps, space.Sum(l.batches[i%len(l.batches)]))
 			steps[i].RunningDepth = float64(len(l.batches[i%len(l.batches)]))
 		}
-		if data := s.rowsOf(space, steps); len(data.Y) > 0 {
+		if data := rowsOf(s, space, steps); len(data.Y) > 0 {
 			out = append(out, candidate{what, data})
 		}
 	}
@@ -67,7 +73,8 @@ func loadsOf(d *deploy.Deployment) []load {
 	e := &d.Engine
 	top := min(d.LongestSequence().Or(longestContext), longestContext)
 	batches, contexts, prompts, mixed := load{what: fmt.Sprintf("decode batches from 1 to %d at short contexts", e.MaxNumSeqs)},
-		load{what: fmt.Sprintf("decodes at contexts from 64 to %d tokens", top)}, load{what: "single prompts of very different length"}, load{what: "prompts beside decodes"}
+		load{what: fmt.Sprintf("decodes at contexts from 64 to %d tokens", top)}, load{what: "single prompts of very different length"},
+		load{what: "prompts beside decodes"}
 	for n := int64(1); n <= e.MaxNumSeqs; n *= 2 {
 		batches.batches = append(batches.batches, decodes(n, shortContext))
 	}
@@ -119,7 +126,8 @@ func variants(base deploy.Deployment) []variant {
 		d.Model.NumKVHeads = max(1, m.NumKVHeads/2)
 	})
 	if m.NumKVHeads < m.NumHeads {
-		add(fmt.Sprintf("a model with as many KV heads as heads (%d)", m.NumHeads), func(d *deploy.Deployment) { d.Model.NumKVHeads = m.NumHeads })
+		add(fmt.Sprintf("a model with as many KV heads as heads (%d)", m.NumHeads),
+			func(d *deploy.Deployment) { d.Model.NumKVHeads = m.NumHeads })
 	} else {
 		add("a model with an eighth of the KV heads", func(d *deploy.Deployment) { d.Model.NumKVHeads = max(1, m.NumHeads/8) })
 	}
@@ -134,4 +142,35 @@ func variants(base deploy.Deployment) []variant {
 		}
 	}
 	return out
+}
+
+// largestConfig is the configuration with most training rows: the one experiments vary.
+func largestConfig(s *estimate.Solved) int32 {
+	counts := make([]int, len(s.Pool.Configs))
+	for _, c := range s.Train.Config {
+		counts[c]++
+	}
+	return int32(slices.Index(counts, slices.Max(counts)))
+}
+
+// candidate is one experiment as synthetic rows.
+type candidate struct {
+	what string
+	data *gram.Data
+}
+
+// rowsOf are an experiment's steps as rows of the model, their targets predicted
+// by the fit. Steps the features refuse or bound are left out.
+func rowsOf(s *estimate.Solved, space *features.Space, steps []features.StepInput) *gram.Data {
+	d := &gram.Data{P: len(s.Terms)}
+	x := make([]float64, d.P)
+	for i := range steps {
+		if hits, err := space.Beta(&steps[i], x); err != nil || hits != 0 {
+			continue
+		}
+		d.X = append(d.X, x...)
+		d.Y = append(d.Y, math.Max(gram.Dot(x, s.Fit.Beta), 1))
+	}
+	d.Config, d.Regime = make([]int32, len(d.Y)), make([]int32, len(d.Y))
+	return d
 }

@@ -1,11 +1,10 @@
-package fit
+package factors
 
 import (
 	"math"
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
@@ -15,24 +14,11 @@ import (
 // device: a device seen in one configuration keeps half of what that one says.
 const factorPrior = 1
 
-// namesOf is what pick says of the deployment behind each configuration label.
-func (f *fitter) namesOf(s *solved, pick func(*deploy.Deployment) string) []string {
-	out := make([]string, len(s.pool.configs))
-	for _, p := range f.used {
-		if k := slices.Index(s.pool.configs, p.config); k >= 0 {
-			out[k] = pick(&p.src.Deployment)
-		}
-	}
-	return out
-}
-
-func hardwareName(d *deploy.Deployment) string { return d.Hardware.Name }
-
-// learnFactors is what each device needs on top of the common coefficients: the
+// Devices is what each device needs on top of the common coefficients: the
 // mean over its configurations of the median log ratio y/prediction, shrunk
 // towards 0, exponentiated (partial pooling). Configuration without takes no part.
 // Nil when there is only one device: a common factor is the coefficients' own.
-func learnFactors(d *gram.Data, pred []float64, hw []string, without int32) []result.HardwareFactor {
+func Devices(d *gram.Data, pred []float64, hw []string, without int32) []result.HardwareFactor {
 	logs := make([][]float64, len(hw))
 	for i, c := range d.Config {
 		if c != without && d.Y[i] > 0 && pred[i] > 0 {
@@ -62,8 +48,8 @@ func learnFactors(d *gram.Data, pred []float64, hw []string, without int32) []re
 	return out
 }
 
-// factorOf is a device's factor, 1 for a device without one.
-func factorOf(factors []result.HardwareFactor, hardware string) float64 {
+// OfDevice is a device's factor, 1 for a device without one.
+func OfDevice(factors []result.HardwareFactor, hardware string) float64 {
 	for _, h := range factors {
 		if h.Hardware == hardware {
 			return h.Factor
@@ -72,7 +58,8 @@ func factorOf(factors []result.HardwareFactor, hardware string) float64 {
 	return 1
 }
 
-func scaled(pred []float64, factor float64) []float64 {
+// Scaled is pred times factor.
+func Scaled(pred []float64, factor float64) []float64 {
 	out := make([]float64, len(pred))
 	for i, v := range pred {
 		out[i] = v * factor

@@ -1,4 +1,5 @@
-package fit
+// Package options is what a fit is asked for: its runs and its choices.
+package options
 
 import (
 	"fmt"
@@ -10,10 +11,11 @@ import (
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Recipes (01 G-5).
+// Recipes (spec#recipe).
 const (
 	Relative = "relative"
 	Frozen   = "frozen"
@@ -45,17 +47,17 @@ type Options struct {
 	// Rows receives the rows behind the fit, once they are final; nil: nobody asks.
 	Rows func(*Dump) error
 
-	lone     bool // all runs have one configuration: none is left out
-	betaOnly bool // rows of the step time and counts of step kinds are all that is needed
+	Lone     bool // all runs have one configuration: none is left out
+	BetaOnly bool // rows and coverage of the step time are all that is needed
 }
 
-// DefaultOptions are the options of spec 1.1.
-func DefaultOptions() Options { o, _ := Options{Seed: 1}.resolve(); return o }
+// Default are the options of spec 1.1.
+func Default() Options { o, _ := Options{Seed: 1}.Resolve(); return o }
 
-// BareOptions are DefaultOptions but for what depends on the spec version: recipe,
+// Bare are DefaultOptions but for what depends on the spec version: recipe,
 // targets and models are filled in by Resolve.
-func BareOptions() Options {
-	d := DefaultOptions()
+func Bare() Options {
+	d := Default()
 	return Options{Spec: d.Spec, Split: d.Split, Prior: d.Prior, Bootstraps: d.Bootstraps, Seed: d.Seed}
 }
 
@@ -109,7 +111,7 @@ func (o *Options) lagOption() option.Option {
 // Command is the `command` of fit.json: the stage and every option that can
 // change its numbers (spec#documents).
 func (o Options) Command() (string, error) {
-	o, err := o.resolve()
+	o, err := o.Resolve()
 	return o.Table().Command("fit"), err
 }
 
@@ -117,9 +119,7 @@ func (o Options) Command() (string, error) {
 const MinBootstraps = 50
 
 // Resolve fills defaults and checks ranges.
-func (o Options) Resolve() (Options, error) { return o.resolve() }
-
-func (o Options) resolve() (Options, error) {
+func (o Options) Resolve() (Options, error) {
 	if o.Spec == "" {
 		o.Spec = features.V11
 	}
@@ -152,7 +152,7 @@ func (o Options) resolve() (Options, error) {
 
 func (o Options) check() error {
 	bad := func(name string, got any, want string) error {
-		return trace.Errorf(BadOption, "--%s: got %v, want %s", name, got, want)
+		return trace.Errorf(CodeBadOption, "--%s: got %v, want %s", name, got, want)
 	}
 	switch {
 	case o.Recipe != Relative && o.Recipe != Frozen:
@@ -187,6 +187,14 @@ func (o Options) check() error {
 	return nil
 }
 
+// Record is what the document says of the options.
+func (o Options) Record() result.FitOptions {
+	return result.FitOptions{
+		Spec: string(o.Spec), Recipe: o.Recipe, BetaTarget: o.BetaTarget, Objective: o.Objective, Split: o.Split,
+		Seed: o.Seed, Bootstraps: o.Bootstraps, RefitAll: o.RefitAll, Prior: o.Prior, Without: append([]string{}, o.Without...),
+	}
+}
+
 // Source is one run to fit.
 type Source struct {
 	ID         string
@@ -209,3 +217,25 @@ func pickString(first bool, a, b string) string {
 	}
 	return b
 }
+
+// Without leaves out the named runs; a name without a run is an error.
+func Without(sources []Source, names []string) ([]Source, error) {
+	for _, name := range names {
+		k := slices.IndexFunc(sources, func(s Source) bool { return s.ID == name })
+		if k < 0 {
+			return nil, trace.Errorf(CodeBadOption, "--without: no run %q", name)
+		}
+		sources = slices.Delete(sources, k, k+1)
+	}
+	return sources, nil
+}
+
+// Names of the other parameterisations.
+const (
+	Blackbox       = "blackbox"
+	TrainedPhysics = "trained-physics"
+	Roofline       = "roofline"
+	// Linear3 is the iteration of the three-parameter queueing models: a constant, the
+	// tokens computed and the KV tokens read. It is fitted when asked for.
+	Linear3 = "linear3"
+)

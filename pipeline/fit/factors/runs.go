@@ -1,8 +1,9 @@
-package fit
+package factors
 
 import (
 	"math"
 
+	"github.com/blis-train/blis-train/pipeline/fit/estimate"
 	"github.com/blis-train/blis-train/pipeline/rows"
 )
 
@@ -20,30 +21,30 @@ type runTotals struct {
 }
 
 // totalsByRun adds up the training rows of every run, in order of run labels.
-func (s *solved) totalsByRun() []runTotals {
-	out := make([]runTotals, len(s.pool.runs))
-	for i, r := range s.train.Run {
+func totalsByRun(s *estimate.Solved) []runTotals {
+	out := make([]runTotals, len(s.Pool.Runs))
+	for i, r := range s.Train.Run {
 		t, k := &out[r], 0
-		if s.train.Regime[i] != int32(rows.Decode) {
+		if s.Train.Regime[i] != int32(rows.Decode) {
 			k = 1
 		}
-		rest, prompt := s.split(s.train.Row(i))
-		t.config = s.train.Config[i]
+		rest, prompt := splitPrompt(s, s.Train.Row(i))
+		t.config = s.Train.Config[i]
 		t.rows++
-		t.y[k] += s.train.Y[i]
+		t.y[k] += s.Train.Y[i]
 		t.rest[k] += rest
 		t.prompt[k] += prompt
 	}
 	return out
 }
 
-// split is the prediction of a row by the terms of prompt work and by the others, us.
-func (s *solved) split(x []float64) (rest, prompt float64) {
+// splitPrompt is the prediction of a row by the terms of prompt work and by the others, us.
+func splitPrompt(s *estimate.Solved, x []float64) (rest, prompt float64) {
 	for j, v := range x {
-		if s.terms[j].prompt {
-			prompt += v * s.fit.Beta[j]
+		if s.Terms[j].Prompt {
+			prompt += v * s.Fit.Beta[j]
 		} else {
-			rest += v * s.fit.Beta[j]
+			rest += v * s.Fit.Beta[j]
 		}
 	}
 	return rest, prompt

@@ -1,16 +1,17 @@
-package fit
+// Package identify says what recordings can tell apart, and which experiment would help.
+package identify
 
 import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 
-	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/fit/describe"
+	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/ridge/bootstrap"
 	"github.com/blis-train/blis-train/pipeline/ridge/cells"
-	"github.com/blis-train/blis-train/pipeline/ridge/cv"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -23,35 +24,29 @@ const maxExperiments = 12
 // apart, how well, which kinds of steps are missing, and which one further
 // experiment would shrink which interval most. Runs that cannot be fitted leave
 // an empty answer with the reason.
-func Identify(ctx context.Context, sources []Source, o Options) (*result.Identify, error) {
-	o.betaOnly, o.Models, o.AlphaTargets = true, []string{}, nil
-	out := &result.Identify{Terms: []result.IdentifyTerm{}, NullDirections: []string{}, MissingRegimes: []string{}, Experiments: []result.Experiment{}, Warnings: []trace.Finding{}}
-	f, err := newFitter(ctx, sources, o, nil)
+func Identify(ctx context.Context, sources []options.Source, o options.Options) (*result.Identify, error) {
+	o.BetaOnly, o.Models, o.AlphaTargets = true, []string{}, nil
+	out := &result.Identify{Terms: []result.IdentifyTerm{}, NullDirections: []string{}, MissingRegimes: []string{},
+		Experiments: []result.Experiment{}, Warnings: []trace.Finding{}}
+	st, err := fit.FitStepTime(ctx, sources, o)
 	if err == nil {
-		err = f.identify(out)
+		fillTerms(st, out)
 	}
-	if e := (*trace.Error)(nil); errors.As(err, &e) && e.Code == NoRows {
-		out.Warnings = append(out.Warnings, trace.Finding{Code: NoRows, Message: e.Msg})
+	if e := (*trace.Error)(nil); errors.As(err, &e) && e.Code == options.CodeNoRows {
+		out.Warnings = append(out.Warnings, trace.Finding{Code: options.CodeNoRows, Message: e.Msg})
 		return out, nil
 	}
 	return out, err
 }
 
-func (f *fitter) identify(out *result.Identify) error {
-	s, m, err := f.selectBeta()
-	if err != nil {
-		return err
-	}
-	f.gamma = cv.ChooseVariant(m.scores())
-	if err := f.solveChosen(s, m); err != nil {
-		return err
-	}
-	tags := ridge.Identify(ridge.WithinVariation(s.train, s.weights))
-	conf, diag := f.confidence(s, tags), f.diagnose(s)
-	for j, t := range s.terms {
-		it := result.IdentifyTerm{Name: t.name, Identified: string(tags[j]), VIF: num(diag.VIF[j])}
-		if s.fit.DFTerm != nil {
-			it.DF = num(s.fit.DFTerm[j])
+func fillTerms(st *fit.StepTime, out *result.Identify) {
+	s := st.Model
+	tags := ridge.Identify(ridge.WithinVariation(s.Train, s.Weights))
+	conf, diag := describe.Confidence(s, tags, &st.Options), describe.DiagnoseRows(s, st.Options.Workers)
+	for j, t := range s.Terms {
+		it := result.IdentifyTerm{Name: t.Name, Identified: string(tags[j]), VIF: result.OrNull(diag.VIF[j])}
+		if s.Fit.DFTerm != nil {
+			it.DF = result.OrNull(s.Fit.DFTerm[j])
 		}
 		if conf != nil {
 			it.HalfWidth = relativeHalfWidth(conf.Terms[j])
@@ -59,16 +54,15 @@ func (f *fitter) identify(out *result.Identify) error {
 		out.Terms = append(out.Terms, it)
 	}
 	for _, g := range diag.Null {
-		out.NullDirections = append(out.NullDirections, nullSentence(s.terms, g, len(s.pool.configs)))
+		out.NullDirections = append(out.NullDirections, describe.NullSentence(s.Terms, g, len(s.Pool.Configs)))
 	}
 	var all []kinds
-	for _, p := range f.used {
-		all = append(all, p.kinds)
+	for _, p := range st.Runs {
+		all = append(all, kindsOf(p.Coverage))
 	}
 	out.MissingRegimes = missing(all)
-	out.Experiments = f.experiments(s, out.Terms)
-	out.Warnings = append(append(out.Warnings, f.out.Warnings...), s.findings...)
-	return nil
+	out.Experiments = experiments(st, out.Terms)
+	out.Warnings = append(append(out.Warnings, st.Warnings...), s.Findings...)
 }
 
 // relativeHalfWidth is half of a 95 % interval over its centre, before signs;
@@ -77,23 +71,23 @@ func relativeHalfWidth(t bootstrap.Interval) *float64 {
 	if t.Method == bootstrap.FromNothing || !(t.Center > 0) {
 		return nil
 	}
-	return num((math.Max(t.Hi, t.Center) - t.Center) / t.Center)
+	return result.OrNull((math.Max(t.Hi, t.Center) - t.Center) / t.Center)
 }
 
 // experiments ranks candidates by D-optimality: the information their rows add
 // to that of the training rows, both with relative weights. Each names the term
 // whose interval it shrinks most; a term that is no candidate's best is listed
 // with its own best candidate.
-func (f *fitter) experiments(s *solved, terms []result.IdentifyTerm) []result.Experiment {
-	list := f.candidates(s)
+func experiments(st *fit.StepTime, terms []result.IdentifyTerm) []result.Experiment {
+	s, list := st.Model, candidates(st)
 	grams := make([]*gram.Gram, len(list))
 	for k, c := range list {
-		grams[k] = gram.OfRows(c.data, cells.Unbalanced(c.data, s.opt), nil, 1)
+		grams[k] = gram.OfRows(c.data, cells.Unbalanced(c.data, s.Opt), nil, 1)
 	}
 	if len(grams) == 0 {
 		return []result.Experiment{}
 	}
-	base := gram.OfRows(s.train, cells.Unbalanced(s.train, s.opt), nil, f.o.Workers)
+	base := gram.OfRows(s.Train, cells.Unbalanced(s.Train, s.Opt), nil, st.Options.Workers)
 	ranked := ridge.Propose(base, grams)
 	named := make([]bool, len(terms))
 	out := []result.Experiment{}
@@ -104,7 +98,7 @@ func (f *fitter) experiments(s *solved, terms []result.IdentifyTerm) []result.Ex
 		named[j] = true
 		e := result.Experiment{Description: list[p.Index].what, Term: terms[j].Name, HalfWidth: terms[j].HalfWidth, GainLogDet: p.LogDet}
 		if e.HalfWidth != nil {
-			e.After = num(*e.HalfWidth * p.Shrink[j])
+			e.After = result.OrNull(*e.HalfWidth * p.Shrink[j])
 		}
 		out = append(out, e)
 	}
@@ -146,35 +140,4 @@ func bestFor(ranked []ridge.Proposal, j int) *ridge.Proposal {
 		}
 	}
 	return best
-}
-
-// largest is the configuration with most training rows: the one experiments vary.
-func (s *solved) largest() int32 {
-	counts := make([]int, len(s.pool.configs))
-	for _, c := range s.train.Config {
-		counts[c]++
-	}
-	return int32(slices.Index(counts, slices.Max(counts)))
-}
-
-// candidate is one experiment as synthetic rows.
-type candidate struct {
-	what string
-	data *gram.Data
-}
-
-// rowsOf are an experiment's steps as rows of the model, their targets predicted
-// by the fit. Steps the features refuse or bound are left out.
-func (s *solved) rowsOf(space *features.Space, steps []features.StepInput) *gram.Data {
-	d := &gram.Data{P: len(s.terms)}
-	x := make([]float64, d.P)
-	for i := range steps {
-		if hits, err := space.Beta(&steps[i], x); err != nil || hits != 0 {
-			continue
-		}
-		d.X = append(d.X, x...)
-		d.Y = append(d.Y, math.Max(gram.Dot(x, s.fit.Beta), 1))
-	}
-	d.Config, d.Regime = make([]int32, len(d.Y)), make([]int32, len(d.Y))
-	return d
 }

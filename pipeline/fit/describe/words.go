@@ -1,13 +1,12 @@
-package fit
+package describe
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/pipeline/fit/estimate"
 	"github.com/blis-train/blis-train/pipeline/ridge"
-	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/trace"
 )
 
 // advice names the experiment that separates a term from its companions.
@@ -31,12 +30,12 @@ var advice = []struct {
 	{"bias", "another model or GPU"},
 }
 
-// nullSentence says which terms the rows cannot tell apart, what is known of
+// NullSentence says which terms the rows cannot tell apart, what is known of
 // them together, and which experiment would separate them.
-func nullSentence(terms []term, g ridge.NullGroup, configs int) string {
+func NullSentence(terms []estimate.Term, g ridge.NullGroup, configs int) string {
 	var names []string
 	for _, j := range g.Terms {
-		names = append(names, terms[j].name)
+		names = append(names, terms[j].Name)
 	}
 	if len(names) == 1 {
 		return fmt.Sprintf("%s leaves no mark on these rows; %s would show it", names[0], experimentFor(names))
@@ -45,7 +44,8 @@ func nullSentence(terms []term, g ridge.NullGroup, configs int) string {
 	known := fmt.Sprintf("only their sum, %.3g ms of a typical step, is known", g.SumUs/1000)
 	switch {
 	case g.Dim == 0:
-		return fmt.Sprintf("%s nearly move together: %.3g ms of a typical step is known of their sum, little of each; add %s", list, g.SumUs/1000, experimentFor(names))
+		return fmt.Sprintf("%s nearly move together: %.3g ms of a typical step is known of their sum, little of each; add %s", list,
+			g.SumUs/1000, experimentFor(names))
 	case g.Dim < len(names)-1:
 		known = fmt.Sprintf("%d combinations of them are unknown; together they make %.3g ms of a typical step", g.Dim, g.SumUs/1000)
 	}
@@ -64,37 +64,4 @@ func experimentFor(names []string) string {
 		return "runs that vary them separately"
 	}
 	return strings.Join(what[:min(2, len(what))], ", or ")
-}
-
-// driftFindings name machines that change speed while measured: the signed
-// hold-out error of a block leaves ten percent.
-func (f *fitter) driftFindings(out *result.Model) {
-	worst := map[string]result.DriftBlock{}
-	var order []string
-	for _, d := range out.Drift {
-		w, seen := worst[d.Run]
-		if !seen {
-			order = append(order, d.Run)
-		}
-		if !seen || abs(d.Bias) > abs(w.Bias) {
-			worst[d.Run] = d
-		}
-	}
-	for _, run := range order {
-		if d := worst[run]; abs(d.Bias) > 0.1 {
-			direction := "slower"
-			if d.Bias > 0 {
-				direction = "faster"
-			}
-			out.Warnings = append(out.Warnings, trace.Findingf(MachineDrift,
-				"%s: in block %d of %d of the hold-out the engine ran %s than the training part predicts (signed error %+.0f %%)", run, d.Block, driftBlocks, direction, 100*d.Bias))
-		}
-	}
-}
-
-func abs(v float64) float64 {
-	if v < 0 {
-		return -v
-	}
-	return v
 }

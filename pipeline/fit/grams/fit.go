@@ -1,4 +1,4 @@
-package fit
+package grams
 
 import (
 	"context"
@@ -8,6 +8,10 @@ import (
 	"time"
 
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit/describe"
+	"github.com/blis-train/blis-train/pipeline/fit/estimate"
+	"github.com/blis-train/blis-train/pipeline/fit/options"
+	"github.com/blis-train/blis-train/pipeline/fit/prepare"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/ridge/bootstrap"
 	"github.com/blis-train/blis-train/pipeline/ridge/cells"
@@ -19,21 +23,21 @@ import (
 
 // gramFit is a step-time fit from sums alone.
 type gramFit struct {
-	o       Options
+	o       options.Options
 	file    cells.File
 	gammas  []float64
 	runs    []gramRun // in the order of file.Runs
 	out     *result.Fit
-	terms   []term
+	terms   []estimate.Term
 	opt     ridge.Options
 	configs []int32 // labels with sums
 }
 
-// FromGrams fits the step time from the sums of Grams: the selection, the
+// Fit fits the step time from the sums of Grams: the selection, the
 // coefficients and their uncertainty are those of the rows; what needs rows
 // (reweighting passes, interval targets, MAPE, floor) is absent and said to be.
-func FromGrams(ctx context.Context, files []cells.File, o Options) (*result.Fit, error) {
-	o, err := o.resolve()
+func Fit(ctx context.Context, files []cells.File, o options.Options) (*result.Fit, error) {
+	o, err := o.Resolve()
 	if err != nil {
 		return nil, err
 	}
@@ -45,26 +49,29 @@ func FromGrams(ctx context.Context, files []cells.File, o Options) (*result.Fit,
 		return nil, err
 	}
 	if o.RefitAll {
-		return nil, trace.Errorf(BadOption, "--refit-all: not with --from-gram: hold-out sums serve the report only")
+		return nil, trace.Errorf(options.CodeBadOption, "--refit-all: not with --from-gram: hold-out sums serve the report only")
 	}
 	if err := withoutRuns(&file, o.Without); err != nil {
 		return nil, err
 	}
-	g := &gramFit{o: o, file: file, gammas: features.Gammas(), out: &result.Fit{Options: optionsOf(o), FeatureSet: features.SetOf(o.Spec), Alpha: []result.Model{}, Models: []result.Model{}}}
+	g := &gramFit{o: o, file: file, gammas: features.Gammas(), out: &result.Fit{Options: o.Record(),
+		FeatureSet: features.SetOf(o.Spec), Alpha: []result.Model{}, Models: []result.Model{}}}
 	if err := g.describe(); err != nil {
 		return nil, err
 	}
 	if err := g.fit(); err != nil {
 		return nil, err
 	}
-	g.out.Warnings = append(g.out.Warnings, trace.Finding{Code: GramOnly, Message: "fitted from Gram files: no reweighting passes, no alpha (interval and delay targets need rows), MAPE, constant and floor are unknown"})
+	g.out.Warnings = append(g.out.Warnings, trace.Finding{Code: codeGramOnly,
+		Message: "fitted from Gram files: no reweighting passes, no alpha (interval and delay targets need rows), MAPE, constant " +
+			"and floor are unknown"})
 	return g.out, ctx.Err()
 }
 
 // describe fills runs and configurations from the meta.
 func (g *gramFit) describe() error {
 	var latest int64
-	sums := map[string]*lengths{}
+	sums := map[string]*prepare.Lengths{}
 	for _, id := range g.file.Runs {
 		text, known := g.file.Meta[metaRunPrefix+id]
 		if !known {
@@ -78,22 +85,23 @@ func (g *gramFit) describe() error {
 		if g.o.Lag != nil {
 			r.Lag = result.RunLag{Lag: *g.o.Lag, Measured: r.Lag.Measured && r.Lag.Lag == *g.o.Lag}
 		}
-		if r.Lag.Lag < 0 || r.Lag.Lag >= gramLags {
-			return refused("run %s: lag %d, want 0 to %d", id, r.Lag.Lag, gramLags-1)
+		if r.Lag.Lag < 0 || r.Lag.Lag >= prepare.MaxLags {
+			return refused("run %s: lag %d, want 0 to %d", id, r.Lag.Lag, prepare.MaxLags-1)
 		}
 		if r.Reason == "" && r.Lags[r.Lag.Lag].Kept == 0 {
 			r.Reason = "no beta rows"
 		}
 		g.runs = append(g.runs, r)
 		latest = max(latest, r.WallNs)
-		g.out.Runs = append(g.out.Runs, result.FitRun{ID: id, Config: r.Config, Used: r.Reason == "", Saturated: r.Saturated, Reason: r.Reason, Steps: r.Steps, Findings: append([]trace.Finding{}, r.Findings...)})
+		g.out.Runs = append(g.out.Runs, result.FitRun{ID: id, Config: r.Config, Used: r.Reason == "", Saturated: r.Saturated,
+			Reason: r.Reason, Steps: r.Steps, Findings: append([]trace.Finding{}, r.Findings...)})
 		if r.Reason != "" {
 			continue
 		}
 		if sums[r.Config] == nil {
-			sums[r.Config] = &lengths{}
+			sums[r.Config] = &prepare.Lengths{}
 		}
-		sums[r.Config].add(lengths{r.Requests[0], r.Requests[1], r.Requests[2]})
+		sums[r.Config].Add(prepare.Lengths{Requests: r.Requests[0], Prompt: r.Requests[1], Output: r.Requests[2]})
 		g.addConfig(id, r)
 	}
 	if latest > 0 {
@@ -101,7 +109,7 @@ func (g *gramFit) describe() error {
 	}
 	for k := range g.out.Configs {
 		c := &g.out.Configs[k]
-		c.MeanPromptTokens, c.MeanOutputTokens = sums[c.Key].means()
+		c.MeanPromptTokens, c.MeanOutputTokens = sums[c.Key].Means()
 	}
 	return nil
 }
@@ -126,7 +134,7 @@ func (g *gramFit) cells(gamma int, hold bool) *cells.Cells {
 	}
 	out := *at(0)
 	out.List = nil
-	for lag := range gramLags {
+	for lag := range prepare.MaxLags {
 		for _, c := range at(lag).List {
 			if r := &g.runs[c.Run]; r.Reason == "" && r.Lag.Lag == lag {
 				out.List = append(out.List, c)
@@ -144,20 +152,20 @@ func (g *gramFit) cells(gamma int, hold bool) *cells.Cells {
 
 // fit selects gamma and lambda, solves, and reports what sums allow.
 func (g *gramFit) fit() error {
-	if want := 2 * gramLags * len(g.gammas); len(g.file.Sets) != want {
+	if want := 2 * prepare.MaxLags * len(g.gammas); len(g.file.Sets) != want {
 		return refused("got %d sets of sums, want %d", len(g.file.Sets), want)
 	}
 	g.configs = g.cells(0, false).Configs()
 	if len(g.configs) == 0 {
-		return trace.Errorf(NoRows, "no sums of a run that can be fitted in %d Gram files", len(g.file.Runs))
+		return trace.Errorf(options.CodeNoRows, "no sums of a run that can be fitted in %d Gram files", len(g.file.Runs))
 	}
-	g.terms = featureTerms(features.BetaFeatures(g.o.Spec), len(g.configs), g.o.Prior)
-	g.opt = ridgeOptions(g.terms, epsBetaUs, g.o)
+	g.terms = estimate.FeatureTerms(features.BetaFeatures(g.o.Spec), len(g.configs), g.o.Prior)
+	g.opt = estimate.RidgeOptions(g.terms, estimate.EpsBetaUs, g.o)
 	sels := make([]cv.Selection, len(g.gammas))
 	for k := range sels {
 		c := g.cells(k, false)
 		if !slices.ContainsFunc(c.List, func(c cells.Cell) bool { return c.From != cells.Never }) {
-			return trace.Errorf(NoRows, "no run has the %d rows that folds need", g.opt.Folds+1)
+			return trace.Errorf(options.CodeNoRows, "no run has the %d rows that folds need", g.opt.Folds+1)
 		}
 		var err error
 		if sels[k], err = cv.SelectCells(c, g.opt); err != nil {
@@ -180,14 +188,17 @@ func (g *gramFit) report(sels []cv.Selection, gamma int, total *gram.Gram, fit r
 	out := &g.out.Beta
 	*out = result.Model{
 		Name: "beta", SpecVersion: string(g.o.Spec), Recipe: g.o.Recipe, Target: g.o.BetaTarget,
-		Lambda: num(sel.Lambda), GammaEMA: num(g.gammas[gamma]), Grid: gridPoints(sels), DFEff: num(fit.DF),
-		FoldFingerprints: sel.Grid[sel.Index].Fingerprints, NestedCross: num(sel.NestedMean()),
-		Certificate:    &result.Certificate{MinZeroGradient: num(fit.Cert.MinZero), MaxActiveGradient: fit.Cert.MaxActive, OK: fit.Cert.OK()},
-		NullDirections: []string{}, Loco: []result.Loco{}, BoundHits: []result.BoundHit{}, Warnings: g.words(sel.Findings), PipelineLag: map[string]result.RunLag{},
+		Lambda: result.OrNull(sel.Lambda), GammaEMA: result.OrNull(g.gammas[gamma]), Grid: estimate.GridPoints(sels),
+		DFEff:            result.OrNull(fit.DF),
+		FoldFingerprints: sel.Grid[sel.Index].Fingerprints, NestedCross: result.OrNull(sel.NestedMean()),
+		Certificate: &result.Certificate{MinZeroGradient: result.OrNull(fit.Cert.MinZero), MaxActiveGradient: fit.Cert.MaxActive,
+			OK: fit.Cert.OK()},
+		NullDirections: []string{}, Loco: []result.Loco{}, BoundHits: []result.BoundHit{}, Warnings: g.words(sel.Findings),
+		PipelineLag: map[string]result.RunLag{},
 	}
 	g.countRows(out)
 	e := g.evidence(gamma, total, fit)
-	e.describe(g.terms, fit, len(g.configs), out)
+	e.Describe(g.terms, fit, len(g.configs), out)
 	g.errors(gamma, sel, fit.Beta, out)
 	for k, r := range g.runs {
 		if r.Audit.Run == "" {
@@ -198,29 +209,30 @@ func (g *gramFit) report(sels []cv.Selection, gamma int, total *gram.Gram, fit r
 		if r.Reason == "" {
 			out.PipelineLag[g.file.Runs[k]] = r.Lag
 			if text := r.Lags[r.Lag.Lag].BelowFloor; text != "" {
-				out.Warnings = append(out.Warnings, trace.Finding{Code: TargetBelowFloor, Message: text})
+				out.Warnings = append(out.Warnings, trace.Finding{Code: describe.CodeTargetBelowFloor, Message: text})
 			}
 		}
 	}
-	(&fitter{}).orderFinding(out)
+	describe.OrderFinding(out)
 }
 
 func (g *gramFit) words(found []ridge.Finding) []trace.Finding {
-	p := pool{runs: g.file.Runs, configs: g.file.Configs}
-	return append([]trace.Finding{}, p.words(found)...)
+	p := estimate.Pool{Runs: g.file.Runs, Configs: g.file.Configs}
+	return append([]trace.Finding{}, p.Words(found)...)
 }
 
 // evidence is what sums and meta say about the terms.
-func (g *gramFit) evidence(gamma int, total *gram.Gram, fit ridge.Fit) *evidence {
+func (g *gramFit) evidence(gamma int, total *gram.Gram, fit ridge.Fit) *describe.Evidence {
 	shares := make([][]float64, len(g.configs))
 	for c, label := range g.configs {
 		shares[c] = g.within(g.file.Configs[label])
 	}
-	e := &evidence{tags: ridge.Identify(shares), diag: diagnose(total, fit), share: make([]float64, len(g.terms))}
-	conf := bootstrap.Blocks(bootstrap.OfCells(g.cells(gamma, false), g.opt.MinCellRows), e.tags, g.opt, bootstrap.Options{Draws: g.o.Bootstraps, Level: 0.95, Seed: uint64(g.o.Seed)})
-	e.conf = &conf
-	for j := range e.share {
-		e.share[j] = nan
+	e := &describe.Evidence{Tags: ridge.Identify(shares), Diag: describe.DiagnoseGram(total, fit), Share: make([]float64, len(g.terms))}
+	conf := bootstrap.Blocks(bootstrap.OfCells(g.cells(gamma, false), g.opt.MinCellRows), e.Tags, g.opt,
+		bootstrap.Options{Draws: g.o.Bootstraps, Level: 0.95, Seed: uint64(g.o.Seed)})
+	e.Conf = &conf
+	for j := range e.Share {
+		e.Share[j] = math.NaN()
 		lo, hi := math.Inf(1), math.Inf(-1)
 		for _, r := range g.runs {
 			if f := r.Lags[r.Lag.Lag]; r.Reason == "" && j < len(f.Min) && j < len(f.Max) {
@@ -230,7 +242,7 @@ func (g *gramFit) evidence(gamma int, total *gram.Gram, fit ridge.Fit) *evidence
 		if lo > hi {
 			lo, hi = 0, 0
 		}
-		e.lo, e.hi = append(e.lo, lo), append(e.hi, hi)
+		e.Lo, e.Hi = append(e.Lo, lo), append(e.Hi, hi)
 	}
 	return e
 }
@@ -240,7 +252,7 @@ func (g *gramFit) evidence(gamma int, total *gram.Gram, fit ridge.Fit) *evidence
 func (g *gramFit) within(config string) []float64 {
 	out := make([]float64, len(g.terms))
 	for j := range out {
-		out[j] = nan
+		out[j] = math.NaN()
 		for _, r := range g.runs {
 			if w := r.Lags[r.Lag.Lag].Within; r.Reason == "" && r.Config == config && j < len(w) && w[j] != nil && !(out[j] > *w[j]) {
 				out[j] = *w[j]
@@ -276,23 +288,23 @@ func (g *gramFit) errors(gamma int, sel *cv.Selection, beta []float64, out *resu
 		counts[train.List[i].Config] += int(train.List[i].Gram.N)
 	}
 	for _, c := range g.configs {
-		if n := counts[c]; n < guidanceBeta {
-			out.Warnings = append(out.Warnings, fewRows("beta", g.file.Configs[c], n, guidanceBeta))
+		if n := counts[c]; n < describe.GuidanceBeta {
+			out.Warnings = append(out.Warnings, describe.FewRows("beta", g.file.Configs[c], n, describe.GuidanceBeta))
 		}
 	}
 	for _, n := range sel.Nested {
 		key := g.file.Configs[n.Config]
-		out.Loco = append(out.Loco, result.Loco{Config: key, Label: key, Rows: counts[n.Config], RelErr: num(math.Sqrt(n.Outer))})
+		out.Loco = append(out.Loco, result.Loco{Config: key, Label: key, Rows: counts[n.Config], RelErr: result.OrNull(math.Sqrt(n.Outer))})
 	}
 	if len(hold.List) == 0 {
 		return
 	}
 	whole := hold.Total(g.opt.MinCellRows)
 	out.Rows.Holdout = int(whole.N)
-	out.Holdout = &result.Errors{Rows: int(whole.N), RelErr: num(math.Sqrt(whole.Score(beta)))}
+	out.Holdout = &result.Errors{Rows: int(whole.N), RelErr: result.OrNull(math.Sqrt(whole.Score(beta)))}
 	for i := range hold.List {
 		c := &hold.List[i]
 		out.Cells = append(out.Cells, result.Cell{Run: g.file.Runs[c.Run], Config: g.file.Configs[c.Config], Regime: g.file.Regimes[c.Regime],
-			Errors: result.Errors{Rows: int(c.Gram.N), RelErr: num(math.Sqrt(c.Gram.Score(beta)))}})
+			Errors: result.Errors{Rows: int(c.Gram.N), RelErr: result.OrNull(math.Sqrt(c.Gram.Score(beta)))}})
 	}
 }

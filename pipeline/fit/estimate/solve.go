@@ -1,0 +1,125 @@
+package estimate
+
+import (
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge/cv"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Solved is a fitted linear model on a pool: what every result.Model is made from.
+type Solved struct {
+	Terms    []Term
+	Pool     *Pool
+	Opt      ridge.Options
+	Variant  int
+	Sel      *cv.Selection // nil for the frozen recipe and for fixed coefficients
+	Frozen   *cv.FrozenFit // Frozen recipe
+	Fit      ridge.Fit     // what is published
+	Polish   *ridge.Polish
+	Censored *ridge.CensoredFit // interval targets
+	Weights  []float64          // of the training rows (spec#weights)
+	Data     *gram.Data         // all rows, chosen variant
+	Train    *gram.Data         // training rows, chosen variant
+	Pred     []float64          // of every row of data
+	on       [][]float64        // coefficients by configuration; nil: those of fit everywhere
+	Findings []trace.Finding
+}
+
+// SolveRelative fits the chosen variant at the selection's lambda and polishes.
+func (s *Solved) SolveRelative(variant int, sel *cv.Selection, refitAll bool) error {
+	s.Variant, s.Sel = variant, sel
+	s.Data = s.Pool.Data.With(variant)
+	rows := s.Pool.Train
+	if refitAll {
+		rows = nil
+	}
+	s.Train = s.Data
+	if rows != nil {
+		s.Train = s.Data.Subset(rows)
+	}
+	s.Weights = cells.Weights(s.Train, s.Opt)
+	ls, err := ridge.FitRows(s.Train, s.Weights, nil, sel.Lambda, s.Opt)
+	if err != nil {
+		return err
+	}
+	p, err := ridge.Reweight(s.Train, s.Weights, ls, s.Opt)
+	if err != nil {
+		return err
+	}
+	s.Polish, s.Fit = &p, p.Best()
+	s.Pred = gram.Predict(s.Data, s.Fit.Beta)
+	return nil
+}
+
+// solveFrozen is the frozen recipe on the training rows.
+func (s *Solved) solveFrozen(variant int) error {
+	s.Variant = variant
+	s.Data = s.Pool.Data.With(variant)
+	s.Train = s.Data.Subset(s.Pool.Train)
+	f, err := cv.Frozen(s.Train, s.Opt)
+	if err != nil {
+		return err
+	}
+	s.Frozen = &f
+	s.Fit = ridge.Fit{Lambda: f.Lambda, Beta: f.Beta, DF: f.DF}
+	s.Weights = s.Train.Factor
+	s.Pred = gram.Predict(s.Data, f.Beta)
+	return nil
+}
+
+// GridPoints is the selection's grid for every gamma.
+func GridPoints(sels []cv.Selection) []result.GridPoint {
+	var out []result.GridPoint
+	for _, s := range sels {
+		for _, p := range s.Grid {
+			out = append(out, result.GridPoint{Lambda: p.Lambda, GammaEMA: s.Gamma, Within: result.OrNull(p.Within),
+				Cross: result.OrNull(p.Cross), SE: result.OrNull(p.SE)})
+		}
+	}
+	return out
+}
+
+// FrozenGrid is the same for the frozen recipe: its score is RMSE in us.
+func FrozenGrid(fits []cv.FrozenFit, gammas []float64) []result.GridPoint {
+	var out []result.GridPoint
+	for g, f := range fits {
+		for _, p := range f.Grid {
+			out = append(out, result.GridPoint{Lambda: p.Lambda, GammaEMA: gammas[g], Within: result.OrNull(p.Mean)})
+		}
+	}
+	return out
+}
+
+// Names of the terms, in order.
+func (s *Solved) Names() []string {
+	out := make([]string, len(s.Terms))
+	for j, t := range s.Terms {
+		out[j] = t.Name
+	}
+	return out
+}
+
+// codeOf maps ridge's codes to ours.
+var codeOf = map[string]trace.Code{
+	ridge.TooFewRows: codeTooFewRows, ridge.LambdaAtEdge: codeLambdaEdge, ridge.FoldsNotDistinct: codeFoldsRepeat,
+	ridge.IntervalNotConverged: codeNoInterval, ridge.CertificateFailed: codeCertificateFails,
+}
+
+// Words turns ridge's findings into ours, with names for labels.
+func (p *Pool) Words(found []ridge.Finding) []trace.Finding {
+	var out []trace.Finding
+	for _, f := range found {
+		msg := f.Message
+		switch {
+		case f.Run >= 0 && int(f.Run) < len(p.Runs):
+			msg = "run " + p.Runs[f.Run] + ": " + msg
+		case f.Config >= 0 && int(f.Config) < len(p.Configs):
+			msg = "configuration " + p.Configs[f.Config] + ": " + msg
+		}
+		out = append(out, trace.Finding{Code: codeOf[f.Code], Message: msg})
+	}
+	return out
+}

@@ -1,0 +1,193 @@
+package fit
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit/estimate"
+	"github.com/blis-train/blis-train/pipeline/fit/options"
+	"github.com/blis-train/blis-train/pipeline/fit/prepare"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// A fit is asked for with these.
+type (
+	Options = options.Options
+	Source  = options.Source
+	Dump    = options.Dump
+)
+
+// MinBootstraps is the smallest useful number of draws for a 95 % interval.
+const MinBootstraps = options.MinBootstraps
+
+// DefaultOptions are the options of spec 1.1.
+func DefaultOptions() Options { return options.Default() }
+
+// BareOptions are DefaultOptions but for what depends on the spec version.
+func BareOptions() Options { return options.Bare() }
+
+// fitter is one fit in progress.
+type fitter struct {
+	o        options.Options
+	gammas   []float64
+	gamma    int // chosen position in gammas
+	prepared []*prepare.Run
+	used     []*prepare.Run
+	beta     *estimate.Pool // the rows of the step-time model
+	out      *result.Fit
+	progress trace.Progress
+}
+
+func newFitter(ctx context.Context, sources []options.Source, o options.Options, progress trace.Progress) (*fitter, error) {
+	o, err := o.Resolve()
+	if err != nil {
+		return nil, err
+	}
+	f := &fitter{o: o, gammas: features.Gammas(), out: &result.Fit{Options: o.Record(), FeatureSet: features.SetOf(o.Spec)},
+		progress: progress}
+	sources = slices.Clone(sources)
+	if sources, err = options.Without(sources, o.Without); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(sources, func(a, b options.Source) int { return strings.Compare(a.ID, b.ID) })
+	if err := f.prepareAll(ctx, sources); err != nil {
+		return nil, err
+	}
+	f.describe()
+	if len(f.used) == 0 {
+		return nil, f.nothingLeft()
+	}
+	return f, nil
+}
+
+// prepareAll makes the rows of every run, several runs at a time; the order of
+// the result is that of sources.
+func (f *fitter) prepareAll(ctx context.Context, sources []options.Source) error {
+	f.prepared = make([]*prepare.Run, len(sources))
+	f.o.Lone = !slices.ContainsFunc(sources, func(s Source) bool { return s.Deployment.Config() != sources[0].Deployment.Config() })
+	err := par.Try(ctx, f.o.Workers, len(sources), func(i int) (err error) {
+		f.prepared[i], err = prepare.Make(sources[i], f.o, f.gammas)
+		return err
+	}, func(done int) { f.progress.Report("rows", int64(done), int64(len(sources)), "runs") })
+	if err != nil {
+		return err
+	}
+	for _, p := range f.prepared {
+		if p.Reason == "" {
+			f.used = append(f.used, p)
+		}
+	}
+	return nil
+}
+
+// describe fills the runs and configurations of the document.
+func (f *fitter) describe() {
+	var latest int64
+	for _, p := range f.prepared {
+		latest = max(latest, p.WallNs)
+		f.out.Runs = append(f.out.Runs, result.FitRun{
+			ID: p.Src.ID, Config: p.Config, Used: p.Reason == "", Saturated: p.Saturated, Reason: p.Reason,
+			Steps: p.Quality, Findings: p.Findings,
+		})
+	}
+	if latest > 0 {
+		f.out.TrainingDate = time.Unix(0, latest).UTC().Format(time.DateOnly)
+	}
+	for _, p := range f.used {
+		f.warn(p.Src.Deployment.Assumed()...)
+		k := slices.IndexFunc(f.out.Configs, func(c result.FitConfig) bool { return c.Key == p.Config })
+		if k < 0 {
+			k = len(f.out.Configs)
+			f.out.Configs = append(f.out.Configs, result.FitConfig{Key: p.Config, Label: p.Src.Deployment.Label(), Deployment: p.Src.Deployment})
+		}
+		f.out.Configs[k].Runs = append(f.out.Configs[k].Runs, p.Src.ID)
+	}
+	for k := range f.out.Configs {
+		c := &f.out.Configs[k]
+		var sum prepare.Lengths
+		for _, p := range f.used {
+			if p.Config == c.Key {
+				sum.Add(p.Lengths)
+			}
+		}
+		c.MeanPromptTokens, c.MeanOutputTokens = sum.Means()
+	}
+}
+
+func (f *fitter) nothingLeft() error {
+	var why []string
+	for _, p := range f.prepared {
+		why = append(why, p.Src.ID+": "+p.Reason)
+	}
+	return trace.Errorf(options.CodeNoRows, "no run can be fitted (%s)",
+		strings.Join(why, "; ")).WithHint("blis-train inspect shows what is missing from each run; --keep-saturated keeps saturated runs")
+}
+
+func (f *fitter) warn(found ...trace.Finding) { f.out.Warnings = append(f.out.Warnings, found...) }
+
+// tablesOf is one table of each of the given runs.
+func tablesOf(used []*prepare.Run, pick func(*prepare.Run) *rows.Table) []*rows.Table {
+	out := make([]*rows.Table, len(used))
+	for i, p := range used {
+		out[i] = pick(p)
+	}
+	return out
+}
+
+// namesOf is what pick says of the deployment behind each configuration label.
+func (f *fitter) namesOf(s *estimate.Solved, pick func(*deploy.Deployment) string) []string {
+	out := make([]string, len(s.Pool.Configs))
+	for _, p := range f.used {
+		if k := slices.Index(s.Pool.Configs, p.Config); k >= 0 {
+			out[k] = pick(&p.Src.Deployment)
+		}
+	}
+	return out
+}
+
+// dump hands the rows to Options.Rows.
+func (f *fitter) dump() error {
+	if f.o.Rows == nil {
+		return nil
+	}
+	d := &options.Dump{Spec: f.o.Spec, Phases: map[string][]deploy.Phase{}}
+	for _, p := range f.used {
+		d.Tables = append(d.Tables, p.Beta.At(f.gammas[f.gamma]))
+		d.Phases[p.Src.ID] = p.Src.Deployment.Phases
+	}
+	for _, target := range f.o.AlphaTargets {
+		for _, p := range f.used {
+			d.Tables = append(d.Tables, p.Alpha[target].At(f.gammas[f.gamma]))
+		}
+	}
+	d.Tables = slices.DeleteFunc(d.Tables, func(t *rows.Table) bool { return t.Kept == 0 })
+	return f.o.Rows(d)
+}
+
+// alphaFit is one alpha target on its way.
+type alphaFit struct {
+	target string
+	s      *estimate.Solved
+	sel    estimate.Selections
+	bounds ridge.Bounds // training rows; overhead only
+	passes int
+	counts result.RowCounts
+	on     []result.DeploymentCoefficients // overhead of several deployments
+}
+
+// clipped is max(0, prediction): alphas are delays.
+func clipped(pred []float64) []float64 {
+	for i, v := range pred {
+		pred[i] = math.Max(0, v)
+	}
+	return pred
+}

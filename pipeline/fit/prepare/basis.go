@@ -1,0 +1,117 @@
+package prepare
+
+import (
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/features/basis"
+	"github.com/blis-train/blis-train/pipeline/fit/options"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// skipOthers says which bases the deployment has no form of.
+func (p *Run) skipOthers(space *features.Space, o options.Options) {
+	for _, name := range o.Models {
+		if _, err := Vectorizer(name, space); err != nil {
+			p.Findings = append(p.Findings, trace.Findingf(CodeModelSkipped, "%s: %s: %v", p.Src.ID, name, err))
+		}
+	}
+}
+
+// OtherTables reads the recording again and makes the same rows under the other bases.
+func (p *Run) OtherTables(o options.Options) error {
+	run, err := p.Src.Load()
+	if err != nil {
+		return err
+	}
+	steps, err := rows.Rebuild(run, &p.Src.Deployment, o.Spec)
+	if err != nil {
+		return err
+	}
+	space, err := features.New(o.Spec, &p.Src.Deployment)
+	if err != nil {
+		return err
+	}
+	opt := rows.BetaOptions{Target: o.BetaTarget, Lag: p.Lag.Lag, Gamma: features.DefaultGamma, Split: o.Split, Saturated: p.Spans}
+	for _, name := range o.Models {
+		vec, err := Vectorizer(name, space)
+		if vec == nil || err != nil { // skipOthers has said so
+			continue
+		}
+		if p.Other[name], err = steps.BetaBasis(space, *vec, opt); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Vectorizer is the basis of a parameterisation; nil for roofline, which reads
+// the physics features.
+func Vectorizer(name string, space *features.Space) (*rows.Vectorizer, error) {
+	switch name {
+	case options.Linear3:
+		return &rows.Vectorizer{P: len(basis.Linear3Beta), Step: func(in *features.StepInput, _ []trace.Member,
+			x []float64) (features.Hits, error) {
+			basis.Linear3(in.ScheduledTokens, in.KVReadTokens, x)
+			return 0, nil
+		}}, nil
+	case options.Blackbox:
+		return &rows.Vectorizer{P: len(basis.BlackboxBeta), WantMembers: true,
+			Step: func(_ *features.StepInput, members []trace.Member, x []float64) (features.Hits, error) {
+				s, err := stepOf(members)
+				if err == nil {
+					basis.Blackbox(&s, x)
+				}
+				return 0, err
+			}}, nil
+	case options.TrainedPhysics:
+		tp, err := basis.NewTrainedPhysics(space.Deployment())
+		if err != nil {
+			return nil, err
+		}
+		return &rows.Vectorizer{P: len(basis.TrainedPhysicsBeta), WantMembers: true,
+			Step: func(_ *features.StepInput, members []trace.Member, x []float64) (features.Hits, error) {
+				s, err := stepOf(members)
+				if err == nil {
+					tp.Beta(&s, x)
+				}
+				return 0, err
+			}}, nil
+	}
+	return nil, nil
+}
+
+// stepOf sums a batch; approximate steps have no members and are refused.
+func stepOf(members []trace.Member) (basis.Step, error) {
+	var s basis.Step
+	if len(members) == 0 {
+		return s, trace.Errorf(rows.UnknownBatch, "no requests known")
+	}
+	for i := range members {
+		s.Add(members[i].Chunk)
+	}
+	return s, nil
+}
+
+// refused10 says why the run has no rows with 1.0 features, for which nobody asks
+// where there is one configuration.
+func (p *Run) refused10(steps *rows.Steps) error {
+	if err := steps.Refused10(); err != nil {
+		return err
+	}
+	_, err := features.New(features.V10, &p.Src.Deployment)
+	return err
+}
+
+// frozenTable is the run's cadence rows with 1.0 features, an error where 1.0 has
+// no input for them.
+func (p *Run) frozenTable(run *trace.Run, o options.Options) (*rows.Table, error) {
+	steps, err := rows.Rebuild(run, &p.Src.Deployment, features.V10)
+	if err != nil {
+		return nil, err
+	}
+	space, err := features.New(features.V10, &p.Src.Deployment)
+	if err != nil {
+		return nil, err
+	}
+	return steps.Beta(space, rows.BetaOptions{Target: rows.Cadence, Lag: p.Lag.Lag, Split: o.Split, Saturated: p.Spans})
+}

@@ -1,0 +1,151 @@
+// Package prepare turns one recording into the rows of a fit: batches, lag, targets and
+// tables, under every basis asked for.
+package prepare
+
+import (
+	"fmt"
+
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit/options"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/score"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Load loads one run, rebuilds its batches, measures its lag and audits its
+// targets: all that comes before rows.
+func Load(src options.Source, o options.Options) (*Run, *rows.Steps, *features.Space, error) {
+	run, err := src.Load()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	p := &Run{Src: src, Config: src.Deployment.Config(), Alpha: map[string]*rows.Table{}, Other: map[string]*rows.Table{},
+		WallNs: latestWall(run), Lengths: lengthsOf(run)}
+	if src.Judge != nil {
+		p.judge(run, o)
+	}
+	steps, err := rows.Rebuild(run, &src.Deployment, o.Spec)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("run %s: %w", src.ID, err)
+	}
+	p.Quality = score.StepQuality(steps.Quality)
+	p.Findings = append(p.Findings, steps.Findings...)
+	space, err := features.New(o.Spec, &src.Deployment)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("run %s: %w", src.ID, err)
+	}
+	if err := p.chooseLag(steps, space, o); err != nil {
+		return nil, nil, nil, fmt.Errorf("run %s: lag: %w", src.ID, err)
+	}
+	p.Audit = score.Audit(steps.Run.ID, steps.Audit(space))
+	return p, steps, space, nil
+}
+
+// Make makes every table the fit needs of one run.
+func Make(src options.Source, o options.Options, gammas []float64) (*Run, error) {
+	p, steps, space, err := Load(src, o)
+	if err != nil {
+		return nil, err
+	}
+	if o.BetaOnly {
+		p.Coverage = steps.Coverage()
+	}
+	if p.Reason != "" {
+		return p, nil
+	}
+	if err := p.tables(steps, space, o, gammas); err != nil {
+		return nil, fmt.Errorf("run %s: %w", src.ID, err)
+	}
+	if p.Beta.Kept == 0 {
+		p.Reason = "no beta rows: " + largestReason(p.Beta)
+		p.Findings = append(p.Findings, trace.Findingf(codeRunLeftOut, "%s: %s", src.ID, p.Reason))
+	}
+	return p, nil
+}
+
+func largestReason(t *rows.Table) string {
+	best := rows.CodeCount{Code: "no step summaries"}
+	for _, c := range t.Dropped {
+		if c.N > best.N {
+			best = c
+		}
+	}
+	return fmt.Sprintf("%s (%d of %d candidates)", best.Code, best.N, t.Read)
+}
+
+func latestWall(run *trace.Run) int64 {
+	var latest int64
+	for i := range run.Requests {
+		latest = max(latest, run.Requests[i].EndWallNs.Or(0))
+	}
+	for i := range run.Steps {
+		latest = max(latest, run.Steps[i].WallNs)
+	}
+	return latest
+}
+
+// judge leaves a saturated run out, and of other runs their saturated spans.
+func (p *Run) judge(run *trace.Run, o options.Options) {
+	reason, spans := p.Src.Judge(run)
+	p.Saturated = reason != ""
+	if p.Saturated {
+		p.Findings = append(p.Findings, trace.Findingf(codeSaturatedRun, "%s: %s", p.Src.ID, reason))
+	}
+	if o.KeepSaturated {
+		return
+	}
+	if p.Saturated {
+		p.Reason = "saturated: " + reason
+	}
+	p.Spans = spans
+}
+
+// tables makes the beta table and the alpha tables.
+func (p *Run) tables(steps *rows.Steps, space *features.Space, o options.Options, gammas []float64) error {
+	var err error
+	p.Beta, err = steps.Beta(space, rows.BetaOptions{Target: o.BetaTarget, Lag: p.Lag.Lag, Gammas: gammas, Split: o.Split, Saturated: p.Spans})
+	if err != nil || o.BetaOnly {
+		return err
+	}
+	for _, target := range o.AlphaTargets {
+		p.Alpha[target], err = steps.Alpha(space, rows.AlphaOptions{Target: target, Gammas: gammas, Split: o.Split, Saturated: p.Spans})
+		if err != nil {
+			return err
+		}
+	}
+	p.skipOthers(space, o)
+	if o.Spec == features.V11 {
+		p.tables10(steps, o)
+	}
+	return nil
+}
+
+// tables10 makes the rows with 1.0 features for the comparison in
+// leave-one-configuration-out. It ends the life of steps.
+func (p *Run) tables10(steps *rows.Steps, o options.Options) {
+	var err error
+	if o.Lone {
+		err = p.refused10(steps)
+	} else {
+		run := steps.Run
+		*steps = rows.Steps{}
+		p.Frozen, err = p.frozenTable(run, o)
+	}
+	if err != nil {
+		p.Findings = append(p.Findings, trace.Findingf(codeNoSpec10, "%s: %v", p.Src.ID, err))
+	}
+}
+
+// MeasureLag is the lag of one run with its evidence, as a fit would use it.
+func MeasureLag(src options.Source, o options.Options) (result.RunLag, []result.LagEvidence, error) {
+	o, err := o.Resolve()
+	if err != nil {
+		return result.RunLag{}, nil, err
+	}
+	p, _, _, err := Load(src, o)
+	if err != nil {
+		return result.RunLag{}, nil, err
+	}
+	return p.Lag, p.Evidence, nil
+}

@@ -1,0 +1,60 @@
+package prepare
+
+import (
+	"github.com/blis-train/blis-train/pipeline/fit/options"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Run is one run as rows, its recording released.
+type Run struct {
+	Src       options.Source
+	Config    string
+	Reason    string // why it takes no part; empty when used
+	Saturated bool
+	Spans     []rows.Span // Saturated parts of a run that is not
+	Quality   result.StepQuality
+	Findings  []trace.Finding
+	Lag       result.RunLag
+	Evidence  []result.LagEvidence
+	Audit     result.TargetAudit
+	Beta      *rows.Table
+	Alpha     map[string]*rows.Table // per alpha target
+	Other     map[string]*rows.Table // per other parameterisation, the same rows
+	Frozen    *rows.Table            // 1.0 duration-free comparison: 1.0 features on the cadence
+	WallNs    int64                  // latest wall-clock stamp
+	Lengths   Lengths
+	Coverage  rows.Coverage // of the steps; with BetaOnly
+}
+
+// Lengths are sums over finished requests, for the configuration's means.
+type Lengths struct{ Requests, Prompt, Output int64 }
+
+// Add adds the sums of another run.
+func (l *Lengths) Add(o Lengths) {
+	l.Requests += o.Requests
+	l.Prompt += o.Prompt
+	l.Output += o.Output
+}
+
+// Means are the mean prompt and output, nil without requests.
+func (l *Lengths) Means() (prompt, output *float64) {
+	if l.Requests == 0 {
+		return nil, nil
+	}
+	n := float64(l.Requests)
+	return result.OrNull(float64(l.Prompt) / n), result.OrNull(float64(l.Output) / n)
+}
+
+func lengthsOf(run *trace.Run) Lengths {
+	var l Lengths
+	for i := range run.Requests {
+		if r := &run.Requests[i]; r.Success.Or(false) && r.PromptTokens.OK && r.OutputTokens.OK {
+			l.Requests++
+			l.Prompt += r.PromptTokens.V
+			l.Output += r.OutputTokens.V
+		}
+	}
+	return l
+}
