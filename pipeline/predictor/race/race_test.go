@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/forest"
 	"github.com/blis-train/blis-train/pipeline/predictor/decision"
 	"github.com/blis-train/blis-train/pipeline/predictor/model"
 	"github.com/blis-train/blis-train/result"
@@ -103,6 +104,9 @@ func TestRace(t *testing.T) {
 	want := "all, ttft_ms, load-up: physics beats trees by"
 	if !strings.Contains(strings.Join(doc.Sentences, "\n"), want) {
 		t.Errorf("no sentence %q in\n%s", want, strings.Join(doc.Sentences, "\n"))
+	}
+	if want := "all, ttft_ms, random - time: trees -"; !strings.Contains(strings.Join(doc.Sentences, "\n"), want) {
+		t.Errorf("no sentence %q: a leak should flatter", want)
 	}
 	covered := 0
 	for _, c := range doc.Calibration {
@@ -235,5 +239,50 @@ func TestScoresByHand(t *testing.T) {
 	o.block, o.strata = []int{0, 1, 2, 3}, [][]int{{0, 1, 2, 3}}
 	if _, _, ok := o.interval([]float64{1, 1, 1, 1}, 1, 100); ok {
 		t.Error("four blocks gave an interval, want none below five")
+	}
+}
+
+// What a router loads from predictor.json predicts what the race scored, row by
+// row, with the standard library's reader alone.
+func TestFileIsTheModel(t *testing.T) {
+	runs := []*Run{synthetic("a", "one", 500, 1)}
+	o := options(runs)
+	targets, err := GrowTargets(context.Background(), runs, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(map[string]any{"schema_version": "1", "targets": targets})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := forest.Load(strings.NewReader(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &race{o: o, runs: runs}
+	for k, target := range Targets {
+		a := r.gather(ScopeAll, target)
+		models, err := model.FromTarget(&targets[k])
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := file.Target(target)
+		x := make([]float64, len(a.table.X))
+		for i := range a.samples {
+			a.table.Row(i, x)
+			if got, _ := e.Predict(x); got != models[model.Trees].Predict(a.table, i) {
+				t.Fatalf("%s row %d: the file says %g, the model %g", target, i, got, models[model.Trees].Predict(a.table, i))
+			}
+			if got, _ := e.PredictGated(x); got != models[model.TreesGated].Predict(a.table, i) {
+				t.Fatalf("%s row %d: gated forests differ", target, i)
+			}
+		}
+		if _, ok := e.P90(x); !ok || len(e.Quantiles) != 3 {
+			t.Errorf("%s: no calibrated P90 or %d quantiles", target, len(e.Quantiles))
+		}
+	}
+	judged, err := JudgeFile(context.Background(), runs, targets, o)
+	if err != nil || len(judged.Cells) != 2*len(evaluated) {
+		t.Fatalf("got %v and %d cells, want %d", err, len(judged.Cells), 2*len(evaluated))
 	}
 }
