@@ -34,7 +34,7 @@ type Fitted struct {
 }
 
 // Fit estimates the effective parameters of a server and scores them on windows that a
-// second fit has not seen. A refusal is a reason in the document, not an error.
+// second fit has not seen (spec#queue-hold-out). A refusal is a reason in the document, not an error.
 func Fit(s *Server, o *Options) (*Fitted, error) {
 	f := &Fitted{Server: s, Split: len(s.Windows)}
 	f.describe(o)

@@ -50,7 +50,7 @@ func LimitsOf(d *deploy.Deployment, o *Options) queueing.Server {
 // idleOverheadMs is the time from the arrival at the API to the engine's input queue: the
 // fifth percentile of ARRIVED to QUEUED. QUEUED is a pick-up between two steps, so only
 // requests that meet an idle engine, or the very end of a step, show the overhead alone
-// (spec#delay-targets). ok is false without API spans.
+// (spec#queue-overhead). ok is false without API spans.
 func idleOverheadMs(run *trace.Run) (ms float64, ok bool) {
 	var waits []float64
 	for i := range run.Requests {

@@ -22,7 +22,7 @@ type Physical struct {
 
 // SetPhysical fits the run's steps: iteration = alpha + beta*(tokens computed) +
 // gamma*(KV tokens read) is a linear model of a step, thousands of rows with their
-// composition instead of two means a minute. A run without step rows gets a finding.
+// composition instead of two means a minute (spec#queue-physical). A run without step rows gets a finding.
 func (s *Server) SetPhysical(src fit.Source, o fit.Options) error {
 	it, err := fit.FitIteration(src, o)
 	if err != nil {
