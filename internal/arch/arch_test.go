@@ -91,6 +91,7 @@ var rooms = map[string]room{
 	"forest":          {pure: true},
 	"predict":         {ours: []string{"sim/latency", "coeff", "deploy"}, pure: true},
 	"internal/arch":   {},
+	"eval/faults":     {},
 	"internal/python": {},
 
 	// queueing models of autoscalers: the room that joins the others
@@ -216,7 +217,7 @@ var rooms = map[string]room{
 		theirs: []string{pdata},
 	},
 	"pipeline/extract/otlp/otlptest": {theirs: []string{pdata, zstd}},
-	"pipeline/extract/source":        {ours: []string{"pipeline/extract/account", "pipeline/extract/scan", "trace"}, theirs: []string{zstd}},
+	"pipeline/extract/source":        {ours: []string{"internal/files", "pipeline/extract/account", "pipeline/extract/scan", "trace"}, theirs: []string{zstd}},
 	"pipeline/extract/spool":         {},
 	"pipeline/extract/account":       {ours: []string{"trace", "result"}},
 	"pipeline/extract/scan":          {},

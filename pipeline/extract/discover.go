@@ -213,7 +213,7 @@ func (d *RunDir) traces() ([]source.Input, error) {
 				name = "-"
 			}
 			set, _ := rotation(name)
-			in = append(in, source.Input{Path: f, Name: name, Asked: set})
+			in = append(in, source.Input{Path: f, Name: name, Asked: set, IsPipe: true})
 		}
 		return inReadingOrder(in), nil
 	}
@@ -244,6 +244,10 @@ func (d *RunDir) inputs(kind string, patterns []string) ([]source.Input, error) 
 			files, err := filesOf(m)
 			if err != nil {
 				return nil, err
+			}
+			if len(files) == 0 {
+				return nil, trace.Errorf(CodeNoInput, "%s: %q is a folder without files", filepath.Join(d.Dir, deploy.RunFile), p).
+					WithHint("correct `files` in run.yaml")
 			}
 			for _, f := range files {
 				if !seen[f] {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -45,9 +46,9 @@ func (d *RunDir) open() (*inputSet, error) {
 	return s, nil
 }
 
-// hashFile fills size and sum by reading the file.
+// hashFile fills size and sum by reading the file; a pipe is none.
 func hashFile(in *source.Input) error {
-	f, err := os.Open(in.Path)
+	f, err := files.Open(in.Path, false)
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ type Reader struct {
 }
 
 func (c *Reader) File(in *source.Input, how source.Options) error {
-	src, err := source.Open(in.Path, in.Name, how.Stdin, how.Limits)
+	src, err := source.Open(in, how.Stdin, how.Limits)
 	if src == nil {
 		return err
 	}

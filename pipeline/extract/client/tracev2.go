@@ -72,7 +72,7 @@ func (c *Reader) headerOf(in *source.Input, how source.Options) (*tracev2.Header
 		if s, ext := stemOf(other.Path); s != stem || ext != ".yaml" && ext != ".yml" {
 			continue
 		}
-		src, err := source.Open(other.Path, other.Name, how.Stdin, how.Limits)
+		src, err := source.Open(other, how.Stdin, how.Limits)
 		if src == nil {
 			return nil, err
 		}

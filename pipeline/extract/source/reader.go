@@ -78,7 +78,7 @@ func (r *reader) push(b *Batch) {
 // open opens the current input.
 func (r *reader) open() error {
 	in := &r.in[r.file]
-	src, err := Open(in.Path, in.Name, r.stdin, r.limits)
+	src, err := Open(in, r.stdin, r.limits)
 	if src == nil {
 		return fmt.Errorf("open: %w", err)
 	}

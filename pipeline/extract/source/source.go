@@ -17,10 +17,10 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"os"
 
 	"github.com/klauspost/compress/gzip"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/extract/account"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -56,13 +56,14 @@ func (c *counter) Read(p []byte) (int, error) {
 
 // Input is one file of a run.
 type Input struct {
-	Path  string // as opened; "-" for standard input
-	Name  string // relative to the run folder, as reported
-	Joins bool   // the next file belongs to the same rotated set
-	Asked string // the pattern that named it; "" for one found by its name
-	Gave  int64  // records of ours, once read
-	Size  int64  // bytes, once read
-	Sum   string // SHA-256, once read
+	Path   string // as opened; "-" for standard input
+	Name   string // relative to the run folder, as reported
+	Joins  bool   // the next file belongs to the same rotated set
+	IsPipe bool   // a pipe or a device is meant
+	Asked  string // the pattern that named it; "" for one found by its name
+	Gave   int64  // records of ours, once read
+	Size   int64  // bytes, once read
+	Sum    string // SHA-256, once read
 }
 
 // Source is an opened input: decompressed bytes and their form.
@@ -88,21 +89,19 @@ type Limits struct {
 	MaxExpansion int64 // decompressed bytes per compressed byte
 }
 
-// Open opens path (or stdin for "-") and finds out what it is by content.
-func Open(path, name string, stdin io.Reader, limits Limits) (*Source, error) {
+// Open opens an input (standard input for "-") and finds out what it is by
+// content. Codes: those of files.Open, for what is no file.
+func Open(from *Input, stdin io.Reader, limits Limits) (*Source, error) {
+	path, name, isPipe := from.Path, from.Name, from.IsPipe
 	s := &Source{Name: name, Limits: limits}
 	var in io.Reader = stdin
 	if path != "-" {
-		f, err := os.Open(path)
+		f, err := files.Open(path, isPipe)
 		if err != nil {
 			return nil, err
 		}
 		s.close = append(s.close, func() { f.Close() })
-		if st, err := f.Stat(); err == nil {
-			if st.IsDir() {
-				f.Close()
-				return nil, fmt.Errorf("%s: is a folder", name)
-			}
+		if st, err := f.Stat(); err == nil && st.Mode().IsRegular() {
 			s.Size = st.Size()
 		}
 		in = f

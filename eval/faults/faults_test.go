@@ -1,0 +1,118 @@
+package faults
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// build builds the program once.
+func build(t testing.TB) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "blis-train")
+	if out, err := exec.Command("go", "build", "-trimpath", "-o", program, "../../cmd/blis-train").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return program
+}
+
+const recording = "../../testdata/traces/smoke"
+
+// newWorld copies the recording and lays strangers' files around it.
+func newWorld(t testing.TB, program, dir string, clean *state) *world {
+	w := &world{t: t, program: program, dir: dir, in: filepath.Join(dir, "in"), out: filepath.Join(dir, "out"), clean: clean}
+	must(t, os.MkdirAll(w.in, 0o755))
+	entries, err := os.ReadDir(recording)
+	must(t, err)
+	for _, e := range entries {
+		b, err := os.ReadFile(filepath.Join(recording, e.Name()))
+		must(t, err)
+		w.put(e.Name(), string(b))
+	}
+	return w
+}
+
+// all are the faults of every group.
+func all() []fault {
+	return slices.Concat(damaged(), order(), foreign(), tables(), cache(), settings(), names(), surroundings(), numbers(), interrupts())
+}
+
+// tryAll tries faults and counts those that pass, by group in order.
+func tryAll(t *testing.T, list []fault) {
+	program := build(t)
+	first := newWorld(t, program, t.TempDir(), nil)
+	r, err := first.extract()
+	must(t, err)
+	if r.code != 0 {
+		t.Fatalf("the clean recording: %s", r.stderr)
+	}
+	clean, err := stateOf(first.out)
+	must(t, err)
+	var groups []string
+	tried, passed := map[string]int{}, map[string]int{}
+	slowest := time.Duration(0)
+	for i, f := range list {
+		if !slices.Contains(groups, f.group) {
+			groups = append(groups, f.group)
+		}
+		dir := filepath.Join(t.TempDir(), fmt.Sprint(i))
+		w := newWorld(t, program, dir, clean)
+		w.strangers()
+		start := time.Now()
+		err := f.try(w)
+		slowest = max(slowest, time.Since(start))
+		if err == nil {
+			err = w.strangersStay()
+		}
+		tried[f.group]++
+		if err != nil {
+			t.Errorf("%s: %s: %v", f.group, f.name, err)
+		} else {
+			passed[f.group]++
+		}
+		os.RemoveAll(dir)
+	}
+	sum, good := 0, 0
+	for _, g := range groups {
+		t.Logf("%-36s %3d of %3d", g, passed[g], tried[g])
+		sum, good = sum+tried[g], good+passed[g]
+	}
+	t.Logf("%-36s %3d of %3d, the slowest took %.1f s", "all", good, sum, slowest.Seconds())
+}
+
+// TestFaultsSample tries some faults of each group.
+func TestFaultsSample(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: -short")
+	}
+	byGroup := map[string][]fault{}
+	list := all()
+	for _, f := range list {
+		byGroup[f.group] = append(byGroup[f.group], f)
+	}
+	var sample []fault
+	for i, f := range list {
+		if i == 0 || list[i-1].group != f.group {
+			of := byGroup[f.group]
+			for k := range 7 {
+				sample = append(sample, of[k*len(of)/7])
+			}
+		}
+	}
+	if len(list) < 400 || len(sample) < 60 {
+		t.Errorf("got %d faults and a sample of %d, want at least 400 and 60", len(list), len(sample))
+	}
+	tryAll(t, sample)
+}
+
+// TestEvalFaults tries all of them.
+func TestEvalFaults(t *testing.T) {
+	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
+		t.Skip("skipped: BLIS_TRAIN_EVAL is not set")
+	}
+	tryAll(t, all())
+}

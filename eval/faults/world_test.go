@@ -1,0 +1,301 @@
+package faults
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// limit is how long a call may take: these recordings take milliseconds.
+const limit = 20 * time.Second
+
+// fault is one thing that is wrong, and what must be true afterwards.
+type fault struct {
+	group, name string
+	try         func(w *world) error
+}
+
+// world is a recording, an output folder and files of somebody else.
+type world struct {
+	t       testing.TB
+	program string
+	dir     string // everything below it
+	in, out string
+	clean   *state // of the recording without a fault
+	strange map[string]string
+}
+
+// reply is what a call left.
+type reply struct {
+	code           int
+	stdout, stderr string
+	late           bool
+}
+
+// said reports whether the program told of something.
+func (r *reply) said(words ...string) bool {
+	for _, w := range words {
+		if strings.Contains(r.stderr, w) {
+			return true
+		}
+	}
+	return false
+}
+
+// call runs the program; the things that may never happen are errors.
+func (w *world) call(args ...string) (*reply, error) { return w.callWith(nil, args...) }
+
+func (w *world) callWith(stdin io.Reader, args ...string) (*reply, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, w.program, args...)
+	var out, errs bytes.Buffer
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = w.dir, stdin, &out, &errs
+	err := cmd.Run()
+	r := &reply{cmd.ProcessState.ExitCode(), out.String(), errs.String(), ctx.Err() != nil}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return r, err
+	}
+	return r, r.check()
+}
+
+// check are the promises that hold whatever is wrong.
+func (r *reply) check() error {
+	switch {
+	case r.late:
+		return fmt.Errorf("hangs: nothing within %s", limit)
+	case strings.Contains(r.stderr, "goroutine ") || strings.Contains(r.stderr, "internal error"):
+		return fmt.Errorf("panics: %.400s", r.stderr)
+	case !slices.Contains([]int{0, 1, 2, 3}, r.code):
+		return fmt.Errorf("ends with exit code %d: %.300s", r.code, r.stderr)
+	case r.code != 0 && !r.said("error:"):
+		return fmt.Errorf("ends with exit code %d and no word", r.code)
+	}
+	return nil
+}
+
+// state is what tables hold, without places in files.
+type state struct {
+	runs  map[string]string // id -> contents
+	notes string            // codes of drops and warnings
+}
+
+// stateOf reads an output folder.
+func stateOf(out string) (*state, error) {
+	s := &state{runs: map[string]string{}}
+	text, err := os.ReadFile(filepath.Join(out, "extract.json"))
+	if err != nil {
+		return nil, err
+	}
+	var doc result.Extract
+	if err := json.Unmarshal(text, &doc); err != nil {
+		return nil, err
+	}
+	var notes []string
+	for _, r := range doc.Runs {
+		run, err := table.Read(table.RunDir(out, r.ID))
+		if err != nil {
+			return nil, err
+		}
+		s.runs[r.ID] = contents(run)
+		for reason := range r.Records.Dropped {
+			notes = append(notes, reason)
+		}
+		for _, f := range r.Warnings {
+			notes = append(notes, string(f.Code))
+		}
+		if !r.Records.Balanced() {
+			return nil, fmt.Errorf("run %s: read %d, kept %d, dropped %v", r.ID, r.Records.Read, r.Records.Kept, r.Records.Dropped)
+		}
+	}
+	slices.Sort(notes)
+	s.notes = strings.Join(notes, " ")
+	return s, nil
+}
+
+func contents(run *trace.Run) string {
+	for i := range run.Requests {
+		r := &run.Requests[i]
+		r.File, r.CoreLine, r.APILine = "", trace.Opt[int64]{}, trace.Opt[int64]{}
+	}
+	for i := range run.KVEvents {
+		run.KVEvents[i].Line = 0
+	}
+	for i := range run.Observed {
+		run.Observed[i].Line = 0
+	}
+	run.ID = ""
+	b, err := json.Marshal(run)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+func (s *state) equal(o *state) bool {
+	if len(s.runs) != len(o.runs) {
+		return false
+	}
+	for id, text := range s.runs {
+		if o.runs[id] != text {
+			return false
+		}
+	}
+	return true
+}
+
+// extract extracts the recording into the output folder.
+func (w *world) extract(more ...string) (*reply, error) {
+	return w.call(append([]string{"extract", w.in, "-o", w.out, "--max-bad-frac", "1", "--quiet"}, more...)...)
+}
+
+// loud: nothing is lost in silence. Where the tables differ from those of the
+// clean recording the program failed, or it said so in words.
+func (w *world) loud(more ...string) error {
+	r, err := w.extract(more...)
+	if err != nil || r.code != 0 {
+		return err
+	}
+	got, err := stateOf(w.out)
+	switch {
+	case err != nil:
+		return err
+	case !got.equal(w.clean) && got.notes == w.clean.notes:
+		return errors.New("silent loss: exit 0, other tables, no drop and no warning")
+	}
+	return nil
+}
+
+// same: the tables are those of the clean recording, and nothing failed.
+func (w *world) same(more ...string) error {
+	r, err := w.extract(more...)
+	if err != nil {
+		return err
+	}
+	if r.code != 0 {
+		return fmt.Errorf("refused: %.300s", r.stderr)
+	}
+	got, err := stateOf(w.out)
+	if err == nil && !got.equal(w.clean) {
+		err = fmt.Errorf("other tables (notes %q)", got.notes)
+	}
+	return err
+}
+
+// refused: the call fails with one of the words.
+func (w *world) refused(r *reply, err error, words ...string) error {
+	switch {
+	case err != nil:
+		return err
+	case r.code == 0:
+		return errors.New("accepted in silence")
+	case len(words) > 0 && !r.said(words...):
+		return fmt.Errorf("refused without %q: %.300s", words, r.stderr)
+	}
+	return nil
+}
+
+// put writes a file of the recording.
+func (w *world) put(name, text string) {
+	must(w.t, os.WriteFile(filepath.Join(w.in, name), []byte(text), 0o644))
+}
+
+// get reads one.
+func (w *world) get(name string) string {
+	b, err := os.ReadFile(filepath.Join(w.in, name))
+	must(w.t, err)
+	return string(b)
+}
+
+// edit replaces once in a file of the recording.
+func (w *world) edit(name, old, new string) error {
+	text := w.get(name)
+	if !strings.Contains(text, old) {
+		return fmt.Errorf("%s holds no %q", name, old)
+	}
+	w.put(name, strings.Replace(text, old, new, 1))
+	return nil
+}
+
+// freshEqual runs the program again into out, and once into a new folder: both
+// must hold the same files.
+func (w *world) freshEqual(stage ...string) error {
+	if r, err := w.call(append(slices.Clone(stage), "-o", w.out, "--quiet")...); err != nil || r.code == 1 || r.code == 2 {
+		return errors.Join(err, fmt.Errorf("exit %d: %.300s", r.code, r.stderr))
+	}
+	fresh := filepath.Join(w.dir, "fresh")
+	defer os.RemoveAll(fresh)
+	if r, err := w.call(append(slices.Clone(stage), "-o", fresh, "--quiet")...); err != nil || r.code == 1 || r.code == 2 {
+		return errors.Join(err, fmt.Errorf("exit %d: %.300s", r.code, r.stderr))
+	}
+	got, want := files(w.t, w.out), files(w.t, fresh)
+	for name, text := range want {
+		if got[name] != text {
+			return fmt.Errorf("%s differs from that of a fresh folder", name)
+		}
+	}
+	for name := range got {
+		if _, ok := want[name]; !ok && w.strange[filepath.Join(w.out, name)] == "" {
+			return fmt.Errorf("%s is not in a fresh folder", name)
+		}
+	}
+	return nil
+}
+
+// files are the files below a folder but the cache, which has times in it.
+func files(t testing.TB, dir string) map[string]string {
+	out := map[string]string{}
+	err := filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() || d.Name() == ".extract-cache.json" {
+			return err
+		}
+		b, err := os.ReadFile(p)
+		rel, _ := filepath.Rel(dir, p)
+		out[rel] = string(b)
+		return err
+	})
+	must(t, err)
+	return out
+}
+
+// strangers lays files of somebody else around; none of them may go.
+func (w *world) strangers() {
+	w.strange = map[string]string{}
+	for _, name := range []string{"notes.txt", "out/tables/run=mine/thesis.parquet", "out/tables/mine.txt", "in/notes.md"} {
+		path := filepath.Join(w.dir, name)
+		must(w.t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(w.t, os.WriteFile(path, []byte(name), 0o644))
+		w.strange[path] = name
+	}
+}
+
+func (w *world) strangersStay() error {
+	for path, text := range w.strange {
+		if b, err := os.ReadFile(path); err != nil || string(b) != text {
+			return fmt.Errorf("deleted or changed %s, which is not its own", path)
+		}
+	}
+	return nil
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
