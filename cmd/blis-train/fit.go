@@ -29,6 +29,7 @@ func fitCommand() *cli.Command {
 }
 
 func runFit(c *cli.Context) error {
+	leanHeap()
 	con, err := newConsole(c)
 	if err != nil {
 		return err

@@ -27,6 +27,7 @@ func inspectCommand() *cli.Command {
 }
 
 func runInspect(c *cli.Context) error {
+	leanHeap()
 	con, err := newConsole(c)
 	if err != nil {
 		return err

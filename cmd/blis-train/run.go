@@ -71,6 +71,7 @@ func (con *console) runOptions(c *cli.Context) (pipeline.RunOptions, error) {
 	o.Done = func(doc any) {
 		switch doc := doc.(type) {
 		case *result.Extract:
+			leanHeap()
 			extracted(doc)
 		case *result.Fit:
 			showFit(con, doc)

@@ -75,6 +75,7 @@ func listGates(c *cli.Context, con *console) (bool, error) {
 }
 
 func runValidate(c *cli.Context) error {
+	leanHeap()
 	con, err := newConsole(c)
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ const (
 	codeRefit          trace.Code = "refitted_on_all_rows"
 	codeNotTheFit      trace.Code = "not_the_fits_coefficients"
 	codeNoIdleRequests trace.Code = "no_idle_requests"
+	codeFiguresLeftOut trace.Code = "figures_left_out"
 )
 
 // Codes describes them for people.
@@ -37,6 +38,11 @@ var Codes = []trace.CodeEntry{
 		Code: codeNotTheFit, Kind: "warning",
 		Meaning: "the judged coefficient file differs from the fit's report: it was edited, or made by another fit",
 		Action:  "compare the two with blis-train diff; give the fit.json that belongs to the file",
+	},
+	{
+		Code: codeFiguresLeftOut, Kind: "warning",
+		Meaning: "so many runs were compared that validation.json holds the curves of some only; the metrics of all are there",
+		Action:  "validate fewer runs at a time with --only where their curves are wanted",
 	},
 	{
 		Code: codeNoIdleRequests, Kind: "finding",

@@ -249,6 +249,10 @@ func (j *job) document(fit *result.Fit) *result.Validation {
 		j.entries[i][0].Findings = append(j.entries[i][0].Findings, j.all[i].findings...)
 		v.Runs = append(v.Runs, j.entries[i]...)
 	}
+	if drawn := result.LimitFigures(v.Runs); drawn > result.MaxFigures {
+		v.Warnings = append(v.Warnings, trace.Findingf(codeFiguresLeftOut, "%d of %d comparisons have their curves here: those that gate "+
+			"first, then the largest plain KS", result.MaxFigures, drawn))
+	}
 	v.Figures = scored.steps.Figures(termNames(j.set))
 	gates.Decide(v, fit, j.set, j.rules, j.o.For)
 	v.Diagnoses = j.diagnoses(v, groups)

@@ -50,14 +50,14 @@ func replayRuns(in input.Input) (runs []result.ValidationRun, more string) {
 			runs = append(runs, r)
 		}
 	}
-	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(input.ReplayRank(a), input.ReplayRank(b)) })
+	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(result.ReplayRank(&a), result.ReplayRank(&b)) })
 	if len(runs) <= maxReplayRuns {
 		return runs, ""
 	}
 	more = fmt.Sprintf("%d of %d comparisons: those that gate first, then the largest plain KS; the table holds all.", maxReplayRuns,
 		len(runs))
 	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int {
-		return cmp.Or(cmp.Compare(input.ReplayRank(a), input.ReplayRank(b)), cmp.Compare(input.LargestKS(b), input.LargestKS(a)))
+		return result.ByReplayRank(&a, &b)
 	})
 	return runs[:maxReplayRuns], more
 }

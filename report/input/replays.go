@@ -22,31 +22,6 @@ func Metric(m *result.Metrics, name string) *result.Metric {
 	return nil
 }
 
-// ReplayRank puts what gates first: open loops with enough requests, then
-// other open loops, the longer comparison first, then closed loops and
-// saturated runs.
-func ReplayRank(r result.ValidationRun) int {
-	switch {
-	case r.Load == "closed" || r.Saturated:
-		return 3
-	case r.Sufficient:
-		return 0
-	case r.Split.Kind == result.SplitInSample:
-		return 1
-	}
-	return 2
-}
-
-func LargestKS(r result.ValidationRun) float64 {
-	worst := -1.0
-	for _, name := range MetricNames {
-		if m := Metric(r.Metrics, name); m != nil {
-			worst = max(worst, m.KSD)
-		}
-	}
-	return worst
-}
-
 // PhaseTitle names a run and its phase.
 func PhaseTitle(r result.ValidationRun) string {
 	if r.Phase == "" {

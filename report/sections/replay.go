@@ -48,11 +48,11 @@ func metricTables(v *result.Validation) []page.Block {
 		Cols: metricCols()}
 	runs := slices.Clone(v.Runs)
 	if len(runs)*len(input.MetricNames) > page.MaxRows {
-		slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(input.LargestKS(b), input.LargestKS(a)) })
+		slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(result.LargestKS(&b), result.LargestKS(&a)) })
 	}
 	for _, r := range runs {
 		t := first
-		if input.ReplayRank(r) > 0 {
+		if result.ReplayRank(&r) > 0 {
 			t = rest
 		}
 		for _, n := range append(slices.Clone(input.MetricNames), "itl_gap") {
