@@ -113,7 +113,7 @@ var rooms = map[string]room{
 	}},
 	"pipeline/fit": {ours: []string{
 		"pipeline/fit/factors", "pipeline/fit/describe", "pipeline/fit/prepare", "pipeline/fit/estimate", "pipeline/fit/options",
-		"coeff", "deploy", "internal/par", "pipeline/features", "pipeline/ridge", "pipeline/ridge/cells", "pipeline/ridge/cv",
+		"coeff", "coeff/library", "deploy", "internal/par", "pipeline/features", "pipeline/ridge", "pipeline/ridge/cells", "pipeline/ridge/cv",
 		"pipeline/ridge/gram", "pipeline/rows", "pipeline/score", "result", "stat", "trace",
 	}},
 	"pipeline/fit/factors": {ours: []string{"pipeline/fit/estimate", "pipeline/ridge/gram", "pipeline/rows", "result", "stat"}},
@@ -131,7 +131,7 @@ var rooms = map[string]room{
 		"pipeline/ridge/cv", "pipeline/ridge/gram", "pipeline/rows", "pipeline/score", "result", "stat", "trace",
 	}},
 	"pipeline/fit/options": {ours: []string{
-		"deploy", "pipeline/features", "pipeline/option", "pipeline/ridge", "pipeline/rows", "result", "trace",
+		"coeff", "deploy", "pipeline/features", "pipeline/option", "pipeline/ridge", "pipeline/rows", "result", "trace",
 	}},
 	"pipeline/fit/fittest": {ours: []string{
 		"pipeline/fit/options", "pipeline/extract", "pipeline/rows", "pipeline/validate/saturation", "result", "trace",

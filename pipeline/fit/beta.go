@@ -23,6 +23,11 @@ func (f *fitter) selectBeta() (*estimate.Solved, estimate.Selections, error) {
 	f.beta = p
 	s := &estimate.Solved{Pool: p, Terms: estimate.FeatureTerms(features.BetaFeatures(f.o.Spec), len(p.Configs), f.o.Prior)}
 	s.Opt = estimate.RidgeOptions(s.Terms, estimate.EpsBetaUs, f.o)
+	if f.o.FromSets() {
+		if err := f.setPrior(s); err != nil {
+			return nil, estimate.Selections{}, err
+		}
+	}
 	sel, err := s.Choose(f.o.Recipe, "beta")
 	return s, sel, err
 }
@@ -30,6 +35,7 @@ func (f *fitter) selectBeta() (*estimate.Solved, estimate.Selections, error) {
 // betaModel turns the solved beta into its part of fit.json.
 func (f *fitter) betaModel(s *estimate.Solved, m estimate.Selections) (*result.Model, error) {
 	out := describe.Model(s, m, &f.o, "beta", f.o.BetaTarget)
+	f.provenance(s, out)
 	out.PipelineLag = map[string]result.RunLag{}
 	for _, p := range f.prepared {
 		out.TargetAudit = append(out.TargetAudit, p.Audit)

@@ -45,6 +45,7 @@ type fitter struct {
 	beta     *estimate.Pool // the rows of the step-time model
 	out      *result.Fit
 	progress trace.Progress
+	prior    *libraryPrior // of the step time; nil: none with a covariance
 }
 
 func newFitter(ctx context.Context, sources []options.Source, o options.Options, progress trace.Progress) (*fitter, error) {

@@ -78,11 +78,11 @@ func (s *solver) fit(lambda float64) (Fit, error) {
 		f.Active[j] = !s.zero[j] && (s.gamma[j] != 0 || s.o.IsFree(j))
 		f.PriorShare[j] = math.NaN()
 		if !s.zero[j] {
-			ld := lambda * s.o.Penalty[j]
+			ld := lambda * s.penalty(j, j)
 			f.PriorShare[j] = ld / (1 + ld)
 		}
 	}
-	f.Cert = s.certificate()
+	f.Cert = s.certificate(lambda)
 	f.DFTerm = s.degrees(lambda, f.Active)
 	for _, v := range f.DFTerm {
 		f.DF += v
@@ -94,9 +94,14 @@ func (s *solver) fit(lambda float64) (Fit, error) {
 	return f, nil
 }
 
-// certificate reads the gradient at the last solution.
-func (s *solver) certificate() Certificate {
+// certificate reads the gradient at the last solution, under a strong prior with
+// a covariance relative to it.
+func (s *solver) certificate(lambda float64) Certificate {
 	c := Certificate{MinZero: math.NaN()}
+	unit := 1.0
+	for j := 0; s.prec != nil && j < s.p; j++ {
+		unit = math.Max(unit, lambda*s.prec[j*s.p+j]*math.Max(1, math.Abs(s.prior[j])))
+	}
 	for j := range s.p {
 		switch {
 		case s.zero[j]:
@@ -106,6 +111,7 @@ func (s *solver) certificate() Certificate {
 			c.MinZero = s.grad[j]
 		}
 	}
+	c.MaxActive, c.MinZero = c.MaxActive/unit, c.MinZero/unit
 	return c
 }
 
@@ -122,9 +128,8 @@ func (s *solver) degrees(lambda float64, active []bool) []float64 {
 	l := make([]float64, m*m)
 	for r, j := range idx {
 		for c, k := range idx[:r+1] {
-			l[r*m+c] = s.g[j*s.p+k]
+			l[r*m+c] = s.g[j*s.p+k] + lambda*s.penalty(j, k)
 		}
-		l[r*m+r] += lambda * s.o.Penalty[j]
 	}
 	if stat.Cholesky(l, m) < m {
 		return out

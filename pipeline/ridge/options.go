@@ -21,7 +21,11 @@ const (
 
 // Options are the choices of a fit that do not come from its rows.
 type Options struct {
-	Penalty     []float64 // d_j > 0, one per column
+	Penalty []float64 // d_j > 0, one per column
+	// Precision takes the place of Penalty: the inverse covariance of the coefficients about Prior, symmetric and
+	// positive definite, row-major. The penalty is then lambda (beta-prior)' Precision (beta-prior), and a column
+	// without data takes what the others say of it. Interval fits do not read it.
+	Precision   []float64
 	Free        []bool    // terms without sign constraint; nil: none
 	Prior       []float64 // PriorOf coefficients; nil: 0
 	EpsUs       float64   // floor of the weights' denominator per step, us, > 0
@@ -67,6 +71,8 @@ func (o *Options) Check(p int) error {
 	switch {
 	case len(o.Penalty) != p:
 		return fmt.Errorf("ridge: len(penalty)=%d, want %d columns", len(o.Penalty), p)
+	case o.Precision != nil && len(o.Precision) != p*p:
+		return fmt.Errorf("ridge: len(precision)=%d, want %d x %d", len(o.Precision), p, p)
 	case o.Free != nil && len(o.Free) != p:
 		return fmt.Errorf("ridge: len(free)=%d, want %d columns", len(o.Free), p)
 	case o.Prior != nil && len(o.Prior) != p:

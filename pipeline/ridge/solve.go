@@ -22,7 +22,9 @@ type solver struct {
 	ybar, w float64
 	zero    []bool // all-zero columns, fixed at 0
 	prior   []float64
-	passive []bool // the working set; kept between solves as the next guess
+	prec    []float64 // Precision for gamma, p x p; nil: Penalty
+	none    []float64 // zeros
+	passive []bool    // the working set; kept between solves as the next guess
 	gamma   []float64
 	grad    []float64 // half gradient A gamma - b - lambda D gamma0
 	chol    []float64
@@ -34,7 +36,7 @@ func newSolver(p int, o *Options) *solver {
 	f := func() []float64 { return make([]float64, p) }
 	return &solver{
 		p: p, o: o, g: make([]float64, p*p), chol: make([]float64, p*p),
-		b: f(), scale: f(), prior: f(), gamma: f(), grad: f(), rhs: f(),
+		b: f(), scale: f(), prior: f(), gamma: f(), grad: f(), rhs: f(), none: f(),
 		zero: make([]bool, p), passive: make([]bool, p), idx: make([]int, 0, p),
 	}
 }
@@ -52,6 +54,9 @@ func (s *solver) load(g *gram.Gram, ybarUs float64) {
 	}
 	for j := range p {
 		s.scale[j] = math.Sqrt(g.G[j*p+j] / s.w)
+		if s.o.Precision != nil && s.scale[j] == 0 { // no data: the others and the prior decide it
+			s.scale[j] = s.ybar * math.Sqrt(s.o.Precision[j*p+j])
+		}
 	}
 	s.normalise(g)
 }
@@ -77,6 +82,48 @@ func (s *solver) normalise(g *gram.Gram) {
 			}
 		}
 	}
+	s.setPrecision()
+}
+
+// setPrecision scales the prior's precision to gamma.
+func (s *solver) setPrecision() {
+	if s.o.Precision == nil {
+		return
+	}
+	if s.prec == nil {
+		s.prec = make([]float64, s.p*s.p)
+	}
+	for j := range s.p {
+		for k := range s.p {
+			s.prec[j*s.p+k] = 0
+			if s.scale[j] != 0 && s.scale[k] != 0 {
+				s.prec[j*s.p+k] = s.o.Precision[j*s.p+k] * s.ybar * s.ybar / (s.scale[j] * s.scale[k])
+			}
+		}
+	}
+}
+
+// penalty is what couples two terms.
+func (s *solver) penalty(j, k int) float64 {
+	switch {
+	case s.prec != nil:
+		return s.prec[j*s.p+k]
+	case j == k:
+		return s.o.Penalty[j]
+	}
+	return 0
+}
+
+// pull is the penalty's part of the right side, and with gamma of the gradient.
+func (s *solver) pull(lambda float64, j int, gamma []float64) float64 {
+	if s.prec == nil {
+		return lambda * s.o.Penalty[j] * (gamma[j] - s.prior[j])
+	}
+	sum := 0.0
+	for k, v := range s.prec[j*s.p : (j+1)*s.p] {
+		sum += v * (gamma[k] - s.prior[k])
+	}
+	return lambda * sum
 }
 
 // cold forgets the working set: every term starts in it.
@@ -171,7 +218,7 @@ func (s *solver) gradient(lambda float64) {
 			continue
 		}
 		s.grad[j] = gram.Dot(s.g[j*s.p:(j+1)*s.p], s.gamma) - s.b[j] +
-			lambda*s.o.Penalty[j]*(s.gamma[j]-s.prior[j])
+			s.pull(lambda, j, s.gamma)
 	}
 }
 
@@ -186,12 +233,10 @@ func (s *solver) solvePassive(lambda float64) {
 	}
 	m := len(s.idx)
 	for r, j := range s.idx {
-		ld := lambda * s.o.Penalty[j]
-		s.rhs[r] = s.b[j] + ld*s.prior[j]
+		s.rhs[r] = s.b[j] - s.pull(lambda, j, s.none)
 		for c, k := range s.idx[:r+1] {
-			s.chol[r*m+c] = s.g[j*s.p+k]
+			s.chol[r*m+c] = s.g[j*s.p+k] + lambda*s.penalty(j, k)
 		}
-		s.chol[r*m+r] += ld
 	}
 	if stat.Cholesky(s.chol, m) < m {
 		s.solveEigen(lambda)
@@ -210,12 +255,10 @@ func (s *solver) solveEigen(lambda float64) {
 	a := mat.NewSymDense(m, nil)
 	rhs := make([]float64, m)
 	for r, j := range s.idx {
-		ld := lambda * s.o.Penalty[j]
-		rhs[r] = s.b[j] + ld*s.prior[j]
+		rhs[r] = s.b[j] - s.pull(lambda, j, s.none)
 		for c, k := range s.idx[:r+1] {
-			a.SetSym(r, c, s.g[j*s.p+k])
+			a.SetSym(r, c, s.g[j*s.p+k]+lambda*s.penalty(j, k))
 		}
-		a.SetSym(r, r, a.At(r, r)+ld)
 	}
 	values, vectors := gram.Eigen(a)
 	for k, e := range values {
@@ -240,7 +283,7 @@ func (s *solver) objective(lambda float64) float64 {
 			continue
 		}
 		d := s.gamma[j] - s.prior[j]
-		obj += s.gamma[j]*(gram.Dot(s.g[j*s.p:(j+1)*s.p], s.gamma)-2*s.b[j]) + lambda*s.o.Penalty[j]*d*d
+		obj += s.gamma[j]*(gram.Dot(s.g[j*s.p:(j+1)*s.p], s.gamma)-2*s.b[j]) + d*s.pull(lambda, j, s.gamma)
 	}
 	return obj
 }

@@ -3,9 +3,11 @@ package options
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/option"
@@ -25,25 +27,28 @@ const (
 const (
 	PriorZero     = "zero"
 	PriorRoofline = "roofline" // 1e6 us/s: the hardware's peak
+	PriorLibrary  = "library"  // the embedded library, with its covariance; spec 1.2
 )
 
 // Options decide a fit. The zero value of a field is its default unless said otherwise.
 type Options struct {
-	Spec          features.Version // default 1.1
-	Recipe        string           // default: relative for 1.1, frozen for 1.0
-	BetaTarget    string           // default: cadence for 1.1, duration for 1.0
-	AlphaTargets  []string         // default: overhead, admission, egress for 1.1, queue for 1.0
-	Objective     string           // within | cross | minimax; empty: within for one or two configurations, else cross
-	Split         float64          // training share of each phase, (0, 1]; default 0.8
-	Lag           *int             // nil: measured per run
-	Prior         string           // default zero
-	Bootstraps    int              // block bootstrap draws; default 500, at least 50
-	Seed          int64            // 0 is seed 0; 1 in DefaultOptions
-	RefitAll      bool             // refit with the chosen lambda, gamma and lag on all rows
-	Models        []string         // default blackbox, roofline, trained-physics
-	Without       []string         // run ids to leave out
-	KeepSaturated bool             // do not exclude saturated runs
-	Workers       int              // 0: all cores; never changes a result
+	Spec         features.Version // default 1.1
+	Recipe       string           // default: relative for 1.1, frozen for 1.0
+	BetaTarget   string           // default: cadence for 1.1, duration for 1.0
+	AlphaTargets []string         // default: overhead, admission, egress for 1.1, queue for 1.0
+	Objective    string           // within | cross | minimax; empty: within for one or two configurations, else cross
+	Split        float64          // training share of each phase, (0, 1]; default 0.8
+	Lag          *int             // nil: measured per run
+	Prior        string           // zero (default), roofline, library, or a coefficient file of version 1.2 with a covariance
+	// Library gives the sets of Prior library in place of the embedded ones; nil: those.
+	Library       func(*deploy.Deployment) (*coeff.Set, error)
+	Bootstraps    int      // block bootstrap draws; default 500, at least 50
+	Seed          int64    // 0 is seed 0; 1 in DefaultOptions
+	RefitAll      bool     // refit with the chosen lambda, gamma and lag on all rows
+	Models        []string // default blackbox, roofline, trained-physics
+	Without       []string // run ids to leave out
+	KeepSaturated bool     // do not exclude saturated runs
+	Workers       int      // 0: all cores; never changes a result
 	// Rows receives the rows behind the fit, once they are final; nil: nobody asks.
 	Rows func(*Dump) error
 
@@ -71,7 +76,8 @@ func (o *Options) Table() option.Table {
 		option.String("objective", &o.Objective, "what chooses lambda, `OBJECTIVE`: within, cross or minimax").Recorded(),
 		option.Real("split", &o.Split, "training `SHARE` of each phase").Recorded(),
 		o.lagOption().Recorded(),
-		option.String("prior", &o.Prior, "`PRIOR` of time-like coefficients: zero or roofline").Recorded(),
+		option.String("prior", &o.Prior,
+			"`PRIOR` of step-time coefficients: zero, roofline, library or a coefficient file (the last two: spec 1.2)").Recorded(),
 		option.Whole("bootstraps", &o.Bootstraps, "block bootstrap `DRAWS` of the intervals").Recorded(),
 		option.Whole("seed", &o.Seed, "`SEED` of bootstrap, noise and sampling").Recorded(),
 		option.Switch("refit-all", &o.RefitAll, "refit with the chosen lambda, gamma and lag on all rows").Recorded(),
@@ -120,6 +126,9 @@ const MinBootstraps = 50
 
 // Resolve fills defaults and checks ranges.
 func (o Options) Resolve() (Options, error) {
+	if setDefault(&o.Prior, PriorZero); o.FromSets() && (o.Spec == "" || o.Spec == features.V11) {
+		o.Spec = features.V12 // the version of such sets
+	}
 	if o.Spec == "" {
 		o.Spec = features.V11
 	}
@@ -129,7 +138,6 @@ func (o Options) Resolve() (Options, error) {
 	old := o.Spec == features.V10
 	setDefault(&o.Recipe, pickString(old, Frozen, Relative))
 	setDefault(&o.BetaTarget, rows.DefaultBetaTarget(o.Spec))
-	setDefault(&o.Prior, PriorZero)
 	if len(o.AlphaTargets) == 0 {
 		o.AlphaTargets = []string{rows.Admission, rows.Egress, rows.Overhead}
 		if old {
@@ -161,8 +169,12 @@ func (o Options) check() error {
 		return bad("beta-target", o.BetaTarget, "cadence or duration")
 	case !(o.Split > 0 && o.Split <= 1):
 		return bad("split", o.Split, "a share in (0, 1]")
-	case o.Prior != PriorZero && o.Prior != PriorRoofline:
-		return bad("prior", o.Prior, "zero or roofline")
+	case o.FromSets() && o.Prior != PriorLibrary && !isSetFile(o.Prior):
+		return bad("prior", strconv.Quote(o.Prior), "zero, roofline, library or a coefficient file")
+	case o.FromSets() && o.Spec == features.V10:
+		return bad("prior", o.Prior, "zero or roofline with spec 1.0")
+	case o.FromSets() && o.Recipe == Frozen:
+		return bad("prior", o.Prior, "zero or roofline with the frozen recipe")
 	case o.Bootstraps < MinBootstraps:
 		return bad("bootstraps", o.Bootstraps, fmt.Sprintf("at least %d", MinBootstraps))
 	case o.Lag != nil && (*o.Lag < 0 || *o.Lag > 2):
@@ -185,6 +197,14 @@ func (o Options) check() error {
 		}
 	}
 	return nil
+}
+
+// FromSets reports whether the prior is a coefficient set.
+func (o *Options) FromSets() bool { return o.Prior != PriorZero && o.Prior != PriorRoofline }
+
+func isSetFile(name string) bool {
+	st, err := os.Stat(name)
+	return err == nil && st.Mode().IsRegular()
 }
 
 // Record is what the document says of the options.

@@ -1,0 +1,237 @@
+package fit
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/coeff/library"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/fit/estimate"
+	"github.com/blis-train/blis-train/pipeline/fit/options"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// libraryPrior is what a coefficient set says of the step times before any row:
+// mean and covariance of the coefficients over the configurations of the fit.
+type libraryPrior struct {
+	mean []float64
+	cov  []float64 // p x p
+	name string    // where it comes from, in words
+}
+
+// priorSets is where the sets come from: the caller, the library or a file.
+func priorSets(o *options.Options) (func(*deploy.Deployment) (*coeff.Set, error), error) {
+	if o.Library != nil {
+		return o.Library, nil
+	}
+	if o.Prior == options.PriorLibrary {
+		return func(d *deploy.Deployment) (*coeff.Set, error) {
+			set, _, err := library.For(d)
+			return set, err
+		}, nil
+	}
+	r, err := os.Open(o.Prior)
+	if err != nil {
+		return nil, trace.Errorf(options.CodeBadOption, "--prior: got %q, want zero, roofline, library or a coefficient file (%v)", o.Prior, err)
+	}
+	set, err := coeff.Load(r, o.Prior)
+	return func(*deploy.Deployment) (*coeff.Set, error) { return set, nil }, errors.Join(err, r.Close())
+}
+
+// Standard errors of terms that a set says nothing about: weak, so that data
+// decide them as soon as there are any.
+const (
+	unknownTimeSD = 1e6 // us/s
+	unknownUsSD   = 300 // us
+)
+
+// setPrior gives the step-time model the prior of its sets.
+func (f *fitter) setPrior(s *estimate.Solved) error {
+	sets, err := priorSets(&f.o)
+	if err != nil {
+		return err
+	}
+	p := len(s.Terms)
+	prior := &libraryPrior{mean: make([]float64, p), cov: make([]float64, p*p), name: f.o.Prior}
+	var means [][]float64
+	n := float64(len(f.out.Configs))
+	for i := range f.out.Configs {
+		d := &f.out.Configs[i].Deployment
+		set, err := sets(d)
+		if err != nil {
+			return fmt.Errorf("--prior %s: %w", f.o.Prior, err)
+		}
+		if set.SpecVersion != f.o.Spec || len(set.Covariance) != p {
+			return trace.Errorf(options.CodeBadOption, "--prior %s: got a set of version %s with %d rows of covariance, want version %s with %d",
+				f.o.Prior, set.SpecVersion, len(set.Covariance), f.o.Spec, p)
+		}
+		on := set.On(d)
+		means = append(means, coeff.Values(on.Beta))
+		for j := range p {
+			prior.mean[j] += on.Beta[j].Value / n
+			for k := range p {
+				prior.cov[j*p+k] += on.Covariance[j][k] / n
+			}
+		}
+	}
+	for _, m := range means { // configurations the sets say different things of
+		for j := range p {
+			for k := range p {
+				prior.cov[j*p+k] += (m[j] - prior.mean[j]) * (m[k] - prior.mean[k]) / n
+			}
+		}
+	}
+	f.prior = prior
+	return prior.apply(s)
+}
+
+// apply fills the terms nobody knows and inverts the covariance.
+func (l *libraryPrior) apply(s *estimate.Solved) error {
+	p := len(s.Terms)
+	for j, t := range s.Terms {
+		if l.cov[j*p+j] > 0 {
+			continue
+		}
+		sd := float64(unknownUsSD)
+		if t.IsTime {
+			sd = unknownTimeSD
+		}
+		l.cov[j*p+j] = sd * sd
+	}
+	scaled, sd := make([]float64, p*p), make([]float64, p)
+	for j := range sd {
+		sd[j] = math.Sqrt(l.cov[j*p+j])
+	}
+	for j := range p {
+		for k := range p {
+			scaled[j*p+k] = l.cov[j*p+k] / (sd[j] * sd[k])
+		}
+		scaled[j*p+j] += 1e-6 // models span fewer directions than there are terms
+	}
+	inv, ok := inverseOf(scaled, p)
+	if !ok {
+		return trace.Errorf(options.CodeBadOption, "--prior %s: got a covariance that is not positive definite", l.name)
+	}
+	for j := range p {
+		for k := range p {
+			inv[j*p+k] /= sd[j] * sd[k]
+		}
+	}
+	s.Opt.Prior, s.Opt.Precision, s.Opt.Lambdas = l.mean, inv, priorLambdas()
+	return nil
+}
+
+// priorLambdas are shares of one row's relative variance that its rows have in
+// common: sd^2/n for an error of sd per row and n rows worth of them.
+func priorLambdas() []float64 { return []float64{1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3} }
+
+// inverseOf inverts a symmetric positive definite matrix.
+func inverseOf(a []float64, n int) ([]float64, bool) {
+	chol := append([]float64(nil), a...)
+	if stat.Cholesky(chol, n) < n {
+		return nil, false
+	}
+	out := make([]float64, n*n)
+	col := make([]float64, n)
+	for k := range n {
+		clear(col)
+		col[k] = 1
+		stat.CholeskySolve(chol, n, col)
+		for j, v := range col {
+			out[j*n+k] = v
+		}
+	}
+	return out, true
+}
+
+// provenance says of every term which share of it the data have, 1 - posterior
+// variance over prior variance, and names what the data contradict.
+func (f *fitter) provenance(s *estimate.Solved, out *result.Model) {
+	l := f.prior
+	if l == nil {
+		return
+	}
+	p := len(s.Terms)
+	g := gram.OfRows(s.Train, s.Weights, nil, f.o.Workers)
+	a := make([]float64, p*p)
+	for k := range a {
+		a[k] = g.G[k]/g.Q + s.Fit.Lambda*s.Opt.Precision[k]
+	}
+	post, ok := inverseOf(a, p)
+	for j := range out.Coefficients {
+		c := &out.Coefficients[j]
+		share := 0.0
+		if ok {
+			share = math.Min(1, math.Max(0, 1-s.Fit.Lambda*post[j*p+j]/l.cov[j*p+j]))
+		}
+		c.PriorShare = result.OrNull(1 - share)
+		switch {
+		case share > 0.99:
+			c.Evidence = "data"
+		case share < 0.01:
+			c.Evidence = "prior"
+		default:
+			c.Evidence = fmt.Sprintf("data %.2f, prior %.2f", share, 1-share)
+		}
+		if c.Evidence != "data" && l.mean[j] > 0 {
+			c.NotLearned = false // the prior knows what the rows do not show
+		}
+	}
+	out.Warnings = append(out.Warnings, f.contradictions(s)...)
+}
+
+// contradictionSD is the standardised distance from which data contradict a prior.
+const contradictionSD = 3
+
+// contradictions compares, per configuration and regime, what was measured with
+// what the prior says, in its own standard errors.
+func (f *fitter) contradictions(s *estimate.Solved) []trace.Finding {
+	l, p := f.prior, len(s.Terms)
+	var found []trace.Finding
+	for c, key := range s.Pool.Configs {
+		var logs, sds []float64
+		for i, y := range s.Train.Y {
+			if s.Train.Config[i] != int32(c) {
+				continue
+			}
+			x := s.Train.Row(i)
+			mean, variance := gram.Dot(x, l.mean), 0.0
+			for j, u := range x {
+				if u != 0 {
+					variance += u * gram.Dot(x, l.cov[j*p:(j+1)*p])
+				}
+			}
+			if mean > 0 {
+				logs, sds = append(logs, math.Log(y/mean)), append(sds, math.Sqrt(variance)/mean)
+			}
+		}
+		if len(logs) == 0 {
+			continue
+		}
+		off, sd := stat.Median(logs), stat.Median(sds)
+		if math.Abs(off) > contradictionSD*sd && math.Abs(off) > leastContradiction {
+			found = append(found, trace.Findingf(codePriorContradicted,
+				"configuration %s: steps take %.2f times what the prior (%s) says of %s, %.1f of its standard errors", key, math.Exp(off), l.name,
+				f.hardwareOf(key), math.Abs(off)/sd))
+		}
+	}
+	return found
+}
+
+// leastContradiction is a difference no prior is precise enough to call wrong, log.
+const leastContradiction = 0.15
+
+func (f *fitter) hardwareOf(key string) string {
+	for i := range f.out.Configs {
+		if f.out.Configs[i].Key == key {
+			return f.out.Configs[i].Deployment.Hardware.Name
+		}
+	}
+	return ""
+}

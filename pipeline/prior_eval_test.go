@@ -1,0 +1,210 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/fit/options"
+	"github.com/blis-train/blis-train/pipeline/kernels"
+	"github.com/blis-train/blis-train/pipeline/library"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// composedPrior is a library of the composed runs' own rules without one
+// architecture, by file name as library.For would choose.
+func composedPrior(t *testing.T, without *deploy.Model) func(*deploy.Deployment) (*coeff.Set, error) {
+	t.Helper()
+	o := library.DefaultOptions()
+	o.Rules, o.Without, o.Batches = kernels.Composed, without, 300
+	files, err := library.BuildFiles(context.Background(), library.Sources{Kernels: filepath.Join("..", "..", "shared", "data", "kernels")}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(d *deploy.Deployment) (*coeff.Set, error) {
+		for _, f := range files {
+			if l := f.Set.Library; f.Set.TrainedOn.Hardware[0] == d.Hardware.Name && l.MoE == d.Model.IsMoE() && l.Weights == "bf16" {
+				return f.Set, nil
+			}
+		}
+		return nil, fmt.Errorf("no family of %s", d.Label())
+	}
+}
+
+// composedSources are the composed runs, extracted.
+func composedSources(t *testing.T) []options.Source {
+	t.Helper()
+	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
+		t.Skip("skipped: slow evaluation; BLIS_TRAIN_EVAL=1 runs it")
+	}
+	dir := filepath.Join("..", "..", "shared", "data", "composed")
+	if _, err := os.Stat(dir); err != nil {
+		t.Skipf("skipped: no %s", dir)
+	}
+	found, err := extract.Discover([]string{dir}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := extract.DefaultOptions()
+	o.Out = t.TempDir()
+	doc, err := extract.Run(context.Background(), found, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fitSources(o.Out, doc)
+}
+
+func priorOptions(lib func(*deploy.Deployment) (*coeff.Set, error)) options.Options {
+	o := options.Default()
+	o.Bootstraps, o.Models, o.AlphaTargets, o.Workers = options.MinBootstraps, []string{}, []string{coeff.Overhead}, 2
+	if lib != nil {
+		o.Prior, o.Library = options.PriorLibrary, lib
+		o.Spec = ""
+	}
+	return o
+}
+
+// sameFamily are the sources of one GPU and kind of model.
+func sameFamily(all []options.Source, of *deploy.Deployment) []options.Source {
+	return slices.DeleteFunc(slices.Clone(all), func(s options.Source) bool {
+		return s.Deployment.Hardware.Name != of.Hardware.Name || s.Deployment.Model.IsMoE() != of.Model.IsMoE()
+	})
+}
+
+// TestEvalPriorLeaveOneConfigurationOut: every composed configuration from the
+// others of its GPU and a library that has not seen its model.
+func TestEvalPriorLeaveOneConfigurationOut(t *testing.T) {
+	all := composedSources(t)
+	priors := map[string]func(*deploy.Deployment) (*coeff.Set, error){}
+	var mapes []float64
+	fmt.Println("composed, leave one configuration out, library without its model:")
+	for i := range all {
+		d := &all[i].Deployment
+		if priors[d.Model.ID] == nil {
+			priors[d.Model.ID] = composedPrior(t, &d.Model)
+		}
+		family := sameFamily(all, d)
+		doc, err := fit.Fit(context.Background(), family, priorOptions(priors[d.Model.ID]), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mape := math.NaN()
+		for _, l := range doc.Beta.Loco {
+			if l.Config == d.Config() && l.MAPE != nil {
+				mape = *l.MAPE
+			}
+		}
+		mapes = append(mapes, mape)
+		fmt.Printf("  %-26s of %d runs: %.2f %%\n", all[i].ID, len(family), 100*mape)
+	}
+	known := slices.DeleteFunc(mapes, math.IsNaN)
+	fmt.Printf("  median %.2f %%, worst %.2f %% of %d\n", 100*stat.Median(known), 100*slices.Max(known), len(known))
+}
+
+// certain is a library that no data move.
+func certain(lib func(*deploy.Deployment) (*coeff.Set, error)) func(*deploy.Deployment) (*coeff.Set, error) {
+	return func(d *deploy.Deployment) (*coeff.Set, error) {
+		set, err := lib(d)
+		if err != nil {
+			return nil, err
+		}
+		on := *set.On(d)
+		rows := on.Covariance
+		on.Covariance = make([][]float64, len(rows))
+		for j, row := range rows {
+			on.Covariance[j] = make([]float64, len(row))
+			for k, v := range row {
+				on.Covariance[j][k] = v * 1e-4
+			}
+		}
+		return &on, nil
+	}
+}
+
+// TestEvalPriorFirstRows: the first 100 rows of one configuration and a library
+// without its model predict the rest at least as well as the better of the two
+// alone; with the usual 80 % of the rows the prior moves nothing.
+func TestEvalPriorFirstRows(t *testing.T) {
+	all := composedSources(t)
+	priors := map[string]func(*deploy.Deployment) (*coeff.Set, error){}
+	fitted := func(s options.Source, o options.Options) *result.Fit {
+		doc, err := fit.Fit(context.Background(), []options.Source{s}, o, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return doc
+	}
+	good := 0
+	fmt.Println("hold-out MAPE, %: first 100 rows and library | library alone | 100 rows alone || 80 % of the rows with and without the library")
+	for _, s := range all {
+		d := &s.Deployment
+		if priors[d.Model.ID] == nil {
+			priors[d.Model.ID] = composedPrior(t, &d.Model)
+		}
+		lib := priors[d.Model.ID]
+		whole := priorOptions(lib)
+		plain := priorOptions(nil)
+		plain.Spec = "1.2"
+		a, b := fitted(s, whole), fitted(s, plain)
+		share := 100 / float64(a.Beta.Rows.Kept)
+		few := func(o options.Options) float64 {
+			o.Split = share
+			return 100 * *fitted(s, o).Beta.Holdout.MAPE
+		}
+		both, alone, data := few(whole), few(priorOptions(certain(lib))), few(plain)
+		if both <= math.Min(alone, data)*1.02 {
+			good++
+		}
+		fmt.Printf("  %-26s %5.2f | %5.2f | %5.2f || %5.2f %5.2f\n", s.ID, both, alone, data, 100**a.Beta.Holdout.MAPE, 100**b.Beta.Holdout.MAPE)
+	}
+	fmt.Printf("at least as good as the better of the two (within 2 %% of it) on %d of %d\n", good, len(all))
+}
+
+// TestEvalPriorFindsTheWrongDevice: run.yaml names another GPU than the steps
+// were measured on; the finding says so.
+func TestEvalPriorFindsTheWrongDevice(t *testing.T) {
+	all := composedSources(t)
+	lib := composedPrior(t, nil)
+	found, quiet := 0, 0
+	for _, s := range all {
+		for _, wrong := range []bool{false, true} {
+			if wrong {
+				name := "A100"
+				if strings.HasPrefix(s.Deployment.Hardware.Name, "A100") {
+					name = "H100"
+				}
+				s.Deployment.Hardware, _ = deploy.Datasheet(name)
+			}
+			doc, err := fit.Fit(context.Background(), []options.Source{s}, priorOptions(lib), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			k := slices.IndexFunc(doc.Beta.Warnings, func(f trace.Finding) bool { return f.Code == "prior_contradicted" })
+			if wrong && k >= 0 {
+				found++
+				fmt.Println("  ", s.ID, doc.Beta.Warnings[k].Message)
+			}
+			if !wrong && k < 0 {
+				quiet++
+			}
+			if !wrong && k >= 0 {
+				fmt.Println("   right device, but", s.ID, doc.Beta.Warnings[k].Message)
+			}
+		}
+	}
+	fmt.Printf("wrong device found in %d of %d runs, nothing said of the right one in %d\n", found, len(all), quiet)
+	if found < 14 || quiet < 14 {
+		t.Errorf("got %d found and %d quiet, want at least 14 each", found, quiet)
+	}
+}
