@@ -19,7 +19,7 @@ type rollout struct {
 	limitless, inStep bool    // blocks are unknown; a step is running
 }
 
-// TTFTUs is the estimated time to first token in us.
+// TTFTUs is the estimated time to first token in us (spec#predictor-physics).
 //
 // Prompts that arrive while the request waits for the running step are computed
 // in the same step as its own and make it longer. Nobody knows them yet: with

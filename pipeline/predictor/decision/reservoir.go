@@ -33,7 +33,7 @@ func QueueBucket(waiting int64) int {
 }
 
 // Reservoir keeps at most a number of items per bucket of a stream: a uniform
-// sample of all that came, or the newest. Which items a sample keeps depends on
+// sample of all that came, or the newest (spec#predictor-sample). Which items a sample keeps depends on
 // the seed, the bucket and the order in it alone.
 type Reservoir[T any] struct {
 	keep    int

@@ -23,7 +23,8 @@ type Factors struct {
 
 // Conformal sets the factors of a level from rows that did not train the model:
 // the quantile of measured over predicted, raised as split conformal prediction
-// asks for n rows, in each group from 200 rows on and pooled otherwise.
+// asks for n rows, in each group from 200 rows on and pooled otherwise
+// (spec#predictor-calibration).
 //
 // Source: Lei et al., Distribution-free predictive inference for regression
 // (JASA 113, 2018), section 2.2.

@@ -165,7 +165,7 @@ func (o *outcome) blocks() int {
 }
 
 // interval is the 95 % percentile interval of the mean of v over rows, blocks
-// drawn with replacement; not ok below five blocks.
+// drawn with replacement; not ok below five blocks (spec#predictor-scores).
 func (o *outcome) interval(v []float64, seed uint64, draws int) (lo, hi float64, ok bool) {
 	n := o.blocks()
 	if n < leastBlocks {

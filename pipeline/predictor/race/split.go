@@ -83,7 +83,7 @@ type all struct {
 	table   *model.Table
 }
 
-// newSplit parts the rows.
+// newSplit parts the rows (spec#predictor-splits).
 func (a *all) newSplit(name string, seed uint64) split {
 	s := split{name: name}
 	switch name {
