@@ -34,11 +34,11 @@ func (s *Server) SetPhysical(src fit.Source, o fit.Options) error {
 		return nil
 	}
 	p := &Physical{Errors: it.Model.Holdout}
-	values := [3]float64{}
+	values, scale := [3]float64{}, meanScale(it.Model.Train)/1000
 	for i, c := range it.Model.Coefficients {
-		values[i], p.Floor[i] = c.Value/1000, it.FloorUs[i]/1000
+		values[i], p.Floor[i] = c.Value*scale, it.FloorUs[i]/1000
 		if c.CI95 != nil {
-			p.CI95[i] = &[2]float64{c.CI95[0] / 1000, c.CI95[1] / 1000}
+			p.CI95[i] = &[2]float64{c.CI95[0] * scale, c.CI95[1] * scale}
 		}
 		if values[i] > 0 {
 			continue
@@ -53,6 +53,15 @@ func (s *Server) SetPhysical(src fit.Source, o fit.Options) error {
 	}
 	s.Physical = p
 	return nil
+}
+
+// meanScale makes a fit in relative error, which follows the typical step, predict the sum of
+// the training steps: queueing models predict means, and rare long steps are part of them.
+func meanScale(e *result.Errors) float64 {
+	if e == nil || e.Bias == nil || !(*e.Bias > -1) {
+		return 1
+	}
+	return 1 / (1 + *e.Bias)
 }
 
 var names3 = queueing.Corrected.Parameters()

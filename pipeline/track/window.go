@@ -57,18 +57,22 @@ func stockSample(r *trace.Request) (Sample, bool) {
 	return s, r.StartWallNs.OK
 }
 
-// FromObserved takes the client's view: send, first chunk, last chunk.
+// FromObserved takes the client's view: send, first chunk, last chunk. Where a recording has
+// the engine's clock alone, it is the pick-up and the engine's tokens.
 func FromObserved(observed []trace.ObservedRequest) (samples []Sample, n int) {
 	for i := range observed {
 		o := &observed[i]
-		if !o.SendNs.OK {
+		at, first, last := o.SendNs, o.FirstChunkNs, o.LastChunkNs
+		if !at.OK || !first.OK && o.EngineFirstNs.OK {
+			at, first, last = o.QueuedNs, o.EngineFirstNs, o.EngineLastNs
+		}
+		if !at.OK {
 			n++
 			continue
 		}
 		samples = append(samples, Sample{
-			ArrivedNs: o.SendNs.V, FirstNs: o.FirstChunkNs.V, LastNs: o.LastChunkNs.V, Prompt: o.PromptTokens.V, Output: o.OutputTokens.V,
-			OK: o.Success.Or(false) && !o.Aborted.Or(false) && o.FirstChunkNs.OK && o.LastChunkNs.OK && o.PromptTokens.OK && o.OutputTokens.OK &&
-				o.OutputTokens.V > 0,
+			ArrivedNs: at.V, FirstNs: first.V, LastNs: last.V, Prompt: o.PromptTokens.V, Output: o.OutputTokens.V,
+			OK: o.Success.Or(false) && !o.Aborted.Or(false) && first.OK && last.OK && o.PromptTokens.OK && o.OutputTokens.OK && o.OutputTokens.V > 0,
 		})
 	}
 	return samples, n

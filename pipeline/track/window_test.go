@@ -95,3 +95,21 @@ func TestCutRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestObservedClocks: a client's clock goes before the engine's, which serves where it is alone.
+func TestObservedClocks(t *testing.T) {
+	ns, tokens := func(v int64) trace.Opt[int64] { return trace.Some(v) }, trace.Some(int64(10))
+	client := trace.ObservedRequest{
+		SendNs: ns(5), FirstChunkNs: ns(20), LastChunkNs: ns(90), QueuedNs: ns(1005), EngineFirstNs: ns(1018), EngineLastNs: ns(1088),
+		PromptTokens: tokens, OutputTokens: tokens, Success: trace.Some(true),
+	}
+	engine := client
+	engine.SendNs, engine.FirstChunkNs, engine.LastChunkNs = trace.Opt[int64]{}, trace.Opt[int64]{}, trace.Opt[int64]{}
+	none := engine
+	none.QueuedNs = trace.Opt[int64]{}
+	got, skipped := FromObserved([]trace.ObservedRequest{client, engine, none})
+	if len(got) != 2 || skipped != 1 || !got[0].OK || !got[1].OK || got[0].FirstNs-got[0].ArrivedNs != 15 ||
+		got[1].FirstNs-got[1].ArrivedNs != 13 {
+		t.Errorf("got %+v and %d skipped", got, skipped)
+	}
+}
