@@ -154,6 +154,22 @@ func (r *Request) content(i int) kv.Content {
 		Own: uint64(i)}
 }
 
+// LatestUs is the end of simulated time, us: three centuries. A [ToUs] beyond it is
+// refused wherever requests are checked.
+const LatestUs = int64(1e16)
+
+// ToUs rounds a time in us to a whole one. What no time can be, and NaN, becomes one
+// that is refused: conversions of such numbers differ between processors.
+func ToUs(v float64) int64 {
+	switch {
+	case v <= -1:
+		return -1
+	case v < float64(LatestUs):
+		return int64(v + 0.5)
+	}
+	return LatestUs + 1
+}
+
 // check verifies request i of n.
 func (r *Request) check(i, n int) error {
 	bad := func(format string, args ...any) error {
@@ -162,6 +178,8 @@ func (r *Request) check(i, n int) error {
 	switch {
 	case r.PromptTokens < 1 || r.OutputTokens < 1 || r.MaxTokens < 0:
 		return bad("%d prompt, %d output, %d max tokens, want >= 1, >= 1, >= 0", r.PromptTokens, r.OutputTokens, r.MaxTokens)
+	case r.ArrivalUs > LatestUs || r.ThinkUs > LatestUs:
+		return bad("an arrival or think time beyond %d us, want at most that", LatestUs)
 	case r.ArrivalUs < 0 || r.ThinkUs < 0 || r.EnqueueUs.OK && r.EnqueueUs.V < r.ArrivalUs:
 		return bad("arrival %d us, think time %d us, enqueue %d us, want >= 0, >= 0, >= arrival", r.ArrivalUs, r.ThinkUs, r.EnqueueUs.V)
 	case len(r.Hashes) > 0 && r.HashTokens < 1:

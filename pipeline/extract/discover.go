@@ -134,24 +134,79 @@ func runsBelow(dir string) ([]RunDir, error) {
 	if exists(filepath.Join(dir, deploy.RunFile)) {
 		return []RunDir{{Dir: dir, Folder: "."}}, nil
 	}
-	var out []RunDir
-	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+	root, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil, err
+	}
+	if root, err = filepath.Abs(root); err != nil {
+		return nil, err
+	}
+	w := &folderWalk{root: root, top: dir, seen: map[string]bool{root: true}}
+	if err := w.walk(dir); err != nil {
+		return nil, err
+	}
+	for len(w.links) > 0 {
+		next := w.links[0]
+		w.links = w.links[1:]
+		if err := w.enter(next); err != nil {
+			return nil, err
 		}
-		if !d.IsDir() && d.Name() == deploy.RunFile {
-			rel, err := filepath.Rel(dir, filepath.Dir(p))
+	}
+	if len(w.found) == 0 && bareDump(dir) {
+		return []RunDir{{Dir: dir, Folder: "."}}, nil // LoadRun lists what is missing
+	}
+	return w.found, nil
+}
+
+// folderWalk finds run folders below another, each once: first where they are, then
+// behind links. A link to a folder that holds the whole is not followed.
+type folderWalk struct {
+	root, top string // as resolved, as named
+	seen      map[string]bool
+	links     []string // to folders, still to be followed
+	found     []RunDir
+}
+
+func (w *folderWalk) walk(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		switch {
+		case strings.HasPrefix(e.Name(), ".."): // the folders behind a Kubernetes mount, whose names change
+		case e.Name() == deploy.RunFile && !isDir(path):
+			rel, err := filepath.Rel(w.top, dir)
 			if err != nil {
 				return err
 			}
-			out = append(out, RunDir{Dir: filepath.Dir(p), Folder: filepath.ToSlash(rel)})
+			w.found = append(w.found, RunDir{Dir: dir, Folder: filepath.ToSlash(rel)})
+		case e.IsDir():
+			if err := w.enter(path); err != nil {
+				return err
+			}
+		case e.Type()&fs.ModeSymlink != 0 && isDir(path):
+			w.links = append(w.links, path)
 		}
-		return nil
-	})
-	if err == nil && len(out) == 0 && bareDump(dir) {
-		return []RunDir{{Dir: dir, Folder: "."}}, nil // LoadRun lists what is missing
 	}
-	return out, err
+	return nil
+}
+
+// enter walks a folder unless it has been walked, or holds the whole.
+func (w *folderWalk) enter(path string) error {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	if real, err = filepath.Abs(real); err != nil {
+		return err
+	}
+	if w.seen[real] || strings.HasPrefix(w.root, strings.TrimSuffix(real, string(filepath.Separator))+string(filepath.Separator)) {
+		return nil
+	}
+	w.seen[real] = true
+	return w.walk(path)
 }
 
 func exists(p string) bool {

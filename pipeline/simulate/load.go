@@ -40,7 +40,7 @@ func loopOf(o *Options) workload.Loop {
 		return workload.Loop{Clients: n, KeepArrivals: true}
 	}
 	return workload.Loop{
-		Clients: o.Concurrency, ThinkUs: int64(o.ThinkMs * 1e3), RampUs: int64(o.RampS * 1e6),
+		Clients: o.Concurrency, ThinkUs: sim.ToUs(o.ThinkMs * 1e3), RampUs: sim.ToUs(o.RampS * 1e6),
 	}
 }
 

@@ -253,7 +253,7 @@ func (g *Generator) Generate(seed int64) (*Workload, error) {
 		w.add(q)
 	}
 	if a := g.Arrivals; a.Kind == "closed" {
-		return w, w.Close(Loop{Clients: a.Clients, ThinkUs: int64(a.ThinkMs * 1000), RampUs: int64(a.RampS * 1e6)})
+		return w, w.Close(Loop{Clients: a.Clients, ThinkUs: sim.ToUs(a.ThinkMs * 1000), RampUs: sim.ToUs(a.RampS * 1e6)})
 	}
 	return w, nil
 }
@@ -273,7 +273,7 @@ func (a *ArrivalSpec) next(rng *rand.Rand, i int, at *float64, q *sim.Request) {
 	case "gamma":
 		*at += gamma(rng, 1/(a.CV*a.CV)) * a.CV * a.CV / a.RateRPS * 1e6
 	}
-	q.ArrivalUs = int64(*at + 0.5)
+	q.ArrivalUs = sim.ToUs(*at)
 }
 
 // gamma draws from a gamma distribution of the given shape and scale 1
@@ -319,9 +319,9 @@ func (g *Generator) classify(rng *rand.Rand, q *sim.Request) {
 func (w *Workload) Scale(factor float64) {
 	for i := range w.Requests {
 		q := &w.Requests[i]
-		q.ArrivalUs = int64(float64(q.ArrivalUs)/factor + 0.5)
+		q.ArrivalUs = sim.ToUs(float64(q.ArrivalUs) / factor)
 		if q.AbortAtUs.OK {
-			q.AbortAtUs.V = max(q.ArrivalUs, int64(float64(q.AbortAtUs.V)/factor+0.5))
+			q.AbortAtUs.V = max(q.ArrivalUs, sim.ToUs(float64(q.AbortAtUs.V)/factor))
 		}
 	}
 }

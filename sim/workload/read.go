@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -71,8 +72,9 @@ func readMooncake(data []byte, name string) (*Workload, error) {
 				in.Timestamp, in.Input, in.Output)
 		}
 		w.add(sim.Request{
-			ID: strconv.Itoa(len(w.Requests)), ArrivalUs: int64(in.Timestamp * 1000), PromptTokens: in.Input, OutputTokens: max(1, in.Output),
-			Hashes: in.Hashes, HashTokens: mooncakeSpan,
+			ID: strconv.Itoa(len(w.Requests)), ArrivalUs: sim.ToUs(math.Floor(in.Timestamp * 1000)), PromptTokens: in.Input,
+			OutputTokens: max(1, in.Output),
+			Hashes:       in.Hashes, HashTokens: mooncakeSpan,
 		})
 	}
 	if err := sc.Err(); err != nil {
