@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
+	"gopkg.in/yaml.v3"
+
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
-	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/strictyaml"
@@ -67,7 +69,7 @@ func (w *wireSet) set() (*Set, error) {
 		return nil, err
 	}
 	s.DeploymentFactors, s.PromptFactors, s.HardwareFactors = factorsOf(p.Deployments), factorsOf(p.Prompts), factorsOf(p.Devices)
-	for _, target := range sortedKeys(p.Alpha) {
+	for _, target := range slices.Sorted(maps.Keys(p.Alpha)) {
 		a := p.Alpha[target]
 		terms, err := p.terms("alpha."+target+".coefficients", a.Coefficients, features.AlphaFeatures(p.SpecVersion))
 		if err != nil {
@@ -75,7 +77,7 @@ func (w *wireSet) set() (*Set, error) {
 		}
 		s.Alpha = append(s.Alpha, AlphaModel{target, a.Replay, a.Lambda, terms, rows(a.Covariance), deploymentsOf(a.Deployments)})
 	}
-	for _, regime := range sortedKeys(p.Residuals) {
+	for _, regime := range slices.Sorted(maps.Keys(p.Residuals)) {
 		s.Residuals = append(s.Residuals, RegimeQuantiles{regime, quantiles(p.Residuals[regime])})
 	}
 	for _, c := range p.Configs {
@@ -90,7 +92,7 @@ func (w *wireSet) set() (*Set, error) {
 
 func factorsOf(m map[string]float64) []Factor {
 	var out []Factor
-	for _, name := range sortedKeys(m) {
+	for _, name := range slices.Sorted(maps.Keys(m)) {
 		out = append(out, Factor{name, m[name]})
 	}
 	return out
@@ -98,7 +100,7 @@ func factorsOf(m map[string]float64) []Factor {
 
 func deploymentsOf(m map[string]flow[float64]) []DeploymentValues {
 	var out []DeploymentValues
-	for _, name := range sortedKeys(m) {
+	for _, name := range slices.Sorted(maps.Keys(m)) {
 		out = append(out, DeploymentValues{name, m[name]})
 	}
 	return out
@@ -156,7 +158,7 @@ func (w *wireTrainedOn) set() TrainedOn {
 	if w.TrainingDate != nil {
 		t.Date = *w.TrainingDate
 	}
-	for _, target := range sortedKeys(w.HoldOutRMSE) {
+	for _, target := range slices.Sorted(maps.Keys(w.HoldOutRMSE)) {
 		t.HoldOutRMSE = append(t.HoldOutRMSE, TargetRMSE{target, w.HoldOutRMSE[target]})
 	}
 	return t
@@ -179,15 +181,6 @@ func quantiles(in []pair) [][2]float64 {
 		out[i] = in[i]
 	}
 	return out
-}
-
-func sortedKeys[T any](m map[string]T) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // yamlError gives an error of the YAML decoder its place and code.

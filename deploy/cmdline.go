@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 	"path"
 	"regexp"
@@ -111,7 +112,7 @@ func (d *Draft) argument(args []string, version string) ([]string, error) {
 	if !knownFlag(key, version) {
 		e := trace.Errorf(UnknownFlag, "command line: got flag %q, want a flag of `vllm serve`", name).
 			WithHint("leave it out if it is new: what decides step times has a key in docs/run-yaml.md")
-		if near := nearest(key, slices.Concat(ServeFlags(version), sortedOwnFlags())); near != "" {
+		if near := nearest(key, slices.Concat(ServeFlags(version), slices.Sorted(maps.Keys(ownFlags)))); near != "" {
 			e.Hint = "did you mean --" + strings.ReplaceAll(near, "_", "-") + "?"
 		}
 		return nil, e
@@ -144,15 +145,6 @@ func flagKey(flag string) string {
 func knownFlag(key, version string) bool {
 	_, own := ownFlags[key]
 	return own || IsServeFlag(key, version)
-}
-
-func sortedOwnFlags() []string {
-	keys := make([]string, 0, len(ownFlags))
-	for key := range ownFlags {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // looksLikeFlag tells a flag from a negative number.

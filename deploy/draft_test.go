@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
+
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -131,7 +133,7 @@ func TestDefaultsOfTheDeviceAreNoted(t *testing.T) {
 }
 
 func TestRealServerLogs(t *testing.T) {
-	root := sharedDir(t, "data", "real_stock_otlp")
+	root := repo.Shared(t, "data", "real_stock_otlp")
 	logs, err := filepath.Glob(filepath.Join(root, "*", "vllm.log.gz"))
 	if err != nil || len(logs) == 0 {
 		t.Fatalf("no logs: %v", err)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
+
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -167,7 +169,7 @@ func parameters(m Model, tied bool) float64 {
 func TestEveryModelOfTheDataSetsLoads(t *testing.T) {
 	params := map[string]float64{"codellama-34b": 33.74, "llama-2-70b": 68.98, "llama-3.1-8b": 8.03, "mixtral-8x7b": 46.7,
 		"qwen2.5-14b": 14.77}
-	root := sharedDir(t, "data", "models")
+	root := repo.Shared(t, "data", "models")
 	files, err := filepath.Glob(filepath.Join(root, "*", "config.json"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no models: %v", err)

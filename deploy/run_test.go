@@ -4,12 +4,14 @@ import (
 	"io/fs"
 	"path/filepath"
 	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
 )
 
 // Every run beside the repository loads, or is refused with a code: others may
 // be added.
 func TestEveryRunOfTheDataSetsLoads(t *testing.T) {
-	root := sharedDir(t, "data")
+	root := repo.Shared(t, "data")
 	n := 0
 	err := filepath.WalkDir(root, func(name string, e fs.DirEntry, err error) error {
 		if err != nil || e.Name() != RunFile {

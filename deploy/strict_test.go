@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/blis-train/blis-train/internal/repo"
+
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -200,7 +202,7 @@ func TestBuiltInDatasheets(t *testing.T) {
 	if _, ok := Datasheet("H1"); ok {
 		t.Error("H1 is a datasheet")
 	}
-	files, err := filepath.Glob(filepath.Join(sharedDir(t, "data", "hardware"), "*.json"))
+	files, err := filepath.Glob(filepath.Join(repo.Shared(t, "data", "hardware"), "*.json"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no datasheets: %v", err)
 	}
@@ -292,7 +294,7 @@ func TestConfiguration(t *testing.T) {
 
 // The estimate stays near what real servers printed at start.
 func TestKVCacheEstimateNearRealServers(t *testing.T) {
-	root := sharedDir(t, "data")
+	root := repo.Shared(t, "data")
 	for _, name := range []string{"real_stock_otlp/jan20-codellama-prefill-1", "real_stock_otlp/jan20-codellama-train-1",
 		"real_requests_llmservingsim/RTX4090-Llama-3.1-8B-tp1", "real_step_summaries/20260217-202857-llama-2-70b-tp4-general"} {
 		d, err := LoadRun(filepath.Join(root, name))

@@ -52,7 +52,7 @@ func showSimulation(con *console, d *simulate.Document) {
 	row := func(name string, figures ...*float64) prettytable.Row {
 		out := prettytable.Row{name}
 		for _, f := range figures {
-			out = append(out, ms(f))
+			out = append(out, decimals(f))
 		}
 		return out
 	}
@@ -63,31 +63,17 @@ func showSimulation(con *console, d *simulate.Document) {
 		row("queue wait", d.SchedulingMeanMs, d.SchedulingP50Ms, d.SchedulingP90Ms, d.SchedulingP95Ms, d.SchedulingP99Ms),
 	})
 	con.table("throughput", prettytable.Row{"completed", "rejected", "aborted", "timed out", "requests/s", "output tokens/s", "preemptions", "cache hits", "saturated"}, []prettytable.Row{{
-		d.CompletedRequests, d.RejectedRequests, d.AbortedRequests, d.TimedOutRequests, fmt.Sprintf("%.3f", d.ResponsesPerSec), fmt.Sprintf("%.1f", d.TokensPerSec), d.PreemptionCount, shareText(d.CacheHitRate), d.Saturation.Saturated,
+		d.CompletedRequests, d.RejectedRequests, d.AbortedRequests, d.TimedOutRequests, fmt.Sprintf("%.3f", d.ResponsesPerSec), fmt.Sprintf("%.1f", d.TokensPerSec), d.PreemptionCount, percent(d.CacheHitRate), d.Saturation.Saturated,
 	}})
 	var classes []prettytable.Row
 	for _, c := range d.Classes {
-		classes = append(classes, prettytable.Row{c.Name, c.Requests, c.Completed, shareText(c.Attainment), ms(c.GoodputRPS)})
+		classes = append(classes, prettytable.Row{c.Name, c.Requests, c.Completed, percent(c.Attainment), decimals(c.GoodputRPS)})
 	}
 	con.table("service classes", prettytable.Row{"class", "requests", "completed", "SLO attainment", "goodput/s"}, classes)
 	var bands []prettytable.Row
 	for _, b := range d.Intervals {
-		bands = append(bands, prettytable.Row{b.Key, ms(&b.Mean), ms(&b.Lo), ms(&b.Hi)})
+		bands = append(bands, prettytable.Row{b.Key, decimals(&b.Mean), decimals(&b.Lo), decimals(&b.Hi)})
 	}
 	con.table(fmt.Sprintf("over %d replications, 95 percent", d.Replications), prettytable.Row{"key", "mean", "lo", "hi"}, bands)
 	con.sayf("simulated %d requests, %d steps, %.1f s", d.InjectedRequests, d.Steps, d.DurationS)
-}
-
-func ms(v *float64) string {
-	if v == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%.3f", *v)
-}
-
-func shareText(v *float64) string {
-	if v == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%.1f %%", 100**v)
 }

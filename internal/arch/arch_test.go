@@ -5,13 +5,14 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
 )
 
 const module = "github.com/blis-train/blis-train"
@@ -59,6 +60,7 @@ var rooms = map[string]room{
 	"stat":                    {theirs: []string{gonum}, pure: true},
 	"internal/par":            {},
 	"internal/shown":          {},
+	"internal/repo":           {},
 	"internal/files":          {ours: []string{"trace"}},
 	"internal/strictyaml":     {ours: []string{"trace"}, theirs: []string{yaml}},
 	"pipeline/rows":           {ours: []string{"stat", "pipeline/features", "trace/table", "trace", "deploy"}},
@@ -134,7 +136,7 @@ var rooms = map[string]room{
 		"coeff", "deploy", "pipeline/features", "pipeline/option", "pipeline/ridge", "pipeline/rows", "result", "trace",
 	}},
 	"pipeline/fit/fittest": {ours: []string{
-		"pipeline/fit/options", "pipeline/extract", "pipeline/rows", "pipeline/validate/saturation", "result", "trace",
+		"internal/repo", "pipeline/fit/options", "pipeline/extract", "pipeline/rows", "pipeline/validate/saturation", "result", "trace",
 		"trace/table",
 	}},
 
@@ -164,7 +166,7 @@ var rooms = map[string]room{
 	"pipeline/validate/machine":    {ours: []string{"pipeline/rows", "sim/latency", "stat", "trace", "result"}},
 	"pipeline/validate/saturation": {ours: []string{"pipeline/validate/measured", "pipeline/rows", "stat", "trace", "deploy", "result"}},
 	"pipeline/validate/measured":   {ours: []string{"stat", "trace"}},
-	"pipeline/validate/planted":    {ours: []string{"sim", "sim/latency", "coeff", "pipeline/features", "trace", "deploy"}},
+	"pipeline/validate/planted":    {ours: []string{"internal/repo", "sim", "sim/latency", "coeff", "pipeline/features", "trace", "deploy"}},
 
 	// latency predictors
 	"pipeline/forest":             {ours: []string{"forest", "internal/par", "stat"}, pure: true},
@@ -228,7 +230,7 @@ var impure = []string{"os", "time", "log", "log/slog", "flag", "net", "net/http"
 // TestArrows fails with file:line on a forbidden import, on any folder with Go
 // files that is not in the map, and on permissions that nobody uses.
 func TestArrows(t *testing.T) {
-	root := repoRoot(t)
+	root := repo.Root(t)
 	seen, used := map[string]bool{}, map[string]bool{}
 	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -300,19 +302,4 @@ func checkFile(t *testing.T, file, rel, dir string, r room, used map[string]bool
 			t.Errorf("%s: %s is pure and may not import %s", at, dir, imp)
 		}
 	}
-}
-
-func repoRoot(t *testing.T) string {
-	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir
-		}
-	}
-	t.Fatal("no go.mod above the test")
-	return ""
 }

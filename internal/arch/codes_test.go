@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
 )
 
 // coded is a constant of type trace.Code.
@@ -24,7 +26,7 @@ var unwired = []string{"pipeline/track"}
 // TestCodesAppear: every code is described, once in a package, and something can
 // emit it.
 func TestCodesAppear(t *testing.T) {
-	root := repoRoot(t)
+	root := repo.Root(t)
 	codes := map[string]*coded{} // by room and name
 	var files []*ast.File
 	var rels []string

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
 )
 
 // sharedNames are free functions that several rooms may define: what a caller
@@ -90,7 +92,7 @@ var notYetOneDefinition = []string{
 
 // TestOneDefinition refuses a second free function of a name in another room.
 func TestOneDefinition(t *testing.T) {
-	root := repoRoot(t)
+	root := repo.Root(t)
 	where := map[string][]string{} // name -> "room file:line"
 	for _, rel := range repoFiles(t, root) {
 		if path.Ext(rel) != ".go" || strings.HasSuffix(rel, "_test.go") {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/blis-train/blis-train/internal/repo"
 )
 
 // Sizes of what people write. Generated files and the insides of raw strings are
@@ -28,6 +30,7 @@ var short = []string{
 	"internal/files",
 	"internal/par",
 	"internal/python",
+	"internal/repo",
 	"internal/shown",
 	"internal/strictyaml",
 	"pipeline/export",
@@ -90,7 +93,7 @@ var short = []string{
 
 // TestShape is gofmt, and the sizes: no line is too long, and hardly a function.
 func TestShape(t *testing.T) {
-	root := repoRoot(t)
+	root := repo.Root(t)
 	var long []string
 	for _, rel := range repoFiles(t, root) {
 		if filepath.Ext(rel) != ".go" {

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
 )
 
 // The book is docs/spec.md: every rule of the tool is a clause with a name, and
@@ -43,7 +45,7 @@ var notYetCited = []string{}
 // inside the page lead somewhere, and the map at its end has every clause once
 // and names files that exist.
 func TestClauses(t *testing.T) {
-	root := repoRoot(t)
+	root := repo.Root(t)
 	text := readFile(t, filepath.Join(root, bookFile))
 	clauses := map[string]bool{}
 	for _, m := range anchorTag.FindAllStringSubmatch(text, -1) {
@@ -90,7 +92,7 @@ func headings(text string) map[string]bool {
 // TestCitations fails on a citation of a clause that the book does not have and,
 // in rooms that are clean, on one of a page outside the repository.
 func TestCitations(t *testing.T) {
-	root := repoRoot(t)
+	root := repo.Root(t)
 	clauses := map[string]bool{}
 	for _, m := range anchorTag.FindAllStringSubmatch(readFile(t, filepath.Join(root, bookFile)), -1) {
 		clauses[m[1]] = true

@@ -141,7 +141,7 @@ func joined(v []float64) string {
 func sideValues(key string, values []blisValue) []SideValue {
 	var out []SideValue
 	for i, v := range values {
-		s := SideValue{Key: fmt.Sprintf("%s[%d]", key, i), Name: v.name, Value: finite(v.value), Unit: v.units, CI95: v.ci95,
+		s := SideValue{Key: fmt.Sprintf("%s[%d]", key, i), Name: v.name, Value: result.OrNull(v.value), Unit: v.units, CI95: v.ci95,
 			Identified: v.identified, Learned: v.learned, Origin: v.origin, Effect: "multiplies " + v.role}
 		if v.value == 0 {
 			s.Effect = "0: " + v.zero

@@ -76,7 +76,8 @@ func infernoEntry(src Source, c result.FitConfig, name accelerator, opt Options)
 func infernoValues(label string, p infernoParms) []SideValue {
 	const origin = "non-negative least squares in relative error over a grid of batches, depths and prompt chunks of the physics model"
 	at := func(key, unit string, v float64, effect string) SideValue {
-		return SideValue{Key: label + "." + key, Name: key, Value: finite(v), Unit: unit, Identified: "derived", Learned: true, Origin: origin,
+		return SideValue{Key: label + "." + key, Name: key, Value: result.OrNull(v), Unit: unit, Identified: "derived", Learned: true,
+			Origin: origin,
 			Effect: effect}
 	}
 	return []SideValue{

@@ -2,6 +2,7 @@ package export
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 
@@ -158,7 +159,7 @@ func trainedOn(fit *result.Fit) coeff.TrainedOn {
 		tps[d.TP] = true
 	}
 	t := coeff.TrainedOn{
-		Models: sortedKeys(models), Hardware: sortedKeys(hw), VLLMVersions: sortedKeys(versions),
+		Models: slices.Sorted(maps.Keys(models)), Hardware: slices.Sorted(maps.Keys(hw)), VLLMVersions: slices.Sorted(maps.Keys(versions)),
 		Date: fit.TrainingDate, Samples: int64(fit.Beta.Rows.Kept), Lambda: valueOr(fit.Beta.Lambda, 0),
 		Gamma: valueOr(fit.Beta.GammaEMA, defaultGamma),
 	}

@@ -80,7 +80,7 @@ func queueValues(s *result.QueueServer, physical bool) []SideValue {
 	for i := range params {
 		p := &params[i]
 		out = append(out, SideValue{
-			Key: s.ID + "." + p.Name, Name: p.Name, Value: finite(p.Value), Unit: p.Unit, CI95: p.CI95, Identified: p.Identified,
+			Key: s.ID + "." + p.Name, Name: p.Name, Value: result.OrNull(p.Value), Unit: p.Unit, CI95: p.CI95, Identified: p.Identified,
 			Learned: p.Identified == "measured", Origin: "queue fit", Effect: "parameter of the autoscaler's queueing model",
 		})
 	}

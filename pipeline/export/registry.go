@@ -3,6 +3,7 @@ package export
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -129,7 +130,7 @@ func registryCite(src Source) string {
 	}
 	s := fmt.Sprintf("blis-train %s, fit.json sha256 %s, %d runs", src.Fit.ToolVersion, src.FitInput.SHA256, runs)
 	if len(prov) > 0 {
-		s += " (" + strings.Join(sortedKeys(prov), "; ") + ")"
+		s += " (" + strings.Join(slices.Sorted(maps.Keys(prov)), "; ") + ")"
 	}
 	if m, err := modelNamed(src.Fit, blisModel); err == nil && m.Holdout != nil && m.Holdout.MAPE != nil {
 		s += fmt.Sprintf("; hold-out rows, not fitted: step-time MAPE %.4f over %d rows", *m.Holdout.MAPE, m.Holdout.Rows)
@@ -145,7 +146,7 @@ func registryScope(cfgs []result.FitConfig) regScope {
 		model[registryModel(c.Deployment.Model.ID)] = true
 		tp[c.Deployment.TP] = true
 	}
-	s := regScope{Hardware: sortedKeys(hw), Model: sortedKeys(model)}
+	s := regScope{Hardware: slices.Sorted(maps.Keys(hw)), Model: slices.Sorted(maps.Keys(model))}
 	for n := range tp {
 		s.TP = append(s.TP, n)
 	}
@@ -170,13 +171,4 @@ func registryChip(name string) string {
 // registryModel is the last element of a Hugging Face id, in lower case.
 func registryModel(id string) string {
 	return strings.ToLower(id[strings.LastIndex(id, "/")+1:])
-}
-
-func sortedKeys(m map[string]bool) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

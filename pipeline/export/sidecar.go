@@ -1,8 +1,6 @@
 package export
 
 import (
-	"math"
-
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -69,11 +67,3 @@ func newSidecar(src Source, f Format, readBy string) *Sidecar {
 }
 
 func (s *Sidecar) encode() ([]byte, error) { return result.Marshal(s) }
-
-// finite returns v, or nil for what JSON cannot hold.
-func finite(v float64) *float64 {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return nil
-	}
-	return &v
-}

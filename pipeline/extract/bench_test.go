@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
+
 	"github.com/go-faster/jx"
 	"github.com/klauspost/compress/zstd"
 	"go.opentelemetry.io/collector/pdata/ptrace"
@@ -71,7 +73,7 @@ func grow(dst, line []byte, n int64) []byte {
 // benchParent makes (once) a PARENT of all composed runs, each repeated and
 // uncompressed, and returns it with its bytes of traces.
 func benchParent(b *testing.B) (string, int64) {
-	src := sharedData(b, "composed")
+	src := repo.Shared(b, "data", "composed")
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("blis-train-bench-%d", benchCopies))
 	runs, err := filepath.Glob(filepath.Join(src, "*", "traces.jsonl.zst"))
 	if err != nil || len(runs) == 0 {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
+
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -17,7 +19,7 @@ import (
 // included; and the decodes of the recorded batches sum to the output tokens
 // less one per request wherever every step was recorded with its snapshots.
 func TestServerEqualsClient(t *testing.T) {
-	out := extractTo(t, sharedData(t, "real_vllm_cpu"), nil)
+	out := extractTo(t, repo.Shared(t, "data", "real_vllm_cpu"), nil)
 	runs, err := table.ReadAll(out)
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 
@@ -34,27 +36,7 @@ func formatsDir(t *testing.T) string {
 	if dir := os.Getenv(formatsEnv); dir != "" {
 		return dir
 	}
-	return sharedData(t, "collector_formats")
-}
-
-// sharedData finds a data set beside the repository, or skips.
-func sharedData(t testing.TB, name string) string {
-	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 6 {
-		p := filepath.Join(dir, "..", "shared", "data", name)
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			if _, err := os.Stat(p); err == nil {
-				return p
-			}
-		}
-		dir = filepath.Dir(dir)
-	}
-	t.Skipf("no ../shared/data/%s beside the repository", name)
-	return ""
+	return repo.Shared(t, "data", "collector_formats")
 }
 
 // maxCoreIDs is how many request ids expected.json lists at most.

@@ -10,12 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/blis-train/blis-train/internal/repo"
+
 	"github.com/blis-train/blis-train/trace/table"
 )
 
 // killedExtraction is the child: it extracts until it is killed or done.
 func killedExtraction(t *testing.T, out string) {
-	runs, err := Discover([]string{sharedData(t, "real_vllm_cpu")}, []string{"cpu-gqa-*"}, nil)
+	runs, err := Discover([]string{repo.Shared(t, "data", "real_vllm_cpu")}, []string{"cpu-gqa-*"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +29,7 @@ func killedExtraction(t *testing.T, out string) {
 }
 
 func testKills(t *testing.T, kills int) {
-	sharedData(t, "real_vllm_cpu")
+	repo.Shared(t, "data", "real_vllm_cpu")
 	out := filepath.Join(t.TempDir(), "out")
 	start := time.Now()
 	child(out).Run() // how long it takes undisturbed
@@ -88,7 +90,7 @@ func noHalfFiles(t *testing.T, out string) {
 // TestCancelledExtractionLeavesNothing: an interrupt ends the extraction with an error and
 // nothing left behind.
 func TestCancelledExtractionLeavesNothing(t *testing.T) {
-	runs, err := Discover([]string{sharedData(t, "smoke")}, nil, nil)
+	runs, err := Discover([]string{repo.Shared(t, "data", "smoke")}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
+
 	"github.com/blis-train/blis-train/pipeline/extract/account"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
@@ -100,7 +102,7 @@ func rejectedCounts(t *testing.T, b []byte) map[string]int64 {
 // aborts, lost events and duplicates.
 func TestWhyRejectedOfRealRuns(t *testing.T) {
 	for _, set := range []string{"real_vllm_cpu/gqa-overflow", "real_vllm_cpu/mha-mixed", "smoke60"} {
-		out := extractTo(t, sharedData(t, set), func(o *Options) { o.WhyRejected = true })
+		out := extractTo(t, repo.Shared(t, "data", set), func(o *Options) { o.WhyRejected = true })
 		var doc result.Extract
 		b, err := os.ReadFile(filepath.Join(out, documentName))
 		if err != nil {

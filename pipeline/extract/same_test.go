@@ -10,6 +10,8 @@ import (
 	"sort"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/blis-train/blis-train/trace"
@@ -71,7 +73,7 @@ func compareOutputs(t testing.TB, want, got map[string][]byte, skip string) {
 // number of workers, and whether sorted tables spill or not.
 func TestSameBytesForAnyWorkers(t *testing.T) {
 	for _, set := range []string{"smoke60", "real_vllm_cpu/mha-mixed"} {
-		dir := sharedData(t, set)
+		dir := repo.Shared(t, "data", set)
 		want := outputs(t, extractTo(t, dir, func(o *Options) { o.Workers = 1 }))
 		for _, n := range []int{2, 8} {
 			compareOutputs(t, want, outputs(t, extractTo(t, dir, func(o *Options) { o.Workers = n })), "")
@@ -181,7 +183,7 @@ func needEval(t *testing.T) {
 func parsersAgree(t *testing.T, sets ...string) {
 	t.Helper()
 	for _, set := range sets {
-		dir := sharedData(t, set)
+		dir := repo.Shared(t, "data", set)
 		fast := outputs(t, extractTo(t, dir, nil))
 		slow := outputs(t, extractTo(t, dir, func(o *Options) { o.Parser = "pdata" }))
 		compareOutputs(t, fast, slow, documentName) // it names the parser and places columns differently
@@ -191,7 +193,7 @@ func parsersAgree(t *testing.T, sets ...string) {
 
 // TestUnchangedInputIsNotParsedAgain, and a changed one is.
 func TestUnchangedInputIsNotParsedAgain(t *testing.T) {
-	src := sharedData(t, "smoke")
+	src := repo.Shared(t, "data", "smoke")
 	dir := t.TempDir()
 	for _, name := range []string{"run.yaml", "config.json", "traces.jsonl", "kv_events.jsonl"} {
 		b, err := os.ReadFile(filepath.Join(src, name))

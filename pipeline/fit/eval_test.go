@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
+
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit/fittest"
@@ -26,7 +28,7 @@ func evaluation(t *testing.T, set string) []options.Source {
 	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
 		t.Skip("skipped: slow evaluation; BLIS_TRAIN_EVAL=1 runs it")
 	}
-	return fittest.SourcesOf(t, fittest.Shared(t, set))
+	return fittest.SourcesOf(t, repo.Shared(t, "data", set))
 }
 
 // stepsOnly are the options of a fit that is looked at for its step times.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/blis-train/blis-train/pipeline/fit/estimate"
 	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/ridge/cv"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -24,22 +25,30 @@ func Fit(ctx context.Context, sources []options.Source, o options.Options, progr
 	return f.out, nil
 }
 
-// fit chooses gamma for beta and the default alpha target together, then
-// solves every model at it.
-func (f *fitter) fit(ctx context.Context) error {
-	beta, betaSel, err := f.selectBeta()
-	if err != nil {
-		return err
+// choose scores every grid and takes the gamma that is best for beta and the default
+// alpha target together.
+func (f *fitter) choose(ctx context.Context) (beta *estimate.Solved, sel estimate.Selections, alphas alphaFits, err error) {
+	if beta, sel, err = f.selectBeta(); err != nil {
+		return nil, sel, nil, err
 	}
-	alphas, err := f.selectAlphas(ctx)
-	if err != nil {
-		return err
+	if alphas, err = f.selectAlphas(ctx); err != nil {
+		return nil, sel, nil, err
 	}
-	scores := [][]cv.Selection{betaSel.Scores()}
+	scores := [][]cv.Selection{sel.Scores()}
 	if a := alphas.byTarget(rows.DefaultAlphaTarget(f.o.Spec)); a != nil && a.sel.Scores() != nil {
 		scores = append(scores, a.sel.Scores())
 	}
 	f.gamma = cv.ChooseVariant(scores...)
+	return beta, sel, alphas, nil
+}
+
+// fit chooses gamma for beta and the default alpha target together, then
+// solves every model at it.
+func (f *fitter) fit(ctx context.Context) error {
+	beta, betaSel, alphas, err := f.choose(ctx)
+	if err != nil {
+		return err
+	}
 	if err := beta.SolveAt(betaSel, f.gamma, f.o.RefitAll); err != nil {
 		return fmt.Errorf("beta: %w", err)
 	}

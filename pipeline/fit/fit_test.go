@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
+
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -75,7 +77,7 @@ func TestDocumentsFollowTheirSchema(t *testing.T) {
 
 func compiled(t *testing.T) *jsonschema.Schema {
 	t.Helper()
-	path := filepath.Join(fittest.Root(t), "docs", "schema", "fit.schema.json")
+	path := filepath.Join(repo.Root(t), "docs", "schema", "fit.schema.json")
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)

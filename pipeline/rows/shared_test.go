@@ -3,10 +3,10 @@ package rows
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
 
 	"github.com/blis-train/blis-train/stat"
 
@@ -16,29 +16,6 @@ import (
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
-
-// shared is the folder of the data catalogue beside the repository; the test
-// is skipped where it is absent.
-func shared(t testing.TB, name string) string {
-	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for ; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			break
-		}
-		if dir == filepath.Dir(dir) {
-			t.Fatal("no go.mod above the test")
-		}
-	}
-	path := filepath.Join(dir, "..", "shared", "data", name)
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("no %s: %v", path, err)
-	}
-	return path
-}
 
 // loaded is one extracted run.
 type loaded struct {
@@ -55,7 +32,7 @@ func extracted(t testing.TB, set string) []loaded {
 	if out, ok := sets[set]; ok {
 		return out
 	}
-	dirs, err := extract.Discover([]string{shared(t, set)}, nil, nil)
+	dirs, err := extract.Discover([]string{repo.Shared(t, "data", set)}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

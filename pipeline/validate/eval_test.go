@@ -10,6 +10,8 @@ import (
 	"testing"
 	"text/tabwriter"
 
+	"github.com/blis-train/blis-train/internal/repo"
+
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/extract"
@@ -18,27 +20,6 @@ import (
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
 )
-
-// sharedData finds ../shared/data relative to the repository root.
-func sharedData(t *testing.T, set string) string {
-	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil {
-			continue
-		}
-		data := filepath.Join(filepath.Dir(dir), "shared", "data", set)
-		if _, err := os.Stat(data); err != nil {
-			t.Skipf("skipped: no %s beside the repository", set)
-		}
-		return data
-	}
-	t.Fatal("no go.mod above the test")
-	return ""
-}
 
 func needEval(t *testing.T) {
 	if os.Getenv("BLIS_TRAIN_EVAL") != "1" {
@@ -55,7 +36,7 @@ func extracted(t *testing.T, set string) (string, *result.Extract) {
 		out = t.TempDir()
 	}
 	out = filepath.Join(out, set)
-	runs, err := extract.Discover([]string{sharedData(t, set)}, nil, nil)
+	runs, err := extract.Discover([]string{repo.Shared(t, "data", set)}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

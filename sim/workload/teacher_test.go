@@ -10,6 +10,8 @@ import (
 	"testing"
 	"text/tabwriter"
 
+	"github.com/blis-train/blis-train/internal/repo"
+
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/sim"
@@ -62,7 +64,7 @@ type recording struct {
 // recordedRuns extracts a data set of the shared folder.
 func recordedRuns(t *testing.T, set string) []recording {
 	t.Helper()
-	dir := filepath.Join(repoRoot(t), "..", "shared", "data", set)
+	dir := filepath.Join(repo.Root(t), "..", "shared", "data", set)
 	if _, err := os.Stat(dir); err != nil {
 		t.Skipf("skipped: %v", err)
 	}
@@ -85,21 +87,6 @@ func recordedRuns(t *testing.T, set string) []recording {
 		out = append(out, recording{run: run, dep: r.Deployment, id: r.ID})
 	}
 	return out
-}
-
-func repoRoot(t *testing.T) string {
-	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir
-		}
-	}
-	t.Fatal("no go.mod above the test")
-	return ""
 }
 
 // replayed is what the simulator did, by step and by request.

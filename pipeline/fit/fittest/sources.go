@@ -3,11 +3,12 @@ package fittest
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
 
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit/options"
@@ -18,36 +19,9 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// Root is the repository's root.
-func Root(t testing.TB) string {
-	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for ; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir
-		}
-		if dir == filepath.Dir(dir) {
-			t.Fatal("no go.mod above the test")
-		}
-	}
-}
-
-// Shared is a data set of the catalogue beside the repository; skips without it.
-func Shared(t testing.TB, name string) string {
-	t.Helper()
-	path := filepath.Join(Root(t), "..", "shared", "data", name)
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("skipped: no %s", path)
-	}
-	return path
-}
-
 // Bundled are the recordings in the repository.
 func Bundled(t testing.TB) []options.Source {
-	return SourcesOf(t, filepath.Join(Root(t), "testdata", "traces", "real"))
+	return SourcesOf(t, filepath.Join(repo.Root(t), "testdata", "traces", "real"))
 }
 
 // extracts keeps what has been read: many tests look at the same runs.

@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
@@ -19,16 +20,13 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// BaseNs is the stamp of simulated time 0.
 const BaseNs = int64(1000e9)
 
 // Deployment is that of a recording of the repository, without its phases.
 func Deployment(t *testing.T) *deploy.Deployment {
 	t.Helper()
-	root := "."
-	for _, err := os.Stat("go.mod"); err != nil; _, err = os.Stat(filepath.Join(root, "go.mod")) {
-		root = filepath.Join(root, "..")
-	}
-	dep, err := deploy.LoadRun(filepath.Join(root, "testdata/traces/real/gqa-low"))
+	dep, err := deploy.LoadRun(filepath.Join(repo.Root(t), "testdata/traces/real/gqa-low"))
 	if err != nil {
 		t.Fatal(err)
 	}

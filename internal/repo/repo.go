@@ -1,0 +1,35 @@
+// Package repo finds the repository and what lies beside it, for tests.
+package repo
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Root is the repository's root, above the folder the test runs in.
+func Root(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+	}
+	t.Fatal("no go.mod above the test")
+	return ""
+}
+
+// Shared is a path under ../shared, beside the repository; the test is skipped
+// where it is absent.
+func Shared(t testing.TB, parts ...string) string {
+	t.Helper()
+	name := filepath.Join(append([]string{filepath.Dir(Root(t)), "shared"}, parts...)...)
+	if _, err := os.Stat(name); err != nil {
+		t.Skipf("skipped: no %s beside the repository", filepath.Join(append([]string{"shared"}, parts...)...))
+	}
+	return name
+}
