@@ -129,7 +129,8 @@ func (o *ExportOptions) refused(v *result.Validation) error {
 	if more := len(why) - most; more > 0 {
 		why = append(why[:most], fmt.Sprintf("and %d more", more))
 	}
-	return &VerdictError{fmt.Sprintf("verdict for %s of %s: %s (%s); --ignore-verdict exports all the same", purpose, scope, verdict, strings.Join(why, "; "))}
+	return &VerdictError{fmt.Sprintf("verdict for %s of %s: %s (%s); --ignore-verdict exports all the same", purpose, scope, verdict,
+		strings.Join(why, "; "))}
 }
 
 // WriteExport writes the files of a format: name, and those beside it.

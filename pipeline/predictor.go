@@ -23,7 +23,8 @@ const PredictorRowsFile = folder.PredictorRows
 
 // RowsCommand is the `command` of predictor_rows.json.
 func RowsCommand(o decision.Options) string {
-	flags := []string{"--features " + o.Features, "--prefix-score " + o.PrefixScore, fmt.Sprintf("--staleness-us %d", o.StalenessUs), "--state " + o.State}
+	flags := []string{"--features " + o.Features, "--prefix-score " + o.PrefixScore, fmt.Sprintf("--staleness-us %d", o.StalenessUs),
+		"--state " + o.State}
 	if o.Saturated {
 		flags = append(flags, "--keep-saturated")
 	}
@@ -46,11 +47,13 @@ func rowOptions(o decision.Options) result.PredictorRowOptions {
 
 // PredictorRows makes the rows of every run of an output folder and writes them to
 // tables/run=<id> of dest, each run's table as soon as it is made.
-func PredictorRows(ctx context.Context, out, dest string, ext *result.Extract, o decision.Options, h result.Header, workers int) (*result.PredictorRows, error) {
+func PredictorRows(ctx context.Context, out, dest string, ext *result.Extract, o decision.Options, h result.Header,
+	workers int) (*result.PredictorRows, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	doc := &result.PredictorRows{Header: h, Options: rowOptions(o), Runs: make([]result.PredictorRun, len(ext.Runs)), Warnings: []trace.Finding{}}
+	doc := &result.PredictorRows{Header: h, Options: rowOptions(o), Runs: make([]result.PredictorRun, len(ext.Runs)),
+		Warnings: []trace.Finding{}}
 	doc.Inputs = ext.Inputs
 	err := par.Try(ctx, workers, len(ext.Runs), func(i int) error {
 		r := &ext.Runs[i]

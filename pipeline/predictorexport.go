@@ -38,10 +38,12 @@ func PredictorXGBoost(p *result.Predictor, model string) ([]Document, []trace.Fi
 	var warnings []trace.Finding
 	if p.Options.Rows.Features != decision.FeaturesLLMD {
 		warnings = append(warnings, trace.Findingf(decision.OtherColumns,
-			"the rows were made with --features %s: llm-d's server feeds other columns; make them with --features llmd for it", p.Options.Rows.Features))
+			"the rows were made with --features %s: llm-d's server feeds other columns; make them with --features llmd for it",
+			p.Options.Rows.Features))
 	}
 	if p.Options.Rows.PrefixScore == decision.PrefixActual {
-		warnings = append(warnings, trace.Findingf(decision.LeakingScore, "prefix_cache_score is what was measured after the decision: no router can feed it"))
+		warnings = append(warnings, trace.Findingf(decision.LeakingScore, "prefix_cache_score is what was measured after the decision: no "+
+			"router can feed it"))
 	}
 	for i := range p.Targets {
 		t := &p.Targets[i]

@@ -43,7 +43,8 @@ func raceRuns(out string, made *result.PredictorRows) ([]*race.Run, error) {
 			return nil, err
 		}
 		if len(rows) != r.Rows {
-			return nil, fmt.Errorf("%s: got %d rows, %s counts %d: make them again with predictor rows", table.RunDir(out, r.ID), len(rows), PredictorRowsFile, r.Rows)
+			return nil, fmt.Errorf("%s: got %d rows, %s counts %d: make them again with predictor rows", table.RunDir(out, r.ID), len(rows),
+				PredictorRowsFile, r.Rows)
 		}
 		list = append(list, &race.Run{ID: r.ID, Config: r.Config, Rows: rows})
 	}
@@ -71,7 +72,8 @@ func physicsOf(in string, ext *result.Extract, list []*race.Run, c *Coefficients
 }
 
 // refitted fits the runs of a fit again, hidden stretches left out.
-func refitted(ctx context.Context, in string, ext *result.Extract, f *result.Fit, hidden []race.Hidden, keepSaturated bool, workers int) (*coeff.Set, error) {
+func refitted(ctx context.Context, in string, ext *result.Extract, f *result.Fit, hidden []race.Hidden, keepSaturated bool,
+	workers int) (*coeff.Set, error) {
 	o := fit.DefaultOptions()
 	o.Spec, o.Recipe, o.BetaTarget, o.Objective = features.Version(f.Options.Spec), f.Options.Recipe, f.Options.BetaTarget, f.Options.Objective
 	o.Split, o.Seed, o.Prior, o.Bootstraps = f.Options.Split, f.Options.Seed, f.Options.Prior, fit.MinBootstraps
@@ -140,8 +142,9 @@ func estimatesOf(set *coeff.Set, d *deploy.Deployment, list []decision.Row) (rac
 func StateOf(r *decision.Row) (predict.State, predict.Request) {
 	s := predict.State{
 		Decodes: r.DecodeBatch, DecodeTokens: r.DecodeTokensResident,
-		StepTokens: r.StepPrefillTokens, StepRequests: r.StepPrefillRequests, NextTokens: r.NextPrefillTokens, NextRequests: r.NextPrefillRequests,
-		SinceStepUs: math.NaN(), AheadTokens: r.TokensWaitingAhead, AheadRequests: r.RequestsAhead, FreeBlocks: r.FreeBlocks,
+		StepTokens: r.StepPrefillTokens, StepRequests: r.StepPrefillRequests, NextTokens: r.NextPrefillTokens,
+		NextRequests: r.NextPrefillRequests,
+		SinceStepUs:  math.NaN(), AheadTokens: r.TokensWaitingAhead, AheadRequests: r.RequestsAhead, FreeBlocks: r.FreeBlocks,
 		OutputTokens: r.MeanOutputTokens.V, PrefillPerS: r.RecentTokensPerS, PromptsPerS: r.RecentPromptsPerS,
 	}
 	if r.SinceStepUs.OK {
@@ -198,7 +201,8 @@ func withPhysics(o *race.Options, in string, ext *result.Extract, list []*race.R
 }
 
 func raceOptions(made *result.PredictorRows, c *Coefficients, o race.Options) result.PredictorOptions {
-	opt := result.PredictorOptions{Rows: made.Options, Models: o.Models, Splits: o.Splits, Weights: o.Weights, Recency: o.Recency, Seed: o.Seed,
+	opt := result.PredictorOptions{Rows: made.Options, Models: o.Models, Splits: o.Splits, Weights: o.Weights, Recency: o.Recency,
+		Seed:    o.Seed,
 		Emulate: o.Emulate, Draws: o.Draws, IsRefit: o.IsRefit}
 	if c != nil {
 		opt.Physics = c.Name
@@ -245,7 +249,8 @@ func PredictorFitCommand(made *result.PredictorRows, physics string, o race.Opti
 }
 
 // PredictorEvaluate judges a finished predictor on rows it never saw.
-func PredictorEvaluate(ctx context.Context, in, out string, ext *result.Extract, made *result.PredictorRows, p *result.Predictor, c *Coefficients,
+func PredictorEvaluate(ctx context.Context, in, out string, ext *result.Extract, made *result.PredictorRows, p *result.Predictor,
+	c *Coefficients,
 	o race.Options, h result.Header) (*result.PredictorScores, error) {
 	list, err := raceRuns(out, made)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 // The messages are those of gopkg.in/yaml.v3.
 func TestYAMLError(t *testing.T) {
 	for _, c := range []struct{ in, want, key string }{
-		{"yaml: unmarshal errors:\n  line 3: field noodles not found in type workload.Generator\n  line 4: field x not found in type y", `f.yaml:3: unknown key "noodles"`, "noodles"},
+		{"yaml: unmarshal errors:\n  line 3: field noodles not found in type workload.Generator\n  line 4: field x not found in type y",
+			`f.yaml:3: unknown key "noodles"`, "noodles"},
 		{"yaml: unmarshal errors:\n  line 2: cannot unmarshal !!str `many` into int64", `f.yaml:2: got "many", want an integer`, ""},
 		{"yaml: unmarshal errors:\n  line 2: cannot unmarshal !!seq into workload.Generator", "f.yaml:2: got a list, want a mapping", ""},
 		{"yaml: line 7: did not find expected key", "f.yaml:7: did not find expected key", ""},

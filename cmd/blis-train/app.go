@@ -100,10 +100,11 @@ const sessionKey = "session"
 
 func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 	app := &cli.App{
-		Name:                   "blis-train",
-		Usage:                  "latency coefficients you can trust, from vLLM traces",
-		Version:                versionText(),
-		Description:            "Reads OTLP trace dumps of a running vLLM, fits the physics of its step time and\noverheads, validates the fit by replaying the traces, and writes versioned\ncoefficient files.\n\nExample:\n   blis-train run testdata/traces/real -o out",
+		Name:    "blis-train",
+		Usage:   "latency coefficients you can trust, from vLLM traces",
+		Version: versionText(),
+		Description: "Reads OTLP trace dumps of a running vLLM, fits the physics of its step time and\noverheads, validates the " +
+			"fit by replaying the traces, and writes versioned\ncoefficient files.\n\nExample:\n   blis-train run testdata/traces/real -o out",
 		Commands:               subcommands(),
 		Reader:                 stdin,
 		Writer:                 stdout,

@@ -23,11 +23,15 @@ import (
 // roofline as coefficients, and plausible overheads.
 func artifactFit() *result.Fit {
 	d := deploy.Deployment{
-		Model: deploy.Model{ID: "meta-llama/Llama-3.1-8B", ModelType: "llama", NumLayers: 32, HiddenSize: 4096, NumHeads: 32, NumKVHeads: 8, HeadDim: 128,
-			IntermediateSize: 14336, VocabSize: 128256, NumMLPProj: 3, BytesPerParam: 2, BytesPerWeight: 2, BytesPerKV: 2, BytesPerActivation: 2, BytesPerLMHead: 2, LinearCompute: "native"},
-		Hardware: deploy.Hardware{Name: "H100-SXM-80GB", TFlopsPeak: 989.5, TFlopsFP8: 1979, BwPeakTBs: 3.35, MemoryGB: 80, PCIeBandwidthGBs: 64, PCIeEfficiency: 0.75, InterconnectBandwidthGBs: 900, InterconnectLatencyUs: 10},
-		TP:       1, PP: 1, DP: 1,
-		Engine: deploy.Engine{VLLMVersion: "0.15.1", MaxModelLen: trace.Some[int64](8192), MaxNumSeqs: 64, MaxNumBatchedTokens: 2048, ChunkedPrefill: true, BlockSize: 16,
+		Model: deploy.Model{ID: "meta-llama/Llama-3.1-8B", ModelType: "llama", NumLayers: 32, HiddenSize: 4096, NumHeads: 32, NumKVHeads: 8,
+			HeadDim:          128,
+			IntermediateSize: 14336, VocabSize: 128256, NumMLPProj: 3, BytesPerParam: 2, BytesPerWeight: 2, BytesPerKV: 2, BytesPerActivation: 2,
+			BytesPerLMHead: 2, LinearCompute: "native"},
+		Hardware: deploy.Hardware{Name: "H100-SXM-80GB", TFlopsPeak: 989.5, TFlopsFP8: 1979, BwPeakTBs: 3.35, MemoryGB: 80, PCIeBandwidthGBs: 64,
+			PCIeEfficiency: 0.75, InterconnectBandwidthGBs: 900, InterconnectLatencyUs: 10},
+		TP: 1, PP: 1, DP: 1,
+		Engine: deploy.Engine{VLLMVersion: "0.15.1", MaxModelLen: trace.Some[int64](8192), MaxNumSeqs: 64, MaxNumBatchedTokens: 2048,
+			ChunkedPrefill: true, BlockSize: 16,
 			GPUMemoryUtilization: 0.9, KVBlocksGPU: trace.Some[int64](4000), AsyncScheduling: trace.Some(false), SchedulingPolicy: "fcfs"},
 	}
 	v := func(x float64) *float64 { return &x }
@@ -35,18 +39,22 @@ func artifactFit() *result.Fit {
 		for _, f := range fs {
 			x := of(f)
 			cs = append(cs, result.Coefficient{Coefficient: coeff.Coefficient{
-				Name: f.Name, Value: x, Unit: f.CoefficientUnit(), CI95: &[2]float64{0.95 * x, 1.05 * x}, Identified: "within", Range: &[2]float64{0, 1e6},
+				Name: f.Name, Value: x, Unit: f.CoefficientUnit(), CI95: &[2]float64{0.95 * x, 1.05 * x}, Identified: "within",
+				Range: &[2]float64{0, 1e6},
 			}})
 		}
 		return cs
 	}
 	fit := &result.Fit{
-		Header:       result.Header{SchemaVersion: result.SchemaVersion, ToolVersion: "0.1.0", Command: "fit --seed 1", Inputs: []result.Input{{Name: "a/traces.jsonl", Bytes: 1, SHA256: "aa"}}},
-		Options:      result.FitOptions{Spec: "1.1", Without: []string{}},
-		Runs:         []result.FitRun{{ID: "a", Used: true, Findings: []trace.Finding{}}},
-		Configs:      []result.FitConfig{{Key: d.Config(), Label: d.Label(), Runs: []string{"a"}, Deployment: d, MeanPromptTokens: v(300), MeanOutputTokens: v(80)}},
+		Header: result.Header{SchemaVersion: result.SchemaVersion, ToolVersion: "0.1.0", Command: "fit --seed 1",
+			Inputs: []result.Input{{Name: "a/traces.jsonl", Bytes: 1, SHA256: "aa"}}},
+		Options: result.FitOptions{Spec: "1.1", Without: []string{}},
+		Runs:    []result.FitRun{{ID: "a", Used: true, Findings: []trace.Finding{}}},
+		Configs: []result.FitConfig{{Key: d.Config(), Label: d.Label(), Runs: []string{"a"}, Deployment: d, MeanPromptTokens: v(300),
+			MeanOutputTokens: v(80)}},
 		TrainingDate: "2026-02-17",
-		Beta: result.Model{Name: "beta", SpecVersion: "1.1", Recipe: "relative", Target: "cadence", Lambda: v(1e-4), GammaEMA: v(0.3), Holdout: &result.Errors{RMSEUs: v(100), MAPE: v(0.05)},
+		Beta: result.Model{Name: "beta", SpecVersion: "1.1", Recipe: "relative", Target: "cadence", Lambda: v(1e-4), GammaEMA: v(0.3),
+			Holdout: &result.Errors{RMSEUs: v(100), MAPE: v(0.05)},
 			Coefficients: terms(features.BetaFeatures(features.V11), func(f features.Feature) float64 {
 				switch f.Name {
 				case "bias", "fixed_step_overhead":
@@ -58,7 +66,8 @@ func artifactFit() *result.Fit {
 				return 1
 			})},
 		Alpha: []result.Model{
-			{Name: "overhead", SpecVersion: "1.1", Target: "overhead", Replay: true, Lambda: v(0.01), Interval: &result.IntervalErrors{MedianPredUs: v(1500)},
+			{Name: "overhead", SpecVersion: "1.1", Target: "overhead", Replay: true, Lambda: v(0.01),
+				Interval: &result.IntervalErrors{MedianPredUs: v(1500)},
 				Coefficients: terms(features.AlphaFeatures(features.V11), func(f features.Feature) float64 {
 					if f.Name == "base_bias" {
 						return 1500
@@ -198,7 +207,8 @@ func TestCheckCommand(t *testing.T) {
 		t.Errorf("against its own deployment: %d %q %q", rc, out, stderr)
 	}
 	rc, out, stderr := call("check", file, "--against", runFolder(t, "L40S-48GB", "2"))
-	if lines := strings.Count(out, "\n"); rc != 3 || lines != 2 || !strings.Contains(out, "outside_trained_hardware: ") || !strings.Contains(out, "outside_trained_tp: ") {
+	if lines := strings.Count(out, "\n"); rc != 3 || lines != 2 || !strings.Contains(out, "outside_trained_hardware: ") ||
+		!strings.Contains(out, "outside_trained_tp: ") {
 		t.Errorf("against another GPU and tp: exit %d, %d lines: %q %q", rc, lines, out, stderr)
 	}
 	if rc, _, _ := call("check"); rc != 2 {

@@ -70,11 +70,13 @@ func TestBLISReplay(t *testing.T) {
 
 func blisDeployment() *deploy.Deployment {
 	return &deploy.Deployment{
-		Model: deploy.Model{ID: "meta-llama/Llama-3.1-8B", ModelType: "llama", NumLayers: 32, HiddenSize: 4096, NumHeads: 32, NumKVHeads: 8, HeadDim: 128, IntermediateSize: 14336, VocabSize: 128256,
+		Model: deploy.Model{ID: "meta-llama/Llama-3.1-8B", ModelType: "llama", NumLayers: 32, HiddenSize: 4096, NumHeads: 32, NumKVHeads: 8,
+			HeadDim: 128, IntermediateSize: 14336, VocabSize: 128256,
 			NumMLPProj: 3, BytesPerParam: 2, BytesPerWeight: 2, BytesPerKV: 2, BytesPerActivation: 2, BytesPerLMHead: 2, LinearCompute: "native"},
 		Hardware: deploy.Hardware{Name: "H100", TFlopsPeak: 989.5, TFlopsFP8: 1979, BwPeakTBs: 3.35, MemoryGB: 80},
 		TP:       1, PP: 1, DP: 1,
-		Engine: deploy.Engine{VLLMVersion: "0.15.1", MaxModelLen: trace.Some[int64](8192), MaxNumSeqs: 64, MaxNumBatchedTokens: 2048, ChunkedPrefill: true, BlockSize: 16,
+		Engine: deploy.Engine{VLLMVersion: "0.15.1", MaxModelLen: trace.Some[int64](8192), MaxNumSeqs: 64, MaxNumBatchedTokens: 2048,
+			ChunkedPrefill: true, BlockSize: 16,
 			KVBlocksGPU: trace.Some[int64](27678), AsyncScheduling: trace.Some(false), SchedulingPolicy: "fcfs"},
 	}
 }
@@ -96,7 +98,8 @@ type blisResult struct {
 	E2E  float64 `json:"e2e_us"`
 }
 
-func runBLIS(t *testing.T, blis string, d *deploy.Deployment, reqs []sim.Request, alpha, beta []float64) (map[int]blisResult, time.Duration) {
+func runBLIS(t *testing.T, blis string, d *deploy.Deployment, reqs []sim.Request, alpha, beta []float64) (map[int]blisResult,
+	time.Duration) {
 	t.Helper()
 	dir := t.TempDir()
 	out := filepath.Join(dir, "results.json")
@@ -159,10 +162,12 @@ func TestBLISTraceIsReadWhole(t *testing.T) {
 	must(t, os.WriteFile(at("config.json"), []byte(loopConfig), 0o644))
 	must(t, os.WriteFile(at("defaults.yaml"), []byte("version: \"0.0.1\"\n"), 0o644))
 	must(t, os.WriteFile(at("hw.json"), []byte(`{"H100": {"TFlopsPeak": 989.5, "BwPeakTBs": 3.35, "mfuPrefill": 0.45, "mfuDecode": 0.3, "MemoryGiB": 80}}`), 0o644))
-	out, err := exec.Command(blis, "run", "--model", "meta-llama/Llama-3.1-8B", "--model-config-folder", dir, "--hardware-config", at("hw.json"),
+	out, err := exec.Command(blis, "run", "--model", "meta-llama/Llama-3.1-8B", "--model-config-folder", dir, "--hardware-config",
+		at("hw.json"),
 		"--hardware", "H100", "--tp", "1", "--defaults-filepath", at("defaults.yaml"), "--alpha-coeffs", "1500,700,40",
 		"--beta-coeffs", "0.15,0,1.36,0.75,32,4.4,126,0,0,1.947", "--total-kv-blocks", "27678", "--rate", "5", "--num-requests", "300",
-		"--prefix-tokens", "512", "--prompt-tokens", "297", "--output-tokens", "50", "--trace-output", at("t"), "--metrics-path", at("m.json")).CombinedOutput()
+		"--prefix-tokens", "512", "--prompt-tokens", "297", "--output-tokens", "50", "--trace-output", at("t"), "--metrics-path",
+		at("m.json")).CombinedOutput()
 	if err != nil {
 		t.Fatalf("blis: %v\n%s", err, out)
 	}
@@ -224,8 +229,10 @@ func compareBLIS(t *testing.T, res *sim.Result, theirs map[int]blisResult) {
 	slices.Sort(ttft)
 	slices.Sort(e2e)
 	a, _ := res.Requests[worst].TTFTUs()
-	t.Logf("identical to the microsecond: %d of %d; relative difference p50/p99/max: TTFT %.2g/%.2g/%.2g, E2E %.2g/%.2g/%.2g (worst TTFT: request %d, ours %g, BLIS %g us)", same, len(ttft),
-		stat.Quantile(ttft, .5), stat.Quantile(ttft, .99), ttft[len(ttft)-1], stat.Quantile(e2e, .5), stat.Quantile(e2e, .99), e2e[len(e2e)-1], worst, a, theirs[worst].TTFT)
+	t.Logf("identical to the microsecond: %d of %d; relative difference p50/p99/max: TTFT %.2g/%.2g/%.2g, E2E %.2g/%.2g/%.2g (worst "+
+		"TTFT: request %d, ours %g, BLIS %g us)", same, len(ttft),
+		stat.Quantile(ttft, .5), stat.Quantile(ttft, .99), ttft[len(ttft)-1], stat.Quantile(e2e, .5), stat.Quantile(e2e, .99), e2e[len(e2e)-1],
+		worst, a, theirs[worst].TTFT)
 	if stat.Quantile(ttft, .5) > 0.01 || stat.Quantile(e2e, .5) > 0.01 {
 		t.Error("median differences above 1 %")
 	}

@@ -70,7 +70,8 @@ func sharedLoad(n int, perSecond, prompt, output float64, group int64, share flo
 	reqs, at := make([]sim.Request, n), 0.0
 	for i := range reqs {
 		at += rng.ExpFloat64() / perSecond * 1e6
-		reqs[i] = sim.Request{ID: strconv.Itoa(i), ArrivalUs: int64(at), PromptTokens: lognormal(prompt, 1, 4, 4000), OutputTokens: lognormal(output, .8, 2, 1000)}
+		reqs[i] = sim.Request{ID: strconv.Itoa(i), ArrivalUs: int64(at), PromptTokens: lognormal(prompt, 1, 4, 4000),
+			OutputTokens: lognormal(output, .8, 2, 1000)}
 		if rng.Float64() < share {
 			reqs[i].Group, reqs[i].GroupTokens = 1+uint64(rng.IntN(64)), group
 			reqs[i].PromptTokens += group
@@ -98,7 +99,8 @@ func newSpeed(t *testing.T, blis, ours string, reqs []sim.Request) *speed {
 	must(t, workload.WriteTraceV2(&csv, reqs))
 	load := file("load.csv", csv.String())
 	alpha, beta := []float64{1500, 700, 40}, []float64{0.15, 0, 1.36, 0.75, 32, 4.4, 126, 0, 0, 1.947}
-	theirs := append(blisArgs(t, dir, d, reqs, alpha, beta), "--horizon", "1000000000000", "--cache-signal-delay", "0", "--snapshot-refresh-interval", "0")
+	theirs := append(blisArgs(t, dir, d, reqs, alpha, beta), "--horizon", "1000000000000", "--cache-signal-delay", "0",
+		"--snapshot-refresh-interval", "0")
 	return &speed{blis: append([]string{blis}, theirs...), ours: []string{ours, "simulate", "--latency-model", "trained-physics",
 		"--alpha-coeffs", commas(alpha), "--beta-coeffs", commas(beta), "--deployment", deployment, "--workload", load,
 		"-o", filepath.Join(dir, "out"), "--quiet"}}

@@ -47,7 +47,8 @@ max_tokens: 1200
 `
 
 // loopTruth are the planted step-time coefficients; all others are 0.
-var loopTruth = map[string]float64{"prefill_linear_compute": 1.6e6, "prefill_attention": 2e6, "decode_weight_load": 1.3e6, "kv_cache_read": 1.5e6, "batch_utilization": 3000, "fixed_step_overhead": 2e6}
+var loopTruth = map[string]float64{"prefill_linear_compute": 1.6e6, "prefill_attention": 2e6, "decode_weight_load": 1.3e6,
+	"kv_cache_read": 1.5e6, "batch_utilization": 3000, "fixed_step_overhead": 2e6}
 
 const (
 	loopOverheadUs = 1500
@@ -74,7 +75,8 @@ func closeLoop(t *testing.T, async bool) {
 	must(t, os.WriteFile(filepath.Join(in, "config.json"), []byte(loopConfig), 0o644))
 	must(t, os.WriteFile(filepath.Join(dir, "load.yaml"), []byte(loopWorkload), 0o644))
 	must(t, os.WriteFile(filepath.Join(dir, "planted.yaml"), plantedFile(t), 0o644))
-	command(t, 0, "simulate", "--coefficients", filepath.Join(dir, "planted.yaml"), "--deployment", in, "--workload", filepath.Join(dir, "load.yaml"),
+	command(t, 0, "simulate", "--coefficients", filepath.Join(dir, "planted.yaml"), "--deployment", in, "--workload",
+		filepath.Join(dir, "load.yaml"),
 		"-o", filepath.Join(dir, "sim"), "--emit-otlp", filepath.Join(in, "traces.jsonl"), "--quiet")
 	command(t, -1, "run", in, "-o", filepath.Join(dir, "out"), "--quiet") // the admission windows of a bursty load may fail their gate
 
@@ -102,7 +104,8 @@ func must(t *testing.T, err error) {
 func command(t *testing.T, want int, args ...string) {
 	t.Helper()
 	var errs bytes.Buffer
-	if code := run(append([]string{"blis-train"}, args...), strings.NewReader(""), io.Discard, &errs); code != want && want >= 0 || code == exitFailed || code == exitUsage {
+	if code := run(append([]string{"blis-train"}, args...), strings.NewReader(""), io.Discard, &errs); code != want && want >= 0 ||
+		code == exitFailed || code == exitUsage {
 		t.Fatalf("%v: exit %d\n%s", args, code, errs.String())
 	}
 }
@@ -119,8 +122,10 @@ func loopDoc[T any](t *testing.T, path string) *T {
 
 func plantedFile(t *testing.T) []byte {
 	t.Helper()
-	s := &coeff.Set{SchemaVersion: coeff.SchemaVersion, ToolVersion: "planted", Command: "planted", SpecVersion: features.V11, Recipe: "relative", BetaTarget: coeff.Cadence, Gamma: features.DefaultGamma,
-		TrainedOn: coeff.TrainedOn{Models: []string{"llama-8b"}, Hardware: []string{"A100-SXM-80GB"}, TPs: []int64{1}, VLLMVersions: []string{"0.15.1"}, Date: "2026-01-01", Samples: 1}}
+	s := &coeff.Set{SchemaVersion: coeff.SchemaVersion, ToolVersion: "planted", Command: "planted", SpecVersion: features.V11,
+		Recipe: "relative", BetaTarget: coeff.Cadence, Gamma: features.DefaultGamma,
+		TrainedOn: coeff.TrainedOn{Models: []string{"llama-8b"}, Hardware: []string{"A100-SXM-80GB"}, TPs: []int64{1},
+			VLLMVersions: []string{"0.15.1"}, Date: "2026-01-01", Samples: 1}}
 	s.Beta = coeff.NewCoefficients(features.BetaFeatures(features.V11))
 	for i := range s.Beta {
 		s.Beta[i].Value, s.Beta[i].Identified = loopTruth[s.Beta[i].Name], coeff.Within
@@ -160,7 +165,8 @@ func checkLoopCoefficients(t *testing.T, set *coeff.Set, d *deploy.Deployment) {
 	for _, name := range []string{"prefill_linear_compute", "prefill_attention", "decode_weight_load", "batch_utilization"} {
 		report(name, got[name], loopTruth[name])
 	}
-	per := contributions(t, d, features.StepInput{DecodeTokens: 1, ScheduledTokens: 1, NumDecodeReqs: 1, NumSampledSeqs: 1, DecodeContextTokens: 1e4, KVReadTokens: 1e4, RunningDepth: 1})
+	per := contributions(t, d, features.StepInput{DecodeTokens: 1, ScheduledTokens: 1, NumDecodeReqs: 1, NumSampledSeqs: 1,
+		DecodeContextTokens: 1e4, KVReadTokens: 1e4, RunningDepth: 1})
 	sum := func(c map[string]float64, names ...string) float64 {
 		total := 0.0
 		for _, n := range names {
@@ -168,7 +174,8 @@ func checkLoopCoefficients(t *testing.T, set *coeff.Set, d *deploy.Deployment) {
 		}
 		return total
 	}
-	report("decode context, us per 10,000 tokens", sum(got, "decode_attention", "kv_cache_read"), sum(loopTruth, "decode_attention", "kv_cache_read"))
+	report("decode context, us per 10,000 tokens", sum(got, "decode_attention", "kv_cache_read"),
+		sum(loopTruth, "decode_attention", "kv_cache_read"))
 	constant := []string{"fixed_step_overhead", "gqa_efficiency", "bias"}
 	report("constant, us per step", sum(got, constant...), sum(loopTruth, constant...))
 }
@@ -208,7 +215,8 @@ func checkLoopOverhead(t *testing.T, set *coeff.Set, d *deploy.Deployment, dir s
 	}
 	slices.Sort(overhead)
 	median := stat.Quantile(overhead, 0.5)
-	t.Logf("overhead: planted %d us, returned median %.0f us (p5 %.0f, p95 %.0f)", loopOverheadUs, median, stat.Quantile(overhead, .05), stat.Quantile(overhead, .95))
+	t.Logf("overhead: planted %d us, returned median %.0f us (p5 %.0f, p95 %.0f)", loopOverheadUs, median, stat.Quantile(overhead, .05),
+		stat.Quantile(overhead, .95))
 	if math.Abs(median/loopOverheadUs-1) > 0.05 {
 		t.Errorf("overhead: got %g us, want %d within 5 %%", median, loopOverheadUs)
 	}

@@ -31,7 +31,8 @@ type pipelineConfig struct {
 const configName = "pipeline.yaml"
 
 func configFlag() cli.Flag {
-	return &cli.StringFlag{Name: "config", Usage: "options by stage and gate thresholds, `FILE` (default: pipeline.yaml of the working folder, unless that holds the data)"}
+	return &cli.StringFlag{Name: "config", Usage: "options by stage and gate thresholds, `FILE` (default: pipeline.yaml of the working " +
+		"folder, unless that holds the data)"}
 }
 
 // settings is what pipeline.yaml sets for a command.
@@ -65,7 +66,8 @@ func applyConfig(c *cli.Context, con *console, given string, stages ...string) (
 		return settings{}, e
 	}
 	s := settings{gates: cfg.Gates, record: &result.Config{File: in, Set: []string{}}}
-	groups := map[string]map[string]yaml.Node{"extract": cfg.Extract, "fit": cfg.Fit, "validate": cfg.Validate, "export": cfg.Export, "run": cfg.Run}
+	groups := map[string]map[string]yaml.Node{"extract": cfg.Extract, "fit": cfg.Fit, "validate": cfg.Validate, "export": cfg.Export,
+		"run": cfg.Run}
 	for _, stage := range stages {
 		set, err := applyGroup(c, path, stage, groups[stage])
 		if err != nil {

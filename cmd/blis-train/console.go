@@ -217,7 +217,8 @@ func progressText(stage string, done, total int64, unit string, elapsed time.Dur
 		s += " [" + strings.Repeat("#", full) + strings.Repeat(".", cells-full) + "]"
 	}
 	eta := time.Duration(float64(total-done) / max(rate, 1e-9) * float64(time.Second)).Round(time.Second)
-	return s + fmt.Sprintf(" %s of %s, %s/s, %s left", strings.TrimSuffix(amount(float64(done), unit), " "+unit), amount(float64(total), unit), amount(rate, unit), eta)
+	return s + fmt.Sprintf(" %s of %s, %s/s, %s left", strings.TrimSuffix(amount(float64(done), unit), " "+unit), amount(float64(total), unit),
+		amount(rate, unit), eta)
 }
 
 func amount(v float64, unit string) string {

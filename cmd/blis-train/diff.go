@@ -21,7 +21,8 @@ func diffCommand() *cli.Command {
 		Name:      "diff",
 		Usage:     "say which coefficients moved between two files, and what it does to predictions",
 		ArgsUsage: "A B",
-		Description: "Significance comes from the intervals stored in the files, or from a block bootstrap\non the tables given with --data. TTFT and ITL are simulated under both files on one\nreference workload for every configuration of A.\n\n" +
+		Description: "Significance comes from the intervals stored in the files, or from a block bootstrap\non the tables given with " +
+			"--data. TTFT and ITL are simulated under both files on one\nreference workload for every configuration of A.\n\n" +
 			"Example:\n   blis-train diff old/coefficients.yaml new/coefficients.yaml --fail-on-change",
 		Flags: flags([]cli.Flag{
 			&cli.StringFlag{Name: "data", Usage: "`OUT` folder with extracted tables: bootstrap the significance there"},
@@ -51,7 +52,8 @@ func runDiff(c *cli.Context) error {
 	if err := opt.Check(); err != nil {
 		return usagef("%v", err)
 	}
-	ref := reference{requests: c.Int("requests"), load: c.Float64("load"), prompt: c.Float64("prompt-tokens"), output: c.Float64("output-tokens"), seed: c.Int64("seed"), done: c.Context.Done()}
+	ref := reference{requests: c.Int("requests"), load: c.Float64("load"), prompt: c.Float64("prompt-tokens"),
+		output: c.Float64("output-tokens"), seed: c.Int64("seed"), done: c.Context.Done()}
 	if err := ref.check(); err != nil {
 		return err
 	}
@@ -85,8 +87,10 @@ func runDiff(c *cli.Context) error {
 }
 
 func reportDiff(con *console, doc *compare.DiffDoc, all, fail bool) error {
-	con.table("Coefficients, significance from "+doc.Significance, table.Row{"model", "term", "unit", "A", "B", "B/A", "p", "moved"}, termRows(doc.Terms, all))
-	con.table("Predictions on the reference workload", table.Row{"configuration", "workload", "figure", "A ms", "B ms", "change"}, predictionRows(doc.Predictions))
+	con.table("Coefficients, significance from "+doc.Significance, table.Row{"model", "term", "unit", "A", "B", "B/A", "p", "moved"},
+		termRows(doc.Terms, all))
+	con.table("Predictions on the reference workload", table.Row{"configuration", "workload", "figure", "A ms", "B ms", "change"},
+		predictionRows(doc.Predictions))
 	for _, s := range doc.Settings {
 		con.sayf("%s", s)
 	}
@@ -134,7 +138,8 @@ func termRows(terms []compare.TermDiff, all bool) []table.Row {
 func predictionRows(preds []compare.Prediction) []table.Row {
 	var rows []table.Row
 	for _, p := range preds {
-		rows = append(rows, table.Row{p.Scope, p.Workload, p.Metric, fmt.Sprintf("%.3f", p.AMs), fmt.Sprintf("%.3f", p.BMs), fmt.Sprintf("%+.2f %%", 100*p.Change)})
+		rows = append(rows, table.Row{p.Scope, p.Workload, p.Metric, fmt.Sprintf("%.3f", p.AMs), fmt.Sprintf("%.3f", p.BMs),
+			fmt.Sprintf("%+.2f %%", 100*p.Change)})
 	}
 	return rows
 }

@@ -31,8 +31,10 @@ func TestPanicIsOneErrorWithAPlace(t *testing.T) {
 			t.Errorf("%s: got exit %d, want %d", name, code, exitFailed)
 		}
 		text := stderr.String()
-		if strings.Count(text, "\n") != 2 || strings.Contains(text, "goroutine") || !strings.HasPrefix(text, "error: blis-train: this is our mistake") ||
-			!strings.Contains(text, "index out of range [3] with length 0, in cmd/blis-train.panicsHere (edge_test.go:") || !strings.Contains(text, "\nhint: please report it at https") {
+		if strings.Count(text, "\n") != 2 || strings.Contains(text, "goroutine") ||
+			!strings.HasPrefix(text, "error: blis-train: this is our mistake") ||
+			!strings.Contains(text, "index out of range [3] with length 0, in cmd/blis-train.panicsHere (edge_test.go:") ||
+			!strings.Contains(text, "\nhint: please report it at https") {
 			t.Errorf("%s: got %s", name, text)
 		}
 	}

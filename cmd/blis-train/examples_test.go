@@ -30,7 +30,8 @@ var exampleSets = []struct {
 	exports   []exampleExport
 }{
 	{"composed", "composed", []exampleExport{
-		{export.FormatNative, folder.CoefficientsFile, false}, {export.FormatBLIS, "defaults.yaml", true}, {export.FormatRegistry, "coefficient-set.yaml", true},
+		{export.FormatNative, folder.CoefficientsFile, false}, {export.FormatBLIS, "defaults.yaml", true},
+		{export.FormatRegistry, "coefficient-set.yaml", true},
 		{export.FormatWVA, "variantautoscaling.yaml", false}, {export.FormatInferno, "model-data.json", false},
 	}},
 	{"real", "real_vllm_cpu", []exampleExport{{export.FormatNative, folder.CoefficientsFile, false}}},

@@ -14,7 +14,8 @@ func explainCommand() *cli.Command {
 		Name:      "explain",
 		Usage:     "say what a code means and what to do about it",
 		ArgsUsage: "[CODE...]",
-		Description: "Every drop, warning, finding and rejection has a code. Without an argument all are\nlisted; a part of a code lists those that contain it.\n\n" +
+		Description: "Every drop, warning, finding and rejection has a code. Without an argument all are\nlisted; a part of a code lists " +
+			"those that contain it.\n\n" +
 			"Example:\n   blis-train explain idle_gap",
 		Flags: talkFlags(),
 		Action: func(c *cli.Context) error {

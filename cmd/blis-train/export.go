@@ -28,7 +28,8 @@ func exportCommand() *cli.Command {
 		Flags: flags(all, []cli.Flag{
 			&cli.StringFlag{Name: "coefficients", Usage: "with --deployment: coefficient `FILE|library` in place of a fit; default library"},
 			&cli.StringFlag{Name: "deployment", Usage: "run.yaml `FILE` or run folder: write what its coefficients say of it, without a fit"},
-			&cli.StringFlag{Name: "model", Value: "trees", Usage: "predictor-xgboost: `FOREST`, trees, or a quantile: trees-q50, trees-q90, trees-q99"},
+			&cli.StringFlag{Name: "model", Value: "trees", Usage: "predictor-xgboost: `FOREST`, trees, or a quantile: trees-q50, trees-q90, " +
+				"trees-q99"},
 			outFlag("`FILE` to write"),
 		}, queueExportFlags(), talkFlags()),
 		Action: runExport,

@@ -40,7 +40,10 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 		}
 		doc.Header = result.NewHeader(folder.ToolVersion, "export --coefficients "+in.Name)
 		doc.Inputs = []result.Input{in}
-		src := export.Source{Fit: doc, FitInput: in, Step: func(d deploy.Deployment) (export.StepTimer, error) { return pipeline.NewStepTimes(set, &d) }}
+		src := export.Source{Fit: doc, FitInput: in, Step: func(d deploy.Deployment) (export.StepTimer,
+			error) {
+			return pipeline.NewStepTimes(set, &d)
+		}}
 		// Nothing of a library was left unlearned by a recording: a zero is what its terms say, and warned about.
 		o.Force = o.Force || set.Library != nil
 		if out, err = export.Export(src, format, o.Options); err != nil {

@@ -28,7 +28,8 @@ func featuresCommand() *cli.Command {
 		Flags: flags([]cli.Flag{
 			&cli.StringFlag{Name: "run", Usage: "run `ID` (may be left out when there is one run)"},
 			&cli.Int64Flag{Name: "step", Usage: "`N`, the step id", Required: false},
-			&cli.StringFlag{Name: "coefficients", Usage: "coefficient `FILE|library` for the contributions; default the library's where it has the run's GPU"},
+			&cli.StringFlag{Name: "coefficients", Usage: "coefficient `FILE|library` for the contributions; default the library's where it has " +
+				"the run's GPU"},
 			&cli.StringFlag{Name: "spec", Usage: "feature specification `VERSION`: 1.0, 1.1 or 1.2 (default: the coefficient file's, else 1.1)"},
 		}, talkFlags()),
 		Action: runFeatures,
@@ -196,7 +197,8 @@ func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *
 		return nil, err
 	}
 	doc := &featuresDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, Run: steps.Run.ID, Step: st.ID,
-		Source: st.Tag.String(), Lag: &lag, MeasuredUs: cadenceUs(steps.Run, st.ID+int64(lag)), Members: []memberDoc{}, Explanation: e, Warnings: []trace.Finding{}}
+		Source: st.Tag.String(), Lag: &lag, MeasuredUs: cadenceUs(steps.Run, st.ID+int64(lag)), Members: []memberDoc{}, Explanation: e,
+		Warnings: []trace.Finding{}}
 	members, err := steps.Members(st.ID)
 	if err != nil {
 		return nil, err
@@ -260,7 +262,8 @@ func showFeatures(con *console, doc *featuresDoc) {
 		if f.BoundHit {
 			value += " (bound)"
 		}
-		rs = append(rs, table.Row{f.Slot, f.Name, strings.TrimSpace(value), number(f.Coefficient), optional(f.ContributionUs, 1, "%.1f"), f.Formula + "\n= " + f.Numbers})
+		rs = append(rs, table.Row{f.Slot, f.Name, strings.TrimSpace(value), number(f.Coefficient), optional(f.ContributionUs, 1, "%.1f"),
+			f.Formula + "\n= " + f.Numbers})
 	}
 	con.table("features", table.Row{"slot", "name", "value", "coefficient", "us", "formula"}, rs)
 	con.table("step time", table.Row{"", "us"}, []table.Row{

@@ -134,7 +134,8 @@ func alphaRows(doc *result.Fit) []table.Row {
 			out = append(out, table.Row{m.Target, i.Rows, share(i.InsideShare), i.InformativeRows, "-", share(i.ExactWAPE), "-", "-", m.Replay})
 		case m.TargetErrors != nil:
 			e := m.TargetErrors
-			out = append(out, table.Row{m.Target, e.Rows, "-", "-", share(e.MAPE), share(e.WAPE), share(e.MAPEWindow10s), share(e.MAPEConst), m.Replay})
+			out = append(out, table.Row{m.Target, e.Rows, "-", "-", share(e.MAPE), share(e.WAPE), share(e.MAPEWindow10s), share(e.MAPEConst),
+				m.Replay})
 		}
 	}
 	return out

@@ -30,7 +30,8 @@ func initCommand() *cli.Command {
 			&cli.StringFlag{Name: "from-cmdline", Usage: "the `COMMAND` that started the server, as one argument"},
 			&cli.StringFlag{Name: "from-log", Usage: "the server's log, `FILE` (plain or gzip; - is standard input)"},
 			&cli.StringFlag{Name: "hardware", Usage: "device `NAME`, a built-in datasheet such as H100, A100, RTX-4090"},
-			&cli.StringFlag{Name: "model-config", Usage: "the model's config.json, `FILE` as seen from run.yaml's folder (default: config.json when it is there)"},
+			&cli.StringFlag{Name: "model-config", Usage: "the model's config.json, `FILE` as seen from run.yaml's folder (default: config.json " +
+				"when it is there)"},
 			&cli.StringFlag{Name: "vllm-version", Usage: "`VERSION` of vLLM, when neither source names it"},
 			&cli.StringFlag{Name: "name", Usage: "run `ID`"},
 			&cli.BoolFlag{Name: "force", Usage: "replace an existing file"},
@@ -53,7 +54,8 @@ func runInit(c *cli.Context) error {
 		return err
 	}
 	if c.NArg() > 0 {
-		return &usageError{msg: fmt.Sprintf("init: got argument %q, want flags only", c.Args().First()), hint: "quote the whole command: --from-cmdline 'vllm serve ...'"}
+		return &usageError{msg: fmt.Sprintf("init: got argument %q, want flags only", c.Args().First()),
+			hint: "quote the whole command: --from-cmdline 'vllm serve ...'"}
 	}
 	if c.String("from-cmdline") == "" && c.String("from-log") == "" {
 		return usagef("init: missing --from-cmdline or --from-log")
@@ -80,7 +82,8 @@ func runInit(c *cli.Context) error {
 // vLLM's defaults.
 func draftOf(c *cli.Context) (*deploy.Draft, error) {
 	draft := deploy.NewDraft()
-	for flag, path := range map[string]string{"hardware": "hardware.name", "model-config": "model.config", "vllm-version": "vllm.version", "name": "name"} {
+	for flag, path := range map[string]string{"hardware": "hardware.name", "model-config": "model.config", "vllm-version": "vllm.version",
+		"name": "name"} {
 		if v := c.String(flag); v != "" {
 			draft.Set(path, v)
 		}

@@ -61,7 +61,8 @@ func TestInterruptedExtract(t *testing.T) {
 func TestInterruptedSimulation(t *testing.T) {
 	dir := t.TempDir()
 	load := filepath.Join(dir, "load.yaml")
-	text := "requests: 3\narrivals: {kind: constant, rate_rps: 1}\nprompt: {kind: constant, value: 10}\noutput: {kind: constant, value: 200000000}\n"
+	text := "requests: 3\narrivals: {kind: constant, rate_rps: 1}\nprompt: {kind: constant, value: 10}\noutput: {kind: constant, value: " +
+		"200000000}\n"
 	must(t, os.WriteFile(load, []byte(text), 0o644))
 	cmd := blisTrain("simulate", "--latency-model", "roofline", "--deployment", "../../testdata/traces/smoke", "--workload", load,
 		"--set", "vllm.max_model_len=240000000", "--kv-blocks", "16000000", "-o", filepath.Join(dir, "out"))

@@ -27,7 +27,8 @@ func kernelsCommand() *cli.Command {
 			&cli.StringFlag{Name: "deployment", Usage: "run.yaml `FILE` or run folder: what runs"},
 			&cli.StringFlag{Name: "prefill", Usage: "prompt chunks `N@CACHED,...`: N new tokens behind CACHED ones"},
 			&cli.StringFlag{Name: "decode", Usage: "decodes `NxCONTEXT,...`: N requests with CONTEXT tokens each"},
-			&cli.StringFlag{Name: "rules", Value: string(kernels.Engine), Usage: "how kernels make a step, `RULES`: engine (vLLM's) or composed (the composed data sets')"},
+			&cli.StringFlag{Name: "rules", Value: string(kernels.Engine), Usage: "how kernels make a step, `RULES`: engine (vLLM's) or " +
+				"composed (the composed data sets')"},
 			&cli.StringFlag{Name: "coefficients", Usage: "coefficient `FILE` whose terms are shown beside"},
 			&cli.StringSliceFlag{Name: "set", Usage: "supply or override a field of run.yaml, `KEY.PATH=VALUE` (repeatable)"},
 		}, talkFlags()),

@@ -67,7 +67,8 @@ func showLibrary(con *console) error {
 		rows = append(rows, table.Row{f.Hardware, f.Weights, kind, "vLLM " + f.KernelsVLLM, fmt.Sprintf("%.0f %%", 100*f.ExpectedTPOT),
 			fmt.Sprintf("%.0f %%", 100*f.ExpectedTTFT), measured})
 	}
-	con.table("library "+doc.Version, table.Row{"GPU", "weights", "models", "kernels", "TPOT within (mean)", "TTFT within (median)", "measured on"}, rows)
+	con.table("library "+doc.Version, table.Row{"GPU", "weights", "models", "kernels", "TPOT within (mean)", "TTFT within (median)",
+		"measured on"}, rows)
 	return con.document(doc)
 }
 

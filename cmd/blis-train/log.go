@@ -95,7 +95,8 @@ func printLog(con *console, path, stage string, last int) error {
 	return con.document(doc)
 }
 
-var ledgerHeader = table.Row{"time (UTC)", "stage", "inputs", "configs", "rows", "MAPE", "const", "skill", "loco", "KS ttft/itl/e2e", "verdict", "artifact"}
+var ledgerHeader = table.Row{"time (UTC)", "stage", "inputs", "configs", "rows", "MAPE", "const", "skill", "loco", "KS ttft/itl/e2e",
+	"verdict", "artifact"}
 
 func ledgerRows(entries []ledger.Entry) []table.Row {
 	rows := make([]table.Row, 0, len(entries))
@@ -105,7 +106,8 @@ func ledgerRows(entries []ledger.Entry) []table.Row {
 		if e.Artifact != nil {
 			artifact = e.Artifact.SHA256[:min(12, len(e.Artifact.SHA256))]
 		}
-		rows = append(rows, table.Row{e.Time, e.Stage, len(e.Inputs), h.Configs, h.Rows, hundredths(h.BetaMAPE), hundredths(h.BetaMAPEConst), decimals(h.BetaSkill), hundredths(h.LocoMedian),
+		rows = append(rows, table.Row{e.Time, e.Stage, len(e.Inputs), h.Configs, h.Rows, hundredths(h.BetaMAPE), hundredths(h.BetaMAPEConst),
+			decimals(h.BetaSkill), hundredths(h.LocoMedian),
 			decimals(h.KSTTFT) + " / " + decimals(h.KSITL) + " / " + decimals(h.KSE2E), h.Verdict, artifact})
 	}
 	return rows
@@ -167,7 +169,8 @@ func trends(entries []ledger.Entry) []trend {
 func trendRows(ts []trend) []table.Row {
 	rows := make([]table.Row, 0, len(ts))
 	for _, t := range ts {
-		rows = append(rows, table.Row{t.Figure, t.N, fmt.Sprintf("%.4f", t.First), fmt.Sprintf("%.4f", t.Last), fmt.Sprintf("%.4f", t.Best), fmt.Sprintf("%+.5f", t.Slope), t.spark})
+		rows = append(rows, table.Row{t.Figure, t.N, fmt.Sprintf("%.4f", t.First), fmt.Sprintf("%.4f", t.Last), fmt.Sprintf("%.4f", t.Best),
+			fmt.Sprintf("%+.5f", t.Slope), t.spark})
 	}
 	return rows
 }

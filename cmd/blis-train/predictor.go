@@ -50,11 +50,14 @@ func predictorRowsCommand() *cli.Command {
 func rowFlags() []cli.Flag {
 	d := decision.DefaultOptions()
 	return []cli.Flag{
-		&cli.StringFlag{Name: "features", Value: d.Features, Usage: "columns of the models, `SET`: llmd (those of llm-d) or full (what traces offer beside them)"},
+		&cli.StringFlag{Name: "features", Value: d.Features, Usage: "columns of the models, `SET`: llmd (those of llm-d) or full (what " +
+			"traces offer beside them)"},
 		&cli.StringFlag{Name: "state", Value: d.State, Usage: "`SOURCE` of waiting and running: auto, step or journey"},
 		&cli.Int64Flag{Name: "staleness-us", Value: d.StalenessUs, Usage: "age of what is observable at the decision, `US`"},
-		&cli.StringFlag{Name: "prefix-score", Value: d.PrefixScore, Usage: "`SCORE`: index (known at the decision) or actual (measured afterwards)"},
-		&cli.StringSliceFlag{Name: "shared-prefix-tokens", Usage: "first prompt tokens that requests share where nothing records it, `[RUNGLOB=]TOKENS` (repeatable)"},
+		&cli.StringFlag{Name: "prefix-score", Value: d.PrefixScore, Usage: "`SCORE`: index (known at the decision) or actual (measured " +
+			"afterwards)"},
+		&cli.StringSliceFlag{Name: "shared-prefix-tokens", Usage: "first prompt tokens that requests share where nothing records it, " +
+			"`[RUNGLOB=]TOKENS` (repeatable)"},
 		&cli.BoolFlag{Name: "keep-saturated", Usage: "keep requests that arrived while the run was saturated"},
 	}
 }
@@ -132,7 +135,8 @@ func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract,
 		rows = append(rows, table.Row{r.ID, r.Requests, r.Rows, reasons(r.Dropped), agree, share(r.PrefixGap)})
 		total, requests = total+r.Rows, requests+r.Requests
 	}
-	con.table("rows at the decision (requests = rows + dropped)", table.Row{"run", "requests", "rows", "dropped by reason", "step and journey state agree", "index - actual score"}, rows)
+	con.table("rows at the decision (requests = rows + dropped)", table.Row{"run", "requests", "rows", "dropped by reason",
+		"step and journey state agree", "index - actual score"}, rows)
 	con.sayf("predictor rows: %d rows of %d requests in %d %s", total, requests, len(doc.Runs), plural(len(doc.Runs), "run", "runs"))
 	return doc, nil
 }

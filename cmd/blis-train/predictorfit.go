@@ -32,7 +32,8 @@ func predictorFitCommand() *cli.Command {
 		Description: "Reads OUT/tables and OUT/predictor_rows.json (made first when missing or made with other options; run folders\n" +
 			"are extracted and fitted first, with -o) and writes predictor.json, predictor_scores.json and report.html\n" +
 			"(predictor.html where report.html is that of validate).\n\n" +
-			"Example:\n   blis-train predictor fit testdata/traces/real -o out\n   blis-train predictor fit out --fit out/fit.json --emulate llmd-0.9",
+			"Example:\n   blis-train predictor fit testdata/traces/real -o out\n   blis-train predictor fit out --fit out/fit.json " +
+			"--emulate llmd-0.9",
 		Flags: flags([]cli.Flag{
 			&cli.StringFlag{Name: "fit", Usage: "fit.json or coefficient `FILE` of the physics; default OUT/fit.json, none for none"},
 			&cli.StringFlag{Name: "models", Value: strings.Join(d.Models, ","), Usage: "comma-separated `MODELS`"},
@@ -51,7 +52,8 @@ func predictorFitCommand() *cli.Command {
 // raceOptionsOf reads the options of a race.
 func raceOptionsOf(c *cli.Context) (race.Options, error) {
 	o := race.DefaultOptions()
-	o.Models, o.Splits, o.Weights, o.Recency = commaWords(c.String("models")), commaWords(c.String("split")), c.String("weights"), c.String("recency")
+	o.Models, o.Splits, o.Weights, o.Recency = commaWords(c.String("models")), commaWords(c.String("split")), c.String("weights"),
+		c.String("recency")
 	o.Emulate, o.Draws, o.Seed, o.Workers = c.String("emulate"), c.Int("bootstraps"), c.Uint64("seed"), c.Int("workers")
 	if err := o.Check(); err != nil {
 		return o, &usageError{msg: err.Error()}
@@ -127,7 +129,8 @@ func predictorInput(c *cli.Context, con *console) (in, out string, ext *result.E
 	f.Progress = con.progress()
 	_, err = pipeline.Fit(c.Context, out, f)
 	var coded *trace.Error
-	if errors.As(err, &coded) && coded.Code == options.CodeNoRows { // client files and stock spans have no steps: the race goes on without physics
+	// client files and stock spans have no steps: the race goes on without physics
+	if errors.As(err, &coded) && coded.Code == options.CodeNoRows {
 		con.warn([]trace.Finding{{Code: coded.Code, Message: coded.Msg}})
 		err = nil
 	}
@@ -231,27 +234,34 @@ func showScores(con *console, doc *result.PredictorScores) {
 	for _, s := range doc.Splits {
 		rows = append(rows, table.Row{s.Scope, s.Target, s.Name, s.Train, s.Test, s.Dropped, s.Unused, share(s.AboveMax), s.Reason})
 	}
-	con.table("splits", table.Row{"scope", "target", "split", "train", "test", "alive at border", "unused", "test above training max", "not formable"}, rows)
+	con.table("splits", table.Row{"scope", "target", "split", "train", "test", "alive at border", "unused", "test above training max",
+		"not formable"}, rows)
 	rows = nil
 	for _, c := range doc.Cells {
 		if c.Reason != "" {
 			rows = append(rows, table.Row{c.Scope, c.Target, c.Split, c.Model, "-", "-", "-", "-", "-", "-", "-", "-", "-", c.Reason})
 			continue
 		}
-		rows = append(rows, table.Row{c.Scope, c.Target, c.Split, c.Model, c.Rows, share(c.MAPE), bandText(c.MAPEBand), share(c.MedianAPE), share(c.WAPE), share(c.Bias),
+		rows = append(rows, table.Row{c.Scope, c.Target, c.Split, c.Model, c.Rows, share(c.MAPE), bandText(c.MAPEBand), share(c.MedianAPE),
+			share(c.WAPE), share(c.Bias),
 			share(c.MAPEConst), share(c.MAPEFloor), share(c.AboveMaxMAPE), ""})
 	}
-	con.table("race (MAPE with 95 % interval of a block bootstrap)", table.Row{"scope", "target", "split", "model", "rows", "MAPE", "interval", "median APE", "WAPE", "bias", "constant", "floor", "above max", "why not"}, rows)
+	con.table("race (MAPE with 95 % interval of a block bootstrap)", table.Row{"scope", "target", "split", "model", "rows", "MAPE", "interval",
+		"median APE", "WAPE", "bias", "constant", "floor", "above max", "why not"}, rows)
 	rows = nil
 	for _, c := range doc.Calibration {
-		rows = append(rows, table.Row{c.Scope, c.Target, c.Split, c.Model, c.Rows, share(c.Before), share(c.After), bandText(c.Band), share(c.Adaptive), number(c.Pinball), c.Reason})
+		rows = append(rows, table.Row{c.Scope, c.Target, c.Split, c.Model, c.Rows, share(c.Before), share(c.After), bandText(c.Band),
+			share(c.Adaptive), number(c.Pinball), c.Reason})
 	}
-	con.table("coverage of P90 before and after calibration", table.Row{"scope", "target", "split", "model", "rows", "before", "after", "interval", "adaptive", "pinball ratio", "why not"}, rows)
+	con.table("coverage of P90 before and after calibration", table.Row{"scope", "target", "split", "model", "rows", "before", "after",
+		"interval", "adaptive", "pinball ratio", "why not"}, rows)
 	rows = nil
 	for _, p := range doc.Emulation {
-		rows = append(rows, table.Row{p.Scope, p.Target, p.Pitfall, share(p.MAPE), points(p.MAPEDelta), share(p.Coverage), points(p.CoverageDelta), share(p.Claimed)})
+		rows = append(rows, table.Row{p.Scope, p.Target, p.Pitfall, share(p.MAPE), points(p.MAPEDelta), share(p.Coverage),
+			points(p.CoverageDelta), share(p.Claimed)})
 	}
-	con.table("what each habit costs on split time", table.Row{"scope", "target", "habit", "MAPE", "difference", "P90 coverage", "difference", "MAPE it would claim"}, rows)
+	con.table("what each habit costs on split time", table.Row{"scope", "target", "habit", "MAPE", "difference", "P90 coverage", "difference",
+		"MAPE it would claim"}, rows)
 	for _, line := range doc.Sentences {
 		con.sayf("%s", line)
 	}
@@ -282,7 +292,8 @@ func predictorEvaluateCommand() *cli.Command {
 		Flags: flags([]cli.Flag{
 			&cli.StringFlag{Name: "predictor", Usage: "predictor.json `FILE`"},
 			&cli.StringFlag{Name: "fit", Usage: "fit.json or coefficient `FILE` of the physics; none for none", Value: "none"},
-			&cli.StringSliceFlag{Name: "shared-prefix-tokens", Usage: "first prompt tokens that requests share where nothing records it, `[RUNGLOB=]TOKENS` (repeatable)"},
+			&cli.StringSliceFlag{Name: "shared-prefix-tokens", Usage: "first prompt tokens that requests share where nothing records it, " +
+				"`[RUNGLOB=]TOKENS` (repeatable)"},
 			outFlag("`FOLDER` of the results"),
 		}, workFlags(), talkFlags()),
 		Action: runPredictorEvaluate,
@@ -361,7 +372,8 @@ func (con *console) loadPredictor(path string) (*loadedPredictor, result.Input, 
 // requests share is the caller's.
 func (p *loadedPredictor) rowOptions(c *cli.Context) (decision.Options, error) {
 	r := p.Options.Rows
-	o := decision.Options{Features: r.Features, State: r.State, StalenessUs: r.StalenessUs, PrefixScore: r.PrefixScore, Saturated: r.KeepSaturated}
+	o := decision.Options{Features: r.Features, State: r.State, StalenessUs: r.StalenessUs, PrefixScore: r.PrefixScore,
+		Saturated: r.KeepSaturated}
 	for _, text := range c.StringSlice("shared-prefix-tokens") {
 		s, err := decision.ParseShare(text)
 		if err != nil {

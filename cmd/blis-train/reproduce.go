@@ -65,7 +65,8 @@ func runReproduce(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	doc := &reproduceDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, Platform: result.Platform(), RecordedOn: set.Platform, File: in, Command: set.Command, Differences: []string{}}
+	doc := &reproduceDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, Platform: result.Platform(),
+		RecordedOn: set.Platform, File: in, Command: set.Command, Differences: []string{}}
 	if err := reproduce(c, con, c.Args().First(), set, doc); err != nil {
 		return err
 	}

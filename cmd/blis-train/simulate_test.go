@@ -24,10 +24,12 @@ func simulateInto(t *testing.T, flags ...string) string {
 	must(t, os.WriteFile(filepath.Join(dir, "run.yaml"), []byte(loopRunText(false)), 0o644))
 	must(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(loopConfig), 0o644))
 	must(t, os.WriteFile(filepath.Join(dir, "planted.yaml"), plantedFile(t), 0o644))
-	load := "requests: 60\narrivals: {kind: bursts, burst: 10, every_s: 1}\nprompt: {kind: uniform, min: 5, max: 900}\noutput: {kind: empirical, values: [1, 20, 60]}\nclasses: [{name: chat, share: 3, ttft_ms: 60}, {name: batch, share: 1}]\n"
+	load := "requests: 60\narrivals: {kind: bursts, burst: 10, every_s: 1}\nprompt: {kind: uniform, min: 5, max: 900}\noutput: {kind: " +
+		"empirical, values: [1, 20, 60]}\nclasses: [{name: chat, share: 3, ttft_ms: 60}, {name: batch, share: 1}]\n"
 	must(t, os.WriteFile(filepath.Join(dir, "load.yaml"), []byte(load), 0o644))
 	out := filepath.Join(dir, "out")
-	args := append([]string{"simulate", "--coefficients", filepath.Join(dir, "planted.yaml"), "--deployment", filepath.Join(dir, "run.yaml"), "--workload", filepath.Join(dir, "load.yaml"), "-o", out, "--quiet"}, flags...)
+	args := append([]string{"simulate", "--coefficients", filepath.Join(dir, "planted.yaml"), "--deployment", filepath.Join(dir, "run.yaml"),
+		"--workload", filepath.Join(dir, "load.yaml"), "-o", out, "--quiet"}, flags...)
 	command(t, exitOK, args...)
 	return out
 }

@@ -184,7 +184,8 @@ func TestStrayTemporariesAreCleaned(t *testing.T) {
 	dir := smallRun(t, t.TempDir(), "a", goodLines(3))
 	sameAsFresh(t, out, nil, dir)
 	mine := []string{
-		".extract-cache.json.tmp00112233", "fit.json.tmp0a0b0c0d", "tables/run=a/.manifest.json.tmp00112233", "tables/" + stagePrefix + "a/0/.steps-1.tmp",
+		".extract-cache.json.tmp00112233", "fit.json.tmp0a0b0c0d", "tables/run=a/.manifest.json.tmp00112233",
+		"tables/" + stagePrefix + "a/0/.steps-1.tmp",
 	}
 	others := []string{"notes.tmp", "fit.json.tmp", "extract.json.tmp12345678.bak", "tables/.stage-mine/x"}
 	for _, name := range append(slices.Clone(mine), others...) {
@@ -227,7 +228,8 @@ func TestOnlyOwnTablesAreRemoved(t *testing.T) {
 	}
 	sameAsFresh(t, out, nil, parent)
 	changed := filepath.Join(table.RunDir(out, "c"), "steps.parquet")
-	others := []string{filepath.Join(table.RunDir(out, "b"), "notes.txt"), filepath.Join(out, tablesDir, "thesis", "chapter.md"), changed, filepath.Join(out, tablesDir, "run=mine", "steps.parquet")}
+	others := []string{filepath.Join(table.RunDir(out, "b"), "notes.txt"), filepath.Join(out, tablesDir, "thesis", "chapter.md"), changed,
+		filepath.Join(out, tablesDir, "run=mine", "steps.parquet")}
 	for _, name := range others {
 		put(t, name, "mine")
 	}

@@ -56,7 +56,8 @@ func checkTable(out string, run *result.ExtractRun, name string, owner map[strin
 		return nil, trace.Errorf(CodeTableMissing, "%s: missing, %s counts %d rows in it",
 			filepath.Join(dir, name+"."+string(table.Parquet)), documentName, want).WithHint(hint)
 	case want == 0:
-		return nil, trace.Errorf(CodeTableForeign, "%s: %s knows no such table of run %s", in.Path, documentName, run.ID).WithHint("remove the file, or " + hint)
+		return nil, trace.Errorf(CodeTableForeign, "%s: %s knows no such table of run %s", in.Path, documentName,
+			run.ID).WithHint("remove the file, or " + hint)
 	}
 	if err := hashFile(&in); err != nil {
 		return nil, err
@@ -74,5 +75,6 @@ func checkTable(out string, run *result.ExtractRun, name string, owner map[strin
 	if n != want {
 		return nil, trace.Errorf(CodeTableRows, "%s: got %d rows, %s counts %d", in.Path, n, documentName, want).WithHint(hint)
 	}
-	return []trace.Finding{trace.Findingf(CodeTableRewritten, "%s is not the file that extract wrote; its values are used as they stand", in.Path)}, nil
+	return []trace.Finding{trace.Findingf(CodeTableRewritten, "%s is not the file that extract wrote; its values are used as they stand",
+		in.Path)}, nil
 }

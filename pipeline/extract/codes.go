@@ -34,7 +34,8 @@ var Codes = []trace.CodeEntry{
 		Action: "check the path and that journey or step tracing was on"},
 	{Code: CodeInvalidText, Kind: "warning", Meaning: "invalid Unicode in a string was replaced by U+FFFD",
 		Action: "nothing: times and counts are not affected"},
-	{Code: CodeLostEvents, Kind: "warning", Meaning: "the SDK dropped span events (droppedEventsCount > 0): the oldest events of those spans are gone",
+	{Code: CodeLostEvents, Kind: "warning", Meaning: "the SDK dropped span events (droppedEventsCount > 0): the oldest events of those " +
+		"spans are gone",
 		Action: "set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 on the server when recording"},
 	{Code: CodeOrphanSnapshots, Kind: "warning", Meaning: "snapshots whose BATCH_SUMMARY was lost",
 		Action: "set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 on the server when recording"},
@@ -44,9 +45,11 @@ var Codes = []trace.CodeEntry{
 		Action: "nothing: <id>.1, <id>.2 share one run.yaml"},
 	{Code: CodeUnlinked, Kind: "warning", Meaning: "core spans without their API span: success and overhead are unknown for them",
 		Action: "export the API process too, and wait ten idle seconds before stopping the server"},
-	{Code: CodeStopString, Kind: "warning", Meaning: "requests ended by a stop string: their core span says aborted, their API span DEPARTED; they count as successes",
+	{Code: CodeStopString, Kind: "warning", Meaning: "requests ended by a stop string: their core span says aborted, their API span " +
+		"DEPARTED; they count as successes",
 		Action: "nothing"},
-	{Code: CodeNotRebuilt, Kind: "warning", Meaning: "steps.reconstructed, unknown and contradictions of extract.json are null: the run is too large to rebuild its batches in extract's memory, or they cannot be rebuilt",
+	{Code: CodeNotRebuilt, Kind: "warning", Meaning: "steps.reconstructed, unknown and contradictions of extract.json are null: the run " +
+		"is too large to rebuild its batches in extract's memory, or they cannot be rebuilt",
 		Action: "read fit.json's runs[].steps; fit rebuilds the batches of every run"},
 	{Code: CodeTooManyBad, Kind: "error", Meaning: "the share of unreadable input is above --max-bad-frac",
 		Action: "look at the first examples, or raise --max-bad-frac"},
@@ -62,7 +65,8 @@ var Codes = []trace.CodeEntry{
 		Action: "correct the name, or leave it out of `files` in run.yaml"},
 	{Code: CodeFileEmpty, Kind: "warning", Meaning: "a file of a set, or one found by its name, holds no record of its kind",
 		Action: "nothing for the fresh file of a rotated set; else look at what the file is"},
-	{Code: CodeNoSpanIDs, Kind: "warning", Meaning: "spans have no span id: they are told apart by content, and requests linked by the prefix of their ids",
+	{Code: CodeNoSpanIDs, Kind: "warning", Meaning: "spans have no span id: they are told apart by content, and requests linked by the " +
+		"prefix of their ids",
 		Action: "export spans with their ids; a repeated export with another content counts twice"},
 	{Code: CodeTableMissing, Kind: "error", Meaning: "a table that extract.json counts rows of is not there",
 		Action: "run `blis-train extract RUNDIR... -o OUT --force` again"},
@@ -70,7 +74,8 @@ var Codes = []trace.CodeEntry{
 		Action: "remove it, or run `blis-train extract RUNDIR... -o OUT --force` again"},
 	{Code: CodeTableRows, Kind: "error", Meaning: "a table has another number of rows than extract.json counts",
 		Action: "run `blis-train extract RUNDIR... -o OUT --force` again"},
-	{Code: CodeTableRewritten, Kind: "warning", Meaning: "a table is not the file that extract wrote: another program wrote it anew, or its bytes changed",
+	{Code: CodeTableRewritten, Kind: "warning", Meaning: "a table is not the file that extract wrote: another program wrote it anew, or " +
+		"its bytes changed",
 		Action: "nothing when it was meant; else run `blis-train extract RUNDIR... -o OUT --force` again"},
 	{Code: CodeClockOffset, Kind: "warning", Meaning: "the offset between wall and monotonic clock moved by more than 10 ms within the run",
 		Action: "do not mix wall-clock and monotonic stamps of this run"},

@@ -30,9 +30,11 @@ var accepted = map[string]bool{
 	"blank_lines.json": true, "bomb_many_lines.json.zst": true, "concatenated_frames.json.zst": true, "crlf.json": true,
 	"line_split_over_rotation/": true, "no_final_newline.json": true, "not_traces.json": true, "pretty_printed.json": true,
 	"single_line_30mb.json.zst": true, "skippable_frame.json.zst": true, "snake_case.json": true, "two_lines_glued.json": true,
-	"unquoted_ints.json": true, "utf8_bom.json": true, "wrong_extension.json": true, "wrong_extension.json.zst": true, "zero_length_message.pb": true,
-	"duplicate_export.json": true, "duplicate_conflicting.json": true, "nul_tail.json": true, "invalid_utf8.json": true, "lone_surrogate.json": true,
-	"empty.json": true, "only_newlines.json": true,
+	"unquoted_ints.json": true, "utf8_bom.json": true, "wrong_extension.json": true, "wrong_extension.json.zst": true,
+	"zero_length_message.pb": true,
+	"duplicate_export.json":  true, "duplicate_conflicting.json": true, "nul_tail.json": true, "invalid_utf8.json": true,
+	"lone_surrogate.json": true,
+	"empty.json":          true, "only_newlines.json": true,
 }
 
 // slow are the inputs that expand to gigabytes; -short leaves them out.
@@ -174,7 +176,8 @@ type edge struct {
 func edgeValues(t *testing.T, files []string) edge {
 	t.Helper()
 	out := edge{map[string]string{}, map[string]string{}, map[string]float64{}}
-	err := source.Stream(context.Background(), inReadingOrder(asInputs(files)), source.Options{Workers: 1, Limits: source.Limits{MaxLine: 1 << 27, MaxExpansion: 20000}},
+	err := source.Stream(context.Background(), inReadingOrder(asInputs(files)),
+		source.Options{Workers: 1, Limits: source.Limits{MaxLine: 1 << 27, MaxExpansion: 20000}},
 		func() source.Decoder[*otlp.Message] { return edgeParser{&out} }, func(*source.Parsed[*otlp.Message]) error { return nil })
 	if err != nil {
 		t.Fatal(err)

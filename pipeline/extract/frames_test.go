@@ -112,7 +112,8 @@ func TestGapKeepsItsShareOfTheLoss(t *testing.T) {
 	}
 	second := bytes.Index(dump[1:], source.ZstdMagic) + 1
 	third := second + 1 + bytes.Index(dump[second+1:], source.ZstdMagic)
-	if want := fmt.Sprintf("zstd frame at byte %d is broken, read on at byte %d", second, third); !strings.Contains(doc.Runs[0].Examples[0].What, want) {
+	if want := fmt.Sprintf("zstd frame at byte %d is broken, read on at byte %d", second,
+		third); !strings.Contains(doc.Runs[0].Examples[0].What, want) {
 		t.Errorf("got %q, want %q", doc.Runs[0].Examples[0].What, want)
 	}
 }

@@ -74,7 +74,8 @@ func TestEveryContainerHoldsTheSameTables(t *testing.T) {
 	for name, dump := range map[string][]byte{
 		"one line": []byte(one), "pretty document": pretty.Bytes(), "no last newline": []byte(strings.TrimSuffix(text, "\n")), "protobuf": proto,
 		"zstd": otlptest.Compress([]byte(text)), "zstd frames": frames, "skippable frame": skippable, "zstd protobuf": otlptest.Compress(proto),
-		"legacy zstd json": legacyJSON, "legacy zstd protobuf": legacyProto, "gzip": gzipped([]byte(text)), "gzip members": append(gzipped([]byte(lines[0]+"\n")), gzipped([]byte(lines[1]+"\n"+lines[2]))...),
+		"legacy zstd json": legacyJSON, "legacy zstd protobuf": legacyProto, "gzip": gzipped([]byte(text)),
+		"gzip members":  append(gzipped([]byte(lines[0]+"\n")), gzipped([]byte(lines[1]+"\n"+lines[2]))...),
 		"gzip protobuf": gzipped(proto), "gzip of zstd": gzipped(frames), "gzip of legacy": gzipped(legacyProto),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -148,7 +149,8 @@ func TestGroupByTree(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	run := RunDir{ID: "tree", Dir: dir, Folder: ".", Deployment: &deploy.Deployment{Name: "tree", Files: deploy.Files{Traces: []string{"dumps"}}}}
+	run := RunDir{ID: "tree", Dir: dir, Folder: ".", Deployment: &deploy.Deployment{Name: "tree",
+		Files: deploy.Files{Traces: []string{"dumps"}}}}
 	o := DefaultOptions()
 	o.Out = t.TempDir()
 	doc, err := Run(context.Background(), []RunDir{run}, o)

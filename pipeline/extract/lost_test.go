@@ -106,9 +106,11 @@ func TestKVEventsInMessagePack(t *testing.T) {
 			t.Errorf("%s: dropped %v, rows (-want +got):\n%s", name, doc.Records.Dropped, d)
 		}
 	}
-	for name, data := range map[string][]byte{"cut": plain[:len(plain)-3], "wrong type": append(append([]byte{}, plain...), 0x92, 0xcb, 0, 0, 0, 0, 0, 0, 0, 0, 0xc1)} {
+	for name, data := range map[string][]byte{"cut": plain[:len(plain)-3],
+		"wrong type": append(append([]byte{}, plain...), 0x92, 0xcb, 0, 0, 0, 0, 0, 0, 0, 0, 0xc1)} {
 		doc, got := besideDump(t, goodLines(1), nil, map[string]string{"kv.msgpack": string(data)})
-		if n := len(got.KVEvents); n != map[string]int{"cut": 2, "wrong type": 5}[name] || doc.Records.Dropped["unreadable"] != 1 || !doc.Records.Balanced() {
+		if n := len(got.KVEvents); n != map[string]int{"cut": 2, "wrong type": 5}[name] || doc.Records.Dropped["unreadable"] != 1 ||
+			!doc.Records.Balanced() {
 			t.Errorf("%s: got %d events, dropped %v", name, n, doc.Records.Dropped)
 		}
 	}
@@ -163,12 +165,15 @@ func TestInputThatGivesNothing(t *testing.T) {
 		says        string
 	}{
 		{"an unknown client file, named", "{traces: traces.jsonl, client_requests: c.json}", map[string]string{"c.json": `{"requests": [{"prompt": 3}]}`}, true, "c.json"},
-		{"an HTML page for a client file", "{traces: traces.jsonl, client_requests: c.json}", map[string]string{"c.json": "<html>"}, true, "not a client file"},
-		{"an empty KV file, named", "{traces: traces.jsonl, kv_events: kv_events.jsonl}", map[string]string{"kv_events.jsonl": ""}, true, "kv_events.jsonl"},
+		{"an HTML page for a client file", "{traces: traces.jsonl, client_requests: c.json}", map[string]string{"c.json": "<html>"}, true,
+			"not a client file"},
+		{"an empty KV file, named", "{traces: traces.jsonl, kv_events: kv_events.jsonl}", map[string]string{"kv_events.jsonl": ""}, true,
+			"kv_events.jsonl"},
 		{"an empty KV file, found", "", map[string]string{"kv_events.jsonl": ""}, false, "kv_events.jsonl"},
 		{"metrics among the dumps", "{traces: '*.jsonl'}", map[string]string{"metrics.jsonl": metrics}, false, "metrics.jsonl"},
 		{"metrics alone", "{traces: [traces.jsonl, metrics.jsonl]}", map[string]string{"metrics.jsonl": metrics}, true, "metrics.jsonl"},
-		{"spans of somebody else", "{traces: [traces.jsonl, other.jsonl]}", map[string]string{"other.jsonl": otlptest.Line("x", otlptest.Span{Scope: "django", Name: "GET", Trace: 1, ID: 1}) + "\n"}, true, "django"},
+		{"spans of somebody else", "{traces: [traces.jsonl, other.jsonl]}", map[string]string{
+			"other.jsonl": otlptest.Line("x", otlptest.Span{Scope: "django", Name: "GET", Trace: 1, ID: 1}) + "\n"}, true, "django"},
 		{"a fresh live file", "{traces: 'traces.json*'}", map[string]string{"traces.json": ""}, false, "traces.json"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -56,7 +56,9 @@ func besideDump(t *testing.T, lines []string, clients, kv map[string]string) (*r
 // same request: sent at 1 s, first chunk 100 ms and last 300 ms later, 40
 // prompt and 5 output tokens; and one that failed.
 func TestClientForms(t *testing.T) {
-	const csv = "request_id,client_id,slo_class,prefix_group,prefix_length,streaming,input_tokens,output_tokens,server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason\n" +
+	const csv = "request_id,client_id,slo_class,prefix_group,prefix_length,streaming,input_tokens,output_tokens," +
+		"server_input_tokens,arrival_time_us,send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message," +
+		"finish_reason\n" +
 		"1,c,chat,sys,16,true,39,5,40,990000,1000000,1100000,1300000,5,ok,,length\n" +
 		"2,c,chat,,0,true,39,0,40,990000,1000000,0,0,0,error,\"got 500,\nwith a second line\",\n"
 	const header = "trace_version: 2\ntime_unit: microseconds\nmode: real\nwarm_up_requests: 0\n"
@@ -119,7 +121,8 @@ func TestClientForms(t *testing.T) {
 // request's own tokens, or what the server counted; sessions grow where the
 // header, in front of the rows or in a file of their stem, says so.
 func TestTraceV2PromptsOfClients(t *testing.T) {
-	const rows = "request_id,session_id,round_index,prefix_group,prefix_length,input_tokens,output_tokens,server_input_tokens,arrival_time_us\n" +
+	const rows = "request_id,session_id,round_index,prefix_group,prefix_length,input_tokens,output_tokens,server_input_tokens," +
+		"arrival_time_us\n" +
 		"1,,0,sys,512,297,5,0,1\n2,,0,sys,512,297,5,820,2\n3,s,0,,0,10,5,0,3\n4,s,1,,0,10,5,0,4\n"
 	const header = "trace_version: 2\ntime_unit: microseconds\nmode: real\nwarm_up_requests: 0\nsession_context_growth: accumulate\n"
 	for name, c := range map[string]struct {
@@ -215,7 +218,8 @@ func TestWorkersCopiesOfTransfersAreOne(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("events (-want +got):\n%s", d)
 	}
-	if d := cmp.Diff([]string{"18446744073709551615", "q83v"}, run.KVEvents[5].Hashes); d != "" || run.KVEvents[5].Parent.V != "9223372036854775808" {
+	if d := cmp.Diff([]string{"18446744073709551615", "q83v"}, run.KVEvents[5].Hashes); d != "" ||
+		run.KVEvents[5].Parent.V != "9223372036854775808" {
 		t.Errorf("block hashes beyond 53 bits: %v %v", run.KVEvents[5].Hashes, run.KVEvents[5].Parent)
 	}
 	diff(t, "drops", map[string]int64{"worker_copy": 2}, doc.Records.Dropped)

@@ -100,7 +100,8 @@ func TestLogrotateOrder(t *testing.T) {
 func TestSiblingsWithLostSpans(t *testing.T) {
 	a, b := lifeOfEngine(12, 1, 1e9, 2e7), lifeOfEngine(12, 101, 1e9+13e6, 2e7)
 	lines := interleave(a, b)
-	_, runs, err := dumpRun(t, []string{writeDump(t, "traces.json", []byte(strings.Join(append(lines[:8], lines[11:]...), "\n")))}, func(o *Options) { o.SplitEngines = true })
+	_, runs, err := dumpRun(t, []string{writeDump(t, "traces.json", []byte(strings.Join(append(lines[:8], lines[11:]...), "\n")))},
+		func(o *Options) { o.SplitEngines = true })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -87,7 +87,8 @@ func badError(r *result.ExtractRun, frac, limit float64) error {
 			break
 		}
 	}
-	return trace.Errorf(CodeTooManyBad, "run %s: %.2f %% of the input is unreadable, want at most %.2f %%%s", r.ID, 100*frac, 100*limit, where).
+	return trace.Errorf(CodeTooManyBad, "run %s: %.2f %% of the input is unreadable, want at most %.2f %%%s", r.ID, 100*frac, 100*limit,
+		where).
 		WithHint(fmt.Sprintf("--max-bad-frac %.2g accepts the loss", roundUp(frac)))
 }
 
@@ -333,7 +334,8 @@ func (x *extraction) batches(r *result.ExtractRun) {
 		rows += n
 	}
 	if rows > maxBatchRows {
-		r.Warnings = append(r.Warnings, trace.Findingf(CodeNotRebuilt, "%d rows, above the %d whose batches are counted here; fit.json has the figures", rows, maxBatchRows))
+		r.Warnings = append(r.Warnings, trace.Findingf(CodeNotRebuilt, "%d rows, above the %d whose batches are counted here; fit.json has "+
+			"the figures", rows, maxBatchRows))
 		return
 	}
 	q, err := x.o.Batches(table.RunDir(x.o.Out, r.ID), r.Deployment)
@@ -352,8 +354,10 @@ func (x *extraction) result(id string, i, n int, w *tables.Output, records resul
 	dep := *x.run.Deployment
 	r := result.ExtractRun{
 		ID: id, Folder: x.run.Folder, Tables: w.Tables, Steps: w.Steps, Requests: w.Requests,
-		Records: result.Records{Dropped: map[string]int64{}}, Scopes: []result.ScopeCount{}, Examples: []result.Example{}, Warnings: []trace.Finding{},
-		Engine: result.ExtractEngine{InstanceID: strconv.Itoa(i + 1), VLLMVersion: dep.Engine.VLLMVersion, Model: dep.Model.ID, Hardware: dep.Hardware.Name, TP: dep.TP},
+		Records: result.Records{Dropped: map[string]int64{}}, Scopes: []result.ScopeCount{}, Examples: []result.Example{},
+		Warnings: []trace.Finding{},
+		Engine: result.ExtractEngine{InstanceID: strconv.Itoa(i + 1), VLLMVersion: dep.Engine.VLLMVersion, Model: dep.Model.ID,
+			Hardware: dep.Hardware.Name, TP: dep.TP},
 		Losses: result.Losses{OrphanSnapshots: w.Orphans}, Deployment: &dep,
 	}
 	if median, spread, ok := x.col.Clock(); ok {
@@ -382,16 +386,21 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *tables.Output) 
 		add(ids > 0, CodeNoSpanIDs, "%d spans without a span id are told apart by their content", ids)
 	}
 	add(n > 1, CodeSplitRuns, "engine run %d of %d in this dump", i+1, n)
-	add(l.DroppedSpanEvents > 0, CodeLostEvents, "the SDK dropped %d span events; set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 when recording", l.DroppedSpanEvents)
+	add(l.DroppedSpanEvents > 0, CodeLostEvents, "the SDK dropped %d span events; set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 when recording",
+		l.DroppedSpanEvents)
 	add(l.OrphanSnapshots > 0, CodeOrphanSnapshots, "%d snapshots have no BATCH_SUMMARY", l.OrphanSnapshots)
-	add(l.TruncatedMessages > 0, account.CodeUnreadable, "%d lines or messages were unreadable (%.3f %% of the input)", l.TruncatedMessages, 100*r.Records.BadFrac)
-	add(r.Records.Dropped[string(account.CodeConflict)] > 0, account.CodeConflict, "%d records of spans that repeat ids with another content; the first is kept", r.Records.Dropped[string(account.CodeConflict)])
+	add(l.TruncatedMessages > 0, account.CodeUnreadable, "%d lines or messages were unreadable (%.3f %% of the input)", l.TruncatedMessages,
+		100*r.Records.BadFrac)
+	add(r.Records.Dropped[string(account.CodeConflict)] > 0, account.CodeConflict,
+		"%d records of spans that repeat ids with another content; the first is kept", r.Records.Dropped[string(account.CodeConflict)])
 	add(r.Records.Dropped[string(account.CodeNulPadding)] > 0, account.CodeNulPadding, "NUL padding at the end of the input")
 	span := r.Steps.Summaries + r.Steps.Missing
 	add(r.Steps.Missing > 0, CodeMissingSteps, "%d of %d step ids between the first and the last are missing", r.Steps.Missing, span)
 	add(r.Requests.APIUnlinked > 0, CodeUnlinked, "%d of %d core spans have no API span", r.Requests.APIUnlinked, r.Requests.Engine)
-	add(r.Requests.StopString > 0, CodeStopString, "%d requests ended by a stop string (core aborted, API departed) count as successes", r.Requests.StopString)
-	add(i == 0 && len(x.acc.BadText) > 0, CodeInvalidText, "invalid Unicode replaced in %d lines, first %s", len(x.acc.BadText), first(x.acc.BadText))
+	add(r.Requests.StopString > 0, CodeStopString, "%d requests ended by a stop string (core aborted, API departed) count as successes",
+		r.Requests.StopString)
+	add(i == 0 && len(x.acc.BadText) > 0, CodeInvalidText, "invalid Unicode replaced in %d lines, first %s", len(x.acc.BadText),
+		first(x.acc.BadText))
 	add(r.Clock.SpreadNs.V > 10e6, CodeClockOffset, "wall - monotonic spreads over %.1f ms", float64(r.Clock.SpreadNs.V)/1e6)
 	if out == nil {
 		out = []trace.Finding{}

@@ -66,15 +66,18 @@ func TestOlderForkForms(t *testing.T) {
 	oldest := core
 	oldest.Scope, oldest.Name, oldest.Parent, oldest.Events = "vllm.llm_engine", "llm_request", 0, withoutNs(core).Events
 	got := readText(t, otlptest.Line("e", oldest))[0].Requests
-	if len(got) != 1 || got[0].QueuedNs != want.Requests[0].QueuedNs || got[0].FinishedNs != want.Requests[0].FinishedNs || !got[0].Success.Or(false) || got[0].ArrivedNs.OK {
+	if len(got) != 1 || got[0].QueuedNs != want.Requests[0].QueuedNs || got[0].FinishedNs != want.Requests[0].FinishedNs ||
+		!got[0].Success.Or(false) || got[0].ArrivedNs.OK {
 		t.Errorf("got %+v, want the journey of %+v without an arrival", got, want.Requests[0])
 	}
 
 	// Other writers spell names in snake case, or after OTLP before 0.15.
 	line := otlptest.Line("e", core, api, steps)
 	for _, r := range []*strings.Replacer{
-		strings.NewReplacer("resourceSpans", "resource_spans", "scopeSpans", "scope_spans", "spanId", "span_id", "traceId", "trace_id", "parentSpanId", "parent_span_id",
-			"timeUnixNano", "time_unix_nano", "startTimeUnixNano", "start_time_unix_nano", "endTimeUnixNano", "end_time_unix_nano", "intValue", "int_value", "stringValue", "string_value", "doubleValue", "double_value"),
+		strings.NewReplacer("resourceSpans", "resource_spans", "scopeSpans", "scope_spans", "spanId", "span_id", "traceId", "trace_id",
+			"parentSpanId", "parent_span_id",
+			"timeUnixNano", "time_unix_nano", "startTimeUnixNano", "start_time_unix_nano", "endTimeUnixNano", "end_time_unix_nano", "intValue",
+			"int_value", "stringValue", "string_value", "doubleValue", "double_value"),
 		strings.NewReplacer("scopeSpans", "instrumentationLibrarySpans", `"scope":`, `"instrumentationLibrary":`),
 		strings.NewReplacer(`"kind":1`, `"kind":"SPAN_KIND_INTERNAL"`, `"name":"llm_request"`, `"parentSpanId":"","name":"llm_request"`),
 		strings.NewReplacer(`"name":"llm_request"`, `"parentSpanId":"0000000000000000","name":"llm_request"`),
@@ -97,7 +100,8 @@ func TestStockSpans(t *testing.T) {
 		t.Fatalf("got %d requests, want 2", len(run.Requests))
 	}
 	r := run.Requests[0]
-	got := []any{r.Source, r.APIID.V, r.PromptTokens.V, r.OutputTokens.V, r.StockTTFTUs.V, r.StockE2EUs.V, r.StockQueueUs.V, r.StockPrefillUs.V, r.StockDecodeUs.OK, r.QueuedNs.OK, r.CoreID.OK, r.Success.V}
+	got := []any{r.Source, r.APIID.V, r.PromptTokens.V, r.OutputTokens.V, r.StockTTFTUs.V, r.StockE2EUs.V, r.StockQueueUs.V,
+		r.StockPrefillUs.V, r.StockDecodeUs.OK, r.QueuedNs.OK, r.CoreID.OK, r.Success.V}
 	want := []any{"stock", "cmpl-1-0", int64(40), int64(3), 1e5, 3e5, 1e4, 8e4, false, false, false, true}
 	if d := cmp.Diff(want, got, cmpopts.EquateApprox(1e-12, 0)); d != "" {
 		t.Errorf("row (-want +got):\n%s", d)
@@ -123,7 +127,8 @@ func TestSeveralSamplesOfOneRequest(t *testing.T) {
 			t.Fatalf("got %d rows, want 3", len(run.Requests))
 		}
 		for k, r := range run.Requests {
-			if r.CoreID.V != fmt.Sprintf("%d_cmpl-1-0-aaaaaaaa", k) || r.Link != want || r.APIID.V != "cmpl-1" || r.N.V != 3 || r.OutputTokens.V != 2 || !r.Success.V {
+			if r.CoreID.V != fmt.Sprintf("%d_cmpl-1-0-aaaaaaaa", k) || r.Link != want || r.APIID.V != "cmpl-1" || r.N.V != 3 ||
+				r.OutputTokens.V != 2 || !r.Success.V {
 				t.Errorf("row %d: got %+v, want a success linked by %s", k, r, want)
 			}
 		}
@@ -172,7 +177,8 @@ func lifeOfEngine(n, from, startNs, everyNs int64) []string {
 		id := fmt.Sprintf("cmpl-%d-0-aaaaaaaa", from+i)
 		s := otlptest.StepSpan(i+1, first, first+1, otlptest.Summary(first, at, true), otlptest.Summary(first+1, at+1e7, false))
 		s.ID, s.Trace = from<<20|i, from<<20|i
-		out = append(out, otlptest.Line("e", otlptest.Core(from+i, 0, id, otlptest.Life(at, first)), otlptest.API(from+i, fmt.Sprintf("cmpl-%d", from+i), at-2e6, at+2e7), s))
+		out = append(out, otlptest.Line("e", otlptest.Core(from+i, 0, id, otlptest.Life(at, first)),
+			otlptest.API(from+i, fmt.Sprintf("cmpl-%d", from+i), at-2e6, at+2e7), s))
 	}
 	return out
 }

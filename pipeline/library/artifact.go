@@ -41,7 +41,8 @@ func (b *builder) artifact(f *fitted, c *Correction, expected coeff.ExpectedErro
 		kind, f.family.Weights, f.tables.Hardware.Name, len(f.deps), len(f.models), f.tables.Version, scale)}
 	for r := range numRegimes {
 		q := &f.regimes[r]
-		s.Identifiability = append(s.Identifiability, fmt.Sprintf("%s batches: the terms hold the tables within %.1f %% (median; mean of the worst deployment, %s, %.1f %%)",
+		s.Identifiability = append(s.Identifiability, fmt.Sprintf("%s batches: the terms hold the tables within %.1f %% (median; mean of "+
+			"the worst deployment, %s, %.1f %%)",
 			regimeNames[r], 100*q.MedianAPE, q.WorstDeployment, 100*q.Worst))
 	}
 	return s

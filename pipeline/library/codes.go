@@ -13,7 +13,8 @@ const (
 var Codes = []trace.CodeEntry{
 	{Code: BadPoints, Kind: "error", Meaning: "a file of measured points lacks a column, or a row has no valid number in one",
 		Action: "add the column or mend the row; a point needs its concurrency, lengths, TTFT and TPOT"},
-	{Code: PointUnit, Kind: "error", Meaning: "times of a measured point cannot be milliseconds: they lie below what reading the weights takes, or far above",
+	{Code: PointUnit, Kind: "error", Meaning: "times of a measured point cannot be milliseconds: they lie below what reading the weights " +
+		"takes, or far above",
 		Action: "convert ttft_ms and tpot_ms to milliseconds"},
 	{Code: NoFamily, Kind: "error", Meaning: "measured points or runs are of a GPU or weights whose kernel tables are not in the folder",
 		Action: "add the tables of that GPU, or leave the measurements out"},

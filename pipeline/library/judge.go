@@ -55,7 +55,8 @@ func (b *builder) judge(ctx context.Context, c *Correction, ls []*load) ([]Judge
 	for i, l := range ls {
 		tpot, ttft := es[2*i], es[2*i+1]
 		out[i] = Judged{Group: l.group, Name: l.name, TP: l.dep.TP, TPOTErr: math.Expm1(tpot.log), TTFTErr: math.Expm1(ttft.log),
-			TPOTMs: l.tpotMs * math.Exp(tpot.log), TTFTMs: l.ttftMs * math.Exp(ttft.log), TPOTSD: math.Sqrt(tpot.modelVariance + c.variance(tpot.by))}
+			TPOTMs: l.tpotMs * math.Exp(tpot.log), TTFTMs: l.ttftMs * math.Exp(ttft.log),
+			TPOTSD: math.Sqrt(tpot.modelVariance + c.variance(tpot.by))}
 	}
 	return out, nil
 }

@@ -170,7 +170,8 @@ func (p *Point) checkUnit(path string, line int64) error {
 	}
 	if p.TPOTMs < floorMs || p.TPOTMs > 2000*floorMs {
 		return &trace.SyntaxError{File: path, Line: line, Col: 1, Code: PointUnit,
-			Msg:  fmt.Sprintf("measured points: tpot_ms: got %g, want %.3g to %.3g: the weights alone take %.3g ms", p.TPOTMs, floorMs, 2000*floorMs, 2*floorMs),
+			Msg: fmt.Sprintf("measured points: tpot_ms: got %g, want %.3g to %.3g: the weights alone take %.3g ms", p.TPOTMs, floorMs, 2000*floorMs,
+				2*floorMs),
 			Hint: "times are milliseconds"}
 	}
 	return nil

@@ -16,9 +16,11 @@ const (
 // setOf is a set of bare coefficients: those of the step time, then those of
 // the overhead.
 func setOf(values []float64) *coeff.Set {
-	s := &coeff.Set{SchemaVersion: coeff.SchemaVersion, SpecVersion: features.V12, FeatureSet: features.SetOf(features.V12), Recipe: "relative",
+	s := &coeff.Set{SchemaVersion: coeff.SchemaVersion, SpecVersion: features.V12, FeatureSet: features.SetOf(features.V12),
+		Recipe:     "relative",
 		BetaTarget: coeff.Cadence, Gamma: features.DefaultGamma, Beta: coeff.NewCoefficients(features.BetaFeatures(features.V12)),
-		Alpha: []coeff.AlphaModel{{Target: coeff.Overhead, Replay: true, Coefficients: coeff.NewCoefficients(features.AlphaFeatures(features.V12))}},
+		Alpha: []coeff.AlphaModel{{Target: coeff.Overhead, Replay: true, Coefficients: coeff.NewCoefficients(
+			features.AlphaFeatures(features.V12))}},
 	}
 	for i := range s.Beta {
 		s.Beta[i].Value = values[i]

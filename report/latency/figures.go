@@ -32,14 +32,16 @@ func raceFigure(s *result.PredictorScores, target string) *draw.Figure {
 		}
 		known = true
 		h.Value[i][j] = c.MAPE
-		h.Tip[i][j] = fmt.Sprintf("%s on %s: MAPE %s, constant %s, floor %s, %d rows", c.Model, c.Split, words.Pct(*c.MAPE), words.PctOr(c.MAPEConst), words.PctOr(c.MAPEFloor), c.Rows)
+		h.Tip[i][j] = fmt.Sprintf("%s on %s: MAPE %s, constant %s, floor %s, %d rows", c.Model, c.Split, words.Pct(*c.MAPE),
+			words.PctOr(c.MAPEConst), words.PctOr(c.MAPEFloor), c.Rows)
 	}
 	if !known {
 		return nil
 	}
 	return &draw.Figure{
 		ID: "race-" + target, Title: targetWords[target] + ": MAPE by model and split, all rows",
-		Note:   "Stronger colour is worse. Compare a model's time column with its load-up column: what grows there is what it cannot know about a load it has not seen. A dash is a split these rows cannot form, or a model without its inputs; random leaks and is no promise.",
+		Note: "Stronger colour is worse. Compare a model's time column with its load-up column: what grows there is what it cannot know " +
+			"about a load it has not seen. A dash is a split these rows cannot form, or a model without its inputs; random leaks and is no promise.",
 		Panels: draw.BothWidths("matrix of MAPE by model and split; the table below holds the numbers", h.Draw),
 	}
 }
@@ -52,11 +54,13 @@ func loadSection(s *result.PredictorScores) page.Section {
 	for _, target := range []string{"ttft_ms", "tpot_ms"} {
 		x.Blocks = append(x.Blocks, page.FigureBlocks(present(stageFigure(s, target)))...)
 	}
-	t := &page.Table{ID: "band", Caption: "Extrapolation band: test rows above the largest training target", Cols: []page.Column{{Head: "Scope"}, {Head: "Target"}, {Head: "Split"}, {Head: "Model"},
-		{Head: "Rows above", Num: true}, {Head: "MAPE there", Num: true}, {Head: "MAPE of all", Num: true}}}
+	t := &page.Table{ID: "band", Caption: "Extrapolation band: test rows above the largest training target",
+		Cols: []page.Column{{Head: "Scope"}, {Head: "Target"}, {Head: "Split"}, {Head: "Model"},
+			{Head: "Rows above", Num: true}, {Head: "MAPE there", Num: true}, {Head: "MAPE of all", Num: true}}}
 	for _, c := range s.Cells {
 		if c.AboveMaxRows > 0 {
-			t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Prose(c.Scope), page.Plain(targetWords[c.Target]), page.Name(c.Split), page.Name(c.Model), page.Count(c.AboveMaxRows), page.Percent(c.AboveMaxMAPE), page.Percent(c.MAPE)}})
+			t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Prose(c.Scope), page.Plain(targetWords[c.Target]), page.Name(c.Split),
+				page.Name(c.Model), page.Count(c.AboveMaxRows), page.Percent(c.AboveMaxMAPE), page.Percent(c.MAPE)}})
 		}
 	}
 	x.Blocks = append(x.Blocks, page.Tables(page.Capped(t, "in the order of the file", "predictor_scores.json, cells"))...)
@@ -71,7 +75,8 @@ var drawnModels = []struct {
 	name string
 	p    draw.Paint
 	dash int
-}{{"trees", draw.Prefill, draw.Dashed}, {"physics", draw.Decode, draw.Solid}, {"physics+trees", draw.Other, draw.Dotted}, {"linear", draw.Mixed, draw.Dashed}}
+}{{"trees", draw.Prefill, draw.Dashed}, {"physics", draw.Decode, draw.Solid}, {"physics+trees", draw.Other, draw.Dotted},
+	{"linear", draw.Mixed, draw.Dashed}}
 
 // stageFigure draws medians over the rate of each stage, in log-log.
 func stageFigure(s *result.PredictorScores, target string) *draw.Figure {
@@ -86,7 +91,8 @@ func stageFigure(s *result.PredictorScores, target string) *draw.Figure {
 	}
 	fig := &draw.Figure{
 		ID: "stages-" + target, Title: targetWords[target] + " by load stage: measured and predicted medians",
-		Note:   "Dots of training stages are small, of test stages large. Good: dots on the diagonal. Bad: large dots below it, which is a model that has never seen such waits and cannot say so.",
+		Note: "Dots of training stages are small, of test stages large. Good: dots on the diagonal. Bad: large dots below it, which is a " +
+			"model that has never seen such waits and cannot say so.",
 		Legend: []draw.Key{{P: draw.AxisLine, Dash: draw.Dashed, Text: "prediction = measurement"}},
 	}
 	var span draw.Span
@@ -102,7 +108,8 @@ func stageFigure(s *result.PredictorScores, target string) *draw.Figure {
 		}
 	}
 	fig.Panels = draw.BothWidths("predicted against measured medians by load stage", func(w float64) *draw.Drawing {
-		p := draw.NewFrame(w, 320, "", draw.Logarithmic("measured median (ms)", span.Lo/1.1, span.Hi*1.1), draw.Logarithmic("predicted median (ms)", span.Lo/1.1, span.Hi*1.1))
+		p := draw.NewFrame(w, 320, "", draw.Logarithmic("measured median (ms)", span.Lo/1.1, span.Hi*1.1),
+			draw.Logarithmic("predicted median (ms)", span.Lo/1.1, span.Hi*1.1))
 		p.Diagonal(1, draw.AxisLine, draw.Dashed)
 		for _, x := range stages {
 			for _, m := range drawnModels {
@@ -114,7 +121,8 @@ func stageFigure(s *result.PredictorScores, target string) *draw.Figure {
 				if x.IsTest {
 					radius = 5.5
 				}
-				p.Dot(p.At(x.MeasuredMs, v), radius, m.p, 0, fmt.Sprintf("%s, %.3g/s, %d rows: measured %s ms, %s %s ms", x.Stage, x.RatePerS, x.Rows, words.Short(x.MeasuredMs), m.name, words.Short(v)))
+				p.Dot(p.At(x.MeasuredMs, v), radius, m.p, 0, fmt.Sprintf("%s, %.3g/s, %d rows: measured %s ms, %s %s ms", x.Stage, x.RatePerS, x.Rows,
+					words.Short(x.MeasuredMs), m.name, words.Short(v)))
 			}
 		}
 		return &p.Drawing
@@ -126,13 +134,15 @@ func stageFigure(s *result.PredictorScores, target string) *draw.Figure {
 func reliabilityFigure(s *result.PredictorScores) *draw.Figure {
 	fig := &draw.Figure{
 		ID: "reliability", Title: "Reliability after calibration, all rows",
-		Note:   "Good: curves on the diagonal. Below it the predicted quantile is too low: more requests are late than it says. load-up panels show what calibration is worth under a load nobody recorded.",
+		Note: "Good: curves on the diagonal. Below it the predicted quantile is too low: more requests are late than it says. load-up " +
+			"panels show what calibration is worth under a load nobody recorded.",
 		Legend: []draw.Key{{P: draw.AxisLine, Dash: draw.Dashed, Text: "coverage = level"}},
 	}
 	used := map[string]bool{}
 	for _, split := range []string{"time", "load-up"} {
 		for _, target := range []string{"ttft_ms", "tpot_ms"} {
-			p := draw.NewFrame(draw.PanelW, draw.PanelH, targetWords[target]+" · "+split, draw.Linear("level (%)", 0, 100, 5), draw.Linear("coverage (%)", 0, 100, 5))
+			p := draw.NewFrame(draw.PanelW, draw.PanelH, targetWords[target]+" · "+split, draw.Linear("level (%)", 0, 100, 5),
+				draw.Linear("coverage (%)", 0, 100, 5))
 			p.Diagonal(1, draw.AxisLine, draw.Dashed)
 			found := false
 			for _, c := range s.Calibration {

@@ -15,12 +15,15 @@ func half() *float64 { v := 0.5; return &v }
 func TestPredictorPage(t *testing.T) {
 	s := &result.PredictorScores{
 		Models: []result.PredictorModel{{Name: "trees", Doc: "boosted"}, {Name: "physics", Doc: "rollout"}},
-		Splits: []result.PredictorSplit{{Scope: "all", Target: "ttft_ms", Name: "time"}, {Scope: "all", Target: "ttft_ms", Name: "load-up", Reason: "one load only"}},
-		Cells: []result.PredictorCell{{Scope: "all", Target: "ttft_ms", Split: "time", Model: "trees", MAPE: half(), Rows: 10, AboveMaxRows: 3, AboveMaxMAPE: half()},
+		Splits: []result.PredictorSplit{{Scope: "all", Target: "ttft_ms", Name: "time"},
+			{Scope: "all", Target: "ttft_ms", Name: "load-up", Reason: "one load only"}},
+		Cells: []result.PredictorCell{{Scope: "all", Target: "ttft_ms", Split: "time", Model: "trees", MAPE: half(), Rows: 10, AboveMaxRows: 3,
+			AboveMaxMAPE: half()},
 			{Scope: "all", Target: "ttft_ms", Split: "load-up", Model: "trees", Reason: "not formable"}},
 		Calibration: []result.PredictorCalibration{{Scope: "all", Target: "ttft_ms", Split: "time", Model: "trees", After: half(),
 			Curve: []result.PredictorLevel{{Level: 0.1, Coverage: 0.2}, {Level: 0.9, Coverage: 0.88}}}},
-		Figures: &result.PredictorFigures{Stages: []result.PredictorStage{{Scope: "all", Target: "ttft_ms", Stage: "s0", MeasuredMs: 10, Predicted: map[string]float64{"trees": 9}},
+		Figures: &result.PredictorFigures{Stages: []result.PredictorStage{{Scope: "all", Target: "ttft_ms", Stage: "s0", MeasuredMs: 10,
+			Predicted: map[string]float64{"trees": 9}},
 			{Scope: "all", Target: "ttft_ms", Stage: "<b>s1</b>", MeasuredMs: 100, IsTest: true, Predicted: map[string]float64{"trees": 20}}}},
 		Sentences: []string{"all, ttft_ms, time: trees has the smallest MAPE"},
 		Runs:      []result.PredictorRun{{ID: "<script>alert(1)</script>", Requests: 12, Rows: 10, Dropped: map[string]int{"no_arrival": 2}}},
@@ -30,7 +33,8 @@ func TestPredictorPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := b.String()
-	for _, want := range []string{"fig-race-ttft_ms", "fig-stages-ttft_ms", "fig-reliability", "one load only", "Extrapolation band", "no_arrival 2", "--emulate llmd-0.9",
+	for _, want := range []string{"fig-race-ttft_ms", "fig-stages-ttft_ms", "fig-reliability", "one load only", "Extrapolation band",
+		"no_arrival 2", "--emulate llmd-0.9",
 		"ttft_ms, time: trees has the smallest MAPE"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)

@@ -28,7 +28,8 @@ func Write(w io.Writer, s *result.PredictorScores) error {
 
 func predictorHead(s *result.PredictorScores) page.Head {
 	h := page.Head{Class: "none", Badge: "RACE", Kicker: "Latency predictors from recorded vLLM traces",
-		Sentence: fmt.Sprintf("%s predict TTFT and TPOT of the same requests, from what was known when each arrived.", words.Plural(len(s.Models), "model"))}
+		Sentence: fmt.Sprintf("%s predict TTFT and TPOT of the same requests, from what was known when each arrived.",
+			words.Plural(len(s.Models), "model"))}
 	if s.Options.Evaluate {
 		h.Badge, h.Sentence = "JUDGED", "A finished predictor on runs it never saw."
 	}
@@ -47,7 +48,8 @@ func predictorHead(s *result.PredictorScores) page.Head {
 		physics += ", refitted without the rows of each test"
 	}
 	h.Facts = stated(page.FactOf("Runs", fmt.Sprint(len(s.Runs))), page.FactOf("Rows", fmt.Sprintf("%d of %d requests", rows, requests)),
-		page.FactOf("Features", s.Options.Rows.Features), page.FactOf("Prefix score", s.Options.Rows.PrefixScore), page.FactOf("Physics", physics),
+		page.FactOf("Features", s.Options.Rows.Features), page.FactOf("Prefix score", s.Options.Rows.PrefixScore),
+		page.FactOf("Physics", physics),
 		page.FactOf("Weights", s.Options.Weights), page.FactOf("Seed", fmt.Sprint(s.Options.Seed)))
 	return h
 }
@@ -63,7 +65,8 @@ func modelNames(s *result.PredictorScores) []string {
 
 func raceSection(s *result.PredictorScores) page.Section {
 	x := page.Section{ID: "race", Nav: "Race", Title: "Error by split",
-		Lead: "Mean absolute percentage error of each model on each split, the constant and the noise floor beside it. A difference counts only where its paired interval leaves zero out."}
+		Lead: "Mean absolute percentage error of each model on each split, the constant and the noise floor beside it. A difference counts " +
+			"only where its paired interval leaves zero out."}
 	for _, target := range []string{"ttft_ms", "tpot_ms"} {
 		x.Blocks = append(x.Blocks, page.FigureBlocks(present(raceFigure(s, target)))...)
 	}
@@ -87,13 +90,19 @@ func modelTable(s *result.PredictorScores) *page.Table {
 }
 
 func raceTable(s *result.PredictorScores) *page.Table {
-	t := &page.Table{ID: "cells", Caption: "Race: every scope, target, split and model", Closed: true, Cols: []page.Column{{Head: "Scope"}, {Head: "Target"}, {Head: "Split"}, {Head: "Model"},
-		{Head: "Rows", Num: true}, {Head: "MAPE", Num: true}, {Head: "95 %", Help: "block bootstrap"}, {Head: "Constant", Num: true}, {Head: "Floor", Num: true, Help: "the ten nearest test rows"},
-		{Head: "Skill", Num: true}, {Head: "Median APE", Num: true}, {Head: "P95 APE", Num: true}, {Head: "WAPE", Num: true}, {Head: "Bias", Num: true},
-		{Head: "Equal buckets", Num: true, Help: "MAPE with the same weight for every bucket"}, {Head: "Above max", Num: true, Help: "MAPE of the rows above the largest training target"}, {Head: "Why not"}}}
+	t := &page.Table{ID: "cells", Caption: "Race: every scope, target, split and model", Closed: true,
+		Cols: []page.Column{{Head: "Scope"}, {Head: "Target"}, {Head: "Split"}, {Head: "Model"},
+			{Head: "Rows", Num: true}, {Head: "MAPE", Num: true}, {Head: "95 %", Help: "block bootstrap"}, {Head: "Constant", Num: true},
+			{Head: "Floor", Num: true, Help: "the ten nearest test rows"},
+			{Head: "Skill", Num: true}, {Head: "Median APE", Num: true}, {Head: "P95 APE", Num: true}, {Head: "WAPE", Num: true},
+			{Head: "Bias", Num: true},
+			{Head: "Equal buckets", Num: true, Help: "MAPE with the same weight for every bucket"},
+			{Head: "Above max", Num: true, Help: "MAPE of the rows above the largest training target"}, {Head: "Why not"}}}
 	for _, c := range s.Cells {
-		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Prose(c.Scope), page.Plain(targetWords[c.Target]), page.Name(c.Split), page.Name(c.Model), page.Count(c.Rows), page.Percent(c.MAPE), rangeWords(c.MAPEBand),
-			page.Percent(c.MAPEConst), page.Percent(c.MAPEFloor), page.Number(c.Skill), page.Percent(c.MedianAPE), page.Percent(c.P95APE), page.Percent(c.WAPE), page.Percent(c.Bias), page.Percent(c.EqualBuckets),
+		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Prose(c.Scope), page.Plain(targetWords[c.Target]), page.Name(c.Split),
+			page.Name(c.Model), page.Count(c.Rows), page.Percent(c.MAPE), rangeWords(c.MAPEBand),
+			page.Percent(c.MAPEConst), page.Percent(c.MAPEFloor), page.Number(c.Skill), page.Percent(c.MedianAPE), page.Percent(c.P95APE),
+			page.Percent(c.WAPE), page.Percent(c.Bias), page.Percent(c.EqualBuckets),
 			page.Percent(c.AboveMaxMAPE), page.Prose(c.Reason)}})
 	}
 	return page.Capped(t, "in the order of the file", "predictor_scores.json, cells")
@@ -107,8 +116,9 @@ func rangeWords(b *[2]float64) page.Cell {
 }
 
 func contrastTable(s *result.PredictorScores) *page.Table {
-	t := &page.Table{ID: "contrasts", Caption: "Paired differences of MAPE that are shown, all rows", Closed: true, Cols: []page.Column{{Head: "Target"}, {Head: "Split"}, {Head: "Better"}, {Head: "Worse"},
-		{Head: "Difference", Num: true}, {Head: "95 %"}, {Head: "Blocks", Num: true}}}
+	t := &page.Table{ID: "contrasts", Caption: "Paired differences of MAPE that are shown, all rows", Closed: true,
+		Cols: []page.Column{{Head: "Target"}, {Head: "Split"}, {Head: "Better"}, {Head: "Worse"},
+			{Head: "Difference", Num: true}, {Head: "95 %"}, {Head: "Blocks", Num: true}}}
 	for _, c := range s.Contrasts {
 		if c.Scope != scopeAll || !c.IsShown {
 			continue
@@ -117,28 +127,38 @@ func contrastTable(s *result.PredictorScores) *page.Table {
 		if d > 0 {
 			better, worse, d, band = worse, better, -d, [2]float64{-band[1], -band[0]}
 		}
-		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Plain(targetWords[c.Target]), page.Name(c.Split), page.Name(better), page.Name(worse), page.PercentOf(d), rangeWords(&band), page.Count(c.Blocks)}})
+		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Plain(targetWords[c.Target]), page.Name(c.Split), page.Name(better),
+			page.Name(worse), page.PercentOf(d), rangeWords(&band), page.Count(c.Blocks)}})
 	}
 	return page.Capped(t, "in the order of the file", "predictor_scores.json, contrasts")
 }
 
 func splitTable(s *result.PredictorScores) *page.Table {
-	t := &page.Table{ID: "splits", Caption: "Splits", Closed: true, Cols: []page.Column{{Head: "Scope"}, {Head: "Target"}, {Head: "Split"}, {Head: "What it asks"}, {Head: "Train", Num: true}, {Head: "Test", Num: true},
-		{Head: "Alive at the border", Num: true}, {Head: "Above training max", Num: true, Help: "share of test rows above the largest training target"}, {Head: "Not formable"}}}
+	t := &page.Table{ID: "splits", Caption: "Splits", Closed: true, Cols: []page.Column{{Head: "Scope"}, {Head: "Target"}, {Head: "Split"},
+		{Head: "What it asks"}, {Head: "Train", Num: true}, {Head: "Test", Num: true},
+		{Head: "Alive at the border", Num: true}, {Head: "Above training max", Num: true,
+			Help: "share of test rows above the largest training target"}, {Head: "Not formable"}}}
 	for _, x := range s.Splits {
-		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Prose(x.Scope), page.Plain(targetWords[x.Target]), page.Name(x.Name), page.Prose(x.Question), page.Count(x.Train), page.Count(x.Test), page.ZeroDim(x.Dropped), page.Percent(x.AboveMax), page.Prose(x.Reason)}})
+		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Prose(x.Scope), page.Plain(targetWords[x.Target]), page.Name(x.Name),
+			page.Prose(x.Question), page.Count(x.Train), page.Count(x.Test), page.ZeroDim(x.Dropped), page.Percent(x.AboveMax),
+			page.Prose(x.Reason)}})
 	}
 	return page.Capped(t, "in the order of the file", "predictor_scores.json, splits")
 }
 
 func calibrationSection(s *result.PredictorScores) page.Section {
 	x := page.Section{ID: "calibration", Nav: "Calibration", Title: "Honest upper quantiles",
-		Lead: "Coverage is the share of requests at or below their predicted P90. After calibration it should be 90 % wherever tomorrow is like today; under a load that was never seen nothing promises that."}
+		Lead: "Coverage is the share of requests at or below their predicted P90. After calibration it should be 90 % wherever tomorrow is " +
+			"like today; under a load that was never seen nothing promises that."}
 	x.Blocks = append(x.Blocks, page.FigureBlocks(present(reliabilityFigure(s)))...)
-	t := &page.Table{ID: "coverage", Caption: "Coverage of P90", Cols: []page.Column{{Head: "Scope"}, {Head: "Target"}, {Head: "Split"}, {Head: "Model"}, {Head: "Rows", Num: true}, {Head: "Held back", Num: true},
-		{Head: "Before", Num: true}, {Head: "After", Num: true}, {Head: "95 %"}, {Head: "Adaptive", Num: true, Help: "the level follows outcomes known at the decision"}, {Head: "Pinball after / before", Num: true}, {Head: "Why not"}}}
+	t := &page.Table{ID: "coverage", Caption: "Coverage of P90", Cols: []page.Column{{Head: "Scope"}, {Head: "Target"}, {Head: "Split"},
+		{Head: "Model"}, {Head: "Rows", Num: true}, {Head: "Held back", Num: true},
+		{Head: "Before", Num: true}, {Head: "After", Num: true}, {Head: "95 %"},
+		{Head: "Adaptive", Num: true, Help: "the level follows outcomes known at the decision"}, {Head: "Pinball after / before", Num: true},
+		{Head: "Why not"}}}
 	for _, c := range s.Calibration {
-		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Prose(c.Scope), page.Plain(targetWords[c.Target]), page.Name(c.Split), page.Name(c.Model), page.Count(c.Rows), page.Count(c.Held), page.Percent(c.Before), page.Percent(c.After),
+		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Prose(c.Scope), page.Plain(targetWords[c.Target]), page.Name(c.Split),
+			page.Name(c.Model), page.Count(c.Rows), page.Count(c.Held), page.Percent(c.Before), page.Percent(c.After),
 			rangeWords(c.Band), page.Percent(c.Adaptive), page.Number(c.Pinball), page.Prose(c.Reason)}})
 	}
 	if len(t.Rows) == 0 {
@@ -152,12 +172,14 @@ func strataSection(s *result.PredictorScores) page.Section {
 	x := page.Section{ID: "strata", Nav: "Strata", Title: "Where the errors are",
 		Lead: "MAPE on split time by what the engine was doing: requests waiting, KV cache in use, share of the prompt in the cache."}
 	models := modelNames(s)
-	t := &page.Table{ID: "strata-table", Caption: "MAPE by queue, KV use and prefix", Cols: []page.Column{{Head: "Scope"}, {Head: "Target"}, {Head: "Waiting"}, {Head: "KV use"}, {Head: "Prefix"}, {Head: "Rows", Num: true}}}
+	t := &page.Table{ID: "strata-table", Caption: "MAPE by queue, KV use and prefix",
+		Cols: []page.Column{{Head: "Scope"}, {Head: "Target"}, {Head: "Waiting"}, {Head: "KV use"}, {Head: "Prefix"}, {Head: "Rows", Num: true}}}
 	for _, m := range models {
 		t.Cols = append(t.Cols, page.Column{Head: m, Num: true})
 	}
 	for _, r := range s.Strata {
-		cells := []page.Cell{page.Prose(r.Scope), page.Plain(targetWords[r.Target]), page.Plain(r.Queue), page.Plain(r.KV), page.Plain(r.Prefix), page.Count(r.Rows)}
+		cells := []page.Cell{page.Prose(r.Scope), page.Plain(targetWords[r.Target]), page.Plain(r.Queue), page.Plain(r.KV), page.Plain(r.Prefix),
+			page.Count(r.Rows)}
 		for _, m := range models {
 			cells = append(cells, page.Percent(r.MAPE[m]))
 		}
@@ -172,10 +194,12 @@ func strataSection(s *result.PredictorScores) page.Section {
 func habitSection(s *result.PredictorScores) page.Section {
 	x := page.Section{ID: "habits", Nav: "Habits", Title: "What each pitfall costs",
 		Lead: "The same trees on the same split, trained or served with one habit of an online predictor at a time."}
-	t := &page.Table{ID: "habit-table", Caption: "Pitfalls, split time", Cols: []page.Column{{Head: "Scope"}, {Head: "Target"}, {Head: "Habit"}, {Head: "What"}, {Head: "MAPE", Num: true}, {Head: "Difference", Num: true},
+	t := &page.Table{ID: "habit-table", Caption: "Pitfalls, split time", Cols: []page.Column{{Head: "Scope"}, {Head: "Target"},
+		{Head: "Habit"}, {Head: "What"}, {Head: "MAPE", Num: true}, {Head: "Difference", Num: true},
 		{Head: "P90 coverage", Num: true}, {Head: "Difference", Num: true}, {Head: "It would claim", Num: true}}}
 	for _, p := range s.Emulation {
-		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Prose(p.Scope), page.Plain(targetWords[p.Target]), page.Name(p.Pitfall), page.Prose(p.Doc), page.Percent(p.MAPE), page.Shown(p.MAPEDelta, words.Signed), page.Percent(p.Coverage),
+		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Prose(p.Scope), page.Plain(targetWords[p.Target]), page.Name(p.Pitfall),
+			page.Prose(p.Doc), page.Percent(p.MAPE), page.Shown(p.MAPEDelta, words.Signed), page.Percent(p.Coverage),
 			page.Shown(p.CoverageDelta, words.Signed), page.Percent(p.Claimed)}})
 	}
 	if len(t.Rows) > 0 {
@@ -188,19 +212,23 @@ func habitSection(s *result.PredictorScores) page.Section {
 
 func rowSection(s *result.PredictorScores) page.Section {
 	x := page.Section{ID: "rows", Nav: "Rows", Title: "Rows and provenance", Lead: "Every request became a row or was dropped for one reason."}
-	t := &page.Table{ID: "row-table", Caption: "Rows at the decision", Cols: []page.Column{{Head: "Run"}, {Head: "Configuration"}, {Head: "Requests", Num: true}, {Head: "Rows", Num: true}, {Head: "Dropped, by reason"},
-		{Head: "States agree", Num: true, Help: "step and journey state are the same, of the rows where every step is recorded"}, {Head: "Index − actual", Num: true, Help: "mean gap of the prefix scores"}}}
+	t := &page.Table{ID: "row-table", Caption: "Rows at the decision", Cols: []page.Column{{Head: "Run"}, {Head: "Configuration"},
+		{Head: "Requests", Num: true}, {Head: "Rows", Num: true}, {Head: "Dropped, by reason"},
+		{Head: "States agree", Num: true, Help: "step and journey state are the same, of the rows where every step is recorded"},
+		{Head: "Index − actual", Num: true, Help: "mean gap of the prefix scores"}}}
 	for _, r := range s.Runs {
 		agree := page.Plain("–")
 		if a := r.Agreement; a.Rows > 0 {
 			agree = page.PercentOf(float64(a.Equal) / float64(a.Rows))
 		}
-		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Name(r.ID), page.Prose(r.Config), page.Count(r.Requests), page.Count(r.Rows), page.Prose(words.Reasons(r.Dropped)), agree, page.Percent(r.PrefixGap)}})
+		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Name(r.ID), page.Prose(r.Config), page.Count(r.Requests), page.Count(r.Rows),
+			page.Prose(words.Reasons(r.Dropped)), agree, page.Percent(r.PrefixGap)}})
 	}
 	x.Blocks = append(x.Blocks, page.Tables(page.Capped(t, "in the order of the file", "predictor_scores.json, runs"))...)
 	x.Blocks = append(x.Blocks, page.FindingBlocks("Warnings", s.Warnings)...)
 	x.Blocks = append(x.Blocks, page.Block{Heading: "How to reproduce"}, page.Block{Code: "blis-train " + s.Command})
-	t = &page.Table{ID: "inputs", Caption: "Inputs", Closed: true, Cols: []page.Column{{Head: "Name"}, {Head: "Bytes", Num: true}, {Head: "SHA-256"}}}
+	t = &page.Table{ID: "inputs", Caption: "Inputs", Closed: true, Cols: []page.Column{{Head: "Name"}, {Head: "Bytes", Num: true},
+		{Head: "SHA-256"}}}
 	for _, in := range s.Inputs {
 		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Plain(in.Name), page.Count64(in.Bytes), {Text: in.SHA256, Class: "mono"}}})
 	}

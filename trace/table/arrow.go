@@ -108,7 +108,8 @@ func openArrow[T any](f io.ReaderAt, size int64, cols []column) (rows[T], error)
 	if err := checkFooter(f, size); err != nil {
 		return nil, damaged(err)
 	}
-	rd, err := ipc.NewFileReader(io.NewSectionReader(f, 0, size), ipc.WithAllocator(boundedMemory{memory.DefaultAllocator, int(size) + maxPage}))
+	rd, err := ipc.NewFileReader(io.NewSectionReader(f, 0, size), ipc.WithAllocator(
+		boundedMemory{memory.DefaultAllocator, int(size) + maxPage}))
 	if err != nil {
 		return nil, damaged(err)
 	}

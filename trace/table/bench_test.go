@@ -19,8 +19,10 @@ func snapshotsLike(steps, running int) []trace.Snapshot {
 	for s := range steps {
 		for r := range running {
 			id, age := (s+r*7)/97*running+r, int64((s+r*7)%97)
-			out = append(out, trace.Snapshot{StepID: int64(s + 1), CoreID: fmt.Sprintf("cmpl-%016x-0-%08x", id*7919, id), Phase: "DECODE", PromptTokens: int64(100 + id%700),
-				ComputedTokens: int64(100+id%700) + age, OutputTokens: age, ScheduledTokens: 1, BlocksAllocated: int64(10 + id%40), BlocksCached: int64(rng.Intn(40)),
+			out = append(out, trace.Snapshot{StepID: int64(s + 1), CoreID: fmt.Sprintf("cmpl-%016x-0-%08x", id*7919, id), Phase: "DECODE",
+				PromptTokens:   int64(100 + id%700),
+				ComputedTokens: int64(100+id%700) + age, OutputTokens: age, ScheduledTokens: 1, BlocksAllocated: int64(10 + id%40),
+				BlocksCached:       int64(rng.Intn(40)),
 				EffectivePromptLen: trace.Some(int64(100 + id%700))})
 		}
 	}
@@ -33,8 +35,10 @@ func stepsLike(n int) []trace.Step {
 	at := int64(20e12)
 	for i := range out {
 		at += 12e6 + rng.Int63n(5e6)
-		out[i] = trace.Step{ID: int64(i + 1), TsStartNs: at, TsEndNs: at + 4e5 + rng.Int63n(1e5), DurationUs: 400 + rng.Int63n(100), RunningDepth: 16, NumDecodeReqs: 16, ScheduledTokens: 16,
-			DecodeTokens: 16, KVUsage: rng.Float64(), BlocksTotal: 5000, BlocksFree: rng.Int63n(5000), WallNs: 1771362150e9 + at, SpanSequence: int64(i / 100), NumSnapshots: 16}
+		out[i] = trace.Step{ID: int64(i + 1), TsStartNs: at, TsEndNs: at + 4e5 + rng.Int63n(1e5), DurationUs: 400 + rng.Int63n(100),
+			RunningDepth: 16, NumDecodeReqs: 16, ScheduledTokens: 16,
+			DecodeTokens: 16, KVUsage: rng.Float64(), BlocksTotal: 5000, BlocksFree: rng.Int63n(5000), WallNs: 1771362150e9 + at,
+			SpanSequence: int64(i / 100), NumSnapshots: 16}
 	}
 	return out
 }

@@ -66,7 +66,8 @@ func newParquetEncoder[T any](name string, out io.Writer, cols []column) *parque
 	iw := ipc.NewWriter(&buf, ipc.WithSchema(sc))
 	iw.Close()
 	meta.Append(metaArrow, base64.StdEncoding.EncodeToString(buf.Bytes()))
-	w := file.NewParquetWriter(out, parquetSchema(cols), file.WithWriterProps(parquet.NewWriterProperties(opts...)), file.WithWriteMetadata(meta))
+	w := file.NewParquetWriter(out, parquetSchema(cols), file.WithWriterProps(parquet.NewWriterProperties(opts...)),
+		file.WithWriteMetadata(meta))
 	return &parquetEncoder[T]{w: w, cols: cols}
 }
 

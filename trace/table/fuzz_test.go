@@ -33,7 +33,8 @@ func FuzzTable(f *testing.F) {
 			f.Add(data, format == Arrow)
 		}
 	}
-	for _, name := range []string{"duckdb/steps", "int32/snapshots", "pyarrow-plain/snapshots", "pyarrow-plain/journey_events", "polars/kv_events"} { // packed another way, or not
+	for _, name := range []string{"duckdb/steps", "int32/snapshots", "pyarrow-plain/snapshots", "pyarrow-plain/journey_events",
+		"polars/kv_events"} { // packed another way, or not
 		data, err := os.ReadFile(filepath.Join("testdata", "rewritten", name+".parquet"))
 		if err != nil {
 			f.Fatal(err)
@@ -88,7 +89,8 @@ func seedRows(f *testing.F, dir string, format Format) {
 		steps[i] = trace.Step{ID: int64(i), TsStartNs: int64(i) * 17, KVUsage: float64(i) / 70, BlocksTotal: 5}
 	}
 	for i := range kv {
-		kv[i] = trace.KVEvent{WallS: float64(i), Kind: "BlockStored", Hashes: []string{"1", "22"}[:i%3], Success: trace.Opt[bool]{V: i%2 == 0, OK: i%3 == 0}, Line: int64(i)}
+		kv[i] = trace.KVEvent{WallS: float64(i), Kind: "BlockStored", Hashes: []string{"1", "22"}[:i%3],
+			Success: trace.Opt[bool]{V: i%2 == 0, OK: i%3 == 0}, Line: int64(i)}
 	}
 	for i := range seen {
 		seen[i] = trace.ObservedRequest{ID: "a", Source: "client", SendNs: trace.Some(int64(i)), ChunkGapsUs: []float64{1, 2, 3}[:i%4]}
@@ -96,7 +98,8 @@ func seedRows(f *testing.F, dir string, format Format) {
 	for i := range snaps {
 		snaps[i] = trace.Snapshot{StepID: int64(i / 4), CoreID: "cmpl-x"[:i%6], Phase: "DECODE", Orphan: i%7 == 0}
 	}
-	for _, err := range []error{Write(dir, Steps, format, steps), Write(dir, KVEvents, format, kv), Write(dir, ObservedRequests, format, seen), Write(dir, Snapshots, format, snaps)} {
+	for _, err := range []error{Write(dir, Steps, format, steps), Write(dir, KVEvents, format, kv), Write(dir, ObservedRequests, format, seen),
+		Write(dir, Snapshots, format, snaps)} {
 		if err != nil {
 			f.Fatal(err)
 		}

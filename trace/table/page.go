@@ -82,7 +82,8 @@ func readHeader(b []byte) (h pageHeader, n int, err error) {
 	switch {
 	case r.bad:
 		err = errors.New("its page has a broken header")
-	case h.unpacked < 0 || h.packed < 0 || h.values < 0 || h.defBytes < 0 || h.repBytes < 0 || h.values > math.MaxInt32 || h.unpacked > maxPage:
+	case h.unpacked < 0 || h.packed < 0 || h.values < 0 || h.defBytes < 0 || h.repBytes < 0 || h.values > math.MaxInt32 ||
+		h.unpacked > maxPage:
 		err = fmt.Errorf("its page claims %d values in %d bytes, %d unpacked", h.values, h.packed, h.unpacked)
 	}
 	return h, r.i, err

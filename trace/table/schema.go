@@ -164,7 +164,8 @@ func (c *column) resolve(t reflect.Type) {
 
 // arrowType is the Arrow type of a column.
 func (c *column) arrowType() arrow.DataType {
-	elem := [...]arrow.DataType{arrow.PrimitiveTypes.Int64, arrow.PrimitiveTypes.Float64, arrow.FixedWidthTypes.Boolean, arrow.BinaryTypes.String}[c.kind]
+	elem := [...]arrow.DataType{arrow.PrimitiveTypes.Int64, arrow.PrimitiveTypes.Float64, arrow.FixedWidthTypes.Boolean,
+		arrow.BinaryTypes.String}[c.kind]
 	if c.list {
 		return arrow.ListOfField(arrow.Field{Name: "element", Type: elem})
 	}
@@ -195,7 +196,8 @@ func parquetSchema(cols []column) *schema.GroupNode {
 		}
 		elem := primitive("element", parquet.Repetitions.Required, c.kind)
 		list := schema.MustGroup(schema.NewGroupNode("list", parquet.Repetitions.Repeated, schema.FieldList{elem}, -1))
-		fields[i] = schema.MustGroup(schema.NewGroupNodeLogical(c.Name, parquet.Repetitions.Required, schema.FieldList{list}, schema.NewListLogicalType(), -1))
+		fields[i] = schema.MustGroup(schema.NewGroupNodeLogical(c.Name, parquet.Repetitions.Required, schema.FieldList{list},
+			schema.NewListLogicalType(), -1))
 	}
 	return schema.MustGroup(schema.NewGroupNode("schema", parquet.Repetitions.Required, fields, -1))
 }
@@ -223,8 +225,10 @@ func primitive(name string, rep parquet.Repetition, k kind) schema.Node {
 func Markdown() string {
 	var b strings.Builder
 	b.WriteString("# Tables\n\nGenerated from the struct tags in `trace/run.go` (`go generate ./trace/table`); do not edit.\n\n")
-	fmt.Fprintf(&b, "`extract` writes one folder `tables/run=<id>/` per engine run, one file per table (`<table>.parquet`, or `.arrow` with `--format arrow`); a table without rows is not written. Schema version %s. "+
-		"Columns marked *null* may be unknown. Stamps are int64 nanoseconds of the producer's monotonic clock unless the name says `wall`.\n", SchemaVersion)
+	fmt.Fprintf(&b, "`extract` writes one folder `tables/run=<id>/` per engine run, one file per table (`<table>.parquet`, or `.arrow` "+
+		"with `--format arrow`); a table without rows is not written. Schema version %s. "+
+		"Columns marked *null* may be unknown. Stamps are int64 nanoseconds of the producer's monotonic clock unless the name says `wall`.\n",
+		SchemaVersion)
 	for _, t := range Tables {
 		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n| column | type | unit | null | meaning |\n|---|---|---|---|---|\n", t.Name, t.Doc)
 		for _, c := range publicColumns(t.row) {

@@ -22,7 +22,8 @@ var Codes = []trace.CodeEntry{
 		Action: "run `blis-train extract RUNDIR... -o OUT` first and pass the same OUT"},
 	{Code: CodeDamaged, Kind: "error", Meaning: "a table file is broken: cut, overwritten, or no Parquet or Arrow file",
 		Action: "run `blis-train extract RUNDIR... -o OUT --force` again"},
-	{Code: CodeColumn, Kind: "error", Meaning: "a column of a table is missing, of another type, holds nulls where it may not, or its rows are out of order",
+	{Code: CodeColumn, Kind: "error", Meaning: "a column of a table is missing, of another type, holds nulls where it may not, or its " +
+		"rows are out of order",
 		Action: "write the column as docs/tables.md has it, or run `blis-train extract RUNDIR... -o OUT --force` again"},
 }
 

@@ -19,7 +19,8 @@ const BadHeader trace.Code = "tracev2_header"
 
 // Codes describes them.
 var Codes = []trace.CodeEntry{
-	{Code: BadHeader, Kind: "error", Meaning: "the header of a TraceV2 file cannot be used: another version, another unit, an unknown way in which sessions grow",
+	{Code: BadHeader, Kind: "error", Meaning: "the header of a TraceV2 file cannot be used: another version, another unit, an unknown " +
+		"way in which sessions grow",
 		Action: "use trace_version 1 to 3, microseconds, and session_context_growth empty or accumulate"},
 }
 

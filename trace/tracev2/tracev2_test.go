@@ -137,7 +137,8 @@ func TestLostRows(t *testing.T) {
 		"1,s,2,1,1":                  "round 2 after -1",
 		"1,s,0,a\"b,1":               "bare",
 	} {
-		r, err := NewReader(strings.NewReader("trace_version: 2\nsession_context_growth: accumulate\n"+head+"0,,0,1,1\n"+row+"\n2,,0,1,1\n"), "f", nil)
+		r, err := NewReader(strings.NewReader("trace_version: 2\nsession_context_growth: accumulate\n"+head+"0,,0,1,1\n"+row+"\n2,,0,1,1\n"), "f",
+			nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -91,16 +91,19 @@ var attrKeys = [numSlots]struct {
 	want attrType
 }{
 	stepID: {"step.id", wantInt}, stepTsStart: {"step.ts_start_ns", wantInt}, stepTsEnd: {"step.ts_end_ns", wantInt},
-	stepDuration: {"step.duration_us", wantInt}, queueRunning: {"queue.running_depth", wantInt}, queueWaiting: {"queue.waiting_depth", wantInt},
+	stepDuration: {"step.duration_us", wantInt}, queueRunning: {"queue.running_depth", wantInt},
+	queueWaiting:     {"queue.waiting_depth", wantInt},
 	batchPrefillReqs: {"batch.num_prefill_reqs", wantInt}, batchDecodeReqs: {"batch.num_decode_reqs", wantInt},
-	batchScheduled: {"batch.scheduled_tokens", wantInt}, batchPrefill: {"batch.prefill_tokens", wantInt}, batchDecode: {"batch.decode_tokens", wantInt},
+	batchScheduled: {"batch.scheduled_tokens", wantInt}, batchPrefill: {"batch.prefill_tokens", wantInt},
+	batchDecode:   {"batch.decode_tokens", wantInt},
 	batchFinished: {"batch.num_finished", wantInt}, batchPreempted: {"batch.num_preempted", wantInt},
 	kvUsage: {"kv.usage_gpu_ratio", wantFloat}, kvTotal: {"kv.blocks_total_gpu", wantInt}, kvFree: {"kv.blocks_free_gpu", wantInt},
 
 	snapRequest: {"request.id", wantText}, snapPhase: {"request.phase", wantText}, snapPrompt: {"request.num_prompt_tokens", wantInt},
 	snapComputed: {"request.num_computed_tokens", wantInt}, snapOutput: {"request.num_output_tokens", wantInt},
 	snapPreemptions: {"request.num_preemptions", wantInt}, snapScheduled: {"request.scheduled_tokens_this_step", wantInt},
-	snapAllocated: {"kv.blocks_allocated_gpu", wantInt}, snapCached: {"kv.blocks_cached_gpu", wantInt}, snapEffective: {"request.effective_prompt_len", wantInt},
+	snapAllocated: {"kv.blocks_allocated_gpu", wantInt}, snapCached: {"kv.blocks_cached_gpu", wantInt},
+	snapEffective: {"request.effective_prompt_len", wantInt},
 
 	journeyType: {"event.type", wantText}, journeyTs: {"ts.monotonic", wantFloat}, journeyTsNs: {"ts.monotonic_ns", wantInt},
 	journeyStep: {"scheduler.step", wantInt}, journeyPhase: {"phase", wantText},
@@ -116,7 +119,8 @@ var attrKeys = [numSlots]struct {
 	stockTTFT: {"gen_ai.latency.time_to_first_token", wantFloat}, stockE2E: {"gen_ai.latency.e2e", wantFloat},
 	stockQueue: {"gen_ai.latency.time_in_queue", wantFloat}, stockPrefill: {"gen_ai.latency.time_in_model_prefill", wantFloat},
 	stockDecode: {"gen_ai.latency.time_in_model_decode", wantFloat}, stockInference: {"gen_ai.latency.time_in_model_inference", wantFloat},
-	spanSequence: {"scheduler.span_sequence", wantInt}, spanRangeStart: {"scheduler.step_range_start", wantInt}, spanRangeEnd: {"scheduler.step_range_end", wantInt},
+	spanSequence: {"scheduler.span_sequence", wantInt}, spanRangeStart: {"scheduler.step_range_start", wantInt},
+	spanRangeEnd: {"scheduler.step_range_end", wantInt},
 }
 
 // slotOf finds the slot of a key that the guess missed.

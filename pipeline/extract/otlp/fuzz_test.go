@@ -61,7 +61,8 @@ func same(a, b []Span) bool { return reflect.DeepEqual(a, b) || render(a) == ren
 func smallLines() []string {
 	life := otlptest.Life(2e7, 6)
 	return []string{
-		otlptest.Line("a", otlptest.API(1, "cmpl-1", 1e7, 5e7, otlptest.Int("gen_ai.request.n", 2), otlptest.Float("gen_ai.request.temperature", 0.7))),
+		otlptest.Line("a", otlptest.API(1, "cmpl-1", 1e7, 5e7, otlptest.Int("gen_ai.request.n", 2),
+			otlptest.Float("gen_ai.request.temperature", 0.7))),
 		otlptest.Line("a", otlptest.Core(1, 0, "cmpl-1-0-aaaaaaaa", life[:2])),
 		otlptest.Line("a", otlptest.Core(1, 0, "cmpl-1-0-aaaaaaaa", life[3:])),
 		otlptest.Line("a", otlptest.StepSpan(1, 1, 10, otlptest.Summary(6, 2e7, true))),
@@ -130,7 +131,8 @@ func checkJSON(t *testing.T, data []byte) {
 	if errFast == nil && errRef == nil && !same(fast, ref) {
 		t.Errorf("%q:\nfast %s\npdata %s", data, render(fast), render(ref))
 	}
-	if _, err := (&ptrace.JSONUnmarshaler{}).UnmarshalTraces(data); err == nil && errFast != nil && json.Valid(data) && data[0] == '{' && !strings.Contains(errFast.Msg, "want resourceSpans") {
+	if _, err := (&ptrace.JSONUnmarshaler{}).UnmarshalTraces(data); err == nil && errFast != nil && json.Valid(data) && data[0] == '{' &&
+		!strings.Contains(errFast.Msg, "want resourceSpans") {
 		t.Errorf("%q: the fast reader refuses (%v) what the bare reference takes", data, errFast)
 	}
 }
@@ -225,7 +227,8 @@ func checkProto(t *testing.T, data []byte) {
 	if errFast != nil && (errFast.At < 0 || errFast.At > len(data)) {
 		t.Errorf("error outside the message: byte %d of %d", errFast.At, len(data))
 	}
-	if _, err := (&ptrace.ProtoUnmarshaler{}).UnmarshalTraces(data); err == nil && errFast != nil && !strings.Contains(errFast.Msg, "nested") && !strings.Contains(errFast.Msg, "want 0, 1, 2 or 5") {
+	if _, err := (&ptrace.ProtoUnmarshaler{}).UnmarshalTraces(data); err == nil && errFast != nil &&
+		!strings.Contains(errFast.Msg, "nested") && !strings.Contains(errFast.Msg, "want 0, 1, 2 or 5") {
 		t.Errorf("%x: the fast reader refuses (%v) what the bare reference takes", data, errFast)
 	}
 	if errFast == nil != (errRef == nil) {

@@ -46,14 +46,20 @@ var grammar = map[string][]wireField{
 	"EntityRef":     {{"schemaUrl", 1, "text"}, {"type", 2, "text"}, {"idKeys", 3, "[]text"}, {"descriptionKeys", 4, "[]text"}},
 	"ScopeSpans":    {{"scope", 1, "Scope"}, {"spans", 2, "[]Span"}, {"schemaUrl", 3, "text"}},
 	"Scope":         {{"name", 1, "scope"}, {"version", 2, "text"}, {"attributes", 3, "[]KeyValue"}, {"droppedAttributesCount", 4, "uint32"}},
-	"Span": {{"traceId", 1, "id16"}, {"spanId", 2, "id8"}, {"traceState", 3, "text"}, {"parentSpanId", 4, "id8"}, {"name", 5, "span"}, {"kind", 6, "kind"},
-		{"startTimeUnixNano", 7, "fixed64"}, {"endTimeUnixNano", 8, "fixed64"}, {"attributes", 9, "[]KeyValue"}, {"droppedAttributesCount", 10, "uint32"},
-		{"events", 11, "[]Event"}, {"droppedEventsCount", 12, "uint32"}, {"links", 13, "[]Link"}, {"droppedLinksCount", 14, "uint32"}, {"status", 15, "Status"}, {"flags", 16, "fixed32"}},
-	"Event":    {{"timeUnixNano", 1, "fixed64"}, {"name", 2, "event"}, {"attributes", 3, "[]KeyValue"}, {"droppedAttributesCount", 4, "uint32"}},
-	"Link":     {{"traceId", 1, "id16"}, {"spanId", 2, "id8"}, {"traceState", 3, "text"}, {"attributes", 4, "[]KeyValue"}, {"droppedAttributesCount", 5, "uint32"}, {"flags", 6, "fixed32"}},
+	"Span": {{"traceId", 1, "id16"}, {"spanId", 2, "id8"}, {"traceState", 3, "text"}, {"parentSpanId", 4, "id8"}, {"name", 5, "span"},
+		{"kind", 6, "kind"},
+		{"startTimeUnixNano", 7, "fixed64"}, {"endTimeUnixNano", 8, "fixed64"}, {"attributes", 9, "[]KeyValue"},
+		{"droppedAttributesCount", 10, "uint32"},
+		{"events", 11, "[]Event"}, {"droppedEventsCount", 12, "uint32"}, {"links", 13, "[]Link"}, {"droppedLinksCount", 14, "uint32"},
+		{"status", 15, "Status"}, {"flags", 16, "fixed32"}},
+	"Event": {{"timeUnixNano", 1, "fixed64"}, {"name", 2, "event"}, {"attributes", 3, "[]KeyValue"},
+		{"droppedAttributesCount", 4, "uint32"}},
+	"Link": {{"traceId", 1, "id16"}, {"spanId", 2, "id8"}, {"traceState", 3, "text"}, {"attributes", 4, "[]KeyValue"},
+		{"droppedAttributesCount", 5, "uint32"}, {"flags", 6, "fixed32"}},
 	"Status":   {{"message", 2, "text"}, {"code", 3, "code"}},
 	"KeyValue": {{"key", 1, "key"}, {"value", 2, "AnyValue"}, {"keyStrindex", 3, "int32"}},
-	"AnyValue": {{"stringValue", 1, "text"}, {"boolValue", 2, "bool"}, {"intValue", 3, "int64"}, {"doubleValue", 4, "double"}, {"arrayValue", 5, "ArrayValue"},
+	"AnyValue": {{"stringValue", 1, "text"}, {"boolValue", 2, "bool"}, {"intValue", 3, "int64"}, {"doubleValue", 4, "double"},
+		{"arrayValue", 5, "ArrayValue"},
 		{"kvlistValue", 6, "KeyValueList"}, {"bytesValue", 7, "bytes"}, {"stringValueStrindex", 8, "int32"}},
 	"ArrayValue":   {{"values", 1, "[]AnyValue"}},
 	"KeyValueList": {{"values", 1, "[]KeyValue"}},
@@ -162,12 +168,13 @@ var forms = map[string]struct{ plain, odd []string }{
 	"uint32":  {numbers[:4], oddNumbers},
 	"fixed32": {numbers[:4], oddNumbers},
 	"fixed64": {append([]string{"9223372036854775808", "18446744073709551615"}, numbers[:4]...), oddNumbers},
-	"double":  {[]string{"1", "0.5", "-0", "1e300", "1e-400", `"NaN"`, `"Infinity"`, `"-Infinity"`, `"1.5"`, "123456789.123456789", "20020.937100001", "5e-324", "0.1"}, []string{`"inf"`, `"0x1p-2"`, `"1_0"`, `""`, `"+1"`, "1e999", `"."`}},
-	"bytes":   {[]string{`"3q0="`, `""`}, []string{`"3q0"`, `"??"`}},
-	"id8":     {[]string{`"0a5d2f346baa9455"`, `""`, `"0A5D2F346BAA9455"`, `"0000000000000000"`}, []string{`"0a5d"`, `"zz5d2f346baa9455"`}},
-	"id16":    {[]string{`"374e6ee57c92377d5d2df595574dac92"`, `""`}, []string{`"374e6ee57c92377d5d2df595574dac9"`}},
-	"kind":    {[]string{"1", `"SPAN_KIND_SERVER"`, "9"}, []string{`"SPAN_KIND_OTHER"`, `"1"`}},
-	"code":    {[]string{"2", `"STATUS_CODE_ERROR"`, "-1"}, []string{`"STATUS_CODE_BAD"`, "2147483648"}},
+	"double": {[]string{"1", "0.5", "-0", "1e300", "1e-400", `"NaN"`, `"Infinity"`, `"-Infinity"`, `"1.5"`, "123456789.123456789",
+		"20020.937100001", "5e-324", "0.1"}, []string{`"inf"`, `"0x1p-2"`, `"1_0"`, `""`, `"+1"`, "1e999", `"."`}},
+	"bytes": {[]string{`"3q0="`, `""`}, []string{`"3q0"`, `"??"`}},
+	"id8":   {[]string{`"0a5d2f346baa9455"`, `""`, `"0A5D2F346BAA9455"`, `"0000000000000000"`}, []string{`"0a5d"`, `"zz5d2f346baa9455"`}},
+	"id16":  {[]string{`"374e6ee57c92377d5d2df595574dac92"`, `""`}, []string{`"374e6ee57c92377d5d2df595574dac9"`}},
+	"kind":  {[]string{"1", `"SPAN_KIND_SERVER"`, "9"}, []string{`"SPAN_KIND_OTHER"`, `"1"`}},
+	"code":  {[]string{"2", `"STATUS_CODE_ERROR"`, "-1"}, []string{`"STATUS_CODE_BAD"`, "2147483648"}},
 }
 
 var (
@@ -196,7 +203,8 @@ func (c *choices) protoOf(kind string, depth int) []byte {
 	return out
 }
 
-var wireOf = map[string]int{"bool": scan.WireVarint, "int32": scan.WireVarint, "int64": scan.WireVarint, "uint32": scan.WireVarint, "kind": scan.WireVarint, "code": scan.WireVarint,
+var wireOf = map[string]int{"bool": scan.WireVarint, "int32": scan.WireVarint, "int64": scan.WireVarint, "uint32": scan.WireVarint,
+	"kind": scan.WireVarint, "code": scan.WireVarint,
 	"fixed64": scan.WireFixed64, "double": scan.WireFixed64, "fixed32": scan.WireFixed32}
 
 func (c *choices) fieldProto(out []byte, number int, kind string, depth int) []byte {

@@ -60,7 +60,8 @@ func (b *Batch) lose(f fault) {
 
 // tooLong is the fault of a line of more than limit bytes.
 func tooLong(line, offset, bytes, limit int64) fault {
-	return fault{code: account.CodeLineTooLong, line: line, offset: offset, bytes: bytes, msg: fmt.Sprintf("line of more than %d bytes (--max-line)", limit)}
+	return fault{code: account.CodeLineTooLong, line: line, offset: offset, bytes: bytes,
+		msg: fmt.Sprintf("line of more than %d bytes (--max-line)", limit)}
 }
 
 func (b *Batch) hash() { b.link.settle() }

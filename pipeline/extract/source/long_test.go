@@ -65,7 +65,8 @@ func TestLongLinesAreSharedByWorkers(t *testing.T) {
 	var peak uint64
 	total := 0
 	in := []Input{{Path: path, Name: "f"}}
-	err = Stream(context.Background(), in, Options{Workers: 8, Limits: Limits{MaxLine: 1 << 25, MaxExpansion: 100}}, func() Decoder[*lengths] { return lengthDecoder{&peak} },
+	err = Stream(context.Background(), in, Options{Workers: 8, Limits: Limits{MaxLine: 1 << 25, MaxExpansion: 100}},
+		func() Decoder[*lengths] { return lengthDecoder{&peak} },
 		func(p *Parsed[*lengths]) error { total += p.Records.total; runtime.GC(); return nil })
 	if err != nil || total != n*(line-1) {
 		t.Fatalf("got %d bytes, %v", total, err)

@@ -184,7 +184,8 @@ func (h *spoolHead) advance() error {
 		}
 		return err
 	}
-	h.rec = spoolRec{key: int64(binary.LittleEndian.Uint64(head[0:])), seq: int64(binary.LittleEndian.Uint64(head[8:])), n: binary.LittleEndian.Uint32(head[16:])}
+	h.rec = spoolRec{key: int64(binary.LittleEndian.Uint64(head[0:])), seq: int64(binary.LittleEndian.Uint64(head[8:])),
+		n: binary.LittleEndian.Uint32(head[16:])}
 	if cap(h.row) < int(h.rec.n) {
 		h.row = make([]byte, h.rec.n, 2*h.rec.n)
 	}

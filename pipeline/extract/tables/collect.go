@@ -41,7 +41,8 @@ type Collector struct {
 }
 
 func New(names []source.Input, acc *account.Account, mem *spool.Memory, format table.Format) *Collector {
-	return &Collector{names: names, acc: acc, mem: mem, stage: mem.Dir, format: format, seen: map[spanKey]uint64{}, byID: map[string]int32{}, pack: newPacking(), journeys: mem.Spool()}
+	return &Collector{names: names, acc: acc, mem: mem, stage: mem.Dir, format: format, seen: map[spanKey]uint64{}, byID: map[string]int32{},
+		pack: newPacking(), journeys: mem.Spool()}
 }
 
 // dir is where the tables of the n-th engine found are written.

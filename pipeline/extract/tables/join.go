@@ -152,7 +152,8 @@ func (c *Collector) requestKeys(engine int32) (keys []requestKey, whole bool, er
 		if err == nil {
 			r, err = c.requestRow(k, p, str)
 		}
-		keys = append(keys, requestKey{r.ArrivedNs.Or(unknownNs), r.QueuedNs.Or(unknownNs), r.FinishedNs.Or(unknownNs), r.StartWallNs.Or(unknownNs), k, p})
+		keys = append(keys, requestKey{r.ArrivedNs.Or(unknownNs), r.QueuedNs.Or(unknownNs), r.FinishedNs.Or(unknownNs),
+			r.StartWallNs.Or(unknownNs), k, p})
 		whole = whole && r.DroppedEvents == 0 && !(k == nil && r.Source == trace.SourceFork && r.DepartedNs.OK && !isPooling(r.Route.V))
 	}
 	for _, k := range c.cores {
@@ -238,7 +239,8 @@ func (c *Collector) fillAPI(r *trace.Request, p *api, str *spool.Interner) error
 	}
 	r.ArrivedNs, r.HandoffNs, r.FirstResponseNs = a.ArrivedNs, a.HandoffNs, a.FirstResponseNs
 	r.DepartedNs, r.AbortedNs, r.AbortReason = a.DepartedNs, a.AbortedNs, a.AbortReason
-	for _, f := range [...]struct{ dst, src *trace.Opt[int64] }{{&r.PromptTokens, &a.PromptTokens}, {&r.OutputTokens, &a.OutputTokens}, {&r.MaxTokens, &a.MaxTokens}} {
+	for _, f := range [...]struct{ dst, src *trace.Opt[int64] }{{&r.PromptTokens, &a.PromptTokens}, {&r.OutputTokens, &a.OutputTokens},
+		{&r.MaxTokens, &a.MaxTokens}} {
 		if !f.dst.OK {
 			*f.dst = *f.src
 		}

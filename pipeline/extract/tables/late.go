@@ -22,7 +22,8 @@ type lateRows struct {
 }
 
 func newLateRows(mem *spool.Memory) lateRows {
-	return lateRows{steps: mem.Spool(), snaps: mem.Spool(), stepCodec: table.NewCodec[trace.Step](), snapCodec: table.NewCodec[trace.Snapshot]()}
+	return lateRows{steps: mem.Spool(), snaps: mem.Spool(), stepCodec: table.NewCodec[trace.Step](),
+		snapCodec: table.NewCodec[trace.Snapshot]()}
 }
 
 func (l *lateRows) add(g otlp.StepRows) error {

@@ -28,7 +28,8 @@ func stepSpans(n int) []*otlp.StepRows {
 			if id%20 == 0 && r == 2 {
 				at++
 			}
-			spans[at].Snaps = append(spans[at].Snaps, trace.Snapshot{StepID: id, CoreID: fmt.Sprint("request-", r+int(id)/7), ScheduledTokens: 1, ComputedTokens: id})
+			spans[at].Snaps = append(spans[at].Snaps, trace.Snapshot{StepID: id, CoreID: fmt.Sprint("request-", r+int(id)/7), ScheduledTokens: 1,
+				ComputedTokens: id})
 		}
 	}
 	return spans
@@ -86,7 +87,8 @@ func TestLateStepSpans(t *testing.T) {
 		if !reflect.DeepEqual(want, got) {
 			t.Errorf("%s: the tables differ", format)
 		}
-		if m.late.rows == 0 || !reflect.DeepEqual(m.out, ordered.out) || !reflect.DeepEqual(m.owners, ordered.owners) || m.acc.Kept != ordered.acc.Kept {
+		if m.late.rows == 0 || !reflect.DeepEqual(m.out, ordered.out) || !reflect.DeepEqual(m.owners, ordered.owners) ||
+			m.acc.Kept != ordered.acc.Kept {
 			t.Errorf("%s: got %d late rows, %+v, want the figures of the ordered spans %+v", format, m.late.rows, m.out.steps, ordered.out.steps)
 		}
 	}

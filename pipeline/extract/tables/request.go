@@ -121,10 +121,12 @@ func summarise(r *trace.Request, e *trace.JourneyEvent) {
 
 // api collects a request as the API process saw it, or a stock span.
 func (c *Collector) api(s *otlp.Span, key spanKey) {
-	p := &api{key: key, id: s.RequestID.V, hasID: s.RequestID.OK, order: c.order, file: s.File, line: s.Line, isStock: s.Class == otlp.ClassStock, kept: 1}
+	p := &api{key: key, id: s.RequestID.V, hasID: s.RequestID.OK, order: c.order, file: s.File, line: s.Line,
+		isStock: s.Class == otlp.ClassStock, kept: 1}
 	r := trace.Request{Route: s.Route, Model: s.Model, PromptTokens: s.Prompt, OutputTokens: s.Completion, MaxTokens: s.MaxTokens, N: s.N,
 		StartWallNs: trace.Some(s.StartNs), EndWallNs: trace.Some(s.EndNs)}
-	stamps := [...]*trace.Opt[int64]{otlp.APIArrived: &r.ArrivedNs, otlp.APIHandoff: &r.HandoffNs, otlp.APIFirst: &r.FirstResponseNs, otlp.APIDeparted: &r.DepartedNs, otlp.APIAborted: &r.AbortedNs}
+	stamps := [...]*trace.Opt[int64]{otlp.APIArrived: &r.ArrivedNs, otlp.APIHandoff: &r.HandoffNs, otlp.APIFirst: &r.FirstResponseNs,
+		otlp.APIDeparted: &r.DepartedNs, otlp.APIAborted: &r.AbortedNs}
 	for _, e := range s.API {
 		if stamps[e.Name].OK {
 			c.acc.Drop(account.CodeRepeatedEvent, 1, c.at(s), "%s of %s", otlp.EventNames[e.Name], p.id)
@@ -137,7 +139,8 @@ func (c *Collector) api(s *otlp.Span, key spanKey) {
 		p.kept++
 	}
 	if p.isStock {
-		for i, dst := range []*trace.Opt[float64]{&r.StockTTFTUs, &r.StockE2EUs, &r.StockQueueUs, &r.StockPrefillUs, &r.StockDecodeUs, &r.StockInferUs} {
+		for i, dst := range []*trace.Opt[float64]{&r.StockTTFTUs, &r.StockE2EUs, &r.StockQueueUs, &r.StockPrefillUs, &r.StockDecodeUs,
+			&r.StockInferUs} {
 			if s.Stock[i].OK {
 				*dst = trace.Some(s.Stock[i].V * 1e6)
 			}

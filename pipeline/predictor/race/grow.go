@@ -235,5 +235,6 @@ func (t *task) covered(fs forest.LevelFactors, m model.Model, test []int) result
 	share, band := model.Coverage(y, after)
 	return result.PredictorCalibration{Scope: t.scope, Target: t.target, Split: Unseen, Model: fs.Model, Quantile: fs.Level, Rows: len(test),
 		Before: result.OrNull(raw), After: result.OrNull(share), Band: &band,
-		Pinball: result.OrNull(model.Pinball(y, after, fs.Level) / model.Pinball(y, before, fs.Level)), Curve: []result.PredictorLevel{}, Blocks: []result.PredictorDriftBlock{}}
+		Pinball: result.OrNull(model.Pinball(y, after, fs.Level) / model.Pinball(y, before, fs.Level)), Curve: []result.PredictorLevel{},
+		Blocks: []result.PredictorDriftBlock{}}
 }

@@ -49,7 +49,8 @@ func flattery(doc *result.PredictorScores, s *result.PredictorSplit) string {
 	if leak == nil || honest == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s, %s, random - time: trees %+.1f points (%s against %s)", s.Scope, s.Target, 100*(*leak-*honest), asPercent(leak), asPercent(honest))
+	return fmt.Sprintf("%s, %s, random - time: trees %+.1f points (%s against %s)", s.Scope, s.Target, 100*(*leak-*honest), asPercent(leak),
+		asPercent(honest))
 }
 
 // winner names the model with the smallest MAPE and those it is shown to beat.

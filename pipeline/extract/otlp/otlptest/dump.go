@@ -70,7 +70,8 @@ func API(n int64, id string, arrivedNs, departedNs int64, attrs ...string) Span 
 	seconds := func(ns int64) string { return Float("event.ts.monotonic", float64(ns)/1e9) }
 	return Span{
 		Scope: "vllm.api", Name: "llm_request", Trace: n, ID: n<<8 | 1, StartNs: WallNs(arrivedNs), EndNs: WallNs(departedNs),
-		Attrs: append([]string{Str("gen_ai.request.id", id), Str("http.route", "/v1/completions"), Int("gen_ai.usage.prompt_tokens", 4)}, attrs...),
+		Attrs: append([]string{Str("gen_ai.request.id", id), Str("http.route", "/v1/completions"), Int("gen_ai.usage.prompt_tokens", 4)},
+			attrs...),
 		Events: []string{
 			Event("api.ARRIVED", WallNs(arrivedNs), seconds(arrivedNs)),
 			Event("api.DEPARTED", WallNs(departedNs), seconds(departedNs)),
@@ -127,7 +128,8 @@ func Summary(id, startNs int64, isPrefill bool) string {
 	}
 	return Event("step.BATCH_SUMMARY", WallNs(startNs+5e5),
 		Int("step.id", id), Int("step.ts_start_ns", startNs), Int("step.ts_end_ns", startNs+4e5), Int("step.duration_us", 400),
-		Int("queue.running_depth", 1), Int("queue.waiting_depth", 0), Int("batch.num_prefill_reqs", prefill), Int("batch.num_decode_reqs", decode),
+		Int("queue.running_depth", 1), Int("queue.waiting_depth", 0), Int("batch.num_prefill_reqs", prefill),
+		Int("batch.num_decode_reqs", decode),
 		Int("batch.scheduled_tokens", tokens), Int("batch.prefill_tokens", tokens*prefill), Int("batch.decode_tokens", decode),
 		Int("batch.num_finished", 0), Int("batch.num_preempted", 0),
 		Float("kv.usage_gpu_ratio", 0.25), Int("kv.blocks_total_gpu", 100), Int("kv.blocks_free_gpu", 75))
