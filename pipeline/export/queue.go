@@ -38,7 +38,8 @@ func Queue(q *result.Queue, in result.Input, f Format, o QueueOptions) (*Output,
 	side := &Sidecar{
 		Header: result.NewHeader(q.ToolVersion, "export --format "+string(f)), Format: string(f), ReadBy: out.ReadBy,
 		FitInputs: q.Inputs, FitCommand: q.Command,
-		Verdict: "not validated", Values: []SideValue{}, Configs: []SideConfig{}, Warnings: out.Warnings,
+		Verdict: "not validated", Values: []SideValue{}, Configs: []SideConfig{},
+		Warnings: append([]trace.Finding{}, out.Warnings...),
 	}
 	side.Inputs, side.Platform = []result.Input{in}, q.Platform
 	for i := range q.Servers {
