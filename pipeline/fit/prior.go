@@ -124,8 +124,13 @@ func (l *libraryPrior) apply(s *estimate.Solved) error {
 		}
 	}
 	s.Opt.Prior, s.Opt.Precision, s.Opt.Lambdas = l.mean, inv, priorLambdas()
+	s.Opt.SmallestWithin = len(s.Pool.Train) >= plentyRows
 	return nil
 }
+
+// plentyRows is where the fold scores alone decide how much the prior counts; below,
+// the strongest prior within one standard error of the best does.
+const plentyRows = 1000
 
 // priorLambdas are shares of one row's relative variance that its rows have in
 // common: sd^2/n for an error of sd per row and n rows worth of them.
