@@ -146,7 +146,8 @@ func TestEvalPriorFirstRows(t *testing.T) {
 		return doc
 	}
 	good := 0
-	fmt.Println("hold-out MAPE, %: first 100 rows and library | library alone | 100 rows alone || 80 % of the rows with and without the library")
+	fmt.Println("hold-out MAPE, %: first 100 rows and library | library alone | 100 rows alone || 80 % of the rows with and without the " +
+		"library")
 	for _, s := range all {
 		d := &s.Deployment
 		if priors[d.Model.ID] == nil {

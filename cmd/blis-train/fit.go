@@ -19,7 +19,8 @@ func fitCommand() *cli.Command {
 		ArgsUsage: "OUT",
 		Description: "Reads OUT/tables and OUT/extract.json, measures the lag, fits step time and delays,\n" +
 			"and writes fit.json and coefficients.yaml.\n\n" +
-			"Example:\n   blis-train fit out --objective cross\n   blis-train fit out --save-gram site-a.gram\n   blis-train fit --from-gram site-a.gram site-b.gram -o pooled",
+			"Example:\n   blis-train fit out --objective cross\n   blis-train fit out --save-gram site-a.gram\n   blis-train fit --from-gram " +
+			"site-a.gram site-b.gram -o pooled",
 		Flags: flags(stageFlags(o.Table()), []cli.Flag{
 			&cli.StringSliceFlag{Name: "from-gram", Usage: "fit these Gram `FILE`s in place of OUT (repeatable, or as arguments); needs -o"},
 			outFlag("`FOLDER` of the results (default: OUT itself)"), configFlag(), ledgerFlag(),
@@ -69,15 +70,20 @@ func runFit(c *cli.Context) error {
 
 // showFit prints the fit for people.
 func showFit(con *console, doc *result.Fit) {
-	con.table("target and lag audit", table.Row{"run", "duration p50 us", "cadence p50 us", "floor us", "sched-queued p50/p90 us", "queued-arrived p50/p90 us", "lag", "lag evidence (MAPE at 0/1/2)", "known steps"}, auditRows(doc))
+	con.table("target and lag audit", table.Row{"run", "duration p50 us", "cadence p50 us", "floor us", "sched-queued p50/p90 us",
+		"queued-arrived p50/p90 us", "lag", "lag evidence (MAPE at 0/1/2)", "known steps"}, auditRows(doc))
 	con.table("rows (read = kept + dropped)", table.Row{"run", "read", "kept", "dropped by reason"}, rowRows(doc))
-	con.table("step-time coefficients", table.Row{"term", "value", "95 % interval", "unit", "identified", "share", "utilisation"}, coefficientRows(doc.Beta))
-	con.table("step-time errors on the hold-out", table.Row{"run", "regime", "rows", "MAPE", "constant", "floor", "skill", "bias"}, cellRows(doc))
+	con.table("step-time coefficients", table.Row{"term", "value", "95 % interval", "unit", "identified", "share", "utilisation"},
+		coefficientRows(doc.Beta))
+	con.table("step-time errors on the hold-out", table.Row{"run", "regime", "rows", "MAPE", "constant", "floor", "skill", "bias"},
+		cellRows(doc))
 	con.table("leave one configuration out", table.Row{"configuration", "rows", "MAPE", "constant", "frozen 1.0", "bias"}, locoRows(doc.Beta))
-	con.table("delays", table.Row{"target", "rows", "inside", "informative", "MAPE", "WAPE", "10 s windows", "constant", "replay"}, alphaRows(doc))
+	con.table("delays", table.Row{"target", "rows", "inside", "informative", "MAPE", "WAPE", "10 s windows", "constant", "replay"},
+		alphaRows(doc))
 	con.table("other parameterisations", table.Row{"model", "hold-out MAPE", "bias", "leave-one-out median", "worst"}, modelRows(doc))
 	con.warnAll(doc)
-	con.sayf("fit: %d of %d runs, %d %s, lambda %s, gamma %s", used(doc), len(doc.Runs), len(doc.Configs), plural(len(doc.Configs), "configuration", "configurations"), number(doc.Beta.Lambda), number(doc.Beta.GammaEMA))
+	con.sayf("fit: %d of %d runs, %d %s, lambda %s, gamma %s", used(doc), len(doc.Runs), len(doc.Configs),
+		plural(len(doc.Configs), "configuration", "configurations"), number(doc.Beta.Lambda), number(doc.Beta.GammaEMA))
 }
 
 func used(doc *result.Fit) int {

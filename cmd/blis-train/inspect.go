@@ -78,20 +78,26 @@ func unfit(con *console, doc *result.Inspect) error {
 func showInspect(con *console, doc *result.Inspect) {
 	var quality, saturation, audit []table.Row
 	for _, r := range doc.Runs {
-		quality = append(quality, table.Row{r.ID, r.Requests.Total, r.Requests.Finished, r.Requests.Failed, r.Requests.Aborted, r.Requests.APIUnlinked,
-			r.Steps.Recorded, percent(r.Steps.KnownShare), r.Losses.MissingSteps, percent(r.Losses.AdjacentShare), r.Losses.DroppedSpanEvents, r.Losses.OrphanSnapshots, number(r.Clocks.OffsetSpreadMs)})
+		quality = append(quality, table.Row{r.ID, r.Requests.Total, r.Requests.Finished, r.Requests.Failed, r.Requests.Aborted,
+			r.Requests.APIUnlinked,
+			r.Steps.Recorded, percent(r.Steps.KnownShare), r.Losses.MissingSteps, percent(r.Losses.AdjacentShare), r.Losses.DroppedSpanEvents,
+			r.Losses.OrphanSnapshots, number(r.Clocks.OffsetSpreadMs)})
 		row := table.Row{r.ID}
 		for _, s := range r.Saturation {
 			row = append(row, hitMark(s))
 		}
 		saturation = append(saturation, append(row, verdictWord(r.Saturated)))
 		if a := r.Audit; a != nil {
-			audit = append(audit, table.Row{r.ID, micros(a.DurationUsP50), micros(a.CadenceUsP50), micros(a.PhysicalFloorUs), pair(a.QueuedToScheduledUs), pair(a.ArrivedToQueuedUs), lagWord(r.Lag), a.Verdict})
+			audit = append(audit, table.Row{r.ID, micros(a.DurationUsP50), micros(a.CadenceUsP50), micros(a.PhysicalFloorUs),
+				pair(a.QueuedToScheduledUs), pair(a.ArrivedToQueuedUs), lagWord(r.Lag), a.Verdict})
 		}
 	}
-	con.table("data quality", table.Row{"run", "requests", "succeeded", "failed", "aborted", "unlinked", "steps", "known", "missing", "adjacent", "lost events", "orphans", "clock spread ms"}, quality)
-	con.table("saturation: two or more checks over their limit (*)", table.Row{"run", "failed > 5 %", "queue R2 > 0.5", "preempted > 15 %", "TTFT drift > 2", "E2E p99/p50 > 10", "verdict"}, saturation)
-	con.table("target and pick-up audit", table.Row{"run", "duration p50 us", "cadence p50 us", "floor us", "sched-queued p50/p90 us", "queued-arrived p50/p90 us", "lag", "verdict"}, audit)
+	con.table("data quality", table.Row{"run", "requests", "succeeded", "failed", "aborted", "unlinked", "steps", "known", "missing",
+		"adjacent", "lost events", "orphans", "clock spread ms"}, quality)
+	con.table("saturation: two or more checks over their limit (*)", table.Row{"run", "failed > 5 %", "queue R2 > 0.5",
+		"preempted > 15 %", "TTFT drift > 2", "E2E p99/p50 > 10", "verdict"}, saturation)
+	con.table("target and pick-up audit", table.Row{"run", "duration p50 us", "cadence p50 us", "floor us", "sched-queued p50/p90 us",
+		"queued-arrived p50/p90 us", "lag", "verdict"}, audit)
 	for _, r := range doc.Runs {
 		con.warn(r.Findings)
 	}
@@ -108,10 +114,12 @@ func showIdentify(con *console, id *result.Identify) {
 		terms = append(terms, table.Row{t.Name, t.Identified, number(t.DF), number(t.VIF), percent(t.HalfWidth)})
 	}
 	for _, e := range id.Experiments {
-		experiments = append(experiments, table.Row{e.Description, e.Term, percent(e.HalfWidth), percent(e.After), fmt.Sprintf("%.1f", e.GainLogDet)})
+		experiments = append(experiments, table.Row{e.Description, e.Term, percent(e.HalfWidth), percent(e.After),
+			fmt.Sprintf("%.1f", e.GainLogDet)})
 	}
 	con.table("what these data identify", table.Row{"term", "identified", "df", "VIF", "95 % half width"}, terms)
-	con.table("experiments, most informative first", table.Row{"experiment", "shrinks", "half width now", "after", "log det gain"}, experiments)
+	con.table("experiments, most informative first", table.Row{"experiment", "shrinks", "half width now", "after", "log det gain"},
+		experiments)
 	for _, s := range id.NullDirections {
 		con.sayf("not told apart: %s", s)
 	}

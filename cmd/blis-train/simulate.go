@@ -17,7 +17,8 @@ func simulateCommand() *cli.Command {
 		Usage: "run a workload through the embedded simulator",
 		Description: "Simulates one vLLM engine: the deployment of run.yaml, step times from coefficients, requests from an\n" +
 			"extracted or recorded run, a Mooncake, Azure or TraceV2 file, or a generator in YAML:\n\n" +
-			"   requests: 1000\n   arrivals: {kind: poisson, rate_rps: 5}\n   prompt: {kind: lognormal, mean: 300, sigma: 0.8}\n   output: {kind: uniform, min: 10, max: 200}\n\n" +
+			"   requests: 1000\n   arrivals: {kind: poisson, rate_rps: 5}\n   prompt: {kind: lognormal, mean: 300, sigma: 0.8}\n   output: " +
+			"{kind: uniform, min: 10, max: 200}\n\n" +
 			"Writes OUT/simulation.json and OUT/requests.parquet.\n\n" +
 			"Example:\n   blis-train simulate --deployment run.yaml --workload load.yaml -o sim",
 		Flags:  flags(stageFlags(o.Table()), []cli.Flag{outFlag("output `FOLDER`")}, talkFlags()),
@@ -62,8 +63,10 @@ func showSimulation(con *console, d *simulate.Document) {
 		row("E2E", d.E2EMeanMs, d.E2EP50Ms, d.E2EP90Ms, d.E2EP95Ms, d.E2EP99Ms),
 		row("queue wait", d.SchedulingMeanMs, d.SchedulingP50Ms, d.SchedulingP90Ms, d.SchedulingP95Ms, d.SchedulingP99Ms),
 	})
-	con.table("throughput", prettytable.Row{"completed", "rejected", "aborted", "timed out", "requests/s", "output tokens/s", "preemptions", "cache hits", "saturated"}, []prettytable.Row{{
-		d.CompletedRequests, d.RejectedRequests, d.AbortedRequests, d.TimedOutRequests, fmt.Sprintf("%.3f", d.ResponsesPerSec), fmt.Sprintf("%.1f", d.TokensPerSec), d.PreemptionCount, percent(d.CacheHitRate), d.Saturation.Saturated,
+	con.table("throughput", prettytable.Row{"completed", "rejected", "aborted", "timed out", "requests/s", "output tokens/s", "preemptions",
+		"cache hits", "saturated"}, []prettytable.Row{{
+		d.CompletedRequests, d.RejectedRequests, d.AbortedRequests, d.TimedOutRequests, fmt.Sprintf("%.3f", d.ResponsesPerSec),
+		fmt.Sprintf("%.1f", d.TokensPerSec), d.PreemptionCount, percent(d.CacheHitRate), d.Saturation.Saturated,
 	}})
 	var classes []prettytable.Row
 	for _, c := range d.Classes {

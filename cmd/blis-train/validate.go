@@ -180,7 +180,8 @@ func failedGates(gates []result.Gate, purpose string) (n int, sentences []string
 // showValidation prints the judgement for people: failed gates first. out is where
 // the report is.
 func showValidation(con *console, val *result.Validation, out string) {
-	con.table("replay, hold-out requests (KS, median relative error)", table.Row{"run", "phase", "split", "n", "TTFT", "ITL", "E2E", "drift-corrected TTFT", "ITL", "E2E", "note"}, replayRows(val))
+	con.table("replay, hold-out requests (KS, median relative error)", table.Row{"run", "phase", "split", "n", "TTFT", "ITL",
+		"E2E", "drift-corrected TTFT", "ITL", "E2E", "note"}, replayRows(val))
 	failed, silent := openGates(val.Gates)
 	con.table("verdicts", append(table.Row{"configuration"}, anyOf(coeff.Purposes)...), verdictRows(val))
 	con.table("failed gates", table.Row{"gate", "scope", "value", "want", "note"}, failed)
@@ -268,7 +269,8 @@ func replayRows(val *result.Validation) []table.Row {
 		} else if !r.Sufficient {
 			note += ", insufficient data"
 		}
-		row := table.Row{r.ID, r.Phase, r.Split.Kind, r.Requests, metricText(r.Metrics.TTFT), metricText(r.Metrics.ITL), metricText(r.Metrics.E2E)}
+		row := table.Row{r.ID, r.Phase, r.Split.Kind, r.Requests, metricText(r.Metrics.TTFT), metricText(r.Metrics.ITL),
+			metricText(r.Metrics.E2E)}
 		if d := r.MetricsDrift; d != nil {
 			row = append(row, metricText(d.TTFT), metricText(d.ITL), metricText(d.E2E))
 		} else {
