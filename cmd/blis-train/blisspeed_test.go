@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -12,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -131,12 +131,36 @@ func (c cost) String() string {
 
 func measure(t *testing.T, args []string) cost {
 	cmd := exec.Command(args[0], args[1:]...)
+	var text bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &text, &text
 	start := time.Now()
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", args, err, text)
-	}
+	must(t, cmd.Start())
+	peak, done := make(chan float64), make(chan struct{})
+	go func() { peak <- watchPeak(cmd.Process.Pid, done) }()
+	err := cmd.Wait()
 	wall := time.Since(start)
+	close(done)
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", args, err, text.String())
+	}
 	p := cmd.ProcessState
-	peak := float64(p.SysUsage().(*syscall.Rusage).Maxrss) * 1024 / 1e6
-	return cost{cpu: (p.UserTime() + p.SystemTime()).Seconds(), wall: wall.Seconds(), peakMB: peak}
+	return cost{cpu: (p.UserTime() + p.SystemTime()).Seconds(), wall: wall.Seconds(), peakMB: <-peak}
+}
+
+// watchPeak is the largest resident size of a process in MB, asked of the kernel
+// every few milliseconds: the figure that wait reports begins at that of the parent.
+func watchPeak(pid int, done chan struct{}) (peakMB float64) {
+	for {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if _, after, ok := strings.Cut(string(text), "VmHWM:"); ok {
+			if kB, err := strconv.ParseFloat(strings.Fields(after)[0], 64); err == nil {
+				peakMB = kB * 1024 / 1e6
+			}
+		}
+		select {
+		case <-done:
+			return peakMB
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
 }
