@@ -165,7 +165,7 @@ func TestEvalExamples(t *testing.T) {
 		}
 		for _, e := range set.exports {
 			path := filepath.Join(t.TempDir(), e.name)
-			args := []string{"export", "--format", string(e.format), filepath.Join(out, folder.FitFile), "-o", path, "--quiet"}
+			args := []string{"export", "--format", string(e.format), filepath.Join(out, folder.FitFile), "-o", path, "--quiet", "--ignore-verdict"}
 			if e.force {
 				args = append(args, "--force")
 			}

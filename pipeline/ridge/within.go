@@ -7,9 +7,9 @@ import (
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 )
 
-// IdentifiedShare is the v_j under which a term does not vary inside a
+// identifiedShare is the v_j under which a term does not vary inside a
 // configuration (spec#identified).
-const IdentifiedShare = 1e-6
+const identifiedShare = 1e-6
 
 // WithinVariation is, per configuration (in d.Configs order) and term, the share
 // v_j = sum w(x - mean_w)^2/sum w x^2 of a column that varies inside the
@@ -79,7 +79,7 @@ func Identify(shares [][]float64) []Identification {
 			if len(shares) > 1 && v[j] == v[j] && out[j] == PriorOnly {
 				out[j] = BetweenConfigs
 			}
-			if v[j] >= IdentifiedShare {
+			if v[j] >= identifiedShare {
 				out[j] = IdentifiedWithin
 			}
 		}

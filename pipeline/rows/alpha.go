@@ -102,7 +102,7 @@ func lastEnds(requests []trace.Request) map[string]lastEnd {
 func (b *alphaBuilder) row(i int) trace.Code {
 	r := &b.s.Run.Requests[i]
 	if r.Source == trace.SourceStock {
-		return StockRow
+		return codeStockRow
 	}
 	v, why := b.target(i)
 	if why != "" {
@@ -110,15 +110,15 @@ func (b *alphaBuilder) row(i int) trace.Code {
 	}
 	k := lastStart(b.s.Run.Steps, v.joinNs)
 	if k < 0 {
-		return NoPriorStep
+		return codeNoPriorStep
 	}
 	at := r.ArrivedNs.Or(r.QueuedNs.V)
 	step := &b.s.Run.Steps[k]
 	switch {
 	case b.warm.holds(at, step.ID):
-		return WarmUp
+		return codeWarmUp
 	case inside(b.o.Saturated, at):
-		return SaturatedSpan
+		return codeSaturatedSpan
 	}
 	if why := b.vector(r, k); why != "" {
 		return why
@@ -151,13 +151,13 @@ func (b *alphaBuilder) target(i int) (value, trace.Code) {
 		from, to, v.joinNs = r.FinishedNs, r.DepartedNs, r.FinishedNs.V
 	}
 	if !from.OK || !to.OK || !r.QueuedNs.OK || !r.PromptTokens.OK {
-		return v, MissingStamp
+		return v, codeMissingStamp
 	}
 	if e, ok := b.ends[r.APISpanID.V]; ok && e.row != i {
-		return v, NotLastSample
+		return v, codeNotLastSample
 	}
 	if v.y = SpanUs(from.V, to.V); v.y < 0 {
-		return v, NegativeTarget
+		return v, codeNegativeTarget
 	}
 	return v, ""
 }
@@ -166,9 +166,9 @@ func (b *alphaBuilder) overheadOf(i int) (value, trace.Code) {
 	r, o := &b.s.Run.Requests[i], &b.bound[i]
 	switch {
 	case !o.OK || !r.PromptTokens.OK:
-		return value{}, MissingStamp
+		return value{}, codeMissingStamp
 	case o.HiUs < 0:
-		return value{}, NegativeTarget
+		return value{}, codeNegativeTarget
 	}
 	return value{y: o.HiUs, lo: o.LoUs, hi: o.HiUs, exact: o.Exact, joinNs: r.QueuedNs.V}, ""
 }
@@ -248,11 +248,11 @@ func (b *alphaBuilder) keep(r *trace.Request, s *trace.Step, at int64, v value) 
 
 func (b *alphaBuilder) findings() {
 	if b.blind > 0 {
-		b.t.Findings = append(b.t.Findings, trace.Findingf(PrefixUnknown, "%s: %d of %d requests have no snapshot; their prefix hits count as 0",
+		b.t.Findings = append(b.t.Findings, trace.Findingf(codePrefixUnknown, "%s: %d of %d requests have no snapshot; their prefix hits count as 0",
 			b.s.Run.ID, b.blind, b.t.Read))
 	}
 	if b.o.Target == Overhead && len(b.s.Run.Steps) == 0 {
-		b.t.Findings = append(b.t.Findings, trace.Findingf(NotIdentified, "%s: no steps recorded: the overhead has no lower bound and no "+
+		b.t.Findings = append(b.t.Findings, trace.Findingf(codeNotIdentified, "%s: no steps recorded: the overhead has no lower bound and no "+
 			"queue state to join", b.s.Run.ID))
 	}
 }

@@ -109,9 +109,9 @@ func (t *Table) Floor() (medianUs, floorUs float64, ok bool) {
 	return stat.Median(y), stat.Median(f), true
 }
 
-// CheckFloor returns a target_below_floor finding when the median target of
+// checkFloor returns a target_below_floor finding when the median target of
 // the pooled tables' rows lies below their median floor (spec#physical-floor); nil when not.
-func CheckFloor(tables []*Table) *trace.Finding {
+func checkFloor(tables []*Table) *trace.Finding {
 	var y, f []float64
 	for _, t := range tables {
 		for i := range t.Kept {
@@ -122,7 +122,7 @@ func CheckFloor(tables []*Table) *trace.Finding {
 	if !(my < mf) {
 		return nil
 	}
-	finding := trace.Findingf(BelowFloor, "median target %.3g us per step, physical floor %.3g us: this target cannot be the step time", my,
+	finding := trace.Findingf(codeBelowFloor, "median target %.3g us per step, physical floor %.3g us: this target cannot be the step time", my,
 		mf)
 	return &finding
 }

@@ -18,8 +18,8 @@ type Vectorizer struct {
 	WantMembers bool
 }
 
-// Physics is the vectorizer of a feature space.
-func Physics(sp *features.Space) Vectorizer {
+// physics is the vectorizer of a feature space.
+func physics(sp *features.Space) Vectorizer {
 	return Vectorizer{P: len(sp.BetaFeatures()), Step: func(in *features.StepInput, _ []trace.Member, x []float64) (features.Hits, error) {
 		return sp.Beta(in, x)
 	}}
@@ -28,7 +28,7 @@ func Physics(sp *features.Space) Vectorizer {
 // Beta makes the step-time rows of the run, cadence or duration. The space gives
 // features and physical floor; its version must be the one of Rebuild.
 func (s *Steps) Beta(sp *features.Space, o BetaOptions) (*Table, error) {
-	return s.BetaBasis(sp, Physics(sp), o)
+	return s.BetaBasis(sp, physics(sp), o)
 }
 
 // BetaBasis makes the same rows with another basis in place of the features.
@@ -132,9 +132,9 @@ func (b *betaBuilder) row(k int) trace.Code {
 	i := &b.s.Run.Steps[k]
 	switch {
 	case b.warm.holds(i.TsStartNs, i.ID):
-		return WarmUp
+		return codeWarmUp
 	case inside(b.o.Saturated, i.TsStartNs):
-		return SaturatedSpan
+		return codeSaturatedSpan
 	}
 	iv, why := b.interval(k)
 	if why != "" {
@@ -144,7 +144,7 @@ func (b *betaBuilder) row(k int) trace.Code {
 		return why
 	}
 	if b.o.Target == Cadence && b.spikes.isSpike(iv.y/iv.steps()) {
-		return CadenceSpike
+		return codeCadenceSpike
 	}
 	b.keep(i, iv)
 	return ""
@@ -171,11 +171,11 @@ func (b *betaBuilder) durationOf(k int) (interval, trace.Code) {
 	i := &b.s.Run.Steps[k]
 	switch {
 	case !isBusy(i):
-		return interval{}, EmptyStep
+		return interval{}, codeEmptyStep
 	case !b.s.At(i.ID).Known():
 		return interval{}, UnknownBatch
 	case i.DurationUs < 0:
-		return interval{}, NegativeTarget
+		return interval{}, codeNegativeTarget
 	}
 	return interval{y: float64(i.DurationUs), from: i.ID, to: i.ID}, ""
 }
@@ -185,15 +185,15 @@ func (b *betaBuilder) durationOf(k int) (interval, trace.Code) {
 // i-lag .. j-1 may be idle.
 func (b *betaBuilder) cadenceOf(k int) (interval, trace.Code) {
 	if k+1 == len(b.s.Run.Steps) {
-		return interval{}, NoSuccessor
+		return interval{}, codeNoSuccessor
 	}
 	i, j := &b.s.Run.Steps[k], &b.s.Run.Steps[k+1]
 	iv := interval{from: i.ID - int64(b.o.Lag), to: j.ID - 1 - int64(b.o.Lag)}
 	if j.ID-i.ID > maxSteps {
-		return iv, GapTooLong
+		return iv, codeGapTooLong
 	}
 	if iv.y = float64(j.TsStartNs-i.TsStartNs) / 1000; iv.y < 0 {
-		return iv, NegativeTarget
+		return iv, codeNegativeTarget
 	}
 	why := b.s.usable(iv, j.ID-1)
 	if why == UnknownBatch && b.sparse && j.ID == i.ID+1 && b.isPureDecode(i.ID) && !b.isRecorded(iv.from, i.ID-1) {
@@ -212,7 +212,7 @@ func (s *Steps) usable(iv interval, last int64) trace.Code {
 		case st == nil:
 			why = UnknownBatch
 		case st.Recorded >= 0 && !isBusy(&s.Run.Steps[st.Recorded]), st.Recorded < 0 && st.Known() && st.In.ScheduledTokens == 0:
-			return IdleGap
+			return codeIdleGap
 		case !st.Known() && (u <= iv.to || st.Recorded < 0):
 			why = UnknownBatch
 		}

@@ -121,41 +121,41 @@ func TestDrops(t *testing.T) {
 		code   trace.Code
 		n      int
 	}{
-		{"none", func(*trace.Run, *deploy.Deployment, *BetaOptions) {}, WarmUp, 10},
-		{"last step", func(*trace.Run, *deploy.Deployment, *BetaOptions) {}, NoSuccessor, 1},
+		{"none", func(*trace.Run, *deploy.Deployment, *BetaOptions) {}, codeWarmUp, 10},
+		{"last step", func(*trace.Run, *deploy.Deployment, *BetaOptions) {}, codeNoSuccessor, 1},
 		{"idle", func(run *trace.Run, _ *deploy.Deployment, o *BetaOptions) {
 			run.Steps[50].RunningDepth, run.Steps[50].ScheduledTokens = 0, 0
 			o.Lag = 2
-		}, IdleGap, 3},
+		}, codeIdleGap, 3},
 		{"gap", func(run *trace.Run, _ *deploy.Deployment, _ *BetaOptions) {
 			run.Steps = slices.Delete(run.Steps, 50, 70)
-		}, GapTooLong, 1},
+		}, codeGapTooLong, 1},
 		{"unknown", func(run *trace.Run, _ *deploy.Deployment, _ *BetaOptions) {
 			run.Steps = slices.Delete(run.Steps, 50, 60)
 		}, UnknownBatch, 1},
 		{"negative", func(run *trace.Run, _ *deploy.Deployment, _ *BetaOptions) {
 			run.Steps[50].TsStartNs = run.Steps[49].TsStartNs - 1
-		}, NegativeTarget, 1},
+		}, codeNegativeTarget, 1},
 		{"spike", func(run *trace.Run, _ *deploy.Deployment, _ *BetaOptions) {
 			for i := 51; i < len(run.Steps); i++ {
 				run.Steps[i].TsStartNs += 90e6 + 1
 			}
-		}, CadenceSpike, 1},
+		}, codeCadenceSpike, 1},
 		{"no spike", func(run *trace.Run, _ *deploy.Deployment, _ *BetaOptions) {
 			for i := 51; i < len(run.Steps); i++ {
 				run.Steps[i].TsStartNs += 90e6
 			}
-		}, CadenceSpike, 0},
+		}, codeCadenceSpike, 0},
 		{"saturated", func(_ *trace.Run, _ *deploy.Deployment, o *BetaOptions) {
 			o.Saturated = []Span{{StartNs: 500e6, EndNs: 600e6}}
-		}, SaturatedSpan, 10},
+		}, codeSaturatedSpan, 10},
 		{"out of range", func(run *trace.Run, d *deploy.Deployment, _ *BetaOptions) {
 			run.Steps[50].RunningDepth = 1
 			run.Steps[49].NumPreempted = 1 << 20
 		}, features.FeatureOutOfRange, 20},
 		{"warm-up phase", func(_ *trace.Run, d *deploy.Deployment, _ *BetaOptions) {
 			d.Phases = []deploy.Phase{{Name: "load", StartNs: 300e6, EndNs: 900e6}, {Name: deploy.WarmupPhase, StartNs: 0, EndNs: 300e6}}
-		}, WarmUp, 29},
+		}, codeWarmUp, 29},
 	} {
 		run, d, o := decodeRun(120), testDeployment(), BetaOptions{Gamma: 0.5}
 		c.change(run, d, &o)
@@ -238,7 +238,7 @@ func TestDurationTarget(t *testing.T) {
 	run := decodeRun(40)
 	run.Steps[20].ScheduledTokens, run.Steps[20].RunningDepth = 0, 0
 	table := betaOf(t, run, testDeployment(), BetaOptions{Target: Duration, Lag: 1})
-	if table.Kept != 29 || table.DroppedFor(EmptyStep) != 1 || table.Lag != 0 {
+	if table.Kept != 29 || table.DroppedFor(codeEmptyStep) != 1 || table.Lag != 0 {
 		t.Fatalf("kept %d, dropped %v, lag %d", table.Kept, table.Dropped, table.Lag)
 	}
 	for i := range table.Kept {
@@ -252,10 +252,10 @@ func TestDurationTarget(t *testing.T) {
 func TestFloor(t *testing.T) {
 	run, d := decodeRun(40), testDeployment()
 	duration, cadence := betaOf(t, run, d, BetaOptions{Target: Duration}), betaOf(t, run, d, BetaOptions{})
-	if f := CheckFloor([]*Table{duration}); f == nil || f.Code != BelowFloor {
+	if f := checkFloor([]*Table{duration}); f == nil || f.Code != codeBelowFloor {
 		t.Errorf("duration: %v", f)
 	}
-	if f := CheckFloor([]*Table{cadence}); f != nil {
+	if f := checkFloor([]*Table{cadence}); f != nil {
 		t.Errorf("cadence: %v", f)
 	}
 	// 15,009,316,864 bytes of weights less the embedding, read at 3.35 TB/s (spec#worked-example)
@@ -368,11 +368,11 @@ func TestBadOptions(t *testing.T) {
 	s := mustRebuild(t, decodeRun(20), testDeployment(), features.V11)
 	sp := testSpace(t, testDeployment(), features.V11)
 	for _, o := range []BetaOptions{{Lag: 3}, {Lag: -1}, {Gamma: 2}, {Split: -1}, {Target: "wall"}} {
-		if _, err := s.Beta(sp, o); codeOf(err) != CodeBadOption {
+		if _, err := s.Beta(sp, o); codeOf(err) != codeBadOption {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
-	if _, err := s.Alpha(sp, AlphaOptions{Target: "ingress"}); codeOf(err) != CodeBadOption {
+	if _, err := s.Alpha(sp, AlphaOptions{Target: "ingress"}); codeOf(err) != codeBadOption {
 		t.Errorf("ingress: %v", err)
 	}
 }

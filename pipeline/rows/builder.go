@@ -51,7 +51,7 @@ func (b *builder) source(st *Step, snaps []trace.Snapshot, why trace.Code) {
 		rec = &b.s.Run.Steps[st.Recorded]
 	}
 	if !b.journeys {
-		why = NoRequests
+		why = codeNoRequests
 	}
 	switch {
 	case rec != nil && isComplete(rec, snaps):
@@ -87,9 +87,9 @@ func (b *builder) rich(rec *trace.Step, snaps []trace.Snapshot) features.StepInp
 func (b *builder) source10(st *Step, rec *trace.Step) {
 	switch {
 	case rec == nil:
-		st.Reason = NoRequests
+		st.Reason = codeNoRequests
 	case b.s.Dep.Engine.ChunkedPrefill && rec.ScheduledTokens > 0:
-		st.Reason = ChunkedNoSnapshots
+		st.Reason = codeChunkedNoSnapshots
 	default:
 		st.Tag, st.In = TagSummary, summary10(rec, b.s.Dep, b.cv2)
 	}
@@ -122,6 +122,6 @@ func (s *Steps) Refused10() error {
 	if len(s.Run.Steps) == 0 || !s.Dep.Engine.ChunkedPrefill || s.Quality.Rich > 0 {
 		return nil
 	}
-	return trace.Errorf(ChunkedNoSnapshots, "run %s: spec 1.0 with chunked prefill: got no complete step snapshots, want some",
+	return trace.Errorf(codeChunkedNoSnapshots, "run %s: spec 1.0 with chunked prefill: got no complete step snapshots, want some",
 		s.Run.ID).WithHint("record with --step-tracing-rich-subsample-rate 1.0, or use --spec 1.1")
 }

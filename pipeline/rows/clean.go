@@ -44,7 +44,7 @@ func Clean(tables []*Table, recipe Recipe) []trace.Finding {
 		if t.Target == Overhead {
 			continue
 		}
-		t.Filter(Outlier, func(i int) bool {
+		t.Filter(codeOutlier, func(i int) bool {
 			c := t.cellOf(i, recipe)
 			if t.Y[i]/t.Steps[i] > limits[c] {
 				gone[c]++
@@ -84,7 +84,7 @@ func tooMany(cells []cell, values map[cell][]float64, gone map[cell]int) []trace
 	var out []trace.Finding
 	for _, c := range cells {
 		if n := len(values[c]); float64(gone[c]) > outlierShare*float64(n) {
-			out = append(out, trace.Findingf(ManyOutliers, "%s %s: %d of %d rows are outliers", c.config, c.regime, gone[c], n))
+			out = append(out, trace.Findingf(codeManyOutliers, "%s %s: %d of %d rows are outliers", c.config, c.regime, gone[c], n))
 		}
 	}
 	return out

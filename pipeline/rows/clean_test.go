@@ -32,10 +32,10 @@ func TestOutliers(t *testing.T) {
 		if got := [3]int{a.Kept, b.Kept, other.Kept}; got != c.want {
 			t.Errorf("%s: kept %v, want %v", c.recipe, got, c.want)
 		}
-		if a.DroppedFor(Outlier) != 5-c.want[0] || b.DroppedFor(Outlier) != 2-c.want[1] {
+		if a.DroppedFor(codeOutlier) != 5-c.want[0] || b.DroppedFor(codeOutlier) != 2-c.want[1] {
 			t.Errorf("%s: %v", c.recipe, a.Dropped)
 		}
-		if many := slices.ContainsFunc(findings, func(f trace.Finding) bool { return f.Code == ManyOutliers }); many != (c.recipe == Frozen) {
+		if many := slices.ContainsFunc(findings, func(f trace.Finding) bool { return f.Code == codeManyOutliers }); many != (c.recipe == Frozen) {
 			t.Errorf("%s: findings %v", c.recipe, findings)
 		}
 	}
@@ -96,7 +96,7 @@ func TestDumpRows(t *testing.T) {
 	if err := WriteParquet(dir, []*Table{beta, alpha}, names, func(string) []deploy.Phase { return d.Phases }); err != nil {
 		t.Fatal(err)
 	}
-	rows, err := table.ReadFile[DumpRow](dir + "/" + TableName + ".parquet")
+	rows, err := table.ReadFile[DumpRow](dir + "/" + tableName + ".parquet")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestCoverage(t *testing.T) {
 	if c.KVUsage.Bins[5].N != 100 || c.DecodeBatch.Bins[1].N != 100 {
 		t.Errorf("%+v", c)
 	}
-	if len(c.Findings) != 3 || c.Findings[0].Code != RegimeAbsent {
+	if len(c.Findings) != 3 || c.Findings[0].Code != codeRegimeAbsent {
 		t.Errorf("findings %v", c.Findings)
 	}
 }
@@ -164,7 +164,7 @@ func TestCodesAreDescribed(t *testing.T) {
 		}
 		seen[c.Code] = true
 	}
-	for _, c := range []trace.Code{CodeBadOption, CodeStepRange, CodeDuplicateStep} {
+	for _, c := range []trace.Code{codeBadOption, codeStepRange, codeDuplicateStep} {
 		if !seen[c] {
 			t.Errorf("%s has no entry", c)
 		}

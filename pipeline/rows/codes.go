@@ -5,133 +5,133 @@ import "github.com/blis-train/blis-train/trace"
 // Reasons for which a candidate row is dropped. The codes of package features
 // (feature_out_of_range, bad_input, inconsistent_*) are reasons too.
 const (
-	WarmUp         trace.Code = "warm_up"
-	SaturatedSpan  trace.Code = "saturated"
-	NoSuccessor    trace.Code = "no_successor"
-	GapTooLong     trace.Code = "gap_too_long"
-	IdleGap        trace.Code = "idle_gap"
-	UnknownBatch   trace.Code = "unknown_batch"
-	NegativeTarget trace.Code = "negative_target"
-	CadenceSpike   trace.Code = "cadence_spike"
-	Outlier        trace.Code = "outlier"
-	NoPriorStep    trace.Code = "no_prior_step"
-	MissingStamp   trace.Code = "missing_stamp"
-	NotLastSample  trace.Code = "not_last_sample"
-	StockRow       trace.Code = "stock_row"
-	EmptyStep      trace.Code = "empty_step"
+	codeWarmUp         trace.Code = "warm_up"
+	codeSaturatedSpan  trace.Code = "saturated"
+	codeNoSuccessor    trace.Code = "no_successor"
+	codeGapTooLong     trace.Code = "gap_too_long"
+	codeIdleGap        trace.Code = "idle_gap"
+	UnknownBatch       trace.Code = "unknown_batch"
+	codeNegativeTarget trace.Code = "negative_target"
+	codeCadenceSpike   trace.Code = "cadence_spike"
+	codeOutlier        trace.Code = "outlier"
+	codeNoPriorStep    trace.Code = "no_prior_step"
+	codeMissingStamp   trace.Code = "missing_stamp"
+	codeNotLastSample  trace.Code = "not_last_sample"
+	codeStockRow       trace.Code = "stock_row"
+	codeEmptyStep      trace.Code = "empty_step"
 )
 
 // Reasons for which a step's batch is unknown (details of unknown_batch) or a
 // step or run cannot be sourced.
 const (
-	NoRequests         trace.Code = "no_requests"
-	PreemptedRequest   trace.Code = "preempted_request"
-	InconsistentLife   trace.Code = "inconsistent_request"
-	PrefillUnknown     trace.Code = "prefill_unknown"
-	CachedUnknown      trace.Code = "cached_tokens_unknown"
-	Unconfirmed        trace.Code = "unconfirmed_batch"
-	Contradiction      trace.Code = "batch_contradiction"
-	ChunkedNoRequests  trace.Code = "chunked_without_requests"
-	RecomputeNoRequest trace.Code = "recompute_without_requests"
-	ChunkedNoSnapshots trace.Code = "chunked_without_snapshots"
+	codeNoRequests         trace.Code = "no_requests"
+	codePreemptedRequest   trace.Code = "preempted_request"
+	codeInconsistentLife   trace.Code = "inconsistent_request"
+	codePrefillUnknown     trace.Code = "prefill_unknown"
+	codeCachedUnknown      trace.Code = "cached_tokens_unknown"
+	codeUnconfirmed        trace.Code = "unconfirmed_batch"
+	codeContradiction      trace.Code = "batch_contradiction"
+	codeChunkedNoRequests  trace.Code = "chunked_without_requests"
+	codeRecomputeNoRequest trace.Code = "recompute_without_requests"
+	codeChunkedNoSnapshots trace.Code = "chunked_without_snapshots"
 )
 
 // Findings on results.
 const (
-	NoEMA            trace.Code = "no_ema"
-	EMASampled       trace.Code = "ema_sampled"
-	PrefixUnknown    trace.Code = "prefix_unknown"
-	NoKVEvents       trace.Code = "no_kv_events"
-	NoPromptLengths  trace.Code = "no_prompt_lengths"
-	ApproximateSteps trace.Code = "approximate_steps"
-	LagApproximate   trace.Code = "lag_approximate"
-	NotIdentified    trace.Code = "not_identified"
-	BelowFloor       trace.Code = "target_below_floor"
-	ManyOutliers     trace.Code = "many_outliers"
-	RegimeAbsent     trace.Code = "regime_absent"
-	JourneysPartial  trace.Code = "journeys_partial"
+	codeNoEMA            trace.Code = "no_ema"
+	codeEMASampled       trace.Code = "ema_sampled"
+	codePrefixUnknown    trace.Code = "prefix_unknown"
+	codeNoKVEvents       trace.Code = "no_kv_events"
+	codeNoPromptLengths  trace.Code = "no_prompt_lengths"
+	codeApproximateSteps trace.Code = "approximate_steps"
+	codeLagApproximate   trace.Code = "lag_approximate"
+	codeNotIdentified    trace.Code = "not_identified"
+	codeBelowFloor       trace.Code = "target_below_floor"
+	codeManyOutliers     trace.Code = "many_outliers"
+	codeRegimeAbsent     trace.Code = "regime_absent"
+	codeJourneysPartial  trace.Code = "journeys_partial"
 )
 
 // Codes describes every code of this package.
 var Codes = []trace.CodeEntry{
-	{Code: WarmUp, Kind: "drop", Meaning: "The row belongs to the warmup phase, or without one to the first 10 recorded steps of the " +
+	{Code: codeWarmUp, Kind: "drop", Meaning: "The row belongs to the warmup phase, or without one to the first 10 recorded steps of the " +
 		"engine run.", Action: "Nothing to do; a phase called warmup in run.yaml decides what counts."},
-	{Code: SaturatedSpan, Kind: "drop", Meaning: "The row lies in a run or segment that inspection called saturated.",
+	{Code: codeSaturatedSpan, Kind: "drop", Meaning: "The row lies in a run or segment that inspection called saturated.",
 		Action: "Fit on load below saturation, or ask for saturated rows explicitly."},
-	{Code: NoSuccessor, Kind: "drop", Meaning: "No later step of the engine run is recorded, so the step has no interval.",
+	{Code: codeNoSuccessor, Kind: "drop", Meaning: "No later step of the engine run is recorded, so the step has no interval.",
 		Action: "Nothing to do for the last step of a run."},
-	{Code: GapTooLong, Kind: "drop", Meaning: "The next recorded step is more than 20 steps away.",
+	{Code: codeGapTooLong, Kind: "drop", Meaning: "The next recorded step is more than 20 steps away.",
 		Action: "Record with a higher --step-tracing-sample-rate."},
-	{Code: IdleGap, Kind: "drop", Meaning: "A step of the interval had nothing to run, so the interval contains idle time.",
+	{Code: codeIdleGap, Kind: "drop", Meaning: "A step of the interval had nothing to run, so the interval contains idle time.",
 		Action: "Nothing to do; the first interval after an idle period measures nothing."},
 	{Code: UnknownBatch, Kind: "drop", Meaning: "The batch of a step of the interval is not known.",
 		Action: "Record journeys at rate 1.0 and snapshots with --step-tracing-rich-subsample-rate 1.0."},
-	{Code: NegativeTarget, Kind: "drop", Meaning: "The later stamp of the target precedes the earlier one.",
+	{Code: codeNegativeTarget, Kind: "drop", Meaning: "The later stamp of the target precedes the earlier one.",
 		Action: "Check that all stamps come from one machine and one boot."},
-	{Code: CadenceSpike, Kind: "drop", Meaning: "The time per step is more than 10 times the median of the previous 101 rows.",
+	{Code: codeCadenceSpike, Kind: "drop", Meaning: "The time per step is more than 10 times the median of the previous 101 rows.",
 		Action: "Nothing to do for single steps; many of them mean a disturbed machine."},
-	{Code: Outlier, Kind: "drop", Meaning: "The target is more than 5 times the median of its cell.",
+	{Code: codeOutlier, Kind: "drop", Meaning: "The target is more than 5 times the median of its cell.",
 		Action: "Look at the run around the row; above 20 % of a cell it is an error."},
-	{Code: NoPriorStep, Kind: "drop", Meaning: "No step of the engine run was recorded before the request was queued, so there is no " +
+	{Code: codeNoPriorStep, Kind: "drop", Meaning: "No step of the engine run was recorded before the request was queued, so there is no " +
 		"queue state to join.", Action: "Record with a higher --step-tracing-sample-rate."},
-	{Code: MissingStamp, Kind: "drop", Meaning: "The request lacks a stamp the target needs.",
+	{Code: codeMissingStamp, Kind: "drop", Meaning: "The request lacks a stamp the target needs.",
 		Action: "Nothing to do for requests that ended early; otherwise look at the losses in extract.json."},
-	{Code: NotLastSample, Kind: "drop", Meaning: "Another sample of the same API request (n > 1) finished later, so DEPARTED - FINISHED " +
+	{Code: codeNotLastSample, Kind: "drop", Meaning: "Another sample of the same API request (n > 1) finished later, so DEPARTED - FINISHED " +
 		"would contain its decoding.", Action: "Nothing to do."},
-	{Code: StockRow, Kind: "drop", Meaning: "A span of unmodified vLLM has no stamps for this target.",
+	{Code: codeStockRow, Kind: "drop", Meaning: "A span of unmodified vLLM has no stamps for this target.",
 		Action: "Trace with journeys to fit this target."},
-	{Code: EmptyStep, Kind: "drop", Meaning: "The step scheduled nothing, so its duration is no training row.", Action: "Nothing to do."},
+	{Code: codeEmptyStep, Kind: "drop", Meaning: "The step scheduled nothing, so its duration is no training row.", Action: "Nothing to do."},
 
-	{Code: NoRequests, Kind: "tag", Meaning: "The step has neither snapshots nor requests in the journeys that account for it.",
+	{Code: codeNoRequests, Kind: "tag", Meaning: "The step has neither snapshots nor requests in the journeys that account for it.",
 		Action: "Record journeys at rate 1.0 or snapshots."},
-	{Code: PreemptedRequest, Kind: "tag", Meaning: "A preempted request may have run in the step; what it recomputed is not recorded.",
+	{Code: codePreemptedRequest, Kind: "tag", Meaning: "A preempted request may have run in the step; what it recomputed is not recorded.",
 		Action: "Snapshots on every step make such steps known."},
-	{Code: InconsistentLife, Kind: "tag", Meaning: "A request in the step has events that do not fit one token per step (lost events, or " +
+	{Code: codeInconsistentLife, Kind: "tag", Meaning: "A request in the step has events that do not fit one token per step (lost events, or " +
 		"an abort).", Action: "Look at the request's journey events; raise OTEL_SPAN_EVENT_COUNT_LIMIT if events were lost."},
-	{Code: PrefillUnknown, Kind: "tag", Meaning: "A request's prompt cannot be cut into chunks that end in its FIRST_TOKEN step.",
+	{Code: codePrefillUnknown, Kind: "tag", Meaning: "A request's prompt cannot be cut into chunks that end in its FIRST_TOKEN step.",
 		Action: "Check max_num_batched_tokens and long_prefill_token_threshold in run.yaml."},
-	{Code: CachedUnknown, Kind: "tag", Meaning: "Prefix caching is on and the number of cached prompt tokens of a request in the step is " +
+	{Code: codeCachedUnknown, Kind: "tag", Meaning: "Prefix caching is on and the number of cached prompt tokens of a request in the step is " +
 		"not recorded.", Action: "Record snapshots (--step-tracing-rich-subsample-rate)."},
-	{Code: Unconfirmed, Kind: "tag", Meaning: "Not every request is in the journeys and no BATCH_SUMMARY confirms the rebuilt batch.",
+	{Code: codeUnconfirmed, Kind: "tag", Meaning: "Not every request is in the journeys and no BATCH_SUMMARY confirms the rebuilt batch.",
 		Action: "Record journeys at rate 1.0, or every step."},
-	{Code: Contradiction, Kind: "tag", Meaning: "The rebuilt batch contradicts the step's BATCH_SUMMARY.",
+	{Code: codeContradiction, Kind: "tag", Meaning: "The rebuilt batch contradicts the step's BATCH_SUMMARY.",
 		Action: "Look for lost core spans; the share is a quality figure of the run."},
-	{Code: ChunkedNoRequests, Kind: "tag", Meaning: "Only batch totals are known and chunked prefill is on, so prefill work cannot be " +
+	{Code: codeChunkedNoRequests, Kind: "tag", Meaning: "Only batch totals are known and chunked prefill is on, so prefill work cannot be " +
 		"computed.", Action: "Record journeys or snapshots."},
-	{Code: RecomputeNoRequest, Kind: "tag", Meaning: "Only batch totals are known and decode tokens differ from decode requests: a " +
+	{Code: codeRecomputeNoRequest, Kind: "tag", Meaning: "Only batch totals are known and decode tokens differ from decode requests: a " +
 		"preempted request was recomputed.", Action: "Record journeys or snapshots."},
-	{Code: ChunkedNoSnapshots, Kind: "error", Meaning: "Spec 1.0 needs snapshots when chunked prefill is on, and the run has none.",
+	{Code: codeChunkedNoSnapshots, Kind: "error", Meaning: "Spec 1.0 needs snapshots when chunked prefill is on, and the run has none.",
 		Action: "Record with --step-tracing-rich-subsample-rate, or use --spec 1.1."},
 
-	{Code: CodeBadOption, Kind: "error", Meaning: "An option of the row stage is out of its range.",
+	{Code: codeBadOption, Kind: "error", Meaning: "An option of the row stage is out of its range.",
 		Action: "Use the values the message names."},
-	{Code: CodeStepRange, Kind: "error", Meaning: "The step ids of a run span a range no engine run can have.",
+	{Code: codeStepRange, Kind: "error", Meaning: "The step ids of a run span a range no engine run can have.",
 		Action: "Look for damaged or mixed recordings; several engines in one file need --split-engines."},
 
-	{Code: CodeDuplicateStep, Kind: "error", Meaning: "A run holds two summaries with one step id.",
+	{Code: codeDuplicateStep, Kind: "error", Meaning: "A run holds two summaries with one step id.",
 		Action: "Several engines or restarts share the recording: extract again with --split-engines."},
 
-	{Code: NoEMA, Kind: "warning", Meaning: "No step summaries, so the preemption average is 0.", Action: "Enable step tracing."},
-	{Code: EMASampled, Kind: "warning", Meaning: "Steps are sampled, so the preemption average sees only recorded steps.",
+	{Code: codeNoEMA, Kind: "warning", Meaning: "No step summaries, so the preemption average is 0.", Action: "Enable step tracing."},
+	{Code: codeEMASampled, Kind: "warning", Meaning: "Steps are sampled, so the preemption average sees only recorded steps.",
 		Action: "Record every step where preemption matters."},
-	{Code: PrefixUnknown, Kind: "warning", Meaning: "Prefix caching is on but requests without snapshots have no known hits; 0 is used.",
+	{Code: codePrefixUnknown, Kind: "warning", Meaning: "Prefix caching is on but requests without snapshots have no known hits; 0 is used.",
 		Action: "Record snapshots (--step-tracing-rich-subsample-rate)."},
-	{Code: NoKVEvents, Kind: "warning", Meaning: "CPU offloading is on but there are no KV events, so transfers count as 0.",
+	{Code: codeNoKVEvents, Kind: "warning", Meaning: "CPU offloading is on but there are no KV events, so transfers count as 0.",
 		Action: "Record KV events and name the file in run.yaml."},
-	{Code: NoPromptLengths, Kind: "warning", Meaning: "Prefill work is approximated from batch totals without any prompt length; equal " +
+	{Code: codeNoPromptLengths, Kind: "warning", Meaning: "Prefill work is approximated from batch totals without any prompt length; equal " +
 		"prompts are assumed.", Action: "Record snapshots on some steps."},
-	{Code: ApproximateSteps, Kind: "finding", Meaning: "Features of some steps come from batch totals and are approximate.",
+	{Code: codeApproximateSteps, Kind: "finding", Meaning: "Features of some steps come from batch totals and are approximate.",
 		Action: "Record journeys or snapshots."},
-	{Code: LagApproximate, Kind: "tag", Meaning: "Steps are sampled below 0.5, so a pure-decode row uses the features of step i in place " +
+	{Code: codeLagApproximate, Kind: "tag", Meaning: "Steps are sampled below 0.5, so a pure-decode row uses the features of step i in place " +
 		"of step i-lag.", Action: "Record every step."},
-	{Code: NotIdentified, Kind: "finding", Meaning: "The overhead is only bounded from above: no step stamps precede the pick-up.",
+	{Code: codeNotIdentified, Kind: "finding", Meaning: "The overhead is only bounded from above: no step stamps precede the pick-up.",
 		Action: "Enable step tracing and journeys."},
-	{Code: BelowFloor, Kind: "error", Meaning: "The median of the beta target lies below the time to read the weights once: the target " +
+	{Code: codeBelowFloor, Kind: "error", Meaning: "The median of the beta target lies below the time to read the weights once: the target " +
 		"cannot be the step time.", Action: "Use --beta-target cadence; check hardware figures in run.yaml."},
-	{Code: ManyOutliers, Kind: "error", Meaning: "More than 20 % of a cell was dropped as outliers.",
+	{Code: codeManyOutliers, Kind: "error", Meaning: "More than 20 % of a cell was dropped as outliers.",
 		Action: "The cell mixes two kinds of steps or the run was disturbed; look at its rows before trusting the fit."},
-	{Code: RegimeAbsent, Kind: "finding", Meaning: "The run holds too few steps of a kind a simulator will meet.",
+	{Code: codeRegimeAbsent, Kind: "finding", Meaning: "The run holds too few steps of a kind a simulator will meet.",
 		Action: "Add load of that kind before using the coefficients there."},
-	{Code: JourneysPartial, Kind: "finding", Meaning: "Not every request has a journey, so rebuilt batches count only where a summary " +
+	{Code: codeJourneysPartial, Kind: "finding", Meaning: "Not every request has a journey, so rebuilt batches count only where a summary " +
 		"confirms them.", Action: "Record with --journey-tracing-sample-rate 1.0."},
 }

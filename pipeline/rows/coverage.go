@@ -113,7 +113,7 @@ func (c *Coverage) absent(run string, decode, mixed, prefill int) {
 		{c.Heavy, "steps with more than 64 prefill tokens (prefill cost is not identifiable)"},
 	} {
 		if k.n < scarce {
-			c.Findings = append(c.Findings, trace.Findingf(RegimeAbsent, "%s: %d %s, want at least %d", run, k.n, k.what, scarce))
+			c.Findings = append(c.Findings, trace.Findingf(codeRegimeAbsent, "%s: %d %s, want at least %d", run, k.n, k.what, scarce))
 		}
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// TableName is the rows table written beside the fit (`fit --dump-rows`).
-const TableName = "rows"
+// tableName is the rows table written beside the fit (`fit --dump-rows`).
+const tableName = "rows"
 
 // DumpRow is one training row on disk: everything needed to fit with other
 // tools.
@@ -39,7 +39,7 @@ type DumpRow struct {
 // names are the features' names by target; phases are looked up in the
 // deployment of the table's run (nil: none).
 func WriteParquet(dir string, tables []*Table, names func(t *Table) []string, phases func(run string) []deploy.Phase) error {
-	w, err := table.Create[DumpRow](dir, TableName, table.Parquet)
+	w, err := table.Create[DumpRow](dir, tableName, table.Parquet)
 	if err != nil {
 		return err
 	}

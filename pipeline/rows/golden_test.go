@@ -501,11 +501,11 @@ func goldenFrozen(t *testing.T, g *golden) {
 		g.near(t, "prefill_attn_work", features.Sum(features.V10, chunks).SumPrefillAttnWork, c.Expected)
 	}
 	for _, c := range f.NonRich {
-		g.near(t, "cv2", SquaredVariation(c.Lengths), c.CV2)
-		g.near(t, "nonrich_prefill_attn_work", NonRichPrefillWork10(c.Tokens, c.Reqs, c.CV2), c.Expected)
+		g.near(t, "cv2", squaredVariation(c.Lengths), c.CV2)
+		g.near(t, "nonrich_prefill_attn_work", nonRichPrefillWork10(c.Tokens, c.Reqs, c.CV2), c.Expected)
 	}
 	for _, c := range f.Context {
-		g.near(t, "nonrich_decode_context", NonRichDecodeContext10(c.Usage, c.Blocks, c.Block, c.Decode, c.Running), c.Expected)
+		g.near(t, "nonrich_decode_context", nonRichDecodeContext10(c.Usage, c.Blocks, c.Block, c.Decode, c.Running), c.Expected)
 	}
 	for _, c := range f.Hits {
 		g.near(t, "prefix_hit_ratio_training_frozen", prefixHit10(c.Cached, c.Allocated), c.Expected)
@@ -616,7 +616,7 @@ func (c *cleaningCase) table(order []int) *Table {
 		r := &c.Rows[i]
 		t.Read++
 		if warm.holds(0, r.Step) {
-			t.drop(WarmUp, 1)
+			t.drop(codeWarmUp, 1)
 			continue
 		}
 		t.Kept++

@@ -105,14 +105,14 @@ func (b *lifeReader) life(r *trace.Request) (life, bool) {
 	l := life{id: r.CoreID.V, prompt: r.PromptTokens.V, s: r.ScheduledStep.V, t: r.FirstTokenStep.V}
 	switch {
 	case !isPlausible(r):
-		l.broken, l.to = InconsistentLife, b.last
+		l.broken, l.to = codeInconsistentLife, b.last
 		return l, true
 	case !r.ScheduledStep.OK && !r.FirstTokenStep.OK && r.FinishedStep.OK && r.DroppedEvents == 0:
 		return life{}, false // ended while waiting
 	case r.Preemptions.Or(0) > 0:
-		return b.unknownLife(l, r, PreemptedRequest), true
+		return b.unknownLife(l, r, codePreemptedRequest), true
 	case r.DroppedEvents > 0 || !r.ScheduledStep.OK || !r.FinishedStep.OK || !r.PromptTokens.OK || l.prompt < 1:
-		return b.unknownLife(l, r, InconsistentLife), true
+		return b.unknownLife(l, r, codeInconsistentLife), true
 	case !r.FirstTokenStep.OK:
 		return b.withoutFirstToken(l, r), true
 	}
@@ -147,7 +147,7 @@ func (b *lifeReader) unknownLife(l life, r *trace.Request, why trace.Code) life 
 // any time; anything else is a lost event.
 func (b *lifeReader) withoutFirstToken(l life, r *trace.Request) life {
 	if !isAborted(r) || r.FinishedStep.V < l.s {
-		return b.unknownLife(l, r, InconsistentLife)
+		return b.unknownLife(l, r, codeInconsistentLife)
 	}
 	l.t, l.sure, l.tail = r.FinishedStep.V, r.FinishedStep.V, r.FinishedStep.V
 	l.cached, l.guess = b.cachedTokens(&l), true
@@ -163,11 +163,11 @@ func (b *lifeReader) withFirstToken(l life, r *trace.Request) life {
 	l.tail = l.sure
 	switch {
 	case !r.OutputTokens.OK || r.OutputTokens.V < 1 || l.t < l.s:
-		return b.unknownLife(l, r, InconsistentLife)
+		return b.unknownLife(l, r, codeInconsistentLife)
 	case isAborted(r) && e >= l.sure && e <= l.sure+b.inFlight():
 		l.tail = e
 	case e != l.sure:
-		return b.unknownLife(l, r, InconsistentLife)
+		return b.unknownLife(l, r, codeInconsistentLife)
 	case b.async && r.FinishStatus.Or("") == trace.FinishStopped:
 		l.tail++
 	}

@@ -121,7 +121,7 @@ func (p *plan) guessCached() {
 			l.cached = l.prompt - ran
 			continue
 		}
-		l.noPrefill = CachedUnknown
+		l.noPrefill = codeCachedUnknown
 	}
 }
 
@@ -179,7 +179,7 @@ func (p *plan) cutStep(active []*life, u int64) []*life {
 		l.chunks = append(l.chunks, n)
 		switch {
 		case n < 1 || n == left && u < l.t && !p.endsEarly(l, u) || n < left && u == l.t && !l.guess:
-			l.noPrefill, l.chunks = PrefillUnknown, nil
+			l.noPrefill, l.chunks = codePrefillUnknown, nil
 		case u < l.t:
 			going = append(going, l)
 		}

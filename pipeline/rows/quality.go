@@ -5,7 +5,7 @@ import "github.com/blis-train/blis-train/trace"
 // addTransfers joins the KV events (spec#transfers).
 func (s *Steps) addTransfers() {
 	if s.Dep.Engine.CPUOffloading && len(s.Run.KVEvents) == 0 {
-		s.Findings = append(s.Findings, trace.Findingf(NoKVEvents, "%s: CPU offloading is on and no KV events were recorded", s.Run.ID))
+		s.Findings = append(s.Findings, trace.Findingf(codeNoKVEvents, "%s: CPU offloading is on and no KV events were recorded", s.Run.ID))
 	}
 	for _, t := range sumTransfers(s.Run.KVEvents) {
 		if st := s.At(t.step); st != nil && st.Known() {
@@ -37,7 +37,7 @@ func (s *Steps) count(b *builder) {
 			q.Unknown++
 			q.Reasons = addCount(q.Reasons, st.Reason, 1)
 		}
-		if b.journeys && b.why[k] == Contradiction {
+		if b.journeys && b.why[k] == codeContradiction {
 			q.Contradictions++
 		}
 		if b.journeys && b.why[k] == "" {
@@ -62,15 +62,15 @@ func (s *Steps) countUnrecorded(st *Step) {
 func (s *Steps) qualityFindings(noLengths bool) {
 	q := &s.Quality
 	if q.Unrecorded > 0 {
-		s.Findings = append(s.Findings, trace.Findingf(EMASampled, "%s: %d of %d steps are recorded; the preemption average sees only those",
+		s.Findings = append(s.Findings, trace.Findingf(codeEMASampled, "%s: %d of %d steps are recorded; the preemption average sees only those",
 			s.Run.ID, q.Recorded, q.Recorded+q.Unrecorded))
 	}
 	if q.Approximate > 0 {
-		s.Findings = append(s.Findings, trace.Findingf(ApproximateSteps, "%s: %d of %d steps are approximated from batch totals",
+		s.Findings = append(s.Findings, trace.Findingf(codeApproximateSteps, "%s: %d of %d steps are approximated from batch totals",
 			s.Run.ID, q.Approximate, q.Recorded))
 	}
 	if noLengths {
-		s.Findings = append(s.Findings, trace.Findingf(NoPromptLengths, "%s: no prompt lengths in snapshots; equal prompts are assumed",
+		s.Findings = append(s.Findings, trace.Findingf(codeNoPromptLengths, "%s: no prompt lengths in snapshots; equal prompts are assumed",
 			s.Run.ID))
 	}
 }

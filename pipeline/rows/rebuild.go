@@ -11,11 +11,11 @@ import (
 // maxStepRange bounds the dense step array; a wider range of ids is damage.
 const maxStepRange = 1 << 25
 
-// CodeStepRange rejects a run whose step ids cannot be right.
-const CodeStepRange trace.Code = "step_range_too_wide"
+// codeStepRange rejects a run whose step ids cannot be right.
+const codeStepRange trace.Code = "step_range_too_wide"
 
-// CodeDuplicateStep rejects a run with two summaries of one step.
-const CodeDuplicateStep trace.Code = "duplicate_step_id"
+// codeDuplicateStep rejects a run with two summaries of one step.
+const codeDuplicateStep trace.Code = "duplicate_step_id"
 
 // Rebuild finds out what ran in every step of the run, as far as its tables
 // tell. Codes: unknown_spec_version, step_range_too_wide, duplicate_step_id,
@@ -31,7 +31,7 @@ func Rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps
 		return nil, err
 	}
 	if len(run.Steps) == 0 {
-		s.Findings = append(s.Findings, trace.Findingf(NoEMA, "%s: no step summaries: no beta rows, and the preemption average is 0", run.ID))
+		s.Findings = append(s.Findings, trace.Findingf(codeNoEMA, "%s: no step summaries: no beta rows, and the preemption average is 0", run.ID))
 		return s, nil
 	}
 	reader := &lifeReader{async: dep.Engine.IsAsync(), caching: dep.Engine.PrefixCaching,
@@ -76,11 +76,11 @@ func sorted(run *trace.Run) *trace.Run {
 func stepRange(run *trace.Run, lives []life) (first, last int64, err error) {
 	lo, hi := run.Steps[0].ID, run.Steps[len(run.Steps)-1].ID
 	if hi-lo >= maxStepRange {
-		return 0, 0, trace.Errorf(CodeStepRange, "run %s: step ids: got %d..%d, want a range below %d", run.ID, lo, hi, maxStepRange)
+		return 0, 0, trace.Errorf(codeStepRange, "run %s: step ids: got %d..%d, want a range below %d", run.ID, lo, hi, maxStepRange)
 	}
 	for i := 1; i < len(run.Steps); i++ {
 		if run.Steps[i].ID == run.Steps[i-1].ID {
-			return 0, 0, trace.Errorf(CodeDuplicateStep, "run %s: step %d: got two summaries, want one", run.ID, run.Steps[i].ID).
+			return 0, 0, trace.Errorf(codeDuplicateStep, "run %s: step %d: got two summaries, want one", run.ID, run.Steps[i].ID).
 				WithHint("blis-train extract --split-engines")
 		}
 	}
@@ -104,11 +104,11 @@ func stepRange(run *trace.Run, lives []life) (first, last int64, err error) {
 func (s *Steps) lost(first, last int64) []Span {
 	everything := []Span{{first, last + 1}}
 	if rate := s.Dep.Tracing.JourneySampleRate; rate.OK && rate.V < 1 {
-		s.Findings = append(s.Findings, trace.Findingf(JourneysPartial, "%s: journeys are sampled at %g", s.Run.ID, rate.V))
+		s.Findings = append(s.Findings, trace.Findingf(codeJourneysPartial, "%s: journeys are sampled at %g", s.Run.ID, rate.V))
 		return everything
 	}
 	if n := s.seen.unknown; n > 0 {
-		s.Findings = append(s.Findings, trace.Findingf(JourneysPartial, "%s: %d requests in the snapshots have no core span", s.Run.ID, n))
+		s.Findings = append(s.Findings, trace.Findingf(codeJourneysPartial, "%s: %d requests in the snapshots have no core span", s.Run.ID, n))
 		return everything
 	}
 	var spans []Span
@@ -118,7 +118,7 @@ func (s *Steps) lost(first, last int64) []Span {
 		}
 	}
 	if len(spans) > 0 {
-		s.Findings = append(s.Findings, trace.Findingf(JourneysPartial, "%s: %d spans lack their API or core partner", s.Run.ID, len(spans)))
+		s.Findings = append(s.Findings, trace.Findingf(codeJourneysPartial, "%s: %d spans lack their API or core partner", s.Run.ID, len(spans)))
 	}
 	return spans
 }

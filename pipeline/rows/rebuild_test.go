@@ -149,7 +149,7 @@ func TestPreemptedRequestsMakeTheirStepsUnknown(t *testing.T) {
 		s := mustRebuild(t, run, toyDeployment(y), features.V11)
 		compare(t, fmt.Sprintf("seed %d", seed), s, y)
 		for u := bad.s; u <= bad.e; u++ {
-			if st := s.At(u); st.Known() || st.Reason != PreemptedRequest {
+			if st := s.At(u); st.Known() || st.Reason != codePreemptedRequest {
 				t.Errorf("seed %d: step %d of a preempted request: %s %q", seed, u, st.Tag, st.Reason)
 			}
 		}
@@ -178,7 +178,7 @@ func TestContradictionsAreUnknown(t *testing.T) {
 	id := run.Steps[mid].ID
 	run.Steps = slices.Delete(run.Steps, mid+1, mid+2)
 	s := mustRebuild(t, run, toyDeployment(y), features.V11)
-	if st := s.At(id); st.Known() || st.Reason != Contradiction {
+	if st := s.At(id); st.Known() || st.Reason != codeContradiction {
 		t.Errorf("contradicted step: %s %q", st.Tag, st.Reason)
 	}
 	if st := s.At(id + 1); st.Known() {
@@ -208,7 +208,7 @@ func TestCachedTokensFromTotals(t *testing.T) {
 			t.Errorf("step %d of the lone prompt is unknown: %s", u, s.At(u).Reason)
 		}
 	}
-	if st := s.At(js[1].s); st.Known() || st.Reason != CachedUnknown {
+	if st := s.At(js[1].s); st.Known() || st.Reason != codeCachedUnknown {
 		t.Errorf("step with two prompts of unknown cache hits: %s %q", st.Tag, st.Reason)
 	}
 	for u := js[1].t + 1; u <= js[1].e; u++ {
@@ -251,7 +251,7 @@ func TestSampledJourneysNeedSummaries(t *testing.T) {
 	if exact == 0 || approximate == 0 {
 		t.Errorf("%d exact and %d approximate steps, want some of both", exact, approximate)
 	}
-	if !slices.ContainsFunc(s.Findings, func(f trace.Finding) bool { return f.Code == JourneysPartial }) {
+	if !slices.ContainsFunc(s.Findings, func(f trace.Finding) bool { return f.Code == codeJourneysPartial }) {
 		t.Error("no journeys_partial finding")
 	}
 }
@@ -333,8 +333,8 @@ func TestChunkedWithoutSnapshotsIsAnError(t *testing.T) {
 	run := *y.run
 	run.Snapshots = nil
 	_, err := Rebuild(&run, toyDeployment(y), features.V10)
-	if codeOf(err) != ChunkedNoSnapshots {
-		t.Fatalf("got %v, want %s", err, ChunkedNoSnapshots)
+	if codeOf(err) != codeChunkedNoSnapshots {
+		t.Fatalf("got %v, want %s", err, codeChunkedNoSnapshots)
 	}
 	run.Snapshots = y.run.Snapshots[:len(y.run.Snapshots)/2]
 	s := mustRebuild(t, &run, toyDeployment(y), features.V10)
@@ -357,7 +357,7 @@ func TestTransfersJoinTheirStep(t *testing.T) {
 	d := toyDeployment(y)
 	d.Engine.CPUOffloading = true
 	s := mustRebuild(t, y.run, d, features.V11)
-	if !slices.ContainsFunc(s.Findings, func(f trace.Finding) bool { return f.Code == NoKVEvents }) {
+	if !slices.ContainsFunc(s.Findings, func(f trace.Finding) bool { return f.Code == codeNoKVEvents }) {
 		t.Error("no no_kv_events finding")
 	}
 	run := *y.run
@@ -389,12 +389,12 @@ func TestUnsortedTablesGiveTheSameSteps(t *testing.T) {
 func TestNoSteps(t *testing.T) {
 	run := &trace.Run{ID: "stock", Requests: []trace.Request{{Source: trace.SourceStock, ArrivedNs: trace.Some(int64(5))}}}
 	s := mustRebuild(t, run, testDeployment(), features.V11)
-	if len(s.All) != 0 || len(s.Findings) == 0 || s.Findings[0].Code != NoEMA {
+	if len(s.All) != 0 || len(s.Findings) == 0 || s.Findings[0].Code != codeNoEMA {
 		t.Errorf("%+v", s)
 	}
 	s.Each(func(*Step, []trace.Member) { t.Error("a step") })
 	a, err := s.Alpha(testSpace(t, testDeployment(), features.V11), AlphaOptions{})
-	if err != nil || a.Read != 1 || a.DroppedFor(StockRow) != 1 {
+	if err != nil || a.Read != 1 || a.DroppedFor(codeStockRow) != 1 {
 		t.Errorf("%+v %v", a, err)
 	}
 }
@@ -404,7 +404,7 @@ func TestBadStepIDs(t *testing.T) {
 	for _, c := range []struct {
 		second int64
 		code   trace.Code
-	}{{1, CodeDuplicateStep}, {1 << 40, CodeStepRange}} {
+	}{{1, codeDuplicateStep}, {1 << 40, codeStepRange}} {
 		run := decodeRun(2)
 		run.Steps[1].ID = c.second
 		if _, err := Rebuild(run, testDeployment(), features.V11); codeOf(err) != c.code {

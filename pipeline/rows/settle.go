@@ -62,8 +62,8 @@ func (p *plan) cast(i int, doubt []int32) {
 func (p *plan) takeBack(i int, doubt []int32) {
 	l := &p.lives[i]
 	p.book(l, -1)
-	l.noPrefill, l.chunks = PrefillUnknown, nil
-	p.block(l.s, l.t, PrefillUnknown)
+	l.noPrefill, l.chunks = codePrefillUnknown, nil
+	p.block(l.s, l.t, codePrefillUnknown)
 	p.cast(i, doubt)
 }
 
@@ -79,7 +79,7 @@ func (p *plan) isDoubtful(i int, doubt []int32) bool {
 	}
 	for u := lo; u < hi; u++ {
 		switch {
-		case u < hi-1 && (p.blocked[u] == PreemptedRequest || p.blocked[u] == InconsistentLife || doubt[u] < int32(i)):
+		case u < hi-1 && (p.blocked[u] == codePreemptedRequest || p.blocked[u] == codeInconsistentLife || doubt[u] < int32(i)):
 			return true
 		case p.summary[u] < 0 && p.confirm[u], p.blocked[u] == "" && p.summary[u] >= 0 && !p.agrees(int(u)):
 			return true
@@ -120,9 +120,9 @@ func (p *plan) verdicts() []trace.Code {
 		switch {
 		case why[u] != "":
 		case p.summary[u] < 0 && p.confirm[u], p.summary[u] >= 0 && !p.agrees(u) && p.confirm[u]:
-			why[u] = Unconfirmed
+			why[u] = codeUnconfirmed
 		case p.summary[u] >= 0 && !p.agrees(u):
-			why[u] = Contradiction
+			why[u] = codeContradiction
 		}
 	}
 	p.guardGaps(why)
@@ -135,9 +135,9 @@ func (p *plan) guardGaps(why []trace.Code) {
 	var bad bool
 	mark := func(u int) {
 		if p.summary[u] >= 0 {
-			bad = why[u] == Contradiction
+			bad = why[u] == codeContradiction
 		} else if bad && why[u] == "" {
-			why[u] = Unconfirmed
+			why[u] = codeUnconfirmed
 		}
 	}
 	for u := range why {

@@ -239,7 +239,7 @@ func TestRowsOfSharedRuns(t *testing.T) {
 			a := s.Audit(sp)
 			fmt.Printf("rows: %-24s read %d = kept %d + dropped %v; lag evidence %d; cadence %.1f ms, duration %.2f ms, floor %.1f ms\n",
 				l.run.ID, table.Read, table.Kept, table.Dropped, e.N(), a.CadenceUsP50.V/1000, a.DurationUsP50.V/1000, a.FloorUsP50.V/1000)
-			if f := CheckFloor([]*Table{table}); f != nil || a.BelowFloor {
+			if f := checkFloor([]*Table{table}); f != nil || a.BelowFloor {
 				t.Errorf("%s: %v %s", l.run.ID, f, a.Verdict)
 			}
 			if table.Read != len(l.run.Steps) || count(table.HoldOut) == 0 {

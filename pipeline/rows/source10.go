@@ -42,14 +42,14 @@ func rich10(s *trace.Step, snaps []trace.Snapshot) features.StepInput {
 // summary10 approximates the sums from totals; chunked prefill must be off.
 func summary10(s *trace.Step, d *deploy.Deployment, cv2 float64) features.StepInput {
 	in := totals10(s)
-	in.SumPrefillAttnWork = NonRichPrefillWork10(s.PrefillTokens, s.NumPrefillReqs, cv2)
-	in.DecodeContextTokens = NonRichDecodeContext10(s.KVUsage, s.BlocksTotal, d.Engine.BlockSize, s.NumDecodeReqs, s.RunningDepth)
+	in.SumPrefillAttnWork = nonRichPrefillWork10(s.PrefillTokens, s.NumPrefillReqs, cv2)
+	in.DecodeContextTokens = nonRichDecodeContext10(s.KVUsage, s.BlocksTotal, d.Engine.BlockSize, s.NumDecodeReqs, s.RunningDepth)
 	in.SumDecodeKVBlocks = float64(s.BlocksTotal - s.BlocksFree)
 	return in
 }
 
-// NonRichPrefillWork10 is P^2/np*(1+cv2) (spec#frozen-sourcing), 0 without prefill requests.
-func NonRichPrefillWork10(prefillTokens, prefillReqs int64, cv2 float64) float64 {
+// nonRichPrefillWork10 is P^2/np*(1+cv2) (spec#frozen-sourcing), 0 without prefill requests.
+func nonRichPrefillWork10(prefillTokens, prefillReqs int64, cv2 float64) float64 {
 	if prefillReqs == 0 {
 		return 0
 	}
@@ -57,8 +57,8 @@ func NonRichPrefillWork10(prefillTokens, prefillReqs int64, cv2 float64) float64
 	return p * p / float64(prefillReqs) * (1 + cv2)
 }
 
-// NonRichDecodeContext10 is usage*total*block_size*nd/max(1,running) (spec#frozen-sourcing).
-func NonRichDecodeContext10(usage float64, totalBlocks, blockSize, decodeReqs, running int64) float64 {
+// nonRichDecodeContext10 is usage*total*block_size*nd/max(1,running) (spec#frozen-sourcing).
+func nonRichDecodeContext10(usage float64, totalBlocks, blockSize, decodeReqs, running int64) float64 {
 	return usage * float64(totalBlocks) * float64(blockSize) * float64(decodeReqs) / float64(max(1, running))
 }
 

@@ -21,10 +21,10 @@ func sum11(members []trace.Member) features.StepInput {
 // or prefill with chunked prefill off. The code says why it cannot.
 func summary11(s *trace.Step, d *deploy.Deployment, cv2 float64) (features.StepInput, trace.Code) {
 	if s.PrefillTokens > 0 && d.Engine.ChunkedPrefill {
-		return features.StepInput{}, ChunkedNoRequests
+		return features.StepInput{}, codeChunkedNoRequests
 	}
 	if s.DecodeTokens != s.NumDecodeReqs {
-		return features.StepInput{}, RecomputeNoRequest
+		return features.StepInput{}, codeRecomputeNoRequest
 	}
 	reqs := s.NumPrefillReqs + s.NumDecodeReqs
 	in := features.StepInput{
@@ -62,9 +62,9 @@ func contextFromBlocks(s *trace.Step, blockSize int64) float64 {
 	return math.Max(float64(s.NumDecodeReqs), math.Max(0, held)-float64(s.PrefillTokens))
 }
 
-// SquaredVariation is the population variance over the squared mean; 0 for no
+// squaredVariation is the population variance over the squared mean; 0 for no
 // values or a zero mean.
-func SquaredVariation(v []float64) float64 {
+func squaredVariation(v []float64) float64 {
 	if len(v) == 0 {
 		return 0
 	}

@@ -19,7 +19,7 @@ const (
 	TagLagApproximate            // features of step i stand for step i-lag (spec#summary-steps)
 )
 
-var tagNames = [...]string{"unknown", "rich", "journey", "approximate", string(LagApproximate)}
+var tagNames = [...]string{"unknown", "rich", "journey", "approximate", string(codeLagApproximate)}
 
 // String returns the tag's name in tables and reports.
 func (t Tag) String() string { return tagNames[t] }

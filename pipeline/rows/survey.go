@@ -49,7 +49,7 @@ func surveyOf(run *trace.Run) (*survey, error) {
 			s.first[strings.Clone(q.CoreID)] = firstSeenOf(q)
 		}
 	})
-	s.cv2, s.hasCV2 = SquaredVariation(lengths), len(lengths) > 0
+	s.cv2, s.hasCV2 = squaredVariation(lengths), len(lengths) > 0
 	return s, err
 }
 

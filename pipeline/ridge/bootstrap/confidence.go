@@ -15,7 +15,7 @@ import (
 // Interval methods.
 const (
 	FromBlocks  = "block-bootstrap"
-	FromConfigs = "jackknife-configs"
+	fromConfigs = "jackknife-configs"
 	FromNothing = "none" // the rows do not say
 )
 
@@ -81,7 +81,7 @@ func Blocks(blocks []BlockGram, tags []ridge.Identification, o ridge.Options, c 
 		}
 		t.set(FromBlocks, b.beta(j), math.Sqrt(out.Covariance[j*p+j]), q[j])
 		if tags[j] == ridge.BetweenConfigs && student*out.JackSE[j] > q[j]*t.SE {
-			t.set(FromConfigs, t.Center, out.JackSE[j], student)
+			t.set(fromConfigs, t.Center, out.JackSE[j], student)
 		}
 		if !o.IsFree(j) {
 			t.Lo, t.Hi = math.Max(t.Lo, 0), math.Max(t.Hi, 0)

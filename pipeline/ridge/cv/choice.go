@@ -129,7 +129,7 @@ func (s *Selection) doubts() {
 			Message: fmt.Sprintf("lambda %g is an end of its grid %g..%g", s.Lambda, s.Grid[0].Lambda, s.Grid[len(s.Grid)-1].Lambda),
 		})
 	}
-	if a, b, ok := Repeated(s.Grid[s.Index].Fingerprints); ok {
+	if a, b, ok := repeated(s.Grid[s.Index].Fingerprints); ok {
 		s.Findings = append(s.Findings, ridge.Finding{
 			Code: ridge.FoldsNotDistinct, Config: -1, Run: -1,
 			Message: fmt.Sprintf("folds %d and %d have the same coefficients", a+1, b+1),
@@ -137,8 +137,8 @@ func (s *Selection) doubts() {
 	}
 }
 
-// Repeated finds two equal fingerprints.
-func Repeated(prints []string) (a, b int, found bool) {
+// repeated finds two equal fingerprints.
+func repeated(prints []string) (a, b int, found bool) {
 	for b := range prints {
 		if a := slices.Index(prints[:b], prints[b]); a >= 0 {
 			return a, b, true

@@ -9,8 +9,8 @@ import (
 	"github.com/blis-train/blis-train/stat"
 )
 
-// FrozenLambdas is the grid of the frozen recipe.
-func FrozenLambdas() []float64 { return []float64{.001, .01, .1, 1, 10, 100} }
+// frozenLambdas is the grid of the frozen recipe.
+func frozenLambdas() []float64 { return []float64{.001, .01, .1, 1, 10, 100} }
 
 // FrozenPoint is one lambda of the frozen grid.
 type FrozenPoint struct {
@@ -36,7 +36,7 @@ type FrozenFit struct {
 // Frozen is the recipe of the 1.0 text (spec#frozen-recipe): beta = (X'WX + lambda I)^-1 X'Wy with W the row factors,
 // lambda by the smallest mean root mean squared error over forward folds.
 func Frozen(d *gram.Data, o ridge.Options) (FrozenFit, error) {
-	o.Lambdas = FrozenLambdas()
+	o.Lambdas = frozenLambdas()
 	if err := o.CheckData(d); err != nil {
 		return FrozenFit{}, err
 	}
@@ -52,7 +52,7 @@ func Frozen(d *gram.Data, o ridge.Options) (FrozenFit, error) {
 	f.score(d, o, w, folds)
 	f.Lambda = f.Grid[f.Index].Lambda
 	all := gram.OfRows(d, w, nil, o.Threads())
-	f.Beta = FrozenSolve(all, f.Lambda)
+	f.Beta = frozenSolve(all, f.Lambda)
 	f.DF = frozenDF(all, f.Lambda)
 	f.Overfitted = f.DF/float64(len(d.Configs())) > 0.1
 	return f, nil
@@ -67,7 +67,7 @@ func (f *FrozenFit) score(d *gram.Data, o ridge.Options, w []float64, folds []ce
 		sd := deviation(d.Y, fold.Test)
 		for k := range f.Grid {
 			p := &f.Grid[k]
-			beta := FrozenSolve(g, p.Lambda)
+			beta := frozenSolve(g, p.Lambda)
 			rmse := math.Sqrt(squares(d, fold.Test, beta) / float64(len(fold.Test)))
 			p.FoldRMSE = append(p.FoldRMSE, rmse)
 			p.Score += rmse / sd / float64(len(folds))
@@ -103,9 +103,9 @@ func deviation(y []float64, rows []int32) float64 {
 	return math.Sqrt(ss / float64(len(rows)))
 }
 
-// FrozenSolve is (G + lambda I)^-1 g, by Cholesky or by eigenvalues when the
+// frozenSolve is (G + lambda I)^-1 g, by Cholesky or by eigenvalues when the
 // factorisation fails.
-func FrozenSolve(g *gram.Gram, lambda float64) []float64 {
+func frozenSolve(g *gram.Gram, lambda float64) []float64 {
 	p := g.P
 	a := make([]float64, p*p)
 	copy(a, g.G)
