@@ -64,17 +64,27 @@ func damaged() (out []fault) {
 		add(fmt.Sprintf("plain, cut at %d/%d", k, parts), func(w *world, s string) { w.put("traces.jsonl", s[:at(s)]) }, loud)
 		add(fmt.Sprintf("gzip, cut at %d/%d", k, parts), func(w *world, s string) { z := gzipped(s); w.dump("t.json.gz", z[:at(z)]) }, loud)
 		add(fmt.Sprintf("zstd, cut at %d/%d", k, parts), func(w *world, s string) { z := zstded(s); w.dump("t.json.zst", z[:at(z)]) }, loud)
-		add(fmt.Sprintf("gzip, a bit at %d/%d", k, parts), func(w *world, s string) { z := gzipped(s); w.dump("t.json.gz", flipped(z, at(z))) }, loud)
-		add(fmt.Sprintf("zstd, a bit at %d/%d", k, parts), func(w *world, s string) { z := zstded(s); w.dump("t.json.zst", flipped(z, at(z))) }, loud)
-		add(fmt.Sprintf("64 NULs at %d/%d", k, parts), func(w *world, s string) { n := at(s); w.put("traces.jsonl", s[:n]+strings.Repeat("\x00", 64)+s[n+64:]) }, loud)
-		add(fmt.Sprintf("garbage in a line at %d/%d", k, parts), func(w *world, s string) { n := at(s); w.put("traces.jsonl", s[:n]+"\xff<html>\x01"+s[n:]) }, loud)
+		add(fmt.Sprintf("gzip, a bit at %d/%d", k, parts), func(w *world, s string) { z := gzipped(s); w.dump("t.json.gz", flipped(z, at(z))) },
+			loud)
+		add(fmt.Sprintf("zstd, a bit at %d/%d", k, parts), func(w *world, s string) { z := zstded(s); w.dump("t.json.zst", flipped(z, at(z))) },
+			loud)
+		add(fmt.Sprintf("64 NULs at %d/%d", k, parts), func(w *world, s string) {
+			n := at(s)
+			w.put("traces.jsonl", s[:n]+strings.Repeat("\x00", 64)+s[n+64:])
+		}, loud)
+		add(fmt.Sprintf("garbage in a line at %d/%d", k, parts), func(w *world,
+			s string) {
+			n := at(s)
+			w.put("traces.jsonl", s[:n]+"\xff<html>\x01"+s[n:])
+		}, loud)
 	}
 	add("byte order mark", func(w *world, s string) { w.put("traces.jsonl", "\xef\xbb\xbf"+s) }, same)
 	add("CRLF", func(w *world, s string) { w.put("traces.jsonl", strings.ReplaceAll(s, "\n", "\r\n")) }, same)
 	add("blank lines", func(w *world, s string) { w.put("traces.jsonl", strings.ReplaceAll(s, "\n", "\n\n \n")) }, same)
 	add("no last newline", func(w *world, s string) { w.put("traces.jsonl", strings.TrimSuffix(s, "\n")) }, same)
 	add("gzip of gzip", func(w *world, s string) { w.dump("t.json.gz", gzipped(gzipped(s))) }, same)
-	add("a line of garbage", func(w *world, s string) { w.put("traces.jsonl", "<html>\n"+s) }, func(w *world) error { return errors.Join(w.loud()) })
+	add("a line of garbage", func(w *world, s string) { w.put("traces.jsonl", "<html>\n"+s) },
+		func(w *world) error { return errors.Join(w.loud()) })
 	add("UTF-16", func(w *world, s string) { w.put("traces.jsonl", "\xff\xfe{\x00") }, loud)
 	add("deeply nested", func(w *world, s string) { w.put("traces.jsonl", strings.Repeat(`{"resourceSpans":[`, 20000)+"\n"+s) }, loud)
 	return out
@@ -150,7 +160,8 @@ func foreign() (out []fault) {
 			out = append(out, fault{group, name + " for " + kind, func(w *world) error {
 				w.put("foreign.file", text)
 				must(w.t, w.edit("run.yaml", `traces: "traces.jsonl"`, map[string]string{
-					"traces": "traces: [traces.jsonl, foreign.file]", "kv_events": `traces: "traces.jsonl"`, "client_requests": "traces: traces.jsonl\n  client_requests: foreign.file",
+					"traces": "traces: [traces.jsonl, foreign.file]", "kv_events": `traces: "traces.jsonl"`,
+					"client_requests": "traces: traces.jsonl\n  client_requests: foreign.file",
 				}[kind]))
 				if kind == "kv_events" {
 					must(w.t, w.edit("run.yaml", `kv_events: "kv_events.jsonl"`, "kv_events: [kv_events.jsonl, foreign.file]"))

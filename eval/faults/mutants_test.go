@@ -21,8 +21,10 @@ func mutantFiles() []mutant {
 	inspect := []string{"inspect", "out", "--json", "--quiet"}
 	list := []mutant{
 		{"extract.json", "out/extract.json", inspect, false},
-		{"fit.json", "out/fit.json", []string{"export", "--format", "native", "out/fit.json", "-o", "exported", "--ignore-verdict", "--quiet"}, false},
-		{"coefficients.yaml", "out/coefficients.yaml", []string{"simulate", "--coefficients", "out/coefficients.yaml", "--deployment", "in", "--workload", "in", "-o", "again", "--json", "--quiet"}, false},
+		{"fit.json", "out/fit.json", []string{"export", "--format", "native", "out/fit.json", "-o", "exported", "--ignore-verdict", "--quiet"},
+			false},
+		{"coefficients.yaml", "out/coefficients.yaml", []string{"simulate", "--coefficients", "out/coefficients.yaml", "--deployment", "in",
+			"--workload", "in", "-o", "again", "--json", "--quiet"}, false},
 		{"dumps", "in/traces.jsonl", []string{"extract", "in", "-o", "again", "--json", "--quiet", "--max-bad-frac", "1"}, true},
 	}
 	for _, name := range tableNames {

@@ -14,10 +14,12 @@ func settings() (out []fault) {
 	const group = "configuration and options"
 	for _, c := range [][2]string{
 		{"max_num_seqs: 4", "max_num_seqs: -4"}, {"max_num_seqs: 4", "max_num_seqs: four"}, {"max_num_seqs: 4", "max_num_seqs: 1e99"},
-		{"max_num_seqs: 4", "max_num_sequences: 4"}, {"max_num_seqs: 4", "max_num_seqs: 4\n  max_num_seqs: 5"}, {"block_size: 16", "block_size: 0"},
+		{"max_num_seqs: 4", "max_num_sequences: 4"}, {"max_num_seqs: 4", "max_num_seqs: 4\n  max_num_seqs: 5"},
+		{"block_size: 16", "block_size: 0"},
 		{"block_size: 16", "block_size: [16]"}, {"BwPeakTBs: 3.35", "BwPeakTBs: 3350000"}, {"BwPeakTBs: 3.35", "BwPeakTBs: -1"},
 		{"BwPeakTBs: 3.35", "BwPeakTBs: .nan"}, {"BwPeakTBs: 3.35", "BwPeakTBs: .inf"}, {"TFlopsPeak: 989.5", "TFlopsPeak: 9e15"},
-		{"config: \"config.json\"", "config: missing.json"}, {"config: \"config.json\"", "config: ."}, {"config: \"config.json\"", "config: traces.jsonl"},
+		{"config: \"config.json\"", "config: missing.json"}, {"config: \"config.json\"", "config: ."},
+		{"config: \"config.json\"", "config: traces.jsonl"},
 		{"scheduling_policy: \"fcfs\"", "scheduling_policy: lifo"}, {"tensor_parallel_size: 1", "tensor_parallel_size: 0"},
 		{"tracing:", "tracing: &a\n  <<: *a"}, {"tracing:", "\ttracing:"},
 		{"files:", "files: x\nfiles:"}, {"traces: \"traces.jsonl\"", "traces: nothing-*.jsonl"}, {"traces: \"traces.jsonl\"", "traces: 7"},
@@ -45,8 +47,10 @@ func settings() (out []fault) {
 		}})
 	}
 	for _, flags := range []string{
-		"--workers -1", "--workers x", "--format csv", "--parser none", "--max-bad-frac 2", "--max-bad-frac -1", "--max-bad-frac NaN", "--max-line 0",
-		"--max-line 9223372036854775808", "--max-expansion 0", "--set x", "--set =1", "--set vllm.nothing=1", "--set vllm.max_num_seqs=x", "--only [",
+		"--workers -1", "--workers x", "--format csv", "--parser none", "--max-bad-frac 2", "--max-bad-frac -1", "--max-bad-frac NaN",
+		"--max-line 0",
+		"--max-line 9223372036854775808", "--max-expansion 0", "--set x", "--set =1", "--set vllm.nothing=1", "--set vllm.max_num_seqs=x",
+		"--only [",
 		"--only nobody", "--exclude *", "--config missing.yaml", "--frobnicate", "--set vllm.max_num_seqs=-1",
 	} {
 		out = append(out, fault{group, flags, func(w *world) error {
@@ -55,7 +59,8 @@ func settings() (out []fault) {
 		}})
 	}
 	for _, args := range []string{
-		"extract", "extract in", "extract missing -o out2", "fit missing", "validate missing", "inspect missing", "export missing", "simulate", "simulate --requests -1",
+		"extract", "extract in", "extract missing -o out2", "fit missing", "validate missing", "inspect missing", "export missing", "simulate",
+		"simulate --requests -1",
 		"run", "run missing -o out2", "diff missing missing", "nonsense", "extract in -o in/run.yaml", "fit in",
 	} {
 		out = append(out, fault{group, "the call " + args, func(w *world) error {
@@ -123,7 +128,8 @@ func (w *world) inside() error {
 func numbers() (out []fault) {
 	const group = "numbers (overflow, NaN, units)"
 	for _, attr := range []string{
-		"step.id", "step.ts_start_ns", "step.ts_end_ns", "step.duration_us", "queue.running_depth", "batch.scheduled_tokens", "batch.num_prefill_reqs",
+		"step.id", "step.ts_start_ns", "step.ts_end_ns", "step.duration_us", "queue.running_depth", "batch.scheduled_tokens",
+		"batch.num_prefill_reqs",
 		"kv.blocks_total_gpu", "request.num_prompt_tokens", "request.num_computed_tokens",
 	} {
 		for _, value := range []string{`"9223372036854775808"`, `"-9223372036854775809"`, `"1e3"`, `"x"`, `{}`, `"1.5"`} {
@@ -140,7 +146,8 @@ func numbers() (out []fault) {
 			}})
 		}
 	}
-	for _, c := range []string{"x,1,1,1", "1,-5,1,1", "1,99999999999999999999,1,1", "1,1,1,NaN", "1,1,1,1e9", "1,1.5,1,1", "1,1,1,9223372036854775807", "1,9223372036854775807,1,1"} {
+	for _, c := range []string{"x,1,1,1", "1,-5,1,1", "1,99999999999999999999,1,1", "1,1,1,NaN", "1,1,1,1e9", "1,1.5,1,1",
+		"1,1,1,9223372036854775807", "1,9223372036854775807,1,1"} {
 		out = append(out, fault{group, "a TraceV2 row of " + c, func(w *world) error {
 			w.put("c.csv", "request_id,input_tokens,output_tokens,arrival_time_us\n"+c+"\n")
 			if strings.HasPrefix(c, "x,") { // a name, not a number

@@ -59,7 +59,8 @@ func surroundings() (out []fault) {
 		add(name+" is a link to a folder of others", func(w *world) error {
 			path, precious := filepath.Join(w.dir, name), filepath.Join(w.dir, "precious")
 			must(w.t, os.MkdirAll(filepath.Join(precious, "run=smoke"), 0o755))
-			w.strange = map[string]string{filepath.Join(precious, "steps.parquet"): "mine", filepath.Join(precious, "run=smoke", "steps.parquet"): "mine"}
+			w.strange = map[string]string{filepath.Join(precious, "steps.parquet"): "mine",
+				filepath.Join(precious, "run=smoke", "steps.parquet"): "mine"}
 			for p, text := range w.strange {
 				must(w.t, os.WriteFile(p, []byte(text), 0o644))
 			}
@@ -72,7 +73,8 @@ func surroundings() (out []fault) {
 	}
 	for _, blocks := range []int{0, 1, 4, 8, 16, 24, 40, 64, 100, 200} {
 		add(fmt.Sprintf("no room for files of more than %d blocks", blocks), func(w *world) error {
-			r, err := w.limited(fmt.Sprintf("ulimit -f %d", blocks), "run", w.in, "-o", w.out, "--max-bad-frac", "1", "--bootstraps", "50", "--quiet")
+			r, err := w.limited(fmt.Sprintf("ulimit -f %d", blocks), "run", w.in, "-o", w.out, "--max-bad-frac", "1", "--bootstraps", "50",
+				"--quiet")
 			if err != nil {
 				return err
 			}
@@ -117,7 +119,8 @@ func interrupts() (out []fault) {
 	add := func(name string, try func(w *world) error) { out = append(out, fault{group, name, try}) }
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		for _, ms := range []int{3, 10, 25, 50, 90} {
-			for _, args := range [][]string{{"run", "in", "-o", "out", "--bootstraps", "3000", "--max-bad-frac", "1"}, {"extract", "-", "-o", "out", "--set", "x=1"}} {
+			for _, args := range [][]string{{"run", "in", "-o", "out", "--bootstraps", "3000", "--max-bad-frac", "1"},
+				{"extract", "-", "-o", "out", "--set", "x=1"}} {
 				add(fmt.Sprintf("%s after %d ms of %s %s", sig, ms, args[0], args[1]), func(w *world) error {
 					return errors.Join(w.interrupted(sig, time.Duration(ms)*time.Millisecond, args), w.freshEqual("extract", w.in, "--max-bad-frac", "1"))
 				})
@@ -134,7 +137,8 @@ func interrupts() (out []fault) {
 		})
 	}
 	for name, text := range map[string]string{
-		"a bomb of zeros": strings.Repeat("\x00", 1<<26), "a bomb of blanks": strings.Repeat(" ", 1<<26), "a bomb of lines": strings.Repeat("{}\n", 1<<23),
+		"a bomb of zeros": strings.Repeat("\x00", 1<<26), "a bomb of blanks": strings.Repeat(" ", 1<<26),
+		"a bomb of lines": strings.Repeat("{}\n", 1<<23),
 	} {
 		add(name, func(w *world) error {
 			w.put("bomb.gz", gzipped(text))

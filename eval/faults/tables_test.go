@@ -115,11 +115,17 @@ func cache() (out []fault) {
 			w.put("kv_events.jsonl", strings.Replace(s, "BlockStored", "BlockStoreD", 1))
 		},
 	} {
-		out = append(out, fault{group, "the recording changed: " + name, func(w *world) error { err := first(w, nil); change(w); return errors.Join(err, again(w, nil)) }})
+		out = append(out, fault{group, "the recording changed: " + name, func(w *world) error {
+			err := first(w, nil)
+			change(w)
+			return errors.Join(err, again(w, nil))
+		}})
 	}
-	for _, name := range []string{"extract.json", "fit.json", "validation.json", "coefficients.yaml", ".extract-cache.json", "tables/run=smoke/steps.parquet", "tables/run=smoke/requests.parquet"} {
+	for _, name := range []string{"extract.json", "fit.json", "validation.json", "coefficients.yaml", ".extract-cache.json",
+		"tables/run=smoke/steps.parquet", "tables/run=smoke/requests.parquet"} {
 		for how, change := range map[string]func(path string) error{
-			"removed": os.Remove, "cut": func(p string) error { return os.Truncate(p, 40) }, "empty": func(p string) error { return os.Truncate(p, 0) },
+			"removed": os.Remove, "cut": func(p string) error { return os.Truncate(p, 40) },
+			"empty": func(p string) error { return os.Truncate(p, 0) },
 		} {
 			out = append(out, fault{group, name + " " + how, func(w *world) error {
 				return errors.Join(first(w, nil), change(filepath.Join(w.out, name)), again(w, nil))

@@ -23,73 +23,9 @@ const (
 	longAllowed = 2   // functions beyond, in the whole tree
 )
 
-// short are the rooms without a line over maxLine. A room joins for good.
-var short = []string{
-	"coeff",
-	"deploy",
-	"internal/files",
-	"internal/par",
-	"internal/python",
-	"internal/repo",
-	"internal/shown",
-	"internal/strictyaml",
-	"pipeline/export",
-	"pipeline/export/compare",
-	"pipeline/export/exporttest",
-	"pipeline/export/ledger",
-	"pipeline/export/scaler",
-	"pipeline/extract/iteration",
-	"pipeline/features",
-	"pipeline/features/basis",
-	"pipeline/fit",
-	"pipeline/fit/describe",
-	"pipeline/fit/estimate",
-	"pipeline/fit/factors",
-	"pipeline/fit/fittest",
-	"pipeline/fit/grams",
-	"pipeline/fit/identify",
-	"pipeline/fit/options",
-	"pipeline/fit/prepare",
-	"pipeline/folder",
-	"pipeline/option",
-	"pipeline/ridge",
-	"pipeline/ridge/bootstrap",
-	"pipeline/ridge/cells",
-	"pipeline/ridge/cv",
-	"pipeline/ridge/gram",
-	"pipeline/ridge/ridgetest",
-	"pipeline/queue",
-	"pipeline/simulate",
-	"pipeline/track",
-	"pipeline/validate",
-	"pipeline/validate/gates",
-	"pipeline/validate/inspect",
-	"pipeline/validate/machine",
-	"pipeline/validate/measured",
-	"pipeline/validate/planted",
-	"pipeline/validate/replay",
-	"pipeline/validate/saturation",
-	"report",
-	"report/draw",
-	"report/figures",
-	"report/input",
-	"report/page",
-	"report/sections",
-	"report/verdict",
-	"report/words",
-	"queueing",
-	"report/queueing",
-	"result",
-	"sim",
-	"sim/emit",
-	"sim/kv",
-	"sim/latency",
-	"sim/replay",
-	"sim/simtest",
-	"sim/summary",
-	"sim/workload",
-	"stat",
-}
+// notYetShort are files that still have a line over maxLine. Take a file off the
+// list when its last one is broken; none joins.
+var notYetShort = []string{"pipeline/rows/alpha.go", "pipeline/rows/audit.go", "pipeline/rows/codes.go"}
 
 // TestShape is gofmt, and the sizes: no line is too long, and hardly a function.
 func TestShape(t *testing.T) {
@@ -115,10 +51,11 @@ func TestShape(t *testing.T) {
 		if !strings.HasSuffix(rel, "_test.go") {
 			long = append(long, longFunctions(fset, f)...)
 		}
-		if slices.Contains(short, roomOf(rel)) {
-			for _, line := range longLines(src) {
-				t.Errorf("%s:%d: more than %d characters", rel, line, maxLine)
-			}
+		if slices.Contains(notYetShort, rel) {
+			continue
+		}
+		for _, line := range longLines(src) {
+			t.Errorf("%s:%d: more than %d characters", rel, line, maxLine)
 		}
 	}
 	if len(long) > longAllowed {

@@ -37,10 +37,6 @@ var (
 		`|\b(?-i:[A-Z])-[0-9]{1,2}\b|\b0[0-9] (?:sections? [0-9]|F[0-9]|[0-9]\.[0-9])`)
 )
 
-// notYetCited are the rooms whose comments and strings still cite pages outside
-// the repository. A room leaves the list for good when it is clean.
-var notYetCited = []string{}
-
 // TestClauses checks the book itself: names are unique and well formed, links
 // inside the page lead somewhere, and the map at its end has every clause once
 // and names files that exist.
@@ -89,15 +85,14 @@ func headings(text string) map[string]bool {
 	return out
 }
 
-// TestCitations fails on a citation of a clause that the book does not have and,
-// in rooms that are clean, on one of a page outside the repository.
+// TestCitations fails on a citation of a clause that the book does not have, and
+// on one of a page outside the repository.
 func TestCitations(t *testing.T) {
 	root := repo.Root(t)
 	clauses := map[string]bool{}
 	for _, m := range anchorTag.FindAllStringSubmatch(readFile(t, filepath.Join(root, bookFile)), -1) {
 		clauses[m[1]] = true
 	}
-	dirty := map[string]int{}
 	for _, rel := range repoFiles(t, root) {
 		for _, p := range passages(t, root, rel) {
 			for _, m := range citation.FindAllStringSubmatch(p.text, -1) {
@@ -106,17 +101,8 @@ func TestCitations(t *testing.T) {
 				}
 			}
 			if found := outsideCitation.FindString(p.text); found != "" && rel != "internal/arch/spec_test.go" {
-				if room := roomOf(rel); slices.Contains(notYetCited, room) {
-					dirty[room]++
-				} else {
-					t.Errorf("%s:%d: cites %q: say it in words, or cite a clause of %s as spec#NAME", rel, p.line, found, bookFile)
-				}
+				t.Errorf("%s:%d: cites %q: say it in words, or cite a clause of %s as spec#NAME", rel, p.line, found, bookFile)
 			}
-		}
-	}
-	for _, room := range notYetCited {
-		if dirty[room] == 0 {
-			t.Errorf("%s cites nothing outside the repository any more: take it off the list notYetCited", room)
 		}
 	}
 }
@@ -168,19 +154,6 @@ func passages(t *testing.T, root, rel string) []passage {
 		return true
 	})
 	return out
-}
-
-// roomOf is the folder of a file: a room of the map, or the top folder of what
-// is not Go.
-func roomOf(rel string) string {
-	dir := path.Dir(rel)
-	for d := dir; d != "."; d = path.Dir(d) {
-		if _, ok := rooms[d]; ok {
-			return d
-		}
-	}
-	top, _, _ := strings.Cut(dir, "/")
-	return top
 }
 
 // written are the kinds of files that people write and read.

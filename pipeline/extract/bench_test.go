@@ -29,8 +29,9 @@ const benchCopies = 3
 // shift is how far numbers move from one copy of a run to the next, so that
 // the copies read as one long life of one engine.
 var shift = map[string]int64{
-	"step.id": 10000, "scheduler.step": 10000, "scheduler.span_sequence": 1000, "scheduler.step_range_start": 10000, "scheduler.step_range_end": 10000,
-	"step.ts_start_ns": 1e13, "step.ts_end_ns": 1e13, "ts.monotonic_ns": 1e13,
+	"step.id": 10000, "scheduler.step": 10000, "scheduler.span_sequence": 1000, "scheduler.step_range_start": 10000,
+	"scheduler.step_range_end": 10000,
+	"step.ts_start_ns":         1e13, "step.ts_end_ns": 1e13, "ts.monotonic_ns": 1e13,
 }
 
 // grow rewrites a line of a dump as the n-th copy of it: step ids, sequences

@@ -77,7 +77,8 @@ func compareClient(t *testing.T, run *trace.Run) {
 		case s.success != o.Success.V:
 			differ = append(differ, fmt.Sprintf("%s: server success %v, client %v", o.ID, s.success, o.Success.V))
 		case o.Success.V && (s.prompt != o.PromptTokens.V || s.output != o.OutputTokens.V):
-			differ = append(differ, fmt.Sprintf("%s: server %d + %d tokens, client %d + %d", o.ID, s.prompt, s.output, o.PromptTokens.V, o.OutputTokens.V))
+			differ = append(differ, fmt.Sprintf("%s: server %d + %d tokens, client %d + %d", o.ID, s.prompt, s.output, o.PromptTokens.V,
+				o.OutputTokens.V))
 		case !o.CoreID.OK:
 			differ = append(differ, o.ID+": not joined to a core span")
 		}

@@ -59,7 +59,8 @@ func Discover(args, only, exclude []string, set ...string) ([]RunDir, error) {
 	for i := 1; i < len(out); i++ {
 		if out[i].ID == out[i-1].ID {
 			if out[i].Dir == out[i-1].Dir {
-				return nil, trace.Errorf(CodeDuplicateRunID, "got the run folder %s and dumps in it (%s), want one or the other", out[i].Dir, strings.Join(append(out[i-1].files, out[i].files...), ", "))
+				return nil, trace.Errorf(CodeDuplicateRunID, "got the run folder %s and dumps in it (%s), want one or the other", out[i].Dir,
+					strings.Join(append(out[i-1].files, out[i].files...), ", "))
 			}
 			return nil, trace.Errorf(CodeDuplicateRunID, "run id %q is used by %s and %s", out[i].ID, out[i-1].Dir, out[i].Dir).
 				WithHint("change `name` in one run.yaml, or use --exclude")
@@ -293,7 +294,8 @@ func (d *RunDir) inputs(kind string, patterns []string) ([]source.Input, error) 
 			}
 		}
 		if len(matches) == 0 {
-			return nil, (&trace.Error{Code: CodeNoInput, Msg: fmt.Sprintf("%s: %q matches no file", filepath.Join(d.Dir, deploy.RunFile), p)}).WithHint("correct `files` in run.yaml")
+			return nil, (&trace.Error{Code: CodeNoInput, Msg: fmt.Sprintf("%s: %q matches no file", filepath.Join(d.Dir, deploy.RunFile),
+				p)}).WithHint("correct `files` in run.yaml")
 		}
 		for _, m := range matches {
 			files, err := filesOf(m)

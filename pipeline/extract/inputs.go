@@ -102,7 +102,10 @@ func (s *inputSet) empty(examples []result.Example) (warnings []trace.Finding, e
 		}
 		for _, f := range k.list {
 			why := ""
-			if i := slices.IndexFunc(examples, func(e result.Example) bool { return e.Place == f.Name || strings.HasPrefix(e.Place, f.Name+":") }); i >= 0 {
+			if i := slices.IndexFunc(examples, func(e result.Example) bool {
+				return e.Place == f.Name ||
+					strings.HasPrefix(e.Place, f.Name+":")
+			}); i >= 0 {
 				why = "; " + examples[i].Place + ": " + examples[i].What
 			}
 			switch {

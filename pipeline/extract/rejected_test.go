@@ -22,8 +22,10 @@ func rejectedDump(t *testing.T) RunDir {
 	t.Helper()
 	lines := goodLines(4)
 	lines[1] = strings.Replace(lines[1], `{"key":"queue.running_depth"`, `{"key":"queue.depth"`, 1)
-	foreign := otlptest.Span{Scope: "opentelemetry.instrumentation.fastapi", Name: "POST", Trace: 90, ID: 90, Events: []string{otlptest.Event("sent", 1), otlptest.Event("sent", 2)}}
-	other := otlptest.Span{Scope: "vllm.api", Name: "llm_request", Trace: 91, ID: 91, Attrs: []string{otlptest.Str("gen_ai.request.id", "cmpl-91")}, Events: []string{otlptest.Event("api.NEW", 1)}}
+	foreign := otlptest.Span{Scope: "opentelemetry.instrumentation.fastapi", Name: "POST", Trace: 90, ID: 90,
+		Events: []string{otlptest.Event("sent", 1), otlptest.Event("sent", 2)}}
+	other := otlptest.Span{Scope: "vllm.api", Name: "llm_request", Trace: 91, ID: 91,
+		Attrs: []string{otlptest.Str("gen_ai.request.id", "cmpl-91")}, Events: []string{otlptest.Event("api.NEW", 1)}}
 	lines = append(lines, otlptest.Line("engine", foreign, other), otlptest.Request(1), `{"resourceMetrics":[]}`, `{"resourceSpans":[`, `{"resourceLogs":1}`)
 	kv := `[1.5,[["AllBlocksCleared"],["NoSuchEvent",1]],0,null]
 [1.5,[["TransferInitiated",1,"cmpl-1-0-aaaaaaaa","GPU","CPU",1,7],["TransferInitiated",1,"cmpl-1-0-aaaaaaaa","GPU","CPU",1,7]],0,null]
@@ -64,7 +66,8 @@ func TestWhyRejectedNamesEveryDroppedRecord(t *testing.T) {
 		}
 		got := rejectedCounts(t, b)
 		diff(t, "rejected records", doc.Totals.Records.Dropped, got)
-		want := map[string]int64{"foreign_scope": 3, "unknown_event": 1, "missing_attribute": 1, "duplicate": 11, "ignored_signal": 2, "unreadable": 4, "bad_kv_event": 2, "worker_copy": 1}
+		want := map[string]int64{"foreign_scope": 3, "unknown_event": 1, "missing_attribute": 1, "duplicate": 11, "ignored_signal": 2,
+			"unreadable": 4, "bad_kv_event": 2, "worker_copy": 1}
 		diff(t, "dropped records", want, doc.Totals.Records.Dropped)
 		if first == nil {
 			first = b

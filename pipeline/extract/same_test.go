@@ -85,7 +85,8 @@ func TestSameBytesForAnyWorkers(t *testing.T) {
 // TestParsersAgree: the fast readers and OpenTelemetry's own decoder give
 // byte-identical tables.
 func TestParsersAgree(t *testing.T) {
-	parsersAgree(t, "smoke", "smoke60", "real_stock_otlp", "real_step_summaries", "real_vllm_cpu/gqa-campaign", "real_vllm_cpu/gqa-overflow", "composed/b200-qwen2.5-14b-tp2")
+	parsersAgree(t, "smoke", "smoke60", "real_stock_otlp", "real_step_summaries", "real_vllm_cpu/gqa-campaign", "real_vllm_cpu/gqa-overflow",
+		"composed/b200-qwen2.5-14b-tp2")
 }
 
 // TestEvalParsersAgreeOnAllData is the same over every data set with runs, and

@@ -102,8 +102,9 @@ func observed(rec *tracev2.Record, rd *tracev2.Reader) trace.ObservedRequest {
 		ID: rec.RequestID, Source: sourceTraceV2, Priority: rec.Priority, SLOClass: text(rec.SLOClass), PrefixGroup: text(rec.PrefixGroup),
 		PrefixTokens: has("prefix_length", rec.PrefixTokens), PromptTokens: trace.Some(rec.PromptTokens()),
 		OutputTokens: has("output_tokens", rec.OutputTokens), ArrivalNs: has("arrival_time_us", rec.ArrivalUs*1000),
-		SendNs: known(rec.SendUs), FirstChunkNs: known(rec.FirstChunkUs), LastChunkNs: known(rec.LastChunkUs), Chunks: has("num_chunks", rec.Chunks),
-		Error: text(rec.Error), FinishReason: text(rec.FinishReason),
+		SendNs: known(rec.SendUs), FirstChunkNs: known(rec.FirstChunkUs), LastChunkNs: known(rec.LastChunkUs),
+		Chunks: has("num_chunks", rec.Chunks),
+		Error:  text(rec.Error), FinishReason: text(rec.FinishReason),
 	}
 	if rd.Has("streaming") {
 		r.Streaming = trace.Some(rec.Streaming)

@@ -204,7 +204,8 @@ func (s *Source) sniff() error {
 		head = head[3:]
 	}
 	if bytes.HasPrefix(head, []byte{0xff, 0xfe}) || bytes.HasPrefix(head, []byte{0xfe, 0xff}) {
-		return &trace.SyntaxError{File: s.Name, Line: 1, Code: account.CodeNotUTF8, Msg: "UTF-16 byte order mark, want UTF-8", Hint: "iconv -f UTF-16 -t UTF-8"}
+		return &trace.SyntaxError{File: s.Name, Line: 1, Code: account.CodeNotUTF8, Msg: "UTF-16 byte order mark, want UTF-8",
+			Hint: "iconv -f UTF-16 -t UTF-8"}
 	}
 	if is, framed := isPack(head); is {
 		s.packed, s.form = true, formLines
@@ -225,7 +226,8 @@ func (s *Source) sniff() error {
 	case len(head) >= 4 && (len(head) == 4 || head[4] == 0x0a || binary.BigEndian.Uint32(head) == 0):
 		s.form = formProto
 	default:
-		return &trace.SyntaxError{File: s.Name, Line: 1, Code: account.CodeNotOTLP, Msg: fmt.Sprintf("not OTLP JSON or length-prefixed protobuf, starts with %.40q", head),
+		return &trace.SyntaxError{File: s.Name, Line: 1, Code: account.CodeNotOTLP,
+			Msg:  fmt.Sprintf("not OTLP JSON or length-prefixed protobuf, starts with %.40q", head),
 			Hint: "point at the output of the collector's file exporter"}
 	}
 	return nil
