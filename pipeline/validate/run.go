@@ -9,7 +9,6 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate/gates"
 	"github.com/blis-train/blis-train/pipeline/validate/machine"
@@ -63,28 +62,66 @@ func checkSplit(fit *result.Fit, split float64) error {
 		WithHint(fmt.Sprintf("blis-train fit OUT --split %g", split))
 }
 
-// job is one call of Run.
-type job struct {
-	set     *coeff.Set
-	o       *Options
-	rules   *gates.Rules
-	sources []Source
-	all     []*judgedRun
-	entries [][]result.ValidationRun
-	warned  []trace.Finding
-	refit   bool // the coefficients saw the hold-out too
-	done    <-chan struct{}
+// cut is where the hold-out of a phase begins.
+func (t *judgedRun) cut(p *deploy.Phase) int64 {
+	for _, part := range t.parts {
+		if part.Name == p.Name {
+			return part.CutNs
+		}
+	}
+	return p.EndNs
 }
 
-// each runs work for every source on o.Workers goroutines.
-func (j *job) each(ctx context.Context, what string, work func(i int) error) error {
-	n := len(j.sources)
-	return par.Try(ctx, j.o.Workers, n, func(i int) error {
-		if err := work(i); err != nil {
-			return fmt.Errorf("validate %s of run %s: %w", what, j.sources[i].ID, err)
+// entry is an entry without a replay.
+func (t *judgedRun) entry(p *deploy.Phase) result.ValidationRun {
+	kind := result.SplitTestRun
+	if t.training {
+		kind = result.SplitHoldout
+	}
+	if p == nil {
+		p = &deploy.Phase{Load: deploy.LoadOpen}
+	}
+	return t.fillEntry(result.ValidationRun{Split: result.Split{Kind: kind}, Excluded: map[string]int{}, Findings: []trace.Finding{}}, p)
+}
+
+func (t *judgedRun) fillEntry(v result.ValidationRun, p *deploy.Phase) result.ValidationRun {
+	sat := t.sat.Phase(p.Name)
+	v.ID, v.Config, v.Phase, v.Load, v.Source = t.id, t.dep.Config(), p.Name, cmp.Or(v.Load, p.Load), t.source
+	if rate := t.dep.Tracing.JourneySampleRate; rate.OK {
+		v.JourneySampleRate = &rate.V
+	}
+	v.Saturated, v.SaturationHits = sat.Saturated, sat.Hits()
+	v.SaturationChecks = map[string]*float64{}
+	for _, c := range sat.Checks {
+		v.SaturationChecks[c.Name] = c.Value
+	}
+	v.Drift = append([]result.DriftPoint{}, t.drift.Points...)
+	if v.Replay != nil && t.quality.Recorded > 0 {
+		q := t.quality
+		v.Replay.KnownBatchesShare = result.Share(q.Rich+q.Journey+q.Approximate, q.Recorded)
+		v.Replay.IdenticalBatchesShare = t.identical
+	}
+	if v.Findings == nil {
+		v.Findings = []trace.Finding{}
+	}
+	return v
+}
+
+// changedTerms names the terms whose value is not that of the fit's report: the
+// set was edited, or made by another fit.
+func changedTerms(set *coeff.Set, fit *result.Fit) []trace.Finding {
+	var out []trace.Finding
+	if fit == nil {
+		return out
+	}
+	for i, c := range fit.Beta.Coefficients {
+		if i >= len(set.Beta) || set.Beta[i].Name != c.Name || set.Beta[i].Value == c.Value {
+			continue
 		}
-		return nil
-	}, func(done int) { j.o.Progress.Report("validate "+what, int64(done), int64(n), "runs") })
+		out = append(out, trace.Findingf(codeNotTheFit, "%s: got %.6g %s, want %.6g as in the fit's report", c.Name, set.Beta[i].Value,
+			c.Unit, c.Value))
+	}
+	return out
 }
 
 func (j *job) loadSteps(i int) error {
@@ -184,51 +221,6 @@ func (j *job) phaseEntries(t *judgedRun, p *deploy.Phase, rp *replay.Phase) []re
 	return []result.ValidationRun{t.fillEntry(v, p), whole(result.SplitInSample)}
 }
 
-// cut is where the hold-out of a phase begins.
-func (t *judgedRun) cut(p *deploy.Phase) int64 {
-	for _, part := range t.parts {
-		if part.Name == p.Name {
-			return part.CutNs
-		}
-	}
-	return p.EndNs
-}
-
-// entry is an entry without a replay.
-func (t *judgedRun) entry(p *deploy.Phase) result.ValidationRun {
-	kind := result.SplitTestRun
-	if t.training {
-		kind = result.SplitHoldout
-	}
-	if p == nil {
-		p = &deploy.Phase{Load: deploy.LoadOpen}
-	}
-	return t.fillEntry(result.ValidationRun{Split: result.Split{Kind: kind}, Excluded: map[string]int{}, Findings: []trace.Finding{}}, p)
-}
-
-func (t *judgedRun) fillEntry(v result.ValidationRun, p *deploy.Phase) result.ValidationRun {
-	sat := t.sat.Phase(p.Name)
-	v.ID, v.Config, v.Phase, v.Load, v.Source = t.id, t.dep.Config(), p.Name, cmp.Or(v.Load, p.Load), t.source
-	if rate := t.dep.Tracing.JourneySampleRate; rate.OK {
-		v.JourneySampleRate = &rate.V
-	}
-	v.Saturated, v.SaturationHits = sat.Saturated, sat.Hits()
-	v.SaturationChecks = map[string]*float64{}
-	for _, c := range sat.Checks {
-		v.SaturationChecks[c.Name] = c.Value
-	}
-	v.Drift = append([]result.DriftPoint{}, t.drift.Points...)
-	if v.Replay != nil && t.quality.Recorded > 0 {
-		q := t.quality
-		v.Replay.KnownBatchesShare = result.Share(q.Rich+q.Journey+q.Approximate, q.Recorded)
-		v.Replay.IdenticalBatchesShare = t.identical
-	}
-	if v.Findings == nil {
-		v.Findings = []trace.Finding{}
-	}
-	return v
-}
-
 // document puts everything together, in the order of the sources.
 func (j *job) document(fit *result.Fit) *result.Validation {
 	v := &result.Validation{
@@ -275,23 +267,6 @@ func (j *job) fillSteps(groups []*scope, scored *scores) {
 		first.StepCells = append(scored.steps.Cells(t.steps(), false), scored.steps.StressCells(t.steps())...)
 		first.Alpha = scored.alphaErrors([]*judgedRun{t})
 	}
-}
-
-// changedTerms names the terms whose value is not that of the fit's report: the
-// set was edited, or made by another fit.
-func changedTerms(set *coeff.Set, fit *result.Fit) []trace.Finding {
-	var out []trace.Finding
-	if fit == nil {
-		return out
-	}
-	for i, c := range fit.Beta.Coefficients {
-		if i >= len(set.Beta) || set.Beta[i].Name != c.Name || set.Beta[i].Value == c.Value {
-			continue
-		}
-		out = append(out, trace.Findingf(codeNotTheFit, "%s: got %.6g %s, want %.6g as in the fit's report", c.Name, set.Beta[i].Value,
-			c.Unit, c.Value))
-	}
-	return out
 }
 
 // diagnoses explains every scope that failed by its steps or its replay. What only

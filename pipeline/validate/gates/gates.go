@@ -7,28 +7,11 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/validate/measured"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
-)
-
-// Notes of null gates.
-const (
-	noteInsufficient  = "insufficient data: %d requests, want at least %d for a critical distance below %.2f"
-	noteSaturated     = "saturated"
-	noteInSample      = "in_sample"
-	noteOneConfig     = "not applicable with one configuration"
-	noteNoFit         = "no fit report given"
-	noteNoRows        = "no rows"
-	noteNoFloor       = "no noise floor: fewer than 50 rows"
-	noteOtherSource   = "%s requests: errors are printed, not gated"
-	noteSampled       = "journeys are sampled at %g: the rest of the load is unknown"
-	noteNoStamps      = "stamps missing on one side"
-	noteNoReplay      = "not replayed"
-	noteNotIdentified = "no term is identified"
 )
 
 // Decide fills the gates, the verdicts by purpose and the one of v: that of the
@@ -50,9 +33,6 @@ func judge(v *result.Validation, fit *result.Fit, signs signCheck, r *Rules) {
 		v.Gates = append(v.Gates, replayGates(v, r)...)
 	}
 }
-
-// ScopeAll is the scope of a gate that judges all runs together.
-const ScopeAll = coeff.ScopeAll
 
 // fitGates are those only the fit can answer: leave-one-out, certificate, folds.
 func fitGates(fit *result.Fit, configs []result.ConfigErrors, signs signCheck, r *Rules) []result.Gate {
@@ -260,9 +240,6 @@ var replayNames = []struct {
 	{gateKSE2E, gateMedianE2E, func(m *result.Metrics) *result.Metric { return m.E2E }},
 }
 
-// replayGateNames are the gates that stand per replayed run, phase and split.
-var replayGateNames = []string{gateKSTTFT, gateMedianTTFT, gateKSITL, gateMedianITL, gateKSE2E, gateMedianE2E}
-
 // replayGates judge the plain replay of every run, phase and split. A
 // saturated phase is outside the rule: null and not required. Too few
 // requests in the hold-out are null; then the replay of the whole phase decides,
@@ -374,28 +351,4 @@ func ScopeOf(run *result.ValidationRun) string {
 		s += " (in-sample)"
 	}
 	return s
-}
-
-// FailedByScope lists the names of failed gates per scope prefix, in gate order.
-func FailedByScope(gates []result.Gate) ([]string, map[string][]string) {
-	var order []string
-	names := map[string][]string{}
-	for _, g := range gates {
-		if g.Pass == nil || *g.Pass {
-			continue
-		}
-		if names[g.Scope] == nil {
-			order = append(order, g.Scope)
-		}
-		if !slices.Contains(names[g.Scope], g.Name) {
-			names[g.Scope] = append(names[g.Scope], g.Name)
-		}
-	}
-	return order, names
-}
-
-// RunOfScope is the run id of a replay scope "id/phase (in-sample)".
-func RunOfScope(scope string) string {
-	id, _, _ := strings.Cut(strings.TrimSuffix(scope, " (in-sample)"), "/")
-	return id
 }
