@@ -248,7 +248,8 @@ func (b *alphaBuilder) keep(r *trace.Request, s *trace.Step, at int64, v value) 
 
 func (b *alphaBuilder) findings() {
 	if b.blind > 0 {
-		b.t.Findings = append(b.t.Findings, trace.Findingf(codePrefixUnknown, "%s: %d of %d requests have no snapshot; their prefix hits count as 0",
+		b.t.Findings = append(b.t.Findings, trace.Findingf(codePrefixUnknown,
+			"%s: %d of %d requests have no snapshot; their prefix hits count as 0",
 			b.s.Run.ID, b.blind, b.t.Read))
 	}
 	if b.o.Target == Overhead && len(b.s.Run.Steps) == 0 {

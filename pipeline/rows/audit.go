@@ -122,7 +122,8 @@ func checkFloor(tables []*Table) *trace.Finding {
 	if !(my < mf) {
 		return nil
 	}
-	finding := trace.Findingf(codeBelowFloor, "median target %.3g us per step, physical floor %.3g us: this target cannot be the step time", my,
+	finding := trace.Findingf(codeBelowFloor, "median target %.3g us per step, physical floor %.3g us: this target cannot be the step time",
+		my,
 		mf)
 	return &finding
 }

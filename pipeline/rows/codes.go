@@ -86,12 +86,14 @@ var Codes = []trace.CodeEntry{
 		Action: "Record journeys at rate 1.0 or snapshots."},
 	{Code: codePreemptedRequest, Kind: "tag", Meaning: "A preempted request may have run in the step; what it recomputed is not recorded.",
 		Action: "Snapshots on every step make such steps known."},
-	{Code: codeInconsistentLife, Kind: "tag", Meaning: "A request in the step has events that do not fit one token per step (lost events, or " +
-		"an abort).", Action: "Look at the request's journey events; raise OTEL_SPAN_EVENT_COUNT_LIMIT if events were lost."},
+	{Code: codeInconsistentLife, Kind: "tag",
+		Meaning: "A request in the step has events that do not fit one token per step (lost events, or " +
+			"an abort).", Action: "Look at the request's journey events; raise OTEL_SPAN_EVENT_COUNT_LIMIT if events were lost."},
 	{Code: codePrefillUnknown, Kind: "tag", Meaning: "A request's prompt cannot be cut into chunks that end in its FIRST_TOKEN step.",
 		Action: "Check max_num_batched_tokens and long_prefill_token_threshold in run.yaml."},
-	{Code: codeCachedUnknown, Kind: "tag", Meaning: "Prefix caching is on and the number of cached prompt tokens of a request in the step is " +
-		"not recorded.", Action: "Record snapshots (--step-tracing-rich-subsample-rate)."},
+	{Code: codeCachedUnknown, Kind: "tag",
+		Meaning: "Prefix caching is on and the number of cached prompt tokens of a request in the step is " +
+			"not recorded.", Action: "Record snapshots (--step-tracing-rich-subsample-rate)."},
 	{Code: codeUnconfirmed, Kind: "tag", Meaning: "Not every request is in the journeys and no BATCH_SUMMARY confirms the rebuilt batch.",
 		Action: "Record journeys at rate 1.0, or every step."},
 	{Code: codeContradiction, Kind: "tag", Meaning: "The rebuilt batch contradicts the step's BATCH_SUMMARY.",
@@ -122,8 +124,9 @@ var Codes = []trace.CodeEntry{
 		"prompts are assumed.", Action: "Record snapshots on some steps."},
 	{Code: codeApproximateSteps, Kind: "finding", Meaning: "Features of some steps come from batch totals and are approximate.",
 		Action: "Record journeys or snapshots."},
-	{Code: codeLagApproximate, Kind: "tag", Meaning: "Steps are sampled below 0.5, so a pure-decode row uses the features of step i in place " +
-		"of step i-lag.", Action: "Record every step."},
+	{Code: codeLagApproximate, Kind: "tag",
+		Meaning: "Steps are sampled below 0.5, so a pure-decode row uses the features of step i in place " +
+			"of step i-lag.", Action: "Record every step."},
 	{Code: codeNotIdentified, Kind: "finding", Meaning: "The overhead is only bounded from above: no step stamps precede the pick-up.",
 		Action: "Enable step tracing and journeys."},
 	{Code: codeBelowFloor, Kind: "error", Meaning: "The median of the beta target lies below the time to read the weights once: the target " +
