@@ -90,8 +90,8 @@ func newPredictor(cs []Coefficient, fs []features.Feature, least float64) *Predi
 func (s *Set) NotLearned() []int {
 	var slots []int
 	for i, f := range features.BetaFeatures(s.SpecVersion) {
-		taught := i < len(s.Beta) && s.Beta[i].Evidence != "" // the library: kernel times said how much, if only 0
-		if i < len(s.Beta) && f.IsTime() && !taught && (s.Beta[i].Value == 0 || s.Beta[i].Identified == PriorOnly) {
+		weighed := i < len(s.Beta) && s.Beta[i].Evidence != "" // the library: kernel times said how much, if only 0
+		if i < len(s.Beta) && f.IsTime() && !weighed && (s.Beta[i].Value == 0 || s.Beta[i].Identified == PriorOnly) {
 			slots = append(slots, i+1)
 		}
 	}

@@ -14,19 +14,6 @@ func FigureBlocks(fs []*draw.Figure) []Block {
 	return out
 }
 
-// figureView is a figure as the page shows it.
-type figureView struct {
-	ID, Title, Note, More string
-	Wide, Closed          bool
-	Panels                []template.HTML
-	Legend                []keyView
-}
-
-type keyView struct {
-	Mini template.HTML
-	Text string
-}
-
 // viewOf draws a figure for the page.
 func viewOf(f *draw.Figure) *figureView {
 	v := &figureView{ID: f.ID, Title: f.Title, Note: f.Note, More: f.More, Wide: f.Wide(), Closed: f.Closed}

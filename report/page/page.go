@@ -39,16 +39,6 @@ func prose(s string) template.HTML {
 	return template.HTML(b.String())
 }
 
-// page is the whole document.
-type page struct {
-	Title    string
-	Policy   string
-	Style    template.CSS
-	Script   template.JS
-	Head     Head
-	Sections []Section
-}
-
 // Write executes the template. The error is w's, or the template's.
 func Write(w io.Writer, h Head, sections []Section) error {
 	style := sheetCSS()

@@ -2,7 +2,6 @@ package page
 
 import (
 	"fmt"
-	"html/template"
 	"slices"
 	"strings"
 )
@@ -70,31 +69,4 @@ func Slug(s string) string {
 		return '-'
 	}
 	return strings.Map(keep, s[:min(len(s), 60)])
-}
-
-// Table is sortable by every column.
-type Table struct {
-	ID, Caption, Note string
-	Cols              []Column
-	Rows              []Row
-	More              string
-	Closed            bool // shown folded
-	Total             int  // rows there are, when grow left some out
-}
-
-type Column struct {
-	Head, Unit, Help string
-	Num              bool
-}
-
-type Row struct {
-	Class string
-	Cells []Cell
-}
-
-// Cell is shown as Text, sorted by Key when it is not empty, else by Text.
-type Cell struct {
-	Text, Sub, Key, Class string
-	Href                  string // where Text leads
-	Mini                  template.HTML
 }

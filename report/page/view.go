@@ -1,5 +1,7 @@
 package page
 
+import "html/template"
+
 // Head is the answer at the top of the page.
 type Head struct {
 	Class, Badge, Kicker, Sentence string
@@ -53,4 +55,54 @@ type findingGroup struct {
 	Count    int
 	Messages []string
 	More     int
+}
+
+// page is the whole document.
+type page struct {
+	Title    string
+	Policy   string
+	Style    template.CSS
+	Script   template.JS
+	Head     Head
+	Sections []Section
+}
+
+// figureView is a figure as the page shows it.
+type figureView struct {
+	ID, Title, Note, More string
+	Wide, Closed          bool
+	Panels                []template.HTML
+	Legend                []keyView
+}
+
+type keyView struct {
+	Mini template.HTML
+	Text string
+}
+
+// Table is sortable by every column.
+type Table struct {
+	ID, Caption, Note string
+	Cols              []Column
+	Rows              []Row
+	More              string
+	Closed            bool // shown folded
+	Total             int  // rows there are, when grow left some out
+}
+
+type Column struct {
+	Head, Unit, Help string
+	Num              bool
+}
+
+type Row struct {
+	Class string
+	Cells []Cell
+}
+
+// Cell is shown as Text, sorted by Key when it is not empty, else by Text.
+type Cell struct {
+	Text, Sub, Key, Class string
+	Href                  string // where Text leads
+	Mini                  template.HTML
 }
