@@ -29,7 +29,7 @@ func surroundings() (out []fault) {
 		}
 		replace("missing", func(string) error { return nil })
 		replace("a folder", func(p string) error { return os.Mkdir(p, 0o755) })
-		replace("a pipe", func(p string) error { return syscall.Mkfifo(p, 0o644) })
+		replace("a pipe", func(p string) error { return mkfifo(p) })
 		replace("a link to nothing", func(p string) error { return os.Symlink("nowhere", p) })
 		replace("a link to itself", func(p string) error { return os.Symlink(filepath.Base(p), p) })
 		replace("a link to a device", func(p string) error { return os.Symlink("/dev/zero", p) })

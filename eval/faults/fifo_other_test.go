@@ -1,0 +1,8 @@
+//go:build !unix
+
+package faults
+
+import "errors"
+
+// mkfifo: pipes have no place in the file systems of these platforms.
+func mkfifo(string) error { return errors.ErrUnsupported }
