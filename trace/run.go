@@ -19,7 +19,7 @@ type Run struct {
 
 	// Stored begins a pass over snapshots that stay on disk: they are most of a
 	// long recording. Nil: Snapshots holds them. OpenSnapshots knows which.
-	Stored func() (SnapshotCursor, error)
+	Stored func() (SnapshotCursor, error) `json:"-"`
 }
 
 // Source values of a Request.

@@ -49,5 +49,3 @@ func leftOut(c *cli.Context, ext *result.Extract) ([]string, error) {
 
 // setBytes is the file a set is saved as.
 func setBytes(set *coeff.Set) ([]byte, error) { return folder.SetBytes(set) }
-
-func inputOf(name string, data []byte) result.Input { return folder.InputOf(name, data) }

@@ -122,7 +122,11 @@ func interrupts() (out []fault) {
 			for _, args := range [][]string{{"run", "in", "-o", "out", "--bootstraps", "3000", "--max-bad-frac", "1"},
 				{"extract", "-", "-o", "out", "--set", "x=1"}} {
 				add(fmt.Sprintf("%s after %d ms of %s %s", sig, ms, args[0], args[1]), func(w *world) error {
-					return errors.Join(w.interrupted(sig, time.Duration(ms)*time.Millisecond, args), w.freshEqual("extract", w.in, "--max-bad-frac", "1"))
+					again := []string{args[0], w.in, "--max-bad-frac", "1"}
+					if args[0] == "run" {
+						again = append(again, "--bootstraps", "50")
+					}
+					return errors.Join(w.interrupted(sig, time.Duration(ms)*time.Millisecond, args), w.freshEqual(again...))
 				})
 			}
 		}
