@@ -64,7 +64,7 @@ func (d *Draft) serveArgs(words []string) ([]string, error) {
 			return words[i+1:], nil
 		}
 	}
-	return nil, trace.Errorf(BadCommandLine, "command line: got %q, want one that runs `vllm serve`", strings.Join(words, " ")).
+	return nil, trace.Errorf(badCommandLine, "command line: got %q, want one that runs `vllm serve`", strings.Join(words, " ")).
 		WithHint("blis-train init --from-cmdline 'vllm serve MODEL --max-num-seqs 256 ...'")
 }
 
@@ -98,7 +98,7 @@ func (d *Draft) argument(args []string, version string) ([]string, error) {
 	word, rest := args[0], args[1:]
 	if !strings.HasPrefix(word, "-") {
 		if d.Get("model.id") != nil {
-			return nil, trace.Errorf(BadCommandLine, "command line: got %q, want a flag", word)
+			return nil, trace.Errorf(badCommandLine, "command line: got %q, want a flag", word)
 		}
 		d.Set("model.id", word)
 		return rest, nil
@@ -110,7 +110,7 @@ func (d *Draft) argument(args []string, version string) ([]string, error) {
 		key, negated = positive, true
 	}
 	if !knownFlag(key, version) {
-		e := trace.Errorf(UnknownFlag, "command line: got flag %q, want a flag of `vllm serve`", name).
+		e := trace.Errorf(unknownFlag, "command line: got flag %q, want a flag of `vllm serve`", name).
 			WithHint("leave it out if it is new: what decides step times has a key in docs/run-yaml.md")
 		if near := nearest(key, slices.Concat(ServeFlags(version), slices.Sorted(maps.Keys(ownFlags)))); near != "" {
 			e.Hint = "did you mean --" + strings.ReplaceAll(near, "_", "-") + "?"
@@ -124,7 +124,7 @@ func (d *Draft) argument(args []string, version string) ([]string, error) {
 		}
 	}
 	if _, isInt := humanInt(value); wholeFlags[key] && !isInt {
-		return nil, trace.Errorf(BadCommandLine, "command line: %s: got %q, want a whole number", name, value)
+		return nil, trace.Errorf(badCommandLine, "command line: %s: got %q, want a whole number", name, value)
 	}
 	d.flag(key, value, hasValue, negated)
 	return rest, nil
@@ -144,7 +144,7 @@ func flagKey(flag string) string {
 
 func knownFlag(key, version string) bool {
 	_, own := ownFlags[key]
-	return own || IsServeFlag(key, version)
+	return own || isServeFlag(key, version)
 }
 
 // looksLikeFlag tells a flag from a negative number.

@@ -4,66 +4,66 @@ import "github.com/blis-train/blis-train/trace"
 
 // Codes describes every code of this package.
 var Codes = []trace.CodeEntry{
-	{Code: MissingRunYAML, Kind: "error", Meaning: "The run directory has no run.yaml and the flags do not supply what it would say.",
+	{Code: missingRunYAML, Kind: "error", Meaning: "The run directory has no run.yaml and the flags do not supply what it would say.",
 		Action: "Write one with `blis-train init`, or give every missing field with --set."},
-	{Code: BadRunYAML, Kind: "error", Meaning: "A value in run.yaml has the wrong type or is impossible.",
+	{Code: badRunYAML, Kind: "error", Meaning: "A value in run.yaml has the wrong type or is impossible.",
 		Action: "Fix the named line; docs/run-yaml.md lists keys, units and bounds."},
-	{Code: UnknownKey, Kind: "error", Meaning: "run.yaml holds a key that is neither ours nor a `vllm serve` flag of the stated version.",
+	{Code: unknownKey, Kind: "error", Meaning: "run.yaml holds a key that is neither ours nor a `vllm serve` flag of the stated version.",
 		Action: "Correct the spelling, or move the key to the section the hint names."},
 	{Code: BadSetting, Kind: "error", Meaning: "A --set override is not key=value with a key of run.yaml.",
 		Action: "Write it as section.key=value, such as vllm.max_num_seqs=128."},
-	{Code: MissingConfig, Kind: "error", Meaning: "The model's config.json named by model.config cannot be read.",
+	{Code: missingConfig, Kind: "error", Meaning: "The model's config.json named by model.config cannot be read.",
 		Action: "Copy the model's Hugging Face config.json beside run.yaml and name it there."},
-	{Code: UnknownHardware, Kind: "error", Meaning: "hardware.name is no built-in datasheet and no peak rates stand beside it.",
+	{Code: unknownHardware, Kind: "error", Meaning: "hardware.name is no built-in datasheet and no peak rates stand beside it.",
 		Action: "Use a name the hint lists, or give TFlopsPeak and BwPeakTBs."},
-	{Code: BadCommandLine, Kind: "error", Meaning: "The text given to init is not a command that runs `vllm serve`.",
+	{Code: badCommandLine, Kind: "error", Meaning: "The text given to init is not a command that runs `vllm serve`.",
 		Action: "Paste the whole command, quoted as one argument."},
-	{Code: UnknownFlag, Kind: "error", Meaning: "The command line holds a flag that `vllm serve` of the stated version does not know.",
+	{Code: unknownFlag, Kind: "error", Meaning: "The command line holds a flag that `vllm serve` of the stated version does not know.",
 		Action: "Correct the spelling; docs/run-yaml.md lists the flags."},
-	{Code: NotAVLLMLog, Kind: "error", Meaning: "The log holds none of the lines that vLLM prints at start.",
+	{Code: notAVLLMLog, Kind: "error", Meaning: "The log holds none of the lines that vLLM prints at start.",
 		Action: "Give the server's log from its first line on."},
-	{Code: AsyncAssumed, Kind: "warning", Meaning: "vllm.version is no release number, so asynchronous scheduling was taken as on, the " +
+	{Code: asyncAssumed, Kind: "warning", Meaning: "vllm.version is no release number, so asynchronous scheduling was taken as on, the " +
 		"newest default.",
 		Action: "Set vllm.async_scheduling as the server printed it at start, or give the version's number."},
-	{Code: KVBlocksAssumed, Kind: "finding", Meaning: "The number of KV blocks is not recorded and was estimated from memory.",
+	{Code: kvBlocksAssumed, Kind: "finding", Meaning: "The number of KV blocks is not recorded and was estimated from memory.",
 		Action: "Set vllm.kv_blocks_total_gpu in run.yaml: the server's num_gpu_blocks less the null block."},
 
-	{Code: MissingField, Kind: "error", Meaning: "A required field of run.yaml or config.json is absent.",
+	{Code: missingField, Kind: "error", Meaning: "A required field of run.yaml or config.json is absent.",
 		Action: "Add every field the message lists."},
-	{Code: BadField, Kind: "error", Meaning: "A field of config.json is not of the type or range it must have.",
+	{Code: badField, Kind: "error", Meaning: "A field of config.json is not of the type or range it must have.",
 		Action: "Compare the file with the model's published config.json."},
-	{Code: BadKVHeads, Kind: "error", Meaning: "The number of KV heads does not divide the number of attention heads.",
+	{Code: badKVHeads, Kind: "error", Meaning: "The number of KV heads does not divide the number of attention heads.",
 		Action: "Compare the file with the model's published config.json."},
-	{Code: HeadDimNotIntegral, Kind: "error", Meaning: "hidden_size is not a multiple of the heads and head_dim is not given.",
+	{Code: headDimNotIntegral, Kind: "error", Meaning: "hidden_size is not a multiple of the heads and head_dim is not given.",
 		Action: "Add head_dim to config.json."},
 	{Code: BadTopK, Kind: "error", Meaning: "The experts per token are not within 1 and the number of experts.",
 		Action: "Compare the file with the model's published config.json."},
 	{Code: NoMoELayer, Kind: "error", Meaning: "The model has experts, but the layer rules leave no layer that uses them.",
 		Action: "Check mlp_only_layers, moe_layer_freq, decoder_sparse_step and first_k_dense_replace."},
-	{Code: UnknownModelType, Kind: "error", Meaning: "The number of MLP projections is not known for this model_type.",
+	{Code: unknownModelType, Kind: "error", Meaning: "The number of MLP projections is not known for this model_type.",
 		Action: "Set model.n_mlp_proj in run.yaml: 3 for a gated MLP, 2 for a plain one."},
-	{Code: UnknownDType, Kind: "error", Meaning: "A dtype name is not one whose width is known.",
+	{Code: unknownDType, Kind: "error", Meaning: "A dtype name is not one whose width is known.",
 		Action: "Use float32, float16, bfloat16 or an fp8 name."},
-	{Code: MixedQuantization, Kind: "error", Meaning: "Layers are quantised in more than one way, which the byte model does not cover.",
+	{Code: mixedQuantization, Kind: "error", Meaning: "Layers are quantised in more than one way, which the byte model does not cover.",
 		Action: "Use a uniformly quantised checkpoint; mixed ones are not modelled."},
-	{Code: UnknownQuantization, Kind: "error", Meaning: "The quantisation method or its bit width is not modelled.",
+	{Code: unknownQuantization, Kind: "error", Meaning: "The quantisation method or its bit width is not modelled.",
 		Action: "fp8, fbgemm_fp8, awq, gptq and compressed-tensors are; others are rejected."},
-	{Code: MLAAttention, Kind: "error", Meaning: "The model uses multi-head latent attention, whose KV cache is not modelled.",
+	{Code: mlaAttention, Kind: "error", Meaning: "The model uses multi-head latent attention, whose KV cache is not modelled.",
 		Action: "Such models cannot be trained for yet."},
-	{Code: EncoderDecoder, Kind: "error", Meaning: "The model is an encoder-decoder.", Action: "Only decoder-only models are modelled."},
-	{Code: HybridAttention, Kind: "error", Meaning: "The model has state-space or linear-attention layers.",
+	{Code: encoderDecoder, Kind: "error", Meaning: "The model is an encoder-decoder.", Action: "Only decoder-only models are modelled."},
+	{Code: hybridAttention, Kind: "error", Meaning: "The model has state-space or linear-attention layers.",
 		Action: "Only models with attention in every layer are modelled."},
-	{Code: SlidingWindow, Kind: "error", Meaning: "An attention window is active and shorter than the longest sequence.",
+	{Code: slidingWindow, Kind: "error", Meaning: "An attention window is active and shorter than the longest sequence.",
 		Action: "Set vllm.max_model_len to what the server used, or accept the error with model.assume_full_attention: true."},
-	{Code: FullAttentionAssumed, Kind: "warning", Meaning: "Windowed attention was taken for full attention at the user's word.",
+	{Code: fullAttentionAssumed, Kind: "warning", Meaning: "Windowed attention was taken for full attention at the user's word.",
 		Action: "Expect attention and KV terms that are too large beyond the window."},
-	{Code: HeadDimDiffers, Kind: "warning", Meaning: "Spec 1.0 takes hidden_size/heads for the head dimension; this model's differs.",
+	{Code: headDimDiffers, Kind: "warning", Meaning: "Spec 1.0 takes hidden_size/heads for the head dimension; this model's differs.",
 		Action: "Use spec 1.1, which reads head_dim."},
-	{Code: SharedExperts, Kind: "warning", Meaning: "Spec 1.0 ignores the model's shared experts.",
+	{Code: sharedExperts, Kind: "warning", Meaning: "Spec 1.0 ignores the model's shared experts.",
 		Action: "Use spec 1.1, which counts them."},
 	{Code: MoELayersDiffer, Kind: "warning", Meaning: "Spec 1.0 takes every layer for an MoE layer; this model has dense ones.",
 		Action: "Use spec 1.1, which counts MoE layers."},
-	{Code: ByteWidthsDiffer, Kind: "warning", Meaning: "Spec 1.0 has one byte width; this model's weights, KV cache and activations differ.",
+	{Code: byteWidthsDiffer, Kind: "warning", Meaning: "Spec 1.0 has one byte width; this model's weights, KV cache and activations differ.",
 		Action: "Use spec 1.1, which has a width for each."},
 
 	{Code: BadModel, Kind: "error", Meaning: "A model dimension is not positive or out of range.",
@@ -89,18 +89,18 @@ var Codes = []trace.CodeEntry{
 func (m *Model) WarningsV1() []trace.Finding {
 	var fs []trace.Finding
 	if m.HeadDim*m.NumHeads != m.HiddenSize {
-		fs = append(fs, trace.Findingf(HeadDimDiffers, "head_dim %d x %d heads: got %d, 1.0 takes hidden_size %d", m.HeadDim, m.NumHeads,
+		fs = append(fs, trace.Findingf(headDimDiffers, "head_dim %d x %d heads: got %d, 1.0 takes hidden_size %d", m.HeadDim, m.NumHeads,
 			m.HeadDim*m.NumHeads, m.HiddenSize))
 	}
 	if m.SharedExpertSize > 0 {
-		fs = append(fs, trace.Findingf(SharedExperts, "shared experts of width %d are ignored by 1.0", m.SharedExpertSize))
+		fs = append(fs, trace.Findingf(sharedExperts, "shared experts of width %d are ignored by 1.0", m.SharedExpertSize))
 	}
 	if m.IsMoE() && m.NumMoELayers != m.NumLayers {
 		fs = append(fs, trace.Findingf(MoELayersDiffer, "MoE layers: got %d, 1.0 takes all %d", m.NumMoELayers, m.NumLayers))
 	}
 	b := m.BytesPerParam
 	if m.BytesPerKV != b || m.BytesPerActivation != b || m.BytesPerLMHead != b {
-		fs = append(fs, trace.Findingf(ByteWidthsDiffer, "bytes per weight %g, KV %g, activation %g, LM head %g: 1.0 takes %g for all",
+		fs = append(fs, trace.Findingf(byteWidthsDiffer, "bytes per weight %g, KV %g, activation %g, LM head %g: 1.0 takes %g for all",
 			m.BytesPerWeight, m.BytesPerKV, m.BytesPerActivation, m.BytesPerLMHead, b))
 	}
 	return fs

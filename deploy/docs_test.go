@@ -86,9 +86,9 @@ func TestServeFlagsAreSortedAndDistinctFromOurs(t *testing.T) {
 			t.Errorf("%s has a field of its own and is provenance too", f.name)
 		}
 	}
-	if !IsServeFlag("enforce_eager", "0.15.1") || IsServeFlag("num_scheduler_steps", "0.15.1") ||
-		!IsServeFlag("num_scheduler_steps", "0.9.2") ||
-		IsServeFlag("enable_mfu_metrics", "0.9.2") || !IsServeFlag("enable_mfu_metrics", "unknown") {
+	if !isServeFlag("enforce_eager", "0.15.1") || isServeFlag("num_scheduler_steps", "0.15.1") ||
+		!isServeFlag("num_scheduler_steps", "0.9.2") ||
+		isServeFlag("enable_mfu_metrics", "0.9.2") || !isServeFlag("enable_mfu_metrics", "unknown") {
 		t.Error("versions of flags are not respected")
 	}
 }

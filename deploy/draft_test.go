@@ -98,11 +98,11 @@ func TestOtherFormsOfTheCommandLine(t *testing.T) {
 
 func TestBadCommandLines(t *testing.T) {
 	for line, want := range map[string]trace.Code{
-		"":                                    BadCommandLine,
-		"sglang serve m":                      BadCommandLine,
-		"vllm serve m 'open":                  BadCommandLine,
-		"vllm serve m other":                  BadCommandLine,
-		"vllm serve m --max-num-batch-tokens": UnknownFlag,
+		"":                                    badCommandLine,
+		"sglang serve m":                      badCommandLine,
+		"vllm serve m 'open":                  badCommandLine,
+		"vllm serve m other":                  badCommandLine,
+		"vllm serve m --max-num-batch-tokens": unknownFlag,
 	} {
 		if _, err := FromCommandLine(line); syntaxCode(err) != want {
 			t.Errorf("%q: got %v, want %s", line, err, want)
@@ -169,8 +169,8 @@ func TestRealServerLogs(t *testing.T) {
 }
 
 func TestALogOfSomethingElseIsRefused(t *testing.T) {
-	if _, err := FromLog(strings.NewReader("hello\nworld\n"), "x.log"); syntaxCode(err) != NotAVLLMLog {
-		t.Errorf("got %v, want %s", err, NotAVLLMLog)
+	if _, err := FromLog(strings.NewReader("hello\nworld\n"), "x.log"); syntaxCode(err) != notAVLLMLog {
+		t.Errorf("got %v, want %s", err, notAVLLMLog)
 	}
 }
 
@@ -227,7 +227,7 @@ func FuzzLog(f *testing.F) {
 		if err := d.Write(&text); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := LoadRunFS(runFS(text.String()), "run.yaml"); err != nil && syntaxCode(err) == "" {
+		if _, err := loadRunFS(runFS(text.String()), "run.yaml"); err != nil && syntaxCode(err) == "" {
 			t.Errorf("error without a code: %v", err)
 		} else if e := (*trace.SyntaxError)(nil); errors.As(err, &e) && strings.Contains(e.Msg, "did not find") {
 			t.Errorf("a draft that is no YAML: %v\n%s", err, text.String())

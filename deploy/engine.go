@@ -15,8 +15,8 @@ const (
 	cpuBlockSize                = 128 // tokens; vLLM's CPU back end
 	DefaultGPUMemoryUtilization = 0.9 // share of device memory
 	DefaultSchedulingPolicy     = "fcfs"
-	DefaultChunkedPrefill       = true
-	DefaultPrefixCaching        = true
+	defaultChunkedPrefill       = true
+	defaultPrefixCaching        = true
 )
 
 // engine reads the vllm section. Keys that are not ours are kept as
@@ -27,8 +27,8 @@ func (d *document) engine(s *section, model *modelSection) Engine {
 		MaxModelLen:          s.atLeast("max_model_len", 1, "tokens"),
 		MaxNumSeqs:           s.knob("max_num_seqs", "requests"),
 		MaxNumBatchedTokens:  s.knob("max_num_batched_tokens", "tokens"),
-		ChunkedPrefill:       s.boolean("enable_chunked_prefill").Or(DefaultChunkedPrefill),
-		PrefixCaching:        s.boolean("enable_prefix_caching").Or(DefaultPrefixCaching),
+		ChunkedPrefill:       s.boolean("enable_chunked_prefill").Or(defaultChunkedPrefill),
+		PrefixCaching:        s.boolean("enable_prefix_caching").Or(defaultPrefixCaching),
 		BlockSize:            s.atLeast("block_size", 1, "tokens").Or(DefaultBlockSize),
 		GPUMemoryUtilization: s.within("gpu_memory_utilization", "share of device memory", 0, 1).Or(DefaultGPUMemoryUtilization),
 		KVBlocksGPU:          d.kvBlocks(s),
@@ -85,7 +85,7 @@ func (s *section) speculative() bool {
 // extra keeps other flags of vllm serve, and fails on words it does not know.
 func (d *document) extra(s *section, e *Engine) {
 	for _, key := range s.rest() {
-		if !IsServeFlag(key.Value, e.VLLMVersion) {
+		if !isServeFlag(key.Value, e.VLLMVersion) {
 			s.unknown(key, append(ServeFlags(e.VLLMVersion), s.known...))
 			return
 		}
@@ -94,7 +94,7 @@ func (d *document) extra(s *section, e *Engine) {
 		}
 		var value any
 		if err := s.find(key.Value).Decode(&value); err != nil {
-			d.fail(key, BadRunYAML, "", "vllm.%s: %v", key.Value, err)
+			d.fail(key, badRunYAML, "", "vllm.%s: %v", key.Value, err)
 			return
 		}
 		if e.Extra == nil {

@@ -10,9 +10,9 @@ import (
 // What follows from a description without being written in it. Every room asks
 // here, so that a fit, a replay and a simulation of one run.yaml agree.
 
-// AsyncSchedulingSince is the first vLLM version that schedules asynchronously
+// asyncSchedulingSince is the first vLLM version that schedules asynchronously
 // unless told otherwise (release notes of v0.14.0, "Breaking Changes").
-var AsyncSchedulingSince = [2]int{0, 14}
+var asyncSchedulingSince = [2]int{0, 14}
 
 // IsAsync reports whether the engine schedules asynchronously: as stated, else
 // as vLLM decides for its version. A version that cannot be read counts as the
@@ -22,7 +22,7 @@ func (e *Engine) IsAsync() bool {
 		return e.AsyncScheduling.V
 	}
 	v, known := parseVersion(e.VLLMVersion)
-	return (!known || !less(v, AsyncSchedulingSince)) && e.asyncExcluded() == ""
+	return (!known || !less(v, asyncSchedulingSince)) && e.asyncExcluded() == ""
 }
 
 // asyncExcluded names what makes vLLM switch asynchronous scheduling off when
@@ -45,9 +45,9 @@ func (d *Deployment) Assumed() []trace.Finding {
 	if _, known := parseVersion(e.VLLMVersion); known || e.AsyncScheduling.OK || e.asyncExcluded() != "" {
 		return nil
 	}
-	return []trace.Finding{trace.Findingf(AsyncAssumed,
+	return []trace.Finding{trace.Findingf(asyncAssumed,
 		"%s: vllm.version %q is no release number; asynchronous scheduling is taken as on, the default since vLLM %d.%d",
-		d.Name, e.VLLMVersion, AsyncSchedulingSince[0], AsyncSchedulingSince[1])}
+		d.Name, e.VLLMVersion, asyncSchedulingSince[0], asyncSchedulingSince[1])}
 }
 
 // AssumedInSimulation is [Deployment.Assumed] and what only a simulation rests
@@ -55,7 +55,7 @@ func (d *Deployment) Assumed() []trace.Finding {
 func (d *Deployment) AssumedInSimulation() []trace.Finding {
 	out := d.Assumed()
 	if n, estimated, err := d.KVBlocks(); err == nil && estimated {
-		out = append(out, trace.Findingf(KVBlocksAssumed, "%s: %d KV blocks estimated from memory", d.Name, n))
+		out = append(out, trace.Findingf(kvBlocksAssumed, "%s: %d KV blocks estimated from memory", d.Name, n))
 	}
 	return out
 }

@@ -20,7 +20,7 @@ func TestAsyncSchedulingByVersion(t *testing.T) {
 			t.Errorf("%q: got %v, want %v", version, got, want.async)
 		}
 		said := d.Assumed()
-		if (len(said) > 0) != want.assumed || want.assumed && said[0].Code != AsyncAssumed {
+		if (len(said) > 0) != want.assumed || want.assumed && said[0].Code != asyncAssumed {
 			t.Errorf("%q: got %v, want assumed %v", version, said, want.assumed)
 		}
 		d.Engine.AsyncScheduling = trace.Some(false)
@@ -41,7 +41,7 @@ func TestLongestSequence(t *testing.T) {
 		t.Helper()
 		fsys := runFS(goodRun)
 		fsys["config.json"].Data = []byte(strings.Replace(string(fsys["config.json"].Data), "{", "{"+config, 1))
-		d, err := LoadRunFS(fsys, "run.yaml", set...)
+		d, err := loadRunFS(fsys, "run.yaml", set...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +79,7 @@ func TestPositionLimitWithinTheWindow(t *testing.T) {
 	if _, err := LoadModel(strings.NewReader(config+"4096}"), "c.json", ModelOptions{}); err != nil {
 		t.Errorf("got %v", err)
 	}
-	if _, err := LoadModel(strings.NewReader(config+"8192}"), "c.json", ModelOptions{}); syntaxCode(err) != SlidingWindow {
-		t.Errorf("got %v, want %s", err, SlidingWindow)
+	if _, err := LoadModel(strings.NewReader(config+"8192}"), "c.json", ModelOptions{}); syntaxCode(err) != slidingWindow {
+		t.Errorf("got %v, want %s", err, slidingWindow)
 	}
 }

@@ -1,8 +1,8 @@
 package deploy
 
-// IsServeFlag reports whether the stated vLLM version's `vllm serve` knows the
+// isServeFlag reports whether the stated vLLM version's `vllm serve` knows the
 // flag (in run.yaml's form: underscores, no leading dashes).
-func IsServeFlag(key, version string) bool {
+func isServeFlag(key, version string) bool {
 	for _, f := range serveFlags {
 		if f.name == key {
 			return f.in(version)

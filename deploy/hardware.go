@@ -34,7 +34,7 @@ var builtin = sync.OnceValue(func() []Hardware {
 		if err != nil {
 			panic("deploy: embedded datasheet " + e.Name() + ": " + err.Error())
 		}
-		list, err := ReadDatasheets(f, e.Name())
+		list, err := readDatasheets(f, e.Name())
 		if err != nil {
 			panic("deploy: embedded datasheet " + e.Name() + ": " + err.Error())
 		}
@@ -97,9 +97,9 @@ type sheet struct {
 	InterconnectLatencyUs    *float64 `json:"interconnect_latency_us"`
 }
 
-// ReadDatasheets reads {"name": {TFlopsPeak, ...}}, sorted by name;
+// readDatasheets reads {"name": {TFlopsPeak, ...}}, sorted by name;
 // unknown keys are errors.
-func ReadDatasheets(r io.Reader, file string) ([]Hardware, error) {
+func readDatasheets(r io.Reader, file string) ([]Hardware, error) {
 	dec := json.NewDecoder(r)
 	dec.DisallowUnknownFields()
 	var sheets map[string]sheet

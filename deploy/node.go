@@ -47,7 +47,7 @@ func (d *document) sectionOf(node *yaml.Node, path string) *section {
 		return s
 	}
 	if node.Kind != yaml.MappingNode {
-		d.fail(node, BadRunYAML, "", "%s: got %s, want a mapping", pathOr(path, "run.yaml"), kindName(node))
+		d.fail(node, badRunYAML, "", "%s: got %s, want a mapping", pathOr(path, "run.yaml"), kindName(node))
 		s.node = nil
 		return s
 	}
@@ -55,7 +55,7 @@ func (d *document) sectionOf(node *yaml.Node, path string) *section {
 	for i := 0; i < len(node.Content); i += 2 {
 		key := node.Content[i]
 		if seen[key.Value] {
-			d.fail(key, BadRunYAML, "", "%s: the key stands twice", s.pathOf(key.Value))
+			d.fail(key, badRunYAML, "", "%s: the key stands twice", s.pathOf(key.Value))
 		}
 		seen[key.Value] = true
 	}
@@ -107,7 +107,7 @@ func (s *section) text(key, def string) string {
 		return def
 	}
 	if n.Kind != yaml.ScalarNode {
-		s.doc.fail(n, BadRunYAML, "", "%s: got %s, want a string", s.pathOf(key), kindName(n))
+		s.doc.fail(n, badRunYAML, "", "%s: got %s, want a string", s.pathOf(key), kindName(n))
 	}
 	return n.Value
 }
@@ -115,7 +115,7 @@ func (s *section) text(key, def string) string {
 func (s *section) oneOf(key, def string, legal ...string) string {
 	v := s.text(key, def)
 	if !slices.Contains(legal, v) {
-		s.doc.fail(s.find(key), BadRunYAML, "", "%s: got %q, want %s", s.pathOf(key), v, trace.OneOf(legal))
+		s.doc.fail(s.find(key), badRunYAML, "", "%s: got %q, want %s", s.pathOf(key), v, trace.OneOf(legal))
 	}
 	return v
 }
@@ -127,7 +127,7 @@ func (s *section) integer(key string) trace.Opt[int64] {
 	}
 	v, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 10, 64)
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || err != nil {
-		s.doc.fail(n, BadRunYAML, "", "%s: got %s, want an integer", s.pathOf(key), showNode(n))
+		s.doc.fail(n, badRunYAML, "", "%s: got %s, want an integer", s.pathOf(key), showNode(n))
 		return trace.Opt[int64]{}
 	}
 	return trace.Some(v)
@@ -137,7 +137,7 @@ func (s *section) integer(key string) trace.Opt[int64] {
 func (s *section) atLeast(key string, least int64, unit string) trace.Opt[int64] {
 	v := s.integer(key)
 	if v.OK && v.V < least {
-		s.doc.fail(s.find(key), BadRunYAML, "", "%s: got %d, want >= %d %s", s.pathOf(key), v.V, least, unit)
+		s.doc.fail(s.find(key), badRunYAML, "", "%s: got %d, want >= %d %s", s.pathOf(key), v.V, least, unit)
 	}
 	return v
 }
@@ -149,7 +149,7 @@ func (s *section) number(key, unit string) trace.Opt[float64] {
 	}
 	v, err := strconv.ParseFloat(n.Value, 64)
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" && n.Tag != "!!float" || err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-		s.doc.fail(n, BadRunYAML, "", "%s: got %s, want a number in %s", s.pathOf(key), showNode(n), unit)
+		s.doc.fail(n, badRunYAML, "", "%s: got %s, want a number in %s", s.pathOf(key), showNode(n), unit)
 		return trace.Opt[float64]{}
 	}
 	return trace.Some(v)
@@ -159,7 +159,7 @@ func (s *section) number(key, unit string) trace.Opt[float64] {
 func (s *section) within(key, unit string, lo, hi float64) trace.Opt[float64] {
 	v := s.number(key, unit)
 	if v.OK && !(v.V >= lo && v.V <= hi) {
-		s.doc.fail(s.find(key), BadRunYAML, "", "%s: got %g, want %g..%g %s", s.pathOf(key), v.V, lo, hi, unit)
+		s.doc.fail(s.find(key), badRunYAML, "", "%s: got %g, want %g..%g %s", s.pathOf(key), v.V, lo, hi, unit)
 	}
 	return v
 }
@@ -170,7 +170,7 @@ func (s *section) boolean(key string) trace.Opt[bool] {
 		return trace.Opt[bool]{}
 	}
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" {
-		s.doc.fail(n, BadRunYAML, "", "%s: got %s, want true or false", s.pathOf(key), showNode(n))
+		s.doc.fail(n, badRunYAML, "", "%s: got %s, want true or false", s.pathOf(key), showNode(n))
 		return trace.Opt[bool]{}
 	}
 	return trace.Some(strings.EqualFold(n.Value, "true"))
@@ -186,13 +186,13 @@ func (s *section) names(key string) []string {
 		return []string{n.Value}
 	}
 	if n.Kind != yaml.SequenceNode {
-		s.doc.fail(n, BadRunYAML, "", "%s: got %s, want a file name, a glob, a list of them or null", s.pathOf(key), kindName(n))
+		s.doc.fail(n, badRunYAML, "", "%s: got %s, want a file name, a glob, a list of them or null", s.pathOf(key), kindName(n))
 		return nil
 	}
 	var names []string
 	for _, item := range n.Content {
 		if resolve(item).Kind != yaml.ScalarNode {
-			s.doc.fail(item, BadRunYAML, "", "%s: got %s in the list, want a file name or a glob", s.pathOf(key), kindName(item))
+			s.doc.fail(item, badRunYAML, "", "%s: got %s in the list, want a file name or a glob", s.pathOf(key), kindName(item))
 			return nil
 		}
 		names = append(names, resolve(item).Value)
@@ -208,7 +208,7 @@ func (s *section) free(key string) map[string]any {
 	}
 	var values map[string]any
 	if err := n.Decode(&values); err != nil {
-		s.doc.fail(n, BadRunYAML, "", "%s: got %s, want a mapping", s.pathOf(key), kindName(n))
+		s.doc.fail(n, badRunYAML, "", "%s: got %s, want a mapping", s.pathOf(key), kindName(n))
 	}
 	return values
 }
@@ -248,7 +248,7 @@ func (s *section) unknown(key *yaml.Node, legal []string) {
 	} else if near := nearest(key.Value, legal); near != "" {
 		hint = fmt.Sprintf("did you mean %s?", s.pathOf(near))
 	}
-	s.doc.fail(key, UnknownKey, hint, "unknown key %q, want one of docs/run-yaml.md", s.pathOf(key.Value))
+	s.doc.fail(key, unknownKey, hint, "unknown key %q, want one of docs/run-yaml.md", s.pathOf(key.Value))
 }
 
 func resolve(n *yaml.Node) *yaml.Node {

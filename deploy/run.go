@@ -19,13 +19,13 @@ import (
 // RunFile is the name of a run directory's description.
 const RunFile = "run.yaml"
 
-// HardwareFile is the name of datasheets beside run.yaml; they go before the
+// hardwareFile is the name of datasheets beside run.yaml; they go before the
 // built-in ones.
-const HardwareFile = "hardware.json"
+const hardwareFile = "hardware.json"
 
-// MinimalRunYAML is the shortest run.yaml that loads beside a config.json: what
+// minimalRunYAML is the shortest run.yaml that loads beside a config.json: what
 // cannot be guessed. Everything else has vLLM's own default (see docs/run-yaml.md).
-const MinimalRunYAML = "{model: {config: config.json}, hardware: {name: H100}, " +
+const minimalRunYAML = "{model: {config: config.json}, hardware: {name: H100}, " +
 	"vllm: {version: 0.15.1, max_num_seqs: 256, max_num_batched_tokens: 8192}}"
 
 // LoadRun reads dir/run.yaml and the model's config.json it names. Each set is
@@ -45,8 +45,8 @@ func LoadRunFile(name string, set ...string) (*Deployment, error) {
 	return loadRun(files.DirFS(dir), filepath.Base(name), dir, set)
 }
 
-// LoadRunFS is LoadRun over a file system; name is run.yaml's path in it.
-func LoadRunFS(fsys fs.FS, name string, set ...string) (*Deployment, error) {
+// loadRunFS is LoadRun over a file system; name is run.yaml's path in it.
+func loadRunFS(fsys fs.FS, name string, set ...string) (*Deployment, error) {
 	sub, err := fs.Sub(fsys, path.Dir(name))
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", name, err)
@@ -83,7 +83,7 @@ func loadRun(fsys fs.FS, base, dir string, set []string) (*Deployment, error) {
 	}
 	d.Read = append(d.Read, joinName(dir, model.config))
 	if doc.sheets != nil {
-		d.Read = append(d.Read, joinName(dir, HardwareFile))
+		d.Read = append(d.Read, joinName(dir, hardwareFile))
 	}
 	return d, nil
 }
@@ -100,7 +100,7 @@ func (d *document) parse(fsys fs.FS, base string) (root *yaml.Node, exists bool,
 	}
 	node, err := strictyaml.Parse(text, d.file)
 	if e := (*trace.SyntaxError)(nil); errors.As(err, &e) {
-		e.Code, e.Hint = BadRunYAML, "run.yaml is one document of UTF-8 text, indented with blanks and not with tabs"
+		e.Code, e.Hint = badRunYAML, "run.yaml is one document of UTF-8 text, indented with blanks and not with tabs"
 		return nil, true, e
 	}
 	if !isNull(node) {
@@ -118,13 +118,13 @@ func (d *document) result(exists bool) error {
 		return nil
 	}
 	if !exists {
-		return &trace.SyntaxError{File: d.file, Code: MissingRunYAML,
+		return &trace.SyntaxError{File: d.file, Code: missingRunYAML,
 			Msg:  "no such file, and missing " + strings.Join(d.missing, ", "),
-			Hint: "blis-train init --from-cmdline 'vllm serve ...' -o " + d.file + ", or write " + MinimalRunYAML}
+			Hint: "blis-train init --from-cmdline 'vllm serve ...' -o " + d.file + ", or write " + minimalRunYAML}
 	}
-	return &trace.SyntaxError{File: d.file, Code: MissingField,
+	return &trace.SyntaxError{File: d.file, Code: missingField,
 		Msg:  "missing " + strings.Join(d.missing, ", "),
-		Hint: "blis-train init --from-cmdline 'vllm serve ...' -o " + d.file + ", or add as in " + MinimalRunYAML}
+		Hint: "blis-train init --from-cmdline 'vllm serve ...' -o " + d.file + ", or add as in " + minimalRunYAML}
 }
 
 // check applies the rules of both spec versions to the whole; those of 1.1 alone

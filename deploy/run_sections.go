@@ -64,7 +64,7 @@ func (d *document) model(fsys fs.FS, dir string, dep *Deployment, m modelSection
 		if errors.Is(err, fs.ErrNotExist) {
 			what = "no such file"
 		}
-		d.fail(m.at, MissingConfig, hint, "model.config: got %q: %s", m.config, what)
+		d.fail(m.at, missingConfig, hint, "model.config: got %q: %s", m.config, what)
 		return
 	}
 	m.opts.MaxModelLen = dep.Engine.MaxModelLen
@@ -106,7 +106,7 @@ func (d *document) hardware(s *section) Hardware {
 	}
 	s.done()
 	if h.TFlopsPeak == 0 && h.BwPeakTBs == 0 && h.Name != "" && d.err == nil {
-		d.fail(s.find("name"), UnknownHardware, "known: "+datasheetNames(),
+		d.fail(s.find("name"), unknownHardware, "known: "+datasheetNames(),
 			"hardware.name: got %q, want a built-in datasheet, or TFlopsPeak and BwPeakTBs beside it", h.Name)
 	}
 	s.require(h.TFlopsPeak != 0 || h.Name != "", "name (or hardware.TFlopsPeak)")
@@ -130,15 +130,15 @@ func (d *document) datasheet(name string) (Hardware, bool) {
 
 // ownSheets reads hardware.json of the folder, if there is one.
 func (d *document) ownSheets(fsys fs.FS, dir string) {
-	text, err := readLimited(fsys, HardwareFile)
+	text, err := readLimited(fsys, hardwareFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
 	if err != nil {
-		d.err = fmt.Errorf("read %s: %w", joinName(dir, HardwareFile), err)
+		d.err = fmt.Errorf("read %s: %w", joinName(dir, hardwareFile), err)
 		return
 	}
-	if d.sheets, err = ReadDatasheets(bytes.NewReader(text), joinName(dir, HardwareFile)); err != nil {
+	if d.sheets, err = readDatasheets(bytes.NewReader(text), joinName(dir, hardwareFile)); err != nil {
 		d.err = err
 	}
 }
@@ -169,7 +169,7 @@ func (d *document) phases(top *section) []Phase {
 		return nil
 	}
 	if list.Kind != yaml.SequenceNode {
-		d.fail(list, BadRunYAML, "", "phases: got %s, want a list", kindName(list))
+		d.fail(list, badRunYAML, "", "phases: got %s, want a list", kindName(list))
 		return nil
 	}
 	var phases []Phase
@@ -181,11 +181,11 @@ func (d *document) phases(top *section) []Phase {
 		p.StartNs, p.EndNs = start.V, end.V
 		switch {
 		case p.Name == "" || !start.OK || !end.OK:
-			d.fail(node, BadRunYAML, "", "phases[]: want name, start_ns and end_ns")
+			d.fail(node, badRunYAML, "", "phases[]: want name, start_ns and end_ns")
 		case p.EndNs <= p.StartNs:
-			d.fail(node, BadRunYAML, "", "phase %q: got end_ns %d, want > start_ns %d", p.Name, p.EndNs, p.StartNs)
+			d.fail(node, badRunYAML, "", "phase %q: got end_ns %d, want > start_ns %d", p.Name, p.EndNs, p.StartNs)
 		case len(phases) > 0 && p.StartNs < phases[len(phases)-1].EndNs:
-			d.fail(node, BadRunYAML, "", "phase %q: got start_ns %d, want >= %d, the end of phase %q", p.Name, p.StartNs,
+			d.fail(node, badRunYAML, "", "phase %q: got start_ns %d, want >= %d, the end of phase %q", p.Name, p.StartNs,
 				phases[len(phases)-1].EndNs, phases[len(phases)-1].Name)
 		}
 		phases = append(phases, p)

@@ -43,7 +43,7 @@ func runFS(text string) fstest.MapFS {
 }
 
 func TestRunYAMLFillsInVLLMsDefaults(t *testing.T) {
-	d, err := LoadRunFS(runFS(goodRun), "run.yaml")
+	d, err := loadRunFS(runFS(goodRun), "run.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestRunYAMLFillsInVLLMsDefaults(t *testing.T) {
 }
 
 func TestMinimalRunYAMLLoadsAndFindsItsFiles(t *testing.T) {
-	d, err := LoadRunFS(runFS(MinimalRunYAML), "run.yaml")
+	d, err := loadRunFS(runFS(minimalRunYAML), "run.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,39 +81,39 @@ func TestRunYAMLErrorsNameLineAndFix(t *testing.T) {
 		line            int64
 		says            string // part of message or hint
 	}{
-		{"misspelt key", "max_num_seqs: 256", "max_num_seq: 256", UnknownKey, 10, "max_num_seqs"},
-		{"unknown section", "phases:", "phase: 1\nphases:", UnknownKey, 12, "phases"},
-		{"key of another section", "  version:", "  dtype: float16\n  version:", UnknownKey, 9, "model.dtype"},
-		{"text for a number", "max_num_seqs: 256", "max_num_seqs: many", BadRunYAML, 10, "integer"},
+		{"misspelt key", "max_num_seqs: 256", "max_num_seq: 256", unknownKey, 10, "max_num_seqs"},
+		{"unknown section", "phases:", "phase: 1\nphases:", unknownKey, 12, "phases"},
+		{"key of another section", "  version:", "  dtype: float16\n  version:", unknownKey, 9, "model.dtype"},
+		{"text for a number", "max_num_seqs: 256", "max_num_seqs: many", badRunYAML, 10, "integer"},
 		{"no token budget", "max_num_batched_tokens: 8192", "max_num_batched_tokens: 0", BadKnobs, 11, "--max-num-batched-tokens"},
 		{"no seats", "max_num_seqs: 256", "max_num_seqs: -1", BadKnobs, 10, "--max-num-seqs"},
-		{"tp 0", "tensor_parallel_size: 1", "tensor_parallel_size: 0", BadRunYAML, 7, ">= 1"},
-		{"percent for a share", "  version:", "  gpu_memory_utilization: 90\n  version:", BadRunYAML, 9, "0..1"},
-		{"NaN", "  name: H100", "  name: H100\n  TFlopsPeak: .nan", BadRunYAML, 7, "number"},
-		{"unit left out", "  name: H100", "  name: H100\n  pcie_bandwidth: 64", UnknownKey, 7, "pcie_bandwidth_gb_s"},
-		{"value in another unit", "  name: H100", "  name: H100\n  BwPeakTBs: 3350", BadRunYAML, 7, "1e12 B/s"},
+		{"tp 0", "tensor_parallel_size: 1", "tensor_parallel_size: 0", badRunYAML, 7, ">= 1"},
+		{"percent for a share", "  version:", "  gpu_memory_utilization: 90\n  version:", badRunYAML, 9, "0..1"},
+		{"NaN", "  name: H100", "  name: H100\n  TFlopsPeak: .nan", badRunYAML, 7, "number"},
+		{"unit left out", "  name: H100", "  name: H100\n  pcie_bandwidth: 64", unknownKey, 7, "pcie_bandwidth_gb_s"},
+		{"value in another unit", "  name: H100", "  name: H100\n  BwPeakTBs: 3350", badRunYAML, 7, "1e12 B/s"},
 		{"tp without a link", "  name: H100\ntensor_parallel_size: 1", "  name: X\n  TFlopsPeak: 1\n  BwPeakTBs: 1\ntensor_parallel_size: 2",
 			BadHardware, 0, "interconnect_bandwidth_gb_s"},
 		{"no bandwidth", "  name: H100", "  name: X\n  TFlopsPeak: 1", BadHardware, 0, "BwPeakTBs"},
-		{"unknown policy", "  version:", "  scheduling_policy: lifo\n  version:", BadRunYAML, 9, "fcfs"},
-		{"yes for true", "  version:", "  cpu_offloading: 1\n  version:", BadRunYAML, 9, "true or false"},
-		{"unknown hardware", "name: H100", "name: Z80", UnknownHardware, 6, "H100-SXM-80GB"},
-		{"phase backwards", "end_ns: 20", "end_ns: 5", BadRunYAML, 14, "start_ns"},
-		{"phases overlap", "start_ns: 10,", "start_ns: 9,", BadRunYAML, 14, "warmup"},
-		{"unknown load", "load: closed", "load: shut", BadRunYAML, 14, "open"},
-		{"no such config", "config: config.json", "config: nope.json", MissingConfig, 4, "nope.json"},
-		{"not YAML", "name: r", "name: [", BadRunYAML, 0, ""},
-		{"a list", goodRun, "- 1\n", BadRunYAML, 1, "mapping"},
-		{"twice the same key", "name: r", "name: r\nname: s", BadRunYAML, 2, ""},
-		{"flag of a later version", "  version: \"0.15.1\"", "  version: \"0.9.0\"\n  enable_mfu_metrics: true", UnknownKey, 10, ""},
-		{"bad provenance of tracing", "files:", "tracing: {step_tracing_sample_rate: 2}\nfiles:", BadRunYAML, 15, "0..1"},
+		{"unknown policy", "  version:", "  scheduling_policy: lifo\n  version:", badRunYAML, 9, "fcfs"},
+		{"yes for true", "  version:", "  cpu_offloading: 1\n  version:", badRunYAML, 9, "true or false"},
+		{"unknown hardware", "name: H100", "name: Z80", unknownHardware, 6, "H100-SXM-80GB"},
+		{"phase backwards", "end_ns: 20", "end_ns: 5", badRunYAML, 14, "start_ns"},
+		{"phases overlap", "start_ns: 10,", "start_ns: 9,", badRunYAML, 14, "warmup"},
+		{"unknown load", "load: closed", "load: shut", badRunYAML, 14, "open"},
+		{"no such config", "config: config.json", "config: nope.json", missingConfig, 4, "nope.json"},
+		{"not YAML", "name: r", "name: [", badRunYAML, 0, ""},
+		{"a list", goodRun, "- 1\n", badRunYAML, 1, "mapping"},
+		{"twice the same key", "name: r", "name: r\nname: s", badRunYAML, 2, ""},
+		{"flag of a later version", "  version: \"0.15.1\"", "  version: \"0.9.0\"\n  enable_mfu_metrics: true", unknownKey, 10, ""},
+		{"bad provenance of tracing", "files:", "tracing: {step_tracing_sample_rate: 2}\nfiles:", badRunYAML, 15, "0..1"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			if !strings.Contains(goodRun, c.old) {
 				t.Fatalf("%q is not in the good file", c.old)
 			}
-			_, err := LoadRunFS(runFS(strings.Replace(goodRun, c.old, c.with, 1)), "run.yaml")
+			_, err := loadRunFS(runFS(strings.Replace(goodRun, c.old, c.with, 1)), "run.yaml")
 			var syntax *trace.SyntaxError
 			if !errors.As(err, &syntax) {
 				t.Fatalf("got %v, want a trace.SyntaxError", err)
@@ -133,9 +133,9 @@ func TestMissingFieldsAreListedAtOnce(t *testing.T) {
 		"vllm: {max_num_seqs: 1}":       {"model.config", "hardware.name", "vllm.max_num_batched_tokens"},
 		"model: null\nhardware: null\n": {"model.config", "hardware.name", "vllm.version"},
 	} {
-		_, err := LoadRunFS(runFS(text), "run.yaml")
+		_, err := loadRunFS(runFS(text), "run.yaml")
 		var syntax *trace.SyntaxError
-		if !errors.As(err, &syntax) || syntax.Code != MissingField || !strings.Contains(syntax.Hint, "blis-train init") {
+		if !errors.As(err, &syntax) || syntax.Code != missingField || !strings.Contains(syntax.Hint, "blis-train init") {
 			t.Errorf("%q: got %v", text, err)
 			continue
 		}
@@ -147,7 +147,7 @@ func TestMissingFieldsAreListedAtOnce(t *testing.T) {
 	}
 	_, err := LoadRun(t.TempDir())
 	var syntax *trace.SyntaxError
-	if !errors.As(err, &syntax) || syntax.Code != MissingRunYAML || !strings.Contains(syntax.Hint, MinimalRunYAML) {
+	if !errors.As(err, &syntax) || syntax.Code != missingRunYAML || !strings.Contains(syntax.Hint, minimalRunYAML) {
 		t.Errorf("no run.yaml: got %v", err)
 	}
 }
@@ -164,7 +164,7 @@ func TestSettingsReplaceRunYAML(t *testing.T) {
 	if d.Name != "bare" || d.Engine.MaxNumSeqs != 4 || d.Engine.VLLMVersion != "0.15.1" {
 		t.Errorf("got %+v", d)
 	}
-	d, err = LoadRunFS(runFS(goodRun), "run.yaml", "vllm.max_num_seqs=7", "hardware.TFlopsPeak=1.5", "files.kv_events=[k1, k2]",
+	d, err = loadRunFS(runFS(goodRun), "run.yaml", "vllm.max_num_seqs=7", "hardware.TFlopsPeak=1.5", "files.kv_events=[k1, k2]",
 		"vllm.async_scheduling=false")
 	if err != nil {
 		t.Fatal(err)
@@ -173,7 +173,7 @@ func TestSettingsReplaceRunYAML(t *testing.T) {
 		t.Errorf("got %+v", d)
 	}
 	for _, bad := range []string{"novalue", "=1", "name.x=1", "vllm.max_num_seqs=[", "nonsense.key=1"} {
-		if _, err := LoadRunFS(runFS(goodRun), "run.yaml", bad); err == nil {
+		if _, err := loadRunFS(runFS(goodRun), "run.yaml", bad); err == nil {
 			t.Errorf("setting %q: got no error", bad)
 		}
 	}
@@ -211,7 +211,7 @@ func TestBuiltInDatasheets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sheets, err := ReadDatasheets(f, name)
+		sheets, err := readDatasheets(f, name)
 		f.Close()
 		if err != nil {
 			t.Fatal(err)
@@ -230,37 +230,37 @@ func TestBuiltInDatasheets(t *testing.T) {
 
 func TestDatasheetsBesideRunYAMLGoFirst(t *testing.T) {
 	fsys := runFS(strings.Replace(goodRun, "name: H100", "name: H100-SXM-80GB", 1))
-	fsys[HardwareFile] = &fstest.MapFile{Data: []byte(`{"H100-SXM-80GB": {"TFlopsPeak": 800, "BwPeakTBs": 3, "pcie_efficiency": 0.5}, "mine": {"TFlopsPeak": 1, "BwPeakTBs": 1}}`)}
-	d, err := LoadRunFS(fsys, "run.yaml")
+	fsys[hardwareFile] = &fstest.MapFile{Data: []byte(`{"H100-SXM-80GB": {"TFlopsPeak": 800, "BwPeakTBs": 3, "pcie_efficiency": 0.5}, "mine": {"TFlopsPeak": 1, "BwPeakTBs": 1}}`)}
+	d, err := loadRunFS(fsys, "run.yaml")
 	if err != nil || d.Hardware.TFlopsPeak != 800 || d.Hardware.PCIeEfficiency != 0.5 || d.Hardware.InterconnectLatencyUs != 10 {
 		t.Errorf("got %+v, %v", d, err)
 	}
-	d, err = LoadRunFS(fsys, "run.yaml", "hardware.name=mine", "hardware.BwPeakTBs=2")
+	d, err = loadRunFS(fsys, "run.yaml", "hardware.name=mine", "hardware.BwPeakTBs=2")
 	if err != nil || d.Hardware.TFlopsPeak != 1 || d.Hardware.BwPeakTBs != 2 {
 		t.Errorf("got %+v, %v", d, err)
 	}
-	fsys[HardwareFile] = &fstest.MapFile{Data: []byte(`{"x": {"peak": 1}}`)}
-	if _, err = LoadRunFS(fsys, "run.yaml"); syntaxCode(err) != BadHardware {
+	fsys[hardwareFile] = &fstest.MapFile{Data: []byte(`{"x": {"peak": 1}}`)}
+	if _, err = loadRunFS(fsys, "run.yaml"); syntaxCode(err) != BadHardware {
 		t.Errorf("got %v, want %s", err, BadHardware)
 	}
 }
 
 func TestSecretsStayOutOfProvenance(t *testing.T) {
-	d, err := LoadRunFS(runFS(goodRun), "run.yaml", "vllm.api_key=s3cret", "vllm.seed=3")
+	d, err := loadRunFS(runFS(goodRun), "run.yaml", "vllm.api_key=s3cret", "vllm.seed=3")
 	if err != nil || len(d.Engine.Extra) != 1 || d.Engine.Extra["seed"] != 3 {
 		t.Errorf("got %v, %v", d.Engine.Extra, err)
 	}
 }
 
 func TestDatasheetFilesAreStrict(t *testing.T) {
-	if _, err := ReadDatasheets(strings.NewReader(`{"x": {"TFlops": 1}}`), "x.json"); syntaxCode(err) != BadHardware {
+	if _, err := readDatasheets(strings.NewReader(`{"x": {"TFlops": 1}}`), "x.json"); syntaxCode(err) != BadHardware {
 		t.Errorf("got %v, want %s", err, BadHardware)
 	}
 }
 
 // Every knob of the engine is part of the configuration, the rest is not.
 func TestConfiguration(t *testing.T) {
-	base, err := LoadRunFS(runFS(goodRun), "run.yaml")
+	base, err := loadRunFS(runFS(goodRun), "run.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +272,7 @@ func TestConfiguration(t *testing.T) {
 		"vllm.gpu_memory_utilization=0.8", "vllm.enable_prefix_caching=false", "vllm.block_size=32", "vllm.kv_blocks_total_gpu=5",
 		"vllm.kv_blocks_total_cpu=5",
 		"tensor_parallel_size=2", "hardware.name=H200", "model.id=other", "model.kv_cache_dtype=fp8"} {
-		d, err := LoadRunFS(runFS(goodRun), "run.yaml", set)
+		d, err := loadRunFS(runFS(goodRun), "run.yaml", set)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -282,7 +282,7 @@ func TestConfiguration(t *testing.T) {
 	}
 	for _, set := range []string{"name=other", "vllm.version=0.14.0", "vllm.async_scheduling=false", "workload={a: 1}", "vllm.seed=3",
 		"vllm.max_model_len=100"} {
-		d, err := LoadRunFS(runFS(goodRun), "run.yaml", set)
+		d, err := loadRunFS(runFS(goodRun), "run.yaml", set)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -315,7 +315,7 @@ func TestKVCacheEstimateNearRealServers(t *testing.T) {
 }
 
 func TestKVCacheEstimateNeedsRoom(t *testing.T) {
-	d, err := LoadRunFS(runFS(goodRun), "run.yaml", "hardware.memory_gb=16")
+	d, err := loadRunFS(runFS(goodRun), "run.yaml", "hardware.memory_gb=16")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,9 +340,9 @@ func TestEveryCodeIsDescribedOnce(t *testing.T) {
 
 func FuzzRunYAML(f *testing.F) {
 	f.Add(goodRun)
-	f.Add(MinimalRunYAML)
+	f.Add(minimalRunYAML)
 	f.Fuzz(func(t *testing.T, text string) {
-		_, err := LoadRunFS(runFS(text), "run.yaml")
+		_, err := loadRunFS(runFS(text), "run.yaml")
 		if err != nil && syntaxCode(err) == "" {
 			t.Errorf("error without a code: %v", err)
 		}

@@ -49,7 +49,7 @@ func shellWords(line string) ([]string, error) {
 		}
 	}
 	if quote != 0 || escaped {
-		return nil, trace.Errorf(BadCommandLine, "command line: got an open quote or a trailing backslash, want a whole command")
+		return nil, trace.Errorf(badCommandLine, "command line: got an open quote or a trailing backslash, want a whole command")
 	}
 	if inWord {
 		words = append(words, word.String())

@@ -20,7 +20,7 @@ import (
 // another thing under a name that is taken.
 var sharedNames = []string{
 	"Defaults", "DefaultOptions", "New", "Load", "Read", "Write", "Run", // the room says of what
-	"Discover", "Export", "Fit", "Identify", "Inspect", "Simulate", // the stages, as package pipeline calls them
+	"Discover", "Export", "Fit", "Identify", "Inspect", // the stages, as package pipeline calls them
 }
 
 // notYetOneDefinition are names that still stand in several rooms. Take a name off

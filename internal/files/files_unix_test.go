@@ -37,28 +37,28 @@ func TestSpecialFilesAreRefusedBeforeOpening(t *testing.T) {
 	}
 	defer l.Close()
 	for _, name := range []string{fifo, sock, "/dev/zero"} {
-		if _, err := Read(name, 10, false); codeOf(err) != SpecialFile {
-			t.Errorf("%s: got %v, want %s", name, err, SpecialFile)
+		if _, err := Read(name, 10, false); codeOf(err) != specialFile {
+			t.Errorf("%s: got %v, want %s", name, err, specialFile)
 		}
 	}
-	if _, err := Read(dir, 10, true); codeOf(err) != IsFolder {
-		t.Errorf("got %v, want %s", err, IsFolder)
+	if _, err := Read(dir, 10, true); codeOf(err) != isFolder {
+		t.Errorf("got %v, want %s", err, isFolder)
 	}
-	if _, err := fs.ReadFile(DirFS(dir), "fifo"); codeOf(err) != SpecialFile {
-		t.Errorf("got %v, want %s", err, SpecialFile)
+	if _, err := fs.ReadFile(DirFS(dir), "fifo"); codeOf(err) != specialFile {
+		t.Errorf("got %v, want %s", err, specialFile)
 	}
 	go func() { os.WriteFile(fifo, []byte("hello"), 0) }()
 	if got, err := Read(fifo, 10, true); err != nil || string(got) != "hello" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if _, err := Read("/dev/zero", 1<<20, true); codeOf(err) != TooLarge {
-		t.Errorf("got %v, want %s", err, TooLarge)
+	if _, err := Read("/dev/zero", 1<<20, true); codeOf(err) != tooLarge {
+		t.Errorf("got %v, want %s", err, tooLarge)
 	}
 }
 
 func TestLongNamesAreNamedInWords(t *testing.T) {
 	_, err := Read(filepath.Join(t.TempDir(), strings.Repeat("x", 5000)), 1, false)
-	if codeOf(err) != NameTooLong || len(err.Error()) > 200 {
+	if codeOf(err) != nameTooLong || len(err.Error()) > 200 {
 		t.Errorf("got %v", err)
 	}
 }
@@ -97,8 +97,8 @@ func TestWriteFollowsTheUmask(t *testing.T) {
 	if data, _ := os.ReadFile(name); string(data) != "22" {
 		t.Errorf("got %q", data)
 	}
-	if err := Write(dir, nil); codeOf(err) != IsFolder {
-		t.Errorf("got %v, want %s", err, IsFolder)
+	if err := Write(dir, nil); codeOf(err) != isFolder {
+		t.Errorf("got %v, want %s", err, isFolder)
 	}
 	if err := Write(os.DevNull, []byte("x")); err != nil {
 		t.Error(err)

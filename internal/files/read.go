@@ -23,11 +23,11 @@ import (
 
 // Codes of this package.
 const (
-	SpecialFile trace.Code = "special_file"
-	SilentMount trace.Code = "silent_file_system"
-	TooLarge    trace.Code = "file_too_large"
-	NameTooLong trace.Code = "name_too_long"
-	IsFolder    trace.Code = "folder_for_file"
+	specialFile trace.Code = "special_file"
+	silentMount trace.Code = "silent_file_system"
+	tooLarge    trace.Code = "file_too_large"
+	nameTooLong trace.Code = "name_too_long"
+	isFolder    trace.Code = "folder_for_file"
 	Packed      trace.Code = "unknown_compression"
 	Expands     trace.Code = "file_expands"
 )
@@ -40,22 +40,22 @@ const (
 
 // Codes describes them for people.
 var Codes = []trace.CodeEntry{
-	{Code: SpecialFile, Kind: "error", Meaning: "A FIFO, socket or device stands where a file should: reading it could wait or last for ever.",
+	{Code: specialFile, Kind: "error", Meaning: "A FIFO, socket or device stands where a file should: reading it could wait or last for ever.",
 		Action: "Copy the data to a file, or say --allow-special when a pipe is meant."},
-	{Code: SilentMount, Kind: "error", Meaning: "The file system did not answer within five seconds.",
+	{Code: silentMount, Kind: "error", Meaning: "The file system did not answer within five seconds.",
 		Action: "Look at the mount; a server may be gone."},
-	{Code: TooLarge, Kind: "error", Meaning: "A file is far larger than its kind ever is.", Action: "Check that it is the file you mean."},
-	{Code: NameTooLong, Kind: "error", Meaning: "A file name is longer than the file system allows.", Action: "Use a shorter name or folder."},
+	{Code: tooLarge, Kind: "error", Meaning: "A file is far larger than its kind ever is.", Action: "Check that it is the file you mean."},
+	{Code: nameTooLong, Kind: "error", Meaning: "A file name is longer than the file system allows.", Action: "Use a shorter name or folder."},
 	{Code: Packed, Kind: "error", Meaning: "A file is compressed in a way that is not read here.", Action: "Decompress it first."},
 	{Code: Expands, Kind: "error", Meaning: "A compressed file unfolds to more than 200 times its size, which no real text does.",
 		Action: "Check the file; decompress it yourself if it is what you mean."},
-	{Code: IsFolder, Kind: "error", Meaning: "A folder stands where a file should.", Action: "Name a file in it."},
+	{Code: isFolder, Kind: "error", Meaning: "A folder stands where a file should.", Action: "Name a file in it."},
 }
 
 // Open opens a regular file, or a pipe or device when special is true. Codes:
 // special_file, silent_file_system, name_too_long, folder_for_file.
 func Open(name string, special bool) (*os.File, error) {
-	st, err := Stat(name)
+	st, err := stat(name)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func Open(name string, special bool) (*os.File, error) {
 // true, and one on a file system that does not answer. Folders, and names of
 // nothing (a glob, "-"), are somebody else's business.
 func CheckInput(name string, special bool) error {
-	st, err := Stat(name)
+	st, err := stat(name)
 	switch {
 	case err == nil && !st.IsDir():
 		return check(name, st, special)
@@ -82,9 +82,9 @@ func CheckInput(name string, special bool) error {
 func check(name string, st fs.FileInfo, special bool) error {
 	switch mode := st.Mode(); {
 	case mode.IsDir():
-		return trace.Errorf(IsFolder, "%s: got a folder, want a file", name)
+		return trace.Errorf(isFolder, "%s: got a folder, want a file", name)
 	case !mode.IsRegular() && !special:
-		return trace.Errorf(SpecialFile, "%s: got %s, want a file", name, kindOf(mode)).WithHint(specialHint)
+		return trace.Errorf(specialFile, "%s: got %s, want a file", name, kindOf(mode)).WithHint(specialHint)
 	}
 	return nil
 }
@@ -101,8 +101,8 @@ func kindOf(mode fs.FileMode) string {
 	return "a special file"
 }
 
-// Stat is os.Stat that gives up on a file system that does not answer.
-func Stat(name string) (fs.FileInfo, error) {
+// stat is os.Stat that gives up on a file system that does not answer.
+func stat(name string) (fs.FileInfo, error) {
 	type answer struct {
 		st  fs.FileInfo
 		err error
@@ -118,7 +118,7 @@ func Stat(name string) (fs.FileInfo, error) {
 	case a := <-got:
 		return a.st, worded(a.err)
 	case <-late.C:
-		return nil, trace.Errorf(SilentMount, "%s: the file system did not answer within %s", name, silentAfter)
+		return nil, trace.Errorf(silentMount, "%s: the file system did not answer within %s", name, silentAfter)
 	}
 }
 
@@ -137,7 +137,7 @@ func worded(err error) error {
 	if len(base) > maxNameShown {
 		shown = base[:maxNameShown] + "..."
 	}
-	return trace.Errorf(NameTooLong, "%s: got a name of %d bytes in a path of %d, the file system allows less", shown, len(base), len(at.Path))
+	return trace.Errorf(nameTooLong, "%s: got a name of %d bytes in a path of %d, the file system allows less", shown, len(base), len(at.Path))
 }
 
 // Read reads a regular file of at most the given size. Codes: those of Open,
@@ -158,7 +158,7 @@ func ReadBounded(r io.Reader, name string, most int64) ([]byte, error) {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	if int64(len(data)) > most {
-		return nil, trace.Errorf(TooLarge, "%s: got more than %d MiB, want less", name, most>>20)
+		return nil, trace.Errorf(tooLarge, "%s: got more than %d MiB, want less", name, most>>20)
 	}
 	return data, nil
 }
@@ -174,7 +174,7 @@ func (d folder) Open(name string) (fs.File, error) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
 	}
 	full := filepath.Join(string(d), filepath.FromSlash(name))
-	st, err := Stat(full)
+	st, err := stat(full)
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ type Pending struct {
 // written to as it is.
 func Begin(name string) (*Pending, error) {
 	p := &Pending{name: name}
-	switch st, err := Stat(name); {
+	switch st, err := stat(name); {
 	case err == nil && st.IsDir():
 		return nil, check(name, st, true)
 	case err == nil && !st.Mode().IsRegular():

@@ -214,8 +214,8 @@ func TestSplitRunKeepsOthersID(t *testing.T) {
 	smallRun(t, parent, "a.1", goodLines(3))
 	_, err := extractArgs(t, filepath.Join(t.TempDir(), "out"), nil, parent)
 	var e *trace.Error
-	if !errors.As(err, &e) || e.Code != CodeDuplicateRunID || !strings.Contains(e.Msg, `"a.1"`) {
-		t.Errorf("got %v, want %s of a.1", err, CodeDuplicateRunID)
+	if !errors.As(err, &e) || e.Code != codeDuplicateRunID || !strings.Contains(e.Msg, `"a.1"`) {
+		t.Errorf("got %v, want %s of a.1", err, codeDuplicateRunID)
 	}
 }
 
@@ -315,17 +315,17 @@ func TestTablesAreComparedWithDocument(t *testing.T) {
 		change func(dir string) error
 		code   trace.Code
 	}{
-		{"missing", func(dir string) error { return os.Remove(filepath.Join(dir, "steps.parquet")) }, CodeTableMissing},
+		{"missing", func(dir string) error { return os.Remove(filepath.Join(dir, "steps.parquet")) }, codeTableMissing},
 		{"of another run", func(dir string) error {
 			return os.Rename(filepath.Join(filepath.Dir(dir), "run=b", "steps.parquet"), filepath.Join(dir, "steps.parquet"))
-		}, CodeTableForeign},
+		}, codeTableForeign},
 		{"unknown", func(dir string) error {
 			return table.Write(dir, table.KVEvents, table.Arrow, []trace.KVEvent{{Kind: "x"}})
-		}, CodeTableForeign},
-		{"a row less", func(dir string) error { return table.Write(dir, table.Steps, table.Parquet, run.Steps[1:]) }, CodeTableRows},
+		}, codeTableForeign},
+		{"a row less", func(dir string) error { return table.Write(dir, table.Steps, table.Parquet, run.Steps[1:]) }, codeTableRows},
 		{"rewritten", func(dir string) error {
 			return errors.Join(os.Remove(filepath.Join(dir, "steps.parquet")), table.Write(dir, table.Steps, table.Arrow, run.Steps))
-		}, CodeTableRewritten},
+		}, codeTableRewritten},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, err := extractArgs(t, out, nil, parent); err != nil {
@@ -338,9 +338,9 @@ func TestTablesAreComparedWithDocument(t *testing.T) {
 			w, err := CheckTables(out, doc)
 			var e *trace.Error
 			switch {
-			case c.code == CodeTableRewritten && (err != nil || len(w) != 1 || w[0].Code != c.code):
+			case c.code == codeTableRewritten && (err != nil || len(w) != 1 || w[0].Code != c.code):
 				t.Errorf("got %v and %v, want a warning", w, err)
-			case c.code != CodeTableRewritten && (!errors.As(err, &e) || e.Code != c.code || e.Hint == ""):
+			case c.code != codeTableRewritten && (!errors.As(err, &e) || e.Code != c.code || e.Hint == ""):
 				t.Errorf("got %v, want %s", err, c.code)
 			}
 			os.Remove(filepath.Join(table.RunDir(out, "a"), "steps.arrow"))

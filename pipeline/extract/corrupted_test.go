@@ -136,8 +136,8 @@ func wantPlace(t *testing.T, place, name string, line int64) {
 func wantNoSpans(t *testing.T, err error, name string) {
 	t.Helper()
 	var e *trace.Error
-	if !errors.As(err, &e) || e.Code != CodeNoSpans || !strings.Contains(e.Msg, filepath.Base(name)) {
-		t.Errorf("got %v, want %s naming %s", err, CodeNoSpans, name)
+	if !errors.As(err, &e) || e.Code != codeNoSpans || !strings.Contains(e.Msg, filepath.Base(name)) {
+		t.Errorf("got %v, want %s naming %s", err, codeNoSpans, name)
 	}
 }
 

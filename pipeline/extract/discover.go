@@ -59,10 +59,10 @@ func Discover(args, only, exclude []string, set ...string) ([]RunDir, error) {
 	for i := 1; i < len(out); i++ {
 		if out[i].ID == out[i-1].ID {
 			if out[i].Dir == out[i-1].Dir {
-				return nil, trace.Errorf(CodeDuplicateRunID, "got the run folder %s and dumps in it (%s), want one or the other", out[i].Dir,
+				return nil, trace.Errorf(codeDuplicateRunID, "got the run folder %s and dumps in it (%s), want one or the other", out[i].Dir,
 					strings.Join(append(out[i-1].files, out[i].files...), ", "))
 			}
-			return nil, trace.Errorf(CodeDuplicateRunID, "run id %q is used by %s and %s", out[i].ID, out[i-1].Dir, out[i].Dir).
+			return nil, trace.Errorf(codeDuplicateRunID, "run id %q is used by %s and %s", out[i].ID, out[i-1].Dir, out[i].Dir).
 				WithHint("change `name` in one run.yaml, or use --exclude")
 		}
 	}
@@ -294,7 +294,7 @@ func (d *RunDir) inputs(kind string, patterns []string) ([]source.Input, error) 
 			}
 		}
 		if len(matches) == 0 {
-			return nil, (&trace.Error{Code: CodeNoInput, Msg: fmt.Sprintf("%s: %q matches no file", filepath.Join(d.Dir, deploy.RunFile),
+			return nil, (&trace.Error{Code: codeNoInput, Msg: fmt.Sprintf("%s: %q matches no file", filepath.Join(d.Dir, deploy.RunFile),
 				p)}).WithHint("correct `files` in run.yaml")
 		}
 		for _, m := range matches {
@@ -303,7 +303,7 @@ func (d *RunDir) inputs(kind string, patterns []string) ([]source.Input, error) 
 				return nil, err
 			}
 			if len(files) == 0 {
-				return nil, trace.Errorf(CodeNoInput, "%s: %q is a folder without files", filepath.Join(d.Dir, deploy.RunFile), p).
+				return nil, trace.Errorf(codeNoInput, "%s: %q is a folder without files", filepath.Join(d.Dir, deploy.RunFile), p).
 					WithHint("correct `files` in run.yaml")
 			}
 			for _, f := range files {

@@ -140,8 +140,8 @@ func TestSpansWithoutIDs(t *testing.T) {
 	if n := doc.Runs[0].Records.Dropped["duplicate"]; n == 0 || doc.Runs[0].Losses.DuplicateSpans != 3 {
 		t.Errorf("got %d duplicates, want the three spans of the repeated line", doc.Runs[0].Losses.DuplicateSpans)
 	}
-	if !hasCode(doc.Runs[0].Warnings, CodeNoSpanIDs) {
-		t.Errorf("got the warnings %v, want %s", doc.Runs[0].Warnings, CodeNoSpanIDs)
+	if !hasCode(doc.Runs[0].Warnings, codeNoSpanIDs) {
+		t.Errorf("got the warnings %v, want %s", doc.Runs[0].Warnings, codeNoSpanIDs)
 	}
 }
 
@@ -191,12 +191,12 @@ func TestInputThatGivesNothing(t *testing.T) {
 			doc, err := extractArgs(t, filepath.Join(t.TempDir(), "out"), nil, dir)
 			var e *trace.Error
 			switch {
-			case c.refused && (!errors.As(err, &e) || e.Code != CodeInputEmpty || !strings.Contains(e.Msg, c.says) || e.Hint == ""):
-				t.Errorf("got %v, want %s with %q", err, CodeInputEmpty, c.says)
+			case c.refused && (!errors.As(err, &e) || e.Code != codeInputEmpty || !strings.Contains(e.Msg, c.says) || e.Hint == ""):
+				t.Errorf("got %v, want %s with %q", err, codeInputEmpty, c.says)
 			case !c.refused && err != nil:
 				t.Error(err)
-			case !c.refused && (!hasCode(doc.Runs[0].Warnings, CodeFileEmpty) || !strings.Contains(doc.Runs[0].Warnings[0].Message, c.says)):
-				t.Errorf("got the warnings %v, want %s with %q", doc.Runs[0].Warnings, CodeFileEmpty, c.says)
+			case !c.refused && (!hasCode(doc.Runs[0].Warnings, codeFileEmpty) || !strings.Contains(doc.Runs[0].Warnings[0].Message, c.says)):
+				t.Errorf("got the warnings %v, want %s with %q", doc.Runs[0].Warnings, codeFileEmpty, c.says)
 			}
 		})
 	}

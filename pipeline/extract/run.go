@@ -87,7 +87,7 @@ func badError(r *result.ExtractRun, frac, limit float64) error {
 			break
 		}
 	}
-	return trace.Errorf(CodeTooManyBad, "run %s: %.2f %% of the input is unreadable, want at most %.2f %%%s", r.ID, 100*frac, 100*limit,
+	return trace.Errorf(codeTooManyBad, "run %s: %.2f %% of the input is unreadable, want at most %.2f %%%s", r.ID, 100*frac, 100*limit,
 		where).
 		WithHint(fmt.Sprintf("--max-bad-frac %.2g accepts the loss", roundUp(frac)))
 }
@@ -233,7 +233,7 @@ func (x *extraction) noSpans(set *inputSet) error {
 			why = "; " + e.Place + ": " + e.What
 		}
 	}
-	return trace.Errorf(CodeNoSpans, "got neither a vLLM span nor a client request in %s%s", strings.Join(names, ", "), why).WithHint(hint)
+	return trace.Errorf(codeNoSpans, "got neither a vLLM span nor a client request in %s%s", strings.Join(names, ", "), why).WithHint(hint)
 }
 
 // inputs streams every input into the collectors.
@@ -314,7 +314,7 @@ func (x *extraction) nameOf(i, n int) (string, error) {
 	}
 	id := x.run.ID + "." + strconv.Itoa(i+1)
 	if slices.Contains(x.ids, id) {
-		return "", trace.Errorf(CodeDuplicateRunID, "run id %q is used by a run folder, and by engine run %d of %d in %s", id, i+1, n, x.run.Dir).
+		return "", trace.Errorf(codeDuplicateRunID, "run id %q is used by a run folder, and by engine run %d of %d in %s", id, i+1, n, x.run.Dir).
 			WithHint("change `name` in one run.yaml, or use --exclude")
 	}
 	return id, nil
@@ -334,13 +334,13 @@ func (x *extraction) batches(r *result.ExtractRun) {
 		rows += n
 	}
 	if rows > maxBatchRows {
-		r.Warnings = append(r.Warnings, trace.Findingf(CodeNotRebuilt, "%d rows, above the %d whose batches are counted here; fit.json has "+
+		r.Warnings = append(r.Warnings, trace.Findingf(codeNotRebuilt, "%d rows, above the %d whose batches are counted here; fit.json has "+
 			"the figures", rows, maxBatchRows))
 		return
 	}
 	q, err := x.o.Batches(table.RunDir(x.o.Out, r.ID), r.Deployment)
 	if err != nil {
-		r.Warnings = append(r.Warnings, trace.Findingf(CodeNotRebuilt, "%v", err))
+		r.Warnings = append(r.Warnings, trace.Findingf(codeNotRebuilt, "%v", err))
 		return
 	}
 	r.Steps.Reconstructed = trace.Some(int64(q.Reconstructed))
@@ -383,25 +383,25 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *tables.Output) 
 	if i == 0 {
 		out = append(out, x.empty...)
 		ids := x.col.NoIDs()
-		add(ids > 0, CodeNoSpanIDs, "%d spans without a span id are told apart by their content", ids)
+		add(ids > 0, codeNoSpanIDs, "%d spans without a span id are told apart by their content", ids)
 	}
-	add(n > 1, CodeSplitRuns, "engine run %d of %d in this dump", i+1, n)
-	add(l.DroppedSpanEvents > 0, CodeLostEvents, "the SDK dropped %d span events; set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 when recording",
+	add(n > 1, codeSplitRuns, "engine run %d of %d in this dump", i+1, n)
+	add(l.DroppedSpanEvents > 0, codeLostEvents, "the SDK dropped %d span events; set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 when recording",
 		l.DroppedSpanEvents)
-	add(l.OrphanSnapshots > 0, CodeOrphanSnapshots, "%d snapshots have no BATCH_SUMMARY", l.OrphanSnapshots)
+	add(l.OrphanSnapshots > 0, codeOrphanSnapshots, "%d snapshots have no BATCH_SUMMARY", l.OrphanSnapshots)
 	add(l.TruncatedMessages > 0, account.CodeUnreadable, "%d lines or messages were unreadable (%.3f %% of the input)", l.TruncatedMessages,
 		100*r.Records.BadFrac)
 	add(r.Records.Dropped[string(account.CodeConflict)] > 0, account.CodeConflict,
 		"%d records of spans that repeat ids with another content; the first is kept", r.Records.Dropped[string(account.CodeConflict)])
 	add(r.Records.Dropped[string(account.CodeNulPadding)] > 0, account.CodeNulPadding, "NUL padding at the end of the input")
 	span := r.Steps.Summaries + r.Steps.Missing
-	add(r.Steps.Missing > 0, CodeMissingSteps, "%d of %d step ids between the first and the last are missing", r.Steps.Missing, span)
-	add(r.Requests.APIUnlinked > 0, CodeUnlinked, "%d of %d core spans have no API span", r.Requests.APIUnlinked, r.Requests.Engine)
-	add(r.Requests.StopString > 0, CodeStopString, "%d requests ended by a stop string (core aborted, API departed) count as successes",
+	add(r.Steps.Missing > 0, codeMissingSteps, "%d of %d step ids between the first and the last are missing", r.Steps.Missing, span)
+	add(r.Requests.APIUnlinked > 0, codeUnlinked, "%d of %d core spans have no API span", r.Requests.APIUnlinked, r.Requests.Engine)
+	add(r.Requests.StopString > 0, codeStopString, "%d requests ended by a stop string (core aborted, API departed) count as successes",
 		r.Requests.StopString)
-	add(i == 0 && len(x.acc.BadText) > 0, CodeInvalidText, "invalid Unicode replaced in %d lines, first %s", len(x.acc.BadText),
+	add(i == 0 && len(x.acc.BadText) > 0, codeInvalidText, "invalid Unicode replaced in %d lines, first %s", len(x.acc.BadText),
 		first(x.acc.BadText))
-	add(r.Clock.SpreadNs.V > 10e6, CodeClockOffset, "wall - monotonic spreads over %.1f ms", float64(r.Clock.SpreadNs.V)/1e6)
+	add(r.Clock.SpreadNs.V > 10e6, codeClockOffset, "wall - monotonic spreads over %.1f ms", float64(r.Clock.SpreadNs.V)/1e6)
 	if out == nil {
 		out = []trace.Finding{}
 	}

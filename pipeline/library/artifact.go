@@ -22,7 +22,7 @@ func (f *fitted) fileName() string {
 
 // artifact is the family's coefficient file: kernels times the GPU's factor,
 // with the host work that is the same on every deployment.
-func (b *builder) artifact(f *fitted, c *Correction, expected coeff.ExpectedError, inputs []coeff.Input) *coeff.Set {
+func (b *builder) artifact(f *fitted, c *correction, expected coeff.ExpectedError, inputs []coeff.Input) *coeff.Set {
 	values, scale, scaleSE, measured := c.on(f)
 	s := setOf(values)
 	kind := "dense models"
@@ -51,7 +51,7 @@ func (b *builder) artifact(f *fitted, c *Correction, expected coeff.ExpectedErro
 // on are the coefficients of step time and overhead on one GPU of the family,
 // and the factor on its kernels; a GPU without measured servers takes the mean
 // of the others', known no better than before.
-func (c *Correction) on(f *fitted) (values []float64, scale, se float64, measured bool) {
+func (c *correction) on(f *fitted) (values []float64, scale, se float64, measured bool) {
 	values = make([]float64, numColumns)
 	scale, se = stat.Mean(c.Theta[numCommon:]), scaleSD
 	if len(c.GPUs) == 0 {
@@ -71,7 +71,7 @@ func (c *Correction) on(f *fitted) (values []float64, scale, se float64, measure
 }
 
 // pair is a parameter and its standard error.
-func (c *Correction) pair(k int) []float64 {
+func (c *correction) pair(k int) []float64 {
 	se := c.prior(k).sd
 	if n := len(c.Theta); c.Covariance != nil {
 		se = math.Sqrt(c.Covariance[k*n+k])
@@ -81,7 +81,7 @@ func (c *Correction) pair(k int) []float64 {
 
 // spread is the covariance of a new model's coefficients: between models, and
 // of the correction.
-func (c *Correction) spread(f *fitted, scale, scaleSE float64) [][]float64 {
+func (c *correction) spread(f *fitted, scale, scaleSE float64) [][]float64 {
 	out := make([][]float64, betaSlots)
 	for j := range out {
 		out[j] = make([]float64, betaSlots)

@@ -50,7 +50,7 @@ func newBuilder(ctx context.Context, dir string, o Options) (*builder, error) {
 	}
 	var all []*fitted
 	for i := range b.tables {
-		for _, weights := range []string{BF16, FP8} {
+		for _, weights := range []string{bf16, fp8} {
 			for _, moe := range []bool{false, true} {
 				all = append(all, &fitted{tables: b.tables[i], design: &design{family: Family{gpus[i], weights, moe}}})
 			}
@@ -80,15 +80,15 @@ func (b *builder) familyOf(d *deploy.Deployment) (*fitted, error) {
 			return f, nil
 		}
 	}
-	return nil, trace.Errorf(NoFamily, "library: got no coefficients for %s", d.Label())
+	return nil, trace.Errorf(noFamily, "library: got no coefficients for %s", d.Label())
 }
 
 // weightsOf is the kind of a model's weights.
 func weightsOf(m *deploy.Model) string {
-	if m.BytesPerWeight == 1 && m.LinearCompute == FP8 {
-		return FP8
+	if m.BytesPerWeight == 1 && m.LinearCompute == fp8 {
+		return fp8
 	}
-	return BF16
+	return bf16
 }
 
 // Sources are what a library is made from.
@@ -141,7 +141,7 @@ type measured struct {
 func (b *builder) read(ctx context.Context, src Sources) (*measured, error) {
 	m := &measured{}
 	for _, path := range src.Points {
-		points, in, err := ReadPoints(path)
+		points, in, err := readPoints(path)
 		if err != nil {
 			return nil, err
 		}
@@ -171,11 +171,11 @@ func (b *builder) inputs(f *fitted, m *measured) []coeff.Input {
 // GPU without any that of the group predicted worst.
 func expectedOn(gpu string, judged []Judged) coeff.ExpectedError {
 	here := func(j *Judged) bool { return strings.HasSuffix(j.Group, ", "+gpu) }
-	e := ErrorsOf(judged, here)
+	e := errorsOf(judged, here)
 	x := coeff.ExpectedError{OnGPU: e.N > 0}
 	if e.N == 0 {
 		for _, j := range judged {
-			g := ErrorsOf(judged, func(k *Judged) bool { return k.Group == j.Group })
+			g := errorsOf(judged, func(k *Judged) bool { return k.Group == j.Group })
 			x.TPOTMape, x.TTFTMedian, x.Points = max(x.TPOTMape, g.TPOTMape), max(x.TTFTMedian, g.TTFTMedian), len(judged)
 		}
 	} else {

@@ -44,9 +44,9 @@ var common = [numCommon]parameter{
 	entry:        {"overhead_us", 5000, 5000, 0},
 }
 
-// Correction are the parameters' values: the common ones, then one scale of all
+// correction are the parameters' values: the common ones, then one scale of all
 // kernels per GPU.
-type Correction struct {
+type correction struct {
 	GPUs       []string // datasheet names, sorted
 	Theta      []float64
 	Covariance []float64 // len(Theta)^2, row-major; nil: the prior's
@@ -64,8 +64,8 @@ const (
 )
 
 // newCorrection is the prior.
-func newCorrection(gpus []string) *Correction {
-	c := &Correction{GPUs: slices.Clone(gpus)}
+func newCorrection(gpus []string) *correction {
+	c := &correction{GPUs: slices.Clone(gpus)}
 	slices.Sort(c.GPUs)
 	c.GPUs = slices.Compact(c.GPUs)
 	for _, p := range common {
@@ -77,7 +77,7 @@ func newCorrection(gpus []string) *Correction {
 	return c
 }
 
-func (c *Correction) prior(k int) parameter {
+func (c *correction) prior(k int) parameter {
 	if k < numCommon {
 		return common[k]
 	}
@@ -92,7 +92,7 @@ var (
 
 // effects are, per parameter, what one unit of it adds to the coefficients of
 // step time and overhead on a deployment.
-func (c *Correction) effects(f *fitted, d *deploy.Deployment) [][]float64 {
+func (c *correction) effects(f *fitted, d *deploy.Deployment) [][]float64 {
 	out := make([][]float64, len(c.Theta))
 	for k := range out {
 		out[k] = make([]float64, numColumns)
@@ -112,7 +112,7 @@ func (c *Correction) effects(f *fitted, d *deploy.Deployment) [][]float64 {
 }
 
 // coefficients are those of step time and overhead on a deployment.
-func (c *Correction) coefficients(f *fitted, d *deploy.Deployment) []float64 {
+func (c *correction) coefficients(f *fitted, d *deploy.Deployment) []float64 {
 	out := make([]float64, numColumns)
 	if !slices.Contains(c.GPUs, d.Hardware.Name) {
 		copy(out, f.beta)
@@ -136,7 +136,7 @@ type evidence struct {
 }
 
 // learn fits the correction to loads and cycles by Gauss-Newton on the logs.
-func (b *builder) learn(ctx context.Context, ls []*load, ys []*cycles) (*Correction, error) {
+func (b *builder) learn(ctx context.Context, ls []*load, ys []*cycles) (*correction, error) {
 	var gpus []string
 	for _, l := range ls {
 		gpus = append(gpus, l.dep.Hardware.Name)
@@ -157,7 +157,7 @@ func (b *builder) learn(ctx context.Context, ls []*load, ys []*cycles) (*Correct
 
 // evidence simulates every load and predicts every cycle: of each load TPOT and
 // TTFT, then the cycles.
-func (b *builder) evidence(ctx context.Context, c *Correction, ls []*load, ys []*cycles) ([]evidence, error) {
+func (b *builder) evidence(ctx context.Context, c *correction, ls []*load, ys []*cycles) ([]evidence, error) {
 	out := make([]evidence, 2*len(ls))
 	err := par.Try(ctx, b.Workers, len(ls), func(i int) error {
 		l := ls[i]
@@ -193,7 +193,7 @@ func (b *builder) evidence(ctx context.Context, c *Correction, ls []*load, ys []
 }
 
 // scaleOf is the factor on a GPU's kernels.
-func (c *Correction) scaleOf(gpu string) float64 {
+func (c *correction) scaleOf(gpu string) float64 {
 	if i := slices.Index(c.GPUs, gpu); i >= 0 {
 		return c.Theta[numCommon+i]
 	}
@@ -211,7 +211,7 @@ func (f *fitted) modelVariance(by []float64, factor float64) float64 {
 }
 
 // relative is the evidence of one prediction with its derivatives by columns.
-func (c *Correction) relative(predicted, measured float64, by []float64, effects [][]float64, sd, weight float64) evidence {
+func (c *correction) relative(predicted, measured float64, by []float64, effects [][]float64, sd, weight float64) evidence {
 	e := evidence{log: math.Log(predicted / measured), by: make([]float64, len(c.Theta)), sd: sd, weight: weight}
 	for k, effect := range effects {
 		e.by[k] = gram.Dot(by[:min(len(by), len(effect))], effect) / predicted
@@ -221,7 +221,7 @@ func (c *Correction) relative(predicted, measured float64, by []float64, effects
 
 // step is one Gauss-Newton step from the current values, Huber's weights, with
 // the prior; parameters stay at or above their least value.
-func (c *Correction) step(es []evidence) {
+func (c *correction) step(es []evidence) {
 	n := len(c.Theta)
 	a, rhs := make([]float64, n*n), make([]float64, n)
 	for k := range n {
@@ -246,7 +246,7 @@ func (c *Correction) step(es []evidence) {
 
 // solve moves the parameters by the step of the normal equations; one that
 // would fall below its least value is held there and the others solved again.
-func (c *Correction) solve(a, rhs []float64) {
+func (c *correction) solve(a, rhs []float64) {
 	n := len(rhs)
 	held := make([]bool, n)
 	for {

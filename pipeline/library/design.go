@@ -39,7 +39,7 @@ func (f Family) deployments(h deploy.Hardware, without *deploy.Model) []*deploy.
 			continue
 		}
 		caches := []float64{2}
-		if f.Weights == FP8 {
+		if f.Weights == fp8 {
 			caches = append(caches, 1)
 		}
 		for _, kvBytes := range caches {

@@ -6,7 +6,7 @@
 // Each becomes a row, features of version 1.2 against what published kernel times
 // add up to (package kernels), and each family of GPU, weights and dense models or
 // mixtures of experts is fitted to its rows with the terms of the other families
-// as a prior. A Correction of few numbers, learned from real servers by simulating
+// as a prior. A correction of few numbers, learned from real servers by simulating
 // them, adds what no table holds: host time and a factor per GPU. It is judged by
 // leaving out whole groups of measurements.
 package library

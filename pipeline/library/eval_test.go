@@ -41,7 +41,7 @@ func realData(t *testing.T) (*builder, *measured, []Point) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	points, _, err := ReadPoints(src.Points[0])
+	points, _, err := readPoints(src.Points[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,10 +54,10 @@ type page struct{ strings.Builder }
 func (p *page) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
 
 func (p *page) errors(set, method string, js []Judged) {
-	e := ErrorsOf(js, nil)
+	e := errorsOf(js, nil)
 	worst, at := 0.0, int64(0)
 	for _, tp := range []int64{1, 2, 4, 8} {
-		if x := ErrorsOf(js, func(j *Judged) bool { return j.TP == tp }); x.N > 0 && x.TPOTMape > worst {
+		if x := errorsOf(js, func(j *Judged) bool { return j.TP == tp }); x.N > 0 && x.TPOTMape > worst {
 			worst, at = x.TPOTMape, tp
 		}
 	}
@@ -138,8 +138,8 @@ func checkReal(t *testing.T, zero, left, in []Judged) {
 		{"llama-3.1-70b fp8, H100-SXM-80GB", 0.10, 0.07, 0.05, 0.22, 0.08},
 		{"llama-3.1-70b fp8, B200-SXM-180GB", 0.12, 0.07, 0.065, 0.30, 0.08},
 	} {
-		z, l, i := ErrorsOf(inGroup(zero, g.name), nil), ErrorsOf(inGroup(left, g.name), nil), ErrorsOf(inGroup(in, g.name), nil)
-		tp8 := ErrorsOf(inGroup(left, g.name), func(j *Judged) bool { return j.TP == 8 })
+		z, l, i := errorsOf(inGroup(zero, g.name), nil), errorsOf(inGroup(left, g.name), nil), errorsOf(inGroup(in, g.name), nil)
+		tp8 := errorsOf(inGroup(left, g.name), func(j *Judged) bool { return j.TP == 8 })
 		if z.TPOTMape > g.zero || l.TPOTMape > g.left || i.TPOTMape > g.in || l.TTFTMedian > g.leftTTFT || tp8.TPOTMape > g.atTP8 {
 			t.Errorf("%s: got TPOT %.3f, %.3f, %.3f, TTFT %.3f, tp 8 %.3f, want at most %v", g.name, z.TPOTMape, l.TPOTMape, i.TPOTMape,
 				l.TTFTMedian, tp8.TPOTMape, g)
@@ -179,7 +179,7 @@ func rooflines(ls []*load) ([]Judged, error) {
 	return out, nil
 }
 
-func (b *builder) cycleErrors(t *testing.T, c *Correction, y *cycles) string {
+func (b *builder) cycleErrors(t *testing.T, c *correction, y *cycles) string {
 	f, err := b.familyOf(y.dep)
 	if err != nil {
 		t.Fatal(err)
@@ -244,13 +244,13 @@ func cycleFloor(y *cycles) float64 {
 }
 
 // harnesses is the part of TTFT's error that the unstated benchmark decides.
-func (p *page) harnesses(t *testing.T, b *builder, c *Correction, points []Point) {
+func (p *page) harnesses(t *testing.T, b *builder, c *correction, points []Point) {
 	p.line("\nTTFT by what the benchmark is taken to have done (all measurements in, TTFT median error / bias, %%):\n")
 	p.line("| measured | lengths 80-100 %%, together | constant prompts, together | 80-100 %%, staggered over 2 s |\n|---|---|---|---|")
-	staggered := SpreadHarness
+	staggered := spreadHarness
 	staggered.RampS = 2
 	cells := map[string][]string{}
-	for _, h := range []Harness{SpreadHarness, ConstantHarness, staggered} {
+	for _, h := range []Harness{spreadHarness, constantHarness, staggered} {
 		ls, err := loads(points, func(*Point) Harness { return h })
 		if err != nil {
 			t.Fatal(err)
@@ -260,7 +260,7 @@ func (p *page) harnesses(t *testing.T, b *builder, c *Correction, points []Point
 			t.Fatal(err)
 		}
 		for _, g := range groupsOf(ls) {
-			e := ErrorsOf(inGroup(js, g), nil)
+			e := errorsOf(inGroup(js, g), nil)
 			cells[g] = append(cells[g], fmt.Sprintf("%.0f / %+.0f", 100*e.TTFTMedian, 100*e.TTFTBias))
 		}
 	}
@@ -286,7 +286,7 @@ func (p *page) coverage(left []Judged) {
 }
 
 // parameters is the correction itself.
-func (p *page) parameters(c *Correction) {
+func (p *page) parameters(c *correction) {
 	p.line("\n| correction | value | standard error | before any measurement |\n|---|---|---|---|")
 	for k := range c.Theta {
 		v, q := c.pair(k), c.prior(k)

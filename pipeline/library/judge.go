@@ -26,8 +26,8 @@ type Errors struct {
 	TTFTMape, TTFTMedian, TTFTBias float64
 }
 
-// ErrorsOf are the errors of the points that keep selects; nil keeps all.
-func ErrorsOf(js []Judged, keep func(j *Judged) bool) Errors {
+// errorsOf are the errors of the points that keep selects; nil keeps all.
+func errorsOf(js []Judged, keep func(j *Judged) bool) Errors {
 	var tpot, ttft []float64
 	e := Errors{}
 	for i := range js {
@@ -46,7 +46,7 @@ func ErrorsOf(js []Judged, keep func(j *Judged) bool) Errors {
 }
 
 // judge predicts loads with a correction.
-func (b *builder) judge(ctx context.Context, c *Correction, ls []*load) ([]Judged, error) {
+func (b *builder) judge(ctx context.Context, c *correction, ls []*load) ([]Judged, error) {
 	es, err := b.evidence(ctx, c, ls, nil)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (b *builder) judge(ctx context.Context, c *Correction, ls []*load) ([]Judge
 }
 
 // variance is that of a prediction whose log changes so with the parameters.
-func (c *Correction) variance(by []float64) float64 {
+func (c *correction) variance(by []float64) float64 {
 	n := len(c.Theta)
 	if c.Covariance == nil {
 		sum := 0.0

@@ -18,7 +18,7 @@ import (
 func planted(t *testing.T, beta []float64) *fitted {
 	t.Helper()
 	h, _ := deploy.Datasheet("H100")
-	f := &fitted{tables: &kernels.Tables{GPU: "h100_sxm", Hardware: h}, design: &design{family: Family{"h100_sxm", BF16, false}}}
+	f := &fitted{tables: &kernels.Tables{GPU: "h100_sxm", Hardware: h}, design: &design{family: Family{"h100_sxm", bf16, false}}}
 	f.P = betaSlots
 	x := make([]float64, betaSlots)
 	for run, d := range f.family.deployments(h, nil) {
@@ -98,9 +98,9 @@ func TestCorrectionFindsPlantedHost(t *testing.T) {
 	for _, version := range []string{"0.12.0", "0.16.0"} {
 		for _, tp := range []int64{1, 2, 4, 8} {
 			for _, clients := range []int{1, 8, 64} {
-				d := &deploy.Deployment{Model: shapes[5].model(BF16, 2), Hardware: f.tables.Hardware, TP: tp, PP: 1, DP: 1, Engine: designEngine}
+				d := &deploy.Deployment{Model: shapes[5].model(bf16, 2), Hardware: f.tables.Hardware, TP: tp, PP: 1, DP: 1, Engine: designEngine}
 				d.Engine.VLLMVersion = version
-				p := Point{ID: "p", Weights: BF16, InputTokens: 512, OutputTokens: 40, Concurrency: clients, Deployment: d}
+				p := Point{ID: "p", Weights: bf16, InputTokens: 512, OutputTokens: 40, Concurrency: clients, Deployment: d}
 				l, err := p.load(Harness{0.8, 1, 0.8, 1, 4, 0}, 1)
 				if err != nil {
 					t.Fatal(err)
@@ -127,7 +127,7 @@ func TestCorrectionFindsPlantedHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	was, is := ErrorsOf(before, nil), ErrorsOf(after, nil)
+	was, is := errorsOf(before, nil), errorsOf(after, nil)
 	if is.TPOTMape > 0.015 || is.TPOTMape > was.TPOTMape/5 {
 		t.Errorf("TPOT: got %.2f %% after %.2f %%, parameters %.4g", 100*is.TPOTMape, 100*was.TPOTMape, c.Theta)
 	}
@@ -174,7 +174,7 @@ func writePoints(t *testing.T, text string) string {
 func TestBadPointsAreNamed(t *testing.T) {
 	const header = "id,model,system,weights,tp,input_tokens,output_tokens,concurrency,ttft_ms,tpot_ms\n"
 	good := "a,x/M,h100_sxm,bfloat16,1,1024,128,8,100,10\n"
-	if ps, in, err := ReadPoints(writePoints(t, header+good)); err != nil || len(ps) != 1 || ps[0].Concurrency != 8 || len(in.SHA256) != 64 {
+	if ps, in, err := readPoints(writePoints(t, header+good)); err != nil || len(ps) != 1 || ps[0].Concurrency != 8 || len(in.SHA256) != 64 {
 		t.Fatalf("got %v, %v, %v", ps, in, err)
 	}
 	for name, c := range map[string]struct{ text, want string }{
@@ -185,7 +185,7 @@ func TestBadPointsAreNamed(t *testing.T) {
 		"empty":          {header, ":2:1: measured points: got no row"},
 		"no device":      {header + strings.Replace(good, "h100_sxm", "abacus", 1), `system: got "abacus"`},
 	} {
-		if _, _, err := ReadPoints(writePoints(t, c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, _, err := readPoints(writePoints(t, c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 	}

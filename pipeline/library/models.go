@@ -38,8 +38,8 @@ var shapes = []shape{
 
 // Weights are the kinds of weights the library knows, as file names spell them.
 const (
-	BF16 = "bf16"
-	FP8  = "fp8"
+	bf16 = "bf16"
+	fp8  = "fp8"
 )
 
 // model is the architecture with weights of one kind; the KV cache has kvBytes
@@ -54,7 +54,7 @@ func (s *shape) model(weights string, kvBytes float64) deploy.Model {
 	if s.experts > 0 {
 		m.NumMoELayers = s.layers
 	}
-	if weights == FP8 {
+	if weights == fp8 {
 		m.BytesPerParam, m.BytesPerWeight, m.LinearCompute = 1, 1, "fp8"
 	}
 	return m

@@ -41,10 +41,10 @@ func (p *Point) Group() string {
 // pointColumns are those a file of points must have.
 var pointColumns = []string{"id", "model", "system", "weights", "tp", "input_tokens", "output_tokens", "concurrency", "ttft_ms", "tpot_ms"}
 
-// ReadPoints reads measured points: a CSV with the columns of pointColumns, and
+// readPoints reads measured points: a CSV with the columns of pointColumns, and
 // beside it models/<name>/config.json of every model in it. Codes: bad_points,
 // bad_point_unit and those of deploy.LoadModel.
-func ReadPoints(path string) ([]Point, coeff.Input, error) {
+func readPoints(path string) ([]Point, coeff.Input, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, coeff.Input{}, err
@@ -144,8 +144,8 @@ func (p *Point) deployment(dir string, models map[string]deploy.Model) (*deploy.
 		}
 		defer f.Close()
 		o := deploy.ModelOptions{ID: name}
-		if p.Weights == FP8 {
-			o.Quantization = FP8
+		if p.Weights == fp8 {
+			o.Quantization = fp8
 		}
 		if m, err = deploy.LoadModel(f, file, o); err != nil {
 			return nil, err
@@ -169,7 +169,7 @@ func (p *Point) checkUnit(path string, line int64) error {
 		return nil
 	}
 	if p.TPOTMs < floorMs || p.TPOTMs > 2000*floorMs {
-		return &trace.SyntaxError{File: path, Line: line, Col: 1, Code: PointUnit,
+		return &trace.SyntaxError{File: path, Line: line, Col: 1, Code: pointUnit,
 			Msg: fmt.Sprintf("measured points: tpot_ms: got %g, want %.3g to %.3g: the weights alone take %.3g ms", p.TPOTMs, floorMs, 2000*floorMs,
 				2*floorMs),
 			Hint: "times are milliseconds"}

@@ -22,8 +22,8 @@ type Harness struct {
 // 80 to 100 % of the nominal, or constant prompts whose answers stop within 2 %
 // of the nominal. Clients start together and send ten requests each.
 var (
-	SpreadHarness   = Harness{0.8, 1, 0.8, 1, 10, 0}
-	ConstantHarness = Harness{1, 1, 0.98, 1, 10, 0}
+	spreadHarness   = Harness{0.8, 1, 0.8, 1, 10, 0}
+	constantHarness = Harness{1, 1, 0.98, 1, 10, 0}
 )
 
 // Harness is what the point's benchmark is taken to have done. Rows that state
@@ -31,9 +31,9 @@ var (
 // from one that draws them.
 func (p *Point) Harness() Harness {
 	if p.version != "" {
-		return ConstantHarness
+		return constantHarness
 	}
-	return SpreadHarness
+	return spreadHarness
 }
 
 // load is the point under the harness; its group counts ttftCount points of TTFT.

@@ -67,11 +67,11 @@ func ReadProblem(data []byte, name string) (*Problem, error) {
 			return nil, err
 		}
 		at, _ := trace.YAMLError(name, err)
-		at.Code = BadProblem
+		at.Code = badProblem
 		return nil, at
 	}
 	if len(p.Servers) == 0 {
-		return nil, trace.Errorf(BadProblem, "%s: got no servers, want at least one", name)
+		return nil, trace.Errorf(badProblem, "%s: got no servers, want at least one", name)
 	}
 	for i := range p.Servers {
 		if s := &p.Servers[i]; s.Priority == 0 {
@@ -120,16 +120,16 @@ func (p *Problem) demand(s *ProblemServer, q *result.Queue) (queueing.Demand, []
 			continue
 		}
 		if slices.ContainsFunc(d.Options, func(o queueing.Option) bool { return o.Accelerator == acceleratorOf(at) }) {
-			return d, nil, trace.Errorf(BadProblem, "server %q: queue.json has several servers of %q on %s", s.Name, s.Model, acceleratorOf(at)).
+			return d, nil, trace.Errorf(badProblem, "server %q: queue.json has several servers of %q on %s", s.Name, s.Model, acceleratorOf(at)).
 				WithHint("choose with parameters: [" + at.ID + "]")
 		}
 		cost, ok := p.UnitCost[at.Accelerator]
 		if !ok {
-			return d, nil, trace.Errorf(BadProblem, "unit_cost: got none for %q, want cents per device and hour", at.Accelerator)
+			return d, nil, trace.Errorf(badProblem, "unit_cost: got none for %q, want cents per device and hour", at.Accelerator)
 		}
 		z, err := SizedOf(at, queueing.Flavour(q.Flavour), s.PromptTokens, s.OutputTokens)
 		if err != nil {
-			findings = append(findings, trace.Findingf(NoParameters, "%s on %s: %v", s.Name, at.ID, err))
+			findings = append(findings, trace.Findingf(noParameters, "%s on %s: %v", s.Name, at.ID, err))
 			continue
 		}
 		size, found, err := z.Size(queueing.Targets{TTFTMs: s.TTFTMs, ITLMs: s.ITLMs})

@@ -21,17 +21,17 @@ type miss struct {
 
 // Errors beyond which a cell is a miss.
 const (
-	MissTTFT = 0.10
-	MissITL  = 0.05
+	missTTFT = 0.10
+	missITL  = 0.05
 )
 
 // cause says which approximation breaks; empty for a hit.
 func (m *miss) cause() string {
 	var why []string
-	if math.Abs(m.ttft) > MissTTFT {
+	if math.Abs(m.ttft) > missTTFT {
 		why = append(why, "TTFT: "+m.ttftCause())
 	}
-	if math.Abs(m.itl) > MissITL {
+	if math.Abs(m.itl) > missITL {
 		why = append(why, "ITL: "+m.itlCause())
 	}
 	return strings.Join(why, "; ")

@@ -31,7 +31,7 @@ func DefaultGrid() Grid {
 		Server: queueing.Server{MaxBatch: 64, Queue: 640, MaxBatchedTokens: 2048},
 		Shapes: []queueing.Shape{{Prompt: 256, Output: 128}, {Prompt: 1024, Output: 256}, {Prompt: 128, Output: 512},
 			{Prompt: 2048, Output: 64}},
-		Outputs: Laws, Loads: []float64{0.2, 0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95}, Requests: 100_000, Seed: 1,
+		Outputs: laws, Loads: []float64{0.2, 0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95}, Requests: 100_000, Seed: 1,
 	}
 }
 
@@ -42,9 +42,9 @@ var logNormalCV2 = math.Expm1(0.8 * 0.8)
 // cv2Of is the squared coefficient of variation of a law.
 func cv2Of(l Law) float64 {
 	switch l {
-	case ExponentialLaw:
+	case exponentialLaw:
 		return 1
-	case LogNormalLaw:
+	case logNormalLaw:
 		return logNormalCV2
 	}
 	return 0
@@ -62,11 +62,11 @@ func (g *Grid) Command() string {
 // Check names the first impossible value.
 func (g *Grid) Check() error {
 	if g.Requests < 100 || len(g.Loads) == 0 {
-		return trace.Errorf(BadOption, "comparison: got %d requests and %d loads, want >= 100 and >= 1", g.Requests, len(g.Loads))
+		return trace.Errorf(badOption, "comparison: got %d requests and %d loads, want >= 100 and >= 1", g.Requests, len(g.Loads))
 	}
 	for _, l := range g.Loads {
 		if !(l > 0 && l < 1) {
-			return trace.Errorf(BadOption, "load: got %g, want between 0 and 1 of the capacity", l)
+			return trace.Errorf(badOption, "load: got %g, want between 0 and 1 of the capacity", l)
 		}
 	}
 	_, err := queueing.New(queueing.Corrected, g.Params, g.Shapes[0], g.Server)
@@ -97,8 +97,8 @@ func (g *Grid) cell(ctx context.Context, shape queueing.Shape, law Law, load flo
 	if err != nil {
 		return c, err
 	}
-	t := Traffic{Shape: shape, Prompts: ConstantLaw, Output: law, RateRPS: load * m.MaxRateRPS(), Requests: g.Requests, Seed: g.Seed}
-	got, drawn, err := Simulate(g.Params, g.Server, t, ctx.Done())
+	t := Traffic{Shape: shape, Prompts: constantLaw, Output: law, RateRPS: load * m.MaxRateRPS(), Requests: g.Requests, Seed: g.Seed}
+	got, drawn, err := simulate(g.Params, g.Server, t, ctx.Done())
 	if err != nil {
 		return c, err
 	}
@@ -144,8 +144,8 @@ func CompareWindows(ctx context.Context, s *Server, n int, seed uint64) ([]resul
 	out := make([]result.QueueComparison, len(s.Windows))
 	for i := range s.Windows {
 		w := &s.Windows[i]
-		t := Traffic{Shape: w.Shape, Prompts: LogNormalLaw, Output: LogNormalLaw, RateRPS: w.RateRPS, Requests: n, Seed: seed}
-		got, _, err := Simulate(s.Physical.Params, w.Server, t, ctx.Done())
+		t := Traffic{Shape: w.Shape, Prompts: logNormalLaw, Output: logNormalLaw, RateRPS: w.RateRPS, Requests: n, Seed: seed}
+		got, _, err := simulate(s.Physical.Params, w.Server, t, ctx.Done())
 		if err != nil {
 			return nil, err
 		}
@@ -159,12 +159,12 @@ func CompareWindows(ctx context.Context, s *Server, n int, seed uint64) ([]resul
 		if c.Errors, err = errorsIn(&c, s.Physical.Params, w.Shape, w.Server); err != nil {
 			return nil, err
 		}
-		c.Errors = append(c.Errors, result.QueueError{Flavour: Simulator, TTFT: result.OrNull(got.TTFTMs/w.TTFTMs - 1),
+		c.Errors = append(c.Errors, result.QueueError{Flavour: simulator, TTFT: result.OrNull(got.TTFTMs/w.TTFTMs - 1),
 			ITL: result.OrNull(got.ITLMs/w.ITLMs - 1)})
 		out[i] = c
 	}
 	return out, nil
 }
 
-// Simulator stands for a flavour in comparisons with real windows.
-const Simulator = "simulator"
+// simulator stands for a flavour in comparisons with real windows.
+const simulator = "simulator"

@@ -13,15 +13,15 @@ import (
 
 // Estimators of scores and of windows.parquet.
 const (
-	EstPhysical  = "physical"
-	EstEffective = "effective"
-	EstConstant  = "constant"
+	estPhysical  = "physical"
+	estEffective = "effective"
+	estConstant  = "constant"
 )
 
 // Sets of windows.
 const (
 	Train   = "train"
-	HoldOut = "hold_out"
+	holdOut = "hold_out"
 	All     = "all"
 )
 
@@ -41,7 +41,7 @@ func Fit(s *Server, o *Options) (*Fitted, error) {
 	if s.Reason != "" {
 		return f, nil
 	}
-	if len(s.Windows) >= LeastHoldOut {
+	if len(s.Windows) >= leastHoldOut {
 		f.Split -= int(math.Ceil(o.HoldOut * float64(len(s.Windows))))
 	}
 	opt := s.fitOptions(o)
@@ -146,7 +146,7 @@ func (s *Server) effective(f queueing.Flavour, fit *track.Fitted) []result.Queue
 	}
 	out := make([]result.QueueParameter, len(fit.X))
 	for i, name := range f.Parameters() {
-		q := result.QueueParameter{Name: name, Unit: units(f)[i], Value: fit.X[i], Identified: Measured,
+		q := result.QueueParameter{Name: name, Unit: units(f)[i], Value: fit.X[i], Identified: measured,
 			PriorShare: result.OrNull(fit.PriorPart[i])}
 		if !math.IsNaN(fit.Lo[i]) {
 			q.CI95 = &[2]float64{fit.Lo[i], fit.Hi[i]}
@@ -201,15 +201,15 @@ func (f *Fitted) score(o *Options, opt track.FitOptions) {
 	for _, part := range []struct {
 		name    string
 		windows []track.Window
-	}{{Train, train}, {HoldOut, held}} {
+	}{{Train, train}, {holdOut, held}} {
 		if len(part.windows) == 0 {
 			continue
 		}
-		set(EstEffective, part.name, track.Evaluate(part.windows, o.Flavour, x, track.AsSized))
+		set(estEffective, part.name, track.Evaluate(part.windows, o.Flavour, x, track.AsSized))
 		if f.Physical != nil {
-			set(EstPhysical, part.name, track.Evaluate(part.windows, o.Flavour, f.Physical.vector(o.Flavour), track.AsSized))
+			set(estPhysical, part.name, track.Evaluate(part.windows, o.Flavour, f.Physical.vector(o.Flavour), track.AsSized))
 		}
-		set(EstConstant, part.name, track.EvaluateConstant(train, part.windows))
+		set(estConstant, part.name, track.EvaluateConstant(train, part.windows))
 	}
 }
 

@@ -17,8 +17,8 @@ import (
 
 // Sources of a server's windows.
 const (
-	FromRecording = "recording"
-	FromSweep     = "sweep"
+	fromRecording = "recording"
+	fromSweep     = "sweep"
 )
 
 // Server is one engine as its windows see it.
@@ -35,8 +35,8 @@ type Server struct {
 	Findings           []trace.Finding
 }
 
-// LimitsOf are a deployment's limits. The overhead is not one of them: see idleOverheadMs.
-func LimitsOf(d *deploy.Deployment, o *Options) queueing.Server {
+// limitsOf are a deployment's limits. The overhead is not one of them: see idleOverheadMs.
+func limitsOf(d *deploy.Deployment, o *Options) queueing.Server {
 	s := queueing.Server{
 		MaxBatch: int(d.Engine.MaxNumSeqs), Queue: o.waiting(int(d.Engine.MaxNumSeqs)),
 		MaxBatchedTokens: int(d.Engine.MaxNumBatchedTokens), Async: d.Engine.IsAsync(),
@@ -70,13 +70,13 @@ const overheadQuantile = 0.05
 // or from what clients saw where there are none.
 func ServerOfRun(id string, run *trace.Run, d *deploy.Deployment, o *Options) (*Server, error) {
 	s := &Server{
-		ID: id, Source: FromRecording, Deployment: d, Limits: LimitsOf(d, o),
+		ID: id, Source: fromRecording, Deployment: d, Limits: limitsOf(d, o),
 		Model: d.Model.ID, Accelerator: d.Hardware.Name, AccCount: d.TP,
 		Account: result.QueueAccount{Dropped: map[string]int{}},
 	}
 	var known bool
 	if s.Limits.OverheadMs, known = idleOverheadMs(run); !known {
-		s.Findings = append(s.Findings, trace.Findingf(OverheadGuess, "%s: no ARRIVED stamps: overhead taken as 0 ms", id))
+		s.Findings = append(s.Findings, trace.Findingf(overheadGuess, "%s: no ARRIVED stamps: overhead taken as 0 ms", id))
 	}
 	samples, skipped := track.FromRequests(run.Requests)
 	if len(samples) == 0 {
@@ -137,7 +137,7 @@ func arrivalSpan(samples []track.Sample) (first, last int64) {
 // ServerOfSweep makes one server of the benchmarks of a sweep over lengths and loads.
 func ServerOfSweep(id string, points []sweep.Point, o *Options) *Server {
 	s := &Server{
-		ID: id, Source: FromSweep, Model: o.Sweep.Model, Accelerator: o.Sweep.Accelerator, AccCount: o.Sweep.AccCount,
+		ID: id, Source: fromSweep, Model: o.Sweep.Model, Accelerator: o.Sweep.Accelerator, AccCount: o.Sweep.AccCount,
 		Limits:  queueing.Server{MaxBatch: o.Sweep.MaxBatch, Queue: o.waiting(o.Sweep.MaxBatch), MaxBatchedTokens: o.Sweep.MaxBatchedTokens},
 		Account: result.QueueAccount{Read: len(points), Dropped: map[string]int{}},
 	}
@@ -145,9 +145,9 @@ func ServerOfSweep(id string, points []sweep.Point, o *Options) *Server {
 	for _, p := range byRate(points) {
 		switch w, ok := s.windowOf(&p, o); {
 		case p.Closed():
-			s.Account.Dropped[string(NotInSteady)]++
+			s.Account.Dropped[string(notInSteady)]++
 		case o.Sweep.Loads > 0 && taken[p.Sweep] == o.Sweep.Loads:
-			s.Account.Dropped[string(BeyondLoads)]++
+			s.Account.Dropped[string(beyondLoads)]++
 		case !ok:
 			s.Account.Dropped[string(sweep.NoMean)]++
 		default:

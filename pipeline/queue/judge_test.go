@@ -29,9 +29,9 @@ func recording(t *testing.T, rng *rand.Rand, p queueing.Params, v queueing.Serve
 		if err != nil {
 			t.Fatal(err)
 		}
-		traffic := Traffic{Shape: s, Prompts: LogNormalLaw, Output: LogNormalLaw, RateRPS: (0.15 + 0.55*rng.Float64()) * m.MaxRateRPS(),
+		traffic := Traffic{Shape: s, Prompts: logNormalLaw, Output: logNormalLaw, RateRPS: (0.15 + 0.55*rng.Float64()) * m.MaxRateRPS(),
 			Requests: requests, Seed: rng.Uint64()}
-		got, shape, err := Simulate(p, v, traffic, nil)
+		got, shape, err := simulate(p, v, traffic, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ func ComparePage(cells []result.QueueComparison, command string) string {
 		"The same three numbers (alpha, beta, gamma) go to the simulator and to every flavour, wva-4p with the same iteration in its own form. ")
 	fmt.Fprintf(&b,
 		"Arrivals are Poisson; every cell has the same draws. Errors are (model - simulator)/simulator of mean TTFT / mean ITL in percent; ")
-	fmt.Fprintf(&b, "± is the simulation's standard error. A hit is within %.0f %% of TTFT and %.0f %% of ITL.\n\n", 100*MissTTFT, 100*MissITL)
+	fmt.Fprintf(&b, "± is the simulation's standard error. A hit is within %.0f %% of TTFT and %.0f %% of ITL.\n\n", 100*missTTFT, 100*missITL)
 	writeHits(&b, cells)
 	b.WriteString("\n| prompt/output | outputs | load | TTFT ms | ITL ms |")
 	for _, e := range cells[0].Errors {

@@ -30,7 +30,7 @@ func (s *Server) SetPhysical(src fit.Source, o fit.Options) error {
 	}
 	s.Findings = append(s.Findings, it.Findings...)
 	if it.Model == nil {
-		s.Findings = append(s.Findings, trace.Findingf(NoPhysical, "%s: %s", s.ID, it.Reason))
+		s.Findings = append(s.Findings, trace.Findingf(noPhysical, "%s: %s", s.ID, it.Reason))
 		return nil
 	}
 	p := &Physical{Errors: it.Model.Holdout}
@@ -44,7 +44,7 @@ func (s *Server) SetPhysical(src fit.Source, o fit.Options) error {
 			continue
 		}
 		values[i], p.Bound[i] = p.Floor[i], true
-		s.Findings = append(s.Findings, trace.Findingf(AtFloor, "%s: %s is not shown by the steps; the hardware's %.3g ms stands in", s.ID,
+		s.Findings = append(s.Findings, trace.Findingf(atFloor, "%s: %s is not shown by the steps; the hardware's %.3g ms stands in", s.ID,
 			names3[i], p.Floor[i]))
 	}
 	p.Params = queueing.Params{AlphaMs: values[0], BetaMs: values[1], GammaMs: values[2]}
@@ -94,12 +94,12 @@ func (p *Physical) document(f queueing.Flavour) []result.QueueParameter {
 	var out []result.QueueParameter
 	x := p.vector(f)
 	for i, name := range f.Parameters() {
-		q := result.QueueParameter{Name: name, Unit: units(f)[i], Value: x[i], Identified: Measured}
+		q := result.QueueParameter{Name: name, Unit: units(f)[i], Value: x[i], Identified: measured}
 		if f != queueing.WVA4P {
 			q.CI95, q.Floor = p.CI95[i], result.OrNull(p.Floor[i])
 			q.Utilisation = result.OrNull(p.Floor[i] / x[i])
 			if p.Bound[i] {
-				q.Identified = AtBound
+				q.Identified = atBound
 			}
 		}
 		out = append(out, q)
@@ -109,10 +109,10 @@ func (p *Physical) document(f queueing.Flavour) []result.QueueParameter {
 
 // How a parameter came to its value.
 const (
-	Measured = "measured" // the data show it
+	measured = "measured" // the data show it
 	Held     = "held"     // at the physical value: the windows do not show it
-	AtBound  = "bound"    // at the hardware's limit
-	Given    = "given"    // by hand
+	atBound  = "bound"    // at the hardware's limit
+	given    = "given"    // by hand
 )
 
 // judge adds findings on effective parameters below the hardware's limit, and on those that
@@ -121,11 +121,11 @@ func (s *Server) judge(f queueing.Flavour, params []result.QueueParameter) (out 
 	for i := range params {
 		q := &params[i]
 		if q.Utilisation != nil && *q.Utilisation > 1 {
-			out = append(out, trace.Findingf(FasterThanHW, "%s: %s of %.3g ms is below the hardware's %.3g ms (implied utilisation %.2f)",
+			out = append(out, trace.Findingf(fasterThanHW, "%s: %s of %.3g ms is below the hardware's %.3g ms (implied utilisation %.2f)",
 				s.ID, q.Name, q.Value, *q.Floor, *q.Utilisation))
 		}
 		if q.Shift != nil && math.Abs(math.Log(*q.Shift)) > math.Ln2 {
-			out = append(out, trace.Findingf(LargeShift, "%s: effective %s is %.2g times the physical one (%s)", s.ID, q.Name, *q.Shift, f))
+			out = append(out, trace.Findingf(largeShift, "%s: effective %s is %.2g times the physical one (%s)", s.ID, q.Name, *q.Shift, f))
 		}
 	}
 	return out

@@ -19,13 +19,13 @@ type Law string
 
 // The laws there are. A log-normal one has the squared coefficient of variation of its Shape.
 const (
-	ConstantLaw    Law = "constant"
-	ExponentialLaw Law = "exponential"
-	LogNormalLaw   Law = "lognormal"
+	constantLaw    Law = "constant"
+	exponentialLaw Law = "exponential"
+	logNormalLaw   Law = "lognormal"
 )
 
-// Laws lists them.
-var Laws = []Law{ConstantLaw, ExponentialLaw, LogNormalLaw}
+// laws lists them.
+var laws = []Law{constantLaw, exponentialLaw, logNormalLaw}
 
 // Traffic is an open stream of requests: Poisson arrivals, independent lengths.
 type Traffic struct {
@@ -73,9 +73,9 @@ func (t *Traffic) requests() ([]sim.Request, queueing.Shape) {
 func length(law Law, mean, cv2, u float64) int64 {
 	v := mean
 	switch law {
-	case ExponentialLaw:
+	case exponentialLaw:
 		v = -mean * math.Log1p(-u)
-	case LogNormalLaw:
+	case logNormalLaw:
 		sigma2 := math.Log1p(cv2)
 		v = mean * math.Exp(math.Sqrt(2*sigma2)*math.Erfinv(2*u-1)-sigma2/2)
 	}
@@ -102,10 +102,10 @@ func simulatedEngine(v queueing.Server, longest int64) *deploy.Deployment {
 	}}
 }
 
-// Simulate runs the traffic through an engine whose steps take alpha + beta*computed +
+// simulate runs the traffic through an engine whose steps take alpha + beta*computed +
 // gamma*read. The shape is that of the requests drawn. The waiting room is as large as it
 // needs to be.
-func Simulate(p queueing.Params, v queueing.Server, t Traffic, done <-chan struct{}) (*result.QueueSimPoint, queueing.Shape, error) {
+func simulate(p queueing.Params, v queueing.Server, t Traffic, done <-chan struct{}) (*result.QueueSimPoint, queueing.Shape, error) {
 	reqs, shape := t.requests()
 	if v.MaxBatchedTokens == 0 {
 		v.MaxBatchedTokens = queueing.DefaultMaxBatchedTokens

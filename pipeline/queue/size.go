@@ -22,7 +22,7 @@ func SizedOf(s *result.QueueServer, f queueing.Flavour, prompt, output float64) 
 		params = s.Physical
 	}
 	if len(params) != len(f.Parameters()) {
-		return nil, trace.Errorf(NoParameters, "server %q: got %d %s parameters, want %d", s.ID, len(params), f,
+		return nil, trace.Errorf(noParameters, "server %q: got %d %s parameters, want %d", s.ID, len(params), f,
 			len(f.Parameters())).WithHint("its reason: " + s.Reason)
 	}
 	z := &Sized{Flavour: f, Params: queueing.FromVector(valuesOf(params)), Limits: queueing.Server{
@@ -44,7 +44,7 @@ func SizedOf(s *result.QueueServer, f queueing.Flavour, prompt, output float64) 
 		z.Shape.Output = output
 	}
 	if z.Shape.Output == 0 {
-		return nil, trace.Errorf(NoParameters, "server %q: no window says how long its requests are",
+		return nil, trace.Errorf(noParameters, "server %q: no window says how long its requests are",
 			s.ID).WithHint("give --prompt-tokens and --output-tokens")
 	}
 	return z, nil
@@ -67,14 +67,14 @@ func (z *Sized) Size(t queueing.Targets) (*result.QueueSizing, []trace.Finding, 
 	}, s.Findings, nil
 }
 
-// Simulate is what the simulator says of n requests at a rate: Poisson arrivals and
+// simulate is what the simulator says of n requests at a rate: Poisson arrivals and
 // log-normal lengths of the server's own spread. The parameters must be those of an
 // iteration.
 func (z *Sized) Simulate(rateRPS float64, n int, seed uint64, done <-chan struct{}) (*result.QueueSimPoint, error) {
 	if z.Flavour == queueing.WVA4P {
-		return nil, trace.Errorf(BadOption, "simulation: got flavour wva-4p, whose parameters are no step time, want one of three parameters")
+		return nil, trace.Errorf(badOption, "simulation: got flavour wva-4p, whose parameters are no step time, want one of three parameters")
 	}
-	t := Traffic{Shape: z.Shape, Prompts: LogNormalLaw, Output: LogNormalLaw, RateRPS: rateRPS, Requests: n, Seed: seed}
-	p, _, err := Simulate(z.Params, z.Limits, t, done)
+	t := Traffic{Shape: z.Shape, Prompts: logNormalLaw, Output: logNormalLaw, RateRPS: rateRPS, Requests: n, Seed: seed}
+	p, _, err := simulate(z.Params, z.Limits, t, done)
 	return p, err
 }

@@ -109,12 +109,12 @@ const lockedOut = 4
 // trackScores judge what an estimator predicted of each window before it saw it, and its
 // parameters at the end of the training windows on the hold-out.
 func (f *Fitted) trackScores(r run) []result.QueueScore {
-	out := []result.QueueScore{scoreDoc(r.name, OneAhead, track.EvaluateAhead(f.Windows, r.steps))}
+	out := []result.QueueScore{scoreDoc(r.name, oneAhead, track.EvaluateAhead(f.Windows, r.steps))}
 	if held := f.Windows[f.Split:]; len(held) > 0 && f.Split > 0 {
-		out = append(out, scoreDoc(r.name, HoldOut, track.Evaluate(held, r.flavour, r.steps[f.Split-1].X, r.as)))
+		out = append(out, scoreDoc(r.name, holdOut, track.Evaluate(held, r.flavour, r.steps[f.Split-1].X, r.as)))
 	}
 	return out
 }
 
-// OneAhead is the set of all windows, each predicted from those before it.
-const OneAhead = "one_ahead"
+// oneAhead is the set of all windows, each predicted from those before it.
+const oneAhead = "one_ahead"

@@ -32,12 +32,12 @@ func ValidateServer(fitted *result.QueueServer, s *Server, o *Options, requests 
 	for _, e := range []struct {
 		name   string
 		params []result.QueueParameter
-	}{{EstEffective, fitted.Effective}, {EstPhysical, fitted.Physical}} {
+	}{{estEffective, fitted.Effective}, {estPhysical, fitted.Physical}} {
 		if len(e.params) == 0 {
 			continue
 		}
 		x := valuesOf(e.params)
-		doc.Scores = append(doc.Scores, scoreDoc(e.name, Validation, track.Evaluate(s.Windows, o.Flavour, x, track.AsSized)))
+		doc.Scores = append(doc.Scores, scoreDoc(e.name, validation, track.Evaluate(s.Windows, o.Flavour, x, track.AsSized)))
 		if o.Flavour == queueing.WVA4P || requests == 0 {
 			continue
 		}
@@ -45,17 +45,17 @@ func ValidateServer(fitted *result.QueueServer, s *Server, o *Options, requests 
 		if err != nil {
 			return nil, err
 		}
-		doc.Scores = append(doc.Scores, scoreDoc(Simulator+":"+e.name, Validation, score))
+		doc.Scores = append(doc.Scores, scoreDoc(simulator+":"+e.name, validation, score))
 	}
 	if l := fitted.Load; l != nil {
 		constant := []track.Window{{TTFTMs: l.TTFTMs, ITLMs: l.ITLMs}}
-		doc.Scores = append(doc.Scores, scoreDoc(EstConstant, Validation, track.EvaluateConstant(constant, s.Windows)))
+		doc.Scores = append(doc.Scores, scoreDoc(estConstant, validation, track.EvaluateConstant(constant, s.Windows)))
 	}
 	return &doc, nil
 }
 
-// Validation is the set of windows of another recording.
-const Validation = "validation"
+// validation is the set of windows of another recording.
+const validation = "validation"
 
 func valuesOf(params []result.QueueParameter) []float64 {
 	x := make([]float64, len(params))
@@ -69,8 +69,8 @@ func valuesOf(params []result.QueueParameter) []float64 {
 func (s *Server) simulated(p queueing.Params, n int, done <-chan struct{}) (track.Score, error) {
 	var failed error
 	score := track.EvaluateAny(s.Windows, func(_ int, w *track.Window) (ttft, itl float64, ok bool) {
-		t := Traffic{Shape: w.Shape, Prompts: LogNormalLaw, Output: LogNormalLaw, RateRPS: w.RateRPS, Requests: n, Seed: 1}
-		got, _, err := Simulate(p, w.Server, t, done)
+		t := Traffic{Shape: w.Shape, Prompts: logNormalLaw, Output: logNormalLaw, RateRPS: w.RateRPS, Requests: n, Seed: 1}
+		got, _, err := simulate(p, w.Server, t, done)
 		if err != nil {
 			failed = err
 			return 0, 0, false
@@ -84,7 +84,7 @@ func (s *Server) simulated(p queueing.Params, n int, done <-chan struct{}) (trac
 // ones without them, are within the limits.
 func Passed(s *result.QueueServer) bool {
 	for _, x := range s.Scores {
-		if x.Set == Validation && (x.Estimator == EstEffective || x.Estimator == EstPhysical && len(s.Effective) == 0) {
+		if x.Set == validation && (x.Estimator == estEffective || x.Estimator == estPhysical && len(s.Effective) == 0) {
 			return x.Unpredicted == 0 && x.TTFTWape != nil && *x.TTFTWape <= MaxTTFTWape && *x.ITLWape <= MaxITLWape
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// WindowsTable is the name of the table written beside queue.json.
-const WindowsTable = "windows"
+// windowsTable is the name of the table written beside queue.json.
+const windowsTable = "windows"
 
 // WindowRow is what one estimator said of one window. Parameters that an online estimator
 // held before the window are judged by innovations; those of a fit by their prediction.
@@ -49,7 +49,7 @@ func (f *Fitted) Rows(flavour queueing.Flavour) []WindowRow {
 	for _, e := range []struct {
 		name string
 		x    []float64
-	}{{EstEffective, f.X}, {EstPhysical, f.Server.physicalVector(flavour)}} {
+	}{{estEffective, f.X}, {estPhysical, f.Server.physicalVector(flavour)}} {
 		if e.x == nil {
 			continue
 		}
@@ -107,5 +107,5 @@ func (f *Fitted) stepRows(flavour queueing.Flavour, estimator string, steps []tr
 
 // WriteRows writes windows.parquet in dir.
 func WriteRows(dir string, rows []WindowRow) error {
-	return table.Write(dir, WindowsTable, table.Parquet, rows)
+	return table.Write(dir, windowsTable, table.Parquet, rows)
 }

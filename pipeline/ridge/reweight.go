@@ -39,7 +39,7 @@ func (p *Polish) Best() Fit {
 // W, s and ybar are recomputed in every pass, lambda stays.
 func Reweight(d *gram.Data, w []float64, ls Fit, o Options) (Polish, error) {
 	p := Polish{LS: ls, Fit: ls, Weights: make([]float64, len(w))}
-	p.BiasLS = Bias(d, ls.Beta)
+	p.BiasLS = bias(d, ls.Beta)
 	rows := gram.AllRows(d.Len())
 	for p.Passes < reweightPasses {
 		reweight(d, w, p.Fit.Beta, o, p.Weights)
@@ -50,7 +50,7 @@ func Reweight(d *gram.Data, w []float64, ls Fit, o Options) (Polish, error) {
 		p.Fit = fit
 		p.Passes++
 	}
-	p.Bias = Bias(d, p.Fit.Beta)
+	p.Bias = bias(d, p.Fit.Beta)
 	p.Kept = math.Abs(p.Bias)-math.Abs(p.BiasLS) <= maxBiasGrowth
 	return p, nil
 }
@@ -64,8 +64,8 @@ func reweight(d *gram.Data, w, beta []float64, o Options, out []float64) {
 	})
 }
 
-// Bias is sum(x.beta - y)/sum y.
-func Bias(d *gram.Data, beta []float64) float64 {
+// bias is sum(x.beta - y)/sum y.
+func bias(d *gram.Data, beta []float64) float64 {
 	var diff, sum float64
 	for i, y := range d.Y {
 		diff += gram.Dot(d.Row(i), beta) - y

@@ -223,7 +223,7 @@ func (b *alphaBuilder) keep(r *trace.Request, s *trace.Step, at int64, v value) 
 		regime = Waiting
 	}
 	if s.KVUsage > 0.9 {
-		set = FullCache
+		set = fullCache
 	}
 	t.X = append(t.X, b.x...)
 	t.Y, t.Steps, t.Factor = append(t.Y, v.y), append(t.Steps, 1), append(t.Factor, 1)

@@ -216,7 +216,7 @@ func TestLagApproximate(t *testing.T) {
 	table := betaOf(t, run, testDeployment(), BetaOptions{Lag: 1})
 	n := 0
 	for i := range table.Kept {
-		if table.Tag[i] == TagLagApproximate {
+		if table.Tag[i] == tagLagApproximate {
 			n++
 			if table.FirstStep[i]*10e6 != table.TimeNs[i] || table.Steps[i] != 1 {
 				t.Errorf("row %d: features of step %d at %d", i, table.FirstStep[i], table.TimeNs[i])
@@ -227,7 +227,7 @@ func TestLagApproximate(t *testing.T) {
 		t.Errorf("%d lag_approximate rows, want 28 (%v)", n, table.Dropped)
 	}
 	for _, s := range table.Tag {
-		if s != TagLagApproximate && s != TagSummary {
+		if s != tagLagApproximate && s != TagSummary {
 			t.Errorf("tag %s", s)
 		}
 	}
@@ -329,8 +329,8 @@ func TestStressSets(t *testing.T) {
 		regime Regime
 		sets   StressSet
 	}{
-		{1, Prefill, PurePrefill}, {10, Decode, PureDecode | FewTokens}, {20, Mixed, 0},
-		{31, Decode, PureDecode | FewTokens | Preempting}, {32, Decode, PureDecode | FewTokens | FullCache},
+		{1, Prefill, purePrefill}, {10, Decode, PureDecode | fewTokens}, {20, Mixed, 0},
+		{31, Decode, PureDecode | fewTokens | Preempting}, {32, Decode, PureDecode | fewTokens | fullCache},
 	} {
 		i := slices.Index(table.FirstStep, c.step)
 		if i < 0 || table.Regime[i] != c.regime || table.Sets[i] != c.sets {

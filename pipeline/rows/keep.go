@@ -67,7 +67,7 @@ func (b *betaBuilder) look(iv interval) looks {
 		}
 	}
 	if iv.approx {
-		k.tag = TagLagApproximate
+		k.tag = tagLagApproximate
 	}
 	return k
 }
@@ -112,7 +112,7 @@ func (k *looks) sets() StressSet {
 	for _, c := range []struct {
 		is  bool
 		set StressSet
-	}{{k.preempting, Preempting}, {k.full, FullCache}, {k.prefill, PurePrefill}, {k.decode, PureDecode}, {k.few, FewTokens}} {
+	}{{k.preempting, Preempting}, {k.full, fullCache}, {k.prefill, purePrefill}, {k.decode, PureDecode}, {k.few, fewTokens}} {
 		if c.is {
 			s |= c.set
 		}

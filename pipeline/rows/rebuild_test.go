@@ -339,7 +339,7 @@ func TestChunkedWithoutSnapshotsIsAnError(t *testing.T) {
 	run.Snapshots = y.run.Snapshots[:len(y.run.Snapshots)/2]
 	s := mustRebuild(t, &run, toyDeployment(y), features.V10)
 	for k := range s.All {
-		if st := &s.All[k]; st.Tag != TagRich && st.Tag != TagUnknown && st.In.ScheduledTokens > 0 {
+		if st := &s.All[k]; st.Tag != TagRich && st.Tag != tagUnknown && st.In.ScheduledTokens > 0 {
 			t.Errorf("step %d of a chunked 1.0 run is %s", st.ID, st.Tag)
 		}
 	}

@@ -12,11 +12,11 @@ type Tag uint8
 
 // The sources of a step's batch (spec#input-table).
 const (
-	TagUnknown        Tag = iota // no row may use it
+	tagUnknown        Tag = iota // no row may use it
 	TagRich                      // complete snapshots: exact
 	TagJourney                   // rebuilt from journey events: exact
 	TagSummary                   // batch totals: approximate (spec#summary-steps)
-	TagLagApproximate            // features of step i stand for step i-lag (spec#summary-steps)
+	tagLagApproximate            // features of step i stand for step i-lag (spec#summary-steps)
 )
 
 var tagNames = [...]string{"unknown", "rich", "journey", "approximate", string(codeLagApproximate)}
@@ -36,7 +36,7 @@ type Step struct {
 }
 
 // Known reports whether the step's batch may be used.
-func (s *Step) Known() bool { return s.Tag != TagUnknown }
+func (s *Step) Known() bool { return s.Tag != tagUnknown }
 
 // Steps is one engine run with its batches rebuilt.
 type Steps struct {

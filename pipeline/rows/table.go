@@ -30,10 +30,10 @@ type StressSet uint8
 // The stress sets; a row may be in several.
 const (
 	Preempting  StressSet = 1 << iota // a step of the row preempted a request
-	FullCache                         // KV usage above 0.9
-	PurePrefill                       // no decode in the row
+	fullCache                         // KV usage above 0.9
+	purePrefill                       // no decode in the row
 	PureDecode                        // no prefill in the row
-	FewTokens                         // 1 to 4 scheduled tokens in every step
+	fewTokens                         // 1 to 4 scheduled tokens in every step
 )
 
 // StressSets lists the sets with their names, in report order.
@@ -42,10 +42,10 @@ var StressSets = []struct {
 	Name string
 }{
 	{Preempting, "preempting"},
-	{FullCache, "usage>0.9"},
-	{PurePrefill, "pure prefill"},
+	{fullCache, "usage>0.9"},
+	{purePrefill, "pure prefill"},
 	{PureDecode, "pure decode"},
-	{FewTokens, "1-4 tokens"},
+	{fewTokens, "1-4 tokens"},
 }
 
 // Table holds the training rows of one run and target, by column, in time

@@ -7,13 +7,13 @@ const (
 	BadOption       trace.Code = "bad_track_option"
 	NoWindows       trace.Code = "no_windows"
 	SinglePoint     trace.Code = "single_operating_point"
-	HeldDirection   trace.Code = "held_direction"
-	PartialWindow   trace.Code = "partial_window"
-	FewRequests     trace.Code = "few_requests"
+	heldDirection   trace.Code = "held_direction"
+	partialWindow   trace.Code = "partial_window"
+	fewRequests     trace.Code = "few_requests"
 	SaturatedWindow trace.Code = "saturated_window"
 	ClosedLoop      trace.Code = "closed_loop_window"
-	WarmUpWindow    trace.Code = "warm_up_window"
-	NoLatency       trace.Code = "no_latency"
+	warmUpWindow    trace.Code = "warm_up_window"
+	noLatency       trace.Code = "no_latency"
 )
 
 // Codes describes every code of this package.
@@ -25,10 +25,10 @@ var Codes = []trace.CodeEntry{
 	{Code: SinglePoint, Kind: "error",
 		Meaning: "The windows are too much alike to tell the parameters apart, and there are no physical values to hold the rest at.",
 		Action:  "Record the sweep the hint names, or fit a run with step traces."},
-	{Code: HeldDirection, Kind: "finding", Meaning: "The windows do not show some combination of parameters; it is held at physical values.",
+	{Code: heldDirection, Kind: "finding", Meaning: "The windows do not show some combination of parameters; it is held at physical values.",
 		Action: "Nothing, as long as the server is used where it was recorded; else record the proposed sweep."},
-	{Code: PartialWindow, Kind: "drop", Meaning: "A rest of a phase is shorter than a window.", Action: "Nothing, or a shorter --window."},
-	{Code: FewRequests, Kind: "drop", Meaning: "A window holds fewer requests than asked for.",
+	{Code: partialWindow, Kind: "drop", Meaning: "A rest of a phase is shorter than a window.", Action: "Nothing, or a shorter --window."},
+	{Code: fewRequests, Kind: "drop", Meaning: "A window holds fewer requests than asked for.",
 		Action: "A longer --window, or a smaller --min-requests."},
 	{Code: SaturatedWindow, Kind: "drop",
 		Meaning: "A window overlaps a saturated stretch, in which the queue grows and no steady state exists.",
@@ -36,21 +36,21 @@ var Codes = []trace.CodeEntry{
 	{Code: ClosedLoop, Kind: "drop",
 		Meaning: "A window lies in a closed loop, whose arrivals wait for the server; the models assume that they do not.",
 		Action:  "Nothing; record an open loop."},
-	{Code: WarmUpWindow, Kind: "drop", Meaning: "A window lies in the warm-up phase.", Action: "Nothing."},
-	{Code: NoLatency, Kind: "drop", Meaning: "A window has no time to first token or no gap between tokens.",
+	{Code: warmUpWindow, Kind: "drop", Meaning: "A window lies in the warm-up phase.", Action: "Nothing."},
+	{Code: noLatency, Kind: "drop", Meaning: "A window has no time to first token or no gap between tokens.",
 		Action: "Record requests with two output tokens or more."},
-	{Code: Accepted, Kind: "tag", Meaning: "The window moved the filter's state.", Action: "Nothing."},
-	{Code: AcceptedOpening, Kind: "tag",
+	{Code: accepted, Kind: "tag", Meaning: "The window moved the filter's state.", Action: "Nothing."},
+	{Code: acceptedOpening, Kind: "tag",
 		Meaning: "The second window in a row was beyond the gate: something has changed, and the filter follows it.",
 		Action:  "Look what changed at that time."},
-	{Code: RejectedNIS, Kind: "tag", Meaning: "The window's innovation is too large for the filter's noise, so the window was not used.",
+	{Code: rejectedNIS, Kind: "tag", Meaning: "The window's innovation is too large for the filter's noise, so the window was not used.",
 		Action: "Nothing for single windows; many of them mean that the noise is set too small, or that the server changed."},
-	{Code: RejectedSign, Kind: "tag", Meaning: "The update would have made a parameter negative or zero.",
+	{Code: rejectedSign, Kind: "tag", Meaning: "The update would have made a parameter negative or zero.",
 		Action: "Nothing; the robust tracker cannot get there."},
-	{Code: RejectedModel, Kind: "tag",
+	{Code: rejectedModel, Kind: "tag",
 		Meaning: "The queueing model has no answer at this window's rate and the filter's state, or beside it (there the original " +
 			"dereferences a nil).", Action: "Look at the rate: above the capacity that the state implies the autoscaler learns nothing."},
-	{Code: HeldBack, Kind: "tag", Meaning: "The last windows do not tell the parameters apart; the last good refit is kept.",
+	{Code: heldBack, Kind: "tag", Meaning: "The last windows do not tell the parameters apart; the last good refit is kept.",
 		Action: "Vary the load, or record a sweep."},
-	{Code: Filling, Kind: "tag", Meaning: "There are too few windows yet for a refit.", Action: "Nothing."},
+	{Code: filling, Kind: "tag", Meaning: "There are too few windows yet for a refit.", Action: "Nothing."},
 }

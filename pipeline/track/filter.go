@@ -13,11 +13,11 @@ type observer func(x []float64) (z []float64, ok bool)
 
 // Why a window left a filter's state as it was.
 const (
-	Accepted        trace.Code = "accepted"
-	RejectedNIS     trace.Code = "innovation_too_large"
-	RejectedSign    trace.Code = "parameter_not_positive"
-	RejectedModel   trace.Code = "model_has_no_answer"
-	AcceptedOpening trace.Code = "gate_opened"
+	accepted        trace.Code = "accepted"
+	rejectedNIS     trace.Code = "innovation_too_large"
+	rejectedSign    trace.Code = "parameter_not_positive"
+	rejectedModel   trace.Code = "model_has_no_answer"
+	acceptedOpening trace.Code = "gate_opened"
 )
 
 // Step is what a filter did with one window.
@@ -30,8 +30,8 @@ type Step struct {
 	Verdict    trace.Code
 }
 
-// Accepted reports whether the window moved the state.
-func (s *Step) Accepted() bool { return s.Verdict == Accepted || s.Verdict == AcceptedOpening }
+// accepted reports whether the window moved the state.
+func (s *Step) Accepted() bool { return s.Verdict == accepted || s.Verdict == acceptedOpening }
 
 // gaussian is the state of a filter.
 type gaussian struct {

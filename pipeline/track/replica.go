@@ -120,7 +120,7 @@ func (o *ReplicaOptions) update(g *gaussian, w *Window, first, free bool) Step {
 		reference = defaultState
 	}
 	o.limit(g.x, reference)
-	s := Step{Verdict: RejectedModel}
+	s := Step{Verdict: rejectedModel}
 	y, nis, failed := g.cycle(o.observer(w), []float64{w.TTFTMs, w.ITLMs}, o.noise(start), o.measurement(w), replicaStep)
 	if s.NIS = nis; y != nil {
 		s.Innovation = [2]float64{y[0], y[1]}
@@ -129,12 +129,12 @@ func (o *ReplicaOptions) update(g *gaussian, w *Window, first, free bool) Step {
 		return s
 	}
 	o.limit(g.x, reference)
-	s.Verdict = Accepted
+	s.Verdict = accepted
 	switch {
 	case !positive(g.state()):
-		s.Verdict = RejectedSign
+		s.Verdict = rejectedSign
 	case !free && nis >= o.MaxNIS:
-		s.Verdict = RejectedNIS
+		s.Verdict = rejectedNIS
 	}
 	return s
 }

@@ -79,7 +79,7 @@ func Robust(windows []Window, o RobustOptions) []Step {
 func (o *RobustOptions) update(g *gaussian, w *Window, hours float64, open bool) Step {
 	r := o.measurement(w)
 	observe := o.observer(w)
-	s := Step{NIS: math.NaN(), Verdict: RejectedModel}
+	s := Step{NIS: math.NaN(), Verdict: rejectedModel}
 	x0 := g.state()
 	hx, h, ok := logJacobian(observe, x0)
 	if !ok {
@@ -91,13 +91,13 @@ func (o *RobustOptions) update(g *gaussian, w *Window, hours float64, open bool)
 	if !ok {
 		return s
 	}
-	s.NIS, s.Verdict = nis, Accepted
+	s.NIS, s.Verdict = nis, accepted
 	if nis >= o.MaxNIS {
 		if !open {
-			s.Verdict = RejectedNIS
+			s.Verdict = rejectedNIS
 			return s
 		}
-		s.Verdict = AcceptedOpening
+		s.Verdict = acceptedOpening
 		spread(g.p, h, r, o.Jump*o.Jump)
 	}
 	o.iterate(g, w, observe, linear{hx, h}, r)

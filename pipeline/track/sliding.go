@@ -25,11 +25,11 @@ func DefaultSliding(f queueing.Flavour) SlidingOptions {
 	return SlidingOptions{Flavour: f, Windows: 10, Least: 5, Outlier: 0.5, MaxCondition: 1000}
 }
 
-// HeldBack is a refit whose windows do not tell the parameters apart: the last
-// good one is kept. Filling is a buffer below its least.
+// heldBack is a refit whose windows do not tell the parameters apart: the last
+// good one is kept. filling is a buffer below its least.
 const (
-	HeldBack trace.Code = "held_back"
-	Filling  trace.Code = "filling"
+	heldBack trace.Code = "held_back"
+	filling  trace.Code = "filling"
 )
 
 // Sliding refits at every window over the last ones, starting from the fit
@@ -47,16 +47,16 @@ func Sliding(windows []Window, o SlidingOptions) []Step {
 				last = Guess(o.Flavour, w, nil)
 			}
 		}
-		s := Step{Window: i, X: last, NIS: math.NaN(), Verdict: Filling}
+		s := Step{Window: i, X: last, NIS: math.NaN(), Verdict: filling}
 		if ttft, itl, _, ok := predict(o.Flavour, w, last, o.Observation); ok {
 			s.Innovation = [2]float64{w.TTFTMs - ttft, w.ITLMs - itl}
 		}
 		if i+1 >= o.Least {
 			buffer := windows[max(0, i+1-o.Windows) : i+1]
 			if x, ok := refit(buffer, &opt, last, o.Outlier); ok {
-				last, s.X, s.Verdict = x, x, Accepted
+				last, s.X, s.Verdict = x, x, accepted
 			} else {
-				s.Verdict = HeldBack
+				s.Verdict = heldBack
 			}
 		}
 		steps = append(steps, s)

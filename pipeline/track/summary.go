@@ -43,7 +43,7 @@ func Summarize(windows []Window, steps []Step) Summary {
 		}
 		predicted++
 		nis += st.NIS
-		if st.Verdict == RejectedNIS || st.Verdict == AcceptedOpening {
+		if st.Verdict == rejectedNIS || st.Verdict == acceptedOpening {
 			rejected++
 		}
 		w := &windows[st.Window]

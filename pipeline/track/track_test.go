@@ -295,7 +295,7 @@ func TestSingleOperatingPointIsHeld(t *testing.T) {
 	if s.TTFTWape > 0.02 || s.ITLWape > 0.02 {
 		t.Errorf("got WAPE %.3f and %.3f on its own windows, want the noise of 1 %%", s.TTFTWape, s.ITLWape)
 	}
-	if len(got.Evaluated.Null) != 1 || len(got.Findings) != 1 || got.Findings[0].Code != HeldDirection {
+	if len(got.Evaluated.Null) != 1 || len(got.Findings) != 1 || got.Findings[0].Code != heldDirection {
 		t.Fatalf("got %d unseen directions and %v, want one of each", len(got.Evaluated.Null), got.Findings)
 	}
 	if got.Evaluated.After > 1000 {
@@ -373,7 +373,7 @@ func TestSlidingFollows(t *testing.T) {
 		t.Errorf("ten windows after it: alpha off by %g", got-1)
 	}
 	one := Sliding(onePoint(t, f, 20, 0, rand.New(rand.NewPCG(1, 1))), DefaultSliding(f))
-	if v := one[19].Verdict; v != HeldBack {
-		t.Errorf("one operating point: got %s, want %s", v, HeldBack)
+	if v := one[19].Verdict; v != heldBack {
+		t.Errorf("one operating point: got %s, want %s", v, heldBack)
 	}
 }

@@ -99,9 +99,9 @@ type Semantics string
 const (
 	// ByArrival takes the requests that arrived in the window.
 	ByArrival Semantics = "arrival"
-	// ByPrometheus takes those that finished in it, and their number as the rate, as
+	// byPrometheus takes those that finished in it, and their number as the rate, as
 	// rate(sum)/rate(count) of vLLM's histograms and vllm:request_success_total do.
-	ByPrometheus Semantics = "prometheus"
+	byPrometheus Semantics = "prometheus"
 )
 
 // Span is a stretch of the run in which one load was offered, [StartNs, EndNs).
@@ -134,8 +134,8 @@ func (o *CutOptions) Check() error {
 			float64(o.HopNs)/1e9)
 	case o.MinRequests < 2:
 		return trace.Errorf(BadOption, "min-requests: got %d, want >= 2", o.MinRequests)
-	case o.Semantics != ByArrival && o.Semantics != ByPrometheus:
-		return trace.Errorf(BadOption, "semantics: got %q, want %s", o.Semantics, trace.OneOf([]Semantics{ByArrival, ByPrometheus}))
+	case o.Semantics != ByArrival && o.Semantics != byPrometheus:
+		return trace.Errorf(BadOption, "semantics: got %q, want %s", o.Semantics, trace.OneOf([]Semantics{ByArrival, byPrometheus}))
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ func Cut(samples []Sample, spans []Span, o CutOptions) ([]Window, Cutting, error
 			w, why := o.window(samples, s, at)
 			if why != "" {
 				c.Dropped[why]++
-				if why == PartialWindow {
+				if why == partialWindow {
 					break
 				}
 				continue
@@ -175,7 +175,7 @@ func Cut(samples []Sample, spans []Span, o CutOptions) ([]Window, Cutting, error
 
 // stamp places a sample: its arrival, or its end.
 func (o *CutOptions) stamp(s *Sample) int64 {
-	if o.Semantics == ByPrometheus {
+	if o.Semantics == byPrometheus {
 		return s.LastNs
 	}
 	return s.ArrivedNs
@@ -185,7 +185,7 @@ func (o *CutOptions) window(samples []Sample, s Span, at int64) (Window, trace.C
 	w := Window{Name: o.Name, Phase: s.Phase, StartNs: at, EndNs: at + o.WindowNs, Server: o.Server}
 	switch {
 	case w.EndNs > s.EndNs:
-		return w, PartialWindow
+		return w, partialWindow
 	case s.Drop != "":
 		return w, s.Drop
 	case slices.ContainsFunc(o.SaturatedNs, func(sat [2]int64) bool { return sat[0] < w.EndNs && w.StartNs < sat[1] }):
@@ -203,12 +203,12 @@ func (o *CutOptions) window(samples []Sample, s Span, at int64) (Window, trace.C
 	}
 	w.Requests = len(used)
 	if w.Requests < o.MinRequests {
-		return w, FewRequests
+		return w, fewRequests
 	}
 	w.RateRPS = float64(w.Arrivals) / float64(o.WindowNs) * 1e9
 	w.measure(used)
 	if !(w.ITLMs > 0) || !(w.TTFTMs > 0) {
-		return w, NoLatency
+		return w, noLatency
 	}
 	return w, ""
 }

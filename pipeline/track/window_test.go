@@ -24,16 +24,16 @@ func TestCut(t *testing.T) {
 	samples[5].OK = false // arrived, never finished
 	o := DefaultCut()
 	o.WindowNs, o.HopNs, o.Server = 20e9, 20e9, queueing.Server{MaxBatch: 8}
-	spans := []Span{{Phase: "warmup", StartNs: 0, EndNs: 20e9, Drop: WarmUpWindow}, {Phase: "a", StartNs: 20e9, EndNs: 70e9},
+	spans := []Span{{Phase: "warmup", StartNs: 0, EndNs: 20e9, Drop: warmUpWindow}, {Phase: "a", StartNs: 20e9, EndNs: 70e9},
 		{Phase: "b", StartNs: 70e9, EndNs: 140e9}}
-	spans[0].Drop = WarmUpWindow
+	spans[0].Drop = warmUpWindow
 	o.SaturatedNs = [][2]int64{{89e9, 90e9}}
 	w, c, err := Cut(samples, spans, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// warm-up 1; a: 2 and a rest; b: 70-90 saturated, 90-110, 110-130 empty, rest
-	want := map[trace.Code]int{WarmUpWindow: 1, PartialWindow: 2, SaturatedWindow: 1, FewRequests: 1}
+	want := map[trace.Code]int{warmUpWindow: 1, partialWindow: 2, SaturatedWindow: 1, fewRequests: 1}
 	kept := 0
 	for code, n := range want {
 		if c.Dropped[code] != n {
@@ -68,7 +68,7 @@ func TestSemantics(t *testing.T) {
 	o.WindowNs, o.HopNs = 30e9, 30e9
 	spans := []Span{{StartNs: 0, EndNs: 60e9}}
 	byArrival, _, _ := Cut(samples, spans, o)
-	o.Semantics = ByPrometheus
+	o.Semantics = byPrometheus
 	byEnd, _, _ := Cut(samples, spans, o)
 	if a, b := byArrival[0], byEnd[0]; a.Arrivals != 300 || a.Requests != 200 || b.Arrivals != b.Requests || b.Requests != 198 ||
 		math.Abs(b.RateRPS-6.6) > 1e-12 {

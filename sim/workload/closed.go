@@ -23,7 +23,7 @@ type Loop struct {
 // Check verifies the loop.
 func (l Loop) Check() error {
 	if l.Clients < 1 || l.ThinkUs < 0 || l.RampUs < 0 || max(l.ThinkUs, l.RampUs) > sim.LatestUs {
-		return trace.Errorf(CodeBadWorkload, "closed loop: got %d clients, think time %d us, ramp %d us, want >= 1, >= 0, >= 0 and at most "+
+		return trace.Errorf(codeBadWorkload, "closed loop: got %d clients, think time %d us, ramp %d us, want >= 1, >= 0, >= 0 and at most "+
 			"1e16 us",
 			l.Clients, l.ThinkUs, l.RampUs)
 	}
@@ -242,7 +242,7 @@ type Point struct {
 // Workload draws the point's requests; the same seed gives the same ones.
 func (p Point) Workload(seed int64) (*Workload, error) {
 	if !(p.RangeRatio >= 0 && p.RangeRatio < 1) || p.RateRPS < 0 || p.Concurrency < 0 {
-		return nil, trace.Errorf(CodeBadWorkload, "point: got range ratio %g, rate %g/s, concurrency %d, want 0 <= ratio < 1, >= 0, >= 0",
+		return nil, trace.Errorf(codeBadWorkload, "point: got range ratio %g, rate %g/s, concurrency %d, want 0 <= ratio < 1, >= 0, >= 0",
 			p.RangeRatio, p.RateRPS, p.Concurrency)
 	}
 	length := func(n int64) LengthSpec {

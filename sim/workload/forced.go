@@ -22,7 +22,7 @@ type Forced struct {
 // produced, else just before the next step that had to wait for it.
 func Force(run *trace.Run, d *deploy.Deployment, async bool) (*Forced, error) {
 	if len(run.Steps) == 0 {
-		return nil, trace.Errorf(CodeEmptyWorkload, "run %q: got no recorded step, want them for a teacher-forced replay", run.ID)
+		return nil, trace.Errorf(codeEmptyWorkload, "run %q: got no recorded step, want them for a teacher-forced replay", run.ID)
 	}
 	opt := RunOptions{Queued: true, BaseNs: run.Steps[0].TsStartNs}
 	for i := range run.Requests {

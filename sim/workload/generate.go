@@ -83,8 +83,8 @@ type ClassSpec struct {
 // maxGenerated bounds the requests of a generator: beyond it a number is a typo.
 const maxGenerated = 10_000_000
 
-// LoadGenerator reads a generator strictly and checks it.
-func LoadGenerator(r io.Reader, name string) (*Generator, error) {
+// loadGenerator reads a generator strictly and checks it.
+func loadGenerator(r io.Reader, name string) (*Generator, error) {
 	text, err := io.ReadAll(r)
 	if err != nil {
 		return nil, err
@@ -95,12 +95,12 @@ func LoadGenerator(r io.Reader, name string) (*Generator, error) {
 		if !errors.As(err, &e) {
 			e, _ = trace.YAMLError(name, err)
 		}
-		e.Code, e.Msg = CodeBadWorkload, "workload generator: "+e.Msg
+		e.Code, e.Msg = codeBadWorkload, "workload generator: "+e.Msg
 		e.Hint = "a workload is a run folder, an extracted run, a Mooncake, Azure or TraceV2 file, or a generator in YAML (see simulate --help)"
 		return nil, e
 	}
 	if err := errors.Join(g.takeStages(), g.Check()); err != nil {
-		return nil, &trace.SyntaxError{File: name, Code: CodeBadWorkload, Msg: err.Error()}
+		return nil, &trace.SyntaxError{File: name, Code: codeBadWorkload, Msg: err.Error()}
 	}
 	return g, nil
 }
@@ -108,7 +108,7 @@ func LoadGenerator(r io.Reader, name string) (*Generator, error) {
 // Check verifies the generator.
 func (g *Generator) Check() error {
 	if g.Requests < 1 || g.Requests > maxGenerated || g.MaxTokens < 0 {
-		return trace.Errorf(CodeBadWorkload, "requests, max_tokens: got %d and %d, want >= 1 and at most %d, and >= 0",
+		return trace.Errorf(codeBadWorkload, "requests, max_tokens: got %d and %d, want >= 1 and at most %d, and >= 0",
 			g.Requests, g.MaxTokens, maxGenerated)
 	}
 	if err := g.Arrivals.check(); err != nil {
@@ -121,12 +121,12 @@ func (g *Generator) Check() error {
 		return err
 	}
 	if p := g.Prefix; p.Groups < 0 || p.Tokens < 0 || !(p.Share >= 0 && p.Share <= 1) {
-		return trace.Errorf(CodeBadWorkload, "prefix: got %d groups of %d tokens at share %g, want >= 0, >= 0, 0..1",
+		return trace.Errorf(codeBadWorkload, "prefix: got %d groups of %d tokens at share %g, want >= 0, >= 0, 0..1",
 			p.Groups, p.Tokens, p.Share)
 	}
 	for _, c := range g.Classes {
 		if c.Name == "" || !(c.Share > 0) || c.TTFTMs < 0 || c.E2EMs < 0 {
-			return trace.Errorf(CodeBadWorkload, "class %q: got share %g, targets %g and %g ms, want a name, > 0, >= 0, >= 0",
+			return trace.Errorf(codeBadWorkload, "class %q: got share %g, targets %g and %g ms, want a name, > 0, >= 0, >= 0",
 				c.Name, c.Share, c.TTFTMs, c.E2EMs)
 		}
 	}
@@ -141,13 +141,13 @@ func (g *Generator) takeStages() error {
 	}
 	kind := g.Arrivals.Kind
 	if g.Requests != 0 || g.Arrivals.RateRPS != 0 || kind != "constant" && kind != "poisson" && kind != "gamma" {
-		return trace.Errorf(CodeBadWorkload, "stages: got them with requests, arrivals.rate_rps or kind %q, "+
+		return trace.Errorf(codeBadWorkload, "stages: got them with requests, arrivals.rate_rps or kind %q, "+
 			"want stages alone, of kind constant, poisson or gamma", kind)
 	}
 	total := 0
 	for k, s := range g.Stages {
 		if s.Requests < 1 || s.Requests > maxGenerated-total || !(s.RateRPS > 0) || math.IsInf(s.RateRPS, 0) {
-			return trace.Errorf(CodeBadWorkload, "stages[%d]: got %d requests at %g/s, want 1 to %d in all and > 0",
+			return trace.Errorf(codeBadWorkload, "stages[%d]: got %d requests at %g/s, want 1 to %d in all and > 0",
 				k, s.Requests, s.RateRPS, maxGenerated)
 		}
 		total += s.Requests
@@ -172,22 +172,22 @@ func (a *ArrivalSpec) check() error {
 	case "closed":
 		needed = []number{{"clients", float64(a.Clients)}}
 	default:
-		return trace.Errorf(CodeBadWorkload, "arrivals.kind: got %q, want constant, poisson, gamma, bursts or closed", a.Kind)
+		return trace.Errorf(codeBadWorkload, "arrivals.kind: got %q, want constant, poisson, gamma, bursts or closed", a.Kind)
 	}
 	for _, n := range needed {
 		if !(n.v > 0) || math.IsInf(n.v, 0) {
-			return trace.Errorf(CodeBadWorkload, "arrivals.%s: got %g, want > 0 with kind %s", n.key, n.v, a.Kind)
+			return trace.Errorf(codeBadWorkload, "arrivals.%s: got %g, want > 0 with kind %s", n.key, n.v, a.Kind)
 		}
 	}
 	if !(a.ThinkMs >= 0) || !(a.RampS >= 0) {
-		return trace.Errorf(CodeBadWorkload, "arrivals: got think_ms %g and ramp_s %g, want >= 0", a.ThinkMs, a.RampS)
+		return trace.Errorf(codeBadWorkload, "arrivals: got think_ms %g and ramp_s %g, want >= 0", a.ThinkMs, a.RampS)
 	}
 	return nil
 }
 
 func (l *LengthSpec) check(name string) error {
 	bad := func(format string, args ...any) error {
-		return trace.Errorf(CodeBadWorkload, name+": got "+format, args...)
+		return trace.Errorf(codeBadWorkload, name+": got "+format, args...)
 	}
 	switch l.Kind {
 	case "constant":
@@ -207,7 +207,7 @@ func (l *LengthSpec) check(name string) error {
 			return bad("values %v, want one or more of >= 1 tokens", l.Values)
 		}
 	default:
-		return trace.Errorf(CodeBadWorkload, "%s.kind: got %q, want constant, uniform, lognormal or empirical", name, l.Kind)
+		return trace.Errorf(codeBadWorkload, "%s.kind: got %q, want constant, uniform, lognormal or empirical", name, l.Kind)
 	}
 	return nil
 }

@@ -33,9 +33,9 @@ func Read(data []byte, name string) (*Workload, *Generator, error) {
 		read = readAzure
 	case IsTraceV2(data):
 	case len(bytes.TrimSpace(data)) == 0:
-		return nil, nil, &trace.SyntaxError{File: name, Code: CodeEmptyWorkload, Msg: "workload: got an empty file, want requests"}
+		return nil, nil, &trace.SyntaxError{File: name, Code: codeEmptyWorkload, Msg: "workload: got an empty file, want requests"}
 	default:
-		g, err := LoadGenerator(bytes.NewReader(data), name)
+		g, err := loadGenerator(bytes.NewReader(data), name)
 		return nil, g, err
 	}
 	w, err := read(data, name)
@@ -43,8 +43,8 @@ func Read(data []byte, name string) (*Workload, *Generator, error) {
 }
 
 func bad(name string, line int, format string, args ...any) error {
-	e := trace.Errorf(CodeBadWorkload, format, args...)
-	return &trace.SyntaxError{File: name, Line: int64(line), Code: CodeBadWorkload, Msg: e.Msg}
+	e := trace.Errorf(codeBadWorkload, format, args...)
+	return &trace.SyntaxError{File: name, Line: int64(line), Code: codeBadWorkload, Msg: e.Msg}
 }
 
 // readMooncake reads JSON lines: timestamp (ms), input_length, output_length,
@@ -92,7 +92,7 @@ func (w *Workload) add(q sim.Request) { w.Requests = append(w.Requests, q) }
 
 func (w *Workload) check(name string) (*Workload, error) {
 	if len(w.Requests) == 0 {
-		return nil, &trace.SyntaxError{File: name, Code: CodeEmptyWorkload, Msg: "workload: got no request, want at least one"}
+		return nil, &trace.SyntaxError{File: name, Code: codeEmptyWorkload, Msg: "workload: got no request, want at least one"}
 	}
 	return w, nil
 }

@@ -159,7 +159,7 @@ func FuzzRead(f *testing.F) {
 func TestGeneratorStages(t *testing.T) {
 	const text = "arrivals: {kind: constant}\nstages: [{requests: 3, rate_rps: 1}, {requests: 2, rate_rps: 4}]\n" +
 		"prompt: {kind: constant, value: 5}\noutput: {kind: constant, value: 2}\n"
-	g, err := LoadGenerator(strings.NewReader(text), "load.yaml")
+	g, err := loadGenerator(strings.NewReader(text), "load.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func TestGeneratorStages(t *testing.T) {
 	}
 	for _, bad := range []string{"requests: 3\n" + text, strings.Replace(text, "constant}", "closed, clients: 2}", 1),
 		strings.Replace(text, "rate_rps: 4", "rate_rps: 0", 1)} {
-		if _, err := LoadGenerator(strings.NewReader(bad), "load.yaml"); err == nil || !strings.Contains(err.Error(), "stages") {
+		if _, err := loadGenerator(strings.NewReader(bad), "load.yaml"); err == nil || !strings.Contains(err.Error(), "stages") {
 			t.Errorf("got %v, want an error about stages for %q", err, bad)
 		}
 	}

@@ -78,25 +78,25 @@ func FromRun(run *trace.Run, d *deploy.Deployment, opt RunOptions) (*Workload, e
 	w.place(run, opt)
 	w.Notes = append(w.Notes, prefixes.notes...)
 	if skipped > 0 {
-		w.Notes = append(w.Notes, trace.Findingf(CodeNoLength, "%d requests without prompt length were left out", skipped))
+		w.Notes = append(w.Notes, trace.Findingf(codeNoLength, "%d requests without prompt length were left out", skipped))
 	}
 	if guessed > 0 {
-		w.Notes = append(w.Notes, trace.Findingf(CodeNoArrival,
+		w.Notes = append(w.Notes, trace.Findingf(codeNoArrival,
 			"%d requests without ARRIVED: QUEUED less %d us stands for it", guessed, opt.MissingArrivalUs))
 	}
 	if len(w.Requests) == 0 {
-		return nil, trace.Errorf(CodeEmptyWorkload, "run %q: got no request with arrival and prompt length, want at least one", run.ID)
+		return nil, trace.Errorf(codeEmptyWorkload, "run %q: got no request with arrival and prompt length, want at least one", run.ID)
 	}
 	return w, nil
 }
 
 // Codes of this package.
 const (
-	CodeNoLength      trace.Code = "workload_no_length"
-	CodeNoArrival     trace.Code = "workload_no_arrival"
-	CodeEmptyWorkload trace.Code = "empty_workload"
+	codeNoLength      trace.Code = "workload_no_length"
+	codeNoArrival     trace.Code = "workload_no_arrival"
+	codeEmptyWorkload trace.Code = "empty_workload"
 	CodePrefixUnknown trace.Code = "workload_prefix_unknown"
-	CodeBadWorkload   trace.Code = "bad_workload"
+	codeBadWorkload   trace.Code = "bad_workload"
 	CodeReclosed      trace.Code = "replayed_closed_loop"
 )
 
@@ -104,17 +104,17 @@ const (
 var Codes = []trace.CodeEntry{
 	{Code: CodeReclosed, Kind: "finding", Meaning: "a recorded closed loop is replayed as one: clients send when they are answered",
 		Action: "nothing; give another --concurrency to change the number of clients"},
-	{Code: CodeNoLength, Kind: "warning",
+	{Code: codeNoLength, Kind: "warning",
 		Meaning: "requests without a prompt length cannot be replayed and were left out of the workload",
 		Action:  "sample journeys at 1.0"},
-	{Code: CodeNoArrival, Kind: "warning", Meaning: "requests without an API span were placed half a step before their pick-up",
+	{Code: codeNoArrival, Kind: "warning", Meaning: "requests without an API span were placed half a step before their pick-up",
 		Action: "record API spans with the core spans"},
-	{Code: CodeEmptyWorkload, Kind: "error", Meaning: "no request of the input can be replayed",
+	{Code: codeEmptyWorkload, Kind: "error", Meaning: "no request of the input can be replayed",
 		Action: "check the phase and the input file"},
 	{Code: CodePrefixUnknown, Kind: "warning",
 		Meaning: "prefix caching was on but nothing says which requests share tokens; those without a snapshot are replayed uncached",
 		Action:  "record KV events, snapshots, or give the client file with prefix groups"},
-	{Code: CodeBadWorkload, Kind: "error", Meaning: "a line of a workload file cannot be understood",
+	{Code: codeBadWorkload, Kind: "error", Meaning: "a line of a workload file cannot be understood",
 		Action: "correct the named line"},
 }
 

@@ -8,19 +8,19 @@ import (
 
 // Codes of this package.
 const (
-	CodeSchemaVersion trace.Code = "table_schema_version"
+	codeSchemaVersion trace.Code = "table_schema_version"
 	CodeNoTables      trace.Code = "no_tables"
-	CodeDamaged       trace.Code = "table_damaged"
+	codeDamaged       trace.Code = "table_damaged"
 	CodeColumn        trace.Code = "table_column"
 )
 
 // Codes describes the codes of this package.
 var Codes = []trace.CodeEntry{
-	{Code: CodeSchemaVersion, Kind: "error", Meaning: "the tables were written by another version of the schema",
+	{Code: codeSchemaVersion, Kind: "error", Meaning: "the tables were written by another version of the schema",
 		Action: "run `blis-train extract RUNDIR... -o OUT --force` again"},
 	{Code: CodeNoTables, Kind: "error", Meaning: "the folder holds no extracted run",
 		Action: "run `blis-train extract RUNDIR... -o OUT` first and pass the same OUT"},
-	{Code: CodeDamaged, Kind: "error", Meaning: "a table file is broken: cut, overwritten, or no Parquet or Arrow file",
+	{Code: codeDamaged, Kind: "error", Meaning: "a table file is broken: cut, overwritten, or no Parquet or Arrow file",
 		Action: "run `blis-train extract RUNDIR... -o OUT --force` again"},
 	{Code: CodeColumn, Kind: "error", Meaning: "a column of a table is missing, of another type, holds nulls where it may not, or its " +
 		"rows are out of order",
@@ -40,7 +40,7 @@ func columnError(c *column, err error) error {
 }
 
 func damaged(err error) error {
-	return trace.Errorf(CodeDamaged, "the table is damaged: %.200v", err).WithHint(extractHint)
+	return trace.Errorf(codeDamaged, "the table is damaged: %.200v", err).WithHint(extractHint)
 }
 
 const extractHint = "blis-train extract RUNDIR... -o OUT --force"
@@ -51,5 +51,5 @@ func checkVersion(got string) error {
 	if got == "" || got == SchemaVersion {
 		return nil
 	}
-	return trace.Errorf(CodeSchemaVersion, "table of another schema version: got %.20q, want %s", got, SchemaVersion).WithHint(extractHint)
+	return trace.Errorf(codeSchemaVersion, "table of another schema version: got %.20q, want %s", got, SchemaVersion).WithHint(extractHint)
 }

@@ -150,7 +150,7 @@ func (r *Reader) Read() (rec Record, err error) {
 	if err := rec.check(); err != nil {
 		return rec, &RowError{err}
 	}
-	if r.Header.Growth == Accumulate {
+	if r.Header.Growth == accumulate {
 		if err := r.history.add(&rec); err != nil {
 			return rec, &RowError{err}
 		}

@@ -14,18 +14,18 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// BadHeader is the code of this package.
-const BadHeader trace.Code = "tracev2_header"
+// badHeader is the code of this package.
+const badHeader trace.Code = "tracev2_header"
 
 // Codes describes them.
 var Codes = []trace.CodeEntry{
-	{Code: BadHeader, Kind: "error", Meaning: "the header of a TraceV2 file cannot be used: another version, another unit, an unknown " +
+	{Code: badHeader, Kind: "error", Meaning: "the header of a TraceV2 file cannot be used: another version, another unit, an unknown " +
 		"way in which sessions grow",
 		Action: "use trace_version 1 to 3, microseconds, and session_context_growth empty or accumulate"},
 }
 
-// Accumulate is the growth of sessions whose rounds hold what was said before.
-const Accumulate = "accumulate"
+// accumulate is the growth of sessions whose rounds hold what was said before.
+const accumulate = "accumulate"
 
 // Header is what the YAML says that changes what the rows mean.
 type Header struct {
@@ -46,7 +46,7 @@ func ParseHeader(text []byte, file string) (h Header, err error) {
 		return h, err
 	}
 	bad := func(format string, args ...any) (Header, error) {
-		return h, &trace.SyntaxError{File: file, Line: int64(node.Line), Code: BadHeader, Msg: fmt.Sprintf(format, args...)}
+		return h, &trace.SyntaxError{File: file, Line: int64(node.Line), Code: badHeader, Msg: fmt.Sprintf(format, args...)}
 	}
 	if err := node.Decode(&h); err != nil {
 		return bad("header: %v", err)
@@ -56,8 +56,8 @@ func ParseHeader(text []byte, file string) (h Header, err error) {
 		return bad("trace_version: got %d, want 1 to 3", h.Version)
 	case !slices.Contains([]string{"", "us", "microseconds"}, h.TimeUnit):
 		return bad("time_unit: got %q, want microseconds", h.TimeUnit)
-	case h.Growth != "" && h.Growth != Accumulate:
-		return bad("session_context_growth: got %q, want nothing or %s", h.Growth, Accumulate)
+	case h.Growth != "" && h.Growth != accumulate:
+		return bad("session_context_growth: got %q, want nothing or %s", h.Growth, accumulate)
 	}
 	return h, nil
 }

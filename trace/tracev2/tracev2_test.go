@@ -77,7 +77,7 @@ func TestPromptIsPrefixAndSuffix(t *testing.T) {
 		want   []int64
 	}{
 		{"", []int64{612, 640, 542, 532, 10}},
-		{Accumulate, []int64{612, 640, 542, 567, 583}}, // 542 + 5 + 20, 567 + 6 + 10
+		{accumulate, []int64{612, 640, 542, 567, 583}}, // 542 + 5 + 20, 567 + 6 + 10
 	} {
 		_, recs := readAll(t, file, &Header{Version: 2, Growth: c.growth})
 		var got []int64
@@ -119,7 +119,7 @@ func TestHeaderIsRead(t *testing.T) {
 		t.Errorf("got %v of a header alone", err)
 	}
 	r, _ := readAll(t, "trace_version: 2\nsession_context_growth: accumulate\n"+file, &Header{Version: 2})
-	if r.Header.Growth != Accumulate {
+	if r.Header.Growth != accumulate {
 		t.Error("a header in front of the rows goes before another one")
 	}
 }

@@ -35,7 +35,7 @@ type Spec struct {
 	VariantCost string     `yaml:"variantCost,omitempty"` // cents per replica and hour
 }
 
-// ConfigRef names a key of a ConfigMap.
+// ConfigRef names a key of a configMap.
 type ConfigRef struct {
 	Name string `yaml:"name"`
 	Key  string `yaml:"key"`

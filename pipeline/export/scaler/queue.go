@@ -89,7 +89,7 @@ func choose(q *result.Queue, r *Reader, o *Options) ([]entry, []trace.Finding, e
 				params = s.Physical
 			}
 			if len(params) != len(e.flavour.Parameters()) {
-				warnings = append(warnings, trace.Findingf(NothingToSay, "%s is left out: %s", s.ID, orElse(s.Reason, "it has no such parameters")))
+				warnings = append(warnings, trace.Findingf(nothingToSay, "%s is left out: %s", s.ID, orElse(s.Reason, "it has no such parameters")))
 				continue
 			}
 			for _, p := range params {
@@ -97,12 +97,12 @@ func choose(q *result.Queue, r *Reader, o *Options) ([]entry, []trace.Finding, e
 			}
 		}
 		if s.Model == "" || s.Accelerator == "" {
-			return nil, nil, trace.Errorf(NothingToSay, "%s: got model %q on accelerator %q, want both named", s.ID, s.Model, s.Accelerator).
+			return nil, nil, trace.Errorf(nothingToSay, "%s: got model %q on accelerator %q, want both named", s.ID, s.Model, s.Accelerator).
 				WithHint("blis-train queue fit SWEEP --model ID --accelerator NAME")
 		}
 		key := s.Model + "\x00" + o.Accelerator(s.Accelerator)
 		if other, ok := first[key]; ok && r.Format != TunerCalibrate {
-			return nil, nil, trace.Errorf(SameEntry, "%s and %s would both be %q on %q; the reader keeps the last", other, s.ID, s.Model,
+			return nil, nil, trace.Errorf(sameEntry, "%s and %s would both be %q on %q; the reader keeps the last", other, s.ID, s.Model,
 				o.Accelerator(s.Accelerator)).
 				WithHint("--config " + s.ID + " takes one")
 		}
@@ -110,7 +110,7 @@ func choose(q *result.Queue, r *Reader, o *Options) ([]entry, []trace.Finding, e
 		out = append(out, e)
 	}
 	if len(out) == 0 {
-		return nil, nil, trace.Errorf(NothingToSay, "%s: got no server to write, want one of %s", r.Format, trace.OneOf(ids))
+		return nil, nil, trace.Errorf(nothingToSay, "%s: got no server to write, want one of %s", r.Format, trace.OneOf(ids))
 	}
 	return out, warnings, nil
 }

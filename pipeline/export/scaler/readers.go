@@ -37,8 +37,8 @@ type Reader struct {
 	Note     string
 }
 
-// Readers is the table of docs/contracts/autoscaler.yaml, read at the commits named there.
-var Readers = []Reader{
+// readers is the table of docs/contracts/autoscaler.yaml, read at the commits named there.
+var readers = []Reader{
 	{
 		Format: WVA4P, Consumer: "workload-variant-autoscaler", Since: "v0.0.1", Until: "v0.5.0", Flavours: []queueing.Flavour{queueing.WVA4P},
 		Why: "v0.5.0 removed spec.modelProfile and with it decodeParms and prefillParms from the CRD; its parameters live in the controller's " +
@@ -62,8 +62,8 @@ var Readers = []Reader{
 
 // ReaderOf returns the reader of a format.
 func ReaderOf(f Format) *Reader {
-	i := slices.IndexFunc(Readers, func(r Reader) bool { return r.Format == f })
-	return &Readers[i]
+	i := slices.IndexFunc(readers, func(r Reader) bool { return r.Format == f })
+	return &readers[i]
 }
 
 // CheckVersion says why a version of the consumer does not take the format; empty version: any.
@@ -79,9 +79,9 @@ func (r *Reader) CheckVersion(version string) error {
 	until, _ := numbers(r.Until)
 	switch {
 	case r.Until != "" && slices.Compare(v, until) >= 0:
-		return trace.Errorf(ReaderGone, "%s: %s %s does not read it: %s", r.Format, r.Consumer, version, r.Why)
+		return trace.Errorf(readerGone, "%s: %s %s does not read it: %s", r.Format, r.Consumer, version, r.Why)
 	case r.Since != "" && slices.Compare(v, since) < 0:
-		return trace.Errorf(ReaderGone, "%s: %s reads it from %s on, got %s", r.Format, r.Consumer, r.Since, version)
+		return trace.Errorf(readerGone, "%s: %s reads it from %s on, got %s", r.Format, r.Consumer, r.Since, version)
 	}
 	return nil
 }
@@ -91,7 +91,7 @@ func (r *Reader) CheckFlavour(f queueing.Flavour) error {
 	if slices.Contains(r.Flavours, f) {
 		return nil
 	}
-	return trace.Errorf(OtherFlavour, "%s: got parameters of %s, want %s, the model of its reader (%s)", r.Format, f, trace.OneOf(r.Flavours),
+	return trace.Errorf(otherFlavour, "%s: got parameters of %s, want %s, the model of its reader (%s)", r.Format, f, trace.OneOf(r.Flavours),
 		r.Consumer).
 		WithHint("blis-train queue fit --flavour " + string(r.Flavours[0]))
 }
@@ -104,7 +104,7 @@ func numbers(version string) ([]int, error) {
 	for i, p := range parts {
 		n, err := strconv.Atoi(p)
 		if err != nil || n < 0 || i > 2 {
-			return nil, trace.Errorf(BadVersion, "version: got %q, want one like v0.4.2", version)
+			return nil, trace.Errorf(badVersion, "version: got %q, want one like v0.4.2", version)
 		}
 		out[i] = n
 	}

@@ -92,11 +92,11 @@ func contract(t *testing.T) []contractFile {
 // TestContract: the table that exports go by is the contract's.
 func TestContract(t *testing.T) {
 	files := contract(t)
-	if len(files) != len(Readers) || len(Formats) != len(Readers) {
-		t.Fatalf("got %d files, %d readers, %d formats", len(files), len(Readers), len(Formats))
+	if len(files) != len(readers) || len(Formats) != len(readers) {
+		t.Fatalf("got %d files, %d readers, %d formats", len(files), len(readers), len(Formats))
 	}
 	for i, f := range files {
-		r := Readers[i]
+		r := readers[i]
 		if f.Format != r.Format || f.Consumer != r.Consumer || f.Since != r.Since || f.Until != r.Until ||
 			!slices.Equal(f.Flavours, r.Flavours) || Formats[i] != r.Format {
 			t.Errorf("the contract says %+v, the code %+v", f, r)
@@ -147,8 +147,8 @@ func TestExportsFollowTheContract(t *testing.T) {
 		for _, flavour := range queueing.Flavours {
 			out, err := Calibration(example(flavour), f.Format, options())
 			if !slices.Contains(f.Flavours, flavour) {
-				if code(err) != OtherFlavour {
-					t.Errorf("%s with %s: got %v, want %s", f.Format, flavour, err, OtherFlavour)
+				if code(err) != otherFlavour {
+					t.Errorf("%s with %s: got %v, want %s", f.Format, flavour, err, otherFlavour)
 				}
 				continue
 			}
@@ -224,7 +224,7 @@ func TestRoundTrip(t *testing.T) {
 		}
 		same(key, []float64{q.Alpha, q.Beta, q.Gamma}, want(queueing.Inferno3P))
 	}
-	var c ConfigData
+	var c configData
 	if err := json.Unmarshal(render(queueing.WVA3P, TunerConfig, options()), &c); err != nil {
 		t.Fatal(err)
 	}
@@ -233,19 +233,19 @@ func TestRoundTrip(t *testing.T) {
 		math.Abs(c.Model.PercentChange[0]/(medianToSD*0.01)-1) > 1e-12 {
 		t.Errorf("noise %g and drift %v, want the measured ones", got, c.Model.PercentChange)
 	}
-	var states []State
+	var states []state
 	if err := json.Unmarshal(render(queueing.WVA3P, TunerState, options()), &states); err != nil {
 		t.Fatal(err)
 	}
 	same("tuner-state", []float64{states[0].Alpha, states[0].Beta, states[0].Gamma}, want(queueing.WVA3P))
-	var specs []ServerSpec
+	var specs []serverSpec
 	if err := json.Unmarshal(render(queueing.Corrected, TunerCalibrate, options()), &specs); err != nil {
 		t.Fatal(err)
 	}
 	if l := specs[1].CurrentAlloc.Load; l.ArrivalRate != 150 || l.AvgInTokens != 1024 {
 		t.Errorf("got %+v, want 150 requests per minute of 1024 tokens", l)
 	}
-	var m ConfigMap
+	var m configMap
 	if err := yaml.Unmarshal(render(queueing.Corrected, WVASLO, options()), &m); err != nil {
 		t.Fatal(err)
 	}
@@ -261,8 +261,8 @@ func TestRoundTrip(t *testing.T) {
 // TestVersions: a reader that has lost the file is named with the reason.
 func TestVersions(t *testing.T) {
 	for version, want := range map[string]trace.Code{
-		"": "", "v0.0.1": "", "v0.4.2": "", "0.4.2": "", "v0.5.0": ReaderGone, "v0.5.0-rc.1": ReaderGone, "v0.10.0": ReaderGone,
-		"v1.0": ReaderGone, "main": BadVersion,
+		"": "", "v0.0.1": "", "v0.4.2": "", "0.4.2": "", "v0.5.0": readerGone, "v0.5.0-rc.1": readerGone, "v0.10.0": readerGone,
+		"v1.0": readerGone, "main": badVersion,
 	} {
 		o := options()
 		o.Version = version
@@ -270,7 +270,7 @@ func TestVersions(t *testing.T) {
 		if code(err) != want {
 			t.Errorf("%q: got %v, want %q", version, err, want)
 		}
-		if want == ReaderGone && !strings.Contains(err.Error(), "v0.5.0 removed spec.modelProfile") {
+		if want == readerGone && !strings.Contains(err.Error(), "v0.5.0 removed spec.modelProfile") {
 			t.Errorf("%q: got %v, want the reason", version, err)
 		}
 	}
@@ -280,7 +280,7 @@ func TestRefusals(t *testing.T) {
 	q := example(queueing.Inferno3P)
 	q.Servers = append(q.Servers, q.Servers[0])
 	q.Servers[1].ID = "again"
-	if _, err := Calibration(q, InfernoModels, options()); code(err) != SameEntry {
+	if _, err := Calibration(q, InfernoModels, options()); code(err) != sameEntry {
 		t.Errorf("two entries of one key: got %v", err)
 	}
 	o := options()
@@ -290,19 +290,19 @@ func TestRefusals(t *testing.T) {
 	}
 	q = example(queueing.Inferno3P)
 	q.Servers[0].Effective = nil
-	if _, err := Calibration(q, InfernoModels, options()); code(err) != NothingToSay {
+	if _, err := Calibration(q, InfernoModels, options()); code(err) != nothingToSay {
 		t.Errorf("no parameters: got %v", err)
 	}
 	q = example(queueing.Inferno3P)
 	q.Servers[0].Accelerator = ""
-	if _, err := Calibration(q, InfernoModels, options()); code(err) != NothingToSay {
+	if _, err := Calibration(q, InfernoModels, options()); code(err) != nothingToSay {
 		t.Errorf("no accelerator: got %v", err)
 	}
 	q = example(queueing.Inferno3P)
 	q.Servers[0].Sizing = nil
 	o = options()
 	o.TTFTMs = 500
-	if _, err := Calibration(q, WVASLO, o); code(err) != NoTargets {
+	if _, err := Calibration(q, WVASLO, o); code(err) != noTargets {
 		t.Errorf("one target alone: got %v", err)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// ConfigData is model-tuner's configuration (pkg/config/types.go@6dba8ce).
-type ConfigData struct {
+// configData is model-tuner's configuration (pkg/config/types.go@6dba8ce).
+type configData struct {
 	Filter FilterData     `json:"filterData"`
 	Model  TunerModelData `json:"modelData"`
 }
@@ -49,12 +49,12 @@ const (
 // tunerConfig writes the configuration of a tuner for one server, noise and drift measured.
 func tunerConfig(servers []entry, _ *Options) ([]byte, []trace.Finding, error) {
 	if len(servers) > 1 {
-		return nil, nil, trace.Errorf(SameEntry, "tuner-config: got %d servers, want one: a tuner has one configuration",
+		return nil, nil, trace.Errorf(sameEntry, "tuner-config: got %d servers, want one: a tuner has one configuration",
 			len(servers)).WithHint("--config " + servers[0].ID)
 	}
 	s := &servers[0]
 	var warnings []trace.Finding
-	c := ConfigData{
+	c := configData{
 		Filter: FilterData{GammaFactor: 1, ErrorLevel: tunerErrorLevel, TPercentile: tunerPercentile},
 		Model:  TunerModelData{InitState: s.x, BoundedState: true, Expected: []float64{200, 40}},
 	}
@@ -64,13 +64,13 @@ func tunerConfig(servers []entry, _ *Options) ([]byte, []trace.Finding, error) {
 	if n := s.Noise; n != nil && n.TTFTResidual != nil && n.ITLResidual != nil && max(*n.TTFTResidual, *n.ITLResidual) > 0 {
 		c.Filter.ErrorLevel = tunerPercentile * medianToSD * max(*n.TTFTResidual, *n.ITLResidual)
 	} else {
-		warnings = append(warnings, trace.Findingf(TunerDefaults, "%s: the noise of a window is not known; errorLevel is the tuner's %g", s.ID,
+		warnings = append(warnings, trace.Findingf(tunerDefaults, "%s: the noise of a window is not known; errorLevel is the tuner's %g", s.ID,
 			tunerErrorLevel))
 	}
 	change := driftOf(s)
 	if change == nil {
 		warnings = append(warnings,
-			trace.Findingf(TunerDefaults, "%s: no sliding refit says how fast the parameters drift; percentChange is the tuner's %g", s.ID,
+			trace.Findingf(tunerDefaults, "%s: no sliding refit says how fast the parameters drift; percentChange is the tuner's %g", s.ID,
 				tunerChange))
 	}
 	for i, x := range s.x {
@@ -95,9 +95,9 @@ func driftOf(s *entry) []float64 {
 	return nil
 }
 
-// State is a tuner's state for one model and accelerator (model-tuner
+// state is a tuner's state for one model and accelerator (model-tuner
 // pkg/service/parameters.go@6dba8ce).
-type State struct {
+type state struct {
 	Model       string      `json:"model"`
 	Accelerator string      `json:"accelerator"`
 	Alpha       float64     `json:"alpha"`
@@ -110,9 +110,9 @@ type State struct {
 	Note        string      `json:"note"`
 }
 
-// PerfState is status.tunerPerfData of the four-parameter tuner (workload-variant-autoscaler
+// perfState is status.tunerPerfData of the four-parameter tuner (workload-variant-autoscaler
 // PR 248); numbers are strings, the covariance is alpha, beta, gamma, delta.
-type PerfState struct {
+type perfState struct {
 	Status struct {
 		Tuner struct {
 			Model       string     `yaml:"model"`
@@ -129,14 +129,14 @@ const noImport = "a start value: no release imports it"
 
 // tunerState writes what a tuner would hold after these windows.
 func tunerState(servers []entry, o *Options) ([]byte, []trace.Finding, error) {
-	warnings := []trace.Finding{trace.Findingf(NotLoaded, "tuner-state is %s", noImport)}
+	warnings := []trace.Finding{trace.Findingf(notLoaded, "tuner-state is %s", noImport)}
 	if servers[0].flavour == queueing.WVA4P {
 		data, err := perfStates(servers, o)
 		return data, warnings, err
 	}
-	states := []State{}
+	states := []state{}
 	for _, s := range servers {
-		states = append(states, State{
+		states = append(states, state{
 			Model: s.Model, Accelerator: o.Accelerator(s.Accelerator), Alpha: s.x[0], Beta: s.x[1], Gamma: s.x[2], NIS: meanNIS(&s),
 			UpdateCount: s.Windows.Kept, Order: s.flavour.Parameters(), Covariance: s.Covar, Note: noImport,
 		})
@@ -148,7 +148,7 @@ func tunerState(servers []entry, o *Options) ([]byte, []trace.Finding, error) {
 func perfStates(servers []entry, o *Options) ([]byte, error) {
 	var buf bytes.Buffer
 	for i, s := range servers {
-		var p PerfState
+		var p perfState
 		t := &p.Status.Tuner
 		t.Model, t.Accelerator, t.NIS = s.Model, o.Accelerator(s.Accelerator), fmt.Sprintf("%.6f", meanNIS(&s))
 		t.PerfParms = PerfParm{
@@ -187,9 +187,9 @@ func meanNIS(s *entry) float64 {
 	return 0
 }
 
-// ServerSpec is an operating point as POST /calibrate takes it (optimizer-light
+// serverSpec is an operating point as POST /calibrate takes it (optimizer-light
 // pkg/config/types.go@77615bd). Rates are per minute.
-type ServerSpec struct {
+type serverSpec struct {
 	Name         string     `json:"name"`
 	Class        string     `json:"class"`
 	Model        string     `json:"model"`
@@ -221,11 +221,11 @@ const secondsPerMinute = 60
 
 // tunerCalibrate writes the operating points that tell the parameters apart best.
 func tunerCalibrate(servers []entry, o *Options) ([]byte, []trace.Finding, error) {
-	specs := []ServerSpec{}
+	specs := []serverSpec{}
 	for _, s := range servers {
 		for _, p := range s.Points {
 			rate := secondsPerMinute * p.RateRPS
-			specs = append(specs, ServerSpec{
+			specs = append(specs, serverSpec{
 				Name: s.ID, Class: "default", Model: o.ModelName(s.Model), MaxBatchSize: s.Limits.MaxBatch, MaxQueueSize: s.Limits.Queue,
 				CurrentAlloc: Allocation{
 					Accelerator: o.Accelerator(s.Accelerator), NumReplicas: 1, MaxBatch: s.Limits.MaxBatch, ITLAverage: p.ITLMs, TTFTAverage: p.TTFTMs,
@@ -236,13 +236,13 @@ func tunerCalibrate(servers []entry, o *Options) ([]byte, []trace.Finding, error
 		}
 	}
 	if len(specs) < 2 {
-		return nil, nil, trace.Errorf(NothingToSay, "tuner-calibrate: got %d operating points, want at least 2", len(specs))
+		return nil, nil, trace.Errorf(nothingToSay, "tuner-calibrate: got %d operating points, want at least 2", len(specs))
 	}
 	data, err := result.Marshal(specs)
 	return data, nil, err
 }
 
-// sloEntry is one entry of the ConfigMap wva-queueing-model-config.
+// sloEntry is one entry of the configMap wva-queueing-model-config.
 type sloEntry struct {
 	Multiplier float64 `yaml:"sloMultiplier,omitempty"`
 	Tuning     *bool   `yaml:"tuningEnabled,omitempty"`
@@ -252,8 +252,8 @@ type sloEntry struct {
 	ITL        float64 `yaml:"targetITL,omitempty"`  // ms
 }
 
-// ConfigMap is a Kubernetes ConfigMap of texts.
-type ConfigMap struct {
+// configMap is a Kubernetes configMap of texts.
+type configMap struct {
 	APIVersion string            `yaml:"apiVersion"`
 	Kind       string            `yaml:"kind"`
 	Metadata   Metadata          `yaml:"metadata"`
@@ -271,7 +271,7 @@ func slo(servers []entry, o *Options) ([]byte, []trace.Finding, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	m := ConfigMap{
+	m := configMap{
 		APIVersion: "v1", Kind: "ConfigMap", Data: map[string]string{"default": string(base)},
 		Metadata: Metadata{Name: "wva-queueing-model-config", Labels: map[string]string{"app.kubernetes.io/name": "workload-variant-autoscaler"}},
 	}
@@ -281,7 +281,7 @@ func slo(servers []entry, o *Options) ([]byte, []trace.Finding, error) {
 			e.TTFT, e.ITL = z.TargetTTFTMs, z.TargetITLMs
 		}
 		if !(e.TTFT > 0 && e.ITL > 0) || e.Namespace == "" {
-			return nil, nil, trace.Errorf(NoTargets, "wva-slo: %s: got TTFT %g ms, ITL %g ms, namespace %q, want all three", s.ID, e.TTFT, e.ITL,
+			return nil, nil, trace.Errorf(noTargets, "wva-slo: %s: got TTFT %g ms, ITL %g ms, namespace %q, want all three", s.ID, e.TTFT, e.ITL,
 				e.Namespace).
 				WithHint("--ttft-ms MS --itl-ms MS --namespace NAME")
 		}

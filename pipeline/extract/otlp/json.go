@@ -374,7 +374,7 @@ func (r *jsonReader) spanEvent() {
 const stampStart = `{"timeUnixNano":"`
 
 // eventStart is how an event goes on after its stamp, up to its first pair.
-var eventStart = func() (out [NumEvents]string) {
+var eventStart = func() (out [numEvents]string) {
 	for e, name := range EventNames {
 		out[e] = `","name":"` + name + `","attributes":[`
 	}
@@ -386,7 +386,7 @@ func eventAfter(b []byte, guess EventName) (EventName, bool) {
 	if is(b, eventStart[guess]) {
 		return guess, true
 	}
-	for e := range NumEvents {
+	for e := range numEvents {
 		if is(b, eventStart[e]) {
 			return e, true
 		}

@@ -34,16 +34,16 @@ const (
 	journeyFinished
 	stepSummary
 	stepSnapshot
-	NumEvents
+	numEvents
 )
 
-var EventNames = [NumEvents]string{
+var EventNames = [numEvents]string{
 	"api.ARRIVED", "api.HANDOFF_TO_CORE", "api.FIRST_RESPONSE_FROM_CORE", "api.DEPARTED", "api.ABORTED",
 	"journey.QUEUED", "journey.SCHEDULED", "journey.FIRST_TOKEN", "journey.PREEMPTED", "journey.FINISHED",
 	"step.BATCH_SUMMARY", "step.REQUEST_SNAPSHOT",
 }
 
-var journeyKinds = [NumEvents]string{
+var journeyKinds = [numEvents]string{
 	journeyQueued: trace.Queued, journeyScheduled: trace.Scheduled, journeyFirst: trace.FirstToken,
 	journeyPreempted: trace.Preempted, journeyFinished: trace.Finished,
 }
@@ -57,7 +57,7 @@ var eventByName = func() map[string]EventName {
 }()
 
 // firstSlot is the attribute each event begins with, the first guess of attrs.
-var firstSlot = [NumEvents]slot{
+var firstSlot = [numEvents]slot{
 	apiTs, apiTs, apiTs, apiTs, apiTs,
 	journeyType, journeyType, journeyType, journeyType, journeyType,
 	stepID, stepID,
@@ -97,7 +97,7 @@ type Span struct {
 	API                []APIEvent
 	Journey            []trace.JourneyEvent
 	Rows               *StepRows        // of a step span; the collector frees them
-	Counts             [NumEvents]int32 // events by name, kept or not
+	Counts             [numEvents]int32 // events by name, kept or not
 	Others             []string         // names of events outside our schema
 	Faults             []Fault          // dropped events
 }
@@ -143,7 +143,7 @@ func (c Class) allowed(e EventName) bool {
 
 // settle drops events that do not belong to the span's class.
 func (s *Span) settle() {
-	for e := range NumEvents {
+	for e := range numEvents {
 		if s.Class == ClassForeign || s.Class.allowed(e) || s.Counts[e] == 0 {
 			continue
 		}

@@ -42,7 +42,7 @@ func (w *writer) rows(name string, n int64) {
 func (w *writer) steps(t *stepTables) {
 	w.out.Steps, w.out.Orphans = t.out.steps, t.out.orphans
 	if t.out.conflicts > 0 {
-		w.out.Warnings = append(w.out.Warnings, trace.Findingf(CodeStepConflict,
+		w.out.Warnings = append(w.out.Warnings, trace.Findingf(codeStepConflict,
 			"%d step ids recorded twice with different stamps; the first record is kept", t.out.conflicts))
 	}
 	for id := range t.owners {

@@ -19,8 +19,8 @@ import (
 //go:embed fields.json
 var fieldsJSON []byte
 
-// Field is one field of an entry.
-type Field struct {
+// field is one field of an entry.
+type field struct {
 	Name     string   `json:"name"`
 	Type     string   `json:"type"` // integer | number | string | timestamp
 	Min      *float64 `json:"min"`
@@ -29,8 +29,8 @@ type Field struct {
 }
 
 // fields is the committed field table.
-func fields() []Field {
-	var out []Field
+func fields() []field {
+	var out []field
 	if err := json.Unmarshal(fieldsJSON, &out); err != nil {
 		panic(err) // compiled in
 	}
@@ -154,7 +154,7 @@ func readBatch(text []byte) ([]Entry, error) {
 }
 
 // checkEntry holds an entry against the table.
-func checkEntry(fields []Field, e map[string]any) error {
+func checkEntry(fields []field, e map[string]any) error {
 	known := 0
 	for _, f := range fields {
 		v, ok := e[f.Name]
@@ -175,7 +175,7 @@ func checkEntry(fields []Field, e map[string]any) error {
 	return nil
 }
 
-func (f *Field) check(v any) error {
+func (f *field) check(v any) error {
 	if f.Type == "string" || f.Type == "timestamp" {
 		text, ok := v.(string)
 		if !ok {
