@@ -25,7 +25,9 @@ const (
 
 // candidate is one thing that could explain the error of a scope.
 type candidate struct {
-	cause, figure, regime, term, sentence string
+	cause, figure, regime, term string
+	premise                     string // what is true if it is the cause
+	change                      string // what removes the error
 
 	share    float64 // of the mean relative error that removing it removes
 	left     float64 // the error that is left
@@ -55,11 +57,12 @@ func diagnose(s *scope, gates []string, lag *candidate) result.Diagnosis {
 	tried := []*candidate{lag, s.driftCandidate(r, total), s.hardwareCandidate(r, total), s.termCandidate(set, r, total)}
 	best := bestCandidate(tried, r.constantLoss())
 	if best == nil {
-		d.Sentence = "unknown: " + ruledOut(tried)
+		d.Sentence = ruledOut(tried)
 		return d
 	}
 	d.Cause, d.Figure, d.Regime, d.Term = best.cause, best.figure, best.regime, best.term
-	d.Sentence, d.Evidence = best.sentence, &best.evidence
+	d.Evidence = &best.evidence
+	d.Sentence = fmt.Sprintf("%s: %s removes %.0f %% of the mean relative error", best.premise, best.change, 100*best.share)
 	return d
 }
 
@@ -93,10 +96,11 @@ func ruledOut(tried []*candidate) string {
 	var parts []string
 	for _, c := range tried {
 		if c != nil {
-			parts = append(parts, fmt.Sprintf("%s %.0f %%", c.sentence, 100*c.share))
+			parts = append(parts, fmt.Sprintf("%s %.0f %%", c.change, 100*c.share))
 		}
 	}
-	return "no single cause removes a quarter of the error and leaves less than a constant would; tried: " + strings.Join(parts, "; ")
+	return "no single cause removes a quarter of the error and leaves less than a constant would; " +
+		"tried, and what it removes: " + strings.Join(parts, "; ")
 }
 
 // driftCandidate is the curve of the machine's speed; nil for runs that were composed,
@@ -113,9 +117,10 @@ func (s *scope) driftCandidate(r *residuals, total float64) *candidate {
 	}
 	left := s.residuals((*judgedRun).withoutDrift).loss(0, nil)
 	c := &candidate{cause: result.CauseMachineDrift, figure: "drift", share: 1 - left/total, left: left, evidence: far}
-	c.sentence = fmt.Sprintf("the machine changed its speed by a factor of %.2f while it was measured (farthest block: "+
-		"measured/predicted %.2f): the drift curve removes", swing, far)
-	return c.finished()
+	c.premise = fmt.Sprintf("the machine changed its speed by a factor of %.2f while it was measured (farthest block: "+
+		"measured/predicted %.2f)", swing, far)
+	c.change = "following the drift curve"
+	return c
 }
 
 // hardwareCandidate is one factor on the terms that compute on prompts and one on
@@ -146,9 +151,9 @@ func (s *scope) hardwareCandidate(r *residuals, total float64) *candidate {
 	left.us = r.without(a, prompt)
 	loss := left.loss(b, rest)
 	c := &candidate{cause: result.CauseHardware, figure: "pred_vs_measured", share: 1 - loss/total, left: loss, evidence: 1 + b}
-	c.sentence = fmt.Sprintf("the hardware is not the one that run.yaml names, or its figures are wrong: terms on prompts times %.2f and "+
-		"the others times %.2f removes", 1+a, 1+b)
-	return c.finished()
+	c.premise = "the hardware is not the one that run.yaml names, or its figures are wrong"
+	c.change = fmt.Sprintf("other hardware, terms on prompts times %.2f and the others times %.2f,", 1+a, 1+b)
+	return c
 }
 
 // termCandidate is the term whose rescaling removes most, and the regime in which it
@@ -162,19 +167,11 @@ func (s *scope) termCandidate(set *coeff.Set, r *residuals, total float64) *cand
 	regime, bias := r.regimeOf(b.delta, x)
 	c := &candidate{cause: result.CauseModelError, figure: "contributions", regime: regime.String(), term: t.Name, share: b.share,
 		left: total * (1 - b.share), evidence: bias}
-	change := fmt.Sprintf("%s times %.2f", t.Name, 1+b.delta/t.Value)
+	c.change = fmt.Sprintf("%s times %.2f", t.Name, 1+b.delta/t.Value)
 	if t.Value == 0 {
-		change = fmt.Sprintf("a %s of %.3g %s where it is 0", t.Name, b.delta, t.Unit)
+		c.change = fmt.Sprintf("a %s of %.3g %s where it is 0", t.Name, b.delta, t.Unit)
 	}
-	c.sentence = fmt.Sprintf("%s steps are predicted %s: %s removes", regime, biasText(bias), change)
-	return c.finished()
-}
-
-// finished says how much is removed where that is enough to name a cause.
-func (c *candidate) finished() *candidate {
-	if c.share >= tellingShare {
-		c.sentence += fmt.Sprintf(" %.0f %% of the mean relative error", 100*c.share)
-	}
+	c.premise = fmt.Sprintf("%s steps are predicted %s", regime, biasText(bias))
 	return c
 }
 

@@ -42,8 +42,8 @@ func (j *job) lagCandidate(s *scope) *candidate {
 		return nil
 	}
 	c := &candidate{cause: result.CauseLag, figure: "pred_vs_measured", share: 1 - loss[best]/loss[used], evidence: float64(best)}
-	c.sentence = fmt.Sprintf("steps are joined to the wrong batches: a lag of %d in place of %d removes", best, used)
-	return c.finished()
+	c.premise, c.change = "steps are joined to the wrong batches", fmt.Sprintf("a lag of %d in place of %d", best, used)
+	return c
 }
 
 // lagLosses are the sums of the relative errors of a run's judged rows at lags 0, 1, 2.

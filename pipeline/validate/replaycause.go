@@ -52,7 +52,7 @@ func (j *job) diagnoseReplay(v *result.Validation, t *judgedRun, scopeName strin
 		steps.Sentence = "step times pass their gates, but " + steps.Sentence
 		return steps
 	}
-	d.Sentence = "unknown: step times pass; " + strings.Join(tried, "; ")
+	d.Sentence = "step times pass and no cause is found; " + strings.Join(tried, "; ")
 	return d
 }
 
