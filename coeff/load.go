@@ -52,7 +52,7 @@ func (w *wireSet) set() (*Set, error) {
 	s := &Set{
 		SchemaVersion: w.SchemaVersion, ToolVersion: w.ToolVersion, Platform: w.Platform, Command: w.Command, Inputs: w.Inputs,
 		SpecVersion: p.SpecVersion, Recipe: p.Recipe, Refit: p.Refit, TrainedOn: p.TrainedOn.set(), BetaTarget: p.BetaTarget,
-		Covariance: rows(p.Covariance), Gamma: p.Gamma, PipelineLag: p.PipelineLag, Gates: p.Gates, Purposes: p.Purposes,
+		Covariance: rows(p.Covariance), Gamma: p.Gamma, PipelineLag: p.PipelineLag, Gates: p.Gates, Purposes: p.Purposes, ValidatedFor: p.For,
 		Identifiability: p.Ident, Certificate: p.Certificate, Warnings: p.Warnings, Library: p.Library,
 	}
 	if err := p.SpecVersion.Check(); err != nil {

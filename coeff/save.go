@@ -39,7 +39,8 @@ func (s *Set) wire() (*wireSet, error) {
 		SpecVersion: s.SpecVersion, Recipe: s.Recipe, Refit: s.Refit, TrainedOn: s.TrainedOn.wire(), BetaTarget: s.BetaTarget,
 		Beta: wireTerms(s.Beta), Alpha: map[string]wireAlpha{}, Covariance: wireRows(s.Covariance),
 		Residuals: map[string][]pair{}, Gamma: s.Gamma, PipelineLag: s.PipelineLag,
-		Gates: s.Gates, Purposes: s.Purposes, Ident: s.Identifiability, Certificate: s.Certificate, Warnings: s.Warnings, Library: s.Library,
+		Gates: s.Gates, Purposes: s.Purposes, For: s.ValidatedFor,
+		Ident: s.Identifiability, Certificate: s.Certificate, Warnings: s.Warnings, Library: s.Library,
 	}
 	if s.FeatureSet.Hash != "" {
 		p.FeatureSet = &s.FeatureSet

@@ -52,6 +52,7 @@ type Set struct {
 	PipelineLag       map[string]RunLag // by run
 	Gates             []Gate
 	Purposes          []PurposeVerdict // what the set was judged to be good for; none: not validated
+	ValidatedFor      string           // the purpose that decided; "": not validated
 	// Identifiability says in words what the data could not tell apart.
 	Identifiability []string
 	Certificate     *Certificate

@@ -36,6 +36,7 @@ type wirePhysics struct {
 	PipelineLag map[string]RunLag    `yaml:"pipeline_lag"`
 	Gates       []Gate               `yaml:"gates"`
 	Purposes    []PurposeVerdict     `yaml:"purposes,omitempty"`
+	For         string               `yaml:"validated_for,omitempty"`
 	Ident       []string             `yaml:"identifiability"`
 	Certificate *Certificate         `yaml:"certificate"`
 	Warnings    []trace.Finding      `yaml:"warnings"`

@@ -116,21 +116,17 @@ func (o *ExportOptions) refused(v *result.Validation) error {
 			scope = c.Scope
 		}
 	}
-	verdict, why := "", []string{}
-	for _, p := range v.Purposes {
-		if p.Scope == scope && (purpose == coeff.PurposeAll || p.Purpose == purpose) {
-			verdict, why = coeff.WorseVerdict(verdict, p.Verdict), slices.Concat(why, p.Failed, p.Missing)
-		}
-	}
-	if verdict != coeff.VerdictFail && verdict != coeff.VerdictInsufficient {
+	got := v.VerdictFor(purpose, scope)
+	if got.Verdict != coeff.VerdictFail && got.Verdict != coeff.VerdictInsufficient {
 		return nil
 	}
+	why := slices.Concat(got.Failed, got.Missing)
 	const most = 3
 	if more := len(why) - most; more > 0 {
 		why = append(why[:most], fmt.Sprintf("and %d more", more))
 	}
-	return &VerdictError{fmt.Sprintf("verdict for %s of %s: %s (%s); --ignore-verdict exports all the same", purpose, scope, verdict,
-		strings.Join(why, "; "))}
+	return &VerdictError{fmt.Sprintf("verdict for %s of %s: %s (%s); --ignore-verdict exports all the same", purpose, scope,
+		got.Verdict, strings.Join(why, "; "))}
 }
 
 // WriteExport writes the files of a format: name, and those beside it.

@@ -1,6 +1,7 @@
 package result
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -35,6 +36,30 @@ type Validation struct {
 	// Figures are the teacher-forced steps of every run together, aggregated.
 	Figures  *FitFigures     `json:"figures,omitempty"`
 	Warnings []trace.Finding `json:"warnings"`
+}
+
+// VerdictFor is the verdict on a purpose in a scope, the worst of all purposes for
+// "all", with what failed and what is missing, each once.
+func (v *Validation) VerdictFor(purpose, scope string) PurposeVerdict {
+	out := PurposeVerdict{Failed: []string{}, Missing: []string{}}
+	out.Purpose, out.Scope, out.Verdict = purpose, scope, coeff.VerdictNotApplicable
+	for _, p := range v.Purposes {
+		if p.Scope != scope || purpose != coeff.PurposeAll && p.Purpose != purpose {
+			continue
+		}
+		out.Verdict = coeff.WorseVerdict(out.Verdict, p.Verdict)
+		out.Failed, out.Missing = appendNew(out.Failed, p.Failed), appendNew(out.Missing, p.Missing)
+	}
+	return out
+}
+
+func appendNew(to, from []string) []string {
+	for _, s := range from {
+		if !slices.Contains(to, s) {
+			to = append(to, s)
+		}
+	}
+	return to
 }
 
 // ValidationOptions are the options that decided the numbers.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strings"
@@ -26,7 +27,7 @@ func checkCommand() *cli.Command {
 		Flags: flags([]cli.Flag{
 			&cli.StringFlag{Name: "against", Usage: "`run.yaml` (or the folder that holds it) of the deployment"},
 			&cli.StringFlag{Name: "for", Usage: "the `PURPOSE` it must have passed: steps, replay, waits, transfer or all " +
-				"(default: replay; steps where nothing was replayed)"},
+				"(default: the one its validation decided by)"},
 			&cli.BoolFlag{Name: "ignore-verdict", Usage: "say the verdict, and go on though it is no pass"},
 		}, talkFlags()),
 		Action: func(c *cli.Context) error {
@@ -123,12 +124,7 @@ func compatibleLine(file string, set *coeff.Set, d *deploy.Deployment) string {
 // code; a file that was not validated says so and passes.
 func verdictOfSet(file string, set *coeff.Set, purpose string) error {
 	asked := purpose != ""
-	if !asked {
-		purpose = coeff.PurposeReplay
-		if set.VerdictFor(purpose) == coeff.VerdictNotApplicable {
-			purpose = coeff.PurposeSteps
-		}
-	}
+	purpose = cmp.Or(purpose, set.ValidatedFor)
 	switch v := set.VerdictFor(purpose); {
 	case v == coeff.VerdictFail, v == coeff.VerdictInsufficient, asked && v == coeff.VerdictNotApplicable:
 		return gatef("%s: verdict for %s: %s", file, purpose, v)

@@ -225,7 +225,8 @@ func refitBytes(c *cli.Context, con *console, out string, ext *result.Extract, o
 	if err != nil {
 		return nil, err
 	}
-	set.Gates, set.Purposes, set.Platform = recorded.Gates, recorded.Purposes, recorded.Platform
+	set.Gates, set.Purposes, set.ValidatedFor = recorded.Gates, recorded.Purposes, recorded.ValidatedFor
+	set.Platform = recorded.Platform
 	return folder.SetBytes(set)
 }
 

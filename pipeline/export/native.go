@@ -20,8 +20,8 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 		FeatureSet: fit.FeatureSet, Recipe: b.Recipe, Refit: fit.Options.RefitAll,
 		TrainedOn: trainedOn(fit), BetaTarget: b.Target,
 		Beta: nativeTerms(b.Coefficients), Covariance: b.Covariance, Residuals: nativeResiduals(b.ResidualQuant),
-		Gamma: valueOr(b.GammaEMA, defaultGamma), PipelineLag: b.PipelineLag, Gates: nativeGates(val), Purposes: nativePurposes(val),
-		Certificate:     b.Certificate,
+		Gamma: valueOr(b.GammaEMA, defaultGamma), PipelineLag: b.PipelineLag,
+		Gates: nativeGates(val), Purposes: nativePurposes(val), ValidatedFor: validatedFor(val), Certificate: b.Certificate,
 		Identifiability: b.NullDirections, Warnings: nativeWarnings(fit), Configs: nativeConfigs(fit),
 	}
 	setText(&set.SpecVersion, b.SpecVersion)
@@ -95,6 +95,13 @@ func nativeGates(val *result.Validation) []coeff.Gate {
 		out = append(out, val.Gates[i].Gate)
 	}
 	return out
+}
+
+func validatedFor(val *result.Validation) string {
+	if val == nil {
+		return ""
+	}
+	return val.For
 }
 
 func nativePurposes(val *result.Validation) []coeff.PurposeVerdict {

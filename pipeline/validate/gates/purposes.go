@@ -99,18 +99,8 @@ func settle(v *result.Validation, asked string) {
 			v.For = coeff.PurposeSteps
 		}
 	}
-	v.Verdict, v.Missing = coeff.VerdictNotApplicable, []string{}
-	for _, p := range v.Purposes {
-		if p.Scope != ScopeAll || v.For != coeff.PurposeAll && p.Purpose != v.For {
-			continue
-		}
-		v.Verdict = coeff.WorseVerdict(v.Verdict, p.Verdict)
-		for _, m := range p.Missing {
-			if !slices.Contains(v.Missing, m) {
-				v.Missing = append(v.Missing, m)
-			}
-		}
-	}
+	decided := v.VerdictFor(v.For, ScopeAll)
+	v.Verdict, v.Missing = decided.Verdict, decided.Missing
 	v.Pass = v.Verdict == coeff.VerdictPass
 }
 
