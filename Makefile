@@ -29,7 +29,7 @@ generate:
 	$(GO) generate ./...
 
 demo:
-	$(GO) run ./cmd/blis-train run testdata/traces/real -o out
+	$(GO) run ./cmd/blis-train run testdata/traces/demo -o out
 
 eval:
 	BLIS_TRAIN_EVAL=1 $(GO) test ./... -run 'TestEval' -v -timeout 120m
