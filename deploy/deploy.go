@@ -113,6 +113,8 @@ type Files struct {
 	Traces         []string `json:"traces"`
 	KVEvents       []string `json:"kv_events"`
 	ClientRequests []string `json:"client_requests"`
+	// Iterations are logs of the server and forward-pass traces.
+	Iterations []string `json:"iterations,omitempty"`
 }
 
 // Deployment is one run.yaml, resolved: everything a feature, the simulator or

@@ -158,7 +158,8 @@ func (d *document) tracing(s *section) Tracing {
 }
 
 func (d *document) files(s *section) Files {
-	f := Files{Traces: s.names("traces"), KVEvents: s.names("kv_events"), ClientRequests: s.names("client_requests")}
+	f := Files{Traces: s.names("traces"), KVEvents: s.names("kv_events"), ClientRequests: s.names("client_requests"),
+		Iterations: s.names("iterations")}
 	s.done()
 	return f
 }

@@ -9,13 +9,14 @@ package trace
 // (core id, emission order), steps and snapshots by step id (snapshots: then file
 // order), KV events in file order, observed requests by (send, id).
 type Run struct {
-	ID        string
-	Requests  []Request
-	Events    []JourneyEvent
-	Steps     []Step
-	Snapshots []Snapshot
-	KVEvents  []KVEvent
-	Observed  []ObservedRequest
+	ID         string
+	Requests   []Request
+	Events     []JourneyEvent
+	Steps      []Step
+	Snapshots  []Snapshot
+	KVEvents   []KVEvent
+	Observed   []ObservedRequest
+	Iterations []Iteration // what an unmodified engine wrote of its passes, in its order
 
 	// Stored begins a pass over snapshots that stay on disk: they are most of a
 	// long recording. Nil: Snapshots holds them. OpenSnapshots knows which.

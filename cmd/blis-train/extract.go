@@ -101,10 +101,10 @@ func printExtract(con *console, doc *result.Extract) {
 		rows = append(rows, prettytable.Row{r.ID, r.Records.Read, r.Records.Kept, dropText(r.Records.Dropped), r.Steps.Summaries, r.Steps.Missing,
 			r.Steps.WithSnapshots, optText(r.Steps.Reconstructed), optText(r.Steps.Unknown),
 			r.Tables[table.Snapshots], r.Requests.Engine + r.Requests.APIOnly + r.Requests.Stock, r.Requests.Finished, r.Requests.Failed,
-			r.Tables[table.KVEvents], r.Tables[table.ObservedRequests]})
+			r.Tables[table.KVEvents], r.Tables[table.ObservedRequests], r.Tables[table.Iterations]})
 	}
 	con.table("records: read = kept + dropped", prettytable.Row{"run", "read", "kept", "dropped", "steps", "missing", "with snapshots",
-		"rebuilt", "unknown", "snapshots", "requests", "succeeded", "failed", "kv events", "observed"}, rows)
+		"rebuilt", "unknown", "snapshots", "requests", "succeeded", "failed", "kv events", "observed", "iterations"}, rows)
 	var drops []prettytable.Row
 	for i := range doc.Runs {
 		for _, e := range doc.Runs[i].Examples {

@@ -207,7 +207,8 @@ var rooms = map[string]room{
 
 	// the storeys of extract, each above the next
 	"pipeline/extract": {ours: []string{
-		"pipeline/extract/tables", "pipeline/extract/client", "pipeline/extract/kv", "pipeline/extract/otlp", "pipeline/extract/source",
+		"pipeline/extract/tables", "pipeline/extract/client", "pipeline/extract/iteration", "pipeline/extract/kv", "pipeline/extract/otlp",
+		"pipeline/extract/source",
 		"pipeline/extract/spool", "pipeline/extract/account", "pipeline/option", "internal/files", "trace/table", "trace", "deploy", "result",
 	}},
 	"pipeline/extract/tables": {ours: []string{
@@ -219,7 +220,7 @@ var rooms = map[string]room{
 		"pipeline/extract/source", "pipeline/extract/spool", "pipeline/extract/account", "pipeline/extract/scan", "trace/table", "trace",
 	}},
 	"pipeline/extract/iteration": {ours: []string{
-		"pipeline/extract/source", "pipeline/extract/spool", "pipeline/extract/scan", "trace",
+		"pipeline/extract/source", "pipeline/extract/spool", "pipeline/extract/account", "pipeline/extract/scan", "trace/table", "trace",
 	}},
 	"pipeline/extract/otlp": {
 		ours:   []string{"pipeline/extract/source", "pipeline/extract/account", "pipeline/extract/scan", "trace"},

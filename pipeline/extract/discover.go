@@ -353,8 +353,8 @@ func (d *RunDir) relative(file string) string {
 // logrotate (traces.json.2.gz, the higher the older, or traces.json-20260920).
 var (
 	rotated     = regexp.MustCompile(`^(.*)-(\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}\.\d{3})(?:-[a-z]+)?(\.[^/]*)$`)
-	rotatedNum  = regexp.MustCompile(`^(.*\.(?:jsonl?|pb))\.(\d{1,6})((?:\.(?:gz|zst))?)$`)
-	rotatedDate = regexp.MustCompile(`^(.*\.(?:jsonl?|pb))-(\d{8}(?:-?\d{1,10})?)((?:\.(?:gz|zst))?)$`)
+	rotatedNum  = regexp.MustCompile(`^(.*\.(?:jsonl?|pb|log|txt|out))\.(\d{1,6})((?:\.(?:gz|zst))?)$`)
+	rotatedDate = regexp.MustCompile(`^(.*\.(?:jsonl?|pb|log|txt|out))-(\d{8}(?:-?\d{1,10})?)((?:\.(?:gz|zst))?)$`)
 	packedName  = regexp.MustCompile(`\.(?:gz|zst)$`)
 )
 

@@ -3,7 +3,8 @@
 //
 //	extract           run folders -> inputs by form; tables and extract.json under final names, the cache
 //	tables            spans, KV events and observed requests -> the tables of engine runs
-//	otlp, kv, client  lines, messages or files of one form -> typed records
+//	otlp, kv, client,
+//	iteration         lines, messages or files of one form -> typed records
 //	source            files -> decompressed batches of whole lines or messages, on several workers
 //	spool             rows sorted in bounded memory
 //	account           read = kept + dropped for a reason with a place

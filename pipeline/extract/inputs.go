@@ -20,7 +20,7 @@ import (
 
 // inputSet is the files of one run folder.
 type inputSet struct {
-	config, traces, kv, clients []source.Input
+	config, traces, kv, clients, logs, passes []source.Input // logs and passes: the two forms of iterations
 }
 
 // open resolves the file names of a run.
@@ -34,6 +34,9 @@ func (d *RunDir) open() (*inputSet, error) {
 		return nil, err
 	}
 	if s.clients, err = d.inputs("client_requests", d.Deployment.Files.ClientRequests); err != nil {
+		return nil, err
+	}
+	if err = d.found(s); err != nil {
 		return nil, err
 	}
 	for _, p := range d.Deployment.Read {
@@ -67,7 +70,8 @@ func (s *inputSet) kinds() []struct {
 	return []struct {
 		kind string
 		list []source.Input
-	}{{"configuration", s.config}, {"traces", s.traces}, {"kv_events", s.kv}, {"client_requests", s.clients}}
+	}{{"configuration", s.config}, {"traces", s.traces}, {"kv_events", s.kv}, {"client_requests", s.clients},
+		{"iterations", s.logs}, {"iterations", s.passes}}
 }
 
 func (s *inputSet) files() []result.ExtractFile {

@@ -1,6 +1,7 @@
 package extract
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,8 +12,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/extract/account"
 	"github.com/blis-train/blis-train/pipeline/extract/client"
+	"github.com/blis-train/blis-train/pipeline/extract/iteration"
 	"github.com/blis-train/blis-train/pipeline/extract/kv"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
@@ -152,7 +155,10 @@ type extraction struct {
 	stamps  []fileStamp // of the inputs before they were read
 	col     *tables.Collector
 	kv      *kv.Collector
+	dep     *deploy.Deployment // run.yaml's, with the phases that client files tell
 	obs     []trace.ObservedRequest
+	iter    *iteration.Lives
+	lives   []*iteration.Life
 	empty   []trace.Finding // files that gave nothing
 }
 
@@ -163,7 +169,7 @@ func (x *extraction) read(ctx context.Context) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	x.acc = account.New(nil)
+	x.acc, x.dep = account.New(nil), x.run.Deployment
 	if x.rejects != nil {
 		x.acc.Reject = func(r account.Rejected) error { r.Run = x.run.ID; return x.rejects.write(r) }
 	}
@@ -186,6 +192,9 @@ func (x *extraction) close() {
 	if x.col != nil {
 		x.col.Close()
 	}
+	if x.iter != nil {
+		x.iter.Abort()
+	}
 	if x.stage != "" {
 		os.RemoveAll(x.stage)
 	}
@@ -193,7 +202,7 @@ func (x *extraction) close() {
 
 // finish joins what was read and writes the tables of the engine runs.
 func (x *extraction) finish(ctx context.Context) (*cacheEntry, error) {
-	if x.col.Empty() && len(x.obs) == 0 {
+	if x.col.Empty() && len(x.obs) == 0 && x.iter.Empty() {
 		return nil, x.noSpans(x.set)
 	}
 	var err error
@@ -220,7 +229,7 @@ func (x *extraction) finish(ctx context.Context) (*cacheEntry, error) {
 // noSpans is the error of a run whose inputs held nothing of use.
 func (x *extraction) noSpans(set *inputSet) error {
 	var names []string
-	for _, in := range slices.Concat(set.traces, set.clients) {
+	for _, in := range slices.Concat(set.traces, set.clients, set.logs, set.passes) {
 		names = append(names, in.Name)
 	}
 	why, hint := "", "is tracing on? --otlp-traces-endpoint, --enable-journey-tracing, --step-tracing-enabled"
@@ -263,19 +272,92 @@ func (x *extraction) inputs(ctx context.Context) error {
 		}
 	}
 	x.obs = cl.Rows
-	return nil
+	x.phases(cl.Loads)
+	return x.iterations(ctx, how)
+}
+
+// phases makes phases of the loads that clients offered one after another, where
+// run.yaml names none, and puts the clients' requests into their phases.
+func (x *extraction) phases(loads []client.Load) {
+	slices.SortStableFunc(loads, func(a, b client.Load) int { return cmp.Compare(a.StartNs, b.StartNs) })
+	if len(loads) == 0 {
+		return
+	}
+	apart := len(x.run.Deployment.Phases) == 0
+	for i := 1; i < len(loads); i++ {
+		apart = apart && loads[i-1].EndNs <= loads[i].StartNs
+	}
+	if apart {
+		dep := *x.run.Deployment
+		for _, l := range loads {
+			p := deploy.Phase{Name: l.Name, Load: deploy.LoadOpen, StartNs: l.StartNs, EndNs: l.EndNs}
+			if l.Closed {
+				p.Load = deploy.LoadClosed
+			}
+			dep.Phases = append(dep.Phases, p)
+		}
+		x.dep = &dep
+	}
+	for i := range x.obs {
+		if r := &x.obs[i]; !r.Phase.OK && r.SendNs.OK {
+			if p := x.dep.PhaseAt(r.SendNs.V); p != nil {
+				r.Phase = trace.Some(p.Name)
+			}
+		}
+	}
+}
+
+// iterations streams server logs and forward-pass traces.
+func (x *extraction) iterations(ctx context.Context, how source.Options) error {
+	x.iter = iteration.NewLives(x.acc, x.stage, x.o.Format)
+	anyText := how
+	anyText.AnyText = true
+	if err := source.Stream(ctx, x.set.logs, anyText, iteration.NewLogDecoder, x.iter.Of(x.set.logs).Add); err != nil {
+		return err
+	}
+	if err := source.Stream(ctx, x.set.passes, how, iteration.NewFPMDecoder, x.iter.Of(x.set.passes).Add); err != nil {
+		return err
+	}
+	var err error
+	x.lives, err = x.iter.Close()
+	return err
+}
+
+// engineRuns is how many engine runs the folder holds: those that spans tell
+// apart, or the lives of engines whose iterations were read.
+func (x *extraction) engineRuns() int { return max(x.col.Runs(), len(x.lives)) }
+
+// output writes the tables of the i-th engine run.
+func (x *extraction) output(i int) (*tables.Output, error) {
+	w := &tables.Output{Dir: filepath.Join(x.stage, "run."+strconv.Itoa(i)), Tables: map[string]int64{}}
+	if i < x.col.Runs() {
+		var err error
+		if w, err = x.col.Write(i, x.dep, x.kv); err != nil {
+			return nil, err
+		}
+	}
+	if i >= len(x.lives) {
+		return w, nil
+	}
+	l := x.lives[i]
+	w.Tables[table.Iterations] = l.Rows
+	if err := os.MkdirAll(w.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	name := table.Iterations + "." + string(x.o.Format)
+	return w, os.Rename(filepath.Join(l.Dir, name), filepath.Join(w.Dir, name))
 }
 
 // write writes the tables of each engine run and gives them their final names.
 func (x *extraction) write(ctx context.Context) ([]result.ExtractRun, error) {
-	n := x.col.Runs()
+	n := x.engineRuns()
 	outputs := make([]*tables.Output, n)
 	for i := range n {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		var err error
-		if outputs[i], err = x.col.Write(i, x.run.Deployment, x.kv); err != nil {
+		if outputs[i], err = x.output(i); err != nil {
 			return nil, err
 		}
 	}
@@ -351,7 +433,7 @@ func (x *extraction) batches(r *result.ExtractRun) {
 // result is the entry of one engine run in extract.json. The account of a
 // folder with several engine runs stands with the first of them.
 func (x *extraction) result(id string, i, n int, w *tables.Output, records result.Records) result.ExtractRun {
-	dep := *x.run.Deployment
+	dep := *x.dep
 	r := result.ExtractRun{
 		ID: id, Folder: x.run.Folder, Tables: w.Tables, Steps: w.Steps, Requests: w.Requests,
 		Records: result.Records{Dropped: map[string]int64{}}, Scopes: []result.ScopeCount{}, Examples: []result.Example{},

@@ -71,6 +71,7 @@ func Read(dir string, names ...string) (*trace.Run, error) {
 		readInto(dir, Snapshots, names, &run.Snapshots),
 		readInto(dir, KVEvents, names, &run.KVEvents),
 		readInto(dir, ObservedRequests, names, &run.Observed),
+		readInto(dir, Iterations, names, &run.Iterations),
 	)
 	if err != nil {
 		return nil, err
@@ -82,7 +83,7 @@ func Read(dir string, names ...string) (*trace.Run, error) {
 // snapshots stay on disk (trace.Run.Stored), its journey events are left out
 // unless they are named.
 func ReadLean(dir string, also ...string) (*trace.Run, error) {
-	run, err := Read(dir, append([]string{Requests, Steps, KVEvents, ObservedRequests}, also...)...)
+	run, err := Read(dir, append([]string{Requests, Steps, KVEvents, ObservedRequests, Iterations}, also...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -126,6 +127,8 @@ func CountRows(path, name string) (int64, error) {
 		return countFile[trace.KVEvent](path)
 	case ObservedRequests:
 		return countFile[trace.ObservedRequest](path)
+	case Iterations:
+		return countFile[trace.Iteration](path)
 	}
 	return 0, fmt.Errorf("table %q: no table of that name", name)
 }
@@ -321,6 +324,10 @@ func disorder[T any](a, b *T) string {
 	case *trace.Snapshot:
 		if a := any(a).(*trace.Snapshot); a.StepID > b.StepID {
 			return fmt.Sprintf("column step_id: got %d after %d, want snapshots in the order of their steps", b.StepID, a.StepID)
+		}
+	case *trace.Iteration:
+		if a := any(a).(*trace.Iteration); a.Index >= b.Index {
+			return fmt.Sprintf("column iteration: got %d after %d, want ascending iterations", b.Index, a.Index)
 		}
 	case *trace.Request:
 		if a := any(a).(*trace.Request); cmp.Or(unknownLast(a.ArrivedNs, b.ArrivedNs), unknownLast(a.QueuedNs, b.QueuedNs)) > 0 {

@@ -75,6 +75,8 @@ var Tables = []struct {
 	{Snapshots, "step.REQUEST_SNAPSHOT events by step id, then file order", reflect.TypeFor[trace.Snapshot]()},
 	{KVEvents, "KV-cache events in file order, copies of TP workers merged", reflect.TypeFor[trace.KVEvent]()},
 	{ObservedRequests, "requests as their clients saw them", reflect.TypeFor[trace.ObservedRequest]()},
+	{Iterations, "passes as unmodified vLLM logs them (--enable-logging-iteration-details) or Dynamo's forward-pass trace has them, in the " +
+		"engine's order", reflect.TypeFor[trace.Iteration]()},
 }
 
 // Names of the tables of a run folder.
@@ -85,6 +87,7 @@ const (
 	Snapshots        = "snapshots"
 	KVEvents         = "kv_events"
 	ObservedRequests = "observed_requests"
+	Iterations       = "iterations"
 )
 
 // IsFile reports whether a file of the name would be read as a table.

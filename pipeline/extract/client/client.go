@@ -22,6 +22,7 @@ const (
 	sourceGuideLLM = "guidellm"
 	sourceTraceV2  = "tracev2"
 	sourceServing  = "llmservingsim"
+	sourceBench    = "vllm_bench"
 )
 
 // Reader reads client-side files; the form is recognised by content.
@@ -29,6 +30,7 @@ type Reader struct {
 	Names []source.Input
 	Acc   *account.Account
 	Rows  []trace.ObservedRequest
+	Loads []Load // of files that tell how the load was offered
 }
 
 func (c *Reader) File(in *source.Input, how source.Options) error {
@@ -52,6 +54,8 @@ func (c *Reader) File(in *source.Input, how source.Options) error {
 		err = c.traceV2(src, in, how)
 	case bytes.Contains(head, []byte(`"guidellm_version"`)) || bytes.Contains(head, []byte(`"benchmarks"`)):
 		err = c.guideLLM(src)
+	case isBench(head):
+		err = c.bench(src)
 	default:
 		err = c.lines(src)
 	}

@@ -124,6 +124,8 @@ func classify(s *Span, journey bool) Class {
 			return ClassCore
 		}
 		return ClassStock
+	case s.Scope == "vllm.tracing.otel" && s.Name == "llm_request": // unmodified vLLM from 0.25 on
+		return ClassStock
 	}
 	return ClassForeign
 }

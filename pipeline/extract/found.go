@@ -1,0 +1,217 @@
+package extract
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/pipeline/extract/account"
+	"github.com/blis-train/blis-train/pipeline/extract/iteration"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+)
+
+// kind is what a file turned out to be by its content.
+type kind uint8
+
+const (
+	kindOther  kind = iota
+	kindLog         // lines of a vLLM log
+	kindPasses      // dynamo.fpm.trace.v1
+	kindClient      // the result of a load client
+	kindSilent      // a vLLM log whose beginning holds no iteration
+)
+
+// found adds what run.yaml does not name: server logs, forward-pass traces and
+// results of clients in the run folder, known by their content. Where run.yaml
+// names files of a kind, those are the ones.
+func (d *RunDir) found(s *inputSet) error {
+	named := d.Deployment.Files.Iterations
+	in, err := d.inputs("iterations", named)
+	if err != nil {
+		return err
+	}
+	for i := range in {
+		if contentOf(&in[i]) == kindPasses {
+			s.passes = append(s.passes, in[i])
+		} else {
+			s.logs = append(s.logs, in[i])
+		}
+	}
+	if d.files != nil {
+		s.sortOut()
+		return nil
+	}
+	clients := len(d.Deployment.Files.ClientRequests) == 0
+	if len(named) > 0 && !clients {
+		return nil
+	}
+	rest, err := d.unnamed(s)
+	if err != nil {
+		return err
+	}
+	for i := range rest {
+		switch k := contentOf(&rest[i]); {
+		case k == kindClient && clients:
+			s.clients = append(s.clients, rest[i])
+		case len(named) == 0 && (k == kindLog || k == kindSilent && len(s.traces) == 0):
+			s.logs = append(s.logs, rest[i])
+		case k == kindPasses && len(named) == 0:
+			s.passes = append(s.passes, rest[i])
+		}
+	}
+	s.logs, s.passes, s.clients = inReadingOrder(s.logs), inSegments(s.passes), inReadingOrder(s.clients)
+	return nil
+}
+
+// sortOut puts files given as dumps that are something else where they belong.
+func (s *inputSet) sortOut() {
+	var traces []source.Input
+	for i := range s.traces {
+		in := &s.traces[i]
+		k := kindOther
+		if in.Path != "-" && !isPipe(in.Path) {
+			k = contentOf(in)
+		}
+		switch k {
+		case kindLog, kindSilent:
+			s.logs = append(s.logs, *in)
+		case kindPasses:
+			s.passes = append(s.passes, *in)
+		case kindClient:
+			s.clients = append(s.clients, *in)
+		default:
+			traces = append(traces, *in)
+		}
+	}
+	s.traces, s.passes = traces, inSegments(s.passes)
+}
+
+func isPipe(path string) bool {
+	st, err := os.Stat(path)
+	return err != nil || !st.Mode().IsRegular()
+}
+
+// skipped are files of a run folder that are no recording, by name.
+var skipped = regexp.MustCompile(`^(\.|run\.yaml$|config\.json$|hardware\.json$|tokenizer|README|.*\.(md|parquet|arrow|safetensors|png|html|py|sh)$)`)
+
+// unnamed lists the files of the run folder that are no input yet.
+func (d *RunDir) unnamed(s *inputSet) ([]source.Input, error) {
+	entries, err := os.ReadDir(d.Dir)
+	if err != nil {
+		return nil, err
+	}
+	used := map[string]bool{}
+	for _, k := range s.kinds() {
+		for _, f := range k.list {
+			used[filepath.Clean(f.Path)] = true
+		}
+	}
+	for _, p := range d.Deployment.Read {
+		used[filepath.Clean(p)] = true
+	}
+	var out []source.Input
+	for _, e := range entries {
+		path := filepath.Join(d.Dir, e.Name())
+		if used[path] || skipped.MatchString(e.Name()) || isPipe(path) {
+			continue
+		}
+		out = append(out, source.Input{Path: path, Name: d.relative(path)})
+	}
+	return out, nil
+}
+
+// How much of a file is looked at: documents say what they are at the start, a
+// log may print much before its first iteration.
+const (
+	headBytes = 1 << 15
+	logBytes  = 8 << 20
+)
+
+// Words that tell forms apart.
+var (
+	fpmWord     = []byte(`"` + iteration.FPMSchema + `"`)
+	clientWords = [][]byte{[]byte(`"guidellm_version"`), []byte(`"total_input_tokens"`)}
+	vllmWords   = [][]byte{[]byte("vLLM API server version"), []byte("non-default args"), []byte("(EngineCore"), []byte("(APIServer pid=")}
+)
+
+// contentOf looks at the beginning of a file. One that cannot be read is none of
+// ours: whoever names it hears why when it is read.
+func contentOf(in *source.Input) kind {
+	src, err := source.Open(in, nil, source.Limits{MaxLine: logBytes, MaxExpansion: 1 << 14})
+	if src == nil {
+		return kindOther
+	}
+	defer src.Close()
+	if e := source.AsSyntax(err); err != nil && (e == nil || e.Code != account.CodeNotOTLP) {
+		return kindOther
+	}
+	head, _ := src.R.Peek(headBytes)
+	body := bytes.TrimLeft(head, " \t\r\n\ufeff")
+	if bytes.IndexByte(head, 0) >= 0 || len(body) == 0 {
+		return kindOther
+	}
+	if body[0] == '{' {
+		switch {
+		case bytes.Contains(head, fpmWord):
+			return kindPasses
+		case slices.ContainsFunc(clientWords, func(w []byte) bool { return bytes.Contains(head, w) }):
+			return kindClient
+		case bytes.Contains(head, []byte(`"resourceSpans"`)):
+			return kindOther
+		}
+	}
+	silent := slices.ContainsFunc(vllmWords, func(w []byte) bool { return bytes.Contains(head, w) })
+	switch {
+	case hasIteration(src.R):
+		return kindLog
+	case silent:
+		return kindSilent
+	}
+	return kindOther
+}
+
+// hasIteration reads on until an iteration comes.
+func hasIteration(r io.Reader) bool {
+	const overlap = 512 // more than an iteration's line
+	buf := make([]byte, 1<<18)
+	keep := 0
+	for read := 0; read < logBytes; {
+		n, err := io.ReadFull(r, buf[keep:])
+		if iteration.HasIteration(buf[:keep+n]) {
+			return true
+		}
+		if err != nil {
+			return false
+		}
+		read += n
+		keep = copy(buf, buf[len(buf)-overlap:])
+	}
+	return false
+}
+
+// segment matches the parts of a forward-pass trace: <prefix>.<producer>.<n>.jsonl.gz.
+var segment = regexp.MustCompile(`^(.*)\.(\d{1,12})\.jsonl(?:\.gz|\.zst)?$`)
+
+// inSegments sorts the parts of each producer by number. A part ends with a
+// whole record, or was cut.
+func inSegments(in []source.Input) []source.Input {
+	key := func(f *source.Input) (string, string) {
+		if m := segment.FindStringSubmatch(f.Name); m != nil {
+			return m[1], strings.Repeat("0", 12-len(m[2])) + m[2]
+		}
+		return f.Name, ""
+	}
+	slices.SortStableFunc(in, func(a, b source.Input) int {
+		setA, atA := key(&a)
+		setB, atB := key(&b)
+		return strings.Compare(setA+"\x00"+atA, setB+"\x00"+atB)
+	})
+	for i := range in {
+		in[i].Joins = false
+	}
+	return in
+}
