@@ -169,11 +169,14 @@ type Metric struct {
 	WassersteinMs float64 `json:"wasserstein_ms"`
 	// MedianRelErr is |median(sim)-median(real)|/median(real); MedianRelErrPaired
 	// the median over requests of |sim-real|/real, null with noise.
-	MedianRelErr       float64     `json:"median_rel_err"`
-	MedianRelErrPaired *float64    `json:"median_rel_err_paired"`
-	RealVsRealD        *float64    `json:"real_vs_real_d"` // first against second half of the real requests
-	RealMs             SampleStats `json:"real_ms"`
-	SimMs              SampleStats `json:"sim_ms"`
+	MedianRelErr       float64  `json:"median_rel_err"`
+	MedianRelErrPaired *float64 `json:"median_rel_err_paired"`
+	RealVsRealD        *float64 `json:"real_vs_real_d"` // first against second half of the real requests
+	// TwinD is D of one noisy replication against the others, the median: what chance leaves
+	// of a model that is exactly right; null for a single replay.
+	TwinD  *float64    `json:"twin_d,omitempty"`
+	RealMs SampleStats `json:"real_ms"`
+	SimMs  SampleStats `json:"sim_ms"`
 }
 
 // SampleStats describe one sample in ms.
@@ -184,8 +187,8 @@ type SampleStats struct {
 	Mean float64 `json:"mean"`
 }
 
-// DriftPoint is the median of y/prediction in the 20-second block that starts
-// StartS seconds after the run's first row.
+// DriftPoint is the median of y/prediction in the block of 20, 10 or 5 seconds that
+// starts StartS seconds after the run's first row.
 type DriftPoint struct {
 	StartS float64 `json:"start_s"`
 	Factor float64 `json:"factor"`

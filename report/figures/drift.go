@@ -116,7 +116,7 @@ func driftFigure(in input.Input) *draw.Figure {
 	}
 	fig := &draw.Figure{
 		ID: "drift", Title: "Did the machine change speed? Measured over predicted step time",
-		Note: "Medians over 20-second blocks; the band is 0.9 to 1.1. Good: a flat line inside the band. Bad: a line that leaves it: the " +
+		Note: "Medians over blocks of 5 to 20 s; the band is 0.9 to 1.1. Good: a flat line inside the band. Bad: a line that leaves it: the " +
 			"machine drifted, and plain replay errors of that run are the machine's as much as the model's. A flat line off 1 is the model's.",
 		Legend: []draw.Key{
 			{P: draw.Decode, Text: "inside 0.9–1.1"}, {P: draw.Bad, Text: "leaves 0.9–1.1"}, {P: draw.GridLine, Area: true, Text: "0.9–1.1"},

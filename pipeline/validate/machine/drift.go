@@ -4,6 +4,7 @@
 package machine
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -13,47 +14,102 @@ import (
 )
 
 const (
-	driftBlockNs   = int64(20e9)
-	driftMinRows   = 5 // a block with fewer rows takes its predecessor's factor
+	driftMinRows   = 5    // a block with fewer rows takes its predecessor's factor
+	worthAShorter  = 0.01 // of a step: how much nearer shorter blocks must come, on rows they were not made of
 	driftLo        = 0.9
 	driftHi        = 1.1
 	nsPerS         = 1e9
 	driftRangeText = "0.9-1.1"
 )
 
+// driftBlocksNs are the lengths a block may have, longest first.
+var driftBlocksNs = [...]int64{20e9, 10e9, 5e9}
+
 // Drift is the machine's speed over time: the median of y/prediction in blocks
-// of 20 seconds. A factor above 1 is a slower machine, or a model that predicts
-// too little.
+// of 20, 10 or 5 seconds (spec#drift). A factor above 1 is a slower machine, or a
+// model that predicts too little.
 type Drift struct {
 	OriginNs int64 // monotonic, start of block 0: the first row
+	BlockNs  int64
 	Points   []result.DriftPoint
 	factors  []float64 // by block, gaps filled from the block before
 	median   float64   // of factors
 }
 
 // DriftOf makes the curve of rows in any order; timeNs monotonic, y and pred in us.
+// Blocks are as short as the rows bear out: the curve of every second row must come
+// nearer to the other rows, by 1 % of a step, than the one of longer blocks does.
 func DriftOf(timeNs []int64, y, pred []float64) *Drift {
-	d := &Drift{}
 	if len(timeNs) == 0 {
-		return d
+		return &Drift{}
 	}
-	d.OriginNs = slices.Min(timeNs)
-	ratios := map[int64][]float64{}
+	var halves [2]ratios
+	all := ratios{originNs: slices.Min(timeNs)}
+	for n, i := range inTime(timeNs) {
+		all.add(timeNs[i], y[i]/pred[i])
+		halves[n%2].originNs = all.originNs
+		halves[n%2].add(timeNs[i], y[i]/pred[i])
+	}
+	best, least := driftBlocksNs[0], math.Inf(1)
+	for _, blockNs := range driftBlocksNs {
+		a, b := halves[0].curve(blockNs), halves[1].curve(blockNs)
+		if err := a.error(&halves[1]) + b.error(&halves[0]); err < least-worthAShorter*float64(len(timeNs)) {
+			best, least = blockNs, err
+		}
+	}
+	return all.curve(best)
+}
+
+// inTime are the positions of the stamps in ascending order, equal ones as given.
+func inTime(timeNs []int64) []int {
+	order := make([]int, len(timeNs))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(timeNs[a], timeNs[b]) })
+	return order
+}
+
+// ratios are measured over predicted step times at their stamps.
+type ratios struct {
+	originNs int64
+	at       []int64
+	of       []float64
+}
+
+func (r *ratios) add(ns int64, ratio float64) { r.at, r.of = append(r.at, ns), append(r.of, ratio) }
+
+// curve is the drift in blocks of one length.
+func (r *ratios) curve(blockNs int64) *Drift {
+	d := &Drift{OriginNs: r.originNs, BlockNs: blockNs}
+	byBlock := map[int64][]float64{}
 	last := int64(0)
-	for i, t := range timeNs {
-		b := (t - d.OriginNs) / driftBlockNs
+	for i, ns := range r.at {
+		b := (ns - r.originNs) / blockNs
 		last = max(last, b)
-		ratios[b] = append(ratios[b], y[i]/pred[i])
+		byBlock[b] = append(byBlock[b], r.of[i])
 	}
 	for b := int64(0); b <= last; b++ {
-		if r := ratios[b]; len(r) >= driftMinRows {
-			start := float64(b) * float64(driftBlockNs) / nsPerS
-			d.Points = append(d.Points, result.DriftPoint{StartS: start, Factor: stat.Median(r), Rows: len(r)})
+		if in := byBlock[b]; len(in) >= driftMinRows {
+			d.Points = append(d.Points, result.DriftPoint{StartS: d.startS(b), Factor: stat.Median(in), Rows: len(in)})
 		}
 	}
 	d.fill(last + 1)
 	return d
 }
+
+// error is the sum of |log(ratio/factor)| over rows.
+func (d *Drift) error(r *ratios) float64 {
+	sum := 0.0
+	for i, ns := range r.at {
+		if r.of[i] > 0 {
+			sum += math.Abs(math.Log(r.of[i] / d.At(ns)))
+		}
+	}
+	return sum
+}
+
+func (d *Drift) startS(block int64) float64 { return float64(block) * float64(d.BlockNs) / nsPerS }
 
 func (d *Drift) fill(blocks int64) {
 	if len(d.Points) == 0 {
@@ -61,8 +117,7 @@ func (d *Drift) fill(blocks int64) {
 	}
 	factor, next := d.Points[0].Factor, 0
 	for b := int64(0); b < blocks; b++ {
-		start := float64(b) * float64(driftBlockNs) / nsPerS
-		if next < len(d.Points) && d.Points[next].StartS <= start {
+		if next < len(d.Points) && d.Points[next].StartS <= d.startS(b) {
 			factor, next = d.Points[next].Factor, next+1
 		}
 		d.factors = append(d.factors, factor)
@@ -76,7 +131,7 @@ func (d *Drift) At(ns int64) float64 {
 	if len(d.factors) == 0 {
 		return 1
 	}
-	b := (ns - d.OriginNs) / driftBlockNs
+	b := (ns - d.OriginNs) / d.BlockNs
 	return d.factors[max(0, min(b, int64(len(d.factors)-1)))]
 }
 
@@ -120,5 +175,5 @@ func (d *Drift) Finding(run string) []trace.Finding {
 		return nil
 	}
 	return []trace.Finding{trace.Findingf(codeMachineDrift,
-		"run %s: measured/predicted step time reaches %.2f in a 20-second block, want %s", run, far, driftRangeText)}
+		"run %s: measured/predicted step time reaches %.2f in a %.0f-second block, want %s", run, far, d.startS(1), driftRangeText)}
 }

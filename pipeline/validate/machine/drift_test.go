@@ -2,6 +2,7 @@ package machine
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 )
 
@@ -52,5 +53,29 @@ func TestDriftGapsTakeTheBlockBefore(t *testing.T) {
 	}
 	if empty := DriftOf(nil, nil, nil); empty.At(1) != 1 || len(empty.Points) != 0 {
 		t.Error("no rows: want factor 1 and no points")
+	}
+}
+
+// TestDriftBlocksAreAsShortAsRowsBearOut: a machine that changes its speed every 5 s
+// gets blocks of 5 s, one that errs at random keeps 20.
+func TestDriftBlocksAreAsShortAsRowsBearOut(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 1))
+	curve := func(factor func(s int64) float64) *Drift {
+		var at []int64
+		var y, pred []float64
+		for i := range int64(6000) { // 120 s at 20 ms
+			at, pred = append(at, i*20e6), append(pred, 20e3)
+			y = append(y, 20e3*factor(i/50)*math.Exp(0.2*rng.NormFloat64()))
+		}
+		return DriftOf(at, y, pred)
+	}
+	if d := curve(func(int64) float64 { return 1.2 }); d.BlockNs != 20e9 || d.Swing() > 1.1 {
+		t.Errorf("random errors: got blocks of %d ns, swing %.3f", d.BlockNs, d.Swing())
+	}
+	if d := curve(func(s int64) float64 { return 1 + 0.5*float64(s/5%2) }); d.BlockNs != 5e9 || math.Abs(d.At(7e9)-1.5) > 0.1 {
+		t.Errorf("a speed that changes every 5 s: got blocks of %d ns, factor %.3f in the second", d.BlockNs, d.At(7e9))
+	}
+	if d := curve(func(s int64) float64 { return 1 + 0.5*float64(s/40%2) }); d.BlockNs != 20e9 {
+		t.Errorf("a speed that changes every 40 s: got blocks of %d ns", d.BlockNs)
 	}
 }

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
@@ -54,6 +55,27 @@ func halvesD(real []float64) *float64 {
 	}
 	h := len(real) / 2
 	d := stat.KolmogorovSmirnov(real[:h], real[h:]).D
+	return &d
+}
+
+// twinD is the median D of one replication against all the others: how far the
+// recording of a machine that is exactly as modelled would be from its replay, by the
+// chance of single steps alone (spec#twins). ends are the lengths of sim after each
+// replication; nil with fewer than two.
+func twinD(sim []float64, ends []int) *float64 {
+	var ds []float64
+	from := 0
+	for _, to := range ends {
+		others := slices.Concat(sim[:from], sim[to:])
+		if to > from && len(others) > 0 {
+			ds = append(ds, stat.KolmogorovSmirnov(sim[from:to], others).D)
+		}
+		from = to
+	}
+	if len(ds) < 2 {
+		return nil
+	}
+	d := stat.Median(ds)
 	return &d
 }
 

@@ -159,6 +159,7 @@ func (p *Phase) us(ns int64) int64 {
 // sample is what one replay and the recording say about the compared requests.
 type sample struct {
 	real, sim map[string][]float64 // ms by metric, in order of arrival
+	ends      map[string][]int     // by metric: len(sim) after each replication
 	compared  int
 	excluded  map[string]int
 }
@@ -174,11 +175,14 @@ func (p *Phase) sample(variant string, splitNs int64) *sample {
 	if len(replications) == 0 {
 		return nil
 	}
-	s := &sample{real: map[string][]float64{}, sim: map[string][]float64{}, excluded: map[string]int{}}
+	s := &sample{real: map[string][]float64{}, sim: map[string][]float64{}, ends: map[string][]int{}, excluded: map[string]int{}}
 	for k, res := range replications {
 		departed := lastDeparture(p.obs, res)
 		for i := range p.obs {
 			s.pair(&p.obs[i], &res.Requests[i], splitNs, departed, k == 0)
+		}
+		for _, metric := range metricNames {
+			s.ends[metric] = append(s.ends[metric], len(s.sim[metric]))
 		}
 	}
 	return s
@@ -242,7 +246,13 @@ func (s *sample) metrics(paired bool) *result.Metrics {
 	if s == nil {
 		return nil
 	}
-	of := func(name string) *result.Metric { return compare(s.real[name], s.sim[name], paired) }
+	of := func(name string) *result.Metric {
+		m := compare(s.real[name], s.sim[name], paired)
+		if m != nil {
+			m.TwinD = twinD(s.sim[name], s.ends[name])
+		}
+		return m
+	}
 	return &result.Metrics{TTFT: of("ttft"), ITL: of("itl"), E2E: of("e2e")}
 }
 
