@@ -19,6 +19,7 @@ const (
 	OutsideHardware       trace.Code = "outside_trained_hardware"
 	OutsideTP             trace.Code = "outside_trained_tp"
 	ImpossibleCoefficient trace.Code = "impossible_coefficient"
+	fileChanged           trace.Code = "coefficients_changed"
 )
 
 // Codes describes every code of this package.
@@ -49,6 +50,8 @@ var Codes = []trace.CodeEntry{
 		Action: "Trust the leave-one-configuration-out error, not the hold-out error."},
 	{Code: OutsideHardware, Kind: "warning", Meaning: "The deployment's hardware is not one the coefficients were trained on.",
 		Action: "Trust the leave-one-configuration-out error, not the hold-out error."},
+	{Code: fileChanged, Kind: "warning", Meaning: "The coefficient file is not as it was written: the digest in its last line is another. " +
+		"Its values are used as they stand.", Action: "Nothing when you edited it on purpose (remove the line then); else export it again."},
 	{Code: ImpossibleCoefficient, Kind: "finding", Meaning: "A step-time coefficient of the relative recipe is negative, which its fit " +
 		"cannot give.", Action: "Restore the file, or refit; a hand-edited value can make steps shorter than nothing."},
 	{Code: OutsideTP, Kind: "warning", Meaning: "The deployment's tensor-parallel size is not one the coefficients were trained on.",

@@ -44,6 +44,12 @@ func Load(r io.Reader, file string) (*Set, error) {
 	if err != nil {
 		return nil, placed(file, text, err)
 	}
+	if wire.Digest != "" && !intact(text) {
+		s.Changed = true
+		if found := s.Doubts(); !slices.Contains(s.Warnings, found[0]) {
+			s.Warnings = append(found, s.Warnings...)
+		}
+	}
 	return s, nil
 }
 

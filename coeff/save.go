@@ -28,7 +28,7 @@ func (s *Set) Save(w io.Writer) error {
 	if err := enc.Close(); err != nil {
 		return fmt.Errorf("encode coefficients: %w", err)
 	}
-	if _, err := w.Write(text.Bytes()); err != nil {
+	if _, err := w.Write(withDigest(text.Bytes())); err != nil {
 		return fmt.Errorf("write coefficients: %w", err)
 	}
 	return nil
@@ -59,7 +59,7 @@ func (s *Set) wire() (*wireSet, error) {
 		}
 		p.Configs = append(p.Configs, c)
 	}
-	return &wireSet{s.SchemaVersion, s.ToolVersion, s.Platform, s.Command, s.Inputs, p}, nil
+	return &wireSet{s.SchemaVersion, s.ToolVersion, s.Platform, s.Command, s.Inputs, p, ""}, nil
 }
 
 func wireFactors(fs []Factor) map[string]float64 {

@@ -59,6 +59,7 @@ type Set struct {
 	Warnings        []trace.Finding
 	Configs         []Config
 	Library         *Library // of the library; nil: fitted to traces
+	Changed         bool     // the file it was read from is not as it was written; not saved
 }
 
 // Input is one file a result was made from, named relative to the given RUNDIR

@@ -15,6 +15,7 @@ type wireSet struct {
 	Command       string      `yaml:"command"`
 	Inputs        []Input     `yaml:"inputs"`
 	Physics       wirePhysics `yaml:"physics_coefficients"`
+	Digest        string      `yaml:"digest,omitempty"` // the last line, see digest.go
 }
 
 type wirePhysics struct {

@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -148,8 +147,9 @@ func (o *ExportOptions) source(fitFile string) (export.Source, error) {
 		return export.Source{}, err
 	}
 	src := export.Source{Fit: &result.Fit{}, FitInput: in}
-	if err := result.Read(bytes.NewReader(data), src.Fit); err != nil {
-		return src, folder.NotOurs(fitFile, err)
+	var changed doubts
+	if err := folder.ParseDocument(fitFile, data, src.Fit, changed.add); err != nil {
+		return src, err
 	}
 	from, beside := o.Validation, o.Validation == ""
 	if beside {
@@ -157,7 +157,7 @@ func (o *ExportOptions) source(fitFile string) (export.Source, error) {
 	}
 	if from != "none" {
 		val := &result.Validation{}
-		switch err := folder.ReadDocument(from, val); {
+		switch err := folder.ReadDocument(from, val, changed.add); {
 		case err == nil:
 			src.Validation = val
 		case beside && errors.Is(err, fs.ErrNotExist):
@@ -165,6 +165,7 @@ func (o *ExportOptions) source(fitFile string) (export.Source, error) {
 			return src, err
 		}
 	}
+	src.Doubts, src.Fit.Warnings = changed.found, changed.before(src.Fit.Warnings)
 	src.Step = func(d deploy.Deployment) (export.StepTimer, error) {
 		set, err := export.Native(src.Fit, nil)
 		if err != nil {
@@ -181,5 +182,5 @@ func exportAs(src export.Source, format export.Format, opt export.Options) (*exp
 		return export.Export(src, format, opt)
 	}
 	data, err := CoefficientFile(src.Fit, src.Validation)
-	return &export.Output{Files: []export.File{{Data: data}}}, err
+	return &export.Output{Files: []export.File{{Data: data}}, Warnings: src.Doubts}, err
 }

@@ -29,6 +29,7 @@ type FitOptions struct {
 	Config   *result.Config
 	Warn     func([]trace.Finding) // hears what stands in no document; nil: nobody
 	Progress trace.Progress
+	doubts   doubts
 }
 
 // DefaultFitOptions are those of the command line.
@@ -65,7 +66,8 @@ func Fit(ctx context.Context, in string, o FitOptions) (*result.Fit, error) {
 		return nil, err
 	}
 	defer release()
-	ext, err := folder.ReadExtract(in, o.Warn)
+	o.doubts.tell = o.Warn
+	ext, err := folder.ReadExtract(in, o.doubts.add)
 	if err != nil {
 		return nil, err
 	}
@@ -94,6 +96,7 @@ func fitFolder(ctx context.Context, in string, ext *result.Extract, o FitOptions
 	if err != nil {
 		return nil, err
 	}
+	doc.Warnings = o.doubts.before(doc.Warnings)
 	if err := writeFit(o.Out, doc); err != nil {
 		return nil, err
 	}

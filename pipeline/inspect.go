@@ -91,18 +91,23 @@ func Extracted(inputs []string) (folders, others []string) {
 }
 
 func (o *InspectOptions) inspectFolder(ctx context.Context, dir string) (*result.Inspect, error) {
-	ext, err := folder.ReadExtract(dir, o.Extract.Warn)
+	heard := doubts{tell: o.Extract.Warn}
+	ext, err := folder.ReadExtract(dir, heard.add)
 	if err != nil {
 		return nil, err
 	}
 	var f *result.Fit
 	if _, err := os.Stat(filepath.Join(dir, folder.FitFile)); err == nil {
 		f = &result.Fit{}
-		if err := folder.ReadDocument(filepath.Join(dir, folder.FitFile), f); err != nil {
+		if err := folder.ReadDocument(filepath.Join(dir, folder.FitFile), f, heard.add); err != nil {
 			return nil, err
 		}
 	}
-	return o.inspected(ctx, dir, ext, f)
+	doc, err := o.inspected(ctx, dir, ext, f)
+	if err == nil {
+		doc.Warnings = heard.before(doc.Warnings)
+	}
+	return doc, err
 }
 
 // inspectRecordings extracts to a temporary folder.

@@ -34,6 +34,7 @@ type ValidateOptions struct {
 	Special          bool   // read pipes and devices given as files
 	Config           *result.Config
 	Warn             func([]trace.Finding) // hears what stands in no document; nil: nobody
+	doubts           doubts
 }
 
 // DefaultValidateOptions are those of the command line.
@@ -74,7 +75,8 @@ func Validate(ctx context.Context, in string, o ValidateOptions) (*result.Valida
 		return nil, nil, err
 	}
 	defer release()
-	ext, err := folder.ReadExtract(in, o.Warn)
+	o.doubts.tell = o.Warn
+	ext, err := folder.ReadExtract(in, o.doubts.add)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -100,9 +102,11 @@ func (o *ValidateOptions) fitToJudge(in string) (*result.Fit, error) {
 		path = filepath.Join(in, folder.FitFile)
 	}
 	f := &result.Fit{}
-	err := folder.ReadDocument(path, f)
+	changed := doubts{tell: o.doubts.add}
+	err := folder.ReadDocument(path, f, changed.add)
 	switch {
 	case err == nil:
+		f.Warnings = changed.before(f.Warnings)
 		return f, nil
 	case errors.Is(err, fs.ErrNotExist) && o.Coefficients != "" && o.Fit == "":
 		return nil, nil
@@ -123,9 +127,8 @@ func validateFolder(ctx context.Context, in string, ext *result.Extract, f *resu
 	if err != nil {
 		return nil, err
 	}
-	if len(skipped) > 0 {
-		val.Warnings = append(skipped, val.Warnings...)
-	}
+	o.doubts.found = append(o.doubts.found, skipped...)
+	val.Warnings = o.doubts.before(val.Warnings)
 	if err := folder.WriteDocument(filepath.Join(o.Out, folder.ValidationFile), val); err != nil {
 		return nil, err
 	}
@@ -161,6 +164,7 @@ func (o *ValidateOptions) judge(ctx context.Context, in string, ext *result.Extr
 	val, err := validateSet(ctx, in, ext, set, f, o.Options, h)
 	if err == nil {
 		val.Inputs = append(append([]result.Input{}, val.Inputs...), file)
+		val.Warnings = append(set.Doubts(), val.Warnings...)
 	}
 	return val, err
 }

@@ -6,11 +6,15 @@ package result
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 )
 
@@ -25,6 +29,9 @@ type Header struct {
 	Command       string  `json:"command"`  // stage and the options that can change the result, sorted
 	Inputs        []Input `json:"inputs"`
 	Config        *Config `json:"config,omitempty"` // the pipeline.yaml that set options; absent without one
+	// Digest binds the document: SHA-256 of its text with this value empty and
+	// no space between tokens. Write fills it in; "" in older documents.
+	Digest string `json:"document_digest"`
 }
 
 // Config is a pipeline.yaml and the flags it set, as they would stand on the
@@ -54,19 +61,67 @@ func Platform() string {
 	return name
 }
 
-// Write encodes a document: two-space indent, no HTML escaping, final newline.
+// Write encodes a document: two-space indent, no HTML escaping, final newline. A
+// document with a [Header] gets its digest.
 func Write(w io.Writer, doc any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(doc)
+	b, err := Marshal(doc)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(b)
+	return err
 }
 
 // Marshal is Write into memory.
 func Marshal(doc any) ([]byte, error) {
 	var b bytes.Buffer
-	err := Write(&b, doc)
-	return b.Bytes(), err
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(doc); err != nil {
+		return nil, err
+	}
+	return sealed(b.Bytes())
+}
+
+// digestLine is where the digest stands in what Marshal encodes. Text of two
+// spaces' indentation is the document's own: line breaks within values are escaped.
+var digestLine = regexp.MustCompile(`\n  "document_digest": "([0-9a-f]*)"`)
+
+// sealed is the text with its digest; a text without a place for it stays.
+func sealed(text []byte) ([]byte, error) {
+	at := digestLine.FindSubmatchIndex(text)
+	if at == nil {
+		return text, nil
+	}
+	blank := slices.Concat(text[:at[2]], text[at[3]:])
+	sum, err := digest(blank)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(blank[:at[2]], []byte(sum), blank[at[2]:]), nil
+}
+
+// digest is the SHA-256 of a JSON text without the space between its tokens.
+func digest(text []byte) (string, error) {
+	var b bytes.Buffer
+	if err := json.Compact(&b, text); err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(b.Bytes())
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// Intact reports whether the values of a document are those it was written with:
+// the digest in it is that of the text around it. A document without a digest is
+// of an older version or another program, and counts as intact.
+func Intact(text []byte) bool {
+	var head Header
+	if json.Unmarshal(text, &head) != nil || head.Digest == "" {
+		return true
+	}
+	sum, err := digest(bytes.Replace(text, []byte(head.Digest), nil, 1))
+	return err == nil && sum == head.Digest
 }
 
 // Read decodes a document strictly: another schema version and unknown keys are errors.
@@ -75,6 +130,11 @@ func Read(r io.Reader, doc any) error {
 	if err != nil {
 		return err
 	}
+	return ReadText(text, doc)
+}
+
+// ReadText is Read from memory.
+func ReadText(text []byte, doc any) error {
 	var head struct {
 		SchemaVersion string `json:"schema_version"`
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/fit/grams"
 	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/fit/prepare"
+	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/kernels"
 	"github.com/blis-train/blis-train/pipeline/library"
 	"github.com/blis-train/blis-train/pipeline/predictor/decision"
@@ -70,6 +71,7 @@ func codeRooms() []codeRoom {
 		{"pipeline/features", features.Codes},
 		{"pipeline/features/basis", basis.Codes},
 		{"pipeline/fit", fit.Codes},
+		{"pipeline/folder", folder.Codes},
 		{"pipeline/fit/describe", describe.Codes},
 		{"pipeline/fit/estimate", estimate.Codes},
 		{"pipeline/fit/grams", grams.Codes},

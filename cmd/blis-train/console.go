@@ -33,6 +33,7 @@ type console struct {
 	session  *session
 	settings settings // of pipeline.yaml
 
+	told map[trace.Finding]bool // warnings printed
 	mu   sync.Mutex
 	last map[string]time.Time
 	open bool // a progress line is on the screen
@@ -108,9 +109,19 @@ func (con *console) sayf(format string, args ...any) {
 	con.line("info", fmt.Sprintf(format, args...))
 }
 
-// warn prints findings; they are shown even with --quiet, since they change what a number means.
+// warn prints findings, each once; they are shown even with --quiet, since they change what a number means.
 func (con *console) warn(findings []trace.Finding) {
 	for _, f := range findings {
+		con.mu.Lock()
+		again := con.told[f]
+		if con.told == nil {
+			con.told = map[trace.Finding]bool{}
+		}
+		con.told[f] = true
+		con.mu.Unlock()
+		if again {
+			continue
+		}
 		con.line("warning", fmt.Sprintf("%s: %s", f.Code, f.Message))
 	}
 }

@@ -25,7 +25,9 @@ const (
 
 func writeDoc(path string, doc any) error { return folder.WriteDocument(path, doc) }
 
-func readDoc(path string, doc any) error { return folder.ReadDocument(path, doc) }
+func (con *console) readDoc(path string, doc any) error {
+	return folder.ReadDocument(path, doc, con.warn)
+}
 
 func readExtract(con *console, dir string) (*result.Extract, error) {
 	return folder.ReadExtract(dir, con.warn)

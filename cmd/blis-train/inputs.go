@@ -29,5 +29,9 @@ func (con *console) readInput(path string) ([]byte, result.Input, error) {
 
 // loadSet reads a coefficient file.
 func (con *console) loadSet(path string) (*coeff.Set, result.Input, error) {
-	return folder.LoadCoefficients(path, con.special)
+	set, in, err := folder.LoadCoefficients(path, con.special)
+	if err == nil {
+		con.warn(set.Doubts())
+	}
+	return set, in, err
 }

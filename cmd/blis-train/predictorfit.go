@@ -158,7 +158,7 @@ func extractFor(c *cli.Context, con *console, out string) (*result.Extract, erro
 // these options and tool.
 func rowsFor(c *cli.Context, con *console, in, out string, ext *result.Extract, o decision.Options) (*result.PredictorRows, error) {
 	doc := &result.PredictorRows{}
-	err := readDoc(filepath.Join(out, pipeline.PredictorRowsFile), doc)
+	err := con.readDoc(filepath.Join(out, pipeline.PredictorRowsFile), doc)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
@@ -200,7 +200,7 @@ func predictorPhysics(c *cli.Context, con *console, in string, o *race.Options) 
 		return &pipeline.Coefficients{Name: filepath.Base(path), Set: set}, filepath.Base(path), err
 	}
 	doc := &result.Fit{}
-	if err := readDoc(path, doc); err != nil {
+	if err := con.readDoc(path, doc); err != nil {
 		return nil, "", err
 	}
 	set, err := export.Native(doc, nil)
@@ -365,7 +365,7 @@ func (con *console) loadPredictor(path string) (*loadedPredictor, result.Input, 
 		return nil, in, err
 	}
 	p := &loadedPredictor{}
-	return p, in, readDoc(path, &p.Predictor)
+	return p, in, con.readDoc(path, &p.Predictor)
 }
 
 // rowOptions are the options the predictor's rows were made with; only what

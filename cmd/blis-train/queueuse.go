@@ -224,7 +224,7 @@ func (con *console) readQueue(path string) (*result.Queue, result.Input, error) 
 		return nil, in, err
 	}
 	doc := &result.Queue{}
-	return doc, in, readDoc(path, doc)
+	return doc, in, con.readDoc(path, doc)
 }
 
 // finishQueue writes and shows a document.

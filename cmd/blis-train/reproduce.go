@@ -116,13 +116,16 @@ func reproduce(c *cli.Context, con *console, file string, set *coeff.Set, doc *r
 	if err != nil {
 		return err
 	}
+	recorded, _, err := con.readInput(file)
+	if err != nil {
+		return err
+	}
+	if _, bound := coeff.Body(recorded); !bound { // of an older version
+		refit, _ = coeff.Body(refit)
+	}
 	in := folder.InputOf(filepath.Base(file), refit)
 	doc.Refit, doc.Identical = &in, in.SHA256 == doc.File.SHA256
 	if !doc.Identical {
-		recorded, _, err := con.readInput(file)
-		if err != nil {
-			return err
-		}
 		doc.Differences = append(platformDifference(set.Platform), lineDifferences(recorded, refit)...)
 	}
 	return nil

@@ -84,6 +84,7 @@ type Source struct {
 	Fit        *result.Fit
 	FitInput   result.Input       // fit.json itself: name, bytes, sha256
 	Validation *result.Validation // nil: not validated
+	Doubts     []trace.Finding    // about those files
 	// Step returns the step time of one configuration under the fit's physics
 	// coefficients; needed by wva and inferno only.
 	Step func(deploy.Deployment) (StepTimer, error)
@@ -166,7 +167,10 @@ func Export(src Source, f Format, opt Options) (*Output, error) {
 
 // validationWarnings says what a reader of the export should know first.
 func validationWarnings(src Source) []trace.Finding {
-	v := src.Validation
+	return append(slices.Clip(src.Doubts), verdictWarnings(src.Validation)...)
+}
+
+func verdictWarnings(v *result.Validation) []trace.Finding {
 	if v == nil {
 		return []trace.Finding{trace.Findingf(notValidated, "no validation.json was given; the sidecar says so")}
 	}

@@ -3,6 +3,7 @@ package extract
 import (
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 
@@ -42,9 +43,9 @@ func checkTable(out string, run *result.ExtractRun, name string, owner map[strin
 	dir, want := table.RunDir(out, run.ID), run.Tables[name]
 	in := source.Input{}
 	for _, format := range []table.Format{table.Parquet, table.Arrow} {
-		path := filepath.Join(dir, name+"."+string(format))
-		if _, err := os.Stat(path); err == nil {
-			in = source.Input{Path: path, Name: filepath.Base(path)}
+		file := filepath.Join(dir, name+"."+string(format))
+		if _, err := os.Stat(file); err == nil {
+			in = source.Input{Path: file, Name: filepath.Base(file)}
 			break
 		}
 	}
@@ -76,5 +77,5 @@ func checkTable(out string, run *result.ExtractRun, name string, owner map[strin
 		return nil, trace.Errorf(codeTableRows, "%s: got %d rows, %s counts %d", in.Path, n, documentName, want).WithHint(hint)
 	}
 	return []trace.Finding{trace.Findingf(codeTableRewritten, "%s is not the file that extract wrote; its values are used as they stand",
-		in.Path)}, nil
+		path.Join(tablesDir, runPrefix+run.ID, in.Name))}, nil
 }

@@ -71,6 +71,9 @@ func (f *fitter) setPrior(s *estimate.Solved) error {
 			return trace.Errorf(options.CodeBadOption, "--prior %s: got a set of version %s with %d rows of covariance, want version %s with %d",
 				f.o.Prior, set.SpecVersion, len(set.Covariance), f.o.Spec, p)
 		}
+		if i == 0 {
+			f.warn(set.Doubts()...)
+		}
 		on := set.On(d)
 		means = append(means, coeff.Values(on.Beta))
 		for j := range p {

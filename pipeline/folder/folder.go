@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -124,15 +123,24 @@ func WriteDocument(path string, doc any) error {
 	return files.Write(path, b)
 }
 
-// ReadDocument reads a document of package result.
-func ReadDocument(path string, doc any) error {
-	f, err := files.Open(path, false)
+// ReadDocument reads a document of package result. warn, unless nil, hears when its
+// values are not those it was written with; they are used all the same.
+func ReadDocument(path string, doc any, warn func([]trace.Finding)) error {
+	text, err := files.Read(path, MaxInput, false)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	if err := result.Read(io.LimitReader(f, MaxInput), doc); err != nil {
+	return ParseDocument(path, text, doc, warn)
+}
+
+// ParseDocument is ReadDocument of the text of the file.
+func ParseDocument(path string, text []byte, doc any, warn func([]trace.Finding)) error {
+	if err := result.ReadText(text, doc); err != nil {
 		return NotOurs(path, err)
+	}
+	if warn != nil && !result.Intact(text) {
+		warn([]trace.Finding{trace.Findingf(codeDocumentChanged, "%s was changed after it was written; its values are used as they stand",
+			filepath.Base(path))})
 	}
 	return nil
 }
@@ -173,10 +181,11 @@ func InputOf(name string, data []byte) result.Input {
 }
 
 // ReadExtract reads extract.json of an output folder and compares the tables with
-// it. warn, unless nil, hears of tables that another program wrote anew.
+// it. warn, unless nil, hears of a changed document and of tables that another
+// program wrote anew.
 func ReadExtract(dir string, warn func([]trace.Finding)) (*result.Extract, error) {
 	ext := &result.Extract{}
-	if err := ReadDocument(filepath.Join(dir, ExtractFile), ext); err != nil {
+	if err := ReadDocument(filepath.Join(dir, ExtractFile), ext, warn); err != nil {
 		hint := fmt.Sprintf("blis-train extract RUNDIR -o %s", dir)
 		if runs, _ := extract.Discover([]string{dir}, nil, nil); len(runs) > 0 {
 			hint = fmt.Sprintf("%s holds recordings: blis-train extract %s -o OUT", dir, dir)

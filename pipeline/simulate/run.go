@@ -73,7 +73,7 @@ func newSimulation(ctx context.Context, o *Options) (*simulation, error) {
 		if sentence != "" && o.Say != nil {
 			o.Say(sentence)
 		}
-		s.set, s.inputs = set, append(s.inputs, in)
+		s.set, s.inputs, s.notes = set, append(s.inputs, in), append(s.notes, set.Doubts()...)
 	}
 	var err error
 	if s.alpha, err = numbers("--alpha-coeffs", o.Alpha); err != nil {

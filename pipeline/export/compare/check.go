@@ -55,7 +55,7 @@ type Vectorizer func(d *deploy.Deployment, batch []trace.Chunk) ([]float64, erro
 // that were not learned, and whether the artifact can drive a replay. With a
 // nil deployment only the artifact itself is judged.
 func Check(set *coeff.Set, d *deploy.Deployment, vec Vectorizer) ([]trace.Finding, error) {
-	out := append(replayable(set), set.Impossible()...)
+	out := slices.Concat(set.Doubts(), replayable(set), set.Impossible())
 	if d == nil {
 		return out, nil
 	}
