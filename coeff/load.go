@@ -81,7 +81,7 @@ func (w *wireSet) set() (*Set, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.Alpha = append(s.Alpha, AlphaModel{target, a.Replay, a.Lambda, terms, rows(a.Covariance), deploymentsOf(a.Deployments)})
+		s.Alpha = append(s.Alpha, AlphaModel{target, a.Replay, a.Lambda, terms, rows(a.Covariance), deploymentsOf(a.Deployments), a.Gamma})
 	}
 	for _, regime := range slices.Sorted(maps.Keys(p.Residuals)) {
 		s.Residuals = append(s.Residuals, RegimeQuantiles{regime, quantiles(p.Residuals[regime])})

@@ -47,7 +47,8 @@ func (s *Set) wire() (*wireSet, error) {
 	}
 	p.Deployments, p.Prompts, p.Devices = wireFactors(s.DeploymentFactors), wireFactors(s.PromptFactors), wireFactors(s.HardwareFactors)
 	for _, m := range s.Alpha {
-		p.Alpha[m.Target] = wireAlpha{m.Replay, m.Lambda, wireTerms(m.Coefficients), wireRows(m.Covariance), wireDeployments(m.Deployments)}
+		p.Alpha[m.Target] = wireAlpha{m.Replay, m.Lambda, wireTerms(m.Coefficients), wireRows(m.Covariance), wireDeployments(m.Deployments),
+			m.Gamma}
 	}
 	for _, r := range s.Residuals {
 		p.Residuals[r.Regime] = pairs(r.Quantiles)

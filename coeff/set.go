@@ -129,6 +129,24 @@ type AlphaModel struct {
 	// Deployments take the place of the coefficients' values on the deployments of
 	// the fit (deploy.Deployment.Label); sorted by name.
 	Deployments []DeploymentValues
+	// Gamma is that of the target's own preemption average (amendment separate-averages); 0: the set's.
+	Gamma float64
+}
+
+// GammaOf is the gamma of a delay's preemption average.
+func (s *Set) GammaOf(m *AlphaModel) float64 {
+	if m.Gamma > 0 {
+		return m.Gamma
+	}
+	return s.Gamma
+}
+
+// Renewal is what [features.Version.Renewal] says of a step; nil where that is the set's gamma always.
+func (s *Set) Renewal() func(sinceUs float64) float64 {
+	if !s.SpecVersion.Has(features.TimeAverage) {
+		return nil
+	}
+	return func(sinceUs float64) float64 { return s.SpecVersion.Renewal(s.Gamma, sinceUs) }
 }
 
 // DeploymentValues are the values of a model's coefficients on one deployment.

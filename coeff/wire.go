@@ -64,6 +64,7 @@ type wireAlpha struct {
 	Covariance   []flow[float64] `yaml:"covariance"`
 	// Deployments are values in the order of Coefficients.
 	Deployments map[string]flow[float64] `yaml:"deployments,omitempty"`
+	Gamma       float64                  `yaml:"gamma,omitempty"`
 }
 
 // wireTerm is one coefficient; the flat form is its bare value.

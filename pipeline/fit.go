@@ -9,6 +9,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/fit/amend"
 	"github.com/blis-train/blis-train/pipeline/fit/grams"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
@@ -24,6 +25,7 @@ type FitOptions struct {
 	Out      string // folder of the results; "": that of the tables
 	SaveGram string // also write the rows' sums to this file; "": do not
 	DumpRows bool   // also write rows.parquet
+	Amend    bool   // also try every amendment of the specification
 	Force    bool   // accept a folder of results that holds foreign files
 	Special  bool   // read pipes and devices given as Gram files
 	Config   *result.Config
@@ -40,6 +42,7 @@ func (o *FitOptions) Table() option.Table {
 	return slices.Concat(o.Options.Table(), option.Table{
 		option.String("save-gram", &o.SaveGram, "also write the rows' sums to `FILE`, to be merged and fitted elsewhere"),
 		option.Switch("dump-rows", &o.DumpRows, "also write rows.parquet: every row of the fit with its features"),
+		option.Switch("try-amendments", &o.Amend, "also try every amendment of the specification on these rows, each alone"),
 		option.Switch("force", &o.Force, "accept an output folder that holds foreign files"),
 	}, o.Filter.Table())
 }
@@ -92,7 +95,13 @@ func fitFolder(ctx context.Context, in string, ext *result.Extract, o FitOptions
 	if err != nil {
 		return nil, err
 	}
+	if o.Amend {
+		command += " --try-amendments"
+	}
 	doc, err := FitTables(ctx, in, ext, o.Options, folder.Header(command, o.Config), o.Progress)
+	if err == nil && o.Amend {
+		doc.Amendments, err = amend.TryEach(ctx, fitSources(in, ext), o.Options)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -152,8 +161,8 @@ func (o *FitOptions) saveGram(ctx context.Context, in string, ext *result.Extrac
 // [Fit] saved. It writes what Fit writes.
 func FitGrams(ctx context.Context, names []string, o FitOptions) (*result.Fit, error) {
 	switch {
-	case o.SaveGram != "" || o.DumpRows:
-		return nil, option.Misusef("fit: --from-gram has no rows to save")
+	case o.SaveGram != "" || o.DumpRows || o.Amend:
+		return nil, option.Misusef("fit: --from-gram has no rows to save or to try amendments on")
 	case o.Out == "":
 		return nil, option.Misusef("fit: --from-gram needs -o OUT")
 	}

@@ -19,6 +19,7 @@ type Fit struct {
 	Alpha      []Model         `json:"alpha"`  // one per alpha target, sorted by target
 	Models     []Model         `json:"models"` // blackbox, trained-physics, roofline on the same rows
 	Warnings   []trace.Finding `json:"warnings"`
+	Amendments []Amendment     `json:"amendments,omitempty"` // those tried on these rows; absent: not asked for
 	// TrainingDate is the UTC date of the latest wall-clock stamp in the inputs.
 	TrainingDate string `json:"training_date"`
 }

@@ -52,6 +52,7 @@ type Engine struct {
 	executed bool     // the iteration under way scheduled tokens
 	gpuFree  int64
 	ema      float64
+	renewed  int64 // time of the step that renewed ema last
 
 	source   rand.PCG
 	rng      *rand.Rand // of source

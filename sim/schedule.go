@@ -21,7 +21,12 @@ func (e *Engine) schedule() (flight, error) {
 		}
 	}
 	b.Running, b.Waiting = int64(len(e.running)), int64(e.waiting.len())
-	e.ema = e.cfg.GammaEMA*float64(b.Preempted)/float64(max(1, b.Running)) + (1-e.cfg.GammaEMA)*e.ema
+	gamma := e.cfg.GammaEMA
+	if e.cfg.Renewal != nil {
+		gamma = e.cfg.Renewal(float64(e.now - e.renewed))
+	}
+	e.renewed = e.now
+	e.ema = gamma*float64(b.Preempted)/float64(max(1, b.Running)) + (1-gamma)*e.ema
 	b.PreemptionEMA = e.ema
 	if e.cpu != nil {
 		e.cpu.planStores(e.cur)

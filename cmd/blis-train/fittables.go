@@ -153,6 +153,15 @@ func modelRows(doc *result.Fit) []table.Row {
 	return out
 }
 
+func amendmentRows(doc *result.Fit) []table.Row {
+	var out []table.Row
+	for _, a := range doc.Amendments {
+		out = append(out, table.Row{a.Name, a.Model, a.Trigger, number(a.Value), a.Threshold, share(a.Without), share(a.With),
+			share(a.WithoutLeftOut), share(a.WithLeftOut), a.Verdict()})
+	}
+	return out
+}
+
 // warnAll prints the warnings of every model once, and those of the runs.
 func (con *console) warnAll(doc *result.Fit) {
 	seen := map[trace.Finding]bool{}

@@ -122,6 +122,7 @@ var rooms = map[string]room{
 		"coeff", "coeff/library", "deploy", "internal/par", "pipeline/features", "pipeline/ridge", "pipeline/ridge/cells", "pipeline/ridge/cv",
 		"pipeline/ridge/gram", "pipeline/rows", "pipeline/score", "result", "stat", "trace",
 	}},
+	"pipeline/fit/amend":   {ours: []string{"pipeline/fit", "pipeline/fit/options", "pipeline/features", "pipeline/rows", "result", "trace"}},
 	"pipeline/fit/factors": {ours: []string{"pipeline/fit/estimate", "pipeline/ridge/gram", "pipeline/rows", "result", "stat"}},
 	"pipeline/fit/describe": {ours: []string{
 		"pipeline/fit/estimate", "pipeline/fit/options", "coeff", "pipeline/ridge", "pipeline/ridge/bootstrap",

@@ -37,6 +37,7 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 		set.Alpha = append(set.Alpha, coeff.AlphaModel{
 			Target: m.Target, Replay: coeff.Replayable(m.Target), Lambda: valueOr(m.Lambda, 0),
 			Coefficients: nativeTerms(m.Coefficients), Covariance: m.Covariance, Deployments: nativeDeployments(m.DeploymentCoefficients),
+			Gamma: ownGamma(m, set.Gamma),
 		})
 	}
 	sort.Slice(set.HardwareFactors, func(i, j int) bool { return set.HardwareFactors[i].Name < set.HardwareFactors[j].Name })
@@ -45,6 +46,14 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 		return nil, fmt.Errorf("native artifact: %w", err)
 	}
 	return set, nil
+}
+
+// ownGamma is a delay's gamma where it is not the set's, else 0.
+func ownGamma(m *result.Model, set float64) float64 {
+	if own := valueOr(m.GammaEMA, set); own != set {
+		return own
+	}
+	return 0
 }
 
 // setText sets a string of a named type without naming the type: what a spec

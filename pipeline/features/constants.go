@@ -6,7 +6,7 @@ func (s *Space) constants() []Quantity {
 	if s.version == V10 {
 		return append(s.dimensions(), s.constants10()...)
 	}
-	if s.version == V11 {
+	if s.version.Base() == V11 {
 		return append(s.dimensions(), s.constants11()...)
 	}
 	return append(append(s.dimensions(), s.constants11()...), s.constants12()...)

@@ -60,13 +60,14 @@ func (f *Feature) PenaltyIn(configs int) float64 {
 // BetaFeatures returns the step-time slots of v in order; shared, do not
 // modify. Nil for an unknown version.
 func BetaFeatures(v Version) []Feature {
-	switch v {
+	steps := func(a *Amendment) []Feature { return a.beta }
+	switch v.Base() {
 	case V10:
-		return beta10
+		return v.amendedList(beta10, steps)
 	case V11:
-		return beta11
+		return v.amendedList(beta11, steps)
 	case V12:
-		return beta12
+		return v.amendedList(beta12, steps)
 	}
 	return nil
 }
@@ -74,11 +75,12 @@ func BetaFeatures(v Version) []Feature {
 // AlphaFeatures returns the queue slots of v in order; shared, do not modify.
 // Nil for an unknown version.
 func AlphaFeatures(v Version) []Feature {
-	switch v {
+	waits := func(a *Amendment) []Feature { return a.alpha }
+	switch v.Base() {
 	case V10:
-		return alpha10
+		return v.amendedList(alpha10, waits)
 	case V11, V12:
-		return alpha11
+		return v.amendedList(alpha11, waits)
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ func New(v Version, d *deploy.Deployment) (*Space, error) {
 		return nil, err
 	}
 	s.derive11()
-	if v != V11 {
+	if v.Base() != V11 {
 		s.derive12()
 	}
 	return s, nil

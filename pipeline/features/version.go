@@ -3,7 +3,7 @@ package features
 import "github.com/blis-train/blis-train/trace"
 
 // Version is a feature-set version (spec#spec-version). It selects derived constants, features,
-// input sourcing and the default target together.
+// input sourcing and the default target together. Amendments may stand behind it, see [Amendment].
 type Version string
 
 // The versions there are. V10 is frozen text, known errors included; V11 is
@@ -18,11 +18,12 @@ const (
 // Versions returns every known version, oldest first.
 func Versions() []Version { return []Version{V10, V11, V12} }
 
-// Check returns an error with code unknown_spec_version unless v is known.
+// Check returns an error with code unknown_spec_version unless v is known, with or without
+// amendments.
 func (v Version) Check() error {
 	for _, known := range Versions() {
-		if v == known {
-			return nil
+		if v.Base() == known {
+			return v.checkAmendments()
 		}
 	}
 	return trace.Errorf(UnknownSpecVersion, "spec_version: got %q, want %s", string(v), trace.OneOf(Versions()))

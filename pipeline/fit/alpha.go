@@ -110,7 +110,7 @@ func (f *fitter) alphaModel(a *alphaFit) (*result.Model, error) {
 	if a.target == rows.Overhead {
 		err = f.solveOverhead(a)
 	} else {
-		err = a.s.SolveAt(a.sel, f.gamma, f.o.RefitAll)
+		err = a.s.SolveAt(a.sel, f.gammaOf(a), f.o.RefitAll)
 	}
 	if err != nil {
 		return nil, err
@@ -125,6 +125,16 @@ func (f *fitter) alphaModel(a *alphaFit) (*result.Model, error) {
 		f.judgeAlpha(a, out)
 	}
 	return out, f.locoAlpha(a, out)
+}
+
+// gammaOf is the variant of a target's preemption average: the one of the step times, unless waits
+// choose their own (amendment separate-averages).
+func (f *fitter) gammaOf(a *alphaFit) int {
+	wait := a.target == rows.Admission || a.target == rows.Queue
+	if scores := a.sel.Scores(); wait && len(scores) > 0 && f.o.Spec.Has(features.SeparateAverages) {
+		return cv.ChooseVariant(scores)
+	}
+	return f.gamma
 }
 
 // solveOverhead is the interval-censored fit at the chosen gamma and lambda.

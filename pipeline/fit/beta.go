@@ -6,10 +6,15 @@ import (
 	"github.com/blis-train/blis-train/pipeline/fit/estimate"
 	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/fit/prepare"
+	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
+
+// componentShare is the share of the columns' variance that a fit in components keeps.
+const componentShare = 0.999
 
 // selectBeta scores the grid of the step-time model.
 func (f *fitter) selectBeta() (*estimate.Solved, estimate.Selections, error) {
@@ -27,6 +32,10 @@ func (f *fitter) selectBeta() (*estimate.Solved, estimate.Selections, error) {
 		if err := f.setPrior(s); err != nil {
 			return nil, estimate.Selections{}, err
 		}
+	}
+	if f.o.Spec.Has(features.Components) {
+		train := p.TrainData()
+		s.Opt.Components(gram.OfRows(train, cells.Weights(train, s.Opt), nil, f.o.Workers), componentShare)
 	}
 	sel, err := s.Choose(f.o.Recipe, "beta")
 	return s, sel, err

@@ -126,7 +126,7 @@ func (f *fitter) locoOther(s *estimate.Solved, m estimate.Selections, out *resul
 // roofline has no free terms: every hardware time at its peak. Its bias says
 // how far from the peak the engine runs.
 func (f *fitter) roofline() (*result.Model, error) {
-	if f.o.Spec != features.V11 {
+	if f.o.Spec.Base() != features.V11 {
 		return nil, fmt.Errorf("the roofline reads 1.1 features")
 	}
 	p := f.beta

@@ -54,11 +54,11 @@ type lastEnd struct {
 
 func newAlphaBuilder(s *Steps, sp *features.Space, o AlphaOptions) *alphaBuilder {
 	p := len(sp.AlphaFeatures())
-	b := &alphaBuilder{s: s, sp: sp, o: o, ema: emas(s.Run.Steps, o.Gamma), parts: Parts(s.Run, s.Dep, o.Split),
+	b := &alphaBuilder{s: s, sp: sp, o: o, ema: s.emas(o.Gamma), parts: Parts(s.Run, s.Dep, o.Split),
 		warm: newWarmUp(s.Run, s.Dep), x: make([]float64, p),
 		t: &Table{Run: s.Run.ID, Config: s.Config, Target: o.Target, Gamma: o.Gamma, P: p,
 			Hits: make([]int, p), Min: filled(p, math.Inf(1)), Max: filled(p, math.Inf(-1))}}
-	b.other = newVariants(b.t, s.Run.Steps, others(o.Gammas, o.Gamma))
+	b.other = s.newVariants(b.t, others(o.Gammas, o.Gamma))
 	if s.Dep.Engine.PrefixCaching {
 		b.hits = s.seen.first
 	}

@@ -84,10 +84,10 @@ func newBetaBuilder(s *Steps, sp *features.Space, vec Vectorizer, o BetaOptions)
 	if o.Target == Cadence {
 		t.Lag = o.Lag
 	}
-	b := &betaBuilder{s: s, sp: sp, vec: vec, o: o, t: t, ema: emas(s.Run.Steps, o.Gamma),
+	b := &betaBuilder{s: s, sp: sp, vec: vec, o: o, t: t, ema: s.emas(o.Gamma),
 		parts: Parts(s.Run, s.Dep, o.Split), warm: newWarmUp(s.Run, s.Dep), sparse: isSparse(s),
 		row1: make([]float64, vec.P), x: make([]float64, vec.P)}
-	b.others = newVariants(t, s.Run.Steps, others(o.Gammas, o.Gamma))
+	b.others = s.newVariants(t, others(o.Gammas, o.Gamma))
 	return b
 }
 

@@ -1,18 +1,15 @@
 package rows
 
-import (
-	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/trace"
-)
+import "github.com/blis-train/blis-train/pipeline/features"
 
 // emas is the preemption average after every recorded step (spec#preemption-average): over all
 // of them in order, before any cleaning.
-func emas(steps []trace.Step, gamma float64) []float64 {
+func (s *Steps) emas(gamma float64) []float64 {
+	steps := s.Run.Steps
 	out := make([]float64, len(steps))
-	var ema float64
+	average := features.Average{Version: s.Version, Gamma: gamma}
 	for i := range steps {
-		ema = features.EMA(ema, gamma, float64(steps[i].NumPreempted), float64(steps[i].RunningDepth))
-		out[i] = ema
+		out[i] = average.Step(steps[i].TsStartNs, float64(steps[i].NumPreempted), float64(steps[i].RunningDepth))
 	}
 	return out
 }

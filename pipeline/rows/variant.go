@@ -21,16 +21,16 @@ type variants struct {
 	x   []float64
 }
 
-func newVariants(t *Table, steps []trace.Step, gammas []float64) variants {
+func (s *Steps) newVariants(t *Table, gammas []float64) variants {
 	for _, g := range gammas {
 		t.Variants = append(t.Variants, Variant{Gamma: g})
 	}
-	if !slices.ContainsFunc(steps, func(s trace.Step) bool { return s.NumPreempted != 0 }) {
+	if !slices.ContainsFunc(s.Run.Steps, func(s trace.Step) bool { return s.NumPreempted != 0 }) {
 		return variants{}
 	}
 	v := variants{x: make([]float64, t.P)}
 	for _, g := range gammas {
-		v.ema = append(v.ema, emas(steps, g))
+		v.ema = append(v.ema, s.emas(g))
 	}
 	return v
 }

@@ -16,7 +16,7 @@ func EngineOf(d *deploy.Deployment, set *coeff.Set) (sim.Config, error) {
 		return sim.Config{}, err
 	}
 	cfg := sim.DefaultConfig(d, latency)
-	cfg.GammaEMA = set.Gamma
+	cfg.GammaEMA, cfg.Renewal = set.Gamma, set.Renewal()
 	if cfg.Overhead, err = delayOf(set, coeff.Overhead, d); err != nil {
 		return cfg, err
 	}

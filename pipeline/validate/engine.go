@@ -14,7 +14,7 @@ import (
 // engine is how a run is replayed: the coefficients' step times (or the latency
 // model of the options), delays from the artifact or the options.
 func (j *job) engine(t *judgedRun, run *trace.Run, dep *deploy.Deployment) (replay.Engine, []trace.Finding, error) {
-	e := replay.Engine{Async: t.lag.lag > 0, Gamma: j.set.Gamma, Seed: j.o.Seed, Drift: t.drift, Done: j.done}
+	e := replay.Engine{Async: t.lag.lag > 0, Gamma: j.set.Gamma, Renewal: j.set.Renewal(), Seed: j.o.Seed, Drift: t.drift, Done: j.done}
 	if t.beta == nil {
 		e.Async = dep.Engine.IsAsync()
 	}

@@ -88,8 +88,9 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 			return nil, err
 		}
 	}
-	for _, m := range set.Alpha {
-		a, err := steps.Alpha(sp, rows.AlphaOptions{Target: m.Target, Gamma: set.Gamma, Split: o.Split, Saturated: t.spans()})
+	for i := range set.Alpha {
+		m := &set.Alpha[i]
+		a, err := steps.Alpha(sp, rows.AlphaOptions{Target: m.Target, Gamma: set.GammaOf(m), Split: o.Split, Saturated: t.spans()})
 		if err != nil {
 			return nil, err
 		}

@@ -29,6 +29,7 @@ func Accuracy(in input.Input, figs []*draw.Figure) page.Section {
 			false))...)
 		s.Blocks = append(s.Blocks, page.Tables(locoTable(f))...)
 		s.Blocks = append(s.Blocks, alphaTables(f)...)
+		s.Blocks = append(s.Blocks, page.Tables(amendmentTable(f))...)
 	}
 	if v := in.Validation; v != nil {
 		s.Blocks = append(s.Blocks, page.Tables(testStepTable(v))...)
@@ -40,6 +41,27 @@ func Accuracy(in input.Input, figs []*draw.Figure) page.Section {
 			"validation.json, runs", true))...)
 	}
 	return s
+}
+
+// amendmentTable is nil where nobody asked for the amendments.
+func amendmentTable(f *result.Fit) *page.Table {
+	if len(f.Amendments) == 0 {
+		return nil
+	}
+	t := &page.Table{ID: "amendments", Caption: "Amendments of the specification, each tried alone on these rows",
+		Cols: []page.Column{{Head: "Amendment"}, {Head: "Model"}, {Head: "Worth a try when"}, {Head: "Value", Num: true},
+			{Head: "Above", Num: true},
+			{Head: "Hold-out error without", Num: true}, {Head: "With", Num: true}, {Head: "Configurations left out without", Num: true},
+			{Head: "With", Num: true}, {Head: "Outcome"}}}
+	for i := range f.Amendments {
+		a := &f.Amendments[i]
+		name := page.Name(a.Name)
+		name.Sub = a.Doc
+		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{name, page.Plain(a.Model), page.Prose(a.Trigger), page.Number(a.Value),
+			page.Number(&a.Threshold), page.Percent(a.Without), page.Percent(a.With), page.Percent(a.WithoutLeftOut),
+			page.Percent(a.WithLeftOut), page.Plain(a.Verdict())}})
+	}
+	return t
 }
 
 var errorCols = []page.Column{

@@ -51,6 +51,9 @@ func Fit(ctx context.Context, files []cells.File, o options.Options) (*result.Fi
 	if o.RefitAll {
 		return nil, trace.Errorf(options.CodeBadOption, "--refit-all: not with --from-gram: hold-out sums serve the report only")
 	}
+	if o.Spec.Has(features.Components) {
+		return nil, trace.Errorf(options.CodeBadOption, "--spec %s: not with --from-gram: sums are fitted in their own columns", o.Spec)
+	}
 	if err := withoutRuns(&file, o.Without); err != nil {
 		return nil, err
 	}

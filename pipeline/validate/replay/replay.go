@@ -30,7 +30,8 @@ type Engine struct {
 	Egress   latency.Delay
 	Async    bool
 	Gamma    float64 // preemption EMA; 0 = the simulator's default
-	KVBlocks int64   // 0 = from the deployment
+	Renewal  func(sinceUs float64) float64
+	KVBlocks int64 // 0 = from the deployment
 	Seed     int64
 	Done     <-chan struct{}  // see sim.Config
 	Noise    *sim.Noise       // residual ratios of the artifact; nil = no noise replay
@@ -100,7 +101,7 @@ func (e Engine) config(dep *deploy.Deployment) sim.Config {
 	c.Overhead, c.Egress, c.Async, c.Seed, c.KVBlocks = e.Overhead, e.Egress, e.Async, e.Seed, e.KVBlocks
 	c.Done = e.Done
 	if e.Gamma > 0 {
-		c.GammaEMA = e.Gamma
+		c.GammaEMA, c.Renewal = e.Gamma, e.Renewal
 	}
 	return c
 }

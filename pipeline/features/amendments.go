@@ -1,0 +1,226 @@
+package features
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Amendment is a change of the specification that somebody proposed and that is not part of any
+// version: it holds where a version names it behind a plus sign, "1.1+queue-pole" (spec#amendments).
+type Amendment struct {
+	Name  string
+	Model string // steps or waits: whose errors show it
+	Doc   string // what changes, in one sentence
+
+	beta, alpha []Feature // take the place of the slot of their name, or stand behind the last
+}
+
+// Names of the amendments that other rooms read.
+const (
+	TimeAverage      = "time-average"
+	SeparateAverages = "separate-averages"
+	Components       = "principal-components"
+)
+
+// amendments, sorted by name: a version names them in this order.
+var amendments = []Amendment{
+	{Name: "log-queue", Model: "waits", Doc: "slot 6 of the waits takes the log of the queue per seat", alpha: []Feature{logQueue}},
+	{Name: "prefill-diversity", Model: "steps", Doc: "a prompt touches experts as 1 + ln(n) tokens do, not as its n",
+		beta: []Feature{diverseWeightLoad, diverseActivation}},
+	{Name: Components, Model: "steps", Doc: "step times are fitted in the leading principal components of the rows"},
+	{Name: "queue-pole", Model: "waits", Doc: "waits get a slot gate/max(0.01, 1 - gate), the pole of a full server",
+		alpha: []Feature{queuePole}},
+	{Name: SeparateAverages, Model: "waits", Doc: "waits choose the gamma of their preemption average themselves"},
+	{Name: "split-gates", Model: "waits", Doc: "the queue's drain is gated by seats and by memory, each with its own coefficient",
+		alpha: []Feature{seatDrain, memoryDrain}},
+	{Name: TimeAverage, Model: "steps", Doc: "the preemption average forgets by time, 1 - exp(-dt/tau), not by step"},
+}
+
+// Amendments returns every amendment, sorted by name; shared, do not modify.
+func Amendments() []Amendment { return amendments }
+
+// Base is the version without its amendments.
+func (v Version) Base() Version {
+	base, _, _ := strings.Cut(string(v), "+")
+	return Version(base)
+}
+
+// Has reports an amendment of the version.
+func (v Version) Has(name string) bool { return slices.Contains(v.amendments(), name) }
+
+// With is the version with one more amendment.
+func (v Version) With(name string) Version {
+	names := append(v.amendments(), name)
+	slices.Sort(names)
+	return Version(strings.Join(append([]string{string(v.Base())}, slices.Compact(names)...), "+"))
+}
+
+// amended are the names behind the version.
+func (v Version) amendments() []string { return strings.Split(string(v), "+")[1:] }
+
+// checkAmendments wants known names in order, and none on 1.0, which is frozen.
+func (v Version) checkAmendments() error {
+	names := v.amendments()
+	if len(names) == 0 {
+		return nil
+	}
+	var known []string
+	for _, a := range amendments {
+		known = append(known, a.Name)
+	}
+	for i, name := range names {
+		switch {
+		case v.Base() == V10:
+			return trace.Errorf(UnknownSpecVersion, "spec_version: got %q, want 1.0 as it is, or amendments of 1.1 or 1.2", string(v))
+		case !slices.Contains(known, name):
+			return trace.Errorf(UnknownSpecVersion, "spec_version: got amendment %q, want %s", name, trace.OneOf(known))
+		case i > 0 && names[i-1] >= name:
+			return trace.Errorf(UnknownSpecVersion, "spec_version: got %q, want its amendments once each and sorted by name", string(v))
+		}
+	}
+	return nil
+}
+
+// amendedList is a version's list with what its amendments change; nil for a version that is not known.
+func (v Version) amendedList(base []Feature, of func(*Amendment) []Feature) []Feature {
+	if !strings.Contains(string(v), "+") {
+		return base
+	}
+	if v.Check() != nil {
+		return nil
+	}
+	out := slices.Clone(base)
+	for i := range amendments {
+		if !v.Has(amendments[i].Name) {
+			continue
+		}
+		for _, f := range of(&amendments[i]) {
+			if k := slices.IndexFunc(out, func(g Feature) bool { return g.Name == f.Name }); k >= 0 {
+				out[k] = f
+			} else {
+				out = append(out, f)
+			}
+		}
+	}
+	return numbered(out)
+}
+
+// amended is a slot with another formula; withAlpha or withBeta gives its function.
+func (f Feature) amended(formula string) Feature {
+	f.Formula = formula
+	return f
+}
+
+// poleLeast is the smallest distance of the gate from 1 that the pole sees.
+const poleLeast = 0.01
+
+// queuePole grows as a server fills up, as the mean wait of a queue does with its load.
+//
+//	g/max(0.01, 1-g)
+//
+// Unit:   1
+// Source: spec#amendments; the wait of M/M/1 is rho/(1-rho) services (Kleinrock, Queueing Systems I, 1975)
+// Bounds: 0..100; 0 on an idle server, 1 at half load
+// Omits:  how much work the running requests have left
+var queuePole = Feature{
+	Name: "queue_pole", Kind: Ratio, Penalty: 10, Bound: 100,
+	Formula: "gate(running_depth, kv_usage_ratio)/max(0.01, 1 - gate(running_depth, kv_usage_ratio))",
+	Doc:     "the gate's odds: without limit as seats or KV blocks fill up",
+	alpha: func(s *Space, in *QueueInput) float64 {
+		g := s.gate(in)
+		return g / atLeast(poleLeast, 1-g)
+	},
+}
+
+// logQueue is queue slot 6 with the log of the queue.
+var logQueue = queueMemoryInteraction11.
+	amended("gate(running_depth, kv_usage_ratio)*kv_usage_ratio*ln(1 + waiting_depth/max_num_seqs)").
+	withAlpha(func(s *Space, in *QueueInput) float64 {
+		return s.gate(in) * in.KVUsageRatio * math.Log1p(in.WaitingDepth/s.maxSeqs)
+	})
+
+// seatDrain is queue slot 5 gated by the seats alone.
+var seatDrain = queueDrain11.
+	amended("min(1, running_depth/max_num_seqs)*ln(1 + waiting_depth)*roofline_step_time").
+	withAlpha(func(s *Space, in *QueueInput) float64 {
+		return atMost(1, in.RunningDepth/s.maxSeqs) * math.Log1p(in.WaitingDepth) * s.rooflineS
+	})
+
+// memoryDrain is the drain of a queue that waits for KV blocks.
+//
+//	kv_usage * ln(1 + waiting) * roofline     [s]
+//
+// Unit:   s
+// Source: spec#amendments, spec#roofline-step-time
+// Bounds: >= 0; 0 with an empty cache or an empty queue
+// Omits:  lengths of the waiting prompts
+var memoryDrain = Feature{
+	Name: "queue_drain_memory", Kind: Time, Penalty: 1, Bound: boundS,
+	Formula: "min(1, max(0, kv_usage_ratio))*ln(1 + waiting_depth)*roofline_step_time",
+	Doc:     "log of the queue in front times the roofline of a full step, as far as KV blocks are taken",
+	alpha: func(s *Space, in *QueueInput) float64 {
+		return atMost(1, atLeast(0, in.KVUsageRatio)) * math.Log1p(in.WaitingDepth) * s.rooflineS
+	},
+}
+
+// diverseTokens is the number of tokens that choose experts as many as the step's: tokens of one
+// prompt go to the same experts more often than chance would have them.
+const diverseTokens = "decode_tokens + num_prefill_reqs*(1 + ln(max(1, prefill_tokens/max(1, num_prefill_reqs))))"
+
+func diverse(in *StepInput) float64 {
+	n := in.NumPrefillReqs
+	return in.DecodeTokens + n*(1+math.Log(atLeast(1, in.PrefillTokens/atLeast(1, n))))
+}
+
+// diverseWeightLoad is step slot 3 with the experts that diverse tokens touch.
+var diverseWeightLoad = weightLoad11.
+	amended("max(0, weight_bytes(" + diverseTokens + ", num_sampled_seqs)/group_peak_bandwidth - prefill_linear_compute)").
+	withBeta(func(s *Space, in *StepInput) float64 {
+		return atLeast(0, s.weightBytes(diverse(in), in.NumSampledSeqs)/s.bandwidth-linearCompute(s, in))
+	})
+
+// diverseActivation is step slot 8 with the same.
+var diverseActivation = moeActivation11.
+	amended("num_moe_layers/num_hidden_layers*expert_share(" + diverseTokens + ")").
+	withBeta(func(s *Space, in *StepInput) float64 {
+		if s.moeLayers == 0 {
+			return 0
+		}
+		return s.moeLayerShare * s.expertShare(diverse(in))
+	})
+
+// averageUs is the time in which a gamma renews its share of a time-based average.
+const averageUs = 100_000
+
+// Average follows the preemption average over the steps of a run, in order (spec#preemption-average).
+type Average struct {
+	Version Version
+	Gamma   float64
+
+	value  float64
+	lastNs int64
+	begun  bool
+}
+
+// Step takes one recorded step by its start and returns the average after it.
+func (a *Average) Step(startNs int64, numPreempted, runningDepth float64) float64 {
+	share := a.Gamma
+	if a.begun {
+		share = a.Version.Renewal(a.Gamma, float64(startNs-a.lastNs)/1000)
+	}
+	a.value, a.lastNs, a.begun = EMA(a.value, share, numPreempted, runningDepth), startNs, true
+	return a.value
+}
+
+// Renewal is the share of the preemption average that a step renews: gamma, or with the amendment
+// time-average 1 - exp(-dt/tau), tau = -100 ms/ln(1 - gamma) (spec#amendments). sinceUs is the time
+// from the beginning of the step before it.
+func (v Version) Renewal(gamma, sinceUs float64) float64 {
+	if !v.Has(TimeAverage) {
+		return gamma
+	}
+	return -math.Expm1(math.Log1p(-gamma) * sinceUs / averageUs)
+}

@@ -1,0 +1,43 @@
+package amend
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/pipeline/fit/fittest"
+	"github.com/blis-train/blis-train/pipeline/fit/options"
+)
+
+func pct(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", 100**v)
+}
+
+// TestEvalAmendments prints the table of docs/decisions/0020: every amendment tried once on the
+// composed and the real runs.
+func TestEvalAmendments(t *testing.T) {
+	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
+		t.Skip("skipped: slow evaluation; BLIS_TRAIN_EVAL=1 runs it")
+	}
+	for _, set := range []string{"composed", "real_vllm_cpu"} {
+		sources := fittest.SourcesOf(t, repo.Shared(t, "data", set))
+		tried, err := TryEach(context.Background(), sources, options.Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Printf("%s: amendment | trigger | hold-out without, with, %% | left out without, with, %%\n", set)
+		for _, a := range tried {
+			value := "-"
+			if a.Value != nil {
+				value = fmt.Sprintf("%.3g", *a.Value)
+			}
+			fmt.Printf("  %-20s %-5s | %-65s %6s of %4g %-5v | %6s %6s | %6s %6s | wins %v %s\n", a.Name, a.Model, a.Trigger, value, a.Threshold,
+				a.Triggered, pct(a.Without), pct(a.With), pct(a.WithoutLeftOut), pct(a.WithLeftOut), a.Wins, a.Note)
+		}
+	}
+}
