@@ -38,6 +38,9 @@ func (m *Model) Solve(rateRPS float64) Point {
 	perMs := pt.ThroughputRPS / 1000
 	pt.InService = c.inService
 	pt.WaitMs = c.queued / perMs
+	if m.flavour == Corrected {
+		m.seatWait(&pt)
+	}
 	pt.ServiceMs = c.inService / perMs
 	pt.ResponseMs = pt.WaitMs + pt.ServiceMs
 	pt.Rho = math.Min(pt.InService/float64(m.n), 1)
@@ -71,16 +74,23 @@ type head struct {
 	shift int
 }
 
-// times goes to the next state. The sums follow p up; while p is far below them
-// (shift < 0) its terms are too small to count.
+// times goes to the next state.
 func (h *head) times(ratio float64) {
-	h.p *= ratio
+	if h.p *= ratio; h.p < small || h.p > large {
+		h.rescale()
+	}
+}
+
+// rescale brings p back into range. The sums follow it up; while it is far below them
+// (shift < 0) its terms are too small to count.
+func (h *head) rescale() {
 	switch {
-	case h.p < small && h.p > 0:
+	case h.p == 0:
+	case h.p < small:
 		h.p, h.shift = h.p*0x1p+400, h.shift-stepBits
-	case h.p > large && h.shift < 0:
+	case h.shift < 0:
 		h.p, h.shift = h.p*0x1p-400, h.shift+stepBits
-	case h.p > large:
+	default:
 		h.p, h.none, h.zero, h.first = h.p*0x1p-400, h.none*0x1p-400, h.zero*0x1p-400, h.first*0x1p-400
 	}
 }

@@ -30,14 +30,24 @@ import "math"
 //   - Seats end where the KV cache or the token budget of a step ends.
 //   - Tokens found in the prefix cache are read and not computed.
 //   - With asynchronous scheduling a step is formed while the one before it executes:
-//     an arrival at a busy engine waits one step more.
+//     an arrival at a busy engine waits one step more, and a seat stays taken for one.
+//   - The wait for a seat is that of a second chain, see seatWait.
 //
 // TTFT is the mean over requests; ITL is the mean over tokens, as vLLM's histogram
 // of inter-token latency has it. Left out: preemption, any law of the lengths beyond
-// two moments.
+// two moments (those of log-normal lengths stand for higher ones).
 
 // decodes is the number of decode steps of a request.
 func (m *Model) decodes() float64 { return m.s.Output - 1 }
+
+// seatSteps is how many steps a request keeps its seat: with asynchronous scheduling the
+// step after its last one is formed before it is known to have ended.
+func (m *Model) seatSteps(c float64) float64 {
+	if m.v.Async {
+		c++
+	}
+	return c + m.decodes()
+}
 
 // secondMoment is E[m^2] of the output length.
 func (m *Model) secondMoment() float64 { return m.s.Output * m.s.Output * (1 + m.s.OutputCV2) }
@@ -74,12 +84,12 @@ func (m *Model) lineAt(c, lambda float64) (a, b float64) {
 	if m.flavour != Corrected || idle <= 0 {
 		return m.line(c)
 	}
-	return (c + m.decodes()) * m.p.AlphaMs / idle, m.correctedDecodeWork() / idle
+	return m.seatSteps(c) * m.p.AlphaMs / idle, m.correctedDecodeWork() / idle
 }
 
 // stepwise is what a step of the corrected flavour is made of at one rate, ms.
 type stepwise struct {
-	chunks, steps float64 // prefill steps, and all steps of a request
+	chunks, steps float64 // prefill steps, and all steps in a seat
 	prompt        float64 // wp
 	perSeat       float64 // what one request in service adds to b(n)
 	branch        float64 // r
@@ -89,7 +99,7 @@ type stepwise struct {
 
 func (m *Model) stepwise(inService, lambda float64) stepwise {
 	s := stepwise{chunks: m.chunksAt(inService)}
-	s.steps = s.chunks + m.decodes()
+	s.steps = m.seatSteps(s.chunks)
 	s.prompt = m.prefillWork(s.chunks)
 	s.perSeat = m.correctedDecodeWork() / s.steps
 	s.branch = lambda * s.prompt

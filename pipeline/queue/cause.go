@@ -54,8 +54,10 @@ func (m *miss) ttftCause() string {
 		return fmt.Sprintf("within twice the simulation's standard error, %.0f %%", 100*m.noise[0])
 	case m.f == queueing.WVA4P && m.ttft > 0:
 		return "every request is charged the prefill of the whole batch, gamma + delta k n"
-	case m.f == queueing.Corrected && m.ttft < 0 && m.prefillShare() > 0.5:
+	case m.f == queueing.Corrected && m.prefillShare() > 0.5:
 		return fmt.Sprintf("prompts keep the engine busy %.0f %% of the time: bursts of them beyond the second moment", 100*m.prefillShare())
+	case m.f == queueing.Corrected && waits:
+		return fmt.Sprintf("%.0f %% of it is the wait for a seat, of which two moments of the work are known", 100*m.at.WaitMs/m.at.TTFTMs)
 	case waits && m.ttft > 0:
 		return fmt.Sprintf("%.0f %% of it is the wait for a seat, which a birth-death chain has for exponential times in service; "+
 			"these vary less (outputs with cv2 %.2g)", 100*m.at.WaitMs/m.at.TTFTMs, m.s.OutputCV2)

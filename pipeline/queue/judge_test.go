@@ -112,3 +112,36 @@ func TestSizeHoldsInTheSimulator(t *testing.T) {
 	}
 	t.Logf("largest miss %.1f %%", 100*worst)
 }
+
+// TestSizeHoldsNearCapacity: also where the wait for a seat is a third of TTFT, with lengths as chat
+// recordings have them.
+func TestSizeHoldsNearCapacity(t *testing.T) {
+	p := queueing.Params{AlphaMs: 25, BetaMs: 0.35, GammaMs: 0.01}
+	v := queueing.Server{MaxBatch: 32, Queue: 320, MaxBatchedTokens: 2048}
+	for _, c := range []struct {
+		load float64
+		s    queueing.Shape
+	}{
+		{0.83, queueing.Shape{Prompt: 130, Output: 48, PromptCV2: 0.65, OutputCV2: 0.45}},
+		{0.83, queueing.Shape{Prompt: 130, Output: 48}},
+		{0.75, queueing.Shape{Prompt: 200, Output: 135, PromptCV2: 3, OutputCV2: 0.25}},
+	} {
+		s := c.s
+		z := Sized{Flavour: queueing.Corrected, Params: p, Shape: s, Limits: v}
+		m, err := queueing.New(z.Flavour, p, s, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := m.Solve(c.load * m.MaxRateRPS())
+		got, err := z.Simulate(at.RateRPS, 100_000, 1, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		miss := at.TTFTMs/got.TTFTMs - 1
+		t.Logf("%+v: TTFT %.4g ms, %.0f %% of it the wait for a seat: %+.1f %%; ITL %+.1f %%", s, at.TTFTMs, 100*at.WaitMs/at.TTFTMs, 100*miss,
+			100*(at.ITLMs/got.ITLMs-1))
+		if math.Abs(miss) > 0.1 || at.WaitMs < 0.1*at.TTFTMs {
+			t.Errorf("%+v: TTFT is %+.1f %% off the simulator's %.4g ms", s, 100*miss, got.TTFTMs)
+		}
+	}
+}
