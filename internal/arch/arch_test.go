@@ -61,11 +61,12 @@ var rooms = map[string]room{
 	"pipeline/features/basis": {ours: []string{"trace", "deploy"}, pure: true},
 	"stat":                    {theirs: []string{gonum}, pure: true},
 	"internal/par":            {},
+	"internal/packed":         {pure: true},
 	"internal/shown":          {},
 	"internal/repo":           {},
 	"internal/files":          {ours: []string{"trace"}},
 	"internal/strictyaml":     {ours: []string{"trace"}, theirs: []string{yaml}},
-	"pipeline/rows":           {ours: []string{"stat", "pipeline/features", "trace/table", "trace", "deploy"}},
+	"pipeline/rows":           {ours: []string{"internal/packed", "stat", "pipeline/features", "trace/table", "trace", "deploy"}},
 	"pipeline/folder": {ours: []string{
 		"internal/files", "pipeline/extract", "pipeline/option", "coeff/library", "coeff", "deploy", "result", "trace",
 	}},
@@ -134,8 +135,8 @@ var rooms = map[string]room{
 		"trace",
 	}},
 	"pipeline/fit/estimate": {ours: []string{
-		"pipeline/fit/options", "coeff", "pipeline/features", "pipeline/features/basis", "pipeline/ridge", "pipeline/ridge/cells",
-		"pipeline/ridge/cv", "pipeline/ridge/gram", "pipeline/rows", "pipeline/score", "result", "stat", "trace",
+		"internal/packed", "pipeline/fit/options", "coeff", "pipeline/features", "pipeline/features/basis", "pipeline/ridge",
+		"pipeline/ridge/cells", "pipeline/ridge/cv", "pipeline/ridge/gram", "pipeline/rows", "pipeline/score", "result", "stat", "trace",
 	}},
 	"pipeline/fit/options": {ours: []string{
 		"coeff", "deploy", "pipeline/features", "pipeline/option", "pipeline/ridge", "pipeline/rows", "result", "trace",
@@ -152,7 +153,7 @@ var rooms = map[string]room{
 		theirs: []string{gonum}, pure: true},
 	"pipeline/ridge/cells":     {ours: []string{"pipeline/ridge/gram", "pipeline/ridge", "internal/par"}, pure: true},
 	"pipeline/ridge":           {ours: []string{"pipeline/ridge/gram", "internal/par", "stat"}, theirs: []string{gonum}, pure: true},
-	"pipeline/ridge/gram":      {ours: []string{"internal/par"}, theirs: []string{gonum}, pure: true},
+	"pipeline/ridge/gram":      {ours: []string{"internal/packed", "internal/par"}, theirs: []string{gonum}, pure: true},
 	"pipeline/ridge/ridgetest": {ours: []string{"pipeline/ridge/gram", "pipeline/ridge"}},
 
 	// the storeys of validate, each above the next

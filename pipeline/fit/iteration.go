@@ -45,11 +45,12 @@ func FitIteration(src options.Source, o options.Options) (*Iteration, error) {
 			return nil, err
 		}
 		opt := rows.BetaOptions{Target: o.BetaTarget, Lag: p.Lag.Lag, Gamma: features.DefaultGamma, Split: o.Split, Saturated: p.Spans}
-		if p.Other[options.Linear3], err = steps.BetaBasis(space, *vec, opt); err != nil {
+		table, err := steps.BetaBasis(space, *vec, opt)
+		if err != nil {
 			return nil, err
 		}
 		f := &fitter{o: o, gammas: []float64{features.DefaultGamma}, used: []*prepare.Run{p}, out: &result.Fit{Options: o.Record()}}
-		if it.Model, err = f.otherModel(options.Linear3); err != nil {
+		if it.Model, err = f.otherModel([]*rows.Table{table}, options.Linear3); err != nil {
 			it.Reason = fmt.Sprintf("no step times: %v", err)
 		}
 	}

@@ -31,15 +31,15 @@ func (f *fitter) release() {
 	}
 }
 
-// prepareOthers makes the same rows under the other bases. The recordings are
-// read again: with all rows of all models beside them they would not be small.
+// prepareOthers reads the recordings again, for rows under the other bases: with all
+// rows of all models beside them they would not be small.
 func (f *fitter) prepareOthers(ctx context.Context) error {
 	if !slices.ContainsFunc(f.o.Models, func(name string) bool { return name != options.Roofline }) {
 		return nil
 	}
 	return par.Try(ctx, f.o.Workers, len(f.used), func(i int) error {
 		p := f.used[i]
-		if err := p.OtherTables(f.o); err != nil {
+		if err := p.Again(f.o); err != nil {
 			return fmt.Errorf("run %s: %w", p.Src.ID, err)
 		}
 		return nil
@@ -61,7 +61,11 @@ func (f *fitter) otherModels(ctx context.Context) error {
 	for _, name := range f.o.Models {
 		m, err := roofline, why
 		if name != options.Roofline {
-			m, err = f.otherModel(name)
+			tables, broken := f.otherTables(ctx, name)
+			if broken != nil {
+				return broken
+			}
+			m, err = f.otherModel(tables, name)
 		}
 		if err != nil {
 			f.warn(trace.Findingf(prepare.CodeModelSkipped, "%s: %v", name, err))
@@ -72,14 +76,22 @@ func (f *fitter) otherModels(ctx context.Context) error {
 	return nil
 }
 
-func (f *fitter) otherModel(name string) (*result.Model, error) {
-	var tables []*rows.Table
-	for _, p := range f.used {
-		if t := p.Other[name]; t != nil && t.Kept > 0 {
-			tables = append(tables, t)
+// otherTables are the rows of all runs under one of the other bases, nil for a run
+// that has none.
+func (f *fitter) otherTables(ctx context.Context, name string) ([]*rows.Table, error) {
+	tables := make([]*rows.Table, len(f.used))
+	err := par.Try(ctx, f.o.Workers, len(f.used), func(i int) (err error) {
+		if tables[i], err = f.used[i].OtherTable(name, f.o); err != nil {
+			err = fmt.Errorf("run %s: %w", f.used[i].Src.ID, err)
 		}
-		delete(p.Other, name)
-	}
+		return err
+	}, nil)
+	return tables, err
+}
+
+// otherModel fits such rows.
+func (f *fitter) otherModel(tables []*rows.Table, name string) (*result.Model, error) {
+	tables = slices.DeleteFunc(tables, func(t *rows.Table) bool { return t == nil || t.Kept == 0 })
 	rows.Clean(tables, rows.Relative)
 	p := estimate.Pooled(tables, nil)
 	if len(p.Train) == 0 {

@@ -57,8 +57,9 @@ func Reweight(d *gram.Data, w []float64, ls Fit, o Options) (Polish, error) {
 
 func reweight(d *gram.Data, w, beta []float64, o Options, out []float64) {
 	par.Each(o.Threads(), (len(w)+gram.ChunkRows-1)/gram.ChunkRows, func(_, c int) {
+		rows := d.Reader()
 		for i := c * gram.ChunkRows; i < min(len(w), (c+1)*gram.ChunkRows); i++ {
-			rel := math.Abs(d.Y[i]-gram.Dot(d.Row(i), beta)) / d.BaseOf(i, o.EpsUs)
+			rel := math.Abs(d.Y[i]-gram.Dot(rows.Row(i), beta)) / d.BaseOf(i, o.EpsUs)
 			out[i] = w[i] / math.Max(rel, minRelError)
 		}
 	})
@@ -67,8 +68,9 @@ func reweight(d *gram.Data, w, beta []float64, o Options, out []float64) {
 // bias is sum(x.beta - y)/sum y.
 func bias(d *gram.Data, beta []float64) float64 {
 	var diff, sum float64
+	rows := d.Reader()
 	for i, y := range d.Y {
-		diff += gram.Dot(d.Row(i), beta) - y
+		diff += gram.Dot(rows.Row(i), beta) - y
 		sum += y
 	}
 	return diff / sum

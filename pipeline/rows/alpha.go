@@ -238,7 +238,7 @@ func (b *alphaBuilder) keep(r *trace.Request, s *trace.Step, at int64, v value) 
 	t.Context = append(t.Context, float64(r.PromptTokens.V))
 	t.ID = append(t.ID, r.CoreID.Or(r.APIID.V))
 	t.Kept++
-	b.other.keep(t, func(ema, x []float64) { b.vectorUnder(b.in, ema[b.k], x) })
+	b.other.keep(t, b.x, func(ema, x []float64) { b.vectorUnder(b.in, ema[b.k], x) })
 	if !held {
 		for j, x := range b.x {
 			t.Min[j], t.Max[j] = math.Min(t.Min[j], x), math.Max(t.Max[j], x)

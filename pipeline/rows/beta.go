@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 
+	"github.com/blis-train/blis-train/internal/packed"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -51,6 +52,7 @@ func (s *Steps) BetaBasis(sp *features.Space, vec Vectorizer, o BetaOptions) (*T
 			b.t.drop(why, 1)
 		}
 	}
+	b.t.Packed.Seal()
 	b.t.check()
 	return b.t, nil
 }
@@ -67,7 +69,7 @@ type betaBuilder struct {
 	warm   warmUp
 	sparse bool // steps sampled below 0.5
 	spikes median
-	ready  []float64             // vectors of all steps, for bases that need members
+	ready  *packed.Reader        // vectors of all steps, for bases that need members
 	fails  map[int]error         // by step, those refused
 	hits   map[int]features.Hits // by step, those at a bound
 	in     features.StepInput
@@ -109,13 +111,14 @@ func isSparse(s *Steps) bool {
 
 // prepare computes every step's vector in one sweep with its members.
 func (b *betaBuilder) prepare() error {
-	n := len(b.s.All)
-	b.ready, b.fails, b.hits = make([]float64, n*b.vec.P), map[int]error{}, map[int]features.Hits{}
-	k, p := 0, b.vec.P
+	b.fails, b.hits = map[int]error{}, map[int]features.Hits{}
+	all, x, k := packed.NewFloats(b.vec.P), make([]float64, b.vec.P), 0
+	b.ready = all.Reader()
 	return b.s.Each(func(st *Step, members []trace.Member) {
+		clear(x)
 		if st.Known() {
 			in := st.In
-			hits, err := b.vec.Step(&in, members, b.ready[k*p:(k+1)*p])
+			hits, err := b.vec.Step(&in, members, x)
 			if hits != 0 {
 				b.hits[k] = hits
 			}
@@ -123,6 +126,7 @@ func (b *betaBuilder) prepare() error {
 				b.fails[k] = err
 			}
 		}
+		all.Append(x)
 		k++
 	})
 }
@@ -266,7 +270,7 @@ func (b *betaBuilder) vector(iv interval) trace.Code {
 func (b *betaBuilder) step(u int64) ([]float64, features.Hits, error) {
 	if b.ready != nil {
 		k := int(u - b.s.First)
-		return b.ready[k*b.vec.P : (k+1)*b.vec.P], b.hits[k], b.fails[k]
+		return b.ready.Row(k), b.hits[k], b.fails[k]
 	}
 	b.in = b.s.At(u).In
 	b.in.PreemptionEMA = b.emaAt(u)

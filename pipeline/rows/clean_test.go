@@ -71,8 +71,9 @@ func TestFilterMovesEveryColumn(t *testing.T) {
 		t.Fatalf("%d of %d", half.Kept, whole.Kept)
 	}
 	for i := range half.Kept {
-		if half.dumpRow(i, nil, nil).Request != whole.dumpRow(2*i+1, nil, nil).Request || !slices.Equal(half.Row(i), whole.Row(2*i+1)) ||
-			half.Lo[i] != whole.Lo[2*i+1] || half.Exact[i] != whole.Exact[2*i+1] || half.Sets[i] != whole.Sets[2*i+1] ||
+		if half.dumpRow(i, nil, nil, nil).Request != whole.dumpRow(2*i+1, nil, nil, nil).Request ||
+			!slices.Equal(half.Row(i), whole.Row(2*i+1)) || half.Lo[i] != whole.Lo[2*i+1] ||
+			half.Exact[i] != whole.Exact[2*i+1] || half.Sets[i] != whole.Sets[2*i+1] ||
 			half.Phase[i] != whole.Phase[2*i+1] {
 			t.Errorf("row %d", i)
 		}

@@ -1,10 +1,16 @@
 package rows
 
-import "slices"
+import (
+	"slices"
 
-// each calls f for every per-row column with its width in values.
+	"github.com/blis-train/blis-train/internal/packed"
+)
+
+// each calls f for every per-row column but packed features, with its width in values.
 func (t *Table) each(f func(c column)) {
-	f(col[float64]{&t.X, t.P})
+	if t.Packed == nil {
+		f(col[float64]{&t.X, t.P})
+	}
 	for _, s := range []*[]float64{&t.Y, &t.Lo, &t.Hi, &t.Steps, &t.Factor, &t.FloorUs, &t.Batch, &t.Context} {
 		f(col[float64]{s, 1})
 	}
@@ -28,7 +34,7 @@ func (t *Table) each(f func(c column)) {
 
 // reserve makes room for n rows in the columns of a beta table.
 func (t *Table) reserve(n int) {
-	t.X = make([]float64, 0, n*t.P)
+	t.Packed = packed.NewFloats(t.P)
 	for _, s := range []*[]float64{&t.Y, &t.Steps, &t.Factor, &t.FloorUs, &t.Batch, &t.Context} {
 		*s = make([]float64, 0, n)
 	}

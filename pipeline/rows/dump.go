@@ -1,6 +1,8 @@
 package rows
 
 import (
+	"slices"
+
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -44,9 +46,9 @@ func WriteParquet(dir string, tables []*Table, names func(t *Table) []string, ph
 		return err
 	}
 	for _, t := range tables {
-		columns, ph := names(t), phases(t.Run)
+		columns, ph, x := names(t), phases(t.Run), t.Reader()
 		for i := range t.Kept {
-			if err := w.Append(t.dumpRow(i, columns, ph)); err != nil {
+			if err := w.Append(t.dumpRow(i, slices.Clone(x.Row(i)), columns, ph)); err != nil {
 				w.Abort()
 				return err
 			}
@@ -55,11 +57,11 @@ func WriteParquet(dir string, tables []*Table, names func(t *Table) []string, ph
 	return w.Close()
 }
 
-func (t *Table) dumpRow(i int, names []string, phases []deploy.Phase) DumpRow {
+func (t *Table) dumpRow(i int, x []float64, names []string, phases []deploy.Phase) DumpRow {
 	r := DumpRow{Run: t.Run, Config: t.Config, Target: t.Target, Lag: int64(t.Lag), TimeNs: t.TimeNs[i],
 		FirstStep: t.FirstStep[i], LastStep: t.LastStep[i], Steps: t.Steps[i], Regime: t.Regime[i].String(),
 		Source: t.Tag[i].String(), YUs: t.Y[i], Factor: t.Factor[i], HoldOut: t.HoldOut[i], FloorUs: t.FloorUs[i],
-		Names: names, X: t.Row(i)}
+		Names: names, X: x}
 	if p := t.Phase[i]; p >= 0 && int(p) < len(phases) {
 		r.Phase = trace.Some(phases[p].Name)
 	}

@@ -11,7 +11,7 @@ import (
 func (b *betaBuilder) keep(i *trace.Step, iv interval) {
 	t, k := b.t, b.look(iv)
 	phase, held := place(b.parts, i.TsStartNs)
-	t.X = append(t.X, b.x...)
+	t.Packed.Append(b.x)
 	t.Y = append(t.Y, iv.y)
 	t.Steps = append(t.Steps, iv.steps())
 	t.Regime = append(t.Regime, k.regime())
@@ -27,7 +27,7 @@ func (b *betaBuilder) keep(i *trace.Step, iv interval) {
 	t.Batch = append(t.Batch, k.requests/iv.steps())
 	t.Context = append(t.Context, k.context/math.Max(1, k.decodes))
 	t.Kept++
-	b.others.keep(t, func(ema, x []float64) { b.vectorUnder(iv, ema, x) })
+	b.others.keep(t, b.x, func(ema, x []float64) { b.vectorUnder(iv, ema, x) })
 	if !held {
 		b.widen(iv)
 	}

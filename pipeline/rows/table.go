@@ -3,6 +3,7 @@ package rows
 import (
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/packed"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -49,7 +50,7 @@ var StressSets = []struct {
 }
 
 // Table holds the training rows of one run and target, by column, in time
-// order. All columns have Kept entries; X has Kept*P, row-major.
+// order. All columns have Kept entries; X has Kept*P, row-major, or Packed Kept rows.
 type Table struct {
 	Run, Config string
 	Target      string // cadence, duration, overhead, admission, egress or queue
@@ -57,12 +58,13 @@ type Table struct {
 	Gamma       float64
 	P           int
 
-	X        []float64 // features, summed over the row's steps
-	Variants []Variant // other smoothing factors, as asked for
-	Y        []float64 // us; overhead: the upper bound
-	Lo, Hi   []float64 // us; overhead only, nil otherwise
-	Exact    []bool    // overhead only, nil otherwise
-	Steps    []float64 // engine steps the row covers; 1 for alpha
+	X        []float64      // features, summed over the row's steps
+	Packed   *packed.Floats // X in little memory, in place of it: step-time rows; nil: X
+	Variants []Variant      // other smoothing factors, as asked for
+	Y        []float64      // us; overhead: the upper bound
+	Lo, Hi   []float64      // us; overhead only, nil otherwise
+	Exact    []bool         // overhead only, nil otherwise
+	Steps    []float64      // engine steps the row covers; 1 for alpha
 	Regime   []Regime
 	TimeNs   []int64 // start of the first interval step, or ARRIVED; monotonic
 	// FirstStep and LastStep are the steps whose features the row sums (alpha:
@@ -90,8 +92,43 @@ type Table struct {
 	Findings []trace.Finding
 }
 
-// Row returns the features of row i.
-func (t *Table) Row(i int) []float64 { return t.X[i*t.P : (i+1)*t.P] }
+// Row returns the features of row i. Of packed rows a whole block is unpacked for
+// it: many rows are read by a Reader.
+func (t *Table) Row(i int) []float64 { return t.Reader().Row(i) }
+
+// Reader reads the features of rows. Each goroutine has its own.
+type Reader struct {
+	t      *Table
+	packed *packed.Reader
+}
+
+// Reader begins to read the rows' features.
+func (t *Table) Reader() *Reader {
+	r := &Reader{t: t}
+	if t.Packed != nil {
+		r.packed = t.Packed.Reader()
+	}
+	return r
+}
+
+// Row is the features of row i, valid until the next call.
+func (r *Reader) Row(i int) []float64 {
+	if r.packed != nil {
+		return r.packed.Row(i)
+	}
+	return r.t.X[i*r.t.P : (i+1)*r.t.P]
+}
+
+// Readers reads rows of several tables, one after the other.
+type Readers struct{ last *Reader }
+
+// Row is the features of row i of t, valid until the next call.
+func (r *Readers) Row(t *Table, i int) []float64 {
+	if r.last == nil || r.last.t != t {
+		r.last = t.Reader()
+	}
+	return r.last.Row(i)
+}
 
 // DroppedFor returns how many rows were dropped for one reason.
 func (t *Table) DroppedFor(code trace.Code) int {
@@ -126,16 +163,31 @@ func addCount(counts []CodeCount, code trace.Code, n int) []CodeCount {
 // Filter keeps the rows for which keep is true and counts the others under
 // code. Order is preserved.
 func (t *Table) Filter(code trace.Code, keep func(i int) bool) {
+	var gone []int
 	to := 0
 	for i := range t.Kept {
-		if keep(i) {
-			t.move(i, to)
-			to++
+		if !keep(i) {
+			gone = append(gone, i)
+			continue
 		}
+		if to < i {
+			t.move(i, to)
+		}
+		to++
 	}
-	if gone := t.Kept - to; gone > 0 {
-		t.drop(code, gone)
-		t.truncate(to)
+	if len(gone) == 0 {
+		return
+	}
+	t.drop(code, len(gone))
+	t.truncate(to)
+	if t.Packed != nil {
+		t.Packed = t.Packed.Filtered(func(i int) bool {
+			if len(gone) > 0 && gone[0] == i {
+				gone = gone[1:]
+				return false
+			}
+			return true
+		})
 	}
 }
 
@@ -150,6 +202,13 @@ func (t *Table) Select(keep func(i int) bool) *Table {
 	}
 	c := t.copyOf()
 	c.each(func(col column) { col.permute(chosen) })
+	if r := t.Reader(); t.Packed != nil {
+		c.Packed = packed.NewFloats(t.P)
+		for _, i := range chosen {
+			c.Packed.Append(r.Row(i))
+		}
+		c.Packed.Seal()
+	}
 	c.Kept, c.Read, c.Dropped = len(chosen), len(chosen), nil
 	return c
 }
@@ -160,7 +219,11 @@ func (t *Table) check() {
 	for _, c := range t.Dropped {
 		n += c.N
 	}
-	if n != t.Read || len(t.Y) != t.Kept || len(t.X) != t.Kept*t.P {
+	x := len(t.X)
+	if t.Packed != nil {
+		x = t.Packed.Len() * t.P
+	}
+	if n != t.Read || len(t.Y) != t.Kept || x != t.Kept*t.P {
 		panic("rows: rows read differ from rows kept + dropped")
 	}
 }

@@ -3,6 +3,7 @@ package rows
 import (
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/packed"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -35,18 +36,17 @@ func (s *Steps) newVariants(t *Table, gammas []float64) variants {
 	return v
 }
 
-// keep notes the row last added to t; at writes its features under another
-// average into x.
-func (v *variants) keep(t *Table, at func(ema, x []float64)) {
+// keep notes the row last added to t, whose features are own; at writes them under
+// another average into x.
+func (v *variants) keep(t *Table, own []float64, at func(ema, x []float64)) {
 	for k, ema := range v.ema {
 		at(ema, v.x)
-		t.Variants[k].add(t, v.x)
+		t.Variants[k].add(t, own, v.x)
 	}
 }
 
-// add notes x for the last row of t.
-func (v *Variant) add(t *Table, x []float64) {
-	last := t.Row(t.Kept - 1)
+// add notes x for the last row of t, which is last.
+func (v *Variant) add(t *Table, last, x []float64) {
 	for j := range x {
 		if x[j] == last[j] {
 			continue
@@ -62,9 +62,9 @@ func (v *Variant) add(t *Table, x []float64) {
 
 // column is column j of the first n rows.
 func (t *Table) column(j, n int) []float64 {
-	out := make([]float64, n, cap(t.Y))
+	out, r := make([]float64, n, cap(t.Y)), t.Reader()
 	for i := range out {
-		out[i] = t.X[i*t.P+j]
+		out[i] = r.Row(i)[j]
 	}
 	return out
 }
@@ -98,11 +98,20 @@ func (t *Table) At(gamma float64) *Table {
 	if v == nil || len(v.Cols) == 0 {
 		return &out
 	}
-	out.X = slices.Clone(t.X)
-	for c, j := range v.Cols {
-		for i, x := range v.Values[c] {
-			out.X[i*t.P+j] = x
+	out.X, out.Packed = nil, nil
+	keep := func(x []float64) { out.X = append(out.X, x...) }
+	if t.Packed != nil {
+		out.Packed = packed.NewFloats(t.P)
+		defer out.Packed.Seal()
+		keep = out.Packed.Append
+	}
+	r, x := t.Reader(), make([]float64, t.P)
+	for i := range t.Kept {
+		copy(x, r.Row(i))
+		for c, j := range v.Cols {
+			x[j] = v.Values[c][i]
 		}
+		keep(x)
 	}
 	return &out
 }

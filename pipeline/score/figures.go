@@ -98,9 +98,10 @@ func (s *Steps) bands(against string, r rows.Regime, of func(t *rows.Table, i in
 func (s *Steps) contributions(r rows.Regime, terms []string) []result.Contribution {
 	sum := make([]float64, len(terms))
 	var steps float64
+	var read rows.Readers
 	s.of(r, func(sample *Sample, _ int, row int32) {
 		steps += sample.Table.Steps[row]
-		for j, x := range sample.Table.Row(int(row)) {
+		for j, x := range read.Row(sample.Table, int(row)) {
 			sum[j] += x * sample.Beta[j]
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/ridge/cells"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/stat"
 )
 
@@ -49,9 +50,10 @@ func nearestRows(group []*Sample, workers int) []float64 {
 	}
 	all = stat.Thin(all, floorMaxRows)
 	d := &gram.Data{P: group[0].Table.P, Config: make([]int32, len(all))}
+	var read rows.Readers
 	for _, p := range all {
 		t := p.sample.Table
-		d.X, d.Y = append(d.X, t.Row(p.row)...), append(d.Y, t.Y[p.row])
+		d.X, d.Y = append(d.X, read.Row(t, p.row)...), append(d.Y, t.Y[p.row])
 		d.Steps, d.Factor = append(d.Steps, t.Steps[p.row]), append(d.Factor, t.Factor[p.row])
 		d.Regime = append(d.Regime, int32(t.Regime[p.row]))
 	}

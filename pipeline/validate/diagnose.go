@@ -3,6 +3,7 @@ package validate
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -294,8 +295,8 @@ func (s *scope) residuals(predict func(*judgedRun, int) float64) *residuals {
 	n := 0
 	s.eachTested(func(t *judgedRun, i int) { count[t.beta.Regime[i]]++; n++ })
 	every := max(1, n/residualRows)
-	r := &residuals{}
-	k := 0
+	r, k := &residuals{}, 0
+	var read rows.Readers
 	s.eachTested(func(t *judgedRun, i int) {
 		if k++; k%every != 0 {
 			return
@@ -303,7 +304,7 @@ func (s *scope) residuals(predict func(*judgedRun, int) float64) *residuals {
 		y := math.Max(t.beta.Y[i], leastUs)
 		r.us, r.y, r.regime = append(r.us, t.beta.Y[i]-predict(t, i)), append(r.y, t.beta.Y[i]), append(r.regime, t.beta.Regime[i])
 		r.weight = append(r.weight, 1/(y*count[t.beta.Regime[i]]))
-		r.rows = append(r.rows, t.beta.Row(i))
+		r.rows = append(r.rows, slices.Clone(read.Row(t.beta, i)))
 	})
 	return r
 }
@@ -347,9 +348,10 @@ func (r *residuals) bestChange(x []float64) float64 {
 func (s *scope) unseen(set *coeff.Set) (float64, int) {
 	bySlot := make([]int, len(set.Beta))
 	outside, total := 0.0, 0.0
+	var read rows.Readers
 	s.eachTested(func(t *judgedRun, i int) {
 		hit := false
-		for j, x := range t.beta.Row(i) {
+		for j, x := range read.Row(t.beta, i) {
 			rng := set.Beta[j].Range
 			if rng != nil && x > rangeSlack*rng[1]*t.beta.Steps[i] {
 				bySlot[j]++

@@ -70,11 +70,12 @@ func (j *job) lagLosses(t *judgedRun) (loss [3]float64, ok bool) {
 			if err != nil {
 				return loss, false
 			}
+			x := b.Reader()
 			for k := range b.Kept {
 				if t.training && !b.HoldOut[k] {
 					continue
 				}
-				loss[lag] += math.Abs(b.Y[k]-t.set.Predict(b.Row(k))) / math.Max(b.Y[k], leastUs)
+				loss[lag] += math.Abs(b.Y[k]-t.set.Predict(x.Row(k))) / math.Max(b.Y[k], leastUs)
 			}
 		}
 		return loss, true

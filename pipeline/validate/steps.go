@@ -141,9 +141,10 @@ func (t *judgedRun) measureLag(steps *rows.Steps, sp *features.Space, set *coeff
 
 func prefillMAPE(b *rows.Table, set *coeff.Set) (float64, int) {
 	var scored stat.Rows
+	x := b.Reader()
 	for i := range b.Kept {
 		if b.Regime[i] != rows.Decode && b.Steps[i] == 1 {
-			scored.Y, scored.Pred = append(scored.Y, b.Y[i]), append(scored.Pred, set.Predict(b.Row(i)))
+			scored.Y, scored.Pred = append(scored.Y, b.Y[i]), append(scored.Pred, set.Predict(x.Row(i)))
 		}
 	}
 	e := scored.Errors(nil)
@@ -178,10 +179,10 @@ func (t *judgedRun) predict() (err error) {
 
 // predictions of a table's rows; what they warn of are findings of the run.
 func (t *judgedRun) predictions(p *coeff.Predictor, of *rows.Table) ([]float64, error) {
-	out := make([]float64, of.Kept)
+	out, x := make([]float64, of.Kept), of.Reader()
 	for i := range out {
 		var err error
-		if out[i], err = p.PredictRow(of.Row(i), of.Steps[i], 0); err != nil {
+		if out[i], err = p.PredictRow(x.Row(i), of.Steps[i], 0); err != nil {
 			return nil, err
 		}
 	}

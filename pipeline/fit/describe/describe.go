@@ -201,8 +201,9 @@ func RelErr(s *estimate.Solved, workers int) float64 {
 func meanShares(s *estimate.Solved) []float64 {
 	sum := make([]float64, len(s.Terms))
 	var total float64
+	rows := s.Train.Reader()
 	for i := range s.Train.Len() {
-		for j, x := range s.Train.Row(i) {
+		for j, x := range rows.Row(i) {
 			sum[j] += x * s.Fit.Beta[j]
 			total += x * s.Fit.Beta[j]
 		}

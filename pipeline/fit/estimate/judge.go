@@ -111,8 +111,9 @@ func (s *Solved) ScaleBy(factors []result.DeploymentFactor) {
 			s.on[c][j] = s.Fit.Beta[j] * factor
 		}
 	}
+	x := s.Data.Reader()
 	for i := range s.Pred {
-		s.Pred[i] = gram.Dot(s.Data.Row(i), s.betaIn(s.Data.Config[i]))
+		s.Pred[i] = gram.Dot(x.Row(i), s.betaIn(s.Data.Config[i]))
 	}
 }
 

@@ -17,31 +17,32 @@ func (p *Run) skipOthers(space *features.Space, o options.Options) {
 	}
 }
 
-// OtherTables reads the recording again and makes the same rows under the other bases.
-func (p *Run) OtherTables(o options.Options) error {
+// Again reads the recording and rebuilds its batches once more, for rows under other
+// bases. Of its requests only the batches stay.
+func (p *Run) Again(o options.Options) error {
 	run, err := p.Src.Load()
 	if err != nil {
 		return err
 	}
-	steps, err := rows.Rebuild(run, &p.Src.Deployment, o.Spec)
-	if err != nil {
+	if p.steps, err = rows.Rebuild(run, &p.Src.Deployment, o.Spec); err != nil {
 		return err
 	}
-	space, err := features.New(o.Spec, &p.Src.Deployment)
-	if err != nil {
-		return err
+	less := *p.steps.Run
+	less.Requests, less.Observed, less.KVEvents = nil, nil, nil
+	p.steps.Run = &less
+	p.space, err = features.New(o.Spec, &p.Src.Deployment)
+	return err
+}
+
+// OtherTable makes the same rows under another basis, after Again; nil where the
+// deployment has no form of it.
+func (p *Run) OtherTable(name string, o options.Options) (*rows.Table, error) {
+	vec, err := Vectorizer(name, p.space)
+	if vec == nil || err != nil { // skipOthers has said so
+		return nil, nil
 	}
-	opt := rows.BetaOptions{Target: o.BetaTarget, Lag: p.Lag.Lag, Gamma: features.DefaultGamma, Split: o.Split, Saturated: p.Spans}
-	for _, name := range o.Models {
-		vec, err := Vectorizer(name, space)
-		if vec == nil || err != nil { // skipOthers has said so
-			continue
-		}
-		if p.Other[name], err = steps.BetaBasis(space, *vec, opt); err != nil {
-			return err
-		}
-	}
-	return nil
+	return p.steps.BetaBasis(p.space, *vec, rows.BetaOptions{Target: o.BetaTarget, Lag: p.Lag.Lag, Gamma: features.DefaultGamma,
+		Split: o.Split, Saturated: p.Spans})
 }
 
 // Vectorizer is the basis of a parameterisation; nil for roofline, which reads

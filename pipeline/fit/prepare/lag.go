@@ -96,9 +96,9 @@ func lagError(train, test *rows.Table, space *features.Space, o options.Options)
 		return math.NaN()
 	}
 	beta := polish.Best().Beta
-	pred := make([]float64, test.Kept)
+	pred, x := make([]float64, test.Kept), test.Reader()
 	for i := range pred {
-		pred[i] = gram.Dot(test.Row(i), beta)
+		pred[i] = gram.Dot(x.Row(i), beta)
 	}
 	scored := stat.Rows{Y: test.Y, Pred: pred}
 	return scored.Errors(nil).MAPE

@@ -20,7 +20,7 @@ func Load(src options.Source, o options.Options) (*Run, *rows.Steps, *features.S
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	p := &Run{Src: src, Config: src.Deployment.Config(), Alpha: map[string]*rows.Table{}, Other: map[string]*rows.Table{},
+	p := &Run{Src: src, Config: src.Deployment.Config(), Alpha: map[string]*rows.Table{},
 		WallNs: latestWall(run), Lengths: lengthsOf(run)}
 	if src.Judge != nil {
 		p.judge(run, o)

@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
@@ -21,11 +22,13 @@ type Run struct {
 	Audit     result.TargetAudit
 	Beta      *rows.Table
 	Alpha     map[string]*rows.Table // per alpha target
-	Other     map[string]*rows.Table // per other parameterisation, the same rows
 	Frozen    *rows.Table            // 1.0 duration-free comparison: 1.0 features on the cadence
 	WallNs    int64                  // latest wall-clock stamp
 	Lengths   Lengths
 	Coverage  rows.Coverage // of the steps; with BetaOnly
+
+	steps *rows.Steps // rebuilt by Again
+	space *features.Space
 }
 
 // Lengths are sums over finished requests, for the configuration's means.

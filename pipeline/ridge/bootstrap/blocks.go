@@ -61,8 +61,9 @@ func correlationRows(d *gram.Data, rows []int32, beta []float64, epsUs float64) 
 	rows = rows[:min(len(rows), maxCorrRows)]
 	e := make([]float64, len(rows))
 	var m float64
+	x := d.Reader()
 	for k, i := range rows {
-		pred := gram.Dot(d.Row(int(i)), beta)
+		pred := gram.Dot(x.Row(int(i)), beta)
 		e[k] = (d.Y[i] - pred) / math.Max(pred, epsUs*d.StepsOf(int(i)))
 		m += e[k] / float64(len(rows))
 	}

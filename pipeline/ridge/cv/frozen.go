@@ -84,8 +84,9 @@ func (f *FrozenFit) score(d *gram.Data, o ridge.Options, w []float64, folds []ce
 
 func squares(d *gram.Data, rows []int32, beta []float64) float64 {
 	var ss float64
+	x := d.Reader()
 	for _, i := range rows {
-		e := d.Y[i] - gram.Dot(d.Row(int(i)), beta)
+		e := d.Y[i] - gram.Dot(x.Row(int(i)), beta)
 		ss += e * e
 	}
 	return ss
