@@ -89,7 +89,8 @@ func (e *Engine) stepUs(decodes, tokens int64) (float64, error) {
 	return math.Max(1, us), err
 }
 
-func (e *Engine) overheadUs(s *State, r *Request) (float64, error) {
+// OverheadUs is how long the request is on its way to the input queue.
+func (e *Engine) OverheadUs(s *State, r *Request) (float64, error) {
 	if e.overhead == nil {
 		return 0, nil
 	}
@@ -98,4 +99,17 @@ func (e *Engine) overheadUs(s *State, r *Request) (float64, error) {
 		PromptTokens: r.PromptTokens, CachedBlocks: r.CachedTokens / e.blockSize}
 	us, err := e.overhead.DelayUs(&q)
 	return math.Max(0, us), err
+}
+
+// FullStep is a step that computes as many prompt tokens as max_num_batched_tokens
+// has room for beside some decodes: its prompt tokens and its time in us.
+func (e *Engine) FullStep(decodes, tokens int64) (prompt int64, us float64, err error) {
+	prompt = max(1, e.budget-decodes)
+	us, err = e.stepWithPrompt(prompt, min(decodes, e.seats), tokens)
+	return prompt, us, err
+}
+
+// DecodeStepUs is the time of a step of decodes alone, in us.
+func (e *Engine) DecodeStepUs(decodes, tokens int64) (float64, error) {
+	return e.stepUs(decodes, tokens)
 }

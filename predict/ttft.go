@@ -29,7 +29,7 @@ type rollout struct {
 // median error grows from 0 to between 1 and 6 % (TestTTFTOnSimulatedEngine prints
 // both).
 func (e *Engine) TTFTUs(s *State, r *Request) (float64, error) {
-	overhead, err := e.overheadUs(s, r)
+	overhead, err := e.OverheadUs(s, r)
 	if err != nil {
 		return 0, err
 	}

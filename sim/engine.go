@@ -105,6 +105,7 @@ type item struct {
 type flight struct {
 	items  []item
 	step   int64
+	start  int64 // of schedule()
 	end    int64
 	tokens int64
 	steady bool // everybody decoded: no items

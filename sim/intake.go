@@ -295,7 +295,7 @@ func (e *Engine) depart(i int, at int64) {
 	}
 	r := &v.res
 	e.emit(Event{Kind: Departed, AtUs: at, Request: i, OutputTokens: r.OutputTokens, FinishStatus: r.FinishStatus, Outcome: r.Outcome})
-	v.res.judge(v.req)
+	v.res.Judge(v.req)
 	e.leave(i, at)
 }
 

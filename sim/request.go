@@ -136,8 +136,8 @@ func (r *Request) result(atUs int64) RequestResult {
 	return RequestResult{ID: r.ID, ArrivalUs: atUs, PromptTokens: r.PromptTokens, SLOClass: r.SLOClass, Outcome: OutcomeUnfinished}
 }
 
-// judge compares a departed request with its goodput targets.
-func (r *RequestResult) judge(q *Request) {
+// Judge compares a departed request with its goodput targets.
+func (r *RequestResult) Judge(q *Request) {
 	if q.SLOTTFTUs == 0 && q.SLOE2EUs == 0 {
 		return
 	}

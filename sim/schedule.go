@@ -42,7 +42,7 @@ func (e *Engine) schedule() (flight, error) {
 	e.finished = 0
 	e.advanceScheduled()
 	e.count()
-	f := flight{items: e.cur, step: e.step, end: end, tokens: b.Tokens(), steady: steady}
+	f := flight{items: e.cur, step: e.step, start: e.batch.StartUs, end: end, tokens: b.Tokens(), steady: steady}
 	if e.grad != nil {
 		f.grad = e.grad.fly()
 	}

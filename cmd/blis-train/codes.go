@@ -40,7 +40,10 @@ import (
 	"github.com/blis-train/blis-train/pipeline/validate/replay"
 	"github.com/blis-train/blis-train/queueing"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/admission"
+	"github.com/blis-train/blis-train/sim/cluster"
 	"github.com/blis-train/blis-train/sim/emit"
+	"github.com/blis-train/blis-train/sim/gateway"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -92,6 +95,9 @@ func codeRooms() []codeRoom {
 		{"pipeline/validate/replay", replay.Codes},
 		{"queueing", queueing.Codes},
 		{"sim", sim.Codes},
+		{"sim/admission", admission.Codes},
+		{"sim/cluster", cluster.Codes},
+		{"sim/gateway", gateway.Codes},
 		{"sim/emit", emit.Codes},
 		{"sim/workload", workload.Codes},
 		{"trace/table", table.Codes},

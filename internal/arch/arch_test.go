@@ -88,6 +88,9 @@ var rooms = map[string]room{
 	"sim/summary":    {ours: []string{"sim", "stat", "trace"}, pure: true},
 	"sim/workload":   {ours: []string{"internal/strictyaml", "trace/tracev2", "sim", "sim/latency", "stat", "trace", "deploy"}},
 	"sim/emit":       {ours: []string{"sim", "sim/kv", "trace", "deploy"}},
+	"sim/gateway":    {ours: []string{"stat", "trace"}, pure: true}, // no engine: a policy cannot read what engines hide
+	"sim/admission":  {ours: []string{"sim/gateway", "predict", "stat", "trace"}, pure: true},
+	"sim/cluster":    {ours: []string{"sim", "sim/gateway", "sim/admission", "predict", "stat", "trace"}, pure: true},
 	"trace":          {},
 	"trace/tracev2":  {ours: []string{"internal/strictyaml", "trace"}},
 	"trace/table":    {ours: []string{"trace"}, theirs: []string{arrow, zstd}},

@@ -1,5 +1,7 @@
 package kv
 
+import "slices"
+
 // Content says what the blocks of one request hold, as far as others may share
 // it. Two requests have an equal hash for block b exactly when their tokens 0 to
 // (b+1)*blockSize are known to be equal.
@@ -22,6 +24,13 @@ type Content struct {
 func (c *Content) Reset(to Content) {
 	to.chain = c.chain[:0]
 	*c = to
+}
+
+// Clone is an independent copy.
+func (c *Content) Clone() Content {
+	own := *c
+	own.chain = slices.Clone(c.chain)
+	return own
 }
 
 // Mix is a 64-bit finaliser (splitmix64) over two words.

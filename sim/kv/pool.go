@@ -25,6 +25,8 @@ type Pool struct {
 	Gains       int64 // times a block came free or content became findable
 	Caching     bool
 	Removed     func(hash uint64) // told of content that is lost, set before the first Register; nil = nobody listens
+	// Watch is told when content first becomes findable and when its last block is lost.
+	Watch func(hash uint64, stored bool)
 
 	blocks  []block
 	content []content
@@ -70,7 +72,7 @@ func NewPool(total int64, caching bool) *Pool {
 // Clone is an independent copy that nobody listens to.
 func (p *Pool) Clone() *Pool {
 	c := *p
-	c.Removed, c.blocks, c.content = nil, slices.Clone(p.blocks), slices.Clone(p.content)
+	c.Removed, c.Watch, c.blocks, c.content = nil, nil, slices.Clone(p.blocks), slices.Clone(p.content)
 	c.index, c.queue = slices.Clone(p.index), slices.Clone(p.queue)
 	return &c
 }
@@ -174,6 +176,9 @@ func (p *Pool) list(b int32) {
 	first := p.index.find(p.content, at.hash)
 	if first == none {
 		p.index.insert(at.hash, b)
+		if p.Watch != nil {
+			p.Watch(at.hash, true)
+		}
 		return
 	}
 	for p.content[first].dup != none {
@@ -215,6 +220,9 @@ func (p *Pool) evict(b int32) {
 		p.content[first].dup = at.dup
 	case at.dup == none:
 		p.index.remove(p.content, at.hash)
+		if p.Watch != nil {
+			p.Watch(at.hash, false)
+		}
 	default:
 		p.index.replace(p.content, at.hash, at.dup)
 	}

@@ -1,0 +1,52 @@
+package cluster
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/predict"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/gateway"
+)
+
+// Live estimates from what the engines hide: a control that shows what perfect
+// knowledge of the present would be worth. Lengths still to come are the true ones.
+type Live struct {
+	Engines    []*predict.Engine // with the coefficients that drive the engines
+	ByPriority bool
+
+	engines []*sim.Engine
+	reqs    []sim.Request
+}
+
+// TTFTUs is predict's rollout over the true state.
+func (l *Live) TTFTUs(r *gateway.Request, v *gateway.View, i int) (float64, bool, error) {
+	own := predict.Request{PromptTokens: r.PromptTokens, CachedTokens: v.CachedTokens(r, i)}
+	e, in := l.engines[i], l.engines[i].Inside()
+	s := predict.State{FreeBlocks: in.FreeBlocks, SinceStepUs: math.NaN()}
+	if in.StepStartUs >= 0 {
+		s.SinceStepUs = float64(v.NowUs - in.StepStartUs)
+	}
+	remaining := int64(0)
+	e.Each(func(w sim.Work) {
+		switch left := w.Prompt - w.Computed; {
+		case w.Running && w.InStep > 0 && w.Outputs == 0:
+			s.StepTokens += w.InStep
+			if left <= 0 {
+				s.StepRequests++
+				break
+			}
+			fallthrough
+		case !w.Running || left > 0:
+			if own := l.reqs[r.Index].Priority; !l.ByPriority || w.Running || w.Priority <= own {
+				s.AheadRequests, s.AheadTokens = s.AheadRequests+1, s.AheadTokens+max(1, left)
+			}
+		default:
+			s.Decodes, s.DecodeTokens, remaining = s.Decodes+1, s.DecodeTokens+w.Computed, remaining+w.Remaining
+		}
+	})
+	if s.Decodes > 0 {
+		s.OutputTokens = math.Max(1, float64(remaining)/float64(s.Decodes))
+	}
+	us, err := l.Engines[i].TTFTUs(&s, &own)
+	return us, s.AheadTokens > 0, err
+}

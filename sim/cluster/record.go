@@ -1,0 +1,67 @@
+package cluster
+
+import (
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/admission"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Record is what became of one request.
+type Record struct {
+	sim.RequestResult // of its engine; ArrivalUs is when it first came
+	Class             string
+	Priority          int // of its class
+	Group             uint64
+	Instance          int // -1: it was not let in
+	Tries             int
+	DecidedUs         int64              // last decision
+	Decision          admission.Decision // the last
+	Expected          int64              // cached tokens the index expected where it went
+	Potential         int64              // the most it expected anywhere when it first came
+	// Shadow is how long its first token would have taken from the decision, for a
+	// sample of those that were not let in.
+	Shadow trace.Opt[int64]
+}
+
+// Admitted reports whether the gateway let it in.
+func (r *Record) Admitted() bool { return r.Instance >= 0 }
+
+// TookUs is the time from the last decision to the first token.
+func (r *Record) TookUs() (us int64, ok bool) {
+	return r.FirstTokenUs.V - r.DecidedUs, r.FirstTokenUs.OK
+}
+
+// Result is one run.
+type Result struct {
+	Records []Record // in workload order
+	Engines []*sim.Result
+	Retries int // arrivals beyond the first
+}
+
+// Totals adds up what the engines counted.
+func (r *Result) Totals() *sim.Result {
+	sum := &sim.Result{}
+	for _, e := range r.Engines {
+		sum.Steps += e.Steps
+		sum.EmptySteps += e.EmptySteps
+		sum.ScheduledTokens += e.ScheduledTokens
+		sum.PrefillTokens += e.PrefillTokens
+		sum.DecodeTokens += e.DecodeTokens
+		sum.WastedTokens += e.WastedTokens
+		sum.Preemptions += e.Preemptions
+		sum.HitTokens += e.HitTokens
+		sum.LookedUpTokens += e.LookedUpTokens
+		sum.StoredBlocks += e.StoredBlocks
+		sum.LoadedBlocks += e.LoadedBlocks
+		sum.ClippedSteps += e.ClippedSteps
+		sum.ClippedDelays += e.ClippedDelays
+		sum.BusyUs += e.BusyUs
+		sum.EndUs = max(sum.EndUs, e.EndUs)
+		sum.PeakRunning = max(sum.PeakRunning, e.PeakRunning)
+		sum.PeakWaiting = max(sum.PeakWaiting, e.PeakWaiting)
+		sum.PeakBlocks = max(sum.PeakBlocks, e.PeakBlocks)
+		sum.Findings = append(sum.Findings, e.Findings...)
+	}
+	sum.BusyUs /= int64(max(1, len(r.Engines)))
+	return sum
+}

@@ -1,0 +1,241 @@
+package gateway
+
+import "slices"
+
+// Ledger is what the gateway saw itself.
+type Ledger struct {
+	Of      []Account // by instance
+	Classes []Class
+	byName  map[string]int
+	entries []entry // by request of the workload
+	order   []int   // classes by priority
+}
+
+// Class is what is known of one class.
+type Class struct {
+	Name       string
+	Priority   int
+	Finished   int64 // requests
+	Outputs    int64 // tokens of those
+	rate       float64
+	rateUs     int64
+	Dispatched int64
+}
+
+// Account is one instance.
+type Account struct {
+	InFlight   int64   // requests sent and not finished
+	Decodes    int64   // of those, past their first token
+	DecodeToks int64   // prompt tokens of those
+	FirstUs    int64   // time of the last first token; -1: none yet
+	Pending    []Queue // by class: without a first token
+	All        Queue   // the same of all classes together
+	inbound    rate    // prompt tokens to compute that were sent lately
+	served     rate    // the same of first tokens that came
+}
+
+// Queue is requests without a first token, in the order they were sent.
+type Queue struct {
+	Tokens   int64 // prompt tokens to compute of all
+	Requests int64
+	order    []int32 // of the workload; some have had their first token
+	head     int
+}
+
+type state uint8
+
+const (
+	outside state = iota
+	pending
+	decoding
+)
+
+type entry struct {
+	sentUs int64
+	prompt int64
+	cached int64
+	class  int32
+	state  state
+}
+
+// rateWindowUs is the time constant of rates.
+const rateWindowUs = 2_000_000
+
+// rate is an exponentially weighted rate of events.
+type rate struct {
+	perUs float64
+	atUs  int64
+}
+
+func (r *rate) add(atUs int64, amount float64) {
+	r.perUs = r.at(atUs) + amount/rateWindowUs
+	r.atUs = atUs
+}
+
+func (r *rate) at(us int64) float64 { return r.perUs * decay(us-r.atUs) }
+
+// perSecond corrects for the time before the window was full.
+func (r *rate) perSecond(us int64) float64 {
+	full := 1 - decay(us)
+	if full <= 0 {
+		return 0
+	}
+	return r.at(us) / full * 1e6
+}
+
+// NewLedger is an empty ledger for some instances and n requests.
+func NewLedger(instances, n int) *Ledger {
+	l := &Ledger{Of: make([]Account, instances), byName: map[string]int{}, entries: make([]entry, n)}
+	for i := range l.Of {
+		l.Of[i].FirstUs = -1
+	}
+	return l
+}
+
+// Class is the number of a class; new ones are added.
+func (l *Ledger) Class(name string, priority int) int {
+	if c, ok := l.byName[name]; ok {
+		return c
+	}
+	c := len(l.Classes)
+	l.byName[name] = c
+	l.Classes = append(l.Classes, Class{Name: name, Priority: priority})
+	for i := range l.Of {
+		l.Of[i].Pending = append(l.Of[i].Pending, Queue{})
+	}
+	return c
+}
+
+// Sent notes a request that goes to instance i.
+func (l *Ledger) Sent(r *Request, i int, nowUs, cached int64) {
+	a := &l.Of[i]
+	todo := max(1, r.PromptTokens-cached)
+	l.entries[r.Index] = entry{sentUs: nowUs, prompt: r.PromptTokens, cached: cached, class: int32(r.Class), state: pending}
+	a.InFlight++
+	a.Pending[r.Class].push(int32(r.Index), todo)
+	a.All.push(int32(r.Index), todo)
+	a.inbound.add(nowUs, float64(todo))
+	l.Classes[r.Class].Dispatched++
+	l.Classes[r.Class].add(nowUs, float64(todo))
+}
+
+func (q *Queue) push(request int32, tokens int64) {
+	q.Tokens += tokens
+	q.Requests++
+	q.order = append(q.order, request)
+}
+
+func (c *Class) add(nowUs int64, tokens float64) {
+	r := rate{c.rate, c.rateUs}
+	r.add(nowUs, tokens)
+	c.rate, c.rateUs = r.perUs, r.atUs
+}
+
+// TokensPerS is the rate at which prompt tokens of the class were sent lately, to
+// all instances together.
+func (c *Class) TokensPerS(nowUs int64) float64 {
+	r := rate{c.rate, c.rateUs}
+	return r.perSecond(nowUs)
+}
+
+// FirstToken notes the first token of a request on instance i.
+func (l *Ledger) FirstToken(request, i int, atUs int64) {
+	e, a := &l.entries[request], &l.Of[i]
+	if e.state != pending {
+		return
+	}
+	e.state = decoding
+	l.settle(e, a)
+	a.served.add(atUs, float64(max(1, e.prompt-e.cached)))
+	a.Decodes++
+	a.DecodeToks += e.prompt
+	a.FirstUs = max(a.FirstUs, atUs)
+}
+
+// settle takes a request out of its queue.
+func (l *Ledger) settle(e *entry, a *Account) {
+	for _, q := range []*Queue{&a.Pending[e.class], &a.All} {
+		q.Tokens -= max(1, e.prompt-e.cached)
+		q.Requests--
+		for q.head < len(q.order) && l.entries[q.order[q.head]].state != pending {
+			q.head++
+		}
+		if q.head > 1024 && 2*q.head > len(q.order) {
+			q.order, q.head = slices.Delete(q.order, 0, q.head), 0
+		}
+	}
+}
+
+// Left notes that a request has left instance i, after some output tokens.
+func (l *Ledger) Left(request, i int, outputs int64, finished bool) {
+	e, a := &l.entries[request], &l.Of[i]
+	switch e.state {
+	case pending:
+		e.state = outside
+		l.settle(e, a)
+	case decoding:
+		a.Decodes--
+		a.DecodeToks -= e.prompt
+	default:
+		return
+	}
+	e.state = outside
+	a.InFlight--
+	if finished {
+		c := &l.Classes[e.class]
+		c.Finished++
+		c.Outputs += outputs
+	}
+}
+
+// Expected is what was expected to be cached when the request was sent, tokens.
+func (l *Ledger) Expected(request int) int64 { return l.entries[request].cached }
+
+// MeanOutputs is the mean output length of finished requests of all classes, in
+// tokens; 0: none has finished.
+func (l *Ledger) MeanOutputs() float64 {
+	var n, tokens int64
+	for i := range l.Classes {
+		n, tokens = n+l.Classes[i].Finished, tokens+l.Classes[i].Outputs
+	}
+	if n == 0 {
+		return 0
+	}
+	return float64(tokens) / float64(n)
+}
+
+// InboundPerS is the rate of prompt tokens to compute that were sent to instance i
+// lately.
+func (l *Ledger) InboundPerS(i int, nowUs int64) float64 { return l.Of[i].inbound.perSecond(nowUs) }
+
+// ServedPerS is the rate of computed prompt tokens whose requests had their first
+// token lately, over all instances.
+func (l *Ledger) ServedPerS(nowUs int64) float64 {
+	sum := 0.0
+	for i := range l.Of {
+		sum += l.Of[i].served.perSecond(nowUs)
+	}
+	return sum
+}
+
+// Waiting visits the requests of a queue that have no first token, in the order
+// they were sent, until visit says stop.
+func (l *Ledger) Waiting(q *Queue, visit func(sentUs, tokens int64) bool) {
+	for _, r := range q.order[q.head:] {
+		if e := &l.entries[r]; e.state == pending && !visit(e.sentUs, max(1, e.prompt-e.cached)) {
+			return
+		}
+	}
+}
+
+// ByPriority are the classes, the most important first.
+func (l *Ledger) ByPriority() []int {
+	if len(l.order) != len(l.Classes) {
+		l.order = l.order[:0]
+		for c := range l.Classes {
+			l.order = append(l.order, c)
+		}
+		slices.SortStableFunc(l.order, func(a, b int) int { return l.Classes[b].Priority - l.Classes[a].Priority })
+	}
+	return l.order
+}
