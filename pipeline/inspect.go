@@ -164,7 +164,7 @@ func inspectTables(ctx context.Context, out string, ext *result.Extract, f *resu
 			return nil, err
 		}
 		r := &ext.Runs[i]
-		run, err := table.ReadLean(table.RunDir(out, r.ID), table.JourneyEvents)
+		run, err := readRun(table.RunDir(out, r.ID), r.Deployment, table.JourneyEvents)
 		if err != nil {
 			return nil, err
 		}

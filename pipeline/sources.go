@@ -5,6 +5,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/rows/aggregate"
 	"github.com/blis-train/blis-train/pipeline/score"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/pipeline/validate/saturation"
@@ -20,17 +21,27 @@ func fitSources(out string, ext *result.Extract) []fit.Source {
 		r := &ext.Runs[i]
 		sources[i] = fit.Source{
 			ID: r.ID, Deployment: *r.Deployment,
-			Load:  func() (*trace.Run, error) { return table.ReadLean(table.RunDir(out, r.ID)) },
+			Load:  func() (*trace.Run, error) { return readRun(table.RunDir(out, r.ID), r.Deployment) },
 			Judge: func(run *trace.Run) (string, []rows.Span) { return saturation.Judge(run, r.Deployment) },
 		}
 	}
 	return sources
 }
 
+// readRun reads a run as every stage wants it: the steps of an unmodified engine
+// are made from its iterations.
+func readRun(dir string, dep *deploy.Deployment, also ...string) (*trace.Run, error) {
+	run, err := table.ReadLean(dir, also...)
+	if err != nil {
+		return nil, err
+	}
+	return run, aggregate.Fill(run, dep)
+}
+
 // Batches rebuilds the batches of one extracted run, under version 1.1, for the
 // figures of extract.json (spec#members).
 func Batches(runDir string, dep *deploy.Deployment) (result.StepQuality, error) {
-	run, err := table.ReadLean(runDir)
+	run, err := readRun(runDir, dep)
 	if err != nil {
 		return result.StepQuality{}, err
 	}
@@ -56,7 +67,7 @@ func validateSources(out string, ext *result.Extract, f *result.Fit) []validate.
 		sources[i] = validate.Source{
 			ID: r.ID, Training: used[r.ID],
 			Load: func() (*trace.Run, *deploy.Deployment, error) {
-				run, err := table.ReadLean(table.RunDir(out, r.ID))
+				run, err := readRun(table.RunDir(out, r.ID), r.Deployment)
 				return run, r.Deployment, err
 			},
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/blis-train/blis-train/report/input"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
 )
 
 // ValidateOptions decide the validation of a folder.
@@ -119,7 +120,7 @@ func validateFolder(ctx context.Context, in string, ext *result.Extract, f *resu
 	if f != nil && o.Split == 0 {
 		o.Split = f.Options.Split
 	}
-	skipped, err := o.skipReplay(f)
+	skipped, err := o.skipReplay(f, ext)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +173,7 @@ func (o *ValidateOptions) judge(ctx context.Context, in string, ext *result.Extr
 // skipReplay turns the replays off when nothing says how long a request takes to
 // reach the engine (spec#overhead): the steps are judged all the same, and the
 // warning says so.
-func (o *ValidateOptions) skipReplay(f *result.Fit) ([]trace.Finding, error) {
+func (o *ValidateOptions) skipReplay(f *result.Fit, ext *result.Extract) ([]trace.Finding, error) {
 	if o.StepsOnly || o.OverheadUs != nil || o.IdleDelays {
 		return nil, nil
 	}
@@ -186,6 +187,13 @@ func (o *ValidateOptions) skipReplay(f *result.Fit) ([]trace.Finding, error) {
 		}
 	} else if f == nil || slices.ContainsFunc(f.Alpha, func(m result.Model) bool { return m.Target == coeff.Overhead && m.Replay }) {
 		return nil, nil
+	}
+	if slices.ContainsFunc(ext.Runs, func(r result.ExtractRun) bool {
+		return r.Tables[table.Iterations] > 0 && r.Tables[table.ObservedRequests] > 0
+	}) {
+		o.IdleDelays = true
+		return []trace.Finding{trace.Findingf(validate.CodeIdleTaken,
+			"no overhead coefficients: the replays take it from requests that met an idle server (--idle-delays)")}, nil
 	}
 	o.StepsOnly = true
 	return []trace.Finding{trace.Findingf(validate.CodeNoOverhead,

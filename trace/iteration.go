@@ -35,3 +35,43 @@ type Iteration struct {
 	File             string       `col:"file" doc:"input file, relative to the run directory"`
 	Line             int64        `col:"line" doc:"line in that file"`
 }
+
+// Aggregate is what the iterations of a run tell of its steps: where the times
+// come from, or why there are none, and the sums of every pass.
+type Aggregate struct {
+	Refused  *Error // why no step time can be had; nil when Steps were made
+	Audit    TimeAudit
+	Findings []Finding
+
+	First       int64        // step id of Totals[0]
+	Totals      []StepTotals // by step id: one for each pass, lost ones unknown, empty ones where the engine was idle
+	Contexts    string       // where the contexts of decodes come from: trace, client, kv_usage or mean
+	MeanContext float64      // tokens; with mean
+	OffsetNs    Opt[int64]   // added to the log's clock to reach that of the clients, delivery included
+	DelaysUs    []float64    // TTFT less the pass of requests that met an idle server
+	ClientShare Opt[float64] // of the passes with decodes whose number the clients explain
+}
+
+// StepTotals are the sums of one pass, exact or filled in.
+type StepTotals struct {
+	Known   bool
+	NoStart bool // nobody knows when it began
+
+	Prefill, Decode         int64 // tokens
+	PrefillReqs, DecodeReqs int64
+	Sampled                 int64   // sequences that get logits
+	CausalWork              float64 // token pairs of prompts
+	PrefillContext          float64 // tokens the prompts had in KV
+	DecodeContext           float64 // tokens, each decode's own included
+}
+
+// TimeAudit are the figures from which the time of a pass is chosen.
+type TimeAudit struct {
+	Time            string       // cadence, elapsed or ticks; empty when refused
+	Passes          int          // iterations read
+	ConstantUs      Opt[float64] // between passes, beside elapsed
+	SumOverWall     Opt[float64] // of elapsed over busy time
+	BelowFloorShare float64      // of the elapsed times below the time of reading the weights once
+	LagErrors       []float64    // of elapsed from the counts of its own line, and of one and two before
+	LagPasses       int          // passes with prefill near that those are judged on
+}

@@ -18,6 +18,9 @@ type Run struct {
 	Observed   []ObservedRequest
 	Iterations []Iteration // what an unmodified engine wrote of its passes, in its order
 
+	// Aggregate is what Iterations tell of Steps, when Steps were made from them.
+	Aggregate *Aggregate `json:"-"`
+
 	// Stored begins a pass over snapshots that stay on disk: they are most of a
 	// long recording. Nil: Snapshots holds them. OpenSnapshots knows which.
 	Stored func() (SnapshotCursor, error) `json:"-"`

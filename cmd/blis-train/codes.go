@@ -30,6 +30,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/predictor/decision"
 	"github.com/blis-train/blis-train/pipeline/queue"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/rows/aggregate"
 	"github.com/blis-train/blis-train/pipeline/sweep"
 	"github.com/blis-train/blis-train/pipeline/track"
 	"github.com/blis-train/blis-train/pipeline/validate"
@@ -85,6 +86,7 @@ func codeRooms() []codeRoom {
 		{"pipeline/predictor/decision", decision.Codes},
 		{"pipeline/queue", queue.Codes},
 		{"pipeline/rows", rows.Codes},
+		{"pipeline/rows/aggregate", aggregate.Codes},
 		{"pipeline/sweep", sweep.Codes},
 		{"pipeline/track", track.Codes},
 		{"pipeline/validate", validate.Codes},

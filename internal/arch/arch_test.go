@@ -66,7 +66,10 @@ var rooms = map[string]room{
 	"internal/repo":           {},
 	"internal/files":          {ours: []string{"trace"}},
 	"internal/strictyaml":     {ours: []string{"trace"}, theirs: []string{yaml}},
-	"pipeline/rows":           {ours: []string{"internal/packed", "stat", "pipeline/features", "trace/table", "trace", "deploy"}},
+	"pipeline/rows": {ours: []string{
+		"pipeline/rows/aggregate", "internal/packed", "stat", "pipeline/features", "trace/table", "trace", "deploy",
+	}},
+	"pipeline/rows/aggregate": {ours: []string{"stat", "pipeline/features", "trace", "deploy"}, pure: true},
 	"pipeline/folder": {ours: []string{
 		"internal/files", "pipeline/extract", "pipeline/option", "coeff/library", "coeff", "deploy", "result", "trace",
 	}},

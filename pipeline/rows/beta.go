@@ -193,8 +193,11 @@ func (b *betaBuilder) cadenceOf(k int) (interval, trace.Code) {
 	}
 	i, j := &b.s.Run.Steps[k], &b.s.Run.Steps[k+1]
 	iv := interval{from: i.ID - int64(b.o.Lag), to: j.ID - 1 - int64(b.o.Lag)}
-	if j.ID-i.ID > maxSteps {
+	if j.ID-i.ID > maxSteps && b.s.Run.Aggregate == nil { // between ticks of logged passes lie as many as run in a second
 		return iv, codeGapTooLong
+	}
+	if b.s.At(i.ID).NoStart {
+		return iv, codeMissingStamp
 	}
 	if iv.y = float64(j.TsStartNs-i.TsStartNs) / 1000; iv.y < 0 {
 		return iv, codeNegativeTarget

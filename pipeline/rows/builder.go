@@ -2,6 +2,7 @@ package rows
 
 import (
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/rows/aggregate"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -54,6 +55,8 @@ func (b *builder) source(st *Step, snaps []trace.Snapshot, why trace.Code) {
 		why = codeNoRequests
 	}
 	switch {
+	case b.s.Run.Aggregate != nil:
+		b.total(st)
 	case rec != nil && isComplete(rec, snaps):
 		b.crossCheck(st.ID, snaps, why)
 		st.Tag, st.In = TagRich, b.rich(rec, snaps)
@@ -71,6 +74,23 @@ func (b *builder) source(st *Step, snaps []trace.Snapshot, why trace.Code) {
 		if rec != nil {
 			st.In.RunningDepth = float64(rec.RunningDepth)
 		}
+	}
+}
+
+// total takes the sums of a pass that an unmodified engine logged. 1.0 has no
+// input for them.
+func (b *builder) total(st *Step) {
+	a := b.s.Run.Aggregate
+	k := st.ID - a.First
+	switch {
+	case k < 0 || k >= int64(len(a.Totals)):
+		st.Reason = codeNoRequests
+	case !a.Totals[k].Known:
+		st.Reason = codeRecomputeNoRequest
+	case b.s.Version == features.V10:
+		st.Reason = codeChunkedNoSnapshots
+	default:
+		st.Tag, st.In, st.NoStart = tagAggregate, aggregate.Input(&a.Totals[k]), a.Totals[k].NoStart
 	}
 }
 

@@ -30,7 +30,7 @@ func (s *Steps) count(b *builder) {
 			q.Rich++
 		case TagJourney:
 			q.Journey++
-		case TagSummary:
+		case TagSummary, tagAggregate:
 			q.Approximate++
 			approximatePrefill = approximatePrefill || st.In.PrefillTokens > 0
 		default:

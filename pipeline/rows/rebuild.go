@@ -30,6 +30,9 @@ func Rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps
 	if s.seen, err = surveyOf(run); err != nil {
 		return nil, err
 	}
+	if a := run.Aggregate; a != nil {
+		s.Findings = append(s.Findings, a.Findings...)
+	}
 	if len(run.Steps) == 0 {
 		s.Findings = append(s.Findings, trace.Findingf(codeNoEMA, "%s: no step summaries: no beta rows, and the preemption average is 0", run.ID))
 		return s, nil

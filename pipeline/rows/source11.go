@@ -5,6 +5,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/rows/aggregate"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -34,20 +35,11 @@ func summary11(s *trace.Step, d *deploy.Deployment, cv2 float64) (features.StepI
 		NumPrefillReqs:      float64(s.NumPrefillReqs),
 		NumDecodeReqs:       float64(s.NumDecodeReqs),
 		NumSampledSeqs:      float64(reqs),
-		PrefillCausalWork:   causalFromTotals(s.PrefillTokens, s.NumPrefillReqs, cv2),
+		PrefillCausalWork:   aggregate.CausalFromTotals(float64(s.PrefillTokens), float64(s.NumPrefillReqs), cv2),
 		DecodeContextTokens: contextFromBlocks(s, d.Engine.BlockSize),
 	}
 	in.KVReadTokens = in.DecodeContextTokens + in.PrefillTokens
 	return in, ""
-}
-
-// causalFromTotals is (P^2/np*(1+cv2) + P)/2, 0 without prefill.
-func causalFromTotals(prefillTokens, prefillReqs int64, cv2 float64) float64 {
-	if prefillReqs == 0 {
-		return 0
-	}
-	p := float64(prefillTokens)
-	return (p*p/float64(prefillReqs)*(1+cv2) + p) / 2
 }
 
 // contextFromBlocks is max(nd, max(0, used*block_size - (np+nd)(block_size-1)/2)

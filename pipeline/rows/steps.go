@@ -16,10 +16,11 @@ const (
 	TagRich                      // complete snapshots: exact
 	TagJourney                   // rebuilt from journey events: exact
 	TagSummary                   // batch totals: approximate (spec#summary-steps)
+	tagAggregate                 // sums of a logged pass, some filled in (spec#iteration-fill)
 	tagLagApproximate            // features of step i stand for step i-lag (spec#summary-steps)
 )
 
-var tagNames = [...]string{"unknown", "rich", "journey", "approximate", string(codeLagApproximate)}
+var tagNames = [...]string{"unknown", "rich", "journey", "approximate", "aggregate", string(codeLagApproximate)}
 
 // String returns the tag's name in tables and reports.
 func (t Tag) String() string { return tagNames[t] }
@@ -29,6 +30,7 @@ type Step struct {
 	ID       int64
 	Tag      Tag
 	Reason   trace.Code // why the tag is unknown; empty otherwise
+	NoStart  bool       // nobody knows when it began
 	Recorded int32      // index into Steps.Run.Steps; -1 when no BATCH_SUMMARY exists
 	// In holds the step sums without PreemptionEMA; RunningDepth is
 	// that of the summary, or the number of members without one.

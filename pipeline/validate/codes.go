@@ -5,6 +5,7 @@ import "github.com/blis-train/blis-train/trace"
 // Codes this package emits.
 const (
 	CodeNoOverhead     trace.Code = "no_replay_overhead"
+	CodeIdleTaken      trace.Code = "idle_delays_taken"
 	codeCachedAssumed  trace.Code = "cached_tokens_assumed"
 	codeBadOption      trace.Code = "bad_option"
 	codeNothingToJudge trace.Code = "nothing_to_validate"
@@ -16,6 +17,11 @@ const (
 
 // Codes describes them for people.
 var Codes = []trace.CodeEntry{
+	{
+		Code: CodeIdleTaken, Kind: "warning",
+		Meaning: "an unmodified engine gives no rows of the overhead: replays take what its clients' requests met at an idle server",
+		Action:  "nothing, or give --overhead-us",
+	},
 	{
 		Code: CodeNoOverhead, Kind: "error",
 		Meaning: "the coefficients hold no overhead that may be added in a replay",

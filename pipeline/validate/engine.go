@@ -49,6 +49,9 @@ func (j *job) delays(e *replay.Engine, run *trace.Run, dep *deploy.Deployment) (
 		idle, ok := measured.MeasureIdle(run)
 		if !ok {
 			findings = append(findings, trace.Findingf(codeNoIdleRequests, "run %s: no request met an idle server", run.ID))
+			if run.Aggregate != nil && j.set.AlphaModel(coeff.Overhead) == nil {
+				overhead = new(float64) // nothing of the run tells it: the finding above says so
+			}
 		} else {
 			overhead, egress = &idle.OverheadUs, &idle.EgressUs
 		}

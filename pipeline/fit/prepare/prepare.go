@@ -51,6 +51,10 @@ func Make(src options.Source, o options.Options, gammas []float64) (*Run, error)
 	if o.BetaOnly {
 		p.Coverage = steps.Coverage()
 	}
+	if a := steps.Run.Aggregate; a != nil && a.Refused != nil && p.Reason == "" {
+		p.Reason = a.Refused.Msg
+		p.Findings = append(p.Findings, trace.Findingf(a.Refused.Code, "%s; %s", a.Refused.Msg, a.Refused.Hint))
+	}
 	if p.Reason != "" {
 		return p, nil
 	}

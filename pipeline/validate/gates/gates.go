@@ -308,7 +308,7 @@ func runNote(run *result.ValidationRun, r *Rules) (note string, required bool) {
 	switch {
 	case run.Saturated:
 		return noteSaturated, false
-	case run.Source != "" && run.Source != measured.SourceJourneys:
+	case run.Source != "" && run.Source != measured.SourceJourneys && run.Source != measured.SourcePasses:
 		return fmt.Sprintf(noteOtherSource, run.Source), false
 	case run.JourneySampleRate != nil && *run.JourneySampleRate < 1:
 		return fmt.Sprintf(noteSampled, *run.JourneySampleRate), true

@@ -22,6 +22,7 @@ const (
 	SourceJourneys = "journeys"
 	sourceStock    = "stock"
 	SourceClient   = "client"
+	SourcePasses   = "client_passes" // clients, with the engine's passes on their clock
 )
 
 // Source says which of them Requests takes.
@@ -35,12 +36,20 @@ func Source(run *trace.Run) string {
 		stock = stock || r.Source == trace.SourceStock
 	}
 	switch {
+	case onClients(run):
+		return SourcePasses
 	case stock:
 		return sourceStock
 	case len(run.Observed) > 0:
 		return SourceClient
 	}
 	return SourceJourneys
+}
+
+// onClients says that the steps of an unmodified engine were put on the clock of
+// its clients, so that these tell the requests, not its spans on the wall clock.
+func onClients(run *trace.Run) bool {
+	return run.Aggregate != nil && run.Aggregate.OffsetNs.OK
 }
 
 // Request is one request as recorded, whatever recorded it: a core span, a
@@ -69,7 +78,7 @@ func Requests(run *trace.Run) ([]Request, []trace.Finding) {
 	for i := range run.Requests {
 		r := &run.Requests[i]
 		o, ok := observationOf(r)
-		if !ok {
+		if !ok || !r.CoreID.OK && onClients(run) {
 			continue
 		}
 		if !r.ArrivedNs.OK && r.Source != trace.SourceStock {

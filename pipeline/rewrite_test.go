@@ -1,0 +1,204 @@
+package pipeline
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// rewriting is how a run of the fork is told once more as an unmodified engine
+// would tell it.
+type rewriting struct {
+	form     string // core, front or fpm
+	precise  bool   // stamps of a collector, else vLLM's own seconds
+	stamps   bool   // any at all
+	clients  bool
+	silent   bool // run.yaml does not say that scheduling is asynchronous
+	version  string
+	constant float64 // us between passes that elapsed leaves out
+}
+
+// wallOffset is the wall clock of the rewritten log at the run's monotonic zero.
+const wallOffset = int64(1_760_000_000e9)
+
+// rewritten is one line of the rewritten log.
+type rewritten struct {
+	step    *trace.Step
+	id      int64 // of the step
+	index   int64 // of the iteration: steps without tokens write no line, lost ones leave a gap
+	endNs   int64 // when its line is written
+	elapsed float64
+	usage   float64
+}
+
+// passes turns the step table into lines. A step takes from its start to the
+// next one's; elapsed is that less the scheduler's own time and a constant: on an
+// asynchronous engine this is what is left of the batch before.
+func (w rewriting) passes(run *trace.Run) []rewritten {
+	var out []rewritten
+	empty := run.Steps[0].ID
+	for i := range run.Steps {
+		s := &run.Steps[i]
+		if s.ScheduledTokens == 0 {
+			empty++
+		}
+		if s.ScheduledTokens == 0 || i+1 == len(run.Steps) {
+			continue
+		}
+		next := &run.Steps[i+1]
+		cadence := float64(next.TsStartNs-s.TsStartNs) / 1000
+		if next.ID != s.ID+1 {
+			cadence = float64(s.DurationUs) + w.constant + 1000
+		}
+		elapsed := math.Max(20, cadence-float64(s.DurationUs)-w.constant)
+		out = append(out, rewritten{s, s.ID, s.ID - empty, s.TsStartNs + int64(cadence*1000), elapsed, next.KVUsage})
+	}
+	return out
+}
+
+// line is one iteration of a log.
+func (w rewriting) line(p *rewritten) string {
+	s, at := p.step, time.Unix(0, p.endNs+wallOffset).UTC()
+	counts := fmt.Sprintf("Iteration(%d): %d context requests, %d context tokens, %d generation requests, %d generation tokens, "+
+		"iteration elapsed time: %.2f ms", p.index, s.NumPrefillReqs, s.PrefillTokens, s.NumDecodeReqs, s.DecodeTokens, p.elapsed/1000)
+	stamp := "INFO " + at.Format("01-02 15:04:05 ")
+	if !w.stamps {
+		stamp = ""
+	}
+	text := "(EngineCore_DP0 pid=77) " + stamp + "[core.py:349] " + counts
+	if w.form == "front" {
+		text = "(APIServer pid=7) " + stamp + "[loggers.py:199] Engine 000: " + counts + fmt.Sprintf(", GPU KV cache usage: %.1f%%", 100*p.usage)
+	}
+	if w.precise {
+		text = at.Format(time.RFC3339Nano) + " " + text
+	}
+	return text + "\n"
+}
+
+// fpm is one record of a forward-pass trace; members are those of the batch.
+func fpmRecord(p *rewritten, members []trace.Member) string {
+	var prefills, decodes, tokens, kv, decodeKV int64
+	var lengths []float64
+	for _, m := range members {
+		if m.IsDecode() {
+			decodes, decodeKV = decodes+1, decodeKV+m.Computed
+			continue
+		}
+		prefills, tokens, kv = prefills+1, tokens+m.New, kv+m.Computed
+		lengths = append(lengths, float64(m.Prompt))
+	}
+	mean, variance := 0.0, 0.0
+	for _, v := range lengths {
+		mean += v / float64(len(lengths))
+	}
+	for _, v := range lengths {
+		variance += (v - mean) * (v - mean) / float64(len(lengths))
+	}
+	sums := map[string]any{"num_prefill_requests": prefills, "sum_prefill_tokens": tokens, "var_prefill_length": variance,
+		"sum_prefill_kv_tokens": kv, "num_decode_requests": decodes, "sum_decode_kv_tokens": decodeKV, "var_decode_kv_tokens": 0}
+	b, err := json.Marshal(map[string]any{"timestamp": p.index, "event": map[string]any{"schema": "dynamo.fpm.trace.v1",
+		"source": map[string]any{"producer_id": "p"}, "capture_mode": "full", "observed_at_unix_ms": (p.endNs + wallOffset) / 1e6,
+		"fpm": map[string]any{"version": 1, "worker_id": "w", "dp_rank": 0, "counter_id": p.index, "wall_time": p.elapsed / 1e6, "scheduled_requests": sums}}})
+	if err != nil {
+		panic(err)
+	}
+	return string(b) + "\n"
+}
+
+// filesSection is what run.yaml says of recordings, cut from a copy.
+var (
+	filesSection = regexp.MustCompile(`(?m)^files:\n(?:[ -].*\n?)*`)
+	asyncLine    = regexp.MustCompile(`(?m)^  async_scheduling: .*\n`)
+	versionLine  = regexp.MustCompile(`(?m)^  version: .*\n`)
+)
+
+// folder writes a run as a folder of its own: description, model, log or trace, and
+// what clients saw.
+func (w rewriting) folder(t testing.TB, src string, run *trace.Run, dep *deploy.Deployment) string {
+	t.Helper()
+	dir := t.TempDir()
+	text, err := os.ReadFile(filepath.Join(src, "run.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	yaml := filesSection.ReplaceAllString(string(text), "")
+	if w.silent {
+		yaml = asyncLine.ReplaceAllString(yaml, "")
+	}
+	if w.version != "" {
+		yaml = versionLine.ReplaceAllString(yaml, "  version: \""+w.version+"\"\n")
+	}
+	config, err := os.ReadFile(filepath.Join(src, "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := "server.log"
+	var b strings.Builder
+	passes := w.passes(run)
+	if w.form == "fpm" {
+		name = "fpm.p.0.jsonl"
+		steps, err := rows.Rebuild(run, dep, features.V11)
+		if err != nil {
+			t.Fatal(err)
+		}
+		batches := map[int64][]trace.Member{}
+		if err := steps.Each(func(st *rows.Step, m []trace.Member) { batches[st.ID] = append([]trace.Member{}, m...) }); err != nil {
+			t.Fatal(err)
+		}
+		for k := range passes {
+			b.WriteString(fpmRecord(&passes[k], batches[passes[k].id]))
+		}
+	} else {
+		b.WriteString("(APIServer pid=7) INFO 01-01 00:00:00 [api_server.py:1] vLLM API server version 0.15.1\n")
+		for k := range passes {
+			b.WriteString(w.line(&passes[k]))
+		}
+	}
+	for name, text := range map[string]string{"run.yaml": yaml, "config.json": string(config), name: b.String()} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if w.clients {
+		if err := os.WriteFile(filepath.Join(dir, "client_requests.jsonl"), []byte(clientFile(run)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// clientFile is what clients saw, or, where nobody recorded it, what they would
+// have seen 3 ms behind the engine.
+func clientFile(run *trace.Run) string {
+	var b strings.Builder
+	line := func(id string, send, first, last, prompt, output int64) {
+		fmt.Fprintf(&b, `{"id":%q,"send_ns":%d,"first_chunk_ns":%d,"last_chunk_ns":%d,"end_ns":%d,"status":200,"usage":{"prompt_tokens":%d,`+
+			`"completion_tokens":%d}}`+"\n", id, send, first, last, last, prompt, output)
+	}
+	for i := range run.Observed {
+		if o := &run.Observed[i]; o.FirstChunkNs.OK && o.LastChunkNs.OK && o.SendNs.OK && o.OutputTokens.OK && o.N.Or(1) == 1 {
+			line(o.ID, o.SendNs.V, o.FirstChunkNs.V, o.LastChunkNs.V, o.PromptTokens.V, o.OutputTokens.V)
+		}
+	}
+	if b.Len() > 0 {
+		return b.String()
+	}
+	const delay = 3_000_000
+	for i := range run.Requests {
+		if r := &run.Requests[i]; r.FirstTokenNs.OK && r.FinishedNs.OK && r.OutputTokens.OK {
+			line(r.CoreID.V, r.ArrivedNs.Or(r.QueuedNs.V), r.FirstTokenNs.V+delay, r.FinishedNs.V+delay, r.PromptTokens.V, r.OutputTokens.V)
+		}
+	}
+	return b.String()
+}

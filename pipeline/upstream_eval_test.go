@@ -1,0 +1,230 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// original is a run of the fork, with its own fit.
+type original struct {
+	name, dir string
+	run       *trace.Run
+	dep       *deploy.Deployment
+	steps     *rows.Steps
+	holdout   *rows.Table
+	full      float64 // hold-out MAPE of the fit from the whole trace
+}
+
+// originals extracts and fits every run of a set alone; those that cannot be
+// fitted from the whole trace have nothing to be compared with.
+func originals(t *testing.T, set string) []*original {
+	t.Helper()
+	parent := repo.Shared(t, "data", set)
+	o := DefaultExtractOptions()
+	o.Out, o.Batches = t.TempDir(), nil
+	ext, err := Extract(context.Background(), []string{parent}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []*original
+	sources := fitSources(o.Out, ext)
+	for i := range ext.Runs {
+		r := &ext.Runs[i]
+		p := &original{name: r.ID, dir: filepath.Join(parent, filepath.FromSlash(r.Folder)), dep: r.Deployment}
+		if p.run, err = sources[i].Load(); err != nil {
+			t.Fatal(err)
+		}
+		space, err := features.New(features.V11, p.dep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if only := os.Getenv("DBGRUN"); only != "" && only != r.ID {
+			continue
+		}
+		st, err := stepTime(sources[i])
+		if err == nil && os.Getenv("DBG") != "" {
+			fmt.Println(st.Runs[0].Lag, st.Runs[0].Beta.Kept, st.Runs[0].Beta.Dropped, st.Model.Sel.Lambda)
+			fmt.Println(st.Model.Fit.Beta)
+		}
+		if err != nil {
+			fmt.Printf("  %-28s not fitted from the whole trace: %v\n", p.name, err)
+			continue
+		}
+		if p.steps, err = rows.Rebuild(p.run, p.dep, features.V11); err != nil {
+			t.Fatal(err)
+		}
+		all, err := p.steps.Beta(space, rows.BetaOptions{Lag: st.Runs[0].Lag.Lag})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows.Clean([]*rows.Table{all}, rows.Relative)
+		p.holdout = all.Select(func(i int) bool { return all.HoldOut[i] })
+		p.full = p.judge(st)
+		out = append(out, p)
+	}
+	return out
+}
+
+func stepTime(src fit.Source) (*fit.StepTime, error) {
+	o := fit.DefaultOptions()
+	o.AlphaTargets, o.Models, o.BetaOnly = nil, []string{}, true
+	return fit.FitStepTime(context.Background(), []fit.Source{src}, o)
+}
+
+// judge is the MAPE of coefficients on the hold-out rows of the whole trace.
+func (p *original) judge(st *fit.StepTime) float64 {
+	pred := make([]float64, p.holdout.Kept)
+	for i := range pred {
+		pred[i] = gram.Dot(p.holdout.Row(i), st.Model.Fit.Beta)
+	}
+	scored := stat.Rows{Y: p.holdout.Y, Pred: pred}
+	return scored.Errors(nil).MAPE
+}
+
+// told is what came of a rewritten run.
+type told struct {
+	run  *trace.Run
+	mape float64
+	err  error
+}
+
+// tell rewrites a run, extracts and fits it.
+func (p *original) tell(t *testing.T, w rewriting) told {
+	t.Helper()
+	dir := w.folder(t, p.dir, p.run, p.dep)
+	defer os.RemoveAll(dir)
+	o := DefaultExtractOptions()
+	o.Out, o.Batches = t.TempDir(), nil
+	defer os.RemoveAll(o.Out)
+	ext, err := Extract(context.Background(), []string{dir}, o)
+	if err != nil {
+		t.Fatalf("%s: %v", p.name, err)
+	}
+	src := fitSources(o.Out, ext)[0]
+	src.Judge = nil
+	got := told{}
+	if got.run, err = src.Load(); err != nil {
+		t.Fatal(err)
+	}
+	p.sameCounts(t, w, ext, got.run)
+	st, err := stepTime(src)
+	if err != nil {
+		got.err = err
+		return got
+	}
+	got.mape = p.judge(st)
+	if os.Getenv("DBG") != "" {
+		fmt.Println(st.Runs[0].Lag, st.Runs[0].Evidence, st.Runs[0].Beta.Kept, st.Runs[0].Beta.Dropped, st.Model.Sel.Lambda)
+		fmt.Println(st.Model.Fit.Beta)
+	}
+	return got
+}
+
+// sameCounts: every pass of the step table is read back with its counts.
+func (p *original) sameCounts(t *testing.T, w rewriting, ext *result.Extract, run *trace.Run) {
+	t.Helper()
+	passes := w.passes(p.run)
+	if len(run.Iterations) != len(passes) || len(ext.Runs[0].Records.Dropped) > 0 {
+		t.Errorf("%s: got %d iterations, %v dropped, want %d", p.name, len(run.Iterations), ext.Runs[0].Records.Dropped, len(passes))
+		return
+	}
+	for i := range passes {
+		it, s := &run.Iterations[i], passes[i].step
+		if w.form != "fpm" && (it.ContextReqs != s.NumPrefillReqs || it.ContextTokens != s.PrefillTokens || it.GenerationReqs != s.NumDecodeReqs ||
+			it.GenerationTokens != s.DecodeTokens) {
+			t.Errorf("%s: iteration %d: got %+v, want step %+v", p.name, i, it, s)
+			return
+		}
+	}
+}
+
+// contextError is the median relative error of the contexts that were filled in.
+func (p *original) contextError(w rewriting, run *trace.Run) float64 {
+	var filled []float64
+	var errs []float64
+	for i := range run.Aggregate.Totals {
+		if tt := &run.Aggregate.Totals[i]; tt.Prefill+tt.Decode > 0 {
+			filled = append(filled, tt.DecodeContext)
+		}
+	}
+	for i, q := range w.passes(p.run) {
+		st := p.steps.At(q.id)
+		if st.Known() && st.In.DecodeContextTokens > 0 && i < len(filled) {
+			errs = append(errs, math.Abs(filled[i]-st.In.DecodeContextTokens)/st.In.DecodeContextTokens)
+		}
+	}
+	return stat.Median(errs)
+}
+
+func evaluating(t *testing.T) {
+	t.Helper()
+	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
+		t.Skip("skipped: slow evaluation; BLIS_TRAIN_EVAL=1 runs it")
+	}
+}
+
+// TestEvalRewritten: every composed and real run of the fork, told as logs of
+// unmodified vLLM and as a forward-pass trace, and fitted from those.
+func TestEvalRewritten(t *testing.T) {
+	evaluating(t)
+	kinds := []struct {
+		name string
+		w    rewriting
+		most float64 // median ratio to the fit from the whole trace
+	}{
+		{"log, precise, clients", rewriting{form: "core", precise: true, stamps: true, clients: true, constant: 1000}, 1.25},
+		{"log with usage, precise", rewriting{form: "front", precise: true, stamps: true, constant: 2000}, 1.25},
+		{"log, precise, nothing else", rewriting{form: "core", precise: true, stamps: true, constant: 1000}, 1.25},
+		{"forward-pass trace", rewriting{form: "fpm", constant: 1000}, 1.10},
+		{"log, whole seconds, clients", rewriting{form: "core", stamps: true, clients: true, constant: 1000}, 1.3},
+	}
+	for _, set := range []string{"composed", "real_vllm_cpu"} {
+		list := originals(t, set)
+		for _, k := range kinds {
+			if os.Getenv("DBG") != "" && k.name != os.Getenv("DBG") {
+				continue
+			}
+			var ratios, contexts []float64
+			fmt.Printf("%s, %s: hold-out MAPE %% from the whole trace, from this\n", set, k.name)
+			for _, p := range list {
+				got := p.tell(t, k.w)
+				note := ""
+				switch a := got.run.Aggregate; {
+				case got.err != nil:
+					var e *trace.Error
+					errors.As(got.err, &e)
+					note = fmt.Sprintf("refused: %v", a.Refused)
+				default:
+					ratios = append(ratios, got.mape/p.full)
+					c := p.contextError(k.w, got.run)
+					if k.w.clients {
+						contexts = append(contexts, c)
+					}
+					note = fmt.Sprintf("%6.2f  x%.2f  time %s, contexts %s off by %.2f %%", 100*got.mape, got.mape/p.full, a.Audit.Time, a.Contexts, 100*c)
+				}
+				fmt.Printf("  %-28s async %-5v %6.2f %s\n", p.name, p.dep.Engine.IsAsync(), 100*p.full, note)
+			}
+			m := stat.Median(ratios)
+			fmt.Printf("  median ratio %.3f (want at most %.2f) over %d runs; contexts off by %.2f %% (median of medians)\n", m, k.most, len(ratios),
+				100*stat.Median(contexts))
+			if len(ratios) > 0 && m > k.most {
+				t.Errorf("%s, %s: median ratio %.3f, want at most %.2f", set, k.name, m, k.most)
+			}
+		}
+	}
+}
