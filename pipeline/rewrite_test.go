@@ -109,7 +109,8 @@ func fpmRecord(p *rewritten, members []trace.Member) string {
 		"sum_prefill_kv_tokens": kv, "num_decode_requests": decodes, "sum_decode_kv_tokens": decodeKV, "var_decode_kv_tokens": 0}
 	b, err := json.Marshal(map[string]any{"timestamp": p.index, "event": map[string]any{"schema": "dynamo.fpm.trace.v1",
 		"source": map[string]any{"producer_id": "p"}, "capture_mode": "full", "observed_at_unix_ms": (p.endNs + wallOffset) / 1e6,
-		"fpm": map[string]any{"version": 1, "worker_id": "w", "dp_rank": 0, "counter_id": p.index, "wall_time": p.elapsed / 1e6, "scheduled_requests": sums}}})
+		"fpm": map[string]any{"version": 1, "worker_id": "w", "dp_rank": 0, "counter_id": p.index, "wall_time": p.elapsed / 1e6,
+			"scheduled_requests": sums}}})
 	if err != nil {
 		panic(err)
 	}

@@ -53,14 +53,7 @@ func originals(t *testing.T, set string) []*original {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if only := os.Getenv("DBGRUN"); only != "" && only != r.ID {
-			continue
-		}
 		st, err := stepTime(sources[i])
-		if err == nil && os.Getenv("DBG") != "" {
-			fmt.Println(st.Runs[0].Lag, st.Runs[0].Beta.Kept, st.Runs[0].Beta.Dropped, st.Model.Sel.Lambda)
-			fmt.Println(st.Model.Fit.Beta)
-		}
 		if err != nil {
 			fmt.Printf("  %-28s not fitted from the whole trace: %v\n", p.name, err)
 			continue
@@ -128,10 +121,6 @@ func (p *original) tell(t *testing.T, w rewriting) told {
 		return got
 	}
 	got.mape = p.judge(st)
-	if os.Getenv("DBG") != "" {
-		fmt.Println(st.Runs[0].Lag, st.Runs[0].Evidence, st.Runs[0].Beta.Kept, st.Runs[0].Beta.Dropped, st.Model.Sel.Lambda)
-		fmt.Println(st.Model.Fit.Beta)
-	}
 	return got
 }
 
@@ -145,8 +134,8 @@ func (p *original) sameCounts(t *testing.T, w rewriting, ext *result.Extract, ru
 	}
 	for i := range passes {
 		it, s := &run.Iterations[i], passes[i].step
-		if w.form != "fpm" && (it.ContextReqs != s.NumPrefillReqs || it.ContextTokens != s.PrefillTokens || it.GenerationReqs != s.NumDecodeReqs ||
-			it.GenerationTokens != s.DecodeTokens) {
+		counts := [4]int64{s.NumPrefillReqs, s.PrefillTokens, s.NumDecodeReqs, s.DecodeTokens}
+		if w.form != "fpm" && counts != [4]int64{it.ContextReqs, it.ContextTokens, it.GenerationReqs, it.GenerationTokens} {
 			t.Errorf("%s: iteration %d: got %+v, want step %+v", p.name, i, it, s)
 			return
 		}
@@ -196,9 +185,6 @@ func TestEvalRewritten(t *testing.T) {
 	for _, set := range []string{"composed", "real_vllm_cpu"} {
 		list := originals(t, set)
 		for _, k := range kinds {
-			if os.Getenv("DBG") != "" && k.name != os.Getenv("DBG") {
-				continue
-			}
 			var ratios, contexts []float64
 			fmt.Printf("%s, %s: hold-out MAPE %% from the whole trace, from this\n", set, k.name)
 			for _, p := range list {

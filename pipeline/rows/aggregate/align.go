@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/blis-train/blis-train/stat"
@@ -22,16 +23,17 @@ const (
 	voteWindowNs   = 60_000_000    // first chunks reach their client within this of one another
 	coarseWindowNs = 2_000_000_000 // the same where stamps are whole seconds
 	mostVoters     = 3000          // passes that vote
+	mostVotes      = 4_000_000     // where any longer prompt has one
 	leastVotes     = 5
 	voteShare      = 0.5 // of the voters must agree
 )
 
 // align moves the passes to the clock of the clients, plus the time a chunk takes
 // to reach them: every pass with one context request votes with each first chunk
-// of a prompt of its length, and the votes agree on one offset.
+// of a prompt of its length, and the votes agree on one offset. Where prefix hits
+// shorten prompts, each first chunk of a prompt at least as long has a vote.
 func (f *filler) align(a *audit) {
-	f.found = nil
-	byPrompt := map[int64][]int64{}
+	v := &ballot{exact: map[int64][]int64{}}
 	for i := range f.run.Observed {
 		o := &f.run.Observed[i]
 		if !o.FirstChunkNs.OK || !o.LastChunkNs.OK || !o.PromptTokens.OK || !o.OutputTokens.OK {
@@ -39,44 +41,100 @@ func (f *filler) align(a *audit) {
 		}
 		f.found = append(f.found, occupant{prompt: o.PromptTokens.V, output: o.OutputTokens.V, firstNs: o.FirstChunkNs.V, lastNs: o.LastChunkNs.V,
 			ttftUs: o.TTFTUs.Or(0)})
-		byPrompt[o.PromptTokens.V] = append(byPrompt[o.PromptTokens.V], o.FirstChunkNs.V)
 	}
 	if len(f.found) == 0 {
 		return
 	}
 	slices.SortStableFunc(f.found, func(a, b occupant) int { return cmp.Compare(a.firstNs, b.firstNs) })
-	voters := f.voters(byPrompt)
-	window := int64(voteWindowNs)
-	if a.time != timeCadence {
-		window = coarseWindowNs
+	for i := range f.found {
+		v.exact[f.found[i].prompt] = append(v.exact[f.found[i].prompt], f.found[i].firstNs)
 	}
-	offset, n := densest(f.votes(stat.Thin(voters, mostVoters), byPrompt), window)
-	share := float64(n) / float64(max(1, min(len(voters), mostVoters)))
-	if n < leastVotes || share < voteShare {
+	v.all = f.found
+	if v.window = voteWindowNs; a.time != timeCadence {
+		v.window = coarseWindowNs
+	}
+	offset, share := f.count(v)
+	if share < voteShare {
+		v.isLonger = true
+		offset, share = f.count(v)
+	}
+	if share < voteShare {
 		f.finding(codeNotAligned, "%d requests of clients: %.0f %% of the passes with one prompt agree on an offset of the clocks, want %.0f %%",
-			len(f.found), 100*share, 100*voteShare)
+			len(f.found), 100*math.Max(0, share), 100*voteShare)
 		f.found = nil
 		return
 	}
 	f.out.OffsetNs = trace.Some(offset)
-	f.move(byPrompt, offset, window)
+	f.move(v, offset)
 	f.starts(a)
+}
+
+// ballot is who may vote for what.
+type ballot struct {
+	exact    map[int64][]int64 // first chunks by length of the prompt, in order of time
+	all      []occupant        // in order of time
+	isLonger bool              // prompts at least as long as the pass has tokens
+	window   int64             // ns that votes for one offset lie within
+}
+
+// of are the first chunks that a pass may have brought.
+func (v *ballot) of(p *pass) []int64 {
+	if p.prefills != 1 || p.cut > 0 || !p.hasEnd {
+		return nil
+	}
+	if !v.isLonger {
+		return v.exact[p.prefillTokens]
+	}
+	var out []int64
+	for i := range v.all {
+		if v.all[i].prompt >= p.prefillTokens {
+			out = append(out, v.all[i].firstNs)
+		}
+	}
+	return out
+}
+
+// count finds the offset that most votes agree on, and the share of the voters by
+// which these exceed what chance would put into any window.
+func (f *filler) count(v *ballot) (offset int64, share float64) {
+	var voters []int
+	for i := range f.passes {
+		if p := &f.passes[i]; len(v.of(p)) > 0 {
+			voters = append(voters, i)
+		}
+	}
+	most := mostVoters
+	if v.isLonger {
+		most = max(50, min(mostVoters, mostVotes/len(v.all)))
+	}
+	voters = stat.Thin(voters, most)
+	var votes []int64
+	for _, i := range voters {
+		for _, first := range v.of(&f.passes[i]) {
+			votes = append(votes, first-f.passes[i].endNs)
+		}
+	}
+	if len(voters) < leastVotes {
+		return 0, 0
+	}
+	slices.Sort(votes)
+	offset, n := densest(votes, v.window)
+	span := votes[len(votes)-1] - votes[0] + v.window
+	return offset, (float64(n) - float64(len(votes))*float64(v.window)/float64(span)) / float64(len(voters))
 }
 
 // move shifts the passes to the clients' clock. Where the passes' clock is known
 // to a second only, each busy stretch goes where its own votes say.
-func (f *filler) move(byPrompt map[int64][]int64, offset, window int64) {
+func (f *filler) move(v *ballot, offset int64) {
 	free := int64(0) // end of the stretch before
 	f.stretches(func(from, to int) {
 		shift := offset
-		if window > voteWindowNs {
+		if v.window > voteWindowNs {
 			var near []int64
 			for i := from; i < to; i++ {
-				if f.votesAt(i, byPrompt) {
-					for _, first := range byPrompt[f.passes[i].prefillTokens] {
-						if v := first - f.passes[i].endNs; v >= offset-window && v <= offset+window {
-							near = append(near, v)
-						}
+				for _, first := range v.of(&f.passes[i]) {
+					if d := first - f.passes[i].endNs; d >= offset-v.window && d <= offset+v.window {
+						near = append(near, d)
 					}
 				}
 			}
@@ -95,35 +153,6 @@ func (f *filler) move(byPrompt map[int64][]int64, offset, window int64) {
 		}
 		free = f.passes[to-1].endNs
 	})
-}
-
-// votesAt says whether a pass can vote: it ran one prompt, whole, of a length that
-// clients sent.
-func (f *filler) votesAt(i int, byPrompt map[int64][]int64) bool {
-	p := &f.passes[i]
-	return p.prefills == 1 && p.cut == 0 && p.hasEnd && len(byPrompt[p.prefillTokens]) > 0
-}
-
-func (f *filler) voters(byPrompt map[int64][]int64) []int {
-	var out []int
-	for i := range f.passes {
-		if f.votesAt(i, byPrompt) {
-			out = append(out, i)
-		}
-	}
-	return out
-}
-
-// votes are the offsets that passes tell, sorted.
-func (f *filler) votes(voters []int, byPrompt map[int64][]int64) []int64 {
-	var out []int64
-	for _, i := range voters {
-		for _, first := range byPrompt[f.passes[i].prefillTokens] {
-			out = append(out, first-f.passes[i].endNs)
-		}
-	}
-	slices.Sort(out)
-	return out
 }
 
 // densest is the middle of the window that holds most of sorted votes, and how

@@ -50,23 +50,29 @@ func passesOf(its []trace.Iteration, dep *deploy.Deployment) []pass {
 	return out
 }
 
+// Rules of the labels (spec#iteration-fill): prompts of one token are rare.
+const (
+	labelPasses = 5   // whose prompts all end
+	labelExact  = 0.1 // of them are followed by as many context requests of one token
+)
+
 // labels corrects the phases of recordings in which a request counts as context
 // until its first token came back: under asynchronous scheduling its first decode
-// is planned before. Such recordings have, behind every pass whose prompts end,
-// as many context requests of one token.
+// is planned before. In such recordings the next pass has as many context requests
+// of one token, where none is new.
 func (f *filler) labels() {
-	ended, late := 0, 0
+	ended, exact := 0, 0
 	for i := 1; i < len(f.passes); i++ {
 		a, b := &f.passes[i-1], &f.passes[i]
 		if !b.next || a.prefills == 0 || a.cut > 0 || a.prefillTokens < 2*a.prefills {
 			continue
 		}
 		ended++
-		if b.prefills >= a.prefills && b.prefillTokens >= a.prefills {
-			late++
+		if b.prefills == a.prefills && b.prefillTokens == a.prefills {
+			exact++
 		}
 	}
-	if ended < 5 || late*10 < ended*8 {
+	if ended < labelPasses || float64(exact) < labelExact*float64(ended) {
 		return
 	}
 	for i := 1; i < len(f.passes); i++ {
@@ -79,6 +85,7 @@ func (f *filler) labels() {
 		if b.prefills == 0 {
 			b.decodes, b.prefillTokens, b.cut = b.decodes+b.prefillTokens, 0, 0
 		}
+		b.held = b.held || b.decodes > 0
 	}
 	f.finding(codeLateLabels, "first decodes stand among the context requests; they are taken for decodes")
 }
