@@ -34,6 +34,22 @@ func (f *Fit) AlphaNamed(target string) *Model {
 	return nil
 }
 
+// HoldoutOf is the MAPE of the step time on a configuration's hold-out rows: its cells
+// by regime, weighted by their rows. Nil without any.
+func HoldoutOf(f *Fit, config string) *float64 {
+	sum, n := 0.0, 0
+	for i := range f.Beta.Cells {
+		if c := &f.Beta.Cells[i]; c.Config == config && c.Bucket == "" && c.MAPE != nil {
+			sum += *c.MAPE * float64(c.Rows)
+			n += c.Rows
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return OrNull(sum / float64(n))
+}
+
 // FitOptions are the options that decided the numbers.
 type FitOptions struct {
 	Spec       string   `json:"spec"`
@@ -80,6 +96,17 @@ type FitConfig struct {
 	// exporters linearise the step time there.
 	MeanPromptTokens *float64 `json:"mean_prompt_tokens"`
 	MeanOutputTokens *float64 `json:"mean_output_tokens"`
+	// Covered is the load and the lengths the recordings reached (spec#covered-region);
+	// absent: not known, as in fits from Gram files.
+	Covered *Covered `json:"covered,omitempty"`
+}
+
+// Covered says up to where recordings reach; beyond it a prediction extrapolates.
+type Covered struct {
+	Running      int64    `json:"running"`        // most requests running at once
+	RequestsPerS *float64 `json:"requests_per_s"` // over the busiest 50 gaps between arrivals; null with fewer, or with sampled journeys
+	PromptTokens int64    `json:"prompt_tokens"`  // longest prompt of a finished request
+	OutputTokens int64    `json:"output_tokens"`  // longest output of one
 }
 
 // Model is one fitted linear model: beta, one alpha target, or another

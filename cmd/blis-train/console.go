@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,6 +30,8 @@ type console struct {
 	tty      bool // err is a terminal
 	width    int  // columns of that terminal, 100 elsewhere
 	outWidth int  // columns of the terminal out is, 0 when it is none
+	brief    bool // no tables, warnings summed up
+	held     []trace.Finding
 
 	session  *session
 	settings settings // of pipeline.yaml
@@ -72,6 +75,7 @@ func newConsole(c *cli.Context) (*console, error) {
 		con.tty, con.width = true, w
 	}
 	con.outWidth = columns(con.out)
+	con.brief = c.Command != nil && slices.Contains(flagNames(c.Command.Flags), "verbose") && !c.Bool("verbose")
 	switch c.String("log-format") {
 	case "", "text":
 	case "json":

@@ -10,6 +10,7 @@ import (
 	prettytable "github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/internal/shown"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/result"
@@ -26,7 +27,7 @@ func extractCommand() *cli.Command {
 			"KV events and client files, and writes OUT/tables/run=<id>/*.parquet and OUT/extract.json.\n" +
 			"What a file is decides its content, not its name.\n\n" +
 			"Example:\n   blis-train extract testdata/traces/real -o out --why-rejected",
-		Flags:  flags(extractFlags(), []cli.Flag{outFlag("output `FOLDER`"), configFlag()}, talkFlags()),
+		Flags:  flags(extractFlags(), []cli.Flag{outFlag("output `FOLDER`"), configFlag(), verboseFlag()}, talkFlags()),
 		Action: runExtract,
 	}
 }
@@ -49,12 +50,17 @@ func runExtract(c *cli.Context) error {
 	if c.Bool("dry-run") {
 		return listRuns(con, c.Args().Slice(), o)
 	}
+	defer con.release()
 	done := con.extracted()
 	doc, err := pipeline.Extract(c.Context, c.Args().Slice(), o)
 	if doc == nil {
 		return err
 	}
 	done(doc)
+	con.release()
+	if con.brief && err == nil {
+		con.sayf("next: blis-train fit %s", shown.Word(o.Out))
+	}
 	return errors.Join(err, con.document(doc))
 }
 
@@ -88,6 +94,10 @@ func (con *console) extracted() func(*result.Extract) {
 		if rss := peakRSS(); rss.OK {
 			doc.PeakRSSBytes, memory = &rss.V, fmt.Sprintf(", peak memory %.0f MB", float64(rss.V)/1e6)
 		}
+		if con.brief {
+			con.extractedLine(doc)
+			return
+		}
 		con.sayf("extracted %d %s: %s read in %.1f s%s", len(doc.Runs), plural(len(doc.Runs), "run", "runs"),
 			amount(float64(doc.Totals.BytesRead), "B"), seconds, memory)
 	}
@@ -119,7 +129,7 @@ func printExtract(con *console, doc *result.Extract) {
 	for i := range doc.Runs {
 		for _, f := range doc.Runs[i].Warnings {
 			f.Message = doc.Runs[i].ID + ": " + f.Message
-			con.warn(append(doc.Runs[i].Warnings[:0:0], f))
+			con.hold([]trace.Finding{f})
 		}
 	}
 }

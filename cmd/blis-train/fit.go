@@ -6,8 +6,10 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/internal/shown"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/report/input"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -23,7 +25,7 @@ func fitCommand() *cli.Command {
 			"site-a.gram site-b.gram -o pooled",
 		Flags: flags(stageFlags(o.Table()), []cli.Flag{
 			&cli.StringSliceFlag{Name: "from-gram", Usage: "fit these Gram `FILE`s in place of OUT (repeatable, or as arguments); needs -o"},
-			outFlag("`FOLDER` of the results (default: OUT itself)"), configFlag(), ledgerFlag(),
+			outFlag("`FOLDER` of the results (default: OUT itself)"), configFlag(), ledgerFlag(), verboseFlag(),
 		}, talkFlags()),
 		Action: runFit,
 	}
@@ -42,6 +44,7 @@ func runFit(c *cli.Context) error {
 	if con.settings, err = applyConfig(c, con, c.String("config"), "fit"); err != nil {
 		return err
 	}
+	defer con.release()
 	o := pipeline.DefaultFitOptions()
 	o.Out, o.Special, o.Config, o.Progress = c.String("out"), con.special, con.settings.record, con.progress()
 	o.Warn = con.warn
@@ -58,9 +61,16 @@ func runFit(c *cli.Context) error {
 		return err
 	}
 	showFit(con, doc)
+	if con.brief {
+		con.configurations(input.Input{Fit: doc})
+		con.release()
+	}
 	out := o.Out
 	if out == "" {
 		out = c.Args().First()
+	}
+	if con.brief {
+		con.sayf("next: blis-train validate %s", shown.Word(out))
 	}
 	if err := con.appendLedger(c.String("ledger"), "fit", doc.Header, doc, nil, filepath.Join(out, folder.CoefficientsFile)); err != nil {
 		return err

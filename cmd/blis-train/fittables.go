@@ -169,7 +169,7 @@ func (con *console) warnAll(doc *result.Fit) {
 		for _, w := range list {
 			if !seen[w] {
 				seen[w] = true
-				con.warn([]trace.Finding{w})
+				con.hold([]trace.Finding{w})
 			}
 		}
 	}

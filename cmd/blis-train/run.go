@@ -19,7 +19,7 @@ func runCommand() *cli.Command {
 		Description: "Writes tables, extract.json, fit.json, validation.json, coefficients.yaml and report.html\n" +
 			"to the output folder. Exit 3 when a gate fails; every file is still written.\n\n" +
 			"Example:\n   blis-train run testdata/traces/real -o out",
-		Flags: flags([]cli.Flag{outFlag("output `FOLDER`"), configFlag(), ledgerFlag()}, stageFlags(o.Tables()...), judgeFlags(),
+		Flags: flags([]cli.Flag{outFlag("output `FOLDER`"), configFlag(), ledgerFlag(), verboseFlag()}, stageFlags(o.Tables()...), judgeFlags(),
 			[]cli.Flag{&cli.BoolFlag{Name: "dry-run", Usage: "list what would be read and stop"}}, talkFlags()),
 		Action: runRun,
 	}
@@ -43,6 +43,7 @@ func runRun(c *cli.Context) error {
 	if c.Bool("dry-run") {
 		return listRuns(con, c.Args().Slice(), o.Extract)
 	}
+	defer con.release()
 	got, err := pipeline.Run(c.Context, c.Args().Slice(), o)
 	if err != nil {
 		return err
@@ -54,7 +55,7 @@ func runRun(c *cli.Context) error {
 	if err := con.document(got); err != nil {
 		return err
 	}
-	return verdict(c, con, got.Validation)
+	return exitFor(c, con, got.Validation)
 }
 
 // runOptions are the options of every stage as the command line has them, and
@@ -68,15 +69,19 @@ func (con *console) runOptions(c *cli.Context) (pipeline.RunOptions, error) {
 	}
 	o.Extract, o.Fit.Progress = extract, con.progress()
 	extracted := con.extracted()
+	var fit *result.Fit
 	o.Done = func(doc any) {
 		switch doc := doc.(type) {
 		case *result.Extract:
 			leanHeap()
 			extracted(doc)
+			con.release()
 		case *result.Fit:
+			fit = doc
 			showFit(con, doc)
+			con.release()
 		case *result.Validation:
-			showValidation(con, doc, extract.Out)
+			showValidation(con, doc, fit, extract.Out)
 		}
 	}
 	return o, setOptions(c, o.Tables()...)

@@ -4,7 +4,10 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -26,6 +29,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
 		UpdateScripts: *updateScripts,
+		Cmds:          map[string]func(*testscript.TestScript, bool, []string){"fits": fits},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("TRACES", traces)
 			env.Setenv("EXAMPLE", filepath.Join(traces, "../../coeff/testdata/example/coefficients.yaml"))
@@ -35,4 +39,25 @@ func TestScripts(t *testing.T) {
 			return os.MkdirAll(filepath.Join(env.WorkDir, ".tmp"), 0o755)
 		},
 	})
+}
+
+// fits LINES COLUMNS fails when what the last command printed, both streams
+// together, needs more.
+func fits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: fits LINES COLUMNS")
+	}
+	lines, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	columns, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	printed := strings.Split(strings.TrimSuffix(ts.ReadFile("stdout")+ts.ReadFile("stderr"), "\n"), "\n")
+	if len(printed) > lines {
+		ts.Fatalf("got %d lines, want at most %d", len(printed), lines)
+	}
+	for _, l := range printed {
+		if n := utf8.RuneCountInString(l); n > columns {
+			ts.Fatalf("got %d columns, want at most %d: %s", n, columns, l)
+		}
+	}
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/blis-train/blis-train/internal/shown"
 )
 
-// table prints rows for people on stdout; nothing with --json or --quiet. On a
+// show prints rows for people on stdout; nothing with --json or --quiet. On a
 // terminal too narrow for it, long cells are wrapped, and when that is not
 // enough every row becomes a list of its cells.
-func (con *console) table(title string, header table.Row, rows []table.Row) {
+func (con *console) show(title string, header table.Row, rows []table.Row) {
 	if con.json || con.quiet || len(rows) == 0 {
 		return
 	}

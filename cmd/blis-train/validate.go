@@ -28,7 +28,7 @@ func validateCommand() *cli.Command {
 			"Writes validation.json and report.html; exit 3 when a gate fails.\n\n" +
 			"Example:\n   blis-train validate --fit out/fit.json out",
 		Flags: flags(stageFlags(o.Table()), judgeFlags(), []cli.Flag{
-			outFlag("`FOLDER` of the results (default: OUT itself)"), configFlag(), ledgerFlag(),
+			outFlag("`FOLDER` of the results (default: OUT itself)"), configFlag(), ledgerFlag(), verboseFlag(),
 		}, talkFlags()),
 		Action: runValidate,
 	}
@@ -69,7 +69,7 @@ func listGates(c *cli.Context, con *console) (bool, error) {
 	for _, t := range gates.Defaults() {
 		rows = append(rows, table.Row{t.Name, t.Op, t.Limit, t.Doc, t.Source})
 	}
-	con.table("gates", table.Row{"name", "op", "threshold", "what is compared", "why"}, rows)
+	con.show("gates", table.Row{"name", "op", "threshold", "what is compared", "why"}, rows)
 	con.sayf("the clause of a gate is its name with dashes: %s#gate-beta-mape", result.Book)
 	return true, nil
 }
@@ -89,6 +89,7 @@ func runValidate(c *cli.Context) error {
 	if con.settings, err = applyConfig(c, con, c.String("config"), "validate"); err != nil {
 		return err
 	}
+	defer con.release()
 	o := con.validateOptions()
 	o.Out = c.String("out")
 	if err := setOptions(c, o.Table()); err != nil {
@@ -102,7 +103,7 @@ func runValidate(c *cli.Context) error {
 	if out == "" {
 		out = c.Args().First()
 	}
-	showValidation(con, val, out)
+	showValidation(con, val, fit, out)
 	ledger, judged := c.String("ledger"), filepath.Join(out, folder.ValidationFile)
 	if err := con.appendLedger(ledger, "validate", val.Header, fit, val, judged); err != nil {
 		return err
@@ -110,11 +111,11 @@ func runValidate(c *cli.Context) error {
 	if err := con.document(val); err != nil {
 		return err
 	}
-	return verdict(c, con, val)
+	return exitFor(c, con, val)
 }
 
-// verdict turns the judgement into the exit code (spec#exit-status).
-func verdict(c *cli.Context, con *console, val *result.Validation) error {
+// exitFor turns the judgement into the exit code (spec#exit-status).
+func exitFor(c *cli.Context, con *console, val *result.Validation) error {
 	switch {
 	case val.Verdict == coeff.VerdictFail:
 		n, failed := failedGates(val.Gates, val.For)
@@ -179,22 +180,37 @@ func failedGates(gates []result.Gate, purpose string) (n int, sentences []string
 
 // showValidation prints the judgement for people: failed gates first. out is where
 // the report is.
-func showValidation(con *console, val *result.Validation, out string) {
+func showValidation(con *console, val *result.Validation, fit *result.Fit, out string) {
+	if con.brief {
+		con.hold(val.Warnings)
+		con.judged(val, fit, out)
+		return
+	}
 	con.table("replay, hold-out requests (KS, median relative error)", table.Row{"run", "phase", "split", "n", "TTFT", "ITL",
 		"E2E", "drift-corrected TTFT", "ITL", "E2E", "note"}, replayRows(val))
 	failed, silent := openGates(val.Gates)
 	con.table("verdicts", append(table.Row{"configuration"}, anyOf(coeff.Purposes)...), verdictRows(val))
 	con.table("failed gates", table.Row{"gate", "scope", "value", "want", "note"}, failed)
 	con.table("gates not judged", table.Row{"gates", "scopes", "why"}, silent)
-	said := map[string]bool{}
-	for _, d := range val.Diagnoses {
-		if !said[d.Sentence] { // with one configuration "all" says the same again
-			said[d.Sentence] = true
-			con.sayf("diagnosis: %s: %s", d.Scope, d.Sentence)
-		}
+	for _, s := range diagnosisLines(val) {
+		con.sayf("diagnosis: %s", s)
 	}
 	con.warn(val.Warnings)
 	con.sayf("report: %s", filepath.Join(out, folder.ReportFile))
+}
+
+// diagnosisLines are the diagnoses with their scope, each sentence once: with one
+// configuration "all" says the same again.
+func diagnosisLines(val *result.Validation) []string {
+	said := map[string]bool{}
+	var out []string
+	for _, d := range val.Diagnoses {
+		if !said[d.Sentence] {
+			said[d.Sentence] = true
+			out = append(out, d.Scope+": "+d.Sentence)
+		}
+	}
+	return out
 }
 
 // verdictRows are the verdicts of each configuration by purpose, those over

@@ -118,6 +118,7 @@ func (f *fitter) describe() {
 		for _, p := range f.used {
 			if p.Config == c.Key {
 				sum.Add(p.Lengths)
+				c.Covered = prepare.Cover(c.Covered, p.Covered)
 			}
 		}
 		c.MeanPromptTokens, c.MeanOutputTokens = sum.Means()

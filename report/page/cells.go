@@ -35,7 +35,7 @@ func Num(v float64) Cell { return Number(&v) }
 func PercentOf(v float64) Cell { return Percent(&v) }
 
 func Count(n int) Cell {
-	return Cell{Text: words.Grouped(strconv.Itoa(n)), Key: strconv.Itoa(n), Class: "n"}
+	return Count64(int64(n))
 }
 
 // ZeroDim greys a zero, so that the counts that matter stand out.
@@ -56,8 +56,7 @@ func Headed(title string, bs []Block) []Block {
 }
 
 func Count64(n int64) Cell {
-	s := strconv.FormatInt(n, 10)
-	return Cell{Text: words.Grouped(s), Key: s, Class: "n"}
+	return Cell{Text: words.Thousands(n), Key: strconv.FormatInt(n, 10), Class: "n"}
 }
 
 func Dim64(n int64) Cell {

@@ -56,7 +56,7 @@ func nextSteps(in input.Input) []string {
 			words.PluralVerb(n, "replay gate has no verdict", "replay gates have no verdict")))
 	}
 	if v.Verdict == coeff.VerdictPass {
-		out = append(out, "Use coefficients.yaml; `blis-train export` writes the formats of BLIS and of the autoscalers.")
+		out = append(out, "Use coefficients.yaml, or `blis-train export` for BLIS and autoscalers.")
 	}
 	return out
 }

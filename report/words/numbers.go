@@ -59,6 +59,9 @@ func Grouped(s string) string {
 	return minus(sign + s + frac)
 }
 
+// Thousands prints a count, thousands apart.
+func Thousands(n int64) string { return Grouped(strconv.FormatInt(n, 10)) }
+
 // Unknown is how a null is shown.
 const Unknown = "–"
 

@@ -25,6 +25,8 @@ func Load(src options.Source, o options.Options) (*Run, *rows.Steps, *features.S
 	if src.Judge != nil {
 		p.judge(run, o)
 	}
+	rate := src.Deployment.Tracing.JourneySampleRate
+	p.Covered = coveredBy(run, p.Spans, rate.OK && rate.V < 1)
 	steps, err := rows.Rebuild(run, &src.Deployment, o.Spec)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("run %s: %w", src.ID, err)

@@ -25,6 +25,7 @@ type Run struct {
 	Frozen    *rows.Table            // 1.0 duration-free comparison: 1.0 features on the cadence
 	WallNs    int64                  // latest wall-clock stamp
 	Lengths   Lengths
+	Covered   *result.Covered
 	Coverage  rows.Coverage // of the steps; with BetaOnly
 
 	steps *rows.Steps // rebuilt by Again

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/internal/shown"
+	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/report/input"
+	"github.com/blis-train/blis-train/report/verdict"
+	numbers "github.com/blis-train/blis-train/report/words"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// verboseFlag turns the tables of a stage on.
+func verboseFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "print every table and every warning in full"}
+}
+
+// briefWidth is how wide the short form is where nothing tells the terminal's width.
+const briefWidth = 80
+
+// fewWarnings are still printed in full in the short form; of more, the codes are.
+const fewWarnings = 3
+
+// table prints a table of the long form: of every command that has no short one.
+func (con *console) table(title string, header table.Row, rows []table.Row) {
+	if !con.brief {
+		con.show(title, header, rows)
+	}
+}
+
+// lines prints text for people on stdout, wrapped, further lines indented; nothing
+// with --json or --quiet.
+func (con *console) lines(s string) {
+	if con.json || con.quiet {
+		return
+	}
+	con.mu.Lock()
+	defer con.mu.Unlock()
+	con.clearBar()
+	fmt.Fprintln(con.out, wrapped(s, con.briefColumns()))
+}
+
+func (con *console) briefColumns() int {
+	if con.outWidth > 0 {
+		return min(con.outWidth, briefWidth)
+	}
+	return briefWidth
+}
+
+// wrapped breaks a line at spaces; the rest is indented by two more than the line.
+func wrapped(s string, width int) string {
+	s = shown.Line(s)
+	words := strings.Fields(strings.ReplaceAll(s, "\u00a0", noBreak))
+	indent := s[:len(s)-len(strings.TrimLeft(s, " "))]
+	out, line := "", indent
+	for i, w := range words {
+		switch {
+		case i == 0:
+			line += w
+		case text.StringWidth(line)+1+text.StringWidth(w) <= width:
+			line += " " + w
+		default:
+			out, line = out+line+"\n", indent+"  "+w
+		}
+	}
+	return strings.ReplaceAll(out+line, noBreak, " ")
+}
+
+// noBreak stands for a space that is no place to break a line.
+const noBreak = "\u2060"
+
+// hold keeps findings of documents for the end, where the short form sums them up;
+// the long form and a log for machines have each at once.
+func (con *console) hold(findings []trace.Finding) {
+	if !con.brief || con.log != nil {
+		con.warn(findings)
+		return
+	}
+	con.mu.Lock()
+	defer con.mu.Unlock()
+	con.held = append(con.held, findings...)
+}
+
+// release says what hold kept: few in full, else how many of which code.
+func (con *console) release() {
+	held := con.held
+	con.held = nil
+	if len(held) <= fewWarnings {
+		con.warn(held)
+		return
+	}
+	count := map[trace.Code]int{}
+	var codes []string
+	for _, f := range held {
+		if count[f.Code]++; count[f.Code] == 1 {
+			codes = append(codes, string(f.Code))
+		}
+	}
+	sort.Strings(codes)
+	for i, c := range codes {
+		if n := count[trace.Code(c)]; n > 1 {
+			codes[i] = fmt.Sprintf("%s (%d)", c, n)
+		}
+	}
+	con.talk(fmt.Sprintf("%d warnings, in full with -v: %s", len(held), strings.Join(codes, ", ")))
+}
+
+// talk prints a wrapped line on stderr, also with --quiet.
+func (con *console) talk(s string) {
+	con.mu.Lock()
+	defer con.mu.Unlock()
+	con.clearBar()
+	fmt.Fprintln(con.err, wrapped(s, min(con.width, briefWidth)))
+}
+
+// extractedLine is the account of an extraction in a line.
+func (con *console) extractedLine(doc *result.Extract) {
+	t := &doc.Totals
+	dropped := "none of " + numbers.Thousands(t.Records.Read) + " records dropped"
+	if n := t.Records.Read - t.Records.Kept; n > 0 {
+		dropped = fmt.Sprintf("%s of %s records dropped (%s)", numbers.Thousands(n), numbers.Thousands(t.Records.Read),
+			dropText(t.Records.Dropped))
+	}
+	s := fmt.Sprintf("extracted %d %s: %s requests, %s steps; %s", len(doc.Runs), plural(len(doc.Runs), "run", "runs"),
+		numbers.Thousands(t.Requests.Engine+t.Requests.APIOnly+t.Requests.Stock), numbers.Thousands(t.Steps.Summaries), dropped)
+	con.aside(s)
+}
+
+// aside is a line of talk, wrapped where people read it; nothing with --quiet.
+func (con *console) aside(s string) {
+	switch {
+	case con.quiet:
+	case con.log != nil:
+		con.sayf("%s", s)
+	default:
+		con.talk(s)
+	}
+}
+
+// configurations prints one entry a configuration: usable for what, up to where, and
+// the error to expect.
+func (con *console) configurations(in input.Input) {
+	for _, l := range verdict.Lines(in) {
+		con.lines(l.Scope + ": " + l.Uses)
+		if l.Region != "" {
+			con.lines("  " + l.Region)
+		}
+		if l.Error != "" {
+			con.lines("  expected error: " + l.Error)
+		}
+	}
+}
+
+// judged prints a validation in the short form.
+func (con *console) judged(val *result.Validation, f *result.Fit, out string) {
+	in := input.Input{Fit: f, Validation: val}
+	con.configurations(in)
+	con.release()
+	for _, s := range diagnosisLines(val) {
+		con.aside("why: " + s)
+	}
+	for i, s := range verdict.Next(in) {
+		if i == 2 {
+			break
+		}
+		con.aside("next: " + strings.ReplaceAll(s, "`", ""))
+	}
+	con.sayf("report: %s", filepath.Join(out, folder.ReportFile))
+}
