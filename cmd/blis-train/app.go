@@ -104,7 +104,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		Usage:   "latency coefficients you can trust, from vLLM traces",
 		Version: versionText(),
 		Description: "Reads OTLP trace dumps of a running vLLM, fits the physics of its step time and\noverheads, validates the " +
-			"fit by replaying the traces, and writes versioned\ncoefficient files.\n\nExample:\n   blis-train run testdata/traces/real -o out",
+			"fit by replaying the traces, and writes versioned\ncoefficient files.\n\nExample:\n   blis-train run testdata/traces/demo -o out",
 		Commands:               subcommands(),
 		Reader:                 stdin,
 		Writer:                 stdout,
@@ -123,6 +123,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		}
 		return cli.ShowAppHelp(c)
 	}
+	groupHelp(app.Commands)
 	for _, cmd := range app.Commands {
 		cmd.OnUsageError = onUsageError
 		for _, sub := range cmd.Subcommands {

@@ -18,7 +18,7 @@ func runCommand() *cli.Command {
 		ArgsUsage: "RUNDIR|PARENT...",
 		Description: "Writes tables, extract.json, fit.json, validation.json, coefficients.yaml and report.html\n" +
 			"to the output folder. Exit 3 when a gate fails; every file is still written.\n\n" +
-			"Example:\n   blis-train run testdata/traces/real -o out",
+			"Example:\n   blis-train run testdata/traces/demo -o out",
 		Flags: flags([]cli.Flag{outFlag("output `FOLDER`"), configFlag(), ledgerFlag(), verboseFlag()}, stageFlags(o.Tables()...), judgeFlags(),
 			[]cli.Flag{&cli.BoolFlag{Name: "dry-run", Usage: "list what would be read and stop"}}, talkFlags()),
 		Action: runRun,

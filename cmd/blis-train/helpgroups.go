@@ -1,0 +1,93 @@
+package main
+
+import "github.com/urfave/cli/v2"
+
+// longHelp is how many flags a help may have in one list.
+const longHelp = 14
+
+// Groups of a long help. The library sorts them by title; these sort as the work goes.
+const (
+	groupArrivals = "Arrivals"
+	groupConsumer = "Consumers"
+	groupData     = "Data read"
+	groupEngine   = "Engine simulated"
+	groupFit      = "Fit"
+	groupJudging  = "Judging"
+	groupOutput   = "Output and messages"
+)
+
+// helpGroups are the flags of each group. A name means the same in every command, but
+// for those of groupExceptions.
+var helpGroups = map[string][]string{
+	groupArrivals: {"workload", "phase", "rate-scale", "max-requests", "concurrency", "think-time-ms", "ramp-s", "max-concurrency",
+		"input-len", "output-len", "random-range-ratio", "num-prompts", "request-rate", "requests", "load", "prompt-tokens",
+		"output-tokens"},
+	groupConsumer: {"consumer-version", "key", "namespace", "unit-cost", "ttft-ms", "itl-ms", "physical", "slo-class-name", "slo-class-key",
+		"name"},
+	groupData: {"config", "set", "only", "exclude", "without", "keep-saturated", "max-bad-frac", "max-line", "max-expansion", "parser",
+		"split-engines", "allow-special", "dry-run", "from-gram", "fit", "coefficients", "validation", "deployment", "data", "max-num-seqs",
+		"max-num-batched-tokens", "accelerator", "acc-count", "loads", "window", "hop", "min-requests", "semantics", "server", "state", "staleness-us"},
+	groupEngine: {"latency-model", "alpha-coeffs", "beta-coeffs", "async", "kv-blocks", "replications", "sample-coefficients"},
+	groupFit: {"spec", "recipe", "beta-target", "alpha-target", "objective", "split", "lag", "prior", "bootstraps", "seed", "refit-all",
+		"model", "models", "weights", "recency", "emulate", "features", "prefix-score", "flavour", "queue-ratio", "hold-out", "ttft", "identify"},
+	groupJudging: {"steps-only", "simulate", "noise", "overhead-us", "egress-us", "idle-delays", "shared-prefix-tokens", "latency", "gate", "for",
+		"gates", "require-all-gates", "ignore-verdict", "level", "tolerance", "fail-on-change"},
+	groupOutput: {"verbose", "ledger", "figures", "dump-rows", "save-gram", "why-rejected", "workers", "force", "json", "quiet",
+		"log-format", "emit-otlp", "emit-kv-events", "event-log", "all"},
+}
+
+// groupExceptions are flags that mean something else in one command.
+var groupExceptions = map[string]map[string]string{
+	"simulate": {"seed": groupEngine, "noise": groupEngine, "overhead-us": groupEngine, "egress-us": groupEngine, "deployment": groupEngine,
+		"coefficients": groupEngine},
+	"diff": {"seed": groupArrivals},
+}
+
+// groupHelp sorts the flags of commands with many into groups, and so those of their
+// subcommands.
+func groupHelp(commands []*cli.Command) {
+	group := map[string]string{}
+	for title, names := range helpGroups {
+		for _, n := range names {
+			group[n] = title
+		}
+	}
+	for _, c := range commands {
+		groupHelp(c.Subcommands)
+		if len(c.Flags) <= longHelp {
+			continue
+		}
+		for _, f := range c.Flags {
+			name := f.Names()[0]
+			title := group[name]
+			if t := groupExceptions[c.Name][name]; t != "" {
+				title = t
+			}
+			setGroup(f, title)
+		}
+	}
+}
+
+// setGroup puts a flag into a group of its help.
+func setGroup(f cli.Flag, title string) {
+	switch f := f.(type) {
+	case *cli.BoolFlag:
+		f.Category = title
+	case *cli.StringFlag:
+		f.Category = title
+	case *cli.StringSliceFlag:
+		f.Category = title
+	case *cli.Float64Flag:
+		f.Category = title
+	case *cli.IntFlag:
+		f.Category = title
+	case *cli.Int64Flag:
+		f.Category = title
+	case *cli.Uint64Flag:
+		f.Category = title
+	case *cli.Float64SliceFlag:
+		f.Category = title
+	case *cli.DurationFlag:
+		f.Category = title
+	}
+}
