@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -354,7 +355,13 @@ func TestChromiumHostile(t *testing.T) {
 	b.quiet()
 }
 
-// TestChromiumPrint: the page prints, every folded part open.
+// maxSheets is the most sheets a report of the composed runs may print on; the made-up
+// one is as long.
+const maxSheets = 11
+
+// TestChromiumPrint: the page prints on few sheets, what is for experts stays folded,
+// and what the reader opened prints. BLIS_TRAIN_OUT=DIR prints the report of that run
+// folder.
 func TestChromiumPrint(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: the report was not printed")
@@ -364,8 +371,12 @@ func TestChromiumPrint(t *testing.T) {
 	if d := os.Getenv("BLIS_TRAIN_SHOTS"); d != "" {
 		dir = d
 	}
+	in := made(small, plainRun)
+	if out := os.Getenv("BLIS_TRAIN_OUT"); out != "" {
+		in = folder(t, out)
+	}
 	file := filepath.Join(dir, "report.html")
-	if err := os.WriteFile(file, []byte(render(t, made(small, plainRun))), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte(render(t, in)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	b.open(file, 1280, 900, "dark")
@@ -380,11 +391,19 @@ func TestChromiumPrint(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "report.pdf"), raw, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	b.truth("[...document.querySelectorAll('details')].every(d => d.open)", "folded parts are open in print")
+	if n := len(regexp.MustCompile(`/Type\s*/Page\b`).FindAll(raw, -1)); n == 0 || n > maxSheets {
+		t.Errorf("the report prints on %d sheets, want 1 to %d", n, maxSheets)
+	} else {
+		t.Logf("%d sheets", n)
+	}
+	b.truth("[...document.querySelectorAll('details')].every(d => !d.open)", "folded parts stay folded in print")
 	b.call("Emulation.setDeviceMetricsOverride", anyMap{"width": 760, "height": 1000, "deviceScaleFactor": 1, "mobile": false}, nil)
 	b.call("Emulation.setEmulatedMedia", anyMap{"media": "print", "features": []anyMap{{"name": "prefers-color-scheme", "value": "dark"}}},
 		nil)
 	b.truth("getComputedStyle(document.body).backgroundColor === 'rgb(255, 255, 255)'", "paper is white in the dark scheme too")
+	b.truth("document.querySelector('.fold').offsetHeight === 0", "what is folded takes no paper")
+	b.eval("document.querySelector('.fold').open = true", nil)
+	b.truth("document.querySelector('.fold').offsetHeight > 100", "what was opened prints")
 	b.screenshot(filepath.Join(dir, "print.png"))
 	b.quiet()
 }

@@ -91,7 +91,7 @@ func showFit(con *console, doc *result.Fit) {
 	con.table("delays", table.Row{"target", "rows", "inside", "informative", "MAPE", "WAPE", "10 s windows", "constant", "replay"},
 		alphaRows(doc))
 	con.table("other parameterisations", table.Row{"model", "hold-out MAPE", "bias", "leave-one-out median", "worst"}, modelRows(doc))
-	con.table("amendments of the specification, each tried alone", table.Row{"amendment", "model", "trigger", "value", "from",
+	con.show("amendments of the specification, each tried alone", table.Row{"amendment", "model", "trigger", "value", "from",
 		"hold-out without", "with", "left out without", "with", "verdict"}, amendmentRows(doc))
 	con.warnAll(doc)
 	con.sayf("fit: %d of %d runs, %d %s, lambda %s, gamma %s", used(doc), len(doc.Runs), len(doc.Configs),

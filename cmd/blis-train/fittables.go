@@ -7,6 +7,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
+	numbers "github.com/blis-train/blis-train/report/words"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -90,9 +91,12 @@ func coefficientRows(m result.Model) []table.Row {
 	for _, c := range m.Coefficients {
 		ci := "-"
 		if c.CI95 != nil {
-			ci = fmt.Sprintf("%.3g .. %.3g", c.CI95[0], c.CI95[1])
+			lo, _ := numbers.Milli(c.CI95[0], c.Unit)
+			hi, _ := numbers.Milli(c.CI95[1], c.Unit)
+			ci = numbers.Range(lo, hi)
 		}
-		out = append(out, table.Row{c.Name, fmt.Sprintf("%.4g", c.Value), ci, c.Unit, c.Identified, share(c.Share), share(c.ImpliedUtilisation)})
+		v, unit := numbers.Milli(c.Value, c.Unit)
+		out = append(out, table.Row{c.Name, numbers.FourDigits(v), ci, unit, c.Identified, share(c.Share), share(c.ImpliedUtilisation)})
 	}
 	return out
 }

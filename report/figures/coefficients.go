@@ -18,7 +18,7 @@ func utilisationFigure(in input.Input) *draw.Figure {
 	}
 	fig := &draw.Figure{
 		ID: "utilisation", Title: "Implied utilisation of the hardware",
-		Note: "A time-like coefficient of 1e6 us/s is exactly the roofline. Look for dots between 0.1 and 1. Bad: right of 1 (faster than " +
+		Note: "A time-like coefficient of 1,000 ms/s is exactly the roofline. Look for dots between 0.1 and 1. Bad: right of 1 (faster than " +
 			"the data sheet allows: a wrong peak, a wrong model, or a term that carries another's cost) or far left (a term that absorbs overhead).",
 		Legend: []draw.Key{{P: draw.Decode, Area: true, Text: "identified within configurations"},
 			{P: draw.Other, Area: true, Text: "only between configurations, or by the prior"}},
@@ -56,7 +56,7 @@ func surfaceFigure(in input.Input) *draw.Figure {
 		return nil
 	}
 	fig := &draw.Figure{
-		ID: "cv-surface", Title: "Cross-validation surface of the step-time model",
+		ID: "cv-surface", Title: "For experts: cross-validation surface of the step-time model", Closed: true,
 		Note: "Held-out weighted squared relative error (1e-4 is an error of 1 %) per penalty λ (columns) and memory γ of the preemption " +
 			"average (rows); the orange frame is the choice. Good: a frame among the lowest values, on a flat plain. Bad: a frame on the edge " +
 			"of the grid, or a surface so flat that the penalty decides nothing.",

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/blis-train/blis-train/trace"
@@ -40,5 +41,9 @@ func FindingBlocks(title string, lists ...[]trace.Finding) []Block {
 	if len(gs) == 0 {
 		return nil
 	}
-	return []Block{{Heading: title}, {Findings: gs}}
+	n := 0
+	for _, g := range gs {
+		n += g.Count
+	}
+	return Folded(fmt.Sprintf("%s (%d)", title, n), []Block{{Findings: gs}})
 }

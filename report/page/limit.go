@@ -9,6 +9,10 @@ import (
 // limit cuts and cleans every string that may have come from a recording.
 func (p *page) limit() {
 	p.Head.Sentence = words.Limited(p.Head.Sentence)
+	for i := range p.Head.Lines {
+		l := &p.Head.Lines[i]
+		l.Scope, l.Uses, l.Region, l.Error = words.Limited(l.Scope), words.Limited(l.Uses), words.Limited(l.Region), words.Limited(l.Error)
+	}
 	p.Head.Failed, p.Head.Next = words.LimitAll(p.Head.Failed), words.LimitAll(p.Head.Next)
 	limitFacts(p.Head.Facts)
 	for i := range p.Sections {
@@ -44,6 +48,12 @@ func (b *Block) limit() {
 	}
 	if b.Table != nil {
 		b.Table.limit()
+	}
+	if b.Fold != nil {
+		b.Fold.Title = words.Limited(b.Fold.Title)
+		for i := range b.Fold.Blocks {
+			b.Fold.Blocks[i].limit()
+		}
 	}
 	if f := b.Figure; f != nil {
 		f.Title, f.Note, f.More = words.Limited(f.Title), words.Limited(f.Note), words.Limited(f.More)

@@ -53,7 +53,4 @@
   }
   addEventListener("hashchange", reveal);
   reveal();
-  addEventListener("beforeprint", function () {
-    Array.prototype.forEach.call(document.querySelectorAll("details"), function (d) { d.open = true; });
-  });
 })();

@@ -1,14 +1,21 @@
 package page
 
-import "html/template"
+import (
+	"html/template"
+	"slices"
+)
 
 // Head is the answer at the top of the page.
 type Head struct {
 	Class, Badge, Kicker, Sentence string
+	Lines                          []Use
 	Failed                         []string
 	Next                           []string // what to do about it
 	Facts                          []Fact
 }
+
+// Use says what one configuration's coefficients are good for: up to where, and how well.
+type Use struct{ Class, Scope, Uses, Region, Error string }
 
 // The types below are what page.html shows. Strings are plain text; the
 // template escapes them. template.HTML is only ever made of what inlineSVG
@@ -32,6 +39,22 @@ type Block struct {
 	Findings []findingGroup
 	Table    *Table
 	Figure   *figureView
+	Fold     *Fold
+}
+
+// Fold is what experts open: closed on the page, and on paper.
+type Fold struct {
+	Title  string
+	Blocks []Block
+}
+
+// Folded puts blocks, when there are any, behind a line.
+func Folded(title string, bs ...[]Block) []Block {
+	all := slices.Concat(bs...)
+	if len(all) == 0 {
+		return nil
+	}
+	return []Block{{Fold: &Fold{Title: title, Blocks: all}}}
 }
 
 // Fact is a name and its value in a definition list.

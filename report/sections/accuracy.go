@@ -26,7 +26,7 @@ func Accuracy(in input.Input, figs []*draw.Figure) page.Section {
 		s.Blocks = append(s.Blocks, page.Tables(cellTable("cells", "Error by run, regime and batch, hold-out rows", f.Beta.Cells,
 			"fit.json, beta.cells", true))...)
 		s.Blocks = append(s.Blocks, page.Tables(cellTable("stress", "Stress sets, hold-out rows", f.Beta.StressSets, "fit.json, beta.stress_sets",
-			false))...)
+			true))...)
 		s.Blocks = append(s.Blocks, page.Tables(locoTable(f))...)
 		s.Blocks = append(s.Blocks, alphaTables(f)...)
 		s.Blocks = append(s.Blocks, page.Tables(amendmentTable(f))...)

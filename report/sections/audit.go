@@ -31,7 +31,6 @@ func TargetAudit(in input.Input, figs []*draw.Figure) page.Section {
 			page.Millis(a.QueuedToScheduledUs.P50), page.Millis(a.QueuedToScheduledUs.P90), page.Prose(a.Verdict),
 		}})
 	}
-	s.Blocks = append(s.Blocks, page.Tables(page.Capped(t, "in the order of the file", "fit.json, beta.target_audit"))...)
 	lt := &page.Table{ID: "lag-table", Caption: "Lag evidence", Closed: true,
 		Cols: []page.Column{{Head: "Run"}, {Head: "Lag", Num: true}, {Head: "MAPE on intervals with prefill", Num: true},
 			{Head: "Intervals", Num: true}, {Head: "Verdict"}, {Head: "Used"}}}
@@ -46,7 +45,9 @@ func TargetAudit(in input.Input, figs []*draw.Figure) page.Section {
 		lt.Rows = append(lt.Rows, page.Row{Cells: []page.Cell{page.Name(e.Run), page.Count(e.Lag), page.Percent(e.HoldoutMAPEPrefill),
 			page.Count(e.N), page.Plain(e.Verdict), mark}})
 	}
-	s.Blocks = append(s.Blocks, page.Tables(page.Capped(lt, "in the order of the file", "fit.json, beta.lag_evidence"))...)
+	s.Blocks = append(s.Blocks, page.Folded("For experts: medians of the stamps and evidence of the lag, run by run",
+		page.Tables(page.Capped(t, "in the order of the file", "fit.json, beta.target_audit")),
+		page.Tables(page.Capped(lt, "in the order of the file", "fit.json, beta.lag_evidence")))...)
 	if len(evidence) == 0 {
 		s.Blocks = append(s.Blocks, page.Block{Text: fmt.Sprintf("No lag evidence was recorded for %s: it needs intervals with more than 64 "+
 			"prefill tokens.", words.Plural(len(audits), "run"))})

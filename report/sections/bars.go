@@ -27,5 +27,8 @@ func intervalBar(c result.Coefficient) string {
 	}
 	d.Rect(draw.At(a.Px(c.CI95[0]), 2.5), draw.At(math.Max(a.Px(c.CI95[1]), a.Px(c.CI95[0])+1), 11.5), draw.Decode, 0.4, "")
 	d.Seg(draw.At(a.Px(c.Value), 1), draw.At(a.Px(c.Value), 13), draw.Decode, 2, draw.Solid)
-	return draw.Inline(&d, fmt.Sprintf("%s in [%s, %s]", words.Short(c.Value), words.Short(c.CI95[0]), words.Short(c.CI95[1])))
+	v, unit := words.Milli(c.Value, c.Unit)
+	lo, _ := words.Milli(c.CI95[0], c.Unit)
+	hi, _ := words.Milli(c.CI95[1], c.Unit)
+	return draw.Inline(&d, fmt.Sprintf("%s in %s %s", words.FourDigits(v), words.Range(lo, hi), unit))
 }

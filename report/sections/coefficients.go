@@ -20,7 +20,7 @@ func Coefficients(in input.Input, figs []*draw.Figure) page.Section {
 		return s
 	}
 	f := in.Fit
-	s.Blocks = append(s.Blocks, modelBlocks("Step time (beta)", f.Beta)...)
+	s.Blocks = append(s.Blocks, page.Headed("Step time (beta)", modelBlocks(f.Beta))...)
 	s.Blocks = append(s.Blocks, page.FigureBlocks(figs)...)
 	s.Blocks = append(s.Blocks, alternativeBlocks(f)...)
 	for _, m := range f.Alpha {
@@ -28,7 +28,7 @@ func Coefficients(in input.Input, figs []*draw.Figure) page.Section {
 		if !m.Replay {
 			title += ", not to be added as a delay"
 		}
-		s.Blocks = append(s.Blocks, modelBlocks(title, m)...)
+		s.Blocks = append(s.Blocks, page.Folded(title, modelBlocks(m))...)
 	}
 	if in.Inspect != nil && in.Inspect.Identify != nil {
 		s.Blocks = append(s.Blocks, identifyBlocks(in.Inspect.Identify)...)
@@ -37,8 +37,18 @@ func Coefficients(in input.Input, figs []*draw.Figure) page.Section {
 	return s
 }
 
-func modelBlocks(title string, m result.Model) []page.Block {
-	out := []page.Block{{Heading: title}}
+// modelBlocks show a model: what a reader uses in the open, what certifies it folded.
+func modelBlocks(m result.Model) []page.Block {
+	out := page.Tables(coefficientTable(m))
+	if len(m.NullDirections) > 0 {
+		out = append(out, page.Block{Text: "What these data cannot tell apart:"},
+			page.Block{List: m.NullDirections[:min(len(m.NullDirections), 40)]})
+	}
+	title := "For experts: penalty, degrees of freedom, variance inflation, training ranges of " + m.Name
+	return append(out, page.Folded(title, expertBlocks(m))...)
+}
+
+func expertBlocks(m result.Model) []page.Block {
 	facts := knownFacts(
 		page.FactOf("Target", m.Target), page.FactOf("Penalty λ", words.ShortOr(m.Lambda)),
 		page.FactOf("Preemption memory γ", words.ShortOr(m.GammaEMA)),
@@ -52,12 +62,8 @@ func modelBlocks(title string, m result.Model) []page.Block {
 		facts = append(facts, page.FactOf("Reweighting", fmt.Sprintf("%d passes, %s; bias %s before, %s after", r.Passes, kept,
 			words.Signed(r.BiasBefore), words.Signed(r.BiasAfter))))
 	}
-	out = append(out, page.Block{Facts: facts})
-	out = append(out, page.Tables(coefficientTable(m))...)
-	if len(m.NullDirections) > 0 {
-		out = append(out, page.Block{Text: "What these data cannot tell apart:"},
-			page.Block{List: m.NullDirections[:min(len(m.NullDirections), 40)]})
-	}
+	out := []page.Block{{Facts: facts}}
+	out = append(out, page.Tables(expertTable(m))...)
 	if t := boundTable(m); t != nil {
 		out = append(out, page.Block{Table: t})
 	}
@@ -115,20 +121,17 @@ func coefficientTable(m result.Model) *page.Table {
 		t.Cols = append(t.Cols, page.Column{Head: "Utilisation", Num: true, Help: "implied utilisation: 1e6 over a time-like coefficient; 1 " +
 			"is the roofline"})
 	}
-	t.Cols = append(t.Cols, page.Column{Head: "Identified"},
-		page.Column{Head: "Prior share", Num: true, Help: "how much of the value is the penalty's"}, page.Column{Head: "df", Num: true},
-		page.Column{Head: "VIF", Num: true, Help: "variance inflation: how much its neighbours blur it"},
-		page.Column{Head: "Training range", Help: "smallest and largest value of the feature in training"})
+	t.Cols = append(t.Cols, page.Column{Head: "Identified"})
 	for i, c := range m.Coefficients {
+		v, unit := words.Milli(c.Value, c.Unit)
 		cells := []page.Cell{
-			page.Count(i + 1), page.Name(c.Name), page.Num(c.Value), {Text: c.Unit, Class: "nb"}, intervalCell(c),
-			{Mini: template.HTML(intervalBar(c))}, page.Percent(c.Share),
+			page.Count(i + 1), page.Name(c.Name), {Text: words.FourDigits(v), Key: words.SortKey(v), Class: "n"}, {Text: unit, Class: "nb"},
+			intervalCell(c), {Mini: template.HTML(intervalBar(c))}, page.Percent(c.Share),
 		}
 		if beta {
 			cells = append(cells, utilisationCell(c.ImpliedUtilisation))
 		}
-		r := page.Row{Cells: append(cells, identifiedCell(c), page.Percent(c.PriorShare), page.Number(c.DF), page.Number(c.VIF),
-			rangeCell(c.Range))}
+		r := page.Row{Cells: append(cells, identifiedCell(c))}
 		if c.Value == 0 {
 			r.Class = "dim"
 		}
@@ -137,12 +140,27 @@ func coefficientTable(m result.Model) *page.Table {
 	return t
 }
 
+// expertTable says of each term how much the data decided it, and where it was seen.
+func expertTable(m result.Model) *page.Table {
+	t := &page.Table{ID: "expert-" + page.Slug(m.Name), Caption: "How well the terms of " + m.Name + " are known",
+		Cols: []page.Column{{Head: "Term"}, {Head: "Prior share", Num: true, Help: "how much of the value is the penalty's"},
+			{Head: "df", Num: true, Help: "effective degrees of freedom"},
+			{Head: "VIF", Num: true, Help: "variance inflation: how much its neighbours blur it"},
+			{Head: "Training range", Help: "smallest and largest value of the feature in training"}}}
+	for _, c := range m.Coefficients {
+		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Name(c.Name), page.Percent(c.PriorShare), page.Number(c.DF),
+			page.Number(c.VIF), rangeCell(c.Range)}})
+	}
+	return t
+}
+
 func intervalCell(c result.Coefficient) page.Cell {
 	if c.CI95 == nil {
 		return page.Cell{Text: words.Unknown, Class: "dim"}
 	}
-	return page.Cell{Text: "[" + words.Short(c.CI95[0]) + ", " + words.Short(c.CI95[1]) + "]", Class: "nb",
-		Key: words.SortKey(c.CI95[1] - c.CI95[0])}
+	lo, _ := words.Milli(c.CI95[0], c.Unit)
+	hi, _ := words.Milli(c.CI95[1], c.Unit)
+	return page.Cell{Text: words.Range(lo, hi), Class: "nb", Key: words.SortKey(hi - lo)}
 }
 
 func utilisationCell(u *float64) page.Cell {
@@ -226,5 +244,5 @@ func rangeCell(r *[2]float64) page.Cell {
 	if r == nil {
 		return page.Cell{Text: words.Unknown, Class: "dim"}
 	}
-	return page.Cell{Text: words.Short(r[0]) + " to " + words.Short(r[1]), Class: "nb"}
+	return page.Cell{Text: words.Short(r[0]) + " .. " + words.Short(r[1]), Class: "nb"}
 }

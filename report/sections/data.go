@@ -27,18 +27,27 @@ func Data(in input.Input, figs []*draw.Figure) page.Section {
 		s.Blocks = append(s.Blocks, unfitBlocks(in.Inspect)...)
 		s.Blocks = append(s.Blocks, page.Tables(inspectTable(in.Inspect))...)
 		s.Blocks = append(s.Blocks, page.Tables(saturationTable(in.Inspect))...)
-		s.Blocks = append(s.Blocks, page.Tables(clockTable(in.Inspect))...)
-	}
-	if in.Extract != nil {
-		s.Blocks = append(s.Blocks, recordBlocks(in.Extract)...)
 	}
 	s.Blocks = append(s.Blocks, page.FigureBlocks(figs)...)
-	if in.Fit != nil {
-		s.Blocks = append(s.Blocks, page.Tables(fitRunTable(in.Fit))...)
-		s.Blocks = append(s.Blocks, page.Tables(rowTable(in.Fit))...)
-	}
+	s.Blocks = append(s.Blocks, page.Folded("For experts: clocks, records and rows, read = kept + dropped", accounts(in))...)
 	s.Blocks = append(s.Blocks, page.FindingBlocks("Findings about the data", dataFindings(in)...)...)
 	return s
+}
+
+// accounts say of every record and row what became of it.
+func accounts(in input.Input) []page.Block {
+	var out []page.Block
+	if in.Inspect != nil {
+		out = append(out, page.Tables(clockTable(in.Inspect))...)
+	}
+	if in.Extract != nil {
+		out = append(out, recordBlocks(in.Extract)...)
+	}
+	if in.Fit != nil {
+		out = append(out, page.Tables(fitRunTable(in.Fit))...)
+		out = append(out, page.Tables(rowTable(in.Fit))...)
+	}
+	return out
 }
 
 func dataFindings(in input.Input) [][]trace.Finding {

@@ -26,16 +26,49 @@ func Replay(in input.Input, figs []*draw.Figure) page.Section {
 		s.Missing = "Validated with --steps-only: nothing was replayed."
 		return s
 	}
-	s.Blocks = append(s.Blocks, metricTables(in.Validation)...)
+	s.Blocks = append(s.Blocks, page.Tables(comparedTable(in.Validation))...)
 	s.Blocks = append(s.Blocks, page.FigureBlocks(figs)...)
-	s.Blocks = append(s.Blocks, page.Tables(quantileTable(in.Validation))...)
-	s.Blocks = append(s.Blocks, page.Tables(replayTable(in.Validation))...)
+	s.Blocks = append(s.Blocks, page.Folded("For experts: every statistic of every comparison, quantiles, how each replay was run",
+		metricTables(in.Validation), page.Tables(quantileTable(in.Validation)), page.Tables(replayTable(in.Validation)))...)
 	var lists [][]trace.Finding
 	for _, r := range in.Validation.Runs {
 		lists = append(lists, r.Findings)
 	}
 	s.Blocks = append(s.Blocks, page.FindingBlocks("Findings of the replays", lists...)...)
 	return s
+}
+
+// comparedTable is one row per run, phase and split: KS distance and median error of
+// each metric, what gates first.
+func comparedTable(v *result.Validation) *page.Table {
+	t := &page.Table{ID: "compared", Caption: "Requests, real against simulated",
+		Note: "KS D is the largest gap between the distributions of the recorded and the simulated requests, 0 to 1; the error beside it " +
+			"is the median over requests of |simulated − real| / real. Grey rows gate nothing: closed loops, saturated runs, too few requests."}
+	t.Cols = []page.Column{{Head: "Run"}, {Head: "Compared"}, {Head: "Requests", Num: true}}
+	for _, n := range input.MetricNames {
+		t.Cols = append(t.Cols, page.Column{Head: strings.ToUpper(n), Unit: "KS D", Num: true}, page.Column{Head: "error", Num: true})
+	}
+	runs := slices.Clone(v.Runs)
+	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(result.ReplayRank(&a), result.ReplayRank(&b)) })
+	for _, r := range runs {
+		if r.Metrics == nil {
+			continue
+		}
+		row := page.Row{Cells: []page.Cell{page.Name(input.PhaseTitle(r)), {Text: input.SplitWords(r.Split), Class: "nb"},
+			page.Count(r.Requests)}}
+		if result.ReplayRank(&r) > 0 {
+			row.Class = "dim"
+		}
+		for _, n := range input.MetricNames {
+			if m := input.Metric(r.Metrics, n); m != nil {
+				row.Cells = append(row.Cells, ksCell(&m.KSD), page.Percent(m.MedianRelErrPaired))
+			} else {
+				row.Cells = append(row.Cells, page.Number(nil), page.Number(nil))
+			}
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return page.Capped(t, "what gates first", "validation.json, runs")
 }
 
 // metricTables are one row per run, phase and metric: first the comparisons

@@ -2,6 +2,7 @@ package verdict
 
 import (
 	"html/template"
+	"slices"
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -23,6 +24,7 @@ func gateTables(v *result.Validation) []page.Block {
 	open := &page.Table{ID: "gates-open", Caption: "Gates without enough data", Cols: gateCols(),
 		Note: "A gate without a verdict is never a pass."}
 	rest := &page.Table{ID: "gates-rest", Caption: "Gates that are not required here", Cols: gateCols(), Closed: true}
+	others := &page.Table{ID: "gates-others", Caption: "Gates that failed for other purposes", Cols: gateCols(), Closed: true}
 	passed := judged
 	if judgedGates(v.Gates) > maxJudged {
 		passed = &page.Table{ID: "gates-passed", Caption: "Gates that passed", Cols: gateCols(), Closed: true}
@@ -31,6 +33,10 @@ func gateTables(v *result.Validation) []page.Block {
 	for _, g := range sortedGates(v.Gates) {
 		t := judged
 		switch gateRank(g) {
+		case 0:
+			if !isDecisive(v, &g) {
+				t = others
+			}
 		case 1:
 			t = open
 		case 2:
@@ -40,13 +46,19 @@ func gateTables(v *result.Validation) []page.Block {
 		}
 		t.Grow(func() page.Row { return gateRow(g) })
 	}
-	open.Closed = open.Total > 12 && v.Verdict != coeff.VerdictInsufficient
+	open.Closed = v.Verdict != coeff.VerdictInsufficient
 	out := page.Tables(page.Capped(judged, "failed ones first", "validation.json, gates"))
+	out = append(out, page.Tables(page.Capped(others, "in the order of the file", "validation.json, gates"))...)
 	out = append(out, page.Tables(page.Capped(open, "in the order of the file", "validation.json, gates"))...)
 	if passed != judged {
 		out = append(out, page.Tables(page.Capped(passed, "in the order of the file", "validation.json, gates"))...)
 	}
 	return append(out, page.Tables(page.Capped(rest, "in the order of the file", "validation.json, gates"))...)
+}
+
+// isDecisive reports whether a gate belongs to the purpose that decides.
+func isDecisive(v *result.Validation, g *result.Gate) bool {
+	return v.For == "" || v.For == coeff.PurposeAll || len(g.Purposes) == 0 || slices.Contains(g.Purposes, v.For)
 }
 
 func judgedGates(gs []result.Gate) int {

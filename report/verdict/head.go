@@ -2,6 +2,8 @@ package verdict
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/report/input"
@@ -19,31 +21,70 @@ func Head(in input.Input) page.Head {
 		h.Sentence = "No validation was run: these coefficients are untested."
 		return h
 	}
-	failed, open := 0, 0
-	for _, g := range in.Validation.Gates {
-		switch gateRank(g) {
-		case 0:
-			failed++
-		case 1:
-			open++
-		}
+	v := in.Validation
+	h.Next, h.Sentence = nextSteps(in), headline(v)
+	for _, l := range Lines(in) {
+		h.Lines = append(h.Lines, page.Use(l))
 	}
-	h.Next = nextSteps(in)
-	total := len(in.Validation.Gates)
-	switch in.Validation.Verdict {
+	switch v.Verdict {
 	case coeff.VerdictPass:
 		h.Class, h.Badge = "pass", "PASS"
-		h.Sentence = fmt.Sprintf("No gate failed and no required gate lacks data, of %s.", words.Plural(total, "gate"))
 	case coeff.VerdictFail:
 		h.Class, h.Badge = "fail", "FAIL"
-		h.Sentence = fmt.Sprintf("%d of %s failed.", failed, words.Plural(total, "gate"))
-		h.Failed = words.FirstOf(headlines(in.Validation.Gates), maxHeadlines, "the gates below")
+		h.Failed = words.FirstOf(headlines(decisive(v)), maxHeadlines, "the gates below")
+	case coeff.VerdictNotApplicable:
+		h.Class, h.Badge = "insufficient", "NOT APPLICABLE"
 	default:
 		h.Class, h.Badge = "insufficient", "INSUFFICIENT DATA"
-		h.Sentence = fmt.Sprintf("No gate failed, but %s cannot be judged from these data.", words.Plural(open, "required gate"))
-		h.Failed = words.FirstOf(undecided(in.Validation.Gates), maxHeadlines, "the gates below")
+		h.Failed = words.FirstOf(undecided(decisive(v)), maxHeadlines, "the gates below")
 	}
 	return h
+}
+
+// purposeWords say what coefficients are used for.
+var purposeWords = map[string]string{
+	coeff.PurposeSteps:    "step times",
+	coeff.PurposeReplay:   "replay in a simulator",
+	coeff.PurposeWaits:    "waits for admission",
+	coeff.PurposeTransfer: "other configurations",
+	coeff.PurposeAll:      "every purpose",
+}
+
+// headline is the verdict on the purpose that decides, in counts of configurations.
+func headline(v *result.Validation) string {
+	what := purposeWords[v.For]
+	if what == "" {
+		what = "their use"
+	}
+	count := map[string]int{}
+	for i := range v.Configs {
+		count[v.VerdictFor(v.For, v.Configs[i].Scope).Verdict]++
+	}
+	n, pass := len(v.Configs), count[coeff.VerdictPass]
+	switch {
+	case n == 0:
+		return fmt.Sprintf("For %s: no configuration was compared.", what)
+	case pass == n && v.Verdict != coeff.VerdictPass:
+		return fmt.Sprintf("For %s: %s, but not all of them together.", what, words.PluralVerb(n, "configuration passes", "configurations pass"))
+	}
+	parts := []string{words.PluralVerb(pass, "configuration passes", "configurations pass")}
+	if pass == 0 {
+		parts = []string{"no configuration passes"}
+	} else if pass < n {
+		parts[0] = fmt.Sprintf("%d of %d configurations pass", pass, n)
+	}
+	for _, w := range []struct{ verdict, one, many string }{{coeff.VerdictFail, "fails", "fail"},
+		{coeff.VerdictInsufficient, "lacks data", "lack data"}, {coeff.VerdictNotApplicable, "has nothing to judge", "have nothing to judge"}} {
+		if k := count[w.verdict]; k > 0 {
+			parts = append(parts, words.PluralVerb(k, w.one, w.many))
+		}
+	}
+	return fmt.Sprintf("For %s: %s.", what, strings.Join(parts, ", "))
+}
+
+// decisive are the gates of the purpose that decides.
+func decisive(v *result.Validation) []result.Gate {
+	return slices.DeleteFunc(slices.Clone(v.Gates), func(g result.Gate) bool { return !isDecisive(v, &g) })
 }
 
 // headFacts says what the coefficients are for.

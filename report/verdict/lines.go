@@ -14,8 +14,8 @@ import (
 // Line says what the coefficients of one configuration are good for. The report's
 // head and the terminal show the same lines.
 type Line struct {
-	Scope  string // the configuration, or the test run
 	Class  string // pass | fail | insufficient | none: of the purpose that decides
+	Scope  string // the configuration, or the test run
 	Uses   string // purposes that passed, failed and lack data
 	Region string // how far the recordings reach; empty: not known
 	Error  string // the error to expect; empty: nothing was compared

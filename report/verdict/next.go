@@ -90,11 +90,20 @@ func driftedRuns(f *result.Fit) []string {
 	}
 	var out []string
 	for _, w := range slices.Concat(f.Warnings, f.Beta.Warnings) {
-		if run, _, ok := strings.Cut(w.Message, ": "); ok && string(w.Code) == result.CauseMachineDrift {
+		run, _, ok := strings.Cut(w.Message, ": ")
+		if ok && string(w.Code) == result.CauseMachineDrift && !isComposed(f, run) {
 			out = words.AppendNew(out, run)
 		}
 	}
 	return out
+}
+
+// isComposed reports whether a run of the fit was put together from measured kernels:
+// there was no machine that could have been quieter.
+func isComposed(f *result.Fit, run string) bool {
+	return slices.ContainsFunc(f.Configs, func(c result.FitConfig) bool {
+		return slices.Contains(c.Runs, run) && c.Deployment.IsComposed()
+	})
 }
 
 // shortOfRequests counts the required gates that lack requests.

@@ -62,6 +62,37 @@ func Grouped(s string) string {
 // Thousands prints a count, thousands apart.
 func Thousands(n int64) string { return Grouped(strconv.FormatInt(n, 10)) }
 
+// Milli is a time in us, or a rate per us, in the unit people read: ms. Other units come
+// back as they are.
+func Milli(v float64, unit string) (float64, string) {
+	if rest, ok := strings.CutPrefix(unit, "us"); ok && (rest == "" || rest[0] == '/') {
+		return v / 1000, "ms" + rest
+	}
+	return v, unit
+}
+
+// FourDigits prints four significant digits, thousands apart and no exponent down to 1e-4,
+// so that the numbers of a column can be compared by eye.
+func FourDigits(v float64) string {
+	a := math.Abs(v)
+	switch {
+	case v == 0:
+		return "0"
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		return "n/a"
+	case a < 1e-4 || a >= 1e12:
+		return Short(v)
+	}
+	s := strconv.FormatFloat(v, 'f', max(3-int(math.Floor(math.Log10(a))), 0), 64)
+	if strings.Contains(s, ".") {
+		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
+	}
+	return Grouped(s)
+}
+
+// Range prints an interval.
+func Range(lo, hi float64) string { return FourDigits(lo) + " .. " + FourDigits(hi) }
+
 // Unknown is how a null is shown.
 const Unknown = "–"
 
