@@ -66,6 +66,9 @@ func Run(ctx context.Context, inputs []string, o RunOptions) (*RunResult, error)
 	if err := o.Validate.checkThresholds(); err != nil {
 		return got, err
 	}
+	if err := o.Validate.readBaseline(); err != nil {
+		return got, err
+	}
 	runs, err := discovered(inputs, &o.Extract)
 	if err != nil {
 		return got, err

@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/export/compare"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/validate"
@@ -31,11 +32,14 @@ type ValidateOptions struct {
 	Coefficients     string // coefficient file to judge in place of the fit's own; "": those
 	Out              string // folder of the results; "": that of the tables
 	Figures          string // folder of the report's figures; "": none are written
+	Baseline         string // older validation.json, coefficient file, or folder of them to compare with; "": none
 	Force            bool   // accept a folder of results that holds foreign files
 	Special          bool   // read pipes and devices given as files
 	Config           *result.Config
 	Warn             func([]trace.Finding) // hears what stands in no document; nil: nobody
+	Changed          func(*result.Changes) // hears what changed since Baseline; nil: nobody
 	doubts           doubts
+	old              *compare.Old // what Baseline names
 }
 
 // DefaultValidateOptions are those of the command line.
@@ -51,6 +55,7 @@ func (o *ValidateOptions) Table() option.Table {
 		option.String("fit", &o.Fit, "the `FILE` fit.json to judge (default: OUT/fit.json)"),
 		option.String("coefficients", &o.Coefficients, "judge this coefficient `FILE` in place of the fit's own"),
 		option.String("figures", &o.Figures, "export every figure of the report as SVG and PNG to `DIR`"),
+		option.String("baseline", &o.Baseline, "say what changed since `OLD`: a validation.json, a coefficient file, or a folder of them"),
 		option.Switch("force", &o.Force, "accept an output folder that holds foreign files"),
 	)
 	for i := range all {
@@ -70,6 +75,9 @@ func Validate(ctx context.Context, in string, o ValidateOptions) (*result.Valida
 	}
 	if o.Out == "" {
 		o.Out = in
+	}
+	if err := o.readBaseline(); err != nil {
+		return nil, nil, err
 	}
 	release, err := folder.Claim(o.Out, o.Force || o.Out == in)
 	if err != nil {
@@ -142,7 +150,15 @@ func validateFolder(ctx context.Context, in string, ext *result.Extract, f *resu
 	if err != nil {
 		return nil, err
 	}
-	return val, writeReport(o.Out, o.Figures, input.Input{Extract: withoutRuntime(ext), Fit: f, Validation: val, Inspect: inspection})
+	changes, err := o.changes(f, val)
+	if err != nil {
+		return nil, err
+	}
+	if changes != nil && o.Changed != nil {
+		o.Changed(changes)
+	}
+	return val, writeReport(o.Out, o.Figures, input.Input{Extract: withoutRuntime(ext), Fit: f, Validation: val, Inspect: inspection,
+		Changes: changes})
 }
 
 // ownFit reports whether what is judged is the fit of the folder itself, whose

@@ -19,16 +19,18 @@ type Input = input.Input
 // bytes. The error is w's, or a template's.
 func Render(w io.Writer, in Input) error {
 	figs := figures.New(in)
-	return page.Write(w, verdict.Head(in), []page.Section{
-		verdict.Section(in, figs.All()),
+	all := []page.Section{verdict.Section(in, figs.All())}
+	if in.Changes != nil {
+		all = append(all, verdict.ChangesSection(in))
+	}
+	return page.Write(w, verdict.Head(in), append(all,
 		sections.Data(in, figs.Data),
 		sections.TargetAudit(in, figs.Audit),
 		sections.Coefficients(in, figs.Coeff),
 		sections.Accuracy(in, figs.Fit),
 		sections.Replay(in, figs.Replay),
 		sections.Provenance(in),
-		sections.Glossary(),
-	})
+		sections.Glossary()))
 }
 
 // Figures hands every figure that the Input can fill to write, as <id>.svg and

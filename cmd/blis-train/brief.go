@@ -160,11 +160,42 @@ func (con *console) configurations(in input.Input) {
 	}
 }
 
+// mostChanges are the changes that the short form prints.
+const mostChanges = 12
+
+// changed prints what a validation says other than an older one, after its verdict.
+func (con *console) changed(c *result.Changes) { con.changes = c }
+
+// sinceBaseline prints the changes, when there is something to compare with.
+func (con *console) sinceBaseline() {
+	c := con.changes
+	if c == nil {
+		return
+	}
+	all := verdict.ChangeRows(c)
+	var rows []table.Row
+	for _, r := range all {
+		if con.brief && len(rows) == mostChanges {
+			break
+		}
+		rows = append(rows, table.Row{r.What, r.Scope, r.Old, r.New, r.Change})
+	}
+	con.table("changed since "+c.Against, table.Row{"what", "scope", "before", "now", "change"}, rows)
+	if n := len(all) - len(rows); n > 0 {
+		con.aside(fmt.Sprintf("and %d more changes: -v, or the report", n))
+	}
+	con.aside(fmt.Sprintf("since %s: %d %s, %d figures as they were", c.Against, len(all), plural(len(all), "change", "changes"), c.Same))
+	for _, n := range c.Notes {
+		con.aside("since " + c.Against + ": " + n)
+	}
+}
+
 // judged prints a validation in the short form.
 func (con *console) judged(val *result.Validation, f *result.Fit, out string) {
 	in := input.Input{Fit: f, Validation: val}
 	con.configurations(in)
 	con.release()
+	con.sinceBaseline()
 	for _, s := range diagnosisLines(val) {
 		con.aside("why: " + s)
 	}

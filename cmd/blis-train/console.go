@@ -32,6 +32,7 @@ type console struct {
 	outWidth int  // columns of the terminal out is, 0 when it is none
 	brief    bool // no tables, warnings summed up
 	held     []trace.Finding
+	changes  *result.Changes // since --baseline
 
 	session  *session
 	settings settings // of pipeline.yaml

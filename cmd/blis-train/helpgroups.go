@@ -33,7 +33,7 @@ var helpGroups = map[string][]string{
 		"model", "models", "weights", "recency", "emulate", "features", "prefix-score", "flavour", "queue-ratio", "hold-out", "ttft",
 		"identify"},
 	groupJudging: {"steps-only", "simulate", "noise", "overhead-us", "egress-us", "idle-delays", "shared-prefix-tokens", "latency", "gate",
-		"for", "gates", "require-all-gates", "ignore-verdict", "level", "tolerance", "fail-on-change"},
+		"for", "gates", "baseline", "require-all-gates", "ignore-verdict", "level", "tolerance", "fail-on-change"},
 	groupOutput: {"verbose", "ledger", "figures", "dump-rows", "save-gram", "why-rejected", "workers", "force", "json", "quiet",
 		"log-format", "emit-otlp", "emit-kv-events", "event-log", "all"},
 }

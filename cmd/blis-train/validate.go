@@ -46,7 +46,7 @@ func judgeFlags() []cli.Flag {
 func (con *console) validateOptions() pipeline.ValidateOptions {
 	o := pipeline.DefaultValidateOptions()
 	o.Special, o.Config, o.Progress = con.special, con.settings.record, con.progress()
-	o.Warn = con.warn
+	o.Warn, o.Changed = con.warn, con.changed
 	for name, limit := range con.settings.gates {
 		o.SetThreshold(name, limit, con.settings.record.File.Name)
 	}
@@ -196,6 +196,7 @@ func showValidation(con *console, val *result.Validation, fit *result.Fit, out s
 		con.sayf("diagnosis: %s", s)
 	}
 	con.warn(val.Warnings)
+	con.sinceBaseline()
 	con.sayf("report: %s", filepath.Join(out, folder.ReportFile))
 }
 

@@ -11,4 +11,5 @@ type Input struct {
 	Fit        *result.Fit
 	Validation *result.Validation
 	Inspect    *result.Inspect
+	Changes    *result.Changes // since an older validation; nil: there is nothing to compare with
 }

@@ -79,6 +79,8 @@ func diagnosedTerm(d result.Diagnosis) string {
 		return d.Scope
 	case d.Term == "":
 		return d.Regime + " steps"
+	case d.Regime == "":
+		return d.Term
 	}
 	return fmt.Sprintf("%s in %s steps", d.Term, d.Regime)
 }
