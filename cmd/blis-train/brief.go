@@ -40,7 +40,7 @@ func (con *console) table(title string, header table.Row, rows []table.Row) {
 // lines prints text for people on stdout, wrapped, further lines indented; nothing
 // with --json or --quiet.
 func (con *console) lines(s string) {
-	if con.json || con.quiet {
+	if con.json || con.quiet || con.summary {
 		return
 	}
 	con.mu.Lock()
@@ -180,7 +180,7 @@ func (con *console) sinceBaseline() {
 		}
 		rows = append(rows, table.Row{r.What, r.Scope, r.Old, r.New, r.Change})
 	}
-	con.table("changed since "+c.Against, table.Row{"what", "scope", "before", "now", "change"}, rows)
+	con.show("changed since "+c.Against, table.Row{"what", "scope", "before", "now", "change"}, rows)
 	if n := len(all) - len(rows); n > 0 {
 		con.aside(fmt.Sprintf("and %d more changes: -v, or the report", n))
 	}

@@ -33,6 +33,7 @@ type console struct {
 	brief    bool // no tables, warnings summed up
 	held     []trace.Finding
 	changes  *result.Changes // since --baseline
+	summary  bool            // stdout belongs to --summary
 
 	session  *session
 	settings settings // of pipeline.yaml

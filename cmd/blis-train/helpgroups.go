@@ -1,6 +1,10 @@
 package main
 
-import "github.com/urfave/cli/v2"
+import (
+	"slices"
+
+	"github.com/urfave/cli/v2"
+)
 
 // longHelp is how many flags a help may have in one list.
 const longHelp = 14
@@ -14,6 +18,7 @@ const (
 	groupFit      = "Fit"
 	groupJudging  = "Judging"
 	groupOutput   = "Output and messages"
+	groupMore     = "The rest"
 )
 
 // helpGroups are the flags of each group. A name means the same in every command, but
@@ -34,8 +39,8 @@ var helpGroups = map[string][]string{
 		"identify"},
 	groupJudging: {"steps-only", "simulate", "noise", "overhead-us", "egress-us", "idle-delays", "shared-prefix-tokens", "latency", "gate",
 		"for", "gates", "baseline", "require-all-gates", "ignore-verdict", "level", "tolerance", "fail-on-change"},
-	groupOutput: {"verbose", "ledger", "figures", "dump-rows", "save-gram", "why-rejected", "workers", "force", "json", "quiet",
-		"log-format", "emit-otlp", "emit-kv-events", "event-log", "all"},
+	groupOutput: {"verbose", "summary", "junit", "ledger", "figures", "dump-rows", "save-gram", "why-rejected", "workers", "force", "json",
+		"quiet", "log-format", "emit-otlp", "emit-kv-events", "event-log", "all"},
 }
 
 // groupExceptions are flags that mean something else in one command.
@@ -44,6 +49,9 @@ var groupExceptions = map[string]map[string]string{
 		"coefficients": groupEngine},
 	"diff": {"seed": groupArrivals},
 }
+
+// helpFirst are what every long help begins with.
+var helpFirst = []string{"out", "format", "help", "version"}
 
 // groupHelp sorts the flags of commands with many into groups, and so those of their
 // subcommands.
@@ -62,6 +70,9 @@ func groupHelp(commands []*cli.Command) {
 		for _, f := range c.Flags {
 			name := f.Names()[0]
 			title := group[name]
+			if title == "" && !slices.Contains(helpFirst, name) {
+				title = groupMore
+			}
 			if t := groupExceptions[c.Name][name]; t != "" {
 				title = t
 			}

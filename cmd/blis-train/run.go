@@ -20,7 +20,7 @@ func runCommand() *cli.Command {
 			"to the output folder. Exit 3 when a gate fails; every file is still written.\n\n" +
 			"Example:\n   blis-train run testdata/traces/demo -o out",
 		Flags: flags([]cli.Flag{outFlag("output `FOLDER`"), configFlag(), ledgerFlag(), verboseFlag()}, stageFlags(o.Tables()...), judgeFlags(),
-			[]cli.Flag{&cli.BoolFlag{Name: "dry-run", Usage: "list what would be read and stop"}}, talkFlags()),
+			ciFlags(), []cli.Flag{&cli.BoolFlag{Name: "dry-run", Usage: "list what would be read and stop"}}, talkFlags()),
 		Action: runRun,
 	}
 }
@@ -43,6 +43,9 @@ func runRun(c *cli.Context) error {
 	if c.Bool("dry-run") {
 		return listRuns(con, c.Args().Slice(), o.Extract)
 	}
+	if err := con.checkSummary(c); err != nil {
+		return err
+	}
 	defer con.release()
 	got, err := pipeline.Run(c.Context, c.Args().Slice(), o)
 	if err != nil {
@@ -50,6 +53,9 @@ func runRun(c *cli.Context) error {
 	}
 	coefficients := filepath.Join(o.Extract.Out, folder.CoefficientsFile)
 	if err := con.appendLedger(c.String("ledger"), "run", got.Fit.Header, got.Fit, got.Validation, coefficients); err != nil {
+		return err
+	}
+	if err := con.tellCI(c, got.Validation, got.Fit); err != nil {
 		return err
 	}
 	if err := con.document(got); err != nil {

@@ -14,7 +14,7 @@ import (
 // terminal too narrow for it, long cells are wrapped, and when that is not
 // enough every row becomes a list of its cells.
 func (con *console) show(title string, header table.Row, rows []table.Row) {
-	if con.json || con.quiet || len(rows) == 0 {
+	if con.json || con.quiet || con.summary || len(rows) == 0 {
 		return
 	}
 	con.mu.Lock()

@@ -27,7 +27,7 @@ func validateCommand() *cli.Command {
 			"plain (which gates), with noise, and drift-corrected. Runs the fit did not use are test runs.\n" +
 			"Writes validation.json and report.html; exit 3 when a gate fails.\n\n" +
 			"Example:\n   blis-train validate --fit out/fit.json out",
-		Flags: flags(stageFlags(o.Table()), judgeFlags(), []cli.Flag{
+		Flags: flags(stageFlags(o.Table()), judgeFlags(), ciFlags(), []cli.Flag{
 			outFlag("`FOLDER` of the results (default: OUT itself)"), configFlag(), ledgerFlag(), verboseFlag(),
 		}, talkFlags()),
 		Action: runValidate,
@@ -89,6 +89,9 @@ func runValidate(c *cli.Context) error {
 	if con.settings, err = applyConfig(c, con, c.String("config"), "validate"); err != nil {
 		return err
 	}
+	if err := con.checkSummary(c); err != nil {
+		return err
+	}
 	defer con.release()
 	o := con.validateOptions()
 	o.Out = c.String("out")
@@ -104,6 +107,9 @@ func runValidate(c *cli.Context) error {
 		out = c.Args().First()
 	}
 	showValidation(con, val, fit, out)
+	if err := con.tellCI(c, val, fit); err != nil {
+		return err
+	}
 	ledger, judged := c.String("ledger"), filepath.Join(out, folder.ValidationFile)
 	if err := con.appendLedger(ledger, "validate", val.Header, fit, val, judged); err != nil {
 		return err

@@ -1,0 +1,94 @@
+package verdict
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/blis-train/blis-train/report/input"
+	"github.com/blis-train/blis-train/report/words"
+	"github.com/blis-train/blis-train/result"
+)
+
+// Bounds of what a summary lists.
+const maxSummaryGates, maxSummaryChanges = 20, 20
+
+// SummaryMarkdown is the verdict as a page of GitHub-flavoured Markdown, for the summary of a
+// job: what the head of the report says, the gates that failed, what changed since a
+// baseline.
+func SummaryMarkdown(in input.Input) string {
+	var b strings.Builder
+	h := Head(in)
+	fmt.Fprintf(&b, "## blis-train: %s\n\n%s\n\n", h.Badge, marked(h.Sentence))
+	if len(h.Lines) > 0 {
+		b.WriteString("| configuration | usable for | covered | expected error |\n|---|---|---|---|\n")
+		for _, l := range h.Lines {
+			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", marked(l.Scope), marked(l.Uses), marked(l.Region), marked(l.Error))
+		}
+		b.WriteString("\n")
+	}
+	if len(h.Next) > 0 {
+		b.WriteString("**What to do next**\n\n")
+		for i, s := range h.Next {
+			fmt.Fprintf(&b, "%d. %s\n", i+1, marked(s))
+		}
+		b.WriteString("\n")
+	}
+	if in.Validation != nil {
+		b.WriteString(failedMarkdown(in.Validation))
+	}
+	if in.Changes != nil {
+		b.WriteString(changesMarkdown(in.Changes))
+	}
+	return b.String()
+}
+
+func failedMarkdown(v *result.Validation) string {
+	var failed []result.Gate
+	for _, g := range decisive(v) {
+		if gateRank(g) == 0 {
+			failed = append(failed, g)
+		}
+	}
+	if len(failed) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "**%s failed**\n\n| gate | scope | value | must be |\n|---|---|---|---|\n", words.Plural(len(failed), "gate"))
+	for _, g := range failed[:min(len(failed), maxSummaryGates)] {
+		fmt.Fprintf(&b, "| [%s](%s) | %s | %s | %s %s |\n", g.Name, result.GateClause(g.Name), marked(g.Scope), gateValue(g.Name, g.Value),
+			marked(g.Op), gateThreshold(g))
+	}
+	if n := len(failed) - maxSummaryGates; n > 0 {
+		fmt.Fprintf(&b, "\nAnd %d more in validation.json.\n", n)
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+func changesMarkdown(c *result.Changes) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "**Since %s:** %s, %s as they were\n\n", marked(c.Against), words.Plural(len(c.Rows), "change"),
+		words.Plural(c.Same, "figure"))
+	rows := ChangeRows(c)
+	if len(rows) == 0 {
+		return b.String()
+	}
+	b.WriteString("| what | scope | before | now | change |\n|---|---|---|---|---|\n")
+	for _, r := range rows[:min(len(rows), maxSummaryChanges)] {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", marked(r.What), marked(r.Scope), marked(r.Old), marked(r.New), marked(r.Change))
+	}
+	if n := len(rows) - maxSummaryChanges; n > 0 {
+		fmt.Fprintf(&b, "\nAnd %d more in the report.\n", n)
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+// marked is text inside Markdown: names come from recordings and may hold what would
+// start a table cell, a tag, a link or a mention. Code between backticks stays.
+func marked(s string) string {
+	return markdownEscapes.Replace(words.Limited(s))
+}
+
+var markdownEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "|", "\\|", "[", "\\[", "]", "\\]", "*", "\\*", "_",
+	"\\_", "@", "&#64;", "\\", "\\\\", "\n", " ")
