@@ -125,7 +125,7 @@ type QueueAccount struct {
 // QueueScore is the error of an estimator on windows: WAPE = sum |error| / sum of observations,
 // bias the same with its sign.
 type QueueScore struct {
-	Estimator   string   `json:"estimator"` // physical, effective, constant, replica, robust, sliding, simulator
+	Estimator   string   `json:"estimator"` // physical, effective, effective_at_speed, constant, replica, robust, sliding, simulator
 	Set         string   `json:"set"`       // train | hold_out | all
 	Windows     int      `json:"windows"`
 	TTFTWape    *float64 `json:"ttft_wape"`

@@ -109,8 +109,8 @@ var rooms = map[string]room{
 
 	// queueing models of autoscalers: the room that joins the others
 	"pipeline/queue": {ours: []string{
-		"internal/par", "internal/strictyaml", "queueing", "pipeline/track", "pipeline/sweep", "pipeline/fit", "pipeline/validate/saturation",
-		"sim", "sim/latency", "stat", "result", "deploy", "trace/table", "trace",
+		"internal/par", "internal/strictyaml", "queueing", "pipeline/track", "pipeline/sweep", "pipeline/fit", "pipeline/validate/machine",
+		"pipeline/validate/saturation", "sim", "sim/latency", "stat", "result", "deploy", "trace/table", "trace",
 	}},
 
 	// the storeys of fit, each above the next

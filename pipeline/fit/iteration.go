@@ -23,6 +23,9 @@ type Iteration struct {
 	Reason   string // why the run takes no part; empty when it does
 	Findings []trace.Finding
 	Lengths  [2]*float64 // mean prompt and output tokens
+	// Of every row that Model has an opinion on: when it began (monotonic), and its time.
+	TimeNs     []int64
+	Us, PredUs []float64
 }
 
 // FitIteration fits one run's steps. A saturated run, or one without step rows,
@@ -52,10 +55,25 @@ func FitIteration(src options.Source, o options.Options) (*Iteration, error) {
 		f := &fitter{o: o, gammas: []float64{features.DefaultGamma}, used: []*prepare.Run{p}, out: &result.Fit{Options: o.Record()}}
 		if it.Model, err = f.otherModel([]*rows.Table{table}, options.Linear3); err != nil {
 			it.Reason = fmt.Sprintf("no step times: %v", err)
+		} else {
+			it.predict(table)
 		}
 	}
 	it.Findings = p.Findings
 	return it, nil
+}
+
+// predict fills the rows' times with the fitted coefficients.
+func (it *Iteration) predict(t *rows.Table) {
+	for i := range t.Kept {
+		us := 0.0
+		for j, x := range t.Row(i) {
+			us += x * it.Model.Coefficients[j].Value
+		}
+		if us > 0 {
+			it.TimeNs, it.Us, it.PredUs = append(it.TimeNs, t.TimeNs[i]), append(it.Us, t.Y[i]), append(it.PredUs, us)
+		}
+	}
 }
 
 // floorsOf are the three limits, in us.

@@ -15,6 +15,7 @@ const (
 	notInSteady   trace.Code = "closed_benchmark"
 	beyondLoads   trace.Code = "beyond_loads"
 	overheadGuess trace.Code = "overhead_unknown"
+	widened       trace.Code = "interval_widened"
 )
 
 // Codes describes every code of this package.
@@ -28,6 +29,9 @@ var Codes = []trace.CodeEntry{
 		Action: "Check the hardware figures of run.yaml; else the fit has moved cost between terms, and other lengths will be off."},
 	{Code: largeShift, Kind: "finding", Meaning: "An effective parameter is more than twice, or less than half, its physical value.",
 		Action: "Read the direction it moved in: the queueing model makes up for something it leaves out."},
+	{Code: widened, Kind: "finding",
+		Meaning: "A physical parameter stood outside the interval of the fit without penalty; the interval now reaches to it.",
+		Action:  "Trust the parameter no further than the interval says; more steps of other composition narrow it."},
 	{Code: badProblem, Kind: "error", Meaning: "A value of an allocation problem is missing or impossible.",
 		Action: "Correct it; blis-train queue allocate --help shows the form."},
 	{Code: NoServer, Kind: "error", Meaning: "No server of queue.json has the name or model asked for.",

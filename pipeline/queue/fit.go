@@ -16,6 +16,7 @@ const (
 	estPhysical  = "physical"
 	estEffective = "effective"
 	estConstant  = "constant"
+	estAtSpeed   = "effective_at_speed" // times the machine's speed in the window's own steps
 )
 
 // Sets of windows.
@@ -31,6 +32,7 @@ type Fitted struct {
 	Doc   result.QueueServer
 	X     []float64 // effective parameters, nil without
 	Split int       // windows before it are training windows; all of them where it is len(Windows)
+	speed []float64 // of the machine in each window, nil without steps
 }
 
 // Fit estimates the effective parameters of a server and scores them on windows that a
@@ -44,6 +46,7 @@ func Fit(s *Server, o *Options) (*Fitted, error) {
 	if len(s.Windows) >= leastHoldOut {
 		f.Split -= int(math.Ceil(o.HoldOut * float64(len(s.Windows))))
 	}
+	f.speed = s.speeds(f.Split)
 	opt := s.fitOptions(o)
 	all, err := track.Fit(s.Windows, opt)
 	if err != nil {
@@ -201,13 +204,17 @@ func (f *Fitted) score(o *Options, opt track.FitOptions) {
 	for _, part := range []struct {
 		name    string
 		windows []track.Window
-	}{{Train, train}, {holdOut, held}} {
+		from    int
+	}{{Train, train, 0}, {holdOut, held, f.Split}} {
 		if len(part.windows) == 0 {
 			continue
 		}
 		set(estEffective, part.name, track.Evaluate(part.windows, o.Flavour, x, track.AsSized))
 		if f.Physical != nil {
 			set(estPhysical, part.name, track.Evaluate(part.windows, o.Flavour, f.Physical.vector(o.Flavour), track.AsSized))
+		}
+		if f.speed != nil && len(f.Windows) > f.Split {
+			set(estAtSpeed, part.name, atSpeed(part.windows, o.Flavour, x, f.speed[part.from:]))
 		}
 		set(estConstant, part.name, track.EvaluateConstant(train, part.windows))
 	}

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/track"
 	"github.com/blis-train/blis-train/queueing"
 )
@@ -111,6 +112,43 @@ func TestSizeHoldsInTheSimulator(t *testing.T) {
 			100*miss, got.TTFTP95Ms, got.ITLP95Ms)
 	}
 	t.Logf("largest miss %.1f %%", 100*worst)
+}
+
+// TestIntervalHoldsTheValue: an interval that the penalty moved the value out of reaches to it, and says so.
+func TestIntervalHoldsTheValue(t *testing.T) {
+	for _, c := range []struct {
+		value float64
+		want  [2]float64
+		says  int
+	}{{5, [2]float64{4, 6}, 0}, {3, [2]float64{3, 6}, 1}, {7, [2]float64{4, 7}, 1}} {
+		s := &Server{ID: "s"}
+		if got := s.interval("alpha", c.value, &[2]float64{4000, 6000}); *got != c.want || len(s.Findings) != c.says {
+			t.Errorf("%g ms: got %v and %v, want %v and %d findings", c.value, *got, s.Findings, c.want, c.says)
+		}
+	}
+}
+
+// TestMachineSpeed: a window whose steps take half as long again is 1.5 against the others.
+func TestMachineSpeed(t *testing.T) {
+	const second = int64(1e9)
+	it := &fit.Iteration{}
+	for i := range int64(400) { // ten steps a second, slow from 30 s on
+		us := 100.0
+		if i >= 300 {
+			us = 150
+		}
+		it.TimeNs, it.Us, it.PredUs = append(it.TimeNs, i*second/10), append(it.Us, us), append(it.PredUs, 80)
+	}
+	s := &Server{Physical: &Physical{steps: it}}
+	for i := range int64(4) {
+		s.Windows = append(s.Windows, track.Window{StartNs: i * 10 * second, EndNs: (i + 1) * 10 * second})
+	}
+	got := s.speeds(3)
+	for i, want := range []float64{1, 1, 1, 1.5} {
+		if math.Abs(got[i]-want) > 1e-12 {
+			t.Errorf("window %d: got %g, want %g", i, got[i], want)
+		}
+	}
 }
 
 // TestSizeHoldsNearCapacity: also where the wait for a seat is a third of TTFT, with lengths as chat

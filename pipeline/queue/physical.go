@@ -2,10 +2,14 @@ package queue
 
 import (
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/track"
+	"github.com/blis-train/blis-train/pipeline/validate/machine"
 	"github.com/blis-train/blis-train/queueing"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -18,6 +22,7 @@ type Physical struct {
 	Errors *result.Errors  // on the steps' hold-out
 	// Lengths the four-parameter form is made at.
 	Prompt, Output float64
+	steps          *fit.Iteration // measured and predicted times of the steps
 }
 
 // SetPhysical fits the run's steps: iteration = alpha + beta*(tokens computed) +
@@ -37,13 +42,11 @@ func (s *Server) SetPhysical(src fit.Source, o fit.Options) error {
 	values, scale := [3]float64{}, meanScale(it.Model.Train)/1000
 	for i, c := range it.Model.Coefficients {
 		values[i], p.Floor[i] = c.Value*scale, it.FloorUs[i]/1000
-		if c.CI95 != nil {
-			p.CI95[i] = &[2]float64{c.CI95[0] * scale, c.CI95[1] * scale}
-		}
+		p.CI95[i] = s.interval(names3[i], values[i], c.CI95)
 		if values[i] > 0 {
 			continue
 		}
-		values[i], p.Bound[i] = p.Floor[i], true
+		values[i], p.Bound[i], p.CI95[i] = p.Floor[i], true, nil
 		s.Findings = append(s.Findings, trace.Findingf(atFloor, "%s: %s is not shown by the steps; the hardware's %.3g ms stands in", s.ID,
 			names3[i], p.Floor[i]))
 	}
@@ -51,8 +54,24 @@ func (s *Server) SetPhysical(src fit.Source, o fit.Options) error {
 	if it.Lengths[0] != nil {
 		p.Prompt, p.Output = *it.Lengths[0], *it.Lengths[1]
 	}
+	p.steps = it
 	s.Physical = p
 	return nil
+}
+
+// interval is that of the fit without penalty, ms. Its weights do not follow the typical step, so
+// it needs no scale; it reaches to the value, which the penalty may have moved out of it.
+func (s *Server) interval(name string, value float64, us *[2]float64) *[2]float64 {
+	if us == nil {
+		return nil
+	}
+	out := &[2]float64{us[0] / 1000, us[1] / 1000}
+	if value < out[0] || value > out[1] {
+		s.Findings = append(s.Findings, trace.Findingf(widened,
+			"%s: %s of %.4g ms stood outside %.4g to %.4g ms, the interval of the fit without penalty", s.ID, name, value, out[0], out[1]))
+		out[0], out[1] = math.Min(out[0], value), math.Max(out[1], value)
+	}
+	return out
 }
 
 // meanScale makes a fit in relative error, which follows the typical step, predict the sum of
@@ -129,4 +148,40 @@ func (s *Server) judge(f queueing.Flavour, params []result.QueueParameter) (out 
 		}
 	}
 	return out
+}
+
+// speeds are how slow the machine's steps were in each window, relative to the median of the
+// first `split` of them: nil without steps.
+func (s *Server) speeds(split int) []float64 {
+	if s.Physical == nil || split == 0 {
+		return nil
+	}
+	out := make([]float64, len(s.Windows))
+	for i := range s.Windows {
+		out[i] = s.Physical.speedIn(&s.Windows[i])
+	}
+	usual := stat.Median(out[:split])
+	for i := range out {
+		out[i] /= usual
+	}
+	return out
+}
+
+// speedIn is measured over predicted time of the steps that begin in the window.
+func (p *Physical) speedIn(w *track.Window) float64 {
+	lo, _ := slices.BinarySearch(p.steps.TimeNs, w.StartNs)
+	hi, _ := slices.BinarySearch(p.steps.TimeNs, w.EndNs)
+	return machine.DriftOf(p.steps.TimeNs[lo:hi], p.steps.Us[lo:hi], p.steps.PredUs[lo:hi]).At(w.StartNs)
+}
+
+// atSpeed scores parameters whose times follow the machine: no forecast, since it reads the
+// windows' own steps, but what is left of a miss when the machine's part is taken out.
+func atSpeed(windows []track.Window, f queueing.Flavour, x, speed []float64) track.Score {
+	return track.EvaluateAny(windows, func(i int, w *track.Window) (ttft, itl float64, ok bool) {
+		scaled := slices.Clone(x)
+		for j := range scaled {
+			scaled[j] *= speed[i]
+		}
+		return track.PredictWindow(f, w, scaled, track.AsSized)
+	})
 }

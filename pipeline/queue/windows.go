@@ -22,6 +22,7 @@ type WindowRow struct {
 	StartNs   int64              `col:"start_ns" unit:"ns" doc:"start, monotonic; 0 for a benchmark"`
 	EndNs     int64              `col:"end_ns" unit:"ns" doc:"end, monotonic"`
 	HoldOut   bool               `col:"hold_out" doc:"not fitted when scores were made"`
+	Speed     trace.Opt[float64] `col:"machine_speed" doc:"measured over predicted step time, over its median in training windows; above 1 is slower"`
 	Requests  int64              `col:"requests" doc:"behind the means"`
 	RateRPS   float64            `col:"rate_rps" unit:"1/s" doc:"arrivals, or completions with --semantics prometheus"`
 	Prompt    float64            `col:"prompt_tokens" unit:"tokens" doc:"mean"`
@@ -75,9 +76,13 @@ func (s *Server) physicalVector(f queueing.Flavour) []float64 {
 // row is the measured part of window i.
 func (f *Fitted) row(i int, flavour queueing.Flavour, estimator string) WindowRow {
 	w := &f.Windows[i]
+	var speed trace.Opt[float64]
+	if f.speed != nil {
+		speed = trace.Some(f.speed[i])
+	}
 	known := func(v float64) trace.Opt[float64] { return trace.Opt[float64]{V: v, OK: v > 0} }
 	return WindowRow{
-		Server: f.ID, Window: int64(i), Name: w.Name, Phase: w.Phase, StartNs: w.StartNs, EndNs: w.EndNs, HoldOut: i >= f.Split,
+		Server: f.ID, Window: int64(i), Name: w.Name, Phase: w.Phase, StartNs: w.StartNs, EndNs: w.EndNs, HoldOut: i >= f.Split, Speed: speed,
 		Requests: int64(w.Requests),
 		RateRPS:  w.RateRPS, Prompt: w.Shape.Prompt, Cached: w.Shape.Cached, Output: w.Shape.Output, PromptCV2: w.Shape.PromptCV2,
 		OutputCV2: w.Shape.OutputCV2,
