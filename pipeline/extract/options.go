@@ -40,7 +40,7 @@ type Options struct {
 
 // DefaultOptions are the defaults of every option.
 func DefaultOptions() Options {
-	return Options{Parser: "fast", Format: table.Parquet, MaxBadFrac: 0.01, MaxLine: 128 << 20, MaxExpansion: 12000, Memory: 24 << 20}
+	return Options{Parser: "fast", Format: table.Parquet, MaxBadFrac: 0.01, MaxLine: 128 << 20, MaxExpansion: 12000, Memory: 16 << 20}
 }
 
 // Check reports the first option out of bounds.

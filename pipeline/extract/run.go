@@ -29,7 +29,7 @@ import (
 // softLimit is how much memory the Go runtime aims to stay below during an
 // extraction, bytes: what it holds does not grow with the input but for a few
 // hundred bytes a request.
-const softLimit = 240 << 20
+const softLimit = 200 << 20
 
 // BoundMemory makes the garbage collector work harder only where memory nears
 // softLimit; a smaller limit of the environment stays. The result undoes it.

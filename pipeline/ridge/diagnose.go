@@ -13,6 +13,7 @@ type Diagnosis struct {
 	Condition float64   // largest over smallest eigenvalue of non-zero columns; +Inf when singular
 	VIF       []float64 // variance inflation of each term against all others; +Inf when an exact combination, NaN for a zero column
 	Null      []NullGroup
+	Err       error // why nothing is known; nil
 }
 
 // NullGroup is a set of terms the rows cannot tell apart: some combinations of
@@ -35,7 +36,11 @@ func Diagnose(g *gram.Gram, f Fit) Diagnosis {
 	if len(idx) == 0 {
 		return d
 	}
-	values, vectors := gram.Eigen(scaled(g, f, idx))
+	values, vectors, err := gram.Eigen(scaled(g, f, idx))
+	if err != nil {
+		d.Err = err
+		return d
+	}
 	top := values[len(values)-1]
 	d.Condition = math.Inf(1)
 	if values[0] > 1e-15*top {

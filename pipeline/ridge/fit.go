@@ -87,6 +87,9 @@ func (s *solver) fit(lambda float64) (Fit, error) {
 	for _, v := range f.DFTerm {
 		f.DF += v
 	}
+	if s.err != nil {
+		return f, &Error{CertificateFailed, s.err.Error()}
+	}
 	if !f.Cert.OK() {
 		return f, &Error{CertificateFailed, fmt.Sprintf(
 			"gradient on zero terms: got %v, on active terms %v, want >= -1e-8 and <= 1e-8", f.Cert.MinZero, f.Cert.MaxActive)}

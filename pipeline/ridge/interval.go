@@ -130,6 +130,9 @@ func (c *censored) fit(lambda float64) (passes int, err error) {
 			return passes, nil
 		}
 		c.step(lambda)
+		if c.s.err != nil {
+			return passes, &Error{IntervalNotConverged, c.s.err.Error()}
+		}
 	}
 	return passes, &Error{IntervalNotConverged, fmt.Sprintf("no certificate after %d passes at lambda %g", maxCensoredPasses, lambda)}
 }

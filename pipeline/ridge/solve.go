@@ -30,6 +30,7 @@ type solver struct {
 	chol    []float64
 	rhs     []float64
 	idx     []int
+	err     error // of an eigenvalue problem of this Gram
 }
 
 func newSolver(p int, o *Options) *solver {
@@ -44,7 +45,7 @@ func newSolver(p int, o *Options) *solver {
 // load scales a Gram by its own W, s and ybar (spec#scaling). ybarUs > 0 fixes ybar.
 func (s *solver) load(g *gram.Gram, ybarUs float64) {
 	p := s.p
-	s.w = g.W
+	s.w, s.err = g.W, nil
 	s.ybar = math.Sqrt(g.Q / g.W)
 	if ybarUs > 0 {
 		s.ybar = ybarUs
@@ -260,7 +261,11 @@ func (s *solver) solveEigen(lambda float64) {
 			a.SetSym(r, c, s.g[j*s.p+k]+lambda*s.penalty(j, k))
 		}
 	}
-	values, vectors := gram.Eigen(a)
+	values, vectors, err := gram.Eigen(a)
+	if err != nil {
+		s.err = err
+		return
+	}
 	for k, e := range values {
 		if e <= 1e-14*values[m-1] {
 			continue

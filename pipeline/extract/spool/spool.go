@@ -62,10 +62,11 @@ func (s *Spool) Add(p *Rows) error {
 // Memory is what all spools of a run may hold together; when it is full the
 // largest one spills.
 type Memory struct {
-	Dir    string
-	Limit  int
-	used   int
-	spools []*Spool
+	Dir     string
+	Limit   int
+	used    int
+	spools  []*Spool
+	shelves []*Shelf
 }
 
 // Spool makes one more spool.
@@ -92,6 +93,9 @@ func (m *Memory) grown(s *Spool) error {
 
 func (m *Memory) Close() {
 	for _, s := range m.spools {
+		s.Close()
+	}
+	for _, s := range m.shelves {
 		s.close()
 	}
 }
@@ -124,12 +128,13 @@ func (s *Spool) spill() error {
 }
 
 // close removes the parts.
-func (s *Spool) close() {
+// Close gives up the rows; its memory closes what is left.
+func (s *Spool) Close() {
 	for _, f := range s.parts {
 		f.Close()
 		os.Remove(f.Name())
 	}
-	s.parts = nil
+	s.parts, s.data, s.recs = nil, nil, nil
 }
 
 // Reader reads a spool back in order.

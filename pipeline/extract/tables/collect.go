@@ -1,6 +1,7 @@
 package tables
 
 import (
+	"encoding/binary"
 	"math"
 	"path/filepath"
 	"slices"
@@ -42,7 +43,7 @@ type Collector struct {
 
 func New(names []source.Input, acc *account.Account, mem *spool.Memory, format table.Format) *Collector {
 	return &Collector{names: names, acc: acc, mem: mem, stage: mem.Dir, format: format, seen: map[spanKey]uint64{}, byID: map[string]int32{},
-		pack: newPacking(), journeys: mem.Spool()}
+		pack: newPacking(mem), journeys: mem.Spool()}
 }
 
 // dir is where the tables of the n-th engine found are written.
@@ -120,10 +121,9 @@ type core struct {
 	lastNs    int64 // last event, monotonic
 	schedNs   int64 // first SCHEDULED
 	schedStep int64
-	lastStep  int64    // step of the last event
-	row       []byte   // packed trace.Request
-	events    []uint64 // hashes of its journey events, to find repeated ones
-	snap      *owner   // what snapshots say, nil for nothing
+	lastStep  int64  // step of the last event
+	row       int64  // where its packed row stands, see packing.events
+	snap      *owner // what snapshots say, nil for nothing
 }
 
 // api is one llm_request span of the API process, or a stock span.
@@ -138,7 +138,7 @@ type api struct {
 	hasID   bool
 	linked  bool
 	isStock bool
-	row     []byte // packed trace.Request
+	row     int64 // where its packed trace.Request stands
 }
 
 // linkWay is how a core span found its API span.
@@ -152,25 +152,51 @@ const (
 
 func (w linkWay) String() string { return [...]string{"none", "parent", "prefix"}[w] }
 
-// packing holds the codecs of what waits.
+// packing holds the codecs of what waits, and where it waits.
 type packing struct {
 	rows   *table.Codec[trace.Request]
 	events *table.Codec[trace.JourneyEvent]
+	cores  *spool.Shelf // of core spans: hashes of a request's journey events, then its row
+	apis   *spool.Shelf // of API spans: its row
+	hashes []uint64     // of the journey events of the core span at hand, to find repeated ones
 	buf    []byte
 	spool  spool.Rows
 }
 
-func newPacking() packing {
-	return packing{rows: table.NewCodec[trace.Request](), events: table.NewCodec[trace.JourneyEvent]()}
+func newPacking(mem *spool.Memory) packing {
+	return packing{rows: table.NewCodec[trace.Request](), events: table.NewCodec[trace.JourneyEvent](), cores: mem.Shelf(), apis: mem.Shelf()}
 }
 
-func (p *packing) row(r *trace.Request) []byte {
-	p.buf = p.rows.Append(p.buf[:0], r)
-	return slices.Clone(p.buf)
+// putCore keeps a core span's row and the hashes at hand.
+func (p *packing) putCore(r *trace.Request) (at int64, err error) {
+	p.buf = binary.AppendUvarint(p.buf[:0], uint64(len(p.hashes)))
+	for _, h := range p.hashes {
+		p.buf = binary.LittleEndian.AppendUint64(p.buf, h)
+	}
+	p.buf = p.rows.Append(p.buf, r)
+	return p.cores.Put(p.buf)
 }
 
-// unpack reads a packed row into a zero one.
-func (p *packing) unpack(row []byte, r *trace.Request, str *spool.Interner) error {
+// getCore reads a core span's row into a zero one, and its hashes.
+func (p *packing) getCore(at int64, r *trace.Request, str *spool.Interner) error {
+	row, err := p.cores.Get(at)
+	if err != nil {
+		return err
+	}
+	n, k := binary.Uvarint(row)
+	p.hashes = p.hashes[:0]
+	for row = row[k:]; n > 0; n, row = n-1, row[8:] {
+		p.hashes = append(p.hashes, binary.LittleEndian.Uint64(row))
+	}
+	return p.rows.Decode(row, r, str.Get)
+}
+
+// getAPI reads an API span's row into a zero one.
+func (p *packing) getAPI(at int64, r *trace.Request, str *spool.Interner) error {
+	row, err := p.apis.Get(at)
+	if err != nil {
+		return err
+	}
 	return p.rows.Decode(row, r, str.Get)
 }
 

@@ -206,7 +206,7 @@ func (c *Collector) requestRow(k *core, p *api, str *spool.Interner) (r trace.Re
 	if k == nil {
 		return c.apiRow(p, str)
 	}
-	if err := c.pack.unpack(k.row, &r, str); err != nil {
+	if err := c.pack.getCore(k.row, &r, str); err != nil {
 		return r, err
 	}
 	r.CoreID, r.Source, r.Link = trace.Some(k.id), trace.SourceFork, k.link.String()
@@ -228,7 +228,7 @@ func (c *Collector) requestRow(k *core, p *api, str *spool.Interner) (r trace.Re
 // fillAPI adds what the API process knew.
 func (c *Collector) fillAPI(r *trace.Request, p *api, str *spool.Interner) error {
 	var a trace.Request
-	if err := c.pack.unpack(p.row, &a, str); err != nil {
+	if err := c.pack.getAPI(p.row, &a, str); err != nil {
 		return err
 	}
 	r.APIID = trace.Opt[string]{V: p.id, OK: p.hasID}
@@ -253,7 +253,7 @@ func (c *Collector) fillAPI(r *trace.Request, p *api, str *spool.Interner) error
 
 // apiRow is a request without a core span, or a stock span.
 func (c *Collector) apiRow(p *api, str *spool.Interner) (r trace.Request, err error) {
-	if err := c.pack.unpack(p.row, &r, str); err != nil {
+	if err := c.pack.getAPI(p.row, &r, str); err != nil {
 		return r, err
 	}
 	r.Source, r.Link, r.File, r.APILine = trace.SourceFork, linkNone.String(), c.names[p.file].Name, trace.Some(p.line)

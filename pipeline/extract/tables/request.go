@@ -13,9 +13,9 @@ import (
 
 // A finished request waits for the end of the dump, for that is when engines
 // are told apart and its table is sorted. So that a long dump fits into memory
-// it waits packed: what its spans say as a row of the requests table, known
-// columns only, and its journey events in a spool. What the joins look at
-// stays beside it.
+// it waits packed on disk: what its spans say as a row of the requests table,
+// known columns only, and its journey events in a spool. What the joins look at
+// stays in memory.
 
 // eventSeed serves hashes that never leave the process.
 var eventSeed = maphash.MakeSeed()
@@ -38,10 +38,13 @@ func (c *Collector) core(s *otlp.Span, key spanKey) error {
 		ev.CoreID = ""
 		from := len(c.pack.spool.Data)
 		data := c.pack.events.Append(c.pack.spool.Data, ev)
-		if !k.take(ev, maphash.Bytes(eventSeed, data[from:])) {
+		hash := maphash.Bytes(eventSeed, data[from:])
+		if slices.Contains(c.pack.hashes, hash) {
 			c.acc.Drop(account.CodeRepeatedEvent, 1, c.at(s), "%s of %s", ev.Kind, k.id)
 			continue
 		}
+		c.pack.hashes = append(c.pack.hashes, hash)
+		k.take(ev)
 		c.pack.spool.Add(int64(c.byID[k.id]), data)
 		summarise(&row, ev)
 		c.acc.Keep(1)
@@ -50,7 +53,9 @@ func (c *Collector) core(s *otlp.Span, key spanKey) error {
 		}
 	}
 	c.acc.Keep(1)
-	k.row = c.pack.row(&row)
+	if k.row, err = c.pack.putCore(&row); err != nil {
+		return err
+	}
 	return c.journeys.Add(&c.pack.spool)
 }
 
@@ -60,22 +65,24 @@ func (c *Collector) coreOf(s *otlp.Span, key spanKey) (k *core, row trace.Reques
 	id := s.RequestID.V
 	if at, ok := c.byID[id]; ok && c.cores[at].resource == s.Resource {
 		k = c.cores[at]
-		return k, row, c.pack.unpack(k.row, &row, spool.NewInterner())
+		return k, row, c.pack.getCore(k.row, &row, spool.NewInterner())
+	}
+	c.pack.hashes = c.pack.hashes[:0]
+	for _, e := range c.engines { // snapshots have named it, mostly: one copy of the id serves both
+		if o := e.tables.owners[id]; o != nil {
+			id = o.id
+		}
 	}
 	k = &core{id: id, key: key, parent: s.Parent, hasParent: s.HasParent, resource: s.Resource, order: c.order,
-		file: s.File, line: s.Line, apiIndex: -1, lastNs: math.MinInt64, schedStep: -1, events: make([]uint64, 0, len(s.Journey))}
+		file: s.File, line: s.Line, apiIndex: -1, lastNs: math.MinInt64, schedStep: -1}
 	c.byID[id] = int32(len(c.cores))
 	c.cores = append(c.cores, k)
 	row = trace.Request{StartWallNs: trace.Some(s.StartNs), Model: s.Model, MaxTokens: s.MaxTokens}
 	return k, row, nil
 }
 
-// take notes an event; false means that the request has the same one already.
-func (k *core) take(ev *trace.JourneyEvent, hash uint64) bool {
-	if slices.Contains(k.events, hash) {
-		return false
-	}
-	k.events = append(k.events, hash)
+// take notes an event.
+func (k *core) take(ev *trace.JourneyEvent) {
 	if ev.TsNs.OK {
 		k.lastNs = max(k.lastNs, ev.TsNs.V)
 	}
@@ -85,7 +92,6 @@ func (k *core) take(ev *trace.JourneyEvent, hash uint64) bool {
 	if ev.Kind == trace.Scheduled && k.schedStep < 0 && ev.Step.OK && ev.TsNs.OK {
 		k.schedNs, k.schedStep = ev.TsNs.V, ev.Step.V
 	}
-	return true
 }
 
 // summarise folds one journey event into the request.
@@ -120,7 +126,7 @@ func summarise(r *trace.Request, e *trace.JourneyEvent) {
 }
 
 // api collects a request as the API process saw it, or a stock span.
-func (c *Collector) api(s *otlp.Span, key spanKey) {
+func (c *Collector) api(s *otlp.Span, key spanKey) (err error) {
 	p := &api{key: key, id: s.RequestID.V, hasID: s.RequestID.OK, order: c.order, file: s.File, line: s.Line,
 		isStock: s.Class == otlp.ClassStock, kept: 1}
 	r := trace.Request{Route: s.Route, Model: s.Model, PromptTokens: s.Prompt, OutputTokens: s.Completion, MaxTokens: s.MaxTokens, N: s.N,
@@ -146,7 +152,9 @@ func (c *Collector) api(s *otlp.Span, key spanKey) {
 			}
 		}
 	}
-	p.row = c.pack.row(&r)
+	c.pack.buf = c.pack.rows.Append(c.pack.buf[:0], &r)
+	p.row, err = c.pack.apis.Put(c.pack.buf)
 	c.acc.Keep(p.kept)
 	c.apis = append(c.apis, p)
+	return err
 }

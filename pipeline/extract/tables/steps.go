@@ -67,6 +67,7 @@ type stepTables struct {
 	any    bool
 	late   lateRows
 	owners map[string]*owner
+	strays bool     // some snapshots are of requests without a core span
 	before []*owner // of the snapshots of the step before, in order
 	now    []*owner
 	out    stepOutput

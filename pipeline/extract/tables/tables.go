@@ -81,8 +81,7 @@ func (c *Collector) span(s *otlp.Span) error {
 	case otlp.ClassStep:
 		return c.steps(s)
 	}
-	c.api(s, key)
-	return nil
+	return c.api(s, key)
 }
 
 // identity is what tells a span from others: its ids or, where it has no span
@@ -123,6 +122,7 @@ func (c *Collector) Finish(split bool, observed []trace.ObservedRequest) error {
 			return err
 		}
 	}
+	c.seen = nil // every span was told from the others
 	c.snapped()
 	if err := c.partition(split); err != nil {
 		return err
@@ -146,6 +146,14 @@ func (c *Collector) snapped() {
 				break
 			}
 		}
+	}
+	for _, e := range c.engines {
+		t := e.tables
+		for id := range t.owners {
+			_, known := c.byID[id]
+			t.strays = t.strays || !known
+		}
+		t.owners, t.before, t.now = nil, nil, nil // requests have what is of use
 	}
 }
 

@@ -45,10 +45,7 @@ func (w *writer) steps(t *stepTables) {
 		w.out.Warnings = append(w.out.Warnings, trace.Findingf(codeStepConflict,
 			"%d step ids recorded twice with different stamps; the first record is kept", t.out.conflicts))
 	}
-	for id := range t.owners {
-		_, known := w.c.byID[id]
-		w.strays = w.strays || !known
-	}
+	w.strays = w.strays || t.strays
 	w.rows(table.Steps, t.steps.Rows())
 	w.rows(table.Snapshots, t.snaps.Rows())
 }
@@ -114,6 +111,9 @@ func (w *writer) journeys() (int64, error) {
 	cores, err := w.c.journeysByID(w.engine, byRank)
 	if err != nil {
 		return 0, err
+	}
+	if int(w.engine) == w.c.Runs()-1 { // nobody reads them again
+		w.c.journeys.Close()
 	}
 	rd, err := byRank.Read()
 	if err != nil {

@@ -107,6 +107,9 @@ func (e *Evidence) Describe(terms []estimate.Term, fit ridge.Fit, configs int, o
 	if e.Conf != nil {
 		out.Covariance = square(e.Conf.Covariance, len(terms))
 	}
+	if err := e.Diag.Err; err != nil {
+		out.Warnings = append(out.Warnings, trace.Findingf(codeUnidentifiable, "what the rows tell apart is not known: %v", err))
+	}
 	for _, g := range e.Diag.Null {
 		sentence := NullSentence(terms, g, configs)
 		out.NullDirections = append(out.NullDirections, sentence)

@@ -53,6 +53,9 @@ func fillTerms(st *fit.StepTime, out *result.Identify) {
 		}
 		out.Terms = append(out.Terms, it)
 	}
+	if err := diag.Err; err != nil {
+		out.Warnings = append(out.Warnings, trace.Finding{Code: options.CodeNoRows, Message: err.Error()})
+	}
 	for _, g := range diag.Null {
 		out.NullDirections = append(out.NullDirections, describe.NullSentence(s.Terms, g, len(s.Pool.Configs)))
 	}

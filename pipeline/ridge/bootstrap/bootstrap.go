@@ -72,8 +72,9 @@ func (b *bootstrap) beta(j int) float64 {
 	return b.gamma[r] / b.scale[r]
 }
 
-// solveAll fits all blocks once and says which columns of P the rows know.
-func (b *bootstrap) solveAll() []bool {
+// solveAll fits all blocks once and says which columns of P the rows know. Errors:
+// gram.ErrEigen.
+func (b *bootstrap) solveAll() ([]bool, error) {
 	m := len(b.idx)
 	d := newDraw(m)
 	once := make([]int, len(b.a))
@@ -83,7 +84,10 @@ func (b *bootstrap) solveAll() []bool {
 	b.fit(d, once)
 	b.gamma, b.inv, b.se = d.gamma, d.inv, d.se
 	known := make([]bool, b.p)
-	values, vectors := gram.Eigen(gram.Symmetric(d.sum, m))
+	values, vectors, err := gram.Eigen(gram.Symmetric(d.sum, m))
+	if err != nil {
+		return nil, err
+	}
 	for r, j := range b.idx {
 		var null float64
 		for k := 0; k < m && values[k] <= gram.NullTol*values[m-1]; k++ {
@@ -91,7 +95,7 @@ func (b *bootstrap) solveAll() []bool {
 		}
 		known[j] = null < 0.02 && b.se[r] > 0
 	}
-	return known
+	return known, nil
 }
 
 // draw is the workspace of one refit.

@@ -64,7 +64,10 @@ func Blocks(blocks []BlockGram, tags []ridge.Identification, o ridge.Options, c 
 	if b == nil {
 		return out.unknown()
 	}
-	known := b.solveAll()
+	known, err := b.solveAll()
+	if err != nil { // then nothing is known of any term
+		return out.unknown()
+	}
 	q := b.quantiles(c, o.Threads())
 	b.covariance(out.Covariance)
 	configs := blockConfigs(blocks)

@@ -49,16 +49,22 @@ func Frozen(d *gram.Data, o ridge.Options) (FrozenFit, error) {
 		w[i] = d.FactorOf(i)
 	}
 	f := FrozenFit{Findings: found, Grid: make([]FrozenPoint, len(o.Lambdas))}
-	f.score(d, o, w, folds)
+	if err := f.score(d, o, w, folds); err != nil {
+		return FrozenFit{}, err
+	}
 	f.Lambda = f.Grid[f.Index].Lambda
 	all := gram.OfRows(d, w, nil, o.Threads())
-	f.Beta = frozenSolve(all, f.Lambda)
-	f.DF = frozenDF(all, f.Lambda)
+	if f.Beta, err = frozenSolve(all, f.Lambda); err != nil {
+		return FrozenFit{}, err
+	}
+	if f.DF, err = frozenDF(all, f.Lambda); err != nil {
+		return FrozenFit{}, err
+	}
 	f.Overfitted = f.DF/float64(len(d.Configs())) > 0.1
 	return f, nil
 }
 
-func (f *FrozenFit) score(d *gram.Data, o ridge.Options, w []float64, folds []cells.Fold) {
+func (f *FrozenFit) score(d *gram.Data, o ridge.Options, w []float64, folds []cells.Fold) error {
 	for k, lambda := range o.Lambdas {
 		f.Grid[k].Lambda = lambda
 	}
@@ -67,7 +73,10 @@ func (f *FrozenFit) score(d *gram.Data, o ridge.Options, w []float64, folds []ce
 		sd := deviation(d.Y, fold.Test)
 		for k := range f.Grid {
 			p := &f.Grid[k]
-			beta := frozenSolve(g, p.Lambda)
+			beta, err := frozenSolve(g, p.Lambda)
+			if err != nil {
+				return err
+			}
 			rmse := math.Sqrt(squares(d, fold.Test, beta) / float64(len(fold.Test)))
 			p.FoldRMSE = append(p.FoldRMSE, rmse)
 			p.Score += rmse / sd / float64(len(folds))
@@ -80,6 +89,7 @@ func (f *FrozenFit) score(d *gram.Data, o ridge.Options, w []float64, folds []ce
 			f.Index = k
 		}
 	}
+	return nil
 }
 
 func squares(d *gram.Data, rows []int32, beta []float64) float64 {
@@ -106,7 +116,7 @@ func deviation(y []float64, rows []int32) float64 {
 
 // frozenSolve is (G + lambda I)^-1 g, by Cholesky or by eigenvalues when the
 // factorisation fails.
-func frozenSolve(g *gram.Gram, lambda float64) []float64 {
+func frozenSolve(g *gram.Gram, lambda float64) ([]float64, error) {
 	p := g.P
 	a := make([]float64, p*p)
 	copy(a, g.G)
@@ -116,9 +126,12 @@ func frozenSolve(g *gram.Gram, lambda float64) []float64 {
 	beta := append([]float64(nil), g.B...)
 	if stat.Cholesky(a, p) == p {
 		stat.CholeskySolve(a, p, beta)
-		return beta
+		return beta, nil
 	}
-	values, vectors := gram.Eigen(gram.Symmetric(g.G, p))
+	values, vectors, err := gram.Eigen(gram.Symmetric(g.G, p))
+	if err != nil {
+		return nil, err
+	}
 	clear(beta)
 	for k, e := range values {
 		var proj float64
@@ -129,16 +142,19 @@ func frozenSolve(g *gram.Gram, lambda float64) []float64 {
 			beta[j] += vectors.At(j, k) * proj / (math.Max(e, 0) + lambda)
 		}
 	}
-	return beta
+	return beta, nil
 }
 
-func frozenDF(g *gram.Gram, lambda float64) float64 {
-	values, _ := gram.Eigen(gram.Symmetric(g.G, g.P))
+func frozenDF(g *gram.Gram, lambda float64) (float64, error) {
+	values, _, err := gram.Eigen(gram.Symmetric(g.G, g.P))
+	if err != nil {
+		return 0, err
+	}
 	var df float64
 	for _, e := range values {
 		if e > 0 {
 			df += e / (e + lambda)
 		}
 	}
-	return df
+	return df, nil
 }

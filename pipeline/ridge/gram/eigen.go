@@ -1,18 +1,28 @@
 package gram
 
 import (
+	"errors"
 	"math"
+	"slices"
 
 	"gonum.org/v1/gonum/mat"
 )
 
+// ErrEigen says that the eigenvalues of a matrix were not found: an entry of it is
+// not finite, or the iteration did not end.
+var ErrEigen = errors.New("the eigenvalues of a matrix of sums did not converge")
+
 // Eigen is the spectrum of a symmetric matrix, ascending, with its vectors as
-// columns; the sign of each vector makes its largest entry positive.
-func Eigen(a *mat.SymDense) ([]float64, *mat.Dense) {
+// columns; the sign of each vector makes its largest entry positive. Errors: ErrEigen.
+func Eigen(a *mat.SymDense) ([]float64, *mat.Dense, error) {
 	m := a.SymmetricDim()
 	var e mat.EigenSym
 	if !e.Factorize(a, true) {
-		panic("ridge: symmetric eigenvalues did not converge")
+		return nil, nil, ErrEigen
+	}
+	values := e.Values(nil)
+	if slices.ContainsFunc(values, func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }) {
+		return nil, nil, ErrEigen
 	}
 	var v mat.Dense
 	e.VectorsTo(&v)
@@ -29,7 +39,7 @@ func Eigen(a *mat.SymDense) ([]float64, *mat.Dense) {
 			}
 		}
 	}
-	return e.Values(nil), &v
+	return values, &v, nil
 }
 
 // Symmetric is a copy of a p x p matrix.
