@@ -35,7 +35,9 @@ func (f *fitter) selectBeta() (*estimate.Solved, estimate.Selections, error) {
 	}
 	if f.o.Spec.Has(features.Components) {
 		train := p.TrainData()
-		s.Opt.Components(gram.OfRows(train, cells.Weights(train, s.Opt), nil, f.o.Workers), componentShare)
+		if _, err := s.Opt.Components(gram.OfRows(train, cells.Weights(train, s.Opt), nil, f.o.Workers), componentShare); err != nil {
+			return nil, estimate.Selections{}, err
+		}
 	}
 	sel, err := s.Choose(f.o.Recipe, "beta")
 	return s, sel, err

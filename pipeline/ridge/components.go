@@ -12,7 +12,8 @@ const trailingWeight = 1e6
 // Components makes the options fit in the leading principal components of a Gram's scaled columns:
 // the fewest that hold the share of their variance. The others pay a penalty that leaves them at
 // the prior, so that signs hold as they do without (spec#amendments). It returns how many are kept.
-func (o *Options) Components(g *gram.Gram, share float64) int {
+// Errors: gram.ErrEigen.
+func (o *Options) Components(g *gram.Gram, share float64) (int, error) {
 	p := g.P
 	sd := make([]float64, p)
 	for j := range sd {
@@ -26,7 +27,10 @@ func (o *Options) Components(g *gram.Gram, share float64) int {
 			scaled[a*m+b] = g.G[j*p+k] / (sd[j] * sd[k] * g.W)
 		}
 	}
-	values, vectors := gram.Eigen(gram.Symmetric(scaled, m))
+	values, vectors, err := gram.Eigen(gram.Symmetric(scaled, m))
+	if err != nil {
+		return 0, err
+	}
 	left, tail := (1-share)*float64(m), 0 // the trace of the scaled Gram is m
 	for tail < m-1 && values[tail] <= left {
 		left -= values[tail]
@@ -49,5 +53,5 @@ func (o *Options) Components(g *gram.Gram, share float64) int {
 			o.Precision[j*p+k] = v * sd[j] * sd[k] / (ybar * ybar)
 		}
 	}
-	return m - tail
+	return m - tail, nil
 }

@@ -23,8 +23,8 @@ func TestComponentsShareWhatColumnsShare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if kept := o.Components(g, 0.999); kept != 2 {
-		t.Fatalf("got %d components, want 2", kept)
+	if kept, err := o.Components(g, 0.999); err != nil || kept != 2 {
+		t.Fatalf("got %d components and %v, want 2", kept, err)
 	}
 	fit, err := Solve(g, 1e-9, o)
 	if err != nil {
