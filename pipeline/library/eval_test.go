@@ -61,8 +61,8 @@ func (p *page) errors(set, method string, js []Judged) {
 			worst, at = x.TPOTMape, tp
 		}
 	}
-	p.line("| %s | %s | %d | %.1f / %+.1f | %.1f / %.1f / %+.1f | %.1f (tp %d) |", set, method, e.N, 100*e.TPOTMape, 100*e.TPOTBias,
-		100*e.TTFTMape, 100*e.TTFTMedian, 100*e.TTFTBias, 100*worst, at)
+	p.line("| %s | %s | %d | %.1f / %+.1f | %.1f / %.1f / %+.1f | %.1f / %.1f / %+.1f | %.1f (tp %d) |", set, method, e.N, 100*e.TPOTMape,
+		100*e.TPOTBias, 100*e.TTFTMape, 100*e.TTFTMedian, 100*e.TTFTBias, 100*e.E2EMape, 100*e.E2EMedian, 100*e.E2EBias, 100*worst, at)
 }
 
 func inGroup(js []Judged, group string) []Judged {
@@ -98,13 +98,13 @@ func TestEvalReal(t *testing.T) {
 		t.Fatal(err)
 	}
 	var p page
-	p.line("| measured | prediction | n | TPOT MAPE / bias, %% | TTFT MAPE / median / bias, %% | worst TPOT MAPE, %% " +
-		"|\n|---|---|---|---|---|---|")
+	p.line("| measured | prediction | n | TPOT MAPE / bias, %% | TTFT MAPE / median / bias, %% | E2E MAPE / median / bias, %% | " +
+		"worst TPOT MAPE, %% |\n|---|---|---|---|---|---|---|")
 	for _, g := range groupsOf(m.points) {
 		p.errors(g, "kernels alone, host times assumed", inGroup(zero, g))
 		p.errors("", "**library, group left out**", inGroup(left, g))
 		p.errors("", "library, all measurements in", inGroup(in, g))
-		p.errors("", "AIConfigurator 0.12.0", inGroup(others(points), g))
+		p.errors("", "AIConfigurator 0.12.0", inGroup(others(t, points), g))
 		p.errors("", "roofline", inGroup(must(rooflines(m.points)), g))
 	}
 	for i, l := range m.served {
@@ -112,13 +112,14 @@ func TestEvalReal(t *testing.T) {
 		p.errors("", "**library, all three runs left out**", leftServed[i:i+1])
 		p.errors("", "library, all measurements in", inGroup(in, l.name))
 	}
-	p.line("\n| step cycles | rows | kernels alone | library, both runs left out | all in | own fit | noise floor " +
-		"|\n|---|---|---|---|---|---|---|")
+	p.line("\n| step cycles | rows | kernels alone | library, both runs left out | all in | fit of the other run, library as its prior | " +
+		"own fit | noise floor |\n|---|---|---|---|---|---|---|---|")
 	for _, y := range m.cycles {
 		own := b.ownFit(t, y)
-		p.line("| %s | %d | %s | %s | %s | %.1f | %.1f |", y.name, len(y.Y), b.cycleErrors(t, prior, y), b.cycleErrors(t, noCycles, y),
-			b.cycleErrors(t, c, y), 100*own, 100*cycleFloor(y))
+		p.line("| %s | %d | %s | %s | %s | %.1f | %.1f | %.1f |", y.name, len(y.Y), b.cycleErrors(t, prior, y), b.cycleErrors(t, noCycles, y),
+			b.cycleErrors(t, c, y), 100*b.fromOther(t, noCycles, m.cycles, y), 100*own, 100*cycleFloor(y))
 	}
+	p.requests(t, b, c)
 	p.harnesses(t, b, c, points)
 	p.coverage(left)
 	p.parameters(c)
@@ -136,7 +137,7 @@ func checkReal(t *testing.T, zero, left, in []Judged) {
 	}{
 		{"qwen3-32b bfloat16, H100-SXM-80GB", 0.10, 0.07, 0.05, 0.20, 0.08},
 		{"llama-3.1-70b fp8, H100-SXM-80GB", 0.10, 0.07, 0.05, 0.22, 0.08},
-		{"llama-3.1-70b fp8, B200-SXM-180GB", 0.12, 0.07, 0.065, 0.30, 0.08},
+		{"llama-3.1-70b fp8, B200-SXM-180GB", 0.10, 0.07, 0.065, 0.30, 0.08},
 	} {
 		z, l, i := errorsOf(inGroup(zero, g.name), nil), errorsOf(inGroup(left, g.name), nil), errorsOf(inGroup(in, g.name), nil)
 		tp8 := errorsOf(inGroup(left, g.name), func(j *Judged) bool { return j.TP == 8 })
@@ -148,13 +149,17 @@ func checkReal(t *testing.T, zero, left, in []Judged) {
 }
 
 // others are AIConfigurator's predictions where it gives one.
-func others(points []Point) []Judged {
+func others(t *testing.T, points []Point) []Judged {
+	t.Helper()
 	var out []Judged
 	for i := range points {
 		p := &points[i]
 		if !math.IsNaN(p.OtherTPOTMs) && !math.IsNaN(p.OtherTTFTMs) {
-			out = append(out, Judged{Group: p.Group(), Name: p.ID, TP: p.TP, TPOTErr: p.OtherTPOTMs/p.TPOTMs - 1,
-				TTFTErr: p.OtherTTFTMs/p.TTFTMs - 1})
+			l, err := p.load(p.Harness(), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, l.judged(p.OtherTTFTMs, p.OtherTPOTMs))
 		}
 	}
 	return out
@@ -173,8 +178,7 @@ func rooflines(ls []*load) ([]Judged, error) {
 			func(_ int, r *sim.RequestResult) bool { o.add(r); return true }); err != nil {
 			return nil, err
 		}
-		out = append(out, Judged{Group: l.group, Name: l.name, TP: l.dep.TP, TPOTErr: o.tpotMs/o.n/l.tpotMs - 1,
-			TTFTErr: o.ttftMs/o.n/l.ttftMs - 1})
+		out = append(out, l.judged(o.ttftMs/o.n, o.tpotMs/o.n))
 	}
 	return out, nil
 }

@@ -16,6 +16,7 @@ type Judged struct {
 	TPOTMs, TTFTMs float64 // predicted
 	TPOTErr        float64 // predicted/measured - 1
 	TTFTErr        float64
+	E2EErr         float64 // of TTFT + (output tokens - 1)*TPOT, the means a point has
 	TPOTSD         float64 // of log TPOT by the library's own account, 0 when not asked for
 }
 
@@ -24,17 +25,20 @@ type Errors struct {
 	N                              int
 	TPOTMape, TPOTMedian, TPOTBias float64
 	TTFTMape, TTFTMedian, TTFTBias float64
+	E2EMape, E2EMedian, E2EBias    float64
 }
 
 // errorsOf are the errors of the points that keep selects; nil keeps all.
 func errorsOf(js []Judged, keep func(j *Judged) bool) Errors {
-	var tpot, ttft []float64
+	var tpot, ttft, e2e []float64
 	e := Errors{}
 	for i := range js {
 		if keep != nil && !keep(&js[i]) {
 			continue
 		}
 		tpot, ttft = append(tpot, math.Abs(js[i].TPOTErr)), append(ttft, math.Abs(js[i].TTFTErr))
+		e2e = append(e2e, math.Abs(js[i].E2EErr))
+		e.E2EBias += js[i].E2EErr
 		e.TPOTBias += js[i].TPOTErr
 		e.TTFTBias += js[i].TTFTErr
 	}
@@ -42,6 +46,7 @@ func errorsOf(js []Judged, keep func(j *Judged) bool) Errors {
 	n := float64(max(1, e.N))
 	e.TPOTMape, e.TPOTMedian, e.TPOTBias = stat.Mean(tpot), stat.Median(tpot), e.TPOTBias/n
 	e.TTFTMape, e.TTFTMedian, e.TTFTBias = stat.Mean(ttft), stat.Median(ttft), e.TTFTBias/n
+	e.E2EMape, e.E2EMedian, e.E2EBias = stat.Mean(e2e), stat.Median(e2e), e.E2EBias/n
 	return e
 }
 
@@ -54,11 +59,20 @@ func (b *builder) judge(ctx context.Context, c *correction, ls []*load) ([]Judge
 	out := make([]Judged, len(ls))
 	for i, l := range ls {
 		tpot, ttft := es[2*i], es[2*i+1]
-		out[i] = Judged{Group: l.group, Name: l.name, TP: l.dep.TP, TPOTErr: math.Expm1(tpot.log), TTFTErr: math.Expm1(ttft.log),
-			TPOTMs: l.tpotMs * math.Exp(tpot.log), TTFTMs: l.ttftMs * math.Exp(ttft.log),
-			TPOTSD: math.Sqrt(tpot.modelVariance + c.variance(tpot.by))}
+		out[i] = l.judged(l.ttftMs*math.Exp(ttft.log), l.tpotMs*math.Exp(tpot.log))
+		out[i].TPOTSD = math.Sqrt(tpot.modelVariance + c.variance(tpot.by))
 	}
 	return out, nil
+}
+
+// judged is the load beside a prediction of its means.
+func (l *load) judged(ttftMs, tpotMs float64) Judged {
+	gaps := 0.0
+	for i := range l.reqs {
+		gaps += float64(l.reqs[i].OutputTokens-1) / float64(len(l.reqs))
+	}
+	return Judged{Group: l.group, Name: l.name, TP: l.dep.TP, TPOTMs: tpotMs, TTFTMs: ttftMs, TPOTErr: tpotMs/l.tpotMs - 1,
+		TTFTErr: ttftMs/l.ttftMs - 1, E2EErr: (ttftMs+gaps*tpotMs)/(l.ttftMs+gaps*l.tpotMs) - 1}
 }
 
 // variance is that of a prediction whose log changes so with the parameters.
