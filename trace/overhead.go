@@ -46,19 +46,24 @@ func (s *Step) Mark() StepMark {
 	return StepMark{s.TsStartNs, s.RunningDepth == 0 && s.WaitingDepth == 0}
 }
 
-// Overheads bounds the overhead of every request of the run, in the order of
-// r.Requests. Steps must be in id order. See BoundOverheads.
-func Overheads(r *Run, complete bool) []OverheadBound {
+// Stamps are those that bound the overheads of the run's requests.
+func (r *Run) Stamps() []OverheadStamps {
 	stamps := make([]OverheadStamps, len(r.Requests))
 	for i := range r.Requests {
 		q := &r.Requests[i]
 		stamps[i] = OverheadStamps{q.ArrivedNs, q.QueuedNs, q.FinishedNs}
 	}
+	return stamps
+}
+
+// Overheads bounds the overhead of every request of the run, in the order of
+// r.Requests. Steps must be in id order. See BoundOverheads.
+func Overheads(r *Run, complete bool) []OverheadBound {
 	marks := make([]StepMark, len(r.Steps))
 	for i := range r.Steps {
 		marks[i] = r.Steps[i].Mark()
 	}
-	return BoundOverheads(stamps, marks, complete)
+	return BoundOverheads(r.Stamps(), marks, complete)
 }
 
 // BoundOverheads bounds the overhead of every request of one engine run; steps

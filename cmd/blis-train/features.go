@@ -149,7 +149,7 @@ func explainStep(con *console, out, id string, step int64, version features.Vers
 	}
 	st := steps.At(step)
 	if st == nil {
-		return nil, trace.Errorf("", "run %q has no step %d, want %d..%d", run.ID, step, steps.First, steps.First+int64(len(steps.All))-1)
+		return nil, trace.Errorf("", "run %q has no step %d, want %d..%d", run.ID, step, steps.First, steps.First+int64(steps.Len())-1)
 	}
 	if !st.Known() {
 		return nil, trace.Errorf(st.Reason, "the batch of step %d of run %q is unknown", step, run.ID).

@@ -30,6 +30,7 @@ func (s *Steps) Alpha(sp *features.Space, o AlphaOptions) (*Table, error) {
 
 type alphaBuilder struct {
 	s     *Steps
+	from  *view
 	sp    *features.Space
 	o     AlphaOptions
 	t     *Table
@@ -54,8 +55,8 @@ type lastEnd struct {
 
 func newAlphaBuilder(s *Steps, sp *features.Space, o AlphaOptions) *alphaBuilder {
 	p := len(sp.AlphaFeatures())
-	b := &alphaBuilder{s: s, sp: sp, o: o, ema: s.emas(o.Gamma), parts: Parts(s.Run, s.Dep, o.Split),
-		warm: newWarmUp(s.Run, s.Dep), x: make([]float64, p),
+	b := &alphaBuilder{s: s, from: s.view(), sp: sp, o: o, ema: s.emas(o.Gamma), parts: s.parts(o.Split),
+		warm: s.newWarmUp(), x: make([]float64, p),
 		t: &Table{Run: s.Run.ID, Config: s.Config, Target: o.Target, Gamma: o.Gamma, P: p,
 			Hits: make([]int, p), Min: filled(p, math.Inf(1)), Max: filled(p, math.Inf(-1))}}
 	b.other = s.newVariants(b.t, others(o.Gammas, o.Gamma))
@@ -64,11 +65,20 @@ func newAlphaBuilder(s *Steps, sp *features.Space, o AlphaOptions) *alphaBuilder
 	}
 	switch o.Target {
 	case Overhead:
-		b.bound = trace.Overheads(s.Run, s.complete())
+		b.bound = s.overheads()
 	case Egress:
 		b.ends = lastEnds(s.Run.Requests)
 	}
 	return b
+}
+
+// overheads bounds the overhead of every request.
+func (s *Steps) overheads() []trace.OverheadBound {
+	marks, v := make([]trace.StepMark, s.summaries.len()), s.view()
+	for k := range marks {
+		marks[k] = v.recorded(k).Mark()
+	}
+	return trace.BoundOverheads(s.Run.Stamps(), marks, s.complete())
 }
 
 // complete reports whether every request has a journey, as far as one can see.
@@ -108,12 +118,12 @@ func (b *alphaBuilder) row(i int) trace.Code {
 	if why != "" {
 		return why
 	}
-	k := lastStart(b.s.Run.Steps, v.joinNs)
+	k := lastStart(b.s.summaries.startNs, v.joinNs)
 	if k < 0 {
 		return codeNoPriorStep
 	}
 	at := r.ArrivedNs.Or(r.QueuedNs.V)
-	step := &b.s.Run.Steps[k]
+	step := b.from.recorded(k)
 	switch {
 	case b.warm.holds(at, step.ID):
 		return codeWarmUp
@@ -194,7 +204,7 @@ func (b *alphaBuilder) vector(r *trace.Request, k int) trace.Code {
 
 // input is the state of the joined step and the request's prompt (spec#queue-inputs).
 func (b *alphaBuilder) input(r *trace.Request, k int) features.QueueInput {
-	s := &b.s.Run.Steps[k]
+	s := b.from.recorded(k)
 	in := features.QueueInput{
 		RunningDepth: float64(s.RunningDepth), WaitingDepth: float64(s.WaitingDepth), KVUsageRatio: s.KVUsage,
 		PromptTokens: float64(r.PromptTokens.V), PreemptionEMA: b.ema[k],
@@ -252,7 +262,7 @@ func (b *alphaBuilder) findings() {
 			"%s: %d of %d requests have no snapshot; their prefix hits count as 0",
 			b.s.Run.ID, b.blind, b.t.Read))
 	}
-	if b.o.Target == Overhead && len(b.s.Run.Steps) == 0 {
+	if b.o.Target == Overhead && b.s.summaries.len() == 0 {
 		b.t.Findings = append(b.t.Findings, trace.Findingf(codeNotIdentified, "%s: no steps recorded: the overhead has no lower bound and no "+
 			"queue state to join", b.s.Run.ID))
 	}

@@ -49,16 +49,19 @@ func (s *Steps) Audit(sp *features.Space) Audit {
 
 func (s *Steps) stepMedians(sp *features.Space) (duration, cadence, floor trace.Opt[float64]) {
 	var durations, cadences, floors []float64
-	rec := s.Run.Steps
-	for k := range rec {
-		if !isBusy(&rec[k]) {
+	v, n := s.view(), s.summaries.len()
+	for k := range n {
+		rec := v.recorded(k)
+		if !isBusy(rec) {
 			continue
 		}
-		durations = append(durations, float64(rec[k].DurationUs))
-		if k+1 < len(rec) && rec[k+1].ID == rec[k].ID+1 && isBusy(&rec[k+1]) {
-			cadences = append(cadences, SpanUs(rec[k].TsStartNs, rec[k+1].TsStartNs))
+		durations = append(durations, float64(rec.DurationUs))
+		if k+1 < n {
+			if next := v.recorded(k + 1); next.ID == rec.ID+1 && isBusy(next) {
+				cadences = append(cadences, SpanUs(rec.TsStartNs, next.TsStartNs))
+			}
 		}
-		if st := s.At(rec[k].ID); st.Known() {
+		if st := v.at(rec.ID); st.Known() {
 			floors = append(floors, sp.FloorUs(&st.In))
 		}
 	}

@@ -46,7 +46,7 @@ func (s *Steps) BetaBasis(sp *features.Space, vec Vectorizer, o BetaOptions) (*T
 			return nil, err
 		}
 	}
-	for k := range s.Run.Steps {
+	for k := range s.summaries.len() {
 		b.t.Read++
 		if why := b.row(k); why != "" {
 			b.t.drop(why, 1)
@@ -60,6 +60,7 @@ func (s *Steps) BetaBasis(sp *features.Space, vec Vectorizer, o BetaOptions) (*T
 // betaBuilder makes one table.
 type betaBuilder struct {
 	s      *Steps
+	from   *view
 	sp     *features.Space
 	vec    Vectorizer
 	o      BetaOptions
@@ -79,15 +80,15 @@ type betaBuilder struct {
 }
 
 func newBetaBuilder(s *Steps, sp *features.Space, vec Vectorizer, o BetaOptions) *betaBuilder {
-	n := len(s.Run.Steps)
+	n := s.summaries.len()
 	t := &Table{Run: s.Run.ID, Config: s.Config, Target: o.Target, Gamma: o.Gamma, P: vec.P,
 		Hits: make([]int, vec.P), Min: filled(vec.P, math.Inf(1)), Max: filled(vec.P, math.Inf(-1))}
 	t.reserve(n)
 	if o.Target == Cadence {
 		t.Lag = o.Lag
 	}
-	b := &betaBuilder{s: s, sp: sp, vec: vec, o: o, t: t, ema: s.emas(o.Gamma),
-		parts: Parts(s.Run, s.Dep, o.Split), warm: newWarmUp(s.Run, s.Dep), sparse: isSparse(s),
+	b := &betaBuilder{s: s, from: s.view(), sp: sp, vec: vec, o: o, t: t, ema: s.emas(o.Gamma),
+		parts: s.parts(o.Split), warm: s.newWarmUp(), sparse: isSparse(s),
 		row1: make([]float64, vec.P), x: make([]float64, vec.P)}
 	b.others = s.newVariants(t, others(o.Gammas, o.Gamma))
 	return b
@@ -103,8 +104,8 @@ func filled(n int, v float64) []float64 {
 
 // isSparse reports whether fewer than half of the steps are recorded (spec#summary-steps).
 func isSparse(s *Steps) bool {
-	if n := len(s.Run.Steps); n > 0 {
-		return float64(n) < 0.5*float64(s.Run.Steps[n-1].ID-s.Run.Steps[0].ID+1)
+	if n := s.summaries.len(); n > 0 {
+		return float64(n) < 0.5*float64(s.summaries.id(n-1)-s.summaries.id(0)+1)
 	}
 	return false
 }
@@ -133,7 +134,7 @@ func (b *betaBuilder) prepare() error {
 
 // row makes the row that starts at recorded step k, or says why there is none.
 func (b *betaBuilder) row(k int) trace.Code {
-	i := &b.s.Run.Steps[k]
+	i := b.from.recorded(k)
 	switch {
 	case b.warm.holds(i.TsStartNs, i.ID):
 		return codeWarmUp
@@ -172,11 +173,11 @@ func (b *betaBuilder) interval(k int) (interval, trace.Code) {
 
 // durationOf is the time inside schedule() of step k itself.
 func (b *betaBuilder) durationOf(k int) (interval, trace.Code) {
-	i := &b.s.Run.Steps[k]
+	i := b.from.recorded(k)
 	switch {
 	case !isBusy(i):
 		return interval{}, codeEmptyStep
-	case !b.s.At(i.ID).Known():
+	case !b.from.at(i.ID).Known():
 		return interval{}, UnknownBatch
 	case i.DurationUs < 0:
 		return interval{}, codeNegativeTarget
@@ -188,21 +189,21 @@ func (b *betaBuilder) durationOf(k int) (interval, trace.Code) {
 // recorded step j (spec#cadence), which holds the execution of steps i-lag .. j-1-lag. None of
 // i-lag .. j-1 may be idle.
 func (b *betaBuilder) cadenceOf(k int) (interval, trace.Code) {
-	if k+1 == len(b.s.Run.Steps) {
+	if k+1 == b.s.summaries.len() {
 		return interval{}, codeNoSuccessor
 	}
-	i, j := &b.s.Run.Steps[k], &b.s.Run.Steps[k+1]
+	i, j := b.from.recorded(k), b.from.recorded(k+1)
 	iv := interval{from: i.ID - int64(b.o.Lag), to: j.ID - 1 - int64(b.o.Lag)}
 	if j.ID-i.ID > maxSteps && b.s.Run.Aggregate == nil { // between ticks of logged passes lie as many as run in a second
 		return iv, codeGapTooLong
 	}
-	if b.s.At(i.ID).NoStart {
+	if b.from.at(i.ID).NoStart {
 		return iv, codeMissingStamp
 	}
 	if iv.y = float64(j.TsStartNs-i.TsStartNs) / 1000; iv.y < 0 {
 		return iv, codeNegativeTarget
 	}
-	why := b.s.usable(iv, j.ID-1)
+	why := b.from.usable(iv, j.ID-1)
 	if why == UnknownBatch && b.sparse && j.ID == i.ID+1 && b.isPureDecode(i.ID) && !b.isRecorded(iv.from, i.ID-1) {
 		return interval{y: iv.y, from: i.ID, to: i.ID, approx: true}, ""
 	}
@@ -211,14 +212,14 @@ func (b *betaBuilder) cadenceOf(k int) (interval, trace.Code) {
 
 // usable checks the steps from iv.from to last: all busy, and those whose
 // features are summed known.
-func (s *Steps) usable(iv interval, last int64) trace.Code {
+func (v *view) usable(iv interval, last int64) trace.Code {
 	var why trace.Code
 	for u := iv.from; u <= last; u++ {
-		st := s.At(u)
+		st := v.at(u)
 		switch {
 		case st == nil:
 			why = UnknownBatch
-		case st.Recorded >= 0 && !isBusy(&s.Run.Steps[st.Recorded]), st.Recorded < 0 && st.Known() && st.In.ScheduledTokens == 0:
+		case st.Recorded >= 0 && !isBusy(v.recorded(int(st.Recorded))), st.Recorded < 0 && st.Known() && st.In.ScheduledTokens == 0:
 			return codeIdleGap
 		case !st.Known() && (u <= iv.to || st.Recorded < 0):
 			why = UnknownBatch
@@ -231,7 +232,7 @@ func (s *Steps) usable(iv interval, last int64) trace.Code {
 // batch is not decodes like those of its neighbours, or it would be known.
 func (b *betaBuilder) isRecorded(from, last int64) bool {
 	for u := from; u <= last; u++ {
-		if st := b.s.At(u); st != nil && st.Recorded >= 0 {
+		if st := b.from.at(u); st != nil && st.Recorded >= 0 {
 			return true
 		}
 	}
@@ -239,8 +240,8 @@ func (b *betaBuilder) isRecorded(from, last int64) bool {
 }
 
 func (b *betaBuilder) isPureDecode(id int64) bool {
-	st := b.s.At(id)
-	return st.Known() && st.In.PrefillTokens == 0 && st.In.DecodeTokens > 0 && isBusy(&b.s.Run.Steps[st.Recorded])
+	st := b.from.at(id)
+	return st.Known() && st.In.PrefillTokens == 0 && st.In.DecodeTokens > 0 && isBusy(b.from.recorded(int(st.Recorded)))
 }
 
 // isBusy: something runs and tokens are scheduled (spec#cadence).
@@ -275,7 +276,7 @@ func (b *betaBuilder) step(u int64) ([]float64, features.Hits, error) {
 		k := int(u - b.s.First)
 		return b.ready.Row(k), b.hits[k], b.fails[k]
 	}
-	b.in = b.s.At(u).In
+	b.in = b.from.at(u).In
 	b.in.PreemptionEMA = b.emaAt(u)
 	h, err := b.vec.Step(&b.in, nil, b.row1)
 	return b.row1, h, err
@@ -283,10 +284,8 @@ func (b *betaBuilder) step(u int64) ([]float64, features.Hits, error) {
 
 // emaAt is the average at step u: that of the last recorded step up to u.
 func (b *betaBuilder) emaAt(u int64) float64 {
-	for ; u >= b.s.First; u-- {
-		if r := b.s.At(u).Recorded; r >= 0 {
-			return b.ema[r]
-		}
+	if k := b.s.summaries.upTo(u); k >= 0 {
+		return b.ema[k]
 	}
 	return 0
 }

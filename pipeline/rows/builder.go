@@ -16,12 +16,14 @@ type builder struct {
 	hasCV2   bool
 	buf      []trace.Member
 	other    []trace.Member
+	from     *view
+	moved    []transfers // still to come
 	checked  int
 	wrong    []int64 // rich steps whose reconstruction differs
 }
 
 func newBuilder(s *Steps) *builder {
-	b := &builder{s: s, why: s.plan.verdicts(), journeys: len(s.plan.lives) > 0}
+	b := &builder{s: s, from: s.view(), moved: sumTransfers(s.Run.KVEvents), why: s.plan.verdicts(), journeys: len(s.plan.lives) > 0}
 	rate := s.Dep.Tracing.JourneySampleRate
 	b.totals = !b.journeys || rate.OK && rate.V < 1
 	b.cv2, b.hasCV2 = s.seen.cv2, s.seen.hasCV2
@@ -35,21 +37,33 @@ func (b *builder) fill() error {
 	if err != nil {
 		return err
 	}
-	for k := range b.s.All {
+	row := make([]float64, 0, stepWidth)
+	for k := range b.why {
 		id := b.s.First + int64(k)
-		st := &b.s.All[k]
-		st.ID, st.Recorded = id, b.s.plan.summary[k]
+		st := Step{ID: id, Recorded: b.s.plan.summary[k]}
 		b.buf = w.at(id, b.buf[:0])
-		b.source(st, snaps.at(id), b.why[k])
+		b.source(&st, snaps.at(id), b.why[k])
+		b.transfer(&st)
+		b.s.keep(&st, row)
 	}
+	b.s.all.Seal()
 	return snaps.close()
+}
+
+// transfer joins the KV events (spec#transfers).
+func (b *builder) transfer(st *Step) {
+	for ; len(b.moved) > 0 && b.moved[0].step <= st.ID; b.moved = b.moved[1:] {
+		if t := b.moved[0]; t.step == st.ID && st.Known() {
+			st.In.TransferBlocks, st.In.CPUResidentReadBlocks = float64(t.out), float64(t.in)
+		}
+	}
 }
 
 // source fills one step: snapshots win, then journeys, then totals.
 func (b *builder) source(st *Step, snaps []trace.Snapshot, why trace.Code) {
 	var rec *trace.Step
 	if st.Recorded >= 0 {
-		rec = &b.s.Run.Steps[st.Recorded]
+		rec = b.from.recorded(int(st.Recorded))
 	}
 	if !b.journeys {
 		why = codeNoRequests
@@ -139,7 +153,7 @@ func (b *builder) crossCheck(id int64, snaps []trace.Snapshot, why trace.Code) {
 // Refused10 says why spec 1.0 cannot read the run: chunked prefill without any
 // complete snapshot (spec#frozen-sourcing). Nil where it can.
 func (s *Steps) Refused10() error {
-	if len(s.Run.Steps) == 0 || !s.Dep.Engine.ChunkedPrefill || s.Quality.Rich > 0 {
+	if s.summaries.len() == 0 || !s.Dep.Engine.ChunkedPrefill || s.Quality.Rich > 0 {
 		return nil
 	}
 	return trace.Errorf(codeChunkedNoSnapshots, "run %s: spec 1.0 with chunked prefill: got no complete step snapshots, want some",

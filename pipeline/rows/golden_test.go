@@ -377,15 +377,11 @@ func goldenTransfers(t *testing.T, g *golden) {
 
 func goldenJoins(t *testing.T, g *golden) {
 	for _, c := range g.Cases.Joins {
-		var steps []trace.Step
-		for i, ts := range c.Starts {
-			steps = append(steps, trace.Step{ID: int64(i), TsStartNs: ts})
-		}
 		want := -1
 		if c.Expected != nil {
 			want = *c.Expected
 		}
-		if got := lastStart(steps, c.QueuedNs); got != want {
+		if got := lastStart(c.Starts, c.QueuedNs); got != want {
 			t.Errorf("queued %d: got step %d, want %d", c.QueuedNs, got, want)
 		}
 	}
@@ -605,11 +601,11 @@ func (c *cleaningCase) clean(recipe Recipe) (kept []int, weights []float64) {
 
 // table applies warm-up and factors to one engine run; FirstStep carries the position.
 func (c *cleaningCase) table(order []int) *Table {
-	run := new(trace.Run)
+	var steps []trace.Step
 	for _, i := range order {
-		run.Steps = append(run.Steps, trace.Step{ID: c.Rows[i].Step})
+		steps = append(steps, trace.Step{ID: c.Rows[i].Step})
 	}
-	warm := newWarmUp(run, new(deploy.Deployment))
+	warm := (&Steps{Dep: new(deploy.Deployment), summaries: summariesOf(steps)}).newWarmUp()
 	regimes := map[string]Regime{"decode": Decode, "prefill": Prefill, "mixed": Mixed}
 	t := &Table{Config: c.Rows[order[0]].Config, Target: Cadence}
 	for _, i := range order {

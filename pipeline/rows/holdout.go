@@ -22,6 +22,20 @@ type Part struct {
 // may start late and phases end late. The warmup phase has no hold-out.
 func Parts(run *trace.Run, d *deploy.Deployment, split float64) []Part {
 	first, last, ok := extent(run)
+	return partsOf(first, last, ok, d, split)
+}
+
+// parts are those of the run.
+func (s *Steps) parts(split float64) []Part {
+	n := s.summaries.len()
+	if n == 0 {
+		return Parts(s.Run, s.Dep, split)
+	}
+	return partsOf(s.summaries.startNs[0], s.summaries.startNs[n-1], true, s.Dep, split)
+}
+
+// partsOf divides the time from first to last, where there is one.
+func partsOf(first, last int64, ok bool, d *deploy.Deployment, split float64) []Part {
 	if !ok {
 		return nil
 	}
@@ -84,11 +98,12 @@ type warmUp struct {
 	lastID  int64 // last warm-up step id, without a warmup phase
 }
 
-func newWarmUp(run *trace.Run, d *deploy.Deployment) warmUp {
+func (s *Steps) newWarmUp() warmUp {
+	d := s.Dep
 	w := warmUp{phases: d.Phases}
 	w.byPhase = slices.ContainsFunc(d.Phases, func(p deploy.Phase) bool { return p.Name == deploy.WarmupPhase })
-	if n := min(warmUpSteps, len(run.Steps)); n > 0 {
-		w.lastID = run.Steps[n-1].ID
+	if n := min(warmUpSteps, s.summaries.len()); n > 0 {
+		w.lastID = s.summaries.id(n - 1)
 	}
 	return w
 }

@@ -59,11 +59,11 @@ type looks struct {
 func (b *betaBuilder) look(iv interval) looks {
 	k := looks{prefill: true, decode: true, few: true, factor: 1}
 	for u := iv.from; u <= iv.to; u++ {
-		st := b.s.At(u)
+		st := b.from.at(u)
 		k.add(&st.In, b.sp.FloorUs(&st.In))
 		k.tag = max(k.tag, st.Tag)
 		if st.Recorded >= 0 {
-			k.record(&b.s.Run.Steps[st.Recorded])
+			k.record(b.from.recorded(int(st.Recorded)))
 		}
 	}
 	if iv.approx {

@@ -20,8 +20,9 @@ func (s *Steps) Each(f func(st *Step, members []trace.Member)) error {
 		return err
 	}
 	var buf, rich []trace.Member
-	for k := range s.All {
-		st := &s.All[k]
+	v := s.view()
+	for k := range s.Len() {
+		st := v.number(k)
 		buf = w.at(st.ID, buf[:0])
 		switch st.Tag {
 		case TagRich:

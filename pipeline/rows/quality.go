@@ -2,24 +2,15 @@ package rows
 
 import "github.com/blis-train/blis-train/trace"
 
-// addTransfers joins the KV events (spec#transfers).
-func (s *Steps) addTransfers() {
+// count fills Quality and the findings that follow from it.
+func (s *Steps) count(b *builder) {
 	if s.Dep.Engine.CPUOffloading && len(s.Run.KVEvents) == 0 {
 		s.Findings = append(s.Findings, trace.Findingf(codeNoKVEvents, "%s: CPU offloading is on and no KV events were recorded", s.Run.ID))
 	}
-	for _, t := range sumTransfers(s.Run.KVEvents) {
-		if st := s.At(t.step); st != nil && st.Known() {
-			st.In.TransferBlocks, st.In.CPUResidentReadBlocks = float64(t.out), float64(t.in)
-		}
-	}
-}
-
-// count fills Quality and the findings that follow from it.
-func (s *Steps) count(b *builder) {
-	q := &s.Quality
+	q, v := &s.Quality, s.view()
 	approximatePrefill := false
-	for k := range s.All {
-		st := &s.All[k]
+	for k := range s.Len() {
+		st := v.number(k)
 		if st.Recorded < 0 {
 			s.countUnrecorded(st)
 			continue
@@ -50,7 +41,7 @@ func (s *Steps) count(b *builder) {
 }
 
 func (s *Steps) countUnrecorded(st *Step) {
-	if first, last := s.Run.Steps[0].ID, s.Run.Steps[len(s.Run.Steps)-1].ID; st.ID < first || st.ID > last {
+	if first, last := s.summaries.id(0), s.summaries.id(s.summaries.len()-1); st.ID < first || st.ID > last {
 		return
 	}
 	s.Quality.Unrecorded++

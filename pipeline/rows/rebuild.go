@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/packed"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -21,42 +22,72 @@ const codeDuplicateStep trace.Code = "duplicate_step_id"
 // tell. Codes: unknown_spec_version, step_range_too_wide, duplicate_step_id,
 // and in 1.0 chunked_without_snapshots (spec#frozen-sourcing).
 func Rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps, error) {
+	return rebuild(run, dep, v, false)
+}
+
+// RebuildLean is Rebuild for a long recording: Run of the result is the run without
+// its step summaries, of which only what rows need stays, in little memory.
+func RebuildLean(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps, error) {
+	return rebuild(run, dep, v, true)
+}
+
+func rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version, lean bool) (*Steps, error) {
 	if err := v.Check(); err != nil {
 		return nil, err
 	}
 	run = sorted(run)
-	s := &Steps{Run: run, Dep: dep, Version: v, Config: dep.Config()}
-	var err error
-	if s.seen, err = surveyOf(run); err != nil {
+	if err := checkIDs(run); err != nil {
 		return nil, err
 	}
-	if a := run.Aggregate; a != nil {
+	s := &Steps{Run: run, Dep: dep, Version: v, Config: dep.Config(), summaries: summariesOf(run.Steps)}
+	if lean {
+		less := *run
+		less.Steps = nil
+		run, s.Run = nil, &less
+	}
+	var err error
+	if s.seen, err = surveyOf(s.Run); err != nil {
+		return nil, err
+	}
+	return s, s.fill()
+}
+
+// As is the same run under another version.
+func (s *Steps) As(v features.Version) (*Steps, error) {
+	if err := v.Check(); err != nil {
+		return nil, err
+	}
+	out := &Steps{Run: s.Run, Dep: s.Dep, Version: v, Config: s.Config, summaries: s.summaries, seen: s.seen}
+	return out, out.fill()
+}
+
+// fill rebuilds the batches.
+func (s *Steps) fill() error {
+	if a := s.Run.Aggregate; a != nil {
 		s.Findings = append(s.Findings, a.Findings...)
 	}
-	if len(run.Steps) == 0 {
-		s.Findings = append(s.Findings, trace.Findingf(codeNoEMA, "%s: no step summaries: no beta rows, and the preemption average is 0", run.ID))
-		return s, nil
+	n := s.summaries.len()
+	if n == 0 {
+		s.Findings = append(s.Findings, trace.Findingf(codeNoEMA, "%s: no step summaries: no beta rows, and the preemption average is 0",
+			s.Run.ID))
+		return nil
 	}
-	reader := &lifeReader{async: dep.Engine.IsAsync(), caching: dep.Engine.PrefixCaching,
-		last: run.Steps[len(run.Steps)-1].ID, seen: s.seen.first}
-	lives := reader.lives(run.Requests)
-	first, last, err := stepRange(run, lives)
-	if err != nil {
-		return nil, err
-	}
-	s.First, s.All = first, make([]Step, last-first+1)
-	s.plan = newPlan(lives, first, last, run, dep, s.lost(first, last))
+	reader := &lifeReader{async: s.Dep.Engine.IsAsync(), caching: s.Dep.Engine.PrefixCaching,
+		last: s.summaries.id(n - 1), seen: s.seen.first}
+	lives := reader.lives(s.Run.Requests)
+	first, last := s.stepRange(lives)
+	s.First, s.all = first, packed.NewFloats(stepWidth)
+	s.plan = newPlan(lives, first, last, s, s.lost(first, last))
 	b := newBuilder(s)
 	if err := b.fill(); err != nil {
-		return nil, err
+		return err
 	}
-	s.addTransfers()
 	s.count(b)
 	s.plan.release()
-	if v == features.V10 {
-		return s, s.Refused10()
+	if s.Version == features.V10 {
+		return s.Refused10()
 	}
-	return s, nil
+	return nil
 }
 
 // sorted returns the run with steps and snapshots in id order, as extraction
@@ -74,19 +105,28 @@ func sorted(run *trace.Run) *trace.Run {
 	return &c
 }
 
-// stepRange is every step that a summary or a journey speaks of, as long as it
-// is near the recorded ones. Ids must differ.
-func stepRange(run *trace.Run, lives []life) (first, last int64, err error) {
+// checkIDs refuses step ids that are too far apart or equal.
+func checkIDs(run *trace.Run) error {
+	if len(run.Steps) == 0 {
+		return nil
+	}
 	lo, hi := run.Steps[0].ID, run.Steps[len(run.Steps)-1].ID
-	if hi-lo >= maxStepRange {
-		return 0, 0, trace.Errorf(codeStepRange, "run %s: step ids: got %d..%d, want a range below %d", run.ID, lo, hi, maxStepRange)
+	if hi-lo >= maxStepRange || hi-lo < 0 {
+		return trace.Errorf(codeStepRange, "run %s: step ids: got %d..%d, want a range below %d", run.ID, lo, hi, maxStepRange)
 	}
 	for i := 1; i < len(run.Steps); i++ {
 		if run.Steps[i].ID == run.Steps[i-1].ID {
-			return 0, 0, trace.Errorf(codeDuplicateStep, "run %s: step %d: got two summaries, want one", run.ID, run.Steps[i].ID).
+			return trace.Errorf(codeDuplicateStep, "run %s: step %d: got two summaries, want one", run.ID, run.Steps[i].ID).
 				WithHint("blis-train extract --split-engines")
 		}
 	}
+	return nil
+}
+
+// stepRange is every step that a summary or a journey speaks of, as long as it
+// is near the recorded ones.
+func (s *Steps) stepRange(lives []life) (first, last int64) {
+	lo, hi := s.summaries.id(0), s.summaries.id(s.summaries.len()-1)
 	const margin = 4096
 	first, last = lo, hi
 	for i := range lives {
@@ -97,7 +137,7 @@ func stepRange(run *trace.Run, lives []life) (first, last int64, err error) {
 			last = max(last, l)
 		}
 	}
-	return first, last, nil
+	return first, last
 }
 
 // lost lists the steps in which a request may be missing from the journeys:
@@ -138,13 +178,14 @@ func (s *Steps) missing(r *trace.Request, last int64) (Span, bool) {
 	if !r.ArrivedNs.OK {
 		return Span{s.First, last + 1}, true
 	}
-	from, to := s.Run.Steps[0].ID, last+1
-	if k := lastStart(s.Run.Steps, r.ArrivedNs.V); k >= 0 {
-		from = s.Run.Steps[k].ID
+	m := s.summaries
+	from, to := m.id(0), last+1
+	if k := lastStart(m.startNs, r.ArrivedNs.V); k >= 0 {
+		from = m.id(k)
 	}
 	if end := r.DepartedNs.Or(r.AbortedNs.V); r.DepartedNs.OK || r.AbortedNs.OK {
-		if k := lastStart(s.Run.Steps, end); k+1 < len(s.Run.Steps) {
-			to = s.Run.Steps[k+1].ID + 1
+		if k := lastStart(m.startNs, end); k+1 < m.len() {
+			to = m.id(k+1) + 1
 		}
 	}
 	return Span{from, to}, true
@@ -152,9 +193,9 @@ func (s *Steps) missing(r *trace.Request, last int64) (Span, bool) {
 
 // lastStart is the index of the last step with ts_start <= ns, ties included;
 // -1 when there is none. Steps are in id order, and so are their stamps.
-func lastStart(steps []trace.Step, ns int64) int {
-	n, _ := slices.BinarySearchFunc(steps, ns, func(s trace.Step, ns int64) int {
-		if s.TsStartNs <= ns {
+func lastStart(startNs []int64, ns int64) int {
+	n, _ := slices.BinarySearchFunc(startNs, ns, func(start, ns int64) int {
+		if start <= ns {
 			return -1
 		}
 		return 1

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -233,18 +234,18 @@ func TestSampledJourneysNeedSummaries(t *testing.T) {
 		t.Error("an unrecorded step is known although journeys are sampled")
 	}
 	exact, approximate := 0, 0
-	for k := range s.All {
-		switch s.All[k].Tag {
+	for _, st := range allSteps(s) {
+		switch st.Tag {
 		case TagJourney:
 			exact++
-			got, err := s.Members(s.All[k].ID)
-			if err != nil || !sameMembers(got, slices.Clone(y.truth[s.All[k].ID])) {
-				t.Errorf("step %d: got %v, want %v", s.All[k].ID, got, y.truth[s.All[k].ID])
+			got, err := s.Members(st.ID)
+			if err != nil || !sameMembers(got, slices.Clone(y.truth[st.ID])) {
+				t.Errorf("step %d: got %v, want %v", st.ID, got, y.truth[st.ID])
 			}
 		case TagSummary:
 			approximate++
-			if s.All[k].In.PrefillTokens > 0 {
-				t.Errorf("step %d: prefill from totals although chunking is on", s.All[k].ID)
+			if st.In.PrefillTokens > 0 {
+				t.Errorf("step %d: prefill from totals although chunking is on", st.ID)
 			}
 		}
 	}
@@ -338,8 +339,8 @@ func TestChunkedWithoutSnapshotsIsAnError(t *testing.T) {
 	}
 	run.Snapshots = y.run.Snapshots[:len(y.run.Snapshots)/2]
 	s := mustRebuild(t, &run, toyDeployment(y), features.V10)
-	for k := range s.All {
-		if st := &s.All[k]; st.Tag != TagRich && st.Tag != tagUnknown && st.In.ScheduledTokens > 0 {
+	for _, st := range allSteps(s) {
+		if st.Tag != TagRich && st.Tag != tagUnknown && st.In.ScheduledTokens > 0 {
 			t.Errorf("step %d of a chunked 1.0 run is %s", st.ID, st.Tag)
 		}
 	}
@@ -380,7 +381,7 @@ func TestUnsortedTablesGiveTheSameSteps(t *testing.T) {
 	slices.Reverse(run.Snapshots)
 	slices.Reverse(run.Requests)
 	b := mustRebuild(t, &run, toyDeployment(y), features.V11)
-	if !slices.Equal(a.All, b.All) {
+	if !slices.Equal(allSteps(a), allSteps(b)) {
 		t.Error("steps differ")
 	}
 }
@@ -389,7 +390,7 @@ func TestUnsortedTablesGiveTheSameSteps(t *testing.T) {
 func TestNoSteps(t *testing.T) {
 	run := &trace.Run{ID: "stock", Requests: []trace.Request{{Source: trace.SourceStock, ArrivedNs: trace.Some(int64(5))}}}
 	s := mustRebuild(t, run, testDeployment(), features.V11)
-	if len(s.All) != 0 || len(s.Findings) == 0 || s.Findings[0].Code != codeNoEMA {
+	if s.Len() != 0 || len(s.Findings) == 0 || s.Findings[0].Code != codeNoEMA {
 		t.Errorf("%+v", s)
 	}
 	s.Each(func(*Step, []trace.Member) { t.Error("a step") })
@@ -431,10 +432,13 @@ func TestStoredSnapshotsAreThoseInMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !reflect.DeepEqual(got.All, want.All) || !reflect.DeepEqual(got.seen, want.seen) || got.Quality.Rich == 0 {
+		if !reflect.DeepEqual(allSteps(got), allSteps(want)) || !reflect.DeepEqual(got.seen, want.seen) || got.Quality.Rich == 0 {
 			t.Errorf("seed %d: batches differ, or none is rich", seed)
 		}
 		compare(t, "stored", got, y)
+		if err := leanIsWhole(&stored, d, want); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
 		stored.Stored = func() (trace.SnapshotCursor, error) { return nil, errors.New("gone") }
 		if _, err := Rebuild(&stored, d, features.V11); err == nil {
 			t.Error("a table that cannot be opened: got no error")
@@ -443,4 +447,31 @@ func TestStoredSnapshotsAreThoseInMemory(t *testing.T) {
 			t.Error("a table that cannot be opened again: got no error")
 		}
 	}
+}
+
+// leanIsWhole compares a run without its summaries, and the same under 1.0, with what
+// Rebuild says.
+func leanIsWhole(run *trace.Run, d *deploy.Deployment, want *Steps) error {
+	lean, err := RebuildLean(run, d, features.V11)
+	if err != nil {
+		return err
+	}
+	old, err := lean.As(features.V10)
+	if err != nil {
+		return err
+	}
+	want10, err := Rebuild(run, d, features.V10)
+	if err != nil {
+		return err
+	}
+	for _, pair := range [][2]*Steps{{lean, want}, {old, want10}} {
+		got, want := pair[0], pair[1]
+		if !reflect.DeepEqual(allSteps(got), allSteps(want)) || !reflect.DeepEqual(got.Quality, want.Quality) || len(run.Steps) == 0 {
+			return fmt.Errorf("%s: batches differ from those of the whole run", got.Version)
+		}
+		if len(got.Run.Steps) > 0 || !reflect.DeepEqual(got.parts(DefaultSplit), Parts(run, d, DefaultSplit)) {
+			return fmt.Errorf("%s: got %d summaries or other parts", got.Version, len(got.Run.Steps))
+		}
+	}
+	return nil
 }

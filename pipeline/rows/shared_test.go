@@ -91,8 +91,8 @@ func hasPreemption(run *trace.Run) bool {
 // one, its chunks the uncached prompt.
 func checkTokens(t *testing.T, s *Steps) {
 	t.Helper()
-	for k := range s.All {
-		if st := &s.All[k]; st.Tag == TagJourney && st.In.ScheduledTokens > float64(s.Dep.Engine.MaxNumBatchedTokens) {
+	for _, st := range allSteps(s) {
+		if st.Tag == TagJourney && st.In.ScheduledTokens > float64(s.Dep.Engine.MaxNumBatchedTokens) {
 			t.Errorf("%s step %d: %g tokens exceed the budget %d", s.Run.ID, st.ID, st.In.ScheduledTokens, s.Dep.Engine.MaxNumBatchedTokens)
 		}
 	}
@@ -250,4 +250,13 @@ func TestRowsOfSharedRuns(t *testing.T) {
 			}
 		}
 	}
+}
+
+// allSteps are the steps of a run, unpacked.
+func allSteps(s *Steps) []Step {
+	out, v := make([]Step, s.Len()), s.view()
+	for k := range out {
+		out[k] = *v.number(k)
+	}
+	return out
 }

@@ -2,6 +2,7 @@ package rows
 
 import (
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/packed"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -31,7 +32,7 @@ type Step struct {
 	Tag      Tag
 	Reason   trace.Code // why the tag is unknown; empty otherwise
 	NoStart  bool       // nobody knows when it began
-	Recorded int32      // index into Steps.Run.Steps; -1 when no BATCH_SUMMARY exists
+	Recorded int32      // number of its BATCH_SUMMARY in the run; -1 when no BATCH_SUMMARY exists
 	// In holds the step sums without PreemptionEMA; RunningDepth is
 	// that of the summary, or the number of members without one.
 	In features.StepInput
@@ -46,22 +47,16 @@ type Steps struct {
 	Dep      *deploy.Deployment
 	Version  features.Version
 	Config   string // key of the configuration (spec#configuration)
-	First    int64  // id of All[0]
-	All      []Step // dense by step id: All[k].ID = First + k
+	First    int64  // id of the first step
 	Quality  Quality
 	Findings []trace.Finding
 	Wrong    []int64 // rich steps whose reconstruction from journeys differs from the snapshots
 
-	plan *plan
-	seen *survey
-}
-
-// At returns the step with the given id, or nil outside the run.
-func (s *Steps) At(id int64) *Step {
-	if k := id - s.First; k >= 0 && k < int64(len(s.All)) {
-		return &s.All[k]
-	}
-	return nil
+	summaries *summaries
+	all       *packed.Floats // the steps, dense by id from First
+	reasons   []trace.Code   // of steps that are unknown, and none
+	plan      *plan
+	seen      *survey
 }
 
 // Quality are the reconstruction's figures. Recorded = Rich + Journey +

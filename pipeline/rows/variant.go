@@ -5,7 +5,6 @@ import (
 
 	"github.com/blis-train/blis-train/internal/packed"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/trace"
 )
 
 // Variant is what another smoothing factor of the preemption average makes of a
@@ -26,7 +25,7 @@ func (s *Steps) newVariants(t *Table, gammas []float64) variants {
 	for _, g := range gammas {
 		t.Variants = append(t.Variants, Variant{Gamma: g})
 	}
-	if !slices.ContainsFunc(s.Run.Steps, func(s trace.Step) bool { return s.NumPreempted != 0 }) {
+	if !s.preempts() {
 		return variants{}
 	}
 	v := variants{x: make([]float64, t.P)}
@@ -34,6 +33,17 @@ func (s *Steps) newVariants(t *Table, gammas []float64) variants {
 		v.ema = append(v.ema, s.emas(g))
 	}
 	return v
+}
+
+// preempts reports whether some recorded step preempted a request.
+func (s *Steps) preempts() bool {
+	v := s.view()
+	for k := range s.summaries.len() {
+		if v.recorded(k).NumPreempted != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // keep notes the row last added to t, whose features are own; at writes them under

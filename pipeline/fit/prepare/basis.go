@@ -24,7 +24,7 @@ func (p *Run) Again(o options.Options) error {
 	if err != nil {
 		return err
 	}
-	if p.steps, err = rows.Rebuild(run, &p.Src.Deployment, o.Spec); err != nil {
+	if p.steps, err = rows.RebuildLean(run, &p.Src.Deployment, o.Spec); err != nil {
 		return err
 	}
 	less := *p.steps.Run
@@ -105,8 +105,8 @@ func (p *Run) refused10(steps *rows.Steps) error {
 
 // frozenTable is the run's cadence rows with 1.0 features, an error where 1.0 has
 // no input for them.
-func (p *Run) frozenTable(run *trace.Run, o options.Options) (*rows.Table, error) {
-	steps, err := rows.Rebuild(run, &p.Src.Deployment, features.V10)
+func (p *Run) frozenTable(as *rows.Steps, o options.Options) (*rows.Table, error) {
+	steps, err := as.As(features.V10)
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ const (
 func (p *Run) chooseLag(steps *rows.Steps, space *features.Space, o options.Options) error {
 	assumed := rows.AssumedLag(&p.Src.Deployment)
 	p.Lag = result.RunLag{Lag: assumed}
-	if o.BetaTarget != rows.Cadence || len(steps.Run.Steps) == 0 {
+	if o.BetaTarget != rows.Cadence || steps.Quality.Recorded == 0 {
 		p.Lag.Lag = 0
 		return nil
 	}

@@ -27,7 +27,7 @@ func Load(src options.Source, o options.Options) (*Run, *rows.Steps, *features.S
 	}
 	rate := src.Deployment.Tracing.JourneySampleRate
 	p.Covered = coveredBy(run, p.Spans, rate.OK && rate.V < 1)
-	steps, err := rows.Rebuild(run, &src.Deployment, o.Spec)
+	steps, err := rows.RebuildLean(run, &src.Deployment, o.Spec)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("run %s: %w", src.ID, err)
 	}
@@ -128,15 +128,13 @@ func (p *Run) tables(steps *rows.Steps, space *features.Space, o options.Options
 }
 
 // tables10 makes the rows with 1.0 features for the comparison in
-// leave-one-configuration-out. It ends the life of steps.
+// leave-one-configuration-out.
 func (p *Run) tables10(steps *rows.Steps, o options.Options) {
 	var err error
 	if o.Lone {
 		err = p.refused10(steps)
 	} else {
-		run := steps.Run
-		*steps = rows.Steps{}
-		p.Frozen, err = p.frozenTable(run, o)
+		p.Frozen, err = p.frozenTable(steps, o)
 	}
 	if err != nil {
 		p.Findings = append(p.Findings, trace.Findingf(codeNoSpec10, "%s: %v", p.Src.ID, err))
