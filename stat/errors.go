@@ -44,7 +44,8 @@ func (r *Rows) Errors(keep func(i int) bool) Errors {
 		WAPE: nan, Bias: nan, RMSEUs: nan, MAEUs: nan, MaxErrorRatio: nan,
 	}
 	var sumAbs, sumDiff, sumY, sumAbsY, squares, largest float64
-	var ape, targets []float64
+	n := r.count(keep)
+	ape, targets := make([]float64, 0, n), make([]float64, 0, n)
 	for i, y := range r.Y {
 		if keep != nil && !keep(i) || math.IsNaN(r.Pred[i]) {
 			continue
@@ -102,13 +103,28 @@ func skill(mape, constant, floor float64) float64 {
 // predicted by it times its steps: the median of y/steps weighted by steps/|y|.
 // NaN without rows.
 func (r *Rows) BestConstant(keep func(i int) bool) float64 {
-	var level, weight []float64
+	n := r.count(keep)
+	level, weight := make([]float64, 0, n), make([]float64, 0, n)
 	for i, y := range r.Y {
 		if (keep == nil || keep(i)) && math.Abs(y) >= minTargetUs {
 			level, weight = append(level, y/r.steps(i)), append(weight, r.steps(i)/math.Abs(y))
 		}
 	}
 	return WeightedMedian(level, weight)
+}
+
+// count is how many rows keep says yes to: room for them is made once.
+func (r *Rows) count(keep func(i int) bool) int {
+	if keep == nil {
+		return len(r.Y)
+	}
+	n := 0
+	for i := range r.Y {
+		if keep(i) {
+			n++
+		}
+	}
+	return n
 }
 
 func (r *Rows) steps(i int) float64 {

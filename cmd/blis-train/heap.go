@@ -2,17 +2,41 @@ package main
 
 import (
 	"os"
+	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 )
 
-// leanHeapPercent is how much garbage a stage on rows may leave beside what lives.
-const leanHeapPercent = 40
+// A stage on rows may leave this much garbage beside what lives, percent, and have
+// this much memory before the collector works for less, bytes: a fit of 1.7 million
+// steps keeps below it.
+const (
+	leanHeapPercent = 40
+	leanHeapBytes   = 600 << 20
+)
 
 // leanHeap has the memory of a stage on rows collected more often than by default:
 // the rows of a long recording are a few large arrays without pointers, which cost
-// the collector nothing and would leave as much garbage again. GOGC has the last word.
+// the collector nothing and would leave as much garbage again. GOGC and GOMEMLIMIT
+// have the last word.
 func leanHeap() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(leanHeapPercent)
 	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		limitHeap(&heapMark{})
+	}
+}
+
+// heapMark dies in every collection.
+type heapMark struct{ _ [16]byte }
+
+// limitHeap sets the soft limit after every collection: what lives and a quarter, at
+// least leanHeapBytes. A limit below what lives would have the collector run without
+// end.
+func limitHeap(*heapMark) {
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	debug.SetMemoryLimit(max(leanHeapBytes, int64(live[0].Value.Uint64())*5/4))
+	runtime.SetFinalizer(&heapMark{}, limitHeap)
 }

@@ -25,17 +25,19 @@ const (
 // for rows outside the thinned set, and for all rows of a group of fewer than 50.
 func nearestRows(group []*Sample, workers int) []float64 {
 	type place struct {
-		sample *Sample
-		row    int
-		judged int // position among the judged rows; -1: not one of them
+		sample      *Sample
+		row, judged int32 // judged: position among the judged rows; -1: not one of them
 	}
-	var all []place
-	judged := 0
+	judged, n := 0, 0
+	for _, s := range group {
+		n += s.Table.Kept
+	}
+	all := make([]place, 0, n)
 	for _, s := range group {
 		for i := range s.Table.Kept {
-			p := place{s, i, -1}
+			p := place{s, int32(i), -1}
 			if s.Judges(i) {
-				p.judged = judged
+				p.judged = int32(judged)
 				judged++
 			}
 			all = append(all, p)
@@ -53,7 +55,7 @@ func nearestRows(group []*Sample, workers int) []float64 {
 	var read rows.Readers
 	for _, p := range all {
 		t := p.sample.Table
-		d.X, d.Y = append(d.X, read.Row(t, p.row)...), append(d.Y, t.Y[p.row])
+		d.X, d.Y = append(d.X, read.Row(t, int(p.row))...), append(d.Y, t.Y[p.row])
 		d.Steps, d.Factor = append(d.Steps, t.Steps[p.row]), append(d.Factor, t.Factor[p.row])
 		d.Regime = append(d.Regime, int32(t.Regime[p.row]))
 	}

@@ -24,6 +24,7 @@ type ref struct{ sample, row int32 }
 // for the nearest rows and is left unknown unless asked for.
 func NewSteps(groups [][]*Sample, floor bool, workers int) *Steps {
 	s := &Steps{from: []int{0}}
+	s.reserve(groups)
 	for _, group := range groups {
 		constUs := bestConstant(group)
 		for _, sample := range group {
@@ -42,9 +43,25 @@ func NewSteps(groups [][]*Sample, floor bool, workers int) *Steps {
 	return s
 }
 
+// reserve makes room for the judged rows of all groups.
+func (s *Steps) reserve(groups [][]*Sample) {
+	n := 0
+	for _, group := range groups {
+		for _, sample := range group {
+			sample.each(func(int) { n++ })
+		}
+	}
+	s.refs = make([]ref, 0, n)
+	s.rows.Y, s.rows.Pred, s.rows.Const = make([]float64, 0, n), make([]float64, 0, n), make([]float64, 0, n)
+}
+
 // bestConstant is the time per step that predicts the group's training rows best.
 func bestConstant(group []*Sample) float64 {
-	var all stat.Rows
+	n := 0
+	for _, s := range group {
+		n += s.Table.Kept
+	}
+	all := stat.Rows{Y: make([]float64, 0, n), Steps: make([]float64, 0, n)}
 	for _, s := range group {
 		for i := range s.Table.Kept {
 			if s.trained(i) {

@@ -93,7 +93,7 @@ func OfRun(run *trace.Run, dep *deploy.Deployment) *Verdicts {
 	for i, p := range PhasesOf(run, dep) {
 		w := windowOf(run, p)
 		v := fiveChecks(w)
-		s.Phases = append(s.Phases, PhaseVerdict{p.Name, p.Load, p.StartNs, p.EndNs, len(w.requests), len(w.steps), v})
+		s.Phases = append(s.Phases, PhaseVerdict{p.Name, p.Load, p.StartNs, p.EndNs, len(w.requests), w.steps, v})
 		if p.Load == deploy.LoadClosed {
 			continue
 		}
@@ -134,10 +134,10 @@ func wholeRun() deploy.Phase {
 	return deploy.Phase{StartNs: -all, EndNs: all, Load: deploy.LoadOpen}
 }
 
-// window is what a stretch of time holds: requests in order of arrival and steps.
+// window is what a stretch of time holds: requests in order of arrival and the number of steps.
 type window struct {
 	requests []*trace.Request
-	steps    []trace.Step
+	steps    int // recorded
 }
 
 func windowOf(run *trace.Run, p deploy.Phase) window {
@@ -153,9 +153,9 @@ func windowOf(run *trace.Run, p deploy.Phase) window {
 		y, _ := measured.ArrivalNs(b)
 		return cmp.Compare(x, y)
 	})
-	for _, s := range run.Steps {
-		if s.TsStartNs >= p.StartNs && s.TsStartNs < p.EndNs {
-			w.steps = append(w.steps, s)
+	for i := range run.Steps {
+		if s := &run.Steps[i]; s.TsStartNs >= p.StartNs && s.TsStartNs < p.EndNs {
+			w.steps++
 		}
 	}
 	return w
