@@ -39,6 +39,7 @@ const (
 	zstd    = "github.com/klauspost/compress"
 	cli     = "github.com/urfave/cli/v2"
 	pretty  = "github.com/jedib0t/go-pretty/v6"
+	oci     = "github.com/opencontainers"
 	xsys    = "golang.org/x/sys"
 	xterm   = "golang.org/x/term"
 	anyRoom = "*"
@@ -100,12 +101,13 @@ var rooms = map[string]room{
 	"deploy":         {ours: []string{"internal/files", "internal/strictyaml", "trace"}, theirs: []string{yaml}},
 	"coeff": {ours: []string{"internal/files", "internal/strictyaml", "pipeline/features", "trace", "deploy"},
 		theirs: []string{yaml}},
-	"result":          {ours: []string{"forest", "trace", "deploy", "coeff", "pipeline/features"}},
-	"forest":          {pure: true},
-	"predict":         {ours: []string{"sim/latency", "coeff", "deploy"}, pure: true},
-	"internal/arch":   {},
-	"eval/faults":     {},
-	"internal/python": {},
+	"result":           {ours: []string{"forest", "trace", "deploy", "coeff", "pipeline/features"}},
+	"forest":           {pure: true},
+	"predict":          {ours: []string{"sim/latency", "coeff", "deploy"}, pure: true},
+	"internal/arch":    {},
+	"eval/faults":      {},
+	"internal/python":  {},
+	"internal/release": {ours: []string{"pipeline/folder"}, theirs: []string{oci}},
 
 	// queueing models of autoscalers: the room that joins the others
 	"pipeline/queue": {ours: []string{

@@ -1,0 +1,248 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"debug/buildinfo"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	"gopkg.in/yaml.v3"
+
+	"github.com/blis-train/blis-train/internal/repo"
+)
+
+var someday = stamp{version: "1.2.3", commit: "abc", date: time.Unix(1_700_000_000, 0).UTC()}
+
+// unpacked is a tar file by name.
+func unpacked(t *testing.T, r io.Reader) (names []string, files map[string][]byte) {
+	t.Helper()
+	files = map[string][]byte{}
+	for tr := tar.NewReader(r); ; {
+		h, err := tr.Next()
+		if err == io.EOF {
+			return names, files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(tr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names, files[h.Name] = append(names, h.Name), text
+	}
+}
+
+func opened[T any](t *testing.T, files map[string][]byte, d v1.Descriptor) (out T) {
+	t.Helper()
+	text := files["blobs/sha256/"+d.Digest.Encoded()]
+	if digest.FromBytes(text) != d.Digest || int64(len(text)) != d.Size {
+		t.Fatalf("%s: the blob is not what its descriptor says", d.Digest)
+	}
+	if err := json.Unmarshal(text, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestImage: one image a platform, of one layer with one binary and no shell, for a user
+// that is not root; every digest holds; the same input gives the same bytes.
+func TestImage(t *testing.T) {
+	dir := t.TempDir()
+	var binaries []binary
+	for _, arch := range []string{"amd64", "arm64"} {
+		path := filepath.Join(dir, "blis-train-"+arch)
+		if err := os.WriteFile(path, []byte("binary for "+arch), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		binaries = append(binaries, binary{target{"linux", arch}, path})
+	}
+	name := filepath.Join(dir, "image.tar")
+	if err := writeImage(name, binaries, someday); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, files := unpacked(t, bytes.NewReader(text))
+	if !strings.Contains(string(files["oci-layout"]), `"imageLayoutVersion":"1.0.0"`) {
+		t.Errorf("oci-layout: got %s", files["oci-layout"])
+	}
+	var top v1.Index
+	if err := json.Unmarshal(files["index.json"], &top); err != nil || len(top.Manifests) != 1 {
+		t.Fatalf("index.json: %v, %d entries", err, len(top.Manifests))
+	}
+	index := opened[v1.Index](t, files, top.Manifests[0])
+	if len(index.Manifests) != 2 {
+		t.Fatalf("got %d images, want 2", len(index.Manifests))
+	}
+	for i, d := range index.Manifests {
+		m := opened[v1.Manifest](t, files, d)
+		c := opened[v1.Image](t, files, m.Config)
+		if c.Architecture != binaries[i].arch || d.Platform.Architecture != c.Architecture || c.OS != "linux" {
+			t.Errorf("image %d is for %s/%s", i, c.OS, c.Architecture)
+		}
+		if c.Config.User != "65532:65532" || !slices.Equal(c.Config.Entrypoint, []string{"/blis-train"}) {
+			t.Errorf("user %q, entry point %q", c.Config.User, c.Config.Entrypoint)
+		}
+		if len(m.Layers) != 1 {
+			t.Fatalf("got %d layers, want 1", len(m.Layers))
+		}
+		z, err := gzip.NewReader(bytes.NewReader(files["blobs/sha256/"+m.Layers[0].Digest.Encoded()]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain, err := io.ReadAll(z)
+		if err != nil || digest.FromBytes(plain) != c.RootFS.DiffIDs[0] {
+			t.Fatalf("the layer is not the one of rootfs: %v", err)
+		}
+		if names, held := unpacked(t, bytes.NewReader(plain)); !slices.Equal(names, []string{"tmp/", "blis-train"}) ||
+			string(held["blis-train"]) != "binary for "+c.Architecture {
+			t.Errorf("the layer holds %v", names)
+		}
+	}
+	again := filepath.Join(dir, "again.tar")
+	if err := writeImage(again, binaries, someday); err != nil {
+		t.Fatal(err)
+	}
+	if second, err := os.ReadFile(again); err != nil || !bytes.Equal(text, second) {
+		t.Errorf("two images of the same binaries differ (%v)", err)
+	}
+}
+
+// TestBOM: the bill of materials names what is linked, with versions, and is the same
+// twice.
+func TestBOM(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := buildinfo.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := bomOf(info, someday)
+	for _, p := range b.Components {
+		if p.Name == "github.com/opencontainers/image-spec" && strings.HasPrefix(p.PURL, "pkg:golang/github.com/opencontainers/image-spec@v1") {
+			return
+		}
+	}
+	t.Errorf("image-spec, which this test links, is not among %d components", len(b.Components))
+}
+
+// TestGoReleaser: .goreleaser.yaml builds what this program builds.
+func TestGoReleaser(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(repo.Root(t), ".goreleaser.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c struct {
+		Builds []struct {
+			Main, Binary       string
+			Env, Flags         []string
+			Ldflags            []string
+			Goos, Goarch       []string
+			Goamd64            []string
+			ModTimestamp       string `yaml:"mod_timestamp"`
+			Ignore             []any
+			NoUniqueDistDirAny any `yaml:"no_unique_dist_dir"`
+		}
+		Archives []struct{ Files []string }
+		SBOMs    []any `yaml:"sboms"`
+		Checksum struct{ Algorithm string }
+	}
+	if err := yaml.Unmarshal(text, &c); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Builds) != 1 || len(c.Archives) != 1 || len(c.SBOMs) != 1 || c.Checksum.Algorithm != "sha256" {
+		t.Fatalf("got %d builds, %d archives, %d bills of materials, checksums by %q", len(c.Builds), len(c.Archives), len(c.SBOMs),
+			c.Checksum.Algorithm)
+	}
+	b := c.Builds[0]
+	for _, o := range targets {
+		if !slices.Contains(b.Goos, o.os) || !slices.Contains(b.Goarch, o.arch) {
+			t.Errorf("no %s", o)
+		}
+	}
+	if len(b.Goos)*len(b.Goarch) != len(targets) || b.Main != "./cmd/blis-train" || !slices.Contains(b.Env, "CGO_ENABLED=0") ||
+		!slices.Contains(b.Flags, "-trimpath") {
+		t.Errorf("builds: got %+v", b)
+	}
+	want := strings.NewReplacer(someday.commit, "{{.FullCommit}}", someday.date.Format(time.RFC3339), "{{.CommitDate}}").Replace(
+		linkerFlags(someday))
+	if got := strings.Join(b.Ldflags, " "); got != want {
+		t.Errorf("ldflags: got %q, want %q", got, want)
+	}
+	for _, p := range papers {
+		if !slices.Contains(c.Archives[0].Files, p) {
+			t.Errorf("the archive lacks %s", p)
+		}
+	}
+}
+
+// largestBinary is what a stripped binary may weigh, in bytes.
+const largestBinary = 32 << 20
+
+// TestEvalRelease builds for the platforms of the image, prints sizes, and starts the
+// image with a read-only root where a container runtime answers.
+func TestEvalRelease(t *testing.T) {
+	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
+		t.Skip("BLIS_TRAIN_EVAL is not set: no release was built")
+	}
+	t.Chdir(repo.Root(t))
+	out := t.TempDir()
+	var said bytes.Buffer
+	if err := buildAll(context.Background(), out, "linux/amd64", &said); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("\n%s", said.String())
+	s, err := commitStamp(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(out, "blis-train")
+	if err := build(context.Background(), bin, target{"linux", "amd64"}, s); err != nil {
+		t.Fatal(err)
+	}
+	st, err := os.Stat(bin)
+	if err != nil || st.Size() > largestBinary {
+		t.Errorf("the binary weighs %d bytes (%v), want at most %d", st.Size(), err, largestBinary)
+	}
+	t.Logf("stripped linux/amd64: %.2f MB", float64(st.Size())/1e6)
+	if text, err := exec.Command(bin, "--version").Output(); err != nil || !strings.Contains(string(text), "commit "+s.commit+", ") {
+		t.Errorf("--version: %s %v, want commit %s", text, err, s.commit)
+	}
+	runtime := ""
+	for _, name := range []string{"podman", "docker"} {
+		if exec.Command(name, "info").Run() == nil {
+			runtime = name
+			break
+		}
+	}
+	if runtime == "" {
+		t.Skip("neither podman nor docker answers: the image was not started")
+	}
+	image := filepath.Join(out, "blis-train_"+s.version+"_image.tar")
+	loaded, err := exec.Command(runtime, "load", "-i", image).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s load: %v\n%s", runtime, err, loaded)
+	}
+	fields := strings.Fields(strings.TrimSpace(string(loaded)))
+	text, err := exec.Command(runtime, "run", "--rm", "--read-only", "--network=none", fields[len(fields)-1], "--version").CombinedOutput()
+	if err != nil || !strings.Contains(string(text), s.commit) {
+		t.Errorf("%s run --read-only: %v\n%s", runtime, err, text)
+	}
+}
