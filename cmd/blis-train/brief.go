@@ -17,6 +17,7 @@ import (
 	numbers "github.com/blis-train/blis-train/report/words"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
+	rows "github.com/blis-train/blis-train/trace/table"
 )
 
 // verboseFlag turns the tables of a stage on.
@@ -130,8 +131,10 @@ func (con *console) extractedLine(doc *result.Extract) {
 		dropped = fmt.Sprintf("%s of %s records dropped (%s)", numbers.Thousands(n), numbers.Thousands(t.Records.Read),
 			dropText(t.Records.Dropped))
 	}
+	// What clients saw stands for what the engine did not tell.
+	requests := max(t.Requests.Engine+t.Requests.APIOnly+t.Requests.Stock, t.Tables[rows.ObservedRequests])
 	s := fmt.Sprintf("extracted %d %s: %s requests, %s steps; %s", len(doc.Runs), plural(len(doc.Runs), "run", "runs"),
-		numbers.Thousands(t.Requests.Engine+t.Requests.APIOnly+t.Requests.Stock), numbers.Thousands(t.Steps.Summaries), dropped)
+		numbers.Thousands(requests), numbers.Thousands(max(t.Steps.Summaries, t.Tables[rows.Iterations])), dropped)
 	con.aside(s)
 }
 

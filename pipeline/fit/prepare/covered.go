@@ -26,18 +26,27 @@ func coveredBy(run *trace.Run, left []rows.Span, sampled bool) *result.Covered {
 		}
 	}
 	var arrivals []int64
+	take := func(at trace.Opt[int64], success trace.Opt[bool], prompt, output trace.Opt[int64]) {
+		if !at.OK || inside(at.V) {
+			return
+		}
+		arrivals = append(arrivals, at.V)
+		if success.Or(false) {
+			c.PromptTokens, c.OutputTokens = max(c.PromptTokens, prompt.Or(0)), max(c.OutputTokens, output.Or(0))
+		}
+	}
 	for i := range run.Requests {
 		r := &run.Requests[i]
 		at := r.ArrivedNs
 		if !at.OK {
 			at = r.QueuedNs
 		}
-		if !at.OK || inside(at.V) {
-			continue
-		}
-		arrivals = append(arrivals, at.V)
-		if r.Success.Or(false) {
-			c.PromptTokens, c.OutputTokens = max(c.PromptTokens, r.PromptTokens.Or(0)), max(c.OutputTokens, r.OutputTokens.Or(0))
+		take(at, r.Success, r.PromptTokens, r.OutputTokens)
+	}
+	if len(run.Requests) == 0 { // an engine that tells of no request: what its clients sent
+		for i := range run.Observed {
+			r := &run.Observed[i]
+			take(r.SendNs, r.Success, r.PromptTokens, r.OutputTokens)
 		}
 	}
 	slices.Sort(arrivals)

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"image/png"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
+)
+
+// tutorialPictures are the figures the tutorial shows, as its own commands draw them.
+var tutorialPictures = map[string]string{
+	"tutorial-library.png": "figures-library/ecdf.png", "tutorial-drift.png": "figures-logs/drift.png", "tutorial-replay.png": "",
+}
+
+// largestPicture is what a picture may take in the repository, in bytes.
+const largestPicture = 300_000
+
+// TestTutorial runs the commands of docs/tutorial.md one after the other; each block of
+// output must be what the commands before it print. -update rewrites output and pictures.
+func TestTutorial(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: the tutorial was not walked")
+	}
+	root := repo.Root(t)
+	path := filepath.Join(root, "docs/tutorial.md")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	for _, name := range []string{"testdata", "coeff"} {
+		if err := os.Symlink(filepath.Join(root, name), name); err != nil {
+			t.Skipf("no symbolic links here: %v", err)
+		}
+	}
+	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```\n(?:\n```text\n.*?```\n)?")
+	got := blocks.ReplaceAllStringFunc(string(text), func(block string) string {
+		script := blocks.FindStringSubmatch(block)[1]
+		said := walked(t, script)
+		if said == "" {
+			return "```sh\n" + script + "```\n"
+		}
+		return "```sh\n" + script + "```\n\n```text\n" + said + "```\n"
+	})
+	if got != string(text) && !*updateScripts {
+		t.Errorf("docs/tutorial.md does not show what its commands print (-update rewrites it): %s", firstDifference(string(text), got))
+	}
+	for name, from := range tutorialPictures {
+		checkPicture(t, filepath.Join(root, "docs/img", name), from)
+	}
+	if *updateScripts {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// walked runs the commands of one block and is what they print, a bad status at the end.
+func walked(t *testing.T, script string) string {
+	t.Helper()
+	var out bytes.Buffer
+	for _, line := range strings.Split(strings.TrimSpace(strings.ReplaceAll(script, "\\\n", " ")), "\n") {
+		if status := run(shellWords(line), strings.NewReader(""), &out, &out); status != 0 {
+			fmt.Fprintf(&out, "[exit %d]\n", status)
+		}
+	}
+	return out.String()
+}
+
+// shellWords splits a line at spaces outside double quotes.
+func shellWords(line string) (words []string) {
+	for i, part := range strings.Split(line, `"`) {
+		if i%2 == 1 {
+			words = append(words, part)
+			continue
+		}
+		words = append(words, strings.Fields(part)...)
+	}
+	return words
+}
+
+func firstDifference(want, got string) string {
+	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
+	for i := range w {
+		if i >= len(g) || w[i] != g[i] {
+			return fmt.Sprintf("line %d: got %q, want %q", i+1, strings.Join(g[min(i, len(g)):min(i+1, len(g))], ""), w[i])
+		}
+	}
+	return "more lines"
+}
+
+// checkPicture opens a picture of the tutorial; -update draws it anew from the figure.
+func checkPicture(t *testing.T, path, from string) {
+	t.Helper()
+	if from == "" {
+		from = "figures-own/ecdf.png"
+		if status := run([]string{"blis-train", "validate", "out", "--quiet", "--figures", "figures-own"}, strings.NewReader(""), &bytes.Buffer{},
+			&bytes.Buffer{}); status != 0 {
+			t.Errorf("validate --figures: exit %d", status)
+		}
+	}
+	drawn, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *updateScripts {
+		if err := os.WriteFile(path, drawn, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if img, err := png.DecodeConfig(bytes.NewReader(text)); err != nil || img.Width < 300 || len(text) > largestPicture {
+		t.Errorf("%s: %v, %d pixels wide, %d bytes", filepath.Base(path), err, img.Width, len(text))
+	}
+}
