@@ -18,7 +18,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -166,12 +165,4 @@ func sumOf(path string) ([]byte, int64, error) {
 	h := sha256.New()
 	n, err := io.Copy(h, f)
 	return h.Sum(nil), n, err
-}
-
-// goVersion is the compiler's.
-func goVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.GoVersion
-	}
-	return "unknown"
 }
