@@ -29,7 +29,7 @@ func Data(in input.Input, figs []*draw.Figure) page.Section {
 		s.Blocks = append(s.Blocks, page.Tables(saturationTable(in.Inspect))...)
 	}
 	s.Blocks = append(s.Blocks, page.FigureBlocks(figs)...)
-	s.Blocks = append(s.Blocks, page.Folded("For experts: clocks, records and rows, read = kept + dropped", accounts(in))...)
+	s.Blocks = append(s.Blocks, page.Folded("For experts: losses, clocks, records and rows, read = kept + dropped", accounts(in))...)
 	s.Blocks = append(s.Blocks, page.FindingBlocks("Findings about the data", dataFindings(in)...)...)
 	return s
 }
@@ -38,6 +38,7 @@ func Data(in input.Input, figs []*draw.Figure) page.Section {
 func accounts(in input.Input) []page.Block {
 	var out []page.Block
 	if in.Inspect != nil {
+		out = append(out, page.Tables(lossTable(in.Inspect))...)
 		out = append(out, page.Tables(clockTable(in.Inspect))...)
 	}
 	if in.Extract != nil {
@@ -101,13 +102,9 @@ func inspectTable(i *result.Inspect) *page.Table {
 		Cols: []page.Column{
 			{Head: "Run"}, {Head: "Verdict"}, {Head: "Model, hardware, TP"},
 			{Head: "Span", Unit: "s", Num: true}, {Head: "Requests", Num: true}, {Head: "Failed", Num: true}, {Head: "Aborted", Num: true},
-			{Head: "No API span", Num: true, Help: "core spans without an API span"},
-			{Head: "No core span", Num: true, Help: "API spans without a core span"},
 			{Head: "Preempted", Num: true},
 			{Head: "Steps recorded", Num: true, Help: "share of the step ids between the first and the last that were recorded"},
 			{Head: "Steps known", Num: true, Help: "share of recorded steps whose batch is known from snapshots or could be rebuilt"},
-			{Head: "Contradictions", Num: true, Help: "rebuilt batches that disagree with the step's own summary"},
-			{Head: "Span events lost", Num: true}, {Head: "Records dropped", Num: true},
 		},
 	}
 	for _, r := range i.Runs {
@@ -118,17 +115,29 @@ func inspectTable(i *result.Inspect) *page.Table {
 		case r.Saturated:
 			verdict = page.Cell{Text: "saturated", Class: "na nb"}
 		}
+		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{
+			page.Name(r.ID), verdict, page.Name(fmt.Sprintf("%s · %s · tp%d", r.Model, r.Hardware, r.TP)),
+			page.Number(r.SpanS), page.Count(r.Requests.Total), page.ZeroDim(r.Requests.Failed), page.ZeroDim(r.Requests.Aborted),
+			page.ZeroDim(r.Requests.Preempted), page.Percent(r.Losses.RecordedStepShare), page.Percent(r.Steps.KnownShare),
+		}})
+	}
+	return page.Capped(t, "in the order of the file", "inspect.json, runs")
+}
+
+// lossTable says what of each run was lost or does not fit together.
+func lossTable(i *result.Inspect) *page.Table {
+	t := &page.Table{ID: "losses", Caption: "Losses", Cols: []page.Column{{Head: "Run"},
+		{Head: "No API span", Num: true, Help: "core spans without an API span"},
+		{Head: "No core span", Num: true, Help: "API spans without a core span"},
+		{Head: "Contradictions", Num: true, Help: "rebuilt batches that disagree with the step's own summary"},
+		{Head: "Span events lost", Num: true}, {Head: "Records dropped", Num: true}}}
+	for _, r := range i.Runs {
 		dropped := page.Cell{Text: words.Unknown, Class: "n dim"}
 		if r.Losses.RecordsDropped != nil {
 			dropped = page.ZeroDim(*r.Losses.RecordsDropped)
 		}
-		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{
-			page.Name(r.ID), verdict, page.Name(fmt.Sprintf("%s · %s · tp%d", r.Model, r.Hardware, r.TP)),
-			page.Number(r.SpanS), page.Count(r.Requests.Total), page.ZeroDim(r.Requests.Failed), page.ZeroDim(r.Requests.Aborted),
-			page.ZeroDim(r.Requests.APIUnlinked), page.ZeroDim(r.Requests.CoreMissing), page.ZeroDim(r.Requests.Preempted),
-			page.Percent(r.Losses.RecordedStepShare), page.Percent(r.Steps.KnownShare), page.ZeroDim(r.Steps.Contradictions),
-			page.ZeroDim(r.Losses.DroppedSpanEvents), dropped,
-		}})
+		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Name(r.ID), page.ZeroDim(r.Requests.APIUnlinked),
+			page.ZeroDim(r.Requests.CoreMissing), page.ZeroDim(r.Steps.Contradictions), page.ZeroDim(r.Losses.DroppedSpanEvents), dropped}})
 	}
 	return page.Capped(t, "in the order of the file", "inspect.json, runs")
 }
