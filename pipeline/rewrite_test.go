@@ -25,6 +25,7 @@ type rewriting struct {
 	stamps   bool   // any at all
 	clients  bool
 	silent   bool // run.yaml does not say that scheduling is asynchronous
+	stated   bool // run.yaml says that it is synchronous
 	version  string
 	constant float64 // us between passes that elapsed leaves out
 }
@@ -136,6 +137,9 @@ func (w rewriting) folder(t testing.TB, src string, run *trace.Run, dep *deploy.
 	yaml := filesSection.ReplaceAllString(string(text), "")
 	if w.silent {
 		yaml = asyncLine.ReplaceAllString(yaml, "")
+	}
+	if w.stated {
+		yaml = asyncLine.ReplaceAllString(yaml, "  async_scheduling: false\n")
 	}
 	if w.version != "" {
 		yaml = versionLine.ReplaceAllString(yaml, "  version: \""+w.version+"\"\n")

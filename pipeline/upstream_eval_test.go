@@ -5,17 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/validate/planted"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -49,10 +54,6 @@ func originals(t *testing.T, set string) []*original {
 		if p.run, err = sources[i].Load(); err != nil {
 			t.Fatal(err)
 		}
-		space, err := features.New(features.V11, p.dep)
-		if err != nil {
-			t.Fatal(err)
-		}
 		st, err := stepTime(sources[i])
 		if err != nil {
 			fmt.Printf("  %-28s not fitted from the whole trace: %v\n", p.name, err)
@@ -61,16 +62,26 @@ func originals(t *testing.T, set string) []*original {
 		if p.steps, err = rows.Rebuild(p.run, p.dep, features.V11); err != nil {
 			t.Fatal(err)
 		}
-		all, err := p.steps.Beta(space, rows.BetaOptions{Lag: st.Runs[0].Lag.Lag})
-		if err != nil {
-			t.Fatal(err)
-		}
-		rows.Clean([]*rows.Table{all}, rows.Relative)
-		p.holdout = all.Select(func(i int) bool { return all.HoldOut[i] })
-		p.full = p.judge(st)
+		p.judgedBy(t, st)
 		out = append(out, p)
 	}
 	return out
+}
+
+// judgedBy makes the hold-out rows of the whole trace, at the lag its fit found.
+func (p *original) judgedBy(t *testing.T, st *fit.StepTime) {
+	t.Helper()
+	space, err := features.New(features.V11, p.dep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := p.steps.Beta(space, rows.BetaOptions{Lag: st.Runs[0].Lag.Lag})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows.Clean([]*rows.Table{all}, rows.Relative)
+	p.holdout = all.Select(func(i int) bool { return all.HoldOut[i] })
+	p.full = p.judge(st)
 }
 
 func stepTime(src fit.Source) (*fit.StepTime, error) {
@@ -146,6 +157,9 @@ func (p *original) sameCounts(t *testing.T, w rewriting, ext *result.Extract, ru
 func (p *original) contextError(w rewriting, run *trace.Run) float64 {
 	var filled []float64
 	var errs []float64
+	if len(run.Aggregate.Totals) == 0 {
+		return math.NaN()
+	}
 	for i := range run.Aggregate.Totals {
 		if tt := &run.Aggregate.Totals[i]; tt.Prefill+tt.Decode > 0 {
 			filled = append(filled, tt.DecodeContext)
@@ -210,6 +224,138 @@ func TestEvalRewritten(t *testing.T) {
 				100*stat.Median(contexts))
 			if len(ratios) > 0 && m > k.most {
 				t.Errorf("%s, %s: median ratio %.3f, want at most %.2f", set, k.name, m, k.most)
+			}
+		}
+	}
+}
+
+// TestEvalAsynchronousElapsed: without stamps the logs of asynchronous engines are
+// refused whatever run.yaml says, and those of synchronous ones accepted.
+func TestEvalAsynchronousElapsed(t *testing.T) {
+	evaluating(t)
+	says := []struct {
+		name string
+		w    rewriting
+	}{
+		{"run.yaml as it is", rewriting{form: "core", constant: 1000}},
+		{"not stated, version before the default", rewriting{form: "core", constant: 1000, silent: true, version: "0.12.0"}},
+		{"not stated, no release number", rewriting{form: "core", constant: 1000, silent: true, version: "dev"}},
+		{"stated as synchronous", rewriting{form: "core", constant: 1000, stated: true}},
+	}
+	for _, set := range []string{"composed", "real_vllm_cpu"} {
+		list := originals(t, set)
+		for _, k := range says {
+			missed, refused, accepted := 0, 0, 0
+			var ratios []float64
+			for _, p := range list {
+				got := p.tell(t, k.w)
+				switch isAsync := p.dep.Engine.IsAsync(); {
+				case isAsync && got.run.Aggregate.Refused == nil:
+					missed++
+					t.Errorf("%s, %s, %s: elapsed of an asynchronous engine was taken; audit %+v", set, p.name, k.name, got.run.Aggregate.Audit)
+				case isAsync:
+					refused++
+				case got.err == nil:
+					accepted++
+					ratios = append(ratios, got.mape/p.full)
+				default:
+					fmt.Printf("  %-28s synchronous and refused: %v\n", p.name, got.run.Aggregate.Refused)
+				}
+			}
+			fmt.Printf("%s, elapsed only, %s: asynchronous refused %d, missed %d; synchronous accepted %d, median ratio %.3f\n", set, k.name, refused,
+				missed, accepted, stat.Median(ratios))
+		}
+	}
+}
+
+// steps keeps the steps of a simulation.
+type stepsOf struct{ run *trace.Run }
+
+func (r *stepsOf) Step(s *sim.StepView) {
+	ns := planted.BaseNs + s.StartUs*1000
+	r.run.Steps = append(r.run.Steps, trace.Step{ID: s.StepID, TsStartNs: ns, TsEndNs: ns + 200e3, DurationUs: 200, RunningDepth: s.Running,
+		WaitingDepth: s.Waiting, NumPrefillReqs: s.LabelledPrefillReqs, NumDecodeReqs: s.LabelledDecodeReqs, ScheduledTokens: s.Tokens(),
+		PrefillTokens: s.LabelledPrefillTokens, DecodeTokens: s.LabelledDecodeTokens, BlocksTotal: s.TotalBlocks, BlocksFree: s.FreeBlocks,
+		KVUsage: 1 - float64(s.FreeBlocks)/float64(s.TotalBlocks)})
+}
+
+func (r *stepsOf) Event(*sim.Event) {}
+
+// hour simulates an hour of load with planted coefficients and residual noise.
+func hour(t *testing.T, dep *deploy.Deployment, rps float64) (*trace.Run, *coeff.Set) {
+	t.Helper()
+	set := planted.Set(dep)
+	model, err := latency.NewPhysics(set, dep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(5, 7))
+	var reqs []sim.Request
+	for at, i := 0.0, 0; at < 3600e6; i++ {
+		out := 2 + int64(60*math.Exp(0.7*rng.NormFloat64()))
+		reqs = append(reqs, sim.Request{ID: fmt.Sprintf("c%05d", i), ArrivalUs: int64(at), OutputTokens: out, MaxTokens: out,
+			PromptTokens: 8 + int64(250*math.Exp(0.8*rng.NormFloat64()))})
+		at += rng.ExpFloat64() / rps * 1e6
+	}
+	c := sim.DefaultConfig(dep, model)
+	c.Async, c.Overhead, c.Egress = true, latency.Const(2000), latency.Const(2000)
+	noise := []sim.Quantile{{Q: 0.05, Ratio: 0.93}, {Q: 0.5, Ratio: 1}, {Q: 0.95, Ratio: 1.08}}
+	c.Noise = &sim.Noise{Decode: noise, Prefill: noise, Mixed: noise}
+	rec := &stepsOf{&trace.Run{ID: "hour"}}
+	res, err := sim.Run(c, reqs, rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := func(us trace.Opt[int64]) trace.Opt[int64] {
+		return trace.Opt[int64]{V: planted.BaseNs + us.V*1000, OK: us.OK}
+	}
+	for i := range res.Requests {
+		q := &res.Requests[i]
+		rec.run.Requests = append(rec.run.Requests, trace.Request{CoreID: trace.Some(q.ID), APIID: trace.Some("a" + q.ID), Source: trace.SourceFork,
+			Link: "parent", ArrivedNs: trace.Some(planted.BaseNs + q.ArrivalUs*1000), QueuedNs: ns(q.QueuedUs), ScheduledNs: ns(q.ScheduledUs),
+			FirstTokenNs: ns(q.FirstTokenUs), FinishedNs: ns(q.FinishedUs), DepartedNs: ns(q.DepartedUs), QueuedStep: trace.Some(q.QueuedStep),
+			ScheduledStep: trace.Some(q.ScheduledStep), FirstTokenStep: trace.Some(q.FirstStep), FinishedStep: trace.Some(q.FinishedStep),
+			PromptTokens: trace.Some(q.PromptTokens), CachedTokens: trace.Some(int64(0)), OutputTokens: trace.Some(q.OutputTokens),
+			MaxTokens: trace.Some(q.OutputTokens), Preemptions: trace.Some(int64(q.Preemptions)), FinishStatus: trace.Some(trace.FinishLength),
+			Success: trace.Some(true)})
+	}
+	return rec.run, set
+}
+
+// TestEvalWholeSeconds: an hour of an asynchronous engine's log with vLLM's own
+// stamps alone, on three deployments with planted coefficients and noise.
+func TestEvalWholeSeconds(t *testing.T) {
+	evaluating(t)
+	for _, c := range []struct {
+		name string
+		rps  float64
+	}{{"h100-codellama-34b-tp1", 4}, {"a100-llama-2-70b-tp4", 3}, {"h100-llama-3.1-8b-tp1", 8}} {
+		dir := repo.Shared(t, "data", "composed", c.name)
+		dep, err := deploy.LoadRun(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dep.Engine.PrefixCaching = false
+		run, _ := hour(t, dep, c.rps)
+		p := &original{name: c.name, dir: dir, run: run, dep: dep}
+		st, err := stepTime(fit.Source{ID: c.name, Deployment: *dep, Load: func() (*trace.Run, error) { return run, nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.steps, err = rows.Rebuild(run, dep, features.V11); err != nil {
+			t.Fatal(err)
+		}
+		p.judgedBy(t, st)
+		for _, w := range []rewriting{{form: "core", stamps: true, constant: 800}, {form: "core", stamps: true, clients: true, constant: 800}} {
+			got := p.tell(t, w)
+			if got.err != nil {
+				t.Errorf("%s: %v", c.name, got.err)
+				continue
+			}
+			fmt.Printf("  %-24s an hour, %d passes, %d rows between seconds, contexts %s: hold-out MAPE %.2f %% from the whole trace, %.2f %% from "+
+				"seconds, x%.2f\n", c.name, len(got.run.Iterations), len(got.run.Steps), got.run.Aggregate.Contexts, 100*p.full, 100*got.mape, got.mape/p.full)
+			if got.run.Aggregate.Audit.Time != "ticks" || got.mape > 2*p.full {
+				t.Errorf("%s: time %s, ratio %.2f, want ticks and at most 2", c.name, got.run.Aggregate.Audit.Time, got.mape/p.full)
 			}
 		}
 	}

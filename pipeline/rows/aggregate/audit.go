@@ -18,6 +18,7 @@ const (
 const (
 	preciseNs     = 1_000_000 // a stamp at least this fine gives a cadence
 	precisePart   = 0.9       // of the passes
+	coarsePart    = 0.02      // of a pass: stamps no finer than this give no cadence of a single one
 	belowFloorMax = 0.1       // share of elapsed times below the floor that a synchronous engine may show
 	sumOverMax    = 1.02      // of the sum of elapsed times over the time that passed
 	lagMargin     = 0.8       // by which the best lag must beat the second
@@ -32,6 +33,7 @@ const (
 type audit struct {
 	time       string
 	sync       bool    // elapsed is the time of its own pass
+	coarse     bool    // precise stamps are rough beside the passes
 	constantUs float64 // between passes, beside elapsed
 	refused    *trace.Error
 	figures    trace.TimeAudit
@@ -54,8 +56,9 @@ func (f *filler) audit() audit {
 	assumed := len(f.dep.Assumed()) > 0 // nobody knows the version's default
 	says := dep.IsAsync() && !(assumed && conclusive)
 	a.sync = !wait && !says && (dep.AsyncScheduling.OK || conclusive)
+	a.coarse = precise && f.isCoarse()
 	switch {
-	case precise:
+	case precise && !(a.coarse && a.sync):
 		a.time = timeCadence
 	case a.sync:
 		a.time = timeElapsed
@@ -105,6 +108,20 @@ func (f *filler) resolution() (precise, second bool) {
 	}
 	n := float64(len(f.passes))
 	return float64(fine) >= precisePart*n, float64(any) >= precisePart*n
+}
+
+// isCoarse says that the stamps' resolution is no small part of a pass.
+func (f *filler) isCoarse() bool {
+	var cadences []float64
+	step := int64(0)
+	for i := 1; i < len(f.passes); i++ {
+		a, b := f.passes[i-1].it, f.passes[i].it
+		if f.passes[i].held && a.StampNs.OK && b.StampNs.OK {
+			cadences = append(cadences, float64(b.StampNs.V-a.StampNs.V))
+			step = max(step, b.StampStepNs.V)
+		}
+	}
+	return len(cadences) > 0 && float64(step) > coarsePart*stat.Median(cadences)
 }
 
 // belowFloor is the share of passes whose elapsed time is below the time that
@@ -300,7 +317,8 @@ func (f *filler) cadenceConstant(out *trace.TimeAudit) (float64, bool) {
 		return 0, false
 	}
 	out.SumOverWall = trace.Some(elapsed / math.Max(wall, 1))
-	c := stat.Median(gaps)
+	gaps = stat.Sorted(gaps) // stamps of a few digits leave few different gaps: no median
+	c := stat.Mean(gaps[len(gaps)/10 : len(gaps)-len(gaps)/10])
 	for i := range f.passes {
 		f.passes[i].constantUs = math.Max(0, c)
 	}

@@ -222,7 +222,10 @@ func (z *zeros) see(p *pass, sum float64, inside bool, cycle float64, i int) {
 		z.lo = math.Max(z.lo, float64(p.it.StampNs.V)-sum)
 		z.hi = math.Min(z.hi, float64(p.it.StampNs.V+p.it.StampStepNs.V)-sum)
 	}
-	if inside && p.tick {
+	switch fine := p.it.StampNs.OK && p.it.StampStepNs.V <= preciseNs; {
+	case fine:
+		z.index, z.ticks = append(z.index, i), append(z.ticks, float64(p.it.StampNs.V+p.it.StampStepNs.V/2)-sum)
+	case inside && p.tick:
 		z.index, z.ticks = append(z.index, i), append(z.ticks, float64(p.tickNs)-(sum-cycle/2))
 	}
 }

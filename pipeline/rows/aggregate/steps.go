@@ -54,6 +54,12 @@ func (f *filler) steps(a *audit) {
 	f.out.First = 1
 }
 
+// coarseRows is how many times their stamps' resolution rows are long at least.
+const coarseRows = 20
+
+// stampStep is the resolution of the stamps, ns.
+func (f *filler) stampStep() int64 { return f.passes[0].it.StampStepNs.Or(second) }
+
 // record adds a recorded step; stamps never run back.
 func (f *filler) record(a *audit, s trace.Step) {
 	if a.time == timeTicks {
@@ -61,6 +67,12 @@ func (f *filler) record(a *audit, s trace.Step) {
 	}
 	if n := len(f.run.Steps); n > 0 {
 		s.TsStartNs = max(s.TsStartNs, f.run.Steps[n-1].TsStartNs)
+	}
+	if n := len(f.run.Steps); a.coarse && a.time == timeCadence && n > 0 && s.ScheduledTokens > 0 {
+		last := &f.run.Steps[n-1]
+		if last.ScheduledTokens > 0 && s.TsStartNs-last.TsStartNs < coarseRows*f.stampStep() {
+			return // the row that began there goes on
+		}
 	}
 	s.TsEndNs = s.TsStartNs
 	f.run.Steps = append(f.run.Steps, s)
