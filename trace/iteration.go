@@ -52,6 +52,9 @@ type Aggregate struct {
 	ClientShare Opt[float64] // of the passes with decodes whose number the clients explain
 }
 
+// ContextsMean says that one mean stands for the contexts of all decodes.
+const ContextsMean = "mean"
+
 // StepTotals are the sums of one pass, exact or filled in.
 type StepTotals struct {
 	Known   bool

@@ -33,6 +33,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("TRACES", traces)
 			env.Setenv("EXAMPLE", filepath.Join(traces, "../../coeff/testdata/example/coefficients.yaml"))
+			env.Setenv("UPSTREAM", filepath.Join(traces, "../upstream"))
 			env.Setenv("KERNELS", filepath.Join(traces, "../../pipeline/kernels/testdata"))
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("TMPDIR", filepath.Join(env.WorkDir, ".tmp"))

@@ -67,5 +67,19 @@ func (f *fitter) betaModel(s *estimate.Solved, m estimate.Selections) (*result.M
 	describe.FloorFindings(s, f.o.BetaTarget, out)
 	describe.DriftFindings(out)
 	describe.OrderFinding(out)
+	if f.contextsMerged() {
+		out.Warnings = append(out.Warnings, trace.Findingf(describe.CodeTermsMerged, "decode_attention and kv_cache_read are merged with the "+
+			"per-decode term: no run tells the contexts of its decodes, and the prior alone splits them"))
+	}
 	return out, nil
+}
+
+// contextsMerged says that in every run one mean context stands for all decodes.
+func (f *fitter) contextsMerged() bool {
+	for _, p := range f.prepared {
+		if p.Reason == "" && p.Contexts != trace.ContextsMean {
+			return false
+		}
+	}
+	return len(f.prepared) > 0
 }

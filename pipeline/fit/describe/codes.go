@@ -14,10 +14,15 @@ const (
 	codeDecodeLinearOrder trace.Code = "weight_load_above_compute"
 	CodeFewRows           trace.Code = "few_rows"
 	codeEstimateOutside   trace.Code = "estimate_outside_interval"
+	CodeTermsMerged       trace.Code = "terms_merged"
 )
 
 // Codes describes them for people.
 var Codes = []trace.CodeEntry{
+	{Code: CodeTermsMerged, Kind: "finding",
+		Meaning: "all recordings are logs that do not tell how long the contexts of decodes were: the terms that read them are known together " +
+			"with the per-decode term only",
+		Action: "put the clients' results beside the logs, or add a forward-pass trace or a run of the tracing fork"},
 	{Code: CodeTargetBelowFloor, Kind: "finding",
 		Meaning: "the median target is shorter than reading the weights once takes: it is not a step time",
 		Action:  "use --beta-target cadence; step.duration_us is scheduler CPU time"},

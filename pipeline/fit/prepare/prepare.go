@@ -4,6 +4,7 @@ package prepare
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit/options"
@@ -53,8 +54,11 @@ func Make(src options.Source, o options.Options, gammas []float64) (*Run, error)
 	if o.BetaOnly {
 		p.Coverage = steps.Coverage()
 	}
+	if a := steps.Run.Aggregate; a != nil {
+		p.Contexts = a.Contexts
+	}
 	if a := steps.Run.Aggregate; a != nil && a.Refused != nil && p.Reason == "" {
-		p.Reason = a.Refused.Msg
+		p.Reason = strings.TrimPrefix(a.Refused.Msg, "run "+src.ID+": ") + "; " + a.Refused.Hint
 		p.Findings = append(p.Findings, trace.Findingf(a.Refused.Code, "%s; %s", a.Refused.Msg, a.Refused.Hint))
 	}
 	if p.Reason != "" {

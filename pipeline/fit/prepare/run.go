@@ -14,6 +14,7 @@ type Run struct {
 	Config    string
 	Reason    string // why it takes no part; empty when used
 	Saturated bool
+	Contexts  string      // where those of a logged pass come from; empty for steps of the fork
 	Spans     []rows.Span // Saturated parts of a run that is not
 	Quality   result.StepQuality
 	Findings  []trace.Finding

@@ -195,7 +195,8 @@ func (f *filler) rebuild() {
 				p.endNs = max(p.endNs, f.passes[i-1].endNs)
 			}
 		}
-		if late := free - f.passes[from].endNs; from > 0 && late > 0 {
+		first := &f.passes[from]
+		if late := free - first.endNs + int64((first.it.ElapsedUs+first.constantUs)*1000); from > 0 && late > 0 {
 			for i := from; i < to; i++ {
 				f.passes[i].endNs += late
 			}

@@ -10,10 +10,10 @@ import (
 
 // Where the contexts of the decodes come from, best first (spec#iteration-fill).
 const (
-	contextsTrace  = "trace"    // sums of the forward-pass trace: exact
-	contextsClient = "client"   // who was decoding when, with which lengths
-	contextsUsage  = "kv_usage" // blocks in use
-	contextsMean   = "mean"     // one mean for the whole run: merged with the decodes
+	contextsTrace  = "trace"            // sums of the forward-pass trace: exact
+	contextsClient = "client"           // who was decoding when, with which lengths
+	contextsUsage  = "kv_usage"         // blocks in use
+	contextsMean   = trace.ContextsMean // one mean for the whole run: merged with the decodes
 )
 
 // Rules of the fill-ins.
@@ -248,6 +248,7 @@ func (p *pass) middle() int64 {
 // brings, and one more where the budget cut it.
 func (f *filler) prompts() {
 	next := 0
+	var d delays
 	var ended []*occupant
 	for i := range f.passes {
 		p := &f.passes[i]
@@ -262,7 +263,11 @@ func (f *filler) prompts() {
 			ended = append(ended, &f.found[next])
 		}
 		f.chunks(p, ended, next)
+		if i > 0 && int64(len(ended)) == p.prefills {
+			d.see(&f.passes[i-1], p, ended)
+		}
 	}
+	f.out.DelaysUs = d.values()
 }
 
 // chunks fills in the attention of the prompts of one pass. What is missing to
@@ -297,9 +302,6 @@ func (f *filler) chunks(p *pass, ended []*occupant, next int) {
 		}
 		in.Add(features.V11, trace.Chunk{Computed: o.done, Prompt: o.prompt, New: n})
 		o.done += n
-	}
-	if p.idle && p.hasStart && len(ended) == 1 && p.prefills == 1 && p.decodes == 0 && ended[0].ttftUs > 0 {
-		f.out.DelaysUs = append(f.out.DelaysUs, ended[0].ttftUs-float64(p.endNs-p.startNs)/1000)
 	}
 	p.causal, p.prefillKV = in.PrefillCausalWork, in.KVReadTokens-in.PrefillTokens
 }

@@ -50,7 +50,8 @@ func Inspect(run *trace.Run, dep *deploy.Deployment, in Inspection) (result.Insp
 		}
 	}
 	out.Findings = append(out.Findings, inspectFindings(&out)...)
-	out.Reason = unfitReason(&out)
+	out.Findings = append(out.Findings, teaches(run)...)
+	out.Reason = unfitReason(&out, refusedOf(run))
 	out.Unfit = out.Reason != ""
 	return out, nil
 }
@@ -76,10 +77,12 @@ func inspectSteps(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment
 }
 
 // unfitReason is one sentence, or empty for a run that may be fitted.
-func unfitReason(r *result.InspectRun) string {
+func unfitReason(r *result.InspectRun, refused *trace.Error) string {
 	switch {
 	case r.Requests.Total == 0 && r.Steps.Recorded == 0 && r.Requests.Observed == 0:
 		return fmt.Sprintf("run %s is empty: it holds neither requests nor steps", r.ID)
+	case refused != nil:
+		return refused.Msg + "; " + refused.Hint
 	case r.Saturated:
 		return fmt.Sprintf("run %s is saturated: %s", r.ID, saturation.HitText(r.Saturation))
 	case r.Steps.Recorded == 0:

@@ -1,0 +1,48 @@
+package inspect
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// refusedOf is why no step times can be had from the iterations of a run; nil for
+// no reason.
+func refusedOf(run *trace.Run) *trace.Error {
+	if run.Aggregate == nil {
+		return nil
+	}
+	return run.Aggregate.Refused
+}
+
+// teaches says what the recording of an unmodified engine can teach, and which
+// option would teach more.
+func teaches(run *trace.Run) []trace.Finding {
+	a := run.Aggregate
+	if a == nil {
+		return nil
+	}
+	times := map[string]string{
+		"cadence": "step times from the stamps of its lines", "elapsed": "step times from the logged elapsed time",
+		"ticks": "sums of step times between whole seconds", "": "no step times",
+	}[a.Audit.Time]
+	contexts := map[string]string{
+		"trace": "the KV-read term from the trace's own sums", "client": "the KV-read term from the clients' requests",
+		"kv_usage": "the KV-read term from the KV usage, roughly", trace.ContextsMean: "the KV-read term merged with the per-decode term",
+		"": "no KV-read term",
+	}[a.Contexts]
+	var more []string
+	if a.Audit.Time != "cadence" {
+		more = append(more, "docker logs --timestamps (kubectl logs --timestamps) would give the time of every step")
+	}
+	if len(run.Observed) == 0 {
+		more = append(more, "vllm bench serve --save-result --save-detailed would give contexts and a replay that is judged")
+	}
+	more = append(more, "the tracing fork would give waits and single requests")
+	text := fmt.Sprintf("%s: %d passes of an unmodified engine teach %s and %s", run.ID, len(run.Iterations), times, contexts)
+	if c := a.Audit.ConstantUs; c.OK {
+		text += fmt.Sprintf("; %.2f ms lie between elapsed times", c.V/1000)
+	}
+	return []trace.Finding{trace.Findingf(codeTeaches, "%s. %s", text, strings.Join(more, "; "))}
+}
