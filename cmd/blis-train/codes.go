@@ -15,6 +15,8 @@ import (
 	"github.com/blis-train/blis-train/pipeline/export/scaler"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/extract/account"
+	"github.com/blis-train/blis-train/pipeline/extract/client"
+	"github.com/blis-train/blis-train/pipeline/extract/foreign"
 	"github.com/blis-train/blis-train/pipeline/extract/tables"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/features/basis"
@@ -71,6 +73,8 @@ func codeRooms() []codeRoom {
 		{"pipeline/export/scaler", scaler.Codes},
 		{"pipeline/extract", extract.Codes},
 		{"pipeline/extract/account", account.Codes},
+		{"pipeline/extract/client", client.Codes},
+		{"pipeline/extract/foreign", foreign.Codes},
 		{"pipeline/extract/tables", tables.Codes},
 		{"pipeline/features", features.Codes},
 		{"pipeline/features/basis", basis.Codes},

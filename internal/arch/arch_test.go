@@ -217,15 +217,17 @@ var rooms = map[string]room{
 
 	// the storeys of extract, each above the next
 	"pipeline/extract": {ours: []string{
-		"pipeline/extract/tables", "pipeline/extract/client", "pipeline/extract/iteration", "pipeline/extract/kv", "pipeline/extract/otlp",
-		"pipeline/extract/source",
-		"pipeline/extract/spool", "pipeline/extract/account", "pipeline/option", "internal/files", "trace/table", "trace", "deploy", "result",
+		"pipeline/extract/tables", "pipeline/extract/client", "pipeline/extract/foreign", "pipeline/extract/iteration", "pipeline/extract/otlp",
+		"pipeline/extract/kv", "pipeline/extract/source", "pipeline/extract/spool", "pipeline/extract/account", "pipeline/option", "internal/files", "trace/table", "trace", "deploy", "result",
 	}},
 	"pipeline/extract/tables": {ours: []string{
 		"pipeline/extract/kv", "pipeline/extract/otlp", "pipeline/extract/source", "pipeline/extract/spool", "pipeline/extract/account",
 		"trace/table", "trace", "deploy", "result",
 	}},
-	"pipeline/extract/client": {ours: []string{"pipeline/extract/source", "pipeline/extract/account", "trace/tracev2", "trace"}},
+	"pipeline/extract/foreign": {ours: []string{"trace"}, pure: true},
+	"pipeline/extract/client": {ours: []string{
+		"pipeline/extract/foreign", "pipeline/extract/source", "pipeline/extract/account", "trace/tracev2", "trace",
+	}},
 	"pipeline/extract/kv": {ours: []string{
 		"pipeline/extract/source", "pipeline/extract/spool", "pipeline/extract/account", "pipeline/extract/scan", "trace/table", "trace",
 	}},

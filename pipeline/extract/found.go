@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/pipeline/extract/account"
+	"github.com/blis-train/blis-train/pipeline/extract/foreign"
 	"github.com/blis-train/blis-train/pipeline/extract/iteration"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
@@ -214,4 +215,28 @@ func inSegments(in []source.Input) []source.Input {
 		in[i].Joins = false
 	}
 	return in
+}
+
+// refuseForeign refuses inputs that are exports of another tool.
+func refuseForeign(in []source.Input) error {
+	for i := range in {
+		if in[i].Path == "-" || isPipe(in[i].Path) {
+			continue
+		}
+		if err := foreign.Refuse(in[i].Name, beginning(&in[i])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// beginning is the beginning of a file, unpacked; nothing of one that cannot be read.
+func beginning(in *source.Input) []byte {
+	src, _ := source.Open(in, nil, source.Limits{MaxLine: logBytes, MaxExpansion: 1 << 14})
+	if src == nil {
+		return nil
+	}
+	defer src.Close()
+	head, _ := src.R.Peek(headBytes)
+	return bytes.Clone(head)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/blis-train/blis-train/pipeline/extract/client"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -164,7 +165,8 @@ func TestInputThatGivesNothing(t *testing.T) {
 		refused     bool
 		says        string
 	}{
-		{"an unknown client file, named", "{traces: traces.jsonl, client_requests: c.json}", map[string]string{"c.json": `{"requests": [{"prompt": 3}]}`}, true, "c.json"},
+		{"an unknown client file, named", "{traces: traces.jsonl, client_requests: c.json}", map[string]string{"c.json": `{"requests": [{"prompt": 3}]}`}, true,
+			"c.json: got a client file of unknown kind (the keys requests)"},
 		{"an HTML page for a client file", "{traces: traces.jsonl, client_requests: c.json}", map[string]string{"c.json": "<html>"}, true,
 			"not a client file"},
 		{"an empty KV file, named", "{traces: traces.jsonl, kv_events: kv_events.jsonl}", map[string]string{"kv_events.jsonl": ""}, true,
@@ -190,9 +192,13 @@ func TestInputThatGivesNothing(t *testing.T) {
 			}
 			doc, err := extractArgs(t, filepath.Join(t.TempDir(), "out"), nil, dir)
 			var e *trace.Error
+			code := codeInputEmpty
+			if strings.Contains(c.says, "unknown kind") {
+				code = client.CodeUnknownFile
+			}
 			switch {
-			case c.refused && (!errors.As(err, &e) || e.Code != codeInputEmpty || !strings.Contains(e.Msg, c.says) || e.Hint == ""):
-				t.Errorf("got %v, want %s with %q", err, codeInputEmpty, c.says)
+			case c.refused && (!errors.As(err, &e) || e.Code != code || !strings.Contains(e.Msg, c.says) || e.Hint == ""):
+				t.Errorf("got %v, want %s with %q", err, code, c.says)
 			case !c.refused && err != nil:
 				t.Error(err)
 			case !c.refused && (!hasCode(doc.Runs[0].Warnings, codeFileEmpty) || !strings.Contains(doc.Runs[0].Warnings[0].Message, c.says)):

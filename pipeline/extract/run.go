@@ -232,6 +232,11 @@ func (x *extraction) noSpans(set *inputSet) error {
 	for _, in := range slices.Concat(set.traces, set.clients, set.logs, set.passes) {
 		names = append(names, in.Name)
 	}
+	if rest, err := x.run.unnamed(set); err == nil {
+		if err := refuseForeign(rest); err != nil {
+			return err
+		}
+	}
 	why, hint := "", "is tracing on? --otlp-traces-endpoint, --enable-journey-tracing, --step-tracing-enabled"
 	for _, e := range x.acc.ExampleList() {
 		if account.ByError[e.Reason] {
@@ -249,6 +254,9 @@ func (x *extraction) noSpans(set *inputSet) error {
 func (x *extraction) inputs(ctx context.Context) error {
 	o, set := x.o, x.set
 	mem := &spool.Memory{Dir: x.stage, Limit: o.Memory}
+	if err := refuseForeign(set.traces); err != nil {
+		return err
+	}
 	x.col = tables.New(set.traces, x.acc, mem, o.Format)
 	done, total := int64(0), set.bytes()
 	how := o.streaming()

@@ -7,11 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/blis-train/blis-train/pipeline/extract/account"
+	"github.com/blis-train/blis-train/pipeline/extract/foreign"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -47,6 +50,9 @@ func (c *Reader) File(in *source.Input, how source.Options) error {
 		return c.lost(src, e)
 	}
 	head, _ := src.R.Peek(1 << 15)
+	if err := foreign.Refuse(src.Name, head); err != nil {
+		return err
+	}
 	switch trimmed := bytes.TrimLeft(head, " \t\r\n"); {
 	case len(trimmed) == 0:
 		return nil
@@ -57,12 +63,36 @@ func (c *Reader) File(in *source.Input, how source.Options) error {
 	case isBench(head):
 		err = c.bench(src)
 	default:
-		err = c.lines(src)
+		rows := len(c.Rows)
+		if err = c.lines(src); err == nil && len(c.Rows) == rows {
+			return unknownFile(src.Name, trimmed)
+		}
 	}
 	if err != nil {
 		return c.lost(src, err)
 	}
 	return c.Acc.Err
+}
+
+// CodeUnknownFile refuses a client file of none of the forms.
+const CodeUnknownFile trace.Code = "unknown_client_file"
+
+// Codes describes every code of this package.
+var Codes = []trace.CodeEntry{
+	{Code: CodeUnknownFile, Kind: "error", Meaning: "a client file is of none of the forms that are read",
+		Action: "write client_requests.jsonl (docs/spec.md#wire-client), or measure with vllm bench serve or GuideLLM"},
+}
+
+// unknownFile names the keys of a file that gave no request.
+func unknownFile(name string, head []byte) error {
+	var first map[string]json.RawMessage
+	keys := "no JSON object in its first line"
+	if json.NewDecoder(bytes.NewReader(head)).Decode(&first) == nil {
+		list := slices.Sorted(maps.Keys(first))
+		keys = "the keys " + strings.Join(list[:min(len(list), 8)], ", ")
+	}
+	return trace.Errorf(CodeUnknownFile, "%s: got a client file of unknown kind (%s), want the result of vllm bench serve --save-detailed or "+
+		"GuideLLM, TraceV2, or lines with id and send_ns", name, keys).WithHint("leave it out of `files.client_requests` in run.yaml")
 }
 
 // lost counts the unread rest of a file as one dropped record.

@@ -43,7 +43,13 @@ func NewDecoder(name string) func() source.Decoder[*Message] {
 func (d *otlpDecoder) Records() *Message { return new(Message) }
 
 func (d *otlpDecoder) Line(text []byte, out *Message) *scan.Error {
-	err := d.Json(text, d.b, out)
+	err := unwrapped(text, func(document []byte, at int) *scan.Error {
+		err := d.Json(document, d.b, out)
+		if err != nil {
+			err.At = max(0, err.At+at)
+		}
+		return err
+	})
 	out.strange = out.strange || err == nil && len(out.Spans) > out.before.spans && !utf8.Valid(text)
 	return err
 }

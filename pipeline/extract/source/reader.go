@@ -156,6 +156,12 @@ func (r *reader) cut(buf *[]byte) (*Batch, error) {
 		return r.lines(buf)
 	case formWhole:
 		return r.whole(buf)
+	case formRaw:
+		b, err := r.whole(buf)
+		if b != nil && b.data != nil {
+			b.form, b.ends = formProto, []int{len(b.data)}
+		}
+		return b, err
 	}
 	return r.framed.next(buf)
 }

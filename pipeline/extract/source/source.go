@@ -33,6 +33,7 @@ const (
 	formWhole              // JSON, one document over many lines
 	formProto              // 4-byte big-endian length, protobuf message
 	formFramed             // 4-byte big-endian length, zstd frame
+	formRaw                // one protobuf message without a length: an ExportTraceServiceRequest as sent
 	formEmpty
 )
 
@@ -221,6 +222,8 @@ func (s *Source) sniff() error {
 		if spread(body, len(head) < 4096) {
 			s.form = formWhole
 		}
+	case isRequest(head):
+		s.form = formRaw
 	case len(head) >= 8 && isZstd(head[4:]):
 		s.form = formFramed
 	case len(head) >= 4 && (len(head) == 4 || head[4] == 0x0a || binary.BigEndian.Uint32(head) == 0):
@@ -231,6 +234,17 @@ func (s *Source) sniff() error {
 			Hint: "point at the output of the collector's file exporter"}
 	}
 	return nil
+}
+
+// isRequest recognises a bare ExportTraceServiceRequest: field 1 with a length, and
+// in it a resource or spans. A length prefix of four bytes that begins like this
+// would announce more than 160 MB.
+func isRequest(head []byte) bool {
+	if len(head) < 4 || head[0] != 0x0a {
+		return false
+	}
+	n, used := binary.Uvarint(head[1:])
+	return used > 0 && n > 1 && len(head) > 1+used && (head[1+used] == 0x0a || head[1+used] == 0x12)
 }
 
 // spread reports whether the first line opens a document that goes on: it ends
