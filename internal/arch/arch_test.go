@@ -218,7 +218,8 @@ var rooms = map[string]room{
 	// the storeys of extract, each above the next
 	"pipeline/extract": {ours: []string{
 		"pipeline/extract/tables", "pipeline/extract/client", "pipeline/extract/foreign", "pipeline/extract/iteration", "pipeline/extract/otlp",
-		"pipeline/extract/kv", "pipeline/extract/source", "pipeline/extract/spool", "pipeline/extract/account", "pipeline/option", "internal/files", "trace/table", "trace", "deploy", "result",
+		"pipeline/extract/kv", "pipeline/extract/source",
+		"pipeline/extract/spool", "pipeline/extract/account", "pipeline/option", "internal/files", "trace/table", "trace", "deploy", "result",
 	}},
 	"pipeline/extract/tables": {ours: []string{
 		"pipeline/extract/kv", "pipeline/extract/otlp", "pipeline/extract/source", "pipeline/extract/spool", "pipeline/extract/account",

@@ -31,6 +31,13 @@ import (
 // hundred bytes a request.
 const softLimit = 200 << 20
 
+// logLimit is the same while nothing but lines of logs is read, beside fewRequests
+// of clients at most.
+const (
+	logLimit    = 60 << 20
+	fewRequests = 20_000
+)
+
 // BoundMemory makes the garbage collector work harder only where memory nears
 // softLimit; a smaller limit of the environment stays. The result undoes it.
 func BoundMemory() (undo func()) {
@@ -318,6 +325,11 @@ func (x *extraction) phases(loads []client.Load) {
 // iterations streams server logs and forward-pass traces.
 func (x *extraction) iterations(ctx context.Context, how source.Options) error {
 	x.iter = iteration.NewLives(x.acc, x.stage, x.o.Format)
+	if x.col.Empty() && len(x.obs) < fewRequests { // nothing is held that grows with the input
+		old := debug.SetMemoryLimit(-1)
+		debug.SetMemoryLimit(min(old, logLimit))
+		defer debug.SetMemoryLimit(old)
+	}
 	anyText := how
 	anyText.AnyText = true
 	if err := source.Stream(ctx, x.set.logs, anyText, iteration.NewLogDecoder, x.iter.Of(x.set.logs).Add); err != nil {
