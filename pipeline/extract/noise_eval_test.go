@@ -43,9 +43,9 @@ func noisyLog(t testing.TB, w *bufio.Writer, bytes int64) (whole, torn int64) {
 			index[0], pause = 0, 60
 		}
 		at := n/200 + pause
-		line := fmt.Sprintf("\x1b[32m(APIServer pid=7)\x1b[0m INFO 11-%02d %02d:%02d:%02d [loggers.py:199] Engine %03d: Iteration(%d): 0 context requests, "+
-			"0 context tokens, 2 generation requests, 2 generation tokens, iteration elapsed time: 49.21 ms, GPU KV cache usage: 0.4%%\r\n",
-			1+at/86400%28, at/3600%24, at/60%60, at%60, e, index[e])
+		line := fmt.Sprintf("\x1b[32m(APIServer pid=7)\x1b[0m INFO 11-%02d %02d:%02d:%02d [loggers.py:199] Engine %03d: Iteration(%d): "+
+			"0 context requests, 0 context tokens, 2 generation requests, 2 generation tokens, "+
+			"iteration elapsed time: 49.21 ms, GPU KV cache usage: 0.4%%\r\n", 1+at/86400%28, at/3600%24, at/60%60, at%60, e, index[e])
 		switch {
 		case n%1000 == 999:
 			line = line[:130] + "\n"
@@ -108,7 +108,8 @@ func TestNoisyLog(t *testing.T) {
 		in := []source.Input{{Path: filepath.Join(dir, "server.log.1"), Name: "server.log.1"}}
 		runtime.GC()
 		start = time.Now()
-		err := source.Stream(t.Context(), in, source.Options{Workers: 1, AnyText: true, Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 1000}},
+		how := source.Options{Workers: 1, AnyText: true, Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 1000}}
+		err := source.Stream(t.Context(), in, how,
 			iteration.NewLogDecoder, func(p *source.Parsed[*iteration.Records]) error { p.Account(account.New(nil), "x"); return nil })
 		if err != nil {
 			t.Fatal(err)
@@ -116,7 +117,7 @@ func TestNoisyLog(t *testing.T) {
 		alone := time.Since(start)
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
-		fmt.Printf("  %d MB of log, %d iterations: %.1f s with tables on two workers, %.0f MB/s; read alone on one worker %.0f MB/s; heap held %d MB\n",
+		fmt.Printf("  %d MB of log, %d iterations: %.1f s with tables, two workers, %.0f MB/s; read alone on one %.0f MB/s; heap held %d MB\n",
 			size>>20, whole, took.Seconds(), float64(size)/1e6/took.Seconds(), float64(size)/1e6/alone.Seconds(), m.HeapSys>>20)
 	}
 }

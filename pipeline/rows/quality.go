@@ -60,7 +60,7 @@ func (s *Steps) qualityFindings(noLengths bool) {
 		s.Findings = append(s.Findings, trace.Findingf(codeApproximateSteps, "%s: %d of %d steps are approximated from batch totals",
 			s.Run.ID, q.Approximate, q.Recorded))
 	}
-	if noLengths {
+	if noLengths && s.Run.Aggregate == nil {
 		s.Findings = append(s.Findings, trace.Findingf(codeNoPromptLengths, "%s: no prompt lengths in snapshots; equal prompts are assumed",
 			s.Run.ID))
 	}

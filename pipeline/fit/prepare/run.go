@@ -61,5 +61,11 @@ func lengthsOf(run *trace.Run) Lengths {
 			l.Output += r.OutputTokens.V
 		}
 	}
+	logged := run.Aggregate != nil && l.Requests == 0
+	for i := range run.Observed {
+		if r := &run.Observed[i]; logged && r.Success.Or(false) && r.PromptTokens.OK && r.OutputTokens.OK {
+			l.Add(Lengths{1, r.PromptTokens.V, r.OutputTokens.V})
+		}
+	}
 	return l
 }
