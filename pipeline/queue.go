@@ -62,10 +62,26 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 	var inputs []result.Input
 	var findings []trace.Finding
 	account := result.QueueAccount{Dropped: map[string]int{}}
+	var snapshots []*sweep.Snapshot
+	take := func(f *sweep.File) {
+		points, findings = append(points, f.Points...), append(findings, f.Findings...)
+		account.Read += f.Read
+		for code, n := range f.Dropped {
+			account.Dropped[string(code)] += n
+		}
+	}
 	for _, name := range names {
 		data, in, err := read(name)
 		if err != nil {
 			return nil, nil, err
+		}
+		if sweep.IsMetrics(data) {
+			s, err := sweep.ReadSnapshot(data, in.Name, writtenNs(name))
+			if err != nil {
+				return nil, nil, err
+			}
+			inputs, snapshots = append(inputs, in), append(snapshots, s)
+			continue
 		}
 		f, err := sweep.Read(bytes.NewReader(data), in.Name) // the document must not know the folder
 		if err != nil {
@@ -75,11 +91,11 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 			return nil, nil, err
 		}
 		inputs = append(inputs, in)
-		points, findings = append(points, f.Points...), append(findings, f.Findings...)
-		account.Read += f.Read
-		for code, n := range f.Dropped {
-			account.Dropped[string(code)] += n
-		}
+		take(f)
+	}
+	if len(snapshots) > 0 {
+		take(sweep.Between(snapshots))
+		o.Sweep.Mean = true // exact, while a median is known to its bucket
 	}
 	id := o.Sweep.Model
 	if id == "" {
@@ -94,6 +110,15 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 	return s, inputs, nil
 }
 
+// writtenNs is when a file was written: an answer of /metrics bears no time.
+func writtenNs(name string) int64 {
+	st, err := os.Stat(name)
+	if err != nil {
+		return 0
+	}
+	return st.ModTime().UnixNano()
+}
+
 // sweepFiles are the files behind the arguments, those of folders sorted.
 func sweepFiles(paths []string) ([]string, error) {
 	var names []string
@@ -102,7 +127,7 @@ func sweepFiles(paths []string) ([]string, error) {
 			names = append(names, p)
 			continue
 		}
-		for _, pattern := range []string{"*.json", "*.csv"} {
+		for _, pattern := range []string{"*.json", "*.csv", "*.prom"} {
 			found, err := filepath.Glob(filepath.Join(p, pattern))
 			if err != nil {
 				return nil, err

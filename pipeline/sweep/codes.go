@@ -9,12 +9,16 @@ const (
 	crooked    trace.Code = "misaligned_benchmark"
 	realigned  trace.Code = "realigned_benchmarks"
 	NoMean     trace.Code = "no_mean_ttft"
+
+	metricsReset trace.Code = "metrics_reset"
 )
 
 // Codes describes every code of this package.
 var Codes = []trace.CodeEntry{
 	{Code: BadSweep, Kind: "error", Meaning: "A benchmark sweep is neither GuideLLM's JSON or CSV nor a table with our columns.",
 		Action: "Give guidellm's benchmarks.json or benchmarks.csv, or a CSV with the columns the message names."},
+	{Code: metricsReset, Kind: "drop", Meaning: "A counter of /metrics fell between two answers.",
+		Action: "Nothing: the server started again."},
 	{Code: incomplete, Kind: "drop", Meaning: "A benchmark has no rate, length or latency of successful requests.",
 		Action: "Look at the benchmark; it probably finished no request."},
 	{Code: crooked, Kind: "drop", Meaning: "A row of GuideLLM's CSV has another number of columns than its header, and its numbers fit " +

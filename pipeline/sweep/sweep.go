@@ -41,6 +41,7 @@ type Point struct {
 	PromptTokens, PromptSD   float64
 	OutputTokens, OutputSD   float64
 	TTFTMeanMs, TTFTMedianMs float64
+	TTFTMedianErrMs          float64 // half of the bucket that holds the median; 0 for one of single requests
 	ITLMs                    float64 // over tokens
 	Realigned                bool    // the file's columns were out of step with its header
 }
