@@ -15,6 +15,7 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/fit/describe"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate/planted"
@@ -33,6 +34,7 @@ type original struct {
 	steps     *rows.Steps
 	holdout   *rows.Table
 	full      float64 // hold-out MAPE of the fit from the whole trace
+	apart     bool    // it separates the KV-read term from that of decodes
 }
 
 // originals extracts and fits every run of a set alone; those that cannot be
@@ -81,7 +83,23 @@ func (p *original) judgedBy(t *testing.T, st *fit.StepTime) {
 	}
 	rows.Clean([]*rows.Table{all}, rows.Relative)
 	p.holdout = all.Select(func(i int) bool { return all.HoldOut[i] })
-	p.full = p.judge(st)
+	p.full, p.apart = p.judge(st), separates(st)
+}
+
+// separates says that no unknown combination holds both the KV-read term and the
+// per-decode term.
+func separates(st *fit.StepTime) bool {
+	for _, g := range describe.DiagnoseRows(st.Model, 1).Null {
+		kv, decode := false, false
+		for _, j := range g.Terms {
+			kv = kv || st.Model.Terms[j].Name == "kv_cache_read"
+			decode = decode || st.Model.Terms[j].Name == "batch_utilization"
+		}
+		if kv && decode {
+			return false
+		}
+	}
+	return true
 }
 
 func stepTime(src fit.Source) (*fit.StepTime, error) {
@@ -102,9 +120,10 @@ func (p *original) judge(st *fit.StepTime) float64 {
 
 // told is what came of a rewritten run.
 type told struct {
-	run  *trace.Run
-	mape float64
-	err  error
+	run   *trace.Run
+	mape  float64
+	apart bool
+	err   error
 }
 
 // tell rewrites a run, extracts and fits it.
@@ -131,7 +150,7 @@ func (p *original) tell(t *testing.T, w rewriting) told {
 		got.err = err
 		return got
 	}
-	got.mape = p.judge(st)
+	got.mape, got.apart = p.judge(st), separates(st)
 	return got
 }
 
@@ -200,6 +219,7 @@ func TestEvalRewritten(t *testing.T) {
 		list := originals(t, set)
 		for _, k := range kinds {
 			var ratios, contexts []float64
+			full, also := 0, 0 // runs whose whole trace separates the terms, and those of them that this separates
 			fmt.Printf("%s, %s: hold-out MAPE %% from the whole trace, from this\n", set, k.name)
 			for _, p := range list {
 				got := p.tell(t, k.w)
@@ -211,6 +231,12 @@ func TestEvalRewritten(t *testing.T) {
 					note = fmt.Sprintf("refused: %v", a.Refused)
 				default:
 					ratios = append(ratios, got.mape/p.full)
+					if p.apart {
+						full++
+						if got.apart {
+							also++
+						}
+					}
 					c := p.contextError(k.w, got.run)
 					if k.w.clients {
 						contexts = append(contexts, c)
@@ -222,6 +248,10 @@ func TestEvalRewritten(t *testing.T) {
 			m := stat.Median(ratios)
 			fmt.Printf("  median ratio %.3f (want at most %.2f) over %d runs; contexts off by %.2f %% (median of medians)\n", m, k.most, len(ratios),
 				100*stat.Median(contexts))
+			fmt.Printf("  KV-read and per-decode terms separated in %d of %d runs whose whole trace separates them\n", also, full)
+			if k.w.clients && also < full {
+				t.Errorf("%s, %s: %d of %d runs separate the terms", set, k.name, also, full)
+			}
 			if len(ratios) > 0 && m > k.most {
 				t.Errorf("%s, %s: median ratio %.3f, want at most %.2f", set, k.name, m, k.most)
 			}

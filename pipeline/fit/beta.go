@@ -6,6 +6,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/fit/estimate"
 	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/fit/prepare"
+	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/ridge/cells"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -70,6 +71,11 @@ func (f *fitter) betaModel(s *estimate.Solved, m estimate.Selections) (*result.M
 	if f.contextsMerged() {
 		out.Warnings = append(out.Warnings, trace.Findingf(describe.CodeTermsMerged, "decode_attention and kv_cache_read are merged with the "+
 			"per-decode term: no run tells the contexts of its decodes, and the prior alone splits them"))
+		for i := range out.Coefficients {
+			if c := &out.Coefficients[i]; c.Name == "decode_attention" || c.Name == "kv_cache_read" {
+				c.Identified = string(ridge.PriorOnly)
+			}
+		}
 	}
 	return out, nil
 }
