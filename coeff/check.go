@@ -127,11 +127,13 @@ func checkTerms(path string, cs []Coefficient, fs []features.Feature) error {
 
 func (c *Coefficient) numbers() []float64 {
 	all := []float64{c.Value}
-	if c.CI95 != nil {
-		all = append(all, c.CI95[:]...)
+	if c.Estimate != nil {
+		all = append(all, *c.Estimate)
 	}
-	if c.Range != nil {
-		all = append(all, c.Range[:]...)
+	for _, pair := range []*[2]float64{c.CI95, c.EstimateCI95, c.Range} {
+		if pair != nil {
+			all = append(all, pair[:]...)
+		}
 	}
 	return all
 }

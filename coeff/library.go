@@ -93,7 +93,7 @@ func (s *Set) withHost(d *deploy.Deployment) *Set {
 		}
 	}
 	for _, slot := range []int{slotBias, slotSequences} {
-		on.Beta[slot-1].CI95 = nil
+		on.Beta[slot-1].forgetIntervals()
 	}
 	return &on
 }

@@ -141,7 +141,7 @@ func (p *wirePhysics) terms(path string, ts []wireTerm, fs []features.Feature) (
 	cs := make([]Coefficient, len(ts))
 	for i, t := range ts {
 		cs[i] = Coefficient{Name: t.Name, Value: t.Value, Unit: t.Unit, CI95: (*[2]float64)(t.CI95),
-			Range: (*[2]float64)(t.Range), Evidence: t.Evidence}
+			Estimate: t.Estimate, EstimateCI95: (*[2]float64)(t.EstimateCI95), Range: (*[2]float64)(t.Range), Evidence: t.Evidence}
 		if t.Identified != nil {
 			cs[i].Identified = *t.Identified
 		}

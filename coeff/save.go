@@ -101,7 +101,8 @@ func wireTerms(cs []Coefficient) []wireTerm {
 	terms := make([]wireTerm, len(cs))
 	for i := range cs {
 		c := &cs[i]
-		terms[i] = wireTerm{Name: c.Name, Value: c.Value, Unit: c.Unit, CI95: (*pair)(c.CI95), Range: (*pair)(c.Range), Evidence: c.Evidence}
+		terms[i] = wireTerm{wireTermFields: wireTermFields{Name: c.Name, Value: c.Value, Unit: c.Unit, CI95: (*pair)(c.CI95),
+			Range: (*pair)(c.Range), Estimate: c.Estimate, EstimateCI95: (*pair)(c.EstimateCI95), Evidence: c.Evidence}}
 		if c.Identified != "" {
 			terms[i].Identified = &c.Identified
 		}

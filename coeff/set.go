@@ -106,12 +106,17 @@ const (
 
 // Coefficient is one term of a linear model, in fit.json and in the artifact.
 type Coefficient struct {
-	Name       string      `json:"name"`
-	Value      float64     `json:"value"`      // us per second for time-like features, else us
-	Unit       string      `json:"unit"`       // "us/s" or "us"
-	CI95       *[2]float64 `json:"ci95"`       // nil when not estimated
-	Identified string      `json:"identified"` // within | between-configs | prior-only; "" unknown (1.0's flat form)
-	Range      *[2]float64 `json:"range"`      // training minimum and maximum of the feature, per step; nil unknown
+	Name  string  `json:"name"`
+	Value float64 `json:"value"` // us per second for time-like features, else us
+	Unit  string  `json:"unit"`  // "us/s" or "us"
+	// CI95 is 95 % for the true coefficient and always holds Value; nil when not estimated. It is that of the
+	// posterior with a prior, else EstimateCI95, widened to Value where the penalty moved that outside (spec#value-interval).
+	CI95 *[2]float64 `json:"ci95"`
+	// Estimate is least squares without penalty, EstimateCI95 its own interval; nil with a prior and where CI95 is.
+	Estimate     *float64    `json:"estimate"`
+	EstimateCI95 *[2]float64 `json:"estimate_ci95"`
+	Identified   string      `json:"identified"` // within | between-configs | prior-only; "" unknown (1.0's flat form)
+	Range        *[2]float64 `json:"range"`      // training minimum and maximum of the feature, per step; nil unknown
 	// Evidence says what a coefficient with a prior rests on: Kernels, KernelsAndSilicon or Silicon in
 	// the library, the share that the data of a fit have in it ("data 0.93"); "" without a prior.
 	Evidence string `json:"evidence,omitempty"`
@@ -202,11 +207,7 @@ func (s *Set) On(d *deploy.Deployment) *Set {
 	on.DeploymentFactors, on.PromptFactors, on.HardwareFactors = nil, nil, nil
 	on.Beta = slices.Clone(s.Beta)
 	for i := range on.Beta {
-		c := &on.Beta[i]
-		c.Value *= factor[i]
-		if c.CI95 != nil {
-			c.CI95 = &[2]float64{c.CI95[0] * factor[i], c.CI95[1] * factor[i]}
-		}
+		on.Beta[i].scale(factor[i])
 	}
 	on.Covariance = make([][]float64, len(s.Covariance))
 	for i, row := range s.Covariance {
@@ -216,6 +217,32 @@ func (s *Set) On(d *deploy.Deployment) *Set {
 		}
 	}
 	return &on
+}
+
+// scale multiplies a coefficient with all that is said of it.
+func (c *Coefficient) scale(by float64) {
+	c.Value *= by
+	if c.Estimate != nil {
+		v := *c.Estimate * by
+		c.Estimate = &v
+	}
+	for _, ci := range []**[2]float64{&c.CI95, &c.EstimateCI95} {
+		if *ci != nil {
+			*ci = &[2]float64{(*ci)[0] * by, (*ci)[1] * by}
+		}
+	}
+}
+
+// forgetIntervals is for a value that nothing was estimated of.
+func (c *Coefficient) forgetIntervals() { c.CI95, c.Estimate, c.EstimateCI95 = nil, nil, nil }
+
+// Interval is what the data themselves say of the coefficient: the estimate's interval,
+// or with a prior that of the value; nil when not estimated.
+func (c *Coefficient) Interval() *[2]float64 {
+	if c.EstimateCI95 != nil {
+		return c.EstimateCI95
+	}
+	return c.CI95
 }
 
 // termFactors is one factor per beta term.
@@ -247,7 +274,8 @@ func (s *Set) alphaOn(label string) *Set {
 		if k >= 0 {
 			m.Coefficients, m.Covariance = slices.Clone(m.Coefficients), nil
 			for j, v := range m.Deployments[k].Values {
-				m.Coefficients[j].Value, m.Coefficients[j].CI95 = v, nil
+				m.Coefficients[j].Value = v
+				m.Coefficients[j].forgetIntervals()
 			}
 		}
 		m.Deployments = nil

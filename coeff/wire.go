@@ -69,14 +69,8 @@ type wireAlpha struct {
 
 // wireTerm is one coefficient; the flat form is its bare value.
 type wireTerm struct {
-	Name       string
-	Value      float64
-	Unit       string
-	CI95       *pair
-	Identified *string
-	Range      *pair
-	Evidence   string
-	flat       bool
+	wireTermFields
+	flat bool
 }
 
 type wireTermFields struct {
@@ -86,27 +80,23 @@ type wireTermFields struct {
 	CI95       *pair   `yaml:"ci95"`
 	Identified *string `yaml:"identified"`
 	Range      *pair   `yaml:"range"`
-	Evidence   string  `yaml:"evidence,omitempty"`
+	// The estimate without penalty with its interval; absent with a prior.
+	Estimate     *float64 `yaml:"estimate,omitempty"`
+	EstimateCI95 *pair    `yaml:"estimate_ci95,omitempty"`
+	Evidence     string   `yaml:"evidence,omitempty"`
 }
 
-func (t wireTerm) MarshalYAML() (any, error) {
-	return wireTermFields{t.Name, t.Value, t.Unit, t.CI95, t.Identified, t.Range, t.Evidence}, nil
-}
+func (t wireTerm) MarshalYAML() (any, error) { return t.wireTermFields, nil }
 
 func (t *wireTerm) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
 		t.flat = true
 		return n.Decode(&t.Value)
 	}
-	if err := knownKeys(n, "name", "value", "unit", "ci95", "identified", "range", "evidence"); err != nil {
+	if err := knownKeys(n, "name", "value", "unit", "ci95", "identified", "range", "estimate", "estimate_ci95", "evidence"); err != nil {
 		return err
 	}
-	var f wireTermFields
-	if err := n.Decode(&f); err != nil {
-		return err
-	}
-	*t = wireTerm{Name: f.Name, Value: f.Value, Unit: f.Unit, CI95: f.CI95, Identified: f.Identified, Range: f.Range, Evidence: f.Evidence}
-	return nil
+	return n.Decode(&t.wireTermFields)
 }
 
 // pair is two numbers on one line.

@@ -83,7 +83,8 @@ func showFit(con *console, doc *result.Fit) {
 	con.table("target and lag audit", table.Row{"run", "duration p50 us", "cadence p50 us", "floor us", "sched-queued p50/p90 us",
 		"queued-arrived p50/p90 us", "lag", "lag evidence (MAPE at 0/1/2)", "known steps"}, auditRows(doc))
 	con.table("rows (read = kept + dropped)", table.Row{"run", "read", "kept", "dropped by reason"}, rowRows(doc))
-	con.table("step-time coefficients", table.Row{"term", "value", "95 % interval", "unit", "identified", "share", "utilisation"},
+	con.table("step-time coefficients", table.Row{"term", "estimate", "95 % interval", "published", "unit", "identified", "share",
+		"utilisation"},
 		coefficientRows(doc.Beta))
 	con.table("step-time errors on the hold-out", table.Row{"run", "regime", "rows", "MAPE", "constant", "floor", "skill", "bias"},
 		cellRows(doc))

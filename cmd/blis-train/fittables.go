@@ -86,17 +86,24 @@ func reasons(dropped map[string]int) string {
 	return strings.Join(names, ", ")
 }
 
+// coefficientRows prints the estimate without penalty, its interval and the published
+// value; with a prior there is no such estimate and the interval is the value's.
 func coefficientRows(m result.Model) []table.Row {
 	var out []table.Row
 	for _, c := range m.Coefficients {
-		ci := "-"
-		if c.CI95 != nil {
-			lo, _ := numbers.Milli(c.CI95[0], c.Unit)
-			hi, _ := numbers.Milli(c.CI95[1], c.Unit)
+		estimate, ci := "-", "-"
+		if c.Estimate != nil {
+			e, _ := numbers.Milli(*c.Estimate, c.Unit)
+			estimate = numbers.FourDigits(e)
+		}
+		if of := c.Interval(); of != nil {
+			lo, _ := numbers.Milli(of[0], c.Unit)
+			hi, _ := numbers.Milli(of[1], c.Unit)
 			ci = numbers.Range(lo, hi)
 		}
 		v, unit := numbers.Milli(c.Value, c.Unit)
-		out = append(out, table.Row{c.Name, numbers.FourDigits(v), ci, unit, c.Identified, share(c.Share), share(c.ImpliedUtilisation)})
+		out = append(out, table.Row{c.Name, estimate, ci, numbers.FourDigits(v), unit, c.Identified, share(c.Share),
+			share(c.ImpliedUtilisation)})
 	}
 	return out
 }

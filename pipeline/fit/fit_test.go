@@ -13,6 +13,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit/describe"
 	"github.com/blis-train/blis-train/pipeline/fit/fittest"
@@ -225,7 +227,7 @@ func TestEstimateOutsideIntervalIsNamed(t *testing.T) {
 	doc := fitted(t, fittest.Bundled(t), fittest.Quick())
 	var outside int
 	for _, c := range doc.Beta.Coefficients {
-		if ci := c.CI95; ci != nil {
+		if ci := c.EstimateCI95; ci != nil {
 			out := c.Value < ci[0] || c.Value > ci[1]
 			if out {
 				outside++
@@ -294,4 +296,64 @@ func fitted(t testing.TB, sources []options.Source, o options.Options) *result.F
 		t.Fatal(err)
 	}
 	return doc
+}
+
+// TestValuesLieInTheirIntervals: the published value in ci95, the estimate without penalty
+// in its own; with a prior the interval is the value's and there is no other estimate.
+func TestValuesLieInTheirIntervals(t *testing.T) {
+	inside := func(what string, v float64, ci *[2]float64) {
+		if v < ci[0] || v > ci[1] {
+			t.Errorf("%s: %v outside of %v", what, v, *ci)
+		}
+	}
+	known, moved := 0, 0
+	o := fittest.Quick()
+	o.Spec = features.V12
+	doc := fitted(t, fittest.Bundled(t), o)
+	for _, m := range append([]result.Model{doc.Beta}, doc.Alpha...) {
+		for _, c := range m.Coefficients {
+			if (c.CI95 == nil) != (c.Estimate == nil) || (c.CI95 == nil) != (c.EstimateCI95 == nil) {
+				t.Errorf("%s %s: got %v, estimate %v in %v, want all or none", m.Name, c.Name, c.CI95, c.Estimate, c.EstimateCI95)
+				continue
+			}
+			if c.CI95 != nil {
+				known++
+				inside(m.Name+" "+c.Name, c.Value, c.CI95)
+				inside(m.Name+" "+c.Name+" estimate", *c.Estimate, c.EstimateCI95)
+				if *c.CI95 != *c.EstimateCI95 {
+					moved++
+				}
+			}
+		}
+	}
+	if known == 0 || moved == known {
+		t.Errorf("got %d intervals, %d of them reaching to a value outside", known, moved)
+	}
+
+	o.Prior, o.AlphaTargets = options.PriorLibrary, []string{}
+	o.Library = func(*deploy.Deployment) (*coeff.Set, error) { return priorOf(&doc.Beta), nil }
+	known = 0
+	for _, c := range fitted(t, fittest.Bundled(t), o).Beta.Coefficients {
+		if c.Estimate != nil || c.EstimateCI95 != nil || c.CI95 == nil {
+			t.Errorf("with a prior: %s: got %v, estimate %v", c.Name, c.CI95, c.Estimate)
+			continue
+		}
+		known++
+		inside("with a prior "+c.Name, c.Value, c.CI95)
+	}
+	if known != len(doc.Beta.Coefficients) {
+		t.Errorf("with a prior: got %d intervals of %d terms", known, len(doc.Beta.Coefficients))
+	}
+}
+
+// priorOf is a set about the values of a fit, each with half of it as standard deviation.
+func priorOf(m *result.Model) *coeff.Set {
+	set := &coeff.Set{SpecVersion: features.V12}
+	for j, c := range m.Coefficients {
+		set.Beta = append(set.Beta, coeff.Coefficient{Name: c.Name, Unit: c.Unit, Value: c.Value})
+		row := make([]float64, len(m.Coefficients))
+		row[j] = c.Value * c.Value / 4
+		set.Covariance = append(set.Covariance, row)
+	}
+	return set
 }

@@ -80,11 +80,8 @@ func (f *fitter) leaveOut(s *estimate.Solved, m estimate.Selections, c int32) ([
 	if err != nil {
 		return nil, err
 	}
-	p, err := ridge.Reweight(sub, w, ls, s.Opt)
-	if err != nil {
-		return nil, err
-	}
-	return p.Best().Beta, nil
+	fit, _, err := estimate.Published(sub, w, ls, s.Opt)
+	return fit.Beta, err
 }
 
 func rowsWhere(labels []int32, keep func(int32) bool) []int32 {

@@ -112,8 +112,10 @@ func folds(prints []string) string {
 func coefficientTable(m result.Model) *page.Table {
 	t := &page.Table{ID: "coef-" + page.Slug(m.Name), Caption: "Coefficients of " + m.Name,
 		Cols: []page.Column{
-			{Head: "#", Num: true}, {Head: "Term"}, {Head: "Value", Num: true}, {Head: "Unit"},
-			{Head: "95 % interval"}, {Head: "Spread", Help: "from 0 to twice the value; the tick is the value, the bar its 95 % interval"},
+			{Head: "#", Num: true}, {Head: "Term"},
+			{Head: "Estimate", Num: true, Help: "least squares without penalty; none with a prior, where the interval is the published value's"},
+			{Head: "95 % interval", Help: "for the true coefficient, around the estimate"}, {Head: "Published", Num: true}, {Head: "Unit"},
+			{Head: "Spread", Help: "from 0 to twice the published value; the tick is the value, the bar the 95 % interval"},
 			{Head: "Share", Num: true, Help: "mean share of the prediction on training rows"},
 		}}
 	beta := m.Name == "beta"
@@ -125,8 +127,9 @@ func coefficientTable(m result.Model) *page.Table {
 	for i, c := range m.Coefficients {
 		v, unit := words.Milli(c.Value, c.Unit)
 		cells := []page.Cell{
-			page.Count(i + 1), page.Name(c.Name), {Text: words.FourDigits(v), Key: words.SortKey(v), Class: "n"}, {Text: unit, Class: "nb"},
-			intervalCell(c), {Mini: template.HTML(intervalBar(c))}, page.Percent(c.Share),
+			page.Count(i + 1), page.Name(c.Name), estimateCell(c), intervalCell(c),
+			{Text: words.FourDigits(v), Key: words.SortKey(v), Class: "n"}, {Text: unit, Class: "nb"},
+			{Mini: template.HTML(intervalBar(c))}, page.Percent(c.Share),
 		}
 		if beta {
 			cells = append(cells, utilisationCell(c.ImpliedUtilisation))
@@ -154,12 +157,22 @@ func expertTable(m result.Model) *page.Table {
 	return t
 }
 
+// estimateCell is the estimate without penalty; there is none with a prior.
+func estimateCell(c result.Coefficient) page.Cell {
+	if c.Estimate == nil {
+		return page.Cell{Text: words.Unknown, Class: "n dim"}
+	}
+	v, _ := words.Milli(*c.Estimate, c.Unit)
+	return page.Cell{Text: words.FourDigits(v), Key: words.SortKey(v), Class: "n"}
+}
+
 func intervalCell(c result.Coefficient) page.Cell {
-	if c.CI95 == nil {
+	ci := c.Interval()
+	if ci == nil {
 		return page.Cell{Text: words.Unknown, Class: "dim"}
 	}
-	lo, _ := words.Milli(c.CI95[0], c.Unit)
-	hi, _ := words.Milli(c.CI95[1], c.Unit)
+	lo, _ := words.Milli(ci[0], c.Unit)
+	hi, _ := words.Milli(ci[1], c.Unit)
 	return page.Cell{Text: words.Range(lo, hi), Class: "nb", Key: words.SortKey(hi - lo)}
 }
 

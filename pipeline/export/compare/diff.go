@@ -223,16 +223,16 @@ func diffFactors(a, b *coeff.Set) []TermDiff {
 func standardError(model string, i int, a, b *coeff.Coefficient, opt DiffOptions) *float64 {
 	if opt.Bootstrap != nil {
 		cs := opt.Bootstrap[model]
-		if i >= len(cs) || cs[i].Name != a.Name || cs[i].CI95 == nil {
+		if i >= len(cs) || cs[i].Name != a.Name || cs[i].Interval() == nil {
 			return nil
 		}
-		se := math.Sqrt2 * halfWidth(*cs[i].CI95)
+		se := math.Sqrt2 * halfWidth(*cs[i].Interval())
 		return &se
 	}
-	if a.CI95 == nil || b.CI95 == nil {
+	if a.Interval() == nil || b.Interval() == nil {
 		return nil
 	}
-	se := math.Hypot(halfWidth(*a.CI95), halfWidth(*b.CI95))
+	se := math.Hypot(halfWidth(*a.Interval()), halfWidth(*b.Interval()))
 	return &se
 }
 

@@ -46,7 +46,7 @@ var Codes = []trace.CodeEntry{
 	{Code: CodeFewRows, Kind: "warning", Meaning: "fewer rows than the guidance of 200 beta or 100 alpha rows per configuration",
 		Action: "record longer"},
 	{Code: codeEstimateOutside, Kind: "warning",
-		Meaning: "a published coefficient lies outside its 95 % interval: intervals are built around the unpenalised fit, and " +
+		Meaning: "a published coefficient lies outside the 95 % interval of its estimate without penalty: " +
 			"penalty, signs or reweighting moved the value by more than chance",
 		Action: "read the interval as what the rows say and the value as what predicts best; add data that pins the term"},
 }

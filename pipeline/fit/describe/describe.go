@@ -91,9 +91,9 @@ func (e *Evidence) Describe(terms []estimate.Term, fit ridge.Fit, configs int, o
 			c.DF = result.OrNull(fit.DFTerm[j])
 		}
 		if e.Conf != nil {
-			c.CI95 = interval95(e.Conf.Terms[j])
+			setInterval(&c.Coefficient, e.Conf.Terms[j], e.Conf.Posterior)
 		}
-		if ci := c.CI95; ci != nil && (c.Value < ci[0] || c.Value > ci[1]) {
+		if ci := c.EstimateCI95; ci != nil && (c.Value < ci[0] || c.Value > ci[1]) {
 			outside = append(outside, t.Name)
 		}
 		c.NotLearned = t.IsTime && (c.Value == 0 || e.Tags[j] == ridge.PriorOnly)
@@ -102,7 +102,7 @@ func (e *Evidence) Describe(terms []estimate.Term, fit ridge.Fit, configs int, o
 	}
 	if len(outside) > 0 {
 		out.Warnings = append(out.Warnings, trace.Findingf(codeEstimateOutside,
-			"%s: the penalty or the reweighting moved the value outside its 95 %% interval", strings.Join(outside, ", ")))
+			"%s: the penalty or the reweighting moved the value outside the 95 %% interval of the estimate", strings.Join(outside, ", ")))
 	}
 	if e.Conf != nil {
 		out.Covariance = square(e.Conf.Covariance, len(terms))
@@ -117,12 +117,18 @@ func (e *Evidence) Describe(terms []estimate.Term, fit ridge.Fit, configs int, o
 	}
 }
 
-// interval95 is null where the rows do not say, or say nothing finite.
-func interval95(t bootstrap.Interval) *[2]float64 {
+// setInterval gives a coefficient the interval of its value and, where the value is not
+// the posterior mean, the estimate without penalty with its own (spec#value-interval).
+// Nothing where the rows do not say, or say nothing finite.
+func setInterval(c *coeff.Coefficient, t bootstrap.Interval, posterior bool) {
 	if t.Method == bootstrap.FromNothing || result.OrNull(t.Lo) == nil || result.OrNull(t.Hi) == nil {
-		return nil
+		return
 	}
-	return &[2]float64{t.Lo, t.Hi}
+	lo, hi := t.Holding(c.Value)
+	c.CI95 = &[2]float64{lo, hi}
+	if !posterior {
+		c.Estimate, c.EstimateCI95 = result.OrNull(t.Center), &[2]float64{t.Lo, t.Hi}
+	}
 }
 
 // utilisation is 1e6/coefficient for seconds-like terms (spec#utilisation).
@@ -164,6 +170,9 @@ func Confidence(s *estimate.Solved, tags []ridge.Identification, o *options.Opti
 		return nil
 	case s.Censored != nil:
 		c := bootstrap.Blocks(bootstrap.OfIntervals(s.Train, s.Weights, *s.Censored, s.Opt), tags, s.Opt, opt)
+		return &c
+	case s.Opt.Precision != nil:
+		c := bootstrap.Posterior(s.Train, s.Fit, s.Opt, opt)
 		return &c
 	}
 	c := bootstrap.Rows(s.Train, s.Fit, tags, s.Opt, opt)

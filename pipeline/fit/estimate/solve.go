@@ -45,13 +45,26 @@ func (s *Solved) SolveRelative(variant int, sel *cv.Selection, refitAll bool) er
 	if err != nil {
 		return err
 	}
-	p, err := ridge.Reweight(s.Train, s.Weights, ls, s.Opt)
-	if err != nil {
+	if s.Fit, s.Polish, err = Published(s.Train, s.Weights, ls, s.Opt); err != nil {
 		return err
 	}
-	s.Polish, s.Fit = &p, p.Best()
 	s.Pred = gram.Predict(s.Data, s.Fit.Beta)
 	return nil
+}
+
+// Published is what a least-squares fit with weights w becomes: the posterior mean with
+// a prior of known precision (spec#posterior), else the fit after the reweighting passes
+// (spec#reweighting) with how they went.
+func Published(d *gram.Data, w []float64, ls ridge.Fit, o ridge.Options) (ridge.Fit, *ridge.Polish, error) {
+	if o.Precision != nil {
+		fit, err := cells.PosteriorMean(d, ls, o)
+		return fit, nil, err
+	}
+	p, err := ridge.Reweight(d, w, ls, o)
+	if err != nil {
+		return ls, nil, err
+	}
+	return p.Best(), &p, nil
 }
 
 // solveFrozen is the frozen recipe on the training rows.

@@ -22,7 +22,7 @@ const (
 // Interval is what the rows say about one true coefficient.
 type Interval struct {
 	Lo, Hi float64 // NaN when Method is FromNothing
-	Center float64 // the estimate it is built around, before signs; NaN as above
+	Center float64 // the estimate it is built around; NaN as above
 	SE     float64 // its standard error; NaN as above
 	Method string
 }
@@ -33,6 +33,7 @@ type Confidence struct {
 	Covariance []float64 // P x P, of the coefficients; 0 for terms without rows
 	JackSE     []float64 // standard error over configurations left out; NaN below three
 	Blocks     int
+	Posterior  bool // the intervals are of the published values, not of an estimate of their own
 }
 
 // Rows builds intervals for the true coefficients behind a fit.
@@ -87,7 +88,7 @@ func Blocks(blocks []BlockGram, tags []ridge.Identification, o ridge.Options, c 
 			t.set(fromConfigs, t.Center, out.JackSE[j], student)
 		}
 		if !o.IsFree(j) {
-			t.Lo, t.Hi = math.Max(t.Lo, 0), math.Max(t.Hi, 0)
+			t.Lo, t.Hi, t.Center = math.Max(t.Lo, 0), math.Max(t.Hi, 0), math.Max(t.Center, 0)
 		}
 	}
 	return out
@@ -113,4 +114,10 @@ func blockConfigs(blocks []BlockGram) []int32 {
 		labels = append(labels, b.Config)
 	}
 	return gram.Distinct(labels)
+}
+
+// Holding is the interval widened to hold a value: still at least as likely to hold the
+// truth, for a reader who is given the value (spec#value-interval).
+func (t Interval) Holding(value float64) (lo, hi float64) {
+	return math.Min(t.Lo, value), math.Max(t.Hi, value)
 }

@@ -17,7 +17,8 @@ import (
 
 // TestEvalIntervalCoverage plants coefficients in 1,000 data sets of serially
 // correlated rows, runs the whole route (selection, fit, reweighting, intervals)
-// and counts how often the 95 % interval of each identified term holds the truth.
+// and counts how often the 95 % interval of each identified term holds the truth, and
+// how often the one printed with the published value does.
 func TestEvalIntervalCoverage(t *testing.T) {
 	if os.Getenv("BLIS_TRAIN_EVAL") != "1" {
 		t.Skip("slow evaluation: set BLIS_TRAIN_EVAL=1")
@@ -32,9 +33,46 @@ func TestEvalIntervalCoverage(t *testing.T) {
 	}
 }
 
+// TestEvalPosteriorCoverage draws the truth from the prior, fits few and many rows with it
+// and counts how often the interval of the published value holds the truth.
+func TestEvalPosteriorCoverage(t *testing.T) {
+	if os.Getenv("BLIS_TRAIN_EVAL") != "1" {
+		t.Skip("slow evaluation: set BLIS_TRAIN_EVAL=1")
+	}
+	for _, rows := range []int{150, 600, 2000} {
+		c := posteriorCoverage(t, rows, 400)
+		c.print(ridgetest.Shape{Configs: 1, Rows: rows, Noise: .05, Memory: .6})
+		c.check(t)
+	}
+}
+
+// posteriorCoverage counts over data sets of one configuration whose truth is drawn from
+// the prior.
+func posteriorCoverage(t *testing.T, rows, sets int) *covered {
+	var c covered
+	var mu sync.Mutex
+	par.Each(2, sets, func(_, k int) {
+		s := ridgetest.PlantDrawn(uint64(k)+1, ridgetest.Shape{Configs: 1, Rows: rows, Noise: .05, Memory: .6}, 0.2)
+		s.O.Workers = 1
+		fit := posteriorMean(t, s)
+		conf := bootstrap.Posterior(s.D, fit, s.O, bootstrap.DefaultOptions())
+		mu.Lock()
+		defer mu.Unlock()
+		tags := make([]ridge.Identification, ridgetest.NumColumns)
+		for j := range tags {
+			tags[j] = ridge.IdentifiedWithin
+			if s.Beta[j] == 0 { // no column: nothing to hold
+				tags[j] = ridge.PriorOnly
+			}
+		}
+		c.count(s, fit, conf, tags)
+	})
+	return &c
+}
+
 type covered struct {
-	sets, hits, tagged, between [ridgetest.NumColumns]int
-	width                       [ridgetest.NumColumns]float64
+	sets, hits, published, outside, tagged, between [ridgetest.NumColumns]int
+	width                                           [ridgetest.NumColumns]float64
 }
 
 func coverage(t *testing.T, p ridgetest.Shape, sets int) *covered {
@@ -43,16 +81,34 @@ func coverage(t *testing.T, p ridgetest.Shape, sets int) *covered {
 	par.Each(2, sets, func(_, k int) {
 		s := ridgetest.Plant(uint64(k)+1, p)
 		s.O.Workers = 1
-		conf, tags := intervals(t, s)
+		fit := fitted(t, s)
+		conf, tags := intervals(s, fit)
 		mu.Lock()
 		defer mu.Unlock()
-		c.count(s, conf, tags)
+		c.count(s, fit, conf, tags)
 	})
 	return &c
 }
 
-// intervals is the whole route from rows to intervals.
-func intervals(t *testing.T, s ridgetest.Planted) (bootstrap.Confidence, []ridge.Identification) {
+// posteriorMean is the route of a fit with a prior.
+func posteriorMean(t *testing.T, s ridgetest.Planted) ridge.Fit {
+	sel, err := cv.Select(s.D, s.O)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ls, err := ridge.FitRows(s.D, cells.Weights(s.D, s.O), nil, sel[0].Lambda, s.O)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fit, err := cells.PosteriorMean(s.D, ls, s.O)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fit
+}
+
+// fitted is the whole route from rows to published values.
+func fitted(t *testing.T, s ridgetest.Planted) ridge.Fit {
 	sel, err := cv.Select(s.D, s.O)
 	if err != nil {
 		t.Fatal(err)
@@ -66,14 +122,18 @@ func intervals(t *testing.T, s ridgetest.Planted) (bootstrap.Confidence, []ridge
 	if err != nil {
 		t.Fatal(err)
 	}
-	tags := ridge.Identify(ridge.WithinVariation(s.D, w))
-	return bootstrap.Rows(s.D, polish.Best(), tags, s.O, bootstrap.DefaultOptions()), tags
+	return polish.Best()
 }
 
-func (c *covered) count(s ridgetest.Planted, conf bootstrap.Confidence, tags []ridge.Identification) {
+func intervals(s ridgetest.Planted, fit ridge.Fit) (bootstrap.Confidence, []ridge.Identification) {
+	tags := ridge.Identify(ridge.WithinVariation(s.D, cells.Weights(s.D, s.O)))
+	return bootstrap.Rows(s.D, fit, tags, s.O, bootstrap.DefaultOptions()), tags
+}
+
+func (c *covered) count(s ridgetest.Planted, fit ridge.Fit, conf bootstrap.Confidence, tags []ridge.Identification) {
 	for j, term := range conf.Terms {
 		c.sets[j]++
-		if tags[j] == ridge.IdentifiedWithin && term.Method == bootstrap.FromBlocks {
+		if tags[j] == ridge.IdentifiedWithin && term.Method != bootstrap.FromNothing {
 			c.tagged[j]++
 		}
 		if tags[j] == ridge.BetweenConfigs && term.Method != bootstrap.FromNothing {
@@ -82,40 +142,53 @@ func (c *covered) count(s ridgetest.Planted, conf bootstrap.Confidence, tags []r
 		if term.Lo <= s.Beta[j] && s.Beta[j] <= term.Hi {
 			c.hits[j]++
 		}
+		if lo, hi := term.Holding(fit.Beta[j]); lo <= s.Beta[j] && s.Beta[j] <= hi {
+			c.published[j]++
+		}
+		if fit.Beta[j] < term.Lo || fit.Beta[j] > term.Hi {
+			c.outside[j]++
+		}
 		if s.Beta[j] != 0 {
 			c.width[j] += (term.Hi - term.Lo) / s.Beta[j]
 		}
 	}
 }
 
-func (c *covered) share(j int) float64 { return float64(c.hits[j]) / float64(c.sets[j]) }
+func (c *covered) share(hits, j int) float64 { return float64(hits) / float64(c.sets[j]) }
 
 func (c *covered) print(p ridgetest.Shape) {
 	fmt.Printf("coverage: %d configurations x %d rows, noise %g, memory %g\n", p.Configs, p.Rows, p.Noise, p.Memory)
 	for j := range ridgetest.NumColumns {
-		fmt.Printf("  term %2d: within in %4d of %d sets, covered %.3f, mean width %.3g of the truth\n",
-			j+1, c.tagged[j], c.sets[j], c.share(j), c.width[j]/float64(c.sets[j]))
+		fmt.Printf("  term %2d: within in %4d of %d sets, truth held %.3f, by the interval printed with the value %.3f, value outside %.3f, "+
+			"mean width %.3g of the truth\n", j+1, c.tagged[j], c.sets[j], c.share(c.hits[j], j), c.share(c.published[j], j),
+			c.share(c.outside[j], j), c.width[j]/float64(c.sets[j]))
 	}
 }
 
 func (c *covered) check(t *testing.T) {
-	var sum float64
-	n := 0
-	for j := range ridgetest.NumColumns {
-		if c.tagged[j] < c.sets[j] {
-			if c.between[j] == c.sets[j] && c.share(j) < 0.92 {
-				t.Errorf("term %d, between configurations: covered in %.3f, want at least 0.92", j+1, c.share(j))
+	for _, of := range []struct {
+		name string
+		hits [ridgetest.NumColumns]int
+	}{{"the estimate", c.hits}, {"the published value", c.published}} {
+		var sum float64
+		n := 0
+		for j := range ridgetest.NumColumns {
+			share := c.share(of.hits[j], j)
+			if c.tagged[j] < c.sets[j] {
+				if c.between[j] == c.sets[j] && share < 0.92 {
+					t.Errorf("term %d, between configurations, %s: covered in %.3f, want at least 0.92", j+1, of.name, share)
+				}
+				continue
 			}
-			continue
+			sum, n = sum+share, n+1
+			if share < 0.92 || share > 0.99 {
+				t.Errorf("term %d, %s: covered in %.3f, want 0.92..0.99", j+1, of.name, share)
+			}
 		}
-		sum, n = sum+c.share(j), n+1
-		if c.share(j) < 0.92 || c.share(j) > 0.98 {
-			t.Errorf("term %d: covered in %.3f, want 0.92..0.98", j+1, c.share(j))
+		fmt.Printf("  interval of %s: mean over %d identified terms %.4f\n", of.name, n, sum/float64(n))
+		if m := sum / float64(n); n == 0 || math.IsNaN(m) || m < 0.93 || m > 0.97 {
+			t.Errorf("%s: mean over terms %.4f, want 0.93..0.97", of.name, m)
 		}
-	}
-	fmt.Printf("  mean over %d identified terms %.4f\n", n, sum/float64(n))
-	if m := sum / float64(n); n == 0 || math.IsNaN(m) || m < 0.935 || m > 0.965 {
-		t.Errorf("mean over terms %.4f, want 0.935..0.965", m)
 	}
 }
 
@@ -125,7 +198,8 @@ func TestIntervalsHoldTheTruth(t *testing.T) {
 	hits, all := 0, 0
 	for seed := range uint64(12) {
 		s := ridgetest.Plant(100+seed, ridgetest.Shape{Configs: 3, Rows: 400, Noise: .05, Memory: .4})
-		conf, tags := intervals(t, s)
+		fit := fitted(t, s)
+		conf, tags := intervals(s, fit)
 		for j, term := range conf.Terms {
 			if tags[j] == ridge.IdentifiedWithin && term.Method == bootstrap.FromBlocks {
 				all++

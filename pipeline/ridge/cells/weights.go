@@ -1,6 +1,7 @@
 package cells
 
 import (
+	"fmt"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"math"
@@ -141,4 +142,21 @@ func PredictionWeights(d *gram.Data, beta []float64, o ridge.Options) []float64 
 	}
 	balanceRows(d, o.MinCellRows, w, mass)
 	return w
+}
+
+// posteriorPasses are enough for predictions and their weights to agree.
+const posteriorPasses = 3
+
+// PosteriorMean is the fit with a prior at a fit's lambda whose weights come from its own
+// predictions: the mean of the coefficients after these rows. Weights that contain the
+// target would pull it toward rows that came out short.
+func PosteriorMean(d *gram.Data, fit ridge.Fit, o ridge.Options) (ridge.Fit, error) {
+	for range posteriorPasses {
+		next, err := ridge.FitRows(d, PredictionWeights(d, fit.Beta, o), nil, fit.Lambda, o)
+		if err != nil {
+			return fit, fmt.Errorf("posterior mean: %w", err)
+		}
+		fit = next
+	}
+	return fit, nil
 }

@@ -44,12 +44,48 @@ const (
 // drift, work comes in bursts, and the noise is an AR(1) process with the given
 // memory. E[y | x] = x.beta exactly.
 func Plant(seed uint64, p Shape) Planted {
-	rng := rand.New(rand.NewPCG(seed, 1))
-	out := Planted{
-		D:    &gram.Data{P: NumColumns},
-		O:    ridge.DefaultOptions(NumColumns),
-		Beta: []float64{1.6e6, 2.2e6, 1.25e6, 1.8e6, 1.4e6, 3200, 260, 300, 900, 0, 410},
+	return plant(rand.New(rand.NewPCG(seed, 1)), typical(), p)
+}
+
+func typical() []float64 {
+	return []float64{1.6e6, 2.2e6, 1.25e6, 1.8e6, 1.4e6, 3200, 260, 300, 900, 0, 410}
+}
+
+// PlantDrawn is Plant with coefficients drawn from a prior that the options carry: normal
+// about the typical ones, each with the given relative standard deviation and half of it
+// in common.
+func PlantDrawn(seed uint64, p Shape, sd float64) Planted {
+	rng := rand.New(rand.NewPCG(seed, 2))
+	mean := typical()
+	beta, precision := make([]float64, NumColumns), make([]float64, NumColumns*NumColumns)
+	common, n := rng.NormFloat64(), 0.0
+	for _, b := range mean {
+		if b > 0 {
+			n++
+		}
 	}
+	for j, b := range mean {
+		if b == 0 {
+			precision[j*NumColumns+j] = 1
+			continue
+		}
+		beta[j] = b * (1 + sd*(common+rng.NormFloat64())/math.Sqrt2)
+		for k, c := range mean { // the covariance of the relative errors is sd^2/2 (I + 11')
+			if c > 0 {
+				precision[j*NumColumns+k] = -1 / (n + 1) / (sd * sd / 2 * b * c)
+			}
+		}
+		precision[j*NumColumns+j] += 1 / (sd * sd / 2 * b * b)
+	}
+	out := plant(rng, beta, p)
+	out.O.Prior, out.O.Precision = mean, precision
+	out.O.Lambdas = []float64{1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3}
+	return out
+}
+
+// plant simulates rows of the coefficients.
+func plant(rng *rand.Rand, beta []float64, p Shape) Planted {
+	out := Planted{D: &gram.Data{P: NumColumns}, O: ridge.DefaultOptions(NumColumns), Beta: beta}
 	out.O.Penalty[colMix], out.O.Penalty[ColRare], out.O.Penalty[ColShape] = 10, 10, 100
 	if p.Configs > 1 {
 		out.O.Penalty[ColConstant] = 100
