@@ -89,7 +89,8 @@ func showFit(con *console, doc *result.Fit) {
 	con.table("step-time errors on the hold-out", table.Row{"run", "regime", "rows", "MAPE", "constant", "floor", "skill", "bias"},
 		cellRows(doc))
 	con.table("leave one configuration out", table.Row{"configuration", "rows", "MAPE", "constant", "frozen 1.0", "bias"}, locoRows(doc.Beta))
-	con.table("delays", table.Row{"target", "rows", "inside", "informative", "MAPE", "WAPE", "10 s windows", "constant", "replay"},
+	con.table("delays", table.Row{"target", "rows", "inside", "informative", "MAPE", "constant", "WAPE", "10 s windows",
+		"their constant", "replay"},
 		alphaRows(doc))
 	con.table("other parameterisations", table.Row{"model", "hold-out MAPE", "bias", "leave-one-out median", "worst"}, modelRows(doc))
 	con.show("amendments of the specification, each tried alone", table.Row{"amendment", "model", "trigger", "value", "from",

@@ -142,11 +142,12 @@ func alphaRows(doc *result.Fit) []table.Row {
 		switch {
 		case m.Interval != nil:
 			i := m.Interval
-			out = append(out, table.Row{m.Target, i.Rows, share(i.InsideShare), i.InformativeRows, "-", share(i.ExactWAPE), "-", "-", m.Replay})
+			out = append(out, table.Row{m.Target, i.Rows, share(i.InsideShare), i.InformativeRows, "-", "-", share(i.ExactWAPE), "-", "-",
+				m.Replay})
 		case m.TargetErrors != nil:
 			e := m.TargetErrors
-			out = append(out, table.Row{m.Target, e.Rows, "-", "-", share(e.MAPE), share(e.WAPE), share(e.MAPEWindow10s), share(e.MAPEConst),
-				m.Replay})
+			out = append(out, table.Row{m.Target, e.Rows, "-", "-", share(e.MAPE), share(e.MAPEConst), share(e.WAPE),
+				share(e.MAPEWindow10s), share(e.ConstWindow), m.Replay})
 		}
 	}
 	return out

@@ -156,19 +156,20 @@ func alphaTables(f *result.Fit) []page.Block {
 func alphaCols(first string) []page.Column {
 	return []page.Column{{Head: first}, {Head: "Rows", Num: true}, {Head: "Inside interval", Num: true}, {Head: "Informative", Num: true},
 		{Head: "Median width", Unit: "ms", Num: true},
-		{Head: "Median prediction", Unit: "ms", Num: true}, {Head: "MAPE", Num: true}, {Head: "WAPE", Num: true},
-		{Head: "MAPE of 10 s means", Num: true}, {Head: "Constant", Num: true}}
+		{Head: "Median prediction", Unit: "ms", Num: true}, {Head: "MAPE", Num: true},
+		{Head: "Constant", Num: true, Help: "MAPE of the best constant"}, {Head: "WAPE", Num: true}, {Head: "MAPE of 10 s means", Num: true},
+		{Head: "Constant", Num: true, Help: "MAPE of the best constant of 10-second means"}}
 }
 
 func alphaCells(target string, i *result.IntervalErrors, e *result.TargetErrors) []page.Cell {
 	switch {
 	case i != nil:
 		return []page.Cell{page.Plain(target), page.Count(i.Rows), page.Percent(i.InsideShare), page.Count(i.InformativeRows),
-			page.Millis(i.MedianWidthUs), page.Millis(i.MedianPredUs), page.Number(nil), page.Percent(i.ExactWAPE), page.Number(nil),
-			page.Number(nil)}
+			page.Millis(i.MedianWidthUs), page.Millis(i.MedianPredUs), page.Number(nil), page.Number(nil), page.Percent(i.ExactWAPE),
+			page.Number(nil), page.Number(nil)}
 	case e != nil:
 		return []page.Cell{page.Plain(target), page.Count(e.Rows), page.Number(nil), page.Number(nil), page.Number(nil), page.Number(nil),
-			page.Percent(e.MAPE), page.Percent(e.WAPE), page.Percent(e.MAPEWindow10s), page.Percent(e.MAPEConst)}
+			page.Percent(e.MAPE), page.Percent(e.MAPEConst), page.Percent(e.WAPE), page.Percent(e.MAPEWindow10s), page.Percent(e.ConstWindow)}
 	}
 	return nil
 }
