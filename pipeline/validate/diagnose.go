@@ -49,7 +49,7 @@ func diagnose(s *scope, gates []string, lag *candidate) result.Diagnosis {
 		d.Sentence = fmt.Sprintf("fewer than %d rows: nothing can be said", rareSteps)
 		return d
 	}
-	if outside, slot := s.unseen(set); outside > unseenLoss {
+	if outside, slot := s.unseen(set); outside > unseenLoss && s.knownDevice(set) {
 		d.Cause, d.Figure, d.Term, d.Evidence = result.CauseUnseenRegime, "residuals", set.Beta[slot].Name, &outside
 		d.Sentence = fmt.Sprintf("%.0f %% of the error lies in steps outside the range that %s was trained on: add such load to the fit",
 			100*outside, d.Term)
@@ -58,7 +58,7 @@ func diagnose(s *scope, gates []string, lag *candidate) result.Diagnosis {
 	tried := []*candidate{lag, s.driftCandidate(r, total), s.hardwareCandidate(r, total), s.termCandidate(set, r, total)}
 	best := bestCandidate(tried, r.constantLoss())
 	if best == nil {
-		d.Sentence = ruledOut(tried)
+		d.Sentence = ruledOut(tried, r.constantLoss())
 		return d
 	}
 	d.Cause, d.Figure, d.Regime, d.Term = best.cause, best.figure, best.regime, best.term
@@ -92,13 +92,19 @@ func (c *candidate) handicap() float64 {
 	return 0
 }
 
-// ruledOut lists what was tried and how little of the error it removes.
-func ruledOut(tried []*candidate) string {
+// ruledOut lists what was tried, how much of the error it removes, and where that is
+// less than a constant would.
+func ruledOut(tried []*candidate, constant float64) string {
 	var parts []string
 	for _, c := range tried {
-		if c != nil {
-			parts = append(parts, fmt.Sprintf("%s %.0f %%", c.change, 100*c.share))
+		if c == nil {
+			continue
 		}
+		part := fmt.Sprintf("%s %.0f %%", c.change, 100*c.share)
+		if c.share >= tellingShare && c.left >= constant {
+			part += " (a constant leaves less)"
+		}
+		parts = append(parts, part)
 	}
 	return "no single cause removes a quarter of the error and leaves less than a constant would; " +
 		"tried, and what it removes: " + strings.Join(parts, "; ")
@@ -153,6 +159,10 @@ func (s *scope) hardwareCandidate(r *residuals, total float64) *candidate {
 	loss := left.loss(b, rest)
 	c := &candidate{cause: result.CauseHardware, figure: "pred_vs_measured", share: 1 - loss/total, left: loss, evidence: 1 + b}
 	c.premise = "the hardware is not the one that run.yaml names, or its figures are wrong"
+	if !s.knownDevice(s.runs[0].set) {
+		c.premise = fmt.Sprintf("the hardware is not the %s that run.yaml names, or its coefficients, of which the fit saw none, are others",
+			s.runs[0].dep.Hardware.Name)
+	}
 	c.change = fmt.Sprintf("other hardware, terms on prompts times %.2f and the others times %.2f,", 1+a, 1+b)
 	return c
 }
@@ -374,6 +384,13 @@ func (s *scope) unseen(set *coeff.Set) (float64, int) {
 		return 0, slot
 	}
 	return outside / total, slot
+}
+
+// knownDevice reports whether the fit saw the hardware of the scope: only then do the
+// trained ranges, which are times on that hardware, say what it saw.
+func (s *scope) knownDevice(set *coeff.Set) bool {
+	device := s.runs[0].dep.Hardware.Name
+	return len(set.Configs) == 0 || slices.ContainsFunc(set.Configs, func(c coeff.Config) bool { return c.Deployment.Hardware.Name == device })
 }
 
 // drift is the factor farthest from its run's median, and the largest swing.

@@ -51,13 +51,17 @@ func extracted(t *testing.T, set string) (string, *result.Extract) {
 
 func fitted(t *testing.T, out string, ext *result.Extract, split float64) *result.Fit {
 	t.Helper()
-	o := fit.DefaultOptions()
-	o.Split, o.Bootstraps, o.Models = split, fit.MinBootstraps, []string{}
-	f, err := pipeline.FitTables(context.Background(), out, ext, o, result.Header{}, nil)
+	f, err := fittedOf(out, ext, split)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return f
+}
+
+func fittedOf(out string, ext *result.Extract, split float64) (*result.Fit, error) {
+	o := fit.DefaultOptions()
+	o.Split, o.Bootstraps, o.Models = split, fit.MinBootstraps, []string{}
+	return pipeline.FitTables(context.Background(), out, ext, o, result.Header{}, nil)
 }
 
 // TestEvalRealReplay prints, per run of the real CPU recordings, what the replay

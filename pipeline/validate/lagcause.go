@@ -3,9 +3,11 @@ package validate
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/validate/replay"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -16,7 +18,6 @@ func (j *job) lagCandidate(s *scope) *candidate {
 	if j.set.BetaTarget != rows.Cadence {
 		return nil
 	}
-	const lags = 3
 	var loss [lags]float64
 	used := -1
 	for _, t := range s.runs {
@@ -46,39 +47,51 @@ func (j *job) lagCandidate(s *scope) *candidate {
 	return c
 }
 
-// lagLosses are the sums of the relative errors of a run's judged rows at lags 0, 1, 2.
-func (j *job) lagLosses(t *judgedRun) (loss [3]float64, ok bool) {
-	for i := range j.sources {
-		if j.all[i] != t {
-			continue
-		}
-		run, dep, err := j.sources[i].Load()
-		if err != nil {
-			return loss, false
-		}
-		sp, err := features.New(t.set.SpecVersion, dep)
-		if err != nil {
-			return loss, false
-		}
-		steps, err := rows.Rebuild(run, dep, t.set.SpecVersion)
-		if err != nil {
-			return loss, false
-		}
-		for lag := range loss {
-			o := rows.BetaOptions{Target: t.set.BetaTarget, Lag: lag, Gamma: t.set.Gamma, Split: j.o.Split, Saturated: t.spans()}
-			b, err := steps.Beta(sp, o)
-			if err != nil {
-				return loss, false
-			}
-			x := b.Reader()
-			for k := range b.Kept {
-				if t.training && !b.HoldOut[k] {
-					continue
-				}
+// lagLosses are the sums of the relative errors of a run's judged rows at each lag.
+func (j *job) lagLosses(t *judgedRun) (loss [lags]float64, ok bool) {
+	steps, err := j.rebuilt(t)
+	if err != nil {
+		return loss, false
+	}
+	sp, err := features.New(t.set.SpecVersion, t.dep)
+	if err != nil {
+		return loss, false
+	}
+	err = t.atLags(steps, sp, j.o, func(lag int, b *rows.Table) bool {
+		x := b.Reader()
+		for k := range b.Kept {
+			if !t.training || b.HoldOut[k] {
 				loss[lag] += math.Abs(b.Y[k]-t.set.Predict(x.Row(k))) / math.Max(b.Y[k], leastUs)
 			}
 		}
-		return loss, true
+		return true
+	})
+	return loss, err == nil
+}
+
+// rebuilt loads the run again with its batches.
+func (j *job) rebuilt(t *judgedRun) (*rows.Steps, error) {
+	run, dep, err := j.sources[slices.Index(j.all, t)].Load()
+	if err != nil {
+		return nil, err
 	}
-	return loss, false
+	return rows.Rebuild(run, dep, t.set.SpecVersion)
+}
+
+// lagOfBatches is the lag at which a replay forms the recorded batches, where the one
+// used does not and the other way of scheduling does, with the share it reproduces.
+func (j *job) lagOfBatches(t *judgedRun) (lag int, share float64, ok bool) {
+	steps, err := j.rebuilt(t)
+	if err != nil {
+		return 0, 0, false
+	}
+	async := t.lag.lag == 0
+	same, err := replay.IdenticalBatches(steps.Run, t.dep, steps, async)
+	if err != nil || same == nil || *same < sameBatches {
+		return 0, 0, false
+	}
+	if async {
+		lag = 1
+	}
+	return lag, *same, true
 }

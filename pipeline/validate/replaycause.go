@@ -30,6 +30,12 @@ func (j *job) diagnoseReplay(v *result.Validation, t *judgedRun, scopeName strin
 		tried = append(tried, "the KV cache is the recorded one")
 	}
 	if t.identical != nil {
+		if lag, share, ok := j.lagOfBatches(t); *t.identical < sameBatches && ok {
+			d.Cause, d.Evidence = result.CauseLag, &share
+			d.Sentence = fmt.Sprintf("steps are joined to the wrong batches: with a lag of %d in place of %d the simulator forms %.0f %% of the "+
+				"recorded batches as they were, not %.0f %%", lag, t.lag.lag, 100*share, 100**t.identical)
+			return d
+		}
 		if *t.identical < sameBatches {
 			d.Cause, d.Evidence = result.CauseScheduler, t.identical
 			d.Sentence = fmt.Sprintf("the simulator forms %.0f %% of the recorded batches as they were: compare max_num_seqs, "+

@@ -121,20 +121,38 @@ func (t *judgedRun) measureLag(steps *rows.Steps, sp *features.Space, set *coeff
 		return nil
 	}
 	var mapes []float64
-	for lag := 0; lag <= 2; lag++ {
-		b, err := steps.Beta(sp, rows.BetaOptions{Target: set.BetaTarget, Lag: lag, Gamma: set.Gamma, Split: o.Split})
-		if err != nil {
-			return err
-		}
+	err := t.atLags(steps, sp, o, func(_ int, b *rows.Table) bool {
 		mape, n := prefillMAPE(b, set)
 		if n < evidenceRows {
-			return nil
+			return false
 		}
 		mapes = append(mapes, mape)
+		return true
+	})
+	if err != nil || len(mapes) < lags {
+		return err
 	}
 	order := stat.Order(mapes)
 	if mapes[order[0]] <= lagMargin*mapes[order[1]] {
 		t.lag = runLag{order[0], true}
+	}
+	return nil
+}
+
+// lags are how many of them may be meant: 0, 1 and 2.
+const lags = 3
+
+// atLags joins the steps at every lag until use says no.
+func (t *judgedRun) atLags(steps *rows.Steps, sp *features.Space, o *Options, use func(lag int, b *rows.Table) bool) error {
+	for lag := range lags {
+		b, err := steps.Beta(sp, rows.BetaOptions{Target: t.set.BetaTarget, Lag: lag, Gamma: t.set.Gamma, Split: o.Split,
+			Saturated: t.spans()})
+		if err != nil {
+			return err
+		}
+		if !use(lag, b) {
+			return nil
+		}
 	}
 	return nil
 }

@@ -1,0 +1,220 @@
+package validate_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"text/tabwriter"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// breakage is one thing done to a run or to the coefficients fitted to it, the purpose that
+// must fail, and the cause that may be named; otherwise it must be unknown.
+type breakage struct {
+	run, what string
+	pooled    bool // coefficients of all runs together, else of this one
+	purpose   string
+	cause     string
+	mentions  string // what the sentence or the term says when the cause is named
+	set       func(*coeff.Set)
+	dep       func(*deploy.Deployment)
+	record    func(*trace.Run)
+}
+
+// brokenOnPurpose are twenty breakages of the composed runs.
+func brokenOnPurpose(sets map[string]*coeff.Set, fits map[string]*result.Fit) []breakage {
+	var all []breakage
+	for k, run := range []string{"a100-llama-3.1-8b-tp1", "h100-llama-3.1-8b-tp1", "h100-qwen2.5-14b-tp2", "b200-codellama-34b-tp1"} {
+		all = append(all, termTimes3(run, heaviest(sets[run].SpecVersion, fits[run], k%2)))
+	}
+	for _, run := range []string{"a100-llama-3.1-8b-tp1", "h100-qwen2.5-14b-tp2", "a100-qwen2.5-14b-tp1", "h100-mixtral-8x7b-tp2"} {
+		all = append(all, otherLag(run, sets[run].PipelineLag[run].Lag))
+	}
+	for _, run := range []string{"h100-codellama-34b-tp1", "h100-codellama-34b-tp2"} { // the two that fill their cache
+		all = append(all, halfTheBlocks(run, false), halfTheBlocks(run, true))
+	}
+	for k, d := range [][2]string{{"a100-llama-3.1-8b-tp1", "H100"}, {"h100-llama-2-70b-tp4", "A100"}, {"h100-qwen2.5-14b-tp1", "B200"},
+		{"b200-llama-3.1-8b-tp1", "A100"}} {
+		all = append(all, otherDevice(d[0], d[1], k%2 == 1))
+	}
+	for _, run := range []string{"a100-qwen2.5-14b-tp1", "h100-llama-3.1-8b-tp1", "b200-llama-2-70b-tp2", "h100-codellama-34b-tp1"} {
+		all = append(all, shuffled(run))
+	}
+	return all
+}
+
+// heaviest is the name of the time-like term with the rank-th largest share of the prediction.
+func heaviest(version features.Version, f *result.Fit, rank int) string {
+	var names []string
+	var shares []float64
+	for j, feature := range features.BetaFeatures(version) {
+		if c := f.Beta.Coefficients[j]; feature.IsTime() && c.Share != nil && c.Identified == coeff.Within {
+			names, shares = append(names, c.Name), append(shares, -*c.Share)
+		}
+	}
+	return names[stat.Order(shares)[rank]]
+}
+
+func termTimes3(run, term string) breakage {
+	return breakage{run: run, what: term + " x3", purpose: coeff.PurposeSteps, cause: result.CauseModelError, mentions: term,
+		set: func(s *coeff.Set) {
+			for j := range s.Beta {
+				if s.Beta[j].Name == term {
+					s.Beta[j].Value *= 3
+				}
+			}
+		}}
+}
+
+// otherLag breaks the steps, and where those hardly mix prompts in only the replay.
+func otherLag(run string, lag int) breakage {
+	purpose := coeff.PurposeSteps
+	if run == "h100-mixtral-8x7b-tp2" {
+		purpose = coeff.PurposeReplay
+	}
+	return breakage{run: run, what: fmt.Sprintf("lag %d for %d", 1-lag, lag), purpose: purpose, cause: result.CauseLag,
+		mentions: fmt.Sprintf("a lag of %d", lag),
+		set:      func(s *coeff.Set) { s.PipelineLag = map[string]coeff.RunLag{run: {Lag: 1 - lag, Measured: true}} }}
+}
+
+func halfTheBlocks(run string, pooled bool) breakage {
+	return breakage{run: run, pooled: pooled, what: "KV blocks x0.5", purpose: coeff.PurposeReplay, cause: result.CauseScheduler,
+		mentions: "KV blocks",
+		dep:      func(d *deploy.Deployment) { d.Engine.KVBlocksGPU = trace.Some(d.Engine.KVBlocksGPU.V / 2) }}
+}
+
+func otherDevice(run, device string, pooled bool) breakage {
+	return breakage{run: run, pooled: pooled, what: "device " + device, purpose: coeff.PurposeSteps, cause: result.CauseHardware,
+		mentions: "hardware",
+		dep:      func(d *deploy.Deployment) { d.Hardware, _ = deploy.Datasheet(device) }}
+}
+
+// shuffled deals the intervals between steps out at random: nothing the tool knows is the cause.
+func shuffled(run string) breakage {
+	return breakage{run: run, what: "targets shuffled", purpose: coeff.PurposeSteps,
+		record: func(r *trace.Run) {
+			rng := rand.New(rand.NewPCG(7, 7))
+			gaps := make([]int64, 0, len(r.Steps))
+			for i := 1; i < len(r.Steps); i++ {
+				gaps = append(gaps, r.Steps[i].TsStartNs-r.Steps[i-1].TsStartNs)
+			}
+			rng.Shuffle(len(gaps), func(a, b int) { gaps[a], gaps[b] = gaps[b], gaps[a] })
+			for i, at := 1, r.Steps[0].TsStartNs; i < len(r.Steps); i++ {
+				at += gaps[i-1]
+				r.Steps[i].TsEndNs += at - r.Steps[i].TsStartNs
+				r.Steps[i].TsStartNs = at
+			}
+		}}
+}
+
+// TestEvalBrokenOnPurpose fits composed runs alone, breaks one thing and validates: the right
+// purpose fails, and the diagnosis names the cause or says unknown.
+func TestEvalBrokenOnPurpose(t *testing.T) {
+	needEval(t)
+	out, ext := extracted(t, "composed")
+	sets, fits := map[string]*coeff.Set{}, map[string]*result.Fit{}
+	deps := map[string]*deploy.Deployment{}
+	var err error
+	for i, run := range ext.Runs {
+		one := *ext
+		one.Runs = ext.Runs[i : i+1]
+		f := fitted(t, out, &one, 0.8)
+		if sets[run.ID], err = export.Native(f, nil); err != nil {
+			t.Fatal(err)
+		}
+		fits[run.ID], deps[run.ID] = f, run.Deployment
+	}
+	fits[""] = fitted(t, out, ext, 0.8)
+	if sets[""], err = export.Native(fits[""], nil); err != nil {
+		t.Fatal(err)
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "run\tcoefficients\tbroken\tmust fail\tsteps\treplay\tcause named\t\tsentence\tfailed gates")
+	right := 0
+	cases := brokenOnPurpose(sets, fits)
+	for _, b := range cases {
+		of := b.run
+		if b.pooled {
+			of = ""
+		}
+		v := b.validate(t, out, sets[of], fits[of], deps[b.run])
+		ok := b.judge(v)
+		right += count(ok)
+		cause, sentence := "-", ""
+		if len(v.Diagnoses) > 0 {
+			cause, sentence = v.Diagnoses[0].Cause, v.Diagnoses[0].Sentence
+		}
+		whose := map[bool]string{true: "pooled", false: "its own"}[b.pooled]
+		fmt.Fprintln(w, strings.Join([]string{b.run, whose, b.what, b.purpose, v.VerdictFor(coeff.PurposeSteps, coeff.ScopeAll).Verdict,
+			v.VerdictFor(coeff.PurposeReplay, coeff.ScopeAll).Verdict, cause, map[bool]string{true: "right", false: "WRONG"}[ok], sentence,
+			strings.Join(failedNames(v), ",")}, "\t"))
+	}
+	w.Flush()
+	fmt.Printf("right: %d of %d\n", right, len(cases))
+	if right < len(cases) || len(cases) != 20 {
+		t.Errorf("got %d of %d right, want 20 of 20", right, len(cases))
+	}
+}
+
+func (b *breakage) validate(t *testing.T, out string, set *coeff.Set, f *result.Fit, dep *deploy.Deployment) *result.Validation {
+	t.Helper()
+	broken, d := *set, *dep
+	broken.Beta = slices.Clone(set.Beta)
+	if b.set != nil {
+		b.set(&broken)
+	}
+	if b.dep != nil {
+		b.dep(&d)
+	}
+	source := validate.Source{ID: b.run, Training: true, Load: func() (*trace.Run, *deploy.Deployment, error) {
+		run, err := table.ReadLean(table.RunDir(out, b.run))
+		if err == nil && b.record != nil {
+			b.record(run)
+		}
+		return run, &d, err
+	}}
+	v, err := validate.Run(context.Background(), &broken, f, []validate.Source{source}, validate.DefaultOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// judge: the purpose fails, one that fails through the replay alone leaves the steps
+// standing, and every diagnosis names the cause or none.
+func (b *breakage) judge(v *result.Validation) bool {
+	steps := v.VerdictFor(coeff.PurposeSteps, coeff.ScopeAll).Verdict
+	if v.VerdictFor(b.purpose, coeff.ScopeAll).Verdict != coeff.VerdictFail || len(v.Diagnoses) == 0 ||
+		b.purpose == coeff.PurposeReplay && steps != coeff.VerdictPass {
+		return false
+	}
+	for _, d := range v.Diagnoses {
+		if d.Cause != result.CauseUnknown && (d.Cause != b.cause || !strings.Contains(d.Sentence+" "+d.Term, b.mentions)) {
+			return false
+		}
+	}
+	return true
+}
+
+func failedNames(v *result.Validation) []string {
+	var out []string
+	for _, g := range v.Gates {
+		if g.Pass != nil && !*g.Pass && !slices.Contains(out, g.Name) {
+			out = append(out, g.Name)
+		}
+	}
+	return out
+}

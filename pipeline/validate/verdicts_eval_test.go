@@ -1,0 +1,159 @@
+package validate_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"text/tabwriter"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/result"
+)
+
+// TestEvalVerdicts prints the verdicts of the composed and the real runs for each purpose,
+// fitted together and every run alone, with the distances plain and drift-corrected, and
+// why a run does not pass.
+func TestEvalVerdicts(t *testing.T) {
+	needEval(t)
+	for _, set := range []struct {
+		name                 string
+		leastSteps, leastSim int
+	}{{"composed", 15, 13}, {"real_vllm_cpu", 0, 0}} {
+		out, ext := extracted(t, set.name)
+		for _, alone := range []bool{false, true} {
+			var all []*result.Validation
+			for i := range ext.Runs {
+				if !alone && i > 0 {
+					break
+				}
+				part := *ext
+				if alone {
+					part.Runs = ext.Runs[i : i+1]
+				}
+				all = append(all, validated(t, out, &part))
+			}
+			fmt.Printf("\n%s, %s\n", set.name, map[bool]string{false: "pooled", true: "each run alone"}[alone])
+			steps, sim, n := printVerdicts(all)
+			fmt.Printf("steps pass on %d, replay on %d of %d\n", steps, sim, n)
+			if steps < set.leastSteps || sim < set.leastSim {
+				t.Errorf("%s, alone %v: got steps %d, replay %d of %d, want at least %d and %d", set.name, alone, steps, sim, n, set.leastSteps,
+					set.leastSim)
+			}
+		}
+	}
+}
+
+// validated is the default fit and validation of extracted runs; nil where nothing can be
+// fitted.
+func validated(t *testing.T, out string, ext *result.Extract) *result.Validation {
+	t.Helper()
+	f, err := fittedOf(out, ext, 0.8)
+	if err != nil {
+		fmt.Printf("%s: %v\n", ext.Runs[0].ID, err)
+		return nil
+	}
+	v, err := pipeline.ValidateTables(context.Background(), out, ext, f, validate.DefaultOptions(), result.Header{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func printVerdicts(all []*result.Validation) (steps, sim, n int) {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "run\tsteps\treplay\twaits\ttransfer\tphase\tn\tTTFT plain\tdrift\tITL plain\tdrift\tE2E plain\tdrift\twhy")
+	for _, v := range all {
+		if v == nil {
+			continue
+		}
+		for i := range v.Configs {
+			c := &v.Configs[i]
+			n++
+			of := func(purpose string) string { return v.VerdictFor(purpose, c.Scope).Verdict }
+			steps += count(of(coeff.PurposeSteps) == coeff.VerdictPass)
+			sim += count(of(coeff.PurposeReplay) == coeff.VerdictPass)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s", strings.Join(c.Runs, ","), of(coeff.PurposeSteps), of(coeff.PurposeReplay),
+				of(coeff.PurposeWaits), of(coeff.PurposeTransfer))
+			for k, r := range judgedEntries(v, c) {
+				if k > 0 {
+					fmt.Fprint(w, "\t\t\t\t")
+				}
+				fmt.Fprintf(w, "\t%s\t%d\t%s", r.Phase+" "+r.Split.Kind, r.Requests, distances(r))
+				if k == 0 {
+					fmt.Fprintf(w, "\t%s", whyNot(v, c))
+				}
+				fmt.Fprintln(w)
+			}
+		}
+	}
+	w.Flush()
+	return steps, sim, n
+}
+
+func count(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// judgedEntries are the replays that decide for a configuration, else its first entry.
+func judgedEntries(v *result.Validation, c *result.ConfigErrors) []*result.ValidationRun {
+	var out []*result.ValidationRun
+	for i := range v.Runs {
+		r := &v.Runs[i]
+		if slices.Contains(c.Runs, r.ID) && r.Metrics != nil && (r.Sufficient || r.Split.Kind == result.SplitInSample) {
+			out = append(out, r)
+		}
+	}
+	if len(out) == 0 {
+		for i := range v.Runs {
+			if slices.Contains(c.Runs, v.Runs[i].ID) {
+				return []*result.ValidationRun{&v.Runs[i]}
+			}
+		}
+	}
+	return out
+}
+
+func distances(r *result.ValidationRun) string {
+	if r.Metrics == nil {
+		return "-\t-\t-\t-\t-\t-"
+	}
+	var cells []string
+	for k, m := range []*result.Metric{r.Metrics.TTFT, r.Metrics.ITL, r.Metrics.E2E} {
+		var d *result.Metric
+		if x := r.MetricsDrift; x != nil {
+			d = []*result.Metric{x.TTFT, x.ITL, x.E2E}[k]
+		}
+		cells = append(cells, distance(m), distance(d))
+	}
+	return strings.Join(cells, "\t")
+}
+
+// whyNot lists the failed gates of steps and replay with their values, what is missing, and
+// the diagnosis.
+func whyNot(v *result.Validation, c *result.ConfigErrors) string {
+	p := v.VerdictFor(coeff.PurposeReplay, c.Scope)
+	var parts []string
+	for _, g := range v.Gates {
+		if slices.Contains(p.Failed, g.Name+" of "+g.Scope) && g.Value != nil {
+			parts = append(parts, fmt.Sprintf("%s %.3g", g.Name, *g.Value))
+		}
+	}
+	if p.Verdict == coeff.VerdictInsufficient && len(p.Missing) > 0 {
+		parts = append(parts, p.Missing[0])
+	}
+	for _, d := range v.Diagnoses {
+		id, _, _ := strings.Cut(strings.TrimSuffix(d.Scope, " (in-sample)"), "/")
+		if d.Scope == c.Scope || slices.Contains(c.Runs, id) {
+			parts = append(parts, "["+d.Cause+"] "+d.Sentence)
+		}
+	}
+	return strings.Join(parts, "; ")
+}
