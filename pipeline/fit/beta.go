@@ -1,6 +1,8 @@
 package fit
 
 import (
+	"slices"
+
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit/describe"
 	"github.com/blis-train/blis-train/pipeline/fit/estimate"
@@ -44,6 +46,11 @@ func (f *fitter) selectBeta() (*estimate.Solved, estimate.Selections, error) {
 	return s, sel, err
 }
 
+// isMeasured reports whether a machine ran what a run recorded: nothing drifts in a composed one.
+func (f *fitter) isMeasured(run string) bool {
+	return !slices.ContainsFunc(f.prepared, func(p *prepare.Run) bool { return p.Src.ID == run && p.Src.Deployment.IsComposed() })
+}
+
 // betaModel turns the solved beta into its part of fit.json.
 func (f *fitter) betaModel(s *estimate.Solved, m estimate.Selections) (*result.Model, error) {
 	out := describe.Model(s, m, &f.o, "beta", f.o.BetaTarget)
@@ -66,7 +73,7 @@ func (f *fitter) betaModel(s *estimate.Solved, m estimate.Selections) (*result.M
 	out.StressSets, out.Drift, out.ResidualQuant = held.StressCells(), s.Drift(), s.Ratios()
 	out.Figures = held.Figures(s.Names())
 	describe.FloorFindings(s, f.o.BetaTarget, out)
-	describe.DriftFindings(out)
+	describe.DriftFindings(out, f.isMeasured)
 	describe.OrderFinding(out)
 	if f.contextsMerged() {
 		out.Warnings = append(out.Warnings, trace.Findingf(describe.CodeTermsMerged, "decode_attention and kv_cache_read are merged with the "+

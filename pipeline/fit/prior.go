@@ -126,7 +126,7 @@ func (l *libraryPrior) apply(s *estimate.Solved) error {
 			inv[j*p+k] /= sd[j] * sd[k]
 		}
 	}
-	s.Opt.Prior, s.Opt.Precision, s.Opt.Lambdas = l.mean, inv, priorLambdas()
+	s.Opt.Prior, s.Opt.Precision, s.Opt.Posterior, s.Opt.Lambdas = l.mean, inv, true, priorLambdas()
 	s.Opt.SmallestWithin = len(s.Pool.Train) >= plentyRows
 	return nil
 }

@@ -26,6 +26,7 @@ type Options struct {
 	// positive definite, row-major. The penalty is then lambda (beta-prior)' Precision (beta-prior), and a column
 	// without data takes what the others say of it. Interval fits do not read it.
 	Precision   []float64
+	Posterior   bool      // Precision is what was known before these rows: the answer is the posterior mean
 	Free        []bool    // terms without sign constraint; nil: none
 	Prior       []float64 // PriorOf coefficients; nil: 0
 	EpsUs       float64   // floor of the weights' denominator per step, us, > 0

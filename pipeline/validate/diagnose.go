@@ -131,8 +131,14 @@ func (s *scope) driftCandidate(r *residuals, total float64) *candidate {
 }
 
 // hardwareCandidate is one factor on the terms that compute on prompts and one on
-// the others: what a wrong device, or wrong figures of it, do.
+// the others: what a wrong device, or wrong figures of it, do. Nil where the fit saw that
+// device with those figures and no other: its coefficients hold whatever is wrong with them.
 func (s *scope) hardwareCandidate(r *residuals, total float64) *candidate {
+	if configs := s.runs[0].set.Configs; len(configs) > 0 && !slices.ContainsFunc(configs, func(c coeff.Config) bool {
+		return c.Deployment.Hardware != s.runs[0].dep.Hardware
+	}) {
+		return nil
+	}
 	prompt, rest := make([]float64, len(r.us)), make([]float64, len(r.us))
 	for j, f := range features.BetaFeatures(s.runs[0].set.SpecVersion) {
 		if !f.IsTime() {

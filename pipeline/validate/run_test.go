@@ -136,6 +136,28 @@ func TestDriftingMachineIsToldFromAWrongModel(t *testing.T) {
 	}
 }
 
+// TestComposedRunsHaveNoMachine: what no machine ran is never said to have drifted.
+func TestComposedRunsHaveNoMachine(t *testing.T) {
+	dep := planted.Deployment(t)
+	dep.Provenance = "step times composed from kernels; not a serving run"
+	set := planted.Set(dep)
+	run := planted.Record(t, set, dep, planted.Load(200, 1.8, 3), func(c *sim.Config) {
+		c.Drift = []sim.DriftPoint{{FromUs: 0, Factor: 1}, {FromUs: 60e6, Factor: 1.6}}
+	})
+	v := validate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
+	if len(v.Diagnoses) == 0 {
+		t.Error("no diagnosis of a run that is 1.6 times slower in its second half")
+	}
+	for _, d := range v.Diagnoses {
+		if d.Cause == result.CauseMachineDrift {
+			t.Errorf("%s: got %s: %s", d.Scope, d.Cause, d.Sentence)
+		}
+	}
+	if planted.HasCode(v.Runs[0].Findings, "machine_drift") {
+		t.Errorf("got %v", v.Runs[0].Findings)
+	}
+}
+
 // TestTrainingRunsAreJudgedOnTheirHoldout, and in-sample where it is too small.
 func TestTrainingRunsAreJudgedOnTheirHoldout(t *testing.T) {
 	dep := planted.Deployment(t)

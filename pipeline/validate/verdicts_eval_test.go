@@ -11,8 +11,10 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // TestEvalVerdicts prints the verdicts of the composed and the real runs for each purpose,
@@ -39,11 +41,42 @@ func TestEvalVerdicts(t *testing.T) {
 			}
 			fmt.Printf("\n%s, %s\n", set.name, map[bool]string{false: "pooled", true: "each run alone"}[alone])
 			steps, sim, n := printVerdicts(all)
+			for _, v := range all {
+				if v != nil {
+					checkCauses(t, v, set.name == "composed")
+				}
+			}
 			fmt.Printf("steps pass on %d, replay on %d of %d\n", steps, sim, n)
 			if steps < set.leastSteps || sim < set.leastSim {
 				t.Errorf("%s, alone %v: got steps %d, replay %d of %d, want at least %d and %d", set.name, alone, steps, sim, n, set.leastSteps,
 					set.leastSim)
 			}
+		}
+	}
+}
+
+// checkCauses: a named cause removes a quarter of the error or more, a term acts in the regime
+// it is blamed in, and what no machine ran has not drifted.
+func checkCauses(t *testing.T, v *result.Validation, composed bool) {
+	t.Helper()
+	prompts := map[string]bool{}
+	for _, f := range features.BetaFeatures(features.V11) {
+		prompts[f.Name] = f.Prompt
+	}
+	for _, d := range v.Diagnoses {
+		if _, removes, ok := strings.Cut(d.Sentence, " removes "); ok && d.Cause != result.CauseUnknown {
+			var share float64
+			if _, err := fmt.Sscanf(removes, "%f %%", &share); err != nil || share < 25 {
+				t.Errorf("%s: got %s: %s", d.Scope, d.Cause, d.Sentence)
+			}
+		}
+		if d.Regime == "decode" && prompts[d.Term] || composed && d.Cause == result.CauseMachineDrift {
+			t.Errorf("%s: got %s, %s in %s steps: %s", d.Scope, d.Cause, d.Term, d.Regime, d.Sentence)
+		}
+	}
+	for i := range v.Runs {
+		if composed && slices.ContainsFunc(v.Runs[i].Findings, func(f trace.Finding) bool { return f.Code == "machine_drift" }) {
+			t.Errorf("%s: a composed run is said to have drifted", v.Runs[i].ID)
 		}
 	}
 }

@@ -171,7 +171,7 @@ func Confidence(s *estimate.Solved, tags []ridge.Identification, o *options.Opti
 	case s.Censored != nil:
 		c := bootstrap.Blocks(bootstrap.OfIntervals(s.Train, s.Weights, *s.Censored, s.Opt), tags, s.Opt, opt)
 		return &c
-	case s.Opt.Precision != nil:
+	case s.Opt.Posterior:
 		c := bootstrap.Posterior(s.Train, s.Fit, s.Opt, opt)
 		return &c
 	}

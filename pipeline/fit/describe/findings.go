@@ -58,8 +58,9 @@ func OrderFinding(out *result.Model) {
 }
 
 // DriftFindings name machines that change speed while measured: the signed
-// hold-out error of a block leaves ten percent.
-func DriftFindings(out *result.Model) {
+// hold-out error of a block leaves ten percent. Of runs that no machine ran there is
+// nothing to say.
+func DriftFindings(out *result.Model, measured func(run string) bool) {
 	worst := map[string]result.DriftBlock{}
 	var order []string
 	for _, d := range out.Drift {
@@ -72,7 +73,7 @@ func DriftFindings(out *result.Model) {
 		}
 	}
 	for _, run := range order {
-		if d := worst[run]; math.Abs(d.Bias) > 0.1 {
+		if d := worst[run]; math.Abs(d.Bias) > 0.1 && measured(run) {
 			direction := "slower"
 			if d.Bias > 0 {
 				direction = "faster"

@@ -56,7 +56,7 @@ func (s *Solved) SolveRelative(variant int, sel *cv.Selection, refitAll bool) er
 // a prior of known precision (spec#posterior), else the fit after the reweighting passes
 // (spec#reweighting) with how they went.
 func Published(d *gram.Data, w []float64, ls ridge.Fit, o ridge.Options) (ridge.Fit, *ridge.Polish, error) {
-	if o.Precision != nil {
+	if o.Posterior {
 		fit, err := cells.PosteriorMean(d, ls, o)
 		return fit, nil, err
 	}

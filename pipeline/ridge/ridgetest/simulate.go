@@ -78,7 +78,7 @@ func PlantDrawn(seed uint64, p Shape, sd float64) Planted {
 		precision[j*NumColumns+j] += 1 / (sd * sd / 2 * b * b)
 	}
 	out := plant(rng, beta, p)
-	out.O.Prior, out.O.Precision = mean, precision
+	out.O.Prior, out.O.Precision, out.O.Posterior = mean, precision, true
 	out.O.Lambdas = []float64{1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3}
 	return out
 }
