@@ -7,10 +7,12 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/fit/amend"
 	"github.com/blis-train/blis-train/pipeline/fit/grams"
+	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/ridge/cells"
@@ -32,6 +34,7 @@ type FitOptions struct {
 	Warn     func([]trace.Finding) // hears what stands in no document; nil: nobody
 	Progress trace.Progress
 	doubts   doubts
+	open     bool // nobody asked for a prior
 }
 
 // DefaultFitOptions are those of the command line.
@@ -49,6 +52,7 @@ func (o *FitOptions) Table() option.Table {
 
 // resolved checks the options of the fit itself.
 func (o *FitOptions) resolved() (err error) {
+	o.open = o.PriorOpen() && o.SaveGram == "" // sums of several places must agree in their version
 	if o.Options, err = o.Options.Resolve(); err != nil {
 		return &option.Misuse{Msg: err.Error()}
 	}
@@ -91,6 +95,12 @@ func fitFolder(ctx context.Context, in string, ext *result.Extract, o FitOptions
 	if o.DumpRows {
 		o.Rows = func(d *fit.Dump) error { return d.Write(o.Out) }
 	}
+	if o.open && libraryKnows(ext, o.Without) {
+		o.Prior = options.PriorLibrary
+		if err := o.resolved(); err != nil {
+			return nil, err
+		}
+	}
 	command, err := o.Command()
 	if err != nil {
 		return nil, err
@@ -123,6 +133,24 @@ func FitTables(ctx context.Context, in string, ext *result.Extract, o fit.Option
 	h.Inputs = ext.Inputs
 	doc.Header = h
 	return doc, nil
+}
+
+// libraryKnows reports that one file of the library has all runs of a fit, and that it is one of dense
+// models (spec#prior-default).
+func libraryKnows(ext *result.Extract, without []string) bool {
+	name := ""
+	for i := range ext.Runs {
+		r := &ext.Runs[i]
+		if r.Deployment == nil || slices.Contains(without, r.ID) {
+			continue
+		}
+		file, err := library.FileFor(r.Deployment)
+		if err != nil || r.Deployment.Model.IsMoE() || name != "" && file != name {
+			return false
+		}
+		name = file
+	}
+	return name != ""
 }
 
 // writeFit writes fit.json and coefficients.yaml without gates.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/kernels"
 	"github.com/blis-train/blis-train/pipeline/library"
+	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
@@ -170,6 +172,85 @@ func TestEvalPriorFirstRows(t *testing.T) {
 		fmt.Printf("  %-26s %5.2f | %5.2f | %5.2f || %5.2f %5.2f\n", s.ID, both, alone, data, 100**a.Beta.Holdout.MAPE, 100**b.Beta.Holdout.MAPE)
 	}
 	fmt.Printf("at least as good as the better of the two (within 2 %% of it) on %d of %d\n", good, len(all))
+}
+
+// TestEvalPriorAllRows: with all training rows the library (without the run's model) moves the error
+// on the hold-out by no more than the hold-out itself would, drawn again in blocks.
+func TestEvalPriorAllRows(t *testing.T) {
+	all := composedSources(t)
+	priors := map[string]func(*deploy.Deployment) (*coeff.Set, error){}
+	within := 0
+	fmt.Println("hold-out MAPE, %: zero prior | library's | difference in standard errors of the first | coefficients inside its intervals")
+	for _, s := range all {
+		d := &s.Deployment
+		if priors[d.Model.ID] == nil {
+			priors[d.Model.ID] = composedPrior(t, &d.Model)
+		}
+		plain, with := priorOptions(nil), priorOptions(priors[d.Model.ID])
+		plain.Spec, plain.Bootstraps = "1.2", 500
+		a, table := fittedRows(t, s, plain)
+		b, _ := fittedRows(t, s, with)
+		moved := (*b.Beta.Holdout.MAPE - *a.Beta.Holdout.MAPE) / blockError(apesOf(table, &a.Beta))
+		inside, of := 0, 0
+		for j, c := range a.Beta.Coefficients {
+			if c.CI95 != nil && c.CI95[1] > c.CI95[0] {
+				of++
+				if v := b.Beta.Coefficients[j].Value; v >= c.CI95[0] && v <= c.CI95[1] {
+					inside++
+				}
+			}
+		}
+		if math.Abs(moved) <= 2 {
+			within++
+		}
+		fmt.Printf("  %-26s %5.2f | %5.2f | %+5.1f | %d of %d\n", s.ID, 100**a.Beta.Holdout.MAPE, 100**b.Beta.Holdout.MAPE, moved, inside, of)
+	}
+	fmt.Printf("within two standard errors on %d of %d\n", within, len(all))
+}
+
+// fittedRows is a fit and the table of its step times.
+func fittedRows(t *testing.T, s options.Source, o options.Options) (*result.Fit, *rows.Table) {
+	t.Helper()
+	var table *rows.Table
+	o.Rows = func(d *fit.Dump) error { table = d.Tables[0]; return nil }
+	doc, err := fit.Fit(context.Background(), []options.Source{s}, o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc, table
+}
+
+// apesOf are the absolute relative errors of the hold-out rows, in time.
+func apesOf(t *rows.Table, m *result.Model) []float64 {
+	var out []float64
+	for i := range t.Kept {
+		pred := 0.0
+		for j, x := range t.Row(i) {
+			pred += x * m.Coefficients[j].Value
+		}
+		if t.HoldOut[i] {
+			out = append(out, math.Abs(pred/t.Y[i]-1))
+		}
+	}
+	return out
+}
+
+// blockError is the standard error of a mean over rows in time, from draws of blocks.
+func blockError(v []float64) float64 {
+	const block, draws = 25, 400
+	rng := rand.New(rand.NewPCG(1, 17))
+	means := make([]float64, draws)
+	for k := range means {
+		n := 0
+		for n < len(v) {
+			from := rng.IntN(max(1, len(v)-block))
+			for _, e := range v[from:min(from+block, len(v))] {
+				means[k], n = means[k]+e, n+1
+			}
+		}
+		means[k] /= float64(n)
+	}
+	return stat.StdErr(means) * math.Sqrt(draws)
 }
 
 // TestEvalPriorFindsTheWrongDevice: run.yaml names another GPU than the steps

@@ -39,7 +39,8 @@ var helpGroups = map[string][]string{
 		"identify"},
 	groupJudging: {"steps-only", "simulate", "noise", "overhead-us", "egress-us", "idle-delays", "shared-prefix-tokens", "latency", "gate",
 		"for", "gates", "baseline", "require-all-gates", "ignore-verdict", "level", "tolerance", "fail-on-change"},
-	groupOutput: {"verbose", "summary", "junit", "ledger", "figures", "dump-rows", "save-gram", "why-rejected", "workers", "force", "json",
+	groupOutput: {"verbose", "summary", "junit", "ledger", "figures", "dump-rows", "save-gram", "try-amendments",
+		"why-rejected", "workers", "force", "json",
 		"quiet", "log-format", "emit-otlp", "emit-kv-events", "event-log", "all"},
 }
 

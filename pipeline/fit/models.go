@@ -135,10 +135,13 @@ func (f *fitter) locoOther(s *estimate.Solved, m estimate.Selections, out *resul
 	return nil
 }
 
+// rooflineSlots are those of 1.1: the slots behind them say what a roofline leaves out.
+var rooflineSlots = len(features.BetaFeatures(features.V11))
+
 // roofline has no free terms: every hardware time at its peak. Its bias says
 // how far from the peak the engine runs.
 func (f *fitter) roofline() (*result.Model, error) {
-	if f.o.Spec.Base() != features.V11 {
+	if f.o.Spec.Base() == features.V10 {
 		return nil, fmt.Errorf("the roofline reads 1.1 features")
 	}
 	p := f.beta
@@ -154,7 +157,7 @@ func (f *fitter) roofline() (*result.Model, error) {
 	}
 	out.Rows.Holdout = len(p.Hold)
 	for j, t := range s.Terms {
-		if t.IsTime && t.Name != estimate.NominalTerm {
+		if j < rooflineSlots && t.IsTime && t.Name != estimate.NominalTerm {
 			s.Fit.Beta[j] = estimate.RooflinePrior
 		}
 		out.Coefficients = append(out.Coefficients, result.Coefficient{Coefficient: coeff.Coefficient{

@@ -67,7 +67,7 @@ func (f *fitter) setPrior(s *estimate.Solved) error {
 		if err != nil {
 			return fmt.Errorf("--prior %s: %w", f.o.Prior, err)
 		}
-		if set.SpecVersion != f.o.Spec || len(set.Covariance) != p {
+		if set.SpecVersion != f.o.Spec.Base() || len(set.Covariance) != p {
 			return trace.Errorf(options.CodeBadOption, "--prior %s: got a set of version %s with %d rows of covariance, want version %s with %d",
 				f.o.Prior, set.SpecVersion, len(set.Covariance), f.o.Spec, p)
 		}
@@ -131,8 +131,8 @@ func (l *libraryPrior) apply(s *estimate.Solved) error {
 	return nil
 }
 
-// plentyRows is where the fold scores alone decide how much the prior counts; below,
-// the strongest prior within one standard error of the best does.
+// plentyRows is where the weakest prior within one standard error of the best fold score is taken, so
+// that it counts where the rows show nothing; below, the strongest.
 const plentyRows = 1000
 
 // priorLambdas are shares of one row's relative variance that its rows have in

@@ -8,6 +8,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/kernels"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/stat"
 )
@@ -45,9 +46,20 @@ var common = [numCommon]parameter{
 	entry:        {"overhead_us", 5000, 5000, 0},
 }
 
+// commonUnder are the common parameters under an engine's rules: in composed runs an
+// asynchronous engine pays its host like a synchronous one.
+func commonUnder(rules kernels.Rules) [numCommon]parameter {
+	p := common
+	if rules == kernels.Composed {
+		p[hostStep].mean, p[syncStep].mean = p[hostStep].mean+p[syncStep].mean, 0
+	}
+	return p
+}
+
 // correction are the parameters' values: the common ones, then one scale of all
 // kernels per GPU.
 type correction struct {
+	common     [numCommon]parameter
 	GPUs       []string // datasheet names, sorted
 	Theta      []float64
 	Covariance []float64 // len(Theta)^2, row-major; nil: the prior's
@@ -65,11 +77,11 @@ const (
 )
 
 // newCorrection is the prior.
-func newCorrection(gpus []string) *correction {
-	c := &correction{GPUs: slices.Clone(gpus)}
+func newCorrection(gpus []string, rules kernels.Rules) *correction {
+	c := &correction{common: commonUnder(rules), GPUs: slices.Clone(gpus)}
 	slices.Sort(c.GPUs)
 	c.GPUs = slices.Compact(c.GPUs)
-	for _, p := range common {
+	for _, p := range c.common {
 		c.Theta = append(c.Theta, p.mean)
 	}
 	for range c.GPUs {
@@ -80,7 +92,7 @@ func newCorrection(gpus []string) *correction {
 
 func (c *correction) prior(k int) parameter {
 	if k < numCommon {
-		return common[k]
+		return c.common[k]
 	}
 	return parameter{"scale " + c.GPUs[k-numCommon], 1, scaleSD, 0.5}
 }
@@ -145,7 +157,7 @@ func (b *builder) learn(ctx context.Context, ls []*load, ys []*cycles) (*correct
 	for _, y := range ys {
 		gpus = append(gpus, y.dep.Hardware.Name)
 	}
-	c := newCorrection(gpus)
+	c := newCorrection(gpus, b.Rules)
 	for range passes {
 		es, err := b.evidence(ctx, c, ls, ys)
 		if err != nil {

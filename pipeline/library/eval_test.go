@@ -85,7 +85,7 @@ func TestEvalReal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	prior := newCorrection(c.GPUs)
+	prior := newCorrection(c.GPUs, b.Rules)
 	zero, in := must(b.judge(ctx, prior, all)), must(b.judge(ctx, c, all))
 	left := must(b.leaveGroupsOut(ctx, m.points, m.served, m.cycles))
 	noServed, err := b.learn(ctx, m.points, m.cycles)

@@ -92,7 +92,7 @@ func TestCorrectionFindsPlantedHost(t *testing.T) {
 		f.covariance[j] = make([]float64, betaSlots)
 	}
 	b := &builder{Options: Options{Workers: 2}, families: []*fitted{f}}
-	truth := newCorrection([]string{f.tables.Hardware.Name})
+	truth := newCorrection([]string{f.tables.Hardware.Name}, kernels.Engine)
 	copy(truth.Theta, []float64{900, 220, 2, 1100, 30, 9000, 1.04})
 	var ls []*load
 	for _, version := range []string{"0.12.0", "0.16.0"} {
@@ -114,7 +114,7 @@ func TestCorrectionFindsPlantedHost(t *testing.T) {
 			}
 		}
 	}
-	prior := newCorrection(truth.GPUs)
+	prior := newCorrection(truth.GPUs, kernels.Engine)
 	before, err := b.judge(context.Background(), prior, ls)
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func TestCorrectionFindsPlantedHost(t *testing.T) {
 // TestHeldParametersStayAtTheirLeast: evidence that asks for a negative time
 // leaves it at 0 and moves the others to what is best with that.
 func TestHeldParametersStayAtTheirLeast(t *testing.T) {
-	c := newCorrection([]string{"H100-SXM-80GB"})
+	c := newCorrection([]string{"H100-SXM-80GB"}, kernels.Engine)
 	n := len(c.Theta)
 	by := make([]float64, n)
 	by[hostStep], by[hostRank] = 1e-4, 1e-5

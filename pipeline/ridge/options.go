@@ -36,7 +36,7 @@ type Options struct {
 	EmbargoRows int       // rows dropped before a validation block when Data has no variants
 	Objective   Objective
 	// SmallestWithin takes the smallest Within in place of the largest lambda within
-	// one standard error of it.
+	// one standard error of it; with a Precision the smallest lambda within that error.
 	SmallestWithin bool
 	// SpreadUs is the spread of the target about x.beta that interval fits expect,
 	// us; 0: none, an interval pulls from outside only.

@@ -63,13 +63,21 @@ func Default() Options { o, _ := Options{Seed: 1}.Resolve(); return o }
 // targets and models are filled in by Resolve.
 func Bare() Options {
 	d := Default()
-	return Options{Spec: d.Spec, Split: d.Split, Prior: d.Prior, Bootstraps: d.Bootstraps, Seed: d.Seed}
+	return Options{Split: d.Split, Bootstraps: d.Bootstraps, Seed: d.Seed}
+}
+
+// PriorOpen reports that nobody asked for a prior, nor for what a library's prior does not go with:
+// whoever knows the deployments may choose it (spec#prior-default).
+func (o *Options) PriorOpen() bool {
+	usual := (o.Recipe == "" || o.Recipe == Relative) && (o.BetaTarget == "" || o.BetaTarget == rows.Cadence)
+	return usual && o.Prior == "" && o.Spec == ""
 }
 
 // Table is the options of a fit as flags and as recorded.
 func (o *Options) Table() option.Table {
 	return option.Table{
-		option.String("spec", &o.Spec, "feature specification `VERSION`: 1.0, 1.1 or 1.2, with amendments as in 1.1+queue-pole").Recorded(),
+		option.String("spec", &o.Spec, "feature specification `VERSION`: 1.0, 1.1 or 1.2, with amendments as in 1.1+queue-pole "+
+			"(default: 1.2 with a library's prior, else 1.1)").Recorded(),
 		option.String("recipe", &o.Recipe, "`RECIPE`: relative or frozen (default: relative with 1.1, frozen with 1.0)").Recorded(),
 		option.String("beta-target", &o.BetaTarget, "step time `TARGET`: cadence or duration (default: cadence with 1.1)").Recorded(),
 		option.List("alpha-target", &o.AlphaTargets, "delay `TARGET`: overhead, admission, egress or queue (repeatable)").Recorded(),
@@ -77,7 +85,8 @@ func (o *Options) Table() option.Table {
 		option.Real("split", &o.Split, "training `SHARE` of each phase").Recorded(),
 		o.lagOption().Recorded(),
 		option.String("prior", &o.Prior,
-			"`PRIOR` of step-time coefficients: zero, roofline, library or a coefficient file (the last two: spec 1.2)").Recorded(),
+			"`PRIOR` of step-time coefficients: zero, roofline, library or a coefficient file (the last two: spec 1.2; default: library "+
+				"for dense models on one GPU that it knows, else zero)").Recorded(),
 		option.Whole("bootstraps", &o.Bootstraps, "block bootstrap `DRAWS` of the intervals").Recorded(),
 		option.Whole("seed", &o.Seed, "`SEED` of bootstrap, noise and sampling").Recorded(),
 		option.Switch("refit-all", &o.RefitAll, "refit with the chosen lambda, gamma and lag on all rows").Recorded(),

@@ -125,7 +125,7 @@ func (p *Run) tables(steps *rows.Steps, space *features.Space, o options.Options
 		}
 	}
 	p.skipOthers(space, o)
-	if o.Spec.Base() == features.V11 {
+	if o.Spec.Base() != features.V10 {
 		p.tables10(steps, o)
 	}
 	return nil

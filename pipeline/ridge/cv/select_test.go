@@ -38,6 +38,20 @@ func withVariants(d *gram.Data) *gram.Data {
 	return d
 }
 
+// Three rules for one configuration: the largest lambda within one standard error of the best score,
+// the best, and with a precision the smallest within that error.
+func TestRulesWithinOneStandardError(t *testing.T) {
+	for want, o := range map[int]ridge.Options{3: {}, 2: {SmallestWithin: true}, 1: {SmallestWithin: true, Precision: []float64{1}}} {
+		s := Selection{Configs: []int32{0}}
+		for k, within := range []float64{5, 2.2, 2, 2.1, 9} {
+			s.Grid = append(s.Grid, Point{Lambda: float64(k), Within: within, SE: 0.3})
+		}
+		if s.choose(&o); s.Index != want || s.Lambda != float64(want) {
+			t.Errorf("%+v: got %d, want %d", o, s.Index, want)
+		}
+	}
+}
+
 // TestGramRouteIsTheDirectRoute: fold and left-out scores from cells that went
 // through a file equal a sum over rows to 1e-10, also without one run.
 func TestGramRouteIsTheDirectRoute(t *testing.T) {
