@@ -8,6 +8,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/shown"
 	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/report/input"
 	"github.com/blis-train/blis-train/result"
@@ -96,8 +97,16 @@ func showFit(con *console, doc *result.Fit) {
 	con.show("amendments of the specification, each tried alone", table.Row{"amendment", "model", "trigger", "value", "from",
 		"hold-out without", "with", "left out without", "with", "verdict"}, amendmentRows(doc))
 	con.warnAll(doc)
-	con.sayf("fit: %d of %d runs, %d %s, lambda %s, gamma %s", used(doc), len(doc.Runs), len(doc.Configs),
-		plural(len(doc.Configs), "configuration", "configurations"), number(doc.Beta.Lambda), number(doc.Beta.GammaEMA))
+	con.sayf("fit: %d of %d runs, %d %s, %slambda %s, gamma %s", used(doc), len(doc.Runs), len(doc.Configs),
+		plural(len(doc.Configs), "configuration", "configurations"), priorWords(doc), number(doc.Beta.Lambda), number(doc.Beta.GammaEMA))
+}
+
+// priorWords names a prior that is a coefficient set.
+func priorWords(doc *result.Fit) string {
+	if p := doc.Options.Prior; p != options.PriorZero && p != options.PriorRoofline {
+		return "prior " + filepath.Base(p) + ", "
+	}
+	return ""
 }
 
 func used(doc *result.Fit) int {
