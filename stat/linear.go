@@ -2,6 +2,7 @@ package stat
 
 import (
 	"math"
+	"slices"
 
 	"gonum.org/v1/gonum/stat/distuv"
 )
@@ -65,4 +66,27 @@ func StudentT(p float64, df int) float64 {
 		return math.NaN()
 	}
 	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(df)}.Quantile(p)
+}
+
+// CholeskyInverse is the inverse of a positive definite matrix, m x m, from its factor.
+func CholeskyInverse(l []float64, m int) []float64 {
+	out, col := make([]float64, m*m), make([]float64, m)
+	for c := range m {
+		clear(col)
+		col[c] = 1
+		CholeskySolve(l, m, col)
+		for r, v := range col {
+			out[r*m+c] = v
+		}
+	}
+	return out
+}
+
+// Inverse is the inverse of a symmetric positive definite matrix, m x m; nil for another.
+func Inverse(a []float64, m int) []float64 {
+	l := slices.Clone(a)
+	if Cholesky(l, m) < m {
+		return nil
+	}
+	return CholeskyInverse(l, m)
 }

@@ -296,3 +296,14 @@ func BenchmarkNeighbours(b *testing.B) {
 		}
 	}
 }
+
+func TestInverse(t *testing.T) {
+	a := []float64{4, 2, 2, 3}
+	got := Inverse(a, 2)
+	for k, want := range []float64{0.375, -0.25, -0.25, 0.5} {
+		near(t, "inverse", got[k], want, 1e-15)
+	}
+	if got := Inverse([]float64{1, 2, 2, 1}, 2); got != nil {
+		t.Errorf("got %v of an indefinite matrix, want nothing", got)
+	}
+}

@@ -117,8 +117,8 @@ func (l *libraryPrior) apply(s *estimate.Solved) error {
 		}
 		scaled[j*p+j] += 1e-6 // models span fewer directions than there are terms
 	}
-	inv, ok := inverseOf(scaled, p)
-	if !ok {
+	inv := stat.Inverse(scaled, p)
+	if inv == nil {
 		return trace.Errorf(options.CodeBadOption, "--prior %s: got a covariance that is not positive definite", l.name)
 	}
 	for j := range p {
@@ -139,25 +139,6 @@ const plentyRows = 1000
 // common: sd^2/n for an error of sd per row and n rows worth of them.
 func priorLambdas() []float64 { return []float64{1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3} }
 
-// inverseOf inverts a symmetric positive definite matrix.
-func inverseOf(a []float64, n int) ([]float64, bool) {
-	chol := append([]float64(nil), a...)
-	if stat.Cholesky(chol, n) < n {
-		return nil, false
-	}
-	out := make([]float64, n*n)
-	col := make([]float64, n)
-	for k := range n {
-		clear(col)
-		col[k] = 1
-		stat.CholeskySolve(chol, n, col)
-		for j, v := range col {
-			out[j*n+k] = v
-		}
-	}
-	return out, true
-}
-
 // provenance says of every term which share of it the data have, 1 - posterior
 // variance over prior variance, and names what the data contradict.
 func (f *fitter) provenance(s *estimate.Solved, out *result.Model) {
@@ -171,11 +152,11 @@ func (f *fitter) provenance(s *estimate.Solved, out *result.Model) {
 	for k := range a {
 		a[k] = g.G[k]/g.Q + s.Fit.Lambda*s.Opt.Precision[k]
 	}
-	post, ok := inverseOf(a, p)
+	post := stat.Inverse(a, p)
 	for j := range out.Coefficients {
 		c := &out.Coefficients[j]
 		share := 0.0
-		if ok {
+		if post != nil {
 			share = math.Min(1, math.Max(0, 1-s.Fit.Lambda*post[j*p+j]/l.cov[j*p+j]))
 		}
 		c.PriorShare = result.OrNull(1 - share)

@@ -291,21 +291,9 @@ func (c *correction) solve(a, rhs []float64) {
 		for k := range n {
 			c.Theta[k] = math.Max(c.prior(k).atLeast, c.Theta[k]+b[k])
 		}
-		c.Covariance = inverse(m, n)
+		c.Covariance = stat.CholeskyInverse(m, n)
 		return
 	}
-}
-
-// inverse of a matrix from its Cholesky factor.
-func inverse(chol []float64, n int) []float64 {
-	out := make([]float64, n*n)
-	for k := range n {
-		e := make([]float64, n)
-		e[k] = 1
-		stat.CholeskySolve(chol, n, e)
-		copy(out[k*n:], e)
-	}
-	return out
 }
 
 // cycles are the measured step cycles of one real run as rows of 1.2's terms.

@@ -47,7 +47,7 @@ func (b *builder) fromOther(t *testing.T, c *correction, ys []*cycles, y *cycles
 	if stat.Cholesky(chol, betaSlots) < betaSlots {
 		t.Fatal("a library's covariance is not positive definite")
 	}
-	o.Precision = inverse(chol, betaSlots)
+	o.Precision = stat.CholeskyInverse(chol, betaSlots)
 	fit, err := ridge.FitRows(&rows, cells.Weights(&rows, o), nil, cycleSD*cycleSD/cycleCount, o)
 	if err != nil {
 		t.Fatal(err)

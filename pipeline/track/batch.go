@@ -350,7 +350,7 @@ func (p *problem) intervals(f *Fitted, z []float64) {
 	f.Lo, f.Hi, f.Held, f.PriorPart = make([]float64, n), make([]float64, n), make([]bool, n), make([]float64, n)
 	var cov []float64
 	if a, _, _, ok := p.normal(z); ok {
-		cov = invert(a, moving)
+		cov = stat.Inverse(a, moving)
 	}
 	if cov != nil {
 		f.Cov = p.natural(f.X, cov, p.spread(z))

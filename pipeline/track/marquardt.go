@@ -98,21 +98,3 @@ func solveDamped(a, g []float64, damp float64) []float64 {
 	}
 	return step
 }
-
-// invert is the inverse of a positive definite matrix, nil for another.
-func invert(a []float64, n int) []float64 {
-	l := slices.Clone(a)
-	if stat.Cholesky(l, n) < n {
-		return nil
-	}
-	out, col := make([]float64, n*n), make([]float64, n)
-	for c := range n {
-		clear(col)
-		col[c] = 1
-		stat.CholeskySolve(l, n, col)
-		for r := range n {
-			out[r*n+c] = col[r]
-		}
-	}
-	return out
-}
