@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,12 +29,9 @@ func TestAutomationExamples(t *testing.T) {
 			t.Fatal(err)
 		}
 		name, calls := filepath.Base(f), 0
-		dec := yaml.NewDecoder(bytes.NewReader(text))
-		for {
+		for _, part := range strings.Split(string(text), "\n---\n") { // each alone, as kubectl reads them: no anchor reaches further
 			var doc any
-			if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
-				break
-			} else if err != nil {
+			if err := yaml.Unmarshal([]byte(part), &doc); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
 			walkYAML(doc, func(m map[string]any) {
