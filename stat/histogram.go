@@ -33,6 +33,14 @@ func (h *Histogram) Add(x float64, w int64) {
 	h.max = math.Max(h.max, x)
 }
 
+// Merge adds the values of another histogram.
+func (h *Histogram) Merge(other *Histogram) {
+	for i, w := range other.count {
+		h.count[i] += w
+	}
+	h.n, h.sum, h.max = h.n+other.n, h.sum+other.sum, math.Max(h.max, other.max)
+}
+
 // N is the number of values.
 func (h *Histogram) N() int64 { return h.n }
 

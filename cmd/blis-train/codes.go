@@ -26,6 +26,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/fit/grams"
 	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/fit/prepare"
+	"github.com/blis-train/blis-train/pipeline/fleet"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/kernels"
 	"github.com/blis-train/blis-train/pipeline/library"
@@ -33,6 +34,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/queue"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/rows/aggregate"
+	"github.com/blis-train/blis-train/pipeline/simulate"
 	"github.com/blis-train/blis-train/pipeline/sweep"
 	"github.com/blis-train/blis-train/pipeline/track"
 	"github.com/blis-train/blis-train/pipeline/validate"
@@ -85,12 +87,14 @@ func codeRooms() []codeRoom {
 		{"pipeline/fit/grams", grams.Codes},
 		{"pipeline/fit/options", options.Codes},
 		{"pipeline/fit/prepare", prepare.Codes},
+		{"pipeline/fleet", fleet.Codes},
 		{"pipeline/kernels", kernels.Codes},
 		{"pipeline/library", library.Codes},
 		{"pipeline/predictor/decision", decision.Codes},
 		{"pipeline/queue", queue.Codes},
 		{"pipeline/rows", rows.Codes},
 		{"pipeline/rows/aggregate", aggregate.Codes},
+		{"pipeline/simulate", simulate.Codes},
 		{"pipeline/sweep", sweep.Codes},
 		{"pipeline/track", track.Codes},
 		{"pipeline/validate", validate.Codes},

@@ -15,11 +15,12 @@ func simulateCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "simulate",
 		Usage: "run a workload through the embedded simulator",
-		Description: "Simulates one vLLM engine: the deployment of run.yaml, step times from coefficients, requests from an\n" +
-			"extracted or recorded run, a Mooncake, Azure or TraceV2 file, or a generator in YAML:\n\n" +
+		Description: "Simulates a vLLM engine, or several behind a gateway: the deployment of run.yaml, step times from coefficients,\n" +
+			"requests from an extracted or recorded run, a Mooncake, Azure or TraceV2 file, or a generator in YAML:\n\n" +
 			"   requests: 1000\n   arrivals: {kind: poisson, rate_rps: 5}\n   prompt: {kind: lognormal, mean: 300, sigma: 0.8}\n   output: " +
 			"{kind: uniform, min: 10, max: 200}\n\n" +
-			"Writes OUT/simulation.json and OUT/requests.parquet.\n\n" +
+			"Writes OUT/simulation.json and OUT/requests.parquet. With --cluster FILE (docs/clusters.md) or --num-instances N\n" +
+			"several engines stand behind one gateway, and OUT/decisions.parquet says what it did with each request.\n\n" +
 			"Example:\n   blis-train simulate --deployment run.yaml --workload load.yaml -o sim",
 		Flags:  flags(stageFlags(o.Table()), []cli.Flag{outFlag("output `FOLDER`")}, talkFlags()),
 		Action: runSimulate,
@@ -73,10 +74,39 @@ func showSimulation(con *console, d *simulate.Document) {
 		classes = append(classes, prettytable.Row{c.Name, c.Requests, c.Completed, percent(c.Attainment), decimals(c.GoodputRPS)})
 	}
 	con.table("service classes", prettytable.Row{"class", "requests", "completed", "SLO attainment", "goodput/s"}, classes)
+	showCluster(con, d.Cluster)
 	var bands []prettytable.Row
 	for _, b := range d.Intervals {
 		bands = append(bands, prettytable.Row{b.Key, decimals(&b.Mean), decimals(&b.Lo), decimals(&b.Hi)})
 	}
 	con.table(fmt.Sprintf("over %d replications, 95 percent", d.Replications), prettytable.Row{"key", "mean", "lo", "hi"}, bands)
 	con.sayf("simulated %d requests, %d steps, %.1f s", d.InjectedRequests, d.Steps, d.DurationS)
+}
+
+// showCluster prints what a cluster adds; nil: nothing.
+func showCluster(con *console, c *simulate.ClusterPart) {
+	if c == nil {
+		return
+	}
+	con.table(fmt.Sprintf("gateway of %d instances: admission %s, routing %s %s", c.Instances, c.Admission, c.Routing, c.Scorers),
+		prettytable.Row{"arrived", "admitted", "goodput", "TTFT P99 ms: critical", "admitted", "all, rejects for ever", "cached tokens",
+			"potential", "phantom hits", "output tokens/s"},
+		[]prettytable.Row{{c.Arrived, c.Admitted, percent(c.Goodput), decimals(c.P99Critical), decimals(c.P99Admitted),
+			decimals(c.P99Everybody), percent(c.CachedShare), percent(c.Potential), percent(c.PhantomShare), decimals(c.OutputPerS)}})
+	var classes []prettytable.Row
+	for _, k := range c.Classes {
+		classes = append(classes, prettytable.Row{k.Name, k.Arrived, k.Admitted, k.Good, percent(k.Goodput), percent(k.Miss)})
+	}
+	con.table("at the gateway", prettytable.Row{"class", "arrived", "admitted", "good", "goodput", "TTFT missed of admitted"}, classes)
+	var audits []prettytable.Row
+	for _, a := range []struct {
+		of string
+		a  *simulate.ClusterAudit
+	}{{"admitted", c.Prediction}, {"rejected, shadow", c.Shadow}} {
+		if a.a != nil {
+			audits = append(audits, prettytable.Row{a.of, a.a.Requests, percent(a.a.MedianAPE), percent(a.a.Bias),
+				percent(a.a.Coverage90), percent(a.a.FalseShare)})
+		}
+	}
+	con.table("predicted TTFT", prettytable.Row{"of", "requests", "median APE", "bias", "P90 coverage", "would have met"}, audits)
 }

@@ -75,9 +75,14 @@ var rooms = map[string]room{
 		"internal/files", "pipeline/extract", "pipeline/option", "coeff/library", "coeff", "deploy", "result", "trace",
 	}},
 	"pipeline/simulate": {ours: []string{
-		"internal/files", "internal/par", "pipeline/export/compare", "pipeline/extract", "pipeline/folder", "pipeline/option", "sim", "sim/emit",
-		"sim/latency", "sim/summary", "sim/workload", "stat", "trace/table", "trace/tracev2", "coeff", "deploy", "result", "trace",
+		"forest", "internal/files", "internal/par", "pipeline/export/compare", "pipeline/extract", "pipeline/fleet", "pipeline/folder",
+		"pipeline/option", "predict", "sim", "sim/admission", "sim/cluster", "sim/gateway", "sim/goodput", "sim/emit", "sim/latency",
+		"sim/summary",
+		"sim/workload", "stat", "trace/table", "trace/tracev2", "coeff", "deploy", "result", "trace",
 	}},
+	"pipeline/fleet": {ours: []string{
+		"internal/strictyaml", "predict", "sim", "sim/admission", "sim/cluster", "sim/gateway", "sim/goodput", "trace",
+	}, theirs: []string{yaml}},
 	"pipeline/option": {pure: true},
 	"pipeline/score": {ours: []string{"pipeline/rows", "pipeline/ridge", "pipeline/ridge/cells", "pipeline/ridge/gram", "stat",
 		"internal/par", "trace", "result"}},
@@ -93,7 +98,8 @@ var rooms = map[string]room{
 	"sim/workload":   {ours: []string{"internal/strictyaml", "trace/tracev2", "sim", "sim/latency", "stat", "trace", "deploy"}},
 	"sim/emit":       {ours: []string{"sim", "sim/kv", "trace", "deploy"}},
 	"sim/gateway":    {ours: []string{"stat", "trace"}, pure: true}, // no engine: a policy cannot read what engines hide
-	"sim/admission":  {ours: []string{"sim/gateway", "predict", "stat", "trace"}, pure: true},
+	"sim/admission":  {ours: []string{"sim/gateway", "forest", "predict", "stat", "trace"}, pure: true},
+	"sim/goodput":    {ours: []string{"sim", "sim/cluster", "stat", "trace"}, pure: true},
 	"sim/cluster":    {ours: []string{"sim", "sim/gateway", "sim/admission", "predict", "stat", "trace"}, pure: true},
 	"trace":          {},
 	"trace/tracev2":  {ours: []string{"internal/strictyaml", "trace"}},

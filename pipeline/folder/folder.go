@@ -53,6 +53,7 @@ var ownNames = map[string]bool{
 	InspectFile:           true,
 	SimulationFile:        true,
 	"requests.parquet":    true,
+	"decisions.parquet":   true,
 	"rows.parquet":        true,
 	"rows":                true,
 	"rejected.jsonl":      true,

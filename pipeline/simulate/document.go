@@ -71,6 +71,7 @@ type Document struct {
 	Saturation Saturation      `json:"saturation"`
 	Classes    []Class         `json:"per_class"`
 	Intervals  []Interval      `json:"intervals"`
+	Cluster    *ClusterPart    `json:"cluster,omitempty"` // absent for one engine alone
 	Warnings   []trace.Finding `json:"warnings"`
 }
 
@@ -157,6 +158,7 @@ func (s *simulation) document(runs []*replication) *Document {
 		d.Classes = append(d.Classes, Class{c.Name, c.Requests, c.Completed, c.Judged, c.Met, optFloat(c.Attainment), optFloat(c.Goodput),
 			ttft.P50, ttft.P99, e2e.P50, e2e.P99})
 	}
+	d.Cluster = runs[0].cluster
 	d.Warnings = append(append(d.Warnings, s.notes...), runs[0].findings...)
 	if len(runs) > 1 {
 		d.Intervals = intervals(runs, d.SampledCoefficients)

@@ -34,6 +34,8 @@ type Options struct {
 	Force              bool // accept a folder that holds foreign files
 	Special            bool // read pipes and devices given as files
 
+	Cluster ClusterOptions // several engines; empty: one alone
+
 	Workload       string  // file or folder of a run
 	Phase          string  // of a recorded run; "": all
 	RateScale      float64 // multiplies arrival rates
@@ -87,7 +89,7 @@ func (o *Options) Table() option.Table {
 		option.String("emit-kv-events", &o.EmitKVEvents, "write KV events to `FILE` (prefix caching only)"),
 		option.String("event-log", &o.EventLog, "write every event and step as text to `FILE`"),
 		option.Switch("force", &o.Force, "accept an output folder that holds foreign files"),
-	}, o.loadTable()...)
+	}, append(o.loadTable(), o.Cluster.table()...)...)
 }
 
 // loadTable is what arrives.

@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/export/compare"
+	"github.com/blis-train/blis-train/pipeline/fleet"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/result"
@@ -34,11 +35,14 @@ type simulation struct {
 	beta   []float64
 	inputs []result.Input
 	notes  []trace.Finding
+	fleet  *fleet.Spec // nil: one engine alone
+	gate   gate
 }
 
 // replication is the outcome of one seed.
 type replication struct {
 	summary  *summary.Run
+	cluster  *ClusterPart // nil for one engine alone
 	findings []trace.Finding
 }
 
@@ -80,6 +84,9 @@ func newSimulation(ctx context.Context, o *Options) (*simulation, error) {
 		return nil, err
 	}
 	if s.beta, err = numbers("--beta-coeffs", o.Beta); err != nil {
+		return nil, err
+	}
+	if err := s.loadCluster(); err != nil {
 		return nil, err
 	}
 	return s, s.loadWorkload()
@@ -195,7 +202,11 @@ func (s *simulation) replicate() ([]*replication, error) {
 	n := s.o.Replications
 	out := make([]*replication, n)
 	err := par.Try(s.ctx, s.o.Workers, n, func(i int) (err error) {
-		out[i], err = s.one(s.o.Seed+int64(i), i == 0)
+		run := s.one
+		if s.fleet != nil {
+			run = s.oneCluster
+		}
+		out[i], err = run(s.o.Seed+int64(i), i == 0)
 		return err
 	}, func(done int) { s.o.Progress.Report("replications", int64(done), int64(n), "runs") })
 	return out, err

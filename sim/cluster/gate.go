@@ -114,7 +114,7 @@ func (c *cluster) meet(i int, now int64) {
 		}
 	}
 	rec.ID, rec.ArrivalUs, rec.PromptTokens, rec.SLOClass, rec.Outcome = q.ID, now, q.PromptTokens, q.SLOClass, sim.OutcomeUnfinished
-	rec.Class, rec.Priority, rec.Group, rec.Instance = q.SLOClass, p, q.Group, -1
+	rec.Class, rec.Priority, rec.Group, rec.SLOTTFTUs, rec.Instance = q.SLOClass, p, q.Group, q.SLOTTFTUs, -1
 }
 
 // groupBlocks is how many leading blocks name a prefix group.

@@ -3,6 +3,7 @@ package cluster
 import (
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/admission"
+	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -12,7 +13,8 @@ type Record struct {
 	Class             string
 	Priority          int // of its class
 	Group             uint64
-	Instance          int // -1: it was not let in
+	SLOTTFTUs         int64 // its target, 0: none
+	Instance          int   // -1: it was not let in
 	Tries             int
 	DecidedUs         int64              // last decision
 	Decision          admission.Decision // the last
@@ -61,6 +63,12 @@ func (r *Result) Totals() *sim.Result {
 		sum.PeakWaiting = max(sum.PeakWaiting, e.PeakWaiting)
 		sum.PeakBlocks = max(sum.PeakBlocks, e.PeakBlocks)
 		sum.Findings = append(sum.Findings, e.Findings...)
+		if e.Gaps != nil {
+			if sum.Gaps == nil {
+				sum.Gaps = stat.NewHistogram()
+			}
+			sum.Gaps.Merge(e.Gaps)
+		}
 	}
 	sum.BusyUs /= int64(max(1, len(r.Engines)))
 	return sum

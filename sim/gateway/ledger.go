@@ -59,7 +59,10 @@ type entry struct {
 }
 
 // rateWindowUs is the time constant of rates.
-const rateWindowUs = 2_000_000
+const (
+	rateWindowUs = 2_000_000
+	leastUs      = 100_000
+)
 
 // rate is an exponentially weighted rate of events.
 type rate struct {
@@ -74,14 +77,9 @@ func (r *rate) add(atUs int64, amount float64) {
 
 func (r *rate) at(us int64) float64 { return r.perUs * decay(us-r.atUs) }
 
-// perSecond corrects for the time before the window was full.
-func (r *rate) perSecond(us int64) float64 {
-	full := 1 - decay(us)
-	if full <= 0 {
-		return 0
-	}
-	return r.at(us) / full * 1e6
-}
+// perSecond corrects for the time before the window was full; a start shorter than
+// leastUs counts as that long.
+func (r *rate) perSecond(us int64) float64 { return r.at(us) / (1 - decay(max(us, leastUs))) * 1e6 }
 
 // NewLedger is an empty ledger for some instances and n requests.
 func NewLedger(instances, n int) *Ledger {

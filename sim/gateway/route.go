@@ -16,11 +16,13 @@ type Router interface {
 
 // Routing says which router.
 type Routing struct {
-	Policy  string // round-robin, least-loaded or weighted
+	Policy  string // round-robin, least-loaded, weighted or recorded
 	Scorers []Scorer
 	Seed    int64
 	// Tie chooses among n equal instances; nil: by the seed and the request.
 	Tie func(n int) int
+	// Targets are where another gateway sent each request, for policy recorded.
+	Targets []int
 }
 
 // Policies of routing.
@@ -28,6 +30,7 @@ const (
 	RoundRobin  = "round-robin"
 	LeastLoaded = "least-loaded"
 	Weighted    = "weighted"
+	Recorded    = "recorded"
 )
 
 // Policies are the names of the routers.
@@ -44,6 +47,8 @@ func NewRouter(o Routing, instances int) (Router, error) {
 		return &roundRobin{n: instances}, nil
 	case LeastLoaded:
 		return &leastLoaded{tie: t}, nil
+	case Recorded:
+		return recorded(o.Targets), nil
 	case Weighted:
 	default:
 		return nil, trace.Errorf(CodeBadRouting, "routing policy: got %q, want round-robin, least-loaded or weighted", o.Policy)
@@ -52,15 +57,26 @@ func NewRouter(o Routing, instances int) (Router, error) {
 		return nil, trace.Errorf(CodeBadRouting, "routing policy weighted: got no scorers, want some").
 			WithHint(`such as scorers: "prefix-affinity:3,queue-depth:2,kv-utilization:2"`)
 	}
+	return newWeighted(o.Scorers, t, instances), nil
+}
+
+func newWeighted(list []Scorer, t tie, instances int) *weighted {
 	w := &weighted{tie: t, total: make([]float64, instances), one: make([]float64, instances)}
 	sum := 0.0
-	for _, s := range o.Scorers {
+	for _, s := range list {
 		sum += s.Weight
 	}
-	for _, s := range o.Scorers {
+	for _, s := range list {
 		w.scores, w.weights = append(w.scores, scorers[s.Name]), append(w.weights, s.Weight/sum)
 	}
-	return w, nil
+	return w
+}
+
+// Weigh is the weighted score of every instance for a request.
+func Weigh(list []Scorer, r *Request, v *View) []float64 {
+	w := newWeighted(list, tie{}, len(v.Snapshots))
+	w.weigh(r, v)
+	return w.total
 }
 
 // ReadsEvents reports whether the scorers need the engines' own KV events.
@@ -73,6 +89,13 @@ type roundRobin struct{ n, next int }
 func (r *roundRobin) Route(*Request, *View) int { return r.next }
 
 func (r *roundRobin) Routed(*Request, int) { r.next = (r.next + 1) % r.n }
+
+// recorded repeats what another gateway did.
+type recorded []int
+
+func (r recorded) Route(q *Request, _ *View) int { return r[q.Index] }
+
+func (r recorded) Routed(*Request, int) {}
 
 // tie chooses among equals.
 type tie struct {
@@ -119,6 +142,11 @@ type weighted struct {
 }
 
 func (w *weighted) Route(r *Request, v *View) int {
+	w.weigh(r, v)
+	return w.best(r, len(w.total), func(i int) float64 { return w.total[i] })
+}
+
+func (w *weighted) weigh(r *Request, v *View) {
 	clear(w.total)
 	for k, s := range w.scores {
 		s(r, v, w.one)
@@ -126,7 +154,6 @@ func (w *weighted) Route(r *Request, v *View) int {
 			w.total[i] += min(1, max(0, w.one[i])) * w.weights[k]
 		}
 	}
-	return w.best(r, len(w.total), func(i int) float64 { return w.total[i] })
 }
 
 func (w *weighted) Routed(*Request, int) {}

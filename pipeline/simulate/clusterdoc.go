@@ -1,0 +1,109 @@
+package simulate
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/cluster"
+	"github.com/blis-train/blis-train/sim/gateway"
+	"github.com/blis-train/blis-train/sim/goodput"
+)
+
+// ClusterPart is what a cluster adds to simulation.json.
+type ClusterPart struct {
+	Instances    int            `json:"instances"`
+	Admission    string         `json:"admission_policy"`
+	Routing      string         `json:"routing_policy"`
+	Scorers      string         `json:"routing_scorers"` // "" unless the policy is weighted
+	Scheduler    string         `json:"scheduler"`       // "": the deployment's
+	RefreshUs    int64          `json:"snapshot_refresh_us"`
+	Arrived      int            `json:"arrived"`
+	Admitted     int            `json:"admitted"`
+	Rejected     int            `json:"rejected_requests"`
+	Arrivals     int            `json:"arrivals"` // those that came again included
+	Goodput      *float64       `json:"goodput_share"`
+	P99Critical  *float64       `json:"ttft_p99_critical_ms"`  // rejected ones as for ever: null when they reach it
+	P99Admitted  *float64       `json:"ttft_p99_admitted_ms"`  // of admitted requests
+	P99Everybody *float64       `json:"ttft_p99_everybody_ms"` // rejected ones as for ever
+	CachedShare  *float64       `json:"cached_token_share"`    // of admitted requests' prompt tokens
+	Potential    *float64       `json:"potential_token_share"` // best expectation at arrival, over all arrivals
+	PhantomShare *float64       `json:"phantom_hit_share"`     // expected and not found / expected
+	Jain         *float64       `json:"jain_fairness"`         // of goodput / arrivals over prefix groups
+	OutputPerS   *float64       `json:"output_tokens_per_s"`   // from the first to the last arrival
+	Prediction   *ClusterAudit  `json:"prediction"`            // of admitted requests; null without predictions
+	Shadow       *ClusterAudit  `json:"shadow"`                // of the sample of rejected ones
+	Classes      []ClusterClass `json:"classes"`
+	ByInstance   []InstancePart `json:"by_instance"`
+}
+
+// ClusterAudit compares predicted with observed TTFT.
+type ClusterAudit struct {
+	Requests   int      `json:"requests"`
+	MedianAPE  *float64 `json:"median_ape"`
+	Bias       *float64 `json:"bias"` // sum predicted / sum observed - 1
+	Coverage90 *float64 `json:"coverage_p90"`
+	FalseShare *float64 `json:"false_reject_share"` // of rejected ones, who would have met their target
+}
+
+// ClusterClass is one class at the gateway.
+type ClusterClass struct {
+	Name     string   `json:"name"`
+	Arrived  int      `json:"arrived"`
+	Admitted int      `json:"admitted"`
+	Good     int      `json:"good"`
+	Goodput  *float64 `json:"goodput_share"`
+	Miss     *float64 `json:"ttft_miss_share"` // of admitted requests
+}
+
+// InstancePart is one engine.
+type InstancePart struct {
+	Requests    int   `json:"requests"`
+	Steps       int64 `json:"steps"`
+	Preemptions int64 `json:"preemptions"`
+	BusyUs      int64 `json:"busy_us"`
+	PeakRunning int64 `json:"peak_running"`
+	PeakWaiting int64 `json:"peak_waiting"`
+}
+
+func (s *simulation) clusterPart(run *cluster.Result, reqs []sim.Request) *ClusterPart {
+	targets := s.fleet.ByClass()
+	for i := range reqs { // the workload's own targets
+		if _, ok := targets[reqs[i].SLOClass]; !ok {
+			targets[reqs[i].SLOClass] = goodput.Target{TTFTUs: float64(reqs[i].SLOTTFTUs), E2EUs: float64(reqs[i].SLOE2EUs)}
+		}
+	}
+	g := goodput.Reduce(run.Records, targets, goodput.Window{ToUs: math.MaxInt64})
+	p := &ClusterPart{Instances: len(run.Engines), Admission: s.fleet.Admission.Policy, Routing: s.fleet.Routing.Policy,
+		Scheduler: s.fleet.Scheduler, RefreshUs: s.fleet.RefreshUs, Arrived: g.All.Arrived, Admitted: g.All.Admitted, Rejected: g.Shed,
+		Arrivals: g.Tries, Goodput: result.OrNull(g.All.Goodput()), P99Critical: result.OrNull(g.Critical.P99),
+		P99Admitted: result.OrNull(g.Admitted.P99), P99Everybody: result.OrNull(g.Everybody.P99), CachedShare: result.OrNull(g.CachedShare),
+		Potential: result.OrNull(g.PotentialShare), PhantomShare: result.OrNull(g.PhantomShare), Jain: result.OrNull(g.Jain),
+		OutputPerS: result.OrNull(g.OutputPerS), Prediction: clusterAudit(g.Live), Shadow: clusterAudit(g.Shadow),
+		Classes: []ClusterClass{}, ByInstance: make([]InstancePart, len(run.Engines))}
+	if s.fleet.Routing.Policy == gateway.Weighted {
+		p.Scorers = s.fleet.Routing.ScorersText()
+	}
+	for i := range g.Classes {
+		c := &g.Classes[i]
+		p.Classes = append(p.Classes, ClusterClass{c.Name, c.Arrived, c.Admitted, c.Good, result.OrNull(c.Goodput()),
+			result.OrNull(c.MissShare())})
+	}
+	for i, e := range run.Engines {
+		p.ByInstance[i] = InstancePart{Steps: e.Steps, Preemptions: e.Preemptions, BusyUs: e.BusyUs, PeakRunning: e.PeakRunning,
+			PeakWaiting: e.PeakWaiting}
+	}
+	for i := range run.Records {
+		if r := &run.Records[i]; r.Admitted() {
+			p.ByInstance[r.Instance].Requests++
+		}
+	}
+	return p
+}
+
+func clusterAudit(a goodput.Audit) *ClusterAudit {
+	if a.N == 0 {
+		return nil
+	}
+	return &ClusterAudit{a.N, result.OrNull(a.MedianAPE), result.OrNull(a.Bias), result.OrNull(a.Coverage90), result.OrNull(a.FalseShare)}
+}
