@@ -39,13 +39,17 @@ func (o *Rollout) TTFTUs(r *gateway.Request, v *gateway.View, i int) (float64, b
 		return 0, false, err
 	}
 	o.ahead(r, v, i, &s)
-	if o.ByPriority {
-		if s.BetterShare, err = o.betterShare(e, r, v, &s); err != nil {
-			return 0, false, err
-		}
-	}
 	us, err := e.TTFTUs(&s, &own)
-	return us, s.AheadTokens > 0, err
+	if err != nil || s.AheadTokens == 0 || !o.ByPriority {
+		return us, s.AheadTokens > 0, err
+	}
+	share, err := o.betterShare(e, r, v, &s)
+	if err != nil || share == 0 {
+		return us, true, err
+	}
+	s.AheadTokens, s.AheadRequests = 0, 0
+	alone, err := e.TTFTUs(&s, &own) // the wait for work ahead is what better classes stretch
+	return alone + max(0, us-alone)/(1-share), true, err
 }
 
 // inStep finds the step under way: when it started, and whose prompts are in it.
@@ -124,8 +128,8 @@ func (o *Rollout) betterShare(e *predict.Engine, r *gateway.Request, v *gateway.
 			perS += k.TokensPerS(v.NowUs)
 		}
 	}
-	if perS == 0 || s.AheadTokens == 0 {
-		return 0, nil // it joins the next step: nobody overtakes it
+	if perS == 0 {
+		return 0, nil
 	}
 	tokens, us, err := e.FullStep(s.Decodes, s.DecodeTokens)
 	if err != nil {

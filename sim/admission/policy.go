@@ -19,10 +19,10 @@ var Codes = []trace.CodeEntry{{Code: CodeBadAdmission, Kind: "error", Meaning: "
 type Decision struct {
 	Admit  bool
 	Reason string // why not, or which exception let it in; "" admitted by the rule
-	// The estimate of its TTFT from now on, NaN without one, what it is judged by,
-	// and the same at 90 %.
-	PredictedUs, BoundUs, P90Us float64
-	Queued                      bool // the estimate saw work ahead of it
+	// The estimate of its TTFT from now on, NaN without one; what it is judged by, and
+	// the same at 90 %; and the estimate before calibration.
+	PredictedUs, BoundUs, P90Us, RawUs float64
+	Queued                             bool // the estimate saw work ahead of it
 }
 
 // Reasons.
@@ -50,7 +50,7 @@ type blind struct{}
 func (blind) Seen(*gateway.Request, *Decision, int64) {}
 
 func admit() Decision {
-	return Decision{Admit: true, PredictedUs: math.NaN(), BoundUs: math.NaN(), P90Us: math.NaN()}
+	return Decision{Admit: true, PredictedUs: math.NaN(), BoundUs: math.NaN(), P90Us: math.NaN(), RawUs: math.NaN()}
 }
 
 func reject(reason string) Decision {

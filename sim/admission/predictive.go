@@ -61,7 +61,7 @@ func (p *Predictive) Decide(r *gateway.Request, v *gateway.View, target int) (De
 	}
 	g := group{r.Class, queued}
 	eps := p.eps(r.ClassName, r.Priority)
-	d := Decision{Admit: true, PredictedUs: x, P90Us: x * p.quantile(g, 0.9), BoundUs: x * p.quantile(g, 1-eps), Queued: queued}
+	d := Decision{Admit: true, RawUs: x, PredictedUs: x * p.quantile(g, median), P90Us: x * p.quantile(g, 0.9), BoundUs: x * p.quantile(g, 1-eps), Queued: queued}
 	cold := p.Floor.arrives(r, v.NowUs)
 	if r.Priority >= Critical || r.SLOTTFTUs == 0 || d.BoundUs+float64(r.WaitedUs) <= float64(r.SLOTTFTUs) {
 		return d, nil
@@ -82,7 +82,7 @@ func (p *Predictive) Decide(r *gateway.Request, v *gateway.View, target int) (De
 
 // Seen learns how far the estimate was off.
 func (p *Predictive) Seen(r *gateway.Request, d *Decision, tookUs int64) {
-	if !(d.PredictedUs > 0) {
+	if !(d.RawUs > 0) {
 		return
 	}
 	if p.seen == nil {
@@ -92,8 +92,12 @@ func (p *Predictive) Seen(r *gateway.Request, d *Decision, tookUs int64) {
 	if p.seen[g] == nil {
 		p.seen[g] = &ratios{}
 	}
-	p.seen[g].add(float64(tookUs) / d.PredictedUs)
+	p.seen[g].add(float64(tookUs) / d.RawUs)
 }
+
+// median of observed / estimated is what a single number is corrected by: arrivals
+// still to come make the mean of estimates right and their median too high.
+const median = 0.5
 
 // enough ratios replace the prior.
 const enough = 30
