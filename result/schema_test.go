@@ -22,6 +22,7 @@ var documents = map[string]any{
 	"inspect":    result.Inspect{},
 	"queue":      result.Queue{},
 
+	"experiment":       result.ExperimentDoc{},
 	"predictor":        result.Predictor{},
 	"predictor_rows":   result.PredictorRows{},
 	"predictor_scores": result.PredictorScores{},

@@ -51,6 +51,7 @@ func subcommands() []*cli.Command {
 		inspectCommand(),
 		simulateCommand(),
 		predictorCommand(),
+		experimentCommand(),
 		exportCommand(),
 		checkCommand(),
 		diffCommand(),

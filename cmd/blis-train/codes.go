@@ -9,6 +9,7 @@ import (
 	embedded "github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/experiment"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/export/compare"
 	"github.com/blis-train/blis-train/pipeline/export/ledger"
@@ -69,6 +70,7 @@ func codeRooms() []codeRoom {
 		{"coeff/library", embedded.Codes},
 		{"deploy", deploy.Codes},
 		{"internal/files", files.Codes},
+		{"pipeline/experiment", experiment.Codes},
 		{"pipeline/export", export.Codes},
 		{"pipeline/export/compare", compare.Codes},
 		{"pipeline/export/ledger", ledger.Codes},

@@ -83,6 +83,10 @@ var rooms = map[string]room{
 	"pipeline/fleet": {ours: []string{
 		"internal/strictyaml", "predict", "sim", "sim/admission", "sim/cluster", "sim/gateway", "sim/goodput", "trace",
 	}, theirs: []string{yaml}},
+	"pipeline/experiment": {ours: []string{
+		"coeff", "deploy", "internal/par", "pipeline/fleet", "pipeline/simulate", "predict", "result", "sim", "sim/admission", "sim/cluster",
+		"sim/gateway", "sim/goodput", "sim/latency", "sim/workload", "stat", "trace",
+	}},
 	"pipeline/option": {pure: true},
 	"pipeline/score": {ours: []string{"pipeline/rows", "pipeline/ridge", "pipeline/ridge/cells", "pipeline/ridge/gram", "stat",
 		"internal/par", "trace", "result"}},
@@ -210,16 +214,17 @@ var rooms = map[string]room{
 	"pipeline/export/exporttest": {ours: []string{"pipeline/features", "pipeline/features/basis", "coeff", "deploy", "result", "trace"}},
 
 	// the storeys of the report, each above the next
-	"report":          {ours: []string{"report/sections", "report/verdict", "report/figures", "report/page", "report/draw", "report/input"}},
-	"report/sections": {ours: []string{"report/page", "report/draw", "report/input", "report/words", "result", "trace"}},
-	"report/verdict":  {ours: []string{"coeff", "report/page", "report/draw", "report/input", "report/words", "result"}},
-	"report/figures":  {ours: []string{"report/draw", "report/input", "report/words", "result"}},
-	"report/page":     {ours: []string{"report/draw", "report/words", "trace"}},
-	"report/draw":     {ours: []string{"report/words"}, theirs: []string{svg, raster, ximage, fonts}},
-	"report/input":    {ours: []string{"report/words", "result"}},
-	"report/words":    {},
-	"report/queueing": {ours: []string{"report/page", "report/draw", "report/words", "result"}},
-	"report/latency":  {ours: []string{"report/page", "report/draw", "report/words", "result"}},
+	"report":            {ours: []string{"report/sections", "report/verdict", "report/figures", "report/page", "report/draw", "report/input"}},
+	"report/sections":   {ours: []string{"report/page", "report/draw", "report/input", "report/words", "result", "trace"}},
+	"report/verdict":    {ours: []string{"coeff", "report/page", "report/draw", "report/input", "report/words", "result"}},
+	"report/figures":    {ours: []string{"report/draw", "report/input", "report/words", "result"}},
+	"report/page":       {ours: []string{"report/draw", "report/words", "trace"}},
+	"report/draw":       {ours: []string{"report/words"}, theirs: []string{svg, raster, ximage, fonts}},
+	"report/input":      {ours: []string{"report/words", "result"}},
+	"report/words":      {},
+	"report/queueing":   {ours: []string{"report/page", "report/draw", "report/words", "result"}},
+	"report/experiment": {ours: []string{"report/page", "report/draw", "report/words", "result"}},
+	"report/latency":    {ours: []string{"report/page", "report/draw", "report/words", "result"}},
 
 	// the storeys of extract, each above the next
 	"pipeline/extract": {ours: []string{

@@ -41,6 +41,9 @@ const (
 	PredictorRows    = "predictor_rows.json"
 	ScoresFile       = "predictor_scores.json"
 	PredictorPage    = "predictor.html"
+	ExperimentFile   = "experiment.json"
+	OptimiseFile     = "optimise.json"
+	OptimiseLog      = "optimise.jsonl"
 )
 
 var ownNames = map[string]bool{
@@ -67,6 +70,9 @@ var ownNames = map[string]bool{
 	PredictorRows:         true,
 	ScoresFile:            true,
 	PredictorPage:         true,
+	ExperimentFile:        true,
+	OptimiseFile:          true,
+	OptimiseLog:           true,
 }
 
 // MaxInput is far above any document or workload file, bytes.

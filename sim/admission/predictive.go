@@ -61,7 +61,8 @@ func (p *Predictive) Decide(r *gateway.Request, v *gateway.View, target int) (De
 	}
 	g := group{r.Class, queued}
 	eps := p.eps(r.ClassName, r.Priority)
-	d := Decision{Admit: true, RawUs: x, PredictedUs: x * p.quantile(g, median), P90Us: x * p.quantile(g, 0.9), BoundUs: x * p.quantile(g, 1-eps), Queued: queued}
+	d := Decision{Admit: true, RawUs: x, PredictedUs: x * p.quantile(g, median), P90Us: x * p.quantile(g, 0.9), BoundUs: x * p.quantile(g,
+		1-eps), Queued: queued}
 	cold := p.Floor.arrives(r, v.NowUs)
 	if r.Priority >= Critical || r.SLOTTFTUs == 0 || d.BoundUs+float64(r.WaitedUs) <= float64(r.SLOTTFTUs) {
 		return d, nil

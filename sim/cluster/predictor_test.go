@@ -196,7 +196,8 @@ func checkRandom(t *testing.T, seed uint64) (rejected, retried, moved int) {
 		}
 	}
 	if inEngines+rejected != len(reqs) || tries != len(reqs)+res.Retries {
-		t.Fatalf("seed %d: %d let in, %d turned away, %d tries of %d requests, %d retries", seed, inEngines, rejected, tries, len(reqs), res.Retries)
+		t.Fatalf("seed %d: %d let in, %d turned away, %d tries of %d requests, %d retries", seed, inEngines, rejected, tries, len(reqs),
+			res.Retries)
 	}
 	// Decisions up to the cut stand when answers that end after it become longer.
 	cut := res.Records[len(reqs)/2].DecidedUs

@@ -271,16 +271,16 @@ func (a *ArrivalSpec) next(rng *rand.Rand, i int, at *float64, q *sim.Request) {
 	case "poisson":
 		*at += rng.ExpFloat64() / a.RateRPS * 1e6
 	case "gamma":
-		*at += gamma(rng, 1/(a.CV*a.CV)) * a.CV * a.CV / a.RateRPS * 1e6
+		*at += Gamma(rng, 1/(a.CV*a.CV)) * a.CV * a.CV / a.RateRPS * 1e6
 	}
 	q.ArrivalUs = sim.ToUs(*at)
 }
 
-// gamma draws from a gamma distribution of the given shape and scale 1
+// Gamma draws from a gamma distribution of the given shape and scale 1
 // (Marsaglia and Tsang 2000; below shape 1 through shape + 1).
-func gamma(rng *rand.Rand, shape float64) float64 {
+func Gamma(rng *rand.Rand, shape float64) float64 {
 	if shape < 1 {
-		return gamma(rng, shape+1) * math.Pow(rng.Float64(), 1/shape)
+		return Gamma(rng, shape+1) * math.Pow(rng.Float64(), 1/shape)
 	}
 	d := shape - 1.0/3
 	c := 1 / math.Sqrt(9*d)

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/result"
+)
+
+func experimentCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "experiment",
+		Usage: "compare admission and routing policies on simulated clusters, with verdicts",
+		Description: "Runs configurations of a cluster on equal arrivals, seed by seed (docs/clusters.md).\n\n" +
+			"Example:\n   blis-train experiment isolation --preset seed --seeds 20 -o out",
+		Subcommands: []*cli.Command{isolationCommand()},
+		Action: func(c *cli.Context) error {
+			if name := c.Args().First(); name != "" {
+				return usagef("experiment: got %q, want isolation or optimise", name)
+			}
+			return usagef("experiment: got no command, want isolation or optimise")
+		},
+	}
+}
+
+func isolationCommand() *cli.Command {
+	o := pipeline.DefaultExperimentOptions()
+	return &cli.Command{
+		Name:  "isolation",
+		Usage: "thirteen cells, controls, frontiers and four verdicts",
+		Description: "Writes OUT/experiment.json and OUT/report.html. A verdict is CONFIRMED, REFUTED, INCONCLUSIVE or NOT TESTABLE.\n\n" +
+			"Example:\n   blis-train experiment isolation --preset groups --seeds 20 -o out",
+		Flags:  flags(stageFlags(o.Table()), []cli.Flag{outFlag("output `FOLDER`")}, talkFlags()),
+		Action: runIsolation,
+	}
+}
+
+func runIsolation(c *cli.Context) error {
+	con, err := newConsole(c)
+	if err != nil {
+		return err
+	}
+	if c.NArg() > 0 {
+		return usagef("experiment isolation: got argument %q, want flags only", c.Args().First())
+	}
+	o := pipeline.DefaultExperimentOptions()
+	o.Out, o.Special, o.Progress = c.String("out"), con.special, con.progress()
+	if err := setOptions(c, o.Table()); err != nil {
+		return err
+	}
+	doc, err := pipeline.ExperimentIsolation(c.Context, o)
+	if err != nil {
+		return err
+	}
+	con.warn(doc.Warnings)
+	showIsolation(con, doc)
+	return con.document(doc)
+}
+
+func showIsolation(con *console, d *result.ExperimentDoc) {
+	var rows []table.Row
+	for _, c := range d.Cells {
+		f := func(key string) *float64 { return c.Figures[key].Mean }
+		if c.Role != "frontier" {
+			rows = append(rows, table.Row{c.Number, c.Name, percent(f("goodput")), percent(f("admitted_share")), percent(f("miss_share")),
+				decimals(f("ttft_p99_critical_ms")), decimals(f("ttft_p99_admitted_ms")), percent(f("cached_share")), percent(f("potential_share")),
+				decimals(f("output_tokens_per_s"))})
+		}
+	}
+	con.table(fmt.Sprintf("%s, %s: %.0f requests/s on %d engines, rho %.2f, %d seeds", d.Preset, d.Label, d.RateRPS, d.Instances, d.Rho,
+		len(d.Seeds)),
+		table.Row{"no.", "configuration", "goodput", "admitted", "missed of admitted", "P99 critical ms", "P99 admitted ms", "cached",
+			"potential",
+			"tokens/s"}, rows)
+	rows = nil
+	for _, c := range d.Controllers {
+		rows = append(rows, table.Row{c.Kind, decimals(c.Goodput.Effect), decimals(c.Goodput.Lo), decimals(c.Goodput.Hi), percent(c.MedianAPE),
+			percent(c.Bias), percent(c.Coverage), percent(c.ShadowAPE), percent(c.ShadowCov)})
+	}
+	con.table("predictive - always-admit, by the gate's coefficients", table.Row{"gate", "goodput", "lo", "hi", "median APE", "bias",
+		"P90 coverage", "shadow APE", "shadow coverage"}, rows)
+	rows = nil
+	for _, v := range d.Verdicts {
+		rows = append(rows, table.Row{v.ID, v.Verdict, v.Why})
+	}
+	con.table("verdicts", table.Row{"", "verdict", "why"}, rows)
+}

@@ -1,0 +1,228 @@
+package pipeline
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/experiment"
+	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/pipeline/option"
+	pages "github.com/blis-train/blis-train/report/experiment"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/emit"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// ExperimentOptions say which experiment is run.
+type ExperimentOptions struct {
+	Preset     string
+	Seeds      int
+	Instances  int
+	Controller string // of the headline: same, fitted, or a coefficient file
+	Plant      string // coefficient file that drives the engines; "": the published blackbox
+	Deployment string // run.yaml; "": Llama-3.1-8B on one H100, 2,048 tokens a step, 256 seats
+	Alone      bool   // no other controllers
+	Out        string
+	Force      bool
+	Workers    int
+	Special    bool
+	Progress   trace.Progress
+}
+
+// DefaultExperimentOptions are those of the command line but for Out.
+func DefaultExperimentOptions() ExperimentOptions {
+	return ExperimentOptions{Preset: "seed", Seeds: 20, Instances: 8, Controller: experiment.KindFitted}
+}
+
+// Table is the options as flags and as recorded.
+func (o *ExperimentOptions) Table() option.Table {
+	return option.Table{
+		option.String("preset", &o.Preset, "`NAME`: seed, sustained, groups, newcomer or bursty").Recorded(),
+		option.Whole("seeds", &o.Seeds, "`N` seeds, paired in every contrast; 42, 123, 7777 first").Recorded(),
+		option.Whole("num-instances", &o.Instances, "`N` engines").Recorded().Unless("8"),
+		option.String("controller", &o.Controller,
+			"coefficients of the gate, `KIND|FILE`: fitted (from a simulated calibration run), same (those of "+
+				"the engines: an upper bound), or a coefficient file").Recorded().Unless(experiment.KindFitted),
+		option.String("plant", &o.Plant, "coefficient `FILE` that drives the engines; default the published blackbox").Recorded(),
+		option.String("deployment", &o.Deployment, "run.yaml `FILE` of the engines; default Llama-3.1-8B on one H100").Recorded(),
+		option.Switch("alone", &o.Alone, "leave out the headline with other coefficients in the gate").Recorded(),
+		option.Whole("workers", &o.Workers, "`N` runs at a time; 0 uses every core"),
+		option.Switch("force", &o.Force, "accept an output folder that holds foreign files"),
+	}
+}
+
+// lab is the engines and the gates of an experiment, loaded.
+type lab struct {
+	plant, other experiment.Plant
+	headline     experiment.Gate
+	rivals       []experiment.Rival
+	inputs       []result.Input
+}
+
+// ExperimentIsolation runs the isolation experiment and writes experiment.json and
+// report.html to o.Out.
+func ExperimentIsolation(ctx context.Context, o ExperimentOptions) (*result.ExperimentDoc, error) {
+	if o.Seeds < 1 || o.Seeds > 1000 || o.Instances < 1 || o.Instances > 64 {
+		return nil, option.Misusef("--seeds, --num-instances: got %d and %d, want 1 to 1000 and 1 to 64", o.Seeds, o.Instances)
+	}
+	if _, ok := experiment.PresetOf(o.Preset); !ok {
+		return nil, option.Misusef("--preset: got %q, want seed, sustained, groups, newcomer or bursty", o.Preset)
+	}
+	release, err := folder.Claim(o.Out, o.Force)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	l, err := newLab(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := experiment.Run(ctx, experiment.Options{Preset: o.Preset, Seeds: o.Seeds, Workers: o.Workers, Instances: o.Instances,
+		Plant: l.plant,
+		Gate:  l.headline, Others: l.rivals, Progress: o.Progress})
+	if err != nil {
+		return nil, err
+	}
+	doc.Header = folder.Header(o.Table().Command("experiment isolation"), nil)
+	doc.Inputs = append(doc.Inputs, l.inputs...)
+	if err := folder.WriteDocument(filepath.Join(o.Out, folder.ExperimentFile), doc); err != nil {
+		return nil, err
+	}
+	page, err := files.Begin(filepath.Join(o.Out, folder.ReportFile))
+	if err != nil {
+		return nil, err
+	}
+	return doc, errors.Join(pages.Write(page, doc), page.Commit())
+}
+
+func newLab(ctx context.Context, o *ExperimentOptions) (*lab, error) {
+	l := &lab{plant: experiment.Plant{Name: "the published blackbox, 6910.42 + 17.67/uncached + 2.84/decode token us, noise of a few percent",
+		Deployment: experiment.DefaultDeployment()}}
+	if o.Deployment != "" {
+		d, err := deploy.LoadRunFile(o.Deployment)
+		if err != nil {
+			return nil, err
+		}
+		l.plant.Deployment = d
+	}
+	if o.Plant != "" {
+		set, in, err := folder.LoadCoefficients(o.Plant, o.Special)
+		if err != nil {
+			return nil, err
+		}
+		l.plant.Set, l.plant.Name, l.inputs = set, in.Name, append(l.inputs, in)
+	}
+	l.other = experiment.Plant{Name: "trained-physics", Deployment: l.plant.Deployment, Other: true}
+	return l, l.loadGates(ctx, o)
+}
+
+// loadGates makes the headline's coefficients, and those of the rivals.
+func (l *lab) loadGates(ctx context.Context, o *ExperimentOptions) error {
+	same := experiment.Gate{Kind: experiment.KindSame, Scale: 1}
+	fitted := func(p *experiment.Plant, kind string) (experiment.Gate, error) {
+		set, err := calibrated(ctx, p, o.Workers)
+		return experiment.Gate{Kind: kind, Set: set, Scale: 1}, err
+	}
+	var err error
+	switch o.Controller {
+	case experiment.KindSame:
+		l.headline = same
+	case experiment.KindFitted:
+		l.headline, err = fitted(&l.plant, experiment.KindFitted)
+	default:
+		set, in, e := folder.LoadCoefficients(o.Controller, o.Special)
+		l.headline, l.inputs, err = experiment.Gate{Kind: in.Name, Set: set, Scale: 1}, append(l.inputs, in), e
+	}
+	if err != nil || o.Alone {
+		return err
+	}
+	if o.Controller != experiment.KindSame {
+		l.rivals = append(l.rivals, experiment.Rival{Plant: l.plant, Gate: same, Label: "upper bound: the engines' own coefficients"})
+	}
+	for kind, scale := range map[string]float64{experiment.KindBiasedLow: 0.7, experiment.KindBiasedUp: 1.3} {
+		l.rivals = append(l.rivals, experiment.Rival{Plant: l.plant, Gate: experiment.Gate{Kind: kind, Scale: scale},
+			Label: fmt.Sprintf("step times off by x%g", scale)})
+	}
+	if l.rivals[len(l.rivals)-1].Gate.Kind == experiment.KindBiasedLow { // in one order
+		n := len(l.rivals)
+		l.rivals[n-1], l.rivals[n-2] = l.rivals[n-2], l.rivals[n-1]
+	}
+	gate, err := fitted(&l.other, experiment.KindOtherForm)
+	if err != nil {
+		return err
+	}
+	l.rivals = append(l.rivals, experiment.Rival{Plant: l.other, Gate: gate,
+		Label: "engines by trained-physics, gate by physics fitted on them"})
+	return nil
+}
+
+// calibrationRun describes the recording of a calibration run.
+//
+//go:embed experiment_run.yaml
+var calibrationRun string
+
+// calibrated is what the pipeline makes of a calibration run: the plant's engine
+// alone at half to nine tenths of its capacity, recorded as a trace dump, extracted
+// and fitted.
+func calibrated(ctx context.Context, p *experiment.Plant, workers int) (*coeff.Set, error) {
+	dir, err := os.MkdirTemp("", "blis-train-calibration-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	in, out := filepath.Join(dir, "calibration"), filepath.Join(dir, "out")
+	if err := os.Mkdir(in, 0o777); err != nil {
+		return nil, err
+	}
+	if err := recordCalibration(p, in); err != nil {
+		return nil, err
+	}
+	o := DefaultRunOptions()
+	o.Extract.Out, o.Extract.Workers = out, workers
+	o.Fit.Bootstraps, o.Validate.StepsOnly = 50, true
+	if _, err := Run(ctx, []string{in}, o); err != nil {
+		return nil, fmt.Errorf("calibration run: %w", err)
+	}
+	set, _, err := folder.LoadCoefficients(filepath.Join(out, folder.CoefficientsFile), false)
+	return set, err
+}
+
+func recordCalibration(p *experiment.Plant, in string) error {
+	cfg, err := p.Config(999)
+	if err != nil {
+		return err
+	}
+	reqs, err := p.Calibration()
+	if err != nil {
+		return err
+	}
+	yaml, model := experiment.RunFiles(p.Deployment, calibrationRun)
+	for name, text := range map[string]string{"run.yaml": yaml, "config.json": model} {
+		if err := os.WriteFile(filepath.Join(in, name), []byte(text), 0o666); err != nil {
+			return err
+		}
+	}
+	f, err := os.Create(filepath.Join(in, "traces.jsonl"))
+	if err != nil {
+		return err
+	}
+	dump, err := emit.New(f, nil, p.Deployment, reqs, emit.Defaults(p.Deployment))
+	if err != nil {
+		f.Close()
+		return err
+	}
+	res, err := sim.Run(cfg, reqs, dump)
+	if err != nil {
+		f.Close()
+		return err
+	}
+	return errors.Join(dump.Close(res.Steps), f.Close())
+}

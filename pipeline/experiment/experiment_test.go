@@ -1,0 +1,151 @@
+package experiment
+
+import (
+	"bytes"
+	"context"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/goodput"
+)
+
+// quick is three seeds with the engines' own coefficients in the gate.
+func quick(t *testing.T, preset string, workers int) *result.ExperimentDoc {
+	t.Helper()
+	d, err := Run(context.Background(), Options{Preset: preset, Seeds: 3, Workers: workers, Instances: 8,
+		Plant: Plant{Name: "blackbox", Deployment: DefaultDeployment()}, Gate: Gate{Kind: KindSame, Scale: 1},
+		Others: []Rival{{Plant: Plant{Deployment: DefaultDeployment()}, Gate: Gate{Kind: KindBiasedLow, Scale: 0.7}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// The preset seed has thirteen cells on equal arrivals, says that its first two
+// statements cannot be tested, and is the same for any number of workers.
+func TestSeedPreset(t *testing.T) {
+	d := quick(t, "seed", 1)
+	var one, two bytes.Buffer
+	if err := result.Write(&one, d); err != nil {
+		t.Fatal(err)
+	}
+	if err := result.Write(&two, quick(t, "seed", 3)); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(one.Bytes(), two.Bytes()) {
+		t.Error("other bytes with three workers")
+	}
+	cells := 0
+	for _, c := range d.Cells {
+		if c.Role == roleCell {
+			cells++
+		}
+	}
+	if cells != 13 || len(d.Published) != 5 || len(d.Transient) != 3 {
+		t.Errorf("got %d cells, %d published, %d transient, want 13, 5, 3", cells, len(d.Published), len(d.Transient))
+	}
+	for _, v := range d.Verdicts {
+		if testable := v.ID == "H14-4"; (v.Verdict == notTestable) == testable || v.Verdict == confirmed || v.Verdict == refuted {
+			t.Errorf("%s: got %s (%s)", v.ID, v.Verdict, v.Why)
+		}
+	}
+	if a, b, c := *d.Transient[0].P99Ms, *d.Transient[1].P99Ms, *d.Transient[2].P99Ms; !(a < b && b < c) {
+		t.Errorf("P99 after 0.25, 1 and 4 s: got %g, %g, %g ms, want it to grow", a, b, c)
+	}
+}
+
+// lines are frontiers on which predictive admits and serves by factors of the gate.
+func lines(admits, serves float64) *lab {
+	l := &lab{seeds: seedsOf(12), preset: Presets[1]}
+	for _, policy := range []string{"slo-gated", "predictive"} {
+		for k := range 4 {
+			c := Cell{Role: roleFrontier, Spec: specOf(policy, scorersNew, "fcfs")}
+			var runs []*outcome
+			for s := range l.seeds {
+				o := fake(100+50*float64(k), 0.3+0.1*float64(k), 0.2+0.05*float64(k), float64(s))
+				if policy == "predictive" {
+					o = fake(100+50*float64(k), admits*(0.3+0.1*float64(k)), serves*(0.2+0.05*float64(k)), float64(s))
+				}
+				runs = append(runs, o)
+			}
+			l.cells, l.runs = append(l.cells, c), append(l.runs, runs)
+		}
+	}
+	return l
+}
+
+func TestFrontiersAreCompared(t *testing.T) {
+	for _, c := range []struct {
+		admits, serves float64
+		want           string
+	}{{1.5, 1.2, confirmed}, {1.1, 1.2, refuted}, {1.5, 0.8, refuted}, {1.5, 1, inconclusive}} {
+		l := lines(c.admits, c.serves)
+		s := statement{id: "x"}
+		gate, ours := l.frontier("slo-gated"), l.frontier("predictive")
+		var a, b, g, h []float64
+		for k := range l.seeds {
+			at, ok := common(gate[k], ours[k])
+			if !ok {
+				t.Fatal("no common level")
+			}
+			p, q := at.on(ours[k]), at.on(gate[k])
+			a, b, g, h = append(a, p.admitted), append(b, 1.3*q.admitted), append(g, p.goodput), append(h, q.goodput)
+		}
+		s.evidence = []result.ExperimentContrast{pairedContrast("a", "b", "x", a, b), pairedContrast("g", "h", "x", g, h)}
+		for i := range s.evidence {
+			s.evidence[i].Holm = s.evidence[i].P
+		}
+		if v := s.verdict(l, &result.ExperimentDoc{}); v.Verdict != c.want {
+			t.Errorf("admits %g, serves %g: got %s, want %s", c.admits, c.serves, v.Verdict, c.want)
+		}
+	}
+}
+
+// Arrivals, lengths, groups and classes of a request do not depend on the others.
+func TestLoadsAreKeyed(t *testing.T) {
+	for name, l := range loads {
+		long, short := l.Draw(7, 100, 20), l.Draw(7, 100, 10)
+		if len(short) == 0 || len(long) <= len(short) {
+			t.Fatalf("%s: %d and %d requests", name, len(long), len(short))
+		}
+		for i := range short {
+			if l.Newcomer {
+				break // half-time is elsewhere
+			}
+			if long[i].ArrivalUs != short[i].ArrivalUs || long[i].PromptTokens != short[i].PromptTokens || long[i].SLOClass != short[i].SLOClass {
+				t.Fatalf("%s: request %d differs", name, i)
+			}
+		}
+		classes := map[string]int{}
+		for _, q := range long {
+			classes[q.SLOClass]++
+		}
+		if min(classes["critical"], classes["standard"], classes["sheddable"]) < len(long)/4 {
+			t.Errorf("%s: classes %v", name, classes)
+		}
+		if l.Newcomer != slices.ContainsFunc(long, func(q simRequest) bool { return q.Group == newcomerGroup }) {
+			t.Errorf("%s: newcomer %v", name, l.Newcomer)
+		}
+		gaps := 0.0
+		for i := 1; i < len(long); i++ {
+			gaps += float64(long[i].ArrivalUs-long[i-1].ArrivalUs) / 1e6
+		}
+		if rate := float64(len(long)-1) / gaps; math.Abs(rate-100) > 15 {
+			t.Errorf("%s: rate %g, want 100", name, rate)
+		}
+	}
+}
+
+type simRequest = sim.Request
+
+// fake is a run with a few figures.
+func fake(p99, admitted, good, jitter float64) *outcome {
+	n := 100_000
+	wobble := 1 + 0.01*math.Sin(jitter*7)
+	return &outcome{Run: &goodput.Run{All: goodput.Class{Arrived: n, Admitted: int(admitted * wobble * float64(n)),
+		Good: int(good * (2 - wobble) * float64(n))},
+		Critical: goodput.Tail{P99: p99 + jitter}}}
+}

@@ -1,0 +1,184 @@
+// Package experiment writes the page of experiment.json: verdicts, goodput with
+// intervals, frontiers, newcomer curve, predictions against what came. No
+// arithmetic of its own.
+package experiment
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/report/draw"
+	"github.com/blis-train/blis-train/report/page"
+	"github.com/blis-train/blis-train/report/words"
+	"github.com/blis-train/blis-train/result"
+)
+
+// Write writes the page as one HTML file.
+func Write(w io.Writer, d *result.ExperimentDoc) error {
+	sections := []page.Section{verdictSection(d), cellSection(d), frontierSection(d), predictionSection(d), robustSection(d),
+		newcomerSection(d)}
+	sections = slices.DeleteFunc(sections, func(x page.Section) bool { return len(x.Blocks) == 0 && x.Missing == "" })
+	return page.Write(w, head(d), sections)
+}
+
+func head(d *result.ExperimentDoc) page.Head {
+	h := page.Head{Class: "none", Badge: strings.ToUpper(d.Label), Kicker: "Admission by predicted TTFT: an experiment that can say no",
+		Sentence: fmt.Sprintf("Preset %s: %s on %d engines at %s requests/s, %.2f of their capacity, for %g s.", d.Preset,
+			words.Plural(len(d.Cells), "configuration"), d.Instances, words.Short(d.RateRPS), d.Rho, d.HorizonS)}
+	for _, v := range d.Verdicts {
+		h.Failed = append(h.Failed, fmt.Sprintf("%s: %s. %s", v.ID, v.Verdict, v.Statement))
+	}
+	h.Facts = []page.Fact{page.FactOf("Workload", d.Workload), page.FactOf("Engines", d.Plant), page.FactOf("Gate", d.Controller),
+		page.FactOf("Capacity", words.Short(d.CapacityRPS)+" requests/s"), page.FactOf("Seeds", fmt.Sprint(len(d.Seeds))),
+		page.FactOf("Window", fmt.Sprintf("arrivals from %g to %g s", d.WindowS[0], d.WindowS[1])),
+		page.FactOf("Lifetime", words.Short(d.LifetimeS)+" s"), page.FactOf("CV of matched tokens", words.ShortOr(d.MatchedCV))}
+	return h
+}
+
+func band(lo, hi *float64) page.Cell {
+	if lo == nil || hi == nil {
+		return page.Plain("–")
+	}
+	return page.Cell{Text: words.Short(*lo) + " to " + words.Short(*hi), Class: "nb"}
+}
+
+func pairedTable(id, caption string, list []result.ExperimentContrast) *page.Table {
+	t := &page.Table{ID: id, Caption: caption, Cols: []page.Column{{Head: "A"}, {Head: "B"}, {Head: "Figure"}, {Head: "A - B", Num: true},
+		{Head: "95 %"}, {Head: "p", Num: true, Help: "exact sign flips, two-sided"}, {Head: "Holm p", Num: true}, {Head: "Same within 5 %"},
+		{Head: "Seeds", Num: true}}}
+	for _, c := range list {
+		same := ""
+		if c.Same != nil && *c.Same {
+			same = "yes"
+		}
+		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Plain(c.A), page.Plain(c.B), page.Name(c.Figure), page.Number(c.Effect),
+			band(c.Lo, c.Hi),
+			page.Number(c.P), page.Number(c.Holm), page.Plain(same), page.Count(c.N)}})
+	}
+	return page.Capped(t, "in the order of the file", "experiment.json")
+}
+
+func verdictSection(d *result.ExperimentDoc) page.Section {
+	x := page.Section{ID: "verdicts", Nav: "Verdicts", Title: "What the data say",
+		Lead: "A verdict needs its preconditions, else it is NOT TESTABLE. Seeds are the unit, paired on equal arrivals."}
+	t := &page.Table{ID: "verdict-table", Caption: "Verdicts", Cols: []page.Column{{Head: "Statement"}, {Head: "Verdict"}, {Head: "Why"}}}
+	var evidence []result.ExperimentContrast
+	for _, v := range d.Verdicts {
+		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Prose(v.ID + ": " + v.Statement), page.Plain(v.Verdict), page.Prose(v.Why)}})
+		evidence = append(evidence, v.Evidence...)
+	}
+	x.Blocks = append(x.Blocks, page.Tables(t)...)
+	x.Blocks = append(x.Blocks, page.Tables(pairedTable("evidence", "What they rest on", evidence))...)
+	return x
+}
+
+func cellSection(d *result.ExperimentDoc) page.Section {
+	x := page.Section{ID: "cells", Nav: "Cells", Title: "All configurations",
+		Lead: "Goodput is requests that met every target of their class over all that arrived: rejecting cannot raise it."}
+	x.Blocks = append(x.Blocks, page.FigureBlocks([]*draw.Figure{goodputFigure(d)})...)
+	t := &page.Table{ID: "cell-table", Caption: "Means over seeds", Cols: []page.Column{{Head: "No.", Num: true}, {Head: "Configuration"},
+		{Head: "Goodput", Num: true}, {Head: "Critical", Num: true}, {Head: "Standard", Num: true}, {Head: "Sheddable", Num: true},
+		{Head: "Admitted", Num: true}, {Head: "Missed of admitted", Num: true}, {Head: "P99 critical (ms)", Num: true},
+		{Head: "P99 admitted (ms)", Num: true}, {Head: "Cached tokens", Num: true}, {Head: "Potential of all", Num: true}, {Head: "Jain",
+			Num: true},
+		{Head: "Output tokens/s", Num: true}, {Head: "Stationary"}}}
+	for _, c := range d.Cells {
+		if c.Role == "frontier" {
+			continue
+		}
+		f := func(key string) *float64 { return c.Figures[key].Mean }
+		no, still := "", "no"
+		if c.Number > 0 {
+			no = fmt.Sprint(c.Number)
+		}
+		if c.Stationary {
+			still = "yes"
+		}
+		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Plain(no), page.Plain(c.Name), page.Percent(f("goodput")),
+			page.Percent(f("goodput_critical")), page.Percent(f("goodput_standard")), page.Percent(f("goodput_sheddable")),
+			page.Percent(f("admitted_share")), page.Percent(f("miss_share")), page.Number(f("ttft_p99_critical_ms")),
+			page.Number(f("ttft_p99_admitted_ms")), page.Percent(f("cached_share")), page.Percent(f("potential_share")), page.Number(f("jain")),
+			page.Number(f("output_tokens_per_s")), page.Plain(still)}})
+	}
+	x.Blocks = append(x.Blocks, page.Tables(t)...)
+	x.Blocks = append(x.Blocks, page.Tables(pairedTable("contrasts", "Paired contrasts, one component at a time", d.Contrasts))...)
+	return x
+}
+
+func predictionSection(d *result.ExperimentDoc) page.Section {
+	x := page.Section{ID: "predictions", Nav: "Predictions", Title: "Predicted and observed TTFT",
+		Lead: "Of admitted requests, and of a sample of rejected ones that a copy of their engine served: a gate that is never told about what " +
+			"it rejects can be wrong for ever."}
+	x.Blocks = append(x.Blocks, page.FigureBlocks(some(scatterFigure(d)))...)
+	t := &page.Table{ID: "prediction-table", Caption: "By configuration", Cols: []page.Column{{Head: "Configuration"}, {Head: "Median APE",
+		Num: true},
+		{Head: "Bias", Num: true}, {Head: "P90 coverage", Num: true}, {Head: "Shadow median APE", Num: true}, {Head: "Shadow coverage",
+			Num: true},
+		{Head: "Rejected that would have met it", Num: true}}}
+	for _, c := range d.Cells {
+		f := func(key string) *float64 { return c.Figures[key].Mean }
+		if c.Role != "frontier" && f("prediction_median_ape") != nil {
+			t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Plain(c.Name), page.Percent(f("prediction_median_ape")),
+				page.Percent(f("prediction_bias")), page.Percent(f("prediction_coverage_p90")), page.Percent(f("shadow_median_ape")),
+				page.Percent(f("shadow_coverage_p90")), page.Percent(f("false_reject_share"))}})
+		}
+	}
+	x.Blocks = append(x.Blocks, page.Tables(t)...)
+	return x
+}
+
+func robustSection(d *result.ExperimentDoc) page.Section {
+	x := page.Section{ID: "robust", Nav: "Sensitivity", Title: "How far it carries",
+		Lead: "The same with other coefficients in the gate; at a load where nobody needs rejecting; and the published figures beside ours."}
+	t := &page.Table{ID: "controllers", Caption: "Predictive against always-admit, by the gate's coefficients",
+		Cols: []page.Column{{Head: "Gate"},
+			{Head: "Label"}, {Head: "Goodput gained", Num: true}, {Head: "95 %"}, {Head: "Median APE", Num: true}, {Head: "Bias", Num: true},
+			{Head: "P90 coverage", Num: true}}}
+	for _, c := range d.Controllers {
+		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Plain(c.Kind), page.Prose(c.Label), page.Number(c.Goodput.Effect),
+			band(c.Goodput.Lo, c.Goodput.Hi), page.Percent(c.MedianAPE), page.Percent(c.Bias), page.Percent(c.Coverage)}})
+	}
+	x.Blocks = append(x.Blocks, page.Tables(t)...)
+	x.Blocks = append(x.Blocks, page.Tables(pairedTable("quiet", "At 0.6 of capacity every effect must vanish", d.Quiet))...)
+	t = &page.Table{ID: "published", Caption: "Published P99 and ours", Cols: []page.Column{{Head: "Configuration", Num: true},
+		{Head: "Published (ms)", Num: true}, {Head: "Pooled (ms)", Num: true}, {Head: "Worst instance (ms)", Num: true}}}
+	for _, p := range d.Published {
+		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Count(p.Configuration), page.Num(p.PublishedMs), page.Number(p.PooledMs),
+			page.Number(p.WorstMs)}})
+	}
+	x.Blocks = append(x.Blocks, page.Tables(t)...)
+	t = &page.Table{ID: "transient", Caption: "Always-admit by the length of arrivals", Cols: []page.Column{{Head: "Arrivals (s)", Num: true},
+		{Head: "P99 (ms)", Num: true}, {Head: "95 %"}}}
+	for _, p := range d.Transient {
+		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Num(p.ArrivalsS), page.Number(p.P99Ms), band(p.Lo, p.Hi)}})
+	}
+	x.Blocks = append(x.Blocks, page.Tables(t)...)
+	return x
+}
+
+func some(f *draw.Figure) []*draw.Figure {
+	if f == nil {
+		return nil
+	}
+	return []*draw.Figure{f}
+}
+
+func frontierSection(d *result.ExperimentDoc) page.Section {
+	return page.Section{ID: "frontier", Nav: "Frontiers", Title: "What each gate can reach",
+		Lead:   "One dot a setting: thresholds of slo-gated, tolerated misses of predictive. Better lies up and to the left.",
+		Blocks: page.FigureBlocks(some(frontierFigure(d)))}
+}
+
+func newcomerSection(d *result.ExperimentDoc) page.Section {
+	x := page.Section{ID: "newcomer", Nav: "Newcomer", Title: "A group that nobody knows"}
+	x.Blocks = page.FigureBlocks(some(newcomerFigure(d)))
+	t := &page.Table{ID: "reached", Caption: "First second at 0.8 of the others' admission", Cols: []page.Column{{Head: "Configuration"},
+		{Head: "Second", Num: true}}}
+	for _, c := range d.Newcomer {
+		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Plain(c.Cell), page.Number(c.ReachedS)}})
+	}
+	x.Blocks = append(x.Blocks, page.Tables(t)...)
+	return x
+}
