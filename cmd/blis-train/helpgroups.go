@@ -12,6 +12,7 @@ const longHelp = 14
 // Groups of a long help. The library sorts them by title; these sort as the work goes.
 const (
 	groupArrivals = "Arrivals"
+	groupCluster  = "Cluster simulated"
 	groupConsumer = "Consumers"
 	groupData     = "Data read"
 	groupEngine   = "Engine simulated"
@@ -27,6 +28,8 @@ var helpGroups = map[string][]string{
 	groupArrivals: {"workload", "phase", "rate-scale", "max-requests", "concurrency", "think-time-ms", "ramp-s", "max-concurrency",
 		"input-len", "output-len", "random-range-ratio", "num-prompts", "request-rate", "requests", "load", "prompt-tokens",
 		"output-tokens"},
+	groupCluster: {"cluster", "num-instances", "routing-policy", "routing-scorers", "admission-policy", "snapshot-refresh-interval",
+		"scheduler", "slo-ttft", "preset", "seeds", "controller", "plant", "alone"},
 	groupConsumer: {"consumer-version", "key", "namespace", "unit-cost", "ttft-ms", "itl-ms", "physical", "slo-class-name", "slo-class-key",
 		"name"},
 	groupData: {"config", "set", "only", "exclude", "without", "keep-saturated", "max-bad-frac", "max-line", "max-expansion", "parser",

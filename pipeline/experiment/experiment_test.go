@@ -12,10 +12,10 @@ import (
 	"github.com/blis-train/blis-train/sim/goodput"
 )
 
-// quick is three seeds with the engines' own coefficients in the gate.
+// quick is two seeds with the engines' own coefficients in the gate.
 func quick(t *testing.T, preset string, workers int) *result.ExperimentDoc {
 	t.Helper()
-	d, err := Run(context.Background(), Options{Preset: preset, Seeds: 3, Workers: workers, Instances: 8,
+	d, err := Run(context.Background(), Options{Preset: preset, Seeds: 2, Workers: workers, Instances: 8,
 		Plant: Plant{Name: "blackbox", Deployment: DefaultDeployment()}, Gate: Gate{Kind: KindSame, Scale: 1},
 		Others: []Rival{{Plant: Plant{Deployment: DefaultDeployment()}, Gate: Gate{Kind: KindBiasedLow, Scale: 0.7}}}})
 	if err != nil {

@@ -77,7 +77,7 @@ func verdictSection(d *result.ExperimentDoc) page.Section {
 func cellSection(d *result.ExperimentDoc) page.Section {
 	x := page.Section{ID: "cells", Nav: "Cells", Title: "All configurations",
 		Lead: "Goodput is requests that met every target of their class over all that arrived: rejecting cannot raise it."}
-	x.Blocks = append(x.Blocks, page.FigureBlocks([]*draw.Figure{goodputFigure(d)})...)
+	x.Blocks = append(x.Blocks, page.FigureBlocks(some(goodputFigure(d)))...)
 	t := &page.Table{ID: "cell-table", Caption: "Means over seeds", Cols: []page.Column{{Head: "No.", Num: true}, {Head: "Configuration"},
 		{Head: "Goodput", Num: true}, {Head: "Critical", Num: true}, {Head: "Standard", Num: true}, {Head: "Sheddable", Num: true},
 		{Head: "Admitted", Num: true}, {Head: "Missed of admitted", Num: true}, {Head: "P99 critical (ms)", Num: true},

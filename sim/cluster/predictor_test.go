@@ -237,7 +237,7 @@ func manyRandom(t *testing.T, n int) {
 	}
 }
 
-func TestRandomClusters(t *testing.T) { manyRandom(t, 300) }
+func TestRandomClusters(t *testing.T) { manyRandom(t, 150) }
 
 func TestEvalRandomClusters(t *testing.T) {
 	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
