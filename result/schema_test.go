@@ -23,6 +23,7 @@ var documents = map[string]any{
 	"queue":      result.Queue{},
 
 	"experiment":       result.ExperimentDoc{},
+	"optimise":         result.OptimiseDoc{},
 	"predictor":        result.Predictor{},
 	"predictor_rows":   result.PredictorRows{},
 	"predictor_scores": result.PredictorScores{},

@@ -16,7 +16,7 @@ func experimentCommand() *cli.Command {
 		Usage: "compare admission and routing policies on simulated clusters, with verdicts",
 		Description: "Runs configurations of a cluster on equal arrivals, seed by seed (docs/clusters.md).\n\n" +
 			"Example:\n   blis-train experiment isolation --preset seed --seeds 20 -o out",
-		Subcommands: []*cli.Command{isolationCommand()},
+		Subcommands: []*cli.Command{isolationCommand(), optimiseCommand()},
 		Action: func(c *cli.Context) error {
 			if name := c.Args().First(); name != "" {
 				return usagef("experiment: got %q, want isolation or optimise", name)
