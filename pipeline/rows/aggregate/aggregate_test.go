@@ -102,7 +102,7 @@ func (e engine) record() (*trace.Run, truth) {
 	return run, tr
 }
 
-func deployment(t *testing.T, change func(*deploy.Deployment)) *deploy.Deployment {
+func deployment(t testing.TB, change func(*deploy.Deployment)) *deploy.Deployment {
 	t.Helper()
 	dep, err := deploy.LoadRun(repo.Root(t) + "/testdata/traces/real/gqa-low")
 	if err != nil {

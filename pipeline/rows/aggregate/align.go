@@ -77,21 +77,35 @@ type ballot struct {
 	window   int64             // ns that votes for one offset lie within
 }
 
-// of are the first chunks that a pass may have brought.
-func (v *ballot) of(p *pass) []int64 {
-	if p.prefills != 1 || p.cut > 0 || !p.hasEnd {
-		return nil
-	}
+// may says whether a pass has a vote: it ran one whole prompt of a length that
+// clients sent.
+func (v *ballot) may(p *pass) bool {
+	return p.prefills == 1 && p.cut == 0 && p.hasEnd && (v.isLonger || len(v.exact[p.prefillTokens]) > 0)
+}
+
+// each calls use with the first chunks of a pass's vote that lie within [lo, hi].
+func (v *ballot) each(p *pass, lo, hi int64, use func(firstNs int64)) {
 	if !v.isLonger {
-		return v.exact[p.prefillTokens]
+		list := v.exact[p.prefillTokens]
+		from, _ := slices.BinarySearch(list, lo)
+		for _, first := range list[from:] {
+			if first > hi {
+				return
+			}
+			use(first)
+		}
+		return
 	}
-	var out []int64
-	for i := range v.all {
-		if v.all[i].prompt >= p.prefillTokens {
-			out = append(out, v.all[i].firstNs)
+	from, _ := slices.BinarySearchFunc(v.all, lo, func(o occupant, at int64) int { return cmp.Compare(o.firstNs, at) })
+	for i := range v.all[from:] {
+		o := &v.all[from+i]
+		if o.firstNs > hi {
+			return
+		}
+		if o.prompt >= p.prefillTokens {
+			use(o.firstNs)
 		}
 	}
-	return out
 }
 
 // count finds the offset that most votes agree on, and the share of the voters by
@@ -99,22 +113,24 @@ func (v *ballot) of(p *pass) []int64 {
 func (f *filler) count(v *ballot) (offset int64, share float64) {
 	var voters []int
 	for i := range f.passes {
-		if p := &f.passes[i]; len(v.of(p)) > 0 {
+		if v.may(&f.passes[i]) {
 			voters = append(voters, i)
 		}
 	}
 	most := mostVoters
 	if v.isLonger {
-		most = max(50, min(mostVoters, mostVotes/len(v.all)))
+		most = max(leastVotes, min(mostVoters, mostVotes/len(v.all)))
+	}
+	if len(voters) < leastVotes {
+		return 0, 0
 	}
 	voters = stat.Thin(voters, most)
 	var votes []int64
 	for _, i := range voters {
-		for _, first := range v.of(&f.passes[i]) {
-			votes = append(votes, first-f.passes[i].endNs)
-		}
+		p := &f.passes[i]
+		v.each(p, math.MinInt64, math.MaxInt64, func(first int64) { votes = append(votes, first-p.endNs) })
 	}
-	if len(voters) < leastVotes {
+	if len(votes) == 0 {
 		return 0, 0
 	}
 	slices.Sort(votes)
@@ -132,10 +148,9 @@ func (f *filler) move(v *ballot, offset int64) {
 		if v.window > voteWindowNs {
 			var near []int64
 			for i := from; i < to; i++ {
-				for _, first := range v.of(&f.passes[i]) {
-					if d := first - f.passes[i].endNs; d >= offset-v.window && d <= offset+v.window {
-						near = append(near, d)
-					}
+				if p := &f.passes[i]; v.may(p) {
+					at := p.endNs + offset
+					v.each(p, at-v.window, at+v.window, func(first int64) { near = append(near, first-p.endNs) })
 				}
 			}
 			slices.Sort(near)
