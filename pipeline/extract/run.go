@@ -245,6 +245,10 @@ func (x *extraction) noSpans(set *inputSet) error {
 		}
 	}
 	why, hint := "", "is tracing on? --otlp-traces-endpoint, --enable-journey-tracing, --step-tracing-enabled"
+	if len(set.logs) > 0 && len(set.traces) == 0 {
+		why = "; the log holds no iteration"
+		hint = "start vLLM with --enable-logging-iteration-details (0.14 or newer; from 0.26 without --disable-log-stats)"
+	}
 	for _, e := range x.acc.ExampleList() {
 		if account.ByError[e.Reason] {
 			why, hint = "; "+e.Place+": "+e.What, "point at the output of the collector's file exporter, or correct `files` in run.yaml"

@@ -1,6 +1,7 @@
 package extract
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -160,5 +161,15 @@ func TestStockRecordings(t *testing.T) {
 		if s := run.Iterations[0].StampStepNs; s != trace.Some[int64](1e9) {
 			t.Errorf("%s: got stamps of %v ns", run.ID, s)
 		}
+	}
+}
+
+// TestSilentLog: a log of vLLM without iterations names the flag.
+func TestSilentLog(t *testing.T) {
+	dir := upstreamFolder(t, upstreamRun)
+	put(t, filepath.Join(dir, "server.log"), "(APIServer pid=1) INFO 11-21 23:19:33 [a.py:1] vLLM API server version 0.32.0\nready\n")
+	_, err := extractArgs(t, filepath.Join(t.TempDir(), "out"), nil, dir)
+	if e := (*trace.Error)(nil); !errors.As(err, &e) || !strings.Contains(e.Hint, "--enable-logging-iteration-details") {
+		t.Errorf("got %v, want the flag", err)
 	}
 }

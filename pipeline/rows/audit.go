@@ -6,6 +6,7 @@ import (
 	"github.com/blis-train/blis-train/stat"
 
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/rows/aggregate"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -44,6 +45,9 @@ func (s *Steps) Audit(sp *features.Space) Audit {
 	a.QueuedToScheduledUs, a.ArrivedToQueuedUs = quantiles(waits), quantiles(ingress)
 	a.BelowFloor = a.CadenceUsP50.OK && a.FloorUsP50.OK && a.CadenceUsP50.V < a.FloorUsP50.V
 	a.Verdict = a.verdict()
+	if g := s.Run.Aggregate; g != nil && !a.BelowFloor {
+		a.DurationUsP50, a.Verdict = trace.Opt[float64]{}, aggregate.Verdict(&g.Audit)
+	}
 	return a
 }
 

@@ -324,3 +324,18 @@ func (f *filler) cadenceConstant(out *trace.TimeAudit) (float64, bool) {
 	}
 	return c, true
 }
+
+// Verdict says in one sentence what stands for the time of a pass.
+func Verdict(a *trace.TimeAudit) string {
+	what := map[string]string{timeCadence: "the stamps of neighbouring lines are the step time",
+		timeElapsed: fmt.Sprintf("the logged elapsed time and %.2f ms a pass are the step time", a.ConstantUs.V/1000),
+		timeTicks:   "the time between whole seconds is that of the passes between them"}[a.Time]
+	if what == "" {
+		return "nothing in the log is the step time"
+	}
+	if e := a.LagErrors; len(e) == 3 {
+		what += fmt.Sprintf("; elapsed is told by the counts of its own line to %.0f %%, of one and two before to %.0f and %.0f %%", 100*e[0],
+			100*e[1], 100*e[2])
+	}
+	return what
+}
