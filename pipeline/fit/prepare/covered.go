@@ -49,6 +49,16 @@ func coveredBy(run *trace.Run, left []rows.Span, sampled bool) *result.Covered {
 			take(r.SendNs, r.Success, r.PromptTokens, r.OutputTokens)
 		}
 	}
+	for i := range run.Observed { // of an unmodified engine, its clients tell
+		r := &run.Observed[i]
+		if run.Aggregate == nil || !run.Aggregate.OffsetNs.OK || !r.SendNs.OK || inside(r.SendNs.V) {
+			continue
+		}
+		arrivals = append(arrivals, r.SendNs.V)
+		if r.Success.Or(false) {
+			c.PromptTokens, c.OutputTokens = max(c.PromptTokens, r.PromptTokens.Or(0)), max(c.OutputTokens, r.OutputTokens.Or(0))
+		}
+	}
 	slices.Sort(arrivals)
 	if !sampled {
 		c.RequestsPerS = busiest(arrivals)
