@@ -124,18 +124,14 @@ func (e *Engine) check() error {
 	return e.checkBounds()
 }
 
-// CheckSupported applies the rules of spec 1.1 alone (spec#supported). Codes:
-// unsupported_pp, unsupported_ep, unsupported_speculative, tp_heads,
-// tp_kv_heads, bad_model, bad_knobs.
+// CheckSupported applies the rules of spec 1.1 alone (spec#supported). Codes: those
+// of [Limits] that are refused, tp_heads, tp_kv_heads, bad_model, bad_knobs.
 func (d *Deployment) CheckSupported() error {
+	if err := d.refused(); err != nil {
+		return err
+	}
 	m, e := &d.Model, &d.Engine
 	switch {
-	case d.PP > 1:
-		return trace.Errorf(UnsupportedPP, "pipeline_parallel_size: got %d, want 1", d.PP)
-	case e.ExpertParallel:
-		return trace.Errorf(UnsupportedEP, "enable_expert_parallel: got true, want false")
-	case e.SpeculativeDecoding:
-		return trace.Errorf(UnsupportedSpeculative, "speculative decoding: got on, want off")
 	case m.NumHeads%d.TP != 0:
 		return trace.Errorf(TPHeads, "tensor_parallel_size: got %d, want a divisor of %d attention heads", d.TP, m.NumHeads)
 	case m.NumKVHeads%d.TP != 0 && d.TP%m.NumKVHeads != 0:

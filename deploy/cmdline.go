@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"math"
 	"path"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/strictyaml"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -17,9 +19,10 @@ import (
 // server: `vllm serve MODEL --flag ...`, `python -m
 // vllm.entrypoints.openai.api_server ...`, or a container command whose image
 // tag names the version. OTEL_SPAN_EVENT_COUNT_LIMIT=N in front, or handed to
-// the container, is read too. Secrets (--api-key, --hf-token) are left out. Codes:
-// bad_command_line, unknown_flag.
-func FromCommandLine(line string) (*Draft, error) {
+// the container, is read too. Secrets (--api-key, --hf-token) are left out. A flag
+// that the version does not know is left out and told of ([Draft.Findings]). read
+// reads the file that --config names; nil: no file is read. Codes: bad_command_line.
+func FromCommandLine(line string, read func(name string) ([]byte, error)) (*Draft, error) {
 	words, err := shellWords(line)
 	if err != nil {
 		return nil, err
@@ -35,7 +38,52 @@ func FromCommandLine(line string) (*Draft, error) {
 			return nil, err
 		}
 	}
-	return d, nil
+	return d, d.configFile(version, read)
+}
+
+// configFile takes what the file of --config says and the command line does not: a
+// mapping of flags without dashes, and "model".
+func (d *Draft) configFile(version string, read func(name string) ([]byte, error)) error {
+	name, _ := d.Get("vllm.config").(string)
+	if name == "" || read == nil {
+		return nil
+	}
+	delete(d.values, "vllm.config")
+	text, err := read(name)
+	if err != nil {
+		d.find(trace.Findingf(fileNotRead, "--config %s: %v; what it says is missing here", name, err))
+		return nil
+	}
+	node, err := strictyaml.Parse(text, name)
+	if err != nil {
+		return err
+	}
+	var values map[string]any
+	if node != nil {
+		if err := node.Decode(&values); err != nil {
+			return &trace.SyntaxError{File: name, Code: badCommandLine, Msg: "want a mapping of flags: " + err.Error()}
+		}
+	}
+	file := NewDraft()
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		name := flagKey("--" + key)
+		switch v := values[key].(type) {
+		case int:
+			values[key] = int64(v)
+		case string:
+			values[key] = flagValue(name, v)
+		}
+		switch {
+		case name == "model_tag":
+			file.Set("model.id", values[key])
+		case !knownFlag(name, version):
+			d.unknownFlag(key, name, version)
+		default:
+			file.store(name, values[key])
+		}
+	}
+	d.Merge(file)
+	return nil
 }
 
 var imageTag = regexp.MustCompile(`^[\w./-]*vllm[\w./-]*:v?(\d+\.\d+[\w.]*)$`)
@@ -68,13 +116,9 @@ func (d *Draft) serveArgs(words []string) ([]string, error) {
 		WithHint("blis-train init --from-cmdline 'vllm serve MODEL --max-num-seqs 256 ...'")
 }
 
-// shortFlags are the aliases that vLLM's parser knows.
-var shortFlags = map[string]string{"-tp": "tensor_parallel_size", "-pp": "pipeline_parallel_size", "-dp": "data_parallel_size",
-	"-q": "quantization", "-O": "compilation_config", "-n": "nnodes", "-r": "node_rank", "-ep": "enable_expert_parallel",
-	"-sc": "speculative_config", "-cc": "compilation_config", "-ac": "attention_config", "-dcp": "decode_context_parallel_size",
-	"-dpl": "data_parallel_size_local", "-dpa": "data_parallel_address", "-dpp": "data_parallel_rpc_port",
-	"-dpb": "data_parallel_backend", "-dpn": "data_parallel_rank", "-dpr": "data_parallel_start_rank",
-	"-dph": "data_parallel_hybrid_lb", "-dpe": "data_parallel_external_lb"}
+// shortFlags are aliases that one release or another has beside those of its list.
+var shortFlags = map[string]string{"-ep": "enable_expert_parallel", "-sc": "speculative_config", "-cc": "compilation_config",
+	"-ac": "attention_config"}
 
 // ownFlags are flags with a field of their own: where they stand in run.yaml.
 var ownFlags = map[string]string{
@@ -103,19 +147,25 @@ func (d *Draft) argument(args []string, version string) ([]string, error) {
 		d.Set("model.id", word)
 		return rest, nil
 	}
+	if level := optimizationLevel.FindStringSubmatch(word); level != nil {
+		word = "--optimization-level=" + level[1]
+	}
 	name, value, hasValue := strings.Cut(word, "=")
+	name, inner, _ := strings.Cut(name, ".")
 	key := flagKey(name)
+	if key == "optimization_level" && !knownFlag(key, version) {
+		key = "compilation_config"
+	}
 	negated := false
 	if positive, ok := strings.CutPrefix(key, "no_"); ok && !knownFlag(key, version) {
 		key, negated = positive, true
 	}
 	if !knownFlag(key, version) {
-		e := trace.Errorf(unknownFlag, "command line: got flag %q, want a flag of `vllm serve`", name).
-			WithHint("leave it out if it is new: what decides step times has a key in docs/run-yaml.md")
-		if near := nearest(key, slices.Concat(ServeFlags(version), slices.Sorted(maps.Keys(ownFlags)))); near != "" {
-			e.Hint = "did you mean --" + strings.ReplaceAll(near, "_", "-") + "?"
+		d.unknownFlag(name, key, version)
+		if !hasValue && len(rest) > 0 && !looksLikeFlag(rest[0]) && (d.Get("model.id") != nil || len(rest) > 1) {
+			rest = rest[1:] // its value, as far as one can tell
 		}
-		return nil, e
+		return rest, nil
 	}
 	if !hasValue && !negated && len(rest) > 0 && !isSwitch(key) && !looksLikeFlag(rest[0]) {
 		value, hasValue, rest = rest[0], true, rest[1:]
@@ -126,8 +176,49 @@ func (d *Draft) argument(args []string, version string) ([]string, error) {
 	if _, isInt := humanInt(value); wholeFlags[key] && !isInt {
 		return nil, trace.Errorf(badCommandLine, "command line: %s: got %q, want a whole number", name, value)
 	}
+	if inner != "" {
+		d.inner(key, strings.Split(inner, "."), flagValue(key, value))
+		return rest, nil
+	}
 	d.flag(key, value, hasValue, negated)
 	return rest, nil
+}
+
+// optimizationLevel is -O3, which needs no blank.
+var optimizationLevel = regexp.MustCompile(`^-O(\d)$`)
+
+// unknownFlag tells of a flag that is left out.
+func (d *Draft) unknownFlag(shown, key, version string) {
+	what := "`vllm serve`"
+	if v, ok := parseVersion(version); ok {
+		what += fmt.Sprintf(" %d.%d", v[0], v[1])
+	}
+	near := ""
+	if word := nearest(key, slices.Concat(ServeFlags(version), slices.Sorted(maps.Keys(ownFlags)))); word != "" {
+		near = "; did you mean --" + strings.ReplaceAll(word, "_", "-") + "?"
+	}
+	d.find(trace.Findingf(unknownFlag, "%s is no flag of %s that this version knows; it is left out of run.yaml%s", shown, what, near))
+}
+
+// inner stores one value of a flag that is a mapping: --speculative-config.method.
+func (d *Draft) inner(key string, path []string, value any) {
+	target := "vllm." + key
+	top, ok := d.Get(target).(map[string]any)
+	if !ok {
+		top = map[string]any{}
+		d.Set(target, top)
+	}
+	at := top
+	for _, name := range path[:len(path)-1] {
+		next, ok := at[name].(map[string]any)
+		if !ok {
+			next = map[string]any{}
+			at[name] = next
+		}
+		at = next
+	}
+	at[path[len(path)-1]] = value
+	d.offloading(key, top)
 }
 
 // wholeFlags take a whole number and nothing else; max_model_len may be "auto".
@@ -136,8 +227,10 @@ var wholeFlags = map[string]bool{"max_num_seqs": true, "max_num_batched_tokens":
 
 // flagKey is a flag's name in run.yaml's spelling.
 func flagKey(flag string) string {
-	if long, ok := shortFlags[flag]; ok {
-		return long
+	for _, names := range []map[string]string{flagsRead().short, shortFlags} {
+		if long, ok := names[flag]; ok {
+			return long
+		}
 	}
 	return strings.ReplaceAll(strings.TrimLeft(flag, "-"), "-", "_")
 }
@@ -157,38 +250,31 @@ func looksLikeFlag(word string) bool {
 }
 
 // isSwitch reports whether a flag takes no value.
-func isSwitch(key string) bool {
-	if key == "async_scheduling" || key == "enforce_eager" || key == "headless" || key == "tokens_only" || key == "calculate_kv_scales" ||
-		key == "eplb_log_balancedness" || key == "aggregate_engine_logging" || key == "log_error_stack" || key == "kv_cache_metrics" {
-		return true
-	}
-	for _, prefix := range []string{"enable_", "disable_", "trust_", "skip_", "use_", "return_", "exclude_tools", "fully_", "interleave_",
-		"allow_credentials",
-		"data_parallel_hybrid", "data_parallel_external", "kv_sharing", "ray_workers", "fail_on", "multi_step", "step_tracing_enabled"} {
-		if strings.HasPrefix(key, prefix) {
-			return true
-		}
-	}
-	return false
-}
+func isSwitch(key string) bool { return flagsRead().kinds[key] == flagSwitch }
 
+// isList reports whether a flag takes several values. Those of the web server are
+// one word of JSON.
 func isList(key string) bool {
-	return slices.Contains([]string{"served_model_name", "lora_modules", "prompt_adapters", "cudagraph_capture_sizes", "cuda_graph_sizes",
-		"middleware", "logits_processors"}, key)
+	return flagsRead().kinds[key] == flagList && !strings.HasPrefix(key, "allowed_") && key != "middleware"
 }
 
-// flag stores one flag.
+// flag stores one flag of the command line.
 func (d *Draft) flag(key, value string, hasValue, negated bool) {
+	var v any = !negated
+	if hasValue {
+		v = flagValue(key, value)
+	}
+	d.store(key, v)
+}
+
+// store keeps the value of a flag where run.yaml has it; secrets are dropped.
+func (d *Draft) store(key string, v any) {
 	if isSecret(key) {
 		return
 	}
 	target, own := ownFlags[key]
 	if target == "" || !own {
 		target = "vllm." + key
-	}
-	var v any = !negated
-	if hasValue {
-		v = flagValue(key, value)
 	}
 	d.Set(target, v)
 	d.offloading(key, v)
@@ -201,7 +287,7 @@ func (d *Draft) offloading(key string, v any) {
 		d.SetNoted("vllm.cpu_offloading", true, "from --kv-offloading-size; give kv_blocks_total_cpu")
 	case "kv_transfer_config":
 		config, _ := v.(map[string]any)
-		if config["kv_connector"] != "OffloadingConnector" {
+		if config["kv_connector"] != offloadingConnector {
 			return
 		}
 		d.SetNoted("vllm.cpu_offloading", true, "from --kv-transfer-config")

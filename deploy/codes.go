@@ -38,6 +38,21 @@ const (
 	UnsupportedPP          trace.Code = "unsupported_pp"
 	UnsupportedEP          trace.Code = "unsupported_ep"
 	UnsupportedSpeculative trace.Code = "unsupported_speculative"
+
+	unsupportedDP       trace.Code = "unsupported_dp"
+	unsupportedCP       trace.Code = "unsupported_context_parallel"
+	unsupportedTransfer trace.Code = "unsupported_kv_transfer"
+	unsupportedOffload  trace.Code = "unsupported_weight_offload"
+	unsupportedOverlap  trace.Code = "unsupported_batch_overlap"
+	unsupportedPooling  trace.Code = "unsupported_pooling"
+	dataParallel        trace.Code = "data_parallel"
+	loraAdapters        trace.Code = "lora_adapters"
+	multimodalInputs    trace.Code = "multimodal_inputs"
+	otherScheduler      trace.Code = "other_scheduler"
+	manyNodes           trace.Code = "many_nodes"
+	modelOverridden     trace.Code = "model_overridden"
+	unknownModelKeys    trace.Code = "unknown_model_keys"
+	rooflineOnly        trace.Code = "roofline_only"
 )
 
 // optInt prints an optional count for a message.

@@ -15,4 +15,6 @@ const (
 	notAVLLMLog     trace.Code = "not_a_vllm_log"
 	asyncAssumed    trace.Code = "async_assumed"
 	kvBlocksAssumed trace.Code = "kv_blocks_assumed"
+	fileNotRead     trace.Code = "file_not_read"
+	unknownRelease  trace.Code = "vllm_release_unknown"
 )

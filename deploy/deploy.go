@@ -44,6 +44,8 @@ type Model struct {
 	LinearCompute         string       `json:"linear_compute"` // native | fp8
 	MaxPositionEmbeddings int64        `json:"max_position_embeddings,omitempty"`
 	Warnings              []trace.Code `json:"warnings,omitempty"`
+	Encoders              []string     `json:"encoders,omitempty"`     // keys of config.json that tell of images, video or audio
+	UnknownKeys           []string     `json:"unknown_keys,omitempty"` // keys of config.json that this version does not know
 }
 
 // Hardware is one device's datasheet (spec#hardware).

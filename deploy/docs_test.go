@@ -20,7 +20,8 @@ func TestRunYAMLDocIsGenerated(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := replaceBetween(t, string(text), "hardware", hardwareTable())
-	want = replaceBetween(t, want, "flags", flagTable())
+	want = replaceBetween(t, want, "knobs", knobTable(t))
+	want = replaceBetween(t, want, "flags", flagsTable())
 	if *update {
 		if err := os.WriteFile(runYAMLDoc, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
@@ -47,25 +48,83 @@ func replaceBetween(t *testing.T, text, part, body string) string {
 func hardwareTable() string {
 	var b strings.Builder
 	b.WriteString("| name | TFlopsPeak | TFlopsFP8 | BwPeakTBs | memory_gb | pcie_bandwidth_gb_s | interconnect_bandwidth_gb_s | " +
-		"interconnect_latency_us |\n|---|---|---|---|---|---|---|---|\n")
+		"interconnect_latency_us | source |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, h := range Datasheets() {
-		fmt.Fprintf(&b, "| %s | %g | %g | %g | %g | %g | %g | %g |\n", h.Name, h.TFlopsPeak, h.TFlopsFP8, h.BwPeakTBs, h.MemoryGB,
-			h.PCIeBandwidthGBs, h.InterconnectBandwidthGBs, h.InterconnectLatencyUs)
+		fmt.Fprintf(&b, "| %s | %g | %g | %g | %g | %g | %g | %g | %s |\n", h.Name, h.TFlopsPeak, h.TFlopsFP8, h.BwPeakTBs, h.MemoryGB,
+			h.PCIeBandwidthGBs, h.InterconnectBandwidthGBs, h.InterconnectLatencyUs, DatasheetSource(h.Name))
 	}
 	return b.String()
 }
 
-func flagTable() string {
-	var items []string
-	for _, f := range serveFlags {
-		item := "`" + f.name + "`"
+// askedKnobs are the knobs people ask about.
+var askedKnobs = []string{"tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel", "enable_eplb",
+	"decode_context_parallel_size", "prefill_context_parallel_size", "nnodes", "max_num_seqs", "max_num_batched_tokens", "max_model_len",
+	"enable_chunked_prefill", "max_num_partial_prefills", "long_prefill_token_threshold", "scheduling_policy", "scheduler_cls",
+	"async_scheduling", "num_scheduler_steps", "enable_prefix_caching", "block_size", "gpu_memory_utilization", "num_gpu_blocks_override",
+	"kv_cache_dtype", "kv_cache_memory_bytes", "cpu_offload_gb", "kv_offloading_size", "kv_transfer_config", "ec_transfer_config",
+	"dtype", "quantization", "enforce_eager", "compilation_config", "optimization_level", "attention_backend", "moe_backend",
+	"performance_mode", "all2all_backend", "enable_dbo", "speculative_config", "enable_lora", "limit_mm_per_prompt", "runner",
+	"disable_cascade_attn", "stream_interval", "hf_overrides"}
+
+// knobTable says of each what becomes of it, as the code decides it.
+func knobTable(t *testing.T) string {
+	var b strings.Builder
+	b.WriteString("| knob | vLLM | what becomes of it |\n|---|---|---|\n")
+	for _, key := range askedKnobs {
+		var words []string
+		_, own := ownFlags[key]
+		if _, known := flagsRead().kinds[key]; !known && !own {
+			t.Errorf("%s is no flag of vLLM", key)
+		}
+		for _, l := range limits {
+			if l.Key != key {
+				continue
+			}
+			how := "warned"
+			if l.Refused {
+				how = "refused"
+			}
+			words = append(words, fmt.Sprintf("%s `%s`: %s", how, l.Code, l.What))
+		}
 		switch {
-		case f.since != always && f.until != always:
-			item += fmt.Sprintf(" (%s to %s)", minor(f.since), minor(f.until))
-		case f.since != always:
-			item += fmt.Sprintf(" (from %s)", minor(f.since))
-		case f.until != always:
-			item += fmt.Sprintf(" (to %s)", minor(f.until))
+		case key == "kv_offloading_size":
+			words = append(words, "modelled: a CPU tier of KV blocks (`cpu_offloading`, `kv_blocks_total_cpu`)")
+		case key == "kv_transfer_config":
+			words = append(words, "modelled with OffloadingConnector: a CPU tier of KV blocks")
+		case len(words) == 0 && own:
+			words = append(words, "modelled")
+		case len(words) == 0:
+			words = append(words, "kept")
+		}
+		span := ""
+		for _, f := range flagsRead().flags {
+			if f.name == key {
+				span = flagSpan(f)
+			}
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", key, span, strings.Join(words, "; "))
+	}
+	return b.String()
+}
+
+func flagSpan(f serveFlag) string {
+	switch {
+	case f.since != always && f.until != always:
+		return fmt.Sprintf("%s to %s", minor(f.since), minor(f.until))
+	case f.since != always:
+		return "from " + minor(f.since)
+	case f.until != always:
+		return "to " + minor(f.until)
+	}
+	return ""
+}
+
+func flagsTable() string {
+	var items []string
+	for _, f := range flagsRead().flags {
+		item := "`" + f.name + "`"
+		if span := flagSpan(f); span != "" {
+			item += " (" + span + ")"
 		}
 		items = append(items, item)
 	}
@@ -75,11 +134,11 @@ func flagTable() string {
 func minor(v [2]int) string { return fmt.Sprintf("%d.%d", v[0], v[1]) }
 
 func TestServeFlagsAreSortedAndDistinctFromOurs(t *testing.T) {
-	if !slices.IsSortedFunc(serveFlags, func(a, b serveFlag) int { return strings.Compare(a.name, b.name) }) {
-		t.Error("serveFlags is not sorted by name")
+	if !slices.IsSortedFunc(flagsRead().flags, func(a, b serveFlag) int { return strings.Compare(a.name, b.name) }) {
+		t.Error("the flags are not sorted by name")
 	}
-	for i, f := range serveFlags {
-		if i > 0 && serveFlags[i-1].name == f.name {
+	for i, f := range flagsRead().flags {
+		if i > 0 && flagsRead().flags[i-1].name == f.name {
 			t.Errorf("%s stands twice", f.name)
 		}
 		if target, own := ownFlags[f.name]; own && !strings.HasPrefix(target, "tracing.") && f.name != "model" {

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/blis-train/blis-train/trace"
 )
 
 // Draft is a run.yaml being written from what a command line or a log says:
@@ -17,6 +19,9 @@ type Draft struct {
 	values map[string]any
 	notes  map[string]string
 
+	findings []trace.Finding // what was left out, and why
+
+	longest  int64 // max_seq_len of the engine's configuration line; 0: a log has none
 	kvTokens int64 // size of the KV cache as a log prints it; 0 when it does not
 	isCPU    bool  // a log says that the device is a CPU
 }
@@ -36,8 +41,76 @@ func (d *Draft) SetNoted(path string, value any, note string) {
 // Get returns the value under a path, nil when there is none.
 func (d *Draft) Get(path string) any { return d.values[path] }
 
+// find tells of something once.
+func (d *Draft) find(f trace.Finding) {
+	if !slices.Contains(d.findings, f) {
+		d.findings = append(d.findings, f)
+	}
+}
+
+// Findings are what the draft leaves out, what of it is not modelled, and what
+// fit and simulate will refuse: unknown_flag, file_not_read, vllm_release_unknown and
+// the codes of [Limits]. m is the model where its config.json is known, else nil.
+func (d *Draft) Findings(m *Model) []trace.Finding {
+	out := slices.Clone(d.findings)
+	version, _ := d.Get("vllm.version").(string)
+	if v, ok := parseVersion(version); ok && less(flagsRead().newest, v) {
+		out = append(out, trace.Findingf(unknownRelease, "vLLM %s is newer than the flags this version knows: those of %d.%d are taken", version,
+			flagsRead().newest[0], flagsRead().newest[1]))
+	}
+	get := func(key string) any {
+		if path := ownFlags[key]; path != "" {
+			return d.Get(path)
+		}
+		return d.Get("vllm." + key)
+	}
+	for _, h := range hits(get, m != nil && m.IsMoE()) {
+		out = append(out, h.finding())
+	}
+	if m != nil {
+		out = append(out, m.NotModelled()...)
+	}
+	return out
+}
+
+// DropUnknown leaves out the flags that the version does not know, when all sources
+// have spoken: one may have named the flag and another the version.
+func (d *Draft) DropUnknown() {
+	version, _ := d.Get("vllm.version").(string)
+	for _, key := range d.otherFlags(ownKeys()) {
+		if !isServeFlag(key, version) {
+			delete(d.values, "vllm."+key)
+			d.unknownFlag("--"+strings.ReplaceAll(key, "_", "-"), key, version)
+		}
+	}
+}
+
+// ownKeys are the keys of vllm that run.yaml reads itself.
+func ownKeys() []string {
+	for _, s := range sections {
+		if s.name == "vllm" {
+			return append(slices.Clone(s.keys), "speculative_model", "num_speculative_tokens", "speculative_decoding")
+		}
+	}
+	return nil
+}
+
+// ModelOptions is what the draft says of its model beside config.json.
+func (d *Draft) ModelOptions() ModelOptions {
+	text := func(path string) string { s, _ := d.Get(path).(string); return s }
+	o := ModelOptions{ID: text("model.id"), DType: text("model.dtype"), KVCacheDType: text("model.kv_cache_dtype"),
+		Quantization: text("vllm.quantization")}
+	if n, ok := d.Get("vllm.max_model_len").(int64); ok {
+		o.MaxModelLen = trace.Some(n)
+	}
+	return o
+}
+
 // Merge takes what other says and d does not.
 func (d *Draft) Merge(other *Draft) {
+	for _, f := range other.findings {
+		d.find(f)
+	}
 	for path, value := range other.values {
 		if _, ok := d.values[path]; !ok {
 			d.values[path] = value

@@ -38,16 +38,17 @@ func (e *Engine) asyncExcluded() string {
 	return ""
 }
 
-// Assumed says what a fit or a simulation takes for granted because the
-// description does not state it and nothing else decides it: async_assumed.
+// Assumed says what a fit or a simulation takes for granted: what is not modelled
+// ([Deployment.NotModelled]), and what the description does not state and nothing
+// else decides: async_assumed.
 func (d *Deployment) Assumed() []trace.Finding {
-	e := &d.Engine
+	e, out := &d.Engine, d.NotModelled()
 	if _, known := parseVersion(e.VLLMVersion); known || e.AsyncScheduling.OK || e.asyncExcluded() != "" {
-		return nil
+		return out
 	}
-	return []trace.Finding{trace.Findingf(asyncAssumed,
+	return append(out, trace.Findingf(asyncAssumed,
 		"%s: vllm.version %q is no release number; asynchronous scheduling is taken as on, the default since vLLM %d.%d",
-		d.Name, e.VLLMVersion, asyncSchedulingSince[0], asyncSchedulingSince[1])}
+		d.Name, e.VLLMVersion, asyncSchedulingSince[0], asyncSchedulingSince[1]))
 }
 
 // AssumedInSimulation is [Deployment.Assumed] and what only a simulation rests

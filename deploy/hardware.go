@@ -22,45 +22,73 @@ const (
 //go:embed hardware/*.json
 var sheetFiles embed.FS
 
+// datasheet is a built-in device with where its figures are from and what its
+// driver calls it.
+type datasheet struct {
+	Hardware
+	source string
+	names  []string
+}
+
 // builtin parses the embedded datasheets once.
-var builtin = sync.OnceValue(func() []Hardware {
+var builtin = sync.OnceValue(func() []datasheet {
 	entries, err := sheetFiles.ReadDir("hardware")
 	if err != nil {
 		panic("deploy: embedded datasheets: " + err.Error())
 	}
-	var sheets []Hardware
+	var sheets []datasheet
 	for _, e := range entries {
 		f, err := sheetFiles.Open("hardware/" + e.Name())
 		if err != nil {
 			panic("deploy: embedded datasheet " + e.Name() + ": " + err.Error())
 		}
-		list, err := readDatasheets(f, e.Name())
+		list, err := readSheets(f, e.Name())
 		if err != nil {
 			panic("deploy: embedded datasheet " + e.Name() + ": " + err.Error())
 		}
 		sheets = append(sheets, list...)
 	}
-	slices.SortFunc(sheets, func(a, b Hardware) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(sheets, func(a, b datasheet) int { return strings.Compare(a.Name, b.Name) })
 	return sheets
 })
 
 // Datasheets returns the built-in devices, sorted by name (spec#datasheets).
-func Datasheets() []Hardware { return slices.Clone(builtin()) }
+func Datasheets() []Hardware {
+	var out []Hardware
+	for _, h := range builtin() {
+		out = append(out, h.Hardware)
+	}
+	return out
+}
 
-// Datasheet finds a built-in device by full name or alias, ignoring case:
-// "H100-SXM-80GB", "H100", "RTX 4090".
+// DatasheetSource says where the figures of a built-in device are from, with the date.
+func DatasheetSource(name string) string {
+	for _, h := range builtin() {
+		if h.Name == name {
+			return h.source
+		}
+	}
+	return ""
+}
+
+// Datasheet finds a built-in device by full name, by its driver's name or by alias,
+// ignoring case: "H100-SXM-80GB", "NVIDIA H100 80GB HBM3", "H100", "RTX 4090". An
+// alias of two devices is that of the one with more memory.
 func Datasheet(name string) (Hardware, bool) {
 	want := aliasKey(name)
 	if want == "" {
 		return Hardware{}, false
 	}
+	var found Hardware
 	for _, h := range builtin() {
-		full := aliasKey(h.Name)
-		if full == want || slices.Contains(aliases(h.Name), want) {
-			return h, true
+		if slices.ContainsFunc(append(h.names, h.Name), func(n string) bool { return aliasKey(n) == want }) {
+			return h.Hardware, true
+		}
+		if slices.Contains(aliases(h.Name), want) && h.MemoryGB > found.MemoryGB {
+			found = h.Hardware
 		}
 	}
-	return Hardware{}, false
+	return found, found.Name != ""
 }
 
 // aliases are the short forms of a datasheet's name: without the memory size,
@@ -95,11 +123,22 @@ type sheet struct {
 	PCIeEfficiency           *float64 `json:"pcie_efficiency"`
 	InterconnectBandwidthGBs float64  `json:"interconnect_bandwidth_gb_s"`
 	InterconnectLatencyUs    *float64 `json:"interconnect_latency_us"`
+	Source                   string   `json:"source"` // where the figures are from, and when
+	Names                    []string `json:"names"`  // what drivers call the device
 }
 
 // readDatasheets reads {"name": {TFlopsPeak, ...}}, sorted by name;
 // unknown keys are errors.
 func readDatasheets(r io.Reader, file string) ([]Hardware, error) {
+	sheets, err := readSheets(r, file)
+	list := make([]Hardware, len(sheets))
+	for i := range sheets {
+		list[i] = sheets[i].Hardware
+	}
+	return list, err
+}
+
+func readSheets(r io.Reader, file string) ([]datasheet, error) {
 	dec := json.NewDecoder(r)
 	dec.DisallowUnknownFields()
 	var sheets map[string]sheet
@@ -115,9 +154,9 @@ func readDatasheets(r io.Reader, file string) ([]Hardware, error) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	list := make([]Hardware, len(names))
+	list := make([]datasheet, len(names))
 	for i, name := range names {
-		list[i] = sheets[name].hardware(name)
+		list[i] = datasheet{sheets[name].hardware(name), sheets[name].Source, sheets[name].Names}
 	}
 	return list, nil
 }

@@ -31,7 +31,7 @@ func LoadModel(r io.Reader, file string, opts ModelOptions) (Model, error) {
 		return Model{}, err
 	}
 	c := &hfConfig{file: file, values: textConfig(raw)}
-	m := Model{ID: opts.ID, ModelType: c.text("model_type")}
+	m := Model{ID: opts.ID, ModelType: c.text("model_type"), Encoders: encoders(raw), UnknownKeys: unknownKeys(c.values)}
 	steps := []func(*Model, ModelOptions){c.refuse, c.dimensions, c.moe, c.projections, c.byteWidths, c.window}
 	for _, step := range steps {
 		if step(&m, opts); c.err != nil {

@@ -30,9 +30,10 @@ func (c *hfConfig) refuse(_ *Model, _ ModelOptions) {
 	if c.flag("is_encoder_decoder", false) || c.is("t5", "bart", "whisper") {
 		c.fail(encoderDecoder, "model_type: got %q, an encoder-decoder, want a decoder-only model", c.text("model_type"))
 	}
-	for _, key := range []string{"attn_layer_period", "mamba_d_state", "ssm_cfg", "hybrid_override_pattern"} {
-		if c.has(key) {
-			c.fail(hybridAttention, "%s: got %s, want none (state-space layers are not modelled)", key, show(c.values[key]))
+	for _, key := range otherAttention {
+		if c.has(key) && c.values[key] != false && show(c.values[key]) != "0" {
+			c.fail(hybridAttention, "%s: got %s, want none (linear, state-space, sparse and shared attention are not modelled)", key,
+				show(c.values[key]))
 		}
 	}
 	if c.is(stateSpace...) {

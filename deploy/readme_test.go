@@ -24,7 +24,7 @@ func TestReadmeServeCommandIsRead(t *testing.T) {
 			line, _, _ = strings.Cut(line, "   #")
 			lines = append(lines, strings.TrimSuffix(line, "\\"))
 		}
-		d, err := FromCommandLine(strings.Join(lines, " "))
+		d, err := FromCommandLine(strings.Join(lines, " "), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,11 +54,11 @@ func TestCommandLineWantsWholeNumbers(t *testing.T) {
 		"vllm serve m -tp two":                      `-tp: got "two", want a whole number`,
 		"vllm serve m --max-num-batched-tokens 1.5": `--max-num-batched-tokens: got "1.5", want a whole number`,
 	} {
-		if _, err := FromCommandLine(line); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := FromCommandLine(line, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", line, err, want)
 		}
 	}
-	if _, err := FromCommandLine("vllm serve m --max-num-seqs 1k --max-model-len auto"); err != nil {
+	if _, err := FromCommandLine("vllm serve m --max-num-seqs 1k --max-model-len auto", nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -181,20 +182,25 @@ func TestSettingsReplaceRunYAML(t *testing.T) {
 
 // Built-in values equal the datasheets; latency 20 without NVLink.
 func TestBuiltInDatasheets(t *testing.T) {
-	latency := map[string]float64{"L40S-48GB": 20, "RTX-4090-24GB": 20, "RTX-PRO-6000-96GB": 20,
-		"A100-SXM-80GB": 10, "H100-SXM-80GB": 10, "H200-SXM-141GB": 10, "B200-SXM-180GB": 10}
+	latency := map[string]float64{"L40S-48GB": 20, "RTX-4090-24GB": 20, "RTX-PRO-6000-96GB": 20, "L4-24GB": 20, "A10G-24GB": 20,
+		"RTX-6000-Ada-48GB": 20, "H100-PCIe-80GB": 20, "A100-SXM-40GB": 10, "H100-NVL-94GB": 10, "H20-96GB": 10, "GH200-96GB": 10,
+		"GB200-186GB": 10, "B300-SXM-288GB": 10, "MI300X-192GB": 10, "A100-SXM-80GB": 10,
+		"H100-SXM-80GB": 10, "H200-SXM-141GB": 10, "B200-SXM-180GB": 10}
 	if len(Datasheets()) != len(latency) {
 		t.Errorf("got %d datasheets, want %d", len(Datasheets()), len(latency))
 	}
 	for _, h := range Datasheets() {
-		if h.InterconnectLatencyUs != latency[h.Name] || !(h.MemoryGB > 0) {
+		if h.InterconnectLatencyUs != latency[h.Name] || !(h.MemoryGB > 0) || !regexp.MustCompile(`, 20\d\d`).MatchString(DatasheetSource(h.Name)) {
 			t.Errorf("got %+v, want latency %g us", h, latency[h.Name])
 		}
 	}
 	for alias, want := range map[string]string{"h100": "H100-SXM-80GB", "A100": "A100-SXM-80GB", "rtx 4090": "RTX-4090-24GB",
 		"RTX4090":  "RTX-4090-24GB",
 		"H200-SXM": "H200-SXM-141GB", "RTX PRO 6000": "RTX-PRO-6000-96GB", "NVIDIA L40S": "L40S-48GB", "NVIDIA-B200": "B200-SXM-180GB",
-		"H100-80GB": "H100-SXM-80GB"} {
+		"H100-80GB": "H100-SXM-80GB", "NVIDIA H100 80GB HBM3": "H100-SXM-80GB", "NVIDIA GeForce RTX 4090": "RTX-4090-24GB",
+		"NVIDIA H100 PCIe": "H100-PCIe-80GB", "NVIDIA H100 NVL": "H100-NVL-94GB", "A100-40GB": "A100-SXM-40GB", "NVIDIA L4": "L4-24GB",
+		"NVIDIA A10G": "A10G-24GB", "NVIDIA GH200 480GB": "GH200-96GB", "NVIDIA GB200": "GB200-186GB", "B300": "B300-SXM-288GB",
+		"NVIDIA RTX 6000 Ada Generation": "RTX-6000-Ada-48GB", "AMD Instinct MI300X": "MI300X-192GB", "nvidia_a100-sxm4-80gb": "A100-SXM-80GB"} {
 		if h, ok := Datasheet(alias); !ok || h.Name != want {
 			t.Errorf("%s: got %q, want %q", alias, h.Name, want)
 		}

@@ -70,7 +70,7 @@ var logPatterns = []struct {
 	take func(d *Draft, m []string)
 }{
 	{regexp.MustCompile(`vLLM API server version (\S+)`), func(d *Draft, m []string) { d.Set("vllm.version", strings.TrimPrefix(m[1], "v")) }},
-	{regexp.MustCompile(`Initializing an? (?:V1 )?LLM engine \(v?([^)]+)\) with config: (.*)`), func(d *Draft, m []string) {
+	{regexp.MustCompile(`Initializing an? (?:V\d )?LLM engine \(v?([^)]+)\) with config: (.*)`), func(d *Draft, m []string) {
 		d.Set("vllm.version", m[1])
 		d.engineConfig(m[2])
 		d.isCPU = strings.Contains(m[2], "device_config=cpu")
@@ -86,6 +86,9 @@ var logPatterns = []struct {
 		d.kvTokens, _ = strconv.ParseInt(strings.ReplaceAll(m[1], ",", ""), 10, 64)
 	}},
 	{regexp.MustCompile(`num_gpu_blocks is: (\d+)`), func(d *Draft, m []string) { d.blocks(m[1]) }},
+	{regexp.MustCompile(`device_name=([\w-]+?)(?:,|\.json)`), func(d *Draft, m []string) { d.device(strings.ReplaceAll(m[1], "_", " ")) }},
+	{regexp.MustCompile(`\b(?:GPU 0: |device name:? |Detected GPU:? |Device: )((?:NVIDIA|AMD) [\w .-]+?)(?: \(|,|\s*$)`),
+		func(d *Draft, m []string) { d.device(m[1]) }},
 	{regexp.MustCompile(`# (?:GPU|CUDA|cuda) blocks: (\d+)`), func(d *Draft, m []string) { d.blocks(m[1]) }},
 	{regexp.MustCompile(`Overriding num_gpu_blocks=\d+ with num_gpu_blocks_override=(\d+)`), func(d *Draft, m []string) { d.blocks(m[1]) }},
 }
@@ -112,6 +115,16 @@ func (d *Draft) blocks(text string) {
 	}
 }
 
+// device takes the device's name as its driver prints it, where there is a datasheet.
+func (d *Draft) device(name string) {
+	if sheet, ok := Datasheet(strings.TrimSpace(name)); ok {
+		d.SetNoted("hardware.name", sheet.Name, "the log names "+strings.TrimSpace(name))
+		return
+	}
+	d.find(trace.Findingf(unknownHardware, "the log names the device %s, which has no built-in datasheet; give hardware.TFlopsPeak and "+
+		"BwPeakTBs", strings.TrimSpace(name)))
+}
+
 // engineKeys are the fields of the engine's configuration line that run.yaml
 // has, and where.
 var engineKeys = map[string]string{
@@ -130,10 +143,16 @@ var engineField = regexp.MustCompile(`(\w+)=('[^']*'|[^,\s(]+)`)
 func (d *Draft) engineConfig(text string) {
 	for _, m := range engineField.FindAllStringSubmatch(text, -1) {
 		path, ok := engineKeys[m[1]]
-		if !ok || m[2] == "None" || d.Get(path) != nil && path != "model.dtype" {
+		if !ok || m[2] == "None" {
 			continue
 		}
 		value := strings.Trim(m[2], "'")
+		if m[1] == "max_seq_len" {
+			d.longest, _ = humanInt(value)
+		}
+		if d.Get(path) != nil && path != "model.dtype" {
+			continue
+		}
 		switch m[1] {
 		case "dtype":
 			d.Set(path, strings.TrimPrefix(value, "torch."))
@@ -164,10 +183,14 @@ func (d *Draft) args(text string) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(dict)) {
 		v := dict[key]
-		if v == nil || !knownFlag(key, "") {
+		if v == nil || key == "model_tag" {
 			continue
 		}
-		if key == "model" && d.Get("model.id") != nil || key == "model_tag" {
+		if !knownFlag(key, "") {
+			d.unknownFlag(key, key, "")
+			continue
+		}
+		if key == "model" && d.Get("model.id") != nil {
 			continue
 		}
 		target := ownFlags[key]
@@ -191,7 +214,9 @@ func (d *Draft) fromArgs() {
 	if id, ok := d.Get("model.id").(string); ok {
 		d.Set("model.id", strings.TrimSuffix(id, "/"))
 	}
-	delete(d.values, "vllm.model_tag")
+	if d.longest > 0 { // a drafter's "Using max model len" may stand before or behind it
+		d.Set("vllm.max_model_len", d.longest)
+	}
 	size := int64(DefaultBlockSize)
 	if d.isCPU {
 		size = cpuBlockSize

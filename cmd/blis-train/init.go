@@ -22,8 +22,9 @@ func initCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "init",
 		Usage: "write a run.yaml from the server's command line or start-up log",
-		Description: "Whatever the command line and the log say goes into run.yaml; what vLLM takes by default on the\n" +
-			"given hardware is filled in and marked; what nobody says is left as a line to fill in, and listed.\n\n" +
+		Description: "Whatever the command line, its --config file and the log say goes into run.yaml; what vLLM takes by\n" +
+			"default on the given hardware is filled in and marked; what nobody says is left as a line to fill in,\n" +
+			"and listed. Flags that are not known are left out and told of; so is what no step time covers.\n\n" +
 			"Example:\n   blis-train init --from-cmdline 'vllm serve meta-llama/Llama-3.1-8B --max-num-seqs 128' \\\n" +
 			"      --from-log vllm.log --hardware H100 --model-config config.json -o run.yaml",
 		Flags: flags([]cli.Flag{
@@ -31,7 +32,7 @@ func initCommand() *cli.Command {
 			&cli.StringFlag{Name: "from-log", Usage: "the server's log, `FILE` (plain or gzip; - is standard input)"},
 			&cli.StringFlag{Name: "hardware", Usage: "device `NAME`, a built-in datasheet such as H100, A100, RTX-4090"},
 			&cli.StringFlag{Name: "model-config", Usage: "the model's config.json, `FILE` as seen from run.yaml's folder (default: config.json " +
-				"when it is there)"},
+				"when it is there, else the local Hugging Face cache's)"},
 			&cli.StringFlag{Name: "vllm-version", Usage: "`VERSION` of vLLM, when neither source names it"},
 			&cli.StringFlag{Name: "name", Usage: "run `ID`"},
 			&cli.BoolFlag{Name: "force", Usage: "replace an existing file"},
@@ -43,9 +44,10 @@ func initCommand() *cli.Command {
 
 // initDoc is what init --json prints.
 type initDoc struct {
-	SchemaVersion string   `json:"schema_version"`
-	RunYAML       string   `json:"run_yaml"`
-	Missing       []string `json:"missing"`
+	SchemaVersion string          `json:"schema_version"`
+	RunYAML       string          `json:"run_yaml"`
+	Missing       []string        `json:"missing"`
+	Warnings      []trace.Finding `json:"warnings"` // what is left out, and what is not modelled
 }
 
 func runInit(c *cli.Context) error {
@@ -64,6 +66,12 @@ func runInit(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	model, err := con.modelConfig(draft, c.String("out"))
+	if err != nil {
+		return err
+	}
+	findings := draft.Findings(model)
+	con.warn(findings)
 	var text bytes.Buffer
 	if err := draft.Write(&text); err != nil {
 		return err
@@ -75,7 +83,7 @@ func runInit(c *cli.Context) error {
 	if len(missing) > 0 {
 		con.sayf("still to fill in: %s", strings.Join(missing, ", "))
 	}
-	return con.document(initDoc{result.SchemaVersion, text.String(), append([]string{}, missing...)})
+	return con.document(initDoc{result.SchemaVersion, text.String(), append([]string{}, missing...), append([]trace.Finding{}, findings...)})
 }
 
 // draftOf merges what flags, command line and log say, in this order, and adds
@@ -89,7 +97,7 @@ func draftOf(c *cli.Context) (*deploy.Draft, error) {
 		}
 	}
 	if line := c.String("from-cmdline"); line != "" {
-		said, err := deploy.FromCommandLine(line)
+		said, err := deploy.FromCommandLine(line, func(name string) ([]byte, error) { return files.Read(name, 1<<24, false) })
 		if err != nil {
 			return nil, err
 		}
@@ -107,12 +115,8 @@ func draftOf(c *cli.Context) (*deploy.Draft, error) {
 			draft.Set("hardware.name", sheet.Name)
 		}
 	}
-	if draft.Get("model.config") == nil {
-		if _, err := os.Stat(filepath.Join(filepath.Dir(c.String("out")), "config.json")); err == nil {
-			draft.Set("model.config", "config.json")
-		}
-	}
 	draft.FillDefaults()
+	draft.DropUnknown()
 	return draft, nil
 }
 
@@ -141,7 +145,11 @@ func writeDraft(c *cli.Context, con *console, text []byte) error {
 	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) && !c.Bool("force") {
 		return trace.Hinted(fmt.Errorf("%s: the file exists", name), "--force replaces it")
 	}
-	if err := files.Write(name, text); err != nil {
+	err := os.MkdirAll(filepath.Dir(name), 0o777)
+	if err == nil {
+		err = files.Write(name, text)
+	}
+	if err != nil {
 		return err
 	}
 	con.sayf("wrote %s", name)
