@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/shown"
 	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -83,7 +86,60 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		held.say(talk, "interrupted, temporary files removed", "")
 		return exitInterrupted
 	}
-	return held.exitCode(talk, errors.Join(err, out.failure()))
+	err = errors.Join(err, out.failure())
+	code := held.exitCode(talk, err)
+	if err != nil && wantsJSON(args) && !out.isUsed() {
+		held.errorDocument(out, err, code)
+	}
+	return code
+}
+
+// wantsJSON reports whether the call asks for one JSON document, also where its
+// flags could not be read.
+func wantsJSON(args []string) bool {
+	on, err := strconv.ParseBool(os.Getenv(environment("json")))
+	return err == nil && on || slices.Contains(args, "--json") || slices.Contains(args, "--json=true")
+}
+
+// errorDoc is what --json prints when the command fails before it has a document.
+type errorDoc struct {
+	SchemaVersion string    `json:"schema_version"`
+	Error         errorInfo `json:"error"`
+}
+
+type errorInfo struct {
+	Code       string   `json:"code"` // of docs/codes.md; "" where there is none
+	Messages   []string `json:"messages"`
+	Hint       string   `json:"hint"`
+	ExitStatus int      `json:"exit_status"`
+}
+
+func (s *session) errorDocument(out io.Writer, err error, exit int) {
+	info := errorInfo{Messages: messages(err), Hint: hintIn(err), ExitStatus: exit}
+	var coded *trace.Error
+	var placed *trace.SyntaxError
+	switch {
+	case errors.As(err, &placed):
+		info.Code = string(placed.Code)
+	case errors.As(err, &coded):
+		info.Code = string(coded.Code)
+	}
+	if err := result.Write(out, errorDoc{result.SchemaVersion, info}); err != nil {
+		s.say(out, err.Error(), "")
+	}
+}
+
+// hintIn is the hint that the terminal shows with an error.
+func hintIn(err error) string {
+	var usage *usageError
+	var misuse *option.Misuse
+	switch {
+	case errors.As(err, &usage):
+		return usage.hint
+	case errors.As(err, &misuse):
+		return misuse.Hint
+	}
+	return hintOf(err)
 }
 
 // attempt runs the command; a panic comes back as an error.
@@ -106,17 +162,19 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		Version: versionText(),
 		Description: "Reads OTLP trace dumps of a running vLLM, fits the physics of its step time and\noverheads, validates the " +
 			"fit by replaying the traces, and writes versioned\ncoefficient files.\n\nExample:\n   blis-train run testdata/traces/demo -o out",
-		Commands:               subcommands(),
-		Reader:                 stdin,
-		Writer:                 stdout,
-		ErrWriter:              stderr,
-		Suggest:                true,
-		EnableBashCompletion:   true,
-		UseShortOptionHandling: false,
-		HideHelpCommand:        false,
-		ExitErrHandler:         func(*cli.Context, error) {}, // run decides the exit code
-		OnUsageError:           onUsageError,
-		CommandNotFound:        nil,
+		Commands:             subcommands(),
+		Reader:               stdin,
+		Writer:               stdout,
+		ErrWriter:            stderr,
+		Suggest:              true,
+		EnableBashCompletion: true,
+		// a value of --set may hold commas; lists are cut where they are read
+		DisableSliceFlagSeparator: true,
+		UseShortOptionHandling:    false,
+		HideHelpCommand:           false,
+		ExitErrHandler:            func(*cli.Context, error) {}, // run decides the exit code
+		OnUsageError:              onUsageError,
+		CommandNotFound:           nil,
 	}
 	app.Action = func(c *cli.Context) error {
 		if name := c.Args().First(); name != "" {
@@ -126,12 +184,42 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 	}
 	groupHelp(app.Commands)
 	for _, cmd := range app.Commands {
-		cmd.OnUsageError = onUsageError
+		dress(cmd)
 		for _, sub := range cmd.Subcommands {
-			sub.OnUsageError = onUsageError
+			dress(sub)
 		}
 	}
 	return app
+}
+
+// dress gives a command our words for wrong flags, and the environment.
+func dress(cmd *cli.Command) {
+	cmd.OnUsageError = onUsageError
+	for _, f := range cmd.Flags {
+		name := f.Names()[0]
+		if !slices.Contains(environmentFlags, name) {
+			continue
+		}
+		switch f := f.(type) {
+		case *cli.BoolFlag:
+			f.EnvVars = []string{environment(name)}
+		case *cli.StringFlag:
+			f.EnvVars = []string{environment(name)}
+		case *cli.Int64Flag:
+			f.EnvVars = []string{environment(name)}
+		case *cli.Float64Flag:
+			f.EnvVars = []string{environment(name)}
+		}
+	}
+}
+
+// environmentFlags are the flags that the environment may set, as CI does; the
+// command line goes before it, and pipeline.yaml behind.
+var environmentFlags = []string{"json", "quiet", "log-format", "workers", "config", "ledger", "max-bad-frac", "bootstraps", "for"}
+
+// environment is the variable of a flag.
+func environment(flag string) string {
+	return "BLIS_TRAIN_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
 // onUsageError turns the flag package's message into ours, with the nearest flag as hint.
@@ -153,8 +241,14 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 	if m := badFlagValue.FindStringSubmatch(usage.msg); m != nil {
 		usage.msg = fmt.Sprintf("%s: got %s, want %s", dashed(m[2]), m[1], wanted(c.Command.Flags, m[2]))
 	}
+	if m := badEnvironment.FindStringSubmatch(usage.msg); m != nil {
+		usage.msg = fmt.Sprintf("%s: got %s, want %s", m[2], m[1], wanted(c.Command.Flags, m[3]))
+	}
 	return usage
 }
+
+// badEnvironment is the library's complaint about a variable.
+var badEnvironment = regexp.MustCompile(`^could not parse ("(?:[^"\\]|\\.)*") as \w+ value from environment variable "(\w+)" for flag ([a-z-]+): `)
 
 // badFlagValue is the flag package's complaint about a value.
 var badFlagValue = regexp.MustCompile(`^invalid (?:boolean )?value ("(?:[^"\\]|\\.)*") for (?:flag )?-+([a-z-]+): `)
@@ -218,7 +312,12 @@ func (s *session) exitCode(stderr io.Writer, err error) int {
 		}
 		return exitGate
 	case errors.As(err, &library):
-		s.say(stderr, strings.ToLower(err.Error()[:1])+err.Error()[1:], "see blis-train --help")
+		msg, near, _ := strings.Cut(strings.ToLower(err.Error()[:1])+err.Error()[1:], ". Did you mean ")
+		hint := "see blis-train --help"
+		if near != "" {
+			hint = "did you mean " + near
+		}
+		s.say(stderr, msg, hint)
 		return exitUsage
 	}
 	all := messages(err)

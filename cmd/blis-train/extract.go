@@ -43,6 +43,9 @@ func runExtract(c *cli.Context) error {
 	if c.NArg() == 0 {
 		return usagef("extract: got no run folder, want RUNDIR, PARENT, a dump or -")
 	}
+	if err := inputsExist(c.Args().Slice()...); err != nil {
+		return err
+	}
 	o, err := con.extractOptions(c)
 	if err != nil {
 		return err

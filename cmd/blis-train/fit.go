@@ -38,7 +38,7 @@ func runFit(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	grams := c.StringSlice("from-gram")
+	grams := listOf(c, "from-gram")
 	if len(grams) == 0 && c.NArg() != 1 {
 		return usagef("fit: got %d arguments, want one extracted folder", c.NArg())
 	}

@@ -45,7 +45,7 @@ func (con *console) header(command string) result.Header {
 
 // leftOut lists the runs that --only and --exclude leave out.
 func leftOut(c *cli.Context, ext *result.Extract) ([]string, error) {
-	f := pipeline.Filter{Only: c.StringSlice("only"), Exclude: c.StringSlice("exclude")}
+	f := pipeline.Filter{Only: listOf(c, "only"), Exclude: listOf(c, "exclude")}
 	return f.Rejected(ext)
 }
 

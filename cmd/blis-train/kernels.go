@@ -79,7 +79,7 @@ func runKernels(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	dep, err := loadDeployment(c.String("deployment"), c.StringSlice("set")...)
+	dep, err := loadDeployment(c.String("deployment"), listOf(c, settingFlag)...)
 	if err != nil {
 		return err
 	}

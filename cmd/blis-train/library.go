@@ -72,7 +72,7 @@ func buildLibrary(c *cli.Context, con *console) error {
 	if o.Batches < 30 || o.Batches > 100_000 {
 		return usagef("--batches: got %d, want 30 to 100000", o.Batches)
 	}
-	src := library.Sources{Kernels: c.String("kernels"), Points: c.StringSlice("points"), Runs: c.StringSlice("runs")}
+	src := library.Sources{Kernels: c.String("kernels"), Points: listOf(c, "points"), Runs: listOf(c, "runs")}
 	built, err := library.BuildFiles(c.Context, src, o)
 	if err != nil {
 		return err

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
+	"strings"
+
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/pipeline"
@@ -73,7 +77,38 @@ func stageValue(c *cli.Context, o option.Option) any {
 	case bool:
 		return c.Bool(o.Name)
 	case []string:
-		return c.StringSlice(o.Name)
+		return listOf(c, o.Name)
 	}
 	return c.String(o.Name)
+}
+
+// settingFlag is the list whose values are taken as they stand: YAML or JSON.
+const settingFlag = "set"
+
+// withoutBlanks is a setting whose value, where it is JSON, has no blanks: recorded
+// command lines are cut at blanks.
+func withoutBlanks(setting string) string {
+	key, value, _ := strings.Cut(setting, "=")
+	var b bytes.Buffer
+	if strings.ContainsAny(value, " \t\n") && json.Compact(&b, []byte(value)) == nil {
+		return key + "=" + b.String()
+	}
+	return setting
+}
+
+// listOf is a list given in several flags, or in one with commas.
+func listOf(c *cli.Context, name string) []string {
+	all, out := c.StringSlice(name), []string(nil)
+	if name == settingFlag {
+		for _, v := range all {
+			out = append(out, withoutBlanks(v))
+		}
+		return out
+	}
+	for _, v := range all {
+		for part := range strings.SplitSeq(v, ",") {
+			out = append(out, strings.TrimSpace(part))
+		}
+	}
+	return out
 }

@@ -19,6 +19,7 @@ type output struct {
 	mu   sync.Mutex
 	text shown.Writer
 	err  error
+	used bool
 }
 
 func newOutput(w io.Writer) *output { return &output{raw: w, text: shown.Writer{W: w}} }
@@ -26,6 +27,7 @@ func newOutput(w io.Writer) *output { return &output{raw: w, text: shown.Writer{
 func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.used = true
 	if o.err == nil {
 		_, o.err = o.text.Write(p)
 	}
@@ -39,6 +41,13 @@ func (o *output) control(s string) {
 	if o.err == nil {
 		_, o.err = io.WriteString(o.raw, s)
 	}
+}
+
+// isUsed reports whether anything was written.
+func (o *output) isUsed() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.used
 }
 
 // failure is the first write error; a reader that closed the pipe is none.

@@ -65,7 +65,7 @@ func rowFlags() []cli.Flag {
 func rowOptionsOf(c *cli.Context) (decision.Options, error) {
 	o := decision.Options{Features: c.String("features"), State: c.String("state"), StalenessUs: c.Int64("staleness-us"),
 		PrefixScore: c.String("prefix-score"), Saturated: c.Bool("keep-saturated")}
-	for _, text := range c.StringSlice("shared-prefix-tokens") {
+	for _, text := range listOf(c, "shared-prefix-tokens") {
 		s, err := decision.ParseShare(text)
 		if err != nil {
 			return o, &usageError{msg: err.Error()}

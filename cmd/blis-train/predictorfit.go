@@ -374,7 +374,7 @@ func (p *loadedPredictor) rowOptions(c *cli.Context) (decision.Options, error) {
 	r := p.Options.Rows
 	o := decision.Options{Features: r.Features, State: r.State, StalenessUs: r.StalenessUs, PrefixScore: r.PrefixScore,
 		Saturated: r.KeepSaturated}
-	for _, text := range c.StringSlice("shared-prefix-tokens") {
+	for _, text := range listOf(c, "shared-prefix-tokens") {
 		s, err := decision.ParseShare(text)
 		if err != nil {
 			return o, &usageError{msg: err.Error()}

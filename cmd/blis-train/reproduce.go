@@ -90,7 +90,7 @@ func reproduce(c *cli.Context, con *console, file string, set *coeff.Set, doc *r
 		return err
 	}
 	o.Workers = c.Int("workers")
-	runs, err := recordedRuns(con, c.String("data"), set, c.StringSlice("set"))
+	runs, err := recordedRuns(con, c.String("data"), set, listOf(c, settingFlag))
 	if err != nil {
 		return err
 	}

@@ -33,6 +33,9 @@ func runRun(c *cli.Context) error {
 	if c.NArg() == 0 {
 		return usagef("run: got no argument, want at least one run directory or parent of them")
 	}
+	if err := inputsExist(c.Args().Slice()...); err != nil {
+		return err
+	}
 	if con.settings, err = applyConfig(c, con, c.String("config"), "extract", "fit", "validate", "run"); err != nil {
 		return err
 	}
