@@ -166,11 +166,11 @@ func hits(get knobs, isMoE bool) []hit {
 
 // finding words a limit that is reached.
 func (h *hit) finding() trace.Finding {
-	how := "is not modelled"
+	what := h.What
 	if h.Refused {
-		how = "is not modelled; fit and simulate refuse it"
+		what += " is not modelled; fit and simulate refuse it"
 	}
-	return trace.Findingf(h.Code, "%s (%s) %s; %s", h.What, h.got, how, h.Next)
+	return trace.Findingf(h.Code, "%s: %s; %s", h.got, what, h.Next)
 }
 
 // knob is the value of a flag of the deployment, wherever it stands.
