@@ -50,7 +50,13 @@ var knownKeys = strings.Fields(`
 	use_logn_attn use_parallel_residual use_qk_norm use_qkv_bias use_rmsnorm use_sliding_window using_mlp vocab_size activation_function
 	activation aux_loss_alpha seq_aux begin_suppress_tokens bad_words_ids encoder_no_repeat_ngram_size attention_chunk_size d_model dim_model_base
 	attention_probs_dropout_prob hidden_dropout_prob for_llm_class use_mla ep_size layernorm_epsilon add_bias_linear add_qkv_bias
-	rope_ratio mup_denominator mup_use_scaling use_mtp use_cache_quantization vision_config audio_config`)
+	rope_ratio mup_denominator mup_use_scaling attn_scale
+	position_embedding_type use_gated_activation use_parallel_block use_parallel_embedding
+	slow_but_exact skip_bias_add masked_softmax_fusion do_layer_norm_before enable_bias layer_norm_elementwise_affine layerdrop
+	_remove_final_layer_norm use_bias norm_type mlp_type use_mtp use_cache_quantization vision_config audio_config`)
+
+// harmlessParts are parts of keys that change no dimension, whatever else is in them.
+var harmlessParts = []string{"token_id", "token_index", "dropout", "pdrop", "rope_", "_coef", "loss", "initializer", "quant", "summary_"}
 
 // unknownKeys lists the keys nobody has looked at, sorted. Keys of tokens, dropout,
 // rope and quantisation decide no dimension, whatever they are called.
@@ -58,7 +64,7 @@ func unknownKeys(values map[string]any) []string {
 	var out []string
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		known := values[key] == nil || values[key] == false || slices.Contains(knownKeys, key) || slices.Contains(encoderKeys, key)
-		for _, part := range []string{"token_id", "token_index", "dropout", "pdrop", "rope_", "_coef", "loss", "initializer", "quant"} {
+		for _, part := range harmlessParts {
 			known = known || strings.Contains(key, part)
 		}
 		if !known {
