@@ -67,6 +67,8 @@ func (d *Draft) Findings(m *Model) []trace.Finding {
 	for _, h := range hits(get, m != nil && m.IsMoE()) {
 		out = append(out, h.finding())
 	}
+	name, _ := d.Get("hardware.name").(string)
+	out = append(out, unmeasured(name)...)
 	if m != nil {
 		out = append(out, m.NotModelled()...)
 	}
