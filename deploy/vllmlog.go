@@ -87,8 +87,7 @@ var logPatterns = []struct {
 	}},
 	{regexp.MustCompile(`num_gpu_blocks is: (\d+)`), func(d *Draft, m []string) { d.blocks(m[1]) }},
 	{regexp.MustCompile(`device_name=([\w-]+?)(?:,|\.json)`), func(d *Draft, m []string) { d.device(strings.ReplaceAll(m[1], "_", " ")) }},
-	{regexp.MustCompile(`\b(?:GPU 0: |device name:? |Detected GPU:? |Device: )((?:NVIDIA|AMD) [\w .-]+?)(?: \(|,|\s*$)`),
-		func(d *Draft, m []string) { d.device(m[1]) }},
+	{regexp.MustCompile(`GPU 0: ((?:NVIDIA|AMD) [\w .-]+?)(?: \(|,|\s*$)`), func(d *Draft, m []string) { d.device(m[1]) }},
 	{regexp.MustCompile(`# (?:GPU|CUDA|cuda) blocks: (\d+)`), func(d *Draft, m []string) { d.blocks(m[1]) }},
 	{regexp.MustCompile(`Overriding num_gpu_blocks=\d+ with num_gpu_blocks_override=(\d+)`), func(d *Draft, m []string) { d.blocks(m[1]) }},
 }
