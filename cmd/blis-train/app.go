@@ -197,7 +197,7 @@ func dress(cmd *cli.Command) {
 	cmd.OnUsageError = onUsageError
 	for _, f := range cmd.Flags {
 		name := f.Names()[0]
-		if !slices.Contains(environmentFlags, name) {
+		if !slices.Contains(environmentFlags, name) || name == "config" && cmd.Name == "export" { // there it names a configuration
 			continue
 		}
 		switch f := f.(type) {
