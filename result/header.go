@@ -61,8 +61,9 @@ func Platform() string {
 	return name
 }
 
-// Write encodes a document: two-space indent, no HTML escaping, final newline. A
-// document with a [Header] gets its digest.
+// Write encodes a document: two-space indent, no HTML escaping, final newline; lists
+// of numbers of a validation, which are long, on one line. A document with a [Header]
+// gets its digest.
 func Write(w io.Writer, doc any) error {
 	b, err := Marshal(doc)
 	if err != nil {
@@ -81,7 +82,11 @@ func Marshal(doc any) ([]byte, error) {
 	if err := enc.Encode(doc); err != nil {
 		return nil, err
 	}
-	return sealed(b.Bytes())
+	text := b.Bytes()
+	if _, long := doc.(*Validation); long {
+		text = onLines(text)
+	}
+	return sealed(text)
 }
 
 // digestLine is where the digest stands in what Marshal encodes. Text of two

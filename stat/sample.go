@@ -97,9 +97,17 @@ func Thin[T any](v []T, n int) []T {
 	}
 	out := make([]T, n)
 	for k := range out {
-		out[k] = v[k*len(v)/n]
+		out[k] = v[ThinAt(k, len(v), n)]
 	}
 	return out
+}
+
+// ThinAt is the place among all of value k of those that Thin keeps.
+func ThinAt(k, all, n int) int {
+	if all <= n {
+		return k
+	}
+	return k * all / n
 }
 
 // Round is v to n significant digits, for numbers that are only drawn.

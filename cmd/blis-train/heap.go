@@ -12,7 +12,7 @@ import (
 // steps keeps below it.
 const (
 	leanHeapPercent = 40
-	leanHeapBytes   = 600 << 20
+	leanHeapBytes   = 560 << 20
 )
 
 // leanHeap has the memory of a stage on rows collected more often than by default:
@@ -31,12 +31,12 @@ func leanHeap() {
 // heapMark dies in every collection.
 type heapMark struct{ _ [16]byte }
 
-// limitHeap sets the soft limit after every collection: what lives and a quarter, at
+// limitHeap sets the soft limit after every collection: what lives and an eighth, at
 // least leanHeapBytes. A limit below what lives would have the collector run without
 // end.
 func limitHeap(*heapMark) {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)
-	debug.SetMemoryLimit(max(leanHeapBytes, int64(live[0].Value.Uint64())*5/4))
+	debug.SetMemoryLimit(max(leanHeapBytes, int64(live[0].Value.Uint64())*9/8))
 	runtime.SetFinalizer(&heapMark{}, limitHeap)
 }

@@ -189,7 +189,7 @@ var rooms = map[string]room{
 	}},
 	"pipeline/validate/gates": {ours: []string{"pipeline/validate/measured", "coeff", "stat", "trace", "result"}},
 	"pipeline/validate/replay": {ours: []string{
-		"pipeline/validate/machine", "pipeline/validate/measured", "pipeline/rows", "sim", "sim/latency", "sim/workload",
+		"internal/packed", "pipeline/validate/machine", "pipeline/validate/measured", "pipeline/rows", "sim", "sim/latency", "sim/workload",
 		"stat", "trace", "deploy", "result",
 	}},
 	"pipeline/validate/machine":    {ours: []string{"pipeline/rows", "sim/latency", "stat", "trace", "result"}},

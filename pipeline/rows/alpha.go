@@ -59,6 +59,9 @@ func newAlphaBuilder(s *Steps, sp *features.Space, o AlphaOptions) *alphaBuilder
 		warm: s.newWarmUp(), x: make([]float64, p),
 		t: &Table{Run: s.Run.ID, Config: s.Config, Target: o.Target, Gamma: o.Gamma, P: p,
 			Hits: make([]int, p), Min: filled(p, math.Inf(1)), Max: filled(p, math.Inf(-1))}}
+	n := len(s.Run.Requests)
+	b.t.reserve(n, false)
+	b.t.Packed, b.t.X, b.t.ID = nil, make([]float64, 0, n*p), make([]string, 0, n)
 	b.other = s.newVariants(b.t, others(o.Gammas, o.Gamma))
 	if s.Dep.Engine.PrefixCaching {
 		b.hits = s.seen.first

@@ -83,7 +83,7 @@ func newBetaBuilder(s *Steps, sp *features.Space, vec Vectorizer, o BetaOptions)
 	n := s.summaries.len()
 	t := &Table{Run: s.Run.ID, Config: s.Config, Target: o.Target, Gamma: o.Gamma, P: vec.P,
 		Hits: make([]int, vec.P), Min: filled(vec.P, math.Inf(1)), Max: filled(vec.P, math.Inf(-1))}
-	t.reserve(n)
+	t.reserve(n, o.Slim)
 	if o.Target == Cadence {
 		t.Lag = o.Lag
 	}

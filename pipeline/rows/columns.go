@@ -32,14 +32,15 @@ func (t *Table) each(f func(c column)) {
 	}
 }
 
-// reserve makes room for n rows in the columns of a beta table.
-func (t *Table) reserve(n int) {
+// reserve makes room for n rows; features are packed.
+func (t *Table) reserve(n int, slim bool) {
 	t.Packed = packed.NewFloats(t.P)
 	for _, s := range []*[]float64{&t.Y, &t.Steps, &t.Factor, &t.FloorUs, &t.Batch, &t.Context} {
 		*s = make([]float64, 0, n)
 	}
-	for _, s := range []*[]int64{&t.TimeNs, &t.FirstStep, &t.LastStep} {
-		*s = make([]int64, 0, n)
+	t.TimeNs = make([]int64, 0, n)
+	if !slim {
+		t.FirstStep, t.LastStep = make([]int64, 0, n), make([]int64, 0, n)
 	}
 	t.Regime, t.Tag, t.Phase = make([]Regime, 0, n), make([]Tag, 0, n), make([]int32, 0, n)
 	t.HoldOut, t.Sets = make([]bool, 0, n), make([]StressSet, 0, n)

@@ -16,8 +16,9 @@ func (b *betaBuilder) keep(i *trace.Step, iv interval) {
 	t.Steps = append(t.Steps, iv.steps())
 	t.Regime = append(t.Regime, k.regime())
 	t.TimeNs = append(t.TimeNs, i.TsStartNs)
-	t.FirstStep = append(t.FirstStep, iv.from)
-	t.LastStep = append(t.LastStep, iv.to)
+	if !b.o.Slim {
+		t.FirstStep, t.LastStep = append(t.FirstStep, iv.from), append(t.LastStep, iv.to)
+	}
 	t.Tag = append(t.Tag, k.tag)
 	t.Phase = append(t.Phase, phase)
 	t.Factor = append(t.Factor, k.factor)

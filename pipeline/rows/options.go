@@ -49,6 +49,7 @@ type BetaOptions struct {
 	Gammas    []float64 // factors whose columns are wanted too (Table.Variants); Gamma may be among them
 	Split     float64   // training share of each phase, in (0, 1]; 0: DefaultSplit
 	Saturated []Span    // rows starting inside are dropped as saturated
+	Slim      bool      // without FirstStep and LastStep, which only rows that are written out need
 }
 
 // AlphaOptions decide how requests become rows.

@@ -26,7 +26,8 @@ func Rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps
 }
 
 // RebuildLean is Rebuild for a long recording: Run of the result is the run without
-// its step summaries, of which only what rows need stays, in little memory.
+// its step summaries, of which only what rows need stays, in little memory, and
+// without events, which none needs.
 func RebuildLean(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps, error) {
 	return rebuild(run, dep, v, true)
 }
@@ -42,7 +43,7 @@ func rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version, lean bo
 	s := &Steps{Run: run, Dep: dep, Version: v, Config: dep.Config(), summaries: summariesOf(run.Steps)}
 	if lean {
 		less := *run
-		less.Steps = nil
+		less.Steps, less.Events = nil, nil
 		run, s.Run = nil, &less
 	}
 	var err error

@@ -68,7 +68,7 @@ type Table struct {
 	Regime   []Regime
 	TimeNs   []int64 // start of the first interval step, or ARRIVED; monotonic
 	// FirstStep and LastStep are the steps whose features the row sums (alpha:
-	// the joined step, twice).
+	// the joined step, twice); nil in a slim table.
 	FirstStep, LastStep []int64
 	Tag                 []Tag
 	Phase               []int32   // index into the deployment's phases; -1 for none

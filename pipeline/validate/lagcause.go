@@ -9,6 +9,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate/replay"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim/workload"
 )
 
 // lagCandidate joins the steps of a scope at the other lags and says how much of the
@@ -49,7 +50,7 @@ func (j *job) lagCandidate(s *scope) *candidate {
 
 // lagLosses are the sums of the relative errors of a run's judged rows at each lag.
 func (j *job) lagLosses(t *judgedRun) (loss [lags]float64, ok bool) {
-	steps, err := j.rebuilt(t)
+	steps, _, err := j.rebuilt(t)
 	if err != nil {
 		return loss, false
 	}
@@ -70,23 +71,25 @@ func (j *job) lagLosses(t *judgedRun) (loss [lags]float64, ok bool) {
 }
 
 // rebuilt loads the run again with its batches.
-func (j *job) rebuilt(t *judgedRun) (*rows.Steps, error) {
+func (j *job) rebuilt(t *judgedRun) (*rows.Steps, *workload.Forced, error) {
 	run, dep, err := j.sources[slices.Index(j.all, t)].Load()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return rows.Rebuild(run, dep, t.set.SpecVersion)
+	forced, _ := workload.ForceLater(run, dep) // nil for a run that cannot be forced
+	steps, err := rows.RebuildLean(run, dep, t.set.SpecVersion)
+	return steps, forced, err
 }
 
 // lagOfBatches is the lag at which a replay forms the recorded batches, where the one
 // used does not and the other way of scheduling does, with the share it reproduces.
 func (j *job) lagOfBatches(t *judgedRun) (lag int, share float64, ok bool) {
-	steps, err := j.rebuilt(t)
+	steps, forced, err := j.rebuilt(t)
 	if err != nil {
 		return 0, 0, false
 	}
 	async := t.lag.lag == 0
-	same, err := replay.IdenticalBatches(steps.Run, t.dep, steps, async)
+	same, err := replay.IdenticalBatches(forced, t.dep, steps, async)
 	if err != nil || same == nil || *same < sameBatches {
 		return 0, 0, false
 	}

@@ -207,13 +207,15 @@ func (j *job) replay(i int) error {
 	findings = append(findings, more...)
 	content, more := j.contentOf(run, dep)
 	findings = append(findings, more...)
-	for _, p := range saturation.PhasesOf(run, dep) {
+	marks, phases := replay.MarksOf(run), saturation.PhasesOf(run, dep)
+	run = nil // its steps are most of a long recording
+	for _, p := range phases {
 		phase := p
 		e := engine
 		if j.o.Noise && t.beta != nil {
 			e.Spreads = machine.SpreadsOf(t.beta, t.pred, t.drift, p.StartNs, t.cut(&phase), p.EndNs)
 		}
-		rp := replay.Run(run, dep, obs, &phase, content, e)
+		rp := replay.Run(marks, dep, obs, &phase, content, e)
 		j.entries[i] = append(j.entries[i], j.phaseEntries(t, &phase, rp)...)
 	}
 	if len(j.entries[i]) == 0 {

@@ -12,6 +12,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/validate/measured"
 	"github.com/blis-train/blis-train/pipeline/validate/replay"
 	"github.com/blis-train/blis-train/pipeline/validate/saturation"
+	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -68,7 +69,11 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 	if err != nil {
 		return nil, err
 	}
-	steps, err := rows.Rebuild(run, dep, set.SpecVersion)
+	var forced *workload.Forced
+	if !o.StepsOnly {
+		forced, _ = workload.ForceLater(run, dep) // a run that cannot be forced is not judged by it
+	}
+	steps, err := rows.RebuildLean(run, dep, set.SpecVersion)
 	if err != nil {
 		return nil, err
 	}
@@ -78,13 +83,13 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 		return nil, err
 	}
 	t.beta, err = steps.Beta(sp, rows.BetaOptions{Target: set.BetaTarget, Lag: t.lag.lag, Gamma: set.Gamma, Split: o.Split,
-		Saturated: t.spans()})
+		Saturated: t.spans(), Slim: true})
 	if err != nil {
 		return nil, err
 	}
 	t.findings = append(t.findings, t.beta.Findings...)
 	if !o.StepsOnly {
-		if t.identical, err = replay.IdenticalBatches(run, dep, steps, t.lag.lag > 0); err != nil {
+		if t.identical, err = replay.IdenticalBatches(forced, dep, steps, t.lag.lag > 0); err != nil {
 			return nil, err
 		}
 	}
@@ -146,7 +151,7 @@ const lags = 3
 func (t *judgedRun) atLags(steps *rows.Steps, sp *features.Space, o *Options, use func(lag int, b *rows.Table) bool) error {
 	for lag := range lags {
 		b, err := steps.Beta(sp, rows.BetaOptions{Target: t.set.BetaTarget, Lag: lag, Gamma: t.set.Gamma, Split: o.Split,
-			Saturated: t.spans()})
+			Saturated: t.spans(), Slim: true})
 		if err != nil {
 			return err
 		}

@@ -21,6 +21,17 @@ type Forced struct {
 // Force prepares run. The execution of a step ends at the last token stamp it
 // produced, else just before the next step that had to wait for it.
 func Force(run *trace.Run, d *deploy.Deployment, async bool) (*Forced, error) {
+	f, err := ForceLater(run, d)
+	if err != nil {
+		return nil, err
+	}
+	f.Under(async)
+	return f, nil
+}
+
+// ForceLater is Force where it is not known yet whether the engine schedules
+// asynchronously: Under says so. The run may go in between.
+func ForceLater(run *trace.Run, d *deploy.Deployment) (*Forced, error) {
 	if len(run.Steps) == 0 {
 		return nil, trace.Errorf(codeEmptyWorkload, "run %q: got no recorded step, want them for a teacher-forced replay", run.ID)
 	}
@@ -34,7 +45,7 @@ func Force(run *trace.Run, d *deploy.Deployment, async bool) (*Forced, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Forced{Workload: w, Timeline: w.timeline(run, async), Async: async}
+	f := &Forced{Workload: w, Timeline: w.timeline(run)}
 	if missing(run) {
 		f.byStep(run)
 	}
@@ -58,7 +69,8 @@ func (f *Forced) byStep(run *trace.Run) {
 	}
 }
 
-func (w *Workload) timeline(run *trace.Run, async bool) *latency.Recorded {
+// timeline are the starts of the steps and the ends that stamps show.
+func (w *Workload) timeline(run *trace.Run) *latency.Recorded {
 	n := int(run.Steps[len(run.Steps)-1].ID)
 	r := &latency.Recorded{First: 1, Start: unknown(n), End: unknown(n), FallbackUs: 1}
 	for i := range run.Steps {
@@ -69,16 +81,22 @@ func (w *Workload) timeline(run *trace.Run, async bool) *latency.Recorded {
 		}
 	}
 	w.noteEnds(run, r.End)
-	ahead := 1
+	return r
+}
+
+// Under, called once, ends what is left of the steps just before the next one that had to
+// wait.
+func (f *Forced) Under(async bool) {
+	f.Async = async
+	r, ahead := f.Timeline, 1
 	if async {
 		ahead = 2
 	}
 	for k := range r.End {
-		if r.End[k] == latency.Unknown && k+ahead < n && r.Start[k+ahead] != latency.Unknown {
+		if r.End[k] == latency.Unknown && k+ahead < len(r.End) && r.Start[k+ahead] != latency.Unknown {
 			r.End[k] = max(r.Start[k], r.Start[k+ahead]-1)
 		}
 	}
-	return r
 }
 
 // noteEnds sets the ends that token stamps show. An abort's FINISHED carries

@@ -87,9 +87,14 @@ func inferCached(run *trace.Run, async bool) map[string]int64 {
 			firstDecodes[r.FirstTokenStep.V+1]++
 		}
 	}
-	total := map[int64]*trace.Step{}
+	total := map[int64]*trace.Step{} // the steps in which requests were scheduled
+	for i := range run.Requests {
+		total[run.Requests[i].ScheduledStep.V] = nil
+	}
 	for i := range run.Steps {
-		total[run.Steps[i].ID] = &run.Steps[i]
+		if _, asked := total[run.Steps[i].ID]; asked {
+			total[run.Steps[i].ID] = &run.Steps[i]
+		}
 	}
 	out := map[string]int64{}
 	for i := range run.Requests {

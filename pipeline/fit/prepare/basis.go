@@ -42,7 +42,7 @@ func (p *Run) OtherTable(name string, o options.Options) (*rows.Table, error) {
 		return nil, nil
 	}
 	return p.steps.BetaBasis(p.space, *vec, rows.BetaOptions{Target: o.BetaTarget, Lag: p.Lag.Lag, Gamma: features.DefaultGamma,
-		Split: o.Split, Saturated: p.Spans})
+		Split: o.Split, Saturated: p.Spans, Slim: true})
 }
 
 // Vectorizer is the basis of a parameterisation; nil for roofline, which reads
@@ -114,5 +114,5 @@ func (p *Run) frozenTable(as *rows.Steps, o options.Options) (*rows.Table, error
 	if err != nil {
 		return nil, err
 	}
-	return steps.Beta(space, rows.BetaOptions{Target: rows.Cadence, Lag: p.Lag.Lag, Split: o.Split, Saturated: p.Spans})
+	return steps.Beta(space, rows.BetaOptions{Target: rows.Cadence, Lag: p.Lag.Lag, Split: o.Split, Saturated: p.Spans, Slim: true})
 }

@@ -114,7 +114,8 @@ func (p *Run) judge(run *trace.Run, o options.Options) {
 // tables makes the beta table and the alpha tables.
 func (p *Run) tables(steps *rows.Steps, space *features.Space, o options.Options, gammas []float64) error {
 	var err error
-	p.Beta, err = steps.Beta(space, rows.BetaOptions{Target: o.BetaTarget, Lag: p.Lag.Lag, Gammas: gammas, Split: o.Split, Saturated: p.Spans})
+	p.Beta, err = steps.Beta(space, rows.BetaOptions{Target: o.BetaTarget, Lag: p.Lag.Lag, Gammas: gammas, Split: o.Split, Saturated: p.Spans,
+		Slim: o.Rows == nil})
 	if err != nil || o.BetaOnly {
 		return err
 	}

@@ -44,9 +44,9 @@ func Inspect(run *trace.Run, dep *deploy.Deployment, in Inspection) (result.Insp
 	sat := saturation.OfRun(run, dep)
 	out.Saturated, out.Saturation = sat.Run.Saturated, sat.Run.Checks
 	out.Phases = inspectPhases(run, sat)
-	if len(run.Steps) > 0 {
+	if id := run.ID; len(run.Steps) > 0 {
 		if err := inspectSteps(&out, run, dep); err != nil {
-			return out, fmt.Errorf("run %s: %w", run.ID, err)
+			return out, fmt.Errorf("run %s: %w", id, err)
 		}
 	}
 	out.Findings = append(out.Findings, inspectFindings(&out)...)
@@ -62,12 +62,13 @@ func inspectSteps(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment
 	if err != nil {
 		return err
 	}
-	steps, err := rows.Rebuild(run, dep, features.V11)
+	id := run.ID
+	steps, err := rows.RebuildLean(run, dep, features.V11)
 	if err != nil {
 		return err
 	}
 	out.Steps = score.StepQuality(steps.Quality)
-	audit := score.Audit(run.ID, steps.Audit(sp))
+	audit := score.Audit(id, steps.Audit(sp))
 	out.Audit = &audit
 	c := steps.Coverage()
 	out.Coverage = coverage(c)

@@ -13,13 +13,13 @@ import (
 // recorded pick-ups (by step where step times are missing) and returns the share
 // of known recorded batches that the simulator's scheduler reproduces: same step
 // id, same requests, same computed and new tokens. It separates a wrong scheduler
-// from wrong step times. Nil when the run cannot be forced; an error when its
-// snapshots cannot be read.
-func IdenticalBatches(run *trace.Run, dep *deploy.Deployment, steps *rows.Steps, async bool) (*float64, error) {
-	f, err := workload.Force(run, dep, async)
-	if err != nil {
+// from wrong step times. Nil when the run cannot be forced (f is nil); an error when
+// its snapshots cannot be read.
+func IdenticalBatches(f *workload.Forced, dep *deploy.Deployment, steps *rows.Steps, async bool) (*float64, error) {
+	if f == nil {
 		return nil, nil
 	}
+	f.Under(async)
 	c := sim.DefaultConfig(dep, f.Timeline)
 	c.Async = f.Async
 	seen := &batchLog{ids: idSums(f.Requests)}
@@ -27,7 +27,7 @@ func IdenticalBatches(run *trace.Run, dep *deploy.Deployment, steps *rows.Steps,
 		return nil, nil
 	}
 	known, same := 0, 0
-	err = steps.Each(func(st *rows.Step, members []trace.Member) {
+	err := steps.Each(func(st *rows.Step, members []trace.Member) {
 		if members == nil || st.Recorded < 0 {
 			return
 		}

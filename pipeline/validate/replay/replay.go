@@ -55,15 +55,15 @@ type Phase struct {
 	requests []sim.Request            // one per recorded request
 	results  map[string][]*sim.Result // one per replication
 	findings []trace.Finding
-	gaps     *gapLog    // of the plain replay
-	recorded []stepMark // steps of the phase
+	gaps     *gapLog // of the plain replay
+	recorded *Marks  // steps of the phase
 	lag      int
 	load     string // deploy.LoadOpen or deploy.LoadClosed, as replayed
 }
 
 // Run replays the requests of all that arrive in the phase of a run.
-func Run(run *trace.Run, dep *deploy.Deployment, all []measured.Request, phase *deploy.Phase, content Content, e Engine) *Phase {
-	p := &Phase{results: map[string][]*sim.Result{}, recorded: recordedMarks(run, phase)}
+func Run(marks *Marks, dep *deploy.Deployment, all []measured.Request, phase *deploy.Phase, content Content, e Engine) *Phase {
+	p := &Phase{results: map[string][]*sim.Result{}, recorded: marks.within(phase)}
 	if e.Async {
 		p.lag = 1
 	}
