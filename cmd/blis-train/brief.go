@@ -133,11 +133,15 @@ func (con *console) extractedLine(doc *result.Extract) {
 	}
 	// What clients saw stands for what the engine did not tell.
 	requests := max(t.Requests.Engine+t.Requests.APIOnly+t.Requests.Stock, t.Tables[rows.ObservedRequests])
+	steps := numbers.Thousands(t.Steps.Summaries) + " steps"
 	if n := t.Tables[rows.Iterations]; n > 0 {
-		dropped = numbers.Thousands(n) + " logged iterations; " + dropped
+		logged := numbers.Thousands(n) + " logged iterations"
+		if steps += ", " + logged; t.Steps.Summaries == 0 {
+			steps = logged
+		}
 	}
-	s := fmt.Sprintf("extracted %d %s: %s requests, %s steps; %s", len(doc.Runs), plural(len(doc.Runs), "run", "runs"),
-		numbers.Thousands(requests), numbers.Thousands(max(t.Steps.Summaries, t.Tables[rows.Iterations])), dropped)
+	s := fmt.Sprintf("extracted %d %s: %s requests, %s; %s", len(doc.Runs), plural(len(doc.Runs), "run", "runs"),
+		numbers.Thousands(requests), steps, dropped)
 	con.aside(s)
 }
 
