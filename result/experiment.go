@@ -16,7 +16,7 @@ type ExperimentDoc struct {
 	Rho           float64                `json:"rho"`          // rate / capacity
 	HorizonS      float64                `json:"horizon_s"`    // of arrivals
 	WindowS       [2]float64             `json:"window_s"`     // of arrivals that count
-	LifetimeS     float64                `json:"lifetime_s"`   // mean time a request is inside, always-admit
+	LifetimeS     float64                `json:"lifetime_s"`   // mean time an admitted request is inside, configuration 5
 	Seeds         []int64                `json:"seeds"`
 	ArrivalDigest string                 `json:"arrival_digest"` // of all arrivals; equal in all cells
 	MatchedCV     *float64               `json:"matched_cv"`     // of expected cached tokens between requests, configuration 2

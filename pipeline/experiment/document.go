@@ -124,9 +124,9 @@ func (l *lab) document(capacity float64) (*result.ExperimentDoc, error) {
 	d := &result.ExperimentDoc{Preset: l.preset.Name, Label: "transient", Controller: l.Gate.Kind, Plant: l.Plant.Name,
 		Workload:  l.load.Words(),
 		Instances: l.Instances, RateRPS: l.rate, CapacityRPS: capacity, Rho: l.rate / capacity, HorizonS: l.preset.Seconds,
-		WindowS: [2]float64{l.preset.WarmupS, l.preset.Seconds}, LifetimeS: stat.Mean(values(second,
-			func(o *outcome) float64 { return o.lifetimeS })),
-		Seeds: l.seeds, MatchedCV: result.OrNull(stat.Mean(values(second, func(o *outcome) float64 { return o.PotentialCV }))),
+		WindowS:   [2]float64{l.preset.WarmupS, l.preset.Seconds},
+		LifetimeS: stat.Mean(values(l.of(mainCell), func(o *outcome) float64 { return o.lifetimeS })),
+		Seeds:     l.seeds, MatchedCV: result.OrNull(stat.Mean(values(second, func(o *outcome) float64 { return o.PotentialCV }))),
 		Newcomer: []result.ExperimentCurve{}, Scatter: []result.ExperimentPoint{}, Transient: []result.ExperimentTransient{},
 		Controllers: []result.ExperimentController{}, Warnings: []trace.Finding{}}
 	for s := range l.seeds {
