@@ -47,7 +47,7 @@ func (o *ExportOptions) Table() option.Table {
 		option.String("validation", &o.Validation, "validation.json with the gates, `FILE`; default the one beside fit.json, none for none"),
 		option.String("for", &o.For, "the `PURPOSE` whose verdict may refuse the export (default: the validation's own)"),
 		option.Switch("ignore-verdict", &o.Ignore, "write the export though its purpose failed or could not be judged"),
-		option.Switch("force", &o.Force, "write values the format's reader should not be given"),
+		option.String("force", &o.Force, "write what the format's reader should not be given, by the `CODE` of the refusal; several by comma"),
 		option.String("config", &o.Config, "only this configuration, by `LABEL` or key"),
 		option.Real("prompt-tokens", &o.PromptTokens,
 			"mean prompt length `TOKENS` the wva and inferno lines assume; 0: of the training requests"),

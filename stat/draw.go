@@ -1,5 +1,7 @@
 package stat
 
+import "math"
+
 // Draw is a uniform number in [0, 1) that depends on its keys alone: a draw keyed
 // by (seed, stream, index) is the same whatever was drawn before, and by whom.
 //
@@ -21,4 +23,11 @@ func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
+}
+
+// LogNormal is the u-quantile, 0 < u < 1, of the log-normal law with a mean and a squared
+// coefficient of variation (variance / mean^2).
+func LogNormal(mean, cv2, u float64) float64 {
+	sigma2 := math.Log1p(cv2)
+	return mean * math.Exp(math.Sqrt(2*sigma2)*math.Erfinv(2*u-1)-sigma2/2)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/export/compare"
 	"github.com/blis-train/blis-train/pipeline/export/ledger"
+	"github.com/blis-train/blis-train/pipeline/export/project"
 	"github.com/blis-train/blis-train/pipeline/export/scaler"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/extract/account"
@@ -74,6 +75,7 @@ func codeRooms() []codeRoom {
 		{"pipeline/export", export.Codes},
 		{"pipeline/export/compare", compare.Codes},
 		{"pipeline/export/ledger", ledger.Codes},
+		{"pipeline/export/project", project.Codes},
 		{"pipeline/export/scaler", scaler.Codes},
 		{"pipeline/extract", extract.Codes},
 		{"pipeline/extract/account", account.Codes},

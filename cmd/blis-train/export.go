@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -86,10 +87,13 @@ type exportDoc struct {
 	Format        export.Format   `json:"format"`
 	Files         []result.Input  `json:"files"`
 	Warnings      []trace.Finding `json:"warnings"`
+
+	Projections []export.Projected `json:"projections,omitempty"` // blis-defaults: one a configuration
 }
 
 func showExport(con *console, path string, got *pipeline.ExportResult) error {
-	doc := exportDoc{SchemaVersion: result.SchemaVersion, Format: got.Format, Warnings: got.Output.Warnings, Files: got.Files}
+	doc := exportDoc{SchemaVersion: result.SchemaVersion, Format: got.Format, Warnings: got.Output.Warnings, Files: got.Files,
+		Projections: got.Output.Projections}
 	if doc.Warnings == nil {
 		doc.Warnings = []trace.Finding{}
 	}
@@ -99,5 +103,19 @@ func showExport(con *console, path string, got *pipeline.ExportResult) error {
 		rows = append(rows, table.Row{path + f.Suffix, got.Files[i].Bytes, got.Files[i].SHA256[:12]})
 	}
 	con.table("Exported "+string(got.Format), table.Row{"file", "bytes", "sha256"}, rows)
+	con.table("How well BLIS's terms hold the model (mean error; refused above 10 % of all batches)",
+		table.Row{"configuration", "file", "all", "decode", "mixed", "prefill"}, projectionRows(path, doc.Projections))
 	return con.document(doc)
+}
+
+func projectionRows(path string, all []export.Projected) []table.Row {
+	var rows []table.Row
+	for _, p := range all {
+		row := table.Row{p.Label, path + p.File}
+		for _, kind := range []string{"all", "decode", "mixed", "prefill"} {
+			row = append(row, fmt.Sprintf("%.1f %%", 100*p.Errors[kind]))
+		}
+		rows = append(rows, row)
+	}
+	return rows
 }

@@ -44,8 +44,9 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 			error) {
 			return pipeline.NewStepTimes(set, &d)
 		}}
-		// Nothing of a library was left unlearned by a recording: a zero is what its terms say, and warned about.
-		o.Force = o.Force || set.Library != nil
+		if set.Library != nil { // nothing of it was left unlearned by a recording: a zero is what its terms say, and warned about
+			o.Force += ",unlearned_value,no_alpha_constant"
+		}
 		if out, err = export.Export(src, format, o.Options); err != nil {
 			return err
 		}

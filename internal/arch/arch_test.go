@@ -207,8 +207,11 @@ var rooms = map[string]room{
 	}, pure: true},
 
 	// the storeys of export
+	"pipeline/export/project": {ours: []string{"pipeline/features/basis", "pipeline/ridge", "pipeline/ridge/gram", "stat", "deploy", "trace"},
+		pure: true},
 	"pipeline/export": {
-		ours: []string{"pipeline/export/scaler", "internal/shown", "coeff", "deploy", "result", "trace"}, theirs: []string{yaml},
+		ours:   []string{"pipeline/export/project", "pipeline/export/scaler", "internal/shown", "coeff", "deploy", "result", "trace"},
+		theirs: []string{yaml},
 	},
 	"pipeline/export/scaler":     {ours: []string{"internal/shown", "queueing", "result", "trace"}, theirs: []string{yaml}},
 	"pipeline/export/compare":    {ours: []string{"coeff", "deploy", "result", "trace"}},

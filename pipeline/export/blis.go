@@ -24,43 +24,58 @@ type blisCoeff struct {
 	Beta  []float64 `yaml:"beta_coeffs,flow"`
 }
 
-// blisDefaults writes defaults.yaml, a hardware file with the peaks the fit
-// used, and the sidecar with the equivalent command lines.
+// blisDefaults writes a defaults.yaml for each configuration, one for all of them together, a
+// hardware file with the peaks the fit used, and the sidecar with the equivalent command lines.
 func blisDefaults(src Source, opt Options) (*Output, error) {
-	alpha, beta, err := blisValues(src.Fit)
-	if err != nil {
-		return nil, err
-	}
-	warn, err := settle(append(refusals("alpha", alpha), refusals("beta", beta)...), opt.Force, forceHint)
-	if err != nil {
-		return nil, err
-	}
 	cfgs, err := configs(src, opt.Config)
 	if err != nil {
 		return nil, err
 	}
-	doc := blisFile{Version: src.Fit.ToolVersion, Coeffs: blisCoeff{Alpha: numbers(alpha), Beta: numbers(beta)}}
-	data, err := yaml.Marshal(doc)
+	alpha, err := blisAlphas(src.Fit)
 	if err != nil {
 		return nil, err
 	}
+	entries, warn, err := blisEntries(src, opt, cfgs)
+	if err != nil {
+		return nil, err
+	}
+	refused := refusals("alpha", alpha)
+	for _, e := range entries {
+		refused = append(refused, e.refusals(src.Fit)...)
+	}
+	forced, err := settle(refused, &opt, forceHint)
+	if err != nil {
+		return nil, err
+	}
+	warn = append(warn, forced...)
 	hw, err := blisHardware(cfgs)
 	if err != nil {
 		return nil, err
 	}
 	side := newSidecar(src, FormatBLIS, "BLIS (inference-sim/inference-sim), --defaults-filepath; strict decoding, so nothing else may "+
 		"stand in the file")
-	side.Values = append(sideValues("alpha_coeffs", alpha), sideValues("beta_coeffs", beta)...)
-	for _, c := range cfgs {
-		side.Configs = append(side.Configs, SideConfig{Label: c.Label, CommandLine: flagsCommand(c.Deployment, doc.Coeffs.Alpha, doc.Coeffs.Beta),
-			DefaultsCommandLine: defaultsCommand(c.Deployment)})
+	out := &Output{Warnings: warn}
+	for i := range entries {
+		e := &entries[i]
+		data, err := yaml.Marshal(blisFile{Version: src.Fit.ToolVersion, Coeffs: blisCoeff{Alpha: numbers(alpha), Beta: e.beta}})
+		if err != nil {
+			return nil, err
+		}
+		out.Files = append(out.Files, File{e.suffix, data})
+		side.Values = append(side.Values, sideValues(e.key("beta_coeffs"), e.values())...)
+		if e.config != nil {
+			side.Configs = append(side.Configs, e.side(numbers(alpha)))
+			out.Projections = append(out.Projections, e.projected())
+		}
 	}
+	side.Values = append(side.Values, sideValues("alpha_coeffs", alpha)...)
 	side.Warnings = append(validationWarnings(src), warn...)
 	sideData, err := side.encode()
 	if err != nil {
 		return nil, err
 	}
-	return &Output{Files: []File{{"", data}, {".hardware.json", hw}, {SidecarSuffix, sideData}}, Warnings: warn}, nil
+	out.Files = append(out.Files, File{".hardware.json", hw}, File{SidecarSuffix, sideData})
+	return out, nil
 }
 
 func numbers(values []blisValue) []float64 {
@@ -98,20 +113,27 @@ func blisHardware(cfgs []result.FitConfig) ([]byte, error) {
 // coefficients as flags, which win over those of the defaults file; BLIS wants
 // a readable one all the same. FILE, TRACE and MODELDIR are for the reader to
 // fill in.
-func flagsCommand(d deploy.Deployment, alpha, beta []float64) string {
-	return blisCommand(d, "--alpha-coeffs "+joined(alpha)+" --beta-coeffs "+joined(beta)+" --defaults-filepath FILE")
+func flagsCommand(d deploy.Deployment, alpha, beta []float64, suffix string) string {
+	return blisCommand(d, "--alpha-coeffs "+joined(alpha)+" --beta-coeffs "+joined(beta)+" --defaults-filepath FILE"+suffix)
 }
 
 // defaultsCommand is the same line with the coefficients read from the
 // exported file.
-func defaultsCommand(d deploy.Deployment) string {
-	return blisCommand(d, "--defaults-filepath FILE")
+func defaultsCommand(d deploy.Deployment, suffix string) string {
+	return blisCommand(d, "--defaults-filepath FILE"+suffix)
 }
+
+// blisHorizon is beyond the end of any workload, us. Without one BLIS stops at twice the last
+// arrival, and what is not done by then is missing from its results. (A delay of the cache
+// signal of 0 changes nothing for one engine; BLIS otherwise takes a snapshot of its cache
+// every 50 ms of simulated time.)
+const blisHorizon = int64(1) << 53
 
 func blisCommand(d deploy.Deployment, coefficients string) string {
 	e := d.Engine
 	args := []string{
 		"blis replay --trace-header TRACE.yaml --trace-data TRACE.csv --results-path results.json",
+		"--horizon " + strconv.FormatInt(blisHorizon, 10), "--cache-signal-delay 0",
 		"--latency-model trained-physics", coefficients,
 		"--model " + shown.Word(strings.ToLower(d.Model.ID)), "--model-config-folder MODELDIR",
 		"--hardware " + shown.Word(d.Hardware.Name), "--hardware-config FILE.hardware.json",

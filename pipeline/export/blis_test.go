@@ -2,20 +2,27 @@ package export
 
 import (
 	"bytes"
-	"math"
 	"slices"
 	"strings"
 	"testing"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/export/exporttest"
 	"github.com/blis-train/blis-train/pipeline/features/basis"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
-func forced() Options { o := DefaultOptions(); o.Force = true; return o }
+func forced() Options {
+	o := DefaultOptions()
+	for _, name := range forceable {
+		o.Force += string(name) + ","
+	}
+	return o
+}
 
 // The positions written are the positions the fit solves for.
 func TestBLISTermsAreTheBasis(t *testing.T) {
@@ -33,77 +40,101 @@ func TestBLISTermsAreTheBasis(t *testing.T) {
 	}
 }
 
-// The bare file holds version and coefficients, 3 and 11 of them, and a decoder as strict as BLIS's
-// reads back exactly the fitted numbers.
+// Every configuration has a file of its own beside the joint one, 3 alpha and 11 beta that a decoder
+// as strict as BLIS's reads back, and a command line with the same numbers.
 func TestBLISDefaultsRoundTrip(t *testing.T) {
 	src := exampleSource()
 	out := mustExport(t, src, FormatBLIS, forced())
-	var doc struct {
-		Version string `yaml:"version"`
-		Coeffs  struct {
-			Alpha []float64 `yaml:"alpha_coeffs"`
-			Beta  []float64 `yaml:"beta_coeffs"`
-		} `yaml:"trained_physics_coefficients"`
-	}
-	dec := yaml.NewDecoder(bytes.NewReader(fileOf(t, out, "")))
-	dec.KnownFields(true)
-	if err := dec.Decode(&doc); err != nil {
-		t.Fatal(err)
-	}
-	if doc.Version == "" || !slices.Equal(doc.Coeffs.Alpha, []float64{1800.25, 250.5, 0}) {
-		t.Errorf("version %q alpha %v: want a0 from overhead, a1 from egress, a2 0", doc.Version, doc.Coeffs.Alpha)
-	}
-	want := []float64{1.4, 0.2, 1.25, 0.5, 30.5, 4.25, 120.125, 0, 0.75, 1.5, 0.5}
-	if !slices.Equal(doc.Coeffs.Beta, want) {
-		t.Errorf("beta %v, want %v (the last copied from the all-reduce)", doc.Coeffs.Beta, want)
-	}
 	var side Sidecar
 	if err := result.Read(bytes.NewReader(fileOf(t, out, SidecarSuffix)), &side); err != nil {
 		t.Fatal(err)
 	}
-	if len(side.Values) != 14 || len(side.Configs) != 2 || side.Inputs[0].SHA256 != "cafe" || side.Holdout == nil {
-		t.Errorf("sidecar: %d values, %d configs, inputs %v", len(side.Values), len(side.Configs), side.Inputs)
+	if len(side.Values) != 3+3*11 || len(side.Configs) != 2 || side.Inputs[0].SHA256 != "cafe" || len(out.Projections) != 2 {
+		t.Fatalf("sidecar: %d values, %d configs, inputs %v", len(side.Values), len(side.Configs), side.Inputs)
 	}
-	for _, c := range side.Configs {
-		if !strings.Contains(c.CommandLine, "--alpha-coeffs 1800.25,250.5,0 --beta-coeffs 1.4,0.2,") ||
-			!strings.Contains(c.CommandLine, "--total-kv-blocks 4000") {
-			t.Errorf("%s: command line %q", c.Label, c.CommandLine)
+	for i, suffix := range []string{"", ".llama-3.1-8b-h100-sxm-80gb-tp1.yaml", ".llama-3.1-8b-h100-sxm-80gb-tp2.yaml"} {
+		var doc struct {
+			Version string `yaml:"version"`
+			Coeffs  struct {
+				Alpha []float64 `yaml:"alpha_coeffs"`
+				Beta  []float64 `yaml:"beta_coeffs"`
+			} `yaml:"trained_physics_coefficients"`
+		}
+		dec := yaml.NewDecoder(bytes.NewReader(fileOf(t, out, suffix)))
+		dec.KnownFields(true)
+		if err := dec.Decode(&doc); err != nil {
+			t.Fatal(err)
+		}
+		if doc.Version == "" || !slices.Equal(doc.Coeffs.Alpha, []float64{1800.25, 250.5, 0}) || len(doc.Coeffs.Beta) != 11 {
+			t.Errorf("%q: version %q alpha %v, %d betas: want a0 from overhead, a1 from egress, a2 0", suffix, doc.Version, doc.Coeffs.Alpha,
+				len(doc.Coeffs.Beta))
+		}
+		if doc.Coeffs.Beta[blisMoEDispatch] != doc.Coeffs.Beta[blisAllReduce] {
+			t.Errorf("%q: dispatch %g, want the all-reduce's %g", suffix, doc.Coeffs.Beta[blisMoEDispatch], doc.Coeffs.Beta[blisAllReduce])
+		}
+		if i == 0 {
+			continue
+		}
+		c := side.Configs[i-1]
+		for _, part := range []string{"--alpha-coeffs 1800.25,250.5,0 --beta-coeffs " + joined(doc.Coeffs.Beta) + " ", "--total-kv-blocks 4000",
+			"--horizon 9007199254740992 --cache-signal-delay 0 ", "--defaults-filepath FILE" + suffix + " "} {
+			if !strings.Contains(c.CommandLine, part) {
+				t.Errorf("%s: no %q in %q", c.Label, part, c.CommandLine)
+			}
+		}
+		if len(c.Projection) != 4 || !(*c.Projection[0].MAPE <= maxProjection) {
+			t.Errorf("%s: projection %+v", c.Label, c.Projection)
 		}
 	}
 }
 
-// Negative, non-finite and unlearned values are refused, each with its own code and with what it
-// does inside BLIS; --force writes them with warnings.
+// bent is a model that no straight line follows: one step in two takes ten times as long.
+type bent struct{}
+
+func (bent) StepUs(batch []trace.Chunk) (float64, error) {
+	if len(batch)%4 < 2 {
+		return 1000, nil
+	}
+	return 10000, nil
+}
+
+// seen is an affine model that says which of its terms a batch has.
+type seen struct{ affine }
+
+func (seen) Features() []float64 { return []float64{1, 0, 2} }
+
+// What BLIS cannot be given is refused, each with its own code, and written only when that code is
+// named.
 func TestBLISDefaultsRefusals(t *testing.T) {
-	learnAll := func(fit *result.Fit) {
-		for i := range fit.Models[1].Coefficients {
-			c := &fit.Models[1].Coefficients[i]
-			c.Identified, c.NotLearned = "within", false
-			if c.Value == 0 {
-				c.Value = 0.5
+	terms := func(tags ...string) func(*Source) {
+		return func(src *Source) {
+			src.Step = func(deploy.Deployment) (StepTimer, error) { return seen{affine{2000, 8, 0.02}}, nil }
+			for _, tag := range tags {
+				c := result.Coefficient{Coefficient: coeff.Coefficient{Name: "term", Identified: tag}}
+				if tag != coeff.PriorOnly {
+					c.Value = 1
+				}
+				src.Fit.Beta.Coefficients = append(src.Fit.Beta.Coefficients, c)
 			}
 		}
 	}
 	for _, tc := range []struct {
 		name string
-		edit func(*result.Fit)
+		edit func(*Source)
 		want trace.Code
 		says string
 	}{
-		{"nothing wrong", func(*result.Fit) {}, "", ""},
-		{"negative", func(f *result.Fit) { f.Models[1].Coefficients[0].Value = -1 }, negativeValue, "stops at start-up"},
-		{"not finite", func(f *result.Fit) { f.Models[1].Coefficients[4].Value = math.NaN() }, nonFiniteValue, "stops at start-up"},
-		{"zero", func(f *result.Fit) { f.Models[1].Coefficients[9].Value = 0 }, unlearnedValue, "ITL stops growing with context"},
-		{"prior only", func(f *result.Fit) { f.Models[1].Coefficients[2].Identified = "prior-only" }, unlearnedValue, "as if it were measured"},
-		{"no overhead", func(f *result.Fit) { f.Alpha = f.Alpha[:1] }, noAlphaConstant, "TTFT lacks the API overhead"},
-		{"a waiting target", func(f *result.Fit) { f.Alpha[1].Replay = false }, waitingAlpha, "may not be added as a delay"},
-		{"no model", func(f *result.Fit) { f.Models = f.Models[:1] }, noSuchModel, "blackbox"},
-		{"wrong order", func(f *result.Fit) { c := f.Models[1].Coefficients; c[0], c[1] = c[1], c[0] }, badModelTerms, "prefill_compute"},
-		{"too short", func(f *result.Fit) { f.Models[1].Coefficients = f.Models[1].Coefficients[:10] }, badModelTerms, "want 11"},
+		{"nothing wrong", func(*Source) {}, "", ""},
+		{"a term the deployment never has", terms(coeff.Within, coeff.PriorOnly, coeff.Within), "", ""},
+		{"a term it would use", terms(coeff.PriorOnly, coeff.Within, coeff.Within), unlearnedValue, "would use it"},
+		{"no line", func(s *Source) {
+			s.Step = func(deploy.Deployment) (StepTimer, error) { return bent{}, nil }
+		}, poorProjection, "want at most"},
+		{"no overhead", func(s *Source) { s.Fit.Alpha = s.Fit.Alpha[:1] }, noAlphaConstant, "TTFT lacks the API overhead"},
+		{"a waiting target", func(s *Source) { s.Fit.Alpha[1].Replay = false }, waitingAlpha, "may not be added as a delay"},
 	} {
 		src := exampleSource()
-		learnAll(src.Fit)
-		tc.edit(src.Fit)
+		tc.edit(&src)
 		_, err := Export(src, FormatBLIS, DefaultOptions())
 		if got := exporttest.CodeOf(err); got != tc.want {
 			t.Errorf("%s: got code %q (%v), want %q", tc.name, got, err, tc.want)
@@ -112,10 +143,18 @@ func TestBLISDefaultsRefusals(t *testing.T) {
 		if err != nil && !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %q does not say %q", tc.name, err, tc.says)
 		}
-		if tc.want == negativeValue || tc.want == unlearnedValue || tc.want == nonFiniteValue || tc.want == noAlphaConstant {
-			out, err := Export(src, FormatBLIS, forced())
-			if err != nil || !slices.ContainsFunc(out.Warnings, func(f trace.Finding) bool { return f.Code == tc.want }) {
-				t.Errorf("%s with --force: err %v, want a warning with the same code", tc.name, err)
+		if !slices.Contains(forceable, tc.want) {
+			continue
+		}
+		opt := DefaultOptions()
+		opt.Force = string(tc.want)
+		out, err := Export(src, FormatBLIS, opt)
+		if err != nil || !slices.ContainsFunc(out.Warnings, func(f trace.Finding) bool { return f.Code == tc.want }) {
+			t.Errorf("%s with --force %s: err %v, want a warning with the same code", tc.name, tc.want, err)
+		}
+		if opt.Force = string(negativeValue); tc.want != negativeValue {
+			if _, err := Export(src, FormatBLIS, opt); exporttest.CodeOf(err) != tc.want {
+				t.Errorf("%s with another code forced: %v", tc.name, err)
 			}
 		}
 	}

@@ -3,6 +3,8 @@ package export
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -168,23 +170,30 @@ func refusals(kind string, values []blisValue) []refusal {
 
 // Hints beside refusals.
 const (
-	forceHint     = "add runs that exercise these terms, or write them all the same with --force"
-	oneConfigHint = "choose one with --config LABEL, or write all of them with --force"
+	forceHint     = "choose other configurations with --config LABEL, or write them all the same with --force %s"
+	oneConfigHint = "choose one with --config LABEL, or write all of them with --force %s"
 )
 
-// settle turns refusals into an error, or into warnings with force.
-func settle(rs []refusal, force bool, hint string) ([]trace.Finding, error) {
+// settle turns refusals into an error, but those that the options overrule into warnings. The
+// hint takes the codes that would have to be named.
+func settle(rs []refusal, opt *Options, hint string) ([]trace.Finding, error) {
 	var warn []trace.Finding
+	var msg, names []string
+	var first trace.Code
 	for _, r := range rs {
-		warn = append(warn, trace.Finding{Code: r.code, Message: r.sentence})
+		if slices.Contains(opt.forced(), r.code) {
+			warn = append(warn, trace.Finding{Code: r.code, Message: r.sentence})
+			continue
+		}
+		if msg = append(msg, r.sentence); first == "" {
+			first = r.code
+		}
+		if !slices.Contains(names, string(r.code)) {
+			names = append(names, string(r.code))
+		}
 	}
-	if len(rs) == 0 || force {
+	if len(msg) == 0 {
 		return warn, nil
 	}
-	msg := rs[0].sentence
-	for _, r := range rs[1:] {
-		msg += "\n       " + r.sentence
-	}
-	err := &trace.Error{Code: rs[0].code, Msg: msg, Hint: hint}
-	return nil, err
+	return nil, &trace.Error{Code: first, Msg: strings.Join(msg, "\n       "), Hint: fmt.Sprintf(hint, strings.Join(names, ","))}
 }

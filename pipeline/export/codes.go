@@ -20,6 +20,7 @@ const (
 	notValidated       trace.Code = "not_validated"
 	failedGates        trace.Code = "failed_gates"
 	noCoefficientModel trace.Code = "no_coefficient_model"
+	poorProjection     trace.Code = "poor_projection"
 	duplicateEntry     trace.Code = "duplicate_entry"
 	NotReproducible    trace.Code = "not_reproducible"
 )
@@ -33,13 +34,14 @@ var Codes = []trace.CodeEntry{
 	{Code: badModelTerms, Kind: "error", Meaning: "The terms of a fitted model are not the ones its format expects, in that order.",
 		Action: "Refit with this version of blis-train."},
 	{Code: negativeValue, Kind: "error", Meaning: "A coefficient is negative; BLIS stops at start-up on negative values.",
-		Action: "Refit (the trained-physics fit is constrained to be non-negative), or write it anyway with --force."},
+		Action: "Refit (the trained-physics fit is constrained to be non-negative), or write it anyway with --force negative_value."},
 	{Code: nonFiniteValue, Kind: "error", Meaning: "A coefficient is NaN or infinite; BLIS stops at start-up on it.",
 		Action: "Refit; a non-finite coefficient is a bug of the fit."},
 	{Code: unlearnedValue, Kind: "error", Meaning: "The data did not teach a coefficient (0 at its bound, or prior only); the consumer " +
-		"would take it for a measured cost.", Action: "Add runs that exercise the term, or accept what the message says it does with --force."},
+		"would take it for a measured cost.",
+		Action: "Add runs that exercise the term, or accept what the message says it does with --force unlearned_value."},
 	{Code: noAlphaConstant, Kind: "error", Meaning: "The fit has no overhead (or egress) target, so BLIS's alpha would be a guess.",
-		Action: "Extract runs with API spans, or write 0 with --force."},
+		Action: "Extract runs with API spans, or write 0 with --force no_alpha_constant."},
 	{Code: waitingAlpha, Kind: "error", Meaning: "An alpha target that contains a wait was offered as a delay; a simulator would wait twice.",
 		Action: "Use the overhead and egress targets."},
 	{Code: noConfiguration, Kind: "error", Meaning: "No configuration of the fit matches the request.",
@@ -48,6 +50,8 @@ var Codes = []trace.CodeEntry{
 		Action: "State them with --prompt-tokens and --output-tokens."},
 	{Code: poorLinearisation, Kind: "warning", Meaning: "The consumer's straight line misses the physics model by more than 10 % " +
 		"somewhere on its grid.", Action: "Give the lengths of your own traffic, or use a consumer that reads the native file."},
+	{Code: poorProjection, Kind: "error", Meaning: "The consumer's terms cannot follow the step-time model of a configuration: more than " +
+		"10 % off on average.", Action: "Use a consumer that reads the native file, or accept it with --force poor_projection."},
 	{Code: notValidated, Kind: "warning", Meaning: "The coefficients were exported without a validation.",
 		Action: "Run validate and export with --validation validation.json."},
 	{Code: failedGates, Kind: "warning", Meaning: "The coefficients were exported although gates failed.",

@@ -212,7 +212,7 @@ func TestWVACommentsCannotAddKeys(t *testing.T) {
 		src.Fit.Configs[i].Label = "x\nspec: {modelID: forged}\u0085kind: Forged\u2028a: 1"
 		src.Fit.Configs[i].Deployment.Hardware.Name = "H100\nkind: Forged"
 	}
-	out, err := Export(src, FormatWVA, Options{Force: true, Name: "n", SLOClassName: "s"})
+	out, err := Export(src, FormatWVA, Options{Force: string(duplicateEntry), Name: "n", SLOClassName: "s"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func TestWVACommentsCannotAddKeys(t *testing.T) {
 func TestBLISCommandQuotesNames(t *testing.T) {
 	d := exporttest.ExampleFit().Configs[0].Deployment
 	d.Model.ID, d.Hardware.Name = "a; touch x", "$(id)"
-	if got := defaultsCommand(d); !strings.Contains(got, "--model 'a; touch x' ") || !strings.Contains(got, "--hardware '$(id)' ") {
+	if got := defaultsCommand(d, ""); !strings.Contains(got, "--model 'a; touch x' ") || !strings.Contains(got, "--hardware '$(id)' ") {
 		t.Errorf("got %s", got)
 	}
 }

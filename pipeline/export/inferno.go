@@ -22,7 +22,7 @@ func inferno(src Source, opt Options) (*Output, error) {
 		return nil, err
 	}
 	accs, dup := accelerators(cfgs)
-	warn, err := settle(dup, opt.Force, oneConfigHint)
+	warn, err := settle(dup, &opt, oneConfigHint)
 	if err != nil {
 		return nil, err
 	}

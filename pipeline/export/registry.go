@@ -51,7 +51,7 @@ func blisRegistry(src Source, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	warn, err := settle(append(refusals("alpha", alpha), refusals("beta", beta)...), opt.Force, forceHint)
+	warn, err := settle(append(refusals("alpha", alpha), refusals("beta", beta)...), &opt, forceHint)
 	if err != nil {
 		return nil, err
 	}

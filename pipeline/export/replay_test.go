@@ -118,7 +118,7 @@ func TestBLISReplay(t *testing.T) {
 	}{
 		{"low load", 0, 400_000, 20_000},
 		{"busy", 0, 60_000, 20_000},
-		{"tp 2", 1, 60_000, 20_000},
+		{"tp 2", 1, 40_000, 20_000},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			src := exampleSource()
@@ -248,11 +248,15 @@ func enqueuedDuring(s loggedStep, res *sim.Result) bool {
 // first request must be early in BLIS by exactly the rest of the running step.
 func compareWithBLIS(t *testing.T, d *deploy.Deployment, src Source, reqs []tracedRequest, want []blisResult) {
 	t.Helper()
-	alpha, beta, err := blisValues(src.Fit)
+	alpha, err := blisAlphas(src.Fit)
 	if err != nil {
 		t.Fatal(err)
 	}
-	model, err := latency.NewTrainedPhysics(numbers(alpha), numbers(beta), d)
+	entries, _, err := blisEntries(src, forced(), src.Fit.Configs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, err := latency.NewTrainedPhysics(numbers(alpha), entries[0].beta, d)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,18 @@ type SideConfig struct {
 	MaxRelErr           *float64 `json:"max_rel_err,omitempty"`  // straight line against the physics model, on the grid
 	MeanRelErr          *float64 `json:"mean_rel_err,omitempty"` // the same, mean of absolute values
 	GridPoints          int      `json:"grid_points,omitempty"`
-	Note                string   `json:"note,omitempty"`
+	// Projection is the consumer's terms against the step-time model, on batches that were not fitted.
+	Projection []ProjectionError `json:"projection,omitempty"`
+	Note       string            `json:"note,omitempty"`
+}
+
+// ProjectionError is how far the consumer's terms are from the model they stand for.
+type ProjectionError struct {
+	Batches string   `json:"batches"` // all, decode, mixed or prefill
+	Steps   int      `json:"steps"`
+	MAPE    *float64 `json:"mape"`
+	Worst   *float64 `json:"worst"` // signed
+	Bias    *float64 `json:"bias"`  // of the sum of times
 }
 
 func newSidecar(src Source, f Format, readBy string) *Sidecar {

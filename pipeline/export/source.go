@@ -15,8 +15,8 @@
 // the equivalent command lines, warnings.
 //
 // What it promises: the same source gives the same bytes. What it refuses,
-// unless [Options].Force: negative and non-finite values, and values the data
-// did not teach. Every refusal says what the value would do in the consumer.
+// unless [Options].Force names it: negative and non-finite values, values the data
+// did not teach and the deployment would use, and poor projections. Every refusal says what the value would do in the consumer.
 //
 // Two more parts of an artifact's life have rooms of their own: compare holds an
 // artifact against a deployment or another artifact, ledger keeps the ledger of
@@ -97,7 +97,7 @@ type StepTimer interface {
 
 // Options change what is written.
 type Options struct {
-	Force bool // write refused values all the same
+	Force string // codes of refusals to overrule, by comma
 	// PromptTokens and OutputTokens are the mean lengths the linear formats
 	// assume; 0 takes the fit's means, else 512 and 128 with a warning.
 	PromptTokens, OutputTokens float64
@@ -121,7 +121,26 @@ func (o Options) Check() error {
 			return fmt.Errorf("%s: got %g tokens, want 0 to 1e7", v.flag, v.value)
 		}
 	}
+	for _, name := range o.forced() {
+		if !slices.Contains(forceable, name) {
+			return fmt.Errorf("--force: got %q, want %s", name, trace.OneOf(forceable))
+		}
+	}
 	return nil
+}
+
+// forceable are the refusals that --force can name.
+var forceable = []trace.Code{unlearnedValue, noAlphaConstant, poorProjection, negativeValue, nonFiniteValue, duplicateEntry}
+
+// forced are the refusals that are overruled.
+func (o *Options) forced() []trace.Code {
+	var out []trace.Code
+	for _, name := range strings.Split(o.Force, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			out = append(out, trace.Code(name))
+		}
+	}
+	return out
 }
 
 // File is one file to write: the export itself has an empty Suffix, sidecars
@@ -133,8 +152,9 @@ type File struct {
 
 // Output is a finished export.
 type Output struct {
-	Files    []File
-	Warnings []trace.Finding
+	Files       []File
+	Warnings    []trace.Finding
+	Projections []Projected // blis-defaults: one a configuration
 }
 
 // Export writes the source in a foreign format. The native format is [Native],

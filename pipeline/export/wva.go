@@ -24,7 +24,7 @@ func wva(src Source, opt Options) (*Output, error) {
 		return nil, err
 	}
 	accs, dup := accelerators(cfgs)
-	warn, err := settle(dup, opt.Force, oneConfigHint)
+	warn, err := settle(dup, &opt, oneConfigHint)
 	if err != nil {
 		return nil, err
 	}

@@ -76,8 +76,7 @@ func length(law Law, mean, cv2, u float64) int64 {
 	case exponentialLaw:
 		v = -mean * math.Log1p(-u)
 	case logNormalLaw:
-		sigma2 := math.Log1p(cv2)
-		v = mean * math.Exp(math.Sqrt(2*sigma2)*math.Erfinv(2*u-1)-sigma2/2)
+		v = stat.LogNormal(mean, cv2, u)
 	}
 	return max(1, int64(math.Round(v)))
 }
