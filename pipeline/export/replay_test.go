@@ -15,7 +15,6 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/latency"
 )
 
 // tracedRequest is one line of a TraceV2 workload.
@@ -256,23 +255,7 @@ func compareWithBLIS(t *testing.T, d *deploy.Deployment, src Source, reqs []trac
 	if err != nil {
 		t.Fatal(err)
 	}
-	model, err := latency.NewTrainedPhysics(numbers(alpha), entries[0].beta, d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := sim.DefaultConfig(d, model)
-	// BLIS is synchronous and has no empty step after the last finish.
-	cfg.Async, cfg.EmptyStepUs, cfg.IdleSleepUs = false, 1, 0
-	cfg.Apply(model.Parts())
-	load := make([]sim.Request, len(reqs))
-	for i, r := range reqs {
-		load[i] = sim.Request{ID: fmt.Sprint(i), ArrivalUs: r.arrivalUs, PromptTokens: r.prompt, OutputTokens: r.output}
-	}
-	log := &stepLog{}
-	res, err := sim.Run(cfg, load, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res, log := simulateBLIS(t, d, numbers(alpha), entries[0].beta, reqs)
 	if len(want) != len(reqs) {
 		t.Fatalf("blis answered %d of %d requests", len(want), len(reqs))
 	}
