@@ -16,8 +16,12 @@ import (
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/pipeline/queue"
 	"github.com/blis-train/blis-train/pipeline/validate/gates"
+	"github.com/blis-train/blis-train/queueing"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim/latency"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // ExportOptions decide an export.
@@ -90,6 +94,9 @@ func Export(ctx context.Context, fitFile string, o ExportOptions) (*ExportResult
 	if err = errors.Join(err, ctx.Err()); err != nil {
 		return nil, err
 	}
+	if err := o.tooFarOff(out); err != nil {
+		return nil, err
+	}
 	return WriteExport(o.Out, format, out)
 }
 
@@ -98,6 +105,15 @@ func Export(ctx context.Context, fitFile string, o ExportOptions) (*ExportResult
 type VerdictError struct{ Msg string }
 
 func (e *VerdictError) Error() string { return e.Msg }
+
+// tooFarOff refuses parameters with which the consumer's formula misses the model.
+func (o *ExportOptions) tooFarOff(out *export.Output) error {
+	i := slices.IndexFunc(out.Warnings, func(f trace.Finding) bool { return f.Code == export.PoorLinearisation })
+	if i < 0 || o.Overrules(export.PoorLinearisation) {
+		return nil
+	}
+	return &VerdictError{fmt.Sprintf("%s; --force %s writes it all the same", out.Warnings[i].Message, export.PoorLinearisation)}
+}
 
 // refused is the verdict that forbids the export; nil without a validation, which the
 // export says.
@@ -173,7 +189,33 @@ func (o *ExportOptions) source(fitFile string) (export.Source, error) {
 		}
 		return NewStepTimes(set, &d)
 	}
+	src.Steady = func(d deploy.Deployment, overheadMs, prompt, output float64) (*export.Steady, error) {
+		set, err := export.Native(src.Fit, nil)
+		if err != nil {
+			return nil, err
+		}
+		return SteadyOf(set, &d, overheadMs, prompt, output)
+	}
 	return src, nil
+}
+
+// SteadyOf are the four parameters of an autoscaler that give what a coefficient set says of a
+// deployment's steady state.
+func SteadyOf(set *coeff.Set, d *deploy.Deployment, overheadMs, prompt, output float64) (*export.Steady, error) {
+	step, err := latency.NewPhysics(set, d)
+	if err != nil {
+		return nil, err
+	}
+	s, err := queue.SteadyState(d, step, overheadMs, queueing.WVA4P, prompt, output)
+	if err != nil {
+		return nil, err
+	}
+	out := &export.Steady{Params: queueing.FromVector(s.X)}
+	for _, p := range s.Points {
+		out.Points = append(out.Points, export.SteadyPoint{LoadFrac: p.Load, RateRPS: p.RateRPS, TTFTMs: p.TTFTMs, ITLMs: p.ITLMs,
+			TTFTErr: result.OrNull(p.TTFTPred/p.TTFTMs - 1), ITLErr: result.OrNull(p.ITLPred/p.ITLMs - 1)})
+	}
+	return out, nil
 }
 
 // exportAs makes the files of a format.

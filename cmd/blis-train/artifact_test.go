@@ -132,7 +132,7 @@ func TestExportEveryFormat(t *testing.T) {
 	fit := writeFit(t, artifactFit())
 	for _, f := range export.Formats {
 		path := filepath.Join(t.TempDir(), "file")
-		const all = "unlearned_value,no_alpha_constant,poor_projection"
+		const all = "unlearned_value,no_alpha_constant,poor_projection,poor_linearisation"
 		rc, stdout, stderr := call("export", "--format", string(f), fit, "-o", path, "--force", all, "--json")
 		if rc != 0 {
 			t.Errorf("%s: exit %d: %s", f, rc, stderr)

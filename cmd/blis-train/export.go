@@ -62,6 +62,7 @@ func runExport(c *cli.Context) error {
 	if slices.Contains(pipeline.PredictorFormats, string(o.Format)) {
 		return runPredictorExport(c, con, string(o.Format))
 	}
+	o.ConsumerVersion = c.String("consumer-version")
 	if err := export.CheckVersion(o.Format, c.String("consumer-version")); err != nil {
 		return err
 	}

@@ -43,6 +43,8 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 		src := export.Source{Fit: doc, FitInput: in, Step: func(d deploy.Deployment) (export.StepTimer,
 			error) {
 			return pipeline.NewStepTimes(set, &d)
+		}, Steady: func(d deploy.Deployment, overheadMs, prompt, output float64) (*export.Steady, error) {
+			return pipeline.SteadyOf(set, &d, overheadMs, prompt, output)
 		}}
 		if set.Library != nil { // nothing of it was left unlearned by a recording: a zero is what its terms say, and warned about
 			o.Force += ",unlearned_value,no_alpha_constant"

@@ -210,7 +210,8 @@ var rooms = map[string]room{
 	"pipeline/export/project": {ours: []string{"pipeline/features/basis", "pipeline/ridge", "pipeline/ridge/gram", "stat", "deploy", "trace"},
 		pure: true},
 	"pipeline/export": {
-		ours:   []string{"pipeline/export/project", "pipeline/export/scaler", "internal/shown", "coeff", "deploy", "result", "trace"},
+		ours: []string{"pipeline/export/project", "pipeline/export/scaler", "internal/shown", "queueing", "coeff", "deploy",
+			"result", "trace"},
 		theirs: []string{yaml},
 	},
 	"pipeline/export/scaler":     {ours: []string{"internal/shown", "queueing", "result", "trace"}, theirs: []string{yaml}},

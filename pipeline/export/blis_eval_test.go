@@ -169,5 +169,6 @@ func classes(res *sim.Result, log *stepLog, theirs []blisResult) string {
 		}
 	}
 	return fmt.Sprintf("%d of %d answered; %d equal, %d in %d early starts, %d after a preemption (%d preempted), %d else; "+
-		"blis/ours mean TTFT %.3f, E2E %.3f", len(theirs), len(res.Requests), equal, overlap, len(early), preemption, preempted, other, ttft[1]/ttft[0], e2e[1]/e2e[0])
+		"blis/ours mean TTFT %.3f, E2E %.3f", len(theirs), len(res.Requests), equal, overlap, len(early), preemption, preempted, other,
+		ttft[1]/ttft[0], e2e[1]/e2e[0])
 }

@@ -181,7 +181,7 @@ func settle(rs []refusal, opt *Options, hint string) ([]trace.Finding, error) {
 	var msg, names []string
 	var first trace.Code
 	for _, r := range rs {
-		if slices.Contains(opt.forced(), r.code) {
+		if opt.Overrules(r.code) {
 			warn = append(warn, trace.Finding{Code: r.code, Message: r.sentence})
 			continue
 		}

@@ -16,7 +16,7 @@ const (
 	waitingAlpha       trace.Code = "waiting_alpha"
 	noConfiguration    trace.Code = "no_configuration"
 	assumedLengths     trace.Code = "assumed_lengths"
-	poorLinearisation  trace.Code = "poor_linearisation"
+	PoorLinearisation  trace.Code = "poor_linearisation"
 	notValidated       trace.Code = "not_validated"
 	failedGates        trace.Code = "failed_gates"
 	noCoefficientModel trace.Code = "no_coefficient_model"
@@ -48,8 +48,9 @@ var Codes = []trace.CodeEntry{
 		Action: "Use one of the labels the message lists with --config."},
 	{Code: assumedLengths, Kind: "warning", Meaning: "Mean prompt and output lengths are unknown and were assumed for the linearisation.",
 		Action: "State them with --prompt-tokens and --output-tokens."},
-	{Code: poorLinearisation, Kind: "warning", Meaning: "The consumer's straight line misses the physics model by more than 10 % " +
-		"somewhere on its grid.", Action: "Give the lengths of your own traffic, or use a consumer that reads the native file."},
+	{Code: PoorLinearisation, Kind: "warning", Meaning: "The consumer's straight line misses the physics model by more than 10 % " +
+		"somewhere on its grid, or its formula the simulated TTFT by more than 15 % or ITL by more than 10 %.",
+		Action: "Give the lengths of your own traffic, use a consumer that reads the native file, or accept it with --force poor_linearisation."},
 	{Code: poorProjection, Kind: "error", Meaning: "The consumer's terms cannot follow the step-time model of a configuration: more than " +
 		"10 % off on average.", Action: "Use a consumer that reads the native file, or accept it with --force poor_projection."},
 	{Code: notValidated, Kind: "warning", Meaning: "The coefficients were exported without a validation.",

@@ -5,6 +5,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/export/exporttest"
+	"github.com/blis-train/blis-train/queueing"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -13,6 +14,12 @@ func exampleSource() Source {
 	return Source{
 		Fit: exporttest.ExampleFit(), FitInput: result.Input{Name: "fit.json", Bytes: 1234, SHA256: "cafe"},
 		Step: func(d deploy.Deployment) (StepTimer, error) { return affine{2000, 8 / float64(d.TP), 0.02}, nil },
+		Steady: func(deploy.Deployment, float64, float64, float64) (*Steady, error) {
+			return &Steady{Params: queueing.Params{AlphaMs: 2.5, BetaMs: 0.01302084, GammaMs: 31, DeltaMs: 0.0002}, Points: []SteadyPoint{
+				{LoadFrac: 0.2, RateRPS: 1, TTFTMs: 30, ITLMs: 3, TTFTErr: exporttest.Ptr(0.02), ITLErr: exporttest.Ptr(-0.01)},
+				{LoadFrac: 0.8, RateRPS: 4, TTFTMs: 50, ITLMs: 4, TTFTErr: exporttest.Ptr(0.2), ITLErr: exporttest.Ptr(0.01)},
+			}}, nil
+		},
 	}
 }
 

@@ -95,55 +95,54 @@ func number(t *testing.T, v any) float64 {
 	return 0
 }
 
-// A step time that is the consumer's line comes back exactly, in ms, as strings.
-func TestWVARecoversALine(t *testing.T) {
+// The four parameters of the steady state come back as strings, with what the consumer's formula
+// makes of them, in the shape of the consumer's version.
+func TestWVASteadyState(t *testing.T) {
 	opt := DefaultOptions()
-	opt.PromptTokens, opt.OutputTokens = 200, 0
+	opt.PromptTokens = 200
 	src := exampleSource()
 	src.Fit.Configs = src.Fit.Configs[:1]
-	src.Step = nil
+	src.Steady = nil
 	if _, err := Export(src, FormatWVA, opt); exporttest.CodeOf(err) != noCoefficientModel {
 		t.Errorf("without a model: %v", err)
 	}
-	src = exampleSource()
-	src.Fit.Configs = src.Fit.Configs[:1]
-	out := mustExport(t, src, FormatWVA, opt)
-	data := fileOf(t, out, "")
-	var va vaResource
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	dec.KnownFields(true)
-	if err := dec.Decode(&va); err != nil {
-		t.Fatal(err)
-	}
-	if va.APIVersion != "llmd.ai/v1alpha1" || va.Kind != "VariantAutoscaling" || va.Spec.ModelID != "meta-llama/Llama-3.1-8B" ||
-		va.Spec.SLOClassRef.Key == "" {
-		t.Errorf("resource %+v", va)
-	}
-	acc := va.Spec.Profile.Accelerators[0]
-	// decode: 2000 us + B*(8 + 0.02*(200+50+1)) us
-	if got, want := acc.PerfParms.Decode, map[string]string{"alpha": "2", "beta": "0.01302"}; got["alpha"] != want["alpha"] ||
-		got["beta"] != want["beta"] {
-		t.Errorf("decode %v, want %v", got, want)
-	}
-	if acc.MaxBatchSize != 64 || acc.AccCount != 1 || acc.Acc != "H100" {
-		t.Errorf("accelerator %+v", acc)
-	}
-	if !strings.Contains(string(data), "v0.0.1 to v0.4.2") || !strings.Contains(string(data), "mean prompt 200") {
-		t.Errorf("the comment names neither the readers nor the prompt length:\n%s", data)
-	}
-}
-
-// The prefill line adds the API overhead to gamma and charges delta per token and prompt.
-func TestWVAPrefill(t *testing.T) {
-	l := lengths{200, 50}
-	one, err := prefillUs(affine{1000, 5, 0}, 1, l, 2048)
-	if err != nil || one != 1000+5*200 {
-		t.Errorf("one prompt: %g us, %v", one, err)
-	}
-	// 20 prompts of 200 tokens under a budget of 2048: two steps.
-	many, err := prefillUs(affine{1000, 5, 0}, 20, l, 2048)
-	if err != nil || many != 2*1000+5*4000 {
-		t.Errorf("20 prompts: %g us, %v", many, err)
+	for _, tc := range []struct {
+		version string
+		class   bool
+	}{{"", true}, {"v0.0.2", true}, {"v0.0.5", true}, {"v0.4.1", false}, {"v0.4.2", false}} {
+		src = exampleSource()
+		src.Fit.Configs = src.Fit.Configs[:1]
+		opt.ConsumerVersion = tc.version
+		out := mustExport(t, src, FormatWVA, opt)
+		data := fileOf(t, out, "")
+		var va vaResource
+		dec := yaml.NewDecoder(bytes.NewReader(data))
+		dec.KnownFields(true)
+		if err := dec.Decode(&va); err != nil {
+			t.Fatal(err)
+		}
+		if va.APIVersion != "llmd.ai/v1alpha1" || va.Kind != "VariantAutoscaling" || va.Spec.ModelID != "meta-llama/Llama-3.1-8B" ||
+			(va.Spec.SLOClassRef != nil) != tc.class || tc.class != strings.Contains(string(data), "sloClassRef") {
+			t.Errorf("%q: resource %+v", tc.version, va)
+		}
+		acc := va.Spec.Profile.Accelerators[0]
+		if d, p := acc.PerfParms.Decode, acc.PerfParms.Prefill; d["alpha"] != "2.5" || d["beta"] != "0.0130208" || p["gamma"] != "31" ||
+			p["delta"] != "0.0002" {
+			t.Errorf("%q: %v and %v", tc.version, d, p)
+		}
+		if acc.MaxBatchSize != 64 || acc.AccCount != 1 || acc.Acc != "H100" {
+			t.Errorf("accelerator %+v", acc)
+		}
+		for _, part := range []string{"v0.0.1 to v0.4.2", "mean prompt 200", "+2 / -1 % at 20 %"} {
+			if !strings.Contains(string(data), part) {
+				t.Errorf("%q: no %q in the comment:\n%s", tc.version, part, data)
+			}
+		}
+		if !slices.ContainsFunc(out.Warnings, func(f trace.Finding) bool {
+			return f.Code == PoorLinearisation && strings.Contains(f.Message, "+20 % in TTFT and +1 % in ITL at 80 %")
+		}) {
+			t.Errorf("%q: no warning about the load at which the formula is off: %v", tc.version, out.Warnings)
+		}
 	}
 }
 

@@ -61,36 +61,6 @@ func decodes(n int64, l lengths) []trace.Chunk {
 	return batch
 }
 
-// prefillUs is the time from an empty engine until n prompts of equal length
-// are prefilled, under the token budget.
-func prefillUs(t StepTimer, n int64, l lengths, budget int64) (float64, error) {
-	prompt := max(1, int64(math.Round(l.prompt)))
-	var total float64
-	left := make([]int64, n)
-	for i := range left {
-		left[i] = prompt
-	}
-	for first := int64(0); first < n; {
-		room := budget
-		var batch []trace.Chunk
-		for i := first; i < n && room > 0; i++ {
-			take := min(left[i], room)
-			batch = append(batch, trace.Chunk{Computed: prompt - left[i], Prompt: prompt, New: take})
-			left[i] -= take
-			room -= take
-		}
-		us, err := t.StepUs(batch)
-		if err != nil {
-			return 0, err
-		}
-		total += us
-		for first < n && left[first] == 0 {
-			first++
-		}
-	}
-	return total, nil
-}
-
 // line is a non-negative linear model of a quantity and how well it holds on
 // the grid it was fitted on.
 type line struct {
@@ -225,35 +195,6 @@ func stepTimer(src Source, c result.FitConfig) (StepTimer, error) {
 	return t, nil
 }
 
-// decodeLine is step ms = alpha + beta*B over decode batches.
-func decodeLine(t StepTimer, l lengths, largest int64) (line, error) {
-	var x [][]float64
-	var y []float64
-	for _, b := range batchSizes(largest) {
-		us, err := t.StepUs(decodes(b, l))
-		if err != nil {
-			return line{}, err
-		}
-		x, y = append(x, []float64{1, float64(b)}), append(y, us/1000)
-	}
-	return fitLine(x, y), nil
-}
-
-// prefillLine is ms = gamma + delta*tokens*B over batches of prompts that
-// prefill together.
-func prefillLine(t StepTimer, l lengths, largest, budget int64) (line, error) {
-	var x [][]float64
-	var y []float64
-	for _, b := range batchSizes(largest) {
-		us, err := prefillUs(t, b, l, budget)
-		if err != nil {
-			return line{}, err
-		}
-		x, y = append(x, []float64{1, l.prompt * float64(b)}), append(y, us/1000)
-	}
-	return fitLine(x, y), nil
-}
-
 // iterationLine is ms = alpha + beta*computed tokens + gamma*KV tokens read,
 // over decode batches at three depths, alone and with prompt chunks of three sizes.
 func iterationLine(t StepTimer, l lengths, largest, budget int64) (line, error) {
@@ -289,6 +230,6 @@ func lineWarnings(label, what string, l line) []trace.Finding {
 	if l.maxErr <= poorLine {
 		return nil
 	}
-	return []trace.Finding{trace.Findingf(poorLinearisation, "%s: the %s line is off by up to %.0f %% of the physics model on its grid "+
+	return []trace.Finding{trace.Findingf(PoorLinearisation, "%s: the %s line is off by up to %.0f %% of the physics model on its grid "+
 		"(mean %.1f %%)", label, what, 100*l.maxErr, 100*l.meanErr)}
 }

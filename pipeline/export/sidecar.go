@@ -46,6 +46,8 @@ type SideConfig struct {
 	MaxRelErr           *float64 `json:"max_rel_err,omitempty"`  // straight line against the physics model, on the grid
 	MeanRelErr          *float64 `json:"mean_rel_err,omitempty"` // the same, mean of absolute values
 	GridPoints          int      `json:"grid_points,omitempty"`
+	// Steady is the consumer's own formula against our simulator, by load.
+	Steady []SteadyPoint `json:"steady_state,omitempty"`
 	// Projection is the consumer's terms against the step-time model, on batches that were not fitted.
 	Projection []ProjectionError `json:"projection,omitempty"`
 	Note       string            `json:"note,omitempty"`

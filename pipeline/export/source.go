@@ -34,6 +34,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/export/scaler"
+	"github.com/blis-train/blis-train/queueing"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -88,6 +89,26 @@ type Source struct {
 	// Step returns the step time of one configuration under the fit's physics
 	// coefficients; needed by wva and inferno only.
 	Step func(deploy.Deployment) (StepTimer, error)
+	// Steady simulates a deployment's steady state at several loads, with mean lengths in tokens and the
+	// API overhead in ms, and fits the autoscaler's four parameters to it; needed by wva only.
+	Steady func(d deploy.Deployment, overheadMs, prompt, output float64) (*Steady, error)
+}
+
+// Steady are the four parameters of workload-variant-autoscaler that give a deployment's simulated
+// latencies, and how well.
+type Steady struct {
+	Params queueing.Params
+	Points []SteadyPoint
+}
+
+// SteadyPoint is one load: what the simulator says, and what the consumer's own formula says of it.
+type SteadyPoint struct {
+	LoadFrac float64  `json:"load_frac"` // of the capacity
+	RateRPS  float64  `json:"rate_rps"`
+	TTFTMs   float64  `json:"ttft_ms"` // simulated mean
+	ITLMs    float64  `json:"itl_ms"`
+	TTFTErr  *float64 `json:"ttft_rel_err"` // consumer / simulated - 1; null: the consumer has no answer
+	ITLErr   *float64 `json:"itl_rel_err"`
 }
 
 // StepTimer predicts how long one engine step takes, in us.
@@ -104,6 +125,7 @@ type Options struct {
 	Config                     string // only this configuration (label or key); empty: all
 	Name                       string // name of a registry set or a Kubernetes resource prefix
 	SLOClassName, SLOClassKey  string // wva: the ConfigMap entry the resource refers to
+	ConsumerVersion            string // wva: the version that reads it; empty: any from v0.0.1
 }
 
 // DefaultOptions are the options of a bare export.
@@ -130,7 +152,11 @@ func (o Options) Check() error {
 }
 
 // forceable are the refusals that --force can name.
-var forceable = []trace.Code{unlearnedValue, noAlphaConstant, poorProjection, negativeValue, nonFiniteValue, duplicateEntry}
+var forceable = []trace.Code{unlearnedValue, noAlphaConstant, poorProjection, PoorLinearisation, negativeValue, nonFiniteValue,
+	duplicateEntry}
+
+// Overrules says whether the options overrule a refusal.
+func (o *Options) Overrules(code trace.Code) bool { return slices.Contains(o.forced(), code) }
 
 // forced are the refusals that are overruled.
 func (o *Options) forced() []trace.Code {

@@ -2,6 +2,7 @@ package export
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -29,12 +30,12 @@ func wva(src Source, opt Options) (*Output, error) {
 		return nil, err
 	}
 	side := newSidecar(src, FormatWVA, scaler.WVAReadBy)
-	gammaExtra, fromOverhead := overheadMs(src.Fit)
+	overhead, fromOverhead := overheadMs(src.Fit)
 	var order []string
 	byModel := map[string]*vaResource{}
 	comments := map[string][]string{}
 	for i, c := range cfgs {
-		acc, sc, note, w, err := wvaAccelerator(src, c, accs[i], opt, gammaExtra)
+		acc, sc, note, w, err := wvaAccelerator(src, c, accs[i], opt, overhead)
 		if err != nil {
 			return nil, err
 		}
@@ -67,54 +68,73 @@ func newVA(modelID, acc string, opt Options) *vaResource {
 	if key == "" {
 		key = modelID
 	}
-	return &vaResource{
+	va := &vaResource{
 		APIVersion: "llmd.ai/v1alpha1", Kind: "VariantAutoscaling",
 		Metadata: scaler.Metadata{
 			Name: resourceName(opt.Name, modelID), Labels: map[string]string{"inference.optimization/acceleratorName": acc},
 		},
-		Spec: scaler.Spec{ModelID: modelID, SLOClassRef: &scaler.ConfigRef{Name: opt.SLOClassName, Key: key}},
+		Spec: scaler.Spec{ModelID: modelID},
 	}
+	if scaler.NamesServiceClass(opt.ConsumerVersion) {
+		va.Spec.SLOClassRef = &scaler.ConfigRef{Name: opt.SLOClassName, Key: key}
+	}
+	return va
 }
 
-// wvaAccelerator linearises one configuration.
-func wvaAccelerator(src Source, c result.FitConfig, name accelerator, opt Options, gammaExtra float64) (vaAccelerator, SideConfig, string,
+// Errors of the consumer's formula above which a steady state is warned about.
+const (
+	poorSteadyTTFT = 0.15
+	poorSteadyITL  = 0.10
+)
+
+// wvaAccelerator simulates one configuration and takes the parameters that give its latencies.
+func wvaAccelerator(src Source, c result.FitConfig, name accelerator, opt Options, overheadMs float64) (vaAccelerator, SideConfig, string,
 	[]trace.Finding, error) {
 	d := c.Deployment
 	l, warn := lengthsOf(c, opt)
-	t, err := stepTimer(src, c)
-	if err != nil {
-		return vaAccelerator{}, SideConfig{}, "", nil, err
+	if src.Steady == nil {
+		return vaAccelerator{}, SideConfig{}, "", nil, trace.Errorf(noCoefficientModel, "%s: no coefficients to simulate with", c.Label)
 	}
-	largest := d.Seats(l.prompt + l.output)
-	dec, err := decodeLine(t, l, largest)
+	s, err := src.Steady(d, overheadMs, l.prompt, l.output)
 	if err != nil {
-		return vaAccelerator{}, SideConfig{}, "", nil, fmt.Errorf("%s: decode: %w", c.Label, err)
+		return vaAccelerator{}, SideConfig{}, "", nil, fmt.Errorf("%s: steady state: %w", c.Label, err)
 	}
-	pre, err := prefillLine(t, l, largest, d.Engine.MaxNumBatchedTokens)
-	if err != nil {
-		return vaAccelerator{}, SideConfig{}, "", nil, fmt.Errorf("%s: prefill: %w", c.Label, err)
-	}
-	warn = append(warn, lineWarnings(c.Label, "decode", dec)...)
-	warn = append(warn, lineWarnings(c.Label, "prefill", pre)...)
 	acc := vaAccelerator{
 		Acc: name.name, AccCount: name.count,
 		PerfParms: scaler.PerfParm{
-			Decode:  map[string]string{"alpha": six(dec.coef[0]), "beta": six(dec.coef[1])},
-			Prefill: map[string]string{"gamma": six(pre.coef[0] + gammaExtra), "delta": six(pre.coef[1])},
+			Decode:  map[string]string{"alpha": six(s.Params.AlphaMs), "beta": six(s.Params.BetaMs)},
+			Prefill: map[string]string{"gamma": six(s.Params.GammaMs), "delta": six(s.Params.DeltaMs)},
 		},
-		MaxBatchSize: largest,
+		MaxBatchSize: d.Seats(l.prompt + l.output),
 	}
-	worst := max(dec.maxErr, pre.maxErr)
-	mean := (dec.meanErr*float64(dec.points) + pre.meanErr*float64(pre.points)) / float64(dec.points+pre.points)
-	sc := SideConfig{Label: c.Label, PromptTokens: &l.prompt, OutputTokens: &l.output, MaxRelErr: &worst, MeanRelErr: &mean,
-		GridPoints: dec.points + pre.points}
-	note := fmt.Sprintf("%s x%d: mean prompt %.0f, mean output %.0f tokens; off from the physics model by up to %.1f %% (decode) and "+
-		"%.1f %% (prefill) for B = 1 to %d",
-		acc.Acc, acc.AccCount, l.prompt, l.output, 100*dec.maxErr, 100*pre.maxErr, largest)
+	text, far := steadyText(s.Points)
+	if far != "" {
+		warn = append(warn, trace.Findingf(PoorLinearisation, "%s: the autoscaler's formula %s", c.Label, far))
+	}
+	sc := SideConfig{Label: c.Label, PromptTokens: &l.prompt, OutputTokens: &l.output, Steady: s.Points}
+	note := fmt.Sprintf("%s x%d: mean prompt %.0f, mean output %.0f tokens; off from the simulator (TTFT / ITL) by %s", acc.Acc, acc.AccCount,
+		l.prompt, l.output, text)
 	if r := renamedNote(name, c); r != "" {
 		note += "; " + r
 	}
 	return acc, sc, note, warn, nil
+}
+
+// steadyText is the consumer's error by load, and what is wrong with the worst of them.
+func steadyText(points []SteadyPoint) (text, far string) {
+	var parts []string
+	worst := 0.0
+	for _, p := range points {
+		at := fmt.Sprintf("at %.0f %% of the capacity", 100*p.LoadFrac)
+		if p.TTFTErr == nil || p.ITLErr == nil {
+			return strings.Join(append(parts, "no answer "+at), ", "), "has no answer " + at
+		}
+		parts = append(parts, fmt.Sprintf("%+.0f / %+.0f %% at %.0f %%", 100**p.TTFTErr, 100**p.ITLErr, 100*p.LoadFrac))
+		if e := max(math.Abs(*p.TTFTErr)/poorSteadyTTFT, math.Abs(*p.ITLErr)/poorSteadyITL); e > max(1, worst) {
+			worst, far = e, fmt.Sprintf("is off by %+.0f %% in TTFT and %+.0f %% in ITL %s", 100**p.TTFTErr, 100**p.ITLErr, at)
+		}
+	}
+	return strings.Join(parts, ", ") + " load", far
 }
 
 // wvaYAML writes the resources as one multi-document file with a comment on
@@ -123,17 +143,22 @@ func wvaYAML(order []string, byModel map[string]*vaResource, comments map[string
 	var resources []*vaResource
 	var lines [][]string
 	for _, id := range order {
-		text := []string{"ITL = alpha + beta*B; TTFT = gamma + delta*(input tokens)*B; ms. Straight lines through the physics model:"}
+		text := []string{"ITL = alpha + beta*B; TTFT = wait + gamma + delta*(input tokens)*B; ms. Fitted to the simulated steady state:"}
 		for _, note := range comments[id] {
 			text = append(text, "  "+note)
 		}
 		resources = append(resources, byModel[id])
-		lines = append(lines, append(text, "The label names the accelerator in use and sloClassRef a ConfigMap of yours: edit both."))
+		last := "The label names the accelerator in use: edit it."
+		if byModel[id].Spec.SLOClassRef != nil {
+			last = "The label names the accelerator in use and sloClassRef a ConfigMap of yours: edit both."
+		}
+		lines = append(lines, append(text, last))
 	}
 	return scaler.WVA(resources, lines)
 }
 
-func wvaValues(label string, acc vaAccelerator, gammaNote string) []SideValue {
+func wvaValues(label string, acc vaAccelerator, overheadNote string) []SideValue {
+	const origin = "least squares of TTFT and ITL, solved by the autoscaler's own formula, against the simulator at six loads"
 	at := func(key, unit, text, origin, effect string) SideValue {
 		v, err := strconv.ParseFloat(text, 64)
 		if err != nil {
@@ -144,10 +169,10 @@ func wvaValues(label string, acc vaAccelerator, gammaNote string) []SideValue {
 	}
 	p := acc.PerfParms
 	return []SideValue{
-		at("alpha", "ms", p.Decode["alpha"], "least squares in relative error over decode batches of the physics model", "ITL at an empty batch"),
-		at("beta", "ms/request", p.Decode["beta"], "the same", "ITL per sequence in the batch"),
-		at("gamma", "ms", p.Prefill["gamma"], "the same over batches of prompts that prefill together; "+gammaNote, "TTFT before any token"),
-		at("delta", "ms/token", p.Prefill["delta"], "the same", "TTFT per prompt token and sequence"),
+		at("alpha", "ms", p.Decode["alpha"], origin, "ITL at an empty batch"),
+		at("beta", "ms/request", p.Decode["beta"], origin, "ITL per sequence in the batch"),
+		at("gamma", "ms", p.Prefill["gamma"], origin+"; "+overheadNote, "TTFT before any token"),
+		at("delta", "ms/token", p.Prefill["delta"], origin, "TTFT per prompt token and sequence"),
 	}
 }
 

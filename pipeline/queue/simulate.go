@@ -34,6 +34,7 @@ type Traffic struct {
 	RateRPS         float64
 	Requests        int
 	Seed            uint64
+	Longest         int64 // tokens of a request at most; 0: no limit
 }
 
 // Keys of the draws. Request i draws the same numbers at any rate and under any law, so
@@ -55,6 +56,10 @@ func (t *Traffic) requests() ([]sim.Request, queueing.Shape) {
 		r.ArrivalUs = int64(clock)
 		r.PromptTokens = length(t.Prompts, t.Shape.Prompt, t.Shape.PromptCV2, stat.Draw(t.Seed, uint64(i), drawPrompt))
 		r.OutputTokens = length(t.Output, t.Shape.Output, t.Shape.OutputCV2, stat.Draw(t.Seed, uint64(i), drawOutput))
+		if t.Longest > 0 {
+			r.PromptTokens = min(r.PromptTokens, t.Longest*3/4)
+			r.OutputTokens = min(r.OutputTokens, t.Longest/4)
+		}
 		if t.Shape.Cached > 0 {
 			r.CachedTokens = trace.Some(int64(float64(r.PromptTokens) * t.Shape.Cached / t.Shape.Prompt))
 		}
@@ -118,13 +123,17 @@ func simulate(p queueing.Params, v queueing.Server, t Traffic, done <-chan struc
 	})
 	cfg := sim.DefaultConfig(simulatedEngine(v, longest.PromptTokens+longest.OutputTokens), step)
 	cfg.Overhead, cfg.Async, cfg.Done = latency.Const(1000*v.OverheadMs), v.Async, done
-	m := meter{from: int(warmUpFrac * float64(len(reqs))), n: len(reqs)}
-	_, err = sim.Stream(cfg, reqs, nil, sim.InOrder(len(reqs), m.add))
-	if err != nil {
-		return nil, shape, err
-	}
-	out, err := m.point()
+	out, err := play(cfg, reqs)
 	return out, shape, err
+}
+
+// play runs requests, and says what they experienced after the warm-up.
+func play(cfg sim.Config, reqs []sim.Request) (*result.QueueSimPoint, error) {
+	m := meter{from: int(warmUpFrac * float64(len(reqs))), n: len(reqs)}
+	if _, err := sim.Stream(cfg, reqs, nil, sim.InOrder(len(reqs), m.add)); err != nil {
+		return nil, err
+	}
+	return m.point()
 }
 
 // meter collects what requests experienced, by blocks of them.

@@ -164,7 +164,7 @@ func resource(s *entry, o *Options) *VariantAutoscaling {
 		Spec: Spec{ModelID: s.Model},
 	}
 	v, err := numbers(o.Version)
-	old := err != nil || v[0] == 0 && v[1] == 0 && v[2] <= 5 // no version: the first, whose CRD demands the class
+	old := NamesServiceClass(o.Version)
 	if old {
 		ref := o.SLOClass
 		ref.Key = orElse(ref.Key, s.Model)
@@ -174,6 +174,13 @@ func resource(s *entry, o *Options) *VariantAutoscaling {
 		r.Spec.VariantCost = exact(o.UnitCost * float64(s.AccCount))
 	}
 	return r
+}
+
+// NamesServiceClass says whether the resource of a version has sloClassRef: its CRD demands it, a
+// later one does not know it. Without a version it is the first.
+func NamesServiceClass(version string) bool {
+	v, err := numbers(version)
+	return version == "" || err != nil || v[0] == 0 && v[1] == 0 && v[2] <= 5
 }
 
 func load(s *entry) string {
