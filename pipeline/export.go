@@ -189,6 +189,13 @@ func (o *ExportOptions) source(fitFile string) (export.Source, error) {
 		}
 		return NewStepTimes(set, &d)
 	}
+	src.OverheadUs = func(d deploy.Deployment, promptTokens int64) (float64, error) {
+		set, err := export.Native(src.Fit, nil)
+		if err != nil {
+			return 0, err
+		}
+		return OverheadOf(set, &d, promptTokens)
+	}
 	src.Steady = func(d deploy.Deployment, overheadMs, prompt, output float64) (*export.Steady, error) {
 		set, err := export.Native(src.Fit, nil)
 		if err != nil {
@@ -197,6 +204,19 @@ func (o *ExportOptions) source(fitFile string) (export.Source, error) {
 		return SteadyOf(set, &d, overheadMs, prompt, output)
 	}
 	return src, nil
+}
+
+// OverheadOf is a set's overhead of a prompt that meets an idle server, us.
+func OverheadOf(set *coeff.Set, d *deploy.Deployment, promptTokens int64) (float64, error) {
+	delay, err := latency.NewAlphaDelay(set, coeff.Overhead, d)
+	if err != nil {
+		return 0, err
+	}
+	blocks, _, err := d.KVBlocks()
+	if err != nil {
+		return 0, err
+	}
+	return delay.DelayUs(&latency.Queue{FreeBlocks: blocks, TotalBlocks: blocks, PromptTokens: promptTokens})
 }
 
 // SteadyOf are the four parameters of an autoscaler that give what a coefficient set says of a

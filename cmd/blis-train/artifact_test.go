@@ -129,11 +129,17 @@ func TestExportNativeRoundTrip(t *testing.T) {
 }
 
 func TestExportEveryFormat(t *testing.T) {
-	fit := writeFit(t, artifactFit())
+	host, egressUs := artifactFit(), 250.5
+	host.Alpha = []result.Model{{Name: "egress", Target: "egress", Replay: true, TargetErrors: &result.TargetErrors{MedianPredUs: &egressUs}}}
+	all, measured := writeFit(t, artifactFit()), writeFit(t, host)
 	for _, f := range export.Formats {
+		fit := all
+		if f == export.FormatRegistryHost { // has nothing to say without a measured delay
+			fit = measured
+		}
 		path := filepath.Join(t.TempDir(), "file")
-		const all = "unlearned_value,no_alpha_constant,poor_projection,poor_linearisation"
-		rc, stdout, stderr := call("export", "--format", string(f), fit, "-o", path, "--force", all, "--json")
+		const codes = "unlearned_value,no_alpha_constant,poor_projection,poor_linearisation,not_in_catalog"
+		rc, stdout, stderr := call("export", "--format", string(f), fit, "-o", path, "--force", codes, "--json")
 		if rc != 0 {
 			t.Errorf("%s: exit %d: %s", f, rc, stderr)
 			continue

@@ -43,6 +43,8 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 		src := export.Source{Fit: doc, FitInput: in, Step: func(d deploy.Deployment) (export.StepTimer,
 			error) {
 			return pipeline.NewStepTimes(set, &d)
+		}, OverheadUs: func(d deploy.Deployment, promptTokens int64) (float64, error) {
+			return pipeline.OverheadOf(set, &d, promptTokens)
 		}, Steady: func(d deploy.Deployment, overheadMs, prompt, output float64) (*export.Steady, error) {
 			return pipeline.SteadyOf(set, &d, overheadMs, prompt, output)
 		}}

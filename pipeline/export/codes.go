@@ -21,6 +21,7 @@ const (
 	failedGates        trace.Code = "failed_gates"
 	noCoefficientModel trace.Code = "no_coefficient_model"
 	poorProjection     trace.Code = "poor_projection"
+	notInCatalog       trace.Code = "not_in_catalog"
 	duplicateEntry     trace.Code = "duplicate_entry"
 	NotReproducible    trace.Code = "not_reproducible"
 )
@@ -51,6 +52,8 @@ var Codes = []trace.CodeEntry{
 	{Code: PoorLinearisation, Kind: "warning", Meaning: "The consumer's straight line misses the physics model by more than 10 % " +
 		"somewhere on its grid, or its formula the simulated TTFT by more than 15 % or ITL by more than 10 %.",
 		Action: "Give the lengths of your own traffic, use a consumer that reads the native file, or accept it with --force poor_linearisation."},
+	{Code: notInCatalog, Kind: "error", Meaning: "The reader's catalog has no such accelerator; its validator refuses a scope that names one.",
+		Action: "Export configurations of parts it knows with --config, or accept it with --force not_in_catalog."},
 	{Code: poorProjection, Kind: "error", Meaning: "The consumer's terms cannot follow the step-time model of a configuration: more than " +
 		"10 % off on average.", Action: "Use a consumer that reads the native file, or accept it with --force poor_projection."},
 	{Code: notValidated, Kind: "warning", Meaning: "The coefficients were exported without a validation.",

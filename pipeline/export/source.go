@@ -3,7 +3,8 @@
 //
 //	native         coeff.Set as YAML; everything needed to reproduce it is inside
 //	blis-defaults  BLIS's defaults.yaml: 3 alpha and 11 beta by position
-//	blis-registry  a CoefficientSet of the BLIS registry, one entry a term
+//	blis-registry  a CoefficientSet of the BLIS registry, one entry a term; no reader takes it any more
+//	blis-registry-host  entries of the registry's cost-model-host-overheads set
 //	wva            VariantAutoscaling resources with four parameters an accelerator
 //	inferno        model-data.json with three parameters a model and accelerator
 //
@@ -47,13 +48,15 @@ const (
 	FormatNative   Format = "native"
 	FormatBLIS     Format = "blis-defaults"
 	FormatRegistry Format = "blis-registry"
-	FormatWVA      Format = Format(scaler.WVA4P)
-	FormatInferno  Format = Format(scaler.InfernoModels)
+	// FormatRegistryHost is what the registry's readers of today load; FormatRegistry has none any more.
+	FormatRegistryHost Format = "blis-registry-host"
+	FormatWVA          Format = Format(scaler.WVA4P)
+	FormatInferno      Format = Format(scaler.InfernoModels)
 )
 
 // Formats lists those of a fit in the order help shows them. A queueing calibration
 // has those of package scaler.
-var Formats = []Format{FormatNative, FormatBLIS, FormatRegistry, FormatWVA, FormatInferno}
+var Formats = []Format{FormatNative, FormatBLIS, FormatRegistry, FormatRegistryHost, FormatWVA, FormatInferno}
 
 // aliases are earlier names of formats.
 var aliases = map[string]Format{"wva": FormatWVA, "inferno": FormatInferno}
@@ -89,6 +92,8 @@ type Source struct {
 	// Step returns the step time of one configuration under the fit's physics
 	// coefficients; needed by wva and inferno only.
 	Step func(deploy.Deployment) (StepTimer, error)
+	// OverheadUs is the fit's overhead of a prompt that meets an idle server; needed by blis-registry-host.
+	OverheadUs func(d deploy.Deployment, promptTokens int64) (float64, error)
 	// Steady simulates a deployment's steady state at several loads, with mean lengths in tokens and the
 	// API overhead in ms, and fits the autoscaler's four parameters to it; needed by wva only.
 	Steady func(d deploy.Deployment, overheadMs, prompt, output float64) (*Steady, error)
@@ -152,8 +157,8 @@ func (o Options) Check() error {
 }
 
 // forceable are the refusals that --force can name.
-var forceable = []trace.Code{unlearnedValue, noAlphaConstant, poorProjection, PoorLinearisation, negativeValue, nonFiniteValue,
-	duplicateEntry}
+var forceable = []trace.Code{unlearnedValue, noAlphaConstant, poorProjection, PoorLinearisation, notInCatalog, negativeValue,
+	nonFiniteValue, duplicateEntry}
 
 // Overrules says whether the options overrule a refusal.
 func (o *Options) Overrules(code trace.Code) bool { return slices.Contains(o.forced(), code) }
@@ -196,6 +201,8 @@ func Export(src Source, f Format, opt Options) (*Output, error) {
 		out, err = blisDefaults(src, opt)
 	case FormatRegistry:
 		out, err = blisRegistry(src, opt)
+	case FormatRegistryHost:
+		out, err = hostRegistry(src, opt)
 	case FormatWVA:
 		out, err = wva(src, opt)
 	case FormatInferno:
