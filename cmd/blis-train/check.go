@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -22,10 +23,12 @@ func checkCommand() *cli.Command {
 		Name:      "check",
 		Usage:     "say whether a coefficient file fits a deployment",
 		ArgsUsage: "coefficients.yaml",
-		Description: "Without --against only the file itself is judged. One line a mismatch; exit 3 when\nthere is one.\n\n" +
+		Description: "Without --against only the file itself is judged. One line a mismatch; exit 3 when\nthere is one. " +
+			"The files it was made from are compared by digest where they are there: beside it, or below --data.\n\n" +
 			"Example:\n   blis-train check coefficients.yaml --against run.yaml",
 		Flags: flags([]cli.Flag{
 			&cli.StringFlag{Name: "against", Usage: "`run.yaml` (or the folder that holds it) of the deployment"},
+			&cli.StringFlag{Name: "data", Usage: "`PARENT` of the run folders it was made from; default its own folder"},
 			&cli.StringFlag{Name: "for", Usage: "the `PURPOSE` it must have passed: steps, replay, waits, transfer or all " +
 				"(default: the one its validation decided by)"},
 			&cli.BoolFlag{Name: "ignore-verdict", Usage: "say the verdict, and go on though it is no pass"},
@@ -41,7 +44,7 @@ func checkCommand() *cli.Command {
 			if p := c.String("for"); p != "" && !gates.CheckPurpose(p) {
 				return usagef("check: --for: got %q, want %s or %s", p, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
 			}
-			set, err := check(con, c.Args().First(), c.String("against"))
+			set, err := check(con, c.Args().First(), c.String("against"), c.String("data"))
 			if err != nil || c.Bool("ignore-verdict") {
 				return err
 			}
@@ -62,9 +65,10 @@ type checkDoc struct {
 	// Purposes are the verdicts that travel with the file; empty: not validated.
 	Purposes   []coeff.PurposeVerdict `json:"purposes"`
 	Mismatches []trace.Finding        `json:"mismatches"`
+	Inputs     inputsCheck            `json:"inputs"` // the files it was made from
 }
 
-func check(con *console, file, against string) (*coeff.Set, error) {
+func check(con *console, file, against, data string) (*coeff.Set, error) {
 	set, in, err := con.loadSet(file)
 	if err != nil {
 		return nil, err
@@ -82,7 +86,12 @@ func check(con *console, file, against string) (*coeff.Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	doc.Mismatches = append(doc.Mismatches, found...)
+	inputs, changed, err := checkInputs(set.Inputs, []string{cmp.Or(data, filepath.Dir(file))})
+	if err != nil {
+		return nil, err
+	}
+	found = append(found, changed...)
+	doc.Mismatches, doc.Inputs = append(doc.Mismatches, found...), inputs
 	doc.Compatible, doc.Replayable = len(found) == 0, true
 	for _, f := range found {
 		doc.Replayable = doc.Replayable && f.Code != compare.NotReplayable
@@ -97,7 +106,7 @@ func check(con *console, file, against string) (*coeff.Set, error) {
 		return nil, gatef("%s: %d %s", file, len(found), plural(len(found), "mismatch", "mismatches"))
 	}
 	if !con.json && !con.quiet {
-		fmt.Fprintln(con.out, shown.Line(compatibleLine(file, set, d)))
+		fmt.Fprintln(con.out, shown.Line(compatibleLine(file, set, d)+inputs.line()))
 	}
 	return set, nil
 }

@@ -20,6 +20,7 @@ const (
 	outsideRange   trace.Code = "outside_trained_range"
 	outsideWidths  trace.Code = "outside_trained_widths"
 	NotReplayable  trace.Code = "not_replayable"
+	InputChanged   trace.Code = "input_changed"
 	notLearnedTerm trace.Code = "term_not_learned"
 	notComparable  trace.Code = "not_comparable"
 )
@@ -34,6 +35,8 @@ var Codes = []trace.CodeEntry{
 		"training maximum.", Action: "Add runs that reach that regime; predictions there extrapolate."},
 	{Code: outsideWidths, Kind: "finding", Meaning: "The deployment runs a trained model in another precision.",
 		Action: "Refit on that precision; weight and KV bytes change every memory term."},
+	{Code: InputChanged, Kind: "finding", Meaning: "A file that the coefficients were made from is there, with other bytes than were read.",
+		Action: "Restore the recording, or fit again from what is there now."},
 	{Code: NotReplayable, Kind: "finding", Meaning: "The file has no overhead target that a replay may add.",
 		Action: "Give --overhead-us in replays, or fit runs with API spans."},
 	{Code: notLearnedTerm, Kind: "finding", Meaning: "The deployment uses a term that the training data did not teach.",
