@@ -1,0 +1,121 @@
+package features
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/deploy"
+)
+
+var updatePython = flag.Bool("update-python", false, "rewrite the formulas of the Python package")
+
+// pythonFormulas is what the Python package evaluates.
+func pythonFormulas(s *Space) ([]byte, error) {
+	type feature struct {
+		Slot    int     `json:"slot"`
+		Name    string  `json:"name"`
+		Bound   float64 `json:"bound"`
+		Prompt  bool    `json:"prompt"`
+		Formula string  `json:"formula"`
+	}
+	type constant struct {
+		Name    string `json:"name"`
+		Unit    string `json:"unit"`
+		Formula string `json:"formula"`
+	}
+	doc := struct {
+		Model          []string   `json:"model"`
+		Hardware       []string   `json:"hardware"`
+		DefaultLatency float64    `json:"default_latency_us"`
+		Constants      []constant `json:"constants"`
+		StepInputs     []string   `json:"step_inputs"`
+		QueueInputs    []string   `json:"queue_inputs"`
+		Beta           []feature  `json:"beta"`
+		Alpha          []feature  `json:"alpha"`
+	}{DefaultLatency: deploy.DefaultLatencyUs, StepInputs: []string{}, QueueInputs: []string{}}
+	where := &doc.Model
+	for _, q := range s.dimensions() {
+		switch q.Name {
+		case "TFlopsPeak":
+			where = &doc.Hardware
+		case "tp":
+			where = nil
+		}
+		if where != nil {
+			*where = append(*where, q.Name)
+		}
+	}
+	for _, q := range s.constants11() {
+		if q.Formula != "" {
+			doc.Constants = append(doc.Constants, constant{q.Name, q.Unit, q.Formula})
+		}
+	}
+	for _, f := range stepFields {
+		doc.StepInputs = append(doc.StepInputs, f.name)
+	}
+	for _, f := range queueFields {
+		doc.QueueInputs = append(doc.QueueInputs, f.name)
+	}
+	list := func(fs []Feature) (out []feature) {
+		for _, f := range fs {
+			out = append(out, feature{f.Slot, f.Name, f.Bound, f.Prompt, f.Formula})
+		}
+		return out
+	}
+	doc.Beta, doc.Alpha = list(BetaFeatures(V11)), list(AlphaFeatures(V11))
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", " ")
+	err := enc.Encode(doc)
+	return b.Bytes(), err
+}
+
+// TestPython: the Python package holds these formulas, and with them gives the golden vectors.
+func TestPython(t *testing.T) {
+	files := goldenFiles(t)
+	var s *Space
+	for _, f := range files {
+		for i := range f.Cases {
+			if c := &f.Cases[i]; c.Version == V11 && s == nil {
+				var err error
+				if s, err = New(V11, c.Config.deployment()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	want, err := pythonFormulas(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := filepath.Join("..", "..", "python")
+	path := filepath.Join(root, "blis_train_coefficients", "formulas.json")
+	if *updatePython {
+		if err := os.WriteFile(path, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+		t.Fatalf("%s is stale (%v): go test ./pipeline/features -run TestPython -update-python", path, err)
+	}
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("skipped: no python3 on PATH")
+	}
+	names, err := filepath.Glob(filepath.Join("testdata", "features_golden*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(python, append([]string{"-B", filepath.Join(root, "tests", "golden.py")}, names...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Log(strings.TrimSpace(string(out)))
+}
