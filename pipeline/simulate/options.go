@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"errors"
 	"path/filepath"
 	"strings"
 
@@ -31,8 +32,9 @@ type Options struct {
 	Workers            int  // 0: all cores; never changes a result
 	EmitOTLP, EventLog string
 	EmitKVEvents       string
-	Force              bool // accept a folder that holds foreign files
-	Special            bool // read pipes and devices given as files
+	Format             string // blis: results in its form too; "": requests.parquet alone
+	Force              bool   // accept a folder that holds foreign files
+	Special            bool   // read pipes and devices given as files
 
 	Cluster ClusterOptions // several engines; empty: one alone
 
@@ -87,6 +89,7 @@ func (o *Options) Table() option.Table {
 		option.Whole("workers", &o.Workers, "`N` replications at a time; 0 uses every core"),
 		option.String("emit-otlp", &o.EmitOTLP, "write the run as a trace dump to `FILE` (JSON lines)"),
 		option.String("emit-kv-events", &o.EmitKVEvents, "write KV events to `FILE` (prefix caching only)"),
+		option.String("format", &o.Format, "`FORMAT` of the requests beside requests.parquet: blis ("+BLISFile+", for blis calibrate)"),
 		option.String("event-log", &o.EventLog, "write every event and step as text to `FILE`"),
 		option.Switch("force", &o.Force, "accept an output folder that holds foreign files"),
 	}, append(o.loadTable(), o.Cluster.table()...)...)
@@ -144,7 +147,7 @@ func (o *Options) Check() error {
 	case o.Deployment == "":
 		return option.Misusef("simulate: missing --deployment run.yaml")
 	}
-	if err := o.checkLoad(); err != nil {
+	if err := errors.Join(o.checkLoad(), o.checkFormat()); err != nil {
 		return err
 	}
 	switch {

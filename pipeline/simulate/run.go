@@ -249,15 +249,23 @@ func (s *simulation) recorded(cfg sim.Config, reqs []sim.Request, sum *summary.C
 	if err != nil {
 		return nil, err
 	}
-	res, err := stream(cfg, reqs, obs, func(r *sim.RequestResult) error {
-		sum.Add(r)
-		return rows.Append(rowOfRequest(r))
-	})
+	blis, err := s.o.blisWriter()
 	if err != nil {
 		rows.Abort()
 		return nil, err
 	}
-	if err := rows.Close(); err != nil {
+	i := 0
+	res, err := stream(cfg, reqs, obs, func(r *sim.RequestResult) error {
+		sum.Add(r)
+		i++
+		return errors.Join(rows.Append(rowOfRequest(r)), blis.add(i-1, r))
+	})
+	if err != nil {
+		rows.Abort()
+		blis.abort()
+		return nil, err
+	}
+	if err := errors.Join(rows.Close(), blis.close()); err != nil {
 		return nil, err
 	}
 	return res, done(res)
