@@ -40,7 +40,7 @@ func checkInputs(inputs []coeff.Input, folders []string) (inputsCheck, []trace.F
 			n.Absent++
 			continue
 		}
-		path, sum, err := digestOf(in.Name, folders)
+		path, sum, err := digestBelow(in.Name, folders)
 		switch {
 		case err != nil:
 			return n, nil, err
@@ -56,8 +56,8 @@ func checkInputs(inputs []coeff.Input, folders []string) (inputsCheck, []trace.F
 	return n, out, nil
 }
 
-// digestOf reads the first file of that name; an empty path says that there is none.
-func digestOf(name string, folders []string) (path, sum string, err error) {
+// digestBelow reads the first file of that name; an empty path says that there is none.
+func digestBelow(name string, folders []string) (path, sum string, err error) {
 	for _, folder := range folders {
 		path = filepath.Join(folder, filepath.FromSlash(name))
 		if st, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && !st.Mode().IsRegular() {

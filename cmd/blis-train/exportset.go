@@ -50,6 +50,7 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 		}}
 		if set.Library != nil { // nothing of it was left unlearned by a recording: a zero is what its terms say, and warned about
 			o.Force += ",unlearned_value,no_alpha_constant"
+			src.Library = set.Library.Version
 		}
 		if out, err = export.Export(src, format, o.Options); err != nil {
 			return err

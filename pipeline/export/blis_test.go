@@ -44,10 +44,17 @@ func TestBLISTermsAreTheBasis(t *testing.T) {
 // as strict as BLIS's reads back, and a command line with the same numbers.
 func TestBLISDefaultsRoundTrip(t *testing.T) {
 	src := exampleSource()
+	src.Fit.Beta.SpecVersion, src.Fit.FeatureSet.Hash, src.Library = "1.1", "f00d", "2026-01"
+	src.Validation = &result.Validation{Verdict: coeff.VerdictPass, For: coeff.PurposeReplay}
 	out := mustExport(t, src, FormatBLIS, forced())
 	var side Sidecar
 	if err := result.Read(bytes.NewReader(fileOf(t, out, SidecarSuffix)), &side); err != nil {
 		t.Fatal(err)
+	}
+	if side.SpecVersion != "1.1" || side.FeatureHash != "f00d" || side.Purpose != "replay" || side.Verdict != "pass" ||
+		side.Library != "2026-01" || side.Configs[0].Seats != 64 {
+		t.Errorf("sidecar: spec %q %q, purpose %q, verdict %q, library %q, seats %d", side.SpecVersion, side.FeatureHash, side.Purpose,
+			side.Verdict, side.Library, side.Configs[0].Seats)
 	}
 	if len(side.Values) != 3+3*11 || len(side.Configs) != 2 || side.Inputs[0].SHA256 != "cafe" || len(out.Projections) != 2 {
 		t.Fatalf("sidecar: %d values, %d configs, inputs %v", len(side.Values), len(side.Configs), side.Inputs)

@@ -176,7 +176,7 @@ func (e *blisEntry) lacking() string {
 
 // side is the configuration as the sidecar has it.
 func (e *blisEntry) side(alpha []float64) SideConfig {
-	c := SideConfig{Label: e.config.Label, CommandLine: flagsCommand(e.config.Deployment, alpha, e.beta, e.suffix),
+	c := SideConfig{Label: e.config.Label, Seats: e.region.Seats, CommandLine: flagsCommand(e.config.Deployment, alpha, e.beta, e.suffix),
 		DefaultsCommandLine: defaultsCommand(e.config.Deployment, e.suffix), PromptTokens: &e.region.Prompt, OutputTokens: &e.region.Output}
 	for _, x := range e.fits.Errors {
 		kind := string(x.Kind)

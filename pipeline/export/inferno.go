@@ -68,7 +68,8 @@ func infernoEntry(src Source, c result.FitConfig, name accelerator, opt Options)
 		MaxBatchSize: largest, AtTokens: max(1, int64(l.output+0.5)),
 		PerfParms: &infernoParms{Alpha: it.coef[0], Beta: it.coef[1], Gamma: it.coef[2]},
 	}
-	sc := SideConfig{Label: c.Label, PromptTokens: &l.prompt, OutputTokens: &l.output, MaxRelErr: &it.maxErr, MeanRelErr: &it.meanErr,
+	sc := SideConfig{Label: c.Label, Seats: largest, PromptTokens: &l.prompt, OutputTokens: &l.output,
+		MaxRelErr: &it.maxErr, MeanRelErr: &it.meanErr,
 		GridPoints: it.points, Note: renamedNote(name, c)}
 	return m, sc, warn, nil
 }

@@ -16,8 +16,12 @@ type Sidecar struct {
 	FitInputs    []result.Input  `json:"fit_inputs"` // what the fit was made from
 	FitCommand   string          `json:"fit_command"`
 	TrainingDate string          `json:"training_date"`
-	Holdout      *result.Errors  `json:"holdout"` // of the exported parameterisation, null when it has none
-	Verdict      string          `json:"verdict"` // of validation.json; "not validated" without one
+	Holdout      *result.Errors  `json:"holdout"`           // of the exported parameterisation, null when it has none
+	Verdict      string          `json:"verdict"`           // of validation.json; "not validated" without one
+	Purpose      string          `json:"purpose,omitempty"` // the verdict is of: steps, replay, waits, transfer or all
+	SpecVersion  string          `json:"spec_version,omitempty"`
+	FeatureHash  string          `json:"feature_set_hash,omitempty"` // of the formulas behind the coefficients
+	Library      string          `json:"library_version,omitempty"`  // of a library's coefficients; absent: fitted to recordings
 	Values       []SideValue     `json:"values"`
 	Configs      []SideConfig    `json:"configs"`
 	Warnings     []trace.Finding `json:"warnings"`
@@ -39,6 +43,7 @@ type SideValue struct {
 // SideConfig is one configuration the file is meant for.
 type SideConfig struct {
 	Label               string   `json:"label"`
+	Seats               int64    `json:"seats,omitempty"` // the file holds for 1 to so many requests at a time, of the lengths below
 	CommandLine         string   `json:"command_line,omitempty"`
 	DefaultsCommandLine string   `json:"defaults_command_line,omitempty"`
 	PromptTokens        *float64 `json:"prompt_tokens,omitempty"` // mean length the lines below assume
@@ -70,8 +75,9 @@ func newSidecar(src Source, f Format, readBy string) *Sidecar {
 		Values: []SideValue{}, Configs: []SideConfig{}, Warnings: []trace.Finding{},
 	}
 	s.Inputs, s.Platform = []result.Input{src.FitInput}, src.Fit.Platform
+	s.SpecVersion, s.FeatureHash, s.Library = src.Fit.Beta.SpecVersion, src.Fit.FeatureSet.Hash, src.Library
 	if src.Validation != nil {
-		s.Verdict = src.Validation.Verdict
+		s.Verdict, s.Purpose = src.Validation.Verdict, src.Validation.For
 	}
 	if m, err := modelNamed(src.Fit, blisModel); err == nil && (f == FormatBLIS || f == FormatRegistry) {
 		s.Holdout = m.Holdout

@@ -89,6 +89,7 @@ type Source struct {
 	FitInput   result.Input       // fit.json itself: name, bytes, sha256
 	Validation *result.Validation // nil: not validated
 	Doubts     []trace.Finding    // about those files
+	Library    string             // version of the library the coefficients are of; empty: fitted to recordings
 	// Step returns the step time of one configuration under the fit's physics
 	// coefficients; needed by wva and inferno only.
 	Step func(deploy.Deployment) (StepTimer, error)

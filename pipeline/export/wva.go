@@ -111,7 +111,7 @@ func wvaAccelerator(src Source, c result.FitConfig, name accelerator, opt Option
 	if far != "" {
 		warn = append(warn, trace.Findingf(PoorLinearisation, "%s: the autoscaler's formula %s", c.Label, far))
 	}
-	sc := SideConfig{Label: c.Label, PromptTokens: &l.prompt, OutputTokens: &l.output, Steady: s.Points}
+	sc := SideConfig{Label: c.Label, Seats: acc.MaxBatchSize, PromptTokens: &l.prompt, OutputTokens: &l.output, Steady: s.Points}
 	note := fmt.Sprintf("%s x%d: mean prompt %.0f, mean output %.0f tokens; off from the simulator (TTFT / ITL) by %s", acc.Acc, acc.AccCount,
 		l.prompt, l.output, text)
 	if r := renamedNote(name, c); r != "" {
