@@ -113,6 +113,7 @@ type ValidationRun struct {
 	// JourneySampleRate below 1 means that part of the load is unknown to the
 	// replay; null: not stated.
 	JourneySampleRate *float64            `json:"journey_sample_rate"`
+	Rebuilt           int                 `json:"rebuilt,omitempty"` // replayed requests that left no journey, from what the steps count
 	Split             Split               `json:"split"`
 	Requests          int                 `json:"requests"`  // compared
 	Replayed          int                 `json:"replayed"`  // fed to the simulator

@@ -12,6 +12,7 @@ type builder struct {
 	why      []trace.Code // per step, why the journeys do not tell
 	journeys bool         // the run has core spans
 	totals   bool         // steps without requests may use their totals (spec#summary-steps)
+	starts   []int32      // by summary: prompts that began, see promptStarts; nil without chunked prefill
 	cv2      float64
 	hasCV2   bool
 	buf      []trace.Member
@@ -27,6 +28,9 @@ func newBuilder(s *Steps) *builder {
 	rate := s.Dep.Tracing.JourneySampleRate
 	b.totals = !b.journeys || rate.OK && rate.V < 1
 	b.cv2, b.hasCV2 = s.seen.cv2, s.seen.hasCV2
+	if b.totals && s.Dep.Engine.ChunkedPrefill {
+		b.starts = promptStarts(s.summaries.len(), s.view().recorded, s.Dep)
+	}
 	return b
 }
 
@@ -130,7 +134,12 @@ func (b *builder) source10(st *Step, rec *trace.Step) {
 }
 
 func (b *builder) source11(st *Step, rec *trace.Step) {
-	in, why := summary11(rec, b.s.Dep, b.cv2)
+	whole := b.starts != nil && b.starts[st.Recorded] != unknownStarts
+	if whole {
+		relabelled := relabelled(*rec, b.starts[st.Recorded])
+		rec = &relabelled
+	}
+	in, why := summary11(rec, b.s.Dep, b.cv2, whole)
 	if why != "" {
 		st.Reason = why
 		return

@@ -278,7 +278,7 @@ func goldenSummaryOnly(t *testing.T, g *golden) {
 		d := testDeployment()
 		d.Engine.BlockSize, d.Engine.ChunkedPrefill = c.BlockSize, c.Chunked
 		step := stepOf(c.Summary)
-		in, why := summary11(&step, d, c.CV2)
+		in, why := summary11(&step, d, c.CV2, false)
 		if string(why) != c.Reason {
 			t.Errorf("%s: reason: got %q, want %q", c.ID, why, c.Reason)
 		}

@@ -233,7 +233,10 @@ func TestSampledJourneysNeedSummaries(t *testing.T) {
 	if s.At(gone).Known() {
 		t.Error("an unrecorded step is known although journeys are sampled")
 	}
-	exact, approximate := 0, 0
+	if lean, err := RebuildLean(run, d, features.V11); err != nil || lean.Quality.Approximate != s.Quality.Approximate {
+		t.Errorf("without its summaries: got %+v, %v, want %+v", lean.Quality, err, s.Quality)
+	}
+	exact, approximate, prefills := 0, 0, 0
 	for _, st := range allSteps(s) {
 		switch st.Tag {
 		case TagJourney:
@@ -244,16 +247,53 @@ func TestSampledJourneysNeedSummaries(t *testing.T) {
 			}
 		case TagSummary:
 			approximate++
-			if st.In.PrefillTokens > 0 {
-				t.Errorf("step %d: prefill from totals although chunking is on", st.ID)
+			in, want := st.In, sum11(y.truth[st.ID])
+			if in.PrefillTokens > 0 {
+				prefills++
+			}
+			if in.PrefillTokens != want.PrefillTokens || in.NumPrefillReqs != want.NumPrefillReqs || in.NumDecodeReqs != want.NumDecodeReqs ||
+				in.DecodeTokens != want.DecodeTokens {
+				t.Errorf("step %d: got %v of %v prompts and %v decodes from totals, want %v of %v and %v", st.ID, in.PrefillTokens,
+					in.NumPrefillReqs, in.NumDecodeReqs, want.PrefillTokens, want.NumPrefillReqs, want.NumDecodeReqs)
 			}
 		}
 	}
-	if exact == 0 || approximate == 0 {
-		t.Errorf("%d exact and %d approximate steps, want some of both", exact, approximate)
+	if exact == 0 || approximate == 0 || prefills == 0 {
+		t.Errorf("%d exact and %d approximate steps, %d of those with prompts, want some of each", exact, approximate, prefills)
 	}
 	if !slices.ContainsFunc(s.Findings, func(f trace.Finding) bool { return f.Code == codeJourneysPartial }) {
 		t.Error("no journeys_partial finding")
+	}
+}
+
+// TestTotalsTellWholePrompts: in seeded loads of an engine that chunks prompts, the steps
+// whose prompts totals take to be whole hold exactly those prompts and decodes, whether
+// the engine is asynchronous and calls first decodes prefills or not.
+func TestTotalsTellWholePrompts(t *testing.T) {
+	known, prompts := 0, 0
+	for seed := range uint64(40) {
+		y, _ := play(seed+100, seed%2 == 1, true)
+		d := toyDeployment(y)
+		for i, n := range promptStarts(len(y.run.Steps), func(k int) *trace.Step { return &y.run.Steps[k] }, d) {
+			s := &y.run.Steps[i]
+			if s.NumPrefillReqs == 0 {
+				continue
+			}
+			prompts++
+			if n == unknownStarts {
+				continue
+			}
+			got, want := relabelled(*s, n), sum11(y.truth[s.ID])
+			known++
+			if float64(got.PrefillTokens) != want.PrefillTokens || float64(got.NumPrefillReqs) != want.NumPrefillReqs ||
+				float64(got.NumDecodeReqs) != want.NumDecodeReqs {
+				t.Errorf("seed %d, step %d: got %d of %d prompts, %d decodes, want %v of %v, %v", seed, s.ID, got.PrefillTokens,
+					got.NumPrefillReqs, got.NumDecodeReqs, want.PrefillTokens, want.NumPrefillReqs, want.NumDecodeReqs)
+			}
+		}
+	}
+	if known < 400 {
+		t.Errorf("%d of %d steps with prompts are told, want 400 or more", known, prompts)
 	}
 }
 

@@ -19,9 +19,10 @@ func sum11(members []trace.Member) features.StepInput {
 }
 
 // summary11 approximates a step from its totals (spec#summary-steps): pure-decode steps,
-// or prefill with chunked prefill off. The code says why it cannot.
-func summary11(s *trace.Step, d *deploy.Deployment, cv2 float64) (features.StepInput, trace.Code) {
-	if s.PrefillTokens > 0 && d.Engine.ChunkedPrefill {
+// or prefill of prompts that are whole: with chunked prefill off, or where the steps
+// around show it. The code says why it cannot.
+func summary11(s *trace.Step, d *deploy.Deployment, cv2 float64, whole bool) (features.StepInput, trace.Code) {
+	if s.PrefillTokens > 0 && d.Engine.ChunkedPrefill && !whole {
 		return features.StepInput{}, codeChunkedNoRequests
 	}
 	if s.DecodeTokens != s.NumDecodeReqs {
@@ -40,6 +41,48 @@ func summary11(s *trace.Step, d *deploy.Deployment, cv2 float64) (features.StepI
 	}
 	in.KVReadTokens = in.DecodeContextTokens + in.PrefillTokens
 	return in, ""
+}
+
+// unknownStarts marks a step of which totals do not tell how many prompts began in it.
+const unknownStarts = -1
+
+// promptStarts counts, from totals alone, the prompts that begin and end their prefill in
+// each recorded step (spec#summary-steps). A prompt is in pieces only where a step fills
+// its token budget. An asynchronous engine counts the first decode of each as a prefill of
+// one token, so a step after one that began some holds as many of those. at is
+// summary k, valid while the next one is read.
+func promptStarts(n int, at func(k int) *trace.Step, d *deploy.Deployment) []int32 {
+	starts := make([]int32, n)
+	full := func(s *trace.Step) bool {
+		return s.ScheduledTokens >= d.Engine.MaxNumBatchedTokens || s.NumPreempted > 0
+	}
+	var s, before *trace.Step
+	for i := range starts {
+		before, s = s, at(i)
+		if s.NumPrefillReqs == 0 {
+			continue
+		}
+		starts[i] = unknownStarts
+		if i == 0 || before.ID+1 != s.ID || full(s) || full(before) || d.Engine.LongPrefillThreshold > 0 {
+			continue
+		}
+		first := int64(0)
+		if d.Engine.IsAsync() {
+			first = int64(starts[i-1])
+		}
+		if n := s.NumPrefillReqs - first; first >= 0 && (n > 0 && s.PrefillTokens-first >= n || n == 0 && s.PrefillTokens == first) {
+			starts[i] = int32(n)
+		}
+	}
+	return starts
+}
+
+// relabelled counts the first decodes that an asynchronous engine calls prefills as decodes.
+func relabelled(s trace.Step, starts int32) trace.Step {
+	first := s.NumPrefillReqs - int64(starts)
+	s.NumPrefillReqs, s.PrefillTokens = int64(starts), s.PrefillTokens-first
+	s.NumDecodeReqs, s.DecodeTokens = s.NumDecodeReqs+first, s.DecodeTokens+first
+	return s
 }
 
 // contextFromBlocks is max(nd, max(0, used*block_size - (np+nd)(block_size-1)/2)

@@ -205,6 +205,10 @@ func (j *job) replay(i int) error {
 	}
 	obs, more := measured.Requests(run)
 	findings = append(findings, more...)
+	if t.source == measured.SourceJourneys && dep.Tracing.JourneySampleRate.Or(1) < 1 {
+		obs, more = measured.WithUnrecorded(run, obs, engine.Async)
+		findings = append(findings, more...)
+	}
 	content, more := j.contentOf(run, dep)
 	findings = append(findings, more...)
 	marks, phases := replay.MarksOf(run), saturation.PhasesOf(run, dep)

@@ -365,3 +365,37 @@ func TestNoisyReplayUsesTheArtifactsResiduals(t *testing.T) {
 func sourceOf(run *trace.Run, dep *deploy.Deployment, training bool) Source {
 	return Source{ID: run.ID, Training: training, Load: func() (*trace.Run, *deploy.Deployment, error) { return run, dep, nil }}
 }
+
+// TestSampledJourneysAreJudged: half of the journeys and every step tell the whole load; the
+// recorded half is compared. Where steps are missing nothing is.
+func TestSampledJourneysAreJudged(t *testing.T) {
+	dep := planted.Deployment(t)
+	dep.Tracing.JourneySampleRate = trace.Some(0.5)
+	set := planted.Set(dep)
+	run := planted.Record(t, set, dep, planted.Load(400, 2, 30), nil)
+	var half []trace.Request
+	for i := 0; i < len(run.Requests); i += 2 {
+		half = append(half, run.Requests[i])
+	}
+	run.Requests, run.Snapshots = half, nil
+	v := validate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
+	r := v.Runs[0]
+	if r.Requests != 200 || r.Rebuilt != 200 || r.Replayed != 400 || r.Excluded[measured.ExcludedUnrecorded] != 200 {
+		t.Fatalf("got %d compared, %d rebuilt, %d replayed, excluded %v", r.Requests, r.Rebuilt, r.Replayed, r.Excluded)
+	}
+	for name, m := range map[string]*result.Metric{"ttft": r.Metrics.TTFT, "itl": r.Metrics.ITL, "e2e": r.Metrics.E2E} {
+		if m.KSD > 0.05 {
+			t.Errorf("%s: got D %v", name, m.KSD)
+		}
+	}
+	for _, g := range gatesOf(v, "ks_itl") {
+		if g.Pass == nil || !*g.Pass || !strings.Contains(g.Note, "rebuilt") {
+			t.Errorf("%s of %s: got %v, note %q", g.Name, g.Scope, g.Pass, g.Note)
+		}
+	}
+	run.Steps = slices.Delete(run.Steps, 100, 101)
+	v = validate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
+	if g := gatesOf(v, "ks_itl")[0]; g.Pass != nil || v.Runs[0].Rebuilt != 0 || !planted.HasCode(v.Runs[0].Findings, "load_unknown") {
+		t.Errorf("with a step missing: got %v, %d rebuilt, %v", g.Pass, v.Runs[0].Rebuilt, v.Runs[0].Findings)
+	}
+}

@@ -199,6 +199,9 @@ func (t *judgedRun) predict() (err error) {
 	if !t.dep.IsComposed() {
 		t.findings = append(t.findings, t.drift.Finding(t.id)...)
 	}
+	if t.dep.Tracing.JourneySampleRate.Or(1) < 1 {
+		t.identical = nil // whoever left no journey is missing from every batch
+	}
 	return nil
 }
 

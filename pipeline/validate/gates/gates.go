@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/validate/measured"
@@ -310,7 +311,7 @@ func runNote(run *result.ValidationRun, r *Rules) (note string, required bool) {
 		return noteSaturated, false
 	case run.Source != "" && run.Source != measured.SourceJourneys && run.Source != measured.SourcePasses:
 		return fmt.Sprintf(noteOtherSource, run.Source), false
-	case run.JourneySampleRate != nil && *run.JourneySampleRate < 1:
+	case run.JourneySampleRate != nil && *run.JourneySampleRate < 1 && run.Rebuilt == 0:
 		return fmt.Sprintf(noteSampled, *run.JourneySampleRate), true
 	case run.Metrics == nil:
 		return noteNoReplay, true
@@ -329,6 +330,9 @@ func replayGate(r *Rules, name string, run *result.ValidationRun, value *float64
 	g.Required = required
 	if run.Split.Kind == result.SplitInSample && g.Note == "" {
 		g.Note = noteInSample
+	}
+	if run.Rebuilt > 0 && value != nil {
+		g.Note = strings.TrimPrefix(g.Note+", "+noteRebuilt, ", ")
 	}
 	return g
 }

@@ -13,6 +13,7 @@ const (
 	noteInsufficient  = "insufficient data: %d requests, want at least %d for a critical distance below %.2f"
 	noteSaturated     = "saturated"
 	noteInSample      = "in_sample"
+	noteRebuilt       = "load rebuilt from steps"
 	noteOneConfig     = "not applicable with one configuration"
 	noteNoFit         = "no fit report given"
 	noteNoRows        = "no rows"

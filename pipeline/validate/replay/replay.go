@@ -304,6 +304,11 @@ func (p *Phase) Entry(splitNs int64, ksLimit float64) result.ValidationRun {
 	if plain := by[result.VariantPlain]; plain != nil {
 		v.Requests, v.Excluded = plain.compared, plain.excluded
 	}
+	for i := range p.obs {
+		if p.obs[i].Excluded == measured.ExcludedUnrecorded {
+			v.Rebuilt++
+		}
+	}
 	if v.Requests > 0 {
 		d := stat.CriticalD(v.Requests, v.Requests)
 		v.CriticalD, v.Sufficient = &d, d < ksLimit
