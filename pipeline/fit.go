@@ -14,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/fit/grams"
 	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/ridge/cells"
 	"github.com/blis-train/blis-train/result"
@@ -24,6 +25,8 @@ import (
 type FitOptions struct {
 	fit.Options
 	Filter
+	From     string // FromSteps | FromRequests; "": steps where there are any
+	Search   string // of a fit from requests, after its passes: learn.Search...
 	Out      string // folder of the results; "": that of the tables
 	SaveGram string // also write the rows' sums to this file; "": do not
 	DumpRows bool   // also write rows.parquet
@@ -38,16 +41,35 @@ type FitOptions struct {
 }
 
 // DefaultFitOptions are those of the command line.
-func DefaultFitOptions() FitOptions { return FitOptions{Options: fit.BareOptions()} }
+func DefaultFitOptions() FitOptions {
+	return FitOptions{Options: fit.BareOptions(), Search: learn.SearchNone}
+}
 
 // Table is the options of the stage as flags and as recorded.
 func (o *FitOptions) Table() option.Table {
-	return slices.Concat(o.Options.Table(), option.Table{
+	return slices.Concat(o.learning(), option.Table{
 		option.String("save-gram", &o.SaveGram, "also write the rows' sums to `FILE`, to be merged and fitted elsewhere"),
 		option.Switch("dump-rows", &o.DumpRows, "also write rows.parquet: every row of the fit with its features"),
 		option.Switch("try-amendments", &o.Amend, "also try every amendment of the specification on these rows, each alone"),
 		option.Switch("force", &o.Force, "accept an output folder that holds foreign files"),
 	}, o.Filter.Table())
+}
+
+// learning are the options that decide coefficients.
+func (o *FitOptions) learning() option.Table {
+	return append(o.Options.Table(),
+		option.String("from", &o.From,
+			"what to learn from: steps, requests, or points (CSV tables of load levels; default: steps where any are traced)").Recorded(),
+		option.String("search", &o.Search, "`SEARCH` of the learned directions after a fit from requests: none, nelder-mead, spsa or cmaes").
+			Recorded().Unless(learn.SearchNone))
+}
+
+// Command is the recorded command line: the stage and every option that can change
+// its numbers (spec#documents).
+func (o FitOptions) Command() (string, error) {
+	var err error
+	o.Options, err = o.Resolve()
+	return o.Table().Command("fit"), err
 }
 
 // resolved checks the options of the fit itself.
@@ -108,8 +130,17 @@ func fitFolder(ctx context.Context, in string, ext *result.Extract, o FitOptions
 	if o.Amend {
 		command += " --try-amendments"
 	}
-	doc, err := FitTables(ctx, in, ext, o.Options, folder.Header(command, o.Config), o.Progress)
-	if err == nil && o.Amend {
+	requests, err := o.fromRequests(ext)
+	if err != nil {
+		return nil, err
+	}
+	var doc *result.Fit
+	if requests {
+		doc, err = FitRequests(ctx, in, ext, o)
+	} else {
+		doc, err = FitTables(ctx, in, ext, o.Options, folder.Header(command, o.Config), o.Progress)
+	}
+	if err == nil && o.Amend && !requests {
 		doc.Amendments, err = amend.TryEach(ctx, fitSources(in, ext), o.Options)
 	}
 	if err != nil {
@@ -118,6 +149,9 @@ func fitFolder(ctx context.Context, in string, ext *result.Extract, o FitOptions
 	doc.Warnings = o.doubts.before(doc.Warnings)
 	if err := writeFit(o.Out, doc); err != nil {
 		return nil, err
+	}
+	if requests {
+		return doc, nil
 	}
 	return doc, o.saveGram(ctx, in, ext)
 }

@@ -43,7 +43,7 @@ func DefaultRunOptions() RunOptions {
 // Tables are the options of the stages; what several have under one name is one
 // option of a run.
 func (o *RunOptions) Tables() []option.Table {
-	return []option.Table{o.Extract.Table(), o.Fit.Options.Table(), o.Validate.Table().Without("fit", "coefficients", "force")}
+	return []option.Table{o.Extract.Table(), o.Fit.learning(), o.Validate.Table().Without("fit", "coefficients", "force")}
 }
 
 // RunResult is what the stages of a run made; nil where it did not come to that.

@@ -22,6 +22,42 @@ type Fit struct {
 	Amendments []Amendment     `json:"amendments,omitempty"` // those tried on these rows; absent: not asked for
 	// TrainingDate is the UTC date of the latest wall-clock stamp in the inputs.
 	TrainingDate string `json:"training_date"`
+	// Requests says how the coefficients were learned without step traces; nil: from steps.
+	Requests *RequestLevel `json:"requests,omitempty"`
+}
+
+// RequestLevel is a fit from what requests experienced (spec#request-level).
+type RequestLevel struct {
+	Prior          string             `json:"prior"`
+	Loads          []RequestLoad      `json:"loads"`
+	Passes         []RequestPass      `json:"passes"`
+	Objective      float64            `json:"objective"`       // of the answer: mean over loads, dimensionless
+	NoiseFloor     float64            `json:"noise_floor"`     // of the objective: its deviation over jittered sends
+	SpanErrorFrac  *float64           `json:"span_error_frac"` // of one span whose steps are known from other requests' stamps
+	TTFTErrorFrac  *float64           `json:"ttft_error_frac"` // of one TTFT that waited for no other prompt
+	Evaluations    int                `json:"evaluations"`
+	SimulatedSteps int64              `json:"simulated_steps"`
+	Directions     []LearnedDirection `json:"directions"` // most learned first
+}
+
+// RequestLoad is one stretch of requests of one engine.
+type RequestLoad struct {
+	Name     string `json:"name"`
+	Requests int    `json:"requests"`
+}
+
+// RequestPass is one candidate on the way.
+type RequestPass struct {
+	Name      string  `json:"name"` // start, gauss-newton, or the search
+	Objective float64 `json:"objective"`
+	Damping   float64 `json:"damping"`
+}
+
+// LearnedDirection is one independent combination of terms.
+type LearnedDirection struct {
+	Terms       []string `json:"terms"`        // the largest first, target/term
+	LearnedFrac float64  `json:"learned_frac"` // 1 - variance left over variance before
+	Learned     bool     `json:"learned"`      // the data, not the prior, decide it
 }
 
 // AlphaNamed is the model of one alpha target, nil without.

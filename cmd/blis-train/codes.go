@@ -31,6 +31,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/fleet"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/kernels"
+	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/pipeline/library"
 	"github.com/blis-train/blis-train/pipeline/predictor/decision"
 	"github.com/blis-train/blis-train/pipeline/queue"
@@ -93,6 +94,7 @@ func codeRooms() []codeRoom {
 		{"pipeline/fit/prepare", prepare.Codes},
 		{"pipeline/fleet", fleet.Codes},
 		{"pipeline/kernels", kernels.Codes},
+		{"pipeline/learn", learn.Codes},
 		{"pipeline/library", library.Codes},
 		{"pipeline/predictor/decision", decision.Codes},
 		{"pipeline/queue", queue.Codes},

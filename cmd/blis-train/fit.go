@@ -2,6 +2,7 @@ package main
 
 import (
 	"path/filepath"
+	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
@@ -26,6 +27,7 @@ func fitCommand() *cli.Command {
 			"site-a.gram site-b.gram -o pooled",
 		Flags: flags(stageFlags(o.Table()), []cli.Flag{
 			&cli.StringSliceFlag{Name: "from-gram", Usage: "fit these Gram `FILE`s in place of OUT (repeatable, or as arguments); needs -o"},
+			&cli.StringFlag{Name: "deployment", Usage: "run.yaml `FILE` of what --from points were measured on"},
 			outFlag("`FOLDER` of the results (default: OUT itself)"), configFlag(), ledgerFlag(), verboseFlag(),
 		}, talkFlags()),
 		Action: runFit,
@@ -39,7 +41,7 @@ func runFit(c *cli.Context) error {
 		return err
 	}
 	grams := listOf(c, "from-gram")
-	if len(grams) == 0 && c.NArg() != 1 {
+	if len(grams) == 0 && c.String("from") != pipeline.FromPoints && c.NArg() != 1 {
 		return usagef("fit: got %d arguments, want one extracted folder", c.NArg())
 	}
 	if con.settings, err = applyConfig(c, con, c.String("config"), "fit"); err != nil {
@@ -53,7 +55,9 @@ func runFit(c *cli.Context) error {
 		return err
 	}
 	var doc *result.Fit
-	if len(grams) > 0 {
+	if o.From == pipeline.FromPoints {
+		doc, err = fitPoints(c, o)
+	} else if len(grams) > 0 {
 		doc, err = pipeline.FitGrams(c.Context, append(grams, c.Args().Slice()...), o)
 	} else {
 		doc, err = pipeline.Fit(c.Context, c.Args().First(), o)
@@ -79,8 +83,45 @@ func runFit(c *cli.Context) error {
 	return con.document(doc)
 }
 
+// fitPoints fits the tables of load levels that are the arguments.
+func fitPoints(c *cli.Context, o pipeline.FitOptions) (*result.Fit, error) {
+	if c.NArg() == 0 || c.String("deployment") == "" {
+		return nil, usagef("fit --from points: got %d tables and --deployment %q, want at least one CSV and a run.yaml", c.NArg(),
+			c.String("deployment"))
+	}
+	dep, err := loadDeployment(c.String("deployment"))
+	if err != nil {
+		return nil, err
+	}
+	return pipeline.FitPoints(c.Context, c.Args().Slice(), dep, o)
+}
+
+// showRequests prints what a fit from requests learned.
+func showRequests(con *console, doc *result.Fit) {
+	r := doc.Requests
+	n, learned := 0, 0
+	for _, l := range r.Loads {
+		n += l.Requests
+	}
+	for _, d := range r.Directions {
+		if d.Learned {
+			learned++
+			con.sayf("learned: %s", strings.Join(d.Terms, " with "))
+		}
+	}
+	con.sayf("fit: learned from %d %s of %d requests: %d of %d directions, the others are the prior's (%s); %d replays, %d simulated steps",
+		len(r.Loads), plural(len(r.Loads), "load", "loads"), n, learned, len(r.Directions), r.Prior, r.Evaluations, r.SimulatedSteps)
+}
+
 // showFit prints the fit for people.
 func showFit(con *console, doc *result.Fit) {
+	if doc.Requests != nil {
+		con.table("step-time coefficients", table.Row{"term", "value", "95 % interval", "unit", "identified", "share", "utilisation"},
+			coefficientRows(doc.Beta))
+		showRequests(con, doc)
+		con.warnAll(doc)
+		return
+	}
 	con.table("target and lag audit", table.Row{"run", "duration p50 us", "cadence p50 us", "floor us", "sched-queued p50/p90 us",
 		"queued-arrived p50/p90 us", "lag", "lag evidence (MAPE at 0/1/2)", "known steps"}, auditRows(doc))
 	con.table("rows (read = kept + dropped)", table.Row{"run", "read", "kept", "dropped by reason"}, rowRows(doc))

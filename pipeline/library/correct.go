@@ -184,9 +184,9 @@ func (b *builder) evidence(ctx context.Context, c *correction, ls []*load, ys []
 		}
 		es := c.effects(f, l.dep)
 		scale := c.scaleOf(l.dep.Hardware.Name)
-		out[2*i] = c.relative(o.tpotMs, l.tpotMs, o.tpotBy, es, tpotSD, l.tpotWeight)
-		out[2*i+1] = c.relative(o.ttftMs, l.ttftMs, o.ttftBy, es, ttftSD, l.ttftWeight)
-		out[2*i].modelVariance = f.modelVariance(o.tpotBy, scale/o.tpotMs)
+		out[2*i] = c.relative(o.TPOTMs, l.tpotMs, o.TPOTBy, es, tpotSD, l.tpotWeight)
+		out[2*i+1] = c.relative(o.TTFTMs, l.ttftMs, o.TTFTBy, es, ttftSD, l.ttftWeight)
+		out[2*i].modelVariance = f.modelVariance(o.TPOTBy, scale/o.TPOTMs)
 		return nil
 	}, nil)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/latency"
+	"github.com/blis-train/blis-train/sim/replay"
 	"github.com/blis-train/blis-train/stat"
 )
 
@@ -173,12 +174,11 @@ func rooflines(ls []*load) ([]Judged, error) {
 		if err != nil {
 			return nil, err
 		}
-		o := &outcome{}
-		if _, err := sim.Stream(sim.DefaultConfig(l.dep, step), l.reqs, nil,
-			func(_ int, r *sim.RequestResult) bool { o.add(r); return true }); err != nil {
+		o, err := replay.MeansOf(sim.DefaultConfig(l.dep, step), l.reqs)
+		if err != nil {
 			return nil, err
 		}
-		out = append(out, l.judged(o.ttftMs/o.n, o.tpotMs/o.n))
+		out = append(out, l.judged(o.TTFTMs, o.TPOTMs))
 	}
 	return out, nil
 }

@@ -109,7 +109,7 @@ func TestCorrectionFindsPlantedHost(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				l.ttftMs, l.tpotMs = o.ttftMs, o.tpotMs
+				l.ttftMs, l.tpotMs = o.TTFTMs, o.TPOTMs
 				ls = append(ls, l)
 			}
 		}

@@ -54,19 +54,40 @@ func readPoints(path string) ([]Point, coeff.Input, error) {
 	return points, coeff.Input{Name: filepath.Base(path), Bytes: int64(len(data)), SHA256: hex.EncodeToString(sum[:])}, err
 }
 
+// levelColumns are those of a table of load levels of one deployment.
+var levelColumns = []string{"input_tokens", "output_tokens", "concurrency", "ttft_ms", "tpot_ms"}
+
+// Levels reads measured load levels of one deployment: a CSV with at least the
+// columns of levelColumns; tokens are those of one request. Codes: bad_points,
+// bad_point_unit.
+func Levels(path string, data []byte, d *deploy.Deployment) ([]Point, error) {
+	return parsePointRows(path, data, levelColumns, func(p *Point, line int64) (*deploy.Deployment, error) {
+		p.ID, p.Model, p.TP, p.version = fmt.Sprintf("line %d", line), d.Model.ID, d.TP, d.Engine.VLLMVersion
+		return d, nil
+	})
+}
+
 func parsePoints(path string, data []byte) ([]Point, error) {
+	models := map[string]deploy.Model{}
+	return parsePointRows(path, data, pointColumns, func(p *Point, _ int64) (*deploy.Deployment, error) {
+		return p.deployment(filepath.Dir(path), models)
+	})
+}
+
+// parsePointRows reads rows of the wanted columns; on says what a row ran on.
+func parsePointRows(path string, data []byte, columns []string,
+	on func(p *Point, line int64) (*deploy.Deployment, error)) ([]Point, error) {
 	r := csv.NewReader(bytes.NewReader(data))
 	header, err := r.Read()
 	if err != nil {
-		return nil, badPoints(path, 1, "got no header (%v), want %s", err, strings.Join(pointColumns, ","))
+		return nil, badPoints(path, 1, "got no header (%v), want %s", err, strings.Join(columns, ","))
 	}
-	for _, want := range pointColumns {
+	for _, want := range columns {
 		if !slices.Contains(header, want) {
 			return nil, badPoints(path, 1, "got no column %q, want it", want)
 		}
 	}
 	var out []Point
-	models := map[string]deploy.Model{}
 	for line := int64(2); ; line++ {
 		row, err := r.Read()
 		if errors.Is(err, io.EOF) {
@@ -79,7 +100,7 @@ func parsePoints(path string, data []byte) ([]Point, error) {
 		if err != nil {
 			return nil, err
 		}
-		if p.Deployment, err = p.deployment(filepath.Dir(path), models); err != nil {
+		if p.Deployment, err = on(p, line); err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", path, line, err)
 		}
 		if err := p.checkUnit(path, line); err != nil {
@@ -95,7 +116,7 @@ func parsePoints(path string, data []byte) ([]Point, error) {
 
 func badPoints(path string, line int64, format string, args ...any) error {
 	return &trace.SyntaxError{File: path, Line: line, Col: 1, Code: BadPoints, Msg: "measured points: " + fmt.Sprintf(format, args...),
-		Hint: "the columns are " + strings.Join(pointColumns, ",")}
+		Hint: "the columns are " + strings.Join(levelColumns, ",") + "; for several deployments in one file also id,model,system,weights,tp"}
 }
 
 // pointRow reads one row.
@@ -120,9 +141,12 @@ func pointRow(path string, line int64, header, row []string) (*Point, error) {
 		return v
 	}
 	p := &Point{ID: text["id"], version: text["engine_version"], Model: text["model"], System: text["system"], Weights: text["weights"],
-		TP: int64(number("tp", 1)), InputTokens: int64(number("input_tokens", 1)), OutputTokens: int64(number("output_tokens", 2)),
+		InputTokens: int64(number("input_tokens", 1)), OutputTokens: int64(number("output_tokens", 2)),
 		Concurrency: int(number("concurrency", 1)), TTFTMs: number("ttft_ms", 1e-9), TPOTMs: number("tpot_ms", 1e-9),
 		OtherTTFTMs: optional("aiconfigurator_ttft_ms"), OtherTPOTMs: optional("aiconfigurator_tpot_ms"),
+	}
+	if slices.Contains(header, "tp") {
+		p.TP = int64(number("tp", 1))
 	}
 	return p, failed
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/latency"
+	"github.com/blis-train/blis-train/sim/replay"
 	"github.com/blis-train/blis-train/sim/workload"
 )
 
@@ -36,8 +37,8 @@ func (p *Point) Harness() Harness {
 	return spreadHarness
 }
 
-// load is the point under the harness; its group counts ttftCount points of TTFT.
-func (p *Point) load(h Harness, groupSize int) (*load, error) {
+// Requests are those of a benchmark of the point: a closed loop of its clients.
+func (p *Point) Requests(h Harness) ([]sim.Request, error) {
 	rng := rand.New(rand.NewPCG(1, 0x51c0))
 	length := func(n int64, least, most float64) int64 {
 		lo, hi := int64(math.Round(least*float64(n))), int64(math.Round(most*float64(n)))
@@ -48,8 +49,13 @@ func (p *Point) load(h Harness, groupSize int) (*load, error) {
 		w.Requests[i] = sim.Request{PromptTokens: max(1, length(p.InputTokens, h.PromptLeast, h.PromptMost)),
 			OutputTokens: max(2, length(p.OutputTokens, h.OutputLeast, h.OutputMost))}
 	}
-	err := w.Close(workload.Loop{Clients: p.Concurrency, RampUs: int64(h.RampS * 1e6)})
-	return &load{name: p.ID, group: p.Group(), dep: p.Deployment, reqs: w.Requests, ttftMs: p.TTFTMs, tpotMs: p.TPOTMs,
+	return w.Requests, w.Close(workload.Loop{Clients: p.Concurrency, RampUs: int64(h.RampS * 1e6)})
+}
+
+// load is the point under the harness; its group counts ttftCount points of TTFT.
+func (p *Point) load(h Harness, groupSize int) (*load, error) {
+	reqs, err := p.Requests(h)
+	return &load{name: p.ID, group: p.Group(), dep: p.Deployment, reqs: reqs, ttftMs: p.TTFTMs, tpotMs: p.TPOTMs,
 		tpotWeight: 1, ttftWeight: min(1, ttftCount/float64(groupSize))}, err
 }
 
@@ -70,16 +76,8 @@ func loads(points []Point, harness func(p *Point) Harness) ([]*load, error) {
 	return out, nil
 }
 
-// outcome is what a simulated load comes to: mean TTFT and TPOT over requests
-// and their derivatives by the columns of the simulator.
-type outcome struct {
-	n              float64 // requests
-	ttftMs, tpotMs float64
-	ttftBy, tpotBy []float64 // ms per unit of the coefficient
-}
-
 // simulate runs one load with a coefficient set.
-func (l *load) simulate(set *coeff.Set, gradient bool) (*outcome, error) {
+func (l *load) simulate(set *coeff.Set, gradient bool) (*replay.Means, error) {
 	step, err := latency.NewPhysics(set, l.dep)
 	if err != nil {
 		return nil, err
@@ -88,39 +86,6 @@ func (l *load) simulate(set *coeff.Set, gradient bool) (*outcome, error) {
 	if cfg.Overhead, err = latency.NewAlphaDelay(set, coeff.Overhead, l.dep); err != nil {
 		return nil, err
 	}
-	cfg.Gradient, cfg.Restarts = gradient, true
-	out := &outcome{}
-	if gradient {
-		c, err := sim.GradientColumns(&cfg)
-		if err != nil {
-			return nil, err
-		}
-		out.ttftBy, out.tpotBy = make([]float64, c.N()), make([]float64, c.N())
-	}
-	_, err = sim.Stream(cfg, l.reqs, nil, func(_ int, r *sim.RequestResult) bool { out.add(r); return true })
-	out.ttftMs, out.tpotMs = out.ttftMs/out.n, out.tpotMs/out.n
-	for j := range out.ttftBy {
-		out.ttftBy[j] /= out.n
-		out.tpotBy[j] /= out.n
-	}
-	return out, err
-}
-
-// add takes one request in; what did not finish has no times.
-func (o *outcome) add(r *sim.RequestResult) {
-	ttft, ok1 := r.TTFTUs()
-	itl, ok2 := r.ITLUs()
-	if !ok1 || !ok2 {
-		return
-	}
-	o.n++
-	o.ttftMs += ttft / 1e3
-	o.tpotMs += itl / 1e3
-	if g := r.Gradient; g != nil {
-		gaps := float64(r.OutputTokens - 1)
-		for j := range o.ttftBy {
-			o.ttftBy[j] += g.TTFT.By[j] / 1e3
-			o.tpotBy[j] += g.Span.By[j] / gaps / 1e3
-		}
-	}
+	cfg.Gradient = gradient
+	return replay.MeansOf(cfg, l.reqs)
 }

@@ -79,16 +79,16 @@ func (j *job) delays(e *replay.Engine, run *trace.Run, dep *deploy.Deployment) (
 	return findings, nil
 }
 
-// contentOf tells what requests of the run share, from the workload room. Runs
-// it cannot read (stock spans, client files) share their first tokens when the
-// options say how many, else nothing.
-func (j *job) contentOf(run *trace.Run, dep *deploy.Deployment) (replay.Content, []trace.Finding) {
+// ContentOf tells what requests of the run share, from the workload room. Runs
+// it cannot read (stock spans, client files) share their first sharedPrefix tokens;
+// 0: nothing.
+func ContentOf(run *trace.Run, dep *deploy.Deployment, sharedPrefix int64) (replay.Content, []trace.Finding) {
 	if !dep.Engine.PrefixCaching {
 		return nil, nil
 	}
 	w, err := workload.FromRun(run, dep, workload.RunOptions{})
 	if err != nil {
-		return j.sharedContent(run)
+		return sharedContent(run, sharedPrefix)
 	}
 	at := make(map[string]*sim.Request, len(w.Requests))
 	for i := range w.Requests {
@@ -111,8 +111,7 @@ func (j *job) contentOf(run *trace.Run, dep *deploy.Deployment) (replay.Content,
 // sharedGroup is the content group of requests that share what the options say.
 const sharedGroup = 1
 
-func (j *job) sharedContent(run *trace.Run) (replay.Content, []trace.Finding) {
-	n := j.o.SharedPrefix
+func sharedContent(run *trace.Run, n int64) (replay.Content, []trace.Finding) {
 	if n == 0 {
 		return nil, []trace.Finding{trace.Findingf(codeCachedAssumed,
 			"run %s: prefix caching is on and nothing says what requests share; replayed uncached (--shared-prefix-tokens)", run.ID)}

@@ -209,7 +209,7 @@ func (j *job) replay(i int) error {
 		obs, more = measured.WithUnrecorded(run, obs, engine.Async)
 		findings = append(findings, more...)
 	}
-	content, more := j.contentOf(run, dep)
+	content, more := ContentOf(run, dep, j.o.SharedPrefix)
 	findings = append(findings, more...)
 	marks, phases := replay.MarksOf(run), saturation.PhasesOf(run, dep)
 	run = nil // its steps are most of a long recording

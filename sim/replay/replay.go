@@ -60,7 +60,7 @@ type Score struct {
 	Steps     int64
 	Stopped   bool
 	// Blocks are the normal equations by time block: rows of derivatives, targets
-	// and weights 1/measured^2; nil where nothing was measured.
+	// and weights 1/measured^2 as far as Huber's loss is quadratic; nil where nothing was measured.
 	Blocks []*gram.Gram
 }
 
@@ -126,15 +126,23 @@ func (e *evaluation) left(i int, r *sim.RequestResult) bool {
 	if g := r.Gradient; g != nil && r.Outcome == sim.OutcomeFinished {
 		for k, d := range [metrics]*sim.Derivative{&g.TTFT, &g.Span, &g.E2E} {
 			if want[k] > 0 {
-				e.add(r.ArrivalUs, d, want[k])
+				e.add(r.ArrivalUs, d, want[k], e.pull(got.all()[k], want[k]))
 			}
 		}
 	}
 	return e.Bound <= 0 || e.score.Paired <= e.Bound
 }
 
+// pull is the weight of a squared relative error that pulls as its Huber loss does.
+func (e *evaluation) pull(simulated, measured float64) float64 {
+	if off := math.Abs(math.Log(simulated / measured)); off > huberAt {
+		return huberAt / off
+	}
+	return 1
+}
+
 // add puts one row into the normal equations of its time block.
-func (e *evaluation) add(arrivalUs int64, d *sim.Derivative, measured float64) {
+func (e *evaluation) add(arrivalUs int64, d *sim.Derivative, measured, pull float64) {
 	at := int(arrivalUs / e.BlockUs)
 	for len(e.score.Blocks) <= at {
 		e.score.Blocks = append(e.score.Blocks, nil)
@@ -146,7 +154,7 @@ func (e *evaluation) add(arrivalUs int64, d *sim.Derivative, measured float64) {
 	if e.Theta != nil {
 		target += gram.Dot(d.By, e.Theta)
 	}
-	e.score.Blocks[at].AddRow(1/(measured*measured), d.By, target)
+	e.score.Blocks[at].AddRow(pull/(measured*measured), d.By, target)
 }
 
 func (e *evaluation) quantiles() float64 {

@@ -1,6 +1,7 @@
 package measured
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/blis-train/blis-train/stat"
@@ -175,12 +176,26 @@ func clientSide(run *trace.Run) ([]Request, []trace.Finding) {
 		arrival := trace.Some(o.ArrivalNs)
 		o.TTFTMs = trace.OptOf(betweenMs(arrival, first))
 		o.E2EMs = trace.OptOf(betweenMs(arrival, last))
-		if total, ok := betweenMs(first, last); ok && o.Output > 1 {
-			o.ITLMs = trace.Some(total / float64(o.Output-1))
-		}
-		out = append(out, o)
+		out = append(out, callSamples(o, c.N.Or(1), trace.OptOf(betweenMs(first, last)))...)
 	}
 	return out, findings
+}
+
+// callSamples are the samples of a call. Clients do not say which sample a chunk was
+// of: all are taken to begin with the first one and to share the tokens evenly.
+func callSamples(o Request, n int64, total trace.Opt[float64]) []Request {
+	out := make([]Request, max(1, n))
+	for k := range out {
+		out[k] = o
+		s := &out[k]
+		if n > 1 {
+			s.ID, s.Group, s.Output = fmt.Sprintf("%s#%d", o.ID, k), o.ID, o.Output/n
+		}
+		if total.OK && s.Output > 1 {
+			s.ITLMs = trace.Some(total.V / float64(s.Output-1))
+		}
+	}
+	return out
 }
 
 // engineOffset is what must be added to a wall-clock send time to reach the

@@ -63,10 +63,33 @@ type Phase struct {
 
 // Run replays the requests of all that arrive in the phase of a run.
 func Run(marks *Marks, dep *deploy.Deployment, all []measured.Request, phase *deploy.Phase, content Content, e Engine) *Phase {
-	p := &Phase{results: map[string][]*sim.Result{}, recorded: marks.within(phase)}
+	p := newPhase(all, phase, content)
+	p.recorded = marks.within(phase)
 	if e.Async {
 		p.lag = 1
 	}
+	if len(p.obs) == 0 {
+		return p
+	}
+	p.run(result.VariantPlain, e.config(dep), nil)
+	if e.Noise != nil {
+		p.run(result.VariantNoise, e.config(dep), func(c *sim.Config) { c.Noise = e.Noise })
+	}
+	if e.Spreads != nil && e.Drift != nil && len(e.Drift.Points) > 0 {
+		p.run(result.VariantDrift, e.config(dep), func(c *sim.Config) {
+			c.Latency = &machine.Recorded{
+				Model: e.Latency, Drift: e.Drift, OriginNs: p.originNs, Spreads: e.Spreads,
+				Rng: rand.New(rand.NewPCG(uint64(c.Seed), spreadStream)),
+			}
+		})
+	}
+	return p
+}
+
+// newPhase are the requests of all that arrive in the phase, as the simulator takes
+// them.
+func newPhase(all []measured.Request, phase *deploy.Phase, content Content) *Phase {
+	p := &Phase{results: map[string][]*sim.Result{}}
 	for _, o := range all {
 		if o.ArrivalNs >= phase.StartNs && o.ArrivalNs < phase.EndNs {
 			p.obs = append(p.obs, o)
@@ -81,19 +104,14 @@ func Run(marks *Marks, dep *deploy.Deployment, all []measured.Request, phase *de
 		p.requests = append(p.requests, p.simRequest(o, content))
 	}
 	p.close(phase.Load)
-	p.run(result.VariantPlain, e.config(dep), nil)
-	if e.Noise != nil {
-		p.run(result.VariantNoise, e.config(dep), func(c *sim.Config) { c.Noise = e.Noise })
-	}
-	if e.Spreads != nil && e.Drift != nil && len(e.Drift.Points) > 0 {
-		p.run(result.VariantDrift, e.config(dep), func(c *sim.Config) {
-			c.Latency = &machine.Recorded{
-				Model: e.Latency, Drift: e.Drift, OriginNs: p.originNs, Spreads: e.Spreads,
-				Rng: rand.New(rand.NewPCG(uint64(c.Seed), spreadStream)),
-			}
-		})
-	}
 	return p
+}
+
+// Workload is a phase as a replay sends it, and what was recorded of each request;
+// a closed loop's clients send when they are answered.
+func Workload(all []measured.Request, phase *deploy.Phase, content Content) ([]sim.Request, []measured.Request, []trace.Finding) {
+	p := newPhase(all, phase, content)
+	return p.requests, p.obs, p.findings
 }
 
 func (e Engine) config(dep *deploy.Deployment) sim.Config {

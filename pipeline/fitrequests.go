@@ -1,0 +1,218 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/coeff/library"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/fit/options"
+	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/pipeline/learn"
+	kernelfit "github.com/blis-train/blis-train/pipeline/library"
+	"github.com/blis-train/blis-train/pipeline/validate/saturation"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// What a fit learns from (spec#request-level).
+const (
+	FromSteps    = "steps"    // step traces
+	FromRequests = "requests" // what clients or stock spans say of requests
+	FromPoints   = "points"   // means of load levels
+)
+
+// searches of a fit from requests.
+var searches = []string{learn.SearchNone, learn.SearchNelderMead, learn.SearchSPSA, learn.SearchCMAES}
+
+// fromRequests decides what a folder is fitted from: what was asked for, else
+// steps where any run has them.
+func (o *FitOptions) fromRequests(ext *result.Extract) (bool, error) {
+	if !slices.Contains(searches, o.Search) {
+		return false, trace.Errorf(options.CodeBadOption, "--search: got %q, want one of %s", o.Search, strings.Join(searches, ", "))
+	}
+	switch o.From {
+	case FromRequests:
+		return true, nil
+	case FromSteps:
+		return false, nil
+	case "":
+		for i := range ext.Runs {
+			if t := ext.Runs[i].Tables; t[table.Steps] > 0 || t[table.Iterations] > 0 {
+				return false, nil
+			}
+		}
+		return len(ext.Runs) > 0, nil
+	}
+	return false, trace.Errorf(options.CodeBadOption, "--from: got %q, want %s, %s or %s", o.From, FromSteps, FromRequests, FromPoints)
+}
+
+// fitRequests fits the runs of a folder from their requests.
+func fitRequests(ctx context.Context, in string, ext *result.Extract, o FitOptions) (*result.Fit, error) {
+	f := &requestFit{in: in, o: o}
+	if err := f.read(ext); err != nil {
+		return nil, err
+	}
+	prior, err := f.prior()
+	if err != nil {
+		return nil, err
+	}
+	return f.fit(ctx, prior)
+}
+
+// fit learns from the loads.
+func (f *requestFit) fit(ctx context.Context, prior *learn.Prior) (*result.Fit, error) {
+	lo := learn.DefaultOptions()
+	lo.Seed, lo.Workers, lo.Search, lo.Holdout = f.o.Seed, f.o.Workers, f.o.Search, f.held
+	got, err := learn.Fit(ctx, f.loads, prior, lo)
+	if err != nil {
+		return nil, err
+	}
+	return f.document(got)
+}
+
+// requestFit is one fit from requests under way.
+type requestFit struct {
+	in    string
+	o     FitOptions
+	dep   *deploy.Deployment
+	key   string // of the one configuration
+	runs  []result.FitRun
+	loads []*learn.Load
+	held  []*learn.Load // the same, of which only the last arrivals count
+	warn  []trace.Finding
+}
+
+// read makes the loads of all runs; those of the first configuration with an
+// unsaturated run are fitted.
+func (f *requestFit) read(ext *result.Extract) error {
+	for i := range ext.Runs {
+		r := &ext.Runs[i]
+		run, err := table.ReadLean(table.RunDir(f.in, r.ID))
+		if err != nil {
+			return err
+		}
+		out := result.FitRun{ID: r.ID, Config: r.Deployment.Config(), Findings: []trace.Finding{}}
+		out.Reason, _ = saturation.Judge(run, r.Deployment)
+		out.Saturated = out.Reason != ""
+		switch {
+		case slices.Contains(f.o.Without, r.ID):
+			out.Reason = "left out (--without)"
+		case out.Saturated && !f.o.KeepSaturated:
+		case f.key != "" && f.key != out.Config:
+			return trace.Errorf(options.CodeBadOption, "fit --from requests: got runs of %s and of %s, want one configuration", f.dep.Label(),
+				r.Deployment.Label()).WithHint("leave the others out with --without, or fit them into folders of their own")
+		default:
+			if err := f.take(run, r.Deployment, &out); err != nil {
+				return err
+			}
+		}
+		f.runs = append(f.runs, out)
+	}
+	if len(f.loads) == 0 {
+		return trace.Errorf(learn.NothingMeasured, "fit --from requests: got no request with a time in %d runs", len(ext.Runs)).
+			WithHint("blis-train inspect says what each run holds")
+	}
+	return nil
+}
+
+// take adds the loads of one run: the first arrivals to learn from, all of them to
+// judge a search by.
+func (f *requestFit) take(run *trace.Run, dep *deploy.Deployment, out *result.FitRun) error {
+	loads, findings := clientLoads(run, dep, f.o.KeepSaturated)
+	out.Findings = append(out.Findings, findings...)
+	if len(loads) == 0 {
+		out.Reason = "no request with a time"
+		return nil
+	}
+	out.Used, f.dep, f.key = true, dep, out.Config
+	for _, l := range loads {
+		if later := l.Later(f.o.Split); later.IsMeasured() {
+			f.held = append(f.held, later)
+		}
+		f.loads = append(f.loads, l.Before(f.o.Split))
+	}
+	return nil
+}
+
+// prior is the one asked for, or the library where it knows the device, else the
+// roofline.
+func (f *requestFit) prior() (*learn.Prior, error) {
+	switch f.o.Prior {
+	case options.PriorRoofline:
+		return learn.Roofline(), nil
+	case options.PriorZero, options.PriorLibrary:
+		set, name, err := library.For(f.dep)
+		if err == nil {
+			return &learn.Prior{Name: "library/" + name, Set: set}, nil
+		}
+		if f.o.Prior == options.PriorLibrary {
+			return nil, err
+		}
+		return learn.Roofline(), nil
+	}
+	r, err := os.Open(f.o.Prior)
+	if err != nil {
+		return nil, trace.Errorf(options.CodeBadOption, "--prior: got %q, want roofline, library or a coefficient file (%v)", f.o.Prior, err)
+	}
+	set, err := coeff.Load(r, f.o.Prior)
+	return &learn.Prior{Name: f.o.Prior, Set: set}, errors.Join(err, r.Close())
+}
+
+// document is the fit in the form every consumer of a fit reads.
+func (f *requestFit) document(got *learn.Learned) (*result.Fit, error) {
+	doc, err := kernelfit.Document(got.Set, f.dep)
+	if err != nil {
+		return nil, err
+	}
+	o := &f.o.Options
+	doc.Options = result.FitOptions{Spec: string(got.Set.SpecVersion), Recipe: got.Set.Recipe, BetaTarget: got.Set.BetaTarget, Split: o.Split,
+		Seed: o.Seed, Prior: got.Prior, Without: append([]string{}, o.Without...)}
+	doc.Runs = f.runs
+	for i := range f.runs {
+		if f.runs[i].Used {
+			doc.Configs[0].Runs = append(doc.Configs[0].Runs, f.runs[i].ID)
+		}
+	}
+	doc.Warnings = append([]trace.Finding{}, f.warn...)
+	doc.Requests = requestLevel(f.loads, got)
+	return doc, nil
+}
+
+// requestLevel is what stands in fit.json of a fit from requests alone.
+func requestLevel(loads []*learn.Load, got *learn.Learned) *result.RequestLevel {
+	r := &result.RequestLevel{Prior: got.Prior, Objective: got.Objective, NoiseFloor: got.Floor, SpanErrorFrac: result.OrNull(got.SpanError),
+		TTFTErrorFrac: result.OrNull(got.TTFTError), Evaluations: got.Calls,
+		SimulatedSteps: got.Steps, Loads: []result.RequestLoad{}, Passes: []result.RequestPass{}, Directions: []result.LearnedDirection{}}
+	for _, l := range loads {
+		r.Loads = append(r.Loads, result.RequestLoad{Name: l.Name, Requests: len(l.Requests)})
+	}
+	for _, p := range got.Passes {
+		r.Passes = append(r.Passes, result.RequestPass{Name: p.Name, Objective: p.Objective, Damping: p.Damping})
+	}
+	for i := range got.Directions {
+		d := &got.Directions[i]
+		r.Directions = append(r.Directions, result.LearnedDirection{Terms: d.Terms, LearnedFrac: d.Learned, Learned: d.IsLearned()})
+	}
+	return r
+}
+
+// FitRequests is FitTables for runs whose steps nobody traced.
+func FitRequests(ctx context.Context, in string, ext *result.Extract, o FitOptions) (*result.Fit, error) {
+	doc, err := fitRequests(ctx, in, ext, o)
+	if err != nil {
+		return nil, err
+	}
+	command, err := o.Command()
+	if err != nil {
+		return nil, err
+	}
+	doc.Header = folder.Header(command, o.Config)
+	doc.Inputs = ext.Inputs
+	return doc, nil
+}

@@ -1,0 +1,18 @@
+// Package learn makes coefficients from what requests experienced, when nobody
+// traced the steps: a client's timings, stock spans, or the means of a few load
+// levels (spec#request-level).
+//
+// For a known schedule every time a request shows is a linear function of the
+// coefficients, so one replay gives residuals and exact derivatives. From there:
+//
+//	prior.go      what is believed before: the library, or the roofline
+//	occupancy.go  a first estimate without any replay: measured times say who
+//	              decoded when, and a regression says what that cost
+//	newton.go     Gauss-Newton through the simulator to the likeliest
+//	              coefficients, given the prior and the requests
+//	search.go     a derivative-free polish of the learned directions, kept only
+//	              if requests held out agree
+//	direction.go  what the data taught, in words, and what they did not
+//
+// It is pure.
+package learn

@@ -1,0 +1,157 @@
+package learn
+
+import (
+	"context"
+	"math"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/replay"
+	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Learned is what requests taught.
+type Learned struct {
+	Set        *coeff.Set // values, covariance of the step time, intervals, evidence by term
+	Prior      string
+	Passes     []Pass
+	Directions []Direction
+	Objective  float64 // of the fit, mean over loads
+	Floor      float64 // standard deviation of the objective over jittered twins
+	SpanError  float64 // of one span whose steps are known, relative; NaN without
+	TTFTError  float64 // of one TTFT that waited for no other prompt
+	Calls      int     // objectives
+	Steps      int64   // simulated
+
+	Names      []string // of the free terms, target/term
+	Covariance [][]float64
+}
+
+// Fit learns the coefficients of one configuration from what its requests
+// experienced. All loads are of that configuration. Codes: nothing_measured,
+// those of the simulator and of the features.
+func Fit(ctx context.Context, loads []*Load, prior *Prior, o Options) (*Learned, error) {
+	if len(loads) == 0 {
+		return nil, trace.Errorf(NothingMeasured, "requests: got no load, want at least one")
+	}
+	l := &learner{Options: o, ctx: ctx, loads: loads}
+	for _, load := range loads {
+		if err := load.check(); err != nil {
+			return nil, err
+		}
+		l.twins = append(l.twins, twinsOf(load, o))
+	}
+	var err error
+	if l.m, err = newModel(prior, loads[0].Deployment); err != nil {
+		return nil, err
+	}
+	start, seen, err := l.anchored()
+	if err != nil {
+		return nil, err
+	}
+	best, e, err := l.best(start, seen)
+	if err != nil {
+		return nil, err
+	}
+	if best, err = l.search(best, e); err != nil {
+		return nil, err
+	}
+	return l.learned(best, e)
+}
+
+// leastGain is by how much a fit that does without the regression's evidence must be
+// nearer to take its place.
+const leastGain = 0.1
+
+// best is where the passes lead from the regression's answer: with its evidence, or
+// without, should that be clearly nearer. Preemptions and waits for KV blocks are
+// seen by the simulator alone.
+func (l *learner) best(start []float64, seen *evidence) (*state, evidence, error) {
+	l.stamps, l.seen = seen, seen
+	with, e, err := l.newton(start)
+	if err != nil || seen == nil {
+		return with, e, err
+	}
+	l.stamps = nil
+	without, other, err := l.newton(start)
+	if err != nil {
+		return nil, e, err
+	}
+	if without.objective < (1-leastGain)*with.objective {
+		return without, other, nil
+	}
+	l.stamps = seen
+	return with, *seen, nil
+}
+
+// twinsOf are jittered copies of a load; a closed loop sends by itself, its copies
+// are the load itself.
+func twinsOf(l *Load, o Options) [][]sim.Request {
+	return replay.Twins(l.Requests, max(1, o.Twins), o.JitterUs, o.Seed)
+}
+
+// learned describes the answer.
+func (l *learner) learned(s *state, e evidence) (*Learned, error) {
+	n := len(l.m.free)
+	post, err := l.posterior(e)
+	if err != nil {
+		return nil, err
+	}
+	out := &Learned{Set: l.m.setOf(s.values), Prior: l.m.name, Passes: l.passes, Objective: s.objective, Floor: s.twins,
+		SpanError: math.NaN(), TTFTError: math.NaN(), Calls: l.calls, Steps: l.steps, Names: l.m.names}
+	if l.seen != nil {
+		out.SpanError, out.TTFTError = l.seen.errors[rowSpan], l.seen.errors[rowTTFT]
+	}
+	for k := range n {
+		out.Covariance = append(out.Covariance, post[k*n:(k+1)*n])
+	}
+	l.describe(out, s.values)
+	out.Directions = l.directions(s.values, post)
+	return out, nil
+}
+
+// posterior is the covariance of the free terms after the evidence.
+func (l *learner) posterior(e evidence) ([]float64, error) {
+	n := len(l.m.free)
+	information := make([]float64, n*n)
+	for k := range information {
+		information[k] = e.sum.G[k]/(e.variance*e.design) + l.m.precision[k]
+	}
+	post := stat.Inverse(information, n)
+	if post == nil {
+		return nil, trace.Errorf(coeff.ImpossibleCoefficient, "prior %s: got an information matrix that is singular", l.m.name)
+	}
+	return post, nil
+}
+
+// normal95 is half the width of a 95 % interval in standard errors.
+const normal95 = 1.959963984540054
+
+// describe puts intervals and evidence on the terms.
+func (l *learner) describe(out *Learned, values []float64) {
+	for k := range values {
+		c := l.m.at(out.Set, k)
+		half := normal95 * math.Sqrt(out.Covariance[k][k])
+		c.CI95 = &[2]float64{math.Max(0, values[k]-half), values[k] + half}
+		share := 1 - out.Covariance[k][k]/(l.m.sd[k]*l.m.sd[k])
+		switch {
+		case share > 0.9:
+			c.Identified, c.Evidence = coeff.Within, "data"
+		case share < 0.1:
+			c.Identified, c.Evidence = coeff.PriorOnly, "prior"
+		default:
+			c.Identified, c.Evidence = coeff.Within, shareWords(share)
+		}
+	}
+	n := len(out.Set.Beta)
+	out.Set.Covariance = make([][]float64, n)
+	for j := range n {
+		out.Set.Covariance[j] = make([]float64, n)
+	}
+	for k := range l.m.beta {
+		for i := range l.m.beta {
+			out.Set.Covariance[l.m.free[k]][l.m.free[i]] = out.Covariance[k][i]
+		}
+	}
+}

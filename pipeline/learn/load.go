@@ -1,0 +1,153 @@
+package learn
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/replay"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Load is what one engine was asked in one stretch of time, and what its clients
+// measured.
+type Load struct {
+	Name       string
+	Deployment *deploy.Deployment
+	KVBlocks   int64             // GPU blocks; 0: the deployment's
+	Requests   []sim.Request     // in order of SentUs
+	SentUs     []int64           // when each was sent, as recorded; nil: at its arrival
+	Seen       []replay.Measured // one per request: what it is compared by
+	Stamps     []replay.Measured // also of requests that are not compared; nil: Seen
+	Point      *Point            // means in place of Seen; nil: requests
+}
+
+// Point is what a benchmark printed of a load: means over its requests, ms.
+type Point struct{ TTFTMs, TPOTMs float64 }
+
+// Relative errors that a point has beyond what coefficients can explain: TPOT as
+// repeated benchmarks differ, TTFT as harnesses do whose start and length spread
+// nobody states.
+const (
+	pointTPOTSD = 0.03
+	pointTTFTSD = 0.15
+)
+
+// config is the load's engine with the latency of a candidate.
+func (l *Load) config(m *model, values []float64) (sim.Config, error) {
+	parts, err := m.parts(l.Deployment, values)
+	if err != nil {
+		return sim.Config{}, err
+	}
+	cfg := sim.DefaultConfig(l.Deployment, nil)
+	cfg.Apply(parts)
+	cfg.KVBlocks, cfg.Async = l.KVBlocks, l.Deployment.Engine.IsAsync()
+	return cfg, nil
+}
+
+// Predict is what the requests of the load experience with a coefficient set.
+func (l *Load) Predict(set *coeff.Set) ([]replay.Measured, error) {
+	m, err := newModel(&Prior{Name: "set", Set: set}, l.Deployment)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := l.config(m, nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := sim.Run(cfg, l.Requests, nil)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]replay.Measured, len(res.Requests))
+	for i := range out {
+		out[i] = replay.Of(&res.Requests[i])
+	}
+	return out, nil
+}
+
+// Before is the load of the requests that were sent in the first part of its time.
+func (l *Load) Before(share float64) *Load {
+	n := len(l.Requests)
+	if n == 0 {
+		return l
+	}
+	cut := int64(share * float64(l.sent(n-1)))
+	for n > 1 && l.sent(n-1) > cut {
+		n--
+	}
+	out := *l
+	out.Requests, out.Seen = l.Requests[:n], l.Seen[:n]
+	if l.SentUs != nil {
+		out.SentUs = l.SentUs[:n]
+	}
+	if l.Stamps != nil {
+		out.Stamps = l.Stamps[:n]
+	}
+	return &out
+}
+
+// Later is the load with only the requests measured that were sent after that part.
+func (l *Load) Later(share float64) *Load {
+	out := *l
+	out.Seen = slices.Clone(l.Seen)
+	for i := range l.Before(share).Requests {
+		out.Seen[i] = replay.Measured{TTFTUs: math.NaN(), SpanUs: math.NaN(), E2EUs: math.NaN()}
+	}
+	return &out
+}
+
+// sent is when a request was sent, us.
+func (l *Load) sent(i int) int64 {
+	if l.SentUs != nil {
+		return l.SentUs[i]
+	}
+	return l.Requests[i].ArrivalUs
+}
+
+// check refuses loads that teach nothing.
+func (l *Load) check() error {
+	if l.Point != nil {
+		return nil
+	}
+	if len(l.Seen) != len(l.Requests) {
+		return trace.Errorf(NothingMeasured, "load %s: got %d measured of %d requests, want one each", l.Name, len(l.Seen), len(l.Requests))
+	}
+	if l.IsMeasured() {
+		return nil
+	}
+	return trace.Errorf(NothingMeasured, "load %s: got no time of %d requests, want TTFT, span or E2E of some", l.Name, len(l.Requests)).
+		WithHint("save the benchmark with per-request times, as `vllm bench serve --save-detailed` does")
+}
+
+// IsMeasured says that some request has a time to be compared by.
+func (l *Load) IsMeasured() bool {
+	for _, s := range l.Seen {
+		if s.TTFTUs > 0 || s.SpanUs > 0 || s.E2EUs > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// stamps of a request.
+func (l *Load) stamps(i int) *replay.Measured {
+	if l.Stamps != nil {
+		return &l.Stamps[i]
+	}
+	return &l.Seen[i]
+}
+
+// first and last are when a request's tokens were measured, us; NaN: unknown.
+func (l *Load) first(i int) float64 { return float64(l.sent(i)) + l.stamps(i).TTFTUs }
+
+func (l *Load) last(i int) float64 {
+	if l.Requests[i].OutputTokens <= 1 {
+		return l.first(i)
+	}
+	return l.first(i) + l.stamps(i).SpanUs
+}
+
+func isNumber(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

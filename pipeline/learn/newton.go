@@ -1,0 +1,272 @@
+package learn
+
+import (
+	"context"
+	"math"
+
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/replay"
+)
+
+// Options say how coefficients are learned.
+type Options struct {
+	Passes   int // Gauss-Newton passes through the simulator, at most
+	Twins    int // jittered copies of every load that an objective is the mean of
+	JitterUs int64
+	BlockUs  int64 // length of the time blocks whose requests are taken as dependent
+	Seed     int64
+	Workers  int
+	Search   string  // SearchNone | SearchNelderMead | SearchSPSA | SearchCMAES
+	Calls    int     // objectives a search may ask for
+	Holdout  []*Load // judge a search; without them nothing is searched
+}
+
+// DefaultOptions are those of the command line.
+func DefaultOptions() Options {
+	return Options{Passes: 12, Twins: 3, JitterUs: 1000, BlockUs: 20e6, Seed: 1, Search: SearchNelderMead, Calls: 120}
+}
+
+// Searches of the learned directions after Gauss-Newton.
+const (
+	SearchNone       = "none"
+	SearchNelderMead = "nelder-mead"
+	SearchSPSA       = "spsa"
+	SearchCMAES      = "cmaes"
+)
+
+// Pass is one step of the fit.
+type Pass struct {
+	Name      string
+	Objective float64 // mean over loads and twins, dimensionless
+	Damping   float64 // of the step that led here
+}
+
+// learner is one fit under way.
+type learner struct {
+	Options
+	ctx    context.Context
+	loads  []*Load
+	twins  [][][]sim.Request // by load and twin
+	m      *model
+	seen   *evidence // of the regression, once it is done; nil: none
+	stamps *evidence // the same where steps are to keep to it
+	passes []Pass
+	steps  int64 // simulated
+	calls  int   // objectives
+}
+
+// state is a candidate and what its replays said.
+type state struct {
+	values    []float64
+	objective float64
+	blocks    []*gram.Gram // by load and time, the mean of the twins, the free columns alone
+	twins     float64      // standard deviation of the objective over twins
+}
+
+// assess replays all loads with a candidate. Without derivatives it stops where
+// the objective is certain to exceed bound (0: never).
+func (l *learner) assess(loads []*Load, twins [][][]sim.Request, values []float64, bound float64, derivatives bool) (*state, error) {
+	type outcome struct {
+		mean   float64
+		scores []*replay.Score
+	}
+	outs := make([]outcome, len(loads))
+	err := par.Try(l.ctx, l.Workers, len(loads), func(i int) error {
+		load := loads[i]
+		cfg, err := load.config(l.m, values)
+		if err != nil {
+			return err
+		}
+		cfg.Done = l.ctx.Done()
+		if load.Point != nil {
+			var score *replay.Score
+			score, err = load.Point.assess(cfg, load.Requests, l.theta(load, values), derivatives)
+			outs[i].mean, outs[i].scores = score.Objective, []*replay.Score{score}
+			return err
+		}
+		o := replay.Options{}
+		if derivatives {
+			o.BlockUs, o.Theta = l.BlockUs, l.theta(load, values)
+		} else if bound > 0 {
+			o.Bound = bound * float64(len(loads))
+		}
+		outs[i].mean, outs[i].scores, err = replay.AssessTwins(cfg, twins[i], load.Seen, o)
+		return err
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	l.calls++
+	s := &state{values: values}
+	for i := range outs {
+		s.objective += outs[i].mean / float64(len(loads))
+		variance := 0.0
+		for _, score := range outs[i].scores {
+			l.steps += score.Steps
+			d := score.Objective - outs[i].mean
+			variance += d * d / float64(len(outs[i].scores))
+		}
+		s.blocks = append(s.blocks, l.merge(loads[i], outs[i].scores)...)
+		s.twins += math.Sqrt(variance) / float64(len(loads))
+	}
+	return s, nil
+}
+
+// merge are the time blocks of a load, the mean of its twins.
+func (l *learner) merge(load *Load, scores []*replay.Score) []*gram.Gram {
+	var out []*gram.Gram
+	for _, score := range scores {
+		for at, b := range score.Blocks {
+			if b == nil {
+				continue
+			}
+			for len(out) <= at {
+				out = append(out, gram.New(len(l.m.free)))
+			}
+			out[at].Add(l.freeColumns(load, b, 1/float64(len(scores))))
+		}
+	}
+	return out
+}
+
+// theta are a candidate's coefficients on the load's deployment, in the simulator's
+// columns.
+func (l *learner) theta(load *Load, values []float64) []float64 {
+	c := l.m.columns
+	out := make([]float64, c.step+c.overhead+c.egress+1)
+	set := l.m.setOf(values).On(load.Deployment)
+	for j := range set.Beta {
+		out[j] = set.Beta[j].Value
+	}
+	for t, target := range delayTargets {
+		for j, v := range set.AlphaModel(target).Coefficients {
+			out[c.step+t*c.overhead+j] = v.Value
+		}
+	}
+	return out
+}
+
+// freeColumns is a Gram of all columns as one of the free ones, weights times c;
+// what the others add is taken from the target.
+func (l *learner) freeColumns(load *Load, b *gram.Gram, c float64) *gram.Gram {
+	fixed := l.theta(load, make([]float64, len(l.m.free)))
+	n := len(l.m.free)
+	out := &gram.Gram{P: n, N: b.N, W: c * b.W, Q: c * b.SSE(fixed), B: make([]float64, n), G: make([]float64, n*n)}
+	for k, j := range l.m.free {
+		row := b.G[j*b.P : (j+1)*b.P]
+		out.B[k] = c * (b.B[j] - gram.Dot(row, fixed))
+		for i, jj := range l.m.free {
+			out.G[k*n+i] = c * row[jj]
+		}
+	}
+	return out
+}
+
+// evidence is what the rows of all blocks say at the candidate: their sum, the
+// variance of one row, and how many rows count as one because the errors of a
+// stretch of time go together.
+type evidence struct {
+	sum      *gram.Gram
+	variance float64
+	design   float64
+	errors   [numRowKinds]float64 // of the regression's rows
+}
+
+// leastVariance of a relative error, and leastDesign of rows: no clock is better
+// than 0.3 %, and TTFT, span and E2E of a request are three views of two times.
+const (
+	leastVariance = 1e-5
+	leastDesign   = 1.5
+)
+
+func (l *learner) weigh(s *state) evidence {
+	n := len(l.m.free)
+	e := evidence{sum: gram.New(n)}
+	for _, b := range s.blocks {
+		e.sum.Add(b)
+	}
+	rows := float64(e.sum.N) / float64(max(1, l.Twins))
+	e.variance = math.Max(leastVariance, e.sum.SSE(s.values)/math.Max(1, rows))
+	if e.design = l.m.design(s.blocks, s.values, e.variance); l.loads[0].Point != nil { // a point's error is known beforehand
+		e.variance, e.design = pointTPOTSD*pointTPOTSD, 1
+	}
+	return e
+}
+
+// step is the likeliest candidate by the local quadratic, damped.
+func (l *learner) step(s *state, e evidence, damping float64) ([]float64, error) {
+	n := len(l.m.free)
+	g := gram.New(n)
+	g.AddScaled(1/(e.variance*e.design), e.sum)
+	if l.stamps != nil {
+		g.AddScaled(1/l.stamps.design, l.stamps.sum)
+	}
+	x := make([]float64, n)
+	for k := range n {
+		if h := damping * (g.G[k*n+k] + l.m.precision[k*n+k]); h > 0 {
+			x[k] = 1
+			g.AddRow(h, x, s.values[k])
+			x[k] = 0
+		}
+	}
+	if !(g.Q > 0) {
+		return append([]float64(nil), l.m.mean...), nil
+	}
+	o := ridge.DefaultOptions(n)
+	o.Prior, o.Precision = l.m.mean, l.m.precision
+	fit, err := ridge.Solve(g, 1/g.Q, o)
+	return fit.Beta, err
+}
+
+// newton descends from a candidate until the objective no longer falls by a
+// hundredth, or the passes are over.
+func (l *learner) newton(start []float64) (*state, evidence, error) {
+	best, err := l.assess(l.loads, l.twins, start, 0, true)
+	if err != nil {
+		return nil, evidence{}, err
+	}
+	l.passes = append(l.passes, Pass{Name: "start", Objective: best.objective})
+	damping := 0.0
+	for range l.Passes {
+		e := l.weigh(best)
+		next, err := l.better(best, e, &damping)
+		if err != nil {
+			return nil, evidence{}, err
+		}
+		if next == nil {
+			break
+		}
+		gain := best.objective - next.objective
+		best = next
+		l.passes = append(l.passes, Pass{Name: "gauss-newton", Objective: best.objective, Damping: damping})
+		if gain < 0.01*best.objective {
+			break
+		}
+	}
+	return best, l.weigh(best), nil
+}
+
+// mostDamping is where a step has become too small to matter.
+const mostDamping = 100
+
+// better is a candidate with a lower objective, nil when none is found.
+func (l *learner) better(from *state, e evidence, damping *float64) (*state, error) {
+	for d := *damping / 10; d <= mostDamping; d = math.Max(0.01, 10*d) {
+		values, err := l.step(from, e, d)
+		if err != nil {
+			return nil, err
+		}
+		next, err := l.assess(l.loads, l.twins, values, 0, true)
+		if err != nil {
+			return nil, err
+		}
+		if next.objective < from.objective {
+			*damping = d
+			return next, nil
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,219 @@
+package learn
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/sim/latency"
+	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Prior is what is believed of the coefficients before any request was seen.
+type Prior struct {
+	Name string     // in words
+	Set  *coeff.Set // its values are the mean, its covariance that of the step time
+}
+
+// Roofline is the prior of a device no library knows: the hardware's peak, and
+// hardly any certainty.
+func Roofline() *Prior {
+	set := emptySet()
+	n := len(set.Beta)
+	set.Covariance = make([][]float64, n)
+	for j, f := range features.BetaFeatures(set.SpecVersion) {
+		set.Covariance[j] = make([]float64, n)
+		mean, sd := rooflineOf(f)
+		set.Beta[j].Value, set.Covariance[j][j] = mean, sd*sd
+	}
+	return &Prior{Name: "roofline", Set: set}
+}
+
+// rooflineOf is the mean and standard error of one term without a library, us/s
+// or us: work at the device's peak, a tenth to some times as slow; 10 us a layer;
+// host work of a millisecond or some.
+func rooflineOf(f features.Feature) (mean, sd float64) {
+	switch {
+	case f.Name == "bias":
+		return 1000, 3000
+	case f.Name == "batch_utilization" || !f.IsTime():
+		return 0, 0
+	case f.Name == "weight_load_hidden" || f.Name == "activation_traffic" || f.Name == "prefill_decode_mix":
+		return 0, 5e5
+	}
+	return 1e6, 1.5e6
+}
+
+func emptySet() *coeff.Set {
+	v := features.V12
+	set := &coeff.Set{SchemaVersion: coeff.SchemaVersion, SpecVersion: v, FeatureSet: features.SetOf(v), Recipe: "relative",
+		BetaTarget: coeff.Cadence, Gamma: features.DefaultGamma, Beta: coeff.NewCoefficients(features.BetaFeatures(v))}
+	for _, target := range []string{coeff.Egress, coeff.Overhead} {
+		set.Alpha = append(set.Alpha, coeff.AlphaModel{Target: target, Replay: true,
+			Coefficients: coeff.NewCoefficients(features.AlphaFeatures(v))})
+	}
+	return set
+}
+
+// Beliefs about the delays outside the engine when the set has none: some
+// milliseconds, and a microsecond or so for a token of the prompt.
+const (
+	overheadUs, overheadSD = 3000, 10_000
+	egressUs, egressSD     = 500, 3000
+	promptTokenSD          = 3 // us per prompt token before the queue
+)
+
+// delayTargets in the order of the simulator's columns.
+var delayTargets = [...]string{coeff.Overhead, coeff.Egress}
+
+// model is a prior on the columns that the data may move.
+type model struct {
+	name  string
+	set   *coeff.Set // values as the prior has them
+	names []string   // of the free columns, target/term
+	free  []int      // columns of the simulator's derivatives
+	beta  int        // number of free columns of the step time
+
+	mean, sd  []float64                            // of the free columns
+	precision []float64                            // len(free)^2
+	columns   struct{ step, overhead, egress int } // of the simulator's derivatives
+}
+
+// newModel frees the terms of which the prior is not certain. What a set adds for
+// single deployments stays as it is; a set whose factors multiply is taken as it
+// holds on d.
+func newModel(p *Prior, d *deploy.Deployment) (*model, error) {
+	set := *p.Set
+	if len(set.DeploymentFactors)+len(set.PromptFactors)+len(set.HardwareFactors) > 0 || set.Library == nil {
+		set = *p.Set.On(d)
+	}
+	m := &model{name: p.Name, set: &set}
+	n := len(features.AlphaFeatures(set.SpecVersion))
+	m.columns.step, m.columns.overhead, m.columns.egress = len(set.Beta), n, n
+	full := emptySet()
+	for i := range full.Alpha {
+		if a := set.AlphaModel(full.Alpha[i].Target); a != nil {
+			full.Alpha[i] = *a
+		}
+	}
+	set.Alpha = full.Alpha
+	var cov [][]float64
+	for j, c := range set.Beta {
+		if len(set.Covariance) == len(set.Beta) && set.Covariance[j][j] > 0 {
+			m.add(j, "step/"+c.Name, c.Value, math.Sqrt(set.Covariance[j][j]))
+			cov = append(cov, set.Covariance[j])
+		}
+	}
+	m.beta = len(m.free)
+	space, err := features.New(set.SpecVersion, d)
+	if err != nil {
+		return nil, err
+	}
+	m.delays(space)
+	return m, m.invert(cov)
+}
+
+func (m *model) add(column int, name string, mean, sd float64) {
+	m.free, m.names = append(m.free, column), append(m.names, name)
+	m.mean, m.sd = append(m.mean, mean), append(m.sd, sd)
+}
+
+// delays frees the constants outside the engine and the work per prompt token
+// before it.
+func (m *model) delays(space *features.Space) {
+	prompt := make([]float64, m.columns.overhead)
+	in := features.QueueInput{PromptTokens: 1000, KVFreeBlocks: 1}
+	_, _ = space.Alpha(&in, prompt)
+	for t, target := range delayTargets {
+		a := m.set.AlphaModel(target)
+		at := m.columns.step + t*m.columns.overhead
+		for j, f := range features.AlphaFeatures(m.set.SpecVersion) {
+			mean := a.Coefficients[j].Value
+			switch {
+			case f.Name == "base_bias" && t == 0 && mean == 0:
+				m.add(at+j, target+"/"+f.Name, overheadUs, overheadSD)
+			case f.Name == "base_bias" && t == 0:
+				m.add(at+j, target+"/"+f.Name, mean, mean)
+			case f.Name == "base_bias":
+				m.add(at+j, target+"/"+f.Name, max(mean, egressUs), egressSD)
+			case f.Name == "admission_compute" && t == 0 && prompt[j] > 0:
+				m.add(at+j, target+"/"+f.Name, mean, promptTokenSD*1000/prompt[j])
+			}
+		}
+	}
+}
+
+// invert makes the precision of the free columns: correlated among step terms,
+// which span fewer directions than there are, independent elsewhere.
+func (m *model) invert(cov [][]float64) error {
+	n := len(m.free)
+	scaled := make([]float64, n*n)
+	for k := range n {
+		scaled[k*n+k] = 1
+	}
+	for k := range m.beta {
+		for l := range m.beta {
+			scaled[k*n+l] = cov[k][m.free[l]] / (m.sd[k] * m.sd[l])
+		}
+		scaled[k*n+k] += ridgeShare
+	}
+	inverse := stat.Inverse(scaled, n)
+	if inverse == nil {
+		return trace.Errorf(coeff.ImpossibleCoefficient, "prior %s: got a covariance that is not positive definite", m.name)
+	}
+	for k := range n {
+		for l := range n {
+			inverse[k*n+l] /= m.sd[k] * m.sd[l]
+		}
+	}
+	m.precision = inverse
+	return nil
+}
+
+// ridgeShare is the variance that models leave to directions the library's
+// deployments do not span, relative to a term's own.
+const ridgeShare = 1e-4
+
+// setOf is the prior's set with other values of the free columns.
+func (m *model) setOf(values []float64) *coeff.Set {
+	set := *m.set
+	set.Beta = append([]coeff.Coefficient(nil), m.set.Beta...)
+	set.Alpha = append([]coeff.AlphaModel(nil), m.set.Alpha...)
+	for t := range set.Alpha {
+		set.Alpha[t].Coefficients = append([]coeff.Coefficient(nil), m.set.Alpha[t].Coefficients...)
+	}
+	for k, v := range values {
+		m.at(&set, k).Value = v
+	}
+	return &set
+}
+
+// at is where a free column stands.
+func (m *model) at(set *coeff.Set, k int) *coeff.Coefficient {
+	j := m.free[k]
+	if j < m.columns.step {
+		return &set.Beta[j]
+	}
+	target := coeff.Overhead
+	if j -= m.columns.step; j >= m.columns.overhead {
+		j, target = j-m.columns.overhead, coeff.Egress
+	}
+	return &set.AlphaModel(target).Coefficients[j]
+}
+
+// parts are the latency models of a candidate.
+func (m *model) parts(d *deploy.Deployment, values []float64) (latency.Parts, error) {
+	set := m.setOf(values)
+	step, err := latency.NewPhysics(set, d)
+	if err != nil {
+		return latency.Parts{}, err
+	}
+	overhead, err := latency.NewAlphaDelay(set, coeff.Overhead, d)
+	if err != nil {
+		return latency.Parts{}, err
+	}
+	egress, err := latency.NewAlphaDelay(set, coeff.Egress, d)
+	return latency.Parts{Step: step, Overhead: overhead, Egress: egress}, err
+}

@@ -1,0 +1,113 @@
+package pipeline
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/learn"
+	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/pipeline/validate/measured"
+	"github.com/blis-train/blis-train/pipeline/validate/replay"
+	"github.com/blis-train/blis-train/pipeline/validate/saturation"
+	"github.com/blis-train/blis-train/sim"
+	simreplay "github.com/blis-train/blis-train/sim/replay"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// clientLoads are the phases of a run as its clients saw them, the saturated ones if
+// asked for: what was
+// sent when, and what each request experienced. Of a run with step traces only the
+// client's rows are read; without client rows, stock spans.
+func clientLoads(run *trace.Run, dep *deploy.Deployment, saturated bool) ([]*learn.Load, []trace.Finding) {
+	clients := *run
+	if len(run.Observed) > 0 {
+		clients.Requests = nil
+	}
+	obs, findings := measured.Requests(&clients)
+	if len(obs) == 0 {
+		obs, findings = measured.Requests(run)
+	}
+	content, more := validate.ContentOf(run, dep, 0)
+	if len(run.Observed) > 0 && content != nil {
+		content = clientContent(run, content)
+	}
+	findings = append(findings, more...)
+	verdicts := saturation.OfRun(run, dep)
+	var loads []*learn.Load
+	for _, p := range saturation.PhasesOf(run, dep) {
+		if verdicts.Phase(p.Name).Saturated && !saturated {
+			continue
+		}
+		reqs, seen, more := replay.Workload(obs, &p, content)
+		findings = append(findings, more...)
+		if len(reqs) == 0 {
+			continue
+		}
+		l := &learn.Load{Name: run.ID + " " + p.Name, Deployment: dep, Requests: reqs}
+		for i := range seen {
+			l.Seen, l.Stamps = append(l.Seen, experienced(&seen[i])), append(l.Stamps, inEngine(&seen[i]))
+			l.SentUs = append(l.SentUs, (seen[i].ArrivalNs-seen[0].ArrivalNs)/1000)
+		}
+		loads = append(loads, l)
+	}
+	return slices.Clip(loads), findings
+}
+
+// experienced is what a request is compared by; nothing of one that did not
+// succeed.
+func experienced(o *measured.Request) simreplay.Measured {
+	none := math.NaN()
+	m := simreplay.Measured{TTFTUs: none, SpanUs: none, E2EUs: none}
+	if o.Excluded != "" {
+		return m
+	}
+	if o.TTFTMs.OK {
+		m.TTFTUs = 1e3 * o.TTFTMs.V
+	}
+	if o.ITLMs.OK && o.Output > 1 {
+		m.SpanUs = 1e3 * o.ITLMs.V * float64(o.Output-1)
+	}
+	if o.E2EMs.OK {
+		m.E2EUs = 1e3 * o.E2EMs.V
+	}
+	return m
+}
+
+// inEngine is when a request's tokens came, also of one that its client gave up: until
+// then it took its part in every step.
+func inEngine(o *measured.Request) simreplay.Measured {
+	whole := *o
+	whole.Excluded = ""
+	m := experienced(&whole)
+	if o.Excluded != "" && o.EndNs.OK && o.TTFTMs.OK {
+		m.SpanUs = math.Max(0, float64(o.EndNs.V-o.ArrivalNs)/1e3-m.TTFTUs)
+	}
+	return m
+}
+
+// clientContent is what client rows share: what their engine requests do, where they
+// were joined to one, else the prefix group their client names.
+func clientContent(run *trace.Run, engine replay.Content) replay.Content {
+	rows := map[string]*trace.ObservedRequest{}
+	groups := map[string]uint64{}
+	for i := range run.Observed {
+		c := &run.Observed[i]
+		rows[c.ID] = c
+		if g := c.PrefixGroup; g.OK && groups[g.V] == 0 {
+			groups[g.V] = uint64(len(groups) + 1)
+		}
+	}
+	return func(id string, r *sim.Request) {
+		c := rows[id]
+		if c == nil {
+			return
+		}
+		if c.CoreID.OK {
+			engine(c.CoreID.V, r)
+		}
+		if r.Group == 0 && len(r.Hashes) == 0 && c.PrefixGroup.OK {
+			r.Group, r.GroupTokens = groups[c.PrefixGroup.V], min(c.PrefixTokens.V, r.PromptTokens)
+		}
+	}
+}

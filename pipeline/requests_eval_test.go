@@ -1,0 +1,107 @@
+package pipeline
+
+import (
+	"context"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// referenceBatches are decodes, the tokens of their context, and tokens of a prompt.
+var referenceBatches = [][3]int64{{1, 300, 0}, {4, 1200, 0}, {8, 3000, 0}, {0, 0, 200}, {4, 1200, 300}}
+
+// TestEvalRequestsAgainstSteps prints, for every unsaturated real run, what five
+// batches take by a fit of its steps and by a fit of its client's timings alone.
+func TestEvalRequestsAgainstSteps(t *testing.T) {
+	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
+		t.Skip("skipped: slow evaluation; BLIS_TRAIN_EVAL=1 runs it")
+	}
+	shared := filepath.Join("..", "..", "shared", "data", "real_vllm_cpu")
+	if _, err := os.Stat(shared); err != nil {
+		t.Skipf("skipped: no %s", shared)
+	}
+	ctx, out := context.Background(), t.TempDir()
+	eo := DefaultExtractOptions()
+	eo.Out = out
+	ext, err := Extract(ctx, []string{shared}, eo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	within, all := 0, 0
+	for i := range ext.Runs {
+		one := *ext
+		one.Runs = ext.Runs[i : i+1]
+		o := DefaultFitOptions()
+		if o.Options, err = o.Resolve(); err != nil {
+			t.Fatal(err)
+		}
+		steps, err := FitTables(ctx, out, &one, o.Options, folder.Header("", nil), nil)
+		if err != nil {
+			t.Logf("%-18s no fit of its steps: %v", ext.Runs[i].ID, err)
+			continue
+		}
+		requests, err := FitRequests(ctx, out, &one, o)
+		if err != nil {
+			t.Errorf("%s: %v", ext.Runs[i].ID, err)
+			continue
+		}
+		worst := 0.0
+		a, b := batchTimes(t, steps, ext.Runs[i].Deployment), batchTimes(t, requests, ext.Runs[i].Deployment)
+		line := make([]float64, len(a))
+		for k := range a {
+			line[k] = math.Round(1000*(b[k]/a[k]-1)) / 10
+			worst = math.Max(worst, math.Abs(line[k]))
+		}
+		if all++; worst <= 10 {
+			within++
+		}
+		n := 0
+		for _, l := range requests.Requests.Loads {
+			n += l.Requests
+		}
+		t.Logf("%-18s %4d requests, spans known to %.1f %%: %+5.1f %% worst %.1f %%", ext.Runs[i].ID, n,
+			100**requests.Requests.SpanErrorFrac, line, worst)
+	}
+	t.Logf("%d of %d runs within 10 %% at all five batches", within, all)
+}
+
+func batchTimes(t *testing.T, doc *result.Fit, d *deploy.Deployment) []float64 {
+	t.Helper()
+	set, err := export.Native(doc, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stepTimes(t, set, d)
+}
+
+func stepTimes(t *testing.T, set *coeff.Set, d *deploy.Deployment) []float64 {
+	t.Helper()
+	p, err := NewStepTimes(set, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []float64
+	for _, q := range referenceBatches {
+		var batch []trace.Chunk
+		for range q[0] {
+			batch = append(batch, trace.Chunk{Computed: q[1] / q[0], Prompt: 100, New: 1})
+		}
+		if q[2] > 0 {
+			batch = append(batch, trace.Chunk{Prompt: q[2], New: q[2]})
+		}
+		us, err := p.StepUs(batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, us)
+	}
+	return out
+}

@@ -1,0 +1,131 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/coeff/library"
+	"github.com/blis-train/blis-train/pipeline/learn"
+	"github.com/blis-train/blis-train/pipeline/validate/saturation"
+	simreplay "github.com/blis-train/blis-train/sim/replay"
+	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// TestEvalRealServersFromRequests prints, for recordings of real servers without step
+// traces, how the later half of the requests is predicted by a fit of the earlier half,
+// by the prior alone and by a constant.
+func TestEvalRealServersFromRequests(t *testing.T) {
+	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
+		t.Skip("skipped: slow evaluation; BLIS_TRAIN_EVAL=1 runs it")
+	}
+	for _, set := range []string{"real_stock_otlp", "real_requests_llmservingsim"} {
+		dir := filepath.Join("..", "..", "shared", "data", set)
+		if _, err := os.Stat(dir); err != nil {
+			t.Skipf("skipped: no %s", dir)
+		}
+		out := t.TempDir()
+		eo := DefaultExtractOptions()
+		eo.Out = out
+		ext, err := Extract(context.Background(), []string{dir}, eo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range ext.Runs {
+			r := &ext.Runs[i]
+			run, err := table.ReadLean(table.RunDir(out, r.ID))
+			if err != nil {
+				t.Fatal(err)
+			}
+			reason, _ := saturation.Judge(run, r.Deployment)
+			loads, findings := clientLoads(run, r.Deployment, true)
+			for _, f := range findings {
+				t.Logf("%s: %s", r.ID, f.Message)
+			}
+			prior := learn.Roofline()
+			if set, name, err := library.For(r.Deployment); err == nil {
+				prior = &learn.Prior{Name: name, Set: set}
+			}
+			var early []*learn.Load
+			for _, l := range loads {
+				early = append(early, l.Before(0.5))
+			}
+			o := learn.DefaultOptions()
+			o.Search = learn.SearchNone
+			got, err := learn.Fit(context.Background(), early, prior, o)
+			if err != nil {
+				t.Errorf("%s: %v", r.ID, err)
+				continue
+			}
+			t.Logf("%s (%s; %s): spans known to %.1f %%, TTFT %.1f %%, %d passes, objective %.3f", r.ID, prior.Name, reason, 100*got.SpanError,
+				100*got.TTFTError, len(got.Passes), got.Objective)
+			for k := range loads {
+				l := loads[k].Later(0.5)
+				t.Logf("   %-14s learned  %s", l.Name, laterErrors(t, l, got.Set))
+				t.Logf("   %-14s prior    %s", "", laterErrors(t, l, prior.Set))
+				t.Logf("   %-14s constant %s", "", constantErrors(l, loads[k].Before(0.5)))
+			}
+		}
+	}
+}
+
+// timesOf are TTFT, span and E2E of requests.
+var timesOf = []func(m *simreplay.Measured) float64{func(m *simreplay.Measured) float64 { return m.TTFTUs },
+	func(m *simreplay.Measured) float64 { return m.SpanUs }, func(m *simreplay.Measured) float64 { return m.E2EUs }}
+
+// laterErrors compare what a set predicts for a load with what is measured of it.
+func laterErrors(t *testing.T, l *learn.Load, set *coeff.Set) string {
+	t.Helper()
+	got, err := l.Predict(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := ""
+	for k, name := range []string{"TTFT", "span", "E2E"} {
+		var a, b []float64
+		for i := range got {
+			if want := timesOf[k](&l.Seen[i]); want > 0 {
+				a, b = append(a, want), append(b, timesOf[k](&got[i]))
+			}
+		}
+		text += name + " " + errorText(a, b) + "  "
+	}
+	return text
+}
+
+func errorText(measured, predicted []float64) string {
+	if len(measured) == 0 {
+		return "-"
+	}
+	var off []float64
+	for i := range measured {
+		off = append(off, math.Abs(predicted[i]/measured[i]-1))
+	}
+	return fmt.Sprintf("KS %.2f median %4.1f %% mean %+5.1f %%", stat.KolmogorovSmirnov(measured, predicted).D, 100*stat.Median(off),
+		100*(stat.Mean(predicted)/stat.Mean(measured)-1))
+}
+
+// constantErrors are those of the medians of the earlier requests.
+func constantErrors(later, earlier *learn.Load) string {
+	text := ""
+	for k, name := range []string{"TTFT", "span", "E2E"} {
+		var known, a, b []float64
+		for i := range earlier.Seen {
+			if v := timesOf[k](&earlier.Seen[i]); v > 0 {
+				known = append(known, v)
+			}
+		}
+		for i := range later.Seen {
+			if want := timesOf[k](&later.Seen[i]); want > 0 && len(known) > 0 {
+				a, b = append(a, want), append(b, stat.Median(known))
+			}
+		}
+		text += name + " " + errorText(a, b) + "  "
+	}
+	return text
+}
