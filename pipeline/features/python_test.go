@@ -29,16 +29,19 @@ func pythonFormulas(s *Space) ([]byte, error) {
 		Unit    string `json:"unit"`
 		Formula string `json:"formula"`
 	}
+	type version struct {
+		Constants []constant `json:"constants"`
+		Beta      []feature  `json:"beta"`
+		Alpha     []feature  `json:"alpha"`
+	}
 	doc := struct {
-		Model          []string   `json:"model"`
-		Hardware       []string   `json:"hardware"`
-		DefaultLatency float64    `json:"default_latency_us"`
-		Constants      []constant `json:"constants"`
-		StepInputs     []string   `json:"step_inputs"`
-		QueueInputs    []string   `json:"queue_inputs"`
-		Beta           []feature  `json:"beta"`
-		Alpha          []feature  `json:"alpha"`
-	}{DefaultLatency: deploy.DefaultLatencyUs, StepInputs: []string{}, QueueInputs: []string{}}
+		Model          []string            `json:"model"`
+		Hardware       []string            `json:"hardware"`
+		DefaultLatency float64             `json:"default_latency_us"`
+		StepInputs     []string            `json:"step_inputs"`
+		QueueInputs    []string            `json:"queue_inputs"`
+		Versions       map[Version]version `json:"versions"`
+	}{DefaultLatency: deploy.DefaultLatencyUs, StepInputs: []string{}, QueueInputs: []string{}, Versions: map[Version]version{}}
 	where := &doc.Model
 	for _, q := range s.dimensions() {
 		switch q.Name {
@@ -49,11 +52,6 @@ func pythonFormulas(s *Space) ([]byte, error) {
 		}
 		if where != nil {
 			*where = append(*where, q.Name)
-		}
-	}
-	for _, q := range s.constants11() {
-		if q.Formula != "" {
-			doc.Constants = append(doc.Constants, constant{q.Name, q.Unit, q.Formula})
 		}
 	}
 	for _, f := range stepFields {
@@ -68,7 +66,15 @@ func pythonFormulas(s *Space) ([]byte, error) {
 		}
 		return out
 	}
-	doc.Beta, doc.Alpha = list(BetaFeatures(V11)), list(AlphaFeatures(V11))
+	for v, quantities := range map[Version][]Quantity{V10: s.constants10(), V11: s.constants11()} {
+		of := version{Beta: list(BetaFeatures(v)), Alpha: list(AlphaFeatures(v))}
+		for _, q := range quantities {
+			if q.Formula != "" {
+				of.Constants = append(of.Constants, constant{q.Name, q.Unit, q.Formula})
+			}
+		}
+		doc.Versions[v] = of
+	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
@@ -77,7 +83,8 @@ func pythonFormulas(s *Space) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// TestPython: the Python package holds these formulas, and with them gives the golden vectors.
+// TestPython: the Python package holds these formulas, and with them gives the golden vectors of both versions, of
+// models, of batches and of the preemption average.
 func TestPython(t *testing.T) {
 	files := goldenFiles(t)
 	var s *Space
@@ -112,6 +119,10 @@ func TestPython(t *testing.T) {
 	names, err := filepath.Glob(filepath.Join("testdata", "features_golden*.json"))
 	if err != nil {
 		t.Fatal(err)
+	}
+	names = append(names, filepath.Join("..", "rows", "testdata", "sourcing_golden.json"))
+	if name := os.Getenv("BLIS_TRAIN_GOLDEN"); name != "" {
+		names = []string{name}
 	}
 	out, err := exec.Command(python, append([]string{"-B", filepath.Join(root, "tests", "golden.py")}, names...)...).CombinedOutput()
 	if err != nil {

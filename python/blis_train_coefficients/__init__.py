@@ -1,7 +1,7 @@
 """Evaluates coefficient files of blis-train: features of a step or a request, step times and delays, without dependencies.
 
 The formulas are those of the specification, in formulas.json; blis-train's tests hold that file against its own code and this
-package against the golden vectors. Errors carry the codes of blis-train. Specification 1.1 alone.
+package against the golden vectors. Errors carry the codes of blis-train. Specifications 1.0 (frozen, errors included) and 1.1.
 """
 import ast
 import json
@@ -9,19 +9,14 @@ import math
 import os
 
 from . import _yaml
+from ._error import CoefficientError
+from ._model import load_model
+from ._run import datasheet, load_deployment
 
-__all__ = ["CoefficientError", "Space", "Coefficients", "load"]
+__all__ = ["CoefficientError", "Space", "Coefficients", "load", "load_deployment", "load_model", "datasheet", "step_of", "preemption_ema"]
 
 with open(os.path.join(os.path.dirname(__file__), "formulas.json")) as _f:
     _SPEC = json.load(_f)
-
-
-class CoefficientError(ValueError):
-    """An input that blis-train refuses too; code is blis-train's."""
-
-    def __init__(self, code, message):
-        super().__init__("%s: %s" % (code, message))
-        self.code = code
 
 
 def _compile(formula):
@@ -43,8 +38,49 @@ def _compile(formula):
     return compile(tree, formula, "eval")
 
 
-_CONSTANTS = [(q["name"], _compile(q["formula"])) for q in _SPEC["constants"]]
-_FEATURES = {kind: [dict(f, code=_compile(f["formula"])) for f in _SPEC[kind]] for kind in ("beta", "alpha")}
+_CONSTANTS = {v: [(q["name"], _compile(q["formula"])) for q in s["constants"]] for v, s in _SPEC["versions"].items()}
+_FEATURES = {v: {kind: [dict(f, code=_compile(f["formula"])) for f in s[kind]] for kind in ("beta", "alpha")}
+             for v, s in _SPEC["versions"].items()}
+
+
+def preemption_ema(previous, gamma, num_preempted, running_depth):
+    """The average of preemptions per running request after one more step."""
+    return gamma * num_preempted / max(1, running_depth) + (1 - gamma) * previous
+
+
+def step_of(requests, version="1.1", block_size=None):
+    """A step's counts from its requests (computed, prompt, new): tokens before the step, of the prompt, scheduled in it.
+
+    The sums of the specification as a simulator makes them; block_size (tokens) is what 1.0 asks for. Requests without new tokens
+    are ignored; the preemption average, transfers and, for 1.0, running_depth are the caller's.
+    """
+    _known(version)
+    s = dict.fromkeys(_SPEC["step_inputs"], 0)
+    for computed, prompt, new in requests:
+        if not new:
+            continue
+        decode = new == 1 and computed >= prompt
+        s["scheduled_tokens"] += new
+        if decode:
+            s["decode_tokens"] += 1
+            s["num_decode_reqs"] += 1
+            s["decode_context_tokens"] += computed + 1
+        else:
+            s["prefill_tokens"] += new
+            s["num_prefill_reqs"] += 1
+        if version == "1.0":
+            s["sum_prefill_attn_work"] += 0 if decode else (computed + new) * new
+            s["sum_decode_kv_blocks"] += -(-(computed + 1) // block_size) if decode else 0
+            continue
+        s["num_sampled_seqs"] += 1
+        s["kv_read_tokens"] += computed + new
+        s["prefill_causal_work"] += 0 if decode else new * computed + new * (new + 1) // 2
+    return s
+
+
+def _known(version):
+    if version not in _SPEC["versions"]:
+        raise CoefficientError("unknown_spec_version", "got %r, want one of %s" % (version, sorted(_SPEC["versions"])))
 
 
 def _finite(v):
@@ -54,11 +90,15 @@ def _finite(v):
 class Space:
     """A deployment with its derived constants: model, hardware, engine and tp as in a coefficient file's configurations."""
 
-    def __init__(self, deployment):
+    def __init__(self, deployment, version="1.1"):
+        _known(version)
+        self.version = version
         m, h = deployment["model"], deployment["hardware"]
         e = deployment["vllm"]
         self.tp = deployment.get("tensor_parallel_size", 1)
-        _check(deployment, m, h, e, self.tp)
+        _check(m, h, e, self.tp)
+        if version != "1.0":
+            _check_supported(deployment, m, e, self.tp)
         env = {n: m.get(n) or 0 for n in _SPEC["model"]}
         env.update({n: h.get(n) or 0 for n in _SPEC["hardware"]})
         env.update(tp=self.tp, max_num_seqs=e["max_num_seqs"], max_num_batched_tokens=e["max_num_batched_tokens"],
@@ -66,12 +106,17 @@ class Space:
                    kv_blocks_total_cpu=e.get("kv_blocks_total_cpu") or 0, chunked_prefill=int(bool(e.get("enable_chunked_prefill"))),
                    cpu_offloading=int(bool(e.get("cpu_offloading"))))
         env["interconnect_latency_us"] = env["interconnect_latency_us"] or _SPEC["default_latency_us"]
+        if env["num_experts"] < 2:
+            env["num_experts"] = env["top_k"] = env["num_moe_layers"] = 0
+        moe = env["num_experts"] > 0
+        env["mlp_width"] = moe and env["moe_intermediate_size"] or env["intermediate_size"]
+        env["active_experts"] = env["top_k"] / env["num_experts"] if moe else 1
         fp8 = m.get("linear_compute") == "fp8" and env["TFlopsFP8"] > 0
         env["linear_peak_tflops"] = env["TFlopsFP8"] if fp8 else env["TFlopsPeak"]
         env.update(max=max, min=min, ln=math.log, log1p=math.log1p, pos=lambda x: 1.0 if x > 0 else 0.0, gate=self._gate,
                    expert_share=self._expert_share, weight_bytes=self._weight_bytes, __builtins__={})
         self.constants = env
-        for name, code in _CONSTANTS:
+        for name, code in _CONSTANTS[version]:
             env[name] = eval(code, env)
 
     def _gate(self, running, usage):
@@ -84,10 +129,15 @@ class Space:
             return 0.0
         if c["top_k"] == c["num_experts"]:
             return 1.0
+        if self.version == "1.0":
+            tokens = max(1, tokens)
         return -math.expm1(tokens * math.log1p(-c["top_k"] / c["num_experts"]))
 
     def _weight_bytes(self, tokens, seqs):
         c = self.constants
+        if self.version == "1.0":
+            used = c["num_experts"] * self._expert_share(tokens) if c["num_experts"] else 1
+            return c["num_hidden_layers"] * (c["weight_bytes_attn"] + c["weight_bytes_per_expert"] * used)
         if tokens == 0:
             return 0.0
         w = c["num_hidden_layers"] * c["weight_bytes_attn"] + (c["num_hidden_layers"] - c["num_moe_layers"]) * c["weight_bytes_mlp_dense"]
@@ -98,7 +148,7 @@ class Space:
     def _features(self, kind, values):
         env = dict(self.constants, **values)
         out, hits = [], []
-        for f in _FEATURES[kind]:
+        for f in _FEATURES[self.version][kind]:
             x = eval(f["code"], env)
             env[f["name"]] = x
             if not math.isfinite(x):
@@ -109,9 +159,21 @@ class Space:
             out.append(x)
         return out, hits
 
+    def kv_free_bytes(self, total_blocks, usage):
+        """The free bytes that 1.0's queue features read; they cancel its doubled block size."""
+        return total_blocks * self.constants["block_size_bytes"] * max(1e-6, 1 - usage)
+
+    def _finite(self, given):
+        for n, v in given.items():
+            if not isinstance(v, (int, float)) or not math.isfinite(v):
+                raise CoefficientError("bad_input", "%s: got %r, want a finite number" % (n, v))
+
     def beta(self, step):
         """The 16 features of a step and the slots that hit a bound. step: a dict of counts, see formulas.json."""
         given = {n: step.get(n, 0) for n in _SPEC["step_inputs"]}
+        if self.version == "1.0":
+            self._finite(given)
+            return self._features("beta", given)
         for n, v in given.items():
             if not _finite(v):
                 raise CoefficientError("bad_input", "%s: got %r, want a finite number >= 0" % (n, v))
@@ -129,50 +191,110 @@ class Space:
     def alpha(self, request):
         """The 11 features of a request at its join and the slots that hit a bound."""
         given = {n: request.get(n, 0) for n in _SPEC["queue_inputs"]}
+        if self.version == "1.0":
+            self._finite(given)
+            return self._features("alpha", given)
         for n, v in given.items():
             if not _finite(v) or n in ("kv_usage_ratio", "prefix_hit_ratio") and v > 1:
                 raise CoefficientError("bad_input", "%s: got %r, want a finite number >= 0, a ratio at most 1" % (n, v))
         return self._features("alpha", given)
 
 
-def _check(d, m, h, e, tp):
-    def refuse(code, name, got):
-        raise CoefficientError(code, "%s: got %r" % (name, got))
+def _refuse(code, name, got):
+    raise CoefficientError(code, "%s: got %r" % (name, got))
 
+
+def _within(v, most):
+    return isinstance(v, (int, float)) and 0 < v <= most
+
+
+def _check(m, h, e, tp):
+    """The rules of every version."""
     for n in ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size",
-              "n_mlp_proj", "head_dim"):
-        if not m.get(n, 0) > 0:
-            refuse("bad_model", n, m.get(n))
-    moe = m.get("num_experts", 0) > 0
-    if moe and not 1 <= m.get("top_k", 0) <= m["num_experts"]:
-        refuse("bad_top_k", "top_k", m.get("top_k"))
-    if not tp >= 1:
-        refuse("bad_tp", "tensor_parallel_size", tp)
-    for n in ("TFlopsPeak", "BwPeakTBs"):
-        if not h.get(n, 0) > 0:
-            refuse("bad_hardware", n, h.get(n))
-    if not 0 < h.get("pcie_efficiency", 0) <= 1:
-        refuse("bad_hardware", "pcie_efficiency", h.get("pcie_efficiency"))
-    for n, need in (("interconnect_bandwidth_gb_s", tp > 1), ("pcie_bandwidth_gb_s", e.get("cpu_offloading"))):
-        if need and not h.get(n, 0) > 0:
-            refuse("bad_hardware", n, h.get(n))
-    for n in ("max_num_seqs", "max_num_batched_tokens", "block_size"):
-        if not e.get(n, 0) > 0:
-            refuse("bad_knobs", n, e.get(n))
+              "n_mlp_proj"):
+        if not _within(m.get(n), 1 << 30):
+            _refuse("bad_model", n, m.get(n))
+    if not _within(m.get("bytes_per_param", m.get("bytes_per_weight")), math.inf):
+        _refuse("bad_model", "bytes_per_param", m.get("bytes_per_param"))
+    if m.get("num_experts", 0) >= 2 and not 1 <= m.get("top_k", 0) <= m["num_experts"]:
+        _refuse("bad_top_k", "top_k", m.get("top_k"))
+    if not _within(tp, 1 << 16):
+        _refuse("bad_tp", "tensor_parallel_size", tp)
+    rates = (("TFlopsPeak", True), ("BwPeakTBs", True), ("interconnect_bandwidth_gb_s", tp > 1),
+             ("pcie_bandwidth_gb_s", e.get("cpu_offloading")))
+    for n, need in rates:
+        if need and not _within(h.get(n), 1e15):
+            _refuse("bad_hardware", n, h.get(n))
+    if not _within(h.get("pcie_efficiency"), 1):
+        _refuse("bad_hardware", "pcie_efficiency", h.get("pcie_efficiency"))
+    for n in ("TFlopsFP8", "interconnect_latency_us"):
+        if not 0 <= (h.get(n) or 0) <= 1e15:
+            _refuse("bad_hardware", n, h.get(n))
+    for n, most in (("max_num_batched_tokens", 1 << 31), ("max_num_seqs", 1 << 20), ("block_size", 1 << 16)):
+        if not _within(e.get(n), most):
+            _refuse("bad_knobs", n, e.get(n))
+    for n, most in (("kv_blocks_total_gpu", 1 << 24), ("kv_blocks_total_cpu", 1 << 24), ("max_model_len", 1 << 31),
+                    ("long_prefill_token_threshold", 1 << 31)):
+        if not 0 <= (e.get(n) or 0) <= most:
+            _refuse("bad_knobs", n, e.get(n))
+
+
+def _transfers(v):
+    return v.get("kv_connector") not in (None, "", "OffloadingConnector") if isinstance(v, dict) else bool(isinstance(v, str) and v)
+
+
+def _above(most):
+    return lambda v: isinstance(v, (int, float)) and not isinstance(v, bool) and v > most
+
+
+def _given(v):
+    return v is not None and v is not False and v != ""
+
+
+# Knobs of vLLM that no step time covers: code, when it is reached, keys.
+_UNSUPPORTED = (
+    ("unsupported_speculative", _given, ("speculative_config", "speculative_model", "num_speculative_tokens", "spec_method", "spec_model",
+                                         "spec_tokens")),
+    ("unsupported_context_parallel", _above(1), ("decode_context_parallel_size", "prefill_context_parallel_size")),
+    ("unsupported_kv_transfer", _transfers, ("kv_transfer_config",)),
+    ("unsupported_kv_transfer", _given, ("ec_transfer_config",)),
+    ("unsupported_weight_offload", _above(0), ("cpu_offload_gb", "offload_group_size")),
+    ("unsupported_batch_overlap", lambda v: v is True, ("enable_dbo",)),
+    ("unsupported_batch_overlap", _above(0), ("ubatch_size",)),
+    ("unsupported_pooling", lambda v: v in ("pooling", "draft"), ("runner",)),
+    ("unsupported_pooling", lambda v: v in ("embed", "embedding", "classify", "score", "reward", "pooling", "transcription"), ("task",)),
+)
+
+
+def _check_supported(d, m, e, tp):
+    """The rules of 1.1 alone."""
+    moe = m.get("num_experts", 0) >= 2
     if d.get("pipeline_parallel_size", 1) > 1:
-        refuse("unsupported_pp", "pipeline_parallel_size", d["pipeline_parallel_size"])
+        _refuse("unsupported_pp", "pipeline_parallel_size", d["pipeline_parallel_size"])
     if e.get("enable_expert_parallel"):
-        refuse("unsupported_ep", "enable_expert_parallel", True)
+        _refuse("unsupported_ep", "enable_expert_parallel", True)
     if e.get("speculative_decoding"):
-        refuse("unsupported_speculative", "speculative_decoding", True)
+        _refuse("unsupported_speculative", "speculative_decoding", True)
+    if moe and d.get("data_parallel_size", 1) > 1:
+        _refuse("unsupported_dp", "data_parallel_size", d["data_parallel_size"])
+    extra = e.get("extra") or {}
+    for code, reached, keys in _UNSUPPORTED:
+        for key in keys:
+            if reached(extra.get(key)):
+                _refuse(code, key, extra[key])
     if m["num_attention_heads"] % tp:
-        refuse("tp_heads", "tensor_parallel_size", tp)
+        _refuse("tp_heads", "tensor_parallel_size", tp)
     if m["num_key_value_heads"] % tp and tp % m["num_key_value_heads"]:
-        refuse("tp_kv_heads", "tensor_parallel_size", tp)
+        _refuse("tp_kv_heads", "tensor_parallel_size", tp)
+    if not m.get("head_dim", 0) > 0:
+        _refuse("bad_model", "head_dim", m.get("head_dim"))
     if moe and not (1 <= m.get("num_moe_layers", 0) <= m["num_hidden_layers"] and m.get("moe_intermediate_size", 0) > 0):
-        refuse("bad_model", "num_moe_layers", m.get("num_moe_layers"))
+        _refuse("bad_model", "num_moe_layers", m.get("num_moe_layers"))
     if e.get("cpu_offloading") and not (e.get("kv_blocks_total_gpu") or 0) > 0:
-        refuse("bad_knobs", "kv_blocks_total_gpu", e.get("kv_blocks_total_gpu"))
+        _refuse("bad_knobs", "kv_blocks_total_gpu", e.get("kv_blocks_total_gpu"))
+    for n in ("bytes_per_weight", "bytes_per_kv", "bytes_per_activation", "bytes_per_lm_head"):
+        if not _within(m.get(n), 1e15):
+            _refuse("bad_model", n, m.get(n))
 
 
 class Coefficients:
@@ -180,20 +302,21 @@ class Coefficients:
 
     def __init__(self, document, label=None, deployment=None):
         p = document["physics_coefficients"]
-        if p["spec_version"] != "1.1":
-            raise CoefficientError("unknown_spec_version", "got %r, want '1.1'" % p["spec_version"])
+        version = str(p["spec_version"])
+        _known(version)
         configs = p.get("configs") or []
         config = next((c for c in configs if label in (None, c["label"], c["key"])), None)
         if config is None and (label is not None or deployment is None):
             raise CoefficientError("no_configuration", "got %r, want %s" % (label, [c["label"] for c in configs]))
         self.deployment = deployment or config["deployment"]
-        self.space = Space(self.deployment)
+        self.space = Space(self.deployment, version)
         names = [config["key"], config["label"]] if config else []
         known = p.get("deployment_factors") or {}
         every = next((known[n] for n in names if n in known), (p.get("hardware_factors") or {}).get(self.deployment["hardware"]["name"], 1))
         prompts = p.get("prompt_factors") or {}
         prompt = next((prompts[n] for n in names if n in prompts), 1)
-        self.beta = [c["value"] * every * (prompt if f["prompt"] else 1) for c, f in zip(p["beta_coefficients"], _FEATURES["beta"])]
+        features = _FEATURES[version]["beta"]
+        self.beta = [c["value"] * every * (prompt if f["prompt"] else 1) for c, f in zip(p["beta_coefficients"], features)]
         self.alpha = {}
         for target, a in (p.get("alpha") or {}).items():
             own = a.get("deployments") or {}

@@ -10,13 +10,26 @@ def loads(text):
     """The document as dicts, lists, str, int, float, bool and None."""
     lines = []
     for number, raw in enumerate(text.split("\n"), 1):
-        stripped = raw.strip()
+        stripped = _uncommented(raw).strip()
         lines.append((number, len(raw) - len(raw.lstrip(" ")), stripped, raw))
     at, value = _block(lines, 0, 0)
     at = _skip(lines, at)
     if at < len(lines):
         raise ValueError("line %d: got %r, want the end of the document" % (lines[at][0], lines[at][2]))
     return value
+
+
+def _uncommented(raw):
+    """The line without the comment at its end: what follows # after a blank, outside quotes."""
+    quote = ""
+    for i, c in enumerate(raw):
+        if quote:
+            quote = "" if c == quote and raw[i - 1] != "\\" else quote
+        elif c in "'\"" and (i == 0 or raw[i - 1] in " [{,:("):
+            quote = c
+        elif c == "#" and (i == 0 or raw[i - 1] in " \t"):
+            return raw[:i]
+    return raw
 
 
 def _skip(lines, at):
@@ -90,9 +103,11 @@ def _literal(lines, at, indent, kind):
 
 def _scalar(text, number):
     if text[0] == "[":
-        return _flow(text, number)
-    if text == "{}":
-        return {}
+        return [_scalar(t, number) for t in _flow(text, number, "]")]
+    if text[0] == "{":
+        return _flow_map(_flow(text, number, "}"), number)
+    if text[0] in "&*!|>%@`":
+        raise ValueError("line %d: got %r, want a plain or a quoted value" % (number, text))
     if text[0] == "'":
         return text[1:-1].replace("''", "'")
     if text[0] == '"':
@@ -108,21 +123,36 @@ def _scalar(text, number):
     return text
 
 
-def _flow(text, number):
-    if text[-1] != "]":
-        raise ValueError("line %d: got %r, want a list that ends on its line" % (number, text))
+def _flow_map(items, number):
+    out = {}
+    for item in items:
+        key, colon, value = item.partition(":")
+        if item[0] in "'\"":
+            end = item.index(item[0], 1) + 1
+            key, (_, colon, value) = item[:end], item[end:].partition(":")
+        key = str(_scalar(key.strip(), number))
+        if key in out or not colon:
+            raise ValueError("line %d: got %r, want KEY: VALUE once" % (number, item))
+        out[key] = _scalar(value.strip(), number) if value.strip() else None
+    return out
+
+
+def _flow(text, number, end):
+    """The items of a flow list or map that ends on its line."""
+    if text[-1] != end:
+        raise ValueError("line %d: got %r, want a list or a map that ends on its line" % (number, text))
     items, depth, quote, start = [], 0, "", 1
     for i, c in enumerate(text[:-1]):
         if quote:
             quote = "" if c == quote else quote
         elif c in "'\"":
             quote = c
-        elif c in "[":
+        elif c in "[{":
             depth += 1
-        elif c in "]":
+        elif c in "]}":
             depth -= 1
         elif c == "," and depth == 1:
             items.append(text[start:i].strip())
             start = i + 1
     items.append(text[start:-1].strip())
-    return [_scalar(t, number) for t in items if t]
+    return [t for t in items if t]
