@@ -9,6 +9,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"github.com/blis-train/blis-train/sim"
 )
 
 // TestEvalCoverage prints how often 95 % intervals hold the truth, by learned direction
@@ -20,13 +21,15 @@ func TestEvalCoverage(t *testing.T) {
 	const repetitions, requests = 200, 1000
 	truth, prior, _ := plant(t)
 	d := h100(t)
+	q := []sim.Quantile{{Q: 0, Ratio: 0.85}, {Q: 0.5, Ratio: 1}, {Q: 1, Ratio: 1.15}}
+	scatter := &sim.Noise{Decode: q, Prefill: q, Mixed: q}
 	type one struct {
 		held, learned []bool
 		together      bool
 	}
 	results := make([]one, repetitions)
 	err := par.Try(context.Background(), 0, repetitions, func(r int) error {
-		load := planted(t, d, truth, 5, requests, uint64(1000+r))
+		load := plantedNoisy(t, d, truth, 5, requests, uint64(1000+r), scatter)
 		o := DefaultOptions()
 		o.Search, o.Workers = SearchNone, 1
 		got, err := Fit(context.Background(), []*Load{load}, prior, o)

@@ -36,6 +36,12 @@ func h100(t testing.TB) *deploy.Deployment {
 // planted is a load whose requests experienced what a set makes them.
 func planted(t testing.TB, d *deploy.Deployment, set *coeff.Set, rate float64, n int, seed uint64) *Load {
 	t.Helper()
+	return plantedNoisy(t, d, set, rate, n, seed, nil)
+}
+
+// plantedNoisy is the same with steps that scatter.
+func plantedNoisy(t testing.TB, d *deploy.Deployment, set *coeff.Set, rate float64, n int, seed uint64, noise *sim.Noise) *Load {
+	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 1))
 	l := &Load{Name: "planted", Deployment: d}
 	at := 0.0
@@ -52,6 +58,7 @@ func planted(t testing.TB, d *deploy.Deployment, set *coeff.Set, rate float64, n
 	if err != nil {
 		t.Fatal(err)
 	}
+	cfg.Noise, cfg.Seed = noise, int64(seed)
 	res, err := sim.Run(cfg, l.Requests, nil)
 	if err != nil {
 		t.Fatal(err)

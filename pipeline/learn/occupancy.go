@@ -202,7 +202,7 @@ func (o *occupancy) rows(values []float64, r *regression) {
 			c.span(o, i, x)
 			r.add(rowSpan, block, o.freeOf(x), seen.SpanUs-gram.Dot(x, fixed), seen.SpanUs)
 		}
-		if seen.TTFTUs > 0 && o.quiet(i, x) {
+		if seen.TTFTUs > 0 && o.quiet(i, o.enters(i, values), x) {
 			row := o.freeOf(x)
 			o.entry(i, row)
 			r.add(rowTTFT, block, row, seen.TTFTUs-gram.Dot(x, fixed), seen.TTFTUs)
@@ -345,11 +345,19 @@ func firstFrom(spans []stretch, t float64) int {
 	return k
 }
 
+// enters is when a request reaches the engine by the overhead of the candidate, at the
+// latest just before its first token.
+func (o *occupancy) enters(i int, values []float64) float64 {
+	row := make([]float64, len(values))
+	o.entry(i, row)
+	return math.Min(float64(o.load.sent(i))+gram.Dot(row, values), o.load.first(i)-1)
+}
+
 // quiet says whether a request met no other prompt, and puts the features of the
 // steps until its first token into x. It waits for half the step that runs when it
 // arrives; one that a closed loop sends upon an answer does not arrive at any odd
 // moment, and counts where nobody decodes.
-func (o *occupancy) quiet(i int, x []float64) bool {
+func (o *occupancy) quiet(i int, entersUs float64, x []float64) bool {
 	sent, first := float64(o.load.sent(i)), o.load.first(i)
 	if !isNumber(first) || first <= sent {
 		return false
@@ -363,12 +371,12 @@ func (o *occupancy) quiet(i int, x []float64) bool {
 			x[j] += o.steps[k].x[j]
 		}
 	}
-	n, _ := o.decoding(sent)
+	n, _ := o.decoding(entersUs)
 	if tasks != 1 || n > 0 && o.load.Requests[i].After > 0 || n >= o.load.Deployment.Engine.MaxNumSeqs {
 		return false
 	}
 	if n > 0 {
-		k, _ := slices.BinarySearchFunc(o.spans, sent, func(s stretch, t float64) int { return cmp.Compare(s.toUs, t) })
+		k, _ := slices.BinarySearchFunc(o.spans, entersUs, func(s stretch, t float64) int { return cmp.Compare(s.toUs, t) })
 		wait := 0.5 // of the running step; an asynchronous engine has the next one scheduled already
 		if o.load.Deployment.Engine.IsAsync() {
 			wait++
