@@ -16,7 +16,7 @@ func simulateCommand() *cli.Command {
 		Name:  "simulate",
 		Usage: "run a workload through the embedded simulator",
 		Description: "Simulates a vLLM engine, or several behind a gateway: the deployment of run.yaml, step times from coefficients,\n" +
-			"requests from an extracted or recorded run, a Mooncake, Azure or TraceV2 file, or a generator in YAML:\n\n" +
+			"requests from an extracted or recorded run, a Mooncake, Azure, TraceV2 or workload-spec file, or a generator in YAML:\n\n" +
 			"   requests: 1000\n   arrivals: {kind: poisson, rate_rps: 5}\n   prompt: {kind: lognormal, mean: 300, sigma: 0.8}\n   output: " +
 			"{kind: uniform, min: 10, max: 200}\n\n" +
 			"Writes OUT/simulation.json and OUT/requests.parquet. With --cluster FILE (docs/clusters.md) or --num-instances N\n" +

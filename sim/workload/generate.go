@@ -33,6 +33,8 @@ type Generator struct {
 	MaxTokens int64       `yaml:"max_tokens"`
 	Prefix    PrefixSpec  `yaml:"prefix"`
 	Classes   []ClassSpec `yaml:"classes"`
+
+	spec *specV2 // instead of everything above
 }
 
 // ArrivalSpec says when requests come.
@@ -96,7 +98,8 @@ func loadGenerator(r io.Reader, name string) (*Generator, error) {
 			e, _ = trace.YAMLError(name, err)
 		}
 		e.Code, e.Msg = codeBadWorkload, "workload generator: "+e.Msg
-		e.Hint = "a workload is a run folder, an extracted run, a Mooncake, Azure or TraceV2 file, or a generator in YAML (see simulate --help)"
+		e.Hint = "a workload is a run folder, an extracted run, a Mooncake, Azure or TraceV2 file, a workload-spec of BLIS, " +
+			"or a generator in YAML (see simulate --help)"
 		return nil, e
 	}
 	if err := errors.Join(g.takeStages(), g.Check()); err != nil {
@@ -231,6 +234,9 @@ func (l *LengthSpec) draw(rng *rand.Rand) int64 {
 
 // Generate draws the workload; the same seed gives the same requests.
 func (g *Generator) Generate(seed int64) (*Workload, error) {
+	if g.spec != nil {
+		return g.spec.generate(seed)
+	}
 	rng := rand.New(rand.NewPCG(uint64(seed), 0x9e37))
 	w := &Workload{Requests: make([]sim.Request, 0, g.Requests)}
 	at := 0.0 // us

@@ -34,6 +34,9 @@ func Read(data []byte, name string) (*Workload, *Generator, error) {
 	case IsTraceV2(data):
 	case len(bytes.TrimSpace(data)) == 0:
 		return nil, nil, &trace.SyntaxError{File: name, Code: codeEmptyWorkload, Msg: "workload: got an empty file, want requests"}
+	case isSpecV2(data):
+		g, err := loadSpecV2(data, name)
+		return nil, g, err
 	default:
 		g, err := loadGenerator(bytes.NewReader(data), name)
 		return nil, g, err

@@ -1,0 +1,254 @@
+package workload
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/internal/strictyaml"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// specV2 is a workload specification of BLIS, version 2 (its sim/workload at f90a1e3): clients that share a rate
+// or each keep so many requests in flight. Read are the keys that decide which requests come when, and how long; a
+// key that is of the format and not read is refused by name, because without it the workload is another one.
+// tenant_id, model and streaming decide nothing here.
+type specV2 struct {
+	Version       string       `yaml:"version"`
+	Seed          int64        `yaml:"seed"`
+	Category      string       `yaml:"category"`
+	AggregateRate float64      `yaml:"aggregate_rate"` // requests/s of all clients that have a rate_fraction
+	Horizon       int64        `yaml:"horizon"`        // us, 0 = none
+	NumRequests   int          `yaml:"num_requests"`   // 0 = up to the horizon
+	Clients       []specClient `yaml:"clients"`
+
+	Cohorts  strictyaml.Unread `yaml:"cohorts"`
+	ServeGen strictyaml.Unread `yaml:"servegen_data"`
+	PerfSpec strictyaml.Unread `yaml:"inference_perf"`
+	Goodput  strictyaml.Unread `yaml:"goodput_slo_targets"`
+}
+
+type specClient struct {
+	ID           string         `yaml:"id"`
+	Tenant       string         `yaml:"tenant_id"`
+	SLOClass     string         `yaml:"slo_class"`
+	Model        string         `yaml:"model"`
+	Streaming    bool           `yaml:"streaming"`
+	RateFraction float64        `yaml:"rate_fraction"`
+	Concurrency  int            `yaml:"concurrency"`
+	ThinkUs      int64          `yaml:"think_time_us"`
+	Arrival      specArrival    `yaml:"arrival"`
+	Input        specLength     `yaml:"input_distribution"`
+	Output       specLength     `yaml:"output_distribution"`
+	PrefixGroup  string         `yaml:"prefix_group"`
+	PrefixTokens int64          `yaml:"prefix_length"`
+	Lifecycle    *specLifecycle `yaml:"lifecycle"`
+	TimeoutUs    *int64         `yaml:"timeout"`
+	TargetUs     int64          `yaml:"slo_target_us"`
+
+	Adapter    strictyaml.Unread `yaml:"adapter"`
+	Network    strictyaml.Unread `yaml:"network"`
+	Multimodal strictyaml.Unread `yaml:"multimodal"`
+	Reasoning  strictyaml.Unread `yaml:"reasoning"`
+	ClosedLoop strictyaml.Unread `yaml:"closed_loop"`
+}
+
+type specArrival struct {
+	Process string   `yaml:"process"` // poisson | gamma | weibull | constant
+	CV      *float64 `yaml:"cv"`
+	Shape   *float64 `yaml:"shape"`
+	ScaleUs *float64 `yaml:"scale"`
+}
+
+type specLength struct {
+	Type   string             `yaml:"type"`
+	Params map[string]float64 `yaml:"params"`
+	File   strictyaml.Unread  `yaml:"file"`
+}
+
+type specLifecycle struct {
+	Windows []specWindow `yaml:"windows"`
+}
+
+type specWindow struct {
+	StartUs int64             `yaml:"start_us"`
+	EndUs   int64             `yaml:"end_us"`
+	Rate    strictyaml.Unread `yaml:"trace_rate"`
+	Arrival strictyaml.Unread `yaml:"arrival"`
+	Input   strictyaml.Unread `yaml:"input_distribution"`
+	Output  strictyaml.Unread `yaml:"output_distribution"`
+}
+
+// What the format has where a file says nothing.
+const (
+	specPrefixTokens = 50          // tokens of a prefix group
+	specTimeoutUs    = 300_000_000 // of a client that waits for its answer
+)
+
+// isSpecV2 recognises the specification by keys that only it has.
+func isSpecV2(data []byte) bool {
+	only := []string{"clients", "cohorts", "aggregate_rate", "servegen_data", "inference_perf"}
+	return slices.ContainsFunc(strictyaml.TopKeys(data), func(key string) bool { return slices.Contains(only, key) })
+}
+
+// loadSpecV2 reads a specification as a generator of requests. Codes: bad_workload.
+func loadSpecV2(data []byte, name string) (*Generator, error) {
+	s := &specV2{}
+	if err := strictyaml.Decode(data, name, s); err != nil {
+		e := (*trace.SyntaxError)(nil)
+		if !errors.As(err, &e) {
+			e, _ = trace.YAMLError(name, err)
+		}
+		e.Code, e.Msg = codeBadWorkload, "workload specification: "+e.Msg
+		return nil, e
+	}
+	if key, at := s.firstUnread(); key != "" {
+		return nil, &trace.SyntaxError{File: name, Line: int64(at.Line), Col: int64(at.Col), Code: codeBadWorkload,
+			Msg:  fmt.Sprintf("workload specification: got %s, which is not read, want a specification without it", key),
+			Hint: "let `blis run --workload-spec FILE --trace-output PREFIX` write the requests, and give PREFIX.csv"}
+	}
+	if err := s.check(); err != nil {
+		e := (*trace.Error)(nil)
+		if errors.As(err, &e) {
+			return nil, &trace.SyntaxError{File: name, Code: e.Code, Msg: "workload specification: " + e.Msg, Hint: e.Hint}
+		}
+		return nil, err
+	}
+	return &Generator{spec: s}, nil
+}
+
+// firstUnread names the first key that is of the format and not read.
+func (s *specV2) firstUnread() (key string, at strictyaml.Unread) {
+	type entry struct {
+		key string
+		at  strictyaml.Unread
+	}
+	list := []entry{{"cohorts", s.Cohorts}, {"servegen_data", s.ServeGen}, {"inference_perf", s.PerfSpec}, {"goodput_slo_targets", s.Goodput}}
+	for i := range s.Clients {
+		c, of := &s.Clients[i], fmt.Sprintf("clients[%d].", i)
+		list = append(list, entry{of + "adapter", c.Adapter}, entry{of + "network", c.Network}, entry{of + "multimodal", c.Multimodal},
+			entry{of + "reasoning", c.Reasoning}, entry{of + "closed_loop", c.ClosedLoop},
+			entry{of + "input_distribution.file", c.Input.File}, entry{of + "output_distribution.file", c.Output.File})
+		if c.Lifecycle == nil {
+			continue
+		}
+		for k, w := range c.Lifecycle.Windows {
+			in := fmt.Sprintf("%slifecycle.windows[%d].", of, k)
+			list = append(list, entry{in + "trace_rate", w.Rate}, entry{in + "arrival", w.Arrival}, entry{in + "input_distribution", w.Input},
+				entry{in + "output_distribution", w.Output})
+		}
+	}
+	for _, e := range list {
+		if e.at.Line > 0 {
+			return e.key, e.at
+		}
+	}
+	return "", strictyaml.Unread{}
+}
+
+func (s *specV2) check() error {
+	bad := func(format string, args ...any) error { return trace.Errorf(codeBadWorkload, format, args...) }
+	switch {
+	case s.Version != "2":
+		return bad("version: got %q, want \"2\"", s.Version)
+	case s.Category != "" && s.Category != "language":
+		return bad("category: got %q, want language", s.Category)
+	case len(s.Clients) == 0:
+		return bad("clients: got none, want at least one")
+	case s.NumRequests < 0 || s.NumRequests > maxGenerated || s.Horizon < 0 || s.Horizon > sim.LatestUs:
+		return bad("num_requests, horizon: got %d and %d us, want 0 to %d, and 0 to %d us", s.NumRequests, s.Horizon, maxGenerated, sim.LatestUs)
+	case s.NumRequests == 0 && s.Horizon == 0:
+		return bad("num_requests: got none and no horizon, want one of them")
+	}
+	for i := range s.Clients {
+		c := &s.Clients[i]
+		if err := c.check(s); err != nil {
+			return bad("clients[%d].%s", i, strings.TrimPrefix(err.Error(), string(codeBadWorkload)+": "))
+		}
+	}
+	return nil
+}
+
+func (c *specClient) check(s *specV2) error {
+	switch {
+	case c.Concurrency < 0 || c.ThinkUs < 0 || c.PrefixTokens < 0 || c.TargetUs < 0 || c.TimeoutUs != nil && *c.TimeoutUs < 0:
+		return fmt.Errorf("concurrency, think_time_us, prefix_length, slo_target_us, timeout: got a negative number, want >= 0")
+	case c.Concurrency > 0 && (len(s.Clients) > 1 || c.Lifecycle != nil || c.RateFraction != 0 || s.NumRequests == 0):
+		return fmt.Errorf("concurrency: got it beside other clients, a rate_fraction or a lifecycle, or without num_requests, " +
+			"want one such client and num_requests")
+	case c.Concurrency == 0 && !(c.RateFraction > 0 && c.RateFraction < math.MaxFloat64 && s.AggregateRate > 0 && s.AggregateRate < 1e9):
+		return fmt.Errorf("rate_fraction: got %g of aggregate_rate %g/s, want both > 0, or concurrency", c.RateFraction, s.AggregateRate)
+	case c.Concurrency == 0 && !slices.Contains([]string{"poisson", "gamma", "weibull", "constant"}, c.Arrival.Process):
+		return fmt.Errorf("arrival.process: got %q, want poisson, gamma, weibull or constant", c.Arrival.Process)
+	}
+	for _, n := range []struct {
+		key    string
+		v      *float64
+		lo, hi float64
+	}{{"cv", c.Arrival.CV, 0.01, 10.4}, {"shape", c.Arrival.Shape, 1e-3, 1e6}, {"scale", c.Arrival.ScaleUs, 1e-6, 1e15}} {
+		if n.v != nil && !(*n.v >= n.lo && *n.v <= n.hi) {
+			return fmt.Errorf("arrival.%s: got %g, want %g..%g", n.key, *n.v, n.lo, n.hi)
+		}
+	}
+	if c.Lifecycle != nil {
+		if len(c.Lifecycle.Windows) == 0 {
+			return fmt.Errorf("lifecycle.windows: got none, want at least one")
+		}
+		for _, w := range c.Lifecycle.Windows {
+			if w.StartUs < 0 || w.EndUs <= w.StartUs || w.EndUs > sim.LatestUs {
+				return fmt.Errorf("lifecycle.windows: got %d to %d us, want 0 <= start < end <= %d", w.StartUs, w.EndUs, sim.LatestUs)
+			}
+		}
+	}
+	if err := c.Input.check(); err != nil {
+		return fmt.Errorf("input_distribution: %w", err)
+	}
+	if err := c.Output.check(); err != nil {
+		return fmt.Errorf("output_distribution: %w", err)
+	}
+	return nil
+}
+
+// specParams are the parameters of each distribution of lengths: needed, then allowed.
+var specParams = map[string][2][]string{
+	"gaussian":         {{"mean", "std_dev", "min", "max"}, nil},
+	"exponential":      {{"mean"}, {"min", "max"}},
+	"lognormal":        {{"mu", "sigma"}, {"min", "max"}},
+	"pareto_lognormal": {{"alpha", "xm", "mu", "sigma", "mix_weight"}, nil},
+	"constant":         {{"value"}, nil},
+}
+
+func (l *specLength) check() error {
+	given := slices.Sorted(maps.Keys(l.Params))
+	for _, key := range given {
+		if v := l.Params[key]; math.IsNaN(v) || math.IsInf(v, 0) || v < 0 && key != "mu" {
+			return fmt.Errorf("params.%s: got %g, want a finite number >= 0", key, v)
+		}
+	}
+	if l.Type == "empirical" {
+		_, err := l.chances()
+		return err
+	}
+	keys, ok := specParams[l.Type]
+	if !ok {
+		return fmt.Errorf("type: got %q, want gaussian, exponential, lognormal, pareto_lognormal, constant or empirical", l.Type)
+	}
+	for _, key := range keys[0] {
+		if _, ok := l.Params[key]; !ok {
+			return fmt.Errorf("params.%s: missing, want it with type %s", key, l.Type)
+		}
+	}
+	for _, key := range given {
+		if !slices.Contains(keys[0], key) && !slices.Contains(keys[1], key) {
+			return fmt.Errorf("params.%s: got it, want %s with type %s", key, trace.OneOf(slices.Concat(keys[0], keys[1])), l.Type)
+		}
+	}
+	if lo, hi := l.Params["min"], l.Params["max"]; hi > 0 && lo > hi || l.Type == "pareto_lognormal" && !(l.Params["alpha"] > 0) {
+		return fmt.Errorf("params: got min %g, max %g and alpha %g, want min <= max, alpha > 0", lo, hi, l.Params["alpha"])
+	}
+	return nil
+}
