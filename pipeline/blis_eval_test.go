@@ -21,11 +21,16 @@ import (
 	"github.com/blis-train/blis-train/stat"
 )
 
-// TestEvalBLISProjection holds what BLIS gets of every composed configuration against the step
+// TestEvalBLISProjection holds what BLIS gets of every configuration, composed and measured, against the step
 // times that were not fitted, beside the model it stands for and the pooled eleven terms that
 // an export without projections would write, and simulates both models at three loads.
 func TestEvalBLISProjection(t *testing.T) {
-	sources := composedSources(t)
+	for _, folder := range []string{"real_vllm_cpu", "composed"} {
+		t.Run(folder, func(t *testing.T) { evalBLISProjection(t, extractedSources(t, folder)) })
+	}
+}
+
+func evalBLISProjection(t *testing.T, sources []options.Source) {
 	o := options.Default()
 	o.Bootstraps, o.Models, o.AlphaTargets, o.Workers = options.MinBootstraps, []string{options.TrainedPhysics}, []string{coeff.Overhead}, 2
 	f, err := fit.Fit(context.Background(), sources, o, nil)

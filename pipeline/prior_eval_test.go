@@ -47,10 +47,16 @@ func composedPrior(t *testing.T, without *deploy.Model) func(*deploy.Deployment)
 // composedSources are the composed runs, extracted.
 func composedSources(t *testing.T) []options.Source {
 	t.Helper()
+	return extractedSources(t, "composed")
+}
+
+// extractedSources are the runs of a folder of the shared data, extracted.
+func extractedSources(t *testing.T, folder string) []options.Source {
+	t.Helper()
 	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
 		t.Skip("skipped: slow evaluation; BLIS_TRAIN_EVAL=1 runs it")
 	}
-	dir := filepath.Join("..", "..", "shared", "data", "composed")
+	dir := filepath.Join("..", "..", "shared", "data", folder)
 	if _, err := os.Stat(dir); err != nil {
 		t.Skipf("skipped: no %s", dir)
 	}

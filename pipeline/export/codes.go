@@ -16,6 +16,7 @@ const (
 	waitingAlpha       trace.Code = "waiting_alpha"
 	noConfiguration    trace.Code = "no_configuration"
 	assumedLengths     trace.Code = "assumed_lengths"
+	beyondTraining     trace.Code = "lengths_beyond_training"
 	PoorLinearisation  trace.Code = "poor_linearisation"
 	notValidated       trace.Code = "not_validated"
 	failedGates        trace.Code = "failed_gates"
@@ -49,6 +50,9 @@ var Codes = []trace.CodeEntry{
 		Action: "Use one of the labels the message lists with --config."},
 	{Code: assumedLengths, Kind: "warning", Meaning: "Mean prompt and output lengths are unknown and were assumed for the linearisation.",
 		Action: "State them with --prompt-tokens and --output-tokens."},
+	{Code: beyondTraining, Kind: "error", Meaning: "The mean prompt or output of the traffic is longer than any that the configuration was " +
+		"trained on; the line would extrapolate and its reader cannot see it.",
+		Action: "Give lengths within the training's, train on longer requests, or accept it with --force lengths_beyond_training."},
 	{Code: PoorLinearisation, Kind: "warning", Meaning: "The consumer's straight line misses the physics model by more than 10 % " +
 		"somewhere on its grid, or its formula the simulated TTFT by more than 15 % or ITL by more than 10 %.",
 		Action: "Give the lengths of your own traffic, use a consumer that reads the native file, or accept it with --force poor_linearisation."},

@@ -174,6 +174,46 @@ func TestInfernoRecoversALine(t *testing.T) {
 	}
 }
 
+// TestInfernoBeyondTraining: mean lengths that no training request reached are refused by name, and the sidecar says where
+// the line holds.
+func TestInfernoBeyondTraining(t *testing.T) {
+	src := exampleSource()
+	for i := range src.Fit.Configs {
+		src.Fit.Configs[i].Covered = &result.Covered{Running: 9, PromptTokens: 900, OutputTokens: 300}
+	}
+	opt := DefaultOptions()
+	for _, c := range []struct{ prompt, output float64 }{{901, 100}, {500, 301}} {
+		opt.PromptTokens, opt.OutputTokens, opt.Force = c.prompt, c.output, ""
+		if _, err := Export(src, FormatInferno, opt); codeIn(err) != beyondTraining {
+			t.Errorf("%+v: got %v, want %s", c, err, beyondTraining)
+		}
+		opt.Force = string(beyondTraining)
+		out := mustExport(t, src, FormatInferno, opt)
+		if !slices.ContainsFunc(out.Warnings, func(f trace.Finding) bool { return f.Code == beyondTraining }) {
+			t.Errorf("%+v: forced without a word", c)
+		}
+	}
+	opt.PromptTokens, opt.OutputTokens, opt.Force = 900, 300, ""
+	out := mustExport(t, src, FormatInferno, opt)
+	var side Sidecar
+	if err := json.Unmarshal(fileOf(t, out, SidecarSuffix), &side); err != nil {
+		t.Fatal(err)
+	}
+	c := side.Configs[0]
+	if v := c.ValidFor; v == nil || v.Requests != [2]int64{1, c.Seats} || v.ContextTokens != [2]int64{263, 2100} || v.LongestPrompt != 900 ||
+		v.LongestOutput != 300 || v.MostRunning != 9 || v.ChunkTokens[1] != 900 {
+		t.Errorf("got %+v", v)
+	}
+}
+
+func codeIn(err error) trace.Code {
+	var e *trace.Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
 // The active-set search never returns a negative slope and finds the constrained optimum.
 func TestFitLineNonNegative(t *testing.T) {
 	x := [][]float64{{1, 1}, {1, 2}, {1, 4}, {1, 8}}

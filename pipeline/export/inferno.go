@@ -2,6 +2,7 @@ package export
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/blis-train/blis-train/pipeline/export/scaler"
 	"github.com/blis-train/blis-train/result"
@@ -53,6 +54,11 @@ func inferno(src Source, opt Options) (*Output, error) {
 func infernoEntry(src Source, c result.FitConfig, name accelerator, opt Options) (infernoModel, SideConfig, []trace.Finding, error) {
 	d := c.Deployment
 	l, warn := lengthsOf(c, opt)
+	beyond, err := settle(extrapolated(c, l), &opt, lengthsHint)
+	if err != nil {
+		return infernoModel{}, SideConfig{}, nil, err
+	}
+	warn = append(warn, beyond...)
 	t, err := stepTimer(src, c)
 	if err != nil {
 		return infernoModel{}, SideConfig{}, nil, err
@@ -70,8 +76,41 @@ func infernoEntry(src Source, c result.FitConfig, name accelerator, opt Options)
 	}
 	sc := SideConfig{Label: c.Label, Seats: largest, PromptTokens: &l.prompt, OutputTokens: &l.output,
 		MaxRelErr: &it.maxErr, MeanRelErr: &it.meanErr,
-		GridPoints: it.points, Note: renamedNote(name, c)}
+		GridPoints: it.points, ValidFor: validity(c, l, largest, d.Engine.MaxNumBatchedTokens), Note: renamedNote(name, c)}
 	return m, sc, warn, nil
+}
+
+// lengthsHint says what to do about lengths beyond the training; %s are the codes.
+const lengthsHint = "give --prompt-tokens and --output-tokens within the training, train on longer requests, or take the extrapolation " +
+	"with --force %s"
+
+// extrapolated are the mean lengths beyond the longest that the configuration was trained on.
+func extrapolated(c result.FitConfig, l lengths) (out []refusal) {
+	if c.Covered == nil {
+		return nil
+	}
+	for _, of := range []struct {
+		what    string
+		mean    float64
+		longest int64
+	}{{"prompt", l.prompt, c.Covered.PromptTokens}, {"output", l.output, c.Covered.OutputTokens}} {
+		if of.longest > 0 && of.mean > float64(of.longest) {
+			out = append(out, refusal{code: beyondTraining, sentence: fmt.Sprintf("%s: got a mean %s of %.0f tokens, "+
+				"want at most %d, the longest of the training", c.Label, of.what, of.mean, of.longest)})
+		}
+	}
+	return out
+}
+
+// validity is the range of the grid that the line was fitted on, and of what the training reached.
+func validity(c result.FitConfig, l lengths, largest, budget int64) *Validity {
+	context := func(depth float64) int64 { return int64(math.Round((l.prompt + l.output/2) * depth)) }
+	v := &Validity{Requests: [2]int64{1, largest}, ContextTokens: [2]int64{context(iterationDepths[0]), context(iterationDepths[2])},
+		ChunkTokens: [2]int64{0, min(max(1, int64(math.Round(l.prompt))), budget-1)}}
+	if c.Covered != nil {
+		v.LongestPrompt, v.LongestOutput, v.MostRunning = c.Covered.PromptTokens, c.Covered.OutputTokens, c.Covered.Running
+	}
+	return v
 }
 
 func infernoValues(label string, p infernoParms) []SideValue {

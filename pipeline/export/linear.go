@@ -195,6 +195,9 @@ func stepTimer(src Source, c result.FitConfig) (StepTimer, error) {
 	return t, nil
 }
 
+// iterationDepths are the depths of the contexts on the grid of [iterationLine], times the mean one.
+var iterationDepths = []float64{0.25, 1, 2}
+
 // iterationLine is ms = alpha + beta*computed tokens + gamma*KV tokens read,
 // over decode batches at three depths, alone and with prompt chunks of three sizes.
 func iterationLine(t StepTimer, l lengths, largest, budget int64) (line, error) {
@@ -202,7 +205,7 @@ func iterationLine(t StepTimer, l lengths, largest, budget int64) (line, error) 
 	var y []float64
 	prompt := max(1, int64(math.Round(l.prompt)))
 	for _, b := range batchSizes(largest) {
-		for _, depth := range []float64{0.25, 1, 2} {
+		for _, depth := range iterationDepths {
 			deep := lengths{l.prompt * depth, l.output * depth}
 			for _, chunk := range []int64{0, min(prompt, 64), min(prompt, 512), prompt} {
 				batch := decodes(b, deep)

@@ -51,11 +51,23 @@ type SideConfig struct {
 	MaxRelErr           *float64 `json:"max_rel_err,omitempty"`  // straight line against the physics model, on the grid
 	MeanRelErr          *float64 `json:"mean_rel_err,omitempty"` // the same, mean of absolute values
 	GridPoints          int      `json:"grid_points,omitempty"`
+	// ValidFor is where the line was held against the model; the JSON of the consumer has no room for it.
+	ValidFor *Validity `json:"valid_for,omitempty"`
 	// Steady is the consumer's own formula against our simulator, by load.
 	Steady []SteadyPoint `json:"steady_state,omitempty"`
 	// Projection is the consumer's terms against the step-time model, on batches that were not fitted.
 	Projection []ProjectionError `json:"projection,omitempty"`
 	Note       string            `json:"note,omitempty"`
+}
+
+// Validity is the range of batches that a line is fitted on, both ends included, and what the training reached.
+type Validity struct {
+	Requests      [2]int64 `json:"requests"`                        // decodes in a batch
+	ContextTokens [2]int64 `json:"context_tokens"`                  // of each
+	ChunkTokens   [2]int64 `json:"prompt_chunk_tokens"`             // beside them; within the token budget
+	LongestPrompt int64    `json:"trained_prompt_tokens,omitempty"` // of a finished request; 0: not known
+	LongestOutput int64    `json:"trained_output_tokens,omitempty"`
+	MostRunning   int64    `json:"trained_running,omitempty"`
 }
 
 // ProjectionError is how far the consumer's terms are from the model they stand for.

@@ -158,8 +158,8 @@ func (o Options) Check() error {
 }
 
 // forceable are the refusals that --force can name.
-var forceable = []trace.Code{unlearnedValue, noAlphaConstant, poorProjection, PoorLinearisation, notInCatalog, negativeValue,
-	nonFiniteValue, duplicateEntry}
+var forceable = []trace.Code{unlearnedValue, noAlphaConstant, poorProjection, PoorLinearisation, beyondTraining, notInCatalog,
+	negativeValue, nonFiniteValue, duplicateEntry}
 
 // Overrules says whether the options overrule a refusal.
 func (o *Options) Overrules(code trace.Code) bool { return slices.Contains(o.forced(), code) }
