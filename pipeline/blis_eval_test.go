@@ -44,11 +44,12 @@ func evalBLISProjection(t *testing.T, sources []options.Source) {
 	var dense []float64
 	for _, src := range sources {
 		d := &src.Deployment
-		p, region := projectionOf(t, f, set, d)
 		native, ok := errorOfRun(f.Beta.Cells, src.ID)
-		if !ok {
+		if !ok { // no hold-out, or no rows at all
+			t.Logf("%-24s no step is held out", src.ID)
 			continue
 		}
+		p, region := projectionOf(t, f, set, d)
 		pooled, _ := errorOfRun(f.Models[0].Cells, src.ID)
 		ours, ok := projectedError(t, src, o, p.Beta)
 		if !ok {
