@@ -1,6 +1,7 @@
 package predict
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -246,6 +247,7 @@ func TestTTFTByHand(t *testing.T) {
 		{"missed by its overhead", State{Decodes: 2, SinceStepUs: 500, FreeBlocks: -1}, Request{100, 0}, nil, 900, 700 + 1200 + 2200},
 		{"whose prompt ends becomes a decode", State{StepTokens: 50, StepRequests: 1, FreeBlocks: -1}, Request{100, 0}, nil, 0, 1500 + 2100},
 		{"work ahead", State{Decodes: 1, AheadTokens: 200, AheadRequests: 2, FreeBlocks: -1}, Request{100, 0}, nil, 0, 1100 + 4100},
+		{"more requests ahead than tokens", State{AheadTokens: 2, AheadRequests: 3, FreeBlocks: -1}, Request{100, 0}, nil, 0, 2020},
 		{"budget: two steps", State{AheadTokens: 200, AheadRequests: 1, FreeBlocks: -1}, Request{100, 0},
 			func(d *deploy.Deployment) { d.Engine.MaxNumBatchedTokens = 250 }, 0, 1000 + 2500 + 1000 + 500 + 100},
 		{"no chunks", State{AheadTokens: 200, AheadRequests: 1, FreeBlocks: -1}, Request{100, 0},
@@ -281,10 +283,14 @@ func TestTTFTByHand(t *testing.T) {
 	}
 }
 
-// hand is a step time for sums in the head.
+// hand is a step time for sums in the head. Like any model it refuses a prompt
+// without tokens.
 type hand struct{}
 
 func (hand) StepUs(b *latency.Batch) (float64, error) {
+	if b.PrefillTokens < b.PrefillReqs {
+		return 0, fmt.Errorf("got %d tokens for %d prompts", b.PrefillTokens, b.PrefillReqs)
+	}
 	return 1000 + 10*float64(b.PrefillTokens) + 100*float64(b.DecodeReqs), nil
 }
 

@@ -147,7 +147,7 @@ func (x *rollout) step() error {
 	budget := max(0, x.budget-round(x.decodes))
 	var joined, computed int64
 	for x.ahead > 0 && budget > 0 {
-		part := x.ahead / max(1, x.requests)
+		part := max(1, x.ahead/max(1, x.requests)) // the cache may leave more requests than tokens
 		if !x.fits(x.headDone + part) {
 			break
 		}
