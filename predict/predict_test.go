@@ -365,3 +365,13 @@ func BenchmarkEstimate(b *testing.B) {
 		}
 	}
 }
+
+// TestNoEmptyPrompts: where the cache left fewer tokens than requests ahead and no
+// block is free, no step holds a prompt without tokens.
+func TestNoEmptyPrompts(t *testing.T) {
+	e := NewWith(hand{}, llama8b())
+	s := State{Decodes: 1, DecodeTokens: 100, AheadTokens: 1, AheadRequests: 2, OutputTokens: 10}
+	if got, err := e.TTFTUs(&s, &Request{PromptTokens: 100}); err != nil || got < 2000 {
+		t.Errorf("got %g us, %v", got, err)
+	}
+}
