@@ -16,8 +16,6 @@ import (
 	"github.com/blis-train/blis-train/pipeline/fit/prepare"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/stat"
 )
 
@@ -49,15 +47,20 @@ func evalBLISProjection(t *testing.T, sources []options.Source) {
 			t.Logf("%-24s no step is held out", src.ID)
 			continue
 		}
-		p, region := projectionOf(t, f, set, d)
+		p, r := projectionOf(t, f, set, d)
+		loads, err := blisLoads(set, d, p.Beta, r.Prompt, r.Output)
+		if err != nil {
+			t.Fatal(err)
+		}
 		pooled, _ := errorOfRun(f.Models[0].Cells, src.ID)
 		ours, ok := projectedError(t, src, o, p.Beta)
 		if !ok {
 			continue
 		}
-		t.Logf("%-24s step error: native %4.1f %%, pooled %4.1f %%, projected %4.1f %% (%.2f times native); projection %4.1f %%; "+
-			"E2E projected/native at 30, 60, 80 %% load: %.3f", src.ID, 100*native, 100*pooled, 100*ours, ours/native, 100*p.Errors[0].MAPE,
-			ratiosE2E(t, set, d, p.Beta, region))
+		t.Logf("%-24s step error: native %4.1f %%, pooled %4.1f %%, projected %4.1f %% (%.2f times native); projection %4.1f %%, "+
+			"bias %+.1f %% decode, %+.1f %% mixed, %+.1f %% prefill; E2E projected/native at 30, 60, 80 %% load: %.3f %.3f %.3f", src.ID,
+			100*native, 100*pooled, 100*ours, ours/native, 100*p.Errors[0].MAPE, 100*p.Errors[1].Bias, 100*p.Errors[2].Bias,
+			100*p.Errors[3].Bias, loads[0].E2ERatio, loads[1].E2ERatio, loads[2].E2ERatio)
 		if !d.Model.IsMoE() {
 			dense = append(dense, ours/native)
 		}
@@ -75,8 +78,7 @@ func projectionOf(t *testing.T, f *result.Fit, set *coeff.Set, d *deploy.Deploym
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(f.Configs, func(c result.FitConfig) bool { return c.Key == d.Config() })
-	r := project.Region{Prompt: *f.Configs[i].MeanPromptTokens, Output: *f.Configs[i].MeanOutputTokens, Budget: d.Engine.MaxNumBatchedTokens}
-	r.Seats = d.Seats(r.Prompt + r.Output)
+	r := project.RegionOf(d, *f.Configs[i].MeanPromptTokens, *f.Configs[i].MeanOutputTokens)
 	p, err := project.OnBLIS(project.Target{Deployment: d, Model: step, Region: r})
 	if err != nil {
 		t.Fatal(err)
@@ -127,51 +129,4 @@ func projectedError(t *testing.T, src options.Source, o options.Options, beta []
 		n, sum = n+1, sum+math.Abs(us/table.Y[i]-1)
 	}
 	return sum / n, n > 0
-}
-
-// ratiosE2E are mean E2E of BLIS's terms over that of the model, in the same simulated traffic.
-func ratiosE2E(t *testing.T, set *coeff.Set, d *deploy.Deployment, beta []float64, r project.Region) []float64 {
-	t.Helper()
-	native, err := latency.NewPhysics(set, d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	blis, err := latency.NewTrainedPhysics([]float64{0, 0, 0}, beta, d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	longest := d.LongestSequence().Or(4096)
-	e2e := func(m latency.Model, rate float64) (mean, throughput float64) {
-		cfg := sim.DefaultConfig(d, m)
-		reqs := make([]sim.Request, 600)
-		clock := 0.0
-		for i := range reqs {
-			clock -= 1e6 / rate * math.Log1p(-stat.Draw(1, uint64(i), 0))
-			prompt, output := -r.Prompt*math.Log1p(-stat.Draw(1, uint64(i), 1)), -r.Output*math.Log1p(-stat.Draw(1, uint64(i), 2))
-			reqs[i] = sim.Request{ArrivalUs: int64(clock), PromptTokens: min(max(1, int64(prompt)), longest*3/4),
-				OutputTokens: min(max(1, int64(output)), longest/4)}
-		}
-		res, err := sim.Run(cfg, reqs, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		last := 0.0
-		for i := range res.Requests {
-			us, ok := res.Requests[i].E2EUs()
-			if !ok {
-				t.Fatalf("%s: request %d did not finish", d.Name, i)
-			}
-			mean += us / float64(len(reqs))
-			last = math.Max(last, float64(res.Requests[i].FinishedUs.V))
-		}
-		return mean, float64(len(reqs)) / last * 1e6
-	}
-	_, capacity := e2e(native, 1e6)
-	var out []float64
-	for _, load := range []float64{0.3, 0.6, 0.8} {
-		a, _ := e2e(native, load*capacity)
-		b, _ := e2e(blis, load*capacity)
-		out = append(out, b/a)
-	}
-	return out
 }

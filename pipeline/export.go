@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
@@ -182,32 +183,45 @@ func (o *ExportOptions) source(fitFile string) (export.Source, error) {
 		}
 	}
 	src.Doubts, src.Fit.Warnings = changed.found, changed.before(src.Fit.Warnings)
+	Predicts(&src, func() (*coeff.Set, error) { return export.Native(src.Fit, nil) })
+	return src, nil
+}
+
+// Predicts lets an export ask a coefficient set, made when it is first needed, what a deployment does.
+func Predicts(src *export.Source, made func() (*coeff.Set, error)) {
+	made = sync.OnceValues(made)
 	src.Step = func(d deploy.Deployment) (export.StepTimer, error) {
-		set, err := export.Native(src.Fit, nil)
+		set, err := made()
 		if err != nil {
 			return nil, err
 		}
 		return NewStepTimes(set, &d)
 	}
 	src.OverheadUs = func(d deploy.Deployment, promptTokens int64) (float64, error) {
-		set, err := export.Native(src.Fit, nil)
+		set, err := made()
 		if err != nil {
 			return 0, err
 		}
-		return OverheadOf(set, &d, promptTokens)
+		return overheadOf(set, &d, promptTokens)
 	}
 	src.Steady = func(d deploy.Deployment, overheadMs, prompt, output float64) (*export.Steady, error) {
-		set, err := export.Native(src.Fit, nil)
+		set, err := made()
 		if err != nil {
 			return nil, err
 		}
-		return SteadyOf(set, &d, overheadMs, prompt, output)
+		return steadyOf(set, &d, overheadMs, prompt, output)
 	}
-	return src, nil
+	src.Loads = func(d deploy.Deployment, beta []float64, prompt, output float64) ([]export.LoadPoint, error) {
+		set, err := made()
+		if err != nil {
+			return nil, err
+		}
+		return blisLoads(set, &d, beta, prompt, output)
+	}
 }
 
-// OverheadOf is a set's overhead of a prompt that meets an idle server, us.
-func OverheadOf(set *coeff.Set, d *deploy.Deployment, promptTokens int64) (float64, error) {
+// overheadOf is a set's overhead of a prompt that meets an idle server, us.
+func overheadOf(set *coeff.Set, d *deploy.Deployment, promptTokens int64) (float64, error) {
 	delay, err := latency.NewAlphaDelay(set, coeff.Overhead, d)
 	if err != nil {
 		return 0, err
@@ -219,9 +233,9 @@ func OverheadOf(set *coeff.Set, d *deploy.Deployment, promptTokens int64) (float
 	return delay.DelayUs(&latency.Queue{FreeBlocks: blocks, TotalBlocks: blocks, PromptTokens: promptTokens})
 }
 
-// SteadyOf are the four parameters of an autoscaler that give what a coefficient set says of a
+// steadyOf are the four parameters of an autoscaler that give what a coefficient set says of a
 // deployment's steady state.
-func SteadyOf(set *coeff.Set, d *deploy.Deployment, overheadMs, prompt, output float64) (*export.Steady, error) {
+func steadyOf(set *coeff.Set, d *deploy.Deployment, overheadMs, prompt, output float64) (*export.Steady, error) {
 	step, err := latency.NewPhysics(set, d)
 	if err != nil {
 		return nil, err
@@ -234,6 +248,27 @@ func SteadyOf(set *coeff.Set, d *deploy.Deployment, overheadMs, prompt, output f
 	for _, p := range s.Points {
 		out.Points = append(out.Points, export.SteadyPoint{LoadFrac: p.Load, RateRPS: p.RateRPS, TTFTMs: p.TTFTMs, ITLMs: p.ITLMs,
 			TTFTErr: result.OrNull(p.TTFTPred/p.TTFTMs - 1), ITLErr: result.OrNull(p.ITLPred/p.ITLMs - 1)})
+	}
+	return out, nil
+}
+
+// blisLoads is what BLIS's terms do in simulated traffic, beside a coefficient set.
+func blisLoads(set *coeff.Set, d *deploy.Deployment, beta []float64, prompt, output float64) ([]export.LoadPoint, error) {
+	ours, err := latency.NewPhysics(set, d)
+	if err != nil {
+		return nil, err
+	}
+	theirs, err := latency.NewTrainedPhysics(make([]float64, 3), beta, d)
+	if err != nil {
+		return nil, err
+	}
+	points, err := queue.CompareLoads(d, ours, theirs, prompt, output)
+	if err != nil {
+		return nil, err
+	}
+	var out []export.LoadPoint
+	for _, p := range points {
+		out = append(out, export.LoadPoint{LoadFrac: p.Load, RateRPS: p.RateRPS, E2EMs: p.E2EMs, E2ERatio: p.E2ERatio})
 	}
 	return out, nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/forest"
+	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/predictor/decision"
 	"github.com/blis-train/blis-train/pipeline/predictor/llmd"
 	"github.com/blis-train/blis-train/pipeline/predictor/race"
@@ -91,4 +92,19 @@ func PredictorBulk(w io.Writer, dir string, p *result.Predictor) error {
 		rows = append(rows, r.Rows...)
 	}
 	return llmd.WriteBulk(w, slices.Concat(llmd.Sample(rows, false, p.Options.Seed), llmd.Sample(rows, true, p.Options.Seed)))
+}
+
+// PredictorSidecar is the provenance of a predictor's export; its region is the columns of the rows that
+// the forests were grown on, which no forest sees beyond.
+func PredictorSidecar(p *result.Predictor, in result.Input, format string) *export.Sidecar {
+	side := export.NewSidecar(&p.Header, in, format, "llm-d's latency predictor")
+	for i := range p.Targets {
+		t := &p.Targets[i]
+		var columns []string
+		for _, c := range t.Columns {
+			columns = append(columns, fmt.Sprintf("%s %g to %g", c.Name, c.Min, c.Max))
+		}
+		side.Configs = append(side.Configs, export.SideConfig{Label: t.Name, Note: "rows it was grown on: " + strings.Join(columns, ", ")})
+	}
+	return side
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
@@ -104,8 +105,8 @@ func showExport(con *console, path string, got *pipeline.ExportResult) error {
 		rows = append(rows, table.Row{path + f.Suffix, got.Files[i].Bytes, got.Files[i].SHA256[:12]})
 	}
 	con.table("Exported "+string(got.Format), table.Row{"file", "bytes", "sha256"}, rows)
-	con.table("How well BLIS's terms hold the model (mean error; refused above 10 % of all batches)",
-		table.Row{"configuration", "file", "all", "decode", "mixed", "prefill"}, projectionRows(path, doc.Projections))
+	con.table("How well BLIS's terms hold the model: mean error (that of all time together) of steps; E2E in simulation over the model's",
+		table.Row{"configuration", "file", "all", "decode", "mixed", "prefill", "E2E by load"}, projectionRows(path, doc.Projections))
 	return con.document(doc)
 }
 
@@ -113,10 +114,14 @@ func projectionRows(path string, all []export.Projected) []table.Row {
 	var rows []table.Row
 	for _, p := range all {
 		row := table.Row{p.Label, path + p.File}
-		for _, kind := range []string{"all", "decode", "mixed", "prefill"} {
-			row = append(row, fmt.Sprintf("%.1f %%", 100*p.Errors[kind]))
+		for _, e := range p.Errors {
+			row = append(row, share(e.MAPE)+optional(e.Bias, 100, " (%+.1f)"))
 		}
-		rows = append(rows, row)
+		var loads []string
+		for _, l := range p.Loads {
+			loads = append(loads, fmt.Sprintf("%.2f at %.0f %%", l.E2ERatio, 100*l.LoadFrac))
+		}
+		rows = append(rows, append(row, strings.Join(loads, ", ")))
 	}
 	return rows
 }

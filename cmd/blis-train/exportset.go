@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/folder"
@@ -40,14 +40,8 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 		}
 		doc.Header = result.NewHeader(folder.ToolVersion, "export --coefficients "+in.Name)
 		doc.Inputs = []result.Input{in}
-		src := export.Source{Fit: doc, FitInput: in, Step: func(d deploy.Deployment) (export.StepTimer,
-			error) {
-			return pipeline.NewStepTimes(set, &d)
-		}, OverheadUs: func(d deploy.Deployment, promptTokens int64) (float64, error) {
-			return pipeline.OverheadOf(set, &d, promptTokens)
-		}, Steady: func(d deploy.Deployment, overheadMs, prompt, output float64) (*export.Steady, error) {
-			return pipeline.SteadyOf(set, &d, overheadMs, prompt, output)
-		}}
+		src := export.Source{Fit: doc, FitInput: in}
+		pipeline.Predicts(&src, func() (*coeff.Set, error) { return set, nil })
 		if set.Library != nil { // nothing of it was left unlearned by a recording: a zero is what its terms say, and warned about
 			o.Force += ",unlearned_value,no_alpha_constant"
 			src.Library = set.Library.Version

@@ -18,7 +18,7 @@ func runPredictorExport(c *cli.Context, con *console, format string) error {
 	if stageOf(path) != "predictor" {
 		return trace.Hinted(fmt.Errorf("%s: got another document, want a predictor.json", path), "blis-train predictor fit OUT writes one")
 	}
-	p, _, err := con.loadPredictor(path)
+	p, in, err := con.loadPredictor(path)
 	if err != nil {
 		return err
 	}
@@ -39,6 +39,10 @@ func runPredictorExport(c *cli.Context, con *console, format string) error {
 			return err
 		}
 		out.Files = []export.File{{Data: b.Bytes()}}
+	}
+	out, err = pipeline.PredictorSidecar(&p.Predictor, in, format).Beside(out.Warnings, out.Files...)
+	if err != nil {
+		return err
 	}
 	got, err := pipeline.WriteExport(c.String("out"), export.Format(format), out)
 	if err != nil {

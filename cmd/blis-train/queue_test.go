@@ -73,41 +73,6 @@ func TestQueueOfBundledRuns(t *testing.T) {
 	}
 }
 
-// TestQueueSidecars: the provenance beside every autoscaler's file follows its schema.
-func TestQueueSidecars(t *testing.T) {
-	dir := t.TempDir()
-	sweep := filepath.Join("..", "..", "testdata", "sweeps", "llama-3.1-8b.csv")
-	do := func(args ...string) {
-		t.Helper()
-		var stderr strings.Builder
-		if code := run(append([]string{"blis-train"}, args...), strings.NewReader(""), io.Discard, &stderr); code != exitOK {
-			t.Fatalf("%v: exit %d: %s", args, code, stderr.String())
-		}
-	}
-	schema := compileSchema(t, "export-provenance")
-	for flavour, formats := range map[string][]string{"inferno-3p": {"inferno-models", "tuner-config", "tuner-state", "tuner-calibrate",
-		"wva-slo"}, "wva-4p": {"wva-4p"}} {
-		out := filepath.Join(dir, flavour)
-		do("queue", "fit", sweep, "-o", out, "-q", "--flavour", flavour, "--loads", "7", "--queue-ratio", "1", "--model", "a/b", "--accelerator",
-			"H100")
-		for _, f := range formats {
-			file := filepath.Join(dir, f+".out")
-			do("export", "--format", f, filepath.Join(out, queueFile), "-o", file, "-q", "--ttft-ms", "500", "--itl-ms", "40", "--namespace", "llm")
-			data, err := os.ReadFile(file + ".provenance.json")
-			if err != nil {
-				t.Fatal(err)
-			}
-			var doc any
-			if err := json.Unmarshal(data, &doc); err != nil {
-				t.Fatal(err)
-			}
-			if err := schema.Validate(doc); err != nil {
-				t.Errorf("%s: %v", f, err)
-			}
-		}
-	}
-}
-
 // TestEvalQueueRealRuns prints the calibration of every recording under ../shared, and on
 // simulated and real windows what the batch fit is worth beside the tuners.
 func TestEvalQueueRealRuns(t *testing.T) {

@@ -2,6 +2,7 @@ package export
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -31,17 +32,17 @@ func blisDefaults(src Source, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	alpha, err := blisAlphas(src.Fit)
-	if err != nil {
-		return nil, err
-	}
 	entries, warn, err := blisEntries(src, opt, cfgs)
 	if err != nil {
 		return nil, err
 	}
-	refused := refusals("alpha", alpha)
+	var refused []refusal
 	for _, e := range entries {
-		refused = append(refused, e.refusals(src.Fit)...)
+		for _, r := range e.refusals(src.Fit) {
+			if !slices.Contains(refused, r) {
+				refused = append(refused, r)
+			}
+		}
 	}
 	forced, err := settle(refused, &opt, forceHint)
 	if err != nil {
@@ -54,28 +55,28 @@ func blisDefaults(src Source, opt Options) (*Output, error) {
 	}
 	side := newSidecar(src, FormatBLIS, "BLIS (inference-sim/inference-sim), --defaults-filepath; strict decoding, so nothing else may "+
 		"stand in the file")
-	out := &Output{Warnings: warn}
+	var files []File
+	var projections []Projected
 	for i := range entries {
 		e := &entries[i]
-		data, err := yaml.Marshal(blisFile{Version: src.Fit.ToolVersion, Coeffs: blisCoeff{Alpha: numbers(alpha), Beta: e.beta}})
+		data, err := yaml.Marshal(blisFile{Version: src.Fit.ToolVersion, Coeffs: blisCoeff{Alpha: numbers(e.alpha), Beta: e.beta}})
 		if err != nil {
 			return nil, err
 		}
-		out.Files = append(out.Files, File{e.suffix, data})
+		files = append(files, File{e.suffix, data})
+		side.Values = append(side.Values, sideValues(e.key("alpha_coeffs"), e.alpha)...)
 		side.Values = append(side.Values, sideValues(e.key("beta_coeffs"), e.values())...)
 		if e.config != nil {
-			side.Configs = append(side.Configs, e.side(numbers(alpha)))
-			out.Projections = append(out.Projections, e.projected())
+			side.Configs = append(side.Configs, e.side())
+			projections = append(projections, e.projected())
 		}
 	}
-	side.Values = append(side.Values, sideValues("alpha_coeffs", alpha)...)
 	side.Warnings = append(validationWarnings(src), warn...)
-	sideData, err := side.encode()
-	if err != nil {
-		return nil, err
+	out, err := side.Beside(warn, append(files, File{".hardware.json", hw})...)
+	if err == nil {
+		out.Projections = projections
 	}
-	out.Files = append(out.Files, File{".hardware.json", hw}, File{SidecarSuffix, sideData})
-	return out, nil
+	return out, err
 }
 
 func numbers(values []blisValue) []float64 {

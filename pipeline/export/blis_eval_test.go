@@ -98,7 +98,7 @@ func TestEvalBLISWorkloads(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		alpha, err := blisAlphas(src.Fit)
+		alpha, err := blisAlphas(src.Fit, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

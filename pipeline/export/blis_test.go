@@ -11,6 +11,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/export/exporttest"
+	"github.com/blis-train/blis-train/pipeline/export/project"
 	"github.com/blis-train/blis-train/pipeline/features/basis"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -46,17 +47,22 @@ func TestBLISDefaultsRoundTrip(t *testing.T) {
 	src := exampleSource()
 	src.Fit.Beta.SpecVersion, src.Fit.FeatureSet.Hash, src.Library = "1.1", "f00d", "2026-01"
 	src.Validation = &result.Validation{Verdict: coeff.VerdictPass, For: coeff.PurposeReplay}
+	overhead := src.Fit.AlphaNamed(coeff.Overhead) // of c2 alone: 100 rows at 900 us, 300 at 1100
+	for run, rows := range []int{100, 300} {
+		overhead.AlphaRuns = append(overhead.AlphaRuns, result.AlphaRun{Run: "r", Config: src.Fit.Configs[1].Key,
+			Interval: &result.IntervalErrors{Rows: rows, MedianPredUs: exporttest.Ptr(float64(900 + 200*run))}})
+	}
 	out := mustExport(t, src, FormatBLIS, forced())
 	var side Sidecar
 	if err := result.Read(bytes.NewReader(fileOf(t, out, SidecarSuffix)), &side); err != nil {
 		t.Fatal(err)
 	}
-	if side.SpecVersion != "1.1" || side.FeatureHash != "f00d" || side.Purpose != "replay" || side.Verdict != "pass" ||
-		side.Library != "2026-01" || side.Configs[0].Seats != 64 {
-		t.Errorf("sidecar: spec %q %q, purpose %q, verdict %q, library %q, seats %d", side.SpecVersion, side.FeatureHash, side.Purpose,
-			side.Verdict, side.Library, side.Configs[0].Seats)
+	if *side.SpecVersion != "1.1" || *side.FeatureHash != "f00d" || *side.Purpose != "replay" || side.Verdict != "pass" ||
+		*side.Library != "2026-01" || side.Configs[0].Seats != 64 {
+		t.Errorf("sidecar: spec %q %q, purpose %q, verdict %q, library %q, seats %d", *side.SpecVersion, *side.FeatureHash, *side.Purpose,
+			side.Verdict, *side.Library, side.Configs[0].Seats)
 	}
-	if len(side.Values) != 3+3*11 || len(side.Configs) != 2 || side.Inputs[0].SHA256 != "cafe" || len(out.Projections) != 2 {
+	if len(side.Values) != 3*3+3*11 || len(side.Configs) != 2 || side.Inputs[0].SHA256 != "cafe" || len(out.Projections) != 2 {
 		t.Fatalf("sidecar: %d values, %d configs, inputs %v", len(side.Values), len(side.Configs), side.Inputs)
 	}
 	for i, suffix := range []string{"", ".llama-3.1-8b-h100-sxm-80gb-tp1.yaml", ".llama-3.1-8b-h100-sxm-80gb-tp2.yaml"} {
@@ -72,9 +78,13 @@ func TestBLISDefaultsRoundTrip(t *testing.T) {
 		if err := dec.Decode(&doc); err != nil {
 			t.Fatal(err)
 		}
-		if doc.Version == "" || !slices.Equal(doc.Coeffs.Alpha, []float64{1800.25, 250.5, 0}) || len(doc.Coeffs.Beta) != 11 {
-			t.Errorf("%q: version %q alpha %v, %d betas: want a0 from overhead, a1 from egress, a2 0", suffix, doc.Version, doc.Coeffs.Alpha,
-				len(doc.Coeffs.Beta))
+		alpha := []float64{1800.25, 250.5, 0}
+		if i == 2 {
+			alpha[0] = 1050 // the configuration's own
+		}
+		if doc.Version == "" || !slices.Equal(doc.Coeffs.Alpha, alpha) || len(doc.Coeffs.Beta) != 11 {
+			t.Errorf("%q: version %q alpha %v, %d betas: want a0 from overhead, a1 from egress, a2 0: %v", suffix, doc.Version,
+				doc.Coeffs.Alpha, len(doc.Coeffs.Beta), alpha)
 		}
 		if doc.Coeffs.Beta[blisMoEDispatch] != doc.Coeffs.Beta[blisAllReduce] {
 			t.Errorf("%q: dispatch %g, want the all-reduce's %g", suffix, doc.Coeffs.Beta[blisMoEDispatch], doc.Coeffs.Beta[blisAllReduce])
@@ -83,13 +93,14 @@ func TestBLISDefaultsRoundTrip(t *testing.T) {
 			continue
 		}
 		c := side.Configs[i-1]
-		for _, part := range []string{"--alpha-coeffs 1800.25,250.5,0 --beta-coeffs " + joined(doc.Coeffs.Beta) + " ", "--total-kv-blocks 4000",
+		for _, part := range []string{"--alpha-coeffs " + joined(alpha) + " --beta-coeffs " +
+			joined(doc.Coeffs.Beta) + " ", "--total-kv-blocks 4000",
 			"--horizon 9007199254740992 --cache-signal-delay 0 ", "--defaults-filepath FILE" + suffix + " "} {
 			if !strings.Contains(c.CommandLine, part) {
 				t.Errorf("%s: no %q in %q", c.Label, part, c.CommandLine)
 			}
 		}
-		if len(c.Projection) != 4 || !(*c.Projection[0].MAPE <= maxProjection) {
+		if len(c.Projection) != 4 || !(*c.Projection[0].MAPE <= project.MaxMAPE) || len(c.Loads) != 2 {
 			t.Errorf("%s: projection %+v", c.Label, c.Projection)
 		}
 	}
@@ -103,6 +114,18 @@ func (bent) StepUs(batch []trace.Chunk) (float64, error) {
 		return 1000, nil
 	}
 	return 10000, nil
+}
+
+// quadratic is a model whose prompts cost the square of their length, which BLIS's terms have only
+// beside a larger linear part.
+type quadratic struct{}
+
+func (quadratic) StepUs(batch []trace.Chunk) (float64, error) {
+	us := 2000.0
+	for _, c := range batch {
+		us += float64(c.New*c.New) / 10
+	}
+	return us, nil
 }
 
 // seen is an affine model that says which of its terms a batch has.
@@ -137,6 +160,15 @@ func TestBLISDefaultsRefusals(t *testing.T) {
 		{"no line", func(s *Source) {
 			s.Step = func(deploy.Deployment) (StepTimer, error) { return bent{}, nil }
 		}, poorProjection, "want at most"},
+		{"prompts too short together", func(s *Source) {
+			s.Step = func(deploy.Deployment) (StepTimer, error) { return quadratic{}, nil }
+		}, poorProjection, "prefill batches -"},
+		{"E2E off", func(s *Source) {
+			s.Loads = func(deploy.Deployment, []float64, float64, float64) ([]LoadPoint, error) {
+				return []LoadPoint{{LoadFrac: 0.8, E2ERatio: 0.85}}, nil
+			}
+		}, poorProjection, "mean E2E 0.85 times the model's at 80 % load"},
+		{"nothing to simulate with", func(s *Source) { s.Loads = nil }, noCoefficientModel, "no coefficients to simulate with"},
 		{"no overhead", func(s *Source) { s.Fit.Alpha = s.Fit.Alpha[:1] }, noAlphaConstant, "TTFT lacks the API overhead"},
 		{"a waiting target", func(s *Source) { s.Fit.Alpha[1].Replay = false }, waitingAlpha, "may not be added as a delay"},
 	} {

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -11,17 +12,15 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// maxProjection is the mean error of a projection, relative to the model it stands for, above
-// which it is refused: more than twice what the step-time models themselves are off.
-const maxProjection = 0.10
-
 // blisEntry is one set of coefficients for BLIS: of one configuration, or of all.
 type blisEntry struct {
-	suffix string             // of the file that holds it
-	config *result.FitConfig  // nil: all of them
+	suffix string            // of the file that holds it
+	config *result.FitConfig // nil: all of them
+	alpha  []blisValue
 	beta   []float64          // by position
 	fits   project.Projection // of config
 	region project.Region
+	loads  []LoadPoint // of config
 }
 
 // blisEntries projects the fit on every configuration, and on all of them when there are
@@ -37,8 +36,7 @@ func blisEntries(src Source, opt Options, cfgs []result.FitConfig) ([]blisEntry,
 		l, w := lengthsOf(cfgs[i], opt)
 		warn = append(warn, w...)
 		d := &cfgs[i].Deployment
-		targets[i] = project.Target{Deployment: d, Model: t, Region: project.Region{Prompt: l.prompt, Output: l.output,
-			Seats: d.Seats(l.prompt + l.output), Budget: d.Engine.MaxNumBatchedTokens}}
+		targets[i] = project.Target{Deployment: d, Model: t, Region: project.RegionOf(d, l.prompt, l.output)}
 	}
 	var out []blisEntry
 	if len(targets) > 1 {
@@ -47,6 +45,9 @@ func blisEntries(src Source, opt Options, cfgs []result.FitConfig) ([]blisEntry,
 			return nil, nil, err
 		}
 		joint := blisEntry{beta: all[0].Beta}
+		if joint.alpha, err = blisAlphas(src.Fit, nil); err != nil {
+			return nil, nil, err
+		}
 		for _, p := range all {
 			joint.fits.Used = either(joint.fits.Used, p.Used)
 		}
@@ -60,6 +61,9 @@ func blisEntries(src Source, opt Options, cfgs []result.FitConfig) ([]blisEntry,
 			return nil, nil, fmt.Errorf("%s: %w", cfgs[i].Label, err)
 		}
 		e := blisEntry{config: &cfgs[i], beta: one[0].Beta, fits: one[0], region: targets[i].Region}
+		if e.alpha, err = blisAlphas(src.Fit, e.config); err != nil {
+			return nil, nil, err
+		}
 		if len(targets) > 1 {
 			e.suffix = "." + slug(cfgs[i].Label)
 			if taken[e.suffix]++; taken[e.suffix] > 1 {
@@ -68,6 +72,12 @@ func blisEntries(src Source, opt Options, cfgs []result.FitConfig) ([]blisEntry,
 			e.suffix += ".yaml"
 		}
 		e.fillUnused()
+		if src.Loads == nil {
+			return nil, nil, trace.Errorf(noCoefficientModel, "%s: no coefficients to simulate with", e.config.Label)
+		}
+		if e.loads, err = src.Loads(cfgs[i].Deployment, e.beta, e.region.Prompt, e.region.Output); err != nil {
+			return nil, nil, fmt.Errorf("%s: simulated loads: %w", e.config.Label, err)
+		}
 		out = append(out, e)
 	}
 	return out, warn, nil
@@ -133,24 +143,44 @@ func (e *blisEntry) values() []blisValue {
 // refusals are terms of the model that nothing taught and that the configuration would use, and
 // a projection that is too far off.
 func (e *blisEntry) refusals(fit *result.Fit) []refusal {
+	out := refusals("alpha", e.alpha)
 	if e.config == nil {
-		return nil
+		return out
 	}
-	var out []refusal
 	for j, c := range fit.Beta.Coefficients {
 		if j < len(e.fits.Seen) && e.fits.Seen[j] > 0 && c.Value == 0 && c.Identified == "prior-only" {
 			out = append(out, refusal{unlearnedValue, fmt.Sprintf("%s: %s has no value, neither learned nor prior, and this deployment would use it",
 				e.config.Label, c.Name)})
 		}
 	}
-	if all := e.fits.Errors[0]; !(all.MAPE <= maxProjection) {
-		out = append(out, refusal{poorProjection, fmt.Sprintf("%s: BLIS's terms are %.1f %% off the step-time model on average, want at most "+
-			"%.0f %%: %s", e.config.Label, 100*all.MAPE, 100*maxProjection, e.lacking())})
+	if why := e.tooFar(); len(why) > 0 {
+		out = append(out, refusal{poorProjection, fmt.Sprintf("%s: BLIS's terms miss the step-time model: %s; %s", e.config.Label,
+			strings.Join(why, ", "), e.lacking())})
 	}
 	for i, v := range e.beta {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			out = append(out, refusal{nonFiniteValue, fmt.Sprintf("%s: %s = %g: BLIS stops at start-up with \"must be a finite non-negative "+
 				"number\"", e.config.Label, blisBeta[i].name, v)})
+		}
+	}
+	return out
+}
+
+// tooFar says where a projection is beyond its limits.
+func (e *blisEntry) tooFar() []string {
+	var out []string
+	if all := e.fits.Errors[0]; !(all.MAPE <= project.MaxMAPE) {
+		out = append(out, fmt.Sprintf("steps %.1f %% off on average, want at most %g %%", 100*all.MAPE, 100*project.MaxMAPE))
+	}
+	for _, x := range e.fits.Errors[1:] {
+		if !(math.Abs(x.Bias) <= project.MaxBias) {
+			out = append(out, fmt.Sprintf("%s batches %+.1f %% together, want within %g %%", x.Kind, 100*x.Bias, 100*project.MaxBias))
+		}
+	}
+	for _, p := range e.loads {
+		if !(math.Abs(p.E2ERatio-1) <= project.MaxE2E) {
+			out = append(out, fmt.Sprintf("mean E2E %.2f times the model's at %.0f %% load, want within %g %%", p.E2ERatio, 100*p.LoadFrac,
+				100*project.MaxE2E))
 		}
 	}
 	return out
@@ -164,7 +194,8 @@ func (e *blisEntry) lacking() string {
 			worst = x
 		}
 	}
-	why := "prompts that compute while memory is read overlap, and BLIS adds the two"
+	why := "a prompt's time grows otherwise with its length: compute that overlaps with memory reads, or attention far off " +
+		"the arithmetic's rate"
 	switch {
 	case e.config.Deployment.Model.IsMoE():
 		why = "a step loads the experts that its tokens reach, few in small batches and all in large ones; BLIS loads all of them every time"
@@ -175,18 +206,12 @@ func (e *blisEntry) lacking() string {
 }
 
 // side is the configuration as the sidecar has it.
-func (e *blisEntry) side(alpha []float64) SideConfig {
-	c := SideConfig{Label: e.config.Label, Seats: e.region.Seats, CommandLine: flagsCommand(e.config.Deployment, alpha, e.beta, e.suffix),
-		DefaultsCommandLine: defaultsCommand(e.config.Deployment, e.suffix), PromptTokens: &e.region.Prompt, OutputTokens: &e.region.Output}
-	for _, x := range e.fits.Errors {
-		kind := string(x.Kind)
-		if kind == "" {
-			kind = "all"
-		}
-		c.Projection = append(c.Projection, ProjectionError{Batches: kind, Steps: x.Steps, MAPE: result.OrNull(x.MAPE),
-			Worst: result.OrNull(x.Worst), Bias: result.OrNull(x.Bias)})
-	}
-	if e.fits.Errors[0].MAPE > maxProjection/2 {
+func (e *blisEntry) side() SideConfig {
+	c := SideConfig{Label: e.config.Label, Seats: e.region.Seats, Loads: e.loads,
+		CommandLine:         flagsCommand(e.config.Deployment, numbers(e.alpha), e.beta, e.suffix),
+		DefaultsCommandLine: defaultsCommand(e.config.Deployment, e.suffix), PromptTokens: &e.region.Prompt, OutputTokens: &e.region.Output,
+		Projection: e.errors()}
+	if e.fits.Errors[0].MAPE > project.MaxMAPE/2 {
 		c.Note = e.lacking()
 	}
 	return c
@@ -194,20 +219,31 @@ func (e *blisEntry) side(alpha []float64) SideConfig {
 
 // Projected is how well a configuration's file holds its model.
 type Projected struct {
-	Label  string             `json:"label"`
-	File   string             `json:"file"`   // suffix of the file's name
-	Errors map[string]float64 `json:"errors"` // mean absolute relative error by kind of batch
-	Limit  float64            `json:"limit"`  // above it for all batches the export is refused
+	Label  string            `json:"label"`
+	File   string            `json:"file"`   // suffix of the file's name
+	Errors []ProjectionError `json:"errors"` // by kind of batch, all of them first
+	Loads  []LoadPoint       `json:"simulated_loads"`
+	Limits ProjectionLimits  `json:"limits"` // beyond them the export is refused
+}
+
+// ProjectionLimits are those of every projection.
+type ProjectionLimits struct {
+	MAPE float64 `json:"mape"` // all batches
+	Bias float64 `json:"bias"` // any kind of batch, either sign
+	E2E  float64 `json:"e2e"`  // of the ratio from 1, at any load
 }
 
 func (e *blisEntry) projected() Projected {
-	p := Projected{Label: e.config.Label, File: e.suffix, Errors: map[string]float64{}, Limit: maxProjection}
+	return Projected{Label: e.config.Label, File: e.suffix, Errors: e.errors(), Loads: e.loads,
+		Limits: ProjectionLimits{MAPE: project.MaxMAPE, Bias: project.MaxBias, E2E: project.MaxE2E}}
+}
+
+// errors are the projection's, as documents have them.
+func (e *blisEntry) errors() []ProjectionError {
+	var out []ProjectionError
 	for _, x := range e.fits.Errors {
-		kind := string(x.Kind)
-		if kind == "" {
-			kind = "all"
-		}
-		p.Errors[kind] = x.MAPE
+		out = append(out, ProjectionError{Batches: string(cmp.Or(x.Kind, "all")), Steps: x.Steps, MAPE: result.OrNull(x.MAPE),
+			Worst: result.OrNull(x.Worst), Bias: result.OrNull(x.Bias)})
 	}
-	return p
+	return out
 }

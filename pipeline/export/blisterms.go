@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -65,6 +66,7 @@ type blisValue struct {
 	ci95       *[2]float64
 	identified string
 	learned    bool
+	unused     bool   // 0 because no batch of the data has the term
 	copiedFrom string // name of the term it was copied from
 	origin     string // where the number comes from
 }
@@ -82,7 +84,8 @@ func blisValues(fit *result.Fit) (alpha, beta []blisValue, err error) {
 		c := m.Coefficients[i]
 		beta = append(beta, blisValue{
 			blisTerm: t, value: c.Value, ci95: c.CI95, identified: c.Identified,
-			learned: learned(c), origin: fmt.Sprintf("fit.json models[%s].coefficients[%s]", m.Name, c.Name),
+			learned: learned(c), unused: c.Value == 0 && c.Range != nil && c.Range[1] == 0,
+			origin: fmt.Sprintf("fit.json models[%s].coefficients[%s]", m.Name, c.Name),
 		})
 	}
 	if d := &beta[blisMoEDispatch]; !d.learned {
@@ -91,7 +94,7 @@ func blisValues(fit *result.Fit) (alpha, beta []blisValue, err error) {
 		d.copiedFrom = from.name
 		d.origin = "copied from " + from.name + ", as BLIS does when the value is absent"
 	}
-	alpha, err = blisAlphas(fit)
+	alpha, err = blisAlphas(fit, nil)
 	return alpha, beta, err
 }
 
@@ -114,29 +117,59 @@ func checkTerms(m *result.Model) error {
 }
 
 // blisAlphas takes a0 from the overhead target and a1 from egress, each as the
-// median prediction of the fitted model: BLIS has one constant where we have a
-// function. a2 is 0: TTFT and ITL are engine times here, so there is nothing
-// left to add per token.
-func blisAlphas(fit *result.Fit) ([]blisValue, error) {
-	overhead, egress := fit.AlphaNamed("overhead"), fit.AlphaNamed("egress")
-	for _, m := range []*result.Model{overhead, egress} {
-		if m != nil && !m.Replay {
+// median prediction of the fitted model on a configuration (nil: on all of them):
+// BLIS has one constant where we have a function. a2 is 0: TTFT and ITL are engine
+// times here, so there is nothing left to add per token.
+func blisAlphas(fit *result.Fit, c *result.FitConfig) ([]blisValue, error) {
+	var out []blisValue
+	for i, target := range []string{coeff.Overhead, coeff.Egress} {
+		if m := fit.AlphaNamed(target); m != nil && !m.Replay {
 			return nil, trace.Errorf(waitingAlpha, "alpha target %q is marked replay: false, it may not be added as a delay", m.Target)
 		}
+		v := blisValue{blisTerm: blisAlpha[i], origin: fmt.Sprintf("no %s target in the fit", target)}
+		if us, of, ok := medianDelayUs(fit, target, c); ok {
+			v.value, v.learned, v.identified = us, true, "within"
+			v.origin = fmt.Sprintf("median prediction of the %s target%s", target, of)
+		}
+		out = append(out, v)
 	}
-	a0 := blisValue{blisTerm: blisAlpha[0], origin: "no overhead target in the fit"}
-	if overhead != nil && overhead.Interval != nil && overhead.Interval.MedianPredUs != nil {
-		a0.value, a0.learned, a0.identified = *overhead.Interval.MedianPredUs, true, "within"
-		a0.origin = "median prediction of the overhead target"
+	return append(out, blisValue{blisTerm: blisAlpha[2], learned: true, identified: "by definition",
+		origin: "0: TTFT and ITL are measured inside the engine"}), nil
+}
+
+// medianDelayUs is a target's median prediction on the hold-out of a configuration, the mean over its
+// runs by rows; on everything where c is nil or no run of it has rows, and of says so. Not ok: none.
+func medianDelayUs(fit *result.Fit, target string, c *result.FitConfig) (us float64, of string, ok bool) {
+	m := fit.AlphaNamed(target)
+	if m == nil {
+		return 0, "", false
 	}
-	a1 := blisValue{blisTerm: blisAlpha[1], origin: "no egress target in the fit"}
-	if egress != nil && egress.TargetErrors != nil && egress.TargetErrors.MedianPredUs != nil {
-		a1.value, a1.learned, a1.identified = *egress.TargetErrors.MedianPredUs, true, "within"
-		a1.origin = "median prediction of the egress target"
+	var rows float64
+	for i := range m.AlphaRuns {
+		r := &m.AlphaRuns[i]
+		if n, median := medianPrediction(r.Interval, r.Errors); median != nil && c != nil && r.Config == c.Key {
+			rows, us = rows+float64(n), us+float64(n)**median
+		}
 	}
-	a2 := blisValue{blisTerm: blisAlpha[2], learned: true, identified: "by definition",
-		origin: "0: TTFT and ITL are measured inside the engine"}
-	return []blisValue{a0, a1, a2}, nil
+	if rows > 0 {
+		return us / rows, " on " + c.Label, true
+	}
+	_, median := medianPrediction(m.Interval, m.TargetErrors)
+	if median == nil {
+		return 0, "", false
+	}
+	return *median, " on all configurations", true
+}
+
+// medianPrediction is the median prediction of whichever errors a delay has, and of how many rows.
+func medianPrediction(i *result.IntervalErrors, e *result.TargetErrors) (rows int, us *float64) {
+	switch {
+	case i != nil:
+		return i.Rows, i.MedianPredUs
+	case e != nil:
+		return e.Rows, e.MedianPredUs
+	}
+	return 0, nil
 }
 
 // refusal is one value a consumer should not be given.
@@ -155,7 +188,7 @@ func refusals(kind string, values []blisValue) []refusal {
 			out = append(out, refusal{nonFiniteValue, at + ": BLIS stops at start-up with \"must be a finite non-negative number\""})
 		case v.value < 0:
 			out = append(out, refusal{negativeValue, at + ": BLIS stops at start-up with \"must be a finite non-negative number\""})
-		case v.learned:
+		case v.learned || v.unused:
 		case kind == "alpha":
 			out = append(out, refusal{noAlphaConstant, at + ": " + v.origin + "; inside BLIS " + v.zero})
 		case v.value == 0:

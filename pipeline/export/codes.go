@@ -58,8 +58,9 @@ var Codes = []trace.CodeEntry{
 		Action: "Give the lengths of your own traffic, use a consumer that reads the native file, or accept it with --force poor_linearisation."},
 	{Code: notInCatalog, Kind: "error", Meaning: "The reader's catalog has no such accelerator; its validator refuses a scope that names one.",
 		Action: "Export configurations of parts it knows with --config, or accept it with --force not_in_catalog."},
-	{Code: poorProjection, Kind: "error", Meaning: "The consumer's terms cannot follow the step-time model of a configuration: more than " +
-		"10 % off on average.", Action: "Use a consumer that reads the native file, or accept it with --force poor_projection."},
+	{Code: poorProjection, Kind: "error", Meaning: "The consumer's terms cannot follow the step-time model of a configuration: too far off " +
+		"in the mean, in the time that a kind of batch takes together, or in simulated E2E (spec#projection).",
+		Action: "Use a consumer that reads the native file, or accept it with --force poor_projection."},
 	{Code: notValidated, Kind: "warning", Meaning: "The coefficients were exported without a validation.",
 		Action: "Run validate and export with --validation validation.json."},
 	{Code: failedGates, Kind: "warning", Meaning: "The coefficients were exported although gates failed.",

@@ -20,6 +20,10 @@ func exampleSource() Source {
 				{LoadFrac: 0.8, RateRPS: 4, TTFTMs: 50, ITLMs: 4, TTFTErr: exporttest.Ptr(0.2), ITLErr: exporttest.Ptr(0.01)},
 			}}, nil
 		},
+		Loads: func(deploy.Deployment, []float64, float64, float64) ([]LoadPoint, error) {
+			return []LoadPoint{{LoadFrac: 0.3, RateRPS: 2, E2EMs: 900, E2ERatio: 1.01},
+				{LoadFrac: 0.8, RateRPS: 5, E2EMs: 1900, E2ERatio: 0.93}}, nil
+		},
 	}
 }
 

@@ -44,11 +44,7 @@ func inferno(src Source, opt Options) (*Output, error) {
 		return nil, err
 	}
 	side.Warnings = append(validationWarnings(src), warn...)
-	sideData, err := side.encode()
-	if err != nil {
-		return nil, err
-	}
-	return &Output{Files: []File{{"", data}, {SidecarSuffix, sideData}}, Warnings: warn}, nil
+	return side.Beside(warn, File{"", data})
 }
 
 func infernoEntry(src Source, c result.FitConfig, name accelerator, opt Options) (infernoModel, SideConfig, []trace.Finding, error) {

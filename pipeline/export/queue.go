@@ -35,13 +35,8 @@ func Queue(q *result.Queue, in result.Input, f Format, o QueueOptions) (*Output,
 	if err != nil {
 		return nil, err
 	}
-	side := &Sidecar{
-		Header: result.NewHeader(q.ToolVersion, "export --format "+string(f)), Format: string(f), ReadBy: out.ReadBy,
-		FitInputs: q.Inputs, FitCommand: q.Command,
-		Verdict: "not validated", Values: []SideValue{}, Configs: []SideConfig{},
-		Warnings: append([]trace.Finding{}, out.Warnings...),
-	}
-	side.Inputs, side.Platform = []result.Input{in}, q.Platform
+	side := NewSidecar(&q.Header, in, string(f), out.ReadBy)
+	side.SpecVersion, side.Warnings = textOrNull(q.Flavour), append(side.Warnings, out.Warnings...)
 	for i := range q.Servers {
 		s := &q.Servers[i]
 		if o.Config == "" || s.ID == o.Config {
@@ -49,11 +44,7 @@ func Queue(q *result.Queue, in result.Input, f Format, o QueueOptions) (*Output,
 			side.Configs = append(side.Configs, queueConfig(s))
 		}
 	}
-	sideData, err := side.encode()
-	if err != nil {
-		return nil, err
-	}
-	return &Output{Files: []File{{"", out.Data}, {SidecarSuffix, sideData}}, Warnings: out.Warnings}, nil
+	return side.Beside(out.Warnings, File{"", out.Data})
 }
 
 // CheckVersion says why a version of the consumer does not read a format; empty: not checked.
@@ -89,7 +80,7 @@ func queueValues(s *result.QueueServer, physical bool) []SideValue {
 }
 
 func queueConfig(s *result.QueueServer) SideConfig {
-	c := SideConfig{Label: s.ID, Note: s.Reason}
+	c := SideConfig{Label: s.ID, Seats: int64(s.Limits.MaxBatch), Note: s.Reason}
 	if s.Load != nil {
 		c.PromptTokens, c.OutputTokens = &s.Load.PromptTokens, &s.Load.OutputTokens
 	}

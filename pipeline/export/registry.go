@@ -73,12 +73,10 @@ func blisRegistry(src Source, opt Options) (*Output, error) {
 	}
 	side := newSidecar(src, FormatRegistry, "BLIS registry, CoefficientSet schema v0.2.2 (inference-sim/blis-schemas)")
 	side.Values = append(sideValues("beta", beta), sideValues("alpha", alpha)...)
+	lines, assumed := regions(cfgs, opt)
+	side.Configs, warn = lines, append(warn, assumed...)
 	side.Warnings = append(validationWarnings(src), warn...)
-	sideData, err := side.encode()
-	if err != nil {
-		return nil, err
-	}
-	return &Output{Files: []File{{"", buf.Bytes()}, {SidecarSuffix, sideData}}, Warnings: warn}, nil
+	return side.Beside(warn, File{"", buf.Bytes()})
 }
 
 func registryName(name string) string {
@@ -93,6 +91,8 @@ func registryName(name string) string {
 func registryEntry(v blisValue, scope regScope, cite string) regEntry {
 	e := regEntry{Value: v.value, Units: v.units, Scope: scope}
 	switch {
+	case v.unused:
+		e.Method, e.Rationale = "not_charged", "No batch of the training data has this term."
 	case v.value == 0:
 		e.Method = "not_charged"
 		e.Rationale = "Held at zero: " + v.origin + ". Charged zero, " + v.zero + "."

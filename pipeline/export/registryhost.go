@@ -75,12 +75,10 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 	if err := enc.Encode(set); err != nil {
 		return nil, err
 	}
+	lines, assumed := regions(cfgs, opt)
+	side.Configs, warn = lines, append(warn, assumed...)
 	side.Warnings = append(validationWarnings(src), warn...)
-	sideData, err := side.encode()
-	if err != nil {
-		return nil, err
-	}
-	return &Output{Files: []File{{"", buf.Bytes()}, {SidecarSuffix, sideData}}, Warnings: warn}, nil
+	return side.Beside(warn, File{"", buf.Bytes()})
 }
 
 // completion is the median egress with the interval of its constant about it.

@@ -247,7 +247,7 @@ func enqueuedDuring(s loggedStep, res *sim.Result) bool {
 // first request must be early in BLIS by exactly the rest of the running step.
 func compareWithBLIS(t *testing.T, d *deploy.Deployment, src Source, reqs []tracedRequest, want []blisResult) {
 	t.Helper()
-	alpha, err := blisAlphas(src.Fit)
+	alpha, err := blisAlphas(src.Fit, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

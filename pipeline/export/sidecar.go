@@ -16,12 +16,12 @@ type Sidecar struct {
 	FitInputs    []result.Input  `json:"fit_inputs"` // what the fit was made from
 	FitCommand   string          `json:"fit_command"`
 	TrainingDate string          `json:"training_date"`
-	Holdout      *result.Errors  `json:"holdout"`           // of the exported parameterisation, null when it has none
-	Verdict      string          `json:"verdict"`           // of validation.json; "not validated" without one
-	Purpose      string          `json:"purpose,omitempty"` // the verdict is of: steps, replay, waits, transfer or all
-	SpecVersion  string          `json:"spec_version,omitempty"`
-	FeatureHash  string          `json:"feature_set_hash,omitempty"` // of the formulas behind the coefficients
-	Library      string          `json:"library_version,omitempty"`  // of a library's coefficients; absent: fitted to recordings
+	Holdout      *result.Errors  `json:"holdout"`          // of the exported parameterisation, null when it has none
+	Verdict      string          `json:"verdict"`          // of validation.json; "not validated" without one
+	Purpose      *string         `json:"purpose"`          // the verdict is of: steps, replay, waits, transfer or all; null: of none
+	SpecVersion  *string         `json:"spec_version"`     // of the features, or the queueing model; null: neither
+	FeatureHash  *string         `json:"feature_set_hash"` // of the formulas behind the coefficients
+	Library      *string         `json:"library_version"`  // of a library's coefficients; null: fitted to recordings
 	Values       []SideValue     `json:"values"`
 	Configs      []SideConfig    `json:"configs"`
 	Warnings     []trace.Finding `json:"warnings"`
@@ -43,7 +43,7 @@ type SideValue struct {
 // SideConfig is one configuration the file is meant for.
 type SideConfig struct {
 	Label               string   `json:"label"`
-	Seats               int64    `json:"seats,omitempty"` // the file holds for 1 to so many requests at a time, of the lengths below
+	Seats               int64    `json:"seats,omitempty"` // the region: 1 to so many requests at a time, of the lengths below
 	CommandLine         string   `json:"command_line,omitempty"`
 	DefaultsCommandLine string   `json:"defaults_command_line,omitempty"`
 	PromptTokens        *float64 `json:"prompt_tokens,omitempty"` // mean length the lines below assume
@@ -57,7 +57,9 @@ type SideConfig struct {
 	Steady []SteadyPoint `json:"steady_state,omitempty"`
 	// Projection is the consumer's terms against the step-time model, on batches that were not fitted.
 	Projection []ProjectionError `json:"projection,omitempty"`
-	Note       string            `json:"note,omitempty"`
+	// Loads are the consumer's terms in simulated traffic, beside the model.
+	Loads []LoadPoint `json:"simulated_loads,omitempty"`
+	Note  string      `json:"note,omitempty"`
 }
 
 // Validity is the range of batches that a line is fitted on, both ends included, and what the training reached.
@@ -79,17 +81,25 @@ type ProjectionError struct {
 	Bias    *float64 `json:"bias"`  // of the sum of times
 }
 
-func newSidecar(src Source, f Format, readBy string) *Sidecar {
+// NewSidecar is the provenance of a file made from a document, in, of the given header: what is not
+// known of it is null.
+func NewSidecar(of *result.Header, in result.Input, format, readBy string) *Sidecar {
 	s := &Sidecar{
-		Header: result.NewHeader(src.Fit.ToolVersion, "export --format "+string(f)),
-		Format: string(f), ReadBy: readBy, FitInputs: src.Fit.Inputs, FitCommand: src.Fit.Command,
-		TrainingDate: src.Fit.TrainingDate, Verdict: "not validated",
-		Values: []SideValue{}, Configs: []SideConfig{}, Warnings: []trace.Finding{},
+		Header: result.NewHeader(of.ToolVersion, "export --format "+format), Format: format, ReadBy: readBy, FitInputs: of.Inputs,
+		FitCommand: of.Command, Verdict: "not validated", Values: []SideValue{}, Configs: []SideConfig{}, Warnings: []trace.Finding{},
 	}
-	s.Inputs, s.Platform = []result.Input{src.FitInput}, src.Fit.Platform
-	s.SpecVersion, s.FeatureHash, s.Library = src.Fit.Beta.SpecVersion, src.Fit.FeatureSet.Hash, src.Library
+	s.Inputs, s.Platform = []result.Input{in}, of.Platform
+	return s
+}
+
+// newSidecar is that of an export of coefficients.
+func newSidecar(src Source, f Format, readBy string) *Sidecar {
+	s := NewSidecar(&src.Fit.Header, src.FitInput, string(f), readBy)
+	s.TrainingDate = src.Fit.TrainingDate
+	s.SpecVersion, s.FeatureHash = textOrNull(src.Fit.Beta.SpecVersion), textOrNull(src.Fit.FeatureSet.Hash)
+	s.Library = textOrNull(src.Library)
 	if src.Validation != nil {
-		s.Verdict, s.Purpose = src.Validation.Verdict, src.Validation.For
+		s.Verdict, s.Purpose = src.Validation.Verdict, textOrNull(src.Validation.For)
 	}
 	if m, err := modelNamed(src.Fit, blisModel); err == nil && (f == FormatBLIS || f == FormatRegistry) {
 		s.Holdout = m.Holdout
@@ -97,4 +107,32 @@ func newSidecar(src Source, f Format, readBy string) *Sidecar {
 	return s
 }
 
-func (s *Sidecar) encode() ([]byte, error) { return result.Marshal(s) }
+// textOrNull is a text that may not be.
+func textOrNull(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+// regions are the configurations of a file without lines of their own: how they will be used.
+func regions(cfgs []result.FitConfig, opt Options) (out []SideConfig, warn []trace.Finding) {
+	for _, c := range cfgs {
+		l, w := lengthsOf(c, opt)
+		out, warn = append(out, SideConfig{Label: c.Label, Seats: c.Deployment.Seats(l.prompt + l.output), PromptTokens: &l.prompt,
+			OutputTokens: &l.output}), append(warn, w...)
+	}
+	return out, warn
+}
+
+// Beside is an export of files and their sidecar.
+func (s *Sidecar) Beside(warn []trace.Finding, files ...File) (*Output, error) {
+	if s.Warnings == nil {
+		s.Warnings = []trace.Finding{}
+	}
+	data, err := result.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	return &Output{Files: append(files, File{SidecarSuffix, data}), Warnings: warn}, nil
+}

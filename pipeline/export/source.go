@@ -98,6 +98,9 @@ type Source struct {
 	// Steady simulates a deployment's steady state at several loads, with mean lengths in tokens and the
 	// API overhead in ms, and fits the autoscaler's four parameters to it; needed by wva only.
 	Steady func(d deploy.Deployment, overheadMs, prompt, output float64) (*Steady, error)
+	// Loads simulates a deployment with BLIS's terms and with its own at several loads; needed by
+	// blis-defaults only.
+	Loads func(d deploy.Deployment, beta []float64, prompt, output float64) ([]LoadPoint, error)
 }
 
 // Steady are the four parameters of workload-variant-autoscaler that give a deployment's simulated
@@ -115,6 +118,15 @@ type SteadyPoint struct {
 	ITLMs    float64  `json:"itl_ms"`
 	TTFTErr  *float64 `json:"ttft_rel_err"` // consumer / simulated - 1; null: the consumer has no answer
 	ITLErr   *float64 `json:"itl_rel_err"`
+}
+
+// LoadPoint is one load at which a format's terms and the model they stand for were simulated in the
+// same traffic.
+type LoadPoint struct {
+	LoadFrac float64 `json:"load_frac"` // of the model's capacity
+	RateRPS  float64 `json:"rate_rps"`
+	E2EMs    float64 `json:"e2e_ms"`    // mean, of the model
+	E2ERatio float64 `json:"e2e_ratio"` // of the terms over it
 }
 
 // StepTimer predicts how long one engine step takes, in us.

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/export/scaler"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -30,11 +31,11 @@ func wva(src Source, opt Options) (*Output, error) {
 		return nil, err
 	}
 	side := newSidecar(src, FormatWVA, scaler.WVAReadBy)
-	overhead, fromOverhead := overheadMs(src.Fit)
 	var order []string
 	byModel := map[string]*vaResource{}
 	comments := map[string][]string{}
 	for i, c := range cfgs {
+		overhead, fromOverhead := overheadMs(src.Fit, &c)
 		acc, sc, note, w, err := wvaAccelerator(src, c, accs[i], opt, overhead)
 		if err != nil {
 			return nil, err
@@ -56,11 +57,7 @@ func wva(src Source, opt Options) (*Output, error) {
 		return nil, err
 	}
 	side.Warnings = append(validationWarnings(src), warn...)
-	sideData, err := side.encode()
-	if err != nil {
-		return nil, err
-	}
-	return &Output{Files: []File{{"", data}, {SidecarSuffix, sideData}}, Warnings: warn}, nil
+	return side.Beside(warn, File{"", data})
 }
 
 func newVA(modelID, acc string, opt Options) *vaResource {
@@ -176,13 +173,13 @@ func wvaValues(label string, acc vaAccelerator, overheadNote string) []SideValue
 	}
 }
 
-// overheadMs is the API overhead that TTFT contains, in ms.
-func overheadMs(fit *result.Fit) (float64, string) {
-	m := fit.AlphaNamed("overhead")
-	if m == nil || m.Interval == nil || m.Interval.MedianPredUs == nil {
+// overheadMs is the API overhead that TTFT contains on a configuration, in ms.
+func overheadMs(fit *result.Fit, c *result.FitConfig) (float64, string) {
+	us, of, ok := medianDelayUs(fit, coeff.Overhead, c)
+	if !ok {
 		return 0, "without an API overhead (the fit has none)"
 	}
-	return *m.Interval.MedianPredUs / 1000, fmt.Sprintf("plus the API overhead, %s ms", six(*m.Interval.MedianPredUs/1000))
+	return us / 1000, fmt.Sprintf("plus the API overhead%s, %s ms", of, six(us/1000))
 }
 
 // six prints six significant digits: more than any consumer's float32 keeps.

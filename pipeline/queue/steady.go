@@ -41,12 +41,10 @@ const (
 // included.
 func SteadyState(d *deploy.Deployment, step latency.Model, overheadMs float64, f queueing.Flavour, prompt, output float64) (*Steady,
 	error) {
-	s := queueing.Shape{Prompt: prompt, Output: output, PromptCV2: chatPromptCV2, OutputCV2: chatOutputCV2}
 	seats := int(d.Seats(prompt + output))
 	v := queueing.Server{MaxBatch: seats, Queue: steadyRoom * seats, MaxBatchedTokens: int(d.Engine.MaxNumBatchedTokens),
 		OverheadMs: overheadMs}
-	t := Traffic{Shape: s, Prompts: logNormalLaw, Output: logNormalLaw, Requests: steadyBurst, Seed: steadySeed, RateRPS: 1e6,
-		Longest: d.LongestSequence().Or(math.MaxInt32)}
+	t := chatTraffic(d, prompt, output)
 	capacity, err := t.capacity(d, step)
 	if err != nil {
 		return nil, err
