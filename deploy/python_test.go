@@ -36,8 +36,32 @@ func pythonRules() ([]byte, error) {
 		Latency    float64  `json:"latency_us"`
 		Sheets     []sheet  `json:"datasheets"`
 		Flags      []string `json:"serve_flags"` // name, first and last release as MAJOR.MINOR, 0.0 without one
+		AsyncSince [2]int   `json:"async_scheduling_since"`
+		// AllReduce are the curves of a device and number of GPUs inside CUDA graphs and outside, Fused that
+		// of the fused kernel and its largest tensor in bytes: "BYTES:US BYTES:US ...".
+		AllReduce map[string]map[string][2]string `json:"all_reduce"`
+		Fused     map[string][2]string            `json:"fused_all_reduce"`
 	}{gatedMLP, plainMLP, fourHiddenMLP, stateSpace, otherAttention, DefaultBlockSize, DefaultGPUMemoryUtilization, DefaultPCIeEfficiency,
-		DefaultLatencyUs, nil, nil}
+		DefaultLatencyUs, nil, nil, asyncSchedulingSince, map[string]map[string][2]string{}, map[string][2]string{}}
+	points := func(a *AllReduce) string {
+		var out []string
+		for i := range a.Bytes {
+			out = append(out, fmt.Sprintf("%v:%v", a.Bytes[i], a.TimeUs[i]))
+		}
+		return strings.Join(out, " ")
+	}
+	for name, of := range interconnects() {
+		doc.AllReduce[name] = map[string][2]string{}
+		for gpus, c := range of {
+			doc.AllReduce[name][fmt.Sprint(gpus)] = [2]string{points(c.graph), points(c.eager)}
+		}
+	}
+	for _, tp := range []int64{2, 4, 8} {
+		d := Deployment{TP: tp, Hardware: Hardware{Name: "B200-SXM-180GB"}}
+		d.Engine.Extra = map[string]any{"compilation_config": "fuse_allreduce_rms"}
+		c, most := d.FusedAllReduce()
+		doc.Fused[fmt.Sprint(tp)] = [2]string{points(c), fmt.Sprint(most)}
+	}
 	for _, h := range builtin() {
 		s := sheet{Sheet: h.Hardware, Aliases: aliases(h.Name)}
 		for _, n := range append([]string{h.Name}, h.names...) {

@@ -34,6 +34,11 @@ func pythonFormulas(s *Space) ([]byte, error) {
 		Beta      []feature  `json:"beta"`
 		Alpha     []feature  `json:"alpha"`
 	}
+	type amendment struct { // features take the place of those of their names, or stand behind the last
+		Name  string    `json:"name"`
+		Beta  []feature `json:"beta,omitempty"`
+		Alpha []feature `json:"alpha,omitempty"`
+	}
 	doc := struct {
 		Model          []string            `json:"model"`
 		Hardware       []string            `json:"hardware"`
@@ -41,6 +46,7 @@ func pythonFormulas(s *Space) ([]byte, error) {
 		StepInputs     []string            `json:"step_inputs"`
 		QueueInputs    []string            `json:"queue_inputs"`
 		Versions       map[Version]version `json:"versions"`
+		Amendments     []amendment         `json:"amendments"`
 	}{DefaultLatency: deploy.DefaultLatencyUs, StepInputs: []string{}, QueueInputs: []string{}, Versions: map[Version]version{}}
 	where := &doc.Model
 	for _, q := range s.dimensions() {
@@ -66,7 +72,8 @@ func pythonFormulas(s *Space) ([]byte, error) {
 		}
 		return out
 	}
-	for v, quantities := range map[Version][]Quantity{V10: s.constants10(), V11: s.constants11()} {
+	for v, quantities := range map[Version][]Quantity{V10: s.constants10(), V11: s.constants11(), V12: append(s.constants11(),
+		s.constants12()...)} {
 		of := version{Beta: list(BetaFeatures(v)), Alpha: list(AlphaFeatures(v))}
 		for _, q := range quantities {
 			if q.Formula != "" {
@@ -74,6 +81,9 @@ func pythonFormulas(s *Space) ([]byte, error) {
 			}
 		}
 		doc.Versions[v] = of
+	}
+	for _, a := range amendments {
+		doc.Amendments = append(doc.Amendments, amendment{a.Name, list(a.beta), list(a.alpha)})
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

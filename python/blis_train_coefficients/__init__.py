@@ -1,19 +1,22 @@
 """Evaluates coefficient files of blis-train: features of a step or a request, step times and delays, without dependencies.
 
 The formulas are those of the specification, in formulas.json; blis-train's tests hold that file against its own code and this
-package against the golden vectors. Errors carry the codes of blis-train. Specifications 1.0 (frozen, errors included) and 1.1.
+package against the golden vectors. Errors carry the codes of blis-train. Specifications 1.0 (frozen, errors included), 1.1 and 1.2,
+the last two with amendments, as in "1.1+queue-pole".
 """
 import ast
+import bisect
+import functools
 import json
 import math
 import os
 
 from . import _yaml
 from ._error import CoefficientError
-from ._model import load_model
-from ._run import datasheet, load_deployment
+from ._model import RULES, load_model
+from ._run import datasheet, is_async, load_deployment
 
-__all__ = ["CoefficientError", "Space", "Coefficients", "load", "load_deployment", "load_model", "datasheet", "step_of", "preemption_ema"]
+__all__ = ["CoefficientError", "Space", "Coefficients", "load", "load_deployment", "load_model", "datasheet", "step_of", "preemption_ema", "renewal"]
 
 with open(os.path.join(os.path.dirname(__file__), "formulas.json")) as _f:
     _SPEC = json.load(_f)
@@ -39,8 +42,18 @@ def _compile(formula):
 
 
 _CONSTANTS = {v: [(q["name"], _compile(q["formula"])) for q in s["constants"]] for v, s in _SPEC["versions"].items()}
-_FEATURES = {v: {kind: [dict(f, code=_compile(f["formula"])) for f in s[kind]] for kind in ("beta", "alpha")}
-             for v, s in _SPEC["versions"].items()}
+
+
+@functools.lru_cache(maxsize=None)
+def _features(version, kind):
+    """The slots of a version in order, with what its amendments change."""
+    base, *names = version.split("+")
+    slots = list(_SPEC["versions"][base][kind])
+    for a in _SPEC["amendments"]:
+        for f in a.get(kind, []) if a["name"] in names else []:
+            at = next((i for i, g in enumerate(slots) if g["name"] == f["name"]), len(slots))
+            slots[at:at + 1] = [f]
+    return [dict(f, slot=i, code=_compile(f["formula"])) for i, f in enumerate(slots, 1)]
 
 
 def preemption_ema(previous, gamma, num_preempted, running_depth):
@@ -79,8 +92,30 @@ def step_of(requests, version="1.1", block_size=None):
 
 
 def _known(version):
-    if version not in _SPEC["versions"]:
+    """The version without its amendments, which stand behind it once each and sorted; none on 1.0."""
+    base, *names = str(version).split("+")
+    if base not in _SPEC["versions"]:
         raise CoefficientError("unknown_spec_version", "got %r, want one of %s" % (version, sorted(_SPEC["versions"])))
+    if names and (base == "1.0" or names != sorted(set(names)) or set(names) - {a["name"] for a in _SPEC["amendments"]}):
+        raise CoefficientError("unknown_spec_version", "got %r, want amendments of 1.1 or 1.2, sorted, of %s" %
+                               (version, [a["name"] for a in _SPEC["amendments"]]))
+    return base
+
+
+def renewal(version, gamma, since_us):
+    """The share of the preemption average that a step renews: gamma, or with time-average 1 - exp(-dt/tau), tau = -100 ms/ln(1 - gamma);
+    since_us is the time from the beginning of the step before it."""
+    return -math.expm1(math.log1p(-gamma) * since_us / 100000) if "time-average" in version.split("+")[1:] else gamma
+
+
+def _curve(size, sizes, us):
+    """us at a size, bytes: linear between the published ones, proportional beyond the largest."""
+    if size <= sizes[0]:
+        return us[0]
+    if size >= sizes[-1]:
+        return us[-1] * size / sizes[-1]
+    i = bisect.bisect_left(sizes, size)
+    return us[i - 1] + (size - sizes[i - 1]) / (sizes[i] - sizes[i - 1]) * (us[i] - us[i - 1])
 
 
 def _finite(v):
@@ -91,8 +126,7 @@ class Space:
     """A deployment with its derived constants: model, hardware, engine and tp as in a coefficient file's configurations."""
 
     def __init__(self, deployment, version="1.1"):
-        _known(version)
-        self.version = version
+        self.base, self.version = _known(version), version
         m, h = deployment["model"], deployment["hardware"]
         e = deployment["vllm"]
         self.tp = deployment.get("tensor_parallel_size", 1)
@@ -114,10 +148,34 @@ class Space:
         fp8 = m.get("linear_compute") == "fp8" and env["TFlopsFP8"] > 0
         env["linear_peak_tflops"] = env["TFlopsFP8"] if fp8 else env["TFlopsPeak"]
         env.update(max=max, min=min, ln=math.log, log1p=math.log1p, pos=lambda x: 1.0 if x > 0 else 0.0, gate=self._gate,
-                   expert_share=self._expert_share, weight_bytes=self._weight_bytes, __builtins__={})
+                   expert_share=self._expert_share, weight_bytes=self._weight_bytes, all_reduce_s=self._all_reduce_s,
+                   logits_gather_s=self._logits_gather_s, __builtins__={})
         self.constants = env
-        for name, code in _CONSTANTS[version]:
+        for name, code in _CONSTANTS[self.base]:
             env[name] = eval(code, env)
+        self._reduce, self._fused = _interconnect(h["name"], e, self.tp) if self.base == "1.2" else (None, None)
+
+    def _all_reduce_s(self, tokens):
+        """One all-reduce of so many tokens' activations, in the CUDA graph that runs them."""
+        c = self.constants
+        largest = min(512, 2 * c["max_num_seqs"])
+        captured = tokens <= largest
+        if captured and tokens > 2:
+            step = 4 if tokens <= 4 else 8 if tokens <= 256 else 16
+            tokens = min(largest, step * math.ceil(tokens / step))
+        size = tokens * c["hidden_size"] * c["bytes_per_activation"]
+        if self._fused and size <= self._fused[1]:
+            return _curve(size, *self._fused[0]) * 1e-6
+        if self._reduce:
+            return _curve(size, *self._reduce[0 if captured else 1]) * 1e-6
+        return c["allreduce_latency"] + 2 * (self.tp - 1) / self.tp * size / c["link_bandwidth"]
+
+    def _logits_gather_s(self, seqs):
+        """The gather of so many sequences' logits, which moves half of what reducing them would."""
+        c = self.constants
+        if not self._reduce or not seqs:
+            return seqs * c["comm_bytes_per_seq"] / c["link_bandwidth"] if self.tp > 1 else 0.0
+        return _curve(seqs * c["vocab_size"] * c["bytes_per_activation"], *self._reduce[0]) / 2 * 1e-6
 
     def _gate(self, running, usage):
         seats, memory = min(1, running / self.constants["max_num_seqs"]), min(1, max(0, usage))
@@ -148,7 +206,7 @@ class Space:
     def _features(self, kind, values):
         env = dict(self.constants, **values)
         out, hits = [], []
-        for f in _FEATURES[self.version][kind]:
+        for f in _features(self.version, kind):
             x = eval(f["code"], env)
             env[f["name"]] = x
             if not math.isfinite(x):
@@ -169,7 +227,7 @@ class Space:
                 raise CoefficientError("bad_input", "%s: got %r, want a finite number" % (n, v))
 
     def beta(self, step):
-        """The 16 features of a step and the slots that hit a bound. step: a dict of counts, see formulas.json."""
+        """The features of a step, 16 or with 1.2 20, and the slots that hit a bound. step: a dict of counts, see formulas.json."""
         given = {n: step.get(n, 0) for n in _SPEC["step_inputs"]}
         if self.version == "1.0":
             self._finite(given)
@@ -297,26 +355,73 @@ def _check_supported(d, m, e, tp):
             _refuse("bad_model", n, m.get(n))
 
 
+def _interconnect(name, e, tp):
+    """Published curves of an all-reduce among tp devices, in CUDA graphs and outside; that of the fused kernel and its largest size."""
+    sheet = datasheet(name) if tp > 1 else None
+    text = str((e.get("extra") or {}).get("compilation_config"))
+    fuses = name.startswith("B200") and ("enable_fi_allreduce_fusion" in text or "fuse_allreduce_rms" in text)
+    published = RULES["all_reduce"].get(sheet["name"], {}).get(str(tp)) if sheet else None
+    fused = RULES["fused_all_reduce"].get(str(tp)) if fuses else None
+
+    def curve(text):
+        return list(zip(*((float(v) for v in point.split(":")) for point in text.split())))
+    return published and [curve(text) for text in published], fused and (curve(fused[0]), float(fused[1]))
+
+
+def _label(d):
+    return "%s %s tp%d" % (d["model"].get("id", "").rstrip("/").split("/")[-1].lower(), d["hardware"]["name"],
+                           d.get("tensor_parallel_size", 1))
+
+
+def _identity(d):
+    """What makes two deployments one configuration."""
+    m, h, e = d["model"], d["hardware"], d["vllm"]
+    named = [_label(d), m.get("model_type") or "", m.get("linear_compute"), e.get("kv_blocks_total_gpu")]
+    return named + [m.get(n) or 0 for n in _SPEC["model"] if n != "bytes_per_param"] + [h.get(n) or 0 for n in _SPEC["hardware"]] + [
+        e.get(n) or 0 for n in ("max_num_seqs", "max_num_batched_tokens", "block_size", "kv_blocks_total_cpu", "gpu_memory_utilization",
+                                "enable_chunked_prefill", "enable_prefix_caching", "cpu_offloading")]
+
+
+def _host(library, d):
+    """What a library's host work adds to the slots of sequences (of 256) and of the constant, us."""
+    if not library:
+        return []
+    h, sync = library["host"], 0 if is_async(d["vllm"]) else 1
+    return [(16, (d.get("tensor_parallel_size", 1) - 1) * h["rank_us"][0] + sync * h["sync_step_us"][0]),
+            (6, 256 * sync * h["sync_sequence_us"][0])]
+
+
 class Coefficients:
     """A coefficient file on one deployment."""
 
     def __init__(self, document, label=None, deployment=None):
         p = document["physics_coefficients"]
         version = str(p["spec_version"])
-        _known(version)
         configs = p.get("configs") or []
-        config = next((c for c in configs if label in (None, c["label"], c["key"])), None)
+        if deployment is not None and label is None:
+            config = next((c for c in configs if _identity(c["deployment"]) == _identity(deployment)), None)
+        else:
+            config = next((c for c in configs if label in (None, c["label"], c["key"])), None)
         if config is None and (label is not None or deployment is None):
             raise CoefficientError("no_configuration", "got %r, want %s" % (label, [c["label"] for c in configs]))
         self.deployment = deployment or config["deployment"]
         self.space = Space(self.deployment, version)
-        names = [config["key"], config["label"]] if config else []
+        names = [config["key"], config["label"]] if config else [_label(self.deployment)]  # else factors of the same model, device and tp
         known = p.get("deployment_factors") or {}
         every = next((known[n] for n in names if n in known), (p.get("hardware_factors") or {}).get(self.deployment["hardware"]["name"], 1))
         prompts = p.get("prompt_factors") or {}
         prompt = next((prompts[n] for n in names if n in prompts), 1)
-        features = _FEATURES[version]["beta"]
-        self.beta = [c["value"] * every * (prompt if f["prompt"] else 1) for c, f in zip(p["beta_coefficients"], features)]
+        features = _features(version, "beta")
+        values = [c["value"] for c in p["beta_coefficients"]]
+        if len(values) != len(features):
+            raise CoefficientError("wrong_coefficient_count", "got %d beta terms, want the %d of %s" %
+                                   (len(values), len(features), version))
+        for c, f in zip(p["beta_coefficients"], features):
+            if c["name"] != f["name"]:
+                raise CoefficientError("wrong_coefficient_name", "beta term %d: got %r, want %r" % (f["slot"], c["name"], f["name"]))
+        for slot, us in _host(p.get("library"), self.deployment):
+            values[slot - 1] += us
+        self.beta = [v * every * (prompt if f["prompt"] else 1) for v, f in zip(values, features)]
         self.alpha = {}
         for target, a in (p.get("alpha") or {}).items():
             own = a.get("deployments") or {}

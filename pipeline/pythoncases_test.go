@@ -1,0 +1,229 @@
+package pipeline
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/coeff/library"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/sim/latency"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// pythonCase is what we say of one deployment and one batch, or one request.
+type pythonCase struct {
+	File       string             `json:"file"` // of coefficients; empty: features alone
+	Spec       features.Version   `json:"spec"`
+	Deployment *deploy.Deployment `json:"deployment"`
+	Step       map[string]float64 `json:"step,omitempty"`
+	Request    map[string]float64 `json:"request,omitempty"`
+
+	want []float64 // features, then us
+}
+
+// pythonCases evaluates cases: features, then with a file the step time or the overhead.
+const pythonCases = `
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import blis_train_coefficients as btc
+from blis_train_coefficients import _yaml
+files, out = {}, []
+for version in ("1.3", "1.0+queue-pole", "1.1+oak", "1.1+split-gates+log-queue", "1.2+log-queue+log-queue"):
+    try:
+        btc.step_of([], version)
+        sys.exit("%s is not refused" % version)
+    except btc.CoefficientError as e:
+        assert e.code == "unknown_spec_version", e.code
+for c in json.load(sys.stdin):
+    space = btc.Space(c["deployment"], c["spec"])
+    got = (space.beta(c["step"]) if "step" in c else space.alpha(c["request"]))[0]
+    if c["file"]:
+        document = files.get(c["file"])
+        if document is None:
+            with open(c["file"]) as f:
+                document = files[c["file"]] = _yaml.loads(f.read())
+        on = btc.Coefficients(document, deployment=c["deployment"])
+        got = got + [on.step_us(c["step"]) if "step" in c else on.delay_us("overhead", c["request"])]
+    out.append(got)
+print(json.dumps(out))
+`
+
+// pythonBatches are steps of every kind, up to sizes beyond CUDA graphs.
+func pythonBatches() [][]trace.Chunk {
+	decodes := func(n, context int64) (out []trace.Chunk) {
+		for i := range n {
+			out = append(out, trace.Chunk{Computed: context + 7*i, Prompt: context / 2, New: 1})
+		}
+		return out
+	}
+	return [][]trace.Chunk{decodes(1, 900), decodes(37, 300), decodes(200, 4000), {{Prompt: 513, New: 513}},
+		append(decodes(12, 700), trace.Chunk{Computed: 512, Prompt: 3000, New: 1024}, trace.Chunk{Prompt: 200, New: 200}),
+		{{Computed: 2048, Prompt: 9000, New: 4096}, {Prompt: 90, New: 90}}}
+}
+
+// pythonDeployment is a server of a device, by weights, kind of model and tp; some do not schedule ahead, some
+// fuse their all-reduces.
+func pythonDeployment(t *testing.T, device, weights string, moe bool, tp int64) *deploy.Deployment {
+	t.Helper()
+	h, ok := deploy.Datasheet(device)
+	if !ok {
+		t.Fatalf("no device %q", device)
+	}
+	d := &deploy.Deployment{Hardware: h, TP: tp, PP: 1, DP: 1, Model: deploy.Model{ID: "lab/m-70b", NumLayers: 32, HiddenSize: 8192,
+		NumHeads: 64, NumKVHeads: 8, HeadDim: 128, IntermediateSize: 28672, VocabSize: 128256, NumMLPProj: 3, BytesPerParam: 2, BytesPerWeight: 2,
+		BytesPerKV: 2, BytesPerActivation: 2, BytesPerLMHead: 2, LinearCompute: "native"}}
+	d.Engine = deploy.Engine{VLLMVersion: []string{"0.13.0", "0.16.0"}[tp%2], MaxNumSeqs: 256, MaxNumBatchedTokens: 8192, ChunkedPrefill: true,
+		BlockSize: 16, GPUMemoryUtilization: 0.9, KVBlocksGPU: trace.Some(int64(20000))}
+	if tp == 4 {
+		d.Engine.Extra = map[string]any{"compilation_config": "fuse_allreduce_rms"}
+	}
+	if weights == "fp8" {
+		d.Model.BytesPerWeight, d.Model.LinearCompute = 1, "fp8"
+	}
+	if moe {
+		d.Model.NumExperts, d.Model.TopK, d.Model.MoEIntermediateSize, d.Model.NumMoELayers, d.Model.SharedExpertSize = 16, 2, 6400, 30, 512
+	}
+	return d
+}
+
+// casesOf are every batch and request state on a deployment; set may be nil.
+func casesOf(t *testing.T, file string, set *coeff.Set, spec features.Version, d *deploy.Deployment) (out []pythonCase) {
+	t.Helper()
+	space, err := features.New(spec, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range pythonBatches() {
+		in, x := space.Sum(b), make([]float64, len(features.BetaFeatures(spec)))
+		if _, err := space.Beta(&in, x); err != nil {
+			t.Fatal(err)
+		}
+		c := pythonCase{File: file, Spec: spec, Deployment: d, want: x, Step: map[string]float64{
+			"prefill_tokens": in.PrefillTokens, "decode_tokens": in.DecodeTokens, "scheduled_tokens": in.ScheduledTokens,
+			"num_prefill_reqs": in.NumPrefillReqs, "num_decode_reqs": in.NumDecodeReqs, "num_sampled_seqs": in.NumSampledSeqs,
+			"prefill_causal_work": in.PrefillCausalWork, "decode_context_tokens": in.DecodeContextTokens, "kv_read_tokens": in.KVReadTokens,
+			"running_depth": in.RunningDepth}}
+		if set != nil {
+			c.want = append(x, set.On(d).Predict(x))
+		}
+		out = append(out, c)
+	}
+	for _, q := range []latency.Queue{{FreeBlocks: 20000, TotalBlocks: 20000, PromptTokens: 512},
+		{Running: 200, Waiting: 31, FreeBlocks: 100, TotalBlocks: 20000, PromptTokens: 3000}} {
+		in := features.QueueInput{RunningDepth: float64(q.Running), WaitingDepth: float64(q.Waiting),
+			KVUsageRatio: 1 - float64(q.FreeBlocks)/float64(q.TotalBlocks), PromptTokens: float64(q.PromptTokens),
+			KVFreeBlocks: float64(q.FreeBlocks)}
+		x := make([]float64, len(features.AlphaFeatures(spec)))
+		if _, err := space.Alpha(&in, x); err != nil {
+			t.Fatal(err)
+		}
+		c := pythonCase{File: file, Spec: spec, Deployment: d, want: x, Request: map[string]float64{"running_depth": in.RunningDepth,
+			"waiting_depth": in.WaitingDepth, "kv_usage_ratio": in.KVUsageRatio, "prompt_tokens": in.PromptTokens,
+			"kv_free_blocks": in.KVFreeBlocks}}
+		if set != nil {
+			delay, err := latency.NewAlphaDelay(set, coeff.Overhead, d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			us, err := delay.DelayUs(&q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.want = append(x, max(0, us))
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// TestPythonAgrees: the Python package gives what we give, to 1e-12, for every file of the library and of the
+// examples (fitted to composed and to real recordings), and for every amendment of 1.1 and 1.2. These truths are
+// our own; those of others are the golden vectors (TestPython of the features).
+func TestPythonAgrees(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("skipped: no python3 on PATH")
+	}
+	var cases []pythonCase
+	counts := map[string]int{}
+	add := func(kind string, cs []pythonCase) { cases, counts[kind] = append(cases, cs...), counts[kind]+len(cs) }
+	for _, name := range library.FileNames() {
+		set, err := library.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tp := range []int64{1, 2, 4, 8} {
+			d := pythonDeployment(t, set.TrainedOn.Hardware[0], set.Library.Weights, set.Library.MoE, tp)
+			add("library", casesOf(t, filepath.Join("..", "coeff", "library", name), set, set.SpecVersion, d))
+		}
+	}
+	for _, of := range []string{"composed", "real"} {
+		path := filepath.Join("..", "docs", "examples", of, "coefficients.yaml")
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set, err := coeff.Load(bytes.NewReader(data), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range set.Configs {
+			add("examples "+of, casesOf(t, path, set, set.SpecVersion, &set.Configs[i].Deployment))
+		}
+	}
+	every := features.V12
+	var specs []features.Version
+	for _, a := range features.Amendments() {
+		specs, every = append(specs, features.V11.With(a.Name)), every.With(a.Name)
+	}
+	for _, spec := range append(specs, every, features.V12) {
+		for _, moe := range []bool{false, true} {
+			add("amendments", casesOf(t, "", nil, spec, pythonDeployment(t, "B200", "bf16", moe, 4)))
+		}
+	}
+	in, err := json.Marshal(cases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(python, "-B", "-c", pythonCases, filepath.Join("..", "python"))
+	var stderr bytes.Buffer
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stderr.Bytes())
+	}
+	var got [][]float64
+	if err := json.Unmarshal(out, &got); err != nil || len(got) != len(cases) {
+		t.Fatalf("got %d answers of %d: %v", len(got), len(cases), err)
+	}
+	worst, numbers, wrong := 0.0, 0, 0
+	for i := range cases {
+		c := &cases[i]
+		if len(got[i]) != len(c.want) {
+			t.Fatalf("%s %s: got %d numbers, want %d", c.File, c.Spec, len(got[i]), len(c.want))
+		}
+		for j, want := range c.want {
+			off := math.Abs(got[i][j] - want)
+			if want != 0 {
+				off /= math.Abs(want)
+			}
+			numbers, worst = numbers+1, math.Max(worst, off)
+			if !(off <= 1e-12) && wrong < 10 {
+				wrong++
+				t.Errorf("%s %s %s, step %v, request %v, number %d: got %v, want %v", c.File, c.Spec, c.Deployment.Label(), c.Step, c.Request, j+1,
+					got[i][j], want)
+			}
+		}
+	}
+	if len(cases) < 319 {
+		t.Errorf("%d cases, want at least 319", len(cases))
+	}
+	t.Logf("%d cases: %v, %d numbers, largest relative difference %.1e", len(cases), counts, numbers, worst)
+}
