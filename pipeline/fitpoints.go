@@ -1,19 +1,24 @@
 package pipeline
 
 import (
+	"bytes"
 	"context"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/extract/client"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	kernelfit "github.com/blis-train/blis-train/pipeline/library"
 	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/pipeline/sweep"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
 )
 
-// FitPoints learns the coefficients of one deployment from tables of load levels: what
-// a benchmark printed of each, a closed loop at a concurrency. It writes what Fit
-// writes. Codes: bad_points, bad_point_unit, those of the prior and the simulator.
+// FitPoints learns the coefficients of one deployment from load levels: what
+// benchmarks printed of each, in any form that sweep reads. It writes what Fit
+// writes. Codes: bad_levels, bad_sweep, bad_points, bad_point_unit, those of the prior
+// and the simulator.
 func FitPoints(ctx context.Context, tables []string, dep *deploy.Deployment, o FitOptions) (*result.Fit, error) {
 	if o.Out == "" {
 		return nil, option.Misusef("fit: --from points needs -o OUT")
@@ -33,18 +38,16 @@ func FitPoints(ctx context.Context, tables []string, dep *deploy.Deployment, o F
 		if err != nil {
 			return nil, err
 		}
-		levels, err := kernelfit.Levels(name, data, dep)
+		file, err := sweep.Read(bytes.NewReader(data), in.Name)
 		if err != nil {
 			return nil, err
 		}
-		for i := range levels {
-			p := &levels[i]
-			reqs, err := p.Requests(p.Harness())
-			if err != nil {
+		f.warn = append(f.warn, file.Findings...)
+		for i := range file.Points {
+			p := client.PointOf(&file.Points[i])
+			if err := f.level(&p); err != nil {
 				return nil, err
 			}
-			f.loads = append(f.loads, &learn.Load{Name: in.Name + " " + p.ID, Deployment: dep, Requests: reqs,
-				Point: &learn.Point{TTFTMs: p.TTFTMs, TPOTMs: p.TPOTMs}})
 		}
 		inputs = append(inputs, in)
 		f.runs = append(f.runs, result.FitRun{ID: in.Name, Config: f.key, Used: true})
@@ -63,4 +66,19 @@ func FitPoints(ctx context.Context, tables []string, dep *deploy.Deployment, o F
 	}
 	doc.Header, doc.Inputs = folder.Header(command, o.Config), inputs
 	return doc, writeFit(o.Out, doc)
+}
+
+// level adds one load level, under the harness that it states or is taken to have had.
+func (f *requestFit) level(l *trace.LoadPoint) error {
+	p, err := kernelfit.LevelOf(l, f.dep)
+	if err != nil {
+		return err
+	}
+	reqs, err := p.Requests(p.Harness())
+	if err != nil {
+		return err
+	}
+	f.loads = append(f.loads, &learn.Load{Name: l.Name, Deployment: f.dep, Requests: reqs, Point: &learn.Point{TTFTMs: p.TTFTMs,
+		TPOTMs: p.TPOTMs}})
+	return nil
 }

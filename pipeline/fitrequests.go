@@ -126,6 +126,15 @@ func (f *requestFit) read(ext *result.Extract) error {
 func (f *requestFit) take(run *trace.Run, dep *deploy.Deployment, out *result.FitRun) error {
 	loads, findings := clientLoads(run, dep, f.o.KeepSaturated)
 	out.Findings = append(out.Findings, findings...)
+	if len(loads) == 0 && len(run.Points) > 0 {
+		out.Used, f.dep, f.key = true, dep, out.Config
+		for i := range run.Points {
+			if err := f.level(&run.Points[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	if len(loads) == 0 {
 		out.Reason = "no request with a time"
 		return nil

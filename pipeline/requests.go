@@ -105,6 +105,8 @@ func clientContent(run *trace.Run, engine replay.Content) replay.Content {
 		}
 		if c.CoreID.OK {
 			engine(c.CoreID.V, r)
+		} else if c.CachedTokens.OK {
+			r.CachedTokens = c.CachedTokens
 		}
 		if r.Group == 0 && len(r.Hashes) == 0 && c.PrefixGroup.OK {
 			r.Group, r.GroupTokens = groups[c.PrefixGroup.V], min(c.PrefixTokens.V, r.PromptTokens)

@@ -17,6 +17,7 @@ type Run struct {
 	KVEvents   []KVEvent
 	Observed   []ObservedRequest
 	Iterations []Iteration // what an unmodified engine wrote of its passes, in its order
+	Points     []LoadPoint // what benchmarks printed of load levels, by file and line
 
 	// Aggregate is what Iterations tell of Steps, when Steps were made from them.
 	Aggregate *Aggregate `json:"-"`
@@ -181,7 +182,7 @@ type KVEvent struct {
 // ObservedRequest is one request as its client saw it.
 type ObservedRequest struct {
 	ID            string       `col:"request_id" doc:"client's id"`
-	Source        string       `col:"source" doc:"client, guidellm, tracev2 or llmservingsim"`
+	Source        string       `col:"source" doc:"client, guidellm, tracev2, llmservingsim, vllm_bench, aiperf or inference_perf"`
 	CoreID        Opt[string]  `col:"core_id" doc:"joined core span, by id prefix"`
 	Phase         Opt[string]  `col:"phase" doc:"workload phase"`
 	Route         Opt[string]  `col:"route" doc:"completions or chat"`
@@ -213,7 +214,30 @@ type ObservedRequest struct {
 	TTFTUs        Opt[float64] `col:"ttft_us" unit:"us" doc:"first chunk - send"`
 	E2EUs         Opt[float64] `col:"e2e_us" unit:"us" doc:"last chunk - send"`
 	ChunkGapsUs   []float64    `col:"chunk_gaps_us" unit:"us" doc:"gaps between chunks"`
+	CachedTokens  Opt[int64]   `col:"cached_tokens" unit:"tokens" doc:"prompt tokens that the server took from its prefix cache, as its usage says"`
+	Unsettled     Opt[bool]    `col:"unsettled" doc:"sent while requests that the file leaves out may still have run: part of the load, compared with nothing"`
 	Line          int64        `col:"line" doc:"line in the client file"`
+}
+
+// LoadPoint is one row of `points`: what a benchmark printed of one load level, over
+// the requests that succeeded.
+type LoadPoint struct {
+	Name         string       `col:"point" doc:"file, and line or benchmark in it"`
+	Strategy     string       `col:"strategy" doc:"how the load was offered, as the tool calls it; concurrent@N is a closed loop of N clients"`
+	Requests     Opt[int64]   `col:"requests" unit:"requests" doc:"that succeeded"`
+	Clients      Opt[int64]   `col:"clients" unit:"requests" doc:"of a closed loop, as stated"`
+	OfferedRPS   Opt[float64] `col:"offered_rps" unit:"1/s" doc:"rate of open arrivals, as stated"`
+	RateRPS      Opt[float64] `col:"rate_rps" unit:"1/s" doc:"requests that succeeded, over the time it took"`
+	PromptTokens float64      `col:"prompt_tokens" unit:"tokens" doc:"mean prompt length"`
+	PromptSD     Opt[float64] `col:"prompt_sd" unit:"tokens" doc:"its standard deviation"`
+	OutputTokens float64      `col:"output_tokens" unit:"tokens" doc:"mean output length"`
+	OutputSD     Opt[float64] `col:"output_sd" unit:"tokens" doc:"its standard deviation"`
+	TTFTMs       Opt[float64] `col:"ttft_ms" unit:"ms" doc:"mean time to first token"`
+	TTFTMedianMs Opt[float64] `col:"ttft_median_ms" unit:"ms" doc:"its median"`
+	TPOTMs       float64      `col:"tpot_ms" unit:"ms" doc:"mean time per output token behind the first"`
+	E2EMs        Opt[float64] `col:"e2e_ms" unit:"ms" doc:"mean latency of a request"`
+	File         string       `col:"file" doc:"input file, relative to the run directory"`
+	Line         int64        `col:"line" doc:"line in a table; 0 in a document"`
 }
 
 // Chunk is what one request does in one step: c tokens already in KV, a prompt

@@ -116,8 +116,7 @@ func showRequests(con *console, doc *result.Fit) {
 // showFit prints the fit for people.
 func showFit(con *console, doc *result.Fit) {
 	if doc.Requests != nil {
-		con.table("step-time coefficients", table.Row{"term", "value", "95 % interval", "unit", "identified", "share", "utilisation"},
-			coefficientRows(doc.Beta))
+		con.table("step-time coefficients", coefficientHeader, coefficientRows(doc.Beta))
 		showRequests(con, doc)
 		con.warnAll(doc)
 		return
@@ -125,9 +124,7 @@ func showFit(con *console, doc *result.Fit) {
 	con.table("target and lag audit", table.Row{"run", "duration p50 us", "cadence p50 us", "floor us", "sched-queued p50/p90 us",
 		"queued-arrived p50/p90 us", "lag", "lag evidence (MAPE at 0/1/2)", "known steps"}, auditRows(doc))
 	con.table("rows (read = kept + dropped)", table.Row{"run", "read", "kept", "dropped by reason"}, rowRows(doc))
-	con.table("step-time coefficients", table.Row{"term", "estimate", "95 % interval", "published", "unit", "identified", "share",
-		"utilisation"},
-		coefficientRows(doc.Beta))
+	con.table("step-time coefficients", coefficientHeader, coefficientRows(doc.Beta))
 	con.table("step-time errors on the hold-out", table.Row{"run", "regime", "rows", "MAPE", "constant", "floor", "skill", "bias"},
 		cellRows(doc))
 	con.table("leave one configuration out", table.Row{"configuration", "rows", "MAPE", "constant", "frozen 1.0", "bias"}, locoRows(doc.Beta))
@@ -141,6 +138,9 @@ func showFit(con *console, doc *result.Fit) {
 	con.sayf("fit: %d of %d runs, %d %s, %slambda %s, gamma %s", used(doc), len(doc.Runs), len(doc.Configs),
 		plural(len(doc.Configs), "configuration", "configurations"), priorWords(doc), number(doc.Beta.Lambda), number(doc.Beta.GammaEMA))
 }
+
+// coefficientHeader is above coefficientRows.
+var coefficientHeader = table.Row{"term", "estimate", "95 % interval", "published", "unit", "identified", "share", "utilisation"}
 
 // priorWords names a prior that is a coefficient set.
 func priorWords(doc *result.Fit) string {

@@ -246,7 +246,8 @@ var rooms = map[string]room{
 	}},
 	"pipeline/extract/foreign": {ours: []string{"trace"}, pure: true},
 	"pipeline/extract/client": {ours: []string{
-		"pipeline/extract/foreign", "pipeline/extract/source", "pipeline/extract/account", "trace/tracev2", "trace",
+		"pipeline/extract/foreign", "pipeline/extract/source", "pipeline/extract/account", "pipeline/sweep", "stat", "trace/tracev2", "trace",
+		"deploy",
 	}},
 	"pipeline/extract/kv": {ours: []string{
 		"pipeline/extract/source", "pipeline/extract/spool", "pipeline/extract/account", "pipeline/extract/scan", "trace/table", "trace",

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/pipeline/extract/account"
+	"github.com/blis-train/blis-train/pipeline/extract/client"
 	"github.com/blis-train/blis-train/pipeline/extract/foreign"
 	"github.com/blis-train/blis-train/pipeline/extract/iteration"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
@@ -134,9 +135,8 @@ const (
 
 // Words that tell forms apart.
 var (
-	fpmWord     = []byte(`"` + iteration.FPMSchema + `"`)
-	clientWords = [][]byte{[]byte(`"guidellm_version"`), []byte(`"total_input_tokens"`)}
-	vllmWords   = [][]byte{[]byte("vLLM API server version"), []byte("non-default args"), []byte("(EngineCore"), []byte("(APIServer pid=")}
+	fpmWord   = []byte(`"` + iteration.FPMSchema + `"`)
+	vllmWords = [][]byte{[]byte("vLLM API server version"), []byte("non-default args"), []byte("(EngineCore"), []byte("(APIServer pid=")}
 )
 
 // contentOf looks at the beginning of a file. One that cannot be read is none of
@@ -155,15 +155,13 @@ func contentOf(in *source.Input) kind {
 	if bytes.IndexByte(head, 0) >= 0 || len(body) == 0 {
 		return kindOther
 	}
-	if body[0] == '{' {
-		switch {
-		case bytes.Contains(head, fpmWord):
-			return kindPasses
-		case slices.ContainsFunc(clientWords, func(w []byte) bool { return bytes.Contains(head, w) }):
-			return kindClient
-		case bytes.Contains(head, []byte(`"resourceSpans"`)):
-			return kindOther
-		}
+	switch {
+	case body[0] == '{' && bytes.Contains(head, fpmWord):
+		return kindPasses
+	case bytes.Contains(head, []byte(`"resourceSpans"`)):
+		return kindOther
+	case client.IsRead(body):
+		return kindClient
 	}
 	silent := slices.ContainsFunc(vllmWords, func(w []byte) bool { return bytes.Contains(head, w) })
 	switch {

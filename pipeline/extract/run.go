@@ -164,6 +164,8 @@ type extraction struct {
 	kv      *kv.Collector
 	dep     *deploy.Deployment // run.yaml's, with the phases that client files tell
 	obs     []trace.ObservedRequest
+	points  []trace.LoadPoint
+	clients []trace.Finding // of the clients' files
 	iter    *iteration.Lives
 	lives   []*iteration.Life
 	empty   []trace.Finding // files that gave nothing
@@ -209,7 +211,7 @@ func (x *extraction) close() {
 
 // finish joins what was read and writes the tables of the engine runs.
 func (x *extraction) finish(ctx context.Context) (*cacheEntry, error) {
-	if x.col.Empty() && len(x.obs) == 0 && x.iter.Empty() {
+	if x.col.Empty() && len(x.obs)+len(x.points) == 0 && x.iter.Empty() {
 		return nil, x.noSpans(x.set)
 	}
 	var err error
@@ -290,7 +292,8 @@ func (x *extraction) inputs(ctx context.Context) error {
 			return err
 		}
 	}
-	x.obs = cl.Rows
+	cl.Finish(x.run.Deployment)
+	x.obs, x.points, x.clients = cl.Rows, cl.Points, cl.Findings
 	x.phases(cl.Loads)
 	return x.iterations(ctx, how)
 }
@@ -358,6 +361,14 @@ func (x *extraction) output(i int) (*tables.Output, error) {
 		var err error
 		if w, err = x.col.Write(i, x.dep, x.kv); err != nil {
 			return nil, err
+		}
+	}
+	if i == 0 {
+		if err := table.Write(w.Dir, table.Points, x.o.Format, x.points); err != nil {
+			return nil, err
+		}
+		if len(x.points) > 0 {
+			w.Tables[table.Points] = int64(len(x.points))
 		}
 	}
 	if i >= len(x.lives) {
@@ -487,7 +498,7 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *tables.Output) 
 	}
 	l := r.Losses
 	if i == 0 {
-		out = append(out, x.empty...)
+		out = append(append(out, x.empty...), x.clients...)
 		ids := x.col.NoIDs()
 		add(ids > 0, codeNoSpanIDs, "%d spans without a span id are told apart by their content", ids)
 	}

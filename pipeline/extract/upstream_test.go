@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -93,7 +94,7 @@ func TestUpstreamFolder(t *testing.T) {
 }
 
 // TestBenchBesideLog: the result of vllm bench serve is found by its content, its
-// load is a phase, and a result without requests is refused with the flag.
+// load is a phase, and a result without requests is a load level, with the flag that is missing.
 func TestBenchBesideLog(t *testing.T) {
 	dir := upstreamFolder(t, upstreamRun)
 	put(t, filepath.Join(dir, "vllm.out"), logLine(0, 0, 0)+logLine(0, 1, 1))
@@ -124,10 +125,13 @@ func TestBenchBesideLog(t *testing.T) {
 	if p := doc.Runs[0].Deployment.Phases; len(p) != 1 || p[0].Name != "bench_open" || p[0].Load != "open" || p[0].StartNs != 100e9 {
 		t.Errorf("got phases %+v", p)
 	}
-	put(t, filepath.Join(dir, "bench_open.json"), head+"}")
+	put(t, filepath.Join(dir, "bench_open.json"), head+`, "total_output_tokens": 20, "request_throughput": 2.5, "request_rate": "inf",
+"mean_ttft_ms": 40, "median_ttft_ms": 35, "mean_tpot_ms": 8}`)
 	doc, err = extractArgs(t, out, nil, dir)
-	if err != nil || len(doc.Runs[0].Examples) != 1 || !strings.Contains(doc.Runs[0].Examples[0].What, "--save-detailed") {
-		t.Errorf("got %v, %+v, want the flag that is missing", err, doc)
+	if err != nil || doc.Runs[0].Tables[table.Points] != 1 || !slices.ContainsFunc(doc.Runs[0].Warnings, func(f trace.Finding) bool {
+		return f.Code == "levels_only" && strings.Contains(f.Message, "--save-detailed")
+	}) {
+		t.Errorf("got %v, %+v, want a point and the flag that is missing", err, doc)
 	}
 }
 

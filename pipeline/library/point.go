@@ -31,6 +31,10 @@ type Point struct {
 	TTFTMs, TPOTMs             float64
 	OtherTTFTMs, OtherTPOTMs   float64 // what AIConfigurator predicts; NaN where it refuses
 	Deployment                 *deploy.Deployment
+
+	promptSD, outputSD float64 // of lengths; 0: as the harness spreads them
+	rateRPS            float64 // of open arrivals; 0: a closed loop
+	count              int     // requests; 0: as the harness sends
 }
 
 // Group names the points judged together: model, weights and GPU.
@@ -54,29 +58,34 @@ func readPoints(path string) ([]Point, coeff.Input, error) {
 	return points, coeff.Input{Name: filepath.Base(path), Bytes: int64(len(data)), SHA256: hex.EncodeToString(sum[:])}, err
 }
 
-// levelColumns are those of a table of load levels of one deployment.
-var levelColumns = []string{"input_tokens", "output_tokens", "concurrency", "ttft_ms", "tpot_ms"}
-
-// Levels reads measured load levels of one deployment: a CSV with at least the
-// columns of levelColumns; tokens are those of one request. Codes: bad_points,
+// LevelOf is what a benchmark printed of one load level of a deployment. Where the
+// load is not stated, its clients are what was in flight. Codes: bad_points,
 // bad_point_unit.
-func Levels(path string, data []byte, d *deploy.Deployment) ([]Point, error) {
-	return parsePointRows(path, data, levelColumns, func(p *Point, line int64) (*deploy.Deployment, error) {
-		p.ID, p.Model, p.TP, p.version = fmt.Sprintf("line %d", line), d.Model.ID, d.TP, d.Engine.VLLMVersion
-		return d, nil
-	})
+func LevelOf(l *trace.LoadPoint, d *deploy.Deployment) (*Point, error) {
+	p := &Point{ID: l.Name, Model: d.Model.ID, TP: d.TP, version: d.Engine.VLLMVersion, Deployment: d, TTFTMs: l.TTFTMs.Or(math.NaN()),
+		InputTokens: max(1, int64(math.Round(l.PromptTokens))), OutputTokens: max(2, int64(math.Round(l.OutputTokens))), TPOTMs: l.TPOTMs,
+		promptSD: l.PromptSD.V, outputSD: l.OutputSD.V, count: int(l.Requests.V), Concurrency: int(l.Clients.V)}
+	inFlight := l.RateRPS.V * l.E2EMs.V / 1e3 // Little's law
+	switch {
+	case p.Concurrency > 0 && !(l.OfferedRPS.V > 0 && inFlight < busyClients*float64(p.Concurrency)):
+	case l.OfferedRPS.V > 0:
+		p.rateRPS = l.OfferedRPS.V
+	case inFlight > 0:
+		p.Concurrency = max(1, int(math.Round(inFlight)))
+	default:
+		return nil, badPoints(l.File, l.Line, "%s: got neither clients nor a rate nor a latency beside the throughput, want one of them", l.Name)
+	}
+	return p, p.checkUnit(l.File, l.Line)
 }
 
+// busyClients is the share of a harness's clients that must be at work for it to
+// hold back a stated rate.
+const busyClients = 0.9
+
+// parsePoints reads rows of pointColumns.
 func parsePoints(path string, data []byte) ([]Point, error) {
 	models := map[string]deploy.Model{}
-	return parsePointRows(path, data, pointColumns, func(p *Point, _ int64) (*deploy.Deployment, error) {
-		return p.deployment(filepath.Dir(path), models)
-	})
-}
-
-// parsePointRows reads rows of the wanted columns; on says what a row ran on.
-func parsePointRows(path string, data []byte, columns []string,
-	on func(p *Point, line int64) (*deploy.Deployment, error)) ([]Point, error) {
+	columns := pointColumns
 	r := csv.NewReader(bytes.NewReader(data))
 	header, err := r.Read()
 	if err != nil {
@@ -100,7 +109,7 @@ func parsePointRows(path string, data []byte, columns []string,
 		if err != nil {
 			return nil, err
 		}
-		if p.Deployment, err = on(p, line); err != nil {
+		if p.Deployment, err = p.deployment(filepath.Dir(path), models); err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", path, line, err)
 		}
 		if err := p.checkUnit(path, line); err != nil {
@@ -116,7 +125,7 @@ func parsePointRows(path string, data []byte, columns []string,
 
 func badPoints(path string, line int64, format string, args ...any) error {
 	return &trace.SyntaxError{File: path, Line: line, Col: 1, Code: BadPoints, Msg: "measured points: " + fmt.Sprintf(format, args...),
-		Hint: "the columns are " + strings.Join(levelColumns, ",") + "; for several deployments in one file also id,model,system,weights,tp"}
+		Hint: "the columns are " + strings.Join(pointColumns, ",")}
 }
 
 // pointRow reads one row.

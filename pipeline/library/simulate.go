@@ -37,20 +37,45 @@ func (p *Point) Harness() Harness {
 	return spreadHarness
 }
 
-// Requests are those of a benchmark of the point: a closed loop of its clients.
+// mostRequests of a benchmark that says how many it sent are simulated.
+const mostRequests = 2000
+
+// Requests are those of a benchmark of the point: a closed loop of its clients, or
+// Poisson arrivals at its rate. Stated spreads of lengths are even ones.
 func (p *Point) Requests(h Harness) ([]sim.Request, error) {
 	rng := rand.New(rand.NewPCG(1, 0x51c0))
-	length := func(n int64, least, most float64) int64 {
+	length := func(n int64, least, most, sd float64) int64 {
+		if mean := float64(n); sd > 0 {
+			half := min(math.Sqrt(3)*sd/mean, 1)
+			least, most = 1-half, 1+half
+		}
 		lo, hi := int64(math.Round(least*float64(n))), int64(math.Round(most*float64(n)))
 		return lo + rng.Int64N(hi-lo+1)
 	}
-	w := &workload.Workload{Requests: make([]sim.Request, h.Rounds*p.Concurrency)}
+	n := h.Rounds * p.Concurrency
+	if p.count > 0 {
+		n = max(p.Concurrency, min(p.count, mostRequests))
+	} else if p.rateRPS > 0 {
+		n = openRequests
+	}
+	w := &workload.Workload{Requests: make([]sim.Request, n)}
+	at := 0.0
 	for i := range w.Requests {
-		w.Requests[i] = sim.Request{PromptTokens: max(1, length(p.InputTokens, h.PromptLeast, h.PromptMost)),
-			OutputTokens: max(2, length(p.OutputTokens, h.OutputLeast, h.OutputMost))}
+		w.Requests[i] = sim.Request{PromptTokens: max(1, length(p.InputTokens, h.PromptLeast, h.PromptMost, p.promptSD)),
+			OutputTokens: max(2, length(p.OutputTokens, h.OutputLeast, h.OutputMost, p.outputSD))}
+		if p.rateRPS > 0 {
+			at += rng.ExpFloat64() / p.rateRPS
+			w.Requests[i].ArrivalUs = int64(1e6 * at)
+		}
+	}
+	if p.rateRPS > 0 {
+		return w.Requests, nil
 	}
 	return w.Requests, w.Close(workload.Loop{Clients: p.Concurrency, RampUs: int64(h.RampS * 1e6)})
 }
+
+// openRequests are simulated of open arrivals where nobody says how many there were.
+const openRequests = 300
 
 // load is the point under the harness; its group counts ttftCount points of TTFT.
 func (p *Point) load(h Harness, groupSize int) (*load, error) {

@@ -9,14 +9,25 @@ const (
 	crooked    trace.Code = "misaligned_benchmark"
 	realigned  trace.Code = "realigned_benchmarks"
 	NoMean     trace.Code = "no_mean_ttft"
+	BadLevels  trace.Code = "bad_levels"
+	ownTPOT    trace.Code = "tpot_recomputed"
+	otherUnit  trace.Code = "unknown_unit"
 
 	metricsReset trace.Code = "metrics_reset"
 )
 
 // Codes describes every code of this package.
 var Codes = []trace.CodeEntry{
-	{Code: BadSweep, Kind: "error", Meaning: "A benchmark sweep is neither GuideLLM's JSON or CSV nor a table with our columns.",
-		Action: "Give guidellm's benchmarks.json or benchmarks.csv, or a CSV with the columns the message names."},
+	{Code: BadSweep, Kind: "error", Meaning: "A benchmark's summary is of no form that is read.",
+		Action: "Give the summary of GuideLLM, vllm bench serve, AIPerf, genai-perf or inference-perf, or a CSV with the columns the " +
+			"message names."},
+	{Code: BadLevels, Kind: "error", Meaning: "A table of load levels lacks a column, or a value in it is none.",
+		Action: "Correct the table: tokens, clients or requests/s, milliseconds."},
+	{Code: ownTPOT, Kind: "finding", Meaning: "A benchmark's time per output token contradicts its latency, TTFT and tokens: it divides " +
+		"by " +
+		"chunks of the stream, of which a token may have two.", Action: "Nothing; what the latencies say is used."},
+	{Code: otherUnit, Kind: "finding", Meaning: "A metric of a benchmark has a unit that nobody here knows.",
+		Action: "Nothing, unless the benchmark is then dropped for lack of it."},
 	{Code: metricsReset, Kind: "drop", Meaning: "A counter of /metrics fell between two answers.",
 		Action: "Nothing: the server started again."},
 	{Code: incomplete, Kind: "drop", Meaning: "A benchmark has no rate, length or latency of successful requests.",
@@ -26,5 +37,6 @@ var Codes = []trace.CodeEntry{
 	{Code: realigned, Kind: "finding", Meaning: "Rows of a GuideLLM CSV had more columns than their header (a fault before v0.7.0) and " +
 		"were put right by the identities their numbers obey.", Action: "Nothing; benchmarks.json of the same run needs no repair."},
 	{Code: NoMean, Kind: "finding", Meaning: "A benchmark's mean TTFT is no latency (GuideLLM v0.3 counts requests without a first token " +
+		"" +
 		"from the epoch).", Action: "Use the medians, which is the default."},
 }

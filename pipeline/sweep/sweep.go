@@ -1,11 +1,14 @@
-// Package sweep reads benchmark sweeps: each benchmark is one operating point
-// with its rate, mean lengths, TTFT and ITL. It reads what GuideLLM writes and a
-// plain table:
+// Package sweep reads what benchmarks print: each benchmark is one operating point
+// with its load, mean lengths, TTFT and ITL. The form is known by content:
 //
-//	JSON object with `benchmarks`   GuideLLM's report, v0.2 and later
-//	JSON list of flat rows          GuideLLM's CSV of v0.3 as objects
-//	CSV with one header row         the same, or our own columns (Columns)
-//	CSV with three header rows      GuideLLM v0.4 and later
+//	JSON object with `benchmarks`           GuideLLM's report, v0.2 and later
+//	JSON list of flat rows                  GuideLLM's CSV of v0.3 as objects
+//	CSV with one header row                 the same, or our own columns (columns)
+//	CSV with three header rows              GuideLLM v0.4 and later
+//	JSON object with total_input_tokens     vllm bench serve --save-result (bench.go)
+//	JSON object with metrics of unit, avg   AIPerf and genai-perf (perf.go); CSV beginning with Metric
+//	JSON object with load_summary           stage and summary reports of inference-perf (stages.go)
+//	CSV with concurrency, ttft_ms, tpot_ms  load levels (levels.go)
 //
 // GuideLLM before v0.7.0 wrote the three-row header of the first benchmark over
 // rows with more columns (fixed upstream in b537f5d9), so that all values behind
@@ -43,6 +46,10 @@ type Point struct {
 	TTFTMeanMs, TTFTMedianMs float64
 	TTFTMedianErrMs          float64 // half of the bucket that holds the median; 0 for one of single requests
 	ITLMs                    float64 // over tokens
+	E2EMs                    float64 // 0 = not given
+	Clients                  int     // of a closed loop; 0 = not stated
+	OfferedRPS               float64 // of open arrivals; 0 = not stated
+	Line                     int64   // in a table
 	Realigned                bool    // the file's columns were out of step with its header
 }
 
@@ -50,6 +57,16 @@ type Point struct {
 // open arrivals does not apply, except to one client at a time.
 func (p *Point) Closed() bool {
 	return strings.HasPrefix(p.Strategy, "throughput") || strings.HasPrefix(p.Strategy, "concurrent")
+}
+
+// offered names the strategy of a load whose clients or rate are stated.
+func (p *Point) offered() {
+	switch {
+	case p.Clients > 0:
+		p.Strategy = fmt.Sprintf("concurrent@%d", p.Clients)
+	case p.OfferedRPS > 0:
+		p.Strategy = fmt.Sprintf("poisson@%.4g", p.OfferedRPS)
+	}
 }
 
 // File is what Read found.
@@ -77,7 +94,7 @@ func Read(r io.Reader, name string) (*File, error) {
 	case len(trimmed) == 0:
 		err = &trace.SyntaxError{File: name, Code: BadSweep, Msg: "benchmark sweep: got an empty file, want GuideLLM JSON or CSV"}
 	case trimmed[0] == '{':
-		err = f.report(trimmed, name)
+		err = f.object(trimmed, name)
 	case trimmed[0] == '[':
 		err = f.list(trimmed, name)
 	default:
@@ -92,14 +109,37 @@ func Read(r io.Reader, name string) (*File, error) {
 	return f, nil
 }
 
+// object reads a JSON document of the tool that its keys name.
+func (f *File) object(data []byte, name string) error {
+	switch {
+	case IsBench(data):
+		return f.bench(data, name)
+	case isStages(data):
+		return f.stage(data, name)
+	case isPerf(data):
+		return f.perf(data, name)
+	}
+	return f.report(data, name)
+}
+
+// Is says that a file is of a form that Read knows and its beginning tells.
+func Is(head []byte) bool {
+	head = bytes.TrimSpace(head)
+	if len(head) > 0 && head[0] == '{' {
+		return IsBench(head) || isStages(head) || isPerf(head)
+	}
+	first, _, _ := bytes.Cut(head, []byte("\n"))
+	return isLevels(first) || bytes.HasPrefix(head, []byte(perfHeader))
+}
+
 // keep takes a point that is complete, or drops it.
 func (f *File) keep(p Point, at string) {
 	f.Read++
 	for _, x := range []struct {
 		name  string
 		value float64
-	}{{"request rate", p.RateRPS}, {"prompt tokens", p.PromptTokens}, {"output tokens", p.OutputTokens}, {"TTFT median", p.TTFTMedianMs},
-		{"ITL", p.ITLMs}} {
+	}{{"request rate or clients", firstAbove0(p.RateRPS, p.OfferedRPS, float64(p.Clients))}, {"prompt tokens", p.PromptTokens},
+		{"output tokens", p.OutputTokens}, {"TTFT", firstAbove0(p.TTFTMedianMs, p.TTFTMeanMs)}, {"ITL", p.ITLMs}} {
 		if !(x.value > 0) || math.IsInf(x.value, 0) {
 			f.drop(incomplete, "%s: %s: got %g, want > 0", at, x.name, x.value)
 			return
@@ -110,6 +150,16 @@ func (f *File) keep(p Point, at string) {
 		p.TTFTMeanMs = 0
 	}
 	f.Points = append(f.Points, p)
+}
+
+// firstAbove0 is the first value above 0, or the first.
+func firstAbove0(values ...float64) float64 {
+	for _, v := range values {
+		if v > 0 {
+			return v
+		}
+	}
+	return values[0]
 }
 
 func (f *File) drop(code trace.Code, format string, args ...any) {
@@ -145,6 +195,7 @@ func (f *File) report(data []byte, name string) error {
 				Output      statuses `json:"output_token_count"`
 				TTFT        statuses `json:"time_to_first_token_ms"`
 				ITL         statuses `json:"inter_token_latency_ms"`
+				Latency     statuses `json:"request_latency"` // s
 			} `json:"metrics"`
 		} `json:"benchmarks"`
 	}
@@ -153,8 +204,13 @@ func (f *File) report(data []byte, name string) error {
 	}
 	for i, b := range doc.Benchmarks {
 		m := &b.Metrics
+		by := b.Config.Strategy
+		if by.Type == "" {
+			by = b.Args.Strategy
+		}
 		f.keep(Point{
-			Sweep: name, Strategy: b.Config.Strategy.or(b.Args.Strategy), Requests: max(b.Totals.Successful, m.Totals.Successful),
+			Sweep: name, Strategy: by.String(), Requests: max(b.Totals.Successful, m.Totals.Successful),
+			Clients: by.Streams, OfferedRPS: by.Rate, E2EMs: 1e3 * m.Latency.Successful.Mean,
 			RateRPS: m.RPS.Successful.Mean, Concurrency: m.Concurrency.Successful.Mean,
 			PromptTokens: m.Prompt.Successful.Mean, PromptSD: m.Prompt.Successful.StdDev,
 			OutputTokens: m.Output.Successful.Mean, OutputSD: m.Output.Successful.StdDev,
@@ -166,16 +222,17 @@ func (f *File) report(data []byte, name string) error {
 
 // strategy is how a benchmark offered its load.
 type strategy struct {
-	Type string  `json:"type_"`
-	Rate float64 `json:"rate"`
+	Type    string  `json:"type_"`
+	Rate    float64 `json:"rate"`
+	Streams int     `json:"streams"` // of a closed loop
 }
 
-func (s strategy) or(o strategy) string {
-	if s.Type == "" {
-		s = o
-	}
-	if s.Rate > 0 {
+func (s strategy) String() string {
+	switch {
+	case s.Rate > 0:
 		return fmt.Sprintf("%s@%.4g", s.Type, s.Rate)
+	case s.Streams > 0:
+		return fmt.Sprintf("%s@%d", s.Type, s.Streams)
 	}
 	return s.Type
 }
@@ -268,6 +325,12 @@ func (f *File) table(data []byte, name string) error {
 		}
 		line, _ := r.FieldPos(0)
 		rows, lines = append(rows, row), append(lines, line)
+	}
+	switch names := strings.Join(rows[0], ","); {
+	case isLevels([]byte(names)):
+		return f.levels(rows, lines, name)
+	case strings.HasPrefix(names, perfHeader):
+		return f.perfTable(rows, name)
 	}
 	header, first := headerOf(rows)
 	if header == nil {

@@ -72,6 +72,7 @@ func Read(dir string, names ...string) (*trace.Run, error) {
 		readInto(dir, KVEvents, names, &run.KVEvents),
 		readInto(dir, ObservedRequests, names, &run.Observed),
 		readInto(dir, Iterations, names, &run.Iterations),
+		readInto(dir, Points, names, &run.Points),
 	)
 	if err != nil {
 		return nil, err
@@ -83,7 +84,7 @@ func Read(dir string, names ...string) (*trace.Run, error) {
 // snapshots stay on disk (trace.Run.Stored), its journey events are left out
 // unless they are named.
 func ReadLean(dir string, also ...string) (*trace.Run, error) {
-	run, err := Read(dir, append([]string{Requests, Steps, KVEvents, ObservedRequests, Iterations}, also...)...)
+	run, err := Read(dir, append([]string{Requests, Steps, KVEvents, ObservedRequests, Iterations, Points}, also...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -129,6 +130,8 @@ func CountRows(path, name string) (int64, error) {
 		return countFile[trace.ObservedRequest](path)
 	case Iterations:
 		return countFile[trace.Iteration](path)
+	case Points:
+		return countFile[trace.LoadPoint](path)
 	}
 	return 0, fmt.Errorf("table %q: no table of that name", name)
 }

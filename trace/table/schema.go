@@ -77,6 +77,7 @@ var Tables = []struct {
 	{ObservedRequests, "requests as their clients saw them", reflect.TypeFor[trace.ObservedRequest]()},
 	{Iterations, "passes as unmodified vLLM logs them (--enable-logging-iteration-details) or Dynamo's forward-pass trace has them, in the " +
 		"engine's order", reflect.TypeFor[trace.Iteration]()},
+	{Points, "load levels as benchmarks print them, by file and line", reflect.TypeFor[trace.LoadPoint]()},
 }
 
 // Names of the tables of a run folder.
@@ -88,6 +89,7 @@ const (
 	KVEvents         = "kv_events"
 	ObservedRequests = "observed_requests"
 	Iterations       = "iterations"
+	Points           = "points"
 )
 
 // IsFile reports whether a file of the name would be read as a table.

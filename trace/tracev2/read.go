@@ -92,6 +92,22 @@ func (r *Reader) Has(name string) bool {
 	return slices.ContainsFunc(r.columns, func(c column) bool { return c.name == name })
 }
 
+// Differ are the columns that BLIS always writes and the file lacks, and those of
+// which nobody here has heard.
+func (r *Reader) Differ() (missing, unknown []string) {
+	for _, c := range columns {
+		if !c.optional && !r.Has(c.name) {
+			missing = append(missing, c.name)
+		}
+	}
+	for _, c := range r.columns {
+		if !slices.ContainsFunc(columns, func(k column) bool { return k.name == c.name }) {
+			unknown = append(unknown, c.name)
+		}
+	}
+	return missing, unknown
+}
+
 // preamble reads up to the CSV and returns what stands before it.
 func (r *Reader) preamble() (text []byte, err error) {
 	for {

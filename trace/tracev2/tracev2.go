@@ -34,6 +34,25 @@ type Header struct {
 	Mode           string `yaml:"mode"` // real, generated or replayed
 	WarmUpRequests int    `yaml:"warm_up_requests"`
 	Growth         string `yaml:"session_context_growth,omitempty"` // "" or Accumulate
+
+	Server  Server  `yaml:"server,omitempty"` // as far as the file says
+	Network Network `yaml:"network,omitempty"`
+}
+
+// Server is what a header says of the server; 0 and "" are unknown.
+type Server struct {
+	Type                 string  `yaml:"type"`
+	Model                string  `yaml:"model"`
+	TensorParallel       int64   `yaml:"tensor_parallel"`
+	MaxNumSeqs           int64   `yaml:"max_num_seqs"`
+	BlockSize            int64   `yaml:"block_size"`
+	GPUMemoryUtilization float64 `yaml:"gpu_memory_utilization"`
+	MaxModelLen          int64   `yaml:"max_model_len"`
+}
+
+// Network is what a header says of the way to the server.
+type Network struct {
+	RTTMs float64 `yaml:"measured_rtt_ms"` // 0: unknown
 }
 
 // Generated is the header of rows that a generator made.

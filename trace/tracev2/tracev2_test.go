@@ -57,7 +57,8 @@ func TestRoundTrip(t *testing.T) {
 	if d := cmp.Diff(file, b.String()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	if r.Header != (Header{Version: 3, TimeUnit: "microseconds", Mode: "real", WarmUpRequests: 1}) || r.Bare || r.Line() != 13 {
+	if r.Header != (Header{Version: 3, TimeUnit: "microseconds", Mode: "real", WarmUpRequests: 1, Server: Server{Model: "m"}}) ||
+		r.Bare || r.Line() != 13 {
 		t.Errorf("got %+v, line %d", r.Header, r.Line())
 	}
 	_, again := readAll(t, r.Header.YAML()+b.String(), nil)

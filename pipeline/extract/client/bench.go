@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,13 +19,32 @@ type Load struct {
 	Closed         bool   // a bound of concurrent requests held it
 }
 
-// errNoDetails is a bench result that holds summaries only.
-var errNoDetails = errors.New("got a vllm bench result without its requests; run `vllm bench serve --save-result --save-detailed`")
-
-// isBench recognises the result of `vllm bench serve --save-result`.
-func isBench(head []byte) bool {
-	return bytes.Contains(head, []byte(`"total_input_tokens"`)) && bytes.Contains(head, []byte(`"completed"`))
+// fileLoad begins the load of a file.
+func fileLoad(file string) *Load {
+	name, _ := stemOf(path.Base(file))
+	return &Load{Name: name}
 }
+
+// see takes the time of a request in.
+func (l *Load) see(r *trace.ObservedRequest) {
+	if !r.SendNs.OK {
+		return
+	}
+	if l.EndNs == 0 || r.SendNs.V < l.StartNs {
+		l.StartNs = r.SendNs.V
+	}
+	l.EndNs = max(l.EndNs, r.LastChunkNs.Or(r.SendNs.V)+1)
+}
+
+// offered keeps the load of a file whose requests have stamps.
+func (c *Reader) offered(l *Load) {
+	if l.EndNs > 0 {
+		c.Loads = append(c.Loads, *l)
+	}
+}
+
+// errNoDetails is a bench result that holds summaries only.
+var errNoDetails = errors.New("got a vllm bench result without its requests")
 
 // benchResult is what is read of `vllm bench serve --save-detailed`: lists with one
 // value a request. Times are seconds, start_times of Python's perf_counter, which
@@ -95,23 +113,15 @@ func (c *Reader) bench(src *source.Source) error {
 	if err := b.check(); err != nil {
 		return err
 	}
-	name := path.Base(src.Name)
-	name, _ = stemOf(name)
-	load := Load{Name: name, Closed: b.concurrency.OK}
+	load := fileLoad(src.Name)
+	load.Closed = b.concurrency.OK
 	for i := range b.inputs {
 		r := b.row(i)
-		r.ID = fmt.Sprintf("%s-%d", strings.TrimPrefix(name, "bench_"), i)
-		if end := r.LastChunkNs.Or(r.SendNs.V); r.SendNs.OK {
-			if load.EndNs == 0 || r.SendNs.V < load.StartNs {
-				load.StartNs = r.SendNs.V
-			}
-			load.EndNs = max(load.EndNs, end+1)
-		}
+		r.ID = fmt.Sprintf("%s-%d", strings.TrimPrefix(load.Name, "bench_"), i)
+		load.see(&r)
 		c.row(r)
 	}
-	if load.EndNs > 0 {
-		c.Loads = append(c.Loads, load)
-	}
+	c.offered(load)
 	return nil
 }
 

@@ -13,9 +13,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/extract/account"
 	"github.com/blis-train/blis-train/pipeline/extract/foreign"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/pipeline/sweep"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -26,6 +28,9 @@ const (
 	sourceTraceV2  = "tracev2"
 	sourceServing  = "llmservingsim"
 	sourceBench    = "vllm_bench"
+	sourceAIPerf   = "aiperf"
+
+	sourceInferencePerf = "inference_perf"
 )
 
 // Reader reads client-side files; the form is recognised by content.
@@ -34,6 +39,27 @@ type Reader struct {
 	Acc   *account.Account
 	Rows  []trace.ObservedRequest
 	Loads []Load // of files that tell how the load was offered
+
+	Points   []trace.LoadPoint // of benchmarks that say levels only
+	Findings []trace.Finding   // what was assumed or put right
+
+	traceFiles []traceFile
+	chunkSets  []chunkSet
+}
+
+// Finish joins what stands in several files and looks for what the forms are known
+// to get wrong, once all files are read.
+func (c *Reader) Finish(dep *deploy.Deployment) {
+	c.joinChunks()
+	c.settlePoints()
+	c.audit(dep)
+}
+
+// IsRead says that a file is of a form that Reader knows by itself, by its beginning.
+func IsRead(head []byte) bool {
+	head = bytes.TrimLeft(head, " \t\r\n\ufeff")
+	return bytes.Contains(head, []byte(`"guidellm_version"`)) || isAIPerf(head) || isInferencePerf(head) || sweep.Is(head) ||
+		isTraceV2(head)
 }
 
 func (c *Reader) File(in *source.Input, how source.Options) error {
@@ -56,15 +82,37 @@ func (c *Reader) File(in *source.Input, how source.Options) error {
 	switch trimmed := bytes.TrimLeft(head, " \t\r\n"); {
 	case len(trimmed) == 0:
 		return nil
+	case isInferencePerf(trimmed):
+		err = c.inferencePerf(src)
+	case bytes.Contains(head, []byte(`"guidellm_version"`)) || bytes.Contains(head, []byte(`"benchmarks"`)):
+		rows := len(c.Rows)
+		if err = c.guideLLM(src); err == nil && len(c.Rows) == rows {
+			err = c.points(in, how, "guidellm without a limit on the requests it keeps")
+		}
+	case sweep.IsBench(head):
+		if err = c.bench(src); err == errNoDetails {
+			err = c.points(in, how, "vllm bench serve --save-detailed")
+		}
+	case isAIPerf(trimmed):
+		load := fileLoad(src.Name)
+		err = c.lines(src, func(text []byte) (trace.ObservedRequest, error) {
+			r, err := aiperfRequest(text)
+			if err == nil {
+				load.see(&r)
+			}
+			return r, err
+		})
+		c.offered(load)
+	case sweep.Is(trimmed):
+		err = c.points(in, how, "")
+	case bytes.HasPrefix(trimmed, []byte(chunkHeader)):
+		err = c.chunkFile(src)
+		in.Gave++
 	case trimmed[0] != '{':
 		err = c.traceV2(src, in, how)
-	case bytes.Contains(head, []byte(`"guidellm_version"`)) || bytes.Contains(head, []byte(`"benchmarks"`)):
-		err = c.guideLLM(src)
-	case isBench(head):
-		err = c.bench(src)
 	default:
 		rows := len(c.Rows)
-		if err = c.lines(src); err == nil && len(c.Rows) == rows {
+		if err = c.lines(src, clientLine); err == nil && len(c.Rows) == rows {
 			return unknownFile(src.Name, trimmed)
 		}
 	}
@@ -78,10 +126,13 @@ func (c *Reader) File(in *source.Input, how source.Options) error {
 const CodeUnknownFile trace.Code = "unknown_client_file"
 
 // Codes describes every code of this package.
-var Codes = []trace.CodeEntry{
+var Codes = append([]trace.CodeEntry{
+	{Code: mixedLevels, Kind: "drop", Meaning: "the report over all stages of a benchmark is no load level, where the stages have reports " +
+		"of their own",
+		Action: "nothing"},
 	{Code: CodeUnknownFile, Kind: "error", Meaning: "a client file is of none of the forms that are read",
 		Action: "write client_requests.jsonl (docs/spec.md#wire-client), or measure with vllm bench serve or GuideLLM"},
-}
+}, auditCodes...)
 
 // unknownFile names the keys of a file that gave no request.
 func unknownFile(name string, head []byte) error {
@@ -91,8 +142,10 @@ func unknownFile(name string, head []byte) error {
 		list := slices.Sorted(maps.Keys(first))
 		keys = "the keys " + strings.Join(list[:min(len(list), 8)], ", ")
 	}
-	return trace.Errorf(CodeUnknownFile, "%s: got a client file of unknown kind (%s), want the result of vllm bench serve --save-detailed or "+
-		"GuideLLM, TraceV2, or lines with id and send_ns", name, keys).WithHint("leave it out of `files.client_requests` in run.yaml")
+	return trace.Errorf(CodeUnknownFile, "%s: got a client file of unknown kind (%s), want the result of vllm bench serve, GuideLLM, "+
+		"AIPerf, "+
+		"genai-perf or inference-perf, TraceV2, a table of load levels, or lines with id and send_ns", name,
+		keys).WithHint("leave it out of `files.client_requests` in run.yaml")
 }
 
 // lost counts the unread rest of a file as one dropped record.
@@ -126,8 +179,8 @@ func (c *Reader) bad(src *source.Source, line, n int64, err error) {
 	c.Acc.Drop(code, 1, account.Place{File: src.Name, Line: line}, "client request: %v", err)
 }
 
-// lines reads one JSON object a line: our client's form or llmservingsim's.
-func (c *Reader) lines(src *source.Source) error {
+// lines reads one JSON object a line, a request each.
+func (c *Reader) lines(src *source.Source, parse func(text []byte) (trace.ObservedRequest, error)) error {
 	for line := int64(1); ; line++ {
 		text, n, err := readLine(src)
 		g := source.AsGap(err)
@@ -140,7 +193,7 @@ func (c *Reader) lines(src *source.Source) error {
 			c.Acc.Bytes += n
 			c.bad(src, line, n, src.Errorf(account.CodeLineTooLong, "line of more than %d bytes (--max-line)", src.Limits.MaxLine))
 		case len(bytes.TrimSpace(text)) > 0:
-			c.Line(src, line, text)
+			c.line(src, line, text, parse)
 		}
 		if err == io.EOF {
 			return nil
@@ -151,11 +204,11 @@ func (c *Reader) lines(src *source.Source) error {
 	}
 }
 
-// Line takes one line.
-func (c *Reader) Line(src *source.Source, line int64, text []byte) {
+// line takes one line.
+func (c *Reader) line(src *source.Source, line int64, text []byte, parse func(text []byte) (trace.ObservedRequest, error)) {
 	c.Acc.Lines++
 	c.Acc.Bytes += int64(len(text))
-	row, err := clientLine(text)
+	row, err := parse(text)
 	if err != nil {
 		c.bad(src, line, int64(len(text)), err)
 		return
@@ -240,8 +293,10 @@ func (j *clientJSON) client() trace.ObservedRequest {
 	r := trace.ObservedRequest{
 		ID: j.ID, Source: sourceClient, Phase: j.Phase, Route: j.Route, ArrivalNs: j.IntendedNs, SendNs: j.SendNs, FirstChunkNs: j.FirstNs,
 		LastChunkNs: j.LastNs, EndNs: j.EndNs, SendWallNs: j.SendWallNs, AskedTokens: j.OutputTokens, PromptTokens: j.PromptTokens,
-		N: j.N, Streaming: j.Stream, Status: j.Status, Aborted: j.Aborted, FinishReason: j.FinishReason, PrefixGroup: optText(j.PrefixGroup),
-		PrefixTokens: j.PrefixTokens, Priority: j.Priority, SLOClass: j.SLOClass, Chunks: j.Chunks, ChunkGapsUs: j.ITLUs, Error: optText(j.Error),
+		N: j.N, Streaming: j.Stream, Status: j.Status, Aborted: j.Aborted, FinishReason: j.FinishReason,
+		PrefixGroup:  optText(j.PrefixGroup),
+		PrefixTokens: j.PrefixTokens, Priority: j.Priority, SLOClass: j.SLOClass, Chunks: j.Chunks, ChunkGapsUs: j.ITLUs,
+		Error: optText(j.Error),
 	}
 	if j.Usage != nil {
 		if j.Usage.Prompt.OK {
@@ -316,6 +371,9 @@ type guideRequest struct {
 	} `json:"info"`
 }
 
+// nanOr is the value, NaN when unknown.
+func nanOr(v trace.Opt[float64]) float64 { return v.Or(math.NaN()) }
+
 // tally counts the bytes read.
 type tally struct {
 	r io.Reader
@@ -339,12 +397,7 @@ func (g *guideRequest) row(outcome string) trace.ObservedRequest {
 	} else if g.Type.OK {
 		r.Route = trace.Some("completions")
 	}
-	if g.TTFTMs.OK {
-		r.TTFTUs = trace.Some(g.TTFTMs.V * 1000)
-	}
-	if g.Latency.OK {
-		r.E2EUs = trace.Some(g.Latency.V * 1e6)
-	}
+	timed(&r, r.SendWallNs, nanOr(g.TTFTMs)*1e3, nanOr(g.Latency)*1e6)
 	var args struct {
 		Stream trace.Opt[bool] `json:"stream"`
 		Body   struct {

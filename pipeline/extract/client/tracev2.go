@@ -29,6 +29,12 @@ func (c *Reader) traceV2(src *source.Source, in *source.Input, how source.Option
 	if err != nil {
 		return place(src, err)
 	}
+	f := traceFile{stem: dataStem(src.Name), header: rd.Header, bare: rd.Bare, from: len(c.Rows)}
+	f.missing, f.unknown = rd.Differ()
+	defer func() {
+		f.to = len(c.Rows)
+		c.traceFiles = append(c.traceFiles, f)
+	}()
 	for {
 		rec, err := rd.Read()
 		var lost *tracev2.RowError
@@ -42,6 +48,9 @@ func (c *Reader) traceV2(src *source.Source, in *source.Input, how source.Option
 		if err != nil {
 			c.bad(src, rd.Line(), 1, err)
 			continue
+		}
+		if rec.ServerPromptTokens > 0 {
+			f.counted++
 		}
 		row := observed(&rec, rd)
 		row.Line = rd.Line()

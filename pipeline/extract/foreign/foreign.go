@@ -34,10 +34,9 @@ var tools = []tool{
 	{name: "a Zipkin export", way: collector, words: [][]string{{`"traceId"`, `"localEndpoint"`}, {`"traceId"`, `"timestamp"`, `"duration"`, `"id"`}}},
 	{name: "rows of ClickHouse's otel_traces", way: collector + "; a table of spans has lost their events' order",
 		words: [][]string{{`"TraceId"`, `"SpanName"`}, {`TraceId`, `SpanId`, `SpanName`, `SpanAttributes`}}},
-	{name: "a genai-perf or AIPerf result", way: "measure with vllm bench serve --save-result --save-detailed, or write client_requests.jsonl",
-		words: [][]string{{`"experiments"`, `"response_timestamps"`}, {`"service_kind"`, `"experiments"`}, {`"request_throughput"`, `"input_config"`}}},
-	{name: "an inference-perf report", way: "measure with vllm bench serve --save-result --save-detailed, or write client_requests.jsonl",
-		words: [][]string{{`"load_summary"`, `"successes"`}, {`"output_token_times"`}}},
+	{name: "a profile of Perf Analyzer, whose texts nobody counted",
+		way:   "take profile_export_genai_perf.json beside it, or profile_export.jsonl of AIPerf",
+		words: [][]string{{`"experiments"`, `"response_timestamps"`}, {`"service_kind"`, `"experiments"`}}},
 }
 
 // Refuse refuses the beginning of a foreign file; nil for any other. One that says

@@ -1,0 +1,391 @@
+package client
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/tracev2"
+)
+
+// Codes of what files of clients are known to get wrong (spec#client-traps).
+const (
+	chunksUnjoined    trace.Code = "chunks_unjoined"
+	rowsOutOfOrder    trace.Code = "rows_out_of_order"
+	columnsDiffer     trace.Code = "columns_differ"
+	countedByClient   trace.Code = "prompt_counted_by_client"
+	extraChunks       trace.Code = "chunks_beyond_tokens"
+	retokenised       trace.Code = "retokenised_lengths"
+	serverUnstated    trace.Code = "server_unstated"
+	serverContradicts trace.Code = "server_contradicts"
+	warmUpMissing     trace.Code = "warmup_missing"
+	warmUpPresent     trace.Code = "warmup_present"
+	cappedClient      trace.Code = "capped_client"
+	networkRTT        trace.Code = "network_rtt"
+	wallClock         trace.Code = "wall_clock_stamps"
+	sharedPrompts     trace.Code = "shared_prompts"
+	levelsOnly        trace.Code = "levels_only"
+)
+
+var auditCodes = []trace.CodeEntry{
+	{Code: levelsOnly, Kind: "finding", Meaning: "a benchmark's result holds the means of a load level and no single request",
+		Action: "Save the requests too: they teach more than their means."},
+	{Code: chunksUnjoined, Kind: "drop", Meaning: "chunks of requests that no TraceV2 file beside them has",
+		Action: "Put the trace and its .itl.csv of one stem into one folder."},
+	{Code: rowsOutOfOrder, Kind: "finding", Meaning: "rows of a client's file do not come in the order in which they were sent: clients " +
+		"write them " +
+		"when they are answered", Action: "Nothing; requests are sorted by their send stamps."},
+	{Code: columnsDiffer, Kind: "finding", Meaning: "a TraceV2 file lacks columns that BLIS writes, or has others: they vary by version",
+		Action: "Nothing, unless a column is named whose value you have: write the file with a newer blis observe."},
+	{Code: countedByClient, Kind: "finding", Meaning: "prompts are counted by the client, not by the server: chat templates and special " +
+		"tokens are " +
+		"missing from them", Action: "Record usage (stream_options include_usage), which gives server_input_tokens."},
+	{Code: extraChunks, Kind: "finding", Meaning: "most answers have one chunk more than tokens: the role before the first, or the usage " +
+		"behind the " +
+		"last", Action: "Nothing; the chunk without a token is left out."},
+	{Code: retokenised, Kind: "finding", Meaning: "answers have more chunks than tokens: their lengths were counted from the text, with " +
+		"another " +
+		"tokenizer's result", Action: "Nothing: chunks count as tokens. Record the server's usage to be sure."},
+	{Code: serverUnstated, Kind: "finding", Meaning: "limits of the engine that neither the trace's header nor run.yaml states",
+		Action: "State them in run.yaml: blis-train init --from-cmdline or --from-log fills them in."},
+	{Code: serverContradicts, Kind: "warning", Meaning: "the trace's header says of the server what run.yaml denies",
+		Action: "Correct run.yaml; it is what is used."},
+	{Code: warmUpMissing, Kind: "finding", Meaning: "requests of the warm-up were served but are missing from the file: the run begins at " +
+		"an unknown " +
+		"state", Action: "Nothing: rows sent before those requests must have drained are load, and compared with nothing."},
+	{Code: warmUpPresent, Kind: "finding", Meaning: "the first rows of the file are its warm-up",
+		Action: "Nothing: they are load, and compared with nothing."},
+	{Code: cappedClient, Kind: "finding", Meaning: "the number of requests in flight has a flat maximum: the client waited for answers, " +
+		"so arrivals " +
+		"followed the server", Action: "Raise the client's limit to measure open arrivals; recorded sends are replayed, and the verdict " +
+		"informs only."},
+	{Code: networkRTT, Kind: "finding", Meaning: "the way to the server is part of every time",
+		Action: "Nothing: it is learned as part of the overhead."},
+	{Code: wallClock, Kind: "finding", Meaning: "stamps are of the wall clock, which may be stepped",
+		Action: "Nothing, unless the machine was set during the run."},
+	{Code: sharedPrompts, Kind: "finding", Meaning: "prompts share prefixes, so part of them was served from the cache",
+		Action: "Nothing: replays share them as the file says."},
+}
+
+// traceFile is one TraceV2 file: its rows and what stands around them.
+type traceFile struct {
+	stem             string
+	header           tracev2.Header
+	bare             bool
+	from, to         int // of the rows
+	counted          int // prompts that the server counted
+	missing, unknown []string
+}
+
+func (c *Reader) stemAt(row int) string {
+	for _, f := range c.traceFiles {
+		if row >= f.from && row < f.to {
+			return f.stem
+		}
+	}
+	return ""
+}
+
+func (c *Reader) finding(code trace.Code, format string, args ...any) {
+	c.Findings = append(c.Findings, trace.Findingf(code, format, args...))
+}
+
+// audit looks for the traps of the files (spec#client-traps).
+func (c *Reader) audit(dep *deploy.Deployment) {
+	for i := range c.traceFiles {
+		f := &c.traceFiles[i]
+		rows := c.Rows[f.from:f.to]
+		c.columns(f)
+		c.server(f, dep)
+		if n := f.to - f.from; n > f.counted {
+			c.finding(countedByClient, "%s: the server counted %d of %d prompts; the others are as their client says", f.stem, f.counted, n)
+		}
+		c.warmUp(f, rows)
+		if ms := f.header.Network.RTTMs; ms > 0 {
+			c.finding(networkRTT, "%s: the round trip takes %.3g ms by the file; it is part of TTFT and E2E and learned as overhead", f.stem,
+				ms)
+		}
+	}
+	c.order()
+	c.tokens()
+	c.inFlight()
+	c.clock()
+	c.shared()
+}
+
+// columns tells of columns that vary by version.
+func (c *Reader) columns(f *traceFile) {
+	var words []string
+	if len(f.missing) > 0 {
+		words = append(words, "lacks "+strings.Join(f.missing, ", ")+", which count as unknown")
+	}
+	if len(f.unknown) > 0 {
+		words = append(words, "has "+strings.Join(f.unknown, ", ")+", which nobody here knows")
+	}
+	if len(words) > 0 {
+		c.finding(columnsDiffer, "%s: %s", f.stem, strings.Join(words, "; "))
+	}
+}
+
+// server compares the header's server with run.yaml and lists what neither states.
+func (c *Reader) server(f *traceFile, dep *deploy.Deployment) {
+	s, e := &f.header.Server, &dep.Engine
+	var unlike []string
+	differ := func(name string, header, run int64) {
+		if header > 0 && run > 0 && header != run {
+			unlike = append(unlike, fmt.Sprintf("%s %d against %d", name, header, run))
+		}
+	}
+	differ("tensor_parallel", s.TensorParallel, dep.TP)
+	differ("max_num_seqs", s.MaxNumSeqs, e.MaxNumSeqs)
+	differ("block_size", s.BlockSize, e.BlockSize)
+	differ("max_model_len", s.MaxModelLen, e.MaxModelLen.Or(0))
+	if len(unlike) > 0 {
+		c.finding(serverContradicts, "%s: the header says %s in run.yaml", f.stem, strings.Join(unlike, ", "))
+	}
+	var assumed []string
+	if !e.KVBlocksGPU.OK {
+		if n, _, err := dep.KVBlocks(); err == nil {
+			assumed = append(assumed, fmt.Sprintf("kv_blocks_total_gpu %d, estimated from memory", n))
+		} else {
+			assumed = append(assumed, "kv_blocks_total_gpu without any limit")
+		}
+	}
+	if n := dep.MaxModelLen(); !e.MaxModelLen.OK && n.OK {
+		assumed = append(assumed, fmt.Sprintf("max_model_len %d, the model's", n.V))
+	}
+	if !e.AsyncScheduling.OK {
+		assumed = append(assumed, fmt.Sprintf("async_scheduling %v, by version", e.IsAsync()))
+	}
+	if len(assumed) > 0 {
+		c.finding(serverUnstated, "%s: the header names the server %q and the model %q; neither it nor run.yaml states %s", f.stem, s.Type,
+			s.Model,
+			strings.Join(assumed, "; "))
+	}
+}
+
+// warmUp marks the rows whose state at the start nobody knows: those sent before the
+// longest answer of the file could have ended that began with the first of them.
+func (c *Reader) warmUp(f *traceFile, rows []trace.ObservedRequest) {
+	w := int64(f.header.WarmUpRequests)
+	if w <= 0 || len(rows) == 0 {
+		return
+	}
+	first, longest, present := int64(math.MaxInt64), 0.0, 0
+	for i := range rows {
+		r := &rows[i]
+		first, longest = min(first, sent(r)), math.Max(longest, r.E2EUs.Or(0))
+		if id, err := strconv.ParseInt(r.ID, 10, 64); err == nil && id < w {
+			present++
+		}
+	}
+	if int64(present)*2 >= w {
+		for i := range rows {
+			if id, err := strconv.ParseInt(rows[i].ID, 10, 64); err == nil && id < w {
+				rows[i].Unsettled = trace.Some(true)
+			}
+		}
+		c.finding(warmUpPresent, "%s: warm_up_requests is %d, and %d of them stand in the file; they are load and compared with nothing",
+			f.stem, w, present)
+		return
+	}
+	drained, n := first+int64(longest*1e3), 0
+	for i := range rows {
+		if sent(&rows[i]) < drained {
+			rows[i].Unsettled = trace.Some(true)
+			n++
+		}
+	}
+	c.finding(warmUpMissing, "%s: %d requests of the warm-up are not in the file but were in the server; the longest answer took %.1f s, "+
+		"so the %d of %d "+
+		"rows sent in that time are load and compared with nothing", f.stem, w, longest/1e6, n, len(rows))
+}
+
+// sent is when a request was sent, on its client's clock, ns.
+func sent(r *trace.ObservedRequest) int64 { return r.SendNs.Or(r.ArrivalNs.Or(r.SendWallNs.V)) }
+
+// order tells of rows that do not come as they were sent.
+func (c *Reader) order() {
+	late := 0
+	for i := 1; i < len(c.Rows); i++ {
+		if a, b := &c.Rows[i-1], &c.Rows[i]; a.Source == b.Source && a.Line < b.Line && sent(b) < sent(a) {
+			late++
+		}
+	}
+	if late > 0 {
+		c.finding(rowsOutOfOrder, "%d of %d rows were sent before the row above them; they are sorted", late, len(c.Rows))
+	}
+}
+
+// Rules of token counts: by how many chunks an answer may differ.
+const (
+	mostly       = 0.8 // of the answers show it
+	leastAnswers = 5
+	moreChunks   = 1.02 // chunks per token, in all: lengths were counted from text
+	twoAToken    = 1.6  // stamps per token: each has two, and they are no chunks
+)
+
+// tokens compares chunks with tokens: one each, one more, or too few tokens.
+func (c *Reader) tokens() {
+	n, one, chunks, tokens := 0, 0, int64(0), int64(0)
+	for i := range c.Rows {
+		r := &c.Rows[i]
+		if !comparable(r) {
+			continue
+		}
+		n++
+		if chunks, tokens = chunks+r.Chunks.V, tokens+r.OutputTokens.V; r.Chunks.V == r.OutputTokens.V+1 {
+			one++
+		}
+	}
+	switch ratio := float64(chunks) / float64(tokens); {
+	case n < leastAnswers:
+	case float64(one) >= mostly*float64(n):
+		for i := range c.Rows {
+			if r := &c.Rows[i]; comparable(r) && r.Chunks.V == r.OutputTokens.V+1 {
+				dropChunk(r)
+			}
+		}
+		c.finding(extraChunks, "%d of %d answers have one chunk more than tokens; the one without a token is left out", one, n)
+	case ratio >= twoAToken:
+		for i := range c.Rows {
+			if r := &c.Rows[i]; comparable(r) {
+				r.Chunks, r.ChunkGapsUs = trace.Opt[int64]{}, nil
+			}
+		}
+		c.finding(extraChunks, "%d answers have %.2f stamps a token: they are not chunks and are left out", n, ratio)
+	case ratio > moreChunks:
+		for i := range c.Rows {
+			if r := &c.Rows[i]; comparable(r) && r.Chunks.V > r.OutputTokens.V {
+				r.OutputTokens = r.Chunks
+			}
+		}
+		c.finding(retokenised, "%d answers have %d chunks and %d tokens, %.0f %% too few: no chunk is without a token, so chunks count", n,
+			chunks, tokens,
+			100*(1-1/ratio))
+	}
+}
+
+// comparable says that an answer has both counts.
+func comparable(r *trace.ObservedRequest) bool {
+	return r.Success.Or(true) && r.Chunks.V > 1 && r.OutputTokens.V > 0 && r.N.Or(1) == 1
+}
+
+// dropChunk leaves out the chunk without a token: the nearer of the first and last to
+// its neighbour.
+func dropChunk(r *trace.ObservedRequest) {
+	r.Chunks.V--
+	n := len(r.ChunkGapsUs)
+	if n < 1 {
+		return
+	}
+	if first, last := r.ChunkGapsUs[0], r.ChunkGapsUs[n-1]; n > 1 && first < last {
+		r.ChunkGapsUs = r.ChunkGapsUs[1:]
+		if r.FirstChunkNs.OK {
+			r.FirstChunkNs.V += int64(first * 1e3)
+			r.TTFTUs = gapUs(r.SendNs, r.FirstChunkNs)
+		}
+		return
+	} else if r.LastChunkNs.OK {
+		r.LastChunkNs.V -= int64(last * 1e3)
+		r.E2EUs = gapUs(r.SendNs, r.LastChunkNs)
+	}
+	r.ChunkGapsUs = r.ChunkGapsUs[:n-1]
+}
+
+// Rules of a client's limit.
+const (
+	leastCap   = 4    // requests in flight
+	capSends   = 20   // that met the maximum, at least
+	capShare   = 0.05 // of the sends
+	closedSent = 0.9  // of the sends at the maximum: a closed loop, which says so itself
+	atOnce     = 0.1  // of the mean gap between sends: this soon behind an answer is because of it
+)
+
+// inFlight finds a flat maximum of requests in flight.
+func (c *Reader) inFlight() {
+	type edge struct {
+		ns   int64
+		step int
+	}
+	var edges []edge
+	for i := range c.Rows {
+		r := &c.Rows[i]
+		end := r.LastChunkNs.Or(r.EndNs.V)
+		if from := sent(r); end > from && from != 0 {
+			edges = append(edges, edge{from, 1}, edge{end, -1})
+		}
+	}
+	slices.SortStableFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step)) })
+	if len(edges) == 0 {
+		return
+	}
+	type count struct{ sends, follow int }
+	counts := map[int]count{}
+	gap := atOnce * float64(edges[len(edges)-1].ns-edges[0].ns) / float64(len(edges)/2)
+	now, most, all := 0, 0, 0
+	for i, e := range edges {
+		if now += e.step; e.step > 0 {
+			n := counts[now]
+			n.sends++
+			if i > 0 && edges[i-1].step < 0 && float64(e.ns-edges[i-1].ns) < gap {
+				n.follow++
+			}
+			counts[now] = n
+			most, all = max(most, now), all+1
+		}
+	}
+	at := counts[most].sends
+	isFlat := at >= capSends && float64(at) >= capShare*float64(all) && at >= counts[most-1].sends && 2*counts[most].follow >= at
+	if most < leastCap || !isFlat || float64(at) > closedSent*float64(all) {
+		return
+	}
+	c.finding(cappedClient, "%d of %d requests were sent as the %d. in flight, and none as the next: a limit of the client; recorded "+
+		"sends are replayed and "+
+		"the verdict informs only", at, all, most)
+}
+
+// wallYear is a stamp that only the wall clock has: 2001.
+const wallYear = int64(1e18)
+
+// clock tells of stamps on the wall clock.
+func (c *Reader) clock() {
+	n := 0
+	for i := range c.Rows {
+		if c.Rows[i].SendNs.V > wallYear {
+			n++
+		}
+	}
+	if n > 0 {
+		c.finding(wallClock, "the stamps of %d of %d requests are of the wall clock: a step of it within the run would stand in their "+
+			"times", n, len(c.Rows))
+	}
+}
+
+// shared tells of prompts that the cache had parts of.
+func (c *Reader) shared() {
+	group, counted := 0, 0
+	var cached []float64
+	for i := range c.Rows {
+		r := &c.Rows[i]
+		if r.PrefixGroup.OK && r.PrefixTokens.V > 0 {
+			group++
+		}
+		if r.CachedTokens.V > 0 && r.PromptTokens.V > 0 {
+			counted++
+			cached = append(cached, float64(r.CachedTokens.V)/float64(r.PromptTokens.V))
+		}
+	}
+	if counted > 0 {
+		c.finding(sharedPrompts, "the server took %.0f %% of the prompt of %d of %d requests from its cache", 100*stat.Mean(cached),
+			counted, len(c.Rows))
+	} else if group > 0 {
+		c.finding(sharedPrompts, "%d of %d requests share prefixes by the file", group, len(c.Rows))
+	}
+}
