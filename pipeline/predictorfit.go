@@ -125,15 +125,15 @@ func estimatesOf(set *coeff.Set, d *deploy.Deployment, list []decision.Row) (rac
 	}
 	for i := range list {
 		s, r := StateOf(&list[i])
-		ttft, err := engine.TTFTUs(&s, &r)
+		ttft, err := engine.TTFT(&s, &r)
 		if err != nil {
 			return out, err
 		}
-		tpot, err := engine.TPOTUs(&s, &r, ttft)
+		tpot, err := engine.TPOTUs(&s, &r, ttft.Us)
 		if err != nil {
 			return out, err
 		}
-		out.TTFT, out.TPOT = append(out.TTFT, ttft/1000), append(out.TPOT, tpot/1000)
+		out.TTFT, out.TPOT = append(out.TTFT, ttft.Us/1000), append(out.TPOT, tpot/1000)
 	}
 	return out, nil
 }

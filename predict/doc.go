@@ -18,8 +18,9 @@
 //     per step.
 //  5. With asynchronous scheduling a step is formed while the one before executes:
 //     two steps are under way, and the request joins the third.
-//  6. Work of better classes still to come stretches the wait by 1/(1 - BetterShare),
-//     at most ten times.
+//  6. Better classes still to come are served first wherever a step has no room for
+//     all; otherwise they join the request's step, as do others that wait behind it
+//     or come meanwhile.
 //
 // # TPOT: a balance
 //

@@ -30,8 +30,10 @@ type State struct {
 	OutputTokens  float64 // mean output length of requests that have finished; 0: unknown, nobody is expected to leave
 	PrefillPerS   float64 // prompt tokens to compute that arrived per second lately
 	PromptsPerS   float64 // requests they belong to, per second
-	ComingPerS    float64 // prompt tokens per second that are expected to join the request's own step; see TTFTUs
-	BetterShare   float64 // share of the engine that better classes still to come will take, in [0, 1)
+	BehindTokens  int64   // prompt tokens that wait behind the request
+	ComingPerS    float64 // prompt tokens per second that are expected to join the request's own step; see TTFT
+	ComingPrompt  float64 // mean tokens of one of those prompts; 0: unknown, the mean of what comes is expected
+	BetterPerS    float64 // prompt tokens per second of better classes that are expected, part of ComingPerS
 }
 
 // Request is the request that is judged.
@@ -101,15 +103,28 @@ func (e *Engine) OverheadUs(s *State, r *Request) (float64, error) {
 	return math.Max(0, us), err
 }
 
-// FullStep is a step that computes as many prompt tokens as max_num_batched_tokens
-// has room for beside some decodes: its prompt tokens and its time in us.
-func (e *Engine) FullStep(decodes, tokens int64) (prompt int64, us float64, err error) {
-	prompt = max(1, e.budget-decodes)
-	us, err = e.stepWithPrompt(prompt, min(decodes, e.seats), tokens)
-	return prompt, us, err
+// StepUs is the time of a step that computes n prompts of m tokens in all beside
+// decodes, in us.
+func (e *Engine) StepUs(decodes, tokens, n, m int64) (float64, error) {
+	e.fill(n, m)
+	return e.stepUs(decodes, tokens)
 }
 
-// DecodeStepUs is the time of a step of decodes alone, in us.
-func (e *Engine) DecodeStepUs(decodes, tokens int64) (float64, error) {
-	return e.stepUs(decodes, tokens)
+// fill adds n equal prompts of m tokens in all to the batch.
+func (e *Engine) fill(n, m int64) {
+	if m < 1 {
+		return
+	}
+	n = max(1, min(n, m))
+	for i := n; i > 0; i-- {
+		part := m / i
+		e.batch.AddPrefill(0, part, part)
+		m -= part
+	}
+}
+
+// Room is how many prompt tokens a step has room for beside decodes, and how many
+// more requests.
+func (e *Engine) Room(decodes int64) (tokens, seats int64) {
+	return max(1, e.budget-decodes), max(0, e.seats-decodes)
 }

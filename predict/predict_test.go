@@ -88,10 +88,11 @@ func (o *onlooker) Event(e *sim.Event) {
 	case sim.Arrived:
 		s := o.state(e.AtUs)
 		r := Request{PromptTokens: o.reqs[e.Request].PromptTokens}
-		var err error
-		if o.ttft[e.Request], err = o.engine.TTFTUs(&s, &r); err != nil {
+		x, err := o.engine.TTFT(&s, &r)
+		if err != nil {
 			o.fail(err)
 		}
+		o.ttft[e.Request] = x.Us
 		if o.tpot[e.Request], err = o.engine.TPOTUs(&s, &r, o.ttft[e.Request]); err != nil {
 			o.fail(err)
 		}
@@ -133,7 +134,7 @@ func (o *onlooker) state(at int64) State {
 		s.PromptsPerS += 1 / math.Min(windowUs, float64(at)) * 1e6
 	}
 	if o.coming {
-		s.ComingPerS = s.PrefillPerS
+		s.ComingPerS, s.ComingPrompt = s.PrefillPerS, s.PrefillPerS/s.PromptsPerS
 	}
 	recent := o.finished[max(0, len(o.finished)-512):]
 	for _, n := range recent {
@@ -199,7 +200,7 @@ func TestTTFTOnSimulatedEngine(t *testing.T) {
 	}{
 		{"low", 2, nil, 0.01, 0.01, 0.03},
 		{"medium", 12, nil, 0.01, 0.05, 0.03},
-		{"high", 30, nil, 0.01, 0.10, 0.03},
+		{"high", 30, nil, 0.01, 0.05, 0.03},
 		{"async", 12, func(d *deploy.Deployment) { d.Engine.AsyncScheduling = trace.Some(true) }, 0.01, 0.05, 0.03},
 		{"async high", 30, func(d *deploy.Deployment) { d.Engine.AsyncScheduling = trace.Some(true) }, 0.01, 0.05, 0.03},
 		{"no chunks", 12, func(d *deploy.Deployment) { d.Engine.ChunkedPrefill, d.Engine.MaxNumBatchedTokens = false, 4096 }, 0.01, 0.05, 0.03},
@@ -256,8 +257,18 @@ func TestTTFTByHand(t *testing.T) {
 			func(d *deploy.Deployment) { d.Engine.AsyncScheduling = trace.Some(true) }, 0, 700 + 1200 + 2200},
 		{"a prompt in each", State{StepTokens: 50, StepRequests: 1, NextTokens: 20, NextRequests: 1, FreeBlocks: -1}, Request{100, 0},
 			func(d *deploy.Deployment) { d.Engine.AsyncScheduling = trace.Some(true) }, 0, 1500 + 1300 + 2200},
-		{"better classes stretch", State{BetterShare: 0.5, FreeBlocks: -1}, Request{100, 0}, nil, 0, 4000},
-		{"ten times at most", State{BetterShare: 0.99, FreeBlocks: -1}, Request{100, 0}, nil, 0, 20000},
+		{"7 tokens of better classes leave room for 93 of 100", State{Decodes: 2, SinceStepUs: 500, BetterPerS: 10_000, FreeBlocks: -1},
+			Request{100, 0}, func(d *deploy.Deployment) { d.Engine.MaxNumBatchedTokens = 102 }, 0, 700 + 2200 + 1370},
+		{"they join where there is room", State{Decodes: 2, SinceStepUs: 500, BetterPerS: 10_000, FreeBlocks: -1}, Request{100, 0}, nil, 0,
+			700 + 2200},
+		{"who waits behind joins", State{Decodes: 2, SinceStepUs: 500, BehindTokens: 50, FreeBlocks: -1}, Request{100, 0}, nil, 0,
+			700 + 2700},
+		{"7 tokens that come, no size known", State{Decodes: 2, SinceStepUs: 500, ComingPerS: 10_000, FreeBlocks: -1}, Request{100, 0}, nil, 0,
+			700 + 2270},
+		{"7 tokens in prompts of 20: 0.35 expected, so a quarter of it", State{Decodes: 2, SinceStepUs: 500, ComingPerS: 10_000,
+			ComingPrompt: 20, FreeBlocks: -1}, Request{100, 0}, nil, 0, 700 + 2210},
+		{"700 tokens in prompts of 10: something comes", State{Decodes: 2, SinceStepUs: 500, ComingPerS: 1e6, ComingPrompt: 10, FreeBlocks: -1},
+			Request{100, 0}, nil, 0, 700 + 9200},
 		{"seats: one leaves in ten steps", State{Decodes: 2, SinceStepUs: 1200, OutputTokens: 20, FreeBlocks: -1}, Request{100, 0},
 			func(d *deploy.Deployment) { d.Engine.MaxNumSeqs = 2 }, 0, 0},
 	} {
@@ -267,10 +278,11 @@ func TestTTFTByHand(t *testing.T) {
 		}
 		e := NewWith(hand{}, d)
 		e.SetOverhead(latency.Const(c.overhead))
-		got, err := e.TTFTUs(&c.s, &c.r)
+		x, err := e.TTFT(&c.s, &c.r)
 		if err != nil {
 			t.Fatal(err)
 		}
+		got := x.Us
 		if c.want == 0 { // the seat comes free after 1/(2/20) steps of about 1200
 			if got < 10*1000+2000 || got > 14*1200+2200 {
 				t.Errorf("%s: got %g us, want about twelve steps", c.name, got)
@@ -356,11 +368,11 @@ func BenchmarkEstimate(b *testing.B) {
 	r := Request{PromptTokens: 700, CachedTokens: 128}
 	b.ReportAllocs()
 	for b.Loop() {
-		ttft, err := e.TTFTUs(&s, &r)
+		ttft, err := e.TTFT(&s, &r)
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, err := e.TPOTUs(&s, &r, ttft); err != nil {
+		if _, err := e.TPOTUs(&s, &r, ttft.Us); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -371,7 +383,7 @@ func BenchmarkEstimate(b *testing.B) {
 func TestNoEmptyPrompts(t *testing.T) {
 	e := NewWith(hand{}, llama8b())
 	s := State{Decodes: 1, DecodeTokens: 100, AheadTokens: 1, AheadRequests: 2, OutputTokens: 10}
-	if got, err := e.TTFTUs(&s, &Request{PromptTokens: 100}); err != nil || got < 2000 {
-		t.Errorf("got %g us, %v", got, err)
+	if got, err := e.TTFT(&s, &Request{PromptTokens: 100}); err != nil || got.Us < 2000 {
+		t.Errorf("got %+v us, %v", got, err)
 	}
 }

@@ -13,30 +13,39 @@ type rollout struct {
 	queuedUs          float64 // when it reaches the input queue
 	now, stepStart    float64 // boundary that is next, start of the step before
 	seats, blocks     float64 // free
-	coming            float64 // prompt tokens per second that join the request's own step
+	behind            int64   // prompt tokens that wait behind the request
+	better, came      float64 // prompt tokens per second of better classes; what of them counts as ahead
+	coming, one       float64 // prompt tokens per second that join the request's own step, tokens of one prompt
+	likelyUs, moreUs  float64 // the request's own step when nothing joins it, 0: something will; what the estimate has more
 	leaving           float64 // requests that leave per decode and step
 	blocksOfOne       float64 // KV blocks a request has when it leaves
 	limitless, inStep bool    // blocks are unknown; a step is running
 }
 
-// TTFTUs is the estimated time to first token in us (spec#predictor-physics).
+// TTFT is an estimate, us. LikelyUs is the same in the likelier of two cases: nothing
+// comes that joins the request's own step, or something does. It is what an observed
+// time is compared with: exact coefficients are exact for most requests.
+type TTFT struct{ Us, LikelyUs float64 }
+
+// TTFT is the estimated time to first token (spec#predictor-physics).
 //
 // Prompts that arrive while the request waits for the running step are computed
 // in the same step as its own and make it longer. Nobody knows them yet: with
 // ComingPerS 0 most estimates are exact and the mean is too small by what comes
 // later (on a simulated engine 0 to 4 % at half load, 6 to 10 % where the queue
-// grows); with ComingPerS = PrefillPerS the mean is right within 1 % there and the
-// median error grows from 0 to between 1 and 6 % (TestTTFTOnSimulatedEngine prints
-// both).
-func (e *Engine) TTFTUs(s *State, r *Request) (float64, error) {
+// grows). One number cannot be both the median and the mean of what has such a tail;
+// with ComingPerS and ComingPrompt it lies between (see rollout.join; for both errors
+// TestTTFTOnSimulatedEngine and, behind a gateway, sim/cluster's TestPrediction).
+func (e *Engine) TTFT(s *State, r *Request) (TTFT, error) {
 	overhead, err := e.OverheadUs(s, r)
 	if err != nil {
-		return 0, err
+		return TTFT{}, err
 	}
 	x := rollout{
 		Engine: e, decodes: float64(s.Decodes), tokens: float64(s.DecodeTokens), ahead: s.AheadTokens, requests: s.AheadRequests,
 		own: max(1, r.PromptTokens-r.CachedTokens), context: r.CachedTokens, prompt: r.PromptTokens, queuedUs: overhead,
-		blocks: float64(s.FreeBlocks), limitless: s.FreeBlocks < 0, coming: s.ComingPerS,
+		blocks: float64(s.FreeBlocks), limitless: s.FreeBlocks < 0, behind: s.BehindTokens, better: s.BetterPerS, coming: s.ComingPerS,
+		one: s.ComingPrompt,
 	}
 	x.seats = float64(e.seats - s.Decodes - s.StepRequests - s.NextRequests)
 	if s.OutputTokens > 0 {
@@ -46,7 +55,7 @@ func (e *Engine) TTFTUs(s *State, r *Request) (float64, error) {
 		x.blocksOfOne = (float64(s.DecodeTokens)/float64(s.Decodes) + s.OutputTokens/2) / float64(e.blockSize)
 	}
 	if err := x.finishStep(s); err != nil {
-		return 0, err
+		return TTFT{}, err
 	}
 	first := x.now
 	for range maxSteps {
@@ -54,12 +63,11 @@ func (e *Engine) TTFTUs(s *State, r *Request) (float64, error) {
 			break
 		}
 		if err := x.step(); err != nil {
-			return 0, err
+			return TTFT{}, err
 		}
 	}
 	x.rest(first)
-	stretch := 1 / math.Max(1.0/maxStretch, 1-s.BetterShare)
-	return x.now * stretch, nil
+	return TTFT{x.now, x.now - x.moreUs}, nil
 }
 
 // finishStep lets the running step end, and with asynchronous scheduling the one
@@ -91,26 +99,13 @@ func (x *rollout) finishStep(s *State) error {
 // formed is the time of a step that computes n prompts of m tokens in all beside
 // the decodes; after it they decode too.
 func (x *rollout) formed(n, m int64) (us float64, err error) {
-	if m > 0 {
-		x.fill(n, m)
-	}
-	if us, err = x.stepUs(round(x.decodes), round(x.tokens)); err != nil {
+	if us, err = x.StepUs(round(x.decodes), round(x.tokens), n, m); err != nil {
 		return 0, err
 	}
 	x.leave()
 	x.tokens += float64(m)
 	x.decodes += float64(n)
 	return us, nil
-}
-
-// fill adds n equal prompts of m tokens in all to the batch.
-func (x *rollout) fill(n, m int64) {
-	n = max(1, min(n, m))
-	for i := n; i > 0; i-- {
-		part := m / i
-		x.batch.AddPrefill(0, part, part)
-		m -= part
-	}
 }
 
 // leave lets decodes finish, on average, and the others grow by a token.
@@ -145,6 +140,7 @@ func (x *rollout) step() error {
 		return nil
 	}
 	budget := max(0, x.budget-round(x.decodes))
+	x.overtaken(budget)
 	var joined, computed int64
 	for x.ahead > 0 && budget > 0 {
 		part := max(1, x.ahead/max(1, x.requests)) // the cache may leave more requests than tokens
@@ -173,17 +169,18 @@ func (x *rollout) step() error {
 		if mine > 0 {
 			x.batch.AddPrefill(x.context, x.prompt, mine)
 		}
-		until := x.now // when the step is formed
-		if x.async && x.inStep {
-			until = x.stepStart
-		}
-		if n := min(int64(x.coming*math.Max(0, until)/1e6), budget-mine); n > 0 && mine == x.own {
-			x.batch.AddPrefill(0, n, n)
+		if mine == x.own {
+			if err := x.join(budget - mine); err != nil {
+				return err
+			}
 		}
 	}
 	us, err := x.stepUs(round(x.decodes), round(x.tokens))
 	if err != nil {
 		return err
+	}
+	if x.likelyUs > 0 {
+		x.moreUs = us - x.likelyUs
 	}
 	x.stepStart, x.inStep = x.now, true
 	x.now += us
@@ -192,6 +189,65 @@ func (x *rollout) step() error {
 	x.tokens += float64(computed)
 	x.decodes += float64(joined)
 	return nil
+}
+
+// formedUs is when the next step is formed.
+func (x *rollout) formedUs() float64 {
+	if x.async && x.inStep {
+		return math.Max(0, x.stepStart)
+	}
+	return math.Max(0, x.now)
+}
+
+// overtaken puts better classes that have come meanwhile before the request where the
+// step has no room for all; elsewhere they join it as anybody does.
+func (x *rollout) overtaken(budget int64) {
+	if n := int64(x.better*x.formedUs()/1e6 - x.came); n > 0 && x.ahead+x.own+n > budget {
+		x.ahead += n
+		x.requests++
+		x.came += float64(n)
+	}
+}
+
+// join adds to the batch, which the request's prompt ends in, what waits behind the
+// request and what will have come: as much as there is room for.
+//
+// Prompts of s tokens come one by one: with m expected, none comes with probability
+// exp(-m). Where that is the likelier case the estimate has m*s*(1 - m/ln 2)^2 more,
+// which is the mean where m is small; elsewhere both have the mean of the other case,
+// m*s/(1 - exp(-m)).
+func (x *rollout) join(room int64) (err error) {
+	if n := min(x.behind, room); n > 0 {
+		x.batch.AddPrefill(0, n, n)
+		room -= n
+	}
+	mean := math.Max(0, x.coming*x.formedUs()/1e6-x.came)
+	switch m := mean / x.one; {
+	case x.one == 0 || mean == 0:
+	case m < math.Ln2:
+		batch := x.batch
+		if x.likelyUs, err = x.stepUs(round(x.decodes), round(x.tokens)); err != nil {
+			return err
+		}
+		x.batch = batch
+		mean *= (1 - m/math.Ln2) * (1 - m/math.Ln2)
+	default:
+		mean /= -math.Expm1(-m)
+	}
+	if n := int64(meanCapped(mean, math.Sqrt(2*mean*x.one), float64(room))); n > 0 {
+		x.batch.AddPrefill(0, n, n)
+	}
+	return nil
+}
+
+// meanCapped is the mean of the smaller of a normal variable and a limit >= 0.
+func meanCapped(mean, sd, limit float64) float64 {
+	if sd == 0 {
+		return math.Min(mean, limit)
+	}
+	z := (limit - mean) / sd
+	below := 0.5 * math.Erfc(-z/math.Sqrt2)
+	return math.Max(0, mean*below-sd*math.Exp(-z*z/2)/math.Sqrt(2*math.Pi)+limit*(1-below))
 }
 
 func round(v float64) int64 { return int64(v + 0.5) }
@@ -222,7 +278,9 @@ func (x *rollout) rest(first float64) {
 	if x.own <= 0 {
 		return
 	}
-	steps := float64(x.ahead+x.own) / math.Max(1, float64(x.budget)-x.decodes)
+	room := math.Max(1, float64(x.budget)-x.decodes)
+	share := x.better * (x.now - first) / maxSteps / 1e6 / room
+	steps := float64(x.ahead+x.own) / room / math.Max(1.0/maxStretch, 1-share)
 	seats, blocks := x.freed()
 	if short := float64(x.requests+1) - x.seats; short > 0 && seats > 0 {
 		steps = math.Max(steps, short/seats)

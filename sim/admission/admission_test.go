@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/blis-train/blis-train/predict"
 	"github.com/blis-train/blis-train/sim/gateway"
 	"github.com/blis-train/blis-train/stat"
 )
@@ -83,11 +84,12 @@ type fixed struct {
 	other float64 // of instance 3, 0: the same
 }
 
-func (f fixed) TTFTUs(_ *gateway.Request, _ *gateway.View, i int) (float64, bool, error) {
+func (f fixed) TTFT(_ *gateway.Request, _ *gateway.View, i int) (Estimate, error) {
+	us := f.us
 	if i == 3 && f.other > 0 {
-		return f.other, true, nil
+		us = f.other
 	}
-	return f.us, true, nil
+	return Estimate{predict.TTFT{Us: us, LikelyUs: us}, true}, nil
 }
 
 // Gates by hand.
@@ -199,7 +201,7 @@ func TestCalibrationLearns(t *testing.T) {
 		if want := k < 30; d.Admit != want { // it takes four times as long as estimated
 			t.Fatalf("request %d: got %v, want %v (%+v)", k, d.Admit, want, d)
 		}
-		p.Seen(r, &d, 400_000)
+		p.Seen(r, eight(0), &d, 0, 0, 400_000)
 	}
 	other := classed("sheddable")
 	other.Class = 1

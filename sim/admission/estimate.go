@@ -7,10 +7,15 @@ import (
 	"github.com/blis-train/blis-train/sim/gateway"
 )
 
-// Estimator says how long from now the first token of a request takes on an
-// instance, us, and whether others are served before it.
+// Estimate is how long from now the first token of a request takes.
+type Estimate struct {
+	predict.TTFT
+	Queued bool // others are served before it
+}
+
+// Estimator estimates for a request on an instance.
 type Estimator interface {
-	TTFTUs(r *gateway.Request, v *gateway.View, instance int) (us float64, queued bool, err error)
+	TTFT(r *gateway.Request, v *gateway.View, instance int) (Estimate, error)
 }
 
 // Rollout plays the instance forward on what the gateway knows.
@@ -18,10 +23,16 @@ type Rollout struct {
 	Engines     []*predict.Engine // by instance; instances may share one
 	ByPriority  bool              // engines serve better classes first
 	IgnoreCache bool              // a control: nothing counts as cached
+
+	steps []seenStep // by instance
+	taken []part     // by class: what the step under way computes, or has been computed before it
 }
 
-// TTFTUs is predict's rollout over the ledger and the snapshot.
-func (o *Rollout) TTFTUs(r *gateway.Request, v *gateway.View, i int) (float64, bool, error) {
+// part is a part of the requests without a first token.
+type part struct{ tokens, requests int64 }
+
+// TTFT is predict's rollout over the ledger and the snapshot.
+func (o *Rollout) TTFT(r *gateway.Request, v *gateway.View, i int) (Estimate, error) {
 	e := o.Engines[i]
 	own := predict.Request{PromptTokens: r.PromptTokens, CachedTokens: v.CachedTokens(r, i)}
 	if o.IgnoreCache {
@@ -30,110 +41,130 @@ func (o *Rollout) TTFTUs(r *gateway.Request, v *gateway.View, i int) (float64, b
 	a := &v.Ledger.Of[i]
 	mean := v.Ledger.MeanOutputs()
 	s := predict.State{Decodes: a.Decodes, DecodeTokens: a.DecodeToks + int64(float64(a.Decodes)*mean/2), OutputTokens: mean,
-		FreeBlocks: v.Snapshots[i].FreeBlocks, ComingPerS: v.Ledger.InboundPerS(i, v.NowUs)}
+		FreeBlocks: v.Snapshots[i].FreeBlocks}
+	Expect(&s, r, v, i, o.ByPriority)
 	overhead, err := e.OverheadUs(&s, &own)
 	if err != nil {
-		return 0, false, err
+		return Estimate{}, err
 	}
 	if err := o.inStep(e, v, i, int64(overhead), &s); err != nil {
-		return 0, false, err
+		return Estimate{}, err
 	}
 	o.ahead(r, v, i, &s)
-	us, err := e.TTFTUs(&s, &own)
-	if err != nil || s.AheadTokens == 0 || !o.ByPriority {
-		return us, s.AheadTokens > 0, err
-	}
-	share, err := o.betterShare(e, r, v, &s)
-	if err != nil || share == 0 {
-		return us, true, err
-	}
-	s.AheadTokens, s.AheadRequests = 0, 0
-	alone, err := e.TTFTUs(&s, &own) // the wait for work ahead is what better classes stretch
-	return alone + max(0, us-alone)/(1-share), true, err
+	x, err := e.TTFT(&s, &own)
+	return Estimate{x, s.AheadTokens > 0}, err
 }
 
+// maxRolled is how many steps are rolled forward from the last one whose end was seen.
+const maxRolled = 32
+
 // inStep finds the step under way: when it started, and whose prompts are in it.
+// An engine that exports the start of its step tells; otherwise the model rolls
+// steps forward from the last one whose end the gateway saw. A prompt that ends in
+// a step would have shown its first token, so no such step is over.
 func (o *Rollout) inStep(e *predict.Engine, v *gateway.View, i int, overhead int64, s *predict.State) error {
-	a := &v.Ledger.Of[i]
-	us, err := e.DecodeStepUs(s.Decodes, s.DecodeTokens)
-	if err != nil {
-		return err
-	}
-	start := v.NowUs - int64(us/2)
 	s.SinceStepUs = math.NaN()
-	if snap := &v.Snapshots[i]; snap.StepStartUs >= 0 && snap.AtUs == v.NowUs {
+	snap, start := &v.Snapshots[i], v.Ledger.Of[i].StepEndUs
+	known := snap.StepStartUs >= 0 && snap.AtUs == v.NowUs
+	if known {
 		start = snap.StepStartUs
-		s.SinceStepUs = float64(v.NowUs - start)
-	} else if full, fullUs, err := e.FullStep(s.Decodes, s.DecodeTokens); err != nil {
-		return err
-	} else if longest := us + (fullUs-us)*math.Min(1, float64(a.All.Tokens)/float64(full)); a.FirstUs >= 0 &&
-		float64(v.NowUs-a.FirstUs) < longest {
-		start = a.FirstUs // a first token is the end of a step, and so the start of the next
-		s.SinceStepUs = float64(v.NowUs - start)
 	}
-	room, _, err := e.FullStep(s.Decodes, s.DecodeTokens)
-	if err != nil {
-		return err
+	head := o.headOf(e, v, i, overhead)
+	for range maxRolled {
+		next := o.take(e, v, i, head, start-overhead, s)
+		if s.Decodes == 0 && s.StepTokens == 0 { // idle until the next one is there
+			if next < 0 || next+overhead > v.NowUs {
+				return nil
+			}
+			start = next + overhead
+			continue
+		}
+		us, err := e.StepUs(s.Decodes, s.DecodeTokens, s.StepRequests, s.StepTokens)
+		if err != nil {
+			return err
+		}
+		end := start + int64(us)
+		if known || s.StepRequests > 0 || end > v.NowUs {
+			break
+		}
+		start = end
 	}
-	take := func(q *gateway.Queue) {
-		v.Ledger.Waiting(q, func(sentUs, tokens int64) bool {
-			if sentUs+overhead > start || room == 0 {
+	s.SinceStepUs = float64(v.NowUs - start)
+	return nil
+}
+
+// take is whose prompts a step computes that is formed when what was sent by untilUs
+// is there: the one that is partly computed, then others in the engine's order. next
+// is when the first of the rest was sent, -1: there is none.
+func (o *Rollout) take(e *predict.Engine, v *gateway.View, i int, head partly, untilUs int64, s *predict.State) (next int64) {
+	a := &v.Ledger.Of[i]
+	room, seats := e.Room(s.Decodes)
+	o.taken = append(o.taken[:0], make([]part, len(v.Ledger.Classes))...)
+	s.StepTokens, s.StepRequests, next = 0, 0, -1
+	add := func(class int, todo, done int64) {
+		n := min(todo-done, room)
+		s.StepTokens, room, seats = s.StepTokens+n, room-n, seats-1
+		of := &o.taken[class]
+		if of.tokens += done + n; done+n == todo {
+			s.StepRequests++
+			of.requests++
+		}
+	}
+	if class, todo, ok := head.of(v); ok {
+		add(class, todo, head.done)
+	}
+	visit := func(q *gateway.Queue) {
+		v.Ledger.Waiting(q, func(request int, sentUs, todo int64) bool {
+			switch {
+			case room < 1 || seats < 1:
+				return false
+			case request == head.request && head.done > 0:
+				return true
+			case sentUs > untilUs:
+				if next < 0 || sentUs < next {
+					next = sentUs
+				}
 				return false
 			}
-			n := min(tokens, room)
-			s.StepTokens, room = s.StepTokens+n, room-n
-			if n == tokens {
-				s.StepRequests++
-			}
+			class, _, _ := v.Ledger.Pending(request)
+			add(class, todo, 0)
 			return true
 		})
 	}
 	if !o.ByPriority {
-		take(&a.All)
-		return nil
+		visit(&a.All)
+		return next
 	}
 	for _, c := range v.Ledger.ByPriority() {
-		take(&a.Pending[c])
+		visit(&a.Pending[c])
 	}
-	return nil
+	return next
 }
 
-// ahead is the work that is served before the request, less what the step under
-// way computes of it.
+// ahead is the work that is served before the request, and what waits behind it, less
+// what the step under way computes.
 func (o *Rollout) ahead(r *gateway.Request, v *gateway.View, i int, s *predict.State) {
-	a := &v.Ledger.Of[i]
-	tokens, requests := a.All.Tokens, a.All.Requests
-	if o.ByPriority {
-		tokens, requests = 0, 0
-		for c := range a.Pending {
-			if v.Ledger.Classes[c].Priority >= r.Priority {
-				tokens, requests = tokens+a.Pending[c].Tokens, requests+a.Pending[c].Requests
-			}
+	for c := range v.Ledger.Of[i].Pending {
+		q := &v.Ledger.Of[i].Pending[c]
+		left := part{q.Tokens - o.taken[c].tokens, q.Requests - o.taken[c].requests}
+		if o.ByPriority && v.Ledger.Classes[c].Priority < r.Priority {
+			s.BehindTokens += left.tokens
+			continue
 		}
-	}
-	s.AheadTokens = max(0, tokens-s.StepTokens)
-	s.AheadRequests = max(0, requests-s.StepRequests)
-	if s.AheadTokens > 0 {
-		s.AheadRequests = max(1, s.AheadRequests)
-	} else {
-		s.AheadRequests = 0
+		s.AheadTokens, s.AheadRequests = s.AheadTokens+left.tokens, s.AheadRequests+left.requests
 	}
 }
 
-// betterShare is the share of an engine's prefill rate that better classes take.
-func (o *Rollout) betterShare(e *predict.Engine, r *gateway.Request, v *gateway.View, s *predict.State) (float64, error) {
-	perS := 0.0
+// Expect says what will come to instance i while the request waits: prompts at the
+// rate of late, those of better classes at an equal share of what all instances got.
+func Expect(s *predict.State, r *gateway.Request, v *gateway.View, i int, byPriority bool) {
+	s.ComingPerS, s.ComingPrompt = v.Ledger.InboundPerS(i, v.NowUs), v.Ledger.InboundPrompt(i)
+	if !byPriority {
+		return
+	}
 	for c := range v.Ledger.Classes {
 		if k := &v.Ledger.Classes[c]; k.Priority > r.Priority {
-			perS += k.TokensPerS(v.NowUs)
+			s.BetterPerS += k.TokensPerS(v.NowUs) / float64(len(v.Snapshots))
 		}
 	}
-	if perS == 0 {
-		return 0, nil
-	}
-	tokens, us, err := e.FullStep(s.Decodes, s.DecodeTokens)
-	if err != nil {
-		return 0, err
-	}
-	return math.Min(0.9, perS/float64(len(v.Snapshots))/(float64(tokens)/us*1e6)), nil
 }

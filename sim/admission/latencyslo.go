@@ -27,12 +27,12 @@ func (l *LatencySLO) Decide(r *gateway.Request, v *gateway.View, _ int) (Decisio
 	for i := range v.Snapshots {
 		s := &v.Snapshots[i]
 		idle = idle || s.BatchSize == 0 || s.KVUsage() < idleKV
-		x, queued, err := l.Estimate.TTFTUs(r, v, i)
+		x, err := l.Estimate.TTFT(r, v, i)
 		if err != nil {
 			return d, err
 		}
-		if x < best {
-			best, d.Queued = x, queued
+		if x.Us < best {
+			best, d.Queued = x.Us, x.Queued
 		}
 	}
 	d.PredictedUs, d.BoundUs, d.P90Us = best, best, best

@@ -39,15 +39,15 @@ const (
 // Policy decides on requests. target is the instance the router will choose.
 type Policy interface {
 	Decide(r *gateway.Request, v *gateway.View, target int) (Decision, error)
-	// Seen is told of the first token of a request that was admitted: its decision
-	// and how long it took from then, us.
-	Seen(r *gateway.Request, d *Decision, tookUs int64)
+	// Seen is told of the first token of a request that was admitted, before the ledger
+	// is: its decision, its instance, and how long it took from the decision, us.
+	Seen(r *gateway.Request, v *gateway.View, d *Decision, instance int, atUs, tookUs int64)
 }
 
 // blind is a policy that learns nothing and predicts nothing.
 type blind struct{}
 
-func (blind) Seen(*gateway.Request, *Decision, int64) {}
+func (blind) Seen(*gateway.Request, *gateway.View, *Decision, int, int64, int64) {}
 
 func admit() Decision {
 	return Decision{Admit: true, PredictedUs: math.NaN(), BoundUs: math.NaN(), P90Us: math.NaN(), RawUs: math.NaN()}

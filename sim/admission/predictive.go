@@ -44,30 +44,29 @@ func (p *Predictive) eps(name string, priority int) float64 {
 
 // Decide estimates, calibrates and compares.
 func (p *Predictive) Decide(r *gateway.Request, v *gateway.View, target int) (Decision, error) {
-	x, queued, err := p.Estimate.TTFTUs(r, v, target)
+	x, err := p.Estimate.TTFT(r, v, target)
 	if err != nil {
 		return Decision{}, err
 	}
 	if p.Best {
 		for i := range v.Snapshots {
-			y, q, err := p.Estimate.TTFTUs(r, v, i)
+			y, err := p.Estimate.TTFT(r, v, i)
 			if err != nil {
 				return Decision{}, err
 			}
-			if y < x {
-				x, queued = y, q
+			if y.Us < x.Us {
+				x = y
 			}
 		}
 	}
-	g := group{r.Class, queued}
-	eps := p.eps(r.ClassName, r.Priority)
-	d := Decision{Admit: true, RawUs: x, PredictedUs: x * p.quantile(g, median), P90Us: x * p.quantile(g, 0.9), BoundUs: x * p.quantile(g,
-		1-eps), Queued: queued}
+	g, eps, us := group{r.Class, x.Queued}, p.eps(r.ClassName, r.Priority), x.LikelyUs
+	d := Decision{Admit: true, Queued: x.Queued, RawUs: us, PredictedUs: x.Us * p.quantile(g, median),
+		P90Us: us * p.quantile(g, 0.9), BoundUs: us * p.quantile(g, 1-eps)}
 	cold := p.Floor.arrives(r, v.NowUs)
 	if r.Priority >= Critical || r.SLOTTFTUs == 0 || d.BoundUs+float64(r.WaitedUs) <= float64(r.SLOTTFTUs) {
 		return d, nil
 	}
-	standard := x*p.quantile(g, 1-p.eps("standard", 0)) + float64(r.WaitedUs)
+	standard := us*p.quantile(g, 1-p.eps("standard", 0)) + float64(r.WaitedUs)
 	cost := float64(max(1, r.PromptTokens-v.CachedTokens(r, target)))
 	switch {
 	case cold && p.StandardUs > 0 && standard <= float64(p.StandardUs) && p.Floor.pays(v, cost):
@@ -81,8 +80,16 @@ func (p *Predictive) Decide(r *gateway.Request, v *gateway.View, target int) (De
 	return d, nil
 }
 
+// watcher is an estimator that follows the steps of engines.
+type watcher interface {
+	FirstToken(r *gateway.Request, v *gateway.View, instance int, atUs int64)
+}
+
 // Seen learns how far the estimate was off.
-func (p *Predictive) Seen(r *gateway.Request, d *Decision, tookUs int64) {
+func (p *Predictive) Seen(r *gateway.Request, v *gateway.View, d *Decision, instance int, atUs, tookUs int64) {
+	if o, ok := p.Estimate.(watcher); ok {
+		o.FirstToken(r, v, instance, atUs)
+	}
 	if !(d.RawUs > 0) {
 		return
 	}
@@ -96,8 +103,7 @@ func (p *Predictive) Seen(r *gateway.Request, d *Decision, tookUs int64) {
 	p.seen[g].add(float64(tookUs) / d.RawUs)
 }
 
-// median of observed / estimated is what a single number is corrected by: arrivals
-// still to come make the mean of estimates right and their median too high.
+// median of observed / estimated is what an estimate is corrected by.
 const median = 0.5
 
 // enough ratios replace the prior.

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/forest"
+	"github.com/blis-train/blis-train/predict"
 	"github.com/blis-train/blis-train/sim/gateway"
 )
 
@@ -45,8 +46,8 @@ func NewTrees(p *forest.Predictor) (*Trees, error) {
 	return t, nil
 }
 
-// TTFTUs is the forest's estimate.
-func (t *Trees) TTFTUs(r *gateway.Request, v *gateway.View, i int) (float64, bool, error) {
+// TTFT is the forest's estimate.
+func (t *Trees) TTFT(r *gateway.Request, v *gateway.View, i int) (Estimate, error) {
 	for k, read := range t.columns {
 		t.x[k] = read(r, v, i)
 	}
@@ -54,7 +55,7 @@ func (t *Trees) TTFTUs(r *gateway.Request, v *gateway.View, i int) (float64, boo
 	if outside {
 		t.Outside++
 	}
-	return ms * 1e3, v.Snapshots[i].QueueDepth > 0, nil
+	return Estimate{predict.TTFT{Us: ms * 1e3, LikelyUs: ms * 1e3}, v.Snapshots[i].QueueDepth > 0}, nil
 }
 
 func batchSize(_ *gateway.Request, v *gateway.View, i int) float64 {

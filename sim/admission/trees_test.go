@@ -32,9 +32,9 @@ func TestTreesEstimate(t *testing.T) {
 		t.Fatal(err)
 	}
 	v, r := eight(3), classed("sheddable")
-	us, queued, err := trees.TTFTUs(r, v, 0)
-	if err != nil || !queued || math.Abs(us-1000*math.Exp(5)) > 0.01 {
-		t.Errorf("got %g us, %v, %v, want %g", us, queued, err, 1000*math.Exp(5))
+	x, err := trees.TTFT(r, v, 0)
+	if err != nil || !x.Queued || math.Abs(x.LikelyUs-1000*math.Exp(5)) > 0.01 || x.Us != x.LikelyUs {
+		t.Errorf("got %+v, %v, want %g us", x, err, 1000*math.Exp(5))
 	}
 	for k, want := range []float64{3, 768, 512.0 / 768, math.NaN()} {
 		if got := trees.x[k]; got != want && !(math.IsNaN(got) && math.IsNaN(want)) {
@@ -56,7 +56,7 @@ func TestTreesEstimate(t *testing.T) {
 	if trees, err = NewTrees(p); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := trees.TTFTUs(r, v, 0); err != nil || trees.x[0] != 100 || trees.x[1] != 256 {
+	if _, err := trees.TTFT(r, v, 0); err != nil || trees.x[0] != 100 || trees.x[1] != 256 {
 		t.Errorf("got %v, %v, want a batch of 100 and 256 tokens", trees.x, err)
 	}
 	tpot, _ := forest.Load(strings.NewReader(strings.Replace(constant("is_queued"), "ttft_ms", "tpot_ms", 1)))
@@ -76,7 +76,7 @@ func TestColumnsAreKnown(t *testing.T) {
 	v.Ledger.Class("standard", 3)
 	v.Ledger.Sent(&gateway.Request{Index: 1, PromptTokens: 10}, 0, 1, 0)
 	v.Ledger.FirstToken(1, 0, 2)
-	v.Ledger.Left(1, 0, 40, true)
+	v.Ledger.Left(1, 0, 3, 40, true)
 	if x := columns["mean_output_tokens"](r, v, 0); x != 40 {
 		t.Errorf("mean output: got %g, want 40", x)
 	}

@@ -214,12 +214,12 @@ func (c *cluster) send(i int, now int64) error {
 }
 
 func (c *cluster) firstToken(i, instance int, atUs int64) {
+	rec := &c.out.Records[i]
+	c.cfg.Policy.Seen(&c.seen[i], &c.view, &rec.Decision, instance, atUs, atUs-rec.DecidedUs)
 	c.view.Ledger.FirstToken(i, instance, atUs)
 	if c.cfg.Update == OnFirstToken {
 		c.index.Record(&c.seen[i], instance)
 	}
-	rec := &c.out.Records[i]
-	c.cfg.Policy.Seen(&c.seen[i], &rec.Decision, atUs-rec.DecidedUs)
 }
 
 func (c *cluster) left(i, instance int, atUs int64, r *sim.RequestResult) {
@@ -229,7 +229,7 @@ func (c *cluster) left(i, instance int, atUs int64, r *sim.RequestResult) {
 	if rec.ArrivalUs = first; first != r.ArrivalUs {
 		rec.Judge(&c.reqs[i])
 	}
-	c.view.Ledger.Left(i, instance, r.OutputTokens, r.Outcome == sim.OutcomeFinished)
+	c.view.Ledger.Left(i, instance, atUs, r.OutputTokens, r.Outcome == sim.OutcomeFinished)
 	c.src.Left(i, atUs, func(_ int, at int64, _ bool) {
 		if c.running >= 0 {
 			c.engines[c.running].Yield(at)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/blis-train/blis-train/predict"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/admission"
 	"github.com/blis-train/blis-train/sim/gateway"
 )
 
@@ -18,11 +19,12 @@ type Live struct {
 	reqs    []sim.Request
 }
 
-// TTFTUs is predict's rollout over the true state.
-func (l *Live) TTFTUs(r *gateway.Request, v *gateway.View, i int) (float64, bool, error) {
+// TTFT is predict's rollout over the true state.
+func (l *Live) TTFT(r *gateway.Request, v *gateway.View, i int) (admission.Estimate, error) {
 	own := predict.Request{PromptTokens: r.PromptTokens, CachedTokens: v.CachedTokens(r, i)}
 	e, in := l.engines[i], l.engines[i].Inside()
 	s := predict.State{FreeBlocks: in.FreeBlocks, SinceStepUs: math.NaN()}
+	admission.Expect(&s, r, v, i, l.ByPriority)
 	if in.StepStartUs >= 0 {
 		s.SinceStepUs = float64(v.NowUs - in.StepStartUs)
 	}
@@ -39,6 +41,8 @@ func (l *Live) TTFTUs(r *gateway.Request, v *gateway.View, i int) (float64, bool
 		case !w.Running || left > 0:
 			if own := l.reqs[r.Index].Priority; !l.ByPriority || w.Running || w.Priority <= own {
 				s.AheadRequests, s.AheadTokens = s.AheadRequests+1, s.AheadTokens+max(1, left)
+			} else {
+				s.BehindTokens += max(1, left)
 			}
 		default:
 			s.Decodes, s.DecodeTokens, remaining = s.Decodes+1, s.DecodeTokens+w.Computed, remaining+w.Remaining
@@ -47,6 +51,6 @@ func (l *Live) TTFTUs(r *gateway.Request, v *gateway.View, i int) (float64, bool
 	if s.Decodes > 0 {
 		s.OutputTokens = math.Max(1, float64(remaining)/float64(s.Decodes))
 	}
-	us, err := l.Engines[i].TTFTUs(&s, &own)
-	return us, s.AheadTokens > 0, err
+	x, err := l.Engines[i].TTFT(&s, &own)
+	return admission.Estimate{TTFT: x, Queued: s.AheadTokens > 0}, err
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -23,28 +24,44 @@ func estimatorOf(cfg *sim.Config) *predict.Engine {
 	return e
 }
 
-// judged runs requests, all of which are let in and predicted, and compares.
-func judged(t *testing.T, c *Config, reqs []sim.Request) (medianAPE, bias, coverage float64) {
-	t.Helper()
-	res, err := Run(c, reqs)
-	if err != nil {
-		t.Fatal(err)
-	}
+// errorsOf are the median absolute error of estimates, their sum against the observed
+// one, and the share of times within a bound.
+type errorsOf struct {
+	ape, bias, coverage float64
+	n                   int
+}
+
+// judge compares estimates with times, those of requests that have both.
+func judge(res *Result, of func(i int, r *Record) (estimate, boundUs float64, tookUs int64, ok bool)) (e errorsOf) {
 	var ape []float64
-	predicted, took, covered, n := 0.0, 0.0, 0.0, 0.0
-	for i := range res.Records {
-		r := &res.Records[i]
-		us, ok := r.TookUs()
-		if !ok || i < len(res.Records)/10 {
+	predicted, took, covered := 0.0, 0.0, 0.0
+	for i := len(res.Records) / 10; i < len(res.Records); i++ {
+		x, bound, us, ok := of(i, &res.Records[i])
+		if !ok {
 			continue
 		}
-		ape = append(ape, math.Abs(r.Decision.PredictedUs/float64(us)-1))
-		predicted, took, n = predicted+r.Decision.PredictedUs, took+float64(us), n+1
-		if float64(us) <= r.Decision.P90Us {
+		ape = append(ape, math.Abs(x/float64(us)-1))
+		if predicted, took = predicted+x, took+float64(us); float64(us) <= bound {
 			covered++
 		}
 	}
-	return stat.Median(ape), predicted/took - 1, covered / n
+	if e.n = len(ape); e.n > 0 {
+		e.ape, e.bias, e.coverage = stat.Median(ape), predicted/took-1, covered/float64(e.n)
+	}
+	return e
+}
+
+func admitted(_ int, r *Record) (estimate, boundUs float64, tookUs int64, ok bool) {
+	tookUs, ok = r.TookUs()
+	return r.Decision.PredictedUs, r.Decision.P90Us, tookUs, ok
+}
+
+func shadows(_ int, r *Record) (estimate, boundUs float64, tookUs int64, ok bool) {
+	return r.Decision.PredictedUs, r.Decision.P90Us, r.Shadow.V, r.Shadow.OK
+}
+
+func (e errorsOf) String() string {
+	return fmt.Sprintf("%d requests: median APE %.3f, bias %+.3f, P90 coverage %.3f", e.n, e.ape, e.bias, e.coverage)
 }
 
 func critical(reqs []sim.Request) []sim.Request {
@@ -55,49 +72,87 @@ func critical(reqs []sim.Request) []sim.Request {
 }
 
 // What a gateway sees is enough to predict: on one engine, first come first served,
-// without noise, and with the start of its step exported, at most 5 % median error
-// and 3 % bias up to half load. Nearer to capacity (about 58/s) what comes while a
-// request waits decides: both errors are printed.
+// without noise, and with the start of its step exported, at most 5 % median error and
+// 3 % bias, up to and beyond capacity (about 58/s).
 func TestPredictionOnOneEngine(t *testing.T) {
 	for _, rate := range []float64{5, 15, 25, 45, 60} {
 		cfg := physical(t)
 		c := plain([]sim.Config{cfg})
 		c.ShowStep = true
 		c.Policy = &admission.Predictive{Estimate: &admission.Rollout{Engines: []*predict.Engine{estimatorOf(&cfg)}}}
-		ape, bias, coverage := judged(t, c, critical(mixture(9, 3000, rate)))
-		t.Logf("%2.0f/s: median APE %.3f, bias %+.3f, P90 coverage %.3f", rate, ape, bias, coverage)
-		if rate < 30 && (ape > 0.05 || math.Abs(bias) > 0.03) {
-			t.Errorf("%.0f/s: got median APE %.3f and bias %+.3f, want at most 0.05 and 0.03", rate, ape, bias)
+		res, err := Run(c, critical(mixture(9, 3000, rate)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := judge(res, admitted)
+		if t.Logf("%2.0f/s: %s", rate, e); e.ape > 0.05 || math.Abs(e.bias) > 0.03 {
+			t.Errorf("%.0f/s: got median APE %.3f and bias %+.3f, want at most 0.05 and 0.03", rate, e.ape, e.bias)
 		}
 	}
 }
 
-// Eight engines by priority, scraped every 50 ms, with noise: at most 15 % median
-// error up to half load, more above, where requests follow each other to the engine
-// that looked free at the last scrape; the calibrated 90 % bound holds for 87 to 93 %
-// at every load.
+// Eight engines by priority, scraped every 50 ms, with noise, up to capacity (about
+// 460/s) and beyond: at most 15 % median error, and the calibrated 90 % bound holds for
+// 87 to 93 % of admitted requests. The published estimate stands beside it, with this
+// engine's own prefill times. A shadow meets nobody who comes later, so its bound is too
+// wide by what they would have added.
 func TestPredictionOnEightEngines(t *testing.T) {
-	for _, rate := range []float64{100, 240, 360, 440} {
+	for _, rate := range []float64{100, 240, 360, 440, 520} {
 		cfg := physical(t, func(e *deploy.Engine) { e.SchedulingPolicy = "priority" })
 		cfg.Noise = noisy()
 		c := plain(several(8, cfg))
-		c.RefreshUs, c.Scheduler = 50_000, PriorityFCFS
+		c.RefreshUs, c.Scheduler, c.ShadowShare = 50_000, PriorityFCFS, 0.1
 		list, err := gateway.ParseScorers("pa:4,qd:3")
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.Routing = gateway.Routing{Policy: gateway.Weighted, Scorers: list}
-		rollout := &admission.Rollout{ByPriority: true}
+		reqs := mixture(10, 12_000, rate)
+		both := &beside{Rollout: &admission.Rollout{ByPriority: true}, seed: seedOf(t, &cfg), us: make([]float64, len(reqs))}
 		for range 8 {
-			rollout.Engines = append(rollout.Engines, estimatorOf(&cfg))
+			both.Engines = append(both.Engines, estimatorOf(&cfg))
 		}
-		c.Policy = &admission.Predictive{Estimate: rollout, Floor: &admission.Floor{Share: 0.2, BudgetShare: 0.05}}
-		ape, bias, coverage := judged(t, c, mixture(10, 12_000, rate))
-		t.Logf("%3.0f/s: median APE %.3f, bias %+.3f, P90 coverage %.3f", rate, ape, bias, coverage)
-		if rate < 300 && ape > 0.15 || coverage < 0.87 || coverage > 0.93 {
-			t.Errorf("%.0f/s: got median APE %.3f and coverage %.3f, want at most 0.15 and 0.87 to 0.93", rate, ape, coverage)
+		c.Policy = &admission.Predictive{Estimate: both, Floor: &admission.Floor{Share: 0.2, BudgetShare: 0.05}}
+		res, err := Run(c, reqs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, seed := judge(res, admitted), judge(res, func(i int, r *Record) (float64, float64, int64, bool) {
+			us, ok := r.TookUs()
+			return both.us[i], both.us[i], us, ok
+		})
+		t.Logf("%3.0f/s: %s; predictive-seed median APE %.3f, bias %+.3f; shadow %s", rate, e, seed.ape, seed.bias, judge(res, shadows))
+		if e.ape > 0.15 || e.coverage < 0.87 || e.coverage > 0.93 {
+			t.Errorf("%.0f/s: got median APE %.3f and coverage %.3f, want at most 0.15 and 0.87 to 0.93", rate, e.ape, e.coverage)
 		}
 	}
+}
+
+// beside notes what predictive-seed says of every request.
+type beside struct {
+	*admission.Rollout
+	seed *admission.Seed
+	us   []float64
+}
+
+func (b *beside) TTFT(r *gateway.Request, v *gateway.View, i int) (admission.Estimate, error) {
+	b.us[r.Index] = b.seed.EstimateUs(r, v)
+	return b.Rollout.TTFT(r, v, i)
+}
+
+// seedOf is predictive-seed with the prefill times of an engine.
+func seedOf(t *testing.T, cfg *sim.Config) *admission.Seed {
+	t.Helper()
+	e := estimatorOf(cfg)
+	one, err := e.StepUs(0, 0, 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	many, err := e.StepUs(0, 0, 1, 1001)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &admission.Seed{StepUs: 7000, Beta0: one, Beta1: (many - one) / 1000}
 }
 
 // noisy multiplies step times by 0.9 to 1.15.

@@ -244,7 +244,7 @@ func TestLedgerAddsUp(t *testing.T) {
 				l.FirstToken(k, where[k], now)
 				started[k] = true
 			} else if p == 1 {
-				l.Left(k, where[k], 5, started[k])
+				l.Left(k, where[k], 0, 5, started[k])
 				delete(where, k)
 			}
 			if rng.IntN(8) == 0 {
@@ -266,7 +266,7 @@ func TestLedgerAddsUp(t *testing.T) {
 			}
 			a := &l.Of[i]
 			visited := int64(0)
-			l.Waiting(&a.All, func(_, tokens int64) bool { visited += tokens; return true })
+			l.Waiting(&a.All, func(_ int, _, tokens int64) bool { visited += tokens; return true })
 			if a.InFlight != flying || a.Decodes != decoding || a.All.Tokens != todo || a.All.Requests != requests || visited != todo ||
 				a.Pending[0].Tokens+a.Pending[1].Tokens != todo {
 				t.Fatalf("at %d, instance %d: got %d, %d, %d, %d, %d, want %d, %d, %d, %d", now, i, a.InFlight, a.Decodes, a.All.Tokens,

@@ -27,10 +27,11 @@ type Account struct {
 	InFlight   int64   // requests sent and not finished
 	Decodes    int64   // of those, past their first token
 	DecodeToks int64   // prompt tokens of those
-	FirstUs    int64   // time of the last first token; -1: none yet
+	StepEndUs  int64   // last end of a step that was seen, by a first token or an answer's end; -1: none yet
 	Pending    []Queue // by class: without a first token
 	All        Queue   // the same of all classes together
 	inbound    rate    // prompt tokens to compute that were sent lately
+	prompts    rate    // requests they belong to
 	served     rate    // the same of first tokens that came
 }
 
@@ -85,7 +86,7 @@ func (r *rate) perSecond(us int64) float64 { return r.at(us) / (1 - decay(max(us
 func NewLedger(instances, n int) *Ledger {
 	l := &Ledger{Of: make([]Account, instances), byName: map[string]int{}, entries: make([]entry, n)}
 	for i := range l.Of {
-		l.Of[i].FirstUs = -1
+		l.Of[i].StepEndUs = -1
 	}
 	return l
 }
@@ -113,6 +114,7 @@ func (l *Ledger) Sent(r *Request, i int, nowUs, cached int64) {
 	a.Pending[r.Class].push(int32(r.Index), todo)
 	a.All.push(int32(r.Index), todo)
 	a.inbound.add(nowUs, float64(todo))
+	a.prompts.add(nowUs, 1)
 	l.Classes[r.Class].Dispatched++
 	l.Classes[r.Class].add(nowUs, float64(todo))
 }
@@ -144,16 +146,16 @@ func (l *Ledger) FirstToken(request, i int, atUs int64) {
 	}
 	e.state = decoding
 	l.settle(e, a)
-	a.served.add(atUs, float64(max(1, e.prompt-e.cached)))
+	a.served.add(atUs, float64(e.todo()))
 	a.Decodes++
 	a.DecodeToks += e.prompt
-	a.FirstUs = max(a.FirstUs, atUs)
+	a.StepEndUs = max(a.StepEndUs, atUs)
 }
 
 // settle takes a request out of its queue.
 func (l *Ledger) settle(e *entry, a *Account) {
 	for _, q := range []*Queue{&a.Pending[e.class], &a.All} {
-		q.Tokens -= max(1, e.prompt-e.cached)
+		q.Tokens -= e.todo()
 		q.Requests--
 		for q.head < len(q.order) && l.entries[q.order[q.head]].state != pending {
 			q.head++
@@ -164,8 +166,9 @@ func (l *Ledger) settle(e *entry, a *Account) {
 	}
 }
 
-// Left notes that a request has left instance i, after some output tokens.
-func (l *Ledger) Left(request, i int, outputs int64, finished bool) {
+// Left notes that a request has left instance i, after some output tokens: its step has
+// ended, but for the time the answer takes on its way out.
+func (l *Ledger) Left(request, i int, atUs, outputs int64, finished bool) {
 	e, a := &l.entries[request], &l.Of[i]
 	switch e.state {
 	case pending:
@@ -174,6 +177,7 @@ func (l *Ledger) Left(request, i int, outputs int64, finished bool) {
 	case decoding:
 		a.Decodes--
 		a.DecodeToks -= e.prompt
+		a.StepEndUs = max(a.StepEndUs, atUs)
 	default:
 		return
 	}
@@ -206,6 +210,14 @@ func (l *Ledger) MeanOutputs() float64 {
 // lately.
 func (l *Ledger) InboundPerS(i int, nowUs int64) float64 { return l.Of[i].inbound.perSecond(nowUs) }
 
+// InboundPrompt is the mean of the prompt tokens to compute of those; 0: none was sent.
+func (l *Ledger) InboundPrompt(i int) float64 {
+	if a := &l.Of[i]; a.prompts.perUs > 0 {
+		return a.inbound.perUs / a.prompts.perUs
+	}
+	return 0
+}
+
 // ServedPerS is the rate of computed prompt tokens whose requests had their first
 // token lately, over all instances.
 func (l *Ledger) ServedPerS(nowUs int64) float64 {
@@ -217,14 +229,23 @@ func (l *Ledger) ServedPerS(nowUs int64) float64 {
 }
 
 // Waiting visits the requests of a queue that have no first token, in the order
-// they were sent, until visit says stop.
-func (l *Ledger) Waiting(q *Queue, visit func(sentUs, tokens int64) bool) {
+// they were sent, until visit says stop. todo is the prompt tokens to compute.
+func (l *Ledger) Waiting(q *Queue, visit func(request int, sentUs, todo int64) bool) {
 	for _, r := range q.order[q.head:] {
-		if e := &l.entries[r]; e.state == pending && !visit(e.sentUs, max(1, e.prompt-e.cached)) {
+		if e := &l.entries[r]; e.state == pending && !visit(int(r), e.sentUs, e.todo()) {
 			return
 		}
 	}
 }
+
+// Pending is a request without a first token: its class, and the prompt tokens to
+// compute.
+func (l *Ledger) Pending(request int) (class int, todo int64, ok bool) {
+	e := &l.entries[request]
+	return int(e.class), e.todo(), e.state == pending
+}
+
+func (e *entry) todo() int64 { return max(1, e.prompt-e.cached) }
 
 // ByPriority are the classes, the most important first.
 func (l *Ledger) ByPriority() []int {
