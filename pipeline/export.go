@@ -27,18 +27,18 @@ import (
 
 // ExportOptions decide an export.
 type ExportOptions struct {
-	export.Options
-	Format     export.Format
-	Out        string // file to write
-	Validation string // validation.json with the gates; "": that beside fit.json, where there is one; "none": none
-	For        string // the purpose whose verdict may refuse the export; "": the one the validation decided by
-	Ignore     bool   // write it whatever the verdict
-	Special    bool   // read pipes and devices given as files
+	export.QueueOptions // those of a fit are embedded in them
+	Format              export.Format
+	Out                 string // file to write
+	Validation          string // validation.json with the gates; "": that beside fit.json, where there is one; "none": none
+	For                 string // the purpose whose verdict may refuse the export; "": the one the validation decided by
+	Ignore              bool   // write it whatever the verdict
+	Special             bool   // read pipes and devices given as files
 }
 
 // DefaultExportOptions are those of the command line but for Out, which has none.
 func DefaultExportOptions() ExportOptions {
-	return ExportOptions{Options: export.DefaultOptions(), Format: export.FormatNative}
+	return ExportOptions{QueueOptions: export.QueueOptions{Options: export.DefaultOptions(), Key: "perfParms"}, Format: export.FormatNative}
 }
 
 // Table is the options of the stage as flags and as recorded.
@@ -47,20 +47,31 @@ func (o *ExportOptions) Table() option.Table {
 	for _, f := range export.All() {
 		names = append(names, string(f))
 	}
+	d := DefaultExportOptions()
 	return option.Table{
-		option.String("format", &o.Format, "`FORMAT`: "+strings.Join(append(names, PredictorFormats...), ", ")),
+		option.String("format", &o.Format, "`FORMAT`: "+strings.Join(append(names, PredictorFormats...),
+			", ")).Recorded(),
 		option.String("validation", &o.Validation, "validation.json with the gates, `FILE`; default the one beside fit.json, none for none"),
-		option.String("for", &o.For, "the `PURPOSE` whose verdict may refuse the export (default: the validation's own)"),
-		option.Switch("ignore-verdict", &o.Ignore, "write the export though its purpose failed or could not be judged"),
-		option.String("force", &o.Force, "write what the format's reader should not be given, by the `CODE` of the refusal; several by comma"),
-		option.String("config", &o.Config, "only this configuration, by `LABEL` or key"),
+		option.String("for", &o.For, "the `PURPOSE` whose verdict may refuse the export (default: the validation's own)").Recorded(),
+		option.Switch("ignore-verdict", &o.Ignore, "write the export though its purpose failed or could not be judged").Recorded(),
+		option.String("force", &o.Force, "write what the format's reader should not be given, by the `CODE` of the refusal; several by comma").
+			Recorded(),
+		option.String("config", &o.Config, "only this configuration, by `LABEL` or key").Recorded(),
 		option.Real("prompt-tokens", &o.PromptTokens,
-			"mean prompt length `TOKENS` the wva and inferno lines assume; 0: of the training requests"),
+			"mean prompt length `TOKENS` of the traffic; 0: of the training requests").Recorded().Unless("0"),
 		option.Real("output-tokens", &o.OutputTokens,
-			"mean output length `TOKENS` the wva and inferno lines assume; 0: of the training requests"),
-		option.String("name", &o.Name, "`PREFIX` of the registry set and the Kubernetes resources"),
-		option.String("slo-class-name", &o.SLOClassName, "wva: `CONFIGMAP` that sloClassRef names"),
-		option.String("slo-class-key", &o.SLOClassKey, "wva: `KEY` in it; default the model id"),
+			"mean output length `TOKENS` of the traffic; 0: of the training requests").Recorded().Unless("0"),
+		option.String("name", &o.Name, "`PREFIX` of the registry set and the Kubernetes resources").Recorded().Unless(d.Name),
+		option.String("slo-class-name", &o.SLOClassName, "wva: `CONFIGMAP` that sloClassRef names").Recorded().Unless(d.SLOClassName),
+		option.String("slo-class-key", &o.SLOClassKey, "wva: `KEY` in it; default the model id").Recorded(),
+		option.String("consumer-version", &o.ConsumerVersion, "`VERSION` of the autoscaler, such as v0.4.2; one that does not read the "+
+			"file is refused").Recorded(),
+		option.String("key", &o.Key, "inferno-models: `KEY` of the parameters, perfParms or serviceParms").Recorded().Unless(d.Key),
+		option.String("namespace", &o.Namespace, "wva-slo: `NAMESPACE` of the model's pods").Recorded(),
+		option.Real("unit-cost", &o.UnitCost, "wva-4p of a queue.json: `CENTS` per device and hour").Recorded().Unless("0"),
+		option.Real("ttft-ms", &o.TTFTMs, "wva-slo: target mean TTFT, `MS`; default that of queue size").Recorded().Unless("0"),
+		option.Real("itl-ms", &o.ITLMs, "wva-slo: target mean ITL, `MS`; default that of queue size").Recorded().Unless("0"),
+		option.Switch("physical", &o.Physical, "queue.json: physical parameters in place of the effective ones").Recorded(),
 	}
 }
 
@@ -77,12 +88,8 @@ func Export(ctx context.Context, fitFile string, o ExportOptions) (*ExportResult
 	if o.Out == "" {
 		return nil, option.Misusef("export: missing -o FILE")
 	}
-	format, err := export.ParseFormat(string(o.Format))
-	if err == nil {
-		err = o.Check()
-	}
-	if err != nil {
-		return nil, &option.Misuse{Msg: err.Error()}
+	if err := o.Resolve(); err != nil {
+		return nil, err
 	}
 	src, err := o.source(fitFile)
 	if err != nil {
@@ -91,14 +98,28 @@ func Export(ctx context.Context, fitFile string, o ExportOptions) (*ExportResult
 	if err := o.refused(src.Validation); err != nil {
 		return nil, err
 	}
-	out, err := exportAs(src, format, o.Options)
+	out, err := exportAs(src, o.Format, o.Options)
 	if err = errors.Join(err, ctx.Err()); err != nil {
 		return nil, err
 	}
-	if err := o.tooFarOff(out); err != nil {
+	if err := o.TooFarOff(out); err != nil {
 		return nil, err
 	}
-	return WriteExport(o.Out, format, out)
+	return WriteExport(o.Out, o.Format, out)
+}
+
+// Resolve checks the options, names the format as it is called now, and says the command.
+func (o *ExportOptions) Resolve() error {
+	format, err := export.ParseFormat(string(o.Format))
+	if err == nil {
+		err = o.Check()
+	}
+	if err != nil {
+		return &option.Misuse{Msg: err.Error()}
+	}
+	o.Format = format
+	o.Command = o.Table().Command("export")
+	return export.CheckVersion(format, o.ConsumerVersion)
 }
 
 // VerdictError refuses coefficients that failed their purpose, or could not be judged
@@ -107,8 +128,8 @@ type VerdictError struct{ Msg string }
 
 func (e *VerdictError) Error() string { return e.Msg }
 
-// tooFarOff refuses parameters with which the consumer's formula misses the model.
-func (o *ExportOptions) tooFarOff(out *export.Output) error {
+// TooFarOff refuses parameters with which the consumer's formula misses the model.
+func (o *ExportOptions) TooFarOff(out *export.Output) error {
 	i := slices.IndexFunc(out.Warnings, func(f trace.Finding) bool { return f.Code == export.PoorLinearisation })
 	if i < 0 || o.Overrules(export.PoorLinearisation) {
 		return nil

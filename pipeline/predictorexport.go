@@ -96,8 +96,8 @@ func PredictorBulk(w io.Writer, dir string, p *result.Predictor) error {
 
 // PredictorSidecar is the provenance of a predictor's export; its region is the columns of the rows that
 // the forests were grown on, which no forest sees beyond.
-func PredictorSidecar(p *result.Predictor, in result.Input, format string) *export.Sidecar {
-	side := export.NewSidecar(&p.Header, in, format, "llm-d's latency predictor")
+func PredictorSidecar(p *result.Predictor, in result.Input, format, command string) *export.Sidecar {
+	side := export.NewSidecar(&p.Header, in, format, command, "llm-d's latency predictor")
 	for i := range p.Targets {
 		t := &p.Targets[i]
 		var columns []string

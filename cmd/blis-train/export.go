@@ -33,7 +33,7 @@ func exportCommand() *cli.Command {
 			&cli.StringFlag{Name: "model", Value: "trees", Usage: "predictor-xgboost: `FOREST`, trees, or a quantile: trees-q50, trees-q90, " +
 				"trees-q99"},
 			outFlag("`FILE` to write"),
-		}, queueExportFlags(), talkFlags()),
+		}, talkFlags()),
 		Action: runExport,
 	}
 }
@@ -61,10 +61,9 @@ func runExport(c *cli.Context) error {
 		return usagef("export: missing -o FILE")
 	}
 	if slices.Contains(pipeline.PredictorFormats, string(o.Format)) {
-		return runPredictorExport(c, con, string(o.Format))
+		return runPredictorExport(c, con, o)
 	}
-	o.ConsumerVersion = c.String("consumer-version")
-	if err := export.CheckVersion(o.Format, c.String("consumer-version")); err != nil {
+	if err := o.Resolve(); err != nil {
 		return err
 	}
 	if c.NArg() == 1 && folder.StageOf(c.Args().First()) == "queue" {
@@ -74,13 +73,18 @@ func runExport(c *cli.Context) error {
 		return con.exportSet(c, o)
 	}
 	got, err := pipeline.Export(c.Context, c.Args().First(), o)
-	if refused := new(pipeline.VerdictError); errors.As(err, &refused) {
-		return gatef("%s", refused.Msg)
-	}
-	if err != nil {
+	if err := asGate(err); err != nil {
 		return err
 	}
 	return showExport(con, o.Out, got)
+}
+
+// asGate is the error with the exit status of a verdict, where it is one.
+func asGate(err error) error {
+	if refused := new(pipeline.VerdictError); errors.As(err, &refused) {
+		return gatef("%s", refused.Msg)
+	}
+	return err
 }
 
 // exportDoc is what export --json prints.

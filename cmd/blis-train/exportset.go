@@ -22,12 +22,8 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 	if err != nil {
 		return err
 	}
-	format, err := export.ParseFormat(string(o.Format))
-	if err != nil {
-		return usagef("%v", err)
-	}
 	out := &export.Output{}
-	if format == export.FormatNative {
+	if o.Format == export.FormatNative {
 		data, err := setBytes(set.On(dep))
 		if err != nil {
 			return err
@@ -46,11 +42,14 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 			o.Force += ",unlearned_value,no_alpha_constant"
 			src.Library = set.Library.Version
 		}
-		if out, err = export.Export(src, format, o.Options); err != nil {
+		if out, err = export.Export(src, o.Format, o.Options); err != nil {
+			return err
+		}
+		if err := asGate(o.TooFarOff(out)); err != nil {
 			return err
 		}
 	}
-	got, err := pipeline.WriteExport(o.Out, format, out)
+	got, err := pipeline.WriteExport(o.Out, o.Format, out)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,8 @@ import (
 )
 
 // runPredictorExport writes a predictor.json in a router's format.
-func runPredictorExport(c *cli.Context, con *console, format string) error {
+func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) error {
+	format, command := string(o.Format), o.Table().Command("export")
 	path := c.Args().First()
 	if stageOf(path) != "predictor" {
 		return trace.Hinted(fmt.Errorf("%s: got another document, want a predictor.json", path), "blis-train predictor fit OUT writes one")
@@ -29,7 +30,7 @@ func runPredictorExport(c *cli.Context, con *console, format string) error {
 		if err != nil {
 			return err
 		}
-		out.Warnings = warnings
+		out.Warnings, command = warnings, command+" --model "+c.String("model")
 		for _, d := range docs {
 			out.Files = append(out.Files, export.File{Suffix: "." + d.Target + ".json", Data: d.Data})
 		}
@@ -40,7 +41,7 @@ func runPredictorExport(c *cli.Context, con *console, format string) error {
 		}
 		out.Files = []export.File{{Data: b.Bytes()}}
 	}
-	out, err = pipeline.PredictorSidecar(&p.Predictor, in, format).Beside(out.Warnings, out.Files...)
+	out, err = pipeline.PredictorSidecar(&p.Predictor, in, format, command).Beside(out.Warnings, out.Files...)
 	if err != nil {
 		return err
 	}

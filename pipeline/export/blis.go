@@ -2,7 +2,6 @@ package export
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -38,11 +37,7 @@ func blisDefaults(src Source, opt Options) (*Output, error) {
 	}
 	var refused []refusal
 	for _, e := range entries {
-		for _, r := range e.refusals(src.Fit) {
-			if !slices.Contains(refused, r) {
-				refused = append(refused, r)
-			}
-		}
+		refused = append(refused, e.refusals(src.Fit)...)
 	}
 	forced, err := settle(refused, &opt, forceHint)
 	if err != nil {
@@ -53,7 +48,7 @@ func blisDefaults(src Source, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	side := newSidecar(src, FormatBLIS, "BLIS (inference-sim/inference-sim), --defaults-filepath; strict decoding, so nothing else may "+
+	side := newSidecar(src, opt, FormatBLIS, "BLIS (inference-sim/inference-sim), --defaults-filepath; strict decoding, so nothing else may "+
 		"stand in the file")
 	var files []File
 	var projections []Projected

@@ -214,8 +214,13 @@ func settle(rs []refusal, opt *Options, hint string) ([]trace.Finding, error) {
 	var msg, names []string
 	var first trace.Code
 	for _, r := range rs {
-		if opt.Overrules(r.code) {
-			warn = append(warn, trace.Finding{Code: r.code, Message: r.sentence})
+		if said := (trace.Finding{Code: r.code, Message: r.sentence}); opt.Overrules(r.code) {
+			if !slices.Contains(warn, said) {
+				warn = append(warn, said)
+			}
+			continue
+		}
+		if slices.Contains(msg, r.sentence) { // of a configuration with the same label, or of all
 			continue
 		}
 		if msg = append(msg, r.sentence); first == "" {
@@ -228,5 +233,5 @@ func settle(rs []refusal, opt *Options, hint string) ([]trace.Finding, error) {
 	if len(msg) == 0 {
 		return warn, nil
 	}
-	return nil, &trace.Error{Code: first, Msg: strings.Join(msg, "\n       "), Hint: fmt.Sprintf(hint, strings.Join(names, ","))}
+	return nil, &trace.Error{Code: first, Msg: strings.Join(msg, "; "), Hint: fmt.Sprintf(hint, strings.Join(names, ","))}
 }

@@ -27,7 +27,7 @@ func inferno(src Source, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	side := newSidecar(src, FormatInferno, scaler.InfernoReadBy)
+	side := newSidecar(src, opt, FormatInferno, scaler.InfernoReadBy)
 	models := []infernoModel{}
 	for i, c := range cfgs {
 		m, sc, w, err := infernoEntry(src, c, accs[i], opt)

@@ -11,7 +11,6 @@ import (
 // QueueOptions are those of an export of queue.json.
 type QueueOptions struct {
 	Options
-	Version       string  // of the consumer, such as v0.4.2; empty: not checked
 	Key           string  // inferno-models: perfParms or serviceParms
 	Namespace     string  // wva-slo
 	UnitCost      float64 // cents per device and hour
@@ -26,7 +25,7 @@ func Queue(q *result.Queue, in result.Input, f Format, o QueueOptions) (*Output,
 			WithHint("blis-train fit OUT writes fit.json, which the others are made of")
 	}
 	out, err := scaler.Calibration(q, scaler.Format(f), scaler.Options{
-		Version: o.Version, Config: o.Config, Key: o.Key, Name: o.Name, Namespace: o.Namespace,
+		Version: o.ConsumerVersion, Config: o.Config, Key: o.Key, Name: o.Name, Namespace: o.Namespace,
 		UnitCost: o.UnitCost, TTFTMs: o.TTFTMs, ITLMs: o.ITLMs,
 		Physical: o.Physical, SLOClass: scaler.ConfigRef{Name: o.SLOClassName, Key: o.SLOClassKey},
 		ModelName:   modelNamer(f, o.Name),
@@ -35,7 +34,7 @@ func Queue(q *result.Queue, in result.Input, f Format, o QueueOptions) (*Output,
 	if err != nil {
 		return nil, err
 	}
-	side := NewSidecar(&q.Header, in, string(f), out.ReadBy)
+	side := NewSidecar(&q.Header, in, string(f), o.Command, out.ReadBy)
 	side.SpecVersion, side.Warnings = textOrNull(q.Flavour), append(side.Warnings, out.Warnings...)
 	for i := range q.Servers {
 		s := &q.Servers[i]
@@ -49,8 +48,12 @@ func Queue(q *result.Queue, in result.Input, f Format, o QueueOptions) (*Output,
 
 // CheckVersion says why a version of the consumer does not read a format; empty: not checked.
 func CheckVersion(f Format, version string) error {
-	if version == "" || !slices.Contains(scaler.Formats, scaler.Format(f)) {
+	if version == "" {
 		return nil
+	}
+	if !slices.Contains(scaler.Formats, scaler.Format(f)) {
+		return trace.Errorf(unknownFormat, "--consumer-version: got it with --format %s, want one of an autoscaler's files: %s", f,
+			trace.OneOf(scaler.Formats))
 	}
 	return scaler.ReaderOf(scaler.Format(f)).CheckVersion(version)
 }

@@ -71,7 +71,7 @@ func blisRegistry(src Source, opt Options) (*Output, error) {
 	if err := enc.Encode(set); err != nil {
 		return nil, err
 	}
-	side := newSidecar(src, FormatRegistry, "BLIS registry, CoefficientSet schema v0.2.2 (inference-sim/blis-schemas)")
+	side := newSidecar(src, opt, FormatRegistry, "BLIS registry, CoefficientSet schema v0.2.2 (inference-sim/blis-schemas)")
 	side.Values = append(sideValues("beta", beta), sideValues("alpha", alpha)...)
 	lines, assumed := regions(cfgs, opt)
 	side.Configs, warn = lines, append(warn, assumed...)

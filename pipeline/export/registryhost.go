@@ -42,7 +42,7 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 		}
 	}
 	set := regSet{Kind: "CoefficientSet", Name: hostSet}
-	side := newSidecar(src, FormatRegistryHost, "readers of the BLIS registry's cost-model sets, CoefficientSet schema v0.2.2 "+
+	side := newSidecar(src, opt, FormatRegistryHost, "readers of the BLIS registry's cost-model sets, CoefficientSet schema v0.2.2 "+
 		"(inference-sim/blis-schemas)")
 	if e := completion(src, cfgs); e != nil {
 		set.Coefficients = append(set.Coefficients, map[string]regEntry{hostCompletion: *e})

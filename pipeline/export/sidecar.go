@@ -81,11 +81,11 @@ type ProjectionError struct {
 	Bias    *float64 `json:"bias"`  // of the sum of times
 }
 
-// NewSidecar is the provenance of a file made from a document, in, of the given header: what is not
-// known of it is null.
-func NewSidecar(of *result.Header, in result.Input, format, readBy string) *Sidecar {
+// NewSidecar is the provenance of a file that a command made from a document, in, of the given header:
+// what is not known of it is null.
+func NewSidecar(of *result.Header, in result.Input, format, command, readBy string) *Sidecar {
 	s := &Sidecar{
-		Header: result.NewHeader(of.ToolVersion, "export --format "+format), Format: format, ReadBy: readBy, FitInputs: of.Inputs,
+		Header: result.NewHeader(of.ToolVersion, command), Format: format, ReadBy: readBy, FitInputs: of.Inputs,
 		FitCommand: of.Command, Verdict: "not validated", Values: []SideValue{}, Configs: []SideConfig{}, Warnings: []trace.Finding{},
 	}
 	s.Inputs, s.Platform = []result.Input{in}, of.Platform
@@ -93,8 +93,8 @@ func NewSidecar(of *result.Header, in result.Input, format, readBy string) *Side
 }
 
 // newSidecar is that of an export of coefficients.
-func newSidecar(src Source, f Format, readBy string) *Sidecar {
-	s := NewSidecar(&src.Fit.Header, src.FitInput, string(f), readBy)
+func newSidecar(src Source, opt Options, f Format, readBy string) *Sidecar {
+	s := NewSidecar(&src.Fit.Header, src.FitInput, string(f), opt.Command, readBy)
 	s.TrainingDate = src.Fit.TrainingDate
 	s.SpecVersion, s.FeatureHash = textOrNull(src.Fit.Beta.SpecVersion), textOrNull(src.Fit.FeatureSet.Hash)
 	s.Library = textOrNull(src.Library)

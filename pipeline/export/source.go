@@ -143,7 +143,8 @@ type Options struct {
 	Config                     string // only this configuration (label or key); empty: all
 	Name                       string // name of a registry set or a Kubernetes resource prefix
 	SLOClassName, SLOClassKey  string // wva: the ConfigMap entry the resource refers to
-	ConsumerVersion            string // wva: the version that reads it; empty: any from v0.0.1
+	ConsumerVersion            string // of an autoscaler: the version that reads the file; empty: not checked
+	Command                    string // these options as documents record them
 }
 
 // DefaultOptions are the options of a bare export.

@@ -30,7 +30,7 @@ func wva(src Source, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	side := newSidecar(src, FormatWVA, scaler.WVAReadBy)
+	side := newSidecar(src, opt, FormatWVA, scaler.WVAReadBy)
 	var order []string
 	byModel := map[string]*vaResource{}
 	comments := map[string][]string{}

@@ -33,6 +33,7 @@ type Reader struct {
 	Since    string // first version; empty: all
 	Until    string // first version that no longer takes it; empty: none known
 	Why      string // what happened at Until
+	Instead  string // what to do about it
 	Flavours []queueing.Flavour
 	Note     string
 }
@@ -43,6 +44,8 @@ var readers = []Reader{
 		Format: WVA4P, Consumer: "workload-variant-autoscaler", Since: "v0.0.1", Until: "v0.5.0", Flavours: []queueing.Flavour{queueing.WVA4P},
 		Why: "v0.5.0 removed spec.modelProfile and with it decodeParms and prefillParms from the CRD; its parameters live in the controller's " +
 			"memory alone, learned online",
+		Instead: "--format inferno-models is for llm-inferno's optimizer, --format wva-slo writes the targets that v0.6.0 and later read; " +
+			"v0.4.2 is the last version that reads parameters",
 	},
 	{
 		Format: InfernoModels, Consumer: "llm-inferno control-loop, optimizer-light", Flavours: []queueing.Flavour{queueing.Inferno3P,
@@ -79,7 +82,7 @@ func (r *Reader) CheckVersion(version string) error {
 	until, _ := numbers(r.Until)
 	switch {
 	case r.Until != "" && slices.Compare(v, until) >= 0:
-		return trace.Errorf(readerGone, "%s: %s %s does not read it: %s", r.Format, r.Consumer, version, r.Why)
+		return trace.Errorf(readerGone, "%s: %s %s does not read it: %s", r.Format, r.Consumer, version, r.Why).WithHint(r.Instead)
 	case r.Since != "" && slices.Compare(v, since) < 0:
 		return trace.Errorf(readerGone, "%s: %s reads it from %s on, got %s", r.Format, r.Consumer, r.Since, version)
 	}
