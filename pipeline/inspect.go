@@ -177,6 +177,7 @@ func inspectTables(ctx context.Context, out string, ext *result.Extract, f *resu
 			return nil, err
 		}
 		got.Findings = append(got.Findings, r.Warnings...)
+		requestTier(&got, run, r.Deployment)
 		doc.Runs = append(doc.Runs, got)
 		if got.Unfit {
 			doc.Unfit = append(doc.Unfit, got.ID)

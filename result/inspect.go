@@ -38,6 +38,27 @@ type InspectRun struct {
 	Lag         *RunLag         `json:"lag"`
 	Series      *LoadSeries     `json:"series,omitempty"`
 	Findings    []trace.Finding `json:"findings"`
+	// Of runs whose steps nobody traced: what was recorded, and what it teaches.
+	Tier       string               `json:"tier,omitempty"` // steps, chunks, spans, requests or points
+	Points     int                  `json:"points,omitempty"`
+	Learnable  []LearnableDirection `json:"learnable,omitempty"`
+	NoiseFloor *RequestNoise        `json:"noise_floor,omitempty"`
+}
+
+// LearnableDirection is one combination of costs that requests may teach.
+type LearnableDirection struct {
+	Direction string `json:"direction"`
+	ShownBy   string `json:"shown_by"`
+	Shown     bool   `json:"shown"`
+	Got       string `json:"got,omitempty"`  // of what shows it, in these data
+	Adds      string `json:"adds,omitempty"` // the measurement that would show it
+}
+
+// RequestNoise is the median difference of one request between two replays whose sends
+// differ by a millisecond.
+type RequestNoise struct {
+	TTFTFrac float64 `json:"ttft_frac"`
+	SpanFrac float64 `json:"span_frac"`
 }
 
 // InspectRequests counts requests by outcome.

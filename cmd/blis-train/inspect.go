@@ -98,10 +98,35 @@ func showInspect(con *console, doc *result.Inspect) {
 		"preempted > 15 %", "TTFT drift > 2", "E2E p99/p50 > 10", "verdict"}, saturation)
 	con.table("target and pick-up audit", table.Row{"run", "duration p50 us", "cadence p50 us", "floor us", "sched-queued p50/p90 us",
 		"queued-arrived p50/p90 us", "lag", "verdict"}, audit)
+	for i := range doc.Runs {
+		showLearnable(con, &doc.Runs[i])
+	}
 	for _, r := range doc.Runs {
 		con.warn(r.Findings)
 	}
 	showIdentify(con, doc.Identify)
+}
+
+// showLearnable prints what requests or load levels teach, of a run without steps.
+func showLearnable(con *console, r *result.InspectRun) {
+	if len(r.Learnable) == 0 {
+		return
+	}
+	var rows []table.Row
+	for _, d := range r.Learnable {
+		verdict := "missing"
+		if d.Shown {
+			verdict = "shown"
+		}
+		rows = append(rows, table.Row{d.Direction, d.ShownBy, d.Got, verdict, d.Adds})
+	}
+	con.table(fmt.Sprintf("what the %s of %s can teach", r.Tier, r.ID), table.Row{"direction", "what shows it", "in these data", "",
+		"what would add it"}, rows)
+	if n := r.NoiseFloor; n != nil {
+		con.sayf("%s: replays whose sends differ by a millisecond differ by %.1f %% in TTFT and %.1f %% in span: no fit can beat that", r.ID,
+			100*n.TTFTFrac,
+			100*n.SpanFrac)
+	}
 }
 
 // showIdentify prints what the data can tell apart.

@@ -72,6 +72,7 @@ var rooms = map[string]room{
 	"pipeline/rows": {ours: []string{
 		"pipeline/rows/aggregate", "internal/packed", "stat", "pipeline/features", "trace/table", "trace", "deploy",
 	}},
+	"pipeline/rows/chunks":    {ours: []string{"stat", "trace"}, pure: true},
 	"pipeline/rows/aggregate": {ours: []string{"stat", "pipeline/features", "trace", "deploy"}, pure: true},
 	"pipeline/folder": {ours: []string{
 		"internal/files", "pipeline/extract", "pipeline/option", "coeff/library", "coeff", "deploy", "result", "trace",
@@ -238,7 +239,8 @@ var rooms = map[string]room{
 	"pipeline/extract": {ours: []string{
 		"pipeline/extract/tables", "pipeline/extract/client", "pipeline/extract/foreign", "pipeline/extract/iteration", "pipeline/extract/otlp",
 		"pipeline/extract/kv", "pipeline/extract/source",
-		"pipeline/extract/spool", "pipeline/extract/account", "pipeline/option", "internal/files", "trace/table", "trace", "deploy", "result",
+		"pipeline/extract/spool", "pipeline/extract/account", "pipeline/option", "pipeline/rows/chunks", "internal/files", "trace/table", "trace",
+		"deploy", "result",
 	}},
 	"pipeline/extract/tables": {ours: []string{
 		"pipeline/extract/kv", "pipeline/extract/otlp", "pipeline/extract/source", "pipeline/extract/spool", "pipeline/extract/account",

@@ -26,6 +26,8 @@ const (
 	codeTableRows       trace.Code = "table_rows"
 	codeTableRewritten  trace.Code = "table_rewritten"
 	codeClockOffset     trace.Code = "clock_offset_spread"
+	codeChunkSteps      trace.Code = "chunk_steps"
+	codeNoChunkSteps    trace.Code = "chunks_no_steps"
 )
 
 // Codes describes every code of this package.
@@ -77,6 +79,11 @@ var Codes = []trace.CodeEntry{
 	{Code: codeTableRewritten, Kind: "warning", Meaning: "a table is not the file that extract wrote: another program wrote it anew, or " +
 		"its bytes changed",
 		Action: "nothing when it was meant; else run `blis-train extract RUNDIR... -o OUT --force` again"},
+	{Code: codeChunkSteps, Kind: "finding", Meaning: "the engine's steps were recovered from the times of the chunks that its clients " +
+		"received",
+		Action: "nothing, if no other client used the engine; fit --from requests does without them"},
+	{Code: codeNoChunkSteps, Kind: "finding", Meaning: "the times of chunks do not tell the engine's steps; requests are fitted as a whole",
+		Action: "record the chunks of all clients of one engine, near to it, one token a chunk"},
 	{Code: codeClockOffset, Kind: "warning", Meaning: "the offset between wall and monotonic clock moved by more than 10 ms within the run",
 		Action: "do not mix wall-clock and monotonic stamps of this run"},
 }

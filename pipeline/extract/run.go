@@ -21,6 +21,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/pipeline/extract/spool"
 	"github.com/blis-train/blis-train/pipeline/extract/tables"
+	"github.com/blis-train/blis-train/pipeline/rows/chunks"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -346,8 +347,35 @@ func (x *extraction) iterations(ctx context.Context, how source.Options) error {
 		return err
 	}
 	var err error
-	x.lives, err = x.iter.Close()
-	return err
+	if x.lives, err = x.iter.Close(); err != nil {
+		return err
+	}
+	return x.chunks()
+}
+
+// chunks makes iterations of the chunks that clients received, where nobody recorded
+// what the engine did (spec#chunk-steps).
+func (x *extraction) chunks() error {
+	if !x.col.Empty() || len(x.lives) > 0 {
+		return nil
+	}
+	e := &x.dep.Engine
+	steps, q := chunks.Recover(x.obs, e.MaxNumBatchedTokens, e.LongPrefillThreshold)
+	if q.Clusters == 0 {
+		return nil
+	}
+	words := fmt.Sprintf("%d clusters of chunks, of %.1f %% of the tokens; in %.1f %% every running request has exactly one; a chunk comes "+
+		"%.2g, %.2g, %.2g ms "+
+		"(p50, p90, p99) behind the first of its step, which takes %.3g ms", q.Clusters, 100*q.TokenShare, 100*q.WholeShare, q.JitterUs[0]/1e3,
+		q.JitterUs[1]/1e3, q.JitterUs[2]/1e3, q.StepUs/1e3)
+	if why := q.Verdict(); why != "" {
+		x.clients = append(x.clients, trace.Findingf(codeNoChunkSteps, "%s; they are no steps: %s", words, why))
+		return nil
+	}
+	x.clients = append(x.clients, trace.Findingf(codeChunkSteps, "%s; %d steps are known", words, len(steps)))
+	dir := filepath.Join(x.stage, "chunks")
+	x.lives = []*iteration.Life{{Rows: int64(len(steps)), Dir: dir}}
+	return table.Write(dir, table.Iterations, x.o.Format, steps)
 }
 
 // engineRuns is how many engine runs the folder holds: those that spans tell

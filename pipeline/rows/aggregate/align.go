@@ -42,10 +42,16 @@ func (f *filler) align(a *audit) {
 		f.found = append(f.found, occupant{prompt: o.PromptTokens.V, output: o.OutputTokens.V, firstNs: o.FirstChunkNs.V, lastNs: o.LastChunkNs.V,
 			ttftUs: o.TTFTUs.Or(0)})
 	}
+	if f.recovered {
+		f.out.OffsetNs = trace.Some(int64(0))
+	}
 	if len(f.found) == 0 {
 		return
 	}
 	slices.SortStableFunc(f.found, func(a, b occupant) int { return cmp.Compare(a.firstNs, b.firstNs) })
+	if f.recovered {
+		return
+	}
 	for i := range f.found {
 		v.exact[f.found[i].prompt] = append(v.exact[f.found[i].prompt], f.found[i].firstNs)
 	}

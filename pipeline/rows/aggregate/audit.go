@@ -45,6 +45,10 @@ type audit struct {
 func (f *filler) audit() audit {
 	var a audit
 	a.figures.Passes = len(f.passes)
+	if f.recovered {
+		a.time, a.coarse, a.figures.Time = timeCadence, f.isCoarse(), timeCadence
+		return a
+	}
 	precise, second := f.resolution()
 	lag, conclusive := f.elapsedLag(&a.figures)
 	below := f.belowFloor()

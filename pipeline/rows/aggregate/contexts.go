@@ -29,7 +29,10 @@ func (f *filler) contexts() {
 	switch {
 	case f.passes[0].it.DecodeKVTokens.OK:
 		f.out.Contexts = contextsTrace
-		f.fromTrace()
+		if f.fromTrace(); f.recovered {
+			f.prompts()
+			return
+		}
 	case len(f.found) > 0 && f.fromClients():
 		f.out.Contexts = contextsClient
 	case f.fromUsage():

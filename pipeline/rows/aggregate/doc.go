@@ -31,7 +31,7 @@ func Fill(run *trace.Run, dep *deploy.Deployment) error {
 	}
 	f := &filler{run: run, dep: dep, space: space, out: &trace.Aggregate{}}
 	run.Aggregate = f.out
-	f.passes = passesOf(run.Iterations, dep)
+	f.passes, f.recovered = passesOf(run.Iterations, dep), run.Iterations[0].Form == trace.IterationChunks
 	f.labels()
 	f.fill()
 	return nil
@@ -39,12 +39,13 @@ func Fill(run *trace.Run, dep *deploy.Deployment) error {
 
 // filler makes the steps of one run.
 type filler struct {
-	run    *trace.Run
-	dep    *deploy.Deployment
-	space  *features.Space
-	passes []pass
-	out    *trace.Aggregate
-	found  []occupant
+	run       *trace.Run
+	dep       *deploy.Deployment
+	space     *features.Space
+	passes    []pass
+	out       *trace.Aggregate
+	recovered bool // steps recovered from clients' chunks: their clock, every sum known
+	found     []occupant
 }
 
 func (f *filler) fill() {

@@ -5,7 +5,7 @@ import "github.com/blis-train/blis-train/trace"
 // Codes this package emits.
 const (
 	codeTeaches           trace.Code = "source_teaches"
-	codeSaturated         trace.Code = "saturated_run"
+	CodeSaturated         trace.Code = "saturated_run"
 	codeLossyRun          trace.Code = "lossy_run"
 	codeNegativeIntervals trace.Code = "negative_intervals"
 	codeClockJump         trace.Code = "clock_jump"
@@ -19,7 +19,7 @@ var Codes = []trace.CodeEntry{
 	{Code: codeTeaches, Kind: "finding", Meaning: "what the recording of an unmodified engine can teach, and which option would teach more",
 		Action: "Record with the option named, or nothing."},
 	{
-		Code: codeSaturated, Kind: "finding",
+		Code: CodeSaturated, Kind: "finding",
 		Meaning: "two or more of the five saturation checks hit: the server was overloaded",
 		Action:  "record at a lower rate; the run is left out of the gates",
 	},

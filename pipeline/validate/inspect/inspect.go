@@ -9,6 +9,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/score"
+	"github.com/blis-train/blis-train/pipeline/validate/measured"
 	"github.com/blis-train/blis-train/pipeline/validate/saturation"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -51,7 +52,7 @@ func Inspect(run *trace.Run, dep *deploy.Deployment, in Inspection) (result.Insp
 	}
 	out.Findings = append(out.Findings, inspectFindings(&out)...)
 	out.Findings = append(out.Findings, teaches(run)...)
-	out.Reason = unfitReason(&out, refusedOf(run))
+	out.Reason = unfitReason(&out, refusedOf(run), len(run.Points), measured.Source(run) != measured.SourceJourneys)
 	out.Unfit = out.Reason != ""
 	return out, nil
 }
@@ -78,14 +79,15 @@ func inspectSteps(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment
 }
 
 // unfitReason is one sentence, or empty for a run that may be fitted.
-func unfitReason(r *result.InspectRun, refused *trace.Error) string {
+func unfitReason(r *result.InspectRun, refused *trace.Error, points int, requests bool) string {
 	switch {
-	case r.Requests.Total == 0 && r.Steps.Recorded == 0 && r.Requests.Observed == 0:
+	case r.Requests.Total == 0 && r.Steps.Recorded == 0 && r.Requests.Observed == 0 && points == 0:
 		return fmt.Sprintf("run %s is empty: it holds neither requests nor steps", r.ID)
 	case refused != nil:
 		return refused.Msg + "; " + refused.Hint
 	case r.Saturated:
 		return fmt.Sprintf("run %s is saturated: %s", r.ID, saturation.HitText(r.Saturation))
+	case r.Steps.Recorded == 0 && (points > 0 || requests): // requests and levels teach too
 	case r.Steps.Recorded == 0:
 		return fmt.Sprintf("run %s holds no step summaries, so no step time can be fitted", r.ID)
 	case r.Audit != nil && belowFloor(r.Audit):
@@ -135,7 +137,7 @@ func inspectFindings(r *result.InspectRun) []trace.Finding {
 		out = append(out, trace.Findingf(code, "run "+r.ID+": "+format, args...))
 	}
 	if r.Saturated {
-		add(codeSaturated, "%s", saturation.HitText(r.Saturation))
+		add(CodeSaturated, "%s", saturation.HitText(r.Saturation))
 	}
 	if n := r.Losses.DroppedSpanEvents; n > 0 {
 		add(codeLossyRun, "%d span events were dropped while recording, %d snapshots lost their step", n, r.Losses.OrphanSnapshots)

@@ -32,6 +32,10 @@ func teaches(run *trace.Run) []trace.Finding {
 		"kv_usage": "the KV-read term from the KV usage, roughly", trace.ContextsMean: "the KV-read term merged with the per-decode term",
 		"": "no KV-read term",
 	}[a.Contexts]
+	what := "passes of an unmodified engine teach"
+	if run.Iterations[0].Form == trace.IterationChunks {
+		what, times, contexts = "steps recovered from chunks teach", "step times from the chunks' stamps", "the KV-read term by counting"
+	}
 	var more []string
 	if a.Audit.Time != "cadence" {
 		more = append(more, "docker logs --timestamps (kubectl logs --timestamps) would give the time of every step")
@@ -40,7 +44,7 @@ func teaches(run *trace.Run) []trace.Finding {
 		more = append(more, "vllm bench serve --save-result --save-detailed would give contexts and a replay that is judged")
 	}
 	more = append(more, "the tracing fork would give waits and single requests")
-	text := fmt.Sprintf("%s: %d passes of an unmodified engine teach %s and %s", run.ID, len(run.Iterations), times, contexts)
+	text := fmt.Sprintf("%s: %d %s %s and %s", run.ID, len(run.Iterations), what, times, contexts)
 	if c := a.Audit.ConstantUs; c.OK {
 		text += fmt.Sprintf("; %.2f ms lie between elapsed times", c.V/1000)
 	}

@@ -111,6 +111,19 @@ func OfRun(run *trace.Run, dep *deploy.Deployment) *Verdicts {
 	return s
 }
 
+// OfClients runs the checks on what clients saw, for runs of which nothing else was
+// recorded: their send stamps and times stand for those of spans.
+func OfClients(run *trace.Run, dep *deploy.Deployment) *Verdicts {
+	seen := *run
+	for i := range run.Observed {
+		if o := &run.Observed[i]; o.SendNs.OK && !o.Unsettled.V {
+			seen.Requests = append(seen.Requests, trace.Request{Source: trace.SourceStock, APIID: trace.Some(o.ID), StartWallNs: o.SendNs,
+				StockTTFTUs: o.TTFTUs, StockE2EUs: o.E2EUs, Success: o.Success})
+		}
+	}
+	return OfRun(&seen, dep)
+}
+
 // PhasesOf are the deployment's phases but the warm-up, or the whole run.
 func PhasesOf(run *trace.Run, dep *deploy.Deployment) []deploy.Phase {
 	var out []deploy.Phase

@@ -1,0 +1,62 @@
+package pipeline
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/blis-train/blis-train/pipeline/validate/planted"
+	"github.com/blis-train/blis-train/result"
+)
+
+// inspectClients inspects a recorded load without its chunk file, changed by edit.
+func inspectClients(t *testing.T, rate float64, n int, edit func(dir string)) result.InspectRun {
+	t.Helper()
+	parent := t.TempDir()
+	dir, dep := chunkRun(t, parent, "r")
+	recordChunks(t, dir, dep, planted.Set(dep), rate, n, 0)
+	if err := os.Remove(filepath.Join(dir, "trace.itl.csv")); err != nil {
+		t.Fatal(err)
+	}
+	if edit != nil {
+		edit(dir)
+	}
+	doc, err := Inspect(context.Background(), []string{parent}, DefaultInspectOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc.Runs[0]
+}
+
+// TestLearnable: what requests teach is said before any fit: a quiet load shows what a
+// step costs and not what a delay does, an overload is called one.
+func TestLearnable(t *testing.T) {
+	r := inspectClients(t, 2, 200, nil)
+	if r.Unfit || r.Tier != tierRequests || r.Saturated || r.NoiseFloor == nil || len(r.Learnable) != 9 {
+		t.Fatalf("got unfit %v (%s), tier %s, %d directions, floor %v", r.Unfit, r.Reason, r.Tier, len(r.Learnable), r.NoiseFloor)
+	}
+	for i, shown := range []bool{true, true, true, true, false, true, false, false, false} {
+		if d := r.Learnable[i]; d.Shown != shown || (d.Adds == "") != shown {
+			t.Errorf("%s: shown %v, want %v (%s; %s)", d.Direction, d.Shown, shown, d.Got, d.Adds)
+		}
+	}
+	if r := inspectClients(t, 60, 600, nil); !r.Saturated || r.Learnable[5].Shown {
+		t.Errorf("an overload: saturated %v, overhead shown %v (%s): %+v", r.Saturated, r.Learnable[5].Shown, r.Learnable[5].Got, r.Saturation)
+	}
+	points := inspectClients(t, 2, 2, func(dir string) {
+		for _, name := range []string{"trace.csv", "trace.yaml"} {
+			if err := os.Remove(filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const levels = "input_tokens,output_tokens,concurrency,ttft_ms,tpot_ms\n500,100,1,20,10\n500,100,16,40,12\n3000,100,4,90,11\n"
+		if err := os.WriteFile(filepath.Join(dir, "levels.csv"), []byte(levels), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if points.Unfit || points.Tier != tierPoints || points.Points != 3 || !points.Learnable[0].Shown || !points.Learnable[1].Shown ||
+		points.Learnable[5].Shown {
+		t.Errorf("levels: got %+v", points)
+	}
+}
