@@ -88,6 +88,7 @@ func TestEvalBLISWorkloads(t *testing.T) {
 		src.Fit.Configs = src.Fit.Configs[dep.config : dep.config+1]
 		d := &src.Fit.Configs[0].Deployment
 		d.Engine.KVBlocksGPU.V = dep.blocks
+		d.Engine.PrefixCaching = true // BLIS always finds freed blocks again: those of a preempted prompt
 		src.Fit.Configs[0].MeanOutputTokens, src.Fit.Configs[0].MeanPromptTokens = new(float64), new(float64)
 		out := mustExport(t, src, FormatBLIS, forced())
 		var side Sidecar

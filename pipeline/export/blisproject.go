@@ -186,6 +186,9 @@ func (e *blisEntry) tooFar() []string {
 	return out
 }
 
+// alwaysCaches is said of a deployment without prefix caching.
+const alwaysCaches = "this deployment has prefix caching off, BLIS cannot: shared and preempted prompts cost it less"
+
 // lacking says what the terms of BLIS cannot follow.
 func (e *blisEntry) lacking() string {
 	worst := e.fits.Errors[1]
@@ -213,6 +216,9 @@ func (e *blisEntry) side() SideConfig {
 		Projection: e.errors()}
 	if e.fits.Errors[0].MAPE > project.MaxMAPE/2 {
 		c.Note = e.lacking()
+	}
+	if !e.config.Deployment.Engine.PrefixCaching {
+		c.Note = strings.TrimPrefix(c.Note+"; "+alwaysCaches, "; ")
 	}
 	return c
 }
