@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"bytes"
 	"context"
 	_ "embed"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/emit"
+	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -28,6 +30,7 @@ type ExperimentOptions struct {
 	Instances  int
 	Controller string // of the headline: same, fitted, or a coefficient file
 	Plant      string // coefficient file that drives the engines; "": the published blackbox
+	Workload   string // recorded requests of preset mooncake
 	Deployment string // run.yaml; "": Llama-3.1-8B on one H100, 2,048 tokens a step, 256 seats
 	Alone      bool   // no other controllers
 	Out        string
@@ -45,7 +48,8 @@ func DefaultExperimentOptions() ExperimentOptions {
 // Table is the options as flags and as recorded.
 func (o *ExperimentOptions) Table() option.Table {
 	return option.Table{
-		option.String("preset", &o.Preset, "`NAME`: seed, sustained, groups, newcomer or bursty").Recorded(),
+		option.String("preset", &o.Preset, "`NAME`: "+experiment.PresetNames()).Recorded(),
+		option.String("workload", &o.Workload, "Mooncake trace `FILE` (JSON lines, or gzip of them) that preset mooncake plays").Recorded(),
 		option.Whole("seeds", &o.Seeds, "`N` seeds, paired in every contrast; 42, 123, 7777 first").Recorded(),
 		option.Whole("num-instances", &o.Instances, "`N` engines").Recorded().Unless("8"),
 		option.String("controller", &o.Controller,
@@ -59,11 +63,26 @@ func (o *ExperimentOptions) Table() option.Table {
 	}
 }
 
+// checkPreset says whether the preset is one, and has the recording that it needs.
+func (o *ExperimentOptions) checkPreset() error {
+	p, ok := experiment.PresetOf(o.Preset)
+	switch {
+	case !ok:
+		return option.Misusef("--preset: got %q, want %s", o.Preset, experiment.PresetNames())
+	case p.Recorded() && o.Workload == "":
+		return option.Misusef("--workload: got none, want the Mooncake trace that preset %s plays", o.Preset)
+	case !p.Recorded() && o.Workload != "":
+		return option.Misusef("--workload: got %q with preset %s, which draws its requests, want none", o.Workload, o.Preset)
+	}
+	return nil
+}
+
 // lab is the engines and the gates of an experiment, loaded.
 type lab struct {
 	plant, other experiment.Plant
 	headline     experiment.Gate
 	rivals       []experiment.Rival
+	hour         []sim.Request // recorded
 	inputs       []result.Input
 }
 
@@ -73,8 +92,8 @@ func ExperimentIsolation(ctx context.Context, o ExperimentOptions) (*result.Expe
 	if o.Seeds < 1 || o.Seeds > 1000 || o.Instances < 1 || o.Instances > 64 {
 		return nil, option.Misusef("--seeds, --num-instances: got %d and %d, want 1 to 1000 and 1 to 64", o.Seeds, o.Instances)
 	}
-	if _, ok := experiment.PresetOf(o.Preset); !ok {
-		return nil, option.Misusef("--preset: got %q, want seed, sustained, groups, newcomer or bursty", o.Preset)
+	if err := o.checkPreset(); err != nil {
+		return nil, err
 	}
 	release, err := folder.Claim(o.Out, o.Force)
 	if err != nil {
@@ -86,8 +105,7 @@ func ExperimentIsolation(ctx context.Context, o ExperimentOptions) (*result.Expe
 		return nil, err
 	}
 	doc, err := experiment.Run(ctx, experiment.Options{Preset: o.Preset, Seeds: o.Seeds, Workers: o.Workers, Instances: o.Instances,
-		Plant: l.plant,
-		Gate:  l.headline, Others: l.rivals, Progress: o.Progress})
+		Plant: l.plant, Gate: l.headline, Others: l.rivals, Hour: l.hour, Progress: o.Progress})
 	if err != nil {
 		return nil, err
 	}
@@ -120,8 +138,36 @@ func newLab(ctx context.Context, o *ExperimentOptions) (*lab, error) {
 		}
 		l.plant.Set, l.plant.Name, l.inputs = set, in.Name, append(l.inputs, in)
 	}
+	if o.Workload != "" {
+		if err := l.readHour(o.Workload, o.Special); err != nil {
+			return nil, err
+		}
+	}
 	l.other = experiment.Plant{Name: "trained-physics", Deployment: l.plant.Deployment, Other: true}
 	return l, l.loadGates(ctx, o)
+}
+
+// readHour reads recorded requests.
+func (l *lab) readHour(path string, special bool) error {
+	data, in, err := folder.ReadInput(path, special)
+	if err != nil {
+		return err
+	}
+	plain, err := files.Unpack(bytes.NewReader(data), path)
+	if err != nil {
+		return err
+	}
+	if data, err = files.ReadBounded(plain, path, folder.MaxInput); err != nil {
+		return err
+	}
+	w, _, err := workload.Read(data, path)
+	if err != nil {
+		return err
+	}
+	if l.inputs = append(l.inputs, in); w != nil {
+		l.hour = w.Requests
+	}
+	return nil
 }
 
 // loadGates makes the headline's coefficients, and those of the rivals.
@@ -147,20 +193,15 @@ func (l *lab) loadGates(ctx context.Context, o *ExperimentOptions) error {
 	if o.Controller != experiment.KindSame {
 		l.rivals = append(l.rivals, experiment.Rival{Plant: l.plant, Gate: same, Label: "upper bound: the engines' own coefficients"})
 	}
-	for kind, scale := range map[string]float64{experiment.KindBiasedLow: 0.7, experiment.KindBiasedUp: 1.3} {
-		l.rivals = append(l.rivals, experiment.Rival{Plant: l.plant, Gate: experiment.Gate{Kind: kind, Scale: scale},
-			Label: fmt.Sprintf("step times off by x%g", scale)})
-	}
-	if l.rivals[len(l.rivals)-1].Gate.Kind == experiment.KindBiasedLow { // in one order
-		n := len(l.rivals)
-		l.rivals[n-1], l.rivals[n-2] = l.rivals[n-2], l.rivals[n-1]
+	for _, g := range []experiment.Gate{{Kind: experiment.KindBiasedLow, Scale: 0.7}, {Kind: experiment.KindBiasedUp, Scale: 1.3}} {
+		l.rivals = append(l.rivals, experiment.Rival{Plant: l.plant, Gate: g, Label: fmt.Sprintf("step times off by x%g", g.Scale)})
 	}
 	gate, err := fitted(&l.other, experiment.KindOtherForm)
 	if err != nil {
 		return err
 	}
 	l.rivals = append(l.rivals, experiment.Rival{Plant: l.other, Gate: gate,
-		Label: "engines by trained-physics, gate by physics fitted on them"})
+		Label: "engines by trained-physics at the same share of their capacity, gate by physics fitted on them"})
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -64,10 +63,7 @@ func (o *OptimiseOptions) check() error {
 	case o.TrainSeeds < 2 || o.TestSeeds < 2 || o.TrainSeeds > 100 || o.TestSeeds > 1000:
 		return option.Misusef("--train-seeds, --test-seeds: got %d and %d, want 2 to 100 and 2 to 1000", o.TrainSeeds, o.TestSeeds)
 	}
-	if _, ok := experiment.PresetOf(o.Preset); !ok {
-		return option.Misusef("--preset: got %q, want seed, sustained, groups, newcomer or bursty", o.Preset)
-	}
-	return nil
+	return o.checkPreset()
 }
 
 // ExperimentOptimise tunes policies with equal budgets and writes optimise.json to
@@ -86,7 +82,7 @@ func ExperimentOptimise(ctx context.Context, o OptimiseOptions) (*result.Optimis
 		return nil, err
 	}
 	path := filepath.Join(o.Out, folder.OptimiseLog)
-	before, err := loggedCalls(path)
+	before, whole, err := loggedCalls(path)
 	if err != nil {
 		return nil, err
 	}
@@ -94,10 +90,13 @@ func ExperimentOptimise(ctx context.Context, o OptimiseOptions) (*result.Optimis
 	if err != nil {
 		return nil, err
 	}
+	if err := log.Truncate(whole); err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
 	doc, err := experiment.Tune(ctx, experiment.Search{Options: experiment.Options{Preset: o.Preset, Workers: o.Workers,
 		Instances: o.Instances,
-		Plant:     l.plant, Gate: l.headline, Progress: o.Progress}, Policy: o.Policy, Method: o.Method, Start: o.Start, Calls: o.Calls,
-		TrainSeeds: o.TrainSeeds, TestSeeds: o.TestSeeds, Before: before, Made: func(c experiment.LoggedCall) error {
+		Plant:     l.plant, Gate: l.headline, Hour: l.hour, Progress: o.Progress}, Policy: o.Policy, Method: o.Method, Start: o.Start,
+		Calls: o.Calls, TrainSeeds: o.TrainSeeds, TestSeeds: o.TestSeeds, Before: before, Made: func(c experiment.LoggedCall) error {
 			line, err := json.Marshal(c)
 			if err != nil {
 				return err
@@ -113,27 +112,24 @@ func ExperimentOptimise(ctx context.Context, o OptimiseOptions) (*result.Optimis
 	return doc, folder.WriteDocument(filepath.Join(o.Out, folder.OptimiseFile), doc)
 }
 
-// loggedCalls are those of an earlier search; a last line that was cut off is left.
-func loggedCalls(path string) ([]experiment.LoggedCall, error) {
+// loggedCalls are those of an earlier search, and the bytes they take: a last line
+// that was cut off is left.
+func loggedCalls(path string) (out []experiment.LoggedCall, whole int64, err error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, 0, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	var out []experiment.LoggedCall
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	for n := int64(1); lines.Scan(); n++ {
+	text = text[:bytes.LastIndexByte(text, '\n')+1]
+	for line := range bytes.Lines(text) {
 		var c experiment.LoggedCall
-		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
-			if !bytes.HasSuffix(text, []byte("\n")) && bytes.HasSuffix(text, lines.Bytes()) {
-				break
-			}
-			return nil, &trace.SyntaxError{File: filepath.Base(path), Line: n, Code: experiment.CodeBadExperiment,
+		if err := json.Unmarshal(line, &c); err != nil {
+			return nil, 0, &trace.SyntaxError{File: filepath.Base(path), Line: int64(len(out) + 1), Code: experiment.CodeBadExperiment,
 				Msg: "optimise log: got " + err.Error() + ", want one call a line"}
 		}
 		out = append(out, c)
 	}
-	return out, lines.Err()
+	return out, int64(len(text)), nil
 }

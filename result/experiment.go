@@ -24,7 +24,7 @@ type ExperimentDoc struct {
 	Contrasts     []ExperimentContrast   `json:"contrasts"`
 	Verdicts      []ExperimentVerdict    `json:"verdicts"`
 	Controllers   []ExperimentController `json:"controllers"` // the headline with other coefficients in the gate
-	Quiet         []ExperimentContrast   `json:"quiet"`       // at rho 0.6, where every effect must vanish
+	Loads         []ExperimentLoad       `json:"loads"`       // at rho 0.6 every effect must vanish
 	Published     []ExperimentPublished  `json:"published"`
 	Transient     []ExperimentTransient  `json:"transient"` // always-admit P99 by the length of arrivals
 	Newcomer      []ExperimentCurve      `json:"newcomer"`
@@ -82,12 +82,32 @@ type ExperimentVerdict struct {
 type ExperimentController struct {
 	Kind      string             `json:"kind"` // same, fitted, biased-0.7, biased-1.3 or other-form
 	Label     string             `json:"label"`
-	Goodput   ExperimentContrast `json:"goodput"` // predictive - always-admit
+	RateRPS   float64            `json:"rate_rps"`
+	Rho       float64            `json:"rho"` // of the capacity of its engines
+	HorizonS  float64            `json:"horizon_s"`
+	Goodput   ExperimentContrast `json:"goodput"`  // predictive - always-admit
+	Admitted  *float64           `json:"admitted"` // share, by predictive
+	Verdicts  map[string]string  `json:"verdicts"` // of the statements but the first, by id
 	MedianAPE *float64           `json:"median_ape"`
 	Bias      *float64           `json:"bias"`
 	Coverage  *float64           `json:"coverage_p90"`
 	ShadowAPE *float64           `json:"shadow_median_ape"`
 	ShadowCov *float64           `json:"shadow_coverage_p90"`
+}
+
+// ExperimentLoad is the gates at another load, and each less always-admit.
+type ExperimentLoad struct {
+	Rho       float64              `json:"rho"`
+	RateRPS   float64              `json:"rate_rps"`
+	WindowS   [2]float64           `json:"window_s"`
+	Cells     []ExperimentLoadCell `json:"cells"`
+	Contrasts []ExperimentContrast `json:"contrasts"`
+}
+
+// ExperimentLoadCell is one configuration at another load.
+type ExperimentLoadCell struct {
+	Name    string                      `json:"name"`
+	Figures map[string]ExperimentFigure `json:"figures"`
 }
 
 // ExperimentPublished is a published P99 beside ours.

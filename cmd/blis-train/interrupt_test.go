@@ -85,6 +85,49 @@ func TestInterruptedSimulation(t *testing.T) {
 	}
 }
 
+// TestKilledSearchGoesOn: a search that is killed in the middle, its last line cut
+// off, ends with the calls and the document of one that was not.
+func TestKilledSearchGoesOn(t *testing.T) {
+	search := func(out string) *exec.Cmd {
+		return blisTrain("experiment", "optimise", "--policy", "probabilistic", "--start", "3", "--calls", "2", "--train-seeds", "2",
+			"--test-seeds", "2", "--num-instances", "2", "--controller", "same", "--quiet", "-o", out)
+	}
+	read := func(dir, name string) []byte {
+		t.Helper()
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		must(t, err)
+		return text
+	}
+	whole, out := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "out")
+	must(t, search(whole).Run())
+	log := filepath.Join(out, "optimise.jsonl")
+	cmd := search(out)
+	must(t, cmd.Start())
+	waitFor(t, log)
+	for range 3000 {
+		if text, _ := os.ReadFile(log); bytes.Count(text, []byte("\n")) >= 4 {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	must(t, cmd.Process.Kill())
+	if err := cmd.Wait(); err == nil {
+		t.Fatal("the search had ended before it was killed")
+	}
+	text := read(out, "optimise.jsonl")
+	lines := bytes.Count(text, []byte("\n"))
+	must(t, os.WriteFile(log, append(text[:bytes.LastIndexByte(text, '\n')+1], []byte(`{"policy":"proba`)...), 0o644))
+	must(t, search(out).Run())
+	if lines < 4 || !bytes.HasPrefix(read(out, "optimise.jsonl"), text) {
+		t.Errorf("got %d lines before the kill, want 4 at least and kept", lines)
+	}
+	for _, name := range []string{"optimise.jsonl", "optimise.json"} {
+		if a, b := read(whole, name), read(out, name); !bytes.Equal(a, b) {
+			t.Errorf("%s: %d bytes after a kill, %d without, or other ones", name, len(b), len(a))
+		}
+	}
+}
+
 // waitFor waits until a path exists; the process that makes it may be slow.
 func waitFor(t *testing.T, path string) {
 	t.Helper()

@@ -14,8 +14,8 @@ const calibrationS = 8.0
 // of its capacity, on workload groups, whose prompts differ.
 func (p *Plant) Calibration() ([]sim.Request, error) {
 	load := loads["groups"]
-	l := &lab{Options: Options{Instances: 1, Plant: *p, Gate: Gate{Kind: KindSame, Scale: 1}}, load: load}
-	capacity, err := l.probe(load.Draw(999, 4000, 0.3))
+	l := &lab{Options: Options{Instances: 1}}
+	capacity, err := l.probe(p, &Gate{Kind: KindSame, Scale: 1}, load.Draw(999, 4000, 0.3))
 	if err != nil {
 		return nil, err
 	}

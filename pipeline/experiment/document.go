@@ -119,11 +119,11 @@ func pairedContrast(a, b, key string, va, vb []float64) result.ExperimentContras
 	return out
 }
 
-func (l *lab) document(capacity float64) (*result.ExperimentDoc, error) {
+func (l *lab) document() (*result.ExperimentDoc, error) {
 	second := l.of(secondCell)
 	d := &result.ExperimentDoc{Preset: l.preset.Name, Label: "transient", Controller: l.Gate.Kind, Plant: l.Plant.Name,
 		Workload:  l.load.Words(),
-		Instances: l.Instances, RateRPS: l.rate, CapacityRPS: capacity, Rho: l.rate / capacity, HorizonS: l.preset.Seconds,
+		Instances: l.Instances, RateRPS: l.rate, CapacityRPS: l.capacity, Rho: l.rate / l.capacity, HorizonS: l.preset.Seconds,
 		WindowS:   [2]float64{l.preset.WarmupS, l.preset.Seconds},
 		LifetimeS: stat.Mean(values(l.of(mainCell), func(o *outcome) float64 { return o.lifetimeS })),
 		Seeds:     l.seeds, MatchedCV: result.OrNull(stat.Mean(values(second, func(o *outcome) float64 { return o.PotentialCV }))),
@@ -153,24 +153,21 @@ func (l *lab) document(capacity float64) (*result.ExperimentDoc, error) {
 		}
 	}
 	l.contrasts(d)
-	if err := l.quiet(d, capacity); err != nil {
+	if err := l.loads(d); err != nil {
 		return nil, err
 	}
 	if err := l.transient(d); err != nil {
 		return nil, err
 	}
-	if err := l.rivals(d); err != nil {
-		return nil, err
-	}
 	l.judge(d)
-	return d, nil
+	return d, l.rivals(d)
 }
 
 func (l *lab) cellDoc(i int) result.ExperimentCell {
 	c := &l.cells[i]
 	out := result.ExperimentCell{Name: c.Name, Number: c.Number, Role: c.Role, Admission: c.Spec.Admission.Policy,
 		Routing:   c.Spec.Routing.Scorers,
-		Scheduler: c.Spec.Scheduler, Stationary: l.isStationary(l.runs[i]), Figures: map[string]result.ExperimentFigure{}}
+		Scheduler: c.Spec.Scheduler, Stationary: l.isStationary(l.runs[i])}
 	if c.Role == roleFrontier {
 		out.Parameter = &c.Parameter
 	}
@@ -180,8 +177,14 @@ func (l *lab) cellDoc(i int) result.ExperimentCell {
 	if out.Routing == "" {
 		out.Routing = c.Spec.Routing.Policy
 	}
+	out.Figures = cellFigures(l.runs[i])
+	return out
+}
+
+func cellFigures(runs []*outcome) map[string]result.ExperimentFigure {
+	out := map[string]result.ExperimentFigure{}
 	for _, f := range figures {
-		out.Figures[f.key] = figure(values(l.runs[i], f.of))
+		out[f.key] = figure(values(runs, f.of))
 	}
 	return out
 }
@@ -234,8 +237,9 @@ func (l *lab) contrasts(d *result.ExperimentDoc) {
 	}
 }
 
-// extra runs cells once more on other requests, by seed.
-func (l *lab) extra(names []string, rate, seconds float64) ([][]*outcome, error) {
+// again runs cells of those names once more, before other engines or on other
+// requests, by cell and seed. rates, by seed, are for matched cells.
+func (l *lab) again(names []string, r *Rival, rate float64, w goodput.Window, rates []map[string][]float64) ([][]*outcome, error) {
 	out := make([][]*outcome, len(names))
 	for i := range out {
 		out[i] = make([]*outcome, len(l.seeds))
@@ -243,25 +247,43 @@ func (l *lab) extra(names []string, rate, seconds float64) ([][]*outcome, error)
 	err := par.Try(l.ctx, l.Workers, len(names)*len(l.seeds), func(k int) (err error) {
 		i, s := k/len(l.seeds), k%len(l.seeds)
 		c := slices.IndexFunc(l.cells, func(c Cell) bool { return c.Name == names[i] })
-		reqs := l.load.Draw(l.seeds[s], rate, seconds)
-		out[i][s], err = l.one(&l.cells[c], &l.Plant, &l.Gate, l.seeds[s], reqs, goodput.Window{ToUs: sim.ToUs(seconds * 1e6)}, nil)
+		reqs := l.load.Draw(l.seeds[s], rate, float64(w.ToUs)/1e6)
+		var own map[string][]float64
+		if l.cells[c].Matched {
+			own = rates[s]
+		}
+		out[i][s], err = l.one(&l.cells[c], &r.Plant, &r.Gate, l.seeds[s], reqs, w, own)
 		return err
 	}, nil)
 	return out, err
 }
 
-// quiet repeats the contrasts at rho 0.6, where nobody needs to be rejected.
-func (l *lab) quiet(d *result.ExperimentDoc, capacity float64) error {
-	names := []string{alwaysCell, gatedCell, mainCell, noFloorCell}
-	seconds := math.Min(l.preset.Seconds, 10)
-	runs, err := l.extra(names, 0.6*capacity, seconds)
-	if err != nil {
-		return err
-	}
-	for i := 1; i < len(names); i++ {
-		for _, key := range []string{"goodput", "admitted_share", "output_tokens_per_s"} {
-			d.Quiet = append(d.Quiet, contrast(names[i], names[0], runs[i], runs[0], key))
+// loads compares the gates at other loads: at one where nobody needs to be rejected
+// always.
+func (l *lab) loads(d *result.ExperimentDoc) error {
+	names := []string{alwaysCell, gatedCell, mainCell, noFloorCell, sizeCell}
+	for i := range l.cells {
+		if c := &l.cells[i]; c.Role == roleExtra && (c.Spec.Admission.Policy == "predictive-seed" || c.Spec.Admission.Policy == "probabilistic") {
+			names = append(names, c.Name)
 		}
+	}
+	p := l.preset
+	p.Seconds, p.WarmupS = math.Min(p.Seconds, 10), math.Min(p.WarmupS, 2)
+	for _, rho := range append([]float64{quietRho}, p.Loads...) {
+		at := result.ExperimentLoad{Rho: rho, RateRPS: math.Round(rho * l.capacity), WindowS: [2]float64{p.WarmupS, p.Seconds}}
+		runs, err := l.again(names, &Rival{Plant: l.Plant, Gate: l.Gate}, at.RateRPS, p.window(), nil)
+		if err != nil {
+			return err
+		}
+		for i, name := range names {
+			at.Cells = append(at.Cells, result.ExperimentLoadCell{Name: name, Figures: cellFigures(runs[i])})
+			for _, key := range []string{"goodput", "admitted_share", "output_tokens_per_s"} {
+				if i > 0 {
+					at.Contrasts = append(at.Contrasts, contrast(name, names[0], runs[i], runs[0], key))
+				}
+			}
+		}
+		d.Loads = append(d.Loads, at)
 	}
 	return nil
 }
@@ -272,7 +294,8 @@ func (l *lab) transient(d *result.ExperimentDoc) error {
 		return nil
 	}
 	for _, seconds := range []float64{0.25, 1, 4} {
-		runs, err := l.extra([]string{secondCell}, l.rate, seconds)
+		w := goodput.Window{ToUs: sim.ToUs(seconds * 1e6)}
+		runs, err := l.again([]string{secondCell}, &Rival{Plant: l.Plant, Gate: l.Gate}, l.rate, w, nil)
 		if err != nil {
 			return err
 		}
@@ -282,32 +305,73 @@ func (l *lab) transient(d *result.ExperimentDoc) error {
 	return nil
 }
 
-// rivals repeat the headline with other coefficients in the gate.
+// sides are the runs that statements other than the first compare, under one gate.
+type sides struct{ main, always, second, matched []*outcome }
+
+// sides are those of the headline.
+func (l *lab) sides() sides {
+	return sides{l.of(mainCell), l.of(alwaysCell), l.of(secondCell), l.of(matchedCell)}
+}
+
+// rivals repeat the headline and its statements with other coefficients in the gate,
+// and other engines behind it: those at the same share of their own capacity.
 func (l *lab) rivals(d *result.ExperimentDoc) error {
-	main := l.of(mainCell)
-	d.Controllers = append(d.Controllers, controllerDoc(l.Gate.Kind, "headline", main, l.of(alwaysCell)))
+	own := l.sides()
+	d.Controllers = append(d.Controllers, l.controllerDoc(&Rival{Gate: l.Gate, Label: "headline"}, own, d))
 	for i := range l.Others {
 		r := &l.Others[i]
-		var runs [2][]*outcome
-		for k, name := range []string{mainCell, alwaysCell} {
-			c := slices.IndexFunc(l.cells, func(c Cell) bool { return c.Name == name })
-			runs[k] = make([]*outcome, len(l.seeds))
-			err := par.Try(l.ctx, l.Workers, len(l.seeds), func(s int) (err error) {
-				runs[k][s], err = l.one(&l.cells[c], &r.Plant, &r.Gate, l.seeds[s], l.reqs[s], l.window, nil)
+		s, at := own, *l
+		if r.Plant.Other != l.Plant.Other {
+			if err := at.toPlant(r); err != nil {
 				return err
-			}, nil)
+			}
+			runs, err := at.again([]string{alwaysCell, secondCell}, r, at.rate, at.window, nil)
 			if err != nil {
 				return err
 			}
+			s.always, s.second = runs[0], runs[1]
 		}
-		d.Controllers = append(d.Controllers, controllerDoc(r.Gate.Kind, r.Label, runs[0], runs[1]))
+		runs, err := at.again([]string{mainCell}, r, at.rate, at.window, nil)
+		if err != nil {
+			return err
+		}
+		s.main = runs[0]
+		rates := make([]map[string][]float64, len(l.seeds))
+		for k := range rates {
+			rates[k] = s.main[k].rates
+		}
+		if runs, err = at.again([]string{matchedCell}, r, at.rate, at.window, rates); err != nil {
+			return err
+		}
+		s.matched = runs[0]
+		d.Controllers = append(d.Controllers, at.controllerDoc(r, s, d))
 	}
+	carry(d)
 	return nil
 }
 
-func controllerDoc(kind, label string, main, always []*outcome) result.ExperimentController {
-	mean := func(key string) *float64 { return figure(values(main, figureBy(key))).Mean }
-	return result.ExperimentController{Kind: kind, Label: label, Goodput: contrast(mainCell, alwaysCell, main, always, "goodput"),
+// toPlant sets rate and window for other engines. In less than two lifetimes of a
+// full cluster its seats hide an overload.
+func (l *lab) toPlant(r *Rival) error {
+	capacity, err := l.capacityOf(&r.Plant, &r.Gate)
+	if err != nil {
+		return err
+	}
+	l.rate, l.capacity = math.Round(l.rate/l.capacity*capacity), capacity
+	seats := float64(l.Instances) * float64(r.Plant.Deployment.Engine.MaxNumSeqs)
+	l.preset.Seconds = math.Max(l.preset.Seconds, math.Round(2*seats/capacity))
+	l.window = l.preset.window()
+	return nil
+}
+
+func (l *lab) controllerDoc(r *Rival, s sides, d *result.ExperimentDoc) result.ExperimentController {
+	mean := func(key string) *float64 { return figure(values(s.main, figureBy(key))).Mean }
+	out := result.ExperimentController{Kind: r.Gate.Kind, Label: r.Label, RateRPS: l.rate, Rho: l.rate / l.capacity,
+		HorizonS: l.preset.Seconds, Goodput: contrast(mainCell, alwaysCell, s.main, s.always, "goodput"), Admitted: mean("admitted_share"),
 		MedianAPE: mean("prediction_median_ape"), Bias: mean("prediction_bias"), Coverage: mean("prediction_coverage_p90"),
-		ShadowAPE: mean("shadow_median_ape"), ShadowCov: mean("shadow_coverage_p90")}
+		ShadowAPE: mean("shadow_median_ape"), ShadowCov: mean("shadow_coverage_p90"), Verdicts: map[string]string{}}
+	for _, v := range l.verdicts(d, l.beyondFirst(d, s)) {
+		out.Verdicts[v.ID] = v.Verdict
+	}
+	return out
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/result"
@@ -17,7 +18,8 @@ func quick(t *testing.T, preset string, workers int) *result.ExperimentDoc {
 	t.Helper()
 	d, err := Run(context.Background(), Options{Preset: preset, Seeds: 2, Workers: workers, Instances: 8,
 		Plant: Plant{Name: "blackbox", Deployment: DefaultDeployment()}, Gate: Gate{Kind: KindSame, Scale: 1},
-		Others: []Rival{{Plant: Plant{Deployment: DefaultDeployment()}, Gate: Gate{Kind: KindBiasedLow, Scale: 0.7}}}})
+		Others: []Rival{{Plant: Plant{Name: "trained-physics", Deployment: DefaultDeployment(), Other: true},
+			Gate: Gate{Kind: KindOtherForm, Scale: 1}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,6 +53,19 @@ func TestSeedPreset(t *testing.T) {
 		if testable := v.ID == "H14-4"; (v.Verdict == notTestable) == testable || v.Verdict == confirmed || v.Verdict == refuted {
 			t.Errorf("%s: got %s (%s)", v.ID, v.Verdict, v.Why)
 		}
+	}
+	for _, at := range d.Loads {
+		for _, c := range at.Contrasts {
+			if own := c.A == gatedCell || c.A == mainCell || c.A == noFloorCell || c.A == sizeCell; own && at.Rho == quietRho &&
+				c.Figure == "goodput" && *c.Effect != 0 {
+				t.Errorf("%s at rho %g: got %g on goodput, want none", c.A, at.Rho, *c.Effect)
+			}
+		}
+	}
+	other := d.Controllers[1]
+	if math.Abs(other.Rho-d.Rho) > 0.01 || other.RateRPS == d.RateRPS || !(*other.Admitted < 0.95) {
+		t.Errorf("other engines: got rho %g at %g/s, admitted %g, want rho %g at a rate of their own, and rejects", other.Rho, other.RateRPS,
+			*other.Admitted, d.Rho)
 	}
 	if a, b, c := *d.Transient[0].P99Ms, *d.Transient[1].P99Ms, *d.Transient[2].P99Ms; !(a < b && b < c) {
 		t.Errorf("P99 after 0.25, 1 and 4 s: got %g, %g, %g ms, want it to grow", a, b, c)
@@ -107,6 +122,9 @@ func TestFrontiersAreCompared(t *testing.T) {
 // Arrivals, lengths, groups and classes of a request do not depend on the others.
 func TestLoadsAreKeyed(t *testing.T) {
 	for name, l := range loads {
+		if name == recorded {
+			continue
+		}
 		long, short := l.Draw(7, 100, 20), l.Draw(7, 100, 10)
 		if len(short) == 0 || len(long) <= len(short) {
 			t.Fatalf("%s: %d and %d requests", name, len(long), len(short))
@@ -140,6 +158,62 @@ func TestLoadsAreKeyed(t *testing.T) {
 }
 
 type simRequest = sim.Request
+
+// A recorded hour arrives at the rate that is asked for, its batches spread; lengths
+// shrink, who shares what with whom does not; a second pass shares with itself alone.
+func TestRecordedHourIsPlayed(t *testing.T) {
+	var reqs []sim.Request
+	for i := range 100 { // ten batches of ten; each shares its first span with all, its second with its batch
+		reqs = append(reqs, sim.Request{ArrivalUs: int64(i/10) * 3_000_000, PromptTokens: 1600, OutputTokens: 160, HashTokens: 512,
+			Hashes: []uint64{1, uint64(2 + i/10)}})
+	}
+	l, err := presetLoad(recorded, reqs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := l.Draw(7, 50, 4) // two passes
+	if len(got) < 190 || len(got) > 210 {
+		t.Fatalf("got %d requests in 4 s, want about 200", len(got))
+	}
+	batches, firsts := map[uint64]int{}, map[uint64]int{}
+	for i, q := range got {
+		if q.PromptTokens != 100 || q.OutputTokens != 10 || q.HashTokens != 32 || q.SLOTTFTUs == 0 {
+			t.Fatalf("request %d: got %+v", i, q)
+		}
+		if i > 0 && q.ArrivalUs < got[i-1].ArrivalUs || math.Abs(float64(q.ArrivalUs)-float64(i)*20_000) > 60_000 {
+			t.Fatalf("request %d at %d us, the one before at %d", i, q.ArrivalUs, got[max(0, i-1)].ArrivalUs)
+		}
+		batches[q.Hashes[1]]++
+		firsts[q.Hashes[0]]++
+	}
+	if len(firsts) < 2 || len(firsts) > 3 || len(batches) < 20 || len(batches) > 22 {
+		t.Errorf("got %d first and %d second spans, want one and ten a pass", len(firsts), len(batches))
+	}
+	if again := l.Draw(7, 50, 2); again[50].ArrivalUs != got[50].ArrivalUs || again[50].SLOClass != got[50].SLOClass {
+		t.Error("a request depends on how long arrivals last")
+	}
+	for _, bad := range [][]sim.Request{nil, {{PromptTokens: 5}}, {{PromptTokens: 5, Hashes: []uint64{1}, HashTokens: 512}}} {
+		if _, err := presetLoad(recorded, bad); err == nil {
+			t.Errorf("%v: got a workload, want an error", bad)
+		}
+	}
+}
+
+// A confirmation says for which coefficients it holds.
+func TestConfirmationSaysWhereItHolds(t *testing.T) {
+	for _, c := range []struct{ same, fitted, want string }{
+		{confirmed, inconclusive, "only for controller same"},
+		{confirmed, confirmed, "for every controller"},
+		{inconclusive, confirmed, "for controllers fitted, not for same"},
+	} {
+		d := &result.ExperimentDoc{Verdicts: []result.ExperimentVerdict{{ID: "H14-4", Verdict: confirmed}},
+			Controllers: []result.ExperimentController{{Kind: KindFitted, Verdicts: map[string]string{"H14-4": c.fitted}},
+				{Kind: KindSame, Verdicts: map[string]string{"H14-4": c.same}}}}
+		if carry(d); !strings.Contains(d.Verdicts[0].Why, c.want) {
+			t.Errorf("same %s, fitted %s: got %q, want %q", c.same, c.fitted, d.Verdicts[0].Why, c.want)
+		}
+	}
+}
 
 // fake is a run with a few figures.
 func fake(p99, admitted, good, jitter float64) *outcome {

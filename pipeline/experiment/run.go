@@ -8,6 +8,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/result"
@@ -26,8 +27,9 @@ type Options struct {
 	Workers   int
 	Instances int
 	Plant     Plant
-	Gate      Gate    // of the headline
-	Others    []Rival // other gates, for the headline again
+	Gate      Gate          // of the headline
+	Others    []Rival       // other gates, for the headline again
+	Hour      []sim.Request // recorded, for preset mooncake
 	Progress  trace.Progress
 }
 
@@ -42,20 +44,36 @@ type Rival struct {
 type Preset struct {
 	Name      string
 	Load      string
-	Rate      float64 // requests per second; 0: Rho
-	Rho       float64 // of the measured capacity
-	Seconds   float64 // of arrivals
-	WarmupS   float64 // not counted
-	Transient bool    // labelled so whatever the backlog does
+	Rate      float64   // requests per second; 0: Rho
+	Rho       float64   // of the measured capacity
+	Seconds   float64   // of arrivals
+	WarmupS   float64   // not counted
+	Transient bool      // labelled so whatever the backlog does
+	Loads     []float64 // rho at which the gates are compared beside it
 }
+
+// quietRho is a load at which nobody needs to be rejected: every effect must vanish.
+const quietRho = 0.6
 
 // Presets by name.
 var Presets = []Preset{
 	{Name: "seed", Load: "seed", Rate: 2000, Seconds: 1, Transient: true},
 	{Name: "sustained", Load: "seed", Rate: 2000, Seconds: 40, WarmupS: 10},
+	{Name: "sweep", Load: "seed", Rho: 1.1, Seconds: 40, WarmupS: 10, Loads: []float64{0.9, 1.1, 1.5, 2.1}},
 	{Name: "groups", Load: "groups", Rho: 1.5, Seconds: 40, WarmupS: 10},
 	{Name: "newcomer", Load: "newcomer", Rho: 1.5, Seconds: 40, WarmupS: 10},
 	{Name: "bursty", Load: "bursty", Rho: 1.1, Seconds: 40, WarmupS: 10},
+	{Name: recorded, Load: recorded, Rho: 1.5, Seconds: 40, WarmupS: 10},
+}
+
+// PresetNames are the presets as a list of words.
+func PresetNames() string {
+	var names []string
+	for _, p := range Presets {
+		names = append(names, p.Name)
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
 // PresetOf is the preset of a name.
@@ -79,16 +97,16 @@ func seedsOf(n int) []int64 {
 // lab is an experiment under way.
 type lab struct {
 	Options
-	ctx    context.Context
-	preset Preset
-	load   Load
-	rate   float64
-	window goodput.Window
-	seeds  []int64
-	reqs   [][]sim.Request // by seed
-	cells  []Cell
-	runs   [][]*outcome // by cell, by seed
-	done   int
+	ctx      context.Context
+	preset   Preset
+	load     Load
+	rate     float64
+	capacity float64 // requests per second
+	window   goodput.Window
+	seeds    []int64
+	cells    []Cell
+	runs     [][]*outcome // by cell, by seed
+	done     int
 }
 
 // outcome is one cell on one seed.
@@ -108,25 +126,39 @@ func Run(ctx context.Context, o Options) (*result.ExperimentDoc, error) {
 	l := &lab{Options: o, ctx: ctx, seeds: seedsOf(o.Seeds)}
 	var ok bool
 	if l.preset, ok = PresetOf(o.Preset); !ok {
-		return nil, trace.Errorf(CodeBadExperiment, "preset: got %q, want seed, sustained, groups, newcomer or bursty", o.Preset)
+		return nil, trace.Errorf(CodeBadExperiment, "preset: got %q, want %s", o.Preset, PresetNames())
 	}
-	l.load = loads[l.preset.Load]
-	capacity, err := l.capacity()
-	if err != nil {
+	if err := l.prepare(); err != nil {
 		return nil, err
 	}
-	if l.rate = l.preset.Rate; l.rate == 0 {
-		l.rate = math.Round(l.preset.Rho * capacity)
-	}
-	l.window = goodput.Window{FromUs: int64(l.preset.WarmupS * 1e6), ToUs: int64(l.preset.Seconds * 1e6)}
-	for _, s := range l.seeds {
-		l.reqs = append(l.reqs, l.load.Draw(s, l.rate, l.preset.Seconds))
-	}
+	l.window = l.preset.window()
 	l.cells = slices.Concat(thirteen(), extras(), frontiers())
 	if err := l.all(); err != nil {
 		return nil, err
 	}
-	return l.document(capacity)
+	return l.document()
+}
+
+// prepare measures the capacity for the preset's load, and sets the rate.
+func (l *lab) prepare() (err error) {
+	if l.load, err = presetLoad(l.preset.Load, l.Hour); err != nil {
+		return err
+	}
+	if l.capacity, err = l.capacityOf(&l.Plant, &l.Gate); err != nil {
+		return err
+	}
+	if l.rate = l.preset.Rate; l.rate == 0 {
+		l.rate = math.Round(l.preset.Rho * l.capacity)
+	}
+	return nil
+}
+
+// Recorded reports whether the preset plays recorded requests.
+func (p *Preset) Recorded() bool { return p.Load == recorded }
+
+// window is the arrivals that count.
+func (p *Preset) window() goodput.Window {
+	return goodput.Window{FromUs: sim.ToUs(p.WarmupS * 1e6), ToUs: sim.ToUs(p.Seconds * 1e6)}
 }
 
 // CodeBadExperiment is an experiment that cannot be run.
@@ -157,7 +189,8 @@ func (l *lab) all() error {
 			if matched {
 				rates = l.of(mainCell)[s].rates
 			}
-			l.runs[c][s], err = l.one(&l.cells[c], &l.Plant, &l.Gate, l.seeds[s], l.reqs[s], l.window, rates)
+			reqs := l.load.Draw(l.seeds[s], l.rate, l.preset.Seconds)
+			l.runs[c][s], err = l.one(&l.cells[c], &l.Plant, &l.Gate, l.seeds[s], reqs, l.window, rates)
 			return err
 		}, func(n int) { l.Progress.Report("runs", int64(l.done+n), int64(len(l.cells)*len(l.seeds)), "runs") })
 		if err != nil {
@@ -283,16 +316,16 @@ func backlogSlope(recs []cluster.Record, w goodput.Window) float64 {
 	return (n*sxy - sx*sy) / (n*sxx - sx*sx)
 }
 
-// capacity is completions per second of engines served in turn while everything has
-// come: the middle of a run whose requests arrive many times too fast.
-func (l *lab) capacity() (float64, error) {
-	const probe = 6000
-	reqs := l.load.Draw(1, 20_000, probe/10_000.0)
-	return l.probe(reqs[:min(probe, len(reqs))])
+// capacityOf is completions per second of engines served in turn while everything
+// has come: the middle of a run whose requests arrive many times too fast.
+func (l *lab) capacityOf(p *Plant, g *Gate) (float64, error) {
+	const probe, rate = 6000, 20_000.0
+	reqs := l.load.Draw(1, rate, 2*probe/rate)
+	return l.probe(p, g, reqs[:min(probe, len(reqs))])
 }
 
-func (l *lab) probe(reqs []sim.Request) (float64, error) {
-	p, err := l.Gate.parts(&l.Plant, l.Instances, 1)
+func (l *lab) probe(plant *Plant, gate *Gate, reqs []sim.Request) (float64, error) {
+	p, err := gate.parts(plant, l.Instances, 1)
 	if err != nil {
 		return 0, err
 	}

@@ -3,6 +3,7 @@ package experiment
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"math"
 	"slices"
 
@@ -118,15 +119,10 @@ func Tune(ctx context.Context, s Search) (*result.OptimiseDoc, error) {
 	t := &tuner{ask: s, lab: lab{Options: s.Options, ctx: ctx}}
 	var ok bool
 	if t.preset, ok = PresetOf(s.Preset); !ok {
-		return nil, trace.Errorf(CodeBadExperiment, "preset: got %q, want one of isolation's", s.Preset)
+		return nil, trace.Errorf(CodeBadExperiment, "preset: got %q, want %s", s.Preset, PresetNames())
 	}
-	t.load = loads[t.preset.Load]
-	capacity, err := t.capacity()
-	if err != nil {
+	if err := t.prepare(); err != nil {
 		return nil, err
-	}
-	if t.rate = t.preset.Rate; t.rate == 0 {
-		t.rate = math.Round(t.preset.Rho * capacity)
 	}
 	for k := range s.TrainSeeds {
 		t.train = append(t.train, int64(k+1))
@@ -135,13 +131,13 @@ func Tune(ctx context.Context, s Search) (*result.OptimiseDoc, error) {
 		t.test = append(t.test, int64(101+k))
 	}
 	t.seeds = t.train
-	t.key = fmt.Sprintf("%s/%s/%d/%g/%d/%d/%s", s.Preset, s.Method, s.Instances, t.rate, s.Start, s.TrainSeeds, t.Plant.Name)
 	always := specOf("always-admit", scorersNew, "priority-fcfs")
 	base, critical, err := t.goodput(&always, &t.Plant, t.train, t.draw)
 	if err != nil {
 		return nil, err
 	}
 	t.critical = stat.Mean(critical) - 0.01
+	t.key = t.keyOf(base, critical)
 	doc := &result.OptimiseDoc{Policy: s.Policy, Method: s.Method, Calls: s.Start + s.Calls, Train: t.train, Test: t.test,
 		Baseline: result.OrNull(stat.Mean(base)), Critical: result.OrNull(stat.Mean(critical)), Warnings: []trace.Finding{}}
 	policies := slices.Compact([]string{s.Policy, "slo-gated", "probabilistic"})
@@ -162,6 +158,19 @@ func Tune(ctx context.Context, s Search) (*result.OptimiseDoc, error) {
 	}
 	doc.Tuned = append(doc.Tuned, *one)
 	return doc, nil
+}
+
+// keyOf names everything that decides what a call answers; engines and requests by
+// what always-admit makes of them.
+func (t *tuner) keyOf(base, critical []float64) string {
+	s, points := &t.ask, ""
+	if s.Method == optimise.Grid { // the finest that the calls allow
+		points = fmt.Sprintf(" of %d", s.Start+s.Calls)
+	}
+	h := fnv.New64a()
+	fmt.Fprintln(h, base, critical)
+	return fmt.Sprintf("%s %s%s from %d, %d engines, %g/s, seeds %d, %016x", s.Preset, s.Method, points, s.Start, s.Instances, t.rate,
+		s.TrainSeeds, h.Sum64())
 }
 
 // draw makes the requests of a seed on the preset's load.

@@ -30,9 +30,18 @@ type statement struct {
 	evidence []result.ExperimentContrast
 }
 
-// judge writes the verdicts (spec#verdicts).
+// judge writes the verdicts of the headline (spec#verdicts).
 func (l *lab) judge(d *result.ExperimentDoc) {
-	list := []statement{l.first(d), l.feedback(d), l.latency(d), l.throughput()}
+	own := l.sides()
+	d.Verdicts = l.verdicts(d, append([]statement{l.first(d, own.main)}, l.beyondFirst(d, own)...))
+}
+
+// beyondFirst are the statements that need no frontier.
+func (l *lab) beyondFirst(d *result.ExperimentDoc, s sides) []statement {
+	return []statement{l.feedback(d, s), l.latency(s), throughput(s)}
+}
+
+func (l *lab) verdicts(d *result.ExperimentDoc, list []statement) []result.ExperimentVerdict {
 	var p []float64
 	for _, s := range list {
 		for _, e := range s.evidence {
@@ -40,13 +49,15 @@ func (l *lab) judge(d *result.ExperimentDoc) {
 		}
 	}
 	holm, k := stat.Holm(p), 0
+	var out []result.ExperimentVerdict
 	for _, s := range list {
 		for i := range s.evidence {
 			s.evidence[i].Holm = result.OrNull(holm[k])
 			k++
 		}
-		d.Verdicts = append(d.Verdicts, s.verdict(l, d))
+		out = append(out, s.verdict(l, d))
 	}
+	return out
 }
 
 func knownOrNaN(v *float64) float64 {
@@ -84,7 +95,7 @@ func (s *statement) verdict(l *lab, d *result.ExperimentDoc) result.ExperimentVe
 	case below > 0:
 		v.Verdict, v.Why = refuted, "an endpoint lies below its bound, its interval leaves 0 out"
 	case above == len(s.evidence):
-		v.Verdict, v.Why = confirmed, "every endpoint lies above its bound, its interval leaves 0 out"+onlySame(d)
+		v.Verdict, v.Why = confirmed, "every endpoint lies above its bound, its interval leaves 0 out"
 	default:
 		v.Why = "an interval holds 0"
 	}
@@ -92,21 +103,36 @@ func (s *statement) verdict(l *lab, d *result.ExperimentDoc) result.ExperimentVe
 	return v
 }
 
-// onlySame says where a gain is there only when the gate has the engines' own
-// coefficients.
-func onlySame(d *result.ExperimentDoc) string {
-	gains := func(c result.ExperimentController) bool { return c.Goodput.Lo != nil && *c.Goodput.Lo > 0 }
-	same := slices.ContainsFunc(d.Controllers, func(c result.ExperimentController) bool { return c.Kind == KindSame && gains(c) })
-	others := slices.ContainsFunc(d.Controllers, func(c result.ExperimentController) bool { return c.Kind != KindSame && gains(c) })
-	if same && !others {
-		return "; it holds only for controller same, the upper bound"
+// carry says of a confirmation under which coefficients in the gate it holds, and of
+// one that needs the engines' own that it does.
+func carry(d *result.ExperimentDoc) {
+	for i := range d.Verdicts {
+		v := &d.Verdicts[i]
+		var holds, fails []string
+		for _, c := range d.Controllers {
+			switch c.Verdicts[v.ID] {
+			case "":
+			case confirmed:
+				holds = append(holds, c.Kind)
+			default:
+				fails = append(fails, c.Kind)
+			}
+		}
+		switch {
+		case len(holds) == 0:
+		case slices.Equal(holds, []string{KindSame}):
+			v.Why += "; confirmed only for controller same, the upper bound"
+		case len(fails) == 0:
+			v.Why += "; confirmed for every controller: " + strings.Join(holds, ", ")
+		default:
+			v.Why += "; confirmed for controllers " + strings.Join(holds, ", ") + ", not for " + strings.Join(fails, ", ")
+		}
 	}
-	return ""
 }
 
 // preconditions that the first two statements share.
-func (l *lab) selects(d *result.ExperimentDoc) (blocked []string) {
-	rejects := 1 - stat.Mean(values(l.of(mainCell), figureBy("admitted_share")))
+func selects(d *result.ExperimentDoc, main []*outcome) (blocked []string) {
+	rejects := 1 - stat.Mean(values(main, figureBy("admitted_share")))
 	if rejects <= 0.05 {
 		blocked = append(blocked, fmt.Sprintf("predictive rejects %.1f %%, want more than 5 %%", 100*rejects))
 	}
@@ -118,9 +144,9 @@ func (l *lab) selects(d *result.ExperimentDoc) (blocked []string) {
 }
 
 // first compares the two gates where both give critical the same P99.
-func (l *lab) first(d *result.ExperimentDoc) statement {
+func (l *lab) first(d *result.ExperimentDoc, main []*outcome) statement {
 	s := statement{id: "H14-1", text: "at equal critical P99 predictive admits at least 30 % more than slo-gated, and its goodput is higher",
-		blocked: l.selects(d)}
+		blocked: selects(d, main)}
 	gate, ours := l.frontier("slo-gated"), l.frontier("predictive")
 	var more, less, better, worse []float64
 	for k := range l.seeds {
@@ -190,26 +216,26 @@ func (x level) on(f []point) point {
 	return point{float64(x), a.admitted + t*(b.admitted-a.admitted), a.goodput + t*(b.goodput-a.goodput)}
 }
 
-func (l *lab) feedback(d *result.ExperimentDoc) statement {
+func (l *lab) feedback(d *result.ExperimentDoc, r sides) statement {
 	s := statement{id: "H14-2", text: "rejecting by prediction raises the potential cached share of all arrivals above that of a random " +
-		"gate with the same rates", blocked: l.selects(d)}
+		"gate with the same rates", blocked: selects(d, r.main)}
 	if window := l.preset.Seconds - l.preset.WarmupS; window < 10*d.LifetimeS {
 		s.blocked = append(s.blocked, fmt.Sprintf("the window of %g s is shorter than ten lifetimes of %.1f s", window, d.LifetimeS))
 	}
-	s.evidence = []result.ExperimentContrast{contrast(mainCell, matchedCell, l.of(mainCell), l.of(matchedCell), "potential_share")}
+	s.evidence = []result.ExperimentContrast{contrast(mainCell, matchedCell, r.main, r.matched, "potential_share")}
 	return s
 }
 
-func (l *lab) latency(d *result.ExperimentDoc) statement {
+func (l *lab) latency(r sides) statement {
 	s := statement{id: "H14-3", text: "pooled P99 of admitted requests stays below 100 ms, at a goodput no more than 1 point below " +
 		"configuration 2"}
 	if window := l.preset.Seconds - l.preset.WarmupS; window < 30 {
 		s.blocked = append(s.blocked, fmt.Sprintf("the window of %g s is shorter than 30 s", window))
 	}
-	if !l.isStationary(l.of(mainCell)) {
+	if !l.isStationary(r.main) {
 		s.blocked = append(s.blocked, "the line of admitted requests grows: not stationary")
 	}
-	main, second := l.of(mainCell), l.of(secondCell)
+	main, second := r.main, r.second
 	limit := slices.Repeat([]float64{100}, len(l.seeds))
 	floor := values(second, figureBy("goodput"))
 	for i := range floor {
@@ -221,8 +247,8 @@ func (l *lab) latency(d *result.ExperimentDoc) statement {
 	return s
 }
 
-func (l *lab) throughput() statement {
-	main, second := l.of(mainCell), values(l.of(secondCell), figureBy("output_tokens_per_s"))
+func throughput(r sides) statement {
+	main, second := r.main, values(r.second, figureBy("output_tokens_per_s"))
 	for i := range second {
 		second[i] *= 0.95
 	}

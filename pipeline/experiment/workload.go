@@ -23,6 +23,7 @@ type Load struct {
 	Output    [2]int64 // tokens, uniform
 	CV        float64  // of gaps between arrivals; 1: Poisson
 	Newcomer  bool     // one more group from half-time, with a fifth of the grouped requests
+	hour      *hour    // what was recorded, instead of the draws above but for the class
 }
 
 // loads are the workloads of the presets. seed has the means that its text gives (a
@@ -35,10 +36,25 @@ var loads = map[string]Load{
 		UniqueLen: [2]int64{512, 4096}, Output: [2]int64{64, 192}, CV: 1, Newcomer: true},
 	"bursty": {Name: "bursty", Groups: 32, Prefix: [2]int64{256, 4096}, Own: [2]int64{64, 448}, Unique: 0.25, UniqueLen: [2]int64{512, 4096},
 		Output: [2]int64{64, 192}, CV: 2},
+	recorded: {Name: recorded},
+}
+
+// presetLoad is the workload of a name.
+func presetLoad(name string, requests []sim.Request) (Load, error) {
+	l := loads[name]
+	if name != recorded {
+		return l, nil
+	}
+	var err error
+	l.hour, err = hourOf(requests)
+	return l, err
 }
 
 // Words say what a load is.
 func (l *Load) Words() string {
+	if l.hour != nil {
+		return l.hour.words()
+	}
 	s := fmt.Sprintf("%d prefix groups of %d to %d tokens, %d to %d own tokens, %.0f %% unique prompts, %d to %d outputs, gaps of CV %g, "+
 		"33/34/33 %% critical, standard, sheddable", l.Groups, l.Prefix[0], l.Prefix[1], l.Own[0], l.Own[1], 100*l.Unique, l.Output[0],
 		l.Output[1],
@@ -87,6 +103,9 @@ func between(rng *rand.Rand, r [2]int64) int64 { return r[0] + rng.Int64N(r[1]-r
 // Draw makes the requests of one seed: arrivals at a rate for some seconds.
 func (l *Load) Draw(seed int64, rate, seconds float64) []sim.Request {
 	s := newStream()
+	if l.hour != nil {
+		return l.hour.draw(s, seed, rate, seconds)
+	}
 	var out []sim.Request
 	at, shape := 0.0, 1/(l.CV*l.CV)
 	for i := 0; ; i++ {
@@ -103,16 +122,7 @@ func (l *Load) Draw(seed int64, rate, seconds float64) []sim.Request {
 }
 
 func (l *Load) request(s *stream, seed int64, i int, at, seconds float64) sim.Request {
-	q := sim.Request{ID: strconv.Itoa(i), ArrivalUs: sim.ToUs(at)}
-	switch u := s.of(seed, streamClass, i).Float64(); {
-	case u < 0.33:
-		q.SLOClass = "critical"
-	case u < 0.67:
-		q.SLOClass = "standard"
-	default:
-		q.SLOClass = "sheddable"
-	}
-	q.SLOTTFTUs = int64(targets[q.SLOClass].TTFTUs)
+	q := s.arrival(seed, i, at)
 	rng := s.of(seed, streamGroup, i)
 	unique, rank, fresh := rng.Float64() < l.Unique, l.zipf(rng.Float64()), rng.Float64() < 0.2
 	if l.Newcomer && fresh && at >= seconds*1e6/2 {
@@ -126,6 +136,21 @@ func (l *Load) request(s *stream, seed int64, i int, at, seconds float64) sim.Re
 		q.Group, q.GroupTokens = uint64(rank+1), l.prefixOf(rank)
 		q.PromptTokens = q.GroupTokens + own
 	}
+	return q
+}
+
+// arrival is request i with its class.
+func (s *stream) arrival(seed int64, i int, at float64) sim.Request {
+	q := sim.Request{ID: strconv.Itoa(i), ArrivalUs: sim.ToUs(at)}
+	switch u := s.of(seed, streamClass, i).Float64(); {
+	case u < 0.33:
+		q.SLOClass = "critical"
+	case u < 0.67:
+		q.SLOClass = "standard"
+	default:
+		q.SLOClass = "sheddable"
+	}
+	q.SLOTTFTUs = int64(targets[q.SLOClass].TTFTUs)
 	return q
 }
 
@@ -158,7 +183,7 @@ func digestOf(reqs []sim.Request) string {
 	h := fnv.New64a()
 	for i := range reqs {
 		q := &reqs[i]
-		fmt.Fprintln(h, q.ArrivalUs, q.PromptTokens, q.OutputTokens, q.Group, q.GroupTokens, q.SLOClass)
+		fmt.Fprintln(h, q.ArrivalUs, q.PromptTokens, q.OutputTokens, q.Group, q.GroupTokens, q.Hashes, q.SLOClass)
 	}
 	return fmt.Sprintf("%016x", h.Sum64())
 }

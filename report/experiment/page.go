@@ -141,7 +141,9 @@ func robustSection(d *result.ExperimentDoc) page.Section {
 			band(c.Goodput.Lo, c.Goodput.Hi), page.Percent(c.MedianAPE), page.Percent(c.Bias), page.Percent(c.Coverage)}})
 	}
 	x.Blocks = append(x.Blocks, page.Tables(t)...)
-	x.Blocks = append(x.Blocks, page.Tables(pairedTable("quiet", "At 0.6 of capacity every effect must vanish", d.Quiet))...)
+	for i, at := range d.Loads {
+		x.Blocks = append(x.Blocks, page.Tables(loadTable(i, &at))...)
+	}
 	t = &page.Table{ID: "published", Caption: "Published P99 and ours", Cols: []page.Column{{Head: "Configuration", Num: true},
 		{Head: "Published (ms)", Num: true}, {Head: "Pooled (ms)", Num: true}, {Head: "Worst instance (ms)", Num: true}}}
 	for _, p := range d.Published {
@@ -156,6 +158,34 @@ func robustSection(d *result.ExperimentDoc) page.Section {
 	}
 	x.Blocks = append(x.Blocks, page.Tables(t)...)
 	return x
+}
+
+// loadTable is the gates at another load, with what each changes of always-admit's
+// goodput.
+func loadTable(i int, at *result.ExperimentLoad) *page.Table {
+	caption := fmt.Sprintf("The gates at %g of capacity, %s requests/s, arrivals from %g to %g s", at.Rho, words.Short(at.RateRPS),
+		at.WindowS[0], at.WindowS[1])
+	if at.Rho < 0.7 {
+		caption += ": every effect must vanish"
+	}
+	t := &page.Table{ID: fmt.Sprintf("load-%d", i), Caption: caption, Cols: []page.Column{{Head: "Configuration"},
+		{Head: "Goodput", Num: true}, {Head: "Admitted", Num: true}, {Head: "Standard missed", Num: true}, {Head: "Sheddable missed", Num: true},
+		{Head: "P99 critical (ms)", Num: true}, {Head: "Goodput less always-admit's"}, {Head: "Admitted less"}, {Head: "Output tokens/s less"}}}
+	for _, c := range at.Cells {
+		f := func(key string) *float64 { return c.Figures[key].Mean }
+		row := []page.Cell{page.Plain(c.Name), page.Percent(f("goodput")), page.Percent(f("admitted_share")),
+			page.Percent(f("miss_share_standard")), page.Percent(f("miss_share_sheddable")), page.Number(f("ttft_p99_critical_ms"))}
+		for _, key := range []string{"goodput", "admitted_share", "output_tokens_per_s"} {
+			k := slices.IndexFunc(at.Contrasts, func(p result.ExperimentContrast) bool { return p.A == c.Name && p.Figure == key })
+			if k < 0 {
+				row = append(row, page.Plain("–"))
+				continue
+			}
+			row = append(row, band(at.Contrasts[k].Lo, at.Contrasts[k].Hi))
+		}
+		t.Rows = append(t.Rows, page.Row{Cells: row})
+	}
+	return t
 }
 
 func some(f *draw.Figure) []*draw.Figure {
