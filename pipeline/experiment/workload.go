@@ -55,10 +55,15 @@ func (l *Load) Words() string {
 	if l.hour != nil {
 		return l.hour.words()
 	}
-	s := fmt.Sprintf("%d prefix groups of %d to %d tokens, %d to %d own tokens, %.0f %% unique prompts, %d to %d outputs, gaps of CV %g, "+
-		"33/34/33 %% critical, standard, sheddable", l.Groups, l.Prefix[0], l.Prefix[1], l.Own[0], l.Own[1], 100*l.Unique, l.Output[0],
-		l.Output[1],
-		l.CV)
+	s := fmt.Sprintf("one prefix of %d tokens", l.Prefix[0])
+	if l.Groups > 1 {
+		s = fmt.Sprintf("%d prefix groups of %d to %d tokens", l.Groups, l.Prefix[0], l.Prefix[1])
+	}
+	s += fmt.Sprintf(", %d to %d own tokens", l.Own[0], l.Own[1])
+	if l.Unique > 0 {
+		s += fmt.Sprintf(", %.0f %% unique prompts of %d to %d", 100*l.Unique, l.UniqueLen[0], l.UniqueLen[1])
+	}
+	s += fmt.Sprintf(", %d to %d outputs, gaps of CV %g, 33/34/33 %% critical, standard, sheddable", l.Output[0], l.Output[1], l.CV)
 	if l.Newcomer {
 		s += ", one more group from half-time"
 	}

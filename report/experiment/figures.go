@@ -9,6 +9,9 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
+// extraSuffix is the routing and the scheduler of all controls.
+const extraSuffix = " pa4qd3 priority"
+
 // goodputFigure is the goodput of every configuration with its interval.
 func goodputFigure(d *result.ExperimentDoc) *draw.Figure {
 	var rows []draw.ChartRow
@@ -18,7 +21,11 @@ func goodputFigure(d *result.ExperimentDoc) *draw.Figure {
 		if c.Role == "frontier" || f.Mean == nil {
 			continue
 		}
-		row := draw.ChartRow{Name: c.Name, Join: true, Marks: []draw.RowMark{{V: 100 * *f.Mean, P: draw.Decode,
+		name := c.Name
+		if c.Role == "extra" {
+			name = strings.TrimSuffix(name, extraSuffix)
+		}
+		row := draw.ChartRow{Name: name, Join: true, Marks: []draw.RowMark{{V: 100 * *f.Mean, P: draw.Decode,
 			Tip: fmt.Sprintf("%s: %s, %d seeds", c.Name, words.Pct(*f.Mean), f.N)}}}
 		if f.Lo != nil && f.Hi != nil {
 			row.Marks = append(row.Marks, draw.RowMark{V: 100 * *f.Lo, P: draw.Mute, Bar: true, Tip: "95 % interval"},
@@ -32,8 +39,8 @@ func goodputFigure(d *result.ExperimentDoc) *draw.Figure {
 		return nil
 	}
 	return &draw.Figure{ID: "goodput", Title: "Goodput by configuration",
-		Note: "Dots are means over seeds, ticks their 95 % intervals. Arrivals " +
-			"are equal in every row.", Panels: draw.BothWidths("goodput of each configuration with its interval", func(w float64) *draw.Drawing {
+		Note: "Dots are means over seeds, ticks their 95 % intervals. Arrivals are equal in every row. Rows without routing and scheduler " +
+			"have pa4qd3 and priority.", Panels: draw.BothWidths("goodput of each configuration with its interval", func(w float64) *draw.Drawing {
 			return draw.RowChart(w, rows, draw.Linear("goodput (% of arrivals)", 0, max(1, top), 6))
 		})}
 }
@@ -47,8 +54,8 @@ var gates = []struct {
 // frontierFigure is goodput and admitted share over the P99 of critical requests.
 func frontierFigure(d *result.ExperimentDoc) *draw.Figure {
 	fig := &draw.Figure{ID: "frontiers", Title: "Frontiers of the two gates",
-		Note: "At one critical P99 compare the heights. Points without a finite " +
-			"P99 are left out."}
+		Note: "At one critical P99 compare the heights. A line joins the settings of a gate, from strict to lax; those without a finite P99 " +
+			"are left out."}
 	for _, key := range []struct{ key, label string }{{"goodput", "goodput (%)"}, {"admitted_share", "admitted (%)"}} {
 		var x, y draw.Span
 		xy := map[string][][2]float64{}
@@ -66,9 +73,11 @@ func frontierFigure(d *result.ExperimentDoc) *draw.Figure {
 		}
 		xlo, xhi := draw.Widened(x.Lo, x.Hi)
 		ylo, yhi := draw.Widened(y.Lo, y.Hi)
-		f := draw.NewFrame(draw.PanelW, draw.PanelH, key.label, draw.Linear("critical P99 TTFT (ms)", xlo, xhi, 5), draw.Linear(key.label, ylo,
+		ylo, yhi = max(0, ylo), min(100, yhi)
+		f := draw.NewFrame(draw.PanelW, draw.PanelH, "", draw.Linear("critical P99 TTFT (ms)", xlo, xhi, 5), draw.Linear(key.label, ylo,
 			yhi, 5))
 		for _, g := range gates {
+			f.Curve(xy[g.policy], g.p, 1, draw.Solid)
 			for _, p := range xy[g.policy] {
 				f.Dot(f.At(p[0], p[1]), 4, g.p, 0, fmt.Sprintf("%s: P99 %s ms, %s %s", g.word, words.Short(p[0]), key.label, words.Short(p[1])))
 			}
@@ -126,7 +135,7 @@ func newcomerFigure(d *result.ExperimentDoc) *draw.Figure {
 		Note: "1 is equal treatment. Without a floor a gate that prefers cached prefixes may never learn that the newcomer has one."}
 	paints := []draw.Paint{draw.Decode, draw.Prefill, draw.Other}
 	for i, c := range d.Newcomer {
-		fig.Legend = append(fig.Legend, draw.Key{P: paints[i%3], Text: strings.TrimSuffix(c.Cell, " pa4qd3 priority")})
+		fig.Legend = append(fig.Legend, draw.Key{P: paints[i%3], Text: strings.TrimSuffix(c.Cell, extraSuffix)})
 	}
 	fig.Panels = draw.BothWidths("admission ratio of the newcomer by second", func(w float64) *draw.Drawing {
 		f := draw.NewFrame(w, 280, "", draw.Linear("seconds after it came", 0, float64(max(1, longest-1)), 6), draw.Linear("ratio", 0, 1.5, 4))

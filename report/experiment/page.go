@@ -4,6 +4,7 @@
 package experiment
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -28,7 +29,7 @@ func head(d *result.ExperimentDoc) page.Head {
 		Sentence: fmt.Sprintf("Preset %s: %s on %d engines at %s requests/s, %.2f of their capacity, for %g s.", d.Preset,
 			words.Plural(len(d.Cells), "configuration"), d.Instances, words.Short(d.RateRPS), d.Rho, d.HorizonS)}
 	for _, v := range d.Verdicts {
-		h.Failed = append(h.Failed, fmt.Sprintf("%s: %s. %s", v.ID, v.Verdict, v.Statement))
+		h.Failed = append(h.Failed, fmt.Sprintf("%s, %s: %s", v.ID, v.Verdict, v.Statement))
 	}
 	h.Facts = []page.Fact{page.FactOf("Workload", d.Workload), page.FactOf("Engines", d.Plant), page.FactOf("Gate", d.Controller),
 		page.FactOf("Capacity", words.Short(d.CapacityRPS)+" requests/s"), page.FactOf("Seeds", fmt.Sprint(len(d.Seeds))),
@@ -37,11 +38,40 @@ func head(d *result.ExperimentDoc) page.Head {
 	return h
 }
 
-func band(lo, hi *float64) page.Cell {
+func band(lo, hi *float64) page.Cell { return page.Cell{Text: between("", lo, hi), Class: "nb"} }
+
+// between is an interval of a difference of a figure.
+func between(figure string, lo, hi *float64) string {
 	if lo == nil || hi == nil {
-		return page.Plain("–")
+		return words.Unknown
 	}
-	return page.Cell{Text: words.Short(*lo) + " to " + words.Short(*hi), Class: "nb"}
+	return amount(figure, lo) + " to " + amount(figure, hi)
+}
+
+// amount is a difference of a figure: of shares in points.
+func amount(figure string, v *float64) string {
+	if v == nil {
+		return words.Unknown
+	}
+	if strings.HasPrefix(figure, "goodput") || strings.HasSuffix(figure, "_share") {
+		return words.Short(100 * *v)
+	}
+	return words.Short(*v)
+}
+
+// headings of the figures that are compared.
+var headings = map[string]string{"goodput": "goodput (points)", "goodput_critical": "critical goodput (points)",
+	"admitted_share": "admitted (points)", "potential_share": "potential cached share (points)", "ttft_p99_critical_ms": "P99 critical (ms)",
+	"ttft_p99_admitted_ms": "P99 admitted (ms)", "output_tokens_per_s": "output tokens/s"}
+
+// difference is one contrast as a cell.
+func difference(list []result.ExperimentContrast, a, b, figure string) page.Cell {
+	k := slices.IndexFunc(list, func(c result.ExperimentContrast) bool { return c.A == a && c.B == b && c.Figure == figure })
+	if k < 0 {
+		return page.Plain(words.Unknown)
+	}
+	c := &list[k]
+	return page.Cell{Text: amount(figure, c.Effect), Sub: between(figure, c.Lo, c.Hi), Class: "n"}
 }
 
 func pairedTable(id, caption string, list []result.ExperimentContrast) *page.Table {
@@ -53,9 +83,32 @@ func pairedTable(id, caption string, list []result.ExperimentContrast) *page.Tab
 		if c.Same != nil && *c.Same {
 			same = "yes"
 		}
-		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Plain(c.A), page.Plain(c.B), page.Name(c.Figure), page.Number(c.Effect),
-			band(c.Lo, c.Hi),
+		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Plain(c.A), page.Plain(c.B), page.Plain(cmp.Or(headings[c.Figure], c.Figure)),
+			{Text: amount(c.Figure, c.Effect), Class: "n"}, {Text: between(c.Figure, c.Lo, c.Hi), Class: "nb"},
 			page.Number(c.P), page.Number(c.Holm), page.Plain(same), page.Count(c.N)}})
+	}
+	return page.Capped(t, "in the order of the file", "experiment.json")
+}
+
+// contrastTable has a row for each pair of configurations.
+func contrastTable(list []result.ExperimentContrast) *page.Table {
+	t := &page.Table{ID: "contrasts", Caption: "A less B, one component at a time, and its 95 % interval",
+		Cols: []page.Column{{Head: "A"}, {Head: "B"}}}
+	keys := []string{"goodput", "goodput_critical", "admitted_share", "ttft_p99_critical_ms", "output_tokens_per_s"}
+	for _, key := range keys {
+		head := headings[key]
+		t.Cols = append(t.Cols, page.Column{Head: strings.ToUpper(head[:1]) + head[1:], Num: true})
+	}
+	for i := range list {
+		c := &list[i]
+		if c.Figure != keys[0] {
+			continue
+		}
+		row := []page.Cell{page.Plain(c.A), page.Plain(c.B)}
+		for _, key := range keys {
+			row = append(row, difference(list, c.A, c.B, key))
+		}
+		t.Rows = append(t.Rows, page.Row{Cells: row})
 	}
 	return page.Capped(t, "in the order of the file", "experiment.json")
 }
@@ -76,7 +129,7 @@ func verdictSection(d *result.ExperimentDoc) page.Section {
 
 func cellSection(d *result.ExperimentDoc) page.Section {
 	x := page.Section{ID: "cells", Nav: "Cells", Title: "All configurations",
-		Lead: "Goodput is requests that met every target of their class over all that arrived: rejecting cannot raise it."}
+		Lead: "Goodput is requests that met every target of their class over all that arrived: a rejected request counts as missed."}
 	x.Blocks = append(x.Blocks, page.FigureBlocks(some(goodputFigure(d)))...)
 	t := &page.Table{ID: "cell-table", Caption: "Means over seeds", Cols: []page.Column{{Head: "No.", Num: true}, {Head: "Configuration"},
 		{Head: "Goodput", Num: true}, {Head: "Critical", Num: true}, {Head: "Standard", Num: true}, {Head: "Sheddable", Num: true},
@@ -96,21 +149,22 @@ func cellSection(d *result.ExperimentDoc) page.Section {
 		if c.Stationary {
 			still = "yes"
 		}
-		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Plain(no), page.Plain(c.Name), page.Percent(f("goodput")),
+		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Plain(no), {Text: c.Name, Class: "nb"}, page.Percent(f("goodput")),
 			page.Percent(f("goodput_critical")), page.Percent(f("goodput_standard")), page.Percent(f("goodput_sheddable")),
 			page.Percent(f("admitted_share")), page.Percent(f("miss_share")), page.Number(f("ttft_p99_critical_ms")),
 			page.Number(f("ttft_p99_admitted_ms")), page.Percent(f("cached_share")), page.Percent(f("potential_share")), page.Number(f("jain")),
 			page.Number(f("output_tokens_per_s")), page.Plain(still)}})
 	}
 	x.Blocks = append(x.Blocks, page.Tables(t)...)
-	x.Blocks = append(x.Blocks, page.Tables(pairedTable("contrasts", "Paired contrasts, one component at a time", d.Contrasts))...)
+	x.Blocks = append(x.Blocks, page.Tables(contrastTable(d.Contrasts))...)
 	return x
 }
 
 func predictionSection(d *result.ExperimentDoc) page.Section {
 	x := page.Section{ID: "predictions", Nav: "Predictions", Title: "Predicted and observed TTFT",
 		Lead: "Of admitted requests, and of a sample of rejected ones that a copy of their engine served: a gate that is never told about what " +
-			"it rejects can be wrong for ever."}
+			"it rejects can be wrong for ever. The copy sees no further arrivals: by priority it serves a request sooner than the engine " +
+			"would have."}
 	x.Blocks = append(x.Blocks, page.FigureBlocks(some(scatterFigure(d)))...)
 	t := &page.Table{ID: "prediction-table", Caption: "By configuration", Cols: []page.Column{{Head: "Configuration"}, {Head: "Median APE",
 		Num: true},
@@ -134,11 +188,20 @@ func robustSection(d *result.ExperimentDoc) page.Section {
 		Lead: "The same with other coefficients in the gate; at a load where nobody needs rejecting; and the published figures beside ours."}
 	t := &page.Table{ID: "controllers", Caption: "Predictive against always-admit, by the gate's coefficients",
 		Cols: []page.Column{{Head: "Gate"},
-			{Head: "Label"}, {Head: "Goodput gained", Num: true}, {Head: "95 %"}, {Head: "Median APE", Num: true}, {Head: "Bias", Num: true},
-			{Head: "P90 coverage", Num: true}}}
+			{Head: "Label"}, {Head: "Requests/s", Num: true}, {Head: "Rho", Num: true}, {Head: "Arrivals (s)", Num: true},
+			{Head: "Goodput gained (points)", Num: true}, {Head: "Admitted", Num: true}, {Head: "Median APE", Num: true},
+			{Head: "Bias", Num: true}, {Head: "P90 coverage", Num: true}, {Head: "Confirmed"}}}
 	for _, c := range d.Controllers {
-		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Plain(c.Kind), page.Prose(c.Label), page.Number(c.Goodput.Effect),
-			band(c.Goodput.Lo, c.Goodput.Hi), page.Percent(c.MedianAPE), page.Percent(c.Bias), page.Percent(c.Coverage)}})
+		var holds []string
+		for _, v := range d.Verdicts {
+			if c.Verdicts[v.ID] == "CONFIRMED" {
+				holds = append(holds, v.ID)
+			}
+		}
+		g := []result.ExperimentContrast{c.Goodput}
+		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Plain(c.Kind), page.Prose(c.Label), page.Num(c.RateRPS), page.Num(c.Rho),
+			page.Num(c.HorizonS), difference(g, c.Goodput.A, c.Goodput.B, c.Goodput.Figure), page.Percent(c.Admitted),
+			page.Percent(c.MedianAPE), page.Percent(c.Bias), page.Percent(c.Coverage), page.Plain(cmp.Or(strings.Join(holds, ", "), "none"))}})
 	}
 	x.Blocks = append(x.Blocks, page.Tables(t)...)
 	for i, at := range d.Loads {
@@ -170,18 +233,14 @@ func loadTable(i int, at *result.ExperimentLoad) *page.Table {
 	}
 	t := &page.Table{ID: fmt.Sprintf("load-%d", i), Caption: caption, Cols: []page.Column{{Head: "Configuration"},
 		{Head: "Goodput", Num: true}, {Head: "Admitted", Num: true}, {Head: "Standard missed", Num: true}, {Head: "Sheddable missed", Num: true},
-		{Head: "P99 critical (ms)", Num: true}, {Head: "Goodput less always-admit's"}, {Head: "Admitted less"}, {Head: "Output tokens/s less"}}}
+		{Head: "P99 critical (ms)", Num: true}, {Head: "Goodput against the first (points)", Num: true},
+		{Head: "Admitted against it (points)", Num: true}, {Head: "Output tokens/s against it", Num: true}}}
 	for _, c := range at.Cells {
 		f := func(key string) *float64 { return c.Figures[key].Mean }
 		row := []page.Cell{page.Plain(c.Name), page.Percent(f("goodput")), page.Percent(f("admitted_share")),
 			page.Percent(f("miss_share_standard")), page.Percent(f("miss_share_sheddable")), page.Number(f("ttft_p99_critical_ms"))}
 		for _, key := range []string{"goodput", "admitted_share", "output_tokens_per_s"} {
-			k := slices.IndexFunc(at.Contrasts, func(p result.ExperimentContrast) bool { return p.A == c.Name && p.Figure == key })
-			if k < 0 {
-				row = append(row, page.Plain("–"))
-				continue
-			}
-			row = append(row, band(at.Contrasts[k].Lo, at.Contrasts[k].Hi))
+			row = append(row, difference(at.Contrasts, c.Name, at.Cells[0].Name, key))
 		}
 		t.Rows = append(t.Rows, page.Row{Cells: row})
 	}
