@@ -41,6 +41,9 @@ func runSimulate(c *cli.Context) error {
 	if err := setOptions(c, o.Table()); err != nil {
 		return err
 	}
+	if o.Cluster.Asked() { // records of every request beside several engines
+		leanHeap()
+	}
 	doc, err := pipeline.Simulate(c.Context, o)
 	if err != nil {
 		return err

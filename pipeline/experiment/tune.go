@@ -111,12 +111,13 @@ type tuner struct {
 	train, test []int64
 	critical    float64 // least goodput of class critical
 	key         string
+	always      map[string]*float64 // goodput of always-admit where policies are tried
 }
 
 // Tune tunes the policy and its rivals with the same budget, and tries what they
 // recommend on seeds and loads they have not seen.
 func Tune(ctx context.Context, s Search) (*result.OptimiseDoc, error) {
-	t := &tuner{ask: s, lab: lab{Options: s.Options, ctx: ctx}}
+	t := &tuner{ask: s, lab: lab{Options: s.Options, ctx: ctx}, always: map[string]*float64{}}
 	var ok bool
 	if t.preset, ok = PresetOf(s.Preset); !ok {
 		return nil, trace.Errorf(CodeBadExperiment, "preset: got %q, want %s", s.Preset, PresetNames())
@@ -273,12 +274,15 @@ func (t *tuner) judged(policy string, spec *fleet.Spec) (*result.OptimisePolicy,
 		if err != nil {
 			return nil, err
 		}
-		base, _, err := t.goodput(&always, to.plant, t.test, to.draw)
-		if err != nil {
-			return nil, err
+		if t.always[to.name] == nil { // the same for every policy
+			base, _, err := t.goodput(&always, to.plant, t.test, to.draw)
+			if err != nil {
+				return nil, err
+			}
+			t.always[to.name] = result.OrNull(stat.Mean(base))
 		}
 		out.Transfer = append(out.Transfer, result.OptimiseTransfer{To: to.name, Goodput: result.OrNull(stat.Mean(got)),
-			Always: result.OrNull(stat.Mean(base))})
+			Always: t.always[to.name]})
 	}
 	return out, nil
 }

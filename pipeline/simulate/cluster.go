@@ -34,8 +34,8 @@ type ClusterOptions struct {
 	TTFTTargets   string // critical=100ms,standard=500ms
 }
 
-// asked reports whether anything asks for a cluster.
-func (c *ClusterOptions) asked() bool { return *c != ClusterOptions{} }
+// Asked reports whether anything asks for a cluster.
+func (c *ClusterOptions) Asked() bool { return *c != ClusterOptions{} }
 
 func (c *ClusterOptions) table() option.Table {
 	return option.Table{
@@ -104,7 +104,7 @@ type gate struct {
 }
 
 func (s *simulation) loadCluster() error {
-	if !s.o.Cluster.asked() {
+	if !s.o.Cluster.Asked() {
 		return nil
 	}
 	var err error

@@ -45,11 +45,11 @@ func between(figure string, lo, hi *float64) string {
 	if lo == nil || hi == nil {
 		return words.Unknown
 	}
-	return amount(figure, lo) + " to " + amount(figure, hi)
+	return differing(figure, lo) + " to " + differing(figure, hi)
 }
 
-// amount is a difference of a figure: of shares in points.
-func amount(figure string, v *float64) string {
+// differing is a difference of a figure: of shares in points.
+func differing(figure string, v *float64) string {
 	if v == nil {
 		return words.Unknown
 	}
@@ -71,7 +71,7 @@ func difference(list []result.ExperimentContrast, a, b, figure string) page.Cell
 		return page.Plain(words.Unknown)
 	}
 	c := &list[k]
-	return page.Cell{Text: amount(figure, c.Effect), Sub: between(figure, c.Lo, c.Hi), Class: "n"}
+	return page.Cell{Text: differing(figure, c.Effect), Sub: between(figure, c.Lo, c.Hi), Class: "n"}
 }
 
 func pairedTable(id, caption string, list []result.ExperimentContrast) *page.Table {
@@ -84,14 +84,14 @@ func pairedTable(id, caption string, list []result.ExperimentContrast) *page.Tab
 			same = "yes"
 		}
 		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Plain(c.A), page.Plain(c.B), page.Plain(cmp.Or(headings[c.Figure], c.Figure)),
-			{Text: amount(c.Figure, c.Effect), Class: "n"}, {Text: between(c.Figure, c.Lo, c.Hi), Class: "nb"},
+			{Text: differing(c.Figure, c.Effect), Class: "n"}, {Text: between(c.Figure, c.Lo, c.Hi), Class: "nb"},
 			page.Number(c.P), page.Number(c.Holm), page.Plain(same), page.Count(c.N)}})
 	}
 	return page.Capped(t, "in the order of the file", "experiment.json")
 }
 
-// contrastTable has a row for each pair of configurations.
-func contrastTable(list []result.ExperimentContrast) *page.Table {
+// componentTable has a row for each pair of configurations.
+func componentTable(list []result.ExperimentContrast) *page.Table {
 	t := &page.Table{ID: "contrasts", Caption: "A less B, one component at a time, and its 95 % interval",
 		Cols: []page.Column{{Head: "A"}, {Head: "B"}}}
 	keys := []string{"goodput", "goodput_critical", "admitted_share", "ttft_p99_critical_ms", "output_tokens_per_s"}
@@ -156,7 +156,7 @@ func cellSection(d *result.ExperimentDoc) page.Section {
 			page.Number(f("output_tokens_per_s")), page.Plain(still)}})
 	}
 	x.Blocks = append(x.Blocks, page.Tables(t)...)
-	x.Blocks = append(x.Blocks, page.Tables(contrastTable(d.Contrasts))...)
+	x.Blocks = append(x.Blocks, page.Tables(componentTable(d.Contrasts))...)
 	return x
 }
 
