@@ -88,7 +88,7 @@ func Export(ctx context.Context, fitFile string, o ExportOptions) (*ExportResult
 	if o.Out == "" {
 		return nil, option.Misusef("export: missing -o FILE")
 	}
-	if err := o.Resolve(); err != nil {
+	if err := errors.Join(o.Resolve(), o.OfCoefficients()); err != nil {
 		return nil, err
 	}
 	src, err := o.source(fitFile)
@@ -120,6 +120,15 @@ func (o *ExportOptions) Resolve() error {
 	o.Format = format
 	o.Command = o.Table().Command("export")
 	return export.CheckVersion(format, o.ConsumerVersion)
+}
+
+// OfCoefficients refuses options that only a queue.json has a use for.
+func (o *ExportOptions) OfCoefficients() error {
+	said := o.Table().Only("key", "namespace", "unit-cost", "ttft-ms", "itl-ms", "physical").Command("")
+	if said == "" {
+		return nil
+	}
+	return option.Misusef("export:%s: got it without a queue.json", said)
 }
 
 // VerdictError refuses coefficients that failed their purpose, or could not be judged

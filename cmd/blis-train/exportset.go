@@ -14,6 +14,9 @@ import (
 // exportSet writes what a coefficient set says of one deployment: without a
 // fit, from a file or the library.
 func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
+	if err := o.OfCoefficients(); err != nil {
+		return err
+	}
 	dep, err := loadDeployment(c.String("deployment"))
 	if err != nil {
 		return err

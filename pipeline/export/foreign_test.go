@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -275,5 +276,60 @@ func TestBLISCommandQuotesNames(t *testing.T) {
 	d.Model.ID, d.Hardware.Name = "a; touch x", "$(id)"
 	if got := defaultsCommand(d, ""); !strings.Contains(got, "--model 'a; touch x' ") || !strings.Contains(got, "--hardware '$(id)' ") {
 		t.Errorf("got %s", got)
+	}
+}
+
+// wvaFields are the fields that a version's own types have, of those that carry parameters, every one of them required there:
+// api/v1alpha1/variantautoscaling_types.go of workload-variant-autoscaler at the commit.
+var wvaFields = []struct {
+	version, commit string
+	fields          []string
+}{
+	{"v0.0.2", "b8295467c42d084238393a4845b096c47aed7171", append([]string{"spec.sloClassRef.key", "spec.sloClassRef.name"}, wvaCommon...)},
+	{"v0.4.2", "ce3959806d1063d7ada71e64ce2a130a4107545d", wvaCommon}, // 0.4.1 and 0.4.2
+}
+
+var wvaCommon = []string{"apiVersion", "kind", "metadata.labels.inference.optimization/acceleratorName", "metadata.name", "spec.modelID",
+	"spec.modelProfile.accelerators[].acc", "spec.modelProfile.accelerators[].accCount", "spec.modelProfile.accelerators[].maxBatchSize",
+	"spec.modelProfile.accelerators[].perfParms.decodeParms.alpha", "spec.modelProfile.accelerators[].perfParms.decodeParms.beta",
+	"spec.modelProfile.accelerators[].perfParms.prefillParms.delta", "spec.modelProfile.accelerators[].perfParms.prefillParms.gamma"}
+
+// TestWVAFields: the file of each version has that version's fields, no other, and parameters as strings.
+func TestWVAFields(t *testing.T) {
+	for _, of := range wvaFields {
+		opt := DefaultOptions()
+		opt.ConsumerVersion = of.version
+		out := mustExport(t, exampleSource(), FormatWVA, opt)
+		var doc any
+		if err := yaml.Unmarshal(fileOf(t, out, ""), &doc); err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]any{}
+		leaves(doc, "", got)
+		fields := slices.Sorted(slices.Values(of.fields))
+		if have := slices.Sorted(maps.Keys(got)); !slices.Equal(have, fields) {
+			t.Errorf("%s (%s): fields %q, want %q", of.version, of.commit, have, fields)
+		}
+		for name, v := range got {
+			if _, text := v.(string); strings.Contains(name, "Parms.") && !text {
+				t.Errorf("%s: %s is %v, want a string", of.version, name, v)
+			}
+		}
+	}
+}
+
+// leaves are the values of a document by their path; those of lists share one.
+func leaves(v any, at string, out map[string]any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, x := range v {
+			leaves(x, strings.TrimPrefix(at+"."+k, "."), out)
+		}
+	case []any:
+		for _, x := range v {
+			leaves(x, at+"[]", out)
+		}
+	default:
+		out[at] = v
 	}
 }
