@@ -200,13 +200,23 @@ func (x *rollout) formedUs() float64 {
 }
 
 // overtaken puts better classes that have come meanwhile before the request where the
-// step has no room for all; elsewhere they join it as anybody does.
+// step has no room or the engine no seats for all; elsewhere they join it as anybody does.
 func (x *rollout) overtaken(budget int64) {
-	if n := int64(x.better*x.formedUs()/1e6 - x.came); n > 0 && x.ahead+x.own+n > budget {
+	n := int64(x.better*x.formedUs()/1e6 - x.came)
+	k := x.prompts(float64(n))
+	if n > 0 && (x.ahead+x.own+n > budget || x.seats < float64(x.requests)+k+1) {
 		x.ahead += n
-		x.requests++
+		x.requests += round(k)
 		x.came += float64(n)
 	}
+}
+
+// prompts is how many prompts tokens to come belong to.
+func (x *rollout) prompts(tokens float64) float64 {
+	if x.one > 0 {
+		return math.Max(1, tokens/x.one)
+	}
+	return 1
 }
 
 // join adds to the batch, which the request's prompt ends in, what waits behind the
@@ -278,12 +288,16 @@ func (x *rollout) rest(first float64) {
 	if x.own <= 0 {
 		return
 	}
-	room := math.Max(1, float64(x.budget)-x.decodes)
-	share := x.better * (x.now - first) / maxSteps / 1e6 / room
-	steps := float64(x.ahead+x.own) / room / math.Max(1.0/maxStretch, 1-share)
+	room, better := math.Max(1, float64(x.budget)-x.decodes), x.better*(x.now-first)/maxSteps/1e6 // tokens a step
+	left := func(share float64) float64 { return math.Max(1.0/maxStretch, 1-share) }              // by better classes to come
+	steps := float64(x.ahead+x.own) / room / left(better/room)
 	seats, blocks := x.freed()
 	if short := float64(x.requests+1) - x.seats; short > 0 && seats > 0 {
-		steps = math.Max(steps, short/seats)
+		of := 0.0
+		if x.one > 0 {
+			of = better / x.one / seats
+		}
+		steps = math.Max(steps, short/seats/left(of))
 	}
 	need := float64(x.ahead+x.own)/float64(x.blockSize) + float64(x.requests+1)/2
 	if short := need - x.blocks; !x.limitless && short > 0 && blocks > 0 {

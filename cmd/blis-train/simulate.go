@@ -91,16 +91,19 @@ func showCluster(con *console, c *simulate.ClusterPart) {
 	if c == nil {
 		return
 	}
-	con.table(fmt.Sprintf("gateway of %d instances: admission %s, routing %s %s", c.Instances, c.Admission, c.Routing, c.Scorers),
+	con.table(fmt.Sprintf("gateway of %d %s: admission %s, routing %s %s", c.Instances, plural(c.Instances, "instance", "instances"),
+		c.Admission, c.Routing, c.Scorers),
 		prettytable.Row{"arrived", "admitted", "goodput", "TTFT P99 ms: critical", "admitted", "all, rejects for ever", "cached tokens",
 			"potential", "phantom hits", "output tokens/s"},
 		[]prettytable.Row{{c.Arrived, c.Admitted, percent(c.Goodput), decimals(c.P99Critical), decimals(c.P99Admitted),
 			decimals(c.P99Everybody), percent(c.CachedShare), percent(c.Potential), percent(c.PhantomShare), decimals(c.OutputPerS)}})
 	var classes []prettytable.Row
 	for _, k := range c.Classes {
-		classes = append(classes, prettytable.Row{k.Name, k.Arrived, k.Admitted, k.Good, percent(k.Goodput), percent(k.Miss)})
+		classes = append(classes, prettytable.Row{k.Name, k.Arrived, k.Admitted, k.Good, percent(k.Goodput), percent(k.Miss),
+			percent(k.RuleMiss)})
 	}
-	con.table("at the gateway", prettytable.Row{"class", "arrived", "admitted", "good", "goodput", "TTFT missed of admitted"}, classes)
+	con.table("at the gateway", prettytable.Row{"class", "arrived", "admitted", "good", "goodput",
+		"TTFT missed of admitted", "floor apart"}, classes)
 	var audits []prettytable.Row
 	for _, a := range []struct {
 		of string

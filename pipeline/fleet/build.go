@@ -14,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/sim/admission"
 	"github.com/blis-train/blis-train/sim/cluster"
 	"github.com/blis-train/blis-train/sim/gateway"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // Policies of admission, by their names in cluster.yaml.
@@ -95,7 +96,8 @@ func (s *Spec) Build(p Parts) (*cluster.Config, error) {
 			return nil, err
 		}
 	} else if s.Routing.Scorers != "" {
-		return nil, specErrorf("routing.scorers: got them with policy %q, want policy weighted", s.Routing.Policy)
+		return nil, trace.Errorf(CodeBadSpec, "routing.scorers: got them with policy %q, want policy weighted", s.Routing.Policy).
+			WithHint("add --routing-policy weighted, or policy: weighted beside them")
 	}
 	if s.Admission.Policy == "clairvoyant" {
 		cfg.Live = &cluster.Live{Engines: p.Plants, ByPriority: s.byPriority(p.Engines)}

@@ -185,7 +185,7 @@ func ParseSpec(text []byte, file string) (*Spec, error) {
 		return nil, e
 	}
 	if err := s.Check(); err != nil {
-		return nil, &trace.SyntaxError{File: file, Code: CodeBadSpec, Msg: err.Error()}
+		return nil, &trace.SyntaxError{File: file, Code: CodeBadSpec, Msg: err.Error(), Hint: trace.HintOf(err)}
 	}
 	return &s, nil
 }

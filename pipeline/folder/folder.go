@@ -56,6 +56,7 @@ var ownNames = map[string]bool{
 	InspectFile:           true,
 	SimulationFile:        true,
 	"requests.parquet":    true,
+	"decisions.parquet":   true,
 	"blis_results.json":   true,
 	"rows.parquet":        true,
 	"rows":                true,

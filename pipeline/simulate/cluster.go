@@ -68,7 +68,7 @@ func (s *simulation) spec() (*fleet.Spec, error) {
 		}
 		spec = *parsed
 	}
-	if o.Instances > 0 {
+	if o.Instances != 0 {
 		spec.Instances.Groups = []fleet.Group{{Count: o.Instances}}
 	}
 	if o.RoutingPolicy != "" {
@@ -83,7 +83,9 @@ func (s *simulation) spec() (*fleet.Spec, error) {
 		spec.Admission = fleet.DefaultAdmission(o.Admission)
 	}
 	if o.RefreshUs != nil {
-		spec.RefreshUs = int64(*o.RefreshUs)
+		if spec.RefreshUs = int64(*o.RefreshUs); float64(spec.RefreshUs) != *o.RefreshUs {
+			return nil, trace.Errorf(fleet.CodeBadSpec, "--snapshot-refresh-interval: got %g us, want a whole number", *o.RefreshUs)
+		}
 	}
 	if o.Scheduler != "" {
 		spec.Scheduler = o.Scheduler

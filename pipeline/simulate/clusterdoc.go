@@ -53,7 +53,8 @@ type ClusterClass struct {
 	Admitted int      `json:"admitted"`
 	Good     int      `json:"good"`
 	Goodput  *float64 `json:"goodput_share"`
-	Miss     *float64 `json:"ttft_miss_share"` // of admitted requests
+	Miss     *float64 `json:"ttft_miss_share"`         // of admitted requests
+	RuleMiss *float64 `json:"ttft_miss_share_by_rule"` // of those that no floor let in
 }
 
 // InstancePart is one engine.
@@ -87,7 +88,7 @@ func (s *simulation) clusterPart(run *cluster.Result, reqs []sim.Request) *Clust
 	for i := range g.Classes {
 		c := &g.Classes[i]
 		p.Classes = append(p.Classes, ClusterClass{c.Name, c.Arrived, c.Admitted, c.Good, result.OrNull(c.Goodput()),
-			result.OrNull(c.MissShare())})
+			result.OrNull(c.MissShare()), result.OrNull(c.RuleMissShare())})
 	}
 	for i, e := range run.Engines {
 		p.ByInstance[i] = InstancePart{Steps: e.Steps, Preemptions: e.Preemptions, BusyUs: e.BusyUs, PeakRunning: e.PeakRunning,

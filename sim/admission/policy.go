@@ -113,7 +113,8 @@ func (g *SLOGated) Check() error {
 	case MaxQueueDepth, MeanQueueDepth, MeanEffectiveLoad:
 		return nil
 	}
-	return badPolicy("slo-gated signal: got %q, want max-queue-depth, mean-queue-depth or mean-effective-load", g.Signal)
+	return trace.Errorf(CodeBadAdmission, "slo-gated signal: got %q, want max-queue-depth, mean-queue-depth or mean-effective-load", g.Signal).
+		WithHint("in cluster.yaml: admission: {policy: slo-gated, signal: max-queue-depth, thresholds: {sheddable: 8, standard: 16}}")
 }
 
 // Decide compares the signal with the class's threshold.

@@ -96,12 +96,16 @@ func (p *Predictive) Seen(r *gateway.Request, v *gateway.View, d *Decision, inst
 	if p.seen == nil {
 		p.seen = map[group]*ratios{}
 	}
-	g := group{r.Class, d.Queued}
-	if p.seen[g] == nil {
-		p.seen[g] = &ratios{}
+	for _, g := range []group{{r.Class, d.Queued}, {everybody, d.Queued}} {
+		if p.seen[g] == nil {
+			p.seen[g] = &ratios{}
+		}
+		p.seen[g].add(float64(tookUs) / d.RawUs)
 	}
-	p.seen[g].add(float64(tookUs) / d.RawUs)
 }
+
+// everybody is all classes together.
+const everybody = -1
 
 // median of observed / estimated is what an estimate is corrected by.
 const median = 0.5
@@ -109,9 +113,12 @@ const median = 0.5
 // enough ratios replace the prior.
 const enough = 30
 
+// quantile is of the class's own ratios, else of all classes', else the prior.
 func (p *Predictive) quantile(g group, level float64) float64 {
-	if s := p.seen[g]; s != nil && len(s.sorted) >= enough {
-		return s.quantile(level)
+	for _, g := range []group{g, {everybody, g.queued}} {
+		if s := p.seen[g]; s != nil && len(s.sorted) >= enough {
+			return s.quantile(level)
+		}
 	}
 	if p.Prior != nil {
 		return p.Prior(level)

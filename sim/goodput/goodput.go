@@ -30,6 +30,8 @@ type Class struct {
 	Good              int // completed within every target
 	Late              int // admitted and past the TTFT target
 	Judged            int // admitted with a TTFT target
+	// The same of those that no exception let in: a floor admits what is predicted to miss.
+	RuleLate, RuleJudged int
 }
 
 // Goodput is good / arrived.
@@ -40,6 +42,9 @@ func (c *Class) AdmittedShare() float64 { return over(float64(c.Admitted), float
 
 // MissShare is the share of admitted requests past their TTFT target.
 func (c *Class) MissShare() float64 { return over(float64(c.Late), float64(c.Judged)) }
+
+// RuleMissShare is the same share of requests that no exception let in.
+func (c *Class) RuleMissShare() float64 { return over(float64(c.RuleLate), float64(c.RuleJudged)) }
 
 func over(a, b float64) float64 {
 	if b == 0 {
@@ -146,11 +151,20 @@ func (c *Class) add(r *cluster.Record, t Target) {
 		return
 	}
 	c.Admitted++
-	if t.TTFTUs > 0 {
-		c.Judged++
-		if ttft, ok := r.TTFTUs(); !ok || ttft > t.TTFTUs {
-			c.Late++
-		}
+	if t.TTFTUs == 0 {
+		return
+	}
+	ttft, ok := r.TTFTUs()
+	late, rule := !ok || ttft > t.TTFTUs, r.Decision.Reason == ""
+	c.Judged++
+	if rule {
+		c.RuleJudged++
+	}
+	if late {
+		c.Late++
+	}
+	if late && rule {
+		c.RuleLate++
 	}
 }
 
