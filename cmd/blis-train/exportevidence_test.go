@@ -22,7 +22,7 @@ var evidence = []struct {
 	{"native", "fit", []string{""}, nil}, // its own fields: the artifact's schema
 	{"blis-defaults", "fit", []string{"", ".hardware.json", ".llama-2-70b-hf-b200-sxm-180gb-tp2.yaml",
 		".llama-3.1-8b-b200-sxm-180gb-tp1.yaml", export.SidecarSuffix}, ofFit},
-	{"blis-registry", "fit", beside, ofFit},
+	{"blis-registry", "forced fit", beside, ofFit},
 	{"blis-registry-host", "fit", beside, ofFit},
 	{"wva-4p", "fit", beside, ofFit},
 	{"inferno-models", "fit", beside, ofFit},
@@ -58,6 +58,7 @@ func TestExportsSayTheirEvidence(t *testing.T) {
 	do("run", traces, "-o", filepath.Join(dir, "fit"), "--bootstraps", "50")
 	sources := map[string][]string{"fit": {filepath.Join(dir, "fit", "fit.json")},
 		"library": {"--deployment", filepath.Join(traces, "b200-llama-3.1-8b-tp1", "run.yaml")}}
+	sources["forced fit"] = append(sources["fit"], "--force", "unlearned_value") // a request's own time, 0 in the demo
 	for _, flavour := range []string{"wva-4p", "inferno-3p"} {
 		out := filepath.Join(dir, flavour)
 		do("queue", "fit", sweep, "-o", out, "--flavour", flavour, "--loads", "7", "--queue-ratio", "1", "--model", "a/b", "--accelerator",

@@ -68,8 +68,8 @@ type betaBuilder struct {
 	ema    []float64
 	parts  []Part
 	warm   warmUp
-	sparse bool // steps sampled below 0.5
-	spikes median
+	sparse bool                  // steps sampled below 0.5
+	spikes [2]median             // of rows without and with prompts
 	ready  *packed.Reader        // vectors of all steps, for bases that need members
 	fails  map[int]error         // by step, those refused
 	hits   map[int]features.Hits // by step, those at a bound
@@ -148,11 +148,22 @@ func (b *betaBuilder) row(k int) trace.Code {
 	if why := b.vector(iv); why != "" {
 		return why
 	}
-	if b.o.Target == Cadence && b.spikes.isSpike(iv.y/iv.steps()) {
+	if b.o.Target == Cadence && b.spikes[b.regime(iv)].isSpike(iv.y/iv.steps()) {
 		return codeCadenceSpike
 	}
 	b.keep(i, iv)
 	return ""
+}
+
+// regime is 1 where a step of the interval holds a prompt's tokens: a long
+// prefill among decodes does a hundred times their work and is no spike.
+func (b *betaBuilder) regime(iv interval) int {
+	for u := iv.from; u <= iv.to; u++ {
+		if b.from.at(u).In.PrefillTokens > 0 {
+			return 1
+		}
+	}
+	return 0
 }
 
 // interval is one candidate row: time y covers the steps from..to.

@@ -146,6 +146,15 @@ func TestDrops(t *testing.T) {
 				run.Steps[i].TsStartNs += 90e6
 			}
 		}, codeCadenceSpike, 0},
+		{"long prompt", func(run *trace.Run, _ *deploy.Deployment, _ *BetaOptions) {
+			st := &run.Steps[50]
+			st.RunningDepth, st.NumPrefillReqs, st.PrefillTokens, st.ScheduledTokens = 2, 1, 500, 501
+			run.Snapshots = append(run.Snapshots, trace.Snapshot{StepID: st.ID, CoreID: "p", Phase: "PREFILL", PromptTokens: 500,
+				ComputedTokens: 500, ScheduledTokens: 500})
+			for i := 51; i < len(run.Steps); i++ {
+				run.Steps[i].TsStartNs += 900e6
+			}
+		}, codeCadenceSpike, 0},
 		{"saturated", func(_ *trace.Run, _ *deploy.Deployment, o *BetaOptions) {
 			o.Saturated = []Span{{StartNs: 500e6, EndNs: 600e6}}
 		}, codeSaturatedSpan, 10},

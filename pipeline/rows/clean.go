@@ -32,7 +32,7 @@ type cell struct {
 // time per step is more than 5 times the median of their configuration (frozen)
 // or of their configuration and regime (relative), pooled over the tables.
 // Overhead tables are left alone. It returns a many_outliers finding for
-// every cell that lost more than 20 %.
+// every cell that lost more than 20 % and more than one row.
 func Clean(tables []*Table, recipe Recipe) []trace.Finding {
 	cells, values := pool(tables, recipe)
 	limits := make(map[cell]float64, len(cells))
@@ -83,7 +83,7 @@ func pool(tables []*Table, recipe Recipe) ([]cell, map[cell][]float64) {
 func tooMany(cells []cell, values map[cell][]float64, gone map[cell]int) []trace.Finding {
 	var out []trace.Finding
 	for _, c := range cells {
-		if n := len(values[c]); float64(gone[c]) > outlierShare*float64(n) {
+		if n := len(values[c]); float64(gone[c]) > max(1, outlierShare*float64(n)) {
 			out = append(out, trace.Findingf(codeManyOutliers, "%s %s: %d of %d rows are outliers", c.config, c.regime, gone[c], n))
 		}
 	}

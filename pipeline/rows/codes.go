@@ -68,8 +68,9 @@ var Codes = []trace.CodeEntry{
 		Action: "Record journeys at rate 1.0 and snapshots with --step-tracing-rich-subsample-rate 1.0."},
 	{Code: codeNegativeTarget, Kind: "drop", Meaning: "The later stamp of the target precedes the earlier one.",
 		Action: "Check that all stamps come from one machine and one boot."},
-	{Code: codeCadenceSpike, Kind: "drop", Meaning: "The time per step is more than 10 times the median of the previous 101 rows.",
-		Action: "Nothing to do for single steps; many of them mean a disturbed machine."},
+	{Code: codeCadenceSpike, Kind: "drop",
+		Meaning: "The time per step is more than 10 times the median of the previous 101 rows of its kind, with or without prompts.",
+		Action:  "Nothing to do for single steps; many of them mean a disturbed machine."},
 	{Code: codeOutlier, Kind: "drop", Meaning: "The target is more than 5 times the median of its cell.",
 		Action: "Look at the run around the row; above 20 % of a cell it is an error."},
 	{Code: codeNoPriorStep, Kind: "drop", Meaning: "No step of the engine run was recorded before the request was queued, so there is no " +
@@ -131,7 +132,7 @@ var Codes = []trace.CodeEntry{
 		Action: "Enable step tracing and journeys."},
 	{Code: codeBelowFloor, Kind: "error", Meaning: "The median of the beta target lies below the time to read the weights once: the target " +
 		"cannot be the step time.", Action: "Use --beta-target cadence; check hardware figures in run.yaml."},
-	{Code: codeManyOutliers, Kind: "error", Meaning: "More than 20 % of a cell was dropped as outliers.",
+	{Code: codeManyOutliers, Kind: "error", Meaning: "More than 20 % of a cell, and more than one row, was dropped as outliers.",
 		Action: "The cell mixes two kinds of steps or the run was disturbed; look at its rows before trusting the fit."},
 	{Code: codeRegimeAbsent, Kind: "finding", Meaning: "The run holds too few steps of a kind a simulator will meet.",
 		Action: "Add load of that kind before using the coefficients there."},

@@ -115,9 +115,10 @@ func driftFigure(in input.Input) *draw.Figure {
 		return nil
 	}
 	fig := &draw.Figure{
-		ID: "drift", Title: "Did the machine change speed? Measured over predicted step time",
-		Note: "Medians over blocks of 5 to 20 s; the band is 0.9 to 1.1. Good: a flat line inside the band. Bad: a line that leaves it: the " +
-			"machine drifted, and plain replay errors of that run are the machine's as much as the model's. A flat line off 1 is the model's.",
+		ID: "drift", Title: "Did the machine change speed?",
+		Note: "Measured over predicted step time, medians over blocks of 5 to 20 s; the band is 0.9 to 1.1. Good: a flat line inside " +
+			"the band. Bad: a line that leaves it: the machine drifted, and plain replay errors of that run are the machine's " +
+			"as much as the model's. A flat line off 1 is the model's.",
 		Legend: []draw.Key{
 			{P: draw.Decode, Text: "inside 0.9–1.1"}, {P: draw.Bad, Text: "leaves 0.9–1.1"}, {P: draw.GridLine, Area: true, Text: "0.9–1.1"},
 		},
@@ -149,15 +150,25 @@ func farthest(r result.ValidationRun) float64 {
 	return worst
 }
 
-// driftBlockS is the length of one block of the drift curve, seconds.
-const driftBlockS = 20
+// blockLengthS is the length of the curve's blocks, seconds: the smallest
+// distance of two starts, as blocks without rows are left out.
+func blockLengthS(curve []result.DriftPoint) float64 {
+	s := math.Inf(1)
+	for i := 1; i < len(curve); i++ {
+		s = min(s, curve[i].StartS-curve[i-1].StartS)
+	}
+	if math.IsInf(s, 1) {
+		return 20 // a single block: the longest there is
+	}
+	return s
+}
 
 func driftPanel(r result.ValidationRun) *draw.Drawing {
 	var xs, ys draw.Span
 	ys.Take(0.85, 1.15)
-	leaves := false
+	leaves, length := false, blockLengthS(r.Drift)
 	for _, d := range r.Drift {
-		xs.Take(d.StartS, d.StartS+driftBlockS)
+		xs.Take(d.StartS, d.StartS+length)
 		ys.Take(d.Factor)
 		leaves = leaves || d.Factor < 0.9 || d.Factor > 1.1
 	}
@@ -171,7 +182,7 @@ func driftPanel(r result.ValidationRun) *draw.Drawing {
 	}
 	var pts [][2]float64
 	for _, d := range r.Drift {
-		pts = append(pts, [2]float64{d.StartS, d.Factor}, [2]float64{d.StartS + driftBlockS, d.Factor})
+		pts = append(pts, [2]float64{d.StartS, d.Factor}, [2]float64{d.StartS + length, d.Factor})
 	}
 	p.Curve(pts, colour, 2, draw.Solid)
 	return &p.Drawing
