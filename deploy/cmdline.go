@@ -174,7 +174,8 @@ func (d *Draft) argument(args []string, version string) ([]string, error) {
 		}
 	}
 	if _, isInt := humanInt(value); wholeFlags[key] && !isInt {
-		return nil, trace.Errorf(badCommandLine, "command line: %s: got %q, want a whole number", name, value)
+		return nil, trace.Errorf(badCommandLine, "command line: %s: got %q, want a whole number", name, value).
+			WithHint("give the number that the server runs with, or leave the flag out")
 	}
 	if inner != "" {
 		d.inner(key, strings.Split(inner, "."), flagValue(key, value))

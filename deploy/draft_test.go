@@ -96,6 +96,19 @@ func TestOtherFormsOfTheCommandLine(t *testing.T) {
 	}
 }
 
+// The engine's own line names the model where the log begins behind the arguments, and a
+// drafter's model in it is not the model.
+func TestModelOfTheEnginesLine(t *testing.T) {
+	const line = "INFO 11-20 09:14:04 [core.py:77] Initializing a V1 LLM engine (v0.16.0) with config: model='org/m', " +
+		"speculative_config=SpeculativeConfig(method='eagle3', model='drafter'), dtype=torch.bfloat16, max_seq_len=4096%s\n"
+	for more, want := range map[string]string{"": "org/m", ", served_model_name=alias": "alias"} {
+		d, err := FromLog(strings.NewReader(fmt.Sprintf(line, more)), "log")
+		if err != nil || d.Get("model.id") != want {
+			t.Errorf("%q: got %v (%v), want %s", more, d.Get("model.id"), err, want)
+		}
+	}
+}
+
 func TestBadCommandLines(t *testing.T) {
 	for line, want := range map[string]trace.Code{
 		"":                   badCommandLine,

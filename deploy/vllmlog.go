@@ -137,10 +137,14 @@ var engineKeys = map[string]string{
 
 var engineField = regexp.MustCompile(`(\w+)=('[^']*'|[^,\s(]+)`)
 
-// engineConfig reads "key=value, key=value, ..."; nested objects are skipped
-// key by key, none of ours has their names.
+// engineConfig reads "key=value, key=value, ..."; nested objects are skipped key by
+// key, none of ours has their names but a drafter's model, which stands behind ours.
 func (d *Draft) engineConfig(text string) {
+	model := ""
 	for _, m := range engineField.FindAllStringSubmatch(text, -1) {
+		if m[1] == "model" && model == "" {
+			model = strings.Trim(m[2], "'")
+		}
 		path, ok := engineKeys[m[1]]
 		if !ok || m[2] == "None" {
 			continue
@@ -160,6 +164,9 @@ func (d *Draft) engineConfig(text string) {
 		default:
 			d.Set(path, flagValue(m[1], pythonWord(value)))
 		}
+	}
+	if d.Get("model.id") == nil && model != "" {
+		d.Set("model.id", model)
 	}
 }
 

@@ -200,16 +200,8 @@ func dress(cmd *cli.Command) {
 		if !slices.Contains(environmentFlags, name) || name == "config" && cmd.Name == "export" { // there it names a configuration
 			continue
 		}
-		switch f := f.(type) {
-		case *cli.BoolFlag:
-			f.EnvVars = []string{environment(name)}
-		case *cli.StringFlag:
-			f.EnvVars = []string{environment(name)}
-		case *cli.Int64Flag:
-			f.EnvVars = []string{environment(name)}
-		case *cli.Float64Flag:
-			f.EnvVars = []string{environment(name)}
-		}
+		_, env := settable(f)
+		*env = []string{environment(name)}
 	}
 }
 

@@ -61,10 +61,10 @@ var helpFirst = []string{"out", "format", "help", "version"}
 // groupHelp sorts the flags of commands with many into groups, and so those of their
 // subcommands.
 func groupHelp(commands []*cli.Command) {
-	group := map[string]string{}
+	titles := map[string]string{}
 	for title, names := range helpGroups {
 		for _, n := range names {
-			group[n] = title
+			titles[n] = title
 		}
 	}
 	for _, c := range commands {
@@ -74,38 +74,41 @@ func groupHelp(commands []*cli.Command) {
 		}
 		for _, f := range c.Flags {
 			name := f.Names()[0]
-			title := group[name]
+			title := titles[name]
 			if title == "" && !slices.Contains(helpFirst, name) {
 				title = groupMore
 			}
 			if t := groupExceptions[c.Name][name]; t != "" {
 				title = t
 			}
-			setGroup(f, title)
+			group, _ := settable(f)
+			*group = title
 		}
 	}
 }
 
-// setGroup puts a flag into a group of its help.
-func setGroup(f cli.Flag, title string) {
+// settable are the fields of a flag that are set after it is made: its group in help, and
+// the variables that set it.
+func settable(f cli.Flag) (group *string, env *[]string) {
 	switch f := f.(type) {
 	case *cli.BoolFlag:
-		f.Category = title
+		return &f.Category, &f.EnvVars
 	case *cli.StringFlag:
-		f.Category = title
+		return &f.Category, &f.EnvVars
 	case *cli.StringSliceFlag:
-		f.Category = title
+		return &f.Category, &f.EnvVars
 	case *cli.Float64Flag:
-		f.Category = title
+		return &f.Category, &f.EnvVars
 	case *cli.IntFlag:
-		f.Category = title
+		return &f.Category, &f.EnvVars
 	case *cli.Int64Flag:
-		f.Category = title
+		return &f.Category, &f.EnvVars
 	case *cli.Uint64Flag:
-		f.Category = title
+		return &f.Category, &f.EnvVars
 	case *cli.Float64SliceFlag:
-		f.Category = title
+		return &f.Category, &f.EnvVars
 	case *cli.DurationFlag:
-		f.Category = title
+		return &f.Category, &f.EnvVars
 	}
+	panic("flag --" + f.Names()[0] + ": a kind that settable does not know")
 }

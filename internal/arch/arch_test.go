@@ -30,10 +30,8 @@ const (
 	arrow   = "github.com/apache/arrow/go/v17"
 	pdata   = "go.opentelemetry.io/collector/pdata"
 	gonum   = "gonum.org/v1/gonum"
-	svg     = "github.com/fyne-io/oksvg"
 	raster  = "github.com/srwiley/rasterx"
 	ximage  = "golang.org/x/image"
-	fonts   = "codeberg.org/go-fonts/liberation"
 	yaml    = "gopkg.in/yaml.v3"
 	jx      = "github.com/go-faster/jx"
 	zstd    = "github.com/klauspost/compress"
@@ -228,7 +226,7 @@ var rooms = map[string]room{
 	"report/verdict":    {ours: []string{"coeff", "report/page", "report/draw", "report/input", "report/words", "result"}},
 	"report/figures":    {ours: []string{"report/draw", "report/input", "report/words", "result"}},
 	"report/page":       {ours: []string{"report/draw", "report/words", "trace"}},
-	"report/draw":       {ours: []string{"report/words"}, theirs: []string{svg, raster, ximage, fonts}},
+	"report/draw":       {ours: []string{"report/words"}, theirs: []string{raster, ximage}},
 	"report/input":      {ours: []string{"report/words", "result"}},
 	"report/words":      {},
 	"report/queueing":   {ours: []string{"report/page", "report/draw", "report/words", "result"}},

@@ -48,7 +48,7 @@ func writeImage(name string, binaries []binary, s stamp) (err error) {
 	if err != nil {
 		return err
 	}
-	all.Annotations = map[string]string{v1.AnnotationRefName: s.version}
+	all.Annotations = map[string]string{v1.AnnotationRefName: imageName(s)} // what podman load calls it
 	text, err := json.Marshal(v1.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageIndex,
 		Manifests: []v1.Descriptor{all}})
 	if err != nil {
@@ -56,6 +56,8 @@ func writeImage(name string, binaries []binary, s stamp) (err error) {
 	}
 	return w.file("index.json", text)
 }
+
+func imageName(s stamp) string { return "blis-train:" + s.version }
 
 // layout is an image layout inside a tar file.
 type layout struct {

@@ -124,19 +124,8 @@ func TestBLISReplay(t *testing.T) {
 			src.Fit.Configs = src.Fit.Configs[tc.config : tc.config+1]
 			d := &src.Fit.Configs[0].Deployment
 			d.Engine.KVBlocksGPU.V = tc.blocks
-			dir := t.TempDir()
 			out := mustExport(t, src, FormatBLIS, forced())
-			for _, f := range out.Files {
-				if err := os.WriteFile(filepath.Join(dir, "FILE"+f.Suffix), f.Data, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := os.Mkdir(filepath.Join(dir, "MODELDIR"), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(dir, "MODELDIR", "config.json"), hfConfig(t, *d), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			dir := blisFolder(t, out, d)
 			reqs := tracedWorkload(300, tc.gapUs)
 			writeTraceV2(t, dir, reqs)
 			var side Sidecar

@@ -8,7 +8,6 @@ import (
 	"image/png"
 	"math"
 
-	"github.com/fyne-io/oksvg"
 	"github.com/srwiley/rasterx"
 	"golang.org/x/image/math/fixed"
 	"golang.org/x/image/vector"
@@ -18,19 +17,17 @@ import (
 const pngScale = 2
 
 // PNG is the standalone SVG on a white ground, rasterised at twice its size in
-// pixels. Text is set in Liberation Sans, as outlines. The error is the
-// rasteriser's about the SVG, or the encoder's.
+// pixels. Text is set in the Go typeface, as outlines. The error is that of
+// reading the SVG, or the encoder's.
 func PNG(d *Drawing) ([]byte, error) {
-	icon, err := oksvg.ReadIconStream(bytes.NewReader(outlined(d)), oksvg.StrictErrorMode)
-	if err != nil {
-		return nil, err
-	}
 	w, h := int(math.Ceil(d.W*pngScale)), int(math.Ceil(d.H*pngScale))
 	img := image.NewRGBA(image.Rect(0, 0, w, h))
 	draw.Draw(img, img.Bounds(), image.White, image.Point{}, draw.Src)
-	icon.Draw(rasterx.NewDasher(w, h, &scanner{dst: img}), 1)
+	if err := rasterise(rasterx.NewDasher(w, h, &scanner{dst: img}), outlined(d)); err != nil {
+		return nil, err
+	}
 	var b bytes.Buffer
-	err = png.Encode(&b, img)
+	err := png.Encode(&b, img)
 	return b.Bytes(), err
 }
 

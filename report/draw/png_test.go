@@ -6,6 +6,8 @@ import (
 	"image/color"
 	"image/png"
 	"testing"
+
+	"github.com/srwiley/rasterx"
 )
 
 // raster is what PNG makes of a drawing.
@@ -64,9 +66,9 @@ func TestPNGMarks(t *testing.T) {
 
 // Text is set in the embedded typeface: it begins, is centred or ends at its anchor.
 func TestPNGText(t *testing.T) {
-	for anchor, want := range map[int]float64{AnchorStart: 100, AnchorMiddle: 100 - 12, AnchorEnd: 100 - 24} {
+	for anchor, want := range map[int]float64{AnchorStart: 100, AnchorMiddle: 100 - 17.2, AnchorEnd: 100 - 34.3} {
 		d := &Drawing{W: 100, H: 30}
-		d.Label(At(50, 20), "II", 43, Ink, anchor) // two stems, each 0.278 em wide: 24 units in all
+		d.Label(At(50, 20), "II", 43, Ink, anchor) // each 0.399 em wide: 34.3 units in all
 		img := raster(t, d)
 		first, dark := -1, 0
 		for x := range 200 {
@@ -78,8 +80,8 @@ func TestPNGText(t *testing.T) {
 				}
 			}
 		}
-		// the stem begins 0.09 em right of the pen
-		if at := float64(first) - 2*0.09*43; dark == 0 || at < 2*want-100-3 || at > 2*want-100+3 {
+		// the serif begins 0.06 em right of the pen
+		if at := float64(first) - 2*0.06*43; dark == 0 || at < 2*want-100-3 || at > 2*want-100+3 {
 			t.Errorf("anchor %d: %d dark pixels, the first at %d", anchor, dark, first)
 		}
 	}
@@ -91,6 +93,20 @@ func TestPNGText(t *testing.T) {
 func width(text string, bold bool) float64 {
 	_, w := line(text, bold)
 	return w
+}
+
+// What the writer of SVG does not write is refused: a mark that it learns must not be
+// missing from pictures.
+func TestRasteriseRefuses(t *testing.T) {
+	for _, svg := range []string{
+		`<ellipse fill="#000000"/>`, `<rect rx="3" fill="#000000"/>`, `<rect width="wide"/>`, `<rect fill="red"/>`, `<path d="M1 2H3" fill="#000000"/>`,
+		`<path d="M1 2L3" fill="#000000"/>`, `<path d="L1 2" fill="#000000"/>`, `<path d="M1 2ZL3 4" stroke="#000000"/>`, `<path d="x"`,
+	} {
+		to := rasterx.NewDasher(9, 9, &scanner{dst: image.NewRGBA(image.Rect(0, 0, 9, 9))})
+		if err := rasterise(to, []byte("<svg>"+svg+"</svg>")); err == nil {
+			t.Errorf("%s: no error", svg)
+		}
+	}
 }
 
 // A drawing of what no font has, and one of nothing, are pictures too.

@@ -24,10 +24,10 @@ type Inspection struct {
 }
 
 // Inspect reports the data quality of one run before any fit. A run is unfit,
-// with the reason in one sentence, when it is empty, saturated, has no step
-// summaries, a step-time target below the time that reading the weights takes,
-// or no usable batch. Errors: a deployment that the features refuse, batches
-// that cannot be rebuilt.
+// with the reason in one sentence, when it is empty, saturated, was served in a way
+// that no feature covers, has no step summaries, a step-time target below the time
+// that reading the weights takes, or no usable batch. Errors: a deployment that
+// contradicts itself, batches that cannot be rebuilt.
 func Inspect(run *trace.Run, dep *deploy.Deployment, in Inspection) (result.InspectRun, error) {
 	losses, err := countLosses(run)
 	if err != nil {
@@ -45,14 +45,15 @@ func Inspect(run *trace.Run, dep *deploy.Deployment, in Inspection) (result.Insp
 	sat := saturation.OfRun(run, dep)
 	out.Saturated, out.Saturation = sat.Run.Saturated, sat.Run.Checks
 	out.Phases = inspectPhases(run, sat)
-	if id := run.ID; len(run.Steps) > 0 {
+	refused := refusedOf(run, dep)
+	if id := run.ID; len(run.Steps) > 0 && dep.CheckSupported() == nil {
 		if err := inspectSteps(&out, run, dep); err != nil {
 			return out, fmt.Errorf("run %s: %w", id, err)
 		}
 	}
 	out.Findings = append(out.Findings, inspectFindings(&out)...)
 	out.Findings = append(out.Findings, teaches(run)...)
-	out.Reason = unfitReason(&out, refusedOf(run), len(run.Points), measured.Source(run) != measured.SourceJourneys)
+	out.Reason = unfitReason(&out, refused, len(run.Points), measured.Source(run) != measured.SourceJourneys)
 	out.Unfit = out.Reason != ""
 	return out, nil
 }
@@ -84,7 +85,7 @@ func unfitReason(r *result.InspectRun, refused *trace.Error, points int, request
 	case r.Requests.Total == 0 && r.Steps.Recorded == 0 && r.Requests.Observed == 0 && points == 0:
 		return fmt.Sprintf("run %s is empty: it holds neither requests nor steps", r.ID)
 	case refused != nil:
-		return refused.Msg + "; " + refused.Hint
+		return fmt.Sprintf("run %s: %v; %s", r.ID, refused, refused.Hint)
 	case r.Saturated:
 		return fmt.Sprintf("run %s is saturated: %s", r.ID, saturation.HitText(r.Saturation))
 	case r.Steps.Recorded == 0 && (points > 0 || requests): // requests and levels teach too

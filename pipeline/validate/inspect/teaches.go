@@ -1,15 +1,21 @@
 package inspect
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// refusedOf is why no step times can be had from the iterations of a run; nil for
-// no reason.
-func refusedOf(run *trace.Run) *trace.Error {
+// refusedOf is why no step times can be had from a run: a way of serving that no
+// feature covers (spec#supported), or iterations without times; nil for no reason.
+func refusedOf(run *trace.Run, dep *deploy.Deployment) *trace.Error {
+	var unsupported *trace.Error
+	if errors.As(dep.CheckSupported(), &unsupported) {
+		return unsupported
+	}
 	if run.Aggregate == nil {
 		return nil
 	}
