@@ -10,7 +10,7 @@ GO ?= go
 COUNT ?= 1
 SHARED ?= ../shared/data
 
-.PHONY: check test demo eval eval-real bench interop generate library
+.PHONY: check test demo eval eval-real eval-tracev2 bench interop generate library
 
 test:
 	$(GO) test ./...
@@ -36,6 +36,10 @@ eval:
 
 eval-real:
 	BLIS_TRAIN_EVAL=1 $(GO) test ./pipeline/library -run TestEvalReal -v -update-accuracy -timeout 60m
+
+# BLIS_TRAIN_TRACEV2=DIR: runs of TraceV2 with a run.yaml beside each.
+eval-tracev2:
+	$(GO) test ./pipeline -run TestEvalTraceV2 -v -timeout 60m
 
 bench:
 	$(GO) test ./... -run '^$$' -bench . -benchmem -count $(COUNT) -timeout 120m

@@ -257,7 +257,7 @@ func (x *extraction) noSpans(set *inputSet) error {
 			why, hint = "; "+e.Place+": "+e.What, "point at the output of the collector's file exporter, or correct `files` in run.yaml"
 			break
 		}
-		if e.Reason == account.CodeForeignScope && why == "" {
+		if why == "" {
 			why = "; " + e.Place + ": " + e.What
 		}
 	}

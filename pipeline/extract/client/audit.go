@@ -31,9 +31,13 @@ const (
 	wallClock         trace.Code = "wall_clock_stamps"
 	sharedPrompts     trace.Code = "shared_prompts"
 	levelsOnly        trace.Code = "levels_only"
+	oddUnit           trace.Code = "implausible_unit"
 )
 
 var auditCodes = []trace.CodeEntry{
+	{Code: oddUnit, Kind: "warning", Meaning: "a token takes less than reading the weights, or two thousand times as long: times are of " +
+		"another unit",
+		Action: "Correct the unit: TraceV2 is in us, points are in ms, stamps in ns."},
 	{Code: levelsOnly, Kind: "finding", Meaning: "a benchmark's result holds the means of a load level and no single request",
 		Action: "Save the requests too: they teach more than their means."},
 	{Code: chunksUnjoined, Kind: "drop", Meaning: "chunks of requests that no TraceV2 file beside them has",
@@ -117,6 +121,33 @@ func (c *Reader) audit(dep *deploy.Deployment) {
 	c.inFlight()
 	c.clock()
 	c.shared()
+	c.unit(dep)
+}
+
+// mostFloors is how many times reading the weights a token may take.
+const mostFloors = 2000
+
+// unit tells of times that no device can have: those of another unit.
+func (c *Reader) unit(dep *deploy.Deployment) {
+	bandwidth := dep.Hardware.BwPeakTBs * 1e6 * float64(dep.TP) // B/us
+	if !(bandwidth > 0) || dep.Model.IsMoE() {
+		return
+	}
+	floorUs := dep.Model.WeightBytes() / 2 / bandwidth
+	var each []float64
+	for i := range c.Rows {
+		if r := &c.Rows[i]; r.TTFTUs.OK && r.E2EUs.OK && r.OutputTokens.V > 1 && r.Success.V {
+			each = append(each, (r.E2EUs.V-r.TTFTUs.V)/float64(r.OutputTokens.V-1))
+		}
+	}
+	if len(each) < leastAnswers {
+		return
+	}
+	if us := stat.Median(each); us < floorUs || us > mostFloors*floorUs {
+		c.finding(oddUnit, "a token takes %.3g ms in the median, want %.3g to %.3g: reading the weights takes %.3g; the times are of another "+
+			"unit", us/1e3,
+			floorUs/1e3, mostFloors*floorUs/1e3, 2*floorUs/1e3)
+	}
 }
 
 // columns tells of columns that vary by version.

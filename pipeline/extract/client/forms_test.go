@@ -306,3 +306,22 @@ func TestChunkFile(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
+
+// TestOddUnit: times that no device can have are of another unit.
+func TestOddUnit(t *testing.T) {
+	dep := &deploy.Deployment{TP: 1, Hardware: deploy.Hardware{BwPeakTBs: 3.35}}
+	dep.Model = deploy.Model{NumLayers: 32, HiddenSize: 4096, HeadDim: 128, NumHeads: 32, NumKVHeads: 8, NumMLPProj: 3,
+		IntermediateSize: 14336,
+		VocabSize:        128_256, BytesPerWeight: 2, BytesPerLMHead: 2}
+	for us, odd := range map[float64]bool{10_000: false, 10: true, 1e9: true} {
+		c := &Reader{Acc: account.New(nil)}
+		for range 10 {
+			c.Rows = append(c.Rows, trace.ObservedRequest{Success: trace.Some(true), OutputTokens: trace.Some(int64(11)), TTFTUs: trace.Some(5.0),
+				E2EUs: trace.Some(5 + 10*us)})
+		}
+		c.unit(dep)
+		if got := slices.Contains(found(c), string(oddUnit)); got != odd {
+			t.Errorf("%g us a token: called odd %v, want %v (%v)", us, got, odd, c.Findings)
+		}
+	}
+}
