@@ -77,8 +77,8 @@ func (s *Set) withHost(d *deploy.Deployment) *Set {
 	on, l := *s, *s.Library
 	l.Host = HostWork{RankUs: []float64{0, 0}, SyncStepUs: []float64{0, 0}, SyncSequenceUs: []float64{0, 0}}
 	on.Library, on.Beta = &l, slices.Clone(s.Beta)
-	on.Beta[slotBias-1].Value += ranks*h.RankUs[0] + sync*h.SyncStepUs[0]
-	on.Beta[slotSequences-1].Value += sequencesPerUnit * sync * h.SyncSequenceUs[0]
+	on.Beta[slotBias-1].Value += float64(ranks*h.RankUs[0]) + float64(sync*h.SyncStepUs[0])
+	on.Beta[slotSequences-1].Value += float64(sequencesPerUnit * sync * h.SyncSequenceUs[0])
 	if s.Covariance != nil {
 		on.Covariance = slices.Clone(s.Covariance)
 		for _, add := range []struct {
@@ -98,4 +98,4 @@ func (s *Set) withHost(d *deploy.Deployment) *Set {
 	return &on
 }
 
-func square(v float64) float64 { return v * v }
+func square(v float64) float64 { return float64(v * v) }

@@ -114,7 +114,7 @@ func (p *Predictor) PredictRow(x []float64, steps float64, hits features.Hits) (
 	}
 	sum := 0.0
 	for i, v := range x {
-		sum += p.values[i] * v
+		sum += float64(p.values[i] * v)
 		if v > p.limits[i]*steps {
 			p.beyond |= 1 << i
 		}
@@ -157,7 +157,7 @@ func RoundUs(us float64) trace.Micros { return trace.Micros(math.Floor(us + 0.5)
 func (s *Set) Predict(x []float64) float64 {
 	sum := 0.0
 	for i := range s.Beta {
-		sum += s.Beta[i].Value * x[i]
+		sum += float64(s.Beta[i].Value * x[i])
 	}
 	return max(minStepUs, sum)
 }

@@ -51,7 +51,7 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 			WithHint("give vllm.kv_blocks_total_gpu as the server printed it (num_gpu_blocks - 1)")
 	}
 	tp := float64(d.TP)
-	budget := d.Hardware.MemoryGB * gib * d.Hardware.usableShare() * d.Engine.GPUMemoryUtilization
+	budget := float64(d.Hardware.MemoryGB * gib * d.Hardware.usableShare() * d.Engine.GPUMemoryUtilization)
 	free := budget - d.Model.WeightBytes()/tp - d.stepBytes() - contextBytes
 	blocks := math.Floor(free/d.kvBlockBytes()) - 1
 	if !(blocks >= 1) {
@@ -69,12 +69,13 @@ func (m *Model) WeightBytes() float64 {
 	if m.IsMoE() {
 		moe = float64(m.NumMoELayers)
 	}
-	attn := l * 2 * h * hd * float64(m.NumHeads+m.NumKVHeads)
-	dense := (l - moe) * n * h * float64(m.IntermediateSize)
-	experts := moe * n * h * (float64(m.NumExperts)*float64(m.MoEIntermediateSize) + float64(m.SharedExpertSize))
+	attn := float64(l * 2 * h * hd * float64(m.NumHeads+m.NumKVHeads))
+	dense := float64((l - moe) * n * h * float64(m.IntermediateSize))
+	experts := float64(moe * n * h * (float64(float64(m.NumExperts)*float64(m.MoEIntermediateSize)) + float64(m.SharedExpertSize)))
 	router := moe * h * float64(m.NumExperts)
 	tables := h * float64(m.VocabSize)
-	return (attn+dense+experts)*m.BytesPerWeight + router*m.BytesPerActivation + tables*(m.BytesPerActivation+m.BytesPerLMHead)
+	return float64((attn+dense+experts)*m.BytesPerWeight) + float64(router*m.BytesPerActivation) +
+		float64(tables*(m.BytesPerActivation+m.BytesPerLMHead))
 }
 
 // stepBytes are the activations of the largest step on one device.
@@ -84,9 +85,9 @@ func (d *Deployment) stepBytes() float64 {
 	if m.IsMoE() {
 		width = math.Max(width, float64(m.TopK*m.MoEIntermediateSize+m.SharedExpertSize))
 	}
-	perToken := hiddenCopies*float64(m.HiddenSize) + float64(m.NumMLPProj)*width/tp
+	perToken := float64(hiddenCopies*float64(m.HiddenSize)) + float64(m.NumMLPProj)*width/tp
 	logits := float64(min(d.Engine.MaxNumSeqs, d.Engine.MaxNumBatchedTokens)) * float64(m.VocabSize) * logitBytes
-	return float64(d.Engine.MaxNumBatchedTokens)*perToken*activationBytes + logits/tp
+	return float64(activationBytes*float64(d.Engine.MaxNumBatchedTokens)*perToken) + logits/tp
 }
 
 // kvBlockBytes is one block's bytes on one device; KV heads are replicated

@@ -166,6 +166,7 @@ func FitTables(ctx context.Context, in string, ext *result.Extract, o fit.Option
 	}
 	h.Inputs = ext.Inputs
 	doc.Header = h
+	doc.Platform = result.AnyPlatform
 	return doc, nil
 }
 
@@ -249,6 +250,7 @@ func FitGrams(ctx context.Context, names []string, o FitOptions) (*result.Fit, e
 		return nil, err
 	}
 	doc.Header = folder.Header(command+" --from-gram", o.Config)
+	doc.Platform = result.AnyPlatform
 	doc.Inputs = inputs
 	return doc, writeFit(o.Out, doc)
 }

@@ -158,6 +158,7 @@ func joinInspect(a, b *result.Inspect) *result.Inspect {
 func inspectTables(ctx context.Context, out string, ext *result.Extract, f *result.Fit, h result.Header,
 	progress trace.Progress) (*result.Inspect, error) {
 	doc := &result.Inspect{Header: h, Runs: []result.InspectRun{}, Unfit: []string{}, Warnings: []trace.Finding{}}
+	doc.Platform = result.AnyPlatform
 	doc.Inputs = ext.Inputs
 	for i := range ext.Runs {
 		if err := ctx.Err(); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/pipeline/validate/inspect"
 	"github.com/blis-train/blis-train/pipeline/validate/measured"
@@ -236,8 +237,8 @@ func noiseFloor(run *trace.Run, dep *deploy.Deployment, seed int64) (ttft, span 
 				continue
 			}
 			for i := range got {
-				offTTFT = append(offTTFT, math.Abs(math.Log(got[i].TTFTUs/first[i].TTFTUs)))
-				offSpan = append(offSpan, math.Abs(math.Log(got[i].SpanUs/first[i].SpanUs)))
+				offTTFT = append(offTTFT, math.Abs(portable.Log(got[i].TTFTUs/first[i].TTFTUs)))
+				offSpan = append(offSpan, math.Abs(portable.Log(got[i].SpanUs/first[i].SpanUs)))
 			}
 		}
 	}

@@ -237,6 +237,7 @@ func validateSet(ctx context.Context, in string, ext *result.Extract, set *coeff
 	}
 	h.Inputs = ext.Inputs
 	doc.Header = h
+	doc.Platform = result.AnyPlatform
 	return doc, nil
 }
 

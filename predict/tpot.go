@@ -44,10 +44,10 @@ func (e *Engine) TPOTUs(s *State, r *Request, ttftUs float64) (float64, error) {
 		}
 	}
 	if s.OutputTokens > 0 {
-		longest = math.Min(longest, plain+math.Min(1, float64(most)/s.OutputTokens)*(one-plain))
+		longest = math.Min(longest, plain+float64(math.Min(1, float64(most)/s.OutputTokens)*(one-plain)))
 	}
 	perToken, rate := (one-plain)/float64(m), s.PrefillPerS/1e6
-	share := rate * perToken
+	share := float64(rate * perToken)
 	if share >= 1 {
 		return longest, nil
 	}

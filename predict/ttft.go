@@ -1,6 +1,10 @@
 package predict
 
-import "math"
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/internal/portable"
+)
 
 // rollout is a rollout under way. Times are us after the decision.
 type rollout struct {
@@ -52,7 +56,7 @@ func (e *Engine) TTFT(s *State, r *Request) (TTFT, error) {
 		x.leaving = 1 / s.OutputTokens
 	}
 	if s.Decodes > 0 {
-		x.blocksOfOne = (float64(s.DecodeTokens)/float64(s.Decodes) + s.OutputTokens/2) / float64(e.blockSize)
+		x.blocksOfOne = (float64(s.DecodeTokens)/float64(s.Decodes) + float64(s.OutputTokens/2)) / float64(e.blockSize)
 	}
 	if err := x.finishStep(s); err != nil {
 		return TTFT{}, err
@@ -113,14 +117,14 @@ func (x *rollout) leave() {
 	seats, blocks := x.freed()
 	x.seats += seats
 	x.blocks += blocks
-	x.tokens += x.decodes - x.tokens*x.leaving
+	x.tokens += x.decodes - float64(x.tokens*x.leaving)
 	x.decodes -= seats
 }
 
 // freed is what a step gives back.
 func (x *rollout) freed() (seats, blocks float64) {
-	seats = x.decodes * x.leaving
-	return seats, seats*x.blocksOfOne - x.decodes/float64(x.blockSize)
+	seats = float64(x.decodes * x.leaving)
+	return seats, float64(seats*x.blocksOfOne) - x.decodes/float64(x.blockSize)
 }
 
 // joins reports whether the request may be part of the step at the boundary: with
@@ -242,7 +246,7 @@ func (x *rollout) join(room int64) (err error) {
 		x.batch = batch
 		mean *= (1 - m/math.Ln2) * (1 - m/math.Ln2)
 	default:
-		mean /= -math.Expm1(-m)
+		mean /= -portable.Expm1(-m)
 	}
 	if n := int64(meanCapped(mean, math.Sqrt(2*mean*x.one), float64(room))); n > 0 {
 		x.batch.AddPrefill(0, n, n)
@@ -257,7 +261,7 @@ func meanCapped(mean, sd, limit float64) float64 {
 	}
 	z := (limit - mean) / sd
 	below := 0.5 * math.Erfc(-z/math.Sqrt2)
-	return math.Max(0, mean*below-sd*math.Exp(-z*z/2)/math.Sqrt(2*math.Pi)+limit*(1-below))
+	return math.Max(0, float64(mean*below)-sd*portable.Exp(-z*z/2)/math.Sqrt(2*math.Pi)+float64(limit*(1-below)))
 }
 
 func round(v float64) int64 { return int64(v + 0.5) }
@@ -299,10 +303,10 @@ func (x *rollout) rest(first float64) {
 		}
 		steps = math.Max(steps, short/seats/left(of))
 	}
-	need := float64(x.ahead+x.own)/float64(x.blockSize) + float64(x.requests+1)/2
+	need := float64(x.ahead+x.own)/float64(x.blockSize) + float64(float64(x.requests+1)/2)
 	if short := need - x.blocks; !x.limitless && short > 0 && blocks > 0 {
 		steps = math.Max(steps, short/blocks)
 	}
-	x.now += steps * (x.now - first) / maxSteps
+	x.now += float64(steps * (x.now - first) / maxSteps)
 	x.own = 0
 }

@@ -3,6 +3,8 @@ package queueing
 import (
 	"math"
 	"math/bits"
+
+	"github.com/blis-train/blis-train/internal/portable"
 )
 
 // Point is the steady state of one server at one arrival rate.
@@ -106,11 +108,11 @@ func (m *Model) chain(lambda float64) moments {
 			last = int(math.Min(float64(m.n), m.fitting(c)))
 		}
 		a, b := m.lineAt(c, lambda)
-		a, b = a*lambda, b*lambda
+		a, b = float64(a*lambda), float64(b*lambda)
 		for ; n < last; n++ {
 			if h.shift == 0 {
 				h.zero += h.p
-				h.first += h.p * float64(n)
+				h.first += float64(h.p * float64(n))
 			}
 			if n+1 < m.n {
 				h.times(a/float64(n+1) + b)
@@ -131,22 +133,22 @@ func (m *Model) finish(h *head, r float64) moments {
 	unit := math.Ldexp(h.p, h.shift)   // the largest member in the head's units
 	if r <= 1 {
 		notLast, waiting = geometric(r, q)
-		last = math.Pow(r, float64(q))
-		waiting += float64(q) * last
+		last = portable.Pow(r, float64(q))
+		waiting += float64(float64(q) * last)
 	} else {
 		sum, fromTop := geometric(1/r, q) // over 0 <= i < Q, member j = Q - i is r^-i
 		last = 1
 		notLast = sum / r
-		waiting = float64(q)*sum - fromTop
+		waiting = float64(float64(q)*sum) - fromTop
 		if unit = topUnit(h.p, h.shift, r, q); unit > 0x1p+900 {
 			h.none, h.zero, h.first, unit = 0, 0, 0, 1 // the head is 2^-400 of the tail
 		}
 	}
-	notLast, last, waiting = notLast*unit, last*unit, waiting*unit
+	notLast, last, waiting = float64(notLast*unit), float64(last*unit), waiting*unit
 	total := h.zero + notLast + last
 	taken := h.zero + notLast // in which an arrival is accepted
 	return moments{
-		inService: (h.first + seats*(notLast+last)) / total,
+		inService: (h.first + float64(seats*(notLast+last))) / total,
 		queued:    waiting / total,
 		accepted:  taken / total,
 		blocked:   last / total,
@@ -159,9 +161,9 @@ func (m *Model) finish(h *head, r float64) moments {
 // topUnit is p * 2^shift * r^q.
 func topUnit(p float64, shift int, r float64, q int) float64 {
 	if shift == 0 {
-		return p * math.Pow(r, float64(q))
+		return p * portable.Pow(r, float64(q))
 	}
-	return math.Exp2(math.Log2(p) + float64(shift) + float64(q)*math.Log2(r))
+	return portable.Exp2(portable.Log2(p) + float64(shift) + float64(float64(q)*portable.Log2(r)))
 }
 
 // geometric sums r^j and j r^j over 0 <= j < n by doubling: every term is
@@ -169,14 +171,14 @@ func topUnit(p float64, shift int, r float64, q int) float64 {
 func geometric(r float64, n int) (sum, weighted float64) {
 	power, done := 1.0, 0.0 // sum and weighted hold `done` terms, power is r^done
 	for bit := bits.Len(uint(n)); bit > 0; bit-- {
-		weighted += power * (weighted + done*sum)
-		sum += power * sum
-		power *= power
+		weighted += float64(power * (weighted + float64(done*sum)))
+		sum += float64(power * sum)
+		power = float64(power * power)
 		done *= 2
 		if n>>(bit-1)&1 == 1 {
 			sum += power
-			weighted += done * power
-			power *= r
+			weighted += float64(done * power)
+			power = float64(power * r)
 			done++
 		}
 	}

@@ -1,6 +1,10 @@
 package queueing
 
-import "math"
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/internal/portable"
+)
 
 // The corrected flavour follows one vLLM engine step by step where inferno-3p
 // takes the mean batch:
@@ -50,7 +54,7 @@ func (m *Model) seatSteps(c float64) float64 {
 }
 
 // secondMoment is E[m^2] of the output length.
-func (m *Model) secondMoment() float64 { return m.s.Output * m.s.Output * (1 + m.s.OutputCV2) }
+func (m *Model) secondMoment() float64 { return float64(m.s.Output * m.s.Output * (1 + m.s.OutputCV2)) }
 
 // residentTokens is the mean KV footprint of a request in service, tokens.
 func (m *Model) residentTokens() float64 {
@@ -73,14 +77,14 @@ func (m *Model) correctedSeats() int {
 // correctedDecodeWork is the work of a request's m-1 decodes, the j-th of which
 // reads k+j tokens, ms.
 func (m *Model) correctedDecodeWork() float64 {
-	context := m.decodes()*m.s.Prompt + (m.secondMoment()-m.s.Output)/2
-	return m.p.BetaMs*m.decodes() + m.p.GammaMs*context
+	context := float64(m.decodes()*m.s.Prompt) + float64((m.secondMoment()-m.s.Output)/2)
+	return float64(m.p.BetaMs*m.decodes()) + float64(m.p.GammaMs*context)
 }
 
 // lineAt is tau(n) = a + b*n for n < N at arrival rate lambda; the same as line
 // in all flavours but corrected.
 func (m *Model) lineAt(c, lambda float64) (a, b float64) {
-	idle := 1 - lambda*m.prefillWork(c)
+	idle := 1 - float64(lambda*m.prefillWork(c))
 	if m.flavour != Corrected || idle <= 0 {
 		return m.line(c)
 	}
@@ -103,8 +107,8 @@ func (m *Model) stepwise(inService, lambda float64) stepwise {
 	s.prompt = m.prefillWork(s.chunks)
 	s.perSeat = m.correctedDecodeWork() / s.steps
 	s.branch = lambda * s.prompt
-	s.kappa = lambda * s.prompt * s.prompt * (1 + m.s.PromptCV2) / (1 - s.branch*s.branch)
-	s.full = m.p.AlphaMs + float64(m.n)*(s.prompt/s.steps+s.perSeat)
+	s.kappa = lambda * s.prompt * s.prompt * (1 + m.s.PromptCV2) / (1 - float64(s.branch*s.branch))
+	s.full = m.p.AlphaMs + float64(float64(m.n)*(s.prompt/s.steps+s.perSeat))
 	return s
 }
 
@@ -113,23 +117,24 @@ func (m *Model) correctedPhases(p *Point, h *moments) latencies {
 	lambda := p.RateRPS / 1000
 	s := m.stepwise(p.InService, lambda)
 	waiting := 1 - h.idle - h.busy // share that finds all seats taken
-	alone := s.chunks*m.p.AlphaMs + s.prompt
+	alone := float64(s.chunks*m.p.AlphaMs) + s.prompt
 	// sums over what accepted arrivals meet, each weighted by its share
-	prefill := h.idle*alone + waiting*(s.chunks*(m.p.AlphaMs+float64(m.n)*s.perSeat)+s.prompt*(1+float64(m.n)/s.steps))
-	late := waiting * s.full // one step more, for asynchronous scheduling
+	prefill := float64(h.idle*alone) +
+		float64(waiting*(float64(s.chunks*(m.p.AlphaMs+float64(float64(m.n)*s.perSeat)))+float64(s.prompt*(1+float64(m.n)/s.steps))))
+	late := float64(waiting * s.full) // one step more, for asynchronous scheduling
 	var extraITL float64
 	if s.branch < 1 {
-		base := h.busy*m.p.AlphaMs + h.busyN*s.perSeat
+		base := float64(h.busy*m.p.AlphaMs) + float64(h.busyN*s.perSeat)
 		step := base / (1 - s.branch)
-		running := step + h.busy*s.kappa
-		prefill += running*(0.5+s.branch) + s.chunks*base + h.busy*s.prompt
-		prefill += m.spill(p.InService, &s, lambda, running, h.busy) * (base + s.branch*running)
+		running := step + float64(h.busy*s.kappa)
+		prefill += float64(running*(0.5+s.branch)) + float64(s.chunks*base) + float64(h.busy*s.prompt)
+		prefill += float64(m.spill(p.InService, &s, lambda, running, h.busy) * (base + float64(s.branch*running)))
 		prefill += m.shared(p.InService, &s, lambda, base)
 		late += step
 		extraITL = (1 - waiting) * m.extraGap(&s, lambda)
 	} else {
-		prefill += h.busy * (1.5*s.full + s.prompt)
-		late += h.busy * s.full
+		prefill += float64(h.busy * (float64(1.5*s.full) + s.prompt))
+		late += float64(h.busy * s.full)
 	}
 	if m.v.Async {
 		prefill += late
@@ -146,14 +151,14 @@ func (m *Model) extraGap(s *stepwise, lambda float64) float64 {
 		return 0
 	}
 	g := 1 - s.branch
-	own := (s.prompt + s.branch*s.kappa) * s.branch / g / m.decodes()
-	room := g - lambda*m.correctedDecodeWork()
+	own := (s.prompt + float64(s.branch*s.kappa)) * s.branch / g / m.decodes()
+	room := g - float64(lambda*m.correctedDecodeWork())
 	if room <= 0 {
 		return own
 	}
 	// mean overlap of two lifetimes over the mean lifetime, for log-normal outputs
-	overlap := 1 - math.Erf(math.Sqrt(math.Log1p(m.s.OutputCV2))/2)
-	return own + m.correctedDecodeWork()/m.decodes()/room*(1/(g*g)-1)*overlap
+	overlap := 1 - math.Erf(math.Sqrt(portable.Log1p(m.s.OutputCV2))/2)
+	return own + float64(m.correctedDecodeWork()/m.decodes()/room*(1/(g*g)-1)*overlap)
 }
 
 // shared is what other prompts add to the last step of one that is cut into chunks: they
@@ -164,7 +169,7 @@ func (m *Model) shared(inService float64, s *stepwise, lambda, base float64) flo
 	}
 	budget := math.Max(1, float64(m.v.MaxBatchedTokens)-inService)
 	steps := m.s.Prompt / budget
-	waiting := math.Min(1, lambda*(steps*base+s.prompt))
+	waiting := math.Min(1, lambda*(float64(steps*base)+s.prompt))
 	return waiting * (s.chunks - steps) * s.prompt / steps
 }
 
@@ -180,9 +185,9 @@ func (m *Model) spill(inService float64, s *stepwise, lambda, running, busy floa
 		return 0
 	}
 	var mean float64
-	p := math.Exp(-ahead)
+	p := portable.Exp(-ahead)
 	for a := 0.0; a < 64 && (p > 1e-9 || a < ahead); a++ {
-		mean += p * (math.Ceil((a+1)/perStep) - math.Ceil(1/perStep))
+		mean += float64(p * (math.Ceil((a+1)/perStep) - math.Ceil(1/perStep)))
 		p *= ahead / (a + 1)
 	}
 	return mean

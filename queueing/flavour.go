@@ -81,14 +81,14 @@ func (m *Model) line(c float64) (a, b float64) {
 			}
 			return decodes * p.AlphaMs, decodes * p.BetaMs
 		}
-		return p.GammaMs + decodes*p.AlphaMs, p.DeltaMs*k + decodes*p.BetaMs
+		return p.GammaMs + float64(decodes*p.AlphaMs), float64(p.DeltaMs*k) + float64(decodes*p.BetaMs)
 	case WVA3P:
 		slope := m.wvaSlope()
-		decode := p.BetaMs + p.GammaMs*(k+out/2)
+		decode := p.BetaMs + float64(p.GammaMs*(k+float64(out/2)))
 		if k == 0 {
 			return out * (p.AlphaMs + decode), out * slope
 		}
-		return (1+out)*p.AlphaMs + (p.BetaMs+p.GammaMs)*k + out*decode, (1 + out) * slope
+		return float64((1+out)*p.AlphaMs) + float64((p.BetaMs+p.GammaMs)*k) + float64(out*decode), (1 + out) * slope
 	}
 	if m.flavour == Corrected {
 		return (c + m.decodes()) * p.AlphaMs, m.correctedWork(c)
@@ -99,7 +99,7 @@ func (m *Model) line(c float64) (a, b float64) {
 // wvaSlope is what one more request adds to an iteration of wva-3p, ms.
 func (m *Model) wvaSlope() float64 {
 	k, out := m.s.Prompt, m.s.Output
-	return m.p.BetaMs*(k+out)/(out+1) + m.p.GammaMs*(k+out/2)
+	return m.p.BetaMs*(k+out)/(out+1) + float64(m.p.GammaMs*(k+float64(out/2)))
 }
 
 // prefillWork and decodeWork are one request's own work in inferno-3p, ms; each
@@ -109,18 +109,18 @@ func (m *Model) prefillWork(c float64) float64 {
 	if m.flavour == Corrected {
 		computed -= m.s.Cached
 	}
-	return m.p.BetaMs*computed + m.p.GammaMs*(c+1)/2*m.s.Prompt
+	return float64(m.p.BetaMs*computed) + float64(m.p.GammaMs*(c+1)/2*m.s.Prompt)
 }
 
 func (m *Model) decodeWork() float64 {
 	out := m.s.Output
-	return m.p.BetaMs*out + m.p.GammaMs*out*(m.s.Prompt+(out+1)/2)
+	return float64(m.p.BetaMs*out) + float64(m.p.GammaMs*out*(m.s.Prompt+float64((out+1)/2)))
 }
 
 // tauMs is the time in service at concurrency n, ms.
 func (m *Model) tauMs(n int) float64 {
 	a, b := m.line(m.chunksAt(float64(n)))
-	return a + b*float64(n)
+	return a + float64(b*float64(n))
 }
 
 // chunksAt is the number of steps that a prompt is cut into with n requests in
@@ -139,8 +139,8 @@ func (m *Model) chunksAt(n float64) float64 {
 	if m.fitting(1) >= n {
 		return 1
 	}
-	half := (out*budget - k - n*(k+out)) / 2
-	root := (math.Sqrt(half*half+budget*out*k) - half) / budget
+	half := float64((float64(out*budget) - k - float64(n*(k+out))) / 2)
+	root := (math.Sqrt(float64(half*half)+float64(budget*out*k)) - half) / budget
 	c := math.Max(1, math.Ceil(root))
 	for c > 1 && m.fitting(c-1) >= n { // rounding of the root
 		c--
@@ -176,15 +176,15 @@ func (m *Model) phases(p *Point, h *moments) latencies {
 	case WVA4P:
 		n := m.effectiveBatch(p.ServiceMs)
 		if m.s.Prompt > 0 {
-			l.prefillMs = m.p.GammaMs + m.p.DeltaMs*m.s.Prompt*n
+			l.prefillMs = m.p.GammaMs + float64(m.p.DeltaMs*m.s.Prompt*n)
 		}
-		l.itlMs = m.p.AlphaMs + m.p.BetaMs*n
+		l.itlMs = m.p.AlphaMs + float64(m.p.BetaMs*n)
 		l.ttftMs = p.WaitMs + l.prefillMs
 		l.tunerTTFTMs = l.ttftMs
 		return l
 	case WVA3P:
 		if m.s.Prompt > 0 {
-			l.prefillMs = m.p.AlphaMs + p.InService*m.wvaSlope() + (m.p.BetaMs+m.p.GammaMs)*m.s.Prompt
+			l.prefillMs = m.p.AlphaMs + float64(p.InService*m.wvaSlope()) + float64((m.p.BetaMs+m.p.GammaMs)*m.s.Prompt)
 		}
 	default:
 		l.prefillMs = m.prefillMs(p.InService)
@@ -203,12 +203,12 @@ func (m *Model) phases(p *Point, h *moments) latencies {
 func (m *Model) prefillMs(x float64) float64 {
 	c := m.chunksAt(x)
 	share := (m.prefillWork(c) + m.decodeWork()) / (c + m.s.Output)
-	return c*math.Max(0, m.p.AlphaMs+(x-1)*share) + m.prefillWork(c)
+	return float64(c*math.Max(0, m.p.AlphaMs+float64((x-1)*share))) + m.prefillWork(c)
 }
 
 // effectiveBatch is the concurrency at which wva-4p's phases add up to the time in service.
 func (m *Model) effectiveBatch(serviceMs float64) float64 {
 	decodes := m.s.Output - 1
-	n := (serviceMs - m.p.GammaMs - m.p.AlphaMs*decodes) / (m.p.DeltaMs*m.s.Prompt + m.p.BetaMs*decodes)
+	n := (serviceMs - m.p.GammaMs - float64(m.p.AlphaMs*decodes)) / (float64(m.p.DeltaMs*m.s.Prompt) + float64(m.p.BetaMs*decodes))
 	return math.Min(math.Max(n, 0), float64(m.n))
 }

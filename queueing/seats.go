@@ -1,6 +1,10 @@
 package queueing
 
-import "math"
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/internal/portable"
+)
 
 // The wait for a seat is decided by how much the work in the system varies, and that is not
 // what a birth-death chain has. An arrival brings work U: what its prompt, its steps and its
@@ -30,9 +34,10 @@ func (m *Model) variability(n, r float64) (c, psi float64) {
 	output := m.p.GammaMs * (m.secondMoment() - m.s.Output) / 2 / decodes
 	spread := 1 + m.s.OutputCV2
 	byOutput := (1 - r) * (1 + output) // the power of the output that the work goes with: 1 without growth of the context
-	both := (1 - r) * prompt
-	c = math.Expm1(byOutput*byOutput*math.Log(spread)) + m.s.PromptCV2*((r+both)*(r+both)+both*both*m.s.OutputCV2)
-	return c, (1-output)*spread/2 + output*spread*spread*2/3
+	both := float64((1 - r) * prompt)
+	c = portable.Expm1(byOutput*byOutput*portable.Log(spread)) +
+		float64(m.s.PromptCV2*(float64((r+both)*(r+both))+float64(both*both*m.s.OutputCV2)))
+	return c, float64((1-output)*spread/2) + 2*output*spread*spread/3
 }
 
 // seatWait replaces the chain's wait for a seat by that of a chain whose number in the system
@@ -40,7 +45,7 @@ func (m *Model) variability(n, r float64) (c, psi float64) {
 func (m *Model) seatWait(p *Point) {
 	lambda := p.RateRPS / 1000
 	full := m.tauMs(m.n) / float64(m.n)
-	share, last := lambda*m.prefillWork(m.chunksAt(p.InService)), m.prefillWork(m.chunksAt(float64(m.n)))/full
+	share, last := float64(lambda*m.prefillWork(m.chunksAt(p.InService))), m.prefillWork(m.chunksAt(float64(m.n)))/full
 	if share >= 1 || last >= 1 {
 		return // nothing but prompts
 	}
@@ -50,7 +55,7 @@ func (m *Model) seatWait(p *Point) {
 	h := m.seatHead(lambda, more, lambda*full*float64(m.n))
 	c, psi = m.variability(float64(m.n), last)
 	h.p /= psi * (1 - last)
-	queue := m.finish(&h, math.Pow(lambda*full, 2/(1+c)))
+	queue := m.finish(&h, portable.Pow(lambda*full, 2/(1+c)))
 	p.WaitMs = queue.queued / (p.ThroughputRPS / 1000)
 }
 
@@ -63,17 +68,17 @@ func (m *Model) seatHead(lambda, more, last float64) head {
 		c := m.chunksAt(float64(n))
 		segment := int(math.Min(float64(m.n-1), m.fitting(c)))
 		a, b := m.lineAt(c, lambda)
-		a, b = a*lambda, b*lambda
+		a, b = float64(a*lambda), float64(b*lambda)
 		for ; n <= segment; n++ {
 			seats := float64(n)
-			t := a + b*seats
-			h.times(birth * t / (over * (more*t + (1+more)*seats)))
+			t := a + float64(b*seats)
+			h.times(birth * t / (over * (float64(more*t) + float64((1+more)*seats))))
 			if h.shift == 0 {
 				h.zero += h.p
 			}
-			birth, over = (1+more)*t+more*seats, t
+			birth, over = float64((1+more)*t)+float64(more*seats), t
 		}
 	}
-	h.times(birth * last / (over * (more*last + (1+more)*float64(m.n))))
+	h.times(birth * last / (over * (float64(more*last) + float64((1+more)*float64(m.n)))))
 	return h
 }

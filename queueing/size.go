@@ -78,7 +78,7 @@ func (m *Model) Size(t Targets) (Sizing, error) {
 	s.At = m.Solve(s.RateRPS)
 	for _, x := range limits(&s, t) { // one latency may rise and fall below where another one binds
 		if x.target > 0 && x.of(s.At) > x.target {
-			*x.rate = m.crossing(s.MinRPS+math.Floor((s.RateRPS-s.MinRPS)/s.step())*s.step(), s.RateRPS, x)
+			*x.rate = m.crossing(s.MinRPS+float64(math.Floor((s.RateRPS-s.MinRPS)/s.step())*s.step()), s.RateRPS, x)
 			s.Findings = append(s.Findings, trace.Findingf(notMonotone, "%s does not grow with the load everywhere; the smallest rate found "+
 				"that misses the target counts", x.name))
 			s.bind(t)
@@ -133,7 +133,7 @@ func (m *Model) largestRate(s *Sizing, x limit) (float64, error) {
 	}
 	hi := math.NaN()
 	for i := 1; i <= sizeGrid; i++ {
-		rate := s.MinRPS + s.step()*float64(i)
+		rate := s.MinRPS + float64(s.step()*float64(i))
 		v := x.of(m.Solve(rate))
 		if v < before*(1-sizeTol) {
 			falls++

@@ -76,7 +76,7 @@ func HoldoutOf(f *Fit, config string) *float64 {
 	sum, n := 0.0, 0
 	for i := range f.Beta.Cells {
 		if c := &f.Beta.Cells[i]; c.Config == config && c.Bucket == "" && c.MAPE != nil {
-			sum += *c.MAPE * float64(c.Rows)
+			sum += float64(*c.MAPE * float64(c.Rows))
 			n += c.Rows
 		}
 	}

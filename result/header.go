@@ -25,7 +25,7 @@ const SchemaVersion = "1"
 type Header struct {
 	SchemaVersion string  `json:"schema_version"`
 	ToolVersion   string  `json:"tool_version"`
-	Platform      string  `json:"platform"` // of the build that computed it, see Platform; "" in older documents
+	Platform      string  `json:"platform"` // of the build that computed it, see Platform, or AnyPlatform; "" in older documents
 	Command       string  `json:"command"`  // stage and the options that can change the result, sorted
 	Inputs        []Input `json:"inputs"`
 	Config        *Config `json:"config,omitempty"` // the pipeline.yaml that set options; absent without one
@@ -40,6 +40,9 @@ type Config struct {
 	File Input    `json:"file"`
 	Set  []string `json:"set"`
 }
+
+// AnyPlatform is the platform of documents whose numbers have the same bits on every one.
+const AnyPlatform = "any"
 
 // NewHeader starts a document of this build.
 func NewHeader(toolVersion, command string) Header {

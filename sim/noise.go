@@ -82,14 +82,14 @@ func (n *Noise) draw(rng *rand.Rand, regime string) float64 {
 	if len(q) == 0 {
 		return 1
 	}
-	u := rng.Float64()
+	u := float64(rng.Float64())
 	if u <= q[0].Q {
 		return q[0].Ratio
 	}
 	for i := 1; i < len(q); i++ {
 		if u <= q[i].Q {
 			f := (u - q[i-1].Q) / (q[i].Q - q[i-1].Q)
-			return q[i-1].Ratio + f*(q[i].Ratio-q[i-1].Ratio)
+			return q[i-1].Ratio + float64(f*(q[i].Ratio-q[i-1].Ratio))
 		}
 	}
 	return q[len(q)-1].Ratio

@@ -26,7 +26,7 @@ func (e *Engine) schedule() (flight, error) {
 		gamma = e.cfg.Renewal(float64(e.now - e.renewed))
 	}
 	e.renewed = e.now
-	e.ema = gamma*float64(b.Preempted)/float64(max(1, b.Running)) + (1-gamma)*e.ema
+	e.ema = gamma*float64(b.Preempted)/float64(max(1, b.Running)) + float64((1-gamma)*e.ema)
 	b.PreemptionEMA = e.ema
 	if e.cpu != nil {
 		e.cpu.planStores(e.cur)

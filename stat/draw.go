@@ -1,6 +1,10 @@
 package stat
 
-import "math"
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/internal/portable"
+)
 
 // Draw is a uniform number in [0, 1) that depends on its keys alone: a draw keyed
 // by (seed, stream, index) is the same whatever was drawn before, and by whom.
@@ -28,6 +32,6 @@ func mix(x uint64) uint64 {
 // LogNormal is the u-quantile, 0 < u < 1, of the log-normal law with a mean and a squared
 // coefficient of variation (variance / mean^2).
 func LogNormal(mean, cv2, u float64) float64 {
-	sigma2 := math.Log1p(cv2)
-	return mean * math.Exp(math.Sqrt(2*sigma2)*math.Erfinv(2*u-1)-sigma2/2)
+	sigma2 := portable.Log1p(cv2)
+	return mean * portable.Exp(float64(math.Sqrt(2*sigma2)*math.Erfinv(float64(2*u)-1))-float64(sigma2/2))
 }

@@ -52,7 +52,7 @@ func (r *Rows) Errors(keep func(i int) bool) Errors {
 		}
 		d := r.Pred[i] - y
 		e.Rows++
-		sumAbs, sumDiff, squares = sumAbs+math.Abs(d), sumDiff+d, squares+d*d
+		sumAbs, sumDiff, squares = sumAbs+math.Abs(d), sumDiff+d, squares+float64(d*d)
 		sumY, sumAbsY = sumY+y, sumAbsY+math.Abs(y)
 		largest = math.Max(largest, math.Abs(d))
 		targets = append(targets, y)

@@ -1,6 +1,10 @@
 package stat
 
-import "math"
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/internal/portable"
+)
 
 // Histogram counts values >= 0 in bins of a fixed relative width of about 0.4 %:
 // quantiles of a stream, no sample kept.
@@ -25,11 +29,11 @@ func NewHistogram() *Histogram {
 func (h *Histogram) Add(x float64, w int64) {
 	bin := 0
 	if x > 1 {
-		bin = min(len(h.count)-1, 1+int(math.Log2(x)*binsPerOctave))
+		bin = min(len(h.count)-1, 1+int(portable.Log2(x)*binsPerOctave))
 	}
 	h.count[bin] += w
 	h.n += w
-	h.sum += x * float64(w)
+	h.sum += float64(x * float64(w))
 	h.max = math.Max(h.max, x)
 }
 
@@ -65,7 +69,7 @@ func (h *Histogram) Quantile(p float64) float64 {
 		if bin == 0 {
 			return math.Min(1, h.max)
 		}
-		return math.Min(h.max, math.Exp2((float64(bin-1)+0.5)/binsPerOctave))
+		return math.Min(h.max, portable.Exp2((float64(bin-1)+0.5)/binsPerOctave))
 	}
 	return h.max
 }

@@ -1,6 +1,10 @@
 package stat
 
-import "math"
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/internal/portable"
+)
 
 // KS is a two-sided two-sample Kolmogorov-Smirnov comparison.
 type KS struct {
@@ -61,7 +65,7 @@ func CriticalD(n, m int) float64 {
 // EnoughFor is the least size of two equal samples whose critical distance is
 // below limit.
 func EnoughFor(limit float64) int {
-	return int(math.Floor(2*math.Pow(fivePercent/limit, 2))) + 1
+	return int(math.Floor(2*portable.Pow(fivePercent/limit, 2))) + 1
 }
 
 // KolmogorovSurvival is P(K >= x) of the Kolmogorov distribution. Below 1.18 the
@@ -75,13 +79,13 @@ func KolmogorovSurvival(x float64) float64 {
 		sum := 0.0
 		for k := 1; k <= 8; k++ {
 			odd := float64(2*k - 1)
-			sum += math.Exp(-odd * odd * math.Pi * math.Pi / (8 * x * x))
+			sum += portable.Exp(-odd * odd * math.Pi * math.Pi / (8 * x * x))
 		}
-		return 1 - math.Sqrt(2*math.Pi)/x*sum
+		return 1 - float64(math.Sqrt(2*math.Pi)/x*sum)
 	}
 	sum, sign := 0.0, 1.0
 	for k := 1; k <= 20; k++ {
-		sum += sign * math.Exp(-2*float64(k)*float64(k)*x*x)
+		sum += float64(sign * portable.Exp(-2*float64(k)*float64(k)*x*x))
 		sign = -sign
 	}
 	return 2 * sum
@@ -105,7 +109,7 @@ func exactP(n, m, dist int64) float64 {
 			if abs64(i*m-j*n) >= dist {
 				q[j] = 1
 			} else if i+j > 0 {
-				q[j] = (float64(i)*q[j] + float64(j)*left) / float64(i+j)
+				q[j] = (float64(float64(i)*q[j]) + float64(float64(j)*left)) / float64(i+j)
 			}
 			left = q[j]
 		}
@@ -121,7 +125,7 @@ func Wasserstein(a, b []float64) float64 {
 	a, b = Sorted(a), Sorted(b)
 	area, last, gap := 0.0, 0.0, 0.0
 	walk(a, b, func(i, j int, v float64) {
-		area += gap * (v - last)
+		area += float64(gap * (v - last))
 		last, gap = v, math.Abs(float64(i)/float64(len(a))-float64(j)/float64(len(b)))
 	})
 	return area

@@ -3,8 +3,6 @@ package stat
 import (
 	"math"
 	"slices"
-
-	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // pivotTol is the pivot, relative to its diagonal entry, from which on a column
@@ -24,7 +22,7 @@ func Cholesky(a []float64, m int) (rank int) {
 			sum := row[c]
 			other := a[c*m : c*m+m]
 			for k := range c {
-				sum -= row[k] * other[k]
+				sum -= float64(row[k] * other[k])
 			}
 			switch {
 			case c < r && other[c] > 0:
@@ -46,26 +44,17 @@ func CholeskySolve(l []float64, m int, b []float64) {
 	for r := range m {
 		sum := b[r]
 		for c := range r {
-			sum -= l[r*m+c] * b[c]
+			sum -= float64(l[r*m+c] * b[c])
 		}
 		b[r] = sum / l[r*m+r]
 	}
 	for r := m - 1; r >= 0; r-- {
 		sum := b[r]
 		for c := r + 1; c < m; c++ {
-			sum -= l[c*m+r] * b[c]
+			sum -= float64(l[c*m+r] * b[c])
 		}
 		b[r] = sum / l[r*m+r]
 	}
-}
-
-// StudentT is the p-quantile of Student's t with df degrees of freedom; NaN below
-// one.
-func StudentT(p float64, df int) float64 {
-	if df < 1 {
-		return math.NaN()
-	}
-	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(df)}.Quantile(p)
 }
 
 // CholeskyInverse is the inverse of a positive definite matrix, m x m, from its factor.

@@ -147,7 +147,7 @@ func (t *Neighbours) search(at int32, x []float64, best *nearest) {
 func squaredDistance(a, b []float64) float64 {
 	var sum float64
 	for j, v := range a {
-		sum += (v - b[j]) * (v - b[j])
+		sum += float64((v - b[j]) * (v - b[j]))
 	}
 	return sum
 }
@@ -159,9 +159,9 @@ func (t *Neighbours) gap(at int32, x []float64) float64 {
 	for j, v := range x {
 		switch {
 		case v < n.min[j]:
-			sum += (n.min[j] - v) * (n.min[j] - v)
+			sum += float64((n.min[j] - v) * (n.min[j] - v))
 		case v > n.max[j]:
-			sum += (v - n.max[j]) * (v - n.max[j])
+			sum += float64((v - n.max[j]) * (v - n.max[j]))
 		}
 	}
 	return sum * (1 - 1e-12)

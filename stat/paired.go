@@ -27,7 +27,7 @@ func Paired(a, b []float64) Difference {
 	mean := Mean(d)
 	half := math.Inf(1)
 	if n > 1 {
-		half = StudentT(0.975, n-1) * StdErr(d)
+		half = StudentT(0.975, float64(n-1)) * StdErr(d)
 	}
 	return Difference{N: n, Mean: mean, Lo: mean - half, Hi: mean + half, P: signFlips(d)}
 }
@@ -38,7 +38,7 @@ func signFlips(d []float64) float64 {
 	for _, x := range d {
 		sum, scale = sum+x, scale+math.Abs(x)
 	}
-	limit := math.Abs(sum) - 1e-9*scale
+	limit := math.Abs(sum) - float64(1e-9*scale)
 	if len(d) > maxFlips {
 		return sampledFlips(d, limit)
 	}
@@ -59,7 +59,7 @@ func signFlips(d []float64) float64 {
 			bit++
 		}
 		sign[bit] = -sign[bit]
-		sum += 2 * sign[bit] * d[bit]
+		sum += float64(2 * sign[bit] * d[bit])
 	}
 }
 

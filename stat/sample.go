@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"github.com/blis-train/blis-train/internal/portable"
 )
 
 // Quantile is the p-quantile of a sorted sample, linear between the order
@@ -13,12 +15,12 @@ func Quantile(sorted []float64, p float64) float64 {
 	if len(sorted) == 0 {
 		return math.NaN()
 	}
-	at := p * float64(len(sorted)-1)
+	at := float64(p * float64(len(sorted)-1))
 	k := int(at)
 	if k+1 >= len(sorted) {
 		return sorted[len(sorted)-1]
 	}
-	return sorted[k] + (at-float64(k))*(sorted[k+1]-sorted[k])
+	return sorted[k] + float64((at-float64(k))*(sorted[k+1]-sorted[k]))
 }
 
 // Sorted is a sorted copy.
@@ -70,7 +72,7 @@ func StdErr(v []float64) float64 {
 	var squares float64
 	for _, x := range v {
 		if !math.IsNaN(x) {
-			squares, n = squares+(x-m)*(x-m), n+1
+			squares, n = squares+float64((x-m)*(x-m)), n+1
 		}
 	}
 	if n < 2 {
@@ -115,6 +117,6 @@ func Round(v float64, n int) float64 {
 	if v == 0 || math.IsInf(v, 0) || math.IsNaN(v) {
 		return v
 	}
-	scale := math.Pow(10, float64(n-1)-math.Floor(math.Log10(math.Abs(v))))
+	scale := portable.Pow(10, float64(n-1)-math.Floor(portable.Log10(math.Abs(v))))
 	return math.Round(v*scale) / scale
 }

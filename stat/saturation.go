@@ -3,8 +3,6 @@ package stat
 import (
 	"math"
 	"slices"
-
-	gonum "gonum.org/v1/gonum/stat"
 )
 
 // Limits of the saturation checks: a value above its limit is a hit, and two
@@ -119,11 +117,22 @@ func queueRising(requests []Arrival) float64 {
 		}
 		queue[i] = float64(i - gone)
 	}
-	r := gonum.Correlation(at, queue, nil)
+	r := correlation(at, queue)
 	if !(r > 0) {
 		return 0
 	}
 	return r * r
+}
+
+// correlation is Pearson's, of equally many values; NaN where either does not vary.
+func correlation(x, y []float64) float64 {
+	mx, my := Mean(x), Mean(y)
+	var xx, xy, yy float64
+	for i, v := range x {
+		dx, dy := v-mx, y[i]-my
+		xx, xy, yy = xx+float64(dx*dx), xy+float64(dx*dy), yy+float64(dy*dy)
+	}
+	return xy / math.Sqrt(xx*yy)
 }
 
 // rampFactor is how much faster the last third of the arrivals may come than

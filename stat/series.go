@@ -35,7 +35,7 @@ func EffectiveSize(series []float64) float64 {
 			break
 		}
 		last = min(last, pair)
-		tau += 2 * last
+		tau += float64(2 * last)
 	}
 	return math.Max(1, math.Min(float64(n), float64(n)/tau))
 }
@@ -43,7 +43,7 @@ func EffectiveSize(series []float64) float64 {
 func autocovariance(x []float64, lag int) float64 {
 	m, sum := Mean(x), 0.0
 	for i := 0; i+lag < len(x); i++ {
-		sum += (x[i] - m) * (x[i+lag] - m)
+		sum += float64((x[i] - m) * (x[i+lag] - m))
 	}
 	return sum / float64(len(x))
 }

@@ -2,6 +2,7 @@ package stat
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"gonum.org/v1/gonum/mat"
 	gonum "gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
 )
 
 func near(t *testing.T, what string, got, want, tol float64) {
@@ -141,10 +143,22 @@ func TestCholeskyOfASemidefiniteMatrix(t *testing.T) {
 	}
 }
 
-// The values are those of the usual table.
+// Quantiles with one, two and four degrees of freedom have closed forms; the others are
+// gonum's, which is good to 1e-9 below a thousand of them.
 func TestStudentT(t *testing.T) {
-	for df, want := range map[int]float64{1: 12.7062, 2: 4.3027, 10: 2.2281, 100: 1.9840} {
-		near(t, "t", StudentT(0.975, df), want, 5e-5)
+	for _, p := range []float64{0.5, 0.501, 0.6, 0.9, 0.975, 0.9999} {
+		four := 4 * p * (1 - p)
+		root := math.Cos(math.Acos(math.Sqrt(four))/3) / math.Sqrt(four)
+		for df, want := range map[float64]float64{
+			1: 1 / math.Tan(math.Pi*(1-p)), 2: (2*p - 1) / math.Sqrt(2*p*(1-p)), 4: 2 * math.Sqrt(math.Max(0, root-1)),
+		} {
+			near(t, fmt.Sprintf("t(%g) at %g", df, p), StudentT(p, df), want, 1e-11*(want+1))
+			near(t, "its mirror", StudentT(1-p, df), -StudentT(1-(1-p), df), 0)
+		}
+		for _, df := range []float64{0.3, 0.7, 3, 3.5, 9, 30, 317.2} {
+			want := distuv.StudentsT{Sigma: 1, Nu: df}.Quantile(p)
+			near(t, fmt.Sprintf("t(%g) at %g", df, p), StudentT(p, df), want, 1e-9*(want+1))
+		}
 	}
 	near(t, "no freedom", StudentT(0.975, 0), math.NaN(), 0)
 }

@@ -109,7 +109,7 @@ func (r reference) rate(d *deploy.Deployment, set *coeff.Set) (float64, error) {
 		return 0, err
 	}
 	seats := float64(d.Seats(r.prompt + r.output))
-	depth := int64(r.prompt + r.output/2)
+	depth := int64(r.prompt + float64(r.output/2))
 	house := make([]trace.Chunk, int(seats))
 	for i := range house {
 		house[i] = trace.Chunk{Computed: depth, Prompt: int64(r.prompt), New: 1}
@@ -131,9 +131,9 @@ func (r reference) workload(rate float64) []sim.Request {
 	rng := rand.New(rand.NewSource(r.seed))
 	at := 0.0
 	reqs := make([]sim.Request, r.requests)
-	around := func(mean float64) int64 { return max(1, int64(math.Round(mean*(0.5+rng.Float64())))) }
+	around := func(mean float64) int64 { return max(1, int64(math.Round(mean*(0.5+float64(rng.Float64()))))) }
 	for i := range reqs {
-		at += rng.ExpFloat64() / rate * 1e6
+		at += float64(rng.ExpFloat64() / rate * 1e6)
 		reqs[i] = sim.Request{ID: fmt.Sprintf("r%06d", i), ArrivalUs: int64(at), PromptTokens: around(r.prompt), OutputTokens: around(r.output)}
 	}
 	return reqs

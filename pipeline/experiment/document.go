@@ -114,7 +114,7 @@ func pairedContrast(a, b, key string, va, vb []float64) result.ExperimentContras
 	d := stat.Paired(x, y)
 	out.Effect, out.Lo, out.Hi, out.P = result.OrNull(d.Mean), result.OrNull(d.Lo), result.OrNull(d.Hi), result.OrNull(d.P)
 	if d.N > 1 { // two one-sided tests at 5 %
-		half := (d.Hi - d.Mean) * stat.StudentT(0.95, d.N-1) / stat.StudentT(0.975, d.N-1)
+		half := (d.Hi - d.Mean) * stat.StudentT(0.95, float64(d.N-1)) / stat.StudentT(0.975, float64(d.N-1))
 		limit := 0.05 * math.Abs(stat.Mean(y))
 		same := d.Mean-half > -limit && d.Mean+half < limit
 		out.Same = &same

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/pipeline/fleet"
 	"github.com/blis-train/blis-train/pipeline/optimise"
 	"github.com/blis-train/blis-train/result"
@@ -25,7 +26,7 @@ type Parameter struct {
 }
 
 func (p *Parameter) value(u float64) float64 {
-	return math.Exp(math.Log(p.Lo) + u*(math.Log(p.Hi)-math.Log(p.Lo)))
+	return portable.Exp(portable.Log(p.Lo) + float64(u*(portable.Log(p.Hi)-portable.Log(p.Lo))))
 }
 
 // Tunable are the policies that can be tuned, with their knobs.

@@ -213,7 +213,7 @@ func (x level) on(f []point) point {
 	if b.p99 > a.p99 {
 		t = math.Max(0, math.Min(1, (float64(x)-a.p99)/(b.p99-a.p99)))
 	}
-	return point{float64(x), a.admitted + t*(b.admitted-a.admitted), a.goodput + t*(b.goodput-a.goodput)}
+	return point{float64(x), a.admitted + float64(t*(b.admitted-a.admitted)), a.goodput + float64(t*(b.goodput-a.goodput))}
 }
 
 func (l *lab) feedback(d *result.ExperimentDoc, r sides) statement {

@@ -3,10 +3,10 @@ package experiment
 import (
 	"fmt"
 	"hash/fnv"
-	"math"
 	"math/rand/v2"
 	"strconv"
 
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/goodput"
 	"github.com/blis-train/blis-train/sim/workload"
@@ -115,9 +115,9 @@ func (l *Load) Draw(seed int64, rate, seconds float64) []sim.Request {
 	at, shape := 0.0, 1/(l.CV*l.CV)
 	for i := 0; ; i++ {
 		if rng := s.of(seed, streamArrival, i); l.CV == 1 {
-			at += rng.ExpFloat64() / rate * 1e6
+			at += float64(rng.ExpFloat64() / rate * 1e6)
 		} else {
-			at += workload.Gamma(rng, shape) / shape / rate * 1e6
+			at += float64(workload.Gamma(rng, shape) / shape / rate * 1e6)
 		}
 		if at >= seconds*1e6 {
 			return out
@@ -179,8 +179,8 @@ func (l *Load) prefixOf(rank int) int64 {
 		return l.Prefix[0]
 	}
 	u := rand.New(rand.NewPCG(uint64(rank), 77)).Float64()
-	lo, hi := math.Log(float64(l.Prefix[0])), math.Log(float64(l.Prefix[1]))
-	return int64(math.Exp(lo+u*(hi-lo))) / 16 * 16
+	lo, hi := portable.Log(float64(l.Prefix[0])), portable.Log(float64(l.Prefix[1]))
+	return int64(portable.Exp(lo+float64(u*(hi-lo)))) / 16 * 16
 }
 
 // digestOf sums up what arrives.

@@ -148,7 +148,7 @@ func medianDelayUs(fit *result.Fit, target string, c *result.FitConfig) (us floa
 	for i := range m.AlphaRuns {
 		r := &m.AlphaRuns[i]
 		if n, median := medianPrediction(r.Interval, r.Errors); median != nil && c != nil && r.Config == c.Key {
-			rows, us = rows+float64(n), us+float64(n)**median
+			rows, us = rows+float64(n), us+float64(float64(n)**median)
 		}
 	}
 	if rows > 0 {

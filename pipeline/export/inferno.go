@@ -100,7 +100,7 @@ func extrapolated(c result.FitConfig, l lengths) (out []refusal) {
 
 // validity is the range of the grid that the line was fitted on, and of what the training reached.
 func validity(c result.FitConfig, l lengths, largest, budget int64) *Validity {
-	context := func(depth float64) int64 { return int64(math.Round((l.prompt + l.output/2) * depth)) }
+	context := func(depth float64) int64 { return int64(math.Round((l.prompt + float64(l.output/2)) * depth)) }
 	v := &Validity{Requests: [2]int64{1, largest}, ContextTokens: [2]int64{context(iterationDepths[0]), context(iterationDepths[2])},
 		ChunkTokens: [2]int64{0, min(max(1, int64(math.Round(l.prompt))), budget-1)}}
 	if c.Covered != nil {

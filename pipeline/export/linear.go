@@ -53,7 +53,7 @@ func batchSizes(largest int64) []int64 {
 
 // decodes is a batch of n decodes in the middle of their output.
 func decodes(n int64, l lengths) []trace.Chunk {
-	c := trace.Chunk{Computed: int64(math.Round(l.prompt + l.output/2)), Prompt: int64(math.Round(l.prompt)), New: 1}
+	c := trace.Chunk{Computed: int64(math.Round(float64(l.prompt) + float64(l.output/2))), Prompt: int64(math.Round(l.prompt)), New: 1}
 	batch := make([]trace.Chunk, n)
 	for i := range batch {
 		batch[i] = c
@@ -82,7 +82,7 @@ func fitLine(x [][]float64, y []float64) line {
 		var sse float64
 		for i := range x {
 			r := 1 - dot(x[i], c)/y[i]
-			sse += r * r
+			sse += float64(r * r)
 		}
 		if sse < bestSSE {
 			best, bestSSE = c, sse
@@ -160,7 +160,7 @@ func eliminate(a [][]float64) ([]float64, bool) {
 		for r := c + 1; r < k; r++ {
 			f := a[r][c] / a[c][c]
 			for j := c; j <= k; j++ {
-				a[r][j] -= f * a[c][j]
+				a[r][j] -= float64(f * a[c][j])
 			}
 		}
 	}
@@ -168,7 +168,7 @@ func eliminate(a [][]float64) ([]float64, bool) {
 	for r := k - 1; r >= 0; r-- {
 		s := a[r][k]
 		for j := r + 1; j < k; j++ {
-			s -= a[r][j] * z[j]
+			s -= float64(a[r][j] * z[j])
 		}
 		z[r] = s / a[r][r]
 	}
@@ -178,7 +178,7 @@ func eliminate(a [][]float64) ([]float64, bool) {
 func dot(a, b []float64) float64 {
 	var s float64
 	for i := range a {
-		s += a[i] * b[i]
+		s += float64(a[i] * b[i])
 	}
 	return s
 }

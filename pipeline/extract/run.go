@@ -66,7 +66,7 @@ func Run(ctx context.Context, runs []RunDir, o Options) (*result.Extract, error)
 	old := loadCache(o.Out)
 	fresh := newCache(&o)
 	doc := &result.Extract{Header: result.NewHeader(o.ToolVersion, o.command()), Runs: []result.ExtractRun{}}
-	doc.Config = o.Config
+	doc.Platform, doc.Config = result.AnyPlatform, o.Config
 	entries, err := extractAll(ctx, runs, &o, old, rejects)
 	if err != nil {
 		return nil, err

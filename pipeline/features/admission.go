@@ -25,7 +25,7 @@ var admissionCompute11 = Feature{
 		if p == 0 {
 			return 0
 		}
-		return p*s.bodyS + s.headS + s.attnS*p*(p+1)/2
+		return float64(p*s.bodyS) + s.headS + float64(s.attnS*p*(p+1)/2)
 	},
 }
 

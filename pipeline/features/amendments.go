@@ -1,10 +1,10 @@
 package features
 
 import (
-	"math"
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -139,14 +139,14 @@ var queuePole = Feature{
 var logQueue = queueMemoryInteraction11.
 	amended("gate(running_depth, kv_usage_ratio)*kv_usage_ratio*ln(1 + waiting_depth/max_num_seqs)").
 	withAlpha(func(s *Space, in *QueueInput) float64 {
-		return s.gate(in) * in.KVUsageRatio * math.Log1p(in.WaitingDepth/s.maxSeqs)
+		return s.gate(in) * in.KVUsageRatio * portable.Log1p(in.WaitingDepth/s.maxSeqs)
 	})
 
 // seatDrain is queue slot 5 gated by the seats alone.
 var seatDrain = queueDrain11.
 	amended("min(1, running_depth/max_num_seqs)*ln(1 + waiting_depth)*roofline_step_time").
 	withAlpha(func(s *Space, in *QueueInput) float64 {
-		return atMost(1, in.RunningDepth/s.maxSeqs) * math.Log1p(in.WaitingDepth) * s.rooflineS
+		return atMost(1, in.RunningDepth/s.maxSeqs) * portable.Log1p(in.WaitingDepth) * s.rooflineS
 	})
 
 // memoryDrain is the drain of a queue that waits for KV blocks.
@@ -162,7 +162,7 @@ var memoryDrain = Feature{
 	Formula: "min(1, max(0, kv_usage_ratio))*ln(1 + waiting_depth)*roofline_step_time",
 	Doc:     "log of the queue in front times the roofline of a full step, as far as KV blocks are taken",
 	alpha: func(s *Space, in *QueueInput) float64 {
-		return atMost(1, atLeast(0, in.KVUsageRatio)) * math.Log1p(in.WaitingDepth) * s.rooflineS
+		return atMost(1, atLeast(0, in.KVUsageRatio)) * portable.Log1p(in.WaitingDepth) * s.rooflineS
 	},
 }
 
@@ -172,7 +172,7 @@ const diverseTokens = "decode_tokens + num_prefill_reqs*(1 + ln(max(1, prefill_t
 
 func diverse(in *StepInput) float64 {
 	n := in.NumPrefillReqs
-	return in.DecodeTokens + n*(1+math.Log(atLeast(1, in.PrefillTokens/atLeast(1, n))))
+	return in.DecodeTokens + float64(n*(1+portable.Log(atLeast(1, in.PrefillTokens/atLeast(1, n)))))
 }
 
 // diverseWeightLoad is step slot 3 with the experts that diverse tokens touch.
@@ -222,5 +222,5 @@ func (v Version) Renewal(gamma, sinceUs float64) float64 {
 	if !v.Has(TimeAverage) {
 		return gamma
 	}
-	return -math.Expm1(math.Log1p(-gamma) * sinceUs / averageUs)
+	return -portable.Expm1(portable.Log1p(-gamma) * sinceUs / averageUs)
 }

@@ -30,7 +30,7 @@ func prefillAttention(s *Space, in *StepInput) float64 {
 var prefillAttention10 = prefillAttention11.
 	frozen("sum_prefill_attn_work*num_hidden_layers*2*hidden_size/max(1e-6, hw_peak_flops)").
 	withBeta(func(s *Space, in *StepInput) float64 {
-		return in.SumPrefillAttnWork * s.layers * 2 * s.hidden / over(s.peak)
+		return 2 * in.SumPrefillAttnWork * s.layers * s.hidden / over(s.peak)
 	})
 
 // decodeAttention11 is step slot 4: the time decode attention would take at peak arithmetic rate.

@@ -1,6 +1,10 @@
 package features
 
-import "math"
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/internal/portable"
+)
 
 // setDimensions copies what both versions read of the deployment.
 func (s *Space) setDimensions() {
@@ -27,23 +31,23 @@ func (s *Space) derive10() {
 	proj, vocab := float64(m.NumMLPProj), float64(m.VocabSize)
 
 	s.kvDim = s.hidden * s.kvHeads / s.heads
-	s.attnFLOPs = 4 * s.hidden * (s.hidden + s.kvDim)
-	s.mlpFLOPs = 2 * proj * s.hidden * width * activeFrac
-	s.headFLOPs = 2 * s.hidden * vocab
-	s.linearFLOPs = s.layers*(s.attnFLOPs+s.mlpFLOPs) + s.headFLOPs
-	s.kvBytes = 2 * s.layers * s.kvDim * 2 * b
+	s.attnFLOPs = float64(4 * s.hidden * (s.hidden + s.kvDim))
+	s.mlpFLOPs = float64(2 * proj * s.hidden * width * activeFrac)
+	s.headFLOPs = float64(2 * s.hidden * vocab)
+	s.linearFLOPs = float64(s.layers*(s.attnFLOPs+s.mlpFLOPs)) + s.headFLOPs
+	s.kvBytes = 4 * s.layers * s.kvDim * b
 	s.blockBytes = s.blockTokens * s.kvBytes
 	s.peak = h.TFlopsPeak * 1e12 / s.tp
 	s.linearPeak = s.peak
 	s.bandwidth = h.BwPeakTBs * 1e12 / s.tp
-	s.attnBytes = (2*s.hidden*s.hidden + 2*s.hidden*s.kvDim) * b
+	s.attnBytes = float64((float64(2*s.hidden*s.hidden) + float64(2*s.hidden*s.kvDim)) * b)
 	s.expertBytes = proj * s.hidden * width * b
-	s.mlpBytes = s.expertBytes * topK
+	s.mlpBytes = float64(s.expertBytes * topK)
 	s.totalBytes = s.layers * (s.attnBytes + s.mlpBytes)
 	s.pcie = h.PCIeBandwidthGBs * 1e9 * h.PCIeEfficiency
 	s.link = h.InterconnectBandwidthGBs * 1e9
 	if s.tp > 1 {
-		s.commBytes = s.layers * 2 * s.hidden * b * 2 * (s.tp - 1) / s.tp
+		s.commBytes = 4 * s.layers * s.hidden * b * (s.tp - 1) / s.tp
 	}
 	s.gqa = s.kvHeads / s.heads
 	s.gpuKVBytes = float64(s.dep.Engine.KVBlocksGPU.Or(0)) * s.blockBytes
@@ -71,23 +75,23 @@ func (s *Space) derive11() {
 	denseWidth := float64(m.IntermediateSize)
 	expertWidth, sharedWidth := float64(m.MoEIntermediateSize), float64(m.SharedExpertSize)
 
-	s.qDim = s.heads * headDim
-	s.kvDim = math.Max(s.kvHeads, s.tp) * headDim
+	s.qDim = float64(s.heads * headDim)
+	s.kvDim = float64(math.Max(s.kvHeads, s.tp) * headDim)
 	s.attnFLOPs = 4 * s.hidden * (s.qDim + s.kvDim)
 	s.mlpFLOPs = 2 * proj * s.hidden * denseWidth
 	s.attnBytes = 2 * s.hidden * (s.qDim + s.kvDim) * m.BytesPerWeight
 	s.mlpBytes = proj * s.hidden * denseWidth * m.BytesPerWeight
 	if m.IsMoE() {
-		router := s.hidden * s.experts * s.tp // replicated on every device
+		router := float64(s.hidden * s.experts * s.tp) // replicated on every device
 		s.moeLayers = float64(m.NumMoELayers)
-		s.moeFLOPs = 2*proj*s.hidden*(s.topK*expertWidth+sharedWidth) + 2*router
+		s.moeFLOPs = float64(2*proj*s.hidden*(float64(s.topK*expertWidth)+sharedWidth)) + float64(2*router)
 		s.expertBytes = proj * s.hidden * expertWidth * m.BytesPerWeight
-		s.moeFixedBytes = proj*s.hidden*sharedWidth*m.BytesPerWeight + router*m.BytesPerActivation
+		s.moeFixedBytes = float64(proj*s.hidden*sharedWidth*m.BytesPerWeight) + float64(router*m.BytesPerActivation)
 	}
-	s.headFLOPs = 2 * s.hidden * vocab
-	s.headBytes = s.hidden * vocab * m.BytesPerLMHead
-	s.linearFLOPs = s.layers*s.attnFLOPs + (s.layers-s.moeLayers)*s.mlpFLOPs + s.moeLayers*s.moeFLOPs
-	s.totalBytes = s.fixedBytes() + s.moeLayers*s.experts*s.expertBytes + s.headBytes
+	s.headFLOPs = float64(2 * s.hidden * vocab)
+	s.headBytes = float64(s.hidden * vocab * m.BytesPerLMHead)
+	s.linearFLOPs = float64(s.layers*s.attnFLOPs) + float64((s.layers-s.moeLayers)*s.mlpFLOPs) + float64(s.moeLayers*s.moeFLOPs)
+	s.totalBytes = s.fixedBytes() + float64(s.moeLayers*s.experts*s.expertBytes) + s.headBytes
 	s.kvBytes = 2 * s.layers * s.kvDim * m.BytesPerKV
 	s.blockBytes = s.blockTokens * s.kvBytes
 	s.peak = h.TFlopsPeak * 1e12 * s.tp
@@ -101,7 +105,7 @@ func (s *Space) derive11() {
 	s.allreduceS = h.InterconnectLatencyUs * 1e-6
 	if s.tp > 1 {
 		share := (s.tp - 1) / s.tp
-		s.allreduces = 2*s.layers + 1
+		s.allreduces = float64(2*s.layers) + 1
 		s.commBytes = s.allreduces * 2 * share * s.hidden * m.BytesPerActivation
 		s.gatherBytes = share * vocab * m.BytesPerActivation
 	}
@@ -124,7 +128,7 @@ func (s *Space) divide11() {
 	s.gqa = s.kvHeads / s.heads
 	s.stepOverheadS = s.layers * layerRefS
 	if s.experts > 0 {
-		s.lnIdleExpert = math.Log1p(-s.topK / s.experts)
+		s.lnIdleExpert = portable.Log1p(-s.topK / s.experts)
 	}
 	if s.tp > 1 {
 		s.commLatencyS = s.allreduces * s.allreduceS
@@ -135,7 +139,7 @@ func (s *Space) divide11() {
 // fixedBytes are the weights every non-empty step reads whatever its tokens:
 // attention, dense MLPs, shared experts and routers; without experts and head.
 func (s *Space) fixedBytes() float64 {
-	return s.layers*s.attnBytes + (s.layers-s.moeLayers)*s.mlpBytes + s.moeLayers*s.moeFixedBytes
+	return float64(s.layers*s.attnBytes) + float64((s.layers-s.moeLayers)*s.mlpBytes) + float64(s.moeLayers*s.moeFixedBytes)
 }
 
 // over is a denominator of 1.0 (spec#frozen-guards).

@@ -83,7 +83,7 @@ func (e *Explanation) predict(coefficients []float64) error {
 	for i := range e.Features {
 		c, part := coefficients[i], coefficients[i]*e.Features[i].Value
 		e.Features[i].Coefficient, e.Features[i].ContributionUs = &c, &part
-		sum += part
+		sum += float64(part)
 	}
 	e.PredictionUs = &sum
 	return nil

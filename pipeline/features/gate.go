@@ -9,7 +9,7 @@ func (s *Space) gate(in *QueueInput) float64 { return s.gateAt(in.RunningDepth, 
 func (s *Space) gateAt(running, usage float64) float64 {
 	seats := atMost(1, running/s.maxSeqs)
 	memory := atMost(1, atLeast(0, usage))
-	return seats + memory - seats*memory
+	return seats + memory - float64(seats*memory)
 }
 
 // batchSaturation11 is queue slot 1: running requests per seat, not clamped like the gate's share.

@@ -64,7 +64,7 @@ var collectiveTime12 = Feature{
 		if s.tp <= 1 || in.ScheduledTokens <= 0 {
 			return 0
 		}
-		return s.allreduces*s.reduceS(in.ScheduledTokens) + s.gatheredS(in.NumSampledSeqs)
+		return float64(s.allreduces*s.reduceS(in.ScheduledTokens)) + s.gatheredS(in.NumSampledSeqs)
 	},
 }
 
@@ -93,11 +93,12 @@ const expertRefS = 1e-6
 // derive12 are the constants that 1.2 adds.
 func (s *Space) derive12() {
 	m := &s.dep.Model
-	widths := (s.layers - s.moeLayers) * float64(m.IntermediateSize)
+	widths := float64((s.layers - s.moeLayers) * float64(m.IntermediateSize))
 	if s.moeLayers > 0 {
-		widths += s.moeLayers * (s.topK*float64(m.MoEIntermediateSize) + float64(m.SharedExpertSize))
+		widths += float64(s.moeLayers * (float64(s.topK*float64(m.MoEIntermediateSize)) + float64(m.SharedExpertSize)))
 	}
-	s.activationBytes = m.BytesPerActivation * (s.layers*(8*s.hidden*s.tp+2*s.qDim+4*s.kvDim) + float64(m.NumMLPProj)*widths)
+	s.activationBytes = m.BytesPerActivation * (float64(s.layers*(float64(8*s.hidden*s.tp)+float64(2*s.qDim)+float64(4*s.kvDim))) +
+		float64(float64(m.NumMLPProj)*widths))
 	s.activationS = s.activationBytes / s.bandwidth
 	s.tokenBytes, s.logitBytes = s.hidden*m.BytesPerActivation, float64(m.VocabSize)*m.BytesPerActivation
 	if s.tp > 1 {

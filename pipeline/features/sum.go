@@ -50,14 +50,14 @@ func (in *StepInput) Add(v Version, c trace.Chunk) {
 	}
 	if v == V10 {
 		if !c.IsDecode() {
-			in.SumPrefillAttnWork += (computed + n) * n
+			in.SumPrefillAttnWork += float64((computed + n) * n)
 		}
 		return
 	}
 	in.NumSampledSeqs++
 	in.KVReadTokens += computed + n
 	if !c.IsDecode() {
-		in.PrefillCausalWork += n*computed + n*(n+1)/2
+		in.PrefillCausalWork += float64(n*computed) + float64(n*(n+1)/2)
 	}
 }
 
@@ -66,7 +66,7 @@ func (in *StepInput) Add(v Version, c trace.Chunk) {
 //
 //	ema = gamma * num_preempted / max(1, running_depth) + (1-gamma) * previous
 func EMA(previous, gamma, numPreempted, runningDepth float64) float64 {
-	return gamma*numPreempted/math.Max(1, runningDepth) + (1-gamma)*previous
+	return gamma*numPreempted/math.Max(1, runningDepth) + float64((1-gamma)*previous)
 }
 
 // DefaultGamma and Gammas are the EMA's default and candidates (spec#preemption-average).

@@ -9,6 +9,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/pipeline/fit/estimate"
 	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
@@ -150,7 +151,7 @@ func (f *fitter) provenance(s *estimate.Solved, out *result.Model) {
 	g := gram.OfRows(s.Train, s.Weights, nil, f.o.Workers)
 	a := make([]float64, p*p)
 	for k := range a {
-		a[k] = g.G[k]/g.Q + s.Fit.Lambda*s.Opt.Precision[k]
+		a[k] = g.G[k]/g.Q + float64(s.Fit.Lambda*s.Opt.Precision[k])
 	}
 	post := stat.Inverse(a, p)
 	for j := range out.Coefficients {
@@ -194,11 +195,11 @@ func (f *fitter) contradictions(s *estimate.Solved) []trace.Finding {
 			mean, variance := gram.Dot(x, l.mean), 0.0
 			for j, u := range x {
 				if u != 0 {
-					variance += u * gram.Dot(x, l.cov[j*p:(j+1)*p])
+					variance += float64(u * gram.Dot(x, l.cov[j*p:(j+1)*p]))
 				}
 			}
 			if mean > 0 {
-				logs, sds = append(logs, math.Log(y/mean)), append(sds, math.Sqrt(variance)/mean)
+				logs, sds = append(logs, portable.Log(y/mean)), append(sds, math.Sqrt(variance)/mean)
 			}
 		}
 		if len(logs) == 0 {
@@ -207,7 +208,7 @@ func (f *fitter) contradictions(s *estimate.Solved) []trace.Finding {
 		off, sd := stat.Median(logs), stat.Median(sds)
 		if math.Abs(off) > contradictionSD*sd && math.Abs(off) > leastContradiction {
 			found = append(found, trace.Findingf(codePriorContradicted,
-				"configuration %s: steps take %.2f times what the prior (%s) says of %s, %.1f of its standard errors", key, math.Exp(off), l.name,
+				"configuration %s: steps take %.2f times what the prior (%s) says of %s, %.1f of its standard errors", key, portable.Exp(off), l.name,
 				f.hardwareOf(key), math.Abs(off)/sd))
 		}
 	}

@@ -132,7 +132,7 @@ func (g *grower) score(sum cell, n *node) float64 {
 		return s * s / (sum.h + g.o.Lambda)
 	}
 	v := math.Min(math.Max(g.weight(sum), n.lower), n.upper)
-	return -2*sum.g*v - (sum.h+g.o.Lambda)*v*v - 2*g.o.Alpha*math.Abs(v)
+	return float64(-2*sum.g*v) - float64((sum.h+g.o.Lambda)*v*v) - float64(2*g.o.Alpha*math.Abs(v))
 }
 
 // shrink moves v towards 0 by a, and not beyond.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -118,7 +119,7 @@ func mixGrids(a, b *grid, w float64) *grid {
 		c := curve{}
 		for k, y := range a.rows[i].x {
 			if l, ok := slices.BinarySearch(b.rows[j].x, y); ok {
-				c.x, c.y = append(c.x, y), append(c.y, (1-w)*a.rows[i].y[k]+w*b.rows[j].y[l])
+				c.x, c.y = append(c.x, y), append(c.y, float64((1-w)*a.rows[i].y[k])+float64(w*b.rows[j].y[l]))
 			}
 		}
 		if len(c.x) > 0 {
@@ -134,7 +135,7 @@ func nearestHeads(table map[attentionKey]*grid, key attentionKey) string {
 		if k.kvDType != key.kvDType || k.headDim != key.headDim {
 			continue
 		}
-		d := math.Abs(math.Log(float64(k.heads)/float64(key.heads))) + math.Abs(math.Log(float64(k.kvHeads)/float64(key.kvHeads)))
+		d := math.Abs(portable.Log(float64(k.heads)/float64(key.heads))) + math.Abs(portable.Log(float64(k.kvHeads)/float64(key.kvHeads)))
 		s := fmt.Sprintf("%d and %d", k.heads, k.kvHeads)
 		if d < best || d == best && s < text {
 			best, text = d, s
@@ -152,7 +153,7 @@ func (s *Stepper) prefillMs(c, v float64, first bool) float64 {
 	end := v + c
 	ms := s.context.at(end, 2)
 	if v > 0 {
-		ms *= (end*end - v*v) / (end * end)
+		ms *= (float64(end*end) - float64(v*v)) / (end * end)
 	}
 	if s.rules == Engine && !first {
 		ms = max(0, ms-s.context.y[0])

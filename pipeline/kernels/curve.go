@@ -2,8 +2,9 @@ package kernels
 
 import (
 	"cmp"
-	"math"
 	"slices"
+
+	"github.com/blis-train/blis-train/internal/portable"
 )
 
 // curve is a measured time over one size: ms at ascending x.
@@ -28,7 +29,7 @@ func (c *curve) at(x, power float64) float64 {
 		return c.y[i]
 	}
 	t := (x - c.x[i-1]) / (c.x[i] - c.x[i-1])
-	return c.y[i-1] + t*(c.y[i]-c.y[i-1])
+	return c.y[i-1] + float64(t*(c.y[i]-c.y[i-1]))
 }
 
 // line is at for curves that grow with a constant slope beyond the table.
@@ -38,7 +39,7 @@ func (c *curve) line(x float64) float64 {
 		return c.at(x, 1)
 	}
 	slope := (c.y[n-1] - c.y[n-2]) / (c.x[n-1] - c.x[n-2])
-	return c.y[n-1] + slope*(x-c.x[n-1])
+	return c.y[n-1] + float64(slope*(x-c.x[n-1]))
 }
 
 // grid is a measured time over two sizes: one curve over the second per value
@@ -63,7 +64,7 @@ func (g *grid) at(x, y float64) float64 {
 	}
 	t := (x - g.x[i-1]) / (g.x[i] - g.x[i-1])
 	lo, hi := g.rows[i-1].line(y), g.rows[i].line(y)
-	return lo + t*(hi-lo)
+	return lo + float64(t*(hi-lo))
 }
 
 // blend is the weighted geometric mean of curves, on the union of their sizes.
@@ -81,9 +82,9 @@ func blend(cs []*curve, weights []float64) curve {
 	for i, x := range xs {
 		sum := 0.0
 		for j, c := range cs {
-			sum += weights[j] * math.Log(c.at(x, 1))
+			sum += float64(weights[j] * portable.Log(c.at(x, 1)))
 		}
-		ys[i] = math.Exp(sum)
+		ys[i] = portable.Exp(sum)
 	}
 	return curve{xs, ys}
 }

@@ -88,16 +88,16 @@ func (s *Stepper) StepMs(batch []trace.Chunk) Parts {
 	}
 	for i := range s.linear {
 		l := &s.linear[i]
-		p[l.part] += l.times * l.ms.at(run, 1)
+		p[l.part] += float64(l.times * l.ms.at(run, 1))
 	}
 	for i := range s.moved {
 		m := &s.moved[i]
-		p[m.part] += m.times * (m.bytesPerToken*run*s.msPerByte + launchMs)
+		p[m.part] += float64(m.times * (float64(m.bytesPerToken*run*s.msPerByte) + launchMs))
 	}
 	p[LMHead] = s.head.at(seqs, 1)
 	s.collectives(&p, run, seqs, captured)
 	if s.rules == Engine {
-		p[Sampling] = s.vocabBytes*seqs*s.msPerByte + launchMs
+		p[Sampling] = float64(s.vocabBytes*seqs*s.msPerByte) + launchMs
 	}
 	return p
 }

@@ -84,7 +84,7 @@ func (l *learner) direction(vectors *mat.Dense, k int) Direction {
 	for j := range n {
 		v := vectors.At(j, k) / l.m.sd[j]
 		parts[j] = part{l.m.names[j], v * v}
-		total += v * v
+		total += float64(v * v)
 	}
 	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(b.share, a.share) })
 	var d Direction

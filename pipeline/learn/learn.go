@@ -132,7 +132,7 @@ const normal95 = 1.959963984540054
 func (l *learner) describe(out *Learned, values []float64) {
 	for k := range values {
 		c := l.m.at(out.Set, k)
-		half := normal95 * math.Sqrt(out.Covariance[k][k])
+		half := float64(normal95 * math.Sqrt(out.Covariance[k][k]))
 		c.CI95 = &[2]float64{math.Max(0, values[k]-half), values[k] + half}
 		share := 1 - out.Covariance[k][k]/(l.m.sd[k]*l.m.sd[k])
 		switch {

@@ -94,7 +94,7 @@ func (o *occupancy) stretches() {
 			continue
 		}
 		slope := float64(r.OutputTokens-1) / (last - first)
-		base := float64(r.PromptTokens+1) - slope*first
+		base := float64(r.PromptTokens+1) - float64(slope*first)
 		edges = append(edges, edge{first, 1, base, slope}, edge{last, -1, -base, -slope})
 	}
 	slices.SortStableFunc(edges, func(a, b edge) int { return cmp.Compare(a.at, b.at) })
@@ -102,7 +102,7 @@ func (o *occupancy) stretches() {
 	for k, e := range edges {
 		if k > 0 && now.n > 0 && e.at > now.at {
 			mid := (now.at + e.at) / 2
-			s := stretch{fromUs: now.at, toUs: e.at, decodes: now.n, context: now.base + now.perSlow*mid}
+			s := stretch{fromUs: now.at, toUs: e.at, decodes: now.n, context: now.base + float64(now.perSlow*mid)}
 			b := &latency.Batch{}
 			b.AddDecodes(s.decodes, int64(s.context), wholeBlocks(s.context, o.load.Deployment.Engine.BlockSize))
 			s.x = o.features(b)
@@ -300,7 +300,7 @@ func (o *occupancy) cumulate(beta []float64) *sums {
 func scaledSum(a, x []float64, c float64) []float64 {
 	out := make([]float64, len(a))
 	for j := range a {
-		out[j] = a[j] + c*x[j]
+		out[j] = a[j] + float64(c*x[j])
 	}
 	return out
 }
@@ -382,7 +382,7 @@ func (o *occupancy) quiet(i int, entersUs float64, x []float64) bool {
 			wait++
 		}
 		for j := range x {
-			x[j] += wait * o.spans[k].x[j]
+			x[j] += float64(wait * o.spans[k].x[j])
 		}
 	}
 	return true

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/replay"
@@ -29,12 +30,12 @@ func (p *Point) assess(cfg sim.Config, reqs []sim.Request, theta []float64, deri
 		if !(v.want > 0) {
 			continue
 		}
-		off, weight := math.Log(v.got/v.want), pointTPOTSD/v.sd
+		off, weight := portable.Log(v.got/v.want), pointTPOTSD/v.sd
 		if !isNumber(off) {
 			off = math.Copysign(mostOff, off)
 		}
 		pull := math.Min(1, robustAt*v.sd/math.Abs(off))
-		s.Objective += weight * weight * off * off * pull * (1 - pull/2)
+		s.Objective += float64(weight * weight * off * off * pull * (1 - float64(pull/2)))
 		if derivatives {
 			s.Blocks[0].AddRow(pull*weight*weight/(v.want*v.want), v.by, v.want-v.got+gram.Dot(v.by, theta))
 		}

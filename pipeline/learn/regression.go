@@ -98,8 +98,8 @@ func (m *model) design(blocks []*gram.Gram, values []float64, variance float64) 
 	for _, b := range blocks {
 		for k := range n {
 			score := b.B[k] - gram.Dot(b.G[k*n:(k+1)*n], values)
-			meat += score * score * m.sd[k] * m.sd[k]
-			bread += variance * b.G[k*n+k] * m.sd[k] * m.sd[k]
+			meat += float64(score * score * m.sd[k] * m.sd[k])
+			bread += float64(variance * b.G[k*n+k] * m.sd[k] * m.sd[k])
 		}
 	}
 	if !(bread > 0) {

@@ -65,7 +65,7 @@ func (c *correction) on(f *fitted) (values []float64, scale, se float64, measure
 		values[j] = scale * v
 	}
 	values[slotBias-1] += c.Theta[hostStep]
-	values[slotSequences-1] += seqsUnit * c.Theta[hostSequence]
+	values[slotSequences-1] += float64(seqsUnit * c.Theta[hostSequence])
 	values[betaSlots+slotBase-1] = c.Theta[entry]
 	return values, scale, se, measured
 }
@@ -86,7 +86,7 @@ func (c *correction) spread(f *fitted, scale, scaleSE float64) [][]float64 {
 	for j := range out {
 		out[j] = make([]float64, betaSlots)
 		for k := range out[j] {
-			out[j][k] = scale*scale*f.covariance[j][k] + square(scaleSE)*f.beta[j]*f.beta[k]
+			out[j][k] = float64(scale*scale*f.covariance[j][k]) + float64(square(scaleSE)*f.beta[j]*f.beta[k])
 		}
 	}
 	out[slotBias-1][slotBias-1] += square(c.pair(hostStep)[1])
@@ -103,7 +103,7 @@ func (f *fitted) describe(s *coeff.Set, measured bool) {
 		for i := j; i < len(f.X); i += f.P {
 			lo, hi = math.Min(lo, f.X[i]), math.Max(hi, f.X[i])
 		}
-		if half := 1.959963984540054 * math.Sqrt(s.Covariance[j][j]); half > 0 {
+		if half := float64(1.959963984540054 * math.Sqrt(s.Covariance[j][j])); half > 0 {
 			t.CI95 = &[2]float64{math.Max(0, t.Value-half), t.Value + half}
 		}
 		switch {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/kernels"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
@@ -132,7 +133,7 @@ func (c *correction) coefficients(f *fitted, d *deploy.Deployment) []float64 {
 	}
 	for k, e := range c.effects(f, d) {
 		for j, v := range e {
-			out[j] += c.Theta[k] * v
+			out[j] += float64(c.Theta[k] * v)
 		}
 	}
 	return out
@@ -218,14 +219,14 @@ func (c *correction) scaleOf(gpu string) float64 {
 func (f *fitted) modelVariance(by []float64, factor float64) float64 {
 	sum := 0.0
 	for j, u := range by[:betaSlots] {
-		sum += u * gram.Dot(by[:betaSlots], f.covariance[j])
+		sum += float64(u * gram.Dot(by[:betaSlots], f.covariance[j]))
 	}
 	return sum * square(factor)
 }
 
 // relative is the evidence of one prediction with its derivatives by columns.
 func (c *correction) relative(predicted, measured float64, by []float64, effects [][]float64, sd, weight float64) evidence {
-	e := evidence{log: math.Log(predicted / measured), by: make([]float64, len(c.Theta)), sd: sd, weight: weight}
+	e := evidence{log: portable.Log(predicted / measured), by: make([]float64, len(c.Theta)), sd: sd, weight: weight}
 	for k, effect := range effects {
 		e.by[k] = gram.Dot(by[:min(len(by), len(effect))], effect) / predicted
 	}
@@ -248,9 +249,9 @@ func (c *correction) step(es []evidence) {
 			w *= huberSD / z
 		}
 		for k, u := range e.by {
-			rhs[k] -= w * u * e.log
+			rhs[k] -= float64(w * u * e.log)
 			for l, v := range e.by {
-				a[k*n+l] += w * u * v
+				a[k*n+l] += float64(w * u * v)
 			}
 		}
 	}
@@ -271,7 +272,7 @@ func (c *correction) solve(a, rhs []float64) {
 			move := c.prior(k).atLeast - c.Theta[k]
 			for l := range n {
 				if l != k {
-					b[l] -= m[l*n+k] * move
+					b[l] -= float64(m[l*n+k] * move)
 					m[l*n+k], m[k*n+l] = 0, 0
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -76,12 +77,12 @@ type draws struct {
 func newDraws(d int, seed uint64) *draws {
 	g := 1.5
 	for range 60 { // g^(d+1) = g + 1
-		g = math.Pow(1+g, 1/float64(d+1))
+		g = portable.Pow(1+g, 1/float64(d+1))
 	}
 	rng := rand.New(rand.NewPCG(seed, 0x11b))
 	q := &draws{}
 	for i := range d {
-		q.step = append(q.step, math.Pow(1/g, float64(i+1)))
+		q.step = append(q.step, portable.Pow(1/g, float64(i+1)))
 		q.at = append(q.at, rng.Float64())
 	}
 	return q
@@ -96,7 +97,7 @@ func (q *draws) next() []float64 {
 
 // logBetween is log-uniform over whole numbers.
 func logBetween(lo, hi, u float64) int64 {
-	return int64(math.Floor(math.Exp(math.Log(lo) + u*(math.Log(hi+1)-math.Log(lo)))))
+	return int64(math.Floor(portable.Exp(portable.Log(lo) + float64(u*(portable.Log(hi+1)-portable.Log(lo))))))
 }
 
 // batch draws one batch of a regime into buf.

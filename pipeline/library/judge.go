@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/stat"
 )
@@ -59,7 +60,7 @@ func (b *builder) judge(ctx context.Context, c *correction, ls []*load) ([]Judge
 	out := make([]Judged, len(ls))
 	for i, l := range ls {
 		tpot, ttft := es[2*i], es[2*i+1]
-		out[i] = l.judged(l.ttftMs*math.Exp(ttft.log), l.tpotMs*math.Exp(tpot.log))
+		out[i] = l.judged(l.ttftMs*portable.Exp(ttft.log), l.tpotMs*portable.Exp(tpot.log))
 		out[i].TPOTSD = math.Sqrt(tpot.modelVariance + c.variance(tpot.by))
 	}
 	return out, nil
@@ -72,7 +73,7 @@ func (l *load) judged(ttftMs, tpotMs float64) Judged {
 		gaps += float64(l.reqs[i].OutputTokens-1) / float64(len(l.reqs))
 	}
 	return Judged{Group: l.group, Name: l.name, TP: l.dep.TP, TPOTMs: tpotMs, TTFTMs: ttftMs, TPOTErr: tpotMs/l.tpotMs - 1,
-		TTFTErr: ttftMs/l.ttftMs - 1, E2EErr: (ttftMs+gaps*tpotMs)/(l.ttftMs+gaps*l.tpotMs) - 1}
+		TTFTErr: ttftMs/l.ttftMs - 1, E2EErr: (float64(ttftMs)+float64(gaps*tpotMs))/(l.ttftMs+float64(gaps*l.tpotMs)) - 1}
 }
 
 // variance is that of a prediction whose log changes so with the parameters.
@@ -87,7 +88,7 @@ func (c *correction) variance(by []float64) float64 {
 	}
 	sum := 0.0
 	for k, u := range by {
-		sum += u * gram.Dot(by, c.Covariance[k*n:(k+1)*n])
+		sum += float64(u * gram.Dot(by, c.Covariance[k*n:(k+1)*n]))
 	}
 	return sum
 }

@@ -104,4 +104,4 @@ const (
 	leastShare = 0.02 // standard error of a term below which no family claims to know it
 )
 
-func square(v float64) float64 { return v * v }
+func square(v float64) float64 { return float64(v * v) }

@@ -5,6 +5,7 @@ import (
 
 	"gonum.org/v1/gonum/optimize"
 
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/stat"
 )
 
@@ -30,10 +31,10 @@ func (p *process) kernel(a, b []float64) float64 {
 	r2 := 0.0
 	for k := range a {
 		d := (a[k] - b[k]) / p.lengths[k]
-		r2 += d * d
+		r2 += float64(d * d)
 	}
 	r := math.Sqrt(5 * r2)
-	return p.amp * (1 + r + r*r/3) * math.Exp(-r)
+	return p.amp * (1 + r + r*r/3) * portable.Exp(-r)
 }
 
 // regress fits lengths and amplitude to values y at x by the largest marginal
@@ -41,7 +42,7 @@ func (p *process) kernel(a, b []float64) float64 {
 func regress(x [][]float64, y, variance []float64) *process {
 	p := &process{x: x, mean: stat.Mean(y), noise: make([]float64, len(y)), lengths: make([]float64, len(x[0]))}
 	for _, v := range y {
-		p.scale += (v - p.mean) * (v - p.mean)
+		p.scale += float64((v - p.mean) * (v - p.mean))
 	}
 	if p.scale = math.Sqrt(p.scale / float64(len(y))); !(p.scale > 0) {
 		p.scale = 1
@@ -53,17 +54,17 @@ func regress(x [][]float64, y, variance []float64) *process {
 	cost := func(theta []float64) float64 {
 		sum := 0.0
 		for k := range p.lengths {
-			p.lengths[k] = math.Exp(theta[k])
-			d := (theta[k] - math.Log(0.5)) / 1.2
-			sum += d * d / 2
+			p.lengths[k] = portable.Exp(theta[k])
+			d := (theta[k] - portable.Log(0.5)) / 1.2
+			sum += float64(d * d / 2)
 		}
-		p.amp = math.Exp(theta[len(theta)-1])
-		sum += theta[len(theta)-1] * theta[len(theta)-1] / 8
+		p.amp = portable.Exp(theta[len(theta)-1])
+		sum += float64(theta[len(theta)-1] * theta[len(theta)-1] / 8)
 		return sum - p.solve(z)
 	}
 	start := make([]float64, len(p.lengths)+1)
 	for k := range p.lengths {
-		start[k] = math.Log(0.5)
+		start[k] = portable.Log(0.5)
 	}
 	best, value := append([]float64(nil), start...), math.Inf(1)
 	for _, shift := range []float64{0, -0.9, 0.7} {
@@ -97,9 +98,9 @@ func (p *process) solve(z []float64) float64 {
 	}
 	p.chol, p.alpha = a, append([]float64(nil), z...)
 	stat.CholeskySolve(a, n, p.alpha)
-	like := -float64(n) / 2 * math.Log(2*math.Pi)
+	like := -float64(n) / 2 * portable.Log(2*math.Pi)
 	for i := range n {
-		like -= math.Log(a[i*n+i]) + z[i]*p.alpha[i]/2
+		like -= portable.Log(a[i*n+i]) + float64(z[i]*p.alpha[i]/2)
 	}
 	return like
 }
@@ -110,15 +111,15 @@ func (p *process) at(x []float64) (mean, sd float64) {
 	k := make([]float64, n)
 	for i := range n {
 		k[i] = p.kernel(x, p.x[i])
-		mean += k[i] * p.alpha[i]
+		mean += float64(k[i] * p.alpha[i])
 	}
 	v := append([]float64(nil), k...)
 	stat.CholeskySolve(p.chol, n, v)
 	rest := p.amp
 	for i := range n {
-		rest -= k[i] * v[i]
+		rest -= float64(k[i] * v[i])
 	}
-	return p.mean + p.scale*mean, p.scale * math.Sqrt(math.Max(1e-12, rest))
+	return p.mean + float64(p.scale*mean), p.scale * math.Sqrt(math.Max(1e-12, rest))
 }
 
 // normalBelow is the standard normal distribution function.
@@ -129,7 +130,7 @@ func normalBelow(x float64) float64 { return 0.5 * math.Erfc(-x/math.Sqrt2) }
 func logImprovement(mean, sd, best float64) float64 {
 	u := (mean - best) / sd
 	if u < -6 {
-		return math.Log(sd) - u*u/2 - math.Log(2*math.Pi)/2 - 2*math.Log(-u)
+		return portable.Log(sd) - float64(u*u/2) - float64(portable.Log(2*math.Pi)/2) - float64(2*portable.Log(-u))
 	}
-	return math.Log(sd) + math.Log(math.Exp(-u*u/2)/math.Sqrt(2*math.Pi)+u*normalBelow(u))
+	return portable.Log(sd) + portable.Log(portable.Exp(-u*u/2)/math.Sqrt(2*math.Pi)+float64(u*normalBelow(u)))
 }

@@ -9,6 +9,7 @@ import (
 
 	"gonum.org/v1/gonum/optimize"
 
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/stat"
 )
 
@@ -97,7 +98,7 @@ func (s *search) next(n int) []float64 {
 
 // gridPoint walks the finest full grid that the calls allow, in a seeded order.
 func (s *search) gridPoint(n int) []float64 {
-	side := max(2, int(math.Floor(math.Pow(float64(s.Start+s.Calls), 1/float64(s.Dims))+1e-9)))
+	side := max(2, int(math.Floor(portable.Pow(float64(s.Start+s.Calls), 1/float64(s.Dims))+1e-9)))
 	x := make([]float64, s.Dims)
 	for k := range x {
 		x[k] = float64(n%side) / float64(side-1)
@@ -114,7 +115,7 @@ func halton(n, dims int, seed int64) []float64 {
 		base, f, v := primes[k%len(primes)], 1.0, stat.Draw(uint64(seed), 77, uint64(k))
 		for i := n + 1; i > 0; i /= base {
 			f /= float64(base)
-			v += f * float64(i%base)
+			v += float64(f * float64(i%base))
 		}
 		x[k] = v - math.Floor(v)
 	}
@@ -155,7 +156,7 @@ func (s *search) propose(n int) []float64 {
 		g := logImprovement(m, sd, best)
 		if slack != nil {
 			cm, csd := slack.at(x)
-			g += math.Log(math.Max(1e-12, normalBelow(cm/csd)))
+			g += portable.Log(math.Max(1e-12, normalBelow(cm/csd)))
 		}
 		return g
 	}

@@ -39,7 +39,7 @@ func (m *miss) cause() string {
 
 // prefillShare is the share of time that prompts alone keep the engine busy.
 func (m *miss) prefillShare() float64 {
-	return m.at.RateRPS / 1000 * (m.p.BetaMs*(m.s.Prompt-m.s.Cached) + m.p.GammaMs*m.s.Prompt)
+	return m.at.RateRPS / 1000 * (float64(m.p.BetaMs*(m.s.Prompt-m.s.Cached)) + float64(m.p.GammaMs*m.s.Prompt))
 }
 
 // together is how many prompts fit into one step beside the decodes.

@@ -3,9 +3,9 @@ package queue
 import (
 	"context"
 	"fmt"
-	"math"
 
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/queueing"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -37,7 +37,7 @@ func DefaultGrid() Grid {
 
 // logNormalCV2 is the spread of log-normal outputs: a standard deviation of 0.8 of the
 // logarithm, about that of chat recordings.
-var logNormalCV2 = math.Expm1(0.8 * 0.8)
+var logNormalCV2 = portable.Expm1(0.8 * 0.8)
 
 // cv2Of is the squared coefficient of variation of a law.
 func cv2Of(l Law) float64 {

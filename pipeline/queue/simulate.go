@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/queueing"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
@@ -51,7 +52,7 @@ func (t *Traffic) requests() ([]sim.Request, queueing.Shape) {
 	var clock float64
 	var prompt, prompt2, output, output2 float64
 	for i := range out {
-		clock -= 1e6 / t.RateRPS * math.Log1p(-stat.Draw(t.Seed, uint64(i), drawGap))
+		clock -= float64(1e6 / t.RateRPS * portable.Log1p(-stat.Draw(t.Seed, uint64(i), drawGap)))
 		r := &out[i]
 		r.ArrivalUs = int64(clock)
 		r.PromptTokens = length(t.Prompts, t.Shape.Prompt, t.Shape.PromptCV2, stat.Draw(t.Seed, uint64(i), drawPrompt))
@@ -64,7 +65,7 @@ func (t *Traffic) requests() ([]sim.Request, queueing.Shape) {
 			r.CachedTokens = trace.Some(int64(float64(r.PromptTokens) * t.Shape.Cached / t.Shape.Prompt))
 		}
 		p, m := float64(r.PromptTokens), float64(r.OutputTokens)
-		prompt, prompt2, output, output2 = prompt+p, prompt2+p*p, output+m, output2+m*m
+		prompt, prompt2, output, output2 = prompt+p, prompt2+float64(p*p), output+m, output2+float64(m*m)
 	}
 	n := float64(t.Requests)
 	s := queueing.Shape{Prompt: prompt / n, Output: output / n, PromptCV2: prompt2*n/(prompt*prompt) - 1,
@@ -79,7 +80,7 @@ func length(law Law, mean, cv2, u float64) int64 {
 	v := mean
 	switch law {
 	case exponentialLaw:
-		v = -mean * math.Log1p(-u)
+		v = -mean * portable.Log1p(-u)
 	case logNormalLaw:
 		v = stat.LogNormal(mean, cv2, u)
 	}
@@ -158,7 +159,7 @@ func (m *meter) add(i int, r *sim.RequestResult) bool {
 	b.ttft += ttft / 1000
 	m.ttft = append(m.ttft, ttft/1000)
 	if itl, ok := r.ITLUs(); ok {
-		b.decode += itl / 1000 * float64(r.OutputTokens-1)
+		b.decode += float64(itl / 1000 * float64(r.OutputTokens-1))
 		b.gaps += float64(r.OutputTokens - 1)
 		m.itl = append(m.itl, itl/1000)
 	}

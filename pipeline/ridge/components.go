@@ -48,7 +48,7 @@ func (o *Options) Components(g *gram.Gram, share float64) (int, error) {
 				v = o.Penalty[j]
 			}
 			for c := range tail {
-				v += trailingWeight * vectors.At(a, c) * vectors.At(b, c)
+				v += float64(trailingWeight * vectors.At(a, c) * vectors.At(b, c))
 			}
 			o.Precision[j*p+k] = v * sd[j] * sd[k] / (ybar * ybar)
 		}

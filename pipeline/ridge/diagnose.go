@@ -95,7 +95,7 @@ func nullGroups(values []float64, vectors *mat.Dense, idx []int, f Fit) []NullGr
 	group := link(m, func(a, b int) bool {
 		var p float64
 		for k := range null {
-			p += vectors.At(a, k) * vectors.At(b, k)
+			p += float64(vectors.At(a, k) * vectors.At(b, k))
 		}
 		return math.Abs(p) > 0.02
 	})
@@ -136,7 +136,7 @@ func lonely(group []int, first int, vectors *mat.Dense, null int) bool {
 	}
 	var p float64
 	for k := range null {
-		p += vectors.At(first, k) * vectors.At(first, k)
+		p += float64(vectors.At(first, k) * vectors.At(first, k))
 	}
 	return p < 0.02
 }
@@ -148,7 +148,7 @@ func newNullGroup(group []int, first int, values []float64, vectors *mat.Dense, 
 		if g == first {
 			rows = append(rows, k)
 			out.Terms = append(out.Terms, idx[k])
-			out.SumUs += f.Gamma[idx[k]] * f.YBar
+			out.SumUs += float64(f.Gamma[idx[k]] * f.YBar)
 		}
 	}
 	for k := range null {
@@ -156,7 +156,7 @@ func newNullGroup(group []int, first int, values []float64, vectors *mat.Dense, 
 		var mass float64
 		for c, r := range rows {
 			v := vectors.At(r, k)
-			mass += v * v
+			mass += float64(v * v)
 			dir[c] = v / f.Scale[idx[r]]
 		}
 		if mass < 0.5 {

@@ -78,7 +78,7 @@ func (s *solver) fit(lambda float64) (Fit, error) {
 		f.Active[j] = !s.zero[j] && (s.gamma[j] != 0 || s.o.IsFree(j))
 		f.PriorShare[j] = math.NaN()
 		if !s.zero[j] {
-			ld := lambda * s.penalty(j, j)
+			ld := float64(lambda * s.penalty(j, j))
 			f.PriorShare[j] = ld / (1 + ld)
 		}
 	}
@@ -131,7 +131,7 @@ func (s *solver) degrees(lambda float64, active []bool) []float64 {
 	l := make([]float64, m*m)
 	for r, j := range idx {
 		for c, k := range idx[:r+1] {
-			l[r*m+c] = s.g[j*s.p+k] + lambda*s.penalty(j, k)
+			l[r*m+c] = s.g[j*s.p+k] + float64(lambda*s.penalty(j, k))
 		}
 	}
 	if stat.Cholesky(l, m) < m {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/stat"
 )
@@ -74,7 +75,7 @@ func information(a, b *gram.Gram, scale []float64, idx []int) (logDet float64, v
 	variance = make([]float64, m)
 	e := make([]float64, m)
 	for r := range m {
-		logDet += 2 * math.Log(l[r*m+r])
+		logDet += float64(2 * portable.Log(l[r*m+r]))
 		clear(e)
 		e[r] = 1
 		stat.CholeskySolve(l, m, e)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 )
 
@@ -60,14 +61,14 @@ func (b Bounds) silent(i int, v, spreadUs float64) bool {
 
 // end adds the soft hinge of one end, z spreads beyond it.
 func (p *Pull) end(z, sign, s float64) {
-	e := math.Exp(-math.Abs(z))
+	e := portable.Exp(-math.Abs(z))
 	out, in := 1/(1+e), e/(1+e) // probabilities of a target beyond the end, and inside
 	if z < 0 {
 		out, in = in, out
 	}
-	p.Loss += 4 * s * s * (math.Max(z, 0) + math.Log1p(e))
-	p.Slope += sign * 2 * s * out
-	p.Bend += 2 * out * in
+	p.Loss += float64(4 * s * s * (math.Max(z, 0) + portable.Log1p(e)))
+	p.Slope += float64(sign * 2 * s * out)
+	p.Bend += float64(2 * out * in)
 }
 
 // minBend keeps the quadratic of a row on the linear part of its loss finite.
@@ -87,7 +88,7 @@ func (b Bounds) Multiple(w, pred []float64, rows []int32, spreadUs, tight float6
 		first, second = tight*(m-1), tight
 		for _, i := range rows {
 			if p := b.Pull(int(i), m*pred[i], spreadUs); p != (Pull{}) {
-				first, second = first+w[i]*pred[i]*p.Slope, second+w[i]*pred[i]*pred[i]*p.Bend
+				first, second = first+float64(w[i]*pred[i]*p.Slope), second+float64(w[i]*pred[i]*pred[i]*p.Bend)
 			}
 		}
 		return first, second
@@ -132,7 +133,7 @@ func (b Bounds) Spread(w, pred []float64, rows []int32, grid []float64) float64 
 		m := b.Multiple(w, pred, rows, s, 0)
 		var loss float64
 		for _, i := range rows {
-			loss += w[i] * b.surprise(int(i), m*pred[i], s)
+			loss += float64(w[i] * b.surprise(int(i), m*pred[i], s))
 		}
 		if loss <= bestLoss {
 			best, bestLoss = s, loss
@@ -158,7 +159,7 @@ func (b Bounds) agree(pred []float64, rows []int32, m float64) bool {
 func (b Bounds) surprise(i int, v, spreadUs float64) float64 {
 	out := b.Pull(i, v, spreadUs).Loss / (4 * spreadUs * spreadUs)
 	if lo, hi := b.Lo[i], b.Hi[i]; lo > 0 || lo == hi {
-		out -= math.Log(-math.Expm1(-math.Max(hi-lo, resolutionUs) / spreadUs))
+		out -= portable.Log(-portable.Expm1(-math.Max(hi-lo, resolutionUs) / spreadUs))
 	}
 	return out
 }
@@ -220,7 +221,7 @@ func (b Bounds) clip(i int, v float64) float64 {
 }
 
 // Distance is max(0, lo - v, v - hi).
-func (b Bounds) Distance(i int, v float64) float64 { return math.Abs(v - b.clip(i, v)) }
+func (b Bounds) Distance(i int, v float64) float64 { return math.Abs(float64(v) - b.clip(i, v)) }
 
 // Score is the mean over configurations of sum w loss/(1000 us)^2 on the rows.
 func (b Bounds) Score(d *gram.Data, w []float64, rows []int32, spreadUs float64, pred func(i int32) float64) float64 {

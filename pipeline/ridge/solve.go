@@ -122,7 +122,7 @@ func (s *solver) pull(lambda float64, j int, gamma []float64) float64 {
 	}
 	sum := 0.0
 	for k, v := range s.prec[j*s.p : (j+1)*s.p] {
-		sum += v * (gamma[k] - s.prior[k])
+		sum += float64(v * (gamma[k] - s.prior[k]))
 	}
 	return lambda * sum
 }
@@ -236,7 +236,7 @@ func (s *solver) solvePassive(lambda float64) {
 	for r, j := range s.idx {
 		s.rhs[r] = s.b[j] - s.pull(lambda, j, s.none)
 		for c, k := range s.idx[:r+1] {
-			s.chol[r*m+c] = s.g[j*s.p+k] + lambda*s.penalty(j, k)
+			s.chol[r*m+c] = s.g[j*s.p+k] + float64(lambda*s.penalty(j, k))
 		}
 	}
 	if stat.Cholesky(s.chol, m) < m {
@@ -258,7 +258,7 @@ func (s *solver) solveEigen(lambda float64) {
 	for r, j := range s.idx {
 		rhs[r] = s.b[j] - s.pull(lambda, j, s.none)
 		for c, k := range s.idx[:r+1] {
-			a.SetSym(r, c, s.g[j*s.p+k]+lambda*s.penalty(j, k))
+			a.SetSym(r, c, s.g[j*s.p+k]+float64(lambda*s.penalty(j, k)))
 		}
 	}
 	values, vectors, err := gram.Eigen(a)
@@ -272,7 +272,7 @@ func (s *solver) solveEigen(lambda float64) {
 		}
 		var proj float64
 		for r := range m {
-			proj += vectors.At(r, k) * rhs[r]
+			proj += float64(vectors.At(r, k) * rhs[r])
 		}
 		for r, j := range s.idx {
 			s.gamma[j] += vectors.At(r, k) * proj / e
@@ -288,7 +288,7 @@ func (s *solver) objective(lambda float64) float64 {
 			continue
 		}
 		d := s.gamma[j] - s.prior[j]
-		obj += s.gamma[j]*(gram.Dot(s.g[j*s.p:(j+1)*s.p], s.gamma)-2*s.b[j]) + d*s.pull(lambda, j, s.gamma)
+		obj += float64(s.gamma[j]*(gram.Dot(s.g[j*s.p:(j+1)*s.p], s.gamma)-float64(2*s.b[j]))) + float64(d*s.pull(lambda, j, s.gamma))
 	}
 	return obj
 }

@@ -45,12 +45,12 @@ func variation(d *gram.Data, w []float64, rows []int32) []float64 {
 	for _, i := range rows {
 		for j, x := range x.Row(int(i)) {
 			mean[j] += w[i] * x / total
-			square[j] += w[i] * x * x
+			square[j] += float64(w[i] * x * x)
 		}
 	}
 	for _, i := range rows {
 		for j, x := range x.Row(int(i)) {
-			spread[j] += w[i] * (x - mean[j]) * (x - mean[j])
+			spread[j] += float64(w[i] * (x - mean[j]) * (x - mean[j]))
 		}
 	}
 	for j := range spread {

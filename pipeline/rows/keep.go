@@ -77,7 +77,7 @@ func (k *looks) add(in *features.StepInput, floorUs float64) {
 	k.prefill = k.prefill && in.DecodeTokens == 0
 	k.decode = k.decode && in.PrefillTokens == 0
 	k.few = k.few && in.ScheduledTokens <= 4
-	k.floorUs += floorUs
+	k.floorUs += float64(floorUs)
 	k.requests += in.NumPrefillReqs + in.NumDecodeReqs
 	k.decodes += in.NumDecodeReqs
 	k.context += in.DecodeContextTokens

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
@@ -53,8 +54,8 @@ func (s *Steps) of(r rows.Regime, visit func(sample *Sample, k int, row int32)) 
 // regime, measured, predicted.
 func (s *Steps) bins() []result.Bin2D {
 	var out []result.Bin2D
-	bin := func(us float64) int { return int(math.Floor(math.Log10(us) * binsPerDecade)) }
-	centre := func(bin int) float64 { return math.Pow(10, (float64(bin)+0.5)/binsPerDecade) }
+	bin := func(us float64) int { return int(math.Floor(portable.Log10(us) * binsPerDecade)) }
+	centre := func(bin int) float64 { return portable.Pow(10, (float64(bin)+0.5)/binsPerDecade) }
 	for r := rows.Decode; r <= rows.Mixed; r++ {
 		count := map[[2]int]int{}
 		s.of(r, func(sample *Sample, k int, row int32) {
@@ -102,7 +103,7 @@ func (s *Steps) contributions(r rows.Regime, terms []string) []result.Contributi
 	s.of(r, func(sample *Sample, _ int, row int32) {
 		steps += sample.Table.Steps[row]
 		for j, x := range read.Row(sample.Table, int(row)) {
-			sum[j] += x * sample.Beta[j]
+			sum[j] += float64(x * sample.Beta[j])
 		}
 	})
 	var out []result.Contribution

@@ -248,7 +248,7 @@ func Prior(set *coeff.Set) func(p float64) float64 {
 					return q[1]
 				}
 				f := (p - points[i-1][0]) / (q[0] - points[i-1][0])
-				return points[i-1][1] + f*(q[1]-points[i-1][1])
+				return points[i-1][1] + float64(f*(q[1]-points[i-1][1]))
 			}
 		}
 		if len(points) > 0 {

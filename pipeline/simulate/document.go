@@ -205,7 +205,7 @@ func intervalOf(name string, v []float64, percentiles bool) Interval {
 		slices.Sort(v)
 		return Interval{name, mean, stat.Quantile(v, .025), stat.Quantile(v, .975)}
 	}
-	half := stat.StudentT(0.975, len(v)-1) * stat.StdErr(v)
+	half := float64(stat.StudentT(0.975, float64(len(v)-1)) * stat.StdErr(v))
 	return Interval{name, mean, mean - half, mean + half}
 }
 

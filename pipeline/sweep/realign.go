@@ -115,13 +115,15 @@ func blocksOf(row []string) []block {
 	return out
 }
 
-func near(a, b, tol float64) bool { return math.Abs(a-b) <= tol*math.Max(math.Abs(a), math.Abs(b)) }
+func near(a, b, tol float64) bool {
+	return math.Abs(float64(a)-float64(b)) <= tol*math.Max(math.Abs(a), math.Abs(b))
+}
 
 // arrange finds the metrics among the blocks; ways is the most blocks a metric may have.
 func arrange(b []block, successful, duration float64, ways int) (Point, bool) {
 	best, found := math.Inf(1), Point{}
 	for rps := range b {
-		if math.Abs(b[rps].mean*duration-successful) > 1+rateTol*successful { // the rate counts the gaps
+		if math.Abs(float64(b[rps].mean*duration)-successful) > 1+float64(rateTol*successful) { // the rate counts the gaps
 			continue
 		}
 		for conc := rps + 1; conc <= rps+ways && conc < len(b); conc++ {
@@ -166,7 +168,7 @@ func tokens(b []block, conc, ways int) (in, out int, ok bool) {
 // identities that hold exactly.
 func latencies(b []block, output float64, ways int) (ttft, itl int, miss float64, ok bool) {
 	miss = math.Inf(1)
-	latency := b[0].mean * 1000
+	latency := float64(b[0].mean * 1000)
 	for t := 2; t <= 2*ways && t < len(b); t++ { // behind latency and streaming iterations
 		for p := t + 1; p <= t+ways; p++ {
 			for i := p + 1; i <= p+ways && i < len(b); i++ {

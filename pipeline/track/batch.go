@@ -7,6 +7,7 @@ import (
 
 	"gonum.org/v1/gonum/optimize"
 
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/queueing"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
@@ -229,7 +230,7 @@ func (p *problem) theta(z []float64) []float64 {
 	t := slices.Clone(p.base)
 	for k, v := range p.basis {
 		for j := range t {
-			t[j] += z[k] * v[j]
+			t[j] += float64(z[k] * v[j])
 		}
 	}
 	return t
@@ -264,7 +265,7 @@ func (p *problem) robust(r float64) (loss, weight float64) {
 		return a * a * a, 0.75 / math.Max(a, 1e-4)
 	}
 	if a := math.Abs(r); a > p.o.Huber {
-		return p.o.Huber * (2*a - p.o.Huber), p.o.Huber / a
+		return p.o.Huber * (float64(2*a) - p.o.Huber), p.o.Huber / a
 	}
 	return r * r, 1
 }
@@ -277,7 +278,7 @@ func (p *problem) loss(r []float64) float64 {
 			sum += v
 			continue
 		}
-		sum += v * v
+		sum += float64(v * v)
 	}
 	return sum
 }
@@ -361,7 +362,7 @@ func (p *problem) intervals(f *Fitted, z []float64) {
 		var free, variance, pulled float64
 		for a := range v {
 			v[a] = p.basis[a][j]
-			free += v[a] * v[a]
+			free += float64(v[a] * v[a])
 		}
 		f.Lo[j], f.Hi[j], f.PriorPart[j] = math.NaN(), math.NaN(), 1
 		if f.Held[j] = free < heldShare; f.Held[j] || cov == nil {
@@ -369,16 +370,16 @@ func (p *problem) intervals(f *Fitted, z []float64) {
 		}
 		for a := range v {
 			for b := range v {
-				u[a] += cov[a*moving+b] * v[b]
+				u[a] += float64(cov[a*moving+b] * v[b])
 			}
-			variance += v[a] * u[a]
+			variance += float64(v[a] * u[a])
 			pulled += u[a] * u[a] / (p.o.Pull * p.o.Pull)
 		}
 		if p.prior == nil {
 			pulled = 0
 		}
 		half := normal975 * math.Sqrt(variance*p.spread(z))
-		f.Lo[j], f.Hi[j] = f.X[j]*math.Exp(-half), f.X[j]*math.Exp(half)
+		f.Lo[j], f.Hi[j] = f.X[j]*portable.Exp(-half), f.X[j]*portable.Exp(half)
 		f.PriorPart[j] = math.Min(1, 1-free+free*pulled/variance)
 	}
 }
@@ -392,7 +393,7 @@ func (p *problem) natural(x, cov []float64, spread float64) [][]float64 {
 		for j := range out[i] {
 			for a := range moving {
 				for b := range moving {
-					out[i][j] += p.basis[a][i] * cov[a*moving+b] * p.basis[b][j]
+					out[i][j] += float64(p.basis[a][i] * cov[a*moving+b] * p.basis[b][j])
 				}
 			}
 			out[i][j] *= spread * x[i] * x[j]
@@ -412,7 +413,7 @@ func (p *problem) spread(z []float64) float64 {
 	var sum, weights float64
 	for _, v := range r[:n] {
 		_, w := p.robust(v)
-		sum, weights = sum+w*w*v*v, weights+w
+		sum, weights = sum+float64(w*w*v*v), weights+w
 	}
 	return sum / weights * float64(n) / float64(n-len(z))
 }
@@ -425,7 +426,7 @@ const (
 func logs(x []float64) []float64 {
 	out := make([]float64, len(x))
 	for i, v := range x {
-		out[i] = math.Log(v)
+		out[i] = portable.Log(v)
 	}
 	return out
 }
@@ -433,7 +434,7 @@ func logs(x []float64) []float64 {
 func exp(x []float64) []float64 {
 	out := make([]float64, len(x))
 	for i, v := range x {
-		out[i] = math.Exp(v)
+		out[i] = portable.Exp(v)
 	}
 	return out
 }

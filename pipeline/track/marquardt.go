@@ -70,9 +70,9 @@ func (p *problem) normal(z []float64) (a, g []float64, loss float64, ok bool) {
 		}
 		row := j[i*n : i*n+n]
 		for x := range n {
-			g[x] += weight * row[x] * v
+			g[x] += float64(weight * row[x] * v)
 			for y := range n {
-				a[x*n+y] += weight * row[x] * row[y]
+				a[x*n+y] += float64(weight * row[x] * row[y])
 			}
 		}
 	}
@@ -84,7 +84,7 @@ func solveDamped(a, g []float64, damp float64) []float64 {
 	n := len(g)
 	l, step := slices.Clone(a), make([]float64, n)
 	for i := range n {
-		l[i*n+i] += damp*a[i*n+i] + 1e-300
+		l[i*n+i] += float64(damp*a[i*n+i]) + 1e-300
 		step[i] = -g[i]
 	}
 	if stat.Cholesky(l, n) < n {

@@ -45,19 +45,19 @@ func predict(f queueing.Flavour, w *Window, x []float64, as Observation) (ttft, 
 // Source: model-tuner pkg/estimator/guess.go@6dba8ce, workload-variant-autoscaler
 // internal/engines/analyzers/queueingmodel@v0.8.0.
 func Guess(f queueing.Flavour, w *Window, seed []float64) []float64 {
-	k, half := w.Shape.Prompt, (w.Shape.Output+1)/2
+	k, half := w.Shape.Prompt, float64((w.Shape.Output+1)/2)
 	if f == queueing.WVA4P {
 		return guess4P(w)
 	}
 	if len(seed) == 3 && k > 1 {
-		beta := (w.TTFTMs - w.ITLMs + seed[2]*half) / (k - 1)
-		alpha := w.ITLMs - beta - seed[2]*(k+half)
+		beta := (w.TTFTMs - w.ITLMs + float64(seed[2]*half)) / (k - 1)
+		alpha := w.ITLMs - beta - float64(seed[2]*(k+half))
 		if alpha > 0 && beta > 0 {
 			return []float64{alpha, beta, seed[2]}
 		}
 		return append([]float64(nil), seed...)
 	}
-	alpha := baseShare * w.ITLMs
+	alpha := float64(baseShare * w.ITLMs)
 	both := (w.TTFTMs - alpha) / k
 	gamma := (w.ITLMs - alpha - both) / (k + half - 1)
 	if x := []float64{alpha, both - gamma, gamma}; k > 0 && positive(x) {
@@ -74,7 +74,7 @@ var defaultState = []float64{5, 0.05, 5e-5}
 
 // guess4P splits ITL and TTFT the same way, at the mean number in service.
 func guess4P(w *Window) []float64 {
-	n := math.Max(1, w.RateRPS/1000*(w.TTFTMs+(w.Shape.Output-1)*w.ITLMs))
+	n := math.Max(1, w.RateRPS/1000*(w.TTFTMs+float64((w.Shape.Output-1)*w.ITLMs)))
 	return []float64{baseShare * w.ITLMs, (1 - baseShare) * w.ITLMs / n, baseShare * w.TTFTMs,
 		(1 - baseShare) * w.TTFTMs / (n * math.Max(1, w.Shape.Prompt))}
 }

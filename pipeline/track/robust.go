@@ -5,6 +5,7 @@ import (
 
 	"gonum.org/v1/gonum/mat"
 
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/queueing"
 )
 
@@ -128,7 +129,7 @@ func (o *RobustOptions) iterate(g *gaussian, w *Window, observe observer, at lin
 		y := logRatio(w, at.hx)
 		for m := range y {
 			for j := range x {
-				y[m] -= at.h.At(m, j) * (x0[j] - x[j])
+				y[m] -= float64(at.h.At(m, j) * (x0[j] - x[j]))
 			}
 		}
 		sInv, _, ok := innovationOf(y, at.h, g.p, r)
@@ -142,7 +143,7 @@ func (o *RobustOptions) iterate(g *gaussian, w *Window, observe observer, at lin
 		for j := range x {
 			next := x0[j]
 			for m := range y {
-				next += k.At(j, m) * y[m]
+				next += float64(k.At(j, m) * y[m])
 			}
 			moved = math.Max(moved, math.Abs(next-x[j]))
 			x[j] = next
@@ -198,7 +199,7 @@ func spread(p, h *mat.Dense, r []float64, v float64) {
 		}
 		for i := range n {
 			for j := range n {
-				p.Set(i, j, p.At(i, j)+v*dirs.At(i, k)*dirs.At(j, k))
+				p.Set(i, j, p.At(i, j)+float64(v*dirs.At(i, k)*dirs.At(j, k)))
 			}
 		}
 	}
@@ -210,7 +211,7 @@ func (o *RobustOptions) measurement(w *Window) []float64 {
 		if se == 0 {
 			se = noStdErr * v
 		}
-		return se*se/(v*v) + o.Floor*o.Floor
+		return se*se/(v*v) + float64(o.Floor*o.Floor)
 	}
 	return []float64{relative(w.TTFTSeMs, w.TTFTMs), relative(w.ITLSeMs, w.ITLMs)}
 }
@@ -225,7 +226,7 @@ func (o *RobustOptions) observer(w *Window) observer {
 
 // logRatio is log(observed/predicted).
 func logRatio(w *Window, hx []float64) []float64 {
-	return []float64{math.Log(w.TTFTMs / hx[0]), math.Log(w.ITLMs / hx[1])}
+	return []float64{portable.Log(w.TTFTMs / hx[0]), portable.Log(w.ITLMs / hx[1])}
 }
 
 // logJacobian is the observations and d log(h)/d theta.
@@ -245,7 +246,7 @@ func logJacobian(h observer, theta []float64) (hx []float64, j *mat.Dense, ok bo
 			return nil, nil, false
 		}
 		for r := range hx {
-			j.Set(r, c, math.Log(up[r]/down[r])/(2*robustStep))
+			j.Set(r, c, portable.Log(up[r]/down[r])/(2*robustStep))
 		}
 	}
 	return hx, j, true

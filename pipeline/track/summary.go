@@ -68,9 +68,9 @@ func lag1(v []float64) float64 {
 	mean := stat.Mean(v)
 	var next, all float64
 	for i, x := range v {
-		all += (x - mean) * (x - mean)
+		all += float64((x - mean) * (x - mean))
 		if i > 0 {
-			next += (x - mean) * (v[i-1] - mean)
+			next += float64((x - mean) * (v[i-1] - mean))
 		}
 	}
 	if all == 0 {

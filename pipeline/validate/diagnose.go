@@ -149,7 +149,7 @@ func (s *scope) hardwareCandidate(r *residuals, total float64) *candidate {
 			into = prompt
 		}
 		for i := range r.rows {
-			into[i] += s.runs[0].set.Beta[j].Value * r.rows[i][j]
+			into[i] += float64(s.runs[0].set.Beta[j].Value * r.rows[i][j])
 		}
 	}
 	var a, b float64
@@ -270,7 +270,7 @@ type residuals struct {
 func (r *residuals) without(delta float64, x []float64) []float64 {
 	out := make([]float64, len(r.us))
 	for i, us := range r.us {
-		out[i] = us - delta*x[i]
+		out[i] = us - float64(delta*x[i])
 	}
 	return out
 }
@@ -279,7 +279,7 @@ func (r *residuals) without(delta float64, x []float64) []float64 {
 func (r *residuals) constantLoss() float64 {
 	sum, c := 0.0, stat.WeightedMedian(r.y, r.weight)
 	for i, y := range r.y {
-		sum += r.weight[i] * math.Abs(y-c)
+		sum += float64(r.weight[i] * math.Abs(y-c))
 	}
 	return sum
 }
@@ -292,7 +292,7 @@ func (r *residuals) regimeOf(delta float64, x []float64) (rows.Regime, float64) 
 	for i, us := range r.us {
 		g := r.regime[i]
 		over[g], sumY[g] = over[g]-us, sumY[g]+r.y[i]
-		removed[g] += r.weight[i] * (math.Abs(us) - math.Abs(us-delta*x[i]))
+		removed[g] += float64(r.weight[i] * (math.Abs(us) - math.Abs(us-float64(delta*x[i]))))
 	}
 	best := rows.Regime(0)
 	for g := range removed {
@@ -337,9 +337,9 @@ func (r *residuals) loss(delta float64, x []float64) float64 {
 	sum := 0.0
 	for i, us := range r.us {
 		if x != nil {
-			us -= delta * x[i]
+			us -= float64(delta * x[i])
 		}
-		sum += r.weight[i] * math.Abs(us)
+		sum += float64(r.weight[i] * math.Abs(us))
 	}
 	return sum
 }

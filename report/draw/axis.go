@@ -96,7 +96,7 @@ func (a *Axis) Px(v float64) float64 {
 		v, lo, hi = math.Log(math.Max(v, a.Lo*1e-3)), math.Log(lo), math.Log(hi)
 	}
 	f := (v - lo) / (hi - lo)
-	return a.P0 + math.Min(math.Max(f, 0), 1)*(a.P1-a.P0)
+	return a.P0 + float64(math.Min(math.Max(f, 0), 1)*(a.P1-a.P0))
 }
 
 // niceStep rounds a step up to 1, 2 or 5 times a power of ten.

@@ -57,13 +57,13 @@ func (f *Figure) Sheet() *Drawing {
 	for _, p := range f.Panels {
 		cellW = math.Max(cellW, p.D.W)
 	}
-	out := &Drawing{W: 2*exportPad + float64(cols)*cellW + float64(cols-1)*exportGap}
+	out := &Drawing{W: 2*exportPad + float64(float64(cols)*cellW) + float64(float64(cols-1)*exportGap)}
 	out.Heading(Point{exportPad, exportPad + 12}, f.Title, 15, Ink, AnchorStart)
 	y := f.drawLegend(out, exportPad+36)
 	for i := 0; i < len(f.Panels); i += cols {
 		rowH := 0.0
 		for j, p := range f.Panels[i:min(i+cols, len(f.Panels))] {
-			out.Place(p.D, exportPad+float64(j)*(cellW+exportGap), y)
+			out.Place(p.D, exportPad+float64(float64(j)*(cellW+exportGap)), y)
 			rowH = math.Max(rowH, p.D.H)
 		}
 		y += rowH + exportGap

@@ -21,17 +21,17 @@ func (h *Heat) Draw(w float64) *Drawing {
 	left := NameWidth(w, h.Rows)
 	cw := math.Min(92, (w-left)/float64(max(len(h.Cols), 1)))
 	ch := 24.0
-	d := &Drawing{W: w, H: 8 + ch*float64(len(h.Rows)) + 42}
+	d := &Drawing{W: w, H: 8 + float64(ch*float64(len(h.Rows))) + 42}
 	for i, name := range h.Rows {
-		y := 4 + ch*float64(i)
+		y := 4 + float64(ch*float64(i))
 		d.Label(Point{left - 10, y + ch/2 + 4}, Clip(name, LabelSize, left-12), LabelSize, Ink, AnchorEnd)
 		for j := range h.Cols {
-			h.cell(d, i, j, Point{left + cw*float64(j), y}, cw, ch, s)
+			h.cell(d, i, j, Point{left + float64(cw*float64(j)), y}, cw, ch, s)
 		}
 	}
-	y, right := 4+ch*float64(len(h.Rows)), 0.0
+	y, right := 4+float64(ch*float64(len(h.Rows))), 0.0
 	for j, name := range h.Cols {
-		x, half := left+cw*(float64(j)+0.5), TextWidth(name, TickSize)/2
+		x, half := left+float64(cw*(float64(j)+0.5)), TextWidth(name, TickSize)/2
 		if half > cw {
 			name, half = Clip(name, TickSize, cw+6), cw/2
 		}
@@ -40,7 +40,7 @@ func (h *Heat) Draw(w float64) *Drawing {
 			right = x + half
 		}
 	}
-	AxisTitle(d, Axis{P0: left, P1: left + cw*float64(len(h.Cols))}, h.XLabel)
+	AxisTitle(d, Axis{P0: left, P1: left + float64(cw*float64(len(h.Cols)))}, h.XLabel)
 	return d
 }
 

@@ -26,7 +26,7 @@ type ChartRow struct {
 // RowChart draws one row per name over a shared horizontal axis.
 func RowChart(w float64, rows []ChartRow, x Axis, refs ...RowMark) *Drawing {
 	top, bottom := 20.0, 40.0
-	d := &Drawing{W: w, H: top + float64(len(rows))*rowH + bottom}
+	d := &Drawing{W: w, H: top + float64(float64(len(rows))*rowH) + bottom}
 	var names []string
 	for _, r := range rows {
 		names = append(names, r.Name)
@@ -49,7 +49,7 @@ func RowChart(w float64, rows []ChartRow, x Axis, refs ...RowMark) *Drawing {
 		}
 	}
 	for i, r := range rows {
-		drawRow(d, r, &x, left, top+(float64(i)+0.5)*rowH)
+		drawRow(d, r, &x, left, top+float64((float64(i)+0.5)*rowH))
 	}
 	return d
 }

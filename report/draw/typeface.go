@@ -66,11 +66,11 @@ func (b *svgBuf) textPath(m *mark) {
 	case AnchorMiddle:
 		pen.X -= width * m.size / 2
 	case AnchorEnd:
-		pen.X -= width * m.size
+		pen.X -= float64(width * m.size)
 	}
 	for _, g := range glyphs {
 		b.glyph(g.outline, pen, m.size/float64(fixed.I(int(typefaces()[0].UnitsPerEm()))))
-		pen.X += g.advance * m.size
+		pen.X += float64(g.advance * m.size)
 	}
 }
 
@@ -85,9 +85,9 @@ func (b *svgBuf) glyph(outline sfnt.Segments, pen Point, scale float64) {
 			if k > 0 {
 				b.WriteByte(' ')
 			}
-			b.num(pen.X + float64(p.X)*scale)
+			b.num(pen.X + float64(float64(p.X)*scale))
 			b.WriteByte(' ')
-			b.num(pen.Y + float64(p.Y)*scale)
+			b.num(pen.Y + float64(float64(p.Y)*scale))
 		}
 	}
 	if len(outline) > 0 {

@@ -55,7 +55,7 @@ func coveragePanel(w float64, runs []result.InspectRun, name, title string) *dra
 	}
 	bins := usedBins(hs)
 	const ch, top = 15.0, 24.0
-	d := &draw.Drawing{W: w, H: top + ch*float64(len(hs)) + 42}
+	d := &draw.Drawing{W: w, H: top + float64(ch*float64(len(hs))) + 42}
 	d.Heading(draw.At(0, 13), title, draw.HeadSize, draw.Ink, draw.AnchorStart)
 	var names []string
 	for _, r := range rows {
@@ -64,10 +64,10 @@ func coveragePanel(w float64, runs []result.InspectRun, name, title string) *dra
 	left := draw.NameWidth(w, names)
 	cw := (w - left - 20) / float64(max(bins, 1))
 	for i, h := range hs {
-		y := top + ch*float64(i)
+		y := top + float64(ch*float64(i))
 		d.Label(draw.At(left-12, y+11), draw.Clip(rows[i].ID, draw.LabelSize, left-14), draw.LabelSize, draw.Ink, draw.AnchorEnd)
 		for j, n := range h.Counts[:min(bins, len(h.Counts))] {
-			x := left + cw*float64(j)
+			x := left + float64(cw*float64(j))
 			p, tip := binPaint(n, h.Rows), ""
 			if n > 0 {
 				tip = fmt.Sprintf("%s: %s: %d of %d rows", rows[i].ID, binWords(h, j), n, h.Rows)
@@ -77,7 +77,7 @@ func coveragePanel(w float64, runs []result.InspectRun, name, title string) *dra
 			}
 		}
 	}
-	edgeLabels(d, hs[0], bins, left, cw, top+ch*float64(len(hs)))
+	edgeLabels(d, hs[0], bins, left, cw, top+float64(ch*float64(len(hs))))
 	return d
 }
 
@@ -116,19 +116,19 @@ func binPaint(n, rows int) draw.Paint {
 	if n <= 0 {
 		return draw.None
 	}
-	return draw.Ramp(0.15 + 0.85*float64(n)/float64(rows)*2)
+	return draw.Ramp(0.15 + float64(0.85*float64(n)/float64(rows)*2))
 }
 
 func edgeLabels(d *draw.Drawing, h result.Histogram, bins int, left, cw, y float64) {
-	d.Seg(draw.At(left, y+1), draw.At(left+cw*float64(bins), y+1), draw.AxisLine, 1, draw.Solid)
+	d.Seg(draw.At(left, y+1), draw.At(left+float64(cw*float64(bins)), y+1), draw.AxisLine, 1, draw.Solid)
 	right := 0.0
 	for j, e := range h.Edges[:min(bins, len(h.Edges))] {
-		x := left + cw*float64(j)
+		x := left + float64(cw*float64(j))
 		s := words.Short(e)
 		if w := draw.TextWidth(s, draw.TickSize); x-w/2 > right+6 {
 			d.Label(draw.At(x, y+15), s, draw.TickSize, draw.Mute, draw.AnchorMiddle)
 			right = x + w/2
 		}
 	}
-	draw.AxisTitle(d, draw.Axis{P0: left, P1: left + cw*float64(bins)}, "lower edge of the bin ("+unitWords(h.Unit)+")")
+	draw.AxisTitle(d, draw.Axis{P0: left, P1: left + float64(cw*float64(bins))}, "lower edge of the bin ("+unitWords(h.Unit)+")")
 }

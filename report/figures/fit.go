@@ -73,7 +73,7 @@ func predictedFigure(f *result.FitFigures, prefix, rows string) *draw.Figure {
 		p.Diagonal(1, draw.Ink, draw.Solid)
 		for _, b := range bins {
 			if b.Regime == regime {
-				r := 1.6 + 4.4*math.Sqrt(math.Log1p(float64(b.N))/math.Log1p(float64(most)))
+				r := 1.6 + float64(4.4*math.Sqrt(math.Log1p(float64(b.N))/math.Log1p(float64(most))))
 				p.Dot(p.At(b.X/1000, b.Y/1000), r, draw.RegimePaint(b.Regime), 0.55, "")
 			}
 		}
@@ -245,7 +245,7 @@ func waterfall(cs []result.Contribution, regime string) *draw.Drawing {
 	}
 	const names, barH, top = 150.0, 17.0, 26.0
 	x := draw.Linear("mean per step (ms)", s.Lo, s.Hi, 4)
-	d := &draw.Drawing{W: draw.PanelW, H: top + barH*float64(len(terms)+1) + 44}
+	d := &draw.Drawing{W: draw.PanelW, H: top + float64(barH*float64(len(terms)+1)) + 44}
 	x.P0, x.P1 = names, draw.PanelW-40
 	d.Heading(draw.At(0, 13), draw.Clip(regime, draw.HeadSize, draw.PanelW), draw.HeadSize, draw.Ink, draw.AnchorStart)
 	bottom := d.H - 40
@@ -256,7 +256,7 @@ func waterfall(cs []result.Contribution, regime string) *draw.Drawing {
 	d.Label(draw.At((x.P0+x.P1)/2, d.H-6), x.Label, draw.LabelSize, draw.Mute, draw.AnchorMiddle)
 	from := 0.0
 	bar := func(i int, name string, a, b float64, p draw.Paint) {
-		y := top + barH*float64(i)
+		y := top + float64(barH*float64(i))
 		d.Label(draw.At(names-8, y+11), draw.Clip(name, draw.TickSize, names-10), draw.TickSize, draw.Ink, draw.AnchorEnd)
 		d.Rect(draw.At(x.Px(a), y+2), draw.At(math.Max(x.Px(b), x.Px(a)+1), y+barH-3), p, 0, fmt.Sprintf("%s: %s ms", name, words.Short(b-a)))
 		d.Label(draw.At(math.Max(x.Px(a), x.Px(b))+4, y+11), words.Short(b-a), draw.TickSize, draw.Mute, draw.AnchorStart)

@@ -3,6 +3,7 @@ package admission
 import (
 	"math"
 
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/sim/gateway"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
@@ -192,7 +193,7 @@ func (p *Probabilistic) Decide(r *gateway.Request, v *gateway.View, _ int) (Deci
 	if r.Priority >= 0 {
 		return admit(), nil
 	}
-	chance := math.Min(1, p.K*math.Pow(saturation(v, p.Queue, p.KV), p.Power))
+	chance := math.Min(1, p.K*portable.Pow(saturation(v, p.Queue, p.KV), p.Power))
 	if stat.Draw(uint64(p.Seed), streamProbabilistic, uint64(r.Index), uint64(r.Try)) < chance {
 		return reject(reasonSaturated), nil
 	}

@@ -66,7 +66,7 @@ func (p *Predictive) Decide(r *gateway.Request, v *gateway.View, target int) (De
 	if r.Priority >= Critical || r.SLOTTFTUs == 0 || d.BoundUs+float64(r.WaitedUs) <= float64(r.SLOTTFTUs) {
 		return d, nil
 	}
-	standard := us*p.quantile(g, 1-p.eps("standard", 0)) + float64(r.WaitedUs)
+	standard := float64(us*p.quantile(g, 1-p.eps("standard", 0))) + float64(r.WaitedUs)
 	cost := float64(max(1, r.PromptTokens-v.CachedTokens(r, target)))
 	switch {
 	case cold && p.StandardUs > 0 && standard <= float64(p.StandardUs) && p.Floor.pays(v, cost):
@@ -227,7 +227,7 @@ func (f *Floor) pays(v *gateway.View, tokens float64) bool {
 		return false
 	}
 	perUs := f.BudgetShare * v.Ledger.ServedPerS(v.NowUs) / 1e6
-	f.tokens = math.Min(f.tokens+perUs*float64(v.NowUs-f.atUs), math.Max(perUs*keptUs, tokens))
+	f.tokens = math.Min(f.tokens+float64(perUs*float64(v.NowUs-f.atUs)), math.Max(perUs*keptUs, tokens))
 	f.atUs = v.NowUs
 	if f.tokens < tokens {
 		return false

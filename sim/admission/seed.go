@@ -33,7 +33,7 @@ func (s *Seed) EstimateUs(r *gateway.Request, v *gateway.View) float64 {
 	best := math.Inf(1)
 	for i := range v.Snapshots {
 		uncached := max(0, r.PromptTokens-v.Match[i]*v.BlockSize)
-		best = math.Min(best, float64(v.Snapshots[i].QueueDepth)*s.StepUs+s.Beta0+s.Beta1*float64(uncached))
+		best = math.Min(best, float64(float64(v.Snapshots[i].QueueDepth)*s.StepUs)+s.Beta0+float64(s.Beta1*float64(uncached)))
 	}
 	return best
 }
@@ -48,7 +48,7 @@ func (s *Seed) Decide(r *gateway.Request, v *gateway.View, _ int) (Decision, err
 	d.PredictedUs = s.EstimateUs(r, v)
 	d.BoundUs, d.P90Us = d.PredictedUs, d.PredictedUs
 	limit, ok := s.BudgetUs[r.ClassName]
-	limit *= s.Headroom
+	limit = float64(limit * s.Headroom)
 	switch {
 	case !ok, d.PredictedUs <= limit, critical:
 	case s.AdmitUnmatched && unmatched(v):

@@ -64,7 +64,7 @@ func batchSize(_ *gateway.Request, v *gateway.View, i int) float64 {
 
 func decodeTokens(_ *gateway.Request, v *gateway.View, i int) float64 {
 	a := &v.Ledger.Of[i]
-	return float64(a.DecodeToks) + float64(a.Decodes)*v.Ledger.MeanOutputs()/2
+	return float64(a.DecodeToks) + float64(float64(a.Decodes)*v.Ledger.MeanOutputs()/2)
 }
 
 // prefixScore is the share of the prompt that is expected in the cache.

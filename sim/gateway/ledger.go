@@ -76,7 +76,7 @@ func (r *rate) add(atUs int64, amount float64) {
 	r.atUs = atUs
 }
 
-func (r *rate) at(us int64) float64 { return r.perUs * decay(us-r.atUs) }
+func (r *rate) at(us int64) float64 { return float64(r.perUs * decay(us-r.atUs)) }
 
 // perSecond corrects for the time before the window was full; a start shorter than
 // leastUs counts as that long.

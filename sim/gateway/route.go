@@ -151,7 +151,7 @@ func (w *weighted) weigh(r *Request, v *View) {
 	for k, s := range w.scores {
 		s(r, v, w.one)
 		for i := range w.total {
-			w.total[i] += min(1, max(0, w.one[i])) * w.weights[k]
+			w.total[i] += float64(min(1, max(0, w.one[i])) * w.weights[k])
 		}
 	}
 }

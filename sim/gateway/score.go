@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -117,4 +118,4 @@ func ScorersText(list []Scorer) string {
 
 func trailing(word uint64) int { return bits.TrailingZeros64(word) }
 
-func decay(us int64) float64 { return math.Exp(-float64(us) / rateWindowUs) }
+func decay(us int64) float64 { return portable.Exp(-float64(us) / rateWindowUs) }

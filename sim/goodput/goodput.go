@@ -203,7 +203,7 @@ func tailOf(v []float64) Tail {
 			exceeds[i] = 1
 		}
 	}
-	half := 1.96 * math.Sqrt(0.99*0.01/stat.EffectiveSize(exceeds))
+	half := float64(1.96 * math.Sqrt(0.99*0.01/stat.EffectiveSize(exceeds)))
 	return Tail{N: len(v), P99: p99, Lo: at(0.99 - half), Hi: at(math.Min(1, 0.99+half))}
 }
 
@@ -223,7 +223,7 @@ func (out *Run) cache(recs []*cluster.Record) {
 	mean := stat.Mean(shares)
 	sum := 0.0
 	for _, x := range shares {
-		sum += (x - mean) * (x - mean)
+		sum += float64((x - mean) * (x - mean))
 	}
 	out.PotentialCV = over(math.Sqrt(over(sum, float64(len(shares)))), mean)
 }
@@ -245,7 +245,7 @@ func (out *Run) fairness(recs []*cluster.Record, targets map[string]Target) {
 	sum, squares, lo, hi := 0.0, 0.0, math.Inf(1), 0.0
 	for _, name := range names {
 		x := groups[name].Goodput()
-		sum, squares, lo, hi = sum+x, squares+x*x, math.Min(lo, x), math.Max(hi, x)
+		sum, squares, lo, hi = sum+x, squares+float64(x*x), math.Min(lo, x), math.Max(hi, x)
 	}
 	out.Jain, out.MaxMin = over(sum*sum, float64(len(names))*squares), hi/lo
 	if len(names) == 0 {
@@ -277,7 +277,7 @@ func outputPerS(all []cluster.Record, w Window) float64 {
 			continue
 		}
 		part := float64(min(to, end)-max(from, w.FromUs)) / float64(to-from)
-		sum += math.Max(0, part) * float64(r.OutputTokens)
+		sum += float64(math.Max(0, part) * float64(r.OutputTokens))
 	}
 	return over(sum*1e6, float64(end-w.FromUs))
 }

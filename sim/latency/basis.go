@@ -86,7 +86,7 @@ func NewBlackbox(alpha, beta []float64) (*Blackbox, error) {
 func (m *Blackbox) StepUs(b *Batch) (float64, error) {
 	s := basis.Step{PrefillTokens: float64(b.PrefillTokens), DecodeTokens: float64(b.DecodeTokens)}
 	basis.Blackbox(&s, m.x[:])
-	return m.Beta[0]*m.x[0] + m.Beta[1]*m.x[1] + m.Beta[2]*m.x[2], nil
+	return float64(m.Beta[0]*m.x[0]) + float64(m.Beta[1]*m.x[1]) + float64(m.Beta[2]*m.x[2]), nil
 }
 
 // Features is the vector of the last StepUs.
@@ -106,7 +106,7 @@ type perPrompt struct {
 // DelayUs is the delay of a prompt.
 func (p *perPrompt) DelayUs(q *Queue) (float64, error) {
 	p.x = [2]float64{1, float64(q.PromptTokens)}
-	return p.us + p.perTokenUs*p.x[1], nil
+	return p.us + float64(p.perTokenUs*p.x[1]), nil
 }
 
 // Features is the vector of the last DelayUs.

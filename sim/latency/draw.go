@@ -29,7 +29,7 @@ func DrawBeta(set *coeff.Set, rng *rand.Rand) (drawn *coeff.Set, ok bool) {
 	fs := features.BetaFeatures(set.SpecVersion)
 	for i := range c.Beta {
 		for j := 0; j <= i; j++ {
-			c.Beta[i].Value += l[i*n+j] * z[j]
+			c.Beta[i].Value += float64(l[i*n+j] * z[j])
 		}
 		if i < len(fs) && !fs[i].Free {
 			c.Beta[i].Value = math.Max(0, c.Beta[i].Value)

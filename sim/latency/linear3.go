@@ -31,7 +31,7 @@ func NewLinear3(beta []float64) (*Linear3, error) {
 // StepUs is the dot product.
 func (m *Linear3) StepUs(b *Batch) (float64, error) {
 	m.x = [3]float64{1, float64(b.Tokens()), float64(b.KVRead)}
-	return m.AlphaUs + m.BetaUs*m.x[1] + m.GammaUs*m.x[2], nil
+	return m.AlphaUs + float64(m.BetaUs*m.x[1]) + float64(m.GammaUs*m.x[2]), nil
 }
 
 // Features is the vector of the last StepUs.

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/stat"
@@ -116,7 +117,7 @@ func (e *evaluation) left(i int, r *sim.RequestResult) bool {
 		}
 		off := missing
 		if v > 0 {
-			off = math.Log(v / want[k])
+			off = portable.Log(v / want[k])
 			e.simulated[k] = append(e.simulated[k], v)
 		} else {
 			e.simulated[k] = append(e.simulated[k], math.Inf(1))
@@ -135,7 +136,7 @@ func (e *evaluation) left(i int, r *sim.RequestResult) bool {
 
 // pull is the weight of a squared relative error that pulls as its Huber loss does.
 func (e *evaluation) pull(simulated, measured float64) float64 {
-	if off := math.Abs(math.Log(simulated / measured)); off > huberAt {
+	if off := math.Abs(portable.Log(simulated / measured)); off > huberAt {
 		return huberAt / off
 	}
 	return 1
@@ -167,7 +168,7 @@ func (e *evaluation) quantiles() float64 {
 		slices.Sort(e.simulated[k])
 		for _, p := range quantiles {
 			ratio := stat.Quantile(e.simulated[k], p) / stat.Quantile(e.measured[k], p)
-			sum += quantile * math.Min(missing, math.Abs(math.Log(ratio)))
+			sum += float64(quantile * math.Min(missing, math.Abs(portable.Log(ratio))))
 		}
 	}
 	return sum

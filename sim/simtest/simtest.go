@@ -17,7 +17,7 @@ func Step(base, prefill, decode float64) latency.Model { return linear{base, pre
 
 // StepUs is the step's time.
 func (l linear) StepUs(b *latency.Batch) (float64, error) {
-	return l.base + l.prefill*float64(b.PrefillTokens) + l.decode*float64(b.DecodeTokens), nil
+	return l.base + float64(l.prefill*float64(b.PrefillTokens)) + float64(l.decode*float64(b.DecodeTokens)), nil
 }
 
 // Llama8B is Llama-3.1-8B on one H100 with vLLM's defaults.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -179,7 +180,7 @@ func (a *specArrival) gaps(rate float64) func(*rand.Rand) float64 {
 		if fitted {
 			shape, scale = *a.Shape, *a.ScaleUs
 		}
-		return func(rng *rand.Rand) float64 { return scale * math.Pow(rng.ExpFloat64(), 1/shape) }
+		return func(rng *rand.Rand) float64 { return scale * portable.Pow(rng.ExpFloat64(), 1/shape) }
 	}
 	return func(rng *rand.Rand) float64 { return rng.ExpFloat64() / rate }
 }
@@ -192,7 +193,7 @@ func weibullShape(cv float64) float64 {
 		k := (lo + hi) / 2
 		one, _ := math.Lgamma(1 + 1/k)
 		two, _ := math.Lgamma(1 + 2/k)
-		if math.Expm1(two-2*one) > cv*cv {
+		if portable.Expm1(two-float64(2*one)) > cv*cv {
 			lo = k
 		} else {
 			hi = k
@@ -209,16 +210,16 @@ func (l *specLength) draw(rng *rand.Rand) int64 {
 	case "constant":
 		v = math.Floor(p["value"])
 	case "gaussian":
-		v = p["mean"] + p["std_dev"]*rng.NormFloat64()
+		v = p["mean"] + float64(p["std_dev"]*rng.NormFloat64())
 	case "exponential":
 		v = p["mean"] * rng.ExpFloat64()
 	case "lognormal":
-		v = math.Exp(p["mu"] + p["sigma"]*rng.NormFloat64())
+		v = portable.Exp(p["mu"] + float64(p["sigma"]*rng.NormFloat64()))
 	case "pareto_lognormal":
 		if rng.Float64() < p["mix_weight"] {
-			v = p["xm"] * math.Exp(rng.ExpFloat64()/p["alpha"])
+			v = p["xm"] * portable.Exp(rng.ExpFloat64()/p["alpha"])
 		} else {
-			v = math.Exp(p["mu"] + p["sigma"]*rng.NormFloat64())
+			v = portable.Exp(p["mu"] + float64(p["sigma"]*rng.NormFloat64()))
 		}
 	case "empirical":
 		values, err := l.chances()

@@ -15,6 +15,7 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/pipeline/features/basis"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
@@ -140,7 +141,7 @@ func (r Region) batch(kind Kind, n int64, level, k uint64) []trace.Chunk {
 	draw := func(i int64, what uint64) float64 { return stat.Draw(level, k, uint64(i), what, uint64(len(kind))) }
 	prompts, decodes := int64(0), n
 	if kind != Decode { // one prompt in half of them, two in a quarter, ...
-		prompts = min(n, 1-int64(math.Log2(1-draw(0, keyPrompts))))
+		prompts = min(n, 1-int64(portable.Log2(1-float64(draw(0, keyPrompts)))))
 		decodes = max(n-prompts, min(n-1, 1))
 	}
 	if kind == Prefill {
@@ -330,7 +331,7 @@ func solve(sets []*rowSet) ([]float64, error) {
 	for _, s := range sets {
 		weight := 0.0
 		for _, us := range s.y {
-			weight += w[row] * us * us
+			weight += float64(w[row] * us * us)
 			row++
 		}
 		x, us := s.sum()
@@ -356,7 +357,7 @@ func (p *Projection) errorOf(kind Kind, sets ...*rowSet) Error {
 		for i, x := range s.x {
 			us := 0.0
 			for j, v := range x {
-				us += v * p.Beta[j]
+				us += float64(v * p.Beta[j])
 			}
 			rel := us/s.y[i] - 1
 			e.Steps++

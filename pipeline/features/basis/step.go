@@ -21,7 +21,7 @@ func (s *Step) Add(c trace.Chunk) {
 	if c.Computed < c.Prompt {
 		t := float64(c.New)
 		s.PrefillTokens += t
-		s.PrefillAttn += t * (float64(c.Prompt) + t/2)
+		s.PrefillAttn += float64(t * (float64(c.Prompt) + float64(t/2)))
 		return
 	}
 	s.DecodeTokens += float64(c.New)

@@ -56,7 +56,7 @@ func (b *base) add(t *rows.Table, m *result.Model, v features.Version) {
 	for i := range t.Kept {
 		x, pred := t.Row(i), 0.0
 		for j, c := range m.Coefficients {
-			pred += c.Value * x[j]
+			pred += float64(c.Value * x[j])
 		}
 		b.waits = append(b.waits, wait{x[seats], x[memory], x[gate], x[queue], t.Y[i], math.Max(0, pred)})
 	}

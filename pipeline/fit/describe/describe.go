@@ -216,8 +216,8 @@ func meanShares(s *estimate.Solved) []float64 {
 	rows := s.Train.Reader()
 	for i := range s.Train.Len() {
 		for j, x := range rows.Row(i) {
-			sum[j] += x * s.Fit.Beta[j]
-			total += x * s.Fit.Beta[j]
+			sum[j] += float64(x * s.Fit.Beta[j])
+			total += float64(x * s.Fit.Beta[j])
 		}
 	}
 	for j := range sum {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/pipeline/fit/estimate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
@@ -59,8 +60,8 @@ func Deployments(s *estimate.Solved, label []string, out *result.Model) {
 }
 
 func factorEntry(deployment, config string, logs [2]float64, byRun []runTotals, members []int) result.DeploymentFactor {
-	d := result.DeploymentFactor{Deployment: deployment, Config: config, Factor: math.Exp(logs[0]),
-		Prompt: math.Exp(logs[1] - logs[0]), Runs: len(members)}
+	d := result.DeploymentFactor{Deployment: deployment, Config: config, Factor: portable.Exp(logs[0]),
+		Prompt: portable.Exp(logs[1] - logs[0]), Runs: len(members)}
 	for _, r := range members {
 		d.Rows += byRun[r].rows
 	}
@@ -133,7 +134,7 @@ func (g *groups) pool(v []float64, spread float64) []float64 {
 	var between float64
 	for k := range g.names {
 		out[k] = stat.Median(g.values(v, k))
-		between += (out[k]*out[k] - spread/float64(len(g.members[k]))) / float64(len(g.names))
+		between += (float64(out[k]*out[k]) - spread/float64(len(g.members[k]))) / float64(len(g.names))
 	}
 	if spread == 0 || len(g.names) == 1 {
 		return out

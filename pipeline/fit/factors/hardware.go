@@ -1,10 +1,10 @@
 package factors
 
 import (
-	"math"
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
@@ -22,7 +22,7 @@ func Devices(d *gram.Data, pred []float64, hw []string, without int32) []result.
 	logs := make([][]float64, len(hw))
 	for i, c := range d.Config {
 		if c != without && d.Y[i] > 0 && pred[i] > 0 {
-			logs[c] = append(logs[c], math.Log(d.Y[i]/pred[i]))
+			logs[c] = append(logs[c], portable.Log(d.Y[i]/pred[i]))
 		}
 	}
 	var out []result.HardwareFactor
@@ -42,7 +42,7 @@ func Devices(d *gram.Data, pred []float64, hw []string, without int32) []result.
 		return nil
 	}
 	for k := range out {
-		out[k].Factor = math.Exp(out[k].Factor / float64(out[k].Configs+factorPrior))
+		out[k].Factor = portable.Exp(out[k].Factor / float64(out[k].Configs+factorPrior))
 	}
 	slices.SortFunc(out, func(a, b result.HardwareFactor) int { return strings.Compare(a.Hardware, b.Hardware) })
 	return out

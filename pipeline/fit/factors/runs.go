@@ -1,8 +1,7 @@
 package factors
 
 import (
-	"math"
-
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/pipeline/fit/estimate"
 	"github.com/blis-train/blis-train/pipeline/rows"
 )
@@ -42,9 +41,9 @@ func totalsByRun(s *estimate.Solved) []runTotals {
 func splitPrompt(s *estimate.Solved, x []float64) (rest, prompt float64) {
 	for j, v := range x {
 		if s.Terms[j].Prompt {
-			prompt += v * s.Fit.Beta[j]
+			prompt += float64(v * s.Fit.Beta[j])
 		} else {
-			rest += v * s.Fit.Beta[j]
+			rest += float64(v * s.Fit.Beta[j])
 		}
 	}
 	return rest, prompt
@@ -55,9 +54,9 @@ func splitPrompt(s *estimate.Solved, x []float64) (rest, prompt float64) {
 // steps and that of its other steps each add up to the measured one. Where the
 // run cannot tell the two apart more is 1 and all makes the whole add up.
 func (t *runTotals) factors() (all, more float64) {
-	if det := t.rest[0]*t.prompt[1] - t.rest[1]*t.prompt[0]; det > 0 {
-		all = (t.y[0]*t.prompt[1] - t.y[1]*t.prompt[0]) / det
-		work := (t.rest[0]*t.y[1] - t.rest[1]*t.y[0]) / det
+	if det := float64(t.rest[0]*t.prompt[1]) - float64(t.rest[1]*t.prompt[0]); det > 0 {
+		all = (float64(t.y[0]*t.prompt[1]) - float64(t.y[1]*t.prompt[0])) / det
+		work := (float64(t.rest[0]*t.y[1]) - float64(t.rest[1]*t.y[0])) / det
 		if all > 0 && work > leastShare*all {
 			return all, work / all
 		}
@@ -72,5 +71,5 @@ func (t *runTotals) factors() (all, more float64) {
 // and of those that are.
 func (t *runTotals) logs() [2]float64 {
 	all, more := t.factors()
-	return [2]float64{math.Log(all), math.Log(all * more)}
+	return [2]float64{portable.Log(all), portable.Log(all * more)}
 }

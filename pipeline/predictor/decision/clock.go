@@ -83,7 +83,7 @@ func (s *steps) counter(ns int64) (step float64, ok bool) {
 		return float64(at.step), true
 	}
 	pace := float64(at.step-from.step) / float64(at.ns-from.ns)
-	return float64(at.step) + pace*float64(min(ns-at.ns, staleNs)), true
+	return float64(at.step) + float64(pace*float64(min(ns-at.ns, staleNs))), true
 }
 
 // index is the place of the first recorded step with at least that id.

@@ -189,9 +189,9 @@ func (c *counts) addNoFirst(i int, sign int64) {
 // its start, +1 at its end.
 func (c *counts) pause(i int, ns int64, sign float64) {
 	if step, ok := c.steps.counter(ns); ok {
-		c.pausedStep[i] += sign * step
+		c.pausedStep[i] += float64(sign * step)
 	}
-	c.pausedNs[i] += sign * float64(ns-c.base)
+	c.pausedNs[i] += float64(sign * float64(ns-c.base))
 }
 
 // decode takes a request into the decodes or out of them.
@@ -200,8 +200,8 @@ func (c *counts) decode(i int, sign int64) {
 	c.decodes += sign
 	c.decodePrompt += sign * l.prompt.V
 	c.decodeCached += sign * c.cachedOf(i)
-	c.decodeSteps += float64(sign) * (float64(l.firstStep.V) + c.pausedStep[i])
-	c.decodeNs += float64(sign) * (float64(l.first.V-c.base) + c.pausedNs[i])
+	c.decodeSteps += float64(float64(sign) * (float64(l.firstStep.V) + c.pausedStep[i]))
+	c.decodeNs += float64(float64(sign) * (float64(l.first.V-c.base) + c.pausedNs[i]))
 }
 
 // cachedOf are the prompt tokens of a scheduled request that came from the cache:
@@ -314,7 +314,7 @@ func (c *counts) decodeTokens(ns int64) (tokens float64, ok bool) {
 	n := float64(c.decodes)
 	out := 0.0
 	if step, known := c.steps.counter(ns); known {
-		out = n*(step-float64(c.steps.async)) - c.decodeSteps
+		out = float64(n*(step-float64(c.steps.async))) - c.decodeSteps
 	} else {
 		pace := c.pace
 		if len(pace) == 0 {
@@ -324,7 +324,7 @@ func (c *counts) decodeTokens(ns int64) (tokens float64, ok bool) {
 		if len(pace) == 0 {
 			return 0, false
 		}
-		out = n + (n*float64(ns-c.base)-c.decodeNs)/math.Max(1, stat.Mean(pace))
+		out = n + (float64(n*float64(ns-c.base))-c.decodeNs)/math.Max(1, stat.Mean(pace))
 	}
 	return float64(c.decodePrompt) + math.Max(n, out), true
 }

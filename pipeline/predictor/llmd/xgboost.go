@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/blis-train/blis-train/forest"
+	"github.com/blis-train/blis-train/internal/portable"
 )
 
 // Types of XGBoost's columns.
@@ -34,7 +35,7 @@ type Column struct{ Name, Type string }
 func XGBoost(w io.Writer, f *forest.Forest, columns []Column, isLog bool) error {
 	base, objective := f.Base, "reg:squarederror"
 	if isLog {
-		base, objective = math.Exp(f.Base), "reg:gamma"
+		base, objective = portable.Exp(f.Base), "reg:gamma"
 	}
 	if b := float32(base); math.IsInf(float64(b), 0) || isLog && b == 0 {
 		return fmt.Errorf("base of the forest: got %g, want a float32 that is not 0", base)

@@ -104,12 +104,12 @@ func (r *Ratios) Adaptive(t *Table, m Model, rows []int, level float64, at, know
 			if o.late {
 				missed = 1
 			}
-			now += adaptiveStep * (missed - (1 - level))
+			now += float64(adaptiveStep * (missed - (1 - level)))
 			return true
 		})
 		out[k] = m.Predict(t, i) * r.factor(t.group(i), math.Max(0, math.Min(1, now)))
 		if over := now - 1; over > 0 { // beyond every ratio that was held back
-			out[k] *= 1 + 5*over
+			out[k] *= 1 + float64(5*over)
 		}
 		open = append(open, outcome{known(i), t.Y[i] > out[k]})
 	}
@@ -165,6 +165,6 @@ func Coverage(y, pred []float64) (share float64, band [2]float64) {
 func wilson(p, n float64) [2]float64 {
 	const z = 1.959963984540054
 	centre := (p + z*z/(2*n)) / (1 + z*z/n)
-	half := z / (1 + z*z/n) * math.Sqrt(p*(1-p)/n+z*z/(4*n*n))
+	half := float64(z / (1 + z*z/n) * math.Sqrt(p*(1-p)/n+z*z/(4*n*n)))
 	return [2]float64{math.Max(0, centre-half), math.Min(1, centre+half)}
 }

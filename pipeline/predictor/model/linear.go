@@ -106,9 +106,9 @@ func newGram(t *Table, rows []int, w []float64, only map[int]bool) *gram {
 		g.fill(t, i, x)
 		for r := range x {
 			for c := range r + 1 {
-				g.a[r*g.m+c] += weights[k] * x[r] * x[c]
+				g.a[r*g.m+c] += float64(weights[k] * x[r] * x[c])
 			}
-			g.b[r] += weights[k] * x[r] * t.Y[i]
+			g.b[r] += float64(weights[k] * x[r] * t.Y[i])
 		}
 	}
 	return g
@@ -129,7 +129,7 @@ func Moments(column []float64, rows []int) (mean, scale float64) {
 	mean = sum / n
 	for _, i := range rows {
 		if v := column[i]; !math.IsNaN(v) {
-			squares += (v - mean) * (v - mean)
+			squares += float64((v - mean) * (v - mean))
 		}
 	}
 	return mean, math.Sqrt(squares / n)
@@ -154,7 +154,7 @@ func Standardised(v, mean, scale float64) float64 {
 func (g *gram) solve(lambda float64) (*linear, error) {
 	a := slices.Clone(g.a)
 	for r := range g.m - 1 {
-		a[r*g.m+r] += lambda * g.weight
+		a[r*g.m+r] += float64(lambda * g.weight)
 	}
 	if rank := stat.Cholesky(a, g.m); rank < g.m {
 		return nil, fmt.Errorf("model %s: lambda %g: got %d of %d independent columns", Linear, lambda, rank, g.m)
@@ -169,7 +169,7 @@ func (l *linear) Predict(t *Table, i int) float64 {
 	p := len(l.mean)
 	sum := l.beta[p]
 	for c := range p {
-		sum += l.beta[c] * Standardised(t.X[c][i], l.mean[c], l.scale[c])
+		sum += float64(l.beta[c] * Standardised(t.X[c][i], l.mean[c], l.scale[c]))
 	}
 	return math.Max(l.least, sum)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	treeforest "github.com/blis-train/blis-train/forest"
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/pipeline/forest"
 	"github.com/blis-train/blis-train/stat"
 )
@@ -178,7 +179,7 @@ func (b *Boosted) bestShare(t *Table, rows []int, w []float64) float64 {
 		sum := 0.0
 		for k, i := range rows {
 			t.Row(i, x)
-			sum += w[k] * math.Abs(t.Physics[i]*math.Exp(share*b.eval.Margin(x))/t.Y[i]-1)
+			sum += float64(w[k] * math.Abs(t.Physics[i]*portable.Exp(share*b.eval.Margin(x))/t.Y[i]-1))
 		}
 		if sum < least {
 			best, least = share, sum
@@ -213,9 +214,9 @@ func boostLogs(t *Table, rows []int, w []float64, o Options, opt forest.Options,
 	}
 	y := make([]float64, len(rows))
 	for k, i := range rows {
-		y[k] = math.Log(t.Y[i])
+		y[k] = portable.Log(t.Y[i])
 		if isResidual {
-			y[k] -= math.Log(t.Physics[i])
+			y[k] -= portable.Log(t.Physics[i])
 		}
 	}
 	r, err := forest.Train(m, y, w, opt)
@@ -238,7 +239,7 @@ func loaded(f *treeforest.Forest, columns int, isResidual bool) (*Boosted, error
 func (b *Boosted) Predict(t *Table, i int) float64 {
 	x := make([]float64, len(t.X))
 	t.Row(i, x)
-	ms := math.Exp(b.eval.Margin(x))
+	ms := portable.Exp(b.eval.Margin(x))
 	if b.IsResidual {
 		ms *= t.Physics[i]
 	}

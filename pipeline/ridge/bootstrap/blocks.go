@@ -70,13 +70,13 @@ func correlationRows(d *gram.Data, rows []int32, beta []float64, epsUs float64) 
 	var zero float64
 	for k := range e {
 		e[k] -= m
-		zero += e[k] * e[k]
+		zero += float64(e[k] * e[k])
 	}
 	tau := 1.0
 	for lag := 1; lag < min(maxCorrLag, len(e)/4) && zero > 0; lag++ {
 		var c float64
 		for k := lag; k < len(e); k++ {
-			c += e[k] * e[k-lag]
+			c += float64(e[k] * e[k-lag])
 		}
 		if c/zero < corrNoise {
 			break

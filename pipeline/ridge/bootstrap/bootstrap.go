@@ -91,7 +91,7 @@ func (b *bootstrap) solveAll() ([]bool, error) {
 	for r, j := range b.idx {
 		var null float64
 		for k := 0; k < m && values[k] <= gram.NullTol*values[m-1]; k++ {
-			null += vectors.At(r, k) * vectors.At(r, k)
+			null += float64(vectors.At(r, k) * vectors.At(r, k))
 		}
 		known[j] = null < 0.02 && b.se[r] > 0
 	}
@@ -126,10 +126,10 @@ func (b *bootstrap) fit(d *draw, times []int) bool {
 		}
 		f := float64(t)
 		for i, v := range b.a[k] {
-			d.sum[i] += f * v
+			d.sum[i] += float64(f * v)
 		}
 		for i, v := range b.b[k] {
-			d.rhs[i] += f * v
+			d.rhs[i] += float64(f * v)
 		}
 	}
 	copy(d.chol, d.sum)
@@ -172,8 +172,8 @@ func (b *bootstrap) sandwich(d *draw, times []int, cov []float64) {
 			n += t
 			b.influence(d, k)
 			for j, z := range d.z {
-				d.mean[j] += t * z
-				d.square[j] += t * z * z
+				d.mean[j] += float64(t * z)
+				d.square[j] += float64(t * z * z)
 			}
 			for i := 0; cov != nil && i < m*m; i++ {
 				cov[i] += t * d.z[i/m] * d.z[i%m] * float64(len(blocks)) / math.Max(1, float64(len(blocks)-1))
@@ -183,7 +183,7 @@ func (b *bootstrap) sandwich(d *draw, times []int, cov []float64) {
 			continue
 		}
 		for j := range d.se {
-			d.se[j] += n / (n - 1) * math.Max(0, d.square[j]-d.mean[j]*d.mean[j]/n)
+			d.se[j] += float64(n / (n - 1) * math.Max(0, d.square[j]-d.mean[j]*d.mean[j]/n))
 		}
 		for i := 0; cov != nil && i < m*m; i++ {
 			cov[i] -= d.mean[i/m] * d.mean[i%m] / (n - 1)

@@ -5,11 +5,10 @@ package bootstrap
 import (
 	"math"
 
-	"gonum.org/v1/gonum/stat/distuv"
-
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/ridge/cells"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"github.com/blis-train/blis-train/stat"
 )
 
 // Interval methods.
@@ -75,7 +74,7 @@ func Blocks(blocks []BlockGram, tags []ridge.Identification, o ridge.Options, c 
 	out.JackSE = b.jackknife(blocks, configs)
 	student := math.NaN()
 	if len(configs) > 1 {
-		student = distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(len(configs) - 1)}.Quantile(0.5 + c.Level/2)
+		student = stat.StudentT(0.5+float64(c.Level/2), float64(len(configs)-1))
 	}
 	for j := range out.Terms {
 		t := &out.Terms[j]
@@ -105,7 +104,7 @@ func (c Confidence) unknown() Confidence {
 }
 
 func (t *Interval) set(method string, center, se, quantile float64) {
-	*t = Interval{center - quantile*se, center + quantile*se, center, se, method}
+	*t = Interval{center - float64(quantile*se), center + float64(quantile*se), center, se, method}
 }
 
 func blockConfigs(blocks []BlockGram) []int32 {

@@ -3,8 +3,6 @@ package bootstrap
 import (
 	"math"
 
-	"gonum.org/v1/gonum/stat/distuv"
-
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/ridge/cells"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
@@ -73,7 +71,7 @@ func studentQuantile(freedom, level float64) float64 {
 	if !(freedom < many) {
 		freedom = many
 	}
-	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: freedom}.Quantile(0.5 + level/2)
+	return stat.StudentT(0.5+float64(level/2), freedom)
 }
 
 // posteriorInverse is (G/Q + lambda*P)^-1; nil where that is not positive definite.
@@ -81,7 +79,7 @@ func posteriorInverse(g *gram.Gram, lambda float64, precision []float64) []float
 	p := g.P
 	a, sd := make([]float64, p*p), make([]float64, p)
 	for k := range a {
-		a[k] = g.G[k]/g.Q + lambda*precision[k]
+		a[k] = g.G[k]/g.Q + float64(lambda*precision[k])
 	}
 	for j := range sd {
 		sd[j] = math.Sqrt(a[j*p+j])
@@ -129,7 +127,7 @@ func scoreVariance(blocks []BlockGram, q float64, beta []float64) []float64 {
 		}
 		for _, s := range scores {
 			for k := range out {
-				out[k] += n / (n - 1) * (s[k/p] - mean[k/p]/n) * (s[k%p] - mean[k%p]/n)
+				out[k] += float64(n / (n - 1) * (s[k/p] - mean[k/p]/n) * (s[k%p] - mean[k%p]/n))
 			}
 		}
 	}
@@ -142,7 +140,7 @@ func sandwich(inv, middle []float64, p int, out []float64) {
 	for j := range p {
 		for k := range p {
 			for i := range p {
-				half[j*p+k] += inv[j*p+i] * middle[i*p+k]
+				half[j*p+k] += float64(inv[j*p+i] * middle[i*p+k])
 			}
 		}
 	}

@@ -97,7 +97,7 @@ func squares(d *gram.Data, rows []int32, beta []float64) float64 {
 	x := d.Reader()
 	for _, i := range rows {
 		e := d.Y[i] - gram.Dot(x.Row(int(i)), beta)
-		ss += e * e
+		ss += float64(e * e)
 	}
 	return ss
 }
@@ -109,7 +109,7 @@ func deviation(y []float64, rows []int32) float64 {
 		m += y[i] / float64(len(rows))
 	}
 	for _, i := range rows {
-		ss += (y[i] - m) * (y[i] - m)
+		ss += float64((y[i] - m) * (y[i] - m))
 	}
 	return math.Sqrt(ss / float64(len(rows)))
 }
@@ -136,7 +136,7 @@ func frozenSolve(g *gram.Gram, lambda float64) ([]float64, error) {
 	for k, e := range values {
 		var proj float64
 		for j := range p {
-			proj += vectors.At(j, k) * g.B[j]
+			proj += float64(vectors.At(j, k) * g.B[j])
 		}
 		for j := range p {
 			beta[j] += vectors.At(j, k) * proj / (math.Max(e, 0) + lambda)

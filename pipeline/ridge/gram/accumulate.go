@@ -3,8 +3,6 @@ package gram
 import (
 	"math"
 
-	"gonum.org/v1/gonum/floats"
-
 	"github.com/blis-train/blis-train/internal/packed"
 	"github.com/blis-train/blis-train/internal/par"
 )
@@ -89,7 +87,7 @@ func (a *Accumulator) addTile(rows []int32, w []float64) {
 		ci := a.tiles[i][:len(rows)]
 		for j := i; j < k; j++ {
 			if a.nonZero[j] && a.needed(i, j) {
-				a.sums[i*k+j] += floats.Dot(ci, a.tiles[j][:len(rows)])
+				a.sums[i*k+j] += sumProducts(ci, a.tiles[j][:len(rows)])
 			}
 		}
 	}

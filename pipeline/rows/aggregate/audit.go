@@ -226,16 +226,16 @@ func (m *normal) add(x [5]float64, y, weight float64) {
 	w := weight * weight
 	for r := range x {
 		for c := range r + 1 {
-			m.a[r*5+c] += w * x[r] * x[c]
+			m.a[r*5+c] += float64(w * x[r] * x[c])
 		}
-		m.b[r] += w * x[r] * y
+		m.b[r] += float64(w * x[r] * y)
 	}
 }
 
 func (m *normal) solve() weights {
 	a, b := m.a, m.b
 	for r := range b { // a regressor that never varies stays out
-		a[r*5+r] += 1e-9*a[r*5+r] + 1e-30
+		a[r*5+r] += float64(1e-9*a[r*5+r]) + 1e-30
 		for c := range r {
 			a[c*5+r] = a[r*5+c]
 		}
@@ -251,7 +251,7 @@ type weights [5]float64
 func (w weights) of(x [5]float64) float64 {
 	sum := 0.0
 	for i := range x {
-		sum += x[i] * w[i]
+		sum += float64(x[i] * w[i])
 	}
 	return sum
 }
@@ -292,7 +292,7 @@ func (f *filler) clientConstant(out *trace.TimeAudit) (float64, bool) {
 	}
 	for i := range f.passes {
 		d := float64(f.passes[i].decodes)
-		decodes, elapsed = decodes+d, elapsed+d*f.passes[i].it.ElapsedUs
+		decodes, elapsed = decodes+d, elapsed+float64(d*f.passes[i].it.ElapsedUs)
 	}
 	if decodes == 0 || math.Abs(tokens-decodes) > clientTolerance*decodes {
 		return 0, false

@@ -88,7 +88,7 @@ func CausalFromTotals(tokens, reqs, cv2 float64) float64 {
 	if reqs == 0 {
 		return 0
 	}
-	return (tokens*tokens/reqs*(1+cv2) + tokens) / 2
+	return (float64(tokens*tokens/reqs*(1+cv2)) + tokens) / 2
 }
 
 // variation is the squared variation of the prompts of a pass, where the trace has it.
@@ -112,10 +112,10 @@ func (f *filler) fromTrace() {
 		if p.it.ContextReqs > 0 {
 			mean = kv / float64(p.it.ContextReqs)
 		}
-		p.decodeContext = float64(p.it.DecodeKVTokens.V) + moved*mean + float64(p.decodes)
+		p.decodeContext = float64(p.it.DecodeKVTokens.V) + float64(moved*mean) + float64(p.decodes)
 		p.prefillKV, p.causal = 0, CausalFromTotals(float64(p.prefillTokens), float64(p.prefills), p.variation())
 		if p.prefills > 0 {
-			p.prefillKV = kv - moved*mean
+			p.prefillKV = kv - float64(moved*mean)
 			p.causal += p.prefillKV * float64(p.prefillTokens) / float64(p.prefills)
 		}
 	}
@@ -137,7 +137,8 @@ func (f *filler) fromUsage() bool {
 		if !p.held || !a.OK || p.decodes == 0 {
 			continue
 		}
-		filled[i] = math.Max(float64(p.decodes), a.V*float64(blocks)*size-float64(p.decodes)*(size-1)/2-p.prefillKV+float64(p.decodes))
+		filled[i] = math.Max(float64(p.decodes),
+			float64(a.V*float64(blocks)*size)-float64(float64(p.decodes)*(size-1)/2)-p.prefillKV+float64(p.decodes))
 		known++
 		sum += a.V
 	}

@@ -184,7 +184,7 @@ func meanMs(c *result.ConfigErrors, runs []result.ValidationRun, of func(*result
 			continue
 		}
 		if m := metricOf(runs[i].Metrics, of); m != nil {
-			sum, n = sum+m.RealMs.Mean*float64(m.NReal), n+float64(m.NReal)
+			sum, n = sum+float64(m.RealMs.Mean*float64(m.NReal)), n+float64(m.NReal)
 		}
 	}
 	if n == 0 {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
@@ -53,7 +54,7 @@ func DriftOf(timeNs []int64, y, pred []float64) *Drift {
 	best, least := driftBlocksNs[0], math.Inf(1)
 	for _, blockNs := range driftBlocksNs {
 		a, b := halves[0].curve(blockNs), halves[1].curve(blockNs)
-		if err := a.error(&halves[1]) + b.error(&halves[0]); err < least-worthAShorter*float64(len(timeNs)) {
+		if err := a.error(&halves[1]) + b.error(&halves[0]); err < least-float64(worthAShorter*float64(len(timeNs))) {
 			best, least = blockNs, err
 		}
 	}
@@ -103,7 +104,7 @@ func (d *Drift) error(r *ratios) float64 {
 	sum := 0.0
 	for i, ns := range r.at {
 		if r.of[i] > 0 {
-			sum += math.Abs(math.Log(r.of[i] / d.At(ns)))
+			sum += math.Abs(portable.Log(r.of[i] / d.At(ns)))
 		}
 	}
 	return sum
@@ -148,7 +149,7 @@ func (d *Drift) Follow(us float64, ns int64) float64 {
 func (d *Drift) Farthest() (float64, bool) {
 	best, found := 1.0, false
 	for _, p := range d.Points {
-		if !found || math.Abs(math.Log(p.Factor)) > math.Abs(math.Log(best)) {
+		if !found || math.Abs(portable.Log(p.Factor)) > math.Abs(portable.Log(best)) {
 			best, found = p.Factor, true
 		}
 	}

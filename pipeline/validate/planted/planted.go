@@ -4,7 +4,6 @@ package planted
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/latency"
@@ -94,12 +94,12 @@ func Load(n int, rps float64, seed uint64) []sim.Request {
 	at := 0.0
 	reqs := make([]sim.Request, n)
 	for i := range reqs {
-		out := 2 + int64(20*math.Exp(0.6*rng.NormFloat64()))
+		out := 2 + int64(20*portable.Exp(0.6*rng.NormFloat64()))
 		reqs[i] = sim.Request{
 			ID: fmt.Sprintf("c%05d", i), ArrivalUs: int64(at), OutputTokens: out, MaxTokens: out,
-			PromptTokens: 8 + int64(120*math.Exp(0.8*rng.NormFloat64())),
+			PromptTokens: 8 + int64(120*portable.Exp(0.8*rng.NormFloat64())),
 		}
-		at += rng.ExpFloat64() / rps * 1e6
+		at += float64(rng.ExpFloat64() / rps * 1e6)
 	}
 	return reqs
 }
