@@ -191,8 +191,8 @@ func TestRatios(t *testing.T) {
 	}
 }
 
-// Until thirty first tokens were seen the prior holds; then what was seen, by class
-// and by whether others were ahead.
+// Until thirty first tokens were seen the prior holds; then what was seen, by whether
+// others were ahead: of all classes, and once a class has thirty of its own, of it.
 func TestCalibrationLearns(t *testing.T) {
 	p := &Predictive{Estimate: fixed{us: 100_000}}
 	r, v := classed("standard"), eight(0)
@@ -205,8 +205,15 @@ func TestCalibrationLearns(t *testing.T) {
 	}
 	other := classed("sheddable")
 	other.Class = 1
-	if d, _ := p.Decide(other, v, 0); !d.Admit {
-		t.Error("another class learned from it")
+	for k := range 60 {
+		d, _ := p.Decide(other, v, 0)
+		if want := k >= 30; d.Admit != want { // its own are as quick as estimated
+			t.Fatalf("request %d of another class: got %v, want %v (%+v)", k, d.Admit, want, d)
+		}
+		p.Seen(other, eight(0), &d, 0, 0, 100_000)
+	}
+	if d, _ := p.Decide(r, v, 0); d.Admit {
+		t.Error("a class forgot its own")
 	}
 }
 
