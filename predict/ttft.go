@@ -260,8 +260,8 @@ func meanCapped(mean, sd, limit float64) float64 {
 		return math.Min(mean, limit)
 	}
 	z := (limit - mean) / sd
-	below := 0.5 * math.Erfc(-z/math.Sqrt2)
-	return math.Max(0, float64(mean*below)-sd*portable.Exp(-z*z/2)/math.Sqrt(2*math.Pi)+float64(limit*(1-below)))
+	below := float64(0.5 * math.Erfc(-z/math.Sqrt2))
+	return math.Max(0, float64(mean*below)-float64(sd*portable.Exp(-z*z/2)/math.Sqrt(2*math.Pi))+float64(limit*(1-below)))
 }
 
 func round(v float64) int64 { return int64(v + 0.5) }

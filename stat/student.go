@@ -62,7 +62,8 @@ func studentTail(t, df float64) float64 {
 	if x < (a+1)/(a+b+2) {
 		return front / a * betaFraction(a, b, x) / 2
 	}
-	return (1 - float64(front/b*betaFraction(b, a, y))) / 2
+	near := float64(front * betaFraction(b, a, y))
+	return (1 - float64(near/b)) / 2
 }
 
 // betaFraction is the continued fraction of the incomplete beta function at x.

@@ -361,7 +361,7 @@ func (l *lab) toPlant(r *Rival) error {
 		return err
 	}
 	l.rate, l.capacity = math.Round(l.rate/l.capacity*capacity), capacity
-	seats := float64(l.Instances) * float64(r.Plant.Deployment.Engine.MaxNumSeqs)
+	seats := float64(float64(l.Instances) * float64(r.Plant.Deployment.Engine.MaxNumSeqs))
 	l.preset.Seconds = math.Max(l.preset.Seconds, math.Round(2*seats/capacity))
 	l.window = l.preset.window()
 	return nil

@@ -44,7 +44,7 @@ func hourOf(reqs []sim.Request) (*hour, error) {
 		}
 		for i := from; i < to; i++ {
 			h.widthUs[i] = gapUs / float64(to-from)
-			h.fromUs[i] = float64(h.reqs[i].ArrivalUs) + float64(i-from)*h.widthUs[i]
+			h.fromUs[i] = float64(h.reqs[i].ArrivalUs) + float64(float64(i-from)*h.widthUs[i])
 		}
 		from = to
 	}
@@ -78,7 +78,7 @@ func (h *hour) draw(s *stream, seed int64, rate, seconds float64) []sim.Request 
 	startUs := 0.0
 	for i := 0; ; i++ {
 		j, pass := (first+i)%n, (first+i)/n
-		at := float64(pass)*h.lengthUs + h.fromUs[j] + h.widthUs[j]*s.of(seed, streamArrival, i).Float64()
+		at := float64(float64(pass)*h.lengthUs) + h.fromUs[j] + float64(h.widthUs[j]*s.of(seed, streamArrival, i).Float64())
 		if i == 0 {
 			startUs = at
 		}

@@ -115,7 +115,7 @@ func (r *recovery) read() bool {
 		at := float64(o.FirstChunkNs.V)
 		r.events = append(r.events, event{o.FirstChunkNs.V, i, 0})
 		for k, gap := range o.ChunkGapsUs {
-			at += gap * 1000
+			at += float64(gap * 1000)
 			r.events = append(r.events, event{int64(math.Round(at)), i, k + 1})
 			gaps = append(gaps, gap*1000)
 		}
@@ -273,7 +273,7 @@ func (r *recovery) iterations() []trace.Iteration {
 		if len(lengths) > 0 {
 			mean, sum := stat.Mean(lengths), 0.0
 			for _, n := range lengths {
-				sum += (n - mean) * (n - mean)
+				sum += float64((n - mean) * (n - mean))
 			}
 			it.PromptVariance = trace.Some(sum / float64(len(lengths)))
 		}
