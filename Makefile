@@ -4,13 +4,15 @@
 # make eval-real judges the embedded library on every public real set and rewrites docs/accuracy.md
 # make bench   every speed claim, next to its named alternative
 # make library rebuilds the embedded coefficients from SHARED, byte for byte
+# make scale-equal compares many processes with one, byte for byte, and prints what both cost
+# make scale-faults kills, repeats, damages and fills: the same bytes or one error
 # make interop DuckDB and pandas read the tables
 
 GO ?= go
 COUNT ?= 1
 SHARED ?= ../shared/data
 
-.PHONY: check test demo eval eval-real eval-tracev2 bench interop generate library
+.PHONY: check test demo eval eval-real eval-tracev2 bench interop generate library scale-equal scale-faults
 
 test:
 	$(GO) test ./...
@@ -48,6 +50,9 @@ bench:
 library:
 	$(GO) run ./cmd/blis-train library build --kernels $(SHARED)/kernels --points $(SHARED)/silicon/points.csv \
 		--runs $(SHARED)/real_step_summaries --runs $(SHARED)/real_stock_otlp -o coeff/library
+
+scale-equal scale-faults:
+	BLIS_TRAIN_EVAL=1 $(GO) test ./cmd/blis-train -run 'TestEvalScale$(if $(filter %equal,$@),Equal,Faults)' -v -timeout 120m
 
 interop:
 	bash eval/interop.sh

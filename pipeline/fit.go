@@ -37,7 +37,8 @@ type FitOptions struct {
 	Warn     func([]trace.Finding) // hears what stands in no document; nil: nobody
 	Progress trace.Progress
 	doubts   doubts
-	open     bool // nobody asked for a prior
+	open     bool              // nobody asked for a prior
+	rows     map[string]string // by run: the folder of its rows, where tasks made them
 }
 
 // DefaultFitOptions are those of the command line.
@@ -117,11 +118,8 @@ func fitFolder(ctx context.Context, in string, ext *result.Extract, o FitOptions
 	if o.DumpRows {
 		o.Rows = func(d *fit.Dump) error { return d.Write(o.Out) }
 	}
-	if o.open && libraryKnows(ext, o.Without) {
-		o.Prior = options.PriorLibrary
-		if err := o.resolved(); err != nil {
-			return nil, err
-		}
+	if err := o.settle(ext); err != nil {
+		return nil, err
 	}
 	command, err := o.Command()
 	if err != nil {
@@ -138,7 +136,11 @@ func fitFolder(ctx context.Context, in string, ext *result.Extract, o FitOptions
 	if requests {
 		doc, err = FitRequests(ctx, in, ext, o)
 	} else {
-		doc, err = FitTables(ctx, in, ext, o.Options, folder.Header(command, o.Config), o.Progress)
+		sources := fitSources(in, ext)
+		for i := range sources {
+			sources[i].Rows = o.rows[sources[i].ID]
+		}
+		doc, err = fitTables(ctx, sources, ext, o.Options, folder.Header(command, o.Config), o.Progress)
 	}
 	if err == nil && o.Amend && !requests {
 		doc.Amendments, err = amend.TryEach(ctx, fitSources(in, ext), o.Options)
@@ -156,11 +158,26 @@ func fitFolder(ctx context.Context, in string, ext *result.Extract, o FitOptions
 	return doc, o.saveGram(ctx, in, ext)
 }
 
+// settle makes the choices that depend on the runs: the library's prior where nobody asked
+// for one and the library knows them.
+func (o *FitOptions) settle(ext *result.Extract) error {
+	if !o.open || !libraryKnows(ext, o.Without) {
+		return nil
+	}
+	o.Prior = options.PriorLibrary
+	return o.resolved()
+}
+
 // FitTables fits the runs of an output folder and writes nothing. The header's
 // inputs are those of the extraction: the files the numbers come from.
 func FitTables(ctx context.Context, in string, ext *result.Extract, o fit.Options, h result.Header,
 	progress trace.Progress) (*result.Fit, error) {
-	doc, err := fit.Fit(ctx, fitSources(in, ext), o, progress)
+	return fitTables(ctx, fitSources(in, ext), ext, o, h, progress)
+}
+
+func fitTables(ctx context.Context, sources []fit.Source, ext *result.Extract, o fit.Options, h result.Header,
+	progress trace.Progress) (*result.Fit, error) {
+	doc, err := fit.Fit(ctx, sources, o, progress)
 	if err != nil {
 		return nil, err
 	}

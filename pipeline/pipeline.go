@@ -57,46 +57,57 @@ type RunResult struct {
 // that fails is no error: the validation says so.
 func Run(ctx context.Context, inputs []string, o RunOptions) (*RunResult, error) {
 	got := &RunResult{}
-	out := o.Extract.Out
-	o.Fit.Out, o.Validate.Out = out, out
-	o.Fit.Config, o.Validate.Config = o.Extract.Config, o.Extract.Config
-	if err := o.Fit.resolved(); err != nil {
-		return got, err
-	}
-	if err := o.Validate.checkThresholds(); err != nil {
-		return got, err
-	}
-	if err := o.Validate.readBaseline(); err != nil {
+	if err := o.check(); err != nil {
 		return got, err
 	}
 	runs, err := discovered(inputs, &o.Extract)
 	if err != nil {
 		return got, err
 	}
-	release, err := folder.Claim(out, o.Extract.Force)
+	release, err := folder.Claim(o.Extract.Out, o.Extract.Force)
 	if err != nil {
 		return got, err
 	}
 	defer release()
+	got.Extract, err = extractRuns(ctx, runs, o.Extract)
+	return got, o.learn(ctx, got, err)
+}
+
+// check makes the stages agree and refuses mistakes in any of their options.
+func (o *RunOptions) check() error {
+	o.Fit.Out, o.Validate.Out = o.Extract.Out, o.Extract.Out
+	o.Fit.Config, o.Validate.Config = o.Extract.Config, o.Extract.Config
+	if err := o.Fit.resolved(); err != nil {
+		return err
+	}
+	if err := o.Validate.checkThresholds(); err != nil {
+		return err
+	}
+	return o.Validate.readBaseline()
+}
+
+// learn is what follows an extraction, unless it failed: err is its error, which may stand
+// beside a document.
+func (o *RunOptions) learn(ctx context.Context, got *RunResult, err error) error {
+	out := o.Extract.Out
 	done := func(doc any) {
 		if o.Done != nil {
 			o.Done(doc)
 		}
 	}
-	got.Extract, err = extractRuns(ctx, runs, o.Extract)
 	if got.Extract != nil {
 		done(got.Extract)
 	}
 	if err != nil {
-		return got, err
+		return err
 	}
 	if got.Fit, err = fitFolder(ctx, out, got.Extract, o.Fit); err != nil {
-		return got, err
+		return err
 	}
 	done(got.Fit)
 	if got.Validation, err = validateFolder(ctx, out, got.Extract, got.Fit, o.Validate); err != nil {
-		return got, err
+		return err
 	}
 	done(got.Validation)
-	return got, writeCoefficients(out, got.Fit, got.Validation)
+	return writeCoefficients(out, got.Fit, got.Validation)
 }

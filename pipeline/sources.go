@@ -18,14 +18,17 @@ import (
 func fitSources(out string, ext *result.Extract) []fit.Source {
 	sources := make([]fit.Source, len(ext.Runs))
 	for i := range ext.Runs {
-		r := &ext.Runs[i]
-		sources[i] = fit.Source{
-			ID: r.ID, Deployment: *r.Deployment,
-			Load:  func() (*trace.Run, error) { return readRun(table.RunDir(out, r.ID), r.Deployment) },
-			Judge: func(run *trace.Run) (string, []rows.Span) { return saturation.Judge(run, r.Deployment) },
-		}
+		sources[i] = fitSource(out, &ext.Runs[i])
 	}
 	return sources
+}
+
+func fitSource(out string, r *result.ExtractRun) fit.Source {
+	return fit.Source{
+		ID: r.ID, Deployment: *r.Deployment,
+		Load:  func() (*trace.Run, error) { return readRun(table.RunDir(out, r.ID), r.Deployment) },
+		Judge: func(run *trace.Run) (string, []rows.Span) { return saturation.Judge(run, r.Deployment) },
+	}
 }
 
 // readRun reads a run as every stage wants it: the steps of an unmodified engine

@@ -37,6 +37,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/queue"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/rows/aggregate"
+	"github.com/blis-train/blis-train/pipeline/shard"
 	"github.com/blis-train/blis-train/pipeline/simulate"
 	"github.com/blis-train/blis-train/pipeline/sweep"
 	"github.com/blis-train/blis-train/pipeline/track"
@@ -100,6 +101,7 @@ func codeRooms() []codeRoom {
 		{"pipeline/queue", queue.Codes},
 		{"pipeline/rows", rows.Codes},
 		{"pipeline/rows/aggregate", aggregate.Codes},
+		{"pipeline/shard", shard.Codes},
 		{"pipeline/simulate", simulate.Codes},
 		{"pipeline/sweep", sweep.Codes},
 		{"pipeline/track", track.Codes},

@@ -45,7 +45,7 @@ var helpGroups = map[string][]string{
 		"for", "gates", "baseline", "require-all-gates", "ignore-verdict", "level", "tolerance", "fail-on-change"},
 	groupOutput: {"verbose", "summary", "junit", "ledger", "figures", "dump-rows", "save-gram", "try-amendments",
 		"why-rejected", "workers", "force", "json",
-		"quiet", "log-format", "emit-otlp", "emit-kv-events", "event-log", "all"},
+		"quiet", "log-format", "emit-otlp", "emit-kv-events", "event-log", "all", "tasks-dir"},
 }
 
 // groupExceptions are flags that mean something else in one command.

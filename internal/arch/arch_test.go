@@ -95,6 +95,7 @@ var rooms = map[string]room{
 	}},
 	"pipeline/optimise": {ours: []string{"stat"}, theirs: []string{gonum}, pure: true},
 	"pipeline/option":   {pure: true},
+	"pipeline/shard":    {ours: []string{"internal/files", "internal/par", "trace"}},
 	"pipeline/score": {ours: []string{"pipeline/rows", "pipeline/ridge", "pipeline/ridge/cells", "pipeline/ridge/gram", "stat",
 		"internal/par", "trace", "result"}},
 	"queueing":       {ours: []string{"trace"}, pure: true},

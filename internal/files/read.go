@@ -9,6 +9,8 @@
 package files
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -138,6 +140,18 @@ func worded(err error) error {
 		shown = base[:maxNameShown] + "..."
 	}
 	return trace.Errorf(nameTooLong, "%s: got a name of %d bytes in a path of %d, the file system allows less", shown, len(base), len(at.Path))
+}
+
+// Hash is the size and the SHA-256 of a file.
+func Hash(name string) (size int64, sum string, err error) {
+	in, err := Open(name, false)
+	if err != nil {
+		return 0, "", err
+	}
+	defer in.Close()
+	h := sha256.New()
+	size, err = io.Copy(h, in)
+	return size, hex.EncodeToString(h.Sum(nil)), err
 }
 
 // Read reads a regular file of at most the given size. Codes: those of Open,

@@ -21,11 +21,11 @@ const cacheName = ".extract-cache.json"
 type cache struct {
 	Key      string        `json:"key"` // program and options that change tables or extract.json
 	Rejected *result.Input `json:"rejected,omitempty"`
-	Runs     []cacheEntry  `json:"runs"`
+	Runs     []Entry       `json:"runs"`
 }
 
-// cacheEntry is one run folder.
-type cacheEntry struct {
+// Entry is what extracting one run folder gave.
+type Entry struct {
 	ID         string              `json:"id"`
 	Folder     string              `json:"folder"`
 	Deployment string              `json:"deployment"` // hash of the deployment as loaded: --set, hardware.json and all
@@ -70,7 +70,7 @@ func loadCache(out string) *cache {
 // lookup returns the entry of an unchanged run: same deployment, and the same
 // names, sizes and times of its inputs or, where a time moved, the same hashes;
 // and its tables are those that were written.
-func (c *cache) lookup(run *RunDir, o *Options) *cacheEntry {
+func (c *cache) lookup(run *RunDir, o *Options) *Entry {
 	if c == nil || o.Force || o.WhyRejected || c.Key != newCache(o).Key {
 		return nil
 	}
@@ -106,7 +106,7 @@ func deploymentHash(d *deploy.Deployment) string {
 }
 
 // intact reports whether the tables of the entry stand as they were written.
-func (e *cacheEntry) intact(o *Options) bool {
+func (e *Entry) intact(o *Options) bool {
 	for _, r := range e.Results {
 		for _, f := range r.TableFiles {
 			if !sameFile(filepath.Join(table.RunDir(o.Out, r.ID), f.Name), f) {
@@ -117,7 +117,7 @@ func (e *cacheEntry) intact(o *Options) bool {
 	return e.Deployment != "" && len(e.Results) > 0
 }
 
-func (e *cacheEntry) inputs() []result.Input {
+func (e *Entry) inputs() []result.Input {
 	var out []result.Input
 	for _, f := range e.Results[0].Files {
 		out = append(out, f.Input)

@@ -55,6 +55,8 @@ var Codes = []trace.CodeEntry{
 		Action: "read fit.json's runs[].steps; fit rebuilds the batches of every run"},
 	{Code: codeTooManyBad, Kind: "error", Meaning: "the share of unreadable input is above --max-bad-frac",
 		Action: "look at the first examples, or raise --max-bad-frac"},
+	{Code: codeInputsChanged, Kind: "error", Meaning: "a run folder is not what it was when the work was planned",
+		Action: "plan again into another folder, once nothing writes to the recordings any more"},
 	{Code: codeDuplicateRunID, Kind: "error", Meaning: "two run folders have the same id",
 		Action: "change `name` in one run.yaml, or use --exclude"},
 	{Code: CodeNoRuns, Kind: "error", Meaning: "no folder with a run.yaml was found",

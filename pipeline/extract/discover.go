@@ -23,7 +23,7 @@ type RunDir struct {
 	Dir        string // as opened
 	Folder     string // relative to the given RUNDIR or PARENT; "." for a RUNDIR
 	Deployment *deploy.Deployment
-	files      []string // explicit dumps instead of run.yaml's `files.traces`
+	Files      []string // explicit dumps instead of run.yaml's `files.traces`; nil: those
 }
 
 // Discover finds the run folders that args name: a RUNDIR holds a run.yaml, a
@@ -60,7 +60,7 @@ func Discover(args, only, exclude []string, set ...string) ([]RunDir, error) {
 		if out[i].ID == out[i-1].ID {
 			if out[i].Dir == out[i-1].Dir {
 				return nil, trace.Errorf(codeDuplicateRunID, "got the run folder %s and dumps in it (%s), want one or the other", out[i].Dir,
-					strings.Join(append(out[i-1].files, out[i].files...), ", "))
+					strings.Join(append(out[i-1].Files, out[i].Files...), ", "))
 			}
 			return nil, trace.Errorf(codeDuplicateRunID, "run id %q is used by %s and %s", out[i].ID, out[i-1].Dir, out[i].Dir).
 				WithHint("change `name` in one run.yaml, or use --exclude")
@@ -101,7 +101,7 @@ func findRuns(args []string) ([]RunDir, error) {
 		if files[0] != "-" {
 			dir = filepath.Dir(files[0])
 		}
-		dirs = append(dirs, RunDir{Dir: dir, Folder: ".", files: files})
+		dirs = append(dirs, RunDir{Dir: dir, Folder: ".", Files: files})
 	}
 	return dirs, nil
 }
@@ -261,9 +261,9 @@ func selected(id string, only, exclude []string) (bool, error) {
 
 // traces lists the trace dumps of the run in reading order.
 func (d *RunDir) traces() ([]source.Input, error) {
-	if d.files != nil {
+	if d.Files != nil {
 		var in []source.Input
-		for _, f := range d.files {
+		for _, f := range d.Files {
 			name := filepath.Base(f)
 			if f == "-" {
 				name = "-"

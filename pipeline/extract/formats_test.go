@@ -62,7 +62,7 @@ type content struct {
 
 // dumpDir is a run of dumps without a description.
 func dumpDir(files ...string) RunDir {
-	return RunDir{ID: "dump", Dir: filepath.Dir(files[0]), Folder: ".", Deployment: &deploy.Deployment{Name: "dump"}, files: files}
+	return RunDir{ID: "dump", Dir: filepath.Dir(files[0]), Folder: ".", Deployment: &deploy.Deployment{Name: "dump"}, Files: files}
 }
 
 // dumpRun extracts files as one run; err is the error of Run.

@@ -43,7 +43,7 @@ func (d *RunDir) found(s *inputSet) error {
 			s.logs = append(s.logs, in[i])
 		}
 	}
-	if d.files != nil {
+	if d.Files != nil {
 		s.sortOut()
 		return nil
 	}

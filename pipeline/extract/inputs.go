@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"reflect"
@@ -50,15 +49,8 @@ func (d *RunDir) open() (*inputSet, error) {
 }
 
 // hashFile fills size and sum by reading the file; a pipe is none.
-func hashFile(in *source.Input) error {
-	f, err := files.Open(in.Path, false)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	h := sha256.New()
-	in.Size, err = io.Copy(h, f)
-	in.Sum = hex.EncodeToString(h.Sum(nil))
+func hashFile(in *source.Input) (err error) {
+	in.Size, in.Sum, err = files.Hash(in.Path)
 	return err
 }
 

@@ -3,6 +3,7 @@ package extract
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/account"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace/table"
 )
 
 // Names in the output folder.
@@ -72,6 +74,42 @@ func invalidate(out string) error {
 		return nil
 	}
 	return err
+}
+
+// adopt gives the tables of a run that stand in another output folder their names in
+// o.Out as well: links to the same files, or copies where there are no links.
+func adopt(from string, r *result.ExtractRun, o *Options) error {
+	stage := filepath.Join(o.Out, tablesDir, stagePrefix+r.ID)
+	if err := os.MkdirAll(stage, 0o755); err != nil {
+		return err
+	}
+	defer os.RemoveAll(stage)
+	for _, f := range r.TableFiles {
+		if err := linkOrCopy(filepath.Join(table.RunDir(from, r.ID), f.Name), filepath.Join(stage, f.Name)); err != nil {
+			return err
+		}
+	}
+	return publish(stage, table.RunDir(o.Out, r.ID), r.TableFiles, o.Force)
+}
+
+func linkOrCopy(from, to string) error {
+	if os.Link(from, to) == nil {
+		return nil
+	}
+	in, err := files.Open(from, false)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := files.Begin(to)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		out.Abort()
+		return err
+	}
+	return out.Commit()
 }
 
 // finish removes the tables of runs that are not part of this call, then writes

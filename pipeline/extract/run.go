@@ -64,13 +64,60 @@ func Run(ctx context.Context, runs []RunDir, o Options) (*result.Extract, error)
 	}
 	defer rejects.abort()
 	old := loadCache(o.Out)
-	fresh := newCache(&o)
-	doc := &result.Extract{Header: result.NewHeader(o.ToolVersion, o.command()), Runs: []result.ExtractRun{}}
-	doc.Platform, doc.Config = result.AnyPlatform, o.Config
 	entries, err := extractAll(ctx, runs, &o, old, rejects)
 	if err != nil {
 		return nil, err
 	}
+	return assemble(entries, &o, old, rejects)
+}
+
+// One extracts one run folder into o.Out/tables and writes no document: the work of Run on
+// one of its folders.
+func One(ctx context.Context, run *RunDir, o Options) (*Entry, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	x := &extraction{run: run, o: &o}
+	defer x.close()
+	if err := x.read(ctx); err != nil {
+		return nil, x.failed(err)
+	}
+	entry, err := x.finish(ctx)
+	if err != nil {
+		return nil, x.failed(err)
+	}
+	return entry, nil
+}
+
+// Assemble writes extract.json of run folders that One extracted: folders[i] holds the
+// tables of entries[i], sorted by id, which get names in o.Out. Its result is that of Run.
+func Assemble(entries []*Entry, folders []string, o Options) (*result.Extract, error) {
+	if err := cleanStages(o.Out); err != nil {
+		return nil, err
+	}
+	old := loadCache(o.Out)
+	if err := invalidate(o.Out); err != nil {
+		return nil, err
+	}
+	for i, e := range entries {
+		for k := range e.Results {
+			r := &e.Results[k]
+			if len(e.Results) > 1 && slices.ContainsFunc(entries, func(other *Entry) bool { return other.ID == r.ID }) {
+				return nil, sameRunID(r.ID, k, len(e.Results), e.Folder)
+			}
+			if err := adopt(folders[i], r, &o); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return assemble(entries, &o, old, nil)
+}
+
+// assemble writes what the entries make together.
+func assemble(entries []*Entry, o *Options, old *cache, rejects *rejects) (*result.Extract, error) {
+	fresh := newCache(o)
+	doc := &result.Extract{Header: result.NewHeader(o.ToolVersion, o.command()), Runs: []result.ExtractRun{}}
+	doc.Platform, doc.Config = result.AnyPlatform, o.Config
 	var tooBad []error
 	for _, entry := range entries {
 		fresh.Runs = append(fresh.Runs, *entry)
@@ -109,10 +156,10 @@ func roundUp(f float64) float64 { return float64(int(f*100)+1) / 100 }
 // several workers the tables of one run are written while the next is read, so
 // that no core waits at the end of a run; with --why-rejected not, because the
 // records rejected in both passes stand in one file in order.
-func extractAll(ctx context.Context, runs []RunDir, o *Options, old *cache, rejects *rejects) ([]*cacheEntry, error) {
+func extractAll(ctx context.Context, runs []RunDir, o *Options, old *cache, rejects *rejects) ([]*Entry, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	entries := make([]*cacheEntry, len(runs))
+	entries := make([]*Entry, len(runs))
 	var ids []string
 	for i := range runs {
 		ids = append(ids, runs[i].ID)
@@ -211,7 +258,7 @@ func (x *extraction) close() {
 }
 
 // finish joins what was read and writes the tables of the engine runs.
-func (x *extraction) finish(ctx context.Context) (*cacheEntry, error) {
+func (x *extraction) finish(ctx context.Context) (*Entry, error) {
 	if x.col.Empty() && len(x.obs)+len(x.points) == 0 && x.iter.Empty() {
 		return nil, x.noSpans(x.set)
 	}
@@ -226,7 +273,7 @@ func (x *extraction) finish(ctx context.Context) (*cacheEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	entry := &cacheEntry{
+	entry := &Entry{
 		ID: x.run.ID, Folder: x.run.Folder, Deployment: deploymentHash(x.run.Deployment), Stamps: x.stamps, Digest: x.set.digest(),
 		Bytes: x.set.bytes(), Lines: x.acc.Lines, Results: results,
 	}
@@ -459,10 +506,15 @@ func (x *extraction) nameOf(i, n int) (string, error) {
 	}
 	id := x.run.ID + "." + strconv.Itoa(i+1)
 	if slices.Contains(x.ids, id) {
-		return "", trace.Errorf(codeDuplicateRunID, "run id %q is used by a run folder, and by engine run %d of %d in %s", id, i+1, n, x.run.Dir).
-			WithHint("change `name` in one run.yaml, or use --exclude")
+		return "", sameRunID(id, i, n, x.run.Dir)
 	}
 	return id, nil
+}
+
+// sameRunID is the error of the i-th of n engine runs in dir whose id a run folder has.
+func sameRunID(id string, i, n int, dir string) error {
+	return trace.Errorf(codeDuplicateRunID, "run id %q is used by a run folder, and by engine run %d of %d in %s", id, i+1, n, dir).
+		WithHint("change `name` in one run.yaml, or use --exclude")
 }
 
 // maxBatchRows bounds the memory of Batches: about 150 bytes a row.

@@ -49,17 +49,12 @@ type fitter struct {
 }
 
 func newFitter(ctx context.Context, sources []options.Source, o options.Options, progress trace.Progress) (*fitter, error) {
-	o, err := o.Resolve()
+	sources, o, err := TakingPart(sources, o)
 	if err != nil {
 		return nil, err
 	}
 	f := &fitter{o: o, gammas: features.Gammas(), out: &result.Fit{Options: o.Record(), FeatureSet: features.SetOf(o.Spec)},
 		progress: progress}
-	sources = slices.Clone(sources)
-	if sources, err = options.Without(sources, o.Without); err != nil {
-		return nil, err
-	}
-	slices.SortFunc(sources, func(a, b options.Source) int { return strings.Compare(a.ID, b.ID) })
 	if err := f.prepareAll(ctx, sources); err != nil {
 		return nil, err
 	}
@@ -70,11 +65,35 @@ func newFitter(ctx context.Context, sources []options.Source, o options.Options,
 	return f, nil
 }
 
+// TakingPart are the runs that take part in a fit, by id, and its options with their defaults:
+// what the rows of a run are made from.
+func TakingPart(sources []Source, o Options) ([]Source, Options, error) {
+	o, err := o.Resolve()
+	if err != nil {
+		return nil, o, err
+	}
+	if sources, err = options.Without(slices.Clone(sources), o.Without); err != nil {
+		return nil, o, err
+	}
+	slices.SortFunc(sources, func(a, b Source) int { return strings.Compare(a.ID, b.ID) })
+	o.Lone = !slices.ContainsFunc(sources, func(s Source) bool { return s.Deployment.Config() != sources[0].Deployment.Config() })
+	return sources, o, nil
+}
+
+// StoreRows makes the rows of a run as a fit with options of TakingPart does, and writes them to a
+// folder that [options.Source.Rows] may name in such a fit.
+func StoreRows(src Source, o Options, dir string) error {
+	p, err := prepare.Make(src, o, features.Gammas())
+	if err != nil {
+		return err
+	}
+	return p.Store(dir, o)
+}
+
 // prepareAll makes the rows of every run, several runs at a time; the order of
 // the result is that of sources.
 func (f *fitter) prepareAll(ctx context.Context, sources []options.Source) error {
 	f.prepared = make([]*prepare.Run, len(sources))
-	f.o.Lone = !slices.ContainsFunc(sources, func(s Source) bool { return s.Deployment.Config() != sources[0].Deployment.Config() })
 	err := par.Try(ctx, f.o.Workers, len(sources), func(i int) (err error) {
 		f.prepared[i], err = prepare.Make(sources[i], f.o, f.gammas)
 		return err

@@ -34,7 +34,7 @@ func (f *fitter) release() {
 // prepareOthers reads the recordings again, for rows under the other bases: with all
 // rows of all models beside them they would not be small.
 func (f *fitter) prepareOthers(ctx context.Context) error {
-	if !slices.ContainsFunc(f.o.Models, func(name string) bool { return name != options.Roofline }) {
+	if !f.o.Others() {
 		return nil
 	}
 	return par.Try(ctx, f.o.Workers, len(f.used), func(i int) error {

@@ -1,6 +1,7 @@
 package rows
 
 import (
+	"io"
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/packed"
@@ -51,6 +52,8 @@ type column interface {
 	move(from, to int)
 	truncate(n int)
 	permute(order []int) // the rows of order, in a new column
+	store(w io.Writer) error
+	restore(r io.Reader) error
 }
 
 type col[T any] struct {

@@ -208,6 +208,11 @@ func (o Options) check() error {
 	return nil
 }
 
+// Others reports whether a model is asked for that has rows of its own.
+func (o *Options) Others() bool {
+	return slices.ContainsFunc(o.Models, func(name string) bool { return name != Roofline })
+}
+
 // FromSets reports whether the prior is a coefficient set.
 func (o *Options) FromSets() bool { return o.Prior != PriorZero && o.Prior != PriorRoofline }
 
@@ -232,6 +237,9 @@ type Source struct {
 	// Judge says why a run counts as saturated (empty when it does not) and which
 	// spans of it do; nil: nothing is saturated.
 	Judge func(*trace.Run) (reason string, spans []rows.Span)
+	// Rows is a folder where the rows of the run stand, made of the same recording under the
+	// same options; "": they are made.
+	Rows string
 }
 
 func setDefault(s *string, v string) {

@@ -18,8 +18,11 @@ func (p *Run) skipOthers(space *features.Space, o options.Options) {
 }
 
 // Again reads the recording and rebuilds its batches once more, for rows under other
-// bases. Of its requests only the batches stay.
+// bases. Of its requests only the batches stay. Of stored rows there is nothing to do.
 func (p *Run) Again(o options.Options) error {
+	if p.Src.Rows != "" {
+		return nil
+	}
 	run, err := p.Src.Load()
 	if err != nil {
 		return err
@@ -37,6 +40,9 @@ func (p *Run) Again(o options.Options) error {
 // OtherTable makes the same rows under another basis, after Again; nil where the
 // deployment has no form of it.
 func (p *Run) OtherTable(name string, o options.Options) (*rows.Table, error) {
+	if p.Src.Rows != "" {
+		return p.restoreOther(name)
+	}
 	vec, err := Vectorizer(name, p.space)
 	if vec == nil || err != nil { // skipOthers has said so
 		return nil, nil

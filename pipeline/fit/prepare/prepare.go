@@ -47,6 +47,9 @@ func Load(src options.Source, o options.Options) (*Run, *rows.Steps, *features.S
 
 // Make makes every table the fit needs of one run.
 func Make(src options.Source, o options.Options, gammas []float64) (*Run, error) {
+	if src.Rows != "" {
+		return restore(src)
+	}
 	p, steps, space, err := Load(src, o)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/pipeline"
+)
+
+func collectCommand() *cli.Command {
+	o := pipeline.DefaultRunOptions()
+	return &cli.Command{
+		Name:      "collect",
+		Usage:     "say which tasks of a plan are open, or write its results",
+		ArgsUsage: "DIR",
+		Description: "Reads the receipts in DIR and prints the ids of open tasks, one a line. When the last pass is done it prints\n" +
+			"none and writes what `blis-train run` writes to DIR/out; exit 3 when a gate fails.\n\n" +
+			"Example:\n   blis-train collect job",
+		Flags: flags([]cli.Flag{tasksDirFlag(), verboseFlag()},
+			stageFlags(o.Extract.Table().Only("workers"), o.Validate.Table().Only("figures", "baseline")), judgeFlags(), ciFlags(), talkFlags()),
+		Action: runCollect,
+	}
+}
+
+func runCollect(c *cli.Context) error {
+	leanHeap()
+	con, err := newConsole(c)
+	if err != nil {
+		return err
+	}
+	if done, err := listGates(c, con); done || err != nil {
+		return err
+	}
+	if c.NArg() != 1 {
+		return usagef("collect: got %d arguments, want one folder with a plan", c.NArg())
+	}
+	o, err := con.runOptions(c)
+	if err != nil {
+		return err
+	}
+	if err := con.checkSummary(c); err != nil {
+		return err
+	}
+	defer con.release()
+	got, err := pipeline.Collect(c.Context, c.Args().First(), o)
+	if err != nil {
+		return err
+	}
+	if len(got.Open) > 0 {
+		con.sayf("pass %s: %d of %d tasks done", got.Pass, got.Done, got.Done+len(got.Open))
+		return con.tellOpen(c, got.Open, got)
+	}
+	if err := con.tellOpen(c, nil, got); err != nil {
+		return err
+	}
+	if err := con.tellCI(c, got.Validation, got.Fit); err != nil {
+		return err
+	}
+	return exitFor(c, con, got.Validation)
+}

@@ -1,0 +1,357 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/pipeline/shard"
+)
+
+// sameDocuments are those that many processes must write as one does.
+var sameDocuments = []string{"extract.json", "fit.json", "coefficients.yaml", "validation.json"}
+
+// processes runs the built program as processes.
+type processes struct {
+	exe string
+	rng *rand.Rand
+	cpu float64 // seconds of all its processes
+	mu  sync.Mutex
+}
+
+func newProcesses(t *testing.T) *processes {
+	t.Helper()
+	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
+		t.Skip("skipped: BLIS_TRAIN_EVAL is not set")
+	}
+	s := &processes{exe: filepath.Join(t.TempDir(), "blis-train"), rng: rand.New(rand.NewPCG(24, 1))}
+	if text, err := exec.Command("go", "build", "-trimpath", "-o", s.exe, ".").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, text)
+	}
+	return s
+}
+
+// call runs a command; exit 3, a verdict, is none of its failures. die kills it after that
+// long; 0: never.
+func (s *processes) call(die time.Duration, args ...string) (stdout string, killed bool, err error) {
+	var out, talk bytes.Buffer
+	cmd := exec.Command(s.exe, args...)
+	cmd.Stdout, cmd.Stderr = &out, &talk
+	if err := cmd.Start(); err != nil {
+		return "", false, err
+	}
+	if die > 0 {
+		stop := time.AfterFunc(die, func() { _ = cmd.Process.Kill() })
+		defer stop.Stop()
+	}
+	err = cmd.Wait()
+	s.mu.Lock()
+	s.cpu += (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
+	s.mu.Unlock()
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return out.String(), true, nil
+	}
+	if code := cmd.ProcessState.ExitCode(); code == exitGate {
+		err = nil
+	} else if err != nil {
+		err = fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, talk.String())
+	}
+	return out.String(), false, err
+}
+
+func (s *processes) must(t *testing.T, args ...string) string {
+	t.Helper()
+	out, _, err := s.call(0, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// work does the tasks in random order on n processes at a time; each says what to do with
+// one of them.
+func (s *processes) work(t *testing.T, ids []string, n int, each func(id string) error) {
+	t.Helper()
+	s.rng.Shuffle(len(ids), func(a, b int) { ids[a], ids[b] = ids[b], ids[a] })
+	queue, errs := make(chan string, len(ids)), make(chan error, len(ids))
+	for _, id := range ids {
+		queue <- id
+	}
+	close(queue)
+	var group sync.WaitGroup
+	for range n {
+		group.Go(func() {
+			for id := range queue {
+				errs <- each(id)
+			}
+		})
+	}
+	group.Wait()
+	close(errs)
+	for err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// finish has the passes of a plan done, n processes at a time.
+func (s *processes) finish(t *testing.T, job string, n int) {
+	t.Helper()
+	for {
+		open := strings.Fields(s.must(t, "collect", job, "-q", "--workers", "0"))
+		if len(open) == 0 {
+			return
+		}
+		s.work(t, open, n, func(id string) error {
+			_, _, err := s.call(0, "task", job, id, "-q", "--workers", "1")
+			return err
+		})
+	}
+}
+
+// sameAs compares the documents of two output folders.
+func sameAs(t *testing.T, what, got, want string) {
+	t.Helper()
+	for _, name := range sameDocuments {
+		a, errA := os.ReadFile(filepath.Join(got, name))
+		b, errB := os.ReadFile(filepath.Join(want, name))
+		if err := errors.Join(errA, errB); err != nil {
+			t.Error(err)
+		} else if !bytes.Equal(a, b) {
+			t.Errorf("%s: %s differs from that of one process", what, name)
+		}
+	}
+}
+
+// generatedDump writes a run folder whose dump has about the given bytes.
+func (s *processes) generatedDump(t *testing.T, bytes int64) string {
+	t.Helper()
+	dir, demo := t.TempDir(), repo.Root(t)+"/testdata/traces/demo/b200-llama-3.1-8b-tp1"
+	text, err := os.ReadFile(filepath.Join(demo, "run.yaml"))
+	config, err2 := os.ReadFile(filepath.Join(demo, "config.json"))
+	const bytesPerRequest = 42_650
+	load := fmt.Sprintf("requests: %d\narrivals: {kind: poisson, rate_rps: 8}\nprompt: {kind: lognormal, mean: 400, sigma: 0.9}\n"+
+		"output: {kind: uniform, min: 10, max: 250}\n", bytes/bytesPerRequest)
+	err = errors.Join(err, err2, os.WriteFile(filepath.Join(dir, "config.json"), config, 0o644),
+		os.WriteFile(filepath.Join(dir, "run.yaml"), []byte(strings.Replace(string(text), "traces.jsonl.zst", "traces.jsonl", 1)), 0o644),
+		os.WriteFile(filepath.Join(dir, "..", "load.yaml"), []byte(load), 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := t.TempDir()
+	s.must(t, "run", filepath.Dir(demo), "-o", filepath.Join(out, "fit"), "-q", "--bootstraps", "50")
+	s.must(t, "simulate", "--deployment", dir, "--workload", filepath.Join(dir, "..", "load.yaml"), "--coefficients",
+		filepath.Join(out, "fit", "coefficients.yaml"), "--noise", "residual", "-o", filepath.Join(out, "sim"), "-q",
+		"--emit-otlp", filepath.Join(dir, "traces.jsonl"))
+	return dir
+}
+
+// TestEvalScaleEqual compares one process on 1, 2 and 8 workers with seven processes that
+// do the tasks of a plan in random order, and prints what both cost.
+func TestEvalScaleEqual(t *testing.T) {
+	s := newProcesses(t)
+	const dumpBytes = 2e9
+	for name, data := range map[string]func() string{
+		"demo":          func() string { return filepath.Join(repo.Root(t), "testdata", "traces", "demo") },
+		"real_vllm_cpu": func() string { return repo.Shared(t, "data", "real_vllm_cpu") },
+		"composed":      func() string { return repo.Shared(t, "data", "composed") },
+		"2 GB":          func() string { return s.generatedDump(t, dumpBytes) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			in, out := data(), t.TempDir()
+			one := filepath.Join(out, "one")
+			var took [2]struct{ wall, cpu float64 }
+			measured := func(k int, do func()) {
+				start, cpu := time.Now(), s.cpu
+				do()
+				took[k].wall, took[k].cpu = time.Since(start).Seconds(), s.cpu-cpu
+			}
+			measured(0, func() { s.must(t, "run", in, "-o", one, "-q", "--workers", "2") })
+			measured(1, func() {
+				s.must(t, "plan", in, "-o", filepath.Join(out, "job"), "-q")
+				s.finish(t, filepath.Join(out, "job"), 7)
+			})
+			sameAs(t, "7 processes", filepath.Join(out, "job", "out"), one)
+			for _, workers := range []string{"1", "8"} {
+				dir := filepath.Join(out, workers)
+				s.must(t, "run", in, "-o", dir, "-q", "--workers", workers)
+				sameAs(t, workers+" workers", dir, one)
+			}
+			fmt.Printf("%s: run %.1f s wall, %.1f s CPU; plan, task, collect %.1f s wall, %.1f s CPU: x%.2f and x%.2f\n", name,
+				took[0].wall, took[0].cpu, took[1].wall, took[1].cpu, took[1].wall/took[0].wall, took[1].cpu/took[0].cpu)
+		})
+	}
+}
+
+// TestEvalScaleFaults does every task twice, kills and delays some, kills the driver at
+// twenty points, damages a receipt, makes two that differ and fills the disk: the bytes are
+// those of one process after going on, or there is one error that says what is wrong.
+func TestEvalScaleFaults(t *testing.T) {
+	s := newProcesses(t)
+	in, out := filepath.Join(repo.Root(t), "testdata", "traces", "demo"), t.TempDir()
+	one, job := filepath.Join(out, "one"), filepath.Join(out, "job")
+	start := time.Now()
+	s.must(t, "run", in, "-o", one, "-q", "--bootstraps", "50")
+	whole := time.Since(start)
+	s.must(t, "plan", in, "-o", job, "-q", "--bootstraps", "50")
+	var late []string
+	kills, calls := 0, 0
+	for {
+		open := strings.Fields(s.must(t, "collect", job, "-q"))
+		if len(open) == 0 {
+			break
+		}
+		late = append(late, open[0])
+		s.work(t, append(open, open...), 4, func(id string) error {
+			s.mu.Lock()
+			die := time.Duration(0)
+			if calls++; s.rng.Float64() < 0.05 || calls%5 == 1 { // of so few tasks some must die
+				die = time.Duration(s.rng.Int64N(int64(whole / 4)))
+			}
+			s.mu.Unlock()
+			_, killed, err := s.call(die, "task", job, id, "-q")
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if killed {
+				kills++
+			}
+			return err
+		})
+	}
+	sameAs(t, "every task twice, some killed", filepath.Join(job, "out"), one)
+	for _, id := range late { // twins that end after everything else
+		s.must(t, "task", job, id, "-q")
+	}
+	start = time.Now()
+	s.must(t, "collect", job, "-q")
+	collected := time.Since(start)
+	sameAs(t, "late twins", filepath.Join(job, "out"), one)
+	died := 0
+	for k := range 20 {
+		if _, killed, err := s.call(collected*time.Duration(k+1)/21, "collect", job, "-q"); err != nil {
+			t.Fatal(err)
+		} else if killed {
+			died++
+		}
+		wholeJSON(t, job)
+	}
+	s.must(t, "collect", job, "-q")
+	sameAs(t, "driver killed", filepath.Join(job, "out"), one)
+	s.corrupt(t, job)
+	s.finish(t, job, 2)
+	sameAs(t, "receipt damaged", filepath.Join(job, "out"), one)
+	garbage := strings.Fields(s.must(t, "gc", job, "--remove"))
+	if again := s.must(t, "gc", job); again != "" {
+		t.Errorf("gc: %s is left", again)
+	}
+	s.must(t, "collect", job, "-q")
+	fmt.Printf("%d calls of task, %d killed; %d of 20 drivers killed; %d pieces of garbage\n", calls, kills, died, len(garbage))
+	s.full(t, in, one, out)
+	s.differ(t, job)
+}
+
+// wholeJSON fails on a document of the job that is cut.
+func wholeJSON(t *testing.T, job string) {
+	t.Helper()
+	err := filepath.WalkDir(job, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".json" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err == nil && !json.Valid(text) {
+			t.Errorf("%s: half a document", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// receiptsOf are the receipts of a job.
+func receiptsOf(t *testing.T, job string) []string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(job, "receipts", "*.json"))
+	if err != nil || len(names) == 0 {
+		t.Fatalf("got %v, %v", names, err)
+	}
+	return names
+}
+
+// corrupt damages one receipt; collect opens its task again.
+func (s *processes) corrupt(t *testing.T, job string) {
+	t.Helper()
+	name := receiptsOf(t, job)[0]
+	if err := os.Truncate(name, 30); err != nil {
+		t.Fatal(err)
+	}
+	id, _, _ := strings.Cut(filepath.Base(name), ".")
+	if open := strings.Fields(s.must(t, "collect", job, "-q")); len(open) != 1 || open[0] != id {
+		t.Errorf("got %v open, want %s", open, id)
+	}
+}
+
+// differ adds the receipt of a twin that wrote other bytes; collect refuses to go on.
+func (s *processes) differ(t *testing.T, job string) {
+	t.Helper()
+	name := receiptsOf(t, job)[0]
+	id, _, _ := strings.Cut(filepath.Base(name), ".")
+	twin := shard.Job{Dir: job}
+	task, err := twin.Task(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := twin.Do(t.Context(), task, func(dir string) error {
+		return os.WriteFile(filepath.Join(dir, "entry.json"), []byte("{}"), 0o644)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = s.call(0, "collect", job, "-q")
+	if err == nil || !strings.Contains(err.Error(), "receipts_differ") {
+		t.Errorf("got %v, want receipts_differ", err)
+	}
+}
+
+// full has a task done on a disk without room, then with.
+func (s *processes) full(t *testing.T, in, one, out string) {
+	t.Helper()
+	disk := filepath.Join(out, "disk")
+	if err := os.Mkdir(disk, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=48k"); err != nil {
+		t.Logf("full disk: skipped, no tmpfs: %v", err)
+		return
+	}
+	defer func() {
+		if err := syscall.Unmount(disk, 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	job := filepath.Join(disk, "job")
+	ids := strings.Fields(s.must(t, "plan", in, "-o", job, "-q", "--bootstraps", "50"))
+	_, _, err := s.call(0, "task", job, ids[0], "-q")
+	if err == nil || !strings.Contains(err.Error(), "no space left on device") {
+		t.Errorf("got %v, want no space left", err)
+	}
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", syscall.MS_REMOUNT, "size=64m"); err != nil {
+		t.Fatal(err)
+	}
+	s.finish(t, job, 2)
+	sameAs(t, "disk was full", filepath.Join(job, "out"), one)
+}

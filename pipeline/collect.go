@@ -1,0 +1,263 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/pipeline/shard"
+	"github.com/blis-train/blis-train/result"
+)
+
+// DoTask does one task of the plan in dir; id may be the beginning of one. Its files
+// and its receipt are written when it is done.
+func DoTask(ctx context.Context, dir, id string, workers int) (*shard.Receipt, error) {
+	job := shard.Job{Dir: dir}
+	t, err := job.Task(id)
+	if err != nil {
+		return nil, err
+	}
+	return job.Do(ctx, t, func(out string) error {
+		switch t.Pass {
+		case passTables:
+			return doTables(ctx, t, out, workers)
+		case passRows:
+			return doRows(job, t, out, workers)
+		}
+		return fmt.Errorf("task %s: got the pass %q, which this program does not know", id, t.Pass)
+	})
+}
+
+// entryFile is a run folder's part of extract.json, beside its tables.
+const entryFile = "entry.json"
+
+// doTables extracts a run folder.
+func doTables(ctx context.Context, t *shard.Task, out string, workers int) error {
+	spec, o := tableTask{}, DefaultExtractOptions()
+	if err := json.Unmarshal(t.Spec, &spec); err != nil {
+		return err
+	}
+	if err := o.Options.Table().Parse(spec.Command, "extract"); err != nil {
+		return err
+	}
+	o.Out, o.Workers = out, workers
+	run, err := spec.Run.Open(o.Set)
+	if err != nil {
+		return err
+	}
+	defer extract.BoundMemory()()
+	entry, err := extract.One(ctx, run, o.Options)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(entry)
+	if err != nil {
+		return err
+	}
+	return files.Write(filepath.Join(out, entryFile), text)
+}
+
+// doRows makes the rows of an engine run.
+func doRows(job shard.Job, t *shard.Task, out string, workers int) error {
+	spec, o := rowTask{}, DefaultFitOptions()
+	if err := json.Unmarshal(t.Spec, &spec); err != nil {
+		return err
+	}
+	if err := errors.Join(o.learning().Parse(spec.Command, "fit"), o.resolved()); err != nil {
+		return err
+	}
+	o.Lone, o.Workers = spec.Lone, workers
+	run := result.ExtractRun{ID: spec.Run, Deployment: spec.Deployment}
+	return fit.StoreRows(fitSource(job.Path(&shard.Receipt{Folder: spec.Folder}, ""), &run), o.Options, out)
+}
+
+// offerRows offers the tasks of the rows of a fit: every run that takes part, or none when
+// requests are fitted. from is the folder of the tables by run.
+func (p *Plan) offerRows(job shard.Job, ext *result.Extract, from map[string]string, o *FitOptions) error {
+	var tasks []shard.Task
+	if err := o.settle(ext); err != nil {
+		return err
+	}
+	requests, err := o.fromRequests(ext)
+	if err != nil {
+		return err
+	}
+	command, err := o.Command()
+	if err != nil {
+		return err
+	}
+	sources, fo, err := fit.TakingPart(fitSources("", ext), o.Options)
+	if err != nil {
+		return err
+	}
+	for i := range sources {
+		s := &sources[i]
+		task, err := shard.NewTask(passRows, s.ID, rowTask{p.Build, command, fo.Lone, from[s.ID], s.ID, &s.Deployment})
+		if err != nil {
+			return err
+		}
+		if !requests {
+			tasks = append(tasks, task)
+		}
+	}
+	return job.Offer(passRows, tasks)
+}
+
+// Collected is how far the work of a plan is.
+type Collected struct {
+	Pass string   `json:"pass"` // the one at hand; "" when everything is done
+	Open []string `json:"open"` // its tasks that are not done, by id
+	Done int      `json:"done"` // how many are
+	*RunResult
+}
+
+// Collect reads the receipts of the plan in dir. While tasks of a pass are open it says
+// which; after the last pass it writes the documents of the run to dir/out. o has what
+// does not change a result: workers, figures, baseline, and who is told; the plan has the
+// rest. Two at a time are refused.
+func Collect(ctx context.Context, dir string, o RunOptions) (*Collected, error) {
+	plan, err := ReadPlan(dir)
+	if err != nil {
+		return nil, err
+	}
+	lock, taken, err := files.Lock(dir)
+	switch {
+	case err != nil:
+		return nil, err
+	case taken:
+		return nil, fmt.Errorf("%s: another blis-train collects there", dir)
+	}
+	defer lock.Close()
+	if err := plan.options(dir, &o); err != nil {
+		return nil, err
+	}
+	release, err := folder.Claim(o.Extract.Out, false)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	c := &collection{job: shard.Job{Dir: dir}, plan: plan, o: &o}
+	open, err := c.tables()
+	if open != nil || err != nil && c.ext == nil {
+		return open, err
+	}
+	got := &Collected{Open: []string{}, RunResult: &RunResult{Extract: c.ext}}
+	if err == nil {
+		if open, rowsErr := c.rows(); open != nil || rowsErr != nil {
+			return open, rowsErr
+		}
+	}
+	return got, o.learn(ctx, got.RunResult, err)
+}
+
+// collection is one call of Collect.
+type collection struct {
+	job  shard.Job
+	plan *Plan
+	o    *RunOptions
+	ext  *result.Extract
+	from map[string]string // by run: the folder its tables' task wrote
+}
+
+// pass reads the receipts of a pass; open is what is left to do, nil when nothing is.
+func (c *collection) pass(name string) (s *shard.State, open *Collected, err error) {
+	if s, err = c.job.State(name); err != nil {
+		return nil, nil, err
+	}
+	if c.o.Extract.Warn != nil {
+		c.o.Extract.Warn(s.Findings)
+	}
+	if !s.Done() {
+		open = &Collected{Pass: name, Open: s.Open, Done: len(s.Receipts) - len(s.Open)}
+	}
+	return s, open, nil
+}
+
+// tables writes tables and extract.json when their pass is done. Its error may stand beside
+// the document.
+func (c *collection) tables() (open *Collected, err error) {
+	s, open, err := c.pass(passTables)
+	if open != nil || err != nil {
+		return open, err
+	}
+	var entries []*extract.Entry
+	var folders []string
+	c.from = map[string]string{}
+	for _, r := range s.Receipts {
+		e, err := readEntry(c.job, r)
+		if err != nil {
+			return nil, err
+		}
+		entries, folders = append(entries, e), append(folders, c.job.Path(r, ""))
+		for i := range e.Results {
+			c.from[e.Results[i].ID] = r.Folder
+		}
+	}
+	c.ext, err = extract.Assemble(entries, folders, c.o.Extract.Options)
+	return nil, err
+}
+
+// rows has the rows of a fit made.
+func (c *collection) rows() (open *Collected, err error) {
+	if err := c.plan.offerRows(c.job, c.ext, c.from, &c.o.Fit); err != nil {
+		return nil, err
+	}
+	s, open, err := c.pass(passRows)
+	if open != nil || err != nil {
+		return open, err
+	}
+	c.o.Fit.rows = map[string]string{}
+	for i, r := range s.Receipts {
+		c.o.Fit.rows[s.Names[i]] = c.job.Path(r, "")
+	}
+	return nil, nil
+}
+
+// Count is one figure of a task, for those who watch it.
+type Count struct {
+	Name string // bytes, lines, kept, dropped_CODE
+	N    int64
+}
+
+// CountsOf are the figures of a task that is done: what of its inputs was read, kept and
+// dropped by reason; none but of the pass that reads recordings.
+func CountsOf(dir string, r *shard.Receipt) ([]Count, error) {
+	if !slices.ContainsFunc(r.Files, func(f shard.File) bool { return f.Name == entryFile }) {
+		return nil, nil
+	}
+	e, err := readEntry(shard.Job{Dir: dir}, r)
+	if err != nil {
+		return nil, err
+	}
+	out := []Count{{"bytes", e.Bytes}, {"lines", e.Lines}}
+	for i := range e.Results {
+		records := &e.Results[i].Records
+		out = append(out, Count{"kept", records.Kept})
+		for _, code := range slices.Sorted(maps.Keys(records.Dropped)) {
+			out = append(out, Count{"dropped_" + code, records.Dropped[code]})
+		}
+	}
+	return out, nil
+}
+
+// readEntry reads what a task found in a run folder.
+func readEntry(job shard.Job, r *shard.Receipt) (*extract.Entry, error) {
+	e := &extract.Entry{}
+	text, err := files.Read(job.Path(r, entryFile), folder.MaxInput, false)
+	if err == nil {
+		err = json.Unmarshal(text, e)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", job.Path(r, entryFile), err)
+	}
+	return e, nil
+}

@@ -1,0 +1,107 @@
+package extract
+
+import (
+	"path/filepath"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
+)
+
+const codeInputsChanged trace.Code = "inputs_changed"
+
+// Planned is a run folder as a plan keeps it: where it is and what it holds.
+type Planned struct {
+	ID         string   `json:"id"`
+	Dir        string   `json:"dir"` // absolute
+	Folder     string   `json:"folder"`
+	Files      []string `json:"files,omitempty"` // explicit dumps, absolute
+	Deployment string   `json:"deployment"`      // SHA-256 of all that is said of it
+	Inputs     []Sized  `json:"inputs"`
+}
+
+// Sized is an input of a run folder before anything of it is read.
+type Sized struct {
+	Kind  string `json:"kind"` // as in extract.json
+	Name  string `json:"name"` // relative, as in extract.json
+	Bytes int64  `json:"bytes"`
+}
+
+// Bytes is the size of all inputs.
+func (p *Planned) Bytes() int64 {
+	n := int64(0)
+	for _, in := range p.Inputs {
+		n += in.Bytes
+	}
+	return n
+}
+
+// Plan is the run folder as a plan keeps it. Standard input cannot be read again and is
+// refused.
+func (d *RunDir) Plan() (*Planned, error) {
+	p := &Planned{ID: d.ID, Folder: d.Folder, Deployment: deploymentHash(d.Deployment)}
+	var err error
+	if p.Dir, err = filepath.Abs(d.Dir); err != nil {
+		return nil, err
+	}
+	for _, f := range d.Files {
+		if f == "-" {
+			return nil, trace.Errorf(CodeNoRuns, "run %s: got standard input, want files: several processes read them", d.ID)
+		}
+		if f, err = filepath.Abs(f); err != nil {
+			return nil, err
+		}
+		p.Files = append(p.Files, f)
+	}
+	p.Inputs, err = d.sizes()
+	return p, err
+}
+
+// sizes lists the inputs of the run with their sizes.
+func (d *RunDir) sizes() ([]Sized, error) {
+	set, err := d.open()
+	if err != nil {
+		return nil, err
+	}
+	stamps := set.stamps()
+	var out []Sized
+	for _, k := range set.kinds() {
+		for _, f := range k.list {
+			out = append(out, Sized{k.kind, f.Name, stamps[len(out)].Bytes})
+		}
+	}
+	return out, nil
+}
+
+// Open finds the run folder of a plan again; set is what overrides its run.yaml. That it
+// is not what was planned is an error.
+func (p *Planned) Open(set []string) (*RunDir, error) {
+	dep, err := deploy.LoadRun(p.Dir, set...)
+	if err != nil {
+		return nil, err
+	}
+	d := &RunDir{ID: p.ID, Dir: p.Dir, Folder: p.Folder, Files: p.Files, Deployment: dep}
+	sizes, err := d.sizes()
+	if err != nil {
+		return nil, err
+	}
+	const hint = "plan again into another folder"
+	if deploymentHash(dep) != p.Deployment {
+		return nil, trace.Errorf(codeInputsChanged, "run %s: run.yaml or what it names is not what was planned (%s)", p.ID, p.Dir).WithHint(hint)
+	}
+	for i, s := range sizes {
+		if i >= len(p.Inputs) || s != p.Inputs[i] {
+			return nil, trace.Errorf(codeInputsChanged, "run %s: %s of %d bytes is not what was planned", p.ID, s.Name, s.Bytes).WithHint(hint)
+		}
+	}
+	if len(sizes) < len(p.Inputs) {
+		return nil, trace.Errorf(codeInputsChanged, "run %s: got %d inputs, want the %d that were planned", p.ID, len(sizes),
+			len(p.Inputs)).WithHint(hint)
+	}
+	return d, nil
+}
+
+// Longest is the name and size of the largest input, which one worker has to read.
+func (p *Planned) Longest() Sized {
+	return slices.MaxFunc(p.Inputs, func(a, b Sized) int { return int(min(max(a.Bytes-b.Bytes, -1), 1)) })
+}

@@ -1,0 +1,16 @@
+// Package shard is work as files: tasks that any number of processes do, once or more
+// often, in any order, and receipts that say what they wrote. It has never heard of a
+// trace; what a task means is for its caller.
+//
+//	DIR/tasks/ID.json            one task: a pass and what its function reads
+//	DIR/passes/PASS.json         the tasks of a pass, in order
+//	DIR/data/ID-DIGEST/          what a task wrote
+//	DIR/receipts/ID.DIGEST.json  that it did: names, sizes and SHA-256 of its files
+//	DIR/manifests/PASS.json      one receipt for each task of a pass
+//
+// A task is a pure function of its text, and its id is a hash of that text. Files appear
+// under names that hold a hash of what is in them, and by renaming: a process that is
+// killed leaves garbage and no half file, one that repeats another's work writes the same
+// name, and one that wrote other bytes leaves a second receipt, which is an alarm. State
+// is in the files alone: who lists receipts knows what is left to do.
+package shard

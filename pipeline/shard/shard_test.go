@@ -1,0 +1,221 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/internal/par"
+)
+
+// jobOf offers n tasks of the pass "double".
+func jobOf(t *testing.T, n int) (Job, []string) {
+	t.Helper()
+	job := Job{Dir: t.TempDir()}
+	var tasks []Task
+	var ids []string
+	for i := range n {
+		one, err := NewTask("double", "number", i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tasks, ids = append(tasks, one), append(ids, one.ID())
+	}
+	if err := job.Offer("double", tasks); err != nil {
+		t.Fatal(err)
+	}
+	return job, ids
+}
+
+// writing is a task's work: files of the given texts.
+func writing(texts map[string]string) func(string) error {
+	return func(dir string) error {
+		for name, text := range texts {
+			path := filepath.Join(dir, filepath.FromSlash(name))
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func (j Job) must(t *testing.T, id string, do func(string) error) *Receipt {
+	t.Helper()
+	task, err := j.Task(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := j.Do(context.Background(), task, do)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (j Job) state(t *testing.T) *State {
+	t.Helper()
+	s, err := j.State("double")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+var good = map[string]string{"a": "1", "b/c": "2"}
+
+// A task done twice leaves one receipt; the pass is done when every task has one, and what
+// it made is in the manifest, in the order of its tasks.
+func TestTwinsAgree(t *testing.T) {
+	job, ids := jobOf(t, 3)
+	for _, id := range []string{ids[2], ids[0], ids[2][:12]} {
+		job.must(t, id, writing(good))
+	}
+	if s := job.state(t); !slices.Equal(s.Open, ids[1:2]) || s.Receipts[1] != nil || s.Receipts[0].Files[1].Name != "b/c" {
+		t.Fatalf("got %v open, want %v", s.Open, ids[1:2])
+	}
+	manifest := job.path(manifestsDir, "double.json")
+	if _, err := os.Stat(manifest); err == nil {
+		t.Error("a manifest of an unfinished pass")
+	}
+	job.must(t, ids[1], writing(good))
+	s := job.state(t)
+	if _, err := os.Stat(manifest); err != nil || !s.Done() {
+		t.Errorf("got %v open, manifest %v", s.Open, err)
+	}
+	text, err := os.ReadFile(job.Path(s.Receipts[2], "b/c"))
+	if err != nil || string(text) != "2" {
+		t.Errorf("got %q, %v", text, err)
+	}
+	if garbage, err := job.Garbage(); len(garbage) > 0 || err != nil {
+		t.Errorf("got garbage %v, %v", garbage, err)
+	}
+}
+
+// Two different results of one task are an error that names both.
+func TestDifferentTwinsAreRefused(t *testing.T) {
+	job, ids := jobOf(t, 1)
+	a := job.must(t, ids[0], writing(good))
+	b := job.must(t, ids[0], writing(map[string]string{"a": "1", "b/c": "3"}))
+	_, err := job.State("double")
+	if err == nil {
+		t.Fatal("got no error")
+	}
+	for _, want := range []string{string(codeReceiptsDiffer), "b/c", a.Folder, b.Folder} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s in it", err, want)
+		}
+	}
+}
+
+// Whatever is damaged counts for nothing: the task is open again, and doing it again gives
+// the same receipt and whole files.
+func TestDamageOpensTheTask(t *testing.T) {
+	for what, damage := range map[string]func(j Job, r *Receipt, name string) error{
+		"receipt cut": func(j Job, _ *Receipt, name string) error { return os.Truncate(j.path(receiptsDir, name), 20) },
+		"receipt of another": func(j Job, _ *Receipt, name string) error {
+			p := j.path(receiptsDir, name)
+			text, err := os.ReadFile(p)
+			return errors.Join(err, os.WriteFile(p, []byte(strings.Replace(string(text), `"bytes": 1`, `"bytes": 2`, 1)), 0o644))
+		},
+		"file changed": func(j Job, r *Receipt, _ string) error { return os.WriteFile(j.Path(r, "a"), []byte("9"), 0o644) },
+		"file cut":     func(j Job, r *Receipt, _ string) error { return os.Truncate(j.Path(r, "a"), 0) },
+		"file gone":    func(j Job, r *Receipt, _ string) error { return os.Remove(j.Path(r, "b/c")) },
+	} {
+		job, ids := jobOf(t, 1)
+		r := job.must(t, ids[0], writing(good))
+		name, err := r.name()
+		if err := errors.Join(err, damage(job, r, name+".json")); err != nil {
+			t.Fatal(err)
+		}
+		if s := job.state(t); !slices.Equal(s.Open, ids) || len(s.Findings) != 1 || s.Findings[0].Code != codeReceiptDamaged {
+			t.Errorf("%s: got %v open, findings %v", what, s.Open, s.Findings)
+		}
+		again := job.must(t, ids[0], writing(good))
+		if s := job.state(t); !s.Done() || again.Folder != r.Folder || len(s.Findings) > 0 {
+			t.Errorf("%s, done again: got %v open in %s, want none in %s; %v", what, s.Open, again.Folder, r.Folder, s.Findings)
+		}
+	}
+}
+
+// An error and a panic leave a receipt with what was being done; four of them are the
+// job's failure, unless the task succeeds in the end.
+func TestFailuresAreTold(t *testing.T) {
+	job, ids := jobOf(t, 1)
+	task, err := job.Task(ids[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	panics := func(string) error {
+		par.Each(1, 1, func(int, int) { panic("poison at byte 17") })
+		return nil
+	}
+	for n := 1; n <= MaxFailures+1; n++ {
+		if _, err := job.State("double"); err != nil {
+			t.Fatalf("after %d failures: %v", n-1, err)
+		}
+		if _, err := job.Do(context.Background(), task, panics); err == nil {
+			t.Fatal("got no error")
+		}
+	}
+	_, err = job.State("double")
+	if err == nil || !strings.Contains(err.Error(), "poison at byte 17") {
+		t.Errorf("got %v", err)
+	}
+	text, err := os.ReadFile(job.path(receiptsDir, ids[0]+".failed-1.json"))
+	if err != nil || !strings.Contains(string(text), "shard_test.go") || !strings.Contains(string(text), `"spec": 0`) {
+		t.Errorf("got %s, %v, want stack and task", text, err)
+	}
+	job.must(t, ids[0], writing(good))
+	if s := job.state(t); !s.Done() {
+		t.Errorf("got %v open", s.Open)
+	}
+	if garbage, err := job.Garbage(); len(garbage) != MaxFailures+1 || err != nil {
+		t.Errorf("got garbage %v, %v, want the failures", garbage, err)
+	}
+}
+
+// A process that dies leaves a half-done folder, which is garbage and hinders nobody; one
+// that is told to stop leaves nothing.
+func TestDeathLeavesGarbage(t *testing.T) {
+	job, ids := jobOf(t, 1)
+	half := job.path(dataDir, halfPrefix+ids[0]+"-123")
+	if err := errors.Join(os.Mkdir(half, 0o755), writing(good)(half)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	task, err := job.Task(ids[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = job.Do(ctx, task, func(string) error { cancel(); return ctx.Err() })
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if s := job.state(t); s.Failed != 0 {
+		t.Errorf("got %d failures", s.Failed)
+	}
+	job.must(t, ids[0], writing(good))
+	if garbage, err := job.Garbage(); !slices.Equal(garbage, []string{half}) || err != nil {
+		t.Errorf("got garbage %v, %v, want %s", garbage, err, half)
+	}
+}
+
+// A task's file that was changed is refused, and so is a name that several tasks have.
+func TestTasksAreWhatTheySay(t *testing.T) {
+	job, ids := jobOf(t, 2)
+	if _, err := job.Task("double-"); err == nil {
+		t.Error("got a task of two")
+	}
+	path := job.path(tasksDir, ids[0]+".json")
+	if err := os.WriteFile(path, []byte(`{"pass":"double","name":"number","spec":7}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := job.Task(ids[0]); err == nil || !strings.Contains(err.Error(), "was changed") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,160 @@
+package shard
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Folders of a job.
+const (
+	tasksDir     = "tasks"
+	passesDir    = "passes"
+	dataDir      = "data"
+	receiptsDir  = "receipts"
+	manifestsDir = "manifests"
+)
+
+// hashDigits is how much of a SHA-256 stands in a name, hexadecimal digits.
+const hashDigits = 16
+
+// maxText is far above any task, receipt or manifest, bytes.
+const maxText = 4 << 30
+
+// Job is a folder of tasks and what was made of them.
+type Job struct{ Dir string }
+
+// Task is one piece of work.
+type Task struct {
+	Pass string          `json:"pass"` // of letters
+	Name string          `json:"name"` // for people
+	Spec json.RawMessage `json:"spec"` // what the pass's function reads
+}
+
+// NewTask is a task of a pass; spec is what its function reads, as JSON.
+func NewTask(pass, name string, spec any) (Task, error) {
+	b, err := json.Marshal(spec)
+	return Task{Pass: pass, Name: name, Spec: b}, err
+}
+
+// text is the task as it stands in its file.
+func (t *Task) text() []byte {
+	b, err := json.Marshal(t)
+	if err != nil {
+		panic(fmt.Sprintf("shard: task %s: %v", t.Name, err)) // NewTask made the only part that could fail
+	}
+	return append(b, '\n')
+}
+
+// ID names the task, its receipts and its files: the pass and a hash of the text.
+func (t *Task) ID() string { return t.Pass + "-" + shortHash(t.text()) }
+
+func shortHash(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])[:hashDigits]
+}
+
+func (j Job) path(elem ...string) string { return filepath.Join(append([]string{j.Dir}, elem...)...) }
+
+// Offer writes the tasks of a pass, in order. Tasks that were offered before keep their
+// receipts.
+func (j Job) Offer(pass string, tasks []Task) error {
+	for _, dir := range []string{tasksDir, passesDir, dataDir, receiptsDir, manifestsDir} {
+		if err := os.MkdirAll(j.path(dir), 0o777); err != nil {
+			return err
+		}
+	}
+	list := make([]listed, len(tasks))
+	for i := range tasks {
+		list[i] = listed{tasks[i].ID(), tasks[i].Name}
+	}
+	if old, err := j.list(pass); err == nil && slices.Equal(old, list) {
+		return nil
+	}
+	for i := range tasks {
+		if err := files.Write(j.path(tasksDir, list[i].ID+".json"), tasks[i].text()); err != nil {
+			return err
+		}
+	}
+	return j.write(passesDir, pass, list)
+}
+
+// listed is a task in the list of its pass.
+type listed struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+}
+
+// write writes a JSON document of the job.
+func (j Job) write(dir, name string, doc any) error {
+	b, err := json.MarshalIndent(doc, "", " ")
+	if err != nil {
+		return err
+	}
+	return files.Write(j.path(dir, name+".json"), append(b, '\n'))
+}
+
+// Task reads the task with an id, or with the only id that begins so.
+func (j Job) Task(id string) (*Task, error) {
+	text, err := files.Read(j.path(tasksDir, id+".json"), maxText, false)
+	if errors.Is(err, fs.ErrNotExist) {
+		whole, err := j.complete(id)
+		if err != nil {
+			return nil, err
+		}
+		return j.Task(whole)
+	}
+	if err != nil {
+		return nil, err
+	}
+	t := &Task{}
+	if err := json.Unmarshal(text, t); err != nil {
+		return nil, fmt.Errorf("%s: %w", j.path(tasksDir, id+".json"), err)
+	}
+	if t.ID() != id {
+		return nil, trace.Errorf(codeTaskUnknown, "%s: got the text of task %s: the file was changed", j.path(tasksDir, id+".json"), t.ID())
+	}
+	return t, nil
+}
+
+// complete is the only id that begins with prefix.
+func (j Job) complete(prefix string) (string, error) {
+	entries, err := os.ReadDir(j.path(tasksDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	var found []string
+	for _, e := range entries {
+		if id, ok := strings.CutSuffix(e.Name(), ".json"); ok && strings.HasPrefix(id, prefix) {
+			found = append(found, id)
+		}
+	}
+	if len(found) != 1 {
+		return "", trace.Errorf(codeTaskUnknown, "%s: got task %q, which %d of its %d tasks begin with, want one", j.Dir, prefix, len(found),
+			len(entries)).WithHint("blis-train collect " + j.Dir + " prints the ids of open tasks")
+	}
+	return found[0], nil
+}
+
+// list is the tasks of a pass, in order.
+func (j Job) list(pass string) ([]listed, error) {
+	text, err := files.Read(j.path(passesDir, pass+".json"), maxText, false)
+	if err != nil {
+		return nil, err
+	}
+	var list []listed
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, fmt.Errorf("%s: %w", j.path(passesDir, pass+".json"), err)
+	}
+	return list, nil
+}
