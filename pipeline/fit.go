@@ -25,14 +25,18 @@ import (
 type FitOptions struct {
 	fit.Options
 	Filter
-	From     string // FromSteps | FromRequests; "": steps where there are any
-	Search   string // of a fit from requests, after its passes: learn.Search...
-	Out      string // folder of the results; "": that of the tables
-	SaveGram string // also write the rows' sums to this file; "": do not
-	DumpRows bool   // also write rows.parquet
-	Amend    bool   // also try every amendment of the specification
-	Force    bool   // accept a folder of results that holds foreign files
-	Special  bool   // read pipes and devices given as Gram files
+	From     string   // FromSteps | FromRequests; "": steps where there are any
+	Search   string   // of a fit from requests, after its passes: learn.Search...
+	Holdout  []string // runs that a fit from requests is judged by and does not see
+	Form     string   // FormPhysics | FormTrained
+	Budget   string   // time of a search, as a number of simulated steps; "": none
+	Shared   int64    // first prompt tokens that requests share where nothing says so
+	Out      string   // folder of the results; "": that of the tables
+	SaveGram string   // also write the rows' sums to this file; "": do not
+	DumpRows bool     // also write rows.parquet
+	Amend    bool     // also try every amendment of the specification
+	Force    bool     // accept a folder of results that holds foreign files
+	Special  bool     // read pipes and devices given as Gram files
 	Config   *result.Config
 	Warn     func([]trace.Finding) // hears what stands in no document; nil: nobody
 	Progress trace.Progress
@@ -43,7 +47,7 @@ type FitOptions struct {
 
 // DefaultFitOptions are those of the command line.
 func DefaultFitOptions() FitOptions {
-	return FitOptions{Options: fit.BareOptions(), Search: learn.SearchNone}
+	return FitOptions{Options: fit.BareOptions(), Search: learn.SearchNone, Form: FormPhysics}
 }
 
 // Table is the options of the stage as flags and as recorded.
@@ -62,7 +66,14 @@ func (o *FitOptions) learning() option.Table {
 		option.String("from", &o.From,
 			"what to learn from: steps, requests, or points (CSV tables of load levels; default: steps where any are traced)").Recorded(),
 		option.String("search", &o.Search, "`SEARCH` of the learned directions after a fit from requests: none, nelder-mead, spsa or cmaes").
-			Recorded().Unless(learn.SearchNone))
+			Recorded().Unless(learn.SearchNone),
+		option.List("holdout", &o.Holdout, "run `ID` that a fit from requests does not see and is judged by (repeatable)").Recorded(),
+		option.String("form", &o.Form, "`FORM` of a fit from requests: physics, or trained-physics, which also writes BLIS's 3+11 coefficients").
+			Recorded().Unless(FormPhysics),
+		option.String("budget", &o.Budget, "`TIME` of a fit from requests, as 60s: its passes and its search end at as many simulated steps "+
+			"(500,000 a second)").Recorded(),
+		option.Whole("shared-prefix-tokens", &o.Shared,
+			"first `N` prompt tokens that requests share where the recording does not say").Recorded().Unless("0"))
 }
 
 // Command is the recorded command line: the stage and every option that can change
@@ -153,7 +164,7 @@ func fitFolder(ctx context.Context, in string, ext *result.Extract, o FitOptions
 		return nil, err
 	}
 	if requests {
-		return doc, nil
+		return doc, o.writeForm(ctx)
 	}
 	return doc, o.saveGram(ctx, in, ext)
 }

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"bytes"
 	"context"
+	"errors"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/extract/client"
@@ -23,7 +24,7 @@ func FitPoints(ctx context.Context, tables []string, dep *deploy.Deployment, o F
 	if o.Out == "" {
 		return nil, option.Misusef("fit: --from points needs -o OUT")
 	}
-	if err := o.resolved(); err != nil {
+	if err := errors.Join(o.resolved(), o.checkRequests()); err != nil {
 		return nil, err
 	}
 	release, err := folder.Claim(o.Out, o.Force)
@@ -65,7 +66,10 @@ func FitPoints(ctx context.Context, tables []string, dep *deploy.Deployment, o F
 		return nil, err
 	}
 	doc.Header, doc.Inputs = folder.Header(command, o.Config), inputs
-	return doc, writeFit(o.Out, doc)
+	if err := writeFit(o.Out, doc); err != nil {
+		return nil, err
+	}
+	return doc, o.writeForm(ctx)
 }
 
 // level adds one load level, under the harness that it states or is taken to have had.
@@ -78,7 +82,7 @@ func (f *requestFit) level(l *trace.LoadPoint) error {
 	if err != nil {
 		return err
 	}
-	f.loads = append(f.loads, &learn.Load{Name: l.Name, Deployment: f.dep, Requests: reqs, Point: &learn.Point{TTFTMs: p.TTFTMs,
-		TPOTMs: p.TPOTMs}})
+	f.loads = append(f.loads, &learn.Load{Name: l.Name, Tier: tierPoints, Deployment: f.dep, Requests: reqs,
+		Point: &learn.Point{TTFTMs: p.TTFTMs, TPOTMs: p.TPOTMs}})
 	return nil
 }

@@ -4,18 +4,23 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	kernelfit "github.com/blis-train/blis-train/pipeline/library"
+	"github.com/blis-train/blis-train/pipeline/validate/replay"
 	"github.com/blis-train/blis-train/pipeline/validate/saturation"
 	"github.com/blis-train/blis-train/result"
+	simreplay "github.com/blis-train/blis-train/sim/replay"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -27,14 +32,65 @@ const (
 	FromPoints   = "points"   // means of load levels
 )
 
+// Forms of what a fit from requests writes.
+const (
+	FormPhysics = "physics"
+	FormTrained = "trained-physics" // also in BLIS's terms
+)
+
+// stepsPerSecond is what a second of --budget is worth, simulated steps: what one core
+// does at least. Counting steps, not time, gives the same bytes on every machine.
+const stepsPerSecond = 500_000
+
+// writeForm writes the form asked for beside coefficients.yaml: what Export makes of
+// fit.json.
+func (o *FitOptions) writeForm(ctx context.Context) error {
+	if o.Form != FormTrained {
+		return nil
+	}
+	e := DefaultExportOptions()
+	e.Format, e.Out, e.Validation = export.FormatBLIS, filepath.Join(o.Out, folder.BLISFile), "none"
+	in := filepath.Join(o.Out, folder.FitFile)
+	_, err := Export(ctx, in, e)
+	var refused *trace.Error
+	if errors.As(err, &refused) {
+		return refused.WithHint("the fit itself is written; blis-train export " + in + " --format blis-defaults has --config and --force")
+	}
+	return err
+}
+
+// checkRequests refuses options of a fit from requests or points that cannot be.
+func (o *FitOptions) checkRequests() error {
+	if !slices.Contains(searches, o.Search) {
+		return trace.Errorf(options.CodeBadOption, "--search: got %q, want one of %s", o.Search, strings.Join(searches, ", "))
+	}
+	if o.Form != FormPhysics && o.Form != FormTrained {
+		return trace.Errorf(options.CodeBadOption, "--form: got %q, want %s or %s", o.Form, FormPhysics, FormTrained)
+	}
+	_, err := o.steps()
+	return err
+}
+
+// steps are those of the budget; 0: no limit.
+func (o *FitOptions) steps() (int64, error) {
+	if o.Budget == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(o.Budget)
+	if err != nil || d <= 0 {
+		return 0, trace.Errorf(options.CodeBadOption, "--budget: got %q, want a time above 0, as 60s", o.Budget)
+	}
+	return max(1, int64(d.Seconds()*stepsPerSecond)), nil
+}
+
 // searches of a fit from requests.
 var searches = []string{learn.SearchNone, learn.SearchNelderMead, learn.SearchSPSA, learn.SearchCMAES}
 
 // fromRequests decides what a folder is fitted from: what was asked for, else
 // steps where any run has them.
 func (o *FitOptions) fromRequests(ext *result.Extract) (bool, error) {
-	if !slices.Contains(searches, o.Search) {
-		return false, trace.Errorf(options.CodeBadOption, "--search: got %q, want one of %s", o.Search, strings.Join(searches, ", "))
+	if err := o.checkRequests(); err != nil {
+		return false, err
 	}
 	switch o.From {
 	case FromRequests:
@@ -69,11 +125,54 @@ func fitRequests(ctx context.Context, in string, ext *result.Extract, o FitOptio
 func (f *requestFit) fit(ctx context.Context, prior *learn.Prior) (*result.Fit, error) {
 	lo := learn.DefaultOptions()
 	lo.Seed, lo.Workers, lo.Search, lo.Holdout = f.o.Seed, f.o.Workers, f.o.Search, f.held
+	var err error
+	if lo.Steps, err = f.o.steps(); err != nil {
+		return nil, err
+	}
 	got, err := learn.Fit(ctx, f.loads, prior, lo)
 	if err != nil {
 		return nil, err
 	}
-	return f.document(got)
+	doc, err := f.document(got)
+	if err != nil || len(f.o.Holdout) == 0 {
+		return doc, err
+	}
+	for _, l := range f.held {
+		one, err := heldOut(l, got.Set)
+		if err != nil {
+			return nil, err
+		}
+		doc.Requests.Holdout = append(doc.Requests.Holdout, *one)
+	}
+	return doc, nil
+}
+
+// heldOut are the errors of a set on a load that it has not seen.
+func heldOut(l *learn.Load, set *coeff.Set) (*result.RequestHoldout, error) {
+	got, err := l.Predict(set)
+	if err != nil {
+		return nil, err
+	}
+	out := &result.RequestHoldout{Name: l.Name, Requests: len(l.Requests)}
+	for _, v := range []struct {
+		to **result.Metric
+		of func(m *simreplay.Measured, outputs int64) float64
+	}{
+		{&out.Metrics.TTFT, func(m *simreplay.Measured, _ int64) float64 { return m.TTFTUs }},
+		{&out.Metrics.ITL, func(m *simreplay.Measured, outputs int64) float64 { return m.SpanUs / float64(outputs-1) }},
+		{&out.Metrics.E2E, func(m *simreplay.Measured, _ int64) float64 { return m.E2EUs }},
+	} {
+		var real, simulated []float64
+		for i := range got {
+			n := l.Requests[i].OutputTokens
+			a, b := v.of(&l.Seen[i], n), v.of(&got[i], n)
+			if a > 0 && b > 0 {
+				real, simulated = append(real, a/1e3), append(simulated, b/1e3)
+			}
+		}
+		*v.to = replay.Compare(real, simulated, true)
+	}
+	return out, nil
 }
 
 // requestFit is one fit from requests under way.
@@ -84,13 +183,16 @@ type requestFit struct {
 	key   string // of the one configuration
 	runs  []result.FitRun
 	loads []*learn.Load
-	held  []*learn.Load // the same, of which only the last arrivals count
+	held  []*learn.Load // what judges: runs held out, or the same, of which only the last arrivals count
 	warn  []trace.Finding
 }
 
 // read makes the loads of all runs; those of the first configuration with an
 // unsaturated run are fitted.
 func (f *requestFit) read(ext *result.Extract) error {
+	if err := f.knows(ext); err != nil {
+		return err
+	}
 	for i := range ext.Runs {
 		r := &ext.Runs[i]
 		run, err := table.ReadLean(table.RunDir(f.in, r.ID))
@@ -121,10 +223,20 @@ func (f *requestFit) read(ext *result.Extract) error {
 	return nil
 }
 
-// take adds the loads of one run: the first arrivals to learn from, all of them to
-// judge a search by.
+// knows refuses runs held out that are not there.
+func (f *requestFit) knows(ext *result.Extract) error {
+	for _, id := range f.o.Holdout {
+		if !slices.ContainsFunc(ext.Runs, func(r result.ExtractRun) bool { return r.ID == id }) {
+			return trace.Errorf(options.CodeBadOption, "--holdout: got %q, want the id of a run of this folder", id)
+		}
+	}
+	return nil
+}
+
+// take adds the loads of one run. One held out judges; of the others, where none is,
+// the last arrivals do.
 func (f *requestFit) take(run *trace.Run, dep *deploy.Deployment, out *result.FitRun) error {
-	loads, findings := clientLoads(run, dep, f.o.KeepSaturated)
+	loads, findings := clientLoads(run, dep, f.o.KeepSaturated, f.o.Shared)
 	out.Findings = append(out.Findings, findings...)
 	if len(loads) == 0 && len(run.Points) > 0 {
 		out.Used, f.dep, f.key = true, dep, out.Config
@@ -139,7 +251,16 @@ func (f *requestFit) take(run *trace.Run, dep *deploy.Deployment, out *result.Fi
 		out.Reason = "no request with a time"
 		return nil
 	}
-	out.Used, f.dep, f.key = true, dep, out.Config
+	f.dep, f.key = dep, out.Config
+	if slices.Contains(f.o.Holdout, out.ID) {
+		f.held, out.Reason = append(f.held, loads...), "held out (--holdout)"
+		return nil
+	}
+	out.Used = true
+	if len(f.o.Holdout) > 0 {
+		f.loads = append(f.loads, loads...)
+		return nil
+	}
 	for _, l := range loads {
 		if later := l.Later(f.o.Split); later.IsMeasured() {
 			f.held = append(f.held, later)
@@ -198,15 +319,20 @@ func requestLevel(loads []*learn.Load, got *learn.Learned) *result.RequestLevel 
 	r := &result.RequestLevel{Prior: got.Prior, Objective: got.Objective, NoiseFloor: got.Floor, SpanErrorFrac: result.OrNull(got.SpanError),
 		TTFTErrorFrac: result.OrNull(got.TTFTError), Evaluations: got.Calls,
 		SimulatedSteps: got.Steps, Loads: []result.RequestLoad{}, Passes: []result.RequestPass{}, Directions: []result.LearnedDirection{}}
+	if u := got.Unrest; u != nil {
+		r.Unrest = &result.RequestUnrest{StepFrac: u.StepFrac, DriftFrac: u.DriftFrac, TTFTFrac: u.TTFTFrac, OutsideUs: u.OutsideUs,
+			Recordings: u.Recordings}
+	}
 	for _, l := range loads {
-		r.Loads = append(r.Loads, result.RequestLoad{Name: l.Name, Requests: len(l.Requests)})
+		r.Loads = append(r.Loads, result.RequestLoad{Name: l.Name, Tier: l.Tier, Requests: len(l.Requests)})
 	}
 	for _, p := range got.Passes {
 		r.Passes = append(r.Passes, result.RequestPass{Name: p.Name, Objective: p.Objective, Damping: p.Damping})
 	}
 	for i := range got.Directions {
 		d := &got.Directions[i]
-		r.Directions = append(r.Directions, result.LearnedDirection{Terms: d.Terms, LearnedFrac: d.Learned, Learned: d.IsLearned()})
+		r.Directions = append(r.Directions, result.LearnedDirection{Terms: d.Terms, LearnedFrac: d.Learned, Learned: d.IsLearned(),
+			Needs: d.Needs()})
 	}
 	return r
 }

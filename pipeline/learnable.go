@@ -69,7 +69,7 @@ func learnable(run *trace.Run, dep *deploy.Deployment) []result.LearnableDirecti
 	met := pointsMet(run.Points)
 	least, arrivals := 1, 1 // levels
 	if tier := tierOf(run); tier == tierSpans || tier == tierRequests {
-		loads, _ := clientLoads(run, dep, true)
+		loads, _ := clientLoads(run, dep, true, 0)
 		met, least, arrivals = nil, showRequests, quietArrivals
 		for _, l := range loads {
 			met = append(met, occupancy(l)...)
@@ -221,7 +221,7 @@ func noiseFloor(run *trace.Run, dep *deploy.Deployment, seed int64) (ttft, span 
 	if err != nil {
 		return 0, 0, false
 	}
-	loads, _ := clientLoads(run, dep, true)
+	loads, _ := clientLoads(run, dep, true, 0)
 	var offTTFT, offSpan []float64
 	for _, l := range loads {
 		var first []simreplay.Measured

@@ -17,9 +17,10 @@ import (
 
 // clientLoads are the phases of a run as its clients saw them, the saturated ones if
 // asked for: what was
-// sent when, and what each request experienced. Of a run with step traces only the
+// sent when, and what each request experienced. Prompts share their first tokens as the
+// recording says, else the given number. Of a run with step traces only the
 // client's rows are read; without client rows, stock spans.
-func clientLoads(run *trace.Run, dep *deploy.Deployment, saturated bool) ([]*learn.Load, []trace.Finding) {
+func clientLoads(run *trace.Run, dep *deploy.Deployment, saturated bool, shared int64) ([]*learn.Load, []trace.Finding) {
 	clients := *run
 	if len(run.Observed) > 0 {
 		clients.Requests = nil
@@ -28,12 +29,16 @@ func clientLoads(run *trace.Run, dep *deploy.Deployment, saturated bool) ([]*lea
 	if len(obs) == 0 {
 		obs, findings = measured.Requests(run)
 	}
-	content, more := validate.ContentOf(run, dep, 0)
+	content, more := validate.ContentOf(run, dep, shared)
 	if len(run.Observed) > 0 && content != nil {
 		content = clientContent(run, content)
 	}
 	findings = append(findings, more...)
 	verdicts := saturation.OfRun(run, dep)
+	tier := tierSpans
+	if len(run.Observed) > 0 {
+		tier = tierRequests
+	}
 	var loads []*learn.Load
 	for _, p := range saturation.PhasesOf(run, dep) {
 		if verdicts.Phase(p.Name).Saturated && !saturated {
@@ -44,7 +49,7 @@ func clientLoads(run *trace.Run, dep *deploy.Deployment, saturated bool) ([]*lea
 		if len(reqs) == 0 {
 			continue
 		}
-		l := &learn.Load{Name: run.ID + " " + p.Name, Deployment: dep, Requests: reqs}
+		l := &learn.Load{Name: run.ID + " " + p.Name, Tier: tier, Deployment: dep, Requests: reqs}
 		for i := range seen {
 			l.Seen, l.Stamps = append(l.Seen, experienced(&seen[i])), append(l.Stamps, inEngine(&seen[i]))
 			l.SentUs = append(l.SentUs, (seen[i].ArrivalNs-seen[0].ArrivalNs)/1000)
@@ -103,10 +108,13 @@ func clientContent(run *trace.Run, engine replay.Content) replay.Content {
 		if c == nil {
 			return
 		}
-		if c.CoreID.OK {
+		switch {
+		case c.CoreID.OK:
 			engine(c.CoreID.V, r)
-		} else if c.CachedTokens.OK {
+		case c.CachedTokens.OK:
 			r.CachedTokens = c.CachedTokens
+		default:
+			engine(id, r)
 		}
 		if r.Group == 0 && len(r.Hashes) == 0 && c.PrefixGroup.OK {
 			r.Group, r.GroupTokens = groups[c.PrefixGroup.V], min(c.PrefixTokens.V, r.PromptTokens)

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,7 +13,9 @@ import (
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
 )
 
 // referenceBatches are decodes, the tokens of their context, and tokens of a prompt.
@@ -67,10 +70,49 @@ func TestEvalRequestsAgainstSteps(t *testing.T) {
 		for _, l := range requests.Requests.Loads {
 			n += l.Requests
 		}
+		u := requests.Requests.Unrest
+		t.Logf("   %v", replayed(t, out, &ext.Runs[i], steps, requests))
+		last := requests.Requests.Passes[len(requests.Requests.Passes)-1]
+		t.Logf("   steps scatter by %.0f %%, the speed drifts by %.1f %%; %s", 100*u.StepFrac, 100*u.DriftFrac, last.Name)
 		t.Logf("%-18s %4d requests, spans known to %.1f %%: %+5.1f %% worst %.1f %%", ext.Runs[i].ID, n,
 			100**requests.Requests.SpanErrorFrac, line, worst)
 	}
 	t.Logf("%d of %d runs within 10 %% at all five batches", within, all)
+}
+
+// replayed are the KS distances of TTFT, span and E2E of all requests of a run, replayed
+// with the coefficients of the fit of its steps and with those of its requests.
+func replayed(t *testing.T, out string, r *result.ExtractRun, steps, requests *result.Fit) string {
+	t.Helper()
+	run, err := table.ReadLean(table.RunDir(out, r.ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	loads, _ := clientLoads(run, r.Deployment, false, 0)
+	text := "KS of TTFT, span, E2E by steps and by requests:"
+	for k := range timesOf {
+		for _, doc := range []*result.Fit{steps, requests} {
+			set, err := export.Native(doc, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var real, simulated []float64
+			for _, l := range loads {
+				got, err := l.Predict(set)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range got {
+					if want := timesOf[k](&l.Seen[i]); want > 0 {
+						real, simulated = append(real, want), append(simulated, timesOf[k](&got[i]))
+					}
+				}
+			}
+			text += fmt.Sprintf(" %.2f", stat.KolmogorovSmirnov(real, simulated).D)
+		}
+		text += ";"
+	}
+	return text
 }
 
 func batchTimes(t *testing.T, doc *result.Fit, d *deploy.Deployment) []float64 {

@@ -43,7 +43,7 @@ func TestEvalRealServersFromRequests(t *testing.T) {
 				t.Fatal(err)
 			}
 			reason, _ := saturation.Judge(run, r.Deployment)
-			loads, findings := clientLoads(run, r.Deployment, true)
+			loads, findings := clientLoads(run, r.Deployment, true, 0)
 			for _, f := range findings {
 				t.Logf("%s: %s", r.ID, f.Message)
 			}

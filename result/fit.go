@@ -37,27 +37,47 @@ type RequestLevel struct {
 	TTFTErrorFrac  *float64           `json:"ttft_error_frac"` // of one TTFT that waited for no other prompt
 	Evaluations    int                `json:"evaluations"`
 	SimulatedSteps int64              `json:"simulated_steps"`
-	Directions     []LearnedDirection `json:"directions"` // most learned first
+	Directions     []LearnedDirection `json:"directions"`        // most learned first
+	Unrest         *RequestUnrest     `json:"unrest"`            // that the intervals allow for; null of points
+	Holdout        []RequestHoldout   `json:"holdout,omitempty"` // runs that were held out
+}
+
+// RequestHoldout is how a load is predicted that the fit has not seen.
+type RequestHoldout struct {
+	Name     string  `json:"name"`
+	Requests int     `json:"requests"`
+	Metrics  Metrics `json:"metrics"`
+}
+
+// RequestUnrest is how a server scatters around its coefficients (spec#request-intervals).
+type RequestUnrest struct {
+	StepFrac   float64 `json:"step_frac"`  // standard deviation of one step
+	DriftFrac  float64 `json:"drift_frac"` // of the speed from one 20 s block to the next
+	TTFTFrac   float64 `json:"ttft_frac"`  // of a TTFT beyond what its steps explain
+	OutsideUs  float64 `json:"outside_us"` // of E2E beyond its last token
+	Recordings int     `json:"recordings"` // simulated to say what this does to a fit
 }
 
 // RequestLoad is one stretch of requests of one engine.
 type RequestLoad struct {
 	Name     string `json:"name"`
+	Tier     string `json:"tier"` // requests, spans or points (spec#request-tiers)
 	Requests int    `json:"requests"`
 }
 
 // RequestPass is one candidate on the way.
 type RequestPass struct {
-	Name      string  `json:"name"` // start, gauss-newton, or the search
+	Name      string  `json:"name"` // start, gauss-newton, the search, bias taken off (or not)
 	Objective float64 `json:"objective"`
 	Damping   float64 `json:"damping"`
 }
 
 // LearnedDirection is one independent combination of terms.
 type LearnedDirection struct {
-	Terms       []string `json:"terms"`        // the largest first, target/term
-	LearnedFrac float64  `json:"learned_frac"` // 1 - variance left over variance before
-	Learned     bool     `json:"learned"`      // the data, not the prior, decide it
+	Terms       []string `json:"terms"`           // the largest first, target/term
+	LearnedFrac float64  `json:"learned_frac"`    // 1 - variance left over variance before
+	Learned     bool     `json:"learned"`         // the data, not the prior, decide it
+	Needs       string   `json:"needs,omitempty"` // the measurement that would teach it
 }
 
 // AlphaNamed is the model of one alpha target, nil without.

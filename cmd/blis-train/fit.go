@@ -2,6 +2,7 @@ package main
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -103,14 +104,50 @@ func showRequests(con *console, doc *result.Fit) {
 	for _, l := range r.Loads {
 		n += l.Requests
 	}
+	var passes, held []table.Row
+	for _, p := range r.Passes {
+		passes = append(passes, table.Row{p.Name, number(&p.Objective), number(&p.Damping)})
+	}
+	con.table("passes: the objective of requests through the simulator", table.Row{"pass", "objective", "damping"}, passes)
+	for _, h := range r.Holdout {
+		row := table.Row{h.Name, h.Requests}
+		for _, m := range []*result.Metric{h.Metrics.TTFT, h.Metrics.ITL, h.Metrics.E2E} {
+			if m == nil {
+				row = append(row, "-", "-")
+				continue
+			}
+			row = append(row, number(&m.KSD), percent(m.MedianRelErrPaired))
+		}
+		held = append(held, row)
+	}
+	con.show("held out", table.Row{"load", "requests", "TTFT KS", "error", "ITL KS", "error", "E2E KS", "error"}, held)
+	next := ""
 	for _, d := range r.Directions {
-		if d.Learned {
+		switch {
+		case d.Learned:
 			learned++
 			con.sayf("learned: %s", strings.Join(d.Terms, " with "))
+		case next == "" && d.Needs != "":
+			next = d.Needs
 		}
 	}
-	con.sayf("fit: learned from %d %s of %d requests: %d of %d directions, the others are the prior's (%s); %d replays, %d simulated steps",
-		len(r.Loads), plural(len(r.Loads), "load", "loads"), n, learned, len(r.Directions), r.Prior, r.Evaluations, r.SimulatedSteps)
+	if next != "" {
+		con.sayf("would teach one more: %s", next)
+	}
+	con.sayf("fit: learned from %d %s of %d requests (%s): %d of %d directions, the others are the prior's (%s); "+
+		"objective %s, of which jitter %s; %d replays, %d simulated steps", len(r.Loads), plural(len(r.Loads), "load", "loads"), n,
+		tiers(r.Loads), learned, len(r.Directions), r.Prior, number(&r.Objective), number(&r.NoiseFloor), r.Evaluations, r.SimulatedSteps)
+}
+
+// tiers are those of the loads, each once.
+func tiers(loads []result.RequestLoad) string {
+	var all []string
+	for _, l := range loads {
+		if !slices.Contains(all, l.Tier) {
+			all = append(all, l.Tier)
+		}
+	}
+	return strings.Join(all, ", ")
 }
 
 // showFit prints the fit for people.

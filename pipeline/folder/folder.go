@@ -31,6 +31,7 @@ const (
 	FitFile          = "fit.json"
 	ValidationFile   = "validation.json"
 	CoefficientsFile = "coefficients.yaml"
+	BLISFile         = "blis.yaml" // the same in BLIS's terms, with what its export writes beside it
 	ReportFile       = "report.html"
 	InspectFile      = "inspect.json"
 	SimulationFile   = "simulation.json"
@@ -74,6 +75,10 @@ var ownNames = map[string]bool{
 	ExperimentFile:        true,
 	OptimiseFile:          true,
 	OptimiseLog:           true,
+	BLISFile:              true,
+
+	BLISFile + ".hardware.json":   true,
+	BLISFile + ".provenance.json": true,
 }
 
 // MaxInput is far above any document or workload file, bytes.

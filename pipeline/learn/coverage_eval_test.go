@@ -2,25 +2,34 @@ package learn
 
 import (
 	"context"
+	"math"
+	"math/rand/v2"
 	"os"
 	"testing"
 
+	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat/distuv"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/sim"
 )
 
 // TestEvalCoverage prints how often 95 % intervals hold the truth, by learned direction
-// and together: 200 recordings of 1,000 requests each, planted coefficients, no search.
+// and together: 200 recordings of 1,000 requests each, no search, their coefficients
+// drawn from what the prior believes, of which an interval is a statement.
 func TestEvalCoverage(t *testing.T) {
 	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
 		t.Skip("skipped: slow evaluation; BLIS_TRAIN_EVAL=1 runs it")
 	}
 	const repetitions, requests = 200, 1000
-	truth, prior, _ := plant(t)
+	_, prior, _ := plant(t)
 	d := h100(t)
+	m, err := newModel(prior, d)
+	if err != nil {
+		t.Fatal(err)
+	}
 	q := []sim.Quantile{{Q: 0, Ratio: 0.85}, {Q: 0.5, Ratio: 1}, {Q: 1, Ratio: 1.15}}
 	scatter := &sim.Noise{Decode: q, Prefill: q, Mixed: q}
 	type one struct {
@@ -28,15 +37,12 @@ func TestEvalCoverage(t *testing.T) {
 		together      bool
 	}
 	results := make([]one, repetitions)
-	err := par.Try(context.Background(), 0, repetitions, func(r int) error {
+	err = par.Try(context.Background(), 0, repetitions, func(r int) error {
+		truth := m.drawn(t, uint64(r))
 		load := plantedNoisy(t, d, truth, 5, requests, uint64(1000+r), scatter)
 		o := DefaultOptions()
 		o.Search, o.Workers = SearchNone, 1
 		got, err := Fit(context.Background(), []*Load{load}, prior, o)
-		if err != nil {
-			return err
-		}
-		m, err := newModel(prior, d)
 		if err != nil {
 			return err
 		}
@@ -86,4 +92,29 @@ func TestEvalCoverage(t *testing.T) {
 			t.Logf("direction %d: %d of %d", k, held[k], all[k])
 		}
 	}
+}
+
+// drawn is a truth as the prior believes it, no term below 0.
+func (m *model) drawn(t *testing.T, seed uint64) *coeff.Set {
+	t.Helper()
+	n := len(m.free)
+	var chol mat.Cholesky
+	if !chol.Factorize(mat.NewSymDense(n, append([]float64(nil), m.precision...))) {
+		t.Fatal("the prior's precision is not positive definite")
+	}
+	var lower mat.TriDense
+	chol.LTo(&lower)
+	rng, z := rand.New(rand.NewPCG(seed, 2)), mat.NewVecDense(n, nil)
+	for k := range n {
+		z.SetVec(k, rng.NormFloat64())
+	}
+	var off mat.VecDense
+	if err := off.SolveVec(lower.T(), z); err != nil {
+		t.Fatal(err)
+	}
+	values := make([]float64, n)
+	for k := range n {
+		values[k] = math.Max(0, m.mean[k]+off.AtVec(k))
+	}
+	return m.setOf(values)
 }

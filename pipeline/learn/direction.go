@@ -99,6 +99,42 @@ func (l *learner) direction(vectors *mat.Dense, k int) Direction {
 	return d
 }
 
+// needs says what would show a term (spec#request-directions).
+var needs = map[string]string{
+	"step/prefill_linear_compute": quietPrompts,
+	"step/prefill_attention":      "prompts of more than 4,000 tokens, some of them into a quiet server",
+	"step/decode_weight_load":     otherModels,
+	"step/fixed_step_overhead":    otherModels,
+	"step/bias":                   otherModels,
+	"step/weight_load_hidden":     otherModels,
+	"step/activation_traffic":     otherModels,
+	"step/decode_attention":       longContexts,
+	"step/kv_cache_read":          longContexts,
+	"step/batch_utilization":      "a concurrency that varies threefold, 1 to 4 included",
+	"step/prefill_decode_mix":     "long prompts while many others decode",
+	"step/chunked_prefill_mixed":  "long prompts while many others decode",
+	"step/tp_communication":       otherGPUs,
+	"step/collective_time":        otherGPUs,
+	"overhead/base_bias":          "164 requests or more into a quiet server",
+	"overhead/admission_compute":  quietPrompts,
+	"egress/base_bias":            "the end of the response beside its last token",
+}
+
+const (
+	quietPrompts = "prompts whose lengths vary fourfold, into a quiet server"
+	longContexts = "contexts that vary threefold at one concurrency"
+	otherModels  = "another depth or precision of the model: one configuration cannot tell it from the rest of a step's constant"
+	otherGPUs    = "another number of GPUs: one configuration cannot tell it from the rest of a step"
+)
+
+// Needs is the measurement that would teach a direction; "" of a learned one.
+func (d *Direction) Needs() string {
+	if d.IsLearned() {
+		return ""
+	}
+	return needs[d.Terms[0]]
+}
+
 // String is a direction in words.
 func (d *Direction) String() string {
 	what := "prior"

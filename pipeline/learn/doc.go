@@ -12,6 +12,8 @@
 //	              coefficients, given the prior and the requests
 //	search.go     a derivative-free polish of the learned directions, kept only
 //	              if requests held out agree
+//	repeat.go     the bias of the equations, and intervals: recordings simulated as
+//	              the server would make them
 //	direction.go  what the data taught, in words, and what they did not
 //
 // It is pure.

@@ -21,6 +21,7 @@ type Learned struct {
 	Floor      float64 // standard deviation of the objective over jittered twins
 	SpanError  float64 // of one span whose steps are known, relative; NaN without
 	TTFTError  float64 // of one TTFT that waited for no other prompt
+	Unrest     *Unrest // nil: of points
 	Calls      int     // objectives
 	Steps      int64   // simulated
 
@@ -54,10 +55,67 @@ func Fit(ctx context.Context, loads []*Load, prior *Prior, o Options) (*Learned,
 	if err != nil {
 		return nil, err
 	}
-	if best, err = l.search(best, e); err != nil {
+	found, err := l.search(best, e)
+	if err != nil {
 		return nil, err
 	}
-	return l.learned(best, e)
+	if loads[0].Point != nil { // a point's error is known beforehand
+		post, err := l.posterior(e)
+		if err != nil {
+			return nil, err
+		}
+		return l.learned(found, post, nil), nil
+	}
+	values, post, unrest, err := l.refitted(found)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := l.unbiased(found, values, unrest, found == best)
+	if err != nil {
+		return nil, err
+	}
+	if answer != found {
+		return l.learned(answer, post, unrest), nil
+	}
+	if post, err = l.posterior(e); err != nil {
+		return nil, err
+	}
+	return l.learned(found, widened(post, found.values, values), unrest), nil
+}
+
+const (
+	manyTwins = 5    // standard deviations over twins that are no chance
+	mostStep  = 0.25 // scatter of steps above which they are no longer like even noise around a mean
+)
+
+// unbiased is the candidate without the bias of the equations, unless a search has led
+// elsewhere, the recordings are not like the real one or the replays are clearly farther
+// with it.
+func (l *learner) unbiased(from *state, values []float64, u *Unrest, unsearched bool) (*state, error) {
+	if !unsearched {
+		return from, nil
+	}
+	next, err := l.assess(l.loads, l.twins, values, 0, true)
+	if err != nil {
+		return nil, err
+	}
+	if u.StepFrac > mostStep || next.objective > (1+leastGain)*from.objective+manyTwins*from.twins {
+		l.passes = append(l.passes, Pass{Name: "bias not taken off", Objective: next.objective})
+		return from, nil
+	}
+	l.passes = append(l.passes, Pass{Name: "bias taken off", Objective: next.objective})
+	return next, nil
+}
+
+// widened is a covariance with the bias that was left in the answer as one more error.
+func widened(covariance, answer, unbiased []float64) []float64 {
+	n := len(answer)
+	for k := range n {
+		for i := range n {
+			covariance[k*n+i] += float64((answer[k] - unbiased[k]) * (answer[i] - unbiased[i]))
+		}
+	}
+	return covariance
 }
 
 // leastGain is by how much a fit that does without the regression's evidence must be
@@ -92,14 +150,10 @@ func twinsOf(l *Load, o Options) [][]sim.Request {
 }
 
 // learned describes the answer.
-func (l *learner) learned(s *state, e evidence) (*Learned, error) {
+func (l *learner) learned(s *state, post []float64, u *Unrest) *Learned {
 	n := len(l.m.free)
-	post, err := l.posterior(e)
-	if err != nil {
-		return nil, err
-	}
 	out := &Learned{Set: l.m.setOf(s.values), Prior: l.m.name, Passes: l.passes, Objective: s.objective, Floor: s.twins,
-		SpanError: math.NaN(), TTFTError: math.NaN(), Calls: l.calls, Steps: l.steps, Names: l.m.names}
+		SpanError: math.NaN(), TTFTError: math.NaN(), Calls: l.calls, Steps: l.steps, Names: l.m.names, Unrest: u}
 	if l.seen != nil {
 		out.SpanError, out.TTFTError = l.seen.errors[rowSpan], l.seen.errors[rowTTFT]
 	}
@@ -108,7 +162,7 @@ func (l *learner) learned(s *state, e evidence) (*Learned, error) {
 	}
 	l.describe(out, s.values)
 	out.Directions = l.directions(s.values, post)
-	return out, nil
+	return out
 }
 
 // posterior is the covariance of the free terms after the evidence.
@@ -118,11 +172,16 @@ func (l *learner) posterior(e evidence) ([]float64, error) {
 	for k := range information {
 		information[k] = e.sum.G[k]/(e.variance*e.design) + l.m.precision[k]
 	}
-	post := stat.Inverse(information, n)
-	if post == nil {
-		return nil, trace.Errorf(coeff.ImpossibleCoefficient, "prior %s: got an information matrix that is singular", l.m.name)
+	return l.m.inverse(information)
+}
+
+// inverse of an information matrix of the free terms.
+func (m *model) inverse(information []float64) ([]float64, error) {
+	out := stat.Inverse(information, len(m.free))
+	if out == nil {
+		return nil, trace.Errorf(coeff.ImpossibleCoefficient, "prior %s: got an information matrix that is singular", m.name)
 	}
-	return post, nil
+	return out, nil
 }
 
 // normal95 is half the width of a 95 % interval in standard errors.

@@ -223,6 +223,30 @@ func TestPointsAreLearned(t *testing.T) {
 	}
 }
 
+// TestUnrestIsMeasured: the scatter of steps (evenly 15 % to either side, a deviation of
+// 8.7 %) is found in what clients saw of their requests, the constant before the engine
+// comes within its interval three times over, and a quiet recording has no unrest.
+func TestUnrestIsMeasured(t *testing.T) {
+	truth, prior, loads := plant(t)
+	q := []sim.Quantile{{Q: 0, Ratio: 0.85}, {Q: 1, Ratio: 1.15}}
+	noisy := plantedNoisy(t, loads[0].Deployment, truth, 5, 300, 3, &sim.Noise{Decode: q, Prefill: q, Mixed: q})
+	o := DefaultOptions()
+	o.Search = SearchNone
+	for _, load := range []*Load{noisy, loads[0].Before(0.4)} {
+		got, err := Fit(context.Background(), []*Load{load}, prior, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if u := got.Unrest; load == noisy && math.Abs(u.StepFrac-0.087) > 0.03 || load != noisy && u.StepFrac > 0.01 || u.DriftFrac > 0.02 {
+			t.Errorf("%s: got unrest %+v", load.Name, *u)
+		}
+		c, want := got.Set.AlphaModel(coeff.Overhead).Coefficients[3], truth.AlphaModel(coeff.Overhead).Coefficients[3].Value
+		if off := math.Abs(c.Value - want); off > 1.5*(c.CI95[1]-c.CI95[0]) {
+			t.Errorf("overhead: got %.0f us in %v, want %.0f", c.Value, *c.CI95, want)
+		}
+	}
+}
+
 func TestNothingMeasured(t *testing.T) {
 	_, prior, loads := plant(t)
 	for i := range loads[0].Seen {

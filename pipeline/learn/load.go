@@ -15,6 +15,7 @@ import (
 // measured.
 type Load struct {
 	Name       string
+	Tier       string // what its measurement sees, in a word
 	Deployment *deploy.Deployment
 	KVBlocks   int64             // GPU blocks; 0: the deployment's
 	Requests   []sim.Request     // in order of SentUs

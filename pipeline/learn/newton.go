@@ -21,6 +21,7 @@ type Options struct {
 	Workers  int
 	Search   string  // SearchNone | SearchNelderMead | SearchSPSA | SearchCMAES
 	Calls    int     // objectives a search may ask for
+	Steps    int64   // simulated, after which no pass and no search begins anything new; 0: no limit
 	Holdout  []*Load // judge a search; without them nothing is searched
 }
 
@@ -65,6 +66,9 @@ type state struct {
 	blocks    []*gram.Gram // by load and time, the mean of the twins, the free columns alone
 	twins     float64      // standard deviation of the objective over twins
 }
+
+// spent says that the budget is over.
+func (l *learner) spent() bool { return l.Steps > 0 && l.steps >= l.Steps }
 
 // assess replays all loads with a candidate. Without derivatives it stops where
 // the objective is certain to exceed bound (0: never).
@@ -230,7 +234,7 @@ func (l *learner) newton(start []float64) (*state, evidence, error) {
 	}
 	l.passes = append(l.passes, Pass{Name: "start", Objective: best.objective})
 	damping := 0.0
-	for range l.Passes {
+	for pass := 0; pass < l.Passes && !l.spent(); pass++ {
 		e := l.weigh(best)
 		next, err := l.better(best, e, &damping)
 		if err != nil {

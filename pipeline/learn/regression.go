@@ -42,6 +42,15 @@ func (r *regression) add(kind, block int, x []float64, y, scale float64) {
 // residual is a row's error at a candidate, in its scale.
 func (w *row) residual(values []float64) float64 { return (w.y - gram.Dot(w.x, values)) / w.scale }
 
+// weight of a row at a candidate: by its kind's error and by Huber's loss.
+func (w *row) weight(values []float64, scale [numRowKinds]float64) float64 {
+	weight := 1 / (w.scale * w.scale * scale[w.kind] * scale[w.kind])
+	if z := math.Abs(w.residual(values)) / scale[w.kind]; z > robustAt {
+		weight *= robustAt / z
+	}
+	return weight
+}
+
 // robustAt is where a residual counts linearly, in errors of its kind.
 const robustAt = 2
 
@@ -74,14 +83,10 @@ func (r *regression) evidence(values []float64) evidence {
 	blocks := []*gram.Gram{}
 	for i := range r.rows {
 		w := &r.rows[i]
-		weight := 1 / (w.scale * w.scale * scale[w.kind] * scale[w.kind])
-		if z := math.Abs(w.residual(values)) / scale[w.kind]; z > robustAt {
-			weight *= robustAt / z
-		}
 		for len(blocks) <= w.block {
 			blocks = append(blocks, gram.New(n))
 		}
-		blocks[w.block].AddRow(weight, w.x, w.y)
+		blocks[w.block].AddRow(w.weight(values, scale), w.x, w.y)
 	}
 	for _, b := range blocks {
 		e.sum.Add(b)

@@ -25,7 +25,7 @@ func (l *learner) search(from *state, e evidence) (*state, error) {
 	best := slices.Clone(from.values)
 	least, limit := from.objective, l.calls+l.Calls
 	f := func(z []float64) float64 {
-		if l.calls >= limit || err != nil {
+		if l.calls >= limit || l.spent() || err != nil {
 			return math.Inf(1)
 		}
 		values := moved(from.values, space, z)

@@ -181,3 +181,6 @@ func huber(x float64) float64 {
 	}
 	return huberAt * (x - huberAt/2)
 }
+
+// Pull is the weight of a squared relative error that pulls as its Huber loss does.
+func Pull(simulated, measured float64) float64 { return new(evaluation).pull(simulated, measured) }

@@ -8,10 +8,10 @@ import (
 	"github.com/blis-train/blis-train/stat"
 )
 
-// compare fills one metric from samples in ms. Real and sim hold one value per
+// Compare fills one metric from samples in ms. Real and sim hold one value per
 // compared request in order of arrival; paired tells that real[i] and sim[i] are
 // the same request. It returns nil when either side is empty.
-func compare(real, sim []float64, paired bool) *result.Metric {
+func Compare(real, sim []float64, paired bool) *result.Metric {
 	if len(real) == 0 || len(sim) == 0 {
 		return nil
 	}

@@ -7,7 +7,7 @@ import (
 
 func TestCompareReportsBothMedians(t *testing.T) {
 	real, sim := []float64{100, 200, 300, 400}, []float64{110, 180, 330, 400}
-	m := compare(real, sim, true)
+	m := Compare(real, sim, true)
 	if math.Abs(m.MedianRelErr-5.0/250) > 1e-12 {
 		t.Errorf("unpaired: got %v, want %v", m.MedianRelErr, 5.0/250)
 	}
@@ -17,10 +17,10 @@ func TestCompareReportsBothMedians(t *testing.T) {
 	if m.RealVsRealD == nil || *m.RealVsRealD != 1 {
 		t.Errorf("halves: got %v, want 1", m.RealVsRealD)
 	}
-	if compare(real, sim, false).MedianRelErrPaired != nil {
+	if Compare(real, sim, false).MedianRelErrPaired != nil {
 		t.Error("unpaired comparison has a paired error")
 	}
-	if compare(nil, sim, true) != nil {
+	if Compare(nil, sim, true) != nil {
 		t.Error("a missing side must give null")
 	}
 }

@@ -120,5 +120,5 @@ func (p *Phase) gapMetric(splitNs int64) *result.Metric {
 	if p.gaps == nil {
 		return nil
 	}
-	return compare(tokenGaps(p.recorded, p.lag, splitNs), tokenGaps(&p.gaps.marks, p.lag, splitNs), false)
+	return Compare(tokenGaps(p.recorded, p.lag, splitNs), tokenGaps(&p.gaps.marks, p.lag, splitNs), false)
 }

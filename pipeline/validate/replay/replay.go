@@ -266,7 +266,7 @@ func (s *sample) metrics(paired bool) *result.Metrics {
 		return nil
 	}
 	of := func(name string) *result.Metric {
-		m := compare(s.real[name], s.sim[name], paired)
+		m := Compare(s.real[name], s.sim[name], paired)
 		if m != nil {
 			m.TwinD = twinD(s.sim[name], s.ends[name])
 		}

@@ -1,0 +1,500 @@
+package learn
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/replay"
+	"github.com/blis-train/blis-train/stat"
+)
+
+// Unrest is how a server's times scatter around its coefficients.
+type Unrest struct {
+	StepFrac   float64 // of one step
+	DriftFrac  float64 // of the speed from one time block to the next
+	TTFTFrac   float64 // of a TTFT beyond what its steps explain
+	OutsideUs  float64 // of E2E beyond its last token
+	Recordings int     // that were simulated to say what this does to a fit
+}
+
+// repeats simulates recordings as the server would make them with the fitted
+// coefficients, and takes the slope of the fit's equations at these coefficients on
+// each. Its mean is what the equations are biased by, its scatter how far one
+// recording leads astray, whatever requests share (spec#request-intervals).
+type repeats struct {
+	*learner
+	values []float64
+	rows   [][]replayRow // by load
+	scale  [numRowKinds]float64
+	weight struct{ regression, replay float64 } // of the two sorts of equations
+	unrest Unrest
+	chunk  int // time blocks whose slopes are one draw
+}
+
+// replayRow is one time of a request and its derivatives, the mean of the twins.
+type replayRow struct {
+	request, metric int
+	us              float64
+	by              []float64 // by the free columns
+}
+
+// Recordings of few requests are simulated mostRepeats times, of many at least
+// leastRepeats times, of others so often that simulatedRequests are in them.
+const (
+	mostRepeats       = 48
+	leastRepeats      = 8
+	simulatedRequests = 60_000
+	fewerRepeats      = 4 // a quarter of them for what comes first
+)
+
+// refitted is a Gauss-Newton step from a candidate with the bias of the equations
+// taken off, and the covariance of its errors: those of the recording as simulated
+// ones show them, and those of the prior. A first step with a few recordings comes near
+// enough for the bias to be that of the answer.
+func (l *learner) refitted(s *state) (values, covariance []float64, u *Unrest, err error) {
+	r, err := l.newRepeats(s)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	size := 0
+	for _, load := range l.loads {
+		size += len(load.Requests)
+	}
+	count := max(leastRepeats, min(mostRepeats, simulatedRequests/size))
+	few := max(1, count/fewerRepeats)
+	for k, n := range []int{few, count} {
+		if err := r.replayAll(); err != nil {
+			return nil, nil, nil, err
+		}
+		real, err := r.regression(l.loads)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		if r.scale = real.scales(r.values); k == 0 {
+			if err := r.measure(real, few); err != nil {
+				return nil, nil, nil, err
+			}
+		}
+		if r.values, covariance, err = r.step(real, n); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	r.unrest.Recordings = count + few
+	return r.values, covariance, &r.unrest, nil
+}
+
+// step is the step from the candidate by count recordings.
+func (r *repeats) step(real *regression, count int) (values, covariance []float64, err error) {
+	r.chunk = (r.blocks()*count + mostRepeats - 1) / mostRepeats
+	draws := make([][][]float64, count)
+	err = par.Try(r.ctx, r.Workers, count, func(k int) error {
+		loads, err := r.record(k, r.unrest)
+		if err != nil {
+			return err
+		}
+		reg, err := r.regression(loads)
+		draws[k] = r.slopes(loads, reg)
+		return err
+	}, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	n := len(r.m.free)
+	bias, meat := moments(draws, n)
+	g := r.information(real)
+	slope := make([]float64, n)
+	for _, v := range r.slopes(r.loads, real) {
+		addTo(slope, v)
+	}
+	for k := range n {
+		g.B[k] = gram.Dot(g.G[k*n:(k+1)*n], r.values) + slope[k] - bias[k]
+	}
+	o := ridge.DefaultOptions(n)
+	o.Prior, o.Precision = r.m.mean, r.m.precision
+	fit, err := ridge.Solve(g, 1/g.Q, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	covariance, err = r.sandwich(g.G, meat, count)
+	return fit.Beta, covariance, err
+}
+
+// newRepeats weighs the equations as they are at a candidate.
+func (l *learner) newRepeats(s *state) (*repeats, error) {
+	r := &repeats{learner: l, values: s.values, rows: make([][]replayRow, len(l.loads))}
+	e := l.weigh(s)
+	r.weight.replay = 1 / (e.variance * e.design)
+	if l.stamps != nil {
+		r.weight.regression = 1 / l.stamps.design
+	}
+	return r, nil
+}
+
+// replayAll replays the loads with the candidate.
+func (r *repeats) replayAll() error {
+	return par.Try(r.ctx, r.Workers, len(r.loads), func(i int) (err error) {
+		r.rows[i], err = r.replayed(i)
+		return err
+	}, nil)
+}
+
+// replayed are the rows of a load.
+func (r *repeats) replayed(i int) ([]replayRow, error) {
+	load := r.loads[i]
+	cfg, err := load.config(r.m, r.values)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Gradient, cfg.Restarts, cfg.Done = true, true, r.ctx.Done()
+	all, count := make([]replayRow, 3*len(load.Requests)), make([]float64, 3*len(load.Requests))
+	for _, reqs := range r.twins[i] {
+		_, err := sim.Stream(cfg, reqs, nil, func(q int, res *sim.RequestResult) bool {
+			if res.Gradient == nil || res.Outcome != sim.OutcomeFinished {
+				return true
+			}
+			for k, d := range [3]*sim.Derivative{&res.Gradient.TTFT, &res.Gradient.Span, &res.Gradient.E2E} {
+				w := &all[3*q+k]
+				if w.by == nil {
+					w.by = make([]float64, len(r.m.free))
+				}
+				count[3*q+k]++
+				w.request, w.metric, w.us = q, k, w.us+d.Us
+				for c, j := range r.m.free {
+					w.by[c] += d.By[j]
+				}
+			}
+			return true
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	kept := all[:0]
+	for i, w := range all {
+		if w.us /= count[i]; !(w.us > 0) {
+			continue
+		}
+		for c := range w.by {
+			w.by[c] /= count[i]
+		}
+		kept = append(kept, w)
+	}
+	return kept, nil
+}
+
+// weightOf is the weight of a replay's row on a recording; 0: nothing measured.
+func (r *repeats) weightOf(w *replayRow, load *Load) (weight, measured float64) {
+	seen := &load.Seen[w.request]
+	measured = [3]float64{seen.TTFTUs, seen.SpanUs, seen.E2EUs}[w.metric]
+	if !(measured > 0) {
+		return 0, 0
+	}
+	return r.weight.replay * replay.Pull(w.us, measured) / (measured * measured), measured
+}
+
+// regression are the rows on who decoded when; none where the fit does without.
+func (r *repeats) regression(loads []*Load) (*regression, error) {
+	reg := &regression{m: r.m, blockUs: r.BlockUs}
+	for i, load := range loads {
+		o, err := newOccupancy(load, r.m)
+		if err != nil {
+			return nil, err
+		}
+		if reg.offset = i * r.blocks(); o != nil {
+			o.rows(r.values, reg)
+		}
+	}
+	return reg, nil
+}
+
+// blocks are the time blocks of the longest load.
+func (r *repeats) blocks() int {
+	n := 1
+	for _, load := range r.loads {
+		n = max(n, 1+r.block(load, len(load.Requests)-1))
+	}
+	return n
+}
+
+func (r *repeats) block(load *Load, i int) int { return int(load.sent(i) / r.BlockUs) }
+
+// slopes of the equations at the candidate, by chunk of time blocks.
+func (r *repeats) slopes(loads []*Load, reg *regression) [][]float64 {
+	n, blocks := len(r.m.free), r.blocks()
+	out := make([][]float64, (len(loads)*blocks+r.chunk-1)/r.chunk)
+	add := func(block int, weight float64, x []float64) {
+		at := &out[min(block/r.chunk, len(out)-1)]
+		if *at == nil {
+			*at = make([]float64, n)
+		}
+		for k, v := range x {
+			(*at)[k] += float64(weight * v)
+		}
+	}
+	for i := range reg.rows {
+		w := &reg.rows[i]
+		add(w.block, r.weight.regression*w.weight(r.values, r.scale)*w.residual(r.values)*w.scale, w.x)
+	}
+	for i, load := range loads {
+		for k := range r.rows[i] {
+			w := &r.rows[i][k]
+			if weight, measured := r.weightOf(w, load); weight > 0 {
+				add(i*blocks+r.block(load, w.request), weight*(measured-w.us), w.by)
+			}
+		}
+	}
+	return out
+}
+
+// information is that of all equations on the real recording.
+func (r *repeats) information(reg *regression) *gram.Gram {
+	g := gram.New(len(r.m.free))
+	for i := range reg.rows {
+		w := &reg.rows[i]
+		g.AddRow(r.weight.regression*w.weight(r.values, r.scale), w.x, w.y)
+	}
+	for i, load := range r.loads {
+		for k := range r.rows[i] {
+			if weight, measured := r.weightOf(&r.rows[i][k], load); weight > 0 {
+				g.AddRow(weight, r.rows[i][k].by, measured)
+			}
+		}
+	}
+	return g
+}
+
+// moments are the mean of the slopes' sums and the covariance of one, chunks taken
+// as independent of each other.
+func moments(draws [][][]float64, n int) (mean, covariance []float64) {
+	mean, covariance = make([]float64, n), make([]float64, n*n)
+	for c := range draws[0] {
+		at := make([]float64, n)
+		for _, d := range draws {
+			addTo(at, d[c])
+		}
+		for k := range at {
+			mean[k] += at[k] / float64(len(draws))
+		}
+		for _, d := range draws {
+			if d[c] == nil {
+				d[c] = make([]float64, n)
+			}
+			for k := range n {
+				by := (d[c][k] - at[k]/float64(len(draws))) / float64(len(draws)-1)
+				for i := range n {
+					covariance[k*n+i] += float64(by * (d[c][i] - at[i]/float64(len(draws))))
+				}
+			}
+		}
+	}
+	return mean, covariance
+}
+
+func addTo(sum, v []float64) {
+	for k := range v {
+		sum[k] += v[k]
+	}
+}
+
+// sandwich is the covariance of the step's answer: its slope scatters as meat does, its
+// bias is the mean of count draws, and the truth lies about the prior as that says. A
+// covariance of few draws has smallest axes that are too short: the usual factor of
+// predictions from such a one makes up for them (Hotelling).
+func (r *repeats) sandwich(information, meat []float64, count int) ([]float64, error) {
+	n := len(r.m.free)
+	sum, middle := make([]float64, n*n), make([]float64, n*n)
+	for k := range sum {
+		sum[k] = information[k] + r.m.precision[k]
+	}
+	bread, err := r.m.inverse(sum)
+	if err != nil {
+		return nil, err
+	}
+	known := 0.0 // directions, as the data know them
+	for k := range n {
+		known += 1 - gram.Dot(bread[k*n:(k+1)*n], r.m.precision[k*n:(k+1)*n])
+	}
+	draws := float64(mostRepeats)
+	wider := (1 + 1/float64(count)) * (draws - 1) / math.Max(1, draws-2-known)
+	for k := range middle {
+		middle[k] = float64(wider*meat[k]) + r.m.precision[k]
+	}
+	out := product(product(bread, middle, n), bread, n)
+	for k := r.m.beta; k < n; k++ {
+		out[k*n+k] += stampUs * stampUs
+	}
+	return out, nil
+}
+
+// stampUs is the resolution of stamps, us: no delay is known better.
+const stampUs = 1
+
+// product of two n by n matrices.
+func product(a, b []float64, n int) []float64 {
+	out := make([]float64, n*n)
+	for i := range n {
+		for k := range n {
+			for j := range n {
+				out[i*n+j] += float64(a[i*n+k] * b[k*n+j])
+			}
+		}
+	}
+	return out
+}
+
+// record is what clients would measure of all loads, the k-th time.
+func (r *repeats) record(k int, u Unrest) ([]*Load, error) {
+	out := make([]*Load, len(r.loads))
+	for i, load := range r.loads {
+		cfg, err := load.config(r.m, r.values)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Done = r.ctx.Done()
+		rng := rand.New(rand.NewPCG(uint64(r.Seed), uint64(1+k*len(r.loads)+i)))
+		cfg.Seed = rng.Int64()
+		u.into(&cfg, rng, r.BlockUs, r.blocks())
+		res, err := sim.Run(cfg, load.Requests, nil)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = load.as(res, u, rng)
+	}
+	return out, nil
+}
+
+// into makes steps scatter, evenly around their mean, and the speed change from block
+// to block.
+func (u *Unrest) into(cfg *sim.Config, rng *rand.Rand, blockUs int64, blocks int) {
+	if half := math.Min(0.95, math.Sqrt(3)*u.StepFrac); half > 0 {
+		q := []sim.Quantile{{Q: 0, Ratio: 1 - half}, {Q: 1, Ratio: 1 + half}}
+		cfg.Noise = &sim.Noise{Decode: q, Prefill: q, Mixed: q}
+	}
+	for b := range int64(2 * blocks) { // a server may be busy long after the last arrival
+		if u.DriftFrac > 0 {
+			cfg.Drift = append(cfg.Drift, sim.DriftPoint{FromUs: b * blockUs, Factor: math.Max(0.1, 1+float64(u.DriftFrac*rng.NormFloat64()))})
+		}
+	}
+}
+
+// as is the load with the times of a simulated run, where it has any.
+func (l *Load) as(res *sim.Result, u Unrest, rng *rand.Rand) *Load {
+	out, n := *l, len(l.Requests)
+	out.SentUs, out.Seen = make([]int64, n), make([]replay.Measured, n)
+	if l.Stamps != nil {
+		out.Stamps = make([]replay.Measured, n)
+	}
+	for i := range res.Requests {
+		m := replay.Of(&res.Requests[i])
+		by, rest := u.TTFTFrac*rng.NormFloat64()*m.TTFTUs, u.OutsideUs*rng.NormFloat64()
+		m.TTFTUs, m.E2EUs = m.TTFTUs+by, m.E2EUs+by+rest
+		out.SentUs[i], out.Seen[i] = res.Requests[i].ArrivalUs, where(&l.Seen[i], &m)
+		if l.Stamps != nil {
+			out.Stamps[i] = where(&l.Stamps[i], &m)
+		}
+	}
+	return &out
+}
+
+// where are the times of m that known has as well.
+func where(known, m *replay.Measured) replay.Measured {
+	out := *known
+	for _, v := range [...]struct{ to, from *float64 }{{&out.TTFTUs, &m.TTFTUs}, {&out.SpanUs, &m.SpanUs}, {&out.E2EUs, &m.E2EUs}} {
+		if *v.to > 0 {
+			*v.to = *v.from
+		}
+	}
+	return out
+}
+
+// probeStep is the scatter of steps in recordings that say what it does to spans.
+const probeStep = 0.1
+
+// measure finds the unrest that makes recordings scatter as the real one.
+func (r *repeats) measure(real *regression, probes int) error {
+	want, drift := real.scatter(r.values)
+	still, _, err := r.scatters(Unrest{}, 1)
+	if err != nil {
+		return err
+	}
+	moved, _, err := r.scatters(Unrest{StepFrac: probeStep}, probes)
+	if err != nil {
+		return err
+	}
+	root := math.Sqrt
+	if gain := moved[rowSpan] - still[rowSpan]; gain > 0 {
+		r.unrest.StepFrac = math.Min(1, probeStep*root(math.Max(0, want[rowSpan]-still[rowSpan])/gain))
+	}
+	now, quiet, err := r.scatters(r.unrest, probes)
+	r.unrest.DriftFrac, r.unrest.TTFTFrac = root(math.Max(0, drift-quiet)), root(math.Max(0, want[rowTTFT]-now[rowTTFT]))
+	r.unrest.OutsideUs = root(math.Max(0, want[rowEgress]-now[rowEgress]))
+	return err
+}
+
+// scatters is the mean scatter of recordings with an unrest.
+func (r *repeats) scatters(u Unrest, probes int) (squares [numRowKinds]float64, drift float64, err error) {
+	got := make([]*regression, probes)
+	err = par.Try(r.ctx, r.Workers, probes, func(k int) error {
+		loads, err := r.record(k, u)
+		if err == nil {
+			got[k], err = r.regression(loads)
+		}
+		return err
+	}, nil)
+	if err != nil {
+		return squares, 0, err
+	}
+	for _, g := range got {
+		one, d := g.scatter(r.values)
+		for k, v := range one {
+			squares[k] += v / float64(probes)
+		}
+		drift += d / float64(probes)
+	}
+	return squares, drift, nil
+}
+
+// scatter are the squares of the typical errors by kind around their middle, and the variance of a
+// time block's mean error of spans.
+func (r *regression) scatter(values []float64) (squares [numRowKinds]float64, drift float64) {
+	var off [numRowKinds][]float64
+	spans := map[int][]float64{}
+	last := 0
+	for i := range r.rows {
+		w := &r.rows[i]
+		v := w.residual(values)
+		if off[w.kind] = append(off[w.kind], v); w.kind == rowSpan {
+			spans[w.block] = append(spans[w.block], v)
+			last = max(last, w.block)
+		}
+	}
+	for k := range off {
+		if len(off[k]) == 0 {
+			continue
+		}
+		middle := stat.Median(off[k])
+		for i := range off[k] {
+			off[k][i] = math.Abs(off[k][i] - middle)
+		}
+		sd := madToSD * stat.Median(off[k])
+		squares[k] = sd * sd
+	}
+	var means []float64
+	for b := 0; b <= last; b++ {
+		if len(spans[b]) >= driftRows {
+			means = append(means, stat.Mean(spans[b]))
+		}
+	}
+	all := stat.Mean(means)
+	for _, m := range means {
+		drift += (m - all) * (m - all) / math.Max(1, float64(len(means)-1))
+	}
+	return squares, drift
+}
+
+// driftRows is how many spans a time block needs to say how fast the server was.
+const driftRows = 3
