@@ -61,6 +61,21 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 	return int64(math.Min(blocks, MaxKVBlocks)), nil
 }
 
+// mostReads is how many times reading the weights a token may take before its unit is in doubt.
+const mostReads = 1000
+
+// TokenTimesUs is the range that the time of an output token can lie in, us: from reading half the weights (precisions
+// are not always stated) to a thousand times reading them all. ok is false where the weights read depend on the batch
+// or the bandwidth is not known.
+func (d *Deployment) TokenTimesUs() (least, most float64, ok bool) {
+	bandwidth := d.Hardware.BwPeakTBs * 1e6 * float64(d.TP) // B/us
+	if !(bandwidth > 0) || d.Model.IsMoE() {
+		return 0, 0, false
+	}
+	readUs := d.Model.WeightBytes() / bandwidth
+	return readUs / 2, mostReads * readUs, true
+}
+
 // WeightBytes returns the bytes of every weight of the model, embedding and LM
 // head included.
 func (m *Model) WeightBytes() float64 {

@@ -115,9 +115,9 @@ func chunkRun(t *testing.T, parent, name string) (dir string, dep *deploy.Deploy
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := "name: " + name + "\nmodel: {id: m, config: config.json}\nhardware: {name: H100-SXM-80GB}\nvllm: {version: 0.15.1, " +
-		"max_num_seqs: 128, " +
-		"max_num_batched_tokens: 2048, enable_prefix_caching: false, kv_blocks_total_gpu: 40000, async_scheduling: false}\n"
+	run := "name: " + name + "\nmodel: {id: m, config: config.json}\nhardware: {name: H100-SXM-80GB}\nvllm: {version: " +
+		"0.15.1, max_num_seqs: 128, max_num_batched_tokens: 2048, enable_prefix_caching: false, kv_blocks_total_gpu: 40000, " +
+		"async_scheduling: false}\n"
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -243,8 +243,8 @@ func noiseFloor(run *trace.Run, dep *deploy.Deployment, seed int64) (ttft, span 
 			}
 		}
 	}
-	isNumber := func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }
-	offTTFT, offSpan = slices.DeleteFunc(offTTFT, isNumber), slices.DeleteFunc(offSpan, isNumber)
+	isUnknown := func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }
+	offTTFT, offSpan = slices.DeleteFunc(offTTFT, isUnknown), slices.DeleteFunc(offSpan, isUnknown)
 	if len(offTTFT) == 0 || len(offSpan) == 0 {
 		return 0, 0, false
 	}
@@ -253,10 +253,13 @@ func noiseFloor(run *trace.Run, dep *deploy.Deployment, seed int64) (ttft, span 
 
 // requestTier fills in what inspect says of a run whose steps nobody traced.
 func requestTier(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment) {
-	if out.Tier = tierOf(run); out.Tier == "" || out.Tier == tierSteps || out.Tier == tierChunks ||
-		measured.Source(run) == measured.SourceJourneys &&
-			out.Tier != tierPoints {
+	switch out.Tier = tierOf(run); out.Tier {
+	case "", tierSteps, tierChunks:
 		return
+	case tierSpans, tierRequests:
+		if measured.Source(run) == measured.SourceJourneys {
+			return
+		}
 	}
 	out.Points = len(run.Points)
 	if out.Tier == tierRequests {

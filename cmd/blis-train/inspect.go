@@ -123,9 +123,8 @@ func showLearnable(con *console, r *result.InspectRun) {
 	con.table(fmt.Sprintf("what the %s of %s can teach", r.Tier, r.ID), table.Row{"direction", "what shows it", "in these data", "",
 		"what would add it"}, rows)
 	if n := r.NoiseFloor; n != nil {
-		con.sayf("%s: replays whose sends differ by a millisecond differ by %.1f %% in TTFT and %.1f %% in span: no fit can beat that", r.ID,
-			100*n.TTFTFrac,
-			100*n.SpanFrac)
+		con.sayf("%s: replays whose sends differ by a millisecond differ by %.1f %% in TTFT and %.1f %% in span: no fit can beat that",
+			r.ID, 100*n.TTFTFrac, 100*n.SpanFrac)
 	}
 }
 

@@ -196,16 +196,11 @@ func (p *Point) deployment(dir string, models map[string]deploy.Model) (*deploy.
 // checkUnit refuses times that cannot be milliseconds: no token takes less than
 // reading the weights once.
 func (p *Point) checkUnit(path string, line int64) error {
-	d := p.Deployment
-	floorMs := 1e3 * (d.Model.WeightBytes() / 2) / (d.Hardware.BwPeakTBs * 1e12 * float64(d.TP))
-	if d.Model.IsMoE() {
+	least, most, ok := p.Deployment.TokenTimesUs()
+	if us := 1e3 * p.TPOTMs; !ok || us >= least && us <= most {
 		return nil
 	}
-	if p.TPOTMs < floorMs || p.TPOTMs > 2000*floorMs {
-		return &trace.SyntaxError{File: path, Line: line, Col: 1, Code: pointUnit,
-			Msg: fmt.Sprintf("measured points: tpot_ms: got %g, want %.3g to %.3g: the weights alone take %.3g ms", p.TPOTMs, floorMs, 2000*floorMs,
-				2*floorMs),
-			Hint: "times are milliseconds"}
-	}
-	return nil
+	return &trace.SyntaxError{File: path, Line: line, Col: 1, Code: pointUnit, Hint: "times are milliseconds",
+		Msg: fmt.Sprintf("measured points: tpot_ms: got %g, want %.3g to %.3g: the weights alone take %.3g ms", p.TPOTMs, least/1e3, most/1e3,
+			2*least/1e3)}
 }

@@ -19,24 +19,26 @@ const (
 // Codes describes every code of this package.
 var Codes = []trace.CodeEntry{
 	{Code: BadSweep, Kind: "error", Meaning: "A benchmark's summary is of no form that is read.",
-		Action: "Give the summary of GuideLLM, vllm bench serve, AIPerf, genai-perf or inference-perf, or a CSV with the columns the " +
-			"message names."},
+		Action: "Give the summary of GuideLLM, vllm bench serve, AIPerf, genai-perf or inference-perf, or a CSV with the " +
+			"columns the message names."},
 	{Code: BadLevels, Kind: "error", Meaning: "A table of load levels lacks a column, or a value in it is none.",
 		Action: "Correct the table: tokens, clients or requests/s, milliseconds."},
-	{Code: ownTPOT, Kind: "finding", Meaning: "A benchmark's time per output token contradicts its latency, TTFT and tokens: it divides " +
-		"by " +
-		"chunks of the stream, of which a token may have two.", Action: "Nothing; what the latencies say is used."},
+	{Code: ownTPOT, Kind: "finding", Meaning: "A benchmark's time per output token contradicts its latency, TTFT and tokens: " +
+		"it divides by chunks of the stream, of which a token may have two.",
+		Action: "Nothing; what the latencies say is used."},
 	{Code: otherUnit, Kind: "finding", Meaning: "A metric of a benchmark has a unit that nobody here knows.",
 		Action: "Nothing, unless the benchmark is then dropped for lack of it."},
 	{Code: metricsReset, Kind: "drop", Meaning: "A counter of /metrics fell between two answers.",
 		Action: "Nothing: the server started again."},
 	{Code: incomplete, Kind: "drop", Meaning: "A benchmark has no rate, length or latency of successful requests.",
 		Action: "Look at the benchmark; it probably finished no request."},
-	{Code: crooked, Kind: "drop", Meaning: "A row of GuideLLM's CSV has another number of columns than its header, and its numbers fit " +
-		"no arrangement of them.", Action: "Use benchmarks.json of the same run, or GuideLLM v0.7.0 or later."},
-	{Code: realigned, Kind: "finding", Meaning: "Rows of a GuideLLM CSV had more columns than their header (a fault before v0.7.0) and " +
-		"were put right by the identities their numbers obey.", Action: "Nothing; benchmarks.json of the same run needs no repair."},
-	{Code: NoMean, Kind: "finding", Meaning: "A benchmark's mean TTFT is no latency (GuideLLM v0.3 counts requests without a first token " +
-		"" +
-		"from the epoch).", Action: "Use the medians, which is the default."},
+	{Code: crooked, Kind: "drop", Meaning: "A row of GuideLLM's CSV has another number of columns than its header, and its " +
+		"numbers fit no arrangement of them.",
+		Action: "Use benchmarks.json of the same run, or GuideLLM v0.7.0 or later."},
+	{Code: realigned, Kind: "finding", Meaning: "Rows of a GuideLLM CSV had more columns than their header (a fault before " +
+		"v0.7.0) and were put right by the identities their numbers obey.",
+		Action: "Nothing; benchmarks.json of the same run needs no repair."},
+	{Code: NoMean, Kind: "finding", Meaning: "A benchmark's mean TTFT is no latency (GuideLLM v0.3 counts requests without a " +
+		"first token from the epoch).",
+		Action: "Use the medians, which is the default."},
 }

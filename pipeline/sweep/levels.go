@@ -28,8 +28,8 @@ func isLevels(header []byte) bool {
 // and TPOT in ms. Codes: bad_points.
 func (f *File) levels(rows [][]string, lines []int, name string) error {
 	bad := func(line int, format string, args ...any) error {
-		return &trace.SyntaxError{File: name, Line: int64(line), Col: 1, Code: BadLevels, Msg: "measured points: " + fmt.Sprintf(format,
-			args...),
+		return &trace.SyntaxError{File: name, Line: int64(line), Col: 1, Code: BadLevels,
+			Msg:  "measured points: " + fmt.Sprintf(format, args...),
 			Hint: "the columns are " + strings.Join(levelColumns, ",") + "; rate_rps may stand in place of concurrency"}
 	}
 	at := map[string]int{}
@@ -58,8 +58,8 @@ func (f *File) levels(rows [][]string, lines []int, name string) error {
 			}
 			return v
 		}
-		p := Point{Sweep: name, Line: int64(line), PromptTokens: number("input_tokens", 1, true), OutputTokens: number("output_tokens", 2,
-			true),
+		p := Point{Sweep: name, Line: int64(line),
+			PromptTokens: number("input_tokens", 1, true), OutputTokens: number("output_tokens", 2, true),
 			Clients: int(number("concurrency", 1, true)), OfferedRPS: number("rate_rps", 1e-9, false),
 			TTFTMeanMs: number("ttft_ms", 1e-9, true), ITLMs: number("tpot_ms", 1e-9, true), E2EMs: number("e2e_ms", 1e-9, false),
 			PromptSD: number("input_sd", 0, false), OutputSD: number("output_sd", 0, false), Requests: int(number("requests", 1, false))}

@@ -35,40 +35,40 @@ const (
 )
 
 var auditCodes = []trace.CodeEntry{
-	{Code: oddUnit, Kind: "warning", Meaning: "a token takes less than reading the weights, or two thousand times as long: times are of " +
-		"another unit",
+	{Code: oddUnit, Kind: "warning", Meaning: "a token takes less than reading the weights, or two thousand times as long: " +
+		"times are of another unit",
 		Action: "Correct the unit: TraceV2 is in us, points are in ms, stamps in ns."},
 	{Code: levelsOnly, Kind: "finding", Meaning: "a benchmark's result holds the means of a load level and no single request",
 		Action: "Save the requests too: they teach more than their means."},
 	{Code: chunksUnjoined, Kind: "drop", Meaning: "chunks of requests that no TraceV2 file beside them has",
 		Action: "Put the trace and its .itl.csv of one stem into one folder."},
-	{Code: rowsOutOfOrder, Kind: "finding", Meaning: "rows of a client's file do not come in the order in which they were sent: clients " +
-		"write them " +
-		"when they are answered", Action: "Nothing; requests are sorted by their send stamps."},
-	{Code: columnsDiffer, Kind: "finding", Meaning: "a TraceV2 file lacks columns that BLIS writes, or has others: they vary by version",
+	{Code: rowsOutOfOrder, Kind: "finding", Meaning: "rows of a client's file do not come in the order in which they were " +
+		"sent: clients write them when they are answered",
+		Action: "Nothing; requests are sorted by their send stamps."},
+	{Code: columnsDiffer, Kind: "finding", Meaning: "a TraceV2 file lacks columns that BLIS writes, or has others: they vary " +
+		"by version",
 		Action: "Nothing, unless a column is named whose value you have: write the file with a newer blis observe."},
-	{Code: countedByClient, Kind: "finding", Meaning: "prompts are counted by the client, not by the server: chat templates and special " +
-		"tokens are " +
-		"missing from them", Action: "Record usage (stream_options include_usage), which gives server_input_tokens."},
-	{Code: extraChunks, Kind: "finding", Meaning: "most answers have one chunk more than tokens: the role before the first, or the usage " +
-		"behind the " +
-		"last", Action: "Nothing; the chunk without a token is left out."},
-	{Code: retokenised, Kind: "finding", Meaning: "answers have more chunks than tokens: their lengths were counted from the text, with " +
-		"another " +
-		"tokenizer's result", Action: "Nothing: chunks count as tokens. Record the server's usage to be sure."},
+	{Code: countedByClient, Kind: "finding", Meaning: "prompts are counted by the client, not by the server: chat templates " +
+		"and special tokens are missing from them",
+		Action: "Record usage (stream_options include_usage), which gives server_input_tokens."},
+	{Code: extraChunks, Kind: "finding", Meaning: "most answers have one chunk more than tokens: the role before the first, or " +
+		"the usage behind the last",
+		Action: "Nothing; the chunk without a token is left out."},
+	{Code: retokenised, Kind: "finding", Meaning: "answers have more chunks than tokens: their lengths were counted from the " +
+		"text, with another tokenizer's result",
+		Action: "Nothing: chunks count as tokens. Record the server's usage to be sure."},
 	{Code: serverUnstated, Kind: "finding", Meaning: "limits of the engine that neither the trace's header nor run.yaml states",
 		Action: "State them in run.yaml: blis-train init --from-cmdline or --from-log fills them in."},
 	{Code: serverContradicts, Kind: "warning", Meaning: "the trace's header says of the server what run.yaml denies",
 		Action: "Correct run.yaml; it is what is used."},
-	{Code: warmUpMissing, Kind: "finding", Meaning: "requests of the warm-up were served but are missing from the file: the run begins at " +
-		"an unknown " +
-		"state", Action: "Nothing: rows sent before those requests must have drained are load, and compared with nothing."},
+	{Code: warmUpMissing, Kind: "finding", Meaning: "requests of the warm-up were served but are missing from the file: the " +
+		"run begins at an unknown state",
+		Action: "Nothing: rows sent before those requests must have drained are load, and compared with nothing."},
 	{Code: warmUpPresent, Kind: "finding", Meaning: "the first rows of the file are its warm-up",
 		Action: "Nothing: they are load, and compared with nothing."},
-	{Code: cappedClient, Kind: "finding", Meaning: "the number of requests in flight has a flat maximum: the client waited for answers, " +
-		"so arrivals " +
-		"followed the server", Action: "Raise the client's limit to measure open arrivals; recorded sends are replayed, and the verdict " +
-		"informs only."},
+	{Code: cappedClient, Kind: "finding", Meaning: "the number of requests in flight has a flat maximum: the client waited for " +
+		"answers, so arrivals followed the server",
+		Action: "Raise the client's limit to measure open arrivals; recorded sends are replayed, and the verdict informs only."},
 	{Code: networkRTT, Kind: "finding", Meaning: "the way to the server is part of every time",
 		Action: "Nothing: it is learned as part of the overhead."},
 	{Code: wallClock, Kind: "finding", Meaning: "stamps are of the wall clock, which may be stepped",
@@ -112,8 +112,8 @@ func (c *Reader) audit(dep *deploy.Deployment) {
 		}
 		c.warmUp(f, rows)
 		if ms := f.header.Network.RTTMs; ms > 0 {
-			c.finding(networkRTT, "%s: the round trip takes %.3g ms by the file; it is part of TTFT and E2E and learned as overhead", f.stem,
-				ms)
+			c.finding(networkRTT, "%s: the round trip takes %.3g ms by the file; it is part of TTFT and E2E and learned as overhead",
+				f.stem, ms)
 		}
 	}
 	c.order()
@@ -124,16 +124,12 @@ func (c *Reader) audit(dep *deploy.Deployment) {
 	c.unit(dep)
 }
 
-// mostFloors is how many times reading the weights a token may take.
-const mostFloors = 2000
-
 // unit tells of times that no device can have: those of another unit.
 func (c *Reader) unit(dep *deploy.Deployment) {
-	bandwidth := dep.Hardware.BwPeakTBs * 1e6 * float64(dep.TP) // B/us
-	if !(bandwidth > 0) || dep.Model.IsMoE() {
+	least, most, ok := dep.TokenTimesUs()
+	if !ok {
 		return
 	}
-	floorUs := dep.Model.WeightBytes() / 2 / bandwidth
 	var each []float64
 	for i := range c.Rows {
 		if r := &c.Rows[i]; r.TTFTUs.OK && r.E2EUs.OK && r.OutputTokens.V > 1 && r.Success.V {
@@ -143,10 +139,9 @@ func (c *Reader) unit(dep *deploy.Deployment) {
 	if len(each) < leastAnswers {
 		return
 	}
-	if us := stat.Median(each); us < floorUs || us > mostFloors*floorUs {
-		c.finding(oddUnit, "a token takes %.3g ms in the median, want %.3g to %.3g: reading the weights takes %.3g; the times are of another "+
-			"unit", us/1e3,
-			floorUs/1e3, mostFloors*floorUs/1e3, 2*floorUs/1e3)
+	if us := stat.Median(each); us < least || us > most {
+		c.finding(oddUnit, "a token takes %.3g ms in the median, want %.3g to %.3g: reading the weights takes %.3g; "+
+			"the times are of another unit", us/1e3, least/1e3, most/1e3, 2*least/1e3)
 	}
 }
 
@@ -195,9 +190,8 @@ func (c *Reader) server(f *traceFile, dep *deploy.Deployment) {
 		assumed = append(assumed, fmt.Sprintf("async_scheduling %v, by version", e.IsAsync()))
 	}
 	if len(assumed) > 0 {
-		c.finding(serverUnstated, "%s: the header names the server %q and the model %q; neither it nor run.yaml states %s", f.stem, s.Type,
-			s.Model,
-			strings.Join(assumed, "; "))
+		c.finding(serverUnstated, "%s: the header names the server %q and the model %q; neither it nor run.yaml states %s",
+			f.stem, s.Type, s.Model, strings.Join(assumed, "; "))
 	}
 }
 

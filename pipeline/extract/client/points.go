@@ -31,13 +31,10 @@ func (c *Reader) points(in *source.Input, how source.Options, more string) error
 	}
 	c.Findings = append(c.Findings, f.Findings...)
 	c.Acc.Read += int64(f.Read)
-	codes := make([]trace.Code, 0, len(f.Dropped))
-	for code := range f.Dropped {
-		codes = append(codes, code)
-	}
-	slices.Sort(codes)
-	for _, code := range codes {
-		c.Acc.Drop(code, int64(f.Dropped[code]), account.Place{File: src.Name}, "%s", f.Findings[len(f.Findings)-1].Message)
+	for _, drop := range f.Findings { // each drop has a finding of its own
+		if f.Dropped[drop.Code] > 0 {
+			c.Acc.Drop(drop.Code, 1, account.Place{File: src.Name}, "%s", drop.Message)
+		}
 	}
 	for i := range f.Points {
 		c.Points = append(c.Points, PointOf(&f.Points[i]))
@@ -69,15 +66,10 @@ func (c *Reader) settlePoints() {
 	kept := c.Points[:0]
 	for _, p := range c.Points {
 		stem, ext := stemOf(p.File)
-		_, isTwin := slices.BinarySearchFunc(c.Points, stem+".json", func(o trace.LoadPoint, file string) int {
-			return cmp.Compare(o.File,
-				file)
-		})
-		dir := path.Dir(p.File)
-		isMix := matches(path.Base(p.File), "summary_lifecycle_metrics.json*") && slices.ContainsFunc(c.Points,
-			func(o trace.LoadPoint) bool {
-				return path.Dir(o.File) == dir && staged(o.File)
-			})
+		_, isTwin := slices.BinarySearchFunc(c.Points, stem+".json",
+			func(o trace.LoadPoint, file string) int { return cmp.Compare(o.File, file) })
+		isStage := func(o trace.LoadPoint) bool { return path.Dir(o.File) == path.Dir(p.File) && staged(o.File) }
+		isMix := matches(path.Base(p.File), "summary_lifecycle_metrics.json*") && slices.ContainsFunc(c.Points, isStage)
 		switch {
 		case ext == ".csv" && isTwin:
 			c.Acc.Drop(account.CodeDuplicate, 1, account.Place{File: p.File, Line: p.Line}, "the same level as in %s.json", stem)
