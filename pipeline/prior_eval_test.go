@@ -5,14 +5,13 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/fit/options"
@@ -30,7 +29,7 @@ func composedPrior(t *testing.T, without *deploy.Model) func(*deploy.Deployment)
 	t.Helper()
 	o := library.DefaultOptions()
 	o.Rules, o.Without, o.Batches = kernels.Composed, without, 300
-	files, err := library.BuildFiles(context.Background(), library.Sources{Kernels: filepath.Join("..", "..", "shared", "data", "kernels")}, o)
+	files, err := library.BuildFiles(context.Background(), library.Sources{Kernels: repo.Shared(t, "data", "kernels")}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,14 +52,8 @@ func composedSources(t *testing.T) []options.Source {
 // extractedSources are the runs of a folder of the shared data, extracted.
 func extractedSources(t *testing.T, folder string) []options.Source {
 	t.Helper()
-	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
-		t.Skip("skipped: slow evaluation; BLIS_TRAIN_EVAL=1 runs it")
-	}
-	dir := filepath.Join("..", "..", "shared", "data", folder)
-	if _, err := os.Stat(dir); err != nil {
-		t.Skipf("skipped: no %s", dir)
-	}
-	found, err := extract.Discover([]string{dir}, nil, nil)
+	repo.NeedEval(t)
+	found, err := extract.Discover([]string{repo.Shared(t, "data", folder)}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

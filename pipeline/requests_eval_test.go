@@ -4,12 +4,11 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
@@ -24,13 +23,8 @@ var referenceBatches = [][3]int64{{1, 300, 0}, {4, 1200, 0}, {8, 3000, 0}, {0, 0
 // TestEvalRequestsAgainstSteps prints, for every unsaturated real run, what five
 // batches take by a fit of its steps and by a fit of its client's timings alone.
 func TestEvalRequestsAgainstSteps(t *testing.T) {
-	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
-		t.Skip("skipped: slow evaluation; BLIS_TRAIN_EVAL=1 runs it")
-	}
-	shared := filepath.Join("..", "..", "shared", "data", "real_vllm_cpu")
-	if _, err := os.Stat(shared); err != nil {
-		t.Skipf("skipped: no %s", shared)
-	}
+	repo.NeedEval(t)
+	shared := repo.Shared(t, "data", "real_vllm_cpu")
 	ctx, out := context.Background(), t.TempDir()
 	eo := DefaultExtractOptions()
 	eo.Out = out

@@ -4,12 +4,11 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/coeff/library"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/pipeline/validate/saturation"
 	simreplay "github.com/blis-train/blis-train/sim/replay"
@@ -21,14 +20,9 @@ import (
 // traces, how the later half of the requests is predicted by a fit of the earlier half,
 // by the prior alone and by a constant.
 func TestEvalRealServersFromRequests(t *testing.T) {
-	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
-		t.Skip("skipped: slow evaluation; BLIS_TRAIN_EVAL=1 runs it")
-	}
+	repo.NeedEval(t)
 	for _, set := range []string{"real_stock_otlp", "real_requests_llmservingsim"} {
-		dir := filepath.Join("..", "..", "shared", "data", set)
-		if _, err := os.Stat(dir); err != nil {
-			t.Skipf("skipped: no %s", dir)
-		}
+		dir := repo.Shared(t, "data", set)
 		out := t.TempDir()
 		eo := DefaultExtractOptions()
 		eo.Out = out

@@ -193,17 +193,10 @@ func (p *original) contextError(w rewriting, run *trace.Run) float64 {
 	return stat.Median(errs)
 }
 
-func evaluating(t *testing.T) {
-	t.Helper()
-	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
-		t.Skip("skipped: slow evaluation; BLIS_TRAIN_EVAL=1 runs it")
-	}
-}
-
 // TestEvalRewritten: every composed and real run of the fork, told as logs of
 // unmodified vLLM and as a forward-pass trace, and fitted from those.
 func TestEvalRewritten(t *testing.T) {
-	evaluating(t)
+	repo.NeedEval(t)
 	kinds := []struct {
 		name string
 		w    rewriting
@@ -262,7 +255,7 @@ func TestEvalRewritten(t *testing.T) {
 // TestEvalAsynchronousElapsed: without stamps the logs of asynchronous engines are
 // refused whatever run.yaml says, and those of synchronous ones accepted.
 func TestEvalAsynchronousElapsed(t *testing.T) {
-	evaluating(t)
+	repo.NeedEval(t)
 	says := []struct {
 		name string
 		w    rewriting
@@ -356,7 +349,7 @@ func hour(t *testing.T, dep *deploy.Deployment, rps float64) (*trace.Run, *coeff
 // TestEvalWholeSeconds: an hour of an asynchronous engine's log with vLLM's own
 // stamps alone, on three deployments with planted coefficients and noise.
 func TestEvalWholeSeconds(t *testing.T) {
-	evaluating(t)
+	repo.NeedEval(t)
 	for _, c := range []struct {
 		name string
 		rps  float64

@@ -3,12 +3,12 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/sim/kv"
 	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/sim/simtest"
@@ -19,7 +19,7 @@ import (
 // test, 10,000 with BLIS_TRAIN_EVAL=1.
 func cases(t *testing.T) int {
 	n := 300
-	if os.Getenv("BLIS_TRAIN_EVAL") == "1" {
+	if repo.Eval() {
 		n = 10000
 	}
 	if testing.Short() {

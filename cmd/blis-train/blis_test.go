@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/sim/workload"
@@ -36,10 +37,7 @@ import (
 // empty the server often. Our engine also runs vLLM's empty step after the last
 // finish; it is made 1 us long here.
 func TestBLISReplay(t *testing.T) {
-	blis, err := exec.LookPath("blis")
-	if err != nil {
-		t.Skip("skipped: no blis binary on PATH")
-	}
+	blis := repo.BLIS(t)
 	d := blisDeployment()
 	for _, c := range []struct {
 		name  string
@@ -153,10 +151,7 @@ func commas(v []float64) string {
 // TestBLISTraceIsReadWhole: a trace that BLIS writes, prefix groups and all, has
 // the prompt tokens that BLIS counted, and is written back byte for byte.
 func TestBLISTraceIsReadWhole(t *testing.T) {
-	blis, err := exec.LookPath("blis")
-	if err != nil {
-		t.Skip("skipped: no blis binary on PATH")
-	}
+	blis := repo.BLIS(t)
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	must(t, os.WriteFile(at("config.json"), []byte(loopConfig), 0o644))

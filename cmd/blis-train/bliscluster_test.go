@@ -10,6 +10,7 @@ import (
 	randv2 "math/rand/v2"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/admission"
 	"github.com/blis-train/blis-train/sim/cluster"
@@ -30,10 +31,7 @@ var routedTo = regexp.MustCompile(`req request_(\d+) . instance instance_(\d+)`)
 // requests of a step out, blocks and all, when the step begins (see TestBLISReplay);
 // the test prints how many targets are equal without that too.
 func TestBLISTargets(t *testing.T) {
-	blis, err := exec.LookPath("blis")
-	if err != nil {
-		t.Skip("skipped: no blis binary on PATH")
-	}
+	blis := repo.BLIS(t)
 	for _, c := range []struct {
 		name, policy, scorers string
 		rate                  float64

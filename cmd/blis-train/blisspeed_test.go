@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/stat"
@@ -26,13 +27,8 @@ import (
 // binary on PATH with its fastest flags, in turns, whole processes with prefix
 // caching on. It prints the ratios of CPU time and of wall time and the peak memory.
 func TestEvalBLISSpeed(t *testing.T) {
-	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
-		t.Skip("skipped: BLIS_TRAIN_EVAL is not set")
-	}
-	blis, err := exec.LookPath("blis")
-	if err != nil {
-		t.Skip("skipped: no blis binary on PATH")
-	}
+	repo.NeedEval(t)
+	blis := repo.BLIS(t)
 	ours := filepath.Join(t.TempDir(), "blis-train")
 	if text, err := exec.Command("go", "build", "-trimpath", "-o", ours, ".").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, text)

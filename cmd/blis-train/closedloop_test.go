@@ -13,6 +13,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/simulate"
@@ -59,9 +60,7 @@ const (
 // the pipeline on it: identifiable coefficients return within 1 %, the lag is
 // found, the overhead returns within 5 %, KS < 0.05 on all three metrics.
 func TestEvalClosedLoop(t *testing.T) {
-	if os.Getenv("BLIS_TRAIN_EVAL") != "1" {
-		t.Skip("skipped: half a minute; set BLIS_TRAIN_EVAL=1")
-	}
+	repo.NeedEval(t)
 	for _, async := range []bool{false, true} {
 		t.Run(fmt.Sprintf("async=%t", async), func(t *testing.T) { closeLoop(t, async) })
 	}

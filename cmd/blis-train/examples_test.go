@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -12,11 +11,10 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/export"
-	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/trace"
 )
 
 var updateExamples = flag.Bool("update-examples", false, "rewrite docs/examples")
@@ -54,9 +52,6 @@ func TestExamplesLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 		s, err := coeff.Load(bytes.NewReader(data), path)
-		if refused := new(trace.SyntaxError); errors.As(err, &refused) && refused.Code == features.WrongFeatureSet {
-			t.Skipf("the examples were fitted before the list of features grew; TestEvalExamples -update-examples renews them: %v", err)
-		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,9 +146,7 @@ func compileSchema(t *testing.T, name string) *jsonschema.Schema {
 // TestEvalExamples runs the page's commands on the shared data and compares
 // every example byte for byte.
 func TestEvalExamples(t *testing.T) {
-	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
-		t.Skip("set BLIS_TRAIN_EVAL=1 to make the examples again from the shared data (half a minute)")
-	}
+	repo.NeedEval(t)
 	for _, set := range exampleSets {
 		data := filepath.Join("..", "..", "..", "shared", "data", set.data)
 		if _, err := os.Stat(data); err != nil {

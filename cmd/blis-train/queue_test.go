@@ -10,6 +10,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -76,13 +77,8 @@ func TestQueueOfBundledRuns(t *testing.T) {
 // TestEvalQueueRealRuns prints the calibration of every recording under ../shared, and on
 // simulated and real windows what the batch fit is worth beside the tuners.
 func TestEvalQueueRealRuns(t *testing.T) {
-	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
-		t.Skip("BLIS_TRAIN_EVAL is not set")
-	}
-	shared := filepath.Join("..", "..", "..", "shared", "data", "real_vllm_cpu")
-	if _, err := os.Stat(shared); err != nil {
-		t.Skipf("no recordings: %v", err)
-	}
+	repo.NeedEval(t)
+	shared := repo.Shared(t, "data", "real_vllm_cpu")
 	tables := filepath.Join(t.TempDir(), "tables")
 	var stderr strings.Builder
 	if code := run([]string{"blis-train", "extract", shared, "-o", tables, "-q"}, strings.NewReader(""), io.Discard, &stderr); code != exitOK {

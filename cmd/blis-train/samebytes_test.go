@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/folder"
 )
 
@@ -26,9 +27,7 @@ var emulators = []string{"qemu-aarch64-static", "qemu-aarch64"}
 // the same bytes. The arm64 program has no fused multiply-add in a room of ours outside
 // the drawings.
 func TestEvalSameBytes(t *testing.T) {
-	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
-		t.Skip("set BLIS_TRAIN_EVAL=1 to run the examples on three architectures (ten minutes)")
-	}
+	repo.NeedEval(t)
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		t.Skipf("needs linux/amd64 for the native programs, this is %s/%s", runtime.GOOS, runtime.GOARCH)
 	}

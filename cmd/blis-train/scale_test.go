@@ -35,9 +35,7 @@ type processes struct {
 
 func newProcesses(t *testing.T) *processes {
 	t.Helper()
-	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
-		t.Skip("skipped: BLIS_TRAIN_EVAL is not set")
-	}
+	repo.NeedEval(t)
 	s := &processes{exe: filepath.Join(t.TempDir(), "blis-train"), rng: rand.New(rand.NewPCG(24, 1))}
 	if text, err := exec.Command("go", "build", "-trimpath", "-o", s.exe, ".").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, text)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -47,10 +48,7 @@ func TestEmbeddedFilesLoad(t *testing.T) {
 
 // TestInputsAreTheSharedTables: the files carry the digests of the tables they name.
 func TestInputsAreTheSharedTables(t *testing.T) {
-	root := filepath.Join("..", "..", "..", "shared", "data", "kernels")
-	if _, err := os.Stat(root); err != nil {
-		t.Skipf("skipped: no %s", root)
-	}
+	root := repo.Shared(t, "data", "kernels")
 	for _, name := range FileNames() {
 		s, err := Open(name)
 		if err != nil {

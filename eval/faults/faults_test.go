@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/blis-train/blis-train/internal/repo"
 )
 
 // build builds the program once.
@@ -111,8 +113,6 @@ func TestFaultsSample(t *testing.T) {
 
 // TestEvalFaults tries all of them.
 func TestEvalFaults(t *testing.T) {
-	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
-		t.Skip("skipped: BLIS_TRAIN_EVAL is not set")
-	}
+	repo.NeedEval(t)
 	tryAll(t, all())
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
 )
 
 // mutant is a file of a finished run and the call that reads it.
@@ -99,9 +101,7 @@ func (w *world) outcome(args []string) (outcome, error) {
 // TestEvalMutants: no changed byte and no changed piece of a file makes the
 // program panic or hang; where another result comes out, it said so.
 func TestEvalMutants(t *testing.T) {
-	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
-		t.Skip("skipped: BLIS_TRAIN_EVAL is not set")
-	}
+	repo.NeedEval(t)
 	w := newWorld(t, build(t), t.TempDir(), nil)
 	if r, err := w.call("run", w.in, "-o", w.out, "--bootstraps", "50", "--quiet"); err != nil || r.code == 1 || r.code == 2 {
 		t.Fatalf("%v: %s", err, r.stderr)

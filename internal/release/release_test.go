@@ -238,9 +238,7 @@ const largestBinary = 30_000_000
 // TestEvalRelease builds for the platforms of the image, prints sizes, and starts the
 // image with a read-only root where a container runtime answers.
 func TestEvalRelease(t *testing.T) {
-	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
-		t.Skip("BLIS_TRAIN_EVAL is not set: no release was built")
-	}
+	repo.NeedEval(t)
 	t.Chdir(repo.Root(t))
 	out := t.TempDir()
 	var said bytes.Buffer

@@ -3,6 +3,7 @@ package repo
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 )
@@ -30,6 +31,30 @@ func Shared(t testing.TB, parts ...string) string {
 	name := filepath.Join(append([]string{filepath.Dir(Root(t)), "shared"}, parts...)...)
 	if _, err := os.Stat(name); err != nil {
 		t.Skipf("skipped: no %s beside the repository", filepath.Join(append([]string{"shared"}, parts...)...))
+	}
+	return name
+}
+
+// evalVariable turns the slow evaluations on.
+const evalVariable = "BLIS_TRAIN_EVAL"
+
+// Eval says that slow evaluations are wanted (make eval).
+func Eval() bool { return os.Getenv(evalVariable) != "" }
+
+// NeedEval skips a slow evaluation that nobody asked for.
+func NeedEval(t testing.TB) {
+	t.Helper()
+	if !Eval() {
+		t.Skipf("skipped: slow evaluation; %s=1 runs it", evalVariable)
+	}
+}
+
+// BLIS is the blis binary on PATH; the test is skipped where there is none.
+func BLIS(t testing.TB) string {
+	t.Helper()
+	name, err := exec.LookPath("blis")
+	if err != nil {
+		t.Skip("skipped: no blis binary on PATH")
 	}
 	return name
 }

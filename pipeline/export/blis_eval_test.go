@@ -6,11 +6,11 @@ import (
 	"math"
 	"math/rand"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/latency"
@@ -72,13 +72,8 @@ func simulateBLIS(t *testing.T, d *deploy.Deployment, alpha, beta []float64, req
 // simulator with the exported coefficients: how many requests are the same to the microsecond, the
 // differences of means, and why.
 func TestEvalBLISWorkloads(t *testing.T) {
-	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
-		t.Skip("skipped: slow evaluation; BLIS_TRAIN_EVAL=1 runs it")
-	}
-	blis, err := exec.LookPath("blis")
-	if err != nil {
-		t.Skip("skipped: no blis on PATH")
-	}
+	repo.NeedEval(t)
+	blis := repo.BLIS(t)
 	for _, dep := range []struct {
 		name   string
 		config int

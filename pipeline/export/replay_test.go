@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 )
@@ -105,10 +106,7 @@ func blisReplay(t *testing.T, blis, dir, line string) ([]blisResult, string) {
 // warning, both give the same results, and every request's TTFT and E2E equal those of our
 // trained-physics simulation (the one difference there is, overlap, is checked for its exact size).
 func TestBLISReplay(t *testing.T) {
-	blis, err := exec.LookPath("blis")
-	if err != nil {
-		t.Skip("no blis on PATH: loading the exported files into BLIS is not tested")
-	}
+	blis := repo.BLIS(t)
 	for _, tc := range []struct {
 		name   string
 		config int

@@ -279,7 +279,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := os.Symlink(precious, filepath.Join(out, link)); err != nil {
-				t.Skip(err)
+				t.Skipf("no symbolic links here: %v", err)
 			}
 			_, err := extractArgs(t, out, nil, dir)
 			if refused := err != nil; refused == (link == "tables/run=old") {

@@ -161,6 +161,6 @@ func TestKilledExtractionLeavesNothingUnderAFinalName(t *testing.T) {
 
 // TestEvalKilledTwentyTimes is the same at twenty points.
 func TestEvalKilledTwentyTimes(t *testing.T) {
-	needEval(t)
+	repo.NeedEval(t)
 	testKills(t, 20)
 }

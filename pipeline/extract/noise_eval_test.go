@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract/account"
 	"github.com/blis-train/blis-train/pipeline/extract/iteration"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
@@ -67,7 +68,7 @@ func noisyLog(t testing.TB, w *bufio.Writer, bytes int64) (whole, torn int64) {
 // restart, over a rotated set, every whole iteration is kept and every torn one
 // counted; with BLIS_TRAIN_EVAL=1 a gigabyte, its speed and memory printed.
 func TestNoisyLog(t *testing.T) {
-	size, eval := int64(4<<20), os.Getenv("BLIS_TRAIN_EVAL") == "1"
+	size, eval := int64(4<<20), repo.Eval()
 	if eval {
 		size = 1 << 30
 	}

@@ -92,7 +92,7 @@ func TestParsersAgree(t *testing.T) {
 // TestEvalParsersAgreeOnAllData is the same over every data set with runs, and
 // over what expands to gigabytes.
 func TestEvalParsersAgreeOnAllData(t *testing.T) {
-	needEval(t)
+	repo.NeedEval(t)
 	parsersAgree(t, "smoke", "smoke60", "real_stock_otlp", "real_step_summaries", "real_requests_llmservingsim", "real_vllm_cpu", "composed")
 	dir := formatsDir(t)
 	for name := range slow {
@@ -171,13 +171,6 @@ func parsersAgreeOnDump(t *testing.T, files []string) {
 	}
 	if fast.Fails != slow.Fails {
 		t.Errorf("got the errors %q and %q of both parsers", fast.Fails, slow.Fails)
-	}
-}
-
-func needEval(t *testing.T) {
-	t.Helper()
-	if os.Getenv("BLIS_TRAIN_EVAL") != "1" {
-		t.Skip("takes minutes; BLIS_TRAIN_EVAL=1 runs it")
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"testing"
 
@@ -25,9 +24,7 @@ import (
 // evaluation skips a slow evaluation unless it is asked for.
 func evaluation(t *testing.T, set string) []options.Source {
 	t.Helper()
-	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
-		t.Skip("skipped: slow evaluation; BLIS_TRAIN_EVAL=1 runs it")
-	}
+	repo.NeedEval(t)
 	return fittest.SourcesOf(t, repo.Shared(t, "data", set))
 }
 

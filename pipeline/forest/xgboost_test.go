@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/python"
+	"github.com/blis-train/blis-train/internal/repo"
 )
 
 type dataset struct {
@@ -55,9 +56,7 @@ func datasets(n int) []dataset {
 // settings, for a mean and for a quantile. Draws of rows and columns differ, so
 // the losses cannot be equal.
 func TestEvalXGBoostHoldOut(t *testing.T) {
-	if os.Getenv("BLIS_TRAIN_EVAL") != "1" {
-		t.Skip("skipped: takes a minute with XGBoost; BLIS_TRAIN_EVAL=1 runs it")
-	}
+	repo.NeedEval(t)
 	for _, interpreter := range python.XGBoosts(t) {
 		for _, d := range datasets(12_000) {
 			for _, q := range []float64{0, 0.9} {

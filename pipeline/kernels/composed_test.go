@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -19,19 +18,10 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-func sharedDir(t testing.TB, name string) string {
-	t.Helper()
-	dir := filepath.Join("..", "..", "..", "shared", "data", name)
-	if _, err := os.Stat(dir); err != nil {
-		t.Skipf("skipped: no ../shared/data/%s", name)
-	}
-	return dir
-}
-
 // extracted reads all runs of a data set.
 func extracted(t testing.TB, name string) (*result.Extract, []*trace.Run) {
 	t.Helper()
-	found, err := extract.Discover([]string{sharedDir(t, name)}, nil, nil)
+	found, err := extract.Discover([]string{repo.Shared(t, "data", name)}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,10 +118,8 @@ func noiseFloor(rs []kernelRow, d *deploy.Deployment) float64 {
 // TestEvalComposed compares the kernels of every composed run's true batches
 // with the recorded cadence, under that set's own rules, and the engine's beside.
 func TestEvalComposed(t *testing.T) {
-	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
-		t.Skip("skipped: slow evaluation; BLIS_TRAIN_EVAL=1 runs it")
-	}
-	dir := sharedDir(t, "kernels")
+	repo.NeedEval(t)
+	dir := repo.Shared(t, "data", "kernels")
 	doc, runs := extracted(t, "composed")
 	tables := map[string]*Tables{}
 	engine := map[int64][]float64{}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 )
 
 var update = flag.Bool("update", false, "rewrite deploy/interconnect from ../shared/data/kernels")
@@ -17,7 +18,7 @@ var update = flag.Bool("update", false, "rewrite deploy/interconnect from ../sha
 // TestInterconnectsAreTheTables compares the curves built into deploy with the
 // published tables they are taken from.
 func TestInterconnectsAreTheTables(t *testing.T) {
-	dir := sharedDir(t, "kernels")
+	dir := repo.Shared(t, "data", "kernels")
 	gpus, err := GPUs(dir)
 	if err != nil {
 		t.Fatal(err)

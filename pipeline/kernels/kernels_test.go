@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -332,10 +333,7 @@ func BenchmarkStepMs(b *testing.B) {
 }
 
 func BenchmarkLoad(b *testing.B) {
-	dir := filepath.Join("..", "..", "..", "shared", "data", "kernels")
-	if _, err := os.Stat(dir); err != nil {
-		b.Skipf("skipped: no %s", dir)
-	}
+	dir := repo.Shared(b, "data", "kernels")
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := Load(dir, "H100"); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
-	"os"
 	"testing"
 
 	"gonum.org/v1/gonum/mat"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/sim"
 )
@@ -20,9 +20,7 @@ import (
 // and together: 200 recordings of 1,000 requests each, no search, their coefficients
 // drawn from what the prior believes, of which an interval is a statement.
 func TestEvalCoverage(t *testing.T) {
-	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
-		t.Skip("skipped: slow evaluation; BLIS_TRAIN_EVAL=1 runs it")
-	}
+	repo.NeedEval(t)
 	const repetitions, requests = 200, 1000
 	_, prior, _ := plant(t)
 	d := h100(t)

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/ridge/cells"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
@@ -25,15 +25,9 @@ var updateAccuracy = flag.Bool("update-accuracy", false, "rewrite docs/accuracy.
 // realData is a builder with everything that real servers said.
 func realData(t *testing.T) (*builder, *measured, []Point) {
 	t.Helper()
-	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
-		t.Skip("skipped: slow evaluation; BLIS_TRAIN_EVAL=1 runs it")
-	}
-	shared := filepath.Join("..", "..", "..", "shared", "data")
-	src := Sources{Kernels: filepath.Join(shared, "kernels"), Points: []string{filepath.Join(shared, "silicon", "points.csv")},
-		Runs: []string{filepath.Join(shared, "real_step_summaries"), filepath.Join(shared, "real_stock_otlp")}}
-	if _, err := os.Stat(src.Kernels); err != nil {
-		t.Skipf("skipped: no %s", src.Kernels)
-	}
+	repo.NeedEval(t)
+	src := Sources{Kernels: repo.Shared(t, "data", "kernels"), Points: []string{repo.Shared(t, "data", "silicon", "points.csv")},
+		Runs: []string{repo.Shared(t, "data", "real_step_summaries"), repo.Shared(t, "data", "real_stock_otlp")}}
 	b, err := newBuilder(context.Background(), src.Kernels, DefaultOptions())
 	if err != nil {
 		t.Fatal(err)

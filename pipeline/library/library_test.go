@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/kernels"
 	"github.com/blis-train/blis-train/trace"
@@ -194,10 +195,7 @@ func TestBadPointsAreNamed(t *testing.T) {
 // TestBuildIsReproducible from tables alone: the same files for any number of
 // workers, and each loads.
 func TestBuildIsReproducible(t *testing.T) {
-	dir := filepath.Join("..", "..", "..", "shared", "data", "kernels")
-	if _, err := os.Stat(dir); err != nil {
-		t.Skipf("skipped: no %s", dir)
-	}
+	dir := repo.Shared(t, "data", "kernels")
 	if testing.Short() {
 		t.Skip("skipped: -short")
 	}

@@ -5,12 +5,11 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/ridge/cells"
@@ -65,7 +64,7 @@ type servedRequest struct{ arrivalUs, prompt, output, ttftMs, tpotMs, e2eMs floa
 // realRequests are runs that recorded requests alone.
 func realRequests(t *testing.T) (deps []*deploy.Deployment, lists [][]servedRequest) {
 	t.Helper()
-	found, err := extract.Discover([]string{filepath.Join("..", "..", "..", "shared", "data", "real_requests_llmservingsim")}, nil, nil)
+	found, err := extract.Discover([]string{repo.Shared(t, "data", "real_requests_llmservingsim")}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,9 +105,6 @@ func servedRequests(run *trace.Run) []servedRequest {
 // coefficients at the GPU's own peaks, and the roofline.
 func (p *page) requests(t *testing.T, b *builder, c *correction) {
 	t.Helper()
-	if _, err := os.Stat(filepath.Join("..", "..", "..", "shared", "data", "real_requests_llmservingsim")); err != nil {
-		return
-	}
 	p.line("\nRequests of runs at 10 requests/s, above what these GPUs sustain. No kernel table has them: the library's row takes the " +
 		"coefficients of the\nL40S at the GPU's own peaks. TTFT and E2E from the engine's pick-up.\n")
 	p.line("| requests | prediction | n | TPOT median error / bias, %% | TTFT median error / bias, %% | E2E median error / bias, %% |\n" +

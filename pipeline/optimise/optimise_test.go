@@ -2,10 +2,10 @@ package optimise
 
 import (
 	"math"
-	"os"
 	"slices"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/stat"
 )
 
@@ -39,9 +39,7 @@ func noisy(f func([]float64) float64, sd float64, seed int) func([]float64) (Val
 func TestProcessBeatsRandom(t *testing.T) { beats(t, 5, 3) }
 
 func TestEvalProcessBeatsRandom(t *testing.T) {
-	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
-		t.Skip("skipped: BLIS_TRAIN_EVAL is not set")
-	}
+	repo.NeedEval(t)
 	beats(t, 20, 16)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/validate"
@@ -123,7 +124,7 @@ func shuffled(run string) breakage {
 // TestEvalBrokenOnPurpose fits composed runs alone, breaks one thing and validates: the right
 // purpose fails, and the diagnosis names the cause or says unknown.
 func TestEvalBrokenOnPurpose(t *testing.T) {
-	needEval(t)
+	repo.NeedEval(t)
 	out, ext := extracted(t, "composed")
 	sets, fits := map[string]*coeff.Set{}, map[string]*result.Fit{}
 	deps := map[string]*deploy.Deployment{}

@@ -21,12 +21,6 @@ import (
 	"github.com/blis-train/blis-train/stat"
 )
 
-func needEval(t *testing.T) {
-	if os.Getenv("BLIS_TRAIN_EVAL") != "1" {
-		t.Skip("skipped: takes minutes; set BLIS_TRAIN_EVAL=1 (make eval)")
-	}
-}
-
 // extracted are the tables of a data set; BLIS_TRAIN_EVAL_TABLES names a folder
 // that keeps them between runs of the evaluation.
 func extracted(t *testing.T, set string) (string, *result.Extract) {
@@ -67,7 +61,7 @@ func fittedOf(out string, ext *result.Extract, split float64) (*result.Fit, erro
 // TestEvalRealReplay prints, per run of the real CPU recordings, what the replay
 // accepts: drift-corrected and plain distances and medians of the open loop.
 func TestEvalRealReplay(t *testing.T) {
-	needEval(t)
+	repo.NeedEval(t)
 	out, ext := extracted(t, "real_vllm_cpu")
 	for _, split := range []float64{0.8, 0.5} {
 		f := fitted(t, out, ext, split)
@@ -159,7 +153,7 @@ var reference = map[string][6]float64{
 // TestEvalReference fits every run alone, as the reference did, and compares the
 // medians over the runs. The TTFT error sits at the reference's and is printed only.
 func TestEvalReference(t *testing.T) {
-	needEval(t)
+	repo.NeedEval(t)
 	out, ext := extracted(t, "real_vllm_cpu")
 	var c comparison
 	for i := range ext.Runs {
@@ -249,7 +243,7 @@ func replayText(r *result.ValidationRun) string {
 // TestEvalStock replays spans of an unmodified server with the pooled composed
 // coefficients and delays measured on idle requests. Errors are printed, not judged.
 func TestEvalStock(t *testing.T) {
-	needEval(t)
+	repo.NeedEval(t)
 	out, ext := extracted(t, "composed")
 	f := fitted(t, out, ext, 0.8)
 	stock, runs := extracted(t, "real_stock_otlp")
@@ -267,7 +261,7 @@ func TestEvalStock(t *testing.T) {
 
 // TestEvalObserved replays request-level recordings with the roofline model.
 func TestEvalObserved(t *testing.T) {
-	needEval(t)
+	repo.NeedEval(t)
 	out, ext := extracted(t, "composed")
 	f := fitted(t, out, ext, 0.8)
 	client, runs := extracted(t, "real_requests_llmservingsim")
@@ -326,7 +320,7 @@ var closedRuns = []string{"async-long", "mha-long", "gqa-low", "mha-mixed", "gqa
 // exactly right) and of the recording's two halves. Phases under 100
 // requests are printed and not judged.
 func TestEvalClosedLoops(t *testing.T) {
-	needEval(t)
+	repo.NeedEval(t)
 	out, ext := extracted(t, "real_vllm_cpu")
 	var runs []result.ValidationRun
 	for i, run := range ext.Runs {

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/validate"
@@ -21,7 +22,7 @@ import (
 // fitted together and every run alone, with the distances plain and drift-corrected, and
 // why a run does not pass.
 func TestEvalVerdicts(t *testing.T) {
-	needEval(t)
+	repo.NeedEval(t)
 	for _, set := range []struct {
 		name                 string
 		leastSteps, leastSim int

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/predict"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/admission"
@@ -297,9 +297,7 @@ func manyRandom(t *testing.T, n int) {
 func TestRandomClusters(t *testing.T) { manyRandom(t, 150) }
 
 func TestEvalRandomClusters(t *testing.T) {
-	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
-		t.Skip("skipped: BLIS_TRAIN_EVAL is not set")
-	}
+	repo.NeedEval(t)
 	manyRandom(t, 10_000)
 }
 

@@ -3,10 +3,10 @@ package goodput
 import (
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/predict"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/admission"
@@ -74,9 +74,7 @@ func TestGateKeepsItsWord(t *testing.T) { keepsItsWord(t, 0, 1) }
 
 // The same after seats have filled.
 func TestEvalGateKeepsItsWord(t *testing.T) {
-	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
-		t.Skip("skipped: BLIS_TRAIN_EVAL is not set")
-	}
+	repo.NeedEval(t)
 	keepsItsWord(t, 4, 10)
 }
 

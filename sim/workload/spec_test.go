@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/tracev2"
@@ -176,10 +177,7 @@ func TestSpecV2Refused(t *testing.T) {
 
 // TestSpecV2BLIS: a blis binary makes as many requests of the specification, at the same rates and lengths.
 func TestSpecV2BLIS(t *testing.T) {
-	blis, err := exec.LookPath("blis")
-	if err != nil {
-		t.Skip("skipped: no blis on PATH")
-	}
+	blis := repo.BLIS(t)
 	dir := t.TempDir()
 	for name, text := range map[string]string{"spec.yaml": testSpec, "defaults.yaml": `{version: "1"}`,
 		"hardware.json": `{"H100": {"TFlopsPeak": 989, "BwPeakTBs": 3.35, "mfuPrefill": 0.5, "mfuDecode": 0.5, "MemoryGiB": 80}}`,

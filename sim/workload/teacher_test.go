@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -64,11 +63,7 @@ type recording struct {
 // recordedRuns extracts a data set of the shared folder.
 func recordedRuns(t *testing.T, set string) []recording {
 	t.Helper()
-	dir := filepath.Join(repo.Root(t), "..", "shared", "data", set)
-	if _, err := os.Stat(dir); err != nil {
-		t.Skipf("skipped: %v", err)
-	}
-	runs, err := extract.Discover([]string{dir}, nil, nil)
+	runs, err := extract.Discover([]string{repo.Shared(t, "data", set)}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,13 +2,13 @@ package iteration
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract/account"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
@@ -182,10 +182,7 @@ func TestFPM(t *testing.T) {
 
 // TestRealLogs: the recordings of unmodified vLLM, by the figures of their README.
 func TestRealLogs(t *testing.T) {
-	root := filepath.Join("..", "..", "..", "..", "shared", "data", "real_vllm_stock")
-	if _, err := os.Stat(root); err != nil {
-		t.Skipf("%s is not here: %v", root, err)
-	}
+	root := repo.Shared(t, "data", "real_vllm_stock")
 	for run, want := range map[string]int{"gqa-a": 5953, "mha-core": 8946} {
 		in := []source.Input{{Path: filepath.Join(root, run, "server.log.zst"), Name: run}}
 		var rows, bad int

@@ -3,7 +3,6 @@ package amend
 import (
 	"context"
 	"fmt"
-	"os"
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/repo"
@@ -21,9 +20,7 @@ func pct(v *float64) string {
 // TestEvalAmendments prints the table of docs/decisions/0020: every amendment tried once on the
 // composed and the real runs.
 func TestEvalAmendments(t *testing.T) {
-	if os.Getenv("BLIS_TRAIN_EVAL") == "" {
-		t.Skip("skipped: slow evaluation; BLIS_TRAIN_EVAL=1 runs it")
-	}
+	repo.NeedEval(t)
 	for _, set := range []string{"composed", "real_vllm_cpu"} {
 		sources := fittest.SourcesOf(t, repo.Shared(t, "data", set))
 		tried, err := TryEach(context.Background(), sources, options.Default())

@@ -1,9 +1,10 @@
 package decision
 
 import (
-	"os"
 	"runtime"
 	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
 )
 
 // Of 100,000 rows in one bucket each is kept with the same chance: over blocks of
@@ -82,7 +83,7 @@ func TestReservoirNewest(t *testing.T) {
 // Ten million rows over all buckets (one in go test) stay below 200 MB.
 func TestEvalReservoirMemory(t *testing.T) {
 	n := 1_000_000
-	if os.Getenv("BLIS_TRAIN_EVAL") == "1" {
+	if repo.Eval() {
 		n = 10_000_000
 	}
 	r := NewReservoir[Row](Buckets, BucketRows, 1, false)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -24,9 +25,9 @@ func extracted(t *testing.T, set string) []recorded {
 	if sets[set] != nil {
 		return sets[set]
 	}
-	dirs, err := extract.Discover([]string{"../../../../shared/data/" + set}, nil, nil)
+	dirs, err := extract.Discover([]string{repo.Shared(t, "data", set)}, nil, nil)
 	if err != nil {
-		t.Skipf("skipped: no shared data: %v", err)
+		t.Fatal(err)
 	}
 	o := extract.DefaultOptions()
 	o.Out = t.TempDir()

@@ -3,11 +3,11 @@ package bootstrap_test
 import (
 	"fmt"
 	"math"
-	"os"
 	"sync"
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/ridge/bootstrap"
 	"github.com/blis-train/blis-train/pipeline/ridge/cells"
@@ -20,9 +20,7 @@ import (
 // and counts how often the 95 % interval of each identified term holds the truth, and
 // how often the one printed with the published value does.
 func TestEvalIntervalCoverage(t *testing.T) {
-	if os.Getenv("BLIS_TRAIN_EVAL") != "1" {
-		t.Skip("slow evaluation: set BLIS_TRAIN_EVAL=1")
-	}
+	repo.NeedEval(t)
 	for _, p := range []ridgetest.Shape{
 		{Configs: 3, Rows: 1200, Noise: .05, Memory: .6},
 		{Configs: 1, Rows: 2000, Noise: .05, Memory: .6},
@@ -36,9 +34,7 @@ func TestEvalIntervalCoverage(t *testing.T) {
 // TestEvalPosteriorCoverage draws the truth from the prior, fits few and many rows with it
 // and counts how often the interval of the published value holds the truth.
 func TestEvalPosteriorCoverage(t *testing.T) {
-	if os.Getenv("BLIS_TRAIN_EVAL") != "1" {
-		t.Skip("slow evaluation: set BLIS_TRAIN_EVAL=1")
-	}
+	repo.NeedEval(t)
 	for _, rows := range []int{150, 600, 2000} {
 		c := posteriorCoverage(t, rows, 400)
 		c.print(ridgetest.Shape{Configs: 1, Rows: rows, Noise: .05, Memory: .6})
