@@ -3,9 +3,10 @@ package deploy
 import (
 	_ "embed"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
+
+	"github.com/blis-train/blis-train/internal/sorting"
 )
 
 // flagText lists the flags of `vllm serve` by release: made by eval/vllm_flags.py.
@@ -80,7 +81,7 @@ var flagsRead = sync.OnceValue(func() *flagTable {
 			}
 		}
 	}
-	slices.SortFunc(t.flags, func(a, b serveFlag) int { return strings.Compare(a.name, b.name) })
+	sorting.Records(t.flags, func(a, b serveFlag) int { return strings.Compare(a.name, b.name) })
 	return t
 })
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -48,7 +49,7 @@ var builtin = sync.OnceValue(func() []datasheet {
 		}
 		sheets = append(sheets, list...)
 	}
-	slices.SortFunc(sheets, func(a, b datasheet) int { return strings.Compare(a.Name, b.Name) })
+	sorting.Records(sheets, func(a, b datasheet) int { return strings.Compare(a.Name, b.Name) })
 	return sheets
 })
 

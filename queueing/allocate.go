@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -124,7 +125,7 @@ func (d *Demand) candidates() []candidate {
 		p := Placement{Accelerator: o.Accelerator, Replicas: n, Cost: float64(o.UnitCost * float64(o.Units) * float64(n))}
 		out = append(out, candidate{Placement: p, typ: o.Type, units: o.Units, value: transition(d.Current, p)})
 	}
-	slices.SortFunc(out, func(a, b candidate) int {
+	sorting.Records(out, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.Accelerator, b.Accelerator))
 	})
 	return out
@@ -175,7 +176,7 @@ func (d *Demand) check() error {
 // plan sums up what was given.
 func (f *Fleet) plan(given []Given, left map[string]int) *Plan {
 	p := &Plan{Given: given, Unserved: []string{}, Left: []Capacity{}}
-	slices.SortFunc(p.Given, func(a, b Given) int { return cmp.Compare(a.Name, b.Name) })
+	sorting.Records(p.Given, func(a, b Given) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range p.Given {
 		g := &p.Given[i]
 		p.Cost += g.Cost
@@ -187,7 +188,7 @@ func (f *Fleet) plan(given []Given, left map[string]int) *Plan {
 	for _, c := range f.Capacity {
 		p.Left = append(p.Left, Capacity{c.Type, left[c.Type]})
 	}
-	slices.SortFunc(p.Left, func(a, b Capacity) int { return cmp.Compare(a.Type, b.Type) })
+	sorting.Records(p.Left, func(a, b Capacity) int { return cmp.Compare(a.Type, b.Type) })
 	return p
 }
 

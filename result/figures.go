@@ -2,7 +2,8 @@ package result
 
 import (
 	"cmp"
-	"slices"
+
+	"github.com/blis-train/blis-train/internal/sorting"
 )
 
 // MaxFigures is how many comparisons keep their curves in validation.json: a
@@ -53,7 +54,7 @@ func LimitFigures(runs []ValidationRun) (drawn int) {
 			with = append(with, &runs[i])
 		}
 	}
-	slices.SortStableFunc(with, ByReplayRank)
+	sorting.Records(with, ByReplayRank)
 	for _, r := range with[min(MaxFigures, len(with)):] {
 		r.Figures = nil
 	}

@@ -18,6 +18,7 @@ import (
 const (
 	module   = "github.com/blis-train/blis-train"
 	portable = "internal/portable"
+	sorting  = "internal/sorting"
 )
 
 // room is one folder: what it may import of ours and of others (besides the
@@ -66,6 +67,7 @@ var rooms = map[string]room{
 	"stat":                    {pure: true},
 	"internal/par":            {},
 	portable:                  {pure: true},
+	sorting:                   {pure: true},
 	"internal/packed":         {pure: true},
 	"internal/shown":          {},
 	"internal/repo":           {},
@@ -332,7 +334,7 @@ func checkFile(t *testing.T, file, rel, dir string, r room, used map[string]bool
 		imp, _ := strconv.Unquote(spec.Path.Value)
 		at := fmt.Sprintf("%s:%d", rel, fset.Position(spec.Pos()).Line)
 		switch own, ours := strings.CutPrefix(imp, module+"/"); {
-		case test, own == portable: // which stands in for package math
+		case test, own == portable, own == sorting: // which stand in for packages math and slices
 		case ours:
 			used[dir+" "+own] = true
 			if !slices.Contains(r.ours, anyRoom) && !slices.Contains(r.ours, own) {

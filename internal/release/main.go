@@ -136,10 +136,19 @@ func linkerFlags(s stamp) string {
 	return fmt.Sprintf("-s -w -funcalign=16 -X main.releaseCommit=%s -X main.releaseDate=%s", s.commit, s.date.Format(time.RFC3339))
 }
 
+// coldLibraries run a few times a command at most, so their functions are compiled without
+// inlining, which makes the binary smaller (docs/decisions/0021-release.md).
+var coldLibraries = []string{"github.com/andybalholm/brotli/...", "github.com/apache/thrift/...",
+	"github.com/apache/arrow/go/v17/parquet/internal/gen-go/...", "github.com/jedib0t/go-pretty/v6/...", "github.com/json-iterator/go",
+	"github.com/urfave/cli/v2", "go.opentelemetry.io/...", "golang.org/x/text/..."}
+
 // build makes one static binary from the module cache alone.
 func build(ctx context.Context, bin string, t target, s stamp) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-tags", buildTags,
-		"-ldflags", linkerFlags(s), "-o", bin, "./cmd/blis-train")
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-tags", buildTags, "-ldflags", linkerFlags(s), "-o", bin}
+	for _, name := range coldLibraries {
+		args = append(args, "-gcflags="+name+"=-l")
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, "./cmd/blis-train")...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOPROXY=off", "GOFLAGS=", "GOAMD64=v1", "GOARM64=v8.0", "GOOS="+t.os, "GOARCH="+t.arch)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", t, err, text)

@@ -157,6 +157,7 @@ func TestGoReleaser(t *testing.T) {
 		Builds []struct {
 			Main, Binary       string
 			Env, Flags, Tags   []string
+			Gcflags            []string
 			Ldflags            []string
 			Goos, Goarch       []string
 			Goamd64            []string
@@ -192,6 +193,13 @@ func TestGoReleaser(t *testing.T) {
 	}
 	if got := strings.Join(b.Tags, ","); got != buildTags {
 		t.Errorf("tags: got %q, want %q", got, buildTags)
+	}
+	var cold []string
+	for _, name := range coldLibraries {
+		cold = append(cold, name+"=-l")
+	}
+	if !slices.Equal(b.Gcflags, cold) {
+		t.Errorf("gcflags: got %q, want %q", b.Gcflags, cold)
 	}
 	for _, p := range papers {
 		if !slices.Contains(c.Archives[0].Files, p) {

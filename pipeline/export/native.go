@@ -7,6 +7,7 @@ import (
 	"sort"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -192,7 +193,7 @@ func trainedOn(fit *result.Fit) coeff.TrainedOn {
 			t.HoldOutRMSE = append(t.HoldOutRMSE, coeff.TargetRMSE{Target: all[i].Target, Us: *e.RMSEUs})
 		}
 	}
-	slices.SortFunc(t.HoldOutRMSE, func(a, b coeff.TargetRMSE) int {
+	sorting.Records(t.HoldOutRMSE, func(a, b coeff.TargetRMSE) int {
 		switch {
 		case a.Target < b.Target:
 			return -1

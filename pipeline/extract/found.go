@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/pipeline/extract/account"
 	"github.com/blis-train/blis-train/pipeline/extract/client"
 	"github.com/blis-train/blis-train/pipeline/extract/foreign"
@@ -204,7 +205,7 @@ func inSegments(in []source.Input) []source.Input {
 		}
 		return f.Name, ""
 	}
-	slices.SortStableFunc(in, func(a, b source.Input) int {
+	sorting.Records(in, func(a, b source.Input) int {
 		setA, atA := key(&a)
 		setB, atB := key(&b)
 		return strings.Compare(setA+"\x00"+atA, setB+"\x00"+atB)

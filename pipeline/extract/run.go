@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/pipeline/extract/account"
 	"github.com/blis-train/blis-train/pipeline/extract/client"
 	"github.com/blis-train/blis-train/pipeline/extract/iteration"
@@ -349,7 +350,7 @@ func (x *extraction) inputs(ctx context.Context) error {
 // phases makes phases of the loads that clients offered one after another, where
 // run.yaml names none, and puts the clients' requests into their phases.
 func (x *extraction) phases(loads []client.Load) {
-	slices.SortStableFunc(loads, func(a, b client.Load) int { return cmp.Compare(a.StartNs, b.StartNs) })
+	sorting.Records(loads, func(a, b client.Load) int { return cmp.Compare(a.StartNs, b.StartNs) })
 	if len(loads) == 0 {
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -117,7 +118,7 @@ func Load(dir, hardware string) (*Tables, error) {
 			return nil, err
 		}
 	}
-	slices.SortFunc(t.Sources, func(a, b Source) int { return cmp.Compare(a.Path, b.Path) })
+	sorting.Records(t.Sources, func(a, b Source) int { return cmp.Compare(a.Path, b.Path) })
 	return t, nil
 }
 
@@ -155,7 +156,7 @@ func (t *Tables) read(folder, framework, file string, w want) (*columns, error) 
 	if err != nil {
 		return nil, t.missing(base, file, err)
 	}
-	slices.SortStableFunc(versions, func(a, b os.DirEntry) int { return compareVersions(b.Name(), a.Name()) })
+	sorting.Records(versions, func(a, b os.DirEntry) int { return compareVersions(b.Name(), a.Name()) })
 	for _, v := range versions {
 		path := filepath.Join(base, v.Name(), file)
 		c, src, err := readTable(path, w)
@@ -264,7 +265,7 @@ func (t *Tables) attention(file, op, size string) (map[attentionKey]*grid, error
 	for k := range rows {
 		keys = append(keys, k)
 	}
-	slices.SortFunc(keys, func(a, b rowKey) int { return cmp.Compare(a.batch, b.batch) })
+	sorting.Records(keys, func(a, b rowKey) int { return cmp.Compare(a.batch, b.batch) })
 	grids := map[attentionKey]*grid{}
 	for _, k := range keys {
 		g := grids[k.attentionKey]

@@ -99,7 +99,7 @@ func (l *learner) unbiased(from *state, values []float64, u *Unrest, unsearched 
 	if err != nil {
 		return nil, err
 	}
-	if u.StepFrac > mostStep || next.objective > (1+leastGain)*from.objective+manyTwins*from.twins {
+	if u.StepFrac > mostStep || next.objective > float64((1+leastGain)*from.objective)+float64(manyTwins*from.twins) {
 		l.passes = append(l.passes, Pass{Name: "bias not taken off", Objective: next.objective})
 		return from, nil
 	}

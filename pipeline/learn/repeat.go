@@ -390,7 +390,7 @@ func (l *Load) as(res *sim.Result, u Unrest, rng *rand.Rand) *Load {
 	}
 	for i := range res.Requests {
 		m := replay.Of(&res.Requests[i])
-		by, rest := u.TTFTFrac*rng.NormFloat64()*m.TTFTUs, u.OutsideUs*rng.NormFloat64()
+		by, rest := float64(u.TTFTFrac*rng.NormFloat64()*m.TTFTUs), float64(u.OutsideUs*rng.NormFloat64())
 		m.TTFTUs, m.E2EUs = m.TTFTUs+by, m.E2EUs+by+rest
 		out.SentUs[i], out.Seen[i] = res.Requests[i].ArrivalUs, where(&l.Seen[i], &m)
 		if l.Stamps != nil {

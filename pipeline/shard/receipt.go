@@ -10,10 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"slices"
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/sorting"
 )
 
 // File is one file that a task wrote.
@@ -168,7 +168,7 @@ func filesBelow(dir string) ([]File, error) {
 		out = append(out, f)
 		return err
 	})
-	slices.SortFunc(out, func(a, b File) int { return cmp.Compare(a.Name, b.Name) })
+	sorting.Records(out, func(a, b File) int { return cmp.Compare(a.Name, b.Name) })
 	return out, err
 }
 

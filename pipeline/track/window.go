@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/queueing"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
@@ -153,7 +154,7 @@ func Cut(samples []Sample, spans []Span, o CutOptions) ([]Window, Cutting, error
 		return nil, Cutting{}, err
 	}
 	samples = slices.Clone(samples)
-	slices.SortStableFunc(samples, func(a, b Sample) int { return cmp.Compare(o.stamp(&a), o.stamp(&b)) })
+	sorting.Records(samples, func(a, b Sample) int { return cmp.Compare(o.stamp(&a), o.stamp(&b)) })
 	var out []Window
 	c := Cutting{Dropped: map[trace.Code]int{}}
 	for _, s := range spans {

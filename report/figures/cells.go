@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/report/draw"
 	"github.com/blis-train/blis-train/report/words"
 	"github.com/blis-train/blis-train/result"
@@ -79,7 +80,7 @@ func locoFigure(f *result.Fit) *draw.Figure {
 	if len(ls) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(ls, func(a, b result.Loco) int { return cmp.Compare(*b.MAPE, *a.MAPE) })
+	sorting.Records(ls, func(a, b result.Loco) int { return cmp.Compare(*b.MAPE, *a.MAPE) })
 	fig := &draw.Figure{
 		ID: "loco", Title: "Step-time error on configurations the fit never saw",
 		Note: "Each row was predicted by a fit without it. Look for dots left of the dashed 25 % gate and left of the constant; a dot " +

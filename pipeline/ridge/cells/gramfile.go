@@ -3,6 +3,7 @@ package cells
 import (
 	"encoding/json"
 	"fmt"
+	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"io"
 	"slices"
@@ -161,7 +162,7 @@ func Merge(files ...File) (File, error) {
 			}
 			set.List = append(set.List, f.relabelled(s, &out)...)
 		}
-		slices.SortStableFunc(set.List, func(a, b Cell) int {
+		sorting.Records(set.List, func(a, b Cell) int {
 			if a.Config != b.Config {
 				return int(a.Config - b.Config)
 			}
