@@ -55,9 +55,12 @@ var published = []float64{266, 280, 141, 120, 627}
 // would have met their targets at 0.6 of capacity (spec#experiment).
 var gateDefault = map[string]float64{"standard": 71, "sheddable": 42}
 
-// shadowShare is the share of rejected requests that a copy of their engine serves,
-// in the cells whose predictions are reported.
-const shadowShare = 0.02
+// shadowShare is the share of rejected requests that a copy of their engine serves, in
+// the cells whose predictions are reported; where more would come than shadowsOf, less.
+const (
+	shadowShare = 0.02
+	shadowsOf   = 400 // of a run's arrivals
+)
 
 func specOf(policy, scorers, scheduler string) fleet.Spec {
 	s := fleet.DefaultSpec()

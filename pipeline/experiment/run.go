@@ -224,6 +224,7 @@ func (l *lab) one(c *Cell, plant *Plant, gate *Gate, seed int64, reqs []sim.Requ
 	if err != nil {
 		return nil, err
 	}
+	cfg.ShadowShare = math.Min(cfg.ShadowShare, shadowsOf/float64(len(reqs)))
 	if rates != nil {
 		cfg.Policy = matchedTo(rates, seed)
 	}

@@ -15,7 +15,8 @@ type cluster struct {
 	src      *sim.Source
 	closed   bool // some request waits for another to leave
 	engines  []*sim.Engine
-	running  int // the engine that runs, -1: none
+	shadows  [][]*shadow // by instance
+	running  int         // the engine that runs, -1: none
 	events   events
 	router   gateway.Router
 	index    *gateway.Index
@@ -51,7 +52,7 @@ func Run(cfg *Config, reqs []sim.Request) (*Result, error) {
 				return nil, err
 			}
 		case !ok && !c.busy():
-			return c.close(), nil
+			return c.close()
 		}
 	}
 }
@@ -73,7 +74,7 @@ func newCluster(cfg *Config, reqs []sim.Request) (*cluster, error) {
 	c := &cluster{cfg: cfg, reqs: own, src: src, running: -1, router: router, viewOf: -1, prefixes: map[uint64]int{},
 		hashes: map[uint64][]uint64{}, seen: make([]gateway.Request, len(own)), planned: make([]int32, len(own)),
 		closed: slices.ContainsFunc(own, func(r sim.Request) bool { return r.After > 0 || r.Loop > 0 })}
-	c.out.Records = make([]Record, len(own))
+	c.out.Records, c.shadows = make([]Record, len(own)), make([][]*shadow, n)
 	if err := c.start(); err != nil {
 		return nil, err
 	}
@@ -234,9 +235,12 @@ func (c *cluster) scrape(i int, atUs int64) {
 	}
 }
 
-func (c *cluster) close() *Result {
-	for _, e := range c.engines {
+func (c *cluster) close() (*Result, error) {
+	for i, e := range c.engines {
+		if err := c.follow(i, -1, math.MaxInt64); err != nil {
+			return nil, err
+		}
 		c.out.Engines = append(c.out.Engines, e.Close())
 	}
-	return &c.out
+	return &c.out, nil
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/gateway"
-	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -211,6 +210,9 @@ func (c *cluster) send(i int, now int64) error {
 		c.index.Record(r, target)
 	}
 	c.fresh = false
+	if err := c.follow(target, i, now); err != nil {
+		return err
+	}
 	return c.engines[target].Arrive(i, &c.reqs[i], now)
 }
 
@@ -236,28 +238,4 @@ func (c *cluster) left(i, instance int, atUs int64, r *sim.RequestResult) {
 			c.engines[c.running].Yield(at)
 		}
 	})
-}
-
-// streamShadow keys the draws of the shadow sample.
-const streamShadow = 4
-
-// shadow lets a copy of the engine serve a sample of the rejected requests, without
-// further arrivals, to its first token.
-func (c *cluster) shadow(i, target int, now int64) error {
-	if stat.Draw(uint64(c.cfg.Seed), streamShadow, uint64(i)) >= c.cfg.ShadowShare || !c.engines[target].CanClone() {
-		return nil
-	}
-	var e *sim.Engine
-	e = c.engines[target].Clone(sim.Hooks{
-		First: func(req int, atUs int64) {
-			if req == i {
-				c.out.Records[i].Shadow = trace.Some(atUs - now)
-				e.Yield(math.MinInt64)
-			}
-		},
-	})
-	if err := e.Arrive(i, &c.reqs[i], now); err != nil {
-		return err
-	}
-	return e.RunTo(math.MaxInt64)
 }

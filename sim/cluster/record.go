@@ -20,9 +20,11 @@ type Record struct {
 	Decision          admission.Decision // the last
 	Expected          int64              // cached tokens the index expected where it went
 	Potential         int64              // the most it expected anywhere when it first came
-	// Shadow is how long its first token would have taken from the decision, for a
-	// sample of those that were not let in.
-	Shadow trace.Opt[int64]
+	// Shadowed: it was not let in, and a copy of its engine served it beside what came
+	// later. Shadow is how long its first token took there from the decision, unknown
+	// where it took longer than FollowedUs.
+	Shadowed bool
+	Shadow   trace.Opt[int64]
 }
 
 // Admitted reports whether the gateway let it in.

@@ -292,12 +292,16 @@ func Pairs(recs []*cluster.Record) []Pair {
 		}
 		if us, ok := r.TookUs(); ok && r.Admitted() {
 			out = append(out, Pair{p / 1e3, float64(us) / 1e3, false})
-		} else if r.Shadow.OK {
+		} else if r.Shadow.OK && tellable(r) {
 			out = append(out, Pair{p / 1e3, float64(r.Shadow.V) / 1e3, true})
 		}
 	}
 	return out
 }
+
+// tellable reports whether its shadow was followed for as long as its bound: another
+// one could only be seen to have been quick.
+func tellable(r *cluster.Record) bool { return r.Decision.P90Us <= float64(r.FollowedUs()) }
 
 // AllPairs are Pairs of a whole run's records inside the window.
 func AllPairs(all []cluster.Record, w Window) []Pair { return Pairs(inWindow(all, w)) }
@@ -313,26 +317,30 @@ func auditOf(recs []*cluster.Record, pairs []Pair, shadow bool) Audit {
 			predicted, took = predicted+p.PredictedMs, took+p.TookMs
 		}
 	}
-	if a.N = len(ape); a.N == 0 {
-		return a
+	if a.N = len(ape); a.N > 0 {
+		a.MedianAPE, a.Bias = stat.Median(ape), predicted/took-1
 	}
-	a.MedianAPE, a.Bias = stat.Median(ape), predicted/took-1
 	covered, n, wrong, judged := 0, 0, 0, 0
 	for _, r := range recs {
 		us, ok := r.TookUs()
 		if shadow {
-			us, ok = r.Shadow.V, r.Shadow.OK
+			if us, ok = r.FollowedUs(), r.Shadowed; r.Shadow.OK {
+				us = r.Shadow.V
+			}
 		}
 		if !ok || r.Admitted() == shadow || math.IsNaN(r.Decision.P90Us) {
 			continue
 		}
-		if n++; float64(us) <= r.Decision.P90Us {
-			covered++
-		}
-		if limit := r.SLOMet; shadow && limit.OK {
+		if shadow && r.SLOTTFTUs > 0 {
 			if judged++; us+r.DecidedUs-r.ArrivalUs <= r.SLOTTFTUs {
 				wrong++
 			}
+		}
+		if shadow && !tellable(r) {
+			continue
+		}
+		if n++; float64(us) <= r.Decision.P90Us {
+			covered++
 		}
 	}
 	a.Coverage90, a.FalseShare = over(float64(covered), float64(n)), over(float64(wrong), float64(judged))
