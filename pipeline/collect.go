@@ -28,8 +28,10 @@ func DoTask(ctx context.Context, dir, id string, workers int) (*shard.Receipt, e
 	}
 	return job.Do(ctx, t, func(out string) error {
 		switch t.Pass {
+		case passParse:
+			return doParse(ctx, t, out, workers)
 		case passTables:
-			return doTables(ctx, t, out, workers)
+			return doTables(ctx, job, t, out, workers)
 		case passRows:
 			return doRows(job, t, out, workers)
 		}
@@ -40,8 +42,22 @@ func DoTask(ctx context.Context, dir, id string, workers int) (*shard.Receipt, e
 // entryFile is a run folder's part of extract.json, beside its tables.
 const entryFile = "entry.json"
 
+// doParse reads a part of an input.
+func doParse(ctx context.Context, t *shard.Task, out string, workers int) error {
+	spec, o := parseTask{}, DefaultExtractOptions()
+	if err := json.Unmarshal(t.Spec, &spec); err != nil {
+		return err
+	}
+	if err := o.Options.Table().Parse(spec.Command, "extract"); err != nil {
+		return err
+	}
+	o.Out, o.Workers = out, workers
+	defer extract.BoundMemory()()
+	return spec.Piece.Do(ctx, o.Options)
+}
+
 // doTables extracts a run folder.
-func doTables(ctx context.Context, t *shard.Task, out string, workers int) error {
+func doTables(ctx context.Context, job shard.Job, t *shard.Task, out string, workers int) error {
 	spec, o := tableTask{}, DefaultExtractOptions()
 	if err := json.Unmarshal(t.Spec, &spec); err != nil {
 		return err
@@ -53,6 +69,12 @@ func doTables(ctx context.Context, t *shard.Task, out string, workers int) error
 	run, err := spec.Run.Open(o.Set)
 	if err != nil {
 		return err
+	}
+	for _, s := range spec.Stored {
+		for i, folder := range s.Folders {
+			s.Folders[i] = job.Path(&shard.Receipt{Folder: folder}, "")
+		}
+		run.Stored = append(run.Stored, s)
 	}
 	defer extract.BoundMemory()()
 	entry, err := extract.One(ctx, run, o.Options)
@@ -146,7 +168,11 @@ func Collect(ctx context.Context, dir string, o RunOptions) (*Collected, error) 
 	}
 	defer release()
 	c := &collection{job: shard.Job{Dir: dir}, plan: plan, o: &o}
-	open, err := c.tables()
+	open, err := c.parse()
+	if open != nil || err != nil {
+		return open, err
+	}
+	open, err = c.tables()
 	if open != nil || err != nil && c.ext == nil {
 		return open, err
 	}
@@ -180,6 +206,33 @@ func (c *collection) pass(name string) (s *shard.State, open *Collected, err err
 		open = &Collected{Pass: name, Open: s.Open, Done: len(s.Receipts) - len(s.Open)}
 	}
 	return s, open, nil
+}
+
+// parse has long inputs read, and offers the run folders when they are.
+func (c *collection) parse() (open *Collected, err error) {
+	if !c.plan.isCut() {
+		return nil, nil
+	}
+	s, open, err := c.pass(passParse)
+	if open != nil || err != nil {
+		return open, err
+	}
+	var folders []string
+	for _, r := range s.Receipts {
+		folders = append(folders, r.Folder)
+	}
+	stored := make([][]extract.Stored, len(c.plan.Runs))
+	for i, run := range c.plan.Runs {
+		n := len(run.Pieces)
+		at := func(folder string) string { return c.job.Path(&shard.Receipt{Folder: folder}, "") }
+		stored[i], err = extract.Gather(run.Pieces, folders[:n], at)
+		if err != nil {
+			return nil, err
+		}
+		folders = folders[n:]
+	}
+	_, err = c.plan.offerTables(c.job, stored)
+	return nil, err
 }
 
 // tables writes tables and extract.json when their pass is done. Its error may stand beside

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
@@ -24,7 +25,8 @@ import (
 // process, Collect, does what needs all runs. The functions are those of Run.
 //
 //	pass      task        reads                      writes
-//	tables    run folder  its inputs                 tables, its part of extract.json
+//	parse     part        lines or messages there    their records, for long inputs only
+//	tables    run folder  its inputs, their records  tables, its part of extract.json
 //	rows      engine run  its tables                 rows of every model, lag, quality, findings
 
 // Names in the folder of a plan.
@@ -35,6 +37,7 @@ const (
 
 // Passes, in order.
 const (
+	passParse  = "parse"  // reads parts of long inputs
 	passTables = "tables" // extracts run folders
 	passRows   = "rows"   // makes the rows of a fit
 )
@@ -56,10 +59,21 @@ type Plan struct {
 
 // tableTask is what a task of the pass tables reads.
 type tableTask struct {
-	Build   string          `json:"build"`
-	Command string          `json:"command"`
-	Run     extract.Planned `json:"run"`
+	Build   string           `json:"build"`
+	Command string           `json:"command"`
+	Run     extract.Planned  `json:"run"`
+	Stored  []extract.Stored `json:"stored,omitempty"` // with folders below data
 }
+
+// parseTask is what a task of the pass parse reads.
+type parseTask struct {
+	Build   string        `json:"build"`
+	Command string        `json:"command"`
+	Piece   extract.Piece `json:"piece"`
+}
+
+// DefaultPartBytes is the length of the parts in which long inputs are read.
+const DefaultPartBytes = 256 << 20
 
 // rowTask is what a task of the pass rows reads.
 type rowTask struct {
@@ -84,9 +98,10 @@ func buildName() string {
 	return name
 }
 
-// MakePlan plans a run of inputs in the folder dir and offers its first tasks. o.Extract.Out
-// is ignored: results go to dir/out.
-func MakePlan(inputs []string, dir string, o RunOptions) (*Plan, error) {
+// MakePlan plans a run of inputs in the folder dir and offers its first tasks. Inputs that are
+// longer than partBytes are cut into parts of that length where they can be; 0 cuts none.
+// o.Extract.Out is ignored: results go to dir/out.
+func MakePlan(inputs []string, dir string, partBytes int64, o RunOptions) (*Plan, error) {
 	o.Extract.Out = filepath.Join(dir, outDir)
 	p := &Plan{ToolVersion: folder.ToolVersion, Build: buildName(), MaxBadFrac: o.Extract.MaxBadFrac, Config: o.Extract.Config,
 		GatesFrom: o.Validate.ThresholdsFrom, Extract: o.Extract.Options.Table().Command("extract"),
@@ -105,20 +120,20 @@ func MakePlan(inputs []string, dir string, o RunOptions) (*Plan, error) {
 		return nil, &option.Misuse{Msg: fmt.Sprintf("%s: got a folder with a plan, want another one", dir),
 			Hint: "blis-train collect " + dir + " goes on with that plan"}
 	}
-	var tasks []shard.Task
 	for i := range runs {
-		run, err := runs[i].Plan()
+		run, err := runs[i].Plan(partBytes)
 		if err != nil {
 			return nil, err
 		}
 		p.Runs, p.Bytes = append(p.Runs, *run), p.Bytes+run.Bytes()
-		task, err := shard.NewTask(passTables, run.ID, tableTask{p.Build, p.Extract, *run})
-		if err != nil {
-			return nil, err
-		}
-		tasks, p.Open = append(tasks, task), append(p.Open, task.ID())
 	}
-	if err := (shard.Job{Dir: dir}).Offer(passTables, tasks); err != nil {
+	job := shard.Job{Dir: dir}
+	if p.isCut() {
+		p.Open, err = p.offerParse(job)
+	} else {
+		p.Open, err = p.offerTables(job, make([][]extract.Stored, len(p.Runs)))
+	}
+	if err != nil {
 		return nil, err
 	}
 	text, err := json.MarshalIndent(p, "", " ")
@@ -126,6 +141,52 @@ func MakePlan(inputs []string, dir string, o RunOptions) (*Plan, error) {
 		return nil, err
 	}
 	return p, files.Write(filepath.Join(dir, planFile), append(text, '\n'))
+}
+
+// isCut reports that the plan has a pass parse.
+func (p *Plan) isCut() bool {
+	return slices.ContainsFunc(p.Runs, func(r extract.Planned) bool { return len(r.Pieces) > 0 })
+}
+
+// offerParse offers the pieces of all runs, in order.
+func (p *Plan) offerParse(job shard.Job) ([]string, error) {
+	var tasks []shard.Task
+	for _, run := range p.Runs {
+		for _, piece := range run.Pieces {
+			name := run.ID + " " + piece.Name
+			if piece.Part != nil {
+				name += fmt.Sprintf(" [%d, %d)", piece.Part.From, piece.Part.To)
+			}
+			task, err := shard.NewTask(passParse, name, parseTask{p.Build, p.Extract, piece})
+			if err != nil {
+				return nil, err
+			}
+			tasks = append(tasks, task)
+		}
+	}
+	return offered(job, passParse, tasks)
+}
+
+// offerTables offers the run folders; stored is what was read of their inputs, by run.
+func (p *Plan) offerTables(job shard.Job, stored [][]extract.Stored) ([]string, error) {
+	var tasks []shard.Task
+	for i, run := range p.Runs {
+		run.Pieces = nil
+		task, err := shard.NewTask(passTables, run.ID, tableTask{p.Build, p.Extract, run, stored[i]})
+		if err != nil {
+			return nil, err
+		}
+		tasks = append(tasks, task)
+	}
+	return offered(job, passTables, tasks)
+}
+
+// offered offers tasks and returns their ids.
+func offered(job shard.Job, pass string, tasks []shard.Task) (ids []string, err error) {
+	for i := range tasks {
+		ids = append(ids, tasks[i].ID())
+	}
+	return ids, job.Offer(pass, tasks)
 }
 
 // ReadPlan reads the plan of a folder.
@@ -176,7 +237,7 @@ type Estimate struct {
 
 // Estimate says what the plan costs on a machine with so many cores, and on enough of them.
 func (p *Plan) Estimate(cores int) Estimate {
-	e := Estimate{Tasks: len(p.Runs), HereS: costSecondsPerByte * float64(p.Bytes) / float64(cores)}
+	e := Estimate{Tasks: len(p.Open), HereS: costSecondsPerByte * float64(p.Bytes) / float64(cores)}
 	most := int64(0)
 	for i := range p.Runs {
 		most = max(most, p.Runs[i].Bytes())

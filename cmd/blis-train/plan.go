@@ -26,7 +26,9 @@ func planCommand() *cli.Command {
 			"files of `blis-train run`, byte for byte, to DIR/out.\n\n" +
 			"Example:\n   blis-train plan testdata/traces/demo -o job\n" +
 			"   while open=$(blis-train collect job) && [ -n \"$open\" ]; do echo \"$open\" | xargs -n 1 -P 8 blis-train task job; done",
-		Flags: flags([]cli.Flag{outFlag("`FOLDER` of plan, tasks, receipts and results"), configFlag(), tasksDirFlag()},
+		Flags: flags([]cli.Flag{outFlag("`FOLDER` of plan, tasks, receipts and results"), configFlag(), tasksDirFlag(),
+			&cli.Int64Flag{Name: "part-bytes", Usage: "read longer uncompressed inputs in parts of `N` bytes; 0: whole",
+				Value: pipeline.DefaultPartBytes}},
 			stageFlags(plannedTables(&o)...), talkFlags()),
 		Action: runPlan,
 	}
@@ -69,7 +71,7 @@ func runPlan(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	plan, err := pipeline.MakePlan(c.Args().Slice(), dir, o)
+	plan, err := pipeline.MakePlan(c.Args().Slice(), dir, c.Int64("part-bytes"), o)
 	if err != nil {
 		return err
 	}

@@ -39,6 +39,7 @@ const (
 	yaml    = "gopkg.in/yaml.v3"
 	jx      = "github.com/go-faster/jx"
 	zstd    = "github.com/klauspost/compress"
+	xxh3    = "github.com/zeebo/xxh3"
 	cli     = "github.com/urfave/cli/v2"
 	pretty  = "github.com/jedib0t/go-pretty/v6"
 	oci     = "github.com/opencontainers"
@@ -263,11 +264,11 @@ var rooms = map[string]room{
 		"pipeline/extract/source", "pipeline/extract/spool", "pipeline/extract/account", "pipeline/extract/scan", "trace/table", "trace",
 	}},
 	"pipeline/extract/otlp": {
-		ours:   []string{"pipeline/extract/source", "pipeline/extract/account", "pipeline/extract/scan", "trace"},
-		theirs: []string{pdata},
+		ours:   []string{"pipeline/extract/source", "pipeline/extract/account", "pipeline/extract/scan", "trace/table", "trace"},
+		theirs: []string{pdata, xxh3},
 	},
 	"pipeline/extract/otlp/otlptest": {theirs: []string{pdata, zstd}},
-	"pipeline/extract/source": {ours: []string{"internal/files", "pipeline/extract/account", "pipeline/extract/scan", "trace"},
+	"pipeline/extract/source": {ours: []string{"internal/files", "pipeline/extract/account", "pipeline/extract/scan", "trace/table", "trace"},
 		theirs: []string{zstd}},
 	"pipeline/extract/spool":   {},
 	"pipeline/extract/account": {ours: []string{"trace", "result"}},

@@ -24,6 +24,7 @@ type RunDir struct {
 	Folder     string // relative to the given RUNDIR or PARENT; "." for a RUNDIR
 	Deployment *deploy.Deployment
 	Files      []string // explicit dumps instead of run.yaml's `files.traces`; nil: those
+	Stored     []Stored // inputs whose parts were read before, with folders as opened
 }
 
 // Discover finds the run folders that args name: a RUNDIR holds a run.yaml, a

@@ -62,7 +62,7 @@ func (s *inputSet) kinds() []struct {
 	return []struct {
 		kind string
 		list []source.Input
-	}{{"configuration", s.config}, {"traces", s.traces}, {"kv_events", s.kv}, {"client_requests", s.clients},
+	}{{"configuration", s.config}, {kindTraces, s.traces}, {kindKV, s.kv}, {"client_requests", s.clients},
 		{"iterations", s.logs}, {"iterations", s.passes}}
 }
 

@@ -18,6 +18,7 @@ type Planned struct {
 	Files      []string `json:"files,omitempty"` // explicit dumps, absolute
 	Deployment string   `json:"deployment"`      // SHA-256 of all that is said of it
 	Inputs     []Sized  `json:"inputs"`
+	Pieces     []Piece  `json:"pieces,omitempty"` // of inputs that are read in parts
 }
 
 // Sized is an input of a run folder before anything of it is read.
@@ -36,9 +37,9 @@ func (p *Planned) Bytes() int64 {
 	return n
 }
 
-// Plan is the run folder as a plan keeps it. Standard input cannot be read again and is
-// refused.
-func (d *RunDir) Plan() (*Planned, error) {
+// Plan is the run folder as a plan keeps it, with inputs of more than every bytes cut where
+// they can be; 0 cuts none. Standard input cannot be read again and is refused.
+func (d *RunDir) Plan(every int64) (*Planned, error) {
 	p := &Planned{ID: d.ID, Folder: d.Folder, Deployment: deploymentHash(d.Deployment)}
 	var err error
 	if p.Dir, err = filepath.Abs(d.Dir); err != nil {
@@ -53,25 +54,29 @@ func (d *RunDir) Plan() (*Planned, error) {
 		}
 		p.Files = append(p.Files, f)
 	}
-	p.Inputs, err = d.sizes()
-	return p, err
-}
-
-// sizes lists the inputs of the run with their sizes.
-func (d *RunDir) sizes() ([]Sized, error) {
 	set, err := d.open()
 	if err != nil {
 		return nil, err
 	}
-	stamps := set.stamps()
+	p.Inputs = set.sizes()
+	p.Pieces, err = set.cut(every)
+	return p, err
+}
+
+// sizes lists the inputs with their sizes.
+func (s *inputSet) sizes() []Sized {
+	stamps := s.stamps()
 	var out []Sized
-	for _, k := range set.kinds() {
+	for _, k := range s.kinds() {
 		for _, f := range k.list {
 			out = append(out, Sized{k.kind, f.Name, stamps[len(out)].Bytes})
 		}
 	}
-	return out, nil
+	return out
 }
+
+// planAgain is the hint when inputs changed.
+const planAgain = "plan again into another folder"
 
 // Open finds the run folder of a plan again; set is what overrides its run.yaml. That it
 // is not what was planned is an error.
@@ -81,27 +86,41 @@ func (p *Planned) Open(set []string) (*RunDir, error) {
 		return nil, err
 	}
 	d := &RunDir{ID: p.ID, Dir: p.Dir, Folder: p.Folder, Files: p.Files, Deployment: dep}
-	sizes, err := d.sizes()
+	opened, err := d.open()
 	if err != nil {
 		return nil, err
 	}
-	const hint = "plan again into another folder"
+	sizes := opened.sizes()
 	if deploymentHash(dep) != p.Deployment {
-		return nil, trace.Errorf(codeInputsChanged, "run %s: run.yaml or what it names is not what was planned (%s)", p.ID, p.Dir).WithHint(hint)
+		return nil, trace.Errorf(codeInputsChanged, "run %s: run.yaml or what it names is not what was planned (%s)", p.ID,
+			p.Dir).WithHint(planAgain)
 	}
 	for i, s := range sizes {
 		if i >= len(p.Inputs) || s != p.Inputs[i] {
-			return nil, trace.Errorf(codeInputsChanged, "run %s: %s of %d bytes is not what was planned", p.ID, s.Name, s.Bytes).WithHint(hint)
+			return nil, trace.Errorf(codeInputsChanged, "run %s: %s of %d bytes is not what was planned", p.ID, s.Name, s.Bytes).WithHint(planAgain)
 		}
 	}
 	if len(sizes) < len(p.Inputs) {
 		return nil, trace.Errorf(codeInputsChanged, "run %s: got %d inputs, want the %d that were planned", p.ID, len(sizes),
-			len(p.Inputs)).WithHint(hint)
+			len(p.Inputs)).WithHint(planAgain)
 	}
 	return d, nil
 }
 
-// Longest is the name and size of the largest input, which one worker has to read.
+// Longest is the name and size of the largest input, or of its largest part, which one worker
+// has to read.
 func (p *Planned) Longest() Sized {
-	return slices.MaxFunc(p.Inputs, func(a, b Sized) int { return int(min(max(a.Bytes-b.Bytes, -1), 1)) })
+	list := slices.Clone(p.Inputs)
+	for i := range list {
+		longest := int64(0)
+		for _, c := range p.Pieces {
+			if c.Part != nil && c.Kind == list[i].Kind && c.Name == list[i].Name {
+				longest = max(longest, c.Part.To-c.Part.From)
+			}
+		}
+		if longest > 0 {
+			list[i].Bytes = longest
+		}
+	}
+	return slices.MaxFunc(list, func(a, b Sized) int { return int(min(max(a.Bytes-b.Bytes, -1), 1)) })
 }

@@ -241,6 +241,7 @@ func (x *extraction) read(ctx context.Context) (err error) {
 	if x.set, err = x.run.open(); err != nil {
 		return err
 	}
+	x.set.stored(x.run.Stored)
 	x.stamps = settled(x.set.stamps())
 	return x.inputs(ctx)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/pipeline/extract/spool"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
 )
 
 // kvDecoder reads lines of KV-cache events: positional arrays
@@ -61,6 +62,17 @@ func (e *Events) Number(before int64) {
 	for i := range e.bad {
 		e.bad[i].line += before
 	}
+}
+
+var eventCodec = table.NewCodec[trace.KVEvent]()
+
+// Transfer stores the events, or restores them.
+func (e *Events) Transfer(x *source.Pen) {
+	source.TableRows(x, eventCodec, &e.kv)
+	source.Repeated(x, &e.bad, func(b *badKV) {
+		x.Int(&b.line)
+		x.Text(&b.what)
+	})
 }
 
 // badKV is a KV event that does not fit its class.

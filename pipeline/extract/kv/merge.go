@@ -13,7 +13,6 @@ type Collector struct {
 	names  []source.Input
 	acc    *account.Account
 	events *spool.Spool
-	codec  *table.Codec[trace.KVEvent]
 	open   map[kvKey]*kvCopy
 	copies map[int64]*kvCopy // by sequence number of the first copy
 	n      int64
@@ -32,7 +31,7 @@ type kvCopy struct {
 }
 
 func NewCollector(names []source.Input, acc *account.Account, mem *spool.Memory) *Collector {
-	k := &Collector{names: names, acc: acc, codec: table.NewCodec[trace.KVEvent](), open: map[kvKey]*kvCopy{}, copies: map[int64]*kvCopy{}}
+	k := &Collector{names: names, acc: acc, open: map[kvKey]*kvCopy{}, copies: map[int64]*kvCopy{}}
 	k.events = mem.Spool()
 	return k
 }
@@ -70,7 +69,7 @@ func (k *Collector) event(ev *trace.KVEvent, name string) error {
 	}
 	k.acc.Keep(1)
 	k.buf.Data, k.buf.Keys, k.buf.Ends = k.buf.Data[:0], k.buf.Keys[:0], k.buf.Ends[:0]
-	k.buf.Add(k.n, k.codec.Append(k.buf.Data, ev))
+	k.buf.Add(k.n, eventCodec.Append(k.buf.Data, ev))
 	k.n++
 	return k.events.Add(&k.buf)
 }
@@ -88,7 +87,7 @@ func (k *Collector) Write(w *table.Writer[trace.KVEvent], mine func(*trace.KVEve
 			return nil
 		}
 		var ev trace.KVEvent
-		if err := rd.Next(func(_ int64, row []byte) error { return k.codec.Decode(row, &ev, str.Get) }); err != nil {
+		if err := rd.Next(func(_ int64, row []byte) error { return eventCodec.Decode(row, &ev, str.Get) }); err != nil {
 			return err
 		}
 		if c := k.copies[seq]; c != nil {

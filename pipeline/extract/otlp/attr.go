@@ -1,8 +1,9 @@
 package otlp
 
 import (
-	"hash/maphash"
 	"math"
+
+	"github.com/zeebo/xxh3"
 )
 
 // slot numbers every attribute the tables need; all others are skipped.
@@ -241,8 +242,8 @@ func (a *attrs) store(s slot, v *anyValue) {
 	}
 }
 
-// hashSeed serves hashes that never leave the process.
-var hashSeed = maphash.MakeSeed()
+// hashOf tells contents apart, the same in every process: spans may wait on disk for another.
+func hashOf(b []byte) uint64 { return xxh3.Hash(b) }
 
 // identityKeys are the resource attributes that tell one producing process
 // from another. The fork writes none of its own; these come from the SDK, the
@@ -265,13 +266,11 @@ func (id *identity) set(key string, value []byte) {
 }
 
 func (id *identity) hash() uint64 {
-	var h maphash.Hash
-	h.SetSeed(hashSeed)
+	var text []byte
 	for _, v := range id.values {
-		h.WriteString(v)
-		h.WriteByte(0)
+		text = append(append(text, v...), 0)
 	}
-	return h.Sum64()
+	return hashOf(text)
 }
 
 // noIdentity is the hash of a resource that names nothing, or is missing.

@@ -2,7 +2,6 @@ package otlp
 
 import (
 	"encoding/hex"
-	"hash/maphash"
 	"strconv"
 
 	"github.com/blis-train/blis-train/pipeline/extract/scan"
@@ -48,7 +47,7 @@ func (r *jsonReader) document() {
 		}
 		r.Skip(0)
 	}
-	r.out.Ignored += d.others
+	r.out.others += d.others
 	r.checkDocument(&d, at)
 }
 
@@ -299,7 +298,7 @@ func (r *jsonReader) span(scope string) {
 		return
 	}
 	s = r.end(scope, name)
-	s.Hash = maphash.Bytes(hashSeed, r.B[start:r.I])
+	s.Hash = hashOf(r.B[start:r.I])
 	r.out.Spans = append(r.out.Spans, s)
 }
 

@@ -1,8 +1,6 @@
 package otlp
 
 import (
-	"hash/maphash"
-
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
@@ -54,7 +52,7 @@ func (c *textReader) signals(out *Message) bool {
 			return false
 		}
 	}
-	out.Ignored += d.others
+	out.others += d.others
 	return c.checkDocument(&d, at)
 }
 
@@ -147,5 +145,5 @@ func hashSpan(sp ptrace.Span) uint64 {
 	if err != nil {
 		return 0
 	}
-	return maphash.Bytes(hashSeed, data)
+	return hashOf(data)
 }

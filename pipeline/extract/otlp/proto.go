@@ -1,7 +1,6 @@
 package otlp
 
 import (
-	"hash/maphash"
 	"math"
 	"strconv"
 
@@ -165,7 +164,7 @@ func (r *protoReader) span(msg scan.Field, scope string) *scan.Error {
 	}
 	s.StartNs, s.EndNs = r.time(start, true), r.time(end, true)
 	s = r.end(scope, name)
-	s.Hash = maphash.Bytes(hashSeed, msg.Data)
+	s.Hash = hashOf(msg.Data)
 	r.out.Spans = append(r.out.Spans, s)
 	return nil
 }

@@ -23,6 +23,7 @@ type Batch struct {
 	faults  []fault // what the reader could not hand over
 	lost    int64   // lines or messages that are faults only
 	maxLine int64   // bytes of a line
+	passed  int64   // bytes of a line that is a fault only
 	read    int64   // bytes of the file consumed so far
 	link    hashLink
 	isLong  bool // it holds the one place for long lines

@@ -2,6 +2,9 @@ package source
 
 import (
 	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
 
 	"github.com/blis-train/blis-train/pipeline/extract/account"
 	"github.com/blis-train/blis-train/pipeline/extract/scan"
@@ -30,11 +33,10 @@ type Parsed[R Records] struct {
 	Batch   *Batch
 	Records R
 	faults  []fault
-	First   int64 // number of the first line or message
 	lines   int64
 	bytes   int64
-	nul     int64 // bytes of NUL padding
 	numbers int64 // lines or messages of the file that the batch used up
+	err     error // what was stored cannot be read
 }
 
 // Number turns line numbers that count from the batch's start into those of
@@ -44,16 +46,20 @@ func (p *Parsed[R]) Number(before int64) {
 		p.faults[i].line += before
 	}
 	p.Records.Number(before)
-	p.First = 1 + before
 }
 
 // parse decodes a batch.
 func parse[R Records](b *Batch, d Decoder[R]) *Parsed[R] {
-	out := &Parsed[R]{Batch: b, Records: d.Records(), First: 1, bytes: int64(len(b.data)), faults: b.faults}
-	switch b.form {
-	case formLines:
+	out := &Parsed[R]{Batch: b, Records: d.Records(), bytes: int64(len(b.data)), faults: b.faults}
+	switch {
+	case b.form == formStored:
+		out.err, b.data = out.restore(b.data), nil
+		return out
+	case b.passed > 0:
+		out.lines, out.bytes = 1, b.passed
+	case b.form == formLines:
 		out.parseLines(d)
-	case formWhole:
+	case b.form == formWhole:
 		out.lines = int64(bytes.Count(b.data, Newline)) + 1
 		out.one(b.data, 1, 0, d.Line)
 		for i := range out.faults {
@@ -76,6 +82,7 @@ func parse[R Records](b *Batch, d Decoder[R]) *Parsed[R] {
 			start = end
 		}
 	}
+	slices.SortStableFunc(out.faults, func(a, b fault) int { return cmp.Compare(a.line, b.line) })
 	out.numbers = out.lines + b.lost
 	b.data = nil // the buffer is the worker's
 	return out
@@ -121,7 +128,8 @@ func (p *Parsed[R]) one(data []byte, line, offset int64, run func([]byte, R) *sc
 	}
 	p.Records.Undo()
 	if len(bytes.Trim(data, "\x00")) == 0 {
-		p.nul += int64(len(data))
+		p.faults = append(p.faults, fault{code: account.CodeNulPadding, line: line, offset: offset,
+			msg: fmt.Sprintf("%d trailing NUL bytes", len(data))})
 		return
 	}
 	p.faults = append(p.faults, fault{
@@ -148,9 +156,5 @@ func (p *Parsed[R]) Account(a *account.Account, name string) {
 			unit = "message "
 		}
 		a.Drop(f.code, 1, account.Place{File: name, Line: f.line, Col: f.col}, "%s(byte %d) %s", unit, f.offset, f.msg)
-	}
-	if p.nul > 0 {
-		a.Read++
-		a.Drop(account.CodeNulPadding, 1, account.Place{File: name, Line: p.First + p.lines - 1}, "%d trailing NUL bytes", p.nul)
 	}
 }

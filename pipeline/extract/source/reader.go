@@ -56,6 +56,8 @@ func (r *reader) next(buf *[]byte) (*Batch, error) {
 		switch g := AsGap(err); {
 		case g != nil:
 			r.push(r.gap(g))
+		case err != nil && err != io.EOF && r.src.form == formStored:
+			return nil, err
 		case err != nil:
 			r.end(err)
 		}
@@ -82,7 +84,7 @@ func (r *reader) open() error {
 	if src == nil {
 		return fmt.Errorf("open: %w", err)
 	}
-	r.src, r.framed, r.fresh, r.pos, r.skipped = src, messages{src: src, long: func() { r.long() }}, true, 0, 0
+	r.src, r.framed, r.fresh, r.pos, r.skipped = src, messages{src: src, pos: src.start, long: func() { r.long() }}, true, src.start, 0
 	e := AsSyntax(err)
 	isText := err == nil || e != nil && e.Code == account.CodeNotOTLP
 	if isText && (r.carry != nil || r.anyText && src.form != formEmpty) {
@@ -93,7 +95,7 @@ func (r *reader) open() error {
 	}
 	if err != nil {
 		r.end(err)
-	} else if src.form == formLines {
+	} else if src.form == formLines && src.raw.sum != nil {
 		src.sumLater()
 	}
 	return nil
@@ -156,6 +158,8 @@ func (r *reader) cut(buf *[]byte) (*Batch, error) {
 		return r.lines(buf)
 	case formWhole:
 		return r.whole(buf)
+	case formStored:
+		return r.stored(buf)
 	case formRaw:
 		b, err := r.whole(buf)
 		if b != nil && b.data != nil {
@@ -245,10 +249,10 @@ func (r *reader) skipLine(seen int64) (*Batch, error) {
 		if errors.Is(err, bufio.ErrBufferFull) {
 			continue
 		}
-		f.bytes = seen
+		f.bytes = seen - int64(bytes.Count(part, Newline))
 		r.pos += seen
 		b := r.fault(f)
-		b.lost = 1
+		b.passed = seen
 		if err != nil && err != io.EOF {
 			err = r.src.ReadError(err)
 		}

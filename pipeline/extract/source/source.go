@@ -35,6 +35,7 @@ const (
 	formFramed             // 4-byte big-endian length, zstd frame
 	formRaw                // one protobuf message without a length: an ExportTraceServiceRequest as sent
 	formEmpty
+	formStored // what decoders made of it before (store.go)
 )
 
 var utf8BOM = []byte{0xef, 0xbb, 0xbf}
@@ -57,14 +58,16 @@ func (c *counter) Read(p []byte) (int, error) {
 
 // Input is one file of a run.
 type Input struct {
-	Path   string // as opened; "-" for standard input
-	Name   string // relative to the run folder, as reported
-	Joins  bool   // the next file belongs to the same rotated set
-	IsPipe bool   // a pipe or a device is meant
-	Asked  string // the pattern that named it; "" for one found by its name
-	Gave   int64  // records of ours, once read
-	Size   int64  // bytes, once read
-	Sum    string // SHA-256, once read
+	Path   string   // as opened; "-" for standard input
+	Name   string   // relative to the run folder, as reported
+	Joins  bool     // the next file belongs to the same rotated set
+	IsPipe bool     // a pipe or a device is meant
+	Part   *Part    // of the file, whose form is known; nil: all of it
+	Stored []string // read in place of the file: what Store wrote of its parts; Size and Sum are given
+	Asked  string   // the pattern that named it; "" for one found by its name
+	Gave   int64    // records of ours, once read
+	Size   int64    // bytes, once read
+	Sum    string   // SHA-256, once read
 }
 
 // Source is an opened input: decompressed bytes and their form.
@@ -81,6 +84,7 @@ type Source struct {
 	sum    hash.Hash // of the bytes taken from r, instead of raw.sum (sumLater)
 	Limits Limits
 	out    int64 // decompressed bytes
+	start  int64 // where a part begins, in the file
 	close  []func()
 }
 
@@ -93,6 +97,12 @@ type Limits struct {
 // Open opens an input (standard input for "-") and finds out what it is by
 // content. Codes: those of files.Open, for what is no file.
 func Open(from *Input, stdin io.Reader, limits Limits) (*Source, error) {
+	switch {
+	case from.Stored != nil:
+		return openStored(from)
+	case from.Part != nil:
+		return openPart(from, limits)
+	}
 	path, name, isPipe := from.Path, from.Name, from.IsPipe
 	s := &Source{Name: name, Limits: limits}
 	var in io.Reader = stdin
@@ -107,13 +117,19 @@ func Open(from *Input, stdin io.Reader, limits Limits) (*Source, error) {
 		}
 		in = f
 	}
-	s.raw = &counter{r: bufio.NewReaderSize(in, 1<<18), sum: sha256.New()}
-	s.R = bufio.NewReaderSize(s.raw, 1<<16)
-	s.first = s.R
+	s.over(bufio.NewReaderSize(in, 1<<18))
+	s.raw.sum = sha256.New()
 	if err := s.unpack(); err != nil {
 		return s, err
 	}
 	return s, s.sniff()
+}
+
+// over has the source read from in.
+func (s *Source) over(in io.Reader) {
+	s.raw = &counter{r: in}
+	s.R = bufio.NewReaderSize(s.raw, 1<<16)
+	s.first = s.R
 }
 
 func (s *Source) Close() {

@@ -22,7 +22,7 @@ func Stream[R Records](ctx context.Context, in []Input, o Options, fresh func() 
 	for range o.Workers {
 		group.Go(func() { t.work(ctx, fresh()) })
 	}
-	err := t.collect(ctx, cancel, sink)
+	err := t.collect(ctx, cancel, !o.unnumbered, sink)
 	group.Wait()
 	t.r.close()
 	switch {
@@ -41,6 +41,8 @@ type Options struct {
 	Stdin    io.Reader
 	AnyText  bool              // what is no OTLP is lines of text, not a foreign file
 	Progress func(bytes int64) // so many more of the files were read; nil for nobody
+
+	unnumbered bool // lines count from the start of batches
 }
 
 // turns hands the reader from worker to worker.
@@ -120,22 +122,26 @@ func (t *turns[R]) take(ctx context.Context, buf *[]byte) (*Batch, chan *Parsed[
 }
 
 // collect hands results to sink in input order, their lines numbered.
-func (t *turns[R]) collect(ctx context.Context, cancel func(), sink func(*Parsed[R]) error) (err error) {
+func (t *turns[R]) collect(ctx context.Context, cancel func(), isNumbered bool, sink func(*Parsed[R]) error) (err error) {
 	numbers := make([]int64, len(t.r.in)) // lines or messages so far, by file
 	last := int64(0)
 	for done := range t.order {
 		res := <-done
 		if err == nil && ctx.Err() == nil {
 			at := &numbers[res.Batch.File]
-			*at += res.Batch.skipped
-			res.Number(*at)
+			if *at += res.Batch.skipped; isNumbered {
+				res.Number(*at)
+			}
 			*at += res.numbers
 			if res.Batch.read < last {
 				last = 0 // another file
 			}
 			t.progress(res.Batch.read - last)
 			last = res.Batch.read
-			if err = sink(res); err != nil {
+			if err = res.err; err == nil {
+				err = sink(res)
+			}
+			if err != nil {
 				cancel()
 			}
 		}

@@ -68,7 +68,9 @@ func (l *hashLink) settle() {
 			p.src.sum.Write(p.data)
 			continue
 		}
-		p.in.Size, p.in.Sum = p.src.Digest()
+		if p.src.sum != nil || p.src.raw.sum != nil {
+			p.in.Size, p.in.Sum = p.src.Digest()
+		}
 		p.src.Close()
 	}
 	l.pieces = nil

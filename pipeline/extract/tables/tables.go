@@ -25,9 +25,9 @@ import (
 func (c *Collector) Add(p *source.Parsed[*otlp.Message]) error {
 	name := c.names[p.Batch.File].Name
 	p.Account(c.acc, name)
-	if n := p.Records.Ignored; n > 0 {
-		c.acc.Read += n
-		c.acc.Drop(account.CodeIgnoredSignal, n, account.Place{File: name, Line: p.First}, "metrics or logs")
+	for _, s := range p.Records.Ignored {
+		c.acc.Read += s.N
+		c.acc.Drop(account.CodeIgnoredSignal, s.N, account.Place{File: name, Line: s.Line}, "metrics or logs")
 	}
 	for _, line := range p.Records.Texts {
 		c.acc.BadText = append(c.acc.BadText, fmt.Sprintf("%s:%d", name, line))
