@@ -137,8 +137,8 @@ compdef _blis_train blis-train
 `,
 	"powershell": `Register-ArgumentCompleter -Native -CommandName blis-train -ScriptBlock {
   param($word, $line, $position)
-  $words = @($line.CommandElements | Select-Object -Skip 1 | ForEach-Object { $_.ToString() })
-  & $line.CommandElements[0].ToString() @words '--generate-bash-completion' 2>$null | Where-Object { $_ -like "$word*" } |
+  $command, [string[]]$words = $line.CommandElements | ForEach-Object { $_.ToString() }
+  & $command @words '--generate-bash-completion' 2>$null | Where-Object { $_ -like "$word*" } |
     ForEach-Object { [System.Management.Automation.CompletionResult]::new($_, $_, 'ParameterValue', $_) }
 }
 `,

@@ -1,7 +1,10 @@
 package verdict
 
 import (
+	"bytes"
 	"encoding/xml"
+	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,13 +57,71 @@ func TestJUnit(t *testing.T) {
 	if err := xml.Unmarshal(text, &got); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	if got.Tests != 4 || got.Failures != 1 || got.Skipped != 2 || len(got.Suites) != 2 {
-		t.Errorf("got %d tests, %d failures, %d skipped, %d suites; want 4, 1, 2, 2", got.Tests, got.Failures, got.Skipped, len(got.Suites))
+	if len(got.Suites) != 2 {
+		t.Fatalf("got %d suites, want 2", len(got.Suites))
+	}
+	if skipped := got.Suites[0].Skipped + got.Suites[1].Skipped; got.Tests != 4 || got.Failures != 1 || skipped != 2 {
+		t.Errorf("got %d tests, %d failures, %d skipped; want 4, 1, 2", got.Tests, got.Failures, skipped)
 	}
 	if f := got.Suites[0].Cases[0].Failure; f == nil || !strings.Contains(f.Message, "ks_itl is 0.300, must be < 0.15") {
 		t.Errorf("failure: got %+v", f)
 	}
 	if s := got.Suites[1].Cases[1].Skipped; s == nil || !strings.Contains(s.Message, "decides nothing for replay") {
 		t.Errorf("a gate of another purpose: got %+v", s)
+	}
+}
+
+// TestJUnitForm: no element, attribute or child that junit-10.xsd of Jenkins' xunit plugin
+// does not know, none missing that it requires.
+func TestJUnitForm(t *testing.T) {
+	type form struct{ required, optional, children []string }
+	words := form{optional: []string{"type", "message"}}
+	forms := map[string]form{
+		"":           {children: []string{"testsuites"}},
+		"testsuites": {optional: []string{"name", "time", "tests", "failures", "errors"}, children: []string{"testsuite"}},
+		"testsuite": {required: []string{"name", "tests", "failures", "errors"}, optional: []string{"skipped", "time", "timestamp", "hostname",
+			"id", "package"}, children: []string{"testcase"}},
+		"testcase": {required: []string{"name"}, optional: []string{"classname", "time"}, children: []string{"failure", "skipped"}},
+		"failure":  words, "skipped": words,
+	}
+	text, err := JUnit(judgedForCI())
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, seen := []string{""}, map[string]int{}
+	for d := xml.NewDecoder(bytes.NewReader(text)); ; {
+		token, err := d.Token()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch e := token.(type) {
+		case xml.StartElement:
+			name, parent := e.Name.Local, path[len(path)-1]
+			if !slices.Contains(forms[parent].children, name) {
+				t.Errorf("<%s> in <%s>", name, parent)
+			}
+			var has []string
+			for _, a := range e.Attr {
+				has = append(has, a.Name.Local)
+				if !slices.Contains(slices.Concat(forms[name].required, forms[name].optional), a.Name.Local) {
+					t.Errorf("<%s> has %s", name, a.Name.Local)
+				}
+			}
+			for _, want := range forms[name].required {
+				if !slices.Contains(has, want) {
+					t.Errorf("<%s> has no %s", name, want)
+				}
+			}
+			path = append(path, name)
+			seen[name]++
+		case xml.EndElement:
+			path = path[:len(path)-1]
+		}
+	}
+	if seen["testcase"] != 4 || seen["failure"] != 1 || seen["skipped"] != 2 {
+		t.Errorf("elements: got %v", seen)
 	}
 }
