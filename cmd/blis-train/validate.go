@@ -129,7 +129,11 @@ func exitFor(c *cli.Context, con *console, val *result.Validation) error {
 	case val.Verdict == coeff.VerdictNotApplicable && c.String("for") != "":
 		return gatef("verdict for %s: not applicable: these data hold nothing to judge it by", val.For)
 	case val.Verdict == coeff.VerdictInsufficient:
-		msg := fmt.Sprintf("verdict for %s: insufficient: %s", val.For, strings.Join(val.Missing, "; "))
+		var missing []string
+		for _, r := range unjudged(val.Gates, func(g result.Gate) bool { return g.Required && decidesFor(g, val.For) }) {
+			missing = append(missing, fmt.Sprintf("%s of %s: %s", r...))
+		}
+		msg := fmt.Sprintf("verdict for %s: insufficient: %s", val.For, strings.Join(missing, "; "))
 		if c.Bool("require-all-gates") {
 			return gatef("%s", msg)
 		}
@@ -154,13 +158,18 @@ func loosenedText(val *result.Validation) string {
 	return fmt.Sprintf(", %d of them loosened", n)
 }
 
+// decidesFor says that a gate is one of those of a purpose.
+func decidesFor(g result.Gate, purpose string) bool {
+	return purpose == coeff.PurposeAll || slices.Contains(g.Purposes, purpose)
+}
+
 // failedGates counts the failed gates of a purpose and names each with its value,
 // the first one's where several scopes fail.
 func failedGates(gates []result.Gate, purpose string) (n int, sentences []string) {
 	first, times := map[string]result.Gate{}, map[string]int{}
 	var names []string
 	for _, g := range gates {
-		if g.Pass == nil || *g.Pass || purpose != coeff.PurposeAll && !slices.Contains(g.Purposes, purpose) {
+		if g.Pass == nil || *g.Pass || !decidesFor(g, purpose) {
 			continue
 		}
 		if n++; times[g.Name] == 0 {
@@ -247,24 +256,32 @@ func anyOf(names []string) []any {
 
 // openGates are the failed gates, and those not judged grouped by reason.
 func openGates(gates []result.Gate) (failed, silent []table.Row) {
-	names, scopes := map[string]map[string]bool{}, map[string]map[string]bool{}
-	var reasons []string
 	for _, g := range gates {
-		switch {
-		case g.Pass == nil:
-			if names[g.Note] == nil {
-				reasons = append(reasons, g.Note)
-				names[g.Note], scopes[g.Note] = map[string]bool{}, map[string]bool{}
-			}
-			names[g.Note][g.Name], scopes[g.Note][g.Scope] = true, true
-		case !*g.Pass:
+		if g.Pass != nil && !*g.Pass {
 			failed = append(failed, table.Row{g.Name, g.Scope, number(g.Value), g.Op + " " + fmt.Sprintf("%g", g.Threshold), g.Note})
 		}
 	}
-	for _, why := range reasons {
-		silent = append(silent, table.Row{fewOf(names[why]), fewOf(scopes[why]), why})
+	return failed, unjudged(gates, func(result.Gate) bool { return true })
+}
+
+// unjudged are the gates of a kind that have no verdict, by the reason why.
+func unjudged(gates []result.Gate, of func(result.Gate) bool) (out []table.Row) {
+	names, scopes := map[string]map[string]bool{}, map[string]map[string]bool{}
+	var reasons []string
+	for _, g := range gates {
+		if g.Pass != nil || !of(g) {
+			continue
+		}
+		if names[g.Note] == nil {
+			reasons = append(reasons, g.Note)
+			names[g.Note], scopes[g.Note] = map[string]bool{}, map[string]bool{}
+		}
+		names[g.Note][g.Name], scopes[g.Note][g.Scope] = true, true
 	}
-	return failed, silent
+	for _, why := range reasons {
+		out = append(out, table.Row{fewOf(names[why]), fewOf(scopes[why]), why})
+	}
+	return out
 }
 
 // fewOf prints up to three members of a set and how many more there are.
