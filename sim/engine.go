@@ -66,6 +66,7 @@ type Engine struct {
 	hits      []int32
 	gapUs     int64 // pending run of equal gaps
 	gapN      int64
+	spareGaps [][]int32         // of those that have left
 	check     func(when string) // tests: look at the state after every change
 	forced    bool              // some request has a PickUpStep
 	quick     bool              // steady steps may be taken: synchronous, unobserved, no CPU tier
@@ -438,5 +439,6 @@ func (e *Engine) Close() *Result {
 		e.out.Findings = append(e.out.Findings, trace.Findingf(codeClipped,
 			"%d step times below 1 us and %d delays below 0 were clipped", e.out.ClippedSteps, e.out.ClippedDelays))
 	}
-	return &e.out
+	out := e.out // a pointer into the engine would keep all of it
+	return &out
 }

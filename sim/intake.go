@@ -3,7 +3,6 @@ package sim
 import (
 	"slices"
 
-	"github.com/blis-train/blis-train/sim/kv"
 	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -204,7 +203,7 @@ func (e *Engine) newSeq(i int, v *visit) *seq {
 	if s == nil {
 		s = &seq{}
 	} else {
-		*s = seq{held: kv.Held{IDs: s.held.IDs[:0]}, content: s.content, gaps: s.gaps[:0]}
+		*s = seq{content: s.content}
 	}
 	r := v.req
 	maxTokens := r.MaxTokens

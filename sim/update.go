@@ -46,6 +46,9 @@ func (e *Engine) update(f *flight) {
 func (e *Engine) token(s *seq, step int64) {
 	if !s.first {
 		s.first = true
+		if n := len(e.spareGaps); e.cfg.TokenGaps && n > 0 {
+			s.gaps, e.spareGaps = e.spareGaps[n-1], e.spareGaps[:n-1]
+		}
 		s.res.FirstTokenUs, s.res.FirstStep = trace.Some(e.now), step
 		if e.grad != nil {
 			e.visits[s.idx].grad.first.set(&e.grad.now)
@@ -95,6 +98,9 @@ func (e *Engine) finish(s *seq, step int64, finishStatus string, outcome Outcome
 	res.FinishStatus, res.OutputTokens, res.FinishedStep, res.Outcome = finishStatus, s.outputs, step, outcome
 	res.FinishedUs = trace.Some(e.now)
 	res.ITLP50Us, res.ITLP99Us = e.gapQuantiles(s)
+	if s.gaps != nil {
+		e.spareGaps, s.gaps = append(e.spareGaps, s.gaps[:0]), nil
+	}
 	res.TokenUs = e.cfg.TokenUs
 	e.journey(Finished, s, step)
 	keep := e.cpu != nil && e.cpu.keeps(s)

@@ -34,6 +34,7 @@ type Pool struct {
 	queue   []int32 // a ring: free blocks, and none where one was taken out of turn
 	head    uint64  // where the next block to evict is sought
 	tail    uint64
+	spare   [][]int32 // lists of identities that nobody uses: only who runs needs one
 }
 
 // block is one block's identity, small because decodes touch little else.
@@ -72,7 +73,7 @@ func NewPool(total int64, caching bool) *Pool {
 // Clone is an independent copy that nobody listens to.
 func (p *Pool) Clone() *Pool {
 	c := *p
-	c.Removed, c.Watch, c.blocks, c.content = nil, nil, slices.Clone(p.blocks), slices.Clone(p.content)
+	c.Removed, c.Watch, c.spare, c.blocks, c.content = nil, nil, nil, slices.Clone(p.blocks), slices.Clone(p.content)
 	c.index, c.queue = slices.Clone(p.index), slices.Clone(p.queue)
 	return &c
 }
@@ -147,6 +148,7 @@ func (p *Pool) Share(h *Held, hits []int32) {
 		}
 		at.ref++
 	}
+	p.equip(h)
 	h.IDs = append(h.IDs, hits...)
 	h.N += int64(len(hits))
 	h.Registered += int64(len(hits))
@@ -235,9 +237,17 @@ func (p *Pool) Grow(h *Held, want int64) {
 		h.N = want
 		return
 	}
+	p.equip(h)
 	for h.N < want {
 		h.IDs = append(h.IDs, p.take())
 		h.N++
+	}
+}
+
+// equip gives h a list for its identities.
+func (p *Pool) equip(h *Held) {
+	if n := len(p.spare); h.IDs == nil && n > 0 {
+		h.IDs, p.spare = p.spare[n-1], p.spare[:n-1]
 	}
 }
 
@@ -252,7 +262,10 @@ func (p *Pool) Drop(h *Held) {
 	for i := len(h.IDs) - 1; i >= 0; i-- {
 		p.release(h.IDs[i])
 	}
-	h.IDs, h.N, h.Registered = h.IDs[:0], 0, 0
+	if h.IDs != nil {
+		p.spare = append(p.spare, h.IDs[:0])
+	}
+	h.IDs, h.N, h.Registered = nil, 0, 0
 }
 
 // Check verifies the pool against everything that is held of it: allocated +
