@@ -10,7 +10,9 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
@@ -21,7 +23,8 @@ import (
 var referenceBatches = [][3]int64{{1, 300, 0}, {4, 1200, 0}, {8, 3000, 0}, {0, 0, 200}, {4, 1200, 300}}
 
 // TestEvalRequestsAgainstSteps prints, for every unsaturated real run, what five
-// batches take by a fit of its steps and by a fit of its client's timings alone.
+// batches take by a fit of its steps and by a fit of its client's timings alone, and how
+// far both are from the time that its recorded steps took, by kind.
 func TestEvalRequestsAgainstSteps(t *testing.T) {
 	repo.NeedEval(t)
 	shared := repo.Shared(t, "data", "real_vllm_cpu")
@@ -32,7 +35,7 @@ func TestEvalRequestsAgainstSteps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	within, all := 0, 0
+	within, near, nearSteps, all := 0, 0, 0, 0
 	for i := range ext.Runs {
 		one := *ext
 		one.Runs = ext.Runs[i : i+1]
@@ -66,12 +69,82 @@ func TestEvalRequestsAgainstSteps(t *testing.T) {
 		}
 		u := requests.Requests.Unrest
 		t.Logf("   %v", replayed(t, out, &ext.Runs[i], steps, requests))
+		for k, doc := range []*result.Fit{steps, requests} {
+			off, worst := recorded(t, out, &ext.Runs[i], doc)
+			t.Logf("   off the recorded time of%s by %s", off, [2]string{"steps", "requests"}[k])
+			if worst <= 10 {
+				*[2]*int{&nearSteps, &near}[k]++
+			}
+		}
 		last := requests.Requests.Passes[len(requests.Requests.Passes)-1]
 		t.Logf("   steps scatter by %.0f %%, the speed drifts by %.1f %%; %s", 100*u.StepFrac, 100*u.DriftFrac, last.Name)
 		t.Logf("%-18s %4d requests, spans known to %.1f %%: %+5.1f %% worst %.1f %%", ext.Runs[i].ID, n,
 			100**requests.Requests.SpanErrorFrac, line, worst)
 	}
-	t.Logf("%d of %d runs within 10 %% at all five batches", within, all)
+	t.Logf("%d of %d runs within 10 %% of the fit of steps at all five batches", within, all)
+	t.Logf("within 10 %% of the recorded time in each kind: %d by requests, %d by steps", near, nearSteps)
+}
+
+// fewRows of a kind say nothing of its time.
+const fewRows = 20
+
+// recorded is by how much a fit is off the sum of the recorded steps, by kind, in words,
+// and the worst, %.
+func recorded(t *testing.T, out string, r *result.ExtractRun, doc *result.Fit) (text string, worst float64) {
+	t.Helper()
+	run, err := table.ReadLean(table.RunDir(out, r.ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := export.Native(doc, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set = set.On(r.Deployment)
+	space, err := features.New(set.SpecVersion, r.Deployment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps, err := rows.RebuildLean(run, r.Deployment, set.SpecVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tab, err := steps.Beta(space, rows.BetaOptions{Target: rows.Cadence, Lag: rows.AssumedLag(r.Deployment)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := []string{"1-2 decodes", "3-5", "more", "prompts", "both"}
+	type sum struct{ rows, got, want float64 }
+	sums := make([]sum, len(kinds))
+	for i := range tab.Kept {
+		s := &sums[kindOf(tab, i)]
+		s.rows, s.want = s.rows+1, s.want+tab.Y[i]
+		for j, v := range tab.Row(i) {
+			s.got += v * set.Beta[j].Value
+		}
+	}
+	for k, s := range sums {
+		if s.rows >= fewRows {
+			off := 100 * (s.got/s.want - 1)
+			text += fmt.Sprintf(" %s %+.1f %%,", kinds[k], off)
+			worst = math.Max(worst, math.Abs(off))
+		}
+	}
+	return text, worst
+}
+
+func kindOf(tab *rows.Table, i int) int {
+	switch n := tab.Batch[i]; {
+	case tab.Regime[i] == rows.Prefill:
+		return 3
+	case tab.Regime[i] == rows.Mixed:
+		return 4
+	case n <= 2:
+		return 0
+	case n <= 5:
+		return 1
+	}
+	return 2
 }
 
 // replayed are the KS distances of TTFT, span and E2E of all requests of a run, replayed

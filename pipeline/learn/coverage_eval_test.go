@@ -2,8 +2,8 @@ package learn
 
 import (
 	"context"
-	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"gonum.org/v1/gonum/mat"
@@ -103,16 +103,20 @@ func (m *model) drawn(t *testing.T, seed uint64) *coeff.Set {
 	var lower mat.TriDense
 	chol.LTo(&lower)
 	rng, z := rand.New(rand.NewPCG(seed, 2)), mat.NewVecDense(n, nil)
-	for k := range n {
-		z.SetVec(k, rng.NormFloat64())
+	for {
+		for k := range n {
+			z.SetVec(k, rng.NormFloat64())
+		}
+		var off mat.VecDense
+		if err := off.SolveVec(lower.T(), z); err != nil {
+			t.Fatal(err)
+		}
+		values := make([]float64, n)
+		for k := range n {
+			values[k] = m.mean[k] + off.AtVec(k)
+		}
+		if slices.Min(values) >= 0 { // one draw in forty
+			return m.setOf(values)
+		}
 	}
-	var off mat.VecDense
-	if err := off.SolveVec(lower.T(), z); err != nil {
-		t.Fatal(err)
-	}
-	values := make([]float64, n)
-	for k := range n {
-		values[k] = math.Max(0, m.mean[k]+off.AtVec(k))
-	}
-	return m.setOf(values)
 }

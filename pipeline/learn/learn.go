@@ -86,6 +86,7 @@ func Fit(ctx context.Context, loads []*Load, prior *Prior, o Options) (*Learned,
 const (
 	manyTwins = 5    // standard deviations over twins that are no chance
 	mostStep  = 0.25 // scatter of steps above which they are no longer like even noise around a mean
+	farther   = 3    // times an objective that says a fit is of something else
 )
 
 // unbiased is the candidate without the bias of the equations, unless a search has led
@@ -99,7 +100,7 @@ func (l *learner) unbiased(from *state, values []float64, u *Unrest, unsearched 
 	if err != nil {
 		return nil, err
 	}
-	if u.StepFrac > mostStep || next.objective > float64((1+leastGain)*from.objective)+float64(manyTwins*from.twins) {
+	if u.StepFrac > mostStep || next.objective > float64(farther*from.objective)+float64(manyTwins*from.twins) {
 		l.passes = append(l.passes, Pass{Name: "bias not taken off", Objective: next.objective})
 		return from, nil
 	}
@@ -125,7 +126,11 @@ const leastGain = 0.1
 // best is where the passes lead from the regression's answer: with its evidence, or
 // without, should that be clearly nearer. Preemptions and waits for KV blocks are
 // seen by the simulator alone.
-func (l *learner) best(start []float64, seen *evidence) (*state, evidence, error) {
+func (l *learner) best(values []float64, seen *evidence) (*state, evidence, error) {
+	start, err := l.assess(l.loads, l.twins, values, 0, true)
+	if err != nil {
+		return nil, evidence{}, err
+	}
 	l.stamps, l.seen = seen, seen
 	with, e, err := l.newton(start)
 	if err != nil || seen == nil {

@@ -227,11 +227,7 @@ func (l *learner) step(s *state, e evidence, damping float64) ([]float64, error)
 
 // newton descends from a candidate until the objective no longer falls by a
 // hundredth, or the passes are over.
-func (l *learner) newton(start []float64) (*state, evidence, error) {
-	best, err := l.assess(l.loads, l.twins, start, 0, true)
-	if err != nil {
-		return nil, evidence{}, err
-	}
+func (l *learner) newton(best *state) (*state, evidence, error) {
 	l.passes = append(l.passes, Pass{Name: "start", Objective: best.objective})
 	damping := 0.0
 	for pass := 0; pass < l.Passes && !l.spent(); pass++ {
@@ -253,12 +249,13 @@ func (l *learner) newton(start []float64) (*state, evidence, error) {
 	return best, l.weigh(best), nil
 }
 
-// mostDamping is where a step has become too small to matter.
-const mostDamping = 100
+// Damping begins at leastDamping where the whole step fails, and ends at mostDamping,
+// where a step has become too small to matter.
+const leastDamping, mostDamping = 0.1, 10
 
 // better is a candidate with a lower objective, nil when none is found.
 func (l *learner) better(from *state, e evidence, damping *float64) (*state, error) {
-	for d := *damping / 10; d <= mostDamping; d = math.Max(0.01, 10*d) {
+	for d := *damping / 10; d <= mostDamping; d = math.Max(leastDamping, 10*d) {
 		values, err := l.step(from, e, d)
 		if err != nil {
 			return nil, err

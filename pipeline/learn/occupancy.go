@@ -189,6 +189,9 @@ func (o *occupancy) decoding(at float64) (n int64, context float64) {
 	return 0, 0
 }
 
+// leastPart of what was measured is the least that a candidate's time weighs as.
+const leastPart = 10
+
 // rows are those of the regression with step times of the candidate: one for the
 // span of every request, one for the TTFT of those that waited for no other prompt,
 // one for what is left of E2E.
@@ -196,21 +199,26 @@ func (o *occupancy) rows(values []float64, r *regression) {
 	c := o.cumulate(o.step(values))
 	fixed := o.step(make([]float64, len(o.m.free)))
 	x := make([]float64, o.m.columns.step)
+	block := func(i int) int { return int(float64(o.load.sent(i)) / float64(r.blockUs)) }
+	relative := func(kind, i int, row []float64, us float64) {
+		known := gram.Dot(x, fixed)
+		r.add(kind, block(i), row, us-known, math.Max(us/leastPart, known+gram.Dot(row, values)))
+	}
 	for _, i := range o.alive {
-		seen, block := &o.load.Seen[i], int(float64(o.load.sent(i))/float64(r.blockUs))
+		seen := &o.load.Seen[i]
 		if q := &o.load.Requests[i]; q.OutputTokens > 1 && seen.SpanUs > 0 {
 			c.span(o, i, x)
-			r.add(rowSpan, block, o.freeOf(x), seen.SpanUs-gram.Dot(x, fixed), seen.SpanUs)
+			relative(rowSpan, i, o.freeOf(x), seen.SpanUs)
 		}
 		if seen.TTFTUs > 0 && o.quiet(i, o.enters(i, values), x) {
 			row := o.freeOf(x)
 			o.entry(i, row)
-			r.add(rowTTFT, block, row, seen.TTFTUs-gram.Dot(x, fixed), seen.TTFTUs)
+			relative(rowTTFT, i, row, seen.TTFTUs)
 		}
 		if rest := seen.E2EUs - seen.TTFTUs - seen.SpanUs; isNumber(rest) {
 			row := make([]float64, len(o.m.free))
 			o.m.setNamed(row, "egress/base_bias", 1)
-			r.add(rowEgress, block, row, rest, 1)
+			r.add(rowEgress, block(i), row, rest, 1)
 		}
 	}
 }

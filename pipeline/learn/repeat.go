@@ -47,7 +47,7 @@ type replayRow struct {
 const (
 	mostRepeats       = 48
 	leastRepeats      = 8
-	simulatedRequests = 60_000
+	simulatedRequests = 24_000
 	fewerRepeats      = 4 // a quarter of them for what comes first
 )
 
@@ -193,7 +193,7 @@ func (r *repeats) weightOf(w *replayRow, load *Load) (weight, measured float64) 
 	if !(measured > 0) {
 		return 0, 0
 	}
-	return r.weight.replay * replay.Pull(w.us, measured) / (measured * measured), measured
+	return r.weight.replay * replay.Pull(w.us, measured) / (w.us * w.us), measured
 }
 
 // regression are the rows on who decoded when; none where the fit does without.
@@ -325,13 +325,14 @@ func (r *repeats) sandwich(information, meat []float64, count int) ([]float64, e
 	}
 	out := product(product(bread, middle, n), bread, n)
 	for k := r.m.beta; k < n; k++ {
-		out[k*n+k] += stampUs * stampUs
+		out[k*n+k] += stampSD * stampSD
 	}
 	return out, nil
 }
 
-// stampUs is the resolution of stamps, us: no delay is known better.
-const stampUs = 1
+// stampSD is the deviation, us, whose 95 % hold those of the error of a stamp that is
+// rounded to a microsecond: no delay is known better.
+const stampSD = 0.475 / normal95
 
 // product of two n by n matrices.
 func product(a, b []float64, n int) []float64 {

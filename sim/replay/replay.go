@@ -127,23 +127,15 @@ func (e *evaluation) left(i int, r *sim.RequestResult) bool {
 	if g := r.Gradient; g != nil && r.Outcome == sim.OutcomeFinished {
 		for k, d := range [metrics]*sim.Derivative{&g.TTFT, &g.Span, &g.E2E} {
 			if want[k] > 0 {
-				e.add(r.ArrivalUs, d, want[k], e.pull(got.all()[k], want[k]))
+				e.add(r.ArrivalUs, d, got.all()[k], want[k])
 			}
 		}
 	}
 	return e.Bound <= 0 || e.score.Paired <= e.Bound
 }
 
-// pull is the weight of a squared relative error that pulls as its Huber loss does.
-func (e *evaluation) pull(simulated, measured float64) float64 {
-	if off := math.Abs(portable.Log(simulated / measured)); off > huberAt {
-		return huberAt / off
-	}
-	return 1
-}
-
 // add puts one row into the normal equations of its time block.
-func (e *evaluation) add(arrivalUs int64, d *sim.Derivative, measured, pull float64) {
+func (e *evaluation) add(arrivalUs int64, d *sim.Derivative, simulated, measured float64) {
 	at := int(arrivalUs / e.BlockUs)
 	for len(e.score.Blocks) <= at {
 		e.score.Blocks = append(e.score.Blocks, nil)
@@ -155,7 +147,7 @@ func (e *evaluation) add(arrivalUs int64, d *sim.Derivative, measured, pull floa
 	if e.Theta != nil {
 		target += gram.Dot(d.By, e.Theta)
 	}
-	e.score.Blocks[at].AddRow(pull/(measured*measured), d.By, target)
+	e.score.Blocks[at].AddRow(Pull(simulated, measured)/(simulated*simulated), d.By, target)
 }
 
 func (e *evaluation) quantiles() float64 {
@@ -183,4 +175,9 @@ func huber(x float64) float64 {
 }
 
 // Pull is the weight of a squared relative error that pulls as its Huber loss does.
-func Pull(simulated, measured float64) float64 { return new(evaluation).pull(simulated, measured) }
+func Pull(simulated, measured float64) float64 {
+	if off := math.Abs(portable.Log(simulated / measured)); off > huberAt {
+		return huberAt / off
+	}
+	return 1
+}
