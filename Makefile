@@ -6,13 +6,15 @@
 # make library rebuilds the embedded coefficients from SHARED, byte for byte
 # make scale-equal compares many processes with one, byte for byte, and prints what both cost
 # make scale-faults kills, repeats, damages and fills: the same bytes or one error
-# make interop DuckDB and pandas read the tables
+# make beam    builds blis-train-beam, a module of its own, and runs its tests; needs the Beam SDK from the module proxy
+# make interop DuckDB and pandas read the tables; Prism as a separate server does the tasks of a plan
+# make scale-cost prints what 100 TB cost at rates measured here
 
 GO ?= go
 COUNT ?= 1
 SHARED ?= ../shared/data
 
-.PHONY: check test demo eval eval-real eval-tracev2 bench interop generate library scale-equal scale-faults
+.PHONY: check test demo eval eval-real eval-tracev2 bench interop generate library scale-equal scale-faults scale-cost beam
 
 test:
 	$(GO) test ./...
@@ -51,8 +53,21 @@ library:
 	$(GO) run ./cmd/blis-train library build --kernels $(SHARED)/kernels --points $(SHARED)/silicon/points.csv \
 		--runs $(SHARED)/real_step_summaries --runs $(SHARED)/real_stock_otlp -o coeff/library
 
+# With blis-train-beam beside it (make beam), Prism is compared too.
 scale-equal scale-faults:
-	BLIS_TRAIN_EVAL=1 $(GO) test ./cmd/blis-train -run 'TestEvalScale$(if $(filter %equal,$@),Equal,Faults)' -v -timeout 120m
+	BLIS_TRAIN_BEAM=$(wildcard $(CURDIR)/blis-train-beam) BLIS_TRAIN_EVAL=1 $(GO) test ./cmd/blis-train -run 'TestEvalScale$(if $(filter %equal,$@),Equal,Faults)' -v -timeout 120m
 
 interop:
 	bash eval/interop.sh
+	$(WITH_BEAM) bash eval/interop-beam.sh
+
+scale-cost:
+	BLIS_TRAIN_EVAL=1 $(GO) test ./cmd/blis-train -run TestEvalScaleCost -v -timeout 60m
+
+# The workspace that joins both modules is written for the call and never committed.
+WITH_BEAM = work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && \
+	printf 'go 1.26.0\nuse (\n\t%s\n\t%s/beam\n)\nreplace github.com/blis-train/blis-train v0.1.0 => %s\n' "$(CURDIR)" "$(CURDIR)" "$(CURDIR)" \
+	> "$$work/go.work" && export GOWORK="$$work/go.work" &&
+
+beam:
+	$(WITH_BEAM) cd beam && $(GO) vet ./... && $(GO) test ./... && $(GO) build -trimpath -o ../blis-train-beam ./cmd/blis-train-beam

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -116,7 +117,7 @@ func (s *processes) finish(t *testing.T, job string, n int) {
 			return
 		}
 		s.work(t, open, n, func(id string) error {
-			_, _, err := s.call(0, "task", job, id, "-q", "--workers", "1")
+			_, _, err := s.call(0, "task", job, id, "-q", "--workers", strconv.Itoa(max(1, 2/len(open))))
 			return err
 		})
 	}
@@ -181,7 +182,7 @@ func TestEvalScaleEqual(t *testing.T) {
 			}
 			measured(0, func() { s.must(t, "run", in, "-o", one, "-q", "--workers", "2") })
 			measured(1, func() {
-				s.must(t, "plan", in, "-o", filepath.Join(out, "job"), "-q")
+				s.must(t, "plan", in, "-o", filepath.Join(out, "job"), "-q", "--part-bytes", "67108864")
 				s.finish(t, filepath.Join(out, "job"), 7)
 			})
 			sameAs(t, "7 processes", filepath.Join(out, "job", "out"), one)
@@ -190,10 +191,70 @@ func TestEvalScaleEqual(t *testing.T) {
 				s.must(t, "run", in, "-o", dir, "-q", "--workers", workers)
 				sameAs(t, workers+" workers", dir, one)
 			}
+			s.prism(t, in, one, out)
 			fmt.Printf("%s: run %.1f s wall, %.1f s CPU; plan, task, collect %.1f s wall, %.1f s CPU: x%.2f and x%.2f\n", name,
 				took[0].wall, took[0].cpu, took[1].wall, took[1].cpu, took[1].wall/took[0].wall, took[1].cpu/took[0].cpu)
 		})
 	}
+}
+
+// prism has blis-train-beam do the same with Prism, on parts that cut every long line.
+func (s *processes) prism(t *testing.T, in, one, out string) {
+	t.Helper()
+	exe := os.Getenv("BLIS_TRAIN_BEAM")
+	if exe == "" {
+		t.Log("Prism: skipped, BLIS_TRAIN_BEAM names no binary (make beam)")
+		return
+	}
+	beam := &processes{exe: exe}
+	for _, part := range []string{"268435456", "67108864", "3145728", "1048576"} {
+		dir, start := filepath.Join(out, "prism"+part), time.Now()
+		beam.must(t, "run", in, "-o", dir, "--runner", "prism", "--part-bytes", part)
+		sameAs(t, "Prism, parts of "+part+" bytes", filepath.Join(dir, "out"), one)
+		fmt.Printf("Prism, parts of %s bytes: %.1f s wall, %.1f s CPU in all\n", part, time.Since(start).Seconds(), beam.cpu)
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestEvalScaleCost measures what a byte costs in each pass, on a generated dump of 200 MB
+// that one core reads, and prints what 100 TB would.
+func TestEvalScaleCost(t *testing.T) {
+	s := newProcesses(t)
+	const (
+		dumpBytes, wanted = 200e6, 100e12
+		shared            = 1.5  // engine, skew and retries
+		dollars           = 0.05 // a core-hour, assumed
+	)
+	in, job := s.generatedDump(t, dumpBytes), filepath.Join(t.TempDir(), "job")
+	st, err := os.Stat(filepath.Join(in, "traces.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.must(t, "plan", in, "-o", job, "-q", "--part-bytes", "67108864")
+	sum := 0.0
+	fmt.Printf("| pass | MB a second and core | core-h of 100 TB |\n|---|---|---|\n")
+	for {
+		before := s.cpu
+		open := strings.Fields(s.must(t, "collect", job, "-q", "--workers", "1"))
+		if len(open) == 0 {
+			fmt.Printf("| collect, one process a fit | %.1f CPU-s | - |\n", s.cpu-before)
+			break
+		}
+		pass, _, _ := strings.Cut(open[0], "-")
+		before = s.cpu
+		s.work(t, open, 1, func(id string) error {
+			_, _, err := s.call(0, "task", job, id, "-q", "--workers", "1")
+			return err
+		})
+		rate := float64(st.Size()) / (s.cpu - before)
+		hours := wanted / rate / 3600
+		fmt.Printf("| %s | %.0f | %.0f |\n", pass, rate/1e6, hours)
+		sum += hours
+	}
+	fmt.Printf("| sum; x%.1f | | %.0f; %.0f |\n%.1f h on 100 cores, $%.0f at $%.2f a core-hour\n", shared, sum, shared*sum, shared*sum/100,
+		shared*sum*dollars, dollars)
 }
 
 // TestEvalScaleFaults does every task twice, kills and delays some, kills the driver at

@@ -40,6 +40,7 @@ const (
 	jx      = "github.com/go-faster/jx"
 	zstd    = "github.com/klauspost/compress"
 	xxh3    = "github.com/zeebo/xxh3"
+	beam    = "github.com/apache/beam/sdks/v2"
 	cli     = "github.com/urfave/cli/v2"
 	pretty  = "github.com/jedib0t/go-pretty/v6"
 	oci     = "github.com/opencontainers"
@@ -50,7 +51,10 @@ const (
 
 // rooms is the map of the house (CONTRIBUTING.md draws it).
 var rooms = map[string]room{
-	"cmd/blis-train":   {ours: []string{anyRoom}, theirs: []string{cli, pretty, xterm, yaml}},
+	"cmd/blis-train": {ours: []string{anyRoom}, theirs: []string{cli, pretty, xterm, yaml}},
+	// a module of its own, which schedules tasks and knows nothing of what they do
+	"beam/cmd/blis-train-beam": {ours: []string{"pipeline", "pipeline/option", "pipeline/shard", "coeff", "result", "trace"},
+		theirs: []string{beam}},
 	"pipeline":         {ours: []string{anyRoom}},
 	"pipeline/kernels": {ours: []string{"trace", "deploy"}, theirs: []string{arrow, yaml}},
 	"pipeline/library": {

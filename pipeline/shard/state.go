@@ -225,3 +225,14 @@ func (j Job) offered() (map[string]bool, error) {
 	}
 	return out, err
 }
+
+// Done is how many of the tasks have left a receipt, which nobody has read yet.
+func (j Job) Done(ids []string) (n int, err error) {
+	found, err := j.receipts()
+	for _, id := range ids {
+		if slices.ContainsFunc(found[id], func(name string) bool { return !strings.HasPrefix(name, id+"."+failedPrefix) }) {
+			n++
+		}
+	}
+	return n, err
+}
