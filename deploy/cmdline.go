@@ -223,7 +223,7 @@ func (d *Draft) inner(key string, path []string, value any) {
 	d.offloading(key, top)
 }
 
-// wholeFlags take a whole number and nothing else; max_model_len may be "auto".
+// wholeFlags take a whole number and nothing else; max_model_len may be "auto" or -1.
 var wholeFlags = map[string]bool{"max_num_seqs": true, "max_num_batched_tokens": true, "block_size": true, "num_gpu_blocks_override": true,
 	"tensor_parallel_size": true, "pipeline_parallel_size": true, "data_parallel_size": true, "step_tracing_closure_interval": true}
 
@@ -277,6 +277,10 @@ func (d *Draft) store(key string, v any) {
 	target, own := ownFlags[key]
 	if target == "" || !own {
 		target = "vllm." + key
+	}
+	if n, ok := v.(int64); key == "max_model_len" && (!ok || n < 1) {
+		d.SetNoted(target, nil, fmt.Sprintf("%v: the longest that fits; give max_seq_len as the server printed it at start", v))
+		return
 	}
 	d.Set(target, v)
 	d.offloading(key, v)

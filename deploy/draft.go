@@ -29,8 +29,11 @@ type Draft struct {
 // NewDraft returns an empty draft.
 func NewDraft() *Draft { return &Draft{values: map[string]any{}, notes: map[string]string{}} }
 
-// Set stores a value under a path of run.yaml.
-func (d *Draft) Set(path string, value any) { d.values[path] = value }
+// Set stores a value under a path of run.yaml, without a remark.
+func (d *Draft) Set(path string, value any) {
+	d.values[path] = value
+	delete(d.notes, path)
+}
 
 // SetNoted stores a value with a remark that stands beside it in the file.
 func (d *Draft) SetNoted(path string, value any, note string) {
@@ -114,8 +117,8 @@ func (d *Draft) Merge(other *Draft) {
 		d.find(f)
 	}
 	for path, value := range other.values {
-		if _, ok := d.values[path]; !ok {
-			d.values[path] = value
+		if d.values[path] == nil {
+			d.Set(path, value)
 			if note, ok := other.notes[path]; ok {
 				d.notes[path] = note
 			}
@@ -200,7 +203,7 @@ func (d *Draft) line(section, key string) string {
 		path, indent = section+"."+key, "  "
 	}
 	value, note := d.values[path], d.notes[path]
-	if value == nil {
+	if value == nil && note == "" {
 		if !slices.Contains(required, path) {
 			return ""
 		}

@@ -58,7 +58,20 @@ func TestCommandLineWantsWholeNumbers(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", line, err, want)
 		}
 	}
-	if _, err := FromCommandLine("vllm serve m --max-num-seqs 1k --max-model-len auto", nil); err != nil {
-		t.Error(err)
+	for _, longest := range []string{"auto", "-1"} {
+		d, err := FromCommandLine("vllm serve m --max-num-seqs 1k --max-model-len "+longest, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		log := NewDraft()
+		log.Set("vllm.max_model_len", int64(4096))
+		var text strings.Builder
+		want := "max_model_len: null  # " + longest + ": the longest that fits; give"
+		if err := d.Write(&text); err != nil || !strings.Contains(text.String(), want) {
+			t.Errorf("--max-model-len %s: got %s %v", longest, text.String(), err)
+		}
+		if d.Merge(log); d.Get("vllm.max_model_len") != int64(4096) {
+			t.Errorf("what the log says is not taken: got %v", d.Get("vllm.max_model_len"))
+		}
 	}
 }

@@ -240,20 +240,40 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// largestBinary is what a stripped binary may weigh, in bytes.
-const largestBinary = 30_000_000
+// What a stripped binary may weigh, in bytes: as a release builds it, and from the packages
+// that the tests have built, without the tags and flags that a release takes and with the
+// machine's paths.
+const largestBinary, largestUntagged = 30_000_000, 32_300_000
 
-// TestEvalRelease builds for the platforms of the image, prints sizes, and starts the
-// image with a read-only root where a container runtime answers.
+// TestSize links what is built anyway, so that weight is seen before a release weighs it.
+func TestSize(t *testing.T) {
+	t.Chdir(repo.Root(t))
+	name := filepath.Join(t.TempDir(), "blis-train")
+	cmd := exec.Command("go", "build", "-ldflags", linkerFlags(someday), "-o", name, "./cmd/blis-train")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	if st, err := os.Stat(name); err != nil || st.Size() > largestUntagged {
+		t.Errorf("the binary weighs %d bytes (%v), want at most %d: see docs/decisions/0021-release.md", st.Size(), err, largestUntagged)
+	}
+}
+
+// TestEvalRelease builds a whole release offline, prints sizes, and starts the image with a
+// read-only root where a container runtime answers.
 func TestEvalRelease(t *testing.T) {
 	repo.NeedEval(t)
 	t.Chdir(repo.Root(t))
 	out := t.TempDir()
 	var said bytes.Buffer
-	if err := buildAll(context.Background(), out, "linux/amd64", &said); err != nil {
+	if err := buildAll(context.Background(), out, "", &said); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("\n%s", said.String())
+	for pattern, want := range map[string]int{"*.tar.gz": 4, "*.zip": 2, "*.cdx.json": len(targets), "*_image.tar": 1, "SHA256SUMS": 1} {
+		if files, err := filepath.Glob(filepath.Join(out, pattern)); err != nil || len(files) != want {
+			t.Errorf("%s: got %q (%v), want %d", pattern, files, err, want)
+		}
+	}
 	s, err := commitStamp(context.Background())
 	if err != nil {
 		t.Fatal(err)

@@ -570,6 +570,16 @@ func (x *extraction) result(id string, i, n int, w *tables.Output, records resul
 	return r
 }
 
+// firstUnreadable says where the first line or message that cannot be read stands; behind
+// the end of a broken file nothing is read.
+func firstUnreadable(examples []result.Example) string {
+	i := slices.IndexFunc(examples, func(e result.Example) bool { return e.Reason == account.CodeUnreadable })
+	if i < 0 {
+		return ""
+	}
+	return fmt.Sprintf("; first: %s: %s", examples[i].Place, examples[i].What)
+}
+
 // warnings are the findings of one engine run.
 func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *tables.Output) []trace.Finding {
 	out := append(slices.Clone(w.Warnings), r.Deployment.Assumed()...)
@@ -588,8 +598,8 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *tables.Output) 
 	add(l.DroppedSpanEvents > 0, codeLostEvents, "the SDK dropped %d span events; set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 when recording",
 		l.DroppedSpanEvents)
 	add(l.OrphanSnapshots > 0, codeOrphanSnapshots, "%d snapshots have no BATCH_SUMMARY", l.OrphanSnapshots)
-	add(l.TruncatedMessages > 0, account.CodeUnreadable, "%d lines or messages were unreadable (%.3f %% of the input)", l.TruncatedMessages,
-		100*r.Records.BadFrac)
+	add(l.TruncatedMessages > 0, account.CodeUnreadable, "%d lines or messages were unreadable (%.3f %% of what was read)%s",
+		l.TruncatedMessages, 100*r.Records.BadFrac, firstUnreadable(r.Examples))
 	add(r.Records.Dropped[string(account.CodeConflict)] > 0, account.CodeConflict,
 		"%d records of spans that repeat ids with another content; the first is kept", r.Records.Dropped[string(account.CodeConflict)])
 	add(r.Records.Dropped[string(account.CodeNulPadding)] > 0, account.CodeNulPadding, "NUL padding at the end of the input")
