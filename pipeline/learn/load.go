@@ -33,8 +33,8 @@ type Point struct{ TTFTMs, TPOTMs float64 }
 // spread of lengths. Points of a group are off by one factor more than they scatter: a
 // larger error leaves that factor unlearned (TestEvalPoints).
 const (
-	pointTPOTSD = 0.03
-	pointTTFTSD = 0.06
+	pointTPOTSD = 0.02
+	pointTTFTSD = 0.04
 )
 
 // config is the load's engine with the latency of a candidate.
