@@ -140,20 +140,26 @@ func (p turnsAway) Decide(r *gateway.Request, v *gateway.View, target int) (admi
 	return d, err
 }
 
+// byTurns routes by the number of the request, whatever became of those before.
+type byTurns int
+
+func (n byTurns) Route(r *gateway.Request, _ *gateway.View) int { return r.Index % int(n) }
+
+func (byTurns) Routed(*gateway.Request, int) {}
+
 // A shadow has its first token when its request would have had it, had that alone been
 // let in: the copy is sent what its engine is sent later.
 func TestShadowIsWhatWouldHaveBeen(t *testing.T) {
 	cfg := physical(t, func(e *deploy.Engine) { e.SchedulingPolicy = "priority" })
 	cfg.Noise = noisy()
 	reqs := mixture(21, 400, 150)
-	targets := make([]int, len(reqs))
 	for i := range reqs {
-		reqs[i].SLOTTFTUs, targets[i] = 0, i%3
+		reqs[i].SLOTTFTUs = 0
 	}
 	run := func(p admission.Policy) *Result {
 		c := plain(several(3, cfg))
 		c.RefreshUs, c.Scheduler, c.ShadowShare, c.Policy = 50_000, PriorityFCFS, 1, p
-		c.Routing = gateway.Routing{Policy: gateway.Recorded, Targets: targets}
+		c.Routing.Own = byTurns(3)
 		res, err := Run(c, reqs)
 		if err != nil {
 			t.Fatal(err)

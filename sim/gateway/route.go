@@ -16,13 +16,12 @@ type Router interface {
 
 // Routing says which router.
 type Routing struct {
-	Policy  string // round-robin, least-loaded, weighted or recorded
+	Policy  string // round-robin, least-loaded or weighted
 	Scorers []Scorer
 	Seed    int64
 	// Tie chooses among n equal instances; nil: by the seed and the request.
 	Tie func(n int) int
-	// Targets are where another gateway sent each request, for policy recorded.
-	Targets []int
+	Own Router // in place of the policy's; nil: that
 }
 
 // Policies of routing.
@@ -30,7 +29,6 @@ const (
 	RoundRobin  = "round-robin"
 	LeastLoaded = "least-loaded"
 	Weighted    = "weighted"
-	Recorded    = "recorded"
 )
 
 // Policies are the names of the routers.
@@ -41,14 +39,15 @@ const streamTies = 1
 
 // NewRouter makes a router for some instances.
 func NewRouter(o Routing, instances int) (Router, error) {
+	if o.Own != nil {
+		return o.Own, nil
+	}
 	t := tie{seed: uint64(o.Seed), choose: o.Tie}
 	switch o.Policy {
 	case RoundRobin:
 		return &roundRobin{n: instances}, nil
 	case LeastLoaded:
 		return &leastLoaded{tie: t}, nil
-	case Recorded:
-		return recorded(o.Targets), nil
 	case Weighted:
 	default:
 		return nil, trace.Errorf(CodeBadRouting, "routing policy: got %q, want round-robin, least-loaded or weighted", o.Policy)
@@ -89,13 +88,6 @@ type roundRobin struct{ n, next int }
 func (r *roundRobin) Route(*Request, *View) int { return r.next }
 
 func (r *roundRobin) Routed(*Request, int) { r.next = (r.next + 1) % r.n }
-
-// recorded repeats what another gateway did.
-type recorded []int
-
-func (r recorded) Route(q *Request, _ *View) int { return r[q.Index] }
-
-func (r recorded) Routed(*Request, int) {}
 
 // tie chooses among equals.
 type tie struct {
