@@ -163,8 +163,8 @@ func cellSection(d *result.ExperimentDoc) page.Section {
 func predictionSection(d *result.ExperimentDoc) page.Section {
 	x := page.Section{ID: "predictions", Nav: "Predictions", Title: "Predicted and observed TTFT",
 		Lead: "Of admitted requests, and of a sample of rejected ones that a copy of their engine served: a gate that is never told about what " +
-			"it rejects can be wrong for ever. The copy sees no further arrivals: by priority it serves a request sooner than the engine " +
-			"would have."}
+			"it rejects can be wrong for ever. The copy goes on receiving what the engine is sent; a request is followed for four " +
+			"times its target. Bounds are learned from admitted requests: for rejected ones none is promised."}
 	x.Blocks = append(x.Blocks, page.FigureBlocks(some(scatterFigure(d)))...)
 	t := &page.Table{ID: "prediction-table", Caption: "By configuration", Cols: []page.Column{{Head: "Configuration"}, {Head: "Median APE",
 		Num: true},
