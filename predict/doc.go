@@ -14,8 +14,8 @@
 //     request, then its own, within max_num_batched_tokens, and lasts what the
 //     coefficient file says of that batch. After maxSteps steps the rest is linear.
 //  4. Where seats (max_num_seqs) or KV blocks are short, requests ahead and the
-//     request itself are admitted as decodes leave: decodes / mean output length
-//     per step.
+//     request itself are admitted as decodes leave: at the rates the caller expects
+//     at their ages, else decodes / mean output length per step.
 //  5. With asynchronous scheduling a step is formed while the one before executes:
 //     two steps are under way, and the request joins the third.
 //  6. Better classes still to come are served first wherever a step has no room for

@@ -23,11 +23,13 @@ type State struct {
 	StepRequests  int64 // requests whose prompt ends in it
 	NextTokens    int64 // asynchronous scheduling: the same of the step formed behind it
 	NextRequests  int64
-	SinceStepUs   float64 // since the running step started; NaN: unknown
-	AheadTokens   int64   // prompt tokens to compute before the request's own, beyond those steps
-	AheadRequests int64   // requests they belong to
-	FreeBlocks    int64   // free KV blocks; negative: unknown, taken as enough
-	OutputTokens  float64 // mean output length of requests that have finished; 0: unknown, nobody is expected to leave
+	SinceStepUs   float64   // since the running step started; NaN: unknown
+	AheadTokens   int64     // prompt tokens to compute before the request's own, beyond those steps
+	AheadRequests int64     // requests they belong to
+	FreeBlocks    int64     // free KV blocks; negative: unknown, taken as enough
+	OutputTokens  float64   // mean output length of requests that have finished; 0: unknown
+	Leaving       []float64 // requests that leave per decode and step, by windows of LeavingSteps steps; nil: 1 / OutputTokens
+	LeavingSteps  int
 	PrefillPerS   float64 // prompt tokens to compute that arrived per second lately
 	PromptsPerS   float64 // requests they belong to, per second
 	BehindTokens  int64   // prompt tokens that wait behind the request

@@ -4,26 +4,29 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/stat"
 )
 
 // rollout is a rollout under way. Times are us after the decision.
 type rollout struct {
 	*Engine
-	decodes, tokens   float64 // requests past their first token, their tokens in KV
-	ahead, requests   int64   // prompt tokens before the request's own, and whose they are
-	headDone          int64   // tokens computed of the first of those
-	own, context      int64   // tokens the request still has to compute, tokens of it in KV
-	prompt            int64   // its prompt
-	queuedUs          float64 // when it reaches the input queue
-	now, stepStart    float64 // boundary that is next, start of the step before
-	seats, blocks     float64 // free
-	behind            int64   // prompt tokens that wait behind the request
-	better, came      float64 // prompt tokens per second of better classes; what of them counts as ahead
-	coming, one       float64 // prompt tokens per second that join the request's own step, tokens of one prompt
-	likelyUs, moreUs  float64 // the request's own step when nothing joins it, 0: something will; what the estimate has more
-	leaving           float64 // requests that leave per decode and step
-	blocksOfOne       float64 // KV blocks a request has when it leaves
-	limitless, inStep bool    // blocks are unknown; a step is running
+	decodes, tokens   float64   // requests past their first token, their tokens in KV
+	ahead, requests   int64     // prompt tokens before the request's own, and whose they are
+	headDone          int64     // tokens computed of the first of those
+	own, context      int64     // tokens the request still has to compute, tokens of it in KV
+	prompt            int64     // its prompt
+	queuedUs          float64   // when it reaches the input queue
+	now, stepStart    float64   // boundary that is next, start of the step before
+	seats, blocks     float64   // free
+	behind            int64     // prompt tokens that wait behind the request
+	better, came      float64   // prompt tokens per second of better classes; what of them counts as ahead
+	coming, one       float64   // prompt tokens per second that join the request's own step, tokens of one prompt
+	likelyUs, moreUs  float64   // the request's own step when nothing joins it, 0: something will; what the estimate has more
+	leaving           float64   // requests that leave per decode and step
+	windows           []float64 // the same by windows, from this step's on; nil: it stays
+	window, left      int       // steps of one, steps left of the first
+	blocksOfOne       float64   // KV blocks a request has when it leaves
+	limitless, inStep bool      // blocks are unknown; a step is running
 }
 
 // TTFT is an estimate, us. LikelyUs is the same in the likelier of two cases: nothing
@@ -54,6 +57,10 @@ func (e *Engine) TTFT(s *State, r *Request) (TTFT, error) {
 	x.seats = float64(e.seats - s.Decodes - s.StepRequests - s.NextRequests)
 	if s.OutputTokens > 0 {
 		x.leaving = 1 / s.OutputTokens
+	}
+	if len(s.Leaving) > 0 {
+		x.windows, x.window, x.left = s.Leaving, s.LeavingSteps, s.LeavingSteps
+		x.leaving = x.windows[0]
 	}
 	if s.Decodes > 0 {
 		x.blocksOfOne = (float64(s.DecodeTokens)/float64(s.Decodes) + float64(s.OutputTokens/2)) / float64(e.blockSize)
@@ -119,6 +126,10 @@ func (x *rollout) leave() {
 	x.blocks += blocks
 	x.tokens += x.decodes - float64(x.tokens*x.leaving)
 	x.decodes -= seats
+	if x.left--; x.left == 0 && len(x.windows) > 1 {
+		x.windows, x.left = x.windows[1:], x.window
+		x.leaving = x.windows[0]
+	}
 }
 
 // freed is what a step gives back.
@@ -295,8 +306,14 @@ func (x *rollout) rest(first float64) {
 	room, better := math.Max(1, float64(x.budget)-x.decodes), x.better*(x.now-first)/maxSteps/1e6 // tokens a step
 	left := func(share float64) float64 { return math.Max(1.0/maxStretch, 1-share) }              // by better classes to come
 	steps := float64(x.ahead+x.own) / room / left(better/room)
+	if len(x.windows) > 0 {
+		x.leaving = stat.Mean(x.windows)
+	}
 	seats, blocks := x.freed()
-	if short := float64(x.requests+1) - x.seats; short > 0 && seats > 0 {
+	switch short := float64(x.requests+1) - x.seats; {
+	case short > 0 && seats == 0: // nobody is known to leave: as long again, and again
+		steps = math.Max(steps, 2*maxSteps)
+	case short > 0:
 		of := 0.0
 		if x.one > 0 {
 			of = better / x.one / seats

@@ -78,6 +78,8 @@ type Engine struct {
 
 // Hooks are told what a driver of engines needs to know at once; nil ones are not.
 type Hooks struct {
+	// Step is told of the end of a step, before what First and Left are told of it.
+	Step func()
 	// First is told of a request's first token.
 	First func(i int, atUs int64)
 	// Left is told of a request that leaves the API, whatever its outcome, and by
@@ -301,6 +303,9 @@ func (e *Engine) finishStep() {
 	e.phase = ready
 	if f.tokens > 0 || e.cfg.Async {
 		running := len(e.running)
+		if f.tokens > 0 && e.hooks.Step != nil {
+			e.hooks.Step()
+		}
 		e.processAborts()
 		if f.steady {
 			e.out.WastedTokens += int64(running - len(e.running)) // their tokens come too late

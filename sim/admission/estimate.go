@@ -41,7 +41,7 @@ func (o *Rollout) TTFT(r *gateway.Request, v *gateway.View, i int) (Estimate, er
 	a := &v.Ledger.Of[i]
 	mean := v.Ledger.MeanOutputs()
 	s := predict.State{Decodes: a.Decodes, DecodeTokens: a.DecodeToks + int64(float64(a.Decodes)*mean/2), OutputTokens: mean,
-		FreeBlocks: v.Snapshots[i].FreeBlocks}
+		Leaving: v.Ledger.Leaving(i), LeavingSteps: gateway.AgeSteps, FreeBlocks: v.Snapshots[i].FreeBlocks}
 	Expect(&s, r, v, i, o.ByPriority)
 	overhead, err := e.OverheadUs(&s, &own)
 	if err != nil {

@@ -132,6 +132,7 @@ func (c *cluster) start() error {
 			obs = c.cfg.Observe(i)
 		}
 		e, err := sim.NewEngine(ec, obs, sim.Hooks{
+			Step:  func() { c.view.Ledger.Stepped(i) },
 			First: func(req int, atUs int64) { c.firstToken(req, i, atUs) },
 			Left:  func(req int, atUs int64, r *sim.RequestResult) { c.left(req, i, atUs, r) },
 		})

@@ -9,6 +9,8 @@ type Ledger struct {
 	byName  map[string]int
 	entries []entry // by request of the workload
 	order   []int   // classes by priority
+	lengths lengths
+	leaving [leavingWindows]float64 // as Leaving gave it last
 }
 
 // Class is what is known of one class.
@@ -33,6 +35,7 @@ type Account struct {
 	inbound    rate    // prompt tokens to compute that were sent lately
 	prompts    rate    // requests they belong to
 	served     rate    // the same of first tokens that came
+	ages       ages    // of answers under way
 }
 
 // Queue is requests without a first token, in the order they were sent.
@@ -56,6 +59,7 @@ type entry struct {
 	prompt int64
 	cached int64
 	class  int32
+	began  int32 // place in ages.born
 	state  state
 }
 
@@ -149,7 +153,16 @@ func (l *Ledger) FirstToken(request, i int, atUs int64) {
 	a.served.add(atUs, float64(e.todo()))
 	a.Decodes++
 	a.DecodeToks += e.prompt
+	e.began = a.ages.begin()
 	a.StepEndUs = max(a.StepEndUs, atUs)
+}
+
+// Stepped notes the end of a step of instance i. A gateway sees it by the next token of
+// every answer that is under way, and not without one.
+func (l *Ledger) Stepped(i int) {
+	if l.Of[i].Decodes > 0 {
+		l.Of[i].ages.steps++
+	}
 }
 
 // settle takes a request out of its queue.
@@ -177,6 +190,7 @@ func (l *Ledger) Left(request, i int, atUs, outputs int64, finished bool) {
 	case decoding:
 		a.Decodes--
 		a.DecodeToks -= e.prompt
+		a.ages.end(e.began)
 		a.StepEndUs = max(a.StepEndUs, atUs)
 	default:
 		return
@@ -187,6 +201,7 @@ func (l *Ledger) Left(request, i int, atUs, outputs int64, finished bool) {
 		c := &l.Classes[e.class]
 		c.Finished++
 		c.Outputs += outputs
+		l.lengths.add(outputs)
 	}
 }
 
