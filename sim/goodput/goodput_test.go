@@ -33,8 +33,8 @@ func published() sim.Config {
 var targets = map[string]Target{"critical": {TTFTUs: 200_000}, "standard": {TTFTUs: 500_000}, "sheddable": {TTFTUs: 300_000}}
 
 // classed is some seconds of arrivals, 512 of about 768 prompt tokens in common.
-func classed(perSecond, seconds float64) []sim.Request {
-	rng := rand.New(rand.NewPCG(1, 1))
+func classed(perSecond, seconds float64, draw uint64) []sim.Request {
+	rng := rand.New(rand.NewPCG(1, draw))
 	var reqs []sim.Request
 	for at := 0.0; at < seconds*1e6; at += rng.ExpFloat64() / perSecond * 1e6 {
 		r := sim.Request{ArrivalUs: int64(at), PromptTokens: 640 + rng.Int64N(256), OutputTokens: 64 + rng.Int64N(128), Group: 1,
@@ -70,23 +70,32 @@ func gated(t *testing.T, reqs []sim.Request, fromS float64, floor *admission.Flo
 // standard, 10 % of sheddable, with the floor and without, below capacity and at twice of
 // it, in a first second. What the floor lets in is predicted
 // to miss, and does; it costs at most a point of goodput.
-func TestGateKeepsItsWord(t *testing.T) { keepsItsWord(t, 0, 1, 0.01) }
+func TestGateKeepsItsWord(t *testing.T) { keepsItsWord(t, 0, 1, 1, 0.01) }
 
-// The same while seats fill, when all answers are young and nobody leaves, and after. The
-// floor costs a point of goodput in the mean of six draws of arrivals, in one up to two.
+// The same while seats fill, when all answers are young and nobody leaves, and after; the
+// floor's cost in the mean of six draws of arrivals. It is a point at most, but for 1.1 after
+// seats have filled at 1.5 of capacity, where all it lets in would have to wait too long.
 func TestEvalGateKeepsItsWord(t *testing.T) {
 	repo.NeedEval(t)
-	keepsItsWord(t, 0, 6, 0.02)
-	keepsItsWord(t, 4, 10, 0.02)
+	keepsItsWord(t, 0, 6, 6, 0.01)
+	keepsItsWord(t, 4, 10, 6, 0.012)
 }
 
-func keepsItsWord(t *testing.T, fromS, toS, floorCosts float64) {
+func keepsItsWord(t *testing.T, fromS, toS float64, draws int, floorCosts float64) {
 	for _, rho := range []float64{0.9, 1.1, 1.5, 2.1} {
-		reqs := classed(rho*capacityPerS, toS)
-		with, without := gated(t, reqs, fromS, &admission.Floor{Share: 0.2, BudgetShare: 0.05}), gated(t, reqs, fromS, nil)
-		t.Logf("%g to %g s, rho %.1f: goodput %.3f, without floor %.3f", fromS, toS, rho, with.All.Goodput(), without.All.Goodput())
-		if cost := without.All.Goodput() - with.All.Goodput(); cost > floorCosts {
-			t.Errorf("%g to %g s, rho %.1f: the floor costs %.3f of goodput, want at most %g", fromS, toS, rho, cost, floorCosts)
+		var with, without *Run // of the first draw
+		cost := 0.0
+		for draw := range draws {
+			reqs := classed(rho*capacityPerS, toS, uint64(draw+1))
+			a, b := gated(t, reqs, fromS, &admission.Floor{Share: 0.2, BudgetShare: 0.05}), gated(t, reqs, fromS, nil)
+			if cost += (b.All.Goodput() - a.All.Goodput()) / float64(draws); draw == 0 {
+				with, without = a, b
+			}
+		}
+		t.Logf("%g to %g s, rho %.1f: goodput %.3f, without floor %.3f; the floor costs %.4f in the mean of %d draws", fromS, toS, rho,
+			with.All.Goodput(), without.All.Goodput(), cost, draws)
+		if cost > floorCosts {
+			t.Errorf("%g to %g s, rho %.1f: the floor costs %.4f of goodput, want at most %g", fromS, toS, rho, cost, floorCosts)
 		}
 		for _, run := range []*Run{with, without} {
 			for i := range run.Classes {
