@@ -24,15 +24,24 @@ func Paired(a, b []float64) Difference {
 	if n == 0 {
 		return Difference{Mean: math.NaN(), Lo: math.NaN(), Hi: math.NaN(), P: math.NaN()}
 	}
-	mean := Mean(d)
-	half := math.Inf(1)
-	if n > 1 {
-		half = StudentT(0.975, float64(n-1)) * StdErr(d)
-	}
-	return Difference{N: n, Mean: mean, Lo: mean - half, Hi: mean + half, P: signFlips(d)}
+	out := Difference{N: n, P: signFlips(d)}
+	out.Mean, out.Lo, out.Hi = MeanInterval(d)
+	return out
 }
 
-// signFlips walks all sign patterns in Gray order, one flip at a time.
+// MeanInterval is the mean of values that are numbers with its 95 % t interval, infinite
+// of one.
+func MeanInterval(v []float64) (mean, lo, hi float64) {
+	mean = Mean(v)
+	half := math.Inf(1)
+	if n := len(v); n > 1 {
+		half = float64(StudentT(0.975, float64(n-1)) * StdErr(v))
+	}
+	return mean, mean - half, mean + half
+}
+
+// signFlips walks sign patterns in Gray order, one flip at a time: those that leave the
+// last pair alone, for their opposites are as far from 0.
 func signFlips(d []float64) float64 {
 	sum, scale := 0.0, 0.0
 	for _, x := range d {
@@ -46,7 +55,7 @@ func signFlips(d []float64) float64 {
 	for i := range sign {
 		sign[i] = 1
 	}
-	total, far := 1<<len(d), 0
+	total, far := 1<<(len(d)-1), 0
 	for k := 1; ; k++ {
 		if math.Abs(sum) >= limit {
 			far++

@@ -87,11 +87,8 @@ func figure(v []float64) result.ExperimentFigure {
 	if len(finite) == 0 {
 		return f
 	}
-	d := stat.Paired(finite, make([]float64, len(finite)))
-	if f.Mean = result.OrNull(d.Mean); len(finite) == 1 {
-		return f
-	}
-	f.Lo, f.Hi = result.OrNull(d.Lo), result.OrNull(d.Hi)
+	mean, lo, hi := stat.MeanInterval(finite)
+	f.Mean, f.Lo, f.Hi = result.OrNull(mean), result.OrNull(lo), result.OrNull(hi)
 	return f
 }
 

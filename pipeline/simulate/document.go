@@ -200,13 +200,12 @@ func intervals(runs []*replication, percentiles bool) []Interval {
 }
 
 func intervalOf(name string, v []float64, percentiles bool) Interval {
-	mean := stat.Mean(v)
+	mean, lo, hi := stat.MeanInterval(v)
 	if percentiles {
 		slices.Sort(v)
-		return Interval{name, mean, stat.Quantile(v, .025), stat.Quantile(v, .975)}
+		lo, hi = stat.Quantile(v, .025), stat.Quantile(v, .975)
 	}
-	half := float64(stat.StudentT(0.975, float64(len(v)-1)) * stat.StdErr(v))
-	return Interval{name, mean, mean - half, mean + half}
+	return Interval{name, mean, lo, hi}
 }
 
 // RequestRow is one row of requests.parquet.
