@@ -51,6 +51,7 @@ func runIsolation(c *cli.Context) error {
 	if err := setOptions(c, o.Table()); err != nil {
 		return err
 	}
+	wideHeap()
 	doc, err := pipeline.ExperimentIsolation(c.Context, o)
 	if err != nil {
 		return err

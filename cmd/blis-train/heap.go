@@ -15,6 +15,10 @@ const (
 	leanHeapBytes   = 560 << 20
 )
 
+// wideHeapBytes is how much garbage simulated clusters may leave between collections,
+// bytes: the caches of their engines, 10 MB a run, come and go with each of many runs.
+const wideHeapBytes = 96 << 20
+
 // leanHeap has the memory of a stage on rows collected more often than by default:
 // the rows of a long recording are a few large arrays without pointers, which cost
 // the collector nothing and would leave as much garbage again. GOGC and GOMEMLIMIT
@@ -35,8 +39,28 @@ type heapMark struct{ _ [16]byte }
 // least leanHeapBytes. A limit below what lives would have the collector run without
 // end.
 func limitHeap(*heapMark) {
+	debug.SetMemoryLimit(max(leanHeapBytes, liveHeap()*9/8))
+	runtime.SetFinalizer(&heapMark{}, limitHeap)
+}
+
+// wideHeap has the memory of an experiment collected less often than by default while
+// little of it lives. GOGC has the last word.
+func wideHeap() {
+	if os.Getenv("GOGC") == "" {
+		widenHeap(&heapMark{})
+	}
+}
+
+// widenHeap leaves room for wideHeapBytes of garbage, or for as much as lives, after
+// every collection; before the first one for half of that.
+func widenHeap(*heapMark) {
+	debug.SetGCPercent(int(max(100, 100*wideHeapBytes/max(8<<20, liveHeap()))))
+	runtime.SetFinalizer(&heapMark{}, widenHeap)
+}
+
+// liveHeap is what the last collection found alive, bytes.
+func liveHeap() int64 {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)
-	debug.SetMemoryLimit(max(leanHeapBytes, int64(live[0].Value.Uint64())*9/8))
-	runtime.SetFinalizer(&heapMark{}, limitHeap)
+	return int64(live[0].Value.Uint64())
 }
