@@ -128,7 +128,7 @@ var rooms = map[string]room{
 		theirs: []string{yaml}},
 	"result":           {ours: []string{"forest", "trace", "deploy", "coeff", "pipeline/features"}},
 	"forest":           {pure: true},
-	"predict":          {ours: []string{"sim/latency", "coeff", "deploy"}, pure: true},
+	"predict":          {ours: []string{"stat", "sim/latency", "coeff", "deploy"}, pure: true},
 	"internal/arch":    {},
 	"eval/faults":      {},
 	"internal/python":  {},
