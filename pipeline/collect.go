@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -151,14 +150,6 @@ func Collect(ctx context.Context, dir string, o RunOptions) (*Collected, error) 
 	if err != nil {
 		return nil, err
 	}
-	lock, taken, err := files.Lock(dir)
-	switch {
-	case err != nil:
-		return nil, err
-	case taken:
-		return nil, fmt.Errorf("%s: another blis-train collects there", dir)
-	}
-	defer lock.Close()
 	if err := plan.options(dir, &o); err != nil {
 		return nil, err
 	}

@@ -55,21 +55,12 @@ func runPlan(c *cli.Context) error {
 		return err
 	}
 	dir := c.String("out")
-	switch {
-	case c.NArg() == 0:
-		return usagef("plan: got no argument, want at least one run directory or parent of them")
-	case dir == "":
-		return usagef("missing -o FOLDER")
-	}
-	if err := inputsExist(c.Args().Slice()...); err != nil {
-		return err
-	}
-	if con.settings, err = applyConfig(c, con, c.String("config"), "extract", "fit", "validate", "run"); err != nil {
-		return err
-	}
-	o, err := con.runOptions(c)
+	o, err := con.newRun(c)
 	if err != nil {
 		return err
+	}
+	if dir == "" {
+		return usagef("missing -o FOLDER")
 	}
 	plan, err := pipeline.MakePlan(c.Args().Slice(), dir, c.Int64("part-bytes"), o)
 	if err != nil {

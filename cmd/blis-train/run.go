@@ -30,16 +30,7 @@ func runRun(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.NArg() == 0 {
-		return usagef("run: got no argument, want at least one run directory or parent of them")
-	}
-	if err := inputsExist(c.Args().Slice()...); err != nil {
-		return err
-	}
-	if con.settings, err = applyConfig(c, con, c.String("config"), "extract", "fit", "validate", "run"); err != nil {
-		return err
-	}
-	o, err := con.runOptions(c)
+	o, err := con.newRun(c)
 	if err != nil {
 		return err
 	}
@@ -65,6 +56,20 @@ func runRun(c *cli.Context) error {
 		return err
 	}
 	return exitFor(c, con, got.Validation)
+}
+
+// newRun are the options of a run over the arguments, which are there.
+func (con *console) newRun(c *cli.Context) (o pipeline.RunOptions, err error) {
+	if c.NArg() == 0 {
+		return o, usagef("%s: got no argument, want at least one run directory or parent of them", c.Command.Name)
+	}
+	if err := inputsExist(c.Args().Slice()...); err != nil {
+		return o, err
+	}
+	if con.settings, err = applyConfig(c, con, c.String("config"), "extract", "fit", "validate", "run"); err != nil {
+		return o, err
+	}
+	return con.runOptions(c)
 }
 
 // runOptions are the options of every stage as the command line has them, and

@@ -2,7 +2,6 @@ package extract
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -87,7 +86,10 @@ func (p *Piece) Do(ctx context.Context, o Options) error {
 			return err
 		}
 		text, err := json.Marshal(sum)
-		return cmp.Or(err, files.Write(filepath.Join(o.Out, sumFile), text))
+		if err != nil {
+			return err
+		}
+		return files.Write(filepath.Join(o.Out, sumFile), text)
 	}
 	f, err := os.Create(filepath.Join(o.Out, partFile))
 	if err != nil {
@@ -125,7 +127,10 @@ func Gather(pieces []Piece, folders []string, path func(folder string) string) (
 		}
 		s := Stored{Kind: p.Kind, Name: p.Name, Bytes: p.Bytes}
 		text, err := os.ReadFile(filepath.Join(path(folders[i]), sumFile))
-		if err = cmp.Or(err, json.Unmarshal(text, &s.Sum)); err != nil {
+		if err == nil {
+			err = json.Unmarshal(text, &s.Sum)
+		}
+		if err != nil {
 			return nil, err
 		}
 		out = append(out, s)
