@@ -3,11 +3,13 @@ package arch
 import (
 	"fmt"
 	"go/ast"
+	"go/constant"
 	"go/importer"
 	"go/parser"
 	"go/token"
 	"go/types"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -64,8 +66,8 @@ func TestProductsAreRounded(t *testing.T) {
 	}
 }
 
-// unrounded tells of every product of floats that is an operand of a sum, and counts all
-// products.
+// unrounded tells of every product of floats, and quotient by a power of two, that is an
+// operand of a sum, and counts them all.
 func unrounded(info *types.Info, file *ast.File, tell func(token.Pos)) (products int) {
 	isProduct := func(e ast.Expr) bool {
 		for {
@@ -78,7 +80,8 @@ func unrounded(info *types.Info, file *ast.File, tell func(token.Pos)) (products
 				continue
 			case *ast.BinaryExpr:
 				kind, ok := info.Types[x].Type.Underlying().(*types.Basic)
-				return x.Op == token.MUL && ok && kind.Info()&types.IsFloat != 0 && info.Types[x].Value == nil
+				product := x.Op == token.MUL || x.Op == token.QUO && powerOfTwo(info.Types[x.Y].Value)
+				return product && ok && kind.Info()&types.IsFloat != 0 && info.Types[x].Value == nil
 			}
 			return false
 		}
@@ -108,6 +111,16 @@ func unrounded(info *types.Info, file *ast.File, tell func(token.Pos)) (products
 	return products
 }
 
+// powerOfTwo tells whether v is a constant whose reciprocal the compiler multiplies by.
+func powerOfTwo(v constant.Value) bool {
+	if v == nil {
+		return false
+	}
+	x, _ := constant.Float64Val(constant.ToFloat(v))
+	fraction, _ := math.Frexp(x)
+	return math.Abs(fraction) == 0.5
+}
+
 // TestUnrounded: the forms that are found, and those that are not products of floats.
 func TestUnrounded(t *testing.T) {
 	const source = `package p
@@ -117,6 +130,8 @@ func f(x, y, z float64, i, j int) float64 {
 	s = z - (x*y)        // 5
 	s += float64(x*y) + 2*3*float64(i*j+1)
 	s = float64(2*x) + float64(i*j+j)
+	s = z - x/16         // 8: the compiler multiplies by 1/16
+	s = z - x/3
 	return s * x
 }`
 	fset := token.NewFileSet()
@@ -130,7 +145,7 @@ func f(x, y, z float64, i, j int) float64 {
 	}
 	var lines []int
 	unrounded(info, file, func(at token.Pos) { lines = append(lines, fset.Position(at).Line) })
-	if got := fmt.Sprint(lines); got != "[3 4 5 6]" {
-		t.Errorf("products that feed sums are in lines %s, want [3 4 5 6]", got)
+	if got := fmt.Sprint(lines); got != "[3 4 5 6 8]" {
+		t.Errorf("products that feed sums are in lines %s, want [3 4 5 6 8]", got)
 	}
 }

@@ -60,7 +60,7 @@ func (k *lengths) rates(of []Account) {
 	older := running[last]
 	for b, n := range slices.Backward(k.ended) {
 		if n > 0 {
-			k.ends[b] = float64(n) / (float64(older+n) + float64(running[b])/2)
+			k.ends[b] = float64(n) / (float64(older+n) + float64(float64(running[b])/2))
 		}
 		older += n + running[b]
 	}
@@ -86,7 +86,7 @@ func (l *Ledger) Leaving(i int) []float64 {
 	if l.lengths.rates(l.Of); l.lengths.n == 0 || l.Of[i].Decodes == 0 {
 		return nil
 	}
-	now := float64(a.steps)/AgeSteps - 0.5
+	now := float64(float64(a.steps)/AgeSteps) - 0.5
 	var left, gone [leavingWindows]float64
 	for b := a.eldest; b < len(a.born); b++ {
 		x := float64(a.born[b])
