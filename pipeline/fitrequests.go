@@ -129,11 +129,16 @@ func (f *requestFit) fit(ctx context.Context, prior *learn.Prior) (*result.Fit, 
 	if lo.Steps, err = f.o.steps(); err != nil {
 		return nil, err
 	}
+	start := time.Now()
 	got, err := learn.Fit(ctx, f.loads, prior, lo)
 	if err != nil {
 		return nil, err
 	}
+	seconds := time.Since(start).Seconds()
 	doc, err := f.document(got)
+	if err == nil {
+		doc.Requests.StepsPerSecond = float64(got.Steps) / seconds
+	}
 	if err != nil || len(f.o.Holdout) == 0 {
 		return doc, err
 	}

@@ -36,7 +36,8 @@ type RequestLevel struct {
 	SpanErrorFrac  *float64           `json:"span_error_frac"` // of one span whose steps are known from other requests' stamps
 	TTFTErrorFrac  *float64           `json:"ttft_error_frac"` // of one TTFT that waited for no other prompt
 	Evaluations    int                `json:"evaluations"`
-	SimulatedSteps int64              `json:"simulated_steps"`
+	SimulatedSteps int64              `json:"simulated_steps"`   // of the replays and of the recordings behind the intervals
+	StepsPerSecond float64            `json:"-"`                 // how fast; on the terminal alone, so that files have the same bytes
 	Directions     []LearnedDirection `json:"directions"`        // most learned first
 	Unrest         *RequestUnrest     `json:"unrest"`            // that the intervals allow for; null of points
 	Holdout        []RequestHoldout   `json:"holdout,omitempty"` // runs that were held out

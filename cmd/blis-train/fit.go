@@ -135,8 +135,9 @@ func showRequests(con *console, doc *result.Fit) {
 		con.sayf("would teach one more: %s", next)
 	}
 	con.sayf("fit: learned from %d %s of %d requests (%s): %d of %d directions, the others are the prior's (%s); "+
-		"objective %s, of which jitter %s; %d replays, %d simulated steps", len(r.Loads), plural(len(r.Loads), "load", "loads"), n,
-		tiers(r.Loads), learned, len(r.Directions), r.Prior, number(&r.Objective), number(&r.NoiseFloor), r.Evaluations, r.SimulatedSteps)
+		"objective %s, of which jitter %s; %d evaluations, %d steps simulated, %.0f steps/s", len(r.Loads),
+		plural(len(r.Loads), "load", "loads"), n, tiers(r.Loads), learned, len(r.Directions), r.Prior, number(&r.Objective),
+		number(&r.NoiseFloor), r.Evaluations, r.SimulatedSteps, r.StepsPerSecond)
 }
 
 // tiers are those of the loads, each once.

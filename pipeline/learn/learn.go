@@ -23,7 +23,7 @@ type Learned struct {
 	TTFTError  float64 // of one TTFT that waited for no other prompt
 	Unrest     *Unrest // nil: of points
 	Calls      int     // objectives
-	Steps      int64   // simulated
+	Steps      int64   // simulated, recordings included
 
 	Names      []string // of the free terms, target/term
 	Covariance [][]float64
@@ -158,7 +158,7 @@ func twinsOf(l *Load, o Options) [][]sim.Request {
 func (l *learner) learned(s *state, post []float64, u *Unrest) *Learned {
 	n := len(l.m.free)
 	out := &Learned{Set: l.m.setOf(s.values), Prior: l.m.name, Passes: l.passes, Objective: s.objective, Floor: s.twins,
-		SpanError: math.NaN(), TTFTError: math.NaN(), Calls: l.calls, Steps: l.steps, Names: l.m.names, Unrest: u}
+		SpanError: math.NaN(), TTFTError: math.NaN(), Calls: l.calls, Steps: l.steps.Load(), Names: l.m.names, Unrest: u}
 	if l.seen != nil {
 		out.SpanError, out.TTFTError = l.seen.errors[rowSpan], l.seen.errors[rowTTFT]
 	}

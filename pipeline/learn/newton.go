@@ -3,6 +3,7 @@ package learn
 import (
 	"context"
 	"math"
+	"sync/atomic"
 
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/ridge"
@@ -55,8 +56,8 @@ type learner struct {
 	seen   *evidence // of the regression, once it is done; nil: none
 	stamps *evidence // the same where steps are to keep to it
 	passes []Pass
-	steps  int64 // simulated
-	calls  int   // objectives
+	steps  atomic.Int64 // simulated
+	calls  int          // objectives
 }
 
 // state is a candidate and what its replays said.
@@ -68,27 +69,23 @@ type state struct {
 }
 
 // spent says that the budget is over.
-func (l *learner) spent() bool { return l.Steps > 0 && l.steps >= l.Steps }
+func (l *learner) spent() bool { return l.Steps > 0 && l.steps.Load() >= l.Steps }
 
 // assess replays all loads with a candidate. Without derivatives it stops where
 // the objective is certain to exceed bound (0: never).
 func (l *learner) assess(loads []*Load, twins [][][]sim.Request, values []float64, bound float64, derivatives bool) (*state, error) {
-	type outcome struct {
-		mean   float64
-		scores []*replay.Score
-	}
-	outs := make([]outcome, len(loads))
-	err := par.Try(l.ctx, l.Workers, len(loads), func(i int) error {
-		load := loads[i]
+	parts := l.parts(loads, twins, bound)
+	err := par.Try(l.ctx, l.Workers, len(parts), func(k int) error {
+		p := &parts[k]
+		load := loads[p.load]
 		cfg, err := load.config(l.m, values)
 		if err != nil {
 			return err
 		}
 		cfg.Done = l.ctx.Done()
 		if load.Point != nil {
-			var score *replay.Score
-			score, err = load.Point.assess(cfg, load.Requests, l.theta(load, values), derivatives)
-			outs[i].mean, outs[i].scores = score.Objective, []*replay.Score{score}
+			score, err := load.Point.assess(cfg, load.Requests, l.theta(load, values), derivatives)
+			p.scores = []*replay.Score{score}
 			return err
 		}
 		o := replay.Options{}
@@ -97,26 +94,57 @@ func (l *learner) assess(loads []*Load, twins [][][]sim.Request, values []float6
 		} else if bound > 0 {
 			o.Bound = bound * float64(len(loads))
 		}
-		outs[i].mean, outs[i].scores, err = replay.AssessTwins(cfg, twins[i], load.Seen, o)
+		_, p.scores, err = replay.AssessTwins(cfg, p.twins, load.Seen, o)
 		return err
 	}, nil)
 	if err != nil {
 		return nil, err
 	}
+	scores := make([][]*replay.Score, len(loads))
+	for _, p := range parts {
+		scores[p.load] = append(scores[p.load], p.scores...)
+	}
 	l.calls++
 	s := &state{values: values}
-	for i := range outs {
-		s.objective += outs[i].mean / float64(len(loads))
-		variance := 0.0
-		for _, score := range outs[i].scores {
-			l.steps += score.Steps
-			d := score.Objective - outs[i].mean
-			variance += d * d / float64(len(outs[i].scores))
+	for i, load := range loads {
+		mean, variance, of := 0.0, 0.0, 1.0
+		if load.Point == nil {
+			of = float64(len(twins[i]))
 		}
-		s.blocks = append(s.blocks, l.merge(loads[i], outs[i].scores)...)
+		for _, score := range scores[i] {
+			l.steps.Add(score.Steps)
+			mean += score.Objective / of
+		}
+		for _, score := range scores[i] {
+			d := score.Objective - mean
+			variance += d * d / float64(len(scores[i]))
+		}
+		s.objective += mean / float64(len(loads))
+		s.blocks = append(s.blocks, l.merge(load, scores[i])...)
 		s.twins += math.Sqrt(variance) / float64(len(loads))
 	}
 	return s, nil
+}
+
+// part is what one worker replays: a twin of a load, or, where a candidate that loses on the
+// first is not replayed on the others, all of them.
+type part struct {
+	load   int
+	twins  [][]sim.Request
+	scores []*replay.Score
+}
+
+func (l *learner) parts(loads []*Load, twins [][][]sim.Request, bound float64) (out []part) {
+	for i, load := range loads {
+		if bound > 0 || load.Point != nil {
+			out = append(out, part{load: i, twins: twins[i]})
+			continue
+		}
+		for k := range twins[i] {
+			out = append(out, part{load: i, twins: twins[i][k : k+1]})
+		}
+	}
+	return out
 }
 
 // merge are the time blocks of a load, the mean of its twins.

@@ -19,7 +19,7 @@ func (p *Point) assess(cfg sim.Config, reqs []sim.Request, theta []float64, deri
 	if err != nil {
 		return &replay.Score{}, err
 	}
-	s := &replay.Score{Pairs: 2}
+	s := &replay.Score{Pairs: 2, Steps: m.Steps}
 	if derivatives {
 		s.Blocks = []*gram.Gram{gram.New(len(m.TPOTBy))}
 	}

@@ -152,7 +152,7 @@ func (r *repeats) replayed(i int) ([]replayRow, error) {
 	cfg.Gradient, cfg.Restarts, cfg.Done = true, true, r.ctx.Done()
 	all, count := make([]replayRow, 3*len(load.Requests)), make([]float64, 3*len(load.Requests))
 	for _, reqs := range r.twins[i] {
-		_, err := sim.Stream(cfg, reqs, nil, func(q int, res *sim.RequestResult) bool {
+		res, err := sim.Stream(cfg, reqs, nil, func(q int, res *sim.RequestResult) bool {
 			if res.Gradient == nil || res.Outcome != sim.OutcomeFinished {
 				return true
 			}
@@ -172,6 +172,7 @@ func (r *repeats) replayed(i int) ([]replayRow, error) {
 		if err != nil {
 			return nil, err
 		}
+		r.steps.Add(res.Steps)
 	}
 	kept := all[:0]
 	for i, w := range all {
@@ -363,6 +364,7 @@ func (r *repeats) record(k int, u Unrest) ([]*Load, error) {
 		if err != nil {
 			return nil, err
 		}
+		r.steps.Add(res.Steps)
 		out[i] = load.as(res, u, rng)
 	}
 	return out, nil

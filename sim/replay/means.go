@@ -6,6 +6,7 @@ import "github.com/blis-train/blis-train/sim"
 // finished, and their derivatives by the columns of the simulator.
 type Means struct {
 	Requests       float64
+	Steps          int64 // simulated
 	TTFTMs, TPOTMs float64
 	TTFTBy, TPOTBy []float64 // ms per unit of the coefficient; nil without Config.Gradient
 }
@@ -21,9 +22,11 @@ func MeansOf(cfg sim.Config, reqs []sim.Request) (*Means, error) {
 		}
 		m.TTFTBy, m.TPOTBy = make([]float64, c.N()), make([]float64, c.N())
 	}
-	if _, err := sim.Stream(cfg, reqs, nil, func(_ int, r *sim.RequestResult) bool { m.Add(r); return true }); err != nil {
+	res, err := sim.Stream(cfg, reqs, nil, func(_ int, r *sim.RequestResult) bool { m.Add(r); return true })
+	if err != nil {
 		return nil, err
 	}
+	m.Steps = res.Steps
 	m.TTFTMs, m.TPOTMs = m.TTFTMs/m.Requests, m.TPOTMs/m.Requests
 	for j := range m.TTFTBy {
 		m.TTFTBy[j] /= m.Requests
