@@ -19,6 +19,8 @@ SUMS = {
     "snapshots": ["num_computed_tokens", "scheduled_tokens"],
     "kv_events": ["block_count", "copies"],
     "observed_requests": ["output_tokens", "send_ns"],
+    "iterations": ["elapsed_us", "generation_tokens"],
+    "points": ["prompt_tokens", "tpot_ms"],
 }
 
 

@@ -24,11 +24,18 @@ func fitSources(out string, ext *result.Extract) []fit.Source {
 }
 
 func fitSource(out string, r *result.ExtractRun) fit.Source {
-	return fit.Source{
+	dir := table.RunDir(out, r.ID)
+	s := fit.Source{
 		ID: r.ID, Deployment: *r.Deployment,
-		Load:  func() (*trace.Run, error) { return readRun(table.RunDir(out, r.ID), r.Deployment) },
+		Load:  func() (*trace.Run, error) { return readRun(dir, r.Deployment) },
 		Judge: func(run *trace.Run) (string, []rows.Span) { return saturation.Judge(run, r.Deployment) },
 	}
+	if table.Len[trace.Step](dir, table.Steps) > rows.SliceSteps && table.Len[trace.Iteration](dir, table.Iterations) == 0 {
+		s.Slices = func(visit func(*trace.Run) error) error {
+			return table.EachSlice(dir, rows.SliceSteps, rows.SliceMargin, visit)
+		}
+	}
+	return s
 }
 
 // readRun reads a run as every stage wants it: the steps of an unmodified engine

@@ -1,5 +1,7 @@
 package trace
 
+import "math"
+
 // The struct tags below are the table schema: `col` is the column's name on
 // disk, `unit` its unit (Arrow field metadata), `doc` its meaning. trace/table
 // derives Arrow schemas, Parquet files and docs/tables.md from them.
@@ -25,7 +27,27 @@ type Run struct {
 	// Stored begins a pass over snapshots that stay on disk: they are most of a
 	// long recording. Nil: Snapshots holds them. OpenSnapshots knows which.
 	Stored func() (SnapshotCursor, error) `json:"-"`
+
+	// Slice is the stretch of a longer run that is asked about; the rest is there for what
+	// runs across its borders. Nil: all of it is asked about.
+	Slice *Slice `json:"-"`
 }
+
+// Slice is [FromNs, ToNs) of a run whose steps start from FirstNs to LastNs. The first slice has
+// all that is earlier, the last one all that is later.
+type Slice struct{ FromNs, ToNs, FirstNs, LastNs int64 }
+
+// IsFirst reports that nothing of the run lies before the slice.
+func (s *Slice) IsFirst() bool { return s.FromNs == math.MinInt64 }
+
+// Asks reports whether the run is asked about what happens at ns.
+func (r *Run) Asks(ns int64) bool { return r.Slice == nil || r.Slice.FromNs <= ns && ns < r.Slice.ToNs }
+
+// AsksFor reports whether it is asked about a request.
+func (r *Run) AsksFor(q *Request) bool { return r.Asks(q.CameNs()) }
+
+// CameNs is when a request arrived, or was queued; MaxInt64-1 where nobody knows.
+func (r *Request) CameNs() int64 { return r.ArrivedNs.Or(r.QueuedNs.Or(math.MaxInt64 - 1)) }
 
 // Source values of a Request.
 const (

@@ -84,11 +84,7 @@ func TakingPart(sources []Source, o Options) ([]Source, Options, error) {
 // StoreRows makes the rows of a run as a fit with options of TakingPart does, and writes them to a
 // folder that [options.Source.Rows] may name in such a fit.
 func StoreRows(src Source, o Options, dir string) error {
-	p, err := prepare.Make(src, o, features.Gammas())
-	if err != nil {
-		return err
-	}
-	return p.Store(dir, o)
+	return prepare.MakeStored(src, o, features.Gammas(), dir)
 }
 
 // prepareAll makes the rows of every run, several runs at a time; the order of

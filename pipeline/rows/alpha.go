@@ -17,6 +17,9 @@ func (s *Steps) Alpha(sp *features.Space, o AlphaOptions) (*Table, error) {
 	}
 	b := newAlphaBuilder(s, sp, o)
 	for i := range s.Run.Requests {
+		if !s.Run.AsksFor(&s.Run.Requests[i]) {
+			continue
+		}
 		b.t.Read++
 		if why := b.row(i); why != "" {
 			b.t.drop(why, 1)

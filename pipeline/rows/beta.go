@@ -46,7 +46,7 @@ func (s *Steps) BetaBasis(sp *features.Space, vec Vectorizer, o BetaOptions) (*T
 			return nil, err
 		}
 	}
-	for k := range s.summaries.len() {
+	for k, to := s.asked(); k < to; k++ {
 		b.t.Read++
 		if why := b.row(k); why != "" {
 			b.t.drop(why, 1)
@@ -80,10 +80,10 @@ type betaBuilder struct {
 }
 
 func newBetaBuilder(s *Steps, sp *features.Space, vec Vectorizer, o BetaOptions) *betaBuilder {
-	n := s.summaries.len()
+	from, to := s.asked()
 	t := &Table{Run: s.Run.ID, Config: s.Config, Target: o.Target, Gamma: o.Gamma, P: vec.P,
 		Hits: make([]int, vec.P), Min: filled(vec.P, math.Inf(1)), Max: filled(vec.P, math.Inf(-1))}
-	t.reserve(n, o.Slim)
+	t.reserve(to-from, o.Slim)
 	if o.Target == Cadence {
 		t.Lag = o.Lag
 	}

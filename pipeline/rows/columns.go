@@ -52,6 +52,7 @@ type column interface {
 	move(from, to int)
 	truncate(n int)
 	permute(order []int) // the rows of order, in a new column
+	join(behind column)  // of the same kind
 	store(w io.Writer) error
 	restore(r io.Reader) error
 }
@@ -72,6 +73,8 @@ func (c col[T]) truncate(n int) {
 		*c.s = (*c.s)[:n*c.w]
 	}
 }
+
+func (c col[T]) join(behind column) { *c.s = append(*c.s, *behind.(col[T]).s...) }
 
 func (t *Table) move(from, to int) {
 	if from != to {

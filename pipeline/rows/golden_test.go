@@ -605,7 +605,7 @@ func (c *cleaningCase) table(order []int) *Table {
 	for _, i := range order {
 		steps = append(steps, trace.Step{ID: c.Rows[i].Step})
 	}
-	warm := (&Steps{Dep: new(deploy.Deployment), summaries: summariesOf(steps)}).newWarmUp()
+	warm := (&Steps{Run: new(trace.Run), Dep: new(deploy.Deployment), summaries: summariesOf(steps)}).newWarmUp()
 	regimes := map[string]Regime{"decode": Decode, "prefill": Prefill, "mixed": Mixed}
 	t := &Table{Config: c.Rows[order[0]].Config, Target: Cadence}
 	for _, i := range order {

@@ -31,7 +31,11 @@ func (s *Steps) parts(split float64) []Part {
 	if n == 0 {
 		return Parts(s.Run, s.Dep, split)
 	}
-	return partsOf(s.summaries.startNs[0], s.summaries.startNs[n-1], true, s.Dep, split)
+	first, last := s.summaries.startNs[0], s.summaries.startNs[n-1]
+	if of := s.Run.Slice; of != nil {
+		first, last = of.FirstNs, of.LastNs
+	}
+	return partsOf(first, last, true, s.Dep, split)
 }
 
 // partsOf divides the time from first to last, where there is one.
@@ -102,7 +106,7 @@ func (s *Steps) newWarmUp() warmUp {
 	d := s.Dep
 	w := warmUp{phases: d.Phases}
 	w.byPhase = slices.ContainsFunc(d.Phases, func(p deploy.Phase) bool { return p.Name == deploy.WarmupPhase })
-	if n := min(warmUpSteps, s.summaries.len()); n > 0 {
+	if of, n := s.Run.Slice, min(warmUpSteps, s.summaries.len()); n > 0 && (of == nil || of.IsFirst()) {
 		w.lastID = s.summaries.id(n - 1)
 	}
 	return w

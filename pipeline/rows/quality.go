@@ -9,7 +9,9 @@ func (s *Steps) count(b *builder) {
 	}
 	q, v := &s.Quality, s.view()
 	approximatePrefill := false
-	for k := range s.Len() {
+	from, to := s.askedIDs()
+	for id := from; id < to; id++ {
+		k := int(id - s.First)
 		st := v.number(k)
 		if st.Recorded < 0 {
 			s.countUnrecorded(st)

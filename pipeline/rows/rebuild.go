@@ -141,6 +141,30 @@ func (s *Steps) stepRange(lives []life) (first, last int64) {
 	return first, last
 }
 
+// asked are the summaries the run is asked about: all, but of a slice.
+func (s *Steps) asked() (from, to int) {
+	of := s.Run.Slice
+	if of == nil {
+		return 0, s.summaries.len()
+	}
+	from, _ = slices.BinarySearch(s.summaries.startNs, of.FromNs)
+	to, _ = slices.BinarySearch(s.summaries.startNs, of.ToNs)
+	return from, to
+}
+
+// askedIDs are the same steps and those between them, by id.
+func (s *Steps) askedIDs() (from, to int64) {
+	from, to = s.First, s.First+int64(s.Len())
+	lo, hi := s.asked()
+	if lo > 0 {
+		from = s.summaries.id(lo)
+	}
+	if hi < s.summaries.len() {
+		to = s.summaries.id(hi)
+	}
+	return from, to
+}
+
 // lost lists the steps in which a request may be missing from the journeys:
 // all of them when journeys are sampled or a snapshot shows an unknown request,
 // else the lifetimes of API spans without a core span and of core spans without

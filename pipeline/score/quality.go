@@ -20,6 +20,15 @@ func StepQuality(q rows.Quality) result.StepQuality {
 	return out
 }
 
+// JoinedQuality are the figures of two parts of a run together.
+func JoinedQuality(a, b result.StepQuality) result.StepQuality {
+	return StepQuality(rows.Quality{
+		Recorded: a.Recorded + b.Recorded, Unknown: a.Recorded - a.Known + b.Recorded - b.Known, Rich: a.FromSnapshots + b.FromSnapshots,
+		Journey: a.Reconstructed + b.Reconstructed, Approximate: a.Approximate + b.Approximate,
+		Contradictions: a.Contradictions + b.Contradictions,
+	})
+}
+
 // Audit is the target audit of one run.
 func Audit(run string, a rows.Audit) result.TargetAudit {
 	known := func(v trace.Opt[float64]) *float64 {

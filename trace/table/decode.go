@@ -126,6 +126,9 @@ func typeOf(root schema.Node, col *schema.Column) string {
 // count does not trust the file beyond a row for each byte.
 func (d *parquetRows[T]) count() int { return int(max(0, min(d.meta.NumRows, d.size))) }
 
+// toLastGroup leaves out all row groups but the last, before the first row is read.
+func (d *parquetRows[T]) toLastGroup() { d.group = max(0, len(d.meta.RowGroups)-1) }
+
 // next fills rows and returns how many there were; 0 at the end.
 func (d *parquetRows[T]) next(rows []T) (int, error) {
 	for d.left == 0 {

@@ -234,6 +234,8 @@ type Source struct {
 	ID         string
 	Deployment deploy.Deployment
 	Load       func() (*trace.Run, error)
+	// Slices visits a recording too long for Load in slices that are valid during the visit; nil: Load has all of it.
+	Slices func(visit func(*trace.Run) error) error
 	// Judge says why a run counts as saturated (empty when it does not) and which
 	// spans of it do; nil: nothing is saturated.
 	Judge func(*trace.Run) (reason string, spans []rows.Span)

@@ -18,23 +18,30 @@ func (p *Run) skipOthers(space *features.Space, o options.Options) {
 }
 
 // Again reads the recording and rebuilds its batches once more, for rows under other
-// bases. Of its requests only the batches stay. Of stored rows there is nothing to do.
+// bases. Of stored rows there is nothing to do, and slices are read for each basis.
 func (p *Run) Again(o options.Options) error {
-	if p.Src.Rows != "" {
+	if p.Src.Rows != "" || p.Src.Slices != nil {
 		return nil
 	}
 	run, err := p.Src.Load()
 	if err != nil {
 		return err
 	}
-	if p.steps, err = rows.RebuildLean(run, &p.Src.Deployment, o.Spec); err != nil {
+	steps, err := rows.RebuildLean(run, &p.Src.Deployment, o.Spec)
+	if err != nil {
 		return err
 	}
-	less := *p.steps.Run
-	less.Requests, less.Observed, less.KVEvents = nil, nil, nil
-	p.steps.Run = &less
+	p.steps = withoutRequests(steps)
 	p.space, err = features.New(o.Spec, &p.Src.Deployment)
 	return err
+}
+
+// withoutRequests keeps of the requests only the batches.
+func withoutRequests(steps *rows.Steps) *rows.Steps {
+	less := *steps.Run
+	less.Requests, less.Observed, less.KVEvents = nil, nil, nil
+	steps.Run = &less
+	return steps
 }
 
 // OtherTable makes the same rows under another basis, after Again; nil where the
@@ -42,6 +49,9 @@ func (p *Run) Again(o options.Options) error {
 func (p *Run) OtherTable(name string, o options.Options) (*rows.Table, error) {
 	if p.Src.Rows != "" {
 		return p.restoreOther(name)
+	}
+	if p.Src.Slices != nil {
+		return p.otherParts(name, o)
 	}
 	vec, err := Vectorizer(name, p.space)
 	if vec == nil || err != nil { // skipOthers has said so

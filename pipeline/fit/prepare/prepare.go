@@ -17,6 +17,11 @@ import (
 // Load loads one run, rebuilds its batches, measures its lag and audits its
 // targets: all that comes before rows.
 func Load(src options.Source, o options.Options) (*Run, *rows.Steps, *features.Space, error) {
+	return loadSlice(src, o, nil)
+}
+
+// loadSlice is Load; a slice has lag and audit of the slices before it.
+func loadSlice(src options.Source, o options.Options, before *Run) (*Run, *rows.Steps, *features.Space, error) {
 	run, err := src.Load()
 	if err != nil {
 		return nil, nil, nil, err
@@ -38,6 +43,10 @@ func Load(src options.Source, o options.Options) (*Run, *rows.Steps, *features.S
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("run %s: %w", src.ID, err)
 	}
+	if before != nil {
+		p.Lag = before.Lag
+		return p, steps, space, nil
+	}
 	if err := p.chooseLag(steps, space, o); err != nil {
 		return nil, nil, nil, fmt.Errorf("run %s: lag: %w", src.ID, err)
 	}
@@ -50,7 +59,12 @@ func Make(src options.Source, o options.Options, gammas []float64) (*Run, error)
 	if src.Rows != "" {
 		return restore(src)
 	}
-	p, steps, space, err := Load(src, o)
+	return makeParts(src, o, gammas, func(q *Run) error { q.steps = nil; return nil })
+}
+
+// makePart makes the tables of a slice, or of a run that has none.
+func makePart(src options.Source, o options.Options, gammas []float64, before *Run) (*Run, error) {
+	p, steps, space, err := loadSlice(src, o, before)
 	if err != nil {
 		return nil, err
 	}
@@ -70,10 +84,8 @@ func Make(src options.Source, o options.Options, gammas []float64) (*Run, error)
 	if err := p.tables(steps, space, o, gammas); err != nil {
 		return nil, fmt.Errorf("run %s: %w", src.ID, err)
 	}
-	if p.Beta.Kept == 0 {
-		p.Reason = "no beta rows: " + largestReason(p.Beta)
-		p.Findings = append(p.Findings, trace.Findingf(codeRunLeftOut, "%s: %s", src.ID, p.Reason))
-	}
+	p.kept, p.largest = p.Beta.Kept, largestReason(p.Beta)
+	p.steps, p.space = withoutRequests(steps), space
 	return p, nil
 }
 
@@ -98,8 +110,12 @@ func latestWall(run *trace.Run) int64 {
 	return latest
 }
 
-// judge leaves a saturated run out, and of other runs their saturated spans.
+// judge leaves a saturated run out, and of other runs their saturated spans. A slice is a span.
 func (p *Run) judge(run *trace.Run, o options.Options) {
+	if run.Slice != nil {
+		p.judgeSlice(run, o)
+		return
+	}
 	reason, spans := p.Src.Judge(run)
 	p.Saturated = reason != ""
 	if p.Saturated {
@@ -155,7 +171,13 @@ func MeasureLag(src options.Source, o options.Options) (result.RunLag, []result.
 	if err != nil {
 		return result.RunLag{}, nil, err
 	}
-	p, _, _, err := Load(src, o)
+	var p *Run
+	err = parts(src, o, func(src options.Source) (err error) {
+		if p == nil {
+			p, _, _, err = Load(src, o)
+		}
+		return err
+	})
 	if err != nil {
 		return result.RunLag{}, nil, err
 	}

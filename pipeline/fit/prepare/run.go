@@ -29,8 +29,10 @@ type Run struct {
 	Covered   *result.Covered
 	Coverage  rows.Coverage // of the steps; with BetaOnly
 
-	steps *rows.Steps // rebuilt by Again
-	space *features.Space
+	kept    int         // beta rows
+	largest string      // reason for which there are none
+	steps   *rows.Steps // for rows under other bases; rebuilt by Again
+	space   *features.Space
 }
 
 // Lengths are sums over finished requests, for the configuration's means.
@@ -55,7 +57,7 @@ func (l *Lengths) Means() (prompt, output *float64) {
 func lengthsOf(run *trace.Run) Lengths {
 	var l Lengths
 	for i := range run.Requests {
-		if r := &run.Requests[i]; r.Success.Or(false) && r.PromptTokens.OK && r.OutputTokens.OK {
+		if r := &run.Requests[i]; run.AsksFor(r) && r.Success.Or(false) && r.PromptTokens.OK && r.OutputTokens.OK {
 			l.Requests++
 			l.Prompt += r.PromptTokens.V
 			l.Output += r.OutputTokens.V

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -46,40 +47,76 @@ const (
 	frozenTable = "frozen"
 )
 
-// Store writes the run, and its rows under every other basis, to a folder that
-// [options.Source.Rows] may name.
-func (p *Run) Store(dir string, o options.Options) error {
-	s := stored{p.Reason, p.Saturated, p.Contexts, p.Spans, p.Quality, p.Findings, p.Lag, p.Evidence, p.Audit, p.WallNs, p.Lengths,
-		p.Covered, nil}
-	var tables []*rows.Table
-	add := func(name string, t *rows.Table) {
-		if t != nil {
-			s.Tables, tables = append(s.Tables, name), append(tables, t)
-		}
-	}
-	add(betaTable, p.Beta)
-	add(frozenTable, p.Frozen)
-	for _, target := range o.AlphaTargets {
-		add(target, p.Alpha[target])
-	}
-	text, err := json.Marshal(s)
+// MakeStored makes the rows of a run, and its rows under every other basis, and writes them, slice
+// by slice, to a folder that [options.Source.Rows] may name.
+func MakeStored(src options.Source, o options.Options, gammas []float64, dir string) error {
+	var names []string
+	w := tableWriters{dir: dir}
+	err := w.open(storedRows)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(os.WriteFile(filepath.Join(dir, storedRun), text, 0o666), storeTables(dir, storedRows, tables)); err != nil {
+	p, err := makeParts(src, o, gammas, func(q *Run) error {
+		add := func(name string, t *rows.Table) {
+			if t != nil && err == nil {
+				names, err = append(names, name), w.add(storedRows, t)
+			}
+		}
+		add(betaTable, q.Beta)
+		add(frozenTable, q.Frozen)
+		for _, target := range o.AlphaTargets {
+			add(target, q.Alpha[target])
+		}
+		q.Beta, q.Frozen, q.Alpha = nil, nil, nil
+		if err == nil && q.kept > 0 && o.Others() {
+			err = w.addOthers(q, o)
+		}
+		q.steps = nil
+		return err
+	})
+	if err = errors.Join(err, w.close()); err != nil {
 		return err
 	}
-	if p.Reason != "" || !o.Others() {
-		return nil
-	}
-	p.Beta, p.Frozen, p.Alpha = nil, nil, nil
-	if err := p.Again(o); err != nil {
+	text, err := json.Marshal(stored{p.Reason, p.Saturated, p.Contexts, p.Spans, p.Quality, p.Findings, p.Lag, p.Evidence, p.Audit,
+		p.WallNs, p.Lengths, p.Covered, names})
+	if err != nil {
 		return err
 	}
+	return os.WriteFile(filepath.Join(dir, storedRun), text, 0o666)
+}
+
+// tableWriters append tables to files of a folder.
+type tableWriters struct {
+	dir   string
+	names []string
+	files []*os.File
+	bufs  []*bufio.Writer
+}
+
+func (w *tableWriters) open(name string) error {
+	f, err := os.Create(filepath.Join(w.dir, name))
+	if err != nil {
+		return err
+	}
+	w.names, w.files, w.bufs = append(w.names, name), append(w.files, f), append(w.bufs, bufio.NewWriterSize(f, 1<<18))
+	return nil
+}
+
+func (w *tableWriters) add(name string, t *rows.Table) error {
+	if !slices.Contains(w.names, name) {
+		if err := w.open(name); err != nil {
+			return err
+		}
+	}
+	return t.Store(w.bufs[slices.Index(w.names, name)])
+}
+
+// addOthers makes and adds the tables of the other models.
+func (w *tableWriters) addOthers(q *Run, o options.Options) error {
 	for _, name := range o.Models {
-		t, err := p.OtherTable(name, o)
+		t, err := q.OtherTable(name, o)
 		if err == nil && t != nil {
-			err = storeTables(dir, fmt.Sprintf(storedOther, name), []*rows.Table{t})
+			err = w.add(fmt.Sprintf(storedOther, name), t)
 		}
 		if err != nil {
 			return err
@@ -88,21 +125,15 @@ func (p *Run) Store(dir string, o options.Options) error {
 	return nil
 }
 
-func storeTables(dir, name string, tables []*rows.Table) error {
-	f, err := os.Create(filepath.Join(dir, name))
-	if err != nil {
-		return err
+func (w *tableWriters) close() error {
+	var errs []error
+	for i, f := range w.files {
+		errs = append(errs, w.bufs[i].Flush(), f.Close())
 	}
-	w := bufio.NewWriterSize(f, 1<<18)
-	for _, t := range tables {
-		if err == nil {
-			err = t.Store(w)
-		}
-	}
-	return errors.Join(err, w.Flush(), f.Close())
+	return errors.Join(errs...)
 }
 
-// restore reads the run that Store wrote to src.Rows.
+// restore reads the run that MakeStored wrote to src.Rows.
 func restore(src options.Source) (*Run, error) {
 	text, err := os.ReadFile(filepath.Join(src.Rows, storedRun))
 	if err != nil {
@@ -115,50 +146,49 @@ func restore(src options.Source) (*Run, error) {
 	p := &Run{Src: src, Config: src.Deployment.Config(), Reason: s.Reason, Saturated: s.Saturated, Contexts: s.Contexts, Spans: s.Spans,
 		Quality: s.Quality, Findings: s.Findings, Lag: s.Lag, Evidence: s.Evidence, Audit: s.Audit, Alpha: map[string]*rows.Table{},
 		WallNs: s.WallNs, Lengths: s.Lengths, Covered: s.Covered}
-	tables, err := restoreTables(src.Rows, storedRows)
-	if err != nil || len(tables) != len(s.Tables) {
-		return nil, errors.Join(err, fmt.Errorf("%s: got %d tables, want %d", src.Rows, len(tables), len(s.Tables)))
-	}
-	for i, name := range s.Tables {
-		switch name {
-		case betaTable:
-			p.Beta = tables[i]
-		case frozenTable:
-			p.Frozen = tables[i]
-		default:
-			p.Alpha[name] = tables[i]
+	n, err := restoreTables(src.Rows, storedRows, func(i int, t *rows.Table) {
+		if i >= len(s.Tables) {
+			return
 		}
+		switch name := s.Tables[i]; name {
+		case betaTable:
+			p.Beta = joined(p.Beta, t)
+		case frozenTable:
+			p.Frozen = joined(p.Frozen, t)
+		default:
+			p.Alpha[name] = joined(p.Alpha[name], t)
+		}
+	})
+	if err != nil || n != len(s.Tables) {
+		return nil, errors.Join(err, fmt.Errorf("%s: got %d tables, want %d", src.Rows, n, len(s.Tables)))
 	}
 	return p, nil
 }
 
 // restoreOther reads the rows under another basis; nil where there are none.
-func (p *Run) restoreOther(model string) (*rows.Table, error) {
-	tables, err := restoreTables(p.Src.Rows, fmt.Sprintf(storedOther, model))
+func (p *Run) restoreOther(model string) (all *rows.Table, err error) {
+	_, err = restoreTables(p.Src.Rows, fmt.Sprintf(storedOther, model), func(_ int, t *rows.Table) { all = joined(all, t) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil || len(tables) != 1 {
-		return nil, errors.Join(err, fmt.Errorf("%s: got %d tables of %s, want 1", p.Src.Rows, len(tables), model))
-	}
-	return tables[0], nil
+	return all, err
 }
 
-func restoreTables(dir, name string) ([]*rows.Table, error) {
+// restoreTables reads the tables of a file, n of them.
+func restoreTables(dir, name string, use func(i int, t *rows.Table)) (n int, err error) {
 	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	defer f.Close()
-	var out []*rows.Table
-	for r := bufio.NewReaderSize(f, 1<<18); ; {
+	for r := bufio.NewReaderSize(f, 1<<18); ; n++ {
 		if _, err := r.Peek(1); err == io.EOF {
-			return out, nil
+			return n, nil
 		}
 		t, err := rows.RestoreTable(r)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f.Name(), err)
+			return n, fmt.Errorf("%s: %w", f.Name(), err)
 		}
-		out = append(out, t)
+		use(n, t)
 	}
 }

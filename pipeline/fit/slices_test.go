@@ -1,0 +1,125 @@
+package fit
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit/fittest"
+	"github.com/blis-train/blis-train/pipeline/fit/options"
+	"github.com/blis-train/blis-train/pipeline/fit/prepare"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+
+	"github.com/blis-train/blis-train/internal/repo"
+)
+
+// sliced are the bundled recordings, read from disk in slices of so many steps.
+func sliced(t *testing.T, steps, margin int) []Source {
+	t.Helper()
+	found, err := extract.Discover([]string{repo.Root(t) + "/testdata/traces/real"}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := extract.DefaultOptions()
+	o.Out = t.TempDir()
+	if _, err := extract.Run(context.Background(), found, o); err != nil {
+		t.Fatal(err)
+	}
+	sources := fittest.Bundled(t)
+	for i := range sources {
+		dir := table.RunDir(o.Out, sources[i].ID)
+		sources[i].Slices = func(visit func(*trace.Run) error) error { return table.EachSlice(dir, steps, margin, visit) }
+	}
+	return sources
+}
+
+// TestSlicesGiveTheRowsOfTheWhole: the rows of slices are those of the run bit for bit, but for
+// spikes, which each slice tells by its own median.
+func TestSlicesGiveTheRowsOfTheWhole(t *testing.T) {
+	lag := 1
+	for _, steps := range []int{400, 900} {
+		cut := sliced(t, steps, 300)
+		for i, src := range fittest.Bundled(t) {
+			o := fittest.Quick()
+			o.Lag = &lag
+			o, err := o.Resolve()
+			if err != nil {
+				t.Fatal(err)
+			}
+			src.Judge, cut[i].Judge = nil, nil
+			whole, err := prepare.Make(src, o, features.Gammas())
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := prepare.Make(cut[i], o, features.Gammas())
+			if err != nil {
+				t.Fatal(err)
+			}
+			compareTables(t, got.Beta, whole.Beta)
+			for _, target := range o.AlphaTargets {
+				compareTables(t, got.Alpha[target], whole.Alpha[target])
+			}
+			if got.Quality.Recorded != whole.Quality.Recorded || got.Quality.Known != whole.Quality.Known || got.Lengths != whole.Lengths {
+				t.Errorf("%s: got %+v and %+v, want %+v and %+v", src.ID, got.Quality, got.Lengths, whole.Quality, whole.Lengths)
+			}
+		}
+	}
+}
+
+func compareTables(t *testing.T, got, want *rows.Table) {
+	t.Helper()
+	at := map[int64]int{}
+	for i, ns := range want.TimeNs {
+		at[ns] = i
+	}
+	g, w := got.Reader(), want.Reader()
+	missing := 0
+	for i, ns := range got.TimeNs {
+		k, ok := at[ns]
+		if !ok {
+			missing++
+			continue
+		}
+		if !slices.Equal(g.Row(i), w.Row(k)) || got.Y[i] != want.Y[k] || got.HoldOut[i] != want.HoldOut[k] || got.Phase[i] != want.Phase[k] ||
+			got.Tag[i] != want.Tag[k] || got.Regime[i] != want.Regime[k] || got.Batch[i] != want.Batch[k] {
+			t.Fatalf("%s %s: row %d differs from that of the whole run", got.Run, got.Target, i)
+		}
+	}
+	const spike trace.Code = "cadence_spike"
+	if got.Read != want.Read || missing != want.DroppedFor(spike)-got.DroppedFor(spike) || got.Kept != want.Kept+missing {
+		t.Errorf("%s %s: got %d rows of %d, %d of them new, want %d of %d", got.Run, got.Target, got.Kept, got.Read, missing, want.Kept,
+			want.Read)
+	}
+}
+
+// TestStoredSlicesGiveTheSameFit: rows stored slice by slice are those of a fit that makes them itself.
+func TestStoredSlicesGiveTheSameFit(t *testing.T) {
+	o := options.Bare()
+	o.Bootstraps = options.MinBootstraps
+	sources, taskOptions, err := TakingPart(sliced(t, 500, 200), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := Fit(context.Background(), sources, o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range sources {
+		dir := t.TempDir()
+		if err := StoreRows(sources[i], taskOptions, dir); err != nil {
+			t.Fatal(err)
+		}
+		sources[i] = Source{ID: sources[i].ID, Deployment: sources[i].Deployment, Rows: dir}
+	}
+	got, err := Fit(context.Background(), sources, o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fittest.BytesOf(t, got) != fittest.BytesOf(t, want) {
+		t.Error("the fit differs")
+	}
+}
