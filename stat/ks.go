@@ -94,7 +94,8 @@ func KolmogorovSurvival(x float64) float64 {
 // exactP is the share of the lattice paths from (0,0) to (n,m) that somewhere
 // reach |i*m - j*n| >= dist. q(i,j), the share among the paths through (i,j) that
 // did so up to there, is the mean of its two predecessors weighted by i and j:
-// a sum of non-negative terms, so that small p-values keep their digits.
+// a sum of non-negative terms, so that small p-values keep their digits. Of a row only
+// the j between the two borders are visited: beyond them q is 1.
 func exactP(n, m, dist int64) float64 {
 	if n*m > maxExactPairs {
 		return math.NaN()
@@ -103,15 +104,20 @@ func exactP(n, m, dist int64) float64 {
 		return 1
 	}
 	q := make([]float64, m+1)
+	for j := range q {
+		q[j] = 1
+	}
 	for i := int64(0); i <= n; i++ {
+		first, last := int64(0), min(m, (i*m+dist-1)/n)
 		left := 0.0 // q(i, j-1)
-		for j := int64(0); j <= m; j++ {
-			if abs64(i*m-j*n) >= dist {
-				q[j] = 1
-			} else if i+j > 0 {
-				q[j] = (float64(float64(i)*q[j]) + float64(float64(j)*left)) / float64(i+j)
+		if i*m >= dist {
+			first, left = (i*m-dist)/n+1, 1
+		}
+		for j := first; j <= last; j++ {
+			if i+j > 0 {
+				left = (float64(float64(i)*q[j]) + float64(float64(j)*left)) / float64(i+j)
 			}
-			left = q[j]
+			q[j] = left
 		}
 	}
 	return q[m]

@@ -24,6 +24,10 @@ func EffectiveSize(series []float64) float64 {
 		window = series[(n-maxSeries)/2:][:maxSeries]
 	}
 	r := ranks(window)
+	m := Mean(r)
+	for i := range r {
+		r[i] -= m
+	}
 	c0 := autocovariance(r, 0)
 	if c0 == 0 {
 		return float64(n)
@@ -40,10 +44,11 @@ func EffectiveSize(series []float64) float64 {
 	return math.Max(1, math.Min(float64(n), float64(n)/tau))
 }
 
+// autocovariance is that of a series whose mean is 0.
 func autocovariance(x []float64, lag int) float64 {
-	m, sum := Mean(x), 0.0
+	sum := 0.0
 	for i := 0; i+lag < len(x); i++ {
-		sum += float64((x[i] - m) * (x[i+lag] - m))
+		sum += float64(x[i] * x[i+lag])
 	}
 	return sum / float64(len(x))
 }

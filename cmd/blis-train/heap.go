@@ -15,22 +15,28 @@ const (
 	leanHeapBytes   = 560 << 20
 )
 
-// wideHeapBytes is how much garbage simulated clusters may leave between collections,
-// bytes: the caches of their engines, 10 MB a run, come and go with each of many runs.
-const wideHeapBytes = 96 << 20
+// How much garbage may lie between collections however little lives, bytes: most fits
+// are small, and simulated clusters have caches of engines, 10 MB a run, that come and
+// go with each of many runs.
+const (
+	leanRoomBytes = 48 << 20
+	wideRoomBytes = 96 << 20
+)
 
 // leanHeap has the memory of a stage on rows collected more often than by default:
 // the rows of a long recording are a few large arrays without pointers, which cost
 // the collector nothing and would leave as much garbage again. GOGC and GOMEMLIMIT
 // have the last word.
 func leanHeap() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(leanHeapPercent)
-	}
+	leaveRoom(leanHeapPercent, leanRoomBytes)
 	if os.Getenv("GOMEMLIMIT") == "" {
-		limitHeap(&heapMark{})
+		limitHeap(nil)
 	}
 }
+
+// wideHeap has the memory of an experiment collected less often than by default while
+// little of it lives. GOGC has the last word.
+func wideHeap() { leaveRoom(100, wideRoomBytes) }
 
 // heapMark dies in every collection.
 type heapMark struct{ _ [16]byte }
@@ -43,19 +49,18 @@ func limitHeap(*heapMark) {
 	runtime.SetFinalizer(&heapMark{}, limitHeap)
 }
 
-// wideHeap has the memory of an experiment collected less often than by default while
-// little of it lives. GOGC has the last word.
-func wideHeap() {
-	if os.Getenv("GOGC") == "" {
-		widenHeap(&heapMark{})
+// leaveRoom leaves room for bytes of garbage, or for percent of what lives, after every
+// collection; before the first one for half of that.
+func leaveRoom(percent, bytes int64) {
+	if os.Getenv("GOGC") != "" {
+		return
 	}
-}
-
-// widenHeap leaves room for wideHeapBytes of garbage, or for as much as lives, after
-// every collection; before the first one for half of that.
-func widenHeap(*heapMark) {
-	debug.SetGCPercent(int(max(100, 100*wideHeapBytes/max(8<<20, liveHeap()))))
-	runtime.SetFinalizer(&heapMark{}, widenHeap)
+	var widen func(*heapMark)
+	widen = func(*heapMark) {
+		debug.SetGCPercent(int(max(percent, 100*bytes/max(8<<20, liveHeap()))))
+		runtime.SetFinalizer(&heapMark{}, widen)
+	}
+	widen(nil)
 }
 
 // liveHeap is what the last collection found alive, bytes.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/blis-train/blis-train/internal/repo"
 )
 
 // TestInterruptedExtract: SIGINT in the middle of an extraction, while its
@@ -85,9 +87,10 @@ func TestInterruptedSimulation(t *testing.T) {
 	}
 }
 
-// TestKilledSearchGoesOn: a search that is killed in the middle, its last line cut
+// TestEvalKilledSearchGoesOn: a search that is killed in the middle, its last line cut
 // off, ends with the calls and the document of one that was not.
-func TestKilledSearchGoesOn(t *testing.T) {
+func TestEvalKilledSearchGoesOn(t *testing.T) {
+	repo.NeedEval(t)
 	search := func(out string) *exec.Cmd {
 		return blisTrain("experiment", "optimise", "--policy", "probabilistic", "--start", "2", "--calls", "1", "--train-seeds", "2",
 			"--test-seeds", "2", "--num-instances", "2", "--controller", "same", "--quiet", "-o", out)

@@ -39,6 +39,7 @@ func runOptimise(c *cli.Context) error {
 	if err := setOptions(c, o.Table()); err != nil {
 		return err
 	}
+	wideHeap()
 	doc, err := pipeline.ExperimentOptimise(c.Context, o)
 	if err != nil {
 		return err

@@ -41,6 +41,15 @@ const evalVariable = "BLIS_TRAIN_EVAL"
 // Eval says that slow evaluations are wanted (make eval).
 func Eval() bool { return os.Getenv(evalVariable) != "" }
 
+// Sets are data sets under ../shared/data: the first of names, with slow evaluations
+// all of them.
+func Sets(names ...string) []string {
+	if Eval() {
+		return names
+	}
+	return names[:1]
+}
+
 // NeedEval skips a slow evaluation that nobody asked for.
 func NeedEval(t testing.TB) {
 	t.Helper()

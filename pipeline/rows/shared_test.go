@@ -57,7 +57,7 @@ func extracted(t testing.TB, set string) []loaded {
 // summaries and first snapshots equal the snapshots of complete steps, and at
 // least 95 % of the steps of runs without preemption are known from them.
 func TestIssue5Batches(t *testing.T) {
-	for _, set := range []string{"real_vllm_cpu", "composed", "smoke", "smoke60"} {
+	for _, set := range repo.Sets("real_vllm_cpu", "composed", "smoke", "smoke60") {
 		for _, l := range extracted(t, set) {
 			s := mustRebuild(t, l.run, l.dep, features.V11)
 			q := s.Quality
@@ -187,6 +187,7 @@ func count(v []bool) (n int) {
 // (data/composed/README.md). Stages in which the server idles have few
 // concurrent requests: 1 to 20 here.
 func TestOverheadOfComposedRuns(t *testing.T) {
+	repo.NeedEval(t)
 	var ratios []float64
 	inside, intervals := 0, 0
 	for _, l := range extracted(t, "composed") {
@@ -223,7 +224,7 @@ func TestOverheadOfComposedRuns(t *testing.T) {
 // TestT2RowsOfSharedRuns: read = kept + dropped, no row below the physical
 // floor's order, and evidence for the lag where a run holds prefill.
 func TestRowsOfSharedRuns(t *testing.T) {
-	for _, set := range []string{"real_vllm_cpu", "composed"} {
+	for _, set := range repo.Sets("real_vllm_cpu", "composed") {
 		for _, l := range extracted(t, set) {
 			s, sp := mustRebuild(t, l.run, l.dep, features.V11), testSpace(t, l.dep, features.V11)
 			lag := AssumedLag(l.dep)

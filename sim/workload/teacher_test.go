@@ -41,7 +41,7 @@ func TestTeacherForced(t *testing.T) {
 	tw := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "run\tforced\tsteps\tbatches\tidentical\tsummaries\tidentical\tevents\tin step\t"+
 		"SCHEDULED\tin [start, end]\ttokens\twithin 200 us\tnote")
-	for _, set := range []string{"composed", "real_vllm_cpu"} {
+	for _, set := range repo.Sets("real_vllm_cpu", "composed") {
 		for _, r := range recordedRuns(t, set) {
 			v := teacherForced(t, r)
 			v.print(tw, r)
