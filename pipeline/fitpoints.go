@@ -86,3 +86,22 @@ func (f *requestFit) level(l *trace.LoadPoint) error {
 		Point: &learn.Point{TTFTMs: p.TTFTMs, TPOTMs: p.TPOTMs}})
 	return nil
 }
+
+// leaveFull leaves out the load levels that say that the KV cache is larger than stated.
+func (f *requestFit) leaveFull(prior *learn.Prior) error {
+	var left []*learn.Load
+	for _, l := range f.loads {
+		ttft, full, err := l.Full(prior)
+		if err != nil {
+			return err
+		}
+		if !full {
+			left = append(left, l)
+			continue
+		}
+		f.warn = append(f.warn, trace.Findingf(learn.CacheNotFull, "%s: left out: the simulated server runs out of KV blocks (TTFT %.4g ms), "+
+			"the measured one did not (%.4g ms); is its KV cache of another type or size?", l.Name, ttft, l.Point.TTFTMs))
+	}
+	f.loads = left
+	return nil
+}

@@ -129,6 +129,9 @@ func (f *requestFit) fit(ctx context.Context, prior *learn.Prior) (*result.Fit, 
 	if lo.Steps, err = f.o.steps(); err != nil {
 		return nil, err
 	}
+	if err := f.leaveFull(prior); err != nil {
+		return nil, err
+	}
 	start := time.Now()
 	got, err := learn.Fit(ctx, f.loads, prior, lo)
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 type InspectOptions struct {
 	Extract  ExtractOptions
 	Identify bool // also say which terms the data can tell apart
+	Points   int  // load levels to propose for each deployment; 0: none
 }
 
 // DefaultInspectOptions are those of the command line.
@@ -32,12 +33,17 @@ func DefaultInspectOptions() InspectOptions { return InspectOptions{Extract: Def
 func (o *InspectOptions) Table() option.Table {
 	return append(option.Table{
 		option.Switch("identify", &o.Identify, "also say which terms these data can tell apart, and which experiment would help most").Recorded(),
+		option.Whole("points", &o.Points, "propose the `N` load levels that would teach most of each deployment, for fit --from points; "+
+			"0: none").Recorded().Unless("0"),
 	}, o.Extract.Table()...)
 }
 
 // Inspect judges recordings, and folders that Extract has written, before any fit.
 // When more of a run is unreadable than allowed the error stands beside the document.
 func Inspect(ctx context.Context, inputs []string, o InspectOptions) (*result.Inspect, error) {
+	if o.Points < 0 {
+		return nil, option.Misusef("inspect --points: got %d, want a number of load levels", o.Points)
+	}
 	if o.Extract.Out != "" {
 		release, err := folder.Claim(o.Extract.Out, o.Extract.Force)
 		if err != nil {
@@ -134,10 +140,20 @@ func (o *InspectOptions) inspectRecordings(ctx context.Context, inputs []string)
 // inspected is the inspection of a folder, with what its runs can tell apart when asked.
 func (o *InspectOptions) inspected(ctx context.Context, dir string, ext *result.Extract, f *result.Fit) (*result.Inspect, error) {
 	doc, err := inspectTables(ctx, dir, ext, f, folder.Header("inspect", o.Extract.Config), o.Extract.Progress)
-	if err != nil || !o.Identify {
+	if err != nil || !o.Identify && o.Points == 0 {
 		return doc, err
 	}
-	doc.Command = option.Table{o.Table()[0]}.Command("inspect")
+	doc.Command = o.Table().Only("identify", "points").Command("inspect")
+	for i := range ext.Runs {
+		if o.Points > 0 {
+			if doc.Runs[i].Planned, err = planPoints(ctx, ext.Runs[i].Deployment, o.Points); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if !o.Identify {
+		return doc, nil
+	}
 	doc.Identify, err = identify.Identify(ctx, fitSources(dir, ext), fit.DefaultOptions())
 	return doc, err
 }

@@ -43,6 +43,14 @@ type InspectRun struct {
 	Points     int                  `json:"points,omitempty"`
 	Learnable  []LearnableDirection `json:"learnable,omitempty"`
 	NoiseFloor *RequestNoise        `json:"noise_floor,omitempty"`
+	Planned    []PlannedPoint       `json:"planned_points,omitempty"` // --points: the most telling first
+}
+
+// PlannedPoint is a load level worth measuring: a closed loop of clients.
+type PlannedPoint struct {
+	InputTokens  int64 `json:"input_tokens"`
+	OutputTokens int64 `json:"output_tokens"`
+	Clients      int   `json:"clients"`
 }
 
 // LearnableDirection is one combination of costs that requests may teach.

@@ -100,6 +100,7 @@ func showInspect(con *console, doc *result.Inspect) {
 		"queued-arrived p50/p90 us", "lag", "verdict"}, audit)
 	for i := range doc.Runs {
 		showLearnable(con, &doc.Runs[i])
+		showPlanned(con, &doc.Runs[i])
 	}
 	for _, r := range doc.Runs {
 		con.warn(r.Findings)
@@ -126,6 +127,15 @@ func showLearnable(con *console, r *result.InspectRun) {
 		con.sayf("%s: replays whose sends differ by a millisecond differ by %.1f %% in TTFT and %.1f %% in span: no fit can beat that",
 			r.ID, 100*n.TTFTFrac, 100*n.SpanFrac)
 	}
+}
+
+// showPlanned prints the load levels worth measuring.
+func showPlanned(con *console, r *result.InspectRun) {
+	var rows []table.Row
+	for i, p := range r.Planned {
+		rows = append(rows, table.Row{i + 1, p.InputTokens, p.OutputTokens, p.Clients})
+	}
+	con.table("load levels that would teach most of "+r.ID, table.Row{"", "input tokens", "output tokens", "clients"}, rows)
 }
 
 // showIdentify prints what the data can tell apart.

@@ -6,40 +6,47 @@ import (
 
 	"gonum.org/v1/gonum/mat"
 
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"github.com/blis-train/blis-train/sim/replay"
 )
 
 // Choose picks the n loads that would teach most together, one after the other: the
 // largest determinant of what is known after them, with the prior (D-optimality). Only
-// what is asked of the loads counts, not what was measured. Errors are those of the
-// simulator.
+// what is asked of the loads counts, not what was measured. A load that runs the prior's
+// server out of KV blocks is not chosen: it tells the size of the cache before it tells
+// what a step costs. Errors are those of the simulator.
 func Choose(ctx context.Context, loads []*Load, prior *Prior, n int, o Options) ([]int, error) {
 	l := &learner{Options: o, ctx: ctx}
 	var err error
 	if l.m, err = newModel(prior, loads[0].Deployment); err != nil {
 		return nil, err
 	}
-	grams := make([]*gram.Gram, len(loads))
-	for i, load := range loads {
-		asked := *load
-		asked.Point = &Point{TTFTMs: 1, TPOTMs: 1}
-		cfg, err := asked.config(l.m, l.m.mean)
+	grams, taken := make([]*gram.Gram, len(loads)), make([]bool, len(loads))
+	err = par.Try(ctx, o.Workers, len(loads), func(i int) error {
+		cfg, err := loads[i].config(l.m, l.m.mean)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		theta := l.theta(&asked, l.m.mean)
-		if *asked.Point, err = predicted(cfg, asked.Requests); err != nil {
-			return nil, err
-		}
-		score, err := asked.Point.assess(cfg, asked.Requests, theta, true)
+		means, err := replay.MeansOf(cfg, loads[i].Requests)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		grams[i] = l.freeColumns(&asked, score.Blocks[0], 1/(pointTPOTSD*pointTPOTSD))
+		if taken[i] = means.Preemptions > 0; taken[i] {
+			return nil
+		}
+		point := Point{TTFTMs: means.TTFTMs, TPOTMs: means.TPOTMs}
+		score, err := point.assess(cfg, loads[i].Requests, l.theta(loads[i], l.m.mean), true)
+		if err == nil {
+			grams[i] = l.freeColumns(loads[i], score.Blocks[0], 1/(pointTPOTSD*pointTPOTSD))
+		}
+		return err
+	}, nil)
+	if err != nil {
+		return nil, err
 	}
 	known := append([]float64(nil), l.m.precision...)
 	var chosen []int
-	taken := make([]bool, len(loads))
 	for len(chosen) < min(n, len(loads)) {
 		best, most := -1, math.Inf(-1)
 		for i, g := range grams {

@@ -224,6 +224,37 @@ func TestPointsAreLearned(t *testing.T) {
 	}
 }
 
+// A cache of few blocks makes requests wait that did not: the load says so, and is
+// not one to measure; with the blocks it had it is both fitted and measured.
+func TestSmallCacheIsSeen(t *testing.T) {
+	d := h100(t)
+	set, _, err := library.For(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prior := &Prior{Name: "library", Set: set}
+	l := &Load{Name: "full", Deployment: d, KVBlocks: 2000}
+	for range 32 {
+		l.Requests = append(l.Requests, sim.Request{PromptTokens: 400, OutputTokens: 300})
+	}
+	truth, err := l.PredictPoint(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Point = &truth
+	for _, blocks := range []int64{2000, 300} {
+		l.KVBlocks = blocks
+		_, full, err := l.Full(prior)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chosen, err := Choose(context.Background(), []*Load{l}, prior, 1, DefaultOptions())
+		if small := blocks < 2000; err != nil || full != small || (len(chosen) == 0) != small {
+			t.Errorf("%d blocks: got full %v, chosen %v, %v", blocks, full, chosen, err)
+		}
+	}
+}
+
 // TestUnrestIsMeasured: the scatter of steps (evenly 15 % to either side, a deviation of
 // 8.7 %) is found in what clients saw of their requests, the constant before the engine
 // comes within its interval three times over, and a quiet recording has no unrest.

@@ -47,24 +47,39 @@ func (p *Point) assess(cfg sim.Config, reqs []sim.Request, theta []float64, deri
 // mostOff is the log ratio of a load that a candidate does not finish.
 const mostOff = 4.6
 
-// predicted is what a benchmark of a load would print.
-func predicted(cfg sim.Config, reqs []sim.Request) (Point, error) {
-	m, err := replay.MeansOf(cfg, reqs)
-	if err != nil {
-		return Point{}, err
-	}
-	return Point{TTFTMs: m.TTFTMs, TPOTMs: m.TPOTMs}, nil
-}
-
 // PredictPoint is what a benchmark of the load would print with a coefficient set.
 func (l *Load) PredictPoint(set *coeff.Set) (Point, error) {
-	m, err := newModel(&Prior{Name: "set", Set: set}, l.Deployment)
+	means, err := l.means(&Prior{Name: "set", Set: set})
+	return Point{TTFTMs: means.TTFTMs, TPOTMs: means.TPOTMs}, err
+}
+
+func (l *Load) means(p *Prior) (replay.Means, error) {
+	m, err := newModel(p, l.Deployment)
 	if err != nil {
-		return Point{}, err
+		return replay.Means{}, err
 	}
 	cfg, err := l.config(m, nil)
 	if err != nil {
-		return Point{}, err
+		return replay.Means{}, err
 	}
-	return predicted(cfg, l.Requests)
+	means, err := replay.MeansOf(cfg, l.Requests)
+	if err != nil {
+		return replay.Means{}, err
+	}
+	return *means, nil
+}
+
+// fullCache is how many times the measured TTFT a simulated one must be, where the
+// simulated server ran out of KV blocks, to say that the measured one did not.
+const fullCache = 2
+
+// Full says that the prior's server runs out of KV blocks under the load, and so waits
+// for seats, where the measured one, by its TTFT, did not: not the coefficients but the
+// size of the cache is another. It is also the simulated TTFT; of points alone.
+func (l *Load) Full(p *Prior) (ttftMs float64, full bool, err error) {
+	if l.Point == nil {
+		return 0, false, nil
+	}
+	means, err := l.means(p)
+	return means.TTFTMs, means.Preemptions > 0 && l.Point.TTFTMs > 0 && means.TTFTMs > fullCache*l.Point.TTFTMs, err
 }

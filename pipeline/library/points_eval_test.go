@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -51,24 +52,62 @@ func TestEvalPoints(t *testing.T) {
 		}
 		prior := &learn.Prior{Name: "library without " + g, Set: b.artifact(f, c, coeff.ExpectedError{}, nil)}
 		t.Logf("%s, %d points", g, len(loads))
-		none := map[int]bool{}
-		t.Logf("   library alone             %s", restErrors(t, loads, none, prior.Set))
 		t.Logf("   AIConfigurator            %s", otherErrors(others))
-		o := learn.DefaultOptions()
-		o.Search = learn.SearchNone
-		for _, n := range []int{9, 3} {
-			chosen, err := learn.Choose(ctx, loads, prior, n, o)
-			if err != nil {
-				t.Fatal(err)
+		judgeGroup(t, loads, prior)
+		if slices.ContainsFunc(loads, func(l *learn.Load) bool { return isFull(t, l, prior) }) {
+			t.Log("   the same with a KV cache of 8 bits")
+			for _, l := range loads {
+				d := *l.Deployment
+				d.Model.BytesPerKV = 1
+				l.Deployment = &d
 			}
-			t.Logf("   %d points, chosen          %s", n, fitRest(t, loads, chosen, prior, o))
-			t.Logf("   %d points, random          %s", n, fitRest(t, loads, rand.New(rand.NewPCG(1, uint64(n))).Perm(len(loads))[:n], prior, o))
-			t.Logf("   %d points, one factor      %s", n, factorErrors(t, loads, chosen, prior.Set))
+			judgeGroup(t, loads, prior)
 		}
 	}
 }
 
-func fitRest(t *testing.T, loads []*learn.Load, chosen []int, prior *learn.Prior, o learn.Options) string {
+// judgeGroup prints the errors of all methods on a group; levels that say that the KV
+// cache is larger than stated are named, in no fit, and judged apart.
+func judgeGroup(t *testing.T, loads []*learn.Load, prior *learn.Prior) {
+	var fair, full []*learn.Load
+	for _, l := range loads {
+		if isFull(t, l, prior) {
+			t.Logf("   %s: the simulated server runs out of KV blocks, the measured one did not", l.Name)
+			full = append(full, l)
+		} else {
+			fair = append(fair, l)
+		}
+	}
+	none := map[int]bool{}
+	t.Logf("   library alone             %s", restErrors(t, fair, none, prior.Set))
+	o := learn.DefaultOptions()
+	o.Search = learn.SearchNone
+	for _, n := range []int{9, 3} {
+		chosen, err := learn.Choose(context.Background(), fair, prior, n, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rest, set := fitRest(t, fair, chosen, prior, o)
+		t.Logf("   %d points, chosen          %s", n, rest)
+		if len(full) > 0 {
+			t.Logf("   %d points, the %d left out  %s", n, len(full), restErrors(t, full, none, set))
+		}
+		rest, _ = fitRest(t, fair, rand.New(rand.NewPCG(1, uint64(n))).Perm(len(fair))[:n], prior, o)
+		t.Logf("   %d points, random          %s", n, rest)
+		t.Logf("   %d points, one factor      %s", n, factorErrors(t, fair, chosen, prior.Set))
+	}
+}
+
+func isFull(t *testing.T, l *learn.Load, prior *learn.Prior) bool {
+	t.Helper()
+	_, full, err := l.Full(prior)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return full
+}
+
+func fitRest(t *testing.T, loads []*learn.Load, chosen []int, prior *learn.Prior, o learn.Options) (string, *coeff.Set) {
 	t.Helper()
 	var seen []*learn.Load
 	left := map[int]bool{}
@@ -79,7 +118,7 @@ func fitRest(t *testing.T, loads []*learn.Load, chosen []int, prior *learn.Prior
 	if err != nil {
 		t.Fatal(err)
 	}
-	return restErrors(t, loads, left, got.Set)
+	return restErrors(t, loads, left, got.Set), got.Set
 }
 
 type pointErrors struct{ tpot, ttft []float64 }

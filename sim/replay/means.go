@@ -7,6 +7,7 @@ import "github.com/blis-train/blis-train/sim"
 type Means struct {
 	Requests       float64
 	Steps          int64 // simulated
+	Preemptions    int64 // above 0 the KV cache ran out of blocks
 	TTFTMs, TPOTMs float64
 	TTFTBy, TPOTBy []float64 // ms per unit of the coefficient; nil without Config.Gradient
 }
@@ -26,7 +27,7 @@ func MeansOf(cfg sim.Config, reqs []sim.Request) (*Means, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.Steps = res.Steps
+	m.Steps, m.Preemptions = res.Steps, res.Preemptions
 	m.TTFTMs, m.TPOTMs = m.TTFTMs/m.Requests, m.TPOTMs/m.Requests
 	for j := range m.TTFTBy {
 		m.TTFTBy[j] /= m.Requests
