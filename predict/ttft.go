@@ -27,6 +27,7 @@ type rollout struct {
 	window, left      int       // steps of one, steps left of the first
 	blocksOfOne       float64   // KV blocks a request has when it leaves
 	limitless, inStep bool      // blocks are unknown; a step is running
+	seated            bool      // a part of the request's prompt was computed
 }
 
 // TTFT is an estimate, us. LikelyUs is the same in the likelier of two cases: nothing
@@ -176,12 +177,13 @@ func (x *rollout) step() error {
 		x.headDone, x.requests, joined = 0, max(0, x.requests-1), joined+1
 	}
 	var mine int64
-	if joins && x.ahead == 0 && budget > 0 && (x.context > 0 || x.fits(x.own)) {
+	if joins && x.ahead == 0 && budget > 0 && (x.seated || x.fits(x.own)) {
 		mine = min(x.cap(x.own), budget)
 		if !x.chunked && mine < x.own {
 			mine = 0
 		}
 		if mine > 0 {
+			x.seated = true
 			x.batch.AddPrefill(x.context, x.prompt, mine)
 		}
 		if mine == x.own {

@@ -167,7 +167,7 @@ func TestRecordedHourIsPlayed(t *testing.T) {
 		reqs = append(reqs, sim.Request{ArrivalUs: int64(i/10) * 3_000_000, PromptTokens: 1600, OutputTokens: 160, HashTokens: 512,
 			Hashes: []uint64{1, uint64(2 + i/10)}})
 	}
-	l, err := presetLoad(recorded, reqs)
+	l, err := LoadOf(recorded, reqs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestRecordedHourIsPlayed(t *testing.T) {
 		t.Error("a request depends on how long arrivals last")
 	}
 	for _, bad := range [][]sim.Request{nil, {{PromptTokens: 5}}, {{PromptTokens: 5, Hashes: []uint64{1}, HashTokens: 512}}} {
-		if _, err := presetLoad(recorded, bad); err == nil {
+		if _, err := LoadOf(recorded, bad); err == nil {
 			t.Errorf("%v: got a workload, want an error", bad)
 		}
 	}

@@ -103,8 +103,8 @@ func (s scaled) StepUs(b *latency.Batch) (float64, error) {
 	return us * s.by, err
 }
 
-// parts are the engines of one run and what the gate predicts with.
-func (g *Gate) parts(p *Plant, instances int, seed int64) (fleet.Parts, error) {
+// Parts are the engines of one run and what the gate predicts with.
+func (g *Gate) Parts(p *Plant, instances int, seed int64) (fleet.Parts, error) {
 	cfg, err := p.Config(seed)
 	if err != nil {
 		return fleet.Parts{}, err

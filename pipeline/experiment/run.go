@@ -141,7 +141,7 @@ func Run(ctx context.Context, o Options) (*result.ExperimentDoc, error) {
 
 // prepare measures the capacity for the preset's load, and sets the rate.
 func (l *lab) prepare() (err error) {
-	if l.load, err = presetLoad(l.preset.Load, l.Hour); err != nil {
+	if l.load, err = LoadOf(l.preset.Load, l.Hour); err != nil {
 		return err
 	}
 	if l.capacity, err = l.capacityOf(&l.Plant, &l.Gate); err != nil {
@@ -216,7 +216,7 @@ func (l *lab) of(name string) []*outcome {
 // one runs a cell on the requests of a seed.
 func (l *lab) one(c *Cell, plant *Plant, gate *Gate, seed int64, reqs []sim.Request, w goodput.Window,
 	rates map[string][]float64) (*outcome, error) {
-	p, err := gate.parts(plant, l.Instances, seed)
+	p, err := gate.Parts(plant, l.Instances, seed)
 	if err != nil {
 		return nil, err
 	}
@@ -326,7 +326,7 @@ func (l *lab) capacityOf(p *Plant, g *Gate) (float64, error) {
 }
 
 func (l *lab) probe(plant *Plant, gate *Gate, reqs []sim.Request) (float64, error) {
-	p, err := gate.parts(plant, l.Instances, 1)
+	p, err := gate.Parts(plant, l.Instances, 1)
 	if err != nil {
 		return 0, err
 	}

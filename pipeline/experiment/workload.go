@@ -39,8 +39,8 @@ var loads = map[string]Load{
 	recorded: {Name: recorded},
 }
 
-// presetLoad is the workload of a name.
-func presetLoad(name string, requests []sim.Request) (Load, error) {
+// LoadOf is the workload of a name.
+func LoadOf(name string, requests []sim.Request) (Load, error) {
 	l := loads[name]
 	if name != recorded {
 		return l, nil

@@ -33,6 +33,15 @@ type part struct{ tokens, requests int64 }
 
 // TTFT is predict's rollout over the ledger and the snapshot.
 func (o *Rollout) TTFT(r *gateway.Request, v *gateway.View, i int) (Estimate, error) {
+	return o.estimate(r, v, i, false)
+}
+
+// FullTTFT is the same when the request's own step is as full as it may be.
+func (o *Rollout) FullTTFT(r *gateway.Request, v *gateway.View, i int) (Estimate, error) {
+	return o.estimate(r, v, i, true)
+}
+
+func (o *Rollout) estimate(r *gateway.Request, v *gateway.View, i int, full bool) (Estimate, error) {
 	e := o.Engines[i]
 	own := predict.Request{PromptTokens: r.PromptTokens, CachedTokens: v.CachedTokens(r, i)}
 	if o.IgnoreCache {
@@ -42,7 +51,9 @@ func (o *Rollout) TTFT(r *gateway.Request, v *gateway.View, i int) (Estimate, er
 	mean := v.Ledger.MeanOutputs()
 	s := predict.State{Decodes: a.Decodes, DecodeTokens: a.DecodeToks + int64(float64(a.Decodes)*mean/2), OutputTokens: mean,
 		Leaving: v.Ledger.Leaving(i), LeavingSteps: gateway.AgeSteps, FreeBlocks: v.Snapshots[i].FreeBlocks}
-	Expect(&s, r, v, i, o.ByPriority)
+	if Expect(&s, r, v, i, o.ByPriority); full {
+		s.BehindTokens = math.MaxInt32
+	}
 	overhead, err := e.OverheadUs(&s, &own)
 	if err != nil {
 		return Estimate{}, err

@@ -21,9 +21,21 @@ type Predictive struct {
 	seen map[group]*ratios
 }
 
+// group is requests whose errors are alike: of a class, with or without others ahead, by
+// the octave of the estimate.
 type group struct {
-	class  int
+	class  int // everybody: all of them
 	queued bool
+	octave int // everybody: all of them
+}
+
+// everybody is all classes, or all octaves, together.
+const everybody = math.MinInt
+
+// groups are those that a request belongs to, the narrowest first.
+func groups(class int, queued bool, us float64) [4]group {
+	_, k := math.Frexp(us)
+	return [4]group{{class, queued, k}, {everybody, queued, k}, {class, queued, everybody}, {everybody, queued, everybody}}
 }
 
 // epsStandard and epsShed are the tolerated shares of misses of classes without one.
@@ -59,14 +71,22 @@ func (p *Predictive) Decide(r *gateway.Request, v *gateway.View, target int) (De
 			}
 		}
 	}
-	g, eps, us := group{r.Class, x.Queued}, p.eps(r.ClassName, r.Priority), x.LikelyUs
-	d := Decision{Admit: true, Queued: x.Queued, RawUs: us, PredictedUs: x.Us * p.quantile(g, median),
-		P90Us: us * p.quantile(g, 0.9), BoundUs: us * p.quantile(g, 1-eps)}
+	g, eps, us := groups(r.Class, x.Queued, x.LikelyUs), p.eps(r.ClassName, r.Priority), x.LikelyUs
+	q, upper := p.ratios(&g), us
+	if e, ok := p.Estimate.(fuller); ok && q == nil {
+		full, err := e.FullTTFT(r, v, target)
+		if err != nil {
+			return Decision{}, err
+		}
+		upper = math.Max(us, full.Us)
+	}
+	d := Decision{Admit: true, Queued: x.Queued, RawUs: us, PredictedUs: x.Us * p.quantile(q, median),
+		P90Us: upper * p.quantile(q, 0.9), BoundUs: upper * p.quantile(q, 1-eps)}
 	cold := p.Floor.arrives(r, v.NowUs)
 	if r.Priority >= Critical || r.SLOTTFTUs == 0 || d.BoundUs+float64(r.WaitedUs) <= float64(r.SLOTTFTUs) {
 		return d, nil
 	}
-	standard := float64(us*p.quantile(g, 1-p.eps("standard", 0))) + float64(r.WaitedUs)
+	standard := float64(upper*p.quantile(q, 1-p.eps("standard", 0))) + float64(r.WaitedUs)
 	cost := float64(max(1, r.PromptTokens-v.CachedTokens(r, target)))
 	switch {
 	case cold && p.StandardUs > 0 && standard <= float64(p.StandardUs) && p.Floor.pays(v, cost):
@@ -78,6 +98,12 @@ func (p *Predictive) Decide(r *gateway.Request, v *gateway.View, target int) (De
 		d.Admit, d.Reason = false, reasonPredicted
 	}
 	return d, nil
+}
+
+// fuller is an estimator that knows how long it takes when the request's own step is as
+// full as it may be: what bounds go by before anything is known of errors or arrivals.
+type fuller interface {
+	FullTTFT(r *gateway.Request, v *gateway.View, instance int) (Estimate, error)
 }
 
 // watcher is an estimator that follows the steps of engines.
@@ -96,7 +122,7 @@ func (p *Predictive) Seen(r *gateway.Request, v *gateway.View, d *Decision, inst
 	if p.seen == nil {
 		p.seen = map[group]*ratios{}
 	}
-	for _, g := range []group{{r.Class, d.Queued}, {everybody, d.Queued}} {
+	for _, g := range groups(r.Class, d.Queued, d.RawUs) {
 		if p.seen[g] == nil {
 			p.seen[g] = &ratios{}
 		}
@@ -104,23 +130,28 @@ func (p *Predictive) Seen(r *gateway.Request, v *gateway.View, d *Decision, inst
 	}
 }
 
-// everybody is all classes together.
-const everybody = -1
-
 // median of observed / estimated is what an estimate is corrected by.
 const median = 0.5
 
 // enough ratios replace the prior.
 const enough = 30
 
-// quantile is of the class's own ratios, else of all classes', else the prior.
-func (p *Predictive) quantile(g group, level float64) float64 {
-	for _, g := range []group{g, {everybody, g.queued}} {
+// ratios are those of the narrowest group of which enough were seen, nil: of none.
+func (p *Predictive) ratios(list *[4]group) *ratios {
+	for _, g := range list {
 		if s := p.seen[g]; s != nil && len(s.sorted) >= enough {
-			return s.quantile(level)
+			return s
 		}
 	}
-	if p.Prior != nil {
+	return nil
+}
+
+// quantile is of ratios, else the prior.
+func (p *Predictive) quantile(s *ratios, level float64) float64 {
+	switch {
+	case s != nil:
+		return s.quantile(level)
+	case p.Prior != nil:
 		return p.Prior(level)
 	}
 	return 1
