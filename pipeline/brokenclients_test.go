@@ -2,28 +2,102 @@ package pipeline
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
-	"github.com/blis-train/blis-train/pipeline/validate/planted"
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/coeff/library"
+	"github.com/blis-train/blis-train/pipeline/extract/client"
+	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
 )
+
+// spoiledRun extracts a run of a client whose files a change has spoiled.
+func spoiledRun(t *testing.T, rate float64, n int, spoil func(t *testing.T, dir string)) (*result.Extract, string, error) {
+	t.Helper()
+	parent := t.TempDir()
+	dir, dep := chunkRun(t, parent, "r")
+	truth, _, err := library.For(dep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recordChunks(t, dir, dep, truth, rate, n, 0)
+	if err := os.Remove(filepath.Join(dir, "trace.itl.csv")); err != nil {
+		t.Fatal(err)
+	}
+	spoil(t, dir)
+	eo := DefaultExtractOptions()
+	eo.Out, eo.MaxBadFrac = t.TempDir(), 1
+	ext, err := Extract(context.Background(), []string{parent}, eo)
+	return ext, eo.Out, err
+}
+
+// TestTooFewKVBlocks: half the KV blocks that the server had fail the gates of the
+// replay, and the diagnosis names the requests that waited for them; all of them pass;
+// and of a client that held requests back the replay decides nothing.
+func TestTooFewKVBlocks(t *testing.T) {
+	for blocks, verdict := range map[int]string{40_000: coeff.VerdictPass, 400: coeff.VerdictFail} {
+		ext, out, err := spoiledRun(t, 12, 400, func(t *testing.T, dir string) {
+			edited(t, filepath.Join(dir, "run.yaml"), func(s string) string {
+				return strings.Replace(s, "kv_blocks_total_gpu: 40000", fmt.Sprintf("kv_blocks_total_gpu: %d", blocks), 1)
+			})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := slices.ContainsFunc(ext.Runs[0].Warnings, func(f trace.Finding) bool { return f.Code == "kv_blocks_contradicted" })
+		if said != (verdict == coeff.VerdictFail) {
+			t.Errorf("%d blocks: contradicted %v: %v", blocks, said, ext.Runs[0].Warnings)
+		}
+		fit, err := Fit(context.Background(), out, DefaultFitOptions())
+		if err != nil {
+			t.Fatal(err)
+		}
+		judged := func(ext *result.Extract) *result.Validation {
+			v, err := ValidateTables(context.Background(), out, ext, fit, validate.DefaultOptions(), result.Header{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+		v := judged(ext)
+		if v.Verdict != verdict || v.For != coeff.PurposeReplay {
+			t.Errorf("%d blocks: verdict %s for %s, want %s: %v", blocks, v.Verdict, v.For, verdict, v.Missing)
+		}
+		if verdict == coeff.VerdictPass {
+			ext.Runs[0].Warnings = append(ext.Runs[0].Warnings, trace.Findingf(client.CodeCapped, "at most 8 in flight"))
+			if v := judged(ext); v.Verdict != coeff.VerdictInsufficient {
+				t.Errorf("capped client: verdict %s, want that it decides nothing", v.Verdict)
+			}
+			continue
+		}
+		if len(v.Diagnoses) != 1 || v.Diagnoses[0].Regime != "requests that waited for KV blocks" {
+			t.Errorf("%d blocks: got %+v", blocks, v.Diagnoses)
+		}
+	}
+}
+
+func edited(t *testing.T, path string, change func(text string) string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(change(string(b))), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // TestBrokenClientFiles: what is broken about a client's files has a finding or a
 // counted drop of its own.
 func TestBrokenClientFiles(t *testing.T) {
 	edit := func(name string, change func(text string) string) func(t *testing.T, dir string) {
-		return func(t *testing.T, dir string) {
-			path := filepath.Join(dir, name)
-			b, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, []byte(change(string(b))), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
+		return func(t *testing.T, dir string) { edited(t, filepath.Join(dir, name), change) }
 	}
 	for name, c := range map[string]struct {
 		spoil func(t *testing.T, dir string)
@@ -45,16 +119,7 @@ func TestBrokenClientFiles(t *testing.T) {
 			return strings.Replace(s, "warm_up_requests: 0", "warm_up_requests: 200", 1)
 		}), "warmup_"},
 	} {
-		parent := t.TempDir()
-		dir, dep := chunkRun(t, parent, "r")
-		recordChunks(t, dir, dep, planted.Set(dep), 4, 30, 0)
-		if err := os.Remove(filepath.Join(dir, "trace.itl.csv")); err != nil {
-			t.Fatal(err)
-		}
-		c.spoil(t, dir)
-		eo := DefaultExtractOptions()
-		eo.Out, eo.MaxBadFrac = t.TempDir(), 1
-		ext, err := Extract(context.Background(), []string{parent}, eo)
+		ext, _, err := spoiledRun(t, 4, 30, c.spoil)
 		var text string
 		if err != nil {
 			text = err.Error()

@@ -1,7 +1,10 @@
 package pipeline
 
 import (
+	"slices"
+
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/extract/client"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -62,6 +65,14 @@ func Batches(runDir string, dep *deploy.Deployment) (result.StepQuality, error) 
 	return score.StepQuality(steps.Quality), nil
 }
 
+// capped says why the replay of a client that held requests back decides nothing.
+func capped(r *result.ExtractRun) string {
+	if slices.ContainsFunc(r.Warnings, func(f trace.Finding) bool { return f.Code == client.CodeCapped }) {
+		return string(client.CodeCapped) + ": the client waited for answers, so arrivals followed the server"
+	}
+	return ""
+}
+
 // validateSources are the same runs as inputs of a validation. Runs the fit
 // used are training runs, the others test runs.
 func validateSources(out string, ext *result.Extract, f *result.Fit) []validate.Source {
@@ -75,7 +86,7 @@ func validateSources(out string, ext *result.Extract, f *result.Fit) []validate.
 	for i := range ext.Runs {
 		r := &ext.Runs[i]
 		sources[i] = validate.Source{
-			ID: r.ID, Training: used[r.ID],
+			ID: r.ID, Training: used[r.ID], Informs: capped(r),
 			Load: func() (*trace.Run, *deploy.Deployment, error) {
 				run, err := readRun(table.RunDir(out, r.ID), r.Deployment)
 				return run, r.Deployment, err

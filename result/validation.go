@@ -108,8 +108,11 @@ type ValidationRun struct {
 	Phase  string `json:"phase"` // empty: the run has no phases
 	Load   string `json:"load"`  // open | closed
 	// Source of the recorded requests: journeys, stock (spans of an unmodified
-	// server) or client (their own timings). Only journeys gate.
+	// server) or client (their own timings). The latter two gate coefficients that were
+	// learned from requests.
 	Source string `json:"source"`
+	// Informs says why the replay is shown and decides nothing.
+	Informs string `json:"informs,omitempty"`
 	// JourneySampleRate below 1 means that part of the load is unknown to the
 	// replay; null: not stated.
 	JourneySampleRate *float64            `json:"journey_sample_rate"`

@@ -68,6 +68,7 @@ type Engine struct {
 	gapN      int64
 	spareGaps [][]int32         // of those that have left
 	check     func(when string) // tests: look at the state after every change
+	shortUs   int64             // when KV blocks last kept the queue waiting
 	forced    bool              // some request has a PickUpStep
 	quick     bool              // steady steps may be taken: synchronous, unobserved, no CPU tier
 	allDecode bool
@@ -129,6 +130,7 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 	e.source.Seed(uint64(cfg.Seed), 0x51b5)
 	e.rng = rand.New(&e.source)
 	e.waiting.byPriority = e.byPriority
+	e.shortUs = -1
 	e.timeline, _ = cfg.Latency.(latency.Timeline)
 	if cfg.Gradient {
 		var err error

@@ -98,6 +98,7 @@ type RequestResult struct {
 	OutputTokens  int64 // produced
 	CachedTokens  int64 // prompt tokens served from the prefix cache at first admission
 	Preemptions   int64
+	Starved       bool // waited, or was preempted, because no KV blocks were free
 	Outcome       Outcome
 	Reason        trace.Code // why it was rejected
 	FinishStatus  string     // trace.FinishStopped, FinishLength or FinishAborted

@@ -198,6 +198,7 @@ func (e *Engine) preempt(s *seq) {
 	s.status, s.computed = statusPreempted, 0
 	s.preempted++
 	s.res.Preemptions++
+	s.res.Starved = true
 	e.batch.Preempted++
 	e.out.Preemptions++
 	e.journey(Preempted, s, e.step)
@@ -263,6 +264,7 @@ const (
 // number of tokens.
 func (e *Engine) admit(s *seq, budget int64) (n int64, v verdict) {
 	if e.memo && s.blockedAt == e.pool.Gains+1 && budget >= s.blockedBudget {
+		e.shortUs = e.now
 		return 0, admitStop // blocks have only become fewer since it failed, and it asks for no less
 	}
 	hits := e.hits[:0]
@@ -299,7 +301,7 @@ func (e *Engine) admit(s *seq, budget int64) (n int64, v verdict) {
 		}
 	}
 	if missing > e.pool.Free {
-		s.blockedAt, s.blockedBudget = e.pool.Gains+1, budget
+		s.blockedAt, s.blockedBudget, e.shortUs = e.pool.Gains+1, budget, e.now
 		return 0, admitStop
 	}
 	e.pool.Share(&s.held, hits)
@@ -329,6 +331,7 @@ func (e *Engine) start(s *seq, n int64) {
 	}
 	if !s.res.ScheduledUs.OK {
 		s.res.ScheduledUs, s.res.ScheduledStep = trace.Some(e.now), e.step
+		s.res.Starved = e.shortUs >= s.res.QueuedUs.V
 	}
 	e.journey(Scheduled, s, e.step)
 	e.take(s, n)

@@ -22,7 +22,10 @@ type Part struct {
 // may start late and phases end late. The warmup phase has no hold-out.
 func Parts(run *trace.Run, d *deploy.Deployment, split float64) []Part {
 	first, last, ok := extent(run)
-	return partsOf(first, last, ok, d, split)
+	if !ok {
+		return nil
+	}
+	return PartsOf(first, last, d, split)
 }
 
 // parts are those of the run.
@@ -35,14 +38,11 @@ func (s *Steps) parts(split float64) []Part {
 	if of := s.Run.Slice; of != nil {
 		first, last = of.FirstNs, of.LastNs
 	}
-	return partsOf(first, last, true, s.Dep, split)
+	return PartsOf(first, last, s.Dep, split)
 }
 
-// partsOf divides the time from first to last, where there is one.
-func partsOf(first, last int64, ok bool, d *deploy.Deployment, split float64) []Part {
-	if !ok {
-		return nil
-	}
+// PartsOf is Parts of a recording from first to last.
+func PartsOf(first, last int64, d *deploy.Deployment, split float64) []Part {
 	if len(d.Phases) == 0 {
 		return []Part{{Phase: -1, StartNs: first, CutNs: cutAt(first, last+1, split), EndNs: last + 1}}
 	}

@@ -16,7 +16,8 @@ import (
 // the replay, possibly from another goroutine.
 type Source struct {
 	ID       string
-	Training bool // its recordings were part of the fit
+	Training bool   // its recordings were part of the fit
+	Informs  string // why its replay decides nothing; empty: it decides
 	Load     func() (*trace.Run, *deploy.Deployment, error)
 }
 

@@ -117,6 +117,7 @@ func (t *judgedRun) entry(p *deploy.Phase) result.ValidationRun {
 func (t *judgedRun) fillEntry(v result.ValidationRun, p *deploy.Phase) result.ValidationRun {
 	sat := t.sat.Phase(p.Name)
 	v.ID, v.Config, v.Phase, v.Load, v.Source = t.id, t.dep.Config(), p.Name, cmp.Or(v.Load, p.Load), t.source
+	v.Informs = t.informs
 	if rate := t.dep.Tracing.JourneySampleRate; rate.OK {
 		v.JourneySampleRate = &rate.V
 	}
@@ -159,7 +160,9 @@ func (j *job) loadSteps(i int) error {
 	if err != nil {
 		return err
 	}
-	j.all[i], err = newJudgedRun(run, dep, j.set, j.o, j.sources[i].Training)
+	if j.all[i], err = newJudgedRun(run, dep, j.set, j.o, j.sources[i].Training); err == nil {
+		j.all[i].informs = j.sources[i].Informs
+	}
 	return err
 }
 
@@ -209,6 +212,9 @@ func (j *job) replay(i int) error {
 		obs, more = measured.WithUnrecorded(run, obs, engine.Async)
 		findings = append(findings, more...)
 	}
+	if n := len(obs); len(t.parts) == 0 && n > 0 { // clients alone
+		t.parts = rows.PartsOf(obs[0].ArrivalNs, obs[n-1].ArrivalNs, dep, j.o.Split)
+	}
 	content, more := ContentOf(run, dep, j.o.SharedPrefix)
 	findings = append(findings, more...)
 	marks, phases := replay.MarksOf(run), saturation.PhasesOf(run, dep)
@@ -234,13 +240,20 @@ func (j *job) replay(i int) error {
 // in-sample where that is too small; a test run on the whole phase.
 func (j *job) phaseEntries(t *judgedRun, p *deploy.Phase, rp *replay.Phase) []result.ValidationRun {
 	limit := j.rules.KSLimit()
+	if t.starved == nil {
+		t.starved = map[string]replay.Starved{}
+	}
+	starved := func(v result.ValidationRun, fromNs int64) result.ValidationRun {
+		t.starved[gates.ScopeOf(&v)] = rp.Starved(fromNs)
+		return v
+	}
 	whole := func(kind string) result.ValidationRun {
 		v := rp.Entry(p.StartNs, limit)
 		v.Split = result.Split{Kind: kind, Train: 0, Test: 1}
 		if kind == result.SplitInSample {
 			v.Split.Train = j.o.Split
 		}
-		return t.fillEntry(v, p)
+		return starved(t.fillEntry(v, p), p.StartNs)
 	}
 	switch {
 	case !t.training:
@@ -250,11 +263,11 @@ func (j *job) phaseEntries(t *judgedRun, p *deploy.Phase, rp *replay.Phase) []re
 	}
 	v := rp.Entry(t.cut(p), limit)
 	v.Split = result.Split{Kind: result.SplitHoldout, Train: j.o.Split, Test: math.Round((1-j.o.Split)*1e9) / 1e9}
-	if v.Sufficient {
-		return []result.ValidationRun{t.fillEntry(v, p)}
+	if v = starved(t.fillEntry(v, p), t.cut(p)); v.Sufficient {
+		return []result.ValidationRun{v}
 	}
 	v.Figures = nil // the whole phase is drawn in its place
-	return []result.ValidationRun{t.fillEntry(v, p), whole(result.SplitInSample)}
+	return []result.ValidationRun{v, whole(result.SplitInSample)}
 }
 
 // document puts everything together, in the order of the sources.
@@ -271,6 +284,7 @@ func (j *job) document(fit *result.Fit) *result.Validation {
 	for _, s := range groups {
 		v.Configs = append(v.Configs, scored.config(s))
 	}
+	v.Configs = append(v.Configs, j.clientConfigs(fit, v.Configs)...)
 	v.Steps = scored.steps.Errors()
 	j.fillSteps(groups, scored)
 	for i := range j.entries {
@@ -312,6 +326,10 @@ func (j *job) diagnoses(v *result.Validation, groups []*scope) []result.Diagnosi
 	order, names := gates.FailedByScope(v.Gates)
 	slow := map[string]bool{} // runs whose step times failed
 	for _, name := range order {
+		if t := j.clientRun(name); t != nil {
+			out = append(out, t.diagnoseRequests(name, names[name]))
+			continue
+		}
 		s := j.scopeNamed(groups, name)
 		if s == nil || len(s.runs) == 0 {
 			continue

@@ -29,8 +29,10 @@ const (
 type judgedRun struct {
 	id       string
 	dep      *deploy.Deployment
-	set      *coeff.Set // as it holds on the run's device
-	source   string     // of the recorded requests
+	set      *coeff.Set                // as it holds on the run's device
+	source   string                    // of the recorded requests
+	informs  string                    // why its replay decides nothing
+	starved  map[string]replay.Starved // by scope of a gate
 	training bool
 	seen     bool // its configuration was part of the fit
 	sat      *saturation.Verdicts
@@ -62,6 +64,9 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 		parts: rows.Parts(run, dep, o.Split)}
 	t.seen = slices.ContainsFunc(set.Configs, func(c coeff.Config) bool { return c.Key == dep.Config() })
 	if len(run.Steps) == 0 {
+		if len(run.Requests) == 0 {
+			t.sat = saturation.OfClients(run, dep)
+		}
 		return t, nil
 	}
 	t.blocks = run.Steps[0].BlocksTotal

@@ -160,7 +160,11 @@ func (e *evaluation) quantiles() float64 {
 		slices.Sort(e.simulated[k])
 		for _, p := range quantiles {
 			ratio := stat.Quantile(e.simulated[k], p) / stat.Quantile(e.measured[k], p)
-			sum += float64(quantile * math.Min(missing, math.Abs(portable.Log(ratio))))
+			off := math.Abs(portable.Log(ratio))
+			if !(off < missing) { // beside what never finishes a quantile is no number
+				off = missing
+			}
+			sum += float64(quantile * off)
 		}
 	}
 	return sum

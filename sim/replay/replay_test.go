@@ -170,6 +170,11 @@ func TestLosingCandidatesStopEarly(t *testing.T) {
 	if cut := assess(truth, 0, func(c *sim.Config) { c.StopUs = 1 }); math.Abs(cut.Paired-huber(missing)) > 1e-9 || cut.Quantiles < 3 {
 		t.Errorf("nothing finished: %+v, want every pair wrong by a hundred", cut)
 	}
+	for blocks := int64(20); blocks < 100; blocks++ { // some prompts do not fit
+		if few := assess(truth, 0, func(c *sim.Config) { c.KVBlocks = blocks }); !(few.Objective > 1) || math.IsInf(few.Objective, 0) {
+			t.Errorf("%d KV blocks: objective %g, want a number that counts what is rejected", blocks, few.Objective)
+		}
+	}
 }
 
 // TestTwins: the draws of a twin depend on seed, twin and request alone, pairs

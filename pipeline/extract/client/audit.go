@@ -26,18 +26,21 @@ const (
 	serverContradicts trace.Code = "server_contradicts"
 	warmUpMissing     trace.Code = "warmup_missing"
 	warmUpPresent     trace.Code = "warmup_present"
-	cappedClient      trace.Code = "capped_client"
+	CodeCapped        trace.Code = "capped_client" // arrivals followed the server: a replay of them informs only
 	networkRTT        trace.Code = "network_rtt"
 	wallClock         trace.Code = "wall_clock_stamps"
 	sharedPrompts     trace.Code = "shared_prompts"
 	levelsOnly        trace.Code = "levels_only"
 	oddUnit           trace.Code = "implausible_unit"
+	moreBlocks        trace.Code = "kv_blocks_contradicted"
 )
 
 var auditCodes = []trace.CodeEntry{
 	{Code: oddUnit, Kind: "warning", Meaning: "a token takes less than reading the weights, or two thousand times as long: " +
 		"times are of another unit",
 		Action: "Correct the unit: TraceV2 is in us, points are in ms, stamps in ns."},
+	{Code: moreBlocks, Kind: "warning", Meaning: "requests that decoded at once had more tokens than the KV blocks of run.yaml hold",
+		Action: "Set vllm.kv_blocks_total_gpu to what the server's start-up log says, unless prompts share prefixes."},
 	{Code: levelsOnly, Kind: "finding", Meaning: "a benchmark's result holds the means of a load level and no single request",
 		Action: "Save the requests too: they teach more than their means."},
 	{Code: chunksUnjoined, Kind: "drop", Meaning: "chunks of requests that no TraceV2 file beside them has",
@@ -66,7 +69,7 @@ var auditCodes = []trace.CodeEntry{
 		Action: "Nothing: rows sent before those requests must have drained are load, and compared with nothing."},
 	{Code: warmUpPresent, Kind: "finding", Meaning: "the first rows of the file are its warm-up",
 		Action: "Nothing: they are load, and compared with nothing."},
-	{Code: cappedClient, Kind: "finding", Meaning: "the number of requests in flight has a flat maximum: the client waited for " +
+	{Code: CodeCapped, Kind: "finding", Meaning: "the number of requests in flight has a flat maximum: the client waited for " +
 		"answers, so arrivals followed the server",
 		Action: "Raise the client's limit to measure open arrivals; recorded sends are replayed, and the verdict informs only."},
 	{Code: networkRTT, Kind: "finding", Meaning: "the way to the server is part of every time",
@@ -122,7 +125,49 @@ func (c *Reader) audit(dep *deploy.Deployment) {
 	c.clock()
 	c.shared()
 	c.unit(dep)
+	c.blocks(dep)
 }
+
+// blocks tells of a KV cache that is smaller than what requests held at once: the
+// prompt and the tokens so far of each that was between its first and last one.
+func (c *Reader) blocks(dep *deploy.Deployment) {
+	total, estimated, err := dep.KVBlocks()
+	if err != nil || dep.Engine.BlockSize < 1 || estimated {
+		return
+	}
+	type edge struct{ at, n, base, slope float64 }
+	var edges []edge
+	for i := range c.Rows {
+		r := &c.Rows[i]
+		first, last := float64(sent(r)+int64(1e3*r.TTFTUs.V)), float64(sent(r)+int64(1e3*r.E2EUs.V))
+		if r.CachedTokens.V > 0 || r.PrefixTokens.V > 0 {
+			return // shared blocks are held once
+		}
+		if !r.TTFTUs.OK || !(last > first) {
+			continue
+		}
+		slope := float64(r.OutputTokens.V) / (last - first)
+		base := float64(r.PromptTokens.V) - float64(slope*first)
+		edges = append(edges, edge{first, 1, base, slope}, edge{last, -1, -base, -slope})
+	}
+	slices.SortStableFunc(edges, func(a, b edge) int { return cmp.Compare(a.at, b.at) })
+	var now edge
+	most, running := 0.0, 0.0
+	for _, e := range edges {
+		if held := now.base + float64(now.slope*e.at); held > most {
+			most, running = held, now.n
+		}
+		now.n, now.base, now.slope = now.n+e.n, now.base+e.base, now.slope+e.slope
+	}
+	if held := most / float64(dep.Engine.BlockSize); held > beyondCache*float64(total) {
+		c.finding(moreBlocks, "%.0f requests decoded at once with %.0f tokens, which are %.0f KV blocks of %d; run.yaml gives the engine %d",
+			running, most, held, dep.Engine.BlockSize, total)
+	}
+}
+
+// beyondCache is by how much more than the cache requests must hold, since tokens are
+// taken to come evenly.
+const beyondCache = 1.02
 
 // unit tells of times that no device can have: those of another unit.
 func (c *Reader) unit(dep *deploy.Deployment) {
@@ -371,7 +416,7 @@ func (c *Reader) inFlight() {
 	if most < leastCap || !isFlat || float64(at) > closedSent*float64(all) {
 		return
 	}
-	c.finding(cappedClient, "%d of %d requests were sent as the %d. in flight, and none as the next: a limit of the client; recorded "+
+	c.finding(CodeCapped, "%d of %d requests were sent as the %d. in flight, and none as the next: a limit of the client; recorded "+
 		"sends are replayed and "+
 		"the verdict informs only", at, all, most)
 }

@@ -31,7 +31,23 @@ func judge(v *result.Validation, fit *result.Fit, signs signCheck, r *Rules) {
 	}
 	v.Gates = append(v.Gates, overallGates(v, r)...)
 	if !v.Options.StepsOnly {
-		v.Gates = append(v.Gates, replayGates(v, r)...)
+		v.Gates = append(v.Gates, replayGates(v, r, fromRequests(fit))...)
+	}
+	if fromRequests(fit) {
+		excuseSteps(v.Gates)
+	}
+}
+
+// fromRequests says that the coefficients were learned without step traces: then what
+// clients and stock spans measured decides, and there may be no steps to judge.
+func fromRequests(fit *result.Fit) bool { return fit != nil && fit.Requests != nil }
+
+// excuseSteps requires nothing of steps that nobody recorded.
+func excuseSteps(gates []result.Gate) {
+	for i := range gates {
+		if g := &gates[i]; g.Value == nil && (g.Name == gateCertificate || OfSteps(g.Name)) {
+			g.Required, g.Note = false, noteNoSteps
+		}
 	}
 }
 
@@ -246,12 +262,12 @@ var replayNames = []struct {
 // requests in the hold-out are null; then the replay of the whole phase decides,
 // where that has enough, because the step gates have judged the same coefficients
 // on rows they never saw (spec#replay-in-sample).
-func replayGates(v *result.Validation, r *Rules) []result.Gate {
+func replayGates(v *result.Validation, r *Rules, clients bool) []result.Gate {
 	var gates []result.Gate
 	decided := false
 	for i := range v.Runs {
 		run := &v.Runs[i]
-		note, required := runNote(run, r)
+		note, required := runNote(run, r, clients)
 		if required && !run.Sufficient && coveredInSample(v.Runs, run) {
 			required = false
 		}
@@ -304,12 +320,14 @@ func metricOf(m *result.Metrics, of func(*result.Metrics) *result.Metric) *resul
 }
 
 // runNote says why a replay cannot be judged (empty: it can) and whether a
-// verdict on it is required.
-func runNote(run *result.ValidationRun, r *Rules) (note string, required bool) {
+// verdict on it is required. clients: those of clients are judged as journeys are.
+func runNote(run *result.ValidationRun, r *Rules, clients bool) (note string, required bool) {
 	switch {
 	case run.Saturated:
 		return noteSaturated, false
-	case run.Source != "" && run.Source != measured.SourceJourneys && run.Source != measured.SourcePasses:
+	case run.Informs != "":
+		return run.Informs, false
+	case !clients && run.Source != "" && run.Source != measured.SourceJourneys && run.Source != measured.SourcePasses:
 		return fmt.Sprintf(noteOtherSource, run.Source), false
 	case run.JourneySampleRate != nil && *run.JourneySampleRate < 1 && run.Rebuilt == 0:
 		return fmt.Sprintf(noteSampled, *run.JourneySampleRate), true

@@ -17,6 +17,7 @@ const (
 	noteOneConfig     = "not applicable with one configuration"
 	noteNoFit         = "no fit report given"
 	noteNoRows        = "no rows"
+	noteNoSteps       = "learned from requests: no steps were recorded"
 	noteNoFloor       = "no noise floor: fewer than 50 rows"
 	noteOtherSource   = "%s requests: errors are printed, not gated"
 	noteSampled       = "journeys are sampled at %g: the rest of the load is unknown"

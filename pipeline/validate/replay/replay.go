@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/pipeline/validate/machine"
 	"github.com/blis-train/blis-train/pipeline/validate/measured"
 	"github.com/blis-train/blis-train/result"
@@ -332,6 +333,43 @@ func (p *Phase) Entry(splitNs int64, ksLimit float64) result.ValidationRun {
 		v.CriticalD, v.Sufficient = &d, d < ksLimit
 	}
 	return v
+}
+
+// Starved are the compared requests that waited for KV blocks in the plain replay, or
+// were preempted for want of them.
+type Starved struct {
+	Requests, Of            int
+	ErrorShare              float64 // of the sum of |log(simulated/recorded)| of all TTFT, or E2E where there is none
+	RecordedMs, SimulatedMs float64 // the median of theirs
+}
+
+// Starved compares those that arrive from splitNs on.
+func (p *Phase) Starved(splitNs int64) (s Starved) {
+	if len(p.results[result.VariantPlain]) == 0 {
+		return s
+	}
+	var recorded, simulated []float64
+	their, all := 0.0, 0.0
+	for i := range p.obs {
+		o, r := &p.obs[i], &p.results[result.VariantPlain][0].Requests[i]
+		real, sim := o.TTFTMs, trace.OptOf(r.TTFTUs())
+		if !real.OK {
+			real, sim = o.E2EMs, trace.OptOf(r.E2EUs())
+		}
+		if o.ArrivalNs < splitNs || o.Excluded != "" || !(real.V > 0 && sim.V > 0) {
+			continue
+		}
+		s.Of++
+		off := math.Abs(portable.Log(sim.V / 1e3 / real.V))
+		if all += off; r.Starved {
+			their += off
+			recorded, simulated = append(recorded, real.V), append(simulated, sim.V/1e3)
+		}
+	}
+	if s.Requests = len(recorded); s.Requests > 0 && all > 0 {
+		s.ErrorShare, s.RecordedMs, s.SimulatedMs = their/all, stat.Median(recorded), stat.Median(simulated)
+	}
+	return s
 }
 
 func (p *Phase) quality() *result.ReplayQuality {
