@@ -3,8 +3,10 @@ package learn
 import (
 	"context"
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/replay"
 	"github.com/blis-train/blis-train/stat"
@@ -165,7 +167,7 @@ func (l *learner) learned(s *state, post []float64, u *Unrest) *Learned {
 	for k := range n {
 		out.Covariance = append(out.Covariance, post[k*n:(k+1)*n])
 	}
-	l.describe(out, s.values)
+	l.describe(out, s)
 	out.Directions = l.directions(s.values, post)
 	return out
 }
@@ -192,13 +194,18 @@ func (m *model) inverse(information []float64) ([]float64, error) {
 // normal95 is half the width of a 95 % interval in standard errors.
 const normal95 = 1.959963984540054
 
-// describe puts intervals and evidence on the terms.
-func (l *learner) describe(out *Learned, values []float64) {
-	for k := range values {
+// describe puts intervals and evidence on the terms. One that no time of any load depends
+// on is the prior's, though it moves with others where the prior has them go together.
+func (l *learner) describe(out *Learned, s *state) {
+	n := len(s.values)
+	for k, v := range s.values {
 		c := l.m.at(out.Set, k)
 		half := float64(normal95 * math.Sqrt(out.Covariance[k][k]))
-		c.CI95 = &[2]float64{math.Max(0, values[k]-half), values[k] + half}
+		c.CI95 = &[2]float64{math.Max(0, v-half), v + half}
 		share := 1 - out.Covariance[k][k]/(l.m.sd[k]*l.m.sd[k])
+		if !slices.ContainsFunc(s.blocks, func(b *gram.Gram) bool { return b.G[k*n+k] > 0 }) {
+			share = 0
+		}
 		switch {
 		case share > 0.9:
 			c.Identified, c.Evidence = coeff.Within, "data"
@@ -208,10 +215,9 @@ func (l *learner) describe(out *Learned, values []float64) {
 			c.Identified, c.Evidence = coeff.Within, shareWords(share)
 		}
 	}
-	n := len(out.Set.Beta)
-	out.Set.Covariance = make([][]float64, n)
-	for j := range n {
-		out.Set.Covariance[j] = make([]float64, n)
+	out.Set.Covariance = make([][]float64, len(out.Set.Beta))
+	for j := range out.Set.Covariance {
+		out.Set.Covariance[j] = make([]float64, len(out.Set.Beta))
 	}
 	for k := range l.m.beta {
 		for i := range l.m.beta {

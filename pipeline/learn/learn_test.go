@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -149,9 +150,18 @@ func TestPlantedCoefficientsAreLearned(t *testing.T) {
 	if n := len(got.Directions); n != len(got.Names) || !got.Directions[0].IsLearned() || got.Directions[n-1].IsLearned() {
 		t.Errorf("directions: got %v", got.Directions)
 	}
-	for _, c := range got.Set.Beta {
-		if c.Name == "tp_communication" && c.Evidence == "data" || c.Name == "decode_weight_load" && c.CI95 == nil {
-			t.Errorf("evidence of %s is %q, interval %v", c.Name, c.Evidence, c.CI95)
+	told := stepTimes(t, got.Set, d)
+	for j, c := range got.Set.Beta {
+		more := *got.Set
+		more.Beta = slices.Clone(got.Set.Beta)
+		more.Beta[j].Value += 1e6
+		shown := !slices.Equal(stepTimes(t, &more, d), told)
+		learnable := shown && slices.Contains(got.Names, "step/"+c.Name) && c.Name != "bias" // one with the layers' constant
+		if unlearned := c.Identified == coeff.PriorOnly; unlearned == learnable {
+			t.Errorf("%s: steps depend on it: %v, but it is %s by %q", c.Name, shown, c.Identified, c.Evidence)
+		}
+		if c.Name == "decode_weight_load" && c.CI95 == nil {
+			t.Errorf("%s has no interval", c.Name)
 		}
 	}
 }
