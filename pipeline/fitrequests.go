@@ -138,6 +138,13 @@ func (f *requestFit) fit(ctx context.Context, prior *learn.Prior) (*result.Fit, 
 		return nil, err
 	}
 	seconds := time.Since(start).Seconds()
+	for _, l := range f.loads {
+		more, err := l.Unlike(got.Set)
+		if err != nil {
+			return nil, err
+		}
+		f.warn = append(f.warn, more...)
+	}
 	doc, err := f.document(got)
 	if err == nil {
 		doc.Requests.StepsPerSecond = float64(got.Steps) / seconds
@@ -223,6 +230,9 @@ func (f *requestFit) read(ext *result.Extract) error {
 			}
 		}
 		f.runs = append(f.runs, out)
+	}
+	if len(f.loads) == 0 && len(f.held) > 0 {
+		return trace.Errorf(options.CodeBadOption, "--holdout: got every run with a request, want one at least to learn from")
 	}
 	if len(f.loads) == 0 {
 		return trace.Errorf(learn.NothingMeasured, "fit --from requests: got no request with a time in %d runs", len(ext.Runs)).

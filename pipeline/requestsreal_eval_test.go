@@ -36,7 +36,18 @@ func TestEvalRealServersFromRequests(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			reason, _ := saturation.Judge(run, r.Deployment)
+			verdict := saturation.OfRun(run, r.Deployment)
+			if len(run.Requests) == 0 {
+				verdict = saturation.OfClients(run, r.Deployment)
+			}
+			for _, p := range verdict.Phases {
+				if p.Saturated {
+					t.Logf("%s %s is saturated: %s", r.ID, p.Name, saturation.HitText(p.Checks))
+				}
+			}
+			if ttft, span, ok := noiseFloor(run, r.Deployment, 1); ok {
+				t.Logf("%s: noise floor: sends that differ by a millisecond move TTFT by %.1f %% and span by %.1f %%", r.ID, 100*ttft, 100*span)
+			}
 			loads, findings := clientLoads(run, r.Deployment, true, 0)
 			for _, f := range findings {
 				t.Logf("%s: %s", r.ID, f.Message)
@@ -56,8 +67,17 @@ func TestEvalRealServersFromRequests(t *testing.T) {
 				t.Errorf("%s: %v", r.ID, err)
 				continue
 			}
-			t.Logf("%s (%s; %s): spans known to %.1f %%, TTFT %.1f %%, %d passes, objective %.3f", r.ID, prior.Name, reason, 100*got.SpanError,
-				100*got.TTFTError, len(got.Passes), got.Objective)
+			t.Logf("%s (%s): spans known to %.1f %%, TTFT %.1f %%, %d passes, objective %.3f, of which jitter %.4f", r.ID, prior.Name,
+				100*got.SpanError, 100*got.TTFTError, len(got.Passes), got.Objective, got.Floor)
+			for _, l := range early {
+				more, err := l.Unlike(got.Set)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, f := range more {
+					t.Logf("%s: %s", f.Code, f.Message)
+				}
+			}
 			for k := range loads {
 				l := loads[k].Later(0.5)
 				t.Logf("   %-14s learned  %s", l.Name, laterErrors(t, l, got.Set))

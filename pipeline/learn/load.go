@@ -8,6 +8,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/replay"
+	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -122,6 +123,38 @@ func (l *Load) check() error {
 	}
 	return trace.Errorf(NothingMeasured, "load %s: got no time of %d requests, want TTFT, span or E2E of some", l.Name, len(l.Requests)).
 		WithHint("save the benchmark with per-request times, as `vllm bench serve --save-detailed` does")
+}
+
+// farOff is the ratio of median TTFTs beyond which a replay is of another server.
+const farOff = 3
+
+// Unlike tells of a load whose replay with a set is of another server: TTFT is three times
+// the measured one or a third of it in the median. So it is where prompts came from a
+// prefix cache and nothing says which: the replay computes them all and is overloaded.
+func (l *Load) Unlike(set *coeff.Set) ([]trace.Finding, error) {
+	if l.Point != nil {
+		return nil, nil
+	}
+	got, err := l.Predict(set)
+	if err != nil {
+		return nil, err
+	}
+	var measured, simulated []float64
+	for i := range got {
+		if a, b := l.Seen[i].TTFTUs, got[i].TTFTUs; a > 0 && b > 0 {
+			measured, simulated = append(measured, a), append(simulated, b)
+		}
+	}
+	if len(measured) == 0 {
+		return nil, nil
+	}
+	ratio := stat.Median(simulated) / stat.Median(measured)
+	if ratio < farOff && ratio > 1.0/farOff {
+		return nil, nil
+	}
+	return []trace.Finding{trace.Findingf(ReplayUnlike, "%s: TTFT is %.3g ms in the replay and %.3g ms as measured, medians, even with what "+
+		"was learned: do prompts come from a prefix cache that nothing states, or is run.yaml of another server?", l.Name,
+		stat.Median(simulated)/1e3, stat.Median(measured)/1e3)}, nil
 }
 
 // IsMeasured says that some request has a time to be compared by.

@@ -17,10 +17,28 @@ const (
 	nsPerSecond = 1e9
 )
 
+// countClients is countRequests of what clients saw, where nothing else was recorded.
+func countClients(seen []trace.ObservedRequest, q *result.InspectRequests) {
+	q.Total = len(seen)
+	for i := range seen {
+		switch r := &seen[i]; {
+		case r.Success.Or(true):
+			q.Finished++
+		case r.Aborted.V:
+			q.Aborted++
+		default:
+			q.Failed++
+		}
+	}
+}
+
 func countRequests(run *trace.Run, dep *deploy.Deployment) result.InspectRequests {
 	q := result.InspectRequests{Total: len(run.Requests), Observed: len(run.Observed)}
 	rate := dep.Tracing.JourneySampleRate
 	q.JourneysSampled = rate.OK && rate.V < 1
+	if len(run.Requests) == 0 {
+		countClients(run.Observed, &q)
+	}
 	for i := range run.Requests {
 		r := &run.Requests[i]
 		stock := r.Source == trace.SourceStock

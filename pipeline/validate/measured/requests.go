@@ -14,7 +14,7 @@ const (
 	excludedFailed     = "failed"            // ended without success, through no wish of its client
 	excludedAborted    = "aborted"           // its client gave up
 	excludedUnfinished = "unfinished"        // no end recorded
-	excludedUnsettled  = "unsettled"         // sent while requests that the file leaves out may have run
+	ExcludedUnsettled  = "unsettled"         // sent while requests that the file leaves out may have run
 	ExcludedRejected   = "rejected_by_model" // the simulator could not serve it
 	ExcludedTraining   = "before_split"      // arrived in the training share
 )
@@ -174,7 +174,7 @@ func clientSide(run *trace.Run) ([]Request, []trace.Finding) {
 			}
 			o.EndNs = c.EndNs
 		} else if c.Unsettled.V {
-			o.Excluded = excludedUnsettled
+			o.Excluded = ExcludedUnsettled
 		}
 		arrival := trace.Some(o.ArrivalNs)
 		o.TTFTMs = trace.OptOf(betweenMs(arrival, first))

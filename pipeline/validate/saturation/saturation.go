@@ -115,10 +115,12 @@ func OfRun(run *trace.Run, dep *deploy.Deployment) *Verdicts {
 // recorded: their send stamps and times stand for those of spans.
 func OfClients(run *trace.Run, dep *deploy.Deployment) *Verdicts {
 	seen := *run
-	for i := range run.Observed {
-		if o := &run.Observed[i]; o.SendNs.OK && !o.Unsettled.V {
-			seen.Requests = append(seen.Requests, trace.Request{Source: trace.SourceStock, APIID: trace.Some(o.ID), StartWallNs: o.SendNs,
-				StockTTFTUs: o.TTFTUs, StockE2EUs: o.E2EUs, Success: o.Success})
+	us := func(ms trace.Opt[float64]) trace.Opt[float64] { return trace.Opt[float64]{V: 1e3 * ms.V, OK: ms.OK} }
+	obs, _ := measured.Requests(run)
+	for i := range obs {
+		if o := &obs[i]; o.Excluded != measured.ExcludedUnsettled {
+			seen.Requests = append(seen.Requests, trace.Request{Source: trace.SourceStock, APIID: trace.Some(o.ID),
+				StartWallNs: trace.Some(o.ArrivalNs), StockTTFTUs: us(o.TTFTMs), StockE2EUs: us(o.E2EMs), Success: trace.Some(o.Excluded == "")})
 		}
 	}
 	return OfRun(&seen, dep)
