@@ -41,6 +41,9 @@ const (
 	zstd    = "github.com/klauspost/compress"
 	xxh3    = "github.com/zeebo/xxh3"
 	beam    = "github.com/apache/beam/sdks/v2"
+	gcs     = "cloud.google.com/go/storage"
+	gapi    = "google.golang.org/api/iterator"
+	aws     = "github.com/aws/aws-sdk-go-v2"
 	cli     = "github.com/urfave/cli/v2"
 	pretty  = "github.com/jedib0t/go-pretty/v6"
 	oci     = "github.com/opencontainers"
@@ -53,10 +56,12 @@ const (
 var rooms = map[string]room{
 	"cmd/blis-train": {ours: []string{anyRoom}, theirs: []string{cli, pretty, xterm, yaml}},
 	// a module of its own, which schedules tasks and knows nothing of what they do
-	"beam/cmd/blis-train-beam": {ours: []string{"pipeline", "pipeline/option", "pipeline/shard", "coeff", "result", "trace"},
+	"beam/cmd/blis-train-beam": {ours: []string{"beam/bucket", "pipeline", "pipeline/option", "pipeline/shard", "coeff", "result", "trace"},
 		theirs: []string{beam}},
-	"pipeline":         {ours: []string{anyRoom}},
-	"pipeline/kernels": {ours: []string{"trace", "deploy"}, theirs: []string{arrow, yaml}},
+	"beam/bucket":            {theirs: []string{gcs, gapi, aws}},
+	"beam/bucket/buckettest": {},
+	"pipeline":               {ours: []string{anyRoom}},
+	"pipeline/kernels":       {ours: []string{"trace", "deploy"}, theirs: []string{arrow, yaml}},
 	"pipeline/library": {
 		ours: []string{"internal/par", "sim", "sim/latency", "sim/replay", "sim/workload", "pipeline/extract", "pipeline/rows",
 			"pipeline/kernels", "pipeline/ridge",

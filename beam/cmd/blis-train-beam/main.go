@@ -4,10 +4,10 @@
 // made of the receipts, is package pipeline's, so that the results are those of the main
 // program byte for byte. Beam carries ids of tasks and receipts and no data.
 //
-//	blis-train-beam run RUNDIR|PARENT|GLOB... -o DIR [--runner prism|universal|flink|spark|dataflow] [Beam's flags]
+//	blis-train-beam run RUNDIR|PARENT|GLOB|gs://...|s3://... -o DIR [--runner prism|universal|flink|spark|dataflow] [Beam's flags]
 //
 // One pipeline a pass: Create(ids) -> Reshuffle -> ParDo(task) -> GroupByKey(one key) ->
-// manifest. DIR and the recordings must be seen by all workers under the same names.
+// manifest. DIR and recordings in files must be seen by all workers under the same names.
 package main
 
 import (
@@ -131,15 +131,19 @@ func (c *call) work(ctx context.Context) error {
 	if c.dir == "" {
 		return option.Misusef("missing -o FOLDER")
 	}
+	dir, err := filepath.Abs(c.dir)
+	if err != nil {
+		return err
+	}
 	if _, err := pipeline.ReadPlan(c.dir); errors.Is(err, fs.ErrNotExist) {
-		if _, err := pipeline.MakePlan(c.inputs, c.dir, c.part, c.o); err != nil {
+		_, local, err := newMirror(ctx, c.inputs, dir, c.part)
+		if err != nil {
+			return err
+		}
+		if _, err := pipeline.MakePlan(local, c.dir, c.part, c.o); err != nil {
 			return err
 		}
 	} else if err != nil {
-		return err
-	}
-	dir, err := filepath.Abs(c.dir)
-	if err != nil {
 		return err
 	}
 	c.o.Extract.Warn = func(found []trace.Finding) {

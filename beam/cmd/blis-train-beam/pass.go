@@ -81,9 +81,27 @@ func sayCounters(res beam.PipelineResult, talk io.Writer) {
 }
 
 // doTask does one task; elements are its id and the folder of its files.
-type doTask struct{ Dir string }
+type doTask struct {
+	Dir  string
+	far  *mirror // of objects; nil: recordings are files
+	once sync.Once
+	err  error
+}
 
 func (f *doTask) ProcessElement(ctx context.Context, id string, emit func(string)) error {
+	if f.once.Do(func() { f.far, f.err = readMirror(f.Dir) }); f.err != nil {
+		return f.err
+	}
+	if f.far != nil {
+		task, err := shard.Job{Dir: f.Dir}.Task(id)
+		if err != nil {
+			return err
+		}
+		f.far.count = func(n int64) { beam.NewCounter(namespace, "fetched_bytes").Inc(ctx, n) }
+		if err := f.far.prepare(ctx, task); err != nil {
+			return err
+		}
+	}
 	r, err := pipeline.DoTask(ctx, f.Dir, id, 0)
 	if err != nil {
 		return err

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/blis-train/blis-train/beam/bucket"
+	"github.com/blis-train/blis-train/pipeline/shard"
+)
+
+// mirror is a folder that looks as if objects stood in it: files of their lengths, of which
+// only what was read is there. It has the same name on every worker and is local to each.
+type mirror struct {
+	Dir     string          `json:"dir"`   // absolute
+	Whole   int64           `json:"whole"` // objects up to this long are fetched whole, bytes
+	Objects []bucket.Object `json:"objects"`
+
+	mu     sync.Mutex
+	stores map[string]bucket.Store // by scheme
+	count  func(n int64)           // bytes fetched
+}
+
+const (
+	mirrorFile = "mirror.json" // in the folder of the plan
+	headBytes  = 4 << 20       // of a long object: enough to tell its form
+	tailBytes  = 64 << 10      // where the end of a line is looked for first, then twice as much, and so on
+)
+
+// newMirror lists the objects below the addresses among the inputs and fetches what a plan
+// looks at; the inputs come back as names in the mirror. Nil without addresses.
+func newMirror(ctx context.Context, inputs []string, dir string, whole int64) (*mirror, []string, error) {
+	if !slices.ContainsFunc(inputs, bucket.IsURL) {
+		return nil, inputs, nil
+	}
+	key := sha256.Sum256([]byte(dir))
+	m := &mirror{Dir: filepath.Join(os.TempDir(), "blis-train-mirror", hex.EncodeToString(key[:8])), Whole: whole}
+	local := slices.Clone(inputs)
+	for i, url := range inputs {
+		if !bucket.IsURL(url) {
+			continue
+		}
+		url = strings.TrimSuffix(url, "/")
+		s, err := m.store(ctx, url)
+		if err != nil {
+			return nil, nil, err
+		}
+		in, name := bucket.Split(url)
+		found, err := s.List(ctx, in, name)
+		if err != nil {
+			return nil, nil, err
+		}
+		n := len(m.Objects)
+		for _, o := range found {
+			if (o.URL == url || strings.HasPrefix(o.URL, url+"/")) && !strings.HasSuffix(o.URL, "/") {
+				m.Objects = append(m.Objects, o)
+			}
+		}
+		if len(m.Objects) == n {
+			return nil, nil, fmt.Errorf("%s: got no objects below it", url)
+		}
+		local[i] = m.path(url)
+	}
+	for i := range m.Objects {
+		if err := m.lay(ctx, &m.Objects[i], false); err != nil {
+			return nil, nil, err
+		}
+	}
+	text, err := json.Marshal(m)
+	if err == nil {
+		err = errors.Join(os.MkdirAll(dir, 0o777), os.WriteFile(filepath.Join(dir, mirrorFile), text, 0o666))
+	}
+	return m, local, err
+}
+
+// readMirror is the mirror of a plan; nil without one.
+func readMirror(dir string) (*mirror, error) {
+	text, err := os.ReadFile(filepath.Join(dir, mirrorFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	m := &mirror{}
+	if err == nil {
+		err = json.Unmarshal(text, m)
+	}
+	return m, err
+}
+
+func (m *mirror) path(url string) string {
+	return filepath.Join(m.Dir, strings.Replace(url, "://", "/", 1))
+}
+
+func (m *mirror) store(ctx context.Context, url string) (bucket.Store, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	scheme, _, _ := strings.Cut(url, ":")
+	if s := m.stores[scheme]; s != nil {
+		return s, nil
+	}
+	s, err := bucket.StoreOf(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	if m.stores == nil {
+		m.stores = map[string]bucket.Store{}
+	}
+	m.stores[scheme] = s
+	return s, nil
+}
+
+// wants is what a task reads of inputs.
+type wants struct {
+	Piece struct {
+		Path string
+		Part *struct {
+			Form     string
+			From, To int64
+		}
+	}
+	Run    struct{ Dir string }
+	Stored []struct{ Name string }
+}
+
+// prepare fetches what a task reads.
+func (m *mirror) prepare(ctx context.Context, task *shard.Task) error {
+	if task.Pass == "rows" { // reads tables
+		return nil
+	}
+	var w wants
+	if err := json.Unmarshal(task.Spec, &w); err != nil {
+		return err
+	}
+	for i := range m.Objects {
+		o := &m.Objects[i]
+		path := m.path(o.URL)
+		inRun, _ := filepath.Rel(w.Run.Dir, path)
+		var err error
+		switch part := w.Piece.Part; {
+		case path == w.Piece.Path && part == nil:
+			err = m.fetch(ctx, o, 0, o.Bytes)
+		case path == w.Piece.Path:
+			err = m.fetchPart(ctx, o, part.From, part.To, part.Form == "lines")
+		case w.Run.Dir != "" && filepath.IsLocal(inRun):
+			read := slices.ContainsFunc(w.Stored, func(s struct{ Name string }) bool { return filepath.FromSlash(s.Name) == inRun })
+			err = m.lay(ctx, o, !read)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lay puts an object into the mirror: short ones, all if asked for, and those whose form only
+// the whole tells, whole; of others the beginning and the last byte.
+func (m *mirror) lay(ctx context.Context, o *bucket.Object, all bool) error {
+	if all || o.Bytes <= max(m.Whole, headBytes) {
+		return m.fetch(ctx, o, 0, o.Bytes)
+	}
+	if err := errors.Join(m.fetch(ctx, o, 0, headBytes), m.fetch(ctx, o, o.Bytes-1, o.Bytes)); err != nil {
+		return err
+	}
+	f, err := os.Open(m.path(o.URL))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var first [1]byte
+	if _, err := f.ReadAt(first[:], 0); err != nil {
+		return err
+	}
+	if !strings.ContainsRune("{[ \n\r\t\x1f\x28", rune(first[0])) { // JSON, gzip, zstd; messages tell their places by their lengths
+		return m.fetch(ctx, o, headBytes, o.Bytes)
+	}
+	return nil
+}
+
+// fetchPart fetches the bytes [from, to), and of lines the byte before and the end of the last.
+func (m *mirror) fetchPart(ctx context.Context, o *bucket.Object, from, to int64, lines bool) error {
+	if !lines {
+		return m.fetch(ctx, o, from, to)
+	}
+	if err := m.fetch(ctx, o, max(0, from-1), to); err != nil {
+		return err
+	}
+	f, err := os.Open(m.path(o.URL))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	last := make([]byte, 1)
+	for at, end, more := to-1, to, int64(tailBytes); ; more *= 2 {
+		if _, err := f.ReadAt(last[:end-at], at); err != nil {
+			return err
+		}
+		if end == o.Bytes || bytes.IndexByte(last[:end-at], '\n') >= 0 {
+			return nil
+		}
+		at, end, last = end, min(end+more, o.Bytes), make([]byte, more)
+		if err := m.fetch(ctx, o, at, end); err != nil {
+			return err
+		}
+	}
+}
+
+// fetch copies the bytes [from, to) of an object to their place.
+func (m *mirror) fetch(ctx context.Context, o *bucket.Object, from, to int64) (err error) {
+	path := m.path(o.URL)
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o666)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := f.Truncate(o.Bytes); err != nil || from >= to {
+		return err
+	}
+	s, err := m.store(ctx, o.URL)
+	if err != nil {
+		return err
+	}
+	in, name := bucket.Split(o.URL)
+	r, size, err := s.Open(ctx, in, name, from, to-from)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	n, err := io.Copy(io.NewOffsetWriter(f, from), r)
+	if m.count != nil {
+		m.count(n)
+	}
+	if err == nil && (size != o.Bytes || n != to-from) {
+		err = fmt.Errorf("%s: got %d bytes from %d on of %d, want %d of %d: it changed, plan again into another folder", o.URL, n, from, size,
+			to-from, o.Bytes)
+	}
+	return err
+}
