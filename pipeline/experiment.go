@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
 	"errors"
@@ -15,11 +14,11 @@ import (
 	"github.com/blis-train/blis-train/pipeline/experiment"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/pipeline/simulate"
 	pages "github.com/blis-train/blis-train/report/experiment"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/emit"
-	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -49,7 +48,8 @@ func DefaultExperimentOptions() ExperimentOptions {
 func (o *ExperimentOptions) Table() option.Table {
 	return option.Table{
 		option.String("preset", &o.Preset, "`NAME`: "+experiment.PresetNames()).Recorded(),
-		option.String("workload", &o.Workload, "Mooncake trace `FILE` (JSON lines, or gzip of them) that preset mooncake plays").Recorded(),
+		option.String("workload", &o.Workload, "`FILE` of requests that preset workload plays (TraceV2, BLIS workload-spec 2, generators, "+
+			"traces), or preset mooncake (JSON lines, or gzip of them)").Recorded(),
 		option.Whole("seeds", &o.Seeds, "`N` seeds, paired in every contrast; 42, 123, 7777 first").Recorded(),
 		option.Whole("num-instances", &o.Instances, "`N` engines").Recorded().Unless("8"),
 		option.String("controller", &o.Controller,
@@ -63,6 +63,14 @@ func (o *ExperimentOptions) Table() option.Table {
 	}
 }
 
+// plays says what a preset that plays recorded requests wants.
+func plays(preset string) string {
+	if preset == "mooncake" {
+		return "the Mooncake trace that preset mooncake plays"
+	}
+	return "the file that preset " + preset + " plays: TraceV2, a workload-spec of BLIS, or any other that simulate reads"
+}
+
 // checkPreset says whether the preset is one, and has the recording that it needs.
 func (o *ExperimentOptions) checkPreset() error {
 	p, ok := experiment.PresetOf(o.Preset)
@@ -70,9 +78,9 @@ func (o *ExperimentOptions) checkPreset() error {
 	case !ok:
 		return option.Misusef("--preset: got %q, want %s", o.Preset, experiment.PresetNames())
 	case p.Recorded() && o.Workload == "":
-		return option.Misusef("--workload: got none, want the Mooncake trace that preset %s plays", o.Preset)
+		return option.Misusef("--workload: got none, want %s", plays(o.Preset))
 	case !p.Recorded() && o.Workload != "":
-		return option.Misusef("--workload: got %q with preset %s, which draws its requests, want none", o.Workload, o.Preset)
+		return option.Misusef("--workload: got %q with preset %s, which draws its requests, want none or --preset workload", o.Workload, o.Preset)
 	}
 	return nil
 }
@@ -147,26 +155,16 @@ func newLab(ctx context.Context, o *ExperimentOptions) (*lab, error) {
 	return l, l.loadGates(ctx, o)
 }
 
-// readHour reads recorded requests.
+// readHour reads recorded requests, or draws them once: seeds differ in where they start.
 func (l *lab) readHour(path string, special bool) error {
-	data, in, err := folder.ReadInput(path, special)
+	w, draw, inputs, err := simulate.ReadWorkload(path, special)
+	if err == nil && draw != nil {
+		w, err = draw(1)
+	}
 	if err != nil {
 		return err
 	}
-	plain, err := files.Unpack(bytes.NewReader(data), path)
-	if err != nil {
-		return err
-	}
-	if data, err = files.ReadBounded(plain, path, folder.MaxInput); err != nil {
-		return err
-	}
-	w, _, err := workload.Read(data, path)
-	if err != nil {
-		return err
-	}
-	if l.inputs = append(l.inputs, in); w != nil {
-		l.hour = w.Requests
-	}
+	l.inputs, l.hour = append(l.inputs, inputs...), w.Requests
 	return nil
 }
 

@@ -19,6 +19,7 @@ type Request struct {
 	SLOClass     string
 	SLOTTFTUs    int64 // goodput target, 0 = none
 	SLOE2EUs     int64 // goodput target, 0 = none
+	SLOITLUs     int64 // goodput target of the mean gap between output tokens, 0 = none
 
 	// Content, for prefix caching. Requests of one Group (not 0) share their
 	// first GroupTokens prompt tokens. Hashes are content ids of consecutive
@@ -139,13 +140,14 @@ func (r *Request) result(atUs int64) RequestResult {
 
 // Judge compares a departed request with its goodput targets.
 func (r *RequestResult) Judge(q *Request) {
-	if q.SLOTTFTUs == 0 && q.SLOE2EUs == 0 {
+	if q.SLOTTFTUs == 0 && q.SLOE2EUs == 0 && q.SLOITLUs == 0 {
 		return
 	}
 	ttft, ok1 := r.TTFTUs()
 	e2e, ok2 := r.E2EUs()
+	itl, gaps := r.ITLUs()
 	met := ok1 && ok2 && (q.SLOTTFTUs == 0 || ttft <= float64(q.SLOTTFTUs)) &&
-		(q.SLOE2EUs == 0 || e2e <= float64(q.SLOE2EUs))
+		(q.SLOE2EUs == 0 || e2e <= float64(q.SLOE2EUs)) && (q.SLOITLUs == 0 || !gaps || itl <= float64(q.SLOITLUs))
 	r.SLOMet = trace.Some(met)
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/fleet"
 	"github.com/blis-train/blis-train/sim/admission"
 	"github.com/blis-train/blis-train/sim/gateway"
+	"github.com/blis-train/blis-train/sim/goodput"
 )
 
 // Cell is one configuration.
@@ -77,11 +78,16 @@ func specOf(policy, scorers, scheduler string) fleet.Spec {
 	if predicts := policy == "clairvoyant" || policy == "predictive-seed" || s.NeedsController(); predicts {
 		s.ShadowShare = shadowShare
 	}
-	s.Targets = map[string]fleet.TargetSpec{}
-	for name, t := range targets {
-		s.Targets[name] = fleet.TargetSpec{TTFTMs: t.TTFTUs / 1e3}
-	}
 	return s
+}
+
+// targetsOf are targets as a cluster.yaml has them.
+func targetsOf(classes map[string]goodput.Target) map[string]fleet.TargetSpec {
+	out := map[string]fleet.TargetSpec{}
+	for name, t := range classes {
+		out[name] = fleet.TargetSpec{TTFTMs: t.TTFTUs / 1e3, ITLMs: t.ITLUs / 1e3, E2EMs: t.E2EUs / 1e3}
+	}
+	return out
 }
 
 // thirteen are {always, slo-gated, predictive} x two routings x two schedulers, and

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"math"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -122,7 +124,7 @@ func TestFrontiersAreCompared(t *testing.T) {
 // Arrivals, lengths, groups and classes of a request do not depend on the others.
 func TestLoadsAreKeyed(t *testing.T) {
 	for name, l := range loads {
-		if name == recorded {
+		if name == recorded || name == given {
 			continue
 		}
 		long, short := l.Draw(7, 100, 20), l.Draw(7, 100, 10)
@@ -195,6 +197,42 @@ func TestRecordedHourIsPlayed(t *testing.T) {
 	for _, bad := range [][]sim.Request{nil, {{PromptTokens: 5}}, {{PromptTokens: 5, Hashes: []uint64{1}, HashTokens: 512}}} {
 		if _, err := LoadOf(recorded, bad); err == nil {
 			t.Errorf("%v: got a workload, want an error", bad)
+		}
+	}
+}
+
+// Requests of a file keep what they are; faster loads have them come faster, and a seed
+// starts where its draw says.
+func TestGivenRequestsArePlayed(t *testing.T) {
+	var reqs []sim.Request
+	for i := range 100 {
+		reqs = append(reqs, sim.Request{ArrivalUs: 5_000 + int64(i)*10_000, PromptTokens: int64(100 + i), OutputTokens: 7, Group: 3,
+			GroupTokens: 64, SLOClass: []string{"critical", "chat"}[i%2], SLOITLUs: []int64{0, 20_000}[i%2]})
+	}
+	l, err := LoadOf(given, reqs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, other := l.Draw(7, 200, 2), l.Draw(8, 200, 2)
+	if len(got) != 400 || digestOf(got) == digestOf(other) {
+		t.Fatalf("got %d requests in 2 s, want 400, and others of another seed", len(got))
+	}
+	for i, q := range got {
+		from := int64(got[0].PromptTokens-100) + int64(i)
+		want := reqs[from%100]
+		want.ID, want.ArrivalUs = strconv.Itoa(i), int64(i)*5_000
+		if want.SLOClass == "critical" {
+			want.SLOTTFTUs = 200_000
+		}
+		if !reflect.DeepEqual(q, want) {
+			t.Fatalf("request %d: got %+v, want %+v", i, q, want)
+		}
+	}
+	waits, differs := slices.Clone(reqs), slices.Clone(reqs)
+	waits[5].After, differs[5].SLOITLUs = 3, 10_000
+	for _, bad := range [][]sim.Request{nil, reqs[:1], waits, differs} {
+		if _, err := LoadOf(given, bad); err == nil {
+			t.Errorf("%d requests: got a workload, want an error", len(bad))
 		}
 	}
 }

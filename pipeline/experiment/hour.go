@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/goodput"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -17,13 +18,52 @@ const recorded = "mooncake"
 // engines take 8,192.
 const shrink = 16
 
+// given is the name of the preset and workload that come from a file, as they are.
+const given = "workload"
+
 // hour is recorded requests: lengths, content ids and times of arrival.
 type hour struct {
-	reqs     []sim.Request
-	fromUs   []float64 // of the place in which each request arrives: batches are spread evenly
-	widthUs  []float64 // of that place
-	lengthUs float64
+	reqs      []sim.Request
+	fromUs    []float64 // of the place in which each request arrives
+	widthUs   []float64 // of that place
+	lengthUs  float64
+	asTheyAre bool // with classes of their own; otherwise those are drawn
 }
+
+// givenOf takes requests as they are. Classes without any target have the published ones.
+func givenOf(reqs []sim.Request) (*hour, error) {
+	h := &hour{reqs: slices.Clone(reqs), fromUs: make([]float64, len(reqs)), widthUs: make([]float64, len(reqs)), asTheyAre: true}
+	promised := goodput.TargetsOf(reqs)
+	for i := range h.reqs {
+		q := &h.reqs[i]
+		if q.After > 0 || q.Loop > 0 || q.With > 0 {
+			return nil, trace.Errorf(CodeBadExperiment,
+				"preset %s: request %d: got one that waits for another, want arrivals that all policies share", given, i).
+				WithHint("give a workload of open arrivals: clients with a rate, not a concurrency")
+		}
+		if promised[q.SLOClass] == (goodput.Target{}) {
+			q.SLOTTFTUs = int64(targets[q.SLOClass].TTFTUs)
+		} else if goodput.TargetsOf(h.reqs[i : i+1])[q.SLOClass] != promised[q.SLOClass] {
+			return nil, trace.Errorf(CodeBadExperiment, "preset %s: request %d: got other targets than others of class %q, want one of each class",
+				given, i, q.SLOClass)
+		}
+	}
+	slices.SortStableFunc(h.reqs, func(a, b sim.Request) int { return cmp.Compare(a.ArrivalUs, b.ArrivalUs) })
+	for i := range h.reqs {
+		h.fromUs[i] = float64(h.reqs[i].ArrivalUs - h.reqs[0].ArrivalUs)
+	}
+	if n := len(reqs); n > 1 {
+		last := h.fromUs[n-1]
+		h.lengthUs = last + last/float64(n-1)
+	}
+	if !(h.lengthUs > 0) {
+		return nil, trace.Errorf(CodeBadExperiment, "preset %s: got requests of one moment, want arrivals over time", given)
+	}
+	return h, nil
+}
+
+// perSecond is the rate at which the requests came.
+func (h *hour) perSecond() float64 { return float64(len(h.reqs)) / h.lengthUs * 1e6 }
 
 // hourOf takes requests with content ids in the order of their arrival.
 func hourOf(reqs []sim.Request) (*hour, error) {
@@ -64,6 +104,10 @@ func hourOf(reqs []sim.Request) (*hour, error) {
 }
 
 func (h *hour) words() string {
+	if h.asTheyAre {
+		return fmt.Sprintf("%d requests of a file, %.3g s at %.3g/s, played from a start drawn by seed", len(h.reqs), h.lengthUs/1e6,
+			h.perSecond())
+	}
 	return fmt.Sprintf("a recorded trace of %d requests, lengths divided by %d, played faster from a start drawn by seed, "+
 		"33/34/33 %% critical, standard, sheddable", len(h.reqs), shrink)
 }
@@ -86,6 +130,11 @@ func (h *hour) draw(s *stream, seed int64, rate, seconds float64) []sim.Request 
 			return out
 		}
 		q, from := s.arrival(seed, i, at), &h.reqs[j]
+		if h.asTheyAre {
+			id, us := q.ID, q.ArrivalUs
+			q = *from
+			q.ID, q.ArrivalUs = id, us
+		}
 		q.PromptTokens, q.OutputTokens, q.Hashes, q.HashTokens = from.PromptTokens, from.OutputTokens, from.Hashes, from.HashTokens
 		if pass > 0 {
 			q.Hashes = slices.Clone(q.Hashes)

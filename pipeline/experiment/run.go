@@ -45,7 +45,7 @@ type Preset struct {
 	Name      string
 	Load      string
 	Rate      float64   // requests per second; 0: Rho
-	Rho       float64   // of the measured capacity
+	Rho       float64   // of the measured capacity; 0 too: the rate at which the recorded requests came
 	Seconds   float64   // of arrivals
 	WarmupS   float64   // not counted
 	Transient bool      // labelled so whatever the backlog does
@@ -64,6 +64,7 @@ var Presets = []Preset{
 	{Name: "newcomer", Load: "newcomer", Rho: 1.5, Seconds: 40, WarmupS: 10},
 	{Name: "bursty", Load: "bursty", Rho: 1.1, Seconds: 40, WarmupS: 10},
 	{Name: recorded, Load: recorded, Rho: 1.5, Seconds: 40, WarmupS: 10},
+	{Name: given, Load: given, Seconds: 40, WarmupS: 10},
 }
 
 // PresetNames are the presets as a list of words.
@@ -147,14 +148,19 @@ func (l *lab) prepare() (err error) {
 	if l.capacity, err = l.capacityOf(&l.Plant, &l.Gate); err != nil {
 		return err
 	}
-	if l.rate = l.preset.Rate; l.rate == 0 {
+	switch {
+	case l.preset.Rate > 0:
+		l.rate = l.preset.Rate
+	case l.preset.Rho > 0:
 		l.rate = math.Round(l.preset.Rho * l.capacity)
+	default:
+		l.rate = l.load.hour.perSecond()
 	}
 	return nil
 }
 
 // Recorded reports whether the preset plays recorded requests.
-func (p *Preset) Recorded() bool { return p.Load == recorded }
+func (p *Preset) Recorded() bool { return p.Load == recorded || p.Load == given }
 
 // window is the arrivals that count.
 func (p *Preset) window() goodput.Window {
@@ -220,7 +226,9 @@ func (l *lab) one(c *Cell, plant *Plant, gate *Gate, seed int64, reqs []sim.Requ
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := c.Spec.Build(p)
+	spec, promised := c.Spec, goodput.TargetsOf(reqs)
+	spec.Targets = targetsOf(promised)
+	cfg, err := spec.Build(p)
 	if err != nil {
 		return nil, err
 	}
@@ -232,7 +240,7 @@ func (l *lab) one(c *Cell, plant *Plant, gate *Gate, seed int64, reqs []sim.Requ
 	if err != nil {
 		return nil, err
 	}
-	o := &outcome{Run: goodput.Reduce(res.Records, targets, w), digest: digestOf(reqs), rates: rejectRates(res.Records),
+	o := &outcome{Run: goodput.Reduce(res.Records, promised, w), digest: digestOf(reqs), rates: rejectRates(res.Records),
 		worst: worstInstance(res.Records, w), slope: backlogSlope(res.Records, w), newcomer: goodput.NewcomerOf(res.Records, newcomerGroup, w)}
 	sum, n := 0.0, 0
 	for i := range res.Records {

@@ -37,16 +37,19 @@ var loads = map[string]Load{
 	"bursty": {Name: "bursty", Groups: 32, Prefix: [2]int64{256, 4096}, Own: [2]int64{64, 448}, Unique: 0.25, UniqueLen: [2]int64{512, 4096},
 		Output: [2]int64{64, 192}, CV: 2},
 	recorded: {Name: recorded},
+	given:    {Name: given},
 }
 
 // LoadOf is the workload of a name.
 func LoadOf(name string, requests []sim.Request) (Load, error) {
 	l := loads[name]
-	if name != recorded {
-		return l, nil
-	}
 	var err error
-	l.hour, err = hourOf(requests)
+	switch name {
+	case recorded:
+		l.hour, err = hourOf(requests)
+	case given:
+		l.hour, err = givenOf(requests)
+	}
 	return l, err
 }
 

@@ -169,7 +169,7 @@ func (s *Spec) predictive(p *Parts, e admission.Estimator) *admission.Predictive
 	return out
 }
 
-// TakeTargets gives requests the TTFT and E2E targets of their classes, where the
+// TakeTargets gives requests the targets of their classes, where the
 // spec has any.
 func (s *Spec) TakeTargets(reqs []sim.Request) []sim.Request {
 	if len(s.Targets) == 0 {
@@ -178,7 +178,7 @@ func (s *Spec) TakeTargets(reqs []sim.Request) []sim.Request {
 	own := slices.Clone(reqs)
 	for i := range own {
 		if t, ok := s.Targets[own[i].SLOClass]; ok {
-			own[i].SLOTTFTUs, own[i].SLOE2EUs = sim.ToUs(t.TTFTMs*1e3), sim.ToUs(t.E2EMs*1e3)
+			own[i].SLOTTFTUs, own[i].SLOE2EUs, own[i].SLOITLUs = sim.ToUs(t.TTFTMs*1e3), sim.ToUs(t.E2EMs*1e3), sim.ToUs(t.ITLMs*1e3)
 		}
 	}
 	return own

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"maps"
 	"math"
 
 	"github.com/blis-train/blis-train/result"
@@ -68,12 +69,8 @@ type InstancePart struct {
 }
 
 func (s *simulation) clusterPart(run *cluster.Result, reqs []sim.Request) *ClusterPart {
-	targets := s.fleet.ByClass()
-	for i := range reqs { // the workload's own targets
-		if _, ok := targets[reqs[i].SLOClass]; !ok {
-			targets[reqs[i].SLOClass] = goodput.Target{TTFTUs: float64(reqs[i].SLOTTFTUs), E2EUs: float64(reqs[i].SLOE2EUs)}
-		}
-	}
+	targets := goodput.TargetsOf(reqs) // the workload's own
+	maps.Copy(targets, s.fleet.ByClass())
 	g := goodput.Reduce(run.Records, targets, goodput.Window{ToUs: math.MaxInt64})
 	p := &ClusterPart{Instances: len(run.Engines), Admission: s.fleet.Admission.Policy, Routing: s.fleet.Routing.Policy,
 		Scheduler: s.fleet.Scheduler, RefreshUs: s.fleet.RefreshUs, Arrived: g.All.Arrived, Admitted: g.All.Admitted, Rejected: g.Shed,

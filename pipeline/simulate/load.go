@@ -14,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
@@ -84,48 +85,59 @@ func (s *simulation) loadWorkload() error {
 	if info.IsDir() {
 		return s.recordedWorkload(path)
 	}
-	data, in, err := s.readInput(path)
-	if err != nil {
-		return err
-	}
-	s.inputs = append(s.inputs, in)
-	plain, err := files.Unpack(bytes.NewReader(data), path)
-	if err != nil {
-		return err
-	}
-	if data, err = files.ReadBounded(plain, path, folder.MaxInput); err != nil {
-		return err
-	}
-	if header, err := s.headerOf(data, path); err != nil || header != nil {
-		if err == nil {
-			s.load.fixed, err = workload.ReadTraceV2(data, path, header)
-		}
-		return err
-	}
-	w, g, err := workload.Read(data, path)
-	if s.load.fixed = w; g != nil {
-		s.load.draw = g.Generate
-	}
+	var inputs []result.Input
+	s.load.fixed, s.load.draw, inputs, err = ReadWorkload(path, s.o.Special)
+	s.inputs = append(s.inputs, inputs...)
 	return err
 }
 
-// headerOf is the header of a TraceV2 CSV: the YAML file of the same stem, where
+// ReadWorkload reads a file of requests, or one that they are drawn from: one of w and
+// draw is nil.
+func ReadWorkload(path string, special bool) (w *workload.Workload, draw func(seed int64) (*workload.Workload, error),
+	inputs []result.Input, err error) {
+	data, in, err := folder.ReadInput(path, special)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	inputs = append(inputs, in)
+	plain, err := files.Unpack(bytes.NewReader(data), path)
+	if err != nil {
+		return nil, nil, inputs, err
+	}
+	if data, err = files.ReadBounded(plain, path, folder.MaxInput); err != nil {
+		return nil, nil, inputs, err
+	}
+	header, in, err := headerBeside(data, path, special)
+	switch {
+	case err != nil:
+		return nil, nil, inputs, err
+	case header != nil:
+		w, err = workload.ReadTraceV2(data, path, header)
+		return w, nil, append(inputs, in), err
+	}
+	w, g, err := workload.Read(data, path)
+	if g != nil {
+		draw = g.Generate
+	}
+	return w, draw, inputs, err
+}
+
+// headerBeside is the header of a TraceV2 CSV: the YAML file of the same stem, where
 // there is one.
-func (s *simulation) headerOf(data []byte, path string) (*tracev2.Header, error) {
+func headerBeside(data []byte, path string, special bool) (*tracev2.Header, result.Input, error) {
 	stem := strings.TrimSuffix(strings.TrimSuffix(path, ".gz"), ".csv")
 	if !bytes.HasPrefix(data, []byte(tracev2.FirstColumn+",")) || stem == path {
-		return nil, nil
+		return nil, result.Input{}, nil
 	}
 	if _, err := os.Stat(stem + ".yaml"); err != nil {
-		return nil, nil
+		return nil, result.Input{}, nil
 	}
-	text, in, err := s.readInput(stem + ".yaml")
+	text, in, err := folder.ReadInput(stem+".yaml", special)
 	if err != nil || !workload.IsTraceV2(text) { // another file that happens to have the name
-		return nil, err
+		return nil, in, err
 	}
-	s.inputs = append(s.inputs, in)
 	header, err := tracev2.ParseHeader(text, stem+".yaml")
-	return &header, err
+	return &header, in, err
 }
 
 // recordedWorkload takes the arrivals of a run folder, or of its extracted tables.

@@ -19,6 +19,17 @@ import (
 // Target is what a class was promised; 0: nothing.
 type Target struct{ TTFTUs, ITLUs, E2EUs float64 }
 
+// TargetsOf is what the classes of requests were promised: what the first of each that has any was.
+func TargetsOf(reqs []sim.Request) map[string]Target {
+	out := map[string]Target{}
+	for i := range reqs {
+		if q := &reqs[i]; out[q.SLOClass] == (Target{}) {
+			out[q.SLOClass] = Target{TTFTUs: float64(q.SLOTTFTUs), ITLUs: float64(q.SLOITLUs), E2EUs: float64(q.SLOE2EUs)}
+		}
+	}
+	return out
+}
+
 // Window is the arrivals that count, [FromUs, ToUs).
 type Window struct{ FromUs, ToUs int64 }
 

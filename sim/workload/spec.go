@@ -29,7 +29,15 @@ type specV2 struct {
 	Cohorts  strictyaml.Unread `yaml:"cohorts"`
 	ServeGen strictyaml.Unread `yaml:"servegen_data"`
 	PerfSpec strictyaml.Unread `yaml:"inference_perf"`
-	Goodput  strictyaml.Unread `yaml:"goodput_slo_targets"`
+
+	Targets map[string]specTargets `yaml:"goodput_slo_targets"` // by class
+}
+
+// specTargets are a class's goodput targets, ms; 0: none.
+type specTargets struct {
+	TTFTMs float64 `yaml:"ttft_ms"`
+	ITLMs  float64 `yaml:"itl_ms"` // of the mean gap between a request's output tokens
+	E2EMs  float64 `yaml:"e2e_ms"`
 }
 
 type specClient struct {
@@ -127,7 +135,7 @@ func (s *specV2) firstUnread() (key string, at strictyaml.Unread) {
 		key string
 		at  strictyaml.Unread
 	}
-	list := []entry{{"cohorts", s.Cohorts}, {"servegen_data", s.ServeGen}, {"inference_perf", s.PerfSpec}, {"goodput_slo_targets", s.Goodput}}
+	list := []entry{{"cohorts", s.Cohorts}, {"servegen_data", s.ServeGen}, {"inference_perf", s.PerfSpec}}
 	for i := range s.Clients {
 		c, of := &s.Clients[i], fmt.Sprintf("clients[%d].", i)
 		list = append(list, entry{of + "adapter", c.Adapter}, entry{of + "network", c.Network}, entry{of + "multimodal", c.Multimodal},
@@ -150,6 +158,9 @@ func (s *specV2) firstUnread() (key string, at strictyaml.Unread) {
 	return "", strictyaml.Unread{}
 }
 
+// maxTargetMs is a day.
+const maxTargetMs = 86_400_000.0
+
 func (s *specV2) check() error {
 	bad := func(format string, args ...any) error { return trace.Errorf(codeBadWorkload, format, args...) }
 	switch {
@@ -163,6 +174,14 @@ func (s *specV2) check() error {
 		return bad("num_requests, horizon: got %d and %d us, want 0 to %d, and 0 to %d us", s.NumRequests, s.Horizon, maxGenerated, sim.LatestUs)
 	case s.NumRequests == 0 && s.Horizon == 0:
 		return bad("num_requests: got none and no horizon, want one of them")
+	}
+	for _, class := range slices.Sorted(maps.Keys(s.Targets)) {
+		t := s.Targets[class]
+		for _, ms := range []float64{t.TTFTMs, t.ITLMs, t.E2EMs} {
+			if !(ms >= 0 && ms <= maxTargetMs) {
+				return bad("goodput_slo_targets.%s: got %g ms, want 0 to %g", class, ms, maxTargetMs)
+			}
+		}
 	}
 	for i := range s.Clients {
 		c := &s.Clients[i]

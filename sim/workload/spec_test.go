@@ -108,6 +108,20 @@ func TestSpecV2(t *testing.T) {
 	}
 }
 
+// TestSpecV2Targets: classes have the targets that the specification promises; a client's own
+// target holds where its class has none.
+func TestSpecV2Targets(t *testing.T) {
+	w := readSpec(t, strings.Replace(testSpec, "clients:",
+		"goodput_slo_targets: {batch: {ttft_ms: 900, itl_ms: 40.5}, critical: {e2e_ms: 20000}}\nclients:", 1))
+	want := map[string][3]int64{"batch": {900_000, 40_500, 0}, "critical": {500_000, 0, 20_000_000}}
+	for i := range w.Requests {
+		q := &w.Requests[i]
+		if got := [3]int64{q.SLOTTFTUs, q.SLOITLUs, q.SLOE2EUs}; got != want[q.SLOClass] {
+			t.Fatalf("request %d of class %s: got %v us, want %v", i, q.SLOClass, got, want[q.SLOClass])
+		}
+	}
+}
+
 // TestSpecV2Windows: a client is active in its windows alone, and a Weibull client keeps its rate.
 func TestSpecV2Windows(t *testing.T) {
 	text := strings.Replace(testSpec, "    timeout: 60000000\n", "    lifecycle: {windows: [{start_us: 10000000, end_us: 20000000}]}\n", 1)
@@ -151,7 +165,8 @@ func TestSpecV2Refused(t *testing.T) {
 		{"clients:", "cohorts: [{id: x}]\nclients:", "got cohorts, which is not read"},
 		{"clients:", "servegen_data: {path: x}\nclients:", "got servegen_data"},
 		{"clients:", "inference_perf: {x: 1}\nclients:", "got inference_perf"},
-		{"clients:", "goodput_slo_targets: {batch: {}}\nclients:", "got goodput_slo_targets"},
+		{"clients:", "goodput_slo_targets: {batch: {itl_ms: -1}}\nclients:", "goodput_slo_targets.batch: got -1 ms, want 0 to"},
+		{"clients:", "goodput_slo_targets: {batch: {ttft: 1}}\nclients:", "ttft"},
 		{"    timeout:", "    network: {rtt_ms: 1}\n    timeout:", "got clients[1].network"},
 		{"    timeout:", "    reasoning: {}\n    timeout:", "got clients[1].reasoning"},
 		{"    timeout:", "    multimodal: {}\n    timeout:", "got clients[1].multimodal"},

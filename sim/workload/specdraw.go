@@ -28,6 +28,7 @@ func (s *specV2) generate(seed int64) (*Workload, error) {
 				w.add(c.request(rng, 0, groups, prefix))
 				w.Requests[k].ID = strconv.Itoa(k)
 			}
+			s.promise(w)
 			return w, w.Close(Loop{Clients: c.Concurrency, ThinkUs: c.ThinkUs, RampUs: c.ThinkUs})
 		}
 		if err := s.arrive(w, c, rng, groups, prefix); err != nil {
@@ -41,10 +42,23 @@ func (s *specV2) generate(seed int64) (*Workload, error) {
 	for i := range w.Requests {
 		w.Requests[i].ID = strconv.Itoa(i)
 	}
+	s.promise(w)
 	if len(w.Requests) == 0 {
 		return nil, trace.Errorf(codeEmptyWorkload, "workload specification: got no request before the horizon, want at least one")
 	}
 	return w, nil
+}
+
+// promise gives requests the goodput targets of their classes; a client's slo_target_us
+// holds where its class has no ttft_ms.
+func (s *specV2) promise(w *Workload) {
+	for i := range w.Requests {
+		q := &w.Requests[i]
+		t := s.Targets[q.SLOClass]
+		if q.SLOITLUs, q.SLOE2EUs = sim.ToUs(t.ITLMs*1e3), sim.ToUs(t.E2EMs*1e3); t.TTFTMs > 0 {
+			q.SLOTTFTUs = sim.ToUs(t.TTFTMs * 1e3)
+		}
+	}
 }
 
 // arrive adds the requests of a client that has a share of the rate.
