@@ -72,7 +72,7 @@ func (p *Predictive) Decide(r *gateway.Request, v *gateway.View, target int) (De
 		}
 	}
 	g, eps, us := groups(r.Class, x.Queued, x.LikelyUs), p.eps(r.ClassName, r.Priority), x.LikelyUs
-	q, upper := p.ratios(&g), us
+	q, upper := p.ratios(g[:]), us
 	if e, ok := p.Estimate.(fuller); ok && q == nil {
 		full, err := e.FullTTFT(r, v, target)
 		if err != nil {
@@ -81,12 +81,12 @@ func (p *Predictive) Decide(r *gateway.Request, v *gateway.View, target int) (De
 		upper = math.Max(us, full.Us)
 	}
 	d := Decision{Admit: true, Queued: x.Queued, RawUs: us, PredictedUs: x.Us * p.quantile(q, median),
-		P90Us: upper * p.quantile(q, 0.9), BoundUs: upper * p.quantile(q, 1-eps)}
+		P90Us: upper * p.quantile(q, 0.9), BoundUs: upper * p.careful(&g, 1-eps)}
 	cold := p.Floor.arrives(r, v.NowUs)
 	if r.Priority >= Critical || r.SLOTTFTUs == 0 || d.BoundUs+float64(r.WaitedUs) <= float64(r.SLOTTFTUs) {
 		return d, nil
 	}
-	standard := float64(upper*p.quantile(q, 1-p.eps("standard", 0))) + float64(r.WaitedUs)
+	standard := float64(upper*p.careful(&g, 1-p.eps("standard", 0))) + float64(r.WaitedUs)
 	cost := float64(max(1, r.PromptTokens-v.CachedTokens(r, target)))
 	switch {
 	case cold && p.StandardUs > 0 && standard <= float64(p.StandardUs) && p.Floor.pays(v, cost):
@@ -137,13 +137,23 @@ const median = 0.5
 const enough = 30
 
 // ratios are those of the narrowest group of which enough were seen, nil: of none.
-func (p *Predictive) ratios(list *[4]group) *ratios {
+func (p *Predictive) ratios(list []group) *ratios {
 	for _, g := range list {
 		if s := p.seen[g]; s != nil && len(s.sorted) >= enough {
 			return s
 		}
 	}
 	return nil
+}
+
+// careful is the larger quantile of those by octave and of those of all octaves: where
+// seats fill, longer estimates than before are off as late ones of other octaves are.
+func (p *Predictive) careful(list *[4]group, level float64) float64 {
+	narrow := p.quantile(p.ratios(list[:]), level)
+	if wide := p.ratios(list[2:]); wide != nil {
+		return math.Max(narrow, wide.quantile(level))
+	}
+	return narrow
 }
 
 // quantile is of ratios, else the prior.
