@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -135,5 +136,24 @@ func TestBrokenClientFiles(t *testing.T) {
 		if !strings.Contains(text, c.code) || c.code == "" && (strings.Contains(text, "unreadable") || strings.Contains(text, "implausible")) {
 			t.Errorf("%s: got %q, want %q", name, text, c.code)
 		}
+	}
+}
+
+// TestRefusedFormSaysWhatRemains: where BLIS's terms cannot be written, the error says
+// that the fit is.
+func TestRefusedFormSaysWhatRemains(t *testing.T) {
+	_, out, err := spoiledRun(t, 4, 40, func(*testing.T, string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := DefaultFitOptions()
+	if _, err := Fit(context.Background(), out, o); err != nil {
+		t.Fatal(err)
+	}
+	edited(t, filepath.Join(out, "fit.json"), func(s string) string { return strings.ReplaceAll(s, `"replay": true`, `"replay": false`) })
+	o.Form, o.Out = FormTrained, out
+	var refused *trace.Error
+	if err := o.writeForm(context.Background()); !errors.As(err, &refused) || !strings.Contains(refused.Hint, "the fit itself is written") {
+		t.Errorf("got %v, want a refusal whose hint says that the fit is written", err)
 	}
 }
