@@ -63,9 +63,13 @@ func newMirror(ctx context.Context, inputs []string, dir string, whole int64) (*
 		}
 		n := len(m.Objects)
 		for _, o := range found {
-			if (o.URL == url || strings.HasPrefix(o.URL, url+"/")) && !strings.HasSuffix(o.URL, "/") {
-				m.Objects = append(m.Objects, o)
+			if (o.URL != url && !strings.HasPrefix(o.URL, url+"/")) || strings.HasSuffix(o.URL, "/") {
+				continue
 			}
+			if _, name := bucket.Split(o.URL); !filepath.IsLocal(filepath.FromSlash(name)) {
+				return nil, nil, fmt.Errorf("%s: got a name that leaves its bucket, want one that can be a file's", o.URL)
+			}
+			m.Objects = append(m.Objects, o)
 		}
 		if len(m.Objects) == n {
 			return nil, nil, fmt.Errorf("%s: got no objects below it", url)

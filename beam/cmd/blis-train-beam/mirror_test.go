@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/beam/bucket/buckettest"
@@ -59,5 +60,18 @@ func TestObjectsGiveTheSameBytes(t *testing.T) {
 		if !bytes.Contains(talk.Bytes(), []byte("  fetched_bytes ")) {
 			t.Errorf("%s: no counter of fetched bytes in %q", url, talk.String())
 		}
+	}
+}
+
+// TestObjectsKeepToTheMirror: an object whose name leads out of the mirror is refused before
+// anything is written.
+func TestObjectsKeepToTheMirror(t *testing.T) {
+	buckettest.Serve(t, map[string][]byte{"runs/a/../../../../out": []byte("x")})
+	t.Setenv("TMPDIR", t.TempDir())
+	if _, _, err := newMirror(t.Context(), []string{"gs://data/runs"}, t.TempDir(), 1); err == nil || !strings.Contains(err.Error(), "leaves its bucket") {
+		t.Errorf("got %v, want that the name leaves its bucket", err)
+	}
+	if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) > 0 {
+		t.Errorf("got %v, %v in the temporary folder, want nothing", left, err)
 	}
 }
