@@ -65,9 +65,11 @@ func Batches(runDir string, dep *deploy.Deployment) (result.StepQuality, error) 
 	return score.StepQuality(steps.Quality), nil
 }
 
-// capped says why the replay of a client that held requests back decides nothing.
-func capped(r *result.ExtractRun) string {
-	if slices.ContainsFunc(r.Warnings, func(f trace.Finding) bool { return f.Code == client.CodeCapped }) {
+// capped says why the replay of a client that held requests back decides nothing about
+// coefficients that were learned from what clients saw. Journeys decide: the server
+// recorded when requests came.
+func capped(r *result.ExtractRun, f *result.Fit) string {
+	if f != nil && f.Requests != nil && slices.ContainsFunc(r.Warnings, func(f trace.Finding) bool { return f.Code == client.CodeCapped }) {
 		return string(client.CodeCapped) + ": the client waited for answers, so arrivals followed the server"
 	}
 	return ""
@@ -86,7 +88,7 @@ func validateSources(out string, ext *result.Extract, f *result.Fit) []validate.
 	for i := range ext.Runs {
 		r := &ext.Runs[i]
 		sources[i] = validate.Source{
-			ID: r.ID, Training: used[r.ID], Informs: capped(r),
+			ID: r.ID, Training: used[r.ID], Informs: capped(r, f),
 			Load: func() (*trace.Run, *deploy.Deployment, error) {
 				run, err := readRun(table.RunDir(out, r.ID), r.Deployment)
 				return run, r.Deployment, err

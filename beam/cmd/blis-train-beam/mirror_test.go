@@ -68,7 +68,8 @@ func TestObjectsGiveTheSameBytes(t *testing.T) {
 func TestObjectsKeepToTheMirror(t *testing.T) {
 	buckettest.Serve(t, map[string][]byte{"runs/a/../../../../out": []byte("x")})
 	t.Setenv("TMPDIR", t.TempDir())
-	if _, _, err := newMirror(t.Context(), []string{"gs://data/runs"}, t.TempDir(), 1); err == nil || !strings.Contains(err.Error(), "leaves its bucket") {
+	_, _, err := newMirror(t.Context(), []string{"gs://data/runs"}, t.TempDir(), 1)
+	if err == nil || !strings.Contains(err.Error(), "leaves its bucket") {
 		t.Errorf("got %v, want that the name leaves its bucket", err)
 	}
 	if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) > 0 {
