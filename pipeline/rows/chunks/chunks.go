@@ -101,7 +101,12 @@ type recovery struct {
 
 // read lists the chunks in order of time; false without any.
 func (r *recovery) read() bool {
-	var gaps []float64
+	n := 0
+	for i := range r.rows {
+		n += 1 + len(r.rows[i].ChunkGapsUs)
+	}
+	r.events = make([]event, 0, n)
+	gaps := make([]float64, 0, n)
 	chunks, tokens := int64(0), int64(0)
 	for i := range r.rows {
 		o := &r.rows[i]
@@ -155,7 +160,7 @@ func (r *recovery) count() {
 			running[at[len(at)-1]+1]--
 		}
 	}
-	var jitter, steps []float64
+	jitter, steps := make([]float64, 0, len(r.events)), make([]float64, 0, len(r.clusters))
 	now, whole := 0, 0
 	for c := range r.clusters {
 		cl := &r.clusters[c]
@@ -250,7 +255,13 @@ func (r *recovery) prompt(i, c int) {
 
 // iterations are the whole clusters as passes; others leave a gap in the index.
 func (r *recovery) iterations() []trace.Iteration {
-	var out []trace.Iteration
+	n := 0
+	for c := range r.clusters {
+		if r.clusters[c].whole {
+			n++
+		}
+	}
+	out := make([]trace.Iteration, 0, n)
 	index := int64(0)
 	stamp := max(leastStamps, int64(r.q.JitterUs[0]*1000))
 	for c := range r.clusters {
