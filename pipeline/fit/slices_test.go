@@ -8,7 +8,6 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit/fittest"
-	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/fit/prepare"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/trace"
@@ -93,33 +92,5 @@ func compareTables(t *testing.T, got, want *rows.Table) {
 	if got.Read != want.Read || missing != want.DroppedFor(spike)-got.DroppedFor(spike) || got.Kept != want.Kept+missing {
 		t.Errorf("%s %s: got %d rows of %d, %d of them new, want %d of %d", got.Run, got.Target, got.Kept, got.Read, missing, want.Kept,
 			want.Read)
-	}
-}
-
-// TestStoredSlicesGiveTheSameFit: rows stored slice by slice are those of a fit that makes them itself.
-func TestStoredSlicesGiveTheSameFit(t *testing.T) {
-	o := options.Bare()
-	o.Bootstraps = options.MinBootstraps
-	sources, taskOptions, err := TakingPart(sliced(t, 500, 200), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := Fit(context.Background(), sources, o, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range sources {
-		dir := t.TempDir()
-		if err := StoreRows(sources[i], taskOptions, dir); err != nil {
-			t.Fatal(err)
-		}
-		sources[i] = Source{ID: sources[i].ID, Deployment: sources[i].Deployment, Rows: dir}
-	}
-	got, err := Fit(context.Background(), sources, o, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if fittest.BytesOf(t, got) != fittest.BytesOf(t, want) {
-		t.Error("the fit differs")
 	}
 }
