@@ -17,12 +17,6 @@ func experimentCommand() *cli.Command {
 		Description: "Runs configurations of a cluster on equal arrivals, seed by seed (docs/clusters.md).\n\n" +
 			"Example:\n   blis-train experiment isolation --preset seed --seeds 20 -o out",
 		Subcommands: []*cli.Command{isolationCommand(), optimiseCommand()},
-		Action: func(c *cli.Context) error {
-			if name := c.Args().First(); name != "" {
-				return usagef("experiment: got %q, want isolation or optimise", name)
-			}
-			return usagef("experiment: got no command, want isolation or optimise")
-		},
 	}
 }
 

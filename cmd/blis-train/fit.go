@@ -55,6 +55,9 @@ func runFit(c *cli.Context) error {
 	if err := setOptions(c, o.Table()); err != nil {
 		return err
 	}
+	if err := meantForSource(c, o.From, len(grams) > 0); err != nil {
+		return err
+	}
 	var doc *result.Fit
 	if o.From == pipeline.FromPoints {
 		doc, err = fitPoints(c, o)
@@ -75,13 +78,27 @@ func runFit(c *cli.Context) error {
 	if out == "" {
 		out = c.Args().First()
 	}
-	if con.brief {
+	if con.brief && (o.From == pipeline.FromPoints || len(grams) > 0) { // nothing there to replay
+		con.sayf("next: blis-train check %s", shown.Word(filepath.Join(out, folder.CoefficientsFile)))
+	} else if con.brief {
 		con.sayf("next: blis-train validate %s", shown.Word(out))
 	}
 	if err := con.appendLedger(c.String("ledger"), "fit", doc.Header, doc, nil, filepath.Join(out, folder.CoefficientsFile)); err != nil {
 		return err
 	}
 	return con.document(doc)
+}
+
+// meantForSource refuses flags that have no meaning for what is fitted.
+func meantForSource(c *cli.Context, from string, grams bool) error {
+	folder := []string{"only", "exclude", "keep-saturated", "shared-prefix-tokens", "holdout"}
+	switch {
+	case grams:
+		return goesWith(c, "an extracted folder", append(folder, "deployment", "from", "search", "form", "budget")...)
+	case from == pipeline.FromPoints:
+		return goesWith(c, "an extracted folder", append(folder, "without", "split")...)
+	}
+	return goesWith(c, "--from points", "deployment")
 }
 
 // fitPoints fits the tables of load levels that are the arguments.

@@ -30,6 +30,9 @@ func runRun(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if done, err := listGates(c, con); done || err != nil {
+		return err
+	}
 	o, err := con.newRun(c)
 	if err != nil {
 		return err
