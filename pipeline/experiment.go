@@ -56,7 +56,7 @@ func (o *ExperimentOptions) Table() option.Table {
 			"coefficients of the gate, `KIND|FILE`: fitted (from a simulated calibration run), same (those of "+
 				"the engines: an upper bound), or a coefficient file").Recorded().Unless(experiment.KindFitted),
 		option.String("plant", &o.Plant, "coefficient `FILE` that drives the engines; default the published blackbox").Recorded(),
-		option.String("deployment", &o.Deployment, "run.yaml `FILE` of the engines; default Llama-3.1-8B on one H100").Recorded(),
+		option.String("deployment", &o.Deployment, "run.yaml `FILE` or run folder of the engines; default Llama-3.1-8B on one H100").Recorded(),
 		option.Switch("alone", &o.Alone, "leave out the headline with other coefficients in the gate").Recorded(),
 		option.Whole("workers", &o.Workers, "`N` runs at a time; 0 uses every core"),
 		option.Switch("force", &o.Force, "accept an output folder that holds foreign files"),
@@ -133,11 +133,18 @@ func newLab(ctx context.Context, o *ExperimentOptions) (*lab, error) {
 	l := &lab{plant: experiment.Plant{Name: "the published blackbox, 6910.42 + 17.67/uncached + 2.84/decode token us, noise of a few percent",
 		Deployment: experiment.DefaultDeployment()}}
 	if o.Deployment != "" {
-		d, err := deploy.LoadRunFile(o.Deployment)
+		path := o.Deployment
+		if st, err := os.Stat(path); err == nil && st.IsDir() {
+			path = filepath.Join(path, deploy.RunFile)
+		}
+		_, in, err := folder.ReadInput(path, o.Special)
 		if err != nil {
 			return nil, err
 		}
-		l.plant.Deployment = d
+		if l.plant.Deployment, err = deploy.LoadRunFile(path); err != nil {
+			return nil, err
+		}
+		l.inputs = append(l.inputs, in)
 	}
 	if o.Plant != "" {
 		set, in, err := folder.LoadCoefficients(o.Plant, o.Special)

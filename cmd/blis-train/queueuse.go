@@ -68,11 +68,17 @@ func runQueueValidate(c *cli.Context) error {
 	if err := finishQueue(c, con, doc); err != nil {
 		return err
 	}
+	judged := false
 	for i := range doc.Servers {
-		if s := &doc.Servers[i]; s.Reason == "" && !queue.Passed(s) {
+		s := &doc.Servers[i]
+		judged = judged || s.Reason == ""
+		if s.Reason == "" && !queue.Passed(s) {
 			return gatef("%s: the parameters miss TTFT by more than %.0f %% or ITL by more than %.0f %%", s.ID, 100*queue.MaxTTFTWape,
 				100*queue.MaxITLWape)
 		}
+	}
+	if !judged {
+		return gatef("no window of any server could be judged")
 	}
 	return nil
 }
