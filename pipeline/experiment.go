@@ -154,7 +154,7 @@ func newLab(ctx context.Context, o *ExperimentOptions) (*lab, error) {
 		l.plant.Set, l.plant.Name, l.inputs = set, in.Name, append(l.inputs, in)
 	}
 	if o.Workload != "" {
-		if err := l.readHour(o.Workload, o.Special); err != nil {
+		if err := l.readHour(o); err != nil {
 			return nil, err
 		}
 	}
@@ -163,8 +163,9 @@ func newLab(ctx context.Context, o *ExperimentOptions) (*lab, error) {
 }
 
 // readHour reads recorded requests, or draws them once: seeds differ in where they start.
-func (l *lab) readHour(path string, special bool) error {
-	w, draw, inputs, err := simulate.ReadWorkload(path, special)
+// Requests that the preset cannot play are refused before anything is simulated.
+func (l *lab) readHour(o *ExperimentOptions) error {
+	w, draw, inputs, err := simulate.ReadWorkload(o.Workload, o.Special)
 	if err == nil && draw != nil {
 		w, err = draw(1)
 	}
@@ -172,7 +173,9 @@ func (l *lab) readHour(path string, special bool) error {
 		return err
 	}
 	l.inputs, l.hour = append(l.inputs, inputs...), w.Requests
-	return nil
+	preset, _ := experiment.PresetOf(o.Preset)
+	_, err = experiment.LoadOf(preset.Load, l.hour)
+	return err
 }
 
 // loadGates makes the headline's coefficients, and those of the rivals.

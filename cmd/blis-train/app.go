@@ -223,11 +223,10 @@ func wantsSubcommand(c *cli.Context) error {
 func dress(cmd *cli.Command) {
 	cmd.OnUsageError = onUsageError
 	for _, f := range cmd.Flags {
-		name := f.Names()[0]
+		name, _, env := settable(f)
 		if !slices.Contains(environmentFlags, name) || name == "config" && cmd.Name == "export" { // there it names a configuration
 			continue
 		}
-		_, env := settable(f)
 		*env = []string{environment(name)}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/result"
 )
@@ -45,7 +46,7 @@ func runIsolation(c *cli.Context) error {
 	if err := setOptions(c, o.Table()); err != nil {
 		return err
 	}
-	wideHeap()
+	heap.Wide()
 	doc, err := pipeline.ExperimentIsolation(c.Context, o)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/internal/shown"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/fit/options"
@@ -36,7 +37,7 @@ func fitCommand() *cli.Command {
 }
 
 func runFit(c *cli.Context) error {
-	leanHeap()
+	heap.Lean()
 	con, err := newConsole(c)
 	if err != nil {
 		return err
