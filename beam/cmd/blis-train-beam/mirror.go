@@ -17,6 +17,7 @@ import (
 	"sync"
 
 	"github.com/blis-train/blis-train/beam/bucket"
+	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/shard"
 )
 
@@ -123,47 +124,27 @@ func (m *mirror) store(ctx context.Context, url string) (bucket.Store, error) {
 	return s, nil
 }
 
-// wants is what a task reads of inputs.
-type wants struct {
-	Piece struct {
-		Path string
-		Part *struct {
-			Form     string
-			From, To int64
-		}
-	}
-	Run    struct{ Dir string }
-	Stored []struct{ Name string }
-}
-
 // prepare fetches what a task reads.
 func (m *mirror) prepare(ctx context.Context, task *shard.Task) error {
-	if task.Pass == "rows" { // reads tables
-		return nil
-	}
-	var w wants
-	if err := json.Unmarshal(task.Spec, &w); err != nil {
-		return err
-	}
+	reads, err := pipeline.ReadingOf(task)
 	for i := range m.Objects {
-		o := &m.Objects[i]
-		path := m.path(o.URL)
-		inRun, _ := filepath.Rel(w.Run.Dir, path)
-		var err error
-		switch part := w.Piece.Part; {
-		case path == w.Piece.Path && part == nil:
-			err = m.fetch(ctx, o, 0, o.Bytes)
-		case path == w.Piece.Path:
-			err = m.fetchPart(ctx, o, part.From, part.To, part.Form == "lines")
-		case w.Run.Dir != "" && filepath.IsLocal(inRun):
-			read := slices.ContainsFunc(w.Stored, func(s struct{ Name string }) bool { return filepath.FromSlash(s.Name) == inRun })
-			err = m.lay(ctx, o, !read)
-		}
 		if err != nil {
 			return err
 		}
+		o := &m.Objects[i]
+		path := m.path(o.URL)
+		switch piece, run := reads.Piece, reads.Run; {
+		case piece != nil && path == piece.Path && piece.Part == nil:
+			err = m.fetch(ctx, o, 0, o.Bytes)
+		case piece != nil && path == piece.Path:
+			err = m.fetchPart(ctx, o, piece.Part.From, piece.Part.To, piece.Part.OfLines())
+		case run != nil:
+			if name, _ := filepath.Rel(run.Dir, path); filepath.IsLocal(name) {
+				err = m.lay(ctx, o, !slices.Contains(reads.Stored, filepath.ToSlash(name)))
+			}
+		}
 	}
-	return nil
+	return err
 }
 
 // lay puts an object into the mirror: short ones, all if asked for, and those whose form only

@@ -19,8 +19,14 @@ type Part struct {
 	To   int64  `json:"to"`
 }
 
+// partOfLines is the form of a part of lines.
+const partOfLines = "lines"
+
+// OfLines reports that the part is the lines that begin in it: the last one may end behind it.
+func (p *Part) OfLines() bool { return p.Form == partOfLines }
+
 // cutForms are the forms that can be cut.
-var cutForms = map[string]form{"lines": formLines, "messages": formProto, "frames": formFramed}
+var cutForms = map[string]form{partOfLines: formLines, "messages": formProto, "frames": formFramed}
 
 // Cut cuts each input into parts of about every bytes; no parts for one that is read whole:
 // because it is short, compressed as a stream or one document, begins with a byte order mark,
@@ -80,7 +86,7 @@ func cutOne(in *Input, every int64) (parts []Part, ends bool, err error) {
 // linesOf cuts a file of lines.
 func linesOf(size, every int64) (out []Part) {
 	for at := int64(0); at < size; at += every {
-		out = append(out, Part{"lines", at, min(at+every, size)})
+		out = append(out, Part{partOfLines, at, min(at+every, size)})
 	}
 	return out
 }
