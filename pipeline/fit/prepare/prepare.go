@@ -3,6 +3,7 @@
 package prepare
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -165,6 +166,9 @@ func (p *Run) tables10(steps *rows.Steps, o options.Options) {
 	}
 }
 
+// errEnough ends a visit of slices after the first.
+var errEnough = errors.New("enough")
+
 // MeasureLag is the lag of one run with its evidence, as a fit would use it.
 func MeasureLag(src options.Source, o options.Options) (result.RunLag, []result.LagEvidence, error) {
 	o, err := o.Resolve()
@@ -173,12 +177,12 @@ func MeasureLag(src options.Source, o options.Options) (result.RunLag, []result.
 	}
 	var p *Run
 	err = parts(src, o, func(src options.Source) (err error) {
-		if p == nil {
-			p, _, _, err = Load(src, o)
+		if p, _, _, err = Load(src, o); err == nil {
+			err = errEnough
 		}
 		return err
 	})
-	if err != nil {
+	if !errors.Is(err, errEnough) {
 		return result.RunLag{}, nil, err
 	}
 	return p.Lag, p.Evidence, nil
