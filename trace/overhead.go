@@ -2,6 +2,7 @@ package trace
 
 import (
 	"cmp"
+	"iter"
 	"math"
 	"slices"
 )
@@ -46,87 +47,63 @@ func (s *Step) Mark() StepMark {
 	return StepMark{s.TsStartNs, s.RunningDepth == 0 && s.WaitingDepth == 0}
 }
 
-// Stamps are those that bound the overheads of the run's requests.
-func (r *Run) Stamps() []OverheadStamps {
-	stamps := make([]OverheadStamps, len(r.Requests))
-	for i := range r.Requests {
-		q := &r.Requests[i]
-		stamps[i] = OverheadStamps{q.ArrivedNs, q.QueuedNs, q.FinishedNs}
-	}
-	return stamps
+// Stamps are those that bound the request's overhead.
+func (r *Request) Stamps() OverheadStamps {
+	return OverheadStamps{r.ArrivedNs, r.QueuedNs, r.FinishedNs}
 }
 
 // Overheads bounds the overhead of every request of the run, in the order of
 // r.Requests. Steps must be in id order. See BoundOverheads.
 func Overheads(r *Run, complete bool) []OverheadBound {
-	marks := make([]StepMark, len(r.Steps))
-	for i := range r.Steps {
-		marks[i] = r.Steps[i].Mark()
-	}
-	return BoundOverheads(r.Stamps(), marks, complete)
+	return BoundOverheads(len(r.Requests), func(i int) OverheadStamps { return r.Requests[i].Stamps() }, func(yield func(StepMark) bool) {
+		for i := range r.Steps {
+			if !yield(r.Steps[i].Mark()) {
+				return
+			}
+		}
+	}, complete)
 }
 
-// BoundOverheads bounds the overhead of every request of one engine run; steps
-// in id order. complete says that journeys are sampled at 1.0 and no core span
+// BoundOverheads bounds the overhead of each of n requests of one engine run; steps
+// in id order, asked for once. complete says that journeys are sampled at 1.0 and no core span
 // is lost; only then is any bound exact: no other request was queued and
 // unfinished at QUEUED, and either nothing ran or waited in the last recorded
 // step or none was recorded since the previous FINISHED. The last step is the
 // one that starts before QUEUED: a step that starts at that very moment is the
 // one that follows the pick-up.
-func BoundOverheads(requests []OverheadStamps, steps []StepMark, complete bool) []OverheadBound {
-	out := make([]OverheadBound, len(requests))
-	alone := aloneAtQueued(requests)
-	for i := range requests {
-		q := &requests[i]
-		if !q.ArrivedNs.OK || !q.QueuedNs.OK {
-			continue
-		}
-		var prior Opt[int64]
-		isIdle := true
-		if k := lastStepBefore(steps, q.QueuedNs.V); k >= 0 {
-			s := &steps[k]
-			prior = Some(s.StartNs)
-			isIdle = s.IsIdle || s.StartNs <= alone[i].lastFinishedNs
-		}
-		exact := complete && alone[i].isAlone && isIdle
-		lo, hi := OverheadInterval(q.ArrivedNs.V, q.QueuedNs.V, prior, exact)
-		out[i] = OverheadBound{LoUs: lo, HiUs: hi, Exact: exact, OK: true}
-	}
-	return out
-}
-
-// company says who else was in the engine when a request was queued.
-type company struct {
-	isAlone        bool
-	lastFinishedNs int64 // latest FINISHED of those queued before, when alone; MinInt64 without any
-}
-
-func aloneAtQueued(requests []OverheadStamps) []company {
-	out := make([]company, len(requests))
-	order := make([]int, 0, len(requests))
-	for i := range requests {
-		if requests[i].QueuedNs.OK {
-			order = append(order, i)
+func BoundOverheads(n int, stamps func(i int) OverheadStamps, steps iter.Seq[StepMark], complete bool) []OverheadBound {
+	order := make([]int32, 0, n)
+	for i := range n {
+		if stamps(i).QueuedNs.OK {
+			order = append(order, int32(i))
 		}
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(requests[a].QueuedNs.V, requests[b].QueuedNs.V) })
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(stamps(int(a)).QueuedNs.V, stamps(int(b)).QueuedNs.V) })
+	var prior Opt[int64]              // the last step before the request at hand
+	isIdle := true                    // nothing ran or waited in it
 	busyUntil := int64(math.MinInt64) // latest FINISHED of the requests queued so far
-	for k, i := range order {
-		at := requests[i].QueuedNs.V
-		isTied := k+1 < len(order) && requests[order[k+1]].QueuedNs.V == at
-		out[i] = company{isAlone: busyUntil <= at && !isTied, lastFinishedNs: busyUntil}
-		busyUntil = max(busyUntil, requests[i].FinishedNs.Or(math.MaxInt64))
+	out := make([]OverheadBound, n)
+	bound := func(k int) {
+		i := int(order[k])
+		q := stamps(i)
+		isTied := k+1 < len(order) && stamps(int(order[k+1])).QueuedNs.V == q.QueuedNs.V
+		isAlone := busyUntil <= q.QueuedNs.V && !isTied
+		if q.ArrivedNs.OK {
+			exact := complete && isAlone && (isIdle || prior.V <= busyUntil)
+			lo, hi := OverheadInterval(q.ArrivedNs.V, q.QueuedNs.V, prior, exact)
+			out[i] = OverheadBound{LoUs: lo, HiUs: hi, Exact: exact, OK: true}
+		}
+		busyUntil = max(busyUntil, q.FinishedNs.Or(math.MaxInt64))
+	}
+	k := 0
+	for s := range steps {
+		for ; k < len(order) && stamps(int(order[k])).QueuedNs.V <= s.StartNs; k++ {
+			bound(k)
+		}
+		prior, isIdle = Some(s.StartNs), s.IsIdle
+	}
+	for ; k < len(order); k++ {
+		bound(k)
 	}
 	return out
-}
-
-// lastStepBefore is the index of the last step with ts_start < ns; -1 for none.
-func lastStepBefore(steps []StepMark, ns int64) int {
-	n, _ := slices.BinarySearchFunc(steps, ns, func(s StepMark, ns int64) int {
-		if s.StartNs < ns {
-			return -1
-		}
-		return 1
-	})
-	return n - 1
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/pipeline"
 )
 
@@ -23,7 +22,7 @@ func collectCommand() *cli.Command {
 }
 
 func runCollect(c *cli.Context) error {
-	heap.Lean()
+	leanHeap()
 	con, err := newConsole(c)
 	if err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/result"
 )
@@ -28,7 +27,7 @@ func inspectCommand() *cli.Command {
 }
 
 func runInspect(c *cli.Context) error {
-	heap.Lean()
+	leanHeap()
 	con, err := newConsole(c)
 	if err != nil {
 		return err

@@ -6,7 +6,6 @@ import (
 	prettytable "github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/simulate"
 )
@@ -43,7 +42,7 @@ func runSimulate(c *cli.Context) error {
 		return err
 	}
 	if o.Cluster.Asked() { // records of every request beside several engines
-		heap.Lean()
+		leanHeap()
 	}
 	doc, err := pipeline.Simulate(c.Context, o)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/validate/gates"
@@ -76,7 +75,7 @@ func listGates(c *cli.Context, con *console) (bool, error) {
 }
 
 func runValidate(c *cli.Context) error {
-	heap.Lean()
+	leanHeap()
 	con, err := newConsole(c)
 	if err != nil {
 		return err

@@ -29,8 +29,8 @@ import (
 )
 
 // softLimit is how much memory the Go runtime aims to stay below during an
-// extraction, bytes: what it holds does not grow with the input but for a few
-// hundred bytes a request.
+// extraction, bytes: what it holds does not grow with the input but for about
+// 150 bytes a request and 20 a span.
 const softLimit = 200 << 20
 
 // logLimit is the same while nothing but lines of logs is read, beside fewRequests

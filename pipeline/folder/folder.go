@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/coeff/library"
@@ -86,10 +85,8 @@ var ownNames = map[string]bool{
 const MaxInput = 4 << 30
 
 // Claim makes the output folder, or refuses one that holds files which are not
-// ours unless force is set. Until release is called another process is refused it;
-// release takes away what Claim made and nobody wrote to.
+// ours unless force is set. Until release is called another process is refused it.
 func Claim(dir string, force bool) (release func(), err error) {
-	made := missing(dir)
 	if err := prepareOut(dir, force); err != nil {
 		return nil, err
 	}
@@ -100,25 +97,7 @@ func Claim(dir string, force bool) (release func(), err error) {
 	case taken:
 		return nil, trace.Hinted(fmt.Errorf("%s: another blis-train is writing there", dir), "wait for it, or choose another folder with -o")
 	}
-	return func() {
-		for _, d := range made {
-			if os.Remove(d) != nil { // it holds files
-				break
-			}
-		}
-		lock.Close()
-	}, nil
-}
-
-// missing are the folder and its parents that are not there, the innermost first.
-func missing(dir string) (all []string) {
-	for dir = filepath.Clean(dir); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
-		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-		all = append(all, dir)
-	}
-	return all
+	return func() { lock.Close() }, nil
 }
 
 func prepareOut(dir string, force bool) error {
@@ -128,9 +107,6 @@ func prepareOut(dir string, force bool) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return os.MkdirAll(dir, 0o777)
-	}
-	if errors.Is(err, syscall.ENOTDIR) {
-		return option.Misusef("%s: got a file, want an output folder", dir)
 	}
 	if err != nil {
 		return err

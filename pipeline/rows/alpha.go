@@ -80,11 +80,15 @@ func newAlphaBuilder(s *Steps, sp *features.Space, o AlphaOptions) *alphaBuilder
 
 // overheads bounds the overhead of every request.
 func (s *Steps) overheads() []trace.OverheadBound {
-	marks, v := make([]trace.StepMark, s.summaries.len()), s.view()
-	for k := range marks {
-		marks[k] = v.recorded(k).Mark()
+	v, requests := s.view(), s.Run.Requests
+	marks := func(yield func(trace.StepMark) bool) {
+		for k := range s.summaries.len() {
+			if !yield(v.recorded(k).Mark()) {
+				return
+			}
+		}
 	}
-	return trace.BoundOverheads(s.Run.Stamps(), marks, s.complete())
+	return trace.BoundOverheads(len(requests), func(i int) trace.OverheadStamps { return requests[i].Stamps() }, marks, s.complete())
 }
 
 // complete reports whether every request has a journey, as far as one can see.

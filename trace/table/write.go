@@ -185,8 +185,8 @@ func (w *Writer[T]) finish() error {
 		return err
 	}
 	err := os.Rename(w.tmp.Name(), filepath.Join(w.dir, w.name+"."+string(w.format)))
-	if err == nil {
-		w.tmp = nil
+	if err == nil { // what remains are the counts
+		w.tmp, w.out, w.enc, w.buf, w.spare = nil, nil, nil, nil, nil
 	}
 	return err
 }

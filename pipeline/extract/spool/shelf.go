@@ -77,6 +77,19 @@ func (s *Shelf) Get(at int64) ([]byte, error) {
 	}
 }
 
+// Each hands every row in the order they were put to use, valid during the call.
+func (s *Shelf) Each(use func(at int64, row []byte)) error {
+	for at := int64(0); at < s.end+int64(len(s.tail)); {
+		row, err := s.Get(at)
+		if err != nil {
+			return err
+		}
+		use(at, row)
+		at += int64(len(binary.AppendUvarint(nil, uint64(len(row)))) + len(row))
+	}
+	return nil
+}
+
 // cut is the row that a text begins with.
 func cut(text []byte) ([]byte, error) {
 	n, k := binary.Uvarint(text)

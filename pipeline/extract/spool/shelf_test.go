@@ -38,6 +38,16 @@ func TestShelfKeepsRows(t *testing.T) {
 	for _, i := range rng.Perm(len(at)) {
 		check(i)
 	}
+	n := 0
+	err := s.Each(func(place int64, got []byte) {
+		if place != at[n] || !bytes.Equal(got, row(n)) {
+			t.Fatalf("row %d of each: got %d bytes at %d, want %d at %d", n, len(got), place, len(row(n)), at[n])
+		}
+		n++
+	})
+	if err != nil || n != len(at) {
+		t.Errorf("got %d rows of each, %v, want %d", n, err, len(at))
+	}
 	if s.file == nil {
 		t.Error("3,000 rows stayed in memory")
 	}

@@ -1,7 +1,6 @@
 package tables
 
 import (
-	"encoding/binary"
 	"math"
 	"path/filepath"
 	"slices"
@@ -17,8 +16,8 @@ import (
 
 // spanKey identifies a span (OTLP: trace id and span id together).
 type spanKey struct {
-	trace [16]byte
-	span  [8]byte
+	Trace [16]byte
+	Span  [8]byte
 }
 
 // Collector gathers the spans of one run folder in input order.
@@ -28,10 +27,11 @@ type Collector struct {
 	mem      *spool.Memory
 	stage    string // folder of the tables while they are written
 	format   table.Format
-	seen     map[spanKey]uint64
-	cores    []*core
-	byID     map[string]int32
-	apis     []*api
+	seen     spanSet
+	cores    []core           // in the order of their first span
+	byID     map[digest]int32 // cores by id; the last of equal ones
+	ids      texts            // of cores
+	apis     []api
 	engines  []*engine
 	order    int64
 	noIDs    int64 // spans without a span id
@@ -42,7 +42,7 @@ type Collector struct {
 }
 
 func New(names []source.Input, acc *account.Account, mem *spool.Memory, format table.Format) *Collector {
-	return &Collector{names: names, acc: acc, mem: mem, stage: mem.Dir, format: format, seen: map[spanKey]uint64{}, byID: map[string]int32{},
+	return &Collector{names: names, acc: acc, mem: mem, stage: mem.Dir, format: format, seen: spanSet{}, byID: map[digest]int32{},
 		pack: newPacking(mem), journeys: mem.Spool()}
 }
 
@@ -105,40 +105,24 @@ func (o *offsetSample) stats() (median, spread int64, ok bool) {
 	return at(0.5), at(0.9) - at(0.1), true
 }
 
-// core is one engine request as collected.
+// core is one engine request as collected: what every one of them holds in memory. The rest
+// waits as a coreRow.
 type core struct {
-	id        string
-	key       spanKey
-	parent    [8]byte
-	hasParent bool
-	link      linkWay
-	file      int32
-	engine    int32
-	apiIndex  int32 // -1 for none
-	resource  uint64
-	order     int64 // position of the span in the input
-	line      int64
-	lastNs    int64 // last event, monotonic
-	schedNs   int64 // first SCHEDULED
-	schedStep int64
-	lastStep  int64  // step of the last event
-	row       int64  // where its packed row stands, see packing.events
-	snap      *owner // what snapshots say, nil for nothing
+	id     text
+	row    int64 // where its coreRow stands
+	snap   int64 // where the sighting of its snapshots stands; -1 for none
+	snapBy int32 // the engine of the sighting
+	engine int32
+	api    int32 // -1 for none
+	link   linkWay
 }
 
-// api is one llm_request span of the API process, or a stock span.
+// api is one llm_request span of the API process, or a stock span; the rest waits as an apiRow.
 type api struct {
-	key     spanKey
-	id      string
-	order   int64
-	line    int64
-	kept    int64
-	file    int32
-	engine  int32
-	hasID   bool
-	linked  bool
-	isStock bool
-	row     int64 // where its packed trace.Request stands
+	row      int64
+	engine   int32
+	isLinked bool
+	isStock  bool
 }
 
 // linkWay is how a core span found its API span.
@@ -151,54 +135,6 @@ const (
 )
 
 func (w linkWay) String() string { return [...]string{"none", "parent", "prefix"}[w] }
-
-// packing holds the codecs of what waits, and where it waits.
-type packing struct {
-	rows   *table.Codec[trace.Request]
-	events *table.Codec[trace.JourneyEvent]
-	cores  *spool.Shelf // of core spans: hashes of a request's journey events, then its row
-	apis   *spool.Shelf // of API spans: its row
-	hashes []uint64     // of the journey events of the core span at hand, to find repeated ones
-	buf    []byte
-	spool  spool.Rows
-}
-
-func newPacking(mem *spool.Memory) packing {
-	return packing{rows: table.NewCodec[trace.Request](), events: table.NewCodec[trace.JourneyEvent](), cores: mem.Shelf(), apis: mem.Shelf()}
-}
-
-// putCore keeps a core span's row and the hashes at hand.
-func (p *packing) putCore(r *trace.Request) (at int64, err error) {
-	p.buf = binary.AppendUvarint(p.buf[:0], uint64(len(p.hashes)))
-	for _, h := range p.hashes {
-		p.buf = binary.LittleEndian.AppendUint64(p.buf, h)
-	}
-	p.buf = p.rows.Append(p.buf, r)
-	return p.cores.Put(p.buf)
-}
-
-// getCore reads a core span's row into a zero one, and its hashes.
-func (p *packing) getCore(at int64, r *trace.Request, str *spool.Interner) error {
-	row, err := p.cores.Get(at)
-	if err != nil {
-		return err
-	}
-	n, k := binary.Uvarint(row)
-	p.hashes = p.hashes[:0]
-	for row = row[k:]; n > 0; n, row = n-1, row[8:] {
-		p.hashes = append(p.hashes, binary.LittleEndian.Uint64(row))
-	}
-	return p.rows.Decode(row, r, str.Get)
-}
-
-// getAPI reads an API span's row into a zero one.
-func (p *packing) getAPI(at int64, r *trace.Request, str *spool.Interner) error {
-	row, err := p.apis.Get(at)
-	if err != nil {
-		return err
-	}
-	return p.rows.Decode(row, r, str.Get)
-}
 
 // engine is one life of one engine: an uninterrupted sequence of step ids.
 type engine struct {

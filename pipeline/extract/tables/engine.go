@@ -86,7 +86,9 @@ func (c *Collector) partition(split bool) error {
 	if disjoint {
 		c.engines = byTime
 	}
-	c.begins()
+	if err := c.begins(); err != nil {
+		return err
+	}
 	var byStep []stepTimes
 	if !disjoint {
 		var err error
@@ -94,8 +96,12 @@ func (c *Collector) partition(split bool) error {
 			return err
 		}
 	}
-	for _, k := range c.cores {
-		k.engine = int32(c.assign(k, disjoint, byStep))
+	for i := range c.cores {
+		h, err := c.pack.coreHead(c.cores[i].row)
+		if err != nil {
+			return err
+		}
+		c.cores[i].engine = int32(c.assign(&h, disjoint, byStep))
 	}
 	return nil
 }
@@ -122,8 +128,8 @@ func (c *Collector) stepIndex() ([]stepTimes, error) {
 // running at its time, the one that was writing at its place in the file, or,
 // where siblings wrote at the same time, the one whose recorded step holds its
 // SCHEDULED stamp.
-func (c *Collector) assign(k *core, disjoint bool, byStep []stepTimes) int {
-	same := c.siblings(k.resource)
+func (c *Collector) assign(k *coreHead, disjoint bool, byStep []stepTimes) int {
+	same := c.siblings(k.Resource)
 	if len(same) == 1 {
 		return same[0]
 	}
@@ -131,14 +137,14 @@ func (c *Collector) assign(k *core, disjoint bool, byStep []stepTimes) int {
 	switch {
 	case disjoint:
 		for _, i := range same {
-			if c.engines[i].minNs <= k.lastNs {
+			if c.engines[i].minNs <= k.LastNs {
 				at = i
 			}
 		}
 		return at
 	case c.inTurn(same):
 		for _, i := range same[1:] {
-			if k.order >= c.engines[i].begin {
+			if k.Order >= c.engines[i].begin {
 				at = i
 			}
 		}
@@ -176,7 +182,7 @@ func (c *Collector) inTurn(same []int) bool {
 // is written only when it closes, so requests of the run may stand before it:
 // the run begins with the first line, after the last step span of the run
 // before, in which a request ends in a step that lies before that span.
-func (c *Collector) begins() {
+func (c *Collector) begins() error {
 	for i, e := range c.engines {
 		e.begin = e.order
 		prev := (*engine)(nil)
@@ -188,31 +194,37 @@ func (c *Collector) begins() {
 		if prev == nil {
 			continue
 		}
-		for j, k := range c.cores {
-			if k.resource != e.resource || k.order <= prev.lastOrder || k.order >= e.order || k.lastStep >= prev.lastFirst {
+		var line coreHead // the first core of the line at hand that lies behind prev
+		for j := range c.cores {
+			k, err := c.pack.coreHead(c.cores[j].row)
+			if err != nil {
+				return err
+			}
+			if k.Order <= prev.lastOrder {
 				continue
 			}
-			e.begin = k.order
-			for _, before := range c.cores[:j] { // the rest of its line
-				if before.file == k.file && before.line == k.line && before.order > prev.lastOrder {
-					e.begin = min(e.begin, before.order)
-				}
+			if line.Order == 0 || k.File != line.File || k.Line != line.Line {
+				line = k
 			}
-			break
+			if k.Resource == e.resource && k.Order < e.order && k.LastStep < prev.lastFirst {
+				e.begin = line.Order
+				break
+			}
 		}
 	}
+	return nil
 }
 
 // nearestStep is the engine whose recorded step is nearest in time to the
 // request's first SCHEDULED event of that step.
-func nearestStep(k *core, same []int, byStep []stepTimes) int {
+func nearestStep(k *coreHead, same []int, byStep []stepTimes) int {
 	best, dist := same[0], int64(math.MaxInt64)
 	for _, i := range same {
-		b, ok := byStep[i][k.schedStep]
+		b, ok := byStep[i][k.SchedStep]
 		if !ok {
 			continue
 		}
-		d := max(0, b[0]-k.schedNs, k.schedNs-b[1])
+		d := max(0, b[0]-k.SchedNs, k.SchedNs-b[1])
 		if d < dist {
 			best, dist = i, d
 		}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/blis-train/blis-train/pipeline/extract/account"
@@ -35,8 +36,8 @@ func stepSpans(n int) []*otlp.StepRows {
 	return spans
 }
 
-// writeSpans writes spans as the tables of one engine.
-func writeSpans(t *testing.T, format table.Format, spans []*otlp.StepRows) (map[string][]byte, *stepTables) {
+// writeSpans writes spans as the tables of one engine, and reads what snapshots say of requests.
+func writeSpans(t *testing.T, format table.Format, spans []*otlp.StepRows) (map[string][]byte, map[digest]sighting, *stepTables) {
 	t.Helper()
 	dir := t.TempDir()
 	mem := &spool.Memory{Dir: t.TempDir(), Limit: 4096}
@@ -53,7 +54,24 @@ func writeSpans(t *testing.T, format table.Format, spans []*otlp.StepRows) (map[
 	if err := m.close(); err != nil {
 		t.Fatal(err)
 	}
-	return tableFiles(t, dir), m
+	return tableFiles(t, dir), sighted(t, m), m
+}
+
+// sighted are the first sightings of the requests.
+func sighted(t *testing.T, m *stepTables) map[digest]sighting {
+	t.Helper()
+	out := map[digest]sighting{}
+	err := m.seen.Each(func(_ int64, row []byte) {
+		var s sighting
+		takeHead(row, &s)
+		if _, again := out[s.ID]; !again {
+			out[s.ID] = s
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 // tableFiles reads the files of a folder.
@@ -77,17 +95,17 @@ func tableFiles(t *testing.T, dir string) map[string][]byte {
 // in both formats.
 func TestLateStepSpans(t *testing.T) {
 	for _, format := range []table.Format{table.Parquet, table.Arrow} {
-		want, ordered := writeSpans(t, format, stepSpans(40))
+		want, requests, ordered := writeSpans(t, format, stepSpans(40))
 		if len(want) != 2 || ordered.late.rows != 0 {
 			t.Fatalf("%s: got %d files and %d late rows, want 2 and none", format, len(want), ordered.late.rows)
 		}
 		spans := stepSpans(40)
-		late := append(append(append([]*otlp.StepRows{}, spans[:5]...), spans[7:]...), spans[5:7]...)
-		got, m := writeSpans(t, format, late)
+		behind := append(append(append([]*otlp.StepRows{}, spans[:5]...), spans[7:]...), spans[5:7]...)
+		got, late, m := writeSpans(t, format, behind)
 		if !reflect.DeepEqual(want, got) {
 			t.Errorf("%s: the tables differ", format)
 		}
-		if m.late.rows == 0 || !reflect.DeepEqual(m.out, ordered.out) || !reflect.DeepEqual(m.owners, ordered.owners) ||
+		if m.late.rows == 0 || !reflect.DeepEqual(m.out, ordered.out) || len(late) == 0 || !reflect.DeepEqual(late, requests) ||
 			m.acc.Kept != ordered.acc.Kept {
 			t.Errorf("%s: got %d late rows, %+v, want the figures of the ordered spans %+v", format, m.late.rows, m.out.steps, ordered.out.steps)
 		}
@@ -99,12 +117,60 @@ func TestLateStepSpans(t *testing.T) {
 func TestRepeatedStepRows(t *testing.T) {
 	spans := stepSpans(3)
 	again := stepSpans(3)
-	_, m := writeSpans(t, table.Parquet, []*otlp.StepRows{spans[0], again[0], spans[1], spans[2], spans[3], again[1]})
+	_, _, m := writeSpans(t, table.Parquet, []*otlp.StepRows{spans[0], again[0], spans[1], spans[2], spans[3], again[1]})
 	// 10 steps and 29 snapshots of the first span, all of the second
 	if got, want := m.acc.Dropped[account.CodeRepeatedEvent], int64(10+29+10+30); got != want {
 		t.Errorf("dropped: got %d, want %d", got, want)
 	}
 	if got, want := m.acc.Kept, int64(30+90); got != want {
 		t.Errorf("kept: got %d, want %d", got, want)
+	}
+}
+
+// TestForgottenRequests: of requests not shown for long only a sighting is left, and who
+// comes back is known by the first.
+func TestForgottenRequests(t *testing.T) {
+	span := &otlp.StepRows{}
+	const n = 5 * forgetAfter
+	for id := int64(1); id <= n; id++ {
+		span.Steps = append(span.Steps, trace.Step{ID: id, TsStartNs: 100 * id})
+		ids := []string{fmt.Sprint("request-", id/16)}
+		if id == 3 || id == n {
+			ids = append(ids, "back")
+		}
+		for _, name := range ids {
+			span.Snaps = append(span.Snaps, trace.Snapshot{StepID: id, CoreID: name, ScheduledTokens: 1, ComputedTokens: id})
+		}
+	}
+	held := 0
+	m, err := newStepTables(t.TempDir(), table.Parquet, account.New(nil), account.Place{}, &spool.Memory{Dir: t.TempDir(), Limit: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.mem.Close()
+	for part := range slices.Chunk(span.Steps, forgetAfter/4) {
+		rows := &otlp.StepRows{Steps: part}
+		for _, s := range span.Snaps {
+			if s.StepID >= part[0].ID && s.StepID <= part[len(part)-1].ID {
+				rows.Snaps = append(rows.Snaps, s)
+			}
+		}
+		if err := m.add(rows); err != nil {
+			t.Fatal(err)
+		}
+		held = max(held, len(m.owners))
+	}
+	if err := m.close(); err != nil {
+		t.Fatal(err)
+	}
+	if most := 2*forgetAfter/16 + 2; held > most {
+		t.Errorf("got %d requests in memory, want at most %d", held, most)
+	}
+	seen := sighted(t, m)
+	if got, want := len(seen), n/16+2; got != want {
+		t.Errorf("got %d requests, want %d", got, want)
+	}
+	if got := seen[digestID("back")]; !got.IsSeen || got.Step != 3 || got.Computed != 3 {
+		t.Errorf("got %+v of a request that came back, want its first step", got)
 	}
 }

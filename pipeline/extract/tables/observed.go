@@ -1,34 +1,41 @@
 package tables
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 
+	"github.com/blis-train/blis-train/pipeline/extract/spool"
 	"github.com/blis-train/blis-train/trace"
 )
 
 // joinObserved finds the core span of each client request: the client sends
 // its id as X-Request-Id, so the API span's id is cmpl-<id> or chatcmpl-<id>.
-func (c *Collector) joinObserved(rows []trace.ObservedRequest) {
+func (c *Collector) joinObserved(rows []trace.ObservedRequest) error {
 	if len(rows) == 0 {
-		return
+		return nil
 	}
-	byAPI := map[string]*core{}
-	for _, k := range c.cores {
-		id := ""
-		if k.apiIndex >= 0 {
-			id = c.apis[k.apiIndex].id
-		} else if ids := apiIDs(k.id); len(ids) > 0 {
+	byAPI, str := map[digest]int32{}, spool.NewInterner()
+	for i := range c.cores {
+		k, id := &c.cores[i], ""
+		if k.api >= 0 {
+			p, err := c.pack.getAPI(c.apis[k.api].row, str)
+			if err != nil {
+				return err
+			}
+			id = p.request.APIID.V
+		} else if ids := apiIDs(string(c.ids.get(k.id))); len(ids) > 0 {
 			id = ids[0]
 		}
-		if first, ok := byAPI[id]; !ok || k.id < first.id {
-			byAPI[id] = k
+		key := digestID(id)
+		if first, ok := byAPI[key]; !ok || bytes.Compare(c.ids.get(k.id), c.ids.get(c.cores[first].id)) < 0 {
+			byAPI[key] = int32(i)
 		}
 	}
 	for i := range rows {
 		for _, prefix := range []string{"", "cmpl-", "chatcmpl-"} {
-			if k, ok := byAPI[prefix+rows[i].ID]; ok {
-				rows[i].CoreID = trace.Some(k.id)
+			if at, ok := byAPI[digestID(prefix+rows[i].ID)]; ok {
+				rows[i].CoreID = trace.Some(string(c.ids.get(c.cores[at].id)))
 				break
 			}
 		}
@@ -36,6 +43,7 @@ func (c *Collector) joinObserved(rows []trace.ObservedRequest) {
 	slices.SortStableFunc(rows, func(a, b trace.ObservedRequest) int {
 		return cmp.Or(cmp.Compare(sendTime(&a), sendTime(&b)), cmp.Compare(a.ID, b.ID))
 	})
+	return nil
 }
 
 // sendTime orders observed requests: sent, else planned, else on the wall clock.
@@ -56,7 +64,7 @@ func (c *Collector) observedOf(engine int32) []trace.ObservedRequest {
 	var out []trace.ObservedRequest
 	for _, r := range c.observed {
 		at := int32(0)
-		if i, ok := c.byID[r.CoreID.V]; ok && r.CoreID.OK {
+		if i, ok := c.byID[digestID(r.CoreID.V)]; ok && r.CoreID.OK {
 			at = c.cores[i].engine
 		}
 		if at == engine {

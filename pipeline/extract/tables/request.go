@@ -14,8 +14,8 @@ import (
 // A finished request waits for the end of the dump, for that is when engines
 // are told apart and its table is sorted. So that a long dump fits into memory
 // it waits packed on disk: what its spans say as a row of the requests table,
-// known columns only, and its journey events in a spool. What the joins look at
-// stays in memory.
+// known columns only, and its journey events in a spool. In memory stand its id
+// and where the rest is.
 
 // eventSeed serves hashes that never leave the process.
 var eventSeed = maphash.MakeSeed()
@@ -26,12 +26,12 @@ func (c *Collector) core(s *otlp.Span, key spanKey) error {
 		c.acc.Drop(account.CodeMissingID, 1+int64(len(s.Journey)), c.at(s), "llm_core without gen_ai.request.id")
 		return nil
 	}
-	k, row, err := c.coreOf(s, key)
+	at, row, err := c.coreOf(s, key)
 	if err != nil {
 		return err
 	}
-	row.EndWallNs = trace.Some(max(row.EndWallNs.V, s.EndNs))
-	row.DroppedEvents += s.DroppedEvents
+	row.request.EndWallNs = trace.Some(max(row.request.EndWallNs.V, s.EndNs))
+	row.request.DroppedEvents += s.DroppedEvents
 	c.pack.spool.Reset()
 	for i := range s.Journey {
 		ev := &s.Journey[i]
@@ -39,58 +39,55 @@ func (c *Collector) core(s *otlp.Span, key spanKey) error {
 		from := len(c.pack.spool.Data)
 		data := c.pack.events.Append(c.pack.spool.Data, ev)
 		hash := maphash.Bytes(eventSeed, data[from:])
-		if slices.Contains(c.pack.hashes, hash) {
-			c.acc.Drop(account.CodeRepeatedEvent, 1, c.at(s), "%s of %s", ev.Kind, k.id)
+		if slices.Contains(row.hashes, hash) {
+			c.acc.Drop(account.CodeRepeatedEvent, 1, c.at(s), "%s of %s", ev.Kind, s.RequestID.V)
 			continue
 		}
-		c.pack.hashes = append(c.pack.hashes, hash)
-		k.take(ev)
-		c.pack.spool.Add(int64(c.byID[k.id]), data)
-		summarise(&row, ev)
+		row.hashes = append(row.hashes, hash)
+		row.take(ev)
+		c.pack.spool.Add(int64(at), data)
+		summarise(&row.request, ev)
 		c.acc.Keep(1)
 		if ev.TsNs.OK {
 			c.offsets.add(ev.WallNs - ev.TsNs.V)
 		}
 	}
 	c.acc.Keep(1)
-	if k.row, err = c.pack.putCore(&row); err != nil {
+	if c.cores[at].row, err = c.pack.putCore(row); err != nil {
 		return err
 	}
 	return c.journeys.Add(&c.pack.spool)
 }
 
-// coreOf is the request of a core span and what is known of it: a new one, or
-// the one of an earlier span with the same id.
-func (c *Collector) coreOf(s *otlp.Span, key spanKey) (k *core, row trace.Request, err error) {
-	id := s.RequestID.V
-	if at, ok := c.byID[id]; ok && c.cores[at].resource == s.Resource {
-		k = c.cores[at]
-		return k, row, c.pack.getCore(k.row, &row, spool.NewInterner())
-	}
-	c.pack.hashes = c.pack.hashes[:0]
-	for _, e := range c.engines { // snapshots have named it, mostly: one copy of the id serves both
-		if o := e.tables.owners[id]; o != nil {
-			id = o.id
+// coreOf is the request of a core span, by its place among the cores, and what is known of it:
+// a new one, or the one of an earlier span with the same id.
+func (c *Collector) coreOf(s *otlp.Span, key spanKey) (at int32, row *coreRow, err error) {
+	id, row := digestID(s.RequestID.V), &c.pack.row
+	if at, ok := c.byID[id]; ok {
+		if err = c.pack.getCore(c.cores[at].row, row, spool.NewInterner()); err != nil || row.Resource == s.Resource {
+			return at, row, err
 		}
 	}
-	k = &core{id: id, key: key, parent: s.Parent, hasParent: s.HasParent, resource: s.Resource, order: c.order,
-		file: s.File, line: s.Line, apiIndex: -1, lastNs: math.MinInt64, schedStep: -1}
-	c.byID[id] = int32(len(c.cores))
-	c.cores = append(c.cores, k)
-	row = trace.Request{StartWallNs: trace.Some(s.StartNs), Model: s.Model, MaxTokens: s.MaxTokens}
-	return k, row, nil
+	*row = coreRow{hashes: row.hashes[:0],
+		coreHead: coreHead{Key: key, Parent: s.Parent, HasParent: s.HasParent, Resource: s.Resource, Order: c.order,
+			File: s.File, Line: s.Line, LastNs: math.MinInt64, SchedStep: -1},
+		request: trace.Request{StartWallNs: trace.Some(s.StartNs), Model: s.Model, MaxTokens: s.MaxTokens}}
+	at = int32(len(c.cores))
+	c.byID[id] = at
+	c.cores = append(c.cores, core{id: c.ids.put(s.RequestID.V), api: -1, snap: -1})
+	return at, row, nil
 }
 
 // take notes an event.
-func (k *core) take(ev *trace.JourneyEvent) {
+func (k *coreHead) take(ev *trace.JourneyEvent) {
 	if ev.TsNs.OK {
-		k.lastNs = max(k.lastNs, ev.TsNs.V)
+		k.LastNs = max(k.LastNs, ev.TsNs.V)
 	}
 	if ev.Step.OK {
-		k.lastStep = ev.Step.V
+		k.LastStep = ev.Step.V
 	}
-	if ev.Kind == trace.Scheduled && k.schedStep < 0 && ev.Step.OK && ev.TsNs.OK {
-		k.schedNs, k.schedStep = ev.TsNs.V, ev.Step.V
+	if ev.Kind == trace.Scheduled && k.SchedStep < 0 && ev.Step.OK && ev.TsNs.OK {
+		k.SchedNs, k.SchedStep = ev.TsNs.V, ev.Step.V
 	}
 }
 
@@ -127,22 +124,22 @@ func summarise(r *trace.Request, e *trace.JourneyEvent) {
 
 // api collects a request as the API process saw it, or a stock span.
 func (c *Collector) api(s *otlp.Span, key spanKey) (err error) {
-	p := &api{key: key, id: s.RequestID.V, hasID: s.RequestID.OK, order: c.order, file: s.File, line: s.Line,
-		isStock: s.Class == otlp.ClassStock, kept: 1}
-	r := trace.Request{Route: s.Route, Model: s.Model, PromptTokens: s.Prompt, OutputTokens: s.Completion, MaxTokens: s.MaxTokens, N: s.N,
-		StartWallNs: trace.Some(s.StartNs), EndWallNs: trace.Some(s.EndNs)}
+	row := apiRow{apiHead: apiHead{Key: key, Order: c.order, File: s.File, Line: s.Line, Kept: 1}}
+	p, r := api{isStock: s.Class == otlp.ClassStock}, &row.request
+	*r = trace.Request{APIID: s.RequestID, Route: s.Route, Model: s.Model, PromptTokens: s.Prompt, OutputTokens: s.Completion,
+		MaxTokens: s.MaxTokens, N: s.N, StartWallNs: trace.Some(s.StartNs), EndWallNs: trace.Some(s.EndNs)}
 	stamps := [...]*trace.Opt[int64]{otlp.APIArrived: &r.ArrivedNs, otlp.APIHandoff: &r.HandoffNs, otlp.APIFirst: &r.FirstResponseNs,
 		otlp.APIDeparted: &r.DepartedNs, otlp.APIAborted: &r.AbortedNs}
 	for _, e := range s.API {
 		if stamps[e.Name].OK {
-			c.acc.Drop(account.CodeRepeatedEvent, 1, c.at(s), "%s of %s", otlp.EventNames[e.Name], p.id)
+			c.acc.Drop(account.CodeRepeatedEvent, 1, c.at(s), "%s of %s", otlp.EventNames[e.Name], s.RequestID.V)
 			continue
 		}
 		*stamps[e.Name] = trace.Some(e.TsNs)
 		if e.Name == otlp.APIAborted {
 			r.AbortReason = e.Reason
 		}
-		p.kept++
+		row.Kept++
 	}
 	if p.isStock {
 		for i, dst := range []*trace.Opt[float64]{&r.StockTTFTUs, &r.StockE2EUs, &r.StockQueueUs, &r.StockPrefillUs, &r.StockDecodeUs,
@@ -152,9 +149,8 @@ func (c *Collector) api(s *otlp.Span, key spanKey) (err error) {
 			}
 		}
 	}
-	c.pack.buf = c.pack.rows.Append(c.pack.buf[:0], &r)
-	p.row, err = c.pack.apis.Put(c.pack.buf)
-	c.acc.Keep(p.kept)
+	p.row, err = c.pack.putAPI(&row)
+	c.acc.Keep(row.Kept)
 	c.apis = append(c.apis, p)
 	return err
 }

@@ -66,10 +66,9 @@ type stepTables struct {
 	heldID int64
 	any    bool
 	late   lateRows
-	owners map[string]*owner
-	strays bool     // some snapshots are of requests without a core span
-	before []*owner // of the snapshots of the step before, in order
-	now    []*owner
+	mem    *spool.Memory
+	sightings
+	strays bool // some snapshots are of requests without a core span
 	out    stepOutput
 }
 
@@ -79,21 +78,63 @@ type stepOutput struct {
 	orphans   int64
 	conflicts int64
 	kept      int64
-	marks     []trace.StepMark // in step order
 }
+
+// sightings follow the requests that snapshots show. Of those not shown for a while what is
+// known goes to seen, so that a long run takes no more memory than a short one; who is shown
+// again is sighted again.
+type sightings struct {
+	owners map[string]*owner
+	before []*owner // of the snapshots of the step before, in order
+	now    []*owner
+	lists  int64 // steps with snapshots so far
+	seen   *spool.Shelf
+}
+
+func newSightings(mem *spool.Memory) sightings {
+	return sightings{owners: map[string]*owner{}, seen: mem.Shelf()}
+}
+
+// forgetAfter is how many steps with snapshots a request is remembered at least without one.
+const forgetAfter = 4096
 
 // owner is a request as snapshots show it.
 type owner struct {
-	id       string
-	last     int64 // step of its latest snapshot
-	isSeen   bool  // a snapshot with scheduled tokens was seen; the first one says:
-	step     int64
-	computed int64
-	hit      trace.Opt[int64]
+	sighting
+	id   string
+	last int64 // step of its latest snapshot
+	list int64 // number of that step among those with snapshots
+}
+
+// sighting is what the first snapshot of a request with scheduled tokens says: what it tells
+// about cached tokens was fixed at admission.
+type sighting struct {
+	ID       digest
+	IsSeen   bool // there was one
+	Step     int64
+	Computed int64
+	Hit      trace.Opt[int64]
+}
+
+// forget lets go of the requests whose latest snapshots stand before a list.
+func (s *sightings) forget(list int64) error {
+	var buf []byte
+	for id, o := range s.owners {
+		if o.list >= list {
+			continue
+		}
+		o.ID = digestID(id)
+		buf = appendHead(buf[:0], &o.sighting)
+		if _, err := s.seen.Put(buf); err != nil {
+			return err
+		}
+		delete(s.owners, id)
+	}
+	return nil
 }
 
 func newStepTables(dir string, format table.Format, acc *account.Account, at account.Place, mem *spool.Memory) (*stepTables, error) {
-	m := &stepTables{dir: dir, format: format, acc: acc, at: at, owners: map[string]*owner{}, late: newLateRows(mem)}
+	m := &stepTables{dir: dir, format: format, acc: acc, at: at, mem: mem, sightings: newSightings(mem), late: newLateRows(mem)}
 	return m, m.create()
 }
 
@@ -132,7 +173,10 @@ func (m *stepTables) add(rows *otlp.StepRows) error {
 
 // write writes the rows of one step.
 func (m *stepTables) write(g otlp.StepRows, id int64) error {
-	snaps := m.snapshots(g.Snaps, id)
+	snaps, err := m.snapshots(g.Snaps, id)
+	if err != nil {
+		return err
+	}
 	for i := range snaps {
 		snaps[i].Orphan = len(g.Steps) == 0
 	}
@@ -166,15 +210,19 @@ func (m *stepTables) summary(all []trace.Step, snaps int) error {
 		n.WithSnapshots++
 	}
 	step.NumSnapshots = int64(snaps)
-	m.out.marks = append(m.out.marks, step.Mark())
 	return m.steps.Append(*step)
 }
 
 // snapshots drops repeated snapshots of a step (a request counts once) and
 // notes what the others say about their requests.
-func (m *stepTables) snapshots(list []trace.Snapshot, id int64) []trace.Snapshot {
+func (m *stepTables) snapshots(list []trace.Snapshot, id int64) ([]trace.Snapshot, error) {
 	if len(list) > 0 {
 		m.before, m.now = m.now, m.before[:0]
+		if m.lists++; m.lists%forgetAfter == 0 {
+			if err := m.forget(m.lists - forgetAfter); err != nil {
+				return nil, err
+			}
+		}
 	}
 	guess, kept := 0, list[:0]
 	for i := range list {
@@ -185,7 +233,7 @@ func (m *stepTables) snapshots(list []trace.Snapshot, id int64) []trace.Snapshot
 			m.acc.Drop(account.CodeRepeatedEvent, 1, m.at, "snapshot of %s in step %d", s.CoreID, id)
 			continue
 		}
-		o.last = id
+		o.last, o.list = id, m.lists
 		o.note(s)
 		m.now = append(m.now, o)
 		kept = list[:len(kept)+1]
@@ -193,22 +241,22 @@ func (m *stepTables) snapshots(list []trace.Snapshot, id int64) []trace.Snapshot
 			kept[len(kept)-1] = *s
 		}
 	}
-	return kept
+	return kept, nil
 }
 
 // owner finds a request. Steps list their requests in the same order as the
 // step before, but for those that came and went, so the one after the last
 // found is guessed first; next is the guess after this one.
-func (m *stepTables) owner(id string, guess int) (o *owner, next int) {
-	for at := guess; at < len(m.before) && at < guess+2; at++ {
-		if m.before[at].id == id {
-			return m.before[at], at + 1
+func (s *sightings) owner(id string, guess int) (o *owner, next int) {
+	for at := guess; at < len(s.before) && at < guess+2; at++ {
+		if s.before[at].id == id {
+			return s.before[at], at + 1
 		}
 	}
-	o, ok := m.owners[id]
+	o, ok := s.owners[id]
 	if !ok {
 		o = &owner{id: id, last: minStep}
-		m.owners[id] = o
+		s.owners[id] = o
 	}
 	return o, guess
 }
@@ -216,15 +264,13 @@ func (m *stepTables) owner(id string, guess int) (o *owner, next int) {
 // minStep is below every step id of a dump.
 const minStep = -1 << 63
 
-// note keeps the first snapshot with scheduled tokens: what it says about
-// cached tokens was fixed at admission.
 func (o *owner) note(s *trace.Snapshot) {
-	if o.isSeen || s.ScheduledTokens == 0 {
+	if o.IsSeen || s.ScheduledTokens == 0 {
 		return
 	}
-	o.isSeen, o.step, o.computed = true, s.StepID, s.ComputedTokens
+	o.IsSeen, o.Step, o.Computed = true, s.StepID, s.ComputedTokens
 	if s.EffectivePromptLen.OK {
-		o.hit = trace.Some(s.PromptTokens - s.EffectivePromptLen.V)
+		o.Hit = trace.Some(s.PromptTokens - s.EffectivePromptLen.V)
 	}
 }
 
@@ -245,7 +291,8 @@ func (m *stepTables) close() error {
 		}
 	}
 	m.acc.Keep(m.out.kept)
-	return nil
+	m.before, m.now = nil, nil
+	return m.forget(m.lists + 1)
 }
 
 func (m *stepTables) finish() error {
@@ -275,7 +322,7 @@ func (m *stepTables) mergeLate() error {
 			return err
 		}
 	}
-	m.out, m.owners, m.before, m.now = stepOutput{}, map[string]*owner{}, nil, nil
+	m.out, m.sightings = stepOutput{}, newSightings(m.mem)
 	if err := m.create(); err != nil {
 		return err
 	}

@@ -1,5 +1,5 @@
 // Package tables turns spans into the tables of engine runs: spans are gathered
-// as requests (collect.go, request.go), step spans told apart by engine and
+// as requests (collect.go, request.go, pack.go), step spans told apart by engine and
 // written as they come (engine.go, steps.go, late.go), requests linked to their
 // API spans and to what clients saw (join.go, observed.go), and the other tables
 // written when the input ends (write.go).
@@ -55,16 +55,16 @@ func (c *Collector) span(s *otlp.Span) error {
 	}
 	c.names[s.File].Gave++
 	key := spanKey{s.TraceID, s.SpanID}
-	if first, dup := c.seen[c.identity(s)]; dup {
-		code := account.CodeDuplicate
-		if first != s.Hash {
-			code = account.CodeConflict
+	id := ownKey(s)
+	if isRepeated, isSame := c.seen.add(&id, s.Hash); isRepeated {
+		code := account.CodeConflict
+		if isSame {
+			code = account.CodeDuplicate
 		}
 		a.Duplicates++
 		a.Drop(code, 1+s.Events(), c.at(s), "span %x of trace %x (%s)", s.SpanID, s.TraceID, s.Name)
 		return nil
 	}
-	c.seen[c.identity(s)] = s.Hash
 	if s.SpanID == ([8]byte{}) {
 		c.noIDs++
 	}
@@ -84,12 +84,12 @@ func (c *Collector) span(s *otlp.Span) error {
 	return c.api(s, key)
 }
 
-// identity is what tells a span from others: its ids or, where it has no span
+// ownKey is what tells a span from others: its ids or, where it has no span
 // id, its content.
-func (c *Collector) identity(s *otlp.Span) spanKey {
+func ownKey(s *otlp.Span) spanKey {
 	key := spanKey{s.TraceID, s.SpanID}
 	if s.SpanID == ([8]byte{}) {
-		binary.BigEndian.PutUint64(key.trace[:], s.Hash)
+		binary.BigEndian.PutUint64(key.Trace[:], s.Hash)
 	}
 	return key
 }
@@ -123,50 +123,53 @@ func (c *Collector) Finish(split bool, observed []trace.ObservedRequest) error {
 		}
 	}
 	c.seen = nil // every span was told from the others
-	c.snapped()
 	if err := c.partition(split); err != nil {
 		return err
 	}
-	c.join()
-	c.placeAPIs()
+	if err := c.snapped(); err != nil {
+		return err
+	}
+	if err := c.join(); err != nil {
+		return err
+	}
+	if err := c.placeAPIs(); err != nil {
+		return err
+	}
 	c.observed = observed
-	c.joinObserved(observed)
-	return nil
+	if len(c.engines) < 2 {
+		c.byID = nil // all are of one engine
+	}
+	return c.joinObserved(observed)
 }
 
-// snapped tells requests what their snapshots say.
-func (c *Collector) snapped() {
-	for at, k := range c.cores {
-		if c.byID[k.id] != int32(at) {
-			continue
-		}
-		for _, e := range c.engines {
-			if o := e.tables.owners[k.id]; o != nil && o.isSeen {
-				k.snap = o
-				break
-			}
-		}
-	}
-	for _, e := range c.engines {
+// snapped tells requests where stands what their snapshots say first.
+func (c *Collector) snapped() error {
+	for n, e := range c.engines {
 		t := e.tables
-		for id := range t.owners {
-			_, known := c.byID[id]
+		err := t.seen.Each(func(at int64, row []byte) {
+			var o sighting
+			takeHead(row, &o)
+			i, known := c.byID[o.ID]
 			t.strays = t.strays || !known
+			if known && o.IsSeen && c.cores[i].snap < 0 {
+				c.cores[i].snap, c.cores[i].snapBy = at, int32(n)
+			}
+		})
+		if err != nil {
+			return err
 		}
-		t.owners, t.before, t.now = nil, nil, nil // requests have what is of use
 	}
+	return nil
 }
 
 // Write writes every table of an engine run, those of requests beside the
 // others; kv is nil without KV events.
 func (c *Collector) Write(run int, dep *deploy.Deployment, kv *kv.Collector) (*Output, error) {
 	w := &writer{c: c, engine: int32(run), dep: dep, out: Output{Dir: c.dir(run), Tables: map[string]int64{}}}
-	var marks []trace.StepMark
 	if len(c.engines) > 0 {
 		t := c.engines[run].tables
 		w.out.Dir = t.dir
 		w.steps(t)
-		marks = t.out.marks
 	}
 	if err := os.MkdirAll(w.out.Dir, 0o777); err != nil {
 		return nil, err
@@ -181,7 +184,7 @@ func (c *Collector) Write(run int, dep *deploy.Deployment, kv *kv.Collector) (*O
 	})
 	observed := c.observedOf(w.engine)
 	w.unjoined(observed)
-	requests, err := w.requests(marks)
+	requests, err := w.requests()
 	if err == nil {
 		err = table.Write(w.out.Dir, table.ObservedRequests, c.format, observed)
 	}

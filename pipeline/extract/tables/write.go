@@ -1,7 +1,7 @@
 package tables
 
 import (
-	"cmp"
+	"bytes"
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
@@ -51,7 +51,7 @@ func (w *writer) steps(t *stepTables) {
 }
 
 // requests writes the requests by arrival.
-func (w *writer) requests(marks []trace.StepMark) (int64, error) {
+func (w *writer) requests() (int64, error) {
 	keys, whole, err := w.c.requestKeys(w.engine)
 	if err != nil {
 		return 0, err
@@ -61,7 +61,10 @@ func (w *writer) requests(marks []trace.StepMark) (int64, error) {
 		return 0, err
 	}
 	defer t.Abort()
-	overheads := boundOverheads(keys, marks, whole && w.sampledAll())
+	overheads, err := w.overheads(keys, whole && w.sampledAll())
+	if err != nil {
+		return 0, err
+	}
 	str := spool.NewInterner()
 	for i := range keys {
 		r, err := w.c.requestRow(keys[i].core, keys[i].api, str)
@@ -80,16 +83,32 @@ func (w *writer) requests(marks []trace.StepMark) (int64, error) {
 	return t.Rows(), t.Close()
 }
 
-// boundOverheads bounds the overheads of the requests (spec#overhead); complete says
+// overheads bounds the overheads of the requests (spec#overhead); complete says
 // that every journey of the run is recorded, which exact ones need.
-func boundOverheads(keys []requestKey, marks []trace.StepMark, complete bool) []trace.OverheadBound {
+func (w *writer) overheads(keys []requestKey, complete bool) (out []trace.OverheadBound, err error) {
 	known := func(ns int64) trace.Opt[int64] { return trace.Opt[int64]{V: ns, OK: ns != unknownNs} }
-	stamps := make([]trace.OverheadStamps, len(keys))
-	for i := range keys {
+	stamps := func(i int) trace.OverheadStamps {
 		k := &keys[i]
-		stamps[i] = trace.OverheadStamps{ArrivedNs: known(k.arrived), QueuedNs: known(k.queued), FinishedNs: known(k.finished)}
+		return trace.OverheadStamps{ArrivedNs: known(k.arrived), QueuedNs: known(k.queued), FinishedNs: known(k.finished)}
 	}
-	return trace.BoundOverheads(stamps, marks, complete)
+	type row struct { // of the steps' table
+		StartNs int64 `col:"ts_start_ns"`
+		Running int64 `col:"running_depth"`
+		Waiting int64 `col:"waiting_depth"`
+	}
+	marks := func(yield func(trace.StepMark) bool) {
+		for s, failed := range fileRows[row](w.out.Dir, table.Steps, w.c.format) {
+			if err = failed; err != nil {
+				return
+			}
+			step := trace.Step{TsStartNs: s.StartNs, RunningDepth: s.Running, WaitingDepth: s.Waiting}
+			if !yield(step.Mark()) {
+				return
+			}
+		}
+	}
+	out = trace.BoundOverheads(len(keys), stamps, marks, complete)
+	return out, err
 }
 
 // sampledAll reports that every journey was sampled and the owner of every
@@ -108,7 +127,7 @@ func (w *writer) journeys() (int64, error) {
 	mem := &spool.Memory{Dir: w.c.stage, Limit: w.c.mem.Limit}
 	defer mem.Close()
 	byRank := mem.Spool()
-	cores, err := w.c.journeysByID(w.engine, byRank)
+	order, err := w.c.journeysByID(w.engine, byRank)
 	if err != nil {
 		return 0, err
 	}
@@ -120,6 +139,7 @@ func (w *writer) journeys() (int64, error) {
 		return 0, err
 	}
 	str := spool.NewInterner()
+	id, last := "", int64(-1)
 	for {
 		rank, ok := rd.Peek()
 		if !ok {
@@ -129,7 +149,10 @@ func (w *writer) journeys() (int64, error) {
 		if err := rd.Next(func(_ int64, row []byte) error { return w.c.pack.events.Decode(row, &ev, str.Get) }); err != nil {
 			return 0, err
 		}
-		ev.CoreID = cores[rank].id
+		if rank != last {
+			id, last = string(w.c.ids.get(w.c.cores[order[rank]].id)), rank
+		}
+		ev.CoreID = id
 		if err := t.Append(ev); err != nil {
 			return 0, err
 		}
@@ -138,17 +161,16 @@ func (w *writer) journeys() (int64, error) {
 
 // journeysByID sorts the cores of an engine by id and puts their journey
 // events into out by that order.
-func (c *Collector) journeysByID(engine int32, out *spool.Spool) ([]*core, error) {
-	var order []int32
-	for i, k := range c.cores {
-		if k.engine == engine {
+func (c *Collector) journeysByID(engine int32, out *spool.Spool) (order []int32, err error) {
+	for i := range c.cores {
+		if c.cores[i].engine == engine {
 			order = append(order, int32(i))
 		}
 	}
-	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(c.cores[a].id, c.cores[b].id) })
-	cores, rank := make([]*core, len(order)), make([]int64, len(c.cores))
+	slices.SortStableFunc(order, func(a, b int32) int { return bytes.Compare(c.ids.get(c.cores[a].id), c.ids.get(c.cores[b].id)) })
+	rank := make([]int32, len(c.cores))
 	for r, i := range order {
-		cores[r], rank[i] = c.cores[i], int64(r)
+		rank[i] = int32(r)
 	}
 	rd, err := c.journeys.Read()
 	if err != nil {
@@ -158,10 +180,10 @@ func (c *Collector) journeysByID(engine int32, out *spool.Spool) ([]*core, error
 	for {
 		at, ok := rd.Peek()
 		if !ok {
-			return cores, nil
+			return order, nil
 		}
 		one.Reset()
-		if err := rd.Next(func(_ int64, row []byte) error { one.Add(rank[at], append(one.Data, row...)); return nil }); err != nil {
+		if err := rd.Next(func(_ int64, row []byte) error { one.Add(int64(rank[at]), append(one.Data, row...)); return nil }); err != nil {
 			return nil, err
 		}
 		if c.cores[at].engine != engine {
@@ -194,7 +216,7 @@ func (c *Collector) engineOfKV(ev *trace.KVEvent) int32 {
 	if len(c.engines) < 2 {
 		return 0
 	}
-	if at, ok := c.byID[ev.RequestID.V]; ok && ev.RequestID.OK {
+	if at, ok := c.byID[digestID(ev.RequestID.V)]; ok && ev.RequestID.OK {
 		return c.cores[at].engine
 	}
 	offset, _, _ := c.offsets.stats()
