@@ -22,8 +22,9 @@ type parquetRows[T any] struct {
 	meta   *metadata.FileMetaData
 	cols   []column
 	leaves []leaf
-	group  int
-	left   int64 // rows of the group
+	group  int            // the next one
+	skip   func(int) bool // leaves groups out; nil: none
+	left   int64          // rows of the group
 	chunks []chunk
 }
 
@@ -126,12 +127,12 @@ func typeOf(root schema.Node, col *schema.Column) string {
 // count does not trust the file beyond a row for each byte.
 func (d *parquetRows[T]) count() int { return int(max(0, min(d.meta.NumRows, d.size))) }
 
-// toLastGroup leaves out all row groups but the last, before the first row is read.
-func (d *parquetRows[T]) toLastGroup() { d.group = max(0, len(d.meta.RowGroups)-1) }
-
 // next fills rows and returns how many there were; 0 at the end.
 func (d *parquetRows[T]) next(rows []T) (int, error) {
 	for d.left == 0 {
+		for d.skip != nil && d.group < len(d.meta.RowGroups) && d.skip(d.group) {
+			d.group++
+		}
 		if d.group == len(d.meta.RowGroups) {
 			return 0, nil
 		}

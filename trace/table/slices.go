@@ -55,6 +55,45 @@ type slicer struct {
 	end          int          // of the step behind it; 0: before the first slice
 	first        int64        // of the slice
 	requests     [3]stream    // by arrival, by queueing, without either: the order of their table
+	snaps, kv    []stepSpan   // of the row groups of these tables
+}
+
+// stepSpan are the steps between the least and the largest that a row group tells of.
+type stepSpan struct{ from, to int64 }
+
+// groupSpans are the spans of the row groups of a table, which T reads the steps of.
+func groupSpans[T any](dir, name string, step func(*T) trace.Opt[int64]) (spans []stepSpan, err error) {
+	c, err := Open[T](dir, name)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	for c.Next() {
+		p, ok := c.rows.(*parquetRows[T])
+		if !ok {
+			return nil, nil
+		}
+		for len(spans) < p.group {
+			spans = append(spans, stepSpan{math.MaxInt64, math.MinInt64})
+		}
+		if id := step(c.Row()); id.OK {
+			s := &spans[p.group-1]
+			s.from, s.to = min(s.from, id.V), max(s.to, id.V)
+		}
+	}
+	return spans, c.Err()
+}
+
+// openSteps opens a table and leaves out the row groups that tell nothing of the steps from..to.
+func openSteps[T any](dir, name string, spans []stepSpan, from, to int64) (*Cursor[T], error) {
+	c, err := Open[T](dir, name)
+	if err != nil {
+		return nil, err
+	}
+	if p, ok := c.rows.(*parquetRows[T]); ok {
+		p.skip = func(i int) bool { return i < len(spans) && (spans[i].to < from || spans[i].from > to) }
+	}
+	return c, nil
 }
 
 // stream is some of the requests of a run, and of these the ones that may still run.
@@ -94,12 +133,24 @@ func (s *slicer) open() (err error) {
 	}
 	defer end.Close()
 	if p, ok := end.rows.(*parquetRows[trace.Step]); ok {
-		p.toLastGroup()
+		p.group = max(0, len(p.meta.RowGroups)-1)
 	}
 	for end.Next() {
 		s.extent.LastNs = end.Row().TsStartNs
 	}
 	if s.steps, err = Open[trace.Step](s.dir, Steps); err != nil {
+		return err
+	}
+	type snapshot struct {
+		Step int64 `col:"step_id"`
+	}
+	type event struct {
+		Step trace.Opt[int64] `col:"step"`
+	}
+	if s.snaps, err = groupSpans(s.dir, Snapshots, func(r *snapshot) trace.Opt[int64] { return trace.Some(r.Step) }); err != nil {
+		return err
+	}
+	if s.kv, err = groupSpans(s.dir, KVEvents, func(r *event) trace.Opt[int64] { return r.Step }); err != nil {
 		return err
 	}
 	return end.Err()
@@ -193,10 +244,10 @@ func (s *slicer) beside(run *trace.Run) error {
 	}
 	from, to := run.Steps[0].ID, run.Steps[len(run.Steps)-1].ID
 	run.Stored = func() (trace.SnapshotCursor, error) {
-		c, err := Open[trace.Snapshot](s.dir, Snapshots)
+		c, err := openSteps[trace.Snapshot](s.dir, Snapshots, s.snaps, from, to)
 		return &someSnapshots{c, from, to}, err
 	}
-	c, err := Open[trace.KVEvent](s.dir, KVEvents)
+	c, err := openSteps[trace.KVEvent](s.dir, KVEvents, s.kv, from, to)
 	if err != nil {
 		return err
 	}
