@@ -1,7 +1,9 @@
 package coeff
 
 import (
+	"fmt"
 	"math"
+	"strings"
 
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
@@ -129,6 +131,11 @@ func (p *Predictor) PredictRow(x []float64, steps float64, hits features.Hits) (
 	return sum, nil
 }
 
+// quantity is a value and its unit as text; a ratio has none.
+func quantity(v float64, unit string) string {
+	return strings.TrimSuffix(fmt.Sprintf("%.4g %s", v, unit), " 1")
+}
+
 // Warnings returns what the predictions so far should not be trusted for, one
 // finding per slot, in slot order.
 func (p *Predictor) Warnings() []trace.Finding {
@@ -139,12 +146,12 @@ func (p *Predictor) Warnings() []trace.Finding {
 			fs = append(fs, trace.Findingf(termNotLearned, "%s is part of a prediction, but the training data did not teach its cost", name))
 			continue
 		}
-		fs = append(fs, trace.Findingf(extrapolated, "%s exceeds 1.5 x its training maximum %g %s", name,
-			p.limits[slot-1]/extrapolationFactor, p.features[slot-1].Unit()))
+		fs = append(fs, trace.Findingf(extrapolated, "%s exceeds 1.5 x its training maximum %s", name,
+			quantity(p.limits[slot-1]/extrapolationFactor, p.features[slot-1].Unit())))
 	}
 	for _, slot := range p.bounded.Slots() {
-		fs = append(fs, trace.Findingf(features.FeatureOutOfRange, "%s exceeds its bound %g %s and was clipped", p.features[slot-1].Name,
-			p.features[slot-1].Bound, p.features[slot-1].Unit()))
+		fs = append(fs, trace.Findingf(features.FeatureOutOfRange, "%s exceeds its bound %s and was clipped", p.features[slot-1].Name,
+			quantity(p.features[slot-1].Bound, p.features[slot-1].Unit())))
 	}
 	return fs
 }

@@ -56,7 +56,7 @@ func (o *ExperimentOptions) Table() option.Table {
 			"coefficients of the gate, `KIND|FILE`: fitted (from a simulated calibration run), same (those of "+
 				"the engines: an upper bound), or a coefficient file").Recorded().Unless(experiment.KindFitted),
 		option.String("plant", &o.Plant, "coefficient `FILE` that drives the engines; default the published blackbox").Recorded(),
-		option.String("deployment", &o.Deployment, "run.yaml `FILE` of the engines; default Llama-3.1-8B on one H100").Recorded(),
+		option.String("deployment", &o.Deployment, "run.yaml `FILE` or run folder of the engines; default Llama-3.1-8B on one H100").Recorded(),
 		option.Switch("alone", &o.Alone, "leave out the headline with other coefficients in the gate").Recorded(),
 		option.Whole("workers", &o.Workers, "`N` runs at a time; 0 uses every core"),
 		option.Switch("force", &o.Force, "accept an output folder that holds foreign files"),
@@ -133,11 +133,18 @@ func newLab(ctx context.Context, o *ExperimentOptions) (*lab, error) {
 	l := &lab{plant: experiment.Plant{Name: "the published blackbox, 6910.42 + 17.67/uncached + 2.84/decode token us, noise of a few percent",
 		Deployment: experiment.DefaultDeployment()}}
 	if o.Deployment != "" {
-		d, err := deploy.LoadRunFile(o.Deployment)
+		path := o.Deployment
+		if st, err := os.Stat(path); err == nil && st.IsDir() {
+			path = filepath.Join(path, deploy.RunFile)
+		}
+		_, in, err := folder.ReadInput(path, o.Special)
 		if err != nil {
 			return nil, err
 		}
-		l.plant.Deployment = d
+		if l.plant.Deployment, err = deploy.LoadRunFile(path); err != nil {
+			return nil, err
+		}
+		l.inputs = append(l.inputs, in)
 	}
 	if o.Plant != "" {
 		set, in, err := folder.LoadCoefficients(o.Plant, o.Special)
@@ -147,7 +154,7 @@ func newLab(ctx context.Context, o *ExperimentOptions) (*lab, error) {
 		l.plant.Set, l.plant.Name, l.inputs = set, in.Name, append(l.inputs, in)
 	}
 	if o.Workload != "" {
-		if err := l.readHour(o.Workload, o.Special); err != nil {
+		if err := l.readHour(o); err != nil {
 			return nil, err
 		}
 	}
@@ -156,8 +163,9 @@ func newLab(ctx context.Context, o *ExperimentOptions) (*lab, error) {
 }
 
 // readHour reads recorded requests, or draws them once: seeds differ in where they start.
-func (l *lab) readHour(path string, special bool) error {
-	w, draw, inputs, err := simulate.ReadWorkload(path, special)
+// Requests that the preset cannot play are refused before anything is simulated.
+func (l *lab) readHour(o *ExperimentOptions) error {
+	w, draw, inputs, err := simulate.ReadWorkload(o.Workload, o.Special)
 	if err == nil && draw != nil {
 		w, err = draw(1)
 	}
@@ -165,7 +173,9 @@ func (l *lab) readHour(path string, special bool) error {
 		return err
 	}
 	l.inputs, l.hour = append(l.inputs, inputs...), w.Requests
-	return nil
+	preset, _ := experiment.PresetOf(o.Preset)
+	_, err = experiment.LoadOf(preset.Load, l.hour)
+	return err
 }
 
 // loadGates makes the headline's coefficients, and those of the rivals.

@@ -40,26 +40,37 @@ func (f *Filter) check() error {
 	return nil
 }
 
+func anyMatches(globs []string, id string) bool {
+	return slices.ContainsFunc(globs, func(g string) bool { ok, _ := path.Match(g, id); return ok })
+}
+
+// tellIdle tells warn, unless nil, of the globs that no run has.
+func (f *Filter) tellIdle(ids []string, warn func([]trace.Finding)) {
+	for _, glob := range slices.Concat(f.Only, f.Exclude) {
+		if warn != nil && !slices.ContainsFunc(ids, func(id string) bool { return anyMatches([]string{glob}, id) }) {
+			warn([]trace.Finding{trace.Findingf(extract.CodeIdleGlob, "--only, --exclude: no run is named %q; there are %s", glob, firstIDs(ids))})
+		}
+	}
+}
+
 // Rejected lists the runs of an extracted folder that the filter leaves out; that
-// it leaves none is an error.
-func (f *Filter) Rejected(ext *result.Extract) ([]string, error) {
+// it leaves none is an error. warn, unless nil, hears of globs without a run.
+func (f *Filter) Rejected(ext *result.Extract, warn func([]trace.Finding)) ([]string, error) {
 	if err := f.check(); err != nil {
 		return nil, err
-	}
-	matches := func(globs []string, id string) bool {
-		return slices.ContainsFunc(globs, func(g string) bool { ok, _ := path.Match(g, id); return ok })
 	}
 	var out, all []string
 	for i := range ext.Runs {
 		id := ext.Runs[i].ID
 		all = append(all, id)
-		if matches(f.Exclude, id) || len(f.Only) > 0 && !matches(f.Only, id) {
+		if anyMatches(f.Exclude, id) || len(f.Only) > 0 && !anyMatches(f.Only, id) {
 			out = append(out, id)
 		}
 	}
 	if len(out) > 0 && len(out) == len(all) {
 		return nil, trace.Errorf(extract.CodeNoRuns, "--only and --exclude leave no run; there are %s", firstIDs(all))
 	}
+	f.tellIdle(all, warn)
 	return out, nil
 }
 
@@ -103,6 +114,11 @@ func Discover(inputs []string, o *ExtractOptions) ([]extract.RunDir, error) {
 		}
 	}
 	runs, err := extract.Discover(inputs, o.Only, o.Exclude, o.Set...)
+	if err == nil && len(o.Only)+len(o.Exclude) > 0 {
+		if all, err := extract.Discover(inputs, nil, nil, o.Set...); err == nil {
+			o.tellIdle(idsOf(all), o.Warn)
+		}
+	}
 	var coded *trace.Error
 	if !errors.As(err, &coded) {
 		return runs, err
@@ -112,18 +128,17 @@ func Discover(inputs []string, o *ExtractOptions) ([]extract.RunDir, error) {
 		return nil, option.Misusef("--set: %s", coded.Msg)
 	case extract.CodeNoRuns:
 		if all, err := extract.Discover(inputs, nil, nil, o.Set...); err == nil {
-			return nil, trace.Errorf(extract.CodeNoRuns, "--only and --exclude leave no run; there are %s", idsOf(all))
+			return nil, trace.Errorf(extract.CodeNoRuns, "--only and --exclude leave no run; there are %s", firstIDs(idsOf(all)))
 		}
 	}
 	return nil, err
 }
 
-func idsOf(runs []extract.RunDir) string {
-	var ids []string
+func idsOf(runs []extract.RunDir) (ids []string) {
 	for _, r := range runs {
 		ids = append(ids, r.ID)
 	}
-	return firstIDs(ids)
+	return ids
 }
 
 // Extract turns recordings into o.Out/tables and o.Out/extract.json. When more of

@@ -112,7 +112,7 @@ func Fit(ctx context.Context, in string, o FitOptions) (*result.Fit, error) {
 	if err != nil {
 		return nil, err
 	}
-	rejected, err := o.Rejected(ext)
+	rejected, err := o.Rejected(ext, o.Warn)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"path/filepath"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/extract/client"
@@ -24,7 +25,7 @@ func FitPoints(ctx context.Context, tables []string, dep *deploy.Deployment, o F
 	if o.Out == "" {
 		return nil, option.Misusef("fit: --from points needs -o OUT")
 	}
-	if err := errors.Join(o.resolved(), o.checkRequests()); err != nil {
+	if err := errors.Join(o.resolved(), o.checkRequests(), o.unused(true)); err != nil {
 		return nil, err
 	}
 	release, err := folder.Claim(o.Out, o.Force)
@@ -41,13 +42,13 @@ func FitPoints(ctx context.Context, tables []string, dep *deploy.Deployment, o F
 		}
 		file, err := sweep.Read(bytes.NewReader(data), in.Name)
 		if err != nil {
-			return nil, err
+			return nil, pathed(err, name)
 		}
 		f.warn = append(f.warn, file.Findings...)
 		for i := range file.Points {
 			p := client.PointOf(&file.Points[i])
 			if err := f.level(&p); err != nil {
-				return nil, err
+				return nil, pathed(err, name)
 			}
 		}
 		inputs = append(inputs, in)
@@ -70,6 +71,14 @@ func FitPoints(ctx context.Context, tables []string, dep *deploy.Deployment, o F
 		return nil, err
 	}
 	return doc, o.writeForm(ctx)
+}
+
+// pathed is an error in a file as its reader was given it: readers know base names.
+func pathed(err error, path string) error {
+	if at := (*trace.SyntaxError)(nil); errors.As(err, &at) && at.File == filepath.Base(path) {
+		at.File = path
+	}
+	return err
 }
 
 // level adds one load level, under the harness that it states or is taken to have had.

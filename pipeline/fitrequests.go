@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	kernelfit "github.com/blis-train/blis-train/pipeline/library"
+	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/validate/replay"
 	"github.com/blis-train/blis-train/pipeline/validate/saturation"
 	"github.com/blis-train/blis-train/result"
@@ -67,8 +69,36 @@ func (o *FitOptions) checkRequests() error {
 	if o.Form != FormPhysics && o.Form != FormTrained {
 		return trace.Errorf(options.CodeBadOption, "--form: got %q, want %s or %s", o.Form, FormPhysics, FormTrained)
 	}
+	if !slices.Contains([]string{"", FromSteps, FromRequests, FromPoints}, o.From) {
+		return trace.Errorf(options.CodeBadOption, "--from: got %q, want %s, %s or %s", o.From, FromSteps, FromRequests, FromPoints)
+	}
 	_, err := o.steps()
 	return err
+}
+
+// onlyRequests and onlySteps are the options that only a fit of the kind makes something of.
+var (
+	onlyRequests = []string{"search", "holdout", "form", "budget"}
+	onlySteps    = []string{"save-gram", "dump-rows", "try-amendments", "refit-all", "lag", "objective"}
+)
+
+// unused refuses options that this kind of fit would not look at.
+func (o *FitOptions) unused(requests bool) error {
+	others, of, hint := onlyRequests, FromRequests, "a run that --without leaves out of a fit from steps is a test run of validate"
+	if requests {
+		others, of, hint = onlySteps, FromSteps, ""
+	}
+	d := DefaultFitOptions()
+	usual := d.Table()
+	for i, opt := range o.Table() {
+		if slices.Contains(others, opt.Name) && !slices.Equal(opt.Values(), usual[i].Values()) {
+			if opt.Name != "holdout" {
+				hint = ""
+			}
+			return &option.Misuse{Msg: fmt.Sprintf("--%s: goes with a fit from %s only", opt.Name, of), Hint: hint}
+		}
+	}
+	return nil
 }
 
 // steps are those of the budget; 0: no limit.
@@ -89,23 +119,19 @@ var searches = []string{learn.SearchNone, learn.SearchNelderMead, learn.SearchSP
 // fromRequests decides what a folder is fitted from: what was asked for, else
 // steps where any run has them.
 func (o *FitOptions) fromRequests(ext *result.Extract) (bool, error) {
-	if err := o.checkRequests(); err != nil {
-		return false, err
+	requests := o.From == FromRequests
+	if o.From == FromPoints {
+		return false, &option.Misuse{Msg: "--from points: goes with fit and tables of load levels only",
+			Hint: "blis-train fit --from points LEVELS.csv --deployment run.yaml -o OUT"}
 	}
-	switch o.From {
-	case FromRequests:
-		return true, nil
-	case FromSteps:
-		return false, nil
-	case "":
+	if o.From == "" {
+		requests = len(ext.Runs) > 0
 		for i := range ext.Runs {
-			if t := ext.Runs[i].Tables; t[table.Steps] > 0 || t[table.Iterations] > 0 {
-				return false, nil
-			}
+			t := ext.Runs[i].Tables
+			requests = requests && t[table.Steps] == 0 && t[table.Iterations] == 0
 		}
-		return len(ext.Runs) > 0, nil
 	}
-	return false, trace.Errorf(options.CodeBadOption, "--from: got %q, want %s, %s or %s", o.From, FromSteps, FromRequests, FromPoints)
+	return requests, errors.Join(o.checkRequests(), o.unused(requests))
 }
 
 // fitRequests fits the runs of a folder from their requests.

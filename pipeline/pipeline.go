@@ -18,6 +18,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
@@ -80,8 +81,13 @@ func (o *RunOptions) check() error {
 	if err := o.Fit.resolved(); err != nil {
 		return err
 	}
-	if err := o.Validate.checkThresholds(); err != nil {
+	if err := errors.Join(o.Fit.checkRequests(), o.Validate.check()); err != nil {
 		return err
+	}
+	if o.Fit.From != "" {
+		if _, err := o.Fit.fromRequests(&result.Extract{}); err != nil {
+			return err
+		}
 	}
 	return o.Validate.readBaseline()
 }

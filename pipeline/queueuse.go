@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/queue"
 	model "github.com/blis-train/blis-train/queueing"
 	"github.com/blis-train/blis-train/report/queueing"
@@ -22,10 +24,33 @@ type SizeOptions struct {
 	Workers        int
 }
 
+// check refuses options that are no lengths, no targets, or of another flavour.
+func (o *SizeOptions) check(f model.Flavour) error {
+	for _, v := range []struct {
+		name  string
+		value float64
+	}{{"ttft-ms", o.Targets.TTFTMs}, {"itl-ms", o.Targets.ITLMs}, {"tps", o.Targets.TPS}, {"prompt-tokens", o.Prompt},
+		{"output-tokens", o.Output}} {
+		if !(v.value >= 0) || math.IsInf(v.value, 0) {
+			return option.Misusef("--%s: got %g, want a finite number >= 0", v.name, v.value)
+		}
+	}
+	switch {
+	case o.Requests < 0:
+		return option.Misusef("--simulate: got %d requests, want >= 0", o.Requests)
+	case o.Requests > 0 && f == model.WVA4P:
+		return option.Misusef("--simulate: got flavour %s, whose parameters are no step time, want one of three parameters", f)
+	}
+	return nil
+}
+
 // SizeQueues finds the rate of every server of a document, and simulates it. A server whose
 // targets no load meets, or that has no parameters, gets a finding; it is an error when all
 // are like that.
 func SizeQueues(ctx context.Context, doc *result.Queue, o SizeOptions) error {
+	if err := o.check(model.Flavour(doc.Flavour)); err != nil {
+		return err
+	}
 	failed, findings := make([]error, len(doc.Servers)), make([][]trace.Finding, len(doc.Servers))
 	err := par.Try(ctx, o.Workers, len(doc.Servers), func(i int) error {
 		s := &doc.Servers[i]
@@ -41,7 +66,7 @@ func SizeQueues(ctx context.Context, doc *result.Queue, o SizeOptions) error {
 			return nil
 		}
 		findings[i], s.Sizing = found, size
-		if o.Requests > 0 && z.Flavour != model.WVA4P {
+		if o.Requests > 0 {
 			size.Simulated, err = z.Simulate(size.RateRPS, o.Requests, o.Seed, ctx.Done())
 		}
 		return err

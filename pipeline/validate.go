@@ -70,7 +70,7 @@ func (o *ValidateOptions) Table() option.Table {
 // report.html to o.Out. The fit judged comes back too; with o.Coefficients there may
 // be none.
 func Validate(ctx context.Context, in string, o ValidateOptions) (*result.Validation, *result.Fit, error) {
-	if err := o.checkThresholds(); err != nil {
+	if err := o.check(); err != nil {
 		return nil, nil, err
 	}
 	if o.Out == "" {
@@ -95,6 +95,14 @@ func Validate(ctx context.Context, in string, o ValidateOptions) (*result.Valida
 	}
 	val, err := validateFolder(ctx, in, ext, f, o)
 	return val, f, err
+}
+
+// check refuses options out of their range, before anything is read.
+func (o *ValidateOptions) check() error {
+	if err := o.checkThresholds(); err != nil {
+		return err
+	}
+	return o.Options.Check()
 }
 
 func (o *ValidateOptions) checkThresholds() error {

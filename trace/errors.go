@@ -16,10 +16,13 @@ type Code string
 // CodeEntry describes one Code for people.
 type CodeEntry struct {
 	Code    Code
-	Kind    string // drop | warning | error | finding | tag
+	Kind    string // drop | warning | error | finding | tag | KindUsage
 	Meaning string // what happened, one sentence
 	Action  string // what to do about it, one sentence
 }
+
+// KindUsage is an error in how a command was called (spec#exit-status).
+const KindUsage = "usage"
 
 // Finding is a coded message that does not stop the work: it is printed,
 // written to the output file and shown in the report.

@@ -189,6 +189,9 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 	groupHelp(app.Commands)
 	for _, cmd := range app.Commands {
 		dress(cmd)
+		if len(cmd.Subcommands) > 0 {
+			cmd.Action = wantsSubcommand
+		}
 		for _, sub := range cmd.Subcommands {
 			dress(sub)
 		}
@@ -196,15 +199,34 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 	return app
 }
 
+// wantsSubcommand refuses a command that was called without one of its own.
+func wantsSubcommand(c *cli.Context) error {
+	var names []string
+	for _, sub := range c.Command.Subcommands {
+		if sub.Name != "help" {
+			names = append(names, sub.Name)
+		}
+	}
+	want := trace.OneOf(names)
+	name := c.Args().First()
+	if name == "" {
+		return usagef("%s: got no command, want %s", c.Command.Name, want)
+	}
+	e := &usageError{msg: fmt.Sprintf("%s: got %q, want %s", c.Command.Name, name, want)}
+	if s := nearest(name, names); s != "" {
+		e.hint = fmt.Sprintf("did you mean %q?", s)
+	}
+	return e
+}
+
 // dress gives a command our words for wrong flags, and the environment.
 func dress(cmd *cli.Command) {
 	cmd.OnUsageError = onUsageError
 	for _, f := range cmd.Flags {
-		name := f.Names()[0]
+		name, _, env := settable(f)
 		if !slices.Contains(environmentFlags, name) || name == "config" && cmd.Name == "export" { // there it names a configuration
 			continue
 		}
-		_, env := settable(f)
 		*env = []string{environment(name)}
 	}
 }
@@ -226,7 +248,7 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 	}
 	if rest, ok := strings.CutPrefix(usage.msg, "flag provided but not defined: -"); ok {
 		name := strings.TrimLeft(rest, "-")
-		usage.msg = fmt.Sprintf("unknown flag %q", "--"+name)
+		usage.msg = fmt.Sprintf("unknown flag %q", dashed(name))
 		if s := nearest(name, flagNames(c.Command.Flags)); s != "" {
 			usage.hint = fmt.Sprintf("did you mean --%s?", s)
 		}
@@ -321,6 +343,9 @@ func (s *session) exitCode(stderr io.Writer, err error) int {
 		s.say(stderr, msg, "")
 	}
 	s.say(stderr, all[len(all)-1], hintOf(err))
+	if coded := (*trace.Error)(nil); errors.As(err, &coded) && isUsage(coded.Code) {
+		return exitUsage
+	}
 	return exitFailed
 }
 

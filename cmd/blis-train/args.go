@@ -85,6 +85,16 @@ func flagNames(flags []cli.Flag) []string {
 	return names
 }
 
+// goesWith refuses the flags that mean something together with what is named only.
+func goesWith(c *cli.Context, what string, names ...string) error {
+	for _, name := range names {
+		if c.IsSet(name) {
+			return usagef("--%s: goes with %s only", name, what)
+		}
+	}
+	return nil
+}
+
 // nearest returns the candidate with the smallest edit distance to name, or ""
 // when none is close.
 func nearest(name string, candidates []string) string {

@@ -86,6 +86,11 @@ func check(con *console, file, against, data string) (*coeff.Set, error) {
 	if err != nil {
 		return nil, err
 	}
+	if data != "" {
+		if _, err := os.ReadDir(data); err != nil {
+			return nil, fmt.Errorf("--data: %w", err)
+		}
+	}
 	inputs, changed, err := checkInputs(set.Inputs, []string{cmp.Or(data, filepath.Dir(file))})
 	if err != nil {
 		return nil, err

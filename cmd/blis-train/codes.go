@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 
@@ -130,6 +131,11 @@ type explained struct {
 	Kind    string     `json:"kind"`
 	Meaning string     `json:"meaning"`
 	Action  string     `json:"action"`
+}
+
+// isUsage reports whether a code says that a command was called wrongly.
+func isUsage(code trace.Code) bool {
+	return slices.ContainsFunc(catalogue(), func(e explained) bool { return e.Code == code && e.Kind == trace.KindUsage })
 }
 
 // catalogue is every code of every room, sorted by code and room.

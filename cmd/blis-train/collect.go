@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/pipeline"
 )
 
@@ -22,7 +23,7 @@ func collectCommand() *cli.Command {
 }
 
 func runCollect(c *cli.Context) error {
-	leanHeap()
+	heap.Lean()
 	con, err := newConsole(c)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/result"
 )
@@ -17,12 +18,6 @@ func experimentCommand() *cli.Command {
 		Description: "Runs configurations of a cluster on equal arrivals, seed by seed (docs/clusters.md).\n\n" +
 			"Example:\n   blis-train experiment isolation --preset seed --seeds 20 -o out",
 		Subcommands: []*cli.Command{isolationCommand(), optimiseCommand()},
-		Action: func(c *cli.Context) error {
-			if name := c.Args().First(); name != "" {
-				return usagef("experiment: got %q, want isolation or optimise", name)
-			}
-			return usagef("experiment: got no command, want isolation or optimise")
-		},
 	}
 }
 
@@ -51,7 +46,7 @@ func runIsolation(c *cli.Context) error {
 	if err := setOptions(c, o.Table()); err != nil {
 		return err
 	}
-	wideHeap()
+	heap.Wide()
 	doc, err := pipeline.ExperimentIsolation(c.Context, o)
 	if err != nil {
 		return err

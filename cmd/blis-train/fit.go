@@ -8,6 +8,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/internal/shown"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/fit/options"
@@ -36,7 +37,7 @@ func fitCommand() *cli.Command {
 }
 
 func runFit(c *cli.Context) error {
-	leanHeap()
+	heap.Lean()
 	con, err := newConsole(c)
 	if err != nil {
 		return err
@@ -53,6 +54,9 @@ func runFit(c *cli.Context) error {
 	o.Out, o.Special, o.Config, o.Progress = c.String("out"), con.special, con.settings.record, con.progress()
 	o.Warn = con.warn
 	if err := setOptions(c, o.Table()); err != nil {
+		return err
+	}
+	if err := meantForSource(c, o.From, len(grams) > 0); err != nil {
 		return err
 	}
 	var doc *result.Fit
@@ -75,13 +79,27 @@ func runFit(c *cli.Context) error {
 	if out == "" {
 		out = c.Args().First()
 	}
-	if con.brief {
+	if con.brief && (o.From == pipeline.FromPoints || len(grams) > 0) { // nothing there to replay
+		con.sayf("next: blis-train check %s", shown.Word(filepath.Join(out, folder.CoefficientsFile)))
+	} else if con.brief {
 		con.sayf("next: blis-train validate %s", shown.Word(out))
 	}
 	if err := con.appendLedger(c.String("ledger"), "fit", doc.Header, doc, nil, filepath.Join(out, folder.CoefficientsFile)); err != nil {
 		return err
 	}
 	return con.document(doc)
+}
+
+// meantForSource refuses flags that have no meaning for what is fitted.
+func meantForSource(c *cli.Context, from string, grams bool) error {
+	folder := []string{"only", "exclude", "keep-saturated", "shared-prefix-tokens", "holdout"}
+	switch {
+	case grams:
+		return goesWith(c, "an extracted folder", append(folder, "deployment", "from", "search", "form", "budget")...)
+	case from == pipeline.FromPoints:
+		return goesWith(c, "an extracted folder", append(folder, "without", "split")...)
+	}
+	return goesWith(c, "--from points", "deployment")
 }
 
 // fitPoints fits the tables of load levels that are the arguments.

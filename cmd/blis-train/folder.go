@@ -44,9 +44,9 @@ func (con *console) header(command string) result.Header {
 }
 
 // leftOut lists the runs that --only and --exclude leave out.
-func leftOut(c *cli.Context, ext *result.Extract) ([]string, error) {
+func (con *console) leftOut(c *cli.Context, ext *result.Extract) ([]string, error) {
 	f := pipeline.Filter{Only: listOf(c, "only"), Exclude: listOf(c, "exclude")}
-	return f.Rejected(ext)
+	return f.Rejected(ext, con.warn)
 }
 
 // setBytes is the file a set is saved as.

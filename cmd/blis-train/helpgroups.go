@@ -73,7 +73,7 @@ func groupHelp(commands []*cli.Command) {
 			continue
 		}
 		for _, f := range c.Flags {
-			name := f.Names()[0]
+			name, group, _ := settable(f)
 			title := titles[name]
 			if title == "" && !slices.Contains(helpFirst, name) {
 				title = groupMore
@@ -81,34 +81,33 @@ func groupHelp(commands []*cli.Command) {
 			if t := groupExceptions[c.Name][name]; t != "" {
 				title = t
 			}
-			group, _ := settable(f)
 			*group = title
 		}
 	}
 }
 
-// settable are the fields of a flag that are set after it is made: its group in help, and
-// the variables that set it.
-func settable(f cli.Flag) (group *string, env *[]string) {
+// settable are a flag's name, which the library finds by regular expressions, and the
+// fields that are set after it is made: its group in help, and the variables that set it.
+func settable(f cli.Flag) (name string, group *string, env *[]string) {
 	switch f := f.(type) {
 	case *cli.BoolFlag:
-		return &f.Category, &f.EnvVars
+		return f.Name, &f.Category, &f.EnvVars
 	case *cli.StringFlag:
-		return &f.Category, &f.EnvVars
+		return f.Name, &f.Category, &f.EnvVars
 	case *cli.StringSliceFlag:
-		return &f.Category, &f.EnvVars
+		return f.Name, &f.Category, &f.EnvVars
 	case *cli.Float64Flag:
-		return &f.Category, &f.EnvVars
+		return f.Name, &f.Category, &f.EnvVars
 	case *cli.IntFlag:
-		return &f.Category, &f.EnvVars
+		return f.Name, &f.Category, &f.EnvVars
 	case *cli.Int64Flag:
-		return &f.Category, &f.EnvVars
+		return f.Name, &f.Category, &f.EnvVars
 	case *cli.Uint64Flag:
-		return &f.Category, &f.EnvVars
+		return f.Name, &f.Category, &f.EnvVars
 	case *cli.Float64SliceFlag:
-		return &f.Category, &f.EnvVars
+		return f.Name, &f.Category, &f.EnvVars
 	case *cli.DurationFlag:
-		return &f.Category, &f.EnvVars
+		return f.Name, &f.Category, &f.EnvVars
 	}
 	panic("flag --" + f.Names()[0] + ": a kind that settable does not know")
 }

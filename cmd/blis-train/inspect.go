@@ -7,6 +7,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/result"
 )
@@ -27,7 +28,7 @@ func inspectCommand() *cli.Command {
 }
 
 func runInspect(c *cli.Context) error {
-	leanHeap()
+	heap.Lean()
 	con, err := newConsole(c)
 	if err != nil {
 		return err

@@ -24,38 +24,37 @@ func libraryCommand() *cli.Command {
 		Description: "The coefficient files that ship with this tool: one per GPU and kind of weights, for any model, made from\n" +
 			"published kernel times and measured servers. simulate, features and export take them when no file is given.\n\n" +
 			"Example:\n   blis-train library show",
-		ArgsUsage: "build|show|check",
-		Flags: flags([]cli.Flag{
-			&cli.StringFlag{Name: "kernels", Usage: "build, check: `FOLDER` with <gpu>.yaml and data/<gpu>"},
-			&cli.StringSliceFlag{Name: "points", Usage: "build: CSV `FILE` of measured points (repeatable)"},
-			&cli.StringSliceFlag{Name: "runs", Usage: "build: `FOLDER` of real runs: step cycles or stock spans (repeatable)"},
-			&cli.StringFlag{Name: "rules", Value: string(def.Rules), Usage: "build: how kernels make a step, `RULES`: engine or composed"},
-			&cli.IntFlag{Name: "batches", Value: def.Batches, Usage: "build: `N` design points per deployment"},
-			&cli.StringFlag{Name: "date", Value: def.Date, Usage: "build: `YYYY-MM-DD` that names the library"},
-			&cli.IntFlag{Name: "workers", Usage: "build: `N` families at a time; 0 uses every core"},
-			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "build: output `FOLDER`"},
-		}, talkFlags()),
-		Action: runLibrary,
+		Subcommands: []*cli.Command{
+			libraryUse("build", "make the files", buildLibrary, []cli.Flag{
+				&cli.StringFlag{Name: "kernels", Usage: "`FOLDER` with <gpu>.yaml and data/<gpu>"},
+				&cli.StringSliceFlag{Name: "points", Usage: "CSV `FILE` of measured points (repeatable)"},
+				&cli.StringSliceFlag{Name: "runs", Usage: "`FOLDER` of real runs: step cycles or stock spans (repeatable)"},
+				&cli.StringFlag{Name: "rules", Value: string(def.Rules), Usage: "how kernels make a step, `RULES`: engine or composed"},
+				&cli.IntFlag{Name: "batches", Value: def.Batches, Usage: "`N` design points per deployment"},
+				&cli.StringFlag{Name: "date", Value: def.Date, Usage: "`YYYY-MM-DD` that names the library"},
+				&cli.IntFlag{Name: "workers", Usage: "`N` families at a time; 0 uses every core"},
+				outFlag("output `FOLDER`"),
+			}),
+			libraryUse("show", "list the files: GPUs, weights, what they were measured on, and the error to expect", showLibrary, nil),
+			libraryUse("check", "load the files, and compare the tables they were made from", checkLibrary, []cli.Flag{
+				&cli.StringFlag{Name: "kernels", Usage: "`FOLDER` with <gpu>.yaml and data/<gpu>; default: no tables are compared"},
+			}),
+		},
 	}
 }
 
-func runLibrary(c *cli.Context) error {
-	con, err := newConsole(c)
-	if err != nil {
-		return err
-	}
-	if c.NArg() != 1 {
-		return usagef("library: got %d arguments, want build, show or check", c.NArg())
-	}
-	switch c.Args().First() {
-	case "build":
-		return buildLibrary(c, con)
-	case "show":
-		return showLibrary(con)
-	case "check":
-		return checkLibrary(c, con)
-	}
-	return usagef("library: got %q, want build, show or check", c.Args().First())
+// libraryUse is a subcommand of library.
+func libraryUse(name, usage string, do func(*cli.Context, *console) error, own []cli.Flag) *cli.Command {
+	return &cli.Command{Name: name, Usage: usage, ArgsUsage: " ", Flags: flags(own, talkFlags()), Action: func(c *cli.Context) error {
+		con, err := newConsole(c)
+		if err != nil {
+			return err
+		}
+		if c.NArg() > 0 {
+			return usagef("library %s: got argument %q, want flags only", name, c.Args().First())
+		}
+		return do(c, con)
+	}}
 }
 
 func buildLibrary(c *cli.Context, con *console) error {

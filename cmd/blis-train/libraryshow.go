@@ -42,7 +42,7 @@ type libraryFileDoc struct {
 }
 
 // showLibrary lists the embedded files.
-func showLibrary(con *console) error {
+func showLibrary(_ *cli.Context, con *console) error {
 	doc := libraryDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion}
 	var rows []table.Row
 	for _, name := range embedded.FileNames() {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -23,7 +24,7 @@ func logCommand() *cli.Command {
 			"Example:\n   blis-train log nightly.jsonl --last 30",
 		Flags: flags([]cli.Flag{
 			&cli.IntFlag{Name: "last", Usage: "only the last `N` entries; 0 is all", Value: 0},
-			&cli.StringFlag{Name: "stage", Usage: "only entries of this `STAGE`: fit, validate or run"},
+			&cli.StringFlag{Name: "stage", Usage: "only entries of this `STAGE`: " + trace.OneOf(ledgerStages)},
 		}, talkFlags()),
 		Action: func(c *cli.Context) error {
 			con, err := newConsole(c)
@@ -36,10 +37,16 @@ func logCommand() *cli.Command {
 			if c.Int("last") < 0 {
 				return usagef("--last: got %d, want 0 or more", c.Int("last"))
 			}
+			if s := c.String("stage"); s != "" && !slices.Contains(ledgerStages, s) {
+				return usagef("--stage: got %q, want %s", s, trace.OneOf(ledgerStages))
+			}
 			return printLog(con, c.Args().First(), c.String("stage"), c.Int("last"))
 		},
 	}
 }
+
+// ledgerStages are those that append to a ledger.
+var ledgerStages = []string{"fit", "validate", "run"}
 
 // ledgerDoc is what log --json prints.
 type ledgerDoc struct {

@@ -9,6 +9,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/result"
 )
@@ -39,7 +40,7 @@ func runOptimise(c *cli.Context) error {
 	if err := setOptions(c, o.Table()); err != nil {
 		return err
 	}
-	wideHeap()
+	heap.Wide()
 	doc, err := pipeline.ExperimentOptimise(c.Context, o)
 	if err != nil {
 		return err

@@ -20,12 +20,6 @@ func predictorCommand() *cli.Command {
 		Description: "TTFT and TPOT per request, from what a router can know when it decides. docs/predictor.md.\n\n" +
 			"Example:\n   blis-train predictor fit testdata/traces/real -o out",
 		Subcommands: []*cli.Command{predictorRowsCommand(), predictorFitCommand(), predictorEvaluateCommand()},
-		Action: func(c *cli.Context) error {
-			if name := c.Args().First(); name != "" {
-				return usagef("predictor: got %q, want rows, fit or evaluate", name)
-			}
-			return usagef("predictor: got no command, want rows, fit or evaluate")
-		},
 	}
 }
 

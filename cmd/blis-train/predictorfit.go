@@ -108,6 +108,9 @@ func runPredictorFit(c *cli.Context) error {
 func predictorInput(c *cli.Context, con *console) (in, out string, ext *result.Extract, err error) {
 	in = c.Args().First()
 	if _, err := os.Stat(filepath.Join(in, extractFile)); err == nil && c.NArg() == 1 {
+		if err := goesWith(c, "run folders", "only", "exclude", "dry-run"); err != nil {
+			return "", "", nil, err
+		}
 		out = outOr(c, in)
 		if err := con.claim(out, c.Bool("force") || out == in); err != nil {
 			return "", "", nil, err

@@ -30,12 +30,31 @@ func queueCommand() *cli.Command {
 	}
 }
 
+// stepFlag is the limit of a step, which sweeps and comparisons have.
+const stepFlag = "max-num-batched-tokens"
+
+// Flags of queue commands that mean something for one kind of input only.
+var (
+	sweepFlags  = []string{"max-num-seqs", stepFlag, "model", "accelerator", "acc-count", "loads", "ttft"}
+	windowFlags = []string{"window", "hop", "min-requests", "semantics", "only", "exclude"}
+)
+
+// flavourFlag and holdOutFlag are those of commands that fit, and flavourFlag of those that judge a fit.
+func flavourFlag() cli.Flag {
+	return &cli.StringFlag{Name: "flavour", Value: string(queue.DefaultOptions().Flavour),
+		Usage: "queueing `MODEL`: wva-4p, wva-3p, inferno-3p or corrected"}
+}
+
+func holdOutFlag() cli.Flag {
+	return &cli.Float64Flag{Name: "hold-out", Value: queue.DefaultOptions().HoldOut,
+		Usage: "last `SHARE` of the windows that scores are made on"}
+}
+
 // queueFlags are those of commands that read recordings or sweeps.
 func queueFlags() []cli.Flag {
 	d := queue.DefaultOptions()
 	return []cli.Flag{
 		outFlag("`FOLDER` of queue.json and windows.parquet"),
-		&cli.StringFlag{Name: "flavour", Value: string(d.Flavour), Usage: "queueing `MODEL`: wva-4p, wva-3p, inferno-3p or corrected"},
 		&cli.DurationFlag{Name: "window", Value: time.Duration(d.Cut.WindowNs), Usage: "length of a window, `TIME` such as 60s"},
 		&cli.DurationFlag{Name: "hop", Usage: "`TIME` from window to window; default the window"},
 		&cli.IntFlag{Name: "min-requests", Value: d.Cut.MinRequests, Usage: "windows of fewer `REQUESTS` are dropped"},
@@ -43,9 +62,8 @@ func queueFlags() []cli.Flag {
 			Usage: "means over requests by `EVENT`: arrival, or prometheus (completions, as vLLM's histograms)"},
 		&cli.Float64Flag{Name: "queue-ratio", Value: d.QueueRatio,
 			Usage: "waiting room over seats, `RATIO`: 10 in workload-variant-autoscaler, 1 in model-trainer"},
-		&cli.Float64Flag{Name: "hold-out", Value: d.HoldOut, Usage: "last `SHARE` of the windows that scores are made on"},
 		&cli.IntFlag{Name: "max-num-seqs", Value: d.Sweep.MaxBatch, Usage: "sweeps: `SEATS` of the server"},
-		&cli.IntFlag{Name: "max-num-batched-tokens", Value: d.Sweep.MaxBatchedTokens, Usage: "sweeps: `TOKENS` of a step"},
+		&cli.IntFlag{Name: stepFlag, Value: d.Sweep.MaxBatchedTokens, Usage: "sweeps: `TOKENS` of a step"},
 		&cli.StringFlag{Name: "model", Usage: "sweeps: `ID` of the model"},
 		&cli.StringFlag{Name: "accelerator", Usage: "sweeps: `NAME` of the hardware"},
 		&cli.Int64Flag{Name: "acc-count", Value: d.Sweep.AccCount, Usage: "sweeps: `N` devices of one replica"},
@@ -58,15 +76,21 @@ func queueFlags() []cli.Flag {
 
 func queueOptions(c *cli.Context) (queue.Options, error) {
 	o := queue.DefaultOptions()
-	o.Flavour, o.Workers = queueing.Flavour(c.String("flavour")), c.Int("workers")
+	o.Workers = c.Int("workers")
+	if c.IsSet("flavour") {
+		o.Flavour = queueing.Flavour(c.String("flavour"))
+	}
+	if c.IsSet("hold-out") {
+		o.HoldOut = c.Float64("hold-out")
+	}
 	o.Cut.WindowNs, o.Cut.HopNs = c.Duration("window").Nanoseconds(), c.Duration("hop").Nanoseconds()
 	if o.Cut.HopNs == 0 {
 		o.Cut.HopNs = o.Cut.WindowNs
 	}
 	o.Cut.MinRequests, o.Cut.Semantics = c.Int("min-requests"), track.Semantics(c.String("semantics"))
-	o.QueueRatio, o.HoldOut = c.Float64("queue-ratio"), c.Float64("hold-out")
+	o.QueueRatio = c.Float64("queue-ratio")
 	o.Sweep = queue.SweepOptions{
-		MaxBatch: c.Int("max-num-seqs"), MaxBatchedTokens: c.Int("max-num-batched-tokens"), Model: c.String("model"),
+		MaxBatch: c.Int("max-num-seqs"), MaxBatchedTokens: c.Int(stepFlag), Model: c.String("model"),
 		Accelerator: c.String("accelerator"),
 		AccCount:    c.Int64("acc-count"), Loads: c.Int("loads"), Mean: c.String("ttft") == "mean",
 	}
@@ -87,7 +111,7 @@ func queueFitCommand() *cli.Command {
 			"directions that the windows do not show stay at the physical values.\n\n" +
 			"Example:\n   blis-train queue fit out -o out --window 20s --min-requests 10\n" +
 			"   blis-train queue fit testdata/sweeps/llama-3.1-8b.csv -o sweep --flavour inferno-3p --loads 7 --queue-ratio 1",
-		Flags:  flags(queueFlags(), filterFlags(), talkFlags()),
+		Flags:  flags(queueFlags(), []cli.Flag{flavourFlag(), holdOutFlag()}, filterFlags(), talkFlags()),
 		Action: func(c *cli.Context) error { return runQueueFit(c, "fit", nil) },
 	}
 }
@@ -99,7 +123,7 @@ func queueTrackCommand() *cli.Command {
 			"refit over the last ten windows beside the batch fit. windows.parquet has every estimate with its covariance,\n" +
 			"innovation and verdict.\n\n" +
 			"Example:\n   blis-train queue track out -o out --window 20s --min-requests 10",
-		Flags:  flags(queueFlags(), filterFlags(), talkFlags()),
+		Flags:  flags(queueFlags(), []cli.Flag{flavourFlag(), holdOutFlag()}, filterFlags(), talkFlags()),
 		Action: func(c *cli.Context) error { return runQueueFit(c, "track", queue.Track) },
 	}
 }
@@ -158,7 +182,7 @@ func queueInputs(c *cli.Context, con *console, args []string, doc *result.Queue,
 		if err != nil {
 			return nil, err
 		}
-		without, err := leftOut(c, ext)
+		without, err := con.leftOut(c, ext)
 		if err != nil {
 			return nil, err
 		}
@@ -170,7 +194,12 @@ func queueInputs(c *cli.Context, con *console, args []string, doc *result.Queue,
 		servers = append(servers, some...)
 	}
 	if len(sweeps) == 0 {
-		return servers, nil
+		return servers, goesWith(c, "sweeps", sweepFlags...)
+	}
+	if len(sweeps) == len(args) {
+		if err := goesWith(c, "extracted folders", windowFlags...); err != nil {
+			return nil, err
+		}
 	}
 	s, inputs, err := pipeline.SweepServer(sweeps, con.readInput, o)
 	if err != nil {

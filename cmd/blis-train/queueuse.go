@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
@@ -24,6 +25,7 @@ func queueValidateCommand() *cli.Command {
 			"Exit 3 when TTFT is off by more than %.0f %% or ITL by more than %.0f %% (WAPE).\n\n", 100*queue.MaxTTFTWape, 100*queue.MaxITLWape) +
 			"Example:\n   blis-train queue validate monday/queue.json tuesday -o check --window 20s --min-requests 10",
 		Flags: flags(queueFlags(), []cli.Flag{
+			flavourFlag(),
 			&cli.StringFlag{Name: "server", Usage: "take the parameters of this server, `ID`; default the one with the recording's id"},
 			&cli.IntFlag{Name: "simulate", Value: 2000, Usage: "`REQUESTS` simulated for each window; 0: none"},
 		}, filterFlags(), talkFlags()),
@@ -66,11 +68,17 @@ func runQueueValidate(c *cli.Context) error {
 	if err := finishQueue(c, con, doc); err != nil {
 		return err
 	}
+	judged := false
 	for i := range doc.Servers {
-		if s := &doc.Servers[i]; s.Reason == "" && !queue.Passed(s) {
+		s := &doc.Servers[i]
+		judged = judged || s.Reason == ""
+		if s.Reason == "" && !queue.Passed(s) {
 			return gatef("%s: the parameters miss TTFT by more than %.0f %% or ITL by more than %.0f %%", s.ID, 100*queue.MaxTTFTWape,
 				100*queue.MaxITLWape)
 		}
+	}
+	if !judged {
+		return gatef("no window of any server could be judged")
 	}
 	return nil
 }
@@ -189,6 +197,9 @@ func runQueueCompare(c *cli.Context) error {
 	doc := newQueueDoc(con, "compare", &o)
 	doc.Command += fmt.Sprintf(" --requests %d --seed %d", c.Int("requests"), c.Uint64("seed"))
 	if c.NArg() > 0 {
+		if err := goesWith(c, "a comparison without recordings", "load"); err != nil {
+			return err
+		}
 		servers, err := queueInputs(c, con, c.Args().Slice(), doc, &o)
 		if err != nil {
 			return err
@@ -198,12 +209,18 @@ func runQueueCompare(c *cli.Context) error {
 		}
 		return finishQueue(c, con, doc)
 	}
+	for _, names := range [][]string{slices.DeleteFunc(slices.Clone(sweepFlags), func(n string) bool { return n == stepFlag }), windowFlags,
+		{"queue-ratio"}} {
+		if err := goesWith(c, "recordings", names...); err != nil {
+			return err
+		}
+	}
 	g := queue.DefaultGrid()
 	g.Requests, g.Seed, g.Workers = c.Int("requests"), c.Uint64("seed"), o.Workers
 	if loads := c.Float64Slice("load"); len(loads) > 0 {
 		g.Loads = loads
 	}
-	if c.IsSet("max-num-batched-tokens") {
+	if c.IsSet(stepFlag) {
 		g.Server.MaxBatchedTokens = o.Sweep.MaxBatchedTokens
 	}
 	if doc.Compare, err = g.Compare(c.Context, con.progress()); err != nil {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
@@ -28,6 +29,9 @@ func runCommand() *cli.Command {
 func runRun(c *cli.Context) error {
 	con, err := newConsole(c)
 	if err != nil {
+		return err
+	}
+	if done, err := listGates(c, con); done || err != nil {
 		return err
 	}
 	o, err := con.newRun(c)
@@ -87,7 +91,7 @@ func (con *console) runOptions(c *cli.Context) (pipeline.RunOptions, error) {
 	o.Done = func(doc any) {
 		switch doc := doc.(type) {
 		case *result.Extract:
-			leanHeap()
+			heap.Lean()
 			extracted(doc)
 			con.release()
 		case *result.Fit:

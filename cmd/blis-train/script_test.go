@@ -20,16 +20,28 @@ func TestMain(m *testing.M) {
 
 // Each testdata/script/*.txtar is one behaviour of the command line; the first
 // word of its name is the subcommand. $TRACES is the folder of bundled traces,
-// $EXAMPLE a coefficient file, $KERNELS a folder with kernel tables.
+// $EXAMPLE a coefficient file, $KERNELS a folder with kernel tables. Scripts that are
+// not about extraction begin with extracted FOLDER: what extract makes of the bundled
+// real runs, made once for all of them.
 func TestScripts(t *testing.T) {
 	traces, err := filepath.Abs("../../testdata/traces")
 	if err != nil {
 		t.Fatal(err)
 	}
+	tables := t.TempDir()
+	if code, _, stderr := call("extract", filepath.Join(traces, "real"), "-o", tables, "--quiet"); code != exitOK {
+		t.Fatal(stderr)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
 		UpdateScripts: *updateScripts,
-		Cmds:          map[string]func(*testscript.TestScript, bool, []string){"fits": fits},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"fits": fits,
+			"extracted": func(ts *testscript.TestScript, neg bool, args []string) {
+				if neg || len(args) != 1 {
+					ts.Fatalf("usage: extracted FOLDER")
+				}
+				ts.Check(os.CopyFS(ts.MkAbs(args[0]), os.DirFS(tables)))
+			}},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("TRACES", traces)
 			env.Setenv("EXAMPLE", filepath.Join(traces, "../../coeff/testdata/example/coefficients.yaml"))

@@ -6,6 +6,7 @@ import (
 	prettytable "github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/simulate"
 )
@@ -42,7 +43,7 @@ func runSimulate(c *cli.Context) error {
 		return err
 	}
 	if o.Cluster.Asked() { // records of every request beside several engines
-		leanHeap()
+		heap.Lean()
 	}
 	doc, err := pipeline.Simulate(c.Context, o)
 	if err != nil {

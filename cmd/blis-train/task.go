@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/shard"
 )
@@ -32,7 +33,7 @@ func taskCommand() *cli.Command {
 }
 
 func runTasks(c *cli.Context) error {
-	taskHeap()
+	heap.Task()
 	con, err := newConsole(c)
 	if err != nil {
 		return err

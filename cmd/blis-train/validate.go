@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/validate/gates"
@@ -75,7 +76,7 @@ func listGates(c *cli.Context, con *console) (bool, error) {
 }
 
 func runValidate(c *cli.Context) error {
-	leanHeap()
+	heap.Lean()
 	con, err := newConsole(c)
 	if err != nil {
 		return err

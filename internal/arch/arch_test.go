@@ -80,6 +80,7 @@ var rooms = map[string]room{
 	sorting:                   {pure: true},
 	"internal/packed":         {pure: true},
 	"internal/shown":          {},
+	"internal/heap":           {},
 	"internal/repo":           {},
 	"internal/files":          {ours: []string{"trace"}},
 	"internal/strictyaml":     {ours: []string{"trace"}, theirs: []string{yaml}},

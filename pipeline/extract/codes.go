@@ -16,6 +16,7 @@ const (
 	codeTooManyBad      trace.Code = "too_many_bad_records"
 	codeDuplicateRunID  trace.Code = "duplicate_run_id"
 	CodeNoRuns          trace.Code = "no_runs"
+	CodeIdleGlob        trace.Code = "glob_without_run"
 	codeNoInput         trace.Code = "no_input_files"
 	CodeNotOurs         trace.Code = "not_our_file"
 	codeInputEmpty      trace.Code = "input_gives_nothing"
@@ -59,6 +60,8 @@ var Codes = []trace.CodeEntry{
 		Action: "plan again into another folder, once nothing writes to the recordings any more"},
 	{Code: codeDuplicateRunID, Kind: "error", Meaning: "two run folders have the same id",
 		Action: "change `name` in one run.yaml, or use --exclude"},
+	{Code: CodeIdleGlob, Kind: "warning", Meaning: "a glob of --only or --exclude fits the id of no run",
+		Action: "correct it; ids are the names of runs, not paths"},
 	{Code: CodeNoRuns, Kind: "error", Meaning: "no folder with a run.yaml was found",
 		Action: "write one: blis-train init"},
 	{Code: codeNoInput, Kind: "error", Meaning: "a file that run.yaml names does not exist",

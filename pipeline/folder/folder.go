@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/coeff/library"
@@ -85,8 +86,10 @@ var ownNames = map[string]bool{
 const MaxInput = 4 << 30
 
 // Claim makes the output folder, or refuses one that holds files which are not
-// ours unless force is set. Until release is called another process is refused it.
+// ours unless force is set. Until release is called another process is refused it;
+// release takes away what Claim made and nobody wrote to.
 func Claim(dir string, force bool) (release func(), err error) {
+	made := missing(dir)
 	if err := prepareOut(dir, force); err != nil {
 		return nil, err
 	}
@@ -97,7 +100,25 @@ func Claim(dir string, force bool) (release func(), err error) {
 	case taken:
 		return nil, trace.Hinted(fmt.Errorf("%s: another blis-train is writing there", dir), "wait for it, or choose another folder with -o")
 	}
-	return func() { lock.Close() }, nil
+	return func() {
+		for _, d := range made {
+			if os.Remove(d) != nil { // it holds files
+				break
+			}
+		}
+		lock.Close()
+	}, nil
+}
+
+// missing are the folder and its parents that are not there, the innermost first.
+func missing(dir string) (all []string) {
+	for dir = filepath.Clean(dir); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		all = append(all, dir)
+	}
+	return all
 }
 
 func prepareOut(dir string, force bool) error {
@@ -107,6 +128,9 @@ func prepareOut(dir string, force bool) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return os.MkdirAll(dir, 0o777)
+	}
+	if errors.Is(err, syscall.ENOTDIR) {
+		return option.Misusef("%s: got a file, want an output folder", dir)
 	}
 	if err != nil {
 		return err

@@ -186,7 +186,8 @@ func (l *learner) posterior(e evidence) ([]float64, error) {
 func (m *model) inverse(information []float64) ([]float64, error) {
 	out := stat.Inverse(information, len(m.free))
 	if out == nil {
-		return nil, trace.Errorf(coeff.ImpossibleCoefficient, "prior %s: got an information matrix that is singular", m.name)
+		return nil, trace.Errorf(coeff.ImpossibleCoefficient, "prior %s: got an information matrix that is singular", m.name).
+			WithHint("is every request or load level of the one deployment, and its times in the unit stated?")
 	}
 	return out, nil
 }

@@ -65,6 +65,11 @@ func LevelOf(l *trace.LoadPoint, d *deploy.Deployment) (*Point, error) {
 	p := &Point{ID: l.Name, Model: d.Model.ID, TP: d.TP, version: d.Engine.VLLMVersion, Deployment: d, TTFTMs: l.TTFTMs.Or(math.NaN()),
 		InputTokens: max(1, int64(math.Round(l.PromptTokens))), OutputTokens: max(2, int64(math.Round(l.OutputTokens))), TPOTMs: l.TPOTMs,
 		promptSD: l.PromptSD.V, outputSD: l.OutputSD.V, count: int(l.Requests.V), Concurrency: int(l.Clients.V)}
+	if longest, n := d.MaxModelLen(), l.PromptTokens+l.OutputTokens; longest.OK && n > float64(longest.V) {
+		return nil, &trace.SyntaxError{File: l.File, Line: l.Line, Code: BadPoints,
+			Hint: "max_model_len is that of run.yaml, or of the model's config",
+			Msg:  fmt.Sprintf("measured points: got prompts and outputs of %g tokens together, want at most max_model_len %d", n, longest.V)}
+	}
 	inFlight := l.RateRPS.V * l.E2EMs.V / 1e3 // Little's law
 	switch {
 	case p.Concurrency > 0 && !(l.OfferedRPS.V > 0 && inFlight < busyClients*float64(p.Concurrency)):

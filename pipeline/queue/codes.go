@@ -20,7 +20,7 @@ const (
 
 // Codes describes every code of this package.
 var Codes = []trace.CodeEntry{
-	{Code: badOption, Kind: "error", Meaning: "An option of a queue command is out of its range.",
+	{Code: badOption, Kind: trace.KindUsage, Meaning: "An option of a queue command is out of its range.",
 		Action: "Correct the value the message names."},
 	{Code: noPhysical, Kind: "finding",
 		Meaning: "A recording gives no physical parameters, so that nothing holds what its windows do not show.",

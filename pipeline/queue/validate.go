@@ -1,6 +1,11 @@
 package queue
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
 	"github.com/blis-train/blis-train/pipeline/track"
 	"github.com/blis-train/blis-train/queueing"
 	"github.com/blis-train/blis-train/result"
@@ -26,7 +31,11 @@ func ValidateServer(fitted *result.QueueServer, s *Server, o *Options, requests 
 		return &doc, nil
 	}
 	if len(s.Windows) == 0 {
-		doc.Reason = trace.Errorf(track.NoWindows, "no window is left: %v", doc.Windows.Dropped).Error()
+		var why []string
+		for _, reason := range slices.Sorted(maps.Keys(doc.Windows.Dropped)) {
+			why = append(why, fmt.Sprintf("%s %d", reason, doc.Windows.Dropped[reason]))
+		}
+		doc.Reason = trace.Errorf(track.NoWindows, "no window is left (%s)", strings.Join(why, ", ")).Error()
 		return &doc, nil
 	}
 	for _, e := range []struct {

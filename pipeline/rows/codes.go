@@ -106,7 +106,7 @@ var Codes = []trace.CodeEntry{
 	{Code: codeChunkedNoSnapshots, Kind: "error", Meaning: "Spec 1.0 needs snapshots when chunked prefill is on, and the run has none.",
 		Action: "Record with --step-tracing-rich-subsample-rate, or use --spec 1.1."},
 
-	{Code: codeBadOption, Kind: "error", Meaning: "An option of the row stage is out of its range.",
+	{Code: codeBadOption, Kind: trace.KindUsage, Meaning: "An option of the row stage is out of its range.",
 		Action: "Use the values the message names."},
 	{Code: codeStepRange, Kind: "error", Meaning: "The step ids of a run span a range no engine run can have.",
 		Action: "Look for damaged or mixed recordings; several engines in one file need --split-engines."},

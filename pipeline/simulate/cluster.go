@@ -84,7 +84,7 @@ func (s *simulation) spec() (*fleet.Spec, error) {
 	}
 	if o.RefreshUs != nil {
 		if spec.RefreshUs = int64(*o.RefreshUs); float64(spec.RefreshUs) != *o.RefreshUs {
-			return nil, trace.Errorf(fleet.CodeBadSpec, "--snapshot-refresh-interval: got %g us, want a whole number", *o.RefreshUs)
+			return nil, option.Misusef("--snapshot-refresh-interval: got %g us, want a whole number", *o.RefreshUs)
 		}
 	}
 	if o.Scheduler != "" {
@@ -92,10 +92,14 @@ func (s *simulation) spec() (*fleet.Spec, error) {
 	}
 	if o.TTFTTargets != "" {
 		if err := spec.TakeTTFTTargets(o.TTFTTargets); err != nil {
-			return nil, err
+			return nil, &option.Misuse{Msg: err.Error()}
 		}
 	}
-	return &spec, spec.Check()
+	err := spec.Check()
+	if err != nil && o.File == "" { // only flags can have said it
+		err = &option.Misuse{Msg: err.Error(), Hint: trace.HintOf(err)}
+	}
+	return &spec, err
 }
 
 // gate is what the gateway predicts with, read once.

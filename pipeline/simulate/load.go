@@ -85,6 +85,9 @@ func (s *simulation) loadWorkload() error {
 	if info.IsDir() {
 		return s.recordedWorkload(path)
 	}
+	if s.o.Phase != "" {
+		return option.Misusef("--phase: goes with a recorded run as --workload only")
+	}
 	var inputs []result.Input
 	s.load.fixed, s.load.draw, inputs, err = ReadWorkload(path, s.o.Special)
 	s.inputs = append(s.inputs, inputs...)

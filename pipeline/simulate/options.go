@@ -2,10 +2,12 @@ package simulate
 
 import (
 	"errors"
+	"math"
 	"path/filepath"
 	"strings"
 
 	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -166,8 +168,29 @@ func (o *Options) Check() error {
 	default:
 		return option.Misusef("--latency-model: got %q, want physics, roofline, blackbox, trained-physics or linear3", o.Model)
 	}
-	if !physics && (o.SampleCoefficients || o.Noise == "residual") && o.Coefficients == "" {
-		return option.Misusef("simulate: --sample-coefficients and --noise residual need --coefficients")
+	switch {
+	case !physics && o.Noise == "residual" && o.Coefficients == "":
+		return option.Misusef("simulate: --noise residual needs --coefficients")
+	case !physics && o.SampleCoefficients:
+		return option.Misusef("--sample-coefficients: goes with --latency-model physics only")
+	case !physics && o.Coefficients != "" && o.Noise != "residual":
+		return option.Misusef("--coefficients: goes with --latency-model physics or --noise residual only")
+	case o.Alpha != "" && o.Model != "blackbox" && o.Model != "trained-physics":
+		return option.Misusef("--alpha-coeffs: goes with --latency-model blackbox or trained-physics only")
+	case o.Beta != "" && (physics || o.Model == "roofline"):
+		return option.Misusef("--beta-coeffs: goes with --latency-model blackbox, trained-physics or linear3 only")
+	case o.EmitKVEvents != "" && o.EmitOTLP == "":
+		return option.Misusef("--emit-kv-events: goes with --emit-otlp FILE only")
+	case o.KVBlocks < 0:
+		return option.Misusef("--kv-blocks: got %d, want >= 0", o.KVBlocks)
+	}
+	for _, delay := range []struct {
+		name string
+		us   *float64
+	}{{"overhead-us", o.OverheadUs}, {"egress-us", o.EgressUs}} {
+		if delay.us != nil && !(*delay.us >= 0 && *delay.us < 1e9) {
+			return option.Misusef("--%s: got %g us, want >= 0 and < 1e9", delay.name, *delay.us)
+		}
 	}
 	return nil
 }
@@ -181,17 +204,31 @@ func (o *Options) checkLoad() error {
 		return option.Misusef("simulate: --workload and --input-len: got both, want one")
 	case point && (o.InputTokens < 1 || o.OutputTokens < 1):
 		return option.Misusef("--input-len, --output-len: got %d and %d, want both >= 1", o.InputTokens, o.OutputTokens)
-	case !(o.RateScale > 0):
-		return option.Misusef("--rate-scale: got %g, want > 0", o.RateScale)
+	case !(o.RateScale > 0) || math.IsInf(o.RateScale, 0):
+		return option.Misusef("--rate-scale: got %g, want a finite number > 0", o.RateScale)
+	case !(o.RateRPS >= 0) || math.IsInf(o.RateRPS, 0):
+		return option.Misusef("--request-rate: got %g per second, want a finite number >= 0", o.RateRPS)
+	case !(o.RangeRatio >= 0 && o.RangeRatio < 1):
+		return option.Misusef("--random-range-ratio: got %g, want >= 0 and < 1", o.RangeRatio)
+	case o.MaxRequests < 0:
+		return option.Misusef("--max-requests: got %d, want >= 0", o.MaxRequests)
+	case o.Requests < 1 || o.Requests > workload.MaxGenerated:
+		return option.Misusef("--num-prompts: got %d, want 1 to %d", o.Requests, workload.MaxGenerated)
+	case !(o.ThinkMs >= 0) || !(o.RampS >= 0) || math.IsInf(o.ThinkMs+o.RampS, 0):
+		return option.Misusef("--think-time-ms, --ramp-s: got %g ms and %g s, want finite numbers >= 0", o.ThinkMs, o.RampS)
+	case o.Phase != "" && point:
+		return option.Misusef("--phase: goes with a recorded run as --workload only")
 	case o.Concurrency < 0 || o.MaxConcurrency < 0 || o.Concurrency > 0 && o.MaxConcurrency > 0:
 		return option.Misusef("--concurrency, --max-concurrency: got %d and %d, want one of them >= 1", o.Concurrency, o.MaxConcurrency)
 	case o.Concurrency == 0 && (o.ThinkMs != 0 || o.RampS != 0):
 		return option.Misusef("--think-time-ms, --ramp-s: got no closed loop, want --concurrency N with them")
 	}
-	for name, said := range map[string]bool{
-		"random-range-ratio": o.RangeRatio != 0, "num-prompts": o.Requests != defaultRequests, "request-rate": o.RateRPS != 0} {
-		if said && !point {
-			return option.Misusef("--%s: got no --input-len, want it with it", name)
+	for _, of := range []struct {
+		name string
+		said bool
+	}{{"random-range-ratio", o.RangeRatio != 0}, {"num-prompts", o.Requests != defaultRequests}, {"request-rate", o.RateRPS != 0}} {
+		if of.said && !point {
+			return option.Misusef("--%s: got no --input-len, want it with it", of.name)
 		}
 	}
 	return nil

@@ -13,7 +13,8 @@ const (
 	ownTPOT    trace.Code = "tpot_recomputed"
 	otherUnit  trace.Code = "unknown_unit"
 
-	metricsReset trace.Code = "metrics_reset"
+	metricsReset  trace.Code = "metrics_reset"
+	unusedColumns trace.Code = "unused_columns"
 )
 
 // Codes describes every code of this package.
@@ -23,6 +24,8 @@ var Codes = []trace.CodeEntry{
 			"columns the message names."},
 	{Code: BadLevels, Kind: "error", Meaning: "A table of load levels lacks a column, or a value in it is none.",
 		Action: "Correct the table: tokens, clients or requests/s, milliseconds."},
+	{Code: unusedColumns, Kind: "finding", Meaning: "A table of load levels has columns that are not read.",
+		Action: "Take other models, devices and degrees of parallelism out of the table; lengths, loads and times have names of their own."},
 	{Code: ownTPOT, Kind: "finding", Meaning: "A benchmark's time per output token contradicts its latency, TTFT and tokens: " +
 		"it divides by chunks of the stream, of which a token may have two.",
 		Action: "Nothing; what the latencies say is used."},

@@ -12,8 +12,14 @@ import (
 )
 
 // levelColumns are those of a table of load levels; rate_rps may stand in place of
-// concurrency, and e2e_ms, requests, input_sd and output_sd beside them.
-var levelColumns = []string{"input_tokens", "output_tokens", "concurrency", "ttft_ms", "tpot_ms"}
+// concurrency, and the others beside them.
+var (
+	levelColumns      = []string{"input_tokens", "output_tokens", "concurrency", "ttft_ms", "tpot_ms"}
+	otherLevelColumns = []string{"rate_rps", "e2e_ms", "requests", "input_sd", "output_sd"}
+)
+
+// mostCount is far above the clients or requests of any load level.
+const mostCount = 1e5
 
 // isLevels says that a header is that of load levels: two of their columns.
 func isLevels(header []byte) bool {
@@ -24,6 +30,8 @@ func isLevels(header []byte) bool {
 	return has("input_tokens") && (has("ttft_ms") || has("tpot_ms"))
 }
 
+func isRate(column string) bool { return strings.TrimSpace(column) == "rate_rps" }
+
 // levels reads a table of load levels: nominal lengths, clients or a rate, mean TTFT
 // and TPOT in ms. Codes: bad_points.
 func (f *File) levels(rows [][]string, lines []int, name string) error {
@@ -32,12 +40,22 @@ func (f *File) levels(rows [][]string, lines []int, name string) error {
 			Msg:  "measured points: " + fmt.Sprintf(format, args...),
 			Hint: "the columns are " + strings.Join(levelColumns, ",") + "; rate_rps may stand in place of concurrency"}
 	}
-	at := map[string]int{}
+	at, unused := map[string]int{}, []string(nil)
 	for k, h := range rows[0] {
-		at[strings.TrimSpace(h)] = k
+		h = strings.TrimSpace(h)
+		if _, twice := at[h]; twice {
+			return bad(1, "got column %q twice, want it once", h)
+		}
+		if at[h] = k; !slices.Contains(levelColumns, h) && !slices.Contains(otherLevelColumns, h) {
+			unused = append(unused, strconv.Quote(h))
+		}
+	}
+	if len(unused) > 0 {
+		f.Findings = append(f.Findings, trace.Findingf(unusedColumns, "%s: nothing is taken from %s: every row counts as a load level of the "+
+			"one deployment", name, strings.Join(unused, ", ")))
 	}
 	for _, want := range levelColumns {
-		if _, ok := at[want]; !ok && !(want == "concurrency" && slices.Contains(rows[0], "rate_rps")) {
+		if _, ok := at[want]; !ok && !(want == "concurrency" && slices.ContainsFunc(rows[0], isRate)) {
 			return bad(1, "got no column %q, want it", want)
 		}
 	}
@@ -58,11 +76,21 @@ func (f *File) levels(rows [][]string, lines []int, name string) error {
 			}
 			return v
 		}
+		count := func(column string, required bool) int {
+			v := number(column, 1, required)
+			if failed == nil && (v != math.Trunc(v) || v > mostCount) {
+				failed = bad(line, "%s: got %g, want a whole number of at most %g", column, v, mostCount)
+			}
+			if failed != nil {
+				return 0
+			}
+			return int(v)
+		}
 		p := Point{Sweep: name, Line: int64(line),
 			PromptTokens: number("input_tokens", 1, true), OutputTokens: number("output_tokens", 2, true),
-			Clients: int(number("concurrency", 1, true)), OfferedRPS: number("rate_rps", 1e-9, false),
+			Clients: count("concurrency", true), OfferedRPS: number("rate_rps", 1e-9, false),
 			TTFTMeanMs: number("ttft_ms", 1e-9, true), ITLMs: number("tpot_ms", 1e-9, true), E2EMs: number("e2e_ms", 1e-9, false),
-			PromptSD: number("input_sd", 0, false), OutputSD: number("output_sd", 0, false), Requests: int(number("requests", 1, false))}
+			PromptSD: number("input_sd", 0, false), OutputSD: number("output_sd", 0, false), Requests: count("requests", false)}
 		if failed != nil {
 			return failed
 		}

@@ -82,6 +82,9 @@ type File struct {
 var columns = []string{"sweep", "benchmark", "requests", "rate_rps", "concurrency", "prompt_mean", "prompt_sd", "output_mean", "output_sd",
 	"ttft_ms_mean", "ttft_ms_median", "itl_ms_mean"}
 
+// byteOrderMark is what spreadsheets put before UTF-8.
+const byteOrderMark = "\ufeff"
+
 // Read reads one file; name is what errors and points call it.
 func Read(r io.Reader, name string) (*File, error) {
 	data, err := io.ReadAll(r)
@@ -89,6 +92,7 @@ func Read(r io.Reader, name string) (*File, error) {
 		return nil, err
 	}
 	f := &File{Dropped: map[trace.Code]int{}}
+	data = bytes.TrimPrefix(data, []byte(byteOrderMark))
 	trimmed := bytes.TrimSpace(data)
 	switch {
 	case len(trimmed) == 0:
@@ -124,7 +128,7 @@ func (f *File) object(data []byte, name string) error {
 
 // Is says that a file is of a form that Read knows and its beginning tells.
 func Is(head []byte) bool {
-	head = bytes.TrimSpace(head)
+	head = bytes.TrimSpace(bytes.TrimPrefix(head, []byte(byteOrderMark)))
 	if len(head) > 0 && head[0] == '{' {
 		return IsBench(head) || isStages(head) || isPerf(head)
 	}
@@ -335,7 +339,8 @@ func (f *File) table(data []byte, name string) error {
 	header, first := headerOf(rows)
 	if header == nil {
 		return &trace.SyntaxError{File: name, Line: 1, Code: BadSweep, Msg: fmt.Sprintf("benchmark sweep: got columns %.60q, want "+
-			"GuideLLM's, or %s", strings.Join(rows[0], ","), strings.Join(columns, ","))}
+			"GuideLLM's, or those of load levels (%s), or %s", strings.Join(rows[0], ","), strings.Join(levelColumns, ","),
+			strings.Join(columns, ",")), Hint: "columns are cut at commas, not at semicolons or tabs"}
 	}
 	for i := first; i < len(rows); i++ {
 		at := fmt.Sprintf("%s:%d", name, lines[i])

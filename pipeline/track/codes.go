@@ -18,7 +18,7 @@ const (
 
 // Codes describes every code of this package.
 var Codes = []trace.CodeEntry{
-	{Code: BadOption, Kind: "error", Meaning: "An option of the window cut or of the estimation is out of its range.",
+	{Code: BadOption, Kind: trace.KindUsage, Meaning: "An option of the window cut or of the estimation is out of its range.",
 		Action: "Correct the value the message names."},
 	{Code: NoWindows, Kind: "error", Meaning: "No window is left to estimate from.",
 		Action: "Read the drops; a shorter --window or a smaller --min-requests gives more."},

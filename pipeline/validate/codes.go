@@ -33,7 +33,7 @@ var Codes = []trace.CodeEntry{
 			"own cache or as 0",
 		Action: "record snapshots or KV events",
 	},
-	{Code: codeBadOption, Kind: "error", Meaning: "an option is out of its range", Action: "see the message for the range"},
+	{Code: codeBadOption, Kind: trace.KindUsage, Meaning: "an option is out of its range", Action: "see the message for the range"},
 	{Code: codeNothingToJudge, Kind: "error", Meaning: "no run is left to validate on", Action: "check --only, --exclude and the tables"},
 	{
 		Code: codeRefit, Kind: "warning",

@@ -52,6 +52,9 @@ func DefaultOptions() Options {
 	return Options{Split: rows.DefaultSplit, Seed: 1, Noise: true}
 }
 
+// Check refuses options out of their range.
+func (o Options) Check() error { _, err := o.resolve(); return err }
+
 func (o Options) resolve() (Options, error) {
 	if o.Split == 0 {
 		o.Split = rows.DefaultSplit

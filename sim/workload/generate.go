@@ -83,8 +83,8 @@ type ClassSpec struct {
 	Priority int64   `yaml:"priority"`
 }
 
-// maxGenerated bounds the requests of a generator: beyond it a number is a typo.
-const maxGenerated = 10_000_000
+// MaxGenerated bounds the requests of a generator: beyond it a number is a typo.
+const MaxGenerated = 10_000_000
 
 // loadGenerator reads a generator strictly and checks it.
 func loadGenerator(r io.Reader, name string) (*Generator, error) {
@@ -111,9 +111,9 @@ func loadGenerator(r io.Reader, name string) (*Generator, error) {
 
 // Check verifies the generator.
 func (g *Generator) Check() error {
-	if g.Requests < 1 || g.Requests > maxGenerated || g.MaxTokens < 0 {
+	if g.Requests < 1 || g.Requests > MaxGenerated || g.MaxTokens < 0 {
 		return trace.Errorf(codeBadWorkload, "requests, max_tokens: got %d and %d, want >= 1 and at most %d, and >= 0",
-			g.Requests, g.MaxTokens, maxGenerated)
+			g.Requests, g.MaxTokens, MaxGenerated)
 	}
 	if err := g.Arrivals.check(); err != nil {
 		return err
@@ -150,9 +150,9 @@ func (g *Generator) takeStages() error {
 	}
 	total := 0
 	for k, s := range g.Stages {
-		if s.Requests < 1 || s.Requests > maxGenerated-total || !(s.RateRPS > 0) || math.IsInf(s.RateRPS, 0) {
+		if s.Requests < 1 || s.Requests > MaxGenerated-total || !(s.RateRPS > 0) || math.IsInf(s.RateRPS, 0) {
 			return trace.Errorf(codeBadWorkload, "stages[%d]: got %d requests at %g/s, want 1 to %d in all and > 0",
-				k, s.Requests, s.RateRPS, maxGenerated)
+				k, s.Requests, s.RateRPS, MaxGenerated)
 		}
 		total += s.Requests
 	}

@@ -170,8 +170,8 @@ func (s *specV2) check() error {
 		return bad("category: got %q, want language", s.Category)
 	case len(s.Clients) == 0:
 		return bad("clients: got none, want at least one")
-	case s.NumRequests < 0 || s.NumRequests > maxGenerated || s.Horizon < 0 || s.Horizon > sim.LatestUs:
-		return bad("num_requests, horizon: got %d and %d us, want 0 to %d, and 0 to %d us", s.NumRequests, s.Horizon, maxGenerated, sim.LatestUs)
+	case s.NumRequests < 0 || s.NumRequests > MaxGenerated || s.Horizon < 0 || s.Horizon > sim.LatestUs:
+		return bad("num_requests, horizon: got %d and %d us, want 0 to %d, and 0 to %d us", s.NumRequests, s.Horizon, MaxGenerated, sim.LatestUs)
 	case s.NumRequests == 0 && s.Horizon == 0:
 		return bad("num_requests: got none and no horizon, want one of them")
 	}

@@ -80,9 +80,9 @@ func (s *specV2) arrive(w *Workload, c *specClient, rng *rand.Rand, groups map[s
 		if !c.active(at) {
 			continue
 		}
-		if drawn++; len(w.Requests) >= maxGenerated {
+		if drawn++; len(w.Requests) >= MaxGenerated {
 			return trace.Errorf(codeBadWorkload, "workload specification: got more than %d requests, want fewer: give num_requests or horizon",
-				maxGenerated)
+				MaxGenerated)
 		}
 		w.add(c.request(rng, at, groups, prefix))
 	}

@@ -43,7 +43,8 @@ var Codes = []trace.CodeEntry{
 		Action: "Add runs that exercise it, for example longer prompts."},
 	{Code: notComparable, Kind: "error", Meaning: "Two coefficient files of different spec versions or targets were compared.",
 		Action: "Refit one of them; their terms mean different things."},
-	{Code: badDiffOption, Kind: "error", Meaning: "An option of diff is out of its range.", Action: "Correct the value the message names."},
+	{Code: badDiffOption, Kind: trace.KindUsage, Meaning: "An option of diff is out of its range.",
+		Action: "Correct the value the message names."},
 }
 
 // rangeFactor is how far above its training maximum a feature may go (spec#training-range).
