@@ -184,14 +184,14 @@ func decodeJSON(r io.Reader, file string) (map[string]any, error) {
 	dec.UseNumber()
 	var values map[string]any
 	if err := dec.Decode(&values); err != nil {
-		line, col := position(text, offset(err, dec))
+		line, col := trace.Position(text, offset(err, dec))
 		return nil, &trace.SyntaxError{File: file, Line: line, Col: col, Code: badField, Msg: "want one JSON object: " + err.Error()}
 	}
 	if values == nil {
 		return nil, &trace.SyntaxError{File: file, Code: badField, Msg: "got null, want one JSON object"}
 	}
 	if rest := bytes.TrimSpace(text[dec.InputOffset():]); len(rest) > 0 {
-		line, col := position(text, dec.InputOffset()+1)
+		line, col := trace.Position(text, dec.InputOffset()+1)
 		return nil, &trace.SyntaxError{File: file, Line: line, Col: col, Code: badField, Msg: "got text behind the JSON object, want nothing"}
 	}
 	return values, nil
@@ -203,12 +203,4 @@ func offset(err error, dec *json.Decoder) int64 {
 		return syntax.Offset
 	}
 	return dec.InputOffset()
-}
-
-// position turns a byte offset into line and column, both from 1.
-func position(text []byte, offset int64) (line, col int64) {
-	before := text[:min(offset, int64(len(text)))]
-	line = int64(bytes.Count(before, []byte("\n"))) + 1
-	col = int64(len(before) - bytes.LastIndexByte(before, '\n') - 1)
-	return line, max(1, col)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"math"
 
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/option"
@@ -24,6 +23,9 @@ type SizeOptions struct {
 	Workers        int
 }
 
+// mostWanted is above any target or length, ms or tokens.
+const mostWanted = 1e8
+
 // check refuses options that are no lengths, no targets, or of another flavour.
 func (o *SizeOptions) check(f model.Flavour) error {
 	for _, v := range []struct {
@@ -31,8 +33,8 @@ func (o *SizeOptions) check(f model.Flavour) error {
 		value float64
 	}{{"ttft-ms", o.Targets.TTFTMs}, {"itl-ms", o.Targets.ITLMs}, {"tps", o.Targets.TPS}, {"prompt-tokens", o.Prompt},
 		{"output-tokens", o.Output}} {
-		if !(v.value >= 0) || math.IsInf(v.value, 0) {
-			return option.Misusef("--%s: got %g, want a finite number >= 0", v.name, v.value)
+		if !(v.value >= 0 && v.value <= mostWanted) {
+			return option.Misusef("--%s: got %g, want a number from 0 to %g", v.name, v.value, mostWanted)
 		}
 	}
 	switch {

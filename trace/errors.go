@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 )
@@ -54,6 +55,15 @@ func (e *SyntaxError) Error() string {
 		return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Msg)
 	}
 	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Col, e.Msg)
+}
+
+// Position is the line and the column, both from 1, of the last of the first offset bytes
+// of a text: of the character that a [json.SyntaxError] of that offset means.
+func Position(text []byte, offset int64) (line, col int64) {
+	before := text[:min(offset, int64(len(text)))]
+	line = int64(bytes.Count(before, []byte("\n"))) + 1
+	col = int64(len(before) - bytes.LastIndexByte(before, '\n') - 1)
+	return line, max(1, col)
 }
 
 // Error is a coded failure without a place in a file.

@@ -90,8 +90,13 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		held.say(talk, "interrupted, temporary files removed", "")
 		return exitInterrupted
 	}
-	err = errors.Join(err, out.failure())
 	code := held.exitCode(talk, err)
+	if lost := out.failure(); lost != nil {
+		held.say(talk, lost.Error(), "")
+		if code == exitOK || code == exitGate { // nobody read the verdict
+			code = exitFailed
+		}
+	}
 	if err != nil && wantsJSON(args) && !out.isUsed() {
 		held.errorDocument(out, err, code)
 	}
@@ -319,14 +324,14 @@ func (s *session) exitCode(stderr io.Writer, err error) int {
 	var library cli.ExitCoder // the library's help command found no topic
 	switch {
 	case errors.As(err, &usage):
-		s.say(stderr, err.Error(), usage.hint)
+		s.sayAll(stderr, err, usage.hint)
 		return exitUsage
 	case errors.As(err, &misuse):
-		s.say(stderr, err.Error(), misuse.Hint)
+		s.sayAll(stderr, err, misuse.Hint)
 		return exitUsage
 	case errors.As(err, &gate):
 		if gate.msg != "" {
-			s.say(stderr, err.Error(), "")
+			s.sayAll(stderr, err, "")
 		}
 		return exitGate
 	case errors.As(err, &library):
@@ -338,11 +343,7 @@ func (s *session) exitCode(stderr io.Writer, err error) int {
 		s.say(stderr, msg, hint)
 		return exitUsage
 	}
-	all := messages(err)
-	for _, msg := range all[:len(all)-1] {
-		s.say(stderr, msg, "")
-	}
-	s.say(stderr, all[len(all)-1], hintOf(err))
+	s.sayAll(stderr, err, hintOf(err))
 	if coded := (*trace.Error)(nil); errors.As(err, &coded) && isUsage(coded.Code) {
 		return exitUsage
 	}
@@ -360,6 +361,15 @@ func messages(err error) []string {
 		all = append(all, messages(e)...)
 	}
 	return all
+}
+
+// sayAll prints the errors joined in err, and the hint after the last.
+func (s *session) sayAll(stderr io.Writer, err error, hint string) {
+	all := messages(err)
+	for _, msg := range all[:len(all)-1] {
+		s.say(stderr, msg, "")
+	}
+	s.say(stderr, all[len(all)-1], hint)
 }
 
 // say prints an error in the log's format.

@@ -200,6 +200,9 @@ func (s *Spec) Check() error {
 	case s.Retry.Kind == "backoff" && (s.Retry.Tries < 2 || s.Retry.Tries > 100):
 		return specErrorf("retry.tries: got %d, want 2 to 100", s.Retry.Tries)
 	}
+	if len(s.Instances.Groups) == 0 {
+		return specErrorf("instances: got none, want >= 1 and at most %d in all", gateway.MaxInstances)
+	}
 	for _, g := range s.Instances.Groups {
 		if g.Count < 1 || s.Instances.Count() > gateway.MaxInstances {
 			return specErrorf("instances: got %d, want >= 1 and at most %d in all", g.Count, gateway.MaxInstances)

@@ -173,7 +173,7 @@ func ReadDocument(path string, doc any, warn func([]trace.Finding)) error {
 // ParseDocument is ReadDocument of the text of the file.
 func ParseDocument(path string, text []byte, doc any, warn func([]trace.Finding)) error {
 	if err := result.ReadText(text, doc); err != nil {
-		return NotOurs(path, err)
+		return inJSON(path, text, err)
 	}
 	if warn != nil && !result.Intact(text) {
 		warn([]trace.Finding{trace.Findingf(codeDocumentChanged, "%s was changed after it was written; its values are used as they stand",
@@ -188,6 +188,16 @@ func NotOurs(path string, err error) error {
 		return fmt.Errorf("%s: got a file that %s wrote: %w", path, stage, err)
 	}
 	return fmt.Errorf("%s: %w", path, err)
+}
+
+// inJSON is err with its place, where it is one of JSON's syntax.
+func inJSON(path string, text []byte, err error) error {
+	var at *json.SyntaxError
+	if !errors.As(err, &at) {
+		return NotOurs(path, err)
+	}
+	line, col := trace.Position(text, at.Offset)
+	return &trace.SyntaxError{File: path, Line: line, Col: col, Code: codeBadDocument, Msg: at.Error()}
 }
 
 // StageOf is the stage that wrote the JSON document at path, "" when unknown.

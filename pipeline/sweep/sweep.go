@@ -136,18 +136,29 @@ func Is(head []byte) bool {
 	return isLevels(first) || bytes.HasPrefix(head, []byte(perfHeader))
 }
 
+// Bounds of what a benchmark can have measured: a request in eleven days, and tokens, requests or ms beyond any server.
+const (
+	leastRate = 1e-6
+	mostValue = 1e8
+)
+
 // keep takes a point that is complete, or drops it.
 func (f *File) keep(p Point, at string) {
 	f.Read++
 	for _, x := range []struct {
-		name  string
-		value float64
-	}{{"request rate or clients", firstAbove0(p.RateRPS, p.OfferedRPS, float64(p.Clients))}, {"prompt tokens", p.PromptTokens},
-		{"output tokens", p.OutputTokens}, {"TTFT", firstAbove0(p.TTFTMedianMs, p.TTFTMeanMs)}, {"ITL", p.ITLMs}} {
-		if !(x.value > 0) || math.IsInf(x.value, 0) {
-			f.drop(incomplete, "%s: %s: got %g, want > 0", at, x.name, x.value)
+		name         string
+		value, least float64
+	}{{"request rate or clients", firstAbove0(p.RateRPS, p.OfferedRPS, float64(p.Clients)), leastRate}, {"prompt tokens", p.PromptTokens, 0},
+		{"output tokens", p.OutputTokens, 0}, {"TTFT", firstAbove0(p.TTFTMedianMs, p.TTFTMeanMs), 0}, {"ITL", p.ITLMs, 0}} {
+		if !(x.value > 0 && x.value >= x.least && x.value <= mostValue) {
+			f.drop(incomplete, "%s: %s: got %g, want > %g and at most %g", at, x.name, x.value, x.least, mostValue)
 			return
 		}
+	}
+	if p.Concurrency > mostValue || p.PromptSD > mostValue || p.OutputSD > mostValue {
+		f.drop(incomplete, "%s: requests in flight, spread of lengths: got %g, %g and %g, want at most %g", at, p.Concurrency, p.PromptSD,
+			p.OutputSD, mostValue)
+		return
 	}
 	if !(p.TTFTMeanMs > 0) || math.IsInf(p.TTFTMeanMs, 0) {
 		f.Findings = append(f.Findings, trace.Findingf(NoMean, "%s: mean TTFT: got %g ms; only the median is used", at, p.TTFTMeanMs))
@@ -399,9 +410,7 @@ func syntax(name string, data []byte, err error) error {
 	e := &trace.SyntaxError{File: name, Code: BadSweep, Msg: "benchmark sweep: " + err.Error()}
 	var at *json.SyntaxError
 	if errors.As(err, &at) {
-		before := data[:min(int64(len(data)), at.Offset)]
-		e.Line = int64(bytes.Count(before, []byte("\n"))) + 1
-		e.Col = at.Offset - int64(bytes.LastIndexByte(before, '\n'))
+		e.Line, e.Col = trace.Position(data, at.Offset)
 	}
 	return e
 }
