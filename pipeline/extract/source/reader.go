@@ -174,8 +174,8 @@ func (r *reader) cut(buf *[]byte) (*Batch, error) {
 func (r *reader) lines(buf *[]byte) (*Batch, error) {
 	if r.fresh {
 		r.fresh, r.rest = false, r.rest[:0]
-		if b, err := r.join(); b != nil || err != nil {
-			return b, err
+		if b, err := r.join(); b != nil || err != nil || len(r.queue) > 0 {
+			return b, err // a worker has one batch and one buffer at a time
 		}
 	}
 	data := append((*buf)[:0], r.rest...)
