@@ -109,6 +109,9 @@ func transition(from, to Placement) float64 {
 	return float64(accelPenalty*(from.Cost+to.Cost)) + to.Cost - from.Cost
 }
 
+// maxReplicas is beyond any capacity; a rate that wants more is one that nobody serves.
+const maxReplicas = 1e9
+
 // candidates are a demand's options with replicas = ceil(rate/rate of one) and
 // cost = unit cost x units x replicas, by value, then accelerator. Without load
 // and minimum it needs nothing.
@@ -121,7 +124,7 @@ func (d *Demand) candidates() []candidate {
 		if d.Keep && d.Current.Accelerator != "" && o.Accelerator != d.Current.Accelerator {
 			continue
 		}
-		n := max(int(math.Ceil(d.RateRPS/o.RateRPS)), d.MinReplicas)
+		n := max(int(math.Min(maxReplicas, math.Ceil(d.RateRPS/o.RateRPS))), d.MinReplicas)
 		p := Placement{Accelerator: o.Accelerator, Replicas: n, Cost: float64(o.UnitCost * float64(o.Units) * float64(n))}
 		out = append(out, candidate{Placement: p, typ: o.Type, units: o.Units, value: transition(d.Current, p)})
 	}

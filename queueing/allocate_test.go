@@ -252,3 +252,16 @@ func bruteForce(left map[string]int, demands []Demand) (served int, value float6
 	}
 	return served, value
 }
+
+// A rate beyond any server's is not served; the number of its replicas does not wrap around.
+func TestAbsurdRateIsNotServed(t *testing.T) {
+	f := Fleet{Capacity: []Capacity{{"H100", 8}}, Policy: PolicyNone}
+	plan, err := f.Allocate([]Demand{{Name: "chat", Priority: 1, RateRPS: 1e300,
+		Options: []Option{{Accelerator: "1xH100", Type: "H100", Units: 1, UnitCost: 400, RateRPS: 5}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g := plan.Given[0]; g.Accelerator != "" || g.Replicas != 0 || !slices.Contains(plan.Unserved, "chat") {
+		t.Errorf("got %+v, unserved %v, want chat unserved", g, plan.Unserved)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
@@ -288,6 +289,9 @@ func showUse(con *console, doc *result.Queue) {
 		for _, g := range p.plan.Servers {
 			plan = append(plan, table.Row{p.name, g.Name, g.Priority, fmt.Sprintf("%.4g", g.RateRPS), g.Accelerator, g.Replicas, g.Wanted,
 				fmt.Sprintf("%.4g", g.Cost), fmt.Sprintf("%.4g", g.Value)})
+		}
+		if len(p.plan.Unserved) > 0 {
+			con.line("warning", fmt.Sprintf("%s plan: no capacity for %s", p.name, strings.Join(p.plan.Unserved, ", ")))
 		}
 		plan = append(plan, table.Row{p.name, "all", "", "", "", "", "", fmt.Sprintf("%.4g", p.plan.Cost), fmt.Sprintf("%.4g", p.plan.Value)})
 	}

@@ -155,6 +155,10 @@ func (f *File) keep(p Point, at string) {
 			return
 		}
 	}
+	if p.Clients > mostCount {
+		f.drop(incomplete, "%s: clients: got %d, want at most %g", at, p.Clients, float64(mostCount))
+		return
+	}
 	if p.Concurrency > mostValue || p.PromptSD > mostValue || p.OutputSD > mostValue {
 		f.drop(incomplete, "%s: requests in flight, spread of lengths: got %g, %g and %g, want at most %g", at, p.Concurrency, p.PromptSD,
 			p.OutputSD, mostValue)

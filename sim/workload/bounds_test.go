@@ -39,3 +39,22 @@ func TestTimesBeyondTheClockAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// A key that the kind has no use for is a mistake: nothing of a workload is ignored.
+func TestKeysOfOtherKindsAreRefused(t *testing.T) {
+	const rest = "output: {kind: constant, value: 20}\n"
+	const poisson, fixed = "arrivals: {kind: poisson, rate_rps: 5}\n", "prompt: {kind: constant, value: 5}\n"
+	for text, want := range map[string]string{
+		"arrivals: {kind: poisson, rate_rps: 5, burst: 3}\n" + fixed:         "arrivals.burst: got it with kind poisson",
+		"arrivals: {kind: closed, clients: 5, rate_rps: 3}\n" + fixed:        "arrivals.rate_rps: got it with kind closed",
+		poisson + "prompt: {kind: constant, value: 5, sigma: 1}\n":           "prompt.sigma: got it with kind constant",
+		poisson + "prompt: {kind: uniform, min: 1, max: 5, values: [2]}\n":   "prompt.values: got it with kind uniform",
+		poisson + fixed + "prefix: {groups: 3}\n":                            "prefix: got 3 groups of 0 tokens at share 0",
+		poisson + fixed + "classes: [{name: a, share: 1, ttft_ms: 1e300}]\n": `class "a": got share 1, targets 1e+300 and 0 ms`,
+		poisson + fixed + "classes: [{name: a, share: 1, ttft_ms: 1e-4}]\n":  `class "a": got share 1, targets 0.0001 and 0 ms`,
+	} {
+		if _, _, err := Read([]byte("requests: 3\n"+text+rest), "w"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", text, err, want)
+		}
+	}
+}

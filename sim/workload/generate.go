@@ -124,18 +124,27 @@ func (g *Generator) Check() error {
 	if err := g.Output.check("output"); err != nil {
 		return err
 	}
-	if p := g.Prefix; p.Groups < 0 || p.Tokens < 0 || !(p.Share >= 0 && p.Share <= 1) {
-		return trace.Errorf(codeBadWorkload, "prefix: got %d groups of %d tokens at share %g, want >= 0, >= 0, 0..1",
+	if p := g.Prefix; p != (PrefixSpec{}) && (p.Groups < 1 || p.Tokens < 1 || !(p.Share > 0 && p.Share <= 1)) {
+		return trace.Errorf(codeBadWorkload, "prefix: got %d groups of %d tokens at share %g, want >= 1, >= 1, above 0 to 1",
 			p.Groups, p.Tokens, p.Share)
 	}
 	for _, c := range g.Classes {
-		if c.Name == "" || !(c.Share > 0) || c.TTFTMs < 0 || c.E2EMs < 0 {
-			return trace.Errorf(codeBadWorkload, "class %q: got share %g, targets %g and %g ms, want a name, > 0, >= 0, >= 0",
-				c.Name, c.Share, c.TTFTMs, c.E2EMs)
+		if c.Name == "" || !(c.Share > 0) || math.IsInf(c.Share, 0) || !isTarget(c.TTFTMs) || !isTarget(c.E2EMs) {
+			return trace.Errorf(codeBadWorkload, "class %q: got share %g, targets %g and %g ms, want a name, > 0, 0 or %g to %g", c.Name, c.Share,
+				c.TTFTMs, c.E2EMs, leastTargetMs, mostTargetMs)
 		}
 	}
 	return nil
 }
+
+// Targets are kept in whole us.
+const (
+	leastTargetMs = 1e-3
+	mostTargetMs  = 1e9
+)
+
+// isTarget reports whether ms is a target, or 0: none.
+func isTarget(ms float64) bool { return ms == 0 || ms >= leastTargetMs && ms <= mostTargetMs }
 
 // takeStages checks the stages and takes the number of requests from them, and the
 // rate of the first.
@@ -186,6 +195,27 @@ func (a *ArrivalSpec) check() error {
 	if !(a.ThinkMs >= 0) || !(a.RampS >= 0) {
 		return trace.Errorf(codeBadWorkload, "arrivals: got think_ms %g and ramp_s %g, want >= 0", a.ThinkMs, a.RampS)
 	}
+	return checkKind("arrivals", a.Kind, []keyOfKinds{
+		{"rate_rps", a.RateRPS != 0, []string{"constant", "poisson", "gamma"}},
+		{"cv", a.CV != 0, []string{"gamma"}}, {"burst", a.Burst != 0, []string{"bursts"}}, {"every_s", a.EveryS != 0, []string{"bursts"}},
+		{"clients", a.Clients != 0, []string{"closed"}}, {"think_ms", a.ThinkMs != 0, []string{"closed"}},
+		{"ramp_s", a.RampS != 0, []string{"closed"}}})
+}
+
+// keyOfKinds is a key that only some kinds have a use for, and whether it was given.
+type keyOfKinds struct {
+	key   string
+	given bool
+	kinds []string
+}
+
+// checkKind refuses keys that the kind has no use for.
+func checkKind(name, kind string, keys []keyOfKinds) error {
+	for _, k := range keys {
+		if k.given && !slices.Contains(k.kinds, kind) {
+			return trace.Errorf(codeBadWorkload, "%s.%s: got it with kind %s, want it with kind %s", name, k.key, kind, trace.OneOf(k.kinds))
+		}
+	}
 	return nil
 }
 
@@ -213,7 +243,10 @@ func (l *LengthSpec) check(name string) error {
 	default:
 		return trace.Errorf(codeBadWorkload, "%s.kind: got %q, want constant, uniform, lognormal or empirical", name, l.Kind)
 	}
-	return nil
+	return checkKind(name, l.Kind, []keyOfKinds{
+		{"value", l.Value != 0, []string{"constant"}}, {"values", len(l.Values) > 0, []string{"empirical"}},
+		{"mean", l.Mean != 0, []string{"lognormal"}}, {"sigma", l.Sigma != 0, []string{"lognormal"}},
+		{"min", l.Min != 0, []string{"uniform", "lognormal"}}, {"max", l.Max != 0, []string{"uniform", "lognormal"}}})
 }
 
 func (l *LengthSpec) draw(rng *rand.Rand) int64 {

@@ -10,7 +10,7 @@ const (
 
 // Codes describes them for people.
 var Codes = []trace.CodeEntry{
-	{Code: CodeBadOption, Kind: "error", Meaning: "an option of the fit is out of range", Action: "see blis-train fit --help"},
+	{Code: CodeBadOption, Kind: trace.KindUsage, Meaning: "an option of the fit is out of range", Action: "see blis-train fit --help"},
 	{Code: CodeNoRows, Kind: "error", Meaning: "no training row is left after joins and cleaning",
 		Action: "look at rows.dropped in fit.json: the largest reason says what is missing from the dump"},
 }
