@@ -26,6 +26,7 @@ import (
 	"github.com/apache/beam/sdks/v2/go/pkg/beam/log"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/result"
@@ -58,6 +59,7 @@ type call struct {
 func execute(ctx context.Context, args []string, talk io.Writer) int {
 	c, err := readCall(args, talk)
 	if err == nil {
+		heap.Task()
 		log.SetupLogging("warn", "text") // what runners say of each pass is not ours to say
 		beam.Init()                      // a worker of a cluster goes no further
 		err = c.work(ctx)
