@@ -263,17 +263,30 @@ func (b *browser) quiet() {
 	}
 }
 
-// TestChromium opens the report in a headless browser, in both colour schemes
-// and at the width of a phone: no console message, no request, no sideways
-// scrolling, working buttons. BLIS_TRAIN_SHOTS=DIR keeps the screenshots, of the
-// whole page;
-// BLIS_TRAIN_OUT=DIR opens the report of that run folder
-// instead of a made-up one.
+// TestChromium is what a browser makes of the page, one browser for all.
 func TestChromium(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: the report was not opened in a browser")
 	}
 	b := startBrowser(t)
+	for _, c := range []struct {
+		name string
+		test func(*testing.T, *browser)
+	}{{"views", showViews}, {"buttons", pressButtons}, {"hostile", openHostile}, {"print", printPage}} {
+		t.Run(c.name, func(t *testing.T) {
+			b.t = t
+			c.test(t, b)
+		})
+	}
+}
+
+// showViews opens the report in both colour schemes
+// and at the width of a phone: no console message, no request, no sideways
+// scrolling, working buttons. BLIS_TRAIN_SHOTS=DIR keeps the screenshots, of the
+// whole page;
+// BLIS_TRAIN_OUT=DIR opens the report of that run folder
+// instead of a made-up one.
+func showViews(t *testing.T, b *browser) {
 	dir := t.TempDir()
 	if d := os.Getenv("BLIS_TRAIN_SHOTS"); d != "" {
 		dir = d
@@ -304,12 +317,8 @@ func TestChromium(t *testing.T) {
 	}
 }
 
-// TestChromiumButtons: sorting and the colour switch work, also by keyboard.
-func TestChromiumButtons(t *testing.T) {
-	if testing.Short() {
-		t.Skip("short: the report was not opened in a browser")
-	}
-	b := startBrowser(t)
+// pressButtons: sorting and the colour switch work, also by keyboard.
+func pressButtons(t *testing.T, b *browser) {
 	file := filepath.Join(t.TempDir(), "report.html")
 	if err := os.WriteFile(file, []byte(render(t, made(small, plainRun))), 0o644); err != nil {
 		t.Fatal(err)
@@ -340,12 +349,8 @@ func TestChromiumButtons(t *testing.T) {
 	b.quiet()
 }
 
-// TestChromiumHostile: hostile strings everywhere run nothing and ask for nothing.
-func TestChromiumHostile(t *testing.T) {
-	if testing.Short() {
-		t.Skip("short: the report was not opened in a browser")
-	}
-	b := startBrowser(t)
+// openHostile: hostile strings everywhere run nothing and ask for nothing.
+func openHostile(t *testing.T, b *browser) {
 	file := filepath.Join(t.TempDir(), "report.html")
 	if err := os.WriteFile(file, []byte(render(t, poisoned(evil))), 0o644); err != nil {
 		t.Fatal(err)
@@ -359,14 +364,10 @@ func TestChromiumHostile(t *testing.T) {
 // one is as long.
 const maxSheets = 11
 
-// TestChromiumPrint: the page prints on few sheets, what is for experts stays folded,
+// printPage: the page prints on few sheets, what is for experts stays folded,
 // and what the reader opened prints. BLIS_TRAIN_OUT=DIR prints the report of that run
 // folder.
-func TestChromiumPrint(t *testing.T) {
-	if testing.Short() {
-		t.Skip("short: the report was not printed")
-	}
-	b := startBrowser(t)
+func printPage(t *testing.T, b *browser) {
 	dir := t.TempDir()
 	if d := os.Getenv("BLIS_TRAIN_SHOTS"); d != "" {
 		dir = d

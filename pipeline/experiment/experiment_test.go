@@ -15,10 +15,10 @@ import (
 	"github.com/blis-train/blis-train/sim/goodput"
 )
 
-// quick is two seeds with the engines' own coefficients in the gate.
+// quick is one seed with the engines' own coefficients in the gate.
 func quick(t *testing.T, preset string, workers int) *result.ExperimentDoc {
 	t.Helper()
-	d, err := Run(context.Background(), Options{Preset: preset, Seeds: 2, Workers: workers, Instances: 8,
+	d, err := Run(context.Background(), Options{Preset: preset, Seeds: 1, Workers: workers, Instances: 8,
 		Plant: Plant{Name: "blackbox", Deployment: DefaultDeployment()}, Gate: Gate{Kind: KindSame, Scale: 1},
 		Others: []Rival{{Plant: Plant{Name: "trained-physics", Deployment: DefaultDeployment(), Other: true},
 			Gate: Gate{Kind: KindOtherForm, Scale: 1}}}})

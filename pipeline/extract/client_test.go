@@ -19,7 +19,7 @@ import (
 // included; and the decodes of the recorded batches sum to the output tokens
 // less one per request wherever every step was recorded with its snapshots.
 func TestServerEqualsClient(t *testing.T) {
-	out := extractTo(t, repo.Shared(t, "data", "real_vllm_cpu"), nil)
+	out := extractTo(t, realRuns(t), nil)
 	runs, err := table.ReadAll(out)
 	if err != nil {
 		t.Fatal(err)

@@ -15,9 +15,17 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
+// realRuns is the folder of the bundled real runs; of all, with slow evaluations.
+func realRuns(t *testing.T) string {
+	if repo.Eval() {
+		return repo.Shared(t, "data", "real_vllm_cpu")
+	}
+	return filepath.Join(repo.Root(t), "testdata", "traces", "real")
+}
+
 // killedExtraction is the child: it extracts until it is killed or done.
 func killedExtraction(t *testing.T, out string) {
-	runs, err := Discover([]string{repo.Shared(t, "data", "real_vllm_cpu")}, []string{"cpu-gqa-*"}, nil)
+	runs, err := Discover([]string{realRuns(t)}, []string{"cpu-gqa-*"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +37,6 @@ func killedExtraction(t *testing.T, out string) {
 }
 
 func testKills(t *testing.T, kills int) {
-	repo.Shared(t, "data", "real_vllm_cpu")
 	out := filepath.Join(t.TempDir(), "out")
 	start := time.Now()
 	child(out).Run() // how long it takes undisturbed

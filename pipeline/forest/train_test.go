@@ -193,7 +193,7 @@ func TestMonotone(t *testing.T) {
 // A quantile forest leaves its share of rows below, in every leaf's region.
 func TestPinballCoverage(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 1))
-	n := 20_000
+	n := 8_000
 	columns := columnsOf(rng, n, 2)
 	y := make([]float64, n)
 	for i := range y {

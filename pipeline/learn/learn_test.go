@@ -290,7 +290,7 @@ func TestSearches(t *testing.T) {
 	}
 	for _, method := range []string{SearchNone, SearchNelderMead, SearchSPSA, SearchCMAES} {
 		var first *Learned
-		for _, workers := range []int{1, 2, 8} {
+		for _, workers := range []int{1, 8} {
 			o := DefaultOptions()
 			o.Search, o.Calls, o.Holdout, o.Passes, o.Workers = method, 20, []*Load{held}, 1, workers
 			got, err := Fit(context.Background(), few, prior, o)

@@ -202,7 +202,7 @@ func TestBuildIsReproducible(t *testing.T) {
 	var texts [2]map[string]string
 	for k, workers := range []int{1, 3} {
 		o := DefaultOptions()
-		o.Batches, o.Workers = 60, workers
+		o.Batches, o.Workers = 20, workers
 		files, err := BuildFiles(context.Background(), Sources{Kernels: dir}, o)
 		if err != nil {
 			t.Fatal(err)
