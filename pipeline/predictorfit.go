@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
+	"path"
 	"slices"
 	"strings"
 
@@ -265,8 +266,20 @@ func PredictorEvaluate(ctx context.Context, in, out string, ext *result.Extract,
 	h.Inputs = append(h.Inputs, ext.Inputs...)
 	scores.Header, scores.Runs, scores.Options = h, made.Runs, raceOptions(made, c, o)
 	scores.Options.Evaluate, scores.Options.Models, scores.Options.Splits = true, p.Options.Models, []string{race.Unseen}
-	scores.Warnings = predictorWarnings(made)
+	scores.Warnings = append(predictorWarnings(made), seenBefore(p, ext)...)
 	return scores, nil
+}
+
+// seenBefore says which recordings judged the predictor was trained on, by the digests of their files.
+func seenBefore(p *result.Predictor, ext *result.Extract) (out []trace.Finding) {
+	for _, in := range ext.Inputs {
+		same := func(of result.Input) bool { return of.SHA256 == in.SHA256 }
+		if b := path.Base(in.Name); b != deploy.RunFile && b != "config.json" && slices.ContainsFunc(p.Inputs, same) {
+			out = append(out, trace.Findingf(decision.JudgedOnTraining,
+				"%s: the predictor was trained on it: what is called unseen is in-sample there", in.Name))
+		}
+	}
+	return out
 }
 
 // PredictorReport is the page of a race.

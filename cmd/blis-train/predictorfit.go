@@ -323,6 +323,9 @@ func runPredictorEvaluate(c *cli.Context) error {
 	in, out := c.Args().First(), c.String("out")
 	var ext *result.Extract
 	if _, statErr := os.Stat(filepath.Join(in, extractFile)); statErr == nil && c.NArg() == 1 {
+		if err := goesWith(c, "run folders", "only", "exclude", "dry-run"); err != nil {
+			return err
+		}
 		if err := con.claim(out, c.Bool("force") || out == in); err != nil {
 			return err
 		}

@@ -130,3 +130,29 @@ func checkPicture(t *testing.T, path, judge, figure string) {
 		t.Errorf("%s: %v, %d pixels wide, %d bytes", filepath.Base(path), err, img.Width, len(text))
 	}
 }
+
+// TestReadmeForAutoscalers runs the README's commands for autoscalers on the extracted demo.
+func TestReadmeForAutoscalers(t *testing.T) {
+	root := repo.Root(t)
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	demo := filepath.Join(root, "testdata/traces/demo")
+	if said := walked(t, "blis-train extract "+demo+" -o out --quiet"); strings.Contains(said, "[exit") {
+		t.Fatal(said)
+	}
+	_, rest, _ := strings.Cut(string(text), "## Parameters for autoscalers")
+	_, rest, _ = strings.Cut(rest, "```sh\n")
+	block, _, ok := strings.Cut(rest, "```")
+	if !ok {
+		t.Fatal("no block of commands")
+	}
+	for _, line := range strings.Split(strings.TrimSpace(block), "\n") {
+		line, _, _ = strings.Cut(line, " #")
+		if said := walked(t, line); strings.Contains(said, "[exit") {
+			t.Errorf("%s: %s", line, said)
+		}
+	}
+}

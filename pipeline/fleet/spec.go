@@ -5,6 +5,7 @@ package fleet
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -127,8 +128,40 @@ func (a *Admission) UnmarshalYAML(node *yaml.Node) error {
 	if err := knownFields(node, &p); err != nil {
 		return err
 	}
+	for i := 0; i < len(node.Content); i += 2 {
+		if key := node.Content[i]; key.Value != "policy" && !slices.Contains(parameters[head.Policy], key.Value) {
+			if policies := havePolicies(key.Value); len(policies) > 0 && slices.Contains(Policies, head.Policy) {
+				return &trace.SyntaxError{Line: int64(key.Line), Col: int64(key.Column), Code: CodeBadSpec,
+					Msg: fmt.Sprintf("admission.%s: got it with policy %s, want it with %s", key.Value, head.Policy, trace.OneOf(policies))}
+			}
+		}
+	}
 	*a = Admission(p)
 	return nil
+}
+
+// ofPredictive are the parameters of policies that predict with coefficients.
+var ofPredictive = []string{"controller", "eps", "predict_on", "floor"}
+
+// parameters are the keys that each policy of admission reads.
+var parameters = map[string][]string{
+	"token-bucket":    {"capacity", "refill"},
+	"slo-gated":       {"signal", "thresholds"},
+	"gaie-legacy":     {"queue_depth_threshold", "kv_threshold"},
+	"probabilistic":   {"queue_depth_threshold", "kv_threshold", "k", "power"},
+	"latency-slo":     {"predictor", "controller"},
+	"predictive-seed": {"variant", "headroom", "step_ms", "beta0", "beta1", "budget_ms", "admit_unmatched"},
+	"predictive":      ofPredictive, "size-only": ofPredictive, "clairvoyant": ofPredictive,
+}
+
+// havePolicies are the policies that read a key.
+func havePolicies(key string) (out []string) {
+	for _, name := range Policies {
+		if slices.Contains(parameters[name], key) {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // Routing is a router.
@@ -181,7 +214,7 @@ func ParseSpec(text []byte, file string) (*Spec, error) {
 		if !errors.As(err, &e) {
 			e, _ = trace.YAMLError(file, err)
 		}
-		e.Code, e.Msg = CodeBadSpec, "cluster: "+e.Msg
+		e.File, e.Code, e.Msg = file, CodeBadSpec, "cluster: "+e.Msg
 		return nil, e
 	}
 	if err := s.Check(); err != nil {

@@ -28,11 +28,16 @@ const twoClocks trace.Code = "decision_two_clocks"
 // LeakingScore says that a column was measured after the decision.
 const LeakingScore trace.Code = "prefix_score_leaks"
 
+// JudgedOnTraining says that a predictor is judged on what it was trained on.
+const JudgedOnTraining trace.Code = "judged_on_training"
+
 // OtherColumns says that an export has columns its reader does not feed.
 const OtherColumns trace.Code = "other_columns"
 
 // Codes describes the codes of this package.
 var Codes = []trace.CodeEntry{
+	{Code: JudgedOnTraining, Kind: "warning", Meaning: "a predictor was judged on a recording that it was trained on",
+		Action: "evaluate it on other runs; predictor fit holds rows out by itself"},
 	{Code: noArrival, Kind: "drop", Meaning: "the request has no arrival stamp, so its decision time is unknown",
 		Action: "record API spans (--enable-journey-tracing) for every request"},
 	{Code: noEngineStamps, Kind: "drop", Meaning: "nothing says when the engine scheduled the request: no core span, no stock span, or a " +
