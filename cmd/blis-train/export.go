@@ -60,11 +60,21 @@ func runExport(c *cli.Context) error {
 	if o.Out == "" {
 		return usagef("export: missing -o FILE")
 	}
+	if string(o.Format) != pipeline.FormatXGBoost {
+		if err := goesWith(c, "--format "+pipeline.FormatXGBoost, "model"); err != nil {
+			return err
+		}
+	}
 	if slices.Contains(pipeline.PredictorFormats, string(o.Format)) {
 		return runPredictorExport(c, con, o)
 	}
 	if err := o.Resolve(); err != nil {
 		return err
+	}
+	for _, name := range []string{"slo-class-name", "slo-class-key"} { // pipeline.yaml may have them for another export
+		if c.IsSet(name) && o.Format != export.FormatWVA {
+			con.line("warning", fmt.Sprintf("--%s: nothing of it stands in %s", name, o.Format))
+		}
 	}
 	if c.NArg() == 1 && folder.StageOf(c.Args().First()) == "queue" {
 		return exportQueue(c, con, o)

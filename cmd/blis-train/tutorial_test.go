@@ -27,6 +27,9 @@ const largestPicture = 300_000
 // landmark is what of an output may not change unnoticed: verdicts, uses and statuses.
 var landmark = regexp.MustCompile(`(?m)^(?:\[exit \d+\]|(?:error: )?verdict for \w+: \w+|.*: (?:not )?usable for .*)`)
 
+// quotedErrors are the expected errors that the text explains.
+var quotedErrors = regexp.MustCompile(`\*Expected error\*: ([0-9.]+ %) of a step time.*; ([0-9.]+ %) of the median request's TTFT`)
+
 // TestTutorial runs the commands of docs/tutorial.md one after the other; verdicts, uses
 // and statuses must be those it shows, and with BLIS_TRAIN_EVAL every line. -update
 // rewrites output and pictures.
@@ -61,6 +64,9 @@ func TestTutorial(t *testing.T) {
 	}
 	if want != have && !*updateScripts {
 		t.Errorf("docs/tutorial.md does not show what its commands print (-update rewrites it): %s", firstDifference(want, have))
+	}
+	if m := quotedErrors.FindStringSubmatch(got); m == nil || !strings.Contains(got, "expected error: steps "+m[1]+", TTFT "+m[2]) {
+		t.Errorf("docs/tutorial.md explains errors %q that no command of it prints", m)
 	}
 	for name, p := range tutorialPictures {
 		checkPicture(t, filepath.Join(root, "docs/img", name), p.judge, p.figure)
