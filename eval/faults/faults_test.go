@@ -87,7 +87,7 @@ func tryAll(t *testing.T, list []fault) {
 }
 
 // sampleOfGroup is how many faults of each group are tried without BLIS_TRAIN_EVAL.
-const sampleOfGroup = 4
+const sampleOfGroup = 3
 
 // TestFaultsSample tries some faults of each group.
 func TestFaultsSample(t *testing.T) {
