@@ -14,11 +14,13 @@ import (
 	"github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	kernelfit "github.com/blis-train/blis-train/pipeline/library"
 	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate/replay"
 	"github.com/blis-train/blis-train/pipeline/validate/saturation"
 	"github.com/blis-train/blis-train/result"
@@ -87,6 +89,9 @@ func (o *FitOptions) unused(requests bool) error {
 	others, of, hint := onlyRequests, FromRequests, "a run that --without leaves out of a fit from steps is a test run of validate"
 	if requests {
 		others, of, hint = onlySteps, FromSteps, ""
+		if o.Spec == features.V10 || o.Recipe == options.Frozen || o.BetaTarget == rows.Duration {
+			return option.Misusef("--spec %s, --recipe %s, --beta-target %s: go with a fit from steps only", o.Spec, o.Recipe, o.BetaTarget)
+		}
 	}
 	d := DefaultFitOptions()
 	usual := d.Table()

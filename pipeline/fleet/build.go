@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -62,8 +63,8 @@ func (a *Admission) check() error {
 	case a.Policy == "predictive-seed":
 		return (&admission.Seed{Variant: a.Variant}).Check()
 	}
-	for name, e := range a.Eps {
-		if !(e > 0 && e < 1) {
+	for _, name := range slices.Sorted(maps.Keys(a.Eps)) {
+		if e := a.Eps[name]; !(e > 0 && e < 1) {
 			return specErrorf("admission.eps.%s: got %g, want between 0 and 1", name, e)
 		}
 	}
