@@ -81,7 +81,7 @@ func (o *FitOptions) checkRequests() error {
 // onlyRequests and onlySteps are the options that only a fit of the kind makes something of.
 var (
 	onlyRequests = []string{"search", "holdout", "form", "budget"}
-	onlySteps    = []string{"save-gram", "dump-rows", "try-amendments", "refit-all", "lag", "objective"}
+	onlySteps    = []string{"save-gram", "dump-rows", "try-amendments", "refit-all", "lag", "objective", "model", "alpha-target"}
 )
 
 // unused refuses options that this kind of fit would not look at.
@@ -94,6 +94,9 @@ func (o *FitOptions) unused(requests bool) error {
 		}
 	}
 	d := DefaultFitOptions()
+	if err := d.resolved(); err != nil {
+		return err
+	}
 	usual := d.Table()
 	for i, opt := range o.Table() {
 		if slices.Contains(others, opt.Name) && !slices.Equal(opt.Values(), usual[i].Values()) {

@@ -103,7 +103,7 @@ func coefficientRows(m result.Model) []table.Row {
 		}
 		v, unit := numbers.Milli(c.Value, c.Unit)
 		out = append(out, table.Row{c.Name, estimate, ci, numbers.FourDigits(v), unit, c.Identified, share(c.Share),
-			share(c.ImpliedUtilisation)})
+			number(c.ImpliedUtilisation)})
 	}
 	return out
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/validate/gates"
+	"github.com/blis-train/blis-train/report/verdict"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -185,13 +186,19 @@ func failedGates(gates []result.Gate, purpose string) (n int, sentences []string
 			break
 		}
 		g := first[name]
-		s := fmt.Sprintf("%s %s, want %s %g", name, number(g.Value), g.Op, g.Threshold)
 		if times[name] > 1 {
-			s = fmt.Sprintf("%s in %d scopes, the first %s, want %s %g", name, times[name], number(g.Value), g.Op, g.Threshold)
+			name = fmt.Sprintf("%s in %d scopes, the first", name, times[name])
 		}
-		sentences = append(sentences, s)
+		value, want := gateWords(g)
+		sentences = append(sentences, fmt.Sprintf("%s %s, want %s", name, value, want))
 	}
 	return n, sentences
+}
+
+// gateWords are what a gate measured and what it wants, as the report prints them.
+func gateWords(g result.Gate) (value, want string) {
+	plain := strings.NewReplacer("\u00a0", " ", "\u2212", "-")
+	return plain.Replace(verdict.GateValue(g.Name, g.Value)), g.Op + " " + plain.Replace(verdict.GateThreshold(g))
 }
 
 // showValidation prints the judgement for people: failed gates first. out is where
@@ -202,8 +209,8 @@ func showValidation(con *console, val *result.Validation, fit *result.Fit, out s
 		con.judged(val, fit, out)
 		return
 	}
-	con.table("replay, hold-out requests (KS, median relative error)", table.Row{"run", "phase", "split", "n", "TTFT", "ITL",
-		"E2E", "drift-corrected TTFT", "ITL", "E2E", "note"}, replayRows(val))
+	con.table("replay: requests, real against simulated (KS, median error of a request)", table.Row{"run", "phase", "split", "n",
+		"TTFT", "ITL", "E2E", "drift-corrected TTFT (KS)", "ITL", "E2E", "note"}, replayRows(val))
 	failed, silent := openGates(val.Gates)
 	con.table("verdicts", append(table.Row{"configuration"}, anyOf(coeff.Purposes)...), verdictRows(val))
 	con.table("failed gates", table.Row{"gate", "scope", "value", "want", "note"}, failed)
@@ -259,7 +266,8 @@ func anyOf(names []string) []any {
 func openGates(gates []result.Gate) (failed, silent []table.Row) {
 	for _, g := range gates {
 		if g.Pass != nil && !*g.Pass {
-			failed = append(failed, table.Row{g.Name, g.Scope, number(g.Value), g.Op + " " + fmt.Sprintf("%g", g.Threshold), g.Note})
+			value, want := gateWords(g)
+			failed = append(failed, table.Row{g.Name, g.Scope, value, want, g.Note})
 		}
 	}
 	return failed, unjudged(gates, func(result.Gate) bool { return true })
@@ -313,7 +321,7 @@ func replayRows(val *result.Validation) []table.Row {
 		row := table.Row{r.ID, r.Phase, r.Split.Kind, r.Requests, metricText(r.Metrics.TTFT), metricText(r.Metrics.ITL),
 			metricText(r.Metrics.E2E)}
 		if d := r.MetricsDrift; d != nil {
-			row = append(row, metricText(d.TTFT), metricText(d.ITL), metricText(d.E2E))
+			row = append(row, ksText(d.TTFT), ksText(d.ITL), ksText(d.E2E))
 		} else {
 			row = append(row, "-", "-", "-")
 		}
@@ -322,9 +330,17 @@ func replayRows(val *result.Validation) []table.Row {
 	return out
 }
 
+// metricText is KS and the error that gates judge, as the report has them.
 func metricText(m *result.Metric) string {
 	if m == nil {
 		return "-"
 	}
-	return fmt.Sprintf("%.2f %3.0f %%", m.KSD, 100*m.MedianRelErr)
+	return ksText(m) + fmt.Sprintf(" %7s", percent(m.MedianRelErrPaired))
+}
+
+func ksText(m *result.Metric) string {
+	if m == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.3f", m.KSD)
 }

@@ -24,7 +24,7 @@ func gateBar(g result.Gate) string {
 	}
 	d.Rect(draw.At(0, 3), draw.At(min(frac, 1)*draw.BarW, draw.BarH-3), p, 0, "")
 	d.Seg(draw.At(draw.BarW/2, 0), draw.At(draw.BarW/2, draw.BarH), draw.Ink, 1.5, draw.Solid)
-	return draw.Inline(&d, fmt.Sprintf("%s, threshold %s", gateValue(g.Name, g.Value), gateThreshold(g)))
+	return draw.Inline(&d, fmt.Sprintf("%s, threshold %s", GateValue(g.Name, g.Value), GateThreshold(g)))
 }
 
 func gateBarKey(g result.Gate) string {

@@ -30,7 +30,7 @@ func changeRow(c *result.Change) ChangeRow {
 	case result.ChangeVerdict:
 		r.What, r.Old, r.New = "verdict for "+c.Name, c.Was, c.Is
 	case result.ChangeGate:
-		r.Old, r.New, r.Change = gateValue(c.Name, c.Old), gateValue(c.Name, c.New), relativeChange(c)
+		r.Old, r.New, r.Change = GateValue(c.Name, c.Old), GateValue(c.Name, c.New), relativeChange(c)
 		if c.Was != c.Is {
 			r.Old, r.New = r.Old+" "+c.Was, r.New+" "+c.Is
 		}

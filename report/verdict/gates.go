@@ -88,7 +88,7 @@ func gateRow(g result.Gate) page.Row {
 	case 3:
 		verdict = page.Cell{Text: "not judged", Class: "dim nb", Key: "3"}
 	}
-	value := page.Cell{Text: gateValue(g.Name, g.Value), Class: "n"}
+	value := page.Cell{Text: GateValue(g.Name, g.Value), Class: "n"}
 	if g.Value != nil {
 		value.Key = words.SortKey(*g.Value)
 	}
@@ -104,7 +104,7 @@ func gateRow(g result.Gate) page.Row {
 		verdict,
 		name,
 		value,
-		{Text: strings.NewReplacer("<=", "≤", ">=", "≥").Replace(g.Op) + "\u00a0" + gateThreshold(g), Sub: g.Source},
+		{Text: strings.NewReplacer("<=", "≤", ">=", "≥").Replace(g.Op) + "\u00a0" + GateThreshold(g), Sub: g.Source},
 		{Mini: template.HTML(gateBar(g)), Key: gateBarKey(g)},
 		scope,
 	}}

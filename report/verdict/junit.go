@@ -70,7 +70,7 @@ func JUnit(v *result.Validation) ([]byte, error) {
 
 func junitCaseOf(v *result.Validation, g *result.Gate) junitCase {
 	c := junitCase{Class: "blis-train." + strings.Join(g.Purposes, "+"), Name: g.Name}
-	says := fmt.Sprintf("%s is %s, must be %s %s", g.Name, gateValue(g.Name, g.Value), g.Op, gateThreshold(*g))
+	says := fmt.Sprintf("%s is %s, must be %s %s", g.Name, GateValue(g.Name, g.Value), g.Op, GateThreshold(*g))
 	switch {
 	case g.Pass == nil:
 		c.Skipped = &junitWords{Message: words.Printable(g.Note)}

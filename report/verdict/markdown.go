@@ -55,8 +55,8 @@ func failedMarkdown(v *result.Validation) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "**%s failed**\n\n| gate | scope | value | must be |\n|---|---|---|---|\n", words.Plural(len(failed), "gate"))
 	for _, g := range failed[:min(len(failed), maxSummaryGates)] {
-		fmt.Fprintf(&b, "| [%s](%s) | %s | %s | %s %s |\n", g.Name, result.GateClause(g.Name), marked(g.Scope), gateValue(g.Name, g.Value),
-			marked(g.Op), gateThreshold(g))
+		fmt.Fprintf(&b, "| [%s](%s) | %s | %s | %s %s |\n", g.Name, result.GateClause(g.Name), marked(g.Scope), GateValue(g.Name, g.Value),
+			marked(g.Op), GateThreshold(g))
 	}
 	if n := len(failed) - maxSummaryGates; n > 0 {
 		fmt.Fprintf(&b, "\nAnd %d more in validation.json.\n", n)

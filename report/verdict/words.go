@@ -55,7 +55,8 @@ func gateIsPercent(name string) bool {
 	return name == "worst_configuration"
 }
 
-func gateValue(name string, v *float64) string {
+// GateValue is what a gate measured, in the words of every output: a share in percent.
+func GateValue(name string, v *float64) string {
 	switch {
 	case v == nil:
 		return words.Unknown
@@ -67,7 +68,8 @@ func gateValue(name string, v *float64) string {
 	return words.Short(*v)
 }
 
-func gateThreshold(g result.Gate) string {
+// GateThreshold is what a gate wants, in the words of its value.
+func GateThreshold(g result.Gate) string {
 	if gateIsPercent(g.Name) {
 		return words.Threshold(g.Threshold)
 	}
@@ -123,11 +125,11 @@ func gateSentence(failed []result.Gate) string {
 	if what == "" {
 		what = g.Name
 	}
-	limit := fmt.Sprintf("must be %s %s (%s)", strings.NewReplacer("<=", "≤", ">=", "≥").Replace(g.Op), gateThreshold(g), g.Name)
+	limit := fmt.Sprintf("must be %s %s (%s)", strings.NewReplacer("<=", "≤", ">=", "≥").Replace(g.Op), GateThreshold(g), g.Name)
 	if len(failed) == 1 {
-		return fmt.Sprintf("%s: %s is %s, %s", g.Scope, what, gateValue(g.Name, g.Value), limit)
+		return fmt.Sprintf("%s: %s is %s, %s", g.Scope, what, GateValue(g.Name, g.Value), limit)
 	}
-	return fmt.Sprintf("%d scopes: %s is at worst %s in %s, %s", len(failed), what, gateValue(g.Name, g.Value), g.Scope, limit)
+	return fmt.Sprintf("%d scopes: %s is at worst %s in %s, %s", len(failed), what, GateValue(g.Name, g.Value), g.Scope, limit)
 }
 
 // gateBadness grows with the distance from the threshold, on the wrong side.
