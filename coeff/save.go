@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"strings"
 
 	"gopkg.in/yaml.v3"
 )
@@ -19,10 +20,15 @@ func (s *Set) Save(w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	var doc yaml.Node
+	if err := doc.Encode(wire); err != nil {
+		return fmt.Errorf("encode coefficients: %w", err)
+	}
+	withPoints(&doc)
 	var text bytes.Buffer
 	enc := yaml.NewEncoder(&text)
 	enc.SetIndent(2)
-	if err := enc.Encode(wire); err != nil {
+	if err := enc.Encode(&doc); err != nil {
 		return fmt.Errorf("encode coefficients: %w", err)
 	}
 	if err := enc.Close(); err != nil {
@@ -32,6 +38,17 @@ func (s *Set) Save(w io.Writer) error {
 		return fmt.Errorf("write coefficients: %w", err)
 	}
 	return nil
+}
+
+// withPoints writes 1e-07 as 1.0e-07: readers of YAML 1.1 take a float without
+// a point for a string (https://yaml.org/type/float.html).
+func withPoints(n *yaml.Node) {
+	if n.Tag == "!!float" && !strings.Contains(n.Value, ".") {
+		n.Value = strings.Replace(n.Value, "e", ".0e", 1)
+	}
+	for _, c := range n.Content {
+		withPoints(c)
+	}
 }
 
 func (s *Set) wire() (*wireSet, error) {
