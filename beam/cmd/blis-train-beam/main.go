@@ -154,6 +154,7 @@ func (c *call) work(ctx context.Context) error {
 		}
 	}
 	for {
+		heap.Lean() // rows of all runs
 		got, err := pipeline.Collect(ctx, dir, c.o)
 		if err != nil {
 			return err
@@ -162,6 +163,7 @@ func (c *call) work(ctx context.Context) error {
 			return passed(got.Validation)
 		}
 		fmt.Fprintf(c.talk, "pass %s: %d of %d tasks done\n", got.Pass, got.Done, got.Done+len(got.Open))
+		heap.Task()
 		if err := runPass(ctx, dir, got.Pass, got.Open, c.talk); err != nil {
 			return err
 		}
