@@ -256,8 +256,9 @@ func untar(t *testing.T, path string) []string {
 	}
 }
 
-// TestCollectorFormats reads every form the collector's file exporter writes,
-// with both parsers, and every damaged or hostile derivative.
+// TestCollectorFormats reads every form the collector's file exporter writes, and every
+// damaged or hostile derivative. TestParsersAgreeOnCollectorFormats compares what the other
+// parser makes of them, byte by byte, but of rotated files.
 func TestCollectorFormats(t *testing.T) {
 	dir := formatsDir(t)
 	entries, err := os.ReadDir(dir)
@@ -269,7 +270,11 @@ func TestCollectorFormats(t *testing.T) {
 		if !e.IsDir() || e.Name() == "corrupted" {
 			continue
 		}
-		for _, p := range []string{"fast", "pdata"} {
+		parsers := []string{"fast"}
+		if e.Name() == rotatedJSON {
+			parsers = append(parsers, "pdata")
+		}
+		for _, p := range parsers {
 			cases++
 			t.Run(e.Name()+"/"+p, func(t *testing.T) { testVariant(t, filepath.Join(dir, e.Name()), p) })
 		}
