@@ -32,6 +32,8 @@ const (
 // share a machine, and one of a long recording stays below 300 MB.
 const taskPercent = 20
 
+var lean sync.Once // a driver collects between passes
+
 // room is what leaveRoom said last.
 var room struct {
 	sync.Mutex
@@ -46,7 +48,7 @@ func Lean() {
 	leaveRoom(leanPercent, leanRoomBytes)
 	if os.Getenv("GOMEMLIMIT") == "" {
 		limit()
-		afterCollections(limit)
+		lean.Do(func() { afterCollections(limit) })
 	}
 }
 

@@ -33,8 +33,7 @@ func (c *Collector) join() error {
 		if fork != nil {
 			fork[h.Key.Trace] = true
 		}
-		parent := spanKey{h.Key.Trace, h.Parent}
-		if at, ok := bySpan[parent.digest()]; ok && h.HasParent {
+		if at, ok := bySpan[digestID(spanKey{h.Key.Trace, h.Parent})]; ok && h.HasParent {
 			k.api, k.link = at, linkParent
 			c.apis[at].isLinked = true
 		} else {
@@ -63,7 +62,7 @@ func (c *Collector) apiSpans() (bySpan map[digest]int32, fork map[[16]byte]bool,
 			return nil, nil, err
 		}
 		if h.Key.Span != [8]byte{} {
-			bySpan[h.Key.digest()] = int32(i)
+			bySpan[digestID(h.Key)] = int32(i)
 		}
 		if fork != nil {
 			fork[h.Key.Trace] = true

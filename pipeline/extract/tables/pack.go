@@ -137,30 +137,10 @@ type digest [12]byte
 
 var digestSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
-func digestID[T string | []byte](id T) (d digest) {
-	binary.LittleEndian.PutUint64(d[:], keyedHash(digestSeeds[0], id))
-	binary.LittleEndian.PutUint32(d[8:], uint32(keyedHash(digestSeeds[1], id)))
+func digestID[T string | spanKey](id T) (d digest) {
+	binary.LittleEndian.PutUint64(d[:], maphash.Comparable(digestSeeds[0], id))
+	binary.LittleEndian.PutUint32(d[8:], uint32(maphash.Comparable(digestSeeds[1], id)))
 	return d
-}
-
-func keyedHash[T string | []byte](seed maphash.Seed, id T) uint64 {
-	switch id := any(id).(type) {
-	case string:
-		return maphash.String(seed, id)
-	case []byte:
-		return maphash.Bytes(seed, id)
-	}
-	panic("unreachable")
-}
-
-func (k *spanKey) digest() digest {
-	id := k.bytes()
-	return digestID(id[:])
-}
-
-func (k *spanKey) bytes() (id [24]byte) {
-	copy(id[copy(id[:], k.Trace[:]):], k.Span[:])
-	return id
 }
 
 // spanSet are the spans seen so far: of each 64 bits of a hash of its key and 32 of its content's.
@@ -168,11 +148,10 @@ func (k *spanKey) bytes() (id [24]byte) {
 type spanSet map[[8]byte][4]byte
 
 // add notes a span and reports whether one of its key was there before, with the same content.
-func (s spanSet) add(key *spanKey, content uint64) (isRepeated, isSame bool) {
+func (s spanSet) add(key spanKey, content uint64) (isRepeated, isSame bool) {
 	var k [8]byte
 	var c [4]byte
-	id := key.bytes()
-	binary.LittleEndian.PutUint64(k[:], keyedHash(digestSeeds[0], id[:]))
+	binary.LittleEndian.PutUint64(k[:], maphash.Comparable(digestSeeds[0], key))
 	binary.LittleEndian.PutUint32(c[:], uint32(content))
 	first, ok := s[k]
 	if !ok {

@@ -55,8 +55,7 @@ func (c *Collector) span(s *otlp.Span) error {
 	}
 	c.names[s.File].Gave++
 	key := spanKey{s.TraceID, s.SpanID}
-	id := ownKey(s)
-	if isRepeated, isSame := c.seen.add(&id, s.Hash); isRepeated {
+	if isRepeated, isSame := c.seen.add(ownKey(s), s.Hash); isRepeated {
 		code := account.CodeConflict
 		if isSame {
 			code = account.CodeDuplicate
