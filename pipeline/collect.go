@@ -96,7 +96,7 @@ func doRows(job shard.Job, t *shard.Task, out string, workers int) error {
 	if err := errors.Join(o.learning().Parse(spec.Command, "fit"), o.resolved()); err != nil {
 		return err
 	}
-	o.Lone, o.Workers = spec.Lone, workers
+	o.Lone, o.Stride, o.Workers = spec.Lone, spec.Stride, workers
 	run := result.ExtractRun{ID: spec.Run, Deployment: spec.Deployment}
 	return fit.StoreRows(fitSource(job.Path(&shard.Receipt{Folder: spec.Folder}, ""), &run), o.Options, out)
 }
@@ -122,7 +122,7 @@ func (p *Plan) offerRows(job shard.Job, ext *result.Extract, from map[string]str
 	}
 	for i := range sources {
 		s := &sources[i]
-		task, err := shard.NewTask(passRows, s.ID, rowTask{p.Build, command, fo.Lone, from[s.ID], s.ID, &s.Deployment})
+		task, err := shard.NewTask(passRows, s.ID, rowTask{p.Build, command, fo.Lone, fo.Stride, from[s.ID], s.ID, &s.Deployment})
 		if err != nil {
 			return err
 		}

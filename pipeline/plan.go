@@ -80,6 +80,7 @@ type rowTask struct {
 	Build      string             `json:"build"`
 	Command    string             `json:"command"`
 	Lone       bool               `json:"lone"`   // all runs have one configuration
+	Stride     int                `json:"stride"` // one row in so many is kept
 	Folder     string             `json:"folder"` // that its tables' task wrote
 	Run        string             `json:"run"`
 	Deployment *deploy.Deployment `json:"deployment"`

@@ -78,7 +78,7 @@ func refitted(ctx context.Context, in string, ext *result.Extract, f *result.Fit
 	o := fit.DefaultOptions()
 	o.Spec, o.Recipe, o.BetaTarget, o.Objective = features.Version(f.Options.Spec), f.Options.Recipe, f.Options.BetaTarget, f.Options.Objective
 	o.Split, o.Seed, o.Prior, o.Bootstraps = f.Options.Split, f.Options.Seed, f.Options.Prior, fit.MinBootstraps
-	o.Models, o.Workers = []string{}, workers
+	o.Models, o.Workers, o.MaxRows = []string{}, workers, rows.RecordedMaxRows(f.Options.MaxRows)
 	spans := map[string][]rows.Span{}
 	for _, h := range hidden {
 		if h.StartNs == math.MinInt64 && h.EndNs == math.MaxInt64 {

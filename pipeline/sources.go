@@ -29,7 +29,7 @@ func fitSources(out string, ext *result.Extract) []fit.Source {
 func fitSource(out string, r *result.ExtractRun) fit.Source {
 	dir := table.RunDir(out, r.ID)
 	s := fit.Source{
-		ID: r.ID, Deployment: *r.Deployment,
+		ID: r.ID, Deployment: *r.Deployment, Most: mostRows(r),
 		Load:  func() (*trace.Run, error) { return readRun(dir, r.Deployment) },
 		Judge: func(run *trace.Run) (string, []rows.Span) { return saturation.Judge(run, r.Deployment) },
 	}
@@ -39,6 +39,11 @@ func fitSource(out string, r *result.ExtractRun) fit.Source {
 		}
 	}
 	return s
+}
+
+// mostRows is how many rows of a target a run can have at most: one a step, or one a request.
+func mostRows(r *result.ExtractRun) int64 {
+	return max(r.Tables[table.Steps], r.Tables[table.Iterations], r.Tables[table.Requests])
 }
 
 // readRun reads a run as every stage wants it: the steps of an unmodified engine
@@ -88,7 +93,7 @@ func validateSources(out string, ext *result.Extract, f *result.Fit) []validate.
 	for i := range ext.Runs {
 		r := &ext.Runs[i]
 		sources[i] = validate.Source{
-			ID: r.ID, Training: used[r.ID], Informs: capped(r, f),
+			ID: r.ID, Training: used[r.ID], Informs: capped(r, f), Most: mostRows(r),
 			Load: func() (*trace.Run, *deploy.Deployment, error) {
 				run, err := readRun(table.RunDir(out, r.ID), r.Deployment)
 				return run, r.Deployment, err

@@ -59,7 +59,7 @@ func (o *ValidateOptions) Table() option.Table {
 		option.Switch("force", &o.Force, "accept an output folder that holds foreign files"),
 	)
 	for i := range all {
-		if all[i].Name == "split" {
+		if name := all[i].Name; name == "split" || name == "max-rows" {
 			all[i].Shown = "the fit's"
 		}
 	}

@@ -119,6 +119,7 @@ type FitOptions struct {
 	RefitAll   bool     `json:"refit_all"`
 	Prior      string   `json:"prior"` // zero | roofline
 	Without    []string `json:"without"`
+	MaxRows    *int     `json:"max_rows,omitempty"` // rows learned from at most, 0: all; absent: the default, 10,000,000
 }
 
 // FitRun is what one run gave to the fit.

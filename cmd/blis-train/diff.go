@@ -162,7 +162,7 @@ func bootstrapOn(c *cli.Context, con *console, out string, set *coeff.Set) (map[
 	}
 	o, err := fit.Options{
 		Spec: set.SpecVersion, Recipe: set.Recipe, BetaTarget: set.BetaTarget, AlphaTargets: set.AlphaTargets(),
-		Models: []string{}, Seed: c.Int64("seed"),
+		Models: []string{}, Seed: c.Int64("seed"), MaxRows: fit.BareOptions().MaxRows,
 	}.Resolve()
 	if err != nil {
 		return nil, err

@@ -95,7 +95,7 @@ func meantForSource(c *cli.Context, from string, grams bool) error {
 	folder := []string{"only", "exclude", "keep-saturated", "shared-prefix-tokens", "holdout"}
 	switch {
 	case grams:
-		return goesWith(c, "an extracted folder", append(folder, "deployment", "from", "search", "form", "budget")...)
+		return goesWith(c, "an extracted folder", append(folder, "deployment", "from", "search", "form", "budget", "max-rows")...)
 	case from == pipeline.FromPoints:
 		return goesWith(c, "an extracted folder", append(folder, "without", "split")...)
 	}

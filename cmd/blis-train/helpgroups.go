@@ -39,7 +39,7 @@ var helpGroups = map[string][]string{
 		"accelerator", "acc-count", "loads", "window", "hop", "min-requests", "semantics", "server", "state", "staleness-us"},
 	groupEngine: {"latency-model", "alpha-coeffs", "beta-coeffs", "async", "kv-blocks", "replications", "sample-coefficients"},
 	groupFit: {"from", "form", "budget", "holdout", "search", "spec", "recipe", "beta-target", "alpha-target", "objective",
-		"split", "lag", "prior", "bootstraps", "seed", "refit-all", "model", "models", "weights", "recency", "emulate",
+		"split", "max-rows", "lag", "prior", "bootstraps", "seed", "refit-all", "model", "models", "weights", "recency", "emulate",
 		"features", "prefix-score", "flavour", "queue-ratio", "hold-out", "ttft", "identify", "points"},
 	groupJudging: {"steps-only", "simulate", "noise", "overhead-us", "egress-us", "idle-delays", "shared-prefix-tokens", "latency", "gate",
 		"for", "gates", "baseline", "require-all-gates", "ignore-verdict", "level", "tolerance", "fail-on-change"},

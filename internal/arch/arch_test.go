@@ -86,7 +86,7 @@ var rooms = map[string]room{
 	"internal/strictyaml":     {ours: []string{"trace"}, theirs: []string{yaml}},
 	"pipeline/rows": {ours: []string{
 		"pipeline/rows/aggregate", "internal/packed", "stat", "pipeline/features", "trace/table", "trace", "deploy",
-	}},
+	}, theirs: []string{xxh3}},
 	"pipeline/rows/chunks":    {ours: []string{"stat", "trace"}, pure: true},
 	"pipeline/rows/aggregate": {ours: []string{"stat", "pipeline/features", "trace", "deploy"}, pure: true},
 	"pipeline/folder": {ours: []string{

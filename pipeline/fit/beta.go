@@ -27,7 +27,7 @@ func (f *fitter) selectBeta() (*estimate.Solved, estimate.Selections, error) {
 	if len(p.Train) == 0 {
 		return nil, estimate.Selections{}, trace.Errorf(options.CodeNoRows, "beta: no training row is left of %d runs", len(f.used))
 	}
-	p.Embargo(1)
+	p.Embargo(1 / float64(max(1, f.o.Stride)))
 	f.beta = p
 	s := &estimate.Solved{Pool: p, Terms: estimate.FeatureTerms(features.BetaFeatures(f.o.Spec), len(p.Configs), f.o.Prior)}
 	s.Opt = estimate.RidgeOptions(s.Terms, estimate.EpsBetaUs, f.o)

@@ -2,11 +2,14 @@ package fit
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit/fittest"
 	"github.com/blis-train/blis-train/pipeline/fit/options"
+	"github.com/blis-train/blis-train/pipeline/fit/prepare"
+	"github.com/blis-train/blis-train/pipeline/rows"
 )
 
 // TestStoredRowsGiveTheSameFit: rows that were made elsewhere, one run at a time, give the
@@ -17,9 +20,50 @@ func TestStoredRowsGiveTheSameFit(t *testing.T) {
 	}
 }
 
-// TestStoredSlicesGiveTheSameFit: so do rows that were made slice by slice.
+// TestStoredSlicesGiveTheSameFit: so do rows that were made slice by slice, of which some are learned from.
 func TestStoredSlicesGiveTheSameFit(t *testing.T) {
-	storedAlike(t, sliced(t, 500, 200), features.V11)
+	sources := sliced(t, 500, 200)
+	for i := range sources {
+		sources[i].Most = rows.DefaultMaxRows
+	}
+	storedAlike(t, sources, features.V11)
+}
+
+// TestThinnedTablesHoldTheSameSteps: what the step times are learned from is what other models are.
+func TestThinnedTablesHoldTheSameSteps(t *testing.T) {
+	src, tables := fittest.Bundled(t)[0], map[int][2]*rows.Table{}
+	for _, stride := range []int{1, 3} {
+		_, o, err := TakingPart([]Source{src}, fittest.Quick())
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Stride = stride
+		p, err := prepare.Make(src, o, features.Gammas())
+		if err == nil {
+			err = p.Again(o)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := p.OtherTable(options.Blackbox, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tables[stride] = [2]*rows.Table{p.Beta, other}
+	}
+	all, thin := tables[1], tables[3]
+	if n := thin[0].Kept; n < all[0].Kept/4 || n > all[0].Kept/2 || thin[0].Read != all[0].Read {
+		t.Errorf("stride 3: got %d rows of %d", n, all[0].Kept)
+	}
+	var want []int64
+	for _, ns := range all[1].TimeNs {
+		if _, kept := slices.BinarySearch(thin[0].TimeNs, ns); kept {
+			want = append(want, ns)
+		}
+	}
+	if !slices.Equal(thin[1].TimeNs, want) {
+		t.Errorf("blackbox: got %d rows, want the %d of the step times", thin[1].Kept, len(want))
+	}
 }
 
 // storedAlike compares a fit of sources with one of their stored rows.
@@ -40,7 +84,7 @@ func storedAlike(t *testing.T, sources []Source, spec features.Version) {
 		if err := StoreRows(taking[i], taskOptions, dir); err != nil {
 			t.Fatal(err)
 		}
-		taking[i] = Source{ID: taking[i].ID, Deployment: taking[i].Deployment, Rows: dir}
+		taking[i] = Source{ID: taking[i].ID, Deployment: taking[i].Deployment, Most: taking[i].Most, Rows: dir}
 	}
 	got, err := Fit(context.Background(), taking, o, nil)
 	if err != nil {

@@ -19,6 +19,7 @@ const (
 	codeNotLastSample  trace.Code = "not_last_sample"
 	codeStockRow       trace.Code = "stock_row"
 	codeEmptyStep      trace.Code = "empty_step"
+	codeThinned        trace.Code = "thinned"
 )
 
 // Reasons for which a step's batch is unknown (details of unknown_batch) or a
@@ -50,6 +51,7 @@ const (
 	codeManyOutliers     trace.Code = "many_outliers"
 	codeRegimeAbsent     trace.Code = "regime_absent"
 	codeJourneysPartial  trace.Code = "journeys_partial"
+	codeRowsThinned      trace.Code = "rows_thinned"
 )
 
 // Codes describes every code of this package.
@@ -82,6 +84,8 @@ var Codes = []trace.CodeEntry{
 	{Code: codeStockRow, Kind: "drop", Meaning: "A span of unmodified vLLM has no stamps for this target.",
 		Action: "Trace with journeys to fit this target."},
 	{Code: codeEmptyStep, Kind: "drop", Meaning: "The step scheduled nothing, so its duration is no training row.", Action: "Nothing to do."},
+	{Code: codeThinned, Kind: "drop", Meaning: "The recordings hold more steps than --max-rows, and the row is not among those chosen evenly.",
+		Action: "Nothing to do: see rows_thinned."},
 
 	{Code: codeNoRequests, Kind: "tag", Meaning: "The step has neither snapshots nor requests in the journeys that account for it.",
 		Action: "Record journeys at rate 1.0 or snapshots."},
@@ -114,6 +118,10 @@ var Codes = []trace.CodeEntry{
 	{Code: codeDuplicateStep, Kind: "error", Meaning: "A run holds two summaries with one step id.",
 		Action: "Several engines or restarts share the recording: extract again with --split-engines."},
 
+	{Code: codeRowsThinned, Kind: "warning",
+		Meaning: "A part of the rows was learned from or judged, evenly chosen: the recordings hold more steps than --max-rows.",
+		Action: "Nothing: intervals shrink with configurations, not with rows. --max-rows N takes more, 0 all, at about 450 bytes of " +
+			"memory each."},
 	{Code: codeNoEMA, Kind: "warning", Meaning: "No step summaries, so the preemption average is 0.", Action: "Enable step tracing."},
 	{Code: codeEMASampled, Kind: "warning", Meaning: "Steps are sampled, so the preemption average sees only recorded steps.",
 		Action: "Record every step where preemption matters."},

@@ -18,6 +18,7 @@ type Source struct {
 	ID       string
 	Training bool   // its recordings were part of the fit
 	Informs  string // why its replay decides nothing; empty: it decides
+	Most     int64  // rows of a target it can have at most; 0: unknown, it counts for none
 	Load     func() (*trace.Run, *deploy.Deployment, error)
 }
 
@@ -38,6 +39,8 @@ type Options struct {
 	ThresholdsFrom map[string]string
 	For            string      // the purpose that decides: steps, replay, waits, transfer or all; empty: see spec#verdict
 	Recipe         rows.Recipe // of the cleaning; default: that of the coefficients
+	MaxRows        int         // rows of steps judged, at most; 0: all of them, -1: as many as the fit learns from
+	Stride         int         // one row in so many is judged; Run sets it
 	Workers        int         // 0: all cores; never changes a result
 
 	// Latency replaces the coefficients' step time in replays; nil: physics.
@@ -47,9 +50,12 @@ type Options struct {
 	Progress trace.Progress // may be nil
 }
 
+// fitsRows in place of a number of rows: that of the fit.
+const fitsRows = -1
+
 // DefaultOptions are those of the command line.
 func DefaultOptions() Options {
-	return Options{Split: rows.DefaultSplit, Seed: 1, Noise: true}
+	return Options{Split: rows.DefaultSplit, Seed: 1, Noise: true, MaxRows: fitsRows}
 }
 
 // Check refuses options out of their range.
@@ -73,6 +79,11 @@ func (o Options) resolve() (Options, error) {
 		return o, trace.Errorf(codeBadOption, "--overhead-us: got %g us, want >= 0 and < 1e9", *o.OverheadUs)
 	case o.EgressUs != nil && !(*o.EgressUs >= 0 && *o.EgressUs < 1e9):
 		return o, trace.Errorf(codeBadOption, "--egress-us: got %g us, want >= 0 and < 1e9", *o.EgressUs)
+	}
+	if o.MaxRows != fitsRows {
+		if err := rows.CheckMaxRows(o.MaxRows); err != nil {
+			return o, err
+		}
 	}
 	return o, gates.CheckThresholds(o.Thresholds)
 }

@@ -67,6 +67,7 @@ func Run(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Source,
 	j := &job{set: set, o: &o, sources: sources, all: make([]*judgedRun, len(sources)), entries: make([][]result.ValidationRun, len(sources))}
 	j.rules, _ = gates.NewRules(o.Thresholds)
 	j.warned = append(j.warned, j.rules.Loosen(o.ThresholdsFrom)...)
+	j.warned = append(j.warned, j.thin(fit)...)
 	j.done = ctx.Done()
 	j.refit = set.Refit || fit != nil && fit.Options.RefitAll
 	if err := j.each(ctx, "steps", j.loadSteps); err != nil {
@@ -90,6 +91,21 @@ func checkSplit(fit *result.Fit, split float64) error {
 	return trace.Errorf(codeBadOption, "--split: got %g, want at least the fit's %g: the coefficients have seen the rest", split,
 		fit.Options.Split).
 		WithHint(fmt.Sprintf("blis-train fit OUT --split %g", split))
+}
+
+// thin decides which rows are judged: as many as the fit learned from, unless said otherwise.
+func (j *job) thin(fit *result.Fit) []trace.Finding {
+	limit, most := j.o.MaxRows, int64(0)
+	if limit == fitsRows {
+		if limit = rows.DefaultMaxRows; fit != nil {
+			limit = rows.RecordedMaxRows(fit.Options.MaxRows)
+		}
+	}
+	for i := range j.sources {
+		most += j.sources[i].Most
+	}
+	j.o.Stride = rows.Stride(most, limit)
+	return rows.Thinned(most, j.o.Stride)
 }
 
 // cut is where the hold-out of a phase begins.

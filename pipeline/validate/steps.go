@@ -92,6 +92,7 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 	if err != nil {
 		return nil, err
 	}
+	t.beta.Thin(o.Stride)
 	t.findings = append(t.findings, t.beta.Findings...)
 	if !o.StepsOnly {
 		if t.identical, err = replay.IdenticalBatches(forced, dep, steps, t.lag.lag > 0); err != nil {
@@ -104,6 +105,7 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 		if err != nil {
 			return nil, err
 		}
+		a.Thin(o.Stride)
 		t.alpha = append(t.alpha, a)
 	}
 	return t, nil

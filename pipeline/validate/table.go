@@ -29,6 +29,8 @@ func (o *Options) Table() option.Table {
 		o.gateOption().Recorded(),
 		o.forOption().Recorded(),
 		option.Real("split", &o.Split, "training `SHARE` of each phase, at least the fit's (its default)").Recorded(),
+		option.Whole("max-rows", &o.MaxRows, "judge `N` rows of steps at most, evenly chosen; 0: all; -1: as many as the fit").Recorded().
+			Unless(strconv.Itoa(fitsRows)),
 		option.Whole("seed", &o.Seed, "`SEED` of the noise").Recorded(),
 		option.Whole("workers", &o.Workers, "`N` workers; 0 uses every core"),
 	}

@@ -48,22 +48,24 @@ type Options struct {
 	Models        []string // default blackbox, roofline, trained-physics
 	Without       []string // run ids to leave out
 	KeepSaturated bool     // do not exclude saturated runs
+	MaxRows       int      // rows of steps learned from, at most; 0: all of them
 	Workers       int      // 0: all cores; never changes a result
 	// Rows receives the rows behind the fit, once they are final; nil: nobody asks.
 	Rows func(*Dump) error
 
 	Lone     bool // all runs have one configuration: none is left out
+	Stride   int  // one row in so many is learned from (MaxRows); up to 1: all
 	BetaOnly bool // rows and coverage of the step time are all that is needed
 }
 
 // Default are the options of spec 1.1.
-func Default() Options { o, _ := Options{Seed: 1}.Resolve(); return o }
+func Default() Options { o, _ := Options{Seed: 1, MaxRows: rows.DefaultMaxRows}.Resolve(); return o }
 
 // Bare are DefaultOptions but for what depends on the spec version: recipe,
 // targets and models are filled in by Resolve.
 func Bare() Options {
 	d := Default()
-	return Options{Split: d.Split, Bootstraps: d.Bootstraps, Seed: d.Seed}
+	return Options{Split: d.Split, Bootstraps: d.Bootstraps, Seed: d.Seed, MaxRows: d.MaxRows}
 }
 
 // PriorOpen reports that nobody asked for a prior, nor for what a library's prior does not go with:
@@ -94,6 +96,8 @@ func (o *Options) Table() option.Table {
 			"linear3 (repeatable; default the first three)").Recorded(),
 		option.List("without", &o.Without, "leave this run `ID` out (repeatable)").Recorded(),
 		option.Switch("keep-saturated", &o.KeepSaturated, "fit saturated runs too").Recorded(),
+		option.Whole("max-rows", &o.MaxRows, "learn from `N` rows of steps at most, evenly chosen; 0: from all").Recorded().
+			Unless(strconv.Itoa(rows.DefaultMaxRows)),
 		option.Whole("workers", &o.Workers, "`N` workers; 0 uses every core"),
 	}
 }
@@ -205,7 +209,7 @@ func (o Options) check() error {
 			return bad("model", m, "blackbox, trained-physics, roofline or linear3")
 		}
 	}
-	return nil
+	return rows.CheckMaxRows(o.MaxRows)
 }
 
 // Others reports whether a model is asked for that has rows of its own.
@@ -223,10 +227,14 @@ func isSetFile(name string) bool {
 
 // Record is what the document says of the options.
 func (o Options) Record() result.FitOptions {
-	return result.FitOptions{
+	r := result.FitOptions{
 		Spec: string(o.Spec), Recipe: o.Recipe, BetaTarget: o.BetaTarget, Objective: o.Objective, Split: o.Split,
 		Seed: o.Seed, Bootstraps: o.Bootstraps, RefitAll: o.RefitAll, Prior: o.Prior, Without: append([]string{}, o.Without...),
 	}
+	if o.MaxRows != rows.DefaultMaxRows {
+		r.MaxRows = &o.MaxRows
+	}
+	return r
 }
 
 // Source is one run to fit.
@@ -236,6 +244,8 @@ type Source struct {
 	Load       func() (*trace.Run, error)
 	// Slices visits a recording too long for Load in slices that are valid during the visit; nil: Load has all of it.
 	Slices func(visit func(*trace.Run) error) error
+	// Most is how many rows of a target the run can have at most; 0: unknown, it counts for none.
+	Most int64
 	// Judge says why a run counts as saturated (empty when it does not) and which
 	// spans of it do; nil: nothing is saturated.
 	Judge func(*trace.Run) (reason string, spans []rows.Span)
@@ -267,6 +277,14 @@ func Without(sources []Source, names []string) ([]Source, error) {
 		sources = slices.Delete(sources, k, k+1)
 	}
 	return sources, nil
+}
+
+// Most is how many rows of a target all sources can have at most.
+func Most(sources []Source) (n int64) {
+	for i := range sources {
+		n += sources[i].Most
+	}
+	return n
 }
 
 // Names of the other parameterisations.

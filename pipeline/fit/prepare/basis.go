@@ -57,8 +57,10 @@ func (p *Run) OtherTable(name string, o options.Options) (*rows.Table, error) {
 	if vec == nil || err != nil { // skipOthers has said so
 		return nil, nil
 	}
-	return p.steps.BetaBasis(p.space, *vec, rows.BetaOptions{Target: o.BetaTarget, Lag: p.Lag.Lag, Gamma: features.DefaultGamma,
+	t, err := p.steps.BetaBasis(p.space, *vec, rows.BetaOptions{Target: o.BetaTarget, Lag: p.Lag.Lag, Gamma: features.DefaultGamma,
 		Split: o.Split, Saturated: p.Spans, Slim: true})
+	t.Thin(o.Stride)
+	return t, err
 }
 
 // Vectorizer is the basis of a parameterisation; nil for roofline, which reads

@@ -131,19 +131,24 @@ func (p *Run) judge(run *trace.Run, o options.Options) {
 	p.Spans = spans
 }
 
-// tables makes the beta table and the alpha tables.
+// tables makes the beta table and the alpha tables, thinned.
 func (p *Run) tables(steps *rows.Steps, space *features.Space, o options.Options, gammas []float64) error {
 	var err error
 	p.Beta, err = steps.Beta(space, rows.BetaOptions{Target: o.BetaTarget, Lag: p.Lag.Lag, Gammas: gammas, Split: o.Split, Saturated: p.Spans,
 		Slim: o.Rows == nil})
-	if err != nil || o.BetaOnly {
+	if err != nil {
 		return err
+	}
+	p.Beta.Thin(o.Stride)
+	if o.BetaOnly {
+		return nil
 	}
 	for _, target := range o.AlphaTargets {
 		p.Alpha[target], err = steps.Alpha(space, rows.AlphaOptions{Target: target, Gammas: gammas, Split: o.Split, Saturated: p.Spans})
 		if err != nil {
 			return err
 		}
+		p.Alpha[target].Thin(o.Stride)
 	}
 	p.skipOthers(space, o)
 	if o.Spec.Base() != features.V10 {
@@ -161,6 +166,7 @@ func (p *Run) tables10(steps *rows.Steps, o options.Options) {
 	} else {
 		p.Frozen, err = p.frozenTable(steps, o)
 	}
+	p.Frozen.Thin(o.Stride)
 	if err != nil {
 		p.Findings = append(p.Findings, trace.Findingf(codeNoSpec10, "%s: %v", p.Src.ID, err))
 	}

@@ -68,7 +68,7 @@ func MakeStored(src options.Source, o options.Options, gammas []float64, dir str
 			add(target, q.Alpha[target])
 		}
 		q.Beta, q.Frozen, q.Alpha = nil, nil, nil
-		if err == nil && q.kept > 0 && o.Others() {
+		if err == nil && q.steps != nil && o.Others() {
 			err = w.addOthers(q, o)
 		}
 		q.steps = nil
