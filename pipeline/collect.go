@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
@@ -25,6 +26,11 @@ func DoTask(ctx context.Context, dir, id string, workers int) (*shard.Receipt, e
 	if err != nil {
 		return nil, err
 	}
+	if isSmall := slices.Contains([]string{passParse, passTables, passRows}, t.Pass); isSmall {
+		heap.Task() // many of them share a machine
+	} else {
+		heap.Lean()
+	}
 	return job.Do(ctx, t, func(out string) error {
 		switch t.Pass {
 		case passParse:
@@ -33,6 +39,10 @@ func DoTask(ctx context.Context, dir, id string, workers int) (*shard.Receipt, e
 			return doTables(ctx, job, t, out, workers)
 		case passRows:
 			return doRows(job, t, out, workers)
+		case passFit:
+			return doFit(ctx, job, t, out, workers)
+		case passSteps, passLimits, passReplay:
+			return doJudge(ctx, job, t, out, workers)
 		}
 		return fmt.Errorf("task %s: got the pass %q, which this program does not know", id, t.Pass)
 	})
@@ -71,7 +81,7 @@ func doTables(ctx context.Context, job shard.Job, t *shard.Task, out string, wor
 	}
 	for _, s := range spec.Stored {
 		for i, folder := range s.Folders {
-			s.Folders[i] = job.Path(&shard.Receipt{Folder: folder}, "")
+			s.Folders[i] = job.Folder(folder)
 		}
 		run.Stored = append(run.Stored, s)
 	}
@@ -80,11 +90,7 @@ func doTables(ctx context.Context, job shard.Job, t *shard.Task, out string, wor
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(entry)
-	if err != nil {
-		return err
-	}
-	return files.Write(filepath.Join(out, entryFile), text)
+	return files.WriteJSON(filepath.Join(out, entryFile), entry)
 }
 
 // doRows makes the rows of an engine run.
@@ -98,39 +104,36 @@ func doRows(job shard.Job, t *shard.Task, out string, workers int) error {
 	}
 	o.Lone, o.Stride, o.Workers = spec.Lone, spec.Stride, workers
 	run := result.ExtractRun{ID: spec.Run, Deployment: spec.Deployment}
-	return fit.StoreRows(fitSource(job.Path(&shard.Receipt{Folder: spec.Folder}, ""), &run), o.Options, out)
+	return fit.StoreRows(fitSource(job.Folder(spec.Folder), &run), o.Options, out)
 }
 
-// offerRows offers the tasks of the rows of a fit: every run that takes part, or none when
+// rowTasks are the tasks of the rows of a fit: every run that takes part, or none when
 // requests are fitted. from is the folder of the tables by run.
-func (p *Plan) offerRows(job shard.Job, ext *result.Extract, from map[string]string, o *FitOptions) error {
-	var tasks []shard.Task
+func (p *Plan) rowTasks(ext *result.Extract, from map[string]string, o *FitOptions) (tasks []shard.Task, err error) {
 	if err := o.settle(ext); err != nil {
-		return err
+		return nil, err
 	}
 	requests, err := o.fromRequests(ext)
-	if err != nil {
-		return err
+	if requests || err != nil {
+		return nil, err
 	}
 	command, err := o.Command()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	sources, fo, err := fit.TakingPart(fitSources("", ext), o.Options)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for i := range sources {
 		s := &sources[i]
 		task, err := shard.NewTask(passRows, s.ID, rowTask{p.Build, command, fo.Lone, fo.Stride, from[s.ID], s.ID, &s.Deployment})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if !requests {
-			tasks = append(tasks, task)
-		}
+		tasks = append(tasks, task)
 	}
-	return job.Offer(passRows, tasks)
+	return tasks, nil
 }
 
 // Collected is how far the work of a plan is.
@@ -169,11 +172,24 @@ func Collect(ctx context.Context, dir string, o RunOptions) (*Collected, error) 
 	}
 	got := &Collected{Open: []string{}, RunResult: &RunResult{Extract: c.ext}}
 	if err == nil {
-		if open, rowsErr := c.rows(); open != nil || rowsErr != nil {
-			return open, rowsErr
+		if open, err := c.learn(); open != nil || err != nil {
+			return open, err
 		}
 	}
 	return got, o.learn(ctx, got.RunResult, err)
+}
+
+// learn has the passes behind the tables done.
+func (c *collection) learn() (open *Collected, err error) {
+	rows, open, err := c.rows()
+	if open == nil && err == nil {
+		open, err = c.fit(rows)
+	}
+	if open == nil && err == nil {
+		open, err = c.judge()
+	}
+	c.o.Fit.made = c.job.Folder(c.made)
+	return open, err
 }
 
 // collection is one call of Collect.
@@ -182,7 +198,10 @@ type collection struct {
 	plan *Plan
 	o    *RunOptions
 	ext  *result.Extract
-	from map[string]string // by run: the folder its tables' task wrote
+	// Folders that tasks wrote: those of the tables in order, those of a run's tables, that of the fit.
+	folders []string
+	from    map[string]string
+	made    string
 }
 
 // pass reads the receipts of a pass; open is what is left to do, nil when nothing is.
@@ -215,8 +234,7 @@ func (c *collection) parse() (open *Collected, err error) {
 	stored := make([][]extract.Stored, len(c.plan.Runs))
 	for i, run := range c.plan.Runs {
 		n := len(run.Pieces)
-		at := func(folder string) string { return c.job.Path(&shard.Receipt{Folder: folder}, "") }
-		stored[i], err = extract.Gather(run.Pieces, folders[:n], at)
+		stored[i], err = extract.Gather(run.Pieces, folders[:n], c.job.Folder)
 		if err != nil {
 			return nil, err
 		}
@@ -234,36 +252,29 @@ func (c *collection) tables() (open *Collected, err error) {
 		return open, err
 	}
 	var entries []*extract.Entry
-	var folders []string
+	var paths []string
 	c.from = map[string]string{}
 	for _, r := range s.Receipts {
 		e, err := readEntry(c.job, r)
 		if err != nil {
 			return nil, err
 		}
-		entries, folders = append(entries, e), append(folders, c.job.Path(r, ""))
+		entries, paths, c.folders = append(entries, e), append(paths, c.job.Folder(r.Folder)), append(c.folders, r.Folder)
 		for i := range e.Results {
 			c.from[e.Results[i].ID] = r.Folder
 		}
 	}
-	c.ext, err = extract.Assemble(entries, folders, c.o.Extract.Options)
+	c.ext, err = extract.Assemble(entries, paths, c.o.Extract.Options)
 	return nil, err
 }
 
-// rows has the rows of a fit made.
-func (c *collection) rows() (open *Collected, err error) {
-	if err := c.plan.offerRows(c.job, c.ext, c.from, &c.o.Fit); err != nil {
-		return nil, err
+// rows has the rows of a fit made; their folders are by run.
+func (c *collection) rows() (map[string]string, *Collected, error) {
+	tasks, err := c.plan.rowTasks(c.ext, c.from, &c.o.Fit)
+	if err != nil {
+		return nil, nil, err
 	}
-	s, open, err := c.pass(passRows)
-	if open != nil || err != nil {
-		return open, err
-	}
-	c.o.Fit.rows = map[string]string{}
-	for i, r := range s.Receipts {
-		c.o.Fit.rows[s.Names[i]] = c.job.Path(r, "")
-	}
-	return nil, nil
+	return c.folderOf(passRows, tasks)
 }
 
 // Count is one figure of a task, for those who watch it.
@@ -296,12 +307,5 @@ func CountsOf(dir string, r *shard.Receipt) ([]Count, error) {
 // readEntry reads what a task found in a run folder.
 func readEntry(job shard.Job, r *shard.Receipt) (*extract.Entry, error) {
 	e := &extract.Entry{}
-	text, err := files.Read(job.Path(r, entryFile), folder.MaxInput, false)
-	if err == nil {
-		err = json.Unmarshal(text, e)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", job.Path(r, entryFile), err)
-	}
-	return e, nil
+	return e, files.ReadJSON(job.Path(r, entryFile), e)
 }

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -43,7 +44,12 @@ type FitOptions struct {
 	doubts   doubts
 	open     bool              // nobody asked for a prior
 	rows     map[string]string // by run: the folder of its rows, where tasks made them
+	tables   map[string]string // by run: the folder of its tables, where it is not that of the others
+	made     string            // the folder of its documents, where a task made them; "": they are made
 }
+
+// dir is the folder of a run's tables.
+func (o *FitOptions) dir(in, run string) string { return cmp.Or(o.tables[run], in) }
 
 // DefaultFitOptions are those of the command line.
 func DefaultFitOptions() FitOptions {
@@ -147,9 +153,11 @@ func fitFolder(ctx context.Context, in string, ext *result.Extract, o FitOptions
 	if requests {
 		doc, err = FitRequests(ctx, in, ext, o)
 	} else {
-		sources := fitSources(in, ext)
-		for i := range sources {
-			sources[i].Rows = o.rows[sources[i].ID]
+		var sources []fit.Source
+		for i := range ext.Runs {
+			s := fitSource(o.dir(in, ext.Runs[i].ID), &ext.Runs[i])
+			s.Rows = o.rows[s.ID]
+			sources = append(sources, s)
 		}
 		doc, err = fitTables(ctx, sources, ext, o.Options, folder.Header(command, o.Config), o.Progress)
 	}

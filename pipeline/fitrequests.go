@@ -244,7 +244,7 @@ func (f *requestFit) read(ext *result.Extract) error {
 	}
 	for i := range ext.Runs {
 		r := &ext.Runs[i]
-		run, err := table.ReadLean(table.RunDir(f.in, r.ID))
+		run, err := table.ReadLean(table.RunDir(f.o.dir(f.in, r.ID), r.ID))
 		if err != nil {
 			return err
 		}

@@ -173,6 +173,12 @@ func joinInspect(a, b *result.Inspect) *result.Inspect {
 // order. f adds the lag and its evidence where there is a fit; nil without one.
 func inspectTables(ctx context.Context, out string, ext *result.Extract, f *result.Fit, h result.Header,
 	progress trace.Progress) (*result.Inspect, error) {
+	return joinRuns(ctx, ext, h, progress, func(r *result.ExtractRun) (result.InspectRun, error) { return inspectRun(out, r, f) })
+}
+
+// joinRuns is the document of runs that inspect says.
+func joinRuns(ctx context.Context, ext *result.Extract, h result.Header, progress trace.Progress,
+	inspect func(*result.ExtractRun) (result.InspectRun, error)) (*result.Inspect, error) {
 	doc := &result.Inspect{Header: h, Runs: []result.InspectRun{}, Unfit: []string{}, Warnings: []trace.Finding{}}
 	doc.Platform = result.AnyPlatform
 	doc.Inputs = ext.Inputs
@@ -180,21 +186,10 @@ func inspectTables(ctx context.Context, out string, ext *result.Extract, f *resu
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		r := &ext.Runs[i]
-		run, err := readRun(table.RunDir(out, r.ID), r.Deployment, table.JourneyEvents)
+		got, err := inspect(&ext.Runs[i])
 		if err != nil {
 			return nil, err
 		}
-		in := inspection(r, f)
-		if f == nil {
-			in.measureLag(run, r)
-		}
-		got, err := inspect.Inspect(run, r.Deployment, in.Inspection)
-		if err != nil {
-			return nil, err
-		}
-		got.Findings = append(got.Findings, r.Warnings...)
-		requestTier(&got, run, r.Deployment)
 		doc.Runs = append(doc.Runs, got)
 		if got.Unfit {
 			doc.Unfit = append(doc.Unfit, got.ID)
@@ -203,6 +198,25 @@ func inspectTables(ctx context.Context, out string, ext *result.Extract, f *resu
 	}
 	doc.Pass = len(doc.Unfit) == 0
 	return doc, nil
+}
+
+// inspectRun inspects a run whose tables stand in out.
+func inspectRun(out string, r *result.ExtractRun, f *result.Fit) (result.InspectRun, error) {
+	run, err := readRun(table.RunDir(out, r.ID), r.Deployment, table.JourneyEvents)
+	if err != nil {
+		return result.InspectRun{}, err
+	}
+	in := inspection(r, f)
+	if f == nil {
+		in.measureLag(run, r)
+	}
+	got, err := inspect.Inspect(run, r.Deployment, in.Inspection)
+	if err != nil {
+		return got, err
+	}
+	got.Findings = append(got.Findings, r.Warnings...)
+	requestTier(&got, run, r.Deployment)
+	return got, nil
 }
 
 // seen is what is known about a run before it is inspected.

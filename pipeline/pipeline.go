@@ -107,7 +107,12 @@ func (o *RunOptions) learn(ctx context.Context, got *RunResult, err error) error
 	if err != nil {
 		return err
 	}
-	if got.Fit, err = fitFolder(ctx, out, got.Extract, o.Fit); err != nil {
+	if o.Fit.made != "" {
+		got.Fit, err = o.Fit.adopt(o.Fit.made)
+	} else {
+		got.Fit, err = fitFolder(ctx, out, got.Extract, o.Fit)
+	}
+	if err != nil {
 		return err
 	}
 	done(got.Fit)

@@ -21,13 +21,18 @@ import (
 )
 
 // A run of many processes is that of one, cut where Run cuts it: every stage's work on one
-// run folder is a task, a function from a task's text to files, and between the passes one
-// process, Collect, does what needs all runs. The functions are those of Run.
+// run folder is a task, a function from a task's text to files, and what needs all runs at
+// once is one task of a pass of its own. Between the passes one process, Collect, offers
+// the next; at the end it writes the documents. The functions are those of Run.
 //
 //	pass      task        reads                      writes
 //	parse     part        lines or messages there    their records, for long inputs only
 //	tables    run folder  its inputs, their records  tables, its part of extract.json
 //	rows      engine run  its tables                 rows of every model, lag, quality, findings
+//	fit       all         rows                       fit.json, coefficients.yaml
+//	steps     engine run  its tables, the fit        rows that judge, its part of the inspection
+//	limits    all         times of those rows        what an outlier is
+//	replay    engine run  its tables, rows, limits   its replays, compared
 
 // Names in the folder of a plan.
 const (

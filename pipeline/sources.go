@@ -80,25 +80,24 @@ func capped(r *result.ExtractRun, f *result.Fit) string {
 	return ""
 }
 
-// validateSources are the same runs as inputs of a validation. Runs the fit
-// used are training runs, the others test runs.
+// validateSources are the same runs as inputs of a validation.
 func validateSources(out string, ext *result.Extract, f *result.Fit) []validate.Source {
-	used := map[string]bool{}
-	if f != nil {
-		for _, r := range f.Runs {
-			used[r.ID] = r.Used
-		}
-	}
 	sources := make([]validate.Source, len(ext.Runs))
 	for i := range ext.Runs {
-		r := &ext.Runs[i]
-		sources[i] = validate.Source{
-			ID: r.ID, Training: used[r.ID], Informs: capped(r, f), Most: mostRows(r),
-			Load: func() (*trace.Run, *deploy.Deployment, error) {
-				run, err := readRun(table.RunDir(out, r.ID), r.Deployment)
-				return run, r.Deployment, err
-			},
-		}
+		sources[i] = validateSource(out, &ext.Runs[i], f)
 	}
 	return sources
+}
+
+// validateSource is one of them. A run that the fit used is a training run, another one a
+// test run.
+func validateSource(out string, r *result.ExtractRun, f *result.Fit) validate.Source {
+	return validate.Source{
+		ID: r.ID, Informs: capped(r, f), Most: mostRows(r),
+		Training: f != nil && slices.ContainsFunc(f.Runs, func(u result.FitRun) bool { return u.ID == r.ID && u.Used }),
+		Load: func() (*trace.Run, *deploy.Deployment, error) {
+			run, err := readRun(table.RunDir(out, r.ID), r.Deployment)
+			return run, r.Deployment, err
+		},
+	}
 }

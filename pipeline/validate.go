@@ -39,7 +39,8 @@ type ValidateOptions struct {
 	Warn             func([]trace.Finding) // hears what stands in no document; nil: nobody
 	Changed          func(*result.Changes) // hears what changed since Baseline; nil: nobody
 	doubts           doubts
-	old              *compare.Old // what Baseline names
+	old              *compare.Old         // what Baseline names
+	judged           map[string]judgement // by run, where tasks judged it
 }
 
 // DefaultValidateOptions are those of the command line.
@@ -131,12 +132,17 @@ func (o *ValidateOptions) fitToJudge(in string) (*result.Fit, error) {
 	return nil, trace.Hinted(err, fmt.Sprintf("blis-train fit %s", in))
 }
 
-// validateFolder judges and writes; the folder is ours.
-func validateFolder(ctx context.Context, in string, ext *result.Extract, f *result.Fit, o ValidateOptions) (*result.Validation, error) {
+// settle makes the choices that depend on the fit and the runs.
+func (o *ValidateOptions) settle(f *result.Fit, ext *result.Extract) ([]trace.Finding, error) {
 	if f != nil && o.Split == 0 {
 		o.Split = f.Options.Split
 	}
-	skipped, err := o.skipReplay(f, ext)
+	return o.skipReplay(f, ext)
+}
+
+// validateFolder judges and writes; the folder is ours.
+func validateFolder(ctx context.Context, in string, ext *result.Extract, f *result.Fit, o ValidateOptions) (*result.Validation, error) {
+	skipped, err := o.settle(f, ext)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +160,12 @@ func validateFolder(ctx context.Context, in string, ext *result.Extract, f *resu
 			return nil, err
 		}
 	}
-	inspection, err := inspectTables(ctx, in, ext, f, folder.Header("inspect", o.Config), nil)
+	inspection, err := joinRuns(ctx, ext, folder.Header("inspect", o.Config), nil, func(r *result.ExtractRun) (result.InspectRun, error) {
+		if d, ok := o.judged[r.ID]; ok {
+			return readInspection(d.steps)
+		}
+		return inspectRun(in, r, f)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -179,14 +190,18 @@ func (o *ValidateOptions) ownFit(in string) bool {
 func (o *ValidateOptions) judge(ctx context.Context, in string, ext *result.Extract, f *result.Fit) (*result.Validation, error) {
 	h := folder.Header(o.Command(), o.Config)
 	if o.Coefficients == "" {
-		return ValidateTables(ctx, in, ext, f, o.Options, h)
+		set, err := export.Native(f, nil)
+		if err != nil {
+			return nil, err
+		}
+		return validateSet(ctx, o.sources(in, ext, f), ext, set, f, o.Options, h)
 	}
 	set, file, err := folder.LoadCoefficients(o.Coefficients, o.Special)
 	if err != nil {
 		return nil, err
 	}
 	h.Command += " --coefficients " + file.Name
-	val, err := validateSet(ctx, in, ext, set, f, o.Options, h)
+	val, err := validateSet(ctx, validateSources(in, ext, f), ext, set, f, o.Options, h)
 	if err == nil {
 		val.Inputs = append(append([]result.Input{}, val.Inputs...), file)
 		val.Warnings = append(set.Doubts(), val.Warnings...)
@@ -231,15 +246,25 @@ func ValidateTables(ctx context.Context, in string, ext *result.Extract, f *resu
 	if err != nil {
 		return nil, err
 	}
-	return validateSet(ctx, in, ext, set, f, o, h)
+	return validateSet(ctx, validateSources(in, ext, f), ext, set, f, o, h)
+}
+
+// sources are the runs of a folder with what tasks made of them.
+func (o *ValidateOptions) sources(in string, ext *result.Extract, f *result.Fit) []validate.Source {
+	all := validateSources(in, ext, f)
+	for i := range all {
+		d := o.judged[all[i].ID]
+		all[i].Steps, all[i].Replay = d.steps, d.replay
+	}
+	return all
 }
 
 // validateSet judges any coefficient set. f is the report of the fit that made it;
 // nil when there is none: then every run is a test run, and what only the fit knows
 // is not judged.
-func validateSet(ctx context.Context, in string, ext *result.Extract, set *coeff.Set, f *result.Fit, o validate.Options,
+func validateSet(ctx context.Context, sources []validate.Source, ext *result.Extract, set *coeff.Set, f *result.Fit, o validate.Options,
 	h result.Header) (*result.Validation, error) {
-	doc, err := validate.Run(ctx, set, f, validateSources(in, ext, f), o)
+	doc, err := validate.Run(ctx, set, f, sources, o)
 	if err != nil {
 		return nil, err
 	}

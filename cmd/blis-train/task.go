@@ -11,7 +11,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/shard"
 )
@@ -33,7 +32,6 @@ func taskCommand() *cli.Command {
 }
 
 func runTasks(c *cli.Context) error {
-	heap.Task()
 	con, err := newConsole(c)
 	if err != nil {
 		return err

@@ -169,7 +169,7 @@ var rooms = map[string]room{
 		"pipeline/ridge/cells", "pipeline/ridge/gram", "pipeline/rows", "result", "stat", "trace",
 	}},
 	"pipeline/fit/prepare": {ours: []string{
-		"pipeline/fit/estimate", "pipeline/fit/options", "pipeline/features", "pipeline/features/basis", "pipeline/ridge",
+		"internal/files", "pipeline/fit/estimate", "pipeline/fit/options", "pipeline/features", "pipeline/features/basis", "pipeline/ridge",
 		"pipeline/ridge/cells", "pipeline/ridge/cv", "pipeline/ridge/gram", "pipeline/rows", "pipeline/score", "result", "stat",
 		"trace",
 	}},
@@ -200,7 +200,7 @@ var rooms = map[string]room{
 		"pipeline/validate/gates", "pipeline/validate/replay", "pipeline/validate/machine", "pipeline/validate/saturation",
 		"pipeline/validate/measured", "pipeline/option", "pipeline/score", "pipeline/rows", "pipeline/features", "sim", "sim/latency",
 		"sim/workload",
-		"internal/par", "stat", "coeff", "trace", "deploy", "result",
+		"internal/files", "internal/par", "stat", "coeff", "trace", "deploy", "result",
 	}},
 	"pipeline/validate/inspect": {ours: []string{
 		"pipeline/validate/saturation", "pipeline/validate/measured", "pipeline/score", "pipeline/rows", "pipeline/features",

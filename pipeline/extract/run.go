@@ -117,11 +117,23 @@ func Assemble(entries []*Entry, folders []string, o Options) (*result.Extract, e
 // assemble writes what the entries make together.
 func assemble(entries []*Entry, o *Options, old *cache, rejects *rejects) (*result.Extract, error) {
 	fresh := newCache(o)
+	for _, entry := range entries {
+		fresh.Runs = append(fresh.Runs, *entry)
+	}
+	doc, tooBad := DocumentOf(entries, *o)
+	if err := finish(o.Out, doc, fresh, old, rejects); err != nil {
+		return nil, err
+	}
+	return doc, tooBad
+}
+
+// DocumentOf is what the entries make together. Its error, beside the document, names the runs
+// of which more than MaxBadFrac is unreadable.
+func DocumentOf(entries []*Entry, o Options) (*result.Extract, error) {
 	doc := &result.Extract{Header: result.NewHeader(o.ToolVersion, o.command()), Runs: []result.ExtractRun{}}
 	doc.Platform, doc.Config = result.AnyPlatform, o.Config
 	var tooBad []error
 	for _, entry := range entries {
-		fresh.Runs = append(fresh.Runs, *entry)
 		doc.Runs = append(doc.Runs, entry.Results...)
 		doc.Inputs = append(doc.Inputs, entry.inputs()...)
 		doc.Totals.BytesRead += entry.Bytes
@@ -131,9 +143,6 @@ func assemble(entries []*Entry, o *Options, old *cache, rejects *rejects) (*resu
 		}
 	}
 	doc.SumRuns()
-	if err := finish(o.Out, doc, fresh, old, rejects); err != nil {
-		return nil, err
-	}
 	return doc, errors.Join(tooBad...)
 }
 

@@ -24,8 +24,15 @@ const (
 // cell is where a target is compared with its like: a configuration, and in the
 // relative recipe a regime of it.
 type cell struct {
-	config string
-	regime Regime
+	Config string
+	Regime Regime
+}
+
+// Limit is the longest time per step that is no outlier in a cell of tables of one target.
+type Limit struct {
+	cell
+	MaxUs float64
+	Rows  int // of the cell
 }
 
 // Clean drops outliers (spec#outliers) from tables of one target: rows whose
@@ -34,57 +41,78 @@ type cell struct {
 // Overhead tables are left alone. It returns a many_outliers finding for
 // every cell that lost more than 20 % and more than one row.
 func Clean(tables []*Table, recipe Recipe) []trace.Finding {
-	cells, values := pool(tables, recipe)
-	limits := make(map[cell]float64, len(cells))
-	for _, c := range cells {
-		limits[c] = outlierFactor * stat.Median(values[c])
+	return CleanTo(tables, LimitsOf(tables, recipe), recipe)
+}
+
+// LimitsOf are those of the tables' cells, in order of first appearance.
+func LimitsOf(tables []*Table, recipe Recipe) []Limit {
+	var out []Limit
+	for _, c := range pool(tables, recipe) {
+		out = append(out, Limit{c.cell, outlierFactor * stat.Median(c.us), len(c.us)})
 	}
-	gone := make(map[cell]int)
+	return out
+}
+
+// CleanTo is Clean with limits that are known.
+func CleanTo(tables []*Table, limits []Limit, recipe Recipe) []trace.Finding {
+	at := make(map[cell]int, len(limits))
+	for k, l := range limits {
+		at[l.cell] = k
+	}
+	gone := make([]int, len(limits))
 	for _, t := range tables {
 		if t.Target == Overhead {
 			continue
 		}
 		t.Filter(codeOutlier, func(i int) bool {
-			c := t.cellOf(i, recipe)
-			if t.Y[i]/t.Steps[i] > limits[c] {
-				gone[c]++
+			k := at[t.cellOf(i, recipe)]
+			if t.Y[i]/t.Steps[i] > limits[k].MaxUs {
+				gone[k]++
 				return false
 			}
 			return true
 		})
 		t.check()
 	}
-	return tooMany(cells, values, gone)
+	return tooMany(limits, gone)
 }
 
 func (t *Table) cellOf(i int, recipe Recipe) cell {
 	if recipe == Frozen {
-		return cell{config: t.Config}
+		return cell{Config: t.Config}
 	}
 	return cell{t.Config, t.Regime[i]}
 }
 
+// values are the times per step of a cell.
+type values struct {
+	cell
+	us []float64
+}
+
 // pool collects time per step by cell; cells in order of first appearance.
-func pool(tables []*Table, recipe Recipe) ([]cell, map[cell][]float64) {
-	var order []cell
-	values := make(map[cell][]float64)
+func pool(tables []*Table, recipe Recipe) []values {
+	var out []values
+	at := make(map[cell]int)
 	for _, t := range tables {
 		for i := range t.Kept {
 			c := t.cellOf(i, recipe)
-			if _, seen := values[c]; !seen {
-				order = append(order, c)
+			k, seen := at[c]
+			if !seen {
+				k = len(out)
+				at[c], out = k, append(out, values{cell: c})
 			}
-			values[c] = append(values[c], t.Y[i]/t.Steps[i])
+			out[k].us = append(out[k].us, t.Y[i]/t.Steps[i])
 		}
 	}
-	return order, values
+	return out
 }
 
-func tooMany(cells []cell, values map[cell][]float64, gone map[cell]int) []trace.Finding {
+func tooMany(limits []Limit, gone []int) []trace.Finding {
 	var out []trace.Finding
-	for _, c := range cells {
-		if n := len(values[c]); float64(gone[c]) > max(1, outlierShare*float64(n)) {
-			out = append(out, trace.Findingf(codeManyOutliers, "%s %s: %d of %d rows are outliers", c.config, c.regime, gone[c], n))
+	for k, l := range limits {
+		if float64(gone[k]) > max(1, outlierShare*float64(l.Rows)) {
+			out = append(out, trace.Findingf(codeManyOutliers, "%s %s: %d of %d rows are outliers", l.Config, l.Regime, gone[k], l.Rows))
 		}
 	}
 	return out

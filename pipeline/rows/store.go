@@ -1,9 +1,13 @@
 package rows
 
 import (
+	"bufio"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
+	"os"
 
 	"github.com/blis-train/blis-train/internal/packed"
 	"github.com/blis-train/blis-train/trace"
@@ -43,6 +47,43 @@ func (t *Table) Store(w io.Writer) error {
 		err = t.Packed.Store(w)
 	}
 	return err
+}
+
+// storeBuffer is what lies between a file of tables and its disk, bytes.
+const storeBuffer = 1 << 18
+
+// StoreTables writes the tables to a file, one behind the other.
+func StoreTables(path string, tables ...*Table) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriterSize(f, storeBuffer)
+	for _, t := range tables {
+		if err == nil {
+			err = t.Store(w)
+		}
+	}
+	return errors.Join(err, w.Flush(), f.Close())
+}
+
+// RestoreTables reads the tables of a file, n of them.
+func RestoreTables(path string, use func(i int, t *Table)) (n int, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	for r := bufio.NewReaderSize(f, storeBuffer); ; n++ {
+		if _, err := r.Peek(1); err == io.EOF {
+			return n, nil
+		}
+		t, err := RestoreTable(r)
+		if err != nil {
+			return n, fmt.Errorf("%s: %w", path, err)
+		}
+		use(n, t)
+	}
 }
 
 // RestoreTable reads a table that Store wrote; nothing else may be given to it.

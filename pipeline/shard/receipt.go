@@ -40,8 +40,11 @@ type Failure struct {
 
 // Path is where a file of the receipt stands.
 func (j Job) Path(r *Receipt, name string) string {
-	return j.path(dataDir, r.Folder, filepath.FromSlash(name))
+	return filepath.Join(j.Folder(r.Folder), filepath.FromSlash(name))
 }
+
+// Folder is where the folder of a receipt stands.
+func (j Job) Folder(name string) string { return j.path(dataDir, name) }
 
 // Do does a task: do writes files into a folder of its own, which get their names when all
 // are complete. An error or a panic of do leaves a failure receipt; that of a context that

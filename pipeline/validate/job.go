@@ -6,6 +6,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate/gates"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -22,6 +23,30 @@ type job struct {
 	warned  []trace.Finding
 	refit   bool // the coefficients saw the hold-out too
 	done    <-chan struct{}
+}
+
+// newJob checks what Run is given.
+func newJob(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Source, o Options) (*job, error) {
+	o, err := o.resolve()
+	if err != nil {
+		return nil, err
+	}
+	if len(sources) == 0 {
+		return nil, trace.Errorf(codeNothingToJudge, "got no run, want at least one")
+	}
+	if err := checkSplit(fit, o.Split); err != nil {
+		return nil, err
+	}
+	j := &job{set: set, o: &o, sources: sources, all: make([]*judgedRun, len(sources)), entries: make([][]result.ValidationRun, len(sources))}
+	j.rules, _ = gates.NewRules(o.Thresholds)
+	j.warned = append(j.warned, j.rules.Loosen(o.ThresholdsFrom)...)
+	if j.o.Stride == 0 {
+		stride, most := StrideOf(fit, sources, o)
+		j.o.Stride, j.warned = stride, append(j.warned, rows.Thinned(most, stride)...)
+	}
+	j.done = ctx.Done()
+	j.refit = set.Refit || fit != nil && fit.Options.RefitAll
+	return j, nil
 }
 
 // each runs work for every source on o.Workers goroutines.

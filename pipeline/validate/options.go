@@ -20,6 +20,9 @@ type Source struct {
 	Informs  string // why its replay decides nothing; empty: it decides
 	Most     int64  // rows of a target it can have at most; 0: unknown, it counts for none
 	Load     func() (*trace.Run, *deploy.Deployment, error)
+	// Steps and Replay are folders of StoreSteps and StoreReplay under the same options, in
+	// place of that work; "": it is done.
+	Steps, Replay string
 }
 
 // Options decide a validation. The zero value of a field is its default unless said otherwise.
@@ -40,7 +43,7 @@ type Options struct {
 	For            string      // the purpose that decides: steps, replay, waits, transfer or all; empty: see spec#verdict
 	Recipe         rows.Recipe // of the cleaning; default: that of the coefficients
 	MaxRows        int         // rows of steps judged, at most; 0: all of them, -1: as many as the fit learns from
-	Stride         int         // one row in so many is judged; Run sets it
+	Stride         int         // one row in so many is judged; 0: StrideOf all runs
 	Workers        int         // 0: all cores; never changes a result
 
 	// Latency replaces the coefficients' step time in replays; nil: physics.

@@ -54,26 +54,14 @@ import (
 // The caller adds the header. Errors: bad options, a run that cannot be loaded or
 // whose deployment the features refuse, no run at all, a cancelled ctx.
 func Run(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Source, o Options) (*result.Validation, error) {
-	o, err := o.resolve()
+	j, err := newJob(ctx, set, fit, sources, o)
 	if err != nil {
 		return nil, err
 	}
-	if len(sources) == 0 {
-		return nil, trace.Errorf(codeNothingToJudge, "got no run, want at least one")
-	}
-	if err := checkSplit(fit, o.Split); err != nil {
-		return nil, err
-	}
-	j := &job{set: set, o: &o, sources: sources, all: make([]*judgedRun, len(sources)), entries: make([][]result.ValidationRun, len(sources))}
-	j.rules, _ = gates.NewRules(o.Thresholds)
-	j.warned = append(j.warned, j.rules.Loosen(o.ThresholdsFrom)...)
-	j.warned = append(j.warned, j.thin(fit)...)
-	j.done = ctx.Done()
-	j.refit = set.Refit || fit != nil && fit.Options.RefitAll
 	if err := j.each(ctx, "steps", j.loadSteps); err != nil {
 		return nil, err
 	}
-	if err := j.clean(); err != nil {
+	if err := j.clean(j.limits()); err != nil {
 		return nil, err
 	}
 	if err := j.each(ctx, "replay", j.replay); err != nil {
@@ -93,19 +81,19 @@ func checkSplit(fit *result.Fit, split float64) error {
 		WithHint(fmt.Sprintf("blis-train fit OUT --split %g", split))
 }
 
-// thin decides which rows are judged: as many as the fit learned from, unless said otherwise.
-func (j *job) thin(fit *result.Fit) []trace.Finding {
-	limit, most := j.o.MaxRows, int64(0)
+// StrideOf is one row of how many is judged, so that there are as many as the fit learned
+// from, unless said otherwise; most is how many rows there may be.
+func StrideOf(fit *result.Fit, sources []Source, o Options) (stride int, most int64) {
+	limit := o.MaxRows
 	if limit == fitsRows {
 		if limit = rows.DefaultMaxRows; fit != nil {
 			limit = rows.RecordedMaxRows(fit.Options.MaxRows)
 		}
 	}
-	for i := range j.sources {
-		most += j.sources[i].Most
+	for i := range sources {
+		most += sources[i].Most
 	}
-	j.o.Stride = rows.Stride(most, limit)
-	return rows.Thinned(most, j.o.Stride)
+	return rows.Stride(most, limit), most
 }
 
 // cut is where the hold-out of a phase begins.
@@ -171,33 +159,62 @@ func changedTerms(set *coeff.Set, fit *result.Fit) []trace.Finding {
 	return out
 }
 
-func (j *job) loadSteps(i int) error {
-	run, dep, err := j.sources[i].Load()
+// loadSteps makes the rows of one run, or reads those that StoreSteps wrote.
+func (j *job) loadSteps(i int) (err error) {
+	s := &j.sources[i]
+	if s.Steps != "" {
+		j.all[i], err = restoreSteps(s, j.set)
+		return err
+	}
+	run, dep, err := s.Load()
 	if err != nil {
 		return err
 	}
-	if j.all[i], err = newJudgedRun(run, dep, j.set, j.o, j.sources[i].Training); err == nil {
-		j.all[i].informs = j.sources[i].Informs
+	if j.all[i], err = newJudgedRun(run, dep, j.set, j.o, s.Training); err == nil {
+		j.all[i].informs = s.Informs
 	}
 	return err
 }
 
-// clean drops outliers, over the training runs together as the fit does and over
-// the test runs together, and then predicts.
-func (j *job) clean() error {
-	recipe := j.o.recipe(j.set.Recipe, j.set.SpecVersion)
-	for _, training := range []bool{true, false} {
-		tables := map[string][]*rows.Table{}
-		for _, t := range j.all {
-			if t.training == training && !t.sat.Run.Saturated && t.beta != nil {
-				for _, table := range append([]*rows.Table{t.beta}, t.alpha...) {
-					tables[table.Target] = append(tables[table.Target], table)
-				}
+// Limits are those of outliers among the rows of one target: of the training runs
+// together, as in the fit, or of the test runs together.
+type Limits struct {
+	Training bool         `json:"training"`
+	Target   string       `json:"target"`
+	Cells    []rows.Limit `json:"cells"`
+}
+
+// tables are the rows that are cleaned together.
+func (j *job) tables(training bool, target string) (tables []*rows.Table) {
+	for _, t := range j.all {
+		if t.training != training || t.sat.Run.Saturated || t.beta == nil {
+			continue
+		}
+		for _, table := range append([]*rows.Table{t.beta}, t.alpha...) {
+			if table.Target == target {
+				tables = append(tables, table)
 			}
 		}
+	}
+	return tables
+}
+
+// limits are those of all runs.
+func (j *job) limits() (out []Limits) {
+	recipe := j.o.recipe(j.set.Recipe, j.set.SpecVersion)
+	for _, training := range []bool{true, false} {
 		for _, target := range append([]string{j.set.BetaTarget}, j.set.AlphaTargets()...) {
-			j.warned = append(j.warned, rows.Clean(tables[target], recipe)...)
+			out = append(out, Limits{training, target, rows.LimitsOf(j.tables(training, target), recipe)})
 		}
+	}
+	return out
+}
+
+// clean drops outliers and then predicts.
+func (j *job) clean(limits []Limits) error {
+	recipe := j.o.recipe(j.set.Recipe, j.set.SpecVersion)
+	for _, l := range limits {
+		j.warned = append(j.warned, rows.CleanTo(j.tables(l.Training, l.Target), l.Cells, recipe)...)
 	}
 	for _, t := range j.all {
 		if err := t.predict(); err != nil {
@@ -207,9 +224,14 @@ func (j *job) clean() error {
 	return nil
 }
 
-// replay makes the entries of one run: one per phase and split.
-func (j *job) replay(i int) error {
+// replay makes the entries of one run, one per phase and split, or reads those that
+// StoreReplay wrote.
+func (j *job) replay(i int) (err error) {
 	t := j.all[i]
+	if from := j.sources[i].Replay; from != "" {
+		j.entries[i], t.starved, err = restoreReplay(from)
+		return err
+	}
 	if j.o.StepsOnly {
 		j.entries[i] = []result.ValidationRun{t.entry(nil)}
 		return nil

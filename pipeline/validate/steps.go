@@ -59,10 +59,10 @@ type runLag struct {
 
 // newJudgedRun rebuilds the batches of one run and makes its rows.
 func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Options, training bool) (*judgedRun, error) {
-	set = set.On(dep)
-	t := &judgedRun{id: run.ID, dep: dep, set: set, source: measured.Source(run), training: training, sat: saturation.OfRun(run, dep),
+	t := &judgedRun{id: run.ID, dep: dep, source: measured.Source(run), training: training, sat: saturation.OfRun(run, dep),
 		parts: rows.Parts(run, dep, o.Split)}
-	t.seen = slices.ContainsFunc(set.Configs, func(c coeff.Config) bool { return c.Key == dep.Config() })
+	t.under(set)
+	set = t.set
 	if len(run.Steps) == 0 {
 		if len(run.Requests) == 0 {
 			t.sat = saturation.OfClients(run, dep)
@@ -109,6 +109,12 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 		t.alpha = append(t.alpha, a)
 	}
 	return t, nil
+}
+
+// under sets the coefficients that judge the run.
+func (t *judgedRun) under(set *coeff.Set) {
+	t.set = set.On(t.dep)
+	t.seen = slices.ContainsFunc(t.set.Configs, func(c coeff.Config) bool { return c.Key == t.dep.Config() })
 }
 
 // spans are the saturated parts of a run that is not saturated as a whole: no

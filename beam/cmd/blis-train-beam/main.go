@@ -59,7 +59,6 @@ type call struct {
 func execute(ctx context.Context, args []string, talk io.Writer) int {
 	c, err := readCall(args, talk)
 	if err == nil {
-		heap.Task()
 		log.SetupLogging("warn", "text") // what runners say of each pass is not ours to say
 		beam.Init()                      // a worker of a cluster goes no further
 		err = c.work(ctx)
@@ -163,7 +162,6 @@ func (c *call) work(ctx context.Context) error {
 			return passed(got.Validation)
 		}
 		fmt.Fprintf(c.talk, "pass %s: %d of %d tasks done\n", got.Pass, got.Done, got.Done+len(got.Open))
-		heap.Task()
 		if err := runPass(ctx, dir, got.Pass, got.Open, c.talk); err != nil {
 			return err
 		}

@@ -80,7 +80,7 @@ func TestPrismGivesTheSameBytes(t *testing.T) {
 			}
 			passes++
 		}
-		if want := map[bool]int{true: 2, false: 3}[part == 0]; passes != want {
+		if want := map[bool]int{true: 6, false: 7}[part == 0]; passes != want {
 			t.Errorf("parts of %d bytes: got %d passes, want %d", part, passes, want)
 		}
 		sameAs(t, filepath.Join(dir, "out"), one)

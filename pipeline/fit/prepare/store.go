@@ -2,15 +2,14 @@ package prepare
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
@@ -77,12 +76,8 @@ func MakeStored(src options.Source, o options.Options, gammas []float64, dir str
 	if err = errors.Join(err, w.close()); err != nil {
 		return err
 	}
-	text, err := json.Marshal(stored{p.Reason, p.Saturated, p.Contexts, p.Spans, p.Quality, p.Findings, p.Lag, p.Evidence, p.Audit,
-		p.WallNs, p.Lengths, p.Covered, names})
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, storedRun), text, 0o666)
+	return files.WriteJSON(filepath.Join(dir, storedRun), stored{p.Reason, p.Saturated, p.Contexts, p.Spans, p.Quality, p.Findings, p.Lag,
+		p.Evidence, p.Audit, p.WallNs, p.Lengths, p.Covered, names})
 }
 
 // tableWriters append tables to files of a folder.
@@ -135,18 +130,14 @@ func (w *tableWriters) close() error {
 
 // restore reads the run that MakeStored wrote to src.Rows.
 func restore(src options.Source) (*Run, error) {
-	text, err := os.ReadFile(filepath.Join(src.Rows, storedRun))
-	if err != nil {
-		return nil, err
-	}
 	var s stored
-	if err := json.Unmarshal(text, &s); err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(src.Rows, storedRun), err)
+	if err := files.ReadJSON(filepath.Join(src.Rows, storedRun), &s); err != nil {
+		return nil, err
 	}
 	p := &Run{Src: src, Config: src.Deployment.Config(), Reason: s.Reason, Saturated: s.Saturated, Contexts: s.Contexts, Spans: s.Spans,
 		Quality: s.Quality, Findings: s.Findings, Lag: s.Lag, Evidence: s.Evidence, Audit: s.Audit, Alpha: map[string]*rows.Table{},
 		WallNs: s.WallNs, Lengths: s.Lengths, Covered: s.Covered}
-	n, err := restoreTables(src.Rows, storedRows, func(i int, t *rows.Table) {
+	n, err := rows.RestoreTables(filepath.Join(src.Rows, storedRows), func(i int, t *rows.Table) {
 		if i >= len(s.Tables) {
 			return
 		}
@@ -167,28 +158,10 @@ func restore(src options.Source) (*Run, error) {
 
 // restoreOther reads the rows under another basis; nil where there are none.
 func (p *Run) restoreOther(model string) (all *rows.Table, err error) {
-	_, err = restoreTables(p.Src.Rows, fmt.Sprintf(storedOther, model), func(_ int, t *rows.Table) { all = joined(all, t) })
+	name := filepath.Join(p.Src.Rows, fmt.Sprintf(storedOther, model))
+	_, err = rows.RestoreTables(name, func(_ int, t *rows.Table) { all = joined(all, t) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	return all, err
-}
-
-// restoreTables reads the tables of a file, n of them.
-func restoreTables(dir, name string, use func(i int, t *rows.Table)) (n int, err error) {
-	f, err := os.Open(filepath.Join(dir, name))
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	for r := bufio.NewReaderSize(f, 1<<18); ; n++ {
-		if _, err := r.Peek(1); err == io.EOF {
-			return n, nil
-		}
-		t, err := rows.RestoreTable(r)
-		if err != nil {
-			return n, fmt.Errorf("%s: %w", f.Name(), err)
-		}
-		use(n, t)
-	}
 }

@@ -1,0 +1,132 @@
+package validate
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/validate/replay"
+	"github.com/blis-train/blis-train/pipeline/validate/saturation"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Run is cut in three, so that runs may be judged by many processes: StoreSteps of each,
+// OutlierLimits of them all, StoreReplay of each, and Run on what those two wrote.
+
+// Files of a stored run: what is no table, the tables, the replay.
+const (
+	storedSteps  = "steps.json"
+	storedTables = "steps.bin"
+	storedReplay = "replay.json"
+)
+
+// steps is a judgedRun before it is cleaned, but for its tables.
+type steps struct {
+	Deployment *deploy.Deployment   `json:"deployment"`
+	Source     string               `json:"source"`
+	Saturation *saturation.Verdicts `json:"saturation"`
+	Lag        int                  `json:"lag"`
+	Measured   bool                 `json:"measured"`
+	Quality    rows.Quality         `json:"quality"`
+	Findings   []trace.Finding      `json:"findings"`
+	Parts      []rows.Part          `json:"parts"`
+	Identical  *float64             `json:"identical"`
+	Blocks     int64                `json:"blocks"`
+}
+
+// replayed are the entries of a run and, by scope of a gate, what its requests waited for.
+type replayed struct {
+	Entries []result.ValidationRun    `json:"entries"`
+	Starved map[string]replay.Starved `json:"starved"`
+}
+
+// StoreSteps makes the rows of one run as Run does and writes them to a folder that
+// Source.Steps may name.
+func StoreSteps(ctx context.Context, set *coeff.Set, fit *result.Fit, src Source, o Options, dir string) error {
+	j, err := newJob(ctx, set, fit, []Source{src}, o)
+	if err == nil {
+		err = j.each(ctx, "steps", j.loadSteps)
+	}
+	if err != nil {
+		return err
+	}
+	t := j.all[0]
+	err = files.WriteJSON(filepath.Join(dir, storedSteps), steps{t.dep, t.source, t.sat, t.lag.lag, t.lag.measured, t.quality, t.findings,
+		t.parts, t.identical, t.blocks})
+	if err != nil || t.beta == nil {
+		return err
+	}
+	return rows.StoreTables(filepath.Join(dir, storedTables), append([]*rows.Table{t.beta}, t.alpha...)...)
+}
+
+func restoreSteps(src *Source, set *coeff.Set) (*judgedRun, error) {
+	var s steps
+	if err := files.ReadJSON(filepath.Join(src.Steps, storedSteps), &s); err != nil {
+		return nil, err
+	}
+	t := &judgedRun{id: src.ID, dep: s.Deployment, source: s.Source, informs: src.Informs, training: src.Training, sat: s.Saturation,
+		lag: runLag{s.Lag, s.Measured}, quality: s.Quality, findings: s.Findings, parts: s.Parts, identical: s.Identical, blocks: s.Blocks}
+	t.under(set)
+	path := filepath.Join(src.Steps, storedTables)
+	if _, err := os.Stat(path); os.IsNotExist(err) {
+		return t, nil
+	}
+	_, err := rows.RestoreTables(path, func(i int, table *rows.Table) {
+		if i == 0 {
+			t.beta = table
+		} else {
+			t.alpha = append(t.alpha, table)
+		}
+	})
+	return t, err
+}
+
+// OutlierLimits are those over all runs, whose steps are stored.
+func OutlierLimits(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Source, o Options) ([]Limits, error) {
+	j, err := newJob(ctx, set, fit, sources, o)
+	if err == nil {
+		err = j.each(ctx, "limits", func(i int) error {
+			if err := j.loadSteps(i); err != nil || j.all[i].beta == nil {
+				return err
+			}
+			for _, t := range append([]*rows.Table{j.all[i].beta}, j.all[i].alpha...) {
+				t.X, t.Packed = nil, nil // most of the rows; limits are of times
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return j.limits(), nil
+}
+
+// StoreReplay replays one run, whose steps are stored, as Run does and writes the result to
+// a folder that Source.Replay may name; limits are those of all runs.
+func StoreReplay(ctx context.Context, set *coeff.Set, fit *result.Fit, src Source, o Options, limits []Limits, dir string) error {
+	j, err := newJob(ctx, set, fit, []Source{src}, o)
+	if err == nil {
+		err = j.each(ctx, "steps", j.loadSteps)
+	}
+	if err == nil {
+		err = j.clean(limits)
+	}
+	if err == nil {
+		err = j.each(ctx, "replay", j.replay)
+	}
+	if err != nil {
+		return err
+	}
+	return files.WriteJSON(filepath.Join(dir, storedReplay), replayed{j.entries[0], j.all[0].starved})
+}
+
+func restoreReplay(dir string) ([]result.ValidationRun, map[string]replay.Starved, error) {
+	var r replayed
+	err := files.ReadJSON(filepath.Join(dir, storedReplay), &r)
+	return r.Entries, r.Starved, err
+}
