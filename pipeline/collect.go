@@ -2,139 +2,19 @@ package pipeline
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/shard"
+	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
 )
-
-// DoTask does one task of the plan in dir; id may be the beginning of one. Its files
-// and its receipt are written when it is done.
-func DoTask(ctx context.Context, dir, id string, workers int) (*shard.Receipt, error) {
-	job := shard.Job{Dir: dir}
-	t, err := job.Task(id)
-	if err != nil {
-		return nil, err
-	}
-	if isSmall := slices.Contains([]string{passParse, passTables, passRows}, t.Pass); isSmall {
-		heap.Task() // many of them share a machine
-	} else {
-		heap.Lean()
-	}
-	return job.Do(ctx, t, func(out string) error {
-		switch t.Pass {
-		case passParse:
-			return doParse(ctx, t, out, workers)
-		case passTables:
-			return doTables(ctx, job, t, out, workers)
-		case passRows:
-			return doRows(job, t, out, workers)
-		case passFit:
-			return doFit(ctx, job, t, out, workers)
-		case passSteps, passLimits, passReplay:
-			return doJudge(ctx, job, t, out, workers)
-		}
-		return fmt.Errorf("task %s: got the pass %q, which this program does not know", id, t.Pass)
-	})
-}
-
-// entryFile is a run folder's part of extract.json, beside its tables.
-const entryFile = "entry.json"
-
-// doParse reads a part of an input.
-func doParse(ctx context.Context, t *shard.Task, out string, workers int) error {
-	spec, o := parseTask{}, DefaultExtractOptions()
-	if err := json.Unmarshal(t.Spec, &spec); err != nil {
-		return err
-	}
-	if err := o.Options.Table().Parse(spec.Command, "extract"); err != nil {
-		return err
-	}
-	o.Out, o.Workers = out, workers
-	defer extract.BoundMemory()()
-	return spec.Piece.Do(ctx, o.Options)
-}
-
-// doTables extracts a run folder.
-func doTables(ctx context.Context, job shard.Job, t *shard.Task, out string, workers int) error {
-	spec, o := tableTask{}, DefaultExtractOptions()
-	if err := json.Unmarshal(t.Spec, &spec); err != nil {
-		return err
-	}
-	if err := o.Options.Table().Parse(spec.Command, "extract"); err != nil {
-		return err
-	}
-	o.Out, o.Workers = out, workers
-	run, err := spec.Run.Open(o.Set)
-	if err != nil {
-		return err
-	}
-	for _, s := range spec.Stored {
-		for i, folder := range s.Folders {
-			s.Folders[i] = job.Folder(folder)
-		}
-		run.Stored = append(run.Stored, s)
-	}
-	defer extract.BoundMemory()()
-	entry, err := extract.One(ctx, run, o.Options)
-	if err != nil {
-		return err
-	}
-	return files.WriteJSON(filepath.Join(out, entryFile), entry)
-}
-
-// doRows makes the rows of an engine run.
-func doRows(job shard.Job, t *shard.Task, out string, workers int) error {
-	spec, o := rowTask{}, DefaultFitOptions()
-	if err := json.Unmarshal(t.Spec, &spec); err != nil {
-		return err
-	}
-	if err := errors.Join(o.learning().Parse(spec.Command, "fit"), o.resolved()); err != nil {
-		return err
-	}
-	o.Lone, o.Stride, o.Workers = spec.Lone, spec.Stride, workers
-	run := result.ExtractRun{ID: spec.Run, Deployment: spec.Deployment}
-	return fit.StoreRows(fitSource(job.Folder(spec.Folder), &run), o.Options, out)
-}
-
-// rowTasks are the tasks of the rows of a fit: every run that takes part, or none when
-// requests are fitted. from is the folder of the tables by run.
-func (p *Plan) rowTasks(ext *result.Extract, from map[string]string, o *FitOptions) (tasks []shard.Task, err error) {
-	if err := o.settle(ext); err != nil {
-		return nil, err
-	}
-	requests, err := o.fromRequests(ext)
-	if requests || err != nil {
-		return nil, err
-	}
-	command, err := o.Command()
-	if err != nil {
-		return nil, err
-	}
-	sources, fo, err := fit.TakingPart(fitSources("", ext), o.Options)
-	if err != nil {
-		return nil, err
-	}
-	for i := range sources {
-		s := &sources[i]
-		task, err := shard.NewTask(passRows, s.ID, rowTask{p.Build, command, fo.Lone, fo.Stride, from[s.ID], s.ID, &s.Deployment})
-		if err != nil {
-			return nil, err
-		}
-		tasks = append(tasks, task)
-	}
-	return tasks, nil
-}
 
 // Collected is how far the work of a plan is.
 type Collected struct {
@@ -179,6 +59,18 @@ func Collect(ctx context.Context, dir string, o RunOptions) (*Collected, error) 
 	return got, o.learn(ctx, got.RunResult, err)
 }
 
+// collection is one call of Collect.
+type collection struct {
+	job  shard.Job
+	plan *Plan
+	o    *RunOptions
+	ext  *result.Extract
+	// Folders that tasks wrote: those of the tables in order, those of a run's tables, that of the fit.
+	folders []string
+	from    map[string]string
+	made    string
+}
+
 // learn has the passes behind the tables done.
 func (c *collection) learn() (open *Collected, err error) {
 	rows, open, err := c.rows()
@@ -190,18 +82,6 @@ func (c *collection) learn() (open *Collected, err error) {
 	}
 	c.o.Fit.made = c.job.Folder(c.made)
 	return open, err
-}
-
-// collection is one call of Collect.
-type collection struct {
-	job  shard.Job
-	plan *Plan
-	o    *RunOptions
-	ext  *result.Extract
-	// Folders that tasks wrote: those of the tables in order, those of a run's tables, that of the fit.
-	folders []string
-	from    map[string]string
-	made    string
 }
 
 // pass reads the receipts of a pass; open is what is left to do, nil when nothing is.
@@ -277,6 +157,150 @@ func (c *collection) rows() (map[string]string, *Collected, error) {
 	return c.folderOf(passRows, tasks)
 }
 
+// rowTasks are the tasks of the rows of a fit: every run that takes part, or none when
+// requests are fitted. from is the folder of the tables by run.
+func (p *Plan) rowTasks(ext *result.Extract, from map[string]string, o *FitOptions) (tasks []shard.Task, err error) {
+	if err := o.settle(ext); err != nil {
+		return nil, err
+	}
+	requests, err := o.fromRequests(ext)
+	if requests || err != nil {
+		return nil, err
+	}
+	command, err := o.Command()
+	if err != nil {
+		return nil, err
+	}
+	sources, fo, err := fit.TakingPart(fitSources("", ext), o.Options)
+	if err != nil {
+		return nil, err
+	}
+	for i := range sources {
+		s := &sources[i]
+		task, err := shard.NewTask(passRows, s.ID, rowTask{p.Build, command, fo.Lone, fo.Stride, from[s.ID], s.ID, &s.Deployment})
+		if err != nil {
+			return nil, err
+		}
+		tasks = append(tasks, task)
+	}
+	return tasks, nil
+}
+
+// fit has the runs fitted.
+func (c *collection) fit(rows map[string]string) (open *Collected, err error) {
+	spec := fitTask{c.plan.Build, c.plan.Fit, c.plan.Config, c.folders, rows}
+	task, err := shard.NewTask(passFit, "all runs", spec)
+	if err != nil {
+		return nil, err
+	}
+	made, open, err := c.folderOf(passFit, []shard.Task{task})
+	if open != nil || err != nil {
+		return open, err
+	}
+	c.made = made["all runs"]
+	return nil, nil
+}
+
+// judgement is where tasks left what they made of a run.
+type judgement struct{ steps, replay string }
+
+// judge has the fit judged.
+func (c *collection) judge() (open *Collected, err error) {
+	f, err := readFit(c.job.Folder(c.made))
+	if err != nil {
+		return nil, err
+	}
+	o := c.o.Validate // what is settled here is settled again, and told, by who writes the document
+	if _, err := o.settle(f, c.ext); err != nil {
+		return nil, err
+	}
+	spec := judgeTask{Build: c.plan.Build, Command: o.Options.Command(), Fit: c.made}
+	spec.Stride, _ = validate.StrideOf(f, validateSources("", c.ext, f), o.Options)
+	steps, open, err := c.eachRun(passSteps, spec)
+	if open != nil || err != nil {
+		return open, err
+	}
+	replays := map[string]string{}
+	if !o.StepsOnly {
+		spec.Folders, spec.Steps = c.folders, steps
+		task, err := shard.NewTask(passLimits, "all runs", spec)
+		if err != nil {
+			return nil, err
+		}
+		limits, open, err := c.folderOf(passLimits, []shard.Task{task})
+		if open != nil || err != nil {
+			return open, err
+		}
+		spec.Limits = limits["all runs"]
+		if replays, open, err = c.eachRun(passReplay, spec); open != nil || err != nil {
+			return open, err
+		}
+	}
+	c.o.Validate.judged = map[string]judgement{}
+	for run, folder := range pathsOf(c.job, steps) {
+		d := judgement{steps: folder}
+		if r, ok := replays[run]; ok {
+			d.replay = c.job.Folder(r)
+		}
+		c.o.Validate.judged[run] = d
+	}
+	return nil, nil
+}
+
+// eachRun has a task done for every run; the folders are by run.
+func (c *collection) eachRun(pass string, spec judgeTask) (map[string]string, *Collected, error) {
+	var tasks []shard.Task
+	steps := spec.Steps
+	for i := range c.ext.Runs {
+		spec.Run = c.ext.Runs[i].ID
+		spec.Folders = []string{c.from[spec.Run]}
+		if folder, ok := steps[spec.Run]; ok {
+			spec.Steps = map[string]string{spec.Run: folder}
+		}
+		task, err := shard.NewTask(pass, spec.Run, spec)
+		if err != nil {
+			return nil, nil, err
+		}
+		tasks = append(tasks, task)
+	}
+	return c.folderOf(pass, tasks)
+}
+
+// folderOf offers the tasks of a pass; when they are done, the folders are by name of the task.
+func (c *collection) folderOf(pass string, tasks []shard.Task) (folders map[string]string, open *Collected, err error) {
+	if err := c.job.Offer(pass, tasks); err != nil {
+		return nil, nil, err
+	}
+	s, open, err := c.pass(pass)
+	if open != nil || err != nil {
+		return nil, open, err
+	}
+	folders = map[string]string{}
+	for i, r := range s.Receipts {
+		folders[s.Names[i]] = r.Folder
+	}
+	return folders, nil, nil
+}
+
+// adopt gives the documents of a fit that stand in another folder their names in o.Out, and
+// reads fit.json.
+func (o *FitOptions) adopt(from string) (*result.Fit, error) {
+	entries, err := os.ReadDir(from)
+	for _, e := range entries {
+		var text []byte
+		if err == nil {
+			text, err = files.Read(filepath.Join(from, e.Name()), folder.MaxInput, false)
+		}
+		if err == nil {
+			err = files.Write(filepath.Join(o.Out, e.Name()), text)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return readFit(from)
+}
+
 // Count is one figure of a task, for those who watch it.
 type Count struct {
 	Name string // bytes, lines, kept, dropped_CODE
@@ -302,10 +326,4 @@ func CountsOf(dir string, r *shard.Receipt) ([]Count, error) {
 		}
 	}
 	return out, nil
-}
-
-// readEntry reads what a task found in a run folder.
-func readEntry(job shard.Job, r *shard.Receipt) (*extract.Entry, error) {
-	e := &extract.Entry{}
-	return e, files.ReadJSON(job.Path(r, entryFile), e)
 }

@@ -10,7 +10,6 @@ import (
 	"runtime/debug"
 	"slices"
 
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/folder"
@@ -40,13 +39,6 @@ const (
 	outDir   = "out" // the output folder of the run
 )
 
-// Passes, in order.
-const (
-	passParse  = "parse"  // reads parts of long inputs
-	passTables = "tables" // extracts run folders
-	passRows   = "rows"   // makes the rows of a fit
-)
-
 // Plan is plan.json: what is to be done, by whom is open.
 type Plan struct {
 	ToolVersion string            `json:"tool_version"`
@@ -62,59 +54,8 @@ type Plan struct {
 	Open        []string          `json:"-"`     // tasks of the first pass, of a new plan
 }
 
-// tableTask is what a task of the pass tables reads.
-type tableTask struct {
-	Build   string           `json:"build"`
-	Command string           `json:"command"`
-	Run     extract.Planned  `json:"run"`
-	Stored  []extract.Stored `json:"stored,omitempty"` // with folders below data
-}
-
-// parseTask is what a task of the pass parse reads.
-type parseTask struct {
-	Build   string        `json:"build"`
-	Command string        `json:"command"`
-	Piece   extract.Piece `json:"piece"`
-}
-
 // DefaultPartBytes is the length of the parts in which long inputs are read.
 const DefaultPartBytes = 256 << 20
-
-// rowTask is what a task of the pass rows reads.
-type rowTask struct {
-	Build      string             `json:"build"`
-	Command    string             `json:"command"`
-	Lone       bool               `json:"lone"`   // all runs have one configuration
-	Stride     int                `json:"stride"` // one row in so many is kept
-	Folder     string             `json:"folder"` // that its tables' task wrote
-	Run        string             `json:"run"`
-	Deployment *deploy.Deployment `json:"deployment"`
-}
-
-// Reading is what a task reads of inputs: a piece of one, a run folder, or neither.
-type Reading struct {
-	Piece  *extract.Piece
-	Run    *extract.Planned
-	Stored []string // inputs of the run, by name, whose records, read before, are read in their place
-}
-
-// ReadingOf is what a task of a plan reads of inputs.
-func ReadingOf(t *shard.Task) (r Reading, err error) {
-	switch t.Pass {
-	case passParse:
-		var spec parseTask
-		err = json.Unmarshal(t.Spec, &spec)
-		r.Piece = &spec.Piece
-	case passTables:
-		var spec tableTask
-		err = json.Unmarshal(t.Spec, &spec)
-		r.Run = &spec.Run
-		for i := range spec.Stored {
-			r.Stored = append(r.Stored, spec.Stored[i].Name)
-		}
-	}
-	return r, err
-}
 
 // buildName tells builds of this program apart by the source they were made of.
 func buildName() string {

@@ -1,0 +1,314 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/heap"
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/pipeline/shard"
+	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/result"
+)
+
+// Passes, in order.
+const (
+	passParse  = "parse"  // reads parts of long inputs
+	passTables = "tables" // extracts run folders
+	passRows   = "rows"   // makes the rows of a fit
+	passFit    = "fit"    // learns from all rows
+	passSteps  = "steps"  // makes the rows that judge the fit, and inspects
+	passLimits = "limits" // says over all of them what an outlier is
+	passReplay = "replay" // replays the recordings
+)
+
+// parseTask is what a task of the pass parse reads.
+type parseTask struct {
+	Build   string        `json:"build"`
+	Command string        `json:"command"`
+	Piece   extract.Piece `json:"piece"`
+}
+
+// tableTask is what a task of the pass tables reads.
+type tableTask struct {
+	Build   string           `json:"build"`
+	Command string           `json:"command"`
+	Run     extract.Planned  `json:"run"`
+	Stored  []extract.Stored `json:"stored,omitempty"` // with folders below data
+}
+
+// rowTask is what a task of the pass rows reads.
+type rowTask struct {
+	Build      string             `json:"build"`
+	Command    string             `json:"command"`
+	Lone       bool               `json:"lone"`   // all runs have one configuration
+	Stride     int                `json:"stride"` // one row in so many is kept
+	Folder     string             `json:"folder"` // that its tables' task wrote
+	Run        string             `json:"run"`
+	Deployment *deploy.Deployment `json:"deployment"`
+}
+
+// fitTask is what the task of the pass fit reads.
+type fitTask struct {
+	Build   string            `json:"build"`
+	Command string            `json:"command"`
+	Config  *result.Config    `json:"config,omitempty"`
+	Folders []string          `json:"folders"` // of the tables, in order
+	Rows    map[string]string `json:"rows"`    // folders by run
+}
+
+// judgeTask is what tasks of the other passes read.
+type judgeTask struct {
+	Build   string            `json:"build"`
+	Command string            `json:"command"`
+	Stride  int               `json:"stride"`           // one row in so many is judged
+	Fit     string            `json:"fit"`              // folder of the fit
+	Folders []string          `json:"folders"`          // of the tables: of the run, or all in order
+	Run     string            `json:"run,omitempty"`    // of the passes steps and replay
+	Steps   map[string]string `json:"steps,omitempty"`  // folders by run: of the passes limits and replay
+	Limits  string            `json:"limits,omitempty"` // folder of the limits: of the pass replay
+}
+
+// Reading is what a task reads of inputs: a piece of one, a run folder, or neither.
+type Reading struct {
+	Piece  *extract.Piece
+	Run    *extract.Planned
+	Stored []string // inputs of the run, by name, whose records, read before, are read in their place
+}
+
+// ReadingOf is what a task of a plan reads of inputs.
+func ReadingOf(t *shard.Task) (r Reading, err error) {
+	switch t.Pass {
+	case passParse:
+		var spec parseTask
+		err = json.Unmarshal(t.Spec, &spec)
+		r.Piece = &spec.Piece
+	case passTables:
+		var spec tableTask
+		err = json.Unmarshal(t.Spec, &spec)
+		r.Run = &spec.Run
+		for i := range spec.Stored {
+			r.Stored = append(r.Stored, spec.Stored[i].Name)
+		}
+	}
+	return r, err
+}
+
+// Files that tasks write beside tables and documents.
+const (
+	entryFile      = "entry.json"      // a run folder's part of extract.json
+	inspectionFile = "inspection.json" // a run's part of the inspection
+	limitsFile     = "limits.json"
+)
+
+// DoTask does one task of the plan in dir; id may be the beginning of one. Its files
+// and its receipt are written when it is done.
+func DoTask(ctx context.Context, dir, id string, workers int) (*shard.Receipt, error) {
+	job := shard.Job{Dir: dir}
+	t, err := job.Task(id)
+	if err != nil {
+		return nil, err
+	}
+	switch t.Pass {
+	case passParse, passTables, passRows: // many of them share a machine
+		heap.Task()
+	default:
+		heap.Lean()
+	}
+	return job.Do(ctx, t, func(out string) error {
+		switch t.Pass {
+		case passParse:
+			return doParse(ctx, t, out, workers)
+		case passTables:
+			return doTables(ctx, job, t, out, workers)
+		case passRows:
+			return doRows(job, t, out, workers)
+		case passFit:
+			return doFit(ctx, job, t, out, workers)
+		case passSteps, passLimits, passReplay:
+			return doJudge(ctx, job, t, out, workers)
+		}
+		return fmt.Errorf("task %s: got the pass %q, which this program does not know", id, t.Pass)
+	})
+}
+
+// doParse reads a part of an input.
+func doParse(ctx context.Context, t *shard.Task, out string, workers int) error {
+	spec, o := parseTask{}, DefaultExtractOptions()
+	if err := json.Unmarshal(t.Spec, &spec); err != nil {
+		return err
+	}
+	if err := o.Options.Table().Parse(spec.Command, "extract"); err != nil {
+		return err
+	}
+	o.Out, o.Workers = out, workers
+	defer extract.BoundMemory()()
+	return spec.Piece.Do(ctx, o.Options)
+}
+
+// doTables extracts a run folder.
+func doTables(ctx context.Context, job shard.Job, t *shard.Task, out string, workers int) error {
+	spec, o := tableTask{}, DefaultExtractOptions()
+	if err := json.Unmarshal(t.Spec, &spec); err != nil {
+		return err
+	}
+	if err := o.Options.Table().Parse(spec.Command, "extract"); err != nil {
+		return err
+	}
+	o.Out, o.Workers = out, workers
+	run, err := spec.Run.Open(o.Set)
+	if err != nil {
+		return err
+	}
+	for _, s := range spec.Stored {
+		for i, folder := range s.Folders {
+			s.Folders[i] = job.Folder(folder)
+		}
+		run.Stored = append(run.Stored, s)
+	}
+	defer extract.BoundMemory()()
+	entry, err := extract.One(ctx, run, o.Options)
+	if err != nil {
+		return err
+	}
+	return files.WriteJSON(filepath.Join(out, entryFile), entry)
+}
+
+// doRows makes the rows of an engine run.
+func doRows(job shard.Job, t *shard.Task, out string, workers int) error {
+	spec, o := rowTask{}, DefaultFitOptions()
+	if err := json.Unmarshal(t.Spec, &spec); err != nil {
+		return err
+	}
+	if err := errors.Join(o.learning().Parse(spec.Command, "fit"), o.resolved()); err != nil {
+		return err
+	}
+	o.Lone, o.Stride, o.Workers = spec.Lone, spec.Stride, workers
+	run := result.ExtractRun{ID: spec.Run, Deployment: spec.Deployment}
+	return fit.StoreRows(fitSource(job.Folder(spec.Folder), &run), o.Options, out)
+}
+
+// doFit fits the runs.
+func doFit(ctx context.Context, job shard.Job, t *shard.Task, out string, workers int) error {
+	spec, o := fitTask{}, DefaultFitOptions()
+	if err := json.Unmarshal(t.Spec, &spec); err != nil {
+		return err
+	}
+	if err := errors.Join(o.learning().Parse(spec.Command, "fit"), o.resolved()); err != nil {
+		return err
+	}
+	ext, at, err := readTables(job, spec.Folders)
+	if err != nil {
+		return err
+	}
+	o.Out, o.Workers, o.Config, o.tables, o.rows = out, workers, spec.Config, at, pathsOf(job, spec.Rows)
+	_, err = fitFolder(ctx, "", ext, o)
+	return err
+}
+
+// doJudge does a task of the passes steps, limits and replay.
+func doJudge(ctx context.Context, job shard.Job, t *shard.Task, out string, workers int) error {
+	spec, o := judgeTask{}, DefaultValidateOptions()
+	if err := json.Unmarshal(t.Spec, &spec); err != nil {
+		return err
+	}
+	if err := o.Options.Table().Parse(spec.Command, "validate"); err != nil {
+		return err
+	}
+	o.Workers, o.Stride = workers, spec.Stride
+	f, err := readFit(job.Folder(spec.Fit))
+	if err != nil {
+		return err
+	}
+	set, err := export.Native(f, nil)
+	if err != nil {
+		return err
+	}
+	ext, at, err := readTables(job, spec.Folders)
+	if err != nil {
+		return err
+	}
+	var sources []validate.Source
+	for i := range ext.Runs {
+		if r := &ext.Runs[i]; spec.Run == "" || spec.Run == r.ID {
+			s := validateSource(at[r.ID], r, f)
+			s.Steps = pathsOf(job, spec.Steps)[r.ID]
+			sources = append(sources, s)
+		}
+	}
+	switch t.Pass {
+	case passLimits:
+		limits, err := validate.OutlierLimits(ctx, set, f, sources, o.Options)
+		if err != nil {
+			return err
+		}
+		return files.WriteJSON(filepath.Join(out, limitsFile), limits)
+	case passReplay:
+		var limits []validate.Limits
+		if err := files.ReadJSON(filepath.Join(job.Folder(spec.Limits), limitsFile), &limits); err != nil {
+			return err
+		}
+		return validate.StoreReplay(ctx, set, f, sources[0], o.Options, limits, out)
+	}
+	if err := validate.StoreSteps(ctx, set, f, sources[0], o.Options, out); err != nil {
+		return err
+	}
+	inspection, err := inspectRun(at[spec.Run], ext.Run(spec.Run), f)
+	if err != nil {
+		return err
+	}
+	return files.WriteJSON(filepath.Join(out, inspectionFile), inspection)
+}
+
+// readEntry reads what a task found in a run folder.
+func readEntry(job shard.Job, r *shard.Receipt) (*extract.Entry, error) {
+	e := &extract.Entry{}
+	return e, files.ReadJSON(job.Path(r, entryFile), e)
+}
+
+// readTables is the document of run folders whose tables tasks wrote, and where each run's
+// tables stand.
+func readTables(job shard.Job, folders []string) (*result.Extract, map[string]string, error) {
+	var entries []*extract.Entry
+	at := map[string]string{}
+	for _, f := range folders {
+		e, err := readEntry(job, &shard.Receipt{Folder: f})
+		if err != nil {
+			return nil, nil, err
+		}
+		entries = append(entries, e)
+		for i := range e.Results {
+			at[e.Results[i].ID] = job.Folder(f)
+		}
+	}
+	ext, _ := extract.DocumentOf(entries, extract.Options{MaxBadFrac: 1})
+	return ext, at, nil
+}
+
+// pathsOf are the paths of folders by run.
+func pathsOf(job shard.Job, folders map[string]string) map[string]string {
+	out := make(map[string]string, len(folders))
+	for run, folder := range folders {
+		out[run] = job.Folder(folder)
+	}
+	return out
+}
+
+// readFit reads the fit.json that a task wrote.
+func readFit(dir string) (*result.Fit, error) {
+	f := &result.Fit{}
+	return f, files.ReadJSON(filepath.Join(dir, folder.FitFile), f)
+}
+
+// readInspection reads the inspection of a run that a task wrote.
+func readInspection(dir string) (r result.InspectRun, err error) {
+	return r, files.ReadJSON(filepath.Join(dir, inspectionFile), &r)
+}
