@@ -177,7 +177,7 @@ func (p *Plan) rowTasks(ext *result.Extract, from map[string]string, o *FitOptio
 	}
 	for i := range sources {
 		s := &sources[i]
-		task, err := shard.NewTask(passRows, s.ID, rowTask{p.Build, command, fo.Lone, fo.Stride, from[s.ID], s.ID, &s.Deployment})
+		task, err := shard.NewTask(passRows, s.ID, rowTask{p.Build, command, fo.Lone, s.Stride, from[s.ID], s.ID, &s.Deployment})
 		if err != nil {
 			return nil, err
 		}
@@ -215,8 +215,9 @@ func (c *collection) judge() (open *Collected, err error) {
 		return nil, err
 	}
 	spec := judgeTask{Build: c.plan.Build, Command: o.Options.Command(), Fit: c.made}
-	spec.Stride, _ = validate.StrideOf(f, validateSources("", c.ext, f), o.Options)
-	steps, open, err := c.eachRun(passSteps, spec)
+	sources := validateSources("", c.ext, f)
+	validate.RowsJudged(f, sources, o.Options)
+	steps, open, err := c.eachRun(passSteps, spec, sources)
 	if open != nil || err != nil {
 		return open, err
 	}
@@ -232,7 +233,7 @@ func (c *collection) judge() (open *Collected, err error) {
 			return open, err
 		}
 		spec.Limits = limits["all runs"]
-		if replays, open, err = c.eachRun(passReplay, spec); open != nil || err != nil {
+		if replays, open, err = c.eachRun(passReplay, spec, sources); open != nil || err != nil {
 			return open, err
 		}
 	}
@@ -247,12 +248,12 @@ func (c *collection) judge() (open *Collected, err error) {
 	return nil, nil
 }
 
-// eachRun has a task done for every run; the folders are by run.
-func (c *collection) eachRun(pass string, spec judgeTask) (map[string]string, *Collected, error) {
+// eachRun has a task done for every source; the folders are by run.
+func (c *collection) eachRun(pass string, spec judgeTask, sources []validate.Source) (map[string]string, *Collected, error) {
 	var tasks []shard.Task
 	steps := spec.Steps
-	for i := range c.ext.Runs {
-		spec.Run = c.ext.Runs[i].ID
+	for i := range sources {
+		spec.Run, spec.Stride = sources[i].ID, sources[i].Stride
 		spec.Folders = []string{c.from[spec.Run]}
 		if folder, ok := steps[spec.Run]; ok {
 			spec.Steps = map[string]string{spec.Run: folder}

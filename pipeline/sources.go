@@ -93,7 +93,7 @@ func validateSources(out string, ext *result.Extract, f *result.Fit) []validate.
 // test run.
 func validateSource(out string, r *result.ExtractRun, f *result.Fit) validate.Source {
 	return validate.Source{
-		ID: r.ID, Informs: capped(r, f), Most: mostRows(r),
+		ID: r.ID, Informs: capped(r, f), Most: mostRows(r), Config: r.Deployment.Config(),
 		Training: f != nil && slices.ContainsFunc(f.Runs, func(u result.FitRun) bool { return u.ID == r.ID && u.Used }),
 		Load: func() (*trace.Run, *deploy.Deployment, error) {
 			run, err := readRun(table.RunDir(out, r.ID), r.Deployment)

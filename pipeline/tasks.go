@@ -69,7 +69,7 @@ type fitTask struct {
 type judgeTask struct {
 	Build   string            `json:"build"`
 	Command string            `json:"command"`
-	Stride  int               `json:"stride"`           // one row in so many is judged
+	Stride  int               `json:"stride"`           // one row of the run in so many is judged
 	Fit     string            `json:"fit"`              // folder of the fit
 	Folders []string          `json:"folders"`          // of the tables: of the run, or all in order
 	Run     string            `json:"run,omitempty"`    // of the passes steps and replay
@@ -191,9 +191,11 @@ func doRows(job shard.Job, t *shard.Task, out string, workers int) error {
 	if err := errors.Join(o.learning().Parse(spec.Command, "fit"), o.resolved()); err != nil {
 		return err
 	}
-	o.Lone, o.Stride, o.Workers = spec.Lone, spec.Stride, workers
+	o.Lone, o.Workers = spec.Lone, workers
 	run := result.ExtractRun{ID: spec.Run, Deployment: spec.Deployment}
-	return fit.StoreRows(fitSource(job.Folder(spec.Folder), &run), o.Options, out)
+	src := fitSource(job.Folder(spec.Folder), &run)
+	src.Stride = spec.Stride
+	return fit.StoreRows(src, o.Options, out)
 }
 
 // doFit fits the runs.
@@ -223,7 +225,7 @@ func doJudge(ctx context.Context, job shard.Job, t *shard.Task, out string, work
 	if err := o.Options.Table().Parse(spec.Command, "validate"); err != nil {
 		return err
 	}
-	o.Workers, o.Stride = workers, spec.Stride
+	o.Workers = workers
 	f, err := readFit(job.Folder(spec.Fit))
 	if err != nil {
 		return err
@@ -240,7 +242,7 @@ func doJudge(ctx context.Context, job shard.Job, t *shard.Task, out string, work
 	for i := range ext.Runs {
 		if r := &ext.Runs[i]; spec.Run == "" || spec.Run == r.ID {
 			s := validateSource(at[r.ID], r, f)
-			s.Steps = pathsOf(job, spec.Steps)[r.ID]
+			s.Steps, s.Stride = pathsOf(job, spec.Steps)[r.ID], spec.Stride
 			sources = append(sources, s)
 		}
 	}

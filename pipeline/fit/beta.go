@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"math"
 	"slices"
 
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -27,7 +28,7 @@ func (f *fitter) selectBeta() (*estimate.Solved, estimate.Selections, error) {
 	if len(p.Train) == 0 {
 		return nil, estimate.Selections{}, trace.Errorf(options.CodeNoRows, "beta: no training row is left of %d runs", len(f.used))
 	}
-	p.Embargo(1 / float64(max(1, f.o.Stride)))
+	p.Embargo(1 / float64(f.leastStride()))
 	f.beta = p
 	s := &estimate.Solved{Pool: p, Terms: estimate.FeatureTerms(features.BetaFeatures(f.o.Spec), len(p.Configs), f.o.Prior)}
 	s.Opt = estimate.RidgeOptions(s.Terms, estimate.EpsBetaUs, f.o)
@@ -44,6 +45,15 @@ func (f *fitter) selectBeta() (*estimate.Solved, estimate.Selections, error) {
 	}
 	sel, err := s.Choose(f.o.Recipe, "beta")
 	return s, sel, err
+}
+
+// leastStride is that of the runs that kept most of their rows.
+func (f *fitter) leastStride() int {
+	least := math.MaxInt
+	for _, p := range f.used {
+		least = min(least, max(1, p.Src.Stride))
+	}
+	return least
 }
 
 // isMeasured reports whether a machine ran what a run recorded: nothing drifts in a composed one.

@@ -60,7 +60,7 @@ func newFitter(ctx context.Context, sources []options.Source, o options.Options,
 		return nil, err
 	}
 	f.describe()
-	f.warn(rows.Thinned(options.Most(sources), o.Stride)...)
+	f.warn(options.RowsLearned(sources, o.MaxRows)...)
 	if len(f.used) == 0 {
 		return nil, f.nothingLeft()
 	}
@@ -79,7 +79,7 @@ func TakingPart(sources []Source, o Options) ([]Source, Options, error) {
 	}
 	sorting.Records(sources, func(a, b Source) int { return strings.Compare(a.ID, b.ID) })
 	o.Lone = !slices.ContainsFunc(sources, func(s Source) bool { return s.Deployment.Config() != sources[0].Deployment.Config() })
-	o.Stride = rows.Stride(options.Most(sources), o.MaxRows)
+	options.RowsLearned(sources, o.MaxRows)
 	return sources, o, nil
 }
 

@@ -31,13 +31,9 @@ func TestStoredSlicesGiveTheSameFit(t *testing.T) {
 
 // TestThinnedTablesHoldTheSameSteps: what the step times are learned from is what other models are.
 func TestThinnedTablesHoldTheSameSteps(t *testing.T) {
-	src, tables := fittest.Bundled(t)[0], map[int][2]*rows.Table{}
+	src, o, tables := fittest.Bundled(t)[0], fittest.Quick(), map[int][2]*rows.Table{}
 	for _, stride := range []int{1, 3} {
-		_, o, err := TakingPart([]Source{src}, fittest.Quick())
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.Stride = stride
+		src.Stride = stride
 		p, err := prepare.Make(src, o, features.Gammas())
 		if err == nil {
 			err = p.Again(o)

@@ -2,7 +2,9 @@ package rows
 
 import (
 	"encoding/binary"
+	"maps"
 	"math/bits"
+	"slices"
 
 	"github.com/blis-train/blis-train/trace"
 
@@ -31,22 +33,32 @@ func RecordedMaxRows(n *int) int {
 	return *n
 }
 
-// Stride is one row of how many stays where there may be most, so that no more than maxRows do: 1 where all
-// of them stay, as with maxRows 0.
-func Stride(most int64, maxRows int) int {
-	if maxRows <= 0 {
-		return 1
+// Strides are one row of how many stays of each of several runs, which have a configuration and may have so many
+// rows, so that no more than maxRows stay: a configuration with few rows keeps them all, the others as many as each
+// other. Where that leaves rows out a warning says so; maxRows 0 leaves out none.
+func Strides(most []int64, configs []string, maxRows int) (strides []int, found []trace.Finding) {
+	of := map[string]int64{}
+	for i, n := range most {
+		of[configs[i]] += n
 	}
-	return int(max(1, (most+int64(maxRows)-1)/int64(maxRows)))
-}
-
-// Thinned says that one row in stride is used where there may be most; nothing of all of them.
-func Thinned(most int64, stride int) []trace.Finding {
-	if stride <= 1 {
-		return nil
+	left, level := int64(maxRows), int64(0)
+	for i, n := range slices.Sorted(maps.Values(of)) {
+		level = max(1, left/int64(len(of)-i))
+		left -= min(n, level)
 	}
-	return []trace.Finding{trace.Findingf(codeRowsThinned, "one row in %d, evenly chosen: there are up to %d; --max-rows N takes more, 0 all",
-		stride, most)}
+	strides = make([]int, len(most))
+	var all, kept int64
+	for i, n := range most {
+		if strides[i] = 1; maxRows > 0 {
+			strides[i] = int(max(1, (of[configs[i]]+level-1)/level))
+		}
+		all, kept = all+n, kept+n/int64(strides[i])
+	}
+	if kept < all {
+		found = append(found, trace.Findingf(codeRowsThinned, "about %d rows, evenly chosen, of up to %d: --max-rows N takes more, 0 all",
+			kept, all))
+	}
+	return strides, found
 }
 
 // Thin keeps about one row in stride and drops the others (spec#max-rows). What stays depends on a row's

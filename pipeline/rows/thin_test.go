@@ -86,22 +86,25 @@ func TestThinKnowsNoSlices(t *testing.T) {
 	}
 }
 
-func TestStride(t *testing.T) {
+// TestStrides: what the configurations with few rows leave is shared by the others, and the sum is kept.
+func TestStrides(t *testing.T) {
+	most, configs := []int64{10_000, 8000, 500, 4600}, []string{"a", "a", "b", "c"}
 	for _, c := range []struct {
-		most int64
 		max  int
-		want int
-	}{{0, 1000, 1}, {1000, 1000, 1}, {1001, 1000, 2}, {2000, 1000, 2}, {1e10, DefaultMaxRows, 1000}, {1e10, 0, 1}} {
-		if got := Stride(c.most, c.max); got != c.want {
-			t.Errorf("%d rows, at most %d: got %d, want %d", c.most, c.max, got, c.want)
+		want []int
+	}{{0, []int{1, 1, 1, 1}}, {23_100, []int{1, 1, 1, 1}}, {10_000, []int{4, 4, 1, 1}}, {5000, []int{8, 8, 1, 3}},
+		{1000, []int{54, 54, 2, 14}}} {
+		got, found := Strides(most, configs, c.max)
+		if !slices.Equal(got, c.want) || len(found) == 0 != (got[0] == 1) {
+			t.Errorf("at most %d: got %v, %v, want %v", c.max, got, found, c.want)
 		}
+	}
+	if got, _ := Strides([]int64{1e10, 0}, []string{"a", "a"}, DefaultMaxRows); got[0] != 1000 || got[1] != 1000 {
+		t.Errorf("1e10 rows: got %v, want 1000", got)
 	}
 	for n, fine := range map[int]bool{0: true, 1000: true, 999: false, -1: false} {
 		if err := CheckMaxRows(n); (err == nil) != fine {
 			t.Errorf("--max-rows %d: got %v", n, err)
 		}
-	}
-	if len(Thinned(5, 1)) != 0 || len(Thinned(5, 2)) != 1 {
-		t.Error("the warning stands where rows are left out, and only there")
 	}
 }

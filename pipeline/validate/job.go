@@ -3,10 +3,10 @@ package validate
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate/gates"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -40,9 +40,9 @@ func newJob(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Sour
 	j := &job{set: set, o: &o, sources: sources, all: make([]*judgedRun, len(sources)), entries: make([][]result.ValidationRun, len(sources))}
 	j.rules, _ = gates.NewRules(o.Thresholds)
 	j.warned = append(j.warned, j.rules.Loosen(o.ThresholdsFrom)...)
-	if j.o.Stride == 0 {
-		stride, most := StrideOf(fit, sources, o)
-		j.o.Stride, j.warned = stride, append(j.warned, rows.Thinned(most, stride)...)
+	if sources[0].Stride == 0 {
+		j.sources = slices.Clone(sources)
+		j.warned = append(j.warned, RowsJudged(fit, j.sources, o)...)
 	}
 	j.done = ctx.Done()
 	j.refit = set.Refit || fit != nil && fit.Options.RefitAll

@@ -19,6 +19,8 @@ type Source struct {
 	Training bool   // its recordings were part of the fit
 	Informs  string // why its replay decides nothing; empty: it decides
 	Most     int64  // rows of a target it can have at most; 0: unknown, it counts for none
+	Config   string // key of its configuration
+	Stride   int    // one row in so many is judged; 0: Run decides for all sources
 	Load     func() (*trace.Run, *deploy.Deployment, error)
 	// Steps and Replay are folders of StoreSteps and StoreReplay under the same options, in
 	// place of that work; "": it is done.
@@ -43,7 +45,6 @@ type Options struct {
 	For            string      // the purpose that decides: steps, replay, waits, transfer or all; empty: see spec#verdict
 	Recipe         rows.Recipe // of the cleaning; default: that of the coefficients
 	MaxRows        int         // rows of steps judged, at most; 0: all of them, -1: as many as the fit learns from
-	Stride         int         // one row in so many is judged; 0: StrideOf all runs
 	Workers        int         // 0: all cores; never changes a result
 
 	// Latency replaces the coefficients' step time in replays; nil: physics.

@@ -81,19 +81,25 @@ func checkSplit(fit *result.Fit, split float64) error {
 		WithHint(fmt.Sprintf("blis-train fit OUT --split %g", split))
 }
 
-// StrideOf is one row of how many is judged, so that there are as many as the fit learned
-// from, unless said otherwise; most is how many rows there may be.
-func StrideOf(fit *result.Fit, sources []Source, o Options) (stride int, most int64) {
+// RowsJudged decides how many rows of each source are judged: of all as many as the fit learned from, unless said
+// otherwise. A warning says that rows are left out.
+func RowsJudged(fit *result.Fit, sources []Source, o Options) []trace.Finding {
 	limit := o.MaxRows
 	if limit == fitsRows {
 		if limit = rows.DefaultMaxRows; fit != nil {
 			limit = rows.RecordedMaxRows(fit.Options.MaxRows)
 		}
 	}
+	var most []int64
+	var configs []string
 	for i := range sources {
-		most += sources[i].Most
+		most, configs = append(most, sources[i].Most), append(configs, sources[i].Config)
 	}
-	return rows.Stride(most, limit), most
+	strides, found := rows.Strides(most, configs, limit)
+	for i := range sources {
+		sources[i].Stride = strides[i]
+	}
+	return found
 }
 
 // cut is where the hold-out of a phase begins.
@@ -170,7 +176,7 @@ func (j *job) loadSteps(i int) (err error) {
 	if err != nil {
 		return err
 	}
-	if j.all[i], err = newJudgedRun(run, dep, j.set, j.o, s.Training); err == nil {
+	if j.all[i], err = newJudgedRun(run, dep, j.set, j.o, s); err == nil {
 		j.all[i].informs = s.Informs
 	}
 	return err

@@ -58,8 +58,8 @@ type runLag struct {
 }
 
 // newJudgedRun rebuilds the batches of one run and makes its rows.
-func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Options, training bool) (*judgedRun, error) {
-	t := &judgedRun{id: run.ID, dep: dep, source: measured.Source(run), training: training, sat: saturation.OfRun(run, dep),
+func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Options, src *Source) (*judgedRun, error) {
+	t := &judgedRun{id: run.ID, dep: dep, source: measured.Source(run), training: src.Training, sat: saturation.OfRun(run, dep),
 		parts: rows.Parts(run, dep, o.Split)}
 	t.under(set)
 	set = t.set
@@ -92,7 +92,7 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 	if err != nil {
 		return nil, err
 	}
-	t.beta.Thin(o.Stride)
+	t.beta.Thin(src.Stride)
 	t.findings = append(t.findings, t.beta.Findings...)
 	if !o.StepsOnly {
 		if t.identical, err = replay.IdenticalBatches(forced, dep, steps, t.lag.lag > 0); err != nil {
@@ -105,7 +105,7 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 		if err != nil {
 			return nil, err
 		}
-		a.Thin(o.Stride)
+		a.Thin(src.Stride)
 		t.alpha = append(t.alpha, a)
 	}
 	return t, nil

@@ -54,7 +54,6 @@ type Options struct {
 	Rows func(*Dump) error
 
 	Lone     bool // all runs have one configuration: none is left out
-	Stride   int  // one row in so many is learned from (MaxRows); up to 1: all
 	BetaOnly bool // rows and coverage of the step time are all that is needed
 }
 
@@ -246,6 +245,8 @@ type Source struct {
 	Slices func(visit func(*trace.Run) error) error
 	// Most is how many rows of a target the run can have at most; 0: unknown, it counts for none.
 	Most int64
+	// Stride: one row in so many is learned from (Options.MaxRows); up to 1: all.
+	Stride int
 	// Judge says why a run counts as saturated (empty when it does not) and which
 	// spans of it do; nil: nothing is saturated.
 	Judge func(*trace.Run) (reason string, spans []rows.Span)
@@ -279,12 +280,18 @@ func Without(sources []Source, names []string) ([]Source, error) {
 	return sources, nil
 }
 
-// Most is how many rows of a target all sources can have at most.
-func Most(sources []Source) (n int64) {
+// RowsLearned decides how many rows of each source are learned from; a warning says that some are left out.
+func RowsLearned(sources []Source, maxRows int) []trace.Finding {
+	var most []int64
+	var configs []string
 	for i := range sources {
-		n += sources[i].Most
+		most, configs = append(most, sources[i].Most), append(configs, sources[i].Deployment.Config())
 	}
-	return n
+	strides, found := rows.Strides(most, configs, maxRows)
+	for i := range sources {
+		sources[i].Stride = strides[i]
+	}
+	return found
 }
 
 // Names of the other parameterisations.

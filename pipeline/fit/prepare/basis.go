@@ -59,7 +59,7 @@ func (p *Run) OtherTable(name string, o options.Options) (*rows.Table, error) {
 	}
 	t, err := p.steps.BetaBasis(p.space, *vec, rows.BetaOptions{Target: o.BetaTarget, Lag: p.Lag.Lag, Gamma: features.DefaultGamma,
 		Split: o.Split, Saturated: p.Spans, Slim: true})
-	t.Thin(o.Stride)
+	t.Thin(p.Src.Stride)
 	return t, err
 }
 

@@ -139,7 +139,7 @@ func (p *Run) tables(steps *rows.Steps, space *features.Space, o options.Options
 	if err != nil {
 		return err
 	}
-	p.Beta.Thin(o.Stride)
+	p.Beta.Thin(p.Src.Stride)
 	if o.BetaOnly {
 		return nil
 	}
@@ -148,7 +148,7 @@ func (p *Run) tables(steps *rows.Steps, space *features.Space, o options.Options
 		if err != nil {
 			return err
 		}
-		p.Alpha[target].Thin(o.Stride)
+		p.Alpha[target].Thin(p.Src.Stride)
 	}
 	p.skipOthers(space, o)
 	if o.Spec.Base() != features.V10 {
@@ -166,7 +166,7 @@ func (p *Run) tables10(steps *rows.Steps, o options.Options) {
 	} else {
 		p.Frozen, err = p.frozenTable(steps, o)
 	}
-	p.Frozen.Thin(o.Stride)
+	p.Frozen.Thin(p.Src.Stride)
 	if err != nil {
 		p.Findings = append(p.Findings, trace.Findingf(codeNoSpec10, "%s: %v", p.Src.ID, err))
 	}
