@@ -172,7 +172,7 @@ func (s *Server) speeds(split int) []float64 {
 func (p *Physical) speedIn(w *track.Window) float64 {
 	lo, _ := slices.BinarySearch(p.steps.TimeNs, w.StartNs)
 	hi, _ := slices.BinarySearch(p.steps.TimeNs, w.EndNs)
-	return machine.DriftOf(p.steps.TimeNs[lo:hi], p.steps.Us[lo:hi], p.steps.PredUs[lo:hi]).At(w.StartNs)
+	return machine.DriftOf(p.steps.TimeNs[lo:hi], p.steps.Us[lo:hi], p.steps.PredUs[lo:hi], false).At(w.StartNs)
 }
 
 // atSpeed scores parameters whose times follow the machine: no forecast, since it reads the

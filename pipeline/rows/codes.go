@@ -120,7 +120,7 @@ var Codes = []trace.CodeEntry{
 
 	{Code: codeRowsThinned, Kind: "warning",
 		Meaning: "A part of the rows was learned from or judged, evenly chosen: the recordings hold more steps than --max-rows.",
-		Action: "Nothing: intervals shrink with configurations, not with rows. --max-rows N takes more, 0 all, at about 450 bytes of " +
+		Action: "Nothing: intervals shrink with configurations, not with rows. --max-rows N takes more, 0 all, at about 250 bytes of " +
 			"memory each."},
 	{Code: codeNoEMA, Kind: "warning", Meaning: "No step summaries, so the preemption average is 0.", Action: "Enable step tracing."},
 	{Code: codeEMASampled, Kind: "warning", Meaning: "Steps are sampled, so the preemption average sees only recorded steps.",

@@ -77,6 +77,9 @@ func (t *Table) Thin(stride int) {
 	*t = *thin
 }
 
+// IsThinned reports whether Thin left rows out.
+func (t *Table) IsThinned() bool { return t.DroppedFor(codeThinned) > 0 }
+
 // stays reports whether the hash of a time, of 2^64 values, falls into the first of stride parts.
 func stays(ns int64, stride int) bool {
 	var b [8]byte

@@ -208,7 +208,7 @@ func (t *judgedRun) predict() (err error) {
 		}
 		t.samples = append(t.samples, &score.Sample{Table: a, Pred: pred, Part: t.part()})
 	}
-	t.drift = machine.DriftOf(t.beta.TimeNs, t.beta.Y, t.pred)
+	t.drift = machine.DriftOf(t.beta.TimeNs, t.beta.Y, t.pred, t.beta.IsThinned())
 	if !t.dep.IsComposed() {
 		t.findings = append(t.findings, t.drift.Finding(t.id)...)
 	}

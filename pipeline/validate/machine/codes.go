@@ -11,7 +11,7 @@ const (
 var Codes = []trace.CodeEntry{
 	{
 		Code: codeMachineDrift, Kind: "finding",
-		Meaning: "the median of measured/predicted step time of a block of 5 to 20 seconds lies outside 0.9-1.1",
+		Meaning: "the median of measured/predicted step time of a block of 5 to 20 seconds, longer ones of thinned rows, lies outside 0.9-1.1",
 		Action:  "look at the drift curve; if it swings, repeat the recording on a quiet machine; if it is flat, the model is biased on this run",
 	},
 }

@@ -26,6 +26,9 @@ const (
 // driftBlocksNs are the lengths a block may have, longest first.
 var driftBlocksNs = [...]int64{20e9, 10e9, 5e9}
 
+// thinBlockRows is how many rows the shortest blocks of thinned rows have in the mean.
+const thinBlockRows = 20
+
 // Drift is the machine's speed over time: the median of y/prediction in blocks
 // of 20, 10 or 5 seconds (spec#drift). A factor above 1 is a slower machine, or a
 // model that predicts too little.
@@ -39,8 +42,9 @@ type Drift struct {
 
 // DriftOf makes the curve of rows in any order; timeNs monotonic, y and pred in us.
 // Blocks are as short as the rows bear out: the curve of every second row must come
-// nearer to the other rows, by 1 % of a step, than the one of longer blocks does.
-func DriftOf(timeNs []int64, y, pred []float64) *Drift {
+// nearer to the other rows, by 1 % of a step, than the one of longer blocks does. Of thinned
+// rows all lengths are longer by the same factor where so few are left (spec#max-rows).
+func DriftOf(timeNs []int64, y, pred []float64, thinned bool) *Drift {
 	if len(timeNs) == 0 {
 		return &Drift{}
 	}
@@ -51,8 +55,16 @@ func DriftOf(timeNs []int64, y, pred []float64) *Drift {
 		halves[n%2].originNs = all.originNs
 		halves[n%2].add(timeNs[i], y[i]/pred[i])
 	}
-	best, least := driftBlocksNs[0], math.Inf(1)
-	for _, blockNs := range driftBlocksNs {
+	blocks := driftBlocksNs
+	if thinned {
+		shortest := float64(blocks[len(blocks)-1]) * float64(len(timeNs))
+		factor := max(1, int64(math.Ceil(thinBlockRows*float64(slices.Max(timeNs)-all.originNs)/shortest)))
+		for i := range blocks {
+			blocks[i] *= factor
+		}
+	}
+	best, least := blocks[0], math.Inf(1)
+	for _, blockNs := range blocks {
 		a, b := halves[0].curve(blockNs), halves[1].curve(blockNs)
 		if err := a.error(&halves[1]) + b.error(&halves[0]); err < least-float64(worthAShorter*float64(len(timeNs))) {
 			best, least = blockNs, err
