@@ -131,17 +131,18 @@ func (c *collection) tables() (open *Collected, err error) {
 	if open != nil || err != nil {
 		return open, err
 	}
-	var entries []*extract.Entry
 	var paths []string
-	c.from = map[string]string{}
 	for _, r := range s.Receipts {
-		e, err := readEntry(c.job, r)
-		if err != nil {
-			return nil, err
-		}
-		entries, paths, c.folders = append(entries, e), append(paths, c.job.Folder(r.Folder)), append(c.folders, r.Folder)
-		for i := range e.Results {
-			c.from[e.Results[i].ID] = r.Folder
+		paths, c.folders = append(paths, c.job.Folder(r.Folder)), append(c.folders, r.Folder)
+	}
+	entries, err := readEntries(c.job, c.folders)
+	if err != nil {
+		return nil, err
+	}
+	c.from = map[string]string{}
+	for i, e := range entries {
+		for k := range e.Results {
+			c.from[e.Results[k].ID] = c.folders[i]
 		}
 	}
 	c.ext, err = extract.Assemble(entries, paths, c.o.Extract.Options)
@@ -206,6 +207,9 @@ type judgement struct{ steps, replay string }
 
 // judge has the fit judged.
 func (c *collection) judge() (open *Collected, err error) {
+	if err := c.job.Verify([]string{c.made}); err != nil {
+		return nil, err
+	}
 	f, err := readFit(c.job.Folder(c.made))
 	if err != nil {
 		return nil, err
@@ -236,6 +240,9 @@ func (c *collection) judge() (open *Collected, err error) {
 		if replays, open, err = c.eachRun(passReplay, spec, sources); open != nil || err != nil {
 			return open, err
 		}
+	}
+	if err := c.job.Verify(slices.Concat(slices.Sorted(maps.Values(steps)), slices.Sorted(maps.Values(replays)))); err != nil {
+		return nil, err
 	}
 	c.o.Validate.judged = map[string]judgement{}
 	for run, folder := range pathsOf(c.job, steps) {
@@ -314,10 +321,11 @@ func CountsOf(dir string, r *shard.Receipt) ([]Count, error) {
 	if !slices.ContainsFunc(r.Files, func(f shard.File) bool { return f.Name == entryFile }) {
 		return nil, nil
 	}
-	e, err := readEntry(shard.Job{Dir: dir}, r)
+	entries, err := readEntries(shard.Job{Dir: dir}, []string{r.Folder})
 	if err != nil {
 		return nil, err
 	}
+	e := entries[0]
 	out := []Count{{"bytes", e.Bytes}, {"lines", e.Lines}}
 	for i := range e.Results {
 		records := &e.Results[i].Records

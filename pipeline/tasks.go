@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
@@ -65,6 +67,14 @@ type fitTask struct {
 	Rows    map[string]string `json:"rows"`    // folders by run
 }
 
+// reads are the folders whose every file the task reads.
+func (t *fitTask) reads() []string {
+	if len(t.Rows) == 0 { // requests teach
+		return t.Folders
+	}
+	return slices.Sorted(maps.Values(t.Rows))
+}
+
 // judgeTask is what tasks of the other passes read.
 type judgeTask struct {
 	Build   string            `json:"build"`
@@ -75,6 +85,18 @@ type judgeTask struct {
 	Run     string            `json:"run,omitempty"`    // of the passes steps and replay
 	Steps   map[string]string `json:"steps,omitempty"`  // folders by run: of the passes limits and replay
 	Limits  string            `json:"limits,omitempty"` // folder of the limits: of the pass replay
+}
+
+// reads are the folders whose every file the task reads.
+func (t *judgeTask) reads() []string {
+	all := append(slices.Sorted(maps.Values(t.Steps)), t.Fit)
+	if t.Run != "" {
+		all = append(all, t.Folders...)
+	}
+	if t.Limits != "" {
+		all = append(all, t.Limits)
+	}
+	return all
 }
 
 // Reading is what a task reads of inputs: a piece of one, a run folder, or neither.
@@ -169,6 +191,9 @@ func doTables(ctx context.Context, job shard.Job, t *shard.Task, out string, wor
 		return err
 	}
 	for _, s := range spec.Stored {
+		if err := job.Verify(s.Folders); err != nil {
+			return err
+		}
 		for i, folder := range s.Folders {
 			s.Folders[i] = job.Folder(folder)
 		}
@@ -191,6 +216,9 @@ func doRows(job shard.Job, t *shard.Task, out string, workers int) error {
 	if err := errors.Join(o.learning().Parse(spec.Command, "fit"), o.resolved()); err != nil {
 		return err
 	}
+	if err := job.Verify([]string{spec.Folder}); err != nil {
+		return err
+	}
 	o.Lone, o.Workers = spec.Lone, workers
 	run := result.ExtractRun{ID: spec.Run, Deployment: spec.Deployment}
 	src := fitSource(job.Folder(spec.Folder), &run)
@@ -211,6 +239,9 @@ func doFit(ctx context.Context, job shard.Job, t *shard.Task, out string, worker
 	if err != nil {
 		return err
 	}
+	if err := job.Verify(spec.reads()); err != nil {
+		return err
+	}
 	o.Out, o.Workers, o.Config, o.tables, o.rows = out, workers, spec.Config, at, pathsOf(job, spec.Rows)
 	_, err = fitFolder(ctx, "", ext, o)
 	return err
@@ -226,6 +257,9 @@ func doJudge(ctx context.Context, job shard.Job, t *shard.Task, out string, work
 		return err
 	}
 	o.Workers = workers
+	if err := job.Verify(spec.reads()); err != nil {
+		return err
+	}
 	f, err := readFit(job.Folder(spec.Fit))
 	if err != nil {
 		return err
@@ -270,25 +304,31 @@ func doJudge(ctx context.Context, job shard.Job, t *shard.Task, out string, work
 	return files.WriteJSON(filepath.Join(out, inspectionFile), inspection)
 }
 
-// readEntry reads what a task found in a run folder.
-func readEntry(job shard.Job, r *shard.Receipt) (*extract.Entry, error) {
-	e := &extract.Entry{}
-	return e, files.ReadJSON(job.Path(r, entryFile), e)
+// readEntries reads what tasks found in run folders.
+func readEntries(job shard.Job, folders []string) ([]*extract.Entry, error) {
+	if err := job.Verify(folders, entryFile); err != nil {
+		return nil, err
+	}
+	entries := make([]*extract.Entry, len(folders))
+	for i, f := range folders {
+		if err := files.ReadJSON(filepath.Join(job.Folder(f), entryFile), &entries[i]); err != nil {
+			return nil, err
+		}
+	}
+	return entries, nil
 }
 
 // readTables is the document of run folders whose tables tasks wrote, and where each run's
 // tables stand.
 func readTables(job shard.Job, folders []string) (*result.Extract, map[string]string, error) {
-	var entries []*extract.Entry
+	entries, err := readEntries(job, folders)
+	if err != nil {
+		return nil, nil, err
+	}
 	at := map[string]string{}
-	for _, f := range folders {
-		e, err := readEntry(job, &shard.Receipt{Folder: f})
-		if err != nil {
-			return nil, nil, err
-		}
-		entries = append(entries, e)
-		for i := range e.Results {
-			at[e.Results[i].ID] = job.Folder(f)
+	for i, e := range entries {
+		for k := range e.Results {
+			at[e.Results[k].ID] = job.Folder(folders[i])
 		}
 	}
 	ext, _ := extract.DocumentOf(entries, extract.Options{MaxBadFrac: 1})

@@ -326,6 +326,7 @@ func TestEvalScaleFaults(t *testing.T) {
 	}
 	s.must(t, "collect", job, "-q")
 	fmt.Printf("%d calls of task, %d killed; %d of 20 drivers killed; %d pieces of garbage\n", calls, kills, died, len(garbage))
+	s.damaged(t, in, one, out)
 	s.full(t, in, one, out)
 	s.differ(t, job)
 }
@@ -369,6 +370,39 @@ func (s *processes) corrupt(t *testing.T, job string) {
 	if open := strings.Fields(s.must(t, "collect", job, "-q")); len(open) != 1 || open[0] != id {
 		t.Errorf("got %v open, want %s", open, id)
 	}
+}
+
+// damaged changes a byte of the rows that the fit reads: its task says so, theirs is open again.
+func (s *processes) damaged(t *testing.T, in, one, out string) {
+	t.Helper()
+	job := filepath.Join(out, "damaged")
+	open := strings.Fields(s.must(t, "plan", in, "-o", job, "-q", "--bootstraps", "50"))
+	for !strings.HasPrefix(open[0], "fit-") {
+		for _, id := range open {
+			s.must(t, "task", job, id, "-q")
+		}
+		open = strings.Fields(s.must(t, "collect", job, "-q"))
+	}
+	names, err := filepath.Glob(filepath.Join(job, "data", "rows-*", "rows.bin"))
+	if err != nil || len(names) == 0 {
+		t.Fatalf("got %v, %v", names, err)
+	}
+	text, err := os.ReadFile(names[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	text[len(text)/2]++
+	if err := os.WriteFile(names[0], text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.call(0, "task", job, open[0], "-q"); err == nil || !strings.Contains(err.Error(), "result_damaged") {
+		t.Errorf("got %v, want result_damaged", err)
+	}
+	if open := s.must(t, "collect", job, "-q"); !strings.HasPrefix(open, "rows-") {
+		t.Errorf("got %q open, want the rows", open)
+	}
+	s.finish(t, job, 2)
+	sameAs(t, "rows damaged", filepath.Join(job, "out"), one)
 }
 
 // differ adds the receipt of a twin that wrote other bytes; collect refuses to go on.

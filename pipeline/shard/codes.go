@@ -6,6 +6,7 @@ import "github.com/blis-train/blis-train/trace"
 const (
 	codeReceiptDamaged trace.Code = "receipt_damaged"
 	codeReceiptsDiffer trace.Code = "receipts_differ"
+	codeResultDamaged  trace.Code = "result_damaged"
 	codeTaskUnknown    trace.Code = "task_unknown"
 	codeTaskFailed     trace.Code = "task_failed"
 )
@@ -15,6 +16,9 @@ var Codes = []trace.CodeEntry{
 	{Code: codeReceiptDamaged, Kind: "warning",
 		Meaning: "a receipt, or a file it names, is not as its task wrote it; it counts for nothing and the task is open again",
 		Action:  "do the task again; blis-train gc lists what is left over"},
+	{Code: codeResultDamaged, Kind: "error",
+		Meaning: "a file that another task wrote has other bytes now; the receipt of that task is gone, so that it is open again",
+		Action:  "blis-train collect DIR prints its id: do it again"},
 	{Code: codeReceiptsDiffer, Kind: "error",
 		Meaning: "one task was done twice with different bytes: another build or machine, changed inputs, or a defect of ours",
 		Action:  "compare the two folders that the message names; remove the wrong receipt and its folder"},

@@ -10,10 +10,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
+	"strings"
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/sorting"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // File is one file that a task wrote.
@@ -175,10 +178,13 @@ func filesBelow(dir string) ([]File, error) {
 	return out, err
 }
 
-// check reports what is wrong with the files of a receipt; nil: they have the size, and
-// unless sized their content, that was written.
-func (j Job) check(r *Receipt, sized bool) error {
+// check reports what is wrong with files of a receipt, all of them or those named; nil: they
+// have the size, and unless sized their content, that was written.
+func (j Job) check(r *Receipt, sized bool, names ...string) error {
 	for _, want := range r.Files {
+		if len(names) > 0 && !slices.Contains(names, want.Name) {
+			continue
+		}
 		name := j.Path(r, want.Name)
 		st, err := os.Stat(name)
 		if err != nil {
@@ -196,4 +202,28 @@ func (j Job) check(r *Receipt, sized bool) error {
 		}
 	}
 	return nil
+}
+
+// Verify reads files of folders that tasks wrote, all of them or those named: whoever uses
+// them checks them, so that nobody reads everything. Where one is not what was written the
+// receipt goes, so that the task is open again. Errors: result_damaged.
+func (j Job) Verify(folders []string, names ...string) error {
+	found, err := j.receipts()
+	if err != nil {
+		return err
+	}
+	return par.Try(context.Background(), 0, len(folders), func(i int) error {
+		id := folders[i][:strings.LastIndex(folders[i], "-")]
+		for _, name := range found[id] {
+			r, err := j.receipt(name)
+			if err != nil || r.Folder != folders[i] {
+				continue
+			}
+			if err = j.check(r, false, names...); err == nil {
+				return nil
+			}
+			return errors.Join(trace.Errorf(codeResultDamaged, "%v; task %s is open again", err, id), os.Remove(j.path(receiptsDir, name)))
+		}
+		return trace.Errorf(codeResultDamaged, "%s: no receipt names it any more", j.Folder(folders[i]))
+	}, nil)
 }

@@ -122,9 +122,8 @@ func TestDamageOpensTheTask(t *testing.T) {
 			text, err := os.ReadFile(p)
 			return errors.Join(err, os.WriteFile(p, []byte(strings.Replace(string(text), `"bytes": 1`, `"bytes": 2`, 1)), 0o644))
 		},
-		"file changed": func(j Job, r *Receipt, _ string) error { return os.WriteFile(j.Path(r, "a"), []byte("9"), 0o644) },
-		"file cut":     func(j Job, r *Receipt, _ string) error { return os.Truncate(j.Path(r, "a"), 0) },
-		"file gone":    func(j Job, r *Receipt, _ string) error { return os.Remove(j.Path(r, "b/c")) },
+		"file cut":  func(j Job, r *Receipt, _ string) error { return os.Truncate(j.Path(r, "a"), 0) },
+		"file gone": func(j Job, r *Receipt, _ string) error { return os.Remove(j.Path(r, "b/c")) },
 	} {
 		job, ids := jobOf(t, 1)
 		r := job.must(t, ids[0], writing(good))
@@ -139,6 +138,33 @@ func TestDamageOpensTheTask(t *testing.T) {
 		if s := job.state(t); !s.Done() || again.Folder != r.Folder || len(s.Findings) > 0 {
 			t.Errorf("%s, done again: got %v open in %s, want none in %s; %v", what, s.Open, again.Folder, r.Folder, s.Findings)
 		}
+	}
+}
+
+// A file with other bytes of the same number is found by who reads it, not by who reads another.
+func TestVerify(t *testing.T) {
+	job, ids := jobOf(t, 1)
+	r := job.must(t, ids[0], writing(good))
+	folders := []string{r.Folder}
+	err := errors.Join(job.Verify(folders), os.WriteFile(job.Path(r, "a"), []byte("9"), 0o644), job.Verify(folders, "b/c"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := job.state(t); !s.Done() {
+		t.Errorf("got %v open before anybody looked", s.Open)
+	}
+	for _, want := range []string{"task " + ids[0] + " is open again", "no receipt names it"} {
+		if err := job.Verify([]string{r.Folder}); err == nil || !strings.Contains(err.Error(), string(codeResultDamaged)+": ") ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	if s := job.state(t); !slices.Equal(s.Open, ids) {
+		t.Errorf("got %v open, want %v", s.Open, ids)
+	}
+	job.must(t, ids[0], writing(good))
+	if err := job.Verify([]string{r.Folder}); err != nil {
+		t.Error(err)
 	}
 }
 
