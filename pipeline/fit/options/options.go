@@ -156,10 +156,13 @@ func (o Options) Resolve() (Options, error) {
 			o.AlphaTargets = []string{rows.Queue}
 		}
 	}
-	slices.Sort(o.AlphaTargets)
-	o.AlphaTargets = slices.Compact(o.AlphaTargets)
 	if o.Models == nil {
 		o.Models = []string{Blackbox, Roofline, TrainedPhysics}
+	}
+	for _, list := range []*[]string{&o.AlphaTargets, &o.Models, &o.Without} { // the order in which they are recorded
+		*list = slices.Clone(*list)
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
 	}
 	if o.Split == 0 {
 		o.Split = rows.DefaultSplit
