@@ -79,7 +79,7 @@ type Engine struct {
 	LongPrefillThreshold int64            `json:"long_prefill_token_threshold"`   // 0 = off
 	SpeculativeDecoding  bool             `json:"speculative_decoding,omitempty"` // loaded only to be rejected
 	ExpertParallel       bool             `json:"enable_expert_parallel,omitempty"`
-	Extra                map[string]any   `json:"extra,omitempty"` // other vllm serve flags, provenance only
+	Extra                Values           `json:"extra,omitempty"` // other vllm serve flags, provenance only
 }
 
 // Tracing is how the run was recorded.
@@ -122,18 +122,18 @@ type Files struct {
 // Deployment is one run.yaml, resolved: everything a feature, the simulator or
 // a coefficient file needs to know about what was running.
 type Deployment struct {
-	Name       string         `json:"name"`
-	Provenance string         `json:"provenance,omitempty"`
-	Model      Model          `json:"model"`
-	Hardware   Hardware       `json:"hardware"`
-	TP         int64          `json:"tensor_parallel_size"`
-	PP         int64          `json:"pipeline_parallel_size"`
-	DP         int64          `json:"data_parallel_size"`
-	Engine     Engine         `json:"vllm"`
-	Tracing    Tracing        `json:"tracing"`
-	Phases     []Phase        `json:"phases,omitempty"`
-	Workload   map[string]any `json:"workload,omitempty"`
-	Files      Files          `json:"files"`
+	Name       string   `json:"name"`
+	Provenance string   `json:"provenance,omitempty"`
+	Model      Model    `json:"model"`
+	Hardware   Hardware `json:"hardware"`
+	TP         int64    `json:"tensor_parallel_size"`
+	PP         int64    `json:"pipeline_parallel_size"`
+	DP         int64    `json:"data_parallel_size"`
+	Engine     Engine   `json:"vllm"`
+	Tracing    Tracing  `json:"tracing"`
+	Phases     []Phase  `json:"phases,omitempty"`
+	Workload   Values   `json:"workload,omitempty"`
+	Files      Files    `json:"files"`
 	// Read are the files the description was read from, as opened: run.yaml, the
 	// model's config.json, hardware.json. The loaders fill it.
 	Read []string `json:"-"`

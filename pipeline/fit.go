@@ -127,7 +127,11 @@ func Fit(ctx context.Context, in string, o FitOptions) (*result.Fit, error) {
 			o.Without = append(o.Without, id)
 		}
 	}
-	return fitFolder(ctx, in, ext, o)
+	doc, err := fitFolder(ctx, in, ext, o)
+	if err != nil {
+		return nil, err
+	}
+	return doc, o.writeForm(ctx)
 }
 
 // fitFolder fits and writes; options are resolved and the folder is ours.
@@ -168,11 +172,8 @@ func fitFolder(ctx context.Context, in string, ext *result.Extract, o FitOptions
 		return nil, err
 	}
 	doc.Warnings = o.doubts.before(doc.Warnings)
-	if err := writeFit(o.Out, doc); err != nil {
-		return nil, err
-	}
-	if requests {
-		return doc, o.writeForm(ctx)
+	if err := writeFit(o.Out, doc); err != nil || requests {
+		return doc, err
 	}
 	return doc, o.saveGram(ctx, in, ext)
 }

@@ -112,6 +112,9 @@ func (o *RunOptions) learn(ctx context.Context, got *RunResult, err error) error
 	} else {
 		got.Fit, err = fitFolder(ctx, out, got.Extract, o.Fit)
 	}
+	if err == nil {
+		err = o.Fit.writeForm(ctx)
+	}
 	if err != nil {
 		return err
 	}
