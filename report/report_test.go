@@ -406,7 +406,7 @@ func TestSizeCap(t *testing.T) {
 
 // TestPointCap: figures stay small when curves come unaggregated.
 func TestPointCap(t *testing.T) {
-	const n = 100_000
+	const n = 30_000
 	in := made(small, plainRun)
 	for i := range n {
 		x := float64(i + 1)

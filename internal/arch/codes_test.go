@@ -2,7 +2,6 @@ package arch
 
 import (
 	"go/ast"
-	"go/parser"
 	"go/token"
 	"path"
 	"path/filepath"
@@ -30,17 +29,13 @@ func TestCodesAppear(t *testing.T) {
 	codes := map[string]*coded{} // by room and name
 	var files []*ast.File
 	var rels []string
-	fset := token.NewFileSet()
 	for _, rel := range repoFiles(t, root) {
 		if !strings.HasSuffix(rel, ".go") || strings.HasSuffix(rel, "_test.go") {
 			continue
 		}
-		f, err := parser.ParseFile(fset, filepath.Join(root, rel), nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := parsed(t, filepath.Join(root, rel))
 		files, rels = append(files, f), append(rels, rel)
-		declaredCodes(fset, f, path.Dir(rel), codes)
+		declaredCodes(positions, f, path.Dir(rel), codes)
 	}
 	for i, f := range files {
 		countCodes(f, path.Dir(rels[i]), codes)

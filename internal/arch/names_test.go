@@ -2,8 +2,6 @@ package arch
 
 import (
 	"go/ast"
-	"go/parser"
-	"go/token"
 	"maps"
 	"path"
 	"path/filepath"
@@ -98,11 +96,7 @@ func TestOneDefinition(t *testing.T) {
 		if path.Ext(rel) != ".go" || strings.HasSuffix(rel, "_test.go") {
 			continue
 		}
-		fset := token.NewFileSet()
-		f, err := parser.ParseFile(fset, filepath.Join(root, rel), nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := parsed(t, filepath.Join(root, rel))
 		for _, decl := range f.Decls {
 			fn, free := decl.(*ast.FuncDecl)
 			if !free || fn.Recv != nil || fn.Name.Name == "main" || fn.Name.Name == "init" {

@@ -2,8 +2,6 @@ package arch
 
 import (
 	"go/ast"
-	"go/parser"
-	"go/token"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,18 +22,14 @@ func TestPortable(t *testing.T) {
 			strings.HasPrefix(rel, portable) || strings.HasPrefix(rel, "report/") {
 			continue
 		}
-		fset := token.NewFileSet()
-		f, err := parser.ParseFile(fset, filepath.Join(root, rel), nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := parsed(t, filepath.Join(root, rel))
 		ast.Inspect(f, func(n ast.Node) bool {
 			s, ok := n.(*ast.SelectorExpr)
 			if !ok || !slices.Contains(unportable, s.Sel.Name) {
 				return true
 			}
 			if of, ok := s.X.(*ast.Ident); ok && of.Name == "math" {
-				t.Errorf("%s:%d: math.%s differs in its last bit between architectures: use portable.%s", rel, fset.Position(s.Pos()).Line,
+				t.Errorf("%s:%d: math.%s differs in its last bit between architectures: use portable.%s", rel, positions.Position(s.Pos()).Line,
 					s.Sel.Name, s.Sel.Name)
 			}
 			return true

@@ -3,7 +3,6 @@ package arch
 import (
 	"go/ast"
 	"go/format"
-	"go/parser"
 	"go/scanner"
 	"go/token"
 	"path/filepath"
@@ -36,16 +35,12 @@ func TestShape(t *testing.T) {
 			t.Errorf("%s: not as gofmt writes it (%v)", rel, err)
 			continue
 		}
-		fset := token.NewFileSet()
-		f, err := parser.ParseFile(fset, rel, src, parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := parsed(t, filepath.Join(root, rel))
 		if ast.IsGenerated(f) {
 			continue
 		}
 		if !strings.HasSuffix(rel, "_test.go") {
-			long = append(long, longFunctions(fset, f)...)
+			long = append(long, longFunctions(positions, f)...)
 		}
 		for _, line := range longLines(src) {
 			t.Errorf("%s:%d: more than %d characters", rel, line, maxLine)

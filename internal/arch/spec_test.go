@@ -124,15 +124,11 @@ func passages(t *testing.T, root, rel string) []passage {
 		}
 		return out
 	}
-	fset := token.NewFileSet()
-	f, err := parser.ParseFile(fset, filepath.Join(root, rel), nil, parser.ParseComments|parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := parsed(t, filepath.Join(root, rel))
 	var out []passage
 	add := func(pos token.Pos, text string) {
 		for i, line := range strings.Split(text, "\n") {
-			out = append(out, passage{line, fset.Position(pos).Line + i})
+			out = append(out, passage{line, positions.Position(pos).Line + i})
 		}
 	}
 	for _, group := range f.Comments {
@@ -186,6 +182,24 @@ func repoFiles(t *testing.T, root string) []string {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// positions are those of all parsed files.
+var positions = token.NewFileSet()
+
+var trees = map[string]*ast.File{} // by path
+
+// parsed is a Go file with its comments, parsed once for all tests.
+func parsed(t *testing.T, path string) *ast.File {
+	t.Helper()
+	if trees[path] == nil {
+		f, err := parser.ParseFile(positions, path, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trees[path] = f
+	}
+	return trees[path]
 }
 
 func readFile(t *testing.T, name string) string {

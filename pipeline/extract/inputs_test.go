@@ -84,14 +84,14 @@ func TestEveryContainerHoldsTheSameTables(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if d := cmp.Diff(want, withoutPlaces(runs)); d != "" || len(doc.Totals.Records.Dropped) > 0 {
+				if d := different(want, withoutPlaces(runs)); d != "" || len(doc.Totals.Records.Dropped) > 0 {
 					t.Errorf("drops %v, tables (-want +got):\n%s", doc.Totals.Records.Dropped, d)
 				}
 				piped, runs, err := dumpRun(t, []string{"-"}, func(o *Options) { o.Stdin = bytes.NewReader(dump) })
 				if err != nil {
 					t.Fatal(err)
 				}
-				if d := cmp.Diff(want, withoutPlaces(runs)); d != "" || piped.Runs[0].Files[0].Name != "-" {
+				if d := different(want, withoutPlaces(runs)); d != "" || piped.Runs[0].Files[0].Name != "-" {
 					t.Errorf("from standard input %q (-want +got):\n%s", piped.Runs[0].Files[0].Name, d)
 				}
 			}

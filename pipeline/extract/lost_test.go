@@ -12,8 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/blis-train/blis-train/pipeline/extract/client"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
 	"github.com/blis-train/blis-train/trace"
@@ -103,7 +101,7 @@ func TestKVEventsInMessagePack(t *testing.T) {
 	}
 	for name, data := range map[string][]byte{"plain": plain, "framed": framed, "zstd": otlptest.Compress(plain), "gzip": gzipped(framed)} {
 		doc, got := besideDump(t, goodLines(1), nil, map[string]string{"kv.msgpack": string(data)})
-		if d := cmp.Diff(want.KVEvents, got.KVEvents); d != "" || len(doc.Records.Dropped) > 0 {
+		if d := different(want.KVEvents, got.KVEvents); d != "" || len(doc.Records.Dropped) > 0 {
 			t.Errorf("%s: dropped %v, rows (-want +got):\n%s", name, doc.Records.Dropped, d)
 		}
 	}

@@ -25,7 +25,7 @@ func TestLateExports(t *testing.T) {
 					continue // nobody says which life a span is of when both are in pieces
 				}
 				got := withoutPlaces(readText(t, shuffled(lines, window, seed)...))
-				if d := cmp.Diff(want, got); d != "" {
+				if d := different(want, got); d != "" {
 					t.Fatalf("%s, shuffled within %d lines, seed %d: got %d runs (-want +got):\n%.600s", name, window, seed, len(got), d)
 				}
 			}
@@ -89,7 +89,7 @@ func TestLogrotateOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := cmp.Diff(want, withoutPlaces(got)); d != "" || len(doc.Totals.Records.Dropped) > 0 {
+		if d := different(want, withoutPlaces(got)); d != "" || len(doc.Totals.Records.Dropped) > 0 {
 			t.Errorf("%v: dropped %v (-want +got):\n%.600s", names, doc.Totals.Records.Dropped, d)
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
@@ -124,7 +123,7 @@ func TestPartsGiveTheSameBytes(t *testing.T) {
 			for _, every := range []int64{int64(size)/2 + 1, int64(size) / 7, int64(size)/40 + rng.Int64N(999), int64(size) / 200} {
 				files, got, n := inParts(t, run, max(every, 50), rng)
 				compareOutputs(t, want, files, "")
-				if d := cmp.Diff(entry, got); d != "" {
+				if d := different(entry, got); d != "" {
 					t.Errorf("parts of %d bytes: the entry differs:\n%s", every, d)
 				}
 				cuts += n

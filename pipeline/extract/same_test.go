@@ -12,8 +12,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/repo"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -89,70 +88,26 @@ func TestParsersAgree(t *testing.T) {
 		"composed/b200-qwen2.5-14b-tp2")
 }
 
-// TestEvalParsersAgreeOnAllData is the same over every data set with runs, and
-// over what expands to gigabytes.
+// TestEvalParsersAgreeOnAllData is the same over every data set with runs.
 func TestEvalParsersAgreeOnAllData(t *testing.T) {
 	repo.NeedEval(t)
 	parsersAgree(t, "smoke", "smoke60", "real_stock_otlp", "real_step_summaries", "real_requests_llmservingsim", "real_vllm_cpu", "composed")
-	dir := formatsDir(t)
-	for name := range slow {
-		parsersAgreeOnDump(t, []string{filepath.Join(dir, "corrupted", name)})
-	}
-	parsersAgreeOnDump(t, []string{filepath.Join(dir, "corrupted", longLine)})
-	parsersAgreeOnDump(t, dumpFiles(t, filepath.Join(dir, rotatedJSON)))
 }
 
-// Two large dumps that the evaluation alone compares.
-const (
-	longLine    = "single_line_30mb.json.zst"
-	rotatedJSON = "rotation_json"
-)
+// longLine is a dump that the evaluation alone reads with both parsers.
+const longLine = "single_line_30mb.json.zst"
 
-// TestParsersAgreeOnCollectorFormats: the same for every form the collector
-// writes and every damaged one, tables and drops alike.
-func TestParsersAgreeOnCollectorFormats(t *testing.T) {
-	dir := formatsDir(t)
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	for _, e := range entries {
-		if e.IsDir() && e.Name() != "corrupted" && e.Name() != rotatedJSON {
-			n++
-			t.Run(e.Name(), func(t *testing.T) { parsersAgreeOnDump(t, dumpFiles(t, filepath.Join(dir, e.Name()))) })
-		}
-	}
-	damaged, err := os.ReadDir(filepath.Join(dir, "corrupted"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range damaged {
-		path := filepath.Join(dir, "corrupted", e.Name())
-		files := []string{path}
-		switch {
-		case slow[e.Name()] || e.Name() == longLine || e.Name() == "README.md" || e.Name() == "expected.json":
-			continue
-		case e.IsDir():
-			files = dumpFiles(t, path)
-		}
-		n++
-		t.Run("corrupted/"+e.Name(), func(t *testing.T) { parsersAgreeOnDump(t, files) })
-	}
-	fmt.Printf("%d collector files read alike by both parsers\n", n)
-}
-
-// parsersAgreeOnDump compares tables and counted drops, or error codes.
-func parsersAgreeOnDump(t *testing.T, files []string) {
+// parsersAgreeOnDump extracts files with both parsers, compares tables, counted records and
+// drops, or error codes, and is what dumpRun returns for the fast one.
+func parsersAgreeOnDump(t *testing.T, files []string, split bool) (*result.Extract, []*trace.Run, error) {
 	t.Helper()
 	type outcome struct {
-		Files map[string][]byte
-		Drops map[string]int64
-		Fails trace.Code
+		Spans, Events, Drops map[string]int64
+		Fails                trace.Code
 	}
-	read := func(parser string) (o outcome) {
+	read := func(parser string) (o outcome, tables map[string][]byte, doc *result.Extract, runs []*trace.Run, err error) {
 		out := ""
-		doc, _, err := dumpRun(t, files, func(o *Options) { o.Parser, o.SplitEngines, out = parser, true, o.Out })
+		doc, runs, err = dumpRun(t, files, func(o *Options) { o.Parser, o.SplitEngines, out = parser, split, o.Out })
 		var e *trace.Error
 		if errors.As(err, &e) {
 			o.Fails = e.Code
@@ -160,18 +115,16 @@ func parsersAgreeOnDump(t *testing.T, files []string) {
 			t.Errorf("%s: got %v, want an error with a code", parser, err)
 		}
 		if doc != nil {
-			o.Files, o.Drops = outputs(t, out), doc.Totals.Records.Dropped
+			tables, o.Drops = outputs(t, out), doc.Totals.Records.Dropped
+			o.Spans, o.Events = spanCounts(doc)
 		}
-		return o
+		return o, tables, doc, runs, err
 	}
-	fast, slow := read("fast"), read("pdata")
-	compareOutputs(t, fast.Files, slow.Files, documentName)
-	if d := cmp.Diff(fast.Drops, slow.Drops); d != "" {
-		t.Errorf("drops of both parsers (-fast +pdata):\n%s", d)
-	}
-	if fast.Fails != slow.Fails {
-		t.Errorf("got the errors %q and %q of both parsers", fast.Fails, slow.Fails)
-	}
+	fast, tables, doc, runs, err := read("fast")
+	slow, slowTables, _, _, _ := read("pdata")
+	compareOutputs(t, tables, slowTables, documentName)
+	diff(t, "counts of both parsers (-fast +pdata)", fast, slow)
+	return doc, runs, err
 }
 
 func parsersAgree(t *testing.T, sets ...string) {

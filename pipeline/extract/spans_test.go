@@ -48,7 +48,7 @@ func TestOlderForkForms(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			doc, runs := readDump(t, []byte(otlptest.Line("e", spans...)))
 			got := runs[0]
-			if d := cmp.Diff(want.Requests, got.Requests); d != "" {
+			if d := different(want.Requests, got.Requests); d != "" {
 				t.Errorf("requests (-want +got):\n%s", d)
 			}
 			if d := cmp.Diff(want.Steps, got.Steps, cmpopts.IgnoreFields(trace.Step{}, "SpanSequence")); d != "" {
@@ -163,7 +163,7 @@ func TestEventsGoThroughRotatedStepSpans(t *testing.T) {
 		}
 	}
 	got := readText(t, otlptest.Line("e", core, a), otlptest.Line("e", api, c), otlptest.Line("e", b))
-	if d := cmp.Diff(withoutPlaces(want), withoutPlaces(got)); d != "" {
+	if d := different(withoutPlaces(want), withoutPlaces(got)); d != "" {
 		t.Errorf("in another order of export (-first +second):\n%s", d)
 	}
 }

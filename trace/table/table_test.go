@@ -86,8 +86,8 @@ func roundTrip[T any](t *testing.T, format table.Format, n int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%T, %s: rows changed on disk (-want +got):\n%s", want, format, diff)
+	if !reflect.DeepEqual(want, got) { // a tenth of the time of cmp
+		t.Errorf("%T, %s: rows changed on disk (-want +got):\n%s", want, format, cmp.Diff(want, got))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/klauspost/compress/zstd"
 	"go.opentelemetry.io/collector/pdata/ptrace"
@@ -178,15 +179,17 @@ func Request(n int64) string {
 		StepSpan(n+1, 2*n+1, 2*n+2, Summary(2*n+1, start, true), Summary(2*n+2, start+1e7, false)))
 }
 
-// Compress is text as one zstd frame.
-func Compress(text []byte) []byte {
+// encoder is made once: it takes longer to make than to write a frame of a test.
+var encoder = sync.OnceValue(func() *zstd.Encoder {
 	enc, err := zstd.NewWriter(nil)
 	if err != nil {
 		panic(err) // options of our own
 	}
-	defer enc.Close()
-	return enc.EncodeAll(text, nil)
-}
+	return enc
+})
+
+// Compress is text as one zstd frame.
+func Compress(text []byte) []byte { return encoder().EncodeAll(text, nil) }
 
 // Framed is text behind its length as 4 bytes, big-endian.
 func Framed(text []byte) []byte {
