@@ -38,7 +38,7 @@ func (con *console) table(title string, header table.Row, rows []table.Row) {
 	}
 }
 
-// lines prints text for people on stdout, wrapped, further lines indented; nothing
+// lines prints text for people, wrapped, further lines indented; nothing
 // with --json or --quiet.
 func (con *console) lines(s string) {
 	if con.json || con.quiet || con.summary {
@@ -47,7 +47,7 @@ func (con *console) lines(s string) {
 	con.mu.Lock()
 	defer con.mu.Unlock()
 	con.clearBar()
-	fmt.Fprintln(con.out, wrapped(s, con.briefColumns()))
+	fmt.Fprintln(con.text, wrapped(s, con.briefColumns()))
 }
 
 func (con *console) briefColumns() int {

@@ -14,7 +14,7 @@ func collectCommand() *cli.Command {
 		Usage:     "say which tasks of a plan are open, or write its results",
 		ArgsUsage: "DIR",
 		Description: "Reads the receipts in DIR and prints the ids of open tasks, one a line. When the last pass is done it prints\n" +
-			"none and writes what `blis-train run` writes to DIR/out; exit 3 when a gate fails.\n\n" +
+			"none, writes what `blis-train run` writes to DIR/out and says on stderr what that says; exit 3 when a gate fails.\n\n" +
 			"Example:\n   blis-train collect job",
 		Flags: flags([]cli.Flag{tasksDirFlag(), verboseFlag()},
 			stageFlags(o.Extract.Table().Only("workers"), o.Validate.Table().Only("figures", "baseline")), judgeFlags(), ciFlags(), talkFlags()),
@@ -31,6 +31,7 @@ func runCollect(c *cli.Context) error {
 	if done, err := listGates(c, con); done || err != nil {
 		return err
 	}
+	con.text, con.outWidth = con.err, columns(con.err) // stdout is ids alone, for loops that end when there are none
 	if c.NArg() != 1 {
 		return usagef("collect: got %d arguments, want one folder with a plan", c.NArg())
 	}

@@ -23,13 +23,14 @@ import (
 // subcommand makes one with newConsole(c).
 type console struct {
 	out, err io.Writer
+	text     io.Writer // tables and lines for people: out, unless programs read that
 	json     bool
 	quiet    bool
 	special  bool // pipes and devices are read as if they were files
 	log      *slog.Logger
 	tty      bool // err is a terminal
 	width    int  // columns of that terminal, 100 elsewhere
-	outWidth int  // columns of the terminal out is, 0 when it is none
+	outWidth int  // columns of the terminal text is, 0 when it is none
 	brief    bool // no tables, warnings summed up
 	held     []trace.Finding
 	changes  *result.Changes // since --baseline
@@ -76,7 +77,8 @@ func newConsole(c *cli.Context) (*console, error) {
 	if w := columns(con.err); w > 0 {
 		con.tty, con.width = true, w
 	}
-	con.outWidth = columns(con.out)
+	con.text = con.out
+	con.outWidth = columns(con.text)
 	con.brief = c.Command != nil && slices.Contains(flagNames(c.Command.Flags), "verbose") && !c.Bool("verbose")
 	switch c.String("log-format") {
 	case "", "text":

@@ -27,7 +27,7 @@ func (con *console) show(title string, header table.Row, rows []table.Row) {
 			}
 		}
 	}
-	fmt.Fprintln(con.out, tableText(shown.Line(title), header, rows, con.outWidth))
+	fmt.Fprintln(con.text, tableText(shown.Line(title), header, rows, con.outWidth))
 }
 
 // tableText is the table within width columns; 0 sets no limit.
