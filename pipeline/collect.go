@@ -203,7 +203,7 @@ func (c *collection) fit(rows map[string]string) (open *Collected, err error) {
 }
 
 // judgement is where tasks left what they made of a run.
-type judgement struct{ steps, replay string }
+type judgement struct{ steps, inspection, replay string }
 
 // judge has the fit judged.
 func (c *collection) judge() (open *Collected, err error) {
@@ -221,9 +221,13 @@ func (c *collection) judge() (open *Collected, err error) {
 	spec := judgeTask{Build: c.plan.Build, Command: o.Options.Command(), Fit: c.made}
 	sources := validateSources("", c.ext, f)
 	validate.RowsJudged(f, sources, o.Options)
-	steps, open, err := c.eachRun(passSteps, spec, sources)
+	stepped, open, err := c.eachRun(passSteps, spec, sources)
 	if open != nil || err != nil {
 		return open, err
+	}
+	steps := map[string]string{}
+	for i := range sources {
+		steps[sources[i].ID] = stepped[sources[i].ID]
 	}
 	replays := map[string]string{}
 	if !o.StepsOnly {
@@ -241,12 +245,12 @@ func (c *collection) judge() (open *Collected, err error) {
 			return open, err
 		}
 	}
-	if err := c.job.Verify(slices.Concat(slices.Sorted(maps.Values(steps)), slices.Sorted(maps.Values(replays)))); err != nil {
+	if err := c.job.Verify(slices.Concat(slices.Sorted(maps.Values(stepped)), slices.Sorted(maps.Values(replays)))); err != nil {
 		return nil, err
 	}
 	c.o.Validate.judged = map[string]judgement{}
 	for run, folder := range pathsOf(c.job, steps) {
-		d := judgement{steps: folder}
+		d := judgement{steps: folder, inspection: c.job.Folder(stepped[inspected+run])}
 		if r, ok := replays[run]; ok {
 			d.replay = c.job.Folder(r)
 		}
@@ -255,7 +259,11 @@ func (c *collection) judge() (open *Collected, err error) {
 	return nil, nil
 }
 
-// eachRun has a task done for every source; the folders are by run.
+// inspected begins the names of tasks that inspect a run.
+const inspected = "inspection of "
+
+// eachRun has a task done for every source, and in the pass steps another one that inspects it; the
+// folders are by name of the task, a run's id or that behind inspected.
 func (c *collection) eachRun(pass string, spec judgeTask, sources []validate.Source) (map[string]string, *Collected, error) {
 	var tasks []shard.Task
 	steps := spec.Steps
@@ -265,11 +273,18 @@ func (c *collection) eachRun(pass string, spec judgeTask, sources []validate.Sou
 		if folder, ok := steps[spec.Run]; ok {
 			spec.Steps = map[string]string{spec.Run: folder}
 		}
-		task, err := shard.NewTask(pass, spec.Run, spec)
-		if err != nil {
-			return nil, nil, err
+		names := []string{spec.Run}
+		if pass == passSteps {
+			names = append(names, inspected+spec.Run)
 		}
-		tasks = append(tasks, task)
+		for _, name := range names {
+			spec.Inspect = name != spec.Run
+			task, err := shard.NewTask(pass, name, spec)
+			if err != nil {
+				return nil, nil, err
+			}
+			tasks = append(tasks, task)
+		}
 	}
 	return c.folderOf(pass, tasks)
 }

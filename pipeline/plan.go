@@ -29,7 +29,7 @@ import (
 //	tables    run folder  its inputs, their records  tables, its part of extract.json
 //	rows      engine run  its tables                 rows of every model, lag, quality, findings
 //	fit       all         rows                       fit.json, coefficients.yaml
-//	steps     engine run  its tables, the fit        rows that judge, its part of the inspection
+//	steps     engine run  its tables, the fit        rows that judge; another one: its inspection
 //	limits    all         times of those rows        what an outlier is
 //	replay    engine run  its tables, rows, limits   its replays, compared
 

@@ -27,7 +27,7 @@ const (
 	passTables = "tables" // extracts run folders
 	passRows   = "rows"   // makes the rows of a fit
 	passFit    = "fit"    // learns from all rows
-	passSteps  = "steps"  // makes the rows that judge the fit, and inspects
+	passSteps  = "steps"  // makes the rows that judge the fit, and inspects runs
 	passLimits = "limits" // says over all of them what an outlier is
 	passReplay = "replay" // replays the recordings
 )
@@ -79,12 +79,13 @@ func (t *fitTask) reads() []string {
 type judgeTask struct {
 	Build   string            `json:"build"`
 	Command string            `json:"command"`
-	Stride  int               `json:"stride"`           // one row of the run in so many is judged
-	Fit     string            `json:"fit"`              // folder of the fit
-	Folders []string          `json:"folders"`          // of the tables: of the run, or all in order
-	Run     string            `json:"run,omitempty"`    // of the passes steps and replay
-	Steps   map[string]string `json:"steps,omitempty"`  // folders by run: of the passes limits and replay
-	Limits  string            `json:"limits,omitempty"` // folder of the limits: of the pass replay
+	Stride  int               `json:"stride"`            // one row of the run in so many is judged
+	Fit     string            `json:"fit"`               // folder of the fit
+	Folders []string          `json:"folders"`           // of the tables: of the run, or all in order
+	Run     string            `json:"run,omitempty"`     // of the passes steps and replay
+	Inspect bool              `json:"inspect,omitempty"` // of the pass steps: inspect the run in place of making its rows
+	Steps   map[string]string `json:"steps,omitempty"`   // folders by run: of the passes limits and replay
+	Limits  string            `json:"limits,omitempty"`  // folder of the limits: of the pass replay
 }
 
 // reads are the folders whose every file the task reads.
@@ -294,8 +295,8 @@ func doJudge(ctx context.Context, job shard.Job, t *shard.Task, out string, work
 		}
 		return validate.StoreReplay(ctx, set, f, sources[0], o.Options, limits, out)
 	}
-	if err := validate.StoreSteps(ctx, set, f, sources[0], o.Options, out); err != nil {
-		return err
+	if !spec.Inspect {
+		return validate.StoreSteps(ctx, set, f, sources[0], o.Options, out)
 	}
 	inspection, err := inspectRun(at[spec.Run], ext.Run(spec.Run), f)
 	if err != nil {

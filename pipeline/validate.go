@@ -162,7 +162,7 @@ func validateFolder(ctx context.Context, in string, ext *result.Extract, f *resu
 	}
 	inspection, err := joinRuns(ctx, ext, folder.Header("inspect", o.Config), nil, func(r *result.ExtractRun) (result.InspectRun, error) {
 		if d, ok := o.judged[r.ID]; ok {
-			return readInspection(d.steps)
+			return readInspection(d.inspection)
 		}
 		return inspectRun(in, r, f)
 	})
