@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/heap"
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
@@ -19,6 +21,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/shard"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // Passes, in order.
@@ -217,14 +220,11 @@ func doRows(job shard.Job, t *shard.Task, out string, workers int) error {
 	if err := errors.Join(o.learning().Parse(spec.Command, "fit"), o.resolved()); err != nil {
 		return err
 	}
-	if err := job.Verify([]string{spec.Folder}); err != nil {
-		return err
-	}
 	o.Lone, o.Workers = spec.Lone, workers
 	run := result.ExtractRun{ID: spec.Run, Deployment: spec.Deployment}
 	src := fitSource(job.Folder(spec.Folder), &run)
 	src.Stride = spec.Stride
-	return fit.StoreRows(src, o.Options, out)
+	return job.Reading([]string{spec.Folder}, func() error { return fit.StoreRows(src, o.Options, out) })
 }
 
 // doFit fits the runs.
@@ -240,27 +240,29 @@ func doFit(ctx context.Context, job shard.Job, t *shard.Task, out string, worker
 	if err != nil {
 		return err
 	}
-	if err := job.Verify(spec.reads()); err != nil {
-		return err
-	}
 	o.Out, o.Workers, o.Config, o.tables, o.rows = out, workers, spec.Config, at, pathsOf(job, spec.Rows)
-	_, err = fitFolder(ctx, "", ext, o)
-	return err
+	return job.Reading(spec.reads(), func() error {
+		_, err := fitFolder(ctx, "", ext, o)
+		return err
+	})
 }
 
 // doJudge does a task of the passes steps, limits and replay.
 func doJudge(ctx context.Context, job shard.Job, t *shard.Task, out string, workers int) error {
-	spec, o := judgeTask{}, DefaultValidateOptions()
+	var spec judgeTask
 	if err := json.Unmarshal(t.Spec, &spec); err != nil {
 		return err
 	}
+	return job.Reading(spec.reads(), func() error { return spec.do(ctx, job, t.Pass, out, workers) })
+}
+
+// do does the task of a pass.
+func (spec *judgeTask) do(ctx context.Context, job shard.Job, pass, out string, workers int) error {
+	o := DefaultValidateOptions()
 	if err := o.Options.Table().Parse(spec.Command, "validate"); err != nil {
 		return err
 	}
 	o.Workers = workers
-	if err := job.Verify(spec.reads()); err != nil {
-		return err
-	}
 	f, err := readFit(job.Folder(spec.Fit))
 	if err != nil {
 		return err
@@ -281,7 +283,7 @@ func doJudge(ctx context.Context, job shard.Job, t *shard.Task, out string, work
 			sources = append(sources, s)
 		}
 	}
-	switch t.Pass {
+	switch pass {
 	case passLimits:
 		limits, err := validate.OutlierLimits(ctx, set, f, sources, o.Options)
 		if err != nil {
@@ -293,6 +295,7 @@ func doJudge(ctx context.Context, job shard.Job, t *shard.Task, out string, work
 		if err := files.ReadJSON(filepath.Join(job.Folder(spec.Limits), limitsFile), &limits); err != nil {
 			return err
 		}
+		sources[0].Load = begun(sources[0].Load)
 		return validate.StoreReplay(ctx, set, f, sources[0], o.Options, limits, out)
 	}
 	if !spec.Inspect {
@@ -303,6 +306,34 @@ func doJudge(ctx context.Context, job shard.Job, t *shard.Task, out string, work
 		return err
 	}
 	return files.WriteJSON(filepath.Join(out, inspectionFile), inspection)
+}
+
+// begun is a load, to be called once, that is under way.
+func begun(load func() (*trace.Run, *deploy.Deployment, error)) func() (*trace.Run, *deploy.Deployment, error) {
+	type loaded struct {
+		run *trace.Run
+		dep *deploy.Deployment
+		err error
+		bad *par.Panic // raised where it is waited for
+	}
+	done := make(chan loaded, 1)
+	go func() {
+		var l loaded
+		defer func() {
+			if v := recover(); v != nil {
+				l.bad = &par.Panic{Value: v, Stack: debug.Stack()}
+			}
+			done <- l
+		}()
+		l.run, l.dep, l.err = load()
+	}()
+	return func() (*trace.Run, *deploy.Deployment, error) {
+		l := <-done
+		if l.bad != nil {
+			panic(l.bad)
+		}
+		return l.run, l.dep, l.err
+	}
 }
 
 // readEntries reads what tasks found in run folders.

@@ -120,6 +120,18 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
+// Reading does work that reads the folders and verifies them meanwhile: what was made of
+// damaged files counts for nothing. Errors: those of Verify before those of the work.
+func (j Job) Reading(folders []string, work func() error) error {
+	verified := make(chan error, 1)
+	go func() { verified <- j.Verify(folders) }()
+	err := guarded(work)
+	if damaged := <-verified; damaged != nil {
+		return damaged
+	}
+	return err
+}
+
 // guarded turns a panic into an error.
 func guarded(do func() error) (err error) {
 	defer func() {

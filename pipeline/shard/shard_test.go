@@ -154,7 +154,7 @@ func TestVerify(t *testing.T) {
 		t.Errorf("got %v open before anybody looked", s.Open)
 	}
 	for _, want := range []string{"task " + ids[0] + " is open again", "no receipt names it"} {
-		if err := job.Verify([]string{r.Folder}); err == nil || !strings.Contains(err.Error(), string(codeResultDamaged)+": ") ||
+		if err := job.Verify(folders); err == nil || !strings.Contains(err.Error(), string(codeResultDamaged)+": ") ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
@@ -163,7 +163,7 @@ func TestVerify(t *testing.T) {
 		t.Errorf("got %v open, want %v", s.Open, ids)
 	}
 	job.must(t, ids[0], writing(good))
-	if err := job.Verify([]string{r.Folder}); err != nil {
+	if err := job.Verify(folders); err != nil {
 		t.Error(err)
 	}
 }
