@@ -1,6 +1,8 @@
 package main
 
 import (
+	"path/filepath"
+
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/heap"
@@ -35,7 +37,7 @@ func runCollect(c *cli.Context) error {
 	if c.NArg() != 1 {
 		return usagef("collect: got %d arguments, want one folder with a plan", c.NArg())
 	}
-	o, err := con.runOptions(c)
+	o, err := con.runOptions(c, filepath.Join(c.Args().First(), "out"))
 	if err != nil {
 		return err
 	}

@@ -73,12 +73,12 @@ func (con *console) newRun(c *cli.Context) (o pipeline.RunOptions, err error) {
 	if con.settings, err = applyConfig(c, con, c.String("config"), "extract", "fit", "validate", "run"); err != nil {
 		return o, err
 	}
-	return con.runOptions(c)
+	return con.runOptions(c, c.String("out"))
 }
 
 // runOptions are the options of every stage as the command line has them, and
-// what prints each stage's document.
-func (con *console) runOptions(c *cli.Context) (pipeline.RunOptions, error) {
+// what prints each stage's document, of results in out.
+func (con *console) runOptions(c *cli.Context, out string) (pipeline.RunOptions, error) {
 	o := pipeline.DefaultRunOptions()
 	o.Validate = con.validateOptions()
 	extract, err := con.extractOptions(c)
@@ -99,7 +99,7 @@ func (con *console) runOptions(c *cli.Context) (pipeline.RunOptions, error) {
 			showFit(con, doc)
 			con.release()
 		case *result.Validation:
-			showValidation(con, doc, fit, extract.Out)
+			showValidation(con, doc, fit, out)
 		}
 	}
 	return o, setOptions(c, o.Tables()...)
