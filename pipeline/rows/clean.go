@@ -53,7 +53,7 @@ func LimitsOf(tables []*Table, recipe Recipe) []Limit {
 	return out
 }
 
-// CleanTo is Clean with limits that are known.
+// CleanTo is Clean with limits that are known; rows of a cell that has none stay.
 func CleanTo(tables []*Table, limits []Limit, recipe Recipe) []trace.Finding {
 	at := make(map[cell]int, len(limits))
 	for k, l := range limits {
@@ -65,12 +65,12 @@ func CleanTo(tables []*Table, limits []Limit, recipe Recipe) []trace.Finding {
 			continue
 		}
 		t.Filter(codeOutlier, func(i int) bool {
-			k := at[t.cellOf(i, recipe)]
-			if t.Y[i]/t.Steps[i] > limits[k].MaxUs {
-				gone[k]++
-				return false
+			k, known := at[t.cellOf(i, recipe)]
+			if !known || t.Y[i]/t.Steps[i] <= limits[k].MaxUs {
+				return true
 			}
-			return true
+			gone[k]++
+			return false
 		})
 		t.check()
 	}

@@ -41,6 +41,15 @@ func TestOutliers(t *testing.T) {
 	}
 }
 
+// Limits of other tables hold, and say nothing of cells that those did not have.
+func TestLimitsOfOthers(t *testing.T) {
+	limits := LimitsOf([]*Table{yTable("A", Decode, 10, 10, 10)}, Relative)
+	a, other := yTable("A", Decode, 50, 51), yTable("B", Decode, 51)
+	if CleanTo([]*Table{a, other}, limits, Relative); a.Kept != 1 || other.Kept != 1 {
+		t.Errorf("kept %d and %d, want 1 and 1", a.Kept, other.Kept)
+	}
+}
+
 // TestC3ComparesTimePerStep: a row of several steps is not an outlier for it.
 func TestComparesTimePerStep(t *testing.T) {
 	a := yTable("A", Decode, 10, 11, 12, 110)
