@@ -52,18 +52,30 @@ func Collect(ctx context.Context, dir string, o RunOptions) (*Collected, error) 
 	}
 	got := &Collected{Open: []string{}, RunResult: &RunResult{Extract: c.ext}}
 	if err == nil {
-		if open, err := c.learn(); open != nil || err != nil {
+		open, err = c.fit()
+		if open == nil && err == nil {
+			open, err = c.judge()
+		}
+		if open != nil || err != nil {
 			return open, err
 		}
 	}
-	return got, o.learn(ctx, got.RunResult, err)
+	o.tell(c.ext)
+	if err == nil {
+		err = c.fitted(ctx, got.RunResult)
+	}
+	if err == nil {
+		err = c.judged(ctx, got.RunResult)
+	}
+	return got, err
 }
 
-// collection is one call of Collect.
+// collection is one call of Collect, or of Run.
 type collection struct {
 	job  shard.Job
 	plan *Plan
 	o    *RunOptions
+	pool *pool // does what is open; nil: others do
 	ext  *result.Extract
 	// Folders that tasks wrote: those of the tables in order, those of a run's tables, that of the fit.
 	folders []string
@@ -71,17 +83,26 @@ type collection struct {
 	made    string
 }
 
-// learn has the passes behind the tables done.
-func (c *collection) learn() (open *Collected, err error) {
-	rows, open, err := c.rows()
-	if open == nil && err == nil {
-		open, err = c.fit(rows)
+// fitted writes the fit.
+func (c *collection) fitted(ctx context.Context, got *RunResult) (err error) {
+	if got.Fit, err = c.o.Fit.adopt(c.job.Folder(c.made)); err != nil {
+		return err
 	}
-	if open == nil && err == nil {
-		open, err = c.judge()
+	if err := c.o.Fit.writeForm(ctx); err != nil {
+		return err
 	}
-	c.o.Fit.made = c.job.Folder(c.made)
-	return open, err
+	c.o.tell(got.Fit)
+	return nil
+}
+
+// judged writes what the judges found.
+func (c *collection) judged(ctx context.Context, got *RunResult) (err error) {
+	out := c.o.Extract.Out
+	if got.Validation, err = validateFolder(ctx, out, c.ext, got.Fit, c.o.Validate); err != nil {
+		return err
+	}
+	c.o.tell(got.Validation)
+	return writeCoefficients(out, got.Fit, got.Validation)
 }
 
 // pass reads the receipts of a pass; open is what is left to do, nil when nothing is.
@@ -91,6 +112,14 @@ func (c *collection) pass(name string) (s *shard.State, open *Collected, err err
 	}
 	if c.o.Extract.Warn != nil {
 		c.o.Extract.Warn(s.Findings)
+	}
+	if !s.Done() && c.pool != nil {
+		if err = c.pool.do(name, s.Open); err == nil {
+			s, err = c.job.State(name)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
 	}
 	if !s.Done() {
 		open = &Collected{Pass: name, Open: s.Open, Done: len(s.Receipts) - len(s.Open)}
@@ -131,22 +160,29 @@ func (c *collection) tables() (open *Collected, err error) {
 	if open != nil || err != nil {
 		return open, err
 	}
-	var paths []string
+	var folders, paths []string
 	for _, r := range s.Receipts {
-		paths, c.folders = append(paths, c.job.Folder(r.Folder)), append(c.folders, r.Folder)
+		folders, paths = append(folders, r.Folder), append(paths, c.job.Folder(r.Folder))
 	}
-	entries, err := readEntries(c.job, c.folders)
+	entries, err := readEntries(c.job, folders)
 	if err != nil {
 		return nil, err
 	}
-	c.from = map[string]string{}
 	for i, e := range entries {
-		for k := range e.Results {
-			c.from[e.Results[k].ID] = c.folders[i]
-		}
+		c.extracted(e, folders[i])
 	}
 	c.ext, err = extract.Assemble(entries, paths, c.o.Extract.Options)
 	return nil, err
+}
+
+// extracted takes up the tables of a run folder, which stand in the folder of a task.
+func (c *collection) extracted(e *extract.Entry, folder string) {
+	if c.folders = append(c.folders, folder); c.from == nil {
+		c.from = map[string]string{}
+	}
+	for i := range e.Results {
+		c.from[e.Results[i].ID] = folder
+	}
 }
 
 // rows has the rows of a fit made; their folders are by run.
@@ -188,7 +224,11 @@ func (p *Plan) rowTasks(ext *result.Extract, from map[string]string, o *FitOptio
 }
 
 // fit has the runs fitted.
-func (c *collection) fit(rows map[string]string) (open *Collected, err error) {
+func (c *collection) fit() (open *Collected, err error) {
+	rows, open, err := c.rows()
+	if open != nil || err != nil {
+		return open, err
+	}
 	spec := fitTask{c.plan.Build, c.plan.Fit, c.plan.Config, c.folders, rows}
 	task, err := shard.NewTask(passFit, "all runs", spec)
 	if err != nil {
@@ -210,7 +250,7 @@ func (c *collection) judge() (open *Collected, err error) {
 	if err := c.job.Verify([]string{c.made}); err != nil {
 		return nil, err
 	}
-	f, err := readFit(c.job.Folder(c.made))
+	f, err := c.pool.readFit(c.job.Folder(c.made))
 	if err != nil {
 		return nil, err
 	}

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/simulate"
+	"github.com/blis-train/blis-train/result"
 )
 
 const recordings = "../testdata/traces/real"
@@ -73,11 +76,21 @@ func ExampleSimulate() {
 // those of coefficients.yaml.
 func TestRunEqualsItsStages(t *testing.T) {
 	ctx, whole, parts := context.Background(), t.TempDir(), t.TempDir()
+	killed := filepath.Join(t.TempDir(), "killed") // what stands there when a run is killed behind its fit
 	run := pipeline.DefaultRunOptions()
 	run.Extract.Out, run.Fit.Bootstraps, run.Validate.StepsOnly = whole, 50, true
+	run.Done = func(doc any) {
+		if _, ok := doc.(*result.Fit); ok {
+			if err := os.CopyFS(killed, os.DirFS(whole)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
 	if _, err := pipeline.Run(ctx, []string{recordings}, run); err != nil {
 		t.Fatal(err)
 	}
+	goesOn(t, run, killed, "fit.json", "fit steps")
+	sameRun(t, whole, killed)
 	x := pipeline.DefaultExtractOptions()
 	x.Out = parts
 	if _, err := pipeline.Extract(ctx, []string{recordings}, x); err != nil {
@@ -99,11 +112,48 @@ func TestRunEqualsItsStages(t *testing.T) {
 	if err != nil || got.Format != export.FormatNative || len(got.Files) != 1 {
 		t.Fatalf("got %+v, %v", got, err)
 	}
+	sameRun(t, whole, parts)
+}
+
+// goesOn runs again into the folder of a run that was killed, of whose files one is damaged: what is
+// whole is not done again.
+func goesOn(t *testing.T, o pipeline.RunOptions, out, damaged, passes string) {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(out, folder.TasksDir, "data", "*", damaged))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%s of tasks: got %q, %v, want one", damaged, found, err)
+	}
+	b := read(t, found[0])
+	b[len(b)/2] ^= 1
+	if err := os.WriteFile(found[0], b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var did []string
+	o.Extract.Out, o.Done = out, nil
+	o.Fit.Progress = func(stage string, done, total int64, unit string) {
+		if unit == "tasks" && !slices.Contains(did, stage) {
+			did = append(did, stage)
+		}
+	}
+	if _, err := pipeline.Run(t.Context(), []string{recordings}, o); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(did, " "); got != passes {
+		t.Errorf("after a kill and with a damaged %s: got the passes %s done, want %s", damaged, got, passes)
+	}
+	if _, err := os.Stat(filepath.Join(out, folder.TasksDir)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s of a run that is done: got %v, want none", folder.TasksDir, err)
+	}
+}
+
+// sameRun compares the documents of two runs.
+func sameRun(t *testing.T, whole, other string) {
+	t.Helper()
 	for _, name := range []string{folder.ExtractFile, folder.FitFile, folder.ValidationFile, folder.CoefficientsFile,
 		folder.ReportFile} {
-		a, b := read(t, filepath.Join(whole, name)), read(t, filepath.Join(parts, name))
+		a, b := read(t, filepath.Join(whole, name)), read(t, filepath.Join(other, name))
 		if !bytes.Equal(a, b) {
-			t.Errorf("%s: a run and its stages write different bytes", name)
+			t.Errorf("%s: a run and its stages, or one that was killed, write different bytes", name)
 		}
 	}
 }

@@ -154,7 +154,8 @@ func Extract(ctx context.Context, inputs []string, o ExtractOptions) (*result.Ex
 		return nil, err
 	}
 	defer release()
-	return extractRuns(ctx, runs, o)
+	doc, _, err := extractRuns(ctx, runs, o)
+	return doc, err
 }
 
 // discovered checks the options and finds the runs.
@@ -168,7 +169,7 @@ func discovered(inputs []string, o *ExtractOptions) ([]extract.RunDir, error) {
 	return Discover(inputs, o)
 }
 
-func extractRuns(ctx context.Context, runs []extract.RunDir, o ExtractOptions) (*result.Extract, error) {
+func extractRuns(ctx context.Context, runs []extract.RunDir, o ExtractOptions) (*result.Extract, []*extract.Entry, error) {
 	defer extract.BoundMemory()()
-	return extract.Run(ctx, runs, o.Options)
+	return extract.RunEntries(ctx, runs, o.Options)
 }

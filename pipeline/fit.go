@@ -45,7 +45,6 @@ type FitOptions struct {
 	open     bool              // nobody asked for a prior
 	rows     map[string]string // by run: the folder of its rows, where tasks made them
 	tables   map[string]string // by run: the folder of its tables, where it is not that of the others
-	made     string            // the folder of its documents, where a task made them; "": they are made
 }
 
 // dir is the folder of a run's tables.

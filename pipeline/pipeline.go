@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/result"
@@ -55,9 +56,12 @@ type RunResult struct {
 }
 
 // Run extracts, fits, validates and writes coefficients.yaml with the gates. A gate
-// that fails is no error: the validation says so.
+// that fails is no error: the validation says so. What follows the extraction are the
+// tasks of a plan, done here.
 func Run(ctx context.Context, inputs []string, o RunOptions) (*RunResult, error) {
 	got := &RunResult{}
+	plan := o.plan()
+	plan.Build += " " + extract.Program() // another one does again what a killed process did
 	if err := o.check(); err != nil {
 		return got, err
 	}
@@ -70,8 +74,29 @@ func Run(ctx context.Context, inputs []string, o RunOptions) (*RunResult, error)
 		return got, err
 	}
 	defer release()
-	got.Extract, err = extractRuns(ctx, runs, o.Extract)
-	return got, o.learn(ctx, got, err)
+	var entries []*extract.Entry
+	if got.Extract, entries, err = extractRuns(ctx, runs, o.Extract); got.Extract != nil {
+		o.tell(got.Extract)
+	}
+	if err != nil {
+		return got, err
+	}
+	c, err := begin(ctx, entries, plan, &o)
+	if err != nil {
+		return got, err
+	}
+	defer c.end()
+	c.ext = got.Extract
+	if _, err = c.fit(); err == nil {
+		err = c.fitted(ctx, got)
+	}
+	if err == nil {
+		_, err = c.judge()
+	}
+	if err == nil {
+		err = c.judged(ctx, got)
+	}
+	return got, err
 }
 
 // check makes the stages agree and refuses mistakes in any of their options.
@@ -92,36 +117,9 @@ func (o *RunOptions) check() error {
 	return o.Validate.readBaseline()
 }
 
-// learn is what follows an extraction, unless it failed: err is its error, which may stand
-// beside a document.
-func (o *RunOptions) learn(ctx context.Context, got *RunResult, err error) error {
-	out := o.Extract.Out
-	done := func(doc any) {
-		if o.Done != nil {
-			o.Done(doc)
-		}
+// tell tells who asked of a document.
+func (o *RunOptions) tell(doc any) {
+	if o.Done != nil {
+		o.Done(doc)
 	}
-	if got.Extract != nil {
-		done(got.Extract)
-	}
-	if err != nil {
-		return err
-	}
-	if o.Fit.made != "" {
-		got.Fit, err = o.Fit.adopt(o.Fit.made)
-	} else {
-		got.Fit, err = fitFolder(ctx, out, got.Extract, o.Fit)
-	}
-	if err == nil {
-		err = o.Fit.writeForm(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	done(got.Fit)
-	if got.Validation, err = validateFolder(ctx, out, got.Extract, got.Fit, o.Validate); err != nil {
-		return err
-	}
-	done(got.Validation)
-	return writeCoefficients(out, got.Fit, got.Validation)
 }

@@ -22,7 +22,8 @@ import (
 // A run of many processes is that of one, cut where Run cuts it: every stage's work on one
 // run folder is a task, a function from a task's text to files, and what needs all runs at
 // once is one task of a pass of its own. Between the passes one process, Collect, offers
-// the next; at the end it writes the documents. The functions are those of Run.
+// the next; at the end it writes the documents. Run does what is behind the tables by the same
+// tasks, in this process.
 //
 //	pass      task        reads                      writes
 //	parse     part        lines or messages there    their records, for long inputs only
@@ -75,9 +76,7 @@ func buildName() string {
 // o.Extract.Out is ignored: results go to dir/out.
 func MakePlan(inputs []string, dir string, partBytes int64, o RunOptions) (*Plan, error) {
 	o.Extract.Out = filepath.Join(dir, outDir)
-	p := &Plan{ToolVersion: folder.ToolVersion, Build: buildName(), MaxBadFrac: o.Extract.MaxBadFrac, Config: o.Extract.Config,
-		GatesFrom: o.Validate.ThresholdsFrom, Extract: o.Extract.Options.Table().Command("extract"),
-		Fit: o.Fit.learning().Command("fit"), Validate: o.Validate.Table().Command("validate")}
+	p := o.plan()
 	if err := errors.Join(o.Fit.resolved(), o.Validate.checkThresholds()); err != nil {
 		return nil, err
 	}
@@ -113,6 +112,13 @@ func MakePlan(inputs []string, dir string, partBytes int64, o RunOptions) (*Plan
 		return nil, err
 	}
 	return p, files.Write(filepath.Join(dir, planFile), append(text, '\n'))
+}
+
+// plan is the plan of a run without its inputs; nothing of the options is settled yet.
+func (o *RunOptions) plan() *Plan {
+	return &Plan{ToolVersion: folder.ToolVersion, Build: buildName(), MaxBadFrac: o.Extract.MaxBadFrac, Config: o.Extract.Config,
+		GatesFrom: o.Validate.ThresholdsFrom, Extract: o.Extract.Options.Table().Command("extract"),
+		Fit: o.Fit.learning().Command("fit"), Validate: o.Validate.Table().Command("validate")}
 }
 
 // isCut reports that the plan has a pass parse.

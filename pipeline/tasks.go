@@ -149,6 +149,11 @@ func DoTask(ctx context.Context, dir, id string, workers int) (*shard.Receipt, e
 	default:
 		heap.Lean()
 	}
+	return doOne(ctx, job, t, workers, nil)
+}
+
+// doOne does a task; p is the pool that it is done in, nil in a process of its own.
+func doOne(ctx context.Context, job shard.Job, t *shard.Task, workers int, p *pool) (*shard.Receipt, error) {
 	return job.Do(ctx, t, func(out string) error {
 		switch t.Pass {
 		case passParse:
@@ -158,11 +163,11 @@ func DoTask(ctx context.Context, dir, id string, workers int) (*shard.Receipt, e
 		case passRows:
 			return doRows(job, t, out, workers)
 		case passFit:
-			return doFit(ctx, job, t, out, workers)
+			return doFit(ctx, job, t, out, workers, p)
 		case passSteps, passLimits, passReplay:
-			return doJudge(ctx, job, t, out, workers)
+			return doJudge(ctx, job, t, out, workers, p)
 		}
-		return fmt.Errorf("task %s: got the pass %q, which this program does not know", id, t.Pass)
+		return fmt.Errorf("task %s: got the pass %q, which this program does not know", t.ID(), t.Pass)
 	})
 }
 
@@ -208,7 +213,15 @@ func doTables(ctx context.Context, job shard.Job, t *shard.Task, out string, wor
 	if err != nil {
 		return err
 	}
-	return files.WriteJSON(filepath.Join(out, entryFile), entry)
+	return writeEntry(out, entry)
+}
+
+// writeEntry writes what a task found in a run folder, without the times of its files: of a twin on
+// another machine, or of one before they had settled, they are others.
+func writeEntry(dir string, e *extract.Entry) error {
+	timeless := *e
+	timeless.Stamps = nil
+	return files.WriteJSON(filepath.Join(dir, entryFile), &timeless)
 }
 
 // doRows makes the rows of an engine run.
@@ -228,8 +241,11 @@ func doRows(job shard.Job, t *shard.Task, out string, workers int) error {
 }
 
 // doFit fits the runs.
-func doFit(ctx context.Context, job shard.Job, t *shard.Task, out string, workers int) error {
+func doFit(ctx context.Context, job shard.Job, t *shard.Task, out string, workers int, p *pool) error {
 	spec, o := fitTask{}, DefaultFitOptions()
+	if p != nil {
+		o.Progress = p.progress
+	}
 	if err := json.Unmarshal(t.Spec, &spec); err != nil {
 		return err
 	}
@@ -248,22 +264,22 @@ func doFit(ctx context.Context, job shard.Job, t *shard.Task, out string, worker
 }
 
 // doJudge does a task of the passes steps, limits and replay.
-func doJudge(ctx context.Context, job shard.Job, t *shard.Task, out string, workers int) error {
+func doJudge(ctx context.Context, job shard.Job, t *shard.Task, out string, workers int, p *pool) error {
 	var spec judgeTask
 	if err := json.Unmarshal(t.Spec, &spec); err != nil {
 		return err
 	}
-	return job.Reading(spec.reads(), func() error { return spec.do(ctx, job, t.Pass, out, workers) })
+	return job.Reading(spec.reads(), func() error { return spec.do(ctx, job, t.Pass, out, workers, p) })
 }
 
 // do does the task of a pass.
-func (spec *judgeTask) do(ctx context.Context, job shard.Job, pass, out string, workers int) error {
+func (spec *judgeTask) do(ctx context.Context, job shard.Job, pass, out string, workers int, p *pool) error {
 	o := DefaultValidateOptions()
 	if err := o.Options.Table().Parse(spec.Command, "validate"); err != nil {
 		return err
 	}
 	o.Workers = workers
-	f, err := readFit(job.Folder(spec.Fit))
+	f, err := p.readFit(job.Folder(spec.Fit))
 	if err != nil {
 		return err
 	}

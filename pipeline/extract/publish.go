@@ -76,8 +76,17 @@ func invalidate(out string) error {
 	return err
 }
 
-// adopt gives the tables of a run that stand in another output folder their names in
+// Adopt gives the tables of the entry, which stand in another output folder, their names in
 // o.Out as well: links to the same files, or copies where there are no links.
+func (e *Entry) Adopt(from string, o Options) error {
+	for i := range e.Results {
+		if err := adopt(from, &e.Results[i], &o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func adopt(from string, r *result.ExtractRun, o *Options) error {
 	stage := filepath.Join(o.Out, tablesDir, stagePrefix+r.ID)
 	if err := os.MkdirAll(stage, 0o755); err != nil {

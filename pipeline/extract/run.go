@@ -52,24 +52,30 @@ func BoundMemory() (undo func()) {
 // extract.json. When the unreadable share of a run is above MaxBadFrac the
 // files are written all the same and the error says so.
 func Run(ctx context.Context, runs []RunDir, o Options) (*result.Extract, error) {
+	doc, _, err := RunEntries(ctx, runs, o)
+	return doc, err
+}
+
+// RunEntries is Run; entries are what it found in each of the run folders, by id.
+func RunEntries(ctx context.Context, runs []RunDir, o Options) (doc *result.Extract, entries []*Entry, err error) {
 	if err := o.Check(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := cleanStages(o.Out); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	o.Stdin = source.UntilDone(ctx, o.Stdin)
 	rejects, err := openRejects(&o)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer rejects.abort()
 	old := loadCache(o.Out)
-	entries, err := extractAll(ctx, runs, &o, old, rejects)
-	if err != nil {
-		return nil, err
+	if entries, err = extractAll(ctx, runs, &o, old, rejects); err != nil {
+		return nil, nil, err
 	}
-	return assemble(entries, &o, old, rejects)
+	doc, err = assemble(entries, &o, old, rejects)
+	return doc, entries, err
 }
 
 // One extracts one run folder into o.Out/tables and writes no document: the work of Run on
@@ -106,9 +112,9 @@ func Assemble(entries []*Entry, folders []string, o Options) (*result.Extract, e
 			if len(e.Results) > 1 && slices.ContainsFunc(entries, func(other *Entry) bool { return other.ID == r.ID }) {
 				return nil, sameRunID(r.ID, k, len(e.Results), e.Folder)
 			}
-			if err := adopt(folders[i], r, &o); err != nil {
-				return nil, err
-			}
+		}
+		if err := e.Adopt(folders[i], o); err != nil {
+			return nil, err
 		}
 	}
 	return assemble(entries, &o, old, nil)

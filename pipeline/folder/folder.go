@@ -46,6 +46,7 @@ const (
 	ExperimentFile   = "experiment.json"
 	OptimiseFile     = "optimise.json"
 	OptimiseLog      = "optimise.jsonl"
+	TasksDir         = ".tasks" // of a run under way
 )
 
 var ownNames = map[string]bool{
@@ -64,6 +65,7 @@ var ownNames = map[string]bool{
 	"rows":                true,
 	"rejected.jsonl":      true,
 	".extract-cache.json": true,
+	TasksDir:              true,
 	"figures":             true,
 	QueueFile:             true,
 	QueueComparePage:      true,

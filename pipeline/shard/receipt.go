@@ -239,3 +239,17 @@ func (j Job) Verify(folders []string, names ...string) error {
 		return trace.Errorf(codeResultDamaged, "%s: no receipt names it any more", j.Folder(folders[i]))
 	}, nil)
 }
+
+// Recover verifies what a killed process left of the job, if anything: receipts of damaged folders go.
+func (j Job) Recover() error {
+	entries, err := os.ReadDir(j.path(dataDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), halfPrefix) {
+			_ = j.Verify([]string{e.Name()}) // its error is what goes
+		}
+	}
+	return err
+}
