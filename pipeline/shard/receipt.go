@@ -39,6 +39,10 @@ type Failure struct {
 	Task  Task   `json:"task"` // whole, so that it can be done again elsewhere
 	Error string `json:"error"`
 	Stack string `json:"stack,omitempty"` // of a panic
+	// What the task reads cannot give what it should, as Error says under this code: nobody tries again.
+	Refused trace.Code `json:"refused,omitempty"`
+	Reason  string     `json:"reason,omitempty"` // Error without the code
+	Hint    string     `json:"hint,omitempty"`
 }
 
 // Path is where a file of the receipt stands.
@@ -151,6 +155,9 @@ func (j Job) fail(t *Task, id string, why error) error {
 	f := Failure{Task: *t, Error: why.Error()}
 	if p := (*PanicError)(nil); errors.As(why, &p) {
 		f.Stack = p.Stack
+	}
+	if e := (*trace.Error)(nil); errors.As(why, &e) && e.Code != codeResultDamaged {
+		f.Refused, f.Reason, f.Hint = e.Code, e.Msg, e.Hint
 	}
 	for n := 1; ; n++ {
 		name := j.path(receiptsDir, fmt.Sprintf("%s.%s%d.json", id, failedPrefix, n))

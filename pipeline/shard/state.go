@@ -33,7 +33,8 @@ func (s *State) Done() bool { return len(s.Open) == 0 }
 
 // State reads the receipts of a pass and checks that the files they name are there, as long as
 // they were; Verify reads them. The manifest is written when no receipt is missing. Errors: two
-// receipts that differ for one task; a task that failed more than MaxFailures times.
+// receipts that differ for one task; a task that failed more than MaxFailures times, or last for a
+// reason that is in what it reads.
 func (j Job) State(pass string) (*State, error) {
 	list, err := j.list(pass)
 	if err != nil {
@@ -101,10 +102,7 @@ func (s *State) receiptOf(j Job, id string, names []string) (*Receipt, error) {
 		return good, nil
 	}
 	s.Failed += len(failed)
-	if len(failed) > MaxFailures {
-		return nil, j.failure(failed)
-	}
-	return nil, nil
+	return nil, j.failure(failed)
 }
 
 // receipt reads a receipt; its name says what its text must be.
@@ -135,16 +133,26 @@ func different(j Job, a, b *Receipt) string {
 	return fmt.Sprintf("%s in %s and %s", what, j.path(dataDir, a.Folder), j.path(dataDir, b.Folder))
 }
 
-// failure is the error of a task that failed too often.
+// failure is the error of a task that failed too often, or once and for good; nil: it may be tried again.
 func (j Job) failure(names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
 	last := names[len(names)-1]
 	f := Failure{}
 	text, err := files.Read(j.path(receiptsDir, last), maxText, false)
 	if err == nil {
 		err = json.Unmarshal(text, &f)
 	}
-	if err != nil {
+	switch {
+	case err != nil && len(names) <= MaxFailures: // half-written: it counts
+		return nil
+	case err != nil:
 		return fmt.Errorf("%s: %w", j.path(receiptsDir, last), err)
+	case f.Refused != "":
+		return fmt.Errorf("%s %s: %w", f.Task.Pass, f.Task.Name, &trace.Error{Code: f.Refused, Msg: f.Reason, Hint: f.Hint})
+	case len(names) <= MaxFailures:
+		return nil
 	}
 	return trace.Errorf(codeTaskFailed, "%s %s failed %d times, last: %s (all of it in %s)", f.Task.Pass, f.Task.Name, len(names), f.Error,
 		j.path(receiptsDir, last)).WithHint(fmt.Sprintf("do it here to see why: blis-train task %s %s", j.Dir, f.Task.ID()))
