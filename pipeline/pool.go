@@ -29,11 +29,11 @@ type pool struct {
 // do does the tasks of a pass; the error of the first that failed is that of the stage.
 func (p *pool) do(pass string, ids []string) error {
 	all := par.Workers(p.workers)
-	many := min(all, len(ids), p.runs)
+	many := max(1, min(all, len(ids), p.runs))
 	return par.Try(p.ctx, many, len(ids), func(i int) error {
 		t, err := p.job.Task(ids[i])
 		if err == nil {
-			_, err = doOne(p.ctx, p.job, t, max(1, all/many), p)
+			_, err = doOne(p.ctx, p.job, t, all/many, p)
 		}
 		if bad := (*shard.PanicError)(nil); errors.As(err, &bad) { // nobody reads its receipt
 			panic(&par.Panic{Value: bad.Value, Stack: []byte(bad.Stack)})
