@@ -1,6 +1,7 @@
 package stat
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -320,4 +321,27 @@ func TestInverse(t *testing.T) {
 	if got := Inverse([]float64{1, 2, 2, 1}, 2); got != nil {
 		t.Errorf("got %v of an indefinite matrix, want nothing", got)
 	}
+}
+
+// BenchmarkOrder is beside a stable sort of the positions alone, on step times: few values, many ties.
+func BenchmarkOrder(b *testing.B) {
+	v := make([]float64, 1_000_000)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range v {
+		v[i] = math.Round(1e4 * math.Exp(rng.NormFloat64()))
+	}
+	b.Run("order", func(b *testing.B) {
+		for range b.N {
+			Order(v)
+		}
+	})
+	b.Run("positions", func(b *testing.B) {
+		for range b.N {
+			order := make([]int, len(v))
+			for i := range order {
+				order[i] = i
+			}
+			slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(v[i], v[j]) })
+		}
+	})
 }

@@ -49,8 +49,7 @@ func (t *Table) reserve(n int, slim bool) {
 
 // column is one per-row column of a table; a nil column stays nil.
 type column interface {
-	move(from, to int)
-	truncate(n int)
+	without(gone []int)  // ascending, at least one
 	permute(order []int) // the rows of order, in a new column
 	join(behind column)  // of the same kind
 	store(w io.Writer) error
@@ -62,30 +61,23 @@ type col[T any] struct {
 	w int
 }
 
-func (c col[T]) move(from, to int) {
-	if *c.s != nil {
-		copy((*c.s)[to*c.w:(to+1)*c.w], (*c.s)[from*c.w:(from+1)*c.w])
+func (c col[T]) without(gone []int) {
+	if *c.s == nil {
+		return
 	}
-}
-
-func (c col[T]) truncate(n int) {
-	if *c.s != nil {
-		*c.s = (*c.s)[:n*c.w]
+	all := *c.s
+	kept := all[:gone[0]*c.w]
+	for k, i := range gone {
+		end := len(all)
+		if k+1 < len(gone) {
+			end = gone[k+1] * c.w
+		}
+		kept = append(kept, all[(i+1)*c.w:end]...) // in place
 	}
+	*c.s = kept
 }
 
 func (c col[T]) join(behind column) { *c.s = append(*c.s, *behind.(col[T]).s...) }
-
-func (t *Table) move(from, to int) {
-	if from != to {
-		t.each(func(c column) { c.move(from, to) })
-	}
-}
-
-func (t *Table) truncate(n int) {
-	t.each(func(c column) { c.truncate(n) })
-	t.Kept = n
-}
 
 // copyOf is a table whose columns may be replaced; their values are shared.
 func (t *Table) copyOf() *Table {

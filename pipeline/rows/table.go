@@ -164,22 +164,17 @@ func addCount(counts []CodeCount, code trace.Code, n int) []CodeCount {
 // code. Order is preserved.
 func (t *Table) Filter(code trace.Code, keep func(i int) bool) {
 	var gone []int
-	to := 0
 	for i := range t.Kept {
 		if !keep(i) {
 			gone = append(gone, i)
-			continue
 		}
-		if to < i {
-			t.move(i, to)
-		}
-		to++
 	}
 	if len(gone) == 0 {
 		return
 	}
 	t.drop(code, len(gone))
-	t.truncate(to)
+	t.each(func(c column) { c.without(gone) })
+	t.Kept -= len(gone)
 	if t.Packed != nil {
 		t.Packed = t.Packed.Filtered(func(i int) bool {
 			if len(gone) > 0 && gone[0] == i {
