@@ -46,9 +46,16 @@ func Clean(tables []*Table, recipe Recipe) []trace.Finding {
 
 // LimitsOf are those of the tables' cells, in order of first appearance.
 func LimitsOf(tables []*Table, recipe Recipe) []Limit {
-	var out []Limit
-	for _, c := range pool(tables, recipe) {
-		out = append(out, Limit{c.cell, outlierFactor * stat.Median(c.us), len(c.us)})
+	out, at := cellsOf(tables, recipe)
+	medians := stat.Medians(len(out), func(see func(int, float64)) {
+		for k, t := range tables {
+			for i := range t.Kept {
+				see(at[k][t.Regime[i]], t.Y[i]/t.Steps[i])
+			}
+		}
+	})
+	for k := range out {
+		out[k].MaxUs = outlierFactor * medians[k]
 	}
 	return out
 }
@@ -84,28 +91,32 @@ func (t *Table) cellOf(i int, recipe Recipe) cell {
 	return cell{t.Config, t.Regime[i]}
 }
 
-// values are the times per step of a cell.
-type values struct {
-	cell
-	us []float64
-}
-
-// pool collects time per step by cell; cells in order of first appearance.
-func pool(tables []*Table, recipe Recipe) []values {
-	var out []values
-	at := make(map[cell]int)
+// cellsOf are the cells of the tables with their numbers of rows, in order of first appearance, and
+// for every table which of them its regimes belong to.
+func cellsOf(tables []*Table, recipe Recipe) (out []Limit, at [][]int) {
+	seen := make(map[cell]int)
 	for _, t := range tables {
+		var of []int
 		for i := range t.Kept {
-			c := t.cellOf(i, recipe)
-			k, seen := at[c]
-			if !seen {
-				k = len(out)
-				at[c], out = k, append(out, values{cell: c})
+			for len(of) <= int(t.Regime[i]) {
+				of = append(of, -1)
 			}
-			out[k].us = append(out[k].us, t.Y[i]/t.Steps[i])
+			if k := of[t.Regime[i]]; k >= 0 {
+				out[k].Rows++
+				continue
+			}
+			c := t.cellOf(i, recipe)
+			k, known := seen[c]
+			if !known {
+				k = len(out)
+				seen[c], out = k, append(out, Limit{cell: c})
+			}
+			of[t.Regime[i]] = k
+			out[k].Rows++
 		}
+		at = append(at, of)
 	}
-	return out
+	return out, at
 }
 
 func tooMany(limits []Limit, gone []int) []trace.Finding {

@@ -95,7 +95,7 @@ func OutlierLimits(ctx context.Context, set *coeff.Set, fit *result.Fit, sources
 				return err
 			}
 			for _, t := range append([]*rows.Table{j.all[i].beta}, j.all[i].alpha...) {
-				t.X, t.Packed = nil, nil // most of the rows; limits are of times
+				*t = rows.Table{Config: t.Config, Target: t.Target, Kept: t.Kept, Y: t.Y, Steps: t.Steps, Regime: t.Regime} // limits are of times
 			}
 			return nil
 		})
