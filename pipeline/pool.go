@@ -35,7 +35,7 @@ func (p *pool) do(pass string, ids []string) error {
 		if err == nil {
 			_, err = doOne(p.ctx, p.job, t, all/many, p)
 		}
-		if bad := (*shard.PanicError)(nil); errors.As(err, &bad) { // nobody reads its receipt
+		if bad := (*shard.PanicError)(nil); errors.As(err, &bad) {
 			panic(&par.Panic{Value: bad.Value, Stack: []byte(bad.Stack)})
 		}
 		return err
@@ -67,10 +67,11 @@ type extractedTask struct {
 // begin is the job of a run whose folders were extracted to out, where its own is until it ends:
 // their tables are those of tasks that are done. What a killed process did of it counts where it is whole.
 func begin(ctx context.Context, entries []*extract.Entry, plan *Plan, o *RunOptions) (*collection, error) {
-	job := shard.Job{Dir: filepath.Join(o.Extract.Out, folder.TasksDir)}
+	job := shard.Job{Dir: filepath.Join(o.Extract.Out, folder.TasksDir), Alone: true}
 	c := &collection{job: job, plan: plan, o: o, pool: &pool{ctx: ctx, job: job, workers: o.Extract.Workers, progress: o.Fit.Progress}}
 	if st, err := os.Lstat(job.Dir); err == nil && !st.IsDir() {
-		return nil, trace.Errorf(extract.CodeNotOurs, "%s: got a link or a file, want a folder or nothing", job.Dir)
+		return nil, trace.Errorf(extract.CodeNotOurs, "%s: got a link or a file, want a folder or nothing", job.Dir).
+			WithHint("remove it, or choose another folder with -o")
 	}
 	if err := job.Recover(); err != nil {
 		return nil, err

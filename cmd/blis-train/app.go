@@ -358,7 +358,11 @@ func messages(err error) []string {
 	}
 	var all []string
 	for _, e := range joined.Unwrap() {
-		all = append(all, messages(e)...)
+		for _, msg := range messages(e) {
+			if !slices.Contains(all, msg) { // a write that fails, and its close
+				all = append(all, msg)
+			}
+		}
 	}
 	return all
 }

@@ -77,3 +77,13 @@ func TestSecondInterruptEndsAtOnce(t *testing.T) {
 	cmd.Process.Kill()
 	t.Error("two hundred interrupts did not end it")
 }
+
+// A full disk fails the write and the close of one file: that is one error.
+func TestErrorsAreToldOnce(t *testing.T) {
+	var stderr bytes.Buffer
+	full := errors.New("write rows.bin: no space left on device")
+	(&session{}).exitCode(&stderr, errors.Join(full, errors.Join(full, errors.New("close index.json: gone"))))
+	if want := "error: write rows.bin: no space left on device\nerror: close index.json: gone\n"; stderr.String() != want {
+		t.Errorf("got %s, want %s", stderr.String(), want)
+	}
+}

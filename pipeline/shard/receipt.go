@@ -67,7 +67,10 @@ func (j Job) Do(ctx context.Context, t *Task, do func(dir string) error) (*Recei
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, errors.Join(err, j.fail(t, id, err))
+		if !j.Alone {
+			err = errors.Join(err, j.fail(t, id, err))
+		}
+		return nil, err
 	}
 	r := &Receipt{Task: id}
 	if r.Files, err = filesBelow(dir); err != nil {
