@@ -18,8 +18,8 @@ import (
 // exempt.
 const (
 	maxLine     = 140 // characters; a tab is one
-	maxFunction = 60  // lines of a function outside tests
-	longAllowed = 2   // functions beyond, in the whole tree
+	maxFunction = 80  // lines of a function outside tests
+	longAllowed = 8   // functions beyond, in the whole tree
 )
 
 // TestShape is gofmt, and the sizes: no line is too long, and hardly a function.
