@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/trace"
 	"gopkg.in/yaml.v3"
 )
@@ -111,5 +110,5 @@ func container(dec *json.Decoder, open json.Delim) (*yaml.Node, error) {
 
 // SortConfigs puts configurations into the order Save expects: by key.
 func SortConfigs(cs []Config) {
-	sorting.Records(cs, func(a, b Config) int { return strings.Compare(a.Key, b.Key) })
+	slices.SortStableFunc(cs, func(a, b Config) int { return strings.Compare(a.Key, b.Key) })
 }

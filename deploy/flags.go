@@ -3,10 +3,9 @@ package deploy
 import (
 	_ "embed"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
-
-	"github.com/blis-train/blis-train/internal/sorting"
 )
 
 // flagText lists the flags of `vllm serve` by release: made by eval/vllm_flags.py.
@@ -81,7 +80,7 @@ var flagsRead = sync.OnceValue(func() *flagTable {
 			}
 		}
 	}
-	sorting.Records(t.flags, func(a, b serveFlag) int { return strings.Compare(a.name, b.name) })
+	slices.SortStableFunc(t.flags, func(a, b serveFlag) int { return strings.Compare(a.name, b.name) })
 	return t
 })
 

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -49,7 +48,7 @@ var builtin = sync.OnceValue(func() []datasheet {
 		}
 		sheets = append(sheets, list...)
 	}
-	sorting.Records(sheets, func(a, b datasheet) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(sheets, func(a, b datasheet) int { return strings.Compare(a.Name, b.Name) })
 	return sheets
 })
 

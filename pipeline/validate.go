@@ -55,7 +55,7 @@ func (o *ValidateOptions) Table() option.Table {
 	all := append(o.Options.Table(),
 		option.String("fit", &o.Fit, "the `FILE` fit.json to judge (default: OUT/fit.json)"),
 		option.String("coefficients", &o.Coefficients, "judge this coefficient `FILE` in place of the fit's own"),
-		option.String("figures", &o.Figures, "export every figure of the report as SVG and PNG to `DIR`"),
+		option.String("figures", &o.Figures, "export every figure of the report as SVG to `DIR`"),
 		option.String("baseline", &o.Baseline, "say what changed since `OLD`: a validation.json, a coefficient file, or a folder of them"),
 		option.Switch("force", &o.Force, "accept an output folder that holds foreign files"),
 	)

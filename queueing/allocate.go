@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -128,7 +127,7 @@ func (d *Demand) candidates() []candidate {
 		p := Placement{Accelerator: o.Accelerator, Replicas: n, Cost: float64(o.UnitCost * float64(o.Units) * float64(n))}
 		out = append(out, candidate{Placement: p, typ: o.Type, units: o.Units, value: transition(d.Current, p)})
 	}
-	sorting.Records(out, func(a, b candidate) int {
+	slices.SortStableFunc(out, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.Accelerator, b.Accelerator))
 	})
 	return out
@@ -179,7 +178,7 @@ func (d *Demand) check() error {
 // plan sums up what was given.
 func (f *Fleet) plan(given []Given, left map[string]int) *Plan {
 	p := &Plan{Given: given, Unserved: []string{}, Left: []Capacity{}}
-	sorting.Records(p.Given, func(a, b Given) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(p.Given, func(a, b Given) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range p.Given {
 		g := &p.Given[i]
 		p.Cost += g.Cost
@@ -191,7 +190,7 @@ func (f *Fleet) plan(given []Given, left map[string]int) *Plan {
 	for _, c := range f.Capacity {
 		p.Left = append(p.Left, Capacity{c.Type, left[c.Type]})
 	}
-	sorting.Records(p.Left, func(a, b Capacity) int { return cmp.Compare(a.Type, b.Type) })
+	slices.SortStableFunc(p.Left, func(a, b Capacity) int { return cmp.Compare(a.Type, b.Type) })
 	return p
 }
 

@@ -11,7 +11,7 @@
 //	sections (sec*)  result structs -> section: tables, figures, findings, words
 //	charts (fig*)    result structs -> figure: panels of marks in pixels
 //	drawing          marks -> inline SVG (colours by CSS class, so both schemes work),
-//	                 standalone SVG, or PNG
+//	                 standalone SVG
 //	page             sections -> HTML through html/template, which escapes every
 //	                 string that came out of a recording
 //

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"fmt"
 	"io"
 
 	"github.com/blis-train/blis-train/report/draw"
@@ -33,19 +32,11 @@ func Render(w io.Writer, in Input) error {
 		sections.Glossary()))
 }
 
-// Figures hands every figure that the Input can fill to write, as <id>.svg and
-// <id>.png, in the order of the page. It stops at write's first error.
+// Figures hands every figure that the Input can fill to write, as <id>.svg, in the
+// order of the page. It stops at write's first error.
 func Figures(write func(name string, data []byte) error, in Input) error {
 	for _, f := range figures.New(in).All() {
-		d := f.Sheet()
-		if err := write(f.ID+".svg", draw.SVG(d, f.Title)); err != nil {
-			return err
-		}
-		png, err := draw.PNG(d)
-		if err != nil {
-			return fmt.Errorf("draw %s.png: %w", f.ID, err)
-		}
-		if err := write(f.ID+".png", png); err != nil {
+		if err := write(f.ID+".svg", draw.SVG(f.Sheet(), f.Title)); err != nil {
 			return err
 		}
 	}

@@ -2,8 +2,7 @@ package result
 
 import (
 	"cmp"
-
-	"github.com/blis-train/blis-train/internal/sorting"
+	"slices"
 )
 
 // MaxFigures is how many comparisons keep their curves in validation.json: a
@@ -54,7 +53,7 @@ func LimitFigures(runs []ValidationRun) (drawn int) {
 			with = append(with, &runs[i])
 		}
 	}
-	sorting.Records(with, ByReplayRank)
+	slices.SortStableFunc(with, ByReplayRank)
 	for _, r := range with[min(MaxFigures, len(with)):] {
 		r.Figures = nil
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"image/png"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,9 +15,9 @@ import (
 // tutorialPictures are figures of reports of the tutorial: what is judged again to draw
 // them, and which it is.
 var tutorialPictures = map[string]struct{ judge, figure string }{
-	"tutorial-library.png": {"validate out -o judged-library --coefficients coeff/library/b200-sxm-180gb-bf16.yaml", "ecdf"},
-	"tutorial-drift.png":   {"validate out-logs", "drift"},
-	"tutorial-replay.png":  {"validate out", "ecdf"},
+	"tutorial-library.svg": {"validate out -o judged-library --coefficients coeff/library/b200-sxm-180gb-bf16.yaml", "ecdf"},
+	"tutorial-drift.svg":   {"validate out-logs", "drift"},
+	"tutorial-replay.svg":  {"validate out", "ecdf"},
 }
 
 // largestPicture is what a picture may take in the repository, in bytes.
@@ -120,7 +119,7 @@ func checkPicture(t *testing.T, path, judge, figure string) {
 		if status := run(words, strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{}); status != 0 && status != exitGate {
 			t.Errorf("%s: exit %d", judge, status)
 		}
-		drawn, err := os.ReadFile(filepath.Join("figures", figure+".png"))
+		drawn, err := os.ReadFile(filepath.Join("figures", figure+".svg"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,8 +131,8 @@ func checkPicture(t *testing.T, path, judge, figure string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if img, err := png.DecodeConfig(bytes.NewReader(text)); err != nil || img.Width < 300 || len(text) > largestPicture {
-		t.Errorf("%s: %v, %d pixels wide, %d bytes", filepath.Base(path), err, img.Width, len(text))
+	if !bytes.HasPrefix(text, []byte("<svg ")) || !bytes.HasSuffix(text, []byte("</svg>\n")) || len(text) > largestPicture {
+		t.Errorf("%s: %d bytes, want one whole SVG of at most %d", filepath.Base(path), len(text), largestPicture)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"sort"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -193,7 +192,7 @@ func trainedOn(fit *result.Fit) coeff.TrainedOn {
 			t.HoldOutRMSE = append(t.HoldOutRMSE, coeff.TargetRMSE{Target: all[i].Target, Us: *e.RMSEUs})
 		}
 	}
-	sorting.Records(t.HoldOutRMSE, func(a, b coeff.TargetRMSE) int {
+	slices.SortStableFunc(t.HoldOutRMSE, func(a, b coeff.TargetRMSE) int {
 		switch {
 		case a.Target < b.Target:
 			return -1

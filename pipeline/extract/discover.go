@@ -8,11 +8,11 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -56,7 +56,7 @@ func Discover(args, only, exclude []string, set ...string) ([]RunDir, error) {
 		return nil, trace.Errorf(CodeNoRuns, "no run folder (one with a %s) in %s", deploy.RunFile, strings.Join(args, ", ")).
 			WithHint("blis-train init --from-cmdline 'vllm serve ...' -o RUNDIR/run.yaml")
 	}
-	sorting.Records(out, func(a, b RunDir) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortStableFunc(out, func(a, b RunDir) int { return cmp.Compare(a.ID, b.ID) })
 	for i := 1; i < len(out); i++ {
 		if out[i].ID == out[i-1].ID {
 			if out[i].Dir == out[i-1].Dir {
@@ -384,7 +384,7 @@ func inReadingOrder(in []source.Input) []source.Input {
 		set, at := rotation(f.Name)
 		keys[f.Name] = key{set, at}
 	}
-	sorting.Records(in, func(a, b source.Input) int {
+	slices.SortStableFunc(in, func(a, b source.Input) int {
 		ka, kb := keys[a.Name], keys[b.Name]
 		return cmp.Or(cmp.Compare(ka.set, kb.set), cmp.Compare(ka.at, kb.at))
 	})

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/pipeline/extract/account"
 	"github.com/blis-train/blis-train/pipeline/extract/client"
 	"github.com/blis-train/blis-train/pipeline/extract/foreign"
@@ -205,7 +204,7 @@ func inSegments(in []source.Input) []source.Input {
 		}
 		return f.Name, ""
 	}
-	sorting.Records(in, func(a, b source.Input) int {
+	slices.SortStableFunc(in, func(a, b source.Input) int {
 		setA, atA := key(&a)
 		setB, atB := key(&b)
 		return strings.Compare(setA+"\x00"+atA, setB+"\x00"+atB)

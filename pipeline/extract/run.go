@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/pipeline/extract/account"
 	"github.com/blis-train/blis-train/pipeline/extract/client"
 	"github.com/blis-train/blis-train/pipeline/extract/iteration"
@@ -366,7 +365,7 @@ func (x *extraction) inputs(ctx context.Context) error {
 // phases makes phases of the loads that clients offered one after another, where
 // run.yaml names none, and puts the clients' requests into their phases.
 func (x *extraction) phases(loads []client.Load) {
-	sorting.Records(loads, func(a, b client.Load) int { return cmp.Compare(a.StartNs, b.StartNs) })
+	slices.SortStableFunc(loads, func(a, b client.Load) int { return cmp.Compare(a.StartNs, b.StartNs) })
 	if len(loads) == 0 {
 		return
 	}

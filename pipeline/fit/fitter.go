@@ -9,7 +9,6 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit/estimate"
 	"github.com/blis-train/blis-train/pipeline/fit/options"
@@ -77,7 +76,7 @@ func TakingPart(sources []Source, o Options) ([]Source, Options, error) {
 	if sources, err = options.Without(slices.Clone(sources), o.Without); err != nil {
 		return nil, o, err
 	}
-	sorting.Records(sources, func(a, b Source) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortStableFunc(sources, func(a, b Source) int { return strings.Compare(a.ID, b.ID) })
 	o.Lone = !slices.ContainsFunc(sources, func(s Source) bool { return s.Deployment.Config() != sources[0].Deployment.Config() })
 	options.RowsLearned(sources, o.MaxRows)
 	return sources, o, nil

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/portable"
-	"github.com/blis-train/blis-train/internal/sorting"
 )
 
 // curve is a measured time over one size: ms at ascending x.
@@ -146,7 +145,7 @@ func curves[K comparable](samples []sample[K]) map[K]*curve {
 	}
 	out := make(map[K]*curve, len(byKey))
 	for _, ss := range byKey {
-		sorting.Records(ss, func(a, b sample[K]) int {
+		slices.SortStableFunc(ss, func(a, b sample[K]) int {
 			return cmp.Or(cmp.Compare(a.x, b.x), cmp.Compare(a.source, b.source), cmp.Compare(a.ms, b.ms))
 		})
 		c := &curve{}

@@ -14,7 +14,6 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -118,7 +117,7 @@ func Load(dir, hardware string) (*Tables, error) {
 			return nil, err
 		}
 	}
-	sorting.Records(t.Sources, func(a, b Source) int { return cmp.Compare(a.Path, b.Path) })
+	slices.SortStableFunc(t.Sources, func(a, b Source) int { return cmp.Compare(a.Path, b.Path) })
 	return t, nil
 }
 
@@ -156,7 +155,7 @@ func (t *Tables) read(folder, framework, file string, w want) (*columns, error) 
 	if err != nil {
 		return nil, t.missing(base, file, err)
 	}
-	sorting.Records(versions, func(a, b os.DirEntry) int { return compareVersions(b.Name(), a.Name()) })
+	slices.SortStableFunc(versions, func(a, b os.DirEntry) int { return compareVersions(b.Name(), a.Name()) })
 	for _, v := range versions {
 		path := filepath.Join(base, v.Name(), file)
 		c, src, err := readTable(path, w)
@@ -265,7 +264,7 @@ func (t *Tables) attention(file, op, size string) (map[attentionKey]*grid, error
 	for k := range rows {
 		keys = append(keys, k)
 	}
-	sorting.Records(keys, func(a, b rowKey) int { return cmp.Compare(a.batch, b.batch) })
+	slices.SortStableFunc(keys, func(a, b rowKey) int { return cmp.Compare(a.batch, b.batch) })
 	grids := map[attentionKey]*grid{}
 	for _, k := range keys {
 		g := grids[k.attentionKey]

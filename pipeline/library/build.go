@@ -8,7 +8,6 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/pipeline/kernels"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
@@ -127,7 +126,7 @@ func BuildFiles(ctx context.Context, src Sources, o Options) ([]File, error) {
 	for _, f := range b.families {
 		out = append(out, File{f.fileName(), b.artifact(f, c, expectedOn(f.tables.Hardware.Name, judged), b.inputs(f, e))})
 	}
-	sorting.Records(out, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(out, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/internal/strictyaml"
 	"github.com/blis-train/blis-train/queueing"
 	"github.com/blis-train/blis-train/result"
@@ -97,7 +96,7 @@ func (p *Problem) Fleet(q *result.Queue) (queueing.Fleet, []queueing.Demand, []t
 	for typ, n := range p.Capacity {
 		fleet.Capacity = append(fleet.Capacity, queueing.Capacity{Type: typ, Units: n})
 	}
-	sorting.Records(fleet.Capacity, func(a, b queueing.Capacity) int { return strings.Compare(a.Type, b.Type) })
+	slices.SortStableFunc(fleet.Capacity, func(a, b queueing.Capacity) int { return strings.Compare(a.Type, b.Type) })
 	var demands []queueing.Demand
 	var findings []trace.Finding
 	for i := range p.Servers {

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/pipeline/sweep"
 	"github.com/blis-train/blis-train/pipeline/track"
 	"github.com/blis-train/blis-train/pipeline/validate/saturation"
@@ -169,7 +168,7 @@ func byRate(points []sweep.Point) []sweep.Point {
 		}
 	}
 	points = slices.Clone(points)
-	sorting.Records(points, func(a, b sweep.Point) int {
+	slices.SortStableFunc(points, func(a, b sweep.Point) int {
 		return cmp.Or(cmp.Compare(order[a.Sweep], order[b.Sweep]), cmp.Compare(a.RateRPS, b.RateRPS))
 	})
 	return points

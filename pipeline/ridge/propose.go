@@ -3,9 +3,9 @@ package ridge
 import (
 	"cmp"
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/internal/portable"
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/stat"
 )
@@ -50,7 +50,7 @@ func Propose(base *gram.Gram, candidates []*gram.Gram) []Proposal {
 		}
 		out = append(out, prop)
 	}
-	sorting.Records(out, func(a, b Proposal) int { return cmp.Compare(b.LogDet, a.LogDet) })
+	slices.SortStableFunc(out, func(a, b Proposal) int { return cmp.Compare(b.LogDet, a.LogDet) })
 	return out
 }
 

@@ -15,7 +15,6 @@ import (
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -196,7 +195,7 @@ func filesBelow(dir string) ([]File, error) {
 		out = append(out, f)
 		return err
 	})
-	sorting.Records(out, func(a, b File) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(out, func(a, b File) int { return cmp.Compare(a.Name, b.Name) })
 	return out, err
 }
 

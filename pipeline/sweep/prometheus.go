@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -55,7 +54,7 @@ func ReadSnapshot(data []byte, name string, atNs int64) (*Snapshot, error) {
 	}
 	for _, e := range s.engines {
 		for _, h := range e {
-			sorting.Records(h.buckets, func(a, b bucket) int { return cmp.Compare(a.le, b.le) })
+			slices.SortStableFunc(h.buckets, func(a, b bucket) int { return cmp.Compare(a.le, b.le) })
 		}
 	}
 	if len(s.engines) == 0 {

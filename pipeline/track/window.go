@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/queueing"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
@@ -154,7 +153,7 @@ func Cut(samples []Sample, spans []Span, o CutOptions) ([]Window, Cutting, error
 		return nil, Cutting{}, err
 	}
 	samples = slices.Clone(samples)
-	sorting.Records(samples, func(a, b Sample) int { return cmp.Compare(o.stamp(&a), o.stamp(&b)) })
+	slices.SortStableFunc(samples, func(a, b Sample) int { return cmp.Compare(o.stamp(&a), o.stamp(&b)) })
 	var out []Window
 	c := Cutting{Dropped: map[trace.Code]int{}}
 	for _, s := range spans {

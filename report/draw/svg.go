@@ -10,12 +10,11 @@ import (
 )
 
 // svgBuf writes SVG text. Every string passes html.EscapeString; numbers are
-// rounded to a tenth of a pixel, outlines to a hundredth, so that the bytes do
-// not depend on the last bits of a float.
+// rounded to a tenth of a pixel, so that the bytes do not depend on the last bits
+// of a float.
 type svgBuf struct {
 	bytes.Buffer
-	flat     bool // standalone: colours as attributes instead of classes
-	outlines bool // for the rasteriser: image pixels, text as shapes, no tooltips
+	flat bool // standalone: colours as attributes instead of classes
 }
 
 // Inline renders for the page: colours come from the page's style sheet.
@@ -86,14 +85,6 @@ func (b *svgBuf) mark(m *mark) {
 		b.style(m)
 		b.end("circle", m.tip)
 	case markText:
-		if b.outlines {
-			b.WriteString(`<path d="`)
-			b.textPath(m)
-			b.WriteByte('"')
-			b.style(m)
-			b.WriteString("/>")
-			return
-		}
 		b.WriteString("<text")
 		b.attr("x", m.pts[0].X)
 		b.attr("y", m.pts[0].Y)
@@ -112,7 +103,7 @@ func (b *svgBuf) mark(m *mark) {
 }
 
 func (b *svgBuf) end(tag, tip string) {
-	if tip == "" || b.outlines {
+	if tip == "" {
 		b.WriteString("/>")
 		return
 	}
@@ -193,9 +184,6 @@ func (b *svgBuf) attr(name string, v float64) {
 
 func (b *svgBuf) num(v float64) {
 	r := math.Round(v*10) / 10
-	if b.outlines {
-		r = math.Round(v*pngScale*100) / 100
-	}
 	if r == 0 || math.IsNaN(r) || math.IsInf(r, 0) {
 		r = 0
 	}

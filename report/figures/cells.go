@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/report/draw"
 	"github.com/blis-train/blis-train/report/words"
 	"github.com/blis-train/blis-train/result"
@@ -80,7 +79,7 @@ func locoFigure(f *result.Fit) *draw.Figure {
 	if len(ls) == 0 {
 		return nil
 	}
-	sorting.Records(ls, func(a, b result.Loco) int { return cmp.Compare(*b.MAPE, *a.MAPE) })
+	slices.SortStableFunc(ls, func(a, b result.Loco) int { return cmp.Compare(*b.MAPE, *a.MAPE) })
 	fig := &draw.Figure{
 		ID: "loco", Title: "Step-time error on configurations the fit never saw",
 		Note: "Each row was predicted by a fit without it. Look for dots left of the dashed 25 % gate and left of the constant; a dot " +

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/report/draw"
 	"github.com/blis-train/blis-train/report/input"
 	"github.com/blis-train/blis-train/report/words"
@@ -62,7 +61,7 @@ const maxNamed = 4
 // one a run and one a place, worst first, at most maxNamed.
 func farthestBlocks(blocks []result.DriftBlock) []result.DriftBlock {
 	sorted := slices.Clone(blocks)
-	sorting.Records(sorted, func(a, b result.DriftBlock) int { return cmp.Compare(math.Abs(b.Bias), math.Abs(a.Bias)) })
+	slices.SortStableFunc(sorted, func(a, b result.DriftBlock) int { return cmp.Compare(math.Abs(b.Bias), math.Abs(a.Bias)) })
 	var out []result.DriftBlock
 	for _, b := range sorted {
 		taken := slices.ContainsFunc(out, func(o result.DriftBlock) bool {
@@ -134,7 +133,7 @@ func driftFigure(in input.Input) *draw.Figure {
 	}
 	if len(runs) > maxDriftRuns {
 		fig.More = fmt.Sprintf("The %d runs that drift most, of %d.", maxDriftRuns, len(runs))
-		sorting.Records(runs, func(a, b result.ValidationRun) int { return cmp.Compare(farthest(b), farthest(a)) })
+		slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(farthest(b), farthest(a)) })
 		runs = runs[:maxDriftRuns]
 	}
 	for _, r := range runs {

@@ -3,8 +3,8 @@ package figures
 import (
 	"fmt"
 	"math"
+	"slices"
 
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/report/draw"
 	"github.com/blis-train/blis-train/report/input"
 	"github.com/blis-train/blis-train/report/words"
@@ -97,7 +97,7 @@ func positiveBins(in []result.Bin2D) []result.Bin2D {
 		}
 	}
 	if len(out) > maxBins {
-		sorting.Records(out, func(a, b result.Bin2D) int { return b.N - a.N })
+		slices.SortStableFunc(out, func(a, b result.Bin2D) int { return b.N - a.N })
 		out = out[:maxBins]
 	}
 	return out
@@ -181,7 +181,7 @@ func thinBands(bands []result.ResidualBand, against, regime string) []result.Res
 			out = append(out, b)
 		}
 	}
-	sorting.Records(out, func(a, b result.ResidualBand) int {
+	slices.SortStableFunc(out, func(a, b result.ResidualBand) int {
 		switch {
 		case a.X < b.X:
 			return -1

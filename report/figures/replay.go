@@ -3,9 +3,9 @@ package figures
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/report/draw"
 	"github.com/blis-train/blis-train/report/input"
 	"github.com/blis-train/blis-train/report/words"
@@ -50,13 +50,13 @@ func replayRuns(in input.Input) (runs []result.ValidationRun, more string) {
 			runs = append(runs, r)
 		}
 	}
-	sorting.Records(runs, func(a, b result.ValidationRun) int { return cmp.Compare(result.ReplayRank(&a), result.ReplayRank(&b)) })
+	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(result.ReplayRank(&a), result.ReplayRank(&b)) })
 	if len(runs) <= maxReplayRuns {
 		return runs, ""
 	}
 	more = fmt.Sprintf("%d of %d comparisons: those that gate first, then the largest plain KS; the table holds all.", maxReplayRuns,
 		len(runs))
-	sorting.Records(runs, func(a, b result.ValidationRun) int {
+	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int {
 		return result.ByReplayRank(&a, &b)
 	})
 	return runs[:maxReplayRuns], more

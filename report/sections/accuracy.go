@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/report/draw"
 	"github.com/blis-train/blis-train/report/input"
 	"github.com/blis-train/blis-train/report/page"
@@ -99,7 +98,7 @@ func summaryTable(f *result.Fit) *page.Table {
 func cellTable(id, caption string, cells []result.Cell, where string, closed bool) *page.Table {
 	cells = slices.Clone(cells)
 	if len(cells) > page.MaxRows {
-		sorting.Records(cells, func(a, b result.Cell) int { return cmp.Compare(orZero(b.MAPE), orZero(a.MAPE)) })
+		slices.SortStableFunc(cells, func(a, b result.Cell) int { return cmp.Compare(orZero(b.MAPE), orZero(a.MAPE)) })
 	}
 	t := &page.Table{ID: id, Caption: caption, Closed: closed,
 		Cols: append([]page.Column{{Head: "Run"}, {Head: "Regime"}, {Head: "Batch"}, {Head: "Set"}}, errorCols...)}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/report/draw"
 	"github.com/blis-train/blis-train/report/input"
 	"github.com/blis-train/blis-train/report/page"
@@ -50,7 +49,7 @@ func comparedTable(v *result.Validation) *page.Table {
 		t.Cols = append(t.Cols, page.Column{Head: strings.ToUpper(n), Unit: "KS D", Num: true}, page.Column{Head: "error", Num: true})
 	}
 	runs := slices.Clone(v.Runs)
-	sorting.Records(runs, func(a, b result.ValidationRun) int { return cmp.Compare(result.ReplayRank(&a), result.ReplayRank(&b)) })
+	slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(result.ReplayRank(&a), result.ReplayRank(&b)) })
 	for _, r := range runs {
 		if r.Metrics == nil {
 			continue
@@ -82,7 +81,7 @@ func metricTables(v *result.Validation) []page.Block {
 		Cols: metricCols()}
 	runs := slices.Clone(v.Runs)
 	if len(runs)*len(input.MetricNames) > page.MaxRows {
-		sorting.Records(runs, func(a, b result.ValidationRun) int { return cmp.Compare(result.LargestKS(&b), result.LargestKS(&a)) })
+		slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(result.LargestKS(&b), result.LargestKS(&a)) })
 	}
 	for _, r := range runs {
 		t := first

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/report/words"
 	"github.com/blis-train/blis-train/result"
 )
@@ -92,7 +91,7 @@ func gateRank(g result.Gate) int {
 // sortedGates keeps the file's order inside a rank.
 func sortedGates(gs []result.Gate) []result.Gate {
 	out := slices.Clone(gs)
-	sorting.Records(out, func(a, b result.Gate) int { return cmp.Compare(gateRank(a), gateRank(b)) })
+	slices.SortStableFunc(out, func(a, b result.Gate) int { return cmp.Compare(gateRank(a), gateRank(b)) })
 	return out
 }
 

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/blis-train/blis-train/internal/sorting"
 )
 
 // Sentence starts with a capital and ends with a full stop.
@@ -37,7 +35,7 @@ func Reasons(m map[string]int) string {
 			ps = append(ps, pair{k, n})
 		}
 	}
-	sorting.Records(ps, func(a, b pair) int {
+	slices.SortStableFunc(ps, func(a, b pair) int {
 		return cmp.Or(cmp.Compare(b.n, a.n), strings.Compare(a.name, b.name))
 	})
 	var out []string

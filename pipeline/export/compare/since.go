@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -113,7 +113,7 @@ func gateChanges(out *result.Changes, old *Old, v *result.Validation) {
 		}
 		rows = append(rows, c)
 	}
-	sorting.Records(rows, func(a, b result.Change) int {
+	slices.SortStableFunc(rows, func(a, b result.Change) int {
 		return cmp.Or(cmp.Compare(turned(b), turned(a)), cmp.Compare(Relative(b.Old, b.New), Relative(a.Old, a.New)))
 	})
 	out.Rows = append(out.Rows, rows...)

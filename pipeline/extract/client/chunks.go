@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/pipeline/extract/account"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
@@ -121,7 +120,7 @@ func dataStem(file string) string {
 
 // setChunks gives a request the times of its chunks.
 func setChunks(r *trace.ObservedRequest, list []chunk) {
-	sorting.Records(list, func(a, b chunk) int { return cmp.Compare(a.index, b.index) })
+	slices.SortStableFunc(list, func(a, b chunk) int { return cmp.Compare(a.index, b.index) })
 	r.Chunks, r.ChunkGapsUs = trace.Some(int64(len(list))), nil
 	r.FirstChunkNs, r.LastChunkNs = trace.Some(list[0].ns), trace.Some(list[len(list)-1].ns)
 	for k := 1; k < len(list); k++ {

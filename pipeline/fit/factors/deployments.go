@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/portable"
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/pipeline/fit/estimate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
@@ -56,7 +55,7 @@ func Deployments(s *estimate.Solved, label []string, out *result.Model) {
 		deployment := deployments.names[deployments.of[configs.members[g][0]]]
 		out.DeploymentFactors = append(out.DeploymentFactors, factorEntry(deployment, name, ofConfig[g], byRun, configs.members[g]))
 	}
-	sorting.Records(out.DeploymentFactors, func(a, b result.DeploymentFactor) int { return strings.Compare(a.Name(), b.Name()) })
+	slices.SortStableFunc(out.DeploymentFactors, func(a, b result.DeploymentFactor) int { return strings.Compare(a.Name(), b.Name()) })
 	s.ScaleBy(out.DeploymentFactors)
 }
 

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/portable"
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
@@ -45,7 +44,7 @@ func Devices(d *gram.Data, pred []float64, hw []string, without int32) []result.
 	for k := range out {
 		out[k].Factor = portable.Exp(out[k].Factor / float64(out[k].Configs+factorPrior))
 	}
-	sorting.Records(out, func(a, b result.HardwareFactor) int { return strings.Compare(a.Hardware, b.Hardware) })
+	slices.SortStableFunc(out, func(a, b result.HardwareFactor) int { return strings.Compare(a.Hardware, b.Hardware) })
 	return out
 }
 

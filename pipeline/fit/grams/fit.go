@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit/describe"
 	"github.com/blis-train/blis-train/pipeline/fit/estimate"
@@ -145,7 +144,7 @@ func (g *gramFit) cells(gamma int, hold bool) *cells.Cells {
 			}
 		}
 	}
-	sorting.Records(out.List, func(a, b cells.Cell) int {
+	slices.SortStableFunc(out.List, func(a, b cells.Cell) int {
 		if a.Config != b.Config {
 			return int(a.Config - b.Config)
 		}

@@ -3,7 +3,6 @@ package cells
 import (
 	"cmp"
 	"fmt"
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"slices"
@@ -48,7 +47,7 @@ func runsOf(d *gram.Data, rows []int32) []Sequence {
 		list[k].Rows = append(list[k].Rows, rows[:n]...)
 		rows = rows[n:]
 	}
-	sorting.Records(list, func(a, b Sequence) int {
+	slices.SortStableFunc(list, func(a, b Sequence) int {
 		return cmp.Or(cmp.Compare(a.Config, b.Config), cmp.Compare(a.Run, b.Run))
 	})
 	for k := range list {

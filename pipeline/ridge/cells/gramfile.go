@@ -3,7 +3,6 @@ package cells
 import (
 	"encoding/json"
 	"fmt"
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"io"
 	"slices"
@@ -162,7 +161,7 @@ func Merge(files ...File) (File, error) {
 			}
 			set.List = append(set.List, f.relabelled(s, &out)...)
 		}
-		sorting.Records(set.List, func(a, b Cell) int {
+		slices.SortStableFunc(set.List, func(a, b Cell) int {
 			if a.Config != b.Config {
 				return int(a.Config - b.Config)
 			}

@@ -2,8 +2,8 @@ package measured
 
 import (
 	"fmt"
+	"slices"
 
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -102,7 +102,7 @@ func Requests(run *trace.Run) ([]Request, []trace.Finding) {
 		findings = append(findings, more...)
 	}
 	markLastSamples(out)
-	sorting.Records(out, func(a, b Request) int {
+	slices.SortStableFunc(out, func(a, b Request) int {
 		return int(max(-1, min(1, a.ArrivalNs-b.ArrivalNs)))
 	})
 	return out, findings

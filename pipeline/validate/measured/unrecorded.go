@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -196,7 +195,7 @@ func WithUnrecorded(run *trace.Run, recorded []Request, async bool) ([]Request, 
 			"run %s: journeys are sampled and the other requests cannot be rebuilt: %s", run.ID, reason)}
 	}
 	all := append(slices.Clone(recorded), unrecorded...)
-	sorting.Records(all, func(a, b Request) int { return cmp.Compare(a.ArrivalNs, b.ArrivalNs) })
+	slices.SortStableFunc(all, func(a, b Request) int { return cmp.Compare(a.ArrivalNs, b.ArrivalNs) })
 	return all, []trace.Finding{trace.Findingf(codeLoadRebuilt,
 		"run %s: %d of %d replayed requests left no journey and were rebuilt from what the steps count; they are not compared", run.ID,
 		len(unrecorded), len(all))}

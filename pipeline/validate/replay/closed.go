@@ -2,9 +2,9 @@ package replay
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/sorting"
 	"github.com/blis-train/blis-train/pipeline/validate/measured"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
@@ -57,6 +57,6 @@ func callsOf(obs []measured.Request) []workload.Call {
 		c := &calls[k]
 		c.Samples, c.SentNs, c.EndNs = append(c.Samples, i), min(c.SentNs, o.ArrivalNs), max(c.EndNs, end)
 	}
-	sorting.Records(calls, func(a, b workload.Call) int { return cmp.Compare(a.SentNs, b.SentNs) })
+	slices.SortStableFunc(calls, func(a, b workload.Call) int { return cmp.Compare(a.SentNs, b.SentNs) })
 	return calls
 }
