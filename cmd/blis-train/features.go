@@ -30,7 +30,8 @@ func featuresCommand() *cli.Command {
 			&cli.Int64Flag{Name: "step", Usage: "`N`, the step id", Required: false},
 			&cli.StringFlag{Name: "coefficients", Usage: "coefficient `FILE|library` for the contributions; default the library's where it has " +
 				"the run's GPU"},
-			&cli.StringFlag{Name: "spec", Usage: "feature specification `VERSION`: 1.0, 1.1 or 1.2 (default: the coefficient file's, else 1.1)"},
+			&cli.StringFlag{Name: "spec", Usage: "feature specification `VERSION`: 1.0, 1.1, 1.2 or experimental " +
+				"(default: the coefficient file's, else 1.1)"},
 		}, talkFlags()),
 		Action: runFeatures,
 	}

@@ -74,7 +74,7 @@ func (v Version) checkAmendments() error {
 	for i, name := range names {
 		switch {
 		case v.Base() == V10:
-			return trace.Errorf(UnknownSpecVersion, "spec_version: got %q, want 1.0 as it is, or amendments of 1.1 or 1.2", string(v))
+			return trace.Errorf(UnknownSpecVersion, "spec_version: got %q, want 1.0 as it is, or amendments of a later version", string(v))
 		case !slices.Contains(known, name):
 			return trace.Errorf(UnknownSpecVersion, "spec_version: got amendment %q, want %s", name, trace.OneOf(known))
 		case i > 0 && names[i-1] >= name:

@@ -86,7 +86,7 @@ func TestUnknownAmendmentsAreRefused(t *testing.T) {
 		"1.1+queue-pole+log-queue":  "sorted by name",
 		"1.1+queue-pole+queue-pole": "once each",
 		"1.0+queue-pole":            "want 1.0 as it is",
-		"2.0+queue-pole":            "want 1.0, 1.1 or 1.2",
+		"2.0+queue-pole":            "want 1.0, 1.1, 1.2 or experimental",
 	} {
 		if err := v.Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", v, err, want)

@@ -17,8 +17,8 @@ const (
 
 // Codes describes every code of this package.
 var Codes = []trace.CodeEntry{
-	{Code: UnknownSpecVersion, Kind: "error", Meaning: "A spec version other than 1.0, 1.1 and 1.2, or an amendment nobody " +
-		"knows, was asked for.",
+	{Code: UnknownSpecVersion, Kind: "error", Meaning: "A spec version other than 1.0, 1.1, 1.2 and experimental, or an amendment " +
+		"nobody knows, was asked for.",
 		Action: "Use --spec 1.1, or a newer blis-train that knows the version."},
 	{Code: BadInput, Kind: "drop", Meaning: "A feature input is NaN, infinite or negative, or a ratio lies outside 0..1.",
 		Action: "Look at the named field in the extracted tables; the row is not used."},

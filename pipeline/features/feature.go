@@ -60,14 +60,8 @@ func (f *Feature) PenaltyIn(configs int) float64 {
 // BetaFeatures returns the step-time slots of v in order; shared, do not
 // modify. Nil for an unknown version.
 func BetaFeatures(v Version) []Feature {
-	steps := func(a *Amendment) []Feature { return a.beta }
-	switch v.Base() {
-	case V10:
-		return v.amendedList(beta10, steps)
-	case V11:
-		return v.amendedList(beta11, steps)
-	case V12:
-		return v.amendedList(beta12, steps)
+	if l := listsOf(v); l != nil {
+		return v.amendedList(l.beta, func(a *Amendment) []Feature { return a.beta })
 	}
 	return nil
 }
@@ -75,25 +69,10 @@ func BetaFeatures(v Version) []Feature {
 // AlphaFeatures returns the queue slots of v in order; shared, do not modify.
 // Nil for an unknown version.
 func AlphaFeatures(v Version) []Feature {
-	waits := func(a *Amendment) []Feature { return a.alpha }
-	switch v.Base() {
-	case V10:
-		return v.amendedList(alpha10, waits)
-	case V11, V12:
-		return v.amendedList(alpha11, waits)
+	if l := listsOf(v); l != nil {
+		return v.amendedList(l.alpha, func(a *Amendment) []Feature { return a.alpha })
 	}
 	return nil
-}
-
-// numbered sets slots and single-configuration penalties.
-func numbered(fs []Feature) []Feature {
-	for i := range fs {
-		fs[i].Slot = i + 1
-		if fs[i].PenaltyOne == 0 {
-			fs[i].PenaltyOne = fs[i].Penalty
-		}
-	}
-	return fs
 }
 
 // Names returns the features' names in order.

@@ -103,6 +103,8 @@ func TestEmptyStep(t *testing.T) {
 		V10: {"gqa_efficiency", "fixed_step_overhead", "preemption_overhead", "bias"},
 		V11: {"gqa_efficiency", "preemption_overhead", "bias"},
 		V12: {"gqa_efficiency", "preemption_overhead", "bias"},
+
+		Experimental: {"gqa_efficiency", "preemption_overhead", "bias"},
 	}
 	for _, s := range spaces(t) {
 		for _, moved := range []float64{0, 3} {

@@ -25,12 +25,12 @@ func TestFeatureSetsNameTheTermsThatDiffer(t *testing.T) {
 	}
 	grown := Set{Hash: "0", Beta: append(slices.Clone(ours.Beta), "abcdef"), Alpha: slices.Clone(ours.Alpha)}
 	grown.Beta[0], grown.Alpha[2] = "000000", "111111"
-	err := grown.Check(V11, append(slices.Clone(beta[:15]), "lone_prefill"), alpha)
+	err := grown.Check(V11, append(slices.Clone(beta[:15]), "single_prefill"), alpha)
 	var coded *trace.Error
 	if !errors.As(err, &coded) || coded.Code != WrongFeatureSet {
 		t.Fatalf("got %v, want %s", err, WrongFeatureSet)
 	}
-	for _, want := range []string{"lone_prefill is not in this build", beta[15] + " is not in the file",
+	for _, want := range []string{"single_prefill is not in this build", beta[15] + " is not in the file",
 		beta[0] + " has another definition", alpha[2] + " has another definition"} {
 		if !strings.Contains(coded.Msg, want) {
 			t.Errorf("got %q, want %q in it", coded.Msg, want)

@@ -8,15 +8,17 @@ type Version string
 
 // The versions there are. V10 is frozen text, known errors included; V11 is
 // corrected and the default of new training; V12 is V11 with four more step
-// slots, which the library's kernel tables need.
+// slots, which the library's kernel tables need. Experimental is where new terms
+// are tried: its lists change from build to build, its files hold within one.
 const (
-	V10 Version = "1.0"
-	V11 Version = "1.1"
-	V12 Version = "1.2"
+	V10          Version = "1.0"
+	V11          Version = "1.1"
+	V12          Version = "1.2"
+	Experimental Version = "experimental"
 )
 
 // Versions returns every known version, oldest first.
-func Versions() []Version { return []Version{V10, V11, V12} }
+func Versions() []Version { return []Version{V10, V11, V12, Experimental} }
 
 // Check returns an error with code unknown_spec_version unless v is known, with or without
 // amendments.

@@ -10,6 +10,7 @@ import (
 	"github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit/estimate"
 	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
@@ -68,18 +69,21 @@ func (f *fitter) setPrior(s *estimate.Solved) error {
 		if err != nil {
 			return fmt.Errorf("--prior %s: %w", f.o.Prior, err)
 		}
-		if set.SpecVersion != f.o.Spec.Base() || len(set.Covariance) != p {
+		known := len(set.Covariance) // terms the set tells of; those that are tried out stand behind them
+		if !priorFits(set, f.o.Spec, p) {
 			return trace.Errorf(options.CodeBadOption, "--prior %s: got a set of version %s with %d rows of covariance, want version %s with %d",
-				f.o.Prior, set.SpecVersion, len(set.Covariance), f.o.Spec, p)
+				f.o.Prior, set.SpecVersion, known, f.o.Spec, p)
 		}
 		if i == 0 {
 			f.warn(set.Doubts()...)
 		}
 		on := set.On(d)
-		means = append(means, coeff.Values(on.Beta))
-		for j := range p {
-			prior.mean[j] += on.Beta[j].Value / n
-			for k := range p {
+		values := make([]float64, p)
+		copy(values, coeff.Values(on.Beta))
+		means = append(means, values)
+		for j := range known {
+			prior.mean[j] += values[j] / n
+			for k := range known {
 				prior.cov[j*p+k] += on.Covariance[j][k] / n
 			}
 		}
@@ -93,6 +97,15 @@ func (f *fitter) setPrior(s *estimate.Solved) error {
 	}
 	f.prior = prior
 	return prior.apply(s)
+}
+
+// priorFits reports whether a set is a prior of so many terms of the version: one of the version with all of them,
+// or for the experimental version one of 1.2, whose terms come first there.
+func priorFits(set *coeff.Set, v features.Version, terms int) bool {
+	if v.Base() == features.Experimental && set.SpecVersion == features.V12 {
+		return len(set.Covariance) == len(set.Beta) && len(set.Beta) <= terms
+	}
+	return set.SpecVersion == v.Base() && len(set.Covariance) == terms
 }
 
 // apply fills the terms nobody knows and inverts the covariance.

@@ -17,7 +17,7 @@ func TestSignsAreCheckedByName(t *testing.T) {
 			terms[i].Value = 0 // legal for every term but three
 		}
 	}
-	set := &coeff.Set{Beta: append([]coeff.Coefficient{{Name: "lone_prefill", Identified: coeff.Within}}, terms...)}
+	set := &coeff.Set{Beta: append([]coeff.Coefficient{{Name: "single_prefill", Identified: coeff.Within}}, terms...)}
 	if got := checkSigns(set); got.checked != 4 || got.violations != 0 {
 		t.Errorf("got %+v, want 4 checked and no violation", got)
 	}

@@ -1,0 +1,120 @@
+package features_test
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
+)
+
+// self is this file, which the copied tree must not have: it would copy itself again.
+const self = "contributing_test.go"
+
+// TestFirstChangeOfContributing does in a copied tree what CONTRIBUTING's "Your first change" says,
+// block by block, and runs the commands it ends with; the first is this package's tests, the second
+// the README's.
+func TestFirstChangeOfContributing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: -short")
+	}
+	root, dir := repo.Root(t), t.TempDir()
+	copyTree(t, root, dir)
+	page, err := os.ReadFile(filepath.Join(root, "CONTRIBUTING.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "## Your first change")
+	section, _, _ = strings.Cut(section, "\n## ")
+	steps := regexp.MustCompile("(?ms)^\\d\\. \\*\\*[^\n]*?(?:`(pipeline/[^`]+)`[^\n]*)?\n   ```(go|sh)\n(.*?)   ```$").
+		FindAllStringSubmatch(section, -1)
+	if len(steps) != 4 {
+		t.Fatalf("got %d steps with a code block, want 4", len(steps))
+	}
+	for _, step := range steps {
+		path, kind, text := filepath.Join(dir, step[1]), step[2], strings.ReplaceAll("\n"+step[3], "\n   ", "\n")[1:]
+		_, missing := os.Stat(path)
+		switch {
+		case kind == "sh":
+			for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
+				execute(t, dir, strings.Fields(line))
+			}
+		case missing != nil:
+			write(t, path, text)
+		default:
+			list, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := strings.Index(string(list), "var experimental ")
+			at += strings.Index(string(list[at:]), "beta:")
+			at += strings.Index(string(list[at:]), "\n\t})") + 1
+			write(t, path, string(list[:at])+"\t\t"+text+string(list[at:]))
+		}
+	}
+}
+
+// execute runs a command of the page as it stands; paths out of the binary make the build cache serve both trees.
+func execute(t *testing.T, dir string, words []string) {
+	t.Helper()
+	cmd := exec.Command(words[0], words[1:]...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=-trimpath -vet=off -buildvcs=false")
+	if words[0] == "go" && words[1] != "test" {
+		cmd.Env = append(os.Environ(), "GOFLAGS=-trimpath -buildvcs=false")
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(words, " "), err, out)
+	}
+}
+
+// copyTree copies what the program is built of, this package's tests and the demo's recordings.
+func copyTree(t *testing.T, root, dir string) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, _ := filepath.Rel(root, path)
+		base := filepath.Base(name)
+		if d.IsDir() {
+			if name != "." && strings.HasPrefix(base, ".") || name == "beam" || name == "eval" || name == "testdata" {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		ours := filepath.Dir(name) == filepath.Join("pipeline", "features")
+		if isTest := strings.HasSuffix(base, "_test.go"); !d.Type().IsRegular() || base == self || isTest && !ours {
+			return nil
+		}
+		return copyFile(path, filepath.Join(dir, name))
+	})
+	demo := filepath.Join("testdata", "traces", "demo")
+	if err == nil {
+		err = os.CopyFS(filepath.Join(dir, demo), os.DirFS(filepath.Join(root, demo)))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func copyFile(from, to string) error {
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(to), 0o755)
+	}
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o644)
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
