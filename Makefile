@@ -8,13 +8,14 @@
 # make scale-faults kills, repeats, damages and fills: the same bytes or one error
 # make beam    builds blis-train-beam, a module of its own, and runs its tests; needs the Beam SDK from the module proxy
 # make interop DuckDB and pandas read the tables; Prism as a separate server does the tasks of a plan
+# make release tries the release: archives, bills of materials and checksums in dist; needs the module proxy
 # make scale-cost prints what 100 TB cost at rates measured here
 
 GO ?= go
 COUNT ?= 1
 SHARED ?= ../shared/data
 
-.PHONY: check test demo eval eval-real eval-tracev2 bench interop generate library scale-equal scale-faults scale-cost beam
+.PHONY: check test demo eval eval-real eval-tracev2 bench interop generate library scale-equal scale-faults scale-cost beam release
 
 test:
 	$(GO) test ./...
@@ -71,3 +72,10 @@ WITH_BEAM = work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && \
 
 beam:
 	$(WITH_BEAM) cd beam && $(GO) vet ./... && $(GO) test ./... && $(GO) build -trimpath -o ../blis-train-beam ./cmd/blis-train-beam
+
+# Never in go.mod. The image is left out, as it is pushed where it is made.
+GORELEASER = github.com/goreleaser/goreleaser/v2@v2.12.0
+
+release:
+	@if $(GO) list -m $(GORELEASER) >/dev/null 2>&1; then $(GO) run $(GORELEASER) release --snapshot --clean --skip=ko; \
+	else echo "skipped: no module proxy has $(GORELEASER)"; fi
