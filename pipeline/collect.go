@@ -207,7 +207,7 @@ func (p *Plan) rowTasks(ext *result.Extract, from map[string]string, o *FitOptio
 	if err != nil {
 		return nil, err
 	}
-	sources, fo, err := fit.TakingPart(fitSources("", ext), o.Options)
+	sources, fo, err := fit.TakingPart(FitSources("", ext), o.Options)
 	if err != nil {
 		return nil, err
 	}

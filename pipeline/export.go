@@ -49,8 +49,7 @@ func (o *ExportOptions) Table() option.Table {
 	}
 	d := DefaultExportOptions()
 	return option.Table{
-		option.String("format", &o.Format, "`FORMAT`: "+strings.Join(append(names, PredictorFormats...),
-			", ")).Recorded(),
+		option.String("format", &o.Format, "`FORMAT`: "+strings.Join(names, ", ")).Recorded(),
 		option.String("validation", &o.Validation, "validation.json with the gates, `FILE`; default the one beside fit.json, none for none"),
 		option.String("for", &o.For, "the `PURPOSE` whose verdict may refuse the export (default: the validation's own)").Recorded(),
 		option.Switch("ignore-verdict", &o.Ignore, "write the export though its purpose failed or could not be judged").Recorded(),

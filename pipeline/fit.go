@@ -165,7 +165,7 @@ func fitFolder(ctx context.Context, in string, ext *result.Extract, o FitOptions
 		doc, err = fitTables(ctx, sources, ext, o.Options, folder.Header(command, o.Config), o.Progress)
 	}
 	if err == nil && o.Amend && !requests {
-		doc.Amendments, err = amend.TryEach(ctx, fitSources(in, ext), o.Options)
+		doc.Amendments, err = amend.TryEach(ctx, FitSources(in, ext), o.Options)
 	}
 	if err != nil {
 		return nil, err
@@ -191,7 +191,7 @@ func (o *FitOptions) settle(ext *result.Extract) error {
 // inputs are those of the extraction: the files the numbers come from.
 func FitTables(ctx context.Context, in string, ext *result.Extract, o fit.Options, h result.Header,
 	progress trace.Progress) (*result.Fit, error) {
-	return fitTables(ctx, fitSources(in, ext), ext, o, h, progress)
+	return fitTables(ctx, FitSources(in, ext), ext, o, h, progress)
 }
 
 func fitTables(ctx context.Context, sources []fit.Source, ext *result.Extract, o fit.Options, h result.Header,
@@ -245,7 +245,7 @@ func (o *FitOptions) saveGram(ctx context.Context, in string, ext *result.Extrac
 	if o.SaveGram == "" {
 		return nil
 	}
-	g, err := grams.Save(ctx, fitSources(in, ext), o.Options, o.Progress)
+	g, err := grams.Save(ctx, FitSources(in, ext), o.Options, o.Progress)
 	if err != nil {
 		return err
 	}

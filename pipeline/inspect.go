@@ -154,7 +154,7 @@ func (o *InspectOptions) inspected(ctx context.Context, dir string, ext *result.
 	if !o.Identify {
 		return doc, nil
 	}
-	doc.Identify, err = identify.Identify(ctx, fitSources(dir, ext), fit.DefaultOptions())
+	doc.Identify, err = identify.Identify(ctx, FitSources(dir, ext), fit.DefaultOptions())
 	return doc, err
 }
 

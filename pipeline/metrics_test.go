@@ -33,7 +33,7 @@ func TestMetricsArePoints(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, src := range fitSources(o.Out, ext) {
+	for i, src := range FitSources(o.Out, ext) {
 		run, err := src.Load()
 		if err != nil {
 			t.Fatal(err)

@@ -63,7 +63,7 @@ func extractedSources(t *testing.T, folder string) []options.Source {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fitSources(o.Out, doc)
+	return FitSources(o.Out, doc)
 }
 
 func priorOptions(lib func(*deploy.Deployment) (*coeff.Set, error)) options.Options {

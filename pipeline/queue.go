@@ -32,7 +32,7 @@ func QueueCommand(verb string, o *queue.Options) string {
 // and the physical parameters that its steps give.
 func QueueServers(ctx context.Context, out string, ext *result.Extract, without []string, o *queue.Options,
 	progress trace.Progress) ([]*queue.Server, error) {
-	sources := fitSources(out, ext)
+	sources := FitSources(out, ext)
 	sources = slices.DeleteFunc(sources, func(s fit.Source) bool { return slices.Contains(without, s.ID) })
 	servers := make([]*queue.Server, len(sources))
 	err := par.Try(ctx, o.Workers, len(sources), func(i int) error {

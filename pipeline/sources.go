@@ -17,8 +17,8 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// fitSources are the extracted runs of an output folder as inputs of a fit.
-func fitSources(out string, ext *result.Extract) []fit.Source {
+// FitSources are the extracted runs of an output folder as inputs of a fit.
+func FitSources(out string, ext *result.Extract) []fit.Source {
 	sources := make([]fit.Source, len(ext.Runs))
 	for i := range ext.Runs {
 		sources[i] = fitSource(out, &ext.Runs[i])

@@ -49,7 +49,7 @@ func originals(t *testing.T, set string) []*original {
 		t.Fatal(err)
 	}
 	var out []*original
-	sources := fitSources(o.Out, ext)
+	sources := FitSources(o.Out, ext)
 	for i := range ext.Runs {
 		r := &ext.Runs[i]
 		p := &original{name: r.ID, dir: filepath.Join(parent, filepath.FromSlash(r.Folder)), dep: r.Deployment}
@@ -138,7 +138,7 @@ func (p *original) tell(t *testing.T, w rewriting) told {
 	if err != nil {
 		t.Fatalf("%s: %v", p.name, err)
 	}
-	src := fitSources(o.Out, ext)[0]
+	src := FitSources(o.Out, ext)[0]
 	src.Judge = nil
 	got := told{}
 	if got.run, err = src.Load(); err != nil {

@@ -17,7 +17,7 @@ func TestStockRecordings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, src := range fitSources(o.Out, ext) {
+	for _, src := range FitSources(o.Out, ext) {
 		run, err := src.Load()
 		if err != nil {
 			t.Fatal(err)

@@ -1,7 +1,7 @@
 package result
 
 import (
-	"github.com/blis-train/blis-train/forest"
+	"github.com/blis-train/blis-train/coeff/forest"
 	"github.com/blis-train/blis-train/trace"
 )
 

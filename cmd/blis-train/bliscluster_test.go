@@ -11,12 +11,12 @@ import (
 
 	randv2 "math/rand/v2"
 
+	"github.com/blis-train/blis-train/cluster"
+	"github.com/blis-train/blis-train/cluster/gateway"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/admission"
-	"github.com/blis-train/blis-train/sim/cluster"
-	"github.com/blis-train/blis-train/sim/gateway"
+
 	"github.com/blis-train/blis-train/sim/latency"
 )
 
@@ -61,7 +61,7 @@ func TestBLISTargets(t *testing.T) {
 			}
 			list, err := gateway.ParseScorers(c.scorers)
 			must(t, err)
-			w := &watcher{Policy: admission.Always{}, list: list, reqs: reqs, theirs: theirs, steps: make([][]sim.Member, 8)}
+			w := &watcher{Policy: gateway.Always{}, list: list, reqs: reqs, theirs: theirs, steps: make([][]sim.Member, 8)}
 			cfg.Routing.Own, cfg.Policy = w, w
 			cfg.Observe = func(i int) sim.Observer { return &stepKeeper{to: &w.steps[i]} }
 			_, err = cluster.Run(cfg, reqs)
@@ -125,13 +125,13 @@ func blisCluster(t *testing.T, d *deploy.Deployment) *cluster.Config {
 	one := sim.DefaultConfig(d, nil)
 	one.Apply(m.Parts())
 	one.EmptyStepUs = 1
-	return &cluster.Config{Policy: admission.Always{}, Update: cluster.OnRoute, IndexBlocks: 10_000,
+	return &cluster.Config{Policy: gateway.Always{}, Update: cluster.OnRoute, IndexBlocks: 10_000,
 		Engines: slices.Repeat([]sim.Config{one}, 8)}
 }
 
 // watcher is a gateway that compares each decision with BLIS's.
 type watcher struct {
-	admission.Policy
+	gateway.Policy
 	list         []gateway.Scorer
 	reqs         []sim.Request
 	theirs       []int
@@ -139,7 +139,7 @@ type watcher struct {
 	plain, early int
 }
 
-func (w *watcher) Decide(r *gateway.Request, v *gateway.View, target int) (admission.Decision, error) {
+func (w *watcher) Decide(r *gateway.Request, v *gateway.View, target int) (gateway.Decision, error) {
 	if w.isFirst(r, v) {
 		w.plain++
 	}

@@ -6,11 +6,13 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/blis-train/blis-train/cluster"
+	"github.com/blis-train/blis-train/cluster/experiment"
+	"github.com/blis-train/blis-train/cluster/gateway"
 	"github.com/blis-train/blis-train/coeff"
 	embedded "github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/pipeline/experiment"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/export/compare"
 	"github.com/blis-train/blis-train/pipeline/export/ledger"
@@ -29,17 +31,14 @@ import (
 	"github.com/blis-train/blis-train/pipeline/fit/grams"
 	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/fit/prepare"
-	"github.com/blis-train/blis-train/pipeline/fleet"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/kernels"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/pipeline/library"
-	"github.com/blis-train/blis-train/pipeline/predictor/decision"
 	"github.com/blis-train/blis-train/pipeline/queue"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/rows/aggregate"
 	"github.com/blis-train/blis-train/pipeline/shard"
-	"github.com/blis-train/blis-train/pipeline/simulate"
 	"github.com/blis-train/blis-train/pipeline/sweep"
 	"github.com/blis-train/blis-train/pipeline/track"
 	"github.com/blis-train/blis-train/pipeline/validate"
@@ -48,12 +47,12 @@ import (
 	"github.com/blis-train/blis-train/pipeline/validate/machine"
 	"github.com/blis-train/blis-train/pipeline/validate/measured"
 	"github.com/blis-train/blis-train/pipeline/validate/replay"
+	"github.com/blis-train/blis-train/predictor/decision"
 	"github.com/blis-train/blis-train/queueing"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/admission"
-	"github.com/blis-train/blis-train/sim/cluster"
+
 	"github.com/blis-train/blis-train/sim/emit"
-	"github.com/blis-train/blis-train/sim/gateway"
+
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -74,7 +73,7 @@ func codeRooms() []codeRoom {
 		{"coeff/library", embedded.Codes},
 		{"deploy", deploy.Codes},
 		{"internal/files", files.Codes},
-		{"pipeline/experiment", experiment.Codes},
+		{"cluster/experiment", experiment.Codes},
 		{"pipeline/export", export.Codes},
 		{"pipeline/export/compare", compare.Codes},
 		{"pipeline/export/ledger", ledger.Codes},
@@ -94,16 +93,15 @@ func codeRooms() []codeRoom {
 		{"pipeline/fit/grams", grams.Codes},
 		{"pipeline/fit/options", options.Codes},
 		{"pipeline/fit/prepare", prepare.Codes},
-		{"pipeline/fleet", fleet.Codes},
 		{"pipeline/kernels", kernels.Codes},
 		{"pipeline/learn", learn.Codes},
 		{"pipeline/library", library.Codes},
-		{"pipeline/predictor/decision", decision.Codes},
+		{"predictor/decision", decision.Codes},
 		{"pipeline/queue", queue.Codes},
 		{"pipeline/rows", rows.Codes},
 		{"pipeline/rows/aggregate", aggregate.Codes},
 		{"pipeline/shard", shard.Codes},
-		{"pipeline/simulate", simulate.Codes},
+		{"cluster", cluster.Codes},
 		{"pipeline/sweep", sweep.Codes},
 		{"pipeline/track", track.Codes},
 		{"pipeline/validate", validate.Codes},
@@ -114,9 +112,7 @@ func codeRooms() []codeRoom {
 		{"pipeline/validate/replay", replay.Codes},
 		{"queueing", queueing.Codes},
 		{"sim", sim.Codes},
-		{"sim/admission", admission.Codes},
-		{"sim/cluster", cluster.Codes},
-		{"sim/gateway", gateway.Codes},
+		{"cluster/gateway", gateway.Codes},
 		{"sim/emit", emit.Codes},
 		{"sim/workload", workload.Codes},
 		{"trace/table", table.Codes},

@@ -6,8 +6,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/cluster/experiment"
 	"github.com/blis-train/blis-train/internal/heap"
-	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -22,7 +22,7 @@ func experimentCommand() *cli.Command {
 }
 
 func isolationCommand() *cli.Command {
-	o := pipeline.DefaultExperimentOptions()
+	o := experiment.DefaultIsolationOptions()
 	return &cli.Command{
 		Name:  "isolation",
 		Usage: "thirteen cells, controls, frontiers and four verdicts",
@@ -41,13 +41,13 @@ func runIsolation(c *cli.Context) error {
 	if c.NArg() > 0 {
 		return usagef("experiment isolation: got argument %q, want flags only", c.Args().First())
 	}
-	o := pipeline.DefaultExperimentOptions()
+	o := experiment.DefaultIsolationOptions()
 	o.Out, o.Special, o.Progress = c.String("out"), con.special, con.progress()
 	if err := setOptions(c, o.Table()); err != nil {
 		return err
 	}
 	heap.Wide()
-	doc, err := pipeline.ExperimentIsolation(c.Context, o)
+	doc, err := experiment.Isolation(c.Context, o)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/predictor"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -19,7 +20,9 @@ import (
 func exportCommand() *cli.Command {
 	o := pipeline.DefaultExportOptions()
 	all := stageFlags(o.Table())
-	all[0].(*cli.StringFlag).Aliases = []string{"f"}
+	format := all[0].(*cli.StringFlag)
+	format.Aliases = []string{"f"}
+	format.Usage += ", " + strings.Join(predictor.Formats, ", ")
 	return &cli.Command{
 		Name:      "export",
 		Usage:     "write coefficients in the format a consumer loads",
@@ -60,12 +63,12 @@ func runExport(c *cli.Context) error {
 	if o.Out == "" {
 		return usagef("export: missing -o FILE")
 	}
-	if string(o.Format) != pipeline.FormatXGBoost {
-		if err := goesWith(c, "--format "+pipeline.FormatXGBoost, "model"); err != nil {
+	if string(o.Format) != predictor.FormatXGBoost {
+		if err := goesWith(c, "--format "+predictor.FormatXGBoost, "model"); err != nil {
 			return err
 		}
 	}
-	if slices.Contains(pipeline.PredictorFormats, string(o.Format)) {
+	if slices.Contains(predictor.Formats, string(o.Format)) {
 		return runPredictorExport(c, con, o)
 	}
 	if err := o.Resolve(); err != nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/cluster/experiment"
 	"github.com/blis-train/blis-train/internal/heap"
-	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/result"
 )
 
 func optimiseCommand() *cli.Command {
-	o := pipeline.DefaultOptimiseOptions()
+	o := experiment.DefaultOptimiseOptions()
 	return &cli.Command{
 		Name:  "optimise",
 		Usage: "tune an admission policy, and its rivals with the same budget",
@@ -35,13 +35,13 @@ func runOptimise(c *cli.Context) error {
 	if c.NArg() > 0 {
 		return usagef("experiment optimise: got argument %q, want flags only", c.Args().First())
 	}
-	o := pipeline.DefaultOptimiseOptions()
+	o := experiment.DefaultOptimiseOptions()
 	o.Out, o.Special, o.Progress = c.String("out"), con.special, con.progress()
 	if err := setOptions(c, o.Table()); err != nil {
 		return err
 	}
 	heap.Wide()
-	doc, err := pipeline.ExperimentOptimise(c.Context, o)
+	doc, err := experiment.Optimise(c.Context, o)
 	if err != nil {
 		return err
 	}

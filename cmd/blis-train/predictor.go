@@ -8,8 +8,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/pipeline"
-	"github.com/blis-train/blis-train/pipeline/predictor/decision"
+	"github.com/blis-train/blis-train/predictor"
+	"github.com/blis-train/blis-train/predictor/decision"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -110,11 +110,11 @@ func outOr(c *cli.Context, in string) string {
 
 // makeRows makes the rows of every run and prints the account.
 func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract, o decision.Options) (*result.PredictorRows, error) {
-	doc, err := pipeline.PredictorRows(c.Context, in, out, ext, o, con.header(pipeline.RowsCommand(o)), c.Int("workers"))
+	doc, err := predictor.MakeRows(c.Context, in, out, ext, o, con.header(predictor.RowsCommand(o)), c.Int("workers"))
 	if err != nil {
 		return nil, err
 	}
-	if err := writeDoc(filepath.Join(out, pipeline.PredictorRowsFile), doc); err != nil {
+	if err := writeDoc(filepath.Join(out, predictor.RowsFile), doc); err != nil {
 		return nil, err
 	}
 	var rows []table.Row

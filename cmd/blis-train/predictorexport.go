@@ -9,6 +9,7 @@ import (
 
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/predictor"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -25,8 +26,8 @@ func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) 
 	}
 	out := &export.Output{}
 	switch format {
-	case pipeline.FormatXGBoost:
-		docs, warnings, err := pipeline.PredictorXGBoost(&p.Predictor, c.String("model"))
+	case predictor.FormatXGBoost:
+		docs, warnings, err := predictor.ExportXGBoost(&p.Predictor, c.String("model"))
 		if err != nil {
 			return err
 		}
@@ -34,14 +35,14 @@ func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) 
 		for _, d := range docs {
 			out.Files = append(out.Files, export.File{Suffix: "." + d.Target + ".json", Data: d.Data})
 		}
-	case pipeline.FormatBulk:
+	case predictor.FormatBulk:
 		var b bytes.Buffer
-		if err := pipeline.PredictorBulk(&b, filepath.Dir(path), &p.Predictor); err != nil {
+		if err := predictor.ExportBulk(&b, filepath.Dir(path), &p.Predictor); err != nil {
 			return err
 		}
 		out.Files = []export.File{{Data: b.Bytes()}}
 	}
-	out, err = pipeline.PredictorSidecar(&p.Predictor, in, format, command).Beside(out.Warnings, out.Files...)
+	out, err = predictor.Sidecar(&p.Predictor, in, format, command).Beside(out.Warnings, out.Files...)
 	if err != nil {
 		return err
 	}

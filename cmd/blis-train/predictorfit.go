@@ -17,8 +17,9 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/pipeline/predictor/decision"
-	"github.com/blis-train/blis-train/pipeline/predictor/race"
+	"github.com/blis-train/blis-train/predictor"
+	"github.com/blis-train/blis-train/predictor/decision"
+	"github.com/blis-train/blis-train/predictor/race"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -89,8 +90,8 @@ func runPredictorFit(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	h := con.header(pipeline.PredictorFitCommand(made, name, o))
-	scores, p, err := pipeline.PredictorFit(c.Context, in, out, ext, made, physics, o, h)
+	h := con.header(predictor.FitCommand(made, name, o))
+	scores, p, err := predictor.Fit(c.Context, in, out, ext, made, physics, o, h)
 	if scores == nil {
 		return err
 	}
@@ -161,12 +162,12 @@ func extractFor(c *cli.Context, con *console, out string) (*result.Extract, erro
 // these options and tool.
 func rowsFor(c *cli.Context, con *console, in, out string, ext *result.Extract, o decision.Options) (*result.PredictorRows, error) {
 	doc := &result.PredictorRows{}
-	err := con.readDoc(filepath.Join(out, pipeline.PredictorRowsFile), doc)
+	err := con.readDoc(filepath.Join(out, predictor.RowsFile), doc)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return nil, err
-	case doc.Command == pipeline.RowsCommand(o) && doc.ToolVersion == folder.ToolVersion && sameInputs(doc.Inputs, ext.Inputs):
+	case doc.Command == predictor.RowsCommand(o) && doc.ToolVersion == folder.ToolVersion && sameInputs(doc.Inputs, ext.Inputs):
 		return doc, nil
 	}
 	return makeRows(c, con, in, out, ext, o)
@@ -185,7 +186,7 @@ func sameInputs(a, b []result.Input) bool {
 }
 
 // predictorPhysics loads where step times come from; nil without, the reason in o.
-func predictorPhysics(c *cli.Context, con *console, in string, o *race.Options) (*pipeline.Coefficients, string, error) {
+func predictorPhysics(c *cli.Context, con *console, in string, o *race.Options) (*predictor.Coefficients, string, error) {
 	path := c.String("fit")
 	if path == "none" {
 		o.PhysicsReason = "--fit none"
@@ -200,14 +201,14 @@ func predictorPhysics(c *cli.Context, con *console, in string, o *race.Options) 
 	}
 	if stageOf(path) == "" { // a coefficient file
 		set, _, err := con.loadSet(path)
-		return &pipeline.Coefficients{Name: filepath.Base(path), Set: set}, filepath.Base(path), err
+		return &predictor.Coefficients{Name: filepath.Base(path), Set: set}, filepath.Base(path), err
 	}
 	doc := &result.Fit{}
 	if err := con.readDoc(path, doc); err != nil {
 		return nil, "", err
 	}
 	set, err := export.Native(doc, nil)
-	return &pipeline.Coefficients{Name: filepath.Base(path), Set: set, Fit: doc}, filepath.Base(path), err
+	return &predictor.Coefficients{Name: filepath.Base(path), Set: set, Fit: doc}, filepath.Base(path), err
 }
 
 // writeScores writes the scores and their report, and prints the race.
@@ -215,7 +216,7 @@ func (con *console) writeScores(out string, scores *result.PredictorScores) erro
 	if err := writeDoc(filepath.Join(out, scoresFile), scores); err != nil {
 		return err
 	}
-	html, err := pipeline.PredictorReport(scores)
+	html, err := predictor.Report(scores)
 	if err != nil {
 		return err
 	}
@@ -355,7 +356,7 @@ func runPredictorEvaluate(c *cli.Context) error {
 	}
 	h := con.header("predictor evaluate --fit " + name + " --predictor " + head.Name)
 	h.Inputs = append(h.Inputs, head)
-	scores, err := pipeline.PredictorEvaluate(c.Context, in, out, ext, made, &p.Predictor, physics, o, h)
+	scores, err := predictor.Evaluate(c.Context, in, out, ext, made, &p.Predictor, physics, o, h)
 	if err != nil {
 		return err
 	}

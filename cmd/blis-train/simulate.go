@@ -6,13 +6,14 @@ import (
 	prettytable "github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/simulate"
 )
 
 func simulateCommand() *cli.Command {
-	o := simulate.DefaultOptions()
+	o := cluster.Options{Options: simulate.DefaultOptions()}
 	return &cli.Command{
 		Name:  "simulate",
 		Usage: "run a workload through the embedded simulator",
@@ -36,25 +37,32 @@ func runSimulate(c *cli.Context) error {
 	if c.NArg() > 0 {
 		return usagef("simulate: got argument %q, want flags only", c.Args().First())
 	}
-	o := simulate.DefaultOptions()
+	o := cluster.Options{Options: simulate.DefaultOptions()}
 	o.Out, o.Special, o.Progress = c.String("out"), con.special, con.progress()
 	o.Say = func(sentence string) { con.sayf("%s", sentence) }
 	if err := setOptions(c, o.Table()); err != nil {
 		return err
 	}
-	if o.Cluster.Asked() { // records of every request beside several engines
-		heap.Lean()
+	if !o.Asked() {
+		doc, err := pipeline.Simulate(c.Context, o.Options)
+		if err != nil {
+			return err
+		}
+		con.warn(doc.Warnings)
+		showSimulation(con, doc, nil)
+		return con.document(doc)
 	}
-	doc, err := pipeline.Simulate(c.Context, o)
+	heap.Lean() // records of every request beside several engines
+	doc, err := cluster.Simulate(c.Context, o)
 	if err != nil {
 		return err
 	}
 	con.warn(doc.Warnings)
-	showSimulation(con, doc)
+	showSimulation(con, &doc.Document, doc.Cluster)
 	return con.document(doc)
 }
 
-func showSimulation(con *console, d *simulate.Document) {
+func showSimulation(con *console, d *simulate.Document, gateway *cluster.Part) {
 	row := func(name string, figures ...*float64) prettytable.Row {
 		out := prettytable.Row{name}
 		for _, f := range figures {
@@ -78,7 +86,7 @@ func showSimulation(con *console, d *simulate.Document) {
 		classes = append(classes, prettytable.Row{c.Name, c.Requests, c.Completed, percent(c.Attainment), decimals(c.GoodputRPS)})
 	}
 	con.table("service classes", prettytable.Row{"class", "requests", "completed", "SLO attainment", "goodput/s"}, classes)
-	showCluster(con, d.Cluster)
+	showCluster(con, gateway)
 	var bands []prettytable.Row
 	for _, b := range d.Intervals {
 		bands = append(bands, prettytable.Row{b.Key, decimals(&b.Mean), decimals(&b.Lo), decimals(&b.Hi)})
@@ -88,7 +96,7 @@ func showSimulation(con *console, d *simulate.Document) {
 }
 
 // showCluster prints what a cluster adds; nil: nothing.
-func showCluster(con *console, c *simulate.ClusterPart) {
+func showCluster(con *console, c *cluster.Part) {
 	if c == nil {
 		return
 	}
@@ -108,7 +116,7 @@ func showCluster(con *console, c *simulate.ClusterPart) {
 	var audits []prettytable.Row
 	for _, a := range []struct {
 		of string
-		a  *simulate.ClusterAudit
+		a  *cluster.AuditPart
 	}{{"admitted", c.Prediction}, {"rejected, shadow", c.Shadow}} {
 		if a.a != nil {
 			audits = append(audits, prettytable.Row{a.of, a.a.Requests, percent(a.a.MedianAPE), percent(a.a.Bias),

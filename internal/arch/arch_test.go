@@ -19,9 +19,9 @@ const (
 // pure are the packages that promise no outside world: no files, clocks, logs,
 // network or global random numbers. A name ending in / stands for all below it.
 var pure = []string{
-	"forest", "internal/portable", "pipeline/features/", "pipeline/forest", "pipeline/learn", "pipeline/optimise", "pipeline/option",
-	"pipeline/ridge/", "pipeline/track", "queueing", "sim", "sim/admission", "sim/cluster", "sim/gateway", "sim/goodput", "sim/kv",
-	"sim/latency", "sim/replay", "sim/summary", "stat",
+	"cluster/gateway", "coeff/forest", "internal/portable", "pipeline/features/", "pipeline/learn", "pipeline/option",
+	"pipeline/ridge/", "pipeline/track", "predictor/trees", "queueing", "sim", "sim/kv", "sim/latency", "sim/predict",
+	"sim/replay", "sim/summary", "stat",
 }
 
 var impure = []string{"os", "time", "log", "log/slog", "flag", "net", "net/http", "math/rand"}

@@ -71,7 +71,6 @@ type Document struct {
 	Saturation Saturation      `json:"saturation"`
 	Classes    []Class         `json:"per_class"`
 	Intervals  []Interval      `json:"intervals"`
-	Cluster    *ClusterPart    `json:"cluster,omitempty"` // absent for one engine alone
 	Warnings   []trace.Finding `json:"warnings"`
 }
 
@@ -126,8 +125,9 @@ func optFloat(v trace.Opt[float64]) *float64 {
 	return &v.V
 }
 
-func (s *simulation) document(runs []*replication) *Document {
-	sum := runs[0].summary
+// Document is simulation.json of the seeds.
+func (s *Simulation) Document(runs []*Replication) *Document {
+	sum := runs[0].Summary
 	d := &Document{Header: result.NewHeader(folder.ToolVersion, s.o.Table().Command("simulate")), LatencyModel: s.o.Model, Seed: s.o.Seed,
 		Replications:        len(runs),
 		SampledCoefficients: s.o.SampleCoefficients, Noise: s.o.Noise,
@@ -141,7 +141,7 @@ func (s *simulation) document(runs []*replication) *Document {
 		BusyShare:    sum.BusyShare, PeakRunning: sum.PeakRunning, PeakWaiting: sum.PeakWaiting, PeakBlocks: sum.PeakBlocks,
 		Saturation: Saturation{Saturated: sum.Saturated, Checks: []Check{}}, Classes: []Class{}, Intervals: []Interval{},
 		Warnings: []trace.Finding{}}
-	d.Inputs = append(d.Inputs, s.inputs...)
+	d.Inputs = append(d.Inputs, s.Inputs...)
 	ttft, itl, e2e, wait := metricOf(sum.TTFT), metricOf(sum.ITL), metricOf(sum.E2E), metricOf(sum.QueueWait)
 	d.TTFTMeanMs, d.TTFTP50Ms, d.TTFTP90Ms, d.TTFTP95Ms, d.TTFTP99Ms = ttft.Mean, ttft.P50, ttft.P90, ttft.P95, ttft.P99
 	d.E2EMeanMs, d.E2EP50Ms, d.E2EP90Ms, d.E2EP95Ms, d.E2EP99Ms = e2e.Mean, e2e.P50, e2e.P90, e2e.P95, e2e.P99
@@ -158,8 +158,7 @@ func (s *simulation) document(runs []*replication) *Document {
 		d.Classes = append(d.Classes, Class{c.Name, c.Requests, c.Completed, c.Judged, c.Met, optFloat(c.Attainment), optFloat(c.Goodput),
 			ttft.P50, ttft.P99, e2e.P50, e2e.P99})
 	}
-	d.Cluster = runs[0].cluster
-	d.Warnings = append(append(d.Warnings, s.notes...), runs[0].findings...)
+	d.Warnings = append(append(d.Warnings, s.notes...), runs[0].Findings...)
 	if len(runs) > 1 {
 		d.Intervals = intervals(runs, d.SampledCoefficients)
 	}
@@ -167,7 +166,7 @@ func (s *simulation) document(runs []*replication) *Document {
 }
 
 // intervals summarizes the replications by key.
-func intervals(runs []*replication, percentiles bool) []Interval {
+func intervals(runs []*Replication, percentiles bool) []Interval {
 	type key struct {
 		name string
 		of   func(*summary.Run) float64
@@ -192,7 +191,7 @@ func intervals(runs []*replication, percentiles bool) []Interval {
 	for _, k := range keys {
 		v := make([]float64, len(runs))
 		for i, r := range runs {
-			v[i] = k.of(r.summary)
+			v[i] = k.of(r.Summary)
 		}
 		out = append(out, intervalOf(k.name, v, percentiles))
 	}
@@ -237,7 +236,8 @@ type RequestRow struct {
 	FinishedStep  int64              `col:"finished_step" doc:"step of the finish; 0 = none"`
 }
 
-func rowOfRequest(q *sim.RequestResult) RequestRow {
+// RowOf is a request as requests.parquet has it.
+func RowOf(q *sim.RequestResult) RequestRow {
 	inMs := func(v float64, ok bool) trace.Opt[float64] {
 		if !ok {
 			return trace.Opt[float64]{}

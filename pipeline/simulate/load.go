@@ -45,8 +45,8 @@ func loopOf(o *Options) workload.Loop {
 	}
 }
 
-// requests are those of one seed: a generator draws anew, a recording stays.
-func (s *simulation) requests(seed int64) ([]sim.Request, error) {
+// Requests are those of one seed: a generator draws anew, a recording stays.
+func (s *Simulation) Requests(seed int64) ([]sim.Request, error) {
 	w := s.load.fixed
 	if s.load.draw != nil {
 		var err error
@@ -70,8 +70,8 @@ func (s *simulation) requests(seed int64) ([]sim.Request, error) {
 	return own.Requests, own.Close(loop)
 }
 
-// loadWorkload reads what arrives, or draws it from a point's lengths.
-func (s *simulation) loadWorkload() error {
+// LoadWorkload reads what arrives, or draws it from a point's lengths.
+func (s *Simulation) LoadWorkload() error {
 	s.load.loop = loopOf(s.o)
 	path := s.o.Workload
 	if path == "" {
@@ -90,7 +90,7 @@ func (s *simulation) loadWorkload() error {
 	}
 	var inputs []result.Input
 	s.load.fixed, s.load.draw, inputs, err = ReadWorkload(path, s.o.Special)
-	s.inputs = append(s.inputs, inputs...)
+	s.Inputs = append(s.Inputs, inputs...)
 	return err
 }
 
@@ -144,18 +144,18 @@ func headerBeside(data []byte, path string, special bool) (*tracev2.Header, resu
 }
 
 // recordedWorkload takes the arrivals of a run folder, or of its extracted tables.
-func (s *simulation) recordedWorkload(dir string) error {
+func (s *Simulation) recordedWorkload(dir string) error {
 	run, err := s.recordedRun(dir)
 	if err != nil {
 		return err
 	}
 	phase := s.o.Phase
-	w, err := workload.FromRun(run, s.dep, workload.RunOptions{Phase: phase})
+	w, err := workload.FromRun(run, s.Deployment, workload.RunOptions{Phase: phase})
 	if err != nil {
 		return err
 	}
 	s.load.fixed, s.notes = w, append(s.notes, w.Notes...)
-	closed := slices.ContainsFunc(s.dep.Phases, func(p deploy.Phase) bool { return p.Name == phase && p.Load == deploy.LoadClosed })
+	closed := slices.ContainsFunc(s.Deployment.Phases, func(p deploy.Phase) bool { return p.Name == phase && p.Load == deploy.LoadClosed })
 	if !closed || s.load.loop.Clients > 0 {
 		return nil
 	}
@@ -167,7 +167,7 @@ func (s *simulation) recordedWorkload(dir string) error {
 	return err
 }
 
-func (s *simulation) recordedRun(dir string) (*trace.Run, error) {
+func (s *Simulation) recordedRun(dir string) (*trace.Run, error) {
 	if strings.HasPrefix(filepath.Base(dir), "run=") { // OUT/tables/run=<id>
 		return table.Read(dir)
 	}
@@ -197,7 +197,7 @@ func (s *simulation) recordedRun(dir string) (*trace.Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.inputs = append(s.inputs, doc.Inputs...)
+	s.Inputs = append(s.Inputs, doc.Inputs...)
 	ids, err := table.RunIDs(tmp)
 	if err != nil || len(ids) != 1 {
 		return nil, errors.Join(err, fmt.Errorf("%s: got %d engine runs, want one; extract it and give one of its runs", dir, len(ids)))

@@ -9,9 +9,9 @@ import (
 	"github.com/blis-train/blis-train/sim/emit"
 )
 
-// observers opens the files a run is watched into; done closes them under
+// Observers opens the files a run is watched into; done closes them under
 // their final names.
-func (s *simulation) observers(reqs []sim.Request) (sim.Observer, func(*sim.Result) error, error) {
+func (s *Simulation) Observers(reqs []sim.Request) (sim.Observer, func(*sim.Result) error, error) {
 	var both manyObservers
 	var closers []func(*sim.Result) error
 	if path := s.o.EventLog; path != "" {
@@ -44,7 +44,7 @@ func (s *simulation) observers(reqs []sim.Request) (sim.Observer, func(*sim.Resu
 	}, nil
 }
 
-func (s *simulation) dump(path string, reqs []sim.Request) (*emit.Dump, func(*sim.Result) error, error) {
+func (s *Simulation) dump(path string, reqs []sim.Request) (*emit.Dump, func(*sim.Result) error, error) {
 	f, err := files.Begin(path)
 	if err != nil {
 		return nil, nil, err
@@ -55,13 +55,13 @@ func (s *simulation) dump(path string, reqs []sim.Request) (*emit.Dump, func(*si
 			return nil, nil, err
 		}
 	}
-	o := emit.Defaults(s.dep)
+	o := emit.Defaults(s.Deployment)
 	o.Seed = s.o.Seed
 	var dump *emit.Dump
 	if kv != nil {
-		dump, err = emit.New(f, kv, s.dep, reqs, o)
+		dump, err = emit.New(f, kv, s.Deployment, reqs, o)
 	} else {
-		dump, err = emit.New(f, nil, s.dep, reqs, o)
+		dump, err = emit.New(f, nil, s.Deployment, reqs, o)
 	}
 	if err != nil {
 		return nil, nil, err

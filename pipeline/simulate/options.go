@@ -38,8 +38,6 @@ type Options struct {
 	Force              bool   // accept a folder that holds foreign files
 	Special            bool   // read pipes and devices given as files
 
-	Cluster ClusterOptions // several engines; empty: one alone
-
 	Workload       string  // file or folder of a run
 	Phase          string  // of a recorded run; "": all
 	RateScale      float64 // multiplies arrival rates
@@ -66,10 +64,10 @@ func DefaultOptions() Options {
 // Table is the options as flags and as recorded: what differs from the defaults.
 func (o *Options) Table() option.Table {
 	return append(option.Table{
-		baseName("coefficients", &o.Coefficients,
+		BaseName("coefficients", &o.Coefficients,
 			"coefficient `FILE|library` (latency model physics); default the library's for the deployment"),
-		baseName("deployment", &o.Deployment, "run.yaml `FILE` or run folder: what runs"),
-		baseName("workload", &o.Workload, "`FILE|RUNDIR`: what arrives; or --input-len and --output-len"),
+		BaseName("deployment", &o.Deployment, "run.yaml `FILE` or run folder: what runs"),
+		BaseName("workload", &o.Workload, "`FILE|RUNDIR`: what arrives; or --input-len and --output-len"),
 		o.setOption(),
 		option.String("latency-model", &o.Model, "step time `MODEL`: physics, roofline, blackbox, trained-physics or linear3").
 			Recorded().Unless("physics"),
@@ -94,7 +92,7 @@ func (o *Options) Table() option.Table {
 		option.String("format", &o.Format, "`FORMAT` of the requests beside requests.parquet: blis ("+BLISFile+", for blis calibrate)"),
 		option.String("event-log", &o.EventLog, "write every event and step as text to `FILE`"),
 		option.Switch("force", &o.Force, "accept an output folder that holds foreign files"),
-	}, append(o.loadTable(), o.Cluster.table()...)...)
+	}, o.loadTable()...)
 }
 
 // loadTable is what arrives.
@@ -119,8 +117,8 @@ func (o *Options) loadTable() option.Table {
 	}
 }
 
-// baseName is a file: documents record its base name.
-func baseName(name string, p *string, usage string) option.Option {
+// BaseName is a file: documents record its base name.
+func BaseName(name string, p *string, usage string) option.Option {
 	opt := option.String(name, p, usage)
 	opt.Values = func() []string {
 		if *p == "" {

@@ -13,7 +13,6 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/export/compare"
-	"github.com/blis-train/blis-train/pipeline/fleet"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/result"
@@ -24,80 +23,86 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// simulation is one call of simulate, resolved.
-type simulation struct {
-	ctx    context.Context
-	o      *Options
-	dep    *deploy.Deployment
-	set    *coeff.Set // nil without coefficients
-	load   load
-	alpha  []float64
-	beta   []float64
-	inputs []result.Input
-	notes  []trace.Finding
-	fleet  *fleet.Spec // nil: one engine alone
-	gate   gate
+// Simulation is one call of simulate, its files read.
+type Simulation struct {
+	Deployment *deploy.Deployment
+	Set        *coeff.Set // nil without coefficients
+	Inputs     []result.Input
+
+	ctx   context.Context
+	o     *Options
+	load  load
+	alpha []float64
+	beta  []float64
+	notes []trace.Finding
 }
 
-// replication is the outcome of one seed.
-type replication struct {
-	summary  *summary.Run
-	cluster  *ClusterPart // nil for one engine alone
-	findings []trace.Finding
+// Replication is the outcome of one seed.
+type Replication struct {
+	Summary  *summary.Run
+	Findings []trace.Finding
 }
 
 // Run simulates and writes requests.parquet, and what else the options name, to
 // o.Out. The document is not written.
 func Run(ctx context.Context, o Options) (*Document, error) {
+	s, err := New(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.LoadWorkload(); err != nil {
+		return nil, err
+	}
+	runs, err := s.Replicate(s.one)
+	if err != nil {
+		return nil, err
+	}
+	return s.Document(runs), nil
+}
+
+// New checks the options and reads what runs; LoadWorkload reads what arrives.
+func New(ctx context.Context, o *Options) (*Simulation, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	s, err := newSimulation(ctx, &o)
-	if err != nil {
-		return nil, err
-	}
-	runs, err := s.replicate()
-	if err != nil {
-		return nil, err
-	}
-	return s.document(runs), nil
-}
-
-func newSimulation(ctx context.Context, o *Options) (*simulation, error) {
-	s := &simulation{ctx: ctx, o: o}
-	if err := s.loadDeployment(o.Deployment, o.Set); err != nil {
+	s := &Simulation{ctx: ctx, o: o}
+	if err := s.LoadDeployment(o.Deployment, o.Set); err != nil {
 		return nil, err
 	}
 	s.notes = append(s.notes, s.assumed()...)
 	if path := o.Coefficients; path != "" || o.Model == "physics" {
-		set, in, sentence, err := folder.CoefficientsFor(path, s.dep, o.Special)
+		set, in, sentence, err := folder.CoefficientsFor(path, s.Deployment, o.Special)
 		if err != nil {
 			return nil, err
 		}
 		if sentence != "" && o.Say != nil {
 			o.Say(sentence)
 		}
-		s.set, s.inputs, s.notes = set, append(s.inputs, in), append(s.notes, set.Doubts()...)
+		s.Set, s.Inputs, s.notes = set, append(s.Inputs, in), append(s.notes, set.Doubts()...)
 	}
 	var err error
 	if s.alpha, err = numbers("--alpha-coeffs", o.Alpha); err != nil {
 		return nil, err
 	}
-	if s.beta, err = numbers("--beta-coeffs", o.Beta); err != nil {
-		return nil, err
-	}
-	if err := s.loadCluster(); err != nil {
-		return nil, err
-	}
-	return s, s.loadWorkload()
+	s.beta, err = numbers("--beta-coeffs", o.Beta)
+	return s, err
+}
+
+// With is the simulation of another deployment or other coefficients: nothing is shared
+// that one of the two may change.
+func (s *Simulation) With(o *Options) *Simulation {
+	own := *s
+	own.o, own.Inputs = o, nil
+	return &own
 }
 
 // readInput reads a file of the options.
-func (s *simulation) readInput(path string) ([]byte, result.Input, error) {
+func (s *Simulation) readInput(path string) ([]byte, result.Input, error) {
 	return folder.ReadInput(path, s.o.Special)
 }
 
-func (s *simulation) loadDeployment(path string, set []string) error {
+// LoadDeployment reads run.yaml, or that of a folder, with its overrides.
+func (s *Simulation) LoadDeployment(path string, set []string) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
@@ -109,15 +114,15 @@ func (s *simulation) loadDeployment(path string, set []string) error {
 	if err != nil {
 		return err
 	}
-	s.inputs = append(s.inputs, in)
-	s.dep, err = deploy.LoadRunFile(path, set...)
+	s.Inputs = append(s.Inputs, in)
+	s.Deployment, err = deploy.LoadRunFile(path, set...)
 	return err
 }
 
 // assumed is what the simulation takes for granted of the deployment and no
 // flag states.
-func (s *simulation) assumed() []trace.Finding {
-	d := *s.dep
+func (s *Simulation) assumed() []trace.Finding {
+	d := *s.Deployment
 	if mode := s.o.Async; mode != "auto" {
 		d.Engine.AsyncScheduling = trace.Some(mode == "on")
 	}
@@ -142,9 +147,9 @@ func numbers(flag, text string) ([]float64, error) {
 	return out, nil
 }
 
-// config is the engine of one seed; models are not shared between replications.
-func (s *simulation) config(seed int64) (sim.Config, error) {
-	set := s.set
+// Engine is the engine of one seed; models are not shared between replications.
+func (s *Simulation) Engine(seed int64) (sim.Config, error) {
+	set := s.Set
 	if s.o.SampleCoefficients && set != nil {
 		set, _ = latency.DrawBeta(set, rand.New(rand.NewPCG(uint64(seed), 0xd4a)))
 	}
@@ -171,53 +176,51 @@ func (s *simulation) config(seed int64) (sim.Config, error) {
 	return cfg, nil
 }
 
-func (s *simulation) model(set *coeff.Set) (sim.Config, error) {
+func (s *Simulation) model(set *coeff.Set) (sim.Config, error) {
 	switch s.o.Model {
 	case "roofline":
-		m, err := latency.NewRoofline(s.dep)
-		return sim.DefaultConfig(s.dep, m), err
+		m, err := latency.NewRoofline(s.Deployment)
+		return sim.DefaultConfig(s.Deployment, m), err
 	case "linear3":
 		m, err := latency.NewLinear3(s.beta)
-		return sim.DefaultConfig(s.dep, m), err
+		return sim.DefaultConfig(s.Deployment, m), err
 	case "trained-physics":
-		cfg := sim.DefaultConfig(s.dep, nil)
-		m, err := latency.NewTrainedPhysics(s.alpha, s.beta, s.dep)
+		cfg := sim.DefaultConfig(s.Deployment, nil)
+		m, err := latency.NewTrainedPhysics(s.alpha, s.beta, s.Deployment)
 		if err == nil {
 			cfg.Apply(m.Parts())
 		}
 		return cfg, err
 	case "blackbox":
-		cfg := sim.DefaultConfig(s.dep, nil)
+		cfg := sim.DefaultConfig(s.Deployment, nil)
 		m, err := latency.NewBlackbox(s.alpha, s.beta)
 		if err == nil {
 			cfg.Apply(m.Parts())
 		}
 		return cfg, err
 	}
-	return EngineOf(s.dep, set)
+	return EngineOf(s.Deployment, set)
 }
 
-// replicate runs every seed, several at a time, and keeps them in seed order.
-func (s *simulation) replicate() ([]*replication, error) {
+// Replicate runs every seed, several at a time, and keeps them in seed order; the first
+// writes files.
+func (s *Simulation) Replicate(run func(seed int64, first bool) (*Replication, error)) ([]*Replication, error) {
 	n := s.o.Replications
-	out := make([]*replication, n)
+	out := make([]*Replication, n)
 	err := par.Try(s.ctx, s.o.Workers, n, func(i int) (err error) {
-		run := s.one
-		if s.fleet != nil {
-			run = s.oneCluster
-		}
 		out[i], err = run(s.o.Seed+int64(i), i == 0)
 		return err
 	}, func(done int) { s.o.Progress.Report("replications", int64(done), int64(n), "runs") })
 	return out, err
 }
 
-func (s *simulation) one(seed int64, first bool) (*replication, error) {
-	reqs, err := s.requests(seed)
+// one is one seed of an engine alone.
+func (s *Simulation) one(seed int64, first bool) (*Replication, error) {
+	reqs, err := s.Requests(seed)
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := s.config(seed)
+	cfg, err := s.Engine(seed)
 	if err != nil {
 		return nil, err
 	}
@@ -236,12 +239,12 @@ func (s *simulation) one(seed int64, first bool) (*replication, error) {
 		findings = append(findings, trace.Findingf(compare.NotReplayable,
 			"the coefficient file has no overhead that a simulation may add: requests reach the engine at once; --overhead-us gives them one"))
 	}
-	return &replication{summary: sum.Close(res), findings: findings}, nil
+	return &Replication{Summary: sum.Close(res), Findings: findings}, nil
 }
 
 // recorded is the run whose requests and events go to files as they happen.
-func (s *simulation) recorded(cfg sim.Config, reqs []sim.Request, sum *summary.Collector) (*sim.Result, error) {
-	obs, done, err := s.observers(reqs)
+func (s *Simulation) recorded(cfg sim.Config, reqs []sim.Request, sum *summary.Collector) (*sim.Result, error) {
+	obs, done, err := s.Observers(reqs)
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +261,7 @@ func (s *simulation) recorded(cfg sim.Config, reqs []sim.Request, sum *summary.C
 	res, err := stream(cfg, reqs, obs, func(r *sim.RequestResult) error {
 		sum.Add(r)
 		i++
-		return errors.Join(rows.Append(rowOfRequest(r)), blis.add(i-1, r))
+		return errors.Join(rows.Append(RowOf(r)), blis.add(i-1, r))
 	})
 	if err != nil {
 		rows.Abort()
@@ -282,6 +285,6 @@ func stream(cfg sim.Config, reqs []sim.Request, obs sim.Observer, each func(*sim
 }
 
 // lacksOverhead reports whether nothing says how long a request takes to reach the engine.
-func (s *simulation) lacksOverhead() bool {
-	return s.o.Model == "physics" && s.set != nil && s.set.AlphaModel(coeff.Overhead) == nil && s.o.OverheadUs == nil
+func (s *Simulation) lacksOverhead() bool {
+	return s.o.Model == "physics" && s.Set != nil && s.Set.AlphaModel(coeff.Overhead) == nil && s.o.OverheadUs == nil
 }

@@ -1,0 +1,205 @@
+package cluster
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/blis-train/blis-train/cluster/gateway"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/predict"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Policies of admission, by their names in cluster.yaml.
+var Policies = []string{"always-admit", "token-bucket", "slo-gated", "gaie-legacy", "probabilistic", "latency-slo", "predictive-seed",
+	"predictive", "size-only", "clairvoyant"}
+
+// Floor and budget of predictive.
+const (
+	floorShare  = 0.2
+	budgetShare = 0.05
+)
+
+// DefaultAdmission is a policy with its published defaults. slo-gated has no signal:
+// three public definitions exist.
+func DefaultAdmission(policy string) Admission {
+	floor := floorShare
+	return Admission{Policy: policy, Capacity: 10_000, Refill: 1000, QueueThreshold: 5, KVThreshold: 0.8, K: 300, Power: 5,
+		Variant: "b", Headroom: 1, StepMs: 7, BudgetsMs: map[string]float64{"critical": 200, "standard": 500, "sheddable": 300},
+		PredictOn: "chosen", Floor: &floor}
+}
+
+func (a *Admission) check() error {
+	if !slices.Contains(Policies, a.Policy) {
+		return specErrorf("admission policy: got %q, want one of %v", a.Policy, Policies)
+	}
+	for _, n := range []struct {
+		name  string
+		v     float64
+		least float64
+	}{{"capacity", a.Capacity, 1}, {"refill", a.Refill, 1e-9},
+		{"queue_depth_threshold", a.QueueThreshold, 1e-9}, {"kv_threshold", a.KVThreshold, 1e-9},
+		{"k", a.K, 0}, {"power", a.Power, 0}, {"headroom", a.Headroom, 0},
+		{"step_ms", a.StepMs, 0}, {"beta0", a.Beta0, 0}, {"beta1", a.Beta1, 0}} {
+		if !(n.v >= n.least) || math.IsInf(n.v, 0) {
+			return specErrorf("admission.%s: got %g, want finite and >= %g", n.name, n.v, n.least)
+		}
+	}
+	switch {
+	case a.PredictOn != "chosen" && a.PredictOn != "best":
+		return specErrorf("admission.predict_on: got %q, want chosen or best", a.PredictOn)
+	case a.Floor != nil && !(*a.Floor >= 0 && *a.Floor <= 1):
+		return specErrorf("admission.floor: got %g, want 0 to 1", *a.Floor)
+	case a.Policy == "slo-gated":
+		return (&gateway.SLOGated{Signal: a.Signal}).Check()
+	case a.Policy == "predictive-seed":
+		return (&gateway.Seed{Variant: a.Variant}).Check()
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.Eps)) {
+		if e := a.Eps[name]; !(e > 0 && e < 1) {
+			return specErrorf("admission.eps.%s: got %g, want between 0 and 1", name, e)
+		}
+	}
+	return nil
+}
+
+// Parts are what a gate needs of the engines it stands before.
+type Parts struct {
+	Engines     []sim.Config            // by instance
+	Controllers []*predict.Engine       // by instance, with the coefficients of the gate; for predictions
+	Plants      []*predict.Engine       // the same with those that drive the engines; for clairvoyant
+	Prior       func(p float64) float64 // quantile of observed / predicted; nil: 1
+	Trees       gateway.Estimator       // latency-slo with a predictor file; nil without
+	Observe     func(instance int) sim.Observer
+	Seed        int64
+}
+
+// Build is the cluster that the spec describes.
+func (s *Spec) Build(p Parts) (*Config, error) {
+	cfg := &Config{Engines: p.Engines, RefreshUs: s.RefreshUs, Aligned: s.Scrape == "aligned", ShowStep: s.ExportStep,
+		Update: s.Routing.IndexUpdate, IndexBlocks: s.Routing.IndexBlocks, EventDelayUs: s.Routing.EventDelayUs, AdmissionUs: s.AdmissionUs,
+		RoutingUs: s.RoutingUs, Priorities: s.Priorities, Scheduler: s.Scheduler, AgeWeight: s.AgeWeight, ShadowShare: s.ShadowShare,
+		Seed: p.Seed, Observe: p.Observe, Routing: gateway.Routing{Policy: s.Routing.Policy, Seed: p.Seed}}
+	if s.Retry.Kind == "backoff" {
+		cfg.Retry = Retry{Tries: s.Retry.Tries, BaseUs: sim.ToUs(s.Retry.BaseMs * 1e3), Factor: s.Retry.Factor}
+	}
+	if s.Routing.Policy == gateway.Weighted {
+		var err error
+		if cfg.Routing.Scorers, err = gateway.ParseScorers(s.Routing.ScorersText()); err != nil {
+			return nil, err
+		}
+	} else if s.Routing.Scorers != "" {
+		return nil, trace.Errorf(gateway.CodeBadSpec, "routing.scorers: got them with policy %q, want policy weighted", s.Routing.Policy).
+			WithHint("add --routing-policy weighted, or policy: weighted beside them")
+	}
+	if s.Admission.Policy == "clairvoyant" {
+		cfg.Live = &Live{Engines: p.Plants, ByPriority: s.byPriority(p.Engines)}
+	}
+	cfg.Policy = s.policy(&p, cfg.Live)
+	return cfg, nil
+}
+
+// byPriority reports whether engines serve better classes first.
+func (s *Spec) byPriority(engines []sim.Config) bool {
+	if s.Scheduler != "" {
+		return s.Scheduler == PriorityFCFS
+	}
+	return engines[0].Deployment.Engine.SchedulingPolicy == "priority"
+}
+
+// NeedsController reports whether the policy predicts with coefficients.
+func (s *Spec) NeedsController() bool {
+	switch s.Admission.Policy {
+	case "predictive", "size-only":
+		return true
+	case "latency-slo":
+		return s.Admission.Predictor == ""
+	}
+	return false
+}
+
+func (s *Spec) policy(p *Parts, live *Live) gateway.Policy {
+	a := &s.Admission
+	rollout := &gateway.Rollout{Engines: p.Controllers, ByPriority: s.byPriority(p.Engines)}
+	switch a.Policy {
+	case "token-bucket":
+		return &gateway.TokenBucket{Capacity: a.Capacity, RefillPerS: a.Refill}
+	case "slo-gated":
+		return &gateway.SLOGated{Signal: a.Signal, Thresholds: a.Thresholds}
+	case "gaie-legacy":
+		return &gateway.GAIELegacy{Queue: a.QueueThreshold, KV: a.KVThreshold}
+	case "probabilistic":
+		return &gateway.Probabilistic{Queue: a.QueueThreshold, KV: a.KVThreshold, K: a.K, Power: a.Power, Seed: p.Seed}
+	case "latency-slo":
+		if p.Trees != nil {
+			return &gateway.LatencySLO{Estimate: p.Trees}
+		}
+		return &gateway.LatencySLO{Estimate: rollout}
+	case "predictive-seed":
+		budgets := map[string]float64{}
+		for name, ms := range a.BudgetsMs {
+			budgets[name] = ms * 1e3
+		}
+		return &gateway.Seed{Variant: a.Variant, Headroom: a.Headroom, StepUs: a.StepMs * 1e3, Beta0: a.Beta0, Beta1: a.Beta1,
+			BudgetUs: budgets, AdmitUnmatched: a.AdmitUnmatched}
+	case "predictive":
+		return s.predictive(p, rollout)
+	case "size-only":
+		rollout.IgnoreCache = true
+		return s.predictive(p, rollout)
+	case "clairvoyant":
+		return s.predictive(p, live)
+	}
+	return gateway.Always{}
+}
+
+func (s *Spec) predictive(p *Parts, e gateway.Estimator) *gateway.Predictive {
+	out := &gateway.Predictive{Estimate: e, Best: s.Admission.PredictOn == "best", Eps: s.Admission.Eps, Prior: p.Prior,
+		StandardUs: sim.ToUs(s.Targets["standard"].TTFTMs * 1e3)}
+	if f := s.Admission.Floor; f != nil && *f > 0 {
+		out.Floor = &gateway.Floor{Share: *f, BudgetShare: budgetShare}
+	}
+	return out
+}
+
+// TakeTargets gives requests the targets of their classes, where the
+// spec has any.
+func (s *Spec) TakeTargets(reqs []sim.Request) []sim.Request {
+	if len(s.Targets) == 0 {
+		return reqs
+	}
+	own := slices.Clone(reqs)
+	for i := range own {
+		if t, ok := s.Targets[own[i].SLOClass]; ok {
+			own[i].SLOTTFTUs, own[i].SLOE2EUs, own[i].SLOITLUs = sim.ToUs(t.TTFTMs*1e3), sim.ToUs(t.E2EMs*1e3), sim.ToUs(t.ITLMs*1e3)
+		}
+	}
+	return own
+}
+
+// knownFields decodes a mapping and refuses keys that into has no field for.
+func knownFields(node *yaml.Node, into any) error {
+	text, err := yaml.Marshal(node)
+	if err != nil {
+		return err
+	}
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	if err := d.Decode(into); err != nil {
+		return fmt.Errorf("line %d: %w", node.Line, err)
+	}
+	return nil
+}
+
+// defaultScorers are llm-d's default profile.
+const defaultScorers = "precise-prefix-cache:2,queue-depth:1,kv-utilization:1"
+
+// ScorersText is the scorers of policy weighted.
+func (r *Routing) ScorersText() string { return cmp.Or(r.Scorers, defaultScorers) }

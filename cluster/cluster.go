@@ -1,0 +1,247 @@
+package cluster
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/cluster/gateway"
+	"github.com/blis-train/blis-train/sim"
+)
+
+// cluster is a run under way.
+type cluster struct {
+	cfg      *Config
+	reqs     []sim.Request
+	src      *sim.Source
+	closed   bool // some request waits for another to leave
+	engines  []*sim.Engine
+	shadows  [][]*shadow // by instance
+	running  int         // the engine that runs, -1: none
+	events   events
+	router   gateway.Router
+	index    *gateway.Index
+	exact    *gateway.Events // nil: nobody reads them
+	view     gateway.View
+	viewOf   int  // request that the view's matches are of, -1: none
+	fresh    bool // nothing was sent since
+	seen     []gateway.Request
+	planned  []int32 // by request: instance of its decision, -1: none
+	prefixes map[uint64]int
+	hashes   map[uint64][]uint64 // of a group's prefix
+	out      Result
+}
+
+// Run simulates the requests until all have left.
+func Run(cfg *Config, reqs []sim.Request) (*Result, error) {
+	c, err := newCluster(cfg, reqs)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		at, ok := c.next()
+		if !ok {
+			at = math.MaxInt64
+		}
+		if err := c.advance(at); err != nil {
+			return nil, err
+		}
+		now, ok := c.next()
+		switch {
+		case ok && now <= at:
+			if err := c.happen(now); err != nil {
+				return nil, err
+			}
+		case !ok && !c.busy():
+			return c.close()
+		}
+	}
+}
+
+func newCluster(cfg *Config, reqs []sim.Request) (*cluster, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	n := len(cfg.Engines)
+	own := cfg.withPriorities(reqs)
+	src, err := sim.NewSource(own)
+	if err != nil {
+		return nil, err
+	}
+	router, err := gateway.NewRouter(cfg.Routing, n)
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{cfg: cfg, reqs: own, src: src, running: -1, router: router, viewOf: -1, prefixes: map[uint64]int{},
+		hashes: map[uint64][]uint64{}, seen: make([]gateway.Request, len(own)), planned: make([]int32, len(own)),
+		closed: slices.ContainsFunc(own, func(r sim.Request) bool { return r.After > 0 || r.Loop > 0 })}
+	c.out.Records, c.shadows = make([]Record, len(own)), make([][]*shadow, n)
+	if err := c.start(); err != nil {
+		return nil, err
+	}
+	total := c.engines[0].Inside().TotalBlocks
+	if cfg.IndexBlocks > 0 {
+		total = cfg.IndexBlocks
+	}
+	c.index = gateway.NewIndex(n, total)
+	c.view = gateway.View{BlockSize: cfg.Engines[0].Deployment.Engine.BlockSize, Snapshots: make([]gateway.Snapshot, n),
+		Ledger: gateway.NewLedger(n, len(own)), Match: make([]int64, n)}
+	for i := range c.view.Snapshots {
+		c.scrape(i, 0)
+		c.view.Snapshots[i].AtUs = -1
+	}
+	if cfg.Update == KVEvents || gateway.ReadsEvents(cfg.Routing.Scorers) {
+		c.exact, c.view.Exact = gateway.NewEvents(cfg.EventDelayUs), make([]int64, n)
+		for i, e := range c.engines {
+			e.Watch(func(atUs int64, hash uint64, stored bool) { c.exact.Add(i, atUs, hash, stored) })
+		}
+	}
+	if cfg.Live != nil {
+		cfg.Live.engines, cfg.Live.reqs = c.engines, own
+	}
+	return c, nil
+}
+
+// withPriorities is the requests with the priorities of their classes, where the
+// scheduler goes by them.
+func (c *Config) withPriorities(reqs []sim.Request) []sim.Request {
+	if c.Scheduler != PriorityFCFS {
+		return reqs
+	}
+	own := slices.Clone(reqs)
+	for i := range own {
+		own[i].Priority = c.enginePriority(c.priority(own[i].SLOClass), own[i].ArrivalUs)
+	}
+	return own
+}
+
+// start makes the engines.
+func (c *cluster) start() error {
+	for i := range c.cfg.Engines {
+		ec := c.cfg.Engines[i]
+		if c.cfg.Scheduler != "" {
+			d := *ec.Deployment
+			d.Engine.SchedulingPolicy = FCFS
+			if c.cfg.Scheduler == PriorityFCFS {
+				d.Engine.SchedulingPolicy = "priority"
+			}
+			ec.Deployment = &d
+		}
+		ec.Seed += int64(i) << 32
+		var obs sim.Observer
+		if c.cfg.Observe != nil {
+			obs = c.cfg.Observe(i)
+		}
+		e, err := sim.NewEngine(ec, obs, sim.Hooks{
+			Step:  func() { c.view.Ledger.Stepped(i) },
+			First: func(req int, atUs int64) { c.firstToken(req, i, atUs) },
+			Left:  func(req int, atUs int64, r *sim.RequestResult) { c.left(req, i, atUs, r) },
+		})
+		if err != nil {
+			return err
+		}
+		c.engines = append(c.engines, e)
+	}
+	return nil
+}
+
+// next is when the gateway has something to do.
+func (c *cluster) next() (atUs int64, ok bool) {
+	atUs, ok = c.src.Next()
+	if len(c.events.heap) > 0 && (!ok || c.events.heap[0].at < atUs) {
+		return c.events.heap[0].at, true
+	}
+	return atUs, ok
+}
+
+func (c *cluster) busy() bool {
+	return slices.ContainsFunc(c.engines, func(e *sim.Engine) bool { return e.NextUs() != math.MaxInt64 })
+}
+
+// advance lets everything inside engines happen that comes before untilUs. In a
+// closed loop an answer may bring a request: engines then go in the order of time.
+func (c *cluster) advance(untilUs int64) error {
+	if c.closed {
+		for {
+			until := untilUs
+			if at, ok := c.next(); ok {
+				until = min(until, at)
+			}
+			first := 0
+			for i, e := range c.engines {
+				if e.NextUs() < c.engines[first].NextUs() {
+					first = i
+				}
+			}
+			at := c.engines[first].NextUs()
+			if at >= until {
+				untilUs = until
+				break
+			}
+			if err := c.runTo(first, at+1); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range c.engines {
+		if err := c.runTo(i, untilUs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runTo lets engine i go to untilUs, with a scrape on the way where one is due.
+func (c *cluster) runTo(i int, untilUs int64) error {
+	c.running = i
+	defer func() { c.running = -1 }()
+	e := c.engines[i]
+	if at := c.scrapeDue(i, untilUs); at > c.view.Snapshots[i].AtUs && untilUs != math.MaxInt64 {
+		if e.NextUs() < at {
+			if err := e.RunTo(at); err != nil {
+				return err
+			}
+		}
+		if e.NextUs() >= at {
+			c.scrape(i, at)
+		}
+	}
+	if e.NextUs() >= untilUs {
+		return nil
+	}
+	return e.RunTo(untilUs)
+}
+
+// scrapeDue is the last scrape of instance i up to atUs; -1: none.
+func (c *cluster) scrapeDue(i int, atUs int64) int64 {
+	if c.cfg.RefreshUs == 0 {
+		return -1
+	}
+	phase := int64(0)
+	if !c.cfg.Aligned {
+		phase = int64(i) * c.cfg.RefreshUs / int64(len(c.engines))
+	}
+	if atUs < phase {
+		return -1
+	}
+	return phase + (atUs-phase)/c.cfg.RefreshUs*c.cfg.RefreshUs
+}
+
+func (c *cluster) scrape(i int, atUs int64) {
+	in := c.engines[i].Inside()
+	s := &c.view.Snapshots[i]
+	*s = gateway.Snapshot{AtUs: atUs, QueueDepth: in.Waiting, BatchSize: in.Running, FreeBlocks: in.FreeBlocks,
+		TotalBlocks: in.TotalBlocks, StepStartUs: -1}
+	if c.cfg.ShowStep {
+		s.StepStartUs = in.StepStartUs
+	}
+}
+
+func (c *cluster) close() (*Result, error) {
+	for i, e := range c.engines {
+		if err := c.follow(i, -1, math.MaxInt64); err != nil {
+			return nil, err
+		}
+		c.out.Engines = append(c.out.Engines, e.Close())
+	}
+	return &c.out, nil
+}

@@ -1,0 +1,241 @@
+package cluster
+
+import (
+	"cmp"
+	"math"
+
+	"github.com/blis-train/blis-train/cluster/gateway"
+	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// kind orders what happens at the gateway in the same microsecond.
+type kind uint8
+
+const (
+	arrival kind = iota
+	admitting
+	routing
+)
+
+type event struct {
+	at   int64
+	kind kind
+	seq  int64
+	req  int32
+}
+
+// events is a binary heap by (time, kind, sequence).
+type events struct {
+	heap []event
+	seq  int64
+}
+
+func (a *event) before(b *event) bool {
+	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.kind, b.kind), cmp.Compare(a.seq, b.seq)) < 0
+}
+
+func (q *events) push(at int64, k kind, req int) {
+	q.seq++
+	q.heap = append(q.heap, event{at, k, q.seq, int32(req)})
+	for i := len(q.heap) - 1; i > 0; {
+		p := (i - 1) / 2
+		if !q.heap[i].before(&q.heap[p]) {
+			return
+		}
+		q.heap[i], q.heap[p] = q.heap[p], q.heap[i]
+		i = p
+	}
+}
+
+func (q *events) pop() event {
+	h := q.heap
+	top, last := h[0], len(h)-1
+	h[0] = h[last]
+	h = h[:last]
+	q.heap = h
+	for i := 0; ; {
+		c := 2*i + 1
+		if c >= len(h) {
+			return top
+		}
+		if c+1 < len(h) && h[c+1].before(&h[c]) {
+			c++
+		}
+		if !h[c].before(&h[i]) {
+			return top
+		}
+		h[i], h[c] = h[c], h[i]
+		i = c
+	}
+}
+
+// happen lets the gateway's next event happen. Arrivals come first.
+func (c *cluster) happen(now int64) error {
+	if at, ok := c.src.Next(); ok && at == now {
+		i, _ := c.src.Take()
+		c.arrive(i, now)
+		return nil
+	}
+	switch ev := c.events.pop(); ev.kind {
+	case arrival:
+		c.out.Retries++
+		c.arrive(int(ev.req), now)
+		return nil
+	case admitting:
+		return c.admit(int(ev.req), now)
+	default:
+		return c.send(int(ev.req), now)
+	}
+}
+
+func (c *cluster) arrive(i int, now int64) {
+	rec, r := &c.out.Records[i], &c.seen[i]
+	if rec.Tries++; rec.Tries == 1 {
+		c.meet(i, now)
+	}
+	r.Try, r.WaitedUs = rec.Tries-1, now-rec.ArrivalUs
+	c.events.push(now+c.cfg.AdmissionUs, admitting, i)
+}
+
+// meet is the gateway's first sight of a request.
+func (c *cluster) meet(i int, now int64) {
+	q, rec := &c.reqs[i], &c.out.Records[i]
+	p := c.cfg.priority(q.SLOClass)
+	r := &c.seen[i]
+	*r = gateway.Request{Index: i, Class: c.view.Ledger.Class(q.SLOClass, p), ClassName: q.SLOClass, Priority: p, PromptTokens: q.PromptTokens,
+		SLOTTFTUs: q.SLOTTFTUs, Blocks: q.PromptTokens / c.view.BlockSize}
+	r.Hashes = c.hashesOf(i)
+	if len(r.Hashes) >= groupBlocks {
+		h := r.Hashes[groupBlocks-1]
+		if c.prefixes[h]++; c.prefixes[h] > 1 {
+			r.Prefix = h
+		}
+	}
+	rec.ID, rec.ArrivalUs, rec.PromptTokens, rec.SLOClass, rec.Outcome = q.ID, now, q.PromptTokens, q.SLOClass, sim.OutcomeUnfinished
+	rec.Class, rec.Priority, rec.Group, rec.SLOTTFTUs, rec.Instance = q.SLOClass, p, q.Group, q.SLOTTFTUs, -1
+}
+
+// groupBlocks is how many leading blocks name a prefix group.
+const groupBlocks = 4
+
+// hashesOf are the hashes of the request's blocks that others may have; requests of
+// one group share their list.
+func (c *cluster) hashesOf(i int) []uint64 {
+	q := &c.reqs[i]
+	if len(q.Hashes) > 0 || q.Group == 0 {
+		return q.BlockHashes(i, c.view.BlockSize, nil)
+	}
+	n := int(min(q.GroupTokens, q.PromptTokens) / c.view.BlockSize)
+	if list := c.hashes[q.Group]; len(list) >= n {
+		return list[:n]
+	}
+	list := q.BlockHashes(i, c.view.BlockSize, nil)
+	c.hashes[q.Group] = list
+	return list
+}
+
+// look brings the view up to now for one request.
+func (c *cluster) look(i int, now int64) {
+	if c.fresh && c.viewOf == i && c.view.NowUs == now {
+		return
+	}
+	c.view.NowUs, c.viewOf, c.fresh = now, i, true
+	if c.cfg.RefreshUs == 0 {
+		for k := range c.engines {
+			c.scrape(k, now)
+		}
+	}
+	r := &c.seen[i]
+	if c.exact != nil {
+		c.exact.Match(r.Hashes, now, c.view.Exact)
+	}
+	if c.cfg.Update == KVEvents {
+		copy(c.view.Match, c.view.Exact)
+	} else {
+		c.index.Match(r.Hashes, c.view.Match)
+	}
+}
+
+func (c *cluster) admit(i int, now int64) error {
+	c.look(i, now)
+	r, rec := &c.seen[i], &c.out.Records[i]
+	if rec.Tries == 1 {
+		for k := range c.view.Match {
+			rec.Potential = max(rec.Potential, c.view.CachedTokens(r, k))
+		}
+	}
+	target := c.router.Route(r, &c.view)
+	d, err := c.cfg.Policy.Decide(r, &c.view, target)
+	if err != nil {
+		return err
+	}
+	rec.Decision, rec.DecidedUs = d, now
+	if d.Admit {
+		c.planned[i] = -1
+		if !math.IsNaN(d.PredictedUs) || c.cfg.RoutingUs == 0 && len(c.events.heap) == 0 {
+			c.planned[i] = int32(target)
+		}
+		c.events.push(now+c.cfg.RoutingUs, routing, i)
+		return nil
+	}
+	if rec.Tries < c.cfg.Retry.Tries {
+		wait := float64(c.cfg.Retry.BaseUs) * portable.Pow(c.cfg.Retry.Factor, float64(rec.Tries-1))
+		c.events.push(now+sim.ToUs(wait), arrival, i)
+		return nil
+	}
+	if err := c.shadow(i, target, now); err != nil {
+		return err
+	}
+	rec.Outcome, rec.Reason = sim.OutcomeRejected, trace.Code(d.Reason)
+	rec.Judge(&c.reqs[i])
+	c.src.Left(i, now, func(int, int64, bool) {})
+	return nil
+}
+
+// send hands an admitted request to its instance. A decision that rests on an
+// instance is carried; any other is routed now.
+func (c *cluster) send(i int, now int64) error {
+	r, rec := &c.seen[i], &c.out.Records[i]
+	target := int(c.planned[i])
+	c.look(i, now)
+	if target < 0 {
+		target = c.router.Route(r, &c.view)
+	}
+	c.router.Routed(r, target)
+	rec.Instance, rec.Expected = target, c.view.CachedTokens(r, target)
+	c.view.Ledger.Sent(r, target, now, rec.Expected)
+	if c.cfg.Update == OnRoute {
+		c.index.Record(r, target)
+	}
+	c.fresh = false
+	if err := c.follow(target, i, now); err != nil {
+		return err
+	}
+	return c.engines[target].Arrive(i, &c.reqs[i], now)
+}
+
+func (c *cluster) firstToken(i, instance int, atUs int64) {
+	rec := &c.out.Records[i]
+	c.cfg.Policy.Seen(&c.seen[i], &c.view, &rec.Decision, instance, atUs, atUs-rec.DecidedUs)
+	c.view.Ledger.FirstToken(i, instance, atUs)
+	if c.cfg.Update == OnFirstToken {
+		c.index.Record(&c.seen[i], instance)
+	}
+}
+
+func (c *cluster) left(i, instance int, atUs int64, r *sim.RequestResult) {
+	rec := &c.out.Records[i]
+	first := rec.ArrivalUs
+	rec.RequestResult = *r
+	if rec.ArrivalUs = first; first != r.ArrivalUs {
+		rec.Judge(&c.reqs[i])
+	}
+	c.view.Ledger.Left(i, instance, atUs, r.OutputTokens, r.Outcome == sim.OutcomeFinished)
+	c.src.Left(i, atUs, func(_ int, at int64, _ bool) {
+		if c.running >= 0 {
+			c.engines[c.running].Yield(at)
+		}
+	})
+}

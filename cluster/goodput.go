@@ -1,0 +1,389 @@
+package cluster
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/sim"
+
+	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Target is what a class was promised; 0: nothing.
+type Target struct{ TTFTUs, ITLUs, E2EUs float64 }
+
+// TargetsOf is what the classes of requests were promised: what the first of each that has any was.
+func TargetsOf(reqs []sim.Request) map[string]Target {
+	out := map[string]Target{}
+	for i := range reqs {
+		if q := &reqs[i]; out[q.SLOClass] == (Target{}) {
+			out[q.SLOClass] = Target{TTFTUs: float64(q.SLOTTFTUs), ITLUs: float64(q.SLOITLUs), E2EUs: float64(q.SLOE2EUs)}
+		}
+	}
+	return out
+}
+
+// Window is the arrivals that count, [FromUs, ToUs).
+type Window struct{ FromUs, ToUs int64 }
+
+// Class is one class, or all of them.
+type Class struct {
+	Name              string
+	Arrived, Admitted int
+	Completed         int
+	Good              int // completed within every target
+	Late              int // admitted and past the TTFT target
+	Judged            int // admitted with a TTFT target
+	// The same of those that no exception let in: a floor admits what is predicted to miss.
+	RuleLate, RuleJudged int
+}
+
+// Goodput is good / arrived.
+func (c *Class) Goodput() float64 { return over(float64(c.Good), float64(c.Arrived)) }
+
+// AdmittedShare is admitted / arrived.
+func (c *Class) AdmittedShare() float64 { return over(float64(c.Admitted), float64(c.Arrived)) }
+
+// MissShare is the share of admitted requests past their TTFT target.
+func (c *Class) MissShare() float64 { return over(float64(c.Late), float64(c.Judged)) }
+
+// RuleMissShare is the same share of requests that no exception let in.
+func (c *Class) RuleMissShare() float64 { return over(float64(c.RuleLate), float64(c.RuleJudged)) }
+
+func over(a, b float64) float64 {
+	if b == 0 {
+		return math.NaN()
+	}
+	return a / b
+}
+
+// Tail is a P99 of TTFT in ms with an order-statistic interval; +Inf where too many
+// were rejected, NaN without requests.
+type Tail struct {
+	N           int
+	P99, Lo, Hi float64
+}
+
+// Audit compares an estimate with what came.
+type Audit struct {
+	N                                       int
+	MedianAPE, Bias, Coverage90, FalseShare float64 // NaN without rows
+}
+
+// Pair is one estimate and what came of it, ms.
+type Pair struct {
+	PredictedMs, TookMs float64
+	Shadow              bool
+}
+
+// Run is a run in numbers.
+type Goodput struct {
+	All       Class
+	Classes   []Class // in the order of their first arrival
+	Critical  Tail    // TTFT of class critical, rejected ones as for ever
+	Admitted  Tail    // of admitted requests
+	Everybody Tail    // of all, rejected ones as for ever
+
+	CachedShare       float64 // prompt tokens of admitted requests found in a cache
+	PotentialShare    float64 // best expectation at arrival, over all arrivals
+	PotentialAdmitted float64 // the same over admitted ones
+	PotentialCV       float64 // of expected cached tokens between requests
+	PhantomShare      float64 // expected and not found / expected
+	Jain              float64 // of goodput_g / arrived_g over groups
+	MaxMin            float64 // largest / smallest of those; +Inf where one got nothing
+	OutputPerS        float64 // tokens produced inside the window per second
+	Shed              int     // rejected
+	Tries             int     // arrivals, those that came again included
+	Live, Shadow      Audit   // of admitted requests, and of the sample of rejected ones
+}
+
+// Meets reports whether a record met every target of its class.
+func (t Target) Meets(r *Record) bool {
+	if r.Outcome != sim.OutcomeFinished {
+		return false
+	}
+	ttft, _ := r.TTFTUs()
+	e2e, _ := r.E2EUs()
+	itl, hasITL := r.ITLUs()
+	return (t.TTFTUs == 0 || ttft <= t.TTFTUs) && (t.E2EUs == 0 || e2e <= t.E2EUs) && (t.ITLUs == 0 || !hasITL || itl <= t.ITLUs)
+}
+
+// Reduce takes the records of arrivals inside the window.
+func Reduce(all []Record, targets map[string]Target, w Window) *Goodput {
+	recs := inWindow(all, w)
+	out := &Goodput{All: Class{Name: "all"}}
+	for _, r := range recs {
+		i := slices.IndexFunc(out.Classes, func(c Class) bool { return c.Name == r.Class })
+		if i < 0 {
+			i = len(out.Classes)
+			out.Classes = append(out.Classes, Class{Name: r.Class})
+		}
+		out.All.add(r, targets[r.Class])
+		out.Classes[i].add(r, targets[r.Class])
+		out.Tries += r.Tries
+	}
+	out.Shed = out.All.Arrived - out.All.Admitted
+	out.tails(recs)
+	out.cache(recs)
+	out.fairness(recs, targets)
+	out.OutputPerS = outputPerS(all, w)
+	pairs := Pairs(recs)
+	out.Live, out.Shadow = auditOf(recs, pairs, false), auditOf(recs, pairs, true)
+	return out
+}
+
+func inWindow(all []Record, w Window) []*Record {
+	out := make([]*Record, 0, len(all))
+	for i := range all {
+		if at := all[i].ArrivalUs; at >= w.FromUs && at < w.ToUs && all[i].Tries > 0 {
+			out = append(out, &all[i])
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *Record) int { return int(a.ArrivalUs - b.ArrivalUs) })
+	return out
+}
+
+func (c *Class) add(r *Record, t Target) {
+	c.Arrived++
+	if r.Outcome == sim.OutcomeFinished {
+		c.Completed++
+	}
+	if t.Meets(r) {
+		c.Good++
+	}
+	if !r.Admitted() {
+		return
+	}
+	c.Admitted++
+	if t.TTFTUs == 0 {
+		return
+	}
+	ttft, ok := r.TTFTUs()
+	late, rule := !ok || ttft > t.TTFTUs, r.Decision.Reason == ""
+	c.Judged++
+	if rule {
+		c.RuleJudged++
+	}
+	if late {
+		c.Late++
+	}
+	if late && rule {
+		c.RuleLate++
+	}
+}
+
+func (out *Goodput) tails(recs []*Record) {
+	var critical, admitted, everybody []float64
+	for _, r := range recs {
+		ms := math.Inf(1)
+		if us, ok := r.TTFTUs(); ok {
+			ms = us / 1e3
+		}
+		if everybody = append(everybody, ms); r.Admitted() {
+			admitted = append(admitted, ms)
+		}
+		if r.Class == "critical" {
+			critical = append(critical, ms)
+		}
+	}
+	out.Critical, out.Admitted, out.Everybody = tailOf(critical), tailOf(admitted), tailOf(everybody)
+}
+
+// tailOf is the P99 of values in order of arrival. Its interval has the ranks that a
+// binomial of the effective size would leave out at 2.5 % on either side, by its
+// normal limit; the size is that of the indicator of exceedance.
+func tailOf(v []float64) Tail {
+	if len(v) == 0 {
+		return Tail{P99: math.NaN(), Lo: math.NaN(), Hi: math.NaN()}
+	}
+	sorted := stat.Sorted(v)
+	at := func(q float64) float64 {
+		return sorted[min(len(sorted)-1, max(0, int(math.Ceil(q*float64(len(sorted))))-1))]
+	}
+	p99 := at(0.99)
+	exceeds := make([]float64, len(v))
+	for i, x := range v {
+		if x > p99 {
+			exceeds[i] = 1
+		}
+	}
+	half := float64(1.96 * math.Sqrt(0.99*0.01/stat.EffectiveSize(exceeds)))
+	return Tail{N: len(v), P99: p99, Lo: at(0.99 - half), Hi: at(math.Min(1, 0.99+half))}
+}
+
+func (out *Goodput) cache(recs []*Record) {
+	var prompts, admitted, cached, potential, potentialIn, expected, phantom float64
+	shares := make([]float64, 0, len(recs))
+	for _, r := range recs {
+		prompts, potential = prompts+float64(r.PromptTokens), potential+float64(r.Potential)
+		shares = append(shares, float64(r.Potential))
+		if r.Admitted() {
+			admitted, cached, potentialIn = admitted+float64(r.PromptTokens), cached+float64(r.CachedTokens), potentialIn+float64(r.Potential)
+			expected, phantom = expected+float64(r.Expected), phantom+float64(max(0, r.Expected-r.CachedTokens))
+		}
+	}
+	out.CachedShare, out.PotentialShare, out.PotentialAdmitted = over(cached, admitted), over(potential, prompts), over(potentialIn, admitted)
+	out.PhantomShare = over(phantom, expected)
+	mean := stat.Mean(shares)
+	sum := 0.0
+	for _, x := range shares {
+		sum += float64((x - mean) * (x - mean))
+	}
+	out.PotentialCV = over(math.Sqrt(over(sum, float64(len(shares)))), mean)
+}
+
+// fairness is over groups by what share of their arrivals was good, so that big
+// groups weigh as much as small ones.
+func (out *Goodput) fairness(recs []*Record, targets map[string]Target) {
+	var names []uint64
+	groups := map[uint64]*Class{}
+	for _, r := range recs {
+		g := groups[r.Group]
+		if g == nil {
+			g = &Class{}
+			groups[r.Group] = g
+			names = append(names, r.Group)
+		}
+		g.add(r, targets[r.Class])
+	}
+	sum, squares, lo, hi := 0.0, 0.0, math.Inf(1), 0.0
+	for _, name := range names {
+		x := groups[name].Goodput()
+		sum, squares, lo, hi = sum+x, squares+float64(x*x), math.Min(lo, x), math.Max(hi, x)
+	}
+	out.Jain, out.MaxMin = over(sum*sum, float64(len(names))*squares), hi/lo
+	if len(names) == 0 {
+		out.MaxMin = math.NaN()
+	}
+}
+
+// outputPerS counts tokens inside the window: a request's tokens lie evenly between
+// its first and its last.
+func outputPerS(all []Record, w Window) float64 {
+	sum := 0.0
+	end := w.ToUs
+	if end == math.MaxInt64 { // the last arrival
+		end = w.FromUs
+		for i := range all {
+			end = max(end, all[i].ArrivalUs)
+		}
+	}
+	for i := range all {
+		r := &all[i]
+		if !r.FirstTokenUs.OK || !r.FinishedUs.OK {
+			continue
+		}
+		from, to := r.FirstTokenUs.V, r.FinishedUs.V
+		if to == from {
+			if from >= w.FromUs && from < end {
+				sum += float64(r.OutputTokens)
+			}
+			continue
+		}
+		part := float64(min(to, end)-max(from, w.FromUs)) / float64(to-from)
+		sum += float64(math.Max(0, part) * float64(r.OutputTokens))
+	}
+	return over(sum*1e6, float64(end-w.FromUs))
+}
+
+// Pairs are the estimates of admitted requests and of the shadow sample.
+func Pairs(recs []*Record) []Pair {
+	var out []Pair
+	for _, r := range recs {
+		p := r.Decision.PredictedUs
+		if math.IsNaN(p) || math.IsInf(p, 0) {
+			continue
+		}
+		if us, ok := r.TookUs(); ok && r.Admitted() {
+			out = append(out, Pair{p / 1e3, float64(us) / 1e3, false})
+		} else if r.Shadow.OK && tellable(r) {
+			out = append(out, Pair{p / 1e3, float64(r.Shadow.V) / 1e3, true})
+		}
+	}
+	return out
+}
+
+// tellable reports whether its shadow was followed for as long as its bound: another
+// one could only be seen to have been quick.
+func tellable(r *Record) bool { return r.Decision.P90Us <= float64(r.FollowedUs()) }
+
+// AllPairs are Pairs of a whole run's records inside the window.
+func AllPairs(all []Record, w Window) []Pair { return Pairs(inWindow(all, w)) }
+
+func auditOf(recs []*Record, pairs []Pair, shadow bool) Audit {
+	nan := math.NaN()
+	a := Audit{MedianAPE: nan, Bias: nan, Coverage90: nan, FalseShare: nan}
+	var ape []float64
+	predicted, took := 0.0, 0.0
+	for _, p := range pairs {
+		if p.Shadow == shadow && p.TookMs > 0 {
+			ape = append(ape, math.Abs(p.PredictedMs/p.TookMs-1))
+			predicted, took = predicted+p.PredictedMs, took+p.TookMs
+		}
+	}
+	if a.N = len(ape); a.N > 0 {
+		a.MedianAPE, a.Bias = stat.Median(ape), predicted/took-1
+	}
+	covered, n, wrong, judged := 0, 0, 0, 0
+	for _, r := range recs {
+		us, ok := r.TookUs()
+		if shadow {
+			if us, ok = r.FollowedUs(), r.Shadowed; r.Shadow.OK {
+				us = r.Shadow.V
+			}
+		}
+		if !ok || r.Admitted() == shadow || math.IsNaN(r.Decision.P90Us) {
+			continue
+		}
+		if shadow && r.SLOTTFTUs > 0 {
+			if judged++; us+r.DecidedUs-r.ArrivalUs <= r.SLOTTFTUs {
+				wrong++
+			}
+		}
+		if shadow && !tellable(r) {
+			continue
+		}
+		if n++; float64(us) <= r.Decision.P90Us {
+			covered++
+		}
+	}
+	a.Coverage90, a.FalseShare = over(float64(covered), float64(n)), over(float64(wrong), float64(judged))
+	return a
+}
+
+// Newcomer is the admission of one group against the others', by second after it came.
+type Newcomer struct {
+	Ratio   []float64          // admission ratio, new / established; NaN without arrivals
+	SecondS trace.Opt[float64] // of the first second that reaches 0.8
+}
+
+// NewcomerOf follows a group from its first arrival to the end of the window.
+func NewcomerOf(all []Record, group uint64, w Window) Newcomer {
+	recs := inWindow(all, w)
+	first := slices.IndexFunc(recs, func(r *Record) bool { return r.Group == group })
+	if first < 0 {
+		return Newcomer{}
+	}
+	from := recs[first].ArrivalUs
+	var fresh, old []Class
+	for _, r := range recs[first:] {
+		s := int((r.ArrivalUs - from) / 1e6)
+		for len(fresh) <= s {
+			fresh, old = append(fresh, Class{}), append(old, Class{})
+		}
+		if r.Group == group {
+			fresh[s].add(r, Target{})
+		} else {
+			old[s].add(r, Target{})
+		}
+	}
+	var out Newcomer
+	for s := range fresh {
+		out.Ratio = append(out.Ratio, fresh[s].AdmittedShare()/old[s].AdmittedShare())
+		if out.Ratio[s] >= 0.8 && !out.SecondS.OK {
+			out.SecondS = trace.Some(float64(s))
+		}
+	}
+	return out
+}

@@ -1,0 +1,55 @@
+package cluster
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/cluster/gateway"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/predict"
+)
+
+// Live estimates from what the engines hide: a control that shows what perfect
+// knowledge of the present would be worth. Lengths still to come are the true ones.
+type Live struct {
+	Engines    []*predict.Engine // with the coefficients that drive the engines
+	ByPriority bool
+
+	engines []*sim.Engine
+	reqs    []sim.Request
+}
+
+// TTFT is predict's rollout over the true state.
+func (l *Live) TTFT(r *gateway.Request, v *gateway.View, i int) (gateway.Estimate, error) {
+	own := predict.Request{PromptTokens: r.PromptTokens, CachedTokens: v.CachedTokens(r, i)}
+	e, in := l.engines[i], l.engines[i].Inside()
+	s := predict.State{FreeBlocks: in.FreeBlocks, SinceStepUs: math.NaN()}
+	gateway.Expect(&s, r, v, i, l.ByPriority)
+	if in.StepStartUs >= 0 {
+		s.SinceStepUs = float64(v.NowUs - in.StepStartUs)
+	}
+	remaining := int64(0)
+	e.Each(func(w sim.Work) {
+		switch left := w.Prompt - w.Computed; {
+		case w.Running && w.InStep > 0 && w.Outputs == 0:
+			s.StepTokens += w.InStep
+			if left <= 0 {
+				s.StepRequests++
+				break
+			}
+			fallthrough
+		case !w.Running || left > 0:
+			if own := l.reqs[r.Index].Priority; !l.ByPriority || w.Running || w.Priority <= own {
+				s.AheadRequests, s.AheadTokens = s.AheadRequests+1, s.AheadTokens+max(1, left)
+			} else {
+				s.BehindTokens += max(1, left)
+			}
+		default:
+			s.Decodes, s.DecodeTokens, remaining = s.Decodes+1, s.DecodeTokens+w.Computed, remaining+w.Remaining
+		}
+	})
+	if s.Decodes > 0 {
+		s.OutputTokens = math.Max(1, float64(remaining)/float64(s.Decodes))
+	}
+	x, err := l.Engines[i].TTFT(&s, &own)
+	return gateway.Estimate{TTFT: x, Queued: s.AheadTokens > 0}, err
+}

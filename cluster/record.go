@@ -1,0 +1,77 @@
+package cluster
+
+import (
+	"github.com/blis-train/blis-train/cluster/gateway"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Record is what became of one request.
+type Record struct {
+	sim.RequestResult // of its engine; ArrivalUs is when it first came
+	Class             string
+	Priority          int // of its class
+	Group             uint64
+	SLOTTFTUs         int64 // its target, 0: none
+	Instance          int   // -1: it was not let in
+	Tries             int
+	DecidedUs         int64            // last decision
+	Decision          gateway.Decision // the last
+	Expected          int64            // cached tokens the index expected where it went
+	Potential         int64            // the most it expected anywhere when it first came
+	// Shadowed: it was not let in, and a copy of its engine served it beside what came
+	// later. Shadow is how long its first token took there from the decision, unknown
+	// where it took longer than FollowedUs.
+	Shadowed bool
+	Shadow   trace.Opt[int64]
+}
+
+// Admitted reports whether the gateway let it in.
+func (r *Record) Admitted() bool { return r.Instance >= 0 }
+
+// TookUs is the time from the last decision to the first token.
+func (r *Record) TookUs() (us int64, ok bool) {
+	return r.FirstTokenUs.V - r.DecidedUs, r.FirstTokenUs.OK
+}
+
+// Result is one run.
+type Result struct {
+	Records []Record // in workload order
+	Engines []*sim.Result
+	Retries int // arrivals beyond the first
+}
+
+// Totals adds up what the engines counted.
+func (r *Result) Totals() *sim.Result {
+	sum := &sim.Result{}
+	for _, e := range r.Engines {
+		sum.Steps += e.Steps
+		sum.EmptySteps += e.EmptySteps
+		sum.ScheduledTokens += e.ScheduledTokens
+		sum.PrefillTokens += e.PrefillTokens
+		sum.DecodeTokens += e.DecodeTokens
+		sum.WastedTokens += e.WastedTokens
+		sum.Preemptions += e.Preemptions
+		sum.HitTokens += e.HitTokens
+		sum.LookedUpTokens += e.LookedUpTokens
+		sum.StoredBlocks += e.StoredBlocks
+		sum.LoadedBlocks += e.LoadedBlocks
+		sum.ClippedSteps += e.ClippedSteps
+		sum.ClippedDelays += e.ClippedDelays
+		sum.BusyUs += e.BusyUs
+		sum.EndUs = max(sum.EndUs, e.EndUs)
+		sum.PeakRunning = max(sum.PeakRunning, e.PeakRunning)
+		sum.PeakWaiting = max(sum.PeakWaiting, e.PeakWaiting)
+		sum.PeakBlocks = max(sum.PeakBlocks, e.PeakBlocks)
+		sum.Findings = append(sum.Findings, e.Findings...)
+		if e.Gaps != nil {
+			if sum.Gaps == nil {
+				sum.Gaps = stat.NewHistogram()
+			}
+			sum.Gaps.Merge(e.Gaps)
+		}
+	}
+	sum.BusyUs /= int64(max(1, len(r.Engines)))
+	return sum
+}

@@ -1,0 +1,256 @@
+package cluster
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/cluster/gateway"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/predict"
+
+	"github.com/blis-train/blis-train/sim/simtest"
+)
+
+var update = flag.Bool("update", false, "rewrite what testdata/*.txt tell")
+
+// TestScripts runs the scenarios of testdata: prose, a cluster and requests in, what
+// became of each request out. -update rewrites what they tell; read the difference.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no scripts", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			head, want, _ := strings.Cut(string(data), "---\n")
+			got := runScript(t, head)
+			if *update {
+				if err := os.WriteFile(file, []byte(head+"---\n"+got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if got != want {
+				t.Errorf("differs; got\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+// script is a cluster of small engines: 64 tokens a step, blocks of 4.
+type script struct {
+	t     *testing.T
+	cfg   *Config
+	step  [3]float64
+	seats int64
+	n     int
+	reqs  []sim.Request
+	gate  map[string]string
+}
+
+// runScript understands `cluster k=v ...`, `step k=v ...`, `gate policy k=v ...` and
+// `request id k=v ...`, the last with times=N every=US for several; # starts prose.
+func runScript(t *testing.T, text string) string {
+	s := &script{t: t, cfg: &Config{Policy: gateway.Always{}, Routing: gateway.Routing{Policy: gateway.RoundRobin}, Update: OnRoute},
+		step: [3]float64{1000, 10, 100}, seats: 4, n: 2}
+	for n, line := range strings.Split(text, "\n") {
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0] == "#" {
+			continue
+		}
+		switch words[0] {
+		case "cluster":
+			s.cluster(s.pairs(n, words[1:]))
+		case "step":
+			p := s.pairs(n, words[1:])
+			s.step = [3]float64{s.number(p["base"]), s.number(p["prefill"]), s.number(p["decode"])}
+		case "gate":
+			s.gate = s.pairs(n, words[2:])
+			s.gate["policy"] = words[1]
+		case "request":
+			s.request(words[1], s.pairs(n, words[2:]))
+		default:
+			t.Fatalf("line %d: %q", n+1, line)
+		}
+	}
+	return s.run()
+}
+
+func (s *script) pairs(n int, words []string) map[string]string {
+	out := map[string]string{}
+	for _, w := range words {
+		k, v, ok := strings.Cut(w, "=")
+		if !ok {
+			s.t.Fatalf("line %d: %q", n+1, w)
+		}
+		out[k] = v
+	}
+	return out
+}
+
+func (s *script) number(text string) float64 {
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return v
+}
+
+func (s *script) cluster(p map[string]string) {
+	for k, v := range p {
+		switch k {
+		case "instances":
+			s.n = int(s.number(v))
+		case "seats":
+			s.seats = int64(s.number(v))
+		case "refresh":
+			s.cfg.RefreshUs = int64(s.number(v))
+		case "scrape":
+			s.cfg.Aligned = v == "aligned"
+		case "routing":
+			s.cfg.Routing.Policy = v
+		case "scorers":
+			list, err := gateway.ParseScorers(v)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			s.cfg.Routing.Policy, s.cfg.Routing.Scorers = gateway.Weighted, list
+		case "update":
+			s.cfg.Update = v
+		case "delay":
+			s.cfg.EventDelayUs = int64(s.number(v))
+		case "scheduler":
+			s.cfg.Scheduler = v
+		case "age":
+			s.cfg.AgeWeight = s.number(v)
+		case "tries":
+			s.cfg.Retry = Retry{Tries: int(s.number(v)), BaseUs: 10_000, Factor: 2}
+		case "shadow":
+			s.cfg.ShadowShare = s.number(v)
+		default:
+			s.t.Fatalf("cluster %s", k)
+		}
+	}
+}
+
+func (s *script) request(id string, p map[string]string) {
+	r := sim.Request{ID: id, PromptTokens: 16, OutputTokens: 1}
+	times, every := 1, int64(0)
+	for k, v := range p {
+		switch x := int64(0); k {
+		case "class":
+			r.SLOClass = v
+		default:
+			x = int64(s.number(v))
+			switch k {
+			case "at":
+				r.ArrivalUs = x
+			case "prompt":
+				r.PromptTokens = x
+			case "out":
+				r.OutputTokens = x
+			case "target":
+				r.SLOTTFTUs = x
+			case "group":
+				r.Group = uint64(x)
+			case "shared":
+				r.GroupTokens = x
+			case "times":
+				times = int(x)
+			case "every":
+				every = x
+			default:
+				s.t.Fatalf("request %s", k)
+			}
+		}
+	}
+	for i := range times {
+		one := r
+		one.ArrivalUs += int64(i) * every
+		if times > 1 {
+			one.ID += strconv.Itoa(i + 1)
+		}
+		s.reqs = append(s.reqs, one)
+	}
+}
+
+func (s *script) run() string {
+	d := simtest.Small(400, func(e *deploy.Engine) { e.MaxNumSeqs, e.PrefixCaching = s.seats, true })
+	step := simtest.Step(s.step[0], s.step[1], s.step[2])
+	s.cfg.Engines = several(s.n, sim.DefaultConfig(d, step))
+	if s.gate != nil {
+		s.cfg.Policy = s.policy(predict.NewWith(step, d))
+	}
+	res, err := Run(s.cfg, s.reqs)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var out strings.Builder
+	for i := range res.Records {
+		tell(&out, &res.Records[i])
+	}
+	return out.String()
+}
+
+func (s *script) policy(e *predict.Engine) gateway.Policy {
+	num := func(key string, or float64) float64 {
+		if s.gate[key] == "" {
+			return or
+		}
+		return s.number(s.gate[key])
+	}
+	switch s.gate["policy"] {
+	case "slo-gated":
+		return &gateway.SLOGated{Signal: gateway.MaxQueueDepth, Thresholds: map[string]float64{"sheddable": num("sheddable", 0)}}
+	case "predictive":
+		rollout := &gateway.Rollout{ByPriority: s.cfg.Scheduler == PriorityFCFS}
+		for range s.n {
+			rollout.Engines = append(rollout.Engines, e)
+		}
+		p := &gateway.Predictive{Estimate: rollout}
+		if f := num("floor", 0); f > 0 {
+			p.Floor = &gateway.Floor{Share: f, BudgetShare: 1}
+		}
+		return p
+	}
+	s.t.Fatalf("gate %v", s.gate)
+	return nil
+}
+
+// tell writes what became of a request in one line.
+func tell(out *strings.Builder, r *Record) {
+	fmt.Fprintf(out, "%s came at %d", r.ID, r.ArrivalUs)
+	if r.Tries > 1 {
+		fmt.Fprintf(out, ", tried %d times", r.Tries)
+	}
+	if x := r.Decision.PredictedUs; x == x {
+		fmt.Fprintf(out, ", predicted %.0f", x)
+	}
+	switch {
+	case !r.Admitted():
+		fmt.Fprintf(out, ", rejected: %s", r.Reason)
+		if r.Shadow.OK {
+			fmt.Fprintf(out, "; its shadow took %d", r.Shadow.V)
+		}
+	default:
+		if r.Decision.Reason != "" {
+			fmt.Fprintf(out, ", let in by %s", r.Decision.Reason)
+		}
+		fmt.Fprintf(out, ", to instance %d", r.Instance)
+		if r.Expected > 0 || r.CachedTokens > 0 {
+			fmt.Fprintf(out, " expecting %d cached tokens, found %d", r.Expected, r.CachedTokens)
+		}
+		fmt.Fprintf(out, ", first token after %d", r.FirstTokenUs.V-r.ArrivalUs)
+	}
+	fmt.Fprintln(out)
+}

@@ -1,0 +1,437 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/cluster/gateway"
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/coeff/forest"
+	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/pipeline/simulate"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/predict"
+	"github.com/blis-train/blis-train/sim/summary"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// Options are those of a simulation, a cluster file, and what BLIS calls its flags.
+type Options struct {
+	simulate.Options
+	File          string // cluster.yaml
+	Instances     int    // 0: the file's
+	RoutingPolicy string
+	Scorers       string
+	Admission     string
+	RefreshUs     *float64
+	Scheduler     string
+	TTFTTargets   string // critical=100ms,standard=500ms
+}
+
+// Asked reports whether anything asks for a cluster.
+func (o *Options) Asked() bool {
+	return o.File != "" || o.Instances != 0 || o.RoutingPolicy != "" || o.Scorers != "" || o.Admission != "" || o.RefreshUs != nil ||
+		o.Scheduler != "" || o.TTFTTargets != ""
+}
+
+// Table is the options as flags and as recorded, after those of one engine alone.
+func (o *Options) Table() option.Table {
+	return append(o.Options.Table(),
+		simulate.BaseName("cluster", &o.File, "`FILE`: several engines behind one gateway (docs/clusters.md)"),
+		option.Whole("num-instances", &o.Instances, "`N` engines behind one gateway; 0: the cluster file's, or one engine alone").
+			Recorded().Unless("0"),
+		option.String("routing-policy", &o.RoutingPolicy, "`ROUTER` of the cluster: round-robin, least-loaded or weighted").Recorded(),
+		option.String("routing-scorers", &o.Scorers, "`NAME:WEIGHT,...` of routing policy weighted").Recorded(),
+		option.String("admission-policy", &o.Admission, "`POLICY` of the cluster's gateway, with its defaults").Recorded(),
+		option.Maybe("snapshot-refresh-interval", &o.RefreshUs, "`US` between two scrapes of an instance; 0: live; -1: the cluster file's").
+			Recorded(),
+		option.String("scheduler", &o.Scheduler, "`NAME` of the cluster's engines: fcfs or priority-fcfs (by class)").Recorded(),
+		option.String("slo-ttft", &o.TTFTTargets, "TTFT targets, `CLASS=TIME,...` such as critical=100ms").Recorded())
+}
+
+// simulation is one call of simulate with a cluster, its files read.
+type simulation struct {
+	*simulate.Simulation
+	o         *Options
+	spec      *Spec
+	gate      *coeff.Set // what the gateway predicts with; nil: what drives the engines
+	predictor *forest.Predictor
+	groups    []*simulate.Simulation // one a group of instances: its deployment and coefficients
+	first     *Part                  // of the first seed
+}
+
+// Simulate runs a workload through several engines behind one gateway and writes
+// simulation.json, requests.parquet and decisions.parquet to o.Out.
+func Simulate(ctx context.Context, o Options) (*Document, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	release, err := folder.Claim(o.Out, o.Force)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	s := &simulation{o: &o}
+	if s.Simulation, err = simulate.New(ctx, &o.Options); err != nil {
+		return nil, err
+	}
+	if err := s.load(); err != nil {
+		return nil, err
+	}
+	if err := s.LoadWorkload(); err != nil {
+		return nil, err
+	}
+	runs, err := s.Replicate(s.one)
+	if err != nil {
+		return nil, err
+	}
+	doc := &Document{Document: *s.Document(runs), Cluster: s.first}
+	doc.Command = o.Table().Command("simulate")
+	return doc, folder.WriteDocument(filepath.Join(o.Out, folder.SimulationFile), doc)
+}
+
+// readSpec is the cluster file with what the flags override.
+func (s *simulation) readSpec() (*Spec, error) {
+	o := s.o
+	spec := DefaultSpec()
+	if o.File != "" {
+		text, in, err := folder.ReadInput(o.File, s.o.Special)
+		if err != nil {
+			return nil, err
+		}
+		s.Inputs = append(s.Inputs, in)
+		parsed, err := ParseSpec(text, o.File)
+		if err != nil {
+			return nil, err
+		}
+		spec = *parsed
+	}
+	if o.Instances != 0 {
+		spec.Instances.Groups = []Group{{Count: o.Instances}}
+	}
+	if o.RoutingPolicy != "" {
+		if spec.Routing.Policy = o.RoutingPolicy; o.RoutingPolicy != gateway.Weighted {
+			spec.Routing.Scorers = ""
+		}
+	}
+	if o.Scorers != "" {
+		spec.Routing.Scorers = o.Scorers
+	}
+	if o.Admission != "" && o.Admission != spec.Admission.Policy {
+		spec.Admission = DefaultAdmission(o.Admission)
+	}
+	if o.RefreshUs != nil {
+		if spec.RefreshUs = int64(*o.RefreshUs); float64(spec.RefreshUs) != *o.RefreshUs {
+			return nil, option.Misusef("--snapshot-refresh-interval: got %g us, want a whole number", *o.RefreshUs)
+		}
+	}
+	if o.Scheduler != "" {
+		spec.Scheduler = o.Scheduler
+	}
+	if o.TTFTTargets != "" {
+		if err := spec.TakeTTFTTargets(o.TTFTTargets); err != nil {
+			return nil, &option.Misuse{Msg: err.Error()}
+		}
+	}
+	err := spec.Check()
+	if err != nil && o.File == "" { // only flags can have said it
+		err = &option.Misuse{Msg: err.Error(), Hint: trace.HintOf(err)}
+	}
+	return &spec, err
+}
+
+// load reads the cluster's files, and those it names.
+func (s *simulation) load() error {
+	var err error
+	if s.spec, err = s.readSpec(); err != nil {
+		return err
+	}
+	if n := s.spec.Instances.Count(); n > 1 && (s.o.EmitOTLP != "" || s.o.EmitKVEvents != "") {
+		return option.Misusef("--emit-otlp, --emit-kv-events: got %d instances, want one engine", n)
+	}
+	if path := s.spec.Admission.Controller; path != "" {
+		set, in, err := folder.LoadCoefficients(pathBeside(s.o.File, path), s.o.Special)
+		if err != nil {
+			return err
+		}
+		s.gate, s.Inputs = set, append(s.Inputs, in)
+	}
+	if path := s.spec.Admission.Predictor; path != "" {
+		text, in, err := folder.ReadInput(pathBeside(s.o.File, path), s.o.Special)
+		if err != nil {
+			return err
+		}
+		s.Inputs = append(s.Inputs, in)
+		if s.predictor, err = forest.Load(bytes.NewReader(text)); err != nil {
+			return err
+		}
+	}
+	for _, g := range s.spec.Instances.Groups {
+		one, err := s.group(g)
+		if err != nil {
+			return err
+		}
+		s.groups = append(s.groups, one)
+	}
+	return nil
+}
+
+// pathBeside is a path of a file, relative to the folder that file is in.
+func pathBeside(file, path string) string {
+	if filepath.IsAbs(path) || file == "" {
+		return path
+	}
+	return filepath.Join(filepath.Dir(file), path)
+}
+
+// group is the simulation of one group of instances.
+func (s *simulation) group(g Group) (*simulate.Simulation, error) {
+	own := s.With(&s.o.Options)
+	if g.Deployment != "" || len(g.Set) > 0 {
+		path := s.o.Deployment
+		if g.Deployment != "" {
+			path = pathBeside(s.o.File, g.Deployment)
+		}
+		if err := own.LoadDeployment(path, append(slices.Clone(s.o.Set), g.Set...)); err != nil {
+			return nil, err
+		}
+	}
+	if g.Coefficients != "" {
+		set, in, err := folder.LoadCoefficients(pathBeside(s.o.File, g.Coefficients), s.o.Special)
+		if err != nil {
+			return nil, err
+		}
+		own.Set, own.Inputs = set, append(own.Inputs, in)
+	}
+	if b := own.Deployment.Engine.BlockSize; b != s.Deployment.Engine.BlockSize {
+		return nil, trace.Errorf(gateway.CodeBadSpec, "instances: got blocks of %d and of %d tokens, want one size for the gateway's index",
+			s.Deployment.Engine.BlockSize, b)
+	}
+	s.Inputs = append(s.Inputs, own.Inputs...)
+	return own, nil
+}
+
+// parts are the engines of one seed and what the gate predicts with.
+func (s *simulation) parts(seed int64) (Parts, error) {
+	p := Parts{Seed: seed}
+	for i, g := range s.groups {
+		cfg, err := g.Engine(seed)
+		if err != nil {
+			return p, err
+		}
+		plant := Estimator(&cfg)
+		controller := plant
+		if s.gate != nil {
+			other, err := simulate.EngineOf(g.Deployment, s.gate)
+			if err != nil {
+				return p, err
+			}
+			if other.Async = cfg.Async; s.o.OverheadUs != nil {
+				other.Overhead = cfg.Overhead
+			}
+			controller = Estimator(&other)
+		}
+		for range s.spec.Instances.Groups[i].Count {
+			p.Engines, p.Plants, p.Controllers = append(p.Engines, cfg), append(p.Plants, plant), append(p.Controllers, controller)
+		}
+	}
+	set := s.Set
+	if s.gate != nil {
+		set = s.gate
+	}
+	p.Prior = Prior(set)
+	if s.predictor != nil {
+		t, err := gateway.NewTrees(s.predictor)
+		if err != nil {
+			return p, err
+		}
+		p.Trees = t
+	}
+	return p, nil
+}
+
+// Estimator is the rollout of an engine with the step times that drive it.
+func Estimator(cfg *sim.Config) *predict.Engine {
+	d := *cfg.Deployment
+	d.Engine.AsyncScheduling = trace.Some(cfg.Async)
+	if cfg.KVBlocks > 0 {
+		d.Engine.KVBlocksGPU = trace.Some(cfg.KVBlocks)
+	}
+	e := predict.NewWith(cfg.Latency, &d)
+	e.SetOverhead(cfg.Overhead)
+	return e
+}
+
+// Prior is the quantile of observed / predicted step times of an artifact's mixed
+// steps, 1 without: what calibration goes by until it has seen some first tokens.
+func Prior(set *coeff.Set) func(p float64) float64 {
+	var points [][2]float64
+	if set != nil {
+		for _, r := range set.Residuals {
+			if r.Regime == "mixed" {
+				points = r.Quantiles
+			}
+		}
+	}
+	return func(p float64) float64 {
+		for i, q := range points {
+			if p <= q[0] {
+				if i == 0 {
+					return q[1]
+				}
+				f := (p - points[i-1][0]) / (q[0] - points[i-1][0])
+				return points[i-1][1] + float64(f*(q[1]-points[i-1][1]))
+			}
+		}
+		if len(points) > 0 {
+			return points[len(points)-1][1]
+		}
+		return 1
+	}
+}
+
+// DecisionRow is one row of decisions.parquet: what the gateway did with a request.
+type DecisionRow struct {
+	ID              string             `col:"request_id" doc:"id of the workload"`
+	ArrivalUs       int64              `col:"arrival_us" unit:"us" doc:"first arrival at the gateway"`
+	DecidedUs       int64              `col:"decided_us" unit:"us" doc:"last decision"`
+	Tries           int64              `col:"tries" doc:"arrivals, the first included"`
+	SLOClass        string             `col:"slo_class" doc:"service class"`
+	Priority        int64              `col:"priority" doc:"of the class; below 0 it may be shed"`
+	Admitted        bool               `col:"admitted" doc:"the gateway let it in"`
+	Reason          string             `col:"reason" doc:"why it was rejected, or which exception let it in"`
+	Instance        trace.Opt[int64]   `col:"instance" doc:"where it went; null when it was rejected"`
+	PredictedTTFTMs trace.Opt[float64] `col:"predicted_ttft_ms" unit:"ms" doc:"estimate from the decision on; null without one"`
+	BoundTTFTMs     trace.Opt[float64] `col:"bound_ttft_ms" unit:"ms" doc:"the calibrated estimate that was judged"`
+	ShadowTTFTMs    trace.Opt[float64] `col:"shadow_ttft_ms" unit:"ms" doc:"what a rejected request of the sample would have had"`
+	ExpectedTokens  int64              `col:"expected_cached_tokens" unit:"tokens" doc:"cached tokens the index expected where it went"`
+	PotentialTokens int64              `col:"potential_cached_tokens" unit:"tokens" doc:"the most it expected anywhere at the first arrival"`
+}
+
+func rowOfDecision(r *Record) DecisionRow {
+	known := func(us float64) trace.Opt[float64] { return trace.Opt[float64]{V: us / 1e3, OK: us == us} }
+	row := DecisionRow{ID: r.ID, ArrivalUs: r.ArrivalUs, DecidedUs: r.DecidedUs, Tries: int64(r.Tries), SLOClass: r.Class,
+		Priority: int64(r.Priority), Admitted: r.Admitted(), Reason: r.Decision.Reason, PredictedTTFTMs: known(r.Decision.PredictedUs),
+		BoundTTFTMs: known(r.Decision.BoundUs), ExpectedTokens: r.Expected, PotentialTokens: r.Potential}
+	if r.Admitted() {
+		row.Instance = trace.Some(int64(r.Instance))
+	}
+	if r.Shadow.OK {
+		row.ShadowTTFTMs = trace.Some(float64(r.Shadow.V) / 1e3)
+	}
+	return row
+}
+
+// one is one seed; the first writes files.
+func (s *simulation) one(seed int64, first bool) (*simulate.Replication, error) {
+	reqs, err := s.Requests(seed)
+	if err != nil {
+		return nil, err
+	}
+	reqs = s.spec.TakeTargets(reqs)
+	p, err := s.parts(seed)
+	if err != nil {
+		return nil, err
+	}
+	var close func([]*sim.Result) error
+	if first {
+		if p.Observe, close, err = s.watchInstances(reqs, len(p.Engines)); err != nil {
+			return nil, err
+		}
+	}
+	cfg, err := s.spec.Build(p)
+	if err != nil {
+		return nil, err
+	}
+	run, err := Run(cfg, reqs)
+	if err != nil {
+		return nil, err
+	}
+	sum := summary.New()
+	for i := range run.Records {
+		sum.Add(&run.Records[i].RequestResult)
+	}
+	out := &simulate.Replication{Summary: sum.Close(run.Totals())}
+	for _, g := range cfg.Engines {
+		out.Findings = append(out.Findings, simulate.WarningsOf(&g)...)
+	}
+	slices.SortFunc(out.Findings, func(a, b trace.Finding) int { return strings.Compare(a.Message, b.Message) })
+	out.Findings = slices.Compact(out.Findings)
+	if t, ok := p.Trees.(*gateway.Trees); ok && t.Outside > 0 {
+		out.Findings = append(out.Findings, trace.Findingf(codeOutsidePredictor,
+			"%d estimates lay outside what the predictor was trained on: trees answer with their nearest leaf", t.Outside))
+	}
+	if !first {
+		return out, nil
+	}
+	s.first = s.part(run, reqs)
+	if err := s.write(run); err != nil {
+		return nil, err
+	}
+	return out, close(run.Engines)
+}
+
+// write writes requests.parquet and decisions.parquet.
+func (s *simulation) write(run *Result) error {
+	request := func(r *Record) simulate.RequestRow { return simulate.RowOf(&r.RequestResult) }
+	if err := writeRows(s.o.Out, "requests", run.Records, request); err != nil {
+		return err
+	}
+	return writeRows(s.o.Out, "decisions", run.Records, rowOfDecision)
+}
+
+func writeRows[R any](dir, name string, records []Record, row func(*Record) R) error {
+	rows, err := table.Create[R](dir, name, table.Parquet)
+	if err != nil {
+		return err
+	}
+	for i := range records {
+		if err := rows.Append(row(&records[i])); err != nil {
+			rows.Abort()
+			return err
+		}
+	}
+	return rows.Close()
+}
+
+// watchInstances gives each instance its own files: the name given for one, with
+// its number before the extension for several.
+func (s *simulation) watchInstances(reqs []sim.Request, n int) (func(int) sim.Observer, func([]*sim.Result) error, error) {
+	obs := make([]sim.Observer, n)
+	var closers []func(*sim.Result) error
+	for i := range n {
+		o := s.o.Options
+		if n > 1 && o.EventLog != "" {
+			ext := filepath.Ext(o.EventLog)
+			o.EventLog = strings.TrimSuffix(o.EventLog, ext) + "-" + strconv.Itoa(i) + ext
+		}
+		var done func(*sim.Result) error
+		var err error
+		if obs[i], done, err = s.With(&o).Observers(reqs); err != nil {
+			return nil, nil, err
+		}
+		closers = append(closers, done)
+	}
+	return func(i int) sim.Observer { return obs[i] }, func(engines []*sim.Result) error {
+		for i, done := range closers {
+			if err := done(engines[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil
+}
+
+// codeOutsidePredictor is a predictor that was asked about loads it has not seen.
+const codeOutsidePredictor trace.Code = "predictor_extrapolates"
+
+// Codes describes this package's codes.
+var Codes = []trace.CodeEntry{{Code: codeOutsidePredictor, Kind: "warning",
+	Meaning: "a latency predictor estimated requests outside what it was trained on",
+	Action:  "train it on loads like these, or let the rollout predict: leave predictor out of cluster.yaml"}}

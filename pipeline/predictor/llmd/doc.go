@@ -1,3 +1,0 @@
-// Package llmd writes what llm-d's latency predictor and XGBoost load: forests as
-// XGBoost model documents, and training rows as batches of its bulk endpoint.
-package llmd

@@ -1,0 +1,353 @@
+package model
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff/forest"
+	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/predictor/trees"
+	"github.com/blis-train/blis-train/stat"
+)
+
+// Names of the models.
+const (
+	Constant     = "constant"
+	Linear       = "linear"
+	Trees        = "trees"
+	TreesGated   = "trees-gated"
+	Physics      = "physics"
+	PhysicsTrees = "physics+trees"
+)
+
+// Names lists the models of the race in the order they are shown.
+var Names = []string{Constant, Linear, Trees, TreesGated, Physics, PhysicsTrees}
+
+// Docs says of each model what it is.
+var Docs = map[string]string{
+	Constant:     "the median of the run's training rows; of all training rows for a run without any",
+	Linear:       "ridge on the same columns with relative weights, lambda from the last fifth of the training rows",
+	Trees:        "200 boosted trees of depth 6 on log(ms)",
+	TreesGated:   "two such forests, for rows where nobody and where somebody waits, from 200 rows on each side",
+	Physics:      "a rollout of the scheduler with the coefficient file's step times; nothing is fitted here",
+	PhysicsTrees: "50 trees of depth 3 on log(ms / physics): all, half or none of them, by the last fifth of the training rows",
+}
+
+// UsesPhysics reports whether a model needs estimates in Table.Physics.
+func UsesPhysics(name string) bool { return name == Physics || name == PhysicsTrees }
+
+// leastGated is how many rows each side of the queue needs for a forest of its own.
+const leastGated = 200
+
+// Options of a training.
+type Options struct {
+	Seed     uint64
+	Bins     int     // at most forest.MaxBins
+	Quantile float64 // of trees: 0 for a mean of log(ms), else the pinball loss of that quantile
+}
+
+// Model predicts ms from a row of a table.
+type Model interface {
+	Predict(t *Table, i int) float64
+}
+
+// New fits the named model on some rows of a table with weights (nil: equal).
+func New(name string, t *Table, rows []int, w []float64, o Options) (Model, error) {
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("model %s: got no training rows", name)
+	}
+	switch name {
+	case Constant:
+		return newConstant(t, rows, w), nil
+	case Linear:
+		return newLinear(t, rows, w)
+	case Trees:
+		return newTrees(t, rows, w, o)
+	case TreesGated:
+		return newGated(t, rows, w, o)
+	case Physics:
+		return physics{}, nil
+	case PhysicsTrees:
+		return newResidual(t, rows, w, o)
+	}
+	return nil, fmt.Errorf("model: got %q, want one of %v", name, Names)
+}
+
+type constant struct {
+	byRun map[int32]float64
+	all   float64
+}
+
+func newConstant(t *Table, rows []int, w []float64) *constant {
+	values, weights := map[int32][]float64{}, map[int32][]float64{}
+	var all, allWeights []float64
+	for k, i := range rows {
+		weight := 1.0
+		if w != nil {
+			weight = w[k]
+		}
+		run := t.Run[i]
+		values[run], weights[run] = append(values[run], t.Y[i]), append(weights[run], weight)
+		all, allWeights = append(all, t.Y[i]), append(allWeights, weight)
+	}
+	c := &constant{byRun: map[int32]float64{}, all: stat.WeightedMedian(all, allWeights)}
+	for run, v := range values {
+		c.byRun[run] = stat.WeightedMedian(v, weights[run])
+	}
+	return c
+}
+
+func (c *constant) Predict(t *Table, i int) float64 {
+	if v, ok := c.byRun[t.Run[i]]; ok {
+		return v
+	}
+	return c.all
+}
+
+// physics is what is in the table already.
+type physics struct{}
+
+func (physics) Predict(t *Table, i int) float64 { return t.Physics[i] }
+
+// Boosted is a forest of log(ms), or of log(ms / physics).
+type Boosted struct {
+	Forest     forest.Forest
+	IsResidual bool
+	eval       *forest.Evaluator
+}
+
+// newTrees grows 200 trees of depth 6.
+func newTrees(t *Table, rows []int, w []float64, o Options) (*Boosted, error) {
+	opt := trees.DefaultOptions()
+	if o.Quantile > 0 {
+		opt.Loss, opt.Quantile = trees.Pinball, o.Quantile
+	}
+	return boostLogs(t, rows, w, o, opt, false)
+}
+
+// residualShares are how much of the residual trees may be used.
+var residualShares = []float64{0, 0.5, 1}
+
+// newResidual grows 50 trees of depth 3 on what physics leaves, and uses as much of
+// them as trees grown on the first 80 % of the rows helped on the rest: what is only
+// noise, or drifts away, is left to physics.
+func newResidual(t *Table, rows []int, w []float64, o Options) (*Boosted, error) {
+	opt := trees.DefaultOptions()
+	opt.Trees, opt.Depth = 50, 3
+	weight := map[int]float64{}
+	var known []int
+	for k, i := range rows {
+		if t.Physics[i] > 0 {
+			known = append(known, i)
+			weight[i] = 1
+			if w != nil {
+				weight[i] = w[k]
+			}
+		}
+	}
+	weights := func(rows []int) []float64 {
+		out := make([]float64, len(rows))
+		for k, i := range rows {
+			out[k] = weight[i]
+		}
+		return out
+	}
+	if len(known) == 0 {
+		return nil, fmt.Errorf("model %s: no training row has a physics estimate", PhysicsTrees)
+	}
+	share := 1.0
+	if head, tail := SplitTail(t, known, 0.8); len(head) > 0 && len(tail) > 0 {
+		trial, err := boostLogs(t, head, weights(head), o, opt, true)
+		if err != nil {
+			return nil, err
+		}
+		share = trial.bestShare(t, tail, weights(tail))
+	}
+	b, err := boostLogs(t, known, weights(known), o, opt, true)
+	if err != nil {
+		return nil, err
+	}
+	return loaded(scaled(&b.Forest, share), len(t.X), true)
+}
+
+// bestShare is the share of the trees with the smallest weighted MAPE on rows.
+func (b *Boosted) bestShare(t *Table, rows []int, w []float64) float64 {
+	best, least := 0.0, math.Inf(1)
+	x := make([]float64, len(t.X))
+	for _, share := range residualShares {
+		sum := 0.0
+		for k, i := range rows {
+			t.Row(i, x)
+			sum += float64(w[k] * math.Abs(t.Physics[i]*portable.Exp(share*b.eval.Margin(x))/t.Y[i]-1))
+		}
+		if sum < least {
+			best, least = share, sum
+		}
+	}
+	return best
+}
+
+// scaled is a forest whose sum is a share of the given one's; no trees for none.
+func scaled(f *forest.Forest, share float64) *forest.Forest {
+	out := &forest.Forest{Base: share * f.Base, Trees: []forest.Tree{}}
+	if share == 0 {
+		return out
+	}
+	for _, t := range f.Trees {
+		c := slices.Clone(t)
+		for i := range c {
+			if c[i].Feature == forest.Leaf {
+				c[i].Value *= float32(share)
+			}
+		}
+		out.Trees = append(out.Trees, c)
+	}
+	return out
+}
+
+func boostLogs(t *Table, rows []int, w []float64, o Options, opt trees.Options, isResidual bool) (*Boosted, error) {
+	opt.Seed = o.Seed
+	m, err := trees.NewMatrix(t.pick(rows), o.Bins)
+	if err != nil {
+		return nil, err
+	}
+	y := make([]float64, len(rows))
+	for k, i := range rows {
+		y[k] = portable.Log(t.Y[i])
+		if isResidual {
+			y[k] -= portable.Log(t.Physics[i])
+		}
+	}
+	r, err := trees.Train(m, y, w, opt)
+	if err != nil {
+		return nil, err
+	}
+	return loaded(&r.Forest, len(t.X), isResidual)
+}
+
+// loaded makes a finished forest a model.
+func loaded(f *forest.Forest, columns int, isResidual bool) (*Boosted, error) {
+	e, err := f.Compile(columns)
+	if err != nil {
+		return nil, err
+	}
+	return &Boosted{Forest: *f, IsResidual: isResidual, eval: e}, nil
+}
+
+// Predict implements Model.
+func (b *Boosted) Predict(t *Table, i int) float64 {
+	x := make([]float64, len(t.X))
+	t.Row(i, x)
+	ms := portable.Exp(b.eval.Margin(x))
+	if b.IsResidual {
+		ms *= t.Physics[i]
+	}
+	return ms
+}
+
+// Gated are two forests by the queue; nil sides are served by Both.
+type Gated struct{ Idle, Queued, Both *Boosted }
+
+func newGated(t *Table, rows []int, w []float64, o Options) (*Gated, error) {
+	var side [2][]int
+	var weights [2][]float64
+	for k, i := range rows {
+		s := 0
+		if t.IsQueued(i) {
+			s = 1
+		}
+		side[s] = append(side[s], i)
+		if w != nil {
+			weights[s] = append(weights[s], w[k])
+		}
+	}
+	g := &Gated{}
+	var err error
+	if min(len(side[0]), len(side[1])) < leastGated {
+		g.Both, err = newTrees(t, rows, w, o)
+		return g, err
+	}
+	if g.Idle, err = newTrees(t, side[0], weights[0], o); err != nil {
+		return nil, err
+	}
+	g.Queued, err = newTrees(t, side[1], weights[1], o)
+	return g, err
+}
+
+// Predict implements Model.
+func (g *Gated) Predict(t *Table, i int) float64 {
+	switch {
+	case g.Both != nil:
+		return g.Both.Predict(t, i)
+	case t.IsQueued(i):
+		return g.Queued.Predict(t, i)
+	}
+	return g.Idle.Predict(t, i)
+}
+
+// FromTarget are the models that a predictor file holds, by name.
+func FromTarget(t *forest.Target) (map[string]Model, error) {
+	out := map[string]Model{}
+	columns := len(t.Columns)
+	load := func(f *forest.Forest, isResidual bool) (*Boosted, error) {
+		if f == nil {
+			return nil, nil
+		}
+		return loaded(f, columns, isResidual)
+	}
+	trees, err := load(t.Trees, false)
+	if err != nil {
+		return nil, err
+	}
+	idle, err := load(t.Idle, false)
+	if err != nil {
+		return nil, err
+	}
+	queued, err := load(t.Queued, false)
+	if err != nil {
+		return nil, err
+	}
+	residual, err := load(t.Residual, true)
+	if err != nil {
+		return nil, err
+	}
+	out[Trees], out[Physics] = trees, physics{}
+	out[TreesGated] = &Gated{Idle: idle, Queued: queued}
+	if idle == nil || queued == nil {
+		out[TreesGated] = &Gated{Both: trees}
+	}
+	if residual != nil {
+		out[PhysicsTrees] = residual
+	}
+	return out, nil
+}
+
+// Quantiles are forests of several levels whose estimates never cross.
+type Quantiles struct {
+	Levels []float64
+	Of     []*Boosted
+}
+
+// NewQuantiles grows a forest for each level, ascending.
+func NewQuantiles(t *Table, rows []int, w []float64, levels []float64, o Options) (*Quantiles, error) {
+	q := &Quantiles{Levels: slices.Clone(levels)}
+	for _, level := range levels {
+		o.Quantile = level
+		b, err := newTrees(t, rows, w, o)
+		if err != nil {
+			return nil, err
+		}
+		q.Of = append(q.Of, b)
+	}
+	return q, nil
+}
+
+// At is the estimate of the k-th level, not below those before.
+func (q *Quantiles) At(t *Table, i, k int) float64 {
+	most := math.Inf(-1)
+	for _, b := range q.Of[:k+1] {
+		most = math.Max(most, b.Predict(t, i))
+	}
+	return most
+}

@@ -1,0 +1,130 @@
+package predictor
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/pipeline/validate/saturation"
+	"github.com/blis-train/blis-train/predictor/decision"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// RowsFile is the account of the rows of an output folder.
+const RowsFile = folder.PredictorRows
+
+// RowsCommand is the `command` of predictor_rows.json.
+func RowsCommand(o decision.Options) string {
+	flags := []string{"--features " + o.Features, "--prefix-score " + o.PrefixScore, fmt.Sprintf("--staleness-us %d", o.StalenessUs),
+		"--state " + o.State}
+	if o.Saturated {
+		flags = append(flags, "--keep-saturated")
+	}
+	for _, s := range o.Shared {
+		flags = append(flags, "--shared-prefix-tokens "+s.String())
+	}
+	slices.Sort(flags)
+	return "predictor rows " + strings.Join(flags, " ")
+}
+
+// rowOptions are the options of rows as documents show them.
+func rowOptions(o decision.Options) result.PredictorRowOptions {
+	out := result.PredictorRowOptions{Features: o.Features, State: o.State, StalenessUs: o.StalenessUs, PrefixScore: o.PrefixScore,
+		KeepSaturated: o.Saturated, Shared: []string{}}
+	for _, s := range o.Shared {
+		out.Shared = append(out.Shared, s.String())
+	}
+	return out
+}
+
+// MakeRows makes the rows of every run of an output folder and writes them to
+// tables/run=<id> of dest, each run's table as soon as it is made.
+func MakeRows(ctx context.Context, out, dest string, ext *result.Extract, o decision.Options, h result.Header,
+	workers int) (*result.PredictorRows, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	doc := &result.PredictorRows{Header: h, Options: rowOptions(o), Runs: make([]result.PredictorRun, len(ext.Runs)),
+		Warnings: []trace.Finding{}}
+	doc.Inputs = ext.Inputs
+	err := par.Try(ctx, workers, len(ext.Runs), func(i int) error {
+		r := &ext.Runs[i]
+		run, err := table.Read(table.RunDir(out, r.ID), table.Requests, table.JourneyEvents, table.Steps, table.ObservedRequests)
+		if err != nil {
+			return err
+		}
+		src := decision.Source{Run: run, Deployment: r.Deployment}
+		reason, spans := saturation.Judge(run, r.Deployment)
+		for _, s := range spans {
+			src.Saturated = append(src.Saturated, decision.Span{StartNs: s.StartNs, EndNs: s.EndNs})
+		}
+		if reason != "" {
+			src.Saturated = []decision.Span{{StartNs: math.MinInt64, EndNs: math.MaxInt64}}
+		}
+		made, err := decision.Build(src, o)
+		if err != nil {
+			return err
+		}
+		doc.Runs[i] = predictorRun(r, made)
+		return writePredictorRows(table.RunDir(dest, r.ID), made.Rows)
+	}, func(int) {})
+	return doc, err
+}
+
+// writePredictorRows replaces the table of rows; without rows there is none.
+func writePredictorRows(dir string, list []decision.Row) error {
+	if err := os.Remove(filepath.Join(dir, decision.Table+"."+string(table.Parquet))); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	return table.Write(dir, decision.Table, table.Parquet, list)
+}
+
+func predictorRun(r *result.ExtractRun, made *decision.Result) result.PredictorRun {
+	out := result.PredictorRun{ID: r.ID, Config: r.Deployment.Config(), Requests: made.Requests, Rows: len(made.Rows),
+		Dropped: map[string]int{}, Agreement: result.StateAgreement(made.Agreement), Warnings: append([]trace.Finding{}, made.Warnings...)}
+	for reason, n := range made.Dropped {
+		out.Dropped[string(reason)] = n
+	}
+	var gaps []float64
+	for i := range made.Rows {
+		if a, b := made.Rows[i].PrefixScoreIndex, made.Rows[i].PrefixScoreActual; a.OK && b.OK {
+			gaps = append(gaps, math.Abs(a.V-b.V))
+		}
+	}
+	if len(gaps) > 0 {
+		mean := 0.0
+		for _, g := range gaps {
+			mean += g / float64(len(gaps))
+		}
+		out.PrefixGap = &mean
+	}
+	return out
+}
+
+// ReadPredictorRows reads the rows of one run.
+func ReadPredictorRows(out, id string) ([]decision.Row, error) {
+	c, err := table.Open[decision.Row](table.RunDir(out, id), decision.Table)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	var list []decision.Row
+	for c.Next() {
+		list = append(list, *c.Row())
+	}
+	return list, c.Err()
+}

@@ -1,0 +1,224 @@
+package predictor
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/coeff/forest"
+	"github.com/blis-train/blis-train/internal/python"
+	"github.com/blis-train/blis-train/predictor/trees"
+)
+
+// ttft are llm-d's 13 columns of TTFT.
+var ttft = []Column{{"is_queued", Int}, {"kv_cache_percentage", float}, {"input_token_length", Int}, {"num_request_waiting", Int},
+	{"num_request_running", Int},
+	{"prefill_tokens_in_flight", Int}, {"decode_tokens_in_flight", Int}, {"encoder_matched_size", Int}, {"encoder_input_size", Int},
+	{"prefix_cache_score", float}, {"effective_input_tokens", float}, {"prefill_score_bucket", category}, {"pod_type_cat", category}}
+
+// randomRow draws a row of the 13 columns.
+func randomRow(rng *rand.Rand) []float64 {
+	waiting, input, score := float64(rng.IntN(12)), float64(1+rng.IntN(4000)), rng.Float64()
+	if rng.IntN(3) == 0 {
+		waiting = 0
+	}
+	queued := 0.0
+	if waiting > 0 {
+		queued = 1
+	}
+	return []float64{queued, rng.Float64(), input, waiting, float64(rng.IntN(60)), float64(rng.IntN(20_000)), float64(rng.IntN(90_000)), 0, 0,
+		score, (1 - score) * input, math.Min(3, math.Floor(4*score)), 0}
+}
+
+// trained is a forest of logarithms of a made-up TTFT in ms, grown on 6,000 rows
+// without the two categories.
+func trained(t *testing.T, rng *rand.Rand) *forest.Forest {
+	t.Helper()
+	columns := make([][]float64, 11)
+	y := make([]float64, 6000)
+	for i := range y {
+		x := randomRow(rng)
+		for c := range columns {
+			columns[c] = append(columns[c], x[c])
+		}
+		y[i] = math.Log(5 + 0.2*x[10] + 30*x[3]*x[1] + rng.ExpFloat64())
+	}
+	m, err := trees.NewMatrix(columns, trees.MaxBins)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := trees.Train(m, y, nil, trees.DefaultOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &r.Forest
+}
+
+// rowsFor are n random rows, a third of them with values on thresholds of the
+// forest, one float32 or one float64 below them.
+func rowsFor(rng *rand.Rand, f *forest.Forest, n int) [][]float64 {
+	type threshold struct {
+		column int
+		value  float32
+	}
+	var all []threshold
+	for _, tree := range f.Trees {
+		for _, node := range tree {
+			if node.Feature != forest.Leaf {
+				all = append(all, threshold{node.Feature, node.Value})
+			}
+		}
+	}
+	rows := make([][]float64, n)
+	for i := range rows {
+		rows[i] = randomRow(rng)
+		for range i % 3 * 4 {
+			at := all[rng.IntN(len(all))]
+			v := float64(at.value)
+			if ttft[at.column].Type == Int {
+				v = math.Ceil(v)
+			} else {
+				v = []float64{v, math.Nextafter(v, 0), float64(math.Nextafter32(at.value, 0))}[rng.IntN(3)]
+			}
+			rows[i][at.column] = v
+		}
+	}
+	return rows
+}
+
+// xgbPredict loads a model document in XGBoost and predicts rows.
+func xgbPredict(t *testing.T, interpreter string, model []byte, rows [][]float64) (version string, y []float64) {
+	t.Helper()
+	folder := t.TempDir()
+	var b bytes.Buffer
+	for _, x := range rows {
+		if err := binary.Write(&b, binary.LittleEndian, x); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, data := range map[string][]byte{"model.json": model, "rows": b.Bytes()} {
+		if err := os.WriteFile(filepath.Join(folder, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := func(name string) string { return filepath.Join(folder, name) }
+	cmd := exec.Command(interpreter, "testdata/xgboost_predict.py", in("model.json"), in("rows"), in("y"))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v", interpreter, err)
+	}
+	data, err := os.ReadFile(filepath.Join(folder, "y"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	y = make([]float64, len(rows))
+	if err := binary.Read(bytes.NewReader(data), binary.LittleEndian, y); err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out)), y
+}
+
+// XGBoost predicts from our document what we predict from the forest, on 10,000
+// rows of which many lie on thresholds, with llm-d's columns and categories.
+func TestXGBoostPredictsTheSame(t *testing.T) {
+	interpreters := python.XGBoosts(t)
+	rng := rand.New(rand.NewPCG(1, 2))
+	f := trained(t, rng)
+	e, err := f.Compile(len(ttft))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := rowsFor(rng, f, 10_000)
+	for _, isLog := range []bool{true, false} {
+		var model bytes.Buffer
+		if err := XGBoost(&model, f, ttft, isLog); err != nil {
+			t.Fatal(err)
+		}
+		for _, interpreter := range interpreters {
+			version, y := xgbPredict(t, interpreter, model.Bytes(), rows)
+			worst := 0.0
+			for i, x := range rows {
+				want := e.Margin(x)
+				if isLog {
+					want = math.Exp(want)
+				}
+				worst = math.Max(worst, math.Abs(y[i]/want-1))
+			}
+			t.Logf("XGBoost %s, log link %t: 10,000 rows, largest relative difference %.1e", version, isLog, worst)
+			if !(worst < 1e-5) {
+				t.Errorf("XGBoost %s, log link %t: got a relative difference of %g, want below 1e-5", version, isLog, worst)
+			}
+		}
+	}
+}
+
+// base_score as a list, which versions from 3.1 on write, is silently misread by
+// older ones; that is why the scalar is written, which all read.
+func TestXGBoostBaseScoreForms(t *testing.T) {
+	interpreters := python.XGBoosts(t)
+	f := &forest.Forest{Base: math.Log(80), Trees: []forest.Tree{{{Feature: forest.Leaf, Value: 0}}}}
+	var model bytes.Buffer
+	if err := XGBoost(&model, f, []Column{{"a", float}}, true); err != nil {
+		t.Fatal(err)
+	}
+	var doc map[string]map[string]any
+	var rest map[string]any
+	_ = json.Unmarshal(model.Bytes(), &rest)
+	_ = json.Unmarshal(model.Bytes(), &doc) // "version" is a list and stays out
+	if got := doc["learner"]["learner_model_param"].(map[string]any)["base_score"]; got != "8E+01" {
+		t.Fatalf("base_score: got %v, want 8E+01", got)
+	}
+	list := bytes.Replace(model.Bytes(), []byte(`"8E+01"`), []byte(`"[8E+01]"`), 1)
+	for _, interpreter := range interpreters {
+		version, y := xgbPredict(t, interpreter, model.Bytes(), [][]float64{{0}})
+		if math.Abs(y[0]-80) > 1e-4 {
+			t.Errorf("XGBoost %s: got %g from the scalar, want 80", version, y[0])
+		}
+		_, y = xgbPredict(t, interpreter, list, [][]float64{{0}})
+		t.Logf("XGBoost %s reads the list as %g", version, y[0])
+		if before31 := version < "3.1"; before31 == (math.Abs(y[0]-80) < 1e-4) {
+			t.Errorf("XGBoost %s: got %g from the list, want 80 from 3.1 on only: the comment of XGBoost no longer holds", version, y[0])
+		}
+	}
+}
+
+func TestXGBoostRefuses(t *testing.T) {
+	for want, f := range map[string]*forest.Forest{
+		`tree 0 splits on the category "c"`: {Trees: []forest.Tree{{{Feature: 1, Value: 1}, {Feature: forest.Leaf}, {Feature: forest.Leaf}}}},
+		"got column 2":                      {Trees: []forest.Tree{{{Feature: 2, Value: 1}, {Feature: forest.Leaf}, {Feature: forest.Leaf}}}},
+		"base of the forest: got +Inf":      {Base: 1000},
+	} {
+		if err := XGBoost(&bytes.Buffer{}, f, []Column{{"a", float}, {"c", category}}, true); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+// The document's form, without XGBoost: children, parents and default directions.
+func TestXGBoostForm(t *testing.T) {
+	var tree forest.Tree
+	if err := tree.UnmarshalText([]byte("0<0.5 =-1 1<2 =3 =4")); err != nil {
+		t.Fatal(err)
+	}
+	f := &forest.Forest{Base: 1, Trees: []forest.Tree{tree}}
+	var b bytes.Buffer
+	if err := XGBoost(&b, f, []Column{{"a", float}, {"n", Int}}, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"feature_names":["a","n"]`, `"feature_types":["float","int"]`, `"base_score":"1E+00"`,
+		`"name":"reg:squarederror"`, `"version":[2,0,0]`,
+		`"left_children":[1,-1,3,-1,-1]`, `"right_children":[2,-1,4,-1,-1]`, `"parents":[2147483647,0,0,2,2]`, `"default_left":[1,0,1,0,0]`,
+		`"split_conditions":[5E-01,-1E+00,2E+00,3E+00,4E+00]`, `"split_indices":[0,0,1,0,0]`, `"iteration_indptr":[0,1]`} {
+		if !bytes.Contains(b.Bytes(), []byte(want)) {
+			t.Errorf("got %s\nwant %s in it", b.Bytes(), want)
+		}
+	}
+}

@@ -1,9 +1,0 @@
-// Package cluster is several engines behind one gateway, on one clock: a request
-// arrives, is admitted or not, is routed, and reaches an engine. It is pure: the
-// same input gives the same bytes.
-//
-// Events are ordered by time, then arrival before admission before routing before
-// engines, then by sequence. Random draws are keyed by seed, stream and request, so
-// that no decision shifts a later draw. What policies may read is in sim/gateway;
-// the engines are sim's, unchanged: one instance alone gives the log of sim.Run.
-package cluster
