@@ -15,13 +15,13 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// readBaseline reads what Baseline names before anything is written: it may be the very
-// folder whose files are to be replaced.
-func (o *ValidateOptions) readBaseline() (err error) {
-	if o.Baseline != "" && o.old == nil {
-		o.old, err = oldOf(o.Baseline, o.Special, o.Warn)
+// ReadBaseline reads what Baseline names before anything is written: it may be the very
+// folder whose files are to be replaced. nil: it names nothing.
+func (o *ValidateOptions) ReadBaseline() (*compare.Old, error) {
+	if o.Baseline == "" {
+		return nil, nil
 	}
-	return err
+	return oldOf(o.Baseline, o.Special, o.Warn)
 }
 
 // oldOf reads a validation.json, a coefficient file, or a folder with either or both.
@@ -69,14 +69,14 @@ func addOldValidation(old *compare.Old, path string, warn func([]trace.Finding))
 }
 
 // changes compares with the baseline; nil without one.
-func (o *ValidateOptions) changes(f *result.Fit, val *result.Validation) (*result.Changes, error) {
-	if o.old == nil {
+func (o *ValidateOptions) changes(in Judged, val *result.Validation) (*result.Changes, error) {
+	if in.Old == nil {
 		return nil, nil
 	}
 	if o.Coefficients != "" {
 		set, _, err := folder.LoadCoefficients(o.Coefficients, o.Special)
-		return compare.Since(o.old, val, set), err
+		return compare.Since(in.Old, val, set), err
 	}
-	set, err := export.Native(f, val)
-	return compare.Since(o.old, val, set), err
+	set, err := export.Native(in.Fit, val)
+	return compare.Since(in.Old, val, set), err
 }

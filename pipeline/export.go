@@ -193,7 +193,7 @@ func (o *ExportOptions) source(fitFile string) (export.Source, error) {
 		return export.Source{}, err
 	}
 	src := export.Source{Fit: &result.Fit{}, FitInput: in}
-	var changed doubts
+	var changed warnings
 	if err := folder.ParseDocument(fitFile, data, src.Fit, changed.add); err != nil {
 		return src, err
 	}
@@ -211,7 +211,7 @@ func (o *ExportOptions) source(fitFile string) (export.Source, error) {
 			return src, err
 		}
 	}
-	src.Doubts, src.Fit.Warnings = changed.found, changed.before(src.Fit.Warnings)
+	src.Doubts, src.Fit.Warnings = changed.found, joined(changed.found, src.Fit.Warnings)
 	Predicts(&src, func() (*coeff.Set, error) { return export.Native(src.Fit, nil) })
 	return src, nil
 }

@@ -154,8 +154,7 @@ func Extract(ctx context.Context, inputs []string, o ExtractOptions) (*result.Ex
 		return nil, err
 	}
 	defer release()
-	doc, _, err := extractRuns(ctx, runs, o)
-	return doc, err
+	return extractRuns(ctx, runs, o)
 }
 
 // discovered checks the options and finds the runs.
@@ -169,7 +168,8 @@ func discovered(inputs []string, o *ExtractOptions) ([]extract.RunDir, error) {
 	return Discover(inputs, o)
 }
 
-func extractRuns(ctx context.Context, runs []extract.RunDir, o ExtractOptions) (*result.Extract, []*extract.Entry, error) {
+// extractRuns extracts to o.Out, which is ours.
+func extractRuns(ctx context.Context, runs []extract.RunDir, o ExtractOptions) (*result.Extract, error) {
 	defer extract.BoundMemory()()
-	return extract.RunEntries(ctx, runs, o.Options)
+	return extract.Run(ctx, runs, o.Options)
 }

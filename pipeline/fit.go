@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -41,14 +42,7 @@ type FitOptions struct {
 	Config   *result.Config
 	Warn     func([]trace.Finding) // hears what stands in no document; nil: nobody
 	Progress trace.Progress
-	doubts   doubts
-	open     bool              // nobody asked for a prior
-	rows     map[string]string // by run: the folder of its rows, where tasks made them
-	tables   map[string]string // by run: the folder of its tables, where it is not that of the others
 }
-
-// dir is the folder of a run's tables.
-func (o *FitOptions) dir(in, run string) string { return cmp.Or(o.tables[run], in) }
 
 // DefaultFitOptions are those of the command line.
 func DefaultFitOptions() FitOptions {
@@ -57,7 +51,7 @@ func DefaultFitOptions() FitOptions {
 
 // Table is the options of the stage as flags and as recorded.
 func (o *FitOptions) Table() option.Table {
-	return slices.Concat(o.learning(), option.Table{
+	return slices.Concat(o.Learning(), option.Table{
 		option.String("save-gram", &o.SaveGram, "also write the rows' sums to `FILE`, to be merged and fitted elsewhere"),
 		option.Switch("dump-rows", &o.DumpRows, "also write rows.parquet: every row of the fit with its features"),
 		option.Switch("try-amendments", &o.Amend, "also try every amendment of the specification on these rows, each alone"),
@@ -65,8 +59,8 @@ func (o *FitOptions) Table() option.Table {
 	}, o.Filter.Table())
 }
 
-// learning are the options that decide coefficients.
-func (o *FitOptions) learning() option.Table {
+// Learning are the options that decide coefficients.
+func (o *FitOptions) Learning() option.Table {
 	return append(o.Options.Table(),
 		option.String("from", &o.From,
 			"what to learn from: steps, requests, or points (CSV tables of load levels; default: steps where any are traced)").Recorded(),
@@ -89,35 +83,45 @@ func (o FitOptions) Command() (string, error) {
 	return o.Table().Command("fit"), err
 }
 
-// resolved checks the options of the fit itself.
-func (o *FitOptions) resolved() (err error) {
-	o.open = o.PriorOpen() && o.SaveGram == "" // sums of several places must agree in their version
+// ResolveFor fills in what nobody asked for, the library's prior where it knows the runs of ext
+// (spec#prior-default), and checks ranges. ext is nil where there are none.
+func (o *FitOptions) ResolveFor(ext *result.Extract) (err error) {
+	// Sums of several places must agree in their version: no library for them.
+	if ext != nil && o.PriorOpen() && o.SaveGram == "" && libraryKnows(ext, o.Without) {
+		o.Prior = options.PriorLibrary
+	}
 	if o.Options, err = o.Options.Resolve(); err != nil {
 		return &option.Misuse{Msg: err.Error()}
 	}
 	return nil
 }
 
+// check refuses mistakes before anything is read.
+func (o FitOptions) check() error {
+	if err := errors.Join(o.ResolveFor(nil), o.checkRequests()); err != nil || o.From == "" {
+		return err
+	}
+	_, err := o.FromRequests(&result.Extract{})
+	return err
+}
+
 // Fit fits the tables of an extracted folder and writes fit.json and
 // coefficients.yaml to o.Out.
 func Fit(ctx context.Context, in string, o FitOptions) (*result.Fit, error) {
-	if err := o.resolved(); err != nil {
+	if err := o.check(); err != nil {
 		return nil, err
 	}
-	if o.Out == "" {
-		o.Out = in
-	}
+	o.Out = cmp.Or(o.Out, in)
 	release, err := folder.Claim(o.Out, o.Force || o.Out == in)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	o.doubts.tell = o.Warn
-	ext, err := folder.ReadExtract(in, o.doubts.add)
+	t, err := ReadTables(in, o.Warn)
 	if err != nil {
 		return nil, err
 	}
-	rejected, err := o.Rejected(ext, o.Warn)
+	rejected, err := o.Rejected(t.Extract, o.Warn)
 	if err != nil {
 		return nil, err
 	}
@@ -126,19 +130,28 @@ func Fit(ctx context.Context, in string, o FitOptions) (*result.Fit, error) {
 			o.Without = append(o.Without, id)
 		}
 	}
-	doc, err := fitFolder(ctx, in, ext, o)
-	if err != nil {
-		return nil, err
-	}
-	return doc, o.writeForm(ctx)
+	return fitAndWrite(ctx, t, o)
 }
 
-// fitFolder fits and writes; options are resolved and the folder is ours.
-func fitFolder(ctx context.Context, in string, ext *result.Extract, o FitOptions) (*result.Fit, error) {
+// fitAndWrite fits tables and writes what Fit writes to o.Out, which is ours.
+func fitAndWrite(ctx context.Context, t Tables, o FitOptions) (*result.Fit, error) {
 	if o.DumpRows {
 		o.Rows = func(d *fit.Dump) error { return d.Write(o.Out) }
 	}
-	if err := o.settle(ext); err != nil {
+	doc, err := FitDocument(ctx, t, t.FitSources(), o)
+	if err != nil {
+		return nil, err
+	}
+	if err := WriteFit(ctx, doc, o); err != nil {
+		return nil, err
+	}
+	return doc, o.saveGram(ctx, t)
+}
+
+// FitDocument is the fit of tables, as Fit writes it. sources are the runs of t; some may have rows
+// that were made elsewhere.
+func FitDocument(ctx context.Context, t Tables, sources []fit.Source, o FitOptions) (*result.Fit, error) {
+	if err := o.ResolveFor(t.Extract); err != nil {
 		return nil, err
 	}
 	command, err := o.Command()
@@ -148,61 +161,42 @@ func fitFolder(ctx context.Context, in string, ext *result.Extract, o FitOptions
 	if o.Amend {
 		command += " --try-amendments"
 	}
-	requests, err := o.fromRequests(ext)
+	requests, err := o.FromRequests(t.Extract)
 	if err != nil {
 		return nil, err
 	}
-	var doc *result.Fit
+	h := folder.Header(command, o.Config)
 	if requests {
-		doc, err = FitRequests(ctx, in, ext, o)
-	} else {
-		var sources []fit.Source
-		for i := range ext.Runs {
-			s := fitSource(o.dir(in, ext.Runs[i].ID), &ext.Runs[i])
-			s.Rows = o.rows[s.ID]
-			sources = append(sources, s)
+		doc, err := fitRequests(ctx, t, h, o)
+		if err == nil {
+			doc.Warnings = joined(t.Warnings, doc.Warnings)
 		}
-		doc, err = fitTables(ctx, sources, ext, o.Options, folder.Header(command, o.Config), o.Progress)
-	}
-	if err == nil && o.Amend && !requests {
-		doc.Amendments, err = amend.TryEach(ctx, FitSources(in, ext), o.Options)
-	}
-	if err != nil {
-		return nil, err
-	}
-	doc.Warnings = o.doubts.before(doc.Warnings)
-	if err := writeFit(o.Out, doc); err != nil || requests {
 		return doc, err
 	}
-	return doc, o.saveGram(ctx, in, ext)
-}
-
-// settle makes the choices that depend on the runs: the library's prior where nobody asked
-// for one and the library knows them.
-func (o *FitOptions) settle(ext *result.Extract) error {
-	if !o.open || !libraryKnows(ext, o.Without) {
-		return nil
+	doc, err := t.fitSteps(ctx, sources, o.Options, h, o.Progress)
+	if err == nil && o.Amend {
+		doc.Amendments, err = amend.TryEach(ctx, t.FitSources(), o.Options)
 	}
-	o.Prior = options.PriorLibrary
-	return o.resolved()
+	return doc, err
 }
 
-// FitTables fits the runs of an output folder and writes nothing. The header's
-// inputs are those of the extraction: the files the numbers come from.
+// FitTables fits the runs of an output folder from their steps and writes nothing.
 func FitTables(ctx context.Context, in string, ext *result.Extract, o fit.Options, h result.Header,
 	progress trace.Progress) (*result.Fit, error) {
-	return fitTables(ctx, FitSources(in, ext), ext, o, h, progress)
+	t := Tables{Extract: ext, Dir: in}
+	return t.fitSteps(ctx, t.FitSources(), o, h, progress)
 }
 
-func fitTables(ctx context.Context, sources []fit.Source, ext *result.Extract, o fit.Options, h result.Header,
+// fitSteps fits the sources, runs of t. The header's inputs are those of the extraction: the
+// files the numbers come from.
+func (t *Tables) fitSteps(ctx context.Context, sources []fit.Source, o fit.Options, h result.Header,
 	progress trace.Progress) (*result.Fit, error) {
 	doc, err := fit.Fit(ctx, sources, o, progress)
 	if err != nil {
 		return nil, err
 	}
-	h.Inputs = ext.Inputs
-	doc.Header = h
-	doc.Platform = result.AnyPlatform
+	doc.Header, doc.Inputs, doc.Platform = h, t.Inputs, result.AnyPlatform
+	doc.Warnings = joined(t.Warnings, doc.Warnings)
 	return doc, nil
 }
 
@@ -224,12 +218,15 @@ func libraryKnows(ext *result.Extract, without []string) bool {
 	return name != ""
 }
 
-// writeFit writes fit.json and coefficients.yaml without gates.
-func writeFit(out string, doc *result.Fit) error {
-	if err := folder.WriteDocument(filepath.Join(out, folder.FitFile), doc); err != nil {
+// WriteFit writes fit.json, coefficients.yaml without gates and the form asked for to o.Out.
+func WriteFit(ctx context.Context, doc *result.Fit, o FitOptions) error {
+	if err := folder.WriteDocument(filepath.Join(o.Out, folder.FitFile), doc); err != nil {
 		return err
 	}
-	return writeCoefficients(out, doc, nil)
+	if err := writeCoefficients(o.Out, doc, nil); err != nil {
+		return err
+	}
+	return o.writeForm(ctx)
 }
 
 func writeCoefficients(out string, doc *result.Fit, v *result.Validation) error {
@@ -241,11 +238,14 @@ func writeCoefficients(out string, doc *result.Fit, v *result.Validation) error 
 }
 
 // saveGram writes the sums of the same runs under the same options.
-func (o *FitOptions) saveGram(ctx context.Context, in string, ext *result.Extract) error {
+func (o *FitOptions) saveGram(ctx context.Context, t Tables) error {
 	if o.SaveGram == "" {
 		return nil
 	}
-	g, err := grams.Save(ctx, FitSources(in, ext), o.Options, o.Progress)
+	if err := o.ResolveFor(nil); err != nil {
+		return err
+	}
+	g, err := grams.Save(ctx, t.FitSources(), o.Options, o.Progress)
 	if err != nil {
 		return err
 	}
@@ -265,7 +265,7 @@ func FitGrams(ctx context.Context, names []string, o FitOptions) (*result.Fit, e
 	case o.Out == "":
 		return nil, option.Misusef("fit: --from-gram needs -o OUT")
 	}
-	if err := o.resolved(); err != nil {
+	if err := o.ResolveFor(nil); err != nil {
 		return nil, err
 	}
 	release, err := folder.Claim(o.Out, o.Force)
@@ -288,7 +288,7 @@ func FitGrams(ctx context.Context, names []string, o FitOptions) (*result.Fit, e
 	doc.Header = folder.Header(command+" --from-gram", o.Config)
 	doc.Platform = result.AnyPlatform
 	doc.Inputs = inputs
-	return doc, writeFit(o.Out, doc)
+	return doc, WriteFit(ctx, doc, o)
 }
 
 // readGrams reads Gram files and describes them as inputs, by base name.

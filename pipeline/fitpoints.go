@@ -25,7 +25,7 @@ func FitPoints(ctx context.Context, tables []string, dep *deploy.Deployment, o F
 	if o.Out == "" {
 		return nil, option.Misusef("fit: --from points needs -o OUT")
 	}
-	if err := errors.Join(o.resolved(), o.checkRequests(), o.unused(true)); err != nil {
+	if err := errors.Join(o.ResolveFor(nil), o.checkRequests(), o.unused(true)); err != nil {
 		return nil, err
 	}
 	release, err := folder.Claim(o.Out, o.Force)
@@ -67,10 +67,7 @@ func FitPoints(ctx context.Context, tables []string, dep *deploy.Deployment, o F
 		return nil, err
 	}
 	doc.Header, doc.Inputs = folder.Header(command, o.Config), inputs
-	if err := writeFit(o.Out, doc); err != nil {
-		return nil, err
-	}
-	return doc, o.writeForm(ctx)
+	return doc, WriteFit(ctx, doc, o)
 }
 
 // pathed is an error in a file as its reader was given it: readers know base names.

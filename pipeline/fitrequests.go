@@ -94,7 +94,7 @@ func (o *FitOptions) unused(requests bool) error {
 		}
 	}
 	d := DefaultFitOptions()
-	if err := d.resolved(); err != nil {
+	if err := d.ResolveFor(nil); err != nil {
 		return err
 	}
 	usual := d.Table()
@@ -124,9 +124,9 @@ func (o *FitOptions) steps() (int64, error) {
 // searches of a fit from requests.
 var searches = []string{learn.SearchNone, learn.SearchNelderMead, learn.SearchSPSA, learn.SearchCMAES}
 
-// fromRequests decides what a folder is fitted from: what was asked for, else
+// FromRequests reports what a folder is fitted from: what was asked for, else
 // steps where any run has them.
-func (o *FitOptions) fromRequests(ext *result.Extract) (bool, error) {
+func (o *FitOptions) FromRequests(ext *result.Extract) (bool, error) {
 	requests := o.From == FromRequests
 	if o.From == FromPoints {
 		return false, &option.Misuse{Msg: "--from points: goes with fit and tables of load levels only",
@@ -142,17 +142,22 @@ func (o *FitOptions) fromRequests(ext *result.Extract) (bool, error) {
 	return requests, errors.Join(o.checkRequests(), o.unused(requests))
 }
 
-// fitRequests fits the runs of a folder from their requests.
-func fitRequests(ctx context.Context, in string, ext *result.Extract, o FitOptions) (*result.Fit, error) {
-	f := &requestFit{in: in, o: o}
-	if err := f.read(ext); err != nil {
+// fitRequests fits the runs of tables from their requests; options are resolved.
+func fitRequests(ctx context.Context, t Tables, h result.Header, o FitOptions) (*result.Fit, error) {
+	f := &requestFit{o: o}
+	if err := f.read(t); err != nil {
 		return nil, err
 	}
 	prior, err := f.prior()
 	if err != nil {
 		return nil, err
 	}
-	return f.fit(ctx, prior)
+	doc, err := f.fit(ctx, prior)
+	if err != nil {
+		return nil, err
+	}
+	doc.Header, doc.Inputs = h, t.Inputs
+	return doc, nil
 }
 
 // fit learns from the loads.
@@ -226,7 +231,6 @@ func heldOut(l *learn.Load, set *coeff.Set) (*result.RequestHoldout, error) {
 
 // requestFit is one fit from requests under way.
 type requestFit struct {
-	in    string
 	o     FitOptions
 	dep   *deploy.Deployment
 	key   string // of the one configuration
@@ -238,13 +242,13 @@ type requestFit struct {
 
 // read makes the loads of all runs; those of the first configuration with an
 // unsaturated run are fitted.
-func (f *requestFit) read(ext *result.Extract) error {
-	if err := f.knows(ext); err != nil {
+func (f *requestFit) read(t Tables) error {
+	if err := f.knows(t.Extract); err != nil {
 		return err
 	}
-	for i := range ext.Runs {
-		r := &ext.Runs[i]
-		run, err := table.ReadLean(table.RunDir(f.o.dir(f.in, r.ID), r.ID))
+	for i := range t.Runs {
+		r := &t.Runs[i]
+		run, err := table.ReadLean(t.runDir(r.ID))
 		if err != nil {
 			return err
 		}
@@ -269,7 +273,7 @@ func (f *requestFit) read(ext *result.Extract) error {
 		return trace.Errorf(options.CodeBadOption, "--holdout: got every run with a request, want one at least to learn from")
 	}
 	if len(f.loads) == 0 {
-		return trace.Errorf(learn.NothingMeasured, "fit --from requests: got no request with a time in %d runs", len(ext.Runs)).
+		return trace.Errorf(learn.NothingMeasured, "fit --from requests: got no request with a time in %d runs", len(t.Runs)).
 			WithHint("blis-train inspect says what each run holds")
 	}
 	return nil
@@ -387,19 +391,4 @@ func requestLevel(loads []*learn.Load, got *learn.Learned) *result.RequestLevel 
 			Needs: d.Needs()})
 	}
 	return r
-}
-
-// FitRequests is FitTables for runs whose steps nobody traced.
-func FitRequests(ctx context.Context, in string, ext *result.Extract, o FitOptions) (*result.Fit, error) {
-	doc, err := fitRequests(ctx, in, ext, o)
-	if err != nil {
-		return nil, err
-	}
-	command, err := o.Command()
-	if err != nil {
-		return nil, err
-	}
-	doc.Header = folder.Header(command, o.Config)
-	doc.Inputs = ext.Inputs
-	return doc, nil
 }

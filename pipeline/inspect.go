@@ -97,7 +97,7 @@ func Extracted(inputs []string) (folders, others []string) {
 }
 
 func (o *InspectOptions) inspectFolder(ctx context.Context, dir string) (*result.Inspect, error) {
-	heard := doubts{tell: o.Extract.Warn}
+	heard := warnings{tell: o.Extract.Warn}
 	ext, err := folder.ReadExtract(dir, heard.add)
 	if err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func (o *InspectOptions) inspectFolder(ctx context.Context, dir string) (*result
 	}
 	doc, err := o.inspected(ctx, dir, ext, f)
 	if err == nil {
-		doc.Warnings = heard.before(doc.Warnings)
+		doc.Warnings = joined(heard.found, doc.Warnings)
 	}
 	return doc, err
 }
@@ -139,7 +139,8 @@ func (o *InspectOptions) inspectRecordings(ctx context.Context, inputs []string)
 
 // inspected is the inspection of a folder, with what its runs can tell apart when asked.
 func (o *InspectOptions) inspected(ctx context.Context, dir string, ext *result.Extract, f *result.Fit) (*result.Inspect, error) {
-	doc, err := inspectTables(ctx, dir, ext, f, folder.Header("inspect", o.Extract.Config), o.Extract.Progress)
+	t := Tables{Extract: ext, Dir: dir}
+	doc, err := inspectTables(ctx, ext, folder.Header("inspect", o.Extract.Config), o.Extract.Progress, t.judged(f, nil).Inspect)
 	if err != nil || !o.Identify && o.Points == 0 {
 		return doc, err
 	}
@@ -154,7 +155,7 @@ func (o *InspectOptions) inspected(ctx context.Context, dir string, ext *result.
 	if !o.Identify {
 		return doc, nil
 	}
-	doc.Identify, err = identify.Identify(ctx, FitSources(dir, ext), fit.DefaultOptions())
+	doc.Identify, err = identify.Identify(ctx, t.FitSources(), fit.DefaultOptions())
 	return doc, err
 }
 
@@ -169,15 +170,8 @@ func joinInspect(a, b *result.Inspect) *result.Inspect {
 	return a
 }
 
-// inspectTables reports the data quality of the runs of an output folder, in its
-// order. f adds the lag and its evidence where there is a fit; nil without one.
-func inspectTables(ctx context.Context, out string, ext *result.Extract, f *result.Fit, h result.Header,
-	progress trace.Progress) (*result.Inspect, error) {
-	return joinRuns(ctx, ext, h, progress, func(r *result.ExtractRun) (result.InspectRun, error) { return inspectRun(out, r, f) })
-}
-
-// joinRuns is the document of runs that inspect says.
-func joinRuns(ctx context.Context, ext *result.Extract, h result.Header, progress trace.Progress,
+// inspectTables reports the data quality of the runs of ext, in its order, as inspect judges each.
+func inspectTables(ctx context.Context, ext *result.Extract, h result.Header, progress trace.Progress,
 	inspect func(*result.ExtractRun) (result.InspectRun, error)) (*result.Inspect, error) {
 	doc := &result.Inspect{Header: h, Runs: []result.InspectRun{}, Unfit: []string{}, Warnings: []trace.Finding{}}
 	doc.Platform = result.AnyPlatform
@@ -200,9 +194,10 @@ func joinRuns(ctx context.Context, ext *result.Extract, h result.Header, progres
 	return doc, nil
 }
 
-// inspectRun inspects a run whose tables stand in out.
-func inspectRun(out string, r *result.ExtractRun, f *result.Fit) (result.InspectRun, error) {
-	run, err := readRun(table.RunDir(out, r.ID), r.Deployment, table.JourneyEvents)
+// InspectRun inspects a run whose tables stand in dir. f adds the lag and its evidence; nil: there
+// is no fit.
+func InspectRun(dir string, r *result.ExtractRun, f *result.Fit) (result.InspectRun, error) {
+	run, err := readRun(dir, r.Deployment, table.JourneyEvents)
 	if err != nil {
 		return result.InspectRun{}, err
 	}

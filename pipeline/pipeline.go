@@ -1,6 +1,8 @@
 // Package pipeline is the program, and our table of contents: the stages in order.
 // Each stage reads what the one before left in the output folder, so that every
 // stage can be run alone and Run writes the same bytes as the stages one by one.
+// FitDocument and Judge are two of them without the reading: on tables and a fit that
+// the caller has.
 //
 //	Extract   recordings      -> OUT/tables, OUT/extract.json
 //	Fit       tables          -> OUT/fit.json, OUT/coefficients.yaml
@@ -20,7 +22,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/result"
@@ -45,7 +46,7 @@ func DefaultRunOptions() RunOptions {
 // Tables are the options of the stages; what several have under one name is one
 // option of a run.
 func (o *RunOptions) Tables() []option.Table {
-	return []option.Table{o.Extract.Table(), o.Fit.learning(), o.Validate.Table().Without("fit", "coefficients", "force")}
+	return []option.Table{o.Extract.Table(), o.Fit.Learning(), o.Validate.Table().Without("fit", "coefficients", "force")}
 }
 
 // RunResult is what the stages of a run made; nil where it did not come to that.
@@ -56,16 +57,17 @@ type RunResult struct {
 }
 
 // Run extracts, fits, validates and writes coefficients.yaml with the gates. A gate
-// that fails is no error: the validation says so. What follows the extraction are the
-// tasks of a plan, done here.
+// that fails is no error: the validation says so.
 func Run(ctx context.Context, inputs []string, o RunOptions) (*RunResult, error) {
 	got := &RunResult{}
-	plan := o.plan()
-	plan.Build += " " + extract.Program() // another one does again what a killed process did
-	if err := o.check(); err != nil {
+	if err := o.Check(); err != nil {
 		return got, err
 	}
 	runs, err := discovered(inputs, &o.Extract)
+	if err != nil {
+		return got, err
+	}
+	old, err := o.Validate.ReadBaseline()
 	if err != nil {
 		return got, err
 	}
@@ -74,51 +76,33 @@ func Run(ctx context.Context, inputs []string, o RunOptions) (*RunResult, error)
 		return got, err
 	}
 	defer release()
-	var entries []*extract.Entry
-	if got.Extract, entries, err = extractRuns(ctx, runs, o.Extract); got.Extract != nil {
-		o.tell(got.Extract)
+	if got.Extract, err = extractRuns(ctx, runs, o.Extract); got.Extract != nil {
+		o.Tell(got.Extract)
 	}
 	if err != nil {
 		return got, err
 	}
-	c, err := begin(ctx, entries, plan, &o)
-	if err != nil {
+	t := Tables{Extract: got.Extract, Dir: o.Extract.Out}
+	if got.Fit, err = fitAndWrite(ctx, t, o.Fit); err != nil {
 		return got, err
 	}
-	defer c.end()
-	c.ext = got.Extract
-	if _, err = c.fit(); err == nil {
-		err = c.fitted(ctx, got)
+	o.Tell(got.Fit)
+	if got.Validation, err = Judge(ctx, t.judged(got.Fit, old), o.Validate); err != nil {
+		return got, err
 	}
-	if err == nil {
-		_, err = c.judge()
-	}
-	if err == nil {
-		err = c.judged(ctx, got)
-	}
-	return got, err
+	o.Tell(got.Validation)
+	return got, nil
 }
 
-// check makes the stages agree and refuses mistakes in any of their options.
-func (o *RunOptions) check() error {
+// Check makes the stages agree and refuses mistakes in any of their options.
+func (o *RunOptions) Check() error {
 	o.Fit.Out, o.Validate.Out = o.Extract.Out, o.Extract.Out
 	o.Fit.Config, o.Validate.Config = o.Extract.Config, o.Extract.Config
-	if err := o.Fit.resolved(); err != nil {
-		return err
-	}
-	if err := errors.Join(o.Fit.checkRequests(), o.Validate.check()); err != nil {
-		return err
-	}
-	if o.Fit.From != "" {
-		if _, err := o.Fit.fromRequests(&result.Extract{}); err != nil {
-			return err
-		}
-	}
-	return o.Validate.readBaseline()
+	return errors.Join(o.Fit.check(), o.Validate.check())
 }
 
-// tell tells who asked of a document.
-func (o *RunOptions) tell(doc any) {
+// Tell tells who asked of a document.
+func (o *RunOptions) Tell(doc any) {
 	if o.Done != nil {
 		o.Done(doc)
 	}

@@ -21,7 +21,7 @@ var (
 // most telling first.
 func planPoints(ctx context.Context, dep *deploy.Deployment, n int) ([]result.PlannedPoint, error) {
 	f := &requestFit{dep: dep, o: DefaultFitOptions()}
-	if err := f.o.resolved(); err != nil {
+	if err := f.o.ResolveFor(nil); err != nil {
 		return nil, err
 	}
 	prior, err := f.prior()

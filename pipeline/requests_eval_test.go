@@ -49,7 +49,8 @@ func TestEvalRequestsAgainstSteps(t *testing.T) {
 			t.Logf("%-18s no fit of its steps: %v", ext.Runs[i].ID, err)
 			continue
 		}
-		requests, err := FitRequests(ctx, out, &one, o)
+		o.From = FromRequests
+		requests, err := FitDocument(ctx, Tables{Extract: &one, Dir: out}, nil, o)
 		if err != nil {
 			t.Errorf("%s: %v", ext.Runs[i].ID, err)
 			continue

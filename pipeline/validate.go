@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,9 +39,6 @@ type ValidateOptions struct {
 	Config           *result.Config
 	Warn             func([]trace.Finding) // hears what stands in no document; nil: nobody
 	Changed          func(*result.Changes) // hears what changed since Baseline; nil: nobody
-	doubts           doubts
-	old              *compare.Old         // what Baseline names
-	judged           map[string]judgement // by run, where tasks judged it
 }
 
 // DefaultValidateOptions are those of the command line.
@@ -74,10 +72,9 @@ func Validate(ctx context.Context, in string, o ValidateOptions) (*result.Valida
 	if err := o.check(); err != nil {
 		return nil, nil, err
 	}
-	if o.Out == "" {
-		o.Out = in
-	}
-	if err := o.readBaseline(); err != nil {
+	o.Out = cmp.Or(o.Out, in)
+	old, err := o.ReadBaseline()
+	if err != nil {
 		return nil, nil, err
 	}
 	release, err := folder.Claim(o.Out, o.Force || o.Out == in)
@@ -85,17 +82,32 @@ func Validate(ctx context.Context, in string, o ValidateOptions) (*result.Valida
 		return nil, nil, err
 	}
 	defer release()
-	o.doubts.tell = o.Warn
-	ext, err := folder.ReadExtract(in, o.doubts.add)
+	t, err := ReadTables(in, o.Warn)
 	if err != nil {
 		return nil, nil, err
 	}
-	f, err := o.fitToJudge(in)
+	f, changed, err := o.fitToJudge(in)
 	if err != nil {
 		return nil, nil, err
 	}
-	val, err := validateFolder(ctx, in, ext, f, o)
+	t.Warnings = append(t.Warnings, changed...)
+	val, err := Judge(ctx, t.judged(f, old), o)
 	return val, f, err
+}
+
+// Judged is what a validation judges: the tables, the fit, and what is known of them already.
+type Judged struct {
+	Tables
+	Fit     *result.Fit       // nil: there are coefficients alone
+	Sources []validate.Source // the runs; some may have rows or replays that were made elsewhere
+	Inspect func(*result.ExtractRun) (result.InspectRun, error)
+	Old     *compare.Old // what ValidateOptions.Baseline names; nil: nothing
+}
+
+// judged has everything still to be made.
+func (t Tables) judged(f *result.Fit, old *compare.Old) Judged {
+	return Judged{Tables: t, Fit: f, Sources: t.ValidateSources(f), Old: old,
+		Inspect: func(r *result.ExtractRun) (result.InspectRun, error) { return InspectRun(t.runDir(r.ID), r, f) }}
 }
 
 // check refuses options out of their range, before anything is read.
@@ -113,71 +125,61 @@ func (o *ValidateOptions) checkThresholds() error {
 	return nil
 }
 
-// fitToJudge reads the report of the fit. With coefficients alone there may be none.
-func (o *ValidateOptions) fitToJudge(in string) (*result.Fit, error) {
-	path := o.Fit
-	if path == "" {
-		path = filepath.Join(in, folder.FitFile)
-	}
-	f := &result.Fit{}
-	changed := doubts{tell: o.doubts.add}
-	err := folder.ReadDocument(path, f, changed.add)
+// fitToJudge reads the report of the fit, and says whether it was changed. With coefficients alone
+// there may be none.
+func (o *ValidateOptions) fitToJudge(in string) (*result.Fit, []trace.Finding, error) {
+	f, changed := &result.Fit{}, warnings{tell: o.Warn}
+	err := folder.ReadDocument(cmp.Or(o.Fit, filepath.Join(in, folder.FitFile)), f, changed.add)
 	switch {
 	case err == nil:
-		f.Warnings = changed.before(f.Warnings)
-		return f, nil
+		f.Warnings = joined(changed.found, f.Warnings)
+		return f, changed.found, nil
 	case errors.Is(err, fs.ErrNotExist) && o.Coefficients != "" && o.Fit == "":
-		return nil, nil
+		return nil, nil, nil
 	}
-	return nil, trace.Hinted(err, fmt.Sprintf("blis-train fit %s", in))
+	return nil, nil, trace.Hinted(err, fmt.Sprintf("blis-train fit %s", in))
 }
 
-// settle makes the choices that depend on the fit and the runs.
-func (o *ValidateOptions) settle(f *result.Fit, ext *result.Extract) ([]trace.Finding, error) {
+// ResolveFor makes the choices that depend on the fit and the runs; findings say which.
+func (o *ValidateOptions) ResolveFor(f *result.Fit, ext *result.Extract) ([]trace.Finding, error) {
 	if f != nil && o.Split == 0 {
 		o.Split = f.Options.Split
 	}
 	return o.skipReplay(f, ext)
 }
 
-// validateFolder judges and writes; the folder is ours.
-func validateFolder(ctx context.Context, in string, ext *result.Extract, f *result.Fit, o ValidateOptions) (*result.Validation, error) {
-	skipped, err := o.settle(f, ext)
+// Judge judges and writes what Validate writes to o.Out, which is ours.
+func Judge(ctx context.Context, in Judged, o ValidateOptions) (*result.Validation, error) {
+	skipped, err := o.ResolveFor(in.Fit, in.Extract)
 	if err != nil {
 		return nil, err
 	}
-	val, err := o.judge(ctx, in, ext, f)
+	val, err := o.judge(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	o.doubts.found = append(o.doubts.found, skipped...)
-	val.Warnings = o.doubts.before(val.Warnings)
+	val.Warnings = joined(slices.Concat(in.Warnings, skipped), val.Warnings)
 	if err := folder.WriteDocument(filepath.Join(o.Out, folder.ValidationFile), val); err != nil {
 		return nil, err
 	}
-	if o.ownFit(in) { // the verdict travels with the coefficients
-		if err := writeCoefficients(o.Out, f, val); err != nil {
+	if o.ownFit(in.Dir) { // the verdict travels with the coefficients
+		if err := writeCoefficients(o.Out, in.Fit, val); err != nil {
 			return nil, err
 		}
 	}
-	inspection, err := joinRuns(ctx, ext, folder.Header("inspect", o.Config), nil, func(r *result.ExtractRun) (result.InspectRun, error) {
-		if d, ok := o.judged[r.ID]; ok {
-			return readInspection(d.inspection)
-		}
-		return inspectRun(in, r, f)
-	})
+	inspection, err := inspectTables(ctx, in.Extract, folder.Header("inspect", o.Config), nil, in.Inspect)
 	if err != nil {
 		return nil, err
 	}
-	changes, err := o.changes(f, val)
+	changes, err := o.changes(in, val)
 	if err != nil {
 		return nil, err
 	}
 	if changes != nil && o.Changed != nil {
 		o.Changed(changes)
 	}
-	return val, writeReport(o.Out, o.Figures, input.Input{Extract: withoutRuntime(ext), Fit: f, Validation: val, Inspect: inspection,
-		Changes: changes})
+	return val, writeReport(o.Out, o.Figures, input.Input{Extract: withoutRuntime(in.Extract), Fit: in.Fit, Validation: val,
+		Inspect: inspection, Changes: changes})
 }
 
 // ownFit reports whether what is judged is the fit of the folder itself, whose
@@ -187,21 +189,21 @@ func (o *ValidateOptions) ownFit(in string) bool {
 }
 
 // judge validates the fit's own coefficients, or those of a file.
-func (o *ValidateOptions) judge(ctx context.Context, in string, ext *result.Extract, f *result.Fit) (*result.Validation, error) {
+func (o *ValidateOptions) judge(ctx context.Context, in Judged) (*result.Validation, error) {
 	h := folder.Header(o.Command(), o.Config)
 	if o.Coefficients == "" {
-		set, err := export.Native(f, nil)
+		set, err := export.Native(in.Fit, nil)
 		if err != nil {
 			return nil, err
 		}
-		return validateSet(ctx, o.sources(in, ext, f), ext, set, f, o.Options, h)
+		return in.validate(ctx, set, o.Options, h)
 	}
 	set, file, err := folder.LoadCoefficients(o.Coefficients, o.Special)
 	if err != nil {
 		return nil, err
 	}
 	h.Command += " --coefficients " + file.Name
-	val, err := validateSet(ctx, validateSources(in, ext, f), ext, set, f, o.Options, h)
+	val, err := in.validate(ctx, set, o.Options, h)
 	if err == nil {
 		val.Inputs = append(append([]result.Input{}, val.Inputs...), file)
 		val.Warnings = append(set.Doubts(), val.Warnings...)
@@ -246,31 +248,17 @@ func ValidateTables(ctx context.Context, in string, ext *result.Extract, f *resu
 	if err != nil {
 		return nil, err
 	}
-	return validateSet(ctx, validateSources(in, ext, f), ext, set, f, o, h)
+	return Tables{Extract: ext, Dir: in}.judged(f, nil).validate(ctx, set, o, h)
 }
 
-// sources are the runs of a folder with what tasks made of them.
-func (o *ValidateOptions) sources(in string, ext *result.Extract, f *result.Fit) []validate.Source {
-	all := validateSources(in, ext, f)
-	for i := range all {
-		d := o.judged[all[i].ID]
-		all[i].Steps, all[i].Replay = d.steps, d.replay
-	}
-	return all
-}
-
-// validateSet judges any coefficient set. f is the report of the fit that made it;
-// nil when there is none: then every run is a test run, and what only the fit knows
-// is not judged.
-func validateSet(ctx context.Context, sources []validate.Source, ext *result.Extract, set *coeff.Set, f *result.Fit, o validate.Options,
-	h result.Header) (*result.Validation, error) {
-	doc, err := validate.Run(ctx, set, f, sources, o)
+// validate judges any coefficient set. Without the fit that made it every run is a test run, and
+// what only the fit knows is not judged.
+func (in Judged) validate(ctx context.Context, set *coeff.Set, o validate.Options, h result.Header) (*result.Validation, error) {
+	doc, err := validate.Run(ctx, set, in.Fit, in.Sources, o)
 	if err != nil {
 		return nil, err
 	}
-	h.Inputs = ext.Inputs
-	doc.Header = h
-	doc.Platform = result.AnyPlatform
+	doc.Header, doc.Inputs, doc.Platform = h, in.Inputs, result.AnyPlatform
 	return doc, nil
 }
 

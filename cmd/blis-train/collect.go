@@ -7,6 +7,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/shard"
 )
 
 func collectCommand() *cli.Command {
@@ -45,7 +46,7 @@ func runCollect(c *cli.Context) error {
 		return err
 	}
 	defer con.release()
-	got, err := pipeline.Collect(c.Context, c.Args().First(), o)
+	got, err := shard.Collect(c.Context, c.Args().First(), o)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/internal/shown"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/pipeline/shard"
 )
 
 func planCommand() *cli.Command {
@@ -28,7 +29,7 @@ func planCommand() *cli.Command {
 			"   while open=$(blis-train collect job) && [ -n \"$open\" ]; do echo \"$open\" | xargs -n 1 -P 8 blis-train task job; done",
 		Flags: flags([]cli.Flag{outFlag("`FOLDER` of plan, tasks, receipts and results"), configFlag(), tasksDirFlag(),
 			&cli.Int64Flag{Name: "part-bytes", Usage: "read longer uncompressed inputs in parts of `N` bytes; 0: whole",
-				Value: pipeline.DefaultPartBytes}},
+				Value: shard.DefaultPartBytes}},
 			stageFlags(plannedTables(&o)...), talkFlags()),
 		Action: runPlan,
 	}
@@ -62,7 +63,7 @@ func runPlan(c *cli.Context) error {
 	if dir == "" {
 		return usagef("missing -o FOLDER")
 	}
-	plan, err := pipeline.MakePlan(c.Args().Slice(), dir, c.Int64("part-bytes"), o)
+	plan, err := shard.MakePlan(c.Args().Slice(), dir, c.Int64("part-bytes"), o)
 	if err != nil {
 		return err
 	}
@@ -71,7 +72,7 @@ func runPlan(c *cli.Context) error {
 }
 
 // sayPlan prints what the work is, how long it may take and what to do with it.
-func (con *console) sayPlan(p *pipeline.Plan) {
+func (con *console) sayPlan(p *shard.Plan) {
 	e := p.Estimate(runtime.GOMAXPROCS(0))
 	con.sayf("planned %d %s, %s in %d tasks", len(p.Runs), plural(len(p.Runs), "run", "runs"), amount(float64(p.Bytes), "B"), e.Tasks)
 	con.sayf("estimate: one process on the %d cores here %s; tasks on as many machines as there are %s, that of the longest (%s, %s)",

@@ -11,7 +11,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/shard"
 )
 
@@ -52,7 +51,7 @@ func runTasks(c *cli.Context) error {
 	done := []*shard.Receipt{}
 	var errs []error
 	for _, id := range ids {
-		r, err := pipeline.DoTask(c.Context, dir, id, c.Int("workers"))
+		r, err := shard.DoTask(c.Context, dir, id, c.Int("workers"))
 		if err != nil {
 			errs = append(errs, err)
 			continue

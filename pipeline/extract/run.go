@@ -51,30 +51,24 @@ func BoundMemory() (undo func()) {
 // extract.json. When the unreadable share of a run is above MaxBadFrac the
 // files are written all the same and the error says so.
 func Run(ctx context.Context, runs []RunDir, o Options) (*result.Extract, error) {
-	doc, _, err := RunEntries(ctx, runs, o)
-	return doc, err
-}
-
-// RunEntries is Run; entries are what it found in each of the run folders, by id.
-func RunEntries(ctx context.Context, runs []RunDir, o Options) (doc *result.Extract, entries []*Entry, err error) {
 	if err := o.Check(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := cleanStages(o.Out); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	o.Stdin = source.UntilDone(ctx, o.Stdin)
 	rejects, err := openRejects(&o)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer rejects.abort()
 	old := loadCache(o.Out)
-	if entries, err = extractAll(ctx, runs, &o, old, rejects); err != nil {
-		return nil, nil, err
+	entries, err := extractAll(ctx, runs, &o, old, rejects)
+	if err != nil {
+		return nil, err
 	}
-	doc, err = assemble(entries, &o, old, rejects)
-	return doc, entries, err
+	return assemble(entries, &o, old, rejects)
 }
 
 // One extracts one run folder into o.Out/tables and writes no document: the work of Run on

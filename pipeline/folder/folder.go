@@ -46,7 +46,7 @@ const (
 	ExperimentFile   = "experiment.json"
 	OptimiseFile     = "optimise.json"
 	OptimiseLog      = "optimise.jsonl"
-	TasksDir         = ".tasks" // of a run under way
+	TasksDir         = ".tasks" // of runs that older versions did not end
 )
 
 var ownNames = map[string]bool{

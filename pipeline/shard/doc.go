@@ -1,6 +1,13 @@
-// Package shard is work as files: tasks that any number of processes do, once or more
-// often, in any order, and receipts that say what they wrote. It has never heard of a
-// trace; what a task means is for its caller.
+// Package shard has any number of processes do what pipeline.Run does in one: MakePlan cuts
+// the work into tasks, DoTask does one, Collect says what is left and writes the documents in the
+// end. It calls the functions of the stages and owns all its files; no stage knows it.
+//
+//	plan.go     which runs and inputs there are
+//	passes.go   what the tasks of each pass do
+//	collect.go  from pass to pass, and the documents
+//
+// Work is files: tasks, done once or more often, in any order, and receipts that say what
+// they wrote.
 //
 //	DIR/tasks/ID.json            one task: a pass and what its function reads
 //	DIR/passes/PASS.json         the tasks of a pass, in order

@@ -66,10 +66,7 @@ func (j Job) Do(ctx context.Context, t *Task, do func(dir string) error) (*Recei
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if !j.Alone {
-			err = errors.Join(err, j.fail(t, id, err))
-		}
-		return nil, err
+		return nil, errors.Join(err, j.fail(t, id, err))
 	}
 	r := &Receipt{Task: id}
 	if r.Files, err = filesBelow(dir); err != nil {
@@ -195,7 +192,7 @@ func filesBelow(dir string) ([]File, error) {
 		out = append(out, f)
 		return err
 	})
-	slices.SortStableFunc(out, func(a, b File) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b File) int { return cmp.Compare(a.Name, b.Name) })
 	return out, err
 }
 
@@ -247,18 +244,4 @@ func (j Job) Verify(folders []string, names ...string) error {
 		}
 		return trace.Errorf(codeResultDamaged, "%s: no receipt names it any more", j.Folder(folders[i]))
 	}, nil)
-}
-
-// Recover verifies what a killed process left of the job, if anything: receipts of damaged folders go.
-func (j Job) Recover() error {
-	entries, err := os.ReadDir(j.path(dataDir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), halfPrefix) {
-			_ = j.Verify([]string{e.Name()}) // its error is what goes
-		}
-	}
-	return err
 }

@@ -196,10 +196,6 @@ func TestFailuresAreTold(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), "shard_test.go") || !strings.Contains(string(text), `"spec": 0`) {
 		t.Errorf("got %s, %v, want stack and task", text, err)
 	}
-	alone := Job{Dir: job.Dir, Alone: true}
-	if _, err := alone.Do(context.Background(), task, panics); !errors.As(err, new(*PanicError)) {
-		t.Errorf("got %v, want the panic", err)
-	}
 	job.must(t, ids[0], writing(good))
 	if s := job.state(t); !s.Done() {
 		t.Errorf("got %v open", s.Open)

@@ -32,10 +32,7 @@ const hashDigits = 16
 const maxText = 4 << 30
 
 // Job is a folder of tasks and what was made of them.
-type Job struct {
-	Dir   string
-	Alone bool // one process does it all: failures are its errors and leave no receipts
-}
+type Job struct{ Dir string }
 
 // Task is one piece of work.
 type Task struct {

@@ -29,6 +29,7 @@ import (
 	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/pipeline/shard"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -86,7 +87,7 @@ func readCall(args []string, talk io.Writer) (*call, error) {
 	c.o.Done = c.done
 	set := flag.CommandLine
 	set.StringVar(&c.dir, "o", "", "`FOLDER` of plan, tasks, receipts and results, seen by all workers")
-	set.Int64Var(&c.part, "part-bytes", pipeline.DefaultPartBytes, "read longer uncompressed inputs in parts of `N` bytes; 0: whole")
+	set.Int64Var(&c.part, "part-bytes", shard.DefaultPartBytes, "read longer uncompressed inputs in parts of `N` bytes; 0: whole")
 	tables := c.o.Tables()
 	words := make([][]string, len(tables))
 	for i, t := range tables {
@@ -136,12 +137,12 @@ func (c *call) work(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := pipeline.ReadPlan(c.dir); errors.Is(err, fs.ErrNotExist) {
+	if _, err := shard.ReadPlan(c.dir); errors.Is(err, fs.ErrNotExist) {
 		_, local, err := newMirror(ctx, c.inputs, dir, c.part)
 		if err != nil {
 			return err
 		}
-		if _, err := pipeline.MakePlan(local, c.dir, c.part, c.o); err != nil {
+		if _, err := shard.MakePlan(local, c.dir, c.part, c.o); err != nil {
 			return err
 		}
 	} else if err != nil {
@@ -154,7 +155,7 @@ func (c *call) work(ctx context.Context) error {
 	}
 	for {
 		heap.Lean() // rows of all runs
-		got, err := pipeline.Collect(ctx, dir, c.o)
+		got, err := shard.Collect(ctx, dir, c.o)
 		if err != nil {
 			return err
 		}

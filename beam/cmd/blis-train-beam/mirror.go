@@ -17,7 +17,6 @@ import (
 	"sync"
 
 	"github.com/blis-train/blis-train/beam/bucket"
-	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/shard"
 )
 
@@ -126,7 +125,7 @@ func (m *mirror) store(ctx context.Context, url string) (bucket.Store, error) {
 
 // prepare fetches what a task reads.
 func (m *mirror) prepare(ctx context.Context, task *shard.Task) error {
-	reads, err := pipeline.ReadingOf(task)
+	reads, err := shard.ReadingOf(task)
 	for i := range m.Objects {
 		if err != nil {
 			return err

@@ -14,7 +14,6 @@ import (
 	"github.com/apache/beam/sdks/v2/go/pkg/beam/register"
 	"github.com/apache/beam/sdks/v2/go/pkg/beam/x/beamx"
 
-	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/shard"
 )
 
@@ -102,11 +101,11 @@ func (f *doTask) ProcessElement(ctx context.Context, id string, emit func(string
 			return err
 		}
 	}
-	r, err := pipeline.DoTask(ctx, f.Dir, id, 0)
+	r, err := shard.DoTask(ctx, f.Dir, id, 0)
 	if err != nil {
 		return err
 	}
-	counts, err := pipeline.CountsOf(f.Dir, r)
+	counts, err := shard.CountsOf(f.Dir, r)
 	if err != nil {
 		return err
 	}

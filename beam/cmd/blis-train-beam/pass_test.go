@@ -14,6 +14,7 @@ import (
 	"github.com/apache/beam/sdks/v2/go/pkg/beam/testing/ptest"
 
 	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/shard"
 )
 
 func TestMain(m *testing.M) { ptest.MainWithDefault(m, "prism") }
@@ -60,13 +61,13 @@ func TestPrismGivesTheSameBytes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(24, 7))
 	for _, part := range []int64{0, 9000, 100_000} {
 		dir := t.TempDir()
-		if _, err := pipeline.MakePlan([]string{data}, dir, part, options("")); err != nil {
+		if _, err := shard.MakePlan([]string{data}, dir, part, options("")); err != nil {
 			t.Fatal(err)
 		}
 		var talk bytes.Buffer
 		passes := 0
 		for {
-			got, err := pipeline.Collect(context.Background(), dir, options(""))
+			got, err := shard.Collect(context.Background(), dir, options(""))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -99,7 +100,7 @@ func TestATaskThatFailsEndsThePass(t *testing.T) {
 	if err := os.CopyFS(data, os.DirFS(smoke)); err != nil {
 		t.Fatal(err)
 	}
-	plan, err := pipeline.MakePlan([]string{data}, dir, 0, options(""))
+	plan, err := shard.MakePlan([]string{data}, dir, 0, options(""))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package pipeline
+package shard
 
 import (
 	"encoding/json"
@@ -11,19 +11,18 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
-	"github.com/blis-train/blis-train/pipeline/shard"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// A run of many processes is that of one, cut where Run cuts it: every stage's work on one
-// run folder is a task, a function from a task's text to files, and what needs all runs at
-// once is one task of a pass of its own. Between the passes one process, Collect, offers
-// the next; at the end it writes the documents. Run does what is behind the tables by the same
-// tasks, in this process.
+// A run of many processes is that of one, cut by runs: every stage's work on one run folder is
+// a task, a function from a task's text to files, and what needs all runs at once is one task
+// of a pass of its own. Between the passes one process, Collect, offers the next; at the end it
+// writes the documents.
 //
 //	pass      task        reads                      writes
 //	parse     part        lines or messages there    their records, for long inputs only
@@ -74,16 +73,16 @@ func buildName() string {
 // MakePlan plans a run of inputs in the folder dir and offers its first tasks. Inputs that are
 // longer than partBytes are cut into parts of that length where they can be; 0 cuts none.
 // o.Extract.Out is ignored: results go to dir/out.
-func MakePlan(inputs []string, dir string, partBytes int64, o RunOptions) (*Plan, error) {
+func MakePlan(inputs []string, dir string, partBytes int64, o pipeline.RunOptions) (*Plan, error) {
 	o.Extract.Out = filepath.Join(dir, outDir)
-	p := o.plan()
-	if err := errors.Join(o.Fit.resolved(), o.Validate.checkThresholds()); err != nil {
+	p := planOf(&o)
+	if err := o.Check(); err != nil {
 		return nil, err
 	}
 	if o.Extract.WhyRejected {
 		return nil, option.Misusef("plan: --why-rejected goes with one process only: blis-train extract")
 	}
-	runs, err := discovered(inputs, &o.Extract)
+	runs, err := pipeline.Discover(inputs, &o.Extract)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +97,7 @@ func MakePlan(inputs []string, dir string, partBytes int64, o RunOptions) (*Plan
 		}
 		p.Runs, p.Bytes = append(p.Runs, *run), p.Bytes+run.Bytes()
 	}
-	job := shard.Job{Dir: dir}
+	job := Job{Dir: dir}
 	if p.isCut() {
 		p.Open, err = p.offerParse(job)
 	} else {
@@ -114,11 +113,11 @@ func MakePlan(inputs []string, dir string, partBytes int64, o RunOptions) (*Plan
 	return p, files.Write(filepath.Join(dir, planFile), append(text, '\n'))
 }
 
-// plan is the plan of a run without its inputs; nothing of the options is settled yet.
-func (o *RunOptions) plan() *Plan {
+// planOf is the plan of a run without its inputs; it has the options as they were given.
+func planOf(o *pipeline.RunOptions) *Plan {
 	return &Plan{ToolVersion: folder.ToolVersion, Build: buildName(), MaxBadFrac: o.Extract.MaxBadFrac, Config: o.Extract.Config,
 		GatesFrom: o.Validate.ThresholdsFrom, Extract: o.Extract.Options.Table().Command("extract"),
-		Fit: o.Fit.learning().Command("fit"), Validate: o.Validate.Table().Command("validate")}
+		Fit: o.Fit.Learning().Command("fit"), Validate: o.Validate.Table().Command("validate")}
 }
 
 // isCut reports that the plan has a pass parse.
@@ -127,15 +126,15 @@ func (p *Plan) isCut() bool {
 }
 
 // offerParse offers the pieces of all runs, in order.
-func (p *Plan) offerParse(job shard.Job) ([]string, error) {
-	var tasks []shard.Task
+func (p *Plan) offerParse(job Job) ([]string, error) {
+	var tasks []Task
 	for _, run := range p.Runs {
 		for _, piece := range run.Pieces {
 			name := run.ID + " " + piece.Name
 			if piece.Part != nil {
 				name += fmt.Sprintf(" [%d, %d)", piece.Part.From, piece.Part.To)
 			}
-			task, err := shard.NewTask(passParse, name, parseTask{p.Build, p.Extract, piece})
+			task, err := NewTask(passParse, name, parseTask{p.Build, p.Extract, piece})
 			if err != nil {
 				return nil, err
 			}
@@ -146,11 +145,11 @@ func (p *Plan) offerParse(job shard.Job) ([]string, error) {
 }
 
 // offerTables offers the run folders; stored is what was read of their inputs, by run.
-func (p *Plan) offerTables(job shard.Job, stored [][]extract.Stored) ([]string, error) {
-	var tasks []shard.Task
+func (p *Plan) offerTables(job Job, stored [][]extract.Stored) ([]string, error) {
+	var tasks []Task
 	for i, run := range p.Runs {
 		run.Pieces = nil
-		task, err := shard.NewTask(passTables, run.ID, tableTask{p.Build, p.Extract, run, stored[i]})
+		task, err := NewTask(passTables, run.ID, tableTask{p.Build, p.Extract, run, stored[i]})
 		if err != nil {
 			return nil, err
 		}
@@ -160,7 +159,7 @@ func (p *Plan) offerTables(job shard.Job, stored [][]extract.Stored) ([]string, 
 }
 
 // offered offers tasks and returns their ids.
-func offered(job shard.Job, pass string, tasks []shard.Task) (ids []string, err error) {
+func offered(job Job, pass string, tasks []Task) (ids []string, err error) {
 	for i := range tasks {
 		ids = append(ids, tasks[i].ID())
 	}
@@ -185,15 +184,15 @@ func ReadPlan(dir string) (*Plan, error) {
 }
 
 // options puts what the plan says into the options of a run.
-func (p *Plan) options(dir string, o *RunOptions) error {
+func (p *Plan) options(dir string, o *pipeline.RunOptions) error {
 	o.Extract.Out, o.Extract.MaxBadFrac, o.Extract.Config = filepath.Join(dir, outDir), p.MaxBadFrac, p.Config
-	err := errors.Join(o.Extract.Options.Table().Parse(p.Extract, "extract"), o.Fit.learning().Parse(p.Fit, "fit"),
+	err := errors.Join(o.Extract.Options.Table().Parse(p.Extract, "extract"), o.Fit.Learning().Parse(p.Fit, "fit"),
 		o.Validate.Table().Parse(p.Validate, "validate"))
 	if err != nil {
 		return err
 	}
 	o.Validate.ThresholdsFrom = p.GatesFrom
-	return o.check()
+	return o.Check()
 }
 
 // Costs of a run: core-seconds a byte of raw JSON, and how many bytes one process may get on

@@ -1,4 +1,4 @@
-package pipeline_test
+package shard
 
 import (
 	"os"
@@ -14,11 +14,11 @@ import (
 func TestTwinsOfYoungInputs(t *testing.T) {
 	t.Parallel() // it waits
 	in, job := filepath.Join(t.TempDir(), "gqa-low"), t.TempDir()
-	if err := os.CopyFS(in, os.DirFS(filepath.Join(recordings, "gqa-low"))); err != nil {
+	if err := os.CopyFS(in, os.DirFS(filepath.Join("../../testdata/traces/real", "gqa-low"))); err != nil {
 		t.Fatal(err)
 	}
 	o := pipeline.DefaultRunOptions()
-	plan, err := pipeline.MakePlan([]string{in}, job, 0, o)
+	plan, err := MakePlan([]string{in}, job, 0, o)
 	if err != nil || len(plan.Open) != 1 {
 		t.Fatalf("got a plan %+v, %v, want one with one task", plan, err)
 	}
@@ -36,11 +36,11 @@ func TestTwinsOfYoungInputs(t *testing.T) {
 		if age > 0 {
 			time.Sleep(2100 * time.Millisecond) // the time of an inode is not for us to set
 		}
-		if _, err := pipeline.DoTask(t.Context(), job, plan.Open[0], 1); err != nil {
+		if _, err := DoTask(t.Context(), job, plan.Open[0], 1); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got, err := pipeline.Collect(t.Context(), job, o); err != nil || got.Pass != "rows" {
+	if got, err := Collect(t.Context(), job, o); err != nil || got.Pass != "rows" {
 		t.Errorf("got %+v, %v, want the pass rows", got, err)
 	}
 }

@@ -1,4 +1,4 @@
-package pipeline
+package shard
 
 import (
 	"context"
@@ -14,14 +14,15 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/pipeline/shard"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
 )
 
 // Passes, in order.
@@ -111,7 +112,7 @@ type Reading struct {
 }
 
 // ReadingOf is what a task of a plan reads of inputs.
-func ReadingOf(t *shard.Task) (r Reading, err error) {
+func ReadingOf(t *Task) (r Reading, err error) {
 	switch t.Pass {
 	case passParse:
 		var spec parseTask
@@ -137,8 +138,8 @@ const (
 
 // DoTask does one task of the plan in dir; id may be the beginning of one. Its files
 // and its receipt are written when it is done.
-func DoTask(ctx context.Context, dir, id string, workers int) (*shard.Receipt, error) {
-	job := shard.Job{Dir: dir}
+func DoTask(ctx context.Context, dir, id string, workers int) (*Receipt, error) {
+	job := Job{Dir: dir}
 	t, err := job.Task(id)
 	if err != nil {
 		return nil, err
@@ -149,11 +150,6 @@ func DoTask(ctx context.Context, dir, id string, workers int) (*shard.Receipt, e
 	default:
 		heap.Lean()
 	}
-	return doOne(ctx, job, t, workers, nil)
-}
-
-// doOne does a task; p is the pool that it is done in, nil in a process of its own.
-func doOne(ctx context.Context, job shard.Job, t *shard.Task, workers int, p *pool) (*shard.Receipt, error) {
 	return job.Do(ctx, t, func(out string) error {
 		switch t.Pass {
 		case passParse:
@@ -163,17 +159,17 @@ func doOne(ctx context.Context, job shard.Job, t *shard.Task, workers int, p *po
 		case passRows:
 			return doRows(job, t, out, workers)
 		case passFit:
-			return doFit(ctx, job, t, out, workers, p)
+			return doFit(ctx, job, t, out, workers)
 		case passSteps, passLimits, passReplay:
-			return doJudge(ctx, job, t, out, workers, p)
+			return doJudge(ctx, job, t, out, workers)
 		}
 		return fmt.Errorf("task %s: got the pass %q, which this program does not know", t.ID(), t.Pass)
 	})
 }
 
 // doParse reads a part of an input.
-func doParse(ctx context.Context, t *shard.Task, out string, workers int) error {
-	spec, o := parseTask{}, DefaultExtractOptions()
+func doParse(ctx context.Context, t *Task, out string, workers int) error {
+	spec, o := parseTask{}, pipeline.DefaultExtractOptions()
 	if err := json.Unmarshal(t.Spec, &spec); err != nil {
 		return err
 	}
@@ -186,8 +182,8 @@ func doParse(ctx context.Context, t *shard.Task, out string, workers int) error 
 }
 
 // doTables extracts a run folder.
-func doTables(ctx context.Context, job shard.Job, t *shard.Task, out string, workers int) error {
-	spec, o := tableTask{}, DefaultExtractOptions()
+func doTables(ctx context.Context, job Job, t *Task, out string, workers int) error {
+	spec, o := tableTask{}, pipeline.DefaultExtractOptions()
 	if err := json.Unmarshal(t.Spec, &spec); err != nil {
 		return err
 	}
@@ -225,61 +221,68 @@ func writeEntry(dir string, e *extract.Entry) error {
 }
 
 // doRows makes the rows of an engine run.
-func doRows(job shard.Job, t *shard.Task, out string, workers int) error {
-	spec, o := rowTask{}, DefaultFitOptions()
+func doRows(job Job, t *Task, out string, workers int) error {
+	spec, o := rowTask{}, pipeline.DefaultFitOptions()
 	if err := json.Unmarshal(t.Spec, &spec); err != nil {
 		return err
 	}
-	if err := errors.Join(o.learning().Parse(spec.Command, "fit"), o.resolved()); err != nil {
+	if err := errors.Join(o.Learning().Parse(spec.Command, "fit"), o.ResolveFor(nil)); err != nil {
 		return err
 	}
 	o.Lone, o.Workers = spec.Lone, workers
 	run := result.ExtractRun{ID: spec.Run, Deployment: spec.Deployment}
-	src := fitSource(job.Folder(spec.Folder), &run)
+	src := pipeline.FitSource(table.RunDir(job.Folder(spec.Folder), spec.Run), &run)
 	src.Stride = spec.Stride
 	return job.Reading([]string{spec.Folder}, func() error { return fit.StoreRows(src, o.Options, out) })
 }
 
 // doFit fits the runs.
-func doFit(ctx context.Context, job shard.Job, t *shard.Task, out string, workers int, p *pool) error {
-	spec, o := fitTask{}, DefaultFitOptions()
-	if p != nil {
-		o.Progress = p.progress
-	}
+func doFit(ctx context.Context, job Job, t *Task, out string, workers int) error {
+	spec, o := fitTask{}, pipeline.DefaultFitOptions()
 	if err := json.Unmarshal(t.Spec, &spec); err != nil {
 		return err
 	}
-	if err := errors.Join(o.learning().Parse(spec.Command, "fit"), o.resolved()); err != nil {
+	if err := o.Learning().Parse(spec.Command, "fit"); err != nil {
 		return err
 	}
-	ext, at, err := readTables(job, spec.Folders)
+	o.Out, o.Workers, o.Config = out, workers, spec.Config
+	tables, err := readTables(job, spec.Folders)
 	if err != nil {
 		return err
 	}
-	o.Out, o.Workers, o.Config, o.tables, o.rows = out, workers, spec.Config, at, pathsOf(job, spec.Rows)
+	sources := tables.FitSources()
+	for i := range sources {
+		if folder, ok := spec.Rows[sources[i].ID]; ok {
+			sources[i].Rows = job.Folder(folder)
+		}
+	}
 	return job.Reading(spec.reads(), func() error {
-		_, err := fitFolder(ctx, "", ext, o)
-		return err
+		doc, err := pipeline.FitDocument(ctx, tables, sources, o)
+		if err != nil {
+			return err
+		}
+		o.Form = pipeline.FormPhysics // Collect writes the other one
+		return pipeline.WriteFit(ctx, doc, o)
 	})
 }
 
 // doJudge does a task of the passes steps, limits and replay.
-func doJudge(ctx context.Context, job shard.Job, t *shard.Task, out string, workers int, p *pool) error {
+func doJudge(ctx context.Context, job Job, t *Task, out string, workers int) error {
 	var spec judgeTask
 	if err := json.Unmarshal(t.Spec, &spec); err != nil {
 		return err
 	}
-	return job.Reading(spec.reads(), func() error { return spec.do(ctx, job, t.Pass, out, workers, p) })
+	return job.Reading(spec.reads(), func() error { return spec.do(ctx, job, t.Pass, out, workers) })
 }
 
 // do does the task of a pass.
-func (spec *judgeTask) do(ctx context.Context, job shard.Job, pass, out string, workers int, p *pool) error {
-	o := DefaultValidateOptions()
+func (spec *judgeTask) do(ctx context.Context, job Job, pass, out string, workers int) error {
+	o := pipeline.DefaultValidateOptions()
 	if err := o.Options.Table().Parse(spec.Command, "validate"); err != nil {
 		return err
 	}
 	o.Workers = workers
-	f, err := p.readFit(job.Folder(spec.Fit))
+	f, err := readFit(job.Folder(spec.Fit))
 	if err != nil {
 		return err
 	}
@@ -287,15 +290,17 @@ func (spec *judgeTask) do(ctx context.Context, job shard.Job, pass, out string, 
 	if err != nil {
 		return err
 	}
-	ext, at, err := readTables(job, spec.Folders)
+	tables, err := readTables(job, spec.Folders)
 	if err != nil {
 		return err
 	}
 	var sources []validate.Source
-	for i := range ext.Runs {
-		if r := &ext.Runs[i]; spec.Run == "" || spec.Run == r.ID {
-			s := validateSource(at[r.ID], r, f)
-			s.Steps, s.Stride = pathsOf(job, spec.Steps)[r.ID], spec.Stride
+	for _, s := range tables.ValidateSources(f) {
+		if spec.Run == "" || spec.Run == s.ID {
+			if folder, ok := spec.Steps[s.ID]; ok {
+				s.Steps = job.Folder(folder)
+			}
+			s.Stride = spec.Stride
 			sources = append(sources, s)
 		}
 	}
@@ -311,21 +316,21 @@ func (spec *judgeTask) do(ctx context.Context, job shard.Job, pass, out string, 
 		if err := files.ReadJSON(filepath.Join(job.Folder(spec.Limits), limitsFile), &limits); err != nil {
 			return err
 		}
-		sources[0].Load = begun(sources[0].Load)
+		sources[0].Load = loading(sources[0].Load)
 		return validate.StoreReplay(ctx, set, f, sources[0], o.Options, limits, out)
 	}
 	if !spec.Inspect {
 		return validate.StoreSteps(ctx, set, f, sources[0], o.Options, out)
 	}
-	inspection, err := inspectRun(at[spec.Run], ext.Run(spec.Run), f)
+	inspection, err := pipeline.InspectRun(table.RunDir(tables.At[spec.Run], spec.Run), tables.Run(spec.Run), f)
 	if err != nil {
 		return err
 	}
 	return files.WriteJSON(filepath.Join(out, inspectionFile), inspection)
 }
 
-// begun is a load, to be called once, that is under way.
-func begun(load func() (*trace.Run, *deploy.Deployment, error)) func() (*trace.Run, *deploy.Deployment, error) {
+// loading is a load, to be called once, that is under way.
+func loading(load func() (*trace.Run, *deploy.Deployment, error)) func() (*trace.Run, *deploy.Deployment, error) {
 	type loaded struct {
 		run *trace.Run
 		dep *deploy.Deployment
@@ -353,7 +358,7 @@ func begun(load func() (*trace.Run, *deploy.Deployment, error)) func() (*trace.R
 }
 
 // readEntries reads what tasks found in run folders.
-func readEntries(job shard.Job, folders []string) ([]*extract.Entry, error) {
+func readEntries(job Job, folders []string) ([]*extract.Entry, error) {
 	if err := job.Verify(folders, entryFile); err != nil {
 		return nil, err
 	}
@@ -366,30 +371,20 @@ func readEntries(job shard.Job, folders []string) ([]*extract.Entry, error) {
 	return entries, nil
 }
 
-// readTables is the document of run folders whose tables tasks wrote, and where each run's
-// tables stand.
-func readTables(job shard.Job, folders []string) (*result.Extract, map[string]string, error) {
+// readTables are the tables of run folders that tasks wrote.
+func readTables(job Job, folders []string) (pipeline.Tables, error) {
 	entries, err := readEntries(job, folders)
 	if err != nil {
-		return nil, nil, err
+		return pipeline.Tables{}, err
 	}
-	at := map[string]string{}
+	t := pipeline.Tables{At: map[string]string{}}
 	for i, e := range entries {
 		for k := range e.Results {
-			at[e.Results[k].ID] = job.Folder(folders[i])
+			t.At[e.Results[k].ID] = job.Folder(folders[i])
 		}
 	}
-	ext, _ := extract.DocumentOf(entries, extract.Options{MaxBadFrac: 1})
-	return ext, at, nil
-}
-
-// pathsOf are the paths of folders by run.
-func pathsOf(job shard.Job, folders map[string]string) map[string]string {
-	out := make(map[string]string, len(folders))
-	for run, folder := range folders {
-		out[run] = job.Folder(folder)
-	}
-	return out
+	t.Extract, _ = extract.DocumentOf(entries, extract.Options{MaxBadFrac: 1})
+	return t, nil
 }
 
 // readFit reads the fit.json that a task wrote.

@@ -1,0 +1,341 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/result"
+)
+
+// Collected is how far the work of a plan is.
+type Collected struct {
+	Pass string   `json:"pass"` // the one at hand; "" when everything is done
+	Open []string `json:"open"` // its tasks that are not done, by id
+	Done int      `json:"done"` // how many are
+	*pipeline.RunResult
+}
+
+// Collect reads the receipts of the plan in dir. While tasks of a pass are open it says
+// which; after the last pass it writes the documents of the run to dir/out. o has what
+// does not change a result: workers, figures, baseline, and who is told; the plan has the
+// rest. Two at a time are refused.
+func Collect(ctx context.Context, dir string, o pipeline.RunOptions) (*Collected, error) {
+	plan, err := ReadPlan(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := plan.options(dir, &o); err != nil {
+		return nil, err
+	}
+	release, err := folder.Claim(o.Extract.Out, false)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	c := &collection{job: Job{Dir: dir}, plan: plan, o: &o, from: map[string]string{}}
+	got, err := c.documents(ctx)
+	if open := (*openPass)(nil); errors.As(err, &open) {
+		return &Collected{Pass: open.Pass, Open: open.Open, Done: len(open.Receipts) - len(open.Open)}, nil
+	}
+	return &Collected{Open: []string{}, RunResult: got}, err
+}
+
+// collection is one call of Collect.
+type collection struct {
+	job     Job
+	plan    *Plan
+	o       *pipeline.RunOptions
+	folders []string          // that tasks wrote the tables to, in order
+	from    map[string]string // that of each run's tables
+}
+
+// openPass ends a collection: tasks of a pass are not done.
+type openPass struct{ *State }
+
+func (e *openPass) Error() string {
+	return fmt.Sprintf("pass %s: %d tasks are open", e.Pass, len(e.Open))
+}
+
+// documents writes those of the run when every pass is done. It is pipeline.Run with the results of tasks in place
+// of the work. Errors: openPass before anything of the fit is written.
+func (c *collection) documents(ctx context.Context) (*pipeline.RunResult, error) {
+	got := &pipeline.RunResult{}
+	old, err := c.o.Validate.ReadBaseline()
+	if err == nil {
+		err = c.parse()
+	}
+	if err != nil {
+		return got, err
+	}
+	if got.Extract, err = c.tables(); err != nil {
+		if got.Extract != nil {
+			c.o.Tell(got.Extract)
+		}
+		return got, err
+	}
+	made, err := c.fit(got.Extract)
+	if err != nil {
+		return got, err
+	}
+	if err := c.job.Verify([]string{made}); err != nil {
+		return got, err
+	}
+	if got.Fit, err = readFit(c.job.Folder(made)); err != nil {
+		return got, err
+	}
+	in := pipeline.Judged{Tables: pipeline.Tables{Extract: got.Extract, Dir: c.o.Extract.Out}, Fit: got.Fit, Old: old}
+	if err := c.judge(&in, made); err != nil {
+		return got, err
+	}
+	c.o.Tell(got.Extract)
+	if err := pipeline.WriteFit(ctx, got.Fit, c.o.Fit); err != nil {
+		return got, err
+	}
+	c.o.Tell(got.Fit)
+	if got.Validation, err = pipeline.Judge(ctx, in, c.o.Validate); err != nil {
+		return got, err
+	}
+	c.o.Tell(got.Validation)
+	return got, nil
+}
+
+// pass reads the receipts of a pass. Errors: openPass.
+func (c *collection) pass(name string) (*State, error) {
+	s, err := c.job.State(name)
+	if err != nil {
+		return nil, err
+	}
+	if c.o.Extract.Warn != nil {
+		c.o.Extract.Warn(s.Findings)
+	}
+	if !s.Done() {
+		return nil, &openPass{s}
+	}
+	return s, nil
+}
+
+// folders are those that the tasks of a pass wrote, by name of the task.
+func (c *collection) foldersOf(pass string, tasks []Task) (map[string]string, error) {
+	if err := c.job.Offer(pass, tasks); err != nil {
+		return nil, err
+	}
+	s, err := c.pass(pass)
+	if err != nil {
+		return nil, err
+	}
+	folders := map[string]string{}
+	for i, r := range s.Receipts {
+		folders[s.Names[i]] = r.Folder
+	}
+	return folders, nil
+}
+
+// parse has long inputs read, and offers the run folders when they are.
+func (c *collection) parse() error {
+	if !c.plan.isCut() {
+		return nil
+	}
+	s, err := c.pass(passParse)
+	if err != nil {
+		return err
+	}
+	var folders []string
+	for _, r := range s.Receipts {
+		folders = append(folders, r.Folder)
+	}
+	stored := make([][]extract.Stored, len(c.plan.Runs))
+	for i, run := range c.plan.Runs {
+		n := len(run.Pieces)
+		stored[i], err = extract.Gather(run.Pieces, folders[:n], c.job.Folder)
+		if err != nil {
+			return err
+		}
+		folders = folders[n:]
+	}
+	_, err = c.plan.offerTables(c.job, stored)
+	return err
+}
+
+// tables writes tables and extract.json when their pass is done. Its error may stand beside
+// the document.
+func (c *collection) tables() (*result.Extract, error) {
+	s, err := c.pass(passTables)
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	for _, r := range s.Receipts {
+		c.folders, paths = append(c.folders, r.Folder), append(paths, c.job.Folder(r.Folder))
+	}
+	entries, err := readEntries(c.job, c.folders)
+	if err != nil {
+		return nil, err
+	}
+	for i, e := range entries {
+		for k := range e.Results {
+			c.from[e.Results[k].ID] = c.folders[i]
+		}
+	}
+	return extract.Assemble(entries, paths, c.o.Extract.Options)
+}
+
+// fit has the runs fitted and returns the folder of the documents.
+func (c *collection) fit(ext *result.Extract) (string, error) {
+	tasks, err := c.rowTasks(ext)
+	if err != nil {
+		return "", err
+	}
+	rows, err := c.foldersOf(passRows, tasks)
+	if err != nil {
+		return "", err
+	}
+	task, err := NewTask(passFit, "all runs", fitTask{c.plan.Build, c.plan.Fit, c.plan.Config, c.folders, rows})
+	if err != nil {
+		return "", err
+	}
+	made, err := c.foldersOf(passFit, []Task{task})
+	return made["all runs"], err
+}
+
+// rowTasks are the tasks of the rows of a fit: every run that takes part, or none when
+// requests are fitted.
+func (c *collection) rowTasks(ext *result.Extract) (tasks []Task, err error) {
+	o := c.o.Fit
+	if err := o.ResolveFor(ext); err != nil {
+		return nil, err
+	}
+	requests, err := o.FromRequests(ext)
+	if requests || err != nil {
+		return nil, err
+	}
+	command, err := o.Command()
+	if err != nil {
+		return nil, err
+	}
+	t := pipeline.Tables{Extract: ext}
+	sources, fo, err := fit.TakingPart(t.FitSources(), o.Options)
+	if err != nil {
+		return nil, err
+	}
+	for i := range sources {
+		s := &sources[i]
+		task, err := NewTask(passRows, s.ID, rowTask{c.plan.Build, command, fo.Lone, s.Stride, c.from[s.ID], s.ID, &s.Deployment})
+		if err != nil {
+			return nil, err
+		}
+		tasks = append(tasks, task)
+	}
+	return tasks, nil
+}
+
+// judge has the fit judged that stands in the folder made: in gets what the tasks found of every run.
+func (c *collection) judge(in *pipeline.Judged, made string) error {
+	o := c.o.Validate // pipeline.Judge resolves, and warns, itself
+	if _, err := o.ResolveFor(in.Fit, in.Extract); err != nil {
+		return err
+	}
+	spec := judgeTask{Build: c.plan.Build, Command: o.Options.Command(), Fit: made}
+	in.Sources = in.ValidateSources(in.Fit)
+	strided := slices.Clone(in.Sources)
+	validate.RowsJudged(in.Fit, strided, o.Options)
+	stepped, err := c.eachRun(passSteps, spec, strided)
+	if err != nil {
+		return err
+	}
+	replays := map[string]string{}
+	if !o.StepsOnly {
+		spec.Folders, spec.Steps = c.folders, map[string]string{}
+		for _, s := range strided {
+			spec.Steps[s.ID] = stepped[s.ID]
+		}
+		task, err := NewTask(passLimits, "all runs", spec)
+		if err != nil {
+			return err
+		}
+		limits, err := c.foldersOf(passLimits, []Task{task})
+		if err != nil {
+			return err
+		}
+		spec.Limits = limits["all runs"]
+		if replays, err = c.eachRun(passReplay, spec, strided); err != nil {
+			return err
+		}
+	}
+	for i := range in.Sources {
+		s := &in.Sources[i]
+		s.Steps = c.job.Folder(stepped[s.ID])
+		if r, ok := replays[s.ID]; ok {
+			s.Replay = c.job.Folder(r)
+		}
+	}
+	in.Inspect = func(r *result.ExtractRun) (result.InspectRun, error) {
+		return readInspection(c.job.Folder(stepped[inspected+r.ID]))
+	}
+	return c.job.Verify(slices.Concat(slices.Sorted(maps.Values(stepped)), slices.Sorted(maps.Values(replays))))
+}
+
+// inspected begins the names of tasks that inspect a run.
+const inspected = "inspection of "
+
+// eachRun has a task done for every source, and in the pass steps another one that inspects it; the
+// folders are by name of the task, a run's id or that behind inspected.
+func (c *collection) eachRun(pass string, spec judgeTask, sources []validate.Source) (map[string]string, error) {
+	var tasks []Task
+	steps := spec.Steps
+	for i := range sources {
+		spec.Run, spec.Stride = sources[i].ID, sources[i].Stride
+		spec.Folders = []string{c.from[spec.Run]}
+		if folder, ok := steps[spec.Run]; ok {
+			spec.Steps = map[string]string{spec.Run: folder}
+		}
+		names := []string{spec.Run}
+		if pass == passSteps {
+			names = append(names, inspected+spec.Run)
+		}
+		for _, name := range names {
+			spec.Inspect = name != spec.Run
+			task, err := NewTask(pass, name, spec)
+			if err != nil {
+				return nil, err
+			}
+			tasks = append(tasks, task)
+		}
+	}
+	return c.foldersOf(pass, tasks)
+}
+
+// Count is one figure of a task, for those who watch it.
+type Count struct {
+	Name string // bytes, lines, kept, dropped_CODE
+	N    int64
+}
+
+// CountsOf are the figures of a task that is done: what of its inputs was read, kept and
+// dropped by reason; none but of the pass that reads recordings.
+func CountsOf(dir string, r *Receipt) ([]Count, error) {
+	if !slices.ContainsFunc(r.Files, func(f File) bool { return f.Name == entryFile }) {
+		return nil, nil
+	}
+	entries, err := readEntries(Job{Dir: dir}, []string{r.Folder})
+	if err != nil {
+		return nil, err
+	}
+	e := entries[0]
+	out := []Count{{"bytes", e.Bytes}, {"lines", e.Lines}}
+	for i := range e.Results {
+		records := &e.Results[i].Records
+		out = append(out, Count{"kept", records.Kept})
+		for _, code := range slices.Sorted(maps.Keys(records.Dropped)) {
+			out = append(out, Count{"dropped_" + code, records.Dropped[code]})
+		}
+	}
+	return out, nil
+}

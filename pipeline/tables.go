@@ -1,0 +1,149 @@
+package pipeline
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/extract/client"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/folder"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/rows/aggregate"
+	"github.com/blis-train/blis-train/pipeline/score"
+	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/pipeline/validate/saturation"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// Tables are extracted recordings, what Fit and Validate work on: the document of
+// the extraction, and where the tables are that it lists.
+type Tables struct {
+	*result.Extract
+	Dir      string            // output folder that holds them
+	At       map[string]string // by run: that of the run, where it is another one
+	Warnings []trace.Finding   // about the files themselves; they go into what is made of them
+}
+
+// ReadTables reads extract.json of an output folder and compares the tables with
+// it. warn, unless nil, hears of damage at once.
+func ReadTables(dir string, warn func([]trace.Finding)) (Tables, error) {
+	heard := warnings{tell: warn}
+	ext, err := folder.ReadExtract(dir, heard.add)
+	return Tables{Extract: ext, Dir: dir, Warnings: heard.found}, err
+}
+
+// runDir is the folder of a run's tables.
+func (t *Tables) runDir(id string) string { return table.RunDir(cmp.Or(t.At[id], t.Dir), id) }
+
+// FitSources are the runs as inputs of a fit.
+func (t *Tables) FitSources() []fit.Source {
+	sources := make([]fit.Source, len(t.Runs))
+	for i := range t.Runs {
+		sources[i] = FitSource(t.runDir(t.Runs[i].ID), &t.Runs[i])
+	}
+	return sources
+}
+
+// FitSources are the extracted runs of an output folder as inputs of a fit.
+func FitSources(dir string, ext *result.Extract) []fit.Source {
+	t := Tables{Extract: ext, Dir: dir}
+	return t.FitSources()
+}
+
+// FitSource is one run whose tables stand in dir.
+func FitSource(dir string, r *result.ExtractRun) fit.Source {
+	s := fit.Source{
+		ID: r.ID, Deployment: *r.Deployment, Most: mostRows(r),
+		Load:  func() (*trace.Run, error) { return readRun(dir, r.Deployment) },
+		Judge: func(run *trace.Run) (string, []rows.Span) { return saturation.Judge(run, r.Deployment) },
+	}
+	if table.Len[trace.Step](dir, table.Steps) > rows.SliceSteps && table.Len[trace.Iteration](dir, table.Iterations) == 0 {
+		s.Slices = func(visit func(*trace.Run) error) error {
+			return table.EachSlice(dir, rows.SliceSteps, rows.SliceMargin, visit)
+		}
+	}
+	return s
+}
+
+// ValidateSources are the same runs as inputs of a validation. A run that the fit
+// used is a training run, another one a test run.
+func (t *Tables) ValidateSources(f *result.Fit) []validate.Source {
+	sources := make([]validate.Source, len(t.Runs))
+	for i := range t.Runs {
+		r, dir := &t.Runs[i], t.runDir(t.Runs[i].ID)
+		sources[i] = validate.Source{
+			ID: r.ID, Informs: capped(r, f), Most: mostRows(r), Config: r.Deployment.Config(),
+			Training: f != nil && slices.ContainsFunc(f.Runs, func(u result.FitRun) bool { return u.ID == r.ID && u.Used }),
+			Load: func() (*trace.Run, *deploy.Deployment, error) {
+				run, err := readRun(dir, r.Deployment)
+				return run, r.Deployment, err
+			},
+		}
+	}
+	return sources
+}
+
+// mostRows is how many rows of a target a run can have at most: one a step, or one a request.
+func mostRows(r *result.ExtractRun) int64 {
+	return max(r.Tables[table.Steps], r.Tables[table.Iterations], r.Tables[table.Requests])
+}
+
+// capped says why the replay of a client that held requests back decides nothing about
+// coefficients that were learned from what clients saw. Journeys decide: the server
+// recorded when requests came.
+func capped(r *result.ExtractRun, f *result.Fit) string {
+	if f != nil && f.Requests != nil && slices.ContainsFunc(r.Warnings, func(f trace.Finding) bool { return f.Code == client.CodeCapped }) {
+		return string(client.CodeCapped) + ": the client waited for answers, so arrivals followed the server"
+	}
+	return ""
+}
+
+// readRun reads a run as every stage wants it: the steps of an unmodified engine
+// are made from its iterations.
+func readRun(dir string, dep *deploy.Deployment, also ...string) (*trace.Run, error) {
+	run, err := table.ReadLean(dir, also...)
+	if err != nil {
+		return nil, err
+	}
+	return run, aggregate.Fill(run, dep)
+}
+
+// Batches rebuilds the batches of one extracted run, under version 1.1, for the
+// figures of extract.json (spec#members).
+func Batches(runDir string, dep *deploy.Deployment) (result.StepQuality, error) {
+	run, err := readRun(runDir, dep)
+	if err != nil {
+		return result.StepQuality{}, err
+	}
+	steps, err := rows.Rebuild(run, dep, features.V11)
+	if err != nil {
+		return result.StepQuality{}, err
+	}
+	return score.StepQuality(steps.Quality), nil
+}
+
+// warnings about the files that a stage reads: told at once, and put into the
+// documents that are made of them.
+type warnings struct {
+	tell  func([]trace.Finding) // nil: nobody hears them at once
+	found []trace.Finding
+}
+
+func (w *warnings) add(found []trace.Finding) {
+	if w.tell != nil {
+		w.tell(found)
+	}
+	w.found = append(w.found, found...)
+}
+
+// joined are findings about files in front of a document's own.
+func joined(files, own []trace.Finding) []trace.Finding {
+	if len(files) == 0 {
+		return own
+	}
+	return slices.Concat(files, own)
+}
