@@ -33,7 +33,7 @@ var helpGroups = map[string][]string{
 		"test-seeds"},
 	groupConsumer: {"consumer-version", "key", "namespace", "unit-cost", "ttft-ms", "itl-ms", "physical", "slo-class-name", "slo-class-key",
 		"name"},
-	groupData: {"config", "set", "only", "exclude", "without", "keep-saturated", "max-bad-frac", "max-line", "max-expansion", "parser",
+	groupData: {"config", "set", "only", "exclude", "without", "keep-saturated", "max-bad-frac", "max-line", "max-expansion",
 		"split-engines", "allow-special", "dry-run", "from-gram", "fit", "coefficients", "validation", "deployment", "data",
 		"max-num-seqs", "max-num-batched-tokens",
 		"accelerator", "acc-count", "loads", "window", "hop", "min-requests", "semantics", "server", "state", "staleness-us"},

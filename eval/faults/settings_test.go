@@ -47,7 +47,7 @@ func settings() (out []fault) {
 		}})
 	}
 	for _, flags := range []string{
-		"--workers -1", "--workers x", "--format csv", "--parser none", "--max-bad-frac 2", "--max-bad-frac -1", "--max-bad-frac NaN",
+		"--workers -1", "--workers x", "--format csv", "--max-bad-frac 2", "--max-bad-frac -1", "--max-bad-frac NaN",
 		"--max-line 0",
 		"--max-line 9223372036854775808", "--max-expansion 0", "--set x", "--set =1", "--set vllm.nothing=1", "--set vllm.max_num_seqs=x",
 		"--only [",

@@ -78,7 +78,7 @@ func (w *world) extracted(table string) (string, error) {
 
 // settingsOfRuns are options of a whole run that give another result.
 var settingsOfRuns = [][]string{
-	nil, {"--set", "vllm.max_num_seqs=8"}, {"--set", "hardware.BwPeakTBs=2"}, {"--format", "arrow"}, {"--parser", "pdata"}, {"--seed", "7"},
+	nil, {"--set", "vllm.max_num_seqs=8"}, {"--set", "hardware.BwPeakTBs=2"}, {"--format", "arrow"}, {"--seed", "7"},
 	{"--set", "name=other"}, {"--max-line", "4000000"}, {"--bootstraps", "60"}, {"--why-rejected"},
 }
 

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -101,7 +100,7 @@ func TestStaleCache(t *testing.T) {
 			os.Truncate(path, st.Size())
 			os.Chtimes(path, st.ModTime(), st.ModTime())
 		}, "traces.jsonl"},
-		{"a dump more", nil, func(dir string) { put(t, filepath.Join(dir, "traces-2.jsonl"), otlptest.Request(9)+"\n") }, "traces-2.jsonl"},
+		{"a dump more", nil, func(dir string) { put(t, filepath.Join(dir, "traces-2.jsonl"), otlpRequest(9)+"\n") }, "traces-2.jsonl"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "out")

@@ -191,10 +191,6 @@ func BenchmarkExtract(b *testing.B) {
 			benchExtract(b, func(o *Options) { o.Workers = n })
 		})
 	}
-	b.Run("parser=pdata/workers=1", func(b *testing.B) {
-		defer onCores(1)()
-		benchExtract(b, func(o *Options) { o.Workers, o.Parser = 1, "pdata" })
-	})
 }
 
 // onCores gives n workers n cores, the garbage collector included.

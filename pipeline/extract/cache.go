@@ -37,8 +37,8 @@ type Entry struct {
 }
 
 func newCache(o *Options) *cache {
-	return &cache{Key: fmt.Sprintf("%s/%s/%s/%s/%s/%v/%d/%d/%v", table.SchemaVersion, o.ToolVersion, Program(),
-		o.Parser, o.Format, o.SplitEngines, o.MaxLine, o.MaxExpansion, o.Batches != nil)}
+	return &cache{Key: fmt.Sprintf("%s/%s/%s/%s/%v/%d/%d/%v", table.SchemaVersion, o.ToolVersion, Program(),
+		o.Format, o.SplitEngines, o.MaxLine, o.MaxExpansion, o.Batches != nil)}
 }
 
 // Program tells builds of this program apart: another one reads everything again.

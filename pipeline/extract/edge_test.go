@@ -1,15 +1,17 @@
 package extract
 
 import (
-	"math"
 	"strconv"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/scan"
 )
 
 // edgeParser finds key-value pairs with a scalar value anywhere in a message,
-// through the cursor and the field walker the readers are made of.
+// through the cursor of the JSON reader and OpenTelemetry's decoder.
 type edgeParser struct{ out *edge }
 
 func (p edgeParser) Records() *otlp.Message { return new(otlp.Message) }
@@ -81,42 +83,26 @@ func (p edgeParser) value(r *scan.Cursor, key string) {
 }
 
 func (p edgeParser) Message(data []byte, _ *otlp.Message) *scan.Error {
-	p.pairs(scan.Fields{B: data}, []int{1, 2, 2, 9}) // TracesData, ResourceSpans, ScopeSpans, Span.attributes
+	var u ptrace.ProtoUnmarshaler
+	traces, err := u.UnmarshalTraces(data)
+	if err != nil {
+		return &scan.Error{Msg: err.Error()}
+	}
+	for _, rs := range traces.ResourceSpans().All() {
+		for _, ss := range rs.ScopeSpans().All() {
+			for _, span := range ss.Spans().All() {
+				for key, v := range span.Attributes().All() {
+					switch v.Type() {
+					case pcommon.ValueTypeInt:
+						p.out.ints[key] = v.AsString()
+					case pcommon.ValueTypeDouble:
+						p.out.floats[key] = v.Double()
+					case pcommon.ValueTypeStr:
+						p.out.strs[key] = v.Str()
+					}
+				}
+			}
+		}
+	}
 	return nil
-}
-
-func (p edgeParser) pairs(f scan.Fields, path []int) {
-	var v scan.Field
-	for f.Next(&v) {
-		if v.Number != path[0] || v.Wire != scan.WireBytes {
-			continue
-		}
-		if len(path) > 1 {
-			p.pairs(v.Walk(), path[1:])
-			continue
-		}
-		p.pair(v.Walk())
-	}
-}
-
-func (p edgeParser) pair(f scan.Fields) {
-	key, value := "", scan.Fields{}
-	var v scan.Field
-	for f.Next(&v) {
-		if v.Number == 1 { // key
-			key = string(v.Data)
-		} else {
-			value = v.Walk()
-		}
-	}
-	for value.Next(&v) {
-		switch v.Number {
-		case 3:
-			p.out.ints[key] = strconv.FormatInt(int64(v.Num), 10)
-		case 4:
-			p.out.floats[key] = math.Float64frombits(v.Num)
-		case 1:
-			p.out.strs[key] = string(v.Data)
-		}
-	}
 }

@@ -266,7 +266,7 @@ func untar(t *testing.T, path string) []string {
 }
 
 // TestCollectorFormats reads every form the collector's file exporter writes, and every
-// damaged or hostile derivative, with both parsers.
+// damaged or hostile derivative.
 func TestCollectorFormats(t *testing.T) {
 	dir := formatsDir(t)
 	entries, err := os.ReadDir(dir)
@@ -304,7 +304,7 @@ func testVariant(t *testing.T, dir string) {
 			t.Errorf("overlapping engines: got %v, want %s", err, tables.CodeSeveralEngines)
 		}
 	}
-	doc, runs, err := parsersAgreeOnDump(t, files, true)
+	doc, runs, err := dumpRun(t, files, func(o *Options) { o.SplitEngines = true })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/pipeline/extract/account"
-	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -39,13 +38,13 @@ func coreIDs(runs []*trace.Run) string {
 // before and after; so does a length-prefixed one of either framing.
 func TestFlippedByteLosesItsFrameOnly(t *testing.T) {
 	forms := map[string]func(n int64) []byte{
-		"native json": func(n int64) []byte { return otlptest.Compress([]byte(otlptest.Request(n) + "\n")) },
+		"native json": func(n int64) []byte { return otlpCompress([]byte(otlpRequest(n) + "\n")) },
 		"native proto": func(n int64) []byte {
-			return otlptest.Compress(otlptest.Framed(otlptest.Proto([]byte(otlptest.Request(n)))))
+			return otlpCompress(otlpFramed(otlpProto([]byte(otlpRequest(n)))))
 		},
-		"legacy json": func(n int64) []byte { return otlptest.Framed(otlptest.Compress([]byte(otlptest.Request(n)))) },
+		"legacy json": func(n int64) []byte { return otlpFramed(otlpCompress([]byte(otlpRequest(n)))) },
 		"legacy proto": func(n int64) []byte {
-			return otlptest.Framed(otlptest.Compress(otlptest.Proto([]byte(otlptest.Request(n)))))
+			return otlpFramed(otlpCompress(otlpProto([]byte(otlpRequest(n)))))
 		},
 	}
 	for name, form := range forms {
@@ -97,7 +96,7 @@ func TestFlippedByteLosesItsFrameOnly(t *testing.T) {
 func TestGapKeepsItsShareOfTheLoss(t *testing.T) {
 	var dump []byte
 	for n := int64(1); n <= 4; n++ {
-		f := otlptest.Compress([]byte(otlptest.Request(n) + "\n"))
+		f := otlpCompress([]byte(otlpRequest(n) + "\n"))
 		if n == 2 {
 			f[len(f)/2] ^= 0xff
 		}

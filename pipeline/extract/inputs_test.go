@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -62,9 +61,9 @@ func TestEveryContainerHoldsTheSameTables(t *testing.T) {
 	proto := protoMessages(lines)
 	var legacyJSON, legacyProto, frames []byte
 	for _, line := range lines {
-		legacyJSON = append(legacyJSON, otlptest.Framed(otlptest.Compress([]byte(line)))...)
-		legacyProto = append(legacyProto, otlptest.Framed(otlptest.Compress(otlptest.Proto([]byte(line))))...)
-		frames = append(frames, otlptest.Compress([]byte(line+"\n"))...)
+		legacyJSON = append(legacyJSON, otlpFramed(otlpCompress([]byte(line)))...)
+		legacyProto = append(legacyProto, otlpFramed(otlpCompress(otlpProto([]byte(line))))...)
+		frames = append(frames, otlpCompress([]byte(line+"\n"))...)
 	}
 	skippable := append([]byte{0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 'a', 'b', 'c'}, frames...)
 	want := withoutPlaces(readText(t, lines...))
@@ -73,7 +72,7 @@ func TestEveryContainerHoldsTheSameTables(t *testing.T) {
 	}
 	for name, dump := range map[string][]byte{
 		"one line": []byte(one), "pretty document": pretty.Bytes(), "no last newline": []byte(strings.TrimSuffix(text, "\n")), "protobuf": proto,
-		"zstd": otlptest.Compress([]byte(text)), "zstd frames": frames, "skippable frame": skippable, "zstd protobuf": otlptest.Compress(proto),
+		"zstd": otlpCompress([]byte(text)), "zstd frames": frames, "skippable frame": skippable, "zstd protobuf": otlpCompress(proto),
 		"legacy zstd json": legacyJSON, "legacy zstd protobuf": legacyProto, "gzip": gzipped([]byte(text)),
 		"gzip members":  append(gzipped([]byte(lines[0]+"\n")), gzipped([]byte(lines[1]+"\n"+lines[2]))...),
 		"gzip protobuf": gzipped(proto), "gzip of zstd": gzipped(frames), "gzip of legacy": gzipped(legacyProto),
@@ -138,7 +137,7 @@ func TestGroupByTree(t *testing.T) {
 	for service, n := range map[string]int64{"alpha": 1, "beta": 40} {
 		text := ""
 		for i := n; i < n+3; i++ {
-			text += strings.Replace(otlptest.Request(i), `"engine"`, fmt.Sprintf("%q", service), 1) + "\n"
+			text += strings.Replace(otlpRequest(i), `"engine"`, fmt.Sprintf("%q", service), 1) + "\n"
 		}
 		text = strings.ReplaceAll(text, fmt.Sprintf("steps_%d", n+1), "steps_1")
 		path := filepath.Join(dir, "dumps", service, "traces.json")
@@ -191,7 +190,7 @@ func TestSeveralInputsAtOnce(t *testing.T) {
 		}
 	}
 	dump := filepath.Join(parent, "b", "extra.json")
-	if err := os.WriteFile(dump, []byte(otlptest.Request(1)), 0o644); err != nil {
+	if err := os.WriteFile(dump, []byte(otlpRequest(1)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {

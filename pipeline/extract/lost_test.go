@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/pipeline/extract/client"
-	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -99,7 +98,7 @@ func TestKVEventsInMessagePack(t *testing.T) {
 		plain = append(plain, m...)
 		framed = append(binary.BigEndian.AppendUint32(framed, uint32(len(m))), m...)
 	}
-	for name, data := range map[string][]byte{"plain": plain, "framed": framed, "zstd": otlptest.Compress(plain), "gzip": gzipped(framed)} {
+	for name, data := range map[string][]byte{"plain": plain, "framed": framed, "zstd": otlpCompress(plain), "gzip": gzipped(framed)} {
 		doc, got := besideDump(t, goodLines(1), nil, map[string]string{"kv.msgpack": string(data)})
 		if d := different(want.KVEvents, got.KVEvents); d != "" || len(doc.Records.Dropped) > 0 {
 			t.Errorf("%s: dropped %v, rows (-want +got):\n%s", name, doc.Records.Dropped, d)
@@ -173,7 +172,7 @@ func TestInputThatGivesNothing(t *testing.T) {
 		{"metrics among the dumps", "{traces: '*.jsonl'}", map[string]string{"metrics.jsonl": metrics}, false, "metrics.jsonl"},
 		{"metrics alone", "{traces: [traces.jsonl, metrics.jsonl]}", map[string]string{"metrics.jsonl": metrics}, true, "metrics.jsonl"},
 		{"spans of somebody else", "{traces: [traces.jsonl, other.jsonl]}", map[string]string{
-			"other.jsonl": otlptest.Line("x", otlptest.Span{Scope: "django", Name: "GET", Trace: 1, ID: 1}) + "\n"}, true, "django"},
+			"other.jsonl": otlpLine("x", otlpSpan{Scope: "django", Name: "GET", Trace: 1, ID: 1}) + "\n"}, true, "django"},
 		{"a fresh live file", "{traces: 'traces.json*'}", map[string]string{"traces.json": ""}, false, "traces.json"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

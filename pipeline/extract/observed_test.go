@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
 	"github.com/blis-train/blis-train/pipeline/extract/tables"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -84,7 +83,7 @@ func TestClientForms(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/packed %v", name, packed), func(t *testing.T) {
 				text := f.text
 				if packed {
-					text = string(otlptest.Compress([]byte(text)))
+					text = string(otlpCompress([]byte(text)))
 				}
 				doc, run := besideDump(t, nil, map[string]string{"some.file": text}, nil)
 				if len(run.Observed) != 2 || len(doc.Records.Dropped) > 0 || doc.Tables[table.ObservedRequests] != 2 {

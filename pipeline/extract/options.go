@@ -18,7 +18,6 @@ import (
 type Options struct {
 	Out          string       // output folder
 	Workers      int          // parsing goroutines; 0 = every core
-	Parser       string       // fast | pdata
 	Format       table.Format // parquet | arrow
 	MaxBadFrac   float64      // share of unreadable input that fails the run, 0..1
 	MaxLine      int64        // bytes of one line or message
@@ -40,7 +39,7 @@ type Options struct {
 
 // DefaultOptions are the defaults of every option.
 func DefaultOptions() Options {
-	return Options{Parser: "fast", Format: table.Parquet, MaxBadFrac: 0.01, MaxLine: 128 << 20, MaxExpansion: 12000, Memory: 16 << 20}
+	return Options{Format: table.Parquet, MaxBadFrac: 0.01, MaxLine: 128 << 20, MaxExpansion: 12000, Memory: 16 << 20}
 }
 
 // Check reports the first option out of bounds.
@@ -50,8 +49,6 @@ func (o *Options) Check() error {
 		return errors.New("extract: Out: got an empty name, want a folder")
 	case o.Workers < 0:
 		return fmt.Errorf("extract: --workers: got %d, want 0 or more", o.Workers)
-	case o.Parser != "fast" && o.Parser != "pdata":
-		return fmt.Errorf("extract: --parser: got %q, want fast or pdata", o.Parser)
 	case o.Format != table.Parquet && o.Format != table.Arrow:
 		return fmt.Errorf("extract: --format: got %q, want parquet or arrow", o.Format)
 	case !(o.MaxBadFrac >= 0 && o.MaxBadFrac <= 1):
@@ -68,7 +65,6 @@ func (o *Options) Check() error {
 func (o *Options) Table() option.Table {
 	return option.Table{
 		option.String("format", &o.Format, "table `FORMAT`: parquet or arrow").Recorded(),
-		option.String("parser", &o.Parser, "fast, or pdata: OpenTelemetry's own decoder, the slow reference").Recorded(),
 		option.Real("max-bad-frac", &o.MaxBadFrac, "fail above this `SHARE` of unreadable input; 0 is any loss"),
 		option.Whole("max-line", &o.MaxLine, "drop lines and messages of more `BYTES`").Recorded(),
 		option.Whole("max-expansion", &o.MaxExpansion, "stop a compressed file that grows beyond `N` times its size").Recorded(),

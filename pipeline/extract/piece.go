@@ -100,7 +100,7 @@ func (p *Piece) Do(ctx context.Context, o Options) error {
 	if p.Kind == kindKV {
 		err = source.Store(ctx, in, o.streaming(), kv.NewDecoder, w)
 	} else {
-		err = source.Store(ctx, in, o.streaming(), otlp.NewDecoder(o.Parser), w)
+		err = source.Store(ctx, in, o.streaming(), otlp.NewDecoder, w)
 	}
 	return errors.Join(err, w.Flush(), f.Close())
 }

@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
-
-	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
 )
 
 // smallMaxLine is the limit of these tests, so that lines above it are small.
@@ -38,7 +36,7 @@ func wildLines(t *testing.T, rng *rand.Rand) []string {
 		lines = append(lines, `{"resourceSpans":[],"x":"`+strings.Repeat("y", n)+`"}`)
 	}
 	lines = append(lines, "", "\r", strings.Repeat("\x00", 300), "\x00", `{"resourceMetrics":[]}{"resourceLogs":[]}`,
-		strings.Replace(otlptest.Request(77), "cmpl-77", "cmpl-\xff77", 1), goodLines(3)[1]+"\r", `{"resourceSpans":`)
+		strings.Replace(otlpRequest(77), "cmpl-77", "cmpl-\xff77", 1), goodLines(3)[1]+"\r", `{"resourceSpans":`)
 	rng.Shuffle(len(lines), func(a, b int) { lines[a], lines[b] = lines[b], lines[a] })
 	return lines
 }
@@ -85,12 +83,12 @@ func TestPartsGiveTheSameBytes(t *testing.T) {
 	lines := wildLines(t, rng)
 	var proto, framed []byte
 	for i, line := range append(goodLines(60), goodLines(5)...) {
-		msg := otlptest.Proto([]byte(line))
+		msg := otlpProto([]byte(line))
 		if i%9 == 4 {
 			msg = msg[:len(msg)-3]
 		}
-		proto = append(proto, otlptest.Framed(msg)...)
-		framed = append(framed, otlptest.Framed(enc.EncodeAll(msg, nil))...)
+		proto = append(proto, otlpFramed(msg)...)
+		framed = append(framed, otlpFramed(enc.EncodeAll(msg, nil))...)
 	}
 	text := strings.Join(lines, "\n")
 	for name, dump := range map[string]map[string]string{

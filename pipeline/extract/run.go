@@ -335,7 +335,7 @@ func (x *extraction) inputs(ctx context.Context) error {
 		done += n
 		o.Progress.Report("extract "+x.run.ID, min(done, total), total, "B")
 	}
-	if err := source.Stream(ctx, set.traces, how, otlp.NewDecoder(o.Parser), x.col.Add); err != nil {
+	if err := source.Stream(ctx, set.traces, how, otlp.NewDecoder, x.col.Add); err != nil {
 		return err
 	}
 	if len(set.kv) > 0 {

@@ -3,17 +3,12 @@ package extract
 import (
 	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"sort"
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/repo"
-
-	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/trace"
 )
 
 // outputs reads every file below out except the cache, by relative name.
@@ -78,63 +73,6 @@ func TestSameBytesForAnyWorkers(t *testing.T) {
 			compareOutputs(t, want, outputs(t, extractTo(t, dir, func(o *Options) { o.Workers = n })), "")
 		}
 		compareOutputs(t, want, outputs(t, extractTo(t, dir, func(o *Options) { o.Workers, o.Memory = 2, 4096 })), "")
-	}
-}
-
-// TestParsersAgree: the fast readers and OpenTelemetry's own decoder give
-// byte-identical tables.
-func TestParsersAgree(t *testing.T) {
-	parsersAgree(t, "smoke", "smoke60", "real_stock_otlp", "real_step_summaries", "real_vllm_cpu/gqa-campaign", "real_vllm_cpu/gqa-overflow",
-		"composed/b200-qwen2.5-14b-tp2")
-}
-
-// TestEvalParsersAgreeOnAllData is the same over every data set with runs.
-func TestEvalParsersAgreeOnAllData(t *testing.T) {
-	repo.NeedEval(t)
-	parsersAgree(t, "smoke", "smoke60", "real_stock_otlp", "real_step_summaries", "real_requests_llmservingsim", "real_vllm_cpu", "composed")
-}
-
-// longLine is a dump that the evaluation alone reads with both parsers.
-const longLine = "single_line_30mb.json.zst"
-
-// parsersAgreeOnDump extracts files with both parsers, compares tables, counted records and
-// drops, or error codes, and is what dumpRun returns for the fast one.
-func parsersAgreeOnDump(t *testing.T, files []string, split bool) (*result.Extract, []*trace.Run, error) {
-	t.Helper()
-	type outcome struct {
-		Spans, Events, Drops map[string]int64
-		Fails                trace.Code
-	}
-	read := func(parser string) (o outcome, tables map[string][]byte, doc *result.Extract, runs []*trace.Run, err error) {
-		out := ""
-		doc, runs, err = dumpRun(t, files, func(o *Options) { o.Parser, o.SplitEngines, out = parser, split, o.Out })
-		var e *trace.Error
-		if errors.As(err, &e) {
-			o.Fails = e.Code
-		} else if err != nil {
-			t.Errorf("%s: got %v, want an error with a code", parser, err)
-		}
-		if doc != nil {
-			tables, o.Drops = outputs(t, out), doc.Totals.Records.Dropped
-			o.Spans, o.Events = spanCounts(doc)
-		}
-		return o, tables, doc, runs, err
-	}
-	fast, tables, doc, runs, err := read("fast")
-	slow, slowTables, _, _, _ := read("pdata")
-	compareOutputs(t, tables, slowTables, documentName)
-	diff(t, "counts of both parsers (-fast +pdata)", fast, slow)
-	return doc, runs, err
-}
-
-func parsersAgree(t *testing.T, sets ...string) {
-	t.Helper()
-	for _, set := range sets {
-		dir := repo.Shared(t, "data", set)
-		fast := outputs(t, extractTo(t, dir, nil))
-		slow := outputs(t, extractTo(t, dir, func(o *Options) { o.Parser = "pdata" }))
-		compareOutputs(t, fast, slow, documentName) // it names the parser and places columns differently
-		fmt.Printf("%s: %d files byte-identical with both parsers\n", set, len(fast)-1)
 	}
 }
 

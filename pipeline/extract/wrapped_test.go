@@ -7,13 +7,12 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/pipeline/extract/foreign"
-	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
 
 // TestWrappedDumps: an array of documents, Tempo's answers and a bare request give
-// the tables of the lines they hold, with both parsers.
+// the tables of the lines they hold.
 func TestWrappedDumps(t *testing.T) {
 	lines := goodLines(3)
 	inner := strings.TrimSuffix(strings.TrimPrefix(lines[0], `{"resourceSpans":`), "}")
@@ -26,23 +25,20 @@ func TestWrappedDumps(t *testing.T) {
 		"Tempo batches":           {`{"batches":` + inner + "}", lines[0]},
 		"Tempo trace":             {`{"trace":` + lines[0] + "}", lines[0]},
 		"Tempo trace of batches":  {`{"trace":{"batches":` + inner + "}}", lines[0]},
-		"request without framing": {string(otlptest.Proto([]byte(lines[0]))), lines[0]},
+		"request without framing": {string(otlpProto([]byte(lines[0]))), lines[0]},
 	} {
-		for _, parser := range []string{"fast", "pdata"} {
-			got, want := dumpRows(t, c.text, parser), dumpRows(t, c.want+"\n", parser)
-			if want == 0 || got != want {
-				t.Errorf("%s, %s: got %d rows, want %d", name, parser, got, want)
-			}
+		if got, want := dumpRows(t, c.text), dumpRows(t, c.want+"\n"); want == 0 || got != want {
+			t.Errorf("%s: got %d rows, want %d", name, got, want)
 		}
 	}
 }
 
 // dumpRows is how many rows a dump gives.
-func dumpRows(t *testing.T, text, parser string) int64 {
+func dumpRows(t *testing.T, text string) int64 {
 	t.Helper()
 	dir := upstreamFolder(t, upstreamRun)
 	put(t, filepath.Join(dir, "traces.jsonl"), text)
-	out := extractTo(t, dir, func(o *Options) { o.Parser = parser })
+	out := extractTo(t, dir, nil)
 	runs, err := table.ReadAll(out)
 	if err != nil {
 		t.Fatal(err)

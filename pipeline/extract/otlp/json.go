@@ -12,14 +12,14 @@ import (
 // writers write (spec#wire-json): snake_case names, unquoted integers, enum
 // names, null, keys in any order.
 type jsonReader struct {
-	textReader
+	scan.Cursor
 	*builder
 	out *Message
 }
 
 // parseJSON reads every object of text; several objects on one line are legal.
 func parseJSON(text []byte, b *builder, out *Message) *scan.Error {
-	r := jsonReader{textReader: textReader{scan.Cursor{B: text}}, builder: b, out: out}
+	r := jsonReader{Cursor: scan.Cursor{B: text}, builder: b, out: out}
 	for r.Err == nil && r.Peek() != 0 {
 		r.document()
 	}
@@ -76,7 +76,7 @@ func (d *documentKeys) spans(k []byte) bool {
 
 // checkDocument fails for an object, which began at byte at, of unknown keys
 // alone: it is no OTLP. An empty one is a batch without spans.
-func (c *textReader) checkDocument(d *documentKeys, at int) bool {
+func (c *jsonReader) checkDocument(d *documentKeys, at int) bool {
 	if c.Err != nil || d.known || d.first == "" {
 		return c.Err == nil
 	}
@@ -112,7 +112,7 @@ func (r *jsonReader) resourceSpans() {
 		case "scopeSpans", "scope_spans", "instrumentationLibrarySpans", "instrumentation_library_spans":
 			r.each(r.scopeSpans)
 		default:
-			r.unread(kindResourceSpans, k, 0)
+			r.Skip(0)
 		}
 	}
 	for _, s := range r.out.Spans[from:] {
@@ -135,7 +135,7 @@ func (r *jsonReader) resource() uint64 {
 			r.each(func() { r.identify(&id) })
 			continue
 		}
-		r.unread(kindResource, k, 0)
+		r.Skip(0)
 	}
 	return id.hash()
 }
@@ -159,7 +159,7 @@ func (r *jsonReader) identify(id *identity) {
 		case string(k) == "value" && r.Peek() == '{':
 			value, has = r.firstText()
 		default:
-			r.unread(kindPair, k, 0)
+			r.Skip(0)
 		}
 	}
 	if has {
@@ -186,7 +186,8 @@ func (r *jsonReader) firstText() (out []byte, has bool) {
 			v, ok := r.Int64()
 			out, has = strconv.AppendInt(nil, v, 10), ok
 		default:
-			if r.unread(kindAny, k, 0) { // the last of several values counts
+			r.Skip(0)
+			if isValue(k) { // the last of several values counts
 				out, has = nil, false
 			}
 		}
@@ -217,7 +218,7 @@ func (r *jsonReader) scopeSpans() {
 			spansAt = r.I
 			r.Skip(0)
 		default:
-			r.unread(kindScopeSpans, k, 0)
+			r.Skip(0)
 		}
 	}
 	if spansAt >= 0 && r.Err == nil { // the scope came after its spans, or never
@@ -246,7 +247,7 @@ func (r *jsonReader) scope() string {
 			continue
 		}
 		if string(k) != "name" {
-			r.unread(kindScope, k, 0)
+			r.Skip(0)
 		}
 	}
 	return name
@@ -291,7 +292,7 @@ func (r *jsonReader) span(scope string) {
 		case "events":
 			r.each(r.spanEvent)
 		default:
-			r.unread(kindSpan, k, 0)
+			r.Skip(0)
 		}
 	}
 	if r.Err != nil {
@@ -319,6 +320,22 @@ func (r *jsonReader) id(dst []byte) bool {
 		return r.Fail("got the id %.40q, want %d hexadecimal digits", v, 2*len(dst))
 	}
 	return true
+}
+
+// uint32 reads a count.
+func (r *jsonReader) uint32() (int64, bool) {
+	r.Space()
+	at := r.I
+	raw, ok := r.Scalar("a count")
+	if !ok {
+		return 0, false
+	}
+	v, err := strconv.ParseUint(scan.Text(raw), 10, 32)
+	if err != nil {
+		r.I = at
+		return 0, r.Fail("got %.40q, want a count of 32 bits", raw)
+	}
+	return int64(v), true
 }
 
 func (r *jsonReader) spanEvent() {
@@ -356,7 +373,7 @@ func (r *jsonReader) spanEvent() {
 			attrsAt = r.I
 			r.Skip(0)
 		default:
-			r.unread(kindEvent, k, 0)
+			r.Skip(0)
 		}
 	}
 	if attrsAt >= 0 && r.Err == nil { // attributes before the name

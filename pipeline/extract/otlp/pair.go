@@ -2,7 +2,7 @@ package otlp
 
 // attributes reads a list of key-value pairs into a. Pairs written the way
 // every exporter writes them take the short path.
-func (r *textReader) attributes(a *attrs) {
+func (r *jsonReader) attributes(a *attrs) {
 	if r.Null() || !r.Take('[') {
 		return
 	}
@@ -10,7 +10,7 @@ func (r *textReader) attributes(a *attrs) {
 }
 
 // pairs reads pairs up to the end of their list.
-func (r *textReader) pairs(a *attrs) {
+func (r *jsonReader) pairs(a *attrs) {
 	for first := true; r.More(']', &first); {
 		if !r.quickRun(a) && !r.quickPair(a) {
 			r.pair(a)
@@ -19,7 +19,7 @@ func (r *textReader) pairs(a *attrs) {
 }
 
 // pair reads one key-value pair in any legal form.
-func (r *textReader) pair(a *attrs) {
+func (r *jsonReader) pair(a *attrs) {
 	if !r.Take('{') {
 		return
 	}
@@ -44,7 +44,7 @@ func (r *textReader) pair(a *attrs) {
 			}
 			r.value(a, s)
 		default:
-			r.unread(kindPair, k, 0)
+			r.Skip(0)
 		}
 	}
 	if valueAt >= 0 && r.Err == nil {
@@ -56,7 +56,7 @@ func (r *textReader) pair(a *attrs) {
 }
 
 // value reads an AnyValue into slot s; the last of several values counts.
-func (r *textReader) value(a *attrs, s slot) {
+func (r *jsonReader) value(a *attrs, s slot) {
 	if r.Null() || !r.Take('{') {
 		return
 	}
@@ -85,7 +85,8 @@ func (r *textReader) value(a *attrs, s slot) {
 			t, _ := r.Str()
 			v = anyValue{kind: anyText, text: t}
 		default:
-			if r.unread(kindAny, k, 0) {
+			r.Skip(0)
+			if isValue(k) {
 				v = anyValue{kind: anyOther}
 				if string(k) == "stringValueStrindex" || string(k) == "string_value_strindex" {
 					v.kind = anyEmpty // an index into a table that traces do not have
@@ -96,4 +97,14 @@ func (r *textReader) value(a *attrs, s slot) {
 	if r.Err == nil {
 		a.store(s, &v)
 	}
+}
+
+// isValue reports that a key is one of the values of an AnyValue that no table needs.
+func isValue(key []byte) bool {
+	switch string(key) {
+	case "boolValue", "bool_value", "arrayValue", "array_value", "kvlistValue", "kvlist_value", "bytesValue", "bytes_value",
+		"stringValueStrindex", "string_value_strindex":
+		return true
+	}
+	return false
 }

@@ -1,263 +1,185 @@
 package otlp
 
 import (
-	"math"
-	"strconv"
+	"encoding/binary"
+	"fmt"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/blis-train/blis-train/pipeline/extract/scan"
 )
 
-// protoReader is the fast OTLP/protobuf reader: it walks the bytes and never
-// builds the message. The collector writes fields in descending order, so a
-// scope's name and an event's name come after what they name; both are looked
-// up first.
-type protoReader struct {
-	*builder
-	out *Message
-}
-
-// parseProto reads one TracesData message.
+// parseProto reads one TracesData message with OpenTelemetry's own decoder.
 func parseProto(data []byte, b *builder, out *Message) *scan.Error {
-	r := protoReader{builder: b, out: out}
-	f := scan.Fields{B: data}
-	var v scan.Field
-	for f.Next(&v) {
-		if v.Number == fTracesResourceSpans && f.Is(&v, scan.WireBytes) {
-			f.Adopt(r.resourceSpans(v))
-		}
+	w := wireWalk{data: data}
+	if err := w.message(msgTraces, 0, len(data), 0); err != nil {
+		return err
 	}
-	return f.Err
-}
-
-func (r *protoReader) resourceSpans(msg scan.Field) *scan.Error {
-	from := len(r.out.Spans)
-	var id identity
-	f := msg.Walk()
-	var v scan.Field
-	for f.Next(&v) {
-		switch v.Number {
-		case fResource:
-			if f.Is(&v, scan.WireBytes) {
-				f.Adopt(checkAny(v, kindResource, 0))
-				protoIdentity(v, &id)
-			}
-		case fScopeSpans:
-			if f.Is(&v, scan.WireBytes) {
-				f.Adopt(r.scopeSpans(v))
-			}
-		default:
-			f.Adopt(ignored(&f, v, kindResourceSpans))
-		}
+	var u ptrace.ProtoUnmarshaler
+	t, err := u.UnmarshalTraces(data)
+	if err != nil {
+		return &scan.Error{Msg: err.Error()}
 	}
-	resource := id.hash()
-	for _, s := range r.out.Spans[from:] {
-		s.Resource = resource
+	from := len(out.Spans)
+	readTraces(t, b, out)
+	for i, s := range out.Spans[from:] {
+		s.Hash = w.hashes[i]
 	}
-	return f.Err
-}
-
-// protoIdentity collects what identifies the process of a resource; its form
-// has been checked.
-func protoIdentity(resource scan.Field, id *identity) {
-	f := resource.Walk()
-	var v, w scan.Field
-	for f.Next(&v) {
-		if v.Number != 1 {
-			continue
-		}
-		key := ""
-		var value anyValue
-		pair := v.Walk()
-		for pair.Next(&w) {
-			switch w.Number {
-			case fPairKey:
-				key = string(w.Data)
-			case fPairValue:
-				value.read(w)
-			}
-		}
-		switch value.kind {
-		case anyText:
-			id.set(key, value.text)
-		case anyInt:
-			id.set(key, strconv.AppendInt(nil, value.num, 10))
-		}
-	}
-}
-
-func (r *protoReader) scopeSpans(msg scan.Field) *scan.Error {
-	scope := ""
-	f := msg.Walk()
-	var v scan.Field
-	for f.Next(&v) {
-		if v.Number == fScope && f.Is(&v, scan.WireBytes) {
-			f.Adopt(checkAny(v, kindScope, 0))
-			in := v.Walk()
-			var w scan.Field
-			for in.Next(&w) {
-				if w.Number == fScopeName && in.Is(&w, scan.WireBytes) {
-					scope = r.intern(w.Data)
-				}
-			}
-		}
-	}
-	if f.Err != nil {
-		return f.Err
-	}
-	f = msg.Walk()
-	for f.Next(&v) {
-		switch v.Number {
-		case fSpans:
-			if f.Is(&v, scan.WireBytes) {
-				f.Adopt(r.span(v, scope))
-			}
-		case fScope:
-		default:
-			f.Adopt(ignored(&f, v, kindScopeSpans))
-		}
-	}
-	return f.Err
-}
-
-func (r *protoReader) span(msg scan.Field, scope string) *scan.Error {
-	r.begin()
-	s := r.cur
-	name := ""
-	var start, end uint64
-	f := msg.Walk()
-	var v scan.Field
-	for f.Next(&v) {
-		switch v.Number {
-		case fSpanTraceID:
-			f.ID(&v, s.TraceID[:])
-		case fSpanSpanID:
-			f.ID(&v, s.SpanID[:])
-		case fSpanParentID:
-			f.ID(&v, s.Parent[:])
-		case fSpanName:
-			if f.Is(&v, scan.WireBytes) {
-				name = r.intern(v.Data)
-			}
-		case fSpanStart:
-			f.Is(&v, scan.WireFixed64)
-			start = v.Num
-		case fSpanEnd:
-			f.Is(&v, scan.WireFixed64)
-			end = v.Num
-		case fSpanDroppedEvents:
-			f.Is(&v, scan.WireVarint)
-			s.DroppedEvents = int64(uint32(v.Num))
-		case fSpanAttributes:
-			if f.Is(&v, scan.WireBytes) {
-				f.Adopt(readPair(v, &r.sp))
-			}
-		case fSpanEvents:
-			if f.Is(&v, scan.WireBytes) {
-				f.Adopt(r.spanEvent(v))
-			}
-		default:
-			f.Adopt(ignored(&f, v, kindSpan))
-		}
-	}
-	if f.Err != nil {
-		return f.Err
-	}
-	s.StartNs, s.EndNs = r.time(start, true), r.time(end, true)
-	s = r.end(scope, name)
-	s.Hash = hashOf(msg.Data)
-	r.out.Spans = append(r.out.Spans, s)
 	return nil
 }
 
-func (r *protoReader) spanEvent(msg scan.Field) *scan.Error {
-	var name []byte
-	var wall uint64
-	f := msg.Walk()
-	var v scan.Field
-	for f.Next(&v) {
-		switch v.Number {
-		case fEventTime:
-			f.Is(&v, scan.WireFixed64)
-			wall = v.Num
-		case fEventName:
-			if f.Is(&v, scan.WireBytes) {
-				name = v.Data
+func readTraces(t ptrace.Traces, b *builder, out *Message) {
+	for _, rs := range t.ResourceSpans().All() {
+		var id identity
+		for k, v := range rs.Resource().Attributes().All() {
+			if v.Type() == pcommon.ValueTypeStr || v.Type() == pcommon.ValueTypeInt {
+				id.set(k, []byte(v.AsString()))
+			}
+		}
+		resource := id.hash()
+		for _, ss := range rs.ScopeSpans().All() {
+			for _, sp := range ss.Spans().All() {
+				s := readSpan(sp, ss.Scope().Name(), b)
+				s.Resource = resource
+				out.Spans = append(out.Spans, s)
 			}
 		}
 	}
-	r.ev.reset(noSlot)
-	if e, ok := eventByName[string(name)]; ok {
-		r.ev.next = firstSlot[e]
-	}
-	if f.Err != nil {
-		return f.Err
-	}
-	f = msg.Walk()
-	for f.Next(&v) {
-		switch v.Number {
-		case fEventAttributes:
-			if f.Is(&v, scan.WireBytes) {
-				f.Adopt(readPair(v, &r.ev))
-			}
-		case fEventTime, fEventName:
-		default:
-			f.Adopt(ignored(&f, v, kindEvent))
-		}
-	}
-	if f.Err == nil {
-		r.event(name, r.time(wall, true))
-	}
-	return f.Err
 }
 
-// readPair reads one KeyValue into a. A value that is written in several
-// pieces is merged, as protobuf wants it.
-func readPair(msg scan.Field, a *attrs) *scan.Error {
-	var key, v scan.Field
-	var value anyValue
-	f := msg.Walk()
-	for f.Next(&v) {
-		switch v.Number {
-		case fPairKey:
-			if f.Is(&v, scan.WireBytes) {
-				key = v
-			}
-		case fPairValue:
-			if f.Is(&v, scan.WireBytes) {
-				f.Adopt(value.read(v))
-			}
-		default:
-			f.Adopt(ignored(&f, v, kindPair))
+func readSpan(sp ptrace.Span, scope string, b *builder) *Span {
+	b.begin()
+	s := b.cur
+	s.TraceID, s.SpanID, s.Parent = sp.TraceID(), sp.SpanID(), sp.ParentSpanID()
+	s.StartNs, s.EndNs = b.time(uint64(sp.StartTimestamp()), true), b.time(uint64(sp.EndTimestamp()), true)
+	s.DroppedEvents = int64(sp.DroppedEventsCount())
+	readMap(sp.Attributes(), &b.sp)
+	for _, e := range sp.Events().All() {
+		name := scan.Bytes(e.Name())
+		b.ev.reset(noSlot)
+		if known, ok := eventByName[string(name)]; ok {
+			b.ev.next = firstSlot[known]
 		}
+		readMap(e.Attributes(), &b.ev)
+		b.event(name, b.time(uint64(e.Timestamp()), true))
 	}
-	if f.Err == nil {
-		a.store(a.find(key.Data), &value)
-	}
-	return f.Err
+	return b.end(scope, b.intern(scan.Bytes(sp.Name())))
 }
 
-// read decodes an AnyValue; the last of several values counts.
-func (out *anyValue) read(msg scan.Field) *scan.Error {
-	f := msg.Walk()
-	var v scan.Field
-	for f.Next(&v) {
-		switch v.Number {
-		case fValueInt:
-			f.Is(&v, scan.WireVarint)
-			*out = anyValue{kind: anyInt, num: int64(v.Num)}
-		case fValueDouble:
-			f.Is(&v, scan.WireFixed64)
-			*out = anyValue{kind: anyFloat, float: math.Float64frombits(v.Num)}
-		case fValueString:
-			f.Is(&v, scan.WireBytes)
-			*out = anyValue{kind: anyText, text: v.Data}
-		case fValueBool, fValueBytes, fValueArray, fValueList:
-			*out = anyValue{kind: anyOther}
-			f.Adopt(ignored(&f, v, kindAny))
-		case fValueStrindex:
-			*out = anyValue{} // an index into a table that traces do not have
-			f.Adopt(ignored(&f, v, kindAny))
+func readMap(m pcommon.Map, a *attrs) {
+	for k, v := range m.All() {
+		s := a.find(scan.Bytes(k))
+		switch v.Type() {
+		case pcommon.ValueTypeInt:
+			a.setInt(s, v.Int())
+		case pcommon.ValueTypeDouble:
+			a.setFloat(s, v.Double())
+		case pcommon.ValueTypeStr:
+			a.setText(s, scan.Bytes(v.Str()))
+		case pcommon.ValueTypeEmpty:
+		default:
+			a.setOther(s)
 		}
 	}
-	return f.Err
 }
+
+// msgKind names the OTLP messages that hold other messages.
+type msgKind uint8
+
+const (
+	msgTraces msgKind = iota + 1
+	msgResourceSpans
+	msgResource
+	msgScopeSpans
+	msgOldScopeSpans // of before OTLP 0.15, decoded and dropped
+	msgScope
+	msgSpan
+	msgEvent
+	msgLink
+	msgPair
+	msgValue
+	msgArray
+	msgList
+)
+
+// inner says which message stands in a field of another one (opentelemetry/proto/trace/v1 and common/v1).
+var inner = [...]map[int32]msgKind{
+	msgTraces:        {1: msgResourceSpans},
+	msgResourceSpans: {1: msgResource, 2: msgScopeSpans, 1000: msgOldScopeSpans},
+	msgResource:      {1: msgPair},
+	msgScopeSpans:    {1: msgScope, 2: msgSpan},
+	msgOldScopeSpans: {1: msgScope, 2: msgSpan},
+	msgScope:         {3: msgPair},
+	msgSpan:          {9: msgPair, 11: msgEvent, 13: msgLink},
+	msgEvent:         {3: msgPair},
+	msgLink:          {4: msgPair},
+	msgPair:          {2: msgValue},
+	msgValue:         {5: msgArray, 6: msgList},
+	msgArray:         {1: msgValue},
+	msgList:          {1: msgPair},
+}
+
+// wireWalk walks a message before it is decoded: OpenTelemetry's decoder recurses as deep as values
+// nest, so a hostile message would exhaust the stack, which no program survives. On the way it hashes
+// the bytes of each span.
+type wireWalk struct {
+	data   []byte
+	hashes []uint64
+}
+
+// message walks the message in data[at:end].
+func (w *wireWalk) message(kind msgKind, at, end, depth int) *scan.Error {
+	if depth > scan.MaxDepth {
+		return &scan.Error{At: at, Msg: fmt.Sprintf("got values nested deeper than %d", scan.MaxDepth)}
+	}
+	for at < end {
+		start := at
+		tag, n := binary.Uvarint(w.data[at:end])
+		at += max(n, 0)
+		size := uint64(0) // of the field behind its tag and length
+		switch tag & 7 {
+		case wireVarint:
+			_, k := binary.Uvarint(w.data[at:end])
+			n, size = min(n, k), uint64(max(k, 0))
+		case wireFixed64:
+			size = 8
+		case wireFixed32:
+			size = 4
+		case wireBytes:
+			length, k := binary.Uvarint(w.data[at:end])
+			at += max(k, 0)
+			n, size = min(n, k), length
+		default:
+			return &scan.Error{At: start, Msg: fmt.Sprintf("got the wire type %d, want 0, 1, 2 or 5", tag&7)}
+		}
+		if n <= 0 {
+			return &scan.Error{At: start, Msg: "got no whole varint of at most 10 bytes"}
+		}
+		if size > uint64(end-at) {
+			return &scan.Error{At: start, Msg: fmt.Sprintf("got a field of %d bytes, want at most the %d that are left", size, end-at)}
+		}
+		next := at + int(size)
+		if tag&7 == wireBytes {
+			field := int32(tag >> 3)
+			if kind == msgScopeSpans && field == 2 {
+				w.hashes = append(w.hashes, hashOf(w.data[at:next]))
+			}
+			if in := inner[kind][field]; in != 0 {
+				if err := w.message(in, at, next, depth+1); err != nil {
+					return err
+				}
+			}
+		}
+		at = next
+	}
+	return nil
+}
+
+// Wire types of protobuf; groups, 3 and 4, are not part of OTLP.
+const (
+	wireVarint  = 0
+	wireFixed64 = 1
+	wireBytes   = 2
+	wireFixed32 = 5
+)

@@ -30,7 +30,7 @@ const valueRoom = 32
 
 // quickRun reads the pairs that follow each other in the guessed order and
 // reports whether there was one; the cursor stands behind the last.
-func (r *textReader) quickRun(a *attrs) bool {
+func (r *jsonReader) quickRun(a *attrs) bool {
 	b, i, end := r.B, r.I, -1
 	for s := a.next; s < numSlots; s++ {
 		j := i + len(pairStart[s])
@@ -116,7 +116,7 @@ const pairHead = `{"key":"`
 
 // quickPair reads {"key":"K","value":{"intValue":"N"}} and its like without a
 // general parser; it leaves the cursor alone when anything looks different.
-func (r *textReader) quickPair(a *attrs) bool {
+func (r *jsonReader) quickPair(a *attrs) bool {
 	b := r.B[r.I:]
 	if len(b) < 32 || string(b[:8]) != pairHead {
 		return false

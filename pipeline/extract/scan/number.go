@@ -43,6 +43,9 @@ func PlainText(b []byte) int {
 // Text views bytes as a string for functions that do not keep it.
 func Text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
+// Bytes views a string as bytes for functions that do not change them.
+func Bytes(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
+
 var pow10 = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
 	1e21, 1e22}
 
