@@ -6,23 +6,17 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Check applies the rules of loading (spec#artifact-load): known versions, lengths, names, units,
-// finite numbers, and no wait marked as a delay. Each has its own code.
+// Check applies the rules of loading that need no knowledge of features (spec#artifact-load): known schema,
+// lengths, finite numbers, and no wait marked as a delay.
 func (s *Set) Check() error {
 	if s.SchemaVersion != SchemaVersion {
-		return trace.Errorf(unknownSchemaVersion, "schema_version: got %q, want %q", s.SchemaVersion, SchemaVersion)
+		return trace.Errorf(BadFile, "schema_version: got %q, want %q", s.SchemaVersion, SchemaVersion).
+			WithHint("use the blis-train that wrote the file, or fit again")
 	}
-	if err := s.SpecVersion.Check(); err != nil {
-		return err
-	}
-	if err := s.FeatureSet.Check(s.SpecVersion, names(s.Beta), s.alphaNames()); err != nil {
-		return err
-	}
-	if err := checkTerms("beta_coefficients", s.Beta, features.BetaFeatures(s.SpecVersion)); err != nil {
+	if err := checkTerms("beta_coefficients", s.Beta); err != nil {
 		return err
 	}
 	if err := checkCovariance("covariance", s.Covariance, len(s.Beta)); err != nil {
@@ -33,15 +27,15 @@ func (s *Set) Check() error {
 			return err
 		}
 		if f.Value <= 0 {
-			return trace.Errorf(badCoefficientFile, "factor of %s: got %g, want a number above 0", f.Name, f.Value)
+			return trace.Errorf(BadFile, "factor of %s: got %g, want a number above 0", f.Name, f.Value)
 		}
 	}
 	for i := range s.Alpha {
-		if err := s.Alpha[i].check(s.SpecVersion); err != nil {
+		if err := s.Alpha[i].check(); err != nil {
 			return err
 		}
 		if i > 0 && s.Alpha[i].Target <= s.Alpha[i-1].Target {
-			return trace.Errorf(badCoefficientFile, "alpha: got %q after %q, want sorted targets, each once", s.Alpha[i].Target, s.Alpha[i-1].Target)
+			return trace.Errorf(BadFile, "alpha: got %q after %q, want sorted targets, each once", s.Alpha[i].Target, s.Alpha[i-1].Target)
 		}
 	}
 	if err := s.Library.check(); err != nil {
@@ -50,15 +44,8 @@ func (s *Set) Check() error {
 	return s.checkNumbers()
 }
 
-// alphaNames are the terms of any alpha model: they share one list.
-func (s *Set) alphaNames() []string {
-	if len(s.Alpha) == 0 {
-		return nil
-	}
-	return names(s.Alpha[0].Coefficients)
-}
-
-func names(cs []Coefficient) []string {
+// Names lists the coefficients' names in order.
+func Names(cs []Coefficient) []string {
 	out := make([]string, len(cs))
 	for i := range cs {
 		out[i] = cs[i].Name
@@ -66,18 +53,18 @@ func names(cs []Coefficient) []string {
 	return out
 }
 
-func (m *AlphaModel) check(v features.Version) error {
+func (m *AlphaModel) check() error {
 	path := "alpha." + m.Target
 	if !slices.Contains([]string{Overhead, Admission, Egress, Queue}, m.Target) {
-		return trace.Errorf(badCoefficientFile, "%s: got an unknown target, want overhead, admission, egress or queue", path)
+		return trace.Errorf(BadFile, "%s: got an unknown target, want overhead, admission, egress or queue", path)
 	}
 	if m.Replay && !Replayable(m.Target) {
-		return waitAsDelay(m.Target)
+		return trace.Errorf(BadFile, "%s.replay: got true for a target that contains a wait, want overhead or egress", path)
 	}
 	if err := finite(path+".lambda", m.Lambda); err != nil {
 		return err
 	}
-	if err := checkTerms(path+".coefficients", m.Coefficients, features.AlphaFeatures(v)); err != nil {
+	if err := checkTerms(path+".coefficients", m.Coefficients); err != nil {
 		return err
 	}
 	if err := m.checkDeployments(path + ".deployments"); err != nil {
@@ -90,32 +77,23 @@ func (m *AlphaModel) checkDeployments(path string) error {
 	for i, d := range m.Deployments {
 		at := path + "." + d.Name
 		if len(d.Values) != len(m.Coefficients) {
-			return trace.Errorf(wrongLength, "%s: got %d values, want %d", at, len(d.Values), len(m.Coefficients))
+			return trace.Errorf(BadFile, "%s: got %d values, want %d", at, len(d.Values), len(m.Coefficients))
 		}
 		if err := finite(at, d.Values...); err != nil {
 			return err
 		}
 		if i > 0 && d.Name <= m.Deployments[i-1].Name {
-			return trace.Errorf(badCoefficientFile, "%s: got %q after %q, want sorted names, each once", path, d.Name, m.Deployments[i-1].Name)
+			return trace.Errorf(BadFile, "%s: got %q after %q, want sorted names, each once", path, d.Name, m.Deployments[i-1].Name)
 		}
 	}
 	return nil
 }
 
-func checkTerms(path string, cs []Coefficient, fs []features.Feature) error {
-	if len(cs) != len(fs) {
-		return trace.Errorf(wrongLength, "%s: got %d coefficients, want %d", path, len(cs), len(fs))
-	}
+func checkTerms(path string, cs []Coefficient) error {
 	for i := range cs {
-		c, f := &cs[i], &fs[i]
-		if c.Name != f.Name {
-			return trace.Errorf(wrongName, "%s[%d].name: got %q, want %q", path, i, c.Name, f.Name)
-		}
-		if c.Unit != f.CoefficientUnit() {
-			return trace.Errorf(wrongUnit, "%s[%d].unit: got %q for %s, want %q", path, i, c.Unit, c.Name, f.CoefficientUnit())
-		}
+		c := &cs[i]
 		if !slices.Contains([]string{"", Within, BetweenConfigs, PriorOnly}, c.Identified) {
-			return trace.Errorf(badCoefficientFile, "%s[%d].identified: got %q for %s, want within, between-configs or prior-only", path, i,
+			return trace.Errorf(BadFile, "%s[%d].identified: got %q for %s, want within, between-configs or prior-only", path, i,
 				c.Identified, c.Name)
 		}
 		if err := finite(fmt.Sprintf("%s[%d].value", path, i), c.numbers()...); err != nil {
@@ -143,11 +121,11 @@ func checkCovariance(path string, rows [][]float64, n int) error {
 		return nil
 	}
 	if len(rows) != n {
-		return trace.Errorf(wrongLength, "%s: got %d rows, want %d", path, len(rows), n)
+		return trace.Errorf(BadFile, "%s: got %d rows, want %d", path, len(rows), n)
 	}
 	for i, row := range rows {
 		if len(row) != n {
-			return trace.Errorf(wrongLength, "%s[%d]: got %d columns, want %d", path, i, len(row), n)
+			return trace.Errorf(BadFile, "%s[%d]: got %d columns, want %d", path, i, len(row), n)
 		}
 		if err := finite(fmt.Sprintf("%s[%d]", path, i), row...); err != nil {
 			return err
@@ -204,25 +182,10 @@ func (s *Set) checkVerdicts() error {
 func finite(path string, values ...float64) error {
 	for _, v := range values {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return trace.Errorf(notFinite, "%s: got %g, want a finite number", path, v)
+			return trace.Errorf(BadFile, "%s: got %g, want a finite number", path, v)
 		}
 	}
 	return nil
-}
-
-// Impossible lists the step-time coefficients of the wrong sign: the relative
-// recipe never fits one, so that somebody's hand did. Empty when there is none.
-func (s *Set) Impossible() []trace.Finding {
-	if s.Recipe != "relative" {
-		return nil
-	}
-	var fs []trace.Finding
-	for i, f := range features.BetaFeatures(s.SpecVersion) {
-		if c := s.Beta[i]; c.Value < 0 && !f.Free {
-			fs = append(fs, trace.Findingf(ImpossibleCoefficient, "%s: got %g %s, want >= 0: work cannot shorten a step", c.Name, c.Value, c.Unit))
-		}
-	}
-	return fs
 }
 
 // Outside lists what of the deployment the coefficients were not trained on: model, hardware, tp.
@@ -230,13 +193,13 @@ func (s *Set) Impossible() []trace.Finding {
 func (s *Set) Outside(d *deploy.Deployment) []trace.Finding {
 	var fs []trace.Finding
 	if t := s.TrainedOn.Models; len(t) > 0 && !slices.Contains(t, d.Model.ID) {
-		fs = append(fs, trace.Findingf(OutsideModel, "model: got %q, trained on %q", d.Model.ID, t))
+		fs = append(fs, trace.Findingf(OutsideTraining, "model: got %q, trained on %q", d.Model.ID, t))
 	}
 	if t := s.TrainedOn.Hardware; len(t) > 0 && !slices.Contains(t, d.Hardware.Name) {
-		fs = append(fs, trace.Findingf(OutsideHardware, "hardware: got %q, trained on %q", d.Hardware.Name, t))
+		fs = append(fs, trace.Findingf(OutsideTraining, "hardware: got %q, trained on %q", d.Hardware.Name, t))
 	}
 	if t := s.TrainedOn.TPs; len(t) > 0 && !slices.Contains(t, d.TP) {
-		fs = append(fs, trace.Findingf(OutsideTP, "tensor_parallel_size: got %d, trained on %d", d.TP, t))
+		fs = append(fs, trace.Findingf(OutsideTraining, "tensor_parallel_size: got %d, trained on %d", d.TP, t))
 	}
 	return fs
 }

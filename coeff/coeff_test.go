@@ -1,9 +1,10 @@
-package coeff
+package coeff_test
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
+	. "github.com/blis-train/blis-train/coeff"
 	"math"
 	"strings"
 	"testing"
@@ -27,9 +28,9 @@ func sample() *Set {
 		TrainedOn: TrainedOn{Models: []string{"m"}, Hardware: []string{"H100-SXM-80GB"}, TPs: []int64{1, 2}, VLLMVersions: []string{"0.15.1"},
 			Date: "2026-02-03", Samples: 1234, Lambda: 3e-6, Gamma: 0.3, HoldOutRMSE: []TargetRMSE{{"cadence", 123.456}, {"overhead", 0.1}}},
 		BetaTarget: Cadence, Gamma: 0.3,
-		Beta: NewCoefficients(features.BetaFeatures(features.V11)),
-		Alpha: []AlphaModel{{Target: Admission, Lambda: 1, Coefficients: NewCoefficients(features.AlphaFeatures(features.V11))},
-			{Target: Overhead, Replay: true, Lambda: 0.1, Coefficients: NewCoefficients(features.AlphaFeatures(features.V11))}},
+		Beta: features.NewCoefficients(features.BetaFeatures(features.V11)),
+		Alpha: []AlphaModel{{Target: Admission, Lambda: 1, Coefficients: features.NewCoefficients(features.AlphaFeatures(features.V11))},
+			{Target: Overhead, Replay: true, Lambda: 0.1, Coefficients: features.NewCoefficients(features.AlphaFeatures(features.V11))}},
 		Residuals:   []RegimeQuantiles{{"decode", [][2]float64{{0.05, 0.9}, {0.5, 1}, {0.95, 1.1}}}},
 		PipelineLag: map[string]RunLag{"r1": {1, true}, "r2": {}},
 		Gates: []Gate{{Name: "beta_mape", Scope: "all", Value: ptr(0.05), Op: "<", Threshold: 0.15, Pass: &yes},
@@ -80,7 +81,7 @@ func save(t testing.TB, s *Set) string {
 func TestRoundTripIsExact(t *testing.T) {
 	want := sample()
 	text := save(t, want)
-	got, err := Load(strings.NewReader(text), "c.yaml")
+	got, err := Load(strings.NewReader(text), "c.yaml", features.CheckSet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,26 +107,26 @@ func TestFaultsHaveTheirOwnCode(t *testing.T) {
 		name, text string
 		want       trace.Code
 	}{
-		{"unknown key at the top", "surprise: 1\n" + text, unknownFileKey},
-		{"unknown key in a term", edit("identified: within", "identified: within\n      surprise: 1"), unknownFileKey},
-		{"unknown key in a deployment", edit("num_hidden_layers: 2", "num_hidden_layers: 2\n          surprise: 1"), unknownFileKey},
-		{"wrong length", edit(first, ""), wrongLength},
-		{"NaN", edit("value: 250000", "value: .nan"), notFinite},
-		{"infinity", edit("value: 250000", "value: -.inf"), notFinite},
+		{"unknown key at the top", "surprise: 1\n" + text, BadFile},
+		{"unknown key in a term", edit("identified: within", "identified: within\n      surprise: 1"), BadFile},
+		{"unknown key in a deployment", edit("num_hidden_layers: 2", "num_hidden_layers: 2\n          surprise: 1"), BadFile},
+		{"wrong length", edit(first, ""), BadFile},
+		{"NaN", edit("value: 250000", "value: .nan"), BadFile},
+		{"infinity", edit("value: 250000", "value: -.inf"), BadFile},
 		{"wrong spec version", edit(`spec_version: "1.1"`, `spec_version: "2.0"`), features.UnknownSpecVersion},
 		{"unquoted spec version is a string too", edit(`spec_version: "1.1"`, `spec_version: 1.9`), features.UnknownSpecVersion},
-		{"wrong name order", edit("name: prefill_linear_compute", "name: prefill_attention"), wrongName},
-		{"wrong unit", edit("unit: us/s", "unit: us"), wrongUnit},
-		{"unknown schema", edit(`schema_version: "1"`, `schema_version: "9"`), unknownSchemaVersion},
-		{"wait as a delay", edit("replay: false", "replay: true"), waitCounted},
-		{"not YAML", "a: [", badCoefficientFile},
-		{"empty", "", badCoefficientFile},
-		{"flat form of 1.1", edit("    - name: prefill_linear_compute", "    - 1\n    - name: prefill_linear_compute"), badCoefficientFile},
-		{"duplicate key", text + "command: x\n", badCoefficientFile},
+		{"wrong name order", edit("name: prefill_linear_compute", "name: prefill_attention"), BadFile},
+		{"wrong unit", edit("unit: us/s", "unit: us"), BadFile},
+		{"unknown schema", edit(`schema_version: "1"`, `schema_version: "9"`), BadFile},
+		{"wait as a delay", edit("replay: false", "replay: true"), BadFile},
+		{"not YAML", "a: [", BadFile},
+		{"empty", "", BadFile},
+		{"flat form of 1.1", edit("    - name: prefill_linear_compute", "    - 1\n    - name: prefill_linear_compute"), BadFile},
+		{"duplicate key", text + "command: x\n", BadFile},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := Load(strings.NewReader(c.text), "c.yaml")
+			_, err := Load(strings.NewReader(c.text), "c.yaml", features.CheckSet)
 			var syntax *trace.SyntaxError
 			if !errors.As(err, &syntax) {
 				t.Fatalf("got %v, want a trace.SyntaxError", err)
@@ -133,7 +134,7 @@ func TestFaultsHaveTheirOwnCode(t *testing.T) {
 			if syntax.Code != c.want {
 				t.Errorf("got code %q (%v), want %q", syntax.Code, err, c.want)
 			}
-			if syntax.Line == 0 && c.name != "empty" && c.want != unknownFileKey {
+			if syntax.Line == 0 && c.name != "empty" && c.want != BadFile {
 				t.Errorf("%v: no line", err)
 			}
 			t.Log(err)
@@ -144,8 +145,8 @@ func TestFaultsHaveTheirOwnCode(t *testing.T) {
 func TestSaveRefusesWhatLoadRefuses(t *testing.T) {
 	s := sample()
 	s.Alpha[1].Coefficients[3].Value = math.NaN()
-	if err := s.Save(&bytes.Buffer{}); code(err) != notFinite {
-		t.Errorf("got %v, want %s", err, notFinite)
+	if err := s.Save(&bytes.Buffer{}); code(err) != BadFile {
+		t.Errorf("got %v, want %s", err, BadFile)
 	}
 }
 
@@ -154,23 +155,23 @@ func TestFlatFormOfTheFrozenText(t *testing.T) {
 	list := func(n int) string { return "[" + strings.Repeat("1.5, ", n-1) + "2]" }
 	text := fmt.Sprintf("physics_coefficients:\n  spec_version: \"1.0\"\n  trained_on: {model: m, hardware: h, tp: 1}\n  "+
 		"alpha_coefficients: %s\n  beta_coefficients: %s\n", list(11), list(16))
-	s, err := Load(strings.NewReader(text), "flat.yaml")
+	s, err := Load(strings.NewReader(text), "flat.yaml", features.CheckSet)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if s.Beta[15].Value != 2 || s.Beta[15].Name != "bias" || s.Alpha[0].Target != Queue || s.Alpha[0].Replay {
 		t.Errorf("got %+v", s)
 	}
-	_, err = Load(strings.NewReader(strings.Replace(text, list(11), list(10), 1)), "flat.yaml")
-	if code(err) != wrongLength {
-		t.Errorf("ten alphas: got %v, want %s", err, wrongLength)
+	_, err = Load(strings.NewReader(strings.Replace(text, list(11), list(10), 1)), "flat.yaml", features.CheckSet)
+	if code(err) != BadFile {
+		t.Errorf("ten alphas: got %v, want %s", err, BadFile)
 	}
 }
 
 // Predictions in use are clipped, counted and warned about.
 func TestPredictClipsCountsAndWarnsOnce(t *testing.T) {
 	s := sample()
-	p := s.BetaPredictor()
+	p := features.BetaPredictor(s)
 	x := make([]float64, len(s.Beta))
 	if us, err := p.Predict(x, 0); err != nil || us != 1 {
 		t.Errorf("empty vector: got %g us, %v, want 1 us", us, err)
@@ -189,12 +190,12 @@ func TestPredictClipsCountsAndWarnsOnce(t *testing.T) {
 	for _, w := range p.Warnings() {
 		codes = append(codes, w.Code)
 	}
-	if diff := cmp.Diff([]trace.Code{extrapolated, termNotLearned, features.FeatureOutOfRange}, codes); diff != "" {
+	if diff := cmp.Diff([]trace.Code{Extrapolated, Extrapolated, features.FeatureOutOfRange}, codes); diff != "" {
 		t.Error(diff)
 	}
 	x[0] = 1.4 * s.Beta[0].Range[1]
 	x[12] = 0
-	q := s.BetaPredictor()
+	q := features.BetaPredictor(s)
 	if _, err := q.PredictRow(x, 1, 0); err != nil || len(q.Warnings()) != 0 {
 		t.Errorf("1.4 x the training maximum: got %v %v, want no warning", err, q.Warnings())
 	}
@@ -203,25 +204,25 @@ func TestPredictClipsCountsAndWarnsOnce(t *testing.T) {
 		t.Errorf("the same per step over 20 steps: got %v %v, want no warning", err, q.Warnings())
 	}
 	x[3] = math.Inf(1)
-	if _, err := q.Predict(x, 0); code(err) != notFinite {
-		t.Errorf("infinite feature: got %v, want %s", err, notFinite)
+	if _, err := q.Predict(x, 0); code(err) != features.BadInput {
+		t.Errorf("infinite feature: got %v, want %s", err, features.BadInput)
 	}
-	if _, err := q.Predict(x[:3], 0); code(err) != features.WrongNumberOfFeatures {
-		t.Errorf("short vector: got %v, want %s", err, features.WrongNumberOfFeatures)
+	if _, err := q.Predict(x[:3], 0); code(err) != features.WrongFeatureSet {
+		t.Errorf("short vector: got %v, want %s", err, features.WrongFeatureSet)
 	}
 }
 
 // A wait is never a delay.
 func TestAWaitIsNeverADelay(t *testing.T) {
 	s := sample()
-	if _, err := s.DelayPredictor(Admission); code(err) != waitCounted {
-		t.Errorf("admission: got %v, want %s", err, waitCounted)
+	if _, err := features.DelayPredictor(s, Admission); code(err) != NoSuchTarget {
+		t.Errorf("admission: got %v, want %s", err, NoSuchTarget)
 	}
-	if _, err := s.DelayPredictor(Overhead); err != nil {
+	if _, err := features.DelayPredictor(s, Overhead); err != nil {
 		t.Errorf("overhead: %v", err)
 	}
-	if _, err := s.AlphaPredictor(Egress); code(err) != noSuchTarget {
-		t.Errorf("egress: got %v, want %s", err, noSuchTarget)
+	if _, err := features.AlphaPredictor(s, Egress); code(err) != NoSuchTarget {
+		t.Errorf("egress: got %v, want %s", err, NoSuchTarget)
 	}
 }
 
@@ -248,7 +249,7 @@ func TestOutsideTheTrainingData(t *testing.T) {
 
 func TestPredictAllocatesNothing(t *testing.T) {
 	s := sample()
-	p := s.BetaPredictor()
+	p := features.BetaPredictor(s)
 	x := make([]float64, len(s.Beta))
 	if n := testing.AllocsPerRun(100, func() { _, _ = p.Predict(x, 0) }); n != 0 {
 		t.Errorf("got %g allocations, want 0", n)

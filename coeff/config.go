@@ -50,23 +50,19 @@ func (w *wireConfig) config() (Config, error) {
 	c := Config{Key: w.Key, Runs: w.Runs, Samples: w.Samples}
 	var values any
 	if err := w.Deployment.Decode(&values); err != nil {
-		return c, trace.Errorf(badCoefficientFile, "configs: deployment of %q: %v", w.Key, err)
+		return c, trace.Errorf(BadFile, "configs: deployment of %q: %v", w.Key, err)
 	}
 	text, err := json.Marshal(values)
 	if err != nil {
-		return c, trace.Errorf(badCoefficientFile, "configs: deployment of %q: %v", w.Key, err)
+		return c, trace.Errorf(BadFile, "configs: deployment of %q: %v", w.Key, err)
 	}
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&c.Deployment); err != nil {
-		code := badCoefficientFile
-		if strings.Contains(err.Error(), "unknown field") {
-			code = unknownFileKey
-		}
-		return c, trace.Errorf(code, "configs: deployment of %q: %s", w.Key, strings.TrimPrefix(err.Error(), "json: "))
+		return c, trace.Errorf(BadFile, "configs: deployment of %q: %s", w.Key, strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if err := c.Deployment.Check(); err != nil {
-		return c, trace.Errorf(badCoefficientFile, "configs: deployment of %q: %v", w.Key, err)
+		return c, trace.Errorf(BadFile, "configs: deployment of %q: %v", w.Key, err)
 	}
 	return c, nil
 }

@@ -1,13 +1,15 @@
-package coeff
+package coeff_test
 
 import (
 	"errors"
+	. "github.com/blis-train/blis-train/coeff"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -28,7 +30,7 @@ func ownOverhead() (*Set, []float64) {
 func TestDeploymentValues(t *testing.T) {
 	want, _ := ownOverhead()
 	text := save(t, want)
-	got, err := Load(strings.NewReader(text), "c.yaml")
+	got, err := Load(strings.NewReader(text), "c.yaml", features.CheckSet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,8 +40,8 @@ func TestDeploymentValues(t *testing.T) {
 	for _, c := range []struct {
 		old, with string
 		want      trace.Code
-	}{{": [33.333333333333336, ", ": [", wrongLength}, {"[33.333333333333336, ", "[.nan, ", notFinite}} {
-		_, err := Load(strings.NewReader(strings.Replace(text, c.old, c.with, 1)), "c.yaml")
+	}{{": [33.333333333333336, ", ": [", BadFile}, {"[33.333333333333336, ", "[.nan, ", BadFile}} {
+		_, err := Load(strings.NewReader(strings.Replace(text, c.old, c.with, 1)), "c.yaml", features.CheckSet)
 		var syntax *trace.SyntaxError
 		if !errors.As(err, &syntax) || syntax.Code != c.want {
 			t.Errorf("%q: got %v, want %s", c.with, err, c.want)
@@ -58,7 +60,7 @@ func TestDeploymentValues(t *testing.T) {
 func TestAlphaOnADeployment(t *testing.T) {
 	s, values := ownOverhead()
 	s.DeploymentFactors = []Factor{{testDeployment().Label(), 2}}
-	on := s.On(testDeployment())
+	on := features.On(s, testDeployment())
 	m := on.AlphaModel(Overhead)
 	if diff := cmp.Diff(values, Values(m.Coefficients)); diff != "" || m.Coefficients[3].CI95 != nil || m.Deployments != nil {
 		t.Errorf("got %+v, want the deployment's values\n%s", m, diff)
@@ -66,12 +68,12 @@ func TestAlphaOnADeployment(t *testing.T) {
 	if on.Beta[0].Value != 2*s.Beta[0].Value {
 		t.Errorf("beta: got %g, want twice %g", on.Beta[0].Value, s.Beta[0].Value)
 	}
-	if again := on.On(testDeployment()); cmp.Diff(on, again, cmpopts.EquateEmpty()) != "" {
+	if again := features.On(on, testDeployment()); cmp.Diff(on, again, cmpopts.EquateEmpty()) != "" {
 		t.Error("a set that holds on a deployment changes when it is asked again")
 	}
 	elsewhere := testDeployment()
 	elsewhere.TP = 8
-	if got := s.On(elsewhere).AlphaModel(Overhead).Coefficients; got[3].CI95 == nil || got[3].Value != 0 {
+	if got := features.On(s, elsewhere).AlphaModel(Overhead).Coefficients; got[3].CI95 == nil || got[3].Value != 0 {
 		t.Errorf("elsewhere: got %+v, want the common coefficient", got[3])
 	}
 	if s.AlphaModel(Overhead).Deployments == nil || s.AlphaModel(Overhead).Coefficients[3].CI95 == nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/pipeline/features"
 )
 
 // TestChangedFileIsSaid: a value edited by hand is used with a warning that travels
@@ -18,7 +19,7 @@ func TestChangedFileIsSaid(t *testing.T) {
 	}
 	load := func(text string) *coeff.Set {
 		t.Helper()
-		set, err := coeff.Load(strings.NewReader(text), "test.yaml")
+		set, err := coeff.Load(strings.NewReader(text), "test.yaml", features.CheckSet)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,8 @@
-package coeff
+package coeff_test
 
 import (
 	"flag"
+	. "github.com/blis-train/blis-train/coeff"
 	"os"
 	"testing"
 
@@ -26,8 +27,8 @@ func exampleSet(t *testing.T) *Set {
 		Recipe: "frozen", TrainedOn: TrainedOn{Models: []string{d.Model.ID}, Hardware: []string{d.Hardware.Name}, TPs: []int64{1},
 			VLLMVersions: []string{"0.15.1"}},
 		BetaTarget: Cadence, Gamma: features.DefaultGamma,
-		Beta:    NewCoefficients(features.BetaFeatures(features.V10)),
-		Alpha:   []AlphaModel{{Target: Overhead, Replay: true, Coefficients: NewCoefficients(features.AlphaFeatures(features.V10))}},
+		Beta:    features.NewCoefficients(features.BetaFeatures(features.V10)),
+		Alpha:   []AlphaModel{{Target: Overhead, Replay: true, Coefficients: features.NewCoefficients(features.AlphaFeatures(features.V10))}},
 		Configs: []Config{ConfigOf(d, []string{d.Name}, 0)}}
 	values := map[string]float64{"prefill_linear_compute": 1.67e6, "prefill_attention": 2.5e6, "decode_weight_load": 1.25e6,
 		"decode_attention": 2.5e6, "kv_cache_read": 1.25e6, "fixed_step_overhead": 1.2e6, "batch_utilization": 400, "bias": 250}

@@ -20,7 +20,7 @@ func ExampleLoad() {
 		log.Fatal(err)
 	}
 	defer file.Close()
-	set, err := coeff.Load(file, file.Name())
+	set, err := coeff.Load(file, file.Name(), features.CheckSet)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func ExampleLoad() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	predictor := set.BetaPredictor()
+	predictor := features.BetaPredictor(set)
 	x := make([]float64, len(space.BetaFeatures()))
 
 	// one engine step: a 512-token prefill beside two decodes

@@ -1,9 +1,11 @@
-package coeff
+package coeff_test
 
 import (
 	"bytes"
+	. "github.com/blis-train/blis-train/coeff"
 	"testing"
 
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -23,13 +25,13 @@ func TestFactorsOnADeployment(t *testing.T) {
 	if err := s.Save(&b); err != nil {
 		t.Fatal(err)
 	}
-	read, err := Load(&b, "c.yaml")
+	read, err := Load(&b, "c.yaml", features.CheckSet)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, set := range []*Set{s, read} {
 		got := [][2]float64{}
-		on := [...]*Set{set.On(d), set.On(&other), set.On(&elsewhere)}
+		on := [...]*Set{features.On(set, d), features.On(set, &other), features.On(set, &elsewhere)}
 		for _, o := range on {
 			got = append(got, [2]float64{o.Beta[0].Value / s.Beta[0].Value, o.Beta[2].Value / s.Beta[2].Value})
 		}

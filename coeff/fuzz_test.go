@@ -1,13 +1,15 @@
-package coeff
+package coeff_test
 
 import (
 	"bytes"
 	"errors"
+	. "github.com/blis-train/blis-train/coeff"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -24,7 +26,7 @@ func FuzzCoefficients(f *testing.F) {
 	f.Add("a: &x [*x]")
 	f.Add(strings.Repeat("a: 1\n", 30))
 	f.Fuzz(func(t *testing.T, text string) {
-		set, err := Load(strings.NewReader(text), "f")
+		set, err := Load(strings.NewReader(text), "f", features.CheckSet)
 		if err != nil {
 			var placed *trace.SyntaxError
 			var coded *trace.Error
@@ -37,7 +39,7 @@ func FuzzCoefficients(f *testing.F) {
 		if err := set.Save(&first); err != nil {
 			t.Fatalf("a loaded set does not save: %v", err)
 		}
-		again, err := Load(bytes.NewReader(first.Bytes()), "f")
+		again, err := Load(bytes.NewReader(first.Bytes()), "f", features.CheckSet)
 		if err != nil {
 			t.Fatalf("a saved set does not load: %v\n%s", err, first.String())
 		}
@@ -52,7 +54,8 @@ func TestManyKeysInACoefficientFile(t *testing.T) {
 	lags := "physics_coefficients:\n  pipeline_lag:\n" + strings.Repeat("    r: {lag: 0, measured: true}\n", 20_000)
 	for _, text := range []string{strings.Repeat("a: 1\n", 100_000), lags} {
 		var e *trace.SyntaxError
-		if _, err := Load(strings.NewReader(text), "f"); !errors.As(err, &e) || e.Code != badCoefficientFile || !strings.Contains(e.Msg, "keys") {
+		if _, err := Load(strings.NewReader(text), "f", features.CheckSet); !errors.As(err, &e) || e.Code != BadFile ||
+			!strings.Contains(e.Msg, "keys") {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -65,7 +68,7 @@ func TestTrailingDocumentsAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, more := range []string{"\n---\nschema_version: 2\n", "\n...\nrubbish: [\n", "\nschema_version: \"1\"\n"} {
-		if _, err := Load(strings.NewReader(string(text)+more), "f"); err == nil {
+		if _, err := Load(strings.NewReader(string(text)+more), "f", features.CheckSet); err == nil {
 			t.Errorf("%q behind the set: no error", more)
 		}
 	}

@@ -2,10 +2,7 @@ package coeff
 
 import (
 	"math"
-	"slices"
 
-	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -40,13 +37,6 @@ type ExpectedError struct {
 	OnGPU      bool    `yaml:"measured_on_gpu"` // false: measured on other GPUs only
 }
 
-// Slots of the step time that host work belongs to.
-const (
-	slotSequences    = 6 // batch_utilization
-	slotBias         = 16
-	sequencesPerUnit = 256
-)
-
 func (l *Library) check() error {
 	if l == nil {
 		return nil
@@ -57,45 +47,8 @@ func (l *Library) check() error {
 		pair []float64
 	}{{"rank_us", h.RankUs}, {"sync_step_us", h.SyncStepUs}, {"sync_sequence_us", h.SyncSequenceUs}} {
 		if len(v.pair) != 2 || !(v.pair[0] >= 0) || !(v.pair[1] >= 0) || math.IsInf(v.pair[0], 0) || math.IsInf(v.pair[1], 0) {
-			return trace.Errorf(badCoefficientFile, "library.host.%s: got %v, want a time in us and its standard error, both >= 0", v.name, v.pair)
+			return trace.Errorf(BadFile, "library.host.%s: got %v, want a time in us and its standard error, both >= 0", v.name, v.pair)
 		}
 	}
 	return finite("library.expected_error", l.Expected.TPOTMape, l.Expected.TTFTMedian)
 }
-
-// withHost is the set with its library's host work on one deployment in the
-// bias and the term of sequences, and none left to add.
-func (s *Set) withHost(d *deploy.Deployment) *Set {
-	if s.Library == nil || s.SpecVersion == features.V10 {
-		return s
-	}
-	h := s.Library.Host
-	ranks, sync := float64(d.TP-1), 1.0
-	if d.Engine.IsAsync() {
-		sync = 0
-	}
-	on, l := *s, *s.Library
-	l.Host = HostWork{RankUs: []float64{0, 0}, SyncStepUs: []float64{0, 0}, SyncSequenceUs: []float64{0, 0}}
-	on.Library, on.Beta = &l, slices.Clone(s.Beta)
-	on.Beta[slotBias-1].Value += float64(ranks*h.RankUs[0]) + float64(sync*h.SyncStepUs[0])
-	on.Beta[slotSequences-1].Value += float64(sequencesPerUnit * sync * h.SyncSequenceUs[0])
-	if s.Covariance != nil {
-		on.Covariance = slices.Clone(s.Covariance)
-		for _, add := range []struct {
-			slot     int
-			variance float64
-		}{
-			{slotBias, square(ranks*h.RankUs[1]) + square(sync*h.SyncStepUs[1])},
-			{slotSequences, square(sequencesPerUnit * sync * h.SyncSequenceUs[1])},
-		} {
-			on.Covariance[add.slot-1] = slices.Clone(on.Covariance[add.slot-1])
-			on.Covariance[add.slot-1][add.slot-1] += add.variance
-		}
-	}
-	for _, slot := range []int{slotBias, slotSequences} {
-		on.Beta[slot-1].forgetIntervals()
-	}
-	return &on
-}
-
-func square(v float64) float64 { return float64(v * v) }

@@ -11,7 +11,6 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 
 	"github.com/blis-train/blis-train/internal/files"
@@ -22,10 +21,11 @@ import (
 const maxFile = 64 << 20
 
 // Load reads a coefficient file strictly: unknown keys, wrong lengths, names, units and versions
-// and numbers that are not finite are errors with a code of their own (spec#artifact-load). file is
-// the name in messages. The flat form of spec 1.0, alpha_coefficients and beta_coefficients as bare
-// lists, is accepted too; its alpha is the queue target.
-func Load(r io.Reader, file string) (*Set, error) {
+// and numbers that are not finite are errors at their line (spec#artifact-load). file is the name in
+// messages; terms compares the terms with their features: features.CheckSet, nil for no comparison. The flat form of
+// spec 1.0, alpha_coefficients and beta_coefficients as bare lists, is accepted too; its alpha is the
+// queue target.
+func Load(r io.Reader, file string, terms func(*Set) error) (*Set, error) {
 	text, err := files.ReadBounded(r, file, maxFile)
 	if err != nil {
 		return nil, err
@@ -38,6 +38,9 @@ func Load(r io.Reader, file string) (*Set, error) {
 		return nil, yamlError(file, io.EOF)
 	}
 	s, err := wire.set()
+	if err == nil && terms != nil {
+		err = terms(s)
+	}
 	if err == nil {
 		err = s.Check()
 	}
@@ -61,14 +64,11 @@ func (w *wireSet) set() (*Set, error) {
 		Covariance: rows(p.Covariance), Gamma: p.Gamma, PipelineLag: p.PipelineLag, Gates: p.Gates, Purposes: p.Purposes, ValidatedFor: p.For,
 		Identifiability: p.Ident, Certificate: p.Certificate, Warnings: p.Warnings, Library: p.Library,
 	}
-	if err := p.SpecVersion.Check(); err != nil {
-		return nil, err
-	}
 	if p.FeatureSet != nil {
 		s.FeatureSet = *p.FeatureSet
 	}
 	var err error
-	if s.Beta, err = p.terms("beta_coefficients", p.Beta, features.BetaFeatures(p.SpecVersion)); err != nil {
+	if s.Beta, err = p.terms("beta_coefficients", p.Beta); err != nil {
 		return nil, err
 	}
 	if err := w.flatAlpha(s); err != nil {
@@ -77,7 +77,7 @@ func (w *wireSet) set() (*Set, error) {
 	s.DeploymentFactors, s.PromptFactors, s.HardwareFactors = factorsOf(p.Deployments), factorsOf(p.Prompts), factorsOf(p.Devices)
 	for _, target := range slices.Sorted(maps.Keys(p.Alpha)) {
 		a := p.Alpha[target]
-		terms, err := p.terms("alpha."+target+".coefficients", a.Coefficients, features.AlphaFeatures(p.SpecVersion))
+		terms, err := p.terms("alpha."+target+".coefficients", a.Coefficients)
 		if err != nil {
 			return nil, err
 		}
@@ -118,14 +118,14 @@ func (w *wireSet) flatAlpha(s *Set) error {
 	if p.FlatAlpha == nil {
 		return nil
 	}
-	if p.SpecVersion != features.V10 {
-		return trace.Errorf(badCoefficientFile, "alpha_coefficients: got the flat form with spec_version %s, want alpha.<target>.coefficients",
+	if p.SpecVersion != flatVersion {
+		return trace.Errorf(BadFile, "alpha_coefficients: got the flat form with spec_version %s, want alpha.<target>.coefficients",
 			p.SpecVersion)
 	}
 	if w.SchemaVersion == "" { // the frozen text has no schema of ours
 		s.SchemaVersion = SchemaVersion
 	}
-	terms, err := p.terms("alpha_coefficients", p.FlatAlpha, features.AlphaFeatures(p.SpecVersion))
+	terms, err := p.terms("alpha_coefficients", p.FlatAlpha)
 	if err != nil {
 		return err
 	}
@@ -136,8 +136,8 @@ func (w *wireSet) flatAlpha(s *Set) error {
 	return nil
 }
 
-// terms converts coefficients; a flat list takes names and units of its slots.
-func (p *wirePhysics) terms(path string, ts []wireTerm, fs []features.Feature) ([]Coefficient, error) {
+// terms converts coefficients; those of a flat list have values alone.
+func (p *wirePhysics) terms(path string, ts []wireTerm) ([]Coefficient, error) {
 	cs := make([]Coefficient, len(ts))
 	for i, t := range ts {
 		cs[i] = Coefficient{Name: t.Name, Value: t.Value, Unit: t.Unit, CI95: (*[2]float64)(t.CI95),
@@ -145,14 +145,8 @@ func (p *wirePhysics) terms(path string, ts []wireTerm, fs []features.Feature) (
 		if t.Identified != nil {
 			cs[i].Identified = *t.Identified
 		}
-		if !t.flat {
-			continue
-		}
-		if p.SpecVersion != features.V10 {
-			return nil, trace.Errorf(badCoefficientFile, "%s[%d]: got a bare number, want {name, value, unit, ...}", path, i)
-		}
-		if i < len(fs) {
-			cs[i].Name, cs[i].Unit = fs[i].Name, fs[i].CoefficientUnit()
+		if t.flat && p.SpecVersion != flatVersion {
+			return nil, trace.Errorf(BadFile, "%s[%d]: got a bare number, want {name, value, unit, ...}", path, i)
 		}
 	}
 	return cs, nil
@@ -193,17 +187,17 @@ func quantiles(in []pair) [][2]float64 {
 func yamlError(file string, err error) error {
 	var keyed *keyError
 	if errors.As(err, &keyed) {
-		return &trace.SyntaxError{File: file, Line: int64(keyed.line), Col: int64(keyed.col), Code: unknownFileKey, Msg: keyed.Error()}
+		return &trace.SyntaxError{File: file, Line: int64(keyed.line), Col: int64(keyed.col), Code: BadFile, Msg: keyed.Error()}
 	}
 	if placed := (*trace.SyntaxError)(nil); errors.As(err, &placed) {
-		placed.Code = badCoefficientFile
+		placed.Code = BadFile
 		return placed
 	}
 	e, key := trace.YAMLError(file, err)
-	e.Code = badCoefficientFile
+	e.Code = BadFile
 	switch {
 	case key != "":
-		e.Code, e.Msg = unknownFileKey, (&keyError{key: key}).Error()
+		e.Code, e.Msg = BadFile, (&keyError{key: key}).Error()
 	case errors.Is(err, io.EOF):
 		e.Msg += ", want a coefficient set"
 	}

@@ -1,4 +1,4 @@
-package coeff
+package coeff_test
 
 import (
 	"bytes"

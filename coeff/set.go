@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -30,10 +29,10 @@ type Set struct {
 	Command       string // the fit and the options that can change it
 	Inputs        []Input
 
-	SpecVersion features.Version
-	FeatureSet  features.Set // zero in files older than it
-	Recipe      string       // relative | frozen
-	Refit       bool         // fitted on all rows after the choice was made
+	SpecVersion Version
+	FeatureSet  FeatureSet // zero in files older than it
+	Recipe      string     // relative | frozen
+	Refit       bool       // fitted on all rows after the choice was made
 	TrainedOn   TrainedOn
 	BetaTarget  string        // cadence | duration
 	Beta        []Coefficient // one per slot, in slot order
@@ -146,14 +145,6 @@ func (s *Set) GammaOf(m *AlphaModel) float64 {
 	return s.Gamma
 }
 
-// Renewal is what [features.Version.Renewal] says of a step; nil where that is the set's gamma always.
-func (s *Set) Renewal() func(sinceUs float64) float64 {
-	if !s.SpecVersion.Has(features.TimeAverage) {
-		return nil
-	}
-	return func(sinceUs float64) float64 { return s.SpecVersion.Renewal(s.Gamma, sinceUs) }
-}
-
 // DeploymentValues are the values of a model's coefficients on one deployment.
 type DeploymentValues struct {
 	Name   string
@@ -167,75 +158,6 @@ type Factor struct {
 	Value float64 // > 0
 }
 
-// factorOn is what every term of a step on the deployment takes relative to the
-// common coefficients.
-func (s *Set) factorOn(d *deploy.Deployment) float64 {
-	if v, known := named(s.DeploymentFactors, d.Config(), d.Label()); known {
-		return v
-	}
-	v, _ := named(s.HardwareFactors, d.Hardware.Name)
-	return v
-}
-
-// promptFactorOn is what the terms of prompt work take on top of factorOn.
-func (s *Set) promptFactorOn(d *deploy.Deployment) float64 {
-	v, _ := named(s.PromptFactors, d.Config(), d.Label())
-	return v
-}
-
-// named is the factor of the first name that has one, else 1.
-func named(factors []Factor, names ...string) (value float64, known bool) {
-	for _, name := range names {
-		for _, f := range factors {
-			if f.Name == name {
-				return f.Value, true
-			}
-		}
-	}
-	return 1, false
-}
-
-// On is the set as it holds on one deployment: beta and its covariance times the
-// deployment's factors, alphas with the deployment's values, nothing left to apply.
-func (s *Set) On(d *deploy.Deployment) *Set {
-	s = s.alphaOn(d.Label()).withHost(d)
-	if len(s.DeploymentFactors) == 0 && len(s.PromptFactors) == 0 && len(s.HardwareFactors) == 0 {
-		return s
-	}
-	factor := s.termFactors(s.factorOn(d), s.promptFactorOn(d))
-	on := *s
-	on.DeploymentFactors, on.PromptFactors, on.HardwareFactors = nil, nil, nil
-	on.Beta = slices.Clone(s.Beta)
-	for i := range on.Beta {
-		on.Beta[i].scale(factor[i])
-	}
-	on.Covariance = make([][]float64, len(s.Covariance))
-	for i, row := range s.Covariance {
-		on.Covariance[i] = make([]float64, len(row))
-		for j, v := range row {
-			on.Covariance[i][j] = v * factor[i] * factor[j]
-		}
-	}
-	return &on
-}
-
-// scale multiplies a coefficient with all that is said of it.
-func (c *Coefficient) scale(by float64) {
-	c.Value *= by
-	if c.Estimate != nil {
-		v := *c.Estimate * by
-		c.Estimate = &v
-	}
-	for _, ci := range []**[2]float64{&c.CI95, &c.EstimateCI95} {
-		if *ci != nil {
-			*ci = &[2]float64{(*ci)[0] * by, (*ci)[1] * by}
-		}
-	}
-}
-
-// forgetIntervals is for a value that nothing was estimated of.
-func (c *Coefficient) forgetIntervals() { c.CI95, c.Estimate, c.EstimateCI95 = nil, nil, nil }
-
 // Interval is what the data themselves say of the coefficient: the estimate's interval,
 // or with a prior that of the value; nil when not estimated.
 func (c *Coefficient) Interval() *[2]float64 {
@@ -243,44 +165,6 @@ func (c *Coefficient) Interval() *[2]float64 {
 		return c.EstimateCI95
 	}
 	return c.CI95
-}
-
-// termFactors is one factor per beta term.
-func (s *Set) termFactors(all, prompt float64) []float64 {
-	out := make([]float64, len(s.Beta))
-	for i, f := range features.BetaFeatures(s.SpecVersion) {
-		if i >= len(out) {
-			break
-		}
-		out[i] = all
-		if f.Prompt {
-			out[i] = all * prompt
-		}
-	}
-	return out
-}
-
-// alphaOn is the set with the alpha values of one deployment. They have no
-// intervals: those are for the common values.
-func (s *Set) alphaOn(label string) *Set {
-	if !slices.ContainsFunc(s.Alpha, func(m AlphaModel) bool { return len(m.Deployments) > 0 }) {
-		return s
-	}
-	on := *s
-	on.Alpha = slices.Clone(s.Alpha)
-	for i := range on.Alpha {
-		m := &on.Alpha[i]
-		k := slices.IndexFunc(m.Deployments, func(v DeploymentValues) bool { return v.Name == label })
-		if k >= 0 {
-			m.Coefficients, m.Covariance = slices.Clone(m.Coefficients), nil
-			for j, v := range m.Deployments[k].Values {
-				m.Coefficients[j].Value = v
-				m.Coefficients[j].forgetIntervals()
-			}
-		}
-		m.Deployments = nil
-	}
-	return &on
 }
 
 // RegimeQuantiles are quantiles of target/prediction on the hold-out, as
@@ -397,15 +281,6 @@ func (s *Set) AlphaModel(target string) *AlphaModel {
 // others contain a wait that the simulator produces itself and would count twice
 // (spec#waits-are-no-delays).
 func Replayable(target string) bool { return target == Overhead || target == Egress }
-
-// NewCoefficients returns the named, zero coefficients of the features.
-func NewCoefficients(fs []features.Feature) []Coefficient {
-	cs := make([]Coefficient, len(fs))
-	for i := range fs {
-		cs[i] = Coefficient{Name: fs[i].Name, Unit: fs[i].CoefficientUnit()}
-	}
-	return cs
-}
 
 // Values returns the coefficients' values in order.
 func Values(cs []Coefficient) []float64 {

@@ -1,7 +1,6 @@
 package coeff
 
 import (
-	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 	"gopkg.in/yaml.v3"
 )
@@ -19,8 +18,8 @@ type wireSet struct {
 }
 
 type wirePhysics struct {
-	SpecVersion features.Version     `yaml:"spec_version"`
-	FeatureSet  *features.Set        `yaml:"feature_set,omitempty"`
+	SpecVersion Version              `yaml:"spec_version"`
+	FeatureSet  *FeatureSet          `yaml:"feature_set,omitempty"`
 	Recipe      string               `yaml:"recipe"`
 	Refit       bool                 `yaml:"refit,omitempty"`
 	TrainedOn   wireTrainedOn        `yaml:"trained_on"`

@@ -18,6 +18,7 @@ import (
 	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace/table"
 	"github.com/blis-train/blis-train/trace/tracev2"
+	"github.com/blis-train/blis-train/pipeline/features"
 )
 
 // chunkLog notes the chunks that clients receive of a simulated engine.
@@ -171,7 +172,7 @@ func TestStepsFromChunks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := coeff.Load(bytes.NewReader(b), "coefficients.yaml")
+	got, err := coeff.Load(bytes.NewReader(b), "coefficients.yaml", features.CheckSet)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func NewStepTimes(set *coeff.Set, d *deploy.Deployment) (*StepTimes, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &StepTimes{set: set.On(d), space: space, x: make([]float64, len(set.Beta))}, nil
+	return &StepTimes{set: features.On(set, d), space: space, x: make([]float64, len(set.Beta))}, nil
 }
 
 // StepUs predicts one step of the batch.

@@ -346,7 +346,7 @@ func (f *requestFit) prior() (*learn.Prior, error) {
 	if err != nil {
 		return nil, trace.Errorf(options.CodeBadOption, "--prior: got %q, want roofline, library or a coefficient file (%v)", f.o.Prior, err)
 	}
-	set, err := coeff.Load(r, f.o.Prior)
+	set, err := coeff.Load(r, f.o.Prior, features.CheckSet)
 	return &learn.Prior{Name: f.o.Prior, Set: set}, errors.Join(err, r.Close())
 }
 

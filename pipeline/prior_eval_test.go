@@ -21,6 +21,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/pipeline/features"
 )
 
 // composedPrior is a library of the composed runs' own rules without one
@@ -120,7 +121,7 @@ func certain(lib func(*deploy.Deployment) (*coeff.Set, error)) func(*deploy.Depl
 		if err != nil {
 			return nil, err
 		}
-		on := *set.On(d)
+		on := *features.On(set, d)
 		rows := on.Covariance
 		on.Covariance = make([][]float64, len(rows))
 		for j, row := range rows {

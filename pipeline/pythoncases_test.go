@@ -111,7 +111,7 @@ func casesOf(t *testing.T, file string, set *coeff.Set, spec features.Version, d
 			"prefill_causal_work": in.PrefillCausalWork, "decode_context_tokens": in.DecodeContextTokens, "kv_read_tokens": in.KVReadTokens,
 			"running_depth": in.RunningDepth}}
 		if set != nil {
-			c.want = append(x, set.On(d).Predict(x))
+			c.want = append(x, features.On(set, d).Predict(x))
 		}
 		out = append(out, c)
 	}
@@ -170,7 +170,7 @@ func TestPythonAgrees(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		set, err := coeff.Load(bytes.NewReader(data), path)
+		set, err := coeff.Load(bytes.NewReader(data), path, features.CheckSet)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -113,7 +113,7 @@ func recorded(t *testing.T, out string, r *result.ExtractRun, doc *result.Fit) (
 	if err != nil {
 		t.Fatal(err)
 	}
-	set = set.On(r.Deployment)
+	set = features.On(set, r.Deployment)
 	space, err := features.New(set.SpecVersion, r.Deployment)
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@ package result
 import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -12,7 +11,7 @@ type Fit struct {
 	Header
 	Options FitOptions `json:"options"`
 	// FeatureSet identifies the features behind the coefficients.
-	FeatureSet features.Set    `json:"feature_set"`
+	FeatureSet coeff.FeatureSet    `json:"feature_set"`
 	Runs       []FitRun        `json:"runs"`
 	Configs    []FitConfig     `json:"configs"`
 	Beta       Model           `json:"beta"`

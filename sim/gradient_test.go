@@ -117,7 +117,7 @@ func physicsOf(t *testing.T, d *deploy.Deployment, x []float64) Config {
 		s.Beta[j].Value = x[j]
 	}
 	for k, target := range []string{coeff.Overhead, coeff.Egress} {
-		m := coeff.AlphaModel{Target: target, Replay: true, Coefficients: coeff.NewCoefficients(features.AlphaFeatures(features.V11))}
+		m := coeff.AlphaModel{Target: target, Replay: true, Coefficients: features.NewCoefficients(features.AlphaFeatures(features.V11))}
 		for j := range m.Coefficients {
 			m.Coefficients[j].Value = x[16+11*k+j]
 		}

@@ -214,8 +214,8 @@ func TestCheckCommand(t *testing.T) {
 		t.Errorf("against its own deployment: %d %q %q", rc, out, stderr)
 	}
 	rc, out, stderr := call("check", file, "--against", runFolder(t, "L40S-48GB", "2"))
-	if lines := strings.Count(out, "\n"); rc != 3 || lines != 2 || !strings.Contains(out, "outside_trained_hardware: ") ||
-		!strings.Contains(out, "outside_trained_tp: ") {
+	if lines := strings.Count(out, "\n"); rc != 3 || lines != 2 || !strings.Contains(out, "outside_training: ") ||
+		!strings.Contains(out, "outside_training: ") {
 		t.Errorf("against another GPU and tp: exit %d, %d lines: %q %q", rc, lines, out, stderr)
 	}
 	if rc, _, _ := call("check"); rc != 2 {

@@ -125,12 +125,12 @@ func plantedFile(t *testing.T) []byte {
 		Recipe: "relative", BetaTarget: coeff.Cadence, Gamma: features.DefaultGamma,
 		TrainedOn: coeff.TrainedOn{Models: []string{"llama-8b"}, Hardware: []string{"A100-SXM-80GB"}, TPs: []int64{1},
 			VLLMVersions: []string{"0.15.1"}, Date: "2026-01-01", Samples: 1}}
-	s.Beta = coeff.NewCoefficients(features.BetaFeatures(features.V11))
+	s.Beta = features.NewCoefficients(features.BetaFeatures(features.V11))
 	for i := range s.Beta {
 		s.Beta[i].Value, s.Beta[i].Identified = loopTruth[s.Beta[i].Name], coeff.Within
 	}
 	for _, target := range []string{coeff.Egress, coeff.Overhead} {
-		m := coeff.AlphaModel{Target: target, Replay: true, Coefficients: coeff.NewCoefficients(features.AlphaFeatures(features.V11))}
+		m := coeff.AlphaModel{Target: target, Replay: true, Coefficients: features.NewCoefficients(features.AlphaFeatures(features.V11))}
 		for i := range m.Coefficients {
 			m.Coefficients[i].Identified = coeff.Within
 			if m.Coefficients[i].Name == "base_bias" {

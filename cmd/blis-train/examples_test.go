@@ -15,6 +15,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/pipeline/features"
 )
 
 var updateExamples = flag.Bool("update-examples", false, "rewrite docs/examples")
@@ -51,7 +52,7 @@ func TestExamplesLoad(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := coeff.Load(bytes.NewReader(data), path)
+		s, err := coeff.Load(bytes.NewReader(data), path, features.CheckSet)
 		if err != nil {
 			t.Fatal(err)
 		}

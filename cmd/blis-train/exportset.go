@@ -9,6 +9,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/library"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/pipeline/features"
 )
 
 // exportSet writes what a coefficient set says of one deployment: without a
@@ -27,7 +28,7 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 	}
 	out := &export.Output{}
 	if o.Format == export.FormatNative {
-		data, err := setBytes(set.On(dep))
+		data, err := setBytes(features.On(set, dep))
 		if err != nil {
 			return err
 		}

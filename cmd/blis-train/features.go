@@ -122,7 +122,7 @@ func featuresVersion(asked string, set *coeff.Set) (features.Version, error) {
 		return set.SpecVersion, nil
 	}
 	v := features.Version(asked)
-	if err := v.Check(); err != nil {
+	if err := features.CheckVersion(v); err != nil {
 		return "", &usageError{msg: "--spec: " + err.Error()}
 	}
 	if set != nil && set.SpecVersion != v {
@@ -212,7 +212,7 @@ func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *
 		doc.Members = append(doc.Members, memberDoc{m.CoreID, phase, m.Computed, m.Prompt, m.New})
 	}
 	if set != nil {
-		p := set.On(steps.Dep).BetaPredictor()
+		p := features.BetaPredictor(features.On(set, steps.Dep))
 		x, hits := make([]float64, len(e.Features)), features.Hits(0)
 		for i, f := range e.Features {
 			x[i] = f.Value

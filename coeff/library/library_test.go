@@ -108,7 +108,7 @@ func stepMs(t *testing.T, d *deploy.Deployment, n int, prompt int64) float64 {
 	if _, err := space.Beta(&in, x); err != nil {
 		t.Fatal(err)
 	}
-	return set.On(d).Predict(x) / 1e3
+	return features.On(set, d).Predict(x) / 1e3
 }
 
 // TestReferenceSteps: an 8 B model takes what such servers are known to take, the

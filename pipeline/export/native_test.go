@@ -68,7 +68,7 @@ func TestNativeRoundTrip(t *testing.T) {
 	if err := set.Save(&first); err != nil {
 		t.Fatal(err)
 	}
-	back, err := coeff.Load(bytes.NewReader(first.Bytes()), "c.yaml")
+	back, err := coeff.Load(bytes.NewReader(first.Bytes()), "c.yaml", features.CheckSet)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,28 +42,9 @@ var amendments = []Amendment{
 // Amendments returns every amendment, sorted by name; shared, do not modify.
 func Amendments() []Amendment { return amendments }
 
-// Base is the version without its amendments.
-func (v Version) Base() Version {
-	base, _, _ := strings.Cut(string(v), "+")
-	return Version(base)
-}
-
-// Has reports an amendment of the version.
-func (v Version) Has(name string) bool { return slices.Contains(v.amendments(), name) }
-
-// With is the version with one more amendment.
-func (v Version) With(name string) Version {
-	names := append(v.amendments(), name)
-	slices.Sort(names)
-	return Version(strings.Join(append([]string{string(v.Base())}, slices.Compact(names)...), "+"))
-}
-
-// amended are the names behind the version.
-func (v Version) amendments() []string { return strings.Split(string(v), "+")[1:] }
-
 // checkAmendments wants known names in order, and none on 1.0, which is frozen.
-func (v Version) checkAmendments() error {
-	names := v.amendments()
+func checkAmendments(v Version) error {
+	names := v.Amendments()
 	if len(names) == 0 {
 		return nil
 	}
@@ -85,11 +66,11 @@ func (v Version) checkAmendments() error {
 }
 
 // amendedList is a version's list with what its amendments change; nil for a version that is not known.
-func (v Version) amendedList(base []Feature, of func(*Amendment) []Feature) []Feature {
+func amendedList(v Version, base []Feature, of func(*Amendment) []Feature) []Feature {
 	if !strings.Contains(string(v), "+") {
 		return base
 	}
-	if v.Check() != nil {
+	if CheckVersion(v) != nil {
 		return nil
 	}
 	out := slices.Clone(base)
@@ -209,7 +190,7 @@ type Average struct {
 func (a *Average) Step(startNs int64, numPreempted, runningDepth float64) float64 {
 	share := a.Gamma
 	if a.begun {
-		share = a.Version.Renewal(a.Gamma, float64(startNs-a.lastNs)/1000)
+		share = Renewal(a.Version, a.Gamma, float64(startNs-a.lastNs)/1000)
 	}
 	a.value, a.lastNs, a.begun = EMA(a.value, share, numPreempted, runningDepth), startNs, true
 	return a.value
@@ -218,7 +199,7 @@ func (a *Average) Step(startNs int64, numPreempted, runningDepth float64) float6
 // Renewal is the share of the preemption average that a step renews: gamma, or with the amendment
 // time-average 1 - exp(-dt/tau), tau = -100 ms/ln(1 - gamma) (spec#amendments). sinceUs is the time
 // from the beginning of the step before it.
-func (v Version) Renewal(gamma, sinceUs float64) float64 {
+func Renewal(v Version, gamma, sinceUs float64) float64 {
 	if !v.Has(TimeAverage) {
 		return gamma
 	}

@@ -88,7 +88,7 @@ func TestUnknownAmendmentsAreRefused(t *testing.T) {
 		"1.0+queue-pole":            "want 1.0 as it is",
 		"2.0+queue-pole":            "want 1.0, 1.1, 1.2 or experimental",
 	} {
-		if err := v.Check(); err == nil || !strings.Contains(err.Error(), want) {
+		if err := CheckVersion(v); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", v, err, want)
 		}
 		if BetaFeatures(v) != nil || AlphaFeatures(v) != nil {
@@ -100,15 +100,15 @@ func TestUnknownAmendmentsAreRefused(t *testing.T) {
 // A time-based average forgets as much in 100 ms as gamma says, in one step or in ten.
 func TestRenewalByTime(t *testing.T) {
 	v := V11.With(TimeAverage)
-	if got := V11.Renewal(0.3, 5e6); got != 0.3 {
+	if got := Renewal(V11, 0.3, 5e6); got != 0.3 {
 		t.Errorf("by step: got %g, want 0.3", got)
 	}
-	if got := v.Renewal(0.3, 100_000); !close(got, 0.3) {
+	if got := Renewal(v, 0.3, 100_000); !close(got, 0.3) {
 		t.Errorf("after 100 ms: got %g, want 0.3", got)
 	}
 	kept := 1.0
 	for range 10 {
-		kept *= 1 - v.Renewal(0.3, 10_000)
+		kept *= 1 - Renewal(v, 0.3, 10_000)
 	}
 	if !close(kept, 0.7) {
 		t.Errorf("after ten steps of 10 ms: got %g kept, want 0.7", kept)

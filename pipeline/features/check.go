@@ -16,15 +16,15 @@ func (s *Space) checkStep(in *StepInput) error {
 	case !in.allCounts():
 		return in.badField()
 	case in.PrefillTokens+in.DecodeTokens != in.ScheduledTokens:
-		return trace.Errorf(inconsistentTokens, "scheduled_tokens: got %g, want prefill %g + decode %g",
+		return trace.Errorf(BadInput, "scheduled_tokens: got %g, want prefill %g + decode %g",
 			in.ScheduledTokens, in.PrefillTokens, in.DecodeTokens)
 	case in.DecodeTokens != in.NumDecodeReqs:
-		return trace.Errorf(inconsistentRequests, "decode_tokens: got %g, want num_decode_reqs %g", in.DecodeTokens, in.NumDecodeReqs)
+		return trace.Errorf(BadInput, "decode_tokens: got %g, want num_decode_reqs %g", in.DecodeTokens, in.NumDecodeReqs)
 	case in.PrefillTokens < in.NumPrefillReqs, (in.PrefillTokens == 0) != (in.NumPrefillReqs == 0):
-		return trace.Errorf(inconsistentRequests, "prefill_tokens: got %g for %g prefill requests, want at least one token each",
+		return trace.Errorf(BadInput, "prefill_tokens: got %g for %g prefill requests, want at least one token each",
 			in.PrefillTokens, in.NumPrefillReqs)
 	case in.NumSampledSeqs > in.NumPrefillReqs+in.NumDecodeReqs:
-		return trace.Errorf(inconsistentSampled, "num_sampled_seqs: got %g, want at most %g scheduled requests",
+		return trace.Errorf(BadInput, "num_sampled_seqs: got %g, want at most %g scheduled requests",
 			in.NumSampledSeqs, in.NumPrefillReqs+in.NumDecodeReqs)
 	}
 	return nil

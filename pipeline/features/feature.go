@@ -61,7 +61,7 @@ func (f *Feature) PenaltyIn(configs int) float64 {
 // modify. Nil for an unknown version.
 func BetaFeatures(v Version) []Feature {
 	if l := listsOf(v); l != nil {
-		return v.amendedList(l.beta, func(a *Amendment) []Feature { return a.beta })
+		return amendedList(v, l.beta, func(a *Amendment) []Feature { return a.beta })
 	}
 	return nil
 }
@@ -70,7 +70,7 @@ func BetaFeatures(v Version) []Feature {
 // Nil for an unknown version.
 func AlphaFeatures(v Version) []Feature {
 	if l := listsOf(v); l != nil {
-		return v.amendedList(l.alpha, func(a *Amendment) []Feature { return a.alpha })
+		return amendedList(v, l.alpha, func(a *Amendment) []Feature { return a.alpha })
 	}
 	return nil
 }

@@ -190,8 +190,8 @@ func TestNaNAndInfAreErrors(t *testing.T) {
 	slow.Hardware.TFlopsPeak = 1e-9
 	s := space(t, V11, slow)
 	in := StepInput{PrefillCausalWork: math.MaxFloat64}
-	if _, err := s.Beta(&in, make([]float64, len(s.BetaFeatures()))); codeOf(err) != badFeature {
-		t.Errorf("overflow inside a feature: got %v, want %s", err, badFeature)
+	if _, err := s.Beta(&in, make([]float64, len(s.BetaFeatures()))); codeOf(err) != BadInput {
+		t.Errorf("overflow inside a feature: got %v, want %s", err, BadInput)
 	}
 }
 
@@ -206,12 +206,12 @@ func TestContradictions(t *testing.T) {
 	}{
 		{"legal", func(*StepInput) {}, ""},
 		{"negative", func(in *StepInput) { in.KVReadTokens = -1 }, BadInput},
-		{"tokens", func(in *StepInput) { in.ScheduledTokens++ }, inconsistentTokens},
-		{"decode requests", func(in *StepInput) { in.NumDecodeReqs++ }, inconsistentRequests},
-		{"prefill without tokens", func(in *StepInput) { in.PrefillTokens = 0; in.ScheduledTokens = 1 }, inconsistentRequests},
-		{"tokens without prefill", func(in *StepInput) { in.NumPrefillReqs = 0 }, inconsistentRequests},
-		{"fewer tokens than prefills", func(in *StepInput) { in.NumPrefillReqs = 11 }, inconsistentRequests},
-		{"sampled", func(in *StepInput) { in.NumSampledSeqs = 3 }, inconsistentSampled},
+		{"tokens", func(in *StepInput) { in.ScheduledTokens++ }, BadInput},
+		{"decode requests", func(in *StepInput) { in.NumDecodeReqs++ }, BadInput},
+		{"prefill without tokens", func(in *StepInput) { in.PrefillTokens = 0; in.ScheduledTokens = 1 }, BadInput},
+		{"tokens without prefill", func(in *StepInput) { in.NumPrefillReqs = 0 }, BadInput},
+		{"fewer tokens than prefills", func(in *StepInput) { in.NumPrefillReqs = 11 }, BadInput},
+		{"sampled", func(in *StepInput) { in.NumSampledSeqs = 3 }, BadInput},
 	}
 	for _, c := range cases {
 		in := legal
@@ -369,7 +369,7 @@ func TestExplainAddsUp(t *testing.T) {
 	if e.Features[10].Numbers != "pos(513)*32*1e-5" {
 		t.Errorf("got %q", e.Features[10].Numbers)
 	}
-	if _, err := s.ExplainBeta(&in, coefficients[:2]); codeOf(err) != WrongNumberOfFeatures {
+	if _, err := s.ExplainBeta(&in, coefficients[:2]); codeOf(err) != WrongFeatureSet {
 		t.Errorf("two coefficients: got %v", err)
 	}
 }

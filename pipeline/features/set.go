@@ -7,21 +7,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Set identifies the feature lists of a version beyond its number: whoever adds
-// a feature keeps the number and gets another set. It is written into every fit
-// and artifact and compared when they are read.
-type Set struct {
-	Hash  string   `json:"hash" yaml:"hash"`        // of both lists, 16 hex digits; "" in files older than it
-	Beta  []string `json:"beta" yaml:"beta,flow"`   // by slot, see [Feature.digest]
-	Alpha []string `json:"alpha" yaml:"alpha,flow"` // by slot
-}
-
-// SetOf is the set of a version; its zero value for an unknown one.
-func SetOf(v Version) Set {
-	s := Set{Beta: digests(BetaFeatures(v)), Alpha: digests(AlphaFeatures(v))}
+// SetOf identifies the feature lists of a version; the zero value for an unknown one.
+func SetOf(v Version) coeff.FeatureSet {
+	s := coeff.FeatureSet{Beta: digests(BetaFeatures(v)), Alpha: digests(AlphaFeatures(v))}
 	if s.Beta != nil {
 		s.Hash = digest(16, strings.Join(s.Beta, " "), strings.Join(s.Alpha, " "))
 	}
@@ -47,10 +39,10 @@ func digests(fs []Feature) []string {
 	return out
 }
 
-// Check compares the set of a file with this build's for the version. beta and
+// checkFeatures compares the feature set of a file with this build's for the version. beta and
 // alpha are the names of the file's terms, to say which differ; nil alpha: the
 // file has none. A file without a set passes. Code: wrong_feature_set.
-func (s Set) Check(v Version, beta, alpha []string) error {
+func checkFeatures(s coeff.FeatureSet, v Version, beta, alpha []string) error {
 	want := SetOf(v)
 	if s.Hash == "" || s.Hash == want.Hash {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -17,15 +18,15 @@ func TestFeatureSetsNameTheTermsThatDiffer(t *testing.T) {
 	if len(ours.Hash) != 16 || len(ours.Beta) != len(beta) || SetOf(V10).Hash == ours.Hash {
 		t.Fatalf("got %+v", ours)
 	}
-	if err := ours.Check(V11, beta, alpha); err != nil {
+	if err := checkFeatures(ours, V11, beta, alpha); err != nil {
 		t.Error(err)
 	}
-	if err := (Set{}).Check(V11, nil, nil); err != nil {
+	if err := checkFeatures(coeff.FeatureSet{}, V11, nil, nil); err != nil {
 		t.Errorf("a file without a set: %v", err)
 	}
-	grown := Set{Hash: "0", Beta: append(slices.Clone(ours.Beta), "abcdef"), Alpha: slices.Clone(ours.Alpha)}
+	grown := coeff.FeatureSet{Hash: "0", Beta: append(slices.Clone(ours.Beta), "abcdef"), Alpha: slices.Clone(ours.Alpha)}
 	grown.Beta[0], grown.Alpha[2] = "000000", "111111"
-	err := grown.Check(V11, append(slices.Clone(beta[:15]), "single_prefill"), alpha)
+	err := checkFeatures(grown, V11, append(slices.Clone(beta[:15]), "single_prefill"), alpha)
 	var coded *trace.Error
 	if !errors.As(err, &coded) || coded.Code != WrongFeatureSet {
 		t.Fatalf("got %v, want %s", err, WrongFeatureSet)
@@ -36,11 +37,11 @@ func TestFeatureSetsNameTheTermsThatDiffer(t *testing.T) {
 			t.Errorf("got %q, want %q in it", coded.Msg, want)
 		}
 	}
-	moved := Set{Hash: "1", Beta: slices.Clone(ours.Beta), Alpha: ours.Alpha}
+	moved := coeff.FeatureSet{Hash: "1", Beta: slices.Clone(ours.Beta), Alpha: ours.Alpha}
 	moved.Beta[0], moved.Beta[1] = ours.Beta[1], ours.Beta[0]
 	swapped := slices.Clone(beta)
 	swapped[0], swapped[1] = beta[1], beta[0]
-	if err := moved.Check(V11, swapped, alpha); err == nil || !strings.Contains(err.Error(), "another order of terms") {
+	if err := checkFeatures(moved, V11, swapped, alpha); err == nil || !strings.Contains(err.Error(), "another order of terms") {
 		t.Errorf("got %v", err)
 	}
 }

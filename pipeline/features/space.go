@@ -81,7 +81,7 @@ type Space struct {
 // impossible deployment (spec#deployment-checks) and, in 1.1, on one it does not model
 // (spec#supported).
 func New(v Version, d *deploy.Deployment) (*Space, error) {
-	if err := v.Check(); err != nil {
+	if err := CheckVersion(v); err != nil {
 		return nil, err
 	}
 	if err := d.Check(); err != nil {
@@ -163,7 +163,7 @@ func clip(fs []Feature, x []float64) (hits Hits, err error) {
 // has no size that a bound could stand for (spec#finite).
 func bounded(f *Feature, v float64, hits *Hits) (float64, error) {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return 0, trace.Errorf(badFeature, "%s: got %g, want a finite number", f.Name, v)
+		return 0, trace.Errorf(BadInput, "%s: got %g, want a finite number", f.Name, v)
 	}
 	*hits |= 1 << (f.Slot - 1)
 	if v < 0 {
@@ -173,5 +173,5 @@ func bounded(f *Feature, v float64, hits *Hits) (float64, error) {
 }
 
 func wrongLength(model string, got, want int) error {
-	return trace.Errorf(WrongNumberOfFeatures, "%s features: got a vector of %d, want %d", model, got, want)
+	return trace.Errorf(WrongFeatureSet, "%s features: got a vector of %d, want %d", model, got, want)
 }

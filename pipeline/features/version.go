@@ -1,10 +1,13 @@
 package features
 
-import "github.com/blis-train/blis-train/trace"
+import (
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/trace"
+)
 
 // Version is a feature-set version (spec#spec-version). It selects derived constants, features,
 // input sourcing and the default target together. Amendments may stand behind it, see [Amendment].
-type Version string
+type Version = coeff.Version
 
 // The versions there are. V10 is frozen text, known errors included; V11 is
 // corrected and the default of new training; V12 is V11 with four more step
@@ -20,12 +23,12 @@ const (
 // Versions returns every known version, oldest first.
 func Versions() []Version { return []Version{V10, V11, V12, Experimental} }
 
-// Check returns an error with code unknown_spec_version unless v is known, with or without
+// CheckVersion returns an error with code unknown_spec_version unless v is known, with or without
 // amendments.
-func (v Version) Check() error {
+func CheckVersion(v Version) error {
 	for _, known := range Versions() {
 		if v.Base() == known {
-			return v.checkAmendments()
+			return checkAmendments(v)
 		}
 	}
 	return trace.Errorf(UnknownSpecVersion, "spec_version: got %q, want %s", string(v), trace.OneOf(Versions()))

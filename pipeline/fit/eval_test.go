@@ -196,7 +196,7 @@ func predictRun(t *testing.T, src options.Source, doc *result.Fit) (y, common, p
 	}
 	rows.Clean([]*rows.Table{table}, rows.Relative)
 	set := setOf(&doc.Beta)
-	beta, on := coeff.Values(set.Beta), coeff.Values(set.On(&src.Deployment).Beta)
+	beta, on := coeff.Values(set.Beta), coeff.Values(features.On(set, &src.Deployment).Beta)
 	for i := range table.Kept {
 		y, common, pred = append(y, table.Y[i]), append(common, gram.Dot(table.Row(i), beta)), append(pred, gram.Dot(table.Row(i), on))
 	}

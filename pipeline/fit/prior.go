@@ -42,7 +42,7 @@ func priorSets(o *options.Options) (func(*deploy.Deployment) (*coeff.Set, error)
 	if err != nil {
 		return nil, trace.Errorf(options.CodeBadOption, "--prior: got %q, want zero, roofline, library or a coefficient file (%v)", o.Prior, err)
 	}
-	set, err := coeff.Load(r, o.Prior)
+	set, err := coeff.Load(r, o.Prior, features.CheckSet)
 	return func(*deploy.Deployment) (*coeff.Set, error) { return set, nil }, errors.Join(err, r.Close())
 }
 
@@ -77,7 +77,7 @@ func (f *fitter) setPrior(s *estimate.Solved) error {
 		if i == 0 {
 			f.warn(set.Doubts()...)
 		}
-		on := set.On(d)
+		on := features.On(set, d)
 		values := make([]float64, p)
 		copy(values, coeff.Values(on.Beta))
 		means = append(means, values)

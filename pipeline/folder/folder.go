@@ -24,6 +24,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/pipeline/features"
 )
 
 // Names of an output folder. Anything else in one is foreign.
@@ -261,7 +262,7 @@ func LoadCoefficients(path string, special bool) (*coeff.Set, result.Input, erro
 	if err != nil {
 		return nil, in, err
 	}
-	set, err := coeff.Load(bytes.NewReader(data), path)
+	set, err := coeff.Load(bytes.NewReader(data), path, features.CheckSet)
 	if err != nil && StageOf(path) == "fit" {
 		err = trace.Hinted(fmt.Errorf("%s: got a file that fit wrote, want a coefficient file", path),
 			"blis-train export "+path+" -o "+CoefficientsFile)

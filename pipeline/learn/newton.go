@@ -10,6 +10,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/replay"
+	"github.com/blis-train/blis-train/pipeline/features"
 )
 
 // Options say how coefficients are learned.
@@ -169,7 +170,7 @@ func (l *learner) merge(load *Load, scores []*replay.Score) []*gram.Gram {
 func (l *learner) theta(load *Load, values []float64) []float64 {
 	c := l.m.columns
 	out := make([]float64, c.step+c.overhead+c.egress+1)
-	set := l.m.setOf(values).On(load.Deployment)
+	set := features.On(l.m.setOf(values), load.Deployment)
 	for j := range set.Beta {
 		out[j] = set.Beta[j].Value
 	}

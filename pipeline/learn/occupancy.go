@@ -225,7 +225,7 @@ func (o *occupancy) rows(values []float64, r *regression) {
 
 // step are the step's coefficients of a candidate.
 func (o *occupancy) step(values []float64) []float64 {
-	set := o.m.setOf(values).On(o.load.Deployment)
+	set := features.On(o.m.setOf(values), o.load.Deployment)
 	out := make([]float64, len(set.Beta))
 	for j := range out {
 		out[j] = set.Beta[j].Value

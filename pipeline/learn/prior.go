@@ -49,10 +49,10 @@ func rooflineOf(f features.Feature) (mean, sd float64) {
 func emptySet() *coeff.Set {
 	v := features.V12
 	set := &coeff.Set{SchemaVersion: coeff.SchemaVersion, SpecVersion: v, FeatureSet: features.SetOf(v), Recipe: "relative",
-		BetaTarget: coeff.Cadence, Gamma: features.DefaultGamma, Beta: coeff.NewCoefficients(features.BetaFeatures(v))}
+		BetaTarget: coeff.Cadence, Gamma: features.DefaultGamma, Beta: features.NewCoefficients(features.BetaFeatures(v))}
 	for _, target := range []string{coeff.Egress, coeff.Overhead} {
 		set.Alpha = append(set.Alpha, coeff.AlphaModel{Target: target, Replay: true,
-			Coefficients: coeff.NewCoefficients(features.AlphaFeatures(v))})
+			Coefficients: features.NewCoefficients(features.AlphaFeatures(v))})
 	}
 	return set
 }
@@ -87,7 +87,7 @@ type model struct {
 func newModel(p *Prior, d *deploy.Deployment) (*model, error) {
 	set := *p.Set
 	if len(set.DeploymentFactors)+len(set.PromptFactors)+len(set.HardwareFactors) > 0 || set.Library == nil {
-		set = *p.Set.On(d)
+		set = *features.On(p.Set, d)
 	}
 	m := &model{name: p.Name, set: &set}
 	n := len(features.AlphaFeatures(set.SpecVersion))

@@ -18,7 +18,7 @@ import (
 // to what the set predicts for the design's batches on that deployment, as far as
 // its token budget and seats allow them.
 func Document(set *coeff.Set, d *deploy.Deployment) (*result.Fit, error) {
-	on := set.On(d)
+	on := features.On(set, d)
 	doc := &result.Fit{TrainingDate: on.TrainedOn.Date, FeatureSet: features.SetOf(on.SpecVersion),
 		Configs: []result.FitConfig{{Key: d.Config(), Label: d.Label(), Deployment: *d, Runs: []string{}}}}
 	doc.Inputs, doc.Command = on.Inputs, on.Command
@@ -36,7 +36,7 @@ func Document(set *coeff.Set, d *deploy.Deployment) (*result.Fit, error) {
 	}
 	if on.AlphaModel(coeff.Egress) == nil { // a library counts all time outside the engine before it
 		none := 0.0
-		m := modelOf("alpha", coeff.Egress, coeff.NewCoefficients(features.AlphaFeatures(on.SpecVersion)))
+		m := modelOf("alpha", coeff.Egress, features.NewCoefficients(features.AlphaFeatures(on.SpecVersion)))
 		m.Replay, m.TargetErrors = true, &result.TargetErrors{MedianPredUs: &none}
 		doc.Alpha = append(doc.Alpha, m)
 	}

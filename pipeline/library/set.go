@@ -18,8 +18,8 @@ const (
 func setOf(values []float64) *coeff.Set {
 	s := &coeff.Set{SchemaVersion: coeff.SchemaVersion, SpecVersion: features.V12, FeatureSet: features.SetOf(features.V12),
 		Recipe:     "relative",
-		BetaTarget: coeff.Cadence, Gamma: features.DefaultGamma, Beta: coeff.NewCoefficients(features.BetaFeatures(features.V12)),
-		Alpha: []coeff.AlphaModel{{Target: coeff.Overhead, Replay: true, Coefficients: coeff.NewCoefficients(
+		BetaTarget: coeff.Cadence, Gamma: features.DefaultGamma, Beta: features.NewCoefficients(features.BetaFeatures(features.V12)),
+		Alpha: []coeff.AlphaModel{{Target: coeff.Overhead, Replay: true, Coefficients: features.NewCoefficients(
 			features.AlphaFeatures(features.V12))}},
 	}
 	for i := range s.Beta {

@@ -33,7 +33,7 @@ func RebuildLean(run *trace.Run, dep *deploy.Deployment, v features.Version) (*S
 }
 
 func rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version, lean bool) (*Steps, error) {
-	if err := v.Check(); err != nil {
+	if err := features.CheckVersion(v); err != nil {
 		return nil, err
 	}
 	run = sorted(run)
@@ -55,7 +55,7 @@ func rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version, lean bo
 
 // As is the same run under another version.
 func (s *Steps) As(v features.Version) (*Steps, error) {
-	if err := v.Check(); err != nil {
+	if err := features.CheckVersion(v); err != nil {
 		return nil, err
 	}
 	out := &Steps{Run: s.Run, Dep: s.Dep, Version: v, Config: s.Config, summaries: s.summaries, seen: s.seen}

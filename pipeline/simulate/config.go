@@ -6,6 +6,7 @@ import (
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/pipeline/features"
 )
 
 // EngineOf is the simulator driven by a set: its step time, and its overhead
@@ -16,7 +17,7 @@ func EngineOf(d *deploy.Deployment, set *coeff.Set) (sim.Config, error) {
 		return sim.Config{}, err
 	}
 	cfg := sim.DefaultConfig(d, latency)
-	cfg.GammaEMA, cfg.Renewal = set.Gamma, set.Renewal()
+	cfg.GammaEMA, cfg.Renewal = set.Gamma, features.RenewalOf(set)
 	if cfg.Overhead, err = delayOf(set, coeff.Overhead, d); err != nil {
 		return cfg, err
 	}

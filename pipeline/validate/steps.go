@@ -113,7 +113,7 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 
 // under sets the coefficients that judge the run.
 func (t *judgedRun) under(set *coeff.Set) {
-	t.set = set.On(t.dep)
+	t.set = features.On(set, t.dep)
 	t.seen = slices.ContainsFunc(t.set.Configs, func(c coeff.Config) bool { return c.Key == t.dep.Config() })
 }
 
@@ -193,12 +193,12 @@ func (t *judgedRun) predict() (err error) {
 	if t.beta == nil {
 		return nil
 	}
-	if t.pred, err = t.predictions(t.set.BetaPredictor(), t.beta); err != nil {
+	if t.pred, err = t.predictions(features.BetaPredictor(t.set), t.beta); err != nil {
 		return err
 	}
 	t.sample = &score.Sample{Table: t.beta, Pred: t.pred, Beta: coeff.Values(t.set.Beta), Part: t.part()}
 	for _, a := range t.alpha {
-		p, err := t.set.AlphaPredictor(a.Target)
+		p, err := features.AlphaPredictor(t.set, a.Target)
 		if err != nil {
 			return err
 		}
@@ -219,7 +219,7 @@ func (t *judgedRun) predict() (err error) {
 }
 
 // predictions of a table's rows; what they warn of are findings of the run.
-func (t *judgedRun) predictions(p *coeff.Predictor, of *rows.Table) ([]float64, error) {
+func (t *judgedRun) predictions(p *features.Predictor, of *rows.Table) ([]float64, error) {
 	out, x := make([]float64, of.Kept), of.Reader()
 	for i := range out {
 		var err error

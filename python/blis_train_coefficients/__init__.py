@@ -210,7 +210,7 @@ class Space:
             x = eval(f["code"], env)
             env[f["name"]] = x
             if not math.isfinite(x):
-                raise CoefficientError("bad_feature", "%s: got %g, want a finite number" % (f["name"], x))
+                raise CoefficientError("bad_input", "%s: got %g, want a finite number" % (f["name"], x))
             if x < 0 or x > f["bound"]:
                 hits.append(f["slot"])
                 x = min(max(x, 0.0), f["bound"])
@@ -238,12 +238,12 @@ class Space:
         pre, dec, sched = given["prefill_tokens"], given["decode_tokens"], given["scheduled_tokens"]
         reqs = given["num_prefill_reqs"]
         if pre + dec != sched:
-            raise CoefficientError("inconsistent_tokens", "scheduled_tokens: got %g, want %g + %g" % (sched, pre, dec))
+            raise CoefficientError("bad_input", "scheduled_tokens: got %g, want %g + %g" % (sched, pre, dec))
         if dec != given["num_decode_reqs"] or pre < reqs or (pre == 0) != (reqs == 0):
-            raise CoefficientError("inconsistent_requests", "got %g prefill tokens of %g requests and %g decode tokens of %g requests" %
+            raise CoefficientError("bad_input", "got %g prefill tokens of %g requests and %g decode tokens of %g requests" %
                                    (pre, reqs, dec, given["num_decode_reqs"]))
         if given["num_sampled_seqs"] > reqs + given["num_decode_reqs"]:
-            raise CoefficientError("inconsistent_sampled", "num_sampled_seqs: got %g" % given["num_sampled_seqs"])
+            raise CoefficientError("bad_input", "num_sampled_seqs: got %g" % given["num_sampled_seqs"])
         return self._features("beta", given)
 
     def alpha(self, request):
@@ -414,11 +414,11 @@ class Coefficients:
         features = _features(version, "beta")
         values = [c["value"] for c in p["beta_coefficients"]]
         if len(values) != len(features):
-            raise CoefficientError("wrong_coefficient_count", "got %d beta terms, want the %d of %s" %
+            raise CoefficientError("bad_coefficient_file", "got %d beta terms, want the %d of %s" %
                                    (len(values), len(features), version))
         for c, f in zip(p["beta_coefficients"], features):
             if c["name"] != f["name"]:
-                raise CoefficientError("wrong_coefficient_name", "beta term %d: got %r, want %r" % (f["slot"], c["name"], f["name"]))
+                raise CoefficientError("bad_coefficient_file", "beta term %d: got %r, want %r" % (f["slot"], c["name"], f["name"]))
         for slot, us in _host(p.get("library"), self.deployment):
             values[slot - 1] += us
         self.beta = [v * every * (prompt if f["prompt"] else 1) for v, f in zip(values, features)]
@@ -438,7 +438,7 @@ class Coefficients:
             raise CoefficientError("no_such_target", "got %r, want %s" % (target, sorted(self.alpha)))
         replay, values = self.alpha[target]
         if not replay:
-            raise CoefficientError("wait_as_delay", "%s contains a wait that a simulator produces itself" % target)
+            raise CoefficientError("no_such_target", "%s contains a wait that a simulator produces itself" % target)
         return max(0.0, sum(a * x for a, x in zip(values, self.space.alpha(request)[0])))
 
 

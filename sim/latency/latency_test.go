@@ -42,7 +42,7 @@ func TestRooflineIsTheMaximum(t *testing.T) {
 // An alpha that contains a wait is refused as a delay.
 func TestWaitIsNeverADelay(t *testing.T) {
 	set := simtest.Planted()
-	set.Alpha = []coeff.AlphaModel{{Target: coeff.Admission, Coefficients: coeff.NewCoefficients(features.AlphaFeatures(features.V11))}}
+	set.Alpha = []coeff.AlphaModel{{Target: coeff.Admission, Coefficients: features.NewCoefficients(features.AlphaFeatures(features.V11))}}
 	if _, err := latency.NewAlphaDelay(set, coeff.Admission, simtest.Llama8B()); err == nil {
 		t.Error("the admission alpha was accepted as a delay")
 	}

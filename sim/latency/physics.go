@@ -12,7 +12,7 @@ import (
 // not safe for concurrent use; make one per run.
 type Physics struct {
 	space   *features.Space
-	predict *coeff.Predictor
+	predict *features.Predictor
 	in      features.StepInput
 	x       []float64
 }
@@ -23,7 +23,7 @@ func NewPhysics(set *coeff.Set, d *deploy.Deployment) (*Physics, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Physics{space: sp, predict: set.On(d).BetaPredictor(), x: make([]float64, len(sp.BetaFeatures()))}, nil
+	return &Physics{space: sp, predict: features.BetaPredictor(features.On(set, d)), x: make([]float64, len(sp.BetaFeatures()))}, nil
 }
 
 // StepUs is the predicted cadence of the step.
@@ -61,7 +61,7 @@ func FillStepInput(v features.Version, b *Batch, in *features.StepInput) {
 // AlphaDelay is the overhead or the egress of a coefficient set.
 type AlphaDelay struct {
 	space     *features.Space
-	predict   *coeff.Predictor
+	predict   *features.Predictor
 	in        features.QueueInput
 	x         []float64
 	blockSize int64
@@ -74,7 +74,7 @@ func NewAlphaDelay(set *coeff.Set, target string, d *deploy.Deployment) (*AlphaD
 	if err != nil {
 		return nil, err
 	}
-	pr, err := set.On(d).DelayPredictor(target)
+	pr, err := features.DelayPredictor(features.On(set, d), target)
 	if err != nil {
 		return nil, err
 	}

@@ -55,7 +55,7 @@ func Small(blocks int64, mutate ...func(*deploy.Engine)) *deploy.Deployment {
 
 // Planted is a coefficient set that costs what an H100 roughly does.
 func Planted() *coeff.Set {
-	s := &coeff.Set{SpecVersion: features.V11, Beta: coeff.NewCoefficients(features.BetaFeatures(features.V11))}
+	s := &coeff.Set{SpecVersion: features.V11, Beta: features.NewCoefficients(features.BetaFeatures(features.V11))}
 	for i := range s.Beta {
 		switch s.Beta[i].Name {
 		case "prefill_linear_compute":

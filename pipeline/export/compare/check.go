@@ -11,6 +11,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/pipeline/features"
 )
 
 // Codes of mismatches between an artifact and a deployment.
@@ -59,7 +60,7 @@ type Vectorizer func(d *deploy.Deployment, batch []trace.Chunk) ([]float64, erro
 // that were not learned, and whether the artifact can drive a replay. With a
 // nil deployment only the artifact itself is judged.
 func Check(set *coeff.Set, d *deploy.Deployment, vec Vectorizer) ([]trace.Finding, error) {
-	out := slices.Concat(set.Doubts(), replayable(set), set.Impossible())
+	out := slices.Concat(set.Doubts(), replayable(set), features.Impossible(set))
 	if d == nil {
 		return out, nil
 	}
@@ -190,7 +191,7 @@ func probes(d *deploy.Deployment) []probe {
 func featureRanges(set *coeff.Set, d *deploy.Deployment, vec Vectorizer) ([]trace.Finding, error) {
 	var out []trace.Finding
 	reported := map[int]bool{}
-	unlearned := set.NotLearned()
+	unlearned := features.NotLearned(set)
 	for _, p := range probes(d) {
 		x, err := vec(d, p.batch)
 		if err != nil {

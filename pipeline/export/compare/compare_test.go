@@ -52,9 +52,9 @@ func TestCheckMismatches(t *testing.T) {
 		x    float64
 		want trace.Code
 	}{
-		{"model", func(_ *coeff.Set, d *deploy.Deployment) { d.Model.ID = "other/model" }, 1, coeff.OutsideModel},
-		{"GPU", func(_ *coeff.Set, d *deploy.Deployment) { d.Hardware.Name = "L40S-48GB" }, 1, coeff.OutsideHardware},
-		{"tp", func(_ *coeff.Set, d *deploy.Deployment) { d.TP = 8 }, 1, coeff.OutsideTP},
+		{"model", func(_ *coeff.Set, d *deploy.Deployment) { d.Model.ID = "other/model" }, 1, coeff.OutsideTraining},
+		{"GPU", func(_ *coeff.Set, d *deploy.Deployment) { d.Hardware.Name = "L40S-48GB" }, 1, coeff.OutsideTraining},
+		{"tp", func(_ *coeff.Set, d *deploy.Deployment) { d.TP = 8 }, 1, coeff.OutsideTraining},
 		{"engine", func(_ *coeff.Set, d *deploy.Deployment) { d.Engine.VLLMVersion = "0.16.0" }, 1, outsideEngine},
 		{"knob", func(_ *coeff.Set, d *deploy.Deployment) { d.Engine.ChunkedPrefill = false }, 1, outsideKnob},
 		{"precision", func(_ *coeff.Set, d *deploy.Deployment) { d.Model.BytesPerWeight = 1 }, 1, outsideWidths},

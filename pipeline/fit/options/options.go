@@ -144,7 +144,7 @@ func (o Options) Resolve() (Options, error) {
 	if o.Spec == "" {
 		o.Spec = features.V11
 	}
-	if err := o.Spec.Check(); err != nil {
+	if err := features.CheckVersion(o.Spec); err != nil {
 		return o, err
 	}
 	old := o.Spec == features.V10

@@ -10,7 +10,7 @@ import (
 
 // A term added in front moves every slot; the signs of the same terms are checked.
 func TestSignsAreCheckedByName(t *testing.T) {
-	terms := coeff.NewCoefficients(features.BetaFeatures(features.V11))
+	terms := features.NewCoefficients(features.BetaFeatures(features.V11))
 	for i := range terms {
 		terms[i].Value, terms[i].Identified = 1, coeff.Within
 		if !slices.Contains(mustBePositive, terms[i].Name) {

@@ -38,7 +38,7 @@ func Deployment(t *testing.T) *deploy.Deployment {
 func Set(dep *deploy.Deployment) *coeff.Set {
 	set := &coeff.Set{
 		SchemaVersion: coeff.SchemaVersion, SpecVersion: features.V11, Recipe: "relative", BetaTarget: coeff.Cadence, Gamma: 0.3,
-		Beta:        coeff.NewCoefficients(features.BetaFeatures(features.V11)),
+		Beta:        features.NewCoefficients(features.BetaFeatures(features.V11)),
 		Configs:     []coeff.Config{coeff.ConfigOf(dep, []string{"planted"}, 1000)},
 		PipelineLag: map[string]coeff.RunLag{"planted": {Lag: 0, Measured: true}},
 	}
@@ -49,7 +49,7 @@ func Set(dep *deploy.Deployment) *coeff.Set {
 		SetTerm(set, name, v)
 	}
 	for _, target := range []string{coeff.Egress, coeff.Overhead} {
-		m := coeff.AlphaModel{Target: target, Replay: true, Coefficients: coeff.NewCoefficients(features.AlphaFeatures(features.V11))}
+		m := coeff.AlphaModel{Target: target, Replay: true, Coefficients: features.NewCoefficients(features.AlphaFeatures(features.V11))}
 		for i := range m.Coefficients {
 			if m.Coefficients[i].Name == "base_bias" {
 				m.Coefficients[i].Value = 2000

@@ -1,0 +1,86 @@
+package features
+
+import (
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// NewCoefficients returns the named, zero coefficients of the features.
+func NewCoefficients(fs []Feature) []coeff.Coefficient {
+	cs := make([]coeff.Coefficient, len(fs))
+	for i := range fs {
+		cs[i] = coeff.Coefficient{Name: fs[i].Name, Unit: fs[i].CoefficientUnit()}
+	}
+	return cs
+}
+
+// CheckSet refuses a coefficient set whose version this build does not know, or whose terms are not the version's,
+// by name, unit and definition (spec#artifact-load). The flat form of 1.0 has neither names nor units: its terms
+// get those of their slots. It is the check that [coeff.Load] takes. Codes: unknown_spec_version, wrong_feature_set,
+// bad_coefficient_file.
+func CheckSet(s *coeff.Set) error {
+	if err := CheckVersion(s.SpecVersion); err != nil {
+		return err
+	}
+	beta, alpha := BetaFeatures(s.SpecVersion), AlphaFeatures(s.SpecVersion)
+	var alphaNames []string // all delays share one list
+	for i := range s.Alpha {
+		alphaNames = coeff.Names(s.Alpha[i].Coefficients)
+	}
+	if err := checkFeatures(s.FeatureSet, s.SpecVersion, coeff.Names(s.Beta), alphaNames); err != nil {
+		return err
+	}
+	if err := checkTerms(s.SpecVersion, "beta_coefficients", s.Beta, beta); err != nil {
+		return err
+	}
+	for i := range s.Alpha {
+		m := &s.Alpha[i]
+		if err := checkTerms(s.SpecVersion, "alpha."+m.Target+".coefficients", m.Coefficients, alpha); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkTerms(v Version, path string, cs []coeff.Coefficient, fs []Feature) error {
+	if len(cs) != len(fs) {
+		return trace.Errorf(coeff.BadFile, "%s: got %d coefficients, want %d", path, len(cs), len(fs))
+	}
+	for i := range cs {
+		c, f := &cs[i], &fs[i]
+		if c.Name == "" && v == V10 {
+			c.Name, c.Unit = f.Name, f.CoefficientUnit()
+		}
+		if c.Name != f.Name {
+			return trace.Errorf(coeff.BadFile, "%s[%d].name: got %q, want %q", path, i, c.Name, f.Name)
+		}
+		if c.Unit != f.CoefficientUnit() {
+			return trace.Errorf(coeff.BadFile, "%s[%d].unit: got %q for %s, want %q", path, i, c.Unit, c.Name, f.CoefficientUnit()).
+				WithHint("time-like terms are us/s, all others us")
+		}
+	}
+	return nil
+}
+
+// Impossible lists the step-time coefficients of the wrong sign: the relative
+// recipe never fits one, so that somebody's hand did. Empty when there is none.
+func Impossible(s *coeff.Set) []trace.Finding {
+	if s.Recipe != "relative" {
+		return nil
+	}
+	var fs []trace.Finding
+	for i, f := range BetaFeatures(s.SpecVersion) {
+		if c := s.Beta[i]; c.Value < 0 && !f.Free {
+			fs = append(fs, trace.Findingf(coeff.ImpossibleCoefficient, "%s: got %g %s, want >= 0: work cannot shorten a step", c.Name, c.Value, c.Unit))
+		}
+	}
+	return fs
+}
+
+// RenewalOf is what [Renewal] says of a step with the set's gamma; nil where that is gamma always.
+func RenewalOf(s *coeff.Set) func(sinceUs float64) float64 {
+	if !s.SpecVersion.Has(TimeAverage) {
+		return nil
+	}
+	return func(sinceUs float64) float64 { return Renewal(s.SpecVersion, s.Gamma, sinceUs) }
+}

@@ -1,0 +1,159 @@
+package features
+
+import (
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+)
+
+// factorOn is what every term of a step on the deployment takes relative to the
+// common coefficients.
+func factorOn(s *coeff.Set, d *deploy.Deployment) float64 {
+	if v, known := named(s.DeploymentFactors, d.Config(), d.Label()); known {
+		return v
+	}
+	v, _ := named(s.HardwareFactors, d.Hardware.Name)
+	return v
+}
+
+// promptFactorOn is what the terms of prompt work take on top of factorOn.
+func promptFactorOn(s *coeff.Set, d *deploy.Deployment) float64 {
+	v, _ := named(s.PromptFactors, d.Config(), d.Label())
+	return v
+}
+
+// named is the factor of the first name that has one, else 1.
+func named(factors []coeff.Factor, names ...string) (value float64, known bool) {
+	for _, name := range names {
+		for _, f := range factors {
+			if f.Name == name {
+				return f.Value, true
+			}
+		}
+	}
+	return 1, false
+}
+
+// On is the set as it holds on one deployment: beta and its covariance times the
+// deployment's factors, alphas with the deployment's values, nothing left to apply.
+func On(s *coeff.Set, d *deploy.Deployment) *coeff.Set {
+	s = withHost(alphaOn(s, d.Label()), d)
+	if len(s.DeploymentFactors) == 0 && len(s.PromptFactors) == 0 && len(s.HardwareFactors) == 0 {
+		return s
+	}
+	factor := termFactors(s, factorOn(s, d), promptFactorOn(s, d))
+	on := *s
+	on.DeploymentFactors, on.PromptFactors, on.HardwareFactors = nil, nil, nil
+	on.Beta = slices.Clone(s.Beta)
+	for i := range on.Beta {
+		scale(&on.Beta[i], factor[i])
+	}
+	on.Covariance = make([][]float64, len(s.Covariance))
+	for i, row := range s.Covariance {
+		on.Covariance[i] = make([]float64, len(row))
+		for j, v := range row {
+			on.Covariance[i][j] = v * factor[i] * factor[j]
+		}
+	}
+	return &on
+}
+
+// scale multiplies a coefficient with all that is said of it.
+func scale(c *coeff.Coefficient, by float64) {
+	c.Value *= by
+	if c.Estimate != nil {
+		v := *c.Estimate * by
+		c.Estimate = &v
+	}
+	for _, ci := range []**[2]float64{&c.CI95, &c.EstimateCI95} {
+		if *ci != nil {
+			*ci = &[2]float64{(*ci)[0] * by, (*ci)[1] * by}
+		}
+	}
+}
+
+// forgetIntervals is for a value that nothing was estimated of.
+func forgetIntervals(c *coeff.Coefficient) { c.CI95, c.Estimate, c.EstimateCI95 = nil, nil, nil }
+
+// termFactors is one factor per beta term.
+func termFactors(s *coeff.Set, all, prompt float64) []float64 {
+	out := make([]float64, len(s.Beta))
+	for i, f := range BetaFeatures(s.SpecVersion) {
+		if i >= len(out) {
+			break
+		}
+		out[i] = all
+		if f.Prompt {
+			out[i] = all * prompt
+		}
+	}
+	return out
+}
+
+// alphaOn is the set with the alpha values of one deployment. They have no
+// intervals: those are for the common values.
+func alphaOn(s *coeff.Set, label string) *coeff.Set {
+	if !slices.ContainsFunc(s.Alpha, func(m coeff.AlphaModel) bool { return len(m.Deployments) > 0 }) {
+		return s
+	}
+	on := *s
+	on.Alpha = slices.Clone(s.Alpha)
+	for i := range on.Alpha {
+		m := &on.Alpha[i]
+		k := slices.IndexFunc(m.Deployments, func(v coeff.DeploymentValues) bool { return v.Name == label })
+		if k >= 0 {
+			m.Coefficients, m.Covariance = slices.Clone(m.Coefficients), nil
+			for j, v := range m.Deployments[k].Values {
+				m.Coefficients[j].Value = v
+				forgetIntervals(&m.Coefficients[j])
+			}
+		}
+		m.Deployments = nil
+	}
+	return &on
+}
+
+// Slots of the step time that host work belongs to.
+const (
+	slotSequences    = 6 // batch_utilization
+	slotBias         = 16
+	sequencesPerUnit = 256
+)
+
+// withHost is the set with its library's host work on one deployment in the
+// bias and the term of sequences, and none left to add.
+func withHost(s *coeff.Set, d *deploy.Deployment) *coeff.Set {
+	if s.Library == nil || s.SpecVersion == V10 {
+		return s
+	}
+	h := s.Library.Host
+	ranks, sync := float64(d.TP-1), 1.0
+	if d.Engine.IsAsync() {
+		sync = 0
+	}
+	on, l := *s, *s.Library
+	l.Host = coeff.HostWork{RankUs: []float64{0, 0}, SyncStepUs: []float64{0, 0}, SyncSequenceUs: []float64{0, 0}}
+	on.Library, on.Beta = &l, slices.Clone(s.Beta)
+	on.Beta[slotBias-1].Value += float64(ranks*h.RankUs[0]) + float64(sync*h.SyncStepUs[0])
+	on.Beta[slotSequences-1].Value += float64(sequencesPerUnit * sync * h.SyncSequenceUs[0])
+	if s.Covariance != nil {
+		on.Covariance = slices.Clone(s.Covariance)
+		for _, add := range []struct {
+			slot     int
+			variance float64
+		}{
+			{slotBias, square(ranks*h.RankUs[1]) + square(sync*h.SyncStepUs[1])},
+			{slotSequences, square(sequencesPerUnit * sync * h.SyncSequenceUs[1])},
+		} {
+			on.Covariance[add.slot-1] = slices.Clone(on.Covariance[add.slot-1])
+			on.Covariance[add.slot-1][add.slot-1] += add.variance
+		}
+	}
+	for _, slot := range []int{slotBias, slotSequences} {
+		forgetIntervals(&on.Beta[slot-1])
+	}
+	return &on
+}
+
+func square(v float64) float64 { return float64(v * v) }

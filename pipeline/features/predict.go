@@ -1,0 +1,137 @@
+package features
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// extrapolationFactor is how far above its training maximum a feature may lie before a prediction
+// warns (spec#training-range).
+const extrapolationFactor = 1.5
+
+// Predictor turns feature vectors of one model into microseconds, and remembers
+// the slots that lay outside what was learned, once each. It is not safe for
+// concurrent use.
+type Predictor struct {
+	values  []float64
+	limits  []float64 // 1.5 x training maximum, +Inf when unknown, 0 when not learned
+	terms   []Feature
+	learned []bool
+	least   float64
+
+	beyond  Hits // slots already warned about
+	bounded Hits
+}
+
+// BetaPredictor returns a predictor of step times. Take it from On(hardware),
+// so that the device's factor is in.
+func BetaPredictor(s *coeff.Set) *Predictor {
+	p := newPredictor(s.Beta, BetaFeatures(s.SpecVersion), coeff.MinStepUs)
+	for _, slot := range NotLearned(s) {
+		p.learned[slot-1], p.limits[slot-1] = false, 0
+	}
+	return p
+}
+
+// AlphaPredictor returns a predictor of the target's delay. Code: no_such_target.
+func AlphaPredictor(s *coeff.Set, target string) (*Predictor, error) {
+	m := s.AlphaModel(target)
+	if m == nil {
+		return nil, trace.Errorf(coeff.NoSuchTarget, "alpha target %q: got none in the coefficient set, want %s", target, trace.OneOf(s.AlphaTargets()))
+	}
+	return newPredictor(m.Coefficients, AlphaFeatures(s.SpecVersion), coeff.MinDelayUs), nil
+}
+
+// DelayPredictor is AlphaPredictor for a delay that a replay adds itself; it
+// refuses targets that contain a wait. Codes: no_such_target, wait_as_delay.
+func DelayPredictor(s *coeff.Set, target string) (*Predictor, error) {
+	if m := s.AlphaModel(target); m != nil && !m.Replay {
+		return nil, coeff.WaitAsDelay(target)
+	}
+	return AlphaPredictor(s, target)
+}
+
+func newPredictor(cs []coeff.Coefficient, fs []Feature, least float64) *Predictor {
+	p := &Predictor{values: coeff.Values(cs), limits: make([]float64, len(cs)), learned: make([]bool, len(cs)), terms: fs, least: least}
+	for i := range cs {
+		p.learned[i] = true
+		p.limits[i] = math.Inf(1)
+		if cs[i].Range != nil {
+			p.limits[i] = extrapolationFactor * cs[i].Range[1]
+		}
+	}
+	return p
+}
+
+// NotLearned lists the 1-based slots of time-like beta terms that the data did not teach:
+// coefficient 0, or prior-only (spec#not-learned).
+func NotLearned(s *coeff.Set) []int {
+	var slots []int
+	for i, f := range BetaFeatures(s.SpecVersion) {
+		weighed := i < len(s.Beta) && s.Beta[i].Evidence != "" // the library: kernel times said how much, if only 0
+		if i < len(s.Beta) && f.IsTime() && !weighed && (s.Beta[i].Value == 0 || s.Beta[i].Identified == coeff.PriorOnly) {
+			slots = append(slots, i+1)
+		}
+	}
+	return slots
+}
+
+// Predict returns the prediction for use: at least 1 us for a step, 0 for a
+// delay. x has one value per slot, hits are the slots that features.Beta or
+// Alpha said were bounded. It allocates nothing unless it fails. Codes:
+// WrongFeatureSet, not_finite.
+func (p *Predictor) Predict(x []float64, hits Hits) (float64, error) {
+	return p.PredictRow(x, 1, hits)
+}
+
+// PredictRow is Predict for features summed over several steps: the training
+// range holds per step, and so does the least prediction.
+func (p *Predictor) PredictRow(x []float64, steps float64, hits Hits) (float64, error) {
+	if len(x) != len(p.values) {
+		return 0, trace.Errorf(WrongFeatureSet, "prediction: got a vector of %d, want %d", len(x), len(p.values))
+	}
+	sum := 0.0
+	for i, v := range x {
+		sum += float64(p.values[i] * v)
+		if v > p.limits[i]*steps {
+			p.beyond |= 1 << i
+		}
+	}
+	p.bounded |= hits
+	if math.IsNaN(sum) || math.IsInf(sum, 0) {
+		return 0, trace.Errorf(BadInput, "prediction: got %g us, want a finite number", sum)
+	}
+	if least := p.least * steps; sum < least {
+		return least, nil
+	}
+	return sum, nil
+}
+
+// quantity is a value and its unit as text; a ratio has none.
+func quantity(v float64, unit string) string {
+	return strings.TrimSuffix(fmt.Sprintf("%.4g %s", v, unit), " 1")
+}
+
+// Warnings returns what the predictions so far should not be trusted for, one
+// finding per slot, in slot order.
+func (p *Predictor) Warnings() []trace.Finding {
+	var fs []trace.Finding
+	for _, slot := range p.beyond.Slots() {
+		name := p.terms[slot-1].Name
+		if !p.learned[slot-1] {
+			fs = append(fs, trace.Findingf(coeff.Extrapolated, "%s is part of a prediction, but the training data did not teach its cost", name))
+			continue
+		}
+		fs = append(fs, trace.Findingf(coeff.Extrapolated, "%s exceeds 1.5 x its training maximum %s", name,
+			quantity(p.limits[slot-1]/extrapolationFactor, p.terms[slot-1].Unit())))
+	}
+	for _, slot := range p.bounded.Slots() {
+		fs = append(fs, trace.Findingf(FeatureOutOfRange, "%s exceeds its bound %s and was clipped", p.terms[slot-1].Name,
+			quantity(p.terms[slot-1].Bound, p.terms[slot-1].Unit())))
+	}
+	return fs
+}
