@@ -13,12 +13,12 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/validate/planted"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace/table"
 	"github.com/blis-train/blis-train/trace/tracev2"
-	"github.com/blis-train/blis-train/pipeline/features"
 )
 
 // chunkLog notes the chunks that clients receive of a simulated engine.

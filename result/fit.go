@@ -11,14 +11,14 @@ type Fit struct {
 	Header
 	Options FitOptions `json:"options"`
 	// FeatureSet identifies the features behind the coefficients.
-	FeatureSet coeff.FeatureSet    `json:"feature_set"`
-	Runs       []FitRun        `json:"runs"`
-	Configs    []FitConfig     `json:"configs"`
-	Beta       Model           `json:"beta"`
-	Alpha      []Model         `json:"alpha"`  // one per alpha target, sorted by target
-	Models     []Model         `json:"models"` // blackbox, trained-physics, roofline on the same rows
-	Warnings   []trace.Finding `json:"warnings"`
-	Amendments []Amendment     `json:"amendments,omitempty"` // those tried on these rows; absent: not asked for
+	FeatureSet coeff.FeatureSet `json:"feature_set"`
+	Runs       []FitRun         `json:"runs"`
+	Configs    []FitConfig      `json:"configs"`
+	Beta       Model            `json:"beta"`
+	Alpha      []Model          `json:"alpha"`  // one per alpha target, sorted by target
+	Models     []Model          `json:"models"` // blackbox, trained-physics, roofline on the same rows
+	Warnings   []trace.Finding  `json:"warnings"`
+	Amendments []Amendment      `json:"amendments,omitempty"` // those tried on these rows; absent: not asked for
 	// TrainingDate is the UTC date of the latest wall-clock stamp in the inputs.
 	TrainingDate string `json:"training_date"`
 	// Requests says how the coefficients were learned without step traces; nil: from steps.

@@ -13,9 +13,9 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/pipeline/features"
 )
 
 var updateExamples = flag.Bool("update-examples", false, "rewrite docs/examples")

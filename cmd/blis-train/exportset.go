@@ -6,10 +6,10 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/library"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/pipeline/features"
 )
 
 // exportSet writes what a coefficient set says of one deployment: without a

@@ -7,12 +7,13 @@ import (
 	"sort"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
 // Native builds the artifact of a fit; val, which may be nil, adds the gates.
-// The result passes coeff.Set.Check. The same fit gives the same set.
+// The result passes features.CheckSet and coeff.Set.Check. The same fit gives the same set.
 func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 	b := &fit.Beta
 	set := &coeff.Set{
@@ -24,7 +25,7 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 		Gates: nativeGates(val), Purposes: nativePurposes(val), ValidatedFor: validatedFor(val), Certificate: b.Certificate,
 		Identifiability: b.NullDirections, Warnings: nativeWarnings(fit), Configs: nativeConfigs(fit),
 	}
-	setText(&set.SpecVersion, b.SpecVersion)
+	set.SpecVersion = coeff.Version(b.SpecVersion)
 	for _, h := range b.HardwareFactors {
 		set.HardwareFactors = append(set.HardwareFactors, coeff.Factor{Name: h.Hardware, Value: h.Factor})
 	}
@@ -42,7 +43,11 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 	}
 	sort.Slice(set.HardwareFactors, func(i, j int) bool { return set.HardwareFactors[i].Name < set.HardwareFactors[j].Name })
 	sort.Slice(set.Alpha, func(i, j int) bool { return set.Alpha[i].Target < set.Alpha[j].Target })
-	if err := set.Check(); err != nil {
+	err := features.CheckSet(set)
+	if err == nil {
+		err = set.Check()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("native artifact: %w", err)
 	}
 	return set, nil
@@ -55,10 +60,6 @@ func ownGamma(m *result.Model, set float64) float64 {
 	}
 	return 0
 }
-
-// setText sets a string of a named type without naming the type: what a spec
-// version means is not this room's business.
-func setText[T ~string](dst *T, s string) { *dst = T(s) }
 
 // defaultGamma is the EMA's gamma where a fit did not choose one (spec#preemption-average).
 const defaultGamma = 0.3

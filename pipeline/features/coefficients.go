@@ -71,7 +71,8 @@ func Impossible(s *coeff.Set) []trace.Finding {
 	var fs []trace.Finding
 	for i, f := range BetaFeatures(s.SpecVersion) {
 		if c := s.Beta[i]; c.Value < 0 && !f.Free {
-			fs = append(fs, trace.Findingf(coeff.ImpossibleCoefficient, "%s: got %g %s, want >= 0: work cannot shorten a step", c.Name, c.Value, c.Unit))
+			fs = append(fs, trace.Findingf(coeff.ImpossibleCoefficient, "%s: got %g %s, want >= 0: work cannot shorten a step",
+				c.Name, c.Value, c.Unit))
 		}
 	}
 	return fs

@@ -6,11 +6,11 @@ import (
 	"sync/atomic"
 
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/replay"
-	"github.com/blis-train/blis-train/pipeline/features"
 )
 
 // Options say how coefficients are learned.

@@ -3,10 +3,10 @@ package simulate
 import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace"
-	"github.com/blis-train/blis-train/pipeline/features"
 )
 
 // EngineOf is the simulator driven by a set: its step time, and its overhead

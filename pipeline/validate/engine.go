@@ -3,19 +3,20 @@ package validate
 import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/validate/measured"
 	"github.com/blis-train/blis-train/pipeline/validate/replay"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
-	"github.com/blis-train/blis-train/pipeline/features"
 )
 
 // engine is how a run is replayed: the coefficients' step times (or the latency
 // model of the options), delays from the artifact or the options.
 func (j *job) engine(t *judgedRun, run *trace.Run, dep *deploy.Deployment) (replay.Engine, []trace.Finding, error) {
-	e := replay.Engine{Async: t.lag.lag > 0, Gamma: j.set.Gamma, Renewal: features.RenewalOf(j.set), Seed: j.o.Seed, Drift: t.drift, Done: j.done}
+	e := replay.Engine{Async: t.lag.lag > 0, Gamma: j.set.Gamma, Renewal: features.RenewalOf(j.set),
+		Seed: j.o.Seed, Drift: t.drift, Done: j.done}
 	if t.beta == nil {
 		e.Async = dep.Engine.IsAsync()
 	}
