@@ -48,7 +48,7 @@ func evalBLISProjection(t *testing.T, sources []options.Source) {
 			continue
 		}
 		p, r := projectionOf(t, f, set, d)
-		loads, err := blisLoads(set, d, p.Beta, r.Prompt, r.Output)
+		loads, err := export.CompareLoads(set, d, p.Beta, r.Prompt, r.Output)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,11 +15,10 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/export/project"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
-	"github.com/blis-train/blis-train/pipeline/queue"
 	"github.com/blis-train/blis-train/pipeline/validate/gates"
-	"github.com/blis-train/blis-train/queueing"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace"
@@ -27,29 +26,27 @@ import (
 
 // ExportOptions decide an export.
 type ExportOptions struct {
-	export.QueueOptions // those of a fit are embedded in them
-	Format              export.Format
-	Out                 string // file to write
-	Validation          string // validation.json with the gates; "": that beside fit.json, where there is one; "none": none
-	For                 string // the purpose whose verdict may refuse the export; "": the one the validation decided by
-	Ignore              bool   // write it whatever the verdict
-	Special             bool   // read pipes and devices given as files
+	export.Options
+	Format     export.Format
+	Given      []string        // KEY=VALUE options of the format
+	Writers    []export.Writer // the foreign formats there are
+	Out        string          // file to write
+	Validation string          // validation.json with the gates; "": that beside fit.json, where there is one; "none": none
+	For        string          // the purpose whose verdict may refuse the export; "": the one the validation decided by
+	Ignore     bool            // write it whatever the verdict
+	Special    bool            // read pipes and devices given as files
 }
 
 // DefaultExportOptions are those of the command line but for Out, which has none.
 func DefaultExportOptions() ExportOptions {
-	return ExportOptions{QueueOptions: export.QueueOptions{Options: export.DefaultOptions(), Key: "perfParms"}, Format: export.FormatNative}
+	return ExportOptions{Format: export.FormatNative, Writers: export.Writers()}
 }
 
 // Table is the options of the stage as flags and as recorded.
 func (o *ExportOptions) Table() option.Table {
-	var names []string
-	for _, f := range export.All() {
-		names = append(names, string(f))
-	}
-	d := DefaultExportOptions()
 	return option.Table{
-		option.String("format", &o.Format, "`FORMAT`: "+strings.Join(names, ", ")).Recorded(),
+		option.String("format", &o.Format, "`FORMAT` to write; docs/formats.md lists them").Recorded(),
+		option.List("option", &o.Given, "an option of the format, `KEY=VALUE` (repeatable)").Recorded(),
 		option.String("validation", &o.Validation, "validation.json with the gates, `FILE`; default the one beside fit.json, none for none"),
 		option.String("for", &o.For, "the `PURPOSE` whose verdict may refuse the export (default: the validation's own)").Recorded(),
 		option.Switch("ignore-verdict", &o.Ignore, "write the export though its purpose failed or could not be judged").Recorded(),
@@ -60,17 +57,6 @@ func (o *ExportOptions) Table() option.Table {
 			"mean prompt length `TOKENS` of the traffic; 0: of the training requests").Recorded().Unless("0"),
 		option.Real("output-tokens", &o.OutputTokens,
 			"mean output length `TOKENS` of the traffic; 0: of the training requests").Recorded().Unless("0"),
-		option.String("name", &o.Name, "`PREFIX` of the registry set and the Kubernetes resources").Recorded().Unless(d.Name),
-		option.String("slo-class-name", &o.SLOClassName, "wva: `CONFIGMAP` that sloClassRef names").Recorded().Unless(d.SLOClassName),
-		option.String("slo-class-key", &o.SLOClassKey, "wva: `KEY` in it; default the model id").Recorded(),
-		option.String("consumer-version", &o.ConsumerVersion, "`VERSION` of the autoscaler, such as v0.4.2; one that does not read the "+
-			"file is refused").Recorded(),
-		option.String("key", &o.Key, "inferno-models: `KEY` of the parameters, perfParms or serviceParms").Recorded().Unless(d.Key),
-		option.String("namespace", &o.Namespace, "wva-slo: `NAMESPACE` of the model's pods").Recorded(),
-		option.Real("unit-cost", &o.UnitCost, "wva-4p of a queue.json: `CENTS` per device and hour").Recorded().Unless("0"),
-		option.Real("ttft-ms", &o.TTFTMs, "wva-slo: target mean TTFT, `MS`; default that of queue size").Recorded().Unless("0"),
-		option.Real("itl-ms", &o.ITLMs, "wva-slo: target mean ITL, `MS`; default that of queue size").Recorded().Unless("0"),
-		option.Switch("physical", &o.Physical, "queue.json: physical parameters in place of the effective ones").Recorded(),
 	}
 }
 
@@ -87,7 +73,8 @@ func Export(ctx context.Context, fitFile string, o ExportOptions) (*ExportResult
 	if o.Out == "" {
 		return nil, option.Misusef("export: missing -o FILE")
 	}
-	if err := errors.Join(o.Resolve(), o.OfCoefficients()); err != nil {
+	write, err := o.Resolve()
+	if err != nil {
 		return nil, err
 	}
 	src, err := o.source(fitFile)
@@ -97,7 +84,7 @@ func Export(ctx context.Context, fitFile string, o ExportOptions) (*ExportResult
 	if err := o.refused(src.Validation); err != nil {
 		return nil, err
 	}
-	out, err := exportAs(src, o.Format, o.Options)
+	out, err := exportAs(src, write, o.Options)
 	if err = errors.Join(err, ctx.Err()); err != nil {
 		return nil, err
 	}
@@ -107,27 +94,35 @@ func Export(ctx context.Context, fitFile string, o ExportOptions) (*ExportResult
 	return WriteExport(o.Out, o.Format, out)
 }
 
-// Resolve checks the options, names the format as it is called now, and says the command.
-func (o *ExportOptions) Resolve() error {
-	format, err := export.ParseFormat(string(o.Format))
+// Resolve checks the options, reads those of the format, and returns its writer.
+func (o *ExportOptions) Resolve() (export.Writer, error) {
+	w := export.Writer{Format: export.FormatNative}
+	if o.Format != w.Format {
+		i := slices.IndexFunc(o.Writers, func(w export.Writer) bool { return w.Format == o.Format })
+		if i < 0 {
+			names := []export.Format{export.FormatNative}
+			for _, known := range o.Writers {
+				names = append(names, known.Format)
+			}
+			return w, trace.Errorf(export.UnknownFormat, "format of a fit: got %q, want %s", o.Format, trace.OneOf(names)).
+				WithHint("blis-train queue fit OUT -o OUT writes queue.json, and predictor fit predictor.json, for the other formats")
+		}
+		w = o.Writers[i]
+	}
+	return w, o.ResolveFor(w.Settings)
+}
+
+// ResolveFor checks the options against those of a format, and says the command.
+func (o *ExportOptions) ResolveFor(known []export.Setting) error {
+	err := o.Check()
 	if err == nil {
-		err = o.Check()
+		o.Settings, err = export.ParseSettings(o.Format, known, o.Given)
 	}
 	if err != nil {
 		return &option.Misuse{Msg: err.Error()}
 	}
-	o.Format = format
 	o.Command = o.Table().Command("export")
-	return export.CheckVersion(format, o.ConsumerVersion)
-}
-
-// OfCoefficients refuses options that only a queue.json has a use for.
-func (o *ExportOptions) OfCoefficients() error {
-	said := o.Table().Only("key", "namespace", "unit-cost", "ttft-ms", "itl-ms", "physical").Command("")
-	if said == "" {
-		return nil
-	}
-	return option.Misusef("export:%s: got it without a queue.json", said)
+	return nil
 }
 
 // VerdictError refuses coefficients that failed their purpose, or could not be judged
@@ -138,11 +133,11 @@ func (e *VerdictError) Error() string { return e.Msg }
 
 // TooFarOff refuses parameters with which the consumer's formula misses the model.
 func (o *ExportOptions) TooFarOff(out *export.Output) error {
-	i := slices.IndexFunc(out.Warnings, func(f trace.Finding) bool { return f.Code == export.PoorLinearisation })
-	if i < 0 || o.Overrules(export.PoorLinearisation) {
+	i := slices.IndexFunc(out.Warnings, func(f trace.Finding) bool { return f.Code == project.PoorProjection })
+	if i < 0 || o.Overrules(project.PoorProjection) {
 		return nil
 	}
-	return &VerdictError{fmt.Sprintf("%s; --force %s writes it all the same", out.Warnings[i].Message, export.PoorLinearisation)}
+	return &VerdictError{fmt.Sprintf("%s; --force %s writes it all the same", out.Warnings[i].Message, project.PoorProjection)}
 }
 
 // refused is the verdict that forbids the export; nil without a validation, which the
@@ -218,34 +213,27 @@ func (o *ExportOptions) source(fitFile string) (export.Source, error) {
 
 // Predicts lets an export ask a coefficient set, made when it is first needed, what a deployment does.
 func Predicts(src *export.Source, made func() (*coeff.Set, error)) {
-	made = sync.OnceValues(made)
+	src.Set = sync.OnceValues(made)
 	src.Step = func(d deploy.Deployment) (export.StepTimer, error) {
-		set, err := made()
+		set, err := src.Set()
 		if err != nil {
 			return nil, err
 		}
 		return NewStepTimes(set, &d)
 	}
 	src.OverheadUs = func(d deploy.Deployment, promptTokens int64) (float64, error) {
-		set, err := made()
+		set, err := src.Set()
 		if err != nil {
 			return 0, err
 		}
 		return overheadOf(set, &d, promptTokens)
 	}
-	src.Steady = func(d deploy.Deployment, overheadMs, prompt, output float64) (*export.Steady, error) {
-		set, err := made()
-		if err != nil {
-			return nil, err
-		}
-		return steadyOf(set, &d, overheadMs, prompt, output)
-	}
 	src.Loads = func(d deploy.Deployment, beta []float64, prompt, output float64) ([]export.LoadPoint, error) {
-		set, err := made()
+		set, err := src.Set()
 		if err != nil {
 			return nil, err
 		}
-		return blisLoads(set, &d, beta, prompt, output)
+		return export.CompareLoads(set, &d, beta, prompt, output)
 	}
 }
 
@@ -262,50 +250,10 @@ func overheadOf(set *coeff.Set, d *deploy.Deployment, promptTokens int64) (float
 	return delay.DelayUs(&latency.Queue{FreeBlocks: blocks, TotalBlocks: blocks, PromptTokens: promptTokens})
 }
 
-// steadyOf are the four parameters of an autoscaler that give what a coefficient set says of a
-// deployment's steady state.
-func steadyOf(set *coeff.Set, d *deploy.Deployment, overheadMs, prompt, output float64) (*export.Steady, error) {
-	step, err := latency.NewPhysics(set, d)
-	if err != nil {
-		return nil, err
-	}
-	s, err := queue.SteadyState(d, step, overheadMs, queueing.WVA4P, prompt, output)
-	if err != nil {
-		return nil, err
-	}
-	out := &export.Steady{Params: queueing.FromVector(s.X)}
-	for _, p := range s.Points {
-		out.Points = append(out.Points, export.SteadyPoint{LoadFrac: p.Load, RateRPS: p.RateRPS, TTFTMs: p.TTFTMs, ITLMs: p.ITLMs,
-			TTFTErr: result.OrNull(p.TTFTPred/p.TTFTMs - 1), ITLErr: result.OrNull(p.ITLPred/p.ITLMs - 1)})
-	}
-	return out, nil
-}
-
-// blisLoads is what BLIS's terms do in simulated traffic, beside a coefficient set.
-func blisLoads(set *coeff.Set, d *deploy.Deployment, beta []float64, prompt, output float64) ([]export.LoadPoint, error) {
-	ours, err := latency.NewPhysics(set, d)
-	if err != nil {
-		return nil, err
-	}
-	theirs, err := latency.NewTrainedPhysics(make([]float64, 3), beta, d)
-	if err != nil {
-		return nil, err
-	}
-	points, err := queue.CompareLoads(d, ours, theirs, prompt, output)
-	if err != nil {
-		return nil, err
-	}
-	var out []export.LoadPoint
-	for _, p := range points {
-		out = append(out, export.LoadPoint{LoadFrac: p.Load, RateRPS: p.RateRPS, E2EMs: p.E2EMs, E2ERatio: p.E2ERatio})
-	}
-	return out, nil
-}
-
 // exportAs makes the files of a format.
-func exportAs(src export.Source, format export.Format, opt export.Options) (*export.Output, error) {
-	if format != export.FormatNative {
-		return export.Export(src, format, opt)
+func exportAs(src export.Source, w export.Writer, opt export.Options) (*export.Output, error) {
+	if w.Format != export.FormatNative {
+		return export.Export(src, w, opt)
 	}
 	data, err := CoefficientFile(src.Fit, src.Validation)
 	return &export.Output{Files: []export.File{{Data: data}}, Warnings: src.Doubts}, err

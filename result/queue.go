@@ -8,13 +8,12 @@ import (
 // are, and what follows from them.
 type Queue struct {
 	Header
-	Flavour  string            `json:"flavour"` // wva-4p, wva-3p, inferno-3p, corrected
-	Options  QueueOptions      `json:"options"`
-	Servers  []QueueServer     `json:"servers"`
-	Compare  []QueueComparison `json:"comparison,omitempty"` // queue compare
-	Plan     *QueuePlan        `json:"allocation,omitempty"` // queue allocate
-	Optimum  *QueuePlan        `json:"optimum,omitempty"`    // the cheapest plan, up to ten servers
-	Warnings []trace.Finding   `json:"warnings"`
+	Flavour  string          `json:"flavour"` // wva-4p, wva-3p, inferno-3p, corrected
+	Options  QueueOptions    `json:"options"`
+	Servers  []QueueServer   `json:"servers"`
+	Plan     *QueuePlan      `json:"allocation,omitempty"` // queue allocate
+	Optimum  *QueuePlan      `json:"optimum,omitempty"`    // the cheapest plan, up to ten servers
+	Warnings []trace.Finding `json:"warnings"`
 }
 
 // Server returns the server with the id, or nil.
@@ -218,30 +217,6 @@ type QueueSimPoint struct {
 	ITLSeMs   float64 `json:"itl_se_ms"`
 	TTFTP95Ms float64 `json:"ttft_p95_ms"`
 	ITLP95Ms  float64 `json:"itl_p95_ms"`
-}
-
-// QueueComparison is one cell: a queueing model against the simulator, or both against a
-// real window.
-type QueueComparison struct {
-	Server       string         `json:"server"` // of a real window; empty in the grid
-	PromptTokens float64        `json:"prompt_tokens"`
-	OutputTokens float64        `json:"output_tokens"`
-	Outputs      string         `json:"outputs"` // constant, exponential, lognormal; empty for a real window
-	Load         float64        `json:"load"`    // of the capacity
-	RateRPS      float64        `json:"rate_rps"`
-	TTFTMs       float64        `json:"ttft_ms"` // measured, or simulated in the grid
-	ITLMs        float64        `json:"itl_ms"`
-	Simulated    *QueueSimPoint `json:"simulated"`
-	Errors       []QueueError   `json:"errors"`
-}
-
-// QueueError is the signed relative error of one flavour, or of the simulator, in a cell.
-type QueueError struct {
-	Flavour string   `json:"flavour"`
-	TTFT    *float64 `json:"ttft"`
-	ITL     *float64 `json:"itl"`
-	// Cause says which approximation breaks where an error is beyond 10 % (TTFT) or 5 % (ITL).
-	Cause string `json:"cause"`
 }
 
 // QueuePlan is an allocation of a fleet.

@@ -132,13 +132,17 @@ func TestExportEveryFormat(t *testing.T) {
 	host, egressUs := artifactFit(), 250.5
 	host.Alpha = []result.Model{{Name: "egress", Target: "egress", Replay: true, TargetErrors: &result.TargetErrors{MedianPredUs: &egressUs}}}
 	all, measured := writeFit(t, artifactFit()), writeFit(t, host)
-	for _, f := range export.Formats {
+	names := []export.Format{export.FormatNative}
+	for _, w := range fitFormats() {
+		names = append(names, w.Format)
+	}
+	for _, f := range names {
 		fit := all
 		if f == export.FormatRegistryHost { // has nothing to say without a measured delay
 			fit = measured
 		}
 		path := filepath.Join(t.TempDir(), "file")
-		const codes = "unlearned_value,no_alpha_constant,poor_projection,poor_linearisation,not_in_catalog"
+		const codes = "unlearned_value,poor_projection,bad_entry"
 		rc, stdout, stderr := call("export", "--format", string(f), fit, "-o", path, "--force", codes, "--json")
 		if rc != 0 {
 			t.Errorf("%s: exit %d: %s", f, rc, stderr)
@@ -187,7 +191,8 @@ const runYAML = `name: d
 model: {id: meta-llama/Llama-3.1-8B, config: config.json}
 hardware: {name: %s}
 tensor_parallel_size: %s
-vllm: {version: "0.15.1", max_model_len: 8192, max_num_seqs: 64, max_num_batched_tokens: 2048, enable_chunked_prefill: true, enable_prefix_caching: false, block_size: 16, kv_blocks_total_gpu: 4000}
+vllm: {version: "0.15.1", max_model_len: 8192, max_num_seqs: 64, max_num_batched_tokens: 2048, enable_chunked_prefill: true,
+	enable_prefix_caching: false, block_size: 16, kv_blocks_total_gpu: 4000}
 `
 
 // runFolder writes a run.yaml and config.json of the fit's model.

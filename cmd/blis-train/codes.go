@@ -6,6 +6,8 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/blis-train/blis-train/autoscale"
+	"github.com/blis-train/blis-train/autoscale/queue"
 	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/cluster/experiment"
 	"github.com/blis-train/blis-train/cluster/gateway"
@@ -17,7 +19,6 @@ import (
 	"github.com/blis-train/blis-train/pipeline/export/compare"
 	"github.com/blis-train/blis-train/pipeline/export/ledger"
 	"github.com/blis-train/blis-train/pipeline/export/project"
-	"github.com/blis-train/blis-train/pipeline/export/scaler"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/extract/account"
 	"github.com/blis-train/blis-train/pipeline/extract/client"
@@ -35,12 +36,10 @@ import (
 	"github.com/blis-train/blis-train/pipeline/kernels"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/pipeline/library"
-	"github.com/blis-train/blis-train/pipeline/queue"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/rows/aggregate"
 	"github.com/blis-train/blis-train/pipeline/shard"
 	"github.com/blis-train/blis-train/pipeline/sweep"
-	"github.com/blis-train/blis-train/pipeline/track"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/pipeline/validate/gates"
 	"github.com/blis-train/blis-train/pipeline/validate/inspect"
@@ -48,7 +47,6 @@ import (
 	"github.com/blis-train/blis-train/pipeline/validate/measured"
 	"github.com/blis-train/blis-train/pipeline/validate/replay"
 	"github.com/blis-train/blis-train/predictor/decision"
-	"github.com/blis-train/blis-train/queueing"
 	"github.com/blis-train/blis-train/sim"
 
 	"github.com/blis-train/blis-train/sim/emit"
@@ -69,6 +67,8 @@ type codeRoom struct {
 // codeRooms lists every package that declares codes.
 func codeRooms() []codeRoom {
 	return []codeRoom{
+		{"autoscale", autoscale.Codes},
+		{"autoscale/queue", queue.Codes},
 		{"coeff", coeff.Codes},
 		{"coeff/library", embedded.Codes},
 		{"deploy", deploy.Codes},
@@ -78,7 +78,6 @@ func codeRooms() []codeRoom {
 		{"pipeline/export/compare", compare.Codes},
 		{"pipeline/export/ledger", ledger.Codes},
 		{"pipeline/export/project", project.Codes},
-		{"pipeline/export/scaler", scaler.Codes},
 		{"pipeline/extract", extract.Codes},
 		{"pipeline/extract/account", account.Codes},
 		{"pipeline/extract/client", client.Codes},
@@ -97,20 +96,17 @@ func codeRooms() []codeRoom {
 		{"pipeline/learn", learn.Codes},
 		{"pipeline/library", library.Codes},
 		{"predictor/decision", decision.Codes},
-		{"pipeline/queue", queue.Codes},
 		{"pipeline/rows", rows.Codes},
 		{"pipeline/rows/aggregate", aggregate.Codes},
 		{"pipeline/shard", shard.Codes},
 		{"cluster", cluster.Codes},
 		{"pipeline/sweep", sweep.Codes},
-		{"pipeline/track", track.Codes},
 		{"pipeline/validate", validate.Codes},
 		{"pipeline/validate/gates", gates.Codes},
 		{"pipeline/validate/inspect", inspect.Codes},
 		{"pipeline/validate/machine", machine.Codes},
 		{"pipeline/validate/measured", measured.Codes},
 		{"pipeline/validate/replay", replay.Codes},
-		{"queueing", queueing.Codes},
 		{"sim", sim.Codes},
 		{"cluster/gateway", gateway.Codes},
 		{"sim/emit", emit.Codes},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/blis-train/blis-train/autoscale/formats"
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/export"
@@ -30,8 +31,7 @@ var exampleSets = []struct {
 }{
 	{"composed", "composed", []exampleExport{
 		{export.FormatNative, folder.CoefficientsFile, false}, {export.FormatBLIS, "defaults.yaml", true},
-		{export.FormatRegistry, "coefficient-set.yaml", true},
-		{export.FormatWVA, "variantautoscaling.yaml", true}, {export.FormatInferno, "model-data.json", true},
+		{formats.WVA4P, "variantautoscaling.yaml", true}, {formats.InfernoModels, "model-data.json", true},
 	}},
 	{"real", "real_vllm_cpu", []exampleExport{{export.FormatNative, folder.CoefficientsFile, false}}},
 }

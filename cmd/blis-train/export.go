@@ -9,6 +9,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/autoscale/formats"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/folder"
@@ -28,17 +29,50 @@ func exportCommand() *cli.Command {
 		Usage:     "write coefficients in the format a consumer loads",
 		ArgsUsage: "fit.json|queue.json|predictor.json",
 		Description: "native is the artifact itself; every other format comes with FILE" + export.SidecarSuffix + ",\n" +
-			"which holds the provenance that has no room in it. docs/formats.md describes them.\n\n" +
-			"Example:\n   blis-train export --format blis-defaults out/fit.json -o defaults.yaml",
+			"which holds the provenance that has no room in it. docs/formats.md describes them.\n\n" + formatHelp() +
+			"\nExample:\n   blis-train export --format blis-defaults out/fit.json -o defaults.yaml\n" +
+			"   blis-train export --format wva-4p --option version=v0.4.2 out/queue.json -o va.yaml",
 		Flags: flags(all, []cli.Flag{
 			&cli.StringFlag{Name: "coefficients", Usage: "with --deployment: coefficient `FILE|library` in place of a fit; default library"},
 			&cli.StringFlag{Name: "deployment", Usage: "run.yaml `FILE` or run folder: write what its coefficients say of it, without a fit"},
-			&cli.StringFlag{Name: "model", Value: "trees", Usage: "predictor-xgboost: `FOREST`, trees, or a quantile: trees-q50, trees-q90, " +
-				"trees-q99"},
 			outFlag("`FILE` to write"),
 		}, talkFlags()),
 		Action: runExport,
 	}
+}
+
+// fitFormats are the foreign formats that are made of a fit: the core's, and those of the autoscalers.
+func fitFormats() []export.Writer { return append(export.Writers(), formats.Writers()...) }
+
+// predictorSettings are the options of the formats that are made of predictor.json.
+var predictorSettings = map[export.Format][]export.Setting{
+	predictor.FormatXGBoost: {{Key: "model", Usage: "FOREST, trees, or a quantile: trees-q50, trees-q90, trees-q99", Default: "trees"}},
+	predictor.FormatBulk:    nil,
+}
+
+// formatHelp lists the formats by the document that they are made of, with their options.
+func formatHelp() string {
+	var b strings.Builder
+	line := func(f export.Format, settings []export.Setting) {
+		fmt.Fprintf(&b, "   %s\n", f)
+		for _, s := range settings {
+			fmt.Fprintf(&b, "      %s: %s\n", s.Key, s.Usage)
+		}
+	}
+	b.WriteString("Formats of fit.json, each with its --option keys:\n")
+	line(export.FormatNative, nil)
+	for _, w := range fitFormats() {
+		line(w.Format, w.Settings)
+	}
+	b.WriteString("Formats of queue.json:\n")
+	for _, f := range formats.Formats {
+		line(f, formats.SettingsOf(f))
+	}
+	b.WriteString("Formats of predictor.json:\n")
+	for _, f := range predictor.Formats {
+		line(export.Format(f), predictorSettings[export.Format(f)])
+	}
+	return b.String()
 }
 
 func runExport(c *cli.Context) error {
@@ -56,37 +90,43 @@ func runExport(c *cli.Context) error {
 		return err
 	}
 	o := pipeline.DefaultExportOptions()
-	o.Out, o.Special = c.String("out"), con.special
+	o.Out, o.Special, o.Writers = c.String("out"), con.special, fitFormats()
 	if err := setOptions(c, o.Table()); err != nil {
 		return err
 	}
 	if o.Out == "" {
 		return usagef("export: missing -o FILE")
 	}
-	if string(o.Format) != predictor.FormatXGBoost {
-		if err := goesWith(c, "--format "+predictor.FormatXGBoost, "model"); err != nil {
-			return err
-		}
-	}
-	if slices.Contains(predictor.Formats, string(o.Format)) {
+	switch {
+	case slices.Contains(predictor.Formats, string(o.Format)):
 		return runPredictorExport(c, con, o)
-	}
-	if err := o.Resolve(); err != nil {
-		return err
-	}
-	for _, name := range []string{"slo-class-name", "slo-class-key"} { // pipeline.yaml may have them for another export
-		if c.IsSet(name) && o.Format != export.FormatWVA {
-			con.line("warning", fmt.Sprintf("--%s: nothing of it stands in %s", name, o.Format))
-		}
-	}
-	if c.NArg() == 1 && folder.StageOf(c.Args().First()) == "queue" {
+	case c.NArg() == 1 && folder.StageOf(c.Args().First()) == "queue":
 		return exportQueue(c, con, o)
-	}
-	if c.NArg() == 0 {
+	case c.NArg() == 0:
 		return con.exportSet(c, o)
 	}
 	got, err := pipeline.Export(c.Context, c.Args().First(), o)
 	if err := asGate(err); err != nil {
+		return err
+	}
+	return showExport(con, o.Out, got)
+}
+
+// exportQueue writes a queueing calibration in the format of an autoscaler.
+func exportQueue(c *cli.Context, con *console, o pipeline.ExportOptions) error {
+	if err := o.ResolveFor(formats.SettingsOf(o.Format)); err != nil {
+		return err
+	}
+	doc, in, err := con.readQueue(c.Args().First())
+	if err != nil {
+		return err
+	}
+	out, err := formats.Calibration(doc, in, o.Format, o.Options)
+	if err != nil {
+		return err
+	}
+	got, err := pipeline.WriteExport(o.Out, o.Format, out)
+	if err != nil {
 		return err
 	}
 	return showExport(con, o.Out, got)

@@ -22,7 +22,6 @@ var evidence = []struct {
 	{"native", "fit", []string{""}, nil}, // its own fields: the artifact's schema
 	{"blis-defaults", "fit", []string{"", ".hardware.json", ".llama-2-70b-hf-b200-sxm-180gb-tp2.yaml",
 		".llama-3.1-8b-b200-sxm-180gb-tp1.yaml", export.SidecarSuffix}, ofFit},
-	{"blis-registry", "forced fit", beside, ofFit},
 	{"blis-registry-host", "fit", beside, ofFit},
 	{"wva-4p", "fit", beside, ofFit},
 	{"inferno-models", "fit", beside, ofFit},
@@ -31,9 +30,8 @@ var evidence = []struct {
 	{"wva-4p", "wva-4p", beside, ofQueue},
 	{"inferno-models", "inferno-3p", beside, ofQueue},
 	{"tuner-config", "inferno-3p", beside, ofQueue},
-	{"tuner-state", "inferno-3p", beside, ofQueue},
 	{"tuner-calibrate", "inferno-3p", beside, ofQueue},
-	{"wva-slo", "inferno-3p", beside, ofQueue},
+	{"wva-slo", "targets", beside, ofQueue},
 }
 
 var (
@@ -58,13 +56,14 @@ func TestExportsSayTheirEvidence(t *testing.T) {
 	do("run", traces, "-o", filepath.Join(dir, "fit"), "--bootstraps", "50")
 	sources := map[string][]string{"fit": {filepath.Join(dir, "fit", "fit.json")},
 		"library": {"--deployment", filepath.Join(traces, "b200-llama-3.1-8b-tp1", "run.yaml")}}
-	sources["forced fit"] = append(sources["fit"], "--force", "unlearned_value") // a request's own time, 0 in the demo
 	for _, flavour := range []string{"wva-4p", "inferno-3p"} {
 		out := filepath.Join(dir, flavour)
 		do("queue", "fit", sweep, "-o", out, "--flavour", flavour, "--loads", "7", "--queue-ratio", "1", "--model", "a/b", "--accelerator",
 			"H100")
-		sources[flavour] = []string{filepath.Join(out, queueFile), "--ttft-ms", "500", "--itl-ms", "40", "--namespace", "llm"}
+		sources[flavour] = []string{filepath.Join(out, queueFile)}
 	}
+	sources["targets"] = append(slices.Clone(sources["inferno-3p"]), "--option", "ttft-ms=500", "--option", "itl-ms=40", "--option",
+		"namespace=llm")
 	schema := compileSchema(t, "export-provenance")
 	for _, e := range evidence {
 		name := e.format + " of " + e.from

@@ -15,7 +15,8 @@ import (
 // exportSet writes what a coefficient set says of one deployment: without a
 // fit, from a file or the library.
 func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
-	if err := o.OfCoefficients(); err != nil {
+	write, err := o.Resolve()
+	if err != nil {
 		return err
 	}
 	dep, err := loadDeployment(c.String("deployment"))
@@ -43,10 +44,10 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 		src := export.Source{Fit: doc, FitInput: in}
 		pipeline.Predicts(&src, func() (*coeff.Set, error) { return set, nil })
 		if set.Library != nil { // nothing of it was left unlearned by a recording: a zero is what its terms say, and warned about
-			o.Force += ",unlearned_value,no_alpha_constant"
+			o.Force += ",unlearned_value"
 			src.Library = set.Library.Version
 		}
-		if out, err = export.Export(src, o.Format, o.Options); err != nil {
+		if out, err = export.Export(src, write, o.Options); err != nil {
 			return err
 		}
 		if err := asGate(o.TooFarOff(out)); err != nil {

@@ -15,7 +15,10 @@ import (
 
 // runPredictorExport writes a predictor.json in a router's format.
 func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) error {
-	format, command := string(o.Format), o.Table().Command("export")
+	if err := o.ResolveFor(predictorSettings[o.Format]); err != nil {
+		return err
+	}
+	format := string(o.Format)
 	path := c.Args().First()
 	if stageOf(path) != "predictor" {
 		return trace.Hinted(fmt.Errorf("%s: got another document, want a predictor.json", path), "blis-train predictor fit OUT writes one")
@@ -27,11 +30,11 @@ func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) 
 	out := &export.Output{}
 	switch format {
 	case predictor.FormatXGBoost:
-		docs, warnings, err := predictor.ExportXGBoost(&p.Predictor, c.String("model"))
+		docs, warnings, err := predictor.ExportXGBoost(&p.Predictor, o.Settings["model"])
 		if err != nil {
 			return err
 		}
-		out.Warnings, command = warnings, command+" --model "+c.String("model")
+		out.Warnings = warnings
 		for _, d := range docs {
 			out.Files = append(out.Files, export.File{Suffix: "." + d.Target + ".json", Data: d.Data})
 		}
@@ -42,7 +45,7 @@ func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) 
 		}
 		out.Files = []export.File{{Data: b.Bytes()}}
 	}
-	out, err = predictor.Sidecar(&p.Predictor, in, format, command).Beside(out.Warnings, out.Files...)
+	out, err = predictor.Sidecar(&p.Predictor, in, format, o.Command).Beside(out.Warnings, out.Files...)
 	if err != nil {
 		return err
 	}

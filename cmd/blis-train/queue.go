@@ -10,10 +10,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/pipeline"
-	"github.com/blis-train/blis-train/pipeline/queue"
-	"github.com/blis-train/blis-train/pipeline/track"
-	"github.com/blis-train/blis-train/queueing"
+	"github.com/blis-train/blis-train/autoscale"
+	"github.com/blis-train/blis-train/autoscale/queue"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -25,8 +23,7 @@ func queueCommand() *cli.Command {
 		Description: "Inputs are folders that extract has written, benchmark sweeps (GuideLLM's JSON or CSV, or folders of\n" +
 			"them), or the queue.json of an earlier command. Results go to OUT/queue.json and OUT/windows.parquet.\n\n" +
 			"Example:\n   blis-train queue fit out -o out --window 20s --min-requests 10",
-		Subcommands: []*cli.Command{queueFitCommand(), queueTrackCommand(), queueValidateCommand(), queueSizeCommand(), queueAllocateCommand(),
-			queueCompareCommand()},
+		Subcommands: []*cli.Command{queueFitCommand(), queueTrackCommand(), queueValidateCommand(), queueSizeCommand(), queueAllocateCommand()},
 	}
 }
 
@@ -78,7 +75,7 @@ func queueOptions(c *cli.Context) (queue.Options, error) {
 	o := queue.DefaultOptions()
 	o.Workers = c.Int("workers")
 	if c.IsSet("flavour") {
-		o.Flavour = queueing.Flavour(c.String("flavour"))
+		o.Flavour = autoscale.Flavour(c.String("flavour"))
 	}
 	if c.IsSet("hold-out") {
 		o.HoldOut = c.Float64("hold-out")
@@ -87,7 +84,7 @@ func queueOptions(c *cli.Context) (queue.Options, error) {
 	if o.Cut.HopNs == 0 {
 		o.Cut.HopNs = o.Cut.WindowNs
 	}
-	o.Cut.MinRequests, o.Cut.Semantics = c.Int("min-requests"), track.Semantics(c.String("semantics"))
+	o.Cut.MinRequests, o.Cut.Semantics = c.Int("min-requests"), autoscale.Semantics(c.String("semantics"))
 	o.QueueRatio = c.Float64("queue-ratio")
 	o.Sweep = queue.SweepOptions{
 		MaxBatch: c.Int("max-num-seqs"), MaxBatchedTokens: c.Int(stepFlag), Model: c.String("model"),
@@ -149,7 +146,7 @@ func runQueueFit(c *cli.Context, verb string, more func(*queue.Fitted, *queue.Op
 	if err != nil {
 		return err
 	}
-	fitted, rows, err := pipeline.FitQueues(c.Context, servers, &o, more)
+	fitted, rows, err := queue.FitQueues(c.Context, servers, &o, more)
 	if err != nil {
 		return err
 	}
@@ -164,7 +161,7 @@ func runQueueFit(c *cli.Context, verb string, more func(*queue.Fitted, *queue.Op
 }
 
 func newQueueDoc(con *console, verb string, o *queue.Options) *result.Queue {
-	return &result.Queue{Header: con.header(pipeline.QueueCommand(verb, o)), Flavour: string(o.Flavour), Options: o.Record(),
+	return &result.Queue{Header: con.header(queue.QueueCommand(verb, o)), Flavour: string(o.Flavour), Options: o.Record(),
 		Servers: []result.QueueServer{}, Warnings: []trace.Finding{}}
 }
 
@@ -187,7 +184,7 @@ func queueInputs(c *cli.Context, con *console, args []string, doc *result.Queue,
 			return nil, err
 		}
 		doc.Inputs = append(doc.Inputs, ext.Inputs...)
-		some, err := pipeline.QueueServers(c.Context, a, ext, without, o, con.progress())
+		some, err := queue.QueueServers(c.Context, a, ext, without, o, con.progress())
 		if err != nil {
 			return nil, err
 		}
@@ -201,7 +198,7 @@ func queueInputs(c *cli.Context, con *console, args []string, doc *result.Queue,
 			return nil, err
 		}
 	}
-	s, inputs, err := pipeline.SweepServer(sweeps, con.readInput, o)
+	s, inputs, err := queue.SweepServer(sweeps, con.readInput, o)
 	if err != nil {
 		return nil, err
 	}

@@ -3,17 +3,15 @@ package main
 import (
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/autoscale"
+	"github.com/blis-train/blis-train/autoscale/queue"
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/pipeline/queue"
-	"github.com/blis-train/blis-train/queueing"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -50,7 +48,7 @@ func runQueueValidate(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if o.Flavour = queueing.Flavour(fitted.Flavour); c.IsSet("flavour") && c.String("flavour") != fitted.Flavour {
+	if o.Flavour = autoscale.Flavour(fitted.Flavour); c.IsSet("flavour") && c.String("flavour") != fitted.Flavour {
 		return usagef("--flavour: got %q, want %q: the parameters are of that one", c.String("flavour"), fitted.Flavour)
 	}
 	if err := con.claim(c.String("out"), c.Bool("force")); err != nil {
@@ -62,7 +60,7 @@ func runQueueValidate(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if doc.Servers, err = pipeline.ValidateQueues(c.Context, fitted, servers, c.String("server"), &o, c.Int("simulate")); err != nil {
+	if doc.Servers, err = queue.ValidateQueues(c.Context, fitted, servers, c.String("server"), &o, c.Int("simulate")); err != nil {
 		return err
 	}
 	showQueue(con, doc)
@@ -103,14 +101,14 @@ func queueSizeCommand() *cli.Command {
 			&cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds foreign files"},
 		}, talkFlags()),
 		Action: func(c *cli.Context) error {
-			o := pipeline.SizeOptions{
-				Targets: queueing.Targets{TTFTMs: c.Float64("ttft-ms"), ITLMs: c.Float64("itl-ms"), TPS: c.Float64("tps")},
+			o := queue.SizeOptions{
+				Targets: autoscale.Targets{TTFTMs: c.Float64("ttft-ms"), ITLMs: c.Float64("itl-ms"), TPS: c.Float64("tps")},
 				Prompt:  c.Float64("prompt-tokens"), Output: c.Float64("output-tokens"), Requests: c.Int("simulate"), Seed: c.Uint64("seed"),
 				Workers: c.Int("workers"),
 			}
 			command := fmt.Sprintf("queue size --itl-ms %g --output-tokens %g --prompt-tokens %g --seed %d --simulate %d --tps %g --ttft-ms %g",
 				o.Targets.ITLMs, o.Output, o.Prompt, o.Seed, o.Requests, o.Targets.TPS, o.Targets.TTFTMs)
-			return useQueue(c, command, 1, func(_ *console, doc *result.Queue) error { return pipeline.SizeQueues(c.Context, doc, o) })
+			return useQueue(c, command, 1, func(_ *console, doc *result.Queue) error { return queue.SizeQueues(c.Context, doc, o) })
 		},
 	}
 }
@@ -136,7 +134,7 @@ func queueAllocateCommand() *cli.Command {
 				if err != nil {
 					return err
 				}
-				return pipeline.AllocateQueues(doc, problem)
+				return queue.AllocateQueues(doc, problem)
 			})
 		},
 	}
@@ -166,75 +164,6 @@ func useQueue(c *cli.Context, command string, args int, add func(*console, *resu
 	return finishQueue(c, con, doc)
 }
 
-func queueCompareCommand() *cli.Command {
-	g := queue.DefaultGrid()
-	return &cli.Command{
-		Name: "compare", Usage: "queueing models against the simulator, or both against recordings", ArgsUsage: "[OUT...]",
-		Description: "Without arguments: every flavour and the simulator with the same three numbers over shapes, laws of the output\n" +
-			"length and loads, with the approximation that breaks where one misses by more than 10 % (TTFT) or 5 % (ITL).\n" +
-			"With extracted folders: flavours and simulator with the physical parameters of each run on its windows.\n\n" +
-			"Example:\n   blis-train queue compare -o compare\n   blis-train queue compare out -o compare --window 20s --min-requests 10",
-		Flags: flags(queueFlags(), []cli.Flag{
-			&cli.IntFlag{Name: "requests", Value: g.Requests, Usage: "`REQUESTS` simulated in each cell"},
-			&cli.Uint64Flag{Name: "seed", Value: g.Seed, Usage: "`SEED` of the draws"},
-			&cli.Float64SliceFlag{Name: "load", Usage: "`SHARE` of the capacity (repeatable); default 0.2 to 0.95"},
-		}, filterFlags(), talkFlags()),
-		Action: runQueueCompare,
-	}
-}
-
-func runQueueCompare(c *cli.Context) error {
-	con, err := newConsole(c)
-	if err != nil {
-		return err
-	}
-	o, err := queueOptions(c)
-	if err != nil {
-		return err
-	}
-	if err := con.claim(c.String("out"), c.Bool("force")); err != nil {
-		return err
-	}
-	doc := newQueueDoc(con, "compare", &o)
-	doc.Command += fmt.Sprintf(" --requests %d --seed %d", c.Int("requests"), c.Uint64("seed"))
-	if c.NArg() > 0 {
-		if err := goesWith(c, "a comparison without recordings", "load"); err != nil {
-			return err
-		}
-		servers, err := queueInputs(c, con, c.Args().Slice(), doc, &o)
-		if err != nil {
-			return err
-		}
-		if doc.Compare, err = pipeline.CompareQueues(c.Context, servers, &o, c.Int("requests"), c.Uint64("seed")); err != nil {
-			return err
-		}
-		return finishQueue(c, con, doc)
-	}
-	for _, names := range [][]string{slices.DeleteFunc(slices.Clone(sweepFlags), func(n string) bool { return n == stepFlag }), windowFlags,
-		{"queue-ratio"}} {
-		if err := goesWith(c, "recordings", names...); err != nil {
-			return err
-		}
-	}
-	g := queue.DefaultGrid()
-	g.Requests, g.Seed, g.Workers = c.Int("requests"), c.Uint64("seed"), o.Workers
-	if loads := c.Float64Slice("load"); len(loads) > 0 {
-		g.Loads = loads
-	}
-	if c.IsSet(stepFlag) {
-		g.Server.MaxBatchedTokens = o.Sweep.MaxBatchedTokens
-	}
-	if doc.Compare, err = g.Compare(c.Context, con.progress()); err != nil {
-		return err
-	}
-	doc.Command = g.Command()
-	if err := files.Write(filepath.Join(c.String("out"), folder.QueueComparePage),
-		[]byte(queue.ComparePage(doc.Compare, doc.Command))); err != nil {
-		return err
-	}
-	return finishQueue(c, con, doc)
-}
-
 // readQueue reads a queue.json.
 func (con *console) readQueue(path string) (*result.Queue, result.Input, error) {
 	_, in, err := con.readInput(path)
@@ -250,7 +179,7 @@ func finishQueue(c *cli.Context, con *console, doc *result.Queue) error {
 	if err := writeDoc(filepath.Join(c.String("out"), queueFile), doc); err != nil {
 		return err
 	}
-	html, err := pipeline.QueueReport(doc)
+	html, err := queue.QueueReport(doc)
 	if err != nil {
 		return err
 	}
@@ -262,9 +191,9 @@ func finishQueue(c *cli.Context, con *console, doc *result.Queue) error {
 	return con.document(doc)
 }
 
-// showUse prints sizings, plans and comparisons.
+// showUse prints sizings and plans.
 func showUse(con *console, doc *result.Queue) {
-	var sizes, plan, cells []table.Row
+	var sizes, plan []table.Row
 	for i := range doc.Servers {
 		s := &doc.Servers[i]
 		z := s.Sizing
@@ -295,35 +224,8 @@ func showUse(con *console, doc *result.Queue) {
 		}
 		plan = append(plan, table.Row{p.name, "all", "", "", "", "", "", fmt.Sprintf("%.4g", p.plan.Cost), fmt.Sprintf("%.4g", p.plan.Value)})
 	}
-	for i := range doc.Compare {
-		x := &doc.Compare[i]
-		row := table.Row{fmt.Sprintf("%s%.0f/%.0f %s", prefixed(x.Server), x.PromptTokens, x.OutputTokens, x.Outputs),
-			fmt.Sprintf("%.2f", x.Load), fmt.Sprintf("%.4g", x.TTFTMs), fmt.Sprintf("%.4g", x.ITLMs)}
-		for _, e := range x.Errors {
-			row = append(row, fmt.Sprintf("%+.0f / %+.0f", 100**e.TTFT, 100**e.ITL))
-		}
-		cells = append(cells, row)
-	}
 	con.table("rates of one replica", table.Row{"server", "requests/s", "binding", "TTFT ms", "ITL ms", "simulated TTFT", "simulated ITL",
 		"TTFT P95", "ITL P95"}, sizes)
 	con.table("allocation", table.Row{"plan", "server", "priority", "requests/s", "accelerator", "replicas", "wanted", "cents/h", "penalty"},
 		plan)
-	con.table("signed errors, TTFT / ITL in percent", compareHeader(doc), cells)
-}
-
-func prefixed(server string) string {
-	if server == "" {
-		return ""
-	}
-	return server + " "
-}
-
-func compareHeader(doc *result.Queue) table.Row {
-	header := table.Row{"cell", "load", "TTFT ms", "ITL ms"}
-	if len(doc.Compare) > 0 {
-		for _, e := range doc.Compare[0].Errors {
-			header = append(header, e.Flavour)
-		}
-	}
-	return header
 }

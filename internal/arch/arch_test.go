@@ -19,8 +19,8 @@ const (
 // pure are the packages that promise no outside world: no files, clocks, logs,
 // network or global random numbers. A name ending in / stands for all below it.
 var pure = []string{
-	"cluster/gateway", "coeff/forest", "internal/portable", "pipeline/features/", "pipeline/learn", "pipeline/option",
-	"pipeline/ridge/", "pipeline/track", "predictor/trees", "queueing", "sim", "sim/kv", "sim/latency", "sim/predict",
+	"autoscale", "cluster/gateway", "coeff/forest", "internal/portable", "pipeline/features/", "pipeline/learn", "pipeline/option",
+	"pipeline/ridge/", "predictor/trees", "sim", "sim/kv", "sim/latency", "sim/predict",
 	"sim/replay", "sim/summary", "stat",
 }
 

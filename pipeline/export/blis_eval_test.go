@@ -16,16 +16,16 @@ import (
 	"github.com/blis-train/blis-train/sim/latency"
 )
 
-// workload is Poisson traffic of one shape at a share of the capacity.
-type workload struct {
+// evalTraffic is Poisson traffic of one shape at a share of the capacity.
+type evalTraffic struct {
 	name           string
 	prompt, output float64 // mean tokens, exponential
 	load           float64
 }
 
-func workloads() []workload {
-	var out []workload
-	for _, shape := range []workload{{"chat", 300, 100, 0}, {"long prompts", 2000, 40, 0}, {"long outputs", 150, 400, 0}} {
+func workloads() []evalTraffic {
+	var out []evalTraffic
+	for _, shape := range []evalTraffic{{"chat", 300, 100, 0}, {"long prompts", 2000, 40, 0}, {"long outputs", 150, 400, 0}} {
 		for _, load := range []float64{0.2, 0.5, 0.8, 0.95, 1.3} {
 			shape.load = load
 			out = append(out, shape)
@@ -34,7 +34,7 @@ func workloads() []workload {
 	return out
 }
 
-func (w *workload) requests(n int, rate float64, longest int64) []tracedRequest {
+func (w *evalTraffic) requests(n int, rate float64, longest int64) []tracedRequest {
 	rng := rand.New(rand.NewSource(11))
 	reqs := make([]tracedRequest, n)
 	at := 0.0

@@ -18,7 +18,7 @@ import (
 )
 
 func forced() Options {
-	o := DefaultOptions()
+	o := Options{}
 	for _, name := range forceable {
 		o.Force += string(name) + ","
 	}
@@ -159,22 +159,22 @@ func TestBLISDefaultsRefusals(t *testing.T) {
 		{"a term it would use", terms(coeff.PriorOnly, coeff.Within, coeff.Within), unlearnedValue, "would use it"},
 		{"no line", func(s *Source) {
 			s.Step = func(deploy.Deployment) (StepTimer, error) { return bent{}, nil }
-		}, poorProjection, "want at most"},
+		}, project.PoorProjection, "want at most"},
 		{"prompts too short together", func(s *Source) {
 			s.Step = func(deploy.Deployment) (StepTimer, error) { return quadratic{}, nil }
-		}, poorProjection, "prefill batches -"},
+		}, project.PoorProjection, "prefill batches -"},
 		{"E2E off", func(s *Source) {
 			s.Loads = func(deploy.Deployment, []float64, float64, float64) ([]LoadPoint, error) {
 				return []LoadPoint{{LoadFrac: 0.8, E2ERatio: 0.85}}, nil
 			}
-		}, poorProjection, "mean E2E 0.85 times the model's at 80 % load"},
-		{"nothing to simulate with", func(s *Source) { s.Loads = nil }, noCoefficientModel, "no coefficients to simulate with"},
-		{"no overhead", func(s *Source) { s.Fit.Alpha = s.Fit.Alpha[:1] }, noAlphaConstant, "TTFT lacks the API overhead"},
-		{"a waiting target", func(s *Source) { s.Fit.Alpha[1].Replay = false }, waitingAlpha, "may not be added as a delay"},
+		}, project.PoorProjection, "mean E2E 0.85 times the model's at 80 % load"},
+		{"nothing to simulate with", func(s *Source) { s.Loads = nil }, NothingToExport, "no coefficients to simulate with"},
+		{"no overhead", func(s *Source) { s.Fit.Alpha = s.Fit.Alpha[:1] }, unlearnedValue, "TTFT lacks the API overhead"},
+		{"a waiting target", func(s *Source) { s.Fit.Alpha[1].Replay = false }, NothingToExport, "may not be added as a delay"},
 	} {
 		src := exampleSource()
 		tc.edit(&src)
-		_, err := Export(src, FormatBLIS, DefaultOptions())
+		_, err := Export(src, writerOf(FormatBLIS), Options{})
 		if got := exporttest.CodeOf(err); got != tc.want {
 			t.Errorf("%s: got code %q (%v), want %q", tc.name, got, err, tc.want)
 			continue
@@ -185,14 +185,14 @@ func TestBLISDefaultsRefusals(t *testing.T) {
 		if !slices.Contains(forceable, tc.want) {
 			continue
 		}
-		opt := DefaultOptions()
+		opt := Options{}
 		opt.Force = string(tc.want)
-		out, err := Export(src, FormatBLIS, opt)
+		out, err := Export(src, writerOf(FormatBLIS), opt)
 		if err != nil || !slices.ContainsFunc(out.Warnings, func(f trace.Finding) bool { return f.Code == tc.want }) {
 			t.Errorf("%s with --force %s: err %v, want a warning with the same code", tc.name, tc.want, err)
 		}
-		if opt.Force = string(negativeValue); tc.want != negativeValue {
-			if _, err := Export(src, FormatBLIS, opt); exporttest.CodeOf(err) != tc.want {
+		if opt.Force = string(impossibleValue); tc.want != impossibleValue {
+			if _, err := Export(src, writerOf(FormatBLIS), opt); exporttest.CodeOf(err) != tc.want {
 				t.Errorf("%s with another code forced: %v", tc.name, err)
 			}
 		}
@@ -205,14 +205,14 @@ func TestBLISAlphaNeverFromQueue(t *testing.T) {
 	for i := range src.Fit.Alpha {
 		src.Fit.Alpha[i].Target, src.Fit.Alpha[i].Name = "queue", "queue"
 	}
-	_, err := Export(src, FormatBLIS, DefaultOptions())
-	if exporttest.CodeOf(err) != noAlphaConstant {
-		t.Errorf("got %v, want %s", err, noAlphaConstant)
+	_, err := Export(src, writerOf(FormatBLIS), Options{})
+	if exporttest.CodeOf(err) != unlearnedValue {
+		t.Errorf("got %v, want %s", err, unlearnedValue)
 	}
 }
 
 func TestExportIsDeterministic(t *testing.T) {
-	for _, f := range Formats[1:] {
+	for _, f := range []Format{FormatBLIS, FormatRegistryHost} {
 		a, b := mustExport(t, exampleSource(), f, forced()), mustExport(t, exampleSource(), f, forced())
 		for i := range a.Files {
 			if !bytes.Equal(a.Files[i].Data, b.Files[i].Data) {
@@ -222,17 +222,14 @@ func TestExportIsDeterministic(t *testing.T) {
 	}
 }
 
-func TestUnknownFormatAndConfiguration(t *testing.T) {
-	if _, err := ParseFormat("toml"); exporttest.CodeOf(err) != unknownFormat {
-		t.Errorf("format: %v", err)
-	}
+func TestUnknownConfiguration(t *testing.T) {
 	opt := forced()
 	opt.Config = "nope"
-	if _, err := Export(exampleSource(), FormatWVA, opt); exporttest.CodeOf(err) != noConfiguration {
+	if _, err := Export(exampleSource(), writerOf(FormatBLIS), opt); exporttest.CodeOf(err) != NothingToExport {
 		t.Errorf("configuration: %v", err)
 	}
 	opt.PromptTokens = -1
-	if _, err := Export(exampleSource(), FormatWVA, opt); err == nil || !strings.Contains(err.Error(), "--prompt-tokens") {
+	if _, err := Export(exampleSource(), writerOf(FormatBLIS), opt); err == nil || !strings.Contains(err.Error(), "--prompt-tokens") {
 		t.Errorf("lengths: %v", err)
 	}
 }

@@ -29,14 +29,14 @@ func blisEntries(src Source, opt Options, cfgs []result.FitConfig) ([]blisEntry,
 	var warn []trace.Finding
 	targets := make([]project.Target, len(cfgs))
 	for i := range cfgs {
-		t, err := stepTimer(src, cfgs[i])
+		t, err := src.Timer(cfgs[i])
 		if err != nil {
 			return nil, nil, err
 		}
-		l, w := lengthsOf(cfgs[i], opt)
+		l, w := MeanLengths(cfgs[i], opt)
 		warn = append(warn, w...)
 		d := &cfgs[i].Deployment
-		targets[i] = project.Target{Deployment: d, Model: t, Region: project.RegionOf(d, l.prompt, l.output)}
+		targets[i] = project.Target{Deployment: d, Model: t, Region: project.RegionOf(d, l.Prompt, l.Output)}
 	}
 	var out []blisEntry
 	if len(targets) > 1 {
@@ -73,7 +73,7 @@ func blisEntries(src Source, opt Options, cfgs []result.FitConfig) ([]blisEntry,
 		}
 		e.fillUnused()
 		if src.Loads == nil {
-			return nil, nil, trace.Errorf(noCoefficientModel, "%s: no coefficients to simulate with", e.config.Label)
+			return nil, nil, trace.Errorf(NothingToExport, "%s: no coefficients to simulate with", e.config.Label)
 		}
 		if e.loads, err = src.Loads(cfgs[i].Deployment, e.beta, e.region.Prompt, e.region.Output); err != nil {
 			return nil, nil, fmt.Errorf("%s: simulated loads: %w", e.config.Label, err)
@@ -142,24 +142,24 @@ func (e *blisEntry) values() []blisValue {
 
 // refusals are terms of the model that nothing taught and that the configuration would use, and
 // a projection that is too far off.
-func (e *blisEntry) refusals(fit *result.Fit) []refusal {
+func (e *blisEntry) refusals(fit *result.Fit) []Refusal {
 	out := refusals("alpha", e.alpha)
 	if e.config == nil {
 		return out
 	}
 	for j, c := range fit.Beta.Coefficients {
 		if j < len(e.fits.Seen) && e.fits.Seen[j] > 0 && c.Value == 0 && c.Identified == "prior-only" {
-			out = append(out, refusal{unlearnedValue, fmt.Sprintf("%s: %s has no value, neither learned nor prior, and this deployment would use it",
+			out = append(out, Refusal{unlearnedValue, fmt.Sprintf("%s: %s has no value, neither learned nor prior, and this deployment would use it",
 				e.config.Label, c.Name)})
 		}
 	}
 	if why := e.tooFar(); len(why) > 0 {
-		out = append(out, refusal{poorProjection, fmt.Sprintf("%s: BLIS's terms miss the step-time model: %s; %s", e.config.Label,
+		out = append(out, Refusal{project.PoorProjection, fmt.Sprintf("%s: BLIS's terms miss the step-time model: %s; %s", e.config.Label,
 			strings.Join(why, ", "), e.lacking())})
 	}
 	for i, v := range e.beta {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
-			out = append(out, refusal{nonFiniteValue, fmt.Sprintf("%s: %s = %g: BLIS stops at start-up with \"must be a finite non-negative "+
+			out = append(out, Refusal{impossibleValue, fmt.Sprintf("%s: %s = %g: BLIS stops at start-up with \"must be a finite non-negative "+
 				"number\"", e.config.Label, blisBeta[i].name, v)})
 		}
 	}

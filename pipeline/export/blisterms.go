@@ -66,54 +66,13 @@ type blisValue struct {
 	ci95       *[2]float64
 	identified string
 	learned    bool
-	unused     bool   // 0 because no batch of the data has the term
-	copiedFrom string // name of the term it was copied from
 	origin     string // where the number comes from
-}
-
-// blisValues returns the 3 alpha and 11 beta of the fit, in BLIS's order.
-func blisValues(fit *result.Fit) (alpha, beta []blisValue, err error) {
-	m, err := modelNamed(fit, blisModel)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := checkTerms(m); err != nil {
-		return nil, nil, err
-	}
-	for i, t := range blisBeta {
-		c := m.Coefficients[i]
-		beta = append(beta, blisValue{
-			blisTerm: t, value: c.Value, ci95: c.CI95, identified: c.Identified,
-			learned: learned(c), unused: c.Value == 0 && c.Range != nil && c.Range[1] == 0,
-			origin: fmt.Sprintf("fit.json models[%s].coefficients[%s]", m.Name, c.Name),
-		})
-	}
-	if d := &beta[blisMoEDispatch]; !d.learned {
-		from := beta[blisAllReduce]
-		d.value, d.ci95, d.learned = from.value, from.ci95, from.learned
-		d.copiedFrom = from.name
-		d.origin = "copied from " + from.name + ", as BLIS does when the value is absent"
-	}
-	alpha, err = blisAlphas(fit, nil)
-	return alpha, beta, err
 }
 
 // learned reports whether the data taught a term: not tagged otherwise and not held at the bound of
 // its sign (spec#not-learned).
 func learned(c result.Coefficient) bool {
 	return !c.NotLearned && c.Identified != "prior-only" && c.Value != 0
-}
-
-func checkTerms(m *result.Model) error {
-	if len(m.Coefficients) < len(blisBeta) {
-		return trace.Errorf(badModelTerms, "model %q: got %d terms, want %d", m.Name, len(m.Coefficients), len(blisBeta))
-	}
-	for i, t := range blisBeta {
-		if got := m.Coefficients[i].Name; got != t.name {
-			return trace.Errorf(badModelTerms, "model %q, term %d: got %q, want %q", m.Name, i, got, t.name)
-		}
-	}
-	return nil
 }
 
 // blisAlphas takes a0 from the overhead target and a1 from egress, each as the
@@ -124,10 +83,10 @@ func blisAlphas(fit *result.Fit, c *result.FitConfig) ([]blisValue, error) {
 	var out []blisValue
 	for i, target := range []string{coeff.Overhead, coeff.Egress} {
 		if m := fit.AlphaNamed(target); m != nil && !m.Replay {
-			return nil, trace.Errorf(waitingAlpha, "alpha target %q is marked replay: false, it may not be added as a delay", m.Target)
+			return nil, trace.Errorf(NothingToExport, "alpha target %q is marked replay: false, it may not be added as a delay", m.Target)
 		}
 		v := blisValue{blisTerm: blisAlpha[i], origin: fmt.Sprintf("no %s target in the fit", target)}
-		if us, of, ok := medianDelayUs(fit, target, c); ok {
+		if us, of, ok := MedianDelayUs(fit, target, c); ok {
 			v.value, v.learned, v.identified = us, true, "within"
 			v.origin = fmt.Sprintf("median prediction of the %s target%s", target, of)
 		}
@@ -137,9 +96,9 @@ func blisAlphas(fit *result.Fit, c *result.FitConfig) ([]blisValue, error) {
 		origin: "0: TTFT and ITL are measured inside the engine"}), nil
 }
 
-// medianDelayUs is a target's median prediction on the hold-out of a configuration, the mean over its
+// MedianDelayUs is a target's median prediction on the hold-out of a configuration, the mean over its
 // runs by rows; on everything where c is nil or no run of it has rows, and of says so. Not ok: none.
-func medianDelayUs(fit *result.Fit, target string, c *result.FitConfig) (us float64, of string, ok bool) {
+func MedianDelayUs(fit *result.Fit, target string, c *result.FitConfig) (us float64, of string, ok bool) {
 	m := fit.AlphaNamed(target)
 	if m == nil {
 		return 0, "", false
@@ -172,29 +131,29 @@ func medianPrediction(i *result.IntervalErrors, e *result.TargetErrors) (rows in
 	return 0, nil
 }
 
-// refusal is one value a consumer should not be given.
-type refusal struct {
-	code     trace.Code
-	sentence string
+// Refusal is one value a consumer should not be given.
+type Refusal struct {
+	Code     trace.Code
+	Sentence string
 }
 
 // refusals lists what is wrong with the values, one sentence each.
-func refusals(kind string, values []blisValue) []refusal {
-	var out []refusal
+func refusals(kind string, values []blisValue) []Refusal {
+	var out []Refusal
 	for i, v := range values {
 		at := fmt.Sprintf("%s[%d] %s = %g %s", kind, i, v.name, v.value, v.units)
 		switch {
 		case math.IsNaN(v.value) || math.IsInf(v.value, 0):
-			out = append(out, refusal{nonFiniteValue, at + ": BLIS stops at start-up with \"must be a finite non-negative number\""})
+			out = append(out, Refusal{impossibleValue, at + ": BLIS stops at start-up with \"must be a finite non-negative number\""})
 		case v.value < 0:
-			out = append(out, refusal{negativeValue, at + ": BLIS stops at start-up with \"must be a finite non-negative number\""})
-		case v.learned || v.unused:
+			out = append(out, Refusal{impossibleValue, at + ": BLIS stops at start-up with \"must be a finite non-negative number\""})
+		case v.learned:
 		case kind == "alpha":
-			out = append(out, refusal{noAlphaConstant, at + ": " + v.origin + "; inside BLIS " + v.zero})
+			out = append(out, Refusal{unlearnedValue, at + ": " + v.origin + "; inside BLIS " + v.zero})
 		case v.value == 0:
-			out = append(out, refusal{unlearnedValue, at + ": not learned; inside BLIS " + v.zero})
+			out = append(out, Refusal{unlearnedValue, at + ": not learned; inside BLIS " + v.zero})
 		default:
-			out = append(out, refusal{unlearnedValue, at + ": prior only, not learned; BLIS multiplies it with " + v.role +
+			out = append(out, Refusal{unlearnedValue, at + ": prior only, not learned; BLIS multiplies it with " + v.role +
 				" as if it were measured"})
 		}
 	}
@@ -204,30 +163,30 @@ func refusals(kind string, values []blisValue) []refusal {
 // Hints beside refusals.
 const (
 	forceHint     = "choose other configurations with --config LABEL, or write them all the same with --force %s"
-	oneConfigHint = "choose one with --config LABEL, or write all of them with --force %s"
+	OneConfigHint = "choose one with --config LABEL, or write all of them with --force %s"
 )
 
 // settle turns refusals into an error, but those that the options overrule into warnings. The
 // hint takes the codes that would have to be named.
-func settle(rs []refusal, opt *Options, hint string) ([]trace.Finding, error) {
+func Refuse(rs []Refusal, opt *Options, hint string) ([]trace.Finding, error) {
 	var warn []trace.Finding
 	var msg, names []string
 	var first trace.Code
 	for _, r := range rs {
-		if said := (trace.Finding{Code: r.code, Message: r.sentence}); opt.Overrules(r.code) {
+		if said := (trace.Finding{Code: r.Code, Message: r.Sentence}); opt.Overrules(r.Code) {
 			if !slices.Contains(warn, said) {
 				warn = append(warn, said)
 			}
 			continue
 		}
-		if slices.Contains(msg, r.sentence) { // of a configuration with the same label, or of all
+		if slices.Contains(msg, r.Sentence) { // of a configuration with the same label, or of all
 			continue
 		}
-		if msg = append(msg, r.sentence); first == "" {
-			first = r.code
+		if msg = append(msg, r.Sentence); first == "" {
+			first = r.Code
 		}
-		if !slices.Contains(names, string(r.code)) {
-			names = append(names, string(r.code))
+		if !slices.Contains(names, string(r.Code)) {
+			names = append(names, string(r.Code))
 		}
 	}
 	if len(msg) == 0 {

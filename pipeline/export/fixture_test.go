@@ -5,7 +5,6 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/export/exporttest"
-	"github.com/blis-train/blis-train/queueing"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -14,12 +13,6 @@ func exampleSource() Source {
 	return Source{
 		Fit: exporttest.ExampleFit(), FitInput: result.Input{Name: "fit.json", Bytes: 1234, SHA256: "cafe"},
 		Step: func(d deploy.Deployment) (StepTimer, error) { return affine{2000, 8 / float64(d.TP), 0.02}, nil },
-		Steady: func(deploy.Deployment, float64, float64, float64) (*Steady, error) {
-			return &Steady{Params: queueing.Params{AlphaMs: 2.5, BetaMs: 0.01302084, GammaMs: 31, DeltaMs: 0.0002}, Points: []SteadyPoint{
-				{LoadFrac: 0.2, RateRPS: 1, TTFTMs: 30, ITLMs: 3, TTFTErr: exporttest.Ptr(0.02), ITLErr: exporttest.Ptr(-0.01)},
-				{LoadFrac: 0.8, RateRPS: 4, TTFTMs: 50, ITLMs: 4, TTFTErr: exporttest.Ptr(0.2), ITLErr: exporttest.Ptr(0.01)},
-			}}, nil
-		},
 		Loads: func(deploy.Deployment, []float64, float64, float64) ([]LoadPoint, error) {
 			return []LoadPoint{{LoadFrac: 0.3, RateRPS: 2, E2EMs: 900, E2ERatio: 1.01},
 				{LoadFrac: 0.8, RateRPS: 5, E2EMs: 1900, E2ERatio: 0.93}}, nil
@@ -41,11 +34,20 @@ func (a affine) StepUs(batch []trace.Chunk) (float64, error) {
 
 func mustExport(t *testing.T, src Source, f Format, opt Options) *Output {
 	t.Helper()
-	out, err := Export(src, f, opt)
+	out, err := Export(src, writerOf(f), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out
+}
+
+func writerOf(f Format) Writer {
+	for _, w := range Writers() {
+		if w.Format == f {
+			return w
+		}
+	}
+	panic(f)
 }
 
 func fileOf(t *testing.T, out *Output, suffix string) []byte {

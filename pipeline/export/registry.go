@@ -1,13 +1,10 @@
 package export
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-
-	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/result"
 )
@@ -44,74 +41,6 @@ type regSource struct {
 	Role string `yaml:"role"`
 }
 
-// blisRegistry writes one entry per term of the trained-physics fit, scoped to
-// the hardware, models and tp it was fitted on.
-func blisRegistry(src Source, opt Options) (*Output, error) {
-	alpha, beta, err := blisValues(src.Fit)
-	if err != nil {
-		return nil, err
-	}
-	warn, err := settle(append(refusals("alpha", alpha), refusals("beta", beta)...), &opt, forceHint)
-	if err != nil {
-		return nil, err
-	}
-	cfgs, err := configs(src, "")
-	if err != nil {
-		return nil, err
-	}
-	scope := registryScope(cfgs)
-	cite := registryCite(src)
-	set := regSet{Kind: "CoefficientSet", Name: registryName(opt.Name)}
-	for _, v := range append(beta, alpha...) {
-		set.Coefficients = append(set.Coefficients, map[string]regEntry{v.name: registryEntry(v, scope, cite)})
-	}
-	var buf bytes.Buffer
-	enc := yaml.NewEncoder(&buf)
-	enc.SetIndent(2)
-	if err := enc.Encode(set); err != nil {
-		return nil, err
-	}
-	side := newSidecar(src, opt, FormatRegistry, "BLIS registry, CoefficientSet schema v0.2.2 (inference-sim/blis-schemas)")
-	side.Values = append(sideValues("beta", beta), sideValues("alpha", alpha)...)
-	lines, assumed := regions(cfgs, opt)
-	side.Configs, warn = lines, append(warn, assumed...)
-	side.Warnings = append(validationWarnings(src), warn...)
-	return side.Beside(warn, File{"", buf.Bytes()})
-}
-
-func registryName(name string) string {
-	if name == "" {
-		name = DefaultOptions().Name
-	}
-	return strings.ToLower(name) + "-trained-physics"
-}
-
-// registryEntry picks the method honestly: fitted and measured when the data
-// taught the value, not_charged for a zero, copied or assumed otherwise.
-func registryEntry(v blisValue, scope regScope, cite string) regEntry {
-	e := regEntry{Value: v.value, Units: v.units, Scope: scope}
-	switch {
-	case v.unused:
-		e.Method, e.Rationale = "not_charged", "No batch of the training data has this term."
-	case v.value == 0:
-		e.Method = "not_charged"
-		e.Rationale = "Held at zero: " + v.origin + ". Charged zero, " + v.zero + "."
-	case v.copiedFrom != "":
-		e.Method, e.CopiedFrom = "copied", v.copiedFrom
-		e.Rationale = "No training run has data parallelism, so the term was never exercised; " + v.origin + "."
-	case !v.learned:
-		e.Method = "assumed"
-		e.Rationale = "The training data do not identify this term; the value is the fit's prior (" + v.origin + ")."
-	default:
-		e.Method, e.Fitted = "measured", true
-		e.Sources = []regSource{{Kind: "model", Cite: cite, Role: "primary"}}
-		if c := v.ci95; c != nil && c[0] <= v.value && v.value <= c[1] {
-			e.CI95 = []float64{c[0], c[1]}
-		}
-	}
-	return e
-}
-
 // registryCite names the data exactly: the fit by hash (its sidecar lists every
 // input), how many runs, where they came from, and the error on rows that were
 // not fitted.
@@ -132,7 +61,7 @@ func registryCite(src Source) string {
 	if len(prov) > 0 {
 		s += " (" + strings.Join(slices.Sorted(maps.Keys(prov)), "; ") + ")"
 	}
-	if m, err := modelNamed(src.Fit, blisModel); err == nil && m.Holdout != nil && m.Holdout.MAPE != nil {
+	if m := modelNamed(src.Fit, blisModel); m != nil && m.Holdout != nil && m.Holdout.MAPE != nil {
 		s += fmt.Sprintf("; hold-out rows, not fitted: step-time MAPE %.4f over %d rows", *m.Holdout.MAPE, m.Holdout.Rows)
 	}
 	return s
@@ -143,7 +72,7 @@ func registryScope(cfgs []result.FitConfig) regScope {
 	hw, model, tp := map[string]bool{}, map[string]bool{}, map[int64]bool{}
 	for _, c := range cfgs {
 		hw[registryChip(c.Deployment.Hardware.Name)] = true
-		model[registryModel(c.Deployment.Model.ID)] = true
+		model[ModelName(c.Deployment.Model.ID)] = true
 		tp[c.Deployment.TP] = true
 	}
 	s := regScope{Hardware: slices.Sorted(maps.Keys(hw)), Model: slices.Sorted(maps.Keys(model))}
@@ -168,7 +97,7 @@ func registryChip(name string) string {
 	return strings.ToLower(strings.ReplaceAll(name, " ", "-"))
 }
 
-// registryModel is the last element of a Hugging Face id, in lower case.
-func registryModel(id string) string {
+// ModelName is the last element of a Hugging Face id, in lower case.
+func ModelName(id string) string {
 	return strings.ToLower(id[strings.LastIndex(id, "/")+1:])
 }

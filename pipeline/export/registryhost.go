@@ -30,27 +30,27 @@ var registryParts = []string{"a100-80", "a100-sxm", "b200", "b300", "gb200-nvl72
 // costs before its answer leaves (egress), and what a prompt token costs before the engine has it
 // (the slope of overhead). What the data do not show is left out and said.
 func hostRegistry(src Source, opt Options) (*Output, error) {
-	cfgs, err := configs(src, opt.Config)
+	cfgs, err := Configs(src, opt.Config)
 	if err != nil {
 		return nil, err
 	}
-	var rs []refusal
+	var rs []Refusal
 	for _, c := range cfgs {
 		if part := registryChip(c.Deployment.Hardware.Name); !slices.Contains(registryParts, part) {
-			rs = append(rs, refusal{notInCatalog, fmt.Sprintf("%s: the registry's catalog has no part %q, want %s", c.Label, part,
+			rs = append(rs, Refusal{BadEntry, fmt.Sprintf("%s: the registry's catalog has no part %q, want %s", c.Label, part,
 				trace.OneOf(registryParts))})
 		}
 	}
 	set := regSet{Kind: "CoefficientSet", Name: hostSet}
-	side := newSidecar(src, opt, FormatRegistryHost, "readers of the BLIS registry's cost-model sets, CoefficientSet schema v0.2.2 "+
+	side := SidecarOf(src, opt, FormatRegistryHost, "readers of the BLIS registry's cost-model sets, CoefficientSet schema v0.2.2 "+
 		"(inference-sim/blis-schemas)")
 	if e := completion(src, cfgs); e != nil {
 		set.Coefficients = append(set.Coefficients, map[string]regEntry{hostCompletion: *e})
 		side.Values = append(side.Values, hostValue(hostCompletion, e, "each request at completion, E2E only"))
 	} else {
-		rs = append(rs, refusal{noAlphaConstant, hostCompletion + ": no egress target in the fit"})
+		rs = append(rs, Refusal{unlearnedValue, hostCompletion + ": no egress target in the fit"})
 	}
-	warn, err := settle(rs, &opt, "choose other configurations with --config LABEL, or write them all the same with --force %s")
+	warn, err := Refuse(rs, &opt, "choose other configurations with --config LABEL, or write them all the same with --force %s")
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 		side.Values = append(side.Values, hostValue(c.Label+"."+hostAdmission, e, "each prompt token, before the request can be scheduled"))
 	}
 	if len(set.Coefficients) == 0 {
-		return nil, trace.Errorf(noAlphaConstant, "the fit measures neither %s nor %s", hostCompletion, hostAdmission)
+		return nil, trace.Errorf(unlearnedValue, "the fit measures neither %s nor %s", hostCompletion, hostAdmission)
 	}
 	var buf bytes.Buffer
 	enc := yaml.NewEncoder(&buf)
@@ -77,7 +77,7 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 	}
 	lines, assumed := regions(cfgs, opt)
 	side.Configs, warn = lines, append(warn, assumed...)
-	side.Warnings = append(validationWarnings(src), warn...)
+	side.Warnings = append(ValidationWarnings(src), warn...)
 	return side.Beside(warn, File{"", buf.Bytes()})
 }
 

@@ -43,7 +43,7 @@ func hostSource() Source {
 // TestHostRegistry: egress and the slope of overhead, measured, each with interval, source and
 // recordings, in a file that the registry's rules take.
 func TestHostRegistry(t *testing.T) {
-	out := mustExport(t, hostSource(), FormatRegistryHost, DefaultOptions())
+	out := mustExport(t, hostSource(), FormatRegistryHost, Options{})
 	var doc struct {
 		Kind         string                `yaml:"kind"`
 		Name         string                `yaml:"name"`
@@ -107,17 +107,17 @@ func TestHostRegistry(t *testing.T) {
 func TestHostRegistryRefuses(t *testing.T) {
 	src := hostSource()
 	src.Fit.Configs[0].Deployment.Hardware.Name = "xeon"
-	if _, err := Export(src, FormatRegistryHost, DefaultOptions()); exporttest.CodeOf(err) != notInCatalog {
+	if _, err := Export(src, writerOf(FormatRegistryHost), Options{}); exporttest.CodeOf(err) != BadEntry {
 		t.Errorf("a part outside the catalog: %v", err)
 	}
 	src = hostSource()
 	src.Fit.Alpha = src.Fit.Alpha[1:]
-	if _, err := Export(src, FormatRegistryHost, DefaultOptions()); exporttest.CodeOf(err) != noAlphaConstant {
+	if _, err := Export(src, writerOf(FormatRegistryHost), Options{}); exporttest.CodeOf(err) != unlearnedValue {
 		t.Errorf("without egress: %v", err)
 	}
 	src = hostSource()
 	src.Fit.Alpha[1].Coefficients[0].Value = 0
-	out := mustExport(t, src, FormatRegistryHost, DefaultOptions())
+	out := mustExport(t, src, FormatRegistryHost, Options{})
 	if !slices.ContainsFunc(out.Warnings, func(f trace.Finding) bool {
 		return f.Code == unlearnedValue && strings.Contains(f.Message, "does not grow")
 	}) || bytes.Contains(fileOf(t, out, ""), []byte("host_admission")) {

@@ -92,23 +92,23 @@ func NewSidecar(of *result.Header, in result.Input, format, command, readBy stri
 	return s
 }
 
-// newSidecar is that of an export of coefficients.
-func newSidecar(src Source, opt Options, f Format, readBy string) *Sidecar {
+// SidecarOf is that of an export of coefficients.
+func SidecarOf(src Source, opt Options, f Format, readBy string) *Sidecar {
 	s := NewSidecar(&src.Fit.Header, src.FitInput, string(f), opt.Command, readBy)
 	s.TrainingDate = src.Fit.TrainingDate
-	s.SpecVersion, s.FeatureHash = textOrNull(src.Fit.Beta.SpecVersion), textOrNull(src.Fit.FeatureSet.Hash)
-	s.Library = textOrNull(src.Library)
+	s.SpecVersion, s.FeatureHash = TextOrNull(src.Fit.Beta.SpecVersion), TextOrNull(src.Fit.FeatureSet.Hash)
+	s.Library = TextOrNull(src.Library)
 	if src.Validation != nil {
-		s.Verdict, s.Purpose = src.Validation.Verdict, textOrNull(src.Validation.For)
+		s.Verdict, s.Purpose = src.Validation.Verdict, TextOrNull(src.Validation.For)
 	}
-	if m, err := modelNamed(src.Fit, blisModel); err == nil && (f == FormatBLIS || f == FormatRegistry) {
+	if m := modelNamed(src.Fit, blisModel); m != nil && f == FormatBLIS {
 		s.Holdout = m.Holdout
 	}
 	return s
 }
 
-// textOrNull is a text that may not be.
-func textOrNull(text string) *string {
+// TextOrNull is a text that may not be.
+func TextOrNull(text string) *string {
 	if text == "" {
 		return nil
 	}
@@ -118,9 +118,9 @@ func textOrNull(text string) *string {
 // regions are the configurations of a file without lines of their own: how they will be used.
 func regions(cfgs []result.FitConfig, opt Options) (out []SideConfig, warn []trace.Finding) {
 	for _, c := range cfgs {
-		l, w := lengthsOf(c, opt)
-		out, warn = append(out, SideConfig{Label: c.Label, Seats: c.Deployment.Seats(l.prompt + l.output), PromptTokens: &l.prompt,
-			OutputTokens: &l.output}), append(warn, w...)
+		l, w := MeanLengths(c, opt)
+		out, warn = append(out, SideConfig{Label: c.Label, Seats: c.Deployment.Seats(l.Prompt + l.Output), PromptTokens: &l.Prompt,
+			OutputTokens: &l.Output}), append(warn, w...)
 	}
 	return out, warn
 }

@@ -1,29 +1,24 @@
 // Package export turns a fit into files: the native artifact, and the formats
-// of the simulators and autoscalers that read coefficients.
+// of the simulators that read coefficients.
 //
-//	native         coeff.Set as YAML; everything needed to reproduce it is inside
-//	blis-defaults  BLIS's defaults.yaml: 3 alpha and 11 beta by position
-//	blis-registry  a CoefficientSet of the BLIS registry, one entry a term; no reader takes it any more
+//	native              coeff.Set as YAML; everything needed to reproduce it is inside
+//	blis-defaults       BLIS's defaults.yaml: 3 alpha and 11 beta by position
 //	blis-registry-host  entries of the registry's cost-model-host-overheads set
-//	wva            VariantAutoscaling resources with four parameters an accelerator
-//	inferno        model-data.json with three parameters a model and accelerator
 //
-// In goes a [Source]: fit.json, validation.json when there is one, and for the
-// two linearised formats a function that predicts a step of one configuration.
-// Out come [File]s. A foreign format has no room for provenance (BLIS calls an
-// unknown key a fatal error), so each comes with a sidecar that has: inputs
-// with hashes, every value with its origin and what it does in the consumer,
-// the equivalent command lines, warnings.
+// In goes a [Source]: fit.json, validation.json when there is one, and functions
+// that predict a step and simulate. Out come [File]s. A foreign format has no room
+// for provenance (BLIS calls an unknown key a fatal error), so each comes with a
+// sidecar that has: inputs with hashes, every value with its origin and what it does
+// in the consumer, the equivalent command lines, warnings. A product beside the core
+// adds formats of its own as [Writer]s, with the helpers of this package.
 //
 // What it promises: the same source gives the same bytes. What it refuses,
 // unless [Options].Force names it: negative and non-finite values, values the data
 // did not teach and the deployment would use, and poor projections. Every refusal says what the value would do in the consumer.
 //
-// Two more parts of an artifact's life have rooms of their own: compare holds an
-// artifact against a deployment or another artifact, ledger keeps the ledger of
-// fits.
-//
-// The formats as read, and the commits they were read at, are in docs/formats.md.
+// Package compare holds an artifact against a deployment or another artifact,
+// ledger keeps the ledger of fits. The formats as read, and the commits they were
+// read at, are in docs/formats.md.
 package export
 
 import (
@@ -34,8 +29,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/export/scaler"
-	"github.com/blis-train/blis-train/queueing"
+	"github.com/blis-train/blis-train/pipeline/export/project"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -43,44 +37,23 @@ import (
 // Format is an output format.
 type Format string
 
-// The formats there are.
+// The formats of this package.
 const (
-	FormatNative   Format = "native"
-	FormatBLIS     Format = "blis-defaults"
-	FormatRegistry Format = "blis-registry"
-	// FormatRegistryHost is what the registry's readers of today load; FormatRegistry has none any more.
+	FormatNative       Format = "native"
+	FormatBLIS         Format = "blis-defaults"
 	FormatRegistryHost Format = "blis-registry-host"
-	FormatWVA          Format = Format(scaler.WVA4P)
-	FormatInferno      Format = Format(scaler.InfernoModels)
 )
 
-// Formats lists those of a fit in the order help shows them. A queueing calibration
-// has those of package scaler.
-var Formats = []Format{FormatNative, FormatBLIS, FormatRegistry, FormatRegistryHost, FormatWVA, FormatInferno}
-
-// aliases are earlier names of formats.
-var aliases = map[string]Format{"wva": FormatWVA, "inferno": FormatInferno}
-
-// All lists every format there is, those of a queueing calibration last.
-func All() []Format {
-	all := slices.Clone(Formats)
-	for _, f := range scaler.Formats {
-		if !slices.Contains(all, Format(f)) {
-			all = append(all, Format(f))
-		}
-	}
-	return all
+// Writer makes the files of one format of a fit.
+type Writer struct {
+	Format   Format
+	Settings []Setting // the options that only this format has
+	Write    func(Source, Options) (*Output, error)
 }
 
-// ParseFormat returns the format called name, now or earlier.
-func ParseFormat(name string) (Format, error) {
-	if f, ok := aliases[name]; ok {
-		return f, nil
-	}
-	if f := Format(name); slices.Contains(All(), f) {
-		return f, nil
-	}
-	return "", trace.Errorf(unknownFormat, "--format: got %q, want %s", name, trace.OneOf(All()))
+// Writers are the foreign formats of this package.
+func Writers() []Writer {
+	return []Writer{{Format: FormatBLIS, Write: blisDefaults}, {Format: FormatRegistryHost, Write: hostRegistry}}
 }
 
 // Source is what an export is made from.
@@ -90,24 +63,15 @@ type Source struct {
 	Validation *result.Validation // nil: not validated
 	Doubts     []trace.Finding    // about those files
 	Library    string             // version of the library the coefficients are of; empty: fitted to recordings
-	// Step returns the step time of one configuration under the fit's physics
-	// coefficients; needed by wva and inferno only.
+	// Set are the coefficients; nil: none are known.
+	Set func() (*coeff.Set, error)
+	// Step returns the step time of one configuration under the coefficients.
 	Step func(deploy.Deployment) (StepTimer, error)
 	// OverheadUs is the fit's overhead of a prompt that meets an idle server; needed by blis-registry-host.
 	OverheadUs func(d deploy.Deployment, promptTokens int64) (float64, error)
-	// Steady simulates a deployment's steady state at several loads, with mean lengths in tokens and the
-	// API overhead in ms, and fits the autoscaler's four parameters to it; needed by wva only.
-	Steady func(d deploy.Deployment, overheadMs, prompt, output float64) (*Steady, error)
 	// Loads simulates a deployment with BLIS's terms and with its own at several loads; needed by
 	// blis-defaults only.
 	Loads func(d deploy.Deployment, beta []float64, prompt, output float64) ([]LoadPoint, error)
-}
-
-// Steady are the four parameters of workload-variant-autoscaler that give a deployment's simulated
-// latencies, and how well.
-type Steady struct {
-	Params queueing.Params
-	Points []SteadyPoint
 }
 
 // SteadyPoint is one load: what the simulator says, and what the consumer's own formula says of it.
@@ -118,15 +82,6 @@ type SteadyPoint struct {
 	ITLMs    float64  `json:"itl_ms"`
 	TTFTErr  *float64 `json:"ttft_rel_err"` // consumer / simulated - 1; null: the consumer has no answer
 	ITLErr   *float64 `json:"itl_rel_err"`
-}
-
-// LoadPoint is one load at which a format's terms and the model they stand for were simulated in the
-// same traffic.
-type LoadPoint struct {
-	LoadFrac float64 `json:"load_frac"` // of the model's capacity
-	RateRPS  float64 `json:"rate_rps"`
-	E2EMs    float64 `json:"e2e_ms"`    // mean, of the model
-	E2ERatio float64 `json:"e2e_ratio"` // of the terms over it
 }
 
 // StepTimer predicts how long one engine step takes, in us.
@@ -140,16 +95,9 @@ type Options struct {
 	// PromptTokens and OutputTokens are the mean lengths the linear formats
 	// assume; 0 takes the fit's means, else 512 and 128 with a warning.
 	PromptTokens, OutputTokens float64
-	Config                     string // only this configuration (label or key); empty: all
-	Name                       string // name of a registry set or a Kubernetes resource prefix
-	SLOClassName, SLOClassKey  string // wva: the ConfigMap entry the resource refers to
-	ConsumerVersion            string // of an autoscaler: the version that reads the file; empty: not checked
-	Command                    string // these options as documents record them
-}
-
-// DefaultOptions are the options of a bare export.
-func DefaultOptions() Options {
-	return Options{Name: "blis-train", SLOClassName: "premium-slo"}
+	Config                     string   // only this configuration (label or key); empty: all
+	Settings                   Settings // those of the format
+	Command                    string   // these options as documents record them
 }
 
 // Check names the first option out of range.
@@ -171,8 +119,7 @@ func (o Options) Check() error {
 }
 
 // forceable are the refusals that --force can name.
-var forceable = []trace.Code{unlearnedValue, noAlphaConstant, poorProjection, PoorLinearisation, beyondTraining, notInCatalog,
-	negativeValue, nonFiniteValue, duplicateEntry}
+var forceable = []trace.Code{unlearnedValue, impossibleValue, project.PoorProjection, BeyondTraining, BadEntry}
 
 // Overrules says whether the options overrule a refusal.
 func (o *Options) Overrules(code trace.Code) bool { return slices.Contains(o.forced(), code) }
@@ -204,36 +151,20 @@ type Output struct {
 
 // Export writes the source in a foreign format. The native format is [Native],
 // whose Set the caller saves.
-func Export(src Source, f Format, opt Options) (*Output, error) {
+func Export(src Source, w Writer, opt Options) (*Output, error) {
 	if err := opt.Check(); err != nil {
 		return nil, err
 	}
-	var out *Output
-	var err error
-	switch f {
-	case FormatBLIS:
-		out, err = blisDefaults(src, opt)
-	case FormatRegistry:
-		out, err = blisRegistry(src, opt)
-	case FormatRegistryHost:
-		out, err = hostRegistry(src, opt)
-	case FormatWVA:
-		out, err = wva(src, opt)
-	case FormatInferno:
-		out, err = inferno(src, opt)
-	default:
-		return nil, trace.Errorf(unknownFormat, "format of a fit: got %q, want %s", f, trace.OneOf(Formats[1:])).
-			WithHint("blis-train queue fit OUT -o OUT writes queue.json, which the others are made of")
-	}
+	out, err := w.Write(src, opt)
 	if err != nil {
-		return nil, fmt.Errorf("export %s: %w", f, err)
+		return nil, fmt.Errorf("export %s: %w", w.Format, err)
 	}
-	out.Warnings = append(validationWarnings(src), out.Warnings...)
+	out.Warnings = append(ValidationWarnings(src), out.Warnings...)
 	return out, nil
 }
 
-// validationWarnings says what a reader of the export should know first.
-func validationWarnings(src Source) []trace.Finding {
+// ValidationWarnings says what a reader of the export should know first.
+func ValidationWarnings(src Source) []trace.Finding {
 	return append(slices.Clip(src.Doubts), verdictWarnings(src.Validation)...)
 }
 
@@ -251,28 +182,23 @@ func verdictWarnings(v *result.Validation) []trace.Finding {
 		}
 	}
 	if len(names) == 0 {
-		return []trace.Finding{trace.Findingf(failedGates, "validation verdict %q", v.Verdict)}
+		return []trace.Finding{trace.Findingf(notValidated, "validation verdict %q", v.Verdict)}
 	}
-	return []trace.Finding{trace.Findingf(failedGates, "validation verdict %q: %s", v.Verdict, strings.Join(names, ", "))}
+	return []trace.Finding{trace.Findingf(notValidated, "validation verdict %q: %s", v.Verdict, strings.Join(names, ", "))}
 }
 
-// modelNamed returns the parameterisation called name.
-func modelNamed(fit *result.Fit, name string) (*result.Model, error) {
+// modelNamed returns the parameterisation called name, nil where the fit has none.
+func modelNamed(fit *result.Fit, name string) *result.Model {
 	for i := range fit.Models {
 		if fit.Models[i].Name == name {
-			return &fit.Models[i], nil
+			return &fit.Models[i]
 		}
 	}
-	var have []string
-	for i := range fit.Models {
-		have = append(have, fit.Models[i].Name)
-	}
-	return nil, trace.Errorf(noSuchModel, "the fit holds no %q model, got %q", name, have).
-		WithHint("blis-train fit OUT writes the other parameterisations beside the physics one")
+	return nil
 }
 
-// configs returns the configurations an export covers, in the fit's order.
-func configs(src Source, want string) ([]result.FitConfig, error) {
+// Configs returns the configurations an export covers, in the fit's order.
+func Configs(src Source, want string) ([]result.FitConfig, error) {
 	var out []result.FitConfig
 	var labels []string
 	for _, c := range src.Fit.Configs {
@@ -282,7 +208,50 @@ func configs(src Source, want string) ([]result.FitConfig, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, trace.Errorf(noConfiguration, "configuration: got %q, want %s", want, trace.OneOf(labels))
+		return nil, trace.Errorf(NothingToExport, "configuration: got %q, want %s", want, trace.OneOf(labels))
 	}
 	return out, nil
+}
+
+// Lengths assumed when neither the fit nor the caller knows better, in tokens.
+const (
+	assumedPrompt = 512
+	assumedOutput = 128
+)
+
+// Lengths are the mean prompt and output lengths of a configuration.
+type Lengths struct{ Prompt, Output float64 }
+
+// MeanLengths takes the options, else the fit's means, else a stated assumption.
+func MeanLengths(c result.FitConfig, opt Options) (Lengths, []trace.Finding) {
+	l := Lengths{opt.PromptTokens, opt.OutputTokens}
+	assumed := false
+	pick := func(v *float64, mean *float64, def float64) {
+		if *v > 0 {
+			return
+		}
+		if mean != nil && *mean > 0 {
+			*v = *mean
+			return
+		}
+		*v, assumed = def, true
+	}
+	pick(&l.Prompt, c.MeanPromptTokens, assumedPrompt)
+	pick(&l.Output, c.MeanOutputTokens, assumedOutput)
+	if !assumed {
+		return l, nil
+	}
+	return l, []trace.Finding{trace.Findingf(AssumedValue, "%s: %.0f prompt and %.0f output tokens", c.Label, l.Prompt, l.Output)}
+}
+
+// Timer binds the coefficients to one configuration.
+func (src *Source) Timer(c result.FitConfig) (StepTimer, error) {
+	if src.Step == nil {
+		return nil, trace.Errorf(NothingToExport, "%s: no step-time model was given", c.Label)
+	}
+	t, err := src.Step(c.Deployment)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.Label, err)
+	}
+	return t, nil
 }

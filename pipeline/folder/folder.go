@@ -38,7 +38,6 @@ const (
 	InspectFile      = "inspect.json"
 	SimulationFile   = "simulation.json"
 	QueueFile        = "queue.json"
-	QueueComparePage = "compare.md"
 	QueuePage        = "queue.html"
 	PredictorFile    = "predictor.json"
 	PredictorRows    = "predictor_rows.json"
@@ -69,7 +68,6 @@ var ownNames = map[string]bool{
 	TasksDir:              true,
 	"figures":             true,
 	QueueFile:             true,
-	QueueComparePage:      true,
 	QueuePage:             true,
 	"windows.parquet":     true,
 	PredictorFile:         true,

@@ -189,7 +189,8 @@ type sampled struct {
 func (g *Target) sample() (*sampled, error) {
 	r := g.Region
 	if !(r.Prompt > 0 && r.Output > 0) || r.Seats < 1 || r.Budget < 1 {
-		return nil, trace.Errorf(badRegion, "region: got %g + %g tokens, %d seats and %d tokens a step, want all above 0", r.Prompt, r.Output,
+		return nil, trace.Errorf(PoorProjection, "region: got %g + %g tokens, %d seats and %d tokens a step, want all above 0", r.Prompt,
+			r.Output,
 			r.Seats, r.Budget)
 	}
 	b, err := basis.NewTrainedPhysics(g.Deployment)
@@ -206,7 +207,7 @@ func (g *Target) sample() (*sampled, error) {
 				return nil, err
 			}
 			if !(us > 0) {
-				return nil, trace.Errorf(badRegion, "a batch of %d requests: got %g us, want above 0", len(batch), us)
+				return nil, trace.Errorf(PoorProjection, "a batch of %d requests: got %g us, want above 0", len(batch), us)
 			}
 			out.see(g.Model)
 			s := basis.Sum(batch)

@@ -1,0 +1,203 @@
+package autoscale
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Demand is one server (a model of one service class) that needs replicas.
+type Demand struct {
+	Name        string
+	Priority    int     // 1 is served first
+	RateRPS     float64 // arrivals to be served, requests per second
+	MinReplicas int
+	Current     Placement // where it runs now; the zero value: nowhere
+	Keep        bool      // stay on the current accelerator
+	Options     []Option
+}
+
+// Option is an accelerator a demand can be served on.
+type Option struct {
+	Accelerator string
+	Type        string  // what Fleet.Capacity counts
+	Units       int     // of Type per replica
+	UnitCost    float64 // cents per unit and hour
+	RateRPS     float64 // largest rate of one replica (Sizing.RateRPS)
+}
+
+// Placement is replicas of one accelerator.
+type Placement struct {
+	Accelerator string
+	Replicas    int
+	Cost        float64 // cents per hour
+}
+
+// Fleet is what there is to allocate.
+type Fleet struct {
+	Capacity  []Capacity
+	Unlimited bool // every demand gets its cheapest option
+	Policy    Policy
+	// DelayBestEffort serves all priorities before the leftovers are shared.
+	DelayBestEffort bool
+}
+
+// Capacity is the number of units of one accelerator type.
+type Capacity struct {
+	Type  string
+	Units int
+}
+
+// Policy says who gets what is left when a demand cannot be met in full.
+type Policy string
+
+// The policies of pkg/config/types.go@b08b1c7.
+const (
+	PolicyNone               Policy = "None"
+	policyPriorityExhaustive Policy = "PriorityExhaustive"
+	policyPriorityRoundRobin Policy = "PriorityRoundRobin"
+	policyRoundRobin         Policy = "RoundRobin"
+)
+
+// Policies lists them.
+var Policies = []Policy{PolicyNone, policyPriorityExhaustive, policyPriorityRoundRobin, policyRoundRobin}
+
+// Given is what a demand gets.
+type Given struct {
+	Name     string
+	Priority int
+	Placement
+	Value  float64 // penalty of the transition from Current
+	Wanted int     // replicas that meet the targets on that accelerator; 0 = nothing fits
+	Full   bool    // Replicas reaches Wanted
+}
+
+// Plan is an allocation of a fleet, demands by name.
+type Plan struct {
+	Given    []Given
+	Cost     float64 // cents per hour
+	Value    float64
+	Unserved []string   // demands without a replica, by name
+	Left     []Capacity // by type
+}
+
+// candidate is one option of a demand with its replicas.
+type candidate struct {
+	Placement
+	typ   string
+	units int // per replica
+	value float64
+}
+
+func (c *candidate) need() int { return c.units * c.Replicas }
+
+// accelPenalty weighs a change of accelerator (pkg/config/defaults.go@b08b1c7).
+const accelPenalty = 0.1
+
+// transition is the penalty of moving from one placement to another
+// (pkg/core/allocation.go@b08b1c7): signed, 0 when nothing changes.
+func transition(from, to Placement) float64 {
+	switch {
+	case from.Accelerator == to.Accelerator && from.Replicas == to.Replicas:
+		return 0
+	case from.Accelerator == to.Accelerator:
+		return to.Cost - from.Cost
+	}
+	return float64(accelPenalty*(from.Cost+to.Cost)) + to.Cost - from.Cost
+}
+
+// maxReplicas is beyond any capacity; a rate that wants more is one that nobody serves.
+const maxReplicas = 1e9
+
+// candidates are a demand's options with replicas = ceil(rate/rate of one) and
+// cost = unit cost x units x replicas, by value, then accelerator. Without load
+// and minimum it needs nothing.
+func (d *Demand) candidates() []candidate {
+	if d.RateRPS == 0 && d.MinReplicas == 0 {
+		return []candidate{{value: transition(d.Current, Placement{})}}
+	}
+	var out []candidate
+	for _, o := range d.Options {
+		if d.Keep && d.Current.Accelerator != "" && o.Accelerator != d.Current.Accelerator {
+			continue
+		}
+		n := max(int(math.Min(maxReplicas, math.Ceil(d.RateRPS/o.RateRPS))), d.MinReplicas)
+		p := Placement{Accelerator: o.Accelerator, Replicas: n, Cost: float64(o.UnitCost * float64(o.Units) * float64(n))}
+		out = append(out, candidate{Placement: p, typ: o.Type, units: o.Units, value: transition(d.Current, p)})
+	}
+	slices.SortStableFunc(out, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.Accelerator, b.Accelerator))
+	})
+	return out
+}
+
+// Check names the first impossible value.
+func (f *Fleet) Check(demands []Demand) error {
+	if !f.Unlimited && !slices.Contains(Policies, f.Policy) {
+		return trace.Errorf(badFleet, "saturation policy: got %q, want %s", f.Policy, trace.OneOf(Policies))
+	}
+	types := map[string]bool{}
+	for _, c := range f.Capacity {
+		if c.Units < 0 || types[c.Type] {
+			return trace.Errorf(badFleet, "capacity of %q: got %d units, want >= 0 and each type once", c.Type, c.Units)
+		}
+		types[c.Type] = true
+	}
+	names := map[string]bool{}
+	for i := range demands {
+		d := &demands[i]
+		if d.Name == "" || names[d.Name] {
+			return trace.Errorf(badFleet, "server %q: want a name, each once", d.Name)
+		}
+		names[d.Name] = true
+		if err := d.check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *Demand) check() error {
+	if !(d.RateRPS >= 0) || math.IsInf(d.RateRPS, 0) || d.MinReplicas < 0 || d.Priority < 1 {
+		return trace.Errorf(badFleet, "server %q: got rate %g/s, at least %d replicas, priority %d, want finite >= 0, >= 0, >= 1", d.Name,
+			d.RateRPS, d.MinReplicas, d.Priority)
+	}
+	seen := map[string]bool{}
+	for _, o := range d.Options {
+		if o.Accelerator == "" || seen[o.Accelerator] || o.Units < 1 || !(o.UnitCost >= 0) || !(o.RateRPS > 0) || math.IsInf(o.UnitCost, 0) {
+			return trace.Errorf(badFleet, "server %q on %q: got %d units at %g cents/h and %g requests/s, want a name once, >= 1, >= 0 and > 0",
+				d.Name, o.Accelerator, o.Units, o.UnitCost, o.RateRPS)
+		}
+		seen[o.Accelerator] = true
+	}
+	return nil
+}
+
+// plan sums up what was given.
+func (f *Fleet) plan(given []Given, left map[string]int) *Plan {
+	p := &Plan{Given: given, Unserved: []string{}, Left: []Capacity{}}
+	slices.SortStableFunc(p.Given, func(a, b Given) int { return cmp.Compare(a.Name, b.Name) })
+	for i := range p.Given {
+		g := &p.Given[i]
+		p.Cost += g.Cost
+		p.Value += g.Value
+		if g.Replicas == 0 && !g.Full {
+			p.Unserved = append(p.Unserved, g.Name)
+		}
+	}
+	for _, c := range f.Capacity {
+		p.Left = append(p.Left, Capacity{c.Type, left[c.Type]})
+	}
+	slices.SortStableFunc(p.Left, func(a, b Capacity) int { return cmp.Compare(a.Type, b.Type) })
+	return p
+}
+
+func (f *Fleet) available() map[string]int {
+	left := map[string]int{}
+	for _, c := range f.Capacity {
+		left[c.Type] = c.Units
+	}
+	return left
+}

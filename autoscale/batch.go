@@ -1,0 +1,439 @@
+package autoscale
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/optimize"
+
+	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// FitOptions say how parameters are estimated.
+type FitOptions struct {
+	Flavour Flavour
+	// Physical parameters, in the flavour's order: directions the windows do not show
+	// are held there, and the fit is pulled towards them. Nil: none are known.
+	Physical []float64
+	// Pull is the standard deviation of log(effective/physical) that the pull assumes.
+	Pull float64
+	// Floor is the relative error a prediction has even of a perfect window; it is
+	// added to the windows' own standard errors.
+	Floor float64
+	// Huber is the residual, in standard deviations, beyond which its weight falls.
+	// Windows without standard errors have no such scale: their loss is |r|^1.5, half
+	// way between squares and absolute values, which needs none.
+	Huber float64
+	// MaxCondition is the condition number of the log-parameter Jacobian above which
+	// a direction counts as not shown (model-tuner: 1000).
+	MaxCondition float64
+	// Observation is the TTFT that is fitted.
+	Observation Observation
+	// Overhead estimates the overhead before the engine too (corrected only), as the
+	// last parameter; without it the windows' server says what it is.
+	Overhead bool
+}
+
+// Names are those of the parameters, in the order of every state.
+func (o *FitOptions) Names() []string {
+	names := o.Flavour.Parameters()
+	if o.Overhead {
+		names = append(names, "overhead")
+	}
+	return names
+}
+
+// DefaultFit are the options of a bare fit.
+func DefaultFit(f Flavour) FitOptions {
+	return FitOptions{Flavour: f, Pull: 0.5, Floor: 0.02, Huber: 1.345, MaxCondition: 1000}
+}
+
+// Check names the first option out of range.
+func (o *FitOptions) Check() error {
+	n := len(o.Names())
+	switch {
+	case o.Overhead && o.Flavour != Corrected:
+		return trace.Errorf(BadOption, "overhead: got flavour %s, want corrected; the others have none", o.Flavour)
+	case o.Physical != nil && (len(o.Physical) != n || !positive(o.Physical)):
+		return trace.Errorf(BadOption, "physical parameters: got %v, want %d numbers > 0", o.Physical, n)
+	case !(o.Pull > 0) || !(o.Floor >= 0) || !(o.Huber > 0) || !(o.MaxCondition > 1):
+		return trace.Errorf(BadOption, "pull %g, floor %g, huber %g, condition %g: want > 0, >= 0, > 0, > 1", o.Pull, o.Floor, o.Huber,
+			o.MaxCondition)
+	}
+	return nil
+}
+
+// Fitted is a batch fit.
+type Fitted struct {
+	X         []float64   // parameters in the flavour's order, ms
+	Lo, Hi    []float64   // 95 % intervals; NaN where the value is held
+	Held      []bool      // the windows say nothing of it: it is the physical value
+	PriorPart []float64   // share of what is known of it that the physical value brought, 0..1
+	Cov       [][]float64 // covariance of X, to first order; nil where it is not known
+	Objective float64     // at X
+	// NelderMead is the objective an independent search from X reaches; the smaller of
+	// the two is taken.
+	NelderMead float64
+	Evaluated  Identifiability
+	Findings   []trace.Finding
+}
+
+// problem is one fit in log parameters.
+type problem struct {
+	o       *FitOptions
+	windows []Window
+	sigma   [][2]float64 // per window: relative standard deviation of TTFT and ITL
+	scale   [2]float64   // misfit beyond them, per metric
+	prior   []float64    // log physical, nil without
+	base    []float64    // log parameters at z = 0
+	basis   [][]float64  // directions that move, unit vectors in log parameters
+	quick   bool         // forward differences
+	power   bool         // no standard errors: |r|^1.5
+}
+
+// Fit estimates the parameters of a flavour from windows.
+func Fit(windows []Window, o FitOptions) (*Fitted, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	if len(windows) == 0 {
+		return nil, trace.Errorf(NoWindows, "windows: got none").WithHint("shorter --window or smaller --min-requests, if the drops say so")
+	}
+	p := newProblem(windows, &o)
+	f := &Fitted{Evaluated: p.identify(p.nominal())}
+	if f.Evaluated.Condition > sameWindows {
+		if err := p.refuse(&f.Evaluated); err != nil {
+			return nil, err
+		}
+	}
+	start := p.start()
+	if p.prior == nil {
+		f.Evaluated = p.identify(start)
+		if err := p.refuse(&f.Evaluated); err != nil {
+			return nil, err
+		}
+	}
+	p.restrict(start, &f.Evaluated)
+	z := p.solve()
+	f.NelderMead = p.check(z)
+	f.X = exp(p.theta(z))
+	f.Objective = p.objective(z)
+	if held := len(start) - len(p.basis); held > 0 {
+		f.Findings = append(f.Findings, trace.Findingf(heldDirection, "%d of %d directions are held at physical values: %s", held, len(start),
+			words(f.Evaluated.Null)))
+	} else {
+		f.Evaluated = p.identify(p.theta(z)) // at the solution, for people
+	}
+	p.intervals(f, z)
+	return f, nil
+}
+
+// unknownSE is the relative standard deviation of a window without one; it only
+// weighs against the pull.
+const unknownSE = 0.1
+
+// sameWindows is a condition number that only windows of one operating point have,
+// at whatever parameters it is asked.
+const sameWindows = 1e8
+
+func newProblem(windows []Window, o *FitOptions) *problem {
+	p := &problem{o: o, windows: windows, scale: [2]float64{1, 1}}
+	for i := range windows {
+		w := &windows[i]
+		relative := func(se, v float64) float64 {
+			if se == 0 {
+				p.power = true
+				return unknownSE
+			}
+			return math.Hypot(se/v, o.Floor)
+		}
+		p.sigma = append(p.sigma, [2]float64{relative(w.TTFTSeMs, w.TTFTMs), relative(w.ITLSeMs, w.ITLMs)})
+	}
+	if o.Physical != nil {
+		p.prior = logs(o.Physical)
+	}
+	return p
+}
+
+// byLoad are the positions of the windows by the requests they decode at once.
+func (p *problem) byLoad() []int {
+	load := make([]float64, len(p.windows))
+	for i := range p.windows {
+		w := &p.windows[i]
+		load[i] = w.RateRPS * w.Shape.Output * w.ITLMs
+	}
+	return stat.Order(load)
+}
+
+// guess is Guess of one window in log parameters.
+func (p *problem) guess(window int, seed []float64) []float64 {
+	return p.complete(Guess(p.o.Flavour, &p.windows[window], seed))
+}
+
+// complete adds a tenth of an iteration as overhead when that is estimated.
+func (p *problem) complete(x []float64) []float64 {
+	if p.o.Overhead {
+		x = append(slices.Clone(x), x[0]/10)
+	}
+	return logs(x)
+}
+
+// nominal are parameters of about the right size, none of them 0, at which to ask
+// what the windows can show: the physical ones, or a guess.
+func (p *problem) nominal() []float64 {
+	if p.prior != nil {
+		return slices.Clone(p.prior)
+	}
+	order := p.byLoad()
+	return p.guess(order[len(order)/2], defaultState)
+}
+
+// start is the physical values, or the best of several searches: from what single
+// windows suggest, and from the autoscalers' defaults.
+func (p *problem) start() []float64 {
+	if p.prior != nil {
+		return slices.Clone(p.prior)
+	}
+	order := p.byLoad()
+	starts := [][]float64{}
+	for _, at := range []int{0, len(order) / 2, len(order) - 1} {
+		starts = append(starts, p.guess(order[at], nil), p.guess(order[at], defaultState))
+	}
+	if p.o.Flavour != WVA4P {
+		starts = append(starts, p.complete(defaultState))
+	}
+	squares := *p.o
+	squares.Huber = math.Inf(1)
+	q := *p
+	q.o, q.power = &squares, false
+	at := func(theta []float64) float64 {
+		q.base, q.basis = theta, identity(len(theta))
+		return q.objective(make([]float64, len(theta)))
+	}
+	slices.SortStableFunc(starts, func(a, b []float64) int { return cmp.Compare(at(a), at(b)) })
+	starts = starts[:min(scouted, len(starts))]
+	for i := range starts {
+		at(starts[i])
+		starts[i] = q.theta(q.marquardt(make([]float64, len(starts[i])), scouting))
+	}
+	return slices.MinFunc(starts, func(a, b []float64) int { return cmp.Compare(at(a), at(b)) })
+}
+
+// scouted is the number of starts that are searched from.
+const scouted = 4
+
+func (p *problem) theta(z []float64) []float64 {
+	t := slices.Clone(p.base)
+	for k, v := range p.basis {
+		for j := range t {
+			t[j] += float64(z[k] * v[j])
+		}
+	}
+	return t
+}
+
+// residuals are (predicted - observed)/observed of TTFT and ITL per window, in
+// standard deviations, then the pulls. ok is false where the model has no answer.
+func (p *problem) residuals(z, r []float64) (ok bool) {
+	theta := p.theta(z)
+	x := exp(theta)
+	for i := range p.windows {
+		w := &p.windows[i]
+		ttft, itl, _, good := predict(p.o.Flavour, w, x, p.o.Observation)
+		if !good {
+			return false
+		}
+		r[2*i] = (ttft/w.TTFTMs - 1) / (p.sigma[i][0] * p.scale[0])
+		r[2*i+1] = (itl/w.ITLMs - 1) / (p.sigma[i][1] * p.scale[1])
+	}
+	for j := range p.prior {
+		r[2*len(p.windows)+j] = (theta[j] - p.prior[j]) / p.o.Pull
+	}
+	return true
+}
+
+func (p *problem) size() int { return 2*len(p.windows) + len(p.prior) }
+
+// robust is the loss of a residual and the weight of its square at that place.
+func (p *problem) robust(r float64) (loss, weight float64) {
+	if p.power {
+		a := math.Sqrt(math.Abs(r))
+		return a * a * a, 0.75 / math.Max(a, 1e-4)
+	}
+	if a := math.Abs(r); a > p.o.Huber {
+		return p.o.Huber * (float64(2*a) - p.o.Huber), p.o.Huber / a
+	}
+	return r * r, 1
+}
+
+func (p *problem) loss(r []float64) float64 {
+	var sum float64
+	for i, v := range r {
+		if i < 2*len(p.windows) {
+			v, _ := p.robust(v)
+			sum += v
+			continue
+		}
+		sum += float64(v * v)
+	}
+	return sum
+}
+
+func (p *problem) objective(z []float64) float64 {
+	r := make([]float64, p.size())
+	if !p.residuals(z, r) {
+		return math.Inf(1)
+	}
+	return p.loss(r)
+}
+
+// Outer passes of the scale, and what counts as converged.
+const (
+	scalePasses = 6
+	scaleTol    = 1e-3
+)
+
+// solve alternates between Levenberg-Marquardt and the scale of the misfit: the
+// median absolute residual of each metric, at least 1.
+func (p *problem) solve() []float64 {
+	z := make([]float64, len(p.basis))
+	for range scalePasses {
+		z = p.marquardt(z, thorough)
+		if !p.rescale(z) {
+			break
+		}
+	}
+	return z
+}
+
+// madToSigma makes a median absolute deviation a standard deviation of a normal.
+const madToSigma = 1.4826
+
+func (p *problem) rescale(z []float64) (changed bool) {
+	r := make([]float64, p.size())
+	if p.power || len(p.windows) < 4 || !p.residuals(z, r) {
+		return false
+	}
+	for metric := range 2 {
+		abs := make([]float64, len(p.windows))
+		for i := range abs {
+			abs[i] = math.Abs(r[2*i+metric])
+		}
+		s := p.scale[metric] * madToSigma * stat.Median(abs)
+		s = math.Max(s, 1)
+		changed = changed || math.Abs(s/p.scale[metric]-1) > scaleTol
+		p.scale[metric] = s
+	}
+	return changed
+}
+
+// check searches on from the solution without derivatives. It moves z when it
+// finds a smaller objective.
+func (p *problem) check(z []float64) float64 {
+	res, err := optimize.Minimize(optimize.Problem{Func: p.objective}, slices.Clone(z),
+		&optimize.Settings{FuncEvaluations: 200 * max(1, len(z))}, &optimize.NelderMead{SimplexSize: 0.05})
+	if err != nil && res == nil {
+		return math.NaN()
+	}
+	if res.F < p.objective(z) {
+		copy(z, res.X)
+	}
+	return res.F
+}
+
+// intervals fills the 95 % intervals and the prior's part from the curvature at z.
+func (p *problem) intervals(f *Fitted, z []float64) {
+	n, moving := len(f.X), len(p.basis)
+	f.Lo, f.Hi, f.Held, f.PriorPart = make([]float64, n), make([]float64, n), make([]bool, n), make([]float64, n)
+	var cov []float64
+	if a, _, _, ok := p.normal(z); ok {
+		cov = stat.Inverse(a, moving)
+	}
+	if cov != nil {
+		f.Cov = p.natural(f.X, cov, p.spread(z))
+	}
+	for j := range n {
+		// v is parameter j's share in each moving direction, u = cov v
+		v, u := make([]float64, moving), make([]float64, moving)
+		var free, variance, pulled float64
+		for a := range v {
+			v[a] = p.basis[a][j]
+			free += float64(v[a] * v[a])
+		}
+		f.Lo[j], f.Hi[j], f.PriorPart[j] = math.NaN(), math.NaN(), 1
+		if f.Held[j] = free < heldShare; f.Held[j] || cov == nil {
+			continue
+		}
+		for a := range v {
+			for b := range v {
+				u[a] += float64(cov[a*moving+b] * v[b])
+			}
+			variance += float64(v[a] * u[a])
+			pulled += u[a] * u[a] / (p.o.Pull * p.o.Pull)
+		}
+		if p.prior == nil {
+			pulled = 0
+		}
+		half := normal975 * math.Sqrt(variance*p.spread(z))
+		f.Lo[j], f.Hi[j] = f.X[j]*portable.Exp(-half), f.X[j]*portable.Exp(half)
+		f.PriorPart[j] = math.Min(1, 1-free+free*pulled/variance)
+	}
+}
+
+// natural turns the covariance of the moving directions into that of parameters x.
+func (p *problem) natural(x, cov []float64, spread float64) [][]float64 {
+	moving := len(p.basis)
+	out := make([][]float64, len(x))
+	for i := range out {
+		out[i] = make([]float64, len(x))
+		for j := range out[i] {
+			for a := range moving {
+				for b := range moving {
+					out[i][j] += float64(p.basis[a][i] * cov[a*moving+b] * p.basis[b][j])
+				}
+			}
+			out[i][j] *= spread * x[i] * x[j]
+		}
+	}
+	return out
+}
+
+// spread is the variance of the residuals where their standard deviation was not
+// known beforehand, else 1.
+func (p *problem) spread(z []float64) float64 {
+	r := make([]float64, p.size())
+	n := 2 * len(p.windows)
+	if !p.power || n <= len(z) || !p.residuals(z, r) {
+		return 1
+	}
+	var sum, weights float64
+	for _, v := range r[:n] {
+		_, w := p.robust(v)
+		sum, weights = sum+float64(w*w*v*v), weights+w
+	}
+	return sum / weights * float64(n) / float64(n-len(z))
+}
+
+const (
+	normal975 = 1.959963984540054 // quantile of the standard normal
+	heldShare = 0.5               // a parameter of which less than this may move is held
+)
+
+func logs(x []float64) []float64 {
+	out := make([]float64, len(x))
+	for i, v := range x {
+		out[i] = portable.Log(v)
+	}
+	return out
+}
+
+func exp(x []float64) []float64 {
+	out := make([]float64, len(x))
+	for i, v := range x {
+		out[i] = portable.Exp(v)
+	}
+	return out
+}

@@ -1,0 +1,186 @@
+package autoscale
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/blis-train/blis-train/internal/portable"
+)
+
+// Point is the steady state of one server at one arrival rate.
+type Point struct {
+	RateRPS       float64 // offered, requests per second
+	ThroughputRPS float64 // accepted
+	BlockedFrac   float64 // of the arrivals
+	ResponseMs    float64 // W, in the system
+	WaitMs        float64 // Wq, before service
+	ServiceMs     float64 // S = W - Wq
+	InService     float64 // X, mean requests in service
+	Rho           float64 // X/N
+	PrefillMs     float64
+	ITLMs         float64
+	TTFTMs        float64 // as the flavour sizes
+	TunerTTFTMs   float64 // as the flavour's tuner observes it; wva-3p leaves out one ITL
+	MaxRateRPS    float64 // N/tau(N): more than this is blocked
+	Overloaded    bool    // rate above it
+}
+
+// MaxRateRPS is the largest throughput, N/tau(N).
+func (m *Model) MaxRateRPS() float64 { return 1000 * float64(m.n) / m.tauMs(m.n) }
+
+// Solve gives the steady state at a rate of > 0 requests per second. It has an
+// answer at any rate: above MaxRateRPS the throughput levels off and the rest
+// is blocked.
+func (m *Model) Solve(rateRPS float64) Point {
+	pt := Point{RateRPS: rateRPS, MaxRateRPS: m.MaxRateRPS()}
+	pt.Overloaded = rateRPS > pt.MaxRateRPS
+	c := m.chain(rateRPS / 1000)
+	pt.BlockedFrac = c.blocked
+	pt.ThroughputRPS = rateRPS * c.accepted
+	perMs := pt.ThroughputRPS / 1000
+	pt.InService = c.inService
+	pt.WaitMs = c.queued / perMs
+	if m.flavour == Corrected {
+		m.seatWait(&pt)
+	}
+	pt.ServiceMs = c.inService / perMs
+	pt.ResponseMs = pt.WaitMs + pt.ServiceMs
+	pt.Rho = math.Min(pt.InService/float64(m.n), 1)
+	l := m.phases(&pt, &c)
+	pt.PrefillMs, pt.ITLMs, pt.TTFTMs, pt.TunerTTFTMs = l.prefillMs, l.itlMs, l.ttftMs, l.tunerTTFTMs
+	return pt
+}
+
+// moments are what the birth-death chain is solved for.
+type moments struct {
+	inService, queued float64 // means
+	accepted, blocked float64 // shares of arrivals; they add up to 1
+	// of the accepted arrivals: those who meet nobody, those who meet fewer than N (and the
+	// mean of that number times their share); the rest waits for a seat
+	idle, busy, busyN float64
+}
+
+// Products are kept in [small, large] by moving powers of two into an exponent.
+const (
+	large    = 0x1p+400
+	small    = 0x1p-400
+	stepBits = 400
+)
+
+// head holds the states n < N and p_N, all in units of 2^base.
+type head struct {
+	none  float64 // p_0
+	zero  float64 // sum of p_n, n < N
+	first float64 // sum of n p_n, n < N
+	p     float64 // the state reached: p * 2^shift, shift <= 0
+	shift int
+}
+
+// times goes to the next state.
+func (h *head) times(ratio float64) {
+	if h.p *= ratio; h.p < small || h.p > large {
+		h.rescale()
+	}
+}
+
+// rescale brings p back into range. The sums follow it up; while it is far below them
+// (shift < 0) its terms are too small to count.
+func (h *head) rescale() {
+	switch {
+	case h.p == 0:
+	case h.p < small:
+		h.p, h.shift = h.p*0x1p+400, h.shift-stepBits
+	case h.shift < 0:
+		h.p, h.shift = h.p*0x1p-400, h.shift+stepBits
+	default:
+		h.p, h.none, h.zero, h.first = h.p*0x1p-400, h.none*0x1p-400, h.zero*0x1p-400, h.first*0x1p-400
+	}
+}
+
+// chain solves p_{n+1} = p_n lambda tau(n+1)/(n+1) for n < N and the geometric
+// tail of the waiting room, lambda in requests per ms.
+func (m *Model) chain(lambda float64) moments {
+	h := head{none: 1, p: 1}
+	for n := 0; n < m.n; {
+		c := m.chunksAt(float64(n + 1))
+		last := m.n
+		if m.flavour.chunked() {
+			last = int(math.Min(float64(m.n), m.fitting(c)))
+		}
+		a, b := m.lineAt(c, lambda)
+		a, b = float64(a*lambda), float64(b*lambda)
+		for ; n < last; n++ {
+			if h.shift == 0 {
+				h.zero += h.p
+				h.first += float64(h.p * float64(n))
+			}
+			if n+1 < m.n {
+				h.times(a/float64(n+1) + b)
+			}
+		}
+	}
+	r := lambda * m.tauMs(m.n) / float64(m.n)
+	h.times(r)
+	return m.finish(&h, r)
+}
+
+// finish adds the waiting room to the head: states N..N+Q, geometric with ratio
+// r = lambda/mu(N). The tail is summed in units of its largest member, p_N when
+// r <= 1 and p_{N+Q} when r > 1, so that nothing overflows and nothing cancels.
+func (m *Model) finish(h *head, r float64) moments {
+	q, seats := m.v.Queue, float64(m.n)
+	var notLast, last, waiting float64 // sums over 0 <= j < Q and j = Q of p_{N+j}, and of j p_{N+j}
+	unit := math.Ldexp(h.p, h.shift)   // the largest member in the head's units
+	if r <= 1 {
+		notLast, waiting = geometric(r, q)
+		last = portable.Pow(r, float64(q))
+		waiting += float64(float64(q) * last)
+	} else {
+		sum, fromTop := geometric(1/r, q) // over 0 <= i < Q, member j = Q - i is r^-i
+		last = 1
+		notLast = sum / r
+		waiting = float64(float64(q)*sum) - fromTop
+		if unit = topUnit(h.p, h.shift, r, q); unit > 0x1p+900 {
+			h.none, h.zero, h.first, unit = 0, 0, 0, 1 // the head is 2^-400 of the tail
+		}
+	}
+	notLast, last, waiting = float64(notLast*unit), float64(last*unit), waiting*unit
+	total := h.zero + notLast + last
+	taken := h.zero + notLast // in which an arrival is accepted
+	return moments{
+		inService: (h.first + float64(seats*(notLast+last))) / total,
+		queued:    waiting / total,
+		accepted:  taken / total,
+		blocked:   last / total,
+		idle:      h.none / taken,
+		busy:      (h.zero - h.none) / taken,
+		busyN:     h.first / taken,
+	}
+}
+
+// topUnit is p * 2^shift * r^q.
+func topUnit(p float64, shift int, r float64, q int) float64 {
+	if shift == 0 {
+		return p * portable.Pow(r, float64(q))
+	}
+	return portable.Exp2(portable.Log2(p) + float64(shift) + float64(float64(q)*portable.Log2(r)))
+}
+
+// geometric sums r^j and j r^j over 0 <= j < n by doubling: every term is
+// positive, so nothing cancels near r = 1.
+func geometric(r float64, n int) (sum, weighted float64) {
+	power, done := 1.0, 0.0 // sum and weighted hold `done` terms, power is r^done
+	for bit := bits.Len(uint(n)); bit > 0; bit-- {
+		weighted += float64(power * (weighted + float64(done*sum)))
+		sum += float64(power * sum)
+		power = float64(power * power)
+		done *= 2
+		if n>>(bit-1)&1 == 1 {
+			sum += power
+			weighted += float64(done * power)
+			power = float64(power * r)
+			done++
+		}
+	}
+	return sum, weighted
+}

@@ -1,0 +1,162 @@
+package autoscale
+
+import (
+	"math"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// ReplicaOptions describe an autoscaler's online tuner.
+type ReplicaOptions struct {
+	Name        string
+	Flavour     Flavour
+	Percent     float64 // p: Q = diag((p x)^2), and P before the first window
+	ErrorLevel  float64 // e
+	TPercentile float64 // t
+	GammaFactor float64 // g: R = diag((e/t)^2 z^2/g)
+	// Expected is z in R; 0 = the window's own observation.
+	ExpectedTTFTMs, ExpectedITLMs float64
+	// Bounds clamp the state to [Low, High] times a reference: the first state, and
+	// from the second window on the built-in defaults (workload-variant-autoscaler) or
+	// the current state (model-tuner).
+	Low, High   float64
+	BoundsMove  bool // the reference is the current state
+	MaxNIS      float64
+	FreeUpdates int // accepted updates before the gate works
+	// UnboundedRate: the queue model answers above its capacity (queue-analysis from
+	// v0.5); workload-variant-autoscaler's returns nil there.
+	UnboundedRate bool
+	Start         []float64 // first state; nil: guessed from the first window
+}
+
+// WVATuner is the tuner of workload-variant-autoscaler v0.6.0 to v0.8.0
+// (internal/engines/analyzers/queueingmodel; tuner/ as of b08b1c7).
+func WVATuner() ReplicaOptions {
+	return ReplicaOptions{
+		Name: "wva", Flavour: WVA3P, Percent: 0.05, ErrorLevel: 0.05, TPercentile: 1.96, GammaFactor: 1,
+		Low: 0.01, High: 100, MaxNIS: maxNIS,
+	}
+}
+
+// ModelTuner is llm-inferno/model-tuner@6dba8ce with its default configuration.
+func ModelTuner() ReplicaOptions {
+	return ReplicaOptions{
+		Name: "model-tuner", Flavour: Inferno3P, Percent: 0.15, ErrorLevel: 0.5, TPercentile: 1.96, GammaFactor: 1,
+		ExpectedTTFTMs: 200, ExpectedITLMs: 40, Low: 0.1, High: 10, BoundsMove: true, MaxNIS: maxNIS, FreeUpdates: 5, UnboundedRate: true,
+	}
+}
+
+// maxNIS is the 97.5 % quantile of chi-squared with two degrees of freedom, the
+// autoscalers' gate. (Their comments call it 95 %, which would be 5.991.)
+const maxNIS = 7.378
+
+// replicaStep is the relative step of their Jacobian (kalman-filter
+// pkg/config/defaults.go@810b26d).
+const replicaStep = 0.01
+
+// Replica runs the tuner over the windows, bug for bug: a rejected update takes
+// the covariance back with the state, time update included, so that after a
+// lasting jump every later window is rejected; clamping leaves the covariance as
+// it was; above its capacity the model gives nothing, and where that happens
+// beside the state the original dereferences a nil.
+func Replica(windows []Window, o ReplicaOptions) []Step {
+	steps := make([]Step, 0, len(windows))
+	var g gaussian
+	updates := 0
+	for i := range windows {
+		w := &windows[i]
+		first := g.x == nil
+		if first {
+			x := o.Start
+			if x == nil {
+				x = Guess(o.Flavour, w, nil)
+			}
+			g.x = mat.NewVecDense(len(x), append([]float64(nil), x...))
+			g.p = o.noise(x)
+		}
+		before := g.copy()
+		s := o.update(&g, w, first, updates < o.FreeUpdates)
+		s.Window = i
+		if s.Accepted() {
+			updates++
+		} else {
+			g = before
+			if first {
+				g.x = nil // nothing is stored: the next window starts anew
+			}
+		}
+		s.X, s.P = before.state(), square(before.p)
+		if g.x != nil {
+			s.X, s.P = g.state(), square(g.p)
+		}
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+// noise is diag((p x)^2).
+func (o *ReplicaOptions) noise(x []float64) *mat.Dense {
+	d := mat.NewDense(len(x), len(x), nil)
+	for i, v := range x {
+		d.Set(i, i, o.Percent*v*o.Percent*v)
+	}
+	return d
+}
+
+// limit clamps the state.
+func (o *ReplicaOptions) limit(x *mat.VecDense, reference []float64) {
+	for i, v := range reference {
+		x.SetVec(i, math.Min(math.Max(x.AtVec(i), o.Low*v), o.High*v))
+	}
+}
+
+// update is one cycle of the tuner on g; the caller takes it back when it is not accepted.
+func (o *ReplicaOptions) update(g *gaussian, w *Window, first, free bool) Step {
+	start := g.state()
+	reference := start
+	if !first && !o.BoundsMove && o.Flavour != WVA4P {
+		reference = defaultState
+	}
+	o.limit(g.x, reference)
+	s := Step{Verdict: rejectedModel}
+	y, nis, failed := g.cycle(o.observer(w), []float64{w.TTFTMs, w.ITLMs}, o.noise(start), o.measurement(w), replicaStep)
+	if s.NIS = nis; y != nil {
+		s.Innovation = [2]float64{y[0], y[1]}
+	}
+	if failed != "" {
+		return s
+	}
+	o.limit(g.x, reference)
+	s.Verdict = accepted
+	switch {
+	case !positive(g.state()):
+		s.Verdict = rejectedSign
+	case !free && nis >= o.MaxNIS:
+		s.Verdict = rejectedNIS
+	}
+	return s
+}
+
+// measurement is the diagonal of R.
+func (o *ReplicaOptions) measurement(w *Window) []float64 {
+	z := []float64{w.TTFTMs, w.ITLMs}
+	if o.ExpectedTTFTMs > 0 {
+		z = []float64{o.ExpectedTTFTMs, o.ExpectedITLMs}
+	}
+	f := o.ErrorLevel / o.TPercentile
+	for i, v := range z {
+		z[i] = f * f * v * v / o.GammaFactor
+	}
+	return z
+}
+
+// observer is the tuner's observation function in one window.
+func (o *ReplicaOptions) observer(w *Window) observer {
+	return func(x []float64) ([]float64, bool) {
+		ttft, itl, p, ok := predict(o.Flavour, w, x, AsTuned)
+		if !ok || !o.UnboundedRate && p.RateRPS > (1-0.001)*p.MaxRateRPS {
+			return nil, false
+		}
+		return []float64{ttft, itl}, true
+	}
+}

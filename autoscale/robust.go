@@ -1,0 +1,271 @@
+package autoscale
+
+import (
+	"math"
+
+	"gonum.org/v1/gonum/mat"
+
+	"github.com/blis-train/blis-train/internal/portable"
+)
+
+// RobustOptions are those of our own tracker.
+type RobustOptions struct {
+	Flavour Flavour
+	// DriftPerHour is the standard deviation of log parameters after an hour.
+	DriftPerHour float64
+	// StartSD is the standard deviation of log parameters before the first window.
+	StartSD float64
+	// Floor is the relative error of a prediction beside the windows' standard errors.
+	Floor float64
+	// Jump is the standard deviation of log parameters that opening the gate assumes.
+	Jump        float64
+	MaxNIS      float64
+	Observation Observation
+	Start       []float64 // nil: guessed from the first window
+}
+
+// DefaultRobust are the options of a bare run.
+func DefaultRobust(f Flavour) RobustOptions {
+	return RobustOptions{Flavour: f, DriftPerHour: 0.1, StartSD: 0.5, Floor: 0.02, Jump: math.Ln2, MaxNIS: maxNIS}
+}
+
+// noStdErr is the relative standard deviation of an observation without one.
+const noStdErr = 0.05
+
+const (
+	robustStep = 1e-4 // of the Jacobian, in log parameters
+	iterations = 5    // of the update
+	opensAfter = 2    // rejections in a row
+)
+
+// Robust tracks log parameters: they cannot become negative. R is what the
+// window's standard errors say, Q grows with the time between windows and only
+// along directions the window shows, so that what it does not show stays where it
+// is. The update is iterated and in Joseph's form. A rejected window keeps its
+// time update; the second in a row opens the gate: something has changed, so the
+// shown directions may have moved by Jump.
+func Robust(windows []Window, o RobustOptions) []Step {
+	steps := make([]Step, 0, len(windows))
+	var g gaussian
+	rejected, lastNs := 0, int64(0)
+	for i := range windows {
+		w := &windows[i]
+		if g.x == nil {
+			x := o.Start
+			if x == nil {
+				x = Guess(o.Flavour, w, nil)
+			}
+			g.x = mat.NewVecDense(len(x), logs(x))
+			g.p = scaledIdentity(len(x), o.StartSD*o.StartSD)
+			lastNs = w.StartNs
+		}
+		hours := math.Max(0, float64(w.StartNs-lastNs)/3.6e12)
+		lastNs = w.StartNs
+		s := o.update(&g, w, hours, rejected+1 >= opensAfter)
+		if s.Accepted() {
+			rejected = 0
+		} else {
+			rejected++
+		}
+		s.Window = i
+		s.X = exp(g.state())
+		s.P = natural(g.p, s.X)
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+// update is one window.
+func (o *RobustOptions) update(g *gaussian, w *Window, hours float64, open bool) Step {
+	r := o.measurement(w)
+	observe := o.observer(w)
+	s := Step{NIS: math.NaN(), Verdict: rejectedModel}
+	x0 := g.state()
+	hx, h, ok := logJacobian(observe, x0)
+	if !ok {
+		return s
+	}
+	spread(g.p, h, r, o.DriftPerHour*o.DriftPerHour*hours)
+	s.Innovation = [2]float64{w.TTFTMs - hx[0], w.ITLMs - hx[1]}
+	_, nis, ok := innovationOf(logRatio(w, hx), h, g.p, r)
+	if !ok {
+		return s
+	}
+	s.NIS, s.Verdict = nis, accepted
+	if nis >= o.MaxNIS {
+		if !open {
+			s.Verdict = rejectedNIS
+			return s
+		}
+		s.Verdict = acceptedOpening
+		spread(g.p, h, r, o.Jump*o.Jump)
+	}
+	o.iterate(g, w, observe, linear{hx, h}, r)
+	return s
+}
+
+// linear is an observation function near one state.
+type linear struct {
+	hx []float64
+	h  *mat.Dense // d log(hx) / d theta
+}
+
+// iterate is the iterated update: linearise at the latest estimate, until it
+// rests; at is the linearisation at the state.
+func (o *RobustOptions) iterate(g *gaussian, w *Window, observe observer, at linear, r []float64) {
+	x0 := g.state()
+	x := g.state()
+	var k mat.Dense
+	var used *mat.Dense
+	for i := range iterations {
+		if i > 0 {
+			var ok bool
+			if at.hx, at.h, ok = logJacobian(observe, x); !ok {
+				break
+			}
+		}
+		// innovation of the linearisation at x, about the prior mean
+		y := logRatio(w, at.hx)
+		for m := range y {
+			for j := range x {
+				y[m] -= float64(at.h.At(m, j) * (x0[j] - x[j]))
+			}
+		}
+		sInv, _, ok := innovationOf(y, at.h, g.p, r)
+		if !ok {
+			break
+		}
+		used = at.h
+		k.Reset()
+		k.Product(g.p, used.T(), sInv)
+		moved := 0.0
+		for j := range x {
+			next := x0[j]
+			for m := range y {
+				next += float64(k.At(j, m) * y[m])
+			}
+			moved = math.Max(moved, math.Abs(next-x[j]))
+			x[j] = next
+		}
+		if moved < 1e-6 {
+			break
+		}
+	}
+	if used == nil {
+		return
+	}
+	g.x = mat.NewVecDense(len(x), x)
+	g.p = joseph(g.p, &k, used, r)
+}
+
+// joseph is (I-KH) P (I-KH)' + K R K', positive whatever K is.
+func joseph(p, k, h *mat.Dense, r []float64) *mat.Dense {
+	n, _ := p.Dims()
+	var kh, a mat.Dense
+	kh.Mul(k, h)
+	a.Sub(scaledIdentity(n, 1), &kh)
+	var out, noise mat.Dense
+	out.Product(&a, p, a.T())
+	noise.Product(k, mat.NewDiagDense(len(r), r), k.T())
+	out.Add(&out, &noise)
+	return &out
+}
+
+// spread adds variance v along the directions that the window shows: those of H
+// in units of the measurement noise whose singular value is above 1/1000 of the
+// largest.
+func spread(p, h *mat.Dense, r []float64, v float64) {
+	if v == 0 {
+		return
+	}
+	m, n := h.Dims()
+	scaled := mat.NewDense(m, n, nil)
+	for i := range m {
+		for j := range n {
+			scaled.Set(i, j, h.At(i, j)/math.Sqrt(r[i]))
+		}
+	}
+	var svd mat.SVD
+	if !svd.Factorize(scaled, mat.SVDThin) {
+		return
+	}
+	values := svd.Values(nil)
+	var dirs mat.Dense
+	svd.VTo(&dirs)
+	for k, s := range values {
+		if s*1000 < values[0] {
+			continue
+		}
+		for i := range n {
+			for j := range n {
+				p.Set(i, j, p.At(i, j)+float64(v*dirs.At(i, k)*dirs.At(j, k)))
+			}
+		}
+	}
+}
+
+// measurement is the variance of the logarithm of each observation.
+func (o *RobustOptions) measurement(w *Window) []float64 {
+	relative := func(se, v float64) float64 {
+		if se == 0 {
+			se = noStdErr * v
+		}
+		return se*se/(v*v) + float64(o.Floor*o.Floor)
+	}
+	return []float64{relative(w.TTFTSeMs, w.TTFTMs), relative(w.ITLSeMs, w.ITLMs)}
+}
+
+// observer gives TTFT and ITL at log parameters.
+func (o *RobustOptions) observer(w *Window) observer {
+	return func(theta []float64) ([]float64, bool) {
+		ttft, itl, _, ok := predict(o.Flavour, w, exp(theta), o.Observation)
+		return []float64{ttft, itl}, ok && ttft > 0 && itl > 0
+	}
+}
+
+// logRatio is log(observed/predicted).
+func logRatio(w *Window, hx []float64) []float64 {
+	return []float64{portable.Log(w.TTFTMs / hx[0]), portable.Log(w.ITLMs / hx[1])}
+}
+
+// logJacobian is the observations and d log(h)/d theta.
+func logJacobian(h observer, theta []float64) (hx []float64, j *mat.Dense, ok bool) {
+	if hx, ok = h(theta); !ok {
+		return nil, nil, false
+	}
+	j = mat.NewDense(len(hx), len(theta), nil)
+	at := append([]float64(nil), theta...)
+	for c := range theta {
+		at[c] = theta[c] + robustStep
+		up, ok1 := h(at)
+		at[c] = theta[c] - robustStep
+		down, ok2 := h(at)
+		at[c] = theta[c]
+		if !ok1 || !ok2 {
+			return nil, nil, false
+		}
+		for r := range hx {
+			j.Set(r, c, portable.Log(up[r]/down[r])/(2*robustStep))
+		}
+	}
+	return hx, j, true
+}
+
+func scaledIdentity(n int, v float64) *mat.Dense {
+	d := mat.NewDense(n, n, nil)
+	for i := range n {
+		d.Set(i, i, v)
+	}
+	return d
+}
+
+// natural is the covariance of exp(theta) to first order.
+func natural(p *mat.Dense, x []float64) [][]float64 {
+	out := square(p)
+	for i := range out {
+		for j := range out[i] {
+			out[i][j] *= x[i] * x[j]
+		}
+	}
+	return out
+}

@@ -1,0 +1,152 @@
+package autoscale
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/stat"
+)
+
+// Summary says how consistent a filter's run was.
+type Summary struct {
+	Windows  int
+	Accepted int
+	// MeanNIS is 2 for a filter whose noise is right; below 2 it is underconfident
+	// (its R or P is too large), above 2 overconfident. NaN without a prediction.
+	MeanNIS      float64
+	RejectedFrac float64 // of the windows with a prediction
+	Unpredicted  int     // windows without one
+	// Whiteness is the lag-1 correlation of the innovations relative to the
+	// observations, of TTFT and ITL: near 0 when nothing is left to learn.
+	Whiteness [2]float64
+	// LockedOut is the number of windows at the end that were all rejected.
+	LockedOut int
+}
+
+// Summarize reduces a run.
+func Summarize(windows []Window, steps []Step) Summary {
+	s := Summary{Windows: len(steps), MeanNIS: math.NaN()}
+	var nis float64
+	predicted, rejected := 0, 0
+	var innovations [2][]float64
+	for i := range steps {
+		st := &steps[i]
+		if st.Accepted() {
+			s.Accepted++
+			s.LockedOut = 0
+		} else {
+			s.LockedOut++
+		}
+		if math.IsNaN(st.NIS) {
+			s.Unpredicted++
+			continue
+		}
+		predicted++
+		nis += st.NIS
+		if st.Verdict == rejectedNIS || st.Verdict == acceptedOpening {
+			rejected++
+		}
+		w := &windows[st.Window]
+		innovations[0] = append(innovations[0], st.Innovation[0]/w.TTFTMs)
+		innovations[1] = append(innovations[1], st.Innovation[1]/w.ITLMs)
+	}
+	if predicted > 0 {
+		s.MeanNIS = nis / float64(predicted)
+		s.RejectedFrac = float64(rejected) / float64(predicted)
+	}
+	for m := range innovations {
+		s.Whiteness[m] = lag1(innovations[m])
+	}
+	return s
+}
+
+// lag1 is the correlation of neighbours; NaN below three values.
+func lag1(v []float64) float64 {
+	if len(v) < 3 {
+		return math.NaN()
+	}
+	mean := stat.Mean(v)
+	var next, all float64
+	for i, x := range v {
+		all += float64((x - mean) * (x - mean))
+		if i > 0 {
+			next += float64((x - mean) * (v[i-1] - mean))
+		}
+	}
+	if all == 0 {
+		return math.NaN()
+	}
+	return next / all
+}
+
+// Lag is the number of windows after a jump at window `at` until parameter j
+// first comes within tol of want; -1 when it never does.
+func Lag(steps []Step, at, j int, want, tol float64) int {
+	for i := at; i < len(steps); i++ {
+		if math.Abs(steps[i].X[j]/want-1) <= tol {
+			return i - at + 1
+		}
+	}
+	return -1
+}
+
+// Score is the error of parameters on windows: WAPE, the sum of absolute errors
+// over the sum of observations, and signed bias the same way.
+type Score struct {
+	Windows           int
+	TTFTWape, ITLWape float64
+	TTFTBias, ITLBias float64
+	Unpredicted       int
+}
+
+// Evaluate scores parameters on windows; those without a prediction are counted apart.
+func Evaluate(windows []Window, f Flavour, x []float64, as Observation) Score {
+	return EvaluateAny(windows, func(_ int, w *Window) (float64, float64, bool) {
+		ttft, itl, _, ok := predict(f, w, x, as)
+		return ttft, itl, ok
+	})
+}
+
+// EvaluateConstant scores the medians of the training windows.
+func EvaluateConstant(train, windows []Window) Score {
+	ttft, itl := make([]float64, len(train)), make([]float64, len(train))
+	for i := range train {
+		ttft[i], itl[i] = train[i].TTFTMs, train[i].ITLMs
+	}
+	a, b := stat.Median(ttft), stat.Median(itl)
+	return EvaluateAny(windows, func(int, *Window) (float64, float64, bool) { return a, b, len(train) > 0 })
+}
+
+// EvaluateAny scores any predictor: TTFT and ITL of window i in ms, or none.
+func EvaluateAny(windows []Window, predicted func(i int, w *Window) (ttft, itl float64, ok bool)) Score {
+	var s Score
+	var ttft, itl float64
+	for i := range windows {
+		w := &windows[i]
+		a, b, ok := predicted(i, w)
+		if !ok {
+			s.Unpredicted++
+			continue
+		}
+		s.Windows++
+		ttft, itl = ttft+w.TTFTMs, itl+w.ITLMs
+		s.TTFTWape += math.Abs(a - w.TTFTMs)
+		s.ITLWape += math.Abs(b - w.ITLMs)
+		s.TTFTBias += a - w.TTFTMs
+		s.ITLBias += b - w.ITLMs
+	}
+	s.TTFTWape, s.TTFTBias = s.TTFTWape/ttft, s.TTFTBias/ttft
+	s.ITLWape, s.ITLBias = s.ITLWape/itl, s.ITLBias/itl
+	return s
+}
+
+// EvaluateAhead scores what an online estimator predicted of each window before it used it.
+func EvaluateAhead(windows []Window, steps []Step) Score {
+	used := make([]Window, len(steps))
+	for i := range steps {
+		used[i] = windows[steps[i].Window]
+	}
+	return EvaluateAny(used, func(i int, w *Window) (ttft, itl float64, ok bool) {
+		y := steps[i].Innovation
+		return w.TTFTMs - y[0], w.ITLMs - y[1], y != [2]float64{}
+	})
+}

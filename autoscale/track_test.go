@@ -1,0 +1,378 @@
+package autoscale
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"gonum.org/v1/gonum/mat"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// truth are the parameters behind the windows of these tests.
+var truth = map[Flavour][]float64{
+	WVA4P:     {7, 0.05, 20, 1e-4},
+	WVA3P:     {6.6, 0.02, 5e-5},
+	Inferno3P: {6.6, 0.02, 5e-5},
+	Corrected: {6.6, 0.02, 5e-5},
+}
+
+// multiLoad makes n windows, one minute each, whose shape and load go through a
+// cycle; x(i) are the parameters of window i, and noise the relative standard
+// deviation of TTFT and ITL.
+func multiLoad(t testing.TB, f Flavour, n int, x func(i int) []float64, noise float64, rng *rand.Rand) []Window {
+	return multiLoadAs(t, f, n, x, noise, rng, AsSized)
+}
+
+func multiLoadAs(t testing.TB, f Flavour, n int, x func(i int) []float64, noise float64, rng *rand.Rand, as Observation) []Window {
+	t.Helper()
+	shapes := []Shape{{Prompt: 256, Output: 128}, {Prompt: 1024, Output: 256}, {Prompt: 128, Output: 512}, {Prompt: 2048, Output: 64}}
+	loads := []float64{0.2, 0.5, 0.7, 0.35, 0.6}
+	out := make([]Window, n)
+	for i := range out {
+		w := Window{StartNs: int64(i) * 60e9, EndNs: int64(i+1) * 60e9, Requests: 100, Arrivals: 100, Shape: shapes[i%len(shapes)],
+			Server: Server{MaxBatch: 64, Queue: 640, MaxBatchedTokens: 8192}}
+		m, err := New(f, FromVector(truth[f]), w.Shape, w.Server)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.RateRPS = loads[i%len(loads)] * m.MaxRateRPS()
+		var ok bool
+		if w.TTFTMs, w.ITLMs, _, ok = predict(f, &w, x(i), as); !ok {
+			t.Fatal("no prediction")
+		}
+		if noise > 0 {
+			w.TTFTMs *= math.Exp(noise * rng.NormFloat64())
+			w.ITLMs *= math.Exp(noise * rng.NormFloat64())
+			w.TTFTSeMs, w.ITLSeMs = noise*w.TTFTMs, noise*w.ITLMs
+		}
+		out[i] = w
+	}
+	return out
+}
+
+func constant(x []float64) func(int) []float64 { return func(int) []float64 { return x } }
+
+func TestLinearObservationIsThePlainKalmanFilter(t *testing.T) {
+	rng := rand.New(rand.NewPCG(22, 10))
+	const n, m = 3, 2
+	h := mat.NewDense(m, n, []float64{1, 2.5, -0.5, 0.3, 4, 1.5})
+	q := mat.NewDense(n, n, []float64{0.01, 0.002, 0, 0.002, 0.02, 0, 0, 0, 0.03})
+	r := []float64{0.5, 0.25}
+	observe := func(x []float64) ([]float64, bool) {
+		var z mat.VecDense
+		z.MulVec(h, mat.NewVecDense(n, append([]float64(nil), x...)))
+		return z.RawVector().Data, true
+	}
+	g := gaussian{mat.NewVecDense(n, []float64{1, -2, 3}), scaledIdentity(n, 2)}
+	// the plain filter, with H as it is and the covariance in information form
+	x, p := mat.NewVecDense(n, []float64{1, -2, 3}), scaledIdentity(n, 2)
+	for step := range 200 {
+		z := []float64{-5.5 + 0.3*rng.NormFloat64(), -3.2 + 0.3*rng.NormFloat64()} // near H (1, -2, 3): no state comes near 0
+		_, nis, failed := g.cycle(observe, z, q, r, replicaStep)
+		if failed != "" {
+			t.Fatal(failed)
+		}
+		var info, inv, weighted mat.Dense
+		p.Add(p, q)
+		var y, hx mat.VecDense
+		hx.MulVec(h, x)
+		y.SubVec(mat.NewVecDense(m, z), &hx)
+		var s, sInv mat.Dense
+		s.Product(h, p, h.T())
+		s.Add(&s, mat.NewDiagDense(m, r))
+		if err := sInv.Inverse(&s); err != nil {
+			t.Fatal(err)
+		}
+		wantNIS := mat.Inner(&y, &sInv, &y)
+		if err := info.Inverse(p); err != nil {
+			t.Fatal(err)
+		}
+		rInv := mat.NewDiagDense(m, []float64{1 / r[0], 1 / r[1]})
+		weighted.Product(h.T(), rInv, h)
+		info.Add(&info, &weighted)
+		if err := inv.Inverse(&info); err != nil {
+			t.Fatal(err)
+		}
+		p = mat.DenseCopyOf(&inv)
+		var step1, step2 mat.VecDense
+		step1.MulVec(h.T(), mat.NewVecDense(m, []float64{y.AtVec(0) / r[0], y.AtVec(1) / r[1]}))
+		step2.MulVec(p, &step1)
+		x.AddVec(x, &step2)
+		for i := range n {
+			same(t, step, "state", g.x.AtVec(i), x.AtVec(i), 1e-12)
+			for j := range n {
+				same(t, step, "covariance", g.p.At(i, j), p.At(i, j), 1e-12)
+			}
+		}
+		same(t, step, "nis", nis, wantNIS, 1e-10)
+	}
+}
+
+func same(t *testing.T, step int, what string, got, want, tol float64) {
+	t.Helper()
+	if math.Abs(got-want) > tol*math.Max(1, math.Abs(want)) {
+		t.Fatalf("step %d, %s: got %.17g, want %.17g", step, what, got, want)
+	}
+}
+
+// TestJoseph: at the optimal gain it is (I-KH)P.
+func TestJoseph(t *testing.T) {
+	p := mat.NewDense(3, 3, []float64{2, 0.3, 0.1, 0.3, 1, -0.2, 0.1, -0.2, 0.5})
+	h := mat.NewDense(2, 3, []float64{1, 2, 0.5, -1, 0.3, 2})
+	r := []float64{0.1, 0.2}
+	sInv, _, _ := innovationOf([]float64{1, 1}, h, p, r)
+	var k mat.Dense
+	k.Product(p, h.T(), sInv)
+	got := joseph(p, &k, h, r)
+	g := gaussian{mat.NewVecDense(3, nil), mat.DenseCopyOf(p)}
+	g.correct([]float64{0, 0}, h, sInv)
+	if !mat.EqualApprox(got, g.p, 1e-13) {
+		t.Errorf("got %v, want %v", mat.Formatted(got), mat.Formatted(g.p))
+	}
+}
+
+// TestConsistency: over 2,000 windows whose noise and drift are what the filter
+// is told, the mean NIS is 2 and 2.5 percent are beyond the gate.
+func TestConsistency(t *testing.T) {
+	const noise = 0.05
+	for _, f := range []Flavour{Inferno3P, Corrected, WVA4P} {
+		rng := rand.New(rand.NewPCG(22, 11))
+		o := DefaultRobust(f)
+		o.Floor, o.Start, o.StartSD = 0, truth[f], 0.05
+		theta := logs(truth[f])
+		drift := func(i int) []float64 {
+			if i > 0 {
+				for j := range theta { // pulled back, so that 33 hours stay in range
+					theta[j] += o.DriftPerHour*math.Sqrt(1.0/60)*rng.NormFloat64() - (theta[j]-math.Log(truth[f][j]))*2e-2
+				}
+			}
+			return exp(theta)
+		}
+		w := multiLoad(t, f, 2000, drift, noise, rng)
+		s := Summarize(w, Robust(w, o))
+		t.Logf("%s: mean NIS %.3f, rejected %.2f %%, whiteness %.3f %.3f", f, s.MeanNIS, 100*s.RejectedFrac, s.Whiteness[0], s.Whiteness[1])
+		if s.MeanNIS < 1.8 || s.MeanNIS > 2.2 || s.RejectedFrac < 0.015 || s.RejectedFrac > 0.035 {
+			t.Errorf("%s: mean NIS %.3f and %.2f %% rejected, want 1.8..2.2 and 1.5..3.5 %%", f, s.MeanNIS, 100*s.RejectedFrac)
+		}
+	}
+}
+
+// TestJump: alpha doubles at window 50. The replica rejects every window from
+// then on, because a rejection takes its covariance back too; ours is there
+// within five windows.
+func TestJump(t *testing.T) {
+	const at = 50
+	for _, o := range []ReplicaOptions{WVATuner(), ModelTuner()} {
+		f := o.Flavour
+		rng := rand.New(rand.NewPCG(22, 12))
+		after := append([]float64(nil), truth[f]...)
+		after[0] *= 2
+		w := multiLoadAs(t, f, 150, func(i int) []float64 {
+			if i < at {
+				return truth[f]
+			}
+			return after
+		}, 0.02, rng, AsTuned)
+		o.Start = truth[f]
+		if o.Name == "model-tuner" {
+			o.ExpectedTTFTMs, o.ExpectedITLMs = 0, 0 // constants of 51 and 10 ms of noise hide any jump
+			o.ErrorLevel = 0.05
+		}
+		steps := Replica(w, o)
+		s := Summarize(w, steps)
+		if s.LockedOut < len(w)-at {
+			t.Errorf("%s: %d windows rejected at the end, want all %d after the jump", o.Name, s.LockedOut, len(w)-at)
+		}
+		if x := steps[len(steps)-1].X[0]; math.Abs(x/truth[f][0]-1) > 0.2 {
+			t.Errorf("%s: alpha at the end is %.3g, want it stuck near %.3g", o.Name, x, truth[f][0])
+		}
+		r := DefaultRobust(f)
+		r.Start, r.Observation = truth[f], AsTuned
+		ours := Robust(w, r)
+		lag := Lag(ours, at, 0, after[0], 0.1)
+		t.Logf("%s: replica alpha %.2f after %d rejections; robust within 10 %% of %.2f after %d windows", o.Name, steps[len(steps)-1].X[0],
+			s.LockedOut, after[0], lag)
+		if lag < 0 || lag > 5 {
+			t.Errorf("%s: robust needs %d windows, want at most 5", f, lag)
+		}
+		for i := at + lag; i < len(ours); i++ {
+			if e := math.Abs(ours[i].X[0]/after[0] - 1); e > 0.1 {
+				t.Errorf("%s: alpha %.0f %% off again at window %d", f, 100*e, i)
+			}
+		}
+	}
+}
+
+// TestFitRecovers: without noise the batch fit returns what made the windows.
+func TestFitRecovers(t *testing.T) {
+	for _, f := range Flavours {
+		w := multiLoad(t, f, 40, constant(truth[f]), 0, nil)
+		got, err := Fit(w, DefaultFit(f))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for j, name := range f.Parameters() {
+			if math.Abs(got.X[j]/truth[f][j]-1) > 1e-6 {
+				t.Errorf("%s %s: got %.9g, want %.9g (objective %g)", f, name, got.X[j], truth[f][j], got.Objective)
+			}
+		}
+		if got.NelderMead < got.Objective*(1-1e-6) && got.Objective > 1e-12 {
+			t.Errorf("%s: Nelder-Mead finds %g, below %g", f, got.NelderMead, got.Objective)
+		}
+	}
+}
+
+// TestFitCovers: with known noise the 95 % intervals hold the truth about as often.
+func TestFitCovers(t *testing.T) {
+	rng := rand.New(rand.NewPCG(22, 13))
+	f := Inferno3P
+	hits, all := 0, 0
+	for range 40 {
+		o := DefaultFit(f)
+		o.Floor = 0
+		got, err := Fit(multiLoad(t, f, 40, constant(truth[f]), 0.03, rng), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for j := range got.X {
+			all++
+			if got.Lo[j] <= truth[f][j] && truth[f][j] <= got.Hi[j] {
+				hits++
+			}
+		}
+	}
+	if share := float64(hits) / float64(all); share < 0.88 || share > 0.99 {
+		t.Errorf("95 %% intervals hold the truth in %.1f %% of %d cases", 100*share, all)
+	}
+}
+
+// onePoint is a server that always sees the same load.
+func onePoint(t testing.TB, f Flavour, n int, noise float64, rng *rand.Rand) []Window {
+	w := multiLoad(t, f, 1, constant(truth[f]), 0, nil)
+	out := make([]Window, n)
+	for i := range out {
+		out[i] = w[0]
+		out[i].TTFTMs *= math.Exp(noise * rng.NormFloat64())
+		out[i].ITLMs *= math.Exp(noise * rng.NormFloat64())
+		out[i].TTFTSeMs, out[i].ITLSeMs = noise*w[0].TTFTMs, noise*w[0].ITLMs
+	}
+	return out
+}
+
+func TestSingleOperatingPointIsRefused(t *testing.T) {
+	rng := rand.New(rand.NewPCG(22, 14))
+	for _, f := range Flavours {
+		w := onePoint(t, f, 50, 0.02, rng)
+		_, err := Fit(w, DefaultFit(f))
+		var coded *trace.Error
+		if !errors.As(err, &coded) || coded.Code != SinglePoint {
+			t.Fatalf("%s: got %v, want %s", f, err, SinglePoint)
+		}
+		if !strings.Contains(coded.Hint, "1024/512 tokens") || !strings.Contains(coded.Msg, "changes neither TTFT nor ITL") {
+			t.Errorf("%s: got %q, hint %q: want the direction and the sweep", f, coded.Msg, coded.Hint)
+		}
+		t.Logf("%v\nhint: %s", err, coded.Hint)
+	}
+}
+
+// TestSingleOperatingPointIsHeld: with physical values the unseen direction stays there.
+func TestSingleOperatingPointIsHeld(t *testing.T) {
+	rng := rand.New(rand.NewPCG(22, 15))
+	f := Corrected
+	w := onePoint(t, f, 50, 0.01, rng)
+	o := DefaultFit(f)
+	o.Physical = []float64{truth[f][0] * 0.8, truth[f][1] * 1.1, truth[f][2] * 3}
+	got, err := Fit(w, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Evaluate(w, f, got.X, AsSized)
+	if s.TTFTWape > 0.02 || s.ITLWape > 0.02 {
+		t.Errorf("got WAPE %.3f and %.3f on its own windows, want the noise of 1 %%", s.TTFTWape, s.ITLWape)
+	}
+	if len(got.Evaluated.Null) != 1 || len(got.Findings) != 1 || got.Findings[0].Code != heldDirection {
+		t.Fatalf("got %d unseen directions and %v, want one of each", len(got.Evaluated.Null), got.Findings)
+	}
+	if got.Evaluated.After > 1000 {
+		t.Errorf("the proposed sweep has condition number %g, want it to identify all", got.Evaluated.After)
+	}
+	held := 0
+	for j := range got.X {
+		if got.Held[j] {
+			held++
+			if r := got.X[j] / o.Physical[j]; r < 0.9 || r > 1.1 {
+				t.Errorf("parameter %d is tagged as held and moved by %.2f", j, r)
+			}
+		}
+	}
+	if held == 0 {
+		t.Errorf("no parameter is tagged: %+v", got)
+	}
+}
+
+// TestAboveCapacity: rates beyond what the parameters can serve neither panic nor
+// give NaN, in every estimator and flavour.
+func TestAboveCapacity(t *testing.T) {
+	rng := rand.New(rand.NewPCG(22, 16))
+	for _, f := range Flavours {
+		w := multiLoad(t, f, 40, constant(truth[f]), 0.02, rng)
+		for i := range w {
+			w[i].RateRPS *= 5
+		}
+		for _, o := range []ReplicaOptions{WVATuner(), ModelTuner()} {
+			o.Flavour = f
+			steps := Replica(w, o)
+			finite(t, string(f)+" "+o.Name, steps)
+			if s := Summarize(w, steps); o.Name == "wva" && s.Unpredicted == 0 {
+				t.Errorf("%s: the replica has an answer above capacity, the original does not", f)
+			}
+		}
+		finite(t, string(f)+" robust", Robust(w, DefaultRobust(f)))
+		finite(t, string(f)+" sliding", Sliding(w, DefaultSliding(f)))
+		if got, err := Fit(w, DefaultFit(f)); err == nil {
+			for _, x := range got.X {
+				if !(x > 0) || math.IsInf(x, 0) {
+					t.Errorf("%s: fit gives %v", f, got.X)
+				}
+			}
+		}
+	}
+}
+
+func finite(t *testing.T, what string, steps []Step) {
+	t.Helper()
+	for _, s := range steps {
+		for _, x := range s.X {
+			if math.IsNaN(x) || math.IsInf(x, 0) {
+				t.Fatalf("%s: state %v at window %d", what, s.X, s.Window)
+			}
+		}
+	}
+}
+
+// TestSlidingFollows: the refit over ten windows is at the new value once they are all new.
+func TestSlidingFollows(t *testing.T) {
+	f := Inferno3P
+	after := []float64{truth[f][0] * 2, truth[f][1], truth[f][2]}
+	w := multiLoad(t, f, 80, func(i int) []float64 {
+		if i < 40 {
+			return truth[f]
+		}
+		return after
+	}, 0, nil)
+	steps := Sliding(w, DefaultSliding(f))
+	if got := steps[39].X[0] / truth[f][0]; math.Abs(got-1) > 1e-4 {
+		t.Errorf("before the jump: alpha off by %g", got-1)
+	}
+	if got := steps[50].X[0] / after[0]; math.Abs(got-1) > 1e-4 {
+		t.Errorf("ten windows after it: alpha off by %g", got-1)
+	}
+	one := Sliding(onePoint(t, f, 20, 0, rand.New(rand.NewPCG(1, 1))), DefaultSliding(f))
+	if v := one[19].Verdict; v != heldBack {
+		t.Errorf("one operating point: got %s, want %s", v, heldBack)
+	}
+}
