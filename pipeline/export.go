@@ -104,8 +104,8 @@ func (o *ExportOptions) Resolve() (export.Writer, error) {
 			for _, known := range o.Writers {
 				names = append(names, known.Format)
 			}
-			return w, trace.Errorf(export.UnknownFormat, "format of a fit: got %q, want %s", o.Format, trace.OneOf(names)).
-				WithHint("blis-train queue fit OUT -o OUT writes queue.json, and predictor fit predictor.json, for the other formats")
+			return w, &option.Misuse{Msg: fmt.Sprintf("--format: got %q, of a fit want %s", o.Format, trace.OneOf(names)),
+				Hint: "queue fit writes queue.json, and predictor fit predictor.json, for the other formats"}
 		}
 		w = o.Writers[i]
 	}

@@ -72,7 +72,7 @@ func forestOf(t *forest.Target, model string) (*forest.Forest, error) {
 			return &t.Quantiles[k].Forest, nil
 		}
 	}
-	return nil, fmt.Errorf("--model: got %q, want trees, trees-q50, trees-q90 or trees-q99", model)
+	return nil, fmt.Errorf("--option model: got %q, want trees, trees-q50, trees-q90 or trees-q99", model)
 }
 
 // ExportBulk writes the stratified sample of the rows beside predictor.json as

@@ -173,8 +173,8 @@ func TestExportUsage(t *testing.T) {
 		"unknown format":  {[]string{"export", fit, "-o", out, "--format", "toml"}, 2, "blis-defaults"},
 		"missing fit":     {[]string{"export", "nowhere.json", "-o", out}, 1, "nowhere.json"},
 		"refused":         {[]string{"export", fit, "-o", out, "--format", "blis-defaults"}, 1, "--force"},
-		"no such config":  {[]string{"export", fit, "-o", out, "--format", "inferno", "--config", "x"}, 1, "llama"},
-		"bad length":      {[]string{"export", fit, "-o", out, "--format", "wva", "--prompt-tokens", "-3"}, 2, "--prompt-tokens"},
+		"no such config":  {[]string{"export", fit, "-o", out, "--format", "inferno-models", "--config", "x"}, 1, "llama"},
+		"bad length":      {[]string{"export", fit, "-o", out, "--format", "wva-4p", "--prompt-tokens", "-3"}, 2, "--prompt-tokens"},
 		"missing verdict": {[]string{"export", fit, "-o", out, "--validation", "no.json"}, 1, "no.json"},
 	} {
 		rc, _, stderr := call(tc.args...)

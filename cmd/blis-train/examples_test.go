@@ -161,7 +161,7 @@ func TestEvalExamples(t *testing.T) {
 			path := filepath.Join(t.TempDir(), e.name)
 			args := []string{"export", "--format", string(e.format), filepath.Join(out, folder.FitFile), "-o", path, "--quiet", "--ignore-verdict"}
 			if e.force {
-				args = append(args, "--force", "poor_projection,poor_linearisation,unlearned_value")
+				args = append(args, "--force", "poor_projection,unlearned_value")
 			}
 			if rc, _, stderr := call(args...); rc != exitOK {
 				t.Fatalf("%v: exit %d: %s", args, rc, stderr)
