@@ -26,12 +26,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/tables"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/features/basis"
-	"github.com/blis-train/blis-train/pipeline/fit"
-	"github.com/blis-train/blis-train/pipeline/fit/describe"
-	"github.com/blis-train/blis-train/pipeline/fit/estimate"
-	"github.com/blis-train/blis-train/pipeline/fit/grams"
 	"github.com/blis-train/blis-train/pipeline/fit/options"
-	"github.com/blis-train/blis-train/pipeline/fit/prepare"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/kernels"
 	"github.com/blis-train/blis-train/pipeline/learn"
@@ -85,13 +80,8 @@ func codeRooms() []codeRoom {
 		{"pipeline/extract/tables", tables.Codes},
 		{"pipeline/features", features.Codes},
 		{"pipeline/features/basis", basis.Codes},
-		{"pipeline/fit", fit.Codes},
 		{"pipeline/folder", folder.Codes},
-		{"pipeline/fit/describe", describe.Codes},
-		{"pipeline/fit/estimate", estimate.Codes},
-		{"pipeline/fit/grams", grams.Codes},
 		{"pipeline/fit/options", options.Codes},
-		{"pipeline/fit/prepare", prepare.Codes},
 		{"pipeline/kernels", kernels.Codes},
 		{"pipeline/learn", learn.Codes},
 		{"pipeline/library", library.Codes},

@@ -16,7 +16,7 @@ func explainCommand() *cli.Command {
 		ArgsUsage: "[CODE...]",
 		Description: "Every drop, warning, finding and rejection has a code. Without an argument all are\nlisted; a part of a code lists " +
 			"those that contain it.\n\n" +
-			"Example:\n   blis-train explain idle_gap",
+			"Example:\n   blis-train explain no_interval",
 		Flags: talkFlags(),
 		Action: func(c *cli.Context) error {
 			con, err := newConsole(c)

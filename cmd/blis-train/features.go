@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/urfave/cli/v2"
-
 	"github.com/blis-train/blis-train/coeff"
 	embedded "github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -15,6 +12,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	tables "github.com/blis-train/blis-train/trace/table"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
 )
 
 func featuresCommand() *cli.Command {
@@ -153,8 +152,8 @@ func explainStep(con *console, out, id string, step int64, version features.Vers
 		return nil, trace.Errorf("", "run %q has no step %d, want %d..%d", run.ID, step, steps.First, steps.First+int64(steps.Len())-1)
 	}
 	if !st.Known() {
-		return nil, trace.Errorf(st.Reason, "the batch of step %d of run %q is unknown", step, run.ID).
-			WithHint("blis-train explain " + string(st.Reason))
+		return nil, trace.Errorf(rows.UnknownBatch, "the batch of step %d of run %q is unknown: %s", step, run.ID, st.Reason).
+			WithHint("record journeys at rate 1.0 and snapshots with --step-tracing-rich-subsample-rate 1.0")
 	}
 	space, err := features.New(version, run.Deployment)
 	if err != nil {

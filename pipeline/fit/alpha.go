@@ -9,6 +9,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit/describe"
 	"github.com/blis-train/blis-train/pipeline/fit/estimate"
+	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/fit/prepare"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/ridge/cells"
@@ -56,7 +57,7 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	a.counts = describe.RowCounts(tables)
 	p := estimate.Pooled(tables, f.gammas)
 	if len(p.Train) < ridge.DefaultOptions(1).Folds+1 {
-		f.warn(trace.Findingf(describe.CodeFewRows, "alpha %s: %d training rows: not fitted", target, len(p.Train)))
+		f.warn(trace.Findingf(options.FewRows, "alpha %s: %d training rows: not fitted", target, len(p.Train)))
 		return a, nil
 	}
 	p.Embargo(alphaPerStep(p, f.used))
@@ -197,7 +198,8 @@ func (f *fitter) judgeOverhead(a *alphaFit, out *result.Model) {
 	}
 	_, groups = a.s.Samples(score.Whole, a.s.Pred)
 	if score.NewDelays(groups).Intervals(nil).InformativeRows == 0 {
-		out.Warnings = append(out.Warnings, trace.Findingf(codeOverheadUnknown, "no interval has a lower end above 0 or an upper end below 3 ms"))
+		out.Warnings = append(out.Warnings, trace.Findingf(rows.OverheadUnknown,
+			"no interval has a lower end above 0 or an upper end below 3 ms"))
 	}
 }
 

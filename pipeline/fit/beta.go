@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/ridge/cells"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/rows/aggregate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -86,7 +87,7 @@ func (f *fitter) betaModel(s *estimate.Solved, m estimate.Selections) (*result.M
 	describe.DriftFindings(out, f.isMeasured)
 	describe.OrderFinding(out)
 	if f.contextsMerged() {
-		out.Warnings = append(out.Warnings, trace.Findingf(describe.CodeTermsMerged, "decode_attention and kv_cache_read are merged with the "+
+		out.Warnings = append(out.Warnings, trace.Findingf(aggregate.ContextsMerged, "decode_attention and kv_cache_read are merged with the "+
 			"per-decode term: no run tells the contexts of its decodes, and the prior alone splits them"))
 		for i := range out.Coefficients {
 			if c := &out.Coefficients[i]; c.Name == "decode_attention" || c.Name == "kv_cache_read" {

@@ -4,19 +4,16 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 
-	"github.com/blis-train/blis-train/internal/repo"
-
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/fit/describe"
 	"github.com/blis-train/blis-train/pipeline/fit/fittest"
 	"github.com/blis-train/blis-train/pipeline/fit/grams"
 	"github.com/blis-train/blis-train/pipeline/fit/options"
@@ -107,14 +104,14 @@ func TestSaturatedRunIsNamed(t *testing.T) {
 	sources[k].Judge = func(*trace.Run) (string, []rows.Span) { return "queue_growth 0.8 (limit 0.5)", nil }
 	o := fittest.Quick()
 	doc := fitted(t, sources, o)
-	if r := doc.Runs[0]; r.Used || !r.Saturated || !fittest.Has(r.Findings, "saturated_run", "queue_growth 0.8") {
+	if r := doc.Runs[0]; r.Used || !r.Saturated || !fittest.Has(r.Findings, rows.Saturated, "queue_growth 0.8") {
 		t.Errorf("left out: %+v", r)
 	}
 	if n := len(doc.Beta.Rows.ByRun); n != 1 || doc.Beta.Rows.ByRun[0].Run != "cpu-gqa-low" {
 		t.Errorf("rows of %d runs, want those of cpu-gqa-low alone", n)
 	}
 	o.KeepSaturated = true
-	if r := fitted(t, sources, o).Runs[0]; !r.Used || !r.Saturated || !fittest.Has(r.Findings, "saturated_run", "") {
+	if r := fitted(t, sources, o).Runs[0]; !r.Used || !r.Saturated || !fittest.Has(r.Findings, rows.Saturated, "") {
 		t.Errorf("kept: %+v", r)
 	}
 	o.KeepSaturated = false
@@ -130,13 +127,13 @@ func TestSaturatedRunIsNamed(t *testing.T) {
 // A target below the physical floor is named; the cadence is not.
 func TestTargetBelowFloor(t *testing.T) {
 	o := fittest.Quick()
-	if doc := fitted(t, fittest.Bundled(t), o); fittest.Has(doc.Beta.Warnings, describe.CodeTargetBelowFloor, "") {
+	if doc := fitted(t, fittest.Bundled(t), o); fittest.Has(doc.Beta.Warnings, options.Implausible, "the median") {
 		t.Error("the cadence is called too short")
 	}
 	o.BetaTarget = rows.Duration
 	doc := fitted(t, fittest.Bundled(t), o)
 	for _, r := range doc.Runs {
-		if !fittest.Has(doc.Beta.Warnings, describe.CodeTargetBelowFloor, r.ID+": the median duration") {
+		if !fittest.Has(doc.Beta.Warnings, options.Implausible, r.ID+": the median duration") {
 			t.Errorf("%s: no finding", r.ID)
 		}
 	}
@@ -152,7 +149,7 @@ func TestLagVerdicts(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", run, got, lag)
 		}
 	}
-	if r := doc.Runs[0]; !fittest.Has(r.Findings, "lag_assumed", "9 hold-out intervals") {
+	if r := doc.Runs[0]; !fittest.Has(r.Findings, options.LagUncertain, "9 hold-out intervals") {
 		t.Errorf("%s: %v", r.ID, r.Findings)
 	}
 	if n := len(doc.Beta.LagEvidence); n != 6 {
@@ -180,7 +177,7 @@ func TestLagContradiction(t *testing.T) {
 		t.Errorf("got %+v (%v), want the measured 0", lag, err)
 	}
 	doc := fitted(t, sources[k:k+1], fittest.Quick())
-	if !fittest.Has(doc.Runs[0].Findings, "lag_contradicts_config", "measured lag is 0") {
+	if !fittest.Has(doc.Runs[0].Findings, options.LagUncertain, "measured lag is 0") {
 		t.Errorf("%v", doc.Runs[0].Findings)
 	}
 }
@@ -232,7 +229,7 @@ func TestEstimateOutsideIntervalIsNamed(t *testing.T) {
 			if out {
 				outside++
 			}
-			if out != fittest.Has(doc.Beta.Warnings, "estimate_outside_interval", c.Name) {
+			if out != fittest.Has(doc.Beta.Warnings, options.AtLimit, c.Name) {
 				t.Errorf("%s %v in %v: wrong about it", c.Name, c.Value, ci)
 			}
 		}

@@ -11,7 +11,6 @@ import (
 	"github.com/blis-train/blis-train/pipeline/fit/describe"
 	"github.com/blis-train/blis-train/pipeline/fit/estimate"
 	"github.com/blis-train/blis-train/pipeline/fit/options"
-	"github.com/blis-train/blis-train/pipeline/fit/prepare"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/ridge/cv"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
@@ -68,7 +67,7 @@ func (f *fitter) otherModels(ctx context.Context) error {
 			m, err = f.otherModel(tables, name)
 		}
 		if err != nil {
-			f.warn(trace.Findingf(prepare.CodeModelSkipped, "%s: %v", name, err))
+			f.warn(trace.Findingf(options.ModelSkipped, "%s: %v", name, err))
 			continue
 		}
 		f.out.Models = append(f.out.Models, *m)

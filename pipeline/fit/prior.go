@@ -220,7 +220,7 @@ func (f *fitter) contradictions(s *estimate.Solved) []trace.Finding {
 		}
 		off, sd := stat.Median(logs), stat.Median(sds)
 		if math.Abs(off) > contradictionSD*sd && math.Abs(off) > leastContradiction {
-			found = append(found, trace.Findingf(codePriorContradicted,
+			found = append(found, trace.Findingf(options.Implausible,
 				"configuration %s: steps take %.2f times what the prior (%s) says of %s, %.1f of its standard errors", key, portable.Exp(off), l.name,
 				f.hardwareOf(key), math.Abs(off)/sd))
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit/fittest"
@@ -12,8 +13,6 @@ import (
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
-
-	"github.com/blis-train/blis-train/internal/repo"
 )
 
 // sliced are the bundled recordings, read from disk in slices of so many steps.
@@ -88,7 +87,7 @@ func compareTables(t *testing.T, got, want *rows.Table) {
 			t.Fatalf("%s %s: row %d differs from that of the whole run", got.Run, got.Target, i)
 		}
 	}
-	const spike trace.Code = "cadence_spike"
+	const spike trace.Code = "outlier"
 	if got.Read != want.Read || missing != want.DroppedFor(spike)-got.DroppedFor(spike) || got.Kept != want.Kept+missing {
 		t.Errorf("%s %s: got %d rows of %d, %d of them new, want %d of %d", got.Run, got.Target, got.Kept, got.Read, missing, want.Kept,
 			want.Read)

@@ -122,7 +122,7 @@ func lastEnds(requests []trace.Request) map[string]lastEnd {
 func (b *alphaBuilder) row(i int) trace.Code {
 	r := &b.s.Run.Requests[i]
 	if r.Source == trace.SourceStock {
-		return codeStockRow
+		return codeNoTarget
 	}
 	v, why := b.target(i)
 	if why != "" {
@@ -130,7 +130,7 @@ func (b *alphaBuilder) row(i int) trace.Code {
 	}
 	k := lastStart(b.s.summaries.startNs, v.joinNs)
 	if k < 0 {
-		return codeNoPriorStep
+		return codeNoTarget
 	}
 	at := r.ArrivedNs.Or(r.QueuedNs.V)
 	step := b.from.recorded(k)
@@ -138,7 +138,7 @@ func (b *alphaBuilder) row(i int) trace.Code {
 	case b.warm.holds(at, step.ID):
 		return codeWarmUp
 	case inside(b.o.Saturated, at):
-		return codeSaturatedSpan
+		return Saturated
 	}
 	if why := b.vector(r, k); why != "" {
 		return why
@@ -171,13 +171,13 @@ func (b *alphaBuilder) target(i int) (value, trace.Code) {
 		from, to, v.joinNs = r.FinishedNs, r.DepartedNs, r.FinishedNs.V
 	}
 	if !from.OK || !to.OK || !r.QueuedNs.OK || !r.PromptTokens.OK {
-		return v, codeMissingStamp
+		return v, codeNoTarget
 	}
 	if e, ok := b.ends[r.APISpanID.V]; ok && e.row != i {
-		return v, codeNotLastSample
+		return v, codeNoTarget
 	}
 	if v.y = SpanUs(from.V, to.V); v.y < 0 {
-		return v, codeNegativeTarget
+		return v, codeNoTarget
 	}
 	return v, ""
 }
@@ -186,9 +186,9 @@ func (b *alphaBuilder) overheadOf(i int) (value, trace.Code) {
 	r, o := &b.s.Run.Requests[i], &b.bound[i]
 	switch {
 	case !o.OK || !r.PromptTokens.OK:
-		return value{}, codeMissingStamp
+		return value{}, codeNoTarget
 	case o.HiUs < 0:
-		return value{}, codeNegativeTarget
+		return value{}, codeNoTarget
 	}
 	return value{y: o.HiUs, lo: o.LoUs, hi: o.HiUs, exact: o.Exact, joinNs: r.QueuedNs.V}, ""
 }
@@ -268,12 +268,12 @@ func (b *alphaBuilder) keep(r *trace.Request, s *trace.Step, at int64, v value) 
 
 func (b *alphaBuilder) findings() {
 	if b.blind > 0 {
-		b.t.Findings = append(b.t.Findings, trace.Findingf(codePrefixUnknown,
+		b.t.Findings = append(b.t.Findings, trace.Findingf(codeNotRecorded,
 			"%s: %d of %d requests have no snapshot; their prefix hits count as 0",
 			b.s.Run.ID, b.blind, b.t.Read))
 	}
 	if b.o.Target == Overhead && b.s.summaries.len() == 0 {
-		b.t.Findings = append(b.t.Findings, trace.Findingf(codeNotIdentified, "%s: no steps recorded: the overhead has no lower bound and no "+
+		b.t.Findings = append(b.t.Findings, trace.Findingf(OverheadUnknown, "%s: no steps recorded: the overhead has no lower bound and no "+
 			"queue state to join", b.s.Run.ID))
 	}
 }

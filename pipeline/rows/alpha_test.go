@@ -118,17 +118,17 @@ func TestAlphaDrops(t *testing.T) {
 		change func(r *trace.Request)
 		code   trace.Code
 	}{
-		{"before the first step", Queue, func(r *trace.Request) { r.QueuedNs.V, r.ArrivedNs.V = ms, 0 }, codeNoPriorStep},
+		{"before the first step", Queue, func(r *trace.Request) { r.QueuedNs.V, r.ArrivedNs.V = ms, 0 }, codeNoTarget},
 		{"warm-up", Queue, func(r *trace.Request) { r.QueuedNs.V = 101 * ms }, codeWarmUp},
-		{"no schedule", Admission, func(r *trace.Request) { r.ScheduledNs.OK = false }, codeMissingStamp},
-		{"no arrival", Overhead, func(r *trace.Request) { r.ArrivedNs.OK = false }, codeMissingStamp},
-		{"aborted", Egress, func(r *trace.Request) { r.DepartedNs.OK = false }, codeMissingStamp},
-		{"clocks", Overhead, func(r *trace.Request) { r.ArrivedNs.V = r.QueuedNs.V + 1 }, codeNegativeTarget},
-		{"stop string", Egress, func(r *trace.Request) { r.DepartedNs.V = r.FinishedNs.V - 1 }, codeNegativeTarget},
-		{"stock", Overhead, func(r *trace.Request) { r.Source = trace.SourceStock }, codeStockRow},
+		{"no schedule", Admission, func(r *trace.Request) { r.ScheduledNs.OK = false }, codeNoTarget},
+		{"no arrival", Overhead, func(r *trace.Request) { r.ArrivedNs.OK = false }, codeNoTarget},
+		{"aborted", Egress, func(r *trace.Request) { r.DepartedNs.OK = false }, codeNoTarget},
+		{"clocks", Overhead, func(r *trace.Request) { r.ArrivedNs.V = r.QueuedNs.V + 1 }, codeNoTarget},
+		{"stop string", Egress, func(r *trace.Request) { r.DepartedNs.V = r.FinishedNs.V - 1 }, codeNoTarget},
+		{"stock", Overhead, func(r *trace.Request) { r.Source = trace.SourceStock }, codeNoTarget},
 		{"earlier sample of n = 2", Egress, func(r *trace.Request) {
 			r.APISpanID.V, r.FinishedNs.V = "span-b", r.FinishedNs.V-ms
-		}, codeNotLastSample},
+		}, codeNoTarget},
 	} {
 		run := &trace.Run{Steps: stepsEvery10ms(60), Requests: []trace.Request{request("a", 241*ms, 300*ms), request("b", 242*ms, 301*ms)}}
 		c.change(&run.Requests[0])
@@ -167,7 +167,7 @@ func TestPrefixHits(t *testing.T) {
 	if got, want := table.Row(0)[slot], g*0.75*100/8192; math.Abs(got-want) > 1e-15 {
 		t.Errorf("hit 0.75: got %g, want %g", got, want)
 	}
-	if table.Row(1)[slot] != 0 || len(table.Findings) != 1 || table.Findings[0].Code != codePrefixUnknown {
+	if table.Row(1)[slot] != 0 || len(table.Findings) != 1 || table.Findings[0].Code != codeNotRecorded {
 		t.Errorf("no snapshot: %g, %v", table.Row(1)[slot], table.Findings)
 	}
 	d.Engine.PrefixCaching = false
@@ -186,7 +186,7 @@ func TestAlphaHoldOut(t *testing.T) {
 	d := testDeployment()
 	d.Phases = []deploy.Phase{{Name: deploy.WarmupPhase, StartNs: 0, EndNs: 150 * ms}, {Name: "open", StartNs: 200 * ms, EndNs: 400 * ms}}
 	table := alphaOf(t, run, d, AlphaOptions{Target: Admission, Saturated: []Span{{420 * ms, 450 * ms}}})
-	if table.DroppedFor(codeWarmUp) != 4 || table.DroppedFor(codeSaturatedSpan) != 3 {
+	if table.DroppedFor(codeWarmUp) != 4 || table.DroppedFor(Saturated) != 3 {
 		t.Errorf("dropped %v", table.Dropped)
 	}
 	for i, ns := range table.TimeNs {

@@ -92,8 +92,8 @@ func (a *Audit) verdict() string {
 	case !a.CadenceUsP50.OK:
 		return "no two adjacent busy steps are recorded: the step time can only come from intervals of several steps"
 	case a.BelowFloor:
-		return fmt.Sprintf("target_below_floor: the cadence (%.0f us) is shorter than reading the weights once (%.0f us); check the "+
-			"hardware figures of run.yaml",
+		return fmt.Sprintf("the target lies below the physical floor: the cadence (%.0f us) is shorter than reading the weights once (%.0f us); "+
+			"check the hardware figures of run.yaml",
 			a.CadenceUsP50.V, a.FloorUsP50.V)
 	case a.DurationUsP50.V < 0.5*a.CadenceUsP50.V:
 		return fmt.Sprintf("cadence is the step time; step.duration_us is scheduler CPU time (%.2g %% of the cadence)",
@@ -101,36 +101,4 @@ func (a *Audit) verdict() string {
 	}
 	return fmt.Sprintf("cadence is the step time; step.duration_us comes close to it (%.0f %%), which a GPU run should not show",
 		100*a.DurationUsP50.V/a.CadenceUsP50.V)
-}
-
-// Floor compares a beta table's median time per step with its median floor per
-// step (spec#physical-floor). ok is false without rows.
-func (t *Table) Floor() (medianUs, floorUs float64, ok bool) {
-	if t.Kept == 0 || t.FloorUs == nil {
-		return 0, 0, false
-	}
-	y, f := make([]float64, t.Kept), make([]float64, t.Kept)
-	for i := range y {
-		y[i], f[i] = t.Y[i]/t.Steps[i], t.FloorUs[i]/t.Steps[i]
-	}
-	return stat.Median(y), stat.Median(f), true
-}
-
-// checkFloor returns a target_below_floor finding when the median target of
-// the pooled tables' rows lies below their median floor (spec#physical-floor); nil when not.
-func checkFloor(tables []*Table) *trace.Finding {
-	var y, f []float64
-	for _, t := range tables {
-		for i := range t.Kept {
-			y, f = append(y, t.Y[i]/t.Steps[i]), append(f, t.FloorUs[i]/t.Steps[i])
-		}
-	}
-	my, mf := stat.Median(y), stat.Median(f)
-	if !(my < mf) {
-		return nil
-	}
-	finding := trace.Findingf(codeBelowFloor, "median target %.3g us per step, physical floor %.3g us: this target cannot be the step time",
-		my,
-		mf)
-	return &finding
 }

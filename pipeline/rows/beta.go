@@ -139,7 +139,7 @@ func (b *betaBuilder) row(k int) trace.Code {
 	case b.warm.holds(i.TsStartNs, i.ID):
 		return codeWarmUp
 	case inside(b.o.Saturated, i.TsStartNs):
-		return codeSaturatedSpan
+		return Saturated
 	}
 	iv, why := b.interval(k)
 	if why != "" {
@@ -149,7 +149,7 @@ func (b *betaBuilder) row(k int) trace.Code {
 		return why
 	}
 	if b.o.Target == Cadence && b.spikes[b.regime(iv)].isSpike(iv.y/iv.steps()) {
-		return codeCadenceSpike
+		return codeOutlier
 	}
 	b.keep(i, iv)
 	return ""
@@ -187,11 +187,11 @@ func (b *betaBuilder) durationOf(k int) (interval, trace.Code) {
 	i := b.from.recorded(k)
 	switch {
 	case !isBusy(i):
-		return interval{}, codeEmptyStep
+		return interval{}, codeNoTarget
 	case !b.from.at(i.ID).Known():
 		return interval{}, UnknownBatch
 	case i.DurationUs < 0:
-		return interval{}, codeNegativeTarget
+		return interval{}, codeNoTarget
 	}
 	return interval{y: float64(i.DurationUs), from: i.ID, to: i.ID}, ""
 }
@@ -201,18 +201,18 @@ func (b *betaBuilder) durationOf(k int) (interval, trace.Code) {
 // i-lag .. j-1 may be idle.
 func (b *betaBuilder) cadenceOf(k int) (interval, trace.Code) {
 	if k+1 == b.s.summaries.len() {
-		return interval{}, codeNoSuccessor
+		return interval{}, codeNoInterval
 	}
 	i, j := b.from.recorded(k), b.from.recorded(k+1)
 	iv := interval{from: i.ID - int64(b.o.Lag), to: j.ID - 1 - int64(b.o.Lag)}
 	if j.ID-i.ID > maxSteps && b.s.Run.Aggregate == nil { // between ticks of logged passes lie as many as run in a second
-		return iv, codeGapTooLong
+		return iv, codeNoInterval
 	}
 	if b.from.at(i.ID).NoStart {
-		return iv, codeMissingStamp
+		return iv, codeNoTarget
 	}
 	if iv.y = float64(j.TsStartNs-i.TsStartNs) / 1000; iv.y < 0 {
-		return iv, codeNegativeTarget
+		return iv, codeNoTarget
 	}
 	why := b.from.usable(iv, j.ID-1)
 	if why == UnknownBatch && b.sparse && j.ID == i.ID+1 && b.isPureDecode(i.ID) && !b.isRecorded(iv.from, i.ID-1) {
@@ -231,7 +231,7 @@ func (v *view) usable(iv interval, last int64) trace.Code {
 		case st == nil:
 			why = UnknownBatch
 		case st.Recorded >= 0 && !isBusy(v.recorded(int(st.Recorded))), st.Recorded < 0 && st.Known() && st.In.ScheduledTokens == 0:
-			return codeIdleGap
+			return codeNoInterval
 		case !st.Known() && (u <= iv.to || st.Recorded < 0):
 			why = UnknownBatch
 		}

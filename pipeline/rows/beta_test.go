@@ -6,10 +6,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/blis-train/blis-train/stat"
-
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -122,30 +121,30 @@ func TestDrops(t *testing.T) {
 		n      int
 	}{
 		{"none", func(*trace.Run, *deploy.Deployment, *BetaOptions) {}, codeWarmUp, 10},
-		{"last step", func(*trace.Run, *deploy.Deployment, *BetaOptions) {}, codeNoSuccessor, 1},
+		{"last step", func(*trace.Run, *deploy.Deployment, *BetaOptions) {}, codeNoInterval, 1},
 		{"idle", func(run *trace.Run, _ *deploy.Deployment, o *BetaOptions) {
 			run.Steps[50].RunningDepth, run.Steps[50].ScheduledTokens = 0, 0
 			o.Lag = 2
-		}, codeIdleGap, 3},
+		}, codeNoInterval, 4}, // and the last step
 		{"gap", func(run *trace.Run, _ *deploy.Deployment, _ *BetaOptions) {
 			run.Steps = slices.Delete(run.Steps, 50, 70)
-		}, codeGapTooLong, 1},
+		}, codeNoInterval, 2}, // and the last step
 		{"unknown", func(run *trace.Run, _ *deploy.Deployment, _ *BetaOptions) {
 			run.Steps = slices.Delete(run.Steps, 50, 60)
 		}, UnknownBatch, 1},
 		{"negative", func(run *trace.Run, _ *deploy.Deployment, _ *BetaOptions) {
 			run.Steps[50].TsStartNs = run.Steps[49].TsStartNs - 1
-		}, codeNegativeTarget, 1},
+		}, codeNoTarget, 1},
 		{"spike", func(run *trace.Run, _ *deploy.Deployment, _ *BetaOptions) {
 			for i := 51; i < len(run.Steps); i++ {
 				run.Steps[i].TsStartNs += 90e6 + 1
 			}
-		}, codeCadenceSpike, 1},
+		}, codeOutlier, 1},
 		{"no spike", func(run *trace.Run, _ *deploy.Deployment, _ *BetaOptions) {
 			for i := 51; i < len(run.Steps); i++ {
 				run.Steps[i].TsStartNs += 90e6
 			}
-		}, codeCadenceSpike, 0},
+		}, codeOutlier, 0},
 		{"long prompt", func(run *trace.Run, _ *deploy.Deployment, _ *BetaOptions) {
 			st := &run.Steps[50]
 			st.RunningDepth, st.NumPrefillReqs, st.PrefillTokens, st.ScheduledTokens = 2, 1, 500, 501
@@ -154,10 +153,10 @@ func TestDrops(t *testing.T) {
 			for i := 51; i < len(run.Steps); i++ {
 				run.Steps[i].TsStartNs += 900e6
 			}
-		}, codeCadenceSpike, 0},
+		}, codeOutlier, 0},
 		{"saturated", func(_ *trace.Run, _ *deploy.Deployment, o *BetaOptions) {
 			o.Saturated = []Span{{StartNs: 500e6, EndNs: 600e6}}
-		}, codeSaturatedSpan, 10},
+		}, Saturated, 10},
 		{"out of range", func(run *trace.Run, d *deploy.Deployment, _ *BetaOptions) {
 			run.Steps[50].RunningDepth = 1
 			run.Steps[49].NumPreempted = 1 << 20
@@ -247,7 +246,7 @@ func TestDurationTarget(t *testing.T) {
 	run := decodeRun(40)
 	run.Steps[20].ScheduledTokens, run.Steps[20].RunningDepth = 0, 0
 	table := betaOf(t, run, testDeployment(), BetaOptions{Target: Duration, Lag: 1})
-	if table.Kept != 29 || table.DroppedFor(codeEmptyStep) != 1 || table.Lag != 0 {
+	if table.Kept != 29 || table.DroppedFor(codeNoTarget) != 1 || table.Lag != 0 {
 		t.Fatalf("kept %d, dropped %v, lag %d", table.Kept, table.Dropped, table.Lag)
 	}
 	for i := range table.Kept {
@@ -257,19 +256,14 @@ func TestDurationTarget(t *testing.T) {
 	}
 }
 
-// TestT4Floor: the duration target lies below the time to read the weights.
+// TestFloor: the duration target lies below the time to read the weights, the cadence does not.
 func TestFloor(t *testing.T) {
 	run, d := decodeRun(40), testDeployment()
 	duration, cadence := betaOf(t, run, d, BetaOptions{Target: Duration}), betaOf(t, run, d, BetaOptions{})
-	if f := checkFloor([]*Table{duration}); f == nil || f.Code != codeBelowFloor {
-		t.Errorf("duration: %v", f)
-	}
-	if f := checkFloor([]*Table{cadence}); f != nil {
-		t.Errorf("cadence: %v", f)
-	}
 	// 15,009,316,864 bytes of weights less the embedding, read at 3.35 TB/s (spec#worked-example)
-	if _, floor, _ := cadence.Floor(); math.Abs(floor-15009316864/3.35e6) > 1 {
-		t.Errorf("floor %g us", floor)
+	floor := cadence.FloorUs[0] / cadence.Steps[0]
+	if math.Abs(floor-15009316864/3.35e6) > 1 || duration.Y[0] >= floor || cadence.Y[0]/cadence.Steps[0] <= floor {
+		t.Errorf("floor %g us, duration %g us, cadence %g us", floor, duration.Y[0], cadence.Y[0])
 	}
 }
 
@@ -377,11 +371,11 @@ func TestBadOptions(t *testing.T) {
 	s := mustRebuild(t, decodeRun(20), testDeployment(), features.V11)
 	sp := testSpace(t, testDeployment(), features.V11)
 	for _, o := range []BetaOptions{{Lag: 3}, {Lag: -1}, {Gamma: 2}, {Split: -1}, {Target: "wall"}} {
-		if _, err := s.Beta(sp, o); codeOf(err) != codeBadOption {
+		if _, err := s.Beta(sp, o); codeOf(err) != BadOption {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
-	if _, err := s.Alpha(sp, AlphaOptions{Target: "ingress"}); codeOf(err) != codeBadOption {
+	if _, err := s.Alpha(sp, AlphaOptions{Target: "ingress"}); codeOf(err) != BadOption {
 		t.Errorf("ingress: %v", err)
 	}
 }

@@ -9,10 +9,10 @@ import (
 // builder chooses the source of every step.
 type builder struct {
 	s        *Steps
-	why      []trace.Code // per step, why the journeys do not tell
-	journeys bool         // the run has core spans
-	totals   bool         // steps without requests may use their totals (spec#summary-steps)
-	starts   []int32      // by summary: prompts that began, see promptStarts; nil without chunked prefill
+	why      []Reason // per step, why the journeys do not tell
+	journeys bool     // the run has core spans
+	totals   bool     // steps without requests may use their totals (spec#summary-steps)
+	starts   []int32  // by summary: prompts that began, see promptStarts; nil without chunked prefill
 	cv2      float64
 	hasCV2   bool
 	buf      []trace.Member
@@ -64,13 +64,13 @@ func (b *builder) transfer(st *Step) {
 }
 
 // source fills one step: snapshots win, then journeys, then totals.
-func (b *builder) source(st *Step, snaps []trace.Snapshot, why trace.Code) {
+func (b *builder) source(st *Step, snaps []trace.Snapshot, why Reason) {
 	var rec *trace.Step
 	if st.Recorded >= 0 {
 		rec = b.from.recorded(int(st.Recorded))
 	}
 	if !b.journeys {
-		why = codeNoRequests
+		why = noRequests
 	}
 	switch {
 	case b.s.Run.Aggregate != nil:
@@ -102,11 +102,11 @@ func (b *builder) total(st *Step) {
 	k := st.ID - a.First
 	switch {
 	case k < 0 || k >= int64(len(a.Totals)):
-		st.Reason = codeNoRequests
+		st.Reason = noRequests
 	case !a.Totals[k].Known:
-		st.Reason = codeRecomputeNoRequest
+		st.Reason = recomputedTotals
 	case b.s.Version == features.V10:
-		st.Reason = codeChunkedNoSnapshots
+		st.Reason = chunkedNoSnapshots
 	default:
 		st.Tag, st.In, st.NoStart = tagAggregate, aggregate.Input(&a.Totals[k]), a.Totals[k].NoStart
 	}
@@ -125,9 +125,9 @@ func (b *builder) rich(rec *trace.Step, snaps []trace.Snapshot) features.StepInp
 func (b *builder) source10(st *Step, rec *trace.Step) {
 	switch {
 	case rec == nil:
-		st.Reason = codeNoRequests
+		st.Reason = noRequests
 	case b.s.Dep.Engine.ChunkedPrefill && rec.ScheduledTokens > 0:
-		st.Reason = codeChunkedNoSnapshots
+		st.Reason = chunkedNoSnapshots
 	default:
 		st.Tag, st.In = TagSummary, summary10(rec, b.s.Dep, b.cv2)
 	}
@@ -148,7 +148,7 @@ func (b *builder) source11(st *Step, rec *trace.Step) {
 }
 
 // crossCheck compares the reconstruction of a step with its snapshots.
-func (b *builder) crossCheck(id int64, snaps []trace.Snapshot, why trace.Code) {
+func (b *builder) crossCheck(id int64, snaps []trace.Snapshot, why Reason) {
 	if from, to := b.s.askedIDs(); why != "" || id < from || id >= to {
 		return
 	}

@@ -174,7 +174,7 @@ func TestCodesAreDescribed(t *testing.T) {
 		}
 		seen[c.Code] = true
 	}
-	for _, c := range []trace.Code{codeBadOption, codeStepRange, codeDuplicateStep} {
+	for _, c := range []trace.Code{BadOption, codeBadStepIDs} {
 		if !seen[c] {
 			t.Errorf("%s has no entry", c)
 		}

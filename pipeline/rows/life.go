@@ -23,9 +23,9 @@ type life struct {
 	s, t      int64
 	sure      int64
 	tail      int64
-	chunks    []int64    // tokens of steps s..t; nil until planned
-	noPrefill trace.Code // set: steps s..t are unknown
-	broken    trace.Code // set: steps from..to are unknown
+	chunks    []int64 // tokens of steps s..t; nil until planned
+	noPrefill Reason  // set: steps s..t are unknown
+	broken    Reason  // set: steps from..to are unknown
 	from, to  int64
 	guess     bool // aborted before its first token: counts only where a summary confirms it
 }
@@ -105,14 +105,14 @@ func (b *lifeReader) life(r *trace.Request) (life, bool) {
 	l := life{id: r.CoreID.V, prompt: r.PromptTokens.V, s: r.ScheduledStep.V, t: r.FirstTokenStep.V}
 	switch {
 	case !isPlausible(r):
-		l.broken, l.to = codeInconsistentLife, b.last
+		l.broken, l.to = inconsistentRequest, b.last
 		return l, true
 	case !r.ScheduledStep.OK && !r.FirstTokenStep.OK && r.FinishedStep.OK && r.DroppedEvents == 0:
 		return life{}, false // ended while waiting
 	case r.Preemptions.Or(0) > 0:
-		return b.unknownLife(l, r, codePreemptedRequest), true
+		return b.unknownLife(l, r, preemptedRequest), true
 	case r.DroppedEvents > 0 || !r.ScheduledStep.OK || !r.FinishedStep.OK || !r.PromptTokens.OK || l.prompt < 1:
-		return b.unknownLife(l, r, codeInconsistentLife), true
+		return b.unknownLife(l, r, inconsistentRequest), true
 	case !r.FirstTokenStep.OK:
 		return b.withoutFirstToken(l, r), true
 	}
@@ -133,7 +133,7 @@ func isPlausible(r *trace.Request) bool {
 
 // unknownLife makes every step of the request unknown. Without a FINISHED event
 // nobody knows when it ended: up to the end of the run.
-func (b *lifeReader) unknownLife(l life, r *trace.Request, why trace.Code) life {
+func (b *lifeReader) unknownLife(l life, r *trace.Request, why Reason) life {
 	l.broken = why
 	l.from = r.ScheduledStep.Or(r.FirstTokenStep.Or(r.QueuedStep.Or(0)))
 	l.to = max(l.from, r.FinishedStep.Or(b.last))
@@ -147,7 +147,7 @@ func (b *lifeReader) unknownLife(l life, r *trace.Request, why trace.Code) life 
 // any time; anything else is a lost event.
 func (b *lifeReader) withoutFirstToken(l life, r *trace.Request) life {
 	if !isAborted(r) || r.FinishedStep.V < l.s {
-		return b.unknownLife(l, r, codeInconsistentLife)
+		return b.unknownLife(l, r, inconsistentRequest)
 	}
 	l.t, l.sure, l.tail = r.FinishedStep.V, r.FinishedStep.V, r.FinishedStep.V
 	l.cached, l.guess = b.cachedTokens(&l), true
@@ -163,11 +163,11 @@ func (b *lifeReader) withFirstToken(l life, r *trace.Request) life {
 	l.tail = l.sure
 	switch {
 	case !r.OutputTokens.OK || r.OutputTokens.V < 1 || l.t < l.s:
-		return b.unknownLife(l, r, codeInconsistentLife)
+		return b.unknownLife(l, r, inconsistentRequest)
 	case isAborted(r) && e >= l.sure && e <= l.sure+b.inFlight():
 		l.tail = e
 	case e != l.sure:
-		return b.unknownLife(l, r, codeInconsistentLife)
+		return b.unknownLife(l, r, inconsistentRequest)
 	case b.async && r.FinishStatus.Or("") == trace.FinishStopped:
 		l.tail++
 	}

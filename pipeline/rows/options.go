@@ -21,9 +21,6 @@ const (
 	Queue     = "queue"
 )
 
-// codeBadOption rejects an option; it is a bug of the caller or a wrong flag.
-const codeBadOption trace.Code = "bad_row_option"
-
 // Constants of rows and cleaning.
 const (
 	maxSteps       = 20  // steps of one row (spec#multi-step-rows)
@@ -82,10 +79,10 @@ func (o BetaOptions) resolve(v features.Version) (BetaOptions, error) {
 		o.Target = DefaultBetaTarget(v)
 	}
 	if o.Target != Cadence && o.Target != Duration {
-		return o, trace.Errorf(codeBadOption, "beta target: got %q, want cadence or duration", o.Target)
+		return o, trace.Errorf(BadOption, "beta target: got %q, want cadence or duration", o.Target)
 	}
 	if o.Lag < 0 || o.Lag > 2 {
-		return o, trace.Errorf(codeBadOption, "lag: got %d steps, want 0, 1 or 2", o.Lag)
+		return o, trace.Errorf(BadOption, "lag: got %d steps, want 0, 1 or 2", o.Lag)
 	}
 	var err error
 	o.Gamma, o.Split, err = resolveShared(o.Gamma, o.Split)
@@ -99,7 +96,7 @@ func (o AlphaOptions) resolve(v features.Version) (AlphaOptions, error) {
 	switch o.Target {
 	case Overhead, Admission, Egress, Queue:
 	default:
-		return o, trace.Errorf(codeBadOption, "alpha target: got %q, want overhead, admission, egress or queue", o.Target)
+		return o, trace.Errorf(BadOption, "alpha target: got %q, want overhead, admission, egress or queue", o.Target)
 	}
 	var err error
 	o.Gamma, o.Split, err = resolveShared(o.Gamma, o.Split)
@@ -114,10 +111,10 @@ func resolveShared(gamma, split float64) (float64, float64, error) {
 		split = DefaultSplit
 	}
 	if !(gamma > 0 && gamma <= 1) {
-		return 0, 0, trace.Errorf(codeBadOption, "gamma: got %g, want a number in (0, 1]", gamma)
+		return 0, 0, trace.Errorf(BadOption, "gamma: got %g, want a number in (0, 1]", gamma)
 	}
 	if !(split > 0 && split <= 1) {
-		return 0, 0, trace.Errorf(codeBadOption, "split: got %g, want a share in (0, 1]", split)
+		return 0, 0, trace.Errorf(BadOption, "split: got %g, want a share in (0, 1]", split)
 	}
 	return gamma, split, nil
 }

@@ -1,7 +1,5 @@
 package rows
 
-import "github.com/blis-train/blis-train/trace"
-
 // plan is the reconstruction (spec#journeys): who ran in every step, as far as the
 // journeys tell. Arrays are indexed by step id - first.
 type plan struct {
@@ -20,7 +18,7 @@ type plan struct {
 	prefills []int32 // lives whose prompt runs in the step, planned or not
 	prompts  []int64 // planned prompt tokens
 	running  []int32 // planned prompt chunks
-	blocked  []trace.Code
+	blocked  []Reason
 	noTail   []bool // the summary says that the tails did not run
 	confirm  []bool // counts only where a summary confirms it
 }
@@ -31,7 +29,7 @@ func newPlan(lives []life, first, last int64, s *Steps, lost []Span) *plan {
 		budget: d.Engine.MaxNumBatchedTokens, threshold: d.Engine.LongPrefillThreshold, chunking: d.Engine.ChunkedPrefill,
 		summary: make([]int32, n), decodes: make([]int32, n), tails: make([]int32, n), firsts: make([]int32, n),
 		prefills: make([]int32, n), prompts: make([]int64, n), running: make([]int32, n),
-		blocked: make([]trace.Code, n), noTail: make([]bool, n), confirm: make([]bool, n)}
+		blocked: make([]Reason, n), noTail: make([]bool, n), confirm: make([]bool, n)}
 	for i := range p.summary {
 		p.summary[i] = -1
 	}
@@ -94,7 +92,7 @@ func (p *plan) add(to []int32, from, last int64) {
 }
 
 // block makes steps unknown; the first reason stays.
-func (p *plan) block(from, to int64, why trace.Code) {
+func (p *plan) block(from, to int64, why Reason) {
 	lo, hi := p.span(from, to)
 	for u := lo; u < hi; u++ {
 		if p.blocked[u] == "" {
@@ -118,7 +116,7 @@ func (p *plan) guessCached() {
 			l.cached = l.prompt - ran
 			continue
 		}
-		l.noPrefill = codeCachedUnknown
+		l.noPrefill = cachedUnknown
 	}
 }
 
@@ -176,7 +174,7 @@ func (p *plan) cutStep(active []*life, u int64) []*life {
 		l.chunks = append(l.chunks, n)
 		switch {
 		case n < 1 || n == left && u < l.t && !p.endsEarly(l, u) || n < left && u == l.t && !l.guess:
-			l.noPrefill, l.chunks = codePrefillUnknown, nil
+			l.noPrefill, l.chunks = prefillUnknown, nil
 		case u < l.t:
 			going = append(going, l)
 		}

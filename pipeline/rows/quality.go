@@ -5,7 +5,7 @@ import "github.com/blis-train/blis-train/trace"
 // count fills Quality and the findings that follow from it.
 func (s *Steps) count(b *builder) {
 	if s.Dep.Engine.CPUOffloading && len(s.Run.KVEvents) == 0 {
-		s.Findings = append(s.Findings, trace.Findingf(codeNoKVEvents, "%s: CPU offloading is on and no KV events were recorded", s.Run.ID))
+		s.Findings = append(s.Findings, trace.Findingf(codeNotRecorded, "%s: CPU offloading is on and no KV events were recorded", s.Run.ID))
 	}
 	q, v := &s.Quality, s.view()
 	approximatePrefill := false
@@ -28,9 +28,8 @@ func (s *Steps) count(b *builder) {
 			approximatePrefill = approximatePrefill || st.In.PrefillTokens > 0
 		default:
 			q.Unknown++
-			q.Reasons = addCount(q.Reasons, st.Reason, 1)
 		}
-		if b.journeys && b.why[k] == codeContradiction {
+		if b.journeys && b.why[k] == contradicted {
 			q.Contradictions++
 		}
 		if b.journeys && b.why[k] == "" {
@@ -55,15 +54,15 @@ func (s *Steps) countUnrecorded(st *Step) {
 func (s *Steps) qualityFindings(noLengths bool) {
 	q := &s.Quality
 	if q.Unrecorded > 0 {
-		s.Findings = append(s.Findings, trace.Findingf(codeEMASampled, "%s: %d of %d steps are recorded; the preemption average sees only those",
+		s.Findings = append(s.Findings, trace.Findingf(codeNotRecorded, "%s: %d of %d steps are recorded; the preemption average sees only those",
 			s.Run.ID, q.Recorded, q.Recorded+q.Unrecorded))
 	}
 	if q.Approximate > 0 {
-		s.Findings = append(s.Findings, trace.Findingf(codeApproximateSteps, "%s: %d of %d steps are approximated from batch totals",
+		s.Findings = append(s.Findings, trace.Findingf(codeNotRecorded, "%s: %d of %d steps are approximated from batch totals",
 			s.Run.ID, q.Approximate, q.Recorded))
 	}
 	if noLengths && s.Run.Aggregate == nil {
-		s.Findings = append(s.Findings, trace.Findingf(codeNoPromptLengths, "%s: no prompt lengths in snapshots; equal prompts are assumed",
+		s.Findings = append(s.Findings, trace.Findingf(codeNotRecorded, "%s: no prompt lengths in snapshots; equal prompts are assumed",
 			s.Run.ID))
 	}
 }

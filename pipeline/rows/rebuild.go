@@ -12,14 +12,8 @@ import (
 // maxStepRange bounds the dense step array; a wider range of ids is damage.
 const maxStepRange = 1 << 25
 
-// codeStepRange rejects a run whose step ids cannot be right.
-const codeStepRange trace.Code = "step_range_too_wide"
-
-// codeDuplicateStep rejects a run with two summaries of one step.
-const codeDuplicateStep trace.Code = "duplicate_step_id"
-
 // Rebuild finds out what ran in every step of the run, as far as its tables
-// tell. Codes: unknown_spec_version, step_range_too_wide, duplicate_step_id,
+// tell. Codes: unknown_spec_version, bad_step_ids,
 // and in 1.0 chunked_without_snapshots (spec#frozen-sourcing).
 func Rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps, error) {
 	return rebuild(run, dep, v, false)
@@ -69,7 +63,7 @@ func (s *Steps) fill() error {
 	}
 	n := s.summaries.len()
 	if n == 0 {
-		s.Findings = append(s.Findings, trace.Findingf(codeNoEMA, "%s: no step summaries: no beta rows, and the preemption average is 0",
+		s.Findings = append(s.Findings, trace.Findingf(codeNotRecorded, "%s: no step summaries: no beta rows, and the preemption average is 0",
 			s.Run.ID))
 		return nil
 	}
@@ -113,11 +107,11 @@ func checkIDs(run *trace.Run) error {
 	}
 	lo, hi := run.Steps[0].ID, run.Steps[len(run.Steps)-1].ID
 	if hi-lo >= maxStepRange || hi-lo < 0 {
-		return trace.Errorf(codeStepRange, "run %s: step ids: got %d..%d, want a range below %d", run.ID, lo, hi, maxStepRange)
+		return trace.Errorf(codeBadStepIDs, "run %s: step ids: got %d..%d, want a range below %d", run.ID, lo, hi, maxStepRange)
 	}
 	for i := 1; i < len(run.Steps); i++ {
 		if run.Steps[i].ID == run.Steps[i-1].ID {
-			return trace.Errorf(codeDuplicateStep, "run %s: step %d: got two summaries, want one", run.ID, run.Steps[i].ID).
+			return trace.Errorf(codeBadStepIDs, "run %s: step %d: got two summaries, want one", run.ID, run.Steps[i].ID).
 				WithHint("blis-train extract --split-engines")
 		}
 	}
@@ -172,11 +166,11 @@ func (s *Steps) askedIDs() (from, to int64) {
 func (s *Steps) lost(first, last int64) []Span {
 	everything := []Span{{first, last + 1}}
 	if rate := s.Dep.Tracing.JourneySampleRate; rate.OK && rate.V < 1 {
-		s.Findings = append(s.Findings, trace.Findingf(codeJourneysPartial, "%s: journeys are sampled at %g", s.Run.ID, rate.V))
+		s.Findings = append(s.Findings, trace.Findingf(codeNotRecorded, "%s: journeys are sampled at %g", s.Run.ID, rate.V))
 		return everything
 	}
 	if n := s.seen.unknown; n > 0 {
-		s.Findings = append(s.Findings, trace.Findingf(codeJourneysPartial, "%s: %d requests in the snapshots have no core span", s.Run.ID, n))
+		s.Findings = append(s.Findings, trace.Findingf(codeNotRecorded, "%s: %d requests in the snapshots have no core span", s.Run.ID, n))
 		return everything
 	}
 	var spans []Span
@@ -186,7 +180,7 @@ func (s *Steps) lost(first, last int64) []Span {
 		}
 	}
 	if len(spans) > 0 {
-		s.Findings = append(s.Findings, trace.Findingf(codeJourneysPartial, "%s: %d spans lack their API or core partner", s.Run.ID, len(spans)))
+		s.Findings = append(s.Findings, trace.Findingf(codeNotRecorded, "%s: %d spans lack their API or core partner", s.Run.ID, len(spans)))
 	}
 	return spans
 }

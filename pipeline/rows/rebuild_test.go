@@ -83,7 +83,7 @@ func TestRebuildsEveryStep(t *testing.T) {
 				run := thin(y, firstOnly(y.run.Snapshots))
 				s := mustRebuild(t, run, toyDeployment(y), features.V11)
 				if known := compare(t, what, s, y); known != len(run.Steps) {
-					t.Errorf("%s: %d of %d steps known, reasons %v", what, known, len(run.Steps), s.Quality.Reasons)
+					t.Errorf("%s: %d of %d steps known, reasons %v", what, known, len(run.Steps), s.Quality)
 				}
 			}
 		}
@@ -150,7 +150,7 @@ func TestPreemptedRequestsMakeTheirStepsUnknown(t *testing.T) {
 		s := mustRebuild(t, run, toyDeployment(y), features.V11)
 		compare(t, fmt.Sprintf("seed %d", seed), s, y)
 		for u := bad.s; u <= bad.e; u++ {
-			if st := s.At(u); st.Known() || st.Reason != codePreemptedRequest {
+			if st := s.At(u); st.Known() || st.Reason != preemptedRequest {
 				t.Errorf("seed %d: step %d of a preempted request: %s %q", seed, u, st.Tag, st.Reason)
 			}
 		}
@@ -179,7 +179,7 @@ func TestContradictionsAreUnknown(t *testing.T) {
 	id := run.Steps[mid].ID
 	run.Steps = slices.Delete(run.Steps, mid+1, mid+2)
 	s := mustRebuild(t, run, toyDeployment(y), features.V11)
-	if st := s.At(id); st.Known() || st.Reason != codeContradiction {
+	if st := s.At(id); st.Known() || st.Reason != contradicted {
 		t.Errorf("contradicted step: %s %q", st.Tag, st.Reason)
 	}
 	if st := s.At(id + 1); st.Known() {
@@ -209,7 +209,7 @@ func TestCachedTokensFromTotals(t *testing.T) {
 			t.Errorf("step %d of the lone prompt is unknown: %s", u, s.At(u).Reason)
 		}
 	}
-	if st := s.At(js[1].s); st.Known() || st.Reason != codeCachedUnknown {
+	if st := s.At(js[1].s); st.Known() || st.Reason != cachedUnknown {
 		t.Errorf("step with two prompts of unknown cache hits: %s %q", st.Tag, st.Reason)
 	}
 	for u := js[1].t + 1; u <= js[1].e; u++ {
@@ -261,8 +261,8 @@ func TestSampledJourneysNeedSummaries(t *testing.T) {
 	if exact == 0 || approximate == 0 || prefills == 0 {
 		t.Errorf("%d exact and %d approximate steps, %d of those with prompts, want some of each", exact, approximate, prefills)
 	}
-	if !slices.ContainsFunc(s.Findings, func(f trace.Finding) bool { return f.Code == codeJourneysPartial }) {
-		t.Error("no journeys_partial finding")
+	if !slices.ContainsFunc(s.Findings, func(f trace.Finding) bool { return f.Code == codeNotRecorded }) {
+		t.Error("no finding of partial journeys")
 	}
 }
 
@@ -398,8 +398,8 @@ func TestTransfersJoinTheirStep(t *testing.T) {
 	d := toyDeployment(y)
 	d.Engine.CPUOffloading = true
 	s := mustRebuild(t, y.run, d, features.V11)
-	if !slices.ContainsFunc(s.Findings, func(f trace.Finding) bool { return f.Code == codeNoKVEvents }) {
-		t.Error("no no_kv_events finding")
+	if !slices.ContainsFunc(s.Findings, func(f trace.Finding) bool { return f.Code == codeNotRecorded }) {
+		t.Error("no finding of missing KV events")
 	}
 	run := *y.run
 	run.KVEvents = []trace.KVEvent{{Kind: "TransferCompleted", Step: trace.Some(int64(7)), TransferID: trace.Some(int64(1)),
@@ -430,12 +430,12 @@ func TestUnsortedTablesGiveTheSameSteps(t *testing.T) {
 func TestNoSteps(t *testing.T) {
 	run := &trace.Run{ID: "stock", Requests: []trace.Request{{Source: trace.SourceStock, ArrivedNs: trace.Some(int64(5))}}}
 	s := mustRebuild(t, run, testDeployment(), features.V11)
-	if s.Len() != 0 || len(s.Findings) == 0 || s.Findings[0].Code != codeNoEMA {
+	if s.Len() != 0 || len(s.Findings) == 0 || s.Findings[0].Code != codeNotRecorded {
 		t.Errorf("%+v", s)
 	}
 	s.Each(func(*Step, []trace.Member) { t.Error("a step") })
 	a, err := s.Alpha(testSpace(t, testDeployment(), features.V11), AlphaOptions{})
-	if err != nil || a.Read != 1 || a.DroppedFor(codeStockRow) != 1 {
+	if err != nil || a.Read != 1 || a.DroppedFor(codeNoTarget) != 1 {
 		t.Errorf("%+v %v", a, err)
 	}
 }
@@ -445,7 +445,7 @@ func TestBadStepIDs(t *testing.T) {
 	for _, c := range []struct {
 		second int64
 		code   trace.Code
-	}{{1, codeDuplicateStep}, {1 << 40, codeStepRange}} {
+	}{{1, codeBadStepIDs}, {1 << 40, codeBadStepIDs}} {
 		run := decodeRun(2)
 		run.Steps[1].ID = c.second
 		if _, err := Rebuild(run, testDeployment(), features.V11); codeOf(err) != c.code {

@@ -62,8 +62,8 @@ func (p *plan) cast(i int, doubt []int32) {
 func (p *plan) takeBack(i int, doubt []int32) {
 	l := &p.lives[i]
 	p.book(l, -1)
-	l.noPrefill, l.chunks = codePrefillUnknown, nil
-	p.block(l.s, l.t, codePrefillUnknown)
+	l.noPrefill, l.chunks = prefillUnknown, nil
+	p.block(l.s, l.t, prefillUnknown)
 	p.cast(i, doubt)
 }
 
@@ -79,7 +79,7 @@ func (p *plan) isDoubtful(i int, doubt []int32) bool {
 	}
 	for u := lo; u < hi; u++ {
 		switch {
-		case u < hi-1 && (p.blocked[u] == codePreemptedRequest || p.blocked[u] == codeInconsistentLife || doubt[u] < int32(i)):
+		case u < hi-1 && (p.blocked[u] == preemptedRequest || p.blocked[u] == inconsistentRequest || doubt[u] < int32(i)):
 			return true
 		case p.summary[u] < 0 && p.confirm[u], p.blocked[u] == "" && p.summary[u] >= 0 && !p.agrees(int(u)):
 			return true
@@ -113,16 +113,16 @@ func (p *plan) fits(u int, s *trace.Step, decodes int64) bool {
 
 // verdicts says for every step why the journeys do not tell its batch; empty
 // where they do.
-func (p *plan) verdicts() []trace.Code {
-	why := make([]trace.Code, len(p.summary))
+func (p *plan) verdicts() []Reason {
+	why := make([]Reason, len(p.summary))
 	copy(why, p.blocked)
 	for u := range why {
 		switch {
 		case why[u] != "":
 		case p.summary[u] < 0 && p.confirm[u], p.summary[u] >= 0 && !p.agrees(u) && p.confirm[u]:
-			why[u] = codeUnconfirmed
+			why[u] = unconfirmed
 		case p.summary[u] >= 0 && !p.agrees(u):
-			why[u] = codeContradiction
+			why[u] = contradicted
 		}
 	}
 	p.guardGaps(why)
@@ -131,13 +131,13 @@ func (p *plan) verdicts() []trace.Code {
 
 // guardGaps makes unrecorded steps next to a contradicted summary unknown: a
 // request that is missing there is probably missing beside it.
-func (p *plan) guardGaps(why []trace.Code) {
+func (p *plan) guardGaps(why []Reason) {
 	var bad bool
 	mark := func(u int) {
 		if p.summary[u] >= 0 {
-			bad = why[u] == codeContradiction
+			bad = why[u] == contradicted
 		} else if bad && why[u] == "" {
-			why[u] = codeUnconfirmed
+			why[u] = unconfirmed
 		}
 	}
 	for u := range why {

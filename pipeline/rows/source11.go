@@ -21,12 +21,12 @@ func sum11(members []trace.Member) features.StepInput {
 // summary11 approximates a step from its totals (spec#summary-steps): pure-decode steps,
 // or prefill of prompts that are whole: with chunked prefill off, or where the steps
 // around show it. The code says why it cannot.
-func summary11(s *trace.Step, d *deploy.Deployment, cv2 float64, whole bool) (features.StepInput, trace.Code) {
+func summary11(s *trace.Step, d *deploy.Deployment, cv2 float64, whole bool) (features.StepInput, Reason) {
 	if s.PrefillTokens > 0 && d.Engine.ChunkedPrefill && !whole {
-		return features.StepInput{}, codeChunkedNoRequests
+		return features.StepInput{}, chunkedTotals
 	}
 	if s.DecodeTokens != s.NumDecodeReqs {
-		return features.StepInput{}, codeRecomputeNoRequest
+		return features.StepInput{}, recomputedTotals
 	}
 	reqs := s.NumPrefillReqs + s.NumDecodeReqs
 	in := features.StepInput{

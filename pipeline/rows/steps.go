@@ -21,7 +21,7 @@ const (
 	tagLagApproximate            // features of step i stand for step i-lag (spec#summary-steps)
 )
 
-var tagNames = [...]string{"unknown", "rich", "journey", "approximate", "aggregate", string(codeLagApproximate)}
+var tagNames = [...]string{"unknown", "rich", "journey", "approximate", "aggregate", "lag_approximate"}
 
 // String returns the tag's name in tables and reports.
 func (t Tag) String() string { return tagNames[t] }
@@ -30,13 +30,30 @@ func (t Tag) String() string { return tagNames[t] }
 type Step struct {
 	ID       int64
 	Tag      Tag
-	Reason   trace.Code // why the tag is unknown; empty otherwise
-	NoStart  bool       // nobody knows when it began
-	Recorded int32      // number of its BATCH_SUMMARY in the run; -1 when no BATCH_SUMMARY exists
+	Reason   Reason // why the tag is unknown; empty otherwise
+	NoStart  bool   // nobody knows when it began
+	Recorded int32  // number of its BATCH_SUMMARY in the run; -1 when no BATCH_SUMMARY exists
 	// In holds the step sums without PreemptionEMA; RunningDepth is
 	// that of the summary, or the number of members without one.
 	In features.StepInput
 }
+
+// Reason says why nobody knows the batch of a step.
+type Reason string
+
+// The reasons.
+const (
+	noRequests          Reason = "neither snapshots nor requests in the journeys account for it"
+	preemptedRequest    Reason = "what a preempted request recomputed is not recorded"
+	inconsistentRequest Reason = "a request's events do not fit one token a step: some were lost, or it was aborted"
+	prefillUnknown      Reason = "a prompt cannot be cut into chunks that end in its FIRST_TOKEN step"
+	cachedUnknown       Reason = "nothing tells how many prompt tokens of a request were cached"
+	unconfirmed         Reason = "requests may be missing from the journeys, and no BATCH_SUMMARY confirms it"
+	contradicted        Reason = "as rebuilt it contradicts the BATCH_SUMMARY of the step"
+	chunkedTotals       Reason = "totals do not tell the work of chunked prompts"
+	recomputedTotals    Reason = "decode tokens differ from decode requests, as when a preempted request is recomputed"
+	chunkedNoSnapshots  Reason = "spec 1.0 has no input for chunked prefill without snapshots"
+)
 
 // Known reports whether the step's batch may be used.
 func (s *Step) Known() bool { return s.Tag != tagUnknown }
@@ -54,7 +71,7 @@ type Steps struct {
 
 	summaries *summaries
 	all       *packed.Floats // the steps, dense by id from First
-	reasons   []trace.Code   // of steps that are unknown, and none
+	reasons   []Reason       // of steps that are unknown, and none
 	plan      *plan
 	seen      *survey
 }
@@ -73,7 +90,6 @@ type Quality struct {
 	FromJourneys   int // recorded steps that journeys and summaries alone tell, rich or not
 	CrossChecked   int // rich steps that journeys tell too
 	CrossWrong     int // of these, steps where the two differ
-	Reasons        []CodeCount
 }
 
 // CodeCount is a number of things with one reason.

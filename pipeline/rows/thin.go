@@ -20,7 +20,7 @@ const leastMaxRows = 1000
 // CheckMaxRows refuses a number of rows that nothing can be learned from; 0 is all of them.
 func CheckMaxRows(n int) error {
 	if n != 0 && n < leastMaxRows {
-		return trace.Errorf(codeBadOption, "--max-rows: got %d, want 0 for all rows or at least %d", n, leastMaxRows)
+		return trace.Errorf(BadOption, "--max-rows: got %d, want 0 for all rows or at least %d", n, leastMaxRows)
 	}
 	return nil
 }
@@ -71,14 +71,14 @@ func (t *Table) Thin(stride int) {
 	thin := t.Select(func(i int) bool { return stays(t.TimeNs[i], stride) })
 	thin.Read, thin.Dropped = t.Read, t.Dropped
 	if gone := t.Kept - thin.Kept; gone > 0 {
-		thin.drop(codeThinned, gone)
+		thin.drop(codeRowsThinned, gone)
 	}
 	thin.check()
 	*t = *thin
 }
 
 // IsThinned reports whether Thin left rows out.
-func (t *Table) IsThinned() bool { return t.DroppedFor(codeThinned) > 0 }
+func (t *Table) IsThinned() bool { return t.DroppedFor(codeRowsThinned) > 0 }
 
 // stays reports whether the hash of a time, of 2^64 values, falls into the first of stride parts.
 func stays(ns int64, stride int) bool {

@@ -33,7 +33,7 @@ func TestThinIsEven(t *testing.T) {
 		for _, stride := range []int{2, 3, 10, 64} {
 			table := ticks(1_700_000_000e9, n, step)
 			table.Thin(stride)
-			if table.Read != n+3 || table.Kept+table.DroppedFor(codeThinned) != n || table.DroppedFor(codeWarmUp) != 3 {
+			if table.Read != n+3 || table.Kept+table.DroppedFor(codeRowsThinned) != n || table.DroppedFor(codeWarmUp) != 3 {
 				t.Fatalf("got %d of %d, dropped %v", table.Kept, table.Read, table.Dropped)
 			}
 			share := func(what string, of int, in func(i int64) bool) {
@@ -71,7 +71,7 @@ func TestThinKnowsNoSlices(t *testing.T) {
 		table.Thin(5)
 	}
 	joined.Join(next)
-	if !slices.Equal(joined.TimeNs, whole.TimeNs) || joined.DroppedFor(codeThinned) != whole.DroppedFor(codeThinned) {
+	if !slices.Equal(joined.TimeNs, whole.TimeNs) || joined.DroppedFor(codeRowsThinned) != whole.DroppedFor(codeRowsThinned) {
 		t.Errorf("got %d rows, want the %d of the whole", joined.Kept, whole.Kept)
 	}
 	longer := ticks(0, 9000, 7)

@@ -101,19 +101,19 @@ func (e *Evidence) Describe(terms []estimate.Term, fit ridge.Fit, configs int, o
 		out.Warnings = append(out.Warnings, doubts(&t, c, configs)...)
 	}
 	if len(outside) > 0 {
-		out.Warnings = append(out.Warnings, trace.Findingf(codeEstimateOutside,
+		out.Warnings = append(out.Warnings, trace.Findingf(options.AtLimit,
 			"%s: the penalty or the reweighting moved the value outside the 95 %% interval of the estimate", strings.Join(outside, ", ")))
 	}
 	if e.Conf != nil {
 		out.Covariance = square(e.Conf.Covariance, len(terms))
 	}
 	if err := e.Diag.Err; err != nil {
-		out.Warnings = append(out.Warnings, trace.Findingf(codeUnidentifiable, "what the rows tell apart is not known: %v", err))
+		out.Warnings = append(out.Warnings, trace.Findingf(options.NotIdentified, "what the rows tell apart is not known: %v", err))
 	}
 	for _, g := range e.Diag.Null {
 		sentence := NullSentence(terms, g, configs)
 		out.NullDirections = append(out.NullDirections, sentence)
-		out.Warnings = append(out.Warnings, trace.Finding{Code: codeUnidentifiable, Message: sentence})
+		out.Warnings = append(out.Warnings, trace.Finding{Code: options.NotIdentified, Message: sentence})
 	}
 }
 
@@ -148,15 +148,15 @@ func utilisation(t *estimate.Term, value float64) *float64 {
 func doubts(t *estimate.Term, c result.Coefficient, configs int) []trace.Finding {
 	var out []trace.Finding
 	if u := c.ImpliedUtilisation; u != nil && *u > 1 && t.Name != estimate.NominalTerm {
-		out = append(out, trace.Findingf(codeUtilisationAbove1, "%s: %.3g %s means %.0f %% of the hardware's peak", t.Name, c.Value,
+		out = append(out, trace.Findingf(options.Implausible, "%s: %.3g %s means %.0f %% of the hardware's peak", t.Name, c.Value,
 			c.Unit, 100**u))
 	}
 	if c.Identified != string(ridge.IdentifiedWithin) && c.Range[1] > 0 && configs > 1 {
-		out = append(out, trace.Findingf(codeConstantInConfigs, "%s does not vary inside any configuration: its value is %s", t.Name,
+		out = append(out, trace.Findingf(options.NotIdentified, "%s does not vary inside any configuration: its value is %s", t.Name,
 			c.Identified))
 	}
 	if c.NotLearned && c.Range[1] > 0 {
-		out = append(out, trace.Findingf(codeNotLearned, "%s is %s at %.3g: these data say nothing about its cost", t.Name, c.Identified,
+		out = append(out, trace.Findingf(options.NotIdentified, "%s is %s at %.3g: these data say nothing about its cost", t.Name, c.Identified,
 			c.Value))
 	}
 	return out
@@ -282,7 +282,7 @@ func boundHits(s *estimate.Solved, out *result.Model) {
 		h := result.BoundHit{Name: s.Terms[j].Name, Rows: n, Share: float64(n) / float64(read)}
 		out.BoundHits = append(out.BoundHits, h)
 		if h.Share > 0.001 {
-			out.Warnings = append(out.Warnings, trace.Findingf(codeBoundHits, "%s: %d of %d rows hit its bound (%.2g %%)", h.Name, n, read,
+			out.Warnings = append(out.Warnings, trace.Findingf(options.AtLimit, "%s: %d of %d rows hit its bound (%.2g %%)", h.Name, n, read,
 				100*h.Share))
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/pipeline/fit/estimate"
+	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
@@ -31,7 +32,7 @@ func TableBelowFloor(t *rows.Table, target string) *trace.Finding {
 	if !(y < floor) {
 		return nil
 	}
-	found := trace.Findingf(CodeTargetBelowFloor,
+	found := trace.Findingf(options.Implausible,
 		"%s: the median %s is %.0f us, below the %.0f us that reading the weights once takes at peak bandwidth: it cannot be the "+
 			"step time", t.Run, target, y, floor)
 	return &found
@@ -52,7 +53,7 @@ func OrderFinding(out *result.Model) {
 		value[c.Name] = c.Value
 	}
 	if w, c := value["decode_weight_load"], value["prefill_linear_compute"]; w > c && c > 0 {
-		out.Warnings = append(out.Warnings, trace.Findingf(codeDecodeLinearOrder,
+		out.Warnings = append(out.Warnings, trace.Findingf(options.Implausible,
 			"decode_weight_load %.3g us/s exceeds prefill_linear_compute %.3g us/s: the predicted time can fall as tokens are added", w, c))
 	}
 }
@@ -78,7 +79,7 @@ func DriftFindings(out *result.Model, measured func(run string) bool) {
 			if d.Bias > 0 {
 				direction = "faster"
 			}
-			out.Warnings = append(out.Warnings, trace.Findingf(codeMachineDrift,
+			out.Warnings = append(out.Warnings, trace.Findingf(rows.MachineDrift,
 				"%s: in block %d of %d of the hold-out the engine ran %s than the training part predicts (signed error %+.0f %%)", run, d.Block,
 				estimate.DriftBlocks, direction, 100*d.Bias))
 		}
@@ -87,5 +88,5 @@ func DriftFindings(out *result.Model, measured func(run string) bool) {
 
 // FewRows says that a configuration has fewer training rows than the guidance.
 func FewRows(model, config string, n, want int) trace.Finding {
-	return trace.Findingf(CodeFewRows, "%s: %s has %d training rows, guidance is %d", model, config, n, want)
+	return trace.Findingf(options.FewRows, "%s: %s has %d training rows, guidance is %d", model, config, n, want)
 }

@@ -57,7 +57,7 @@ func (s *Solved) SolveAt(m Selections, gamma int, refitAll bool) error {
 	}
 	s.Findings = append(s.Findings, s.Pool.Words(s.Frozen.Findings)...)
 	if s.Frozen.Overfitted {
-		s.Findings = append(s.Findings, trace.Findingf(codeFrozenOverfit, "effective degrees of freedom %.2f over %d configurations",
+		s.Findings = append(s.Findings, trace.Findingf(options.FewRows, "effective degrees of freedom %.2f over %d configurations",
 			s.Frozen.DF, len(s.Pool.Configs)))
 	}
 	return nil

@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/ridge/cells"
 	"github.com/blis-train/blis-train/pipeline/ridge/cv"
@@ -117,8 +118,8 @@ func (s *Solved) Names() []string {
 
 // codeOf maps ridge's codes to ours.
 var codeOf = map[string]trace.Code{
-	ridge.TooFewRows: codeTooFewRows, ridge.LambdaAtEdge: codeLambdaEdge, ridge.FoldsNotDistinct: codeFoldsRepeat,
-	ridge.IntervalNotConverged: codeNoInterval, ridge.CertificateFailed: codeCertificateFails,
+	ridge.TooFewRows: options.FewRows, ridge.LambdaAtEdge: options.AtLimit, ridge.FoldsNotDistinct: options.FewRows,
+	ridge.IntervalNotConverged: options.NotConverged, ridge.CertificateFailed: options.NotConverged,
 }
 
 // Words turns ridge's findings into ours, with names for labels.

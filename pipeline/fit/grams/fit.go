@@ -65,7 +65,7 @@ func Fit(ctx context.Context, files []cells.File, o options.Options) (*result.Fi
 	if err := g.fit(); err != nil {
 		return nil, err
 	}
-	g.out.Warnings = append(g.out.Warnings, trace.Finding{Code: codeGramOnly,
+	g.out.Warnings = append(g.out.Warnings, trace.Finding{Code: options.ModelSkipped,
 		Message: "fitted from Gram files: no reweighting passes, no alpha (interval and delay targets need rows), MAPE, constant " +
 			"and floor are unknown"})
 	return g.out, ctx.Err()
@@ -212,7 +212,7 @@ func (g *gramFit) report(sels []cv.Selection, gamma int, total *gram.Gram, fit r
 		if r.Reason == "" {
 			out.PipelineLag[g.file.Runs[k]] = r.Lag
 			if text := r.Lags[r.Lag.Lag].BelowFloor; text != "" {
-				out.Warnings = append(out.Warnings, trace.Finding{Code: describe.CodeTargetBelowFloor, Message: text})
+				out.Warnings = append(out.Warnings, trace.Finding{Code: options.Implausible, Message: text})
 			}
 		}
 	}

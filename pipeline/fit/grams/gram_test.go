@@ -112,7 +112,7 @@ func TestGramFitSaysWhatItLacks(t *testing.T) {
 	if h.MAPE != nil || h.MAPEFloor != nil || h.MAPEConst != nil || h.RelErr == nil || doc.Beta.Reweighting != nil || len(doc.Alpha) != 0 {
 		t.Errorf("%+v", h)
 	}
-	if !fittest.Has(doc.Warnings, codeGramOnly, "") || !doc.Beta.Certificate.OK || doc.TrainingDate == "" || len(doc.Configs) != 1 {
+	if !fittest.Has(doc.Warnings, options.ModelSkipped, "") || !doc.Beta.Certificate.OK || doc.TrainingDate == "" || len(doc.Configs) != 1 {
 		t.Errorf("%+v", doc.Warnings)
 	}
 	r := doc.Beta.Rows
@@ -159,7 +159,7 @@ func TestGramRefused(t *testing.T) {
 func refusedWith(t *testing.T, name string, err error, text string) {
 	t.Helper()
 	e := (*trace.Error)(nil)
-	if !errors.As(err, &e) || e.Code != codeGramRefused || !strings.Contains(e.Msg, text) || e.Hint == "" {
+	if !errors.As(err, &e) || e.Code != options.GramRefused || !strings.Contains(e.Msg, text) || e.Hint == "" {
 		t.Errorf("%s: got %v, want gram_refused with %q", name, err, text)
 	}
 }

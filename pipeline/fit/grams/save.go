@@ -9,9 +9,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/internal/par"
-
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit/describe"
 	"github.com/blis-train/blis-train/pipeline/fit/estimate"
@@ -263,7 +262,7 @@ func sameMeta(want, got map[string]string) error {
 }
 
 func refused(format string, args ...any) error {
-	return trace.Errorf(codeGramRefused, "gram: "+format,
+	return trace.Errorf(options.GramRefused, "gram: "+format,
 		args...).WithHint("save the Gram files again with one version and one set of options: blis-train fit OUT --save-gram FILE")
 }
 

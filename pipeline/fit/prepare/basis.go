@@ -12,7 +12,7 @@ import (
 func (p *Run) skipOthers(space *features.Space, o options.Options) {
 	for _, name := range o.Models {
 		if _, err := Vectorizer(name, space); err != nil {
-			p.Findings = append(p.Findings, trace.Findingf(CodeModelSkipped, "%s: %s: %v", p.Src.ID, name, err))
+			p.Findings = append(p.Findings, trace.Findingf(options.ModelSkipped, "%s: %s: %v", p.Src.ID, name, err))
 		}
 	}
 }

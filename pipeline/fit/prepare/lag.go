@@ -61,10 +61,10 @@ func (p *Run) chooseLag(steps *rows.Steps, space *features.Space, o options.Opti
 	case o.Lag != nil:
 		p.Lag = result.RunLag{Lag: *o.Lag, Measured: measured && best == *o.Lag}
 	case !measured:
-		p.Findings = append(p.Findings, trace.Findingf(codeLagAssumed,
+		p.Findings = append(p.Findings, trace.Findingf(options.LagUncertain,
 			"%s: %d hold-out intervals with prefill cannot tell the lag; %d assumed from async_scheduling", p.Src.ID, e.N(), assumed))
 	case best != assumed:
-		p.Findings = append(p.Findings, trace.Findingf(codeLagContradicts,
+		p.Findings = append(p.Findings, trace.Findingf(options.LagUncertain,
 			"%s: the measured lag is %d, run.yaml implies %d; the measured lag is used", p.Src.ID, best, assumed))
 	}
 	return nil

@@ -45,7 +45,7 @@ func makeParts(src options.Source, o options.Options, gammas []float64, done fun
 	p.Src = src
 	if p.Reason == "" && p.kept == 0 {
 		p.Reason = "no beta rows: " + p.largest
-		p.Findings = append(p.Findings, trace.Findingf(codeRunLeftOut, "%s: %s", src.ID, p.Reason))
+		p.Findings = append(p.Findings, trace.Findingf(options.CodeNoRows, "%s: %s", src.ID, p.Reason))
 	}
 	return p, nil
 }
@@ -98,7 +98,7 @@ func (p *Run) judgeSlice(run *trace.Run, o options.Options) {
 	reason, spans := p.Src.Judge(&asked)
 	if p.Saturated = reason != ""; p.Saturated {
 		spans = []rows.Span{{StartNs: of.FromNs, EndNs: of.ToNs}}
-		p.Findings = append(p.Findings, trace.Findingf(codeSaturatedRun, "%s: from %s to %s s after its first step: %s", p.Src.ID,
+		p.Findings = append(p.Findings, trace.Findingf(rows.Saturated, "%s: from %s to %s s after its first step: %s", p.Src.ID,
 			sinceStart(of, of.FromNs), sinceStart(of, of.ToNs), reason))
 	}
 	for _, s := range spans {

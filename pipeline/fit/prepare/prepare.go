@@ -120,7 +120,7 @@ func (p *Run) judge(run *trace.Run, o options.Options) {
 	reason, spans := p.Src.Judge(run)
 	p.Saturated = reason != ""
 	if p.Saturated {
-		p.Findings = append(p.Findings, trace.Findingf(codeSaturatedRun, "%s: %s", p.Src.ID, reason))
+		p.Findings = append(p.Findings, trace.Findingf(rows.Saturated, "%s: %s", p.Src.ID, reason))
 	}
 	if o.KeepSaturated {
 		return
@@ -168,7 +168,7 @@ func (p *Run) tables10(steps *rows.Steps, o options.Options) {
 	}
 	p.Frozen.Thin(p.Src.Stride)
 	if err != nil {
-		p.Findings = append(p.Findings, trace.Findingf(codeNoSpec10, "%s: %v", p.Src.ID, err))
+		p.Findings = append(p.Findings, trace.Findingf(options.ModelSkipped, "%s: %v", p.Src.ID, err))
 	}
 }
 

@@ -209,15 +209,15 @@ func TestRefusals(t *testing.T) {
 		change func(*trace.Iteration)
 		code   trace.Code
 	}{
-		{"stated", async, synchronous(true), nil, codeTooShort},
-		{"stated wrongly", async, synchronous(false), nil, codeTooShort},
+		{"stated", async, synchronous(true), nil, codeNoStepTimes},
+		{"stated wrongly", async, synchronous(false), nil, codeNoStepTimes},
 		{"not stated, old version", async,
 			func(d *deploy.Deployment) {
 				d.Engine.AsyncScheduling, d.Engine.VLLMVersion = trace.Opt[bool]{}, "0.11.0"
-			}, nil, codeTooShort},
-		{"no stamps", async, synchronous(false), func(it *trace.Iteration) { it.StampNs = trace.Opt[int64]{} }, codeAsyncElapsed},
-		{"samples", async, nil, func(it *trace.Iteration) { it.Sampled = true }, codeSampled},
-		{"speculative", async, nil, func(it *trace.Iteration) { it.GenerationTokens *= 2 }, codeSpeculative},
+			}, nil, codeNoStepTimes},
+		{"no stamps", async, synchronous(false), func(it *trace.Iteration) { it.StampNs = trace.Opt[int64]{} }, codeNoStepTimes},
+		{"samples", async, nil, func(it *trace.Iteration) { it.Sampled = true }, codeNoStepTimes},
+		{"speculative", async, nil, func(it *trace.Iteration) { it.GenerationTokens *= 2 }, codeNoStepTimes},
 	} {
 		run, _ := c.engine.record()
 		for i := range run.Iterations {
@@ -259,7 +259,7 @@ func TestContexts(t *testing.T) {
 			t.Errorf("%s: got contexts from %s, off by %.2g (median), want %s and %.2g; %v", c.name, a.Contexts, contexts, c.contexts, c.most,
 				a.Findings)
 		}
-		merged := slices.ContainsFunc(a.Findings, func(f trace.Finding) bool { return f.Code == CodeContextMerged })
+		merged := slices.ContainsFunc(a.Findings, func(f trace.Finding) bool { return f.Code == ContextsMerged })
 		if merged != (c.contexts == contextsMean) {
 			t.Errorf("%s: got %v", c.name, a.Findings)
 		}

@@ -72,7 +72,7 @@ func (f *filler) audit() audit {
 		a.time = timeTicks
 		if s := f.tickTime(); s < tickSeconds {
 			why := f.refusedElapsed(lag, conclusive, below, over, says)
-			a.refused = trace.Errorf(codeTooShort, "%s; stamps in whole seconds leave %.0f s of busy time between ticks, want %d", why.Msg, s,
+			a.refused = trace.Errorf(codeNoStepTimes, "%s; stamps in whole seconds leave %.0f s of busy time between ticks, want %d", why.Msg, s,
 				tickSeconds).WithHint("save the log with precise stamps (docker logs --timestamps), or record " +
 				fmt.Sprintf("%.0f times as long", math.Ceil(tickSeconds/math.Max(s, 1))))
 		}
@@ -94,7 +94,7 @@ func (f *filler) refusedElapsed(lag int, conclusive bool, below float64, over, s
 	case over:
 		why = "the values sum up to more than the time that passed"
 	}
-	return trace.Errorf(codeAsyncElapsed, "run %s: elapsed is no step time: %s", f.run.ID, why).
+	return trace.Errorf(codeNoStepTimes, "run %s: elapsed is no step time: %s", f.run.ID, why).
 		WithHint("save the log with precise stamps (docker logs --timestamps, kubectl logs --timestamps), or record with --no-async-scheduling")
 }
 

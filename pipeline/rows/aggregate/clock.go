@@ -139,9 +139,9 @@ func (f *filler) clock(a *audit) {
 	case timeElapsed:
 		f.rebuild()
 		if c := a.constantUs; a.figures.ConstantUs.OK {
-			f.finding(codeConstant, "elapsed plus %.2f ms a pass is the step time", c/1000)
+			f.finding(codeFilledIn, "elapsed plus %.2f ms a pass is the step time", c/1000)
 		} else {
-			f.finding(codeConstant, "elapsed is the step time as it stands: nothing tells what lies between passes")
+			f.finding(codeFilledIn, "elapsed is the step time as it stands: nothing tells what lies between passes")
 		}
 	case timeTicks:
 		f.interpolate()

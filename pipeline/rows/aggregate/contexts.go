@@ -40,11 +40,11 @@ func (f *filler) contexts() {
 	default:
 		f.out.Contexts = contextsMean
 		f.mean()
-		f.finding(CodeContextMerged, "nobody tells the contexts of the decodes: one mean of %.0f tokens stands for all, and the terms that read "+
+		f.finding(ContextsMerged, "nobody tells the contexts of the decodes: one mean of %.0f tokens stands for all, and the terms that read "+
 			"them are merged with the per-decode term", f.out.MeanContext)
 		return
 	}
-	f.finding(codeContextFrom, "contexts of the decodes come from %s", map[string]string{contextsTrace: "the trace's own sums",
+	f.finding(codeFilledIn, "contexts of the decodes come from %s", map[string]string{contextsTrace: "the trace's own sums",
 		contextsClient: "the clients' requests", contextsUsage: "the KV usage of the lines"}[f.out.Contexts])
 }
 
@@ -215,7 +215,7 @@ func (f *filler) fromClients() bool {
 	}
 	f.out.ClientShare = trace.Some(float64(agree) / float64(max(1, n)))
 	if float64(agree) < countShare*float64(n) {
-		f.finding(codeNotAligned, "the requests of clients explain the decodes of %.0f %% of the passes, want %.0f %%",
+		f.finding(codeFilledIn, "the requests of clients explain the decodes of %.0f %% of the passes, want %.0f %%",
 			100*f.out.ClientShare.V, 100*countShare)
 		return false
 	}

@@ -92,14 +92,14 @@ func (f *filler) refusal() *trace.Error {
 	}
 	switch {
 	case sampled > 0:
-		return trace.Errorf(codeSampled, "run %s: %d of %d records are samples, one in several seconds", f.run.ID, sampled, len(f.passes)).
+		return trace.Errorf(codeNoStepTimes, "run %s: %d of %d records are samples, one in several seconds", f.run.ID, sampled, len(f.passes)).
 			WithHint("set DYN_FPM_MODE=full (with --fpm-trace or DYN_FPM_TRACE=1)")
 	case f.dep.Engine.SpeculativeDecoding || several*2 > decoding:
-		return trace.Errorf(codeSpeculative, "run %s: %d of %d passes with decodes have more tokens than requests: speculative decoding",
+		return trace.Errorf(codeNoStepTimes, "run %s: %d of %d passes with decodes have more tokens than requests: speculative decoding",
 			f.run.ID, several, decoding).WithHint("record without --speculative-config: a pass then yields one token a request")
 	}
 	if several > 0 {
-		f.finding(codeRecompute, "%d passes recompute preempted requests: they are left out of identification", several)
+		f.finding(codeFilledIn, "%d passes recompute preempted requests: they are left out of identification", several)
 	}
 	return nil
 }

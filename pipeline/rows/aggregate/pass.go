@@ -87,5 +87,5 @@ func (f *filler) labels() {
 		}
 		b.held = b.held || b.decodes > 0
 	}
-	f.finding(codeLateLabels, "first decodes stand among the context requests; they are taken for decodes")
+	f.finding(codeFilledIn, "first decodes stand among the context requests; they are taken for decodes")
 }
