@@ -34,14 +34,14 @@ func (m *Model) check() error {
 		return trace.Errorf(BadModel, "model bytes_per_param: got %g, want > 0 B", m.BytesPerParam)
 	}
 	if m.IsMoE() && (m.TopK < 1 || m.TopK > m.NumExperts) {
-		return trace.Errorf(BadTopK, "model top_k: got %d, want 1..%d experts", m.TopK, m.NumExperts)
+		return trace.Errorf(BadModel, "model top_k: got %d, want 1..%d experts", m.TopK, m.NumExperts)
 	}
 	return nil
 }
 
 func (d *Deployment) checkTP() error {
 	if d.TP < 1 || d.TP > maxDevices {
-		return trace.Errorf(BadTP, "tensor_parallel_size: got %d, want 1 to %d", d.TP, maxDevices)
+		return trace.Errorf(BadKnobs, "tensor_parallel_size: got %d, want 1 to %d", d.TP, maxDevices)
 	}
 	return nil
 }
@@ -133,9 +133,9 @@ func (d *Deployment) CheckSupported() error {
 	m, e := &d.Model, &d.Engine
 	switch {
 	case m.NumHeads%d.TP != 0:
-		return trace.Errorf(TPHeads, "tensor_parallel_size: got %d, want a divisor of %d attention heads", d.TP, m.NumHeads)
+		return trace.Errorf(BadKnobs, "tensor_parallel_size: got %d, want a divisor of %d attention heads", d.TP, m.NumHeads)
 	case m.NumKVHeads%d.TP != 0 && d.TP%m.NumKVHeads != 0:
-		return trace.Errorf(TPKVHeads, "tensor_parallel_size: got %d, want a divisor or a multiple of %d KV heads", d.TP, m.NumKVHeads)
+		return trace.Errorf(BadKnobs, "tensor_parallel_size: got %d, want a divisor or a multiple of %d KV heads", d.TP, m.NumKVHeads)
 	case m.HeadDim <= 0:
 		return trace.Errorf(BadModel, "model head_dim: got %d, want > 0", m.HeadDim)
 	case m.IsMoE() && (m.NumMoELayers < 1 || m.NumMoELayers > m.NumLayers):

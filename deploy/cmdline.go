@@ -52,7 +52,7 @@ func (d *Draft) configFile(version string, read func(name string) ([]byte, error
 	delete(d.values, "vllm.config")
 	text, err := read(name)
 	if err != nil {
-		d.find(trace.Findingf(fileNotRead, "--config %s: %v; what it says is missing here", name, err))
+		d.find(trace.Findingf(unknownFlag, "--config %s: %v; what it says is missing here", name, err))
 		return nil
 	}
 	node, err := strictyaml.Parse(text, name)

@@ -58,7 +58,7 @@ func (d *Draft) Findings(m *Model) []trace.Finding {
 	out := slices.Clone(d.findings)
 	version, _ := d.Get("vllm.version").(string)
 	if v, ok := parseVersion(version); ok && less(flagsRead().newest, v) {
-		out = append(out, trace.Findingf(unknownRelease, "vLLM %s is newer than the flags this version knows: those of %d.%d are taken", version,
+		out = append(out, trace.Findingf(unknownFlag, "vLLM %s is newer than the flags this version knows: those of %d.%d are taken", version,
 			flagsRead().newest[0], flagsRead().newest[1]))
 	}
 	get := func(key string) any {

@@ -181,8 +181,8 @@ func TestRealServerLogs(t *testing.T) {
 }
 
 func TestALogOfSomethingElseIsRefused(t *testing.T) {
-	if _, err := FromLog(strings.NewReader("hello\nworld\n"), "x.log"); syntaxCode(err) != notAVLLMLog {
-		t.Errorf("got %v, want %s", err, notAVLLMLog)
+	if _, err := FromLog(strings.NewReader("hello\nworld\n"), "x.log"); syntaxCode(err) != badCommandLine {
+		t.Errorf("got %v, want %s", err, badCommandLine)
 	}
 }
 

@@ -79,7 +79,7 @@ func TestPositionLimitWithinTheWindow(t *testing.T) {
 	if _, err := LoadModel(strings.NewReader(config+"4096}"), "c.json", ModelOptions{}); err != nil {
 		t.Errorf("got %v", err)
 	}
-	if _, err := LoadModel(strings.NewReader(config+"8192}"), "c.json", ModelOptions{}); syntaxCode(err) != slidingWindow {
-		t.Errorf("got %v, want %s", err, slidingWindow)
+	if _, err := LoadModel(strings.NewReader(config+"8192}"), "c.json", ModelOptions{}); syntaxCode(err) != unsupportedModel {
+		t.Errorf("got %v, want %s", err, unsupportedModel)
 	}
 }

@@ -106,7 +106,7 @@ func (c *hfConfig) count(keys ...string) (n int64, ok bool) {
 	}
 	n, isInt := integer(v)
 	if !isInt || n <= 0 || n > maxDimension {
-		c.fail(badField, "%s: got %s, want an integer from 1 to %d", key, show(v), maxDimension)
+		c.fail(BadModel, "%s: got %s, want an integer from 1 to %d", key, show(v), maxDimension)
 		return 0, false
 	}
 	return n, true
@@ -129,7 +129,7 @@ func (c *hfConfig) need(keys ...string) int64 {
 		if len(keys) > 1 {
 			also = " (also read as " + trace.OneOf(keys[1:]) + ")"
 		}
-		c.fail(missingField, "%s: missing, want a positive integer%s", keys[0], also)
+		c.fail(BadModel, "%s: missing, want a positive integer%s", keys[0], also)
 	}
 	return n
 }
@@ -142,7 +142,7 @@ func (c *hfConfig) layer(key string, def int64) int64 {
 	}
 	n, isInt := integer(v)
 	if !isInt || n < 0 || n > maxDimension {
-		c.fail(badField, "%s: got %s, want an integer from 0 to %d", key, show(v), maxDimension)
+		c.fail(BadModel, "%s: got %s, want an integer from 0 to %d", key, show(v), maxDimension)
 		return def
 	}
 	return n
@@ -185,14 +185,14 @@ func decodeJSON(r io.Reader, file string) (map[string]any, error) {
 	var values map[string]any
 	if err := dec.Decode(&values); err != nil {
 		line, col := trace.Position(text, offset(err, dec))
-		return nil, &trace.SyntaxError{File: file, Line: line, Col: col, Code: badField, Msg: "want one JSON object: " + err.Error()}
+		return nil, &trace.SyntaxError{File: file, Line: line, Col: col, Code: BadModel, Msg: "want one JSON object: " + err.Error()}
 	}
 	if values == nil {
-		return nil, &trace.SyntaxError{File: file, Code: badField, Msg: "got null, want one JSON object"}
+		return nil, &trace.SyntaxError{File: file, Code: BadModel, Msg: "got null, want one JSON object"}
 	}
 	if rest := bytes.TrimSpace(text[dec.InputOffset():]); len(rest) > 0 {
 		line, col := trace.Position(text, dec.InputOffset()+1)
-		return nil, &trace.SyntaxError{File: file, Line: line, Col: col, Code: badField, Msg: "got text behind the JSON object, want nothing"}
+		return nil, &trace.SyntaxError{File: file, Line: line, Col: col, Code: BadModel, Msg: "got text behind the JSON object, want nothing"}
 	}
 	return values, nil
 }

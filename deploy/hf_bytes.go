@@ -28,7 +28,7 @@ func (c *hfConfig) byteWidths(m *Model, opts ModelOptions) {
 	m.BytesPerKV = m.BytesPerActivation
 	if name := opts.KVCacheDType; name != "" && name != "auto" {
 		if m.BytesPerKV = dtypeBytes(name); m.BytesPerKV == 0 {
-			c.fail(unknownDType, "kv_cache_dtype: got %q, want auto, bfloat16, float16, float32 or fp8*", name)
+			c.fail(unsupportedModel, "kv_cache_dtype: got %q, want auto, bfloat16, float16, float32 or fp8*", name)
 		}
 	}
 	m.BytesPerWeight, m.LinearCompute = m.BytesPerActivation, "native"
@@ -42,7 +42,7 @@ func (c *hfConfig) activationBytes(override string) float64 {
 	name := override
 	if name == "" || name == "auto" {
 		if _, v := c.first("dtype", "torch_dtype"); v == nil {
-			c.fail(missingField, "dtype: missing, want the activations' type (also read as torch_dtype, or model.dtype in run.yaml)")
+			c.fail(BadModel, "dtype: missing, want the activations' type (also read as torch_dtype, or model.dtype in run.yaml)")
 			return 0
 		}
 		key, _ := c.first("dtype", "torch_dtype")
@@ -50,7 +50,7 @@ func (c *hfConfig) activationBytes(override string) float64 {
 	}
 	bytes := dtypeBytes(name)
 	if bytes == 0 {
-		c.fail(unknownDType, "dtype: got %q, want float32, float16, bfloat16 or an fp8 name", name)
+		c.fail(unsupportedModel, "dtype: got %q, want float32, float16, bfloat16 or an fp8 name", name)
 	}
 	return bytes
 }
@@ -65,7 +65,7 @@ func (c *hfConfig) quantization(m *Model, flag string) {
 		case "fp8":
 			m.BytesPerWeight, m.LinearCompute = 1, "fp8"
 		default:
-			c.fail(unknownQuantization, "quantization: got %q without a quantization_config, want fp8 or none", flag)
+			c.fail(unsupportedModel, "quantization: got %q without a quantization_config, want fp8 or none", flag)
 		}
 		return
 	}
@@ -78,14 +78,14 @@ func (c *hfConfig) quantization(m *Model, flag string) {
 	case "compressed-tensors":
 		c.compressedTensors(m, q)
 	default:
-		c.fail(unknownQuantization, "quantization_config.quant_method: got %q, want fp8, fbgemm_fp8, awq, gptq or compressed-tensors", method)
+		c.fail(unsupportedModel, "quantization_config.quant_method: got %q, want fp8, fbgemm_fp8, awq, gptq or compressed-tensors", method)
 	}
 }
 
 func (c *hfConfig) weightOnly(m *Model, q map[string]any) {
 	bits, ok := integer(firstOf(q, "bits", "w_bit"))
 	if !ok || bits != 2 && bits != 3 && bits != 4 && bits != 8 {
-		c.fail(unknownQuantization, "quantization_config.bits: got %s, want 2, 3, 4 or 8", show(firstOf(q, "bits", "w_bit")))
+		c.fail(unsupportedModel, "quantization_config.bits: got %s, want 2, 3, 4 or 8", show(firstOf(q, "bits", "w_bit")))
 		return
 	}
 	m.BytesPerWeight = float64(bits) / 8
@@ -103,7 +103,7 @@ func firstOf(values map[string]any, keys ...string) any {
 func (c *hfConfig) compressedTensors(m *Model, q map[string]any) {
 	groups, _ := q["config_groups"].(map[string]any)
 	if len(groups) > 1 {
-		c.fail(mixedQuantization, "quantization_config.config_groups: got %d groups, want exactly one", len(groups))
+		c.fail(unsupportedModel, "quantization_config.config_groups: got %d groups, want exactly one", len(groups))
 		return
 	}
 	for _, g := range groups { // one entry
@@ -121,5 +121,5 @@ func (c *hfConfig) compressedTensors(m *Model, q map[string]any) {
 		}
 		return
 	}
-	c.fail(unknownQuantization, "quantization_config.config_groups: want one group with weights.num_bits")
+	c.fail(unsupportedModel, "quantization_config.config_groups: want one group with weights.num_bits")
 }

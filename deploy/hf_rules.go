@@ -24,24 +24,24 @@ var (
 func (c *hfConfig) refuse(_ *Model, _ ModelOptions) {
 	for _, key := range []string{"kv_lora_rank", "q_lora_rank", "qk_rope_head_dim"} {
 		if c.has(key) {
-			c.fail(mlaAttention, "%s: got %s, want none (multi-head latent attention is not modelled)", key, show(c.values[key]))
+			c.fail(unsupportedModel, "%s: got %s, want none (multi-head latent attention is not modelled)", key, show(c.values[key]))
 		}
 	}
 	if c.flag("is_encoder_decoder", false) || c.is("t5", "bart", "whisper") {
-		c.fail(encoderDecoder, "model_type: got %q, an encoder-decoder, want a decoder-only model", c.text("model_type"))
+		c.fail(unsupportedModel, "model_type: got %q, an encoder-decoder, want a decoder-only model", c.text("model_type"))
 	}
 	for _, key := range otherAttention {
 		if c.has(key) && c.values[key] != false && show(c.values[key]) != "0" {
-			c.fail(hybridAttention, "%s: got %s, want none (linear, state-space, sparse and shared attention are not modelled)", key,
+			c.fail(unsupportedModel, "%s: got %s, want none (linear, state-space, sparse and shared attention are not modelled)", key,
 				show(c.values[key]))
 		}
 	}
 	if c.is(stateSpace...) {
-		c.fail(hybridAttention, "model_type: got %q, want attention in every layer", c.text("model_type"))
+		c.fail(unsupportedModel, "model_type: got %q, want attention in every layer", c.text("model_type"))
 	}
 	for _, kind := range c.layerTypes() {
 		if !slices.Contains([]string{"full_attention", "sliding_attention", "chunked_attention"}, kind) {
-			c.fail(hybridAttention, "layer_types: got %q, want full, sliding or chunked attention", kind)
+			c.fail(unsupportedModel, "layer_types: got %q, want full, sliding or chunked attention", kind)
 		}
 	}
 }
@@ -68,12 +68,12 @@ func (c *hfConfig) dimensions(m *Model, _ ModelOptions) {
 	}
 	m.NumKVHeads = c.kvHeads(m.NumHeads)
 	if c.err == nil && (m.NumKVHeads > m.NumHeads || m.NumHeads%m.NumKVHeads != 0) {
-		c.fail(badKVHeads, "num_key_value_heads: got %d, want a divisor of %d heads", m.NumKVHeads, m.NumHeads)
+		c.fail(BadModel, "num_key_value_heads: got %d, want a divisor of %d heads", m.NumKVHeads, m.NumHeads)
 	}
 	var given bool
 	if m.HeadDim, given = c.count("head_dim"); !given && c.err == nil {
 		if m.HiddenSize%m.NumHeads != 0 {
-			c.fail(headDimNotIntegral, "hidden_size/num_attention_heads: got %d/%d, want an integer or an explicit head_dim", m.HiddenSize,
+			c.fail(BadModel, "hidden_size/num_attention_heads: got %d/%d, want an integer or an explicit head_dim", m.HiddenSize,
 				m.NumHeads)
 			return
 		}
@@ -138,7 +138,7 @@ func (c *hfConfig) moe(m *Model, _ ModelOptions) {
 		case isMoE && hasExpertWidth:
 			m.IntermediateSize = expertWidth
 		default:
-			c.fail(missingField, "intermediate_size: missing, want a positive integer (also read as n_inner, ffn_dim, ffn_hidden_size)")
+			c.fail(BadModel, "intermediate_size: missing, want a positive integer (also read as n_inner, ffn_dim, ffn_hidden_size)")
 		}
 	}
 	if isMoE && c.err == nil {
@@ -153,11 +153,11 @@ func (c *hfConfig) experts(m *Model) {
 	}
 	m.TopK = c.need("num_experts_per_tok", "moe_topk", "moe_k", "num_experts_per_token")
 	if c.err == nil && m.TopK > m.NumExperts {
-		c.fail(BadTopK, "num_experts_per_tok: got %d, want 1..%d experts", m.TopK, m.NumExperts)
+		c.fail(BadModel, "num_experts_per_tok: got %d, want 1..%d experts", m.TopK, m.NumExperts)
 	}
 	m.NumMoELayers = c.moeLayers(m.NumLayers)
 	if c.err == nil && m.NumMoELayers == 0 {
-		c.fail(NoMoELayer, "the layer rules leave 0 of %d layers with the %d experts, want at least 1", m.NumLayers, m.NumExperts)
+		c.fail(BadModel, "the layer rules leave 0 of %d layers with the %d experts, want at least 1", m.NumLayers, m.NumExperts)
 	}
 	if c.is("llama4", "llama4_text") {
 		m.MoEIntermediateSize, m.SharedExpertSize = m.IntermediateSize, m.IntermediateSize
@@ -191,7 +191,7 @@ func (c *hfConfig) moeLayers(layers int64) int64 {
 	}
 	freq := c.layer("moe_layer_freq", 1)
 	if freq == 0 {
-		c.fail(badField, "moe_layer_freq: got 0, want a positive integer or a list of %d", layers)
+		c.fail(BadModel, "moe_layer_freq: got 0, want a positive integer or a list of %d", layers)
 		return 0
 	}
 	firstDense := c.layer("first_k_dense_replace", 0)
@@ -217,7 +217,7 @@ func (c *hfConfig) moeLayers(layers int64) int64 {
 
 func (c *hfConfig) patternLayers(pattern []any, layers int64) int64 {
 	if int64(len(pattern)) != layers {
-		c.fail(badField, "moe_layer_freq: got a list of %d, want one entry for each of %d layers", len(pattern), layers)
+		c.fail(BadModel, "moe_layer_freq: got a list of %d, want one entry for each of %d layers", len(pattern), layers)
 		return 0
 	}
 	var n int64
@@ -234,14 +234,14 @@ func (c *hfConfig) projections(m *Model, opts ModelOptions) {
 	switch {
 	case opts.NumMLPProj.OK:
 		if m.NumMLPProj = opts.NumMLPProj.V; m.NumMLPProj <= 0 {
-			c.fail(badField, "n_mlp_proj: got %d, want a positive integer", m.NumMLPProj)
+			c.fail(BadModel, "n_mlp_proj: got %d, want a positive integer", m.NumMLPProj)
 		}
 	case c.is(gatedMLP...):
 		m.NumMLPProj = 3
 	case c.is(plainMLP...):
 		m.NumMLPProj = 2
 	default:
-		c.fail(unknownModelType, "model_type: got %q, want a known family or model.n_mlp_proj in run.yaml", c.text("model_type"))
+		c.fail(unsupportedModel, "model_type: got %q, want a known family or model.n_mlp_proj in run.yaml", c.text("model_type"))
 		if e, ok := c.err.(*trace.SyntaxError); ok {
 			e.Hint = "set model.n_mlp_proj: 3 for a gated MLP (gate, up, down), 2 for a plain one"
 		}
@@ -276,7 +276,7 @@ func (c *hfConfig) window(m *Model, opts ModelOptions) {
 		m.Warnings = append(m.Warnings, fullAttentionAssumed)
 		return
 	}
-	c.fail(slidingWindow, "attention window: got %d tokens, want none or max_model_len <= the window", size)
+	c.fail(unsupportedModel, "attention window: got %d tokens, want none or max_model_len <= the window", size)
 	if e, ok := c.err.(*trace.SyntaxError); ok {
 		e.Hint = "set vllm.max_model_len, or model.assume_full_attention: true to accept the error on long contexts"
 	}

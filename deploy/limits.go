@@ -24,50 +24,51 @@ type knobs func(key string) any
 
 // limits is every knob of its kind, refused ones first.
 var limits = []Limit{
-	{UnsupportedPP, "pipeline_parallel_size", true, "pipeline parallelism", "trace a server with pipeline_parallel_size 1",
+	{UnsupportedEngine, "pipeline_parallel_size", true, "pipeline parallelism", "trace a server with pipeline_parallel_size 1",
 		above("pipeline_parallel_size", 1)},
-	{UnsupportedEP, "enable_expert_parallel", true, "expert parallelism", "trace a server without --enable-expert-parallel",
+	{UnsupportedEngine, "enable_expert_parallel", true, "expert parallelism", "trace a server without --enable-expert-parallel",
 		isOn("enable_expert_parallel")},
-	{UnsupportedSpeculative, "speculative_config", true, "speculative decoding", "trace a server without --speculative-config",
+	{UnsupportedEngine, "speculative_config", true, "speculative decoding", "trace a server without --speculative-config",
 		isGiven("speculative_config", "speculative_model", "num_speculative_tokens", "speculative_decoding", "spec_method", "spec_model",
 			"spec_tokens")},
-	{unsupportedDP, "data_parallel_size", true, "data parallelism of a model with experts, whose engines wait for each other in every step",
+	{UnsupportedEngine, "data_parallel_size", true,
+		"data parallelism of a model with experts, whose engines wait for each other in every step",
 		"trace a server with data_parallel_size 1", nil},
-	{unsupportedCP, "decode_context_parallel_size", true, "context parallelism: KV caches split over devices",
+	{UnsupportedEngine, "decode_context_parallel_size", true, "context parallelism: KV caches split over devices",
 		"trace a server with decode_context_parallel_size 1", above("decode_context_parallel_size", 1)},
-	{unsupportedCP, "prefill_context_parallel_size", true, "context parallelism: prompts split over devices",
+	{UnsupportedEngine, "prefill_context_parallel_size", true, "context parallelism: prompts split over devices",
 		"trace a server with prefill_context_parallel_size 1", above("prefill_context_parallel_size", 1)},
-	{unsupportedTransfer, "kv_transfer_config", true, "KV caches of other servers (prefill apart from decode, remote caches)",
+	{UnsupportedEngine, "kv_transfer_config", true, "KV caches of other servers (prefill apart from decode, remote caches)",
 		"trace a server without --kv-transfer-config; OffloadingConnector, a CPU tier, is modelled", transfers},
-	{unsupportedTransfer, "ec_transfer_config", true, "encoder outputs of other servers", "trace a server without --ec-transfer-config",
+	{UnsupportedEngine, "ec_transfer_config", true, "encoder outputs of other servers", "trace a server without --ec-transfer-config",
 		isGiven("ec_transfer_config")},
-	{unsupportedOffload, "cpu_offload_gb", true, "weights kept in CPU memory", "trace a server without --cpu-offload-gb",
+	{UnsupportedEngine, "cpu_offload_gb", true, "weights kept in CPU memory", "trace a server without --cpu-offload-gb",
 		above("cpu_offload_gb", 0)},
-	{unsupportedOffload, "offload_group_size", true, "weights fetched from CPU memory by layer", "trace a server without --offload-group-size",
+	{UnsupportedEngine, "offload_group_size", true, "weights fetched from CPU memory by layer", "trace a server without --offload-group-size",
 		above("offload_group_size", 0)},
-	{unsupportedOverlap, "enable_dbo", true, "dual-batch overlap", "trace a server without --enable-dbo", isOn("enable_dbo")},
-	{unsupportedOverlap, "ubatch_size", true, "steps cut into micro-batches", "trace a server without --ubatch-size", above("ubatch_size", 0)},
-	{unsupportedPooling, "runner", true, "models that pool instead of generating", "trace a server that generates",
+	{UnsupportedEngine, "enable_dbo", true, "dual-batch overlap", "trace a server without --enable-dbo", isOn("enable_dbo")},
+	{UnsupportedEngine, "ubatch_size", true, "steps cut into micro-batches", "trace a server without --ubatch-size", above("ubatch_size", 0)},
+	{UnsupportedEngine, "runner", true, "models that pool instead of generating", "trace a server that generates",
 		isWord("runner", "pooling", "draft")},
-	{unsupportedPooling, "task", true, "models that pool instead of generating", "trace a server that generates",
+	{UnsupportedEngine, "task", true, "models that pool instead of generating", "trace a server that generates",
 		isWord("task", "embed", "embedding", "classify", "score", "reward", "pooling", "transcription")},
-	{dataParallel, "data_parallel_size", false, "data parallelism: everything here is one engine of them, and its own trace",
+	{notModelled, "data_parallel_size", false, "data parallelism: everything here is one engine of them, and its own trace",
 		"give the trace of one engine; capacity is that of one, times their number", above("data_parallel_size", 1)},
-	{loraAdapters, "enable_lora", false, "LoRA adapters: their part of a step goes into the other terms",
+	{notModelled, "enable_lora", false, "LoRA adapters: their part of a step goes into the other terms",
 		"expect other step times with another mix of adapters", isOn("enable_lora")},
-	{loraAdapters, "lora_modules", false, "LoRA adapters: their part of a step goes into the other terms",
+	{notModelled, "lora_modules", false, "LoRA adapters: their part of a step goes into the other terms",
 		"expect other step times with another mix of adapters", isGiven("lora_modules")},
-	{multimodalInputs, "limit_mm_per_prompt", false, "images, video and audio: the encoder's time is not told apart",
+	{notModelled, "limit_mm_per_prompt", false, "images, video and audio: the encoder's time is not told apart",
 		"use recordings of text requests alone", isGiven("limit_mm_per_prompt")},
-	{otherScheduler, "scheduler_cls", false, "a scheduler other than vLLM's own", "do not simulate it: the replay takes vLLM's own rules",
+	{notModelled, "scheduler_cls", false, "a scheduler other than vLLM's own", "do not simulate it: the replay takes vLLM's own rules",
 		isGiven("scheduler_cls")},
-	{otherScheduler, "max_num_partial_prefills", false, "several prompts in chunks at a time", "trace and simulate with one",
+	{notModelled, "max_num_partial_prefills", false, "several prompts in chunks at a time", "trace and simulate with one",
 		above("max_num_partial_prefills", 1)},
-	{otherScheduler, "num_scheduler_steps", false, "several steps to a schedule (V0 engine)", "trace a V1 engine",
+	{notModelled, "num_scheduler_steps", false, "several steps to a schedule (V0 engine)", "trace a V1 engine",
 		above("num_scheduler_steps", 1)},
-	{modelOverridden, "hf_overrides", false, "a model that is not what its config.json says",
+	{notModelled, "hf_overrides", false, "a model that is not what its config.json says",
 		"write the overridden values into the config.json beside run.yaml", isGiven("hf_overrides")},
-	{manyNodes, "nnodes", false, "several nodes: collectives go over the network, not over the datasheet's interconnect",
+	{notModelled, "nnodes", false, "several nodes: collectives go over the network, not over the datasheet's interconnect",
 		"give hardware.interconnect_bandwidth_gb_s and interconnect_latency_us as measured between them", above("nnodes", 1)},
 }
 
@@ -157,7 +158,7 @@ func hits(get knobs, isMoE bool) []hit {
 				continue
 			}
 		}
-		if got := on(get); got != "" && !slices.ContainsFunc(out, func(h hit) bool { return h.Code == l.Code || h.Refused && h.Key == l.Key }) {
+		if got := on(get); got != "" && !slices.ContainsFunc(out, func(h hit) bool { return h.What == l.What || h.Refused && h.Key == l.Key }) {
 			out = append(out, hit{l, got})
 		}
 	}
@@ -193,7 +194,7 @@ func (d *Deployment) knob(key string) any {
 func RefusedModel(err error) []trace.Finding {
 	var e *trace.SyntaxError
 	if !errors.As(err, &e) {
-		return []trace.Finding{{Code: badField, Message: err.Error()}}
+		return []trace.Finding{{Code: BadModel, Message: err.Error()}}
 	}
 	hint := ""
 	if e.Hint != "" {
@@ -218,14 +219,14 @@ func unmeasured(device string) []trace.Finding {
 	if device != "MI300X-192GB" {
 		return nil
 	}
-	return []trace.Finding{trace.Findingf(rooflineOnly, "%s: known by its vendor's rates alone; no measured kernel or server of it stands "+
+	return []trace.Finding{trace.Findingf(notModelled, "%s: known by its vendor's rates alone; no measured kernel or server of it stands "+
 		"behind the features and the library", device)}
 }
 
 // NotModelled lists what of the model no step time covers.
 func (m *Model) NotModelled() (out []trace.Finding) {
 	if len(m.Encoders) > 0 {
-		out = append(out, trace.Findingf(multimodalInputs, "%s: the encoder's time for images, video and audio is not told apart; use "+
+		out = append(out, trace.Findingf(notModelled, "%s: the encoder's time for images, video and audio is not told apart; use "+
 			"recordings of text requests alone", strings.Join(m.Encoders, ", ")))
 	}
 	if len(m.UnknownKeys) > 0 {
@@ -235,7 +236,7 @@ func (m *Model) NotModelled() (out []trace.Finding) {
 		if n := len(keys) - most; n > 0 {
 			keys, more = keys[:most], fmt.Sprintf(" and %d more", n)
 		}
-		out = append(out, trace.Findingf(unknownModelKeys, "%s: the model's config.json says %s%s, which this version does not know; where it "+
+		out = append(out, trace.Findingf(notModelled, "%s: the model's config.json says %s%s, which this version does not know; where it "+
 			"changes attention or the MLP, the features are wrong", m.ID, strings.Join(keys, ", "), more))
 	}
 	if slices.Contains(m.Warnings, fullAttentionAssumed) {

@@ -26,7 +26,7 @@ func TestNothingUnsupportedPassesInSilence(t *testing.T) {
 	experts := strings.Replace(llamaConfig, `"llama"`, `"mixtral", "num_local_experts": 8, "num_experts_per_tok": 2`, 1)
 	for _, l := range Limits() {
 		fsys := fstest.MapFS{"run.yaml": {Data: []byte(minimalRunYAML)}, "config.json": {Data: []byte(llamaConfig)}}
-		if l.Code == unsupportedDP {
+		if l.Code == UnsupportedEngine {
 			fsys["config.json"].Data = []byte(experts)
 		}
 		d, err := loadRunFS(fsys, "run.yaml", on[l.Key], "vllm.version=unknown")
@@ -66,8 +66,8 @@ func TestOtherAttentionIsRefusedWhateverIsSaid(t *testing.T) {
 	for _, key := range otherAttention {
 		text := strings.Replace(llamaConfig, `"llama"`, `"qwen3_next", "`+key+`": 4`, 1)
 		_, err := LoadModel(strings.NewReader(text), "config.json", ModelOptions{NumMLPProj: trace.Some(int64(3)), AssumeFullAttention: true})
-		if syntaxCode(err) != hybridAttention {
-			t.Errorf("%s: got %v, want %s", key, err, hybridAttention)
+		if syntaxCode(err) != unsupportedModel {
+			t.Errorf("%s: got %v, want %s", key, err, unsupportedModel)
 		}
 	}
 	for config, want := range map[string]string{`"vision_config": {}`: "vision_config", `"novel_gate": 2`: ""} {

@@ -122,7 +122,7 @@ func (d *document) result(exists bool) error {
 			Msg:  "no such file, and missing " + strings.Join(d.missing, ", "),
 			Hint: "blis-train init --from-cmdline 'vllm serve ...' -o " + d.file + ", or write " + minimalRunYAML}
 	}
-	return &trace.SyntaxError{File: d.file, Code: missingField,
+	return &trace.SyntaxError{File: d.file, Code: badRunYAML,
 		Msg:  "missing " + strings.Join(d.missing, ", "),
 		Hint: "blis-train init --from-cmdline 'vllm serve ...' -o " + d.file + ", or add as in " + minimalRunYAML}
 }

@@ -136,7 +136,7 @@ func TestMissingFieldsAreListedAtOnce(t *testing.T) {
 	} {
 		_, err := loadRunFS(runFS(text), "run.yaml")
 		var syntax *trace.SyntaxError
-		if !errors.As(err, &syntax) || syntax.Code != missingField || !strings.Contains(syntax.Hint, "blis-train init") {
+		if !errors.As(err, &syntax) || syntax.Code != badRunYAML || !strings.Contains(syntax.Hint, "blis-train init") {
 			t.Errorf("%q: got %v", text, err)
 			continue
 		}

@@ -27,7 +27,7 @@ func FromLog(r io.Reader, file string) (*Draft, error) {
 		return nil, err
 	}
 	if !found {
-		return nil, &trace.SyntaxError{File: file, Code: notAVLLMLog,
+		return nil, &trace.SyntaxError{File: file, Code: badCommandLine,
 			Msg: "got no configuration line, want the log of a vLLM start (non-default args, Initializing a V1 LLM engine)"}
 	}
 	d.fromArgs()

@@ -427,22 +427,22 @@ func TestRejectedDeployments(t *testing.T) {
 		{"block size", func(d *deploy.Deployment) { d.Engine.BlockSize = 0 }, deploy.BadKnobs, deploy.BadKnobs},
 		{"heads", func(d *deploy.Deployment) { d.Model.NumHeads = 0 }, deploy.BadModel, deploy.BadModel},
 		{"bandwidth", func(d *deploy.Deployment) { d.Hardware.BwPeakTBs = math.NaN() }, deploy.BadHardware, deploy.BadHardware},
-		{"tp 0", func(d *deploy.Deployment) { d.TP = 0 }, deploy.BadTP, deploy.BadTP},
+		{"tp 0", func(d *deploy.Deployment) { d.TP = 0 }, deploy.BadKnobs, deploy.BadKnobs},
 		{"no link", func(d *deploy.Deployment) { d.TP, d.Hardware.InterconnectBandwidthGBs = 2, 0 }, deploy.BadHardware, deploy.BadHardware},
 		{"no PCIe", func(d *deploy.Deployment) { d.Engine.CPUOffloading, d.Hardware.PCIeBandwidthGBs = true, 0 }, deploy.BadHardware,
 			deploy.BadHardware},
 		{"efficiency", func(d *deploy.Deployment) { d.Hardware.PCIeEfficiency = 0 }, deploy.BadHardware, deploy.BadHardware},
-		{"top k", func(d *deploy.Deployment) { d.Model.NumExperts, d.Model.TopK = 8, 9 }, deploy.BadTopK, deploy.BadTopK},
-		{"tp 3", func(d *deploy.Deployment) { d.TP = 3 }, "", deploy.TPHeads},
-		{"tp over KV heads", func(d *deploy.Deployment) { d.TP, d.Model.NumHeads, d.Model.NumKVHeads = 4, 36, 6 }, "", deploy.TPKVHeads},
+		{"top k", func(d *deploy.Deployment) { d.Model.NumExperts, d.Model.TopK = 8, 9 }, deploy.BadModel, deploy.BadModel},
+		{"tp 3", func(d *deploy.Deployment) { d.TP = 3 }, "", deploy.BadKnobs},
+		{"tp over KV heads", func(d *deploy.Deployment) { d.TP, d.Model.NumHeads, d.Model.NumKVHeads = 4, 36, 6 }, "", deploy.BadKnobs},
 		{"offloading without blocks", func(d *deploy.Deployment) { d.Engine.CPUOffloading, d.Engine.KVBlocksGPU = true, trace.Opt[int64]{} }, "",
 			deploy.BadKnobs},
 		{"MoE layers", func(d *deploy.Deployment) {
 			d.Model.NumExperts, d.Model.TopK, d.Model.NumMoELayers, d.Model.MoEIntermediateSize = 8, 2, 33, 10
 		}, "", deploy.BadModel},
-		{"pipeline", func(d *deploy.Deployment) { d.PP = 2 }, "", deploy.UnsupportedPP},
-		{"expert parallel", func(d *deploy.Deployment) { d.Engine.ExpertParallel = true }, "", deploy.UnsupportedEP},
-		{"speculative", func(d *deploy.Deployment) { d.Engine.SpeculativeDecoding = true }, "", deploy.UnsupportedSpeculative},
+		{"pipeline", func(d *deploy.Deployment) { d.PP = 2 }, "", deploy.UnsupportedEngine},
+		{"expert parallel", func(d *deploy.Deployment) { d.Engine.ExpertParallel = true }, "", deploy.UnsupportedEngine},
+		{"speculative", func(d *deploy.Deployment) { d.Engine.SpeculativeDecoding = true }, "", deploy.UnsupportedEngine},
 	}
 	for _, c := range cases {
 		d := dense(1)

@@ -275,9 +275,9 @@ def _check(m, h, e, tp):
     if not _within(m.get("bytes_per_param", m.get("bytes_per_weight")), math.inf):
         _refuse("bad_model", "bytes_per_param", m.get("bytes_per_param"))
     if m.get("num_experts", 0) >= 2 and not 1 <= m.get("top_k", 0) <= m["num_experts"]:
-        _refuse("bad_top_k", "top_k", m.get("top_k"))
+        _refuse("bad_model", "top_k", m.get("top_k"))
     if not _within(tp, 1 << 16):
-        _refuse("bad_tp", "tensor_parallel_size", tp)
+        _refuse("bad_knobs", "tensor_parallel_size", tp)
     rates = (("TFlopsPeak", True), ("BwPeakTBs", True), ("interconnect_bandwidth_gb_s", tp > 1),
              ("pcie_bandwidth_gb_s", e.get("cpu_offloading")))
     for n, need in rates:
@@ -311,16 +311,16 @@ def _given(v):
 
 # Knobs of vLLM that no step time covers: code, when it is reached, keys.
 _UNSUPPORTED = (
-    ("unsupported_speculative", _given, ("speculative_config", "speculative_model", "num_speculative_tokens", "spec_method", "spec_model",
+    ("unsupported_engine", _given, ("speculative_config", "speculative_model", "num_speculative_tokens", "spec_method", "spec_model",
                                          "spec_tokens")),
-    ("unsupported_context_parallel", _above(1), ("decode_context_parallel_size", "prefill_context_parallel_size")),
-    ("unsupported_kv_transfer", _transfers, ("kv_transfer_config",)),
-    ("unsupported_kv_transfer", _given, ("ec_transfer_config",)),
-    ("unsupported_weight_offload", _above(0), ("cpu_offload_gb", "offload_group_size")),
-    ("unsupported_batch_overlap", lambda v: v is True, ("enable_dbo",)),
-    ("unsupported_batch_overlap", _above(0), ("ubatch_size",)),
-    ("unsupported_pooling", lambda v: v in ("pooling", "draft"), ("runner",)),
-    ("unsupported_pooling", lambda v: v in ("embed", "embedding", "classify", "score", "reward", "pooling", "transcription"), ("task",)),
+    ("unsupported_engine", _above(1), ("decode_context_parallel_size", "prefill_context_parallel_size")),
+    ("unsupported_engine", _transfers, ("kv_transfer_config",)),
+    ("unsupported_engine", _given, ("ec_transfer_config",)),
+    ("unsupported_engine", _above(0), ("cpu_offload_gb", "offload_group_size")),
+    ("unsupported_engine", lambda v: v is True, ("enable_dbo",)),
+    ("unsupported_engine", _above(0), ("ubatch_size",)),
+    ("unsupported_engine", lambda v: v in ("pooling", "draft"), ("runner",)),
+    ("unsupported_engine", lambda v: v in ("embed", "embedding", "classify", "score", "reward", "pooling", "transcription"), ("task",)),
 )
 
 
@@ -328,22 +328,22 @@ def _check_supported(d, m, e, tp):
     """The rules of 1.1 alone."""
     moe = m.get("num_experts", 0) >= 2
     if d.get("pipeline_parallel_size", 1) > 1:
-        _refuse("unsupported_pp", "pipeline_parallel_size", d["pipeline_parallel_size"])
+        _refuse("unsupported_engine", "pipeline_parallel_size", d["pipeline_parallel_size"])
     if e.get("enable_expert_parallel"):
-        _refuse("unsupported_ep", "enable_expert_parallel", True)
+        _refuse("unsupported_engine", "enable_expert_parallel", True)
     if e.get("speculative_decoding"):
-        _refuse("unsupported_speculative", "speculative_decoding", True)
+        _refuse("unsupported_engine", "speculative_decoding", True)
     if moe and d.get("data_parallel_size", 1) > 1:
-        _refuse("unsupported_dp", "data_parallel_size", d["data_parallel_size"])
+        _refuse("unsupported_engine", "data_parallel_size", d["data_parallel_size"])
     extra = e.get("extra") or {}
     for code, reached, keys in _UNSUPPORTED:
         for key in keys:
             if reached(extra.get(key)):
                 _refuse(code, key, extra[key])
     if m["num_attention_heads"] % tp:
-        _refuse("tp_heads", "tensor_parallel_size", tp)
+        _refuse("bad_knobs", "tensor_parallel_size", tp)
     if m["num_key_value_heads"] % tp and tp % m["num_key_value_heads"]:
-        _refuse("tp_kv_heads", "tensor_parallel_size", tp)
+        _refuse("bad_knobs", "tensor_parallel_size", tp)
     if not m.get("head_dim", 0) > 0:
         _refuse("bad_model", "head_dim", m.get("head_dim"))
     if moe and not (1 <= m.get("num_moe_layers", 0) <= m["num_hidden_layers"] and m.get("moe_intermediate_size", 0) > 0):

@@ -16,7 +16,7 @@ _LARGEST = 1 << 30
 def load_model(config, n_mlp_proj=None, assume_full_attention=False, max_model_len=None, dtype="", kv_cache_dtype="", quantization=""):
     """The model section of a deployment. config: the decoded config.json; the rest as run.yaml gives it."""
     if not isinstance(config, dict):
-        raise CoefficientError("bad_field", "want one JSON object")
+        raise CoefficientError("bad_model", "want one JSON object")
     return _Config(_text_config(config)).model(n_mlp_proj, assume_full_attention, max_model_len, dtype, kv_cache_dtype, quantization)
 
 
@@ -70,13 +70,13 @@ class _Config:
             return None
         n = _integer(v)
         if n is None or not 0 < n <= _LARGEST:
-            _refuse("bad_field", "%s: got %r, want an integer from 1 to %d", key, v, _LARGEST)
+            _refuse("bad_model", "%s: got %r, want an integer from 1 to %d", key, v, _LARGEST)
         return n
 
     def need(self, *keys):
         n = self.count(*keys)
         if n is None:
-            _refuse("missing_field", "%s: missing, want a positive integer", keys[0])
+            _refuse("bad_model", "%s: missing, want a positive integer", keys[0])
         return n
 
     def layer(self, key, default):
@@ -85,7 +85,7 @@ class _Config:
             return default
         n = _integer(v)
         if n is None or not 0 <= n <= _LARGEST:
-            _refuse("bad_field", "%s: got %r, want an integer from 0 to %d", key, v, _LARGEST)
+            _refuse("bad_model", "%s: got %r, want an integer from 0 to %d", key, v, _LARGEST)
         return n
 
     def model(self, n_mlp_proj, full, max_model_len, dtype, kv_dtype, quantization):
@@ -97,11 +97,11 @@ class _Config:
         heads = m["num_attention_heads"]
         kv = m["num_key_value_heads"] = self.kv_heads(heads)
         if kv > heads or heads % kv:
-            _refuse("bad_kv_heads", "num_key_value_heads: got %d, want a divisor of %d heads", kv, heads)
+            _refuse("bad_model", "num_key_value_heads: got %d, want a divisor of %d heads", kv, heads)
         m["head_dim"] = self.count("head_dim")
         if m["head_dim"] is None:
             if m["hidden_size"] % heads:
-                _refuse("head_dim_not_integral", "hidden_size/num_attention_heads: got %d/%d", m["hidden_size"], heads)
+                _refuse("bad_model", "hidden_size/num_attention_heads: got %d/%d", m["hidden_size"], heads)
             m["head_dim"] = m["hidden_size"] // heads
         self.moe(m)
         self.projections(m, n_mlp_proj)
@@ -116,18 +116,18 @@ class _Config:
     def refuse(self):
         for key in ("kv_lora_rank", "q_lora_rank", "qk_rope_head_dim"):
             if self.v.get(key) is not None:
-                _refuse("mla_attention", "%s: multi-head latent attention is not modelled", key)
+                _refuse("unsupported_model", "%s: multi-head latent attention is not modelled", key)
         if self.flag("is_encoder_decoder", False) or self.type in ("t5", "bart", "whisper"):
-            _refuse("encoder_decoder", "model_type: got %r, want a decoder-only model", self.type)
+            _refuse("unsupported_model", "model_type: got %r, want a decoder-only model", self.type)
         for key in RULES["other_attention"]:
             v = self.v.get(key)
             if v is not None and v is not False and not (isinstance(v, int) and v == 0):
-                _refuse("hybrid_attention", "%s: linear, state-space, sparse and shared attention are not modelled", key)
+                _refuse("unsupported_model", "%s: linear, state-space, sparse and shared attention are not modelled", key)
         if self.type in RULES["state_space"]:
-            _refuse("hybrid_attention", "model_type: got %r, want attention in every layer", self.type)
+            _refuse("unsupported_model", "model_type: got %r, want attention in every layer", self.type)
         for kind in self.layer_types():
             if kind not in ("full_attention", "sliding_attention", "chunked_attention"):
-                _refuse("hybrid_attention", "layer_types: got %r, want full, sliding or chunked attention", kind)
+                _refuse("unsupported_model", "layer_types: got %r, want full, sliding or chunked attention", kind)
 
     def kv_heads(self, heads):
         if self.type == "falcon" and self.flag("new_decoder_architecture", False):
@@ -147,7 +147,7 @@ class _Config:
             elif experts >= 2 and own is not None:
                 width = own
             else:
-                _refuse("missing_field", "intermediate_size: missing, want a positive integer")
+                _refuse("bad_model", "intermediate_size: missing, want a positive integer")
         m.update(intermediate_size=width, num_experts=0, top_k=0, moe_intermediate_size=0, num_moe_layers=0, shared_expert_size=0)
         if experts < 2:
             return
@@ -155,10 +155,10 @@ class _Config:
         m.update(num_experts=experts, moe_intermediate_size=expert_width)
         m["top_k"] = self.need("num_experts_per_tok", "moe_topk", "moe_k", "num_experts_per_token")
         if m["top_k"] > experts:
-            _refuse("bad_top_k", "num_experts_per_tok: got %d, want 1..%d experts", m["top_k"], experts)
+            _refuse("bad_model", "num_experts_per_tok: got %d, want 1..%d experts", m["top_k"], experts)
         m["num_moe_layers"] = self.moe_layers(m["num_hidden_layers"])
         if not m["num_moe_layers"]:
-            _refuse("no_moe_layer", "the layer rules leave 0 of %d layers with the %d experts", m["num_hidden_layers"], experts)
+            _refuse("bad_model", "the layer rules leave 0 of %d layers with the %d experts", m["num_hidden_layers"], experts)
         if self.type in ("llama4", "llama4_text"):
             m.update(moe_intermediate_size=width, shared_expert_size=width, intermediate_size=self.count("intermediate_size_mlp") or width)
         else:
@@ -176,11 +176,11 @@ class _Config:
         freq = self.v.get("moe_layer_freq")
         if isinstance(freq, list):
             if len(freq) != layers:
-                _refuse("bad_field", "moe_layer_freq: got a list of %d, want one entry for each of %d layers", len(freq), layers)
+                _refuse("bad_model", "moe_layer_freq: got a list of %d, want one entry for each of %d layers", len(freq), layers)
             return sum(1 for v in freq if v is True or _integer(v))
         freq = self.layer("moe_layer_freq", 1)
         if freq == 0:
-            _refuse("bad_field", "moe_layer_freq: got 0, want a positive integer or a list of %d", layers)
+            _refuse("bad_model", "moe_layer_freq: got 0, want a positive integer or a list of %d", layers)
         first, step = self.layer("first_k_dense_replace", 0), 1
         key, v = self.first("decoder_sparse_step", "interleave_moe_layer_step")
         if v is not None:
@@ -192,27 +192,27 @@ class _Config:
     def projections(self, m, given):
         if given is not None:
             if given <= 0:
-                _refuse("bad_field", "n_mlp_proj: got %d, want a positive integer", given)
+                _refuse("bad_model", "n_mlp_proj: got %d, want a positive integer", given)
             m["n_mlp_proj"] = given
         elif self.type in RULES["gated_mlp"]:
             m["n_mlp_proj"] = 3
         elif self.type in RULES["plain_mlp"]:
             m["n_mlp_proj"] = 2
         else:
-            _refuse("unknown_model_type", "model_type: got %r, want a known family or model.n_mlp_proj in run.yaml", self.type)
+            _refuse("unsupported_model", "model_type: got %r, want a known family or model.n_mlp_proj in run.yaml", self.type)
 
     def widths(self, m, dtype, kv_dtype, quantization):
         name = dtype
         if name in ("", "auto"):
             name = self.first("dtype", "torch_dtype")[1]
             if name is None:
-                _refuse("missing_field", "dtype: missing, want the activations' type (also read as torch_dtype, or model.dtype)")
+                _refuse("bad_model", "dtype: missing, want the activations' type (also read as torch_dtype, or model.dtype)")
         act = _width(name) if isinstance(name, str) else 0
         if not act:
-            _refuse("unknown_dtype", "dtype: got %r, want float32, float16, bfloat16 or an fp8 name", name)
+            _refuse("unsupported_model", "dtype: got %r, want float32, float16, bfloat16 or an fp8 name", name)
         kv = act if kv_dtype in ("", "auto") else _width(kv_dtype)
         if not kv:
-            _refuse("unknown_dtype", "kv_cache_dtype: got %r, want auto, bfloat16, float16, float32 or fp8*", kv_dtype)
+            _refuse("unsupported_model", "kv_cache_dtype: got %r, want auto, bfloat16, float16, float32 or fp8*", kv_dtype)
         weight, compute = self.quantization(act, quantization)
         m.update(bytes_per_activation=act, bytes_per_lm_head=act, bytes_per_kv=kv, bytes_per_weight=weight, bytes_per_param=weight,
                  linear_compute=compute)
@@ -221,7 +221,7 @@ class _Config:
         q = self.v.get("quantization_config")
         if not isinstance(q, dict):
             if flag not in ("", "fp8"):
-                _refuse("unknown_quantization", "quantization: got %r without a quantization_config, want fp8 or none", flag)
+                _refuse("unsupported_model", "quantization: got %r without a quantization_config, want fp8 or none", flag)
             return (1.0, "fp8") if flag else (act, "native")
         method = q.get("quant_method")
         if method in ("fp8", "fbgemm_fp8"):
@@ -229,11 +229,11 @@ class _Config:
         if method in ("awq", "gptq"):
             bits = _integer(q["bits"] if q.get("bits") is not None else q.get("w_bit"))
             if bits not in (2, 3, 4, 8):
-                _refuse("unknown_quantization", "quantization_config.bits: got %r, want 2, 3, 4 or 8", bits)
+                _refuse("unsupported_model", "quantization_config.bits: got %r, want 2, 3, 4 or 8", bits)
             return bits / 8, "native"
         if method == "compressed-tensors":
             return _compressed(q)
-        return _refuse("unknown_quantization", "quantization_config.quant_method: got %r", method)
+        return _refuse("unsupported_model", "quantization_config.quant_method: got %r", method)
 
     def window(self, full, max_model_len):
         sliding, chunk = self.count("sliding_window"), self.count("attention_chunk_size")
@@ -250,7 +250,7 @@ class _Config:
             return []
         if full:
             return ["full_attention_assumed"]
-        return _refuse("sliding_window", "attention window: got %d tokens, want none or max_model_len <= the window", size)
+        return _refuse("unsupported_model", "attention window: got %d tokens, want none or max_model_len <= the window", size)
 
     def positions(self):
         """The position limit as vLLM derives it, 0 when unknown."""
@@ -271,11 +271,11 @@ def _compressed(q):
     groups = q.get("config_groups")
     groups = list(groups.values()) if isinstance(groups, dict) else []
     if len(groups) > 1:
-        _refuse("mixed_quantization", "quantization_config.config_groups: got %d groups, want exactly one", len(groups))
+        _refuse("unsupported_model", "quantization_config.config_groups: got %d groups, want exactly one", len(groups))
     group = groups[0] if groups and isinstance(groups[0], dict) else {}
     weights, inputs = group.get("weights") or {}, group.get("input_activations") or {}
     bits = _integer(weights.get("num_bits"))
     if bits is None or not 0 < bits <= 16:
-        _refuse("unknown_quantization", "quantization_config.config_groups: want one group with weights.num_bits")
+        _refuse("unsupported_model", "quantization_config.config_groups: want one group with weights.num_bits")
     fp8 = bits == 8 and weights.get("type") == "float" and inputs.get("num_bits") == 8
     return bits / 8, "fp8" if fp8 else "native"

@@ -44,7 +44,7 @@ def load_deployment(path):
     d["vllm"] = _engine(top.sub("vllm"))
     top.done(_TOP)
     if missing:
-        raise CoefficientError("missing_field", "%s: missing %s" % (path, ", ".join(missing)))
+        raise CoefficientError("bad_run_yaml", "%s: missing %s" % (path, ", ".join(missing)))
     options.update(max_model_len=d["vllm"]["max_model_len"], quantization=d["vllm"]["extra"].get("quantization") or "")
     d["model"] = load_model(_config(os.path.join(folder, config), config), **options)
     d["model"]["id"] = name or d["model"]["model_type"]
@@ -58,7 +58,7 @@ def _config(path, name):
     except OSError as e:
         raise CoefficientError("missing_config", "model.config: got %r: %s" % (name, e.strerror))
     except ValueError as e:
-        raise CoefficientError("bad_field", "%s: want one JSON object: %s" % (name, e))
+        raise CoefficientError("bad_model", "%s: want one JSON object: %s" % (name, e))
 
 
 class _Section:
