@@ -105,7 +105,7 @@ func (f *requestFit) leaveFull(prior *learn.Prior) error {
 			left = append(left, l)
 			continue
 		}
-		f.warn = append(f.warn, trace.Findingf(learn.CacheNotFull, "%s: left out: the simulated server runs out of KV blocks (TTFT %.4g ms), "+
+		f.warn = append(f.warn, trace.Findingf(learn.ReplayUnlike, "%s: left out: the simulated server runs out of KV blocks (TTFT %.4g ms), "+
 			"the measured one did not (%.4g ms); is its KV cache of another type or size?", l.Name, ttft, l.Point.TTFTMs))
 	}
 	f.loads = left

@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/portable"
 	"github.com/blis-train/blis-train/pipeline/learn"
-	"github.com/blis-train/blis-train/pipeline/validate/inspect"
+	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate/measured"
 	"github.com/blis-train/blis-train/pipeline/validate/saturation"
 	"github.com/blis-train/blis-train/result"
@@ -265,7 +265,7 @@ func requestTier(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment)
 	if out.Tier == tierRequests {
 		if v := saturation.OfClients(run, dep).Run; v.Saturated {
 			out.Saturated, out.Saturation = true, v.Checks
-			out.Findings = append(out.Findings, trace.Findingf(inspect.CodeSaturated, "run %s: %s; its queue teaches little but itself", run.ID,
+			out.Findings = append(out.Findings, trace.Findingf(rows.Saturated, "run %s: %s; its queue teaches little but itself", run.ID,
 				saturation.HitText(v.Checks)))
 		} else {
 			out.Saturation = v.Checks

@@ -19,6 +19,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/pipeline/validate/gates"
+	"github.com/blis-train/blis-train/pipeline/validate/measured"
 	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/report/input"
 	"github.com/blis-train/blis-train/result"
@@ -233,11 +234,11 @@ func (o *ValidateOptions) skipReplay(f *result.Fit, ext *result.Extract) ([]trac
 		return r.Tables[table.Iterations] > 0 && r.Tables[table.ObservedRequests] > 0
 	}) {
 		o.IdleDelays = true
-		return []trace.Finding{trace.Findingf(validate.CodeIdleTaken,
+		return []trace.Finding{trace.Findingf(measured.ReplayAssumes,
 			"no overhead coefficients: the replays take it from requests that met an idle server (--idle-delays)")}, nil
 	}
 	o.StepsOnly = true
-	return []trace.Finding{trace.Findingf(validate.CodeNoOverhead,
+	return []trace.Finding{trace.Findingf(measured.NoReplay,
 		"no overhead coefficients: the replays are skipped; --overhead-us or --idle-delays replays without them")}, nil
 }
 

@@ -35,17 +35,10 @@ import (
 	"github.com/blis-train/blis-train/pipeline/rows/aggregate"
 	"github.com/blis-train/blis-train/pipeline/shard"
 	"github.com/blis-train/blis-train/pipeline/sweep"
-	"github.com/blis-train/blis-train/pipeline/validate"
-	"github.com/blis-train/blis-train/pipeline/validate/gates"
-	"github.com/blis-train/blis-train/pipeline/validate/inspect"
-	"github.com/blis-train/blis-train/pipeline/validate/machine"
 	"github.com/blis-train/blis-train/pipeline/validate/measured"
-	"github.com/blis-train/blis-train/pipeline/validate/replay"
 	"github.com/blis-train/blis-train/predictor/decision"
 	"github.com/blis-train/blis-train/sim"
-
 	"github.com/blis-train/blis-train/sim/emit"
-
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -91,12 +84,7 @@ func codeRooms() []codeRoom {
 		{"pipeline/shard", shard.Codes},
 		{"cluster", cluster.Codes},
 		{"pipeline/sweep", sweep.Codes},
-		{"pipeline/validate", validate.Codes},
-		{"pipeline/validate/gates", gates.Codes},
-		{"pipeline/validate/inspect", inspect.Codes},
-		{"pipeline/validate/machine", machine.Codes},
 		{"pipeline/validate/measured", measured.Codes},
-		{"pipeline/validate/replay", replay.Codes},
 		{"sim", sim.Codes},
 		{"cluster/gateway", gateway.Codes},
 		{"sim/emit", emit.Codes},

@@ -7,16 +7,16 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/urfave/cli/v2"
-
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/validate/gates"
+	"github.com/blis-train/blis-train/pipeline/validate/measured"
 	"github.com/blis-train/blis-train/report/verdict"
 	"github.com/blis-train/blis-train/result"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/urfave/cli/v2"
 )
 
 func validateCommand() *cli.Command {
@@ -150,7 +150,7 @@ func exitFor(c *cli.Context, con *console, val *result.Validation) error {
 func loosenedText(val *result.Validation) string {
 	n := 0
 	for _, f := range val.Warnings {
-		if f.Code == gates.CodeLoosened {
+		if f.Code == measured.GateLoosened {
 			n++
 		}
 	}

@@ -50,7 +50,7 @@ func (j *job) delays(e *replay.Engine, run *trace.Run, dep *deploy.Deployment) (
 	if j.o.IdleDelays {
 		idle, ok := measured.MeasureIdle(run)
 		if !ok {
-			findings = append(findings, trace.Findingf(codeNoIdleRequests, "run %s: no request met an idle server", run.ID))
+			findings = append(findings, trace.Findingf(measured.ReplayAssumes, "run %s: no request met an idle server", run.ID))
 			if run.Aggregate != nil && j.set.AlphaModel(coeff.Overhead) == nil {
 				overhead = new(float64) // nothing of the run tells it: the finding above says so
 			}
@@ -64,7 +64,7 @@ func (j *job) delays(e *replay.Engine, run *trace.Run, dep *deploy.Deployment) (
 	default:
 		d, err := latency.NewAlphaDelay(j.set, coeff.Overhead, dep)
 		if err != nil {
-			return nil, trace.Errorf(CodeNoOverhead, "replay of run %s: %v", run.ID, err).WithHint("give --overhead-us")
+			return nil, trace.Errorf(measured.NoReplay, "replay of run %s: %v", run.ID, err).WithHint("give --overhead-us")
 		}
 		e.Overhead = d
 	}
@@ -99,7 +99,7 @@ func ContentOf(run *trace.Run, dep *deploy.Deployment, sharedPrefix int64) (repl
 	var findings []trace.Finding
 	for _, n := range w.Notes {
 		if n.Code == workload.CodePrefixUnknown {
-			findings = append(findings, trace.Findingf(codeCachedAssumed, "run %s: %s", run.ID, n.Message))
+			findings = append(findings, trace.Findingf(measured.ReplayAssumes, "run %s: %s", run.ID, n.Message))
 		}
 	}
 	return func(id string, r *sim.Request) {
@@ -115,10 +115,11 @@ const sharedGroup = 1
 
 func sharedContent(run *trace.Run, n int64) (replay.Content, []trace.Finding) {
 	if n == 0 {
-		return nil, []trace.Finding{trace.Findingf(codeCachedAssumed,
+		return nil, []trace.Finding{trace.Findingf(measured.ReplayAssumes,
 			"run %s: prefix caching is on and nothing says what requests share; replayed uncached (--shared-prefix-tokens)", run.ID)}
 	}
 	return func(_ string, r *sim.Request) {
-		r.Group, r.GroupTokens = sharedGroup, min(n, r.PromptTokens)
-	}, []trace.Finding{trace.Findingf(codeCachedAssumed, "run %s: all requests are taken to share their first %d prompt tokens", run.ID, n)}
+			r.Group, r.GroupTokens = sharedGroup, min(n, r.PromptTokens)
+		}, []trace.Finding{trace.Findingf(measured.ReplayAssumes,
+			"run %s: all requests are taken to share their first %d prompt tokens", run.ID, n)}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/validate/gates"
+	"github.com/blis-train/blis-train/pipeline/validate/measured"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -32,7 +33,7 @@ func newJob(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Sour
 		return nil, err
 	}
 	if len(sources) == 0 {
-		return nil, trace.Errorf(codeNothingToJudge, "got no run, want at least one")
+		return nil, trace.Errorf(measured.NothingToJudge, "got no run, want at least one")
 	}
 	if err := checkSplit(fit, o.Split); err != nil {
 		return nil, err

@@ -74,15 +74,15 @@ func (o Options) resolve() (Options, error) {
 	}
 	switch {
 	case !(o.Split > 0 && o.Split <= 1):
-		return o, trace.Errorf(codeBadOption, "--split: got %g, want a share in (0, 1]", o.Split)
+		return o, trace.Errorf(rows.BadOption, "--split: got %g, want a share in (0, 1]", o.Split)
 	case o.For != "" && !gates.CheckPurpose(o.For):
-		return o, trace.Errorf(codeBadOption, "--for: got %q, want %s or %s", o.For, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
+		return o, trace.Errorf(rows.BadOption, "--for: got %q, want %s or %s", o.For, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
 	case o.SharedPrefix < 0:
-		return o, trace.Errorf(codeBadOption, "--shared-prefix-tokens: got %d tokens, want >= 0", o.SharedPrefix)
+		return o, trace.Errorf(rows.BadOption, "--shared-prefix-tokens: got %d tokens, want >= 0", o.SharedPrefix)
 	case o.OverheadUs != nil && !(*o.OverheadUs >= 0 && *o.OverheadUs < 1e9):
-		return o, trace.Errorf(codeBadOption, "--overhead-us: got %g us, want >= 0 and < 1e9", *o.OverheadUs)
+		return o, trace.Errorf(rows.BadOption, "--overhead-us: got %g us, want >= 0 and < 1e9", *o.OverheadUs)
 	case o.EgressUs != nil && !(*o.EgressUs >= 0 && *o.EgressUs < 1e9):
-		return o, trace.Errorf(codeBadOption, "--egress-us: got %g us, want >= 0 and < 1e9", *o.EgressUs)
+		return o, trace.Errorf(rows.BadOption, "--egress-us: got %g us, want >= 0 and < 1e9", *o.EgressUs)
 	}
 	if o.MaxRows != fitsRows {
 		if err := rows.CheckMaxRows(o.MaxRows); err != nil {

@@ -76,7 +76,7 @@ func checkSplit(fit *result.Fit, split float64) error {
 	if fit == nil || split >= fit.Options.Split {
 		return nil
 	}
-	return trace.Errorf(codeBadOption, "--split: got %g, want at least the fit's %g: the coefficients have seen the rest", split,
+	return trace.Errorf(rows.BadOption, "--split: got %g, want at least the fit's %g: the coefficients have seen the rest", split,
 		fit.Options.Split).
 		WithHint(fmt.Sprintf("blis-train fit OUT --split %g", split))
 }
@@ -159,7 +159,7 @@ func changedTerms(set *coeff.Set, fit *result.Fit) []trace.Finding {
 		if i >= len(set.Beta) || set.Beta[i].Name != c.Name || set.Beta[i].Value == c.Value {
 			continue
 		}
-		out = append(out, trace.Findingf(codeNotTheFit, "%s: got %.6g %s, want %.6g as in the fit's report", c.Name, set.Beta[i].Value,
+		out = append(out, trace.Findingf(measured.NotTheFit, "%s: got %.6g %s, want %.6g as in the fit's report", c.Name, set.Beta[i].Value,
 			c.Unit, c.Value))
 	}
 	return out
@@ -336,7 +336,7 @@ func (j *job) document(fit *result.Fit) *result.Validation {
 		v.Runs = append(v.Runs, j.entries[i]...)
 	}
 	if drawn := result.LimitFigures(v.Runs); drawn > result.MaxFigures {
-		v.Warnings = append(v.Warnings, trace.Findingf(codeFiguresLeftOut, "%d of %d comparisons have their curves here: those that gate "+
+		v.Warnings = append(v.Warnings, trace.Findingf(measured.FiguresLeftOut, "%d of %d comparisons have their curves here: those that gate "+
 			"first, then the largest plain KS", result.MaxFigures, drawn))
 	}
 	v.Figures = scored.steps.Figures(termNames(j.set))
@@ -345,7 +345,7 @@ func (j *job) document(fit *result.Fit) *result.Validation {
 	v.Warnings = append(v.Warnings, changedTerms(j.set, fit)...)
 	if j.refit {
 		v.Warnings = append(v.Warnings,
-			trace.Findingf(codeRefit, "the coefficients were refitted on all rows: what is called hold-out here is in-sample"))
+			trace.Findingf(measured.NotHeldOut, "the coefficients were refitted on all rows: what is called hold-out here is in-sample"))
 	}
 	return v
 }

@@ -281,7 +281,7 @@ func TestReplayWithoutOverheadIsRefused(t *testing.T) {
 	run := planted.Record(t, set, dep, planted.Load(50, 2, 10), nil)
 	set.Alpha = set.Alpha[:1]
 	_, err := Run(context.Background(), set, nil, []Source{sourceOf(run, dep, false)}, DefaultOptions())
-	if err == nil || !strings.Contains(err.Error(), string(CodeNoOverhead)) {
+	if err == nil || !strings.Contains(err.Error(), string(measured.NoReplay)) {
 		t.Errorf("got %v", err)
 	}
 	o := DefaultOptions()
@@ -309,7 +309,7 @@ func TestAHoldoutTheFitHasSeenIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(v.Runs) != 1 || v.Runs[0].Split.Kind != result.SplitInSample || !planted.HasCode(v.Warnings, codeRefit) ||
+	if len(v.Runs) != 1 || v.Runs[0].Split.Kind != result.SplitInSample || !planted.HasCode(v.Warnings, measured.NotHeldOut) ||
 		v.Verdict == coeff.VerdictPass {
 		t.Errorf("refit: got %d entries, %v, verdict %s", len(v.Runs), v.Warnings, v.Verdict)
 	}
@@ -395,7 +395,7 @@ func TestSampledJourneysAreJudged(t *testing.T) {
 	}
 	run.Steps = slices.Delete(run.Steps, 100, 101)
 	v = validate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
-	if g := gatesOf(v, "ks_itl")[0]; g.Pass != nil || v.Runs[0].Rebuilt != 0 || !planted.HasCode(v.Runs[0].Findings, "load_unknown") {
+	if g := gatesOf(v, "ks_itl")[0]; g.Pass != nil || v.Runs[0].Rebuilt != 0 || !planted.HasCode(v.Runs[0].Findings, measured.NoReplay) {
 		t.Errorf("with a step missing: got %v, %d rebuilt, %v", g.Pass, v.Runs[0].Rebuilt, v.Runs[0].Findings)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/validate/measured"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -273,10 +274,10 @@ func TestThresholdsAreOptions(t *testing.T) {
 		t.Errorf("worst_configuration follows beta_mape: got %v, want 0.8", got)
 	}
 	var coded *trace.Error
-	if _, err := NewRules(map[string]float64{"beta_mapp": 1}); !errors.As(err, &coded) || coded.Code != codeUnknownGate {
+	if _, err := NewRules(map[string]float64{"beta_mapp": 1}); !errors.As(err, &coded) || coded.Code != measured.BadGate {
 		t.Errorf("unknown gate: got %v", err)
 	}
-	if _, err := NewRules(map[string]float64{gateBias: math.NaN()}); !errors.As(err, &coded) || coded.Code != codeBadThreshold {
+	if _, err := NewRules(map[string]float64{gateBias: math.NaN()}); !errors.As(err, &coded) || coded.Code != measured.BadGate {
 		t.Errorf("NaN: got %v", err)
 	}
 }

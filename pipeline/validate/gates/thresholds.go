@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/pipeline/validate/measured"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -149,12 +150,12 @@ func NewRules(overrides map[string]float64) (*Rules, error) {
 	for _, name := range names {
 		t, ok := r.byName[name]
 		if !ok {
-			return nil, trace.Errorf(codeUnknownGate, "gates: got %q, want one of %d names", name, len(r.order)).
+			return nil, trace.Errorf(measured.BadGate, "gates: got %q, want one of %d names", name, len(r.order)).
 				WithHint("blis-train validate --gates list")
 		}
 		v := overrides[name]
 		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return nil, trace.Errorf(codeBadThreshold, "gates: %s: got %v, want a finite number", name, v)
+			return nil, trace.Errorf(measured.BadGate, "gates: %s: got %v, want a finite number", name, v)
 		}
 		t.Limit, t.Source = v, "option"
 		r.byName[name] = t
@@ -180,7 +181,7 @@ func (r *Rules) Loosen(from map[string]string) []trace.Finding {
 		}
 		if up := t.Op == "<" || t.Op == "<="; up && t.Limit > def.Limit || !up && t.Limit < def.Limit {
 			r.loosened[t.Name] = fmt.Sprintf("loosened: the default is %s %g", t.Op, def.Limit)
-			found = append(found, trace.Findingf(CodeLoosened, "%s: %s %g (%s), the default is %s %g",
+			found = append(found, trace.Findingf(measured.GateLoosened, "%s: %s %g (%s), the default is %s %g",
 				t.Name, t.Op, t.Limit, t.Source, t.Op, def.Limit))
 		}
 	}

@@ -52,7 +52,7 @@ func Inspect(run *trace.Run, dep *deploy.Deployment, in Inspection) (result.Insp
 		}
 	}
 	out.Findings = append(out.Findings, inspectFindings(&out)...)
-	out.Findings = append(out.Findings, teaches(run)...)
+	out.Findings = append(out.Findings, engineLog(run)...)
 	out.Reason = unfitReason(&out, refused, len(run.Points), measured.Source(run) != measured.SourceJourneys)
 	out.Unfit = out.Reason != ""
 	return out, nil
@@ -138,25 +138,25 @@ func inspectFindings(r *result.InspectRun) []trace.Finding {
 		out = append(out, trace.Findingf(code, "run "+r.ID+": "+format, args...))
 	}
 	if r.Saturated {
-		add(CodeSaturated, "%s", saturation.HitText(r.Saturation))
+		add(rows.Saturated, "%s", saturation.HitText(r.Saturation))
 	}
 	if n := r.Losses.DroppedSpanEvents; n > 0 {
-		add(codeLossyRun, "%d span events were dropped while recording, %d snapshots lost their step", n, r.Losses.OrphanSnapshots)
+		add(measured.Incomplete, "%d span events were dropped while recording, %d snapshots lost their step", n, r.Losses.OrphanSnapshots)
 	}
 	if s := r.Losses.AdjacentShare; s != nil && *s < 0.5 {
-		add(codeSparseSteps, "%.0f %% of the recorded steps have a recorded successor, want >= 50 %%", 100**s)
+		add(measured.Incomplete, "%.0f %% of the recorded steps have a recorded successor, want >= 50 %%", 100**s)
 	}
 	if r.Clocks.NegativeIntervals > 0 {
-		add(codeNegativeIntervals, "%d requests have stamps that run backwards", r.Clocks.NegativeIntervals)
+		add(measured.ClockJump, "%d requests have stamps that run backwards", r.Clocks.NegativeIntervals)
 	}
 	if s := r.Clocks.OffsetSpreadMs; s != nil && *s > clockJumpMs {
-		add(codeClockJump, "wall minus monotonic clock spreads over %.0f ms, want <= %d ms", *s, clockJumpMs)
+		add(measured.ClockJump, "wall minus monotonic clock spreads over %.0f ms, want <= %d ms", *s, clockJumpMs)
 	}
 	if q := r.Requests; q.Engine > 0 && float64(q.APIUnlinked) > 0.05*float64(q.Engine) {
-		add(codeUnlinkedRequests, "%d of %d core spans have no API span", q.APIUnlinked, q.Engine)
+		add(measured.Incomplete, "%d of %d core spans have no API span", q.APIUnlinked, q.Engine)
 	}
 	if n := r.Requests.StopStringEnds; n > 0 {
-		add(codeStopStringEnds, "%d requests were ended by a stop string and count as successes", n)
+		add(measured.StopStringEnds, "%d requests were ended by a stop string and count as successes", n)
 	}
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/pipeline/validate/measured"
 	"github.com/blis-train/blis-train/pipeline/validate/planted"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -75,8 +76,8 @@ func TestInspectFindings(t *testing.T) {
 		code   trace.Code
 		change func(*trace.Run)
 	}{
-		{codeLossyRun, func(r *trace.Run) { r.Requests[3].DroppedEvents = 2 }},
-		{codeSparseSteps, func(r *trace.Run) {
+		{measured.Incomplete, func(r *trace.Run) { r.Requests[3].DroppedEvents = 2 }},
+		{measured.Incomplete, func(r *trace.Run) {
 			var kept []trace.Step
 			for i, s := range r.Steps {
 				if i%3 == 0 {
@@ -85,18 +86,18 @@ func TestInspectFindings(t *testing.T) {
 			}
 			r.Steps = kept
 		}},
-		{codeNegativeIntervals, func(r *trace.Run) { r.Requests[5].ScheduledNs.V = r.Requests[5].ArrivedNs.V - 1 }},
-		{codeClockJump, func(r *trace.Run) {
+		{measured.ClockJump, func(r *trace.Run) { r.Requests[5].ScheduledNs.V = r.Requests[5].ArrivedNs.V - 1 }},
+		{measured.ClockJump, func(r *trace.Run) {
 			for i := range r.Steps[:len(r.Steps)/2] {
 				r.Steps[i].WallNs += 3e9
 			}
 		}},
-		{codeUnlinkedRequests, func(r *trace.Run) {
+		{measured.Incomplete, func(r *trace.Run) {
 			for i := range r.Requests[:20] {
 				r.Requests[i].APIID = trace.Opt[string]{}
 			}
 		}},
-		{codeStopStringEnds, func(r *trace.Run) { r.Requests[7].FinishStatus = trace.Some(trace.FinishAborted) }},
+		{measured.StopStringEnds, func(r *trace.Run) { r.Requests[7].FinishStatus = trace.Some(trace.FinishAborted) }},
 	}
 	base := inspected(t, nil)
 	for _, c := range cases {

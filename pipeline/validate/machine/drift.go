@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
@@ -187,6 +188,6 @@ func (d *Drift) Finding(run string) []trace.Finding {
 	if !ok || (far >= driftLo && far <= driftHi) {
 		return nil
 	}
-	return []trace.Finding{trace.Findingf(codeMachineDrift,
+	return []trace.Finding{trace.Findingf(rows.MachineDrift,
 		"run %s: measured/predicted step time reaches %.2f in a %.0f-second block, want %s", run, far, d.startS(1), driftRangeText)}
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/blis-train/blis-train/pipeline/rows"
 )
 
 func TestDriftCurveFollowsTheMachine(t *testing.T) {
@@ -25,8 +27,8 @@ func TestDriftCurveFollowsTheMachine(t *testing.T) {
 			t.Errorf("at %d ns: got %v, want %v", c.ns, got, c.want)
 		}
 	}
-	if f := d.Finding("r"); len(f) != 1 || f[0].Code != codeMachineDrift {
-		t.Errorf("finding: got %v, want %s", f, codeMachineDrift)
+	if f := d.Finding("r"); len(f) != 1 || f[0].Code != rows.MachineDrift {
+		t.Errorf("finding: got %v, want %s", f, rows.MachineDrift)
 	}
 	if s := d.Swing(); math.Abs(s-1.4/0.95) > 1e-12 {
 		t.Errorf("swing: got %v", s)

@@ -36,7 +36,7 @@ func TestObservedAssumesWhatItSays(t *testing.T) {
 	half := halfStepNs(run)
 	run.Requests[4].ArrivedNs = trace.Opt[int64]{}
 	obs, findings := Requests(run)
-	if !planted.HasCode(findings, codeArrivedAssumed) || len(obs) != 60 || half <= 0 {
+	if !planted.HasCode(findings, ReplayAssumes) || len(obs) != 60 || half <= 0 {
 		t.Fatalf("got %v, %d requests, half a step %d ns", findings, len(obs), half)
 	}
 	for _, o := range obs {

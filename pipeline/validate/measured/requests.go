@@ -93,7 +93,7 @@ func Requests(run *trace.Run) ([]Request, []trace.Finding) {
 		out = append(out, o)
 	}
 	if assumed > 0 {
-		findings = append(findings, trace.Findingf(codeArrivedAssumed,
+		findings = append(findings, trace.Findingf(ReplayAssumes,
 			"run %s: %d of %d requests have no ARRIVED; QUEUED minus half a step (%.1f ms) was taken", run.ID, assumed, len(out), float64(half)/1e6))
 	}
 	if len(out) == 0 {
@@ -148,7 +148,7 @@ func clientSide(run *trace.Run) ([]Request, []trace.Finding) {
 	var findings []trace.Finding
 	offset, twoClocks := engineOffset(run)
 	if twoClocks {
-		findings = append(findings, trace.Findingf(codeArrivedAssumed,
+		findings = append(findings, trace.Findingf(ReplayAssumes,
 			"run %s: arrivals and engine stamps are on two clocks; the smallest pick-up wait was taken as 0", run.ID))
 	}
 	for i := range run.Observed {

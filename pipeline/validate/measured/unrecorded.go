@@ -191,12 +191,12 @@ func (r *rebuild) unfitted() string {
 func WithUnrecorded(run *trace.Run, recorded []Request, async bool) ([]Request, []trace.Finding) {
 	unrecorded, reason := Unrecorded(run, async)
 	if reason != "" {
-		return recorded, []trace.Finding{trace.Findingf(codeLoadUnknown,
+		return recorded, []trace.Finding{trace.Findingf(NoReplay,
 			"run %s: journeys are sampled and the other requests cannot be rebuilt: %s", run.ID, reason)}
 	}
 	all := append(slices.Clone(recorded), unrecorded...)
 	slices.SortStableFunc(all, func(a, b Request) int { return cmp.Compare(a.ArrivalNs, b.ArrivalNs) })
-	return all, []trace.Finding{trace.Findingf(codeLoadRebuilt,
+	return all, []trace.Finding{trace.Findingf(ReplayAssumes,
 		"run %s: %d of %d replayed requests left no journey and were rebuilt from what the steps count; they are not compared", run.ID,
 		len(unrecorded), len(all))}
 }

@@ -26,7 +26,7 @@ func (p *Phase) close(load string) {
 	case load == deploy.LoadClosed:
 	case len(calls) >= leastCalls && c.Clients > 1 && c.IsClosed():
 		p.load = deploy.LoadClosed
-		p.findings = append(p.findings, trace.Findingf(codeClosedLoop,
+		p.findings = append(p.findings, trace.Findingf(measured.ReplayAssumes,
 			"run.yaml calls the load %s, but %d requests are always in flight and every answer is followed by the next: replayed as a closed loop",
 			load, c.Clients))
 	default:
@@ -34,7 +34,7 @@ func (p *Phase) close(load string) {
 	}
 	if _, err := workload.RecloseCalls(p.requests, calls, c.Clients); err != nil {
 		p.load = deploy.LoadOpen
-		p.findings = append(p.findings, trace.Findingf(codeReplayFailed, "closed loop: %v", err))
+		p.findings = append(p.findings, trace.Findingf(measured.NoReplay, "closed loop: %v", err))
 	}
 }
 

@@ -97,7 +97,7 @@ func newPhase(all []measured.Request, phase *deploy.Phase, content Content) *Pha
 		}
 	}
 	if len(p.obs) == 0 {
-		p.findings = append(p.findings, trace.Findingf(codeNoArrivals, "no request arrives in the phase"))
+		p.findings = append(p.findings, trace.Findingf(measured.NoReplay, "no request arrives in the phase"))
 		return p
 	}
 	p.originNs = p.obs[0].ArrivalNs
@@ -147,7 +147,7 @@ func (p *Phase) run(variant string, c sim.Config, draw func(*sim.Config)) {
 		}
 		res, err := sim.Run(c, p.requests, obs)
 		if err != nil {
-			p.findings = append(p.findings, trace.Findingf(codeReplayFailed, "%s replay: %v", variant, err))
+			p.findings = append(p.findings, trace.Findingf(measured.NoReplay, "%s replay: %v", variant, err))
 			return
 		}
 		p.results[variant] = append(p.results[variant], res)

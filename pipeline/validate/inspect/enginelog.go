@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/validate/measured"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -22,9 +23,9 @@ func refusedOf(run *trace.Run, dep *deploy.Deployment) *trace.Error {
 	return run.Aggregate.Refused
 }
 
-// teaches says what the recording of an unmodified engine can teach, and which
-// option would teach more.
-func teaches(run *trace.Run) []trace.Finding {
+// engineLog says what the recording of an unmodified engine can be used for, and which
+// option would give more.
+func engineLog(run *trace.Run) []trace.Finding {
 	a := run.Aggregate
 	if a == nil {
 		return nil
@@ -38,9 +39,9 @@ func teaches(run *trace.Run) []trace.Finding {
 		"kv_usage": "the KV-read term from the KV usage, roughly", trace.ContextsMean: "the KV-read term merged with the per-decode term",
 		"": "no KV-read term",
 	}[a.Contexts]
-	what := "passes of an unmodified engine teach"
+	what := "passes of an unmodified engine give"
 	if run.Iterations[0].Form == trace.IterationChunks {
-		what, times, contexts = "steps recovered from chunks teach", "step times from the chunks' stamps", "the KV-read term by counting"
+		what, times, contexts = "steps recovered from chunks give", "step times from the chunks' stamps", "the KV-read term by counting"
 	}
 	var more []string
 	if a.Audit.Time != "cadence" {
@@ -54,5 +55,5 @@ func teaches(run *trace.Run) []trace.Finding {
 	if c := a.Audit.ConstantUs; c.OK {
 		text += fmt.Sprintf("; %.2f ms lie between elapsed times", c.V/1000)
 	}
-	return []trace.Finding{trace.Findingf(codeTeaches, "%s. %s", text, strings.Join(more, "; "))}
+	return []trace.Finding{trace.Findingf(measured.EngineLog, "%s. %s", text, strings.Join(more, "; "))}
 }
