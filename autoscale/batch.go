@@ -122,7 +122,7 @@ func Fit(windows []Window, o FitOptions) (*Fitted, error) {
 	f.X = exp(p.theta(z))
 	f.Objective = p.objective(z)
 	if held := len(start) - len(p.basis); held > 0 {
-		f.Findings = append(f.Findings, trace.Findingf(heldDirection, "%d of %d directions are held at physical values: %s", held, len(start),
+		f.Findings = append(f.Findings, trace.Findingf(HeldParameter, "%d of %d directions are held at physical values: %s", held, len(start),
 			words(f.Evaluated.Null)))
 	} else {
 		f.Evaluated = p.identify(p.theta(z)) // at the solution, for people

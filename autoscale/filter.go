@@ -4,20 +4,23 @@ import (
 	"math"
 
 	"gonum.org/v1/gonum/mat"
-
-	"github.com/blis-train/blis-train/trace"
 )
 
 // observer maps a state to the observations; ok is false where there are none.
 type observer func(x []float64) (z []float64, ok bool)
 
-// Why a window left a filter's state as it was.
+// Verdict is what an online estimator did with a window; windows.parquet has it.
+type Verdict string
+
+// The verdicts of filters and of refits.
 const (
-	accepted        trace.Code = "accepted"
-	rejectedNIS     trace.Code = "innovation_too_large"
-	rejectedSign    trace.Code = "parameter_not_positive"
-	rejectedModel   trace.Code = "model_has_no_answer"
-	acceptedOpening trace.Code = "gate_opened"
+	accepted        Verdict = "accepted"               // the window moved the state
+	acceptedOpening Verdict = "gate_opened"            // the second in a row beyond the gate: something has changed
+	rejectedNIS     Verdict = "innovation_too_large"   // for the filter's noise
+	rejectedSign    Verdict = "parameter_not_positive" // after the update
+	rejectedModel   Verdict = "model_has_no_answer"    // at the window's rate and the filter's state, or beside it
+	heldBack        Verdict = "held_back"              // the last windows do not tell the parameters apart: the last good refit is kept
+	filling         Verdict = "filling"                // too few windows yet for a refit
 )
 
 // Step is what a filter did with one window.
@@ -27,7 +30,7 @@ type Step struct {
 	P          [][]float64 // covariance of X
 	Innovation [2]float64  // observed - predicted TTFT and ITL, ms
 	NIS        float64     // normalised innovation squared; NaN without a prediction
-	Verdict    trace.Code
+	Verdict    Verdict
 }
 
 // accepted reports whether the window moved the state.

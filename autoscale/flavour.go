@@ -25,7 +25,7 @@ func ParseFlavour(name string) (Flavour, error) {
 	if f := Flavour(name); f.known() {
 		return f, nil
 	}
-	return "", trace.Errorf(unknownFlavour, "flavour: got %q, want %s", name, trace.OneOf(Flavours))
+	return "", trace.Errorf(BadOption, "flavour: got %q, want %s", name, trace.OneOf(Flavours))
 }
 
 func (f Flavour) known() bool { return f == WVA4P || f == WVA3P || f == Inferno3P || f == Corrected }

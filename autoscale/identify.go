@@ -116,7 +116,7 @@ func (p *problem) refuse(id *Identifiability) error {
 	if p.prior != nil || len(id.Null) == 0 {
 		return nil
 	}
-	return trace.Errorf(SinglePoint, "%d windows show %d of %d parameters (condition number %.3g, at most %g): %s", len(p.windows), id.Rank,
+	return trace.Errorf(NoWindows, "%d windows show %d of %d parameters (condition number %.3g, at most %g): %s", len(p.windows), id.Rank,
 		len(p.o.Names()), id.Condition, p.o.MaxCondition, words(id.Null)).
 		WithHint("record a sweep: " + sweepWords(id.Sweep))
 }

@@ -76,7 +76,7 @@ type number struct {
 
 func (m *Model) check() error {
 	if !m.flavour.known() {
-		return trace.Errorf(unknownFlavour, "flavour: got %q, want %s", m.flavour, trace.OneOf(Flavours))
+		return trace.Errorf(BadOption, "flavour: got %q, want %s", m.flavour, trace.OneOf(Flavours))
 	}
 	numbers := [...]number{
 		{"alpha ms", m.p.AlphaMs, 0, false}, {"beta ms", m.p.BetaMs, 0, false}, {"gamma ms", m.p.GammaMs, 0, false},

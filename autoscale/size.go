@@ -79,7 +79,7 @@ func (m *Model) Size(t Targets) (Sizing, error) {
 	for _, x := range limits(&s, t) { // one latency may rise and fall below where another one binds
 		if x.target > 0 && x.of(s.At) > x.target {
 			*x.rate = m.crossing(s.MinRPS+float64(math.Floor((s.RateRPS-s.MinRPS)/s.step())*s.step()), s.RateRPS, x)
-			s.Findings = append(s.Findings, trace.Findingf(notMonotone, "%s does not grow with the load everywhere; the smallest rate found "+
+			s.Findings = append(s.Findings, trace.Findingf(sizingRemark, "%s does not grow with the load everywhere; the smallest rate found "+
 				"that misses the target counts", x.name))
 			s.bind(t)
 			s.At = m.Solve(s.RateRPS)
@@ -147,11 +147,11 @@ func (m *Model) largestRate(s *Sizing, x limit) (float64, error) {
 		}
 	}
 	if falls > 0 {
-		s.Findings = append(s.Findings, trace.Findingf(notMonotone, "%s falls at %d of %d rates as the load grows (prompts are cut into "+
+		s.Findings = append(s.Findings, trace.Findingf(sizingRemark, "%s falls at %d of %d rates as the load grows (prompts are cut into "+
 			"another number of chunks); the smallest rate that misses the target counts", x.name, falls, sizeGrid))
 	}
 	if math.IsNaN(hi) {
-		s.Findings = append(s.Findings, trace.Findingf(targetAboveRange, "target %s of %g ms is met up to the end of the range, %.4g "+
+		s.Findings = append(s.Findings, trace.Findingf(sizingRemark, "target %s of %g ms is met up to the end of the range, %.4g "+
 			"requests/s: it does not bind", x.name, x.target, s.MaxRPS))
 		return s.MaxRPS, nil
 	}

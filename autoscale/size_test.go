@@ -53,8 +53,8 @@ func TestSizeAtTheEnds(t *testing.T) {
 		t.Errorf("a TTFT of 1 ms: got %v, want %s", err, TargetBelowRange)
 	}
 	s, err := m.Size(Targets{TTFTMs: 1e9})
-	if err != nil || s.Binding != byRange || len(s.Findings) != 1 || s.Findings[0].Code != targetAboveRange {
-		t.Errorf("a TTFT of 1e9 ms: got %+v, %v, want the range and %s", s, err, targetAboveRange)
+	if err != nil || s.Binding != byRange || len(s.Findings) != 1 || s.Findings[0].Code != sizingRemark {
+		t.Errorf("a TTFT of 1e9 ms: got %+v, %v, want the range and %s", s, err, sizingRemark)
 	}
 	s, err = m.Size(Targets{TPS: 1})
 	if err != nil || s.Binding != byTPS || !closeTo(s.RateRPS, 0.9*0.999*m.MaxRateRPS(), 1e-12) {
@@ -84,8 +84,8 @@ func TestNewRefuses(t *testing.T) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	if _, err := New("mm1", p, s, v); err == nil || !strings.Contains(err.Error(), string(unknownFlavour)) {
-		t.Errorf("flavour mm1: got %v, want %s", err, unknownFlavour)
+	if _, err := New("mm1", p, s, v); err == nil || !strings.Contains(err.Error(), string(BadOption)) {
+		t.Errorf("flavour mm1: got %v, want %s", err, BadOption)
 	}
 }
 

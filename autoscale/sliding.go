@@ -2,8 +2,6 @@ package autoscale
 
 import (
 	"math"
-
-	"github.com/blis-train/blis-train/trace"
 )
 
 // SlidingOptions are those of a refit over the last windows, as model-tuner's
@@ -23,13 +21,6 @@ type SlidingOptions struct {
 func DefaultSliding(f Flavour) SlidingOptions {
 	return SlidingOptions{Flavour: f, Windows: 10, Least: 5, Outlier: 0.5, MaxCondition: 1000}
 }
-
-// heldBack is a refit whose windows do not tell the parameters apart: the last
-// good one is kept. filling is a buffer below its least.
-const (
-	heldBack trace.Code = "held_back"
-	filling  trace.Code = "filling"
-)
 
 // Sliding refits at every window over the last ones, starting from the fit
 // before. The minimum is found by Levenberg-Marquardt; the original searches with

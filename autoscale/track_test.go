@@ -269,8 +269,8 @@ func TestSingleOperatingPointIsRefused(t *testing.T) {
 		w := onePoint(t, f, 50, 0.02, rng)
 		_, err := Fit(w, DefaultFit(f))
 		var coded *trace.Error
-		if !errors.As(err, &coded) || coded.Code != SinglePoint {
-			t.Fatalf("%s: got %v, want %s", f, err, SinglePoint)
+		if !errors.As(err, &coded) || coded.Code != NoWindows {
+			t.Fatalf("%s: got %v, want %s", f, err, NoWindows)
 		}
 		if !strings.Contains(coded.Hint, "1024/512 tokens") || !strings.Contains(coded.Msg, "changes neither TTFT nor ITL") {
 			t.Errorf("%s: got %q, hint %q: want the direction and the sweep", f, coded.Msg, coded.Hint)
@@ -294,7 +294,7 @@ func TestSingleOperatingPointIsHeld(t *testing.T) {
 	if s.TTFTWape > 0.02 || s.ITLWape > 0.02 {
 		t.Errorf("got WAPE %.3f and %.3f on its own windows, want the noise of 1 %%", s.TTFTWape, s.ITLWape)
 	}
-	if len(got.Evaluated.Null) != 1 || len(got.Findings) != 1 || got.Findings[0].Code != heldDirection {
+	if len(got.Evaluated.Null) != 1 || len(got.Findings) != 1 || got.Findings[0].Code != HeldParameter {
 		t.Fatalf("got %d unseen directions and %v, want one of each", len(got.Evaluated.Null), got.Findings)
 	}
 	if got.Evaluated.After > 1000 {

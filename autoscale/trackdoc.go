@@ -16,7 +16,7 @@
 // parameters. At one operating point (rate, prompt and output length fixed) the
 // two numbers stay the same whatever the number of windows, so one direction of
 // the parameters is never seen. [Fit] says which one in words, holds it at
-// physical values when it is given some, and refuses without ([SinglePoint]).
+// physical values when it is given some, and refuses without ([NoWindows]).
 //
 // # What is promised
 //

@@ -161,7 +161,7 @@ func Cut(samples []Sample, spans []Span, o CutOptions) ([]Window, Cutting, error
 			w, why := o.window(samples, s, at)
 			if why != "" {
 				c.Dropped[why]++
-				if why == partialWindow {
+				if at+o.WindowNs > s.EndNs { // the rest of the span
 					break
 				}
 				continue
@@ -184,7 +184,7 @@ func (o *CutOptions) window(samples []Sample, s Span, at int64) (Window, trace.C
 	w := Window{Name: o.Name, Phase: s.Phase, StartNs: at, EndNs: at + o.WindowNs, Server: o.Server}
 	switch {
 	case w.EndNs > s.EndNs:
-		return w, partialWindow
+		return w, fewRequests
 	case s.Drop != "":
 		return w, s.Drop
 	case slices.ContainsFunc(o.SaturatedNs, func(sat [2]int64) bool { return sat[0] < w.EndNs && w.StartNs < sat[1] }):
@@ -207,7 +207,7 @@ func (o *CutOptions) window(samples []Sample, s Span, at int64) (Window, trace.C
 	w.RateRPS = float64(w.Arrivals) / float64(o.WindowNs) * 1e9
 	w.measure(used)
 	if !(w.ITLMs > 0) || !(w.TTFTMs > 0) {
-		return w, noLatency
+		return w, NoLatency
 	}
 	return w, ""
 }

@@ -67,11 +67,11 @@ func ReadProblem(data []byte, name string) (*Problem, error) {
 			return nil, err
 		}
 		at, _ := trace.YAMLError(name, err)
-		at.Code = badProblem
+		at.Code = autoscale.BadProblem
 		return nil, at
 	}
 	if len(p.Servers) == 0 {
-		return nil, trace.Errorf(badProblem, "%s: got no servers, want at least one", name)
+		return nil, trace.Errorf(autoscale.BadProblem, "%s: got no servers, want at least one", name)
 	}
 	for i := range p.Servers {
 		if s := &p.Servers[i]; s.Priority == 0 {
@@ -120,12 +120,13 @@ func (p *Problem) demand(s *ProblemServer, q *result.Queue) (autoscale.Demand, [
 			continue
 		}
 		if slices.ContainsFunc(d.Options, func(o autoscale.Option) bool { return o.Accelerator == acceleratorOf(at) }) {
-			return d, nil, trace.Errorf(badProblem, "server %q: queue.json has several servers of %q on %s", s.Name, s.Model, acceleratorOf(at)).
+			return d, nil, trace.Errorf(autoscale.BadProblem, "server %q: queue.json has several servers of %q on %s", s.Name, s.Model,
+				acceleratorOf(at)).
 				WithHint("choose with parameters: [" + at.ID + "]")
 		}
 		cost, ok := p.UnitCost[at.Accelerator]
 		if !ok {
-			return d, nil, trace.Errorf(badProblem, "unit_cost: got none for %q, want cents per device and hour", at.Accelerator)
+			return d, nil, trace.Errorf(autoscale.BadProblem, "unit_cost: got none for %q, want cents per device and hour", at.Accelerator)
 		}
 		z, err := SizedOf(at, autoscale.Flavour(q.Flavour), s.PromptTokens, s.OutputTokens)
 		if err != nil {
@@ -146,7 +147,7 @@ func (p *Problem) demand(s *ProblemServer, q *result.Queue) (autoscale.Demand, [
 		d.Options = append(d.Options, o)
 	}
 	if !slices.Contains(known, s.Model) {
-		return d, nil, trace.Errorf(NoServer, "server %q: got model %q, want one of queue.json: %s", s.Name, s.Model, trace.OneOf(known))
+		return d, nil, trace.Errorf(noParameters, "server %q: got model %q, want one of queue.json: %s", s.Name, s.Model, trace.OneOf(known))
 	}
 	return d, findings, nil
 }

@@ -193,7 +193,7 @@ func (f *Fitted) score(o *Options, opt autoscale.FitOptions) {
 	if len(held) > 0 {
 		fit, err := autoscale.Fit(train, opt)
 		if err != nil {
-			f.Doc.Findings = append(f.Doc.Findings, trace.Findingf(autoscale.SinglePoint,
+			f.Doc.Findings = append(f.Doc.Findings, trace.Findingf(autoscale.NoWindows,
 				"%s: no hold-out score, the first %d windows alone: %v", f.ID,
 				len(train), err))
 			held = nil

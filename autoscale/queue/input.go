@@ -75,7 +75,7 @@ func ServerOfRun(id string, run *trace.Run, d *deploy.Deployment, o *Options) (*
 	}
 	var known bool
 	if s.Limits.OverheadMs, known = idleOverheadMs(run); !known {
-		s.Findings = append(s.Findings, trace.Findingf(overheadGuess, "%s: no ARRIVED stamps: overhead taken as 0 ms", id))
+		s.Findings = append(s.Findings, trace.Findingf(autoscale.HeldParameter, "%s: no ARRIVED stamps: overhead taken as 0 ms", id))
 	}
 	samples, skipped := autoscale.FromRequests(run.Requests)
 	if len(samples) == 0 {
@@ -144,11 +144,11 @@ func ServerOfSweep(id string, points []sweep.Point, o *Options) *Server {
 	for _, p := range byRate(points) {
 		switch w, ok := s.windowOf(&p, o); {
 		case p.Closed():
-			s.Account.Dropped[string(notInSteady)]++
+			s.Account.Dropped[string(autoscale.ClosedLoop)]++
 		case o.Sweep.Loads > 0 && taken[p.Sweep] == o.Sweep.Loads:
 			s.Account.Dropped[string(beyondLoads)]++
 		case !ok:
-			s.Account.Dropped[string(sweep.NoMean)]++
+			s.Account.Dropped[string(autoscale.NoLatency)]++
 		default:
 			taken[p.Sweep]++
 			s.Windows = append(s.Windows, w)

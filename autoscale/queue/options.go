@@ -54,11 +54,11 @@ func (o *Options) Check() error {
 	}
 	switch {
 	case !(o.QueueRatio >= 0) || o.QueueRatio > 1000:
-		return trace.Errorf(badOption, "queue ratio: got %g, want 0 to 1000", o.QueueRatio)
+		return trace.Errorf(autoscale.BadOption, "queue ratio: got %g, want 0 to 1000", o.QueueRatio)
 	case !(o.HoldOut > 0 && o.HoldOut < 1):
-		return trace.Errorf(badOption, "hold-out: got %g, want a share between 0 and 1", o.HoldOut)
+		return trace.Errorf(autoscale.BadOption, "hold-out: got %g, want a share between 0 and 1", o.HoldOut)
 	case o.Sweep.MaxBatch < 1 || o.Sweep.MaxBatchedTokens < 1 || o.Sweep.AccCount < 1 || o.Sweep.Loads < 0:
-		return trace.Errorf(badOption, "sweep: got %d seats, %d tokens a step, %d devices, %d loads, want >= 1, >= 1, >= 1, >= 0",
+		return trace.Errorf(autoscale.BadOption, "sweep: got %d seats, %d tokens a step, %d devices, %d loads, want >= 1, >= 1, >= 1, >= 0",
 			o.Sweep.MaxBatch, o.Sweep.MaxBatchedTokens, o.Sweep.AccCount, o.Sweep.Loads)
 	}
 	return nil

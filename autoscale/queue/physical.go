@@ -35,7 +35,7 @@ func (s *Server) SetPhysical(src fit.Source, o fit.Options) error {
 	}
 	s.Findings = append(s.Findings, it.Findings...)
 	if it.Model == nil {
-		s.Findings = append(s.Findings, trace.Findingf(noPhysical, "%s: %s", s.ID, it.Reason))
+		s.Findings = append(s.Findings, trace.Findingf(autoscale.HeldParameter, "%s: %s", s.ID, it.Reason))
 		return nil
 	}
 	p := &Physical{Errors: it.Model.Holdout}
@@ -47,7 +47,8 @@ func (s *Server) SetPhysical(src fit.Source, o fit.Options) error {
 			continue
 		}
 		values[i], p.Bound[i], p.CI95[i] = p.Floor[i], true, nil
-		s.Findings = append(s.Findings, trace.Findingf(atFloor, "%s: %s is not shown by the steps; the hardware's %.3g ms stands in", s.ID,
+		s.Findings = append(s.Findings, trace.Findingf(autoscale.HeldParameter,
+			"%s: %s is not shown by the steps; the hardware's %.3g ms stands in", s.ID,
 			names3[i], p.Floor[i]))
 	}
 	p.Params = autoscale.Params{AlphaMs: values[0], BetaMs: values[1], GammaMs: values[2]}
@@ -67,7 +68,7 @@ func (s *Server) interval(name string, value float64, us *[2]float64) *[2]float6
 	}
 	out := &[2]float64{us[0] / 1000, us[1] / 1000}
 	if value < out[0] || value > out[1] {
-		s.Findings = append(s.Findings, trace.Findingf(widened,
+		s.Findings = append(s.Findings, trace.Findingf(autoscale.HeldParameter,
 			"%s: %s of %.4g ms stood outside %.4g to %.4g ms, the interval of the fit without penalty", s.ID, name, value, out[0], out[1]))
 		out[0], out[1] = math.Min(out[0], value), math.Max(out[1], value)
 	}
@@ -140,11 +141,11 @@ func (s *Server) judge(f autoscale.Flavour, params []result.QueueParameter) (out
 	for i := range params {
 		q := &params[i]
 		if q.Utilisation != nil && *q.Utilisation > 1 {
-			out = append(out, trace.Findingf(fasterThanHW, "%s: %s of %.3g ms is below the hardware's %.3g ms (implied utilisation %.2f)",
+			out = append(out, trace.Findingf(unlikelyParameter, "%s: %s of %.3g ms is below the hardware's %.3g ms (implied utilisation %.2f)",
 				s.ID, q.Name, q.Value, *q.Floor, *q.Utilisation))
 		}
 		if q.Shift != nil && math.Abs(portable.Log(*q.Shift)) > math.Ln2 {
-			out = append(out, trace.Findingf(largeShift, "%s: effective %s is %.2g times the physical one (%s)", s.ID, q.Name, *q.Shift, f))
+			out = append(out, trace.Findingf(unlikelyParameter, "%s: effective %s is %.2g times the physical one (%s)", s.ID, q.Name, *q.Shift, f))
 		}
 	}
 	return out

@@ -73,7 +73,8 @@ func (z *Sized) Size(t autoscale.Targets) (*result.QueueSizing, []trace.Finding,
 // iteration.
 func (z *Sized) Simulate(rateRPS float64, n int, seed uint64, done <-chan struct{}) (*result.QueueSimPoint, error) {
 	if z.Flavour == autoscale.WVA4P {
-		return nil, trace.Errorf(badOption, "simulation: got flavour wva-4p, whose parameters are no step time, want one of three parameters")
+		return nil, trace.Errorf(autoscale.BadOption,
+			"simulation: got flavour wva-4p, whose parameters are no step time, want one of three parameters")
 	}
 	t := workload.Traffic{Shape: workload.Lengths(z.Shape), Prompts: workload.LogNormalLaw, Output: workload.LogNormalLaw,
 		RateRPS: rateRPS, Requests: n, Seed: seed}

@@ -127,7 +127,7 @@ func ValidateQueues(ctx context.Context, fitted *result.Queue, servers []*Server
 			for k := range fitted.Servers {
 				known = append(known, fitted.Servers[k].ID)
 			}
-			return trace.Errorf(NoServer, "parameters of server %q: got none, have %s", id,
+			return trace.Errorf(noParameters, "parameters of server %q: got none, have %s", id,
 				trace.OneOf(known)).WithHint("--server ID takes those of another server")
 		}
 		doc, err := ValidateServer(from, servers[i], o, requests, ctx.Done())

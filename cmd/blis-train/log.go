@@ -86,7 +86,7 @@ func printLog(con *console, path, stage string, last int) error {
 		con.line("warning", fmt.Sprintf("%s: %d more lines are no ledger entries", path, n))
 	}
 	if len(entries) == 0 {
-		return trace.Errorf(ledger.Empty, "%s: no entry", path).WithHint("blis-train fit OUT --ledger " + path + " appends one")
+		return trace.Errorf(ledger.BadLedger, "%s: no entry", path).WithHint("blis-train fit OUT --ledger " + path + " appends one")
 	}
 	for _, e := range entries {
 		if stage == "" || e.Stage == stage {

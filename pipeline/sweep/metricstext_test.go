@@ -30,7 +30,7 @@ func TestMetricsText(t *testing.T) {
 		list = append(list, s)
 	}
 	f := Between(list)
-	if len(f.Points) != 1 || f.Read != 3 || f.Dropped["metrics_reset"] != 1 || f.Dropped["incomplete_benchmark"] != 1 {
+	if len(f.Points) != 1 || f.Read != 3 || f.Dropped[incomplete] != 2 {
 		t.Fatalf("got %+v", f)
 	}
 	p := f.Points[0]

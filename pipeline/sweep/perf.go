@@ -37,7 +37,7 @@ func (f *File) perfPoint(m map[string]perfMetric, p Point, name string) {
 		v, ok := m[key]
 		scale, known := millis[strings.ToLower(v.Unit)]
 		if ok && !known {
-			f.Findings = append(f.Findings, trace.Findingf(otherUnit, "%s: %s: got the unit %q, want ns, us, ms or sec; "+
+			f.Findings = append(f.Findings, trace.Findingf(remark, "%s: %s: got the unit %q, want ns, us, ms or sec; "+
 				"the metric is left out", name, key, v.Unit))
 			return math.NaN(), math.NaN()
 		}

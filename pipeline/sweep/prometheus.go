@@ -179,7 +179,7 @@ func (f *File) between(a, b *Snapshot, engine string) {
 		now, before := b.of(engine, what), a.of(engine, what)
 		if now.count < before.count || now.sum < before.sum {
 			f.Read++
-			f.drop(metricsReset, "%s: %s counts %g requests after %g: the server started again", at, what, now.count, before.count)
+			f.drop(incomplete, "%s: %s counts %g requests after %g: the server started again", at, what, now.count, before.count)
 			return
 		}
 		d[what] = [2]*histogram{now, before}

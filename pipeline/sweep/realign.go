@@ -2,6 +2,7 @@ package sweep
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -58,7 +59,7 @@ func (f *File) crooked(header, row []string, name, at string) {
 	}
 	if start < 0 {
 		f.Read++
-		f.drop(crooked, "%s: got %d columns, want the header's %d", at, len(row), len(header))
+		f.drop(incomplete, "%s: got %d columns, want the header's %d", at, len(row), len(header))
 		return
 	}
 	number := func(key string) float64 {
@@ -77,25 +78,17 @@ func (f *File) crooked(header, row []string, name, at string) {
 	p, ok := arrange(blocksOf(row[start:]), number("successful"), number("duration"), ways)
 	if !ok {
 		f.Read++
-		f.drop(crooked, "%s: got %d columns under a header of %d, and no arrangement in which requests/s, tokens and latencies agree", at,
+		f.drop(incomplete, "%s: got %d columns under a header of %d, and no arrangement in which requests/s, tokens and latencies agree", at,
 			len(row), len(header))
 		return
 	}
 	p.Sweep, p.Strategy, p.Requests, p.Realigned = name, value["strategy"], int(number("successful")), true
-	if !f.hasFinding(realigned, name) {
-		f.Findings = append(f.Findings, trace.Findingf(realigned, "%s: rows have more columns than the header (GuideLLM before v0.7.0); put "+
-			"right by requests/s, token sums and latencies", name))
+	said := trace.Findingf(remark, "%s: rows have more columns than the header (GuideLLM before v0.7.0); put right by requests/s, token sums "+
+		"and latencies", name)
+	if !slices.Contains(f.Findings, said) {
+		f.Findings = append(f.Findings, said)
 	}
 	f.keep(p, at)
-}
-
-func (f *File) hasFinding(code trace.Code, name string) bool {
-	for _, x := range f.Findings {
-		if x.Code == code && strings.HasPrefix(x.Message, name+":") {
-			return true
-		}
-	}
-	return false
 }
 
 // blocksOf reads blocks of three numbers and a list until something else comes.

@@ -14,38 +14,27 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Codes of mismatches between an artifact and a deployment.
+// Codes of mismatches between an artifact and a deployment, or another artifact.
 const (
-	outsideEngine  trace.Code = "outside_trained_engine"
-	outsideKnob    trace.Code = "outside_trained_knob"
-	outsideRange   trace.Code = "outside_trained_range"
-	outsideWidths  trace.Code = "outside_trained_widths"
-	NotReplayable  trace.Code = "not_replayable"
-	InputChanged   trace.Code = "input_changed"
-	notLearnedTerm trace.Code = "term_not_learned"
-	notComparable  trace.Code = "not_comparable"
+	outsideTraining trace.Code = "outside_training"
+	NotReplayable   trace.Code = "not_replayable"
+	InputChanged    trace.Code = "input_changed"
+	notComparable   trace.Code = "not_comparable"
 )
 
 // Codes describes every code of this package.
 var Codes = []trace.CodeEntry{
-	{Code: outsideEngine, Kind: "finding", Meaning: "The deployment runs another vLLM minor version than the coefficients were trained on.",
-		Action: "Refit on the new version, or validate the file against a run of it."},
-	{Code: outsideKnob, Kind: "finding", Meaning: "An engine switch has a value that no training configuration had.",
-		Action: "Validate the file against a run with that value."},
-	{Code: outsideRange, Kind: "finding", Meaning: "The largest batches of the deployment push a feature beyond 1.5 times its " +
-		"training maximum.", Action: "Add runs that reach that regime; predictions there extrapolate."},
-	{Code: outsideWidths, Kind: "finding", Meaning: "The deployment runs a trained model in another precision.",
-		Action: "Refit on that precision; weight and KV bytes change every memory term."},
+	{Code: outsideTraining, Kind: "finding", Meaning: "The deployment is outside what the coefficients were trained on: another vLLM minor " +
+		"version, a switch or precision that no training configuration had, batches that push a feature beyond 1.5 times its training maximum, " +
+		"or a term that was not learned.",
+		Action: "Validate the file against a run of the deployment, or add such runs and refit; predictions there extrapolate."},
 	{Code: InputChanged, Kind: "finding", Meaning: "A file that the coefficients were made from is there, with other bytes than were read.",
 		Action: "Restore the recording, or fit again from what is there now."},
 	{Code: NotReplayable, Kind: "finding", Meaning: "The file has no overhead target that a replay may add.",
 		Action: "Give --overhead-us in replays, or fit runs with API spans."},
-	{Code: notLearnedTerm, Kind: "finding", Meaning: "The deployment uses a term that the training data did not teach.",
-		Action: "Add runs that exercise it, for example longer prompts."},
-	{Code: notComparable, Kind: "error", Meaning: "Two coefficient files of different spec versions or targets were compared.",
-		Action: "Refit one of them; their terms mean different things."},
-	{Code: badDiffOption, Kind: trace.KindUsage, Meaning: "An option of diff is out of its range.",
-		Action: "Correct the value the message names."},
+	{Code: notComparable, Kind: "error", Meaning: "Two coefficient files of different spec versions or targets were compared, or a limit of " +
+		"the comparison is out of its range.",
+		Action: "Refit one of them, for their terms mean different things; or correct the option the message names."},
 }
 
 // rangeFactor is how far above its training maximum a feature may go (spec#training-range).
@@ -94,7 +83,7 @@ func engineVersion(set *coeff.Set, d *deploy.Deployment) []trace.Finding {
 	if len(trained) == 0 {
 		return nil
 	}
-	return []trace.Finding{trace.Findingf(outsideEngine, "vllm version: got %q, trained on %q", d.Engine.VLLMVersion, trained)}
+	return []trace.Finding{trace.Findingf(outsideTraining, "vllm version: got %q, trained on %q", d.Engine.VLLMVersion, trained)}
 }
 
 // minor is "major.minor" of a version.
@@ -120,7 +109,7 @@ func widths(set *coeff.Set, d *deploy.Deployment) []trace.Finding {
 		return nil
 	}
 	slices.Sort(have)
-	return []trace.Finding{trace.Findingf(outsideWidths, "precision of %s: got %s, trained on %s", d.Model.ID, widthText(&d.Model),
+	return []trace.Finding{trace.Findingf(outsideTraining, "precision of %s: got %s, trained on %s", d.Model.ID, widthText(&d.Model),
 		strings.Join(slices.Compact(have), "; "))}
 }
 
@@ -153,7 +142,7 @@ func knobs(set *coeff.Set, d *deploy.Deployment) []trace.Finding {
 			continue
 		}
 		slices.Sort(trained)
-		out = append(out, trace.Findingf(outsideKnob, "%s: got %v, trained on %s", k.name, got, strings.Join(slices.Compact(trained), ", ")))
+		out = append(out, trace.Findingf(outsideTraining, "%s: got %v, trained on %s", k.name, got, strings.Join(slices.Compact(trained), ", ")))
 	}
 	return out
 }
@@ -204,9 +193,9 @@ func featureRanges(set *coeff.Set, d *deploy.Deployment, vec Vectorizer) ([]trac
 			}
 			switch {
 			case slices.Contains(unlearned, i+1):
-				out = append(out, trace.Findingf(notLearnedTerm, "%s: not learned, but %s uses it", c.Name, p.what))
+				out = append(out, trace.Findingf(outsideTraining, "%s: not learned, but %s uses it", c.Name, p.what))
 			case c.Range != nil && x[i] > rangeFactor*c.Range[1]:
-				out = append(out, trace.Findingf(outsideRange, "%s: up to %s with %s, trained up to %s", c.Name, three(x[i]), p.what,
+				out = append(out, trace.Findingf(outsideTraining, "%s: up to %s with %s, trained up to %s", c.Name, three(x[i]), p.what,
 					three(c.Range[1])))
 			default:
 				continue

@@ -71,9 +71,9 @@ func DefaultDiffOptions() DiffOptions { return DiffOptions{Level: 0.05, Toleranc
 func (o DiffOptions) Check() error {
 	switch {
 	case !(o.Level > 0 && o.Level < 1):
-		return trace.Errorf(badDiffOption, "--level: got %g, want in (0, 1)", o.Level)
+		return trace.Errorf(notComparable, "--level: got %g, want in (0, 1)", o.Level)
 	case !(o.Tolerance > 0) || math.IsInf(o.Tolerance, 0):
-		return trace.Errorf(badDiffOption, "--tolerance: got %g, want > 0", o.Tolerance)
+		return trace.Errorf(notComparable, "--tolerance: got %g, want > 0", o.Tolerance)
 	}
 	return nil
 }
@@ -85,7 +85,7 @@ const (
 )
 
 // Diff compares two artifacts of one spec version term by term, and judges the
-// predictions given for both. Codes: not_comparable, bad_diff_option.
+// predictions given for both. Code: not_comparable.
 //
 // A term moved significantly when (B-A)/se exceeds what Holm's correction at
 // Level allows over all terms with a known se. From stored intervals se^2 is
@@ -122,9 +122,6 @@ func Diff(a, b *coeff.Set, preds []Prediction, opt DiffOptions) (*DiffDoc, error
 	d.judge(opt)
 	return d, nil
 }
-
-// badDiffOption is an option of Diff out of range.
-const badDiffOption trace.Code = "bad_diff_option"
 
 // settings are differences that are no coefficients.
 func settings(a, b *coeff.Set) []string {

@@ -15,18 +15,14 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Codes of the ledger.
-const (
-	badLedgerLine trace.Code = "bad_ledger_line"
-	Empty         trace.Code = "bad_ledger"
-)
+// BadLedger is a ledger without an entry, or a line that is none.
+const BadLedger trace.Code = "bad_ledger"
 
 // Codes describes every code of this package.
 var Codes = []trace.CodeEntry{
-	{Code: badLedgerLine, Kind: "warning", Meaning: "A line of the ledger is not an entry, or of another schema version.",
-		Action: "Look at the line; a crashed job may have cut it. The other lines are read."},
-	{Code: Empty, Kind: "error", Meaning: "The ledger holds no entry at all.",
-		Action: "Check the path; fit, validate and run append with --ledger FILE."},
+	{Code: BadLedger, Kind: "error", Meaning: "The ledger holds no entry at all, or a line of it is none or of another schema version.",
+		Action: "Check the path (fit, validate and run append with --ledger FILE), or look at the line, which a crashed job may have cut; the " +
+			"other lines are read."},
 }
 
 // Entry is one line of a ledger: one fit, validate or run.
@@ -151,7 +147,7 @@ func Read(r io.Reader, name string) ([]Entry, []error) {
 		if len(bytes.TrimSpace(line)) > 0 {
 			var e Entry
 			if jerr := result.Read(bytes.NewReader(line), &e); jerr != nil {
-				bad = append(bad, &trace.SyntaxError{File: name, Line: n, Code: badLedgerLine, Msg: "not a ledger entry: " + jerr.Error(),
+				bad = append(bad, &trace.SyntaxError{File: name, Line: n, Code: BadLedger, Msg: "not a ledger entry: " + jerr.Error(),
 					Hint: "a crashed job may have cut the line; the others are read"})
 			} else {
 				entries = append(entries, e)

@@ -81,7 +81,7 @@ func TestLedgerTornLine(t *testing.T) {
 	}
 	data, _ := os.ReadFile(path)
 	got, bad := Read(bytes.NewReader(data), "l")
-	if len(got) != 2 || len(bad) != 1 || exporttest.CodeOf(bad[0]) != badLedgerLine || !strings.HasPrefix(bad[0].Error(), "l:2: ") {
+	if len(got) != 2 || len(bad) != 1 || exporttest.CodeOf(bad[0]) != BadLedger || !strings.HasPrefix(bad[0].Error(), "l:2: ") {
 		t.Errorf("%d entries, bad %v", len(got), bad)
 	}
 }
