@@ -375,7 +375,7 @@ func requestLevel(loads []*learn.Load, got *learn.Learned) *result.RequestLevel 
 	r := &result.RequestLevel{Prior: got.Prior, Objective: got.Objective, NoiseFloor: got.Floor, SpanErrorFrac: result.OrNull(got.SpanError),
 		TTFTErrorFrac: result.OrNull(got.TTFTError), Evaluations: got.Calls,
 		SimulatedSteps: got.Steps, Loads: []result.RequestLoad{}, Passes: []result.RequestPass{}, Directions: []result.LearnedDirection{}}
-	if u := got.Unrest; u != nil {
+	if u := got.Scatter; u != nil {
 		r.Unrest = &result.RequestUnrest{StepFrac: u.StepFrac, DriftFrac: u.DriftFrac, TTFTFrac: u.TTFTFrac, OutsideUs: u.OutsideUs,
 			Recordings: u.Recordings}
 	}

@@ -1,5 +1,5 @@
-// Package stat holds the statistics that more than one room reports: each has
-// one definition here, and its name or doc comment says which. Every room may
+// Package stat holds the statistics that more than one package reports: each has
+// one definition here, and its name or doc comment says which. Every package may
 // import it; it imports gonum only.
 //
 //	sample.go      quantile (type 7), median, weighted median, mean, order, evenly thinned rows

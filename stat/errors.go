@@ -90,7 +90,7 @@ func (r *Rows) mape(pred []float64, keep func(i int) bool) float64 {
 }
 
 // skill is 1 - (mape - floor)/(constant - floor): 1 at the noise floor, 0 at the
-// best constant; NaN when the two leave no room.
+// best constant; NaN when the two leave nothing to explain.
 func skill(mape, constant, floor float64) float64 {
 	if !(constant > floor) {
 		return math.NaN()
@@ -113,7 +113,7 @@ func (r *Rows) BestConstant(keep func(i int) bool) float64 {
 	return WeightedMedian(level, weight)
 }
 
-// count is how many rows keep says yes to: room for them is made once.
+// count is how many rows keep says yes to: memory for them is allocated once.
 func (r *Rows) count(keep func(i int) bool) int {
 	if keep == nil {
 		return len(r.Y)

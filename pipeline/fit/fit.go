@@ -4,7 +4,7 @@
 // (from rows) and how a fit is made (from ridge); neither of those knows the
 // other.
 //
-// The storeys below it:
+// The packages below it:
 //
 //	options     what a fit is asked for
 //	estimate    tables of all runs -> one gram.Data, solved and judged

@@ -77,7 +77,7 @@ func TakingPart(sources []Source, o Options) ([]Source, Options, error) {
 		return nil, o, err
 	}
 	slices.SortStableFunc(sources, func(a, b Source) int { return strings.Compare(a.ID, b.ID) })
-	o.Lone = !slices.ContainsFunc(sources, func(s Source) bool { return s.Deployment.Config() != sources[0].Deployment.Config() })
+	o.OneConfig = !slices.ContainsFunc(sources, func(s Source) bool { return s.Deployment.Config() != sources[0].Deployment.Config() })
 	options.RowsLearned(sources, o.MaxRows)
 	return sources, o, nil
 }

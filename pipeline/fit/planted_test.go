@@ -89,7 +89,7 @@ func vector(t testing.TB, values map[string]float64) []float64 {
 	return x
 }
 
-// Folds that repeat one another are named. Rows that are all alike give
+// Folds that repeat one another are named. Rows that are all equal give
 // every fold the same coefficients.
 func TestRepeatedFoldsAreNamed(t *testing.T) {
 	same := planted("r", "gpu/a", 96, func(int) ([]float64, float64) { return vector(t, nil), 1024 })

@@ -16,7 +16,7 @@ import (
 // bytes of a fit that makes them itself, and nothing reads the recordings again.
 func TestStoredRowsGiveTheSameFit(t *testing.T) {
 	for _, spec := range []features.Version{features.V11, features.V10} {
-		storedAlike(t, fittest.Bundled(t), spec)
+		sameWhenStored(t, fittest.Bundled(t), spec)
 	}
 }
 
@@ -26,7 +26,7 @@ func TestStoredSlicesGiveTheSameFit(t *testing.T) {
 	for i := range sources {
 		sources[i].Most = rows.DefaultMaxRows
 	}
-	storedAlike(t, sources, features.V11)
+	sameWhenStored(t, sources, features.V11)
 }
 
 // TestThinnedTablesHoldTheSameSteps: what the step times are learned from is what other models are.
@@ -62,8 +62,8 @@ func TestThinnedTablesHoldTheSameSteps(t *testing.T) {
 	}
 }
 
-// storedAlike compares a fit of sources with one of their stored rows.
-func storedAlike(t *testing.T, sources []Source, spec features.Version) {
+// sameWhenStored compares a fit of sources with one of their stored rows.
+func sameWhenStored(t *testing.T, sources []Source, spec features.Version) {
 	t.Helper()
 	o := options.Bare()
 	o.Spec, o.Bootstraps = spec, options.MinBootstraps

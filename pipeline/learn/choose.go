@@ -11,7 +11,7 @@ import (
 	"github.com/blis-train/blis-train/sim/replay"
 )
 
-// Choose picks the n loads that would teach most together, one after the other: the
+// Choose picks the n loads that would tell most together, one after the other: the
 // largest determinant of what is known after them, with the prior (D-optimality). Only
 // what is asked of the loads counts, not what was measured. A load that runs the prior's
 // server out of KV blocks is not chosen: it tells the size of the cache before it tells

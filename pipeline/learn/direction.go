@@ -127,7 +127,7 @@ const (
 	otherGPUs    = "another number of GPUs: one configuration cannot tell it from the rest of a step"
 )
 
-// Needs is the measurement that would teach a direction; "" of a learned one.
+// Needs is the measurement that would show a direction; "" of a learned one.
 func (d *Direction) Needs() string {
 	if d.IsLearned() {
 		return ""

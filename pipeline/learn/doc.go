@@ -14,7 +14,7 @@
 //	              if requests held out agree
 //	repeat.go     the bias of the equations, and intervals: recordings simulated as
 //	              the server would make them
-//	direction.go  what the data taught, in words, and what they did not
+//	direction.go  what the data show, in words, and what they do not
 //
 // It is pure.
 package learn

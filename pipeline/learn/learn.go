@@ -13,19 +13,19 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Learned is what requests taught.
+// Learned is what was learned from requests.
 type Learned struct {
 	Set        *coeff.Set // values, covariance of the step time, intervals, evidence by term
 	Prior      string
 	Passes     []Pass
 	Directions []Direction
-	Objective  float64 // of the fit, mean over loads
-	Floor      float64 // standard deviation of the objective over jittered twins
-	SpanError  float64 // of one span whose steps are known, relative; NaN without
-	TTFTError  float64 // of one TTFT that waited for no other prompt
-	Unrest     *Unrest // nil: of points
-	Calls      int     // objectives
-	Steps      int64   // simulated, recordings included
+	Objective  float64  // of the fit, mean over loads
+	Floor      float64  // standard deviation of the objective over jittered twins
+	SpanError  float64  // of one span whose steps are known, relative; NaN without
+	TTFTError  float64  // of one TTFT that waited for no other prompt
+	Scatter    *Scatter // nil: of points
+	Calls      int      // objectives
+	Steps      int64    // simulated, recordings included
 
 	Names      []string // of the free terms, target/term
 	Covariance [][]float64
@@ -68,21 +68,21 @@ func Fit(ctx context.Context, loads []*Load, prior *Prior, o Options) (*Learned,
 		}
 		return l.learned(found, post, nil), nil
 	}
-	values, post, unrest, err := l.refitted(found)
+	values, post, scatter, err := l.refitted(found)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := l.unbiased(found, values, unrest, found == best)
+	answer, err := l.unbiased(found, values, scatter, found == best)
 	if err != nil {
 		return nil, err
 	}
 	if answer != found {
-		return l.learned(answer, post, unrest), nil
+		return l.learned(answer, post, scatter), nil
 	}
 	if post, err = l.posterior(e); err != nil {
 		return nil, err
 	}
-	return l.learned(found, widened(post, found.values, values), unrest), nil
+	return l.learned(found, widened(post, found.values, values), scatter), nil
 }
 
 const (
@@ -94,7 +94,7 @@ const (
 // unbiased is the candidate without the bias of the equations, unless a search has led
 // elsewhere, the recordings are not like the real one or the replays are clearly farther
 // with it.
-func (l *learner) unbiased(from *state, values []float64, u *Unrest, unsearched bool) (*state, error) {
+func (l *learner) unbiased(from *state, values []float64, u *Scatter, unsearched bool) (*state, error) {
 	if !unsearched {
 		return from, nil
 	}
@@ -157,10 +157,10 @@ func twinsOf(l *Load, o Options) [][]sim.Request {
 }
 
 // learned describes the answer.
-func (l *learner) learned(s *state, post []float64, u *Unrest) *Learned {
+func (l *learner) learned(s *state, post []float64, u *Scatter) *Learned {
 	n := len(l.m.free)
 	out := &Learned{Set: l.m.setOf(s.values), Prior: l.m.name, Passes: l.passes, Objective: s.objective, Floor: s.twins,
-		SpanError: math.NaN(), TTFTError: math.NaN(), Calls: l.calls, Steps: l.steps.Load(), Names: l.m.names, Unrest: u}
+		SpanError: math.NaN(), TTFTError: math.NaN(), Calls: l.calls, Steps: l.steps.Load(), Names: l.m.names, Scatter: u}
 	if l.seen != nil {
 		out.SpanError, out.TTFTError = l.seen.errors[rowSpan], l.seen.errors[rowTTFT]
 	}

@@ -121,7 +121,7 @@ func stepTimes(t testing.TB, set *coeff.Set, d *deploy.Deployment) []float64 {
 
 // TestPlantedCoefficientsAreLearned: from client timings alone the times of steps
 // come within 3 % where the prior is off by up to 11 %, requests of an unseen load
-// experience the same, and what the data did not teach is called so.
+// experience the same, and what the data did not show is called so.
 func TestPlantedCoefficientsAreLearned(t *testing.T) {
 	truth, prior, loads := plant(t)
 	got, err := Fit(context.Background(), loads, prior, DefaultOptions())
@@ -241,10 +241,10 @@ func TestSmallCacheIsSeen(t *testing.T) {
 	}
 }
 
-// TestUnrestIsMeasured: the scatter of steps (evenly 15 % to either side, a deviation of
+// TestScatterIsMeasured: the scatter of steps (evenly 15 % to either side, a deviation of
 // 8.7 %) is found in what clients saw of their requests, the constant before the engine
-// comes within its interval three times over, and a quiet recording has no unrest.
-func TestUnrestIsMeasured(t *testing.T) {
+// comes within its interval three times over, and a quiet recording has none.
+func TestScatterIsMeasured(t *testing.T) {
 	truth, prior, loads := plant(t)
 	q := []sim.Quantile{{Q: 0, Ratio: 0.85}, {Q: 1, Ratio: 1.15}}
 	noisy := plantedNoisy(t, loads[0].Deployment, truth, 5, 300, 3, &sim.Noise{Decode: q, Prefill: q, Mixed: q})
@@ -255,8 +255,8 @@ func TestUnrestIsMeasured(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if u := got.Unrest; load == noisy && math.Abs(u.StepFrac-0.087) > 0.03 || load != noisy && u.StepFrac > 0.01 || u.DriftFrac > 0.02 {
-			t.Errorf("%s: got unrest %+v", load.Name, *u)
+		if u := got.Scatter; load == noisy && math.Abs(u.StepFrac-0.087) > 0.03 || load != noisy && u.StepFrac > 0.01 || u.DriftFrac > 0.02 {
+			t.Errorf("%s: got scatter %+v", load.Name, *u)
 		}
 		c, want := got.Set.AlphaModel(coeff.Overhead).Coefficients[3], truth.AlphaModel(coeff.Overhead).Coefficients[3].Value
 		if off := math.Abs(c.Value - want); off > 1.5*(c.CI95[1]-c.CI95[0]) {

@@ -110,7 +110,7 @@ func (l *Load) sent(i int) int64 {
 	return l.Requests[i].ArrivalUs
 }
 
-// check refuses loads that teach nothing.
+// check refuses loads nothing can be learned from.
 func (l *Load) check() error {
 	if l.Point != nil {
 		return nil

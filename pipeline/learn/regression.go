@@ -118,7 +118,7 @@ func (m *model) design(blocks []*gram.Gram, values []float64, variance float64) 
 const regressionPasses = 8
 
 // anchored is the first estimate of all loads and its evidence; the prior's mean and
-// no evidence where they teach nothing.
+// no evidence where they tell nothing.
 func (l *learner) anchored() ([]float64, *evidence, error) {
 	var all []*occupancy
 	for _, load := range l.loads {

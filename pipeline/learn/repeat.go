@@ -12,8 +12,8 @@ import (
 	"github.com/blis-train/blis-train/stat"
 )
 
-// Unrest is how a server's times scatter around its coefficients.
-type Unrest struct {
+// Scatter is how a server's times scatter around its coefficients.
+type Scatter struct {
 	StepFrac   float64 // of one step
 	DriftFrac  float64 // of the speed from one time block to the next
 	TTFTFrac   float64 // of a TTFT beyond what its steps explain
@@ -27,12 +27,12 @@ type Unrest struct {
 // recording leads astray, whatever requests share (spec#request-intervals).
 type repeats struct {
 	*learner
-	values []float64
-	rows   [][]replayRow // by load
-	scale  [numRowKinds]float64
-	weight struct{ regression, replay float64 } // of the two sorts of equations
-	unrest Unrest
-	chunk  int // time blocks whose slopes are one draw
+	values  []float64
+	rows    [][]replayRow // by load
+	scale   [numRowKinds]float64
+	weight  struct{ regression, replay float64 } // of the two sorts of equations
+	scatter Scatter
+	chunk   int // time blocks whose slopes are one draw
 }
 
 // replayRow is one time of a request and its derivatives, the mean of the twins.
@@ -55,7 +55,7 @@ const (
 // taken off, and the covariance of its errors: those of the recording as simulated
 // ones show them, and those of the prior. A first step with a few recordings comes near
 // enough for the bias to be that of the answer.
-func (l *learner) refitted(s *state) (values, covariance []float64, u *Unrest, err error) {
+func (l *learner) refitted(s *state) (values, covariance []float64, u *Scatter, err error) {
 	r, err := l.newRepeats(s)
 	if err != nil {
 		return nil, nil, nil, err
@@ -83,8 +83,8 @@ func (l *learner) refitted(s *state) (values, covariance []float64, u *Unrest, e
 			return nil, nil, nil, err
 		}
 	}
-	r.unrest.Recordings = count + few
-	return r.values, covariance, &r.unrest, nil
+	r.scatter.Recordings = count + few
+	return r.values, covariance, &r.scatter, nil
 }
 
 // step is the step from the candidate by count recordings.
@@ -92,7 +92,7 @@ func (r *repeats) step(real *regression, count int) (values, covariance []float6
 	r.chunk = (r.blocks()*count + mostRepeats - 1) / mostRepeats
 	draws := make([][][]float64, count)
 	err = par.Try(r.ctx, r.Workers, count, func(k int) error {
-		loads, err := r.record(k, r.unrest)
+		loads, err := r.record(k, r.scatter)
 		if err != nil {
 			return err
 		}
@@ -349,7 +349,7 @@ func product(a, b []float64, n int) []float64 {
 }
 
 // record is what clients would measure of all loads, the k-th time.
-func (r *repeats) record(k int, u Unrest) ([]*Load, error) {
+func (r *repeats) record(k int, u Scatter) ([]*Load, error) {
 	out := make([]*Load, len(r.loads))
 	for i, load := range r.loads {
 		cfg, err := load.config(r.m, r.values)
@@ -372,7 +372,7 @@ func (r *repeats) record(k int, u Unrest) ([]*Load, error) {
 
 // into makes steps scatter, evenly around their mean, and the speed change from block
 // to block.
-func (u *Unrest) into(cfg *sim.Config, rng *rand.Rand, blockUs int64, blocks int) {
+func (u *Scatter) into(cfg *sim.Config, rng *rand.Rand, blockUs int64, blocks int) {
 	if half := math.Min(0.95, math.Sqrt(3)*u.StepFrac); half > 0 {
 		q := []sim.Quantile{{Q: 0, Ratio: 1 - half}, {Q: 1, Ratio: 1 + half}}
 		cfg.Noise = &sim.Noise{Decode: q, Prefill: q, Mixed: q}
@@ -385,7 +385,7 @@ func (u *Unrest) into(cfg *sim.Config, rng *rand.Rand, blockUs int64, blocks int
 }
 
 // as is the load with the times of a simulated run, where it has any.
-func (l *Load) as(res *sim.Result, u Unrest, rng *rand.Rand) *Load {
+func (l *Load) as(res *sim.Result, u Scatter, rng *rand.Rand) *Load {
 	out, n := *l, len(l.Requests)
 	out.SentUs, out.Seen = make([]int64, n), make([]replay.Measured, n)
 	if l.Stamps != nil {
@@ -417,29 +417,29 @@ func where(known, m *replay.Measured) replay.Measured {
 // probeStep is the scatter of steps in recordings that say what it does to spans.
 const probeStep = 0.1
 
-// measure finds the unrest that makes recordings scatter as the real one.
+// measure finds the scatter that makes recordings scatter as the real one.
 func (r *repeats) measure(real *regression, probes int) error {
 	want, drift := real.scatter(r.values)
-	still, _, err := r.scatters(Unrest{}, 1)
+	still, _, err := r.scatters(Scatter{}, 1)
 	if err != nil {
 		return err
 	}
-	moved, _, err := r.scatters(Unrest{StepFrac: probeStep}, probes)
+	moved, _, err := r.scatters(Scatter{StepFrac: probeStep}, probes)
 	if err != nil {
 		return err
 	}
 	root := math.Sqrt
 	if gain := moved[rowSpan] - still[rowSpan]; gain > 0 {
-		r.unrest.StepFrac = math.Min(1, probeStep*root(math.Max(0, want[rowSpan]-still[rowSpan])/gain))
+		r.scatter.StepFrac = math.Min(1, probeStep*root(math.Max(0, want[rowSpan]-still[rowSpan])/gain))
 	}
-	now, quiet, err := r.scatters(r.unrest, probes)
-	r.unrest.DriftFrac, r.unrest.TTFTFrac = root(math.Max(0, drift-quiet)), root(math.Max(0, want[rowTTFT]-now[rowTTFT]))
-	r.unrest.OutsideUs = root(math.Max(0, want[rowEgress]-now[rowEgress]))
+	now, quiet, err := r.scatters(r.scatter, probes)
+	r.scatter.DriftFrac, r.scatter.TTFTFrac = root(math.Max(0, drift-quiet)), root(math.Max(0, want[rowTTFT]-now[rowTTFT]))
+	r.scatter.OutsideUs = root(math.Max(0, want[rowEgress]-now[rowEgress]))
 	return err
 }
 
-// scatters is the mean scatter of recordings with an unrest.
-func (r *repeats) scatters(u Unrest, probes int) (squares [numRowKinds]float64, drift float64, err error) {
+// scatters is the mean scatter of recordings of a server that scatters so.
+func (r *repeats) scatters(u Scatter, probes int) (squares [numRowKinds]float64, drift float64, err error) {
 	got := make([]*regression, probes)
 	err = par.Try(r.ctx, r.Workers, probes, func(k int) error {
 		loads, err := r.record(k, u)

@@ -101,7 +101,7 @@ func nullGroups(values []float64, vectors *mat.Dense, idx []int, f Fit) []NullGr
 	})
 	var out []NullGroup
 	for first := range m {
-		if group[first] == first && !lonely(group, first, vectors, null) {
+		if group[first] == first && !isOutside(group, first, vectors, null) {
 			out = append(out, newNullGroup(group, first, values, vectors, null, idx, f))
 		}
 	}
@@ -127,8 +127,8 @@ func link(m int, joined func(a, b int) bool) []int {
 	return label
 }
 
-// lonely reports a term outside the null space.
-func lonely(group []int, first int, vectors *mat.Dense, null int) bool {
+// isOutside reports a term outside the null space.
+func isOutside(group []int, first int, vectors *mat.Dense, null int) bool {
 	for k, g := range group {
 		if g == first && k != first {
 			return false

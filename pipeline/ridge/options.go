@@ -145,7 +145,7 @@ const (
 	CertificateFailed    = "certificate_failed"     // the gradient at the answer is not that of a minimum
 )
 
-// Finding is a coded doubt that does not stop a fit.
+// Finding is a coded warning that does not stop a fit.
 type Finding struct {
 	Code    string
 	Message string

@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/stat"
 )
 
-// Proposal says what one more experiment would teach.
+// Proposal says what one more experiment would show.
 type Proposal struct {
 	Index  int       // position in the candidates
 	LogDet float64   // gain of log det of the information: larger is better

@@ -33,7 +33,7 @@ func (t *Table) each(f func(c column)) {
 	}
 }
 
-// reserve makes room for n rows; features are packed.
+// reserve allocates columns for n rows; features are packed.
 func (t *Table) reserve(n int, slim bool) {
 	t.Packed = packed.NewFloats(t.P)
 	for _, s := range []*[]float64{&t.Y, &t.Steps, &t.Factor, &t.FloorUs, &t.Batch, &t.Context} {

@@ -1,5 +1,5 @@
 // Package rows turns the tables of one engine run into training rows. It is
-// the only room that knows what a training row is.
+// the only package that knows what a training row is.
 //
 // Two stages, because batches are rebuilt once while rows are made for several
 // lags, smoothing factors and targets:

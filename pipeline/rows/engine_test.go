@@ -83,7 +83,7 @@ func (y *toy) step(step int64, waiting *[]*job) {
 	}
 	y.snap(step, ran, &sum)
 	y.run.Steps = append(y.run.Steps, sum)
-	y.settle(step, ran)
+	y.process(step, ran)
 }
 
 // want is how many tokens a job asks for: one for a decode unless it has
@@ -129,9 +129,9 @@ func (y *toy) snap(step int64, ran []*job, sum *trace.Step) {
 	}
 }
 
-// settle processes outputs: those of this step, or under asynchronous
+// process takes outputs: those of this step, or under asynchronous
 // scheduling those of the step before.
-func (y *toy) settle(step int64, ran []*job) {
+func (y *toy) process(step int64, ran []*job) {
 	for _, j := range y.running {
 		ready := j.pending
 		j.pending = 0

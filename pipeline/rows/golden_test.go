@@ -15,7 +15,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// golden holds the parts of the golden file this room answers for.
+// golden holds the parts of the golden file this package answers for.
 type golden struct {
 	Relative float64      `json:"tolerance_relative"`
 	Zero     float64      `json:"tolerance_absolute_zero"`

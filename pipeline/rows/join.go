@@ -16,8 +16,8 @@ const (
 
 // Join adds the rows of the next slice of the run.
 func (t *Table) Join(next *Table) {
-	t.alike(next)
-	next.alike(t)
+	t.alignVariants(next)
+	next.alignVariants(t)
 	var behind []column
 	next.each(func(c column) { behind = append(behind, c) })
 	t.each(func(c column) { c.join(behind[0]); behind = behind[1:] })
@@ -37,8 +37,8 @@ func (t *Table) Join(next *Table) {
 	t.check()
 }
 
-// alike gives the table's variants the columns that differ in the other's.
-func (t *Table) alike(other *Table) {
+// alignVariants gives the table's variants the columns that differ in the other's.
+func (t *Table) alignVariants(other *Table) {
 	for k := range t.Variants {
 		v := &t.Variants[k]
 		for _, j := range other.Variants[k].Cols {

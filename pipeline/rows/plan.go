@@ -42,7 +42,7 @@ func newPlan(lives []life, first, last int64, s *Steps, lost []Span) *plan {
 	}
 	p.guessCached()
 	p.cut()
-	p.settle()
+	p.dropUncertain()
 	return p
 }
 

@@ -206,7 +206,7 @@ func TestCachedTokensFromTotals(t *testing.T) {
 	compare(t, "totals", s, y)
 	for u := int64(1); u <= js[0].e; u++ {
 		if !s.At(u).Known() {
-			t.Errorf("step %d of the lone prompt is unknown: %s", u, s.At(u).Reason)
+			t.Errorf("step %d of the only prompt is unknown: %s", u, s.At(u).Reason)
 		}
 	}
 	if st := s.At(js[1].s); st.Known() || st.Reason != cachedUnknown {

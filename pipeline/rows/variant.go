@@ -17,7 +17,7 @@ type Variant struct {
 
 // variants follows the other smoothing factors while a table is made.
 type variants struct {
-	ema [][]float64 // by factor, by recorded step; nil: nothing was preempted, all are alike
+	ema [][]float64 // by factor, by recorded step; nil: nothing was preempted, all are equal
 	x   []float64
 }
 

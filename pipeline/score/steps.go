@@ -43,7 +43,7 @@ func NewSteps(groups [][]*Sample, floor bool, workers int) *Steps {
 	return s
 }
 
-// reserve makes room for the judged rows of all groups.
+// reserve allocates the judged rows of all groups.
 func (s *Steps) reserve(groups [][]*Sample) {
 	n := 0
 	for _, group := range groups {

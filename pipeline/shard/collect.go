@@ -227,7 +227,7 @@ func (c *collection) rowTasks(ext *result.Extract) (tasks []Task, err error) {
 	}
 	for i := range sources {
 		s := &sources[i]
-		task, err := NewTask(passRows, s.ID, rowTask{c.plan.Build, command, fo.Lone, s.Stride, c.from[s.ID], s.ID, &s.Deployment})
+		task, err := NewTask(passRows, s.ID, rowTask{c.plan.Build, command, fo.OneConfig, s.Stride, c.from[s.ID], s.ID, &s.Deployment})
 		if err != nil {
 			return nil, err
 		}

@@ -55,9 +55,9 @@ type tableTask struct {
 type rowTask struct {
 	Build      string             `json:"build"`
 	Command    string             `json:"command"`
-	Lone       bool               `json:"lone"`   // all runs have one configuration
-	Stride     int                `json:"stride"` // one row in so many is kept
-	Folder     string             `json:"folder"` // that its tables' task wrote
+	OneConfig  bool               `json:"one_config"` // all runs have one configuration
+	Stride     int                `json:"stride"`     // one row in so many is kept
+	Folder     string             `json:"folder"`     // that its tables' task wrote
 	Run        string             `json:"run"`
 	Deployment *deploy.Deployment `json:"deployment"`
 }
@@ -229,7 +229,7 @@ func doRows(job Job, t *Task, out string, workers int) error {
 	if err := errors.Join(o.Learning().Parse(spec.Command, "fit"), o.ResolveFor(nil)); err != nil {
 		return err
 	}
-	o.Lone, o.Workers = spec.Lone, workers
+	o.OneConfig, o.Workers = spec.OneConfig, workers
 	run := result.ExtractRun{ID: spec.Run, Deployment: spec.Deployment}
 	src := pipeline.FitSource(table.RunDir(job.Folder(spec.Folder), spec.Run), &run)
 	src.Stride = spec.Stride

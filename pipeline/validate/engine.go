@@ -81,7 +81,7 @@ func (j *job) delays(e *replay.Engine, run *trace.Run, dep *deploy.Deployment) (
 	return findings, nil
 }
 
-// ContentOf tells what requests of the run share, from the workload room. Runs
+// ContentOf tells what requests of the run share, from package workload. Runs
 // it cannot read (stock spans, client files) share their first sharedPrefix tokens;
 // 0: nothing.
 func ContentOf(run *trace.Run, dep *deploy.Deployment, sharedPrefix int64) (replay.Content, []trace.Finding) {

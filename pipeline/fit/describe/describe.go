@@ -1,5 +1,5 @@
 // Package describe says in a document and in words what a solved model is worth: intervals,
-// what its rows tell apart, and every doubt.
+// what its rows tell apart, and warnings.
 package describe
 
 import (
@@ -73,7 +73,7 @@ func coefficients(s *estimate.Solved, o *options.Options, out *result.Model) {
 	e.Describe(s.Terms, s.Fit, len(s.Pool.Configs), out)
 }
 
-// Describe puts the coefficients of a fit and every doubt about them into out.
+// Describe puts the coefficients of a fit and the warnings about them into out.
 func (e *Evidence) Describe(terms []estimate.Term, fit ridge.Fit, configs int, out *result.Model) {
 	out.ConditionNumber = result.OrNull(e.Diag.Condition)
 	var outside []string
@@ -98,7 +98,7 @@ func (e *Evidence) Describe(terms []estimate.Term, fit ridge.Fit, configs int, o
 		}
 		c.NotLearned = t.IsTime && (c.Value == 0 || e.Tags[j] == ridge.PriorOnly)
 		out.Coefficients = append(out.Coefficients, c)
-		out.Warnings = append(out.Warnings, doubts(&t, c, configs)...)
+		out.Warnings = append(out.Warnings, termFindings(&t, c, configs)...)
 	}
 	if len(outside) > 0 {
 		out.Warnings = append(out.Warnings, trace.Findingf(options.AtLimit,
@@ -144,8 +144,8 @@ func utilisation(t *estimate.Term, value float64) *float64 {
 	return nil
 }
 
-// doubts are the findings about one coefficient.
-func doubts(t *estimate.Term, c result.Coefficient, configs int) []trace.Finding {
+// termFindings are the findings about one coefficient.
+func termFindings(t *estimate.Term, c result.Coefficient, configs int) []trace.Finding {
 	var out []trace.Finding
 	if u := c.ImpliedUtilisation; u != nil && *u > 1 && t.Name != estimate.NominalTerm {
 		out = append(out, trace.Findingf(options.Implausible, "%s: %.3g %s means %.0f %% of the hardware's peak", t.Name, c.Value,

@@ -53,8 +53,8 @@ type Options struct {
 	// Rows receives the rows behind the fit, once they are final; nil: nobody asks.
 	Rows func(*Dump) error
 
-	Lone     bool // all runs have one configuration: none is left out
-	BetaOnly bool // rows and coverage of the step time are all that is needed
+	OneConfig bool // all runs have one configuration: none is left out
+	BetaOnly  bool // rows and coverage of the step time are all that is needed
 }
 
 // Default are the options of spec 1.1.

@@ -161,7 +161,7 @@ func (p *Run) tables(steps *rows.Steps, space *features.Space, o options.Options
 // leave-one-configuration-out.
 func (p *Run) tables10(steps *rows.Steps, o options.Options) {
 	var err error
-	if o.Lone {
+	if o.OneConfig {
 		err = p.refused10(steps)
 	} else {
 		p.Frozen, err = p.frozenTable(steps, o)

@@ -1,4 +1,4 @@
-// Package cells weighs rows so that every regime of every configuration counts alike,
+// Package cells weighs rows so that every regime of every configuration counts the same,
 // cuts runs into the blocks of forward folds, and sums each piece into a Gram matrix.
 package cells
 

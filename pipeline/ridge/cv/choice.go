@@ -124,8 +124,8 @@ func argmin(grid []Point, f func(Point) float64) int {
 	return best
 }
 
-// doubts names a choice at the grid's edge and folds that repeat each other.
-func (s *Selection) doubts() {
+// warn names a choice at the grid's edge and folds that repeat each other.
+func (s *Selection) warn() {
 	if len(s.Grid) > 1 && (s.Index == 0 || s.Index == len(s.Grid)-1) {
 		s.Findings = append(s.Findings, ridge.Finding{
 			Code: ridge.LambdaAtEdge, Config: -1, Run: -1,

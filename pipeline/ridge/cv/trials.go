@@ -64,7 +64,7 @@ func (t *trials) selection(gamma float64) Selection {
 	}
 	s.choose(t.o)
 	s.Nested = t.nested()
-	s.doubts()
+	s.warn()
 	return s
 }
 

@@ -1,4 +1,4 @@
-// Package ridgetest makes rows with known coefficients, for the tests of these rooms.
+// Package ridgetest makes rows with known coefficients, for the tests of ridge.
 package ridgetest
 
 import (

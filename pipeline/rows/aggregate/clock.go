@@ -89,7 +89,7 @@ func (f *filler) tickConstant(out *trace.TimeAudit) (c float64, ok bool) {
 	f.ticks()
 	var all, block slope
 	from, ticks := 0, 0
-	settle := func(to int) {
+	endBlock := func(to int) {
 		if block.sxx > 0 {
 			for i := from; i < to; i++ {
 				f.passes[i].constantUs = math.Max(0, block.sxy/block.sxx)
@@ -104,10 +104,10 @@ func (f *filler) tickConstant(out *trace.TimeAudit) (c float64, ok bool) {
 	f.stretches(func(a, b int) {
 		all.add(f.passes[a:b])
 		if ticks += block.add(f.passes[a:b]); ticks >= blockTicks {
-			settle(b)
+			endBlock(b)
 		}
 	})
-	settle(len(f.passes))
+	endBlock(len(f.passes))
 	if all.sxx == 0 {
 		return 0, false
 	}

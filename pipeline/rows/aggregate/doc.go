@@ -1,5 +1,5 @@
 // Package aggregate turns the iterations that an unmodified engine writes into
-// steps that the rest of the house understands: when each began (audit.go says
+// steps that rows are made from: when each began (audit.go says
 // what its time may be taken for, clock.go puts the passes on one clock, align.go
 // on that of the clients), and what ran in it (contexts.go fills in what counts
 // do not tell).

@@ -20,7 +20,7 @@ import (
 // nil: then what only the fit knows is null and not required.
 func Decide(v *result.Validation, fit *result.Fit, set *coeff.Set, r *Rules, asked string) {
 	judge(v, fit, checkSigns(set), r)
-	settle(v, asked)
+	setVerdicts(v, asked)
 }
 
 func judge(v *result.Validation, fit *result.Fit, signs signCheck, r *Rules) {

@@ -57,7 +57,7 @@ func judged(t *testing.T, v *result.Validation, fit *result.Fit, overrides map[s
 		t.Fatal(err)
 	}
 	judge(v, fit, signCheck{checked: 3}, r)
-	settle(v, coeff.PurposeAll)
+	setVerdicts(v, coeff.PurposeAll)
 	return v
 }
 
@@ -214,7 +214,7 @@ func TestWhatDecides(t *testing.T) {
 		}
 		r, _ := NewRules(nil)
 		judge(v, fit, signCheck{checked: 3}, r)
-		if settle(v, c.asked); v.For != c.want || v.Verdict != c.verdict || v.Pass != (c.verdict == coeff.VerdictPass) {
+		if setVerdicts(v, c.asked); v.For != c.want || v.Verdict != c.verdict || v.Pass != (c.verdict == coeff.VerdictPass) {
 			t.Errorf("%q: got %s for %s, want %s for %s", c.asked, v.Verdict, v.For, c.verdict, c.want)
 		}
 	}

@@ -87,10 +87,10 @@ func concerns(g *result.Gate, c *result.ConfigErrors) bool {
 		slices.Contains(replayGateNames, g.Name) && slices.Contains(c.Runs, RunOfScope(g.Scope))
 }
 
-// settle derives the verdicts, and the one that decides: of v.For over
+// setVerdicts derives the verdicts, and the one that decides: of v.For over
 // everything. Where nothing could be replayed `replay` falls back to `steps`
 // unless somebody asked for it by name.
-func settle(v *result.Validation, asked string) {
+func setVerdicts(v *result.Validation, asked string) {
 	v.Purposes = verdicts(v)
 	v.For = asked
 	if asked == "" {

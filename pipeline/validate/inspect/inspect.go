@@ -88,7 +88,7 @@ func unfitReason(r *result.InspectRun, refused *trace.Error, points int, request
 		return fmt.Sprintf("run %s: %v; %s", r.ID, refused, refused.Hint)
 	case r.Saturated:
 		return fmt.Sprintf("run %s is saturated: %s", r.ID, saturation.HitText(r.Saturation))
-	case r.Steps.Recorded == 0 && (points > 0 || requests): // requests and levels teach too
+	case r.Steps.Recorded == 0 && (points > 0 || requests): // a fit learns from requests and load levels too
 	case r.Steps.Recorded == 0:
 		return fmt.Sprintf("run %s holds no step summaries, so no step time can be fitted", r.ID)
 	case r.Audit != nil && belowFloor(r.Audit):

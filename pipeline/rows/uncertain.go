@@ -6,37 +6,37 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// settle adds up the planned chunks and takes back those that rest on doubtful
+// dropUncertain adds up the planned chunks and takes back those that rest on uncertain
 // steps: the chunk sizes of a prompt that runs in several steps are certain
 // only if every one of them is. Taking one back makes its steps unknown, which
-// may cast doubt on another, hence the rounds; each ends with fewer plans.
-func (p *plan) settle() {
-	doubt := make([]int32, len(p.summary)) // smallest index of a life with unknown prefill
-	for u := range doubt {
-		doubt[u] = math.MaxInt32
+// may make another uncertain, hence the rounds; each ends with fewer plans.
+func (p *plan) dropUncertain() {
+	uncertain := make([]int32, len(p.summary)) // smallest index of a life with unknown prefill
+	for u := range uncertain {
+		uncertain[u] = math.MaxInt32
 	}
 	for i := range p.lives {
-		p.tally(i, doubt)
+		p.tally(i, uncertain)
 	}
 	for changed := true; changed; {
 		changed = false
 		for i := range p.lives {
-			if l := &p.lives[i]; l.chunks != nil && l.chunked() && p.isDoubtful(i, doubt) {
-				p.takeBack(i, doubt)
+			if l := &p.lives[i]; l.chunks != nil && l.chunked() && p.isUncertain(i, uncertain) {
+				p.takeBack(i, uncertain)
 				changed = true
 			}
 		}
 	}
 }
 
-// tally adds the planned chunks of life i, or marks its steps as doubtful.
-func (p *plan) tally(i int, doubt []int32) {
+// tally adds the planned chunks of life i, or marks its steps as uncertain.
+func (p *plan) tally(i int, uncertain []int32) {
 	l := &p.lives[i]
 	switch {
 	case l.broken != "":
 	case l.noPrefill != "":
 		p.block(l.s, l.t, l.noPrefill)
-		p.cast(i, doubt)
+		p.mark(i, uncertain)
 	default:
 		p.book(l, 1)
 	}
@@ -51,27 +51,27 @@ func (p *plan) book(l *life, sign int64) {
 	}
 }
 
-func (p *plan) cast(i int, doubt []int32) {
+func (p *plan) mark(i int, uncertain []int32) {
 	lo, hi := p.span(p.lives[i].s, p.lives[i].t)
 	for u := lo; u < hi; u++ {
-		doubt[u] = min(doubt[u], int32(i))
+		uncertain[u] = min(uncertain[u], int32(i))
 	}
 }
 
 // takeBack makes the prefill of life i unknown.
-func (p *plan) takeBack(i int, doubt []int32) {
+func (p *plan) takeBack(i int, uncertain []int32) {
 	l := &p.lives[i]
 	p.book(l, -1)
 	l.noPrefill, l.chunks = prefillUnknown, nil
 	p.block(l.s, l.t, prefillUnknown)
-	p.cast(i, doubt)
+	p.mark(i, uncertain)
 }
 
-// isDoubtful reports whether the chunks of life i rest on a step whose budget
+// isUncertain reports whether the chunks of life i rest on a step whose budget
 // others may have used in an unknown way: a broken life ran there, an earlier
 // scheduled prompt of unknown chunks did, or the summary contradicts. The last
 // step takes what is left of the prompt whatever the others did.
-func (p *plan) isDoubtful(i int, doubt []int32) bool {
+func (p *plan) isUncertain(i int, uncertain []int32) bool {
 	l := &p.lives[i]
 	lo, hi := p.span(l.s, l.t)
 	if hi-lo != l.t-l.s+1 {
@@ -79,7 +79,7 @@ func (p *plan) isDoubtful(i int, doubt []int32) bool {
 	}
 	for u := lo; u < hi; u++ {
 		switch {
-		case u < hi-1 && (p.blocked[u] == preemptedRequest || p.blocked[u] == inconsistentRequest || doubt[u] < int32(i)):
+		case u < hi-1 && (p.blocked[u] == preemptedRequest || p.blocked[u] == inconsistentRequest || uncertain[u] < int32(i)):
 			return true
 		case p.summary[u] < 0 && p.confirm[u], p.blocked[u] == "" && p.summary[u] >= 0 && !p.agrees(int(u)):
 			return true
