@@ -51,7 +51,7 @@ func TestTooFewKVBlocks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		said := slices.ContainsFunc(ext.Runs[0].Warnings, func(f trace.Finding) bool { return f.Code == "kv_blocks_contradicted" })
+		said := slices.ContainsFunc(ext.Runs[0].Warnings, func(f trace.Finding) bool { return f.Code == "run_contradicted" })
 		if said != (verdict == coeff.VerdictFail) {
 			t.Errorf("%d blocks: contradicted %v: %v", blocks, said, ext.Runs[0].Warnings)
 		}
@@ -118,7 +118,7 @@ func TestBrokenClientFiles(t *testing.T) {
 		}, "bad_sweep"},
 		"warm-up missing": {edit("trace.yaml", func(s string) string {
 			return strings.Replace(s, "warm_up_requests: 0", "warm_up_requests: 200", 1)
-		}), "warmup_"},
+		}), "of the warm-up are not in the file"},
 	} {
 		ext, _, err := spoiledRun(t, 4, 30, c.spoil)
 		var text string

@@ -48,7 +48,7 @@ func anyMatches(globs []string, id string) bool {
 func (f *Filter) tellIdle(ids []string, warn func([]trace.Finding)) {
 	for _, glob := range slices.Concat(f.Only, f.Exclude) {
 		if warn != nil && !slices.ContainsFunc(ids, func(id string) bool { return anyMatches([]string{glob}, id) }) {
-			warn([]trace.Finding{trace.Findingf(extract.CodeIdleGlob, "--only, --exclude: no run is named %q; there are %s", glob, firstIDs(ids))})
+			warn([]trace.Finding{trace.Findingf(extract.CodeNoRuns, "--only, --exclude: no run is named %q; there are %s", glob, firstIDs(ids))})
 		}
 	}
 }

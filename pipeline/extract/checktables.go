@@ -54,10 +54,10 @@ func checkTable(out string, run *result.ExtractRun, name string, owner map[strin
 	case in.Path == "" && want == 0:
 		return nil, nil
 	case in.Path == "":
-		return nil, trace.Errorf(codeTableMissing, "%s: missing, %s counts %d rows in it",
+		return nil, trace.Errorf(table.CodeDamaged, "%s: missing, %s counts %d rows in it",
 			filepath.Join(dir, name+"."+string(table.Parquet)), documentName, want).WithHint(hint)
 	case want == 0:
-		return nil, trace.Errorf(codeTableForeign, "%s: %s knows no such table of run %s", in.Path, documentName,
+		return nil, trace.Errorf(table.CodeDamaged, "%s: %s knows no such table of run %s", in.Path, documentName,
 			run.ID).WithHint("remove the file, or " + hint)
 	}
 	if err := hashFile(&in); err != nil {
@@ -67,15 +67,15 @@ func checkTable(out string, run *result.ExtractRun, name string, owner map[strin
 		return nil, nil
 	}
 	if was := owner[in.Sum]; was != "" {
-		return nil, trace.Errorf(codeTableForeign, "%s: this is %s", in.Path, was).WithHint(hint)
+		return nil, trace.Errorf(table.CodeDamaged, "%s: this is %s", in.Path, was).WithHint(hint)
 	}
 	n, err := table.CountRows(in.Path, name)
 	if err != nil {
 		return nil, err
 	}
 	if n != want {
-		return nil, trace.Errorf(codeTableRows, "%s: got %d rows, %s counts %d", in.Path, n, documentName, want).WithHint(hint)
+		return nil, trace.Errorf(table.CodeDamaged, "%s: got %d rows, %s counts %d", in.Path, n, documentName, want).WithHint(hint)
 	}
-	return []trace.Finding{trace.Findingf(codeTableRewritten, "%s is not the file that extract wrote; its values are used as they stand",
+	return []trace.Finding{trace.Findingf(table.CodeDamaged, "%s is not the file that extract wrote; its values are used as they stand",
 		path.Join(tablesDir, runPrefix+run.ID, in.Name))}, nil
 }

@@ -105,7 +105,7 @@ func testDamaged(t *testing.T, path, name string, want damaged) {
 			diff(t, "events", all.Events, events)
 		}
 	}
-	lost := doc.Totals.Records.Dropped[string(account.CodeUnreadable)] + doc.Totals.Records.Dropped[string(account.CodeLineTooLong)]
+	lost := doc.Totals.Records.Dropped[string(account.CodeUnreadable)] + doc.Totals.Records.Dropped[string(account.CodeOverLimit)]
 	switch {
 	case accepted[name] && lost > 0:
 		t.Errorf("got complaints %v, want none (%s)", doc.Runs[0].Examples, want.Should)
@@ -135,8 +135,8 @@ func wantPlace(t *testing.T, place, name string, line int64) {
 func wantNoSpans(t *testing.T, err error, name string) {
 	t.Helper()
 	var e *trace.Error
-	if !errors.As(err, &e) || e.Code != codeNoSpans || !strings.Contains(e.Msg, filepath.Base(name)) {
-		t.Errorf("got %v, want %s naming %s", err, codeNoSpans, name)
+	if !errors.As(err, &e) || e.Code != codeNoInput || !strings.Contains(e.Msg, filepath.Base(name)) {
+		t.Errorf("got %v, want %s naming %s", err, codeNoInput, name)
 	}
 }
 

@@ -107,10 +107,10 @@ func (s *inputSet) empty(examples []result.Example) (warnings []trace.Finding, e
 			switch {
 			case f.Gave > 0:
 			case f.Asked != "" && gave[f.Asked] == 0:
-				return nil, trace.Errorf(codeInputEmpty, "%s (%s) gives nothing: no record of %s in it%s", f.Name, f.Asked, k.kind, why).
+				return nil, trace.Errorf(codeNoInput, "%s (%s) gives nothing: no record of %s in it%s", f.Name, f.Asked, k.kind, why).
 					WithHint("correct the name, or leave it out of `files` in run.yaml")
 			default:
-				warnings = append(warnings, trace.Findingf(codeFileEmpty, "%s gives nothing: no record of %s in it%s", f.Name, k.kind, why))
+				warnings = append(warnings, trace.Findingf(codeNoInput, "%s gives nothing: no record of %s in it%s", f.Name, k.kind, why))
 			}
 		}
 	}

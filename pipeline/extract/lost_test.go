@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/pipeline/extract/client"
+	"github.com/blis-train/blis-train/pipeline/extract/tables"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -138,8 +139,8 @@ func TestSpansWithoutIDs(t *testing.T) {
 	if n := doc.Runs[0].Records.Dropped["duplicate"]; n == 0 || doc.Runs[0].Losses.DuplicateSpans != 3 {
 		t.Errorf("got %d duplicates, want the three spans of the repeated line", doc.Runs[0].Losses.DuplicateSpans)
 	}
-	if !hasCode(doc.Runs[0].Warnings, codeNoSpanIDs) {
-		t.Errorf("got the warnings %v, want %s", doc.Runs[0].Warnings, codeNoSpanIDs)
+	if !hasCode(doc.Runs[0].Warnings, tables.CodeIncomplete) {
+		t.Errorf("got the warnings %v, want %s", doc.Runs[0].Warnings, tables.CodeIncomplete)
 	}
 }
 
@@ -189,7 +190,7 @@ func TestInputThatGivesNothing(t *testing.T) {
 			}
 			doc, err := extractArgs(t, filepath.Join(t.TempDir(), "out"), nil, dir)
 			var e *trace.Error
-			code := codeInputEmpty
+			code := codeNoInput
 			if strings.Contains(c.says, "unknown kind") {
 				code = client.CodeUnknownFile
 			}
@@ -198,8 +199,8 @@ func TestInputThatGivesNothing(t *testing.T) {
 				t.Errorf("got %v, want %s with %q", err, code, c.says)
 			case !c.refused && err != nil:
 				t.Error(err)
-			case !c.refused && (!hasCode(doc.Runs[0].Warnings, codeFileEmpty) || !strings.Contains(doc.Runs[0].Warnings[0].Message, c.says)):
-				t.Errorf("got the warnings %v, want %s with %q", doc.Runs[0].Warnings, codeFileEmpty, c.says)
+			case !c.refused && (!hasCode(doc.Runs[0].Warnings, codeNoInput) || !strings.Contains(doc.Runs[0].Warnings[0].Message, c.says)):
+				t.Errorf("got the warnings %v, want %s with %q", doc.Runs[0].Warnings, codeNoInput, c.says)
 			}
 		})
 	}

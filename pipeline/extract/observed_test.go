@@ -156,7 +156,7 @@ func TestClientRequestsJoinByID(t *testing.T) {
 	if d := cmp.Diff(map[string]string{"1": "cmpl-1-0-aaaaaaaa", "9": "none"}, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	lost := trace.Finding{Code: tables.CodeUnjoinedObserved, Message: "1 of 2 client requests have no core span"}
+	lost := trace.Finding{Code: tables.CodeIncomplete, Message: "1 of 2 client requests have no core span"}
 	if !slices.Contains(doc.Warnings, lost) {
 		t.Errorf("got %v, want %v", doc.Warnings, lost)
 	}
@@ -221,5 +221,5 @@ func TestWorkersCopiesOfTransfersAreOne(t *testing.T) {
 		run.KVEvents[5].Parent.V != "9223372036854775808" {
 		t.Errorf("block hashes beyond 53 bits: %v %v", run.KVEvents[5].Hashes, run.KVEvents[5].Parent)
 	}
-	diff(t, "drops", map[string]int64{"worker_copy": 2}, doc.Records.Dropped)
+	diff(t, "drops", map[string]int64{"duplicate": 2}, doc.Records.Dropped)
 }

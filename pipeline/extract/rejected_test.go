@@ -65,8 +65,7 @@ func TestWhyRejectedNamesEveryDroppedRecord(t *testing.T) {
 		}
 		got := rejectedCounts(t, b)
 		diff(t, "rejected records", doc.Totals.Records.Dropped, got)
-		want := map[string]int64{"foreign_scope": 3, "unknown_event": 1, "missing_attribute": 1, "duplicate": 11, "ignored_signal": 2,
-			"unreadable": 4, "bad_kv_event": 2, "worker_copy": 1}
+		want := map[string]int64{"not_used": 4, "ignored_signal": 2, "bad_record": 3, "duplicate": 12, "unreadable": 4}
 		diff(t, "dropped records", want, doc.Totals.Records.Dropped)
 		if first == nil {
 			first = b
@@ -75,7 +74,7 @@ func TestWhyRejectedNamesEveryDroppedRecord(t *testing.T) {
 			t.Errorf("%d workers: got\n%s\nwant\n%s", workers, b, first)
 		}
 	}
-	for _, want := range []string{`"file":"kv.jsonl","line":1,"reason":"bad_kv_event"`, `"file":"kv.jsonl","line":3,"reason":"bad_kv_event"`,
+	for _, want := range []string{`"file":"kv.jsonl","line":1,"reason":"bad_record"`, `"file":"kv.jsonl","line":3,"reason":"bad_record"`,
 		`"file":"kv.jsonl","line":4,`, `"file":"clients.jsonl","line":2,`, `"file":"clients.jsonl","line":3,`, `"file":"traces.jsonl","line":8,`} {
 		if !bytes.Contains(first, []byte(want)) {
 			t.Errorf("got\n%s\nwant %s", first, want)

@@ -318,7 +318,7 @@ func (x *extraction) noSpans(set *inputSet) error {
 			why = "; " + e.Place + ": " + e.What
 		}
 	}
-	return trace.Errorf(codeNoSpans, "got neither a vLLM span nor a client request in %s%s", strings.Join(names, ", "), why).WithHint(hint)
+	return trace.Errorf(codeNoInput, "got neither a vLLM span nor a client request in %s%s", strings.Join(names, ", "), why).WithHint(hint)
 }
 
 // inputs streams every input into the collectors.
@@ -426,7 +426,7 @@ func (x *extraction) chunks() error {
 		"(p50, p90, p99) behind the first of its step, which takes %.3g ms", q.Clusters, 100*q.TokenShare, 100*q.WholeShare, q.JitterUs[0]/1e3,
 		q.JitterUs[1]/1e3, q.JitterUs[2]/1e3, q.StepUs/1e3)
 	if why := q.Verdict(); why != "" {
-		x.clients = append(x.clients, trace.Findingf(codeNoChunkSteps, "%s; they are no steps: %s", words, why))
+		x.clients = append(x.clients, trace.Findingf(codeChunkSteps, "%s; they are no steps: %s", words, why))
 		return nil
 	}
 	x.clients = append(x.clients, trace.Findingf(codeChunkSteps, "%s; %d steps are known", words, len(steps)))
@@ -600,20 +600,20 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *tables.Output) 
 	if i == 0 {
 		out = append(append(out, x.empty...), x.clients...)
 		ids := x.col.NoIDs()
-		add(ids > 0, codeNoSpanIDs, "%d spans without a span id are told apart by their content", ids)
+		add(ids > 0, tables.CodeIncomplete, "%d spans without a span id are told apart by their content", ids)
 	}
-	add(n > 1, codeSplitRuns, "engine run %d of %d in this dump", i+1, n)
-	add(l.DroppedSpanEvents > 0, codeLostEvents, "the SDK dropped %d span events; set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 when recording",
-		l.DroppedSpanEvents)
-	add(l.OrphanSnapshots > 0, codeOrphanSnapshots, "%d snapshots have no BATCH_SUMMARY", l.OrphanSnapshots)
+	add(n > 1, tables.CodeSeveralEngines, "engine run %d of %d in this dump", i+1, n)
+	add(l.DroppedSpanEvents > 0, tables.CodeIncomplete, "the SDK dropped %d span events; set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 when "+
+		"recording", l.DroppedSpanEvents)
+	add(l.OrphanSnapshots > 0, tables.CodeIncomplete, "%d snapshots have no BATCH_SUMMARY", l.OrphanSnapshots)
 	add(l.TruncatedMessages > 0, account.CodeUnreadable, "%d lines or messages were unreadable (%.3f %% of what was read)%s",
 		l.TruncatedMessages, 100*r.Records.BadFrac, firstUnreadable(r.Examples))
 	add(r.Records.Dropped[string(account.CodeConflict)] > 0, account.CodeConflict,
 		"%d records of spans that repeat ids with another content; the first is kept", r.Records.Dropped[string(account.CodeConflict)])
 	add(r.Records.Dropped[string(account.CodeNulPadding)] > 0, account.CodeNulPadding, "NUL padding at the end of the input")
 	span := r.Steps.Summaries + r.Steps.Missing
-	add(r.Steps.Missing > 0, codeMissingSteps, "%d of %d step ids between the first and the last are missing", r.Steps.Missing, span)
-	add(r.Requests.APIUnlinked > 0, codeUnlinked, "%d of %d core spans have no API span", r.Requests.APIUnlinked, r.Requests.Engine)
+	add(r.Steps.Missing > 0, tables.CodeIncomplete, "%d of %d step ids between the first and the last are missing", r.Steps.Missing, span)
+	add(r.Requests.APIUnlinked > 0, tables.CodeIncomplete, "%d of %d core spans have no API span", r.Requests.APIUnlinked, r.Requests.Engine)
 	add(r.Requests.StopString > 0, codeStopString, "%d requests ended by a stop string (core aborted, API departed) count as successes",
 		r.Requests.StopString)
 	add(i == 0 && len(x.acc.BadText) > 0, codeInvalidText, "invalid Unicode replaced in %d lines, first %s", len(x.acc.BadText),

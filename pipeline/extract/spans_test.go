@@ -55,7 +55,7 @@ func TestOlderForkForms(t *testing.T) {
 			}
 			dropped := map[string]int64{}
 			if len(spans) == 4 {
-				dropped["superseded"] = 1
+				dropped["duplicate"] = 1
 			}
 			diff(t, "drops", dropped, doc.Totals.Records.Dropped)
 		})

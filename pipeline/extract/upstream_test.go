@@ -129,7 +129,7 @@ func TestBenchBesideLog(t *testing.T) {
 "mean_ttft_ms": 40, "median_ttft_ms": 35, "mean_tpot_ms": 8}`)
 	doc, err = extractArgs(t, out, nil, dir)
 	if err != nil || doc.Runs[0].Tables[table.Points] != 1 || !slices.ContainsFunc(doc.Runs[0].Warnings, func(f trace.Finding) bool {
-		return f.Code == "levels_only" && strings.Contains(f.Message, "--save-detailed")
+		return f.Code == "client_file" && strings.Contains(f.Message, "--save-detailed")
 	}) {
 		t.Errorf("got %v, %+v, want a point and the flag that is missing", err, doc)
 	}

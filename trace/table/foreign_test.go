@@ -130,7 +130,7 @@ func TestColumnTypesAreCompared(t *testing.T) {
 				t.Errorf("%s: got %v, want it read", where, err)
 			case s.says != "" && (err == nil || !strings.Contains(err.Error(), s.says) || !strings.Contains(err.Error(), "column "+s.column)):
 				t.Errorf("%s: got %v, want %q", where, err, s.says)
-			case s.says != "" && (!errors.As(err, &coded) || coded.Code != table.CodeColumn || coded.Hint == ""):
+			case s.says != "" && (!errors.As(err, &coded) || coded.Code != table.CodeDamaged || coded.Hint == ""):
 				t.Errorf("%s: got %v without code and hint", where, err)
 			}
 		}

@@ -273,7 +273,7 @@ func (c *Cursor[T]) fill(rows []T) (n int, err error) {
 	before := &c.last
 	for i := range rows[:n] {
 		if why := disorder(before, &rows[i]); why != "" && c.any {
-			return 0, trace.Errorf(CodeColumn, "%s", why).WithHint(extractHint)
+			return 0, trace.Errorf(CodeDamaged, "%s", why).WithHint(extractHint)
 		}
 		before, c.any = &rows[i], true
 	}

@@ -8,23 +8,17 @@ import (
 
 // Codes of this package.
 const (
-	codeSchemaVersion trace.Code = "table_schema_version"
-	CodeNoTables      trace.Code = "no_tables"
-	codeDamaged       trace.Code = "table_damaged"
-	CodeColumn        trace.Code = "table_column"
+	CodeNoTables trace.Code = "no_tables"
+	CodeDamaged  trace.Code = "table_damaged"
 )
 
 // Codes describes the codes of this package.
 var Codes = []trace.CodeEntry{
-	{Code: codeSchemaVersion, Kind: "error", Meaning: "the tables were written by another version of the schema",
-		Action: "run `blis-train extract RUNDIR... -o OUT --force` again"},
 	{Code: CodeNoTables, Kind: "error", Meaning: "the folder holds no extracted run",
 		Action: "run `blis-train extract RUNDIR... -o OUT` first and pass the same OUT"},
-	{Code: codeDamaged, Kind: "error", Meaning: "a table file is broken: cut, overwritten, or no Parquet or Arrow file",
-		Action: "run `blis-train extract RUNDIR... -o OUT --force` again"},
-	{Code: CodeColumn, Kind: "error", Meaning: "a column of a table is missing, of another type, holds nulls where it may not, or its " +
-		"rows are out of order",
-		Action: "write the column as docs/tables.md has it, or run `blis-train extract RUNDIR... -o OUT --force` again"},
+	{Code: CodeDamaged, Kind: "error", Meaning: "a table is not what its run needs: missing, cut, of another schema version, with a column " +
+		"or rows that do not fit; as a warning: another program wrote it anew",
+		Action: "run `blis-train extract RUNDIR... -o OUT --force` again, or write the column as docs/tables.md has it"},
 }
 
 // What may be wrong with a column.
@@ -36,11 +30,11 @@ var (
 )
 
 func columnError(c *column, err error) error {
-	return trace.Errorf(CodeColumn, "column %s: %v", c.Name, err).WithHint(extractHint)
+	return trace.Errorf(CodeDamaged, "column %s: %v", c.Name, err).WithHint(extractHint)
 }
 
 func damaged(err error) error {
-	return trace.Errorf(codeDamaged, "the table is damaged: %.200v", err).WithHint(extractHint)
+	return trace.Errorf(CodeDamaged, "the table is damaged: %.200v", err).WithHint(extractHint)
 }
 
 const extractHint = "blis-train extract RUNDIR... -o OUT --force"
@@ -51,5 +45,5 @@ func checkVersion(got string) error {
 	if got == "" || got == SchemaVersion {
 		return nil
 	}
-	return trace.Errorf(codeSchemaVersion, "table of another schema version: got %.20q, want %s", got, SchemaVersion).WithHint(extractHint)
+	return trace.Errorf(CodeDamaged, "table of another schema version: got %.20q, want %s", got, SchemaVersion).WithHint(extractHint)
 }

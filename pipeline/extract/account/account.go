@@ -12,10 +12,7 @@ import (
 
 // ByError are the reasons that count towards the bad fraction; the others are
 // drops by rule.
-var ByError = map[trace.Code]bool{
-	CodeUnreadable: true, CodeLineTooLong: true, CodeExpansion: true, CodeBadAttribute: true,
-	CodeMissingAttribute: true, CodeMissingID: true, CodeBadEvent: true, CodeNotOTLP: true, CodeNotUTF8: true,
-}
+var ByError = map[trace.Code]bool{CodeUnreadable: true, CodeOverLimit: true, CodeBadRecord: true, CodeNotOTLP: true}
 
 // maxExamples is how many drops of each reason extract.json shows.
 const maxExamples = 3

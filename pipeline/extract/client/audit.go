@@ -16,68 +16,21 @@ import (
 
 // Codes of what files of clients are known to get wrong (spec#client-traps).
 const (
-	chunksUnjoined    trace.Code = "chunks_unjoined"
-	rowsOutOfOrder    trace.Code = "rows_out_of_order"
-	columnsDiffer     trace.Code = "columns_differ"
-	countedByClient   trace.Code = "prompt_counted_by_client"
-	extraChunks       trace.Code = "chunks_beyond_tokens"
-	retokenised       trace.Code = "retokenised_lengths"
-	serverUnstated    trace.Code = "server_unstated"
-	serverContradicts trace.Code = "server_contradicts"
-	warmUpMissing     trace.Code = "warmup_missing"
-	warmUpPresent     trace.Code = "warmup_present"
-	CodeCapped        trace.Code = "capped_client" // arrivals followed the server: a replay of them informs only
-	networkRTT        trace.Code = "network_rtt"
-	wallClock         trace.Code = "wall_clock_stamps"
-	sharedPrompts     trace.Code = "shared_prompts"
-	levelsOnly        trace.Code = "levels_only"
-	oddUnit           trace.Code = "implausible_unit"
-	moreBlocks        trace.Code = "kv_blocks_contradicted"
+	clientFile      trace.Code = "client_file"
+	runContradicted trace.Code = "run_contradicted"
+	CodeCapped      trace.Code = "capped_client" // arrivals followed the server: a replay of them informs only
 )
 
 var auditCodes = []trace.CodeEntry{
-	{Code: oddUnit, Kind: "warning", Meaning: "a token takes less than reading the weights, or two thousand times as long: " +
-		"times are of another unit",
-		Action: "Correct the unit: TraceV2 is in us, points are in ms, stamps in ns."},
-	{Code: moreBlocks, Kind: "warning", Meaning: "requests that decoded at once had more tokens than the KV blocks of run.yaml hold",
-		Action: "Set vllm.kv_blocks_total_gpu to what the server's start-up log says, unless prompts share prefixes."},
-	{Code: levelsOnly, Kind: "finding", Meaning: "a benchmark's result holds the means of a load level and no single request",
-		Action: "Save the requests too: they teach more than their means."},
-	{Code: chunksUnjoined, Kind: "drop", Meaning: "chunks of requests that no TraceV2 file beside them has",
-		Action: "Put the trace and its .itl.csv of one stem into one folder."},
-	{Code: rowsOutOfOrder, Kind: "finding", Meaning: "rows of a client's file do not come in the order in which they were " +
-		"sent: clients write them when they are answered",
-		Action: "Nothing; requests are sorted by their send stamps."},
-	{Code: columnsDiffer, Kind: "finding", Meaning: "a TraceV2 file lacks columns that BLIS writes, or has others: they vary " +
-		"by version",
-		Action: "Nothing, unless a column is named whose value you have: write the file with a newer blis observe."},
-	{Code: countedByClient, Kind: "finding", Meaning: "prompts are counted by the client, not by the server: chat templates " +
-		"and special tokens are missing from them",
-		Action: "Record usage (stream_options include_usage), which gives server_input_tokens."},
-	{Code: extraChunks, Kind: "finding", Meaning: "most answers have one chunk more than tokens: the role before the first, or " +
-		"the usage behind the last",
-		Action: "Nothing; the chunk without a token is left out."},
-	{Code: retokenised, Kind: "finding", Meaning: "answers have more chunks than tokens: their lengths were counted from the " +
-		"text, with another tokenizer's result",
-		Action: "Nothing: chunks count as tokens. Record the server's usage to be sure."},
-	{Code: serverUnstated, Kind: "finding", Meaning: "limits of the engine that neither the trace's header nor run.yaml states",
-		Action: "State them in run.yaml: blis-train init --from-cmdline or --from-log fills them in."},
-	{Code: serverContradicts, Kind: "warning", Meaning: "the trace's header says of the server what run.yaml denies",
-		Action: "Correct run.yaml; it is what is used."},
-	{Code: warmUpMissing, Kind: "finding", Meaning: "requests of the warm-up were served but are missing from the file: the " +
-		"run begins at an unknown state",
-		Action: "Nothing: rows sent before those requests must have drained are load, and compared with nothing."},
-	{Code: warmUpPresent, Kind: "finding", Meaning: "the first rows of the file are its warm-up",
-		Action: "Nothing: they are load, and compared with nothing."},
+	{Code: clientFile, Kind: "finding", Meaning: "what a client's file leaves out or counts in its own way: order, columns, token counts, " +
+		"chunks, warm-up, clock, prefixes, the server's limits, levels in place of requests",
+		Action: "Nothing, unless the message names what to record or to state in run.yaml."},
+	{Code: runContradicted, Kind: "warning", Meaning: "a client's file contradicts run.yaml: the header's limits, more tokens at once than " +
+		"the KV blocks hold, or times of another unit",
+		Action: "Correct run.yaml, or the unit: TraceV2 is in us, points are in ms, stamps in ns."},
 	{Code: CodeCapped, Kind: "finding", Meaning: "the number of requests in flight has a flat maximum: the client waited for " +
 		"answers, so arrivals followed the server",
 		Action: "Raise the client's limit to measure open arrivals; recorded sends are replayed, and the verdict informs only."},
-	{Code: networkRTT, Kind: "finding", Meaning: "the way to the server is part of every time",
-		Action: "Nothing: it is learned as part of the overhead."},
-	{Code: wallClock, Kind: "finding", Meaning: "stamps are of the wall clock, which may be stepped",
-		Action: "Nothing, unless the machine was set during the run."},
-	{Code: sharedPrompts, Kind: "finding", Meaning: "prompts share prefixes, so part of them was served from the cache",
-		Action: "Nothing: replays share them as the file says."},
 }
 
 // traceFile is one TraceV2 file: its rows and what stands around them.
@@ -111,11 +64,11 @@ func (c *Reader) audit(dep *deploy.Deployment) {
 		c.columns(f)
 		c.server(f, dep)
 		if n := f.to - f.from; n > f.counted {
-			c.finding(countedByClient, "%s: the server counted %d of %d prompts; the others are as their client says", f.stem, f.counted, n)
+			c.finding(clientFile, "%s: the server counted %d of %d prompts; the others are as their client says", f.stem, f.counted, n)
 		}
 		c.warmUp(f, rows)
 		if ms := f.header.Network.RTTMs; ms > 0 {
-			c.finding(networkRTT, "%s: the round trip takes %.3g ms by the file; it is part of TTFT and E2E and learned as overhead",
+			c.finding(clientFile, "%s: the round trip takes %.3g ms by the file; it is part of TTFT and E2E and learned as overhead",
 				f.stem, ms)
 		}
 	}
@@ -160,7 +113,7 @@ func (c *Reader) blocks(dep *deploy.Deployment) {
 		now.n, now.base, now.slope = now.n+e.n, now.base+e.base, now.slope+e.slope
 	}
 	if held := most / float64(dep.Engine.BlockSize); held > beyondCache*float64(total) {
-		c.finding(moreBlocks, "%.0f requests decoded at once with %.0f tokens, which are %.0f KV blocks of %d; run.yaml gives the engine %d",
+		c.finding(runContradicted, "%.0f requests decoded at once with %.0f tokens, which are %.0f KV blocks of %d; run.yaml gives the engine %d",
 			running, most, held, dep.Engine.BlockSize, total)
 	}
 }
@@ -185,7 +138,7 @@ func (c *Reader) unit(dep *deploy.Deployment) {
 		return
 	}
 	if us := stat.Median(each); us < least || us > most {
-		c.finding(oddUnit, "a token takes %.3g ms in the median, want %.3g to %.3g: reading the weights takes %.3g; "+
+		c.finding(runContradicted, "a token takes %.3g ms in the median, want %.3g to %.3g: reading the weights takes %.3g; "+
 			"the times are of another unit", us/1e3, least/1e3, most/1e3, 2*least/1e3)
 	}
 }
@@ -200,7 +153,7 @@ func (c *Reader) columns(f *traceFile) {
 		words = append(words, "has "+strings.Join(f.unknown, ", ")+", which nobody here knows")
 	}
 	if len(words) > 0 {
-		c.finding(columnsDiffer, "%s: %s", f.stem, strings.Join(words, "; "))
+		c.finding(clientFile, "%s: %s", f.stem, strings.Join(words, "; "))
 	}
 }
 
@@ -218,7 +171,7 @@ func (c *Reader) server(f *traceFile, dep *deploy.Deployment) {
 	differ("block_size", s.BlockSize, e.BlockSize)
 	differ("max_model_len", s.MaxModelLen, e.MaxModelLen.Or(0))
 	if len(unlike) > 0 {
-		c.finding(serverContradicts, "%s: the header says %s in run.yaml", f.stem, strings.Join(unlike, ", "))
+		c.finding(runContradicted, "%s: the header says %s in run.yaml", f.stem, strings.Join(unlike, ", "))
 	}
 	var assumed []string
 	if !e.KVBlocksGPU.OK {
@@ -235,7 +188,7 @@ func (c *Reader) server(f *traceFile, dep *deploy.Deployment) {
 		assumed = append(assumed, fmt.Sprintf("async_scheduling %v, by version", e.IsAsync()))
 	}
 	if len(assumed) > 0 {
-		c.finding(serverUnstated, "%s: the header names the server %q and the model %q; neither it nor run.yaml states %s",
+		c.finding(clientFile, "%s: the header names the server %q and the model %q; neither it nor run.yaml states %s",
 			f.stem, s.Type, s.Model, strings.Join(assumed, "; "))
 	}
 }
@@ -261,7 +214,7 @@ func (c *Reader) warmUp(f *traceFile, rows []trace.ObservedRequest) {
 				rows[i].Unsettled = trace.Some(true)
 			}
 		}
-		c.finding(warmUpPresent, "%s: warm_up_requests is %d, and %d of them stand in the file; they are load and compared with nothing",
+		c.finding(clientFile, "%s: warm_up_requests is %d, and %d of them stand in the file; they are load and compared with nothing",
 			f.stem, w, present)
 		return
 	}
@@ -272,7 +225,7 @@ func (c *Reader) warmUp(f *traceFile, rows []trace.ObservedRequest) {
 			n++
 		}
 	}
-	c.finding(warmUpMissing, "%s: %d requests of the warm-up are not in the file but were in the server; the longest answer took %.1f s, "+
+	c.finding(clientFile, "%s: %d requests of the warm-up are not in the file but were in the server; the longest answer took %.1f s, "+
 		"so the %d of %d "+
 		"rows sent in that time are load and compared with nothing", f.stem, w, longest/1e6, n, len(rows))
 }
@@ -289,7 +242,7 @@ func (c *Reader) order() {
 		}
 	}
 	if late > 0 {
-		c.finding(rowsOutOfOrder, "%d of %d rows were sent before the row above them; they are sorted", late, len(c.Rows))
+		c.finding(clientFile, "%d of %d rows were sent before the row above them; they are sorted", late, len(c.Rows))
 	}
 }
 
@@ -322,21 +275,21 @@ func (c *Reader) tokens() {
 				dropChunk(r)
 			}
 		}
-		c.finding(extraChunks, "%d of %d answers have one chunk more than tokens; the one without a token is left out", one, n)
+		c.finding(clientFile, "%d of %d answers have one chunk more than tokens; the one without a token is left out", one, n)
 	case ratio >= twoAToken:
 		for i := range c.Rows {
 			if r := &c.Rows[i]; comparable(r) {
 				r.Chunks, r.ChunkGapsUs = trace.Opt[int64]{}, nil
 			}
 		}
-		c.finding(extraChunks, "%d answers have %.2f stamps a token: they are not chunks and are left out", n, ratio)
+		c.finding(clientFile, "%d answers have %.2f stamps a token: they are not chunks and are left out", n, ratio)
 	case ratio > moreChunks:
 		for i := range c.Rows {
 			if r := &c.Rows[i]; comparable(r) && r.Chunks.V > r.OutputTokens.V {
 				r.OutputTokens = r.Chunks
 			}
 		}
-		c.finding(retokenised, "%d answers have %d chunks and %d tokens, %.0f %% too few: no chunk is without a token, so chunks count", n,
+		c.finding(clientFile, "%d answers have %d chunks and %d tokens, %.0f %% too few: no chunk is without a token, so chunks count", n,
 			chunks, tokens,
 			100*(1-1/ratio))
 	}
@@ -433,7 +386,7 @@ func (c *Reader) clock() {
 		}
 	}
 	if n > 0 {
-		c.finding(wallClock, "the stamps of %d of %d requests are of the wall clock: a step of it within the run would stand in their "+
+		c.finding(clientFile, "the stamps of %d of %d requests are of the wall clock: a step of it within the run would stand in their "+
 			"times", n, len(c.Rows))
 	}
 }
@@ -453,9 +406,9 @@ func (c *Reader) shared() {
 		}
 	}
 	if counted > 0 {
-		c.finding(sharedPrompts, "the server took %.0f %% of the prompt of %d of %d requests from its cache", 100*stat.Mean(cached),
+		c.finding(clientFile, "the server took %.0f %% of the prompt of %d of %d requests from its cache", 100*stat.Mean(cached),
 			counted, len(c.Rows))
 	} else if group > 0 {
-		c.finding(sharedPrompts, "%d of %d requests share prefixes by the file", group, len(c.Rows))
+		c.finding(clientFile, "%d of %d requests share prefixes by the file", group, len(c.Rows))
 	}
 }

@@ -127,9 +127,6 @@ const CodeUnknownFile trace.Code = "unknown_client_file"
 
 // Codes describes every code of this package.
 var Codes = append([]trace.CodeEntry{
-	{Code: mixedLevels, Kind: "drop", Meaning: "the report over all stages of a benchmark is no load level, where the stages have reports " +
-		"of their own",
-		Action: "nothing"},
 	{Code: CodeUnknownFile, Kind: "error", Meaning: "a client file is of none of the forms that are read",
 		Action: "write client_requests.jsonl (docs/spec.md#wire-client), or measure with vllm bench serve or GuideLLM"},
 }, auditCodes...)
@@ -191,7 +188,7 @@ func (c *Reader) lines(src *source.Source, parse func(text []byte) (trace.Observ
 		case n > src.Limits.MaxLine:
 			c.Acc.Lines++
 			c.Acc.Bytes += n
-			c.bad(src, line, n, src.Errorf(account.CodeLineTooLong, "line of more than %d bytes (--max-line)", src.Limits.MaxLine))
+			c.bad(src, line, n, src.Errorf(account.CodeOverLimit, "line of more than %d bytes (--max-line)", src.Limits.MaxLine))
 		case len(bytes.TrimSpace(text)) > 0:
 			c.line(src, line, text, parse)
 		}

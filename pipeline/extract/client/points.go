@@ -11,9 +11,6 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// mixedLevels drops the report of a whole run whose levels have reports of their own.
-const mixedLevels trace.Code = "mixed_levels"
-
 // points reads the summary of a benchmark: load levels in place of requests, which
 // more would save.
 func (c *Reader) points(in *source.Input, how source.Options, more string) error {
@@ -41,7 +38,7 @@ func (c *Reader) points(in *source.Input, how source.Options, more string) error
 	}
 	in.Gave += int64(len(f.Points))
 	if len(f.Points) > 0 && more != "" {
-		c.finding(levelsOnly, "%s: means of %d load levels and no single request; %s would save them", src.Name, len(f.Points), more)
+		c.finding(clientFile, "%s: means of %d load levels and no single request; %s would save them", src.Name, len(f.Points), more)
 	}
 	return nil
 }
@@ -74,7 +71,7 @@ func (c *Reader) settlePoints() {
 		case ext == ".csv" && isTwin:
 			c.Acc.Drop(account.CodeDuplicate, 1, account.Place{File: p.File, Line: p.Line}, "the same level as in %s.json", stem)
 		case isMix:
-			c.Acc.Drop(mixedLevels, 1, account.Place{File: p.File, Line: p.Line}, "the mean over stages that have reports of their own")
+			c.Acc.Drop(clientFile, 1, account.Place{File: p.File, Line: p.Line}, "the mean over stages that have reports of their own")
 		default:
 			c.Acc.Keep(1)
 			kept = append(kept, p)

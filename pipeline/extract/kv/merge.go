@@ -42,7 +42,7 @@ func (k *Collector) Add(p *source.Parsed[*Events]) error {
 	p.Account(a, name)
 	for _, bad := range p.Records.bad {
 		a.Read++
-		a.Drop(account.CodeBadEvent, 1, account.Place{File: name, Line: bad.line}, "KV event %s", bad.what)
+		a.Drop(account.CodeBadRecord, 1, account.Place{File: name, Line: bad.line}, "KV event %s", bad.what)
 	}
 	for i := range p.Records.kv {
 		k.names[p.Batch.File].Gave++
@@ -60,7 +60,7 @@ func (k *Collector) event(ev *trace.KVEvent, name string) error {
 		if c, ok := k.open[key]; ok {
 			c.n++
 			c.success = c.success && ev.Success.V
-			k.acc.Drop(account.CodeWorkerCopy, 1, account.Place{File: name, Line: ev.Line}, "%s of transfer %d", ev.Kind, ev.TransferID.V)
+			k.acc.Drop(account.CodeDuplicate, 1, account.Place{File: name, Line: ev.Line}, "%s of transfer %d", ev.Kind, ev.TransferID.V)
 			return nil
 		}
 		c := &kvCopy{1, ev.Success.V}

@@ -61,7 +61,7 @@ func (b *Batch) lose(f fault) {
 
 // tooLong is the fault of a line of more than limit bytes.
 func tooLong(line, offset, bytes, limit int64) fault {
-	return fault{code: account.CodeLineTooLong, line: line, offset: offset, bytes: bytes,
+	return fault{code: account.CodeOverLimit, line: line, offset: offset, bytes: bytes,
 		msg: fmt.Sprintf("line of more than %d bytes (--max-line)", limit)}
 }
 

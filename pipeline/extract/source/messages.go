@@ -83,7 +83,7 @@ func (r *messages) message(dst []byte, want int64) ([]byte, error) {
 		if err != nil {
 			return dst, err
 		}
-		return dst, &messageError{code: account.CodeLineTooLong, lost: want + 4,
+		return dst, &messageError{code: account.CodeOverLimit, lost: want + 4,
 			msg: fmt.Sprintf("message of %d bytes, want at most %d (--max-line)", want, r.src.Limits.MaxLine)}
 	}
 	if want > longBytes {
@@ -127,7 +127,7 @@ func (r *messages) unframe(dst, frame []byte) ([]byte, error) {
 	case err != nil:
 		return dst, &messageError{code: account.CodeUnreadable, lost: lost, msg: fmt.Sprintf("zstd frame at byte %d: %v", r.pos+4, err)}
 	case n > r.src.Limits.MaxLine:
-		return dst, &messageError{code: account.CodeLineTooLong, lost: lost,
+		return dst, &messageError{code: account.CodeOverLimit, lost: lost,
 			msg: fmt.Sprintf("message expands to more than %d bytes (--max-line)", r.src.Limits.MaxLine)}
 	}
 	return buf.Bytes(), nil

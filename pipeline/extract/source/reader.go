@@ -123,7 +123,7 @@ func (r *reader) broken(err error) *Batch {
 	f := fault{code: account.CodeUnreadable, line: 1, offset: r.src.Offset(), bytes: max(1, r.src.Size-r.src.Offset()), msg: err.Error()}
 	if e := AsSyntax(err); e != nil {
 		f.code, f.msg = e.Code, e.Msg
-		if e.Code == account.CodeNotOTLP || e.Code == account.CodeNotUTF8 {
+		if e.Code == account.CodeNotOTLP {
 			f.bytes = max(1, r.src.Size)
 		}
 	}
@@ -326,7 +326,7 @@ func (r *reader) whole(buf *[]byte) (*Batch, error) {
 		return nil, r.src.ReadError(err)
 	}
 	if n > r.limits.MaxLine {
-		return r.fault(fault{code: account.CodeLineTooLong, line: 1, bytes: r.src.Size,
+		return r.fault(fault{code: account.CodeOverLimit, line: 1, bytes: r.src.Size,
 			msg: fmt.Sprintf("JSON document over many lines of more than %d bytes (--max-line); JSON lines are expected", r.limits.MaxLine)}), io.EOF
 	}
 	return &Batch{form: formWhole, data: *buf}, io.EOF

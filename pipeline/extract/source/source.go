@@ -178,7 +178,7 @@ func (g *expansionGuard) Read(p []byte) (int, error) {
 	n, err := g.r.Read(p)
 	g.s.out += int64(n)
 	if g.s.out > 1<<26 && g.s.out/max(1, g.s.raw.n) > g.s.Limits.MaxExpansion {
-		return 0, g.s.Errorf(account.CodeExpansion, "expands beyond %d times its size (--max-expansion)", g.s.Limits.MaxExpansion)
+		return 0, g.s.Errorf(account.CodeOverLimit, "expands beyond %d times its size (--max-expansion)", g.s.Limits.MaxExpansion)
 	}
 	if err == io.ErrUnexpectedEOF { // not to be taken for the end of a short read
 		err = errCut
@@ -221,7 +221,7 @@ func (s *Source) sniff() error {
 		head = head[3:]
 	}
 	if bytes.HasPrefix(head, []byte{0xff, 0xfe}) || bytes.HasPrefix(head, []byte{0xfe, 0xff}) {
-		return &trace.SyntaxError{File: s.Name, Line: 1, Code: account.CodeNotUTF8, Msg: "UTF-16 byte order mark, want UTF-8",
+		return &trace.SyntaxError{File: s.Name, Line: 1, Code: account.CodeNotOTLP, Msg: "UTF-16 byte order mark, want UTF-8",
 			Hint: "iconv -f UTF-16 -t UTF-8"}
 	}
 	if is, framed := isPack(head); is {

@@ -120,7 +120,7 @@ func (c *Collector) supersede(fork map[[16]byte]bool) error {
 			}
 			if fork[row.Key.Trace] {
 				c.acc.Keep(-row.Kept)
-				c.acc.Drop(account.CodeSuperseded, row.Kept, account.Place{File: c.names[row.File].Name, Line: row.Line}, "stock span of request %s",
+				c.acc.Drop(account.CodeDuplicate, row.Kept, account.Place{File: c.names[row.File].Name, Line: row.Line}, "stock span of request %s",
 					row.request.APIID.V)
 				continue
 			}

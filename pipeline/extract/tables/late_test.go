@@ -119,7 +119,7 @@ func TestRepeatedStepRows(t *testing.T) {
 	again := stepSpans(3)
 	_, _, m := writeSpans(t, table.Parquet, []*otlp.StepRows{spans[0], again[0], spans[1], spans[2], spans[3], again[1]})
 	// 10 steps and 29 snapshots of the first span, all of the second
-	if got, want := m.acc.Dropped[account.CodeRepeatedEvent], int64(10+29+10+30); got != want {
+	if got, want := m.acc.Dropped[account.CodeDuplicate], int64(10+29+10+30); got != want {
 		t.Errorf("dropped: got %d, want %d", got, want)
 	}
 	if got, want := m.acc.Kept, int64(30+90); got != want {

@@ -84,6 +84,6 @@ func (w *writer) unjoined(rows []trace.ObservedRequest) {
 	}
 	if lost > 0 && len(w.c.cores) > 0 && w.sampledAll() {
 		w.out.Warnings = append(w.out.Warnings,
-			trace.Findingf(CodeUnjoinedObserved, "%d of %d client requests have no core span", lost, len(rows)))
+			trace.Findingf(CodeIncomplete, "%d of %d client requests have no core span", lost, len(rows)))
 	}
 }

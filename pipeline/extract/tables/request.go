@@ -23,7 +23,7 @@ var eventSeed = maphash.MakeSeed()
 // core collects an engine request.
 func (c *Collector) core(s *otlp.Span, key spanKey) error {
 	if !s.RequestID.OK {
-		c.acc.Drop(account.CodeMissingID, 1+int64(len(s.Journey)), c.at(s), "llm_core without gen_ai.request.id")
+		c.acc.Drop(account.CodeBadRecord, 1+int64(len(s.Journey)), c.at(s), "llm_core without gen_ai.request.id")
 		return nil
 	}
 	at, row, err := c.coreOf(s, key)
@@ -40,7 +40,7 @@ func (c *Collector) core(s *otlp.Span, key spanKey) error {
 		data := c.pack.events.Append(c.pack.spool.Data, ev)
 		hash := maphash.Bytes(eventSeed, data[from:])
 		if slices.Contains(row.hashes, hash) {
-			c.acc.Drop(account.CodeRepeatedEvent, 1, c.at(s), "%s of %s", ev.Kind, s.RequestID.V)
+			c.acc.Drop(account.CodeDuplicate, 1, c.at(s), "%s of %s", ev.Kind, s.RequestID.V)
 			continue
 		}
 		row.hashes = append(row.hashes, hash)
@@ -132,7 +132,7 @@ func (c *Collector) api(s *otlp.Span, key spanKey) (err error) {
 		otlp.APIDeparted: &r.DepartedNs, otlp.APIAborted: &r.AbortedNs}
 	for _, e := range s.API {
 		if stamps[e.Name].OK {
-			c.acc.Drop(account.CodeRepeatedEvent, 1, c.at(s), "%s of %s", otlp.EventNames[e.Name], s.RequestID.V)
+			c.acc.Drop(account.CodeDuplicate, 1, c.at(s), "%s of %s", otlp.EventNames[e.Name], s.RequestID.V)
 			continue
 		}
 		*stamps[e.Name] = trace.Some(e.TsNs)

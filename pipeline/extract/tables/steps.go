@@ -196,7 +196,7 @@ func (m *stepTables) summary(all []trace.Step, snaps int) error {
 		if s.TsStartNs != step.TsStartNs {
 			m.out.conflicts++
 		}
-		m.acc.Drop(account.CodeRepeatedEvent, 1, m.at, "summary of step %d", s.ID)
+		m.acc.Drop(account.CodeDuplicate, 1, m.at, "summary of step %d", s.ID)
 	}
 	m.out.kept++
 	if n.LastID.OK {
@@ -230,7 +230,7 @@ func (m *stepTables) snapshots(list []trace.Snapshot, id int64) ([]trace.Snapsho
 		o, at := m.owner(s.CoreID, guess)
 		guess = at
 		if o.last == id {
-			m.acc.Drop(account.CodeRepeatedEvent, 1, m.at, "snapshot of %s in step %d", s.CoreID, id)
+			m.acc.Drop(account.CodeDuplicate, 1, m.at, "snapshot of %s in step %d", s.CoreID, id)
 			continue
 		}
 		o.last, o.list = id, m.lists

@@ -46,11 +46,11 @@ func (c *Collector) span(s *otlp.Span) error {
 	a := c.acc
 	c.count(s)
 	if s.Class == otlp.ClassForeign {
-		a.Drop(account.CodeForeignScope, 1+s.Events(), c.at(s), "span %q of scope %q", s.Name, s.Scope)
+		a.Drop(account.CodeNotUsed, 1+s.Events(), c.at(s), "span %q of scope %q", s.Name, s.Scope)
 		return nil
 	}
 	if s.FarTime {
-		a.Drop(account.CodeBadAttribute, 1+s.Events(), c.at(s), "%s: a time of more than 63 bits", s.Name)
+		a.Drop(account.CodeBadRecord, 1+s.Events(), c.at(s), "%s: a time of more than 63 bits", s.Name)
 		return nil
 	}
 	c.names[s.File].Gave++
@@ -69,7 +69,7 @@ func (c *Collector) span(s *otlp.Span) error {
 	}
 	a.LostEvents += s.DroppedEvents
 	for _, n := range s.Others {
-		a.Drop(account.CodeUnknownEvent, 1, c.at(s), "event %q in %s", n, s.Name)
+		a.Drop(account.CodeNotUsed, 1, c.at(s), "event %q in %s", n, s.Name)
 	}
 	for _, f := range s.Faults {
 		a.Drop(f.Code, 1, c.at(s), "%s", f.Msg)

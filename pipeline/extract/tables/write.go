@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/extract/account"
 	"github.com/blis-train/blis-train/pipeline/extract/kv"
 	"github.com/blis-train/blis-train/pipeline/extract/spool"
 	"github.com/blis-train/blis-train/result"
@@ -42,7 +43,7 @@ func (w *writer) rows(name string, n int64) {
 func (w *writer) steps(t *stepTables) {
 	w.out.Steps, w.out.Orphans = t.out.steps, t.out.orphans
 	if t.out.conflicts > 0 {
-		w.out.Warnings = append(w.out.Warnings, trace.Findingf(codeStepConflict,
+		w.out.Warnings = append(w.out.Warnings, trace.Findingf(account.CodeConflict,
 			"%d step ids recorded twice with different stamps; the first record is kept", t.out.conflicts))
 	}
 	w.strays = w.strays || t.strays
