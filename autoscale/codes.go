@@ -31,7 +31,7 @@ var Codes = []trace.CodeEntry{
 	{Code: sizingRemark, Kind: "finding", Meaning: "A latency target is met up to the largest throughput, so that the throughput limits the " +
 		"rate; or a latency falls somewhere as the load grows, because prompts are cut into another number of chunks.",
 		Action: "Nothing, or a lower target; the smallest rate that misses the target counts."},
-	{Code: NoWindows, Kind: "error", Meaning: "No window is left to estimate from, or the windows are too much alike to tell the parameters " +
+	{Code: NoWindows, Kind: "error", Meaning: "No window is left to estimate from, or the windows differ too little to tell the parameters " +
 		"apart and there are no physical values to hold the rest at.",
 		Action: "Read the drops: a shorter --window or a smaller --min-requests gives more. Else record the sweep the hint names, " +
 			"or fit a run with step traces."},

@@ -1,6 +1,6 @@
-// Package queueing holds the queueing models by which autoscalers of LLM
-// servers size replicas, one closed form for all of them, and the sizing and
-// allocation built on it. It is pure: numbers in, numbers out.
+// Package autoscale holds the queueing models by which autoscalers of LLM
+// servers size replicas, one closed form for all of them, the estimation of their
+// parameters, and the sizing and allocation built on them. It is pure: numbers in, numbers out.
 //
 // # What goes in
 //
@@ -37,4 +37,31 @@
 //
 // Parameters, lengths and limits that no server can have, by name and value;
 // targets that the smallest load already misses.
+//
+// # Estimation
+//
+// [Fit] and the online estimators make the parameters from what a server did, window by window.
+//
+//	window.go   requests -> windows: rate, lengths, mean TTFT and ITL with standard errors
+//	batch.go    windows -> parameters: robust least squares in log parameters
+//	identify.go what the windows cannot tell apart, in words, and the sweep that would
+//	filter.go   the extended Kalman filter both trackers share
+//	replica.go  the autoscalers' online tuner, bug for bug
+//	robust.go   ours: measured noise, log state, iterated update, a gate that opens
+//	sliding.go  a refit over the last windows
+//	summary.go  how consistent a filter's run was
+//
+// # What a window can say
+//
+// Each window gives two numbers, the means of TTFT and ITL, for three or four
+// parameters. At one operating point (rate, prompt and output length fixed) the
+// two numbers stay the same whatever the number of windows, so one direction of
+// the parameters is never seen. [Fit] says which one in words, holds it at
+// physical values when it is given some, and refuses without ([NoWindows]).
+//
+// # What estimation promises
+//
+// Every window is kept or dropped for a counted reason. The same windows give
+// the same numbers. Nothing panics above capacity, where the autoscalers' own
+// code returns nothing.
 package autoscale

@@ -259,7 +259,7 @@ func (p *problem) jacobian(z []float64) (j, r []float64) {
 // relative derivatives of TTFT and ITL by log parameters. Positions come in that order.
 func Informative(windows []Window, f Flavour, x []float64, n int) []int {
 	opt := DefaultFit(f)
-	p := alike(windows, &opt, logs(x))
+	p := evenProblem(windows, &opt, logs(x))
 	p.quick = false
 	j, _ := p.jacobian(make([]float64, len(x)))
 	if j == nil {

@@ -57,11 +57,11 @@ func Sliding(windows []Window, o SlidingOptions) []Step {
 // refit is one fit of the buffer, once more without its worst window when that
 // is an outlier.
 func refit(buffer []Window, opt *FitOptions, from []float64, outlier float64) ([]float64, bool) {
-	p := alike(buffer, opt, logs(from))
+	p := evenProblem(buffer, opt, logs(from))
 	theta := p.theta(p.marquardt(make([]float64, len(from)), tracking))
 	if worst, err := p.worst(theta); err > outlier && len(buffer) > 2 {
 		kept := append(append([]Window(nil), buffer[:worst]...), buffer[worst+1:]...)
-		p = alike(kept, opt, theta)
+		p = evenProblem(kept, opt, theta)
 		theta = p.theta(p.marquardt(make([]float64, len(from)), tracking))
 	}
 	p.base = theta
@@ -69,8 +69,8 @@ func refit(buffer []Window, opt *FitOptions, from []float64, outlier float64) ([
 	return exp(theta), condition(values, len(from)) <= opt.MaxCondition
 }
 
-// alike is a problem in which every window weighs the same and all directions move.
-func alike(windows []Window, opt *FitOptions, theta []float64) *problem {
+// evenProblem is one in which every window weighs the same and all directions move.
+func evenProblem(windows []Window, opt *FitOptions, theta []float64) *problem {
 	p := &problem{o: opt, windows: windows, scale: [2]float64{1, 1}, base: theta, basis: identity(len(theta)), quick: true}
 	p.sigma = make([][2]float64, len(windows))
 	for i := range p.sigma {

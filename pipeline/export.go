@@ -206,7 +206,7 @@ func (o *ExportOptions) source(fitFile string) (export.Source, error) {
 			return src, err
 		}
 	}
-	src.Doubts, src.Fit.Warnings = changed.found, joined(changed.found, src.Fit.Warnings)
+	src.Warnings, src.Fit.Warnings = changed.found, joined(changed.found, src.Fit.Warnings)
 	Predicts(&src, func() (*coeff.Set, error) { return export.Native(src.Fit, nil) })
 	return src, nil
 }
@@ -256,5 +256,5 @@ func exportAs(src export.Source, w export.Writer, opt export.Options) (*export.O
 		return export.Export(src, w, opt)
 	}
 	data, err := CoefficientFile(src.Fit, src.Validation)
-	return &export.Output{Files: []export.File{{Data: data}}, Warnings: src.Doubts}, err
+	return &export.Output{Files: []export.File{{Data: data}}, Warnings: src.Warnings}, err
 }

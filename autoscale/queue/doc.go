@@ -1,7 +1,8 @@
-// Package queue calibrates queueing models, checks them and uses them. It joins the rooms
-// that do one thing each: pipeline/fit (steps), pipeline/track (windows), queueing (the
-// models), sim (the judge).
+// Package queue calibrates queueing models, checks them and uses them. It joins
+// pipeline/fit (steps), autoscale (windows and models) and sim (what a server with the
+// same parameters does).
 //
+//	servers.go   output folders and benchmark files -> servers
 //	input.go     recordings and benchmark sweeps -> servers with windows
 //	physical.go  a recording's steps -> parameters, floors, implied utilisation
 //	fit.go       windows -> effective parameters, scored on windows the fit has not seen
@@ -9,7 +10,8 @@
 //	windows.go   windows.parquet: what each estimator said of each window
 //	simulate.go  one server at one rate in the simulator, with the same parameters
 //	size.go      targets -> rates; allocate.go a fleet -> replicas
-//	compare.go   queueing models against the simulator, cell by cell
+//	steady.go    a deployment in the simulator -> the parameters that give its latencies
+//	use.go       queue size, allocate and validate; sections.go, figures.go the page
 //
 // The result is result.Queue, written as queue.json.
 //

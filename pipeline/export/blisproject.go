@@ -140,7 +140,7 @@ func (e *blisEntry) values() []blisValue {
 	return out
 }
 
-// refusals are terms of the model that nothing taught and that the configuration would use, and
+// refusals are terms of the model that no data show and that the configuration would use, and
 // a projection that is too far off.
 func (e *blisEntry) refusals(fit *result.Fit) []Refusal {
 	out := refusals("alpha", e.alpha)

@@ -69,7 +69,7 @@ type blisValue struct {
 	origin     string // where the number comes from
 }
 
-// learned reports whether the data taught a term: not tagged otherwise and not held at the bound of
+// learned reports whether the data show a term: not tagged otherwise and not held at the bound of
 // its sign (spec#not-learned).
 func learned(c result.Coefficient) bool {
 	return !c.NotLearned && c.Identified != "prior-only" && c.Value != 0
@@ -166,7 +166,7 @@ const (
 	OneConfigHint = "choose one with --config LABEL, or write all of them with --force %s"
 )
 
-// settle turns refusals into an error, but those that the options overrule into warnings. The
+// Refuse turns refusals into an error, but those that the options overrule into warnings. The
 // hint takes the codes that would have to be named.
 func Refuse(rs []Refusal, opt *Options, hint string) ([]trace.Finding, error) {
 	var warn []trace.Finding

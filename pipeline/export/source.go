@@ -61,7 +61,7 @@ type Source struct {
 	Fit        *result.Fit
 	FitInput   result.Input       // fit.json itself: name, bytes, sha256
 	Validation *result.Validation // nil: not validated
-	Doubts     []trace.Finding    // about those files
+	Warnings   []trace.Finding    // about those files
 	Library    string             // version of the library the coefficients are of; empty: fitted to recordings
 	// Set are the coefficients; nil: none are known.
 	Set func() (*coeff.Set, error)
@@ -165,7 +165,7 @@ func Export(src Source, w Writer, opt Options) (*Output, error) {
 
 // ValidationWarnings says what a reader of the export should know first.
 func ValidationWarnings(src Source) []trace.Finding {
-	return append(slices.Clip(src.Doubts), verdictWarnings(src.Validation)...)
+	return append(slices.Clip(src.Warnings), verdictWarnings(src.Validation)...)
 }
 
 func verdictWarnings(v *result.Validation) []trace.Finding {
