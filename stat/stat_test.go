@@ -342,57 +342,6 @@ func BenchmarkOrder(b *testing.B) {
 	})
 }
 
-// TestMedians: those of passes are those of sorted copies, to the last bit.
-func TestMedians(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 4))
-	draw := []func() float64{
-		func() float64 { return math.Round(1e3 * math.Exp(rng.NormFloat64())) }, // ties
-		rng.NormFloat64, // signs
-		func() float64 { return math.Exp(300 * rng.NormFloat64()) },
-		func() float64 { return 7 },
-		func() float64 { return math.Float64frombits(math.Float64bits(1e4) + rng.Uint64N(3)) }, // the last bits
-		func() float64 { return float64(rng.IntN(3)-1) * math.SmallestNonzeroFloat64 },
-	}
-	for n := range 300 {
-		groups := make([][]float64, len(draw)+1) // the last stays empty
-		for range n {
-			g := rng.IntN(len(draw))
-			groups[g] = append(groups[g], draw[g]())
-		}
-		got := Medians(len(groups), func(see func(int, float64)) {
-			for g, v := range groups {
-				for _, x := range v {
-					see(g, x)
-				}
-			}
-		})
-		for g, v := range groups {
-			if want := Median(v); math.Float64bits(got[g]) != math.Float64bits(want) && !math.IsNaN(got[g]+want) && got[g]+want != 0 {
-				t.Fatalf("%d values of kind %d: got %v, want %v of %v", len(v), g, got[g], want, v)
-			}
-		}
-	}
-}
-
-// BenchmarkMedian is beside a sorted copy, on step times.
-func BenchmarkMedian(b *testing.B) {
-	v := stepTimes()
-	b.Run("passes", func(b *testing.B) {
-		for range b.N {
-			Medians(1, func(see func(int, float64)) {
-				for _, x := range v {
-					see(0, x)
-				}
-			})
-		}
-	})
-	b.Run("sorted", func(b *testing.B) {
-		for range b.N {
-			Median(v)
-		}
-	})
-}
-
 // stepTimes are a million: few values, many ties.
 func stepTimes() []float64 {
 	v := make([]float64, 1_000_000)

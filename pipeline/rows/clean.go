@@ -47,15 +47,15 @@ func Clean(tables []*Table, recipe Recipe) []trace.Finding {
 // LimitsOf are those of the tables' cells, in order of first appearance.
 func LimitsOf(tables []*Table, recipe Recipe) []Limit {
 	out, at := cellsOf(tables, recipe)
-	medians := stat.Medians(len(out), func(see func(int, float64)) {
-		for k, t := range tables {
-			for i := range t.Kept {
-				see(at[k][t.Regime[i]], t.Y[i]/t.Steps[i])
-			}
+	times := make([][]float64, len(out)) // per step
+	for k, t := range tables {
+		for i := range t.Kept {
+			c := at[k][t.Regime[i]]
+			times[c] = append(times[c], t.Y[i]/t.Steps[i])
 		}
-	})
-	for k := range out {
-		out[k].MaxUs = outlierFactor * medians[k]
+	}
+	for c := range out {
+		out[c].MaxUs = outlierFactor * stat.Median(times[c])
 	}
 	return out
 }

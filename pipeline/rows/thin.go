@@ -12,7 +12,7 @@ import (
 )
 
 // DefaultMaxRows is how many rows a fit learns from at most, and a validation judges (spec#max-rows).
-const DefaultMaxRows = 10_000_000
+const DefaultMaxRows = 500_000
 
 // leastMaxRows is the least that may be asked for: every piece of every fold needs rows.
 const leastMaxRows = 1000

@@ -99,8 +99,8 @@ func TestStrides(t *testing.T) {
 			t.Errorf("at most %d: got %v, %v, want %v", c.max, got, found, c.want)
 		}
 	}
-	if got, _ := Strides([]int64{1e10, 0}, []string{"a", "a"}, DefaultMaxRows); got[0] != 1000 || got[1] != 1000 {
-		t.Errorf("1e10 rows: got %v, want 1000", got)
+	if got, _ := Strides([]int64{1e10, 0}, []string{"a", "a"}, DefaultMaxRows); got[0] != 20_000 || got[1] != 20_000 {
+		t.Errorf("1e10 rows: got %v, want 20000", got)
 	}
 	for n, fine := range map[int]bool{0: true, 1000: true, 999: false, -1: false} {
 		if err := CheckMaxRows(n); (err == nil) != fine {

@@ -131,7 +131,7 @@ func TestDamageOpensTheTask(t *testing.T) {
 		if err := errors.Join(err, damage(job, r, name+".json")); err != nil {
 			t.Fatal(err)
 		}
-		if s := job.state(t); !slices.Equal(s.Open, ids) || len(s.Findings) != 1 || s.Findings[0].Code != codeReceiptDamaged {
+		if s := job.state(t); !slices.Equal(s.Open, ids) || len(s.Findings) != 1 || s.Findings[0].Code != codeResultDamaged {
 			t.Errorf("%s: got %v open, findings %v", what, s.Open, s.Findings)
 		}
 		again := job.must(t, ids[0], writing(good))

@@ -90,7 +90,7 @@ func (s *State) receiptOf(j Job, id string, names []string) (*Receipt, error) {
 			err = j.check(r, true)
 		}
 		if err != nil {
-			s.Findings = append(s.Findings, trace.Findingf(codeReceiptDamaged, "%s: %v", j.path(receiptsDir, name), err))
+			s.Findings = append(s.Findings, trace.Findingf(codeResultDamaged, "%s: %v", j.path(receiptsDir, name), err))
 			continue
 		}
 		if good != nil {

@@ -122,7 +122,7 @@ func (j Job) Task(id string) (*Task, error) {
 		return nil, fmt.Errorf("%s: %w", j.path(tasksDir, id+".json"), err)
 	}
 	if t.ID() != id {
-		return nil, trace.Errorf(codeTaskUnknown, "%s: got the text of task %s: the file was changed", j.path(tasksDir, id+".json"), t.ID())
+		return nil, trace.Errorf(codeTaskFailed, "%s: got the text of task %s: the file was changed", j.path(tasksDir, id+".json"), t.ID())
 	}
 	return t, nil
 }
@@ -140,7 +140,7 @@ func (j Job) complete(prefix string) (string, error) {
 		}
 	}
 	if len(found) != 1 {
-		return "", trace.Errorf(codeTaskUnknown, "%s: got task %q, which %d of its %d tasks begin with, want one", j.Dir, prefix, len(found),
+		return "", trace.Errorf(codeTaskFailed, "%s: got task %q, which %d of its %d tasks begin with, want one", j.Dir, prefix, len(found),
 			len(entries)).WithHint("blis-train collect " + j.Dir + " prints the ids of open tasks")
 	}
 	return found[0], nil
