@@ -1,6 +1,6 @@
 // Package trace holds the nouns of a recorded vLLM run: requests, journey
 // events, scheduler steps, snapshots, KV-cache events and what clients saw. It
-// imports the standard library only, so every other room can speak of them.
+// imports the standard library only, so every other package can speak of them.
 //
 // # Clocks and units
 //

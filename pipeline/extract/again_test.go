@@ -360,10 +360,10 @@ func TestOldFilesNeedNoHash(t *testing.T) {
 		t.Errorf("got the change time %d of a new file", at)
 	}
 	now := time.Now().UnixNano()
-	if s := settled([]fileStamp{{"x", 1, 1e9, now}}); s != nil {
+	if s := oldEnough([]fileStamp{{"x", 1, 1e9, now}}); s != nil {
 		t.Errorf("got %v of a file that changed just now", s)
 	}
-	if s := settled([]fileStamp{{"x", 1, 1e9, now - 3e9}}); s == nil {
+	if s := oldEnough([]fileStamp{{"x", 1, 1e9, now - 3e9}}); s == nil {
 		t.Error("got no stamps of an old file")
 	}
 }

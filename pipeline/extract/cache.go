@@ -88,7 +88,7 @@ func (c *cache) lookup(run *RunDir, o *Options) *Entry {
 			if set.hash() != nil || set.digest() != e.Digest {
 				return nil
 			}
-			e.Stamps = settled(stamps)
+			e.Stamps = oldEnough(stamps)
 		}
 		return e
 	}

@@ -1,5 +1,5 @@
 // Package extract turns recordings of other programs into trace tables. Its
-// storeys, each above the next:
+// layers, each above the next:
 //
 //	extract           run folders -> inputs by form; tables and extract.json under final names, the cache
 //	tables            spans, KV events and observed requests -> the tables of engine runs

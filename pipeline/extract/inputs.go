@@ -178,8 +178,8 @@ func changeTime(st fs.FileInfo) int64 {
 // within it may keep its stamp.
 const young = 2 * time.Second
 
-// settled are the stamps, or nil when one is too young to tell later changes.
-func settled(stamps []fileStamp) []fileStamp {
+// oldEnough gives the stamps, or nil when one is too young to tell later changes.
+func oldEnough(stamps []fileStamp) []fileStamp {
 	limit := time.Now().Add(-young).UnixNano()
 	for _, s := range stamps {
 		if s.ModTime > limit || s.ChangeTime > limit {

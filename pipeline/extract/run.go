@@ -250,7 +250,7 @@ func (x *extraction) read(ctx context.Context) (err error) {
 		return err
 	}
 	x.set.stored(x.run.Stored)
-	x.stamps = settled(x.set.stamps())
+	x.stamps = oldEnough(x.set.stamps())
 	return x.inputs(ctx)
 }
 

@@ -247,7 +247,7 @@ func (p *pages) next() (h pageHeader, data []byte, err error) {
 		return h, nil, errShort
 	}
 	p.left -= h.packed
-	p.packed = room(p.packed, h.packed)
+	p.packed = resized(p.packed, h.packed)
 	if _, err := io.ReadFull(p.r, p.packed); err != nil {
 		return h, nil, err
 	}
@@ -255,8 +255,8 @@ func (p *pages) next() (h pageHeader, data []byte, err error) {
 	return h, data, err
 }
 
-// room is buf with n bytes.
-func room(buf []byte, n int64) []byte {
+// resized is buf with n bytes.
+func resized(buf []byte, n int64) []byte {
 	if int64(cap(buf)) < n {
 		return make([]byte, n)
 	}

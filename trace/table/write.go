@@ -77,7 +77,7 @@ func (w *Writer[T]) Rows() int64 { return w.rows }
 func (w *Writer[T]) Append(rows ...T) error {
 	for len(rows) > 0 {
 		n := min(len(rows), w.groupRows()-len(w.buf))
-		w.room(n)
+		w.grow(n)
 		w.buf = append(w.buf, rows[:n]...)
 		w.rows += int64(n)
 		rows = rows[n:]
@@ -90,9 +90,9 @@ func (w *Writer[T]) Append(rows ...T) error {
 	return nil
 }
 
-// room grows the buffer for n more rows: a small table stays small, a large one
+// grow grows the buffer for n more rows: a small table stays small, a large one
 // gets its whole group at once.
-func (w *Writer[T]) room(n int) {
+func (w *Writer[T]) grow(n int) {
 	const small = 1 << 10
 	need := len(w.buf) + n
 	switch {

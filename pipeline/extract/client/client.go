@@ -51,7 +51,7 @@ type Reader struct {
 // to get wrong, once all files are read.
 func (c *Reader) Finish(dep *deploy.Deployment) {
 	c.joinChunks()
-	c.settlePoints()
+	c.dropRepeatedPoints()
 	c.audit(dep)
 }
 

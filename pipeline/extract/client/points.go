@@ -53,9 +53,9 @@ func PointOf(p *sweep.Point) trace.LoadPoint {
 		TTFTMedianMs: known(p.TTFTMedianMs), TPOTMs: p.ITLMs, E2EMs: known(p.E2EMs), File: p.Sweep, Line: p.Line}
 }
 
-// settlePoints keeps each level once: a tool writes the same figures as JSON and as
+// dropRepeatedPoints keeps each level once: a tool writes the same figures as JSON and as
 // CSV, and the mean over all stages of a run beside each of them.
-func (c *Reader) settlePoints() {
+func (c *Reader) dropRepeatedPoints() {
 	slices.SortStableFunc(c.Points, func(a, b trace.LoadPoint) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
 	})

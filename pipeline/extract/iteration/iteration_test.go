@@ -96,8 +96,8 @@ func TestPrefixes(t *testing.T) {
 	}
 }
 
-// TestForms: both forms of the line and what may follow.
-func TestForms(t *testing.T) {
+// TestIterationForms: both forms of the line and what may follow.
+func TestIterationForms(t *testing.T) {
 	base := front32[:strings.Index(front32, ", CPU")]
 	with := func(f func(*trace.Iteration)) Row {
 		r := logRow(local(23, 21, 43), 1)

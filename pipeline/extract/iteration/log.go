@@ -117,13 +117,13 @@ func engineOf(before []byte) []byte {
 	if at := bytes.LastIndex(before, engineMark); at >= 0 {
 		rest := before[at+len(engineMark):]
 		if n := digits(rest); n > 0 && bytes.Equal(bytes.TrimRight(rest[n:], " "), []byte(":")) {
-			return number(rest[:n])
+			return logNumber(rest[:n])
 		}
 	}
 	if at := bytes.LastIndex(before, coreMark); at >= 0 {
 		if rest, ok := bytes.CutPrefix(before[at+len(coreMark):], []byte("_DP")); ok {
 			if n := digits(rest); n > 0 {
-				return number(rest[:n])
+				return logNumber(rest[:n])
 			}
 		}
 	}
@@ -138,8 +138,8 @@ func digits(b []byte) int {
 	return n
 }
 
-// number is a decimal without leading zeros.
-func number(b []byte) []byte {
+// logNumber is a decimal without leading zeros.
+func logNumber(b []byte) []byte {
 	for len(b) > 1 && b[0] == '0' {
 		b = b[1:]
 	}

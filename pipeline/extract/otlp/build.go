@@ -264,6 +264,6 @@ func (b *builder) end(scope, name string) *Span {
 		}
 		s.Rows, b.rows = b.rows, rowPool.Get().(*StepRows)
 	}
-	s.settle()
+	s.dropForeignEvents()
 	return s
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/scan"
 )
 
-// Nearly all of a dump is span events, and every exporter writes them alike:
+// Nearly all of a dump is span events, and every exporter writes them in one form:
 //
 //	{"timeUnixNano":"N","name":"E","attributes":[{"key":"K","value":{"intValue":"N"}},...]}
 //

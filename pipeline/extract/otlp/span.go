@@ -143,8 +143,8 @@ func (c Class) allowed(e EventName) bool {
 	return false
 }
 
-// settle drops events that do not belong to the span's class.
-func (s *Span) settle() {
+// dropForeignEvents drops events that do not belong to the span's class.
+func (s *Span) dropForeignEvents() {
 	for e := range numEvents {
 		if s.Class == ClassForeign || s.Class.allowed(e) || s.Counts[e] == 0 {
 			continue

@@ -65,4 +65,4 @@ func tooLong(line, offset, bytes, limit int64) fault {
 		msg: fmt.Sprintf("line of more than %d bytes (--max-line)", limit)}
 }
 
-func (b *Batch) hash() { b.link.settle() }
+func (b *Batch) hash() { b.link.finish() }

@@ -115,7 +115,7 @@ func (r *reader) close() {
 	if r.src != nil {
 		r.sums.end(r.src, &r.in[r.file])
 	}
-	r.sums.settle()
+	r.sums.finish()
 }
 
 // broken is the fault of a file whose rest is lost.
@@ -260,7 +260,7 @@ func (r *reader) skipLine(seen int64) (*Batch, error) {
 	}
 }
 
-// join settles the unfinished last line of the file before: it is whole and
+// join decides about the unfinished last line of the file before: it is whole and
 // only lacks its newline, or it goes on in this file, or it was cut for good.
 func (r *reader) join() (*Batch, error) {
 	tail := r.carry
@@ -294,7 +294,7 @@ func (r *reader) join() (*Batch, error) {
 			return nil, r.src.ReadError(err)
 		default:
 			r.push(r.tail(tail))
-			r.skipped++ // the line was begun in the file before
+			r.skipped++ // the line began in the file before
 			return nil, nil
 		}
 	}

@@ -39,7 +39,7 @@ func (c *hashChain) add(src *Source, data []byte) {
 // now hashes bytes of src at once, after everything before them.
 func (c *hashChain) now(src *Source, data []byte) {
 	if src.sum != nil {
-		c.settle()
+		c.finish()
 		src.sum.Write(data)
 	}
 }
@@ -53,13 +53,13 @@ func (c *hashChain) next() hashLink {
 	return l
 }
 
-func (c *hashChain) settle() {
+func (c *hashChain) finish() {
 	l := c.next()
-	l.settle()
+	l.finish()
 }
 
-// settle does the work of the link when its turn has come.
-func (l *hashLink) settle() {
+// finish does the work of the link when its turn has come.
+func (l *hashLink) finish() {
 	if l.before != nil {
 		<-l.before
 	}

@@ -62,11 +62,11 @@ func (s *Spool) Add(p *Rows) error {
 // Memory is what all spools of a run may hold together; when it is full the
 // largest one spills.
 type Memory struct {
-	Dir     string
-	Limit   int
-	used    int
-	spools  []*Spool
-	shelves []*Shelf
+	Dir    string
+	Limit  int
+	used   int
+	spools []*Spool
+	files  []*RowFile
 }
 
 // Spool makes one more spool.
@@ -95,7 +95,7 @@ func (m *Memory) Close() {
 	for _, s := range m.spools {
 		s.Close()
 	}
-	for _, s := range m.shelves {
+	for _, s := range m.files {
 		s.close()
 	}
 }

@@ -49,8 +49,8 @@ type apiHead struct {
 type packing struct {
 	requests *table.Codec[trace.Request]
 	events   *table.Codec[trace.JourneyEvent]
-	cores    *spool.Shelf
-	apis     *spool.Shelf
+	cores    *spool.RowFile
+	apis     *spool.RowFile
 	row      coreRow // of the span at hand
 	buf      []byte
 	spool    spool.Rows
@@ -58,7 +58,7 @@ type packing struct {
 
 func newPacking(mem *spool.Memory) packing {
 	return packing{requests: table.NewCodec[trace.Request](), events: table.NewCodec[trace.JourneyEvent](),
-		cores: mem.Shelf(), apis: mem.Shelf()}
+		cores: mem.RowFile(), apis: mem.RowFile()}
 }
 
 func (p *packing) putCore(r *coreRow) (at int64, err error) {

@@ -88,11 +88,11 @@ type sightings struct {
 	before []*owner // of the snapshots of the step before, in order
 	now    []*owner
 	lists  int64 // steps with snapshots so far
-	seen   *spool.Shelf
+	seen   *spool.RowFile
 }
 
 func newSightings(mem *spool.Memory) sightings {
-	return sightings{owners: map[string]*owner{}, seen: mem.Shelf()}
+	return sightings{owners: map[string]*owner{}, seen: mem.RowFile()}
 }
 
 // forgetAfter is how many steps with snapshots a request is remembered at least without one.

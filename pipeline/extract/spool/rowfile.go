@@ -7,15 +7,15 @@ import (
 	"os"
 )
 
-// shelfBuffer is what a shelf keeps in memory before it writes, and what it reads
+// rowFileBuffer is what a row file keeps in memory before it writes, and what it reads
 // at once, bytes.
-const shelfBuffer = 1 << 18
+const rowFileBuffer = 1 << 18
 
-// Shelf keeps packed rows by the place they were put at: a short one in memory, a
+// RowFile keeps packed rows by the place they were put at: a short one in memory, a
 // long one in a file of the folder that nobody else sees. Reading begins when the
 // last row was put or goes on in between; both remember where they were, so rows
 // read in about the order they were put cost no call each.
-type Shelf struct {
+type RowFile struct {
 	dir  string
 	file *os.File
 	end  int64  // bytes in the file
@@ -24,16 +24,16 @@ type Shelf struct {
 	base int64  // where page begins
 }
 
-// Shelf is a new one in the memory's folder, closed with it.
-func (m *Memory) Shelf() *Shelf {
-	s := &Shelf{dir: m.Dir}
-	m.shelves = append(m.shelves, s)
+// RowFile is a new one in the memory's folder, closed with it.
+func (m *Memory) RowFile() *RowFile {
+	s := &RowFile{dir: m.Dir}
+	m.files = append(m.files, s)
 	return s
 }
 
 // Put keeps a row; Get finds it at the result.
-func (s *Shelf) Put(row []byte) (at int64, err error) {
-	if len(s.tail) >= shelfBuffer {
+func (s *RowFile) Put(row []byte) (at int64, err error) {
+	if len(s.tail) >= rowFileBuffer {
 		if err := s.flush(); err != nil {
 			return 0, err
 		}
@@ -43,7 +43,7 @@ func (s *Shelf) Put(row []byte) (at int64, err error) {
 	return at, nil
 }
 
-func (s *Shelf) flush() (err error) {
+func (s *RowFile) flush() (err error) {
 	if s.file == nil {
 		if s.file, err = os.CreateTemp(s.dir, ".spool-*.tmp"); err != nil {
 			return err
@@ -56,11 +56,11 @@ func (s *Shelf) flush() (err error) {
 }
 
 // Get is the row put at a place, until the next call.
-func (s *Shelf) Get(at int64) ([]byte, error) {
+func (s *RowFile) Get(at int64) ([]byte, error) {
 	if at >= s.end {
 		return cut(s.tail[at-s.end:])
 	}
-	for want := int64(shelfBuffer); ; want *= 2 {
+	for want := int64(rowFileBuffer); ; want *= 2 {
 		if off := at - s.base; off >= 0 && off < int64(len(s.page)) {
 			if row, err := cut(s.page[off:]); err == nil || s.base+int64(len(s.page)) == s.end && off == 0 {
 				return row, err
@@ -78,7 +78,7 @@ func (s *Shelf) Get(at int64) ([]byte, error) {
 }
 
 // Each hands every row in the order they were put to use, valid during the call.
-func (s *Shelf) Each(use func(at int64, row []byte)) error {
+func (s *RowFile) Each(use func(at int64, row []byte)) error {
 	for at := int64(0); at < s.end+int64(len(s.tail)); {
 		row, err := s.Get(at)
 		if err != nil {
@@ -99,7 +99,7 @@ func cut(text []byte) ([]byte, error) {
 	return text[k : k+int(n)], nil
 }
 
-func (s *Shelf) close() {
+func (s *RowFile) close() {
 	if s.file != nil {
 		s.file.Close()
 		os.Remove(s.file.Name())

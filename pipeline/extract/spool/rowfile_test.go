@@ -7,17 +7,17 @@ import (
 	"testing"
 )
 
-// TestShelfKeepsRows: rows of all lengths come back in any order, while others are
+// TestRowFileKeepsRows: rows of all lengths come back in any order, while others are
 // still put, and nothing is left behind.
-func TestShelfKeepsRows(t *testing.T) {
+func TestRowFileKeepsRows(t *testing.T) {
 	mem := &Memory{Dir: t.TempDir()}
-	s := mem.Shelf()
+	s := mem.RowFile()
 	rng := rand.New(rand.NewPCG(1, 2))
 	var at []int64
 	row := func(i int) []byte {
 		n := i * 7919 % 500
 		if i == 1500 {
-			n = 3 * shelfBuffer
+			n = 3 * rowFileBuffer
 		}
 		return bytes.Repeat([]byte{byte(i), byte(i >> 8)}, n)
 	}
