@@ -121,7 +121,7 @@ func (o *ValidateOptions) check() error {
 
 func (o *ValidateOptions) checkThresholds() error {
 	if err := gates.CheckThresholds(o.Thresholds); err != nil {
-		return &option.Misuse{Msg: err.Error(), Hint: "--gates list prints the names"}
+		return &option.Misuse{Msg: err.Error(), Hint: "--gate list prints the names"}
 	}
 	return nil
 }

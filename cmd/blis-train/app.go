@@ -60,18 +60,15 @@ func subcommands() []*cli.Command {
 		diffCommand(),
 		reproduceCommand(),
 		featuresCommand(),
-		kernelsCommand(),
 		queueCommand(),
 		planCommand(),
 		taskCommand(),
 		collectCommand(),
-		gcCommand(),
 		libraryCommand(),
 		logCommand(),
 		initCommand(),
 		explainCommand(),
 		completionCommand(),
-		manCommand(),
 	}
 }
 
@@ -191,7 +188,6 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		}
 		return cli.ShowAppHelp(c)
 	}
-	groupHelp(app.Commands)
 	for _, cmd := range app.Commands {
 		dress(cmd)
 		if len(cmd.Subcommands) > 0 {
@@ -228,11 +224,25 @@ func wantsSubcommand(c *cli.Context) error {
 func dress(cmd *cli.Command) {
 	cmd.OnUsageError = onUsageError
 	for _, f := range cmd.Flags {
-		name, _, env := settable(f)
+		name := f.Names()[0]
 		if !slices.Contains(environmentFlags, name) || name == "config" && cmd.Name == "export" { // there it names a configuration
 			continue
 		}
-		*env = []string{environment(name)}
+		env := []string{environment(name)}
+		switch f := f.(type) {
+		case *cli.BoolFlag:
+			f.EnvVars = env
+		case *cli.StringFlag:
+			f.EnvVars = env
+		case *cli.Float64Flag:
+			f.EnvVars = env
+		case *cli.IntFlag:
+			f.EnvVars = env
+		case *cli.Int64Flag:
+			f.EnvVars = env
+		default:
+			panic("flag --" + name + ": of a kind that the environment cannot set")
+		}
 	}
 }
 
@@ -254,8 +264,15 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 	if rest, ok := strings.CutPrefix(usage.msg, "flag provided but not defined: -"); ok {
 		name := strings.TrimLeft(rest, "-")
 		usage.msg = fmt.Sprintf("unknown flag %q", dashed(name))
-		if s := nearest(name, flagNames(c.Command.Flags)); s != "" {
-			usage.hint = fmt.Sprintf("did you mean --%s?", s)
+		known := flagNames(c.Command.Flags)
+		for _, s := range keysOf(c.Command.Name) {
+			known = append(known, s.table.Names()...)
+		}
+		near := nearest(name, known)
+		if key := keyHint(c.Command.Name, near); key != "" {
+			usage.hint = key
+		} else if near != "" {
+			usage.hint = fmt.Sprintf("did you mean --%s?", near)
 		}
 	}
 	if name, ok := strings.CutPrefix(usage.msg, "flag needs an argument: -"); ok {
@@ -302,10 +319,20 @@ func wanted(flags []cli.Flag, name string) string {
 	return "another value"
 }
 
+// moved are commands of earlier versions and what does their work now.
+var moved = map[string]string{
+	"gc":      "collect DIR --gc",
+	"kernels": "features --tables FOLDER --deployment run.yaml --decode NxCONTEXT",
+	"man":     "completion man",
+}
+
 func suggestCommand(app *cli.App, name string) string {
 	var names []string
 	for _, c := range app.Commands {
 		names = append(names, c.Name)
+	}
+	if now, there := moved[name]; there {
+		return "it is now blis-train " + now
 	}
 	if s := nearest(name, names); s != "" {
 		return fmt.Sprintf("did you mean %q?", s)

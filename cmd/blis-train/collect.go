@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/urfave/cli/v2"
@@ -19,8 +21,13 @@ func collectCommand() *cli.Command {
 		Description: "Reads the receipts in DIR and prints the ids of open tasks, one a line. When the last pass is done it prints\n" +
 			"none, writes what `blis-train run` writes to DIR/out and says on stderr what that says; exit 3 when a gate fails.\n\n" +
 			"Example:\n   blis-train collect job",
-		Flags: flags([]cli.Flag{tasksDirFlag(), verboseFlag()},
-			stageFlags(o.Extract.Table().Only("workers"), o.Validate.Table().Only("figures", "baseline")), judgeFlags(), ciFlags(), talkFlags()),
+		Flags: flags([]cli.Flag{tasksDirFlag(), verboseFlag(),
+			&cli.BoolFlag{Name: "gc", Usage: "only list what killed and repeated tasks left over: half-written folders, folders without a " +
+				"receipt, damaged receipts, failures of tasks that were done in the end"},
+			&cli.BoolFlag{Name: "remove", Usage: "with --gc: remove what is listed; only when no task is under way, which has a half-written " +
+				"folder too"}},
+			flagsOf(append(o.Extract.Table().Only("workers"), o.Validate.Table().Only("figures", "baseline")...)), judgeFlags(), ciFlags(),
+			talkFlags()),
 		Action: runCollect,
 	}
 }
@@ -31,12 +38,15 @@ func runCollect(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if done, err := listGates(c, con); done || err != nil {
-		return err
-	}
 	con.text, con.outWidth = con.err, columns(con.err) // stdout is ids alone, for loops that end when there are none
 	if c.NArg() != 1 {
 		return usagef("collect: got %d arguments, want one folder with a plan", c.NArg())
+	}
+	if c.Bool("gc") {
+		return listGarbage(c, con)
+	}
+	if err := goesWith(c, "--gc", "remove"); err != nil {
+		return err
 	}
 	o, err := con.runOptions(c, filepath.Join(c.Args().First(), "out"))
 	if err != nil {
@@ -61,4 +71,24 @@ func runCollect(c *cli.Context) error {
 		return err
 	}
 	return exitFor(c, con, got.Validation)
+}
+
+// listGarbage prints what tasks left over in the folder of a plan, and removes it with --remove.
+func listGarbage(c *cli.Context, con *console) error {
+	garbage, err := shard.Job{Dir: c.Args().First()}.Garbage()
+	if err != nil {
+		return err
+	}
+	if con.json {
+		err = con.document(append([]string{}, garbage...))
+	}
+	for _, name := range garbage {
+		if !con.json {
+			fmt.Fprintln(con.out, name)
+		}
+		if c.Bool("remove") && err == nil {
+			err = os.RemoveAll(name)
+		}
+	}
+	return err
 }

@@ -13,6 +13,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/internal/strictyaml"
+	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -24,6 +25,7 @@ type pipelineConfig struct {
 	Fit      map[string]yaml.Node `yaml:"fit"`
 	Validate map[string]yaml.Node `yaml:"validate"`
 	Export   map[string]yaml.Node `yaml:"export"`
+	Simulate map[string]yaml.Node `yaml:"simulate"`
 	Run      map[string]yaml.Node `yaml:"run"`
 	Gates    map[string]float64   `yaml:"gates"`
 }
@@ -38,17 +40,18 @@ func configFlag() cli.Flag {
 // settings is what pipeline.yaml sets for a command.
 type settings struct {
 	gates  map[string]float64
-	record *result.Config // for the documents; nil: no file
+	keys   map[string][]string // of options that are no flags of the command
+	record *result.Config      // for the documents; nil: no file
 }
 
-// applyConfig sets every flag named in pipeline.yaml for the given stages that
-// the command line has not set, and says what it set. given is the file of
-// --config, "" for that of the working folder.
-func applyConfig(c *cli.Context, con *console, given string, stages ...string) (settings, error) {
+// applyConfig sets what pipeline.yaml says for the stages of the command and the command line
+// does not, and says what it set. given is the file of --config, "" for that of the working
+// folder; inputs are what the command reads.
+func applyConfig(c *cli.Context, con *console, given string, inputs []string) (settings, error) {
 	path := given
 	if path == "" {
 		var err error
-		if path, err = workingConfig(con, c.Args().Slice()); path == "" || err != nil {
+		if path, err = workingConfig(con, inputs); path == "" || err != nil {
 			return settings{}, err
 		}
 	}
@@ -62,20 +65,19 @@ func applyConfig(c *cli.Context, con *console, given string, stages ...string) (
 		if !errors.As(err, &e) {
 			e, _ = trace.YAMLError(path, err)
 		}
-		e.Hint = "groups are extract, fit, validate, export, run and gates"
+		e.Hint = "groups are extract, fit, validate, export, simulate, run and gates"
 		return settings{}, e
 	}
-	s := settings{gates: cfg.Gates, record: &result.Config{File: in, Set: []string{}}}
+	s := settings{gates: cfg.Gates, keys: map[string][]string{}, record: &result.Config{File: in, Set: []string{}}}
 	groups := map[string]map[string]yaml.Node{"extract": cfg.Extract, "fit": cfg.Fit, "validate": cfg.Validate, "export": cfg.Export,
-		"run": cfg.Run}
+		"simulate": cfg.Simulate, "run": cfg.Run}
+	stages := stagesOf(c.Command.Name)
 	for _, stage := range stages {
-		set, err := applyGroup(c, path, stage, groups[stage])
-		if err != nil {
+		if err := s.applyGroup(c, path, stage.name, groups[stage.name]); err != nil {
 			return settings{}, err
 		}
-		s.record.Set = append(s.record.Set, set...)
 	}
-	if slices.Contains(stages, "validate") {
+	if slices.ContainsFunc(stages, func(s stage) bool { return s.name == "validate" }) {
 		for _, name := range slices.Sorted(maps.Keys(cfg.Gates)) {
 			s.record.Set = append(s.record.Set, fmt.Sprintf("--gate %s=%g", name, cfg.Gates[name]))
 		}
@@ -86,36 +88,55 @@ func applyConfig(c *cli.Context, con *console, given string, stages ...string) (
 	return s, nil
 }
 
-// applyGroup sets the flags of one stage and returns those it set, as they
-// would stand on the command line.
-func applyGroup(c *cli.Context, path, stage string, group map[string]yaml.Node) ([]string, error) {
-	var set []string
+// applyGroup sets the options of one stage, and records those it set as they would stand on the
+// command line. A flag is set as one; another option waits in keys.
+func (s *settings) applyGroup(c *cli.Context, path, of string, group map[string]yaml.Node) error {
+	var keys option.Table
+	for _, k := range keysOf(c.Command.Name) {
+		keys = append(keys, k.table...)
+	}
 	for _, name := range slices.Sorted(maps.Keys(group)) {
 		node := group[name]
 		at := &trace.SyntaxError{File: path, Line: int64(node.Line), Col: int64(node.Column)}
-		if !slices.ContainsFunc(c.Command.Flags, func(f cli.Flag) bool { return f.Names()[0] == name }) {
-			at.Msg = fmt.Sprintf("%s: unknown option %q", stage, name)
-			if s := nearest(name, flagNames(c.Command.Flags)); s != "" {
-				at.Hint = fmt.Sprintf("did you mean %q?", s)
-			}
-			return nil, at
-		}
-		if c.IsSet(name) {
-			continue
-		}
 		values := []*yaml.Node{&node}
 		if node.Kind == yaml.SequenceNode {
 			values = node.Content
 		}
+		var words []string
 		for _, v := range values {
-			if err := c.Set(name, v.Value); err != nil {
-				at.Msg = fmt.Sprintf("%s: %s: %v", stage, name, err)
-				return nil, at
+			words = append(words, v.Value)
+		}
+		var err error
+		switch key := keys.Only(name); {
+		case slices.Contains(flagNames(c.Command.Flags), name):
+			if c.IsSet(name) {
+				continue
 			}
-			set = append(set, fmt.Sprintf("--%s %s", name, v.Value))
+			for _, w := range words {
+				err = errors.Join(err, c.Set(name, w))
+			}
+		case len(key) > 0:
+			s.keys[name] = words
+			if _, isList := key[0].Default.([]string); isList {
+				s.keys[name] = cutList(name, words)
+			}
+			err = key[0].Read(s.keys[name]) // the place of a mistake is known here
+		default:
+			at.Msg = fmt.Sprintf("%s: unknown option %q", of, name)
+			if s := nearest(name, append(flagNames(c.Command.Flags), keys.Names()...)); s != "" {
+				at.Hint = fmt.Sprintf("did you mean %q?", s)
+			}
+			return at
+		}
+		if err != nil {
+			at.Msg = fmt.Sprintf("%s: %s: %v", of, name, err)
+			return at
+		}
+		for _, w := range words {
+			s.record.Set = append(s.record.Set, fmt.Sprintf("--%s %s", name, w))
 		}
 	}
-	return set, nil
+	return nil
 }
 
 // workingConfig is pipeline.yaml of the working folder, "" where there is none

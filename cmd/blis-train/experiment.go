@@ -28,7 +28,7 @@ func isolationCommand() *cli.Command {
 		Usage: "thirteen cells, controls, frontiers and four verdicts",
 		Description: "Writes OUT/experiment.json and OUT/report.html. A verdict is CONFIRMED, REFUTED, INCONCLUSIVE or NOT TESTABLE.\n\n" +
 			"Example:\n   blis-train experiment isolation --preset groups --seeds 20 -o out",
-		Flags:  flags(stageFlags(o.Table()), []cli.Flag{outFlag("output `FOLDER`")}, talkFlags()),
+		Flags:  flags(flagsOf(o.Table()), []cli.Flag{outFlag("output `FOLDER`")}, talkFlags()),
 		Action: runIsolation,
 	}
 }
@@ -43,7 +43,7 @@ func runIsolation(c *cli.Context) error {
 	}
 	o := experiment.DefaultIsolationOptions()
 	o.Out, o.Special, o.Progress = c.String("out"), con.special, con.progress()
-	if err := setOptions(c, o.Table()); err != nil {
+	if err := con.setOptions(c, o.Table()); err != nil {
 		return err
 	}
 	heap.Wide()

@@ -20,7 +20,7 @@ import (
 
 func exportCommand() *cli.Command {
 	o := pipeline.DefaultExportOptions()
-	all := stageFlags(o.Table())
+	all := flagsOf(o.Table())
 	format := all[0].(*cli.StringFlag)
 	format.Aliases = []string{"f"}
 	format.Usage += ", " + strings.Join(predictor.Formats, ", ")
@@ -86,12 +86,12 @@ func runExport(c *cli.Context) error {
 	if c.NArg() == 1 && (c.IsSet("coefficients") || c.IsSet("deployment")) {
 		return usagef("export: --coefficients, --deployment: got fit.json as well, want one of them")
 	}
-	if con.settings, err = applyConfig(c, con, "", "export"); err != nil {
+	if con.settings, err = applyConfig(c, con, "", c.Args().Slice()); err != nil {
 		return err
 	}
 	o := pipeline.DefaultExportOptions()
 	o.Out, o.Special, o.Writers = c.String("out"), con.special, fitFormats()
-	if err := setOptions(c, o.Table()); err != nil {
+	if err := con.setOptions(c, o.Table()); err != nil {
 		return err
 	}
 	if o.Out == "" {

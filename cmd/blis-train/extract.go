@@ -37,7 +37,7 @@ func runExtract(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if con.settings, err = applyConfig(c, con, c.String("config"), "extract"); err != nil {
+	if con.settings, err = applyConfig(c, con, c.String("config"), c.Args().Slice()); err != nil {
 		return err
 	}
 	if c.NArg() == 0 {
@@ -67,10 +67,9 @@ func runExtract(c *cli.Context) error {
 	return errors.Join(err, con.document(doc))
 }
 
-// extractFlags are the options of an extraction; run and inspect have them too.
+// extractFlags are the options of an extraction.
 func extractFlags() []cli.Flag {
-	o := pipeline.DefaultExtractOptions()
-	return append(stageFlags(o.Table()), &cli.BoolFlag{Name: "dry-run", Usage: "list what would be read and stop"})
+	return append(stageFlags("extract"), &cli.BoolFlag{Name: "dry-run", Usage: "list what would be read and stop"})
 }
 
 // extractOptions are the options of an extraction as the command line has them.
@@ -78,7 +77,7 @@ func (con *console) extractOptions(c *cli.Context) (pipeline.ExtractOptions, err
 	o := pipeline.DefaultExtractOptions()
 	o.Out, o.Special, o.Config = c.String("out"), con.special, con.settings.record
 	o.Stdin, o.Progress, o.Warn = c.App.Reader, con.progress(), con.warn
-	return o, setOptions(c, o.Table())
+	return o, con.setOptions(c, o.Table())
 }
 
 // extracted returns what prints the account of an extraction that begins now.

@@ -18,7 +18,6 @@ import (
 )
 
 func fitCommand() *cli.Command {
-	o := pipeline.DefaultFitOptions()
 	return &cli.Command{
 		Name:      "fit",
 		Usage:     "fit coefficients to extracted tables",
@@ -27,7 +26,7 @@ func fitCommand() *cli.Command {
 			"and writes fit.json and coefficients.yaml.\n\n" +
 			"Example:\n   blis-train fit out --objective cross\n   blis-train fit out --save-gram site-a.gram\n   blis-train fit --from-gram " +
 			"site-a.gram site-b.gram -o pooled",
-		Flags: flags(stageFlags(o.Table()), []cli.Flag{
+		Flags: flags(stageFlags("fit"), []cli.Flag{
 			&cli.StringSliceFlag{Name: "from-gram", Usage: "fit these Gram `FILE`s in place of OUT (repeatable, or as arguments); needs -o"},
 			&cli.StringFlag{Name: "deployment", Usage: "run.yaml `FILE` of what --from points were measured on"},
 			outFlag("`FOLDER` of the results (default: OUT itself)"), configFlag(), ledgerFlag(), verboseFlag(),
@@ -46,14 +45,14 @@ func runFit(c *cli.Context) error {
 	if len(grams) == 0 && c.String("from") != pipeline.FromPoints && c.NArg() != 1 {
 		return usagef("fit: got %d arguments, want one extracted folder", c.NArg())
 	}
-	if con.settings, err = applyConfig(c, con, c.String("config"), "fit"); err != nil {
+	if con.settings, err = applyConfig(c, con, c.String("config"), c.Args().Slice()); err != nil {
 		return err
 	}
 	defer con.release()
 	o := pipeline.DefaultFitOptions()
 	o.Out, o.Special, o.Config, o.Progress = c.String("out"), con.special, con.settings.record, con.progress()
 	o.Warn = con.warn
-	if err := setOptions(c, o.Table()); err != nil {
+	if err := con.setOptions(c, o.Table()); err != nil {
 		return err
 	}
 	if err := meantForSource(c, o.From, len(grams) > 0); err != nil {

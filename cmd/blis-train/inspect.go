@@ -13,7 +13,6 @@ import (
 )
 
 func inspectCommand() *cli.Command {
-	o := pipeline.DefaultInspectOptions()
 	return &cli.Command{
 		Name:      "inspect",
 		Usage:     "judge the data before any fit: losses, clocks, saturation, coverage, targets",
@@ -21,7 +20,7 @@ func inspectCommand() *cli.Command {
 		Description: "Reads run directories, or folders that extract has written. Exit 3 when a run is unfit for\n" +
 			"fitting, with the reason in one sentence. With -o it writes inspect.json.\n\n" +
 			"Example:\n   blis-train inspect testdata/traces/real",
-		Flags: flags([]cli.Flag{outFlag("`FOLDER` of inspect.json (default: none is written)"), configFlag()}, stageFlags(o.Table()),
+		Flags: flags([]cli.Flag{outFlag("`FOLDER` of inspect.json (default: none is written)"), configFlag()}, stageFlags("inspect"),
 			[]cli.Flag{&cli.BoolFlag{Name: "dry-run", Usage: "list what would be read and stop"}}, talkFlags()),
 		Action: runInspect,
 	}
@@ -37,14 +36,14 @@ func runInspect(c *cli.Context) error {
 	if len(inputs) == 0 {
 		return usagef("inspect: got no argument, want a run directory, a parent of them or an extracted folder")
 	}
-	if con.settings, err = applyConfig(c, con, c.String("config"), "extract"); err != nil {
+	if con.settings, err = applyConfig(c, con, c.String("config"), c.Args().Slice()); err != nil {
 		return err
 	}
 	o := pipeline.DefaultInspectOptions()
 	if o.Extract, err = con.extractOptions(c); err != nil {
 		return err
 	}
-	if err := setOptions(c, o.Table()); err != nil {
+	if err := con.setOptions(c, o.Table()); err != nil {
 		return err
 	}
 	if _, raw := pipeline.Extracted(inputs); c.Bool("dry-run") && len(raw) > 0 {

@@ -65,9 +65,11 @@ func TestInterruptedSimulation(t *testing.T) {
 	load := filepath.Join(dir, "load.yaml")
 	text := "requests: 3\narrivals: {kind: constant, rate_rps: 1}\nprompt: {kind: constant, value: 10}\noutput: {kind: constant, value: " +
 		"200000000}\n"
+	keys := filepath.Join(dir, "keys.yaml")
 	must(t, os.WriteFile(load, []byte(text), 0o644))
+	must(t, os.WriteFile(keys, []byte("simulate: {kv-blocks: 16000000}\n"), 0o644))
 	cmd := blisTrain("simulate", "--latency-model", "roofline", "--deployment", "../../testdata/traces/smoke", "--workload", load,
-		"--set", "vllm.max_model_len=240000000", "--kv-blocks", "16000000", "-o", filepath.Join(dir, "out"))
+		"--set", "vllm.max_model_len=240000000", "--config", keys, "-o", filepath.Join(dir, "out"))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	must(t, cmd.Start())

@@ -15,28 +15,20 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-func kernelsCommand() *cli.Command {
-	return &cli.Command{
-		Name:  "kernels",
-		Usage: "take one step apart into published kernel times",
-		Description: "Looks every kernel of one step up in published tables of the GPU (the systems folder of the\n" +
-			"aiconfigurator-core package) and prints the step part by part, beside the terms of a coefficient file.\n\n" +
-			"Example:\n   blis-train kernels --tables systems --deployment run.yaml --prefill 512@0,512@1024 --decode 32x1000",
-		Flags: flags([]cli.Flag{
-			&cli.StringFlag{Name: "tables", Usage: "`FOLDER` with <gpu>.yaml and data/<gpu>"},
-			&cli.StringFlag{Name: "deployment", Usage: "run.yaml `FILE` or run folder: what runs"},
-			&cli.StringFlag{Name: "prefill", Usage: "prompt chunks `N@CACHED,...`: N new tokens behind CACHED ones"},
-			&cli.StringFlag{Name: "decode", Usage: "decodes `NxCONTEXT,...`: N requests with CONTEXT tokens each"},
-			&cli.StringFlag{Name: "rules", Value: string(kernels.Engine), Usage: "how kernels make a step, `RULES`: engine (vLLM's) or " +
-				"composed (the composed data sets')"},
-			&cli.StringFlag{Name: "coefficients", Usage: "coefficient `FILE` whose terms are shown beside"},
-			&cli.StringSliceFlag{Name: "set", Usage: "supply or override a field of run.yaml, `KEY.PATH=VALUE` (repeatable)"},
-		}, talkFlags()),
-		Action: runKernels,
+// kernelFlags are what features takes to look the kernels of a step up.
+func kernelFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "tables", Usage: "take a step apart into the kernel times published in `FOLDER`, with <gpu>.yaml and data/<gpu>"},
+		&cli.StringFlag{Name: "deployment", Usage: "with --tables: run.yaml `FILE` or run folder, what runs"},
+		&cli.StringFlag{Name: "prefill", Usage: "with --tables: prompt chunks `N@CACHED,...`: N new tokens behind CACHED ones"},
+		&cli.StringFlag{Name: "decode", Usage: "with --tables: decodes `NxCONTEXT,...`: N requests with CONTEXT tokens each"},
+		&cli.StringFlag{Name: "rules", Value: string(kernels.Engine), Usage: "with --tables: how kernels make a step, `RULES`: engine " +
+			"(vLLM's) or composed (the composed data sets')"},
+		&cli.StringSliceFlag{Name: "set", Usage: "with --tables: supply or override a field of run.yaml, `KEY.PATH=VALUE` (repeatable)"},
 	}
 }
 
-// kernelsDoc is what kernels --json prints.
+// kernelsDoc is what features --tables prints with --json.
 type kernelsDoc struct {
 	SchemaVersion string      `json:"schema_version"`
 	ToolVersion   string      `json:"tool_version"`
@@ -62,18 +54,16 @@ type termDoc struct {
 	Ms   float64 `json:"ms"`
 }
 
-func runKernels(c *cli.Context) error {
-	con, err := newConsole(c)
-	if err != nil {
-		return err
-	}
-	for _, name := range []string{"tables", "deployment"} {
-		if c.String(name) == "" {
-			return usagef("kernels: missing --%s", name)
-		}
+// explainKernels prints the kernels of the step that the flags state.
+func explainKernels(c *cli.Context, con *console) error {
+	if c.String("deployment") == "" {
+		return usagef("features --tables: missing --deployment")
 	}
 	if c.NArg() > 0 {
-		return usagef("kernels: got the argument %q, want flags only", c.Args().First())
+		return usagef("features --tables: got the argument %q, want flags only", c.Args().First())
+	}
+	if err := goesWith(c, "an extracted folder", "run", "step", "spec"); err != nil {
+		return err
 	}
 	batch, err := parseBatch(c.String("prefill"), c.String("decode"))
 	if err != nil {
@@ -133,7 +123,7 @@ func parseBatch(prefill, decode string) ([]trace.Chunk, error) {
 		}
 	}
 	if len(batch) == 0 {
-		return nil, usagef("kernels: missing --prefill or --decode: a step needs a batch")
+		return nil, usagef("features --tables: missing --prefill or --decode: a step needs a batch")
 	}
 	return batch, nil
 }

@@ -35,9 +35,9 @@ func libraryCommand() *cli.Command {
 				&cli.IntFlag{Name: "workers", Usage: "`N` families at a time; 0 uses every core"},
 				outFlag("output `FOLDER`"),
 			}),
-			libraryUse("show", "list the files: GPUs, weights, what they were measured on, and the error to expect", showLibrary, nil),
-			libraryUse("check", "load the files, and compare the tables they were made from", checkLibrary, []cli.Flag{
-				&cli.StringFlag{Name: "kernels", Usage: "`FOLDER` with <gpu>.yaml and data/<gpu>; default: no tables are compared"},
+			libraryUse("show", "list the files: GPUs, weights, what they were measured on, and the error to expect", showLibrary, []cli.Flag{
+				&cli.StringFlag{Name: "kernels", Usage: "also compare the kernel tables in `FOLDER` with those the files were made from; exit 3 " +
+					"when one differs"},
 			}),
 		},
 	}

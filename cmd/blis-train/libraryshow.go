@@ -42,7 +42,7 @@ type libraryFileDoc struct {
 }
 
 // showLibrary lists the embedded files.
-func showLibrary(_ *cli.Context, con *console) error {
+func showLibrary(c *cli.Context, con *console) error {
 	doc := libraryDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion}
 	var rows []table.Row
 	for _, name := range embedded.FileNames() {
@@ -69,20 +69,22 @@ func showLibrary(_ *cli.Context, con *console) error {
 	}
 	con.table("library "+doc.Version, table.Row{"GPU", "weights", "models", "kernels", "TPOT within (mean)", "TTFT within (median)",
 		"measured on"}, rows)
-	return con.document(doc)
+	if err := con.document(doc); err != nil || c.String("kernels") == "" {
+		return err
+	}
+	return checkLibrary(con, c.String("kernels"))
 }
 
-// checkLibrary loads every embedded file and, given the kernel tables, compares
-// the digests of the tables it names.
-func checkLibrary(c *cli.Context, con *console) error {
-	dir, tables, differ := c.String("kernels"), 0, 0
+// checkLibrary compares the kernel tables in dir with the digests in the embedded files.
+func checkLibrary(con *console, dir string) error {
+	tables, differ := 0, 0
 	for _, name := range embedded.FileNames() {
 		s, err := embedded.Open(name)
 		if err != nil {
 			return err
 		}
 		for _, in := range s.Inputs {
-			if dir == "" || !strings.HasSuffix(in.Name, ".parquet") {
+			if !strings.HasSuffix(in.Name, ".parquet") {
 				continue
 			}
 			data, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(in.Name)))
@@ -103,7 +105,7 @@ func checkLibrary(c *cli.Context, con *console) error {
 	}
 	con.sayf("%d files load, %d of their tables compared", len(embedded.FileNames()), tables)
 	if differ > 0 {
-		return gatef("library check: %d tables differ from those the library was made from", differ)
+		return gatef("library: %d tables differ from those the library was made from", differ)
 	}
 	return nil
 }

@@ -9,18 +9,6 @@ import (
 	"github.com/blis-train/blis-train/pipeline/folder"
 )
 
-func manCommand() *cli.Command {
-	return &cli.Command{
-		Name:        "man",
-		Usage:       "print the man page",
-		Description: "Example:\n   blis-train man > blis-train.1",
-		Action: func(c *cli.Context) error {
-			fmt.Fprint(c.App.Writer, manual(c.App))
-			return nil
-		},
-	}
-}
-
 // roff is a man page in the making (man(7)).
 type roff struct{ strings.Builder }
 
@@ -147,11 +135,15 @@ compdef _blis_train blis-train
 func completionCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "completion",
-		Usage:       "print the completion script of a shell",
-		ArgsUsage:   "bash|zsh|fish|powershell",
-		Description: "Example:\n   source <(blis-train completion bash)",
+		Usage:       "print the completion script of a shell, or the man page",
+		ArgsUsage:   "bash|zsh|fish|powershell|man",
+		Description: "Example:\n   source <(blis-train completion bash)\n   blis-train completion man > blis-train.1",
 		Action: func(c *cli.Context) error {
 			shell := c.Args().First()
+			if shell == "man" {
+				fmt.Fprint(c.App.Writer, manual(c.App))
+				return nil
+			}
 			if shell == "fish" {
 				script, err := c.App.ToFishCompletion()
 				if err != nil {
@@ -162,7 +154,7 @@ func completionCommand() *cli.Command {
 			}
 			script, ok := completions[shell]
 			if !ok || c.NArg() != 1 {
-				return usagef("completion: got %q, want bash, zsh, fish or powershell", strings.Join(c.Args().Slice(), " "))
+				return usagef("completion: got %q, want bash, zsh, fish, powershell or man", strings.Join(c.Args().Slice(), " "))
 			}
 			fmt.Fprint(c.App.Writer, script)
 			return nil

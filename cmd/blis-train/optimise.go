@@ -22,7 +22,7 @@ func optimiseCommand() *cli.Command {
 		Description: "Maximises goodput on train seeds while critical requests lose no more than 1 point, then judges on seeds and loads\n" +
 			"it has not seen. Writes OUT/optimise.json; an interrupted search goes on from OUT/optimise.jsonl.\n\n" +
 			"Example:\n   blis-train experiment optimise --policy predictive-seed --calls 30 -o out",
-		Flags:  flags(stageFlags(o.Table()), []cli.Flag{outFlag("output `FOLDER`")}, talkFlags()),
+		Flags:  flags(flagsOf(o.Table()), []cli.Flag{outFlag("output `FOLDER`")}, talkFlags()),
 		Action: runOptimise,
 	}
 }
@@ -37,7 +37,7 @@ func runOptimise(c *cli.Context) error {
 	}
 	o := experiment.DefaultOptimiseOptions()
 	o.Out, o.Special, o.Progress = c.String("out"), con.special, con.progress()
-	if err := setOptions(c, o.Table()); err != nil {
+	if err := con.setOptions(c, o.Table()); err != nil {
 		return err
 	}
 	heap.Wide()

@@ -3,37 +3,133 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/pipeline/simulate"
 )
 
-// stageFlags are the flags of stages, made from their tables; of a name that
-// several tables have, the first.
-func stageFlags(tables ...option.Table) []cli.Flag {
-	seen := map[string]bool{}
-	var all []cli.Flag
-	for _, t := range tables {
-		for _, o := range t {
-			if !seen[o.Name] {
-				seen[o.Name] = true
-				all = append(all, flagOf(o))
+// stage is one group of pipeline.yaml: a part of the work, and its options.
+type stage struct {
+	name  string
+	table option.Table
+}
+
+// stagesOf are the groups of pipeline.yaml that a command reads, their options at the defaults.
+func stagesOf(command string) []stage {
+	run := pipeline.DefaultRunOptions()
+	switch command {
+	case "run", "plan":
+		tables := run.Tables()
+		if command == "plan" { // these belong to whoever does the tasks
+			for i := range tables {
+				tables[i] = tables[i].Without("why-rejected", "workers", "force", "figures", "baseline")
 			}
 		}
+		return []stage{{"extract", tables[0]}, {"fit", tables[1]}, {"validate", tables[2]}, {"run", nil}}
+	case "extract":
+		return []stage{{"extract", run.Extract.Table()}}
+	case "inspect":
+		o := pipeline.DefaultInspectOptions()
+		return []stage{{"extract", o.Table()}}
+	case "fit":
+		return []stage{{"fit", run.Fit.Table()}}
+	case "validate":
+		return []stage{{"validate", run.Validate.Table()}}
+	case "simulate":
+		o := cluster.Options{Options: simulate.DefaultOptions()}
+		return []stage{{"simulate", o.Table()}}
+	case "export":
+		o := pipeline.DefaultExportOptions()
+		return []stage{{"export", o.Table()}}
+	}
+	return nil
+}
+
+// usual are the options that commands with many have as flags, at most 25 with those of their
+// own; the others are keys of pipeline.yaml alone (docs/pipeline-yaml.md). A command that is
+// not named here has a flag for every option.
+var usual = map[string][]string{
+	"run": {"set", "only", "exclude", "max-bad-frac", "workers", "force", "from", "holdout", "prior", "bootstraps", "max-rows", "gate",
+		"for", "baseline"},
+	"plan": {"set", "only", "exclude", "max-bad-frac", "from", "holdout", "prior", "bootstraps", "max-rows", "gate", "for"},
+	"fit": {"from", "holdout", "prior", "spec", "bootstraps", "max-rows", "model", "search", "save-gram", "seed", "only", "exclude",
+		"without", "workers", "force"},
+	"validate": {"fit", "coefficients", "gate", "for", "baseline", "figures", "steps-only", "noise", "overhead-us", "idle-delays", "split",
+		"max-rows", "workers", "force"},
+	"simulate": {"deployment", "workload", "coefficients", "set", "latency-model", "alpha-coeffs", "beta-coeffs", "input-len", "output-len",
+		"num-prompts", "request-rate", "rate-scale", "cluster", "num-instances", "seed", "replications", "workers", "emit-otlp", "force"},
+}
+
+// isKey reports that an option is set in pipeline.yaml alone.
+func isKey(command, name string) bool {
+	flags, limited := usual[command]
+	return limited && !slices.Contains(flags, name)
+}
+
+// stageFlags are the flags of a command's stages, made from their tables; of a name that
+// several tables have, the first.
+func stageFlags(command string) []cli.Flag {
+	var all option.Table
+	for _, s := range stagesOf(command) {
+		for _, o := range s.table {
+			if !isKey(command, o.Name) && len(all.Only(o.Name)) == 0 {
+				all = append(all, o)
+			}
+		}
+	}
+	return flagsOf(all)
+}
+
+// flagsOf are the options of a table as flags.
+func flagsOf(t option.Table) []cli.Flag {
+	var all []cli.Flag
+	for _, o := range t {
+		all = append(all, flagOf(o))
 	}
 	return all
 }
 
+// keysOf are the options that a command has as keys of pipeline.yaml and not as flags, by their
+// groups.
+func keysOf(command string) []stage {
+	var all []stage
+	for _, s := range stagesOf(command) {
+		keys := stage{name: s.name}
+		for _, o := range s.table {
+			if isKey(command, o.Name) {
+				keys.table = append(keys.table, o)
+			}
+		}
+		all = append(all, keys)
+	}
+	return all
+}
+
+// keyHint says where an option is set that a command has as a key; "" where it has none of
+// that name.
+func keyHint(command, name string) string {
+	for _, s := range keysOf(command) {
+		if len(s.table.Only(name)) > 0 {
+			return fmt.Sprintf("set %q under %q in a file given by --config", name, s.name)
+		}
+	}
+	return ""
+}
+
 // filterFlags are --only and --exclude alone, for commands that read tables.
-func filterFlags() []cli.Flag { return stageFlags((&pipeline.Filter{}).Table()) }
+func filterFlags() []cli.Flag { return flagsOf((&pipeline.Filter{}).Table()) }
 
 // workFlags are those of commands that read many recordings.
 func workFlags() []cli.Flag {
 	o := pipeline.DefaultExtractOptions()
-	return append(stageFlags(o.Table().Only("only", "exclude", "workers", "force")),
+	return append(flagsOf(o.Table().Only("only", "exclude", "workers", "force")),
 		&cli.BoolFlag{Name: "dry-run", Usage: "list what would be read and stop"})
 }
 
@@ -53,14 +149,17 @@ func flagOf(o option.Option) cli.Flag {
 	panic("option --" + o.Name + ": no flag for its type")
 }
 
-// setOptions hands the stages what the command line, or pipeline.yaml, says.
-func setOptions(c *cli.Context, tables ...option.Table) error {
+// setOptions hands the stages what the command line says, and pipeline.yaml where it does not.
+func (con *console) setOptions(c *cli.Context, tables ...option.Table) error {
 	for _, t := range tables {
 		for _, o := range t {
-			if !c.IsSet(o.Name) {
-				continue
+			var err error
+			if c.IsSet(o.Name) {
+				err = o.Set(stageValue(c, o))
+			} else if words, there := con.settings.keys[o.Name]; there {
+				err = o.Read(words)
 			}
-			if err := o.Set(stageValue(c, o)); err != nil {
+			if err != nil {
 				return err
 			}
 		}
@@ -97,15 +196,14 @@ func withoutBlanks(setting string) string {
 }
 
 // listOf is a list given in several flags, or in one with commas.
-func listOf(c *cli.Context, name string) []string {
-	all, out := c.StringSlice(name), []string(nil)
-	if name == settingFlag {
-		for _, v := range all {
-			out = append(out, withoutBlanks(v))
-		}
-		return out
-	}
+func listOf(c *cli.Context, name string) []string { return cutList(name, c.StringSlice(name)) }
+
+func cutList(name string, all []string) (out []string) {
 	for _, v := range all {
+		if name == settingFlag {
+			out = append(out, withoutBlanks(v))
+			continue
+		}
 		for part := range strings.SplitSeq(v, ",") {
 			out = append(out, strings.TrimSpace(part))
 		}

@@ -11,13 +11,10 @@ import (
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/shown"
-	"github.com/blis-train/blis-train/pipeline"
-	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/shard"
 )
 
 func planCommand() *cli.Command {
-	o := pipeline.DefaultRunOptions()
 	return &cli.Command{
 		Name:      "plan",
 		Usage:     "cut a run into tasks for many processes",
@@ -30,19 +27,9 @@ func planCommand() *cli.Command {
 		Flags: flags([]cli.Flag{outFlag("`FOLDER` of plan, tasks, receipts and results"), configFlag(), tasksDirFlag(),
 			&cli.Int64Flag{Name: "part-bytes", Usage: "read longer uncompressed inputs in parts of `N` bytes; 0: whole",
 				Value: shard.DefaultPartBytes}},
-			stageFlags(plannedTables(&o)...), talkFlags()),
+			stageFlags("plan"), talkFlags()),
 		Action: runPlan,
 	}
-}
-
-// plannedTables are the options of a run that a plan keeps; the others are for those who do
-// the work.
-func plannedTables(o *pipeline.RunOptions) []option.Table {
-	var out []option.Table
-	for _, t := range o.Tables() {
-		out = append(out, t.Without("why-rejected", "workers", "force", "figures", "baseline"))
-	}
-	return out
 }
 
 // tasksDirFlag is where open tasks are listed for schedulers.

@@ -12,7 +12,6 @@ import (
 )
 
 func runCommand() *cli.Command {
-	o := pipeline.DefaultRunOptions()
 	return &cli.Command{
 		Name:      "run",
 		Usage:     "extract, fit, validate and export in one go",
@@ -20,8 +19,8 @@ func runCommand() *cli.Command {
 		Description: "Writes tables, extract.json, fit.json, validation.json, coefficients.yaml and report.html\n" +
 			"to the output folder. Exit 3 when a gate fails; every file is still written.\n\n" +
 			"Example:\n   blis-train run testdata/traces/demo -o out",
-		Flags: flags([]cli.Flag{outFlag("output `FOLDER`"), configFlag(), ledgerFlag(), verboseFlag()}, stageFlags(o.Tables()...), judgeFlags(),
-			ciFlags(), []cli.Flag{&cli.BoolFlag{Name: "dry-run", Usage: "list what would be read and stop"}}, talkFlags()),
+		Flags: flags([]cli.Flag{outFlag("output `FOLDER`"), configFlag(), ledgerFlag(), verboseFlag()}, stageFlags("run"), judgeFlags(),
+			ciFlags(), talkFlags()),
 		Action: runRun,
 	}
 }
@@ -37,9 +36,6 @@ func runRun(c *cli.Context) error {
 	o, err := con.newRun(c)
 	if err != nil {
 		return err
-	}
-	if c.Bool("dry-run") {
-		return listRuns(con, c.Args().Slice(), o.Extract)
 	}
 	if err := con.checkSummary(c); err != nil {
 		return err
@@ -70,7 +66,7 @@ func (con *console) newRun(c *cli.Context) (o pipeline.RunOptions, err error) {
 	if err := inputsExist(c.Args().Slice()...); err != nil {
 		return o, err
 	}
-	if con.settings, err = applyConfig(c, con, c.String("config"), "extract", "fit", "validate", "run"); err != nil {
+	if con.settings, err = applyConfig(c, con, c.String("config"), c.Args().Slice()); err != nil {
 		return o, err
 	}
 	return con.runOptions(c, c.String("out"))
@@ -102,5 +98,5 @@ func (con *console) runOptions(c *cli.Context, out string) (pipeline.RunOptions,
 			showValidation(con, doc, fit, out)
 		}
 	}
-	return o, setOptions(c, o.Tables()...)
+	return o, con.setOptions(c, o.Tables()...)
 }

@@ -153,9 +153,13 @@ func (s *processes) generatedDump(t *testing.T, bytes int64) string {
 		t.Fatal(err)
 	}
 	out := t.TempDir()
+	noisy := filepath.Join(out, "noisy.yaml")
+	if err := os.WriteFile(noisy, []byte("simulate: {noise: residual}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	s.must(t, "run", filepath.Dir(demo), "-o", filepath.Join(out, "fit"), "-q", "--bootstraps", "50")
 	s.must(t, "simulate", "--deployment", dir, "--workload", filepath.Join(dir, "..", "load.yaml"), "--coefficients",
-		filepath.Join(out, "fit", "coefficients.yaml"), "--noise", "residual", "-o", filepath.Join(out, "sim"), "-q",
+		filepath.Join(out, "fit", "coefficients.yaml"), "--config", noisy, "-o", filepath.Join(out, "sim"), "-q",
 		"--emit-otlp", filepath.Join(dir, "traces.jsonl"))
 	return dir
 }

@@ -13,7 +13,6 @@ import (
 )
 
 func simulateCommand() *cli.Command {
-	o := cluster.Options{Options: simulate.DefaultOptions()}
 	return &cli.Command{
 		Name:  "simulate",
 		Usage: "run a workload through the embedded simulator",
@@ -24,7 +23,7 @@ func simulateCommand() *cli.Command {
 			"Writes OUT/simulation.json and OUT/requests.parquet. With --cluster FILE (docs/clusters.md) or --num-instances N\n" +
 			"several engines stand behind one gateway, and OUT/decisions.parquet says what it did with each request.\n\n" +
 			"Example:\n   blis-train simulate --deployment run.yaml --workload load.yaml -o sim",
-		Flags:  flags(stageFlags(o.Table()), []cli.Flag{outFlag("output `FOLDER`")}, talkFlags()),
+		Flags:  flags(stageFlags("simulate"), []cli.Flag{outFlag("output `FOLDER`"), configFlag()}, talkFlags()),
 		Action: runSimulate,
 	}
 }
@@ -37,10 +36,15 @@ func runSimulate(c *cli.Context) error {
 	if c.NArg() > 0 {
 		return usagef("simulate: got argument %q, want flags only", c.Args().First())
 	}
+	if file := c.String("config"); file != "" { // its inputs stand in the working folder: data
+		if con.settings, err = applyConfig(c, con, file, nil); err != nil {
+			return err
+		}
+	}
 	o := cluster.Options{Options: simulate.DefaultOptions()}
 	o.Out, o.Special, o.Progress = c.String("out"), con.special, con.progress()
 	o.Say = func(sentence string) { con.sayf("%s", sentence) }
-	if err := setOptions(c, o.Table()); err != nil {
+	if err := con.setOptions(c, o.Table()); err != nil {
 		return err
 	}
 	if !o.Asked() {

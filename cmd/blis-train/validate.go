@@ -20,7 +20,6 @@ import (
 )
 
 func validateCommand() *cli.Command {
-	o := pipeline.DefaultValidateOptions()
 	return &cli.Command{
 		Name:      "validate",
 		Usage:     "replay the traces with fitted coefficients and judge them",
@@ -29,17 +28,16 @@ func validateCommand() *cli.Command {
 			"plain (which gates), with noise, and drift-corrected. Runs the fit did not use are test runs.\n" +
 			"Writes validation.json and report.html; exit 3 when a gate fails.\n\n" +
 			"Example:\n   blis-train validate --fit out/fit.json out",
-		Flags: flags(stageFlags(o.Table()), judgeFlags(), ciFlags(), []cli.Flag{
+		Flags: flags(stageFlags("validate"), judgeFlags(), ciFlags(), []cli.Flag{
 			outFlag("`FOLDER` of the results (default: OUT itself)"), configFlag(), ledgerFlag(), verboseFlag(),
 		}, talkFlags()),
 		Action: runValidate,
 	}
 }
 
-// judgeFlags are what validate and run alone know of a validation.
+// judgeFlags are what the commands that judge know beside a validation's options.
 func judgeFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "gates", Usage: "`list` prints every gate with threshold and source"},
 		&cli.BoolFlag{Name: "require-all-gates", Usage: "exit 3 when a required gate cannot be judged"},
 	}
 }
@@ -55,14 +53,10 @@ func (con *console) validateOptions() pipeline.ValidateOptions {
 	return o
 }
 
-// listGates answers --gates list.
+// listGates answers --gate list.
 func listGates(c *cli.Context, con *console) (bool, error) {
-	switch c.String("gates") {
-	case "":
+	if !slices.Equal(c.StringSlice("gate"), []string{"list"}) {
 		return false, nil
-	case "list":
-	default:
-		return false, usagef("--gates: got %q, want list", c.String("gates"))
 	}
 	if con.json {
 		return true, con.document(gates.Defaults())
@@ -88,7 +82,7 @@ func runValidate(c *cli.Context) error {
 	if c.NArg() != 1 {
 		return usagef("validate: got %d arguments, want one extracted folder", c.NArg())
 	}
-	if con.settings, err = applyConfig(c, con, c.String("config"), "validate"); err != nil {
+	if con.settings, err = applyConfig(c, con, c.String("config"), c.Args().Slice()); err != nil {
 		return err
 	}
 	if err := con.checkSummary(c); err != nil {
@@ -97,7 +91,7 @@ func runValidate(c *cli.Context) error {
 	defer con.release()
 	o := con.validateOptions()
 	o.Out = c.String("out")
-	if err := setOptions(c, o.Table()); err != nil {
+	if err := con.setOptions(c, o.Table()); err != nil {
 		return err
 	}
 	val, fit, err := pipeline.Validate(c.Context, c.Args().First(), o)

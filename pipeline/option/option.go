@@ -145,6 +145,15 @@ func (t Table) Only(names ...string) Table {
 	return slices.DeleteFunc(slices.Clone(t), func(o Option) bool { return !slices.Contains(names, o.Name) })
 }
 
+// Names are those of the options.
+func (t Table) Names() []string {
+	var all []string
+	for _, o := range t {
+		all = append(all, o.Name)
+	}
+	return all
+}
+
 // Command is the stage and every recorded option, sorted: the line that repeats it.
 func (t Table) Command(stage string) string {
 	var said []string
@@ -184,6 +193,20 @@ func (t Table) Parse(command, stage string) error {
 		}
 		if err := t[i].parse(value, lists); err != nil {
 			return fmt.Errorf("command %q: %w", command, err)
+		}
+	}
+	return nil
+}
+
+// Read sets the option from what a file says of it: several words for a list only.
+func (o Option) Read(words []string) error {
+	if _, isList := o.Default.([]string); len(words) != 1 && !isList {
+		return Misusef("got %d values, want one", len(words))
+	}
+	lists := map[string][]string{}
+	for _, w := range words {
+		if err := o.parse(w, lists); err != nil {
+			return err
 		}
 	}
 	return nil

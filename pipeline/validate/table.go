@@ -106,7 +106,8 @@ func (o *Options) UseLatency(name string) error {
 // gateOption adds thresholds to those that are there.
 func (o *Options) gateOption() option.Option {
 	return option.Option{
-		Name: "gate", Usage: "threshold of a gate, `NAME=VALUE` (repeatable)", Default: []string(nil),
+		Name:  "gate",
+		Usage: "threshold of a gate, `NAME=VALUE` (repeatable); list prints every gate with threshold and source", Default: []string(nil),
 		Set: func(v any) error {
 			for _, g := range v.([]string) {
 				name, text, ok := strings.Cut(g, "=")

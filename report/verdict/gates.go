@@ -19,7 +19,7 @@ const maxJudged = 40
 // that are not required.
 func gateTables(v *result.Validation) []page.Block {
 	judged := &page.Table{ID: "gates", Caption: "Gates", Cols: gateCols(), Note: "A failed gate makes the command exit with 3. Under " +
-		"each threshold stands why; a gate's name leads to its clause in the specification, and `blis-train validate --gates list` prints " +
+		"each threshold stands why; a gate's name leads to its clause in the specification, and `blis-train validate --gate list` prints " +
 		"them all."}
 	open := &page.Table{ID: "gates-open", Caption: "Gates without enough data", Cols: gateCols(),
 		Note: "A gate without a verdict is never a pass."}

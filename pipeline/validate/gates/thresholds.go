@@ -151,7 +151,7 @@ func NewRules(overrides map[string]float64) (*Rules, error) {
 		t, ok := r.byName[name]
 		if !ok {
 			return nil, trace.Errorf(measured.BadGate, "gates: got %q, want one of %d names", name, len(r.order)).
-				WithHint("blis-train validate --gates list")
+				WithHint("blis-train validate --gate list")
 		}
 		v := overrides[name]
 		if math.IsNaN(v) || math.IsInf(v, 0) {

@@ -38,7 +38,7 @@ var Codes = []trace.CodeEntry{
 		Meaning: "so many runs were compared that validation.json holds the curves of some only; the metrics of all are there",
 		Action:  "validate fewer runs at a time with --only where their curves are wanted"},
 	{Code: BadGate, Kind: "error", Meaning: "a threshold was given for a gate that does not exist, or is no finite number",
-		Action: "see validate --gates list"},
+		Action: "see validate --gate list"},
 	{Code: GateLoosened, Kind: "warning", Meaning: "a gate's threshold is looser than its default",
 		Action: "read the verdict with it; leave the threshold out of --gate and pipeline.yaml for the default"},
 	{Code: Incomplete, Kind: "finding",
