@@ -11,10 +11,10 @@ import (
 
 	"github.com/blis-train/blis-train/cluster/gateway"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim"
 
 	"github.com/blis-train/blis-train/sim/latency"
-	"github.com/blis-train/blis-train/sim/simtest"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -38,12 +38,12 @@ func mixture(seed uint64, n int, perSecond float64) []sim.Request {
 
 func physical(t testing.TB, mutate ...func(*deploy.Engine)) sim.Config {
 	t.Helper()
-	d := simtest.Llama8B()
+	d := testkit.Llama8B()
 	d.Engine.PrefixCaching, d.Engine.MaxNumBatchedTokens = true, 2048
 	for _, m := range mutate {
 		m(&d.Engine)
 	}
-	m, err := latency.NewPhysics(simtest.Planted(), d)
+	m, err := latency.NewPhysics(testkit.Planted(), d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,8 +148,8 @@ func TestRoundRobinIsSeparateRuns(t *testing.T) {
 func TestWaitOfMD1(t *testing.T) {
 	const service, n, batches = 1000, 120_000, 40
 	for _, rho := range []float64{0.5, 0.8, 0.95} {
-		d := simtest.Small(1000, func(e *deploy.Engine) { e.MaxNumSeqs, e.MaxNumBatchedTokens = 1, 4 })
-		cfg := sim.DefaultConfig(d, simtest.Step(service, 0, 0))
+		d := testkit.Small(1000, func(e *deploy.Engine) { e.MaxNumSeqs, e.MaxNumBatchedTokens = 1, 4 })
+		cfg := sim.DefaultConfig(d, &latency.Blackbox{Beta: []float64{service, 0, 0}})
 		cfg.EmptyStepUs = 1 // the engine looks for work once more after the last request
 		rng := rand.New(rand.NewPCG(1, uint64(100*rho)))
 		reqs := make([]sim.Request, n)

@@ -83,8 +83,8 @@ func (c *Config) check() error {
 		return bad("shadow share: got %g, want 0 to 1", c.ShadowShare)
 	}
 	for i := range c.Engines {
-		if e := &c.Engines[i]; e.Anchor != nil || e.Gradient || e.StopUs != 0 {
-			return bad("instance %d: got an anchor, derivatives or a stop, want none in a cluster", i)
+		if e := &c.Engines[i]; e.Gradient || e.StopUs != 0 {
+			return bad("instance %d: got derivatives or a stop, want none in a cluster", i)
 		}
 	}
 	return nil

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/export"
-	"github.com/blis-train/blis-train/pipeline/export/exporttest"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim/latency"
@@ -51,7 +51,7 @@ func TestPythonPackage(t *testing.T) {
 	if err != nil {
 		t.Skip("skipped: no python3 on PATH")
 	}
-	f := exporttest.PhysicsFit()
+	f := testkit.PhysicsFit()
 	f.Beta.DeploymentFactors = []result.DeploymentFactor{{Deployment: f.Configs[0].Deployment.Label(), Factor: 1.25, Prompt: 0.8}}
 	set, err := export.Native(f, nil)
 	if err != nil {

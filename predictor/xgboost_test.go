@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff/forest"
-	"github.com/blis-train/blis-train/internal/python"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/predictor/trees"
 )
 
@@ -129,7 +129,7 @@ func xgbPredict(t *testing.T, interpreter string, model []byte, rows [][]float64
 // XGBoost predicts from our document what we predict from the forest, on 10,000
 // rows of which many lie on thresholds, with llm-d's columns and categories.
 func TestXGBoostPredictsTheSame(t *testing.T) {
-	interpreters := python.XGBoosts(t)
+	interpreters := repo.XGBoosts(t)
 	rng := rand.New(rand.NewPCG(1, 2))
 	f := trained(t, rng)
 	e, err := f.Compile(len(ttft))
@@ -163,7 +163,7 @@ func TestXGBoostPredictsTheSame(t *testing.T) {
 // base_score as a list, which versions from 3.1 on write, is silently misread by
 // older ones; that is why the scalar is written, which all read.
 func TestXGBoostBaseScoreForms(t *testing.T) {
-	interpreters := python.XGBoosts(t)
+	interpreters := repo.XGBoosts(t)
 	f := &forest.Forest{Base: math.Log(80), Trees: []forest.Tree{{{Feature: forest.Leaf, Value: 0}}}}
 	var model bytes.Buffer
 	if err := XGBoost(&model, f, []Column{{"a", float}}, true); err != nil {

@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim/latency"
-	"github.com/blis-train/blis-train/sim/simtest"
 )
 
 // mixed is n requests at the given rate: log-normal prompts around 300 tokens,
@@ -33,11 +33,11 @@ func clamp(x float64, lo, hi int64) int64 { return min(hi, max(lo, int64(x))) }
 func benchSteps(b *testing.B, rate float64, mutate func(*Config)) {
 	const n = 100_000
 	reqs := mixed(n, rate)
-	set := simtest.Planted()
+	set := testkit.Planted()
 	b.ReportAllocs()
 	var steps, tokens, peak int64
 	for b.Loop() {
-		d := simtest.Llama8B()
+		d := testkit.Llama8B()
 		m, err := latency.NewPhysics(set, d)
 		if err != nil {
 			b.Fatal(err)

@@ -38,7 +38,6 @@ type Config struct {
 	// are exact for changes that leave the schedule as it is; in a busy period of
 	// minutes no useful change does. With it they say what finite changes do.
 	Restarts bool
-	Anchor   *Anchor // nil: a replay that is never set right
 	// FreeStored gives the blocks of a finished request back at once, copies to
 	// the CPU tier or not; the connector of vLLM keeps them for a step or more.
 	FreeStored bool

@@ -3,12 +3,12 @@ package sim
 import (
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim/latency"
-	"github.com/blis-train/blis-train/sim/simtest"
 )
 
 func TestOneRequest(t *testing.T) {
-	cfg := DefaultConfig(simtest.Small(100), simtest.Step(1000, 10, 100))
+	cfg := DefaultConfig(testkit.Small(100), &latency.Blackbox{Beta: []float64{1000, 10, 100}})
 	cfg.Overhead, cfg.Egress = latency.Const(300), latency.Const(50)
 	res, err := Run(cfg, []Request{{ID: "a", ArrivalUs: 10, PromptTokens: 20, OutputTokens: 3}}, nil)
 	if err != nil {

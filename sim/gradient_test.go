@@ -11,9 +11,9 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/sim/latency"
-	"github.com/blis-train/blis-train/sim/simtest"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -112,7 +112,7 @@ func (m *tuned) scale(t *testing.T, rng *rand.Rand) {
 // physicsOf is the physics model with 16 betas, two delays of 11 and a time per token.
 func physicsOf(t *testing.T, d *deploy.Deployment, x []float64) Config {
 	t.Helper()
-	s := simtest.Planted()
+	s := testkit.Planted()
 	for j := range s.Beta {
 		s.Beta[j].Value = x[j]
 	}
@@ -141,7 +141,7 @@ func physicsOf(t *testing.T, d *deploy.Deployment, x []float64) Config {
 // gradientCase is a small random engine and workload, closed loops included.
 func gradientCase(seed uint64) (*deploy.Deployment, *rand.Rand, []Request, func(*Config)) {
 	rng := rand.New(rand.NewPCG(seed, 11))
-	d := simtest.Llama8B()
+	d := testkit.Llama8B()
 	e := &d.Engine
 	e.MaxNumSeqs, e.MaxNumBatchedTokens, e.BlockSize = 1+rng.Int64N(4), 16+rng.Int64N(100), 16
 	e.KVBlocksGPU, e.PrefixCaching = trace.Some(10+rng.Int64N(60)), rng.IntN(2) == 0
@@ -164,32 +164,14 @@ func gradientCase(seed uint64) (*deploy.Deployment, *rand.Rand, []Request, func(
 			reqs[i].With = i
 		}
 	}
-	noise, anchor := rng.IntN(4) == 0, anchorOf(rng, reqs)
+	noise := rng.IntN(4) == 0
 	return d, rng, reqs, func(c *Config) {
-		c.Gradient, c.Anchor = true, anchor
+		c.Gradient = true
 		if noise {
 			q := []Quantile{{0.1, 0.8}, {0.9, 1.3}}
 			c.Noise, c.Drift = &Noise{Decode: q, Prefill: q, Mixed: q}, []DriftPoint{{0, 1.25}}
 		}
 	}
-}
-
-// anchorOf is made-up measurements that set a replay right now and then; nil for
-// most cases and for closed loops.
-func anchorOf(rng *rand.Rand, reqs []Request) *Anchor {
-	a := &Anchor{EveryUs: 2 * stepScale, FirstUs: make([]trace.Opt[int64], len(reqs))}
-	for i := range reqs {
-		if reqs[i].After > 0 {
-			return nil
-		}
-		if rng.IntN(2) == 0 {
-			a.FirstUs[i] = trace.Some(reqs[i].ArrivalUs + rng.Int64N(8*stepScale))
-		}
-	}
-	if rng.IntN(2) == 0 {
-		return nil
-	}
-	return a
 }
 
 // order hashes what happened in which order, without the times.

@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/features/basis"
 	"github.com/blis-train/blis-train/sim/latency"
-	"github.com/blis-train/blis-train/sim/simtest"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -110,7 +110,7 @@ func TestNoiseAndDrift(t *testing.T) {
 
 // Clipped predictions are counted and said; NaN is an error.
 func TestClippingAndNaN(t *testing.T) {
-	cfg := DefaultConfig(simtest.Small(100), simtest.Step(-5, 0, 0))
+	cfg := DefaultConfig(testkit.Small(100), &latency.Blackbox{Beta: []float64{-5, 0, 0}})
 	cfg.Overhead = latency.Const(-1)
 	res, err := Run(cfg, []Request{{PromptTokens: 3, OutputTokens: 2}}, nil)
 	if err != nil {
@@ -119,18 +119,18 @@ func TestClippingAndNaN(t *testing.T) {
 	if res.ClippedSteps != 2 || res.ClippedDelays != 1 || len(res.Findings) != 1 || res.Requests[0].FinishedUs.V != 2 {
 		t.Errorf("%+v", res)
 	}
-	cfg.Latency = simtest.Step(math.NaN(), 0, 0)
+	cfg.Latency = &latency.Blackbox{Beta: []float64{math.NaN(), 0, 0}}
 	if _, err := Run(cfg, []Request{{PromptTokens: 3, OutputTokens: 2}}, nil); err == nil {
 		t.Error("NaN was accepted")
 	}
-	cfg.Latency, cfg.Egress = simtest.Step(1, 0, 0), latency.Const(math.Inf(1))
+	cfg.Latency, cfg.Egress = &latency.Blackbox{Beta: []float64{1, 0, 0}}, latency.Const(math.Inf(1))
 	if _, err := Run(cfg, []Request{{PromptTokens: 3, OutputTokens: 2}}, nil); err == nil {
 		t.Error("an infinite egress was accepted")
 	}
 }
 
 func ExampleRun() {
-	d := simtest.Llama8B()
+	d := testkit.Llama8B()
 	m, err := latency.NewRoofline(d)
 	if err != nil {
 		panic(err)

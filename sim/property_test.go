@@ -9,9 +9,9 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim/kv"
 	"github.com/blis-train/blis-train/sim/latency"
-	"github.com/blis-train/blis-train/sim/simtest"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -34,7 +34,7 @@ func cases(t *testing.T) int {
 func randomCase(seed uint64) (Config, []Request) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	pick := func(v ...int64) int64 { return v[rng.IntN(len(v))] }
-	d := simtest.Small(pick(8, 12, 20, 60, 400), func(e *deploy.Engine) {
+	d := testkit.Small(pick(8, 12, 20, 60, 400), func(e *deploy.Engine) {
 		e.MaxNumSeqs, e.BlockSize = pick(1, 2, 4, 8, 16), pick(1, 2, 4, 16)
 		e.MaxNumBatchedTokens = pick(8, 16, 64, 256)
 		e.ChunkedPrefill, e.PrefixCaching = rng.IntN(4) > 0, rng.IntN(2) == 0
@@ -45,7 +45,7 @@ func randomCase(seed uint64) (Config, []Request) {
 			e.CPUOffloading, e.KVBlocksCPU = true, pick(4, 40)
 		}
 	})
-	cfg := DefaultConfig(d, simtest.Step(float64(pick(1, 50, 1000)), 3, 2))
+	cfg := DefaultConfig(d, &latency.Blackbox{Beta: []float64{float64(pick(1, 50, 1000)), 3, 2}})
 	cfg.Async = rng.IntN(2) == 0
 	cfg.Seed, cfg.TokenGaps = int64(seed), true
 	cfg.Overhead, cfg.Egress = latency.Const(pick(0, 7, 300)), latency.Const(pick(0, 11))

@@ -1,10 +1,6 @@
 package sim
 
-import (
-	"math"
-
-	"github.com/blis-train/blis-train/trace"
-)
+import "math"
 
 // Run simulates the requests (sorted by arrival or not; equal arrivals keep
 // their order) on one engine until all have left or cfg.StopUs. obs may be nil.
@@ -41,7 +37,6 @@ type driver struct {
 	tell    func(i int, r *RequestResult) bool
 	sent    []bool
 	from    map[int]*Derivative // by request that follows an answer
-	anchor  *anchoring          // nil without Config.Anchor
 	stopped bool
 }
 
@@ -51,22 +46,13 @@ func newDriver(cfg Config, reqs []Request, obs Observer, left func(i int, r *Req
 		return nil, err
 	}
 	d := &driver{src: src, reqs: reqs, tell: left, sent: make([]bool, len(reqs))}
-	hooks := Hooks{Left: d.left}
-	if cfg.Anchor != nil {
-		hooks.First = d.first
-	}
-	if d.Engine, err = NewEngine(cfg, obs, hooks); err == nil && cfg.Anchor != nil {
-		err = d.anchorAt(cfg.Anchor)
-	}
+	d.Engine, err = NewEngine(cfg, obs, Hooks{Left: d.left})
 	return d, err
 }
 
 func (d *driver) left(i int, atUs int64, r *RequestResult) {
 	if d.stopped {
 		return
-	}
-	if d.anchor != nil {
-		d.anchor.unshift(i, r, d.reqs[i].ArrivalUs)
 	}
 	if !d.tell(i, r) {
 		d.stopped = true
@@ -94,27 +80,17 @@ func (d *driver) carry(j int, left *Derivative) {
 
 // send hands the next request to the engine.
 func (d *driver) send() error {
-	at, _ := d.next()
+	at, _ := d.src.Next()
 	i, _ := d.src.Take()
 	d.sent[i] = true
 	r := &d.reqs[i]
-	if d.anchor != nil && r.AbortAtUs.OK {
-		moved := *r
-		moved.AbortAfterUs, moved.AbortAtUs = trace.Some(r.AbortAtUs.V-r.ArrivalUs), trace.Opt[int64]{}
-		r = &moved
-	}
 	if d.grad == nil {
 		return d.Arrive(i, r, at)
 	}
 	from := d.from[i]
-	switch delete(d.from, i); {
-	case r.With > 0:
+	delete(d.from, i)
+	if r.With > 0 {
 		from = &d.visits[r.With-1].grad.arrive
-	case d.anchor != nil:
-		moved := d.grad.derivative()
-		moved.set(&d.anchor.moves)
-		moved.Us = float64(at)
-		from = &moved
 	}
 	return d.arrive(i, r, at, from)
 }
@@ -125,14 +101,14 @@ func (d *driver) run() (*Result, error) {
 		stop = d.cfg.StopUs
 	}
 	for !d.stopped {
-		at, more := d.next()
+		at, more := d.src.Next()
 		if !more || at > stop {
 			at = stop
 		}
 		if err := d.RunTo(at); err != nil {
 			return nil, err
 		}
-		switch next, ok := d.next(); {
+		switch next, ok := d.src.Next(); {
 		case d.stopped:
 		case ok && next <= at && next < stop: // a departure may have made another one come first
 			if err := d.send(); err != nil {

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim/latency"
-	"github.com/blis-train/blis-train/sim/simtest"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -49,7 +49,7 @@ func TestScripts(t *testing.T) {
 // runScript understands `engine k=v ...`, `step k=v ...` and `request id k=v ...`; # starts prose.
 func runScript(t *testing.T, text string) string {
 	t.Helper()
-	d := simtest.Small(100)
+	d := testkit.Small(100)
 	cfg := DefaultConfig(d, nil)
 	var reqs []Request
 	for n, line := range strings.Split(text, "\n") {
@@ -64,7 +64,7 @@ func runScript(t *testing.T, text string) string {
 			}
 		case "step":
 			p := pairs(t, n, words[1:])
-			cfg.Latency = simtest.Step(float64(whole(t, p["base"])), float64(whole(t, p["prefill"])), float64(whole(t, p["decode"])))
+			cfg.Latency = &latency.Blackbox{Beta: []float64{float64(whole(t, p["base"])), float64(whole(t, p["prefill"])), float64(whole(t, p["decode"]))}}
 		case "request":
 			reqs = append(reqs, requestOfScript(t, words[1], pairs(t, n, words[2:])))
 		default:

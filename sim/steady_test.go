@@ -4,8 +4,8 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim/latency"
-	"github.com/blis-train/blis-train/sim/simtest"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -47,9 +47,9 @@ func TestSteadyPathIsExact(t *testing.T) {
 // A step allocates nothing, whatever path it takes: 10,000 more steps cost no allocation.
 func TestNoAllocationPerStep(t *testing.T) {
 	allocs := func(caching, async bool, tokens int64) float64 {
-		d := simtest.Llama8B()
+		d := testkit.Llama8B()
 		d.Engine.PrefixCaching, d.Engine.MaxModelLen = caching, trace.Opt[int64]{}
-		m, err := latency.NewPhysics(simtest.Planted(), d)
+		m, err := latency.NewPhysics(testkit.Planted(), d)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,15 +4,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/export"
-	"github.com/blis-train/blis-train/pipeline/export/exporttest"
 	"github.com/blis-train/blis-train/result"
 )
 
 // Both autoscalers key a model's numbers by accelerator name: two counts of
 // one device must not overwrite each other.
 func TestAcceleratorNames(t *testing.T) {
-	fit := exporttest.ExampleFit()
+	fit := testkit.ExampleFit()
 	got, dup := accelerators(fit.Configs)
 	want := []accelerator{{"H100", 1}, {"2xH100", 1}}
 	if len(dup) != 0 || got[0] != want[0] || got[1] != want[1] {
@@ -33,7 +33,7 @@ func TestDuplicateEntries(t *testing.T) {
 	for _, w := range []export.Writer{one, two} {
 		opt := optionsOf(t, w)
 		_, err := export.Export(src, w, opt)
-		if exporttest.CodeOf(err) != export.BadEntry || !strings.Contains(err.Error(), "other knobs") {
+		if testkit.CodeOf(err) != export.BadEntry || !strings.Contains(err.Error(), "other knobs") {
 			t.Errorf("%s: %v", w.Format, err)
 		}
 		opt.Config = "c3"

@@ -16,8 +16,8 @@ import (
 	"github.com/blis-train/blis-train/autoscale"
 	"github.com/blis-train/blis-train/autoscale/queue"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/export"
-	"github.com/blis-train/blis-train/pipeline/export/exporttest"
 	"github.com/blis-train/blis-train/pipeline/export/project"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -37,7 +37,7 @@ func (a affine) StepUs(batch []trace.Chunk) (float64, error) {
 
 func exampleSource() export.Source {
 	return export.Source{
-		Fit: exporttest.ExampleFit(), FitInput: result.Input{Name: "fit.json", Bytes: 1234, SHA256: "cafe"},
+		Fit: testkit.ExampleFit(), FitInput: result.Input{Name: "fit.json", Bytes: 1234, SHA256: "cafe"},
 		Step: func(d deploy.Deployment) (export.StepTimer, error) { return affine{2000, 8 / float64(d.TP), 0.02}, nil },
 	}
 }
@@ -46,8 +46,8 @@ func exampleSource() export.Source {
 func exampleSteady(*deploy.Deployment, float64, float64, float64) (*queue.Steady, error) {
 	return &queue.Steady{Params: autoscale.Params{AlphaMs: 2.5, BetaMs: 0.01302084, GammaMs: 31, DeltaMs: 0.0002},
 		Points: []export.SteadyPoint{
-			{LoadFrac: 0.2, RateRPS: 1, TTFTMs: 30, ITLMs: 3, TTFTErr: exporttest.Ptr(0.02), ITLErr: exporttest.Ptr(-0.01)},
-			{LoadFrac: 0.8, RateRPS: 4, TTFTMs: 50, ITLMs: 4, TTFTErr: exporttest.Ptr(0.2), ITLErr: exporttest.Ptr(0.01)},
+			{LoadFrac: 0.2, RateRPS: 1, TTFTMs: 30, ITLMs: 3, TTFTErr: testkit.Ptr(0.02), ITLErr: testkit.Ptr(-0.01)},
+			{LoadFrac: 0.8, RateRPS: 4, TTFTMs: 50, ITLMs: 4, TTFTErr: testkit.Ptr(0.2), ITLErr: testkit.Ptr(0.01)},
 		}}, nil
 }
 
@@ -96,7 +96,7 @@ func TestWVASteadyState(t *testing.T) {
 	w, _ := writers()
 	src := exampleSource()
 	src.Fit.Configs = src.Fit.Configs[:1]
-	if _, err := export.Export(src, Writers()[0], optionsOf(t, w)); exporttest.CodeOf(err) != export.NothingToExport {
+	if _, err := export.Export(src, Writers()[0], optionsOf(t, w)); testkit.CodeOf(err) != export.NothingToExport {
 		t.Errorf("without a model: %v", err)
 	}
 	for _, tc := range []struct {
@@ -180,7 +180,7 @@ func TestInfernoBeyondTraining(t *testing.T) {
 	opt := optionsOf(t, w)
 	for _, c := range []struct{ prompt, output float64 }{{901, 100}, {500, 301}} {
 		opt.PromptTokens, opt.OutputTokens, opt.Force = c.prompt, c.output, ""
-		if _, err := export.Export(src, w, opt); exporttest.CodeOf(err) != export.BeyondTraining {
+		if _, err := export.Export(src, w, opt); testkit.CodeOf(err) != export.BeyondTraining {
 			t.Errorf("%+v: got %v, want %s", c, err, export.BeyondTraining)
 		}
 		opt.Force = string(export.BeyondTraining)

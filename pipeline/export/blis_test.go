@@ -10,7 +10,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/export/exporttest"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/export/project"
 	"github.com/blis-train/blis-train/pipeline/features/basis"
 	"github.com/blis-train/blis-train/result"
@@ -50,7 +50,7 @@ func TestBLISDefaultsRoundTrip(t *testing.T) {
 	overhead := src.Fit.AlphaNamed(coeff.Overhead) // of c2 alone: 100 rows at 900 us, 300 at 1100
 	for run, rows := range []int{100, 300} {
 		overhead.AlphaRuns = append(overhead.AlphaRuns, result.AlphaRun{Run: "r", Config: src.Fit.Configs[1].Key,
-			Interval: &result.IntervalErrors{Rows: rows, MedianPredUs: exporttest.Ptr(float64(900 + 200*run))}})
+			Interval: &result.IntervalErrors{Rows: rows, MedianPredUs: testkit.Ptr(float64(900 + 200*run))}})
 	}
 	out := mustExport(t, src, FormatBLIS, forced())
 	var side Sidecar
@@ -175,7 +175,7 @@ func TestBLISDefaultsRefusals(t *testing.T) {
 		src := exampleSource()
 		tc.edit(&src)
 		_, err := Export(src, writerOf(FormatBLIS), Options{})
-		if got := exporttest.CodeOf(err); got != tc.want {
+		if got := testkit.CodeOf(err); got != tc.want {
 			t.Errorf("%s: got code %q (%v), want %q", tc.name, got, err, tc.want)
 			continue
 		}
@@ -192,7 +192,7 @@ func TestBLISDefaultsRefusals(t *testing.T) {
 			t.Errorf("%s with --force %s: err %v, want a warning with the same code", tc.name, tc.want, err)
 		}
 		if opt.Force = string(impossibleValue); tc.want != impossibleValue {
-			if _, err := Export(src, writerOf(FormatBLIS), opt); exporttest.CodeOf(err) != tc.want {
+			if _, err := Export(src, writerOf(FormatBLIS), opt); testkit.CodeOf(err) != tc.want {
 				t.Errorf("%s with another code forced: %v", tc.name, err)
 			}
 		}
@@ -206,7 +206,7 @@ func TestBLISAlphaNeverFromQueue(t *testing.T) {
 		src.Fit.Alpha[i].Target, src.Fit.Alpha[i].Name = "queue", "queue"
 	}
 	_, err := Export(src, writerOf(FormatBLIS), Options{})
-	if exporttest.CodeOf(err) != unlearnedValue {
+	if testkit.CodeOf(err) != unlearnedValue {
 		t.Errorf("got %v, want %s", err, unlearnedValue)
 	}
 }
@@ -225,7 +225,7 @@ func TestExportIsDeterministic(t *testing.T) {
 func TestUnknownConfiguration(t *testing.T) {
 	opt := forced()
 	opt.Config = "nope"
-	if _, err := Export(exampleSource(), writerOf(FormatBLIS), opt); exporttest.CodeOf(err) != NothingToExport {
+	if _, err := Export(exampleSource(), writerOf(FormatBLIS), opt); testkit.CodeOf(err) != NothingToExport {
 		t.Errorf("configuration: %v", err)
 	}
 	opt.PromptTokens = -1

@@ -4,14 +4,14 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/export/exporttest"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
 func exampleSource() Source {
 	return Source{
-		Fit: exporttest.ExampleFit(), FitInput: result.Input{Name: "fit.json", Bytes: 1234, SHA256: "cafe"},
+		Fit: testkit.ExampleFit(), FitInput: result.Input{Name: "fit.json", Bytes: 1234, SHA256: "cafe"},
 		Step: func(d deploy.Deployment) (StepTimer, error) { return affine{2000, 8 / float64(d.TP), 0.02}, nil },
 		Loads: func(deploy.Deployment, []float64, float64, float64) ([]LoadPoint, error) {
 			return []LoadPoint{{LoadFrac: 0.3, RateRPS: 2, E2EMs: 900, E2ERatio: 1.01},

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/pipeline/export/exporttest"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -22,7 +22,7 @@ func TestValidationIsSaid(t *testing.T) {
 
 // The command for BLIS is pasted into a shell: a name stays one word.
 func TestBLISCommandQuotesNames(t *testing.T) {
-	d := exporttest.ExampleFit().Configs[0].Deployment
+	d := testkit.ExampleFit().Configs[0].Deployment
 	d.Model.ID, d.Hardware.Name = "a; touch x", "$(id)"
 	if got := defaultsCommand(d, ""); !strings.Contains(got, "--model 'a; touch x' ") || !strings.Contains(got, "--hardware '$(id)' ") {
 		t.Errorf("got %s", got)

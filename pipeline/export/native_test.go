@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/pipeline/export/exporttest"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -19,10 +19,10 @@ import (
 func TestNative(t *testing.T) {
 	yes := true
 	val := &result.Validation{Gates: []result.Gate{
-		{Gate: coeff.Gate{Name: "beta_mape", Scope: "c1", Value: exporttest.Ptr(0.05), Op: "<", Threshold: 0.15, Pass: &yes}},
+		{Gate: coeff.Gate{Name: "beta_mape", Scope: "c1", Value: testkit.Ptr(0.05), Op: "<", Threshold: 0.15, Pass: &yes}},
 		{Gate: coeff.Gate{Name: "ks_ttft", Scope: "run-a", Op: "<", Threshold: 0.15, Note: "insufficient data"}},
 	}}
-	fit := exporttest.PhysicsFit()
+	fit := testkit.PhysicsFit()
 	twice := trace.Findingf("lag_assumed", "run-c: lag 1 assumed")
 	fit.Warnings, fit.Beta.Warnings = []trace.Finding{twice}, []trace.Finding{twice, trace.Findingf("drift", "x")}
 	set, err := Native(fit, val)
@@ -60,7 +60,7 @@ func TestNative(t *testing.T) {
 
 // Writing and reading back is exact, and the same set gives the same bytes.
 func TestNativeRoundTrip(t *testing.T) {
-	set, err := Native(exporttest.PhysicsFit(), nil)
+	set, err := Native(testkit.PhysicsFit(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestNativeRoundTrip(t *testing.T) {
 
 // A target that contains a wait is never marked for replay, whatever the fit says.
 func TestNativeReplay(t *testing.T) {
-	fit := exporttest.PhysicsFit()
+	fit := testkit.PhysicsFit()
 	fit.Alpha[1].Target, fit.Alpha[1].Replay = "admission", true
 	set, err := Native(fit, nil)
 	if err != nil {
@@ -103,10 +103,10 @@ func TestNativeRefuses(t *testing.T) {
 		"NaN":     func(f *result.Fit) { f.Beta.Coefficients[3].Value = math.NaN() },
 		"version": func(f *result.Fit) { f.Beta.SpecVersion = "2.0" },
 	} {
-		fit := exporttest.PhysicsFit()
+		fit := testkit.PhysicsFit()
 		edit(fit)
 		_, err := Native(fit, nil)
-		if exporttest.CodeOf(err) == "" || messages[err.Error()] {
+		if testkit.CodeOf(err) == "" || messages[err.Error()] {
 			t.Errorf("%s: got %v, want an error with a code and a message of its own", name, err)
 			continue
 		}

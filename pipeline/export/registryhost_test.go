@@ -10,7 +10,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/export/exporttest"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -107,12 +107,12 @@ func TestHostRegistry(t *testing.T) {
 func TestHostRegistryRefuses(t *testing.T) {
 	src := hostSource()
 	src.Fit.Configs[0].Deployment.Hardware.Name = "xeon"
-	if _, err := Export(src, writerOf(FormatRegistryHost), Options{}); exporttest.CodeOf(err) != BadEntry {
+	if _, err := Export(src, writerOf(FormatRegistryHost), Options{}); testkit.CodeOf(err) != BadEntry {
 		t.Errorf("a part outside the catalog: %v", err)
 	}
 	src = hostSource()
 	src.Fit.Alpha = src.Fit.Alpha[1:]
-	if _, err := Export(src, writerOf(FormatRegistryHost), Options{}); exporttest.CodeOf(err) != unlearnedValue {
+	if _, err := Export(src, writerOf(FormatRegistryHost), Options{}); testkit.CodeOf(err) != unlearnedValue {
 		t.Errorf("without egress: %v", err)
 	}
 	src = hostSource()

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/blis-train/blis-train/internal/python"
 	"github.com/blis-train/blis-train/internal/repo"
 )
 
@@ -57,7 +56,7 @@ func datasets(n int) []dataset {
 // the losses cannot be equal.
 func TestEvalXGBoostHoldOut(t *testing.T) {
 	repo.NeedEval(t)
-	for _, interpreter := range python.XGBoosts(t) {
+	for _, interpreter := range repo.XGBoosts(t) {
 		for _, d := range datasets(12_000) {
 			for _, q := range []float64{0, 0.9} {
 				o := DefaultOptions()

@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/sim/latency"
-	"github.com/blis-train/blis-train/sim/simtest"
 )
 
 // The roofline is the max of compute and bandwidth, phase by phase.
 func TestRooflineIsTheMaximum(t *testing.T) {
-	d := simtest.Llama8B()
+	d := testkit.Llama8B()
 	m, err := latency.NewRoofline(d)
 	if err != nil {
 		t.Fatal(err)
@@ -41,16 +41,16 @@ func TestRooflineIsTheMaximum(t *testing.T) {
 
 // An alpha that contains a wait is refused as a delay.
 func TestWaitIsNeverADelay(t *testing.T) {
-	set := simtest.Planted()
+	set := testkit.Planted()
 	set.Alpha = []coeff.AlphaModel{{Target: coeff.Admission, Coefficients: features.NewCoefficients(features.AlphaFeatures(features.V11))}}
-	if _, err := latency.NewAlphaDelay(set, coeff.Admission, simtest.Llama8B()); err == nil {
+	if _, err := latency.NewAlphaDelay(set, coeff.Admission, testkit.Llama8B()); err == nil {
 		t.Error("the admission alpha was accepted as a delay")
 	}
 }
 
 // Coefficients drawn from a covariance have it, and keep their signs.
 func TestDrawBetaFollowsTheCovariance(t *testing.T) {
-	set := simtest.Planted()
+	set := testkit.Planted()
 	n := len(set.Beta)
 	set.Covariance = make([][]float64, n)
 	for i := range set.Covariance {

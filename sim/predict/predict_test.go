@@ -8,15 +8,15 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/latency"
-	"github.com/blis-train/blis-train/sim/simtest"
 	"github.com/blis-train/blis-train/trace"
 )
 
 // llama8b is the shared one with a smaller step.
 func llama8b() *deploy.Deployment {
-	d := simtest.Llama8B()
+	d := testkit.Llama8B()
 	d.Engine.MaxNumBatchedTokens = 2048
 	return d
 }
@@ -161,7 +161,7 @@ func errorsOf(pred, truth []float64) (medianAPE, bias float64) {
 func watch(t testing.TB, d *deploy.Deployment, reqs []sim.Request, coming bool) (ttft, tpot [2][]float64) {
 	t.Helper()
 	overhead := latency.Const(800)
-	set := simtest.Planted()
+	set := testkit.Planted()
 	e, err := New(set, d)
 	if err != nil {
 		t.Fatal(err)
@@ -359,7 +359,7 @@ func TestTPOTWhenPromptsShortenAStep(t *testing.T) {
 
 // BenchmarkEstimate is TTFT and TPOT for one instance with a queue.
 func BenchmarkEstimate(b *testing.B) {
-	e, err := New(simtest.Planted(), llama8b())
+	e, err := New(testkit.Planted(), llama8b())
 	if err != nil {
 		b.Fatal(err)
 	}

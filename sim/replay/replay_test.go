@@ -6,10 +6,10 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/latency"
-	"github.com/blis-train/blis-train/sim/simtest"
 	"github.com/blis-train/blis-train/stat"
 )
 
@@ -22,7 +22,7 @@ func engine(t *testing.T, theta []float64) sim.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := sim.DefaultConfig(simtest.Llama8B(), nil)
+	cfg := sim.DefaultConfig(testkit.Llama8B(), nil)
 	cfg.Apply(latency.Parts{Step: m, Overhead: latency.Const(theta[3]), TokenUs: theta[4]})
 	return cfg
 }

@@ -4,13 +4,14 @@ import (
 	"math"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/simtest"
+	"github.com/blis-train/blis-train/sim/latency"
 )
 
 // TestSummary: the summary of a run small enough to check by hand.
 func TestSummary(t *testing.T) {
-	cfg := sim.DefaultConfig(simtest.Small(100), simtest.Step(1000, 0, 0))
+	cfg := sim.DefaultConfig(testkit.Small(100), &latency.Blackbox{Beta: []float64{1000, 0, 0}})
 	cfg.TokenGaps = true
 	res, err := sim.Run(cfg, []sim.Request{
 		{ID: "a", PromptTokens: 4, OutputTokens: 3, SLOClass: "chat", SLOTTFTUs: 1500},

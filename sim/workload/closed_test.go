@@ -4,8 +4,9 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/simtest"
+	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/sim/workload"
 )
 
@@ -66,7 +67,7 @@ func inFlight(t *testing.T, w *workload.Workload) (most int, restUs int64) {
 			answered = e.AtUs
 		}
 	}
-	if _, err := sim.Run(sim.DefaultConfig(simtest.Small(400), simtest.Step(1000, 10, 5)), w.Requests, events(count)); err != nil {
+	if _, err := sim.Run(sim.DefaultConfig(testkit.Small(400), &latency.Blackbox{Beta: []float64{1000, 10, 5}}), w.Requests, events(count)); err != nil {
 		t.Fatal(err)
 	}
 	return most, restUs
@@ -106,7 +107,7 @@ func TestLoopsKeepTheirClients(t *testing.T) {
 	if most, _ := inFlight(t, capped); most != 2 {
 		t.Errorf("%d in flight under a cap of 2", most)
 	}
-	res, err := sim.Run(sim.DefaultConfig(simtest.Small(400), simtest.Step(1000, 10, 5)), capped.Requests, nil)
+	res, err := sim.Run(sim.DefaultConfig(testkit.Small(400), &latency.Blackbox{Beta: []float64{1000, 10, 5}}), capped.Requests, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,15 +8,15 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/export"
-	"github.com/blis-train/blis-train/pipeline/export/exporttest"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
 func exampleSet(t *testing.T) *coeff.Set {
 	t.Helper()
-	set, err := export.Native(exporttest.PhysicsFit(), nil)
+	set, err := export.Native(testkit.PhysicsFit(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func constantVector(n int, x float64) Vectorizer {
 
 func TestCheckMatches(t *testing.T) {
 	set := exampleSet(t)
-	d := exporttest.DeploymentOf(2)
+	d := testkit.DeploymentOf(2)
 	d.Engine.VLLMVersion = "0.15.9" // a patch release
 	got, err := Check(set, &d, constantVector(len(set.Beta), 1.5))
 	if err != nil || len(got) != 0 {
@@ -69,7 +69,7 @@ func TestCheckMismatches(t *testing.T) {
 		{"a negative term", func(s *coeff.Set, _ *deploy.Deployment) { s.Beta[0].Value = -5 }, 1, coeff.ImpossibleCoefficient},
 		{"no overhead", func(s *coeff.Set, _ *deploy.Deployment) { s.Alpha = s.Alpha[:1] }, 1, NotReplayable},
 	} {
-		set, d := exampleSet(t), exporttest.DeploymentOf(1)
+		set, d := exampleSet(t), testkit.DeploymentOf(1)
 		tc.edit(set, &d)
 		got, err := Check(set, &d, constantVector(len(set.Beta), tc.x))
 		if err != nil || len(got) != 1 || got[0].Code != tc.want || strings.Contains(got[0].Message, "\n") {
@@ -80,7 +80,7 @@ func TestCheckMismatches(t *testing.T) {
 
 // The probes are batches the engine can really form.
 func TestCheckProbesFit(t *testing.T) {
-	d := exporttest.DeploymentOf(1)
+	d := testkit.DeploymentOf(1)
 	for _, p := range probes(&d) {
 		var tokens, blocks int64
 		for _, c := range p.batch {
@@ -187,15 +187,15 @@ func TestDiffHardwareFactors(t *testing.T) {
 func TestDiffRefuses(t *testing.T) {
 	a, b := exampleSet(t), exampleSet(t)
 	b.BetaTarget = "duration"
-	if _, err := Diff(a, b, nil, DefaultDiffOptions()); exporttest.CodeOf(err) != notComparable {
+	if _, err := Diff(a, b, nil, DefaultDiffOptions()); testkit.CodeOf(err) != notComparable {
 		t.Errorf("other target: %v", err)
 	}
 	b = exampleSet(t)
 	b.SpecVersion = "1.0"
-	if _, err := Diff(a, b, nil, DefaultDiffOptions()); exporttest.CodeOf(err) != notComparable {
+	if _, err := Diff(a, b, nil, DefaultDiffOptions()); testkit.CodeOf(err) != notComparable {
 		t.Errorf("other spec: %v", err)
 	}
-	if _, err := Diff(a, a, nil, DiffOptions{Level: 2, Tolerance: 1}); exporttest.CodeOf(err) != notComparable {
+	if _, err := Diff(a, a, nil, DiffOptions{Level: 2, Tolerance: 1}); testkit.CodeOf(err) != notComparable {
 		t.Errorf("level 2: %v", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/pipeline/export/exporttest"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -21,7 +21,7 @@ func entry(n int) Entry {
 		Command:  "fit --seed 1",
 		Inputs:   []result.Input{{Name: "a", Bytes: 1, SHA256: strings.Repeat("f", 64)}},
 		Artifact: &result.Input{Name: "coefficients.yaml", Bytes: 9, SHA256: "cd"},
-		Headline: NewHeadline(exporttest.ExampleFit(), nil)}
+		Headline: NewHeadline(testkit.ExampleFit(), nil)}
 }
 
 // Safe when two jobs append at once.
@@ -81,15 +81,15 @@ func TestLedgerTornLine(t *testing.T) {
 	}
 	data, _ := os.ReadFile(path)
 	got, bad := Read(bytes.NewReader(data), "l")
-	if len(got) != 2 || len(bad) != 1 || exporttest.CodeOf(bad[0]) != BadLedger || !strings.HasPrefix(bad[0].Error(), "l:2: ") {
+	if len(got) != 2 || len(bad) != 1 || testkit.CodeOf(bad[0]) != BadLedger || !strings.HasPrefix(bad[0].Error(), "l:2: ") {
 		t.Errorf("%d entries, bad %v", len(got), bad)
 	}
 }
 
 func TestHeadline(t *testing.T) {
-	val := &result.Validation{Verdict: "pass", Gates: []result.Gate{{Gate: coeff.Gate{Name: "ks_ttft", Value: exporttest.Ptr(0.1)}},
-		{Gate: coeff.Gate{Name: "ks_ttft", Value: exporttest.Ptr(0.12)}}, {Gate: coeff.Gate{Name: "ks_itl"}}}}
-	h := NewHeadline(exporttest.ExampleFit(), val)
+	val := &result.Validation{Verdict: "pass", Gates: []result.Gate{{Gate: coeff.Gate{Name: "ks_ttft", Value: testkit.Ptr(0.1)}},
+		{Gate: coeff.Gate{Name: "ks_ttft", Value: testkit.Ptr(0.12)}}, {Gate: coeff.Gate{Name: "ks_itl"}}}}
+	h := NewHeadline(testkit.ExampleFit(), val)
 	if *h.KSTTFT != 0.12 || h.KSITL != nil || *h.BetaMAPE != 0.05 || *h.OverheadInside != 0.97 || h.Rows != 100 || h.Configs != 2 ||
 		h.Verdict != "pass" {
 		t.Errorf("%+v", h)

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/export/exporttest"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/features/basis"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -25,7 +25,7 @@ func (p planted) StepUs(batch []trace.Chunk) (float64, error) {
 
 func target(t *testing.T, tp int64, beta []float64) Target {
 	t.Helper()
-	d := exporttest.DeploymentOf(tp)
+	d := testkit.DeploymentOf(tp)
 	b, err := basis.NewTrainedPhysics(&d)
 	if err != nil {
 		t.Fatal(err)

@@ -1,24 +1,13 @@
-// Package simtest holds what the tests of the simulator's rooms share.
-package simtest
+// Package testkit holds deployments, coefficients and fits that tests of several packages
+// share. It imports nouns alone, so that every other package's tests can use it.
+package testkit
 
 import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace"
 )
-
-type linear struct{ base, prefill, decode float64 }
-
-// Step is a step time for scenarios that are checked by hand, us: base +
-// prefill for every prefill token + decode for every decode token.
-func Step(base, prefill, decode float64) latency.Model { return linear{base, prefill, decode} }
-
-// StepUs is the step's time.
-func (l linear) StepUs(b *latency.Batch) (float64, error) {
-	return l.base + float64(l.prefill*float64(b.PrefillTokens)) + float64(l.decode*float64(b.DecodeTokens)), nil
-}
 
 // Llama8B is Llama-3.1-8B on one H100 with vLLM's defaults.
 func Llama8B() *deploy.Deployment {

@@ -1,6 +1,4 @@
-// Package python finds Python interpreters for tests that compare with a Python
-// library. It is used by tests only.
-package python
+package repo
 
 import (
 	"bytes"

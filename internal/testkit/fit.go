@@ -1,5 +1,4 @@
-// Package exporttest is a fit with every part an exporter reads, for tests.
-package exporttest
+package testkit
 
 import (
 	"errors"
