@@ -67,7 +67,8 @@ func inFlight(t *testing.T, w *workload.Workload) (most int, restUs int64) {
 			answered = e.AtUs
 		}
 	}
-	if _, err := sim.Run(sim.DefaultConfig(testkit.Small(400), &latency.Blackbox{Beta: []float64{1000, 10, 5}}), w.Requests, events(count)); err != nil {
+	cfg := sim.DefaultConfig(testkit.Small(400), &latency.Blackbox{Beta: []float64{1000, 10, 5}})
+	if _, err := sim.Run(cfg, w.Requests, events(count)); err != nil {
 		t.Fatal(err)
 	}
 	return most, restUs
