@@ -64,7 +64,8 @@ func runScript(t *testing.T, text string) string {
 			}
 		case "step":
 			p := pairs(t, n, words[1:])
-			cfg.Latency = &latency.Blackbox{Beta: []float64{float64(whole(t, p["base"])), float64(whole(t, p["prefill"])), float64(whole(t, p["decode"]))}}
+			beta := []float64{float64(whole(t, p["base"])), float64(whole(t, p["prefill"])), float64(whole(t, p["decode"]))}
+			cfg.Latency = &latency.Blackbox{Beta: beta}
 		case "request":
 			reqs = append(reqs, requestOfScript(t, words[1], pairs(t, n, words[2:])))
 		default:
