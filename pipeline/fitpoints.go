@@ -10,7 +10,6 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/client"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/learn"
-	kernelfit "github.com/blis-train/blis-train/pipeline/library"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/sweep"
 	"github.com/blis-train/blis-train/result"
@@ -80,7 +79,7 @@ func pathed(err error, path string) error {
 
 // level adds one load level, under the harness that it states or is taken to have had.
 func (f *requestFit) level(l *trace.LoadPoint) error {
-	p, err := kernelfit.LevelOf(l, f.dep)
+	p, err := learn.LevelOf(l, f.dep)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/learn"
-	kernelfit "github.com/blis-train/blis-train/pipeline/library"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate/replay"
@@ -352,7 +351,7 @@ func (f *requestFit) prior() (*learn.Prior, error) {
 
 // document is the fit in the form every consumer of a fit reads.
 func (f *requestFit) document(got *learn.Learned) (*result.Fit, error) {
-	doc, err := kernelfit.Document(got.Set, f.dep)
+	doc, err := learn.Document(got.Set, f.dep)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/learn"
-	kernelfit "github.com/blis-train/blis-train/pipeline/library"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -37,7 +36,7 @@ func planPoints(ctx context.Context, dep *deploy.Deployment, n int) ([]result.Pl
 				if longest.OK && prompt+output > longest.V || int64(clients) > dep.Engine.MaxNumSeqs {
 					continue
 				}
-				p := kernelfit.Point{Deployment: dep, InputTokens: prompt, OutputTokens: output, Concurrency: clients}
+				p := learn.Level{Deployment: dep, InputTokens: prompt, OutputTokens: output, Concurrency: clients}
 				reqs, err := p.Requests(p.Harness())
 				if err != nil {
 					return nil, err

@@ -8,7 +8,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/pipeline/library"
+	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -35,7 +35,7 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 		}
 		out.Files = []export.File{{Data: data}}
 	} else {
-		doc, err := library.Document(set, dep)
+		doc, err := learn.Document(set, dep)
 		if err != nil {
 			return err
 		}

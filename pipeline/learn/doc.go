@@ -14,6 +14,8 @@
 //	              if requests held out agree
 //	repeat.go     the bias of the equations, and intervals: recordings simulated as
 //	              the server would make them
+//	level.go      requests of a benchmark whose means alone are known
+//	document.go   coefficients as a fit, with BLIS's terms fitted to batches drawn in batches.go
 //	direction.go  what the data show, in words, and what they do not
 //
 // It is pure.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/stat"
 )
 
@@ -39,7 +40,7 @@ func (b *builder) artifact(f *fitted, c *correction, expected coeff.ExpectedErro
 	f.describe(s, measured)
 	s.Identifiability = []string{fmt.Sprintf("%s with %s weights on %s: %d deployments of %d models, kernels of vLLM %s, times %.3f",
 		kind, f.family.Weights, f.tables.Hardware.Name, len(f.deps), len(f.models), f.tables.Version, scale)}
-	for r := range numRegimes {
+	for r := range learn.NumRegimes {
 		q := &f.regimes[r]
 		s.Identifiability = append(s.Identifiability, fmt.Sprintf("%s batches: the terms hold the tables within %.1f %% (median; mean of "+
 			"the worst deployment, %s, %.1f %%)",

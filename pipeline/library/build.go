@@ -9,6 +9,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/kernels"
+	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -145,7 +146,7 @@ func (b *builder) read(ctx context.Context, src Sources) (*measured, error) {
 		if err != nil {
 			return nil, err
 		}
-		ls, err := loads(points, (*Point).Harness)
+		ls, err := loads(points, func(p *Point) learn.Harness { return p.Harness() })
 		if err != nil {
 			return nil, err
 		}

@@ -1,12 +1,8 @@
 package library
 
 import (
-	"math"
-	"math/rand/v2"
-
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/portable"
-	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/pipeline/learn"
 )
 
 // Family is one coefficient file of the library: a GPU, a kind of weights, and
@@ -17,16 +13,8 @@ type Family struct {
 	MoE     bool
 }
 
-// regimes of a design point, as ridge balances them.
-const (
-	decodeOnly int32 = iota
-	mixedBatch
-	prefillOnly
-	numRegimes
-)
-
 // regimeNames are the regimes in words.
-var regimeNames = [numRegimes]string{"decode", "mixed", "prefill"}
+var regimeNames = [learn.NumRegimes]string{"decode", "mixed", "prefill"}
 
 // memoryShare of a group's memory may hold weights in a design point.
 const memoryShare = 0.85
@@ -59,72 +47,3 @@ func (f Family) deployments(h deploy.Hardware, without *deploy.Model) []*deploy.
 // designEngine has vLLM's defaults for servers.
 var designEngine = deploy.Engine{MaxNumSeqs: 1024, MaxNumBatchedTokens: 8192, ChunkedPrefill: true, BlockSize: deploy.DefaultBlockSize,
 	GPUMemoryUtilization: deploy.DefaultGPUMemoryUtilization, SchedulingPolicy: deploy.DefaultSchedulingPolicy}
-
-// Bounds of the design's batches.
-const (
-	maxDecodes = 512
-	maxContext = 32768 // tokens of one request
-	maxCached  = 1 << 20
-)
-
-// draws are a low-discrepancy sequence of d numbers in [0, 1): Kronecker's with
-// the generalised golden ratio, shifted by the seed (M. Roberts, "The
-// unreasonable effectiveness of quasirandom sequences", 2018).
-type draws struct {
-	step, at []float64
-}
-
-func newDraws(d int, seed uint64) *draws {
-	g := 1.5
-	for range 60 { // g^(d+1) = g + 1
-		g = portable.Pow(1+g, 1/float64(d+1))
-	}
-	rng := rand.New(rand.NewPCG(seed, 0x11b))
-	q := &draws{}
-	for i := range d {
-		q.step = append(q.step, portable.Pow(1/g, float64(i+1)))
-		q.at = append(q.at, rng.Float64())
-	}
-	return q
-}
-
-func (q *draws) next() []float64 {
-	for i := range q.at {
-		_, q.at[i] = math.Modf(q.at[i] + q.step[i])
-	}
-	return q.at
-}
-
-// logBetween is log-uniform over whole numbers.
-func logBetween(lo, hi, u float64) int64 {
-	return int64(math.Floor(portable.Exp(portable.Log(lo) + float64(u*(portable.Log(hi+1)-portable.Log(lo))))))
-}
-
-// batch draws one batch of a regime into buf.
-func (q *draws) batch(regime int32, buf []trace.Chunk) []trace.Chunk {
-	u, buf := q.next(), buf[:0]
-	if regime != prefillOnly {
-		n := logBetween(1, maxDecodes, u[0])
-		context := min(logBetween(16, maxContext, u[1]), maxCached/n)
-		for range n {
-			buf = append(buf, trace.Chunk{Computed: context, Prompt: 1, New: 1})
-		}
-	}
-	if regime != decodeOnly {
-		tokens := logBetween(16, 8192, u[2])
-		prompts := min(logBetween(1, 16, u[3]), tokens)
-		cached := int64(0)
-		if u[4] < 0.3 { // behind an earlier chunk or a cached prefix
-			cached = logBetween(64, maxContext/2, u[4]/0.3)
-		}
-		for i := range prompts {
-			c := trace.Chunk{New: tokens / prompts}
-			if i == 0 {
-				c.New, c.Computed = c.New+tokens%prompts, cached
-			}
-			c.Prompt = c.Computed + c.New
-			buf = append(buf, c)
-		}
-	}
-	return buf
-}

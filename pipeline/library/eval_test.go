@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/ridge/cells"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
@@ -245,11 +246,11 @@ func cycleFloor(y *cycles) float64 {
 func (p *page) harnesses(t *testing.T, b *builder, c *correction, points []Point) {
 	p.line("\nTTFT by what the benchmark is taken to have done (all measurements in, TTFT median error / bias, %%):\n")
 	p.line("| measured | lengths 80-100 %%, together | constant prompts, together | 80-100 %%, staggered over 2 s |\n|---|---|---|---|")
-	staggered := spreadHarness
+	staggered := learn.SpreadHarness
 	staggered.RampS = 2
 	cells := map[string][]string{}
-	for _, h := range []Harness{spreadHarness, constantHarness, staggered} {
-		ls, err := loads(points, func(*Point) Harness { return h })
+	for _, h := range []learn.Harness{learn.SpreadHarness, learn.ConstantHarness, staggered} {
+		ls, err := loads(points, func(*Point) learn.Harness { return h })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -319,7 +320,7 @@ func (b *builder) representation() string {
 	p.line("| family | regime | median, %% | bias, %% | worst deployment |\n|---|---|---|---|---|")
 	for _, f := range b.families {
 		name := strings.TrimSuffix(f.fileName(), ".yaml")
-		for r := range numRegimes {
+		for r := range learn.NumRegimes {
 			q := &f.regimes[r]
 			p.line("| %s | %s | %.1f | %+.1f | %.1f %%, %s |", name, regimeNames[r], 100*q.MedianAPE, 100*q.Bias, 100*q.Worst, q.WorstDeployment)
 			name = ""

@@ -6,6 +6,7 @@ import (
 
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/kernels"
+	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/ridge/cells"
 	"github.com/blis-train/blis-train/pipeline/ridge/cv"
@@ -22,7 +23,7 @@ type fitted struct {
 	lambda     float64
 	options    ridge.Options // of the last fit
 	gram       *gram.Gram    // of balanced weights
-	regimes    [numRegimes]quality
+	regimes    [learn.NumRegimes]quality
 }
 
 // quality is how well the terms hold the tables in one regime.
@@ -81,7 +82,7 @@ func (f *fitted) fit(o *Options) error {
 // assess compares the fit with its own tables.
 func (f *fitted) assess() {
 	pred := gram.Predict(&f.Data, f.beta)
-	for r := range numRegimes {
+	for r := range learn.NumRegimes {
 		byRun := make([][]float64, len(f.deps))
 		q := &f.regimes[r]
 		for i, y := range f.Y {

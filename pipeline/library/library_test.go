@@ -12,6 +12,7 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/kernels"
+	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -31,9 +32,9 @@ func planted(t *testing.T, beta []float64) *fitted {
 			f.models = append(f.models, d.Model.ID)
 		}
 		f.deps = append(f.deps, d)
-		q := newDraws(5, uint64(run))
+		q := learn.NewDraws(5, uint64(run))
 		for i := range 60 {
-			in := space.Sum(q.batch(int32(i)%numRegimes, nil))
+			in := space.Sum(q.Batch(int32(i)%learn.NumRegimes, nil))
 			if _, err := space.Beta(&in, x); err != nil {
 				t.Fatal(err)
 			}
@@ -44,7 +45,7 @@ func planted(t *testing.T, beta []float64) *fitted {
 			}
 			f.X, f.Y = append(f.X, x...), append(f.Y, us)
 			f.Config, f.Run = append(f.Config, int32(len(f.models)-1)), append(f.Run, int32(run))
-			f.Regime, f.Time = append(f.Regime, int32(i)%numRegimes), append(f.Time, int64(i))
+			f.Regime, f.Time = append(f.Regime, int32(i)%learn.NumRegimes), append(f.Time, int64(i))
 		}
 	}
 	return f
@@ -72,7 +73,7 @@ func TestFitFindsPlantedTerms(t *testing.T) {
 	}
 	f.beta = fit.Beta
 	f.assess()
-	for r := range numRegimes {
+	for r := range learn.NumRegimes {
 		if q := f.regimes[r]; q.Worst > 1e-3 || q.Rows == 0 {
 			t.Errorf("%s: worst deployment %g over %d rows, want the terms to hold the planted tables", regimeNames[r], q.Worst, q.Rows)
 		}
@@ -101,8 +102,8 @@ func TestCorrectionFindsPlantedHost(t *testing.T) {
 			for _, clients := range []int{1, 8, 64} {
 				d := &deploy.Deployment{Model: shapes[5].model(bf16, 2), Hardware: f.tables.Hardware, TP: tp, PP: 1, DP: 1, Engine: designEngine}
 				d.Engine.VLLMVersion = version
-				p := Point{ID: "p", Weights: bf16, InputTokens: 512, OutputTokens: 40, Concurrency: clients, Deployment: d}
-				l, err := p.load(Harness{0.8, 1, 0.8, 1, 4, 0}, 1)
+				p := Point{ID: "p", Weights: bf16, Level: learn.Level{InputTokens: 512, OutputTokens: 40, Concurrency: clients, Deployment: d}}
+				l, err := p.load(learn.Harness{PromptLeast: 0.8, PromptMost: 1, OutputLeast: 0.8, OutputMost: 1, Rounds: 4}, 1)
 				if err != nil {
 					t.Fatal(err)
 				}

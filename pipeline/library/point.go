@@ -17,24 +17,16 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Point is one measured load level of a real server: a closed loop of clients,
-// its mean TTFT and TPOT.
+// Point is one measured load level of a named server.
 type Point struct {
+	learn.Level
 	ID, Model, System, Weights string
-	version                    string
 	TP                         int64
-	InputTokens, OutputTokens  int64 // nominal
-	Concurrency                int
-	TTFTMs, TPOTMs             float64
 	OtherTTFTMs, OtherTPOTMs   float64 // what AIConfigurator predicts; NaN where it refuses
-	Deployment                 *deploy.Deployment
-
-	promptSD, outputSD float64 // of lengths; 0: as the harness spreads them
-	rateRPS            float64 // of open arrivals; 0: a closed loop
-	count              int     // requests; 0: as the harness sends
 }
 
 // Group names the points judged together: model, weights and GPU.
@@ -57,35 +49,6 @@ func readPoints(path string) ([]Point, coeff.Input, error) {
 	sum := sha256.Sum256(data)
 	return points, coeff.Input{Name: filepath.Base(path), Bytes: int64(len(data)), SHA256: hex.EncodeToString(sum[:])}, err
 }
-
-// LevelOf is what a benchmark printed of one load level of a deployment. Where the
-// load is not stated, its clients are what was in flight. Codes: bad_points,
-// bad_point_unit.
-func LevelOf(l *trace.LoadPoint, d *deploy.Deployment) (*Point, error) {
-	p := &Point{ID: l.Name, Model: d.Model.ID, TP: d.TP, version: d.Engine.VLLMVersion, Deployment: d, TTFTMs: l.TTFTMs.Or(math.NaN()),
-		InputTokens: max(1, int64(math.Round(l.PromptTokens))), OutputTokens: max(2, int64(math.Round(l.OutputTokens))), TPOTMs: l.TPOTMs,
-		promptSD: l.PromptSD.V, outputSD: l.OutputSD.V, count: int(l.Requests.V), Concurrency: int(l.Clients.V)}
-	if longest, n := d.MaxModelLen(), l.PromptTokens+l.OutputTokens; longest.OK && n > float64(longest.V) {
-		return nil, &trace.SyntaxError{File: l.File, Line: l.Line, Code: BadPoints,
-			Hint: "max_model_len is that of run.yaml, or of the model's config",
-			Msg:  fmt.Sprintf("measured points: got prompts and outputs of %g tokens together, want at most max_model_len %d", n, longest.V)}
-	}
-	inFlight := l.RateRPS.V * l.E2EMs.V / 1e3 // Little's law
-	switch {
-	case p.Concurrency > 0 && !(l.OfferedRPS.V > 0 && inFlight < busyClients*float64(p.Concurrency)):
-	case l.OfferedRPS.V > 0:
-		p.rateRPS = l.OfferedRPS.V
-	case inFlight > 0:
-		p.Concurrency = max(1, int(math.Round(inFlight)))
-	default:
-		return nil, badPoints(l.File, l.Line, "%s: got neither clients nor a rate nor a latency beside the throughput, want one of them", l.Name)
-	}
-	return p, p.checkUnit(l.File, l.Line)
-}
-
-// busyClients is the share of a harness's clients that must be at work for it to
-// hold back a stated rate.
-const busyClients = 0.9
 
 // parsePoints reads rows of pointColumns.
 func parsePoints(path string, data []byte) ([]Point, error) {
@@ -117,7 +80,7 @@ func parsePoints(path string, data []byte) ([]Point, error) {
 		if p.Deployment, err = p.deployment(filepath.Dir(path), models); err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", path, line, err)
 		}
-		if err := p.checkUnit(path, line); err != nil {
+		if err := p.CheckUnit(path, line); err != nil {
 			return nil, err
 		}
 		out = append(out, *p)
@@ -129,7 +92,7 @@ func parsePoints(path string, data []byte) ([]Point, error) {
 }
 
 func badPoints(path string, line int64, format string, args ...any) error {
-	return &trace.SyntaxError{File: path, Line: line, Col: 1, Code: BadPoints, Msg: "measured points: " + fmt.Sprintf(format, args...),
+	return &trace.SyntaxError{File: path, Line: line, Col: 1, Code: learn.BadPoints, Msg: "measured points: " + fmt.Sprintf(format, args...),
 		Hint: "the columns are " + strings.Join(pointColumns, ",")}
 }
 
@@ -154,11 +117,11 @@ func pointRow(path string, line int64, header, row []string) (*Point, error) {
 		}
 		return v
 	}
-	p := &Point{ID: text["id"], version: text["engine_version"], Model: text["model"], System: text["system"], Weights: text["weights"],
-		InputTokens: int64(number("input_tokens", 1)), OutputTokens: int64(number("output_tokens", 2)),
-		Concurrency: int(number("concurrency", 1)), TTFTMs: number("ttft_ms", 1e-9), TPOTMs: number("tpot_ms", 1e-9),
-		OtherTTFTMs: optional("aiconfigurator_ttft_ms"), OtherTPOTMs: optional("aiconfigurator_tpot_ms"),
-	}
+	p := &Point{ID: text["id"], Model: text["model"], System: text["system"], Weights: text["weights"],
+		OtherTTFTMs: optional("aiconfigurator_ttft_ms"), OtherTPOTMs: optional("aiconfigurator_tpot_ms")}
+	p.Level = learn.Level{Version: text["engine_version"], InputTokens: int64(number("input_tokens", 1)),
+		OutputTokens: int64(number("output_tokens", 2)), Concurrency: int(number("concurrency", 1)), TTFTMs: number("ttft_ms", 1e-9),
+		TPOTMs: number("tpot_ms", 1e-9)}
 	if slices.Contains(header, "tp") {
 		p.TP = int64(number("tp", 1))
 	}
@@ -191,21 +154,9 @@ func (p *Point) deployment(dir string, models map[string]deploy.Model) (*deploy.
 		models[key] = m
 	}
 	d := &deploy.Deployment{Name: p.ID, Model: m, Hardware: h, TP: p.TP, PP: 1, DP: 1, Engine: designEngine}
-	d.Engine.VLLMVersion = p.version
+	d.Engine.VLLMVersion = p.Version
 	if strings.HasPrefix(h.Name, "B200") && p.TP > 1 { // the public recipe of that benchmark; rows do not state their flags
 		d.Engine.Extra = map[string]any{"compilation_config": `{"pass_config":{"enable_fi_allreduce_fusion":true}}`}
 	}
 	return d, d.Check()
-}
-
-// checkUnit refuses times that cannot be milliseconds: no token takes less than
-// reading the weights once.
-func (p *Point) checkUnit(path string, line int64) error {
-	least, most, ok := p.Deployment.TokenTimesUs()
-	if us := 1e3 * p.TPOTMs; !ok || us >= least && us <= most {
-		return nil
-	}
-	return &trace.SyntaxError{File: path, Line: line, Col: 1, Code: pointUnit, Hint: "times are milliseconds",
-		Msg: fmt.Sprintf("measured points: tpot_ms: got %g, want %.3g to %.3g: the weights alone take %.3g ms", p.TPOTMs, least/1e3, most/1e3,
-			2*least/1e3)}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/kernels"
+	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -61,13 +62,13 @@ func (t *design) add(d *deploy.Deployment, s *kernels.Stepper, o *Options) error
 	if err != nil {
 		return err
 	}
-	q := newDraws(5, o.Seed+uint64(len(t.deps)))
+	q := learn.NewDraws(5, o.Seed+uint64(len(t.deps)))
 	x, buf := make([]float64, t.P), []trace.Chunk(nil)
 	run := int32(len(t.deps))
 	t.deps = append(t.deps, d)
 	for i := range o.Batches {
-		regime := int32(i % int(numRegimes))
-		buf = q.batch(regime, buf)
+		regime := int32(i % int(learn.NumRegimes))
+		buf = q.Batch(regime, buf)
 		in := space.Sum(buf)
 		if _, err := space.Beta(&in, x); err != nil {
 			return err

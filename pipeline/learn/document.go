@@ -1,4 +1,4 @@
-package library
+package learn
 
 import (
 	"github.com/blis-train/blis-train/coeff"
@@ -29,7 +29,7 @@ func Document(set *coeff.Set, d *deploy.Deployment) (*result.Fit, error) {
 	for i := range on.Alpha {
 		a := &on.Alpha[i]
 		m := modelOf("alpha", a.Target, a.Coefficients)
-		base := a.Coefficients[slotBase-1].Value
+		base := a.Coefficients[overheadBase-1].Value
 		m.Replay, m.Covariance, m.Interval = a.Replay, a.Covariance, &result.IntervalErrors{MedianPredUs: &base}
 		m.TargetErrors = &result.TargetErrors{MedianPredUs: &base}
 		doc.Alpha = append(doc.Alpha, m)
@@ -58,6 +58,9 @@ func modelOf(name, target string, cs []coeff.Coefficient) result.Model {
 
 const documentLambda = 3e-3
 
+// overheadBase is the slot of the overhead that an idle server has.
+const overheadBase = 4
+
 // documentBatches are enough for eleven terms.
 const documentBatches = 1200
 
@@ -73,11 +76,11 @@ func trainedPhysics(on *coeff.Set, d *deploy.Deployment) (*result.Model, error) 
 	}
 	rows := &gram.Data{P: len(basis.TrainedPhysicsBeta)}
 	x, z := make([]float64, len(on.Beta)), make([]float64, rows.P)
-	q := newDraws(5, 1)
+	q := NewDraws(5, 1)
 	var buf []trace.Chunk
 	for i := range documentBatches {
-		regime := int32(i) % numRegimes
-		buf = fitting(q.batch(regime, buf), &d.Engine)
+		regime := int32(i) % NumRegimes
+		buf = fitting(q.Batch(regime, buf), &d.Engine)
 		in := space.Sum(buf)
 		if hits, err := space.Beta(&in, x); err != nil || hits != 0 || len(buf) == 0 {
 			continue
