@@ -6,13 +6,12 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/shown"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/report/input"
+	"github.com/blis-train/blis-train/report/page"
 	"github.com/blis-train/blis-train/report/verdict"
 	numbers "github.com/blis-train/blis-train/report/words"
 	"github.com/blis-train/blis-train/result"
@@ -32,7 +31,7 @@ const briefWidth = 80
 const fewWarnings = 3
 
 // table prints a table of the long form: of every command that has no short one.
-func (con *console) table(title string, header table.Row, rows []table.Row) {
+func (con *console) table(title string, header cells, rows []cells) {
 	if !con.brief {
 		con.show(title, header, rows)
 	}
@@ -60,20 +59,13 @@ func (con *console) briefColumns() int {
 // wrapped breaks a line at spaces; the rest is indented by two more than the line.
 func wrapped(s string, width int) string {
 	s = shown.Line(s)
-	words := strings.Fields(strings.ReplaceAll(s, "\u00a0", noBreak))
-	indent := s[:len(s)-len(strings.TrimLeft(s, " "))]
-	out, line := "", indent
-	for i, w := range words {
-		switch {
-		case i == 0:
-			line += w
-		case text.StringWidth(line)+1+text.StringWidth(w) <= width:
-			line += " " + w
-		default:
-			out, line = out+line+"\n", indent+"  "+w
-		}
+	text := strings.TrimLeft(s, " ")
+	indent := s[:len(s)-len(text)]
+	if text == "" {
+		return indent
 	}
-	return strings.ReplaceAll(out+line, noBreak, " ")
+	lines := page.Wrap(strings.ReplaceAll(text, "\u00a0", noBreak), width-len(indent), 2)
+	return indent + strings.ReplaceAll(strings.Join(lines, "\n"+indent+"  "), noBreak, " ")
 }
 
 // noBreak stands for a space that is no place to break a line.
@@ -183,14 +175,14 @@ func (con *console) sinceBaseline() {
 		return
 	}
 	all := verdict.ChangeRows(c)
-	var rows []table.Row
+	var rows []cells
 	for _, r := range all {
 		if con.brief && len(rows) == mostChanges {
 			break
 		}
-		rows = append(rows, table.Row{r.What, r.Scope, r.Old, r.New, r.Change})
+		rows = append(rows, cells{r.What, r.Scope, r.Old, r.New, r.Change})
 	}
-	con.show("changed since "+c.Against, table.Row{"what", "scope", "before", "now", "change"}, rows)
+	con.show("changed since "+c.Against, cells{"what", "scope", "before", "now", "change"}, rows)
 	if n := len(all) - len(rows); n > 0 {
 		con.aside(fmt.Sprintf("and %d more changes: -v, or the report", n))
 	}

@@ -37,6 +37,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/sweep"
 	"github.com/blis-train/blis-train/pipeline/validate/measured"
 	"github.com/blis-train/blis-train/predictor/decision"
+	"github.com/blis-train/blis-train/report/page"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/emit"
 	"github.com/blis-train/blis-train/sim/workload"
@@ -143,11 +144,11 @@ func codesMarkdown(all []explained) []byte {
 	var b strings.Builder
 	b.WriteString("# Codes\n\nEvery drop, warning, finding and rejection has a code. `blis-train explain CODE` prints the same.\n")
 	b.WriteString("This page is generated: `go test ./cmd/blis-train -run TestCodesPage -update-codes`.\n\n")
-	b.WriteString("| code | kind | where | what it means | what to do |\n|---|---|---|---|---|\n")
+	t := page.NewTable("", "code", "kind", "where", "what it means", "what to do")
 	for _, e := range all {
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", e.Code, e.Kind, e.Room, cell(e.Meaning), cell(e.Action))
+		t.Add(fmt.Sprintf("`%s`", e.Code), e.Kind, e.Room, e.Meaning, e.Action)
 	}
-	return []byte(b.String())
+	return []byte(b.String() + t.Markdown(cell))
 }
 
 func cell(s string) string { return strings.ReplaceAll(s, "|", "\\|") }

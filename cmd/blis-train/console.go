@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
@@ -87,9 +86,6 @@ func newConsole(c *cli.Context) (*console, error) {
 		con.session.log = con.log
 	default:
 		return nil, usagef("--log-format: got %q, want text or json", c.String("log-format"))
-	}
-	if os.Getenv("NO_COLOR") != "" || !con.tty {
-		text.DisableColors()
 	}
 	return con, nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -87,9 +86,9 @@ func runDiff(c *cli.Context) error {
 }
 
 func reportDiff(con *console, doc *compare.DiffDoc, all, fail bool) error {
-	con.table("Coefficients, significance from "+doc.Significance, table.Row{"model", "term", "unit", "A", "B", "B/A", "p", "moved"},
+	con.table("Coefficients, significance from "+doc.Significance, cells{"model", "term", "unit", "A", "B", "B/A", "p", "moved"},
 		termRows(doc.Terms, all))
-	con.table("Predictions on the reference workload", table.Row{"configuration", "workload", "figure", "A ms", "B ms", "change"},
+	con.table("Predictions on the reference workload", cells{"configuration", "workload", "figure", "A ms", "B ms", "change"},
 		predictionRows(doc.Predictions))
 	for _, s := range doc.Settings {
 		con.sayf("%s", s)
@@ -110,8 +109,8 @@ func reportDiff(con *console, doc *compare.DiffDoc, all, fail bool) error {
 	return nil
 }
 
-func termRows(terms []compare.TermDiff, all bool) []table.Row {
-	var rows []table.Row
+func termRows(terms []compare.TermDiff, all bool) []cells {
+	var rows []cells
 	for i := range terms {
 		t := &terms[i]
 		if t.Delta == 0 && !all {
@@ -130,15 +129,15 @@ func termRows(terms []compare.TermDiff, all bool) []table.Row {
 		if t.Note != "" {
 			moved += " (" + t.Note + ")"
 		}
-		rows = append(rows, table.Row{t.Model, t.Name, t.Unit, fmt.Sprintf("%.6g", t.A), fmt.Sprintf("%.6g", t.B), ratio, p, moved})
+		rows = append(rows, cells{t.Model, t.Name, t.Unit, fmt.Sprintf("%.6g", t.A), fmt.Sprintf("%.6g", t.B), ratio, p, moved})
 	}
 	return rows
 }
 
-func predictionRows(preds []compare.Prediction) []table.Row {
-	var rows []table.Row
+func predictionRows(preds []compare.Prediction) []cells {
+	var rows []cells
 	for _, p := range preds {
-		rows = append(rows, table.Row{p.Scope, p.Workload, p.Metric, fmt.Sprintf("%.3f", p.AMs), fmt.Sprintf("%.3f", p.BMs),
+		rows = append(rows, cells{p.Scope, p.Workload, p.Metric, fmt.Sprintf("%.3f", p.AMs), fmt.Sprintf("%.3f", p.BMs),
 			fmt.Sprintf("%+.2f %%", 100*p.Change)})
 	}
 	return rows

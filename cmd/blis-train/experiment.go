@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/cluster/experiment"
@@ -57,29 +56,29 @@ func runIsolation(c *cli.Context) error {
 }
 
 func showIsolation(con *console, d *result.ExperimentDoc) {
-	var rows []table.Row
+	var rows []cells
 	for _, c := range d.Cells {
 		f := func(key string) *float64 { return c.Figures[key].Mean }
 		if c.Role != "frontier" {
-			rows = append(rows, table.Row{c.Number, c.Name, percent(f("goodput")), percent(f("admitted_share")), percent(f("miss_share")),
+			rows = append(rows, cells{c.Number, c.Name, percent(f("goodput")), percent(f("admitted_share")), percent(f("miss_share")),
 				percent(f("miss_share_by_rule")), decimals(f("ttft_p99_critical_ms")), decimals(f("ttft_p99_admitted_ms")),
 				percent(f("cached_share")), percent(f("potential_share")), decimals(f("output_tokens_per_s"))})
 		}
 	}
 	con.table(fmt.Sprintf("%s, %s: %.0f requests/s on %d engines, rho %.2f, %d seeds", d.Preset, d.Label, d.RateRPS, d.Instances, d.Rho,
 		len(d.Seeds)),
-		table.Row{"no.", "configuration", "goodput", "admitted", "missed of admitted", "floor apart", "P99 critical ms",
+		cells{"no.", "configuration", "goodput", "admitted", "missed of admitted", "floor apart", "P99 critical ms",
 			"P99 admitted ms", "cached", "potential", "tokens/s"}, rows)
 	rows = nil
 	for _, c := range d.Controllers {
-		rows = append(rows, table.Row{c.Kind, decimals(c.Goodput.Effect), decimals(c.Goodput.Lo), decimals(c.Goodput.Hi), percent(c.MedianAPE),
+		rows = append(rows, cells{c.Kind, decimals(c.Goodput.Effect), decimals(c.Goodput.Lo), decimals(c.Goodput.Hi), percent(c.MedianAPE),
 			percent(c.Bias), percent(c.Coverage), percent(c.ShadowAPE), percent(c.ShadowCov)})
 	}
-	con.table("predictive - always-admit, by the gate's coefficients", table.Row{"gate", "goodput", "lo", "hi", "median APE", "bias",
+	con.table("predictive - always-admit, by the gate's coefficients", cells{"gate", "goodput", "lo", "hi", "median APE", "bias",
 		"P90 coverage", "shadow APE", "shadow coverage"}, rows)
 	rows = nil
 	for _, v := range d.Verdicts {
-		rows = append(rows, table.Row{v.ID, v.Verdict, v.Why})
+		rows = append(rows, cells{v.ID, v.Verdict, v.Why})
 	}
-	con.table("verdicts", table.Row{"", "verdict", "why"}, rows)
+	con.table("verdicts", cells{"", "verdict", "why"}, rows)
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/autoscale/formats"
@@ -157,20 +156,20 @@ func showExport(con *console, path string, got *pipeline.ExportResult) error {
 		doc.Warnings = []trace.Finding{}
 	}
 	con.warn(doc.Warnings)
-	var rows []table.Row
+	var rows []cells
 	for i, f := range got.Output.Files {
-		rows = append(rows, table.Row{path + f.Suffix, got.Files[i].Bytes, got.Files[i].SHA256[:12]})
+		rows = append(rows, cells{path + f.Suffix, got.Files[i].Bytes, got.Files[i].SHA256[:12]})
 	}
-	con.table("Exported "+string(got.Format), table.Row{"file", "bytes", "sha256"}, rows)
+	con.table("Exported "+string(got.Format), cells{"file", "bytes", "sha256"}, rows)
 	con.table("How well BLIS's terms hold the model: mean error (that of all time together) of steps; E2E in simulation over the model's",
-		table.Row{"configuration", "file", "all", "decode", "mixed", "prefill", "E2E by load"}, projectionRows(path, doc.Projections))
+		cells{"configuration", "file", "all", "decode", "mixed", "prefill", "E2E by load"}, projectionRows(path, doc.Projections))
 	return con.document(doc)
 }
 
-func projectionRows(path string, all []export.Projected) []table.Row {
-	var rows []table.Row
+func projectionRows(path string, all []export.Projected) []cells {
+	var rows []cells
 	for _, p := range all {
-		row := table.Row{p.Label, path + p.File}
+		row := cells{p.Label, path + p.File}
 		for _, e := range p.Errors {
 			row = append(row, share(e.MAPE)+optional(e.Bias, 100, " (%+.1f)"))
 		}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	prettytable "github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/shown"
@@ -107,27 +106,27 @@ func (con *console) extracted() func(*result.Extract) {
 
 // printExtract prints the account as tables and the warnings.
 func printExtract(con *console, doc *result.Extract) {
-	var rows []prettytable.Row
+	var rows []cells
 	for i := range doc.Runs {
 		r := &doc.Runs[i]
-		rows = append(rows, prettytable.Row{r.ID, r.Records.Read, r.Records.Kept, dropText(r.Records.Dropped), r.Steps.Summaries, r.Steps.Missing,
+		rows = append(rows, cells{r.ID, r.Records.Read, r.Records.Kept, dropText(r.Records.Dropped), r.Steps.Summaries, r.Steps.Missing,
 			r.Steps.WithSnapshots, optText(r.Steps.Reconstructed), optText(r.Steps.Unknown),
 			r.Tables[table.Snapshots], r.Requests.Engine + r.Requests.APIOnly + r.Requests.Stock, r.Requests.Finished, r.Requests.Failed,
 			r.Tables[table.KVEvents], r.Tables[table.ObservedRequests], r.Tables[table.Iterations]})
 	}
-	con.table("records: read = kept + dropped", prettytable.Row{"run", "read", "kept", "dropped", "steps", "missing", "with snapshots",
+	con.table("records: read = kept + dropped", cells{"run", "read", "kept", "dropped", "steps", "missing", "with snapshots",
 		"rebuilt", "unknown", "snapshots", "requests", "succeeded", "failed", "kv events", "observed", "iterations"}, rows)
-	var drops []prettytable.Row
+	var drops []cells
 	for i := range doc.Runs {
 		for _, e := range doc.Runs[i].Examples {
-			drops = append(drops, prettytable.Row{doc.Runs[i].ID, e.Reason, e.Place, clip(e.What, 90)})
+			drops = append(drops, cells{doc.Runs[i].ID, e.Reason, e.Place, clip(e.What, 90)})
 		}
 	}
 	const most = 20
 	if len(drops) > most {
 		drops = drops[:most]
 	}
-	con.table("dropped, first examples (all: --why-rejected)", prettytable.Row{"run", "reason", "place", "what"}, drops)
+	con.table("dropped, first examples (all: --why-rejected)", cells{"run", "reason", "place", "what"}, drops)
 	for i := range doc.Runs {
 		for _, f := range doc.Runs[i].Warnings {
 			f.Message = doc.Runs[i].ID + ": " + f.Message

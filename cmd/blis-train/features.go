@@ -12,7 +12,6 @@ import (
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	tables "github.com/blis-train/blis-train/trace/table"
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 )
 
@@ -262,37 +261,37 @@ func cadenceUs(run *trace.Run, id int64) *float64 {
 func showFeatures(con *console, doc *featuresDoc) {
 	e := doc.Explanation
 	con.table(fmt.Sprintf("run %s, step %d: batch (%s)", doc.Run, doc.Step, doc.Source),
-		table.Row{"request", "phase", "computed", "prompt", "new"}, memberRows(doc.Members))
-	con.table("inputs", table.Row{"name", "value", "unit"}, quantityRows(e.Inputs, false))
-	con.table("constants of spec "+string(e.SpecVersion), table.Row{"name", "value", "unit", "derived"}, quantityRows(e.Constants, true))
-	var rs []table.Row
+		cells{"request", "phase", "computed", "prompt", "new"}, memberRows(doc.Members))
+	con.table("inputs", cells{"name", "value", "unit"}, quantityRows(e.Inputs, false))
+	con.table("constants of spec "+string(e.SpecVersion), cells{"name", "value", "unit", "derived"}, quantityRows(e.Constants, true))
+	var rs []cells
 	for _, f := range e.Features {
 		value := fmt.Sprintf("%.6g %s", f.Value, strings.TrimPrefix(f.Unit, "1"))
 		if f.BoundHit {
 			value += " (bound)"
 		}
-		rs = append(rs, table.Row{f.Slot, f.Name, strings.TrimSpace(value), number(f.Coefficient), optional(f.ContributionUs, 1, "%.1f"),
+		rs = append(rs, cells{f.Slot, f.Name, strings.TrimSpace(value), number(f.Coefficient), optional(f.ContributionUs, 1, "%.1f"),
 			f.Formula + "\n= " + f.Numbers})
 	}
-	con.table("features", table.Row{"slot", "name", "value", "coefficient", "us", "formula"}, rs)
-	con.table("step time", table.Row{"", "us"}, []table.Row{
+	con.table("features", cells{"slot", "name", "value", "coefficient", "us", "formula"}, rs)
+	con.table("step time", cells{"", "us"}, []cells{
 		{"physical floor W/Bw", micros(e.FloorUs)}, {"predicted", micros(e.PredictionUs)},
 		{fmt.Sprintf("measured (lag %d)", *doc.Lag), micros(doc.MeasuredUs)}})
 	con.warn(doc.Warnings)
 }
 
-func memberRows(members []memberDoc) []table.Row {
-	var rs []table.Row
+func memberRows(members []memberDoc) []cells {
+	var rs []cells
 	for _, m := range members {
-		rs = append(rs, table.Row{m.Request, m.Phase, m.Computed, m.Prompt, m.New})
+		rs = append(rs, cells{m.Request, m.Phase, m.Computed, m.Prompt, m.New})
 	}
 	return rs
 }
 
-func quantityRows(qs []features.Quantity, derived bool) []table.Row {
-	var rs []table.Row
+func quantityRows(qs []features.Quantity, derived bool) []cells {
+	var rs []cells
 	for _, q := range qs {
-		row := table.Row{q.Name, fmt.Sprintf("%.8g", q.Value), q.Unit}
+		row := cells{q.Name, fmt.Sprintf("%.8g", q.Value), q.Unit}
 		if derived {
 			row = append(row, q.Formula)
 		}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/heap"
@@ -121,13 +120,13 @@ func showRequests(con *console, doc *result.Fit) {
 	for _, l := range r.Loads {
 		n += l.Requests
 	}
-	var passes, held []table.Row
+	var passes, held []cells
 	for _, p := range r.Passes {
-		passes = append(passes, table.Row{p.Name, number(&p.Objective), number(&p.Damping)})
+		passes = append(passes, cells{p.Name, number(&p.Objective), number(&p.Damping)})
 	}
-	con.table("passes: the objective of requests through the simulator", table.Row{"pass", "objective", "damping"}, passes)
+	con.table("passes: the objective of requests through the simulator", cells{"pass", "objective", "damping"}, passes)
 	for _, h := range r.Holdout {
-		row := table.Row{h.Name, h.Requests}
+		row := cells{h.Name, h.Requests}
 		for _, m := range []*result.Metric{h.Metrics.TTFT, h.Metrics.ITL, h.Metrics.E2E} {
 			if m == nil {
 				row = append(row, "-", "-")
@@ -137,7 +136,7 @@ func showRequests(con *console, doc *result.Fit) {
 		}
 		held = append(held, row)
 	}
-	con.show("held out", table.Row{"load", "requests", "TTFT KS", "error", "ITL KS", "error", "E2E KS", "error"}, held)
+	con.show("held out", cells{"load", "requests", "TTFT KS", "error", "ITL KS", "error", "E2E KS", "error"}, held)
 	next := ""
 	for _, d := range r.Directions {
 		switch {
@@ -176,18 +175,18 @@ func showFit(con *console, doc *result.Fit) {
 		con.warnAll(doc)
 		return
 	}
-	con.table("target and lag audit", table.Row{"run", "duration p50 us", "cadence p50 us", "floor us", "sched-queued p50/p90 us",
+	con.table("target and lag audit", cells{"run", "duration p50 us", "cadence p50 us", "floor us", "sched-queued p50/p90 us",
 		"queued-arrived p50/p90 us", "lag", "lag evidence (MAPE at 0/1/2)", "known steps"}, auditRows(doc))
-	con.table("rows (read = kept + dropped)", table.Row{"run", "read", "kept", "dropped by reason"}, rowRows(doc))
+	con.table("rows (read = kept + dropped)", cells{"run", "read", "kept", "dropped by reason"}, rowRows(doc))
 	con.table("step-time coefficients", coefficientHeader, coefficientRows(doc.Beta))
-	con.table("step-time errors on the hold-out", table.Row{"run", "regime", "rows", "MAPE", "constant", "floor", "skill", "bias"},
+	con.table("step-time errors on the hold-out", cells{"run", "regime", "rows", "MAPE", "constant", "floor", "skill", "bias"},
 		cellRows(doc))
-	con.table("leave one configuration out", table.Row{"configuration", "rows", "MAPE", "constant", "frozen 1.0", "bias"}, locoRows(doc.Beta))
-	con.table("delays", table.Row{"target", "rows", "inside", "informative", "MAPE", "constant", "WAPE", "10 s windows",
+	con.table("leave one configuration out", cells{"configuration", "rows", "MAPE", "constant", "frozen 1.0", "bias"}, locoRows(doc.Beta))
+	con.table("delays", cells{"target", "rows", "inside", "informative", "MAPE", "constant", "WAPE", "10 s windows",
 		"their constant", "replay"},
 		alphaRows(doc))
-	con.table("other parameterisations", table.Row{"model", "hold-out MAPE", "bias", "leave-one-out median", "worst"}, modelRows(doc))
-	con.show("amendments of the specification, each tried alone", table.Row{"amendment", "model", "trigger", "value", "from",
+	con.table("other parameterisations", cells{"model", "hold-out MAPE", "bias", "leave-one-out median", "worst"}, modelRows(doc))
+	con.show("amendments of the specification, each tried alone", cells{"amendment", "model", "trigger", "value", "from",
 		"hold-out without", "with", "left out without", "with", "verdict"}, amendmentRows(doc))
 	con.warnAll(doc)
 	con.sayf("fit: %d of %d runs, %d %s, %slambda %s, gamma %s", used(doc), len(doc.Runs), len(doc.Configs),
@@ -195,7 +194,7 @@ func showFit(con *console, doc *result.Fit) {
 }
 
 // coefficientHeader is above coefficientRows.
-var coefficientHeader = table.Row{"term", "estimate", "95 % interval", "published", "unit", "identified", "share", "utilisation"}
+var coefficientHeader = cells{"term", "estimate", "95 % interval", "published", "unit", "identified", "share", "utilisation"}
 
 // priorWords names a prior that is a coefficient set.
 func priorWords(doc *result.Fit) string {

@@ -5,8 +5,6 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-
 	numbers "github.com/blis-train/blis-train/report/words"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -24,7 +22,7 @@ func optional(v *float64, factor float64, format string) string {
 	return fmt.Sprintf(format, *v*factor)
 }
 
-func auditRows(doc *result.Fit) []table.Row {
+func auditRows(doc *result.Fit) []cells {
 	evidence := map[string][]string{}
 	n := map[string]int{}
 	for _, e := range doc.Beta.LagEvidence {
@@ -35,7 +33,7 @@ func auditRows(doc *result.Fit) []table.Row {
 	for _, r := range doc.Runs {
 		quality[r.ID] = r.Steps
 	}
-	var out []table.Row
+	var out []cells
 	for _, a := range doc.Beta.TargetAudit {
 		lag, how := "-", "left out"
 		if l, ok := doc.Beta.PipelineLag[a.Run]; ok {
@@ -48,21 +46,21 @@ func auditRows(doc *result.Fit) []table.Row {
 		if len(evidence[a.Run]) > 0 {
 			proof = fmt.Sprintf("%s n=%d", strings.Join(evidence[a.Run], "/"), n[a.Run])
 		}
-		out = append(out, table.Row{a.Run, micros(a.DurationUsP50), micros(a.CadenceUsP50), micros(a.PhysicalFloorUs),
+		out = append(out, cells{a.Run, micros(a.DurationUsP50), micros(a.CadenceUsP50), micros(a.PhysicalFloorUs),
 			pair(a.QueuedToScheduledUs), pair(a.ArrivedToQueuedUs),
 			lag + " " + how, proof, share(quality[a.Run].KnownShare)})
 	}
 	return out
 }
 
-func rowRows(doc *result.Fit) []table.Row {
-	var out []table.Row
+func rowRows(doc *result.Fit) []cells {
+	var out []cells
 	for _, r := range doc.Beta.Rows.ByRun {
-		out = append(out, table.Row{r.Run, r.Read, r.Kept, reasons(r.Dropped)})
+		out = append(out, cells{r.Run, r.Read, r.Kept, reasons(r.Dropped)})
 	}
 	for _, r := range doc.Runs {
 		if !r.Used {
-			out = append(out, table.Row{r.ID, "-", "-", r.Reason})
+			out = append(out, cells{r.ID, "-", "-", r.Reason})
 		}
 	}
 	return out
@@ -88,8 +86,8 @@ func reasons(dropped map[string]int) string {
 
 // coefficientRows prints the estimate without penalty, its interval and the published
 // value; with a prior there is no such estimate and the interval is the value's.
-func coefficientRows(m result.Model) []table.Row {
-	var out []table.Row
+func coefficientRows(m result.Model) []cells {
+	var out []cells
 	for _, c := range m.Coefficients {
 		estimate, ci := "-", "-"
 		if c.Estimate != nil {
@@ -102,14 +100,14 @@ func coefficientRows(m result.Model) []table.Row {
 			ci = numbers.Range(lo, hi)
 		}
 		v, unit := numbers.Milli(c.Value, c.Unit)
-		out = append(out, table.Row{c.Name, estimate, ci, numbers.FourDigits(v), unit, c.Identified, share(c.Share),
+		out = append(out, cells{c.Name, estimate, ci, numbers.FourDigits(v), unit, c.Identified, share(c.Share),
 			number(c.ImpliedUtilisation)})
 	}
 	return out
 }
 
-func cellRows(doc *result.Fit) []table.Row {
-	var out []table.Row
+func cellRows(doc *result.Fit) []cells {
+	var out []cells
 	for _, c := range doc.Beta.Cells {
 		if c.Bucket == "" {
 			out = append(out, errorRow(c.Run, c.Regime, &c.Errors))
@@ -121,54 +119,54 @@ func cellRows(doc *result.Fit) []table.Row {
 	return out
 }
 
-func errorRow(run, regime string, e *result.Errors) table.Row {
-	return table.Row{run, regime, e.Rows, share(e.MAPE), share(e.MAPEConst), share(e.MAPEFloor), number(e.Skill), share(e.Bias)}
+func errorRow(run, regime string, e *result.Errors) cells {
+	return cells{run, regime, e.Rows, share(e.MAPE), share(e.MAPEConst), share(e.MAPEFloor), number(e.Skill), share(e.Bias)}
 }
 
-func locoRows(m result.Model) []table.Row {
-	var out []table.Row
+func locoRows(m result.Model) []cells {
+	var out []cells
 	for _, l := range m.Loco {
-		out = append(out, table.Row{l.Label, l.Rows, share(l.MAPE), share(l.MAPEConst), share(l.MAPEFrozen10), share(l.Bias)})
+		out = append(out, cells{l.Label, l.Rows, share(l.MAPE), share(l.MAPEConst), share(l.MAPEFrozen10), share(l.Bias)})
 	}
 	if len(m.Loco) > 0 {
-		out = append(out, table.Row{"median / worst", "", share(m.LocoMedian) + " / " + share(m.LocoWorst), "", "", ""})
+		out = append(out, cells{"median / worst", "", share(m.LocoMedian) + " / " + share(m.LocoWorst), "", "", ""})
 	}
 	return out
 }
 
-func alphaRows(doc *result.Fit) []table.Row {
-	var out []table.Row
+func alphaRows(doc *result.Fit) []cells {
+	var out []cells
 	for _, m := range doc.Alpha {
 		switch {
 		case m.Interval != nil:
 			i := m.Interval
-			out = append(out, table.Row{m.Target, i.Rows, share(i.InsideShare), i.InformativeRows, "-", "-", share(i.ExactWAPE), "-", "-",
+			out = append(out, cells{m.Target, i.Rows, share(i.InsideShare), i.InformativeRows, "-", "-", share(i.ExactWAPE), "-", "-",
 				m.Replay})
 		case m.TargetErrors != nil:
 			e := m.TargetErrors
-			out = append(out, table.Row{m.Target, e.Rows, "-", "-", share(e.MAPE), share(e.MAPEConst), share(e.WAPE),
+			out = append(out, cells{m.Target, e.Rows, "-", "-", share(e.MAPE), share(e.MAPEConst), share(e.WAPE),
 				share(e.MAPEWindow10s), share(e.ConstWindow), m.Replay})
 		}
 	}
 	return out
 }
 
-func modelRows(doc *result.Fit) []table.Row {
-	var out []table.Row
+func modelRows(doc *result.Fit) []cells {
+	var out []cells
 	for _, m := range doc.Models {
 		var mape, bias *float64
 		if m.Holdout != nil {
 			mape, bias = m.Holdout.MAPE, m.Holdout.Bias
 		}
-		out = append(out, table.Row{m.Name, share(mape), share(bias), share(m.LocoMedian), share(m.LocoWorst)})
+		out = append(out, cells{m.Name, share(mape), share(bias), share(m.LocoMedian), share(m.LocoWorst)})
 	}
 	return out
 }
 
-func amendmentRows(doc *result.Fit) []table.Row {
-	var out []table.Row
+func amendmentRows(doc *result.Fit) []cells {
+	var out []cells
 	for _, a := range doc.Amendments {
-		out = append(out, table.Row{a.Name, a.Model, a.Trigger, number(a.Value), a.Threshold, share(a.Without), share(a.With),
+		out = append(out, cells{a.Name, a.Model, a.Trigger, number(a.Value), a.Threshold, share(a.Without), share(a.With),
 			share(a.WithoutLeftOut), share(a.WithLeftOut), a.Verdict()})
 	}
 	return out

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/heap"
@@ -76,27 +75,27 @@ func unfit(con *console, doc *result.Inspect) error {
 }
 
 func showInspect(con *console, doc *result.Inspect) {
-	var quality, saturation, audit []table.Row
+	var quality, saturation, audit []cells
 	for _, r := range doc.Runs {
-		quality = append(quality, table.Row{r.ID, r.Requests.Total, r.Requests.Finished, r.Requests.Failed, r.Requests.Aborted,
+		quality = append(quality, cells{r.ID, r.Requests.Total, r.Requests.Finished, r.Requests.Failed, r.Requests.Aborted,
 			r.Requests.APIUnlinked,
 			r.Steps.Recorded, percent(r.Steps.KnownShare), r.Losses.MissingSteps, percent(r.Losses.AdjacentShare), r.Losses.DroppedSpanEvents,
 			r.Losses.OrphanSnapshots, number(r.Clocks.OffsetSpreadMs)})
-		row := table.Row{r.ID}
+		row := cells{r.ID}
 		for _, s := range r.Saturation {
 			row = append(row, hitMark(s))
 		}
 		saturation = append(saturation, append(row, verdictWord(r.Saturated)))
 		if a := r.Audit; a != nil {
-			audit = append(audit, table.Row{r.ID, micros(a.DurationUsP50), micros(a.CadenceUsP50), micros(a.PhysicalFloorUs),
+			audit = append(audit, cells{r.ID, micros(a.DurationUsP50), micros(a.CadenceUsP50), micros(a.PhysicalFloorUs),
 				pair(a.QueuedToScheduledUs), pair(a.ArrivedToQueuedUs), lagWord(r.Lag), a.Verdict})
 		}
 	}
-	con.table("data quality", table.Row{"run", "requests", "succeeded", "failed", "aborted", "unlinked", "steps", "known", "missing",
+	con.table("data quality", cells{"run", "requests", "succeeded", "failed", "aborted", "unlinked", "steps", "known", "missing",
 		"adjacent", "lost events", "orphans", "clock spread ms"}, quality)
-	con.table("saturation: two or more checks over their limit (*)", table.Row{"run", "failed > 5 %", "queue R2 > 0.5",
+	con.table("saturation: two or more checks over their limit (*)", cells{"run", "failed > 5 %", "queue R2 > 0.5",
 		"preempted > 15 %", "TTFT drift > 2", "E2E p99/p50 > 10", "verdict"}, saturation)
-	con.table("target and pick-up audit", table.Row{"run", "duration p50 us", "cadence p50 us", "floor us", "sched-queued p50/p90 us",
+	con.table("target and pick-up audit", cells{"run", "duration p50 us", "cadence p50 us", "floor us", "sched-queued p50/p90 us",
 		"queued-arrived p50/p90 us", "lag", "verdict"}, audit)
 	for i := range doc.Runs {
 		showLearnable(con, &doc.Runs[i])
@@ -113,15 +112,15 @@ func showLearnable(con *console, r *result.InspectRun) {
 	if len(r.Learnable) == 0 {
 		return
 	}
-	var rows []table.Row
+	var rows []cells
 	for _, d := range r.Learnable {
 		verdict := "missing"
 		if d.Shown {
 			verdict = "shown"
 		}
-		rows = append(rows, table.Row{d.Direction, d.ShownBy, d.Got, verdict, d.Adds})
+		rows = append(rows, cells{d.Direction, d.ShownBy, d.Got, verdict, d.Adds})
 	}
-	con.table(fmt.Sprintf("what the %s of %s can teach", r.Tier, r.ID), table.Row{"direction", "what shows it", "in these data", "",
+	con.table(fmt.Sprintf("what the %s of %s can teach", r.Tier, r.ID), cells{"direction", "what shows it", "in these data", "",
 		"what would add it"}, rows)
 	if n := r.NoiseFloor; n != nil {
 		con.sayf("%s: replays whose sends differ by a millisecond differ by %.1f %% in TTFT and %.1f %% in span: no fit can beat that",
@@ -131,11 +130,11 @@ func showLearnable(con *console, r *result.InspectRun) {
 
 // showPlanned prints the load levels worth measuring.
 func showPlanned(con *console, r *result.InspectRun) {
-	var rows []table.Row
+	var rows []cells
 	for i, p := range r.Planned {
-		rows = append(rows, table.Row{i + 1, p.InputTokens, p.OutputTokens, p.Clients})
+		rows = append(rows, cells{i + 1, p.InputTokens, p.OutputTokens, p.Clients})
 	}
-	con.table("load levels that would teach most of "+r.ID, table.Row{"", "input tokens", "output tokens", "clients"}, rows)
+	con.table("load levels that would teach most of "+r.ID, cells{"", "input tokens", "output tokens", "clients"}, rows)
 }
 
 // showIdentify prints what the data can tell apart.
@@ -143,16 +142,16 @@ func showIdentify(con *console, id *result.Identify) {
 	if id == nil {
 		return
 	}
-	var terms, experiments []table.Row
+	var terms, experiments []cells
 	for _, t := range id.Terms {
-		terms = append(terms, table.Row{t.Name, t.Identified, number(t.DF), number(t.VIF), percent(t.HalfWidth)})
+		terms = append(terms, cells{t.Name, t.Identified, number(t.DF), number(t.VIF), percent(t.HalfWidth)})
 	}
 	for _, e := range id.Experiments {
-		experiments = append(experiments, table.Row{e.Description, e.Term, percent(e.HalfWidth), percent(e.After),
+		experiments = append(experiments, cells{e.Description, e.Term, percent(e.HalfWidth), percent(e.After),
 			fmt.Sprintf("%.1f", e.GainLogDet)})
 	}
-	con.table("what these data identify", table.Row{"term", "identified", "df", "VIF", "95 % half width"}, terms)
-	con.table("experiments, most informative first", table.Row{"experiment", "shrinks", "half width now", "after", "log det gain"},
+	con.table("what these data identify", cells{"term", "identified", "df", "VIF", "95 % half width"}, terms)
+	con.table("experiments, most informative first", cells{"experiment", "shrinks", "half width now", "after", "log det gain"},
 		experiments)
 	for _, s := range id.NullDirections {
 		con.sayf("not told apart: %s", s)

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/pipeline"
@@ -180,23 +179,23 @@ func (d *kernelsDoc) show(con *console) {
 	if d.AllReduce != "" {
 		title += ", all-reduce by " + d.AllReduce
 	}
-	var rows []table.Row
+	var rows []cells
 	for _, p := range d.Parts {
 		source := "table"
 		if !p.Measured {
 			source = "bytes"
 		}
-		rows = append(rows, table.Row{p.Name, fmt.Sprintf("%.3f", p.Ms), fmt.Sprintf("%.1f", 100*p.Share), source})
+		rows = append(rows, cells{p.Name, fmt.Sprintf("%.3f", p.Ms), fmt.Sprintf("%.1f", 100*p.Share), source})
 	}
-	rows = append(rows, table.Row{"kernels", fmt.Sprintf("%.3f", d.TotalMs), "100.0", "without the host's work"})
-	con.table(title, table.Row{"part", "ms", "%", "from"}, rows)
+	rows = append(rows, cells{"kernels", fmt.Sprintf("%.3f", d.TotalMs), "100.0", "without the host's work"})
+	con.table(title, cells{"part", "ms", "%", "from"}, rows)
 	if d.PredictedMs == nil {
 		return
 	}
 	rows = rows[:0]
 	for _, t := range d.Terms {
-		rows = append(rows, table.Row{t.Name, fmt.Sprintf("%.3f", t.Ms)})
+		rows = append(rows, cells{t.Name, fmt.Sprintf("%.3f", t.Ms)})
 	}
-	rows = append(rows, table.Row{"predicted", fmt.Sprintf("%.3f", *d.PredictedMs)})
-	con.table("the coefficients' terms of the same step", table.Row{"term", "ms"}, rows)
+	rows = append(rows, cells{"predicted", fmt.Sprintf("%.3f", *d.PredictedMs)})
+	con.table("the coefficients' terms of the same step", cells{"term", "ms"}, rows)
 }

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
 	embedded "github.com/blis-train/blis-train/coeff/library"
@@ -44,7 +43,7 @@ type libraryFileDoc struct {
 // showLibrary lists the embedded files.
 func showLibrary(c *cli.Context, con *console) error {
 	doc := libraryDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion}
-	var rows []table.Row
+	var rows []cells
 	for _, name := range embedded.FileNames() {
 		s, err := embedded.Open(name)
 		if err != nil {
@@ -64,10 +63,10 @@ func showLibrary(c *cli.Context, con *console) error {
 		if l.Expected.OnGPU {
 			measured = fmt.Sprintf("%d points", l.Expected.Points)
 		}
-		rows = append(rows, table.Row{f.Hardware, f.Weights, kind, "vLLM " + f.KernelsVLLM, fmt.Sprintf("%.0f %%", 100*f.ExpectedTPOT),
+		rows = append(rows, cells{f.Hardware, f.Weights, kind, "vLLM " + f.KernelsVLLM, fmt.Sprintf("%.0f %%", 100*f.ExpectedTPOT),
 			fmt.Sprintf("%.0f %%", 100*f.ExpectedTTFT), measured})
 	}
-	con.table("library "+doc.Version, table.Row{"GPU", "weights", "models", "kernels", "TPOT within (mean)", "TTFT within (median)",
+	con.table("library "+doc.Version, cells{"GPU", "weights", "models", "kernels", "TPOT within (mean)", "TTFT within (median)",
 		"measured on"}, rows)
 	if err := con.document(doc); err != nil || c.String("kernels") == "" {
 		return err

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/files"
@@ -98,22 +97,22 @@ func printLog(con *console, path, stage string, last int) error {
 	}
 	doc.Trends = trends(doc.Entries)
 	con.table("Ledger "+path, ledgerHeader, ledgerRows(doc.Entries))
-	con.table("Trend, oldest to newest", table.Row{"figure", "n", "first", "last", "best", "per entry", ""}, trendRows(doc.Trends))
+	con.table("Trend, oldest to newest", cells{"figure", "n", "first", "last", "best", "per entry", ""}, trendRows(doc.Trends))
 	return con.document(doc)
 }
 
-var ledgerHeader = table.Row{"time (UTC)", "stage", "inputs", "configs", "rows", "MAPE", "const", "skill", "loco", "KS ttft/itl/e2e",
+var ledgerHeader = cells{"time (UTC)", "stage", "inputs", "configs", "rows", "MAPE", "const", "skill", "loco", "KS ttft/itl/e2e",
 	"verdict", "artifact"}
 
-func ledgerRows(entries []ledger.Entry) []table.Row {
-	rows := make([]table.Row, 0, len(entries))
+func ledgerRows(entries []ledger.Entry) []cells {
+	rows := make([]cells, 0, len(entries))
 	for _, e := range entries {
 		h := e.Headline
 		artifact := ""
 		if e.Artifact != nil {
 			artifact = e.Artifact.SHA256[:min(12, len(e.Artifact.SHA256))]
 		}
-		rows = append(rows, table.Row{e.Time, e.Stage, len(e.Inputs), h.Configs, h.Rows, hundredths(h.BetaMAPE), hundredths(h.BetaMAPEConst),
+		rows = append(rows, cells{e.Time, e.Stage, len(e.Inputs), h.Configs, h.Rows, hundredths(h.BetaMAPE), hundredths(h.BetaMAPEConst),
 			decimals(h.BetaSkill), hundredths(h.LocoMedian),
 			decimals(h.KSTTFT) + " / " + decimals(h.KSITL) + " / " + decimals(h.KSE2E), h.Verdict, artifact})
 	}
@@ -173,10 +172,10 @@ func trends(entries []ledger.Entry) []trend {
 	return out
 }
 
-func trendRows(ts []trend) []table.Row {
-	rows := make([]table.Row, 0, len(ts))
+func trendRows(ts []trend) []cells {
+	rows := make([]cells, 0, len(ts))
 	for _, t := range ts {
-		rows = append(rows, table.Row{t.Figure, t.N, fmt.Sprintf("%.4f", t.First), fmt.Sprintf("%.4f", t.Last), fmt.Sprintf("%.4f", t.Best),
+		rows = append(rows, cells{t.Figure, t.N, fmt.Sprintf("%.4f", t.First), fmt.Sprintf("%.4f", t.Last), fmt.Sprintf("%.4f", t.Best),
 			fmt.Sprintf("%+.5f", t.Slope), t.spark})
 	}
 	return rows

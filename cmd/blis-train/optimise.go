@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/cluster/experiment"
@@ -51,7 +50,7 @@ func runOptimise(c *cli.Context) error {
 }
 
 func showOptimise(con *console, d *result.OptimiseDoc) {
-	var rows, transfer, knobs []table.Row
+	var rows, transfer, knobs []cells
 	for _, p := range d.Tuned {
 		name, how := p.Policy, "as it is"
 		if p.Method != "" {
@@ -61,18 +60,18 @@ func showOptimise(con *console, d *result.OptimiseDoc) {
 		for _, k := range slices.Sorted(maps.Keys(p.Parameters)) {
 			words = append(words, fmt.Sprintf("%s %.4g", k, p.Parameters[k]))
 		}
-		rows = append(rows, table.Row{name, how, percent(p.Gap), percent(p.Train), percent(p.Test), percent(p.Critical), strings.Join(words,
+		rows = append(rows, cells{name, how, percent(p.Gap), percent(p.Train), percent(p.Test), percent(p.Critical), strings.Join(words,
 			", ")})
 		for _, t := range p.Transfer {
-			transfer = append(transfer, table.Row{name, t.To, percent(t.Goodput), percent(t.Always)})
+			transfer = append(transfer, cells{name, t.To, percent(t.Goodput), percent(t.Always)})
 		}
 		for _, s := range p.Sensitivity {
-			knobs = append(knobs, table.Row{name, s.Name, s.Lo, s.Hi, percent(s.Moves), percent(s.Band), s.Effect})
+			knobs = append(knobs, cells{name, s.Name, s.Lo, s.Hi, percent(s.Moves), percent(s.Band), s.Effect})
 		}
 	}
-	con.table(fmt.Sprintf("goodput; always-admit %s, %d calls each", percent(d.Baseline), d.Calls), table.Row{"policy", "", "optimism gap",
+	con.table(fmt.Sprintf("goodput; always-admit %s, %d calls each", percent(d.Baseline), d.Calls), cells{"policy", "", "optimism gap",
 		"train",
 		"test", "critical", "parameters"}, rows)
-	con.table("elsewhere", table.Row{"policy", "load", "goodput", "always-admit"}, transfer)
-	con.table("what a parameter's full range moves", table.Row{"policy", "parameter", "from", "to", "goodput", "interval", "effect"}, knobs)
+	con.table("elsewhere", cells{"policy", "load", "goodput", "always-admit"}, transfer)
+	con.table("what a parameter's full range moves", cells{"policy", "parameter", "from", "to", "goodput", "interval", "effect"}, knobs)
 }

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/predictor"
@@ -117,7 +116,7 @@ func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract,
 	if err := writeDoc(filepath.Join(out, predictor.RowsFile), doc); err != nil {
 		return nil, err
 	}
-	var rows []table.Row
+	var rows []cells
 	total, requests := 0, 0
 	for _, r := range doc.Runs {
 		con.warn(r.Warnings)
@@ -126,10 +125,10 @@ func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract,
 		if a.Rows > 0 {
 			agree = fmt.Sprintf("%d of %d (%d between steps, %d inside schedule(), %d other)", a.Equal, a.Rows, a.Between, a.Inside, a.Other)
 		}
-		rows = append(rows, table.Row{r.ID, r.Requests, r.Rows, reasons(r.Dropped), agree, share(r.PrefixGap)})
+		rows = append(rows, cells{r.ID, r.Requests, r.Rows, reasons(r.Dropped), agree, share(r.PrefixGap)})
 		total, requests = total+r.Rows, requests+r.Requests
 	}
-	con.table("rows at the decision (requests = rows + dropped)", table.Row{"run", "requests", "rows", "dropped by reason",
+	con.table("rows at the decision (requests = rows + dropped)", cells{"run", "requests", "rows", "dropped by reason",
 		"step and journey state agree", "index - actual score"}, rows)
 	con.sayf("predictor rows: %d rows of %d requests in %d %s", total, requests, len(doc.Runs), plural(len(doc.Runs), "run", "runs"))
 	return doc, nil

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/files"
@@ -234,37 +233,37 @@ func (con *console) writeScores(out string, scores *result.PredictorScores) erro
 
 // showScores prints the race for people.
 func showScores(con *console, doc *result.PredictorScores) {
-	var rows []table.Row
+	var rows []cells
 	for _, s := range doc.Splits {
-		rows = append(rows, table.Row{s.Scope, s.Target, s.Name, s.Train, s.Test, s.Dropped, s.Unused, share(s.AboveMax), s.Reason})
+		rows = append(rows, cells{s.Scope, s.Target, s.Name, s.Train, s.Test, s.Dropped, s.Unused, share(s.AboveMax), s.Reason})
 	}
-	con.table("splits", table.Row{"scope", "target", "split", "train", "test", "alive at border", "unused", "test above training max",
+	con.table("splits", cells{"scope", "target", "split", "train", "test", "alive at border", "unused", "test above training max",
 		"not formable"}, rows)
 	rows = nil
 	for _, c := range doc.Cells {
 		if c.Reason != "" {
-			rows = append(rows, table.Row{c.Scope, c.Target, c.Split, c.Model, "-", "-", "-", "-", "-", "-", "-", "-", "-", c.Reason})
+			rows = append(rows, cells{c.Scope, c.Target, c.Split, c.Model, "-", "-", "-", "-", "-", "-", "-", "-", "-", c.Reason})
 			continue
 		}
-		rows = append(rows, table.Row{c.Scope, c.Target, c.Split, c.Model, c.Rows, share(c.MAPE), bandText(c.MAPEBand), share(c.MedianAPE),
+		rows = append(rows, cells{c.Scope, c.Target, c.Split, c.Model, c.Rows, share(c.MAPE), bandText(c.MAPEBand), share(c.MedianAPE),
 			share(c.WAPE), share(c.Bias),
 			share(c.MAPEConst), share(c.MAPEFloor), share(c.AboveMaxMAPE), ""})
 	}
-	con.table("race (MAPE with 95 % interval of a block bootstrap)", table.Row{"scope", "target", "split", "model", "rows", "MAPE", "interval",
+	con.table("race (MAPE with 95 % interval of a block bootstrap)", cells{"scope", "target", "split", "model", "rows", "MAPE", "interval",
 		"median APE", "WAPE", "bias", "constant", "floor", "above max", "why not"}, rows)
 	rows = nil
 	for _, c := range doc.Calibration {
-		rows = append(rows, table.Row{c.Scope, c.Target, c.Split, c.Model, c.Rows, share(c.Before), share(c.After), bandText(c.Band),
+		rows = append(rows, cells{c.Scope, c.Target, c.Split, c.Model, c.Rows, share(c.Before), share(c.After), bandText(c.Band),
 			share(c.Adaptive), number(c.Pinball), c.Reason})
 	}
-	con.table("coverage of P90 before and after calibration", table.Row{"scope", "target", "split", "model", "rows", "before", "after",
+	con.table("coverage of P90 before and after calibration", cells{"scope", "target", "split", "model", "rows", "before", "after",
 		"interval", "adaptive", "pinball ratio", "why not"}, rows)
 	rows = nil
 	for _, p := range doc.Emulation {
-		rows = append(rows, table.Row{p.Scope, p.Target, p.Pitfall, share(p.MAPE), points(p.MAPEDelta), share(p.Coverage),
+		rows = append(rows, cells{p.Scope, p.Target, p.Pitfall, share(p.MAPE), points(p.MAPEDelta), share(p.Coverage),
 			points(p.CoverageDelta), share(p.Claimed)})
 	}
-	con.table("what each habit costs on split time", table.Row{"scope", "target", "habit", "MAPE", "difference", "P90 coverage", "difference",
+	con.table("what each habit costs on split time", cells{"scope", "target", "habit", "MAPE", "difference", "P90 coverage", "difference",
 		"MAPE it would claim"}, rows)
 	for _, line := range doc.Sentences {
 		con.sayf("%s", line)

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/autoscale"
@@ -208,7 +207,7 @@ func queueInputs(c *cli.Context, con *console, args []string, doc *result.Queue,
 
 // showQueue prints the servers for people.
 func showQueue(con *console, doc *result.Queue) {
-	var params, scores, tracks []table.Row
+	var params, scores, tracks []cells
 	for i := range doc.Servers {
 		s := &doc.Servers[i]
 		for _, set := range []struct {
@@ -220,16 +219,16 @@ func showQueue(con *console, doc *result.Queue) {
 				if p.CI95 != nil {
 					ci = fmt.Sprintf("%.3g .. %.3g", p.CI95[0], p.CI95[1])
 				}
-				params = append(params, table.Row{s.ID, set.name, p.Name, fmt.Sprintf("%.4g", p.Value), ci, p.Unit, p.Identified, number(p.Utilisation),
+				params = append(params, cells{s.ID, set.name, p.Name, fmt.Sprintf("%.4g", p.Value), ci, p.Unit, p.Identified, number(p.Utilisation),
 					number(p.Shift)})
 			}
 		}
 		for _, x := range s.Scores {
-			scores = append(scores, table.Row{s.ID, x.Estimator, x.Set, x.Windows, share(x.TTFTWape), share(x.TTFTBias), share(x.ITLWape),
+			scores = append(scores, cells{s.ID, x.Estimator, x.Set, x.Windows, share(x.TTFTWape), share(x.TTFTBias), share(x.ITLWape),
 				share(x.ITLBias)})
 		}
 		for _, x := range s.Tracks {
-			tracks = append(tracks, table.Row{s.ID, x.Estimator, x.Windows, x.Accepted, number(x.MeanNIS),
+			tracks = append(tracks, cells{s.ID, x.Estimator, x.Windows, x.Accepted, number(x.MeanNIS),
 				fmt.Sprintf("%.1f %%", 100*x.RejectedFrac), x.LockedOut, floats(x.Final), x.Verdict})
 		}
 		if s.Reason != "" {
@@ -237,11 +236,11 @@ func showQueue(con *console, doc *result.Queue) {
 		}
 		con.warn(s.Findings)
 	}
-	con.table("parameters ("+doc.Flavour+")", table.Row{"server", "from", "parameter", "value", "95 % interval", "unit", "identified",
+	con.table("parameters ("+doc.Flavour+")", cells{"server", "from", "parameter", "value", "95 % interval", "unit", "identified",
 		"utilisation", "shift"}, params)
-	con.table("errors on windows", table.Row{"server", "estimator", "windows of", "n", "TTFT WAPE", "TTFT bias", "ITL WAPE", "ITL bias"},
+	con.table("errors on windows", cells{"server", "estimator", "windows of", "n", "TTFT WAPE", "TTFT bias", "ITL WAPE", "ITL bias"},
 		scores)
-	con.table("online estimators", table.Row{"server", "estimator", "windows", "accepted", "mean NIS", "rejected", "locked out", "final",
+	con.table("online estimators", cells{"server", "estimator", "windows", "accepted", "mean NIS", "rejected", "locked out", "final",
 		"verdict"}, tracks)
 }
 

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/autoscale"
@@ -193,14 +192,14 @@ func finishQueue(c *cli.Context, con *console, doc *result.Queue) error {
 
 // showUse prints sizings and plans.
 func showUse(con *console, doc *result.Queue) {
-	var sizes, plan []table.Row
+	var sizes, plan []cells
 	for i := range doc.Servers {
 		s := &doc.Servers[i]
 		z := s.Sizing
 		if z == nil {
 			continue
 		}
-		row := table.Row{s.ID, fmt.Sprintf("%.4g", z.RateRPS), z.Binding, fmt.Sprintf("%.4g", z.TTFTMs), fmt.Sprintf("%.4g", z.ITLMs), "-", "-",
+		row := cells{s.ID, fmt.Sprintf("%.4g", z.RateRPS), z.Binding, fmt.Sprintf("%.4g", z.TTFTMs), fmt.Sprintf("%.4g", z.ITLMs), "-", "-",
 			"-", "-"}
 		if p := z.Simulated; p != nil {
 			row = append(row[:5], fmt.Sprintf("%.4g ± %.2g", p.TTFTMs, p.TTFTSeMs), fmt.Sprintf("%.4g ± %.2g", p.ITLMs, p.ITLSeMs),
@@ -216,16 +215,16 @@ func showUse(con *console, doc *result.Queue) {
 			continue
 		}
 		for _, g := range p.plan.Servers {
-			plan = append(plan, table.Row{p.name, g.Name, g.Priority, fmt.Sprintf("%.4g", g.RateRPS), g.Accelerator, g.Replicas, g.Wanted,
+			plan = append(plan, cells{p.name, g.Name, g.Priority, fmt.Sprintf("%.4g", g.RateRPS), g.Accelerator, g.Replicas, g.Wanted,
 				fmt.Sprintf("%.4g", g.Cost), fmt.Sprintf("%.4g", g.Value)})
 		}
 		if len(p.plan.Unserved) > 0 {
 			con.line("warning", fmt.Sprintf("%s plan: no capacity for %s", p.name, strings.Join(p.plan.Unserved, ", ")))
 		}
-		plan = append(plan, table.Row{p.name, "all", "", "", "", "", "", fmt.Sprintf("%.4g", p.plan.Cost), fmt.Sprintf("%.4g", p.plan.Value)})
+		plan = append(plan, cells{p.name, "all", "", "", "", "", "", fmt.Sprintf("%.4g", p.plan.Cost), fmt.Sprintf("%.4g", p.plan.Value)})
 	}
-	con.table("rates of one replica", table.Row{"server", "requests/s", "binding", "TTFT ms", "ITL ms", "simulated TTFT", "simulated ITL",
+	con.table("rates of one replica", cells{"server", "requests/s", "binding", "TTFT ms", "ITL ms", "simulated TTFT", "simulated ITL",
 		"TTFT P95", "ITL P95"}, sizes)
-	con.table("allocation", table.Row{"plan", "server", "priority", "requests/s", "accelerator", "replicas", "wanted", "cents/h", "penalty"},
+	con.table("allocation", cells{"plan", "server", "priority", "requests/s", "accelerator", "replicas", "wanted", "cents/h", "penalty"},
 		plan)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 
-	prettytable "github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/cluster"
@@ -67,35 +66,35 @@ func runSimulate(c *cli.Context) error {
 }
 
 func showSimulation(con *console, d *simulate.Document, gateway *cluster.Part) {
-	row := func(name string, figures ...*float64) prettytable.Row {
-		out := prettytable.Row{name}
+	row := func(name string, figures ...*float64) cells {
+		out := cells{name}
 		for _, f := range figures {
 			out = append(out, decimals(f))
 		}
 		return out
 	}
-	con.table("latency, ms", prettytable.Row{"metric", "mean", "p50", "p90", "p95", "p99"}, []prettytable.Row{
+	con.table("latency, ms", cells{"metric", "mean", "p50", "p90", "p95", "p99"}, []cells{
 		row("TTFT", d.TTFTMeanMs, d.TTFTP50Ms, d.TTFTP90Ms, d.TTFTP95Ms, d.TTFTP99Ms),
 		row("ITL", d.ITLMeanMs, d.ITLP50Ms, d.ITLP90Ms, d.ITLP95Ms, d.ITLP99Ms),
 		row("E2E", d.E2EMeanMs, d.E2EP50Ms, d.E2EP90Ms, d.E2EP95Ms, d.E2EP99Ms),
 		row("queue wait", d.SchedulingMeanMs, d.SchedulingP50Ms, d.SchedulingP90Ms, d.SchedulingP95Ms, d.SchedulingP99Ms),
 	})
-	con.table("throughput", prettytable.Row{"completed", "rejected", "aborted", "timed out", "requests/s", "output tokens/s", "preemptions",
-		"cache hits", "saturated"}, []prettytable.Row{{
+	con.table("throughput", cells{"completed", "rejected", "aborted", "timed out", "requests/s", "output tokens/s", "preemptions",
+		"cache hits", "saturated"}, []cells{{
 		d.CompletedRequests, d.RejectedRequests, d.AbortedRequests, d.TimedOutRequests, fmt.Sprintf("%.3f", d.ResponsesPerSec),
 		fmt.Sprintf("%.1f", d.TokensPerSec), d.PreemptionCount, percent(d.CacheHitRate), d.Saturation.Saturated,
 	}})
-	var classes []prettytable.Row
+	var classes []cells
 	for _, c := range d.Classes {
-		classes = append(classes, prettytable.Row{c.Name, c.Requests, c.Completed, percent(c.Attainment), decimals(c.GoodputRPS)})
+		classes = append(classes, cells{c.Name, c.Requests, c.Completed, percent(c.Attainment), decimals(c.GoodputRPS)})
 	}
-	con.table("service classes", prettytable.Row{"class", "requests", "completed", "SLO attainment", "goodput/s"}, classes)
+	con.table("service classes", cells{"class", "requests", "completed", "SLO attainment", "goodput/s"}, classes)
 	showCluster(con, gateway)
-	var bands []prettytable.Row
+	var bands []cells
 	for _, b := range d.Intervals {
-		bands = append(bands, prettytable.Row{b.Key, decimals(&b.Mean), decimals(&b.Lo), decimals(&b.Hi)})
+		bands = append(bands, cells{b.Key, decimals(&b.Mean), decimals(&b.Lo), decimals(&b.Hi)})
 	}
-	con.table(fmt.Sprintf("over %d replications, 95 percent", d.Replications), prettytable.Row{"key", "mean", "lo", "hi"}, bands)
+	con.table(fmt.Sprintf("over %d replications, 95 percent", d.Replications), cells{"key", "mean", "lo", "hi"}, bands)
 	con.sayf("simulated %d requests, %d steps, %.1f s", d.InjectedRequests, d.Steps, d.DurationS)
 }
 
@@ -106,26 +105,26 @@ func showCluster(con *console, c *cluster.Part) {
 	}
 	con.table(fmt.Sprintf("gateway of %d %s: admission %s, routing %s %s", c.Instances, plural(c.Instances, "instance", "instances"),
 		c.Admission, c.Routing, c.Scorers),
-		prettytable.Row{"arrived", "admitted", "goodput", "TTFT P99 ms: critical", "admitted", "all, rejects for ever", "cached tokens",
+		cells{"arrived", "admitted", "goodput", "TTFT P99 ms: critical", "admitted", "all, rejects for ever", "cached tokens",
 			"potential", "phantom hits", "output tokens/s"},
-		[]prettytable.Row{{c.Arrived, c.Admitted, percent(c.Goodput), decimals(c.P99Critical), decimals(c.P99Admitted),
+		[]cells{{c.Arrived, c.Admitted, percent(c.Goodput), decimals(c.P99Critical), decimals(c.P99Admitted),
 			decimals(c.P99Everybody), percent(c.CachedShare), percent(c.Potential), percent(c.PhantomShare), decimals(c.OutputPerS)}})
-	var classes []prettytable.Row
+	var classes []cells
 	for _, k := range c.Classes {
-		classes = append(classes, prettytable.Row{k.Name, k.Arrived, k.Admitted, k.Good, percent(k.Goodput), percent(k.Miss),
+		classes = append(classes, cells{k.Name, k.Arrived, k.Admitted, k.Good, percent(k.Goodput), percent(k.Miss),
 			percent(k.RuleMiss)})
 	}
-	con.table("at the gateway", prettytable.Row{"class", "arrived", "admitted", "good", "goodput",
+	con.table("at the gateway", cells{"class", "arrived", "admitted", "good", "goodput",
 		"TTFT missed of admitted", "floor apart"}, classes)
-	var audits []prettytable.Row
+	var audits []cells
 	for _, a := range []struct {
 		of string
 		a  *cluster.AuditPart
 	}{{"admitted", c.Prediction}, {"rejected, shadow", c.Shadow}} {
 		if a.a != nil {
-			audits = append(audits, prettytable.Row{a.of, a.a.Requests, percent(a.a.MedianAPE), percent(a.a.Bias),
+			audits = append(audits, cells{a.of, a.a.Requests, percent(a.a.MedianAPE), percent(a.a.Bias),
 				percent(a.a.Coverage90), percent(a.a.FalseShare)})
 		}
 	}
-	con.table("predicted TTFT", prettytable.Row{"of", "requests", "median APE", "bias", "P90 coverage", "would have met"}, audits)
+	con.table("predicted TTFT", cells{"of", "requests", "median APE", "bias", "P90 coverage", "would have met"}, audits)
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/blis-train/blis-train/pipeline/validate/measured"
 	"github.com/blis-train/blis-train/report/verdict"
 	"github.com/blis-train/blis-train/result"
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 )
 
@@ -61,11 +60,11 @@ func listGates(c *cli.Context, con *console) (bool, error) {
 	if con.json {
 		return true, con.document(gates.Defaults())
 	}
-	var rows []table.Row
+	var rows []cells
 	for _, t := range gates.Defaults() {
-		rows = append(rows, table.Row{t.Name, t.Op, t.Limit, t.Doc, t.Source})
+		rows = append(rows, cells{t.Name, t.Op, t.Limit, t.Doc, t.Source})
 	}
-	con.show("gates", table.Row{"name", "op", "threshold", "what is compared", "why"}, rows)
+	con.show("gates", cells{"name", "op", "threshold", "what is compared", "why"}, rows)
 	con.sayf("the clause of a gate is its name with dashes: %s#gate-beta-mape", result.Book)
 	return true, nil
 }
@@ -203,12 +202,12 @@ func showValidation(con *console, val *result.Validation, fit *result.Fit, out s
 		con.judged(val, fit, out)
 		return
 	}
-	con.table("replay: requests, real against simulated (KS, median error of a request)", table.Row{"run", "phase", "split", "n",
+	con.table("replay: requests, real against simulated (KS, median error of a request)", cells{"run", "phase", "split", "n",
 		"TTFT", "ITL", "E2E", "drift-corrected TTFT (KS)", "ITL", "E2E", "note"}, replayRows(val))
 	failed, silent := openGates(val.Gates)
-	con.table("verdicts", append(table.Row{"configuration"}, anyOf(coeff.Purposes)...), verdictRows(val))
-	con.table("failed gates", table.Row{"gate", "scope", "value", "want", "note"}, failed)
-	con.table("gates not judged", table.Row{"gates", "scopes", "why"}, silent)
+	con.table("verdicts", append(cells{"configuration"}, anyOf(coeff.Purposes)...), verdictRows(val))
+	con.table("failed gates", cells{"gate", "scope", "value", "want", "note"}, failed)
+	con.table("gates not judged", cells{"gates", "scopes", "why"}, silent)
 	for _, s := range diagnosisLines(val) {
 		con.sayf("diagnosis: %s", s)
 	}
@@ -233,14 +232,14 @@ func diagnosisLines(val *result.Validation) []string {
 
 // verdictRows are the verdicts of each configuration by purpose, those over
 // everything last.
-func verdictRows(val *result.Validation) []table.Row {
-	var rows []table.Row
+func verdictRows(val *result.Validation) []cells {
+	var rows []cells
 	at := map[string]int{}
 	for _, p := range val.Purposes {
 		i, known := at[p.Scope]
 		if !known {
 			i = len(rows)
-			at[p.Scope], rows = i, append(rows, table.Row{p.Scope})
+			at[p.Scope], rows = i, append(rows, cells{p.Scope})
 		}
 		rows[i] = append(rows[i], p.Verdict)
 	}
@@ -257,18 +256,18 @@ func anyOf(names []string) []any {
 }
 
 // openGates are the failed gates, and those not judged grouped by reason.
-func openGates(gates []result.Gate) (failed, silent []table.Row) {
+func openGates(gates []result.Gate) (failed, silent []cells) {
 	for _, g := range gates {
 		if g.Pass != nil && !*g.Pass {
 			value, want := gateWords(g)
-			failed = append(failed, table.Row{g.Name, g.Scope, value, want, g.Note})
+			failed = append(failed, cells{g.Name, g.Scope, value, want, g.Note})
 		}
 	}
 	return failed, unjudged(gates, func(result.Gate) bool { return true })
 }
 
 // unjudged are the gates of a kind that have no verdict, by the reason why.
-func unjudged(gates []result.Gate, of func(result.Gate) bool) (out []table.Row) {
+func unjudged(gates []result.Gate, of func(result.Gate) bool) (out []cells) {
 	names, scopes := map[string]map[string]bool{}, map[string]map[string]bool{}
 	var reasons []string
 	for _, g := range gates {
@@ -282,7 +281,7 @@ func unjudged(gates []result.Gate, of func(result.Gate) bool) (out []table.Row) 
 		names[g.Note][g.Name], scopes[g.Note][g.Scope] = true, true
 	}
 	for _, why := range reasons {
-		out = append(out, table.Row{fewOf(names[why]), fewOf(scopes[why]), why})
+		out = append(out, cells{fewOf(names[why]), fewOf(scopes[why]), why})
 	}
 	return out
 }
@@ -300,8 +299,8 @@ func fewOf(set map[string]bool) string {
 	return strings.Join(all, ", ")
 }
 
-func replayRows(val *result.Validation) []table.Row {
-	var out []table.Row
+func replayRows(val *result.Validation) []cells {
+	var out []cells
 	for _, r := range val.Runs {
 		if r.Metrics == nil {
 			continue
@@ -312,7 +311,7 @@ func replayRows(val *result.Validation) []table.Row {
 		} else if !r.Sufficient {
 			note += ", insufficient data"
 		}
-		row := table.Row{r.ID, r.Phase, r.Split.Kind, r.Requests, metricText(r.Metrics.TTFT), metricText(r.Metrics.ITL),
+		row := cells{r.ID, r.Phase, r.Split.Kind, r.Requests, metricText(r.Metrics.TTFT), metricText(r.Metrics.ITL),
 			metricText(r.Metrics.E2E)}
 		if d := r.MetricsDrift; d != nil {
 			row = append(row, ksText(d.TTFT), ksText(d.ITL), ksText(d.E2E))

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/report/input"
+	"github.com/blis-train/blis-train/report/page"
 	"github.com/blis-train/blis-train/report/words"
 	"github.com/blis-train/blis-train/result"
 )
@@ -20,11 +21,11 @@ func SummaryMarkdown(in input.Input) string {
 	h := Head(in)
 	fmt.Fprintf(&b, "## blis-train: %s\n\n%s\n\n", h.Badge, marked(h.Sentence))
 	if len(h.Lines) > 0 {
-		b.WriteString("| configuration | usable for | covered | expected error |\n|---|---|---|---|\n")
+		t := page.NewTable("", "configuration", "usable for", "covered", "expected error")
 		for _, l := range h.Lines {
-			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", marked(l.Scope), marked(l.Uses), marked(l.Region), marked(l.Error))
+			t.Add(l.Scope, l.Uses, l.Region, l.Error)
 		}
-		b.WriteString("\n")
+		b.WriteString(t.Markdown(marked) + "\n")
 	}
 	if len(h.Next) > 0 {
 		b.WriteString("**What to do next**\n\n")
@@ -53,11 +54,13 @@ func failedMarkdown(v *result.Validation) string {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "**%s failed**\n\n| gate | scope | value | must be |\n|---|---|---|---|\n", words.Plural(len(failed), "gate"))
+	fmt.Fprintf(&b, "**%s failed**\n\n", words.Plural(len(failed), "gate"))
+	t := page.NewTable("", "gate", "scope", "value", "must be")
 	for _, g := range failed[:min(len(failed), maxSummaryGates)] {
-		fmt.Fprintf(&b, "| [%s](%s) | %s | %s | %s %s |\n", g.Name, result.GateClause(g.Name), marked(g.Scope), GateValue(g.Name, g.Value),
-			marked(g.Op), GateThreshold(g))
+		t.Add(g.Name, g.Scope, GateValue(g.Name, g.Value), g.Op+" "+GateThreshold(g))
+		t.Rows[len(t.Rows)-1].Cells[0].Href = result.GateClause(g.Name)
 	}
+	b.WriteString(t.Markdown(marked))
 	if n := len(failed) - maxSummaryGates; n > 0 {
 		fmt.Fprintf(&b, "\nAnd %d more in validation.json.\n", n)
 	}
@@ -73,10 +76,11 @@ func changesMarkdown(c *result.Changes) string {
 	if len(rows) == 0 {
 		return b.String()
 	}
-	b.WriteString("| what | scope | before | now | change |\n|---|---|---|---|---|\n")
+	t := page.NewTable("", "what", "scope", "before", "now", "change")
 	for _, r := range rows[:min(len(rows), maxSummaryChanges)] {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", marked(r.What), marked(r.Scope), marked(r.Old), marked(r.New), marked(r.Change))
+		t.Add(r.What, r.Scope, r.Old, r.New, r.Change)
 	}
+	b.WriteString(t.Markdown(marked))
 	if n := len(rows) - maxSummaryChanges; n > 0 {
 		fmt.Fprintf(&b, "\nAnd %d more in the report.\n", n)
 	}
