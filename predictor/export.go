@@ -11,7 +11,7 @@ import (
 	"github.com/blis-train/blis-train/coeff/forest"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/predictor/decision"
-	"github.com/blis-train/blis-train/predictor/race"
+
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -25,16 +25,16 @@ const (
 // Formats lists them in the order help shows them.
 var Formats = []string{FormatXGBoost, FormatBulk}
 
-// Document is one target's model.
-type Document struct {
+// TargetModel is one target's model in XGBoost's form.
+type TargetModel struct {
 	Target string
 	Data   []byte
 }
 
 // ExportXGBoost writes one XGBoost model document per target: of the mean
 // forest (trees), or of a quantile (trees-q90).
-func ExportXGBoost(p *result.Predictor, model string) ([]Document, []trace.Finding, error) {
-	var out []Document
+func ExportXGBoost(p *Document, model string) ([]TargetModel, []trace.Finding, error) {
+	var out []TargetModel
 	var warnings []trace.Finding
 	if p.Options.Rows.Features != decision.FeaturesLLMD {
 		warnings = append(warnings, trace.Findingf(decision.OtherColumns,
@@ -52,11 +52,11 @@ func ExportXGBoost(p *result.Predictor, model string) ([]Document, []trace.Findi
 			return nil, nil, err
 		}
 		var b bytes.Buffer
-		columns := ColumnsOf(t.Name == race.Targets[1], p.Options.Rows.Features)
+		columns := ColumnsOf(t.Name == targetTPOT, p.Options.Rows.Features)
 		if err := XGBoost(&b, f, columns, true); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", t.Name, err)
 		}
-		out = append(out, Document{strings.TrimSuffix(t.Name, "_ms"), b.Bytes()})
+		out = append(out, TargetModel{strings.TrimSuffix(t.Name, "_ms"), b.Bytes()})
 	}
 	return out, warnings, nil
 }
@@ -75,11 +75,11 @@ func forestOf(t *forest.Target, model string) (*forest.Forest, error) {
 	return nil, fmt.Errorf("--option model: got %q, want trees, trees-q50, trees-q90 or trees-q99", model)
 }
 
-// ExportBulk writes the stratified sample of the rows beside predictor.json as
+// ExportBulk writes the stratified sample of the rows beside json as
 // batches for llm-d's training server, TTFT first.
-func ExportBulk(w io.Writer, dir string, p *result.Predictor) error {
-	made := &result.PredictorRows{Runs: p.Runs}
-	list, err := raceRuns(dir, made)
+func ExportBulk(w io.Writer, dir string, p *Document) error {
+	made := &RowsDocument{Runs: p.Runs}
+	list, err := readRuns(dir, made)
 	if err != nil {
 		return err
 	}
@@ -90,12 +90,19 @@ func ExportBulk(w io.Writer, dir string, p *result.Predictor) error {
 	for _, r := range list {
 		rows = append(rows, r.Rows...)
 	}
+	if p.Options.Rows.Target == decision.TargetE2E { // what the server learns as TTFT of a router that does not stream
+		rows = slices.DeleteFunc(rows, func(r decision.Row) bool { return !r.E2EMs.OK })
+		for i := range rows {
+			rows[i].TTFTMs = rows[i].E2EMs.V
+		}
+		return WriteBulk(w, Sample(rows, false, p.Options.Seed))
+	}
 	return WriteBulk(w, slices.Concat(Sample(rows, false, p.Options.Seed), Sample(rows, true, p.Options.Seed)))
 }
 
 // Sidecar is the provenance of a predictor's export; its region is the columns of the rows that
 // the forests were grown on, which no forest sees beyond.
-func Sidecar(p *result.Predictor, in result.Input, format, command string) *export.Sidecar {
+func Sidecar(p *Document, in result.Input, format, command string) *export.Sidecar {
 	side := export.NewSidecar(&p.Header, in, format, command, "llm-d's latency predictor")
 	for i := range p.Targets {
 		t := &p.Targets[i]

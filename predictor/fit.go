@@ -1,7 +1,6 @@
 package predictor
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -20,24 +19,23 @@ import (
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/predictor/decision"
-	"github.com/blis-train/blis-train/predictor/race"
-	"github.com/blis-train/blis-train/report/latency"
+
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim/predict"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// Coefficients are where the physics of a race takes its step times from.
+// Coefficients are where the physics takes its step times from.
 type Coefficients struct {
 	Name string
 	Set  *coeff.Set  // as given
 	Fit  *result.Fit // nil: Set is used for every split as it is
 }
 
-// raceRuns reads the rows of every run of the account.
-func raceRuns(out string, made *result.PredictorRows) ([]*race.Run, error) {
-	var list []*race.Run
+// readRuns reads the rows of every run of the account.
+func readRuns(out string, made *RowsDocument) ([]*runRows, error) {
+	var list []*runRows
 	for i := range made.Runs {
 		r := &made.Runs[i]
 		rows, err := ReadPredictorRows(out, r.ID)
@@ -48,23 +46,23 @@ func raceRuns(out string, made *result.PredictorRows) ([]*race.Run, error) {
 			return nil, fmt.Errorf("%s: got %d rows, %s counts %d: make them again with predictor rows", table.RunDir(out, r.ID), len(rows),
 				RowsFile, r.Rows)
 		}
-		list = append(list, &race.Run{ID: r.ID, Config: r.Config, Rows: rows})
+		list = append(list, &runRows{ID: r.ID, Config: r.Config, Rows: rows})
 	}
 	return list, nil
 }
 
 // physicsOf estimates rows with coefficients: those given, or refitted without
 // what is hidden.
-func physicsOf(in string, ext *result.Extract, list []*race.Run, c *Coefficients, keepSaturated bool, workers int) race.Physics {
-	return func(ctx context.Context, hidden []race.Hidden) ([]race.Estimates, error) {
+func physicsOf(in string, ext *result.Extract, list []*runRows, c *Coefficients, keepSaturated bool, workers int) estimator {
+	return func(ctx context.Context, hide []hidden) ([]estimates, error) {
 		set := c.Set
-		if hidden != nil {
+		if hide != nil {
 			var err error
-			if set, err = refitted(ctx, in, ext, c.Fit, hidden, keepSaturated, workers); err != nil {
+			if set, err = refitted(ctx, in, ext, c.Fit, hide, keepSaturated, workers); err != nil {
 				return nil, err
 			}
 		}
-		all := make([]race.Estimates, len(list))
+		all := make([]estimates, len(list))
 		err := par.Try(ctx, workers, len(list), func(i int) (err error) {
 			all[i], err = estimatesOf(set, ext.Run(list[i].ID).Deployment, list[i].Rows)
 			return err
@@ -74,14 +72,14 @@ func physicsOf(in string, ext *result.Extract, list []*race.Run, c *Coefficients
 }
 
 // refitted fits the runs of a fit again, hidden stretches left out.
-func refitted(ctx context.Context, in string, ext *result.Extract, f *result.Fit, hidden []race.Hidden, keepSaturated bool,
+func refitted(ctx context.Context, in string, ext *result.Extract, f *result.Fit, hide []hidden, keepSaturated bool,
 	workers int) (*coeff.Set, error) {
 	o := fit.DefaultOptions()
 	o.Spec, o.Recipe, o.BetaTarget, o.Objective = features.Version(f.Options.Spec), f.Options.Recipe, f.Options.BetaTarget, f.Options.Objective
 	o.Split, o.Seed, o.Prior, o.Bootstraps = f.Options.Split, f.Options.Seed, f.Options.Prior, fit.MinBootstraps
 	o.Models, o.Workers, o.MaxRows = []string{}, workers, rows.RecordedMaxRows(f.Options.MaxRows)
 	spans := map[string][]rows.Span{}
-	for _, h := range hidden {
+	for _, h := range hide {
 		if h.StartNs == math.MinInt64 && h.EndNs == math.MaxInt64 {
 			o.Without = append(o.Without, h.Run)
 			continue
@@ -118,24 +116,31 @@ func appendMissing(list []string, name string) []string {
 	return append(list, name)
 }
 
-// estimatesOf asks physics about every row of a run, ms.
-func estimatesOf(set *coeff.Set, d *deploy.Deployment, list []decision.Row) (race.Estimates, error) {
-	var out race.Estimates
+// estimatesOf asks physics about every row of a run, ms. End to end is TTFT and the
+// mean output of the requests that finished before; unknown before the first.
+func estimatesOf(set *coeff.Set, d *deploy.Deployment, list []decision.Row) (estimates, error) {
 	engine, err := predict.New(set, d)
 	if err != nil {
-		return out, err
+		return nil, err
 	}
+	out := estimates{}
 	for i := range list {
 		s, r := StateOf(&list[i])
 		ttft, err := engine.TTFT(&s, &r)
 		if err != nil {
-			return out, err
+			return nil, err
 		}
 		tpot, err := engine.TPOTUs(&s, &r, ttft.Us)
 		if err != nil {
-			return out, err
+			return nil, err
 		}
-		out.TTFT, out.TPOT = append(out.TTFT, ttft.Us/1000), append(out.TPOT, tpot/1000)
+		e2e := math.NaN()
+		if n := list[i].MeanOutputTokens; n.OK {
+			e2e = ttft.Us + float64(tpot*math.Max(0, n.V-1))
+		}
+		out[targetTTFT] = append(out[targetTTFT], ttft.Us/1000)
+		out[targetTPOT] = append(out[targetTPOT], tpot/1000)
+		out[targetE2E] = append(out[targetE2E], e2e/1000)
 	}
 	return out, nil
 }
@@ -156,64 +161,56 @@ func StateOf(r *decision.Row) (predict.State, predict.Request) {
 	return s, predict.Request{PromptTokens: r.InputTokenLength, CachedTokens: cached}
 }
 
-// Fit runs the race on the rows in out of runs extracted to in, and grows
-// what predictor.json holds. c may be nil: no physics, for the reason in o. Scores
-// come back beside an error when only the predictor cannot be grown.
-func Fit(ctx context.Context, in, out string, ext *result.Extract, made *result.PredictorRows, c *Coefficients, o race.Options,
-	h result.Header) (*result.PredictorScores, *result.Predictor, error) {
-	list, err := raceRuns(out, made)
+// Fit trains on the rows in out of runs extracted to in: predictor.json, and what it is
+// worth on the rows held out. c may be nil: no physics, for the reason in o.
+func Fit(ctx context.Context, in, out string, ext *result.Extract, made *RowsDocument, c *Coefficients, o TrainOptions,
+	h result.Header) (*Scores, *Document, error) {
+	list, err := readRuns(out, made)
 	if err != nil {
 		return nil, nil, err
 	}
 	withPhysics(&o, in, ext, list, made, c)
-	o.Features = made.Options.Features
-	scores, err := race.Fit(ctx, list, o)
+	targets, scores, err := train(ctx, list, o)
 	if err != nil {
 		return nil, nil, err
 	}
 	h.Inputs = ext.Inputs
-	scores.Header, scores.Runs, scores.Options = h, made.Runs, raceOptions(made, c, o)
-	scores.Warnings = predictorWarnings(made)
-	targets, err := race.GrowTargets(ctx, list, o)
-	if err != nil {
-		return scores, nil, err
-	}
-	p := &result.Predictor{Header: h, Options: scores.Options, Runs: made.Runs, Bins: o.Bins, Targets: targets, Digest: rowsDigest(list),
-		Trained: "forests: the training rows of split time; conformal factors: its test rows"}
-	for _, s := range scores.Splits {
-		if s.Name == race.Time && s.Scope == race.ScopeAll {
-			p.Splits = append(p.Splits, s)
+	scores.Header, scores.Runs, scores.Options, scores.Warnings = h, made.Runs, optionsOf(made, c, o), warningsOf(made)
+	p := &Document{Header: h, Options: scores.Options, Runs: made.Runs, Bins: o.bins, Targets: targets, Digest: rowsDigest(list),
+		Trained: "forests: the training rows; conformal factors: the rows held out"}
+	for _, s := range scores.HoldOut {
+		if s.Scope == scopeAll {
+			p.HoldOut = append(p.HoldOut, s)
 		}
 	}
-	for _, cell := range scores.Cells {
-		if cell.Split == race.Time && cell.Scope == race.ScopeAll {
-			p.Scores = append(p.Scores, cell)
+	for _, s := range scores.Models {
+		if s.Scope == scopeAll {
+			p.Scores = append(p.Scores, s)
 		}
 	}
 	return scores, p, nil
 }
 
-// withPhysics gives a race its physics.
-func withPhysics(o *race.Options, in string, ext *result.Extract, list []*race.Run, made *result.PredictorRows, c *Coefficients) {
+// withPhysics gives a training its columns and its physics.
+func withPhysics(o *TrainOptions, in string, ext *result.Extract, list []*runRows, made *RowsDocument, c *Coefficients) {
+	o.features, o.targets = made.Options.Features, targetsOf(made.Options.Target)
 	if c == nil {
 		return
 	}
-	o.IsRefit = c.Fit != nil
-	o.Physics = physicsOf(in, ext, list, c, made.Options.KeepSaturated, o.Workers)
+	o.isRefit = c.Fit != nil
+	o.physics = physicsOf(in, ext, list, c, made.Options.KeepSaturated, o.Workers)
 }
 
-func raceOptions(made *result.PredictorRows, c *Coefficients, o race.Options) result.PredictorOptions {
-	opt := result.PredictorOptions{Rows: made.Options, Models: o.Models, Splits: o.Splits, Weights: o.Weights, Recency: o.Recency,
-		Seed:    o.Seed,
-		Emulate: o.Emulate, Draws: o.Draws, IsRefit: o.IsRefit}
+func optionsOf(made *RowsDocument, c *Coefficients, o TrainOptions) Options {
+	opt := Options{Rows: made.Options, Weights: o.Weights, Seed: o.Seed, IsRefit: o.isRefit}
 	if c != nil {
 		opt.Physics = c.Name
 	}
 	return opt
 }
 
-// predictorWarnings are what readers of a score must know of its rows.
-func predictorWarnings(made *result.PredictorRows) []trace.Finding {
+// warningsOf are what readers of a score must know of its rows.
+func warningsOf(made *RowsDocument) []trace.Finding {
 	out := append([]trace.Finding{}, made.Warnings...)
 	for _, r := range made.Runs {
 		out = append(out, r.Warnings...)
@@ -225,7 +222,7 @@ func predictorWarnings(made *result.PredictorRows) []trace.Finding {
 }
 
 // rowsDigest names the rows of all runs: ids, decision times and targets.
-func rowsDigest(list []*race.Run) string {
+func rowsDigest(list []*runRows) string {
 	h := sha256.New()
 	for _, r := range list {
 		for i := range r.Rows {
@@ -237,42 +234,45 @@ func rowsDigest(list []*race.Run) string {
 }
 
 // FitCommand is the `command` of predictor.json and its scores.
-func FitCommand(made *result.PredictorRows, physics string, o race.Options) string {
-	flags := []string{"--models " + strings.Join(o.Models, ","), "--split " + strings.Join(o.Splits, ","), "--weights " + o.Weights,
-		"--recency " + o.Recency, fmt.Sprintf("--seed %d", o.Seed), fmt.Sprintf("--bootstraps %d", o.Draws)}
-	if o.Emulate != "" {
-		flags = append(flags, "--emulate "+o.Emulate)
-	}
+func FitCommand(made *RowsDocument, physics string, o TrainOptions) string {
+	words := []string{"predictor fit"}
 	if physics != "" {
-		flags = append(flags, "--fit "+physics)
+		words = append(words, "--fit "+physics)
 	}
-	slices.Sort(flags)
-	return "predictor fit " + strings.Join(flags, " ") + " # " + made.Command
+	words = append(words, fmt.Sprintf("--seed %d", o.Seed), "--weights "+o.Weights)
+	return strings.Join(words, " ") + " # " + made.Command
 }
 
 // Evaluate judges a finished predictor on rows it never saw.
-func Evaluate(ctx context.Context, in, out string, ext *result.Extract, made *result.PredictorRows, p *result.Predictor,
-	c *Coefficients,
-	o race.Options, h result.Header) (*result.PredictorScores, error) {
-	list, err := raceRuns(out, made)
+func Evaluate(ctx context.Context, in, out string, ext *result.Extract, made *RowsDocument, p *Document, c *Coefficients, o TrainOptions,
+	h result.Header) (*Scores, error) {
+	list, err := readRuns(out, made)
 	if err != nil {
 		return nil, err
 	}
 	withPhysics(&o, in, ext, list, made, c)
-	o.Features = p.Options.Rows.Features
-	scores, err := race.JudgeFile(ctx, list, p.Targets, o)
-	if err != nil {
-		return nil, err
+	o.features = p.Options.Rows.Features
+	var physics []estimates
+	if o.physics != nil {
+		if physics, err = o.physics(ctx, nil); err != nil {
+			return nil, err
+		}
+	}
+	scores := newScores()
+	for i := range p.Targets {
+		if err := judgeFile(list, &p.Targets[i], physics, o, scores); err != nil {
+			return nil, err
+		}
 	}
 	h.Inputs = append(h.Inputs, ext.Inputs...)
-	scores.Header, scores.Runs, scores.Options = h, made.Runs, raceOptions(made, c, o)
-	scores.Options.Evaluate, scores.Options.Models, scores.Options.Splits = true, p.Options.Models, []string{race.Unseen}
-	scores.Warnings = append(predictorWarnings(made), seenBefore(p, ext)...)
-	return scores, nil
+	scores.Header, scores.Runs, scores.Options = h, made.Runs, optionsOf(made, c, o)
+	scores.Options.Evaluate = true
+	scores.Warnings = append(warningsOf(made), seenBefore(p, ext)...)
+	return scores, ctx.Err()
 }
 
 // seenBefore says which recordings judged the predictor was trained on, by the digests of their files.
-func seenBefore(p *result.Predictor, ext *result.Extract) (out []trace.Finding) {
+func seenBefore(p *Document, ext *result.Extract) (out []trace.Finding) {
 	for _, in := range ext.Inputs {
 		same := func(of result.Input) bool { return of.SHA256 == in.SHA256 }
 		if b := path.Base(in.Name); b != deploy.RunFile && b != "config.json" && slices.ContainsFunc(p.Inputs, same) {
@@ -281,11 +281,4 @@ func seenBefore(p *result.Predictor, ext *result.Extract) (out []trace.Finding) 
 		}
 	}
 	return out
-}
-
-// Report is the page of a race.
-func Report(scores *result.PredictorScores) ([]byte, error) {
-	var b bytes.Buffer
-	err := latency.Write(&b, scores)
-	return b.Bytes(), err
 }

@@ -25,6 +25,9 @@ const RowsFile = folder.PredictorRows
 func RowsCommand(o decision.Options) string {
 	flags := []string{"--features " + o.Features, "--prefix-score " + o.PrefixScore, fmt.Sprintf("--staleness-us %d", o.StalenessUs),
 		"--state " + o.State}
+	if o.Target != decision.TargetToken {
+		flags = append(flags, "--target "+o.Target)
+	}
 	if o.Saturated {
 		flags = append(flags, "--keep-saturated")
 	}
@@ -36,8 +39,8 @@ func RowsCommand(o decision.Options) string {
 }
 
 // rowOptions are the options of rows as documents show them.
-func rowOptions(o decision.Options) result.PredictorRowOptions {
-	out := result.PredictorRowOptions{Features: o.Features, State: o.State, StalenessUs: o.StalenessUs, PrefixScore: o.PrefixScore,
+func rowOptions(o decision.Options) RowOptions {
+	out := RowOptions{Target: o.Target, Features: o.Features, State: o.State, StalenessUs: o.StalenessUs, PrefixScore: o.PrefixScore,
 		KeepSaturated: o.Saturated, Shared: []string{}}
 	for _, s := range o.Shared {
 		out.Shared = append(out.Shared, s.String())
@@ -48,11 +51,11 @@ func rowOptions(o decision.Options) result.PredictorRowOptions {
 // MakeRows makes the rows of every run of an output folder and writes them to
 // tables/run=<id> of dest, each run's table as soon as it is made.
 func MakeRows(ctx context.Context, out, dest string, ext *result.Extract, o decision.Options, h result.Header,
-	workers int) (*result.PredictorRows, error) {
+	workers int) (*RowsDocument, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	doc := &result.PredictorRows{Header: h, Options: rowOptions(o), Runs: make([]result.PredictorRun, len(ext.Runs)),
+	doc := &RowsDocument{Header: h, Options: rowOptions(o), Runs: make([]RunAccount, len(ext.Runs)),
 		Warnings: []trace.Finding{}}
 	doc.Inputs = ext.Inputs
 	err := par.Try(ctx, workers, len(ext.Runs), func(i int) error {
@@ -93,9 +96,9 @@ func writePredictorRows(dir string, list []decision.Row) error {
 	return table.Write(dir, decision.Table, table.Parquet, list)
 }
 
-func predictorRun(r *result.ExtractRun, made *decision.Result) result.PredictorRun {
-	out := result.PredictorRun{ID: r.ID, Config: r.Deployment.Config(), Requests: made.Requests, Rows: len(made.Rows),
-		Dropped: map[string]int{}, Agreement: result.StateAgreement(made.Agreement), Warnings: append([]trace.Finding{}, made.Warnings...)}
+func predictorRun(r *result.ExtractRun, made *decision.Result) RunAccount {
+	out := RunAccount{ID: r.ID, Config: r.Deployment.Config(), Requests: made.Requests, Rows: len(made.Rows),
+		Dropped: map[string]int{}, Agreement: StateAgreement(made.Agreement), Warnings: append([]trace.Finding{}, made.Warnings...)}
 	for reason, n := range made.Dropped {
 		out.Dropped[string(reason)] = n
 	}

@@ -6,14 +6,13 @@ import (
 
 	"github.com/blis-train/blis-train/report/draw"
 	"github.com/blis-train/blis-train/report/words"
-	"github.com/blis-train/blis-train/result"
 )
 
 // extraSuffix is the routing and the scheduler of all controls.
 const extraSuffix = " pa4qd3 priority"
 
 // goodputFigure is the goodput of every configuration with its interval.
-func goodputFigure(d *result.ExperimentDoc) *draw.Figure {
+func goodputFigure(d *ExperimentDoc) *draw.Figure {
 	var rows []draw.ChartRow
 	top := 0.0
 	for _, c := range d.Cells {
@@ -52,7 +51,7 @@ var gates = []struct {
 }{{"slo-gated", "slo-gated, thresholds", draw.Prefill}, {"predictive", "predictive, eps", draw.Decode}}
 
 // frontierFigure is goodput and admitted share over the P99 of critical requests.
-func frontierFigure(d *result.ExperimentDoc) *draw.Figure {
+func frontierFigure(d *ExperimentDoc) *draw.Figure {
 	fig := &draw.Figure{ID: "frontiers", Title: "Frontiers of the two gates",
 		Note: "At one critical P99 compare the heights. A line joins the settings of a gate, from strict to lax; those without a finite P99 " +
 			"are left out."}
@@ -91,7 +90,7 @@ func frontierFigure(d *result.ExperimentDoc) *draw.Figure {
 }
 
 // scatterFigure is predicted against observed TTFT.
-func scatterFigure(d *result.ExperimentDoc) *draw.Figure {
+func scatterFigure(d *ExperimentDoc) *draw.Figure {
 	var span draw.Span
 	for _, p := range d.Scatter {
 		span.TakePositive(p.PredictedMs)
@@ -123,7 +122,7 @@ func scatterFigure(d *result.ExperimentDoc) *draw.Figure {
 }
 
 // newcomerFigure is the admission of a new group against the others'.
-func newcomerFigure(d *result.ExperimentDoc) *draw.Figure {
+func newcomerFigure(d *ExperimentDoc) *draw.Figure {
 	if len(d.Newcomer) == 0 {
 		return nil
 	}

@@ -10,18 +10,17 @@ import (
 	"github.com/blis-train/blis-train/report/draw"
 	"github.com/blis-train/blis-train/report/page"
 	"github.com/blis-train/blis-train/report/words"
-	"github.com/blis-train/blis-train/result"
 )
 
 // WritePage writes the page as one HTML file.
-func WritePage(w io.Writer, d *result.ExperimentDoc) error {
+func WritePage(w io.Writer, d *ExperimentDoc) error {
 	sections := []page.Section{verdictSection(d), cellSection(d), frontierSection(d), predictionSection(d), robustSection(d),
 		newcomerSection(d)}
 	sections = slices.DeleteFunc(sections, func(x page.Section) bool { return len(x.Blocks) == 0 && x.Missing == "" })
 	return page.Write(w, head(d), sections)
 }
 
-func head(d *result.ExperimentDoc) page.Head {
+func head(d *ExperimentDoc) page.Head {
 	h := page.Head{Class: "none", Badge: strings.ToUpper(d.Label), Kicker: "Admission by predicted TTFT: an experiment that can say no",
 		Sentence: fmt.Sprintf("Preset %s: %s on %d engines at %s requests/s, %.2f of their capacity, for %g s.", d.Preset,
 			words.Plural(len(d.Cells), "configuration"), d.Instances, words.Short(d.RateRPS), d.Rho, d.HorizonS)}
@@ -62,8 +61,8 @@ var headings = map[string]string{"goodput": "goodput (points)", "goodput_critica
 	"ttft_p99_admitted_ms": "P99 admitted (ms)", "output_tokens_per_s": "output tokens/s"}
 
 // difference is one contrast as a cell.
-func difference(list []result.ExperimentContrast, a, b, figure string) page.Cell {
-	k := slices.IndexFunc(list, func(c result.ExperimentContrast) bool { return c.A == a && c.B == b && c.Figure == figure })
+func difference(list []ExperimentContrast, a, b, figure string) page.Cell {
+	k := slices.IndexFunc(list, func(c ExperimentContrast) bool { return c.A == a && c.B == b && c.Figure == figure })
 	if k < 0 {
 		return page.Plain(words.Unknown)
 	}
@@ -71,7 +70,7 @@ func difference(list []result.ExperimentContrast, a, b, figure string) page.Cell
 	return page.Cell{Text: differing(figure, c.Effect), Sub: betweenText(figure, c.Lo, c.Hi), Class: "n"}
 }
 
-func pairedTable(id, caption string, list []result.ExperimentContrast) *page.Table {
+func pairedTable(id, caption string, list []ExperimentContrast) *page.Table {
 	t := &page.Table{ID: id, Caption: caption, Cols: []page.Column{{Head: "A"}, {Head: "B"}, {Head: "Figure"}, {Head: "A - B", Num: true},
 		{Head: "95 %"}, {Head: "p", Num: true, Help: "exact sign flips, two-sided"}, {Head: "Holm p", Num: true}, {Head: "Same within 5 %"},
 		{Head: "Seeds", Num: true}}}
@@ -88,7 +87,7 @@ func pairedTable(id, caption string, list []result.ExperimentContrast) *page.Tab
 }
 
 // componentTable has a row for each pair of configurations.
-func componentTable(list []result.ExperimentContrast) *page.Table {
+func componentTable(list []ExperimentContrast) *page.Table {
 	t := &page.Table{ID: "contrasts", Caption: "A less B, one component at a time, and its 95 % interval",
 		Cols: []page.Column{{Head: "A"}, {Head: "B"}}}
 	keys := []string{"goodput", "goodput_critical", "admitted_share", "ttft_p99_critical_ms", "output_tokens_per_s"}
@@ -110,11 +109,11 @@ func componentTable(list []result.ExperimentContrast) *page.Table {
 	return page.Capped(t, "in the order of the file", "experiment.json")
 }
 
-func verdictSection(d *result.ExperimentDoc) page.Section {
+func verdictSection(d *ExperimentDoc) page.Section {
 	x := page.Section{ID: "verdicts", Nav: "Verdicts", Title: "What the data say",
 		Lead: "A verdict needs its preconditions, else it is NOT TESTABLE. Seeds are the unit, paired on equal arrivals."}
 	t := &page.Table{ID: "verdict-table", Caption: "Verdicts", Cols: []page.Column{{Head: "Statement"}, {Head: "Verdict"}, {Head: "Why"}}}
-	var evidence []result.ExperimentContrast
+	var evidence []ExperimentContrast
 	for _, v := range d.Verdicts {
 		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Prose(v.ID + ": " + v.Statement), page.Plain(v.Verdict), page.Prose(v.Why)}})
 		evidence = append(evidence, v.Evidence...)
@@ -124,7 +123,7 @@ func verdictSection(d *result.ExperimentDoc) page.Section {
 	return x
 }
 
-func cellSection(d *result.ExperimentDoc) page.Section {
+func cellSection(d *ExperimentDoc) page.Section {
 	x := page.Section{ID: "cells", Nav: "Cells", Title: "All configurations",
 		Lead: "Goodput is requests that met every target of their class over all that arrived: a rejected request counts as missed."}
 	x.Blocks = append(x.Blocks, page.FigureBlocks(some(goodputFigure(d)))...)
@@ -157,7 +156,7 @@ func cellSection(d *result.ExperimentDoc) page.Section {
 	return x
 }
 
-func predictionSection(d *result.ExperimentDoc) page.Section {
+func predictionSection(d *ExperimentDoc) page.Section {
 	x := page.Section{ID: "predictions", Nav: "Predictions", Title: "Predicted and observed TTFT",
 		Lead: "Of admitted requests, and of a sample of rejected ones that a copy of their engine served: a gate that is never told about what " +
 			"it rejects can be wrong for ever. The copy goes on receiving what the engine is sent; a request is followed for four " +
@@ -180,7 +179,7 @@ func predictionSection(d *result.ExperimentDoc) page.Section {
 	return x
 }
 
-func robustSection(d *result.ExperimentDoc) page.Section {
+func robustSection(d *ExperimentDoc) page.Section {
 	x := page.Section{ID: "robust", Nav: "Sensitivity", Title: "How far it carries",
 		Lead: "The same with other coefficients in the gate; at a load where nobody needs rejecting; and the published figures beside ours."}
 	t := &page.Table{ID: "controllers", Caption: "Predictive against always-admit, by the gate's coefficients",
@@ -195,7 +194,7 @@ func robustSection(d *result.ExperimentDoc) page.Section {
 				holds = append(holds, v.ID)
 			}
 		}
-		g := []result.ExperimentContrast{c.Goodput}
+		g := []ExperimentContrast{c.Goodput}
 		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Plain(c.Kind), page.Prose(c.Label), page.Num(c.RateRPS), page.Num(c.Rho),
 			page.Num(c.HorizonS), difference(g, c.Goodput.A, c.Goodput.B, c.Goodput.Figure), page.Percent(c.Admitted),
 			page.Percent(c.MedianAPE), page.Percent(c.Bias), page.Percent(c.Coverage), page.Plain(cmp.Or(strings.Join(holds, ", "), "none"))}})
@@ -222,7 +221,7 @@ func robustSection(d *result.ExperimentDoc) page.Section {
 
 // loadTable is the gates at another load, with what each changes of always-admit's
 // goodput.
-func loadTable(i int, at *result.ExperimentLoad) *page.Table {
+func loadTable(i int, at *ExperimentLoad) *page.Table {
 	caption := fmt.Sprintf("The gates at %g of capacity, %s requests/s, arrivals from %g to %g s", at.Rho, words.Short(at.RateRPS),
 		at.WindowS[0], at.WindowS[1])
 	if at.Rho < 0.7 {
@@ -251,13 +250,13 @@ func some(f *draw.Figure) []*draw.Figure {
 	return []*draw.Figure{f}
 }
 
-func frontierSection(d *result.ExperimentDoc) page.Section {
+func frontierSection(d *ExperimentDoc) page.Section {
 	return page.Section{ID: "frontier", Nav: "Frontiers", Title: "What each gate can reach",
 		Lead:   "One dot a setting: thresholds of slo-gated, tolerated misses of predictive. Better lies up and to the left.",
 		Blocks: page.FigureBlocks(some(frontierFigure(d)))}
 }
 
-func newcomerSection(d *result.ExperimentDoc) page.Section {
+func newcomerSection(d *ExperimentDoc) page.Section {
 	x := page.Section{ID: "newcomer", Nav: "Newcomer", Title: "A group that nobody knows"}
 	x.Blocks = page.FigureBlocks(some(newcomerFigure(d)))
 	t := &page.Table{ID: "reached", Caption: "First second at 0.8 of the others' admission", Cols: []page.Column{{Head: "Configuration"},

@@ -13,7 +13,6 @@ import (
 	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/cluster/gateway"
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 
 	"github.com/blis-train/blis-train/stat"
@@ -123,7 +122,7 @@ type outcome struct {
 }
 
 // Run runs a preset. The document has no header.
-func Run(ctx context.Context, o Options) (*result.ExperimentDoc, error) {
+func Run(ctx context.Context, o Options) (*ExperimentDoc, error) {
 	l := &lab{Options: o, ctx: ctx, seeds: seedsOf(o.Seeds)}
 	var ok bool
 	if l.preset, ok = PresetOf(o.Preset); !ok {

@@ -15,7 +15,6 @@ import (
 	"github.com/blis-train/blis-train/pipeline/folder"
 
 	"github.com/blis-train/blis-train/pipeline/option"
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -67,7 +66,7 @@ func (o *OptimiseOptions) check() error {
 
 // Optimise tunes policies with equal budgets and writes optimise.json to
 // o.Out, and a line a call to optimise.jsonl, from which an interrupted search goes on.
-func Optimise(ctx context.Context, o OptimiseOptions) (*result.OptimiseDoc, error) {
+func Optimise(ctx context.Context, o OptimiseOptions) (*OptimiseDoc, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}

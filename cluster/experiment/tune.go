@@ -117,7 +117,7 @@ type tuner struct {
 
 // Tune tunes the policy and its rivals with the same budget, and tries what they
 // recommend on seeds and loads they have not seen.
-func Tune(ctx context.Context, s Search) (*result.OptimiseDoc, error) {
+func Tune(ctx context.Context, s Search) (*OptimiseDoc, error) {
 	t := &tuner{ask: s, lab: lab{Options: s.Options, ctx: ctx}, always: map[string]*float64{}}
 	var ok bool
 	if t.preset, ok = PresetOf(s.Preset); !ok {
@@ -140,7 +140,7 @@ func Tune(ctx context.Context, s Search) (*result.OptimiseDoc, error) {
 	}
 	t.critical = stat.Mean(critical) - 0.01
 	t.key = t.keyOf(base, critical)
-	doc := &result.OptimiseDoc{Policy: s.Policy, Method: s.Method, Calls: s.Start + s.Calls, Train: t.train, Test: t.test,
+	doc := &OptimiseDoc{Policy: s.Policy, Method: s.Method, Calls: s.Start + s.Calls, Train: t.train, Test: t.test,
 		Baseline: result.OrNull(stat.Mean(base)), Critical: result.OrNull(stat.Mean(critical)), Warnings: []trace.Finding{}}
 	policies := slices.Compact([]string{s.Policy, "slo-gated", "probabilistic"})
 	if s.Policy == "probabilistic" {
@@ -203,7 +203,7 @@ func (t *tuner) apply(policy string, x []float64) cluster.Spec {
 }
 
 // tune searches one policy's knobs on the train seeds.
-func (t *tuner) tune(policy string) (*result.OptimisePolicy, error) {
+func (t *tuner) tune(policy string) (*OptimisePolicy, error) {
 	knobs := Tunable[policy]
 	o := Maximisation{Dims: len(knobs), Method: t.ask.Method, Start: t.ask.Start, Calls: t.ask.Calls, Seed: 1, Constrained: true}
 	for _, c := range t.ask.Before {
@@ -244,9 +244,9 @@ func (t *tuner) tune(policy string) (*result.OptimisePolicy, error) {
 }
 
 // judged is a spec on train and test seeds, and where it was not tuned.
-func (t *tuner) judged(policy string, spec *cluster.Spec) (*result.OptimisePolicy, error) {
-	out := &result.OptimisePolicy{Policy: policy, Parameters: map[string]float64{}, Transfer: []result.OptimiseTransfer{},
-		Sensitivity: []result.OptimiseParameter{}}
+func (t *tuner) judged(policy string, spec *cluster.Spec) (*OptimisePolicy, error) {
+	out := &OptimisePolicy{Policy: policy, Parameters: map[string]float64{}, Transfer: []OptimiseTransfer{},
+		Sensitivity: []OptimiseParameter{}}
 	train, _, err := t.goodput(spec, &t.Plant, t.train, t.draw)
 	if err != nil {
 		return nil, err
@@ -282,17 +282,17 @@ func (t *tuner) judged(policy string, spec *cluster.Spec) (*result.OptimisePolic
 			}
 			t.always[to.name] = result.OrNull(stat.Mean(base))
 		}
-		out.Transfer = append(out.Transfer, result.OptimiseTransfer{To: to.name, Goodput: result.OrNull(stat.Mean(got)),
+		out.Transfer = append(out.Transfer, OptimiseTransfer{To: to.name, Goodput: result.OrNull(stat.Mean(got)),
 			Always: t.always[to.name]})
 	}
 	return out, nil
 }
 
 // sensitivity moves one knob at a time over its range, the others as recommended.
-func (t *tuner) sensitivity(policy string, spec cluster.Spec, knobs []Parameter) ([]result.OptimiseParameter, error) {
-	var out []result.OptimiseParameter
+func (t *tuner) sensitivity(policy string, spec cluster.Spec, knobs []Parameter) ([]OptimiseParameter, error) {
+	var out []OptimiseParameter
 	for _, p := range knobs {
-		row := result.OptimiseParameter{Name: p.Name, Lo: p.Lo, Hi: p.Hi, Effect: "no effect"}
+		row := OptimiseParameter{Name: p.Name, Lo: p.Lo, Hi: p.Hi, Effect: "no effect"}
 		var points [][]float64
 		for _, u := range []float64{0, 0.25, 0.5, 0.75, 1} {
 			s := spec

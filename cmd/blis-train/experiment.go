@@ -7,7 +7,6 @@ import (
 
 	"github.com/blis-train/blis-train/cluster/experiment"
 	"github.com/blis-train/blis-train/internal/heap"
-	"github.com/blis-train/blis-train/result"
 )
 
 func experimentCommand() *cli.Command {
@@ -55,7 +54,7 @@ func runIsolation(c *cli.Context) error {
 	return con.document(doc)
 }
 
-func showIsolation(con *console, d *result.ExperimentDoc) {
+func showIsolation(con *console, d *experiment.ExperimentDoc) {
 	var rows []cells
 	for _, c := range d.Cells {
 		f := func(key string) *float64 { return c.Figures[key].Mean }

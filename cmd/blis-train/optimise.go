@@ -10,7 +10,6 @@ import (
 
 	"github.com/blis-train/blis-train/cluster/experiment"
 	"github.com/blis-train/blis-train/internal/heap"
-	"github.com/blis-train/blis-train/result"
 )
 
 func optimiseCommand() *cli.Command {
@@ -49,7 +48,7 @@ func runOptimise(c *cli.Context) error {
 	return con.document(doc)
 }
 
-func showOptimise(con *console, d *result.OptimiseDoc) {
+func showOptimise(con *console, d *experiment.OptimiseDoc) {
 	var rows, transfer, knobs []cells
 	for _, p := range d.Tuned {
 		name, how := p.Policy, "as it is"

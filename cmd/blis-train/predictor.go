@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"path/filepath"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -15,7 +14,7 @@ import (
 func predictorCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "predictor",
-		Usage: "train latency predictors on traces and race them against physics",
+		Usage: "train latency predictors on traces, beside physics",
 		Description: "TTFT and TPOT per request, from what a router can know when it decides. docs/predictor.md.\n\n" +
 			"Example:\n   blis-train predictor fit testdata/traces/real -o out",
 		Subcommands: []*cli.Command{predictorRowsCommand(), predictorFitCommand(), predictorEvaluateCommand()},
@@ -43,6 +42,8 @@ func predictorRowsCommand() *cli.Command {
 func rowFlags() []cli.Flag {
 	d := decision.DefaultOptions()
 	return []cli.Flag{
+		&cli.StringFlag{Name: "target", Value: d.Target, Usage: "what is predicted, `LATENCY`: token (TTFT and TPOT) or e2e (the whole answer, " +
+			"of servers that do not stream)"},
 		&cli.StringFlag{Name: "features", Value: d.Features, Usage: "columns of the models, `SET`: llmd (those of llm-d) or full (what " +
 			"traces offer beside them)"},
 		&cli.StringFlag{Name: "state", Value: d.State, Usage: "`SOURCE` of waiting and running: auto, step or journey"},
@@ -56,8 +57,8 @@ func rowFlags() []cli.Flag {
 }
 
 func rowOptionsOf(c *cli.Context) (decision.Options, error) {
-	o := decision.Options{Features: c.String("features"), State: c.String("state"), StalenessUs: c.Int64("staleness-us"),
-		PrefixScore: c.String("prefix-score"), Saturated: c.Bool("keep-saturated")}
+	o := decision.Options{Target: c.String("target"), Features: c.String("features"), State: c.String("state"),
+		StalenessUs: c.Int64("staleness-us"), PrefixScore: c.String("prefix-score"), Saturated: c.Bool("keep-saturated")}
 	for _, text := range listOf(c, "shared-prefix-tokens") {
 		s, err := decision.ParseShare(text)
 		if err != nil {
@@ -108,7 +109,7 @@ func outOr(c *cli.Context, in string) string {
 }
 
 // makeRows makes the rows of every run and prints the account.
-func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract, o decision.Options) (*result.PredictorRows, error) {
+func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract, o decision.Options) (*predictor.RowsDocument, error) {
 	doc, err := predictor.MakeRows(c.Context, in, out, ext, o, con.header(predictor.RowsCommand(o)), c.Int("workers"))
 	if err != nil {
 		return nil, err
@@ -132,15 +133,4 @@ func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract,
 		"step and journey state agree", "index - actual score"}, rows)
 	con.sayf("predictor rows: %d rows of %d requests in %d %s", total, requests, len(doc.Runs), plural(len(doc.Runs), "run", "runs"))
 	return doc, nil
-}
-
-// words of a comma-separated flag.
-func commaWords(text string) []string {
-	var out []string
-	for _, w := range strings.Split(text, ",") {
-		if w = strings.TrimSpace(w); w != "" {
-			out = append(out, w)
-		}
-	}
-	return out
 }

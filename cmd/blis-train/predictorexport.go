@@ -30,7 +30,7 @@ func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) 
 	out := &export.Output{}
 	switch format {
 	case predictor.FormatXGBoost:
-		docs, warnings, err := predictor.ExportXGBoost(&p.Predictor, o.Settings["model"])
+		docs, warnings, err := predictor.ExportXGBoost(&p.Document, o.Settings["model"])
 		if err != nil {
 			return err
 		}
@@ -40,12 +40,12 @@ func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) 
 		}
 	case predictor.FormatBulk:
 		var b bytes.Buffer
-		if err := predictor.ExportBulk(&b, filepath.Dir(path), &p.Predictor); err != nil {
+		if err := predictor.ExportBulk(&b, filepath.Dir(path), &p.Document); err != nil {
 			return err
 		}
 		out.Files = []export.File{{Data: b.Bytes()}}
 	}
-	out, err = predictor.Sidecar(&p.Predictor, in, format, o.Command).Beside(out.Warnings, out.Files...)
+	out, err = predictor.Sidecar(&p.Document, in, format, o.Command).Beside(out.Warnings, out.Files...)
 	if err != nil {
 		return err
 	}

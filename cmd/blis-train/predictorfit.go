@@ -1,12 +1,13 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -18,47 +19,29 @@ import (
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/predictor"
 	"github.com/blis-train/blis-train/predictor/decision"
-	"github.com/blis-train/blis-train/predictor/race"
+
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
 func predictorFitCommand() *cli.Command {
-	d := race.DefaultOptions()
+	d := predictor.DefaultTrainOptions()
 	return &cli.Command{
 		Name:      "fit",
-		Usage:     "race six models on six splits and write the trees a router loads",
+		Usage:     "train the trees a router loads, and hold rows out to say what they are worth",
 		ArgsUsage: "OUT|RUNDIR...",
 		Description: "Reads OUT/tables and OUT/predictor_rows.json (made first when missing or made with other options; run folders\n" +
 			"are extracted and fitted first, with -o) and writes predictor.json, predictor_scores.json and report.html\n" +
 			"(predictor.html where report.html is that of validate).\n\n" +
-			"Example:\n   blis-train predictor fit testdata/traces/real -o out\n   blis-train predictor fit out --fit out/fit.json " +
-			"--emulate llmd-0.9",
+			"Example:\n   blis-train predictor fit testdata/traces/real -o out",
 		Flags: flags([]cli.Flag{
 			&cli.StringFlag{Name: "fit", Usage: "fit.json or coefficient `FILE` of the physics; default OUT/fit.json, none for none"},
-			&cli.StringFlag{Name: "models", Value: strings.Join(d.Models, ","), Usage: "comma-separated `MODELS`"},
-			&cli.StringFlag{Name: "split", Value: strings.Join(d.Splits, ","), Usage: "comma-separated `SPLITS`"},
 			&cli.StringFlag{Name: "weights", Value: d.Weights, Usage: "`WEIGHTS` of the stratified sample: natural, flat or sqrt"},
-			&cli.StringFlag{Name: "recency", Value: d.Recency, Usage: "what a full bucket keeps, `WHICH`: uniform or newest"},
-			&cli.StringFlag{Name: "emulate", Usage: "print what habits of another predictor cost, `WHOSE`: llmd-0.9"},
-			&cli.IntFlag{Name: "bootstraps", Value: d.Draws, Usage: "block bootstrap `DRAWS` of the intervals"},
 			&cli.Uint64Flag{Name: "seed", Value: d.Seed, Usage: "`SEED` of samples, trees and draws"},
 			outFlag("`FOLDER` of the results (default: OUT itself)"),
 		}, rowFlags(), workFlags(), talkFlags()),
 		Action: runPredictorFit,
 	}
-}
-
-// raceOptionsOf reads the options of a race.
-func raceOptionsOf(c *cli.Context) (race.Options, error) {
-	o := race.DefaultOptions()
-	o.Models, o.Splits, o.Weights, o.Recency = commaWords(c.String("models")), commaWords(c.String("split")), c.String("weights"),
-		c.String("recency")
-	o.Emulate, o.Draws, o.Seed, o.Workers = c.String("emulate"), c.Int("bootstraps"), c.Uint64("seed"), c.Int("workers")
-	if err := o.Check(); err != nil {
-		return o, &usageError{msg: err.Error()}
-	}
-	return o, nil
 }
 
 func runPredictorFit(c *cli.Context) error {
@@ -69,9 +52,10 @@ func runPredictorFit(c *cli.Context) error {
 	if c.NArg() == 0 {
 		return usagef("predictor fit: got no argument, want an extracted folder, or run folders and -o")
 	}
-	o, err := raceOptionsOf(c)
-	if err != nil {
-		return err
+	o := predictor.DefaultTrainOptions()
+	o.Weights, o.Seed, o.Workers = c.String("weights"), c.Uint64("seed"), c.Int("workers")
+	if err := o.Check(); err != nil {
+		return &usageError{msg: err.Error()}
 	}
 	ro, err := rowOptionsOf(c)
 	if err != nil {
@@ -89,18 +73,15 @@ func runPredictorFit(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	h := con.header(predictor.FitCommand(made, name, o))
-	scores, p, err := predictor.Fit(c.Context, in, out, ext, made, physics, o, h)
-	if scores == nil {
+	scores, p, err := predictor.Fit(c.Context, in, out, ext, made, physics, o, con.header(predictor.FitCommand(made, name, o)))
+	path := filepath.Join(out, predictorFile)
+	if err != nil {
+		if stale := os.Remove(path); !errors.Is(stale, fs.ErrNotExist) { // that of other rows
+			err = errors.Join(err, stale)
+		}
 		return err
 	}
-	path := filepath.Join(out, predictorFile)
-	if err == nil {
-		err = writeDoc(path, p)
-	} else if stale := os.Remove(path); !errors.Is(stale, fs.ErrNotExist) { // that of other rows
-		err = errors.Join(err, stale)
-	}
-	return errors.Join(con.writeScores(out, scores), err)
+	return errors.Join(writeDoc(path, p), con.writeScores(out, scores))
 }
 
 // predictorInput is the extracted folder; run folders are extracted and their
@@ -132,7 +113,7 @@ func predictorInput(c *cli.Context, con *console) (in, out string, ext *result.E
 	f.Progress = con.progress()
 	_, err = pipeline.Fit(c.Context, out, f)
 	var coded *trace.Error
-	// client files and stock spans have no steps: the race goes on without physics
+	// client files and stock spans have no steps: the trees are trained without physics
 	if errors.As(err, &coded) && coded.Code == options.CodeNoRows {
 		con.warn([]trace.Finding{{Code: coded.Code, Message: coded.Msg}})
 		err = nil
@@ -159,8 +140,8 @@ func extractFor(c *cli.Context, con *console, out string) (*result.Extract, erro
 
 // rowsFor reads the rows of a folder, or makes them when there are none made with
 // these options and tool.
-func rowsFor(c *cli.Context, con *console, in, out string, ext *result.Extract, o decision.Options) (*result.PredictorRows, error) {
-	doc := &result.PredictorRows{}
+func rowsFor(c *cli.Context, con *console, in, out string, ext *result.Extract, o decision.Options) (*predictor.RowsDocument, error) {
+	doc := &predictor.RowsDocument{}
 	err := con.readDoc(filepath.Join(out, predictor.RowsFile), doc)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -185,7 +166,7 @@ func sameInputs(a, b []result.Input) bool {
 }
 
 // predictorPhysics loads where step times come from; nil without, the reason in o.
-func predictorPhysics(c *cli.Context, con *console, in string, o *race.Options) (*predictor.Coefficients, string, error) {
+func predictorPhysics(c *cli.Context, con *console, in string, o *predictor.TrainOptions) (*predictor.Coefficients, string, error) {
 	path := c.String("fit")
 	if path == "none" {
 		o.PhysicsReason = "--fit none"
@@ -211,19 +192,19 @@ func predictorPhysics(c *cli.Context, con *console, in string, o *race.Options) 
 }
 
 // writeScores writes the scores and their report, and prints the race.
-func (con *console) writeScores(out string, scores *result.PredictorScores) error {
+func (con *console) writeScores(out string, scores *predictor.Scores) error {
 	if err := writeDoc(filepath.Join(out, scoresFile), scores); err != nil {
-		return err
-	}
-	html, err := predictor.Report(scores)
-	if err != nil {
 		return err
 	}
 	name := reportFile
 	if _, err := os.Stat(filepath.Join(out, validationFile)); err == nil {
 		name = predictorReport // report.html is validate's here
 	}
-	if err := files.Write(filepath.Join(out, name), html); err != nil {
+	var html bytes.Buffer
+	if err := predictor.WritePage(&html, scores); err != nil {
+		return err
+	}
+	if err := files.Write(filepath.Join(out, name), html.Bytes()); err != nil {
 		return err
 	}
 	con.warn(scores.Warnings)
@@ -231,43 +212,24 @@ func (con *console) writeScores(out string, scores *result.PredictorScores) erro
 	return con.document(scores)
 }
 
-// showScores prints the race for people.
-func showScores(con *console, doc *result.PredictorScores) {
+// showScores prints the scores for people.
+func showScores(con *console, doc *predictor.Scores) {
 	var rows []cells
-	for _, s := range doc.Splits {
-		rows = append(rows, cells{s.Scope, s.Target, s.Name, s.Train, s.Test, s.Dropped, s.Unused, share(s.AboveMax), s.Reason})
+	for _, h := range doc.HoldOut {
+		rows = append(rows, cells{h.Scope, h.Target, h.Train, h.Test, h.Dropped, share(h.AboveMax), h.Reason})
 	}
-	con.table("splits", cells{"scope", "target", "split", "train", "test", "alive at border", "unused", "test above training max",
-		"not formable"}, rows)
+	con.table("rows held out", cells{"scope", "target", "train", "test", "alive at border", "test above training max", "why none"}, rows)
 	rows = nil
-	for _, c := range doc.Cells {
+	for _, c := range doc.Models {
 		if c.Reason != "" {
-			rows = append(rows, cells{c.Scope, c.Target, c.Split, c.Model, "-", "-", "-", "-", "-", "-", "-", "-", "-", c.Reason})
+			rows = append(rows, cells{c.Scope, c.Target, c.Model, "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", c.Reason})
 			continue
 		}
-		rows = append(rows, cells{c.Scope, c.Target, c.Split, c.Model, c.Rows, share(c.MAPE), bandText(c.MAPEBand), share(c.MedianAPE),
-			share(c.WAPE), share(c.Bias),
-			share(c.MAPEConst), share(c.MAPEFloor), share(c.AboveMaxMAPE), ""})
+		rows = append(rows, cells{c.Scope, c.Target, c.Model, c.Rows, share(c.MAPE), bandText(c.MAPEBand), share(c.MedianAPE),
+			share(c.Bias), share(c.MAPEConst), share(c.MAPEFloor), share(c.AboveMaxMAPE), share(c.Coverage), bandText(c.CoverageBand), ""})
 	}
-	con.table("race (MAPE with 95 % interval of a block bootstrap)", cells{"scope", "target", "split", "model", "rows", "MAPE", "interval",
-		"median APE", "WAPE", "bias", "constant", "floor", "above max", "why not"}, rows)
-	rows = nil
-	for _, c := range doc.Calibration {
-		rows = append(rows, cells{c.Scope, c.Target, c.Split, c.Model, c.Rows, share(c.Before), share(c.After), bandText(c.Band),
-			share(c.Adaptive), number(c.Pinball), c.Reason})
-	}
-	con.table("coverage of P90 before and after calibration", cells{"scope", "target", "split", "model", "rows", "before", "after",
-		"interval", "adaptive", "pinball ratio", "why not"}, rows)
-	rows = nil
-	for _, p := range doc.Emulation {
-		rows = append(rows, cells{p.Scope, p.Target, p.Pitfall, share(p.MAPE), points(p.MAPEDelta), share(p.Coverage),
-			points(p.CoverageDelta), share(p.Claimed)})
-	}
-	con.table("what each habit costs on split time", cells{"scope", "target", "habit", "MAPE", "difference", "P90 coverage", "difference",
-		"MAPE it would claim"}, rows)
-	for _, line := range doc.Sentences {
-		con.sayf("%s", line)
-	}
+	con.table("error on them (MAPE with 95 % interval of a block bootstrap) and coverage of the calibrated P90", cells{"scope", "target",
+		"model", "rows", "MAPE", "interval", "median APE", "bias", "constant", "floor", "above max", "P90 coverage", "interval", "why not"}, rows)
 }
 
 func bandText(b *[2]float64) string {
@@ -275,14 +237,6 @@ func bandText(b *[2]float64) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.1f .. %.1f %%", 100*b[0], 100*b[1])
-}
-
-// points is a difference of shares in percentage points.
-func points(v *float64) string {
-	if v == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%+.1f", 100**v)
 }
 
 func predictorEvaluateCommand() *cli.Command {
@@ -347,7 +301,7 @@ func runPredictorEvaluate(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	o := race.DefaultOptions()
+	o := predictor.DefaultTrainOptions()
 	o.Workers, o.Seed = c.Int("workers"), p.Options.Seed
 	physics, name, err := predictorPhysics(c, con, in, &o)
 	if err != nil {
@@ -355,7 +309,7 @@ func runPredictorEvaluate(c *cli.Context) error {
 	}
 	h := con.header("predictor evaluate --fit " + name + " --predictor " + head.Name)
 	h.Inputs = append(h.Inputs, head)
-	scores, err := predictor.Evaluate(c.Context, in, out, ext, made, &p.Predictor, physics, o, h)
+	scores, err := predictor.Evaluate(c.Context, in, out, ext, made, &p.Document, physics, o, h)
 	if err != nil {
 		return err
 	}
@@ -363,7 +317,7 @@ func runPredictorEvaluate(c *cli.Context) error {
 }
 
 // loadedPredictor is predictor.json.
-type loadedPredictor struct{ result.Predictor }
+type loadedPredictor struct{ predictor.Document }
 
 func (con *console) loadPredictor(path string) (*loadedPredictor, result.Input, error) {
 	_, in, err := con.readInput(path)
@@ -371,15 +325,15 @@ func (con *console) loadPredictor(path string) (*loadedPredictor, result.Input, 
 		return nil, in, err
 	}
 	p := &loadedPredictor{}
-	return p, in, con.readDoc(path, &p.Predictor)
+	return p, in, con.readDoc(path, &p.Document)
 }
 
 // rowOptions are the options the predictor's rows were made with; only what
 // requests share is the caller's.
 func (p *loadedPredictor) rowOptions(c *cli.Context) (decision.Options, error) {
 	r := p.Options.Rows
-	o := decision.Options{Features: r.Features, State: r.State, StalenessUs: r.StalenessUs, PrefixScore: r.PrefixScore,
-		Saturated: r.KeepSaturated}
+	o := decision.Options{Target: cmp.Or(r.Target, decision.TargetToken), Features: r.Features, State: r.State,
+		StalenessUs: r.StalenessUs, PrefixScore: r.PrefixScore, Saturated: r.KeepSaturated}
 	for _, text := range listOf(c, "shared-prefix-tokens") {
 		s, err := decision.ParseShare(text)
 		if err != nil {

@@ -13,6 +13,9 @@ import (
 
 // Choices of Options.
 const (
+	TargetToken = "token"
+	TargetE2E   = "e2e"
+
 	FeaturesLLMD = "llmd"
 	FeaturesFull = "full"
 
@@ -26,6 +29,7 @@ const (
 
 // Options decide what rows hold.
 type Options struct {
+	Target      string  // token: TTFT and TPOT; e2e: the whole answer, of servers that do not stream
 	Features    string  // llmd or full: what two of llm-d's columns mean
 	State       string  // auto, step or journey
 	StalenessUs int64   // age of what is observable at the decision, >= 0
@@ -45,12 +49,14 @@ func (s Share) String() string { return s.Runs + "=" + strconv.FormatInt(s.Token
 
 // DefaultOptions are everything the traces offer, nothing stale, an index.
 func DefaultOptions() Options {
-	return Options{Features: FeaturesFull, State: stateAuto, PrefixScore: prefixIndex}
+	return Options{Target: TargetToken, Features: FeaturesFull, State: stateAuto, PrefixScore: prefixIndex}
 }
 
 // Check names the first option out of bounds.
 func (o *Options) Check() error {
 	switch {
+	case o.Target != TargetToken && o.Target != TargetE2E:
+		return fmt.Errorf("--target: got %q, want %s or %s", o.Target, TargetToken, TargetE2E)
 	case o.Features != FeaturesLLMD && o.Features != FeaturesFull:
 		return fmt.Errorf("--features: got %q, want %s or %s", o.Features, FeaturesLLMD, FeaturesFull)
 	case o.State != stateAuto && o.State != stateStep && o.State != stateJourney:
@@ -96,8 +102,8 @@ type Source struct {
 // Result is what a run gave.
 type Result struct {
 	Rows      []Row
-	Requests  int                // rows + sum of drops
-	Dropped   map[trace.Code]int // by reason
+	Requests  int            // rows + sum of drops
+	Dropped   map[Reason]int // by reason
 	Agreement Agreement
 	Warnings  []trace.Finding
 }
@@ -141,8 +147,8 @@ type builder struct {
 
 func newBuilder(src Source, o Options) *builder {
 	d := src.Deployment
-	b := &builder{src: src, o: o, out: &Result{Dropped: map[trace.Code]int{}}}
-	b.lives, b.complete, b.out.Warnings = livesOf(src.Run, d.Tracing.JourneySampleRate.Or(1))
+	b := &builder{src: src, o: o, out: &Result{Dropped: map[Reason]int{}}}
+	b.lives, b.complete, b.out.Warnings = livesOf(src.Run, d.Tracing.JourneySampleRate.Or(1), o.Target == TargetE2E)
 	b.steps = newSteps(src.Run, d.Tracing.StepSampleRate.Or(1), d.Engine.IsAsync())
 	b.counts = newCounts(b.lives, b.steps)
 	b.events = eventsOf(b.lives)

@@ -291,7 +291,7 @@ func TestMissingSteps(t *testing.T) {
 		name  string
 		steps []trace.Step
 		state string
-		want  trace.Code
+		want  Reason
 	}{
 		{"fresh", []trace.Step{step(1, 10, 1, 0, 100, 0.1), step(14, 260, 1, 0, 0, 0.1)}, stateStep, ""},
 		{"stale", []trace.Step{step(1, 10, 1, 0, 100, 0.1), step(12, 249, 1, 0, 0, 0.1)}, stateStep, staleState},
@@ -324,7 +324,7 @@ func TestMissingSteps(t *testing.T) {
 func TestDrops(t *testing.T) {
 	whole := func() trace.Request { return inSteps(req("x", 100, 5, 500, 510, 510.1, 530, 600, 601), 26, 26) }
 	for _, c := range []struct {
-		want   trace.Code
+		want   Reason
 		change func(r *trace.Request, d *deploy.Deployment, s *Source)
 	}{
 		{noArrival, func(r *trace.Request, _ *deploy.Deployment, _ *Source) { r.ArrivedNs.OK = false }},

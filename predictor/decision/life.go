@@ -18,7 +18,7 @@ type life struct {
 	group                                                 string
 	groupTokens                                           trace.Opt[int64]
 	phase                                                 trace.Opt[string]
-	reason                                                trace.Code         // why it cannot be a row, empty when it may
+	reason                                                Reason             // why it cannot be a row, empty when it may
 	index, actual                                         trace.Opt[float64] // prefix scores
 	score                                                 trace.Opt[float64] // the one asked for
 }
@@ -29,7 +29,7 @@ type pause struct{ from, to trace.Opt[int64] }
 // livesOf lists the requests of a run, by arrival: core and API spans where there
 // are some, else stock spans, else client rows with engine stamps. complete says
 // that nothing that was in the engine is missing.
-func livesOf(run *trace.Run, journeyRate float64) (lives []life, complete bool, findings []trace.Finding) {
+func livesOf(run *trace.Run, journeyRate float64, endToEnd bool) (lives []life, complete bool, findings []trace.Finding) {
 	complete = true
 	switch {
 	case len(run.Requests) > 0:
@@ -38,7 +38,7 @@ func livesOf(run *trace.Run, journeyRate float64) (lives []life, complete bool, 
 		stock := 0
 		for i := range run.Requests {
 			r := &run.Requests[i]
-			l := lifeOf(r)
+			l := lifeOf(r, endToEnd)
 			l.pauses = pauses[l.id]
 			if c := clients[l.id]; c != nil {
 				l.group, l.groupTokens, l.priority = c.PrefixGroup.V, c.PrefixTokens, c.Priority.V
@@ -52,7 +52,7 @@ func livesOf(run *trace.Run, journeyRate float64) (lives []life, complete bool, 
 		}
 		complete = complete && (journeyRate == 1 || stock == len(lives))
 	default:
-		lives, findings = observedLives(run)
+		lives, findings = observedLives(run, endToEnd)
 	}
 	slices.SortStableFunc(lives, func(a, b life) int {
 		return cmp.Or(cmp.Compare(a.arrived.V, b.arrived.V), cmp.Compare(a.queued.V, b.queued.V), cmp.Compare(a.id, b.id))
@@ -70,7 +70,7 @@ func clientsOf(observed []trace.ObservedRequest) map[string]*trace.ObservedReque
 	return out
 }
 
-func lifeOf(r *trace.Request) life {
+func lifeOf(r *trace.Request, endToEnd bool) life {
 	l := life{id: r.CoreID.Or(r.APIID.V), api: r.APIID.V, prompt: r.PromptTokens, cached: r.CachedTokens, output: r.OutputTokens,
 		phase: r.Phase}
 	if r.Source == trace.SourceStock {
@@ -92,19 +92,22 @@ func lifeOf(r *trace.Request) life {
 	case !r.Success.V:
 		l.reason = failed
 	default:
-		l.judge()
+		l.judge(endToEnd)
 	}
 	return l
 }
 
-// judge looks at the stamps of a request that succeeded.
-func (l *life) judge() {
+// judge looks at the stamps of a request that succeeded. End to end, its departure
+// counts and its first token need not be known.
+func (l *life) judge(endToEnd bool) {
 	switch {
 	case !l.scheduled.OK:
 		l.reason = noEngineStamps
-	case !l.first.OK:
+	case endToEnd && !l.departed.OK:
+		l.reason = noDeparture
+	case !endToEnd && !l.first.OK:
 		l.reason = noFirstToken
-	case l.first.V < l.arrived.V:
+	case l.first.OK && l.first.V < l.arrived.V || endToEnd && l.departed.V < l.arrived.V:
 		l.reason = negativeLatency
 	}
 }
@@ -153,7 +156,7 @@ func pausesOf(events []trace.JourneyEvent) map[string][]pause {
 
 // observedLives are the rows of a client file that carry engine stamps. Where
 // arrivals are on another clock, the smallest pick-up wait is taken as 0.
-func observedLives(run *trace.Run) ([]life, []trace.Finding) {
+func observedLives(run *trace.Run, endToEnd bool) ([]life, []trace.Finding) {
 	offset, found := int64(0), false
 	for i := range run.Observed {
 		c := &run.Observed[i]
@@ -185,7 +188,7 @@ func observedLives(run *trace.Run) ([]life, []trace.Finding) {
 		case c.Success.OK && !c.Success.V:
 			l.reason = failed
 		default:
-			l.judge()
+			l.judge(endToEnd)
 		}
 		lives = append(lives, l)
 	}

@@ -53,7 +53,7 @@ type Row struct {
 	PrefixScoreIndex  trace.Opt[float64] `col:"prefix_score_index" doc:"share of the prompt found in an index of cached blocks at the decision, in whole blocks"`
 	PrefixScoreActual trace.Opt[float64] `col:"prefix_score_actual" doc:"share of the prompt cached at first admission, in whole blocks; known only after the decision"`
 
-	TTFTMs       float64            `col:"ttft_ms" unit:"ms" doc:"first token - arrival"`
+	TTFTMs       float64            `col:"ttft_ms" unit:"ms" doc:"first token - arrival; 0 where --target e2e knows none"`
 	TPOTMs       trace.Opt[float64] `col:"tpot_ms" unit:"ms" doc:"(last token - first token) / (output tokens - 1); null below two"`
 	E2EMs        trace.Opt[float64] `col:"e2e_ms" unit:"ms" doc:"departure - arrival; null when the departure is not recorded"`
 	OutputTokens trace.Opt[int64]   `col:"output_tokens" unit:"tokens" doc:"tokens produced"`

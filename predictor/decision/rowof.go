@@ -8,7 +8,7 @@ import (
 )
 
 // row makes the row of the i-th request, whose state is that at t.
-func (b *builder) row(i int, t int64) (Row, trace.Code) {
+func (b *builder) row(i int, t int64) (Row, Reason) {
 	l := &b.lives[i]
 	if reason := b.refuse(l); reason != "" {
 		return Row{}, reason
@@ -28,7 +28,7 @@ func (b *builder) row(i int, t int64) (Row, trace.Code) {
 
 // refuse names the first reason for which a request is no row, as far as its own
 // records say.
-func (b *builder) refuse(l *life) trace.Code {
+func (b *builder) refuse(l *life) Reason {
 	switch {
 	case l.reason != "":
 		return l.reason
@@ -59,7 +59,7 @@ func inside(spans []Span, ns int64) bool {
 }
 
 // engineState fills what the engine is doing at t.
-func (b *builder) engineState(r *Row, t int64) trace.Code {
+func (b *builder) engineState(r *Row, t int64) Reason {
 	c := b.counts
 	st, at := b.steps.last(t)
 	if st != nil {
@@ -105,7 +105,7 @@ func (b *builder) engineState(r *Row, t int64) trace.Code {
 // kv fills the use of the KV cache: the last step's where every step is recorded
 // or step state was asked for, else (and before the first step) rebuilt from
 // resident tokens.
-func (b *builder) kv(r *Row, st *trace.Step, decodeTokens float64) trace.Code {
+func (b *builder) kv(r *Row, st *trace.Step, decodeTokens float64) Reason {
 	if st != nil && (b.o.State == stateStep || b.steps.complete) {
 		r.KVCachePercentage, r.FreeBlocks = st.KVUsage, st.BlocksFree
 		return ""
@@ -161,7 +161,7 @@ func (b *builder) changedSince(st *trace.Step) bool {
 }
 
 // prefix fills what is known of the request's own prompt.
-func (b *builder) prefix(r *Row, i int) trace.Code {
+func (b *builder) prefix(r *Row, i int) Reason {
 	l := &b.lives[i]
 	r.PrefixScoreIndex, r.PrefixScoreActual = l.index, l.actual
 	switch {

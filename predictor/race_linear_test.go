@@ -1,4 +1,4 @@
-package model
+package predictor
 
 import (
 	"fmt"
@@ -22,8 +22,8 @@ var lambdas = []float64{1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1}
 
 // newLinear chooses lambda by the error on the last fifth of the rows (rows stand
 // in time order inside each run) and fits all rows with it.
-func newLinear(t *Table, rows []int, w []float64) (*linear, error) {
-	early, late := SplitTail(t, rows, 0.8)
+func newLinear(t *columns, rows []int, w []float64) (*linear, error) {
+	early, late := splitTail(t, rows, 0.8)
 	best, bestError := lambdas[0], math.Inf(1)
 	if len(early) > 0 && len(late) > 0 {
 		part := newGram(t, rows, w, inSet(early))
@@ -44,24 +44,6 @@ func newLinear(t *Table, rows []int, w []float64) (*linear, error) {
 	return newGram(t, rows, w, nil).solve(best)
 }
 
-// SplitTail parts rows into the first share of each run and the rest, both in the
-// order of rows.
-func SplitTail(t *Table, rows []int, share float64) (head, tail []int) {
-	count, seen := map[int32]int{}, map[int32]int{}
-	for _, i := range rows {
-		count[t.Run[i]]++
-	}
-	for _, i := range rows {
-		run := t.Run[i]
-		if seen[run]++; float64(seen[run]) <= share*float64(count[run]) {
-			head = append(head, i)
-		} else {
-			tail = append(tail, i)
-		}
-	}
-	return head, tail
-}
-
 func inSet(rows []int) map[int]bool {
 	in := make(map[int]bool, len(rows))
 	for _, i := range rows {
@@ -80,7 +62,7 @@ type gram struct {
 }
 
 // newGram sums the rows that only holds (nil: all).
-func newGram(t *Table, rows []int, w []float64, only map[int]bool) *gram {
+func newGram(t *columns, rows []int, w []float64, only map[int]bool) *gram {
 	p := len(t.X)
 	g := &gram{m: p + 1, a: make([]float64, (p+1)*(p+1)), b: make([]float64, p+1), least: math.Inf(1)}
 	var use []int
@@ -98,7 +80,7 @@ func newGram(t *Table, rows []int, w []float64, only map[int]bool) *gram {
 		g.least = math.Min(g.least, t.Y[i])
 	}
 	for c := range t.X {
-		mean, scale := Moments(t.X[c], use)
+		mean, scale := moments(t.X[c], use)
 		g.mean, g.scale = append(g.mean, mean), append(g.scale, scale)
 	}
 	x := make([]float64, p+1)
@@ -114,40 +96,11 @@ func newGram(t *Table, rows []int, w []float64, only map[int]bool) *gram {
 	return g
 }
 
-// Moments are the mean and the standard deviation of a column's known values; a
-// column that does not vary counts as 0.
-func Moments(column []float64, rows []int) (mean, scale float64) {
-	n, sum, squares := 0.0, 0.0, 0.0
-	for _, i := range rows {
-		if v := column[i]; !math.IsNaN(v) {
-			n, sum = n+1, sum+v
-		}
-	}
-	if n == 0 {
-		return 0, 0
-	}
-	mean = sum / n
-	for _, i := range rows {
-		if v := column[i]; !math.IsNaN(v) {
-			squares += float64((v - mean) * (v - mean))
-		}
-	}
-	return mean, math.Sqrt(squares / n)
-}
-
-func (g *gram) fill(t *Table, i int, x []float64) {
+func (g *gram) fill(t *columns, i int, x []float64) {
 	for c := range t.X {
-		x[c] = Standardised(t.X[c][i], g.mean[c], g.scale[c])
+		x[c] = standardised(t.X[c][i], g.mean[c], g.scale[c])
 	}
 	x[g.m-1] = 1
-}
-
-// Standardised is 0, the mean, for an unknown value and for a column without spread.
-func Standardised(v, mean, scale float64) float64 {
-	if math.IsNaN(v) || scale == 0 {
-		return 0
-	}
-	return (v - mean) / scale
 }
 
 // solve penalises every column, the intercept not.
@@ -157,7 +110,7 @@ func (g *gram) solve(lambda float64) (*linear, error) {
 		a[r*g.m+r] += float64(lambda * g.weight)
 	}
 	if rank := stat.Cholesky(a, g.m); rank < g.m {
-		return nil, fmt.Errorf("model %s: lambda %g: got %d of %d independent columns", Linear, lambda, rank, g.m)
+		return nil, fmt.Errorf("model %s: lambda %g: got %d of %d independent columns", nameLinear, lambda, rank, g.m)
 	}
 	beta := slices.Clone(g.b)
 	stat.CholeskySolve(a, g.m, beta)
@@ -165,11 +118,11 @@ func (g *gram) solve(lambda float64) (*linear, error) {
 }
 
 // Predict implements Model.
-func (l *linear) Predict(t *Table, i int) float64 {
+func (l *linear) Predict(t *columns, i int) float64 {
 	p := len(l.mean)
 	sum := l.beta[p]
 	for c := range p {
-		sum += float64(l.beta[c] * Standardised(t.X[c][i], l.mean[c], l.scale[c]))
+		sum += float64(l.beta[c] * standardised(t.X[c][i], l.mean[c], l.scale[c]))
 	}
 	return math.Max(l.least, sum)
 }

@@ -1,21 +1,18 @@
-package race
+package predictor
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"hash/fnv"
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/predictor/decision"
-	"github.com/blis-train/blis-train/predictor/model"
 	"github.com/blis-train/blis-train/stat"
 )
 
-// Names of the splits.
+// Names of the race's splits: the first asks about the next minutes, the three of load
+// about another load, run about another model, GPU or TP degree; random is a leak.
 const (
-	Time     = "time"
+	byTime   = "time"
 	loadUp   = "load-up"
 	loadDown = "load-down"
 	loadGap  = "load-gap"
@@ -23,42 +20,21 @@ const (
 	random   = "random"
 )
 
-// splitNames lists the splits in the order they are shown.
-var splitNames = []string{Time, loadUp, loadDown, loadGap, byRun, random}
-
-// questions says what each split asks.
-var questions = map[string]string{
-	Time:     "the next minutes of a known engine under known load",
-	loadUp:   "a load above any that was seen",
-	loadDown: "a load below any that was seen",
-	loadGap:  "a load between those that were seen",
-	byRun:    "a model, GPU or TP degree that was never seen",
-	Unseen:   "runs that the predictor file never saw",
-	random:   "a leak: test rows share the engine's state with their neighbours in training",
-}
+var splitNames = []string{byTime, loadUp, loadDown, loadGap, byRun, random}
 
 const (
-	trainShare    = 0.8 // of each run, split time
-	randomShare   = 0.1 // of the rows, split random
-	leastStages   = 3
-	leastStage    = 20  // rows that make a stage
-	leastRise     = 1.2 // highest over lowest rate of a unit's stages
-	leastPart     = 30  // rows each part of a split needs
-	leastConfigs  = 2
-	leastPerScope = 500 // rows of a configuration that is judged alone
+	randomShare  = 0.1 // of the rows, split random
+	leastStages  = 3
+	leastStage   = 20  // rows that make a stage
+	leastRise    = 1.2 // highest over lowest rate of a unit's stages
+	leastConfigs = 2
 )
 
 // fold is one training set and its test rows, places in a table.
 type fold struct {
 	name        string
 	train, test []int
-	hidden      []Hidden
-}
-
-// Hidden is a stretch of a run that coefficients may not have seen.
-type Hidden struct {
-	Run            string
-	StartNs, EndNs int64
+	hidden      []hidden
 }
 
 // split is one way to part the rows of a target.
@@ -70,25 +46,14 @@ type split struct {
 	groups  []string
 }
 
-// sample is a row and where it comes from.
-type sample struct {
-	run, at int // run, and place in its Rows
-	row     *decision.Row
-}
-
-// all are the rows of a scope and target in the order of runs and time.
-type all struct {
-	runs    []*Run
-	samples []sample
-	table   *model.Table
-}
-
 // newSplit parts the rows (spec#predictor-splits).
-func (a *all) newSplit(name string, seed uint64) split {
+func (a *rowSet) newSplit(name string, seed uint64) split {
 	s := split{name: name}
 	switch name {
-	case Time:
-		a.byTime(&s)
+	case byTime:
+		f := fold{hidden: hiddenTails(a.runs)}
+		f.train, f.test, s.dropped = a.byTime()
+		s.folds = []fold{f}
 	case loadUp, loadDown, loadGap:
 		a.byLoad(&s)
 	case byRun:
@@ -107,36 +72,6 @@ func (a *all) newSplit(name string, seed uint64) split {
 	return s
 }
 
-// byTime takes the first rows of each run for training, without those whose
-// request was alive when the test began.
-func (a *all) byTime(s *split) {
-	f := fold{}
-	for i, x := range a.samples {
-		border := a.runs[x.run].border()
-		switch {
-		case x.row.DecisionNs >= border:
-			f.test = append(f.test, i)
-		case !x.row.DepartedNs.OK || x.row.DepartedNs.V >= border:
-			s.dropped++
-		default:
-			f.train = append(f.train, i)
-		}
-	}
-	for _, r := range a.runs {
-		f.hidden = append(f.hidden, Hidden{r.ID, r.border(), math.MaxInt64})
-	}
-	s.folds = []fold{f}
-}
-
-// border is the decision time of the first test row of split time: the same for
-// every target and scope.
-func (r *Run) border() int64 {
-	if len(r.Rows) == 0 {
-		return math.MaxInt64
-	}
-	return r.Rows[min(len(r.Rows)-1, int(trainShare*float64(len(r.Rows))))].DecisionNs
-}
-
 // stage is a stretch of one run, or a whole run, at one load.
 type stage struct {
 	unit, name     string
@@ -149,7 +84,7 @@ type stage struct {
 
 // stages are the load stages of every unit that has three or more at different
 // rates: the stages of a run, else the runs of a configuration.
-func (a *all) stages() []stage {
+func (a *rowSet) stages() []stage {
 	byRun := map[int]map[int64][]int{}
 	for i, s := range a.samples {
 		if byRun[s.run] == nil {
@@ -194,7 +129,7 @@ func (a *all) stages() []stage {
 	return out
 }
 
-func (a *all) newStage(unit, name string, rows []int) stage {
+func (a *rowSet) newStage(unit, name string, rows []int) stage {
 	first, last := a.samples[rows[0]].row.DecisionNs, a.samples[rows[len(rows)-1]].row.DecisionNs
 	seconds := float64(last-first) / 1e9
 	return stage{unit: unit, name: name, run: a.runs[a.samples[rows[0]].run].ID, rows: rows, startNs: first, endNs: last + 1,
@@ -221,7 +156,7 @@ func thirds(unit *[]stage) bool {
 }
 
 // byLoad holds a third of the stages out.
-func (a *all) byLoad(s *split) {
+func (a *rowSet) byLoad(s *split) {
 	stages := a.stages()
 	if len(stages) == 0 {
 		s.reason = "no run has three load stages at different rates, and no configuration three runs at different rates"
@@ -232,7 +167,7 @@ func (a *all) byLoad(s *split) {
 	for _, st := range stages {
 		if st.third == out {
 			f.test = append(f.test, st.rows...)
-			f.hidden = append(f.hidden, Hidden{st.run, st.startNs, st.endNs})
+			f.hidden = append(f.hidden, hidden{st.run, st.startNs, st.endNs})
 			s.groups = append(s.groups, fmt.Sprintf("%s (%.3g/s)", st.name, st.rate))
 		} else {
 			f.train = append(f.train, st.rows...)
@@ -244,7 +179,7 @@ func (a *all) byLoad(s *split) {
 }
 
 // byConfig leaves one configuration out at a time.
-func (a *all) byConfig(s *split) {
+func (a *rowSet) byConfig(s *split) {
 	var configs []string
 	rows := map[string][]int{}
 	for i, x := range a.samples {
@@ -268,7 +203,7 @@ func (a *all) byConfig(s *split) {
 		}
 		for _, r := range a.runs {
 			if r.Config == c {
-				f.hidden = append(f.hidden, Hidden{r.ID, math.MinInt64, math.MaxInt64})
+				f.hidden = append(f.hidden, hidden{r.ID, math.MinInt64, math.MaxInt64})
 			}
 		}
 		s.folds = append(s.folds, f)
@@ -277,7 +212,7 @@ func (a *all) byConfig(s *split) {
 }
 
 // byHash takes a tenth of the rows by a hash of their ids.
-func (a *all) byHash(s *split, seed uint64) {
+func (a *rowSet) byHash(s *split, seed uint64) {
 	f := fold{}
 	for i, x := range a.samples {
 		h := fnv.New64a()
@@ -289,15 +224,4 @@ func (a *all) byHash(s *split, seed uint64) {
 		}
 	}
 	s.folds = []fold{f}
-}
-
-// digestOf names the test rows of a split.
-func (a *all) digestOf(s *split) string {
-	h := sha256.New()
-	for _, f := range s.folds {
-		for _, i := range f.test {
-			fmt.Fprintf(h, "%s/%s\n", a.runs[a.samples[i].run].ID, a.samples[i].row.RequestID)
-		}
-	}
-	return hex.EncodeToString(h.Sum(nil)[:8])
 }

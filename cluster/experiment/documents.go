@@ -1,10 +1,13 @@
-package result
+package experiment
 
-import "github.com/blis-train/blis-train/trace"
+import (
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
 
 // ExperimentDoc is experiment.json: cells by seeds, contrasts between cells, verdicts.
 type ExperimentDoc struct {
-	Header
+	result.Header
 	Preset        string                 `json:"preset"`
 	Label         string                 `json:"label"` // transient, or stationary where the backlog does not grow
 	Controller    string                 `json:"controller"`

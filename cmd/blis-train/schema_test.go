@@ -1,4 +1,4 @@
-package result_test
+package main
 
 import (
 	"bytes"
@@ -10,10 +10,12 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/blis-train/blis-train/cluster/experiment"
+	"github.com/blis-train/blis-train/predictor"
 	"github.com/blis-train/blis-train/result"
 )
 
-var update = flag.Bool("update", false, "rewrite docs/schema")
+var updateSchemas = flag.Bool("update-schemas", false, "rewrite docs/schema")
 
 var documents = map[string]any{
 	"extract":    result.Extract{},
@@ -22,11 +24,11 @@ var documents = map[string]any{
 	"inspect":    result.Inspect{},
 	"queue":      result.Queue{},
 
-	"experiment":       result.ExperimentDoc{},
-	"optimise":         result.OptimiseDoc{},
-	"predictor":        result.Predictor{},
-	"predictor_rows":   result.PredictorRows{},
-	"predictor_scores": result.PredictorScores{},
+	"experiment":       experiment.ExperimentDoc{},
+	"optimise":         experiment.OptimiseDoc{},
+	"predictor":        predictor.Document{},
+	"predictor_rows":   predictor.RowsDocument{},
+	"predictor_scores": predictor.Scores{},
 }
 
 // TestSchemasAreCurrent: docs/schema says what the structs say.
@@ -36,8 +38,8 @@ func TestSchemasAreCurrent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		path := filepath.Join("..", "docs", "schema", name+".schema.json")
-		if *update {
+		path := filepath.Join("..", "..", "docs", "schema", name+".schema.json")
+		if *updateSchemas {
 			if err := os.WriteFile(path, want, 0o644); err != nil {
 				t.Fatal(err)
 			}
@@ -48,7 +50,7 @@ func TestSchemasAreCurrent(t *testing.T) {
 			continue
 		}
 		if !bytes.Equal(got, want) {
-			t.Errorf("%s is stale: go test ./result -run TestSchemas -update", path)
+			t.Errorf("%s is stale: go test ./cmd/blis-train -run TestSchemas -update-schemas", path)
 		}
 	}
 }
@@ -87,7 +89,7 @@ func TestSchemasAcceptAndRefuse(t *testing.T) {
 
 func compile(t *testing.T, name string) *jsonschema.Schema {
 	t.Helper()
-	schema, err := jsonschema.NewCompiler().Compile(filepath.Join("..", "docs", "schema", name+".schema.json"))
+	schema, err := jsonschema.NewCompiler().Compile(filepath.Join("..", "..", "docs", "schema", name+".schema.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package result_test
+package main
 
 import (
 	"path"
@@ -27,7 +27,7 @@ func schemaOf(title string, doc any) map[string]any {
 type schemaGen struct{ defs map[string]any }
 
 func (g *schemaGen) of(t reflect.Type) map[string]any {
-	if v, ok := optional(t); ok {
+	if v, ok := optionalType(t); ok {
 		return nullable(g.of(v))
 	}
 	switch t.Kind() {
@@ -53,8 +53,8 @@ func (g *schemaGen) of(t reflect.Type) map[string]any {
 	return map[string]any{"type": "integer"}
 }
 
-// optional recognises trace.Opt: a known value or null.
-func optional(t reflect.Type) (reflect.Type, bool) {
+// optionalType recognises trace.Opt: a known value or null.
+func optionalType(t reflect.Type) (reflect.Type, bool) {
 	if t.Kind() == reflect.Struct && strings.HasPrefix(t.Name(), "Opt[") {
 		v, _ := t.FieldByName("V")
 		return v.Type, true

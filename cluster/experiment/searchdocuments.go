@@ -1,11 +1,14 @@
-package result
+package experiment
 
-import "github.com/blis-train/blis-train/trace"
+import (
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
 
 // OptimiseDoc is optimise.json: tuned policies on seeds and loads they were not tuned
 // on. Goodput throughout.
 type OptimiseDoc struct {
-	Header
+	result.Header
 	Policy   string           `json:"policy"` // the one asked for
 	Method   string           `json:"method"`
 	Calls    int              `json:"calls"` // of every policy

@@ -1,4 +1,4 @@
-package model
+package predictor
 
 import (
 	"fmt"
@@ -13,65 +13,54 @@ import (
 
 // Names of the models.
 const (
-	Constant     = "constant"
-	Linear       = "linear"
-	Trees        = "trees"
-	TreesGated   = "trees-gated"
-	Physics      = "physics"
-	PhysicsTrees = "physics+trees"
+	nameTrees    = "trees"
+	nameGated    = "trees-gated"
+	namePhysics  = "physics"
+	nameResidual = "physics+trees"
 )
 
-// Names lists the models of the race in the order they are shown.
-var Names = []string{Constant, Linear, Trees, TreesGated, Physics, PhysicsTrees}
-
-// Docs says of each model what it is.
-var Docs = map[string]string{
-	Constant:     "the median of the run's training rows; of all training rows for a run without any",
-	Linear:       "ridge on the same columns with relative weights, lambda from the last fifth of the training rows",
-	Trees:        "200 boosted trees of depth 6 on log(ms)",
-	TreesGated:   "two such forests, for rows where nobody and where somebody waits, from 200 rows on each side",
-	Physics:      "a rollout of the scheduler with the coefficient file's step times; nothing is fitted here",
-	PhysicsTrees: "50 trees of depth 3 on log(ms / physics): all, half or none of them, by the last fifth of the training rows",
+// modelDocs says of each model what it is.
+var modelDocs = map[string]string{
+	nameTrees:    "200 boosted trees of depth 6 on log(ms)",
+	nameGated:    "two such forests, for rows where nobody and where somebody waits, from 200 rows on each side",
+	namePhysics:  "a rollout of the scheduler with the coefficient file's step times; nothing is fitted here",
+	nameResidual: "50 trees of depth 3 on log(ms / physics): all, half or none of them, by the last fifth of the training rows",
 }
 
-// UsesPhysics reports whether a model needs estimates in Table.Physics.
-func UsesPhysics(name string) bool { return name == Physics || name == PhysicsTrees }
+// usesPhysics reports whether a model needs estimates in Table.Physics.
+func usesPhysics(name string) bool { return name == namePhysics || name == nameResidual }
 
 // leastGated is how many rows each side of the queue needs for a forest of its own.
 const leastGated = 200
 
-// Options of a training.
-type Options struct {
+// growOptions of a training.
+type growOptions struct {
 	Seed     uint64
 	Bins     int     // at most forest.MaxBins
 	Quantile float64 // of trees: 0 for a mean of log(ms), else the pinball loss of that quantile
 }
 
-// Model predicts ms from a row of a table.
-type Model interface {
-	Predict(t *Table, i int) float64
+// model predicts ms from a row of a table.
+type model interface {
+	Predict(t *columns, i int) float64
 }
 
-// New fits the named model on some rows of a table with weights (nil: equal).
-func New(name string, t *Table, rows []int, w []float64, o Options) (Model, error) {
+// newModel fits the named model on some rows of a table with weights (nil: equal).
+func newModel(name string, t *columns, rows []int, w []float64, o growOptions) (model, error) {
 	if len(rows) == 0 {
 		return nil, fmt.Errorf("model %s: got no training rows", name)
 	}
 	switch name {
-	case Constant:
-		return newConstant(t, rows, w), nil
-	case Linear:
-		return newLinear(t, rows, w)
-	case Trees:
+	case nameTrees:
 		return newTrees(t, rows, w, o)
-	case TreesGated:
+	case nameGated:
 		return newGated(t, rows, w, o)
-	case Physics:
+	case namePhysics:
 		return physics{}, nil
-	case PhysicsTrees:
+	case nameResidual:
 		return newResidual(t, rows, w, o)
 	}
-	return nil, fmt.Errorf("model: got %q, want one of %v", name, Names)
+	return nil, fmt.Errorf("model: got %q, want one of %v", name, scored)
 }
 
 type constant struct {
@@ -79,7 +68,7 @@ type constant struct {
 	all   float64
 }
 
-func newConstant(t *Table, rows []int, w []float64) *constant {
+func newConstant(t *columns, rows []int, w []float64) *constant {
 	values, weights := map[int32][]float64{}, map[int32][]float64{}
 	var all, allWeights []float64
 	for k, i := range rows {
@@ -98,7 +87,7 @@ func newConstant(t *Table, rows []int, w []float64) *constant {
 	return c
 }
 
-func (c *constant) Predict(t *Table, i int) float64 {
+func (c *constant) Predict(t *columns, i int) float64 {
 	if v, ok := c.byRun[t.Run[i]]; ok {
 		return v
 	}
@@ -108,17 +97,17 @@ func (c *constant) Predict(t *Table, i int) float64 {
 // physics is what is in the table already.
 type physics struct{}
 
-func (physics) Predict(t *Table, i int) float64 { return t.Physics[i] }
+func (physics) Predict(t *columns, i int) float64 { return t.Physics[i] }
 
-// Boosted is a forest of log(ms), or of log(ms / physics).
-type Boosted struct {
+// boosted is a forest of log(ms), or of log(ms / physics).
+type boosted struct {
 	Forest     forest.Forest
 	IsResidual bool
 	eval       *forest.Evaluator
 }
 
 // newTrees grows 200 trees of depth 6.
-func newTrees(t *Table, rows []int, w []float64, o Options) (*Boosted, error) {
+func newTrees(t *columns, rows []int, w []float64, o growOptions) (*boosted, error) {
 	opt := trees.DefaultOptions()
 	if o.Quantile > 0 {
 		opt.Loss, opt.Quantile = trees.Pinball, o.Quantile
@@ -132,7 +121,7 @@ var residualShares = []float64{0, 0.5, 1}
 // newResidual grows 50 trees of depth 3 on what physics leaves, and uses as much of
 // them as trees grown on the first 80 % of the rows helped on the rest: what is only
 // noise, or drifts away, is left to physics.
-func newResidual(t *Table, rows []int, w []float64, o Options) (*Boosted, error) {
+func newResidual(t *columns, rows []int, w []float64, o growOptions) (*boosted, error) {
 	opt := trees.DefaultOptions()
 	opt.Trees, opt.Depth = 50, 3
 	weight := map[int]float64{}
@@ -154,10 +143,10 @@ func newResidual(t *Table, rows []int, w []float64, o Options) (*Boosted, error)
 		return out
 	}
 	if len(known) == 0 {
-		return nil, fmt.Errorf("model %s: no training row has a physics estimate", PhysicsTrees)
+		return nil, fmt.Errorf("model %s: no training row has a physics estimate", nameResidual)
 	}
 	share := 1.0
-	if head, tail := SplitTail(t, known, 0.8); len(head) > 0 && len(tail) > 0 {
+	if head, tail := splitTail(t, known, 0.8); len(head) > 0 && len(tail) > 0 {
 		trial, err := boostLogs(t, head, weights(head), o, opt, true)
 		if err != nil {
 			return nil, err
@@ -172,7 +161,7 @@ func newResidual(t *Table, rows []int, w []float64, o Options) (*Boosted, error)
 }
 
 // bestShare is the share of the trees with the smallest weighted MAPE on rows.
-func (b *Boosted) bestShare(t *Table, rows []int, w []float64) float64 {
+func (b *boosted) bestShare(t *columns, rows []int, w []float64) float64 {
 	best, least := 0.0, math.Inf(1)
 	x := make([]float64, len(t.X))
 	for _, share := range residualShares {
@@ -206,7 +195,7 @@ func scaled(f *forest.Forest, share float64) *forest.Forest {
 	return out
 }
 
-func boostLogs(t *Table, rows []int, w []float64, o Options, opt trees.Options, isResidual bool) (*Boosted, error) {
+func boostLogs(t *columns, rows []int, w []float64, o growOptions, opt trees.Options, isResidual bool) (*boosted, error) {
 	opt.Seed = o.Seed
 	m, err := trees.NewMatrix(t.pick(rows), o.Bins)
 	if err != nil {
@@ -227,16 +216,16 @@ func boostLogs(t *Table, rows []int, w []float64, o Options, opt trees.Options, 
 }
 
 // loaded makes a finished forest a model.
-func loaded(f *forest.Forest, columns int, isResidual bool) (*Boosted, error) {
+func loaded(f *forest.Forest, columns int, isResidual bool) (*boosted, error) {
 	e, err := f.Compile(columns)
 	if err != nil {
 		return nil, err
 	}
-	return &Boosted{Forest: *f, IsResidual: isResidual, eval: e}, nil
+	return &boosted{Forest: *f, IsResidual: isResidual, eval: e}, nil
 }
 
 // Predict implements Model.
-func (b *Boosted) Predict(t *Table, i int) float64 {
+func (b *boosted) Predict(t *columns, i int) float64 {
 	x := make([]float64, len(t.X))
 	t.Row(i, x)
 	ms := portable.Exp(b.eval.Margin(x))
@@ -246,10 +235,10 @@ func (b *Boosted) Predict(t *Table, i int) float64 {
 	return ms
 }
 
-// Gated are two forests by the queue; nil sides are served by Both.
-type Gated struct{ Idle, Queued, Both *Boosted }
+// gated are two forests by the queue; nil sides are served by Both.
+type gated struct{ Idle, Queued, Both *boosted }
 
-func newGated(t *Table, rows []int, w []float64, o Options) (*Gated, error) {
+func newGated(t *columns, rows []int, w []float64, o growOptions) (*gated, error) {
 	var side [2][]int
 	var weights [2][]float64
 	for k, i := range rows {
@@ -262,7 +251,7 @@ func newGated(t *Table, rows []int, w []float64, o Options) (*Gated, error) {
 			weights[s] = append(weights[s], w[k])
 		}
 	}
-	g := &Gated{}
+	g := &gated{}
 	var err error
 	if min(len(side[0]), len(side[1])) < leastGated {
 		g.Both, err = newTrees(t, rows, w, o)
@@ -276,7 +265,7 @@ func newGated(t *Table, rows []int, w []float64, o Options) (*Gated, error) {
 }
 
 // Predict implements Model.
-func (g *Gated) Predict(t *Table, i int) float64 {
+func (g *gated) Predict(t *columns, i int) float64 {
 	switch {
 	case g.Both != nil:
 		return g.Both.Predict(t, i)
@@ -286,11 +275,11 @@ func (g *Gated) Predict(t *Table, i int) float64 {
 	return g.Idle.Predict(t, i)
 }
 
-// FromTarget are the models that a predictor file holds, by name.
-func FromTarget(t *forest.Target) (map[string]Model, error) {
-	out := map[string]Model{}
+// modelsOf are the models that a predictor file holds, by name.
+func modelsOf(t *forest.Target) (map[string]model, error) {
+	out := map[string]model{}
 	columns := len(t.Columns)
-	load := func(f *forest.Forest, isResidual bool) (*Boosted, error) {
+	load := func(f *forest.Forest, isResidual bool) (*boosted, error) {
 		if f == nil {
 			return nil, nil
 		}
@@ -312,26 +301,26 @@ func FromTarget(t *forest.Target) (map[string]Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	out[Trees], out[Physics] = trees, physics{}
-	out[TreesGated] = &Gated{Idle: idle, Queued: queued}
+	out[nameTrees], out[namePhysics] = trees, physics{}
+	out[nameGated] = &gated{Idle: idle, Queued: queued}
 	if idle == nil || queued == nil {
-		out[TreesGated] = &Gated{Both: trees}
+		out[nameGated] = &gated{Both: trees}
 	}
 	if residual != nil {
-		out[PhysicsTrees] = residual
+		out[nameResidual] = residual
 	}
 	return out, nil
 }
 
-// Quantiles are forests of several levels whose estimates never cross.
-type Quantiles struct {
+// quantiles are forests of several levels whose estimates never cross.
+type quantiles struct {
 	Levels []float64
-	Of     []*Boosted
+	Of     []*boosted
 }
 
-// NewQuantiles grows a forest for each level, ascending.
-func NewQuantiles(t *Table, rows []int, w []float64, levels []float64, o Options) (*Quantiles, error) {
-	q := &Quantiles{Levels: slices.Clone(levels)}
+// newQuantiles grows a forest for each level, ascending.
+func newQuantiles(t *columns, rows []int, w []float64, levels []float64, o growOptions) (*quantiles, error) {
+	q := &quantiles{Levels: slices.Clone(levels)}
 	for _, level := range levels {
 		o.Quantile = level
 		b, err := newTrees(t, rows, w, o)
@@ -344,7 +333,7 @@ func NewQuantiles(t *Table, rows []int, w []float64, levels []float64, o Options
 }
 
 // At is the estimate of the k-th level, not below those before.
-func (q *Quantiles) At(t *Table, i, k int) float64 {
+func (q *quantiles) At(t *columns, i, k int) float64 {
 	most := math.Inf(-1)
 	for _, b := range q.Of[:k+1] {
 		most = math.Max(most, b.Predict(t, i))

@@ -1,4 +1,4 @@
-package model
+package predictor
 
 import (
 	"math"
@@ -10,7 +10,7 @@ import (
 
 // planted are rows whose TTFT is a known function of waiting requests and prompt,
 // times noise; physics knows the function up to a factor.
-func planted(n int, noise float64) (*Table, []int) {
+func planted(n int, noise float64) (*columns, []int) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	rows := make([]*decision.Row, n)
 	run := make([]int32, n)
@@ -21,7 +21,7 @@ func planted(n int, noise float64) (*Table, []int) {
 		r.TTFTMs = truth * math.Exp(noise*rng.NormFloat64())
 		rows[i], run[i], physics[i] = r, int32(i%2), truth*1.3
 	}
-	t := NewTable(false, decision.FeaturesLLMD, rows, run)
+	t := newColumns(targetTTFT, decision.FeaturesLLMD, rows, run)
 	t.Physics = physics
 	return t, upto(n)
 }
@@ -34,7 +34,7 @@ func upto(n int) []int {
 	return out
 }
 
-func mape(t *Table, m Model, rows []int) float64 {
+func mape(t *columns, m model, rows []int) float64 {
 	sum := 0.0
 	for _, i := range rows {
 		sum += math.Abs(m.Predict(t, i)/t.Y[i]-1) / float64(len(rows))
@@ -47,8 +47,8 @@ func mape(t *Table, m Model, rows []int) float64 {
 func TestModelsLearn(t *testing.T) {
 	tab, rows := planted(3000, 0.05)
 	train, test := rows[:2000], rows[2000:]
-	for name, most := range map[string]float64{Linear: 0.05, Trees: 0.08, TreesGated: 0.08, PhysicsTrees: 0.06} {
-		m, err := New(name, tab, train, nil, Options{Seed: 1, Bins: 256})
+	for name, most := range map[string]float64{nameLinear: 0.05, nameTrees: 0.08, nameGated: 0.08, nameResidual: 0.06} {
+		m, err := newRacer(name, tab, train, nil, growOptions{Seed: 1, Bins: 256})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,11 +56,11 @@ func TestModelsLearn(t *testing.T) {
 			t.Errorf("%s: MAPE %.3f, want at most %g", name, got, most)
 		}
 	}
-	p, _ := New(Physics, tab, train, nil, Options{})
+	p, _ := newModel(namePhysics, tab, train, nil, growOptions{})
 	if got := mape(tab, p, test); math.Abs(got-0.3) > 0.02 {
 		t.Errorf("physics: MAPE %.3f, want the planted 0.3", got)
 	}
-	c, _ := New(Constant, tab, train, nil, Options{})
+	c, _ := newRacer(nameConstant, tab, train, nil, growOptions{})
 	if got := mape(tab, c, test); got < 0.3 {
 		t.Errorf("constant: MAPE %.3f, want more than 0.3: the test is too easy", got)
 	}
@@ -70,15 +70,15 @@ func TestModelsLearn(t *testing.T) {
 // by a factor, all of them.
 func TestResidualKnowsWhenToStop(t *testing.T) {
 	tab, rows := planted(600, 0.3)
-	m, err := New(PhysicsTrees, tab, rows, nil, Options{Seed: 1, Bins: 64})
-	if err != nil || len(m.(*Boosted).Forest.Trees) != 50 {
-		t.Errorf("physics off by 1.3: got %d trees, %v, want 50", len(m.(*Boosted).Forest.Trees), err)
+	m, err := newModel(nameResidual, tab, rows, nil, growOptions{Seed: 1, Bins: 64})
+	if err != nil || len(m.(*boosted).Forest.Trees) != 50 {
+		t.Errorf("physics off by 1.3: got %d trees, %v, want 50", len(m.(*boosted).Forest.Trees), err)
 	}
 	for i := range tab.Physics {
 		tab.Physics[i] = tab.Y[i]
 	}
-	m, err = New(PhysicsTrees, tab, rows, nil, Options{Seed: 1, Bins: 64})
-	if b := m.(*Boosted); err != nil || b.Predict(tab, 3) != tab.Y[3] {
+	m, err = newModel(nameResidual, tab, rows, nil, growOptions{Seed: 1, Bins: 64})
+	if b := m.(*boosted); err != nil || b.Predict(tab, 3) != tab.Y[3] {
 		t.Errorf("exact physics: got %g, %v, want %g", b.Predict(tab, 3), err, tab.Y[3])
 	}
 }
@@ -86,23 +86,23 @@ func TestResidualKnowsWhenToStop(t *testing.T) {
 // A gated model is one forest for a side with fewer than 200 rows.
 func TestGatedNeedsRows(t *testing.T) {
 	tab, rows := planted(400, 0.05)
-	m, err := New(TreesGated, tab, rows, nil, Options{Seed: 1, Bins: 64})
+	m, err := newModel(nameGated, tab, rows, nil, growOptions{Seed: 1, Bins: 64})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.(*Gated).Both == nil {
+	if m.(*gated).Both == nil {
 		t.Error("got two forests from less than 200 idle rows, want one")
 	}
 }
 
 // Weights move the constant: a row that stands for three counts three times.
 func TestConstantIsWeighted(t *testing.T) {
-	tab := &Table{Y: []float64{1, 2, 3}, Run: []int32{0, 0, 0}, X: [][]float64{}}
+	tab := &columns{Y: []float64{1, 2, 3}, Run: []int32{0, 0, 0}, X: [][]float64{}}
 	c := newConstant(tab, []int{0, 1, 2}, []float64{1, 1, 3})
 	if got := c.Predict(tab, 0); got != 3 {
 		t.Errorf("got %g, want 3", got)
 	}
-	other := &Table{Run: []int32{7}}
+	other := &columns{Run: []int32{7}}
 	if got := c.Predict(other, 0); got != 3 {
 		t.Errorf("a run without rows: got %g, want the median of all", got)
 	}
@@ -113,21 +113,21 @@ func TestConstantIsWeighted(t *testing.T) {
 func TestConformalCovers(t *testing.T) {
 	tab, rows := planted(6000, 0.4)
 	train, held, test := rows[:2000], rows[2000:4000], rows[4000:]
-	m, err := New(Linear, tab, train, nil, Options{})
+	m, err := newRacer(nameLinear, tab, train, nil, growOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, level := range []float64{0.5, 0.9, 0.99} {
-		f := Conformal(tab, m, held, level)
+		f := conformal(tab, m, held, level)
 		var y, p []float64
 		for _, i := range test {
 			y, p = append(y, tab.Y[i]), append(p, f.Apply(tab, m, i))
 		}
-		if got, _ := Coverage(y, p); math.Abs(got-level) > 0.03 {
+		if got, _ := coverageOf(y, p); math.Abs(got-level) > 0.03 {
 			t.Errorf("level %g: covers %.3f", level, got)
 		}
 	}
-	q, err := NewQuantiles(tab, train, nil, []float64{0.5, 0.9, 0.99}, Options{Seed: 1, Bins: 64})
+	q, err := newQuantiles(tab, train, nil, []float64{0.5, 0.9, 0.99}, growOptions{Seed: 1, Bins: 64})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,8 +148,8 @@ func TestAdaptiveFollowsDrift(t *testing.T) {
 	for i := 5000; i < 8000; i++ {
 		tab.Y[i] *= 1.5
 	}
-	m, _ := New(Physics, tab, rows[:100], nil, Options{})
-	r := RatiosOf(tab, m, rows[:3000])
+	m, _ := newModel(namePhysics, tab, rows[:100], nil, growOptions{})
+	r := ratiosOf(tab, m, rows[:3000])
 	test := rows[3000:]
 	at := func(i int) int64 { return int64(i) }
 	cover := func(pred []float64, from int) float64 {
@@ -157,7 +157,7 @@ func TestAdaptiveFollowsDrift(t *testing.T) {
 		for _, i := range test[from:] {
 			y = append(y, tab.Y[i])
 		}
-		share, _ := Coverage(y, pred[from:])
+		share, _ := coverageOf(y, pred[from:])
 		return share
 	}
 	f := r.At(0.9)
@@ -191,7 +191,7 @@ func TestUpperQuantileByHand(t *testing.T) {
 	if got := upper(seq(19), 0.9); got != 18 {
 		t.Errorf("19 values: got %g, want 18", got)
 	}
-	if got := Pinball([]float64{10, 10}, []float64{8, 12}, 0.9); math.Abs(got-(0.9*2+0.1*2)/2) > 1e-12 {
+	if got := pinball([]float64{10, 10}, []float64{8, 12}, 0.9); math.Abs(got-(0.9*2+0.1*2)/2) > 1e-12 {
 		t.Errorf("pinball: got %g, want 1", got)
 	}
 }

@@ -1,0 +1,119 @@
+package predictor
+
+import (
+	"github.com/blis-train/blis-train/coeff/forest"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// RowsDocument is predictor_rows.json: how rows were made, and what was dropped.
+type RowsDocument struct {
+	result.Header
+	Options  RowOptions      `json:"options"`
+	Runs     []RunAccount    `json:"runs"`
+	Warnings []trace.Finding `json:"warnings"`
+}
+
+// RowOptions decide what rows hold.
+type RowOptions struct {
+	Target        string   `json:"target"`       // token | e2e
+	Features      string   `json:"features"`     // llmd | full
+	State         string   `json:"state"`        // auto | step | journey
+	StalenessUs   int64    `json:"staleness_us"` // age of what is observable at the decision
+	PrefixScore   string   `json:"prefix_score"` // index | actual
+	Shared        []string `json:"shared_prefix_tokens"`
+	KeepSaturated bool     `json:"keep_saturated"`
+}
+
+// RunAccount is one run's account: requests = rows + the sum of dropped.
+type RunAccount struct {
+	ID        string         `json:"id"`
+	Config    string         `json:"config"`
+	Requests  int            `json:"requests"`
+	Rows      int            `json:"rows"`
+	Dropped   map[string]int `json:"dropped"`
+	Agreement StateAgreement `json:"agreement"`
+	// PrefixGap is the mean of |score of the index - score measured afterwards|
+	// over rows that know both; null without any.
+	PrefixGap *float64        `json:"prefix_gap"`
+	Warnings  []trace.Finding `json:"warnings"`
+}
+
+// StateAgreement compares the two sources of state on the rows where both are
+// known: waiting and running are the same, or the decision fell between a pick-up
+// or a finish and the next schedule(), inside schedule(), or elsewhere.
+type StateAgreement struct {
+	Rows    int `json:"rows"`
+	Equal   int `json:"equal"`
+	Between int `json:"between_steps"`
+	Inside  int `json:"inside_schedule"`
+	Other   int `json:"other"`
+}
+
+// Scores is predictor_scores.json: what the models are worth on rows they did not see.
+type Scores struct {
+	result.Header
+	Options  Options         `json:"options"`
+	Runs     []RunAccount    `json:"runs"`
+	HoldOut  []HoldOut       `json:"hold_out"`
+	Models   []ModelScore    `json:"models"`
+	Warnings []trace.Finding `json:"warnings"`
+}
+
+// Options decided the numbers.
+type Options struct {
+	Rows     RowOptions `json:"rows"`
+	Weights  string     `json:"weights"` // natural | flat | sqrt
+	Seed     uint64     `json:"seed"`
+	Physics  string     `json:"physics"`  // where step times come from; empty: no physics
+	IsRefit  bool       `json:"is_refit"` // coefficients were refitted without the rows held out
+	Evaluate bool       `json:"evaluate"` // a finished predictor was judged, nothing was trained
+}
+
+// HoldOut are the rows of a target that the models are judged on.
+type HoldOut struct {
+	Scope    string   `json:"scope"` // all, or a configuration
+	Target   string   `json:"target"`
+	Reason   string   `json:"reason"` // why there is none, empty when there is
+	Train    int      `json:"train"`
+	Test     int      `json:"test"`
+	Dropped  int      `json:"dropped"`   // of the training rows, alive when the test began
+	AboveMax *float64 `json:"above_max"` // share of test rows above the largest training target
+}
+
+// ModelScore is a model on the hold-out of a target. Relative errors are shares.
+type ModelScore struct {
+	Scope  string `json:"scope"`
+	Target string `json:"target"` // ttft_ms | tpot_ms | e2e_ms
+	Model  string `json:"model"`
+	Reason string `json:"reason"` // why there is no figure; empty when there is
+
+	Rows         int         `json:"rows"`
+	MAPE         *float64    `json:"mape"`
+	MAPEBand     *[2]float64 `json:"mape_ci95"`
+	MAPEConst    *float64    `json:"mape_const"` // of the median of the run's training rows
+	MAPEFloor    *float64    `json:"mape_floor"` // of the ten nearest test rows
+	WAPE         *float64    `json:"wape"`
+	MedianAPE    *float64    `json:"median_ape"`
+	P95APE       *float64    `json:"p95_ape"`
+	Bias         *float64    `json:"bias"`
+	AboveMaxRows int         `json:"above_max_rows"`
+	AboveMaxMAPE *float64    `json:"above_max_mape"`
+	Coverage     *float64    `json:"p90_coverage"` // of the calibrated P90
+	CoverageBand *[2]float64 `json:"p90_coverage_ci95"`
+}
+
+// Document is predictor.json: everything forest.Load needs, and where it comes from.
+type Document struct {
+	result.Header
+	Options Options      `json:"options"`
+	Runs    []RunAccount `json:"runs"`
+	// Trained says which rows the forests were grown on and which set the
+	// conformal factors.
+	Trained string          `json:"trained"`
+	Bins    int             `json:"bins"`
+	Targets []forest.Target `json:"targets"`
+	HoldOut []HoldOut       `json:"hold_out"`
+	Scores  []ModelScore    `json:"scores"` // of all rows held out
+	Digest  string          `json:"data_digest"`
+}

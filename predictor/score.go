@@ -1,0 +1,277 @@
+package predictor
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff/forest"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+const (
+	scopeAll      = "all" // all rows together; other scopes are configurations
+	leastPerScope = 500   // rows of a configuration with figures of its own
+	leastBlocks   = 5     // blocks an interval needs
+	draws         = 1000  // of the block bootstrap
+)
+
+// scored are the models with figures, in the order they are shown.
+var scored = []string{nameTrees, nameGated, namePhysics, nameResidual}
+
+func newScores() *Scores {
+	return &Scores{Runs: []RunAccount{}, HoldOut: []HoldOut{}, Models: []ModelScore{}, Warnings: []trace.Finding{}}
+}
+
+// judged are models, and what stands beside their figures.
+type judged struct {
+	models map[string]model
+	upper  map[string]func(i int) float64 // calibrated P90 in ms
+	reason map[string]string              // why a model has no figures
+	early  []int                          // training rows; nil for models of a file
+}
+
+// scopes are all rows, and every configuration with enough of them.
+func scopes(runs []*runRows) []string {
+	rows := map[string]int{}
+	var configs []string
+	for _, run := range runs {
+		if _, seen := rows[run.Config]; !seen {
+			configs = append(configs, run.Config)
+		}
+		rows[run.Config] += len(run.Rows)
+	}
+	out := []string{scopeAll}
+	if len(configs) < 2 {
+		return out
+	}
+	return append(out, slices.DeleteFunc(configs, func(c string) bool { return rows[c] < leastPerScope })...)
+}
+
+// inScope are the rows of a configuration.
+func (a *rowSet) inScope(scope string, rows []int) []int {
+	if scope == scopeAll {
+		return rows
+	}
+	var out []int
+	for _, i := range rows {
+		if a.runs[a.samples[i].run].Config == scope {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// judge adds the figures of every model on the test rows, in all and by configuration.
+func (a *rowSet) judge(doc *Scores, target string, j *judged, test []int, seed uint64) {
+	most := math.Inf(1)
+	if j.early != nil {
+		most = 0
+		for _, i := range j.early {
+			most = math.Max(most, a.table.Y[i])
+		}
+	}
+	for _, scope := range scopes(a.runs) {
+		rows := a.inScope(scope, test)
+		h := HoldOut{Scope: scope, Target: target, Train: len(a.inScope(scope, j.early)), Test: len(rows)}
+		if len(rows) < leastPart {
+			h.Reason = fmt.Sprintf("%d rows, want %d", len(rows), leastPart)
+			doc.HoldOut = append(doc.HoldOut, h)
+			continue
+		}
+		o := a.outcomeOf(rows, j, most)
+		above := 0.0
+		for _, y := range o.y {
+			if y > most {
+				above++
+			}
+		}
+		h.AboveMax = result.OrNull(above / float64(len(rows)))
+		doc.HoldOut = append(doc.HoldOut, h)
+		for _, name := range scored {
+			c := o.score(name, seed)
+			c.Scope, c.Target = scope, target
+			if upper := j.upper[name]; upper != nil && c.Reason == "" {
+				bounds := make([]float64, len(rows))
+				for k, i := range rows {
+					bounds[k] = upper(i)
+				}
+				share, band := coverageOf(o.y, bounds)
+				c.Coverage, c.CoverageBand = result.OrNull(share), &band
+			}
+			doc.Models = append(doc.Models, c)
+		}
+	}
+}
+
+// outcome is test rows with what each model says of them.
+type outcome struct {
+	rows   []int // places in the table
+	y      []float64
+	consts []float64
+	floor  []float64
+	most   []float64 // largest training target
+	block  []int     // bootstrap block of each row
+	blocks int
+	pred   map[string][]float64
+	reason map[string]string
+}
+
+// outcomeOf asks every model about the rows. The constant beside them is the median
+// of the run's training rows; without training rows that with the smallest MAPE on
+// the rows themselves, which no honest constant reaches.
+func (a *rowSet) outcomeOf(rows []int, j *judged, most float64) *outcome {
+	tab := a.table
+	o := &outcome{rows: rows, floor: nearestOf(tab, rows), pred: map[string][]float64{}, reason: j.reason}
+	var constant model
+	best := 0.0
+	if j.early != nil {
+		constant = newConstant(tab, j.early, nil)
+	} else {
+		var all stat.Rows
+		for _, i := range rows {
+			all.Y = append(all.Y, 1000*tab.Y[i])
+		}
+		best = all.BestConstant(nil) / 1000
+	}
+	for _, i := range rows {
+		c := best
+		if constant != nil {
+			c = constant.Predict(tab, i)
+		}
+		o.y, o.consts, o.most = append(o.y, tab.Y[i]), append(o.consts, c), append(o.most, most)
+		for name, m := range j.models {
+			o.pred[name] = append(o.pred[name], m.Predict(tab, i))
+		}
+	}
+	a.setBlocks(o)
+	return o
+}
+
+// score is the account of one model.
+func (o *outcome) score(name string, seed uint64) ModelScore {
+	c := ModelScore{Model: name, Reason: o.reason[name]}
+	pred := o.pred[name]
+	if c.Reason != "" || pred == nil {
+		return c
+	}
+	us := func(ms []float64) []float64 {
+		out := make([]float64, len(ms))
+		for i, v := range ms {
+			out[i] = 1000 * v
+		}
+		return out
+	}
+	r := stat.Rows{Y: us(o.y), Pred: us(pred), Const: us(o.consts), Floor: us(o.floor)}
+	e := r.Errors(nil)
+	num := result.OrNull
+	c.Rows, c.MAPE, c.MAPEConst, c.MAPEFloor = e.Rows, num(e.MAPE), num(e.MAPEConst), num(e.MAPEFloor)
+	c.WAPE, c.MedianAPE, c.P95APE, c.Bias = num(e.WAPE), num(e.MedianAPE), num(e.P95APE), num(e.Bias)
+	above := r.Errors(func(i int) bool { return o.y[i] > o.most[i] })
+	c.AboveMaxRows, c.AboveMaxMAPE = above.Rows, num(above.MAPE)
+	if lo, hi, ok := o.interval(o.apes(pred), seed); ok {
+		c.MAPEBand = &[2]float64{lo, hi}
+	}
+	return c
+}
+
+// apes are absolute percentage errors by row.
+func (o *outcome) apes(pred []float64) []float64 {
+	out := make([]float64, len(pred))
+	for i := range pred {
+		out[i] = math.Abs(pred[i]/o.y[i] - 1)
+	}
+	return out
+}
+
+// setBlocks cuts the test rows into bootstrap blocks: stretches of about twice the
+// square root of a run's rows.
+func (a *rowSet) setBlocks(o *outcome) {
+	o.block = make([]int, len(o.rows))
+	for from := 0; from < len(o.rows); {
+		to := from
+		for to < len(o.rows) && a.samples[o.rows[to]].run == a.samples[o.rows[from]].run {
+			to++
+		}
+		size := max(10, int(2*math.Sqrt(float64(to-from))))
+		n := max(1, (to-from)/size)
+		for i := from; i < to; i++ {
+			o.block[i] = o.blocks + (i-from)*n/(to-from)
+		}
+		o.blocks += n
+		from = to
+	}
+}
+
+// interval is the 95 % percentile interval of the mean of v over rows, blocks
+// drawn with replacement; not ok below five blocks (spec#predictor-scores).
+func (o *outcome) interval(v []float64, seed uint64) (lo, hi float64, ok bool) {
+	n := o.blocks
+	if n < leastBlocks {
+		return 0, 0, false
+	}
+	sum, count := make([]float64, n), make([]float64, n)
+	for i, x := range v {
+		if !math.IsNaN(x) {
+			sum[o.block[i]] += x
+			count[o.block[i]]++
+		}
+	}
+	means := make([]float64, 0, draws)
+	for d := range draws {
+		var s, c float64
+		for k := range n {
+			b := stat.DrawN(uint64(n), seed, uint64(d), uint64(k))
+			s, c = s+sum[b], c+count[b]
+		}
+		if c > 0 {
+			means = append(means, s/c)
+		}
+	}
+	if len(means) < draws/2 {
+		return 0, 0, false
+	}
+	slices.Sort(means)
+	return stat.Quantile(means, 0.025), stat.Quantile(means, 0.975), true
+}
+
+// judgeFile judges a finished target on rows it never saw: all rows of the runs.
+func judgeFile(runs []*runRows, target *forest.Target, physics []estimates, o TrainOptions, doc *Scores) error {
+	a := gather(runs, target.Name, o.features)
+	if len(a.table.X) != len(target.Columns) {
+		return fmt.Errorf("%s: got rows of %d columns, want the predictor's %d: make rows with the options it states", target.Name,
+			len(a.table.X), len(target.Columns))
+	}
+	if physics != nil {
+		a.setPhysics(physics, target.Name)
+	}
+	held, err := modelsOf(target)
+	if err != nil {
+		return err
+	}
+	j := &judged{models: map[string]model{}, upper: map[string]func(int) float64{}, reason: map[string]string{}}
+	for _, name := range scored {
+		switch {
+		case held[name] == nil:
+			j.reason[name] = "the predictor file holds none"
+		case usesPhysics(name) && physics == nil:
+			j.reason[name] = o.PhysicsReason
+		default:
+			j.models[name] = held[name]
+		}
+	}
+	for _, fs := range target.Factors {
+		if m := j.models[fs.Model]; m != nil {
+			f := factors{Level: fs.Level, Of: fs.Factors}
+			j.upper[fs.Model] = func(i int) float64 { return f.Apply(a.table, m, i) }
+		}
+	}
+	test := make([]int, len(a.samples))
+	for i := range test {
+		test[i] = i
+	}
+	a.judge(doc, target.Name, j, test, o.Seed)
+	return nil
+}

@@ -1,0 +1,352 @@
+package predictor
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/coeff/forest"
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/predictor/decision"
+	"github.com/blis-train/blis-train/predictor/trees"
+	"github.com/blis-train/blis-train/stat"
+)
+
+// Weights of the stratified sample's rows.
+const (
+	natural = "natural" // seen / kept of the bucket: the mix of the traffic
+	flat    = "flat"    // 1: the mix of the buckets
+	sqrt    = "sqrt"    // the square root of the first
+)
+
+// Names of what is predicted.
+const (
+	targetTTFT = "ttft_ms"
+	targetTPOT = "tpot_ms"
+	targetE2E  = "e2e_ms"
+)
+
+// targetsOf are the names of what rows of a target predict.
+func targetsOf(target string) []string {
+	if target == decision.TargetE2E {
+		return []string{targetE2E}
+	}
+	return []string{targetTTFT, targetTPOT}
+}
+
+const (
+	trainShare = 0.8 // of each run, by time
+	leastPart  = 30  // rows that training and test need
+	level      = 0.9 // the quantile that is calibrated
+)
+
+// levels are the quantiles of the quantile forests.
+var levels = []float64{0.5, 0.9, 0.99}
+
+// runRows are one run's rows.
+type runRows struct {
+	ID, Config string
+	Rows       []decision.Row
+}
+
+// border is the decision time of the first row held out.
+func (r *runRows) border() int64 {
+	if len(r.Rows) == 0 {
+		return math.MaxInt64
+	}
+	return r.Rows[min(len(r.Rows)-1, int(trainShare*float64(len(r.Rows))))].DecisionNs
+}
+
+// hidden is a stretch of a run that coefficients may not have seen.
+type hidden struct {
+	Run            string
+	StartNs, EndNs int64
+}
+
+// hiddenTails are the stretches held out.
+func hiddenTails(runs []*runRows) (out []hidden) {
+	for _, r := range runs {
+		out = append(out, hidden{r.ID, r.border(), math.MaxInt64})
+	}
+	return out
+}
+
+// estimates are physics estimates of a run's rows in ms, by target and row.
+type estimates map[string][]float64
+
+// estimator estimates every row of the runs with coefficients that did not see what
+// is hidden; nil hides nothing.
+type estimator func(ctx context.Context, hide []hidden) ([]estimates, error)
+
+// TrainOptions decide a training.
+type TrainOptions struct {
+	Weights string // natural, flat or sqrt
+	Seed    uint64
+	Workers int
+	// PhysicsReason says why there are no coefficients.
+	PhysicsReason string
+
+	features string
+	targets  []string
+	bins     int
+	physics  estimator // nil: none
+	isRefit  bool      // physics obeys what is hidden
+}
+
+// DefaultTrainOptions are everything but physics.
+func DefaultTrainOptions() TrainOptions {
+	return TrainOptions{Weights: natural, Seed: 1, bins: trees.MaxBins, PhysicsReason: "no coefficients were given",
+		features: decision.FeaturesFull, targets: targetsOf(decision.TargetToken)}
+}
+
+// Check names the first option out of bounds.
+func (o *TrainOptions) Check() error {
+	if o.Weights != natural && o.Weights != flat && o.Weights != sqrt {
+		return fmt.Errorf("--weights: got %q, want %s, %s or %s", o.Weights, natural, flat, sqrt)
+	}
+	return nil
+}
+
+// sample is a row and where it comes from.
+type sample struct {
+	run, at int // run, and place in its Rows
+	row     *decision.Row
+}
+
+// rowSet are the rows that have a target, in the order of runs and time.
+type rowSet struct {
+	runs    []*runRows
+	samples []sample
+	table   *columns
+}
+
+// gather lays the rows of a target out.
+func gather(runs []*runRows, target, features string) *rowSet {
+	a := &rowSet{runs: runs}
+	var rows []*decision.Row
+	var run []int32
+	for k, x := range runs {
+		for i := range x.Rows {
+			if row := &x.Rows[i]; targetOf(row, target) > 0 {
+				a.samples = append(a.samples, sample{k, i, row})
+				rows, run = append(rows, row), append(run, int32(k))
+			}
+		}
+	}
+	a.table = newColumns(target, features, rows, run)
+	return a
+}
+
+// targetOf is what happened to a row's request, ms; 0 when it is unknown.
+func targetOf(r *decision.Row, target string) float64 {
+	switch {
+	case target == targetTTFT:
+		return r.TTFTMs
+	case target == targetTPOT && r.TPOTMs.OK:
+		return r.TPOTMs.V
+	case target == targetE2E && r.E2EMs.OK:
+		return r.E2EMs.V
+	}
+	return 0
+}
+
+// setPhysics puts the estimates of a target into the table.
+func (a *rowSet) setPhysics(e []estimates, target string) {
+	for i, s := range a.samples {
+		a.table.Physics[i] = math.NaN()
+		if v := e[s.run][target]; v != nil && v[s.at] > 0 {
+			a.table.Physics[i] = v[s.at]
+		}
+	}
+}
+
+// byTime takes the first rows of each run for training, without those whose request
+// was alive when the test began (spec#predictor-splits).
+func (a *rowSet) byTime() (train, test []int, dropped int) {
+	for i, x := range a.samples {
+		border := a.runs[x.run].border()
+		switch {
+		case x.row.DecisionNs >= border:
+			test = append(test, i)
+		case !x.row.DepartedNs.OK || x.row.DepartedNs.V >= border:
+			dropped++
+		default:
+			train = append(train, i)
+		}
+	}
+	return train, test, dropped
+}
+
+// stratified keeps at most decision.BucketRows rows of each bucket, in the order
+// they came, with their weights.
+func stratified(t *columns, train []int, weights string, isNewest bool, seed uint64) (rows []int, w []float64) {
+	r := decision.NewReservoir[int](decision.Buckets, decision.BucketRows, seed, isNewest)
+	for _, i := range train {
+		r.Add(t.Bucket[i], i)
+	}
+	weight := map[int]float64{}
+	r.Each(func(_ int, i int, seen float64) {
+		rows = append(rows, i)
+		switch weights {
+		case flat:
+			seen = 1
+		case sqrt:
+			seen = math.Sqrt(seen)
+		}
+		weight[i] = seen
+	})
+	slices.Sort(rows)
+	for _, i := range rows {
+		w = append(w, weight[i])
+	}
+	return rows, w
+}
+
+// nearestOf is the median target of the ten nearest other test rows, columns
+// standardised: what no model of these columns can be expected to beat by much.
+func nearestOf(t *columns, rows []int) []float64 {
+	points := make([]float64, len(rows)*len(t.X))
+	targets := make([]float64, len(rows))
+	for c := range t.X {
+		mean, scale := moments(t.X[c], rows)
+		for k, i := range rows {
+			points[k*len(t.X)+c] = standardised(t.X[c][i], mean, scale)
+		}
+	}
+	for k, i := range rows {
+		targets[k] = t.Y[i]
+	}
+	n := stat.NewNeighbours(points, len(t.X), targets)
+	out := make([]float64, len(rows))
+	for k := range out {
+		out[k] = n.Median(k)
+	}
+	return out
+}
+
+// train grows what predictor.json holds and scores it on the last fifth of each run:
+// forests on the rows before, conformal factors of the file from the rows held out.
+func train(ctx context.Context, runs []*runRows, o TrainOptions) ([]forest.Target, *Scores, error) {
+	var physics []estimates
+	why := o.PhysicsReason
+	if o.physics != nil {
+		var hide []hidden
+		if o.isRefit {
+			hide = hiddenTails(runs)
+		}
+		var err error
+		if physics, err = o.physics(ctx, hide); ctx.Err() != nil {
+			return nil, nil, ctx.Err()
+		}
+		if err != nil {
+			physics, why = nil, "coefficients cannot be fitted without the test rows: "+err.Error()
+		}
+	}
+	targets, parts := make([]*forest.Target, len(o.targets)), make([]Scores, len(o.targets))
+	err := par.Try(ctx, o.Workers, len(o.targets), func(i int) (err error) {
+		a := gather(runs, o.targets[i], o.features)
+		if physics != nil {
+			a.setPhysics(physics, o.targets[i])
+		}
+		targets[i], err = a.train(ctx, o.targets[i], &o, physics != nil, why, &parts[i])
+		return err
+	}, func(int) {})
+	if err != nil {
+		return nil, nil, err
+	}
+	doc := newScores()
+	var out []forest.Target
+	for i, t := range targets {
+		doc.HoldOut, doc.Models = append(doc.HoldOut, parts[i].HoldOut...), append(doc.Models, parts[i].Models...)
+		if t != nil {
+			out = append(out, *t)
+		}
+	}
+	if targets[0] == nil {
+		return nil, nil, fmt.Errorf("no predictor can be trained: %s", doc.HoldOut[0].Reason)
+	}
+	return out, doc, nil
+}
+
+// train grows the forests of one target; nil when there are too few rows.
+func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasPhysics bool, why string,
+	doc *Scores) (*forest.Target, error) {
+	early, test, dropped := a.byTime()
+	if len(early) < leastPart || len(test) < leastPart {
+		doc.HoldOut = []HoldOut{{Scope: scopeAll, Target: target, Train: len(early), Test: len(test), Dropped: dropped,
+			Reason: fmt.Sprintf("%d training and %d test rows, want %d of each", len(early), len(test), leastPart)}}
+		return nil, nil
+	}
+	tab := a.table
+	rows, w := stratified(tab, early, o.Weights, false, o.Seed)
+	opt := growOptions{Seed: o.Seed, Bins: o.bins}
+	names := []string{nameTrees, nameGated}
+	j := &judged{models: map[string]model{}, upper: map[string]func(int) float64{}, reason: map[string]string{}, early: early}
+	if hasPhysics {
+		names = append(names, nameResidual, namePhysics)
+	} else {
+		j.reason[namePhysics], j.reason[nameResidual] = why, why
+	}
+	out := &forest.Target{Name: target, Unit: "ms", Columns: columnsFor(tab, early), Quantiles: []forest.LevelForest{},
+		Factors: []forest.LevelFactors{}}
+	head, tail := splitTail(tab, early, trainShare)
+	for _, name := range names {
+		m, err := newModel(name, tab, rows, w, opt)
+		if err != nil {
+			return nil, err
+		}
+		j.models[name] = m
+		if g, ok := m.(*gated); !ok || g.Both == nil {
+			if f := conformal(tab, m, test, level); !math.IsNaN(f.Of[0]) {
+				out.Factors = append(out.Factors, forest.LevelFactors{Model: name, Level: level, Factors: f.Of})
+			}
+		}
+		if len(head) < leastPart || len(tail) < leastPart {
+			continue
+		}
+		// P90 is judged on factors that the test rows did not set.
+		part, weights := stratified(tab, head, o.Weights, false, o.Seed)
+		before, err := newModel(name, tab, part, weights, opt)
+		if err != nil {
+			return nil, err
+		}
+		f := conformal(tab, before, tail, level)
+		j.upper[name] = func(i int) float64 { return f.Apply(tab, before, i) }
+	}
+	out.Trees = &j.models[nameTrees].(*boosted).Forest
+	if g := j.models[nameGated].(*gated); g.Both == nil {
+		out.Idle, out.Queued = &g.Idle.Forest, &g.Queued.Forest
+	}
+	if m := j.models[nameResidual]; m != nil {
+		out.Residual = &m.(*boosted).Forest
+	}
+	q, err := newQuantiles(tab, rows, w, levels, opt)
+	if err != nil {
+		return nil, err
+	}
+	for k, level := range q.Levels {
+		out.Quantiles = append(out.Quantiles, forest.LevelForest{Level: level, Forest: q.Of[k].Forest})
+	}
+	a.judge(doc, target, j, test, o.Seed)
+	doc.HoldOut[0].Dropped = dropped
+	return out, ctx.Err()
+}
+
+// columnsFor describes the columns and what training saw of them.
+func columnsFor(t *columns, train []int) []forest.Column {
+	var out []forest.Column
+	for c, f := range t.Features {
+		lo, hi := math.Inf(1), math.Inf(-1)
+		for _, i := range train {
+			if v := t.X[c][i]; !math.IsNaN(v) {
+				lo, hi = math.Min(lo, v), math.Max(hi, v)
+			}
+		}
+		if lo > hi {
+			lo, hi = 0, 0 // never known
+		}
+		out = append(out, forest.Column{Name: f.Name, Unit: f.Unit, Definition: f.Definition, IsCategory: f.Category, Min: lo, Max: hi})
+	}
+	return out
+}
