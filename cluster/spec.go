@@ -41,7 +41,7 @@ type Instances struct {
 	Groups []Group
 }
 
-// Group is instances alike. "" is what the command line says.
+// Group is instances of one deployment. "" is what the command line says.
 type Group struct {
 	Count        int      `yaml:"count"`
 	Deployment   string   `yaml:"deployment"`
@@ -213,7 +213,7 @@ func ParseSpec(text []byte, file string) (*Spec, error) {
 	return &s, nil
 }
 
-// Check verifies what no other room does.
+// Check verifies what neither the gateway nor the engines check.
 func (s *Spec) Check() error {
 	switch {
 	case s.Scrape != "staggered" && s.Scrape != "aligned":

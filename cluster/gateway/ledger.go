@@ -149,7 +149,7 @@ func (l *Ledger) FirstToken(request, i int, atUs int64) {
 		return
 	}
 	e.state = decoding
-	l.settle(e, a)
+	l.leaveQueue(e, a)
 	a.served.add(atUs, float64(e.todo()))
 	a.Decodes++
 	a.DecodeToks += e.prompt
@@ -165,8 +165,8 @@ func (l *Ledger) Stepped(i int) {
 	}
 }
 
-// settle takes a request out of its queue.
-func (l *Ledger) settle(e *entry, a *Account) {
+// leaveQueue takes a request out of its queue.
+func (l *Ledger) leaveQueue(e *entry, a *Account) {
 	for _, q := range []*Queue{&a.Pending[e.class], &a.All} {
 		q.Tokens -= e.todo()
 		q.Requests--
@@ -186,7 +186,7 @@ func (l *Ledger) Left(request, i int, atUs, outputs int64, finished bool) {
 	switch e.state {
 	case pending:
 		e.state = outside
-		l.settle(e, a)
+		l.leaveQueue(e, a)
 	case decoding:
 		a.Decodes--
 		a.DecodeToks -= e.prompt

@@ -19,7 +19,7 @@ type Predictive struct {
 	seen map[group]*ratios
 }
 
-// group is requests whose errors are alike: of a class, with or without others ahead, by
+// group is requests whose errors are pooled: of a class, with or without others ahead, by
 // the octave of the estimate.
 type group struct {
 	class  int // everybody: all of them
@@ -90,7 +90,7 @@ func (p *Predictive) Decide(r *Request, v *View, target int) (Decision, error) {
 	case cold && p.StandardUs > 0 && standard <= float64(p.StandardUs) && p.Floor.pays(v, cost):
 		d.Reason = ReasonColdStart
 	case p.Floor.owes(r) && p.Floor.pays(v, cost):
-		p.Floor.settle(r)
+		p.Floor.charge(r)
 		d.Reason = ReasonFloor
 	default:
 		d.Admit, d.Reason = false, reasonPredicted
@@ -258,7 +258,7 @@ func (f *Floor) owes(r *Request) bool {
 	return f != nil && f.groups[r.Prefix] != nil && f.groups[r.Prefix].credit >= 1
 }
 
-func (f *Floor) settle(r *Request) { f.groups[r.Prefix].credit-- }
+func (f *Floor) charge(r *Request) { f.groups[r.Prefix].credit-- }
 
 // pays takes tokens from the budget, if they are there.
 func (f *Floor) pays(v *View, tokens float64) bool {

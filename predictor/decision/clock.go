@@ -18,7 +18,7 @@ type steps struct {
 	async    int64        // 1 when a step's tokens come one step later
 }
 
-// anchor says that schedule() number step had begun at ns.
+// anchor says that schedule() number step had started at ns.
 type anchor struct{ ns, step int64 }
 
 func newSteps(run *trace.Run, rate float64, isAsync bool) *steps {

@@ -1,0 +1,29 @@
+package predictor
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// The page shows figures, reasons and drops, and keeps names from recordings inert.
+func TestScoresPage(t *testing.T) {
+	half := 0.5
+	s := newScores()
+	s.Models = []ModelScore{{Scope: "all", Target: targetTTFT, Model: nameTrees, MAPE: &half, Coverage: &half},
+		{Scope: "all", Target: targetE2E, Model: namePhysics, Reason: "no coefficients were given"}}
+	s.HoldOut = []HoldOut{{Scope: "<b>s1</b>", Target: targetTPOT, Reason: "10 rows, want 30"}}
+	s.Runs = []RunAccount{{ID: "<script>alert(1)</script>", Requests: 12, Rows: 10, Dropped: map[string]int{"no_arrival": 2}}}
+	var b bytes.Buffer
+	if err := WritePage(&b, s); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"50.0", "no coefficients were given", "10 rows, want 30", "no_arrival 2", "end to end"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if strings.Contains(b.String(), "<script>alert") || strings.Contains(b.String(), "<b>s1") {
+		t.Error("a name from a recording became markup")
+	}
+}
