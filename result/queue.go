@@ -57,7 +57,7 @@ type QueueServer struct {
 	Scores    []QueueScore     `json:"scores"`      // by estimator, on training and hold-out windows
 	Identify  *QueueIdentify   `json:"identify"`    // what the windows can tell apart
 	Objective *QueueObjective  `json:"objective"`   // of the batch fit, found twice
-	Tracks    []QueueTrack     `json:"tracks"`      // queue track
+	Tracks    []QueueTrack     `json:"tracks"`      // queue fit --track
 	Sizing    *QueueSizing     `json:"sizing"`      // queue size
 	Findings  []trace.Finding  `json:"findings"`
 	Noise     *QueueNoise      `json:"noise"` // of a window, and from window to window

@@ -58,7 +58,6 @@ func subcommands() []*cli.Command {
 		exportCommand(),
 		checkCommand(),
 		diffCommand(),
-		reproduceCommand(),
 		featuresCommand(),
 		queueCommand(),
 		planCommand(),
@@ -321,9 +320,10 @@ func wanted(flags []cli.Flag, name string) string {
 
 // moved are commands of earlier versions and what does their work now.
 var moved = map[string]string{
-	"gc":      "collect DIR --gc",
-	"kernels": "features --tables FOLDER --deployment run.yaml --decode NxCONTEXT",
-	"man":     "completion man",
+	"gc":        "collect DIR --gc",
+	"kernels":   "features --tables FOLDER --deployment run.yaml --decode NxCONTEXT",
+	"man":       "completion man",
+	"reproduce": "check coefficients.yaml --data PARENT --refit",
 }
 
 func suggestCommand(app *cli.App, name string) string {

@@ -22,7 +22,7 @@ func queueCommand() *cli.Command {
 		Description: "Inputs are folders that extract has written, benchmark sweeps (GuideLLM's JSON or CSV, or folders of\n" +
 			"them), or the queue.json of an earlier command. Results go to OUT/queue.json and OUT/windows.parquet.\n\n" +
 			"Example:\n   blis-train queue fit out -o out --window 20s --min-requests 10",
-		Subcommands: []*cli.Command{queueFitCommand(), queueTrackCommand(), queueValidateCommand(), queueSizeCommand(), queueAllocateCommand()},
+		Subcommands: []*cli.Command{queueFitCommand(), queueValidateCommand(), queueSizeCommand(), queueAllocateCommand()},
 	}
 }
 
@@ -104,28 +104,23 @@ func queueFitCommand() *cli.Command {
 		Name: "fit", Usage: "physical parameters from steps, effective ones from latencies", ArgsUsage: "OUT|SWEEP...",
 		Description: "Physical parameters are a regression of step times on tokens computed and KV tokens read, with the hardware's\n" +
 			"limits beside them. Effective ones are what the queueing model needs to give the latencies of the windows;\n" +
-			"directions that the windows do not show stay at the physical values.\n\n" +
+			"directions that the windows do not show stay at the physical values. With --track the tuners of\n" +
+			"workload-variant-autoscaler and model-tuner run as they are, and a filter with measured noise and a refit over the\n" +
+			"last ten windows beside the batch fit: windows.parquet has every estimate with its covariance, innovation and verdict.\n\n" +
 			"Example:\n   blis-train queue fit out -o out --window 20s --min-requests 10\n" +
 			"   blis-train queue fit testdata/sweeps/llama-3.1-8b.csv -o sweep --flavour inferno-3p --loads 7 --queue-ratio 1",
-		Flags:  flags(queueFlags(), []cli.Flag{flavourFlag(), holdOutFlag()}, filterFlags(), talkFlags()),
-		Action: func(c *cli.Context) error { return runQueueFit(c, "fit", nil) },
+		Flags: flags(queueFlags(), []cli.Flag{flavourFlag(), holdOutFlag(), &cli.BoolFlag{Name: "track",
+			Usage: "also say what online tuners would have estimated, window by window"}}, filterFlags(), talkFlags()),
+		Action: runQueueFit,
 	}
 }
 
-func queueTrackCommand() *cli.Command {
-	return &cli.Command{
-		Name: "track", Usage: "what online tuners would have estimated, window by window", ArgsUsage: "OUT|SWEEP...",
-		Description: "Runs the tuners of workload-variant-autoscaler and model-tuner as they are, a filter with measured noise, and a\n" +
-			"refit over the last ten windows beside the batch fit. windows.parquet has every estimate with its covariance,\n" +
-			"innovation and verdict.\n\n" +
-			"Example:\n   blis-train queue track out -o out --window 20s --min-requests 10",
-		Flags:  flags(queueFlags(), []cli.Flag{flavourFlag(), holdOutFlag()}, filterFlags(), talkFlags()),
-		Action: func(c *cli.Context) error { return runQueueFit(c, "track", queue.Track) },
+// runQueueFit fits every server, and follows each over time with --track.
+func runQueueFit(c *cli.Context) error {
+	verb, more := "fit", (func(*queue.Fitted, *queue.Options) []queue.WindowRow)(nil)
+	if c.Bool("track") {
+		verb, more = "fit --track", queue.Track
 	}
-}
-
-// runQueueFit fits every server, and lets more add to each.
-func runQueueFit(c *cli.Context, verb string, more func(*queue.Fitted, *queue.Options) []queue.WindowRow) error {
 	con, err := newConsole(c)
 	if err != nil {
 		return err
@@ -135,7 +130,7 @@ func runQueueFit(c *cli.Context, verb string, more func(*queue.Fitted, *queue.Op
 		return err
 	}
 	if c.NArg() == 0 {
-		return usagef("queue %s: got no argument, want an extracted folder or a sweep", verb)
+		return usagef("queue fit: got no argument, want an extracted folder or a sweep")
 	}
 	if err := con.claim(c.String("out"), c.Bool("force") || c.String("out") == c.Args().First()); err != nil {
 		return err

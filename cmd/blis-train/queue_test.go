@@ -53,7 +53,7 @@ func TestQueueOfBundledRuns(t *testing.T) {
 		strings.NewReader(""), io.Discard, &stderr); code != exitOK {
 		t.Fatal(stderr.String())
 	}
-	q := queueRun(t, "track", tables, "--window", "20s", "--min-requests", "10")
+	q := queueRun(t, "fit", tables, "--track", "--window", "20s", "--min-requests", "10")
 	for i := range q.Servers {
 		s := &q.Servers[i]
 		n := s.Windows.Kept
@@ -84,7 +84,7 @@ func TestEvalQueueRealRuns(t *testing.T) {
 	if code := run([]string{"blis-train", "extract", shared, "-o", tables, "-q"}, strings.NewReader(""), io.Discard, &stderr); code != exitOK {
 		t.Fatal(stderr.String())
 	}
-	q := queueRun(t, "track", tables, "--window", "20s", "--min-requests", "10")
+	q := queueRun(t, "fit", tables, "--track", "--window", "20s", "--min-requests", "10")
 	for i := range q.Servers {
 		s := &q.Servers[i]
 		if s.Reason != "" {

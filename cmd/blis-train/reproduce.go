@@ -19,25 +19,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-func reproduceCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "reproduce",
-		Usage:     "refit a coefficient file from its recorded inputs and compare the bytes",
-		ArgsUsage: "coefficients.yaml",
-		Description: "Finds the runs the file was made from below PARENT by the hash of their run.yaml, checks\n" +
-			"every input's hash, extracts, refits with the recorded options and compares. Gates are taken\n" +
-			"from the file: they come from a validation, not from the fit. Exit 3 when the bytes differ.\n\n" +
-			"Example:\n   blis-train reproduce out/coefficients.yaml --data testdata/traces/real",
-		Flags: flags([]cli.Flag{
-			&cli.StringFlag{Name: "data", Usage: "`PARENT` of the run folders"},
-			&cli.StringSliceFlag{Name: "set", Usage: "what overrode run.yaml when the file was made, `KEY.PATH=VALUE` (repeatable)"},
-			&cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core"},
-		}, talkFlags()),
-		Action: runReproduce,
-	}
-}
-
-// reproduceDoc is what reproduce --json prints.
+// reproduceDoc is what check --refit --json prints.
 type reproduceDoc struct {
 	SchemaVersion string        `json:"schema_version"`
 	ToolVersion   string        `json:"tool_version"`
@@ -50,16 +32,13 @@ type reproduceDoc struct {
 	Differences   []string      `json:"differences"`
 }
 
-func runReproduce(c *cli.Context) error {
-	con, err := newConsole(c)
-	if err != nil {
-		return err
-	}
-	if c.NArg() != 1 {
-		return usagef("reproduce: got %d arguments, want one coefficient file", c.NArg())
-	}
+// refit answers check --refit: the file made again from its recorded inputs.
+func refit(c *cli.Context, con *console) error {
 	if c.String("data") == "" {
-		return usagef("reproduce: missing --data PARENT")
+		return usagef("check --refit: missing --data PARENT")
+	}
+	if err := goesWith(c, "a check without --refit", "against", "for", "ignore-verdict"); err != nil {
+		return err
 	}
 	set, in, err := con.loadSet(c.Args().First())
 	if err != nil {
@@ -112,7 +91,7 @@ func reproduce(c *cli.Context, con *console, file string, set *coeff.Set, doc *r
 	for i := range ext.Inputs {
 		ext.Inputs[i].Name = set.Inputs[i].Name
 	}
-	refit, err := refitBytes(c, con, tmp, ext, o, set)
+	again, err := refitBytes(c, con, tmp, ext, o, set)
 	if err != nil {
 		return err
 	}
@@ -121,12 +100,12 @@ func reproduce(c *cli.Context, con *console, file string, set *coeff.Set, doc *r
 		return err
 	}
 	if _, bound := coeff.Body(recorded); !bound { // of an older version
-		refit, _ = coeff.Body(refit)
+		again, _ = coeff.Body(again)
 	}
-	in := folder.InputOf(filepath.Base(file), refit)
+	in := folder.InputOf(filepath.Base(file), again)
 	doc.Refit, doc.Identical = &in, in.SHA256 == doc.File.SHA256
 	if !doc.Identical {
-		doc.Differences = append(platformDifference(set.Platform), lineDifferences(recorded, refit)...)
+		doc.Differences = append(platformDifference(set.Platform), lineDifferences(recorded, again)...)
 	}
 	return nil
 }

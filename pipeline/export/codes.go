@@ -37,7 +37,7 @@ var Codes = []trace.CodeEntry{
 		Action: "Choose other configurations with --config LABEL, or accept it with --force bad_entry."},
 	{Code: AssumedValue, Kind: "warning", Meaning: "A length, noise or drift is not known, so an assumption or the reader's default stands " +
 		"in its place.",
-		Action: "State lengths with --prompt-tokens and --output-tokens; queue track measures noise and drift."},
+		Action: "State lengths with --prompt-tokens and --output-tokens; queue fit --track measures noise and drift."},
 	{Code: notValidated, Kind: "warning", Meaning: "The coefficients were exported without a validation, or although gates failed.",
 		Action: "Run validate and export with --validation validation.json; read the report before anybody relies on the file."},
 	{Code: NotReproducible, Kind: "error", Meaning: "A coefficient file does not say, or the data do not hold, what a refit needs.",

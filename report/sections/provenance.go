@@ -51,7 +51,7 @@ func Provenance(in input.Input) page.Section {
 	s.Blocks = append(s.Blocks, page.Block{Heading: "How to reproduce"},
 		page.Block{Text: "The same inputs and options give the same bytes, whatever the number of workers. Check the inputs' hashes below, " +
 			"install the same version, and run:"},
-		page.Block{Code: strings.Join(append(commands, "blis-train reproduce coefficients.yaml --data PARENT   # exit 3 when the bytes differ"),
+		page.Block{Code: strings.Join(append(commands, "blis-train check coefficients.yaml --data PARENT --refit   # exit 3: other bytes"),
 			"\n")})
 	s.Blocks = append(s.Blocks, page.Tables(page.Capped(inputTable(docs), "in the order of the files", "the JSON files, inputs"))...)
 	return s

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/blis-train/blis-train/report/page"
+)
+
+// Limits of what a user is asked to read.
+const mostCommands, mostFlags = 28, 25
+
+// leaf is a command that does something.
+type leaf struct {
+	name string // with the command above it
+	*cli.Command
+}
+
+func leaves() (all []leaf) {
+	app := newApp(strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{})
+	for _, c := range app.Commands {
+		for _, sub := range c.Subcommands {
+			all = append(all, leaf{c.Name + " " + sub.Name, sub})
+		}
+		if len(c.Subcommands) == 0 {
+			all = append(all, leaf{c.Name, c})
+		}
+	}
+	return all
+}
+
+// TestFewCommandsAndFlags: hidden ones count too.
+func TestFewCommandsAndFlags(t *testing.T) {
+	all := leaves()
+	if len(all) > mostCommands {
+		t.Errorf("got %d commands, want at most %d", len(all), mostCommands)
+	}
+	for _, l := range all {
+		if n := len(l.Flags); n > mostFlags {
+			t.Errorf("%s: got %d flags, want at most %d: make some keys of pipeline.yaml (options.go)", l.name, n, mostFlags)
+		}
+	}
+}
+
+// TestFlagsAreTested: every flag of every command stands in a script or in another test of the
+// command line, every key in a page of its own stage.
+func TestFlagsAreTested(t *testing.T) {
+	var tests strings.Builder
+	for _, glob := range []string{"testdata/script/*.txtar", "*_test.go"} {
+		names, err := filepath.Glob(glob)
+		must(t, err)
+		for _, n := range names {
+			text, err := os.ReadFile(n)
+			must(t, err)
+			tests.Write(text)
+		}
+	}
+	said := map[string]bool{}
+	for _, m := range regexp.MustCompile(`--?([a-z][a-z0-9-]*)`).FindAllStringSubmatch(tests.String(), -1) {
+		said[m[1]] = true
+	}
+	for _, l := range leaves() {
+		for _, f := range l.Flags {
+			names := f.Names()
+			if !slices.ContainsFunc(names, func(n string) bool { return said[n] }) {
+				t.Errorf("%s --%s: in no script of testdata/script and in no test", l.name, names[0])
+			}
+		}
+	}
+}
+
+// TestPagesAreGenerated: docs/commands.md has every flag of every command, docs/pipeline-yaml.md
+// every key; -update rewrites them.
+func TestPagesAreGenerated(t *testing.T) {
+	for path, want := range map[string]func(string) string{"commands.md": commandsPage, "pipeline-yaml.md": keysPage} {
+		path = filepath.Join("..", "..", "docs", path)
+		got, err := os.ReadFile(path)
+		must(t, err)
+		if text := want(string(got)); text != string(got) {
+			if !*updateScripts {
+				t.Errorf("%s is stale: go generate ./cmd/blis-train", path)
+				continue
+			}
+			must(t, os.WriteFile(path, []byte(text), 0o644))
+		}
+	}
+}
+
+const generatedBelow = "<!-- generated below this line: go generate ./cmd/blis-train -->\n"
+
+// commandsPage is the page with its generated part made anew.
+func commandsPage(old string) string {
+	before, _, _ := strings.Cut(old, generatedBelow)
+	var b strings.Builder
+	b.WriteString(before + generatedBelow)
+	for _, l := range leaves() {
+		fmt.Fprintf(&b, "\n## %s\n\n%s. `%s`\n\n", l.name, sentence(l.Usage)[:len(sentence(l.Usage))-1],
+			strings.TrimSpace("blis-train "+l.name+" "+strings.TrimSpace(l.ArgsUsage)))
+		t := page.NewTable("", "flag", "default", "meaning")
+		for _, f := range l.Flags {
+			doc := f.(cli.DocGenerationFlag)
+			_, usage, _ := strings.Cut(f.String(), "\t")
+			usage, _, _ = strings.Cut(usage, " [$")
+			value := doc.GetDefaultText()
+			if value == "" {
+				value = doc.GetValue()
+			}
+			usage = strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(usage), "(default: "+value+")"))
+			var names []string
+			for _, n := range f.Names() {
+				names = append(names, "`"+dashed(n)+"`")
+			}
+			t.Add(strings.Join(names, ", "), plainDefault(value), usage)
+		}
+		if len(t.Rows) > 0 {
+			b.WriteString(t.Markdown(cell))
+		}
+	}
+	return b.String()
+}
+
+// plainDefault is a default as a page says it: nothing where that is empty, or a switch off.
+func plainDefault(value string) string {
+	switch value {
+	case "", "false", `""`, "[]":
+		return ""
+	}
+	return strings.Trim(value, `"`)
+}
+
+// keysPage is the page with its generated part made anew: every option of every stage.
+func keysPage(old string) string {
+	before, _, _ := strings.Cut(old, generatedBelow)
+	var b strings.Builder
+	b.WriteString(before + generatedBelow)
+	for _, command := range []string{"extract", "fit", "validate", "simulate", "export"} {
+		for _, s := range stagesOf(command) {
+			fmt.Fprintf(&b, "\n## %s\n\n", s.name)
+			t := page.NewTable("", "key", "default", "flag of", "meaning")
+			for _, o := range s.table {
+				value := o.Shown
+				if value == "" {
+					value = fmt.Sprint(o.Default)
+				}
+				t.Add("`"+o.Name+"`", plainDefault(value), strings.Join(commandsWith(s.name, o.Name), ", "), strings.ReplaceAll(o.Usage, "`", ""))
+			}
+			b.WriteString(t.Markdown(cell))
+		}
+	}
+	return b.String()
+}
+
+// commandsWith are the commands that read a group and have its option as a flag.
+func commandsWith(group, name string) (all []string) {
+	for _, c := range []string{"run", "plan", "extract", "inspect", "fit", "validate", "simulate", "export"} {
+		for _, s := range stagesOf(c) {
+			if s.name == group && len(s.table.Only(name)) > 0 && !isKey(c, name) {
+				all = append(all, "`"+c+"`")
+			}
+		}
+	}
+	return all
+}
