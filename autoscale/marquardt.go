@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Levenberg-Marquardt on weighted residuals; the robust losses by reweighting.

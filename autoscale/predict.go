@@ -1,8 +1,6 @@
 package autoscale
 
-import (
-	"math"
-)
+import "math"
 
 // Observation is which TTFT of a flavour stands against the measured one.
 type Observation int

@@ -1,8 +1,6 @@
 package autoscale
 
-import (
-	"math"
-)
+import "math"
 
 // SlidingOptions are those of a refit over the last windows, as model-tuner's
 // sliding-window mode has them (pkg/estimator@6dba8ce): squared relative errors,

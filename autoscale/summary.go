@@ -3,7 +3,7 @@ package autoscale
 import (
 	"math"
 
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Summary says how consistent a filter's run was.

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 

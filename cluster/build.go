@@ -13,7 +13,6 @@ import (
 	"github.com/blis-train/blis-train/cluster/gateway"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/predict"
-
 	"github.com/blis-train/blis-train/trace"
 )
 

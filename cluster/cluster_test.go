@@ -13,8 +13,6 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim"
-
-	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -43,12 +41,12 @@ func physical(t testing.TB, mutate ...func(*deploy.Engine)) sim.Config {
 	for _, m := range mutate {
 		m(&d.Engine)
 	}
-	m, err := latency.NewPhysics(testkit.Planted(), d)
+	m, err := sim.NewPhysics(testkit.Planted(), d)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg := sim.DefaultConfig(d, m)
-	cfg.Overhead, cfg.Egress = latency.Const(800), latency.Const(150)
+	cfg.Overhead, cfg.Egress = sim.Const(800), sim.Const(150)
 	return cfg
 }
 
@@ -149,7 +147,7 @@ func TestWaitOfMD1(t *testing.T) {
 	const service, n, batches = 1000, 120_000, 40
 	for _, rho := range []float64{0.5, 0.8, 0.95} {
 		d := testkit.Small(1000, func(e *deploy.Engine) { e.MaxNumSeqs, e.MaxNumBatchedTokens = 1, 4 })
-		cfg := sim.DefaultConfig(d, &latency.Blackbox{Beta: []float64{service, 0, 0}})
+		cfg := sim.DefaultConfig(d, &sim.Blackbox{Beta: []float64{service, 0, 0}})
 		cfg.EmptyStepUs = 1 // the engine looks for work once more after the last request
 		rng := rand.New(rand.NewPCG(1, uint64(100*rho)))
 		reqs := make([]sim.Request, n)

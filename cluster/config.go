@@ -3,7 +3,6 @@ package cluster
 import (
 	"github.com/blis-train/blis-train/cluster/gateway"
 	"github.com/blis-train/blis-train/sim"
-
 	"github.com/blis-train/blis-train/trace"
 )
 

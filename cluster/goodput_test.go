@@ -10,7 +10,6 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/sim/predict"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -23,7 +22,7 @@ func published() sim.Config {
 	d := testkit.Llama8B()
 	d.Engine.PrefixCaching, d.Engine.MaxNumBatchedTokens, d.Engine.SchedulingPolicy = true, 2048, "priority"
 	d.Engine.KVBlocksGPU = trace.Some(int64(20_000))
-	cfg := sim.DefaultConfig(d, &latency.Blackbox{Beta: []float64{6910.42, 17.67, 2.84}})
+	cfg := sim.DefaultConfig(d, &sim.Blackbox{Beta: []float64{6910.42, 17.67, 2.84}})
 	q := []sim.Quantile{{Q: 0.05, Ratio: 0.9}, {Q: 0.5, Ratio: 1}, {Q: 0.95, Ratio: 1.15}}
 	cfg.Noise = &sim.Noise{Decode: q, Prefill: q, Mixed: q}
 	return cfg

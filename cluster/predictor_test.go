@@ -9,11 +9,10 @@ import (
 	"github.com/blis-train/blis-train/cluster/gateway"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/sim/predict"
-	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -363,7 +362,7 @@ func BenchmarkCluster(b *testing.B) {
 			d := testkit.Llama8B()
 			d.Engine.PrefixCaching, d.Engine.MaxNumBatchedTokens, d.Engine.SchedulingPolicy = true, 2048, "priority"
 			d.Engine.KVBlocksGPU = trace.Some(int64(132_139))
-			step := &latency.Blackbox{Beta: []float64{6910.42, 17.67, 2.84}}
+			step := &sim.Blackbox{Beta: []float64{6910.42, 17.67, 2.84}}
 			rng := rand.New(rand.NewPCG(1, 1))
 			reqs := make([]sim.Request, 80_000)
 			at := 0.0

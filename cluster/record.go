@@ -2,8 +2,8 @@ package cluster
 
 import (
 	"github.com/blis-train/blis-train/cluster/gateway"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 

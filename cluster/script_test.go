@@ -13,7 +13,6 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/sim/predict"
 )
 
@@ -186,7 +185,7 @@ func (s *script) request(id string, p map[string]string) {
 
 func (s *script) run() string {
 	d := testkit.Small(400, func(e *deploy.Engine) { e.MaxNumSeqs, e.PrefixCaching = s.seats, true })
-	step := &latency.Blackbox{Beta: []float64{s.step[0], s.step[1], s.step[2]}}
+	step := &sim.Blackbox{Beta: []float64{s.step[0], s.step[1], s.step[2]}}
 	s.cfg.Engines = several(s.n, sim.DefaultConfig(d, step))
 	if s.gate != nil {
 		s.cfg.Policy = s.policy(predict.NewWith(step, d))

@@ -16,7 +16,6 @@ import (
 	"github.com/blis-train/blis-train/pipeline/simulate"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/predict"
-	"github.com/blis-train/blis-train/sim/summary"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -353,7 +352,7 @@ func (s *simulation) one(seed int64, first bool) (*simulate.Replication, error) 
 	if err != nil {
 		return nil, err
 	}
-	sum := summary.New()
+	sum := sim.New()
 	for i := range run.Records {
 		sum.Add(&run.Records[i].RequestResult)
 	}

@@ -11,10 +11,8 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/blis-train/blis-train/internal/strictyaml"
-
 	"github.com/blis-train/blis-train/cluster/gateway"
-
+	"github.com/blis-train/blis-train/internal/strictyaml"
 	"github.com/blis-train/blis-train/trace"
 )
 

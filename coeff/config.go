@@ -7,8 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/trace"
 	"gopkg.in/yaml.v3"
+
+	"github.com/blis-train/blis-train/trace"
 )
 
 // wireConfig keeps a deployment under the keys of its JSON form, so that the

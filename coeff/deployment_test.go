@@ -2,13 +2,13 @@ package coeff_test
 
 import (
 	"errors"
-	. "github.com/blis-train/blis-train/coeff"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	. "github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )

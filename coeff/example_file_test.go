@@ -2,10 +2,10 @@ package coeff_test
 
 import (
 	"flag"
-	. "github.com/blis-train/blis-train/coeff"
 	"os"
 	"testing"
 
+	. "github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 )

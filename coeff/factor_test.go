@@ -2,11 +2,12 @@ package coeff_test
 
 import (
 	"bytes"
-	. "github.com/blis-train/blis-train/coeff"
 	"testing"
 
-	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/google/go-cmp/cmp"
+
+	. "github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/pipeline/features"
 )
 
 // A configuration of the fit has its own factors, another configuration of its

@@ -3,12 +3,12 @@ package coeff_test
 import (
 	"bytes"
 	"errors"
-	. "github.com/blis-train/blis-train/coeff"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	. "github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )

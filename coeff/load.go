@@ -11,10 +11,9 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/blis-train/blis-train/trace"
-
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/strictyaml"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // maxFile is far above any coefficient file: one of a thousand runs has 3 MiB.

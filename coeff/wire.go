@@ -1,8 +1,9 @@
 package coeff
 
 import (
-	"github.com/blis-train/blis-train/trace"
 	"gopkg.in/yaml.v3"
+
+	"github.com/blis-train/blis-train/trace"
 )
 
 // wireSet is the file's shape (spec#artifact): the order of fields is the order of keys; maps are

@@ -12,9 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/blis-train/blis-train/internal/repo"
-
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/trace"
 )
 

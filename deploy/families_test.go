@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/repo"
-
 	"github.com/blis-train/blis-train/trace"
 )
 

@@ -7,8 +7,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/blis-train/blis-train/trace"
 	"gopkg.in/yaml.v3"
+
+	"github.com/blis-train/blis-train/trace"
 )
 
 // section reads one mapping of run.yaml: every getter marks its key as known,

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/pipeline/export"
-	"github.com/blis-train/blis-train/pipeline/export/compare"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -17,7 +16,7 @@ import (
 
 // ReadBaseline reads what Baseline names before anything is written: it may be the very
 // folder whose files are to be replaced. nil: it names nothing.
-func (o *ValidateOptions) ReadBaseline() (*compare.Old, error) {
+func (o *ValidateOptions) ReadBaseline() (*export.Old, error) {
 	if o.Baseline == "" {
 		return nil, nil
 	}
@@ -25,27 +24,27 @@ func (o *ValidateOptions) ReadBaseline() (*compare.Old, error) {
 }
 
 // oldOf reads a validation.json, a coefficient file, or a folder with either or both.
-func oldOf(path string, special bool, warn func([]trace.Finding)) (*compare.Old, error) {
+func oldOf(path string, special bool, warn func([]trace.Finding)) (*export.Old, error) {
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		return oldFolder(path, special, warn)
 	}
 	if strings.HasSuffix(path, ".json") {
-		old := &compare.Old{Name: path}
+		old := &export.Old{Name: path}
 		return old, addOldValidation(old, path, warn)
 	}
 	set, _, err := folder.LoadCoefficients(path, special)
 	if err != nil {
 		return nil, err
 	}
-	return compare.OldSet(path, set), nil
+	return export.OldSet(path, set), nil
 }
 
-func oldFolder(dir string, special bool, warn func([]trace.Finding)) (*compare.Old, error) {
-	old := &compare.Old{Name: dir}
+func oldFolder(dir string, special bool, warn func([]trace.Finding)) (*export.Old, error) {
+	old := &export.Old{Name: dir}
 	set, _, setErr := folder.LoadCoefficients(filepath.Join(dir, folder.CoefficientsFile), special)
 	switch {
 	case setErr == nil:
-		old = compare.OldSet(dir, set)
+		old = export.OldSet(dir, set)
 	case !errors.Is(setErr, fs.ErrNotExist):
 		return nil, setErr
 	}
@@ -59,7 +58,7 @@ func oldFolder(dir string, special bool, warn func([]trace.Finding)) (*compare.O
 	return old, err
 }
 
-func addOldValidation(old *compare.Old, path string, warn func([]trace.Finding)) error {
+func addOldValidation(old *export.Old, path string, warn func([]trace.Finding)) error {
 	v := &result.Validation{}
 	if err := folder.ReadDocument(path, v, warn); err != nil {
 		return err
@@ -75,8 +74,8 @@ func (o *ValidateOptions) changes(in Judged, val *result.Validation) (*result.Ch
 	}
 	if o.Coefficients != "" {
 		set, _, err := folder.LoadCoefficients(o.Coefficients, o.Special)
-		return compare.Since(in.Old, val, set), err
+		return export.Since(in.Old, val, set), err
 	}
 	set, err := export.Native(in.Fit, val)
-	return compare.Since(in.Old, val, set), err
+	return export.Since(in.Old, val, set), err
 }

@@ -8,15 +8,12 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/export"
-	"github.com/blis-train/blis-train/pipeline/export/project"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
-	"github.com/blis-train/blis-train/pipeline/fit/options"
-	"github.com/blis-train/blis-train/pipeline/fit/prepare"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/stat"
 )
 
 // TestEvalBLISProjection holds what BLIS gets of every configuration, composed and measured, against the step
@@ -28,9 +25,9 @@ func TestEvalBLISProjection(t *testing.T) {
 	}
 }
 
-func evalBLISProjection(t *testing.T, sources []options.Source) {
-	o := options.Default()
-	o.Bootstraps, o.Models, o.AlphaTargets, o.Workers = options.MinBootstraps, []string{options.TrainedPhysics}, []string{coeff.Overhead}, 2
+func evalBLISProjection(t *testing.T, sources []fit.OptionsSource) {
+	o := fit.Default()
+	o.Bootstraps, o.Models, o.AlphaTargets, o.Workers = fit.OptionsMinBootstraps, []string{fit.TrainedPhysics}, []string{coeff.Overhead}, 2
 	f, err := fit.Fit(context.Background(), sources, o, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -71,15 +68,15 @@ func evalBLISProjection(t *testing.T, sources []options.Source) {
 	}
 }
 
-func projectionOf(t *testing.T, f *result.Fit, set *coeff.Set, d *deploy.Deployment) (project.Projection, project.Region) {
+func projectionOf(t *testing.T, f *result.Fit, set *coeff.Set, d *deploy.Deployment) (export.Projection, export.Region) {
 	t.Helper()
 	step, err := NewStepTimes(set, d)
 	if err != nil {
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(f.Configs, func(c result.FitConfig) bool { return c.Key == d.Config() })
-	r := project.RegionOf(d, *f.Configs[i].MeanPromptTokens, *f.Configs[i].MeanOutputTokens)
-	p, err := project.OnBLIS(project.Target{Deployment: d, Model: step, Region: r})
+	r := export.RegionOf(d, *f.Configs[i].MeanPromptTokens, *f.Configs[i].MeanOutputTokens)
+	p, err := export.OnBLIS(export.Target{Deployment: d, Model: step, Region: r})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,17 +95,17 @@ func errorOfRun(cells []result.Cell, run string) (float64, bool) {
 }
 
 // projectedError is that of coefficients of BLIS.
-func projectedError(t *testing.T, src options.Source, o options.Options, beta []float64) (float64, bool) {
+func projectedError(t *testing.T, src fit.OptionsSource, o fit.OptionsOptions, beta []float64) (float64, bool) {
 	t.Helper()
 	o, err := o.Resolve()
 	if err != nil {
 		t.Fatal(err)
 	}
-	run, steps, space, err := prepare.Load(src, o)
+	run, steps, space, err := fit.Load(src, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	vec, err := prepare.Vectorizer(options.TrainedPhysics, space)
+	vec, err := fit.Vectorizer(fit.TrainedPhysics, space)
 	if err != nil {
 		t.Fatal(err)
 	}

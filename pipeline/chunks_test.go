@@ -12,11 +12,10 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/planted"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/validate/planted"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace/table"
 	"github.com/blis-train/blis-train/trace/tracev2"
 )
@@ -60,11 +59,11 @@ func recordChunks(t *testing.T, dir string, dep *deploy.Deployment, set *coeff.S
 		}
 		reqs[i] = sim.Request{ArrivalUs: int64(1e6 * at), PromptTokens: length(600, 0.9, 6000), OutputTokens: length(60, 0.7, 400)}
 	}
-	steps, err := latency.NewPhysics(set, dep)
+	steps, err := sim.NewPhysics(set, dep)
 	if err != nil {
 		t.Fatal(err)
 	}
-	overhead, err := latency.NewAlphaDelay(set, coeff.Overhead, dep)
+	overhead, err := sim.NewAlphaDelay(set, coeff.Overhead, dep)
 	if err != nil {
 		t.Fatal(err)
 	}

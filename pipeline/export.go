@@ -15,12 +15,11 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/export"
-	"github.com/blis-train/blis-train/pipeline/export/project"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
-	"github.com/blis-train/blis-train/pipeline/validate/gates"
+	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/sim/latency"
+	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -133,17 +132,17 @@ func (e *VerdictError) Error() string { return e.Msg }
 
 // TooFarOff refuses parameters with which the consumer's formula misses the model.
 func (o *ExportOptions) TooFarOff(out *export.Output) error {
-	i := slices.IndexFunc(out.Warnings, func(f trace.Finding) bool { return f.Code == project.PoorProjection })
-	if i < 0 || o.Overrules(project.PoorProjection) {
+	i := slices.IndexFunc(out.Warnings, func(f trace.Finding) bool { return f.Code == export.PoorProjection })
+	if i < 0 || o.Overrules(export.PoorProjection) {
 		return nil
 	}
-	return &VerdictError{fmt.Sprintf("%s; --force %s writes it all the same", out.Warnings[i].Message, project.PoorProjection)}
+	return &VerdictError{fmt.Sprintf("%s; --force %s writes it all the same", out.Warnings[i].Message, export.PoorProjection)}
 }
 
 // refused is the verdict that forbids the export; nil without a validation, which the
 // export says.
 func (o *ExportOptions) refused(v *result.Validation) error {
-	if o.For != "" && !gates.CheckPurpose(o.For) {
+	if o.For != "" && !validate.CheckPurpose(o.For) {
 		return option.Misusef("--for: got %q, want %s or %s", o.For, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
 	}
 	if v == nil || o.Ignore {
@@ -239,7 +238,7 @@ func Predicts(src *export.Source, made func() (*coeff.Set, error)) {
 
 // overheadOf is a set's overhead of a prompt that meets an idle server, us.
 func overheadOf(set *coeff.Set, d *deploy.Deployment, promptTokens int64) (float64, error) {
-	delay, err := latency.NewAlphaDelay(set, coeff.Overhead, d)
+	delay, err := sim.NewAlphaDelay(set, coeff.Overhead, d)
 	if err != nil {
 		return 0, err
 	}
@@ -247,7 +246,7 @@ func overheadOf(set *coeff.Set, d *deploy.Deployment, promptTokens int64) (float
 	if err != nil {
 		return 0, err
 	}
-	return delay.DelayUs(&latency.Queue{FreeBlocks: blocks, TotalBlocks: blocks, PromptTokens: promptTokens})
+	return delay.DelayUs(&sim.Queue{FreeBlocks: blocks, TotalBlocks: blocks, PromptTokens: promptTokens})
 }
 
 // exportAs makes the files of a format.

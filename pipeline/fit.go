@@ -12,13 +12,10 @@ import (
 	"github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/fit"
-	"github.com/blis-train/blis-train/pipeline/fit/amend"
-	"github.com/blis-train/blis-train/pipeline/fit/grams"
-	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/pipeline/option"
-	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -88,7 +85,7 @@ func (o FitOptions) Command() (string, error) {
 func (o *FitOptions) ResolveFor(ext *result.Extract) (err error) {
 	// Sums of several places must agree in their version: no library for them.
 	if ext != nil && o.PriorOpen() && o.SaveGram == "" && libraryKnows(ext, o.Without) {
-		o.Prior = options.PriorLibrary
+		o.Prior = fit.PriorLibrary
 	}
 	if o.Options, err = o.Options.Resolve(); err != nil {
 		return &option.Misuse{Msg: err.Error()}
@@ -175,7 +172,7 @@ func FitDocument(ctx context.Context, t Tables, sources []fit.Source, o FitOptio
 	}
 	doc, err := t.fitSteps(ctx, sources, o.Options, h, o.Progress)
 	if err == nil && o.Amend {
-		doc.Amendments, err = amend.TryEach(ctx, t.FitSources(), o.Options)
+		doc.Amendments, err = fit.TryEach(ctx, t.FitSources(), o.Options)
 	}
 	return doc, err
 }
@@ -245,12 +242,12 @@ func (o *FitOptions) saveGram(ctx context.Context, t Tables) error {
 	if err := o.ResolveFor(nil); err != nil {
 		return err
 	}
-	g, err := grams.Save(ctx, t.FitSources(), o.Options, o.Progress)
+	g, err := fit.Save(ctx, t.FitSources(), o.Options, o.Progress)
 	if err != nil {
 		return err
 	}
 	var b bytes.Buffer
-	if err := cells.Write(&b, g); err != nil {
+	if err := ridge.Write(&b, g); err != nil {
 		return err
 	}
 	return files.Write(o.SaveGram, b.Bytes())
@@ -277,7 +274,7 @@ func FitGrams(ctx context.Context, names []string, o FitOptions) (*result.Fit, e
 	if err != nil {
 		return nil, err
 	}
-	doc, err := grams.Fit(ctx, sums, o.Options)
+	doc, err := fit.GramsFit(ctx, sums, o.Options)
 	if err != nil {
 		return nil, err
 	}
@@ -292,15 +289,15 @@ func FitGrams(ctx context.Context, names []string, o FitOptions) (*result.Fit, e
 }
 
 // readGrams reads Gram files and describes them as inputs, by base name.
-func readGrams(names []string, special bool) ([]cells.File, []result.Input, error) {
-	var grams []cells.File
+func readGrams(names []string, special bool) ([]ridge.File, []result.Input, error) {
+	var grams []ridge.File
 	inputs := []result.Input{}
 	for _, name := range names {
 		b, in, err := folder.ReadInput(name, special)
 		if err != nil {
 			return nil, nil, err
 		}
-		g, err := cells.Read(bytes.NewReader(b))
+		g, err := ridge.Read(bytes.NewReader(b))
 		if err != nil {
 			return nil, nil, trace.Hinted(fmt.Errorf("%s: %w", name, err), "blis-train fit OUT --save-gram FILE writes such files")
 		}

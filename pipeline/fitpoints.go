@@ -7,11 +7,10 @@ import (
 	"path/filepath"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/extract/client"
+	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/pipeline/option"
-	"github.com/blis-train/blis-train/pipeline/sweep"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -39,13 +38,13 @@ func FitPoints(ctx context.Context, tables []string, dep *deploy.Deployment, o F
 		if err != nil {
 			return nil, err
 		}
-		file, err := sweep.Read(bytes.NewReader(data), in.Name)
+		file, err := forms.Read(bytes.NewReader(data), in.Name)
 		if err != nil {
 			return nil, pathed(err, name)
 		}
 		f.warn = append(f.warn, file.Findings...)
 		for i := range file.Points {
-			p := client.PointOf(&file.Points[i])
+			p := forms.PointOf(&file.Points[i])
 			if err := f.level(&p); err != nil {
 				return nil, pathed(err, name)
 			}

@@ -15,15 +15,14 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/fit/options"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/pipeline/validate/replay"
-	"github.com/blis-train/blis-train/pipeline/validate/saturation"
+	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
-	simreplay "github.com/blis-train/blis-train/sim/replay"
+	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -65,13 +64,13 @@ func (o *FitOptions) writeForm(ctx context.Context) error {
 // checkRequests refuses options of a fit from requests or points that cannot be.
 func (o *FitOptions) checkRequests() error {
 	if !slices.Contains(searches, o.Search) {
-		return trace.Errorf(options.CodeBadOption, "--search: got %q, want one of %s", o.Search, strings.Join(searches, ", "))
+		return trace.Errorf(fit.CodeBadOption, "--search: got %q, want one of %s", o.Search, strings.Join(searches, ", "))
 	}
 	if o.Form != FormPhysics && o.Form != FormTrained {
-		return trace.Errorf(options.CodeBadOption, "--form: got %q, want %s or %s", o.Form, FormPhysics, FormTrained)
+		return trace.Errorf(fit.CodeBadOption, "--form: got %q, want %s or %s", o.Form, FormPhysics, FormTrained)
 	}
 	if !slices.Contains([]string{"", FromSteps, FromRequests, FromPoints}, o.From) {
-		return trace.Errorf(options.CodeBadOption, "--from: got %q, want %s, %s or %s", o.From, FromSteps, FromRequests, FromPoints)
+		return trace.Errorf(fit.CodeBadOption, "--from: got %q, want %s, %s or %s", o.From, FromSteps, FromRequests, FromPoints)
 	}
 	_, err := o.steps()
 	return err
@@ -88,7 +87,7 @@ func (o *FitOptions) unused(requests bool) error {
 	others, of, hint := onlyRequests, FromRequests, "a run that --without leaves out of a fit from steps is a test run of validate"
 	if requests {
 		others, of, hint = onlySteps, FromSteps, ""
-		if o.Spec == features.V10 || o.Recipe == options.Frozen || o.BetaTarget == rows.Duration {
+		if o.Spec == features.V10 || o.Recipe == fit.Frozen || o.BetaTarget == rows.Duration {
 			return option.Misusef("--spec %s, --recipe %s, --beta-target %s: go with a fit from steps only", o.Spec, o.Recipe, o.BetaTarget)
 		}
 	}
@@ -115,7 +114,7 @@ func (o *FitOptions) steps() (int64, error) {
 	}
 	d, err := time.ParseDuration(o.Budget)
 	if err != nil || d <= 0 {
-		return 0, trace.Errorf(options.CodeBadOption, "--budget: got %q, want a time above 0, as 60s", o.Budget)
+		return 0, trace.Errorf(fit.CodeBadOption, "--budget: got %q, want a time above 0, as 60s", o.Budget)
 	}
 	return max(1, int64(d.Seconds()*stepsPerSecond)), nil
 }
@@ -209,11 +208,11 @@ func heldOut(l *learn.Load, set *coeff.Set) (*result.RequestHoldout, error) {
 	out := &result.RequestHoldout{Name: l.Name, Requests: len(l.Requests)}
 	for _, v := range []struct {
 		to **result.Metric
-		of func(m *simreplay.Measured, outputs int64) float64
+		of func(m *sim.Measured, outputs int64) float64
 	}{
-		{&out.Metrics.TTFT, func(m *simreplay.Measured, _ int64) float64 { return m.TTFTUs }},
-		{&out.Metrics.ITL, func(m *simreplay.Measured, outputs int64) float64 { return m.SpanUs / float64(outputs-1) }},
-		{&out.Metrics.E2E, func(m *simreplay.Measured, _ int64) float64 { return m.E2EUs }},
+		{&out.Metrics.TTFT, func(m *sim.Measured, _ int64) float64 { return m.TTFTUs }},
+		{&out.Metrics.ITL, func(m *sim.Measured, outputs int64) float64 { return m.SpanUs / float64(outputs-1) }},
+		{&out.Metrics.E2E, func(m *sim.Measured, _ int64) float64 { return m.E2EUs }},
 	} {
 		var real, simulated []float64
 		for i := range got {
@@ -223,7 +222,7 @@ func heldOut(l *learn.Load, set *coeff.Set) (*result.RequestHoldout, error) {
 				real, simulated = append(real, a/1e3), append(simulated, b/1e3)
 			}
 		}
-		*v.to = replay.Compare(real, simulated, true)
+		*v.to = validate.Compare(real, simulated, true)
 	}
 	return out, nil
 }
@@ -252,14 +251,14 @@ func (f *requestFit) read(t Tables) error {
 			return err
 		}
 		out := result.FitRun{ID: r.ID, Config: r.Deployment.Config(), Findings: []trace.Finding{}}
-		out.Reason, _ = saturation.Judge(run, r.Deployment)
+		out.Reason, _ = validate.Judge(run, r.Deployment)
 		out.Saturated = out.Reason != ""
 		switch {
 		case slices.Contains(f.o.Without, r.ID):
 			out.Reason = "left out (--without)"
 		case out.Saturated && !f.o.KeepSaturated:
 		case f.key != "" && f.key != out.Config:
-			return trace.Errorf(options.CodeBadOption, "fit --from requests: got runs of %s and of %s, want one configuration", f.dep.Label(),
+			return trace.Errorf(fit.CodeBadOption, "fit --from requests: got runs of %s and of %s, want one configuration", f.dep.Label(),
 				r.Deployment.Label()).WithHint("leave the others out with --without, or fit them into folders of their own")
 		default:
 			if err := f.take(run, r.Deployment, &out); err != nil {
@@ -269,7 +268,7 @@ func (f *requestFit) read(t Tables) error {
 		f.runs = append(f.runs, out)
 	}
 	if len(f.loads) == 0 && len(f.held) > 0 {
-		return trace.Errorf(options.CodeBadOption, "--holdout: got every run with a request, want one at least to learn from")
+		return trace.Errorf(fit.CodeBadOption, "--holdout: got every run with a request, want one at least to learn from")
 	}
 	if len(f.loads) == 0 {
 		return trace.Errorf(learn.NothingMeasured, "fit --from requests: got no request with a time in %d runs", len(t.Runs)).
@@ -282,7 +281,7 @@ func (f *requestFit) read(t Tables) error {
 func (f *requestFit) knows(ext *result.Extract) error {
 	for _, id := range f.o.Holdout {
 		if !slices.ContainsFunc(ext.Runs, func(r result.ExtractRun) bool { return r.ID == id }) {
-			return trace.Errorf(options.CodeBadOption, "--holdout: got %q, want the id of a run of this folder", id)
+			return trace.Errorf(fit.CodeBadOption, "--holdout: got %q, want the id of a run of this folder", id)
 		}
 	}
 	return nil
@@ -329,21 +328,21 @@ func (f *requestFit) take(run *trace.Run, dep *deploy.Deployment, out *result.Fi
 // roofline.
 func (f *requestFit) prior() (*learn.Prior, error) {
 	switch f.o.Prior {
-	case options.PriorRoofline:
+	case fit.PriorRoofline:
 		return learn.Roofline(), nil
-	case options.PriorZero, options.PriorLibrary:
+	case fit.PriorZero, fit.PriorLibrary:
 		set, name, err := library.For(f.dep)
 		if err == nil {
 			return &learn.Prior{Name: "library/" + name, Set: set}, nil
 		}
-		if f.o.Prior == options.PriorLibrary {
+		if f.o.Prior == fit.PriorLibrary {
 			return nil, err
 		}
 		return learn.Roofline(), nil
 	}
 	r, err := os.Open(f.o.Prior)
 	if err != nil {
-		return nil, trace.Errorf(options.CodeBadOption, "--prior: got %q, want roofline, library or a coefficient file (%v)", f.o.Prior, err)
+		return nil, trace.Errorf(fit.CodeBadOption, "--prior: got %q, want roofline, library or a coefficient file (%v)", f.o.Prior, err)
 	}
 	set, err := coeff.Load(r, f.o.Prior, features.CheckSet)
 	return &learn.Prior{Name: f.o.Prior, Set: set}, errors.Join(err, r.Close())

@@ -8,11 +8,9 @@ import (
 
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
-	"github.com/blis-train/blis-train/pipeline/fit/identify"
-	"github.com/blis-train/blis-train/pipeline/fit/prepare"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
-	"github.com/blis-train/blis-train/pipeline/validate/inspect"
+	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -155,7 +153,7 @@ func (o *InspectOptions) inspected(ctx context.Context, dir string, ext *result.
 	if !o.Identify {
 		return doc, nil
 	}
-	doc.Identify, err = identify.Identify(ctx, t.FitSources(), fit.DefaultOptions())
+	doc.Identify, err = fit.Identify(ctx, t.FitSources(), fit.DefaultOptions())
 	return doc, err
 }
 
@@ -205,7 +203,7 @@ func InspectRun(dir string, r *result.ExtractRun, f *result.Fit) (result.Inspect
 	if f == nil {
 		in.measureLag(run, r)
 	}
-	got, err := inspect.Inspect(run, r.Deployment, in.Inspection)
+	got, err := validate.Inspect(run, r.Deployment, in.Inspection)
 	if err != nil {
 		return got, err
 	}
@@ -215,13 +213,13 @@ func InspectRun(dir string, r *result.ExtractRun, f *result.Fit) (result.Inspect
 }
 
 // seen is what is known about a run before it is inspected.
-type seen struct{ inspect.Inspection }
+type seen struct{ validate.Inspection }
 
 // measureLag stands in for the fit's evidence. A run whose batches cannot be
 // rebuilt has none: its findings say why.
 func (s *seen) measureLag(run *trace.Run, r *result.ExtractRun) {
 	src := fit.Source{ID: r.ID, Deployment: *r.Deployment, Load: func() (*trace.Run, error) { return run, nil }}
-	lag, evidence, err := prepare.MeasureLag(src, fit.DefaultOptions())
+	lag, evidence, err := fit.MeasureLag(src, fit.DefaultOptions())
 	if err == nil {
 		s.Lag, s.Evidence = &lag, evidence
 	}
@@ -229,7 +227,7 @@ func (s *seen) measureLag(run *trace.Run, r *result.ExtractRun) {
 
 // inspection is what extraction and the fit know about a run.
 func inspection(r *result.ExtractRun, f *result.Fit) seen {
-	in := seen{inspect.Inspection{Extract: r}}
+	in := seen{validate.Inspection{Extract: r}}
 	if f == nil {
 		return in
 	}

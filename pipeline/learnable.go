@@ -9,13 +9,12 @@ import (
 	"github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/pipeline/validate/measured"
-	"github.com/blis-train/blis-train/pipeline/validate/saturation"
+	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
-	simreplay "github.com/blis-train/blis-train/sim/replay"
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -224,9 +223,9 @@ func noiseFloor(run *trace.Run, dep *deploy.Deployment, seed int64) (ttft, span 
 	loads, _ := clientLoads(run, dep, true, 0)
 	var offTTFT, offSpan []float64
 	for _, l := range loads {
-		var first []simreplay.Measured
+		var first []sim.Measured
 		o := learn.DefaultOptions()
-		for _, reqs := range simreplay.Twins(l.Requests, 2, o.JitterUs, seed) {
+		for _, reqs := range sim.Twins(l.Requests, 2, o.JitterUs, seed) {
 			twin := *l
 			twin.Requests = reqs
 			got, err := twin.Predict(set)
@@ -257,16 +256,16 @@ func requestTier(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment)
 	case "", tierSteps, tierChunks:
 		return
 	case tierSpans, tierRequests:
-		if measured.Source(run) == measured.SourceJourneys {
+		if validate.MeasuredSource(run) == validate.SourceJourneys {
 			return
 		}
 	}
 	out.Points = len(run.Points)
 	if out.Tier == tierRequests {
-		if v := saturation.OfClients(run, dep).Run; v.Saturated {
+		if v := validate.OfClients(run, dep).Run; v.Saturated {
 			out.Saturated, out.Saturation = true, v.Checks
 			out.Findings = append(out.Findings, trace.Findingf(rows.Saturated, "run %s: %s; its queue teaches little but itself", run.ID,
-				saturation.HitText(v.Checks)))
+				validate.HitText(v.Checks)))
 		} else {
 			out.Saturation = v.Checks
 		}

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/blis-train/blis-train/pipeline/validate/planted"
+	"github.com/blis-train/blis-train/internal/planted"
 	"github.com/blis-train/blis-train/result"
 )
 

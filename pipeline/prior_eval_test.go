@@ -12,15 +12,13 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
-	"github.com/blis-train/blis-train/pipeline/fit/options"
-	"github.com/blis-train/blis-train/pipeline/kernels"
-	"github.com/blis-train/blis-train/pipeline/library"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -29,7 +27,7 @@ import (
 func composedPrior(t *testing.T, without *deploy.Model) func(*deploy.Deployment) (*coeff.Set, error) {
 	t.Helper()
 	o := library.DefaultOptions()
-	o.Rules, o.Without, o.Batches = kernels.Composed, without, 300
+	o.Rules, o.Without, o.Batches = library.Composed, without, 300
 	files, err := library.BuildFiles(context.Background(), library.Sources{Kernels: repo.Shared(t, "data", "kernels")}, o)
 	if err != nil {
 		t.Fatal(err)
@@ -45,13 +43,13 @@ func composedPrior(t *testing.T, without *deploy.Model) func(*deploy.Deployment)
 }
 
 // composedSources are the composed runs, extracted.
-func composedSources(t *testing.T) []options.Source {
+func composedSources(t *testing.T) []fit.OptionsSource {
 	t.Helper()
 	return extractedSources(t, "composed")
 }
 
 // extractedSources are the runs of a folder of the shared data, extracted.
-func extractedSources(t *testing.T, folder string) []options.Source {
+func extractedSources(t *testing.T, folder string) []fit.OptionsSource {
 	t.Helper()
 	repo.NeedEval(t)
 	found, err := extract.Discover([]string{repo.Shared(t, "data", folder)}, nil, nil)
@@ -67,19 +65,19 @@ func extractedSources(t *testing.T, folder string) []options.Source {
 	return FitSources(o.Out, doc)
 }
 
-func priorOptions(lib func(*deploy.Deployment) (*coeff.Set, error)) options.Options {
-	o := options.Default()
-	o.Bootstraps, o.Models, o.AlphaTargets, o.Workers = options.MinBootstraps, []string{}, []string{coeff.Overhead}, 2
+func priorOptions(lib func(*deploy.Deployment) (*coeff.Set, error)) fit.OptionsOptions {
+	o := fit.Default()
+	o.Bootstraps, o.Models, o.AlphaTargets, o.Workers = fit.OptionsMinBootstraps, []string{}, []string{coeff.Overhead}, 2
 	if lib != nil {
-		o.Prior, o.Library = options.PriorLibrary, lib
+		o.Prior, o.Library = fit.PriorLibrary, lib
 		o.Spec = ""
 	}
 	return o
 }
 
 // sameFamily are the sources of one GPU and kind of model.
-func sameFamily(all []options.Source, of *deploy.Deployment) []options.Source {
-	return slices.DeleteFunc(slices.Clone(all), func(s options.Source) bool {
+func sameFamily(all []fit.OptionsSource, of *deploy.Deployment) []fit.OptionsSource {
+	return slices.DeleteFunc(slices.Clone(all), func(s fit.OptionsSource) bool {
 		return s.Deployment.Hardware.Name != of.Hardware.Name || s.Deployment.Model.IsMoE() != of.Model.IsMoE()
 	})
 }
@@ -140,8 +138,8 @@ func certain(lib func(*deploy.Deployment) (*coeff.Set, error)) func(*deploy.Depl
 func TestEvalPriorFirstRows(t *testing.T) {
 	all := composedSources(t)
 	priors := map[string]func(*deploy.Deployment) (*coeff.Set, error){}
-	fitted := func(s options.Source, o options.Options) *result.Fit {
-		doc, err := fit.Fit(context.Background(), []options.Source{s}, o, nil)
+	fitted := func(s fit.OptionsSource, o fit.OptionsOptions) *result.Fit {
+		doc, err := fit.Fit(context.Background(), []fit.OptionsSource{s}, o, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +159,7 @@ func TestEvalPriorFirstRows(t *testing.T) {
 		plain.Spec = "1.2"
 		a, b := fitted(s, whole), fitted(s, plain)
 		share := 100 / float64(a.Beta.Rows.Kept)
-		few := func(o options.Options) float64 {
+		few := func(o fit.OptionsOptions) float64 {
 			o.Split = share
 			return 100 * *fitted(s, o).Beta.Holdout.MAPE
 		}
@@ -209,11 +207,11 @@ func TestEvalPriorAllRows(t *testing.T) {
 }
 
 // fittedRows is a fit and the table of its step times.
-func fittedRows(t *testing.T, s options.Source, o options.Options) (*result.Fit, *rows.Table) {
+func fittedRows(t *testing.T, s fit.OptionsSource, o fit.OptionsOptions) (*result.Fit, *rows.Table) {
 	t.Helper()
 	var table *rows.Table
 	o.Rows = func(d *fit.Dump) error { table = d.Tables[0]; return nil }
-	doc, err := fit.Fit(context.Background(), []options.Source{s}, o, nil)
+	doc, err := fit.Fit(context.Background(), []fit.OptionsSource{s}, o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +266,7 @@ func TestEvalPriorFindsTheWrongDevice(t *testing.T) {
 				}
 				s.Deployment.Hardware, _ = deploy.Datasheet(name)
 			}
-			doc, err := fit.Fit(context.Background(), []options.Source{s}, priorOptions(lib), nil)
+			doc, err := fit.Fit(context.Background(), []fit.OptionsSource{s}, priorOptions(lib), nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,7 +14,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/sim/latency"
+	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -68,7 +68,7 @@ func TestPythonPackage(t *testing.T) {
 	}
 	batches := [][]trace.Chunk{{{Computed: 700, Prompt: 512, New: 1}, {Computed: 300, Prompt: 256, New: 1}},
 		{{Prompt: 512, New: 512}, {Computed: 100, Prompt: 90, New: 1}}, {{Computed: 1024, Prompt: 4096, New: 2048}}}
-	queue := latency.Queue{Running: 12, Waiting: 3, FreeBlocks: 900, TotalBlocks: 4000, PromptTokens: 700}
+	queue := sim.Queue{Running: 12, Waiting: 3, FreeBlocks: 900, TotalBlocks: 4000, PromptTokens: 700}
 	var steps []map[string]float64
 	var want [2][]float64
 	for k := range want {
@@ -94,7 +94,7 @@ func TestPythonPackage(t *testing.T) {
 					"decode_context_tokens": in.DecodeContextTokens, "kv_read_tokens": in.KVReadTokens, "running_depth": in.RunningDepth})
 			}
 		}
-		delay, err := latency.NewAlphaDelay(set, coeff.Overhead, d)
+		delay, err := sim.NewAlphaDelay(set, coeff.Overhead, d)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/sim/latency"
+	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -115,7 +115,7 @@ func casesOf(t *testing.T, file string, set *coeff.Set, spec features.Version, d
 		}
 		out = append(out, c)
 	}
-	for _, q := range []latency.Queue{{FreeBlocks: 20000, TotalBlocks: 20000, PromptTokens: 512},
+	for _, q := range []sim.Queue{{FreeBlocks: 20000, TotalBlocks: 20000, PromptTokens: 512},
 		{Running: 200, Waiting: 31, FreeBlocks: 100, TotalBlocks: 20000, PromptTokens: 3000}} {
 		in := features.QueueInput{RunningDepth: float64(q.Running), WaitingDepth: float64(q.Waiting),
 			KVUsageRatio: 1 - float64(q.FreeBlocks)/float64(q.TotalBlocks), PromptTokens: float64(q.PromptTokens),
@@ -128,7 +128,7 @@ func casesOf(t *testing.T, file string, set *coeff.Set, spec features.Version, d
 			"waiting_depth": in.WaitingDepth, "kv_usage_ratio": in.KVUsageRatio, "prompt_tokens": in.PromptTokens,
 			"kv_free_blocks": in.KVFreeBlocks}}
 		if set != nil {
-			delay, err := latency.NewAlphaDelay(set, coeff.Overhead, d)
+			delay, err := sim.NewAlphaDelay(set, coeff.Overhead, d)
 			if err != nil {
 				t.Fatal(err)
 			}

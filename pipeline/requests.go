@@ -7,11 +7,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/learn"
 	"github.com/blis-train/blis-train/pipeline/validate"
-	"github.com/blis-train/blis-train/pipeline/validate/measured"
-	"github.com/blis-train/blis-train/pipeline/validate/replay"
-	"github.com/blis-train/blis-train/pipeline/validate/saturation"
 	"github.com/blis-train/blis-train/sim"
-	simreplay "github.com/blis-train/blis-train/sim/replay"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -25,26 +21,26 @@ func clientLoads(run *trace.Run, dep *deploy.Deployment, saturated bool, shared 
 	if len(run.Observed) > 0 {
 		clients.Requests = nil
 	}
-	obs, findings := measured.Requests(&clients)
+	obs, findings := validate.Requests(&clients)
 	if len(obs) == 0 {
-		obs, findings = measured.Requests(run)
+		obs, findings = validate.Requests(run)
 	}
 	content, more := validate.ContentOf(run, dep, shared)
 	if len(run.Observed) > 0 && content != nil {
 		content = clientContent(run, content)
 	}
 	findings = append(findings, more...)
-	verdicts := saturation.OfRun(run, dep)
+	verdicts := validate.OfRun(run, dep)
 	tier := tierSpans
 	if len(run.Observed) > 0 {
 		tier = tierRequests
 	}
 	var loads []*learn.Load
-	for _, p := range saturation.PhasesOf(run, dep) {
+	for _, p := range validate.PhasesOf(run, dep) {
 		if verdicts.Phase(p.Name).Saturated && !saturated {
 			continue
 		}
-		reqs, seen, more := replay.Workload(obs, &p, content)
+		reqs, seen, more := validate.Workload(obs, &p, content)
 		findings = append(findings, more...)
 		if len(reqs) == 0 {
 			continue
@@ -61,9 +57,9 @@ func clientLoads(run *trace.Run, dep *deploy.Deployment, saturated bool, shared 
 
 // experienced is what a request is compared by; nothing of one that did not
 // succeed.
-func experienced(o *measured.Request) simreplay.Measured {
+func experienced(o *validate.Request) sim.Measured {
 	none := math.NaN()
-	m := simreplay.Measured{TTFTUs: none, SpanUs: none, E2EUs: none}
+	m := sim.Measured{TTFTUs: none, SpanUs: none, E2EUs: none}
 	if o.Excluded != "" {
 		return m
 	}
@@ -81,7 +77,7 @@ func experienced(o *measured.Request) simreplay.Measured {
 
 // inEngine is when a request's tokens came, also of one that its client gave up: until
 // then it took its part in every step.
-func inEngine(o *measured.Request) simreplay.Measured {
+func inEngine(o *validate.Request) sim.Measured {
 	whole := *o
 	whole.Excluded = ""
 	m := experienced(&whole)
@@ -93,7 +89,7 @@ func inEngine(o *measured.Request) simreplay.Measured {
 
 // clientContent is what client rows share: what their engine requests do, where they
 // were joined to one, else the prefix group their client names.
-func clientContent(run *trace.Run, engine replay.Content) replay.Content {
+func clientContent(run *trace.Run, engine validate.Content) validate.Content {
 	rows := map[string]*trace.ObservedRequest{}
 	groups := map[string]uint64{}
 	for i := range run.Observed {

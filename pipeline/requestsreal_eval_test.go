@@ -9,10 +9,10 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/learn"
-	"github.com/blis-train/blis-train/pipeline/validate/saturation"
-	simreplay "github.com/blis-train/blis-train/sim/replay"
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace/table"
 )
 
@@ -36,13 +36,13 @@ func TestEvalRealServersFromRequests(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			verdict := saturation.OfRun(run, r.Deployment)
+			verdict := validate.OfRun(run, r.Deployment)
 			if len(run.Requests) == 0 {
-				verdict = saturation.OfClients(run, r.Deployment)
+				verdict = validate.OfClients(run, r.Deployment)
 			}
 			for _, p := range verdict.Phases {
 				if p.Saturated {
-					t.Logf("%s %s is saturated: %s", r.ID, p.Name, saturation.HitText(p.Checks))
+					t.Logf("%s %s is saturated: %s", r.ID, p.Name, validate.HitText(p.Checks))
 				}
 			}
 			if ttft, span, ok := noiseFloor(run, r.Deployment, 1); ok {
@@ -89,8 +89,8 @@ func TestEvalRealServersFromRequests(t *testing.T) {
 }
 
 // timesOf are TTFT, span and E2E of requests.
-var timesOf = []func(m *simreplay.Measured) float64{func(m *simreplay.Measured) float64 { return m.TTFTUs },
-	func(m *simreplay.Measured) float64 { return m.SpanUs }, func(m *simreplay.Measured) float64 { return m.E2EUs }}
+var timesOf = []func(m *sim.Measured) float64{func(m *sim.Measured) float64 { return m.TTFTUs },
+	func(m *sim.Measured) float64 { return m.SpanUs }, func(m *sim.Measured) float64 { return m.E2EUs }}
 
 // laterErrors compare what a set predicts for a load with what is measured of it.
 func laterErrors(t *testing.T, l *learn.Load, set *coeff.Set) string {

@@ -5,15 +5,12 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/extract/client"
+	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/pipeline/rows/aggregate"
-	"github.com/blis-train/blis-train/pipeline/score"
 	"github.com/blis-train/blis-train/pipeline/validate"
-	"github.com/blis-train/blis-train/pipeline/validate/saturation"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -59,7 +56,7 @@ func FitSource(dir string, r *result.ExtractRun) fit.Source {
 	s := fit.Source{
 		ID: r.ID, Deployment: *r.Deployment, Most: mostRows(r),
 		Load:  func() (*trace.Run, error) { return readRun(dir, r.Deployment) },
-		Judge: func(run *trace.Run) (string, []rows.Span) { return saturation.Judge(run, r.Deployment) },
+		Judge: func(run *trace.Run) (string, []rows.Span) { return validate.Judge(run, r.Deployment) },
 	}
 	if table.Len[trace.Step](dir, table.Steps) > rows.SliceSteps && table.Len[trace.Iteration](dir, table.Iterations) == 0 {
 		s.Slices = func(visit func(*trace.Run) error) error {
@@ -96,8 +93,8 @@ func mostRows(r *result.ExtractRun) int64 {
 // coefficients that were learned from what clients saw. Journeys decide: the server
 // recorded when requests came.
 func capped(r *result.ExtractRun, f *result.Fit) string {
-	if f != nil && f.Requests != nil && slices.ContainsFunc(r.Warnings, func(f trace.Finding) bool { return f.Code == client.CodeCapped }) {
-		return string(client.CodeCapped) + ": the client waited for answers, so arrivals followed the server"
+	if f != nil && f.Requests != nil && slices.ContainsFunc(r.Warnings, func(f trace.Finding) bool { return f.Code == forms.CodeCapped }) {
+		return string(forms.CodeCapped) + ": the client waited for answers, so arrivals followed the server"
 	}
 	return ""
 }
@@ -109,7 +106,7 @@ func readRun(dir string, dep *deploy.Deployment, also ...string) (*trace.Run, er
 	if err != nil {
 		return nil, err
 	}
-	return run, aggregate.Fill(run, dep)
+	return run, rows.Fill(run, dep)
 }
 
 // Batches rebuilds the batches of one extracted run, under version 1.1, for the
@@ -123,7 +120,7 @@ func Batches(runDir string, dep *deploy.Deployment) (result.StepQuality, error) 
 	if err != nil {
 		return result.StepQuality{}, err
 	}
-	return score.StepQuality(steps.Quality), nil
+	return rows.StepQuality(steps.Quality), nil
 }
 
 // warnings about the files that a stage reads: told at once, and put into the

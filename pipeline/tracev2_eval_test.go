@@ -9,9 +9,9 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/coeff/library"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/learn"
-	simreplay "github.com/blis-train/blis-train/sim/replay"
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace/table"
 )
 
@@ -85,18 +85,18 @@ func TestEvalTraceV2(t *testing.T) {
 
 // calibration prints a load's metrics as BLIS's calibration report has them, errors in
 // shares: https://github.com/inference-sim/inference-sim, sim/workload/calibrate.go.
-func calibration(t *testing.T, l *learn.Load, sim []simreplay.Measured) {
+func calibration(t *testing.T, l *learn.Load, simulated []sim.Measured) {
 	t.Helper()
 	for _, m := range []struct {
 		name string
-		of   func(m *simreplay.Measured, outputs int64) float64
-	}{{"ttft", func(m *simreplay.Measured, _ int64) float64 { return m.TTFTUs }},
-		{"itl", func(m *simreplay.Measured, n int64) float64 { return m.SpanUs / float64(n-1) }},
-		{"e2e", func(m *simreplay.Measured, _ int64) float64 { return m.E2EUs }}} {
+		of   func(m *sim.Measured, outputs int64) float64
+	}{{"ttft", func(m *sim.Measured, _ int64) float64 { return m.TTFTUs }},
+		{"itl", func(m *sim.Measured, n int64) float64 { return m.SpanUs / float64(n-1) }},
+		{"e2e", func(m *sim.Measured, _ int64) float64 { return m.E2EUs }}} {
 		var real, model, off []float64
-		for i := range sim {
+		for i := range simulated {
 			n := l.Requests[i].OutputTokens
-			a, b := m.of(&l.Seen[i], n), m.of(&sim[i], n)
+			a, b := m.of(&l.Seen[i], n), m.of(&simulated[i], n)
 			if a > 0 && b > 0 && !math.IsInf(a, 0) && !math.IsInf(b, 0) {
 				real, model, off = append(real, a), append(model, b), append(off, math.Abs(b/a-1))
 			}

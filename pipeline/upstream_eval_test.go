@@ -12,17 +12,15 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/planted"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
-	"github.com/blis-train/blis-train/pipeline/fit/describe"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/pipeline/validate/planted"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/latency"
-	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -89,7 +87,7 @@ func (p *original) judgedBy(t *testing.T, st *fit.StepTime) {
 // separates says that no unknown combination holds both the KV-read term and the
 // per-decode term.
 func separates(st *fit.StepTime) bool {
-	for _, g := range describe.DiagnoseRows(st.Model, 1).Null {
+	for _, g := range fit.DiagnoseRows(st.Model, 1).Null {
 		kv, decode := false, false
 		for _, j := range g.Terms {
 			kv = kv || st.Model.Terms[j].Name == "kv_cache_read"
@@ -112,7 +110,7 @@ func stepTime(src fit.Source) (*fit.StepTime, error) {
 func (p *original) judge(st *fit.StepTime) float64 {
 	pred := make([]float64, p.holdout.Kept)
 	for i := range pred {
-		pred[i] = gram.Dot(p.holdout.Row(i), st.Model.Fit.Beta)
+		pred[i] = ridge.Dot(p.holdout.Row(i), st.Model.Fit.Beta)
 	}
 	scored := stat.Rows{Y: p.holdout.Y, Pred: pred}
 	return scored.Errors(nil).MAPE
@@ -308,7 +306,7 @@ func (r *stepsOf) Event(*sim.Event) {}
 func hour(t *testing.T, dep *deploy.Deployment, rps float64) (*trace.Run, *coeff.Set) {
 	t.Helper()
 	set := planted.Set(dep)
-	model, err := latency.NewPhysics(set, dep)
+	model, err := sim.NewPhysics(set, dep)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +319,7 @@ func hour(t *testing.T, dep *deploy.Deployment, rps float64) (*trace.Run, *coeff
 		at += rng.ExpFloat64() / rps * 1e6
 	}
 	c := sim.DefaultConfig(dep, model)
-	c.Async, c.Overhead, c.Egress = true, latency.Const(2000), latency.Const(2000)
+	c.Async, c.Overhead, c.Egress = true, sim.Const(2000), sim.Const(2000)
 	noise := []sim.Quantile{{Q: 0.05, Ratio: 0.93}, {Q: 0.5, Ratio: 1}, {Q: 0.95, Ratio: 1.08}}
 	c.Noise = &sim.Noise{Decode: noise, Prefill: noise, Mixed: noise}
 	rec := &stepsOf{&trace.Run{ID: "hour"}}

@@ -14,14 +14,10 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/export"
-	"github.com/blis-train/blis-train/pipeline/export/compare"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/pipeline/report"
 	"github.com/blis-train/blis-train/pipeline/validate"
-	"github.com/blis-train/blis-train/pipeline/validate/gates"
-	"github.com/blis-train/blis-train/pipeline/validate/measured"
-	"github.com/blis-train/blis-train/report"
-	"github.com/blis-train/blis-train/report/input"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -102,11 +98,11 @@ type Judged struct {
 	Fit     *result.Fit       // nil: there are coefficients alone
 	Sources []validate.Source // the runs; some may have rows or replays that were made elsewhere
 	Inspect func(*result.ExtractRun) (result.InspectRun, error)
-	Old     *compare.Old // what ValidateOptions.Baseline names; nil: nothing
+	Old     *export.Old // what ValidateOptions.Baseline names; nil: nothing
 }
 
 // judged has everything still to be made.
-func (t Tables) judged(f *result.Fit, old *compare.Old) Judged {
+func (t Tables) judged(f *result.Fit, old *export.Old) Judged {
 	return Judged{Tables: t, Fit: f, Sources: t.ValidateSources(f), Old: old,
 		Inspect: func(r *result.ExtractRun) (result.InspectRun, error) { return InspectRun(t.runDir(r.ID), r, f) }}
 }
@@ -120,7 +116,7 @@ func (o *ValidateOptions) check() error {
 }
 
 func (o *ValidateOptions) checkThresholds() error {
-	if err := gates.CheckThresholds(o.Thresholds); err != nil {
+	if err := validate.CheckThresholds(o.Thresholds); err != nil {
 		return &option.Misuse{Msg: err.Error(), Hint: "--gate list prints the names"}
 	}
 	return nil
@@ -179,7 +175,7 @@ func Judge(ctx context.Context, in Judged, o ValidateOptions) (*result.Validatio
 	if changes != nil && o.Changed != nil {
 		o.Changed(changes)
 	}
-	return val, writeReport(o.Out, o.Figures, input.Input{Extract: withoutRuntime(in.Extract), Fit: in.Fit, Validation: val,
+	return val, writeReport(o.Out, o.Figures, report.InputInput{Extract: withoutRuntime(in.Extract), Fit: in.Fit, Validation: val,
 		Inspect: inspection, Changes: changes})
 }
 
@@ -234,11 +230,11 @@ func (o *ValidateOptions) skipReplay(f *result.Fit, ext *result.Extract) ([]trac
 		return r.Tables[table.Iterations] > 0 && r.Tables[table.ObservedRequests] > 0
 	}) {
 		o.IdleDelays = true
-		return []trace.Finding{trace.Findingf(measured.ReplayAssumes,
+		return []trace.Finding{trace.Findingf(validate.ReplayAssumes,
 			"no overhead coefficients: the replays take it from requests that met an idle server (--idle-delays)")}, nil
 	}
 	o.StepsOnly = true
-	return []trace.Finding{trace.Findingf(measured.NoReplay,
+	return []trace.Finding{trace.Findingf(validate.NoReplay,
 		"no overhead coefficients: the replays are skipped; --overhead-us or --idle-delays replays without them")}, nil
 }
 
@@ -271,7 +267,7 @@ func withoutRuntime(ext *result.Extract) *result.Extract {
 }
 
 // writeReport writes report.html from the documents, and the figures when asked.
-func writeReport(out, figures string, in input.Input) error {
+func writeReport(out, figures string, in report.InputInput) error {
 	var b bytes.Buffer
 	if err := report.Render(&b, in); err != nil {
 		return err

@@ -5,8 +5,6 @@ import (
 	"io"
 	"math"
 	"time"
-
-	"github.com/blis-train/blis-train/predictor/decision"
 )
 
 // Entry is a training row as llm-d's router sends it: a TTFT row carries
@@ -38,24 +36,24 @@ const batchEntries = 1000
 
 // Sample is the stratified sample of rows for one target: at most
 // decision.BucketRows in each bucket, bucket by bucket.
-func Sample(rows []decision.Row, tpot bool, seed uint64) []Entry {
-	r := decision.NewReservoir[*decision.Row](decision.Buckets, decision.BucketRows, seed, false)
+func Sample(rows []Row, tpot bool, seed uint64) []Entry {
+	r := NewReservoir[*Row](Buckets, BucketRows, seed, false)
 	for i := range rows {
 		row := &rows[i]
 		if tpot && !row.TPOTMs.OK {
 			continue
 		}
-		r.Add(decision.Bucket(row), row)
+		r.Add(Bucket(row), row)
 	}
 	var out []Entry
-	r.Each(func(_ int, row *decision.Row, _ float64) { out = append(out, entryOf(row, tpot)) })
+	r.Each(func(_ int, row *Row, _ float64) { out = append(out, entryOf(row, tpot)) })
 	return out
 }
 
 // entryOf says what the router feeds, whatever the features of the rows: its
 // in-flight count for running, no decode tokens, and no prefix score with TPOT.
 // The stamp is the run's clock read as Unix time; only its order means something.
-func entryOf(r *decision.Row, tpot bool) Entry {
+func entryOf(r *Row, tpot bool) Entry {
 	e := Entry{KVCachePercentage: math.Max(0, math.Min(1, r.KVCachePercentage)), InputTokenLength: r.InputTokenLength,
 		NumRequestWaiting: r.NumRequestWaiting, NumRequestRunning: r.RunningInflight, PrefillTokens: r.PrefillTokensInFlight,
 		Timestamp: time.Unix(0, r.DecisionNs).UTC().Format(time.RFC3339Nano)}
@@ -84,7 +82,7 @@ func WriteBulk(w io.Writer, entries []Entry) error {
 // ColumnsOf are the columns of a target as XGBoost wants them typed.
 func ColumnsOf(tpot bool, features string) []Column {
 	var out []Column
-	for _, f := range decision.FeaturesOf(tpot, features) {
+	for _, f := range FeaturesOf(tpot, features) {
 		c := Column{f.Name, float}
 		switch {
 		case f.Category:

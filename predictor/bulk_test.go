@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/blis-train/blis-train/predictor/decision"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -16,9 +15,9 @@ import (
 // table, and the table is the struct.
 func TestBulkRoundTrip(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 2))
-	rows := make([]decision.Row, 2500)
+	rows := make([]Row, 2500)
 	for i := range rows {
-		rows[i] = decision.Row{DecisionNs: rng.Int64N(1 << 60), KVCachePercentage: rng.Float64() * 1.01, InputTokenLength: rng.Int64N(5000),
+		rows[i] = Row{DecisionNs: rng.Int64N(1 << 60), KVCachePercentage: rng.Float64() * 1.01, InputTokenLength: rng.Int64N(5000),
 			NumRequestWaiting: rng.Int64N(20), RunningInflight: rng.Int64N(50), PrefillTokensInFlight: rng.Int64N(9000),
 			PrefixCacheScore: rng.Float64(), TTFTMs: 1000 * rng.Float64(), TPOTMs: trace.Opt[float64]{V: rng.Float64() * 50, OK: i%3 > 0}}
 	}

@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // groups of rows with a factor of their own: somebody waits or not, half of the

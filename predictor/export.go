@@ -10,8 +10,6 @@ import (
 
 	"github.com/blis-train/blis-train/coeff/forest"
 	"github.com/blis-train/blis-train/pipeline/export"
-	"github.com/blis-train/blis-train/predictor/decision"
-
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -36,13 +34,13 @@ type TargetModel struct {
 func ExportXGBoost(p *Document, model string) ([]TargetModel, []trace.Finding, error) {
 	var out []TargetModel
 	var warnings []trace.Finding
-	if p.Options.Rows.Features != decision.FeaturesLLMD {
-		warnings = append(warnings, trace.Findingf(decision.OtherColumns,
+	if p.Options.Rows.Features != FeaturesLLMD {
+		warnings = append(warnings, trace.Findingf(OtherColumns,
 			"the rows were made with --features %s: llm-d's server feeds other columns; make them with --features llmd for it",
 			p.Options.Rows.Features))
 	}
-	if p.Options.Rows.PrefixScore == decision.PrefixActual {
-		warnings = append(warnings, trace.Findingf(decision.LeakingScore, "prefix_cache_score is what was measured after the decision: no "+
+	if p.Options.Rows.PrefixScore == PrefixActual {
+		warnings = append(warnings, trace.Findingf(LeakingScore, "prefix_cache_score is what was measured after the decision: no "+
 			"router can feed it"))
 	}
 	for i := range p.Targets {
@@ -86,12 +84,12 @@ func ExportBulk(w io.Writer, dir string, p *Document) error {
 	if got := rowsDigest(list); got != p.Digest {
 		return fmt.Errorf("%s: the rows are not those of the predictor: make both again with predictor fit", dir)
 	}
-	var rows []decision.Row
+	var rows []Row
 	for _, r := range list {
 		rows = append(rows, r.Rows...)
 	}
-	if p.Options.Rows.Target == decision.TargetE2E { // what the server learns as TTFT of a router that does not stream
-		rows = slices.DeleteFunc(rows, func(r decision.Row) bool { return !r.E2EMs.OK })
+	if p.Options.Rows.Target == TargetE2E { // what the server learns as TTFT of a router that does not stream
+		rows = slices.DeleteFunc(rows, func(r Row) bool { return !r.E2EMs.OK })
 		for i := range rows {
 			rows[i].TTFTMs = rows[i].E2EMs.V
 		}

@@ -18,8 +18,6 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/predictor/decision"
-
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim/predict"
 	"github.com/blis-train/blis-train/trace"
@@ -118,7 +116,7 @@ func appendMissing(list []string, name string) []string {
 
 // estimatesOf asks physics about every row of a run, ms. End to end is TTFT and the
 // mean output of the requests that finished before; unknown before the first.
-func estimatesOf(set *coeff.Set, d *deploy.Deployment, list []decision.Row) (estimates, error) {
+func estimatesOf(set *coeff.Set, d *deploy.Deployment, list []Row) (estimates, error) {
 	engine, err := predict.New(set, d)
 	if err != nil {
 		return nil, err
@@ -146,7 +144,7 @@ func estimatesOf(set *coeff.Set, d *deploy.Deployment, list []decision.Row) (est
 }
 
 // StateOf is what a row says of the engine, as physics reads it.
-func StateOf(r *decision.Row) (predict.State, predict.Request) {
+func StateOf(r *Row) (predict.State, predict.Request) {
 	s := predict.State{
 		Decodes: r.DecodeBatch, DecodeTokens: r.DecodeTokensResident,
 		StepTokens: r.StepPrefillTokens, StepRequests: r.StepPrefillRequests, NextTokens: r.NextPrefillTokens,
@@ -215,8 +213,8 @@ func warningsOf(made *RowsDocument) []trace.Finding {
 	for _, r := range made.Runs {
 		out = append(out, r.Warnings...)
 	}
-	if made.Options.PrefixScore == decision.PrefixActual {
-		out = append(out, trace.Findingf(decision.LeakingScore, "prefix_cache_score is what was measured after the decision"))
+	if made.Options.PrefixScore == PrefixActual {
+		out = append(out, trace.Findingf(LeakingScore, "prefix_cache_score is what was measured after the decision"))
 	}
 	return out
 }
@@ -276,7 +274,7 @@ func seenBefore(p *Document, ext *result.Extract) (out []trace.Finding) {
 	for _, in := range ext.Inputs {
 		same := func(of result.Input) bool { return of.SHA256 == in.SHA256 }
 		if b := path.Base(in.Name); b != deploy.RunFile && b != "config.json" && slices.ContainsFunc(p.Inputs, same) {
-			out = append(out, trace.Findingf(decision.JudgedOnTraining,
+			out = append(out, trace.Findingf(JudgedOnTraining,
 				"%s: the predictor was trained on it: what is called unseen is in-sample there", in.Name))
 		}
 	}

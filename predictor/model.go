@@ -7,8 +7,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff/forest"
 	"github.com/blis-train/blis-train/internal/portable"
-	"github.com/blis-train/blis-train/predictor/trees"
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Names of the models.
@@ -108,9 +107,9 @@ type boosted struct {
 
 // newTrees grows 200 trees of depth 6.
 func newTrees(t *columns, rows []int, w []float64, o growOptions) (*boosted, error) {
-	opt := trees.DefaultOptions()
+	opt := TreesDefaultOptions()
 	if o.Quantile > 0 {
-		opt.Loss, opt.Quantile = trees.Pinball, o.Quantile
+		opt.Loss, opt.Quantile = Pinball, o.Quantile
 	}
 	return boostLogs(t, rows, w, o, opt, false)
 }
@@ -122,7 +121,7 @@ var residualShares = []float64{0, 0.5, 1}
 // them as trees grown on the first 80 % of the rows helped on the rest: what is only
 // noise, or drifts away, is left to physics.
 func newResidual(t *columns, rows []int, w []float64, o growOptions) (*boosted, error) {
-	opt := trees.DefaultOptions()
+	opt := TreesDefaultOptions()
 	opt.Trees, opt.Depth = 50, 3
 	weight := map[int]float64{}
 	var known []int
@@ -195,9 +194,9 @@ func scaled(f *forest.Forest, share float64) *forest.Forest {
 	return out
 }
 
-func boostLogs(t *columns, rows []int, w []float64, o growOptions, opt trees.Options, isResidual bool) (*boosted, error) {
+func boostLogs(t *columns, rows []int, w []float64, o growOptions, opt TreesOptions, isResidual bool) (*boosted, error) {
 	opt.Seed = o.Seed
-	m, err := trees.NewMatrix(t.pick(rows), o.Bins)
+	m, err := NewMatrix(t.pick(rows), o.Bins)
 	if err != nil {
 		return nil, err
 	}
@@ -208,7 +207,7 @@ func boostLogs(t *columns, rows []int, w []float64, o growOptions, opt trees.Opt
 			y[k] -= portable.Log(t.Physics[i])
 		}
 	}
-	r, err := trees.Train(m, y, w, opt)
+	r, err := Train(m, y, w, opt)
 	if err != nil {
 		return nil, err
 	}

@@ -4,24 +4,22 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
-
-	"github.com/blis-train/blis-train/predictor/decision"
 )
 
 // planted are rows whose TTFT is a known function of waiting requests and prompt,
 // times noise; physics knows the function up to a factor.
 func planted(n int, noise float64) (*columns, []int) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	rows := make([]*decision.Row, n)
+	rows := make([]*Row, n)
 	run := make([]int32, n)
 	physics := make([]float64, n)
 	for i := range rows {
-		r := &decision.Row{InputTokenLength: 1 + rng.Int64N(1000), NumRequestWaiting: rng.Int64N(6), PrefixCacheScore: rng.Float64()}
+		r := &Row{InputTokenLength: 1 + rng.Int64N(1000), NumRequestWaiting: rng.Int64N(6), PrefixCacheScore: rng.Float64()}
 		truth := 5 + 0.05*float64(r.InputTokenLength) + 20*float64(r.NumRequestWaiting)
 		r.TTFTMs = truth * math.Exp(noise*rng.NormFloat64())
 		rows[i], run[i], physics[i] = r, int32(i%2), truth*1.3
 	}
-	t := newColumns(targetTTFT, decision.FeaturesLLMD, rows, run)
+	t := newColumns(targetTTFT, FeaturesLLMD, rows, run)
 	t.Physics = physics
 	return t, upto(n)
 }

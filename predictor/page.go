@@ -4,8 +4,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/blis-train/blis-train/report/page"
-	"github.com/blis-train/blis-train/report/words"
+	"github.com/blis-train/blis-train/pipeline/report"
 )
 
 // targetWords name the predicted latencies.
@@ -14,7 +13,7 @@ var targetWords = map[string]string{targetTTFT: "TTFT", targetTPOT: "TPOT", targ
 // WritePage writes the page of predictor_scores.json as one HTML file: the error and
 // the P90 coverage of every model on rows it did not see.
 func WritePage(w io.Writer, s *Scores) error {
-	h := page.Head{Class: "none", Badge: "TRAINED", Kicker: "Latency predictors from recorded vLLM traces",
+	h := report.PageHead{Class: "none", Badge: "TRAINED", Kicker: "Latency predictors from recorded vLLM traces",
 		Sentence: "Trees and physics on the last fifth of each run, from what was known when each request arrived."}
 	if s.Options.Evaluate {
 		h.Badge, h.Sentence = "JUDGED", "A finished predictor on runs it never saw."
@@ -29,68 +28,68 @@ func WritePage(w io.Writer, s *Scores) error {
 	} else if s.Options.IsRefit {
 		physics += ", refitted without the rows held out"
 	}
-	h.Facts = []page.Fact{page.FactOf("Runs", fmt.Sprint(len(s.Runs))),
-		page.FactOf("Rows", fmt.Sprintf("%d of %d requests", rows, requests)),
-		page.FactOf("Features", s.Options.Rows.Features), page.FactOf("Prefix score", s.Options.Rows.PrefixScore),
-		page.FactOf("Physics", physics), page.FactOf("Weights", s.Options.Weights), page.FactOf("Seed", fmt.Sprint(s.Options.Seed))}
-	return page.Write(w, h, []page.Section{
+	h.Facts = []report.Fact{report.FactOf("Runs", fmt.Sprint(len(s.Runs))),
+		report.FactOf("Rows", fmt.Sprintf("%d of %d requests", rows, requests)),
+		report.FactOf("Features", s.Options.Rows.Features), report.FactOf("Prefix score", s.Options.Rows.PrefixScore),
+		report.FactOf("Physics", physics), report.FactOf("Weights", s.Options.Weights), report.FactOf("Seed", fmt.Sprint(s.Options.Seed))}
+	return report.Write(w, h, []report.PageSection{
 		{ID: "error", Nav: "Error", Title: "Error and P90 coverage on rows held out",
 			Lead: "Mean absolute percentage error with the constant and the noise floor beside it; the share of requests within the " +
 				"calibrated P90.",
-			Blocks: append(page.Tables(scoreTable(s)), append(page.Tables(holdOutTable(s)), page.Tables(modelTable())...)...)},
+			Blocks: append(report.Tables(scoreTable(s)), append(report.Tables(holdOutTable(s)), report.Tables(modelTable())...)...)},
 		{ID: "rows", Nav: "Rows", Title: "Rows", Lead: "One row a request at its decision; every other request is dropped for one reason.",
-			Blocks: append(append(page.Tables(rowTable(s)), page.FindingBlocks("Warnings", s.Warnings)...),
-				page.Block{Heading: "How to reproduce"}, page.Block{Code: "blis-train " + s.Command})}})
+			Blocks: append(append(report.Tables(rowTable(s)), report.FindingBlocks("Warnings", s.Warnings)...),
+				report.Block{Heading: "How to reproduce"}, report.Block{Code: "blis-train " + s.Command})}})
 }
 
-func scoreTable(s *Scores) *page.Table {
-	t := &page.Table{ID: "scores", Caption: "Models", Cols: []page.Column{{Head: "Scope"}, {Head: "Target"}, {Head: "Model"},
+func scoreTable(s *Scores) *report.Table {
+	t := &report.Table{ID: "scores", Caption: "Models", Cols: []report.Column{{Head: "Scope"}, {Head: "Target"}, {Head: "Model"},
 		{Head: "Rows", Num: true}, {Head: "MAPE", Num: true}, {Head: "95 %", Help: "block bootstrap"}, {Head: "Constant", Num: true},
 		{Head: "Floor", Num: true, Help: "the ten nearest test rows"}, {Head: "Median APE", Num: true}, {Head: "P95 APE", Num: true},
 		{Head: "WAPE", Num: true}, {Head: "Bias", Num: true},
 		{Head: "Above max", Num: true, Help: "MAPE of the rows above the largest training target"},
 		{Head: "P90 coverage", Num: true}, {Head: "95 %"}, {Head: "Why not"}}}
 	for _, c := range s.Models {
-		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Prose(c.Scope), page.Plain(targetWords[c.Target]), page.Name(c.Model),
-			page.Count(c.Rows), page.Percent(c.MAPE), rangeWords(c.MAPEBand), page.Percent(c.MAPEConst), page.Percent(c.MAPEFloor),
-			page.Percent(c.MedianAPE), page.Percent(c.P95APE), page.Percent(c.WAPE), page.Percent(c.Bias), page.Percent(c.AboveMaxMAPE),
-			page.Percent(c.Coverage), rangeWords(c.CoverageBand), page.Prose(c.Reason)}})
+		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Prose(c.Scope), report.Plain(targetWords[c.Target]), report.Name(c.Model),
+			report.Count(c.Rows), report.Percent(c.MAPE), rangeWords(c.MAPEBand), report.Percent(c.MAPEConst), report.Percent(c.MAPEFloor),
+			report.Percent(c.MedianAPE), report.Percent(c.P95APE), report.Percent(c.WAPE), report.Percent(c.Bias), report.Percent(c.AboveMaxMAPE),
+			report.Percent(c.Coverage), rangeWords(c.CoverageBand), report.Prose(c.Reason)}})
 	}
-	return page.Capped(t, "in the order of the file", "predictor_scores.json, models")
+	return report.Capped(t, "in the order of the file", "predictor_scores.json, models")
 }
 
-func rangeWords(b *[2]float64) page.Cell {
+func rangeWords(b *[2]float64) report.Cell {
 	if b == nil {
-		return page.Plain("–")
+		return report.Plain("–")
 	}
-	return page.Cell{Text: words.Pct(b[0]) + " to " + words.Pct(b[1]), Class: "nb"}
+	return report.Cell{Text: report.Pct(b[0]) + " to " + report.Pct(b[1]), Class: "nb"}
 }
 
-func holdOutTable(s *Scores) *page.Table {
-	t := &page.Table{ID: "hold-out", Caption: "Rows held out", Cols: []page.Column{{Head: "Scope"}, {Head: "Target"},
+func holdOutTable(s *Scores) *report.Table {
+	t := &report.Table{ID: "hold-out", Caption: "Rows held out", Cols: []report.Column{{Head: "Scope"}, {Head: "Target"},
 		{Head: "Training", Num: true}, {Head: "Test", Num: true}, {Head: "Alive at the border", Num: true},
 		{Head: "Above training maximum", Num: true}, {Head: "Why none"}}}
 	for _, h := range s.HoldOut {
-		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Prose(h.Scope), page.Plain(targetWords[h.Target]), page.Count(h.Train),
-			page.Count(h.Test), page.Count(h.Dropped), page.Percent(h.AboveMax), page.Prose(h.Reason)}})
+		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Prose(h.Scope), report.Plain(targetWords[h.Target]), report.Count(h.Train),
+			report.Count(h.Test), report.Count(h.Dropped), report.Percent(h.AboveMax), report.Prose(h.Reason)}})
 	}
-	return page.Capped(t, "in the order of the file", "predictor_scores.json, hold_out")
+	return report.Capped(t, "in the order of the file", "predictor_scores.json, hold_out")
 }
 
-func modelTable() *page.Table {
-	t := &page.Table{ID: "models", Caption: "What they are", Cols: []page.Column{{Head: "Model"}, {Head: "What it is"}}}
+func modelTable() *report.Table {
+	t := &report.Table{ID: "models", Caption: "What they are", Cols: []report.Column{{Head: "Model"}, {Head: "What it is"}}}
 	for _, name := range scored {
-		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Name(name), page.Prose(modelDocs[name])}})
+		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Name(name), report.Prose(modelDocs[name])}})
 	}
 	return t
 }
 
-func rowTable(s *Scores) *page.Table {
-	t := &page.Table{ID: "runs", Caption: "Requests by run", Cols: []page.Column{{Head: "Run"}, {Head: "Configuration"},
+func rowTable(s *Scores) *report.Table {
+	t := &report.Table{ID: "runs", Caption: "Requests by run", Cols: []report.Column{{Head: "Run"}, {Head: "Configuration"},
 		{Head: "Requests", Num: true}, {Head: "Rows", Num: true}, {Head: "Dropped"}}}
 	for _, r := range s.Runs {
-		t.Rows = append(t.Rows, page.Row{Cells: []page.Cell{page.Name(r.ID), page.Prose(r.Config), page.Count(r.Requests), page.Count(r.Rows),
-			page.Prose(words.Reasons(r.Dropped))}})
+		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Name(r.ID), report.Prose(r.Config), report.Count(r.Requests), report.Count(r.Rows),
+			report.Prose(report.Reasons(r.Dropped))}})
 	}
-	return page.Capped(t, "in the order of the file", "predictor_scores.json, runs")
+	return report.Capped(t, "in the order of the file", "predictor_scores.json, runs")
 }

@@ -5,8 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/blis-train/blis-train/predictor/decision"
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // habits change how trees are trained or used.
@@ -100,8 +99,8 @@ func changed(a *rowSet, t *columns, h habits, target string) columns {
 		return out
 	}
 	out.X = append([][]float64{}, t.X...)
-	put := func(name string, of func(r *decision.Row) (float64, bool)) {
-		c := slices.IndexFunc(t.Features, func(f decision.Feature) bool { return f.Name == name })
+	put := func(name string, of func(r *Row) (float64, bool)) {
+		c := slices.IndexFunc(t.Features, func(f Feature) bool { return f.Name == name })
 		if c < 0 {
 			return
 		}
@@ -112,9 +111,9 @@ func changed(a *rowSet, t *columns, h habits, target string) columns {
 			}
 		}
 	}
-	put("num_request_waiting", func(r *decision.Row) (float64, bool) { return float64(r.EndWaiting.V), r.EndWaiting.OK })
-	put("is_queued", func(r *decision.Row) (float64, bool) { return math.Min(1, float64(r.EndWaiting.V)), r.EndWaiting.OK })
-	put("num_request_running", func(r *decision.Row) (float64, bool) { return float64(r.EndRunning.V), r.EndRunning.OK })
-	put("kv_cache_percentage", func(r *decision.Row) (float64, bool) { return r.EndKV.V, r.EndKV.OK })
+	put("num_request_waiting", func(r *Row) (float64, bool) { return float64(r.EndWaiting.V), r.EndWaiting.OK })
+	put("is_queued", func(r *Row) (float64, bool) { return math.Min(1, float64(r.EndWaiting.V)), r.EndWaiting.OK })
+	put("num_request_running", func(r *Row) (float64, bool) { return float64(r.EndRunning.V), r.EndRunning.OK })
+	put("kv_cache_percentage", func(r *Row) (float64, bool) { return r.EndKV.V, r.EndKV.OK })
 	return out
 }

@@ -6,7 +6,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // The race: every model on identical rows, six ways to part them into training and

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // linear is a ridge on standardised columns. Rows weigh 1/ms^2, so that it

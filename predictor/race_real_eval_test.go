@@ -8,7 +8,6 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
-	"github.com/blis-train/blis-train/predictor/decision"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -84,8 +83,8 @@ func recorded(t *testing.T, folder string) ([]*runRows, TrainOptions) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ro := decision.DefaultOptions()
-	ro.PrefixScore = decision.PrefixActual
+	ro := DefaultOptions()
+	ro.PrefixScore = PrefixActual
 	made, err := MakeRows(ctx, out, out, ext, ro, result.Header{}, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Names of the race's splits: the first asks about the next minutes, the three of load

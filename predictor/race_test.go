@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff/forest"
-	"github.com/blis-train/blis-train/predictor/decision"
-
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -24,7 +22,7 @@ func synthetic(id, config string, n int, seed uint64) *runRows {
 	for i := range n {
 		stage := int64(i * 3 / n)
 		at += int64(1e9) >> stage
-		r := decision.Row{RequestID: fmt.Sprint(i), DecisionNs: at, DepartedNs: trace.Some(at + 3e9), Stage: trace.Some(stage),
+		r := Row{RequestID: fmt.Sprint(i), DecisionNs: at, DepartedNs: trace.Some(at + 3e9), Stage: trace.Some(stage),
 			InputTokenLength: 10 + rng.Int64N(500), NumRequestWaiting: rng.Int64N(1 + 4*stage), KVCachePercentage: rng.Float64()}
 		r.TTFTMs = truthOf(&r) * math.Exp(0.1*rng.NormFloat64())
 		r.TPOTMs = trace.Some(5 + rng.Float64())
@@ -33,7 +31,7 @@ func synthetic(id, config string, n int, seed uint64) *runRows {
 	return run
 }
 
-func truthOf(r *decision.Row) float64 {
+func truthOf(r *Row) float64 {
 	return 10 + 0.02*float64(r.InputTokenLength) + 30*float64(r.NumRequestWaiting)
 }
 
@@ -54,7 +52,7 @@ func truth(runs []*runRows) estimator {
 
 func testOptions(runs []*runRows) TrainOptions {
 	o := DefaultTrainOptions()
-	o.features, o.bins, o.physics = decision.FeaturesLLMD, 32, truth(runs)
+	o.features, o.bins, o.physics = FeaturesLLMD, 32, truth(runs)
 	return o
 }
 
@@ -128,7 +126,7 @@ func TestTrainIsDeterministic(t *testing.T) {
 		}
 	}
 	o := testOptions(runs)
-	o.targets = targetsOf(decision.TargetE2E)
+	o.targets = targetsOf(TargetE2E)
 	targets, doc, err := train(context.Background(), runs, o)
 	if err != nil || len(targets) != 1 || targets[0].Name != targetE2E || *doc.Models[0].MAPE > 0.1 {
 		t.Errorf("end to end: got %v, %d targets, %v", err, len(targets), doc)
@@ -139,7 +137,7 @@ func TestTrainIsDeterministic(t *testing.T) {
 // the border; what is hidden from physics covers the test rows.
 func TestSplits(t *testing.T) {
 	runs := []*runRows{synthetic("a", "one", 400, 1), synthetic("b", "two", 300, 2)}
-	a := gather(runs, targetTTFT, decision.FeaturesLLMD)
+	a := gather(runs, targetTTFT, FeaturesLLMD)
 	for _, name := range splitNames {
 		s := a.newSplit(name, 1)
 		if s.reason != "" {
@@ -192,7 +190,7 @@ func TestStagesFromRuns(t *testing.T) {
 		}
 		runs = append(runs, run)
 	}
-	a := gather(runs, targetTTFT, decision.FeaturesLLMD)
+	a := gather(runs, targetTTFT, FeaturesLLMD)
 	if s := a.newSplit(loadDown, 1); s.reason != "" || a.samples[s.folds[0].test[0]].run != 0 || len(s.folds[0].test) != 100 {
 		t.Errorf("load-down: got %q, want the slowest run as test", s.reason)
 	}
@@ -201,7 +199,7 @@ func TestStagesFromRuns(t *testing.T) {
 			run.Rows[i].DecisionNs = int64(i) * 1e9
 		}
 	}
-	if s := gather(runs, targetTTFT, decision.FeaturesLLMD).newSplit(loadUp, 1); s.reason == "" {
+	if s := gather(runs, targetTTFT, FeaturesLLMD).newSplit(loadUp, 1); s.reason == "" {
 		t.Error("runs at one rate: got stages, want a reason")
 	}
 }

@@ -11,8 +11,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/pipeline/validate/saturation"
-	"github.com/blis-train/blis-train/predictor/decision"
+	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -22,10 +21,10 @@ import (
 const RowsFile = folder.PredictorRows
 
 // RowsCommand is the `command` of predictor_rows.json.
-func RowsCommand(o decision.Options) string {
+func RowsCommand(o DecisionOptions) string {
 	flags := []string{"--features " + o.Features, "--prefix-score " + o.PrefixScore, fmt.Sprintf("--staleness-us %d", o.StalenessUs),
 		"--state " + o.State}
-	if o.Target != decision.TargetToken {
+	if o.Target != TargetToken {
 		flags = append(flags, "--target "+o.Target)
 	}
 	if o.Saturated {
@@ -39,7 +38,7 @@ func RowsCommand(o decision.Options) string {
 }
 
 // rowOptions are the options of rows as documents show them.
-func rowOptions(o decision.Options) RowOptions {
+func rowOptions(o DecisionOptions) RowOptions {
 	out := RowOptions{Target: o.Target, Features: o.Features, State: o.State, StalenessUs: o.StalenessUs, PrefixScore: o.PrefixScore,
 		KeepSaturated: o.Saturated, Shared: []string{}}
 	for _, s := range o.Shared {
@@ -50,7 +49,7 @@ func rowOptions(o decision.Options) RowOptions {
 
 // MakeRows makes the rows of every run of an output folder and writes them to
 // tables/run=<id> of dest, each run's table as soon as it is made.
-func MakeRows(ctx context.Context, out, dest string, ext *result.Extract, o decision.Options, h result.Header,
+func MakeRows(ctx context.Context, out, dest string, ext *result.Extract, o DecisionOptions, h result.Header,
 	workers int) (*RowsDocument, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -64,15 +63,15 @@ func MakeRows(ctx context.Context, out, dest string, ext *result.Extract, o deci
 		if err != nil {
 			return err
 		}
-		src := decision.Source{Run: run, Deployment: r.Deployment}
-		reason, spans := saturation.Judge(run, r.Deployment)
+		src := Source{Run: run, Deployment: r.Deployment}
+		reason, spans := validate.Judge(run, r.Deployment)
 		for _, s := range spans {
-			src.Saturated = append(src.Saturated, decision.Span{StartNs: s.StartNs, EndNs: s.EndNs})
+			src.Saturated = append(src.Saturated, Span{StartNs: s.StartNs, EndNs: s.EndNs})
 		}
 		if reason != "" {
-			src.Saturated = []decision.Span{{StartNs: math.MinInt64, EndNs: math.MaxInt64}}
+			src.Saturated = []Span{{StartNs: math.MinInt64, EndNs: math.MaxInt64}}
 		}
-		made, err := decision.Build(src, o)
+		made, err := Build(src, o)
 		if err != nil {
 			return err
 		}
@@ -83,8 +82,8 @@ func MakeRows(ctx context.Context, out, dest string, ext *result.Extract, o deci
 }
 
 // writePredictorRows replaces the table of rows; without rows there is none.
-func writePredictorRows(dir string, list []decision.Row) error {
-	if err := os.Remove(filepath.Join(dir, decision.Table+"."+string(table.Parquet))); err != nil && !os.IsNotExist(err) {
+func writePredictorRows(dir string, list []Row) error {
+	if err := os.Remove(filepath.Join(dir, Table+"."+string(table.Parquet))); err != nil && !os.IsNotExist(err) {
 		return err
 	}
 	if len(list) == 0 {
@@ -93,10 +92,10 @@ func writePredictorRows(dir string, list []decision.Row) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
-	return table.Write(dir, decision.Table, table.Parquet, list)
+	return table.Write(dir, Table, table.Parquet, list)
 }
 
-func predictorRun(r *result.ExtractRun, made *decision.Result) RunAccount {
+func predictorRun(r *result.ExtractRun, made *Result) RunAccount {
 	out := RunAccount{ID: r.ID, Config: r.Deployment.Config(), Requests: made.Requests, Rows: len(made.Rows),
 		Dropped: map[string]int{}, Agreement: StateAgreement(made.Agreement), Warnings: append([]trace.Finding{}, made.Warnings...)}
 	for reason, n := range made.Dropped {
@@ -119,13 +118,13 @@ func predictorRun(r *result.ExtractRun, made *decision.Result) RunAccount {
 }
 
 // ReadPredictorRows reads the rows of one run.
-func ReadPredictorRows(out, id string) ([]decision.Row, error) {
-	c, err := table.Open[decision.Row](table.RunDir(out, id), decision.Table)
+func ReadPredictorRows(out, id string) ([]Row, error) {
+	c, err := table.Open[Row](table.RunDir(out, id), Table)
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	var list []decision.Row
+	var list []Row
 	for c.Next() {
 		list = append(list, *c.Row())
 	}

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/coeff/forest"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 

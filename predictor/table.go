@@ -1,14 +1,10 @@
 package predictor
 
-import (
-	"math"
-
-	"github.com/blis-train/blis-train/predictor/decision"
-)
+import "math"
 
 // columns are the rows of one target, column by column.
 type columns struct {
-	Features []decision.Feature
+	Features []Feature
 	X        [][]float64 // [column][row]; NaN unknown
 	Y        []float64   // ms, > 0
 	Run      []int32     // whose row it is
@@ -19,8 +15,8 @@ type columns struct {
 }
 
 // newColumns lays rows out as columns. Physics estimates (ms) are NaN until set.
-func newColumns(target, features string, rows []*decision.Row, run []int32) *columns {
-	t := &columns{Features: decision.FeaturesOf(target == targetTPOT, features), Run: run}
+func newColumns(target, features string, rows []*Row, run []int32) *columns {
+	t := &columns{Features: FeaturesOf(target == targetTPOT, features), Run: run}
 	t.X = make([][]float64, len(t.Features))
 	for c := range t.Features {
 		f := &t.Features[c]
@@ -33,7 +29,7 @@ func newColumns(target, features string, rows []*decision.Row, run []int32) *col
 	}
 	for _, r := range rows {
 		t.Y, t.Waiting, t.Prefix = append(t.Y, targetOf(r, target)), append(t.Waiting, r.NumRequestWaiting), append(t.Prefix, r.PrefixCacheScore)
-		t.Bucket = append(t.Bucket, decision.Bucket(r))
+		t.Bucket = append(t.Bucket, Bucket(r))
 		t.Physics = append(t.Physics, math.NaN())
 	}
 	return t

@@ -8,9 +8,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff/forest"
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/predictor/decision"
-	"github.com/blis-train/blis-train/predictor/trees"
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Weights of the stratified sample's rows.
@@ -29,7 +27,7 @@ const (
 
 // targetsOf are the names of what rows of a target predict.
 func targetsOf(target string) []string {
-	if target == decision.TargetE2E {
+	if target == TargetE2E {
 		return []string{targetE2E}
 	}
 	return []string{targetTTFT, targetTPOT}
@@ -47,7 +45,7 @@ var levels = []float64{0.5, 0.9, 0.99}
 // runRows are one run's rows.
 type runRows struct {
 	ID, Config string
-	Rows       []decision.Row
+	Rows       []Row
 }
 
 // border is the decision time of the first row held out.
@@ -96,8 +94,8 @@ type TrainOptions struct {
 
 // DefaultTrainOptions are everything but physics.
 func DefaultTrainOptions() TrainOptions {
-	return TrainOptions{Weights: natural, Seed: 1, bins: trees.MaxBins, PhysicsReason: "no coefficients were given",
-		features: decision.FeaturesFull, targets: targetsOf(decision.TargetToken)}
+	return TrainOptions{Weights: natural, Seed: 1, bins: MaxBins, PhysicsReason: "no coefficients were given",
+		features: FeaturesFull, targets: targetsOf(TargetToken)}
 }
 
 // Check names the first option out of bounds.
@@ -111,7 +109,7 @@ func (o *TrainOptions) Check() error {
 // sample is a row and where it comes from.
 type sample struct {
 	run, at int // run, and place in its Rows
-	row     *decision.Row
+	row     *Row
 }
 
 // rowSet are the rows that have a target, in the order of runs and time.
@@ -124,7 +122,7 @@ type rowSet struct {
 // gather lays the rows of a target out.
 func gather(runs []*runRows, target, features string) *rowSet {
 	a := &rowSet{runs: runs}
-	var rows []*decision.Row
+	var rows []*Row
 	var run []int32
 	for k, x := range runs {
 		for i := range x.Rows {
@@ -139,7 +137,7 @@ func gather(runs []*runRows, target, features string) *rowSet {
 }
 
 // targetOf is what happened to a row's request, ms; 0 when it is unknown.
-func targetOf(r *decision.Row, target string) float64 {
+func targetOf(r *Row, target string) float64 {
 	switch {
 	case target == targetTTFT:
 		return r.TTFTMs
@@ -181,7 +179,7 @@ func (a *rowSet) byTime() (train, test []int, dropped int) {
 // stratified keeps at most decision.BucketRows rows of each bucket, in the order
 // they came, with their weights.
 func stratified(t *columns, train []int, weights string, isNewest bool, seed uint64) (rows []int, w []float64) {
-	r := decision.NewReservoir[int](decision.Buckets, decision.BucketRows, seed, isNewest)
+	r := NewReservoir[int](Buckets, BucketRows, seed, isNewest)
 	for _, i := range train {
 		r.Add(t.Bucket[i], i)
 	}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/blis-train/blis-train/coeff/forest"
 	"github.com/blis-train/blis-train/internal/repo"
-	"github.com/blis-train/blis-train/predictor/trees"
 )
 
 // ttft are llm-d's 13 columns of TTFT.
@@ -50,11 +49,11 @@ func trained(t *testing.T, rng *rand.Rand) *forest.Forest {
 		}
 		y[i] = math.Log(5 + 0.2*x[10] + 30*x[3]*x[1] + rng.ExpFloat64())
 	}
-	m, err := trees.NewMatrix(columns, trees.MaxBins)
+	m, err := NewMatrix(columns, MaxBins)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := trees.Train(m, y, nil, trees.DefaultOptions())
+	r, err := Train(m, y, nil, TreesDefaultOptions())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,6 @@
 package result
 
-import (
-	"github.com/blis-train/blis-train/trace"
-)
+import "github.com/blis-train/blis-train/trace"
 
 // Queue is queue.json: the parameters of a queueing model for each server, how good they
 // are, and what follows from them.

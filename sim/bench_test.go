@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/testkit"
-	"github.com/blis-train/blis-train/sim/latency"
 )
 
 // mixed is n requests at the given rate: log-normal prompts around 300 tokens,
@@ -38,7 +37,7 @@ func benchSteps(b *testing.B, rate float64, mutate func(*Config)) {
 	var steps, tokens, peak int64
 	for b.Loop() {
 		d := testkit.Llama8B()
-		m, err := latency.NewPhysics(set, d)
+		m, err := NewPhysics(set, d)
 		if err != nil {
 			b.Fatal(err)
 		}

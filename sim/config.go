@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -12,10 +11,10 @@ import (
 // but Latency.
 type Config struct {
 	Deployment *deploy.Deployment
-	Latency    latency.Model
-	Overhead   latency.Delay // nil = 0
-	Egress     latency.Delay // nil = 0
-	Async      bool          // asynchronous scheduling
+	Latency    Model
+	Overhead   Delay // nil = 0
+	Egress     Delay // nil = 0
+	Async      bool  // asynchronous scheduling
 
 	Noise *Noise       // nil = none
 	Drift []DriftPoint // factor on step times by simulated time, sorted; empty = 1
@@ -56,7 +55,7 @@ const (
 
 // DefaultConfig is the configuration of a deployment; the latency model and
 // the delays outside the engine are the caller's.
-func DefaultConfig(d *deploy.Deployment, step latency.Model) Config {
+func DefaultConfig(d *deploy.Deployment, step Model) Config {
 	return Config{
 		Deployment: d, Latency: step, Async: d.Engine.IsAsync(), Seed: 1, GammaEMA: defaultGammaEMA,
 		EmptyStepUs: defaultEmptyStepUs, IdleSleepUs: defaultIdleSleepUs, ScheduleUs: defaultScheduleUs,
@@ -64,7 +63,7 @@ func DefaultConfig(d *deploy.Deployment, step latency.Model) Config {
 }
 
 // Apply sets a model and the delays that belong to it.
-func (c *Config) Apply(p latency.Parts) {
+func (c *Config) Apply(p Parts) {
 	c.Latency, c.Overhead, c.Egress, c.TokenUs = p.Step, p.Overhead, p.Egress, p.TokenUs
 }
 

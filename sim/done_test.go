@@ -6,14 +6,13 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/testkit"
-	"github.com/blis-train/blis-train/sim/latency"
 )
 
 // A closed channel ends a run that would take for ever.
 func TestRunEndsWhenDone(t *testing.T) {
 	done := make(chan struct{})
 	close(done)
-	cfg := DefaultConfig(testkit.Small(1000), &latency.Blackbox{Beta: []float64{100, 0, 0}})
+	cfg := DefaultConfig(testkit.Small(1000), &Blackbox{Beta: []float64{100, 0, 0}})
 	cfg.Done = done
 	cfg.Deployment.Engine.MaxModelLen.V = 1 << 40
 	cfg.KVBlocks = 1 << 24

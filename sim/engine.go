@@ -6,9 +6,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/sim/kv"
-	"github.com/blis-train/blis-train/sim/latency"
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -31,7 +29,7 @@ type Engine struct {
 	phase phase
 	step  int64 // schedule() calls so far
 
-	pool     *kv.Pool
+	pool     *Pool
 	cpu      *cpuTier // nil without offloading
 	waiting  waitQueue
 	running  []*seq
@@ -46,7 +44,7 @@ type Engine struct {
 	order      int64
 
 	cur      []item // the step being formed
-	batch    latency.Batch
+	batch    Batch
 	spare    [][]item
 	flight   []flight // steps scheduled and not yet updated, oldest first
 	executed bool     // the iteration under way scheduled tokens
@@ -57,7 +55,7 @@ type Engine struct {
 	source   rand.PCG
 	rng      *rand.Rand // of source
 	drift    driftCursor
-	timeline latency.Timeline
+	timeline Timeline
 	grad     *clocks // nil without Config.Gradient
 
 	view      StepView
@@ -131,7 +129,7 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 	e.rng = rand.New(&e.source)
 	e.waiting.byPriority = e.byPriority
 	e.shortUs = -1
-	e.timeline, _ = cfg.Latency.(latency.Timeline)
+	e.timeline, _ = cfg.Latency.(Timeline)
 	if cfg.Gradient {
 		var err error
 		if e.grad, err = newClocks(&cfg); err != nil {
@@ -142,7 +140,7 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.pool = kv.NewPool(blocks, d.PrefixCaching)
+	e.pool = NewPool(blocks, d.PrefixCaching)
 	if watcher, ok := obs.(KVObserver); ok && obs != nil {
 		e.kvLog = &kvLog{obs: watcher}
 		e.pool.Removed = e.kvLog.removed
@@ -408,7 +406,7 @@ func (e *Engine) stepUs() (int64, error) {
 }
 
 // delayUs is the delay, before and after rounding.
-func (e *Engine) delayUs(d latency.Delay, q *latency.Queue) (exact float64, us int64, err error) {
+func (e *Engine) delayUs(d Delay, q *Queue) (exact float64, us int64, err error) {
 	if d == nil {
 		return 0, 0, nil
 	}

@@ -4,12 +4,11 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/testkit"
-	"github.com/blis-train/blis-train/sim/latency"
 )
 
 func TestOneRequest(t *testing.T) {
-	cfg := DefaultConfig(testkit.Small(100), &latency.Blackbox{Beta: []float64{1000, 10, 100}})
-	cfg.Overhead, cfg.Egress = latency.Const(300), latency.Const(50)
+	cfg := DefaultConfig(testkit.Small(100), &Blackbox{Beta: []float64{1000, 10, 100}})
+	cfg.Overhead, cfg.Egress = Const(300), Const(50)
 	res, err := Run(cfg, []Request{{ID: "a", ArrivalUs: 10, PromptTokens: 20, OutputTokens: 3}}, nil)
 	if err != nil {
 		t.Fatal(err)

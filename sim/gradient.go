@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -68,10 +67,10 @@ type Gradient struct {
 // clocks are the derivatives that an engine carries along.
 type clocks struct {
 	Columns
-	step             latency.Linear
-	overhead, egress latency.LinearDelay // nil: none
-	now, gpu, end    Derivative          // of the engine, of the GPU's queue, of the step just scheduled
-	stepUs, factor   float64             // its execution, and what multiplied its features (0: clipped)
+	step             Linear
+	overhead, egress LinearDelay // nil: none
+	now, gpu, end    Derivative  // of the engine, of the GPU's queue, of the step just scheduled
+	stepUs, factor   float64     // its execution, and what multiplied its features (0: clipped)
 	restarts         bool
 	ended, origin    Derivative   // with restarts: the last step, and what the beginning in force adds to the clock
 	flights          []Derivative // memory for steps in flight
@@ -81,14 +80,14 @@ type clocks struct {
 func newClocks(cfg *Config) (*clocks, error) {
 	c := &clocks{}
 	ok := true
-	if c.step, ok = cfg.Latency.(latency.Linear); !ok {
+	if c.step, ok = cfg.Latency.(Linear); !ok {
 		return nil, trace.Errorf(CodeBadConfig, "gradient: got a step time that is not linear, want one with features")
 	}
-	linear := func(d latency.Delay, to *latency.LinearDelay) int {
+	linear := func(d Delay, to *LinearDelay) int {
 		if d == nil {
 			return 0
 		}
-		l, isLinear := d.(latency.LinearDelay)
+		l, isLinear := d.(LinearDelay)
 		if ok = ok && isLinear; !ok {
 			return 0
 		}

@@ -13,7 +13,6 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -32,7 +31,7 @@ type tuned struct {
 // tunedEngines are the models at random coefficients.
 func tunedEngines(t *testing.T, rng *rand.Rand, d *deploy.Deployment) []tuned {
 	t.Helper()
-	use := func(p latency.Parts, err error) Config {
+	use := func(p Parts, err error) Config {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
@@ -44,9 +43,9 @@ func tunedEngines(t *testing.T, rng *rand.Rand, d *deploy.Deployment) []tuned {
 	trained := func(betas int) tuned {
 		return tuned{name: fmt.Sprintf("trained-physics with %d betas", betas), theta: make([]float64, betas+3),
 			build: func(_ *testing.T, x []float64) Config {
-				m, err := latency.NewTrainedPhysics(x[betas:], x[:betas], d)
+				m, err := NewTrainedPhysics(x[betas:], x[:betas], d)
 				if err != nil {
-					return use(latency.Parts{}, err)
+					return use(Parts{}, err)
 				}
 				return use(m.Parts(), nil)
 			}}
@@ -55,14 +54,14 @@ func tunedEngines(t *testing.T, rng *rand.Rand, d *deploy.Deployment) []tuned {
 		{name: "physics", theta: make([]float64, 16+11+11+1), build: func(t *testing.T, x []float64) Config { return physicsOf(t, d, x) }},
 		trained(7), trained(9), trained(10), trained(11),
 		{name: "blackbox", theta: make([]float64, 3+2+1+1), build: func(_ *testing.T, x []float64) Config {
-			m, err := latency.NewBlackbox([]float64{x[3], x[4], x[6]}, x[:3])
+			m, err := NewBlackbox([]float64{x[3], x[4], x[6]}, x[:3])
 			p := m.Parts()
-			p.Egress = latency.Const(x[5])
+			p.Egress = Const(x[5])
 			return use(p, err)
 		}},
 		{name: "linear3", theta: make([]float64, 3+1), build: func(_ *testing.T, x []float64) Config {
-			m, err := latency.NewLinear3(x[:3])
-			return use(latency.Parts{Step: m, TokenUs: x[3]}, err)
+			m, err := NewLinear3(x[:3])
+			return use(Parts{Step: m, TokenUs: x[3]}, err)
 		}},
 	}
 	for k := range all {
@@ -79,23 +78,23 @@ func (m *tuned) scale(t *testing.T, rng *rand.Rand) {
 		m.theta[j] = 1
 	}
 	cfg := m.build(t, m.theta)
-	step := cfg.Latency.(latency.Linear)
-	b := latency.Batch{Running: 3}
+	step := cfg.Latency.(Linear)
+	b := Batch{Running: 3}
 	b.Add(16, 40, 12, 2, 1)
 	b.Add(60, 40, 1, 5, 1)
 	if _, err := step.StepUs(&b); err != nil {
 		t.Fatal(err)
 	}
 	x := append([]float64(nil), step.Features()...)
-	for _, delay := range []latency.Delay{cfg.Overhead, cfg.Egress} {
+	for _, delay := range []Delay{cfg.Overhead, cfg.Egress} {
 		if delay == nil {
 			continue
 		}
-		q := latency.Queue{Running: 2, Waiting: 1, FreeBlocks: 100, TotalBlocks: 200, PromptTokens: 30, OutputTokens: 5}
+		q := Queue{Running: 2, Waiting: 1, FreeBlocks: 100, TotalBlocks: 200, PromptTokens: 30, OutputTokens: 5}
 		if _, err := delay.DelayUs(&q); err != nil {
 			t.Fatal(err)
 		}
-		x = append(x, delay.(latency.LinearDelay).Features()...)
+		x = append(x, delay.(LinearDelay).Features()...)
 	}
 	m.size = append(x, 1)
 	if len(m.size) != len(m.theta) {
@@ -123,15 +122,15 @@ func physicsOf(t *testing.T, d *deploy.Deployment, x []float64) Config {
 		}
 		s.Alpha = append(s.Alpha, m)
 	}
-	p, err := latency.NewPhysics(s, d)
+	p, err := NewPhysics(s, d)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg := DefaultConfig(d, p)
-	if cfg.Overhead, err = latency.NewAlphaDelay(s, coeff.Overhead, d); err != nil {
+	if cfg.Overhead, err = NewAlphaDelay(s, coeff.Overhead, d); err != nil {
 		t.Fatal(err)
 	}
-	if cfg.Egress, err = latency.NewAlphaDelay(s, coeff.Egress, d); err != nil {
+	if cfg.Egress, err = NewAlphaDelay(s, coeff.Egress, d); err != nil {
 		t.Fatal(err)
 	}
 	cfg.TokenUs = x[38]

@@ -3,8 +3,6 @@ package sim
 import (
 	"math/rand/v2"
 	"slices"
-
-	"github.com/blis-train/blis-train/sim/kv"
 )
 
 // Inside is the state of an engine as its metrics page would show it. Requests
@@ -127,7 +125,7 @@ func (s *seq) clone(copies map[*seq]*seq) *seq {
 		return copies[s]
 	}
 	c := *s
-	c.held = kv.Held{N: s.held.N, IDs: slices.Clone(s.held.IDs), Registered: s.held.Registered}
+	c.held = Held{N: s.held.N, IDs: slices.Clone(s.held.IDs), Registered: s.held.Registered}
 	c.content, c.gaps, c.nextFree = s.content.Clone(), nil, nil
 	copies[s] = &c
 	return &c

@@ -3,7 +3,6 @@ package sim
 import (
 	"slices"
 
-	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -166,10 +165,10 @@ func (e *Engine) refuse(r *Request) trace.Code {
 	return ""
 }
 
-func (e *Engine) queueAt(at int64, r *Request) latency.Queue {
+func (e *Engine) queueAt(at int64, r *Request) Queue {
 	q := e.queue(r.PromptTokens)
 	q.NowUs = at
-	if _, constant := e.cfg.Overhead.(latency.Const); e.pool.Caching && !constant {
+	if _, constant := e.cfg.Overhead.(Const); e.pool.Caching && !constant {
 		s := seq{req: r, idx: -1, prompt: r.PromptTokens, content: r.content(-1)}
 		q.CachedBlocks = int64(len(e.findHits(&s)))
 	}
@@ -177,8 +176,8 @@ func (e *Engine) queueAt(at int64, r *Request) latency.Queue {
 }
 
 // queue is the engine's state as a request with a prompt meets it.
-func (e *Engine) queue(prompt int64) latency.Queue {
-	return latency.Queue{Running: int64(len(e.running)), Waiting: int64(e.waiting.len()), FreeBlocks: e.pool.Free,
+func (e *Engine) queue(prompt int64) Queue {
+	return Queue{Running: int64(len(e.running)), Waiting: int64(e.waiting.len()), FreeBlocks: e.pool.Free,
 		TotalBlocks: e.pool.Total, PreemptionEMA: e.ema, PromptTokens: prompt}
 }
 

@@ -9,8 +9,6 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/features/basis"
-	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -28,13 +26,13 @@ func TestSumsEqualTheFeatureCode(t *testing.T) {
 				want.RunningDepth, want.PreemptionEMA = float64(v.Running), v.PreemptionEMA
 				want.TransferBlocks, want.CPUResidentReadBlocks = float64(v.StoreBlocks), float64(v.LoadBlocks)
 				var got features.StepInput
-				latency.FillStepInput(version, &v.Batch, &got)
+				FillStepInput(version, &v.Batch, &got)
 				got.SumDecodeKVBlocks = 0 // allocated blocks, which chunks do not show
 				if got != want {
 					t.Errorf("step %d, %s: got %+v, want %+v", v.StepID, version, got, want)
 				}
 			}
-			if got, want := v.BasisStep(), basis.Sum(chunks); got != want {
+			if got, want := v.BasisStep(), features.BasisSum(chunks); got != want {
 				t.Errorf("step %d: basis %+v, want %+v", v.StepID, got, want)
 			}
 		}), nil)
@@ -58,8 +56,8 @@ func TestPreemptionEMA(t *testing.T) {
 // rows; validation leaves them out, and simulate --noise draws from the same.
 func TestNoiseIsWhatWasValidated(t *testing.T) {
 	set := &coeff.Set{Residuals: []coeff.RegimeQuantiles{
-		{Regime: latency.RegimeDecode, Quantiles: [][2]float64{{0, 0.1}, {0.1, 0.9}, {0.5, 1}, {0.9, 1.1}, {1, 40}}},
-		{Regime: latency.RegimeMixed, Quantiles: [][2]float64{{0, 0.8}, {1, 1.2}}}, // nothing else is known
+		{Regime: RegimeDecode, Quantiles: [][2]float64{{0, 0.1}, {0.1, 0.9}, {0.5, 1}, {0.9, 1.1}, {1, 40}}},
+		{Regime: RegimeMixed, Quantiles: [][2]float64{{0, 0.8}, {1, 1.2}}}, // nothing else is known
 		{Regime: "waiting", Quantiles: [][2]float64{{0.5, 3}}},
 	}}
 	n := SetNoise(set)
@@ -68,7 +66,7 @@ func TestNoiseIsWhatWasValidated(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 10000 {
-		if r := n.draw(rng, latency.RegimeDecode); r < 0.9 || r > 1.1 {
+		if r := n.draw(rng, RegimeDecode); r < 0.9 || r > 1.1 {
 			t.Fatalf("drew %v, want 0.9 to 1.1", r)
 		}
 	}
@@ -83,7 +81,7 @@ func TestNoiseAndDrift(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	below := 0
 	for range 20000 {
-		r := n.draw(rng, latency.RegimeDecode)
+		r := n.draw(rng, RegimeDecode)
 		if r < 0.8 || r > 1.6 {
 			t.Fatalf("ratio %g", r)
 		}
@@ -94,7 +92,7 @@ func TestNoiseAndDrift(t *testing.T) {
 	if share := float64(below) / 20000; math.Abs(share-0.5) > 0.02 {
 		t.Errorf("%.3f of the ratios at or below the median", share)
 	}
-	if n.draw(rng, latency.RegimePrefill) != 1 {
+	if n.draw(rng, RegimePrefill) != 1 {
 		t.Error("a regime without quantiles has ratio 1")
 	}
 	c := newDriftCursor([]DriftPoint{{100, 2}, {200, 0.5}})
@@ -110,8 +108,8 @@ func TestNoiseAndDrift(t *testing.T) {
 
 // Clipped predictions are counted and said; NaN is an error.
 func TestClippingAndNaN(t *testing.T) {
-	cfg := DefaultConfig(testkit.Small(100), &latency.Blackbox{Beta: []float64{-5, 0, 0}})
-	cfg.Overhead = latency.Const(-1)
+	cfg := DefaultConfig(testkit.Small(100), &Blackbox{Beta: []float64{-5, 0, 0}})
+	cfg.Overhead = Const(-1)
 	res, err := Run(cfg, []Request{{PromptTokens: 3, OutputTokens: 2}}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -119,11 +117,11 @@ func TestClippingAndNaN(t *testing.T) {
 	if res.ClippedSteps != 2 || res.ClippedDelays != 1 || len(res.Findings) != 1 || res.Requests[0].FinishedUs.V != 2 {
 		t.Errorf("%+v", res)
 	}
-	cfg.Latency = &latency.Blackbox{Beta: []float64{math.NaN(), 0, 0}}
+	cfg.Latency = &Blackbox{Beta: []float64{math.NaN(), 0, 0}}
 	if _, err := Run(cfg, []Request{{PromptTokens: 3, OutputTokens: 2}}, nil); err == nil {
 		t.Error("NaN was accepted")
 	}
-	cfg.Latency, cfg.Egress = &latency.Blackbox{Beta: []float64{1, 0, 0}}, latency.Const(math.Inf(1))
+	cfg.Latency, cfg.Egress = &Blackbox{Beta: []float64{1, 0, 0}}, Const(math.Inf(1))
 	if _, err := Run(cfg, []Request{{PromptTokens: 3, OutputTokens: 2}}, nil); err == nil {
 		t.Error("an infinite egress was accepted")
 	}
@@ -131,12 +129,12 @@ func TestClippingAndNaN(t *testing.T) {
 
 func ExampleRun() {
 	d := testkit.Llama8B()
-	m, err := latency.NewRoofline(d)
+	m, err := NewRoofline(d)
 	if err != nil {
 		panic(err)
 	}
 	cfg := DefaultConfig(d, m)
-	cfg.Overhead, cfg.Egress = latency.Const(1000), latency.Const(200)
+	cfg.Overhead, cfg.Egress = Const(1000), Const(200)
 	res, err := Run(cfg, []Request{{ID: "hello", PromptTokens: 512, OutputTokens: 100}}, nil)
 	if err != nil {
 		panic(err)

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -52,18 +51,18 @@ type DriftPoint struct {
 // of is the distribution of a regime; nil for an unknown one.
 func (n *Noise) of(regime string) *[]Quantile {
 	switch regime {
-	case latency.RegimeDecode:
+	case RegimeDecode:
 		return &n.Decode
-	case latency.RegimePrefill:
+	case RegimePrefill:
 		return &n.Prefill
-	case latency.RegimeMixed:
+	case RegimeMixed:
 		return &n.Mixed
 	}
 	return nil
 }
 
 func (n *Noise) check() error {
-	for _, regime := range []string{latency.RegimeDecode, latency.RegimePrefill, latency.RegimeMixed} {
+	for _, regime := range []string{RegimeDecode, RegimePrefill, RegimeMixed} {
 		q := *n.of(regime)
 		for i, p := range q {
 			bad := !(p.Q >= 0 && p.Q <= 1) || !(p.Ratio > 0) || math.IsInf(p.Ratio, 0)

@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"strconv"
-
-	"github.com/blis-train/blis-train/sim/latency"
 )
 
 // Observer sees a run while it happens. Arguments are reused: copy what you keep.
@@ -67,7 +65,7 @@ type Member struct {
 
 // StepView is one step as the scheduler sees it.
 type StepView struct {
-	latency.Batch
+	Batch
 	EndUs       int64 // end of execution
 	Finished    int64 // requests finished between the previous step and this one
 	FreeBlocks  int64

@@ -10,8 +10,6 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
-	"github.com/blis-train/blis-train/sim/kv"
-	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -45,10 +43,10 @@ func randomCase(seed uint64) (Config, []Request) {
 			e.CPUOffloading, e.KVBlocksCPU = true, pick(4, 40)
 		}
 	})
-	cfg := DefaultConfig(d, &latency.Blackbox{Beta: []float64{float64(pick(1, 50, 1000)), 3, 2}})
+	cfg := DefaultConfig(d, &Blackbox{Beta: []float64{float64(pick(1, 50, 1000)), 3, 2}})
 	cfg.Async = rng.IntN(2) == 0
 	cfg.Seed, cfg.TokenGaps = int64(seed), true
-	cfg.Overhead, cfg.Egress = latency.Const(pick(0, 7, 300)), latency.Const(pick(0, 11))
+	cfg.Overhead, cfg.Egress = Const(pick(0, 7, 300)), Const(pick(0, 11))
 	if rng.IntN(3) == 0 {
 		q := []Quantile{{0.1, 0.5}, {0.5, 1}, {0.9, 3}}
 		cfg.Noise = &Noise{Decode: q, Prefill: q}
@@ -187,7 +185,7 @@ func TestBlocksConserved(t *testing.T) {
 
 func checkBlocks(t *testing.T, e *Engine, when string) {
 	t.Helper()
-	var held []*kv.Held
+	var held []*Held
 	for _, v := range e.visits {
 		if v != nil && v.s != nil {
 			held = append(held, &v.s.held)
@@ -224,7 +222,7 @@ func TestBudgetsAndSums(t *testing.T) {
 
 type sums struct{ prefill, decode, preqs, dreqs, causal, work, twice, ctx, kv int64 }
 
-func sumsIn(b latency.Batch) sums {
+func sumsIn(b Batch) sums {
 	return sums{b.PrefillTokens, b.DecodeTokens, b.PrefillReqs, b.DecodeReqs, b.CausalWork, b.PrefillAttnWork, b.PromptAttnTwice,
 		b.DecodeContext, b.KVRead}
 }

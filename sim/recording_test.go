@@ -1,7 +1,5 @@
 package sim
 
-import "github.com/blis-train/blis-train/sim/latency"
-
 // recording is an Observer that keeps when steps began and ended.
 type recording struct{ start, end []int64 }
 
@@ -14,6 +12,6 @@ func (r *recording) Step(v *StepView) {
 func (r *recording) Event(*Event) {}
 
 // Timeline is the recording as a latency model.
-func (r *recording) Timeline() *latency.Recorded {
-	return &latency.Recorded{First: 1, Start: r.start, End: r.end}
+func (r *recording) Timeline() *Recorded {
+	return &Recorded{First: 1, Start: r.start, End: r.end}
 }

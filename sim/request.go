@@ -3,8 +3,7 @@ package sim
 import (
 	"slices"
 
-	"github.com/blis-train/blis-train/sim/kv"
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -152,8 +151,8 @@ func (r *RequestResult) Judge(q *Request) {
 }
 
 // content is what the blocks of request i of the workload hold.
-func (r *Request) content(i int) kv.Content {
-	return kv.Content{PromptTokens: r.PromptTokens, Group: r.Group, GroupTokens: r.GroupTokens, Hashes: r.Hashes, HashTokens: r.HashTokens,
+func (r *Request) content(i int) Content {
+	return Content{PromptTokens: r.PromptTokens, Group: r.Group, GroupTokens: r.GroupTokens, Hashes: r.Hashes, HashTokens: r.HashTokens,
 		Own: uint64(i)}
 }
 

@@ -1,9 +1,6 @@
 package sim
 
-import (
-	"github.com/blis-train/blis-train/sim/latency"
-	"github.com/blis-train/blis-train/trace"
-)
+import "github.com/blis-train/blis-train/trace"
 
 // schedule is one schedule() call: it forms e.cur, advances what was
 // scheduled and predicts when the step's execution ends.
@@ -12,7 +9,7 @@ func (e *Engine) schedule() (flight, error) {
 	b := &e.batch
 	steady := e.isSteady()
 	if steady {
-		e.cur, e.batch = nil, latency.Batch{StepID: e.step, StartUs: e.now}
+		e.cur, e.batch = nil, Batch{StepID: e.step, StartUs: e.now}
 		e.scheduleSteady()
 	} else {
 		e.begin()
@@ -54,7 +51,7 @@ func (e *Engine) begin() {
 	if n := len(e.spare); n > 0 {
 		e.cur, e.spare = e.spare[n-1], e.spare[:n-1]
 	}
-	e.batch = latency.Batch{StepID: e.step, StartUs: e.now}
+	e.batch = Batch{StepID: e.step, StartUs: e.now}
 	e.view.Admitted = 0
 }
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/testkit"
-	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -65,7 +64,7 @@ func runScript(t *testing.T, text string) string {
 		case "step":
 			p := pairs(t, n, words[1:])
 			beta := []float64{float64(whole(t, p["base"])), float64(whole(t, p["prefill"])), float64(whole(t, p["decode"]))}
-			cfg.Latency = &latency.Blackbox{Beta: beta}
+			cfg.Latency = &Blackbox{Beta: beta}
 		case "request":
 			reqs = append(reqs, requestOfScript(t, words[1], pairs(t, n, words[2:])))
 		default:
@@ -133,9 +132,9 @@ func setEngine(t *testing.T, cfg *Config, d *deploy.Deployment, k, v string) {
 	case "async":
 		cfg.Async = v == "on"
 	case "overhead":
-		cfg.Overhead = latency.Const(whole(t, v))
+		cfg.Overhead = Const(whole(t, v))
 	case "egress":
-		cfg.Egress = latency.Const(whole(t, v))
+		cfg.Egress = Const(whole(t, v))
 	default:
 		t.Fatalf("engine %s=%s", k, v)
 	}

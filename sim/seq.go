@@ -1,7 +1,5 @@
 package sim
 
-import "github.com/blis-train/blis-train/sim/kv"
-
 // status of a request inside the engine.
 type status uint8
 
@@ -28,7 +26,7 @@ type seq struct {
 	computed  int64 // tokens in KV, those of steps in flight included
 	outputs   int64 // output tokens the scheduler knows
 	inFlight  int64 // output tokens scheduled but not yet known (asynchronous scheduling)
-	held      kv.Held
+	held      Held
 	cached    int64 // prompt tokens cached at first admission, -1 before
 	hiwater   int64 // prompt tokens processed, cached included; survives preemption
 	preempted int64
@@ -40,8 +38,8 @@ type seq struct {
 	// Its last failed admission for want of blocks: the pool's gains then, and the budget.
 	blockedAt     int64
 	blockedBudget int64
-	content       kv.Content // with caching only
-	shared        int64      // leading blocks of content that others may have
+	content       Content // with caching only
+	shared        int64   // leading blocks of content that others may have
 	gaps          []int32
 	load          loadState
 	nextFree      *seq

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/testkit"
-	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -49,7 +48,7 @@ func TestNoAllocationPerStep(t *testing.T) {
 	allocs := func(caching, async bool, tokens int64) float64 {
 		d := testkit.Llama8B()
 		d.Engine.PrefixCaching, d.Engine.MaxModelLen = caching, trace.Opt[int64]{}
-		m, err := latency.NewPhysics(testkit.Planted(), d)
+		m, err := NewPhysics(testkit.Planted(), d)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,8 +1,6 @@
 package sim
 
-import (
-	"github.com/blis-train/blis-train/trace"
-)
+import "github.com/blis-train/blis-train/trace"
 
 // update processes the result of a step: each sequence that sampled gets its
 // token, those that stop leave.

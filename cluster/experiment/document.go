@@ -7,9 +7,9 @@ import (
 	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/cluster/gateway"
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 

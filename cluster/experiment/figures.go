@@ -4,16 +4,15 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/blis-train/blis-train/report/draw"
-	"github.com/blis-train/blis-train/report/words"
+	"github.com/blis-train/blis-train/pipeline/report"
 )
 
 // extraSuffix is the routing and the scheduler of all controls.
 const extraSuffix = " pa4qd3 priority"
 
 // goodputFigure is the goodput of every configuration with its interval.
-func goodputFigure(d *ExperimentDoc) *draw.Figure {
-	var rows []draw.ChartRow
+func goodputFigure(d *ExperimentDoc) *report.Figure {
+	var rows []report.ChartRow
 	top := 0.0
 	for _, c := range d.Cells {
 		f := c.Figures["goodput"]
@@ -24,11 +23,11 @@ func goodputFigure(d *ExperimentDoc) *draw.Figure {
 		if c.Role == "extra" {
 			name = strings.TrimSuffix(name, extraSuffix)
 		}
-		row := draw.ChartRow{Name: name, Join: true, Marks: []draw.RowMark{{V: 100 * *f.Mean, P: draw.Decode,
-			Tip: fmt.Sprintf("%s: %s, %d seeds", c.Name, words.Pct(*f.Mean), f.N)}}}
+		row := report.ChartRow{Name: name, Join: true, Marks: []report.RowMark{{V: 100 * *f.Mean, P: report.Decode,
+			Tip: fmt.Sprintf("%s: %s, %d seeds", c.Name, report.Pct(*f.Mean), f.N)}}}
 		if f.Lo != nil && f.Hi != nil {
-			row.Marks = append(row.Marks, draw.RowMark{V: 100 * *f.Lo, P: draw.Mute, Bar: true, Tip: "95 % interval"},
-				draw.RowMark{V: 100 * *f.Hi, P: draw.Mute, Bar: true, Tip: "95 % interval"})
+			row.Marks = append(row.Marks, report.RowMark{V: 100 * *f.Lo, P: report.Mute, Bar: true, Tip: "95 % interval"},
+				report.RowMark{V: 100 * *f.Hi, P: report.Mute, Bar: true, Tip: "95 % interval"})
 			top = max(top, 100**f.Hi)
 		}
 		top = max(top, 100**f.Mean)
@@ -37,26 +36,26 @@ func goodputFigure(d *ExperimentDoc) *draw.Figure {
 	if len(rows) == 0 {
 		return nil
 	}
-	return &draw.Figure{ID: "goodput", Title: "Goodput by configuration",
+	return &report.Figure{ID: "goodput", Title: "Goodput by configuration",
 		Note: "Dots are means over seeds, ticks their 95 % intervals. Arrivals are equal in every row. Rows without routing and scheduler " +
-			"have pa4qd3 and priority.", Panels: draw.BothWidths("goodput of each configuration with its interval", func(w float64) *draw.Drawing {
-			return draw.RowChart(w, rows, draw.Linear("goodput (% of arrivals)", 0, max(1, top), 6))
+			"have pa4qd3 and priority.", Panels: report.BothWidths("goodput of each configuration with its interval", func(w float64) *report.Drawing {
+			return report.RowChart(w, rows, report.Linear("goodput (% of arrivals)", 0, max(1, top), 6))
 		})}
 }
 
 // gates are the two frontiers.
 var gates = []struct {
 	policy, word string
-	p            draw.Paint
-}{{"slo-gated", "slo-gated, thresholds", draw.Prefill}, {"predictive", "predictive, eps", draw.Decode}}
+	p            report.Paint
+}{{"slo-gated", "slo-gated, thresholds", report.Prefill}, {"predictive", "predictive, eps", report.Decode}}
 
 // frontierFigure is goodput and admitted share over the P99 of critical requests.
-func frontierFigure(d *ExperimentDoc) *draw.Figure {
-	fig := &draw.Figure{ID: "frontiers", Title: "Frontiers of the two gates",
+func frontierFigure(d *ExperimentDoc) *report.Figure {
+	fig := &report.Figure{ID: "frontiers", Title: "Frontiers of the two gates",
 		Note: "At one critical P99 compare the heights. A line joins the settings of a gate, from strict to lax; those without a finite P99 " +
 			"are left out."}
 	for _, key := range []struct{ key, label string }{{"goodput", "goodput (%)"}, {"admitted_share", "admitted (%)"}} {
-		var x, y draw.Span
+		var x, y report.Span
 		xy := map[string][][2]float64{}
 		for _, c := range d.Cells {
 			p99, v := c.Figures["ttft_p99_critical_ms"].Mean, c.Figures[key.key].Mean
@@ -70,28 +69,28 @@ func frontierFigure(d *ExperimentDoc) *draw.Figure {
 		if len(xy) == 0 {
 			return nil
 		}
-		xlo, xhi := draw.Widened(x.Lo, x.Hi)
-		ylo, yhi := draw.Widened(y.Lo, y.Hi)
+		xlo, xhi := report.Widened(x.Lo, x.Hi)
+		ylo, yhi := report.Widened(y.Lo, y.Hi)
 		ylo, yhi = max(0, ylo), min(100, yhi)
-		f := draw.NewFrame(draw.PanelW, draw.PanelH, "", draw.Linear("critical P99 TTFT (ms)", xlo, xhi, 5), draw.Linear(key.label, ylo,
+		f := report.NewFrame(report.PanelW, report.PanelH, "", report.Linear("critical P99 TTFT (ms)", xlo, xhi, 5), report.Linear(key.label, ylo,
 			yhi, 5))
 		for _, g := range gates {
-			f.Curve(xy[g.policy], g.p, 1, draw.Solid)
+			f.Curve(xy[g.policy], g.p, 1, report.Solid)
 			for _, p := range xy[g.policy] {
-				f.Dot(f.At(p[0], p[1]), 4, g.p, 0, fmt.Sprintf("%s: P99 %s ms, %s %s", g.word, words.Short(p[0]), key.label, words.Short(p[1])))
+				f.Dot(f.At(p[0], p[1]), 4, g.p, 0, fmt.Sprintf("%s: P99 %s ms, %s %s", g.word, report.Short(p[0]), key.label, report.Short(p[1])))
 			}
 		}
-		fig.Panels = append(fig.Panels, draw.Panel{D: &f.Drawing, Desc: key.label + " over the P99 of critical requests"})
+		fig.Panels = append(fig.Panels, report.Panel{D: &f.Drawing, Desc: key.label + " over the P99 of critical requests"})
 	}
 	for _, g := range gates {
-		fig.Legend = append(fig.Legend, draw.Key{P: g.p, Area: true, Text: g.word})
+		fig.Legend = append(fig.Legend, report.Key{P: g.p, Area: true, Text: g.word})
 	}
 	return fig
 }
 
 // scatterFigure is predicted against observed TTFT.
-func scatterFigure(d *ExperimentDoc) *draw.Figure {
-	var span draw.Span
+func scatterFigure(d *ExperimentDoc) *report.Figure {
+	var span report.Span
 	for _, p := range d.Scatter {
 		span.TakePositive(p.PredictedMs)
 		span.TakePositive(p.TookMs)
@@ -99,19 +98,19 @@ func scatterFigure(d *ExperimentDoc) *draw.Figure {
 	if len(d.Scatter) == 0 || !(span.Hi > span.Lo) {
 		return nil
 	}
-	return &draw.Figure{ID: "scatter", Title: "Predictions of the main configuration, first seed",
+	return &report.Figure{ID: "scatter", Title: "Predictions of the main configuration, first seed",
 		Note: "Below the diagonal it took longer than predicted. Plum dots were rejected, and are what a copy of the engine " +
 			"would have given them.",
-		Legend: []draw.Key{{P: draw.Decode, Area: true, Text: "admitted"}, {P: draw.Mixed, Area: true, Text: "rejected (shadow)"},
-			{P: draw.AxisLine, Dash: draw.Dashed, Text: "as predicted"}},
-		Panels: draw.BothWidths("predicted over observed TTFT", func(w float64) *draw.Drawing {
-			f := draw.NewFrame(w, 320, "", draw.Logarithmic("observed (ms)", span.Lo/1.1, span.Hi*1.1),
-				draw.Logarithmic("predicted (ms)", span.Lo/1.1, span.Hi*1.1))
-			f.Diagonal(1, draw.AxisLine, draw.Dashed)
+		Legend: []report.Key{{P: report.Decode, Area: true, Text: "admitted"}, {P: report.Mixed, Area: true, Text: "rejected (shadow)"},
+			{P: report.AxisLine, Dash: report.Dashed, Text: "as predicted"}},
+		Panels: report.BothWidths("predicted over observed TTFT", func(w float64) *report.Drawing {
+			f := report.NewFrame(w, 320, "", report.Logarithmic("observed (ms)", span.Lo/1.1, span.Hi*1.1),
+				report.Logarithmic("predicted (ms)", span.Lo/1.1, span.Hi*1.1))
+			f.Diagonal(1, report.AxisLine, report.Dashed)
 			for _, p := range d.Scatter {
-				paint := draw.Decode
+				paint := report.Decode
 				if p.Shadow {
-					paint = draw.Mixed
+					paint = report.Mixed
 				}
 				if f.Inside(p.TookMs, p.PredictedMs) {
 					f.Dot(f.At(p.TookMs, p.PredictedMs), 1.8, paint, 0, "")
@@ -122,7 +121,7 @@ func scatterFigure(d *ExperimentDoc) *draw.Figure {
 }
 
 // newcomerFigure is the admission of a new group against the others'.
-func newcomerFigure(d *ExperimentDoc) *draw.Figure {
+func newcomerFigure(d *ExperimentDoc) *report.Figure {
 	if len(d.Newcomer) == 0 {
 		return nil
 	}
@@ -130,15 +129,15 @@ func newcomerFigure(d *ExperimentDoc) *draw.Figure {
 	for _, c := range d.Newcomer {
 		longest = max(longest, len(c.Ratio))
 	}
-	fig := &draw.Figure{ID: "newcomer-curve", Title: "Admission of the newcomer, relative to established groups",
+	fig := &report.Figure{ID: "newcomer-curve", Title: "Admission of the newcomer, relative to established groups",
 		Note: "1 is equal treatment. Without a floor a gate that prefers cached prefixes may never learn that the newcomer has one."}
-	paints := []draw.Paint{draw.Decode, draw.Prefill, draw.Other}
+	paints := []report.Paint{report.Decode, report.Prefill, report.Other}
 	for i, c := range d.Newcomer {
-		fig.Legend = append(fig.Legend, draw.Key{P: paints[i%3], Text: strings.TrimSuffix(c.Cell, extraSuffix)})
+		fig.Legend = append(fig.Legend, report.Key{P: paints[i%3], Text: strings.TrimSuffix(c.Cell, extraSuffix)})
 	}
-	fig.Panels = draw.BothWidths("admission ratio of the newcomer by second", func(w float64) *draw.Drawing {
-		f := draw.NewFrame(w, 280, "", draw.Linear("seconds after it came", 0, float64(max(1, longest-1)), 6), draw.Linear("ratio", 0, 1.5, 4))
-		f.Level(0.8, draw.Mute, draw.Dashed, "0.8")
+	fig.Panels = report.BothWidths("admission ratio of the newcomer by second", func(w float64) *report.Drawing {
+		f := report.NewFrame(w, 280, "", report.Linear("seconds after it came", 0, float64(max(1, longest-1)), 6), report.Linear("ratio", 0, 1.5, 4))
+		f.Level(0.8, report.Mute, report.Dashed, "0.8")
 		for i, c := range d.Newcomer {
 			var xy [][2]float64
 			for s, v := range c.Ratio {
@@ -146,7 +145,7 @@ func newcomerFigure(d *ExperimentDoc) *draw.Figure {
 					xy = append(xy, [2]float64{float64(s), min(1.5, *v)})
 				}
 			}
-			f.Curve(xy, paints[i%3], 1.8, draw.Solid)
+			f.Curve(xy, paints[i%3], 1.8, report.Solid)
 		}
 		return &f.Drawing
 	})

@@ -6,7 +6,7 @@ import (
 	"gonum.org/v1/gonum/optimize"
 
 	"github.com/blis-train/blis-train/internal/portable"
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // process is a Gaussian process on the unit cube: Matern 5/2 with one length per

@@ -6,7 +6,7 @@ import (
 	"gonum.org/v1/gonum/optimize"
 
 	"github.com/blis-train/blis-train/internal/portable"
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Value is one answer of the function: value and slack, which must not be negative,

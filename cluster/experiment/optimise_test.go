@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/repo"
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // branin is Branin's function on the unit square, turned over; its maximum is -0.398.

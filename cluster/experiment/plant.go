@@ -9,7 +9,6 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/simulate"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/sim/predict"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -64,14 +63,14 @@ func (p *Plant) Config(seed int64) (sim.Config, error) {
 		}
 		cfg.Noise = sim.SetNoise(p.Set)
 	case p.Other:
-		m, err := latency.NewTrainedPhysics(otherAlpha, otherBeta, p.Deployment)
+		m, err := sim.NewTrainedPhysics(otherAlpha, otherBeta, p.Deployment)
 		if err != nil {
 			return cfg, err
 		}
 		cfg = sim.DefaultConfig(p.Deployment, nil)
 		cfg.Apply(m.Parts())
 	default:
-		m, err := latency.NewBlackbox([]float64{0, 0, 0}, plantBeta)
+		m, err := sim.NewBlackbox([]float64{0, 0, 0}, plantBeta)
 		if err != nil {
 			return cfg, err
 		}
@@ -94,11 +93,11 @@ type Gate struct {
 
 // scaled is a latency model that is off by a factor.
 type scaled struct {
-	latency.Model
+	sim.Model
 	by float64
 }
 
-func (s scaled) StepUs(b *latency.Batch) (float64, error) {
+func (s scaled) StepUs(b *sim.Batch) (float64, error) {
 	us, err := s.Model.StepUs(b)
 	return us * s.by, err
 }

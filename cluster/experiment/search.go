@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/pipeline/folder"
-
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/trace"
 )

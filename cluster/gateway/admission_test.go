@@ -6,9 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim/predict"
-
-	"github.com/blis-train/blis-train/stat"
 )
 
 // eight is a view of eight instances of one depth each, 512 tokens matched everywhere.

@@ -1,8 +1,6 @@
 package gateway
 
-import (
-	"math"
-)
+import "math"
 
 // LatencySLO rejects what may be shed if and only if it has a target, predictions
 // exist, none meets it, every instance runs something and none has hardly any KV in

@@ -1,8 +1,6 @@
 package gateway
 
-import (
-	"github.com/blis-train/blis-train/sim/predict"
-)
+import "github.com/blis-train/blis-train/sim/predict"
 
 // seenStep is the step of an instance that ended last with a first token.
 type seenStep struct {

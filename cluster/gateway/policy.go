@@ -4,8 +4,7 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/internal/portable"
-
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 

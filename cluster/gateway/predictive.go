@@ -1,8 +1,6 @@
 package gateway
 
-import (
-	"math"
-)
+import "math"
 
 // Predictive admits a request when its calibrated estimate meets its target
 // (spec#admission-predictive).

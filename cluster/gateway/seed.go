@@ -1,8 +1,6 @@
 package gateway
 
-import (
-	"math"
-)
+import "math"
 
 // Seed is the published estimate of a predictive budget, kept as it was: waiting
 // requests times a constant, and one prefill.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/internal/shown"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -409,9 +409,9 @@ func (s *session) say(stderr io.Writer, msg, hint string) {
 		s.log.Error(msg, slog.String("hint", hint))
 		return
 	}
-	fmt.Fprintf(stderr, "error: %s\n", shown.Line(msg))
+	fmt.Fprintf(stderr, "error: %s\n", files.Line(msg))
 	if hint != "" {
-		fmt.Fprintf(stderr, "hint: %s\n", shown.Line(hint))
+		fmt.Fprintf(stderr, "hint: %s\n", files.Line(hint))
 	}
 }
 

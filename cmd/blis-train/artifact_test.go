@@ -11,9 +11,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/export"
-	"github.com/blis-train/blis-train/pipeline/export/compare"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/features/basis"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -77,7 +75,7 @@ func artifactFit() *result.Fit {
 		},
 	}
 	tp := result.Model{Name: "trained-physics", Target: "cadence"}
-	for i, t := range basis.TrainedPhysicsBeta {
+	for i, t := range features.TrainedPhysicsBeta {
 		tp.Coefficients = append(tp.Coefficients, result.Coefficient{Coefficient: coeff.Coefficient{
 			Name: t.Name, Value: 0.5 + float64(i), Unit: t.Unit, Identified: "within",
 		}})
@@ -285,7 +283,7 @@ func TestDiffCommand(t *testing.T) {
 	if rc != 0 {
 		t.Fatalf("diff: %d %s", rc, stderr)
 	}
-	var doc compare.DiffDoc
+	var doc export.DiffDoc
 	if err := json.Unmarshal([]byte(out), &doc); err != nil {
 		t.Fatal(err)
 	}

@@ -17,10 +17,9 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/sim/workload"
-	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/tracev2"
 )
@@ -52,7 +51,7 @@ func TestBLISReplay(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			reqs := blisWorkload(2000, c.rate)
 			theirs, took := runBLIS(t, blis, d, reqs, c.alpha, c.beta)
-			m, err := latency.NewTrainedPhysics(c.alpha, c.beta, d)
+			m, err := sim.NewTrainedPhysics(c.alpha, c.beta, d)
 			must(t, err)
 			cfg := sim.DefaultConfig(d, nil)
 			cfg.Apply(m.Parts())

@@ -3,21 +3,18 @@ package main
 import (
 	"hash/fnv"
 	"math/rand"
+	randv2 "math/rand/v2"
 	"os/exec"
 	"regexp"
 	"slices"
 	"strconv"
 	"testing"
 
-	randv2 "math/rand/v2"
-
 	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/cluster/gateway"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/sim"
-
-	"github.com/blis-train/blis-train/sim/latency"
 )
 
 // routedTo is a line of BLIS's debug log.
@@ -120,7 +117,7 @@ func blisTargets(t *testing.T, blis string, d *deploy.Deployment, reqs []sim.Req
 
 func blisCluster(t *testing.T, d *deploy.Deployment) *cluster.Config {
 	t.Helper()
-	m, err := latency.NewTrainedPhysics(clusterAlpha, clusterBeta, d)
+	m, err := sim.NewTrainedPhysics(clusterAlpha, clusterBeta, d)
 	must(t, err)
 	one := sim.DefaultConfig(d, nil)
 	one.Apply(m.Parts())

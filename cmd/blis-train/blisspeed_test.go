@@ -18,9 +18,9 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
-	"github.com/blis-train/blis-train/stat"
 )
 
 // TestEvalBLISSpeed runs 100,000 requests through `simulate` and through a `blis`

@@ -8,12 +8,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/internal/shown"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/report/input"
-	"github.com/blis-train/blis-train/report/page"
-	"github.com/blis-train/blis-train/report/verdict"
-	numbers "github.com/blis-train/blis-train/report/words"
+	"github.com/blis-train/blis-train/pipeline/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	rows "github.com/blis-train/blis-train/trace/table"
@@ -58,13 +55,13 @@ func (con *console) briefColumns() int {
 
 // wrapped breaks a line at spaces; the rest is indented by two more than the line.
 func wrapped(s string, width int) string {
-	s = shown.Line(s)
+	s = files.Line(s)
 	text := strings.TrimLeft(s, " ")
 	indent := s[:len(s)-len(text)]
 	if text == "" {
 		return indent
 	}
-	lines := page.Wrap(strings.ReplaceAll(text, "\u00a0", noBreak), width-len(indent), 2)
+	lines := report.Wrap(strings.ReplaceAll(text, "\u00a0", noBreak), width-len(indent), 2)
 	return indent + strings.ReplaceAll(strings.Join(lines, "\n"+indent+"  "), noBreak, " ")
 }
 
@@ -118,22 +115,22 @@ func (con *console) talk(s string) {
 // extractedLine is the account of an extraction in a line.
 func (con *console) extractedLine(doc *result.Extract) {
 	t := &doc.Totals
-	dropped := "none of " + numbers.Thousands(t.Records.Read) + " records dropped"
+	dropped := "none of " + report.Thousands(t.Records.Read) + " records dropped"
 	if n := t.Records.Read - t.Records.Kept; n > 0 {
-		dropped = fmt.Sprintf("%s of %s records dropped (%s)", numbers.Thousands(n), numbers.Thousands(t.Records.Read),
+		dropped = fmt.Sprintf("%s of %s records dropped (%s)", report.Thousands(n), report.Thousands(t.Records.Read),
 			dropText(t.Records.Dropped))
 	}
 	// What clients saw stands for what the engine did not tell.
 	requests := max(t.Requests.Engine+t.Requests.APIOnly+t.Requests.Stock, t.Tables[rows.ObservedRequests])
-	steps := numbers.Thousands(t.Steps.Summaries) + " steps"
+	steps := report.Thousands(t.Steps.Summaries) + " steps"
 	if n := t.Tables[rows.Iterations]; n > 0 {
-		logged := numbers.Thousands(n) + " logged iterations"
+		logged := report.Thousands(n) + " logged iterations"
 		if steps += ", " + logged; t.Steps.Summaries == 0 {
 			steps = logged
 		}
 	}
 	s := fmt.Sprintf("extracted %d %s: %s requests, %s; %s", len(doc.Runs), plural(len(doc.Runs), "run", "runs"),
-		numbers.Thousands(requests), steps, dropped)
+		report.Thousands(requests), steps, dropped)
 	con.aside(s)
 }
 
@@ -150,8 +147,8 @@ func (con *console) aside(s string) {
 
 // configurations prints one entry a configuration: usable for what, up to where, and
 // the error to expect.
-func (con *console) configurations(in input.Input) {
-	for _, l := range verdict.Lines(in) {
+func (con *console) configurations(in report.InputInput) {
+	for _, l := range report.Lines(in) {
 		con.lines(l.Scope + ": " + l.Uses)
 		if l.Region != "" {
 			con.lines("  " + l.Region)
@@ -174,7 +171,7 @@ func (con *console) sinceBaseline() {
 	if c == nil {
 		return
 	}
-	all := verdict.ChangeRows(c)
+	all := report.ChangeRows(c)
 	var rows []cells
 	for _, r := range all {
 		if con.brief && len(rows) == mostChanges {
@@ -194,14 +191,14 @@ func (con *console) sinceBaseline() {
 
 // judged prints a validation in the short form.
 func (con *console) judged(val *result.Validation, f *result.Fit, out string) {
-	in := input.Input{Fit: f, Validation: val}
+	in := report.InputInput{Fit: f, Validation: val}
 	con.configurations(in)
 	con.release()
 	con.sinceBaseline()
 	for _, s := range diagnosisLines(val) {
 		con.aside("why: " + s)
 	}
-	for i, s := range verdict.Next(in) {
+	for i, s := range report.Next(in) {
 		if i == 2 {
 			break
 		}

@@ -11,9 +11,9 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/shown"
-	"github.com/blis-train/blis-train/pipeline/export/compare"
-	"github.com/blis-train/blis-train/pipeline/validate/gates"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -53,7 +53,7 @@ func checkCommand() *cli.Command {
 			if err := goesWith(c, "--refit", "set", "workers"); err != nil {
 				return err
 			}
-			if p := c.String("for"); p != "" && !gates.CheckPurpose(p) {
+			if p := c.String("for"); p != "" && !validate.CheckPurpose(p) {
 				return usagef("check: --for: got %q, want %s or %s", p, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
 			}
 			set, err := check(con, c.Args().First(), c.String("against"), c.String("data"))
@@ -94,7 +94,7 @@ func check(con *console, file, against, data string) (*coeff.Set, error) {
 		}
 		doc.Against = &against
 	}
-	found, err := compare.Check(set, d, vectorizer(set))
+	found, err := export.Check(set, d, vectorizer(set))
 	if err != nil {
 		return nil, err
 	}
@@ -111,9 +111,9 @@ func check(con *console, file, against, data string) (*coeff.Set, error) {
 	doc.Mismatches, doc.Inputs = append(doc.Mismatches, found...), inputs
 	doc.Compatible, doc.Replayable = len(found) == 0, true
 	for _, f := range found {
-		doc.Replayable = doc.Replayable && f.Code != compare.NotReplayable
+		doc.Replayable = doc.Replayable && f.Code != export.NotReplayable
 		if !con.json {
-			fmt.Fprintf(con.out, "%s: %s\n", f.Code, shown.Line(f.Message))
+			fmt.Fprintf(con.out, "%s: %s\n", f.Code, files.Line(f.Message))
 		}
 	}
 	if err := con.document(doc); err != nil {
@@ -123,7 +123,7 @@ func check(con *console, file, against, data string) (*coeff.Set, error) {
 		return nil, gatef("%s: %d %s", file, len(found), plural(len(found), "mismatch", "mismatches"))
 	}
 	if !con.json && !con.quiet {
-		fmt.Fprintln(con.out, shown.Line(compatibleLine(file, set, d)+inputs.line()))
+		fmt.Fprintln(con.out, files.Line(compatibleLine(file, set, d)+inputs.line()))
 	}
 	return set, nil
 }

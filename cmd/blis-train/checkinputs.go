@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/pipeline/export/compare"
+	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -50,7 +50,7 @@ func checkInputs(inputs []coeff.Input, folders []string) (inputsCheck, []trace.F
 			n.Verified++
 		default:
 			n.Changed++
-			out = append(out, trace.Findingf(compare.InputChanged, "%s: sha256 %.12s, the coefficients were made from %.12s", path, sum, in.SHA256))
+			out = append(out, trace.Findingf(export.InputChanged, "%s: sha256 %.12s, the coefficients were made from %.12s", path, sum, in.SHA256))
 		}
 	}
 	return n, out, nil

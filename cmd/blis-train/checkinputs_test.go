@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/pipeline/export/compare"
+	"github.com/blis-train/blis-train/pipeline/export"
 )
 
 // TestCheckInputs: a recorded input is verified, changed or absent, and a name that leaves the folder
@@ -30,7 +30,7 @@ func TestCheckInputs(t *testing.T) {
 	if err != nil || got != (inputsCheck{Verified: 1, Changed: 1, Absent: 3}) {
 		t.Fatalf("got %+v, %v", got, err)
 	}
-	if len(found) != 1 || found[0].Code != compare.InputChanged {
+	if len(found) != 1 || found[0].Code != export.InputChanged {
 		t.Errorf("got %v", found)
 	}
 }

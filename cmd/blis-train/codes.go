@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/autoscale"
-	"github.com/blis-train/blis-train/autoscale/queue"
 	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/cluster/experiment"
 	"github.com/blis-train/blis-train/cluster/gateway"
@@ -15,29 +14,20 @@ import (
 	embedded "github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/pipeline/export"
-	"github.com/blis-train/blis-train/pipeline/export/compare"
-	"github.com/blis-train/blis-train/pipeline/export/ledger"
-	"github.com/blis-train/blis-train/pipeline/export/project"
 	"github.com/blis-train/blis-train/pipeline/extract"
-	"github.com/blis-train/blis-train/pipeline/extract/account"
-	"github.com/blis-train/blis-train/pipeline/extract/client"
-	"github.com/blis-train/blis-train/pipeline/extract/foreign"
-	"github.com/blis-train/blis-train/pipeline/extract/tables"
+	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/features/basis"
-	"github.com/blis-train/blis-train/pipeline/fit/options"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/pipeline/kernels"
 	"github.com/blis-train/blis-train/pipeline/learn"
-	"github.com/blis-train/blis-train/pipeline/library"
+	"github.com/blis-train/blis-train/pipeline/report"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/pipeline/rows/aggregate"
 	"github.com/blis-train/blis-train/pipeline/shard"
-	"github.com/blis-train/blis-train/pipeline/sweep"
-	"github.com/blis-train/blis-train/pipeline/validate/measured"
-	"github.com/blis-train/blis-train/predictor/decision"
-	"github.com/blis-train/blis-train/report/page"
+	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/predictor"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/emit"
 	"github.com/blis-train/blis-train/sim/workload"
@@ -57,35 +47,35 @@ type codeRoom struct {
 func codeRooms() []codeRoom {
 	return []codeRoom{
 		{"autoscale", autoscale.Codes},
-		{"autoscale/queue", queue.Codes},
+		{"autoscale/queue", autoscale.QueueCodes},
 		{"coeff", coeff.Codes},
 		{"coeff/library", embedded.Codes},
 		{"deploy", deploy.Codes},
 		{"internal/files", files.Codes},
 		{"cluster/experiment", experiment.Codes},
 		{"pipeline/export", export.Codes},
-		{"pipeline/export/compare", compare.Codes},
-		{"pipeline/export/ledger", ledger.Codes},
-		{"pipeline/export/project", project.Codes},
+		{"pipeline/export/compare", export.CompareCodes},
+		{"pipeline/export/ledger", export.LedgerCodes},
+		{"pipeline/export/project", export.ProjectCodes},
 		{"pipeline/extract", extract.Codes},
-		{"pipeline/extract/account", account.Codes},
-		{"pipeline/extract/client", client.Codes},
-		{"pipeline/extract/foreign", foreign.Codes},
-		{"pipeline/extract/tables", tables.Codes},
+		{"pipeline/extract/account", source.Codes},
+		{"pipeline/extract/client", forms.Codes},
+		{"pipeline/extract/foreign", forms.ForeignCodes},
+		{"pipeline/extract/tables", extract.TablesCodes},
 		{"pipeline/features", features.Codes},
-		{"pipeline/features/basis", basis.Codes},
+		{"pipeline/features/basis", features.BasisCodes},
 		{"pipeline/folder", folder.Codes},
-		{"pipeline/fit/options", options.Codes},
-		{"pipeline/kernels", kernels.Codes},
+		{"pipeline/fit/options", fit.Codes},
+		{"pipeline/kernels", library.Codes},
 		{"pipeline/learn", learn.Codes},
-		{"pipeline/library", library.Codes},
-		{"predictor/decision", decision.Codes},
+		{"pipeline/library", library.LibraryCodes},
+		{"predictor/decision", predictor.Codes},
 		{"pipeline/rows", rows.Codes},
-		{"pipeline/rows/aggregate", aggregate.Codes},
+		{"pipeline/rows/aggregate", rows.AggregateCodes},
 		{"pipeline/shard", shard.Codes},
 		{"cluster", cluster.Codes},
-		{"pipeline/sweep", sweep.Codes},
-		{"pipeline/validate/measured", measured.Codes},
+		{"pipeline/sweep", forms.SweepCodes},
+		{"pipeline/validate/measured", validate.Codes},
 		{"sim", sim.Codes},
 		{"cluster/gateway", gateway.Codes},
 		{"sim/emit", emit.Codes},
@@ -144,7 +134,7 @@ func codesMarkdown(all []explained) []byte {
 	var b strings.Builder
 	b.WriteString("# Codes\n\nEvery drop, warning, finding and rejection has a code. `blis-train explain CODE` prints the same.\n")
 	b.WriteString("This page is generated: `go test ./cmd/blis-train -run TestCodesPage -update-codes`.\n\n")
-	t := page.NewTable("", "code", "kind", "where", "what it means", "what to do")
+	t := report.NewTable("", "code", "kind", "where", "what it means", "what to do")
 	for _, e := range all {
 		t.Add(fmt.Sprintf("`%s`", e.Code), e.Kind, e.Room, e.Meaning, e.Action)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
-	"github.com/blis-train/blis-train/internal/shown"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -145,7 +145,7 @@ func (con *console) line(level, msg string) {
 	if level == "warning" {
 		msg = "warning: " + msg
 	}
-	fmt.Fprintln(con.err, shown.Line(msg))
+	fmt.Fprintln(con.err, files.Line(msg))
 }
 
 // document prints the JSON document when --json was given.
@@ -192,7 +192,7 @@ func (con *console) progress() trace.Progress {
 				msg = msg[:con.width-1]
 			}
 			con.control(clearLine)
-			fmt.Fprint(con.err, shown.Line(msg))
+			fmt.Fprint(con.err, files.Line(msg))
 			con.open = true
 			if done == total {
 				con.clearBar()

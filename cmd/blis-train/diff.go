@@ -7,14 +7,14 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline"
-	"github.com/blis-train/blis-train/pipeline/export/compare"
+	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
 )
 
 func diffCommand() *cli.Command {
-	def := compare.DefaultDiffOptions()
+	def := export.DefaultDiffOptions()
 	ref := defaultReference()
 	return &cli.Command{
 		Name:      "diff",
@@ -47,7 +47,7 @@ func runDiff(c *cli.Context) error {
 	if c.NArg() != 2 {
 		return usagef("diff: got %d arguments, want two coefficient files", c.NArg())
 	}
-	opt := compare.DiffOptions{Level: c.Float64("level"), Tolerance: c.Float64("tolerance")}
+	opt := export.DiffOptions{Level: c.Float64("level"), Tolerance: c.Float64("tolerance")}
 	if err := opt.Check(); err != nil {
 		return usagef("%v", err)
 	}
@@ -70,14 +70,14 @@ func runDiff(c *cli.Context) error {
 		}
 	}
 	// Terms first: files that cannot be compared are refused before anything is simulated.
-	if _, err := compare.Diff(a, b, nil, opt); err != nil {
+	if _, err := export.Diff(a, b, nil, opt); err != nil {
 		return err
 	}
 	preds, err := ref.predictions(a, b)
 	if err != nil {
 		return err
 	}
-	doc, err := compare.Diff(a, b, preds, opt)
+	doc, err := export.Diff(a, b, preds, opt)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func runDiff(c *cli.Context) error {
 	return reportDiff(con, doc, c.Bool("all"), c.Bool("fail-on-change"))
 }
 
-func reportDiff(con *console, doc *compare.DiffDoc, all, fail bool) error {
+func reportDiff(con *console, doc *export.DiffDoc, all, fail bool) error {
 	con.table("Coefficients, significance from "+doc.Significance, cells{"model", "term", "unit", "A", "B", "B/A", "p", "moved"},
 		termRows(doc.Terms, all))
 	con.table("Predictions on the reference workload", cells{"configuration", "workload", "figure", "A ms", "B ms", "change"},
@@ -109,7 +109,7 @@ func reportDiff(con *console, doc *compare.DiffDoc, all, fail bool) error {
 	return nil
 }
 
-func termRows(terms []compare.TermDiff, all bool) []cells {
+func termRows(terms []export.TermDiff, all bool) []cells {
 	var rows []cells
 	for i := range terms {
 		t := &terms[i]
@@ -134,7 +134,7 @@ func termRows(terms []compare.TermDiff, all bool) []cells {
 	return rows
 }
 
-func predictionRows(preds []compare.Prediction) []cells {
+func predictionRows(preds []export.Prediction) []cells {
 	var rows []cells
 	for _, p := range preds {
 		rows = append(rows, cells{p.Scope, p.Workload, p.Metric, fmt.Sprintf("%.3f", p.AMs), fmt.Sprintf("%.3f", p.BMs),

@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 
-	"github.com/blis-train/blis-train/internal/shown"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/result"
 )
@@ -29,7 +29,7 @@ func listRuns(con *console, inputs []string, o pipeline.ExtractOptions) error {
 	for _, r := range runs {
 		doc.Runs = append(doc.Runs, foundRun{r.ID, r.Dir})
 		if !con.json {
-			fmt.Fprintf(con.out, "%s\t%s\n", shown.Line(r.ID), shown.Line(r.Dir))
+			fmt.Fprintf(con.out, "%s\t%s\n", files.Line(r.ID), files.Line(r.Dir))
 		}
 	}
 	return con.document(doc)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/blis-train/blis-train/autoscale/formats"
+	"github.com/blis-train/blis-train/autoscale"
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/export"
@@ -31,7 +31,7 @@ var exampleSets = []struct {
 }{
 	{"composed", "composed", []exampleExport{
 		{export.FormatNative, folder.CoefficientsFile, false}, {export.FormatBLIS, "defaults.yaml", true},
-		{formats.WVA4P, "variantautoscaling.yaml", true}, {formats.InfernoModels, "model-data.json", true},
+		{autoscale.QueueWVA4P, "variantautoscaling.yaml", true}, {autoscale.InfernoModels, "model-data.json", true},
 	}},
 	{"real", "real_vllm_cpu", []exampleExport{{export.FormatNative, folder.CoefficientsFile, false}}},
 }

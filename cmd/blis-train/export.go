@@ -8,7 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/autoscale/formats"
+	"github.com/blis-train/blis-train/autoscale"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/folder"
@@ -41,7 +41,7 @@ func exportCommand() *cli.Command {
 }
 
 // fitFormats are the foreign formats that are made of a fit: the core's, and those of the autoscalers.
-func fitFormats() []export.Writer { return append(export.Writers(), formats.Writers()...) }
+func fitFormats() []export.Writer { return append(export.Writers(), autoscale.Writers()...) }
 
 // predictorSettings are the options of the formats that are made of predictor.json.
 var predictorSettings = map[export.Format][]export.Setting{
@@ -64,8 +64,8 @@ func formatHelp() string {
 		line(w.Format, w.Settings)
 	}
 	b.WriteString("Formats of queue.json:\n")
-	for _, f := range formats.Formats {
-		line(f, formats.SettingsOf(f))
+	for _, f := range autoscale.Formats {
+		line(f, autoscale.SettingsOf(f))
 	}
 	b.WriteString("Formats of predictor.json:\n")
 	for _, f := range predictor.Formats {
@@ -113,14 +113,14 @@ func runExport(c *cli.Context) error {
 
 // exportQueue writes a queueing calibration in the format of an autoscaler.
 func exportQueue(c *cli.Context, con *console, o pipeline.ExportOptions) error {
-	if err := o.ResolveFor(formats.SettingsOf(o.Format)); err != nil {
+	if err := o.ResolveFor(autoscale.SettingsOf(o.Format)); err != nil {
 		return err
 	}
 	doc, in, err := con.readQueue(c.Args().First())
 	if err != nil {
 		return err
 	}
-	out, err := formats.Calibration(doc, in, o.Format, o.Options)
+	out, err := autoscale.Calibration(doc, in, o.Format, o.Options)
 	if err != nil {
 		return err
 	}

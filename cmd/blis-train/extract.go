@@ -9,7 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/internal/shown"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/result"
@@ -61,7 +61,7 @@ func runExtract(c *cli.Context) error {
 	done(doc)
 	con.release()
 	if con.brief && err == nil {
-		con.sayf("next: blis-train fit %s", shown.Word(o.Out))
+		con.sayf("next: blis-train fit %s", files.Word(o.Out))
 	}
 	return errors.Join(err, con.document(doc))
 }

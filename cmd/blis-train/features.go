@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/urfave/cli/v2"
+
 	"github.com/blis-train/blis-train/coeff"
 	embedded "github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -12,7 +14,6 @@ import (
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	tables "github.com/blis-train/blis-train/trace/table"
-	"github.com/urfave/cli/v2"
 )
 
 func featuresCommand() *cli.Command {

@@ -7,12 +7,12 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/heap"
-	"github.com/blis-train/blis-train/internal/shown"
 	"github.com/blis-train/blis-train/pipeline"
-	"github.com/blis-train/blis-train/pipeline/fit/options"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/report/input"
+	"github.com/blis-train/blis-train/pipeline/report"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -70,7 +70,7 @@ func runFit(c *cli.Context) error {
 	}
 	showFit(con, doc)
 	if con.brief {
-		con.configurations(input.Input{Fit: doc})
+		con.configurations(report.InputInput{Fit: doc})
 		con.release()
 	}
 	out := o.Out
@@ -78,9 +78,9 @@ func runFit(c *cli.Context) error {
 		out = c.Args().First()
 	}
 	if con.brief && (o.From == pipeline.FromPoints || len(grams) > 0) { // nothing there to replay
-		con.sayf("next: blis-train check %s", shown.Word(filepath.Join(out, folder.CoefficientsFile)))
+		con.sayf("next: blis-train check %s", files.Word(filepath.Join(out, folder.CoefficientsFile)))
 	} else if con.brief {
-		con.sayf("next: blis-train validate %s", shown.Word(out))
+		con.sayf("next: blis-train validate %s", files.Word(out))
 	}
 	if err := con.appendLedger(c.String("ledger"), "fit", doc.Header, doc, nil, filepath.Join(out, folder.CoefficientsFile)); err != nil {
 		return err
@@ -198,7 +198,7 @@ var coefficientHeader = cells{"term", "estimate", "95 % interval", "published", 
 
 // priorWords names a prior that is a coefficient set.
 func priorWords(doc *result.Fit) string {
-	if p := doc.Options.Prior; p != options.PriorZero && p != options.PriorRoofline {
+	if p := doc.Options.Prior; p != fit.PriorZero && p != fit.PriorRoofline {
 		return "prior " + filepath.Base(p) + ", "
 	}
 	return ""

@@ -5,7 +5,7 @@ import (
 	"sort"
 	"strings"
 
-	numbers "github.com/blis-train/blis-train/report/words"
+	"github.com/blis-train/blis-train/pipeline/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -91,16 +91,16 @@ func coefficientRows(m result.Model) []cells {
 	for _, c := range m.Coefficients {
 		estimate, ci := "-", "-"
 		if c.Estimate != nil {
-			e, _ := numbers.Milli(*c.Estimate, c.Unit)
-			estimate = numbers.FourDigits(e)
+			e, _ := report.Milli(*c.Estimate, c.Unit)
+			estimate = report.FourDigits(e)
 		}
 		if of := c.Interval(); of != nil {
-			lo, _ := numbers.Milli(of[0], c.Unit)
-			hi, _ := numbers.Milli(of[1], c.Unit)
-			ci = numbers.Range(lo, hi)
+			lo, _ := report.Milli(of[0], c.Unit)
+			hi, _ := report.Milli(of[1], c.Unit)
+			ci = report.Range(lo, hi)
 		}
-		v, unit := numbers.Milli(c.Value, c.Unit)
-		out = append(out, cells{c.Name, estimate, ci, numbers.FourDigits(v), unit, c.Identified, share(c.Share),
+		v, unit := report.Milli(c.Value, c.Unit)
+		out = append(out, cells{c.Name, estimate, ci, report.FourDigits(v), unit, c.Identified, share(c.Share),
 			number(c.ImpliedUtilisation)})
 	}
 	return out

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/stat"
 )
 
 // TestHowWrong: the figures of docs/how-wrong.md are those of the examples; -update

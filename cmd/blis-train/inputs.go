@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline"
-	"github.com/blis-train/blis-train/pipeline/export/compare"
+	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
@@ -17,7 +17,7 @@ import (
 )
 
 // vectorizer returns the beta features of batches under the set's spec version.
-func vectorizer(set *coeff.Set) compare.Vectorizer {
+func vectorizer(set *coeff.Set) export.Vectorizer {
 	return func(d *deploy.Deployment, batch []trace.Chunk) ([]float64, error) {
 		p, err := pipeline.NewStepTimes(set, d)
 		if err != nil {

@@ -7,9 +7,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/pipeline/kernels"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -21,7 +21,7 @@ func kernelFlags() []cli.Flag {
 		&cli.StringFlag{Name: "deployment", Usage: "with --tables: run.yaml `FILE` or run folder, what runs"},
 		&cli.StringFlag{Name: "prefill", Usage: "with --tables: prompt chunks `N@CACHED,...`: N new tokens behind CACHED ones"},
 		&cli.StringFlag{Name: "decode", Usage: "with --tables: decodes `NxCONTEXT,...`: N requests with CONTEXT tokens each"},
-		&cli.StringFlag{Name: "rules", Value: string(kernels.Engine), Usage: "with --tables: how kernels make a step, `RULES`: engine " +
+		&cli.StringFlag{Name: "rules", Value: string(library.Engine), Usage: "with --tables: how kernels make a step, `RULES`: engine " +
 			"(vLLM's) or composed (the composed data sets')"},
 		&cli.StringSliceFlag{Name: "set", Usage: "with --tables: supply or override a field of run.yaml, `KEY.PATH=VALUE` (repeatable)"},
 	}
@@ -72,11 +72,11 @@ func explainKernels(c *cli.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	rules := kernels.Rules(c.String("rules"))
+	rules := library.Rules(c.String("rules"))
 	if err := rules.Check(); err != nil {
 		return &usageError{msg: "--" + err.Error()}
 	}
-	tables, err := kernels.Load(c.String("tables"), dep.Hardware.Name)
+	tables, err := library.Load(c.String("tables"), dep.Hardware.Name)
 	if err != nil {
 		return err
 	}
@@ -139,18 +139,18 @@ func twoNumbers(word, sep string) (a, b int64, ok bool) {
 	return a, b, found && err1 == nil && err2 == nil && a >= 0 && b >= 0 && a <= 1<<40 && b <= 1<<40
 }
 
-func describeKernels(t *kernels.Tables, s *kernels.Stepper, rules kernels.Rules, batch []trace.Chunk) *kernelsDoc {
+func describeKernels(t *library.Tables, s *library.Stepper, rules library.Rules, batch []trace.Chunk) *kernelsDoc {
 	parts := s.StepMs(batch)
 	doc := &kernelsDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, GPU: t.GPU, VLLMVersion: t.Version,
 		Rules: string(rules), Parts: []kernelDoc{}, TotalMs: parts.TotalMs(), Terms: []termDoc{}}
-	if rules == kernels.Engine && parts[kernels.AllReduce] > 0 {
+	if rules == library.Engine && parts[library.AllReduce] > 0 {
 		tokens := 0.0
 		for _, c := range batch {
 			tokens += float64(c.New)
 		}
 		doc.AllReduce = s.Way(tokens)
 	}
-	for p := range kernels.NumParts {
+	for p := range library.NumParts {
 		if parts[p] > 0 {
 			doc.Parts = append(doc.Parts, kernelDoc{p.String(), parts[p], parts[p] / doc.TotalMs, p.Measured()})
 		}

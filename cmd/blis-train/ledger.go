@@ -5,7 +5,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/pipeline/export/ledger"
+	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -21,9 +21,9 @@ func (con *console) appendLedger(path, stage string, head result.Header, fit *re
 	if path == "" {
 		return nil
 	}
-	e := ledger.Entry{
+	e := export.Entry{
 		SchemaVersion: result.SchemaVersion, Time: time.Now().UTC().Format(time.RFC3339), Stage: stage,
-		ToolVersion: head.ToolVersion, Command: head.Command, Inputs: head.Inputs, Headline: ledger.NewHeadline(fit, val),
+		ToolVersion: head.ToolVersion, Command: head.Command, Inputs: head.Inputs, Headline: export.NewHeadline(fit, val),
 	}
 	if e.Inputs == nil {
 		e.Inputs = []result.Input{}
@@ -35,5 +35,5 @@ func (con *console) appendLedger(path, stage string, head result.Header, fit *re
 		}
 		e.Artifact = &in
 	}
-	return ledger.Append(path, e)
+	return export.Append(path, e)
 }

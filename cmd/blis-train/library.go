@@ -10,9 +10,8 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/pipeline/kernels"
-	"github.com/blis-train/blis-train/pipeline/library"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -64,7 +63,7 @@ func buildLibrary(c *cli.Context, con *console) error {
 		}
 	}
 	o := library.DefaultOptions()
-	o.Rules, o.Batches, o.Date, o.Workers = kernels.Rules(c.String("rules")), c.Int("batches"), c.String("date"), c.Int("workers")
+	o.Rules, o.Batches, o.Date, o.Workers = library.Rules(c.String("rules")), c.Int("batches"), c.String("date"), c.Int("workers")
 	if err := o.Rules.Check(); err != nil {
 		return &usageError{msg: "--" + err.Error()}
 	}

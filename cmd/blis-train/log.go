@@ -9,7 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/pipeline/export/ledger"
+	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -50,7 +50,7 @@ var ledgerStages = []string{"fit", "validate", "run"}
 // ledgerDoc is what log --json prints.
 type ledgerDoc struct {
 	SchemaVersion string         `json:"schema_version"`
-	Entries       []ledger.Entry `json:"entries"`
+	Entries       []export.Entry `json:"entries"`
 	Trends        []trend        `json:"trends"`
 	BadLines      []string       `json:"bad_lines"`
 }
@@ -73,8 +73,8 @@ func printLog(con *console, path, stage string, last int) error {
 		return err
 	}
 	defer f.Close()
-	entries, bad := ledger.Read(f, path)
-	doc := ledgerDoc{SchemaVersion: result.SchemaVersion, Entries: []ledger.Entry{}, Trends: []trend{}, BadLines: []string{}}
+	entries, bad := export.Read(f, path)
+	doc := ledgerDoc{SchemaVersion: result.SchemaVersion, Entries: []export.Entry{}, Trends: []trend{}, BadLines: []string{}}
 	for i, e := range bad {
 		if i < 3 {
 			con.line("warning", e.Error())
@@ -85,7 +85,7 @@ func printLog(con *console, path, stage string, last int) error {
 		con.line("warning", fmt.Sprintf("%s: %d more lines are no ledger entries", path, n))
 	}
 	if len(entries) == 0 {
-		return trace.Errorf(ledger.BadLedger, "%s: no entry", path).WithHint("blis-train fit OUT --ledger " + path + " appends one")
+		return trace.Errorf(export.BadLedger, "%s: no entry", path).WithHint("blis-train fit OUT --ledger " + path + " appends one")
 	}
 	for _, e := range entries {
 		if stage == "" || e.Stage == stage {
@@ -104,7 +104,7 @@ func printLog(con *console, path, stage string, last int) error {
 var ledgerHeader = cells{"time (UTC)", "stage", "inputs", "configs", "rows", "MAPE", "const", "skill", "loco", "KS ttft/itl/e2e",
 	"verdict", "artifact"}
 
-func ledgerRows(entries []ledger.Entry) []cells {
+func ledgerRows(entries []export.Entry) []cells {
 	rows := make([]cells, 0, len(entries))
 	for _, e := range entries {
 		h := e.Headline
@@ -138,18 +138,18 @@ func decimals(v *float64) string {
 var figures = []struct {
 	name   string
 	higher bool
-	of     func(ledger.Headline) *float64
+	of     func(export.Headline) *float64
 }{
-	{"beta_mape", false, func(h ledger.Headline) *float64 { return h.BetaMAPE }},
-	{"beta_skill", true, func(h ledger.Headline) *float64 { return h.BetaSkill }},
-	{"loco_median", false, func(h ledger.Headline) *float64 { return h.LocoMedian }},
-	{"overhead_inside", true, func(h ledger.Headline) *float64 { return h.OverheadInside }},
-	{"ks_ttft", false, func(h ledger.Headline) *float64 { return h.KSTTFT }},
-	{"ks_itl", false, func(h ledger.Headline) *float64 { return h.KSITL }},
-	{"ks_e2e", false, func(h ledger.Headline) *float64 { return h.KSE2E }},
+	{"beta_mape", false, func(h export.Headline) *float64 { return h.BetaMAPE }},
+	{"beta_skill", true, func(h export.Headline) *float64 { return h.BetaSkill }},
+	{"loco_median", false, func(h export.Headline) *float64 { return h.LocoMedian }},
+	{"overhead_inside", true, func(h export.Headline) *float64 { return h.OverheadInside }},
+	{"ks_ttft", false, func(h export.Headline) *float64 { return h.KSTTFT }},
+	{"ks_itl", false, func(h export.Headline) *float64 { return h.KSITL }},
+	{"ks_e2e", false, func(h export.Headline) *float64 { return h.KSE2E }},
 }
 
-func trends(entries []ledger.Entry) []trend {
+func trends(entries []export.Entry) []trend {
 	out := []trend{}
 	for _, fig := range figures {
 		var v []float64

@@ -3,9 +3,9 @@
 // 3 ran fine but a gate failed, 130 interrupted. stdout is data, stderr is talk.
 package main
 
+import "os"
+
 //go:generate go test -run TestPagesAreGenerated . -update
 //go:generate go test -run TestCodesPageIsCurrent . -update-codes
-
-import "os"
 
 func main() { os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr)) }

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/blis-train/blis-train/internal/shown"
+	"github.com/blis-train/blis-train/internal/files"
 )
 
 // output is a stream with a memory: printing code need not check every write,
@@ -17,12 +17,12 @@ import (
 type output struct {
 	raw  io.Writer
 	mu   sync.Mutex
-	text shown.Writer
+	text files.Writer
 	err  error
 	used bool
 }
 
-func newOutput(w io.Writer) *output { return &output{raw: w, text: shown.Writer{W: w}} }
+func newOutput(w io.Writer) *output { return &output{raw: w, text: files.Writer{W: w}} }
 
 func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()

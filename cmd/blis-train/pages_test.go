@@ -12,7 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/blis-train/blis-train/report/page"
+	"github.com/blis-train/blis-train/pipeline/report"
 )
 
 // Limits of what a user is asked to read.
@@ -104,7 +104,7 @@ func commandsPage(old string) string {
 	for _, l := range leaves() {
 		fmt.Fprintf(&b, "\n## %s\n\n%s. `%s`\n\n", l.name, sentence(l.Usage)[:len(sentence(l.Usage))-1],
 			strings.TrimSpace("blis-train "+l.name+" "+strings.TrimSpace(l.ArgsUsage)))
-		t := page.NewTable("", "flag", "default", "meaning")
+		t := report.NewTable("", "flag", "default", "meaning")
 		for _, f := range l.Flags {
 			doc := f.(cli.DocGenerationFlag)
 			_, usage, _ := strings.Cut(f.String(), "\t")
@@ -144,7 +144,7 @@ func keysPage(old string) string {
 	for _, command := range []string{"extract", "fit", "validate", "simulate", "export"} {
 		for _, s := range stagesOf(command) {
 			fmt.Fprintf(&b, "\n## %s\n\n", s.name)
-			t := page.NewTable("", "key", "default", "flag of", "meaning")
+			t := report.NewTable("", "key", "default", "flag of", "meaning")
 			for _, o := range s.table {
 				value := o.Shown
 				if value == "" {

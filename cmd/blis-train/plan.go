@@ -10,7 +10,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/shown"
 	"github.com/blis-train/blis-train/pipeline/shard"
 )
 
@@ -63,7 +62,7 @@ func (con *console) sayPlan(p *shard.Plan) {
 	e := p.Estimate(runtime.GOMAXPROCS(0))
 	con.sayf("planned %d %s, %s in %d tasks", len(p.Runs), plural(len(p.Runs), "run", "runs"), amount(float64(p.Bytes), "B"), e.Tasks)
 	con.sayf("estimate: one process on the %d cores here %s; tasks on as many machines as there are %s, that of the longest (%s, %s)",
-		runtime.GOMAXPROCS(0), roughTime(e.HereS), roughTime(e.ThereS), shown.Word(e.Longest.Name), amount(float64(e.Longest.Bytes), "B"))
+		runtime.GOMAXPROCS(0), roughTime(e.HereS), roughTime(e.ThereS), files.Word(e.Longest.Name), amount(float64(e.Longest.Bytes), "B"))
 	con.sayf("recommended: %s", e.Advice)
 }
 

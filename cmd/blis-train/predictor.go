@@ -7,7 +7,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/predictor"
-	"github.com/blis-train/blis-train/predictor/decision"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -40,7 +39,7 @@ func predictorRowsCommand() *cli.Command {
 
 // rowFlags are the options of rows; fit and evaluate have them too.
 func rowFlags() []cli.Flag {
-	d := decision.DefaultOptions()
+	d := predictor.DefaultOptions()
 	return []cli.Flag{
 		&cli.StringFlag{Name: "target", Value: d.Target, Usage: "what is predicted, `LATENCY`: token (TTFT and TPOT) or e2e (the whole answer, " +
 			"of servers that do not stream)"},
@@ -56,11 +55,11 @@ func rowFlags() []cli.Flag {
 	}
 }
 
-func rowOptionsOf(c *cli.Context) (decision.Options, error) {
-	o := decision.Options{Target: c.String("target"), Features: c.String("features"), State: c.String("state"),
+func rowOptionsOf(c *cli.Context) (predictor.DecisionOptions, error) {
+	o := predictor.DecisionOptions{Target: c.String("target"), Features: c.String("features"), State: c.String("state"),
 		StalenessUs: c.Int64("staleness-us"), PrefixScore: c.String("prefix-score"), Saturated: c.Bool("keep-saturated")}
 	for _, text := range listOf(c, "shared-prefix-tokens") {
-		s, err := decision.ParseShare(text)
+		s, err := predictor.ParseShare(text)
 		if err != nil {
 			return o, &usageError{msg: err.Error()}
 		}
@@ -109,7 +108,7 @@ func outOr(c *cli.Context, in string) string {
 }
 
 // makeRows makes the rows of every run and prints the account.
-func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract, o decision.Options) (*predictor.RowsDocument, error) {
+func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract, o predictor.DecisionOptions) (*predictor.RowsDocument, error) {
 	doc, err := predictor.MakeRows(c.Context, in, out, ext, o, con.header(predictor.RowsCommand(o)), c.Int("workers"))
 	if err != nil {
 		return nil, err

@@ -15,11 +15,9 @@ import (
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/extract"
-	"github.com/blis-train/blis-train/pipeline/fit/options"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/predictor"
-	"github.com/blis-train/blis-train/predictor/decision"
-
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -114,7 +112,7 @@ func predictorInput(c *cli.Context, con *console) (in, out string, ext *result.E
 	_, err = pipeline.Fit(c.Context, out, f)
 	var coded *trace.Error
 	// client files and stock spans have no steps: the trees are trained without physics
-	if errors.As(err, &coded) && coded.Code == options.CodeNoRows {
+	if errors.As(err, &coded) && coded.Code == fit.CodeNoRows {
 		con.warn([]trace.Finding{{Code: coded.Code, Message: coded.Msg}})
 		err = nil
 	}
@@ -140,7 +138,7 @@ func extractFor(c *cli.Context, con *console, out string) (*result.Extract, erro
 
 // rowsFor reads the rows of a folder, or makes them when there are none made with
 // these options and tool.
-func rowsFor(c *cli.Context, con *console, in, out string, ext *result.Extract, o decision.Options) (*predictor.RowsDocument, error) {
+func rowsFor(c *cli.Context, con *console, in, out string, ext *result.Extract, o predictor.DecisionOptions) (*predictor.RowsDocument, error) {
 	doc := &predictor.RowsDocument{}
 	err := con.readDoc(filepath.Join(out, predictor.RowsFile), doc)
 	switch {
@@ -330,12 +328,12 @@ func (con *console) loadPredictor(path string) (*loadedPredictor, result.Input, 
 
 // rowOptions are the options the predictor's rows were made with; only what
 // requests share is the caller's.
-func (p *loadedPredictor) rowOptions(c *cli.Context) (decision.Options, error) {
+func (p *loadedPredictor) rowOptions(c *cli.Context) (predictor.DecisionOptions, error) {
 	r := p.Options.Rows
-	o := decision.Options{Target: cmp.Or(r.Target, decision.TargetToken), Features: r.Features, State: r.State,
+	o := predictor.DecisionOptions{Target: cmp.Or(r.Target, predictor.TargetToken), Features: r.Features, State: r.State,
 		StalenessUs: r.StalenessUs, PrefixScore: r.PrefixScore, Saturated: r.KeepSaturated}
 	for _, text := range listOf(c, "shared-prefix-tokens") {
-		s, err := decision.ParseShare(text)
+		s, err := predictor.ParseShare(text)
 		if err != nil {
 			return o, &usageError{msg: err.Error()}
 		}

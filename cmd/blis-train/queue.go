@@ -10,7 +10,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/autoscale"
-	"github.com/blis-train/blis-train/autoscale/queue"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -37,18 +36,18 @@ var (
 
 // flavourFlag and holdOutFlag are those of commands that fit, and flavourFlag of those that judge a fit.
 func flavourFlag() cli.Flag {
-	return &cli.StringFlag{Name: "flavour", Value: string(queue.DefaultOptions().Flavour),
+	return &cli.StringFlag{Name: "flavour", Value: string(autoscale.DefaultOptions().Flavour),
 		Usage: "queueing `MODEL`: wva-4p, wva-3p, inferno-3p or corrected"}
 }
 
 func holdOutFlag() cli.Flag {
-	return &cli.Float64Flag{Name: "hold-out", Value: queue.DefaultOptions().HoldOut,
+	return &cli.Float64Flag{Name: "hold-out", Value: autoscale.DefaultOptions().HoldOut,
 		Usage: "last `SHARE` of the windows that scores are made on"}
 }
 
 // queueFlags are those of commands that read recordings or sweeps.
 func queueFlags() []cli.Flag {
-	d := queue.DefaultOptions()
+	d := autoscale.DefaultOptions()
 	return []cli.Flag{
 		outFlag("`FOLDER` of queue.json and windows.parquet"),
 		&cli.DurationFlag{Name: "window", Value: time.Duration(d.Cut.WindowNs), Usage: "length of a window, `TIME` such as 60s"},
@@ -70,8 +69,8 @@ func queueFlags() []cli.Flag {
 	}
 }
 
-func queueOptions(c *cli.Context) (queue.Options, error) {
-	o := queue.DefaultOptions()
+func queueOptions(c *cli.Context) (autoscale.Options, error) {
+	o := autoscale.DefaultOptions()
 	o.Workers = c.Int("workers")
 	if c.IsSet("flavour") {
 		o.Flavour = autoscale.Flavour(c.String("flavour"))
@@ -85,7 +84,7 @@ func queueOptions(c *cli.Context) (queue.Options, error) {
 	}
 	o.Cut.MinRequests, o.Cut.Semantics = c.Int("min-requests"), autoscale.Semantics(c.String("semantics"))
 	o.QueueRatio = c.Float64("queue-ratio")
-	o.Sweep = queue.SweepOptions{
+	o.Sweep = autoscale.SweepOptions{
 		MaxBatch: c.Int("max-num-seqs"), MaxBatchedTokens: c.Int(stepFlag), Model: c.String("model"),
 		Accelerator: c.String("accelerator"),
 		AccCount:    c.Int64("acc-count"), Loads: c.Int("loads"), Mean: c.String("ttft") == "mean",
@@ -117,9 +116,9 @@ func queueFitCommand() *cli.Command {
 
 // runQueueFit fits every server, and follows each over time with --track.
 func runQueueFit(c *cli.Context) error {
-	verb, more := "fit", (func(*queue.Fitted, *queue.Options) []queue.WindowRow)(nil)
+	verb, more := "fit", (func(*autoscale.QueueFitted, *autoscale.Options) []autoscale.WindowRow)(nil)
 	if c.Bool("track") {
-		verb, more = "fit --track", queue.Track
+		verb, more = "fit --track", autoscale.Track
 	}
 	con, err := newConsole(c)
 	if err != nil {
@@ -140,29 +139,29 @@ func runQueueFit(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	fitted, rows, err := queue.FitQueues(c.Context, servers, &o, more)
+	fitted, rows, err := autoscale.FitQueues(c.Context, servers, &o, more)
 	if err != nil {
 		return err
 	}
 	for _, f := range fitted {
 		doc.Servers = append(doc.Servers, f.Doc)
 	}
-	if err := queue.WriteRows(c.String("out"), rows); err != nil {
+	if err := autoscale.WriteRows(c.String("out"), rows); err != nil {
 		return err
 	}
 	showQueue(con, doc)
 	return finishQueue(c, con, doc)
 }
 
-func newQueueDoc(con *console, verb string, o *queue.Options) *result.Queue {
-	return &result.Queue{Header: con.header(queue.QueueCommand(verb, o)), Flavour: string(o.Flavour), Options: o.Record(),
+func newQueueDoc(con *console, verb string, o *autoscale.Options) *result.Queue {
+	return &result.Queue{Header: con.header(autoscale.QueueCommand(verb, o)), Flavour: string(o.Flavour), Options: o.Record(),
 		Servers: []result.QueueServer{}, Warnings: []trace.Finding{}}
 }
 
 // queueInputs reads the arguments: extracted folders give a server a run, all sweep files
 // together one server.
-func queueInputs(c *cli.Context, con *console, args []string, doc *result.Queue, o *queue.Options) ([]*queue.Server, error) {
-	var servers []*queue.Server
+func queueInputs(c *cli.Context, con *console, args []string, doc *result.Queue, o *autoscale.Options) ([]*autoscale.QueueServer, error) {
+	var servers []*autoscale.QueueServer
 	var sweeps []string
 	for _, a := range args {
 		if _, err := os.Stat(filepath.Join(a, extractFile)); err != nil {
@@ -178,7 +177,7 @@ func queueInputs(c *cli.Context, con *console, args []string, doc *result.Queue,
 			return nil, err
 		}
 		doc.Inputs = append(doc.Inputs, ext.Inputs...)
-		some, err := queue.QueueServers(c.Context, a, ext, without, o, con.progress())
+		some, err := autoscale.QueueServers(c.Context, a, ext, without, o, con.progress())
 		if err != nil {
 			return nil, err
 		}
@@ -192,7 +191,7 @@ func queueInputs(c *cli.Context, con *console, args []string, doc *result.Queue,
 			return nil, err
 		}
 	}
-	s, inputs, err := queue.SweepServer(sweeps, con.readInput, o)
+	s, inputs, err := autoscale.SweepServer(sweeps, con.readInput, o)
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/autoscale"
-	"github.com/blis-train/blis-train/autoscale/queue"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/result"
@@ -20,7 +19,7 @@ func queueValidateCommand() *cli.Command {
 		Name: "validate", Usage: "judge the parameters of queue.json on other recordings", ArgsUsage: "QUEUE.json OUT|SWEEP...",
 		Description: fmt.Sprintf("Scores the parameters on windows they have not seen, beside a constant and the simulator with\n"+
 			"the same parameters.\n"+
-			"Exit 3 when TTFT is off by more than %.0f %% or ITL by more than %.0f %% (WAPE).\n\n", 100*queue.MaxTTFTWape, 100*queue.MaxITLWape) +
+			"Exit 3 when TTFT is off by more than %.0f %% or ITL by more than %.0f %% (WAPE).\n\n", 100*autoscale.MaxTTFTWape, 100*autoscale.MaxITLWape) +
 			"Example:\n   blis-train queue validate monday/queue.json tuesday -o check --window 20s --min-requests 10",
 		Flags: flags(queueFlags(), []cli.Flag{
 			flavourFlag(),
@@ -59,7 +58,7 @@ func runQueueValidate(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if doc.Servers, err = queue.ValidateQueues(c.Context, fitted, servers, c.String("server"), &o, c.Int("simulate")); err != nil {
+	if doc.Servers, err = autoscale.ValidateQueues(c.Context, fitted, servers, c.String("server"), &o, c.Int("simulate")); err != nil {
 		return err
 	}
 	showQueue(con, doc)
@@ -70,9 +69,9 @@ func runQueueValidate(c *cli.Context) error {
 	for i := range doc.Servers {
 		s := &doc.Servers[i]
 		judged = judged || s.Reason == ""
-		if s.Reason == "" && !queue.Passed(s) {
-			return gatef("%s: the parameters miss TTFT by more than %.0f %% or ITL by more than %.0f %%", s.ID, 100*queue.MaxTTFTWape,
-				100*queue.MaxITLWape)
+		if s.Reason == "" && !autoscale.Passed(s) {
+			return gatef("%s: the parameters miss TTFT by more than %.0f %% or ITL by more than %.0f %%", s.ID, 100*autoscale.MaxTTFTWape,
+				100*autoscale.MaxITLWape)
 		}
 	}
 	if !judged {
@@ -100,14 +99,14 @@ func queueSizeCommand() *cli.Command {
 			&cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds foreign files"},
 		}, talkFlags()),
 		Action: func(c *cli.Context) error {
-			o := queue.SizeOptions{
+			o := autoscale.SizeOptions{
 				Targets: autoscale.Targets{TTFTMs: c.Float64("ttft-ms"), ITLMs: c.Float64("itl-ms"), TPS: c.Float64("tps")},
 				Prompt:  c.Float64("prompt-tokens"), Output: c.Float64("output-tokens"), Requests: c.Int("simulate"), Seed: c.Uint64("seed"),
 				Workers: c.Int("workers"),
 			}
 			command := fmt.Sprintf("queue size --itl-ms %g --output-tokens %g --prompt-tokens %g --seed %d --simulate %d --tps %g --ttft-ms %g",
 				o.Targets.ITLMs, o.Output, o.Prompt, o.Seed, o.Requests, o.Targets.TPS, o.Targets.TTFTMs)
-			return useQueue(c, command, 1, func(_ *console, doc *result.Queue) error { return queue.SizeQueues(c.Context, doc, o) })
+			return useQueue(c, command, 1, func(_ *console, doc *result.Queue) error { return autoscale.SizeQueues(c.Context, doc, o) })
 		},
 	}
 }
@@ -129,11 +128,11 @@ func queueAllocateCommand() *cli.Command {
 					return err
 				}
 				doc.Inputs = append(doc.Inputs, in)
-				problem, err := queue.ReadProblem(data, c.Args().Get(1))
+				problem, err := autoscale.ReadProblem(data, c.Args().Get(1))
 				if err != nil {
 					return err
 				}
-				return queue.AllocateQueues(doc, problem)
+				return autoscale.AllocateQueues(doc, problem)
 			})
 		},
 	}
@@ -178,7 +177,7 @@ func finishQueue(c *cli.Context, con *console, doc *result.Queue) error {
 	if err := writeDoc(filepath.Join(c.String("out"), queueFile), doc); err != nil {
 		return err
 	}
-	html, err := queue.QueueReport(doc)
+	html, err := autoscale.QueueReport(doc)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline"
-	"github.com/blis-train/blis-train/pipeline/export/compare"
+	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/simulate"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -45,8 +45,8 @@ func (r reference) check() error {
 }
 
 // predictions simulates every configuration of a under both artifacts.
-func (r reference) predictions(a, b *coeff.Set) ([]compare.Prediction, error) {
-	var out []compare.Prediction
+func (r reference) predictions(a, b *coeff.Set) ([]export.Prediction, error) {
+	var out []export.Prediction
 	if r.requests == 0 {
 		return out, nil
 	}
@@ -61,7 +61,7 @@ func (r reference) predictions(a, b *coeff.Set) ([]compare.Prediction, error) {
 	return out, nil
 }
 
-func (r reference) onConfig(d *deploy.Deployment, a, b *coeff.Set) ([]compare.Prediction, error) {
+func (r reference) onConfig(d *deploy.Deployment, a, b *coeff.Set) ([]export.Prediction, error) {
 	fit := r.fitting(d)
 	rate, err := fit.rate(d, a)
 	if err != nil {
@@ -77,9 +77,9 @@ func (r reference) onConfig(d *deploy.Deployment, a, b *coeff.Set) ([]compare.Pr
 		return nil, err
 	}
 	name := fmt.Sprintf("%d requests, %.3g/s, %.0f + %.0f tokens", fit.requests, rate, fit.prompt, fit.output)
-	var out []compare.Prediction
+	var out []export.Prediction
 	for k, m := range ra {
-		p := compare.Prediction{Scope: d.Label(), Workload: name, Metric: m.name, AMs: m.ms, BMs: rb[k].ms}
+		p := export.Prediction{Scope: d.Label(), Workload: name, Metric: m.name, AMs: m.ms, BMs: rb[k].ms}
 		if m.ms > 0 {
 			p.Change = rb[k].ms/m.ms - 1
 		}

@@ -6,8 +6,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/report/input"
-	"github.com/blis-train/blis-train/report/verdict"
+	"github.com/blis-train/blis-train/pipeline/report"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -36,10 +35,10 @@ func (con *console) checkSummary(c *cli.Context) error {
 // tellCI writes the summary and the JUnit report that were asked for.
 func (con *console) tellCI(c *cli.Context, val *result.Validation, fit *result.Fit) error {
 	if con.summary {
-		fmt.Fprint(con.out, verdict.SummaryMarkdown(input.Input{Fit: fit, Validation: val, Changes: con.changes}))
+		fmt.Fprint(con.out, report.SummaryMarkdown(report.InputInput{Fit: fit, Validation: val, Changes: con.changes}))
 	}
 	if path := c.String("junit"); path != "" {
-		text, err := verdict.JUnit(val)
+		text, err := report.JUnit(val)
 		if err != nil {
 			return err
 		}

@@ -2,9 +2,7 @@
 
 package main
 
-import (
-	"github.com/blis-train/blis-train/trace"
-)
+import "github.com/blis-train/blis-train/trace"
 
 // ignoreBrokenPipes has nothing to do where no signal tells of them.
 func ignoreBrokenPipes() {}

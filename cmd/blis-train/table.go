@@ -3,8 +3,8 @@ package main
 import (
 	"fmt"
 
-	"github.com/blis-train/blis-train/internal/shown"
-	"github.com/blis-train/blis-train/report/page"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline/report"
 )
 
 // cells are the cells of a table's row, or its headings, as values.
@@ -22,20 +22,20 @@ func (con *console) show(title string, header cells, rows []cells) {
 }
 
 // tableOf is the table of some values: columns of numbers alone stand at the right.
-func tableOf(title string, header cells, rows []cells) *page.Table {
-	t := &page.Table{Caption: shown.Line(title)}
+func tableOf(title string, header cells, rows []cells) *report.Table {
+	t := &report.Table{Caption: files.Line(title)}
 	for _, h := range header {
-		t.Cols = append(t.Cols, page.Column{Head: fmt.Sprint(h), Num: true})
+		t.Cols = append(t.Cols, report.Column{Head: fmt.Sprint(h), Num: true})
 	}
 	for _, values := range rows {
-		var r page.Row
+		var r report.Row
 		for i, cell := range values {
 			switch cell.(type) {
 			case int, int32, int64, uint64, float64:
 			default:
 				t.Cols[i].Num = false
 			}
-			r.Cells = append(r.Cells, page.Plain(shown.Line(fmt.Sprint(cell))))
+			r.Cells = append(r.Cells, report.Plain(files.Line(fmt.Sprint(cell))))
 		}
 		t.Rows = append(t.Rows, r)
 	}

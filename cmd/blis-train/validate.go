@@ -7,15 +7,15 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/urfave/cli/v2"
+
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/heap"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/pipeline/validate/gates"
-	"github.com/blis-train/blis-train/pipeline/validate/measured"
-	"github.com/blis-train/blis-train/report/verdict"
+	"github.com/blis-train/blis-train/pipeline/report"
+	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
-	"github.com/urfave/cli/v2"
 )
 
 func validateCommand() *cli.Command {
@@ -58,10 +58,10 @@ func listGates(c *cli.Context, con *console) (bool, error) {
 		return false, nil
 	}
 	if con.json {
-		return true, con.document(gates.Defaults())
+		return true, con.document(validate.Defaults())
 	}
 	var rows []cells
-	for _, t := range gates.Defaults() {
+	for _, t := range validate.Defaults() {
 		rows = append(rows, cells{t.Name, t.Op, t.Limit, t.Doc, t.Source})
 	}
 	con.show("gates", cells{"name", "op", "threshold", "what is compared", "why"}, rows)
@@ -143,7 +143,7 @@ func exitFor(c *cli.Context, con *console, val *result.Validation) error {
 func loosenedText(val *result.Validation) string {
 	n := 0
 	for _, f := range val.Warnings {
-		if f.Code == measured.GateLoosened {
+		if f.Code == validate.GateLoosened {
 			n++
 		}
 	}
@@ -191,7 +191,7 @@ func failedGates(gates []result.Gate, purpose string) (n int, sentences []string
 // gateWords are what a gate measured and what it wants, as the report prints them.
 func gateWords(g result.Gate) (value, want string) {
 	plain := strings.NewReplacer("\u00a0", " ", "\u2212", "-")
-	return plain.Replace(verdict.GateValue(g.Name, g.Value)), g.Op + " " + plain.Replace(verdict.GateThreshold(g))
+	return plain.Replace(report.GateValue(g.Name, g.Value)), g.Op + " " + plain.Replace(report.GateThreshold(g))
 }
 
 // showValidation prints the judgement for people: failed gates first. out is where

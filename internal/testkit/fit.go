@@ -6,7 +6,6 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/features/basis"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -53,7 +52,7 @@ func ExampleFit() *result.Fit {
 	}
 	tp := result.Model{Name: "trained-physics", Holdout: &result.Errors{Rows: 50, MAPE: Ptr(0.06)}}
 	values := []float64{1.4, 0.2, 1.25, 0.5, 30.5, 4.25, 120.125, 0, 0.75, 1.5, 0}
-	for i, t := range basis.TrainedPhysicsBeta {
+	for i, t := range features.TrainedPhysicsBeta {
 		c := result.Coefficient{Coefficient: coeff.Coefficient{
 			Name: t.Name, Value: values[i], Unit: t.Unit, Identified: "within", CI95: &[2]float64{values[i] * 0.9, values[i] * 1.1},
 		}}

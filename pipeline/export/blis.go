@@ -8,7 +8,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/shown"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -131,8 +131,8 @@ func blisCommand(d deploy.Deployment, coefficients string) string {
 		"blis replay --trace-header TRACE.yaml --trace-data TRACE.csv --results-path results.json",
 		"--horizon " + strconv.FormatInt(blisHorizon, 10), "--cache-signal-delay 0",
 		"--latency-model trained-physics", coefficients,
-		"--model " + shown.Word(strings.ToLower(d.Model.ID)), "--model-config-folder MODELDIR",
-		"--hardware " + shown.Word(d.Hardware.Name), "--hardware-config FILE.hardware.json",
+		"--model " + files.Word(strings.ToLower(d.Model.ID)), "--model-config-folder MODELDIR",
+		"--hardware " + files.Word(d.Hardware.Name), "--hardware-config FILE.hardware.json",
 		"--tp " + strconv.FormatInt(d.TP, 10),
 		"--max-num-seqs " + strconv.FormatInt(e.MaxNumSeqs, 10),
 		"--max-num-batched-tokens " + strconv.FormatInt(e.MaxNumBatchedTokens, 10),

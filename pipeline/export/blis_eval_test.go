@@ -13,7 +13,6 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/latency"
 )
 
 // evalTraffic is Poisson traffic of one shape at a share of the capacity.
@@ -49,7 +48,7 @@ func (w *evalTraffic) requests(n int, rate float64, longest int64) []tracedReque
 // simulateBLIS runs the requests in our engine with BLIS's terms.
 func simulateBLIS(t *testing.T, d *deploy.Deployment, alpha, beta []float64, reqs []tracedRequest) (*sim.Result, *stepLog) {
 	t.Helper()
-	model, err := latency.NewTrainedPhysics(alpha, beta, d)
+	model, err := sim.NewTrainedPhysics(alpha, beta, d)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/testkit"
-	"github.com/blis-train/blis-train/pipeline/export/project"
-	"github.com/blis-train/blis-train/pipeline/features/basis"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -27,12 +26,12 @@ func forced() Options {
 
 // The positions written are the positions the fit solves for.
 func TestBLISTermsAreTheBasis(t *testing.T) {
-	if len(blisBeta) != len(basis.TrainedPhysicsBeta) || len(blisAlpha) != len(basis.TrainedPhysicsAlpha) {
-		t.Fatalf("got %d beta and %d alpha, basis has %d and %d", len(blisBeta), len(blisAlpha), len(basis.TrainedPhysicsBeta),
-			len(basis.TrainedPhysicsAlpha))
+	if len(blisBeta) != len(features.TrainedPhysicsBeta) || len(blisAlpha) != len(features.TrainedPhysicsAlpha) {
+		t.Fatalf("got %d beta and %d alpha, basis has %d and %d", len(blisBeta), len(blisAlpha), len(features.TrainedPhysicsBeta),
+			len(features.TrainedPhysicsAlpha))
 	}
 	for i, term := range blisBeta {
-		if want := basis.TrainedPhysicsBeta[i]; term.name != want.Name || term.units != want.Unit {
+		if want := features.TrainedPhysicsBeta[i]; term.name != want.Name || term.units != want.Unit {
 			t.Errorf("position %d: got %s %s, basis has %s %s", i, term.name, term.units, want.Name, want.Unit)
 		}
 	}
@@ -100,7 +99,7 @@ func TestBLISDefaultsRoundTrip(t *testing.T) {
 				t.Errorf("%s: no %q in %q", c.Label, part, c.CommandLine)
 			}
 		}
-		if len(c.Projection) != 4 || !(*c.Projection[0].MAPE <= project.MaxMAPE) || len(c.Loads) != 2 {
+		if len(c.Projection) != 4 || !(*c.Projection[0].MAPE <= MaxMAPE) || len(c.Loads) != 2 {
 			t.Errorf("%s: projection %+v", c.Label, c.Projection)
 		}
 	}
@@ -159,15 +158,15 @@ func TestBLISDefaultsRefusals(t *testing.T) {
 		{"a term it would use", terms(coeff.PriorOnly, coeff.Within, coeff.Within), unlearnedValue, "would use it"},
 		{"no line", func(s *Source) {
 			s.Step = func(deploy.Deployment) (StepTimer, error) { return bent{}, nil }
-		}, project.PoorProjection, "want at most"},
+		}, PoorProjection, "want at most"},
 		{"prompts too short together", func(s *Source) {
 			s.Step = func(deploy.Deployment) (StepTimer, error) { return quadratic{}, nil }
-		}, project.PoorProjection, "prefill batches -"},
+		}, PoorProjection, "prefill batches -"},
 		{"E2E off", func(s *Source) {
 			s.Loads = func(deploy.Deployment, []float64, float64, float64) ([]LoadPoint, error) {
 				return []LoadPoint{{LoadFrac: 0.8, E2ERatio: 0.85}}, nil
 			}
-		}, project.PoorProjection, "mean E2E 0.85 times the model's at 80 % load"},
+		}, PoorProjection, "mean E2E 0.85 times the model's at 80 % load"},
 		{"nothing to simulate with", func(s *Source) { s.Loads = nil }, NothingToExport, "no coefficients to simulate with"},
 		{"no overhead", func(s *Source) { s.Fit.Alpha = s.Fit.Alpha[:1] }, unlearnedValue, "TTFT lacks the API overhead"},
 		{"a waiting target", func(s *Source) { s.Fit.Alpha[1].Replay = false }, NothingToExport, "may not be added as a delay"},

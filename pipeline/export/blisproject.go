@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/pipeline/export/project"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -17,9 +16,9 @@ type blisEntry struct {
 	suffix string            // of the file that holds it
 	config *result.FitConfig // nil: all of them
 	alpha  []blisValue
-	beta   []float64          // by position
-	fits   project.Projection // of config
-	region project.Region
+	beta   []float64  // by position
+	fits   Projection // of config
+	region Region
 	loads  []LoadPoint // of config
 }
 
@@ -27,7 +26,7 @@ type blisEntry struct {
 // several: that one is FILE, the others are FILE.<label>.yaml.
 func blisEntries(src Source, opt Options, cfgs []result.FitConfig) ([]blisEntry, []trace.Finding, error) {
 	var warn []trace.Finding
-	targets := make([]project.Target, len(cfgs))
+	targets := make([]Target, len(cfgs))
 	for i := range cfgs {
 		t, err := src.Timer(cfgs[i])
 		if err != nil {
@@ -36,11 +35,11 @@ func blisEntries(src Source, opt Options, cfgs []result.FitConfig) ([]blisEntry,
 		l, w := MeanLengths(cfgs[i], opt)
 		warn = append(warn, w...)
 		d := &cfgs[i].Deployment
-		targets[i] = project.Target{Deployment: d, Model: t, Region: project.RegionOf(d, l.Prompt, l.Output)}
+		targets[i] = Target{Deployment: d, Model: t, Region: RegionOf(d, l.Prompt, l.Output)}
 	}
 	var out []blisEntry
 	if len(targets) > 1 {
-		all, err := project.OnBLIS(targets...)
+		all, err := OnBLIS(targets...)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -56,7 +55,7 @@ func blisEntries(src Source, opt Options, cfgs []result.FitConfig) ([]blisEntry,
 	}
 	taken := map[string]int{}
 	for i := range cfgs {
-		one, err := project.OnBLIS(targets[i])
+		one, err := OnBLIS(targets[i])
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", cfgs[i].Label, err)
 		}
@@ -154,7 +153,7 @@ func (e *blisEntry) refusals(fit *result.Fit) []Refusal {
 		}
 	}
 	if why := e.tooFar(); len(why) > 0 {
-		out = append(out, Refusal{project.PoorProjection, fmt.Sprintf("%s: BLIS's terms miss the step-time model: %s; %s", e.config.Label,
+		out = append(out, Refusal{PoorProjection, fmt.Sprintf("%s: BLIS's terms miss the step-time model: %s; %s", e.config.Label,
 			strings.Join(why, ", "), e.lacking())})
 	}
 	for i, v := range e.beta {
@@ -169,18 +168,18 @@ func (e *blisEntry) refusals(fit *result.Fit) []Refusal {
 // tooFar says where a projection is beyond its limits.
 func (e *blisEntry) tooFar() []string {
 	var out []string
-	if all := e.fits.Errors[0]; !(all.MAPE <= project.MaxMAPE) {
-		out = append(out, fmt.Sprintf("steps %.1f %% off on average, want at most %g %%", 100*all.MAPE, 100*project.MaxMAPE))
+	if all := e.fits.Errors[0]; !(all.MAPE <= MaxMAPE) {
+		out = append(out, fmt.Sprintf("steps %.1f %% off on average, want at most %g %%", 100*all.MAPE, 100*MaxMAPE))
 	}
 	for _, x := range e.fits.Errors[1:] {
-		if !(math.Abs(x.Bias) <= project.MaxBias) {
-			out = append(out, fmt.Sprintf("%s batches %+.1f %% together, want within %g %%", x.Kind, 100*x.Bias, 100*project.MaxBias))
+		if !(math.Abs(x.Bias) <= MaxBias) {
+			out = append(out, fmt.Sprintf("%s batches %+.1f %% together, want within %g %%", x.Kind, 100*x.Bias, 100*MaxBias))
 		}
 	}
 	for _, p := range e.loads {
-		if !(math.Abs(p.E2ERatio-1) <= project.MaxE2E) {
+		if !(math.Abs(p.E2ERatio-1) <= MaxE2E) {
 			out = append(out, fmt.Sprintf("mean E2E %.2f times the model's at %.0f %% load, want within %g %%", p.E2ERatio, 100*p.LoadFrac,
-				100*project.MaxE2E))
+				100*MaxE2E))
 		}
 	}
 	return out
@@ -202,7 +201,7 @@ func (e *blisEntry) lacking() string {
 	switch {
 	case e.config.Deployment.Model.IsMoE():
 		why = "a step loads the experts that its tokens reach, few in small batches and all in large ones; BLIS loads all of them every time"
-	case worst.Kind == project.Decode:
+	case worst.Kind == Decode:
 		why = "decode steps follow no straight line in requests and context"
 	}
 	return fmt.Sprintf("worst for %s batches (%.1f %%): %s", worst.Kind, 100*worst.MAPE, why)
@@ -214,7 +213,7 @@ func (e *blisEntry) side() SideConfig {
 		CommandLine:         flagsCommand(e.config.Deployment, numbers(e.alpha), e.beta, e.suffix),
 		DefaultsCommandLine: defaultsCommand(e.config.Deployment, e.suffix), PromptTokens: &e.region.Prompt, OutputTokens: &e.region.Output,
 		Projection: e.errors()}
-	if e.fits.Errors[0].MAPE > project.MaxMAPE/2 {
+	if e.fits.Errors[0].MAPE > MaxMAPE/2 {
 		c.Note = e.lacking()
 	}
 	if !e.config.Deployment.Engine.PrefixCaching {
@@ -241,7 +240,7 @@ type ProjectionLimits struct {
 
 func (e *blisEntry) projected() Projected {
 	return Projected{Label: e.config.Label, File: e.suffix, Errors: e.errors(), Loads: e.loads,
-		Limits: ProjectionLimits{MAPE: project.MaxMAPE, Bias: project.MaxBias, E2E: project.MaxE2E}}
+		Limits: ProjectionLimits{MAPE: MaxMAPE, Bias: MaxBias, E2E: MaxE2E}}
 }
 
 // errors are the projection's, as documents have them.

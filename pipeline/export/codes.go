@@ -1,8 +1,6 @@
 package export
 
-import (
-	"github.com/blis-train/blis-train/trace"
-)
+import "github.com/blis-train/blis-train/trace"
 
 // Codes of refusals and remarks.
 const (

@@ -4,7 +4,6 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/sim/workload"
 )
 
@@ -25,11 +24,11 @@ const comparedRequests = 1500
 // CompareLoads simulates a deployment with its coefficient set and with BLIS's terms, in the same
 // Poisson traffic of log-normal lengths about the means, at three loads of the set's capacity.
 func CompareLoads(set *coeff.Set, d *deploy.Deployment, beta []float64, prompt, output float64) ([]LoadPoint, error) {
-	ours, err := latency.NewPhysics(set, d)
+	ours, err := sim.NewPhysics(set, d)
 	if err != nil {
 		return nil, err
 	}
-	theirs, err := latency.NewTrainedPhysics(make([]float64, 3), beta, d)
+	theirs, err := sim.NewTrainedPhysics(make([]float64, 3), beta, d)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +42,7 @@ func CompareLoads(set *coeff.Set, d *deploy.Deployment, beta []float64, prompt, 
 		t.Requests, t.RateRPS = comparedRequests, load*capacity
 		reqs, _ := t.Draw()
 		var ms [2]float64
-		for i, m := range []latency.Model{ours, theirs} {
+		for i, m := range []sim.Model{ours, theirs} {
 			if ms[i], err = meanE2E(d, m, reqs); err != nil {
 				return nil, err
 			}
@@ -54,7 +53,7 @@ func CompareLoads(set *coeff.Set, d *deploy.Deployment, beta []float64, prompt, 
 }
 
 // meanE2E is the mean time in the engine of the requests that finish, ms.
-func meanE2E(d *deploy.Deployment, m latency.Model, reqs []sim.Request) (float64, error) {
+func meanE2E(d *deploy.Deployment, m sim.Model, reqs []sim.Request) (float64, error) {
 	var sum, n float64
 	_, err := sim.Stream(sim.DefaultConfig(d, m), reqs, nil, sim.InOrder(len(reqs), func(_ int, r *sim.RequestResult) bool {
 		if us, ok := r.E2EUs(); ok {

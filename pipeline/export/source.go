@@ -29,7 +29,6 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/export/project"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -119,7 +118,7 @@ func (o Options) Check() error {
 }
 
 // forceable are the refusals that --force can name.
-var forceable = []trace.Code{unlearnedValue, impossibleValue, project.PoorProjection, BeyondTraining, BadEntry}
+var forceable = []trace.Code{unlearnedValue, impossibleValue, PoorProjection, BeyondTraining, BadEntry}
 
 // Overrules says whether the options overrule a refusal.
 func (o *Options) Overrules(code trace.Code) bool { return slices.Contains(o.forced(), code) }

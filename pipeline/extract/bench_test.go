@@ -14,12 +14,11 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/blis-train/blis-train/internal/repo"
-
 	"github.com/go-faster/jx"
 	"github.com/klauspost/compress/zstd"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
 

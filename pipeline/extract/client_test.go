@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/repo"
-
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )

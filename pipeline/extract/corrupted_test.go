@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/repo"
-	"github.com/blis-train/blis-train/pipeline/extract/account"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
@@ -97,7 +96,7 @@ func testDamaged(t *testing.T, path, name string, want damaged) {
 			diff(t, "duplicate spans", n, doc.Totals.Losses.DuplicateSpans)
 		}
 		if name == "duplicate_conflicting.json" {
-			if doc.Runs[0].Records.Dropped[string(account.CodeConflict)] == 0 {
+			if doc.Runs[0].Records.Dropped[string(source.CodeConflict)] == 0 {
 				t.Error("the conflict is not reported")
 			}
 		} else {
@@ -105,7 +104,7 @@ func testDamaged(t *testing.T, path, name string, want damaged) {
 			diff(t, "events", all.Events, events)
 		}
 	}
-	lost := doc.Totals.Records.Dropped[string(account.CodeUnreadable)] + doc.Totals.Records.Dropped[string(account.CodeOverLimit)]
+	lost := doc.Totals.Records.Dropped[string(source.CodeUnreadable)] + doc.Totals.Records.Dropped[string(source.CodeOverLimit)]
 	switch {
 	case accepted[name] && lost > 0:
 		t.Errorf("got complaints %v, want none (%s)", doc.Runs[0].Examples, want.Should)
@@ -114,7 +113,7 @@ func testDamaged(t *testing.T, path, name string, want damaged) {
 	}
 	if at := max(want.BadLine, want.BadMessage); at > 0 && lost > 0 {
 		for _, e := range doc.Runs[0].Examples {
-			if account.ByError[e.Reason] {
+			if source.ByError[e.Reason] {
 				wantPlace(t, e.Place, name, at)
 				break
 			}

@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
-	"github.com/blis-train/blis-train/pipeline/extract/scan"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
 
 // edgeParser finds key-value pairs with a scalar value anywhere in a message,
@@ -16,15 +16,15 @@ type edgeParser struct{ out *edge }
 
 func (p edgeParser) Records() *otlp.Message { return new(otlp.Message) }
 
-func (p edgeParser) Line(text []byte, _ *otlp.Message) *scan.Error {
-	r := scan.Cursor{B: text}
+func (p edgeParser) Line(text []byte, _ *otlp.Message) *source.Error {
+	r := source.Cursor{B: text}
 	for r.Err == nil && r.Peek() != 0 {
 		p.anyJSON(&r)
 	}
 	return r.Err
 }
 
-func (p edgeParser) anyJSON(r *scan.Cursor) {
+func (p edgeParser) anyJSON(r *source.Cursor) {
 	switch r.Peek() {
 	case '[':
 		r.I++
@@ -38,7 +38,7 @@ func (p edgeParser) anyJSON(r *scan.Cursor) {
 	}
 }
 
-func (p edgeParser) object(r *scan.Cursor) {
+func (p edgeParser) object(r *source.Cursor) {
 	key := ""
 	r.Take('{')
 	for first := true; r.More('}', &first); {
@@ -59,7 +59,7 @@ func (p edgeParser) object(r *scan.Cursor) {
 	}
 }
 
-func (p edgeParser) value(r *scan.Cursor, key string) {
+func (p edgeParser) value(r *source.Cursor, key string) {
 	r.Take('{')
 	for first := true; r.More('}', &first); {
 		k, ok := r.Key()
@@ -82,11 +82,11 @@ func (p edgeParser) value(r *scan.Cursor, key string) {
 	}
 }
 
-func (p edgeParser) Message(data []byte, _ *otlp.Message) *scan.Error {
+func (p edgeParser) Message(data []byte, _ *otlp.Message) *source.Error {
 	var u ptrace.ProtoUnmarshaler
 	traces, err := u.UnmarshalTraces(data)
 	if err != nil {
-		return &scan.Error{Msg: err.Error()}
+		return &source.Error{Msg: err.Error()}
 	}
 	for _, rs := range traces.ResourceSpans().All() {
 		for _, ss := range rs.ScopeSpans().All() {

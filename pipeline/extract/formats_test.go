@@ -16,13 +16,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/blis-train/blis-train/internal/repo"
-
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/extract/tables"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -300,8 +298,8 @@ func testVariant(t *testing.T, dir string) {
 	if several {
 		_, _, err := dumpRun(t, files, nil)
 		var e *trace.Error
-		if !errors.As(err, &e) || e.Code != tables.CodeSeveralEngines {
-			t.Errorf("overlapping engines: got %v, want %s", err, tables.CodeSeveralEngines)
+		if !errors.As(err, &e) || e.Code != CodeSeveralEngines {
+			t.Errorf("overlapping engines: got %v, want %s", err, CodeSeveralEngines)
 		}
 	}
 	doc, runs, err := dumpRun(t, files, func(o *Options) { o.SplitEngines = true })

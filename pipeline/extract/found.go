@@ -9,10 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/blis-train/blis-train/pipeline/extract/account"
-	"github.com/blis-train/blis-train/pipeline/extract/client"
-	"github.com/blis-train/blis-train/pipeline/extract/foreign"
-	"github.com/blis-train/blis-train/pipeline/extract/iteration"
+	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
 
@@ -135,7 +132,7 @@ const (
 
 // Words that tell forms apart.
 var (
-	fpmWord   = []byte(`"` + iteration.FPMSchema + `"`)
+	fpmWord   = []byte(`"` + forms.FPMSchema + `"`)
 	vllmWords = [][]byte{[]byte("vLLM API server version"), []byte("non-default args"), []byte("(EngineCore"), []byte("(APIServer pid=")}
 )
 
@@ -147,7 +144,7 @@ func contentOf(in *source.Input) kind {
 		return kindOther
 	}
 	defer src.Close()
-	if e := source.AsSyntax(err); err != nil && (e == nil || e.Code != account.CodeNotOTLP) {
+	if e := source.AsSyntax(err); err != nil && (e == nil || e.Code != source.CodeNotOTLP) {
 		return kindOther
 	}
 	head, _ := src.R.Peek(headBytes)
@@ -160,7 +157,7 @@ func contentOf(in *source.Input) kind {
 		return kindPasses
 	case bytes.Contains(head, []byte(`"resourceSpans"`)):
 		return kindOther
-	case client.IsRead(body):
+	case forms.IsRead(body):
 		return kindClient
 	}
 	silent := slices.ContainsFunc(vllmWords, func(w []byte) bool { return bytes.Contains(head, w) })
@@ -180,7 +177,7 @@ func hasIteration(r io.Reader) bool {
 	keep := 0
 	for read := 0; read < logBytes; {
 		n, err := io.ReadFull(r, buf[keep:])
-		if iteration.HasIteration(buf[:keep+n]) {
+		if forms.HasIteration(buf[:keep+n]) {
 			return true
 		}
 		if err != nil {
@@ -221,7 +218,7 @@ func refuseForeign(in []source.Input) error {
 		if in[i].Path == "-" || isPipe(in[i].Path) {
 			continue
 		}
-		if err := foreign.Refuse(in[i].Name, beginning(&in[i])); err != nil {
+		if err := forms.Refuse(in[i].Name, beginning(&in[i])); err != nil {
 			return err
 		}
 	}

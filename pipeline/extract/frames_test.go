@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/blis-train/blis-train/pipeline/extract/account"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -82,7 +81,7 @@ func TestFlippedByteLosesItsFrameOnly(t *testing.T) {
 					if got != strings.Join(want, " ") {
 						t.Errorf("got the requests %s, want %v; drops %v", got, want, doc.Runs[0].Examples)
 					}
-					if doc.Totals.Records.Dropped[string(account.CodeUnreadable)] == 0 || !strings.Contains(doc.Runs[0].Examples[0].What, "byte ") {
+					if doc.Totals.Records.Dropped[string(source.CodeUnreadable)] == 0 || !strings.Contains(doc.Runs[0].Examples[0].What, "byte ") {
 						t.Errorf("got the drops %v, want one with the place of the damage", doc.Runs[0].Examples)
 					}
 				})

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/blis-train/blis-train/internal/repo"
-
 	"github.com/blis-train/blis-train/trace/table"
 )
 

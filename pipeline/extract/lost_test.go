@@ -12,8 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/blis-train/blis-train/pipeline/extract/client"
-	"github.com/blis-train/blis-train/pipeline/extract/tables"
+	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -139,8 +138,8 @@ func TestSpansWithoutIDs(t *testing.T) {
 	if n := doc.Runs[0].Records.Dropped["duplicate"]; n == 0 || doc.Runs[0].Losses.DuplicateSpans != 3 {
 		t.Errorf("got %d duplicates, want the three spans of the repeated line", doc.Runs[0].Losses.DuplicateSpans)
 	}
-	if !hasCode(doc.Runs[0].Warnings, tables.CodeIncomplete) {
-		t.Errorf("got the warnings %v, want %s", doc.Runs[0].Warnings, tables.CodeIncomplete)
+	if !hasCode(doc.Runs[0].Warnings, CodeIncomplete) {
+		t.Errorf("got the warnings %v, want %s", doc.Runs[0].Warnings, CodeIncomplete)
 	}
 }
 
@@ -192,7 +191,7 @@ func TestInputThatGivesNothing(t *testing.T) {
 			var e *trace.Error
 			code := codeNoInput
 			if strings.Contains(c.says, "unknown kind") {
-				code = client.CodeUnknownFile
+				code = forms.CodeUnknownFile
 			}
 			switch {
 			case c.refused && (!errors.As(err, &e) || e.Code != code || !strings.Contains(e.Msg, c.says) || e.Hint == ""):

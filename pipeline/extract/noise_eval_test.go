@@ -12,8 +12,7 @@ import (
 	"time"
 
 	"github.com/blis-train/blis-train/internal/repo"
-	"github.com/blis-train/blis-train/pipeline/extract/account"
-	"github.com/blis-train/blis-train/pipeline/extract/iteration"
+	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -111,7 +110,7 @@ func TestNoisyLog(t *testing.T) {
 		start = time.Now()
 		how := source.Options{Workers: 1, AnyText: true, Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 1000}}
 		err := source.Stream(t.Context(), in, how,
-			iteration.NewLogDecoder, func(p *source.Parsed[*iteration.Records]) error { p.Account(account.New(nil), "x"); return nil })
+			forms.NewLogDecoder, func(p *source.Parsed[*forms.Records]) error { p.Account(source.New(nil), "x"); return nil })
 		if err != nil {
 			t.Fatal(err)
 		}

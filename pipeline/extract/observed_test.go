@@ -9,12 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/extract/tables"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
-	"github.com/google/go-cmp/cmp"
 )
 
 // besideDump extracts a run of the given dump lines with client and KV files,
@@ -156,7 +156,7 @@ func TestClientRequestsJoinByID(t *testing.T) {
 	if d := cmp.Diff(map[string]string{"1": "cmpl-1-0-aaaaaaaa", "9": "none"}, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	lost := trace.Finding{Code: tables.CodeIncomplete, Message: "1 of 2 client requests have no core span"}
+	lost := trace.Finding{Code: CodeIncomplete, Message: "1 of 2 client requests have no core span"}
 	if !slices.Contains(doc.Warnings, lost) {
 		t.Errorf("got %v, want %v", doc.Warnings, lost)
 	}

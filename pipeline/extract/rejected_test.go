@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/repo"
-
-	"github.com/blis-train/blis-train/pipeline/extract/account"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 )
@@ -87,7 +85,7 @@ func rejectedCounts(t *testing.T, b []byte) map[string]int64 {
 	t.Helper()
 	got := map[string]int64{}
 	for _, line := range bytes.Split(bytes.TrimSpace(b), source.Newline) {
-		var r account.Rejected
+		var r source.Rejected
 		if err := json.Unmarshal(line, &r); err != nil {
 			t.Fatal(err)
 		}

@@ -13,15 +13,9 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/extract/account"
-	"github.com/blis-train/blis-train/pipeline/extract/client"
-	"github.com/blis-train/blis-train/pipeline/extract/iteration"
-	"github.com/blis-train/blis-train/pipeline/extract/kv"
+	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
-	"github.com/blis-train/blis-train/pipeline/extract/spool"
-	"github.com/blis-train/blis-train/pipeline/extract/tables"
-	"github.com/blis-train/blis-train/pipeline/rows/chunks"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -149,7 +143,7 @@ func DocumentOf(entries []*Entry, o Options) (*result.Extract, error) {
 func badError(r *result.ExtractRun, frac, limit float64) error {
 	where := ""
 	for _, e := range r.Examples {
-		if account.ByError[e.Reason] {
+		if source.ByError[e.Reason] {
 			where = "; first: " + e.Place + ": " + e.What
 			break
 		}
@@ -213,18 +207,18 @@ type extraction struct {
 	o       *Options
 	rejects *rejects
 	ids     []string // of every run folder of this call
-	acc     *account.Account
+	acc     *source.Account
 	stage   string
 	set     *inputSet
 	stamps  []fileStamp // of the inputs before they were read
-	col     *tables.Collector
-	kv      *kv.Collector
+	col     *Collector
+	kv      *forms.Collector
 	dep     *deploy.Deployment // run.yaml's, with the phases that client files tell
 	obs     []trace.ObservedRequest
 	points  []trace.LoadPoint
 	clients []trace.Finding // of the clients' files
-	iter    *iteration.Lives
-	lives   []*iteration.Life
+	iter    *forms.Lives
+	lives   []*forms.Life
 	empty   []trace.Finding // files that gave nothing
 }
 
@@ -235,9 +229,9 @@ func (x *extraction) read(ctx context.Context) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	x.acc, x.dep = account.New(nil), x.run.Deployment
+	x.acc, x.dep = source.New(nil), x.run.Deployment
 	if x.rejects != nil {
-		x.acc.Reject = func(r account.Rejected) error { r.Run = x.run.ID; return x.rejects.write(r) }
+		x.acc.Reject = func(r source.Rejected) error { r.Run = x.run.ID; return x.rejects.write(r) }
 	}
 	x.stage = filepath.Join(x.o.Out, tablesDir, stagePrefix+x.run.ID)
 	if _, err := folderOf(x.stage); err != nil {
@@ -310,7 +304,7 @@ func (x *extraction) noSpans(set *inputSet) error {
 		hint = "start vLLM with --enable-logging-iteration-details (0.14 or newer; from 0.26 without --disable-log-stats)"
 	}
 	for _, e := range x.acc.ExampleList() {
-		if account.ByError[e.Reason] {
+		if source.ByError[e.Reason] {
 			why, hint = "; "+e.Place+": "+e.What, "point at the output of the collector's file exporter, or correct `files` in run.yaml"
 			break
 		}
@@ -324,11 +318,11 @@ func (x *extraction) noSpans(set *inputSet) error {
 // inputs streams every input into the collectors.
 func (x *extraction) inputs(ctx context.Context) error {
 	o, set := x.o, x.set
-	mem := &spool.Memory{Dir: x.stage, Limit: o.Memory}
+	mem := &source.Memory{Dir: x.stage, Limit: o.Memory}
 	if err := refuseForeign(set.traces); err != nil {
 		return err
 	}
-	x.col = tables.New(set.traces, x.acc, mem, o.Format)
+	x.col = New(set.traces, x.acc, mem, o.Format)
 	done, total := int64(0), set.bytes()
 	how := o.streaming()
 	how.Progress = func(n int64) {
@@ -339,12 +333,12 @@ func (x *extraction) inputs(ctx context.Context) error {
 		return err
 	}
 	if len(set.kv) > 0 {
-		x.kv = kv.NewCollector(set.kv, x.acc, mem)
-		if err := source.Stream(ctx, set.kv, how, kv.NewDecoder, x.kv.Add); err != nil {
+		x.kv = forms.NewCollector(set.kv, x.acc, mem)
+		if err := source.Stream(ctx, set.kv, how, forms.NewDecoder, x.kv.Add); err != nil {
 			return err
 		}
 	}
-	cl := &client.Reader{Names: set.clients, Acc: x.acc}
+	cl := &forms.Reader{Names: set.clients, Acc: x.acc}
 	for i := range set.clients {
 		if err := cl.File(&set.clients[i], how); err != nil {
 			return err
@@ -358,8 +352,8 @@ func (x *extraction) inputs(ctx context.Context) error {
 
 // phases makes phases of the loads that clients offered one after another, where
 // run.yaml names none, and puts the clients' requests into their phases.
-func (x *extraction) phases(loads []client.Load) {
-	slices.SortStableFunc(loads, func(a, b client.Load) int { return cmp.Compare(a.StartNs, b.StartNs) })
+func (x *extraction) phases(loads []forms.Load) {
+	slices.SortStableFunc(loads, func(a, b forms.Load) int { return cmp.Compare(a.StartNs, b.StartNs) })
 	if len(loads) == 0 {
 		return
 	}
@@ -389,7 +383,7 @@ func (x *extraction) phases(loads []client.Load) {
 
 // iterations streams server logs and forward-pass traces.
 func (x *extraction) iterations(ctx context.Context, how source.Options) error {
-	x.iter = iteration.NewLives(x.acc, x.stage, x.o.Format)
+	x.iter = forms.NewLives(x.acc, x.stage, x.o.Format)
 	if x.col.Empty() && len(x.obs) < fewRequests { // nothing is held that grows with the input
 		old := debug.SetMemoryLimit(-1)
 		debug.SetMemoryLimit(min(old, logLimit))
@@ -397,10 +391,10 @@ func (x *extraction) iterations(ctx context.Context, how source.Options) error {
 	}
 	anyText := how
 	anyText.AnyText = true
-	if err := source.Stream(ctx, x.set.logs, anyText, iteration.NewLogDecoder, x.iter.Of(x.set.logs).Add); err != nil {
+	if err := source.Stream(ctx, x.set.logs, anyText, forms.NewLogDecoder, x.iter.Of(x.set.logs).Add); err != nil {
 		return err
 	}
-	if err := source.Stream(ctx, x.set.passes, how, iteration.NewFPMDecoder, x.iter.Of(x.set.passes).Add); err != nil {
+	if err := source.Stream(ctx, x.set.passes, how, forms.NewFPMDecoder, x.iter.Of(x.set.passes).Add); err != nil {
 		return err
 	}
 	var err error
@@ -417,7 +411,7 @@ func (x *extraction) chunks() error {
 		return nil
 	}
 	e := &x.dep.Engine
-	steps, q := chunks.Recover(x.obs, e.MaxNumBatchedTokens, e.LongPrefillThreshold)
+	steps, q := Recover(x.obs, e.MaxNumBatchedTokens, e.LongPrefillThreshold)
 	if q.Clusters == 0 {
 		return nil
 	}
@@ -431,7 +425,7 @@ func (x *extraction) chunks() error {
 	}
 	x.clients = append(x.clients, trace.Findingf(codeChunkSteps, "%s; %d steps are known", words, len(steps)))
 	dir := filepath.Join(x.stage, "chunks")
-	x.lives = []*iteration.Life{{Rows: int64(len(steps)), Dir: dir}}
+	x.lives = []*forms.Life{{Rows: int64(len(steps)), Dir: dir}}
 	return table.Write(dir, table.Iterations, x.o.Format, steps)
 }
 
@@ -440,8 +434,8 @@ func (x *extraction) chunks() error {
 func (x *extraction) engineRuns() int { return max(x.col.Runs(), len(x.lives)) }
 
 // output writes the tables of the i-th engine run.
-func (x *extraction) output(i int) (*tables.Output, error) {
-	w := &tables.Output{Dir: filepath.Join(x.stage, "run."+strconv.Itoa(i)), Tables: map[string]int64{}}
+func (x *extraction) output(i int) (*Output, error) {
+	w := &Output{Dir: filepath.Join(x.stage, "run."+strconv.Itoa(i)), Tables: map[string]int64{}}
 	if i < x.col.Runs() {
 		var err error
 		if w, err = x.col.Write(i, x.dep, x.kv); err != nil {
@@ -471,7 +465,7 @@ func (x *extraction) output(i int) (*tables.Output, error) {
 // write writes the tables of each engine run and gives them their final names.
 func (x *extraction) write(ctx context.Context) ([]result.ExtractRun, error) {
 	n := x.engineRuns()
-	outputs := make([]*tables.Output, n)
+	outputs := make([]*Output, n)
 	for i := range n {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -557,7 +551,7 @@ func (x *extraction) batches(r *result.ExtractRun) {
 
 // result is the entry of one engine run in extract.json. The account of a
 // folder with several engine runs stands with the first of them.
-func (x *extraction) result(id string, i, n int, w *tables.Output, records result.Records) result.ExtractRun {
+func (x *extraction) result(id string, i, n int, w *Output, records result.Records) result.ExtractRun {
 	dep := *x.dep
 	r := result.ExtractRun{
 		ID: id, Folder: x.run.Folder, Tables: w.Tables, Steps: w.Steps, Requests: w.Requests,
@@ -581,7 +575,7 @@ func (x *extraction) result(id string, i, n int, w *tables.Output, records resul
 // firstUnreadable says where the first line or message that cannot be read stands; behind
 // the end of a broken file nothing is read.
 func firstUnreadable(examples []result.Example) string {
-	i := slices.IndexFunc(examples, func(e result.Example) bool { return e.Reason == account.CodeUnreadable })
+	i := slices.IndexFunc(examples, func(e result.Example) bool { return e.Reason == source.CodeUnreadable })
 	if i < 0 {
 		return ""
 	}
@@ -589,7 +583,7 @@ func firstUnreadable(examples []result.Example) string {
 }
 
 // warnings are the findings of one engine run.
-func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *tables.Output) []trace.Finding {
+func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *Output) []trace.Finding {
 	out := append(slices.Clone(w.Warnings), r.Deployment.Assumed()...)
 	add := func(on bool, code trace.Code, format string, args ...any) {
 		if on {
@@ -600,20 +594,20 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *tables.Output) 
 	if i == 0 {
 		out = append(append(out, x.empty...), x.clients...)
 		ids := x.col.NoIDs()
-		add(ids > 0, tables.CodeIncomplete, "%d spans without a span id are told apart by their content", ids)
+		add(ids > 0, CodeIncomplete, "%d spans without a span id are told apart by their content", ids)
 	}
-	add(n > 1, tables.CodeSeveralEngines, "engine run %d of %d in this dump", i+1, n)
-	add(l.DroppedSpanEvents > 0, tables.CodeIncomplete, "the SDK dropped %d span events; set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 when "+
+	add(n > 1, CodeSeveralEngines, "engine run %d of %d in this dump", i+1, n)
+	add(l.DroppedSpanEvents > 0, CodeIncomplete, "the SDK dropped %d span events; set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 when "+
 		"recording", l.DroppedSpanEvents)
-	add(l.OrphanSnapshots > 0, tables.CodeIncomplete, "%d snapshots have no BATCH_SUMMARY", l.OrphanSnapshots)
-	add(l.TruncatedMessages > 0, account.CodeUnreadable, "%d lines or messages were unreadable (%.3f %% of what was read)%s",
+	add(l.OrphanSnapshots > 0, CodeIncomplete, "%d snapshots have no BATCH_SUMMARY", l.OrphanSnapshots)
+	add(l.TruncatedMessages > 0, source.CodeUnreadable, "%d lines or messages were unreadable (%.3f %% of what was read)%s",
 		l.TruncatedMessages, 100*r.Records.BadFrac, firstUnreadable(r.Examples))
-	add(r.Records.Dropped[string(account.CodeConflict)] > 0, account.CodeConflict,
-		"%d records of spans that repeat ids with another content; the first is kept", r.Records.Dropped[string(account.CodeConflict)])
-	add(r.Records.Dropped[string(account.CodeNulPadding)] > 0, account.CodeNulPadding, "NUL padding at the end of the input")
+	add(r.Records.Dropped[string(source.CodeConflict)] > 0, source.CodeConflict,
+		"%d records of spans that repeat ids with another content; the first is kept", r.Records.Dropped[string(source.CodeConflict)])
+	add(r.Records.Dropped[string(source.CodeNulPadding)] > 0, source.CodeNulPadding, "NUL padding at the end of the input")
 	span := r.Steps.Summaries + r.Steps.Missing
-	add(r.Steps.Missing > 0, tables.CodeIncomplete, "%d of %d step ids between the first and the last are missing", r.Steps.Missing, span)
-	add(r.Requests.APIUnlinked > 0, tables.CodeIncomplete, "%d of %d core spans have no API span", r.Requests.APIUnlinked, r.Requests.Engine)
+	add(r.Steps.Missing > 0, CodeIncomplete, "%d of %d step ids between the first and the last are missing", r.Steps.Missing, span)
+	add(r.Requests.APIUnlinked > 0, CodeIncomplete, "%d of %d core spans have no API span", r.Requests.APIUnlinked, r.Requests.Engine)
 	add(r.Requests.StopString > 0, codeStopString, "%d requests ended by a stop string (core aborted, API departed) count as successes",
 		r.Requests.StopString)
 	add(i == 0 && len(x.acc.BadText) > 0, codeInvalidText, "invalid Unicode replaced in %d lines, first %s", len(x.acc.BadText),

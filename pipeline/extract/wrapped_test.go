@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/blis-train/blis-train/pipeline/extract/foreign"
+	"github.com/blis-train/blis-train/pipeline/extract/forms"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -60,7 +60,7 @@ func TestForeignFilesAreNamed(t *testing.T) {
 		put(t, filepath.Join(dir, name), text)
 		_, err := extractArgs(t, filepath.Join(t.TempDir(), "out"), nil, dir)
 		var coded *trace.Error
-		if !errors.As(err, &coded) || coded.Code != foreign.CodeForeign || coded.Hint == "" {
+		if !errors.As(err, &coded) || coded.Code != forms.CodeForeign || coded.Hint == "" {
 			t.Errorf("%s: got %v, want the tool's name and a way out", name, err)
 		}
 	}

@@ -7,16 +7,8 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/fit/describe"
-	"github.com/blis-train/blis-train/pipeline/fit/estimate"
-	"github.com/blis-train/blis-train/pipeline/fit/options"
-	"github.com/blis-train/blis-train/pipeline/fit/prepare"
 	"github.com/blis-train/blis-train/pipeline/ridge"
-	"github.com/blis-train/blis-train/pipeline/ridge/cells"
-	"github.com/blis-train/blis-train/pipeline/ridge/cv"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/pipeline/score"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -52,17 +44,17 @@ func (f *fitter) selectAlphas(ctx context.Context) (alphaFits, error) {
 
 func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	a := &alphaFit{target: target}
-	tables := tablesOf(f.used, func(p *prepare.Run) *rows.Table { return p.Alpha[target] })
+	tables := tablesOf(f.used, func(p *Run) *rows.Table { return p.Alpha[target] })
 	f.warn(rows.Clean(tables, rows.Recipe(f.o.Recipe))...)
-	a.counts = describe.RowCounts(tables)
-	p := estimate.Pooled(tables, f.gammas)
+	a.counts = RowCounts(tables)
+	p := Pooled(tables, f.gammas)
 	if len(p.Train) < ridge.DefaultOptions(1).Folds+1 {
-		f.warn(trace.Findingf(options.FewRows, "alpha %s: %d training rows: not fitted", target, len(p.Train)))
+		f.warn(trace.Findingf(OptionsFewRows, "alpha %s: %d training rows: not fitted", target, len(p.Train)))
 		return a, nil
 	}
 	p.Embargo(alphaPerStep(p, f.used))
-	a.s = &estimate.Solved{Pool: p, Terms: estimate.AlphaTerms(features.AlphaFeatures(f.o.Spec), len(p.Configs))}
-	a.s.Opt = estimate.RidgeOptions(a.s.Terms, epsOf(target), f.o)
+	a.s = &Solved{Pool: p, Terms: AlphaTerms(features.AlphaFeatures(f.o.Spec), len(p.Configs))}
+	a.s.Opt = RidgeOptions(a.s.Terms, epsOf(target), f.o)
 	if target != rows.Overhead {
 		var err error
 		a.sel, err = a.s.Choose(f.o.Recipe, target)
@@ -73,7 +65,7 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	overheadOptions(&a.s.Opt, features.AlphaFeatures(f.o.Spec), train, a.bounds)
 	quick := a.s.Opt
 	quick.SkipNested = true // solveOverhead asks for it at the chosen gamma
-	sels, err := cv.SelectIntervals(train, a.bounds, quick)
+	sels, err := ridge.SelectIntervals(train, a.bounds, quick)
 	if err != nil {
 		return nil, err
 	}
@@ -87,14 +79,14 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 // one second therefore weigh the same (docs/decisions/0008).
 func epsOf(target string) float64 {
 	if target == rows.Admission {
-		return estimate.EpsAdmissionUs
+		return EpsAdmissionUs
 	}
-	return estimate.EpsAlphaUs
+	return EpsAlphaUs
 }
 
 // alphaPerStep is the mean number of alpha rows per recorded step: the embargo
 // counts steps, alpha rows are requests.
-func alphaPerStep(p *estimate.Pool, used []*prepare.Run) float64 {
+func alphaPerStep(p *Pool, used []*Run) float64 {
 	var steps int
 	for _, u := range used {
 		steps += u.Quality.Recorded
@@ -116,7 +108,7 @@ func (f *fitter) alphaModel(a *alphaFit) (*result.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := describe.Model(a.s, a.sel, &f.o, a.target, a.target)
+	out := Model(a.s, a.sel, &f.o, a.target, a.target)
 	out.Replay = coeff.Replayable(a.target)
 	out.Rows = a.counts
 	out.Rows.Holdout = len(a.s.Pool.Hold)
@@ -133,7 +125,7 @@ func (f *fitter) alphaModel(a *alphaFit) (*result.Model, error) {
 func (f *fitter) gammaOf(a *alphaFit) int {
 	wait := a.target == rows.Admission || a.target == rows.Queue
 	if scores := a.sel.Scores(); wait && len(scores) > 0 && f.o.Spec.Has(features.SeparateAverages) {
-		return cv.ChooseVariant(scores)
+		return ridge.ChooseVariant(scores)
 	}
 	return f.gamma
 }
@@ -149,17 +141,17 @@ func (f *fitter) solveOverhead(a *alphaFit) error {
 	s.Data = s.Pool.Data.With(f.gamma)
 	list := s.Pool.Train
 	if f.o.RefitAll {
-		list = gram.AllRows(s.Data.Len())
+		list = ridge.AllRows(s.Data.Len())
 	}
 	s.Train = s.Data.Subset(list)
 	a.bounds = s.Pool.Bounds(list)
-	s.Weights = cells.CensoredWeights(s.Train, s.Opt)
+	s.Weights = ridge.CensoredWeights(s.Train, s.Opt)
 	fit, err := ridge.FitCensored(s.Train, a.bounds, s.Weights, nil, s.Sel.Lambda, s.Opt)
 	if err != nil {
 		return err
 	}
 	s.Fit, s.Censored, a.passes = fit.Fit, &fit, fit.Passes
-	s.Pred = clipped(gram.Predict(s.Data, s.Fit.Beta))
+	s.Pred = clipped(ridge.Predict(s.Data, s.Fit.Beta))
 	return f.overheadOn(a)
 }
 
@@ -172,7 +164,7 @@ func (f *fitter) nestOverhead(a *alphaFit) error {
 	}
 	o, v := s.Opt, s.Pool.Data.Variants[f.gamma]
 	o.EmbargoRows = v.EmbargoRows
-	sels, err := cv.SelectIntervals(s.Pool.Data.With(f.gamma).Subset(s.Pool.Train), a.bounds, o)
+	sels, err := ridge.SelectIntervals(s.Pool.Data.With(f.gamma).Subset(s.Pool.Train), a.bounds, o)
 	if err != nil {
 		return err
 	}
@@ -184,20 +176,20 @@ func (f *fitter) nestOverhead(a *alphaFit) error {
 // judgeOverhead reports how the hold-out meets its intervals, whole and per run.
 func (f *fitter) judgeOverhead(a *alphaFit, out *result.Model) {
 	out.DeploymentCoefficients = a.on
-	all, groups := a.s.Samples(score.HoldOut, a.s.Pred)
-	held := score.NewDelays(groups)
+	all, groups := a.s.Samples(rows.HoldOut, a.s.Pred)
+	held := rows.NewDelays(groups)
 	out.Interval = held.Intervals(nil)
 	if out.Interval == nil {
 		out.Interval = &result.IntervalErrors{}
 	}
 	out.Interval.Passes = a.passes
 	for t, one := range all {
-		if e := held.Intervals(func(s *score.Sample) bool { return s == one }); e != nil {
+		if e := held.Intervals(func(s *rows.Sample) bool { return s == one }); e != nil {
 			out.AlphaRuns = append(out.AlphaRuns, result.AlphaRun{Run: a.s.Pool.Runs[t], Config: one.Table.Config, Interval: e})
 		}
 	}
-	_, groups = a.s.Samples(score.Whole, a.s.Pred)
-	if score.NewDelays(groups).Intervals(nil).InformativeRows == 0 {
+	_, groups = a.s.Samples(rows.Whole, a.s.Pred)
+	if rows.NewDelays(groups).Intervals(nil).InformativeRows == 0 {
 		out.Warnings = append(out.Warnings, trace.Findingf(rows.OverheadUnknown,
 			"no interval has a lower end above 0 or an upper end below 3 ms"))
 	}
@@ -205,11 +197,11 @@ func (f *fitter) judgeOverhead(a *alphaFit, out *result.Model) {
 
 // judgeAlpha reports the errors of a plain alpha target.
 func (f *fitter) judgeAlpha(a *alphaFit, out *result.Model) {
-	all, groups := a.s.Samples(score.HoldOut, clipped(a.s.Pred))
-	held := score.NewDelays(groups)
+	all, groups := a.s.Samples(rows.HoldOut, clipped(a.s.Pred))
+	held := rows.NewDelays(groups)
 	out.TargetErrors = held.Errors(nil)
 	for t, one := range all {
-		if e := held.Errors(func(s *score.Sample) bool { return s == one }); e != nil {
+		if e := held.Errors(func(s *rows.Sample) bool { return s == one }); e != nil {
 			out.AlphaRuns = append(out.AlphaRuns, result.AlphaRun{Run: a.s.Pool.Runs[t], Config: one.Table.Config, Errors: e})
 		}
 	}
@@ -226,8 +218,8 @@ func (f *fitter) locoAlpha(a *alphaFit, out *result.Model) error {
 		if err != nil {
 			return err
 		}
-		_, groups := s.Samples(score.Whole, clipped(gram.Predict(s.Data, beta)))
-		l, delays := result.Loco{Config: key, Label: key}, score.NewDelays(groups[c:c+1])
+		_, groups := s.Samples(rows.Whole, clipped(ridge.Predict(s.Data, beta)))
+		l, delays := result.Loco{Config: key, Label: key}, rows.NewDelays(groups[c:c+1])
 		if a.target == rows.Overhead {
 			e := delays.Intervals(nil)
 			l.Rows, l.InsideShare = e.Rows, e.InsideShare

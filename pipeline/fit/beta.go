@@ -5,15 +5,8 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/fit/describe"
-	"github.com/blis-train/blis-train/pipeline/fit/estimate"
-	"github.com/blis-train/blis-train/pipeline/fit/options"
-	"github.com/blis-train/blis-train/pipeline/fit/prepare"
 	"github.com/blis-train/blis-train/pipeline/ridge"
-	"github.com/blis-train/blis-train/pipeline/ridge/cells"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/pipeline/rows/aggregate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -22,26 +15,26 @@ import (
 const componentShare = 0.999
 
 // selectBeta scores the grid of the step-time model.
-func (f *fitter) selectBeta() (*estimate.Solved, estimate.Selections, error) {
-	tables := tablesOf(f.used, func(p *prepare.Run) *rows.Table { return p.Beta })
+func (f *fitter) selectBeta() (*Solved, Selections, error) {
+	tables := tablesOf(f.used, func(p *Run) *rows.Table { return p.Beta })
 	f.warn(rows.Clean(tables, rows.Recipe(f.o.Recipe))...)
-	p := estimate.Pooled(tables, f.gammas)
+	p := Pooled(tables, f.gammas)
 	if len(p.Train) == 0 {
-		return nil, estimate.Selections{}, trace.Errorf(options.CodeNoRows, "beta: no training row is left of %d runs", len(f.used))
+		return nil, Selections{}, trace.Errorf(CodeNoRows, "beta: no training row is left of %d runs", len(f.used))
 	}
 	p.Embargo(1 / float64(f.leastStride()))
 	f.beta = p
-	s := &estimate.Solved{Pool: p, Terms: estimate.FeatureTerms(features.BetaFeatures(f.o.Spec), len(p.Configs), f.o.Prior)}
-	s.Opt = estimate.RidgeOptions(s.Terms, estimate.EpsBetaUs, f.o)
+	s := &Solved{Pool: p, Terms: FeatureTerms(features.BetaFeatures(f.o.Spec), len(p.Configs), f.o.Prior)}
+	s.Opt = RidgeOptions(s.Terms, EpsBetaUs, f.o)
 	if f.o.FromSets() {
 		if err := f.setPrior(s); err != nil {
-			return nil, estimate.Selections{}, err
+			return nil, Selections{}, err
 		}
 	}
 	if f.o.Spec.Has(features.Components) {
 		train := p.TrainData()
-		if _, err := s.Opt.Components(gram.OfRows(train, cells.Weights(train, s.Opt), nil, f.o.Workers), componentShare); err != nil {
-			return nil, estimate.Selections{}, err
+		if _, err := s.Opt.Components(ridge.OfRows(train, ridge.Weights(train, s.Opt), nil, f.o.Workers), componentShare); err != nil {
+			return nil, Selections{}, err
 		}
 	}
 	sel, err := s.Choose(f.o.Recipe, "beta")
@@ -59,12 +52,12 @@ func (f *fitter) leastStride() int {
 
 // isMeasured reports whether a machine ran what a run recorded: nothing drifts in a composed one.
 func (f *fitter) isMeasured(run string) bool {
-	return !slices.ContainsFunc(f.prepared, func(p *prepare.Run) bool { return p.Src.ID == run && p.Src.Deployment.IsComposed() })
+	return !slices.ContainsFunc(f.prepared, func(p *Run) bool { return p.Src.ID == run && p.Src.Deployment.IsComposed() })
 }
 
 // betaModel turns the solved beta into its part of fit.json.
-func (f *fitter) betaModel(s *estimate.Solved, m estimate.Selections) (*result.Model, error) {
-	out := describe.Model(s, m, &f.o, "beta", f.o.BetaTarget)
+func (f *fitter) betaModel(s *Solved, m Selections) (*result.Model, error) {
+	out := Model(s, m, &f.o, "beta", f.o.BetaTarget)
 	f.provenance(s, out)
 	out.PipelineLag = map[string]result.RunLag{}
 	for _, p := range f.prepared {
@@ -79,15 +72,15 @@ func (f *fitter) betaModel(s *estimate.Solved, m estimate.Selections) (*result.M
 	}
 	held := s.Judge(out, true, f.o.Workers)
 	if out.Holdout != nil && s.Sel != nil {
-		out.Holdout.RelErr = result.OrNull(describe.RelErr(s, f.o.Workers))
+		out.Holdout.RelErr = result.OrNull(RelErr(s, f.o.Workers))
 	}
 	out.StressSets, out.Drift, out.ResidualQuant = held.StressCells(), s.Drift(), s.Ratios()
 	out.Figures = held.Figures(s.Names())
-	describe.FloorFindings(s, f.o.BetaTarget, out)
-	describe.DriftFindings(out, f.isMeasured)
-	describe.OrderFinding(out)
+	FloorFindings(s, f.o.BetaTarget, out)
+	DriftFindings(out, f.isMeasured)
+	OrderFinding(out)
 	if f.contextsMerged() {
-		out.Warnings = append(out.Warnings, trace.Findingf(aggregate.ContextsMerged, "decode_attention and kv_cache_read are merged with the "+
+		out.Warnings = append(out.Warnings, trace.Findingf(rows.ContextsMerged, "decode_attention and kv_cache_read are merged with the "+
 			"per-decode term: no run tells the contexts of its decodes, and the prior alone splits them"))
 		for i := range out.Coefficients {
 			if c := &out.Coefficients[i]; c.Name == "decode_attention" || c.Name == "kv_cache_read" {

@@ -7,30 +7,25 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/blis-train/blis-train/internal/repo"
-
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/fit/fittest"
-	"github.com/blis-train/blis-train/pipeline/fit/options"
-	"github.com/blis-train/blis-train/pipeline/fit/prepare"
-	"github.com/blis-train/blis-train/pipeline/ridge/cv"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/stat"
 )
 
 // evaluation skips a slow evaluation unless it is asked for.
-func evaluation(t *testing.T, set string) []options.Source {
+func evaluation(t *testing.T, set string) []OptionsSource {
 	t.Helper()
 	repo.NeedEval(t)
-	return fittest.SourcesOf(t, repo.Shared(t, "data", set))
+	return SourcesOf(t, repo.Shared(t, "data", set))
 }
 
 // stepsOnly are the options of a fit that is looked at for its step times.
-func stepsOnly() options.Options {
-	o := fittest.Quick()
+func stepsOnly() OptionsOptions {
+	o := Quick()
 	o.AlphaTargets = []string{rows.Overhead}
 	return o
 }
@@ -48,7 +43,7 @@ func TestEvalRealStepSummaries(t *testing.T) {
 	fmt.Println("real step summaries, each run fitted alone, pure-decode hold-out, MAPE %")
 	seen := 0
 	for _, src := range evaluation(t, "real_step_summaries") {
-		doc := fitted(t, []options.Source{src}, stepsOnly())
+		doc := fitted(t, []OptionsSource{src}, stepsOnly())
 		for _, c := range doc.Beta.Cells {
 			if c.Regime != rows.Decode.String() || c.Bucket != "" {
 				continue
@@ -89,7 +84,7 @@ func TestEvalRealCPUHoldout(t *testing.T) {
 	fmt.Println("real CPU runs, each fitted alone: hold-out MAPE %")
 	for _, src := range evaluation(t, "real_vllm_cpu") {
 		reason, _ := judged(t, src)
-		doc, err := Fit(context.Background(), []options.Source{src}, o, nil)
+		doc, err := Fit(context.Background(), []OptionsSource{src}, o, nil)
 		if err != nil {
 			fmt.Printf("  %-16s not fitted: %v\n", src.ID, err)
 			continue
@@ -142,7 +137,7 @@ func beats(t *testing.T, what string, ours []float64, b float64) {
 	}
 }
 
-func judged(t *testing.T, src options.Source) (string, []rows.Span) {
+func judged(t *testing.T, src OptionsSource) (string, []rows.Span) {
 	t.Helper()
 	run, err := src.Load()
 	if err != nil {
@@ -180,13 +175,13 @@ func TestEvalRealCPULeaveOneRunOut(t *testing.T) {
 // predictRun is the target of every cleaned row of a run at its own lag and the
 // fit's gamma, and what the common coefficients and the set as it holds on the
 // run's deployment predict.
-func predictRun(t *testing.T, src options.Source, doc *result.Fit) (y, common, pred []float64) {
+func predictRun(t *testing.T, src OptionsSource, doc *result.Fit) (y, common, pred []float64) {
 	t.Helper()
 	o, err := stepsOnly().Resolve()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, steps, space, err := prepare.Load(src, o)
+	p, steps, space, err := Load(src, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +193,7 @@ func predictRun(t *testing.T, src options.Source, doc *result.Fit) (y, common, p
 	set := setOf(&doc.Beta)
 	beta, on := coeff.Values(set.Beta), coeff.Values(features.On(set, &src.Deployment).Beta)
 	for i := range table.Kept {
-		y, common, pred = append(y, table.Y[i]), append(common, gram.Dot(table.Row(i), beta)), append(pred, gram.Dot(table.Row(i), on))
+		y, common, pred = append(y, table.Y[i]), append(common, ridge.Dot(table.Row(i), beta)), append(pred, ridge.Dot(table.Row(i), on))
 	}
 	return y, common, pred
 }
@@ -242,14 +237,14 @@ func TestEvalComposedLeaveOneConfigurationOut(t *testing.T) {
 	fmt.Println("composed, what each choice brings: median / worst without and with hardware factors, own hold-out, lambda")
 	for _, v := range []struct {
 		name   string
-		change func(*options.Options)
+		change func(*OptionsOptions)
 		drop   bool
 	}{
-		{"the recipe", func(*options.Options) {}, false},
-		{"prior at the roofline", func(o *options.Options) { o.Prior = options.PriorRoofline }, false},
-		{"objective minimax", func(o *options.Options) { o.Objective = "minimax" }, false},
-		{"objective within", func(o *options.Options) { o.Objective = "within" }, false},
-		{"adjacent steps only, no interval rows", func(*options.Options) {}, true},
+		{"the recipe", func(*OptionsOptions) {}, false},
+		{"prior at the roofline", func(o *OptionsOptions) { o.Prior = PriorRoofline }, false},
+		{"objective minimax", func(o *OptionsOptions) { o.Objective = "minimax" }, false},
+		{"objective within", func(o *OptionsOptions) { o.Objective = "within" }, false},
+		{"adjacent steps only, no interval rows", func(*OptionsOptions) {}, true},
 	} {
 		o := stepsOnly()
 		v.change(&o)
@@ -264,7 +259,7 @@ func TestEvalComposedLeaveOneConfigurationOut(t *testing.T) {
 }
 
 // pooled is the step-time model of all sources, without interval rows if asked.
-func pooled(t *testing.T, sources []options.Source, o options.Options, adjacentOnly bool) *result.Model {
+func pooled(t *testing.T, sources []OptionsSource, o OptionsOptions, adjacentOnly bool) *result.Model {
 	t.Helper()
 	f, err := newFitter(context.Background(), sources, o, nil)
 	if err != nil {
@@ -283,7 +278,7 @@ func pooled(t *testing.T, sources []options.Source, o options.Options, adjacentO
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.gamma = cv.ChooseVariant(m.Scores())
+	f.gamma = ridge.ChooseVariant(m.Scores())
 	if err := s.SolveAt(m, f.gamma, f.o.RefitAll); err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +295,7 @@ func TestEvalLagFollowsScheduling(t *testing.T) {
 	measured := 0
 	for _, set := range []string{"composed", "real_vllm_cpu"} {
 		for _, src := range evaluation(t, set) {
-			lag, evidence, err := prepare.MeasureLag(src, options.Default())
+			lag, evidence, err := MeasureLag(src, Default())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -31,9 +31,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/blis-train/blis-train/pipeline/fit/estimate"
-	"github.com/blis-train/blis-train/pipeline/fit/options"
-	"github.com/blis-train/blis-train/pipeline/ridge/cv"
+	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -41,7 +39,7 @@ import (
 
 // Fit fits every model asked for on the given runs (sorted by id inside) and
 // returns fit.json without its header.
-func Fit(ctx context.Context, sources []options.Source, o options.Options, progress trace.Progress) (*result.Fit, error) {
+func Fit(ctx context.Context, sources []OptionsSource, o OptionsOptions, progress trace.Progress) (*result.Fit, error) {
 	f, err := newFitter(ctx, sources, o, progress)
 	if err != nil {
 		return nil, err
@@ -54,18 +52,18 @@ func Fit(ctx context.Context, sources []options.Source, o options.Options, progr
 
 // choose scores every grid and takes the gamma that is best for beta and the default
 // alpha target together.
-func (f *fitter) choose(ctx context.Context) (beta *estimate.Solved, sel estimate.Selections, alphas alphaFits, err error) {
+func (f *fitter) choose(ctx context.Context) (beta *Solved, sel Selections, alphas alphaFits, err error) {
 	if beta, sel, err = f.selectBeta(); err != nil {
 		return nil, sel, nil, err
 	}
 	if alphas, err = f.selectAlphas(ctx); err != nil {
 		return nil, sel, nil, err
 	}
-	scores := [][]cv.Selection{sel.Scores()}
+	scores := [][]ridge.Selection{sel.Scores()}
 	if a := alphas.byTarget(rows.DefaultAlphaTarget(f.o.Spec)); a != nil && a.sel.Scores() != nil {
 		scores = append(scores, a.sel.Scores())
 	}
-	f.gamma = cv.ChooseVariant(scores...)
+	f.gamma = ridge.ChooseVariant(scores...)
 	return beta, sel, alphas, nil
 }
 

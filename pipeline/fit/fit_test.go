@@ -4,21 +4,18 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"github.com/santhosh-tekuri/jsonschema/v6"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/fit/fittest"
-	"github.com/blis-train/blis-train/pipeline/fit/grams"
-	"github.com/blis-train/blis-train/pipeline/fit/options"
-	"github.com/blis-train/blis-train/pipeline/fit/prepare"
-	"github.com/blis-train/blis-train/pipeline/ridge/cells"
+	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -27,12 +24,12 @@ import (
 // Same inputs, same options, the same bytes for any number of workers
 // and any order of the runs.
 func TestBytesDoNotDependOnWorkersOrOrder(t *testing.T) {
-	sources := fittest.Bundled(t)
+	sources := Bundled(t)
 	var want string
 	for _, workers := range []int{1, 2, 8} {
-		o := options.Default()
+		o := Default()
 		o.Workers = workers
-		got := fittest.BytesOf(t, fitted(t, sources, o))
+		got := BytesOf(t, fitted(t, sources, o))
 		if want == "" {
 			want = got
 		}
@@ -46,21 +43,21 @@ func TestBytesDoNotDependOnWorkersOrOrder(t *testing.T) {
 // The document is valid against its schema, whatever made it.
 func TestDocumentsFollowTheirSchema(t *testing.T) {
 	schema := compiled(t)
-	sources := fittest.Bundled(t)
-	duration, old := fittest.Quick(), options.Options{Spec: features.V10, Models: []string{}, Bootstraps: options.MinBootstraps}
+	sources := Bundled(t)
+	duration, old := Quick(), OptionsOptions{Spec: features.V10, Models: []string{}, Bootstraps: OptionsMinBootstraps}
 	duration.BetaTarget = rows.Duration
-	docs := map[string]*result.Fit{"default": fitted(t, sources, options.Default()), "duration": fitted(t, sources, duration),
+	docs := map[string]*result.Fit{"default": fitted(t, sources, Default()), "duration": fitted(t, sources, duration),
 		"1.0": fitted(t, sources, old)}
-	g, err := grams.Save(context.Background(), sources, fittest.Quick(), nil)
+	g, err := Save(context.Background(), sources, Quick(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if docs["gram"], err = grams.Fit(context.Background(), []cells.File{g}, fittest.Quick()); err != nil {
+	if docs["gram"], err = GramsFit(context.Background(), []ridge.File{g}, Quick()); err != nil {
 		t.Fatal(err)
 	}
 	for name, doc := range docs {
 		doc.Header = result.Header{SchemaVersion: result.SchemaVersion, ToolVersion: "test", Command: "fit", Inputs: []result.Input{}}
-		v, err := jsonschema.UnmarshalJSON(bytes.NewReader([]byte(fittest.BytesOf(t, doc))))
+		v, err := jsonschema.UnmarshalJSON(bytes.NewReader([]byte(BytesOf(t, doc))))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,19 +96,19 @@ func compiled(t *testing.T) *jsonschema.Schema {
 
 // A saturated run is left out and named, and kept when asked for.
 func TestSaturatedRunIsNamed(t *testing.T) {
-	sources := fittest.Bundled(t)
-	k := slices.IndexFunc(sources, func(s options.Source) bool { return s.ID == "cpu-gqa-async" })
+	sources := Bundled(t)
+	k := slices.IndexFunc(sources, func(s OptionsSource) bool { return s.ID == "cpu-gqa-async" })
 	sources[k].Judge = func(*trace.Run) (string, []rows.Span) { return "queue_growth 0.8 (limit 0.5)", nil }
-	o := fittest.Quick()
+	o := Quick()
 	doc := fitted(t, sources, o)
-	if r := doc.Runs[0]; r.Used || !r.Saturated || !fittest.Has(r.Findings, rows.Saturated, "queue_growth 0.8") {
+	if r := doc.Runs[0]; r.Used || !r.Saturated || !Has(r.Findings, rows.Saturated, "queue_growth 0.8") {
 		t.Errorf("left out: %+v", r)
 	}
 	if n := len(doc.Beta.Rows.ByRun); n != 1 || doc.Beta.Rows.ByRun[0].Run != "cpu-gqa-low" {
 		t.Errorf("rows of %d runs, want those of cpu-gqa-low alone", n)
 	}
 	o.KeepSaturated = true
-	if r := fitted(t, sources, o).Runs[0]; !r.Used || !r.Saturated || !fittest.Has(r.Findings, rows.Saturated, "") {
+	if r := fitted(t, sources, o).Runs[0]; !r.Used || !r.Saturated || !Has(r.Findings, rows.Saturated, "") {
 		t.Errorf("kept: %+v", r)
 	}
 	o.KeepSaturated = false
@@ -119,21 +116,21 @@ func TestSaturatedRunIsNamed(t *testing.T) {
 		sources[i].Judge = sources[k].Judge
 	}
 	_, err := Fit(context.Background(), sources, o, nil)
-	if e := (*trace.Error)(nil); !errors.As(err, &e) || e.Code != options.CodeNoRows || e.Hint == "" {
+	if e := (*trace.Error)(nil); !errors.As(err, &e) || e.Code != CodeNoRows || e.Hint == "" {
 		t.Errorf("all saturated: %v", err)
 	}
 }
 
 // A target below the physical floor is named; the cadence is not.
 func TestTargetBelowFloor(t *testing.T) {
-	o := fittest.Quick()
-	if doc := fitted(t, fittest.Bundled(t), o); fittest.Has(doc.Beta.Warnings, options.Implausible, "the median") {
+	o := Quick()
+	if doc := fitted(t, Bundled(t), o); Has(doc.Beta.Warnings, Implausible, "the median") {
 		t.Error("the cadence is called too short")
 	}
 	o.BetaTarget = rows.Duration
-	doc := fitted(t, fittest.Bundled(t), o)
+	doc := fitted(t, Bundled(t), o)
 	for _, r := range doc.Runs {
-		if !fittest.Has(doc.Beta.Warnings, options.Implausible, r.ID+": the median duration") {
+		if !Has(doc.Beta.Warnings, Implausible, r.ID+": the median duration") {
 			t.Errorf("%s: no finding", r.ID)
 		}
 	}
@@ -142,14 +139,14 @@ func TestTargetBelowFloor(t *testing.T) {
 // The lag is measured where prefill in the hold-out says it, and assumed
 // from async_scheduling, with a warning, where it does not.
 func TestLagVerdicts(t *testing.T) {
-	doc := fitted(t, fittest.Bundled(t), fittest.Quick())
+	doc := fitted(t, Bundled(t), Quick())
 	want := map[string]result.RunLag{"cpu-gqa-async": {Lag: 1}, "cpu-gqa-low": {Lag: 0, Measured: true}}
 	for run, lag := range want {
 		if got := doc.Beta.PipelineLag[run]; got != lag {
 			t.Errorf("%s: got %+v, want %+v", run, got, lag)
 		}
 	}
-	if r := doc.Runs[0]; !fittest.Has(r.Findings, options.LagUncertain, "9 hold-out intervals") {
+	if r := doc.Runs[0]; !Has(r.Findings, LagUncertain, "9 hold-out intervals") {
 		t.Errorf("%s: %v", r.ID, r.Findings)
 	}
 	if n := len(doc.Beta.LagEvidence); n != 6 {
@@ -160,31 +157,31 @@ func TestLagVerdicts(t *testing.T) {
 			t.Errorf("%s lag %d: no error", e.Run, e.Lag)
 		}
 	}
-	forced, o := 0, fittest.Quick()
+	forced, o := 0, Quick()
 	o.Lag = &forced
-	if got := fitted(t, fittest.Bundled(t), o).Beta.PipelineLag["cpu-gqa-async"]; got != (result.RunLag{}) {
+	if got := fitted(t, Bundled(t), o).Beta.PipelineLag["cpu-gqa-async"]; got != (result.RunLag{}) {
 		t.Errorf("forced to 0: got %+v", got)
 	}
 }
 
 // A run whose config contradicts the measured lag warns, and the measurement wins.
 func TestLagContradiction(t *testing.T) {
-	sources := fittest.Bundled(t)
-	k := slices.IndexFunc(sources, func(s options.Source) bool { return s.ID == "cpu-gqa-low" })
+	sources := Bundled(t)
+	k := slices.IndexFunc(sources, func(s OptionsSource) bool { return s.ID == "cpu-gqa-low" })
 	sources[k].Deployment.Engine.AsyncScheduling = trace.Some(true)
-	lag, _, err := prepare.MeasureLag(sources[k], options.Options{})
+	lag, _, err := MeasureLag(sources[k], OptionsOptions{})
 	if err != nil || lag != (result.RunLag{Lag: 0, Measured: true}) {
 		t.Errorf("got %+v (%v), want the measured 0", lag, err)
 	}
-	doc := fitted(t, sources[k:k+1], fittest.Quick())
-	if !fittest.Has(doc.Runs[0].Findings, options.LagUncertain, "measured lag is 0") {
+	doc := fitted(t, sources[k:k+1], Quick())
+	if !Has(doc.Runs[0].Findings, LagUncertain, "measured lag is 0") {
 		t.Errorf("%v", doc.Runs[0].Findings)
 	}
 }
 
 // Read = kept + dropped, whole and per run, for every model.
 func TestReadIsKeptPlusDropped(t *testing.T) {
-	doc := fitted(t, fittest.Bundled(t), options.Default())
+	doc := fitted(t, Bundled(t), Default())
 	models := slices.Concat([]result.Model{doc.Beta}, doc.Alpha, doc.Models)
 	if len(models) != 7 {
 		t.Fatalf("%d models, want beta, 3 alphas and 3 others", len(models))
@@ -209,7 +206,7 @@ func TestReadIsKeptPlusDropped(t *testing.T) {
 
 // Utilisation and "not learned" are about hardware times: no alpha has them.
 func TestAlphasHaveNoUtilisation(t *testing.T) {
-	doc := fitted(t, fittest.Bundled(t), fittest.Quick())
+	doc := fitted(t, Bundled(t), Quick())
 	for _, m := range doc.Alpha {
 		for _, c := range m.Coefficients {
 			if c.ImpliedUtilisation != nil || c.NotLearned {
@@ -221,7 +218,7 @@ func TestAlphasHaveNoUtilisation(t *testing.T) {
 
 // A value outside its interval is named; one inside is not.
 func TestEstimateOutsideIntervalIsNamed(t *testing.T) {
-	doc := fitted(t, fittest.Bundled(t), fittest.Quick())
+	doc := fitted(t, Bundled(t), Quick())
 	var outside int
 	for _, c := range doc.Beta.Coefficients {
 		if ci := c.EstimateCI95; ci != nil {
@@ -229,7 +226,7 @@ func TestEstimateOutsideIntervalIsNamed(t *testing.T) {
 			if out {
 				outside++
 			}
-			if out != fittest.Has(doc.Beta.Warnings, options.AtLimit, c.Name) {
+			if out != Has(doc.Beta.Warnings, AtLimit, c.Name) {
 				t.Errorf("%s %v in %v: wrong about it", c.Name, c.Value, ci)
 			}
 		}
@@ -239,13 +236,13 @@ func TestEstimateOutsideIntervalIsNamed(t *testing.T) {
 
 // --without leaves a run out; an unknown name is an error.
 func TestWithout(t *testing.T) {
-	o := fittest.Quick()
+	o := Quick()
 	o.Without = []string{"cpu-gqa-async"}
-	if doc := fitted(t, fittest.Bundled(t), o); len(doc.Runs) != 1 || doc.Runs[0].ID != "cpu-gqa-low" {
+	if doc := fitted(t, Bundled(t), o); len(doc.Runs) != 1 || doc.Runs[0].ID != "cpu-gqa-low" {
 		t.Errorf("%+v", doc.Runs)
 	}
 	o.Without = []string{"nobody"}
-	if _, err := Fit(context.Background(), fittest.Bundled(t), o, nil); err == nil {
+	if _, err := Fit(context.Background(), Bundled(t), o, nil); err == nil {
 		t.Error("an unknown run is accepted")
 	}
 }
@@ -253,7 +250,7 @@ func TestWithout(t *testing.T) {
 // Options out of range are refused by name.
 func TestOptionsAreChecked(t *testing.T) {
 	two := 3
-	for _, o := range []options.Options{
+	for _, o := range []OptionsOptions{
 		{Recipe: "loose"}, {BetaTarget: "wall"}, {Split: 2}, {Prior: "mine"}, {Bootstraps: 3}, {Lag: &two},
 		{Objective: "best"}, {AlphaTargets: []string{"ingress"}}, {Models: []string{"forest"}}, {Spec: "2.0"},
 	} {
@@ -265,15 +262,15 @@ func TestOptionsAreChecked(t *testing.T) {
 
 // fit --dump-rows writes exactly the rows of the fit.
 func TestDumpHoldsTheRowsOfTheFit(t *testing.T) {
-	o, dir := fittest.Quick(), t.TempDir()
+	o, dir := Quick(), t.TempDir()
 	var n int
-	o.Rows = func(d *options.Dump) error {
+	o.Rows = func(d *OptionsDump) error {
 		for _, table := range d.Tables {
 			n += table.Kept
 		}
 		return d.Write(dir)
 	}
-	doc := fitted(t, fittest.Bundled(t), o)
+	doc := fitted(t, Bundled(t), o)
 	want := doc.Beta.Rows.Kept
 	for _, m := range doc.Alpha {
 		want += m.Rows.Kept
@@ -286,7 +283,7 @@ func TestDumpHoldsTheRowsOfTheFit(t *testing.T) {
 	}
 }
 
-func fitted(t testing.TB, sources []options.Source, o options.Options) *result.Fit {
+func fitted(t testing.TB, sources []OptionsSource, o OptionsOptions) *result.Fit {
 	t.Helper()
 	doc, err := Fit(context.Background(), sources, o, nil)
 	if err != nil {
@@ -304,9 +301,9 @@ func TestValuesLieInTheirIntervals(t *testing.T) {
 		}
 	}
 	known, moved := 0, 0
-	o := fittest.Quick()
+	o := Quick()
 	o.Spec = features.V12
-	doc := fitted(t, fittest.Bundled(t), o)
+	doc := fitted(t, Bundled(t), o)
 	for _, m := range append([]result.Model{doc.Beta}, doc.Alpha...) {
 		for _, c := range m.Coefficients {
 			if (c.CI95 == nil) != (c.Estimate == nil) || (c.CI95 == nil) != (c.EstimateCI95 == nil) {
@@ -327,10 +324,10 @@ func TestValuesLieInTheirIntervals(t *testing.T) {
 		t.Errorf("got %d intervals, %d of them reaching to a value outside", known, moved)
 	}
 
-	o.Prior, o.AlphaTargets = options.PriorLibrary, []string{}
+	o.Prior, o.AlphaTargets = PriorLibrary, []string{}
 	o.Library = func(*deploy.Deployment) (*coeff.Set, error) { return priorOf(&doc.Beta), nil }
 	known = 0
-	for _, c := range fitted(t, fittest.Bundled(t), o).Beta.Coefficients {
+	for _, c := range fitted(t, Bundled(t), o).Beta.Coefficients {
 		if c.Estimate != nil || c.EstimateCI95 != nil || c.CI95 == nil {
 			t.Errorf("with a prior: %s: got %v, estimate %v", c.Name, c.CI95, c.Estimate)
 			continue

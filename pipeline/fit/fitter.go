@@ -10,9 +10,6 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/fit/estimate"
-	"github.com/blis-train/blis-train/pipeline/fit/options"
-	"github.com/blis-train/blis-train/pipeline/fit/prepare"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
@@ -21,34 +18,34 @@ import (
 
 // A fit is asked for with these.
 type (
-	Options = options.Options
-	Source  = options.Source
-	Dump    = options.Dump
+	Options = OptionsOptions
+	Source  = OptionsSource
+	Dump    = OptionsDump
 )
 
 // MinBootstraps is the smallest useful number of draws for a 95 % interval.
-const MinBootstraps = options.MinBootstraps
+const MinBootstraps = OptionsMinBootstraps
 
 // DefaultOptions are the options of spec 1.1.
-func DefaultOptions() Options { return options.Default() }
+func DefaultOptions() Options { return Default() }
 
 // BareOptions are DefaultOptions but for what depends on the spec version.
-func BareOptions() Options { return options.Bare() }
+func BareOptions() Options { return Bare() }
 
 // fitter is one fit in progress.
 type fitter struct {
-	o        options.Options
+	o        OptionsOptions
 	gammas   []float64
 	gamma    int // chosen position in gammas
-	prepared []*prepare.Run
-	used     []*prepare.Run
-	beta     *estimate.Pool // the rows of the step-time model
+	prepared []*Run
+	used     []*Run
+	beta     *Pool // the rows of the step-time model
 	out      *result.Fit
 	progress trace.Progress
 	prior    *libraryPrior // of the step time; nil: none with a covariance
 }
 
-func newFitter(ctx context.Context, sources []options.Source, o options.Options, progress trace.Progress) (*fitter, error) {
+func newFitter(ctx context.Context, sources []OptionsSource, o OptionsOptions, progress trace.Progress) (*fitter, error) {
 	sources, o, err := TakingPart(sources, o)
 	if err != nil {
 		return nil, err
@@ -59,7 +56,7 @@ func newFitter(ctx context.Context, sources []options.Source, o options.Options,
 		return nil, err
 	}
 	f.describe()
-	f.warn(options.RowsLearned(sources, o.MaxRows)...)
+	f.warn(RowsLearned(sources, o.MaxRows)...)
 	if len(f.used) == 0 {
 		return nil, f.nothingLeft()
 	}
@@ -73,27 +70,27 @@ func TakingPart(sources []Source, o Options) ([]Source, Options, error) {
 	if err != nil {
 		return nil, o, err
 	}
-	if sources, err = options.Without(slices.Clone(sources), o.Without); err != nil {
+	if sources, err = Without(slices.Clone(sources), o.Without); err != nil {
 		return nil, o, err
 	}
 	slices.SortStableFunc(sources, func(a, b Source) int { return strings.Compare(a.ID, b.ID) })
 	o.OneConfig = !slices.ContainsFunc(sources, func(s Source) bool { return s.Deployment.Config() != sources[0].Deployment.Config() })
-	options.RowsLearned(sources, o.MaxRows)
+	RowsLearned(sources, o.MaxRows)
 	return sources, o, nil
 }
 
 // StoreRows makes the rows of a run as a fit with options of TakingPart does, and writes them to a
 // folder that [options.Source.Rows] may name in such a fit.
 func StoreRows(src Source, o Options, dir string) error {
-	return prepare.MakeStored(src, o, features.Gammas(), dir)
+	return MakeStored(src, o, features.Gammas(), dir)
 }
 
 // prepareAll makes the rows of every run, several runs at a time; the order of
 // the result is that of sources.
-func (f *fitter) prepareAll(ctx context.Context, sources []options.Source) error {
-	f.prepared = make([]*prepare.Run, len(sources))
+func (f *fitter) prepareAll(ctx context.Context, sources []OptionsSource) error {
+	f.prepared = make([]*Run, len(sources))
 	err := par.Try(ctx, f.o.Workers, len(sources), func(i int) (err error) {
-		f.prepared[i], err = prepare.Make(sources[i], f.o, f.gammas)
+		f.prepared[i], err = Make(sources[i], f.o, f.gammas)
 		return err
 	}, func(done int) { f.progress.Report("rows", int64(done), int64(len(sources)), "runs") })
 	if err != nil {
@@ -131,11 +128,11 @@ func (f *fitter) describe() {
 	}
 	for k := range f.out.Configs {
 		c := &f.out.Configs[k]
-		var sum prepare.Lengths
+		var sum Lengths
 		for _, p := range f.used {
 			if p.Config == c.Key {
 				sum.Add(p.Lengths)
-				c.Covered = prepare.Cover(c.Covered, p.Covered)
+				c.Covered = Cover(c.Covered, p.Covered)
 			}
 		}
 		c.MeanPromptTokens, c.MeanOutputTokens = sum.Means()
@@ -147,14 +144,14 @@ func (f *fitter) nothingLeft() error {
 	for _, p := range f.prepared {
 		why = append(why, p.Src.ID+": "+p.Reason)
 	}
-	return trace.Errorf(options.CodeNoRows, "no run can be fitted (%s)",
+	return trace.Errorf(CodeNoRows, "no run can be fitted (%s)",
 		strings.Join(why, "; ")).WithHint("blis-train inspect shows what is missing from each run; --keep-saturated keeps saturated runs")
 }
 
 func (f *fitter) warn(found ...trace.Finding) { f.out.Warnings = append(f.out.Warnings, found...) }
 
 // tablesOf is one table of each of the given runs.
-func tablesOf(used []*prepare.Run, pick func(*prepare.Run) *rows.Table) []*rows.Table {
+func tablesOf(used []*Run, pick func(*Run) *rows.Table) []*rows.Table {
 	out := make([]*rows.Table, len(used))
 	for i, p := range used {
 		out[i] = pick(p)
@@ -163,7 +160,7 @@ func tablesOf(used []*prepare.Run, pick func(*prepare.Run) *rows.Table) []*rows.
 }
 
 // namesOf is what pick says of the deployment behind each configuration label.
-func (f *fitter) namesOf(s *estimate.Solved, pick func(*deploy.Deployment) string) []string {
+func (f *fitter) namesOf(s *Solved, pick func(*deploy.Deployment) string) []string {
 	out := make([]string, len(s.Pool.Configs))
 	for _, p := range f.used {
 		if k := slices.Index(s.Pool.Configs, p.Config); k >= 0 {
@@ -178,7 +175,7 @@ func (f *fitter) dump() error {
 	if f.o.Rows == nil {
 		return nil
 	}
-	d := &options.Dump{Spec: f.o.Spec, Phases: map[string][]deploy.Phase{}}
+	d := &OptionsDump{Spec: f.o.Spec, Phases: map[string][]deploy.Phase{}}
 	for _, p := range f.used {
 		d.Tables = append(d.Tables, p.Beta.At(f.gammas[f.gamma]))
 		d.Phases[p.Src.ID] = p.Src.Deployment.Phases
@@ -199,8 +196,8 @@ func (f *fitter) dump() error {
 // alphaFit is one alpha target on its way.
 type alphaFit struct {
 	target string
-	s      *estimate.Solved
-	sel    estimate.Selections
+	s      *Solved
+	sel    Selections
 	bounds ridge.Bounds // training rows; overhead only
 	passes int
 	counts result.RowCounts

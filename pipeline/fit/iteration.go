@@ -4,8 +4,6 @@ import (
 	"fmt"
 
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/fit/options"
-	"github.com/blis-train/blis-train/pipeline/fit/prepare"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -30,20 +28,20 @@ type Iteration struct {
 
 // FitIteration fits one run's steps. A saturated run, or one without step rows,
 // has a Reason and no Model.
-func FitIteration(src options.Source, o options.Options) (*Iteration, error) {
-	o.Models = []string{options.Linear3}
+func FitIteration(src OptionsSource, o OptionsOptions) (*Iteration, error) {
+	o.Models = []string{Linear3}
 	o, err := o.Resolve()
 	if err != nil {
 		return nil, err
 	}
-	p, steps, space, err := prepare.Load(src, o)
+	p, steps, space, err := Load(src, o)
 	if err != nil {
 		return nil, err
 	}
 	it := &Iteration{Lag: p.Lag, Steps: p.Quality, FloorUs: floorsOf(space), Reason: p.Reason}
 	it.Lengths[0], it.Lengths[1] = p.Lengths.Means()
 	if it.Reason == "" {
-		vec, err := prepare.Vectorizer(options.Linear3, space)
+		vec, err := Vectorizer(Linear3, space)
 		if err != nil {
 			return nil, err
 		}
@@ -52,8 +50,8 @@ func FitIteration(src options.Source, o options.Options) (*Iteration, error) {
 		if err != nil {
 			return nil, err
 		}
-		f := &fitter{o: o, gammas: []float64{features.DefaultGamma}, used: []*prepare.Run{p}, out: &result.Fit{Options: o.Record()}}
-		if it.Model, err = f.otherModel([]*rows.Table{table}, options.Linear3); err != nil {
+		f := &fitter{o: o, gammas: []float64{features.DefaultGamma}, used: []*Run{p}, out: &result.Fit{Options: o.Record()}}
+		if it.Model, err = f.otherModel([]*rows.Table{table}, Linear3); err != nil {
 			it.Reason = fmt.Sprintf("no step times: %v", err)
 		} else {
 			it.predict(table)

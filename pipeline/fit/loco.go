@@ -5,16 +5,11 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/fit/estimate"
-	"github.com/blis-train/blis-train/pipeline/fit/factors"
-	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/ridge"
-	"github.com/blis-train/blis-train/pipeline/ridge/cv"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/stat"
 )
 
 // locoBeta predicts every configuration from the others: lambda chosen by the
@@ -22,9 +17,9 @@ import (
 // (spec#reweighting); scored on all training rows of the configuration left out. Hardware
 // factors are tried the same way, learned without the outer configuration, and
 // kept for the published fit when they lower the median error.
-func (f *fitter) locoBeta(s *estimate.Solved, m estimate.Selections, out *result.Model) error {
+func (f *fitter) locoBeta(s *Solved, m Selections, out *result.Model) error {
 	if len(s.Pool.Configs) < 2 {
-		factors.Deployments(s, f.namesOf(s, (*deploy.Deployment).Label), out)
+		Deployments(s, f.namesOf(s, (*deploy.Deployment).Label), out)
 		return nil
 	}
 	frozen, err := f.frozenLoco(s)
@@ -38,9 +33,9 @@ func (f *fitter) locoBeta(s *estimate.Solved, m estimate.Selections, out *result
 		if err != nil {
 			return err
 		}
-		pred := gram.Predict(s.Train, beta)
-		factor := factors.OfDevice(factors.Devices(s.Train, pred, hw, int32(c)), hw[c])
-		plain, scaled := leftOut(key, trainErrors(s, pred, int32(c))), leftOut(key, trainErrors(s, factors.Scaled(pred, factor), int32(c)))
+		pred := ridge.Predict(s.Train, beta)
+		factor := OfDevice(Devices(s.Train, pred, hw, int32(c)), hw[c])
+		plain, scaled := leftOut(key, trainErrors(s, pred, int32(c))), leftOut(key, trainErrors(s, Scaled(pred, factor), int32(c)))
 		if frozen != nil {
 			plain.MAPEFrozen10, scaled.MAPEFrozen10 = result.OrNull(frozen[c]), result.OrNull(frozen[c])
 		}
@@ -48,22 +43,22 @@ func (f *fitter) locoBeta(s *estimate.Solved, m estimate.Selections, out *result
 		f.progress.Report("leave-one-configuration-out", int64(c+1), int64(len(s.Pool.Configs)), "fits")
 	}
 	mape := func(l result.Loco) *float64 { return l.MAPE }
-	factors.Deployments(s, f.namesOf(s, (*deploy.Deployment).Label), out)
+	Deployments(s, f.namesOf(s, (*deploy.Deployment).Label), out)
 	out.LocoMedian, out.LocoWorst = spread(out.Loco, mape)
 	if median, worst := spread(pooled, mape); s.Frozen == nil && median != nil && out.LocoMedian != nil && *median < *out.LocoMedian {
 		out.LocoPlain = &result.LocoSummary{Median: out.LocoMedian, Worst: out.LocoWorst}
 		out.Loco, out.LocoMedian, out.LocoWorst = pooled, median, worst
-		out.HardwareFactors = factors.Devices(s.Train, gram.Predict(s.Train, s.Fit.Beta), hw, -1)
+		out.HardwareFactors = Devices(s.Train, ridge.Predict(s.Train, s.Fit.Beta), hw, -1)
 	}
 	return nil
 }
 
 // leaveOut is the polished fit without one configuration.
-func (f *fitter) leaveOut(s *estimate.Solved, m estimate.Selections, c int32) ([]float64, error) {
+func (f *fitter) leaveOut(s *Solved, m Selections, c int32) ([]float64, error) {
 	rest := rowsWhere(s.Train.Config, func(k int32) bool { return k != c })
 	sub := s.Train.Subset(rest)
 	if s.Frozen != nil {
-		fit, err := cv.Frozen(sub, s.Opt)
+		fit, err := ridge.Frozen(sub, s.Opt)
 		return fit.Beta, err
 	}
 	lambda := s.Sel.Lambda
@@ -80,7 +75,7 @@ func (f *fitter) leaveOut(s *estimate.Solved, m estimate.Selections, c int32) ([
 	if err != nil {
 		return nil, err
 	}
-	fit, _, err := estimate.Published(sub, w, ls, s.Opt)
+	fit, _, err := Published(sub, w, ls, s.Opt)
 	return fit.Beta, err
 }
 
@@ -96,7 +91,7 @@ func rowsWhere(labels []int32, keep func(int32) bool) []int32 {
 
 // frozenLoco is the frozen recipe on 1.0 features of the same cadence rows, one
 // MAPE per configuration of s left out; nil when the 1.0 rows cannot be had.
-func (f *fitter) frozenLoco(s *estimate.Solved) ([]float64, error) {
+func (f *fitter) frozenLoco(s *Solved) ([]float64, error) {
 	if f.o.Spec == features.V10 {
 		return nil, nil
 	}
@@ -110,10 +105,10 @@ func (f *fitter) frozenLoco(s *estimate.Solved) ([]float64, error) {
 		return nil, nil
 	}
 	rows.Clean(tables, rows.Frozen)
-	p := estimate.Pooled(tables, nil)
+	p := Pooled(tables, nil)
 	out := make([]float64, len(s.Pool.Configs))
-	terms := estimate.FeatureTerms(features.BetaFeatures(features.V10), len(p.Configs), options.PriorZero)
-	opt := estimate.RidgeOptions(terms, estimate.EpsBetaUs, f.o)
+	terms := FeatureTerms(features.BetaFeatures(features.V10), len(p.Configs), PriorZero)
+	opt := RidgeOptions(terms, EpsBetaUs, f.o)
 	for c, key := range s.Pool.Configs {
 		out[c] = math.NaN()
 		k := int32(slices.Index(p.Configs, key))
@@ -122,18 +117,18 @@ func (f *fitter) frozenLoco(s *estimate.Solved) ([]float64, error) {
 		}
 		train := p.TrainData()
 		sub := train.Subset(rowsWhere(train.Config, func(x int32) bool { return x != k }))
-		fit, err := cv.Frozen(sub, opt)
+		fit, err := ridge.Frozen(sub, opt)
 		if err != nil {
 			continue // too few rows left: no comparison for this configuration
 		}
-		scored := stat.Rows{Y: train.Y, Pred: gram.Predict(train, fit.Beta)}
+		scored := stat.Rows{Y: train.Y, Pred: ridge.Predict(train, fit.Beta)}
 		out[c] = scored.Errors(func(i int) bool { return train.Config[i] == k }).MAPE
 	}
 	return out, nil
 }
 
 // trainErrors are those of predictions of the training rows of configuration c.
-func trainErrors(s *estimate.Solved, pred []float64, c int32) stat.Errors {
+func trainErrors(s *Solved, pred []float64, c int32) stat.Errors {
 	scored := stat.Rows{Y: s.Train.Y, Pred: pred, Steps: s.Train.Steps}
 	in := func(i int) bool { return s.Train.Config[i] == c }
 	level := scored.BestConstant(in)

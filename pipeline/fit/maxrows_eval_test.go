@@ -8,11 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/blis-train/blis-train/pipeline/fit/estimate"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/ridge"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/stat"
 )
 
 // Of half and of a fifth of its rows a fit learns what it learns of all: every coefficient that the data tell stays
@@ -56,7 +54,7 @@ type cappedFit struct {
 	rows, configs int // training rows
 	median, mape  float64
 	seconds       float64 // of one core
-	data          *gram.Data
+	data          *ridge.Data
 	hold          []int32
 	farthest      string // the coefficient that moved most
 }
@@ -78,14 +76,14 @@ func capped(t *testing.T, sources []Source, n int) *cappedFit {
 }
 
 // errors are the median and the mean error of the fit on some rows.
-func (c *cappedFit) errors(data *gram.Data, list []int32) (median, mape float64) {
-	at := slices.IndexFunc(data.Variants, func(v gram.Variant) bool { return v.Gamma == *c.model.GammaEMA })
+func (c *cappedFit) errors(data *ridge.Data, list []int32) (median, mape float64) {
+	at := slices.IndexFunc(data.Variants, func(v ridge.Variant) bool { return v.Gamma == *c.model.GammaEMA })
 	data = data.With(at).Subset(list)
 	beta := make([]float64, data.P)
 	for j := range beta {
 		beta[j] = c.model.Coefficients[j].Value
 	}
-	scored := stat.Rows{Y: data.Y, Pred: gram.Predict(data, beta)}
+	scored := stat.Rows{Y: data.Y, Pred: ridge.Predict(data, beta)}
 	e := scored.Errors(nil)
 	return e.MedianAPE, e.MAPE
 }
@@ -95,7 +93,7 @@ func (c *cappedFit) errors(data *gram.Data, list []int32) (median, mape float64)
 func (c *cappedFit) moved(all *cappedFit) (moved, wider []float64) {
 	half := func(m *result.Model, j int) float64 { ci := m.Coefficients[j].CI95; return (ci[1] - ci[0]) / 2 }
 	for j, k := range all.model.Coefficients {
-		if k.CI95 == nil || k.Identified != string(ridge.IdentifiedWithin) || half(all.model, j) == 0 || k.Name == estimate.NominalTerm {
+		if k.CI95 == nil || k.Identified != string(ridge.IdentifiedWithin) || half(all.model, j) == 0 || k.Name == NominalTerm {
 			continue
 		}
 		d := math.Abs(c.model.Coefficients[j].Value-k.Value) / half(all.model, j)

@@ -8,12 +8,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/fit/describe"
-	"github.com/blis-train/blis-train/pipeline/fit/estimate"
-	"github.com/blis-train/blis-train/pipeline/fit/options"
 	"github.com/blis-train/blis-train/pipeline/ridge"
-	"github.com/blis-train/blis-train/pipeline/ridge/cv"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -50,7 +45,7 @@ func (f *fitter) otherModels(ctx context.Context) error {
 	f.out.Models = []result.Model{}
 	var roofline *result.Model
 	var why error
-	if slices.Contains(f.o.Models, options.Roofline) {
+	if slices.Contains(f.o.Models, Roofline) {
 		roofline, why = f.roofline()
 	}
 	f.release()
@@ -59,7 +54,7 @@ func (f *fitter) otherModels(ctx context.Context) error {
 	}
 	for _, name := range f.o.Models {
 		m, err := roofline, why
-		if name != options.Roofline {
+		if name != Roofline {
 			tables, broken := f.otherTables(ctx, name)
 			if broken != nil {
 				return broken
@@ -67,7 +62,7 @@ func (f *fitter) otherModels(ctx context.Context) error {
 			m, err = f.otherModel(tables, name)
 		}
 		if err != nil {
-			f.warn(trace.Findingf(options.ModelSkipped, "%s: %v", name, err))
+			f.warn(trace.Findingf(ModelSkipped, "%s: %v", name, err))
 			continue
 		}
 		f.out.Models = append(f.out.Models, *m)
@@ -92,15 +87,15 @@ func (f *fitter) otherTables(ctx context.Context, name string) ([]*rows.Table, e
 func (f *fitter) otherModel(tables []*rows.Table, name string) (*result.Model, error) {
 	tables = slices.DeleteFunc(tables, func(t *rows.Table) bool { return t == nil || t.Kept == 0 })
 	rows.Clean(tables, rows.Relative)
-	p := estimate.Pooled(tables, nil)
+	p := Pooled(tables, nil)
 	if len(p.Train) == 0 {
 		return nil, fmt.Errorf("no training rows with known requests")
 	}
-	s := &estimate.Solved{Pool: p, Terms: estimate.BasisTerms(name, len(p.Configs))}
+	s := &Solved{Pool: p, Terms: BasisTerms(name, len(p.Configs))}
 	o := f.o
-	o.Recipe, o.Objective = options.Relative, ""
-	s.Opt = estimate.RidgeOptions(s.Terms, estimate.EpsBetaUs, o)
-	sel, err := cv.Select(p.TrainData(), s.Opt)
+	o.Recipe, o.Objective = Relative, ""
+	s.Opt = RidgeOptions(s.Terms, EpsBetaUs, o)
+	sel, err := ridge.Select(p.TrainData(), s.Opt)
 	if err != nil {
 		return nil, err
 	}
@@ -108,18 +103,18 @@ func (f *fitter) otherModel(tables []*rows.Table, name string) (*result.Model, e
 	if err := s.SolveRelative(0, &sel[0], f.o.RefitAll); err != nil {
 		return nil, err
 	}
-	return f.otherResult(s, estimate.Selections{Rel: sel}, name)
+	return f.otherResult(s, Selections{Rel: sel}, name)
 }
 
 // otherResult is the document's form of another parameterisation.
-func (f *fitter) otherResult(s *estimate.Solved, m estimate.Selections, name string) (*result.Model, error) {
-	out := describe.Model(s, m, &f.o, name, f.o.BetaTarget) // these models have no preemption average: one gamma
-	out.GammaEMA, out.Recipe = nil, options.Relative
+func (f *fitter) otherResult(s *Solved, m Selections, name string) (*result.Model, error) {
+	out := Model(s, m, &f.o, name, f.o.BetaTarget) // these models have no preemption average: one gamma
+	out.GammaEMA, out.Recipe = nil, Relative
 	s.Judge(out, false, f.o.Workers)
 	return out, f.locoOther(s, m, out)
 }
 
-func (f *fitter) locoOther(s *estimate.Solved, m estimate.Selections, out *result.Model) error {
+func (f *fitter) locoOther(s *Solved, m Selections, out *result.Model) error {
 	if len(s.Pool.Configs) < 2 {
 		return nil
 	}
@@ -128,7 +123,7 @@ func (f *fitter) locoOther(s *estimate.Solved, m estimate.Selections, out *resul
 		if err != nil {
 			return err
 		}
-		out.Loco = append(out.Loco, leftOut(key, trainErrors(s, gram.Predict(s.Train, beta), int32(c))))
+		out.Loco = append(out.Loco, leftOut(key, trainErrors(s, ridge.Predict(s.Train, beta), int32(c))))
 	}
 	out.LocoMedian, out.LocoWorst = spread(out.Loco, func(l result.Loco) *float64 { return l.MAPE })
 	return nil
@@ -144,26 +139,26 @@ func (f *fitter) roofline() (*result.Model, error) {
 		return nil, fmt.Errorf("the roofline reads 1.1 features")
 	}
 	p := f.beta
-	s := &estimate.Solved{Pool: p, Terms: estimate.FeatureTerms(features.BetaFeatures(f.o.Spec), len(p.Configs), options.PriorZero)}
-	s.Opt = estimate.RidgeOptions(s.Terms, estimate.EpsBetaUs, f.o)
+	s := &Solved{Pool: p, Terms: FeatureTerms(features.BetaFeatures(f.o.Spec), len(p.Configs), PriorZero)}
+	s.Opt = RidgeOptions(s.Terms, EpsBetaUs, f.o)
 	s.Data = p.Data.With(f.gamma)
 	s.Train = s.Data.Subset(p.Train)
 	s.Fit.Beta = make([]float64, len(s.Terms))
 	out := &result.Model{
-		Name: options.Roofline, SpecVersion: string(f.o.Spec), Target: f.o.BetaTarget, Rows: describe.RowCounts(p.Tables),
+		Name: Roofline, SpecVersion: string(f.o.Spec), Target: f.o.BetaTarget, Rows: RowCounts(p.Tables),
 		NullDirections: []string{}, Loco: []result.Loco{}, Grid: []result.GridPoint{}, BoundHits: []result.BoundHit{},
 		Warnings: []trace.Finding{},
 	}
 	out.Rows.Holdout = len(p.Hold)
 	for j, t := range s.Terms {
-		if j < rooflineSlots && t.IsTime && t.Name != estimate.NominalTerm {
-			s.Fit.Beta[j] = estimate.RooflinePrior
+		if j < rooflineSlots && t.IsTime && t.Name != NominalTerm {
+			s.Fit.Beta[j] = RooflinePrior
 		}
 		out.Coefficients = append(out.Coefficients, result.Coefficient{Coefficient: coeff.Coefficient{
 			Name: t.Name, Value: s.Fit.Beta[j], Unit: t.Unit, Identified: string(ridge.PriorOnly),
 		}})
 	}
-	s.Pred = gram.Predict(s.Data, s.Fit.Beta)
+	s.Pred = ridge.Predict(s.Data, s.Fit.Beta)
 	s.Judge(out, false, f.o.Workers)
 	for c, key := range p.Configs {
 		var pred, y float64

@@ -7,9 +7,6 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
-	"github.com/blis-train/blis-train/pipeline/ridge/cells"
-	"github.com/blis-train/blis-train/pipeline/ridge/cv"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -29,7 +26,7 @@ var spreads = []float64{3, 10, 30, overheadSpreadUs}
 // overheadOptions are what the overhead's interval fit has beyond spec#interval-fit: soft
 // ends of the likeliest spread, a penalty toward the best constant overhead
 // instead of none, and the smallest fold score (docs/decisions/0011).
-func overheadOptions(o *ridge.Options, fs []features.Feature, train *gram.Data, b ridge.Bounds) {
+func overheadOptions(o *ridge.Options, fs []features.Feature, train *ridge.Data, b ridge.Bounds) {
 	o.SmallestWithin = true
 	o.Anchor = make([]float64, len(fs))
 	for j, f := range fs {
@@ -37,7 +34,7 @@ func overheadOptions(o *ridge.Options, fs []features.Feature, train *gram.Data, 
 			o.Anchor[j] = 1
 		}
 	}
-	o.SpreadUs = b.Spread(cells.CensoredWeights(train, *o), gram.Predict(train, o.Anchor), gram.AllRows(train.Len()), spreads)
+	o.SpreadUs = b.Spread(ridge.CensoredWeights(train, *o), ridge.Predict(train, o.Anchor), ridge.AllRows(train.Len()), spreads)
 }
 
 // overheadOn fits every deployment of a pooled fit once more on its own rows,
@@ -61,7 +58,7 @@ func (f *fitter) overheadOn(a *alphaFit) error {
 		a.on = append(a.on, *own)
 		for i, c := range s.Data.Config {
 			if names[c] == label {
-				s.Pred[i] = max(0, gram.Dot(s.Data.Row(i), own.Values))
+				s.Pred[i] = max(0, ridge.Dot(s.Data.Row(i), own.Values))
 			}
 		}
 	}
@@ -81,11 +78,11 @@ func (a *alphaFit) deployment(label string, names []string, common []float64) (*
 	o := s.Opt
 	o.Anchor, o.AnchorTight = common, 2*o.SpreadUs*o.SpreadUs/(overheadApart*overheadApart)/float64(len(mine))
 	o.Objective, o.EmbargoRows = ridge.Within, s.Pool.Data.Variants[s.Variant].EmbargoRows
-	sels, err := cv.SelectIntervals(d, b, o)
+	sels, err := ridge.SelectIntervals(d, b, o)
 	if err != nil {
 		return nil, err
 	}
-	fit, err := ridge.FitCensored(d, b, cells.CensoredWeights(d, o), nil, sels[0].Lambda, o)
+	fit, err := ridge.FitCensored(d, b, ridge.CensoredWeights(d, o), nil, sels[0].Lambda, o)
 	if err != nil {
 		return nil, err
 	}

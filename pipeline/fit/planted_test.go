@@ -7,9 +7,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/fit/fittest"
-	"github.com/blis-train/blis-train/pipeline/fit/options"
-	"github.com/blis-train/blis-train/pipeline/fit/prepare"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 )
@@ -38,11 +35,11 @@ func planted(run, config string, n int, make func(i int) (x []float64, y float64
 // fitterOf is a fitter over planted tables, one run each.
 func fitterOf(t *testing.T, tables ...*rows.Table) *fitter {
 	t.Helper()
-	o := fittest.Quick()
+	o := Quick()
 	o.AlphaTargets = []string{rows.Overhead}
 	f := &fitter{o: o, gammas: features.Gammas(), out: &result.Fit{}}
 	for _, table := range tables {
-		p := &prepare.Run{Src: options.Source{ID: table.Run}, Config: table.Config, Beta: table}
+		p := &Run{Src: OptionsSource{ID: table.Run}, Config: table.Config, Beta: table}
 		p.Src.Deployment.Hardware.Name = strings.SplitN(table.Config, "/", 2)[0]
 		p.Src.Deployment.Model.ID = table.Config
 		f.used = append(f.used, p)
@@ -93,12 +90,12 @@ func vector(t testing.TB, values map[string]float64) []float64 {
 // every fold the same coefficients.
 func TestRepeatedFoldsAreNamed(t *testing.T) {
 	same := planted("r", "gpu/a", 96, func(int) ([]float64, float64) { return vector(t, nil), 1024 })
-	if m := fitterOf(t, same).solveBeta(t); !fittest.Has(m.Warnings, options.FewRows, "same coefficients") {
+	if m := fitterOf(t, same).solveBeta(t); !Has(m.Warnings, OptionsFewRows, "same coefficients") {
 		t.Errorf("%v", m.Warnings)
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	apart := planted("r", "gpu/a", 96, func(int) ([]float64, float64) { return vector(t, nil), 1000 + 100*rng.Float64() })
-	if m := fitterOf(t, apart).solveBeta(t); fittest.Has(m.Warnings, options.FewRows, "same coefficients") {
+	if m := fitterOf(t, apart).solveBeta(t); Has(m.Warnings, OptionsFewRows, "same coefficients") {
 		t.Error("distinct folds are called repeated")
 	}
 }
@@ -115,11 +112,11 @@ func TestConstantWithinConfigurations(t *testing.T) {
 		})
 	}
 	m := fitterOf(t, config("a", 0.125), config("b", 0.25), config("c", 1)).solveBeta(t)
-	if !fittest.Has(m.Warnings, options.NotIdentified,
+	if !Has(m.Warnings, NotIdentified,
 		"gqa_efficiency does not vary inside any configuration: its value is between-configs") {
 		t.Errorf("%v", m.Warnings)
 	}
-	if fittest.Has(m.Warnings, options.NotIdentified, "batch_utilization") {
+	if Has(m.Warnings, NotIdentified, "batch_utilization") {
 		t.Error("a varying feature is called constant")
 	}
 }

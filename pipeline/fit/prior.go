@@ -10,12 +10,10 @@ import (
 	"github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/fit/estimate"
-	"github.com/blis-train/blis-train/pipeline/fit/options"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -28,11 +26,11 @@ type libraryPrior struct {
 }
 
 // priorSets is where the sets come from: the caller, the library or a file.
-func priorSets(o *options.Options) (func(*deploy.Deployment) (*coeff.Set, error), error) {
+func priorSets(o *OptionsOptions) (func(*deploy.Deployment) (*coeff.Set, error), error) {
 	if o.Library != nil {
 		return o.Library, nil
 	}
-	if o.Prior == options.PriorLibrary {
+	if o.Prior == PriorLibrary {
 		return func(d *deploy.Deployment) (*coeff.Set, error) {
 			set, _, err := library.For(d)
 			return set, err
@@ -40,7 +38,7 @@ func priorSets(o *options.Options) (func(*deploy.Deployment) (*coeff.Set, error)
 	}
 	r, err := os.Open(o.Prior)
 	if err != nil {
-		return nil, trace.Errorf(options.CodeBadOption, "--prior: got %q, want zero, roofline, library or a coefficient file (%v)", o.Prior, err)
+		return nil, trace.Errorf(CodeBadOption, "--prior: got %q, want zero, roofline, library or a coefficient file (%v)", o.Prior, err)
 	}
 	set, err := coeff.Load(r, o.Prior, features.CheckSet)
 	return func(*deploy.Deployment) (*coeff.Set, error) { return set, nil }, errors.Join(err, r.Close())
@@ -54,7 +52,7 @@ const (
 )
 
 // setPrior gives the step-time model the prior of its sets.
-func (f *fitter) setPrior(s *estimate.Solved) error {
+func (f *fitter) setPrior(s *Solved) error {
 	sets, err := priorSets(&f.o)
 	if err != nil {
 		return err
@@ -71,7 +69,7 @@ func (f *fitter) setPrior(s *estimate.Solved) error {
 		}
 		known := len(set.Covariance) // terms the set tells of; those that are tried out stand behind them
 		if !priorFits(set, f.o.Spec, p) {
-			return trace.Errorf(options.CodeBadOption, "--prior %s: got a set of version %s with %d rows of covariance, want version %s with %d",
+			return trace.Errorf(CodeBadOption, "--prior %s: got a set of version %s with %d rows of covariance, want version %s with %d",
 				f.o.Prior, set.SpecVersion, known, f.o.Spec, p)
 		}
 		if i == 0 {
@@ -109,7 +107,7 @@ func priorFits(set *coeff.Set, v features.Version, terms int) bool {
 }
 
 // apply fills the terms nobody knows and inverts the covariance.
-func (l *libraryPrior) apply(s *estimate.Solved) error {
+func (l *libraryPrior) apply(s *Solved) error {
 	p := len(s.Terms)
 	for j, t := range s.Terms {
 		if l.cov[j*p+j] > 0 {
@@ -133,7 +131,7 @@ func (l *libraryPrior) apply(s *estimate.Solved) error {
 	}
 	inv := stat.Inverse(scaled, p)
 	if inv == nil {
-		return trace.Errorf(options.CodeBadOption, "--prior %s: got a covariance that is not positive definite", l.name)
+		return trace.Errorf(CodeBadOption, "--prior %s: got a covariance that is not positive definite", l.name)
 	}
 	for j := range p {
 		for k := range p {
@@ -155,13 +153,13 @@ func priorLambdas() []float64 { return []float64{1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1
 
 // provenance says of every term which share of it the data have, 1 - posterior
 // variance over prior variance, and names what the data contradict.
-func (f *fitter) provenance(s *estimate.Solved, out *result.Model) {
+func (f *fitter) provenance(s *Solved, out *result.Model) {
 	l := f.prior
 	if l == nil {
 		return
 	}
 	p := len(s.Terms)
-	g := gram.OfRows(s.Train, s.Weights, nil, f.o.Workers)
+	g := ridge.OfRows(s.Train, s.Weights, nil, f.o.Workers)
 	a := make([]float64, p*p)
 	for k := range a {
 		a[k] = g.G[k]/g.Q + float64(s.Fit.Lambda*s.Opt.Precision[k])
@@ -194,7 +192,7 @@ const contradictionSD = 3
 
 // contradictions compares, per configuration and regime, what was measured with
 // what the prior says, in its own standard errors.
-func (f *fitter) contradictions(s *estimate.Solved) []trace.Finding {
+func (f *fitter) contradictions(s *Solved) []trace.Finding {
 	l, p := f.prior, len(s.Terms)
 	var found []trace.Finding
 	rows := s.Train.Reader()
@@ -205,10 +203,10 @@ func (f *fitter) contradictions(s *estimate.Solved) []trace.Finding {
 				continue
 			}
 			x := rows.Row(i)
-			mean, variance := gram.Dot(x, l.mean), 0.0
+			mean, variance := ridge.Dot(x, l.mean), 0.0
 			for j, u := range x {
 				if u != 0 {
-					variance += float64(u * gram.Dot(x, l.cov[j*p:(j+1)*p]))
+					variance += float64(u * ridge.Dot(x, l.cov[j*p:(j+1)*p]))
 				}
 			}
 			if mean > 0 {
@@ -220,7 +218,7 @@ func (f *fitter) contradictions(s *estimate.Solved) []trace.Finding {
 		}
 		off, sd := stat.Median(logs), stat.Median(sds)
 		if math.Abs(off) > contradictionSD*sd && math.Abs(off) > leastContradiction {
-			found = append(found, trace.Findingf(options.Implausible,
+			found = append(found, trace.Findingf(Implausible,
 				"configuration %s: steps take %.2f times what the prior (%s) says of %s, %.1f of its standard errors", key, portable.Exp(off), l.name,
 				f.hardwareOf(key), math.Abs(off)/sd))
 		}

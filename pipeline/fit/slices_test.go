@@ -8,8 +8,6 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/fit/fittest"
-	"github.com/blis-train/blis-train/pipeline/fit/prepare"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -27,7 +25,7 @@ func sliced(t *testing.T, steps, margin int) []Source {
 	if _, err := extract.Run(context.Background(), found, o); err != nil {
 		t.Fatal(err)
 	}
-	sources := fittest.Bundled(t)
+	sources := Bundled(t)
 	for i := range sources {
 		dir := table.RunDir(o.Out, sources[i].ID)
 		sources[i].Slices = func(visit func(*trace.Run) error) error { return table.EachSlice(dir, steps, margin, visit) }
@@ -41,19 +39,19 @@ func TestSlicesGiveTheRowsOfTheWhole(t *testing.T) {
 	lag := 1
 	for _, steps := range []int{400, 900} {
 		cut := sliced(t, steps, 300)
-		for i, src := range fittest.Bundled(t) {
-			o := fittest.Quick()
+		for i, src := range Bundled(t) {
+			o := Quick()
 			o.Lag = &lag
 			o, err := o.Resolve()
 			if err != nil {
 				t.Fatal(err)
 			}
 			src.Judge, cut[i].Judge = nil, nil
-			whole, err := prepare.Make(src, o, features.Gammas())
+			whole, err := Make(src, o, features.Gammas())
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := prepare.Make(cut[i], o, features.Gammas())
+			got, err := Make(cut[i], o, features.Gammas())
 			if err != nil {
 				t.Fatal(err)
 			}

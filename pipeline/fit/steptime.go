@@ -3,24 +3,21 @@ package fit
 import (
 	"context"
 
-	"github.com/blis-train/blis-train/pipeline/fit/estimate"
-	"github.com/blis-train/blis-train/pipeline/fit/options"
-	"github.com/blis-train/blis-train/pipeline/fit/prepare"
-	"github.com/blis-train/blis-train/pipeline/ridge/cv"
+	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/trace"
 )
 
 // StepTime is the step-time model of runs, without delays and other models.
 type StepTime struct {
-	Options    options.Options
-	Model      *estimate.Solved
-	Selections estimate.Selections
-	Runs       []*prepare.Run // that were used
+	Options    OptionsOptions
+	Model      *Solved
+	Selections Selections
+	Runs       []*Run // that were used
 	Warnings   []trace.Finding
 }
 
 // FitStepTime fits the step time alone.
-func FitStepTime(ctx context.Context, sources []options.Source, o options.Options) (*StepTime, error) {
+func FitStepTime(ctx context.Context, sources []OptionsSource, o OptionsOptions) (*StepTime, error) {
 	f, err := newFitter(ctx, sources, o, nil)
 	if err != nil {
 		return nil, err
@@ -29,7 +26,7 @@ func FitStepTime(ctx context.Context, sources []options.Source, o options.Option
 	if err != nil {
 		return nil, err
 	}
-	f.gamma = cv.ChooseVariant(m.Scores())
+	f.gamma = ridge.ChooseVariant(m.Scores())
 	if err := s.SolveAt(m, f.gamma, f.o.RefitAll); err != nil {
 		return nil, err
 	}

@@ -6,9 +6,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/fit/fittest"
-	"github.com/blis-train/blis-train/pipeline/fit/options"
-	"github.com/blis-train/blis-train/pipeline/fit/prepare"
 	"github.com/blis-train/blis-train/pipeline/rows"
 )
 
@@ -16,7 +13,7 @@ import (
 // bytes of a fit that makes them itself, and nothing reads the recordings again.
 func TestStoredRowsGiveTheSameFit(t *testing.T) {
 	for _, spec := range []features.Version{features.V11, features.V10} {
-		sameWhenStored(t, fittest.Bundled(t), spec)
+		sameWhenStored(t, Bundled(t), spec)
 	}
 }
 
@@ -31,17 +28,17 @@ func TestStoredSlicesGiveTheSameFit(t *testing.T) {
 
 // TestThinnedTablesHoldTheSameSteps: what the step times are learned from is what other models are.
 func TestThinnedTablesHoldTheSameSteps(t *testing.T) {
-	src, o, tables := fittest.Bundled(t)[0], fittest.Quick(), map[int][2]*rows.Table{}
+	src, o, tables := Bundled(t)[0], Quick(), map[int][2]*rows.Table{}
 	for _, stride := range []int{1, 3} {
 		src.Stride = stride
-		p, err := prepare.Make(src, o, features.Gammas())
+		p, err := Make(src, o, features.Gammas())
 		if err == nil {
 			err = p.Again(o)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		other, err := p.OtherTable(options.Blackbox, o)
+		other, err := p.OtherTable(Blackbox, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,8 +62,8 @@ func TestThinnedTablesHoldTheSameSteps(t *testing.T) {
 // sameWhenStored compares a fit of sources with one of their stored rows.
 func sameWhenStored(t *testing.T, sources []Source, spec features.Version) {
 	t.Helper()
-	o := options.Bare()
-	o.Spec, o.Bootstraps = spec, options.MinBootstraps
+	o := Bare()
+	o.Spec, o.Bootstraps = spec, OptionsMinBootstraps
 	want, err := Fit(context.Background(), sources, o, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +83,7 @@ func sameWhenStored(t *testing.T, sources []Source, spec features.Version) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if fittest.BytesOf(t, got) != fittest.BytesOf(t, want) {
+	if BytesOf(t, got) != BytesOf(t, want) {
 		t.Errorf("spec %s: the fit differs", spec)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"gonum.org/v1/gonum/mat"
 
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
-	"github.com/blis-train/blis-train/sim/replay"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/sim"
 )
 
 // Choose picks the n loads that would tell most together, one after the other: the
@@ -22,13 +22,13 @@ func Choose(ctx context.Context, loads []*Load, prior *Prior, n int, o Options) 
 	if l.m, err = newModel(prior, loads[0].Deployment); err != nil {
 		return nil, err
 	}
-	grams, taken := make([]*gram.Gram, len(loads)), make([]bool, len(loads))
+	grams, taken := make([]*ridge.Gram, len(loads)), make([]bool, len(loads))
 	err = par.Try(ctx, o.Workers, len(loads), func(i int) error {
 		cfg, err := loads[i].config(l.m, l.m.mean)
 		if err != nil {
 			return err
 		}
-		means, err := replay.MeansOf(cfg, loads[i].Requests)
+		means, err := sim.MeansOf(cfg, loads[i].Requests)
 		if err != nil {
 			return err
 		}

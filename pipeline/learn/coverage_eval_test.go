@@ -12,7 +12,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/repo"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/sim"
 )
 
@@ -53,7 +53,7 @@ func TestEvalCoverage(t *testing.T) {
 		for _, dir := range got.Directions {
 			z := 0.0
 			for k := range n {
-				z += dir.vector[k] * gram.Dot(m.precision[k*n:(k+1)*n], off)
+				z += dir.vector[k] * ridge.Dot(m.precision[k*n:(k+1)*n], off)
 			}
 			z /= 1 - dir.Learned
 			results[r].held = append(results[r].held, z*z <= normal95*normal95)

@@ -3,13 +3,10 @@ package learn
 import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/features/basis"
 	"github.com/blis-train/blis-train/pipeline/ridge"
-	"github.com/blis-train/blis-train/pipeline/ridge/cells"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -66,7 +63,7 @@ const documentBatches = 1200
 
 // trainedPhysics fits BLIS's terms to the set's predictions.
 func trainedPhysics(on *coeff.Set, d *deploy.Deployment) (*result.Model, error) {
-	tp, err := basis.NewTrainedPhysics(d)
+	tp, err := features.NewTrainedPhysics(d)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +71,7 @@ func trainedPhysics(on *coeff.Set, d *deploy.Deployment) (*result.Model, error) 
 	if err != nil {
 		return nil, err
 	}
-	rows := &gram.Data{P: len(basis.TrainedPhysicsBeta)}
+	rows := &ridge.Data{P: len(features.TrainedPhysicsBeta)}
 	x, z := make([]float64, len(on.Beta)), make([]float64, rows.P)
 	q := NewDraws(5, 1)
 	var buf []trace.Chunk
@@ -85,19 +82,19 @@ func trainedPhysics(on *coeff.Set, d *deploy.Deployment) (*result.Model, error) 
 		if hits, err := space.Beta(&in, x); err != nil || hits != 0 || len(buf) == 0 {
 			continue
 		}
-		step := basis.Sum(buf)
+		step := features.BasisSum(buf)
 		tp.Beta(&step, z)
 		rows.X, rows.Y = append(rows.X, z...), append(rows.Y, on.Predict(x))
 		rows.Config, rows.Regime = append(rows.Config, 0), append(rows.Regime, regime)
 	}
 	o := ridge.DefaultOptions(rows.P)
 	o.Prior = make([]float64, rows.P)
-	for j, t := range basis.TrainedPhysicsBeta {
+	for j, t := range features.TrainedPhysicsBeta {
 		if t.Unit == "dimensionless" { // what one deployment cannot tell apart shares at about the peak, so that no term is 0 by accident
 			o.Prior[j] = 1
 		}
 	}
-	w := cells.Weights(rows, o)
+	w := ridge.Weights(rows, o)
 	fit, err := ridge.FitRows(rows, w, nil, documentLambda, o)
 	if err != nil {
 		return nil, err
@@ -108,11 +105,11 @@ func trainedPhysics(on *coeff.Set, d *deploy.Deployment) (*result.Model, error) 
 	}
 	best := polished.Best()
 	cs := make([]coeff.Coefficient, rows.P)
-	for j, t := range basis.TrainedPhysicsBeta {
+	for j, t := range features.TrainedPhysicsBeta {
 		cs[j] = coeff.Coefficient{Name: t.Name, Unit: t.Unit, Value: best.Beta[j], Identified: coeff.Within}
 	}
 	m := modelOf("trained-physics", on.BetaTarget, cs)
-	pred := gram.Predict(rows, best.Beta)
+	pred := ridge.Predict(rows, best.Beta)
 	errors := make([]float64, len(pred))
 	for i, y := range rows.Y {
 		errors[i] = max(pred[i]/y, y/pred[i]) - 1

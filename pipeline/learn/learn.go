@@ -6,10 +6,9 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/replay"
-	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -153,7 +152,7 @@ func (l *learner) best(values []float64, seen *evidence) (*state, evidence, erro
 // twinsOf are jittered copies of a load; a closed loop sends by itself, its copies
 // are the load itself.
 func twinsOf(l *Load, o Options) [][]sim.Request {
-	return replay.Twins(l.Requests, max(1, o.Twins), o.JitterUs, o.Seed)
+	return sim.Twins(l.Requests, max(1, o.Twins), o.JitterUs, o.Seed)
 }
 
 // learned describes the answer.
@@ -204,7 +203,7 @@ func (l *learner) describe(out *Learned, s *state) {
 		half := float64(normal95 * math.Sqrt(out.Covariance[k][k]))
 		c.CI95 = &[2]float64{math.Max(0, v-half), v + half}
 		share := 1 - out.Covariance[k][k]/(l.m.sd[k]*l.m.sd[k])
-		if !slices.ContainsFunc(s.blocks, func(b *gram.Gram) bool { return b.G[k*n+k] > 0 }) {
+		if !slices.ContainsFunc(s.blocks, func(b *ridge.Gram) bool { return b.G[k*n+k] > 0 }) {
 			share = 0
 		}
 		switch {

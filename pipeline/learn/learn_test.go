@@ -12,11 +12,9 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/coeff/library"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/latency"
-	"github.com/blis-train/blis-train/sim/replay"
 	"github.com/blis-train/blis-train/sim/workload"
-	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -65,7 +63,7 @@ func plantedNoisy(t testing.TB, d *deploy.Deployment, set *coeff.Set, rate float
 		t.Fatal(err)
 	}
 	for i := range res.Requests {
-		l.Seen = append(l.Seen, replay.Of(&res.Requests[i]))
+		l.Seen = append(l.Seen, sim.Of(&res.Requests[i]))
 	}
 	return l
 }
@@ -98,13 +96,13 @@ var batches = [][3]int64{{1, 500, 0}, {8, 4000, 0}, {32, 16000, 0}, {0, 0, 100},
 
 func stepTimes(t testing.TB, set *coeff.Set, d *deploy.Deployment) []float64 {
 	t.Helper()
-	m, err := latency.NewPhysics(set, d)
+	m, err := sim.NewPhysics(set, d)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out []float64
 	for _, q := range batches {
-		b := &latency.Batch{}
+		b := &sim.Batch{}
 		b.AddDecodes(q[0], q[1], q[1]/16)
 		if q[2] > 0 {
 			b.AddPrefill(0, q[2], q[2])
@@ -136,8 +134,8 @@ func TestPlantedCoefficientsAreLearned(t *testing.T) {
 		}
 	}
 	unseen, predicted := planted(t, d, truth, 6, 2000, 99), planted(t, d, got.Set, 6, 2000, 99)
-	for k, of := range []func(*replay.Measured) float64{func(m *replay.Measured) float64 { return m.TTFTUs },
-		func(m *replay.Measured) float64 { return m.SpanUs }, func(m *replay.Measured) float64 { return m.E2EUs }} {
+	for k, of := range []func(*sim.Measured) float64{func(m *sim.Measured) float64 { return m.TTFTUs },
+		func(m *sim.Measured) float64 { return m.SpanUs }, func(m *sim.Measured) float64 { return m.E2EUs }} {
 		var a, b []float64
 		for i := range unseen.Seen {
 			a, b = append(a, of(&unseen.Seen[i])), append(b, of(&predicted.Seen[i]))
@@ -188,7 +186,7 @@ func TestPointsAreLearned(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		means, err := replay.MeansOf(cfg, l.Requests)
+		means, err := sim.MeansOf(cfg, l.Requests)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,7 +266,7 @@ func TestScatterIsMeasured(t *testing.T) {
 func TestNothingMeasured(t *testing.T) {
 	_, prior, loads := plant(t)
 	for i := range loads[0].Seen {
-		loads[0].Seen[i] = replay.Measured{TTFTUs: math.NaN(), SpanUs: math.NaN(), E2EUs: math.NaN()}
+		loads[0].Seen[i] = sim.Measured{TTFTUs: math.NaN(), SpanUs: math.NaN(), E2EUs: math.NaN()}
 	}
 	for _, ls := range [][]*Load{nil, loads[:1]} {
 		var e *trace.Error

@@ -6,9 +6,8 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/replay"
-	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -18,12 +17,12 @@ type Load struct {
 	Name       string
 	Tier       string // what its measurement sees, in a word
 	Deployment *deploy.Deployment
-	KVBlocks   int64             // GPU blocks; 0: the deployment's
-	Requests   []sim.Request     // in order of SentUs
-	SentUs     []int64           // when each was sent, as recorded; nil: at its arrival
-	Seen       []replay.Measured // one per request: what it is compared by
-	Stamps     []replay.Measured // also of requests that are not compared; nil: Seen
-	Point      *Point            // means in place of Seen; nil: requests
+	KVBlocks   int64          // GPU blocks; 0: the deployment's
+	Requests   []sim.Request  // in order of SentUs
+	SentUs     []int64        // when each was sent, as recorded; nil: at its arrival
+	Seen       []sim.Measured // one per request: what it is compared by
+	Stamps     []sim.Measured // also of requests that are not compared; nil: Seen
+	Point      *Point         // means in place of Seen; nil: requests
 }
 
 // Point is what a benchmark printed of a load: means over its requests, ms.
@@ -51,7 +50,7 @@ func (l *Load) config(m *model, values []float64) (sim.Config, error) {
 }
 
 // Predict is what the requests of the load experience with a coefficient set.
-func (l *Load) Predict(set *coeff.Set) ([]replay.Measured, error) {
+func (l *Load) Predict(set *coeff.Set) ([]sim.Measured, error) {
 	m, err := newModel(&Prior{Name: "set", Set: set}, l.Deployment)
 	if err != nil {
 		return nil, err
@@ -64,9 +63,9 @@ func (l *Load) Predict(set *coeff.Set) ([]replay.Measured, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]replay.Measured, len(res.Requests))
+	out := make([]sim.Measured, len(res.Requests))
 	for i := range out {
-		out[i] = replay.Of(&res.Requests[i])
+		out[i] = sim.Of(&res.Requests[i])
 	}
 	return out, nil
 }
@@ -97,7 +96,7 @@ func (l *Load) Later(share float64) *Load {
 	out := *l
 	out.Seen = slices.Clone(l.Seen)
 	for i := range l.Before(share).Requests {
-		out.Seen[i] = replay.Measured{TTFTUs: math.NaN(), SpanUs: math.NaN(), E2EUs: math.NaN()}
+		out.Seen[i] = sim.Measured{TTFTUs: math.NaN(), SpanUs: math.NaN(), E2EUs: math.NaN()}
 	}
 	return &out
 }
@@ -168,7 +167,7 @@ func (l *Load) IsMeasured() bool {
 }
 
 // stamps of a request.
-func (l *Load) stamps(i int) *replay.Measured {
+func (l *Load) stamps(i int) *sim.Measured {
 	if l.Stamps != nil {
 		return &l.Stamps[i]
 	}

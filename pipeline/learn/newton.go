@@ -8,9 +8,7 @@ import (
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/replay"
 )
 
 // Options say how coefficients are learned.
@@ -65,8 +63,8 @@ type learner struct {
 type state struct {
 	values    []float64
 	objective float64
-	blocks    []*gram.Gram // by load and time, the mean of the twins, the free columns alone
-	twins     float64      // standard deviation of the objective over twins
+	blocks    []*ridge.Gram // by load and time, the mean of the twins, the free columns alone
+	twins     float64       // standard deviation of the objective over twins
 }
 
 // spent says that the budget is over.
@@ -86,22 +84,22 @@ func (l *learner) assess(loads []*Load, twins [][][]sim.Request, values []float6
 		cfg.Done = l.ctx.Done()
 		if load.Point != nil {
 			score, err := load.Point.assess(cfg, load.Requests, l.theta(load, values), derivatives)
-			p.scores = []*replay.Score{score}
+			p.scores = []*sim.Score{score}
 			return err
 		}
-		o := replay.Options{}
+		o := sim.Options{}
 		if derivatives {
 			o.BlockUs, o.Theta = l.BlockUs, l.theta(load, values)
 		} else if bound > 0 {
 			o.Bound = bound * float64(len(loads))
 		}
-		_, p.scores, err = replay.AssessTwins(cfg, p.twins, load.Seen, o)
+		_, p.scores, err = sim.AssessTwins(cfg, p.twins, load.Seen, o)
 		return err
 	}, nil)
 	if err != nil {
 		return nil, err
 	}
-	scores := make([][]*replay.Score, len(loads))
+	scores := make([][]*sim.Score, len(loads))
 	for _, p := range parts {
 		scores[p.load] = append(scores[p.load], p.scores...)
 	}
@@ -132,7 +130,7 @@ func (l *learner) assess(loads []*Load, twins [][][]sim.Request, values []float6
 type part struct {
 	load   int
 	twins  [][]sim.Request
-	scores []*replay.Score
+	scores []*sim.Score
 }
 
 func (l *learner) parts(loads []*Load, twins [][][]sim.Request, bound float64) (out []part) {
@@ -149,15 +147,15 @@ func (l *learner) parts(loads []*Load, twins [][][]sim.Request, bound float64) (
 }
 
 // merge are the time blocks of a load, the mean of its twins.
-func (l *learner) merge(load *Load, scores []*replay.Score) []*gram.Gram {
-	var out []*gram.Gram
+func (l *learner) merge(load *Load, scores []*sim.Score) []*ridge.Gram {
+	var out []*ridge.Gram
 	for _, score := range scores {
 		for at, b := range score.Blocks {
 			if b == nil {
 				continue
 			}
 			for len(out) <= at {
-				out = append(out, gram.New(len(l.m.free)))
+				out = append(out, ridge.New(len(l.m.free)))
 			}
 			out[at].Add(l.freeColumns(load, b, 1/float64(len(scores))))
 		}
@@ -184,13 +182,13 @@ func (l *learner) theta(load *Load, values []float64) []float64 {
 
 // freeColumns is a Gram of all columns as one of the free ones, weights times c;
 // what the others add is taken from the target.
-func (l *learner) freeColumns(load *Load, b *gram.Gram, c float64) *gram.Gram {
+func (l *learner) freeColumns(load *Load, b *ridge.Gram, c float64) *ridge.Gram {
 	fixed := l.theta(load, make([]float64, len(l.m.free)))
 	n := len(l.m.free)
-	out := &gram.Gram{P: n, N: b.N, W: c * b.W, Q: c * b.SSE(fixed), B: make([]float64, n), G: make([]float64, n*n)}
+	out := &ridge.Gram{P: n, N: b.N, W: c * b.W, Q: c * b.SSE(fixed), B: make([]float64, n), G: make([]float64, n*n)}
 	for k, j := range l.m.free {
 		row := b.G[j*b.P : (j+1)*b.P]
-		out.B[k] = c * (b.B[j] - gram.Dot(row, fixed))
+		out.B[k] = c * (b.B[j] - ridge.Dot(row, fixed))
 		for i, jj := range l.m.free {
 			out.G[k*n+i] = c * row[jj]
 		}
@@ -202,7 +200,7 @@ func (l *learner) freeColumns(load *Load, b *gram.Gram, c float64) *gram.Gram {
 // variance of one row, and how many rows count as one because the errors of a
 // stretch of time go together.
 type evidence struct {
-	sum      *gram.Gram
+	sum      *ridge.Gram
 	variance float64
 	design   float64
 	errors   [numRowKinds]float64 // of the regression's rows
@@ -217,7 +215,7 @@ const (
 
 func (l *learner) weigh(s *state) evidence {
 	n := len(l.m.free)
-	e := evidence{sum: gram.New(n)}
+	e := evidence{sum: ridge.New(n)}
 	for _, b := range s.blocks {
 		e.sum.Add(b)
 	}
@@ -232,7 +230,7 @@ func (l *learner) weigh(s *state) evidence {
 // step is the likeliest candidate by the local quadratic, damped.
 func (l *learner) step(s *state, e evidence, damping float64) ([]float64, error) {
 	n := len(l.m.free)
-	g := gram.New(n)
+	g := ridge.New(n)
 	g.AddScaled(1/(e.variance*e.design), e.sum)
 	if l.stamps != nil {
 		g.AddScaled(1/l.stamps.design, l.stamps.sum)

@@ -5,11 +5,10 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/latency"
-	"github.com/blis-train/blis-train/stat"
 )
 
 // occupancy is who decoded when, by the clients' stamps: a regression on it needs
@@ -72,10 +71,10 @@ func newOccupancy(load *Load, m *model) (*occupancy, error) {
 }
 
 // features of one step: chunks of prompts beside decodes.
-func (o *occupancy) features(b *latency.Batch) []float64 {
+func (o *occupancy) features(b *sim.Batch) []float64 {
 	x := make([]float64, o.m.columns.step)
 	b.Running = b.PrefillReqs + b.DecodeReqs
-	latency.FillStepInput(o.space.Version(), b, &o.in)
+	sim.FillStepInput(o.space.Version(), b, &o.in)
 	_, _ = o.space.Beta(&o.in, x)
 	return x
 }
@@ -103,7 +102,7 @@ func (o *occupancy) stretches() {
 		if k > 0 && now.n > 0 && e.at > now.at {
 			mid := (now.at + e.at) / 2
 			s := stretch{fromUs: now.at, toUs: e.at, decodes: now.n, context: now.base + float64(now.perSlow*mid)}
-			b := &latency.Batch{}
+			b := &sim.Batch{}
 			b.AddDecodes(s.decodes, int64(s.context), wholeBlocks(s.context, o.load.Deployment.Engine.BlockSize))
 			s.x = o.features(b)
 			o.spans = append(o.spans, s)
@@ -135,11 +134,11 @@ func (o *occupancy) prompts(requests []int) {
 	if !o.load.Deployment.Engine.ChunkedPrefill || budget < 1 {
 		budget = math.MaxInt64
 	}
-	b, used := &latency.Batch{}, int64(0)
+	b, used := &sim.Batch{}, int64(0)
 	step := func(tasks int) {
 		b.AddDecodes(decodes, int64(context), wholeBlocks(context, o.load.Deployment.Engine.BlockSize))
 		o.steps, o.ends = append(o.steps, prefill{endUs: at, x: o.features(b), tasks: tasks}), append(o.ends, at)
-		b, used = &latency.Batch{}, 0
+		b, used = &sim.Batch{}, 0
 	}
 	for _, i := range requests {
 		r := &o.load.Requests[i]
@@ -201,8 +200,8 @@ func (o *occupancy) rows(values []float64, r *regression) {
 	x := make([]float64, o.m.columns.step)
 	block := func(i int) int { return int(float64(o.load.sent(i)) / float64(r.blockUs)) }
 	relative := func(kind, i int, row []float64, us float64) {
-		known := gram.Dot(x, fixed)
-		r.add(kind, block(i), row, us-known, math.Max(us/leastPart, known+gram.Dot(row, values)))
+		known := ridge.Dot(x, fixed)
+		r.add(kind, block(i), row, us-known, math.Max(us/leastPart, known+ridge.Dot(row, values)))
 	}
 	for _, i := range o.alive {
 		seen := &o.load.Seen[i]
@@ -282,7 +281,7 @@ func (o *occupancy) cumulate(beta []float64) *sums {
 	for k := range o.steps {
 		p := &o.steps[k]
 		s.prefillN, s.prefillX = append(s.prefillN, float64(k+1)), append(s.prefillX, scaledSum(s.prefillX[k], p.x, 1))
-		took := math.Max(0, gram.Dot(p.x, beta))
+		took := math.Max(0, ridge.Dot(p.x, beta))
 		at, _ := slices.BinarySearchFunc(o.spans, p.endUs, func(t stretch, us float64) int { return cmp.Compare(t.toUs, us) })
 		for ; at >= 0 && took > 0; at-- {
 			if at < len(o.spans) && o.spans[at].fromUs < p.endUs {
@@ -298,7 +297,7 @@ func (o *occupancy) cumulate(beta []float64) *sums {
 	for k := range o.spans {
 		t := &o.spans[k]
 		length := t.toUs - t.fromUs
-		n := math.Max(0.02*length, length-busy[k]) / math.Max(1, gram.Dot(t.x, beta))
+		n := math.Max(0.02*length, length-busy[k]) / math.Max(1, ridge.Dot(t.x, beta))
 		s.stretchN = append(s.stretchN, s.stretchN[k]+n)
 		s.stretchX = append(s.stretchX, scaledSum(s.stretchX[k], t.x, n))
 	}
@@ -358,7 +357,7 @@ func firstFrom(spans []stretch, t float64) int {
 func (o *occupancy) enters(i int, values []float64) float64 {
 	row := make([]float64, len(values))
 	o.entry(i, row)
-	return math.Min(float64(o.load.sent(i))+gram.Dot(row, values), o.load.first(i)-1)
+	return math.Min(float64(o.load.sent(i))+ridge.Dot(row, values), o.load.first(i)-1)
 }
 
 // quiet says whether a request met no other prompt, and puts the features of the

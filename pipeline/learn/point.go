@@ -5,23 +5,22 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/portable"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
+	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/replay"
 )
 
 // assess simulates the load of a point under its harness and compares means. The
 // rows of its normal equations weigh as much as relative errors of pointTPOTSD
 // weigh beside those of a request, and linearly (Huber) from robustAt errors on.
-func (p *Point) assess(cfg sim.Config, reqs []sim.Request, theta []float64, derivatives bool) (*replay.Score, error) {
+func (p *Point) assess(cfg sim.Config, reqs []sim.Request, theta []float64, derivatives bool) (*sim.Score, error) {
 	cfg.Gradient = derivatives
-	m, err := replay.MeansOf(cfg, reqs)
+	m, err := sim.MeansOf(cfg, reqs)
 	if err != nil {
-		return &replay.Score{}, err
+		return &sim.Score{}, err
 	}
-	s := &replay.Score{Pairs: 2, Steps: m.Steps}
+	s := &sim.Score{Pairs: 2, Steps: m.Steps}
 	if derivatives {
-		s.Blocks = []*gram.Gram{gram.New(len(m.TPOTBy))}
+		s.Blocks = []*ridge.Gram{ridge.New(len(m.TPOTBy))}
 	}
 	for _, v := range []struct {
 		got, want, sd float64
@@ -37,7 +36,7 @@ func (p *Point) assess(cfg sim.Config, reqs []sim.Request, theta []float64, deri
 		pull := math.Min(1, robustAt*v.sd/math.Abs(off))
 		s.Objective += float64(weight * weight * off * off * pull * (1 - float64(pull/2)))
 		if derivatives {
-			s.Blocks[0].AddRow(pull*weight*weight/(v.want*v.want), v.by, v.want-v.got+gram.Dot(v.by, theta))
+			s.Blocks[0].AddRow(pull*weight*weight/(v.want*v.want), v.by, v.want-v.got+ridge.Dot(v.by, theta))
 		}
 	}
 	s.Paired = s.Objective
@@ -53,18 +52,18 @@ func (l *Load) PredictPoint(set *coeff.Set) (Point, error) {
 	return Point{TTFTMs: means.TTFTMs, TPOTMs: means.TPOTMs}, err
 }
 
-func (l *Load) means(p *Prior) (replay.Means, error) {
+func (l *Load) means(p *Prior) (sim.Means, error) {
 	m, err := newModel(p, l.Deployment)
 	if err != nil {
-		return replay.Means{}, err
+		return sim.Means{}, err
 	}
 	cfg, err := l.config(m, nil)
 	if err != nil {
-		return replay.Means{}, err
+		return sim.Means{}, err
 	}
-	means, err := replay.MeansOf(cfg, l.Requests)
+	means, err := sim.MeansOf(cfg, l.Requests)
 	if err != nil {
-		return replay.Means{}, err
+		return sim.Means{}, err
 	}
 	return *means, nil
 }

@@ -5,9 +5,9 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/sim/latency"
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -204,16 +204,16 @@ func (m *model) at(set *coeff.Set, k int) *coeff.Coefficient {
 }
 
 // parts are the latency models of a candidate.
-func (m *model) parts(d *deploy.Deployment, values []float64) (latency.Parts, error) {
+func (m *model) parts(d *deploy.Deployment, values []float64) (sim.Parts, error) {
 	set := m.setOf(values)
-	step, err := latency.NewPhysics(set, d)
+	step, err := sim.NewPhysics(set, d)
 	if err != nil {
-		return latency.Parts{}, err
+		return sim.Parts{}, err
 	}
-	overhead, err := latency.NewAlphaDelay(set, coeff.Overhead, d)
+	overhead, err := sim.NewAlphaDelay(set, coeff.Overhead, d)
 	if err != nil {
-		return latency.Parts{}, err
+		return sim.Parts{}, err
 	}
-	egress, err := latency.NewAlphaDelay(set, coeff.Egress, d)
-	return latency.Parts{Step: step, Overhead: overhead, Egress: egress}, err
+	egress, err := sim.NewAlphaDelay(set, coeff.Egress, d)
+	return sim.Parts{Step: step, Overhead: overhead, Egress: egress}, err
 }

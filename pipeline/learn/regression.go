@@ -4,8 +4,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/ridge"
 )
 
 // Kinds of rows, each with an error of its own: spans are sums of steps that are
@@ -40,7 +40,7 @@ func (r *regression) add(kind, block int, x []float64, y, scale float64) {
 }
 
 // residual is a row's error at a candidate, in its scale.
-func (w *row) residual(values []float64) float64 { return (w.y - gram.Dot(w.x, values)) / w.scale }
+func (w *row) residual(values []float64) float64 { return (w.y - ridge.Dot(w.x, values)) / w.scale }
 
 // weight of a row at a candidate: by its kind's error and by Huber's loss.
 func (w *row) weight(values []float64, scale [numRowKinds]float64) float64 {
@@ -79,12 +79,12 @@ const madToSD = 1.4826
 func (r *regression) evidence(values []float64) evidence {
 	n := len(r.m.free)
 	scale := r.scales(values)
-	e := evidence{sum: gram.New(n), variance: 1, design: 1, errors: scale}
-	blocks := []*gram.Gram{}
+	e := evidence{sum: ridge.New(n), variance: 1, design: 1, errors: scale}
+	blocks := []*ridge.Gram{}
 	for i := range r.rows {
 		w := &r.rows[i]
 		for len(blocks) <= w.block {
-			blocks = append(blocks, gram.New(n))
+			blocks = append(blocks, ridge.New(n))
 		}
 		blocks[w.block].AddRow(w.weight(values, scale), w.x, w.y)
 	}
@@ -97,12 +97,12 @@ func (r *regression) evidence(values []float64) evidence {
 
 // design is how many rows count as one: the variance of the blocks' scores over
 // what independent rows would have, in units of the prior.
-func (m *model) design(blocks []*gram.Gram, values []float64, variance float64) float64 {
+func (m *model) design(blocks []*ridge.Gram, values []float64, variance float64) float64 {
 	n := len(m.free)
 	meat, bread := 0.0, 0.0
 	for _, b := range blocks {
 		for k := range n {
-			score := b.B[k] - gram.Dot(b.G[k*n:(k+1)*n], values)
+			score := b.B[k] - ridge.Dot(b.G[k*n:(k+1)*n], values)
 			meat += float64(score * score * m.sd[k] * m.sd[k])
 			bread += float64(variance * b.G[k*n+k] * m.sd[k] * m.sd[k])
 		}

@@ -5,11 +5,9 @@ import (
 	"math/rand/v2"
 
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/ridge"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/replay"
-	"github.com/blis-train/blis-train/stat"
 )
 
 // Scatter is how a server's times scatter around its coefficients.
@@ -111,7 +109,7 @@ func (r *repeats) step(real *regression, count int) (values, covariance []float6
 		addTo(slope, v)
 	}
 	for k := range n {
-		g.B[k] = gram.Dot(g.G[k*n:(k+1)*n], r.values) + slope[k] - bias[k]
+		g.B[k] = ridge.Dot(g.G[k*n:(k+1)*n], r.values) + slope[k] - bias[k]
 	}
 	o := ridge.DefaultOptions(n)
 	o.Prior, o.Precision = r.m.mean, r.m.precision
@@ -194,7 +192,7 @@ func (r *repeats) weightOf(w *replayRow, load *Load) (weight, measured float64) 
 	if !(measured > 0) {
 		return 0, 0
 	}
-	return r.weight.replay * replay.Pull(w.us, measured) / (w.us * w.us), measured
+	return r.weight.replay * sim.Pull(w.us, measured) / (w.us * w.us), measured
 }
 
 // regression are the rows on who decoded when; none where the fit does without.
@@ -252,8 +250,8 @@ func (r *repeats) slopes(loads []*Load, reg *regression) [][]float64 {
 }
 
 // information is that of all equations on the real recording.
-func (r *repeats) information(reg *regression) *gram.Gram {
-	g := gram.New(len(r.m.free))
+func (r *repeats) information(reg *regression) *ridge.Gram {
+	g := ridge.New(len(r.m.free))
 	for i := range reg.rows {
 		w := &reg.rows[i]
 		g.AddRow(r.weight.regression*w.weight(r.values, r.scale), w.x, w.y)
@@ -317,7 +315,7 @@ func (r *repeats) sandwich(information, meat []float64, count int) ([]float64, e
 	}
 	known := 0.0 // directions, as the data know them
 	for k := range n {
-		known += 1 - gram.Dot(bread[k*n:(k+1)*n], r.m.precision[k*n:(k+1)*n])
+		known += 1 - ridge.Dot(bread[k*n:(k+1)*n], r.m.precision[k*n:(k+1)*n])
 	}
 	draws := float64(mostRepeats)
 	wider := (1 + 1/float64(count)) * (draws - 1) / math.Max(1, draws-2-known)
@@ -387,12 +385,12 @@ func (u *Scatter) into(cfg *sim.Config, rng *rand.Rand, blockUs int64, blocks in
 // as is the load with the times of a simulated run, where it has any.
 func (l *Load) as(res *sim.Result, u Scatter, rng *rand.Rand) *Load {
 	out, n := *l, len(l.Requests)
-	out.SentUs, out.Seen = make([]int64, n), make([]replay.Measured, n)
+	out.SentUs, out.Seen = make([]int64, n), make([]sim.Measured, n)
 	if l.Stamps != nil {
-		out.Stamps = make([]replay.Measured, n)
+		out.Stamps = make([]sim.Measured, n)
 	}
 	for i := range res.Requests {
-		m := replay.Of(&res.Requests[i])
+		m := sim.Of(&res.Requests[i])
 		by, rest := float64(u.TTFTFrac*rng.NormFloat64()*m.TTFTUs), float64(u.OutsideUs*rng.NormFloat64())
 		m.TTFTUs, m.E2EUs = m.TTFTUs+by, m.E2EUs+by+rest
 		out.SentUs[i], out.Seen[i] = res.Requests[i].ArrivalUs, where(&l.Seen[i], &m)
@@ -404,7 +402,7 @@ func (l *Load) as(res *sim.Result, u Scatter, rng *rand.Rand) *Load {
 }
 
 // where are the times of m that known has as well.
-func where(known, m *replay.Measured) replay.Measured {
+func where(known, m *sim.Measured) sim.Measured {
 	out := *known
 	for _, v := range [...]struct{ to, from *float64 }{{&out.TTFTUs, &m.TTFTUs}, {&out.SpanUs, &m.SpanUs}, {&out.E2EUs, &m.E2EUs}} {
 		if *v.to > 0 {

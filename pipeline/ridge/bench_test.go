@@ -2,15 +2,11 @@ package ridge_test
 
 import (
 	"fmt"
-	"github.com/blis-train/blis-train/pipeline/ridge"
-	"github.com/blis-train/blis-train/pipeline/ridge/bootstrap"
-	"github.com/blis-train/blis-train/pipeline/ridge/cells"
-	"github.com/blis-train/blis-train/pipeline/ridge/cv"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
-	"github.com/blis-train/blis-train/pipeline/ridge/ridgetest"
 	"math/rand/v2"
 	"sync"
 	"testing"
+
+	"github.com/blis-train/blis-train/pipeline/ridge"
 )
 
 // The measured selection: 13 lambdas x 3 gammas x 3 lags x 5 folds, nested
@@ -24,8 +20,8 @@ const (
 )
 
 // benchData is made once; one Data per lag, gammas as variants of column 11.
-var benchData = sync.OnceValue(func() []*gram.Data {
-	lags := make([]*gram.Data, benchLags)
+var benchData = sync.OnceValue(func() []*ridge.Data {
+	lags := make([]*ridge.Data, benchLags)
 	for l := range lags {
 		lags[l] = benchRowsOf(uint64(l) + 1)
 	}
@@ -33,15 +29,15 @@ var benchData = sync.OnceValue(func() []*gram.Data {
 })
 
 // benchRowsOf plants 16 columns of which the last four are rare or constant.
-func benchRowsOf(seed uint64) *gram.Data {
+func benchRowsOf(seed uint64) *ridge.Data {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	n := benchRows
-	d := &gram.Data{
+	d := &ridge.Data{
 		P: benchCols, X: make([]float64, n*benchCols), Y: make([]float64, n),
 		Config: make([]int32, n), Regime: make([]int32, n), Time: make([]int64, n),
 	}
 	for g := range benchGammas {
-		d.Variants = append(d.Variants, gram.Variant{
+		d.Variants = append(d.Variants, ridge.Variant{
 			Gamma: []float64{.02, .05, .1}[g], EmbargoRows: []int{250, 100, 50}[g],
 			Cols: []int{11}, Values: [][]float64{make([]float64, n)},
 		})
@@ -75,26 +71,26 @@ func benchOptions() ridge.Options {
 }
 
 // selectAll is the whole selection, from rows in memory to intervals.
-func selectAll(b *testing.B, lags []*gram.Data, o ridge.Options) (best cv.Selection, terms int) {
+func selectAll(b *testing.B, lags []*ridge.Data, o ridge.Options) (best ridge.Selection, terms int) {
 	chosen, variant := -1, 0
 	for l, d := range lags {
-		sel, err := cv.Select(d, o)
+		sel, err := ridge.Select(d, o)
 		if err != nil {
 			b.Fatal(err)
 		}
-		v := cv.ChooseVariant(sel)
+		v := ridge.ChooseVariant(sel)
 		if chosen < 0 || sel[v].Score < best.Score {
 			best, chosen, variant = sel[v], l, v
 		}
 	}
 	d := lags[chosen].With(variant)
-	w := cells.Weights(d, o)
+	w := ridge.Weights(d, o)
 	fit, err := ridge.FitRows(d, w, nil, best.Lambda, o)
 	if err != nil {
 		b.Fatal(err)
 	}
 	tags := ridge.Identify(ridge.WithinVariation(d, w))
-	conf := bootstrap.Rows(d, fit, tags, o, bootstrap.DefaultOptions())
+	conf := ridge.Rows(d, fit, tags, o, ridge.BootstrapDefaultOptions())
 	return best, len(conf.Terms)
 }
 
@@ -115,7 +111,7 @@ func BenchmarkCut1M(b *testing.B) {
 	d := benchData()[0]
 	o := benchOptions()
 	for b.Loop() {
-		if _, _, err := cells.Cut(d, o); err != nil {
+		if _, _, err := ridge.Cut(d, o); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -124,7 +120,7 @@ func BenchmarkCut1M(b *testing.B) {
 func BenchmarkReweight1M(b *testing.B) {
 	d := benchData()[0].With(0)
 	o := benchOptions()
-	w := cells.Weights(d, o)
+	w := ridge.Weights(d, o)
 	fit, err := ridge.FitRows(d, w, nil, 1e-4, o)
 	if err != nil {
 		b.Fatal(err)
@@ -137,8 +133,8 @@ func BenchmarkReweight1M(b *testing.B) {
 }
 
 func BenchmarkSolve(b *testing.B) {
-	s := ridgetest.Plant(1, ridgetest.Shape{Configs: 3, Rows: 500, Noise: .05, Memory: .5})
-	g := gram.OfRows(s.D, cells.Weights(s.D, s.O), nil, 1)
+	s := ridge.Plant(1, ridge.Shape{Configs: 3, Rows: 500, Noise: .05, Memory: .5})
+	g := ridge.OfRows(s.D, ridge.Weights(s.D, s.O), nil, 1)
 	v := ridge.NewPath(g.P, &s.O)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -152,16 +148,16 @@ func BenchmarkSolve(b *testing.B) {
 func BenchmarkSelectCensored(b *testing.B) {
 	d, bounds, o := censoredBench(20000, 8)
 	for b.Loop() {
-		if _, err := cv.SelectIntervals(d, bounds, o); err != nil {
+		if _, err := ridge.SelectIntervals(d, bounds, o); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
-func censoredBench(n, configs int) (*gram.Data, ridge.Bounds, ridge.Options) {
+func censoredBench(n, configs int) (*ridge.Data, ridge.Bounds, ridge.Options) {
 	rng := rand.New(rand.NewPCG(9, 9))
 	const p = 11
-	d := &gram.Data{P: p}
+	d := &ridge.Data{P: p}
 	var bounds ridge.Bounds
 	for i := range n {
 		delay := 800.0

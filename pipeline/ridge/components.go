@@ -1,10 +1,6 @@
 package ridge
 
-import (
-	"math"
-
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
-)
+import "math"
 
 // trailingWeight is the penalty of a component that is left out, relative to one that is kept.
 const trailingWeight = 1e6
@@ -13,13 +9,13 @@ const trailingWeight = 1e6
 // the fewest that hold the share of their variance. The others pay a penalty that leaves them at
 // the prior, so that signs hold as they do without (spec#amendments). It returns how many are kept.
 // Errors: gram.ErrEigen.
-func (o *Options) Components(g *gram.Gram, share float64) (int, error) {
+func (o *Options) Components(g *Gram, share float64) (int, error) {
 	p := g.P
 	sd := make([]float64, p)
 	for j := range sd {
 		sd[j] = math.Sqrt(g.G[j*p+j] / g.W)
 	}
-	idx := gram.NonZero(sd)
+	idx := NonZero(sd)
 	m := len(idx)
 	scaled := make([]float64, m*m)
 	for a, j := range idx {
@@ -27,7 +23,7 @@ func (o *Options) Components(g *gram.Gram, share float64) (int, error) {
 			scaled[a*m+b] = g.G[j*p+k] / (sd[j] * sd[k] * g.W)
 		}
 	}
-	values, vectors, err := gram.Eigen(gram.Symmetric(scaled, m))
+	values, vectors, err := Eigen(Symmetric(scaled, m))
 	if err != nil {
 		return 0, err
 	}

@@ -4,15 +4,13 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
-
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 )
 
 // Of two columns that are one but for a thousandth, the fit in components learns the sum and halves
 // it; a third column of its own keeps its coefficient.
 func TestComponentsShareWhatColumnsShare(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 1))
-	g := gram.New(3)
+	g := New(3)
 	for range 400 {
 		a, c := 1+r.Float64(), r.Float64()
 		b := a * (1 + 1e-3*(r.Float64()-0.5))

@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"gonum.org/v1/gonum/mat"
 )
 
@@ -27,8 +26,8 @@ type NullGroup struct {
 }
 
 // Diagnose examines the Gram a fit was made on.
-func Diagnose(g *gram.Gram, f Fit) Diagnosis {
-	idx := gram.NonZero(f.Scale)
+func Diagnose(g *Gram, f Fit) Diagnosis {
+	idx := NonZero(f.Scale)
 	d := Diagnosis{VIF: make([]float64, g.P), Condition: math.NaN()}
 	for j := range d.VIF {
 		d.VIF[j] = math.NaN()
@@ -36,7 +35,7 @@ func Diagnose(g *gram.Gram, f Fit) Diagnosis {
 	if len(idx) == 0 {
 		return d
 	}
-	values, vectors, err := gram.Eigen(scaled(g, f, idx))
+	values, vectors, err := Eigen(scaled(g, f, idx))
 	if err != nil {
 		d.Err = err
 		return d
@@ -54,7 +53,7 @@ func Diagnose(g *gram.Gram, f Fit) Diagnosis {
 }
 
 // scaled is the Gram of the given columns with unit diagonal.
-func scaled(g *gram.Gram, f Fit, idx []int) *mat.SymDense {
+func scaled(g *Gram, f Fit, idx []int) *mat.SymDense {
 	a := mat.NewSymDense(len(idx), nil)
 	for r, j := range idx {
 		for c, k := range idx[:r+1] {
@@ -86,7 +85,7 @@ func nullGroups(values []float64, vectors *mat.Dense, idx []int, f Fit) []NullGr
 	m := len(idx)
 	top := values[m-1]
 	null := 0
-	for null < m && values[null] <= gram.NullTol*top {
+	for null < m && values[null] <= NullTol*top {
 		null++
 	}
 	if null == 0 {

@@ -5,15 +5,12 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/pipeline/ridge"
-	"github.com/blis-train/blis-train/pipeline/ridge/cells"
-	"github.com/blis-train/blis-train/pipeline/ridge/cv"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 )
 
 // Two machines, each timed while its load rises and falls: y = 200 + 3*load, and
 // the second machine's load counts double.
 func Example() {
-	d := &gram.Data{P: 2}
+	d := &ridge.Data{P: 2}
 	for i := range 240 {
 		machine := int32(i / 120)
 		load := (1 + float64(machine)) * (50 + 40*math.Sin(float64(i)/7))
@@ -23,12 +20,12 @@ func Example() {
 		d.Time = append(d.Time, int64(i))
 	}
 	o := ridge.DefaultOptions(d.P)
-	sel, err := cv.Select(d, o)
+	sel, err := ridge.Select(d, o)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fit, err := ridge.FitRows(d, cells.Weights(d, o), nil, sel[0].Lambda, o)
+	fit, err := ridge.FitRows(d, ridge.Weights(d, o), nil, sel[0].Lambda, o)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -5,8 +5,7 @@ import (
 	"hash/fnv"
 	"math"
 
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Fit is one solution and what certifies it.
@@ -40,7 +39,7 @@ const certTol = 1e-8
 func (c Certificate) OK() bool { return !(c.MinZero < -certTol) && c.MaxActive <= certTol }
 
 // Solve fits one lambda on a Gram of balanced weights.
-func Solve(g *gram.Gram, lambda float64, o Options) (Fit, error) {
+func Solve(g *Gram, lambda float64, o Options) (Fit, error) {
 	if err := o.Check(g.P); err != nil {
 		return Fit{}, err
 	}
@@ -53,11 +52,11 @@ func Solve(g *gram.Gram, lambda float64, o Options) (Fit, error) {
 
 // FitRows fits one lambda on the given rows with one weight per row of d; rows
 // nil: all. W, s and ybar are those of the rows.
-func FitRows(d *gram.Data, w []float64, rows []int32, lambda float64, o Options) (Fit, error) {
+func FitRows(d *Data, w []float64, rows []int32, lambda float64, o Options) (Fit, error) {
 	if err := o.CheckShape(d); err != nil {
 		return Fit{}, err
 	}
-	g := gram.OfRows(d, w, rows, o.Threads())
+	g := OfRows(d, w, rows, o.Threads())
 	if err := d.CheckSums(g); err != nil {
 		return Fit{}, err
 	}

@@ -6,11 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/blis-train/blis-train/pipeline/ridge"
-	"github.com/blis-train/blis-train/pipeline/ridge/cells"
-	"github.com/blis-train/blis-train/pipeline/ridge/cv"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
-	"github.com/blis-train/blis-train/pipeline/ridge/ridgetest"
 	"io"
 	"io/fs"
 	"math"
@@ -19,6 +14,8 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/blis-train/blis-train/pipeline/ridge"
 )
 
 // goldenFolder is the repository's copy of the reference fits unless
@@ -108,7 +105,7 @@ type goldenFit struct {
 
 type goldenCase struct {
 	want    goldenFile
-	d       *gram.Data
+	d       *ridge.Data
 	o       ridge.Options
 	configs []string
 }
@@ -137,7 +134,7 @@ func loadGolden(t *testing.T, path string) goldenCase {
 }
 
 // readRows reads NAME.csv or NAME.csv.gz; labels are numbered in sorted order.
-func readRows(t *testing.T, path string, p int) (*gram.Data, []string) {
+func readRows(t *testing.T, path string, p int) (*ridge.Data, []string) {
 	t.Helper()
 	records := readCSV(t, path)[1:]
 	label := func(col int) ([]string, []int32) {
@@ -153,7 +150,7 @@ func readRows(t *testing.T, path string, p int) (*gram.Data, []string) {
 		}
 		return sorted, ids
 	}
-	d := &gram.Data{P: p}
+	d := &ridge.Data{P: p}
 	configs, ids := label(0)
 	d.Config = ids
 	_, d.Regime = label(2)
@@ -233,30 +230,30 @@ func TestGolden(t *testing.T) {
 }
 
 func goldenWeights(t *testing.T, c goldenCase) []float64 {
-	w := cells.Weights(c.d, c.o)
-	ridgetest.Near(t, "weights", w[:len(c.want.Weights)], c.want.Weights, 1e-10)
+	w := ridge.Weights(c.d, c.o)
+	ridge.Near(t, "weights", w[:len(c.want.Weights)], c.want.Weights, 1e-10)
 	var total float64
 	for i, v := range w {
 		total += v * c.d.Y[i] * c.d.Y[i]
 	}
-	ridgetest.Near(t, "weight total", []float64{total}, []float64{c.want.WeightTotal}, 1e-10)
-	s, ybar := gram.OfRows(c.d, w, nil, 1).Scale()
-	ridgetest.Near(t, "s", s, c.want.S, 1e-10)
-	ridgetest.Near(t, "ybar", []float64{ybar}, []float64{c.want.YBar}, 1e-10)
+	ridge.Near(t, "weight total", []float64{total}, []float64{c.want.WeightTotal}, 1e-10)
+	s, ybar := ridge.OfRows(c.d, w, nil, 1).Scale()
+	ridge.Near(t, "s", s, c.want.S, 1e-10)
+	ridge.Near(t, "ybar", []float64{ybar}, []float64{c.want.YBar}, 1e-10)
 	return w
 }
 
 func goldenFits(t *testing.T, c goldenCase, w []float64) int {
 	tol := c.want.Tolerance
-	g := gram.OfRows(c.d, w, nil, 2)
+	g := ridge.OfRows(c.d, w, nil, 2)
 	for _, want := range c.want.Fits {
 		got, err := ridge.Solve(g, want.Lam, c.o)
 		if err != nil {
 			t.Errorf("lambda %g: %v", want.Lam, err)
 		}
-		ridgetest.Near(t, "objective", []float64{got.Objective}, []float64{want.Objective}, tol.Objective)
-		ridgetest.Near(t, "df_eff", []float64{got.DF}, []float64{want.DF}, 1e-6)
-		ridgetest.Near(t, "predictions", gram.Predict(c.d, got.Beta)[:len(want.Predictions)], want.Predictions, tol.Pred)
+		ridge.Near(t, "objective", []float64{got.Objective}, []float64{want.Objective}, tol.Objective)
+		ridge.Near(t, "df_eff", []float64{got.DF}, []float64{want.DF}, 1e-6)
+		ridge.Near(t, "predictions", ridge.Predict(c.d, got.Beta)[:len(want.Predictions)], want.Predictions, tol.Pred)
 		if !slices.Equal(activeTerms(got), want.Active) {
 			t.Errorf("lambda %g active: got %v, want %v", want.Lam, activeTerms(got), want.Active)
 		}
@@ -267,7 +264,7 @@ func goldenFits(t *testing.T, c goldenCase, w []float64) int {
 			t.Errorf("lambda %g kkt zero: got %g, want %g", want.Lam, got.Cert.MinZero, min)
 		}
 		for j, share := range want.PriorShare {
-			ridgetest.Near(t, "prior share", got.PriorShare[j:j+1], []float64{orNaN(share)}, 1e-12)
+			ridge.Near(t, "prior share", got.PriorShare[j:j+1], []float64{orNaN(share)}, 1e-12)
 		}
 		goldenMAPE(t, c, got.Beta, want.MAPE, 1e-6)
 	}
@@ -279,12 +276,12 @@ func goldenFits(t *testing.T, c goldenCase, w []float64) int {
 func goldenMAPE(t *testing.T, c goldenCase, beta []float64, want map[string]float64, tol float64) {
 	t.Helper()
 	sum, n := make([]float64, len(c.configs)), make([]float64, len(c.configs))
-	for i, pred := range gram.Predict(c.d, beta) {
+	for i, pred := range ridge.Predict(c.d, beta) {
 		sum[c.d.Config[i]] += math.Abs(c.d.Y[i]-pred) / c.d.BaseOf(i, c.o.EpsUs)
 		n[c.d.Config[i]]++
 	}
 	for k, name := range c.configs {
-		ridgetest.Near(t, "mape of "+name, []float64{sum[k] / n[k]}, []float64{want[name]}, tol)
+		ridge.Near(t, "mape of "+name, []float64{sum[k] / n[k]}, []float64{want[name]}, tol)
 	}
 }
 
@@ -300,37 +297,37 @@ func activeTerms(f ridge.Fit) []int {
 
 func goldenGrid(t *testing.T, c goldenCase) int {
 	tol := c.want.Tolerance.Score
-	all, err := cv.Select(c.d, c.o)
+	all, err := ridge.Select(c.d, c.o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := all[0]
 	for i, want := range c.want.Grid {
 		got := s.Grid[i]
-		ridgetest.Near(t, "fold scores", got.FoldScores, want.FoldScores, tol)
-		ridgetest.Near(t, "mean", []float64{got.Within}, []float64{want.Mean}, tol)
+		ridge.Near(t, "fold scores", got.FoldScores, want.FoldScores, tol)
+		ridge.Near(t, "mean", []float64{got.Within}, []float64{want.Mean}, tol)
 		for k, name := range c.configs {
 			if len(want.Loco) > 0 {
-				ridgetest.Near(t, "loco "+name, got.Loco[k:k+1], []float64{want.Loco[name]}, tol)
+				ridge.Near(t, "loco "+name, got.Loco[k:k+1], []float64{want.Loco[name]}, tol)
 			}
 		}
 		if want.LocoMean != nil {
-			ridgetest.Near(t, "loco mean", []float64{got.Cross}, []float64{*want.LocoMean}, tol)
+			ridge.Near(t, "loco mean", []float64{got.Cross}, []float64{*want.LocoMean}, tol)
 		}
 	}
-	ridgetest.Near(t, "one se", []float64{s.Grid[s.MinWithin].SE}, []float64{c.want.OneSE}, tol)
+	ridge.Near(t, "one se", []float64{s.Grid[s.MinWithin].SE}, []float64{c.want.OneSE}, tol)
 	chosen := []float64{s.Grid[s.MinWithin].Lambda, s.Grid[s.OneSE].Lambda, math.NaN()}
 	if s.Cross >= 0 {
 		chosen[2] = s.Grid[s.Cross].Lambda
 	}
-	ridgetest.Near(t, "chosen", chosen, []float64{c.want.SelectedMin, c.want.SelectedOneSE, orNaN(c.want.SelectedCross)}, 0)
+	ridge.Near(t, "chosen", chosen, []float64{c.want.SelectedMin, c.want.SelectedOneSE, orNaN(c.want.SelectedCross)}, 0)
 	if len(s.Nested) != len(c.want.NestedLoco) {
 		t.Errorf("nested: got %d, want %d", len(s.Nested), len(c.want.NestedLoco))
 	}
 	for k, n := range s.Nested {
 		want := c.want.NestedLoco[c.configs[k]]
-		ridgetest.Near(t, "nested lambda", []float64{n.Lambda}, []float64{want.Lam}, 0)
-		ridgetest.Near(t, "nested", []float64{n.Inner, n.Outer}, []float64{want.Inner, want.Outer}, tol)
+		ridge.Near(t, "nested lambda", []float64{n.Lambda}, []float64{want.Lam}, 0)
+		ridge.Near(t, "nested", []float64{n.Inner, n.Outer}, []float64{want.Inner, want.Outer}, tol)
 	}
 	return len(c.want.Grid)
 }
@@ -346,8 +343,8 @@ func goldenIRLS(t *testing.T, c goldenCase, w []float64) {
 		t.Fatal(err)
 	}
 	tol := c.want.Tolerance.IRLSPred
-	ridgetest.Near(t, "irls predictions", gram.Predict(c.d, got.Fit.Beta)[:len(want.Predictions)], want.Predictions, tol)
-	ridgetest.Near(t, "irls bias", []float64{got.Bias, got.BiasLS}, []float64{want.Bias, want.BiasLS}, tol)
+	ridge.Near(t, "irls predictions", ridge.Predict(c.d, got.Fit.Beta)[:len(want.Predictions)], want.Predictions, tol)
+	ridge.Near(t, "irls bias", []float64{got.Bias, got.BiasLS}, []float64{want.Bias, want.BiasLS}, tol)
 	goldenMAPE(t, c, got.Fit.Beta, want.MAPE, tol)
 	if got.Kept != want.Kept || got.Passes != want.Passes {
 		t.Errorf("irls: got kept %v after %d passes, want %v after %d", got.Kept, got.Passes, want.Kept, want.Passes)
@@ -371,16 +368,16 @@ func goldenVariation(t *testing.T, c goldenCase, w []float64) int {
 
 func goldenFrozen(t *testing.T, c goldenCase) int {
 	want := c.want.Frozen
-	got, err := cv.Frozen(c.d, c.o)
+	got, err := ridge.Frozen(c.d, c.o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for k, p := range want.Grid {
-		ridgetest.Near(t, "frozen rmse", []float64{got.Grid[k].Mean}, []float64{p.MeanRMSE}, c.want.Tolerance.Score)
+		ridge.Near(t, "frozen rmse", []float64{got.Grid[k].Mean}, []float64{p.MeanRMSE}, c.want.Tolerance.Score)
 	}
-	ridgetest.Near(t, "frozen lambda", []float64{got.Lambda}, []float64{want.BestLam}, 0)
-	ridgetest.Near(t, "frozen df", []float64{got.DF}, []float64{want.DF}, 1e-6)
-	ridgetest.Near(t, "frozen predictions", gram.Predict(c.d, got.Beta), gram.Predict(c.d, want.Beta), c.want.Tolerance.Pred)
+	ridge.Near(t, "frozen lambda", []float64{got.Lambda}, []float64{want.BestLam}, 0)
+	ridge.Near(t, "frozen df", []float64{got.DF}, []float64{want.DF}, 1e-6)
+	ridge.Near(t, "frozen predictions", ridge.Predict(c.d, got.Beta), ridge.Predict(c.d, want.Beta), c.want.Tolerance.Pred)
 	return len(want.Grid)
 }
 

@@ -5,8 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // CensoredFit is the fit to intervals; its Fit certifies the last refreshed target.
@@ -25,7 +24,7 @@ type CensoredFit struct {
 // that exert a pull or, where that does not lower the objective, to the minimum
 // for the refreshed target, which always does. With an anchor
 // (Options.Anchor) the penalty pulls toward its best multiple.
-func FitCensored(d *gram.Data, b Bounds, w []float64, rows []int32, lambda float64, o Options) (CensoredFit, error) {
+func FitCensored(d *Data, b Bounds, w []float64, rows []int32, lambda float64, o Options) (CensoredFit, error) {
 	if err := o.CheckData(d); err != nil {
 		return CensoredFit{}, err
 	}
@@ -33,7 +32,7 @@ func FitCensored(d *gram.Data, b Bounds, w []float64, rows []int32, lambda float
 		return CensoredFit{}, err
 	}
 	if rows == nil {
-		rows = gram.AllRows(d.Len())
+		rows = AllRows(d.Len())
 	}
 	c := newCensored(d, b, w, rows, &o)
 	passes, err := c.fit(lambda)
@@ -54,13 +53,13 @@ func FitCensored(d *gram.Data, b Bounds, w []float64, rows []int32, lambda float
 
 // censored is the state of one censored fit.
 type censored struct {
-	d       *gram.Data
+	d       *Data
 	b       Bounds
 	w       []float64
 	rows    []int32
 	o       *Options
 	s       *solver
-	all     *gram.Gram // all rows with target Lo
+	all     *Gram // all rows with target Lo
 	started bool
 	target  []float64 // refreshed, per entry of rows
 	pulls   []Pull    // per entry of rows
@@ -70,17 +69,17 @@ type censored struct {
 	out     []int     // entries of rows that exert a pull at beta
 	grad    []float64 // scaled half gradient of the loss at beta
 	bent    []float64 // weight times curvature, per row of d, of the entries in out
-	acc     *gram.Accumulator
-	view    gram.Data
+	acc     *Accumulator
+	view    Data
 }
 
-func newCensored(d *gram.Data, b Bounds, w []float64, rows []int32, o *Options) *censored {
+func newCensored(d *Data, b Bounds, w []float64, rows []int32, o *Options) *censored {
 	o = o.withAnchor(d, b, w, rows)
 	c := &censored{d: d, b: b, w: w, rows: rows, o: o, s: newSolver(d.P, o)}
 	c.view = *d
 	c.view.Variants = nil
 	c.view.Y = make([]float64, d.Len())
-	c.acc = gram.NewAccumulator(&c.view)
+	c.acc = NewAccumulator(&c.view)
 	c.target, c.pulls, c.bent = make([]float64, len(rows)), make([]Pull, len(rows)), make([]float64, d.Len())
 	c.beta, c.current = make([]float64, d.P), make([]float64, d.P)
 	c.grad = make([]float64, d.P)
@@ -96,7 +95,7 @@ func newCensored(d *gram.Data, b Bounds, w []float64, rows []int32, o *Options) 
 type IntervalPath struct{ c *censored }
 
 // NewIntervalPath is a path on the given rows, see FitCensored.
-func NewIntervalPath(d *gram.Data, b Bounds, w []float64, rows []int32, o *Options) *IntervalPath {
+func NewIntervalPath(d *Data, b Bounds, w []float64, rows []int32, o *Options) *IntervalPath {
 	return &IntervalPath{newCensored(d, b, w, rows, o)}
 }
 
@@ -109,10 +108,10 @@ func (p *IntervalPath) Beta(lambda float64) ([]float64, error) {
 }
 
 // gram sums the given rows with weights w and the view's current targets.
-func (c *censored) gram(rows []int32, w []float64) *gram.Gram {
+func (c *censored) gram(rows []int32, w []float64) *Gram {
 	c.acc.Reset()
 	c.acc.Add(rows, w)
-	g := gram.New(c.d.P)
+	g := New(c.d.P)
 	c.acc.Fill(-1, g)
 	return g
 }
@@ -160,7 +159,7 @@ func (c *censored) evaluate(beta, gamma []float64, lambda float64, grad []float6
 	var loss float64
 	for k, i := range c.rows {
 		x := c.d.Row(int(i))
-		v := gram.Dot(x, beta)
+		v := Dot(x, beta)
 		p := c.b.Pull(int(i), v, c.o.SpreadUs)
 		c.target[k], c.pulls[k] = v-p.Slope, p
 		if p == (Pull{}) {
@@ -237,7 +236,7 @@ func (c *censored) step(lambda float64) {
 }
 
 // bentGram sums the local quadratic of every row that pulls.
-func (c *censored) bentGram() *gram.Gram {
+func (c *censored) bentGram() *Gram {
 	rows := make([]int32, len(c.out))
 	for n, k := range c.out {
 		i := c.rows[k]
@@ -256,7 +255,7 @@ func (c *censored) search(from, to, fromGamma, toGamma []float64, lambda float64
 	var at, by []float64
 	for _, i := range c.rows {
 		x := c.d.Row(int(i))
-		v, w := gram.Dot(x, from), gram.Dot(x, to)
+		v, w := Dot(x, from), Dot(x, to)
 		if !c.b.silent(int(i), v, c.o.SpreadUs) || !c.b.silent(int(i), w, c.o.SpreadUs) {
 			rows, at, by = append(rows, i), append(at, v), append(by, w-v)
 		}
@@ -339,7 +338,7 @@ type CensoredErrors struct {
 const informativeUs = 3000
 
 // EvaluateCensored compares predictions with intervals.
-func EvaluateCensored(d *gram.Data, b Bounds, w, pred []float64) CensoredErrors {
+func EvaluateCensored(d *Data, b Bounds, w, pred []float64) CensoredErrors {
 	e := CensoredErrors{Rows: len(b.Lo), Inside: math.NaN(), ExactWAPE: math.NaN()}
 	var widths []float64
 	var inside int
@@ -359,7 +358,7 @@ func EvaluateCensored(d *gram.Data, b Bounds, w, pred []float64) CensoredErrors 
 			inside++
 		}
 	}
-	e.Distance = b.Score(d, w, gram.AllRows(e.Rows), 0, func(i int32) float64 { return pred[i] })
+	e.Distance = b.Score(d, w, AllRows(e.Rows), 0, func(i int32) float64 { return pred[i] })
 	e.MedianWidth = stat.Median(widths)
 	if len(widths) > 0 {
 		e.Inside = float64(inside) / float64(len(widths))

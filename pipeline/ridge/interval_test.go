@@ -1,22 +1,19 @@
 package ridge_test
 
 import (
-	"github.com/blis-train/blis-train/pipeline/ridge"
-	"github.com/blis-train/blis-train/pipeline/ridge/cells"
-	"github.com/blis-train/blis-train/pipeline/ridge/cv"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
-	"github.com/blis-train/blis-train/pipeline/ridge/ridgetest"
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/blis-train/blis-train/pipeline/ridge"
 )
 
 // TestExactIntervalsArePlainRows: with lower = upper everywhere the censored
 // fit is the plain fit under constant cell weights.
 func TestExactIntervalsArePlainRows(t *testing.T) {
-	s := ridgetest.ThreeConfigs(21)
+	s := ridge.ThreeConfigs(21)
 	s.O.Prior = make([]float64, s.D.P)
-	w := cells.CensoredWeights(s.D, s.O)
+	w := ridge.CensoredWeights(s.D, s.O)
 	for _, lambda := range []float64{1e-6, 1e-3, 1} {
 		plain, err := ridge.FitRows(s.D, w, nil, lambda, s.O)
 		if err != nil {
@@ -26,7 +23,7 @@ func TestExactIntervalsArePlainRows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ridgetest.Near(t, "beta", got.Fit.Beta, plain.Beta, 1e-9)
+		ridge.Near(t, "beta", got.Fit.Beta, plain.Beta, 1e-9)
 		if got.Passes != 1 {
 			t.Errorf("passes: got %d, want 1", got.Passes)
 		}
@@ -34,9 +31,9 @@ func TestExactIntervalsArePlainRows(t *testing.T) {
 }
 
 // intervalsOf hides a delay of about 1 ms inside waits of up to 50 ms.
-func intervalsOf(seed uint64, n int) (*gram.Data, ridge.Bounds, ridge.Options) {
+func intervalsOf(seed uint64, n int) (*ridge.Data, ridge.Bounds, ridge.Options) {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	d := &gram.Data{P: 3}
+	d := &ridge.Data{P: 3}
 	var b ridge.Bounds
 	for i := range n {
 		x := []float64{1, rng.Float64(), 0}
@@ -59,13 +56,13 @@ func intervalsOf(seed uint64, n int) (*gram.Data, ridge.Bounds, ridge.Options) {
 // TestRecoversADelayHiddenInIntervals where the upper end alone is off by 25x.
 func TestRecoversADelayHiddenInIntervals(t *testing.T) {
 	d, b, o := intervalsOf(22, 4000)
-	w := cells.CensoredWeights(d, o)
+	w := ridge.CensoredWeights(d, o)
 	fit, err := ridge.FitCensored(d, b, w, nil, 1e-6, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ridgetest.Near(t, "delay", fit.Fit.Beta[:2], []float64{800, 500}, .03)
-	if e := ridge.EvaluateCensored(d, b, w, gram.Predict(d, fit.Fit.Beta)); e.Inside < .95 || e.Rows != 4000 || e.Exact != 200 {
+	ridge.Near(t, "delay", fit.Fit.Beta[:2], []float64{800, 500}, .03)
+	if e := ridge.EvaluateCensored(d, b, w, ridge.Predict(d, fit.Fit.Beta)); e.Inside < .95 || e.Rows != 4000 || e.Exact != 200 {
 		t.Errorf("got %+v, want at least 95 %% of the intervals to hold the prediction", e)
 	}
 }
@@ -74,7 +71,7 @@ func TestRecoversADelayHiddenInIntervals(t *testing.T) {
 // until it no longer moves.
 func TestMatchesPlainPasses(t *testing.T) {
 	d, b, o := intervalsOf(23, 300)
-	w := cells.CensoredWeights(d, o)
+	w := ridge.CensoredWeights(d, o)
 	lambda := 1e-3
 	view := *d
 	view.Y = append([]float64(nil), b.Lo...)
@@ -86,7 +83,7 @@ func TestMatchesPlainPasses(t *testing.T) {
 		}
 		moved := 0.0
 		for i := range view.Y {
-			v := gram.Dot(d.Row(i), slow.Beta)
+			v := ridge.Dot(d.Row(i), slow.Beta)
 			y := v - b.Pull(i, v, 0).Slope
 			moved = math.Max(moved, math.Abs(y-view.Y[i]))
 			view.Y[i] = y
@@ -99,7 +96,7 @@ func TestMatchesPlainPasses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ridgetest.Near(t, "predictions", gram.Predict(d, fast.Fit.Beta), gram.Predict(d, slow.Beta), 1e-4)
+	ridge.Near(t, "predictions", ridge.Predict(d, fast.Fit.Beta), ridge.Predict(d, slow.Beta), 1e-4)
 	if !fast.Fit.Cert.OK() || fast.Passes > 50 {
 		t.Errorf("certificate %+v after %d passes", fast.Fit.Cert, fast.Passes)
 	}
@@ -107,12 +104,12 @@ func TestMatchesPlainPasses(t *testing.T) {
 
 func TestSelectionScoresIntervals(t *testing.T) {
 	d, b, o := intervalsOf(24, 1200)
-	sel, err := cv.SelectIntervals(d, b, o)
+	sel, err := ridge.SelectIntervals(d, b, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := cells.CensoredWeights(d, o)
-	folds, _, err := cells.Folds(d, o, 0)
+	w := ridge.CensoredWeights(d, o)
+	folds, _, err := ridge.Folds(d, o, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,14 +119,14 @@ func TestSelectionScoresIntervals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pred := gram.Predict(d, fit.Fit.Beta)
-		ridgetest.Near(t, "score", p.FoldScores[j:j+1], []float64{b.Score(d, w, f.Test, 0, func(i int32) float64 { return pred[i] })}, 1e-9)
+		pred := ridge.Predict(d, fit.Fit.Beta)
+		ridge.Near(t, "score", p.FoldScores[j:j+1], []float64{b.Score(d, w, f.Test, 0, func(i int32) float64 { return pred[i] })}, 1e-9)
 	}
 	if len(p.Loco) != 2 || sel[0].Objective != ridge.Within {
 		t.Errorf("got %d left-out scores chosen by %s, want 2 by within", len(p.Loco), sel[0].Objective)
 	}
 	b.Lo[3] = b.Hi[3] + 1
-	if _, err := cv.SelectIntervals(d, b, o); err == nil {
+	if _, err := ridge.SelectIntervals(d, b, o); err == nil {
 		t.Error("an empty interval was accepted")
 	}
 }

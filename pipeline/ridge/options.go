@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 )
 
 // Objective says which score chooses lambda.
@@ -107,7 +106,7 @@ func (o *Options) Check(p int) error {
 }
 
 // CheckData finds values out of bounds for d, and numbers of d that are not finite.
-func (o *Options) CheckData(d *gram.Data) error {
+func (o *Options) CheckData(d *Data) error {
 	if err := d.Check(); err != nil {
 		return err
 	}
@@ -115,7 +114,7 @@ func (o *Options) CheckData(d *gram.Data) error {
 }
 
 // CheckShape is CheckData without a look at every number of d.
-func (o *Options) CheckShape(d *gram.Data) error {
+func (o *Options) CheckShape(d *Data) error {
 	if err := d.CheckShape(); err != nil {
 		return err
 	}

@@ -3,15 +3,13 @@ package ridge
 import (
 	"math"
 	"testing"
-
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 )
 
 // TestPrecisionIsTheInverseCovariance: the answer is that of the normal
 // equations with the prior's precision, a column without data takes its
 // conditional mean, and a diagonal precision is the plain penalty.
 func TestPrecisionIsTheInverseCovariance(t *testing.T) {
-	g := gram.New(3)
+	g := New(3)
 	for _, r := range [][4]float64{{1, 2, 0, 8}, {2, 1, 0, 7}, {3, 5, 0, 20}} {
 		g.AddRow(1/(r[3]*r[3]), r[:3], r[3])
 	}

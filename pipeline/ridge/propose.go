@@ -6,8 +6,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/portable"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Proposal says what one more experiment would show.
@@ -25,9 +24,9 @@ const proposeRidge = 1e-9
 // each candidate Gram to the base does to the determinant of the information
 // and to each term's standard error. Base and candidates carry the same kind of
 // weights (1/variance up to one factor, e.g. unbalanced relative weights).
-func Propose(base *gram.Gram, candidates []*gram.Gram) []Proposal {
+func Propose(base *Gram, candidates []*Gram) []Proposal {
 	p := base.P
-	pool := gram.New(p)
+	pool := New(p)
 	pool.Add(base)
 	for _, c := range candidates {
 		pool.Add(c)
@@ -36,7 +35,7 @@ func Propose(base *gram.Gram, candidates []*gram.Gram) []Proposal {
 	for j := range scale {
 		scale[j] = math.Sqrt(pool.G[j*p+j])
 	}
-	idx := gram.NonZero(scale)
+	idx := NonZero(scale)
 	logBefore, before := information(base, nil, scale, idx)
 	var out []Proposal
 	for k, c := range candidates {
@@ -56,7 +55,7 @@ func Propose(base *gram.Gram, candidates []*gram.Gram) []Proposal {
 
 // information is the log determinant and the diagonal of the inverse of the
 // scaled information of one or two Grams.
-func information(a, b *gram.Gram, scale []float64, idx []int) (logDet float64, variance []float64) {
+func information(a, b *Gram, scale []float64, idx []int) (logDet float64, variance []float64) {
 	m := len(idx)
 	l := make([]float64, m*m)
 	for r, j := range idx {

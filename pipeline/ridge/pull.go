@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/internal/portable"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 )
 
 // Pull is what one interval does to a prediction v: the loss, half its slope and
@@ -176,11 +175,11 @@ const (
 
 // withAnchor are the options with the prior of an interval fit: the multiple of
 // the anchor that meets the intervals of the rows best.
-func (o *Options) withAnchor(d *gram.Data, b Bounds, w []float64, rows []int32) *Options {
+func (o *Options) withAnchor(d *Data, b Bounds, w []float64, rows []int32) *Options {
 	if o.Anchor == nil {
 		return o
 	}
-	m := b.Multiple(w, gram.Predict(d, o.Anchor), rows, o.SpreadUs, o.AnchorTight)
+	m := b.Multiple(w, Predict(d, o.Anchor), rows, o.SpreadUs, o.AnchorTight)
 	out := *o
 	out.Prior = make([]float64, len(o.Anchor))
 	for j, v := range o.Anchor {
@@ -224,7 +223,7 @@ func (b Bounds) clip(i int, v float64) float64 {
 func (b Bounds) Distance(i int, v float64) float64 { return math.Abs(float64(v) - b.clip(i, v)) }
 
 // Score is the mean over configurations of sum w loss/(1000 us)^2 on the rows.
-func (b Bounds) Score(d *gram.Data, w []float64, rows []int32, spreadUs float64, pred func(i int32) float64) float64 {
+func (b Bounds) Score(d *Data, w []float64, rows []int32, spreadUs float64, pred func(i int32) float64) float64 {
 	sums := map[int32]*[1]float64{}
 	var order []int32
 	for _, i := range rows {

@@ -5,11 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/ridge"
-	"github.com/blis-train/blis-train/pipeline/ridge/cells"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
-	"github.com/blis-train/blis-train/pipeline/ridge/ridgetest"
-	"github.com/blis-train/blis-train/stat"
 )
 
 // TestPullIsTheLossItself: slope and bend are half the loss' derivatives, with
@@ -64,8 +61,8 @@ func TestSoftEndsAreALikelihood(t *testing.T) {
 func TestSoftEndsLimits(t *testing.T) {
 	const s = 100.
 	b := ridge.Bounds{Lo: []float64{9000, 0}, Hi: []float64{9000, 20000}}
-	ridgetest.Near(t, "near", []float64{b.Pull(0, 9001, s).Slope}, []float64{1}, 1e-4)
-	ridgetest.Near(t, "far", []float64{b.Pull(0, 1000, s).Slope, b.Pull(0, 3000, s).Slope}, []float64{-2 * s, -2 * s}, 1e-9)
+	ridge.Near(t, "near", []float64{b.Pull(0, 9001, s).Slope}, []float64{1}, 1e-4)
+	ridge.Near(t, "far", []float64{b.Pull(0, 1000, s).Slope, b.Pull(0, 3000, s).Slope}, []float64{-2 * s, -2 * s}, 1e-9)
 	for _, v := range []float64{0, 5, 15000} {
 		if p := b.Pull(1, v, s); p != (ridge.Pull{}) {
 			t.Errorf("inside at %g: got %+v, want no pull", v, p)
@@ -78,7 +75,7 @@ func TestMultiple(t *testing.T) {
 	rng := rand.New(rand.NewPCG(31, 1))
 	n := 200
 	var b ridge.Bounds
-	w, pred, rows := make([]float64, n), make([]float64, n), gram.AllRows(n)
+	w, pred, rows := make([]float64, n), make([]float64, n), ridge.AllRows(n)
 	for i := range n {
 		w[i], pred[i] = 0.5+rng.Float64(), 500+1000*rng.Float64()
 		at, delay := 4000*rng.Float64(), 1.7*pred[i]*(1+0.3*rng.NormFloat64())
@@ -129,27 +126,27 @@ func TestSoftMatchesPlainPasses(t *testing.T) {
 	d, b, o := intervalsOf(25, 300)
 	o.SpreadUs = 150
 	o.Anchor = []float64{1, 0, 0}
-	w := cells.CensoredWeights(d, o)
+	w := ridge.CensoredWeights(d, o)
 	for _, lambda := range []float64{1e-3, 0.1} {
 		fast, err := ridge.FitCensored(d, b, w, nil, lambda, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		plain, rows := o, gram.AllRows(d.Len())
-		m := b.Multiple(w, gram.Predict(d, o.Anchor), rows, o.SpreadUs, o.AnchorTight)
+		plain, rows := o, ridge.AllRows(d.Len())
+		m := b.Multiple(w, ridge.Predict(d, o.Anchor), rows, o.SpreadUs, o.AnchorTight)
 		plain.Prior, plain.Anchor = []float64{m, 0, 0}, nil
 		view := *d
 		view.Y = append([]float64(nil), b.Lo...)
 		var beta []float64
 		for range 20000 {
-			slow, err := ridge.Solve(gram.OfRows(&view, w, nil, 1), lambda, plain)
+			slow, err := ridge.Solve(ridge.OfRows(&view, w, nil, 1), lambda, plain)
 			if err != nil {
 				t.Fatal(err)
 			}
 			beta = slow.Beta
 			moved := 0.0
 			for i := range view.Y {
-				v := gram.Dot(d.Row(i), beta)
+				v := ridge.Dot(d.Row(i), beta)
 				y := v - b.Pull(i, v, o.SpreadUs).Slope
 				moved = math.Max(moved, math.Abs(y-view.Y[i]))
 				view.Y[i] = y
@@ -158,7 +155,7 @@ func TestSoftMatchesPlainPasses(t *testing.T) {
 				break
 			}
 		}
-		ridgetest.Near(t, "predictions", gram.Predict(d, fast.Fit.Beta), gram.Predict(d, beta), 1e-4)
+		ridge.Near(t, "predictions", ridge.Predict(d, fast.Fit.Beta), ridge.Predict(d, beta), 1e-4)
 		if !fast.Fit.Cert.OK() || fast.Passes > 60 {
 			t.Errorf("certificate %+v after %d passes", fast.Fit.Cert, fast.Passes)
 		}
@@ -170,7 +167,7 @@ func TestSoftMatchesPlainPasses(t *testing.T) {
 func TestAnchorIsWhatThePenaltyPullsTo(t *testing.T) {
 	d, b, o := intervalsOf(26, 4000)
 	o.SpreadUs = 100
-	w := cells.CensoredWeights(d, o)
+	w := ridge.CensoredWeights(d, o)
 	plain, err := ridge.FitCensored(d, b, w, nil, 1, o)
 	if err != nil {
 		t.Fatal(err)
@@ -184,12 +181,12 @@ func TestAnchorIsWhatThePenaltyPullsTo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	constant := b.Multiple(w, filledWith(d.Len(), 1), gram.AllRows(d.Len()), 100, 0)
-	if m := stat.Median(gram.Predict(d, plain.Fit.Beta)); m > 300 {
+	constant := b.Multiple(w, filledWith(d.Len(), 1), ridge.AllRows(d.Len()), 100, 0)
+	if m := stat.Median(ridge.Predict(d, plain.Fit.Beta)); m > 300 {
 		t.Errorf("without an anchor: median %g, want it shrunk below 300 us", m)
 	}
-	ridgetest.Near(t, "constant", []float64{constant, stat.Median(gram.Predict(d, held.Fit.Beta))}, []float64{1050, 1050}, .05)
-	ridgetest.Near(t, "free", free.Fit.Beta[:2], []float64{800, 500}, .05)
+	ridge.Near(t, "constant", []float64{constant, stat.Median(ridge.Predict(d, held.Fit.Beta))}, []float64{1050, 1050}, .05)
+	ridge.Near(t, "free", free.Fit.Beta[:2], []float64{800, 500}, .05)
 	o.Anchor = o.Anchor[:1]
 	if _, err := ridge.FitCensored(d, b, w, nil, 1, o); err == nil {
 		t.Error("an anchor of another length was accepted")
@@ -203,7 +200,7 @@ func TestSoftEndsSurviveLateRows(t *testing.T) {
 	for i := 1; i < len(b.Lo); i += 50 {
 		b.Lo[i], b.Hi[i] = 30000, 70000
 	}
-	w := cells.CensoredWeights(d, o)
+	w := ridge.CensoredWeights(d, o)
 	hard, err := ridge.FitCensored(d, b, w, nil, 1e-6, o)
 	if err != nil {
 		t.Fatal(err)
@@ -213,7 +210,7 @@ func TestSoftEndsSurviveLateRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, s := stat.Median(gram.Predict(d, hard.Fit.Beta)), stat.Median(gram.Predict(d, soft.Fit.Beta))
+	h, s := stat.Median(ridge.Predict(d, hard.Fit.Beta)), stat.Median(ridge.Predict(d, soft.Fit.Beta))
 	if !(h > 3000 && s < 2000 && s > 1000) {
 		t.Errorf("medians: hard ends %g us, soft ends %g us, want above 3000 and 1000 to 2000 (1050 without late rows)", h, s)
 	}
@@ -238,12 +235,12 @@ func TestSpreadFollowsTheScatter(t *testing.T) {
 			}
 			b.Lo, b.Hi = append(b.Lo, lo), append(b.Hi, hi)
 		}
-		if got := b.Spread(filledWith(n, 1), filledWith(n, 1), gram.AllRows(n), grid); got < c.least || got > c.most {
+		if got := b.Spread(filledWith(n, 1), filledWith(n, 1), ridge.AllRows(n), grid); got < c.least || got > c.most {
 			t.Errorf("scatter of %g us: spread %g, want %g to %g", c.sd, got, c.least, c.most)
 		}
 	}
 	silent := ridge.Bounds{Lo: make([]float64, 9), Hi: filledWith(9, 1e6)}
-	if got := silent.Spread(filledWith(9, 1), filledWith(9, 1), gram.AllRows(9), grid); got != 100 {
+	if got := silent.Spread(filledWith(9, 1), filledWith(9, 1), ridge.AllRows(9), grid); got != 100 {
 		t.Errorf("silent rows: spread %g, want the largest", got)
 	}
 }

@@ -4,16 +4,14 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"github.com/blis-train/blis-train/pipeline/ridge"
-	"github.com/blis-train/blis-train/pipeline/ridge/bootstrap"
-	"github.com/blis-train/blis-train/pipeline/ridge/cv"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/blis-train/blis-train/pipeline/ridge"
 )
 
 // peerResult is what eval/sklearn_selection.py prints.
@@ -43,7 +41,7 @@ func BenchmarkSelect1MAgainstPython(b *testing.B) {
 	lags, o := benchData(), benchOptions()
 	folder := b.TempDir()
 	exportRows(b, folder, lags, o)
-	var best cv.Selection
+	var best ridge.Selection
 	ours := time.Duration(math.MaxInt64)
 	for b.Loop() {
 		start := time.Now()
@@ -78,7 +76,7 @@ func runPeer(b *testing.B, python, folder string) peerResult {
 }
 
 // exportRows writes the benchmark's rows as raw arrays.
-func exportRows(b *testing.B, folder string, lags []*gram.Data, o ridge.Options) {
+func exportRows(b *testing.B, folder string, lags []*ridge.Data, o ridge.Options) {
 	write := func(name string, v any) {
 		f, err := os.Create(filepath.Join(folder, name))
 		if err == nil {
@@ -95,7 +93,7 @@ func exportRows(b *testing.B, folder string, lags []*gram.Data, o ridge.Options)
 	meta := map[string]any{
 		"rows": d.Len(), "columns": d.P, "configs": benchConfigs, "lags": len(lags), "penalty": o.Penalty,
 		"lambdas": o.Lambdas, "folds": o.Folds, "eps_us": o.EpsUs, "min_cell_rows": o.MinCellRows,
-		"gamma_column": d.Variants[0].Cols[0], "draws": bootstrap.DefaultOptions().Draws, "blocks": 40,
+		"gamma_column": d.Variants[0].Cols[0], "draws": ridge.BootstrapDefaultOptions().Draws, "blocks": 40,
 	}
 	var gammas []float64
 	var embargo []int

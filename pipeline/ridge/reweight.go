@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 )
 
 // Constants of the reweighting passes (spec#reweighting).
@@ -37,13 +36,13 @@ func (p *Polish) Best() Fit {
 // Reweight makes six passes with weights w/max(|y - x.beta|/max(y, eps*steps),
 // 0.01) from the base weights w: from squared toward absolute relative error.
 // W, s and ybar are recomputed in every pass, lambda stays.
-func Reweight(d *gram.Data, w []float64, ls Fit, o Options) (Polish, error) {
+func Reweight(d *Data, w []float64, ls Fit, o Options) (Polish, error) {
 	p := Polish{LS: ls, Fit: ls, Weights: make([]float64, len(w))}
 	p.BiasLS = bias(d, ls.Beta)
-	rows := gram.AllRows(d.Len())
+	rows := AllRows(d.Len())
 	for p.Passes < reweightPasses {
 		reweight(d, w, p.Fit.Beta, o, p.Weights)
-		fit, err := Solve(gram.OfRows(d, p.Weights, rows, o.Threads()), ls.Lambda, o)
+		fit, err := Solve(OfRows(d, p.Weights, rows, o.Threads()), ls.Lambda, o)
 		if err != nil {
 			return p, fmt.Errorf("reweighting pass %d: %w", p.Passes+1, err)
 		}
@@ -55,22 +54,22 @@ func Reweight(d *gram.Data, w []float64, ls Fit, o Options) (Polish, error) {
 	return p, nil
 }
 
-func reweight(d *gram.Data, w, beta []float64, o Options, out []float64) {
-	par.Each(o.Threads(), (len(w)+gram.ChunkRows-1)/gram.ChunkRows, func(_, c int) {
+func reweight(d *Data, w, beta []float64, o Options, out []float64) {
+	par.Each(o.Threads(), (len(w)+ChunkRows-1)/ChunkRows, func(_, c int) {
 		rows := d.Reader()
-		for i := c * gram.ChunkRows; i < min(len(w), (c+1)*gram.ChunkRows); i++ {
-			rel := math.Abs(d.Y[i]-gram.Dot(rows.Row(i), beta)) / d.BaseOf(i, o.EpsUs)
+		for i := c * ChunkRows; i < min(len(w), (c+1)*ChunkRows); i++ {
+			rel := math.Abs(d.Y[i]-Dot(rows.Row(i), beta)) / d.BaseOf(i, o.EpsUs)
 			out[i] = w[i] / math.Max(rel, minRelError)
 		}
 	})
 }
 
 // bias is sum(x.beta - y)/sum y.
-func bias(d *gram.Data, beta []float64) float64 {
+func bias(d *Data, beta []float64) float64 {
 	var diff, sum float64
 	rows := d.Reader()
 	for i, y := range d.Y {
-		diff += gram.Dot(rows.Row(i), beta) - y
+		diff += Dot(rows.Row(i), beta) - y
 		sum += y
 	}
 	return diff / sum

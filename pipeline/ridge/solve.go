@@ -5,8 +5,7 @@ import (
 
 	"gonum.org/v1/gonum/mat"
 
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // solver minimises  gamma'G gamma - 2 b'gamma + lambda sum d(gamma-gamma0)^2
@@ -43,7 +42,7 @@ func newSolver(p int, o *Options) *solver {
 }
 
 // load scales a Gram by its own W, s and ybar (spec#scaling). ybarUs > 0 fixes ybar.
-func (s *solver) load(g *gram.Gram, ybarUs float64) {
+func (s *solver) load(g *Gram, ybarUs float64) {
 	p := s.p
 	s.w, s.err = g.W, nil
 	s.ybar = math.Sqrt(g.Q / g.W)
@@ -63,7 +62,7 @@ func (s *solver) load(g *gram.Gram, ybarUs float64) {
 }
 
 // normalise fills the scaled matrix for the current w, ybar and scale.
-func (s *solver) normalise(g *gram.Gram) {
+func (s *solver) normalise(g *Gram) {
 	p := s.p
 	s.q = g.Q / (s.w * s.ybar * s.ybar)
 	for j := range p {
@@ -218,7 +217,7 @@ func (s *solver) gradient(lambda float64) {
 		if s.zero[j] {
 			continue
 		}
-		s.grad[j] = gram.Dot(s.g[j*s.p:(j+1)*s.p], s.gamma) - s.b[j] +
+		s.grad[j] = Dot(s.g[j*s.p:(j+1)*s.p], s.gamma) - s.b[j] +
 			s.pull(lambda, j, s.gamma)
 	}
 }
@@ -261,7 +260,7 @@ func (s *solver) solveEigen(lambda float64) {
 			a.SetSym(r, c, s.g[j*s.p+k]+float64(lambda*s.penalty(j, k)))
 		}
 	}
-	values, vectors, err := gram.Eigen(a)
+	values, vectors, err := Eigen(a)
 	if err != nil {
 		s.err = err
 		return
@@ -288,7 +287,7 @@ func (s *solver) objective(lambda float64) float64 {
 			continue
 		}
 		d := s.gamma[j] - s.prior[j]
-		obj += float64(s.gamma[j]*(gram.Dot(s.g[j*s.p:(j+1)*s.p], s.gamma)-float64(2*s.b[j]))) + float64(d*s.pull(lambda, j, s.gamma))
+		obj += float64(s.gamma[j]*(Dot(s.g[j*s.p:(j+1)*s.p], s.gamma)-float64(2*s.b[j]))) + float64(d*s.pull(lambda, j, s.gamma))
 	}
 	return obj
 }
@@ -311,7 +310,7 @@ type Path struct{ s *solver }
 func NewPath(p int, o *Options) *Path { return &Path{newSolver(p, o)} }
 
 // Start begins the path of another Gram.
-func (p *Path) Start(g *gram.Gram) {
+func (p *Path) Start(g *Gram) {
 	p.s.load(g, 0)
 	p.s.cold()
 }

@@ -5,8 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // TestMatchesExhaustiveSearch compares with the best of all active sets.
@@ -33,8 +32,8 @@ func TestMatchesExhaustiveSearch(t *testing.T) {
 	}
 }
 
-func randomGram(rng *rand.Rand, p, n int) *gram.Gram {
-	d := &gram.Data{P: p}
+func randomGram(rng *rand.Rand, p, n int) *Gram {
+	d := &Data{P: p}
 	w := make([]float64, n)
 	common := rng.NormFloat64()
 	for i := range n {
@@ -47,11 +46,11 @@ func randomGram(rng *rand.Rand, p, n int) *gram.Gram {
 		d.Y = append(d.Y, y)
 		w[i] = rng.Float64()
 	}
-	return gram.OfRows(d, w, nil, 1)
+	return OfRows(d, w, nil, 1)
 }
 
 // exhaustive is the smallest objective over all active sets with allowed signs.
-func exhaustive(g *gram.Gram, lambda float64, o *Options) float64 {
+func exhaustive(g *Gram, lambda float64, o *Options) float64 {
 	best := math.Inf(1)
 	s := newSolver(g.P, o)
 	s.load(g, 0)
@@ -74,13 +73,13 @@ func exhaustive(g *gram.Gram, lambda float64, o *Options) float64 {
 func TestEigenFallbackSolvesASingularMatrix(t *testing.T) {
 	o := DefaultOptions(3)
 	s := newSolver(3, &o)
-	d := &gram.Data{P: 3, X: []float64{1, 1, 0, 2, 2, 1, 3, 3, 0}, Y: []float64{2, 5, 6}}
-	s.load(gram.OfRows(d, []float64{1, 1, 1}, nil, 1), 0)
+	d := &Data{P: 3, X: []float64{1, 1, 0, 2, 2, 1, 3, 3, 0}, Y: []float64{2, 5, 6}}
+	s.load(OfRows(d, []float64{1, 1, 1}, nil, 1), 0)
 	s.cold()
 	s.solvePassive(0) // no penalty: columns 1 and 2 are equal
 	beta := make([]float64, 3)
 	s.beta(beta)
-	for i, pred := range gram.Predict(d, beta) {
+	for i, pred := range Predict(d, beta) {
 		if math.Abs(pred-d.Y[i]) > 1e-9*d.Y[i] {
 			t.Errorf("prediction %d: got %v, want %v", i, pred, d.Y[i])
 		}

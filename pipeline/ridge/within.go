@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/pipeline/ridge/gram"
 )
 
 // identifiedShare is the v_j under which a term does not vary inside a
@@ -14,7 +13,7 @@ const identifiedShare = 1e-6
 // WithinVariation is, per configuration (in d.Configs order) and term, the share
 // v_j = sum w(x - mean_w)^2/sum w x^2 of a column that varies inside the
 // configuration; NaN for an all-zero column. w nil: the rows' factors.
-func WithinVariation(d *gram.Data, w []float64) [][]float64 {
+func WithinVariation(d *Data, w []float64) [][]float64 {
 	if w == nil {
 		w = make([]float64, d.Len())
 		for i := range w {
@@ -35,7 +34,7 @@ func WithinVariation(d *gram.Data, w []float64) [][]float64 {
 	return out
 }
 
-func variation(d *gram.Data, w []float64, rows []int32) []float64 {
+func variation(d *Data, w []float64, rows []int32) []float64 {
 	mean, square, spread := make([]float64, d.P), make([]float64, d.P), make([]float64, d.P)
 	var total float64
 	x := d.Reader()

@@ -3,10 +3,8 @@ package rows
 import (
 	"fmt"
 
-	"github.com/blis-train/blis-train/stat"
-
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/rows/aggregate"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -46,7 +44,7 @@ func (s *Steps) Audit(sp *features.Space) Audit {
 	a.BelowFloor = a.CadenceUsP50.OK && a.FloorUsP50.OK && a.CadenceUsP50.V < a.FloorUsP50.V
 	a.Verdict = a.verdict()
 	if g := s.Run.Aggregate; g != nil && !a.BelowFloor {
-		a.DurationUsP50, a.Verdict = trace.Opt[float64]{}, aggregate.Verdict(&g.Audit)
+		a.DurationUsP50, a.Verdict = trace.Opt[float64]{}, Verdict(&g.Audit)
 	}
 	return a
 }

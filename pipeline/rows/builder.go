@@ -2,7 +2,6 @@ package rows
 
 import (
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/rows/aggregate"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -108,7 +107,7 @@ func (b *builder) total(st *Step) {
 	case b.s.Version == features.V10:
 		st.Reason = chunkedNoSnapshots
 	default:
-		st.Tag, st.In, st.NoStart = tagAggregate, aggregate.Input(&a.Totals[k]), a.Totals[k].NoStart
+		st.Tag, st.In, st.NoStart = tagAggregate, Input(&a.Totals[k]), a.Totals[k].NoStart
 	}
 }
 

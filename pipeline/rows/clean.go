@@ -1,8 +1,7 @@
 package rows
 
 import (
-	"github.com/blis-train/blis-train/stat"
-
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 

@@ -5,7 +5,6 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/rows/aggregate"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -36,7 +35,7 @@ func summary11(s *trace.Step, d *deploy.Deployment, cv2 float64, whole bool) (fe
 		NumPrefillReqs:      float64(s.NumPrefillReqs),
 		NumDecodeReqs:       float64(s.NumDecodeReqs),
 		NumSampledSeqs:      float64(reqs),
-		PrefillCausalWork:   aggregate.CausalFromTotals(float64(s.PrefillTokens), float64(s.NumPrefillReqs), cv2),
+		PrefillCausalWork:   CausalFromTotals(float64(s.PrefillTokens), float64(s.NumPrefillReqs), cv2),
 		DecodeContextTokens: contextFromBlocks(s, d.Engine.BlockSize),
 	}
 	in.KVReadTokens = in.DecodeContextTokens + in.PrefillTokens

@@ -6,9 +6,9 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/blis-train/blis-train/trace"
-
 	"github.com/zeebo/xxh3"
+
+	"github.com/blis-train/blis-train/trace"
 )
 
 // DefaultMaxRows is how many rows a fit learns from at most, and a validation judges (spec#max-rows).

@@ -5,14 +5,13 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace"
 )
 
 // EngineOf is the simulator driven by a set: its step time, and its overhead
 // and egress where it has them.
 func EngineOf(d *deploy.Deployment, set *coeff.Set) (sim.Config, error) {
-	latency, err := latency.NewPhysics(set, d)
+	latency, err := sim.NewPhysics(set, d)
 	if err != nil {
 		return sim.Config{}, err
 	}
@@ -26,11 +25,11 @@ func EngineOf(d *deploy.Deployment, set *coeff.Set) (sim.Config, error) {
 }
 
 // delayOf is no delay where the set has no such target.
-func delayOf(set *coeff.Set, target string, d *deploy.Deployment) (latency.Delay, error) {
+func delayOf(set *coeff.Set, target string, d *deploy.Deployment) (sim.Delay, error) {
 	if set.AlphaModel(target) == nil {
-		return latency.Const(0), nil
+		return sim.Const(0), nil
 	}
-	return latency.NewAlphaDelay(set, target, d)
+	return sim.NewAlphaDelay(set, target, d)
 }
 
 // WarningsOf says where step times and delays left what their data covered.

@@ -12,13 +12,11 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/pipeline/export/compare"
+	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/folder"
 	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/latency"
-	"github.com/blis-train/blis-train/sim/summary"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -39,7 +37,7 @@ type Simulation struct {
 
 // Replication is the outcome of one seed.
 type Replication struct {
-	Summary  *summary.Run
+	Summary  *sim.SummaryRun
 	Findings []trace.Finding
 }
 
@@ -151,7 +149,7 @@ func numbers(flag, text string) ([]float64, error) {
 func (s *Simulation) Engine(seed int64) (sim.Config, error) {
 	set := s.Set
 	if s.o.SampleCoefficients && set != nil {
-		set, _ = latency.DrawBeta(set, rand.New(rand.NewPCG(uint64(seed), 0xd4a)))
+		set, _ = sim.DrawBeta(set, rand.New(rand.NewPCG(uint64(seed), 0xd4a)))
 	}
 	cfg, err := s.model(set)
 	if err != nil {
@@ -159,10 +157,10 @@ func (s *Simulation) Engine(seed int64) (sim.Config, error) {
 	}
 	cfg.Seed, cfg.TokenGaps, cfg.KVBlocks, cfg.Done = seed, true, s.o.KVBlocks, s.ctx.Done()
 	if v := s.o.OverheadUs; v != nil {
-		cfg.Overhead = latency.Const(*v)
+		cfg.Overhead = sim.Const(*v)
 	}
 	if v := s.o.EgressUs; v != nil {
-		cfg.Egress = latency.Const(*v)
+		cfg.Egress = sim.Const(*v)
 	}
 	if mode := s.o.Async; mode != "auto" {
 		cfg.Async = mode == "on"
@@ -179,21 +177,21 @@ func (s *Simulation) Engine(seed int64) (sim.Config, error) {
 func (s *Simulation) model(set *coeff.Set) (sim.Config, error) {
 	switch s.o.Model {
 	case "roofline":
-		m, err := latency.NewRoofline(s.Deployment)
+		m, err := sim.NewRoofline(s.Deployment)
 		return sim.DefaultConfig(s.Deployment, m), err
 	case "linear3":
-		m, err := latency.NewLinear3(s.beta)
+		m, err := sim.NewLinear3(s.beta)
 		return sim.DefaultConfig(s.Deployment, m), err
 	case "trained-physics":
 		cfg := sim.DefaultConfig(s.Deployment, nil)
-		m, err := latency.NewTrainedPhysics(s.alpha, s.beta, s.Deployment)
+		m, err := sim.NewTrainedPhysics(s.alpha, s.beta, s.Deployment)
 		if err == nil {
 			cfg.Apply(m.Parts())
 		}
 		return cfg, err
 	case "blackbox":
 		cfg := sim.DefaultConfig(s.Deployment, nil)
-		m, err := latency.NewBlackbox(s.alpha, s.beta)
+		m, err := sim.NewBlackbox(s.alpha, s.beta)
 		if err == nil {
 			cfg.Apply(m.Parts())
 		}
@@ -224,7 +222,7 @@ func (s *Simulation) one(seed int64, first bool) (*Replication, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum := summary.New()
+	sum := sim.New()
 	var res *sim.Result
 	if first {
 		res, err = s.recorded(cfg, reqs, sum)
@@ -236,14 +234,14 @@ func (s *Simulation) one(seed int64, first bool) (*Replication, error) {
 	}
 	findings := append(append([]trace.Finding(nil), res.Findings...), WarningsOf(&cfg)...)
 	if s.lacksOverhead() {
-		findings = append(findings, trace.Findingf(compare.NotReplayable,
+		findings = append(findings, trace.Findingf(export.NotReplayable,
 			"the coefficient file has no overhead that a simulation may add: requests reach the engine at once; --overhead-us gives them one"))
 	}
 	return &Replication{Summary: sum.Close(res), Findings: findings}, nil
 }
 
 // recorded is the run whose requests and events go to files as they happen.
-func (s *Simulation) recorded(cfg sim.Config, reqs []sim.Request, sum *summary.Collector) (*sim.Result, error) {
+func (s *Simulation) recorded(cfg sim.Config, reqs []sim.Request, sum *sim.Collector) (*sim.Result, error) {
 	obs, done, err := s.Observers(reqs)
 	if err != nil {
 		return nil, err

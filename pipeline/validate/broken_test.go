@@ -8,7 +8,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/validate/planted"
+	"github.com/blis-train/blis-train/internal/planted"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -49,7 +49,7 @@ func TestBrokenOnPurpose(t *testing.T) {
 		if c.record != nil {
 			c.record(run)
 		}
-		v := validate(t, set, []Source{sourceOf(run, &d, true)}, DefaultOptions())
+		v := validateValidate(t, set, []Source{sourceOf(run, &d, true)}, DefaultOptions())
 		steps, replay := v.VerdictFor(coeff.PurposeSteps, coeff.ScopeAll).Verdict, v.VerdictFor(coeff.PurposeReplay, coeff.ScopeAll).Verdict
 		if c.purpose == "" {
 			if steps != coeff.VerdictPass || replay != coeff.VerdictPass || len(v.Diagnoses) > 0 {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/blis-train/blis-train/pipeline/validate/gates"
 	"github.com/blis-train/blis-train/result"
 )
 
@@ -38,7 +37,7 @@ func (j *job) clientConfigs(fit *result.Fit, known []result.ConfigErrors) []resu
 // clientRun is the run without steps that the scope of a replay gate names; nil: none.
 func (j *job) clientRun(scope string) *judgedRun {
 	for _, t := range j.all {
-		if t.beta == nil && t.id == gates.RunOfScope(scope) {
+		if t.beta == nil && t.id == RunOfScope(scope) {
 			return t
 		}
 	}

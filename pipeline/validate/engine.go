@@ -4,18 +4,15 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/validate/measured"
-	"github.com/blis-train/blis-train/pipeline/validate/replay"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 )
 
 // engine is how a run is replayed: the coefficients' step times (or the latency
 // model of the options), delays from the artifact or the options.
-func (j *job) engine(t *judgedRun, run *trace.Run, dep *deploy.Deployment) (replay.Engine, []trace.Finding, error) {
-	e := replay.Engine{Async: t.lag.lag > 0, Gamma: j.set.Gamma, Renewal: features.RenewalOf(j.set),
+func (j *job) engine(t *judgedRun, run *trace.Run, dep *deploy.Deployment) (Engine, []trace.Finding, error) {
+	e := Engine{Async: t.lag.lag > 0, Gamma: j.set.Gamma, Renewal: features.RenewalOf(j.set),
 		Seed: j.o.Seed, Drift: t.drift, Done: j.done}
 	if t.beta == nil {
 		e.Async = dep.Engine.IsAsync()
@@ -24,7 +21,7 @@ func (j *job) engine(t *judgedRun, run *trace.Run, dep *deploy.Deployment) (repl
 	if j.o.Latency != nil {
 		e.Latency, err = j.o.Latency(dep)
 	} else {
-		e.Latency, err = latency.NewPhysics(j.set, dep)
+		e.Latency, err = sim.NewPhysics(j.set, dep)
 	}
 	if err != nil {
 		return e, nil, err
@@ -44,13 +41,13 @@ func (j *job) engine(t *judgedRun, run *trace.Run, dep *deploy.Deployment) (repl
 
 // delays sets what happens outside the engine: a constant that was given, one
 // measured on idle requests, or the artifact's alphas.
-func (j *job) delays(e *replay.Engine, run *trace.Run, dep *deploy.Deployment) ([]trace.Finding, error) {
+func (j *job) delays(e *Engine, run *trace.Run, dep *deploy.Deployment) ([]trace.Finding, error) {
 	var findings []trace.Finding
 	overhead, egress := j.o.OverheadUs, j.o.EgressUs
 	if j.o.IdleDelays {
-		idle, ok := measured.MeasureIdle(run)
+		idle, ok := MeasureIdle(run)
 		if !ok {
-			findings = append(findings, trace.Findingf(measured.ReplayAssumes, "run %s: no request met an idle server", run.ID))
+			findings = append(findings, trace.Findingf(ReplayAssumes, "run %s: no request met an idle server", run.ID))
 			if run.Aggregate != nil && j.set.AlphaModel(coeff.Overhead) == nil {
 				overhead = new(float64) // nothing of the run tells it: the finding above says so
 			}
@@ -60,19 +57,19 @@ func (j *job) delays(e *replay.Engine, run *trace.Run, dep *deploy.Deployment) (
 	}
 	switch {
 	case overhead != nil:
-		e.Overhead = latency.Const(*overhead)
+		e.Overhead = sim.Const(*overhead)
 	default:
-		d, err := latency.NewAlphaDelay(j.set, coeff.Overhead, dep)
+		d, err := sim.NewAlphaDelay(j.set, coeff.Overhead, dep)
 		if err != nil {
-			return nil, trace.Errorf(measured.NoReplay, "replay of run %s: %v", run.ID, err).WithHint("give --overhead-us")
+			return nil, trace.Errorf(NoReplay, "replay of run %s: %v", run.ID, err).WithHint("give --overhead-us")
 		}
 		e.Overhead = d
 	}
 	switch {
 	case egress != nil:
-		e.Egress = latency.Const(*egress)
+		e.Egress = sim.Const(*egress)
 	case j.set.AlphaModel(coeff.Egress) != nil:
-		d, err := latency.NewAlphaDelay(j.set, coeff.Egress, dep)
+		d, err := sim.NewAlphaDelay(j.set, coeff.Egress, dep)
 		if err != nil {
 			return nil, err
 		}
@@ -84,7 +81,7 @@ func (j *job) delays(e *replay.Engine, run *trace.Run, dep *deploy.Deployment) (
 // ContentOf tells what requests of the run share, from package workload. Runs
 // it cannot read (stock spans, client files) share their first sharedPrefix tokens;
 // 0: nothing.
-func ContentOf(run *trace.Run, dep *deploy.Deployment, sharedPrefix int64) (replay.Content, []trace.Finding) {
+func ContentOf(run *trace.Run, dep *deploy.Deployment, sharedPrefix int64) (Content, []trace.Finding) {
 	if !dep.Engine.PrefixCaching {
 		return nil, nil
 	}
@@ -99,7 +96,7 @@ func ContentOf(run *trace.Run, dep *deploy.Deployment, sharedPrefix int64) (repl
 	var findings []trace.Finding
 	for _, n := range w.Notes {
 		if n.Code == workload.CodePrefixUnknown {
-			findings = append(findings, trace.Findingf(measured.ReplayAssumes, "run %s: %s", run.ID, n.Message))
+			findings = append(findings, trace.Findingf(ReplayAssumes, "run %s: %s", run.ID, n.Message))
 		}
 	}
 	return func(id string, r *sim.Request) {
@@ -113,13 +110,13 @@ func ContentOf(run *trace.Run, dep *deploy.Deployment, sharedPrefix int64) (repl
 // sharedGroup is the content group of requests that share what the options say.
 const sharedGroup = 1
 
-func sharedContent(run *trace.Run, n int64) (replay.Content, []trace.Finding) {
+func sharedContent(run *trace.Run, n int64) (Content, []trace.Finding) {
 	if n == 0 {
-		return nil, []trace.Finding{trace.Findingf(measured.ReplayAssumes,
+		return nil, []trace.Finding{trace.Findingf(ReplayAssumes,
 			"run %s: prefix caching is on and nothing says what requests share; replayed uncached (--shared-prefix-tokens)", run.ID)}
 	}
 	return func(_ string, r *sim.Request) {
 			r.Group, r.GroupTokens = sharedGroup, min(n, r.PromptTokens)
-		}, []trace.Finding{trace.Findingf(measured.ReplayAssumes,
+		}, []trace.Finding{trace.Findingf(ReplayAssumes,
 			"run %s: all requests are taken to share their first %d prompt tokens", run.ID, n)}
 }

@@ -10,15 +10,14 @@ import (
 	"testing"
 	"text/tabwriter"
 
-	"github.com/blis-train/blis-train/internal/repo"
-
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/stat"
 )
 
 // extracted are the tables of a data set; BLIS_TRAIN_EVAL_TABLES names a folder

@@ -7,8 +7,6 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/par"
-	"github.com/blis-train/blis-train/pipeline/validate/gates"
-	"github.com/blis-train/blis-train/pipeline/validate/measured"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -17,7 +15,7 @@ import (
 type job struct {
 	set     *coeff.Set
 	o       *Options
-	rules   *gates.Rules
+	rules   *Rules
 	sources []Source
 	all     []*judgedRun
 	entries [][]result.ValidationRun
@@ -33,13 +31,13 @@ func newJob(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Sour
 		return nil, err
 	}
 	if len(sources) == 0 {
-		return nil, trace.Errorf(measured.NothingToJudge, "got no run, want at least one")
+		return nil, trace.Errorf(NothingToJudge, "got no run, want at least one")
 	}
 	if err := checkSplit(fit, o.Split); err != nil {
 		return nil, err
 	}
 	j := &job{set: set, o: &o, sources: sources, all: make([]*judgedRun, len(sources)), entries: make([][]result.ValidationRun, len(sources))}
-	j.rules, _ = gates.NewRules(o.Thresholds)
+	j.rules, _ = NewRules(o.Thresholds)
 	j.warned = append(j.warned, j.rules.Loosen(o.ThresholdsFrom)...)
 	if sources[0].Stride == 0 {
 		j.sources = slices.Clone(sources)

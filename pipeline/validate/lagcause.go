@@ -7,7 +7,6 @@ import (
 
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/pipeline/validate/replay"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim/workload"
 )
@@ -89,7 +88,7 @@ func (j *job) lagOfBatches(t *judgedRun) (lag int, share float64, ok bool) {
 		return 0, 0, false
 	}
 	async := t.lag.lag == 0
-	same, err := replay.IdenticalBatches(forced, t.dep, steps, async)
+	same, err := IdenticalBatches(forced, t.dep, steps, async)
 	if err != nil || same == nil || *same < sameBatches {
 		return 0, 0, false
 	}

@@ -7,8 +7,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/pipeline/validate/gates"
-	"github.com/blis-train/blis-train/sim/latency"
+	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -48,7 +47,7 @@ type Options struct {
 	Workers        int         // 0: all cores; never changes a result
 
 	// Latency replaces the coefficients' step time in replays; nil: physics.
-	Latency     func(*deploy.Deployment) (latency.Model, error)
+	Latency     func(*deploy.Deployment) (sim.Model, error)
 	LatencyName string
 
 	Progress trace.Progress // may be nil
@@ -75,7 +74,7 @@ func (o Options) resolve() (Options, error) {
 	switch {
 	case !(o.Split > 0 && o.Split <= 1):
 		return o, trace.Errorf(rows.BadOption, "--split: got %g, want a share in (0, 1]", o.Split)
-	case o.For != "" && !gates.CheckPurpose(o.For):
+	case o.For != "" && !CheckPurpose(o.For):
 		return o, trace.Errorf(rows.BadOption, "--for: got %q, want %s or %s", o.For, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
 	case o.SharedPrefix < 0:
 		return o, trace.Errorf(rows.BadOption, "--shared-prefix-tokens: got %d tokens, want >= 0", o.SharedPrefix)
@@ -89,7 +88,7 @@ func (o Options) resolve() (Options, error) {
 			return o, err
 		}
 	}
-	return o, gates.CheckThresholds(o.Thresholds)
+	return o, CheckThresholds(o.Thresholds)
 }
 
 func (o *Options) recipe(set string, v features.Version) rows.Recipe {

@@ -10,14 +10,13 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline/validate/measured"
-	"github.com/blis-train/blis-train/pipeline/validate/planted"
+	"github.com/blis-train/blis-train/internal/planted"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
 
-func validate(t *testing.T, set *coeff.Set, sources []Source, o Options) *result.Validation {
+func validateValidate(t *testing.T, set *coeff.Set, sources []Source, o Options) *result.Validation {
 	t.Helper()
 	v, err := Run(context.Background(), set, nil, sources, o)
 	if err != nil {
@@ -42,7 +41,7 @@ func TestPlantedCoefficientsReplayExactly(t *testing.T) {
 	dep := planted.Deployment(t)
 	set := planted.Set(dep)
 	run := planted.Record(t, set, dep, planted.Load(400, 2, 1), nil)
-	v := validate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
+	v := validateValidate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
 	if len(v.Runs) != 1 || v.Runs[0].Split.Kind != result.SplitTestRun || v.Runs[0].Requests != 400 || !v.Runs[0].Sufficient {
 		t.Fatalf("got %+v", v.Runs)
 	}
@@ -81,7 +80,7 @@ func TestIdenticalBatchesSeesAWrongOne(t *testing.T) {
 		t.Fatalf("snapshot %+v is no decode; pick another", s)
 	}
 	s.ComputedTokens++
-	v := validate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
+	v := validateValidate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
 	share := *v.Runs[0].Replay.IdenticalBatchesShare
 	if n := float64(len(run.Steps)); share >= 1 || share < 1-3/n {
 		t.Errorf("got %v of %v steps, want one wrong", share, n)
@@ -96,7 +95,7 @@ func TestBrokenPrefillFailsAndIsNamed(t *testing.T) {
 	run := planted.Record(t, set, dep, planted.Load(400, 2, 2), nil)
 	broken := planted.Copy(set)
 	planted.SetTerm(broken, "prefill_linear_compute", 0.3*planted.Term(set, "prefill_linear_compute"))
-	v := validate(t, broken, []Source{sourceOf(run, dep, false)}, DefaultOptions())
+	v := validateValidate(t, broken, []Source{sourceOf(run, dep, false)}, DefaultOptions())
 	if v.Verdict != coeff.VerdictFail {
 		t.Fatalf("verdict: got %s", v.Verdict)
 	}
@@ -121,7 +120,7 @@ func TestDriftingMachineIsToldFromAWrongModel(t *testing.T) {
 	run := planted.Record(t, set, dep, planted.Load(400, 1.8, 3), func(c *sim.Config) {
 		c.Drift = []sim.DriftPoint{{FromUs: 0, Factor: 1}, {FromUs: 60e6, Factor: 1.5}, {FromUs: 140e6, Factor: 1.1}}
 	})
-	v := validate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
+	v := validateValidate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
 	r := v.Runs[0]
 	if r.Metrics.ITL.KSD < 0.15 || r.MetricsDrift == nil || r.MetricsDrift.ITL.KSD > 0.08 {
 		t.Errorf("ITL: plain %v, corrected %+v", r.Metrics.ITL.KSD, r.MetricsDrift)
@@ -144,7 +143,7 @@ func TestComposedRunsHaveNoMachine(t *testing.T) {
 	run := planted.Record(t, set, dep, planted.Load(200, 1.8, 3), func(c *sim.Config) {
 		c.Drift = []sim.DriftPoint{{FromUs: 0, Factor: 1}, {FromUs: 60e6, Factor: 1.6}}
 	})
-	v := validate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
+	v := validateValidate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
 	if len(v.Diagnoses) == 0 {
 		t.Error("no diagnosis of a run that is 1.6 times slower in its second half")
 	}
@@ -163,7 +162,7 @@ func TestTrainingRunsAreJudgedOnTheirHoldout(t *testing.T) {
 	dep := planted.Deployment(t)
 	set := planted.Set(dep)
 	run := planted.Record(t, set, dep, planted.Load(400, 2, 4), nil)
-	v := validate(t, set, []Source{sourceOf(run, dep, true)}, DefaultOptions())
+	v := validateValidate(t, set, []Source{sourceOf(run, dep, true)}, DefaultOptions())
 	if len(v.Runs) != 2 || v.Runs[0].Split.Kind != result.SplitHoldout || v.Runs[1].Split.Kind != result.SplitInSample {
 		t.Fatalf("got %d runs", len(v.Runs))
 	}
@@ -179,7 +178,7 @@ func TestTrainingRunsAreJudgedOnTheirHoldout(t *testing.T) {
 	}
 	half := DefaultOptions()
 	half.Split = 0.5
-	v = validate(t, set, []Source{sourceOf(run, dep, true)}, half)
+	v = validateValidate(t, set, []Source{sourceOf(run, dep, true)}, half)
 	if len(v.Runs) != 1 || !v.Runs[0].Sufficient {
 		t.Errorf("--split 0.5: got %d entries, %d requests", len(v.Runs), v.Runs[0].Requests)
 	}
@@ -196,7 +195,7 @@ func TestAbortedRequestsLoadTheSimulatorAndAreNotCompared(t *testing.T) {
 		r.Success, r.FinishStatus, r.AbortReason = trace.Some(false), trace.Some(trace.FinishAborted), trace.Some("client_disconnect")
 		r.DepartedNs, r.AbortedNs = trace.Opt[int64]{}, r.FinishedNs
 	}
-	v := validate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
+	v := validateValidate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
 	r := v.Runs[0]
 	if r.Requests != 270 || r.Replayed != 300 || r.Excluded["aborted"] != 30 {
 		t.Errorf("got %d compared, %d replayed, excluded %v", r.Requests, r.Replayed, r.Excluded)
@@ -224,13 +223,13 @@ func TestClosedLoopIsReplayedAsOne(t *testing.T) {
 	for _, stated := range []string{deploy.LoadClosed, deploy.LoadOpen} {
 		phased := *dep
 		phased.Phases = []deploy.Phase{{Name: "one", StartNs: planted.BaseNs, EndNs: run.Steps[len(run.Steps)-1].TsStartNs + 1, Load: stated}}
-		r := validate(t, set, []Source{sourceOf(run, &phased, false)}, DefaultOptions()).Runs[0]
+		r := validateValidate(t, set, []Source{sourceOf(run, &phased, false)}, DefaultOptions()).Runs[0]
 		for name, m := range map[string]*result.Metric{"TTFT": r.Metrics.TTFT, "ITL": r.Metrics.ITL, "E2E": r.Metrics.E2E} {
 			if r.Load != deploy.LoadClosed || m.KSD > 0.03 {
 				t.Errorf("stated %s: %s: got D %.3f as %s load, want at most 0.03 as closed", stated, name, m.KSD, r.Load)
 			}
 		}
-		v := validate(t, broken, []Source{sourceOf(run, &phased, false)}, DefaultOptions())
+		v := validateValidate(t, broken, []Source{sourceOf(run, &phased, false)}, DefaultOptions())
 		for _, g := range gatesOf(v, "ks_itl") {
 			if g.Pass == nil || *g.Pass {
 				t.Errorf("a term three times too large: %s of %s got %v, want a failure", g.Name, g.Scope, g.Pass)
@@ -250,7 +249,7 @@ func TestWorkersDoNotChangeTheBytes(t *testing.T) {
 	for _, workers := range []int{1, 2, 8} {
 		o := DefaultOptions()
 		o.Workers = workers
-		doc, err := result.Marshal(validate(t, set, []Source{sourceOf(a, dep, true), sourceOf(b, dep, false)}, o))
+		doc, err := result.Marshal(validateValidate(t, set, []Source{sourceOf(a, dep, true), sourceOf(b, dep, false)}, o))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,7 +267,7 @@ func TestStepsOnlyMakesNoReplay(t *testing.T) {
 	run := planted.Record(t, set, dep, planted.Load(200, 2, 9), nil)
 	o := DefaultOptions()
 	o.StepsOnly = true
-	v := validate(t, set, []Source{sourceOf(run, dep, false)}, o)
+	v := validateValidate(t, set, []Source{sourceOf(run, dep, false)}, o)
 	if len(v.Runs) != 1 || v.Runs[0].Metrics != nil || v.Runs[0].Steps == nil || len(gatesOf(v, "ks_ttft")) != 0 {
 		t.Errorf("got %+v", v.Runs)
 	}
@@ -281,13 +280,13 @@ func TestReplayWithoutOverheadIsRefused(t *testing.T) {
 	run := planted.Record(t, set, dep, planted.Load(50, 2, 10), nil)
 	set.Alpha = set.Alpha[:1]
 	_, err := Run(context.Background(), set, nil, []Source{sourceOf(run, dep, false)}, DefaultOptions())
-	if err == nil || !strings.Contains(err.Error(), string(measured.NoReplay)) {
+	if err == nil || !strings.Contains(err.Error(), string(NoReplay)) {
 		t.Errorf("got %v", err)
 	}
 	o := DefaultOptions()
 	constant := 2000.0
 	o.OverheadUs = &constant
-	if v := validate(t, set, []Source{sourceOf(run, dep, false)}, o); v.Runs[0].Metrics.TTFT.KSD > 0.03 {
+	if v := validateValidate(t, set, []Source{sourceOf(run, dep, false)}, o); v.Runs[0].Metrics.TTFT.KSD > 0.03 {
 		t.Errorf("--overhead-us 2000: got D %v", v.Runs[0].Metrics.TTFT.KSD)
 	}
 }
@@ -309,7 +308,7 @@ func TestAHoldoutTheFitHasSeenIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(v.Runs) != 1 || v.Runs[0].Split.Kind != result.SplitInSample || !planted.HasCode(v.Warnings, measured.NotHeldOut) ||
+	if len(v.Runs) != 1 || v.Runs[0].Split.Kind != result.SplitInSample || !planted.HasCode(v.Warnings, NotHeldOut) ||
 		v.Verdict == coeff.VerdictPass {
 		t.Errorf("refit: got %d entries, %v, verdict %s", len(v.Runs), v.Warnings, v.Verdict)
 	}
@@ -330,9 +329,9 @@ func TestClientTimingsAreReplayedAndNeverGate(t *testing.T) {
 	o := DefaultOptions()
 	zero := 2000.0
 	o.OverheadUs, o.EgressUs = &zero, &zero
-	v := validate(t, set, []Source{sourceOf(run, dep, false)}, o)
+	v := validateValidate(t, set, []Source{sourceOf(run, dep, false)}, o)
 	r := v.Runs[0]
-	if r.Source != measured.SourceClient || r.Requests != 200 || r.Metrics.TTFT.KSD > 0.02 || r.Metrics.E2E.KSD > 0.02 {
+	if r.Source != SourceClient || r.Requests != 200 || r.Metrics.TTFT.KSD > 0.02 || r.Metrics.E2E.KSD > 0.02 {
 		t.Errorf("got %s, %d requests, %+v", r.Source, r.Requests, r.Metrics)
 	}
 	for _, g := range gatesOf(v, "ks_ttft") {
@@ -349,7 +348,7 @@ func TestNoisyReplayUsesTheArtifactsResiduals(t *testing.T) {
 	noise := &sim.Noise{Decode: []sim.Quantile{{Q: 0, Ratio: 0.5}, {Q: 1, Ratio: 1.5}},
 		Mixed: []sim.Quantile{{Q: 0, Ratio: 0.5}, {Q: 1, Ratio: 1.5}}, Prefill: []sim.Quantile{{Q: 0, Ratio: 0.5}, {Q: 1, Ratio: 1.5}}}
 	run := planted.Record(t, set, dep, planted.Load(300, 2, 15), func(c *sim.Config) { c.Noise = noise })
-	v := validate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
+	v := validateValidate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
 	r := v.Runs[0]
 	if r.MetricsNoise != nil {
 		t.Error("the artifact has no residuals: metrics_noise must be null")
@@ -378,9 +377,9 @@ func TestSampledJourneysAreJudged(t *testing.T) {
 		half = append(half, run.Requests[i])
 	}
 	run.Requests, run.Snapshots = half, nil
-	v := validate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
+	v := validateValidate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
 	r := v.Runs[0]
-	if r.Requests != 200 || r.Rebuilt != 200 || r.Replayed != 400 || r.Excluded[measured.ExcludedUnrecorded] != 200 {
+	if r.Requests != 200 || r.Rebuilt != 200 || r.Replayed != 400 || r.Excluded[ExcludedUnrecorded] != 200 {
 		t.Fatalf("got %d compared, %d rebuilt, %d replayed, excluded %v", r.Requests, r.Rebuilt, r.Replayed, r.Excluded)
 	}
 	for name, m := range map[string]*result.Metric{"ttft": r.Metrics.TTFT, "itl": r.Metrics.ITL, "e2e": r.Metrics.E2E} {
@@ -394,8 +393,8 @@ func TestSampledJourneysAreJudged(t *testing.T) {
 		}
 	}
 	run.Steps = slices.Delete(run.Steps, 100, 101)
-	v = validate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
-	if g := gatesOf(v, "ks_itl")[0]; g.Pass != nil || v.Runs[0].Rebuilt != 0 || !planted.HasCode(v.Runs[0].Findings, measured.NoReplay) {
+	v = validateValidate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
+	if g := gatesOf(v, "ks_itl")[0]; g.Pass != nil || v.Runs[0].Rebuilt != 0 || !planted.HasCode(v.Runs[0].Findings, NoReplay) {
 		t.Errorf("with a step missing: got %v, %d rebuilt, %v", g.Pass, v.Runs[0].Rebuilt, v.Runs[0].Findings)
 	}
 }

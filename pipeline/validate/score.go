@@ -4,10 +4,10 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/pipeline/score"
+	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/stat"
 )
 
 func termNames(set *coeff.Set) []string {
@@ -53,25 +53,25 @@ func scopes(all []*judgedRun, label func(config string) string) []*scope {
 
 // scores are the rows of all scopes with what is predicted of them.
 type scores struct {
-	steps   *score.Steps
+	steps   *rows.ScoreSteps
 	targets []string
-	delays  []*score.Delays // by target
+	delays  []*rows.Delays // by target
 }
 
 func newScores(groups []*scope, set *coeff.Set, workers int) *scores {
-	var steps [][]*score.Sample
+	var steps [][]*rows.Sample
 	for _, s := range groups {
-		var group []*score.Sample
+		var group []*rows.Sample
 		for _, t := range s.runs {
 			group = append(group, t.steps())
 		}
 		steps = append(steps, group)
 	}
-	j := &scores{steps: score.NewSteps(steps, true, workers)}
+	j := &scores{steps: rows.NewSteps(steps, true, workers)}
 	for _, m := range set.Alpha {
-		var delays [][]*score.Sample
+		var delays [][]*rows.Sample
 		for _, s := range groups {
-			var group []*score.Sample
+			var group []*rows.Sample
 			for _, t := range s.runs {
 				if d := t.delays(m.Target); d != nil {
 					group = append(group, d)
@@ -79,7 +79,7 @@ func newScores(groups []*scope, set *coeff.Set, workers int) *scores {
 			}
 			delays = append(delays, group)
 		}
-		j.targets, j.delays = append(j.targets, m.Target), append(j.delays, score.NewDelays(delays))
+		j.targets, j.delays = append(j.targets, m.Target), append(j.delays, rows.NewDelays(delays))
 	}
 	return j
 }
@@ -87,7 +87,7 @@ func newScores(groups []*scope, set *coeff.Set, workers int) *scores {
 // config fills the document's entry of a scope.
 func (j *scores) config(s *scope) result.ConfigErrors {
 	c := result.ConfigErrors{Scope: s.name, Config: s.config, Runs: []string{}, Seen: s.seen, TestRun: s.test}
-	var group []*score.Sample
+	var group []*rows.Sample
 	for _, t := range s.runs {
 		c.Runs, group = append(c.Runs, t.id), append(group, t.steps())
 	}
@@ -104,7 +104,7 @@ func (j *scores) alphaErrors(runs []*judgedRun) *result.AlphaErrors {
 	out := &result.AlphaErrors{}
 	for k, target := range j.targets {
 		d := j.delays[k]
-		in := func(s *score.Sample) bool {
+		in := func(s *rows.Sample) bool {
 			return slices.ContainsFunc(runs, func(t *judgedRun) bool { return t.delays(target) == s })
 		}
 		switch target {

@@ -5,15 +5,10 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/pipeline/score"
-	"github.com/blis-train/blis-train/pipeline/validate/machine"
-	"github.com/blis-train/blis-train/pipeline/validate/measured"
-	"github.com/blis-train/blis-train/pipeline/validate/replay"
-	"github.com/blis-train/blis-train/pipeline/validate/saturation"
 	"github.com/blis-train/blis-train/sim/workload"
-	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -29,21 +24,21 @@ const (
 type judgedRun struct {
 	id       string
 	dep      *deploy.Deployment
-	set      *coeff.Set                // as it holds on the run's device
-	source   string                    // of the recorded requests
-	informs  string                    // why its replay decides nothing
-	starved  map[string]replay.Starved // by scope of a gate
+	set      *coeff.Set         // as it holds on the run's device
+	source   string             // of the recorded requests
+	informs  string             // why its replay decides nothing
+	starved  map[string]Starved // by scope of a gate
 	training bool
 	seen     bool // its configuration was part of the fit
-	sat      *saturation.Verdicts
+	sat      *Verdicts
 	lag      runLag
 	quality  rows.Quality
 	beta     *rows.Table
 	pred     []float64 // us, of the kept beta rows
 	alpha    []*rows.Table
-	sample   *score.Sample   // of beta, once asked for
-	samples  []*score.Sample // of alpha
-	drift    *machine.Drift
+	sample   *rows.Sample   // of beta, once asked for
+	samples  []*rows.Sample // of alpha
+	drift    *Drift
 	findings []trace.Finding
 	parts    []rows.Part
 	// identical is the share of batches a forced replay reproduces; nil unknown.
@@ -59,13 +54,13 @@ type runLag struct {
 
 // newJudgedRun rebuilds the batches of one run and makes its rows.
 func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Options, src *Source) (*judgedRun, error) {
-	t := &judgedRun{id: run.ID, dep: dep, source: measured.Source(run), training: src.Training, sat: saturation.OfRun(run, dep),
+	t := &judgedRun{id: run.ID, dep: dep, source: MeasuredSource(run), training: src.Training, sat: OfRun(run, dep),
 		parts: rows.Parts(run, dep, o.Split)}
 	t.under(set)
 	set = t.set
 	if len(run.Steps) == 0 {
 		if len(run.Requests) == 0 {
-			t.sat = saturation.OfClients(run, dep)
+			t.sat = OfClients(run, dep)
 		}
 		return t, nil
 	}
@@ -95,7 +90,7 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 	t.beta.Thin(src.Stride)
 	t.findings = append(t.findings, t.beta.Findings...)
 	if !o.StepsOnly {
-		if t.identical, err = replay.IdenticalBatches(forced, dep, steps, t.lag.lag > 0); err != nil {
+		if t.identical, err = IdenticalBatches(forced, dep, steps, t.lag.lag > 0); err != nil {
 			return nil, err
 		}
 	}
@@ -189,14 +184,14 @@ func prefillMAPE(b *rows.Table, set *coeff.Set) (float64, int) {
 
 // predict fills the predictions of the kept rows and the drift curve.
 func (t *judgedRun) predict() (err error) {
-	t.drift = &machine.Drift{}
+	t.drift = &Drift{}
 	if t.beta == nil {
 		return nil
 	}
 	if t.pred, err = t.predictions(features.BetaPredictor(t.set), t.beta); err != nil {
 		return err
 	}
-	t.sample = &score.Sample{Table: t.beta, Pred: t.pred, Beta: coeff.Values(t.set.Beta), Part: t.part()}
+	t.sample = &rows.Sample{Table: t.beta, Pred: t.pred, Beta: coeff.Values(t.set.Beta), Part: t.part()}
 	for _, a := range t.alpha {
 		p, err := features.AlphaPredictor(t.set, a.Target)
 		if err != nil {
@@ -206,9 +201,9 @@ func (t *judgedRun) predict() (err error) {
 		if err != nil {
 			return err
 		}
-		t.samples = append(t.samples, &score.Sample{Table: a, Pred: pred, Part: t.part()})
+		t.samples = append(t.samples, &rows.Sample{Table: a, Pred: pred, Part: t.part()})
 	}
-	t.drift = machine.DriftOf(t.beta.TimeNs, t.beta.Y, t.pred, t.beta.IsThinned())
+	t.drift = DriftOf(t.beta.TimeNs, t.beta.Y, t.pred, t.beta.IsThinned())
 	if !t.dep.IsComposed() {
 		t.findings = append(t.findings, t.drift.Finding(t.id)...)
 	}
@@ -238,18 +233,18 @@ func (t *judgedRun) predictions(p *features.Predictor, of *rows.Table) ([]float6
 
 // part is what judges the coefficients: the hold-out of a training run, every row
 // of another.
-func (t *judgedRun) part() score.Part {
+func (t *judgedRun) part() rows.ScorePart {
 	if t.training {
-		return score.HoldOut
+		return rows.HoldOut
 	}
-	return score.Whole
+	return rows.Whole
 }
 
 // steps are the run's step times with their predictions.
-func (t *judgedRun) steps() *score.Sample { return t.sample }
+func (t *judgedRun) steps() *rows.Sample { return t.sample }
 
 // delays are the run's rows of an alpha target; nil without.
-func (t *judgedRun) delays(target string) *score.Sample {
+func (t *judgedRun) delays(target string) *rows.Sample {
 	for _, s := range t.samples {
 		if s.Table.Target == target {
 			return s

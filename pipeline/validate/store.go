@@ -9,8 +9,6 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/pipeline/rows"
-	"github.com/blis-train/blis-train/pipeline/validate/replay"
-	"github.com/blis-train/blis-train/pipeline/validate/saturation"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -27,22 +25,22 @@ const (
 
 // steps is a judgedRun before it is cleaned, but for its tables.
 type steps struct {
-	Deployment *deploy.Deployment   `json:"deployment"`
-	Source     string               `json:"source"`
-	Saturation *saturation.Verdicts `json:"saturation"`
-	Lag        int                  `json:"lag"`
-	Measured   bool                 `json:"measured"`
-	Quality    rows.Quality         `json:"quality"`
-	Findings   []trace.Finding      `json:"findings"`
-	Parts      []rows.Part          `json:"parts"`
-	Identical  *float64             `json:"identical"`
-	Blocks     int64                `json:"blocks"`
+	Deployment *deploy.Deployment `json:"deployment"`
+	Source     string             `json:"source"`
+	Saturation *Verdicts          `json:"saturation"`
+	Lag        int                `json:"lag"`
+	Measured   bool               `json:"measured"`
+	Quality    rows.Quality       `json:"quality"`
+	Findings   []trace.Finding    `json:"findings"`
+	Parts      []rows.Part        `json:"parts"`
+	Identical  *float64           `json:"identical"`
+	Blocks     int64              `json:"blocks"`
 }
 
 // replayed are the entries of a run and, by scope of a gate, what its requests waited for.
 type replayed struct {
-	Entries []result.ValidationRun    `json:"entries"`
-	Starved map[string]replay.Starved `json:"starved"`
+	Entries []result.ValidationRun `json:"entries"`
+	Starved map[string]Starved     `json:"starved"`
 }
 
 // StoreSteps makes the rows of one run as Run does and writes them to a folder that
@@ -125,7 +123,7 @@ func StoreReplay(ctx context.Context, set *coeff.Set, fit *result.Fit, src Sourc
 	return files.WriteJSON(filepath.Join(dir, storedReplay), replayed{j.entries[0], j.all[0].starved})
 }
 
-func restoreReplay(dir string) ([]result.ValidationRun, map[string]replay.Starved, error) {
+func restoreReplay(dir string) ([]result.ValidationRun, map[string]Starved, error) {
 	var r replayed
 	err := files.ReadJSON(filepath.Join(dir, storedReplay), &r)
 	return r.Entries, r.Starved, err

@@ -10,8 +10,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/option"
-	"github.com/blis-train/blis-train/pipeline/validate/gates"
-	"github.com/blis-train/blis-train/sim/latency"
+	"github.com/blis-train/blis-train/sim"
 )
 
 // Table is the options of a validation as flags and as recorded.
@@ -61,7 +60,7 @@ func (o *Options) forOption() option.Option {
 		Default: "",
 		Set: func(v any) error {
 			o.For = v.(string)
-			if o.For != "" && !gates.CheckPurpose(o.For) {
+			if o.For != "" && !CheckPurpose(o.For) {
 				return option.Misusef("--for: got %q, want %s or %s", o.For, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
 			}
 			return nil
@@ -96,7 +95,7 @@ func (o *Options) UseLatency(name string) error {
 		o.LatencyName, o.Latency = "physics", nil
 	case "roofline":
 		o.LatencyName = name
-		o.Latency = func(d *deploy.Deployment) (latency.Model, error) { return latency.NewRoofline(d) }
+		o.Latency = func(d *deploy.Deployment) (sim.Model, error) { return sim.NewRoofline(d) }
 	default:
 		return option.Misusef("--latency: got %q, want physics or roofline", name)
 	}

@@ -5,10 +5,9 @@ import (
 	"math"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/sim/workload"
-	"github.com/blis-train/blis-train/stat"
 )
 
 // TestClosedLoopIsReproduced: a closed loop is simulated, recorded, extracted and
@@ -45,7 +44,7 @@ func TestClosedLoopIsReproduced(t *testing.T) {
 		}
 		replay := func(w *workload.Workload, slower float64) *sim.Result {
 			cfg := sim.DefaultConfig(e.dep, affine{5000 * slower, 20 * slower, 100 * slower})
-			cfg.Overhead, cfg.Egress = latency.Const(700), latency.Const(300)
+			cfg.Overhead, cfg.Egress = sim.Const(700), sim.Const(300)
 			res, err := sim.Run(cfg, w.Requests, nil)
 			if err != nil {
 				t.Fatal(err)

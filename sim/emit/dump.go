@@ -7,7 +7,6 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/kv"
 )
 
 // Dump is an observer that writes the run. Close writes what is still open.
@@ -59,7 +58,7 @@ func New(w, kv io.Writer, d *deploy.Deployment, reqs []sim.Request, opt Options)
 // CoreID is the internal id of request i: what core span, snapshots and KV
 // events carry.
 func (p *Dump) CoreID(i int) string {
-	suffix := "-" + hex(kv.Mix(uint64(p.opt.Seed)^0xc0, uint64(i)), 8)
+	suffix := "-" + hex(sim.Mix(uint64(p.opt.Seed)^0xc0, uint64(i)), 8)
 	if !p.opt.Chat {
 		suffix = "-0" + suffix
 	}
@@ -69,7 +68,7 @@ func (p *Dump) CoreID(i int) string {
 func (p *Dump) apiID(i int) string {
 	id := p.reqs[i].ID
 	if id == "" {
-		id = hex(kv.Mix(uint64(p.opt.Seed), uint64(i)), 16)
+		id = hex(sim.Mix(uint64(p.opt.Seed), uint64(i)), 16)
 	}
 	if p.opt.Chat {
 		return "chatcmpl-" + id
@@ -131,7 +130,7 @@ func (p *Dump) arrived(e *sim.Event) {
 	i := uint64(e.Request)
 	seed := uint64(p.opt.Seed)
 	ns := p.opt.MonotonicNs + e.AtUs*1000
-	id := func(salt uint64) string { return hex(kv.Mix(seed^salt, i), 16) }
+	id := func(salt uint64) string { return hex(sim.Mix(seed^salt, i), 16) }
 	j := &journey{
 		apiID: p.apiID(e.Request), coreID: p.CoreID(e.Request), arrivedWall: p.wall(ns),
 		traceID: id(1) + id(2), apiSpan: id(3), coreSpan: id(4),

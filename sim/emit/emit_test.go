@@ -14,7 +14,6 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/emit"
-	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -38,7 +37,7 @@ const configJSON = `{"model_type":"llama","architectures":["LlamaForCausalLM"],"
 
 type affine struct{ a, b, c float64 }
 
-func (m affine) StepUs(b *latency.Batch) (float64, error) {
+func (m affine) StepUs(b *sim.Batch) (float64, error) {
 	return m.a + m.b*float64(b.PrefillTokens) + m.c*float64(b.DecodeTokens), nil
 }
 
@@ -89,7 +88,7 @@ func simulateAndExtract(t *testing.T, yaml string, reqs []sim.Request, mutate fu
 		t.Fatal(err)
 	}
 	cfg := sim.DefaultConfig(dep, affine{5000, 20, 100})
-	cfg.Overhead, cfg.Egress = latency.Const(700), latency.Const(300)
+	cfg.Overhead, cfg.Egress = sim.Const(700), sim.Const(300)
 	res, err := sim.Run(cfg, reqs, dump)
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/kv"
 )
 
 // kvWriter writes KV-event lines: [ts, events, dp rank, null].
@@ -112,7 +111,7 @@ func (k *kvWriter) hashes(b *buffer, e *sim.KVEvent) {
 		}
 		var raw [32]byte
 		for w := range uint64(4) {
-			binary.BigEndian.PutUint64(raw[8*w:], kv.Mix(h, w))
+			binary.BigEndian.PutUint64(raw[8*w:], sim.Mix(h, w))
 		}
 		b.quoted(base64.StdEncoding.EncodeToString(raw[:]))
 	}
@@ -127,7 +126,7 @@ func (k *kvWriter) tokens(b *buffer, e *sim.KVEvent) {
 			if i > 0 {
 				b.raw(",")
 			}
-			b.num(int64(kv.Mix(e.Hashes[i/k.p.dep.Engine.BlockSize], uint64(i)) % 30000))
+			b.num(int64(sim.Mix(e.Hashes[i/k.p.dep.Engine.BlockSize], uint64(i)) % 30000))
 		}
 	}
 	b.raw("]")

@@ -1,9 +1,6 @@
 package emit
 
-import (
-	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/kv"
-)
+import "github.com/blis-train/blis-train/sim"
 
 // stepSpan is the open scheduler_steps span.
 type stepSpan struct {
@@ -115,7 +112,7 @@ func (p *Dump) snapshots(v *sim.StepView, at int64) {
 func (p *Dump) closeStepSpan(last, endWall int64) {
 	s := &p.step
 	var b buffer
-	id := func(salt uint64) string { return hex(kv.Mix(uint64(p.opt.Seed)^salt, uint64(s.sequence)), 16) }
+	id := func(salt uint64) string { return hex(sim.Mix(uint64(p.opt.Seed)^salt, uint64(s.sequence)), 16) }
 	p.spanHead(&b, id(5)+id(6), id(7), "", 256, "scheduler_steps_"+decimal(s.sequence), 1, s.openedWall, endWall)
 	b.raw(`,"attributes":[`)
 	b.int("scheduler.span_sequence", s.sequence)

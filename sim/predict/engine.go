@@ -5,7 +5,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/sim/latency"
+	"github.com/blis-train/blis-train/sim"
 )
 
 // maxSteps is how many steps a rollout plays one by one.
@@ -46,24 +46,24 @@ type Request struct {
 
 // Engine estimates for one deployment. It is not safe for concurrent use.
 type Engine struct {
-	steps    latency.Model
-	overhead latency.Delay // nil: none
+	steps    sim.Model
+	overhead sim.Delay // nil: none
 
 	budget, seats, blockSize, longPrefill, totalBlocks int64
 	async, chunked                                     bool
-	batch                                              latency.Batch
+	batch                                              sim.Batch
 }
 
 // New takes step times and overhead from a coefficient set, as the simulator
 // does. A set without an overhead model gives 0; set it with SetOverhead.
 func New(set *coeff.Set, d *deploy.Deployment) (*Engine, error) {
-	steps, err := latency.NewPhysics(set, d)
+	steps, err := sim.NewPhysics(set, d)
 	if err != nil {
 		return nil, err
 	}
 	e := NewWith(steps, d)
 	if set.AlphaModel(coeff.Overhead) != nil {
-		if e.overhead, err = latency.NewAlphaDelay(set, coeff.Overhead, d); err != nil {
+		if e.overhead, err = sim.NewAlphaDelay(set, coeff.Overhead, d); err != nil {
 			return nil, err
 		}
 	}
@@ -71,7 +71,7 @@ func New(set *coeff.Set, d *deploy.Deployment) (*Engine, error) {
 }
 
 // NewWith takes step times from any latency model, and no overhead.
-func NewWith(steps latency.Model, d *deploy.Deployment) *Engine {
+func NewWith(steps sim.Model, d *deploy.Deployment) *Engine {
 	return &Engine{
 		steps: steps, budget: d.Engine.MaxNumBatchedTokens, seats: d.Engine.MaxNumSeqs, blockSize: d.Engine.BlockSize,
 		longPrefill: d.Engine.LongPrefillThreshold, totalBlocks: d.Engine.KVBlocksGPU.Or(0), async: d.Engine.IsAsync(),
@@ -80,7 +80,7 @@ func NewWith(steps latency.Model, d *deploy.Deployment) *Engine {
 }
 
 // SetOverhead replaces the overhead.
-func (e *Engine) SetOverhead(d latency.Delay) { e.overhead = d }
+func (e *Engine) SetOverhead(d sim.Delay) { e.overhead = d }
 
 // stepUs is the time of a step of decodes and nothing else, or with what was
 // added to e.batch before.
@@ -89,7 +89,7 @@ func (e *Engine) stepUs(decodes, tokens int64) (float64, error) {
 	b.AddDecodes(decodes, tokens, (tokens+e.blockSize-1)/e.blockSize)
 	b.Running = b.DecodeReqs + b.PrefillReqs
 	us, err := e.steps.StepUs(b)
-	e.batch = latency.Batch{}
+	e.batch = sim.Batch{}
 	return math.Max(1, us), err
 }
 
@@ -98,7 +98,7 @@ func (e *Engine) OverheadUs(s *State, r *Request) (float64, error) {
 	if e.overhead == nil {
 		return 0, nil
 	}
-	q := latency.Queue{Running: s.Decodes + s.StepRequests + s.NextRequests, Waiting: s.AheadRequests, FreeBlocks: max(0, s.FreeBlocks),
+	q := sim.Queue{Running: s.Decodes + s.StepRequests + s.NextRequests, Waiting: s.AheadRequests, FreeBlocks: max(0, s.FreeBlocks),
 		TotalBlocks:  e.totalBlocks,
 		PromptTokens: r.PromptTokens, CachedBlocks: r.CachedTokens / e.blockSize}
 	us, err := e.overhead.DelayUs(&q)

@@ -10,7 +10,6 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -160,7 +159,7 @@ func errorsOf(pred, truth []float64) (medianAPE, bias float64) {
 // estimates expect further arrivals.
 func watch(t testing.TB, d *deploy.Deployment, reqs []sim.Request, coming bool) (ttft, tpot [2][]float64) {
 	t.Helper()
-	overhead := latency.Const(800)
+	overhead := sim.Const(800)
 	set := testkit.Planted()
 	e, err := New(set, d)
 	if err != nil {
@@ -169,7 +168,7 @@ func watch(t testing.TB, d *deploy.Deployment, reqs []sim.Request, coming bool) 
 	e.SetOverhead(overhead)
 	o := &onlooker{engine: e, reqs: reqs, coming: coming, computed: map[int]int64{}, first: map[int]bool{}, done: map[int]bool{},
 		ttft: make([]float64, len(reqs)), tpot: make([]float64, len(reqs)), fail: func(err error) { t.Fatal(err) }}
-	steps, _ := latency.NewPhysics(set, d)
+	steps, _ := sim.NewPhysics(set, d)
 	cfg := sim.DefaultConfig(d, steps)
 	cfg.Overhead = overhead
 	res, err := sim.Run(cfg, reqs, o)
@@ -277,7 +276,7 @@ func TestTTFTByHand(t *testing.T) {
 			c.change(d)
 		}
 		e := NewWith(hand{}, d)
-		e.SetOverhead(latency.Const(c.overhead))
+		e.SetOverhead(sim.Const(c.overhead))
 		x, err := e.TTFT(&c.s, &c.r)
 		if err != nil {
 			t.Fatal(err)
@@ -299,7 +298,7 @@ func TestTTFTByHand(t *testing.T) {
 // without tokens.
 type hand struct{}
 
-func (hand) StepUs(b *latency.Batch) (float64, error) {
+func (hand) StepUs(b *sim.Batch) (float64, error) {
 	if b.PrefillTokens < b.PrefillReqs {
 		return 0, fmt.Errorf("got %d tokens for %d prompts", b.PrefillTokens, b.PrefillReqs)
 	}
@@ -341,7 +340,7 @@ func TestTPOTByHand(t *testing.T) {
 // a hand-made coefficient file can make it.
 type cheaper struct{}
 
-func (cheaper) StepUs(b *latency.Batch) (float64, error) {
+func (cheaper) StepUs(b *sim.Batch) (float64, error) {
 	if b.PrefillTokens > 0 {
 		return 1000 + 100*float64(b.DecodeReqs), nil
 	}

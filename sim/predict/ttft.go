@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/internal/portable"
-	"github.com/blis-train/blis-train/stat"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // rollout is a rollout under way. Times are us after the decision.

@@ -6,7 +6,6 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/latency"
 	"github.com/blis-train/blis-train/sim/workload"
 )
 
@@ -67,7 +66,7 @@ func inFlight(t *testing.T, w *workload.Workload) (most int, restUs int64) {
 			answered = e.AtUs
 		}
 	}
-	cfg := sim.DefaultConfig(testkit.Small(400), &latency.Blackbox{Beta: []float64{1000, 10, 5}})
+	cfg := sim.DefaultConfig(testkit.Small(400), &sim.Blackbox{Beta: []float64{1000, 10, 5}})
 	if _, err := sim.Run(cfg, w.Requests, events(count)); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +107,7 @@ func TestLoopsKeepTheirClients(t *testing.T) {
 	if most, _ := inFlight(t, capped); most != 2 {
 		t.Errorf("%d in flight under a cap of 2", most)
 	}
-	res, err := sim.Run(sim.DefaultConfig(testkit.Small(400), &latency.Blackbox{Beta: []float64{1000, 10, 5}}), capped.Requests, nil)
+	res, err := sim.Run(sim.DefaultConfig(testkit.Small(400), &sim.Blackbox{Beta: []float64{1000, 10, 5}}), capped.Requests, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,7 @@ package workload
 
 import (
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/sim/latency"
+	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -11,7 +11,7 @@ import (
 // they did. What is left to the simulator is the schedule.
 type Forced struct {
 	*Workload
-	Timeline *latency.Recorded
+	Timeline *sim.Recorded
 	Async    bool
 	// ByStep says that step times were incomplete, so that only the order of
 	// pick-ups is forced and no simulated time means anything.
@@ -62,7 +62,7 @@ func missing(run *trace.Run) bool {
 // its step times. Simulated times mean nothing then.
 func (f *Forced) byStep(run *trace.Run) {
 	f.ByStep = true
-	f.Timeline = &latency.Recorded{First: 1, FallbackUs: 1000}
+	f.Timeline = &sim.Recorded{First: 1, FallbackUs: 1000}
 	for i, row := range f.Rows {
 		q := &f.Requests[i]
 		q.ArrivalUs, q.PickUpStep, q.AbortAtUs = 0, run.Requests[row].QueuedStep, trace.Opt[int64]{}
@@ -70,9 +70,9 @@ func (f *Forced) byStep(run *trace.Run) {
 }
 
 // timeline are the starts of the steps and the ends that stamps show.
-func (w *Workload) timeline(run *trace.Run) *latency.Recorded {
+func (w *Workload) timeline(run *trace.Run) *sim.Recorded {
 	n := int(run.Steps[len(run.Steps)-1].ID)
-	r := &latency.Recorded{First: 1, Start: unknown(n), End: unknown(n), FallbackUs: 1}
+	r := &sim.Recorded{First: 1, Start: unknown(n), End: unknown(n), FallbackUs: 1}
 	for i := range run.Steps {
 		s := &run.Steps[i]
 		r.Start[s.ID-1] = w.Us(s.TsStartNs)
@@ -93,7 +93,7 @@ func (f *Forced) Under(async bool) {
 		ahead = 2
 	}
 	for k := range r.End {
-		if r.End[k] == latency.Unknown && k+ahead < len(r.End) && r.Start[k+ahead] != latency.Unknown {
+		if r.End[k] == sim.Unknown && k+ahead < len(r.End) && r.Start[k+ahead] != sim.Unknown {
 			r.End[k] = max(r.Start[k], r.Start[k+ahead]-1)
 		}
 	}
@@ -119,7 +119,7 @@ func (w *Workload) noteEnds(run *trace.Run, end []int64) {
 func unknown(n int) []int64 {
 	s := make([]int64, n)
 	for i := range s {
-		s[i] = latency.Unknown
+		s[i] = sim.Unknown
 	}
 	return s
 }

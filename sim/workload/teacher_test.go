@@ -9,9 +9,8 @@ import (
 	"testing"
 	"text/tabwriter"
 
-	"github.com/blis-train/blis-train/internal/repo"
-
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/kv"
 	"github.com/blis-train/blis-train/trace/tracev2"
 )
 
@@ -81,8 +80,8 @@ func TestTraceV2Sessions(t *testing.T) {
 // shared is how many leading tokens two requests have in common, in blocks of 16.
 func shared(a, b *sim.Request) (tokens int64) {
 	const block = 16
-	content := func(r *sim.Request, own uint64) kv.Content {
-		return kv.Content{
+	content := func(r *sim.Request, own uint64) sim.Content {
+		return sim.Content{
 			PromptTokens: r.PromptTokens, Group: r.Group, GroupTokens: r.GroupTokens, Hashes: r.Hashes, HashTokens: r.HashTokens, Own: own,
 		}
 	}

@@ -6,9 +6,8 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
-	"github.com/blis-train/blis-train/sim/latency"
-	"github.com/blis-train/blis-train/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -112,7 +111,7 @@ func (t *Traffic) DrawnRate() float64 {
 var ErrNothingFinished = errors.New("simulation: no request finished")
 
 // Capacity is the throughput of a deployment whose requests all come at once, requests per second.
-func (t *Traffic) Capacity(d *deploy.Deployment, step latency.Model) (float64, error) {
+func (t *Traffic) Capacity(d *deploy.Deployment, step sim.Model) (float64, error) {
 	reqs, _ := t.Draw()
 	last := 0.0
 	_, err := sim.Stream(sim.DefaultConfig(d, step), reqs, nil, sim.InOrder(len(reqs), func(_ int, r *sim.RequestResult) bool {

@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/blis-train/blis-train/pipeline/extract/account"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -92,13 +92,13 @@ func (b *builder) need(e EventName, want uint64) bool {
 	}
 	for s := range numSlots {
 		if b.ev.wrong&(1<<s) != 0 {
-			b.drop(e, account.CodeBadRecord, ": attribute "+attrKeys[s].key+" has another type")
+			b.drop(e, source.CodeBadRecord, ": attribute "+attrKeys[s].key+" has another type")
 			return false
 		}
 	}
 	for s := range numSlots {
 		if want&(1<<s) != 0 && !b.ev.has(s) {
-			b.drop(e, account.CodeBadRecord, ": attribute "+attrKeys[s].key+" is missing")
+			b.drop(e, source.CodeBadRecord, ": attribute "+attrKeys[s].key+" is missing")
 			return false
 		}
 	}

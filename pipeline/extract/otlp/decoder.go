@@ -7,7 +7,6 @@ package otlp
 import (
 	"unicode/utf8"
 
-	"github.com/blis-train/blis-train/pipeline/extract/scan"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
 
@@ -19,8 +18,8 @@ func NewDecoder() source.Decoder[*Message] { return decoder{newBuilder()} }
 
 func (decoder) Records() *Message { return new(Message) }
 
-func (d decoder) Line(text []byte, out *Message) *scan.Error {
-	err := unwrapped(text, func(document []byte, at int) *scan.Error {
+func (d decoder) Line(text []byte, out *Message) *source.Error {
+	err := unwrapped(text, func(document []byte, at int) *source.Error {
 		err := parseJSON(document, d.b, out)
 		if err != nil {
 			err.At = max(0, err.At+at)
@@ -31,4 +30,4 @@ func (d decoder) Line(text []byte, out *Message) *scan.Error {
 	return err
 }
 
-func (d decoder) Message(data []byte, out *Message) *scan.Error { return parseProto(data, d.b, out) }
+func (d decoder) Message(data []byte, out *Message) *source.Error { return parseProto(data, d.b, out) }

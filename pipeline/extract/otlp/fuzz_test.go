@@ -12,13 +12,13 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
-	"github.com/blis-train/blis-train/pipeline/extract/scan"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
 
 // decoded is what a reader kept of one message, without what differs by design:
 // the content's hash and the words of a fault.
-func decoded(run func([]byte, *builder, *Message) *scan.Error, data []byte) ([]Span, *scan.Error) {
+func decoded(run func([]byte, *builder, *Message) *source.Error, data []byte) ([]Span, *source.Error) {
 	var out Message
 	if err := run(bytes.Clone(data), newBuilder(), &out); err != nil {
 		return nil, err
@@ -89,17 +89,17 @@ func pairLine(pair string) string {
 }
 
 // reference reads every object of a text with OpenTelemetry's own JSON decoder.
-func reference(text []byte, b *builder, out *Message) *scan.Error {
+func reference(text []byte, b *builder, out *Message) *source.Error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	for dec.More() {
 		var document json.RawMessage
 		if err := dec.Decode(&document); err != nil || document[0] != '{' {
-			return &scan.Error{Msg: fmt.Sprintf("no object: %v", err)}
+			return &source.Error{Msg: fmt.Sprintf("no object: %v", err)}
 		}
 		var u ptrace.JSONUnmarshaler
 		t, err := u.UnmarshalTraces(document)
 		if err != nil {
-			return &scan.Error{Msg: err.Error()}
+			return &source.Error{Msg: err.Error()}
 		}
 		readTraces(t, b, out)
 	}
@@ -173,7 +173,7 @@ func guided(dec *json.Decoder, data []byte, depth int) error {
 	if !ok && tok != nil {
 		return nil
 	}
-	if !ok || depth > scan.MaxDepth/4 {
+	if !ok || depth > source.MaxDepth/4 {
 		return errUnguided
 	}
 	seen := map[string]bool{}

@@ -4,7 +4,7 @@ import (
 	"encoding/hex"
 	"strconv"
 
-	"github.com/blis-train/blis-train/pipeline/extract/scan"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
 
 // jsonReader is the fast OTLP/JSON reader: one pass over the bytes, known keys
@@ -12,14 +12,14 @@ import (
 // writers write (spec#wire-json): snake_case names, unquoted integers, enum
 // names, null, keys in any order.
 type jsonReader struct {
-	scan.Cursor
+	source.Cursor
 	*builder
 	out *Message
 }
 
 // parseJSON reads every object of text; several objects on one line are legal.
-func parseJSON(text []byte, b *builder, out *Message) *scan.Error {
-	r := jsonReader{Cursor: scan.Cursor{B: text}, builder: b, out: out}
+func parseJSON(text []byte, b *builder, out *Message) *source.Error {
+	r := jsonReader{Cursor: source.Cursor{B: text}, builder: b, out: out}
 	for r.Err == nil && r.Peek() != 0 {
 		r.document()
 	}
@@ -330,7 +330,7 @@ func (r *jsonReader) uint32() (int64, bool) {
 	if !ok {
 		return 0, false
 	}
-	v, err := strconv.ParseUint(scan.Text(raw), 10, 32)
+	v, err := strconv.ParseUint(source.Text(raw), 10, 32)
 	if err != nil {
 		r.I = at
 		return 0, r.Fail("got %.40q, want a count of 32 bits", raw)
@@ -416,7 +416,7 @@ func (r *jsonReader) quickEvent() bool {
 	if len(b) < len(stampStart)+valueRoom || string(b[:len(stampStart)]) != stampStart {
 		return false
 	}
-	wall, n := scan.Digits(b[len(stampStart):])
+	wall, n := source.Digits(b[len(stampStart):])
 	if n == 0 {
 		return false
 	}

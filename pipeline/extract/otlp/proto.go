@@ -7,11 +7,11 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
-	"github.com/blis-train/blis-train/pipeline/extract/scan"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
 
 // parseProto reads one TracesData message with OpenTelemetry's own decoder.
-func parseProto(data []byte, b *builder, out *Message) *scan.Error {
+func parseProto(data []byte, b *builder, out *Message) *source.Error {
 	w := wireWalk{data: data}
 	if err := w.message(msgTraces, 0, len(data), 0); err != nil {
 		return err
@@ -19,7 +19,7 @@ func parseProto(data []byte, b *builder, out *Message) *scan.Error {
 	var u ptrace.ProtoUnmarshaler
 	t, err := u.UnmarshalTraces(data)
 	if err != nil {
-		return &scan.Error{Msg: err.Error()}
+		return &source.Error{Msg: err.Error()}
 	}
 	from := len(out.Spans)
 	readTraces(t, b, out)
@@ -56,7 +56,7 @@ func readSpan(sp ptrace.Span, scope string, b *builder) *Span {
 	s.DroppedEvents = int64(sp.DroppedEventsCount())
 	readMap(sp.Attributes(), &b.sp)
 	for _, e := range sp.Events().All() {
-		name := scan.Bytes(e.Name())
+		name := source.Bytes(e.Name())
 		b.ev.reset(noSlot)
 		if known, ok := eventByName[string(name)]; ok {
 			b.ev.next = firstSlot[known]
@@ -64,19 +64,19 @@ func readSpan(sp ptrace.Span, scope string, b *builder) *Span {
 		readMap(e.Attributes(), &b.ev)
 		b.event(name, b.time(uint64(e.Timestamp()), true))
 	}
-	return b.end(scope, b.intern(scan.Bytes(sp.Name())))
+	return b.end(scope, b.intern(source.Bytes(sp.Name())))
 }
 
 func readMap(m pcommon.Map, a *attrs) {
 	for k, v := range m.All() {
-		s := a.find(scan.Bytes(k))
+		s := a.find(source.Bytes(k))
 		switch v.Type() {
 		case pcommon.ValueTypeInt:
 			a.setInt(s, v.Int())
 		case pcommon.ValueTypeDouble:
 			a.setFloat(s, v.Double())
 		case pcommon.ValueTypeStr:
-			a.setText(s, scan.Bytes(v.Str()))
+			a.setText(s, source.Bytes(v.Str()))
 		case pcommon.ValueTypeEmpty:
 		default:
 			a.setOther(s)
@@ -129,9 +129,9 @@ type wireWalk struct {
 }
 
 // message walks the message in data[at:end].
-func (w *wireWalk) message(kind msgKind, at, end, depth int) *scan.Error {
-	if depth > scan.MaxDepth {
-		return &scan.Error{At: at, Msg: fmt.Sprintf("got values nested deeper than %d", scan.MaxDepth)}
+func (w *wireWalk) message(kind msgKind, at, end, depth int) *source.Error {
+	if depth > source.MaxDepth {
+		return &source.Error{At: at, Msg: fmt.Sprintf("got values nested deeper than %d", source.MaxDepth)}
 	}
 	for at < end {
 		start := at
@@ -151,13 +151,13 @@ func (w *wireWalk) message(kind msgKind, at, end, depth int) *scan.Error {
 			at += max(k, 0)
 			n, size = min(n, k), length
 		default:
-			return &scan.Error{At: start, Msg: fmt.Sprintf("got the wire type %d, want 0, 1, 2 or 5", tag&7)}
+			return &source.Error{At: start, Msg: fmt.Sprintf("got the wire type %d, want 0, 1, 2 or 5", tag&7)}
 		}
 		if n <= 0 {
-			return &scan.Error{At: start, Msg: "got no whole varint of at most 10 bytes"}
+			return &source.Error{At: start, Msg: "got no whole varint of at most 10 bytes"}
 		}
 		if size > uint64(end-at) {
-			return &scan.Error{At: start, Msg: fmt.Sprintf("got a field of %d bytes, want at most the %d that are left", size, end-at)}
+			return &source.Error{At: start, Msg: fmt.Sprintf("got a field of %d bytes, want at most the %d that are left", size, end-at)}
 		}
 		next := at + int(size)
 		if tag&7 == wireBytes {

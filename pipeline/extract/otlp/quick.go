@@ -3,7 +3,7 @@ package otlp
 import (
 	"math"
 
-	"github.com/blis-train/blis-train/pipeline/extract/scan"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
 
 // Nearly all of a dump is span events, and every exporter writes them in one form:
@@ -65,7 +65,7 @@ func (a *attrs) quickValue(s slot, b []byte, j int) int {
 		if neg {
 			j++
 		}
-		v, n := scan.Digits(b[j:])
+		v, n := source.Digits(b[j:])
 		if n == 0 || n > 18 {
 			return -1
 		}
@@ -82,7 +82,7 @@ func (a *attrs) quickValue(s slot, b []byte, j int) int {
 		j += n
 		closing = "}}"
 	default:
-		n := scan.PlainText(b[j:])
+		n := source.PlainText(b[j:])
 		if n < 0 {
 			return -1
 		}
@@ -105,7 +105,7 @@ func quickDouble(b []byte) (float64, int) {
 	if n == 0 || b[0] == '.' || n > 1 && b[0] == '0' && b[1] != '.' {
 		return 0, 0
 	}
-	v, ok := scan.QuickFloat(b[:n])
+	v, ok := source.QuickFloat(b[:n])
 	if !ok {
 		return 0, 0
 	}
@@ -130,14 +130,14 @@ func (r *jsonReader) quickPair(a *attrs) bool {
 	rest := len(b)
 	switch {
 	case string(b[:11]) == `intValue":"`:
-		v, d := scan.QuickInt(b[11:])
+		v, d := source.QuickInt(b[11:])
 		if d == 0 || len(b) < d+14 || string(b[11+d:14+d]) != `"}}` {
 			return false
 		}
 		a.setInt(s, v)
 		b = b[14+d:]
 	case string(b[:14]) == `stringValue":"`:
-		d := scan.PlainText(b[14:])
+		d := source.PlainText(b[14:])
 		if d < 0 || len(b) < d+17 || string(b[14+d:17+d]) != `"}}` {
 			return false
 		}
@@ -169,7 +169,7 @@ func (a *attrs) quickKey(b []byte) (slot, int) {
 			return a.next, len(want)
 		}
 	}
-	n := scan.PlainText(b)
+	n := source.PlainText(b)
 	if n <= 0 {
 		return noSlot, 0
 	}

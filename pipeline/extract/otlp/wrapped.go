@@ -3,7 +3,7 @@ package otlp
 import (
 	"bytes"
 
-	"github.com/blis-train/blis-train/pipeline/extract/scan"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
 
 // Wrappers around OTLP documents: an array of them, and what Tempo answers,
@@ -17,8 +17,8 @@ var (
 
 // unwrapped calls use with every OTLP document of a text, which starts at the
 // given byte of it; a text without wrapper is its own.
-func unwrapped(text []byte, use func(document []byte, at int) *scan.Error) *scan.Error {
-	c := scan.Cursor{B: text}
+func unwrapped(text []byte, use func(document []byte, at int) *source.Error) *source.Error {
+	c := source.Cursor{B: text}
 	switch c.Peek() {
 	case '[':
 		c.Take('[')
@@ -28,7 +28,7 @@ func unwrapped(text []byte, use func(document []byte, at int) *scan.Error) *scan
 			if !c.Skip(0) {
 				break
 			}
-			if err := unwrapped(text[from:c.I], func(d []byte, at int) *scan.Error { return use(d, from+at) }); err != nil {
+			if err := unwrapped(text[from:c.I], func(d []byte, at int) *source.Error { return use(d, from+at) }); err != nil {
 				return err
 			}
 		}
@@ -38,7 +38,7 @@ func unwrapped(text []byte, use func(document []byte, at int) *scan.Error) *scan
 		return c.Err
 	case '{':
 		if key, value, at, ok := onlyMember(text); ok && bytes.Equal(key, tempoTrace) {
-			return unwrapped(value, func(d []byte, inner int) *scan.Error { return use(d, at+inner) })
+			return unwrapped(value, func(d []byte, inner int) *source.Error { return use(d, at+inner) })
 		} else if ok && bytes.Equal(key, tempoBatches) {
 			return use(bytes.Join([][]byte{asSpans, value, {'}'}}, nil), at-len(asSpans))
 		}
@@ -49,7 +49,7 @@ func unwrapped(text []byte, use func(document []byte, at int) *scan.Error) *scan
 // onlyMember is the first member of an object whose key may be a wrapper's, and
 // where its value begins.
 func onlyMember(text []byte) (key, value []byte, at int, ok bool) {
-	c := scan.Cursor{B: text}
+	c := source.Cursor{B: text}
 	first := true
 	if !c.Take('{') || !c.More('}', &first) {
 		return nil, nil, 0, false

@@ -3,7 +3,6 @@ package source
 import (
 	"fmt"
 
-	"github.com/blis-train/blis-train/pipeline/extract/account"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -61,7 +60,7 @@ func (b *Batch) lose(f fault) {
 
 // tooLong is the fault of a line of more than limit bytes.
 func tooLong(line, offset, bytes, limit int64) fault {
-	return fault{code: account.CodeOverLimit, line: line, offset: offset, bytes: bytes,
+	return fault{code: CodeOverLimit, line: line, offset: offset, bytes: bytes,
 		msg: fmt.Sprintf("line of more than %d bytes (--max-line)", limit)}
 }
 

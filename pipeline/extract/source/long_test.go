@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
-
-	"github.com/blis-train/blis-train/pipeline/extract/scan"
 )
 
 // lengths is a decoder that keeps the length of each line, and how much memory
@@ -27,7 +25,7 @@ type lengthDecoder struct{ peak *uint64 }
 
 func (d lengthDecoder) Records() *lengths { return &lengths{peak: d.peak} }
 
-func (d lengthDecoder) Line(text []byte, l *lengths) *scan.Error {
+func (d lengthDecoder) Line(text []byte, l *lengths) *Error {
 	l.total += len(text)
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -37,7 +35,7 @@ func (d lengthDecoder) Line(text []byte, l *lengths) *scan.Error {
 	return nil
 }
 
-func (d lengthDecoder) Message([]byte, *lengths) *scan.Error { return nil }
+func (d lengthDecoder) Message([]byte, *lengths) *Error { return nil }
 
 // TestLongLinesAreSharedByWorkers: however many workers there are, one line near
 // --max-line is in memory at a time.

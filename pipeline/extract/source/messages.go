@@ -8,7 +8,6 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/blis-train/blis-train/pipeline/extract/account"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -33,7 +32,7 @@ func (r *messages) next(buf *[]byte) (*Batch, error) {
 		case err == io.EOF:
 			return b.orNil(), io.EOF
 		case err == io.ErrUnexpectedEOF:
-			b.lose(fault{code: account.CodeUnreadable, offset: r.pos, bytes: int64(n),
+			b.lose(fault{code: CodeUnreadable, offset: r.pos, bytes: int64(n),
 				msg: fmt.Sprintf("truncated length at byte %d: got %d of 4 bytes", r.pos, n)})
 			return b, io.EOF
 		case err != nil:
@@ -77,13 +76,13 @@ func (r *messages) message(dst []byte, want int64) ([]byte, error) {
 	if want > r.src.Limits.MaxLine {
 		have, err := io.CopyN(io.Discard, r.src.R, want)
 		if err == io.EOF {
-			return dst, &messageError{code: account.CodeUnreadable, lost: have + 4, fatal: true,
+			return dst, &messageError{code: CodeUnreadable, lost: have + 4, fatal: true,
 				msg: fmt.Sprintf("truncated message at byte %d: got %d of %d bytes", r.pos, have, want)}
 		}
 		if err != nil {
 			return dst, err
 		}
-		return dst, &messageError{code: account.CodeOverLimit, lost: want + 4,
+		return dst, &messageError{code: CodeOverLimit, lost: want + 4,
 			msg: fmt.Sprintf("message of %d bytes, want at most %d (--max-line)", want, r.src.Limits.MaxLine)}
 	}
 	if want > longBytes {
@@ -95,7 +94,7 @@ func (r *messages) message(dst []byte, want int64) ([]byte, error) {
 	}
 	have, err := io.CopyN(buf, r.src.R, want)
 	if err == io.EOF {
-		return dst, &messageError{code: account.CodeUnreadable, lost: have + 4, fatal: true,
+		return dst, &messageError{code: CodeUnreadable, lost: have + 4, fatal: true,
 			msg: fmt.Sprintf("truncated message at byte %d: got %d of %d bytes", r.pos, have, want)}
 	}
 	if err != nil {
@@ -119,15 +118,15 @@ func (r *messages) unframe(dst, frame []byte) ([]byte, error) {
 		r.src.close = append(r.src.close, d.Close)
 	}
 	if err := r.dec.Reset(bytes.NewReader(frame)); err != nil {
-		return dst, &messageError{code: account.CodeUnreadable, lost: lost, msg: "zstd: " + err.Error()}
+		return dst, &messageError{code: CodeUnreadable, lost: lost, msg: "zstd: " + err.Error()}
 	}
 	buf := bytes.NewBuffer(dst)
 	n, err := io.Copy(buf, io.LimitReader(r.dec, r.src.Limits.MaxLine+1))
 	switch {
 	case err != nil:
-		return dst, &messageError{code: account.CodeUnreadable, lost: lost, msg: fmt.Sprintf("zstd frame at byte %d: %v", r.pos+4, err)}
+		return dst, &messageError{code: CodeUnreadable, lost: lost, msg: fmt.Sprintf("zstd frame at byte %d: %v", r.pos+4, err)}
 	case n > r.src.Limits.MaxLine:
-		return dst, &messageError{code: account.CodeOverLimit, lost: lost,
+		return dst, &messageError{code: CodeOverLimit, lost: lost,
 			msg: fmt.Sprintf("message expands to more than %d bytes (--max-line)", r.src.Limits.MaxLine)}
 	}
 	return buf.Bytes(), nil

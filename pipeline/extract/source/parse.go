@@ -5,9 +5,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-
-	"github.com/blis-train/blis-train/pipeline/extract/account"
-	"github.com/blis-train/blis-train/pipeline/extract/scan"
 )
 
 // Records are what a decoder finds in one batch. What a broken message gave is
@@ -23,9 +20,9 @@ type Records interface {
 type Decoder[R Records] interface {
 	Records() R // for a batch
 	// line reads a line of text, or a document of several.
-	Line(text []byte, out R) *scan.Error
+	Line(text []byte, out R) *Error
 	// message reads a length-prefixed binary message.
-	Message(data []byte, out R) *scan.Error
+	Message(data []byte, out R) *Error
 }
 
 // Parsed is what a worker makes of a batch.
@@ -119,7 +116,7 @@ func blank(t []byte) bool {
 }
 
 // one decodes one message and keeps its records, or none of them.
-func (p *Parsed[R]) one(data []byte, line, offset int64, run func([]byte, R) *scan.Error) {
+func (p *Parsed[R]) one(data []byte, line, offset int64, run func([]byte, R) *Error) {
 	p.Records.Mark()
 	err := run(data, p.Records)
 	if err == nil {
@@ -128,18 +125,18 @@ func (p *Parsed[R]) one(data []byte, line, offset int64, run func([]byte, R) *sc
 	}
 	p.Records.Undo()
 	if len(bytes.Trim(data, "\x00")) == 0 {
-		p.faults = append(p.faults, fault{code: account.CodeNulPadding, line: line, offset: offset,
+		p.faults = append(p.faults, fault{code: CodeNulPadding, line: line, offset: offset,
 			msg: fmt.Sprintf("%d trailing NUL bytes", len(data))})
 		return
 	}
 	p.faults = append(p.faults, fault{
-		code: account.CodeUnreadable, line: line, col: int64(err.At) + 1, offset: offset + int64(err.At), bytes: int64(len(data)),
+		code: CodeUnreadable, line: line, col: int64(err.At) + 1, offset: offset + int64(err.At), bytes: int64(len(data)),
 		msg: err.Msg, byMessage: p.Batch.form == formProto,
 	})
 }
 
 // Account counts what the batch lost, apart from its records; name is its file's.
-func (p *Parsed[R]) Account(a *account.Account, name string) {
+func (p *Parsed[R]) Account(a *Account, name string) {
 	a.Lines += p.lines
 	a.Bytes += p.bytes
 	for _, f := range p.faults {
@@ -148,13 +145,13 @@ func (p *Parsed[R]) Account(a *account.Account, name string) {
 		if p.bytes == 0 || p.Batch.form == formProto {
 			a.Bytes += f.bytes
 		}
-		if f.code == account.CodeUnreadable {
+		if f.code == CodeUnreadable {
 			a.Truncated++
 		}
 		unit := ""
 		if f.byMessage {
 			unit = "message "
 		}
-		a.Drop(f.code, 1, account.Place{File: name, Line: f.line, Col: f.col}, "%s(byte %d) %s", unit, f.offset, f.msg)
+		a.Drop(f.code, 1, Place{File: name, Line: f.line, Col: f.col}, "%s(byte %d) %s", unit, f.offset, f.msg)
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/blis-train/blis-train/pipeline/extract/account"
-	"github.com/blis-train/blis-train/pipeline/extract/scan"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -86,7 +84,7 @@ func (r *reader) open() error {
 	}
 	r.src, r.framed, r.fresh, r.pos, r.skipped = src, messages{src: src, pos: src.start, long: func() { r.long() }}, true, src.start, 0
 	e := AsSyntax(err)
-	isText := err == nil || e != nil && e.Code == account.CodeNotOTLP
+	isText := err == nil || e != nil && e.Code == CodeNotOTLP
 	if isText && (r.carry != nil || r.anyText && src.form != formEmpty) {
 		src.form, err = formLines, nil // the file goes on inside a line, or any text is taken for lines
 	}
@@ -120,10 +118,10 @@ func (r *reader) close() {
 
 // broken is the fault of a file whose rest is lost.
 func (r *reader) broken(err error) *Batch {
-	f := fault{code: account.CodeUnreadable, line: 1, offset: r.src.Offset(), bytes: max(1, r.src.Size-r.src.Offset()), msg: err.Error()}
+	f := fault{code: CodeUnreadable, line: 1, offset: r.src.Offset(), bytes: max(1, r.src.Size-r.src.Offset()), msg: err.Error()}
 	if e := AsSyntax(err); e != nil {
 		f.code, f.msg = e.Code, e.Msg
-		if e.Code == account.CodeNotOTLP {
+		if e.Code == CodeNotOTLP {
 			f.bytes = max(1, r.src.Size)
 		}
 	}
@@ -133,7 +131,7 @@ func (r *reader) broken(err error) *Batch {
 // gap is the fault of a broken place after which the input goes on; the line
 // or message it cut is lost with it.
 func (r *reader) gap(g *Gap) *Batch {
-	b := r.fault(fault{code: account.CodeUnreadable, line: 1, offset: g.at, bytes: max(1, g.Lost), msg: g.Error()})
+	b := r.fault(fault{code: CodeUnreadable, line: 1, offset: g.at, bytes: max(1, g.Lost), msg: g.Error()})
 	b.lost = 1
 	return b
 }
@@ -305,7 +303,7 @@ func (r *reader) tail(data []byte) *Batch { return &Batch{File: -1, form: formLi
 
 // wholeJSON reports whether text is one or more complete JSON values.
 func wholeJSON(text []byte) bool {
-	c := scan.Cursor{B: text}
+	c := Cursor{B: text}
 	for c.Peek() != 0 {
 		if !c.Skip(0) {
 			return false
@@ -326,7 +324,7 @@ func (r *reader) whole(buf *[]byte) (*Batch, error) {
 		return nil, r.src.ReadError(err)
 	}
 	if n > r.limits.MaxLine {
-		return r.fault(fault{code: account.CodeOverLimit, line: 1, bytes: r.src.Size,
+		return r.fault(fault{code: CodeOverLimit, line: 1, bytes: r.src.Size,
 			msg: fmt.Sprintf("JSON document over many lines of more than %d bytes (--max-line); JSON lines are expected", r.limits.MaxLine)}), io.EOF
 	}
 	return &Batch{form: formWhole, data: *buf}, io.EOF

@@ -21,7 +21,6 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/pipeline/extract/account"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -146,13 +145,13 @@ func (s *Source) unpack() error {
 		case len(head) >= 2 && head[0] == 0x1f && head[1] == 0x8b:
 			z, err := gzip.NewReader(s.R)
 			if err != nil {
-				return s.Errorf(account.CodeUnreadable, "gzip: %v", err)
+				return s.Errorf(CodeUnreadable, "gzip: %v", err)
 			}
 			s.wrap(z)
 		case isZstd(head):
 			z, err := newFrames(s.R)
 			if err != nil {
-				return s.Errorf(account.CodeUnreadable, "zstd: %v", err)
+				return s.Errorf(CodeUnreadable, "zstd: %v", err)
 			}
 			s.close = append(s.close, z.dec.Close)
 			s.wrap(z)
@@ -160,7 +159,7 @@ func (s *Source) unpack() error {
 			return nil
 		}
 	}
-	return s.Errorf(account.CodeUnreadable, "compressed more than three times over")
+	return s.Errorf(CodeUnreadable, "compressed more than three times over")
 }
 
 func (s *Source) wrap(r io.Reader) {
@@ -178,7 +177,7 @@ func (g *expansionGuard) Read(p []byte) (int, error) {
 	n, err := g.r.Read(p)
 	g.s.out += int64(n)
 	if g.s.out > 1<<26 && g.s.out/max(1, g.s.raw.n) > g.s.Limits.MaxExpansion {
-		return 0, g.s.Errorf(account.CodeOverLimit, "expands beyond %d times its size (--max-expansion)", g.s.Limits.MaxExpansion)
+		return 0, g.s.Errorf(CodeOverLimit, "expands beyond %d times its size (--max-expansion)", g.s.Limits.MaxExpansion)
 	}
 	if err == io.ErrUnexpectedEOF { // not to be taken for the end of a short read
 		err = errCut
@@ -221,7 +220,7 @@ func (s *Source) sniff() error {
 		head = head[3:]
 	}
 	if bytes.HasPrefix(head, []byte{0xff, 0xfe}) || bytes.HasPrefix(head, []byte{0xfe, 0xff}) {
-		return &trace.SyntaxError{File: s.Name, Line: 1, Code: account.CodeNotOTLP, Msg: "UTF-16 byte order mark, want UTF-8",
+		return &trace.SyntaxError{File: s.Name, Line: 1, Code: CodeNotOTLP, Msg: "UTF-16 byte order mark, want UTF-8",
 			Hint: "iconv -f UTF-16 -t UTF-8"}
 	}
 	if is, framed := isPack(head); is {
@@ -245,7 +244,7 @@ func (s *Source) sniff() error {
 	case len(head) >= 4 && (len(head) == 4 || head[4] == 0x0a || binary.BigEndian.Uint32(head) == 0):
 		s.form = formProto
 	default:
-		return &trace.SyntaxError{File: s.Name, Line: 1, Code: account.CodeNotOTLP,
+		return &trace.SyntaxError{File: s.Name, Line: 1, Code: CodeNotOTLP,
 			Msg:  fmt.Sprintf("not OTLP JSON or length-prefixed protobuf, starts with %.40q", head),
 			Hint: "point at the output of the collector's file exporter"}
 	}
@@ -287,9 +286,9 @@ func (s *Source) ReadError(err error) error {
 		return g
 	}
 	if s.packed {
-		return s.Errorf(account.CodeUnreadable, "broken near byte %d of the file: %v", s.Offset(), err)
+		return s.Errorf(CodeUnreadable, "broken near byte %d of the file: %v", s.Offset(), err)
 	}
-	return s.Errorf(account.CodeUnreadable, "read: %v", err)
+	return s.Errorf(CodeUnreadable, "read: %v", err)
 }
 
 // Offset is how much of the file has been consumed, as near as buffers allow.

@@ -1,0 +1,256 @@
+package autoscale
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// queueOptions are the options of an export of queue.json.
+type queueOptions struct {
+	export.Settings
+	format export.Format
+	config string // only this server, by id; empty: all
+}
+
+// physical says that the physical parameters stand in place of the effective ones.
+func (o *queueOptions) physical() bool { return o.Settings["physical"] == "true" }
+
+// modelName is how the format calls a model: a Kubernetes name, or the last part of its id.
+func (o *queueOptions) modelName(id string) string {
+	if o.format == QueueWVA4P || o.format == WVASLO {
+		return resourceName(o.Settings["name"], id)
+	}
+	return export.ModelName(id)
+}
+
+// Calibration writes a queueing calibration in the format of an autoscaler, with a sidecar.
+func Calibration(q *result.Queue, in result.Input, f export.Format, o export.Options) (*export.Output, error) {
+	if !slices.Contains(Formats, f) {
+		return nil, trace.Errorf(export.UnknownFormat, "format of a queueing calibration: got %q, want %s", f, trace.OneOf(Formats)).
+			WithHint("blis-train fit OUT writes fit.json, which the others are made of")
+	}
+	qo := queueOptions{Settings: o.Settings, format: f, config: o.Config}
+	data, warnings, err := formatsCalibration(q, &qo)
+	if err != nil {
+		return nil, err
+	}
+	r := ReaderOf(f)
+	by := r.Consumer
+	if r.Note != "" {
+		by += " (" + r.Note + ")"
+	}
+	side := export.NewSidecar(&q.Header, in, string(f), o.Command, by)
+	side.SpecVersion, side.Warnings = export.TextOrNull(q.Flavour), append(side.Warnings, warnings...)
+	for i := range q.Servers {
+		s := &q.Servers[i]
+		if o.Config == "" || s.ID == o.Config {
+			side.Values = append(side.Values, queueValues(s, qo.physical())...)
+			side.Configs = append(side.Configs, queueConfig(s))
+		}
+	}
+	return side.Beside(warnings, export.File{Data: data})
+}
+
+// calibration is the file alone, and what its reader should know.
+func formatsCalibration(q *result.Queue, o *queueOptions) ([]byte, []trace.Finding, error) {
+	r := ReaderOf(o.format)
+	if err := r.CheckVersion(o.Settings["version"]); err != nil {
+		return nil, nil, err
+	}
+	if err := r.CheckFlavour(Flavour(q.Flavour)); err != nil {
+		return nil, nil, err
+	}
+	servers, warnings, err := choose(q, r, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	write := map[export.Format]func([]queueEntry, *queueOptions) ([]byte, []trace.Finding, error){
+		QueueWVA4P: wvaResources, InfernoModels: infernoModels, TunerConfig: tunerConfig, TunerCalibrate: tunerCalibrate, WVASLO: slo,
+	}[o.format]
+	data, more, err := write(servers, o)
+	return data, append(warnings, more...), err
+}
+
+// entry is a server with the parameters that are exported.
+type queueEntry struct {
+	*result.QueueServer
+	flavour Flavour
+	x       []float64 // nil where the format needs none
+	how     []string  // how each came to its value
+}
+
+// choose picks the servers a file covers. Those without parameters are left out with a
+// warning; two that the reader cannot tell apart are an error.
+func choose(q *result.Queue, r *Reader, o *queueOptions) ([]queueEntry, []trace.Finding, error) {
+	var out []queueEntry
+	var warnings []trace.Finding
+	first := map[string]string{}
+	var ids []string
+	for i := range q.Servers {
+		s := &q.Servers[i]
+		ids = append(ids, s.ID)
+		if o.config != "" && s.ID != o.config {
+			continue
+		}
+		e := queueEntry{QueueServer: s, flavour: Flavour(q.Flavour)}
+		if r.Format != TunerCalibrate && r.Format != WVASLO {
+			params := s.Effective
+			if o.physical() {
+				params = s.Physical
+			}
+			if len(params) != len(e.flavour.Parameters()) {
+				warnings = append(warnings, trace.Findingf(export.NothingToExport, "%s is left out: %s", s.ID, cmp.Or(s.Reason,
+					"it has no such parameters")))
+				continue
+			}
+			for _, p := range params {
+				e.x, e.how = append(e.x, p.Value), append(e.how, p.Identified)
+			}
+		}
+		if s.Model == "" || s.Accelerator == "" {
+			return nil, nil, trace.Errorf(export.NothingToExport, "%s: got model %q on accelerator %q, want both named", s.ID, s.Model,
+				s.Accelerator).
+				WithHint("blis-train queue fit SWEEP --model ID --accelerator NAME")
+		}
+		key := s.Model + "\x00" + shortName(s.Accelerator)
+		if other, ok := first[key]; ok && r.Format != TunerCalibrate {
+			return nil, nil, trace.Errorf(export.BadEntry, "%s and %s would both be %q on %q; the reader keeps the last", other, s.ID, s.Model,
+				shortName(s.Accelerator)).
+				WithHint("--config " + s.ID + " takes one")
+		}
+		first[key] = s.ID
+		out = append(out, e)
+	}
+	if len(out) == 0 {
+		return nil, nil, trace.Errorf(export.NothingToExport, "%s: got no server to write, want one of %s", r.Format, trace.OneOf(ids))
+	}
+	return out, warnings, nil
+}
+
+// wvaResources writes one resource a model.
+func wvaResources(servers []queueEntry, o *queueOptions) ([]byte, []trace.Finding, error) {
+	var resources []*VariantAutoscaling
+	var comments [][]string
+	at := map[string]int{}
+	for _, s := range servers {
+		k, seen := at[s.Model]
+		if !seen {
+			k = len(resources)
+			at[s.Model] = k
+			resources = append(resources, resource(&s, o))
+			comments = append(comments,
+				[]string{"ITL = alpha + beta*B; TTFT = gamma + delta*(input tokens)*B; ms. Fitted to latencies with the autoscaler's own queueing " +
+					"model:"})
+		}
+		profile := &resources[k].Spec.Profile
+		profile.Accelerators = append(profile.Accelerators, Accelerator{
+			Acc: shortName(s.Accelerator), AccCount: s.AccCount, MaxBatchSize: int64(s.Limits.MaxBatch),
+			PerfParms: PerfParm{
+				Decode:  map[string]string{"alpha": exact(s.x[0]), "beta": exact(s.x[1])},
+				Prefill: map[string]string{"gamma": exact(s.x[2]), "delta": exact(s.x[3])},
+			},
+		})
+		comments[k] = append(comments[k], fmt.Sprintf("  %s: %s; %s", s.ID, load(&s), strings.Join(tags(&s), ", ")))
+	}
+	for k := range comments {
+		comments[k] = append(comments[k], "The label names the accelerator in use and sloClassRef a ConfigMap of yours: edit both.")
+	}
+	data, err := WVA(resources, comments)
+	return data, nil, err
+}
+
+// resource is an empty resource of a model in the shape of the consumer's version: up to
+// v0.0.5 it names a service class, from v0.0.5 it states a cost.
+func resource(s *queueEntry, o *queueOptions) *VariantAutoscaling {
+	r := &VariantAutoscaling{
+		APIVersion: "llmd.ai/v1alpha1", Kind: "VariantAutoscaling",
+		Metadata: Metadata{Name: o.modelName(s.Model),
+			Labels: map[string]string{"inference.optimization/acceleratorName": shortName(s.Accelerator)}},
+		Spec: Spec{ModelID: s.Model},
+	}
+	v, err := releaseOf(o.Settings["version"])
+	old := NamesServiceClass(o.Settings["version"])
+	if old {
+		ref := ConfigRef{Name: o.Settings["slo-class-name"], Key: cmp.Or(o.Settings["slo-class-key"], s.Model)}
+		r.Spec.SLOClassRef = &ref
+	}
+	if cost := o.Float("unit-cost"); cost > 0 && (!old || err == nil && v[2] == 5) {
+		r.Spec.VariantCost = exact(cost * float64(s.AccCount))
+	}
+	return r
+}
+
+// NamesServiceClass says whether the resource of a version has sloClassRef: its CRD demands it, a
+// later one does not know it. Without a version it is the first.
+func NamesServiceClass(version string) bool {
+	v, err := releaseOf(version)
+	return version == "" || err != nil || v[0] == 0 && v[1] == 0 && v[2] <= 5
+}
+
+func load(s *queueEntry) string {
+	if s.Load == nil {
+		return "no windows"
+	}
+	return fmt.Sprintf("%d windows at %.3g requests/s of %.0f/%.0f tokens", s.Windows.Kept, s.Load.RateRPS, s.Load.PromptTokens,
+		s.Load.OutputTokens)
+}
+
+// tags say how each parameter came to its value.
+func tags(s *queueEntry) []string {
+	var out []string
+	for i, name := range s.flavour.Parameters() {
+		out = append(out, name+" "+s.how[i])
+	}
+	return out
+}
+
+// infernoModels writes one entry a server.
+func infernoModels(servers []queueEntry, o *queueOptions) ([]byte, []trace.Finding, error) {
+	models := []QueueModel{}
+	for _, s := range servers {
+		m := QueueModel{Name: o.modelName(s.Model), Acc: shortName(s.Accelerator), AccCount: s.AccCount, MaxBatchSize: int64(s.Limits.MaxBatch),
+			AtTokens: 1}
+		if s.Load != nil {
+			m.AtTokens = max(1, int64(math.Round(s.Load.OutputTokens)))
+		}
+		if p := (&Parms{s.x[0], s.x[1], s.x[2]}); o.Settings["key"] == "serviceParms" {
+			m.ServiceParms = p
+		} else {
+			m.PerfParms = p
+		}
+		models = append(models, m)
+	}
+	data, err := Inferno(models)
+	return data, nil, err
+}
+
+func queueValues(s *result.QueueServer, physical bool) []export.SideValue {
+	params := s.Effective
+	if physical {
+		params = s.Physical
+	}
+	var out []export.SideValue
+	for i := range params {
+		p := &params[i]
+		out = append(out, export.SideValue{
+			Key: s.ID + "." + p.Name, Name: p.Name, Value: result.OrNull(p.Value), Unit: p.Unit, CI95: p.CI95, Identified: p.Identified,
+			Learned: p.Identified == "measured", Origin: "queue fit", Effect: "parameter of the autoscaler's queueing model",
+		})
+	}
+	return out
+}
+
+func queueConfig(s *result.QueueServer) export.SideConfig {
+	c := export.SideConfig{Label: s.ID, Seats: int64(s.Limits.MaxBatch), Note: s.Reason}
+	if s.Load != nil {
+		c.PromptTokens, c.OutputTokens = &s.Load.PromptTokens, &s.Load.OutputTokens
+	}
+	return c
+}

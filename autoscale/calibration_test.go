@@ -1,0 +1,299 @@
+package autoscale
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"gopkg.in/yaml.v3"
+
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+const docs = "../../docs"
+
+func formatsPtr(v float64) *float64 { return &v }
+
+// example is a queue.json of a flavour with numbers that do not round.
+func example(f Flavour) *result.Queue {
+	s := result.QueueServer{
+		ID: "h100", Source: "sweep", Model: "meta-llama/Llama-3.1-8B", Accelerator: "H100", AccCount: 2,
+		Limits: result.QueueLimits{MaxBatch: 128, Queue: 1280, MaxBatchedTokens: 8192},
+		Load:   &result.QueueLoad{RateRPS: 3, PromptTokens: 512, OutputTokens: 127.6, TTFTMs: 41.3, ITLMs: 8.7},
+		Noise:  &result.QueueNoise{TTFTResidual: formatsPtr(0.04), ITLResidual: formatsPtr(0.02)},
+		Points: []result.QueueOperating{
+			{Name: "a", RateRPS: 1.5, PromptTokens: 512, OutputTokens: 128, TTFTMs: 40, ITLMs: 8}, {Name: "b", RateRPS: 2.5, PromptTokens: 1024,
+				OutputTokens: 64, TTFTMs: 60, ITLMs: 9},
+		},
+		Tracks: []result.QueueTrack{{Estimator: "sliding", Flavour: string(f)}, {Estimator: "robust", MeanNIS: formatsPtr(1.9)}},
+		Sizing: &result.QueueSizing{TargetTTFTMs: 500, TargetITLMs: 40},
+	}
+	values := []float64{6.621754782151419, 0.02039241961647948, 5.418995871597606e-05, 1.0 / 3000}
+	for i, name := range f.Parameters() {
+		s.Effective = append(s.Effective, result.QueueParameter{Name: name, Value: values[i], Identified: "measured"})
+		s.Tracks[0].Drift = append(s.Tracks[0].Drift, 0.01)
+		row := make([]float64, len(f.Parameters()))
+		row[i] = 1e-5 * values[i]
+		s.Covar = append(s.Covar, row)
+	}
+	return &result.Queue{Flavour: string(f), Servers: []result.QueueServer{s}}
+}
+
+// wordsOf are the options of a format with its defaults, a namespace and a service class; words change them.
+func wordsOf(f export.Format, words ...string) *queueOptions {
+	for _, s := range SettingsOf(f) {
+		switch s.Key {
+		case "namespace":
+			words = append([]string{"namespace=llm"}, words...)
+		case "slo-class-name":
+			words = append([]string{"slo-class-name=premium"}, words...)
+		}
+	}
+	s, err := export.ParseSettings(f, SettingsOf(f), words)
+	if err != nil {
+		panic(err)
+	}
+	return &queueOptions{Settings: s, format: f}
+}
+
+func code(err error) trace.Code {
+	if coded := (*trace.Error)(nil); errors.As(err, &coded) {
+		return coded.Code
+	}
+	return ""
+}
+
+// contractFile is one row of the contract.
+type contractFile struct {
+	Format   export.Format `yaml:"format"`
+	Consumer string        `yaml:"consumer"`
+	Since    string        `yaml:"since"`
+	Until    string        `yaml:"until"`
+	Flavours []Flavour     `yaml:"flavours"`
+	Schema   string        `yaml:"schema"`
+}
+
+func contract(t *testing.T) []contractFile {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(docs, "contracts", "autoscaler.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c struct {
+		Files []contractFile `yaml:"files"`
+	}
+	if err := yaml.Unmarshal(data, &c); err != nil {
+		t.Fatal(err)
+	}
+	return c.Files
+}
+
+// TestContract: the table that exports go by is the contract's.
+func TestContract(t *testing.T) {
+	files := contract(t)
+	if len(files) != len(readers) || len(Formats) != len(readers) {
+		t.Fatalf("got %d files, %d readers, %d formats", len(files), len(readers), len(Formats))
+	}
+	for i, f := range files {
+		r := readers[i]
+		if f.Format != r.Format || f.Consumer != r.Consumer || f.Since != r.Since || f.Until != r.Until ||
+			!slices.Equal(f.Flavours, r.Flavours) || Formats[i] != r.Format {
+			t.Errorf("the contract says %+v, the code %+v", f, r)
+		}
+	}
+}
+
+// check validates YAML or JSON documents against a schema; anything else must not pass.
+func check(t *testing.T, schema string, data []byte) {
+	t.Helper()
+	s, err := jsonschema.NewCompiler().Compile(filepath.Join(docs, "schema", schema))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	n := 0
+	for ; ; n++ {
+		var doc any
+		if err := dec.Decode(&doc); err != nil {
+			break
+		}
+		text, err := json.Marshal(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Validate(v); err != nil {
+			t.Errorf("%s: %v\n%s", schema, err, data)
+		}
+		if m, ok := v.(map[string]any); ok {
+			m["surprise"] = true
+			if s.Validate(m) == nil {
+				t.Errorf("%s accepts a key that its reader does not know", schema)
+			}
+		}
+	}
+	if n == 0 {
+		t.Errorf("%s: no document in\n%s", schema, data)
+	}
+}
+
+// TestExportsFollowTheContract: every format in every flavour its reader has, against its schema.
+func TestExportsFollowTheContract(t *testing.T) {
+	for _, f := range contract(t) {
+		for _, flavour := range Flavours {
+			out, _, err := formatsCalibration(example(flavour), wordsOf(f.Format))
+			if !slices.Contains(f.Flavours, flavour) {
+				if code(err) != export.UnknownFormat {
+					t.Errorf("%s with %s: got %v, want %s", f.Format, flavour, err, export.UnknownFormat)
+				}
+				continue
+			}
+			if err != nil {
+				t.Errorf("%s with %s: %v", f.Format, flavour, err)
+				continue
+			}
+			schema := f.Schema
+			check(t, schema, out)
+			if again, _, err := formatsCalibration(example(flavour), wordsOf(f.Format)); err != nil || !bytes.Equal(again, out) {
+				t.Errorf("%s: other bytes the second time", f.Format)
+			}
+		}
+	}
+}
+
+// TestRoundTrip: what a reader parses is the number that was fitted, bit for bit.
+func TestRoundTrip(t *testing.T) {
+	want := func(f Flavour) []float64 {
+		var x []float64
+		for _, p := range example(f).Servers[0].Effective {
+			x = append(x, p.Value)
+		}
+		return x
+	}
+	render := func(f Flavour, format export.Format, words ...string) []byte {
+		out, _, err := formatsCalibration(example(f), wordsOf(format, words...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	same := func(what string, got, want []float64) {
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", what, got, want)
+		}
+	}
+	var va VariantAutoscaling
+	dec := yaml.NewDecoder(bytes.NewReader(render(WVA4P, QueueWVA4P, "version=v0.4.2", "unit-cost=412.5")))
+	dec.KnownFields(true)
+	if err := dec.Decode(&va); err != nil {
+		t.Fatal(err)
+	}
+	p := va.Spec.Profile.Accelerators[0].PerfParms
+	var got []float64
+	for _, text := range []string{p.Decode["alpha"], p.Decode["beta"], p.Prefill["gamma"], p.Prefill["delta"]} {
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, v)
+	}
+	same("wva-4p", got, want(WVA4P))
+	if va.Spec.SLOClassRef != nil || va.Spec.VariantCost != "825" {
+		t.Errorf("v0.4.2 has no sloClassRef and a cost per replica: got %+v", va.Spec)
+	}
+	for _, key := range []string{"perfParms", "serviceParms"} {
+		var models ModelData
+		if err := json.Unmarshal(render(Inferno3P, InfernoModels, "key="+key), &models); err != nil {
+			t.Fatal(err)
+		}
+		m := models.Models[0]
+		q := m.PerfParms
+		if key == "serviceParms" {
+			q = m.ServiceParms
+		}
+		same(key, []float64{q.Alpha, q.Beta, q.Gamma}, want(Inferno3P))
+	}
+	var c configData
+	if err := json.Unmarshal(render(WVA3P, TunerConfig), &c); err != nil {
+		t.Fatal(err)
+	}
+	same("tuner-config", c.Model.InitState, want(WVA3P))
+	if got := c.Filter.ErrorLevel / c.Filter.TPercentile; math.Abs(got/(medianToSD*0.04)-1) > 1e-12 ||
+		math.Abs(c.Model.PercentChange[0]/(medianToSD*0.01)-1) > 1e-12 {
+		t.Errorf("noise %g and drift %v, want the measured ones", got, c.Model.PercentChange)
+	}
+	var specs []serverSpec
+	if err := json.Unmarshal(render(Corrected, TunerCalibrate), &specs); err != nil {
+		t.Fatal(err)
+	}
+	if l := specs[1].CurrentAlloc.Load; l.ArrivalRate != 150 || l.AvgInTokens != 1024 {
+		t.Errorf("got %+v, want 150 requests per minute of 1024 tokens", l)
+	}
+	var m configMap
+	if err := yaml.Unmarshal(render(Corrected, WVASLO), &m); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range m.Data {
+		check(t, "autoscaler/wva-slo-entry.schema.json", []byte(text))
+	}
+	var e sloEntry
+	if err := yaml.Unmarshal([]byte(m.Data["blis-train-llama-3.1-8b"]), &e); err != nil || e.TTFT != 500 || e.ITL != 40 {
+		t.Errorf("got %+v, %v, want the targets of the sizing", e, err)
+	}
+}
+
+// TestVersions: a reader that has lost the file is named with the reason.
+func TestVersions(t *testing.T) {
+	for version, gone := range map[string]bool{"": false, "v0.0.1": false, "v0.4.2": false, "0.4.2": false, "v0.5.0": true,
+		"v0.5.0-rc.1": true, "v0.10.0": true, "v1.0": true} {
+		_, _, err := formatsCalibration(example(WVA4P), wordsOf(QueueWVA4P, "version="+version))
+		if gone != (code(err) == export.UnknownFormat) || gone && !strings.Contains(err.Error(), "v0.5.0 removed spec.modelProfile") {
+			t.Errorf("%q: got %v, want a refusal with the reason: %t", version, err, gone)
+		}
+	}
+	if _, _, err := formatsCalibration(example(WVA4P), wordsOf(QueueWVA4P, "version=main")); code(err) != export.UnknownFormat {
+		t.Errorf("main: got %v", err)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	q := example(Inferno3P)
+	q.Servers = append(q.Servers, q.Servers[0])
+	q.Servers[1].ID = "again"
+	if _, _, err := formatsCalibration(q, wordsOf(InfernoModels)); code(err) != export.BadEntry {
+		t.Errorf("two entries of one key: got %v", err)
+	}
+	o := wordsOf(InfernoModels)
+	o.config = "again"
+	if _, _, err := formatsCalibration(q, o); err != nil {
+		t.Error(err)
+	}
+	q = example(Inferno3P)
+	q.Servers[0].Effective = nil
+	if _, _, err := formatsCalibration(q, wordsOf(InfernoModels)); code(err) != export.NothingToExport {
+		t.Errorf("no parameters: got %v", err)
+	}
+	q = example(Inferno3P)
+	q.Servers[0].Accelerator = ""
+	if _, _, err := formatsCalibration(q, wordsOf(InfernoModels)); code(err) != export.NothingToExport {
+		t.Errorf("no accelerator: got %v", err)
+	}
+	q = example(Inferno3P)
+	q.Servers[0].Sizing = nil
+	if _, _, err := formatsCalibration(q, wordsOf(WVASLO, "ttft-ms=500")); code(err) != export.NothingToExport {
+		t.Errorf("one target alone: got %v", err)
+	}
+}

@@ -1,0 +1,248 @@
+package autoscale
+
+import (
+	"errors"
+	"math"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Estimators of scores and of windows.parquet.
+const (
+	estPhysical  = "physical"
+	estEffective = "effective"
+	estConstant  = "constant"
+	estAtSpeed   = "effective_at_speed" // times the machine's speed in the window's own steps
+)
+
+// Sets of windows.
+const (
+	Train   = "train"
+	holdOut = "hold_out"
+	All     = "all"
+)
+
+// Fitted is a server with its effective parameters.
+type QueueFitted struct {
+	*QueueServer
+	Doc   result.QueueServer
+	X     []float64 // effective parameters, nil without
+	Split int       // windows before it are training windows; all of them where it is len(Windows)
+	speed []float64 // of the machine in each window, nil without steps
+}
+
+// Fit estimates the effective parameters of a server and scores them on windows that a
+// second fit has not seen (spec#queue-hold-out). A refusal is a reason in the document, not an error.
+func QueueFit(s *QueueServer, o *Options) (*QueueFitted, error) {
+	f := &QueueFitted{Server: s, Split: len(s.Windows)}
+	f.describe(o)
+	if s.Reason != "" {
+		return f, nil
+	}
+	if len(s.Windows) >= leastHoldOut {
+		f.Split -= int(math.Ceil(o.HoldOut * float64(len(s.Windows))))
+	}
+	f.speed = s.speeds(f.Split)
+	opt := s.fitOptions(o)
+	all, err := Fit(s.Windows, opt)
+	if err != nil {
+		var refused *trace.Error
+		if !errors.As(err, &refused) || refused.Code == BadOption {
+			return nil, err
+		}
+		f.Doc.Reason = refused.Error()
+		if refused.Hint != "" {
+			f.Doc.Reason += "; hint: " + refused.Hint
+		}
+		return f, nil
+	}
+	f.X = all.X
+	f.Doc.Findings = append(f.Doc.Findings, all.Findings...)
+	f.Doc.Effective = s.effective(o.Flavour, all)
+	f.Doc.Findings = append(f.Doc.Findings, s.judge(o.Flavour, f.Doc.Effective)...)
+	f.Doc.Identify = identifyDoc(&all.Evaluated)
+	f.Doc.Objective = &result.QueueObjective{Value: result.OrNull(all.Objective), NelderMead: result.OrNull(all.NelderMead)}
+	f.Doc.Noise = noiseOf(s.Windows, o.Flavour, all.X)
+	f.Doc.Covar = all.Cov
+	f.Doc.Points = f.points(o.Flavour)
+	f.score(o, opt)
+	return f, nil
+}
+
+// calibrationPoints is how many operating points the document keeps.
+const calibrationPoints = 8
+
+func (f *QueueFitted) points(flavour Flavour) []result.QueueOperating {
+	out := []result.QueueOperating{}
+	for _, i := range Informative(f.Windows, flavour, f.X, calibrationPoints) {
+		w := &f.Windows[i]
+		out = append(out, result.QueueOperating{
+			Name: w.Name, RateRPS: w.RateRPS, PromptTokens: w.Shape.Prompt, OutputTokens: w.Shape.Output, TTFTMs: w.TTFTMs, ITLMs: w.ITLMs,
+		})
+	}
+	return out
+}
+
+// fitOptions are the flavour's defaults with the physical values in their place.
+func (s *QueueServer) fitOptions(o *Options) FitOptions {
+	opt := DefaultFit(o.Flavour)
+	if s.Physical != nil {
+		opt.Physical = s.Physical.vector(o.Flavour)
+	}
+	return opt
+}
+
+// describe fills what is known before any fit.
+func (f *QueueFitted) describe(o *Options) {
+	s := f.Server
+	f.Doc = result.QueueServer{
+		ID: s.ID, Source: s.Source, Model: s.Model, Accelerator: s.Accelerator, AccCount: s.AccCount, Reason: s.Reason,
+		Limits: result.QueueLimits{
+			MaxBatch: s.Limits.MaxBatch, Queue: s.Limits.Queue, MaxBatchedTokens: s.Limits.MaxBatchedTokens,
+			OverheadMs: s.Limits.OverheadMs, Async: s.Limits.Async,
+		},
+		Load: loadOf(s.Windows), Physical: s.Physical.document(o.Flavour), Windows: s.Account, Findings: append([]trace.Finding{}, s.Findings...),
+		Scores: []result.QueueScore{}, Tracks: []result.QueueTrack{},
+	}
+	if s.Limits.KVTokens > 0 {
+		f.Doc.Limits.KVTokens = &s.Limits.KVTokens
+	}
+	if s.Physical != nil {
+		f.Doc.Steps = s.Physical.Errors
+		f.Doc.Findings = append(f.Doc.Findings, s.judge(o.Flavour, f.Doc.Physical)...)
+	}
+}
+
+// loadOf are the medians over the windows; nil without any.
+func loadOf(w []Window) *result.QueueLoad {
+	if len(w) == 0 {
+		return nil
+	}
+	of := func(get func(*Window) float64) float64 {
+		v := make([]float64, len(w))
+		for i := range w {
+			v[i] = get(&w[i])
+		}
+		return stat.Median(v)
+	}
+	return &result.QueueLoad{
+		RateRPS:      of(func(w *Window) float64 { return w.RateRPS }),
+		PromptTokens: of(func(w *Window) float64 { return w.Shape.Prompt }),
+		CachedTokens: of(func(w *Window) float64 { return w.Shape.Cached }),
+		OutputTokens: of(func(w *Window) float64 { return w.Shape.Output }),
+		PromptCV2:    of(func(w *Window) float64 { return w.Shape.PromptCV2 }),
+		OutputCV2:    of(func(w *Window) float64 { return w.Shape.OutputCV2 }),
+		TTFTMs:       of(func(w *Window) float64 { return w.TTFTMs }),
+		ITLMs:        of(func(w *Window) float64 { return w.ITLMs }),
+	}
+}
+
+// effective is the batch fit as parameters of the document.
+func (s *QueueServer) effective(f Flavour, fit *Fitted) []result.QueueParameter {
+	var physical []float64
+	if s.Physical != nil {
+		physical = s.Physical.vector(f)
+	}
+	out := make([]result.QueueParameter, len(fit.X))
+	for i, name := range f.Parameters() {
+		q := result.QueueParameter{Name: name, Unit: units(f)[i], Value: fit.X[i], Identified: measured,
+			PriorShare: result.OrNull(fit.PriorPart[i])}
+		if !math.IsNaN(fit.Lo[i]) {
+			q.CI95 = &[2]float64{fit.Lo[i], fit.Hi[i]}
+		}
+		if fit.Held[i] {
+			q.Identified = Held
+		}
+		if physical != nil {
+			q.Shift = result.OrNull(fit.X[i] / physical[i])
+			if f != WVA4P {
+				q.Floor, q.Utilisation = result.OrNull(s.Physical.Floor[i]), result.OrNull(s.Physical.Floor[i]/fit.X[i])
+			}
+		}
+		out[i] = q
+	}
+	return out
+}
+
+func identifyDoc(id *Identifiability) *result.QueueIdentify {
+	out := &result.QueueIdentify{Condition: result.OrNull(id.Condition), Rank: id.Rank, Null: []result.QueueDirection{},
+		Sweep: []result.QueuePoint{}}
+	for _, d := range id.Null {
+		out.Null = append(out.Null, result.QueueDirection{Names: d.Names, Weight: d.Weight})
+	}
+	for _, p := range id.Sweep {
+		out.Sweep = append(out.Sweep, result.QueuePoint{PromptTokens: p.Prompt, OutputTokens: p.Output, RateRPS: p.RateRPS, LoadFrac: p.LoadFrac})
+	}
+	if len(id.Null) > 0 {
+		out.After = result.OrNull(id.After)
+	}
+	return out
+}
+
+// score judges on the training windows and on the hold-out: parameters fitted to the former
+// alone, the physical ones, and the medians of the training windows.
+func (f *QueueFitted) score(o *Options, opt FitOptions) {
+	train, held := f.Windows[:f.Split], f.Windows[f.Split:]
+	set := func(estimator, name string, s Score) {
+		f.Doc.Scores = append(f.Doc.Scores, scoreDoc(estimator, name, s))
+	}
+	x := f.X
+	if len(held) > 0 {
+		fit, err := Fit(train, opt)
+		if err != nil {
+			f.Doc.Findings = append(f.Doc.Findings, trace.Findingf(NoWindows,
+				"%s: no hold-out score, the first %d windows alone: %v", f.ID,
+				len(train), err))
+			held = nil
+		} else {
+			x = fit.X
+		}
+	}
+	for _, part := range []struct {
+		name    string
+		windows []Window
+		from    int
+	}{{Train, train, 0}, {holdOut, held, f.Split}} {
+		if len(part.windows) == 0 {
+			continue
+		}
+		set(estEffective, part.name, Evaluate(part.windows, o.Flavour, x, AsSized))
+		if f.Physical != nil {
+			set(estPhysical, part.name, Evaluate(part.windows, o.Flavour, f.Physical.vector(o.Flavour), AsSized))
+		}
+		if f.speed != nil && len(f.Windows) > f.Split {
+			set(estAtSpeed, part.name, atSpeed(part.windows, o.Flavour, x, f.speed[part.from:]))
+		}
+		set(estConstant, part.name, EvaluateConstant(train, part.windows))
+	}
+}
+
+func scoreDoc(estimator, set string, s Score) result.QueueScore {
+	return result.QueueScore{
+		Estimator: estimator, Set: set, Windows: s.Windows, Unpredicted: s.Unpredicted,
+		TTFTWape: result.OrNull(s.TTFTWape), ITLWape: result.OrNull(s.ITLWape), TTFTBias: result.OrNull(s.TTFTBias),
+		ITLBias: result.OrNull(s.ITLBias),
+	}
+}
+
+// noiseOf is the median relative standard error of the windows, and the relative spread of
+// the observations about the fit.
+func noiseOf(w []Window, f Flavour, x []float64) *result.QueueNoise {
+	var se, residual [2][]float64
+	for i := range w {
+		se[0], se[1] = append(se[0], w[i].TTFTSeMs/w[i].TTFTMs), append(se[1], w[i].ITLSeMs/w[i].ITLMs)
+		if ttft, itl, ok := PredictWindow(f, &w[i], x, AsSized); ok {
+			residual[0], residual[1] = append(residual[0], math.Abs(ttft/w[i].TTFTMs-1)), append(residual[1], math.Abs(itl/w[i].ITLMs-1))
+		}
+	}
+	median := func(v []float64) *float64 {
+		if len(v) == 0 {
+			return nil
+		}
+		return result.OrNull(stat.Median(v))
+	}
+	return &result.QueueNoise{TTFTRel: median(se[0]), ITLRel: median(se[1]), TTFTResidual: median(residual[0]),
+		ITLResidual: median(residual[1])}
+}

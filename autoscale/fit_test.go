@@ -1,0 +1,298 @@
+package autoscale
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/testkit"
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// affine is a step time that is exactly the consumers' line: base us, us per
+// computed token, us per KV token read.
+type affine struct{ base, computed, read float64 }
+
+func (a affine) StepUs(batch []trace.Chunk) (float64, error) {
+	us := a.base
+	for _, c := range batch {
+		us += a.computed*float64(c.New) + a.read*float64(c.Computed+c.New)
+	}
+	return us, nil
+}
+
+func exampleSource() export.Source {
+	return export.Source{
+		Fit: testkit.ExampleFit(), FitInput: result.Input{Name: "fit.json", Bytes: 1234, SHA256: "cafe"},
+		Step: func(d deploy.Deployment) (export.StepTimer, error) { return affine{2000, 8 / float64(d.TP), 0.02}, nil },
+	}
+}
+
+// exampleSteady is a steady state that was not simulated.
+func exampleSteady(*deploy.Deployment, float64, float64, float64) (*Steady, error) {
+	return &Steady{Params: Params{AlphaMs: 2.5, BetaMs: 0.01302084, GammaMs: 31, DeltaMs: 0.0002},
+		Points: []export.SteadyPoint{
+			{LoadFrac: 0.2, RateRPS: 1, TTFTMs: 30, ITLMs: 3, TTFTErr: testkit.Ptr(0.02), ITLErr: testkit.Ptr(-0.01)},
+			{LoadFrac: 0.8, RateRPS: 4, TTFTMs: 50, ITLMs: 4, TTFTErr: testkit.Ptr(0.2), ITLErr: testkit.Ptr(0.01)},
+		}}, nil
+}
+
+// optionsOf are the options of an export from a fit, with KEY=VALUE words of the format.
+func optionsOf(t *testing.T, w export.Writer, words ...string) export.Options {
+	t.Helper()
+	s, err := export.ParseSettings(w.Format, w.Settings, words)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return export.Options{Settings: s}
+}
+
+// writers are the formats of a fit, the steady state of the first given.
+func writers() (wva4p, infernoModels export.Writer) {
+	w := Writers()
+	w[0].Write = func(src export.Source, opt export.Options) (*export.Output, error) {
+		return wvaOf(src, opt, exampleSteady)
+	}
+	return w[0], w[1]
+}
+
+func mustExport(t *testing.T, src export.Source, w export.Writer, opt export.Options) *export.Output {
+	t.Helper()
+	out, err := export.Export(src, w, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func fileOf(t *testing.T, out *export.Output, suffix string) []byte {
+	t.Helper()
+	for _, f := range out.Files {
+		if f.Suffix == suffix {
+			return f.Data
+		}
+	}
+	t.Fatalf("no file with suffix %q", suffix)
+	return nil
+}
+
+// The four parameters of the steady state come back as strings, with what the consumer's formula
+// makes of them, in the shape of the consumer's version.
+func TestWVASteadyState(t *testing.T) {
+	w, _ := writers()
+	src := exampleSource()
+	src.Fit.Configs = src.Fit.Configs[:1]
+	if _, err := export.Export(src, Writers()[0], optionsOf(t, w)); testkit.CodeOf(err) != export.NothingToExport {
+		t.Errorf("without a model: %v", err)
+	}
+	for _, tc := range []struct {
+		version string
+		class   bool
+	}{{"", true}, {"v0.0.2", true}, {"v0.0.5", true}, {"v0.4.1", false}, {"v0.4.2", false}} {
+		src = exampleSource()
+		src.Fit.Configs = src.Fit.Configs[:1]
+		opt := optionsOf(t, w, "version="+tc.version)
+		opt.PromptTokens = 200
+		out := mustExport(t, src, w, opt)
+		data := fileOf(t, out, "")
+		var va VariantAutoscaling
+		dec := yaml.NewDecoder(bytes.NewReader(data))
+		dec.KnownFields(true)
+		if err := dec.Decode(&va); err != nil {
+			t.Fatal(err)
+		}
+		if va.APIVersion != "llmd.ai/v1alpha1" || va.Kind != "VariantAutoscaling" || va.Spec.ModelID != "meta-llama/Llama-3.1-8B" ||
+			(va.Spec.SLOClassRef != nil) != tc.class || tc.class != strings.Contains(string(data), "sloClassRef") {
+			t.Errorf("%q: resource %+v", tc.version, va)
+		}
+		acc := va.Spec.Profile.Accelerators[0]
+		if d, p := acc.PerfParms.Decode, acc.PerfParms.Prefill; d["alpha"] != "2.5" || d["beta"] != "0.0130208" || p["gamma"] != "31" ||
+			p["delta"] != "0.0002" {
+			t.Errorf("%q: %v and %v", tc.version, d, p)
+		}
+		if acc.MaxBatchSize != 64 || acc.AccCount != 1 || acc.Acc != "H100" {
+			t.Errorf("accelerator %+v", acc)
+		}
+		for _, part := range []string{"v0.0.1 to v0.4.2", "mean prompt 200", "+2 / -1 % at 20 %"} {
+			if !strings.Contains(string(data), part) {
+				t.Errorf("%q: no %q in the comment:\n%s", tc.version, part, data)
+			}
+		}
+		if !slices.ContainsFunc(out.Warnings, func(f trace.Finding) bool {
+			return f.Code == export.PoorProjection && strings.Contains(f.Message, "+20 % in TTFT and +1 % in ITL at 80 %")
+		}) {
+			t.Errorf("%q: no warning about the load at which the formula is off: %v", tc.version, out.Warnings)
+		}
+	}
+}
+
+func TestInfernoRecoversALine(t *testing.T) {
+	src := exampleSource()
+	_, w := writers()
+	out := mustExport(t, src, w, optionsOf(t, w))
+	var doc ModelData
+	dec := json.NewDecoder(bytes.NewReader(fileOf(t, out, "")))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&doc); err != nil {
+		t.Fatal(err)
+	}
+	if len(doc.Models) != 2 {
+		t.Fatalf("%d models", len(doc.Models))
+	}
+	for i, want := range []Parms{{Alpha: 2, Beta: 0.008, Gamma: 0.00002}, {Alpha: 2, Beta: 0.004, Gamma: 0.00002}} {
+		got := doc.Models[i].PerfParms
+		for _, d := range []float64{got.Alpha/want.Alpha - 1, got.Beta/want.Beta - 1, got.Gamma/want.Gamma - 1} {
+			if math.Abs(d) > 1e-9 {
+				t.Errorf("model %d: got %+v, want %+v", i, got, want)
+			}
+		}
+	}
+	if doc.Models[0].AtTokens != 100 || doc.Models[1].AtTokens != 128 {
+		t.Errorf("atTokens %d and %d", doc.Models[0].AtTokens, doc.Models[1].AtTokens)
+	}
+	if !slices.ContainsFunc(out.Warnings, func(f trace.Finding) bool { return f.Code == export.AssumedValue }) {
+		t.Error("no warning about assumed lengths of the second configuration")
+	}
+}
+
+// TestInfernoBeyondTraining: mean lengths that no training request reached are refused by name, and the sidecar says where
+// the line holds.
+func TestInfernoBeyondTraining(t *testing.T) {
+	src := exampleSource()
+	for i := range src.Fit.Configs {
+		src.Fit.Configs[i].Covered = &result.Covered{Running: 9, PromptTokens: 900, OutputTokens: 300}
+	}
+	_, w := writers()
+	opt := optionsOf(t, w)
+	for _, c := range []struct{ prompt, output float64 }{{901, 100}, {500, 301}} {
+		opt.PromptTokens, opt.OutputTokens, opt.Force = c.prompt, c.output, ""
+		if _, err := export.Export(src, w, opt); testkit.CodeOf(err) != export.BeyondTraining {
+			t.Errorf("%+v: got %v, want %s", c, err, export.BeyondTraining)
+		}
+		opt.Force = string(export.BeyondTraining)
+		out := mustExport(t, src, w, opt)
+		if !slices.ContainsFunc(out.Warnings, func(f trace.Finding) bool { return f.Code == export.BeyondTraining }) {
+			t.Errorf("%+v: forced without a word", c)
+		}
+	}
+	opt.PromptTokens, opt.OutputTokens, opt.Force = 900, 300, ""
+	out := mustExport(t, src, w, opt)
+	var side export.Sidecar
+	if err := json.Unmarshal(fileOf(t, out, export.SidecarSuffix), &side); err != nil {
+		t.Fatal(err)
+	}
+	c := side.Configs[0]
+	if v := c.ValidFor; v == nil || v.Requests != [2]int64{1, c.Seats} || v.ContextTokens != [2]int64{263, 2100} || v.LongestPrompt != 900 ||
+		v.LongestOutput != 300 || v.MostRunning != 9 || v.ChunkTokens[1] != 900 {
+		t.Errorf("got %+v", v)
+	}
+}
+
+// The active-set search never returns a negative slope and finds the constrained optimum.
+func TestFitLineNonNegative(t *testing.T) {
+	x := [][]float64{{1, 1}, {1, 2}, {1, 4}, {1, 8}}
+	y := []float64{10, 9, 8, 7}
+	l := fitLine(x, y)
+	if l.coef[1] != 0 || l.coef[0] < 7 || l.coef[0] > 10 || l.maxErr == 0 {
+		t.Errorf("falling data: %+v, want a constant", l)
+	}
+	var sse func(c float64) float64 = func(c float64) (s float64) {
+		for _, v := range y {
+			s += (1 - c/v) * (1 - c/v)
+		}
+		return
+	}
+	if sse(l.coef[0]) > sse(l.coef[0]*1.001) || sse(l.coef[0]) > sse(l.coef[0]*0.999) {
+		t.Error("not the minimum")
+	}
+}
+
+// A hardware name may hold a line end; it must not become a line of YAML.
+func TestWVACommentsCannotAddKeys(t *testing.T) {
+	src := exampleSource()
+	for i := range src.Fit.Configs {
+		src.Fit.Configs[i].Label = "x\nspec: {modelID: forged}\u0085kind: Forged\u2028a: 1"
+		src.Fit.Configs[i].Deployment.Hardware.Name = "H100\nkind: Forged"
+	}
+	w, _ := writers()
+	opt := optionsOf(t, w, "name=n", "slo-class-name=s")
+	opt.Force = string(export.BadEntry)
+	out := mustExport(t, src, w, opt)
+	dec := yaml.NewDecoder(bytes.NewReader(out.Files[0].Data))
+	for {
+		var va map[string]any
+		if err := dec.Decode(&va); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if va["kind"] != "VariantAutoscaling" || len(va) != 4 || va["spec"].(map[string]any)["modelID"] == "forged" {
+			t.Errorf("got %v", va)
+		}
+	}
+}
+
+// wvaFields are the fields that a version's own types have, of those that carry parameters, every one of them required there:
+// api/v1alpha1/variantautoscaling_types.go of workload-variant-autoscaler at the commit.
+var wvaFields = []struct {
+	version, commit string
+	fields          []string
+}{
+	{"v0.0.2", "b8295467c42d084238393a4845b096c47aed7171", append([]string{"spec.sloClassRef.key", "spec.sloClassRef.name"}, wvaCommon...)},
+	{"v0.4.2", "ce3959806d1063d7ada71e64ce2a130a4107545d", wvaCommon}, // 0.4.1 and 0.4.2
+}
+
+var wvaCommon = []string{"apiVersion", "kind", "metadata.labels.inference.optimization/acceleratorName", "metadata.name", "spec.modelID",
+	"spec.modelProfile.accelerators[].acc", "spec.modelProfile.accelerators[].accCount", "spec.modelProfile.accelerators[].maxBatchSize",
+	"spec.modelProfile.accelerators[].perfParms.decodeParms.alpha", "spec.modelProfile.accelerators[].perfParms.decodeParms.beta",
+	"spec.modelProfile.accelerators[].perfParms.prefillParms.delta", "spec.modelProfile.accelerators[].perfParms.prefillParms.gamma"}
+
+// TestWVAFields: the file of each version has that version's fields, no other, and parameters as strings.
+func TestWVAFields(t *testing.T) {
+	for _, of := range wvaFields {
+		w, _ := writers()
+		out := mustExport(t, exampleSource(), w, optionsOf(t, w, "version="+of.version))
+		var doc any
+		if err := yaml.Unmarshal(fileOf(t, out, ""), &doc); err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]any{}
+		leaves(doc, "", got)
+		fields := slices.Sorted(slices.Values(of.fields))
+		if have := slices.Sorted(maps.Keys(got)); !slices.Equal(have, fields) {
+			t.Errorf("%s (%s): fields %q, want %q", of.version, of.commit, have, fields)
+		}
+		for name, v := range got {
+			if _, text := v.(string); strings.Contains(name, "Parms.") && !text {
+				t.Errorf("%s: %s is %v, want a string", of.version, name, v)
+			}
+		}
+	}
+}
+
+// leaves are the values of a document by their path; those of lists share one.
+func leaves(v any, at string, out map[string]any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, x := range v {
+			leaves(x, strings.TrimPrefix(at+"."+k, "."), out)
+		}
+	case []any:
+		for _, x := range v {
+			leaves(x, at+"[]", out)
+		}
+	default:
+		out[at] = v
+	}
+}

@@ -1,0 +1,193 @@
+package autoscale
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Sources of a server's windows.
+const (
+	fromRecording = "recording"
+	fromSweep     = "sweep"
+)
+
+// Server is one engine as its windows see it.
+type QueueServer struct {
+	ID, Source         string
+	Model, Accelerator string
+	AccCount           int64
+	Limits             Server
+	Windows            []Window
+	Account            result.QueueAccount
+	Physical           *Physical          // nil without step traces
+	Deployment         *deploy.Deployment // nil for a sweep
+	Reason             string             // why its windows are not used; empty when they are
+	Findings           []trace.Finding
+}
+
+// limitsOf are a deployment's limits. The overhead is not one of them: see idleOverheadMs.
+func limitsOf(d *deploy.Deployment, o *Options) Server {
+	s := Server{
+		MaxBatch: int(d.Engine.MaxNumSeqs), Queue: o.waiting(int(d.Engine.MaxNumSeqs)),
+		MaxBatchedTokens: int(d.Engine.MaxNumBatchedTokens), Async: d.Engine.IsAsync(),
+	}
+	if blocks, _, err := d.KVBlocks(); err == nil {
+		s.KVTokens = float64(blocks * d.Engine.BlockSize)
+	}
+	return s
+}
+
+// idleOverheadMs is the time from the arrival at the API to the engine's input queue: the
+// fifth percentile of ARRIVED to QUEUED. QUEUED is a pick-up between two steps, so only
+// requests that meet an idle engine, or the very end of a step, show the overhead alone
+// (spec#queue-overhead). ok is false without API spans.
+func idleOverheadMs(run *trace.Run) (ms float64, ok bool) {
+	var waits []float64
+	for i := range run.Requests {
+		if r := &run.Requests[i]; r.ArrivedNs.OK && r.QueuedNs.OK && r.QueuedNs.V >= r.ArrivedNs.V {
+			waits = append(waits, float64(r.QueuedNs.V-r.ArrivedNs.V)/1e6)
+		}
+	}
+	if len(waits) == 0 {
+		return 0, false
+	}
+	return stat.Quantile(stat.Sorted(waits), overheadQuantile), true
+}
+
+const overheadQuantile = 0.05
+
+// ServerOfRun makes the server of a recording: its windows, cut from the engine's own requests,
+// or from what clients saw where there are none.
+func ServerOfRun(id string, run *trace.Run, d *deploy.Deployment, o *Options) (*QueueServer, error) {
+	s := &QueueServer{
+		ID: id, Source: fromRecording, Deployment: d, Limits: limitsOf(d, o),
+		Model: d.Model.ID, Accelerator: d.Hardware.Name, AccCount: d.TP,
+		Account: result.QueueAccount{Dropped: map[string]int{}},
+	}
+	var known bool
+	if s.Limits.OverheadMs, known = idleOverheadMs(run); !known {
+		s.Findings = append(s.Findings, trace.Findingf(HeldParameter, "%s: no ARRIVED stamps: overhead taken as 0 ms", id))
+	}
+	samples, skipped := FromRequests(run.Requests)
+	if len(samples) == 0 {
+		samples, skipped = FromObserved(run.Observed)
+	}
+	s.Account.Skipped = skipped
+	cut := o.Cut
+	cut.Server, cut.Name = s.Limits, id
+	judged := validate.OfRun(run, d)
+	windows, account, err := Cut(samples, spansOf(samples, judged), cut)
+	if err != nil {
+		return nil, err
+	}
+	s.Windows = windows
+	s.count(account)
+	if why, _ := validate.Judge(run, d); why != "" {
+		s.Reason = "saturated: " + why
+	}
+	return s, nil
+}
+
+func (s *QueueServer) count(c Cutting) {
+	s.Account.Read, s.Account.Kept = c.Windows, len(s.Windows)
+	for code, n := range c.Dropped {
+		s.Account.Dropped[string(code)] = n
+	}
+}
+
+// spansOf are the phases of a run as stretches to cut, those that cannot be used with the
+// reason. A run without phases is one stretch, from its first arrival to its last.
+func spansOf(samples []Sample, judged *validate.Verdicts) []Span {
+	var out []Span
+	for _, p := range judged.Phases {
+		span := Span{Phase: p.Name, StartNs: p.StartNs, EndNs: p.EndNs}
+		switch {
+		case p.Load == deploy.LoadClosed:
+			span.Drop = ClosedLoop
+		case p.Saturated:
+			span.Drop = SaturatedWindow
+		}
+		if first, last := arrivalSpan(samples); p.StartNs < first || p.EndNs > last {
+			span.StartNs, span.EndNs = max(p.StartNs, first), min(p.EndNs, last)
+		}
+		out = append(out, span)
+	}
+	return out
+}
+
+// arrivalSpan is the time of arrivals, [first, last].
+func arrivalSpan(samples []Sample) (first, last int64) {
+	first, last = math.MaxInt64, math.MinInt64
+	for i := range samples {
+		first, last = min(first, samples[i].ArrivedNs), max(last, samples[i].ArrivedNs)
+	}
+	return first, last
+}
+
+// ServerOfSweep makes one server of the benchmarks of a sweep over lengths and loads.
+func ServerOfSweep(id string, points []forms.Point, o *Options) *QueueServer {
+	s := &QueueServer{
+		ID: id, Source: fromSweep, Model: o.Sweep.Model, Accelerator: o.Sweep.Accelerator, AccCount: o.Sweep.AccCount,
+		Limits:  Server{MaxBatch: o.Sweep.MaxBatch, Queue: o.waiting(o.Sweep.MaxBatch), MaxBatchedTokens: o.Sweep.MaxBatchedTokens},
+		Account: result.QueueAccount{Read: len(points), Dropped: map[string]int{}},
+	}
+	taken := map[string]int{}
+	for _, p := range byRate(points) {
+		switch w, ok := s.windowOf(&p, o); {
+		case p.Closed():
+			s.Account.Dropped[string(ClosedLoop)]++
+		case o.Sweep.Loads > 0 && taken[p.Sweep] == o.Sweep.Loads:
+			s.Account.Dropped[string(beyondLoads)]++
+		case !ok:
+			s.Account.Dropped[string(NoLatency)]++
+		default:
+			taken[p.Sweep]++
+			s.Windows = append(s.Windows, w)
+		}
+	}
+	s.Account.Kept = len(s.Windows)
+	return s
+}
+
+// byRate sorts the benchmarks of each sweep by their rate; sweeps stay in their order.
+func byRate(points []forms.Point) []forms.Point {
+	order := map[string]int{}
+	for i := range points {
+		if _, seen := order[points[i].Sweep]; !seen {
+			order[points[i].Sweep] = len(order)
+		}
+	}
+	points = slices.Clone(points)
+	slices.SortStableFunc(points, func(a, b forms.Point) int {
+		return cmp.Or(cmp.Compare(order[a.Sweep], order[b.Sweep]), cmp.Compare(a.RateRPS, b.RateRPS))
+	})
+	return points
+}
+
+func (s *QueueServer) windowOf(p *forms.Point, o *Options) (Window, bool) {
+	cv2 := func(mean, sd float64) float64 {
+		if !(mean > 0 && sd > 0) { // a report without spreads
+			return 0
+		}
+		return sd * sd / (mean * mean)
+	}
+	w := Window{
+		Name: p.Sweep, Phase: p.Strategy, Requests: p.Requests, Arrivals: p.Requests, RateRPS: p.RateRPS, Server: s.Limits,
+		Shape: Shape{
+			Prompt: p.PromptTokens, Output: p.OutputTokens, PromptCV2: cv2(p.PromptTokens, p.PromptSD), OutputCV2: cv2(p.OutputTokens, p.OutputSD),
+		},
+		TTFTMs: p.TTFTMedianMs, ITLMs: p.ITLMs,
+	}
+	if o.Sweep.Mean {
+		w.TTFTMs = p.TTFTMeanMs
+	}
+	return w, w.TTFTMs > 0
+}

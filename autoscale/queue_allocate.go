@@ -1,0 +1,174 @@
+package autoscale
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/internal/strictyaml"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Problem is a fleet and what it is to serve, in YAML:
+//
+//	policy: None                            # None, PriorityExhaustive, PriorityRoundRobin, RoundRobin
+//	unlimited: false
+//	delay_best_effort: false
+//	capacity: {H100: 16, A100: 24}          # devices
+//	unit_cost: {H100: 400, A100: 250}       # cents per device and hour
+//	servers:
+//	  - name: chat
+//	    model: meta-llama/Llama-3.1-8B      # every server of queue.json with it is an option
+//	    parameters: [h100-monday]           # or only these, by id
+//	    priority: 1                         # 1 first
+//	    rate_rps: 12
+//	    ttft_ms: 500                        # targets are means; 0 or absent: none
+//	    itl_ms: 40
+//	    min_replicas: 1
+//	    current: {accelerator: H100, replicas: 2}
+//	    keep: false
+type Problem struct {
+	Policy          Policy             `yaml:"policy"`
+	Unlimited       bool               `yaml:"unlimited"`
+	DelayBestEffort bool               `yaml:"delay_best_effort"`
+	Capacity        map[string]int     `yaml:"capacity"`
+	UnitCost        map[string]float64 `yaml:"unit_cost"`
+	Servers         []ProblemServer    `yaml:"servers"`
+}
+
+// ProblemServer is one demand.
+type ProblemServer struct {
+	Name  string `yaml:"name"`
+	Model string `yaml:"model"`
+	// Parameters are the ids of the servers of queue.json that count; empty: all of the model.
+	Parameters   []string `yaml:"parameters"`
+	Priority     int      `yaml:"priority"`
+	RateRPS      float64  `yaml:"rate_rps"`
+	TTFTMs       float64  `yaml:"ttft_ms"`
+	ITLMs        float64  `yaml:"itl_ms"`
+	PromptTokens float64  `yaml:"prompt_tokens"`
+	OutputTokens float64  `yaml:"output_tokens"`
+	MinReplicas  int      `yaml:"min_replicas"`
+	Current      struct {
+		Accelerator string `yaml:"accelerator"`
+		Replicas    int    `yaml:"replicas"`
+	} `yaml:"current"`
+	Keep bool `yaml:"keep"`
+}
+
+// ReadProblem reads an allocation problem strictly; name is the file in messages.
+func ReadProblem(data []byte, name string) (*Problem, error) {
+	p := &Problem{Policy: PolicyNone}
+	if err := strictyaml.Decode(data, name, p); err != nil {
+		if at := (*trace.SyntaxError)(nil); errors.As(err, &at) {
+			return nil, err
+		}
+		at, _ := trace.YAMLError(name, err)
+		at.Code = BadProblem
+		return nil, at
+	}
+	if len(p.Servers) == 0 {
+		return nil, trace.Errorf(BadProblem, "%s: got no servers, want at least one", name)
+	}
+	for i := range p.Servers {
+		if s := &p.Servers[i]; s.Priority == 0 {
+			s.Priority = 1
+		}
+	}
+	return p, nil
+}
+
+// acceleratorOf names an option: the device, with its number where a replica takes several.
+func acceleratorOf(s *result.QueueServer) string {
+	if s.AccCount > 1 {
+		return fmt.Sprintf("%dx%s", s.AccCount, s.Accelerator)
+	}
+	return s.Accelerator
+}
+
+// Fleet sizes every option of every demand with the servers of queue.json. Options that
+// miss a target at any load are findings.
+func (p *Problem) Fleet(q *result.Queue) (Fleet, []Demand, []trace.Finding, error) {
+	fleet := Fleet{Unlimited: p.Unlimited, Policy: p.Policy, DelayBestEffort: p.DelayBestEffort}
+	for typ, n := range p.Capacity {
+		fleet.Capacity = append(fleet.Capacity, Capacity{Type: typ, Units: n})
+	}
+	slices.SortStableFunc(fleet.Capacity, func(a, b Capacity) int { return strings.Compare(a.Type, b.Type) })
+	var demands []Demand
+	var findings []trace.Finding
+	for i := range p.Servers {
+		d, found, err := p.demand(&p.Servers[i], q)
+		if err != nil {
+			return fleet, nil, nil, err
+		}
+		demands, findings = append(demands, d), append(findings, found...)
+	}
+	return fleet, demands, findings, nil
+}
+
+func (p *Problem) demand(s *ProblemServer, q *result.Queue) (Demand, []trace.Finding, error) {
+	d := Demand{Name: s.Name, Priority: s.Priority, RateRPS: s.RateRPS, MinReplicas: s.MinReplicas, Keep: s.Keep}
+	d.Current = Placement{Accelerator: s.Current.Accelerator, Replicas: s.Current.Replicas}
+	var findings []trace.Finding
+	var known []string
+	for i := range q.Servers {
+		at := &q.Servers[i]
+		if known = append(known, at.Model); at.Model != s.Model || len(s.Parameters) > 0 && !slices.Contains(s.Parameters, at.ID) {
+			continue
+		}
+		if slices.ContainsFunc(d.Options, func(o Option) bool { return o.Accelerator == acceleratorOf(at) }) {
+			return d, nil, trace.Errorf(BadProblem, "server %q: queue.json has several servers of %q on %s", s.Name, s.Model,
+				acceleratorOf(at)).
+				WithHint("choose with parameters: [" + at.ID + "]")
+		}
+		cost, ok := p.UnitCost[at.Accelerator]
+		if !ok {
+			return d, nil, trace.Errorf(BadProblem, "unit_cost: got none for %q, want cents per device and hour", at.Accelerator)
+		}
+		z, err := SizedOf(at, Flavour(q.Flavour), s.PromptTokens, s.OutputTokens)
+		if err != nil {
+			findings = append(findings, trace.Findingf(noParameters, "%s on %s: %v", s.Name, at.ID, err))
+			continue
+		}
+		size, found, err := z.Size(Targets{TTFTMs: s.TTFTMs, ITLMs: s.ITLMs})
+		findings = append(findings, found...)
+		if err != nil {
+			findings = append(findings, trace.Findingf(TargetBelowRange, "%s on %s: %v", s.Name, acceleratorOf(at), err))
+			continue
+		}
+		o := Option{Accelerator: acceleratorOf(at), Type: at.Accelerator, Units: int(at.AccCount), UnitCost: cost,
+			RateRPS: size.RateRPS}
+		if o.Accelerator == d.Current.Accelerator {
+			d.Current.Cost = cost * float64(o.Units*d.Current.Replicas)
+		}
+		d.Options = append(d.Options, o)
+	}
+	if !slices.Contains(known, s.Model) {
+		return d, nil, trace.Errorf(noParameters, "server %q: got model %q, want one of queue.json: %s", s.Name, s.Model, trace.OneOf(known))
+	}
+	return d, findings, nil
+}
+
+// PlanDoc is a plan as it stands in queue.json; nil for nil.
+func PlanDoc(p *Plan, demands []Demand) *result.QueuePlan {
+	if p == nil {
+		return nil
+	}
+	rate := map[string]float64{}
+	for i := range demands {
+		rate[demands[i].Name] = demands[i].RateRPS
+	}
+	out := &result.QueuePlan{Cost: p.Cost, Value: p.Value, Unserved: p.Unserved, Left: map[string]int{}, Servers: []result.QueueGiven{}}
+	for _, g := range p.Given {
+		out.Servers = append(out.Servers, result.QueueGiven{
+			Name: g.Name, Priority: g.Priority, RateRPS: rate[g.Name], Accelerator: g.Accelerator, Replicas: g.Replicas, Wanted: g.Wanted,
+			Cost: g.Cost, Value: g.Value, Full: g.Full,
+		})
+	}
+	for _, c := range p.Left {
+		out.Left[c.Type] = c.Units
+	}
+	return out
+}

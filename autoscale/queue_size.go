@@ -1,0 +1,82 @@
+package autoscale
+
+import (
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim/workload"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Sized is a server of queue.json as a queueing model: its parameters, traffic and limits.
+type Sized struct {
+	Flavour Flavour
+	Params  Params
+	Shape   Shape
+	Limits  Server
+}
+
+// SizedOf reads a server back. Effective parameters go before physical ones; lengths
+// above 0 replace those of its windows.
+func SizedOf(s *result.QueueServer, f Flavour, prompt, output float64) (*Sized, error) {
+	params := s.Effective
+	if len(params) == 0 {
+		params = s.Physical
+	}
+	if len(params) != len(f.Parameters()) {
+		return nil, trace.Errorf(noParameters, "server %q: got %d %s parameters, want %d", s.ID, len(params), f,
+			len(f.Parameters())).WithHint("its reason: " + s.Reason)
+	}
+	z := &Sized{Flavour: f, Params: FromVector(valuesOf(params)), Limits: Server{
+		MaxBatch: s.Limits.MaxBatch, Queue: s.Limits.Queue, MaxBatchedTokens: s.Limits.MaxBatchedTokens, OverheadMs: s.Limits.OverheadMs,
+		Async: s.Limits.Async,
+	}}
+	if s.Limits.KVTokens != nil {
+		z.Limits.KVTokens = *s.Limits.KVTokens
+	}
+	if l := s.Load; l != nil {
+		z.Shape = Shape{Prompt: l.PromptTokens, Cached: l.CachedTokens, Output: l.OutputTokens, PromptCV2: l.PromptCV2,
+			OutputCV2: l.OutputCV2}
+	}
+	if prompt > 0 {
+		z.Shape.Cached *= prompt / max(z.Shape.Prompt, 1)
+		z.Shape.Prompt = prompt
+	}
+	if output > 0 {
+		z.Shape.Output = output
+	}
+	if z.Shape.Output == 0 {
+		return nil, trace.Errorf(noParameters, "server %q: no window says how long its requests are",
+			s.ID).WithHint("give --prompt-tokens and --output-tokens")
+	}
+	return z, nil
+}
+
+// Size finds the largest rate that meets the targets.
+func (z *Sized) Size(t Targets) (*result.QueueSizing, []trace.Finding, error) {
+	m, err := New(z.Flavour, z.Params, z.Shape, z.Limits)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := m.Size(t)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &result.QueueSizing{
+		TargetTTFTMs: t.TTFTMs, TargetITLMs: t.ITLMs, TargetTPS: t.TPS, RateRPS: s.RateRPS, Binding: s.Binding,
+		TTFTRPS: s.TTFTRPS, ITLRPS: s.ITLRPS, MinRPS: s.MinRPS, MaxRPS: s.MaxRPS, TTFTMs: s.At.TTFTMs, ITLMs: s.At.ITLMs,
+		InService: s.At.InService,
+	}, s.Findings, nil
+}
+
+// simulate is what the simulator says of n requests at a rate: Poisson arrivals and
+// log-normal lengths of the server's own spread. The parameters must be those of an
+// iteration.
+func (z *Sized) Simulate(rateRPS float64, n int, seed uint64, done <-chan struct{}) (*result.QueueSimPoint, error) {
+	if z.Flavour == WVA4P {
+		return nil, trace.Errorf(BadOption,
+			"simulation: got flavour wva-4p, whose parameters are no step time, want one of three parameters")
+	}
+	t := workload.Traffic{Shape: workload.Lengths(z.Shape), Prompts: workload.LogNormalLaw, Output: workload.LogNormalLaw,
+		RateRPS: rateRPS, Requests: n, Seed: seed}
+	p, _, err := simulate(z.Params, z.Limits, t, done)
+	return p, err
+}

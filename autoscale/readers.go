@@ -1,0 +1,107 @@
+package autoscale
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// The formats there are.
+const (
+	QueueWVA4P     export.Format = "wva-4p"
+	InfernoModels  export.Format = "inferno-models"
+	TunerConfig    export.Format = "tuner-config"
+	TunerCalibrate export.Format = "tuner-calibrate"
+	WVASLO         export.Format = "wva-slo"
+)
+
+// Formats lists them in the order help shows them.
+var Formats = []export.Format{QueueWVA4P, InfernoModels, TunerConfig, TunerCalibrate, WVASLO}
+
+// Reader says who takes a file, since and until which of its versions, and which queueing
+// models it has.
+type Reader struct {
+	Format   export.Format
+	Consumer string
+	Since    string // first version; empty: all
+	Until    string // first version that no longer takes it; empty: none known
+	Why      string // what happened at Until
+	Instead  string // what to do about it
+	Flavours []Flavour
+	Note     string
+}
+
+// readers is the table of docs/contracts/autoscaler.yaml, read at the commits named there.
+var readers = []Reader{
+	{
+		Format: QueueWVA4P, Consumer: "workload-variant-autoscaler", Since: "v0.0.1", Until: "v0.5.0", Flavours: []Flavour{WVA4P},
+		Why: "v0.5.0 removed spec.modelProfile and with it decodeParms and prefillParms from the CRD; its parameters live in the controller's " +
+			"memory alone, learned online",
+		Instead: "--format inferno-models is for llm-inferno's optimizer, --format wva-slo writes the targets that v0.6.0 and later read; " +
+			"v0.4.2 is the last version that reads parameters",
+	},
+	{
+		Format: InfernoModels, Consumer: "llm-inferno control-loop, optimizer-light", Flavours: []Flavour{Inferno3P,
+			WVA3P},
+		Note: "inferno-3p for queue-analysis v0.7 and later, wva-3p before and with --option key=serviceParms",
+	},
+	{Format: TunerConfig, Consumer: "llm-inferno model-tuner", Flavours: []Flavour{Inferno3P, WVA3P}},
+	{Format: TunerCalibrate, Consumer: "llm-inferno model-tuner, POST /calibrate", Flavours: Flavours,
+		Note: "operating points, no parameters: the tuner fits them itself"},
+	{Format: WVASLO, Consumer: "workload-variant-autoscaler", Since: "v0.6.0", Flavours: Flavours, Note: "targets, no parameters"},
+}
+
+// ReaderOf returns the reader of a format.
+func ReaderOf(f export.Format) *Reader {
+	i := slices.IndexFunc(readers, func(r Reader) bool { return r.Format == f })
+	return &readers[i]
+}
+
+// CheckVersion says why a version of the consumer does not take the format; empty version: any.
+func (r *Reader) CheckVersion(version string) error {
+	if version == "" {
+		return nil
+	}
+	v, err := releaseOf(version)
+	if err != nil {
+		return err
+	}
+	since, _ := releaseOf(r.Since)
+	until, _ := releaseOf(r.Until)
+	switch {
+	case r.Until != "" && slices.Compare(v, until) >= 0:
+		return trace.Errorf(export.UnknownFormat, "%s: %s %s does not read it: %s", r.Format, r.Consumer, version, r.Why).WithHint(r.Instead)
+	case r.Since != "" && slices.Compare(v, since) < 0:
+		return trace.Errorf(export.UnknownFormat, "%s: %s reads it from %s on, got %s", r.Format, r.Consumer, r.Since, version)
+	}
+	return nil
+}
+
+// CheckFlavour says why the consumer cannot use parameters of a queueing model.
+func (r *Reader) CheckFlavour(f Flavour) error {
+	if slices.Contains(r.Flavours, f) {
+		return nil
+	}
+	return trace.Errorf(export.UnknownFormat, "%s: got parameters of %s, want %s, the model of its reader (%s)", r.Format, f,
+		trace.OneOf(r.Flavours),
+		r.Consumer).
+		WithHint("blis-train queue fit --flavour " + string(r.Flavours[0]))
+}
+
+// releaseOf splits v1.2.3; a suffix such as -rc.1 counts as the release.
+func releaseOf(version string) ([]int, error) {
+	text, _, _ := strings.Cut(strings.TrimPrefix(version, "v"), "-")
+	out := []int{0, 0, 0}
+	parts := strings.Split(text, ".")
+	for i, p := range parts {
+		n, err := strconv.Atoi(p)
+		if err != nil || n < 0 || i > 2 {
+			return nil, trace.Errorf(export.UnknownFormat, "--option version: got %q, want one like v0.4.2", version)
+		}
+		out[i] = n
+	}
+	return out, nil
+}

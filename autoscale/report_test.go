@@ -1,0 +1,62 @@
+package autoscale
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/result"
+)
+
+func ptr(v float64) *float64 { return &v }
+
+func calibration() *result.Queue {
+	return &result.Queue{
+		Header: result.Header{Command: "queue fit --flavour corrected"}, Flavour: "corrected",
+		Servers: []result.QueueServer{
+			{
+				ID: "a<b>", Effective: []result.QueueParameter{{Name: "alpha", Unit: "ms/iteration", Value: 6.6, CI95: &[2]float64{6.5, 6.7},
+					Identified: "held", Shift: ptr(1.25)}},
+				Windows: result.QueueAccount{Read: 9, Kept: 7, Dropped: map[string]int{"few_requests": 2}},
+				Scores: []result.QueueScore{
+					{Estimator: "effective", Set: "train", Windows: 5, TTFTWape: ptr(0.11), ITLWape: ptr(0.05)}, {Estimator: "effective", Set: "hold_out",
+						Windows: 2, TTFTWape: ptr(0.17), ITLWape: ptr(0.08)},
+				},
+				Identify: &result.QueueIdentify{Rank: 2, Null: []result.QueueDirection{{Names: []string{"alpha", "gamma"}}},
+					Sweep: []result.QueuePoint{{PromptTokens: 512, OutputTokens: 128, RateRPS: 2}}},
+				Tracks: []result.QueueTrack{{Estimator: "replica:wva", Flavour: "wva-3p", Final: []float64{1, 2, 3}, LockedOut: 5,
+					Verdict: "locked out"}},
+				Sizing: &result.QueueSizing{RateRPS: 3.5, Binding: "itl"},
+			},
+			{ID: "b", Reason: "saturated: queue_rising_r2 0.97"},
+		},
+		Plan: &result.QueuePlan{Servers: []result.QueueGiven{{Name: "chat", Accelerator: "H100", Replicas: 2}}, Cost: 800},
+	}
+}
+
+// TestPage: every part of the document is on the page, escaped, and the same the second time.
+func TestPage(t *testing.T) {
+	var one, two bytes.Buffer
+	for _, b := range []*bytes.Buffer{&one, &two} {
+		if err := writePage(b, calibration()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(one.Bytes(), two.Bytes()) {
+		t.Error("other bytes the second time")
+	}
+	page := one.String()
+	for _, want := range []string{"1 of 2 servers have effective parameters", "saturated: queue_rising_r2", "a&lt;b&gt;", "held", "6.5 to 6.7",
+		"few_requests", "alpha with gamma", "512/128 at 2/s",
+		"17.0", "locked out", "replica:wva", "800", "blis-train queue fit --flavour corrected"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if strings.Contains(page, "a<b>") {
+		t.Error("a server's name is not escaped")
+	}
+	if err := writePage(&one, &result.Queue{}); err != nil {
+		t.Errorf("an empty document: %v", err)
+	}
+}

@@ -1,0 +1,237 @@
+package autoscale
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/pipeline/report"
+	"github.com/blis-train/blis-train/result"
+)
+
+// writePage writes the page of queue.json as one HTML file: the parameters and where they come
+// from, how well they hold, what online tuners would have said, and what follows.
+func writePage(w io.Writer, q *result.Queue) error {
+	sections := []report.PageSection{
+		parameterSection(q), scoreSection(q), showSection(q), trackSection(q), sizeSection(q), planSection(q),
+		originSection(q),
+	}
+	sections = slices.DeleteFunc(sections, func(x report.PageSection) bool { return len(x.Blocks) == 0 && x.Missing == "" })
+	return report.Write(w, headOf(q), sections)
+}
+
+func headOf(q *result.Queue) report.PageHead {
+	h := report.PageHead{Class: "none", Badge: "QUEUE", Kicker: "Parameters of an autoscaler's queueing model",
+		Sentence: "The flavours of queueing models beside the simulator."}
+	fitted := 0
+	for i := range q.Servers {
+		s := &q.Servers[i]
+		if len(s.Effective) > 0 {
+			fitted++
+		}
+		if s.Reason != "" {
+			h.Failed = append(h.Failed, s.ID+": "+s.Reason)
+		}
+	}
+	if len(q.Servers) > 0 {
+		h.Sentence = fmt.Sprintf("%d of %s have effective parameters of %s.", fitted, report.Plural(len(q.Servers), "server"), q.Flavour)
+	}
+	h.Failed = report.FirstOf(h.Failed, 12, "queue.json")
+	h.Facts = []report.Fact{
+		report.FactOf("Flavour", q.Flavour), report.FactOf("Window", fmt.Sprintf("%g s every %g s, at least %d requests, by %s", q.Options.WindowS,
+			q.Options.HopS, q.Options.MinRequests, q.Options.Semantics)),
+		report.FactOf("Hold-out", report.Pct(q.Options.HoldOut)+" of the windows"), report.FactOf("Waiting room",
+			fmt.Sprintf("%g times the seats", q.Options.QueueRatio)),
+	}
+	return h
+}
+
+func parameterSection(q *result.Queue) report.PageSection {
+	x := report.PageSection{ID: "parameters", Nav: "Parameters", Title: "Parameters, physical and effective",
+		Lead: "Physical: what the steps say. Effective: what the queueing model needs to give the windows' latencies. The shift between them " +
+			"is the model's error; held means that the windows do not show it."}
+	t := &report.Table{ID: "parameter-table", Caption: "Parameters",
+		Cols: []report.Column{{Head: "Server"}, {Head: "From"}, {Head: "Parameter"}, {Head: "Value", Num: true}, {Head: "95 %"}, {Head: "Unit"},
+			{Head: "Identified"}, {Head: "Floor", Num: true, Help: "what the hardware allows"}, {Head: "Utilisation", Num: true,
+				Help: "floor / value"}, {Head: "Shift", Num: true, Help: "effective / physical"},
+			{Head: "Prior", Num: true, Help: "share of what is known that the physical value brought"}}}
+	for i := range q.Servers {
+		s := &q.Servers[i]
+		for _, set := range []struct {
+			name string
+			list []result.QueueParameter
+		}{{"steps", s.Physical}, {"latencies", s.Effective}} {
+			for _, p := range set.list {
+				t.Grow(func() report.Row {
+					return report.Row{Cells: []report.Cell{report.Name(s.ID), report.Plain(set.name), report.Name(p.Name), report.Num(p.Value), span(p.CI95),
+						report.Plain(p.Unit), report.Plain(p.Identified),
+						report.Number(p.Floor), report.Number(p.Utilisation), report.Number(p.Shift), report.Percent(p.PriorShare)}}
+				})
+			}
+		}
+	}
+	x.Blocks = report.Tables(report.Capped(t, "in the order of the file", "queue.json, servers"))
+	return x
+}
+
+func span(b *[2]float64) report.Cell {
+	if b == nil {
+		return report.Plain(report.Unknown)
+	}
+	return report.Cell{Text: report.Short(b[0]) + " to " + report.Short(b[1]), Class: "nb"}
+}
+
+func scoreSection(q *result.Queue) report.PageSection {
+	x := report.PageSection{ID: "scores", Nav: "Errors", Title: "Errors on windows",
+		Lead: "WAPE of the windows' mean TTFT and ITL. The constant is the median of the training windows; a model must beat it to be worth " +
+			"anything. one_ahead: each window predicted from those before it."}
+	x.Blocks = report.FigureBlocks(figuresOf(scoreFigure(q, "ttft", "TTFT"), scoreFigure(q, "itl", "ITL")))
+	t := &report.Table{ID: "score-table", Caption: "Errors by estimator",
+		Cols: []report.Column{{Head: "Server"}, {Head: "Estimator"}, {Head: "Windows of"}, {Head: "Windows", Num: true},
+			{Head: "TTFT WAPE", Num: true}, {Head: "TTFT bias", Num: true}, {Head: "ITL WAPE", Num: true}, {Head: "ITL bias",
+				Num: true}, {Head: "No answer", Num: true}}}
+	for i := range q.Servers {
+		for _, s := range q.Servers[i].Scores {
+			t.Grow(func() report.Row {
+				return report.Row{Cells: []report.Cell{report.Name(q.Servers[i].ID), report.Name(s.Estimator), report.Plain(s.Set), report.Count(s.Windows),
+					report.Percent(s.TTFTWape), report.Shown(s.TTFTBias, report.Signed),
+					report.Percent(s.ITLWape), report.Shown(s.ITLBias, report.Signed), report.ZeroDim(s.Unpredicted)}}
+			})
+		}
+	}
+	x.Blocks = append(x.Blocks, report.Tables(report.Capped(t, "in the order of the file", "queue.json, servers[].scores"))...)
+	return x
+}
+
+func showSection(q *result.Queue) report.PageSection {
+	x := report.PageSection{ID: "shown", Nav: "Shown", Title: "What the windows show",
+		Lead: "A window gives two numbers for three unknowns. At one operating point they show two directions, however many windows there " +
+			"are; the sweep would show the rest."}
+	t := &report.Table{ID: "shown-table", Caption: "Windows and what they tell apart",
+		Cols: []report.Column{{Head: "Server"}, {Head: "Windows", Num: true}, {Head: "Kept", Num: true}, {Head: "Dropped, by reason"},
+			{Head: "Rank", Num: true}, {Head: "Condition", Num: true}, {Head: "Not shown"}, {Head: "Sweep that would show it"}}}
+	for i := range q.Servers {
+		s := &q.Servers[i]
+		cells := []report.Cell{report.Name(s.ID), report.Count(s.Windows.Read), report.Count(s.Windows.Kept),
+			report.Prose(report.Reasons(s.Windows.Dropped))}
+		if id := s.Identify; id != nil {
+			cells = append(cells, report.Count(id.Rank), report.Number(id.Condition), report.Prose(directions(id.Null)), report.Prose(sweepOf(id.Sweep)))
+		} else {
+			cells = append(cells, report.Plain(report.Unknown), report.Plain(report.Unknown), report.Prose(s.Reason), report.Plain(""))
+		}
+		t.Rows = append(t.Rows, report.Row{Cells: cells})
+	}
+	x.Blocks = report.Tables(report.Capped(t, "in the order of the file", "queue.json, servers"))
+	for i := range q.Servers {
+		x.Blocks = append(x.Blocks, report.FindingBlocks(q.Servers[i].ID, q.Servers[i].Findings)...)
+	}
+	return x
+}
+
+func directions(null []result.QueueDirection) string {
+	var out []string
+	for _, d := range null {
+		out = append(out, strings.Join(d.Names, " with "))
+	}
+	return strings.Join(out, "; ")
+}
+
+func sweepOf(points []result.QueuePoint) string {
+	var out []string
+	for _, p := range points {
+		out = append(out, fmt.Sprintf("%.0f/%.0f at %.3g/s", p.PromptTokens, p.OutputTokens, p.RateRPS))
+	}
+	return strings.Join(out, ", ")
+}
+
+func trackSection(q *result.Queue) report.PageSection {
+	x := report.PageSection{ID: "tracks", Nav: "Tuners", Title: "Online tuners over the same windows",
+		Lead: "Mean NIS is 2 for a filter whose noise is right; below it is underconfident, above overconfident. A replica that rejects a " +
+			"window takes its covariance back too, so after a lasting jump it rejects all: locked out."}
+	t := &report.Table{ID: "track-table", Caption: "Tuners", Cols: []report.Column{{Head: "Server"}, {Head: "Estimator"}, {Head: "Flavour"},
+		{Head: "Windows", Num: true}, {Head: "Accepted", Num: true}, {Head: "Mean NIS", Num: true},
+		{Head: "Rejected", Num: true}, {Head: "No answer", Num: true}, {Head: "Locked out", Num: true}, {Head: "Final"}, {Head: "Verdict"}}}
+	for i := range q.Servers {
+		for _, r := range q.Servers[i].Tracks {
+			t.Grow(func() report.Row {
+				var final []string
+				for _, v := range r.Final {
+					final = append(final, report.Short(v))
+				}
+				return report.Row{Cells: []report.Cell{report.Name(q.Servers[i].ID), report.Name(r.Estimator), report.Plain(r.Flavour), report.Count(r.Windows),
+					report.Count(r.Accepted), report.Number(r.MeanNIS), report.PercentOf(r.RejectedFrac),
+					report.ZeroDim(r.Unpredicted), report.ZeroDim(r.LockedOut), report.Plain(strings.Join(final, " ")), report.Prose(r.Verdict)}}
+			})
+		}
+	}
+	x.Blocks = report.Tables(report.Capped(t, "in the order of the file", "queue.json, servers[].tracks"))
+	return x
+}
+
+func sizeSection(q *result.Queue) report.PageSection {
+	x := report.PageSection{ID: "sizes", Nav: "Sizes", Title: "The largest rate that meets the targets",
+		Lead: "Targets are means, as the autoscalers' are. The simulator ran at the rate with the same parameters."}
+	t := &report.Table{ID: "size-table", Caption: "Rates of one replica",
+		Cols: []report.Column{{Head: "Server"}, {Head: "Target TTFT ms", Num: true}, {Head: "Target ITL ms", Num: true},
+			{Head: "Requests/s", Num: true}, {Head: "Binding"},
+			{Head: "TTFT ms", Num: true}, {Head: "ITL ms", Num: true}, {Head: "Simulated TTFT", Num: true}, {Head: "Simulated ITL",
+				Num: true}, {Head: "TTFT P95", Num: true}, {Head: "ITL P95", Num: true}}}
+	for i := range q.Servers {
+		z := q.Servers[i].Sizing
+		if z == nil {
+			continue
+		}
+		row := []report.Cell{report.Name(q.Servers[i].ID), report.Num(z.TargetTTFTMs), report.Num(z.TargetITLMs), report.Num(z.RateRPS),
+			report.Plain(z.Binding), report.Num(z.TTFTMs), report.Num(z.ITLMs)}
+		if p := z.Simulated; p != nil {
+			row = append(row, report.Num(p.TTFTMs), report.Num(p.ITLMs), report.Num(p.TTFTP95Ms), report.Num(p.ITLP95Ms))
+		} else {
+			row = append(row, report.Number(nil), report.Number(nil), report.Number(nil), report.Number(nil))
+		}
+		t.Rows = append(t.Rows, report.Row{Cells: row})
+	}
+	x.Blocks = report.Tables(report.Capped(t, "in the order of the file", "queue.json, servers[].sizing"))
+	return x
+}
+
+func planSection(q *result.Queue) report.PageSection {
+	x := report.PageSection{ID: "plan", Nav: "Plan", Title: "Allocation",
+		Lead: "By priority, largest regret first, as the autoscalers do; the optimum stands beside it for up to ten servers."}
+	for _, p := range []struct {
+		id, name string
+		plan     *result.QueuePlan
+	}{{"greedy", "Greedy", q.Plan}, {"optimum", "Optimum", q.Optimum}} {
+		if p.plan == nil {
+			continue
+		}
+		t := &report.Table{ID: p.id, Caption: fmt.Sprintf("%s: %s cents per hour, %s unserved", p.name, report.Short(p.plan.Cost),
+			report.Plural(len(p.plan.Unserved), "server")),
+			Cols: []report.Column{{Head: "Server"}, {Head: "Priority", Num: true}, {Head: "Requests/s", Num: true}, {Head: "Accelerator"},
+				{Head: "Replicas", Num: true}, {Head: "Wanted", Num: true}, {Head: "Cents/h", Num: true}, {Head: "Penalty", Num: true}}}
+		for _, g := range p.plan.Servers {
+			t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Name(g.Name), report.Count(g.Priority), report.Num(g.RateRPS),
+				report.Plain(g.Accelerator), report.Count(g.Replicas), report.Count(g.Wanted), report.Num(g.Cost), report.Num(g.Value)}})
+		}
+		x.Blocks = append(x.Blocks, report.Tables(report.Capped(t, "by name", "queue.json"))...)
+	}
+	return x
+}
+
+func originSection(q *result.Queue) report.PageSection {
+	x := report.PageSection{ID: "origin", Nav: "Origin", Title: "Provenance", Lead: "The command and its inputs."}
+	x.Blocks = append(report.FindingBlocks("Warnings", q.Warnings), report.Block{Heading: "How to reproduce"},
+		report.Block{Code: "blis-train " + q.Command})
+	t := &report.Table{ID: "inputs", Caption: "Inputs", Closed: true,
+		Cols: []report.Column{{Head: "Name"}, {Head: "Bytes", Num: true}, {Head: "SHA-256"}}}
+	for _, in := range q.Inputs {
+		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Plain(in.Name), report.Count64(in.Bytes), {Text: in.SHA256, Class: "mono"}}})
+	}
+	x.Blocks = append(x.Blocks, report.Tables(report.Capped(t, "in the order of the files", "queue.json, inputs"))...)
+	return x
+}
+
+// figuresOf drops figures without panels.
+func figuresOf(list ...*report.Figure) []*report.Figure {
+	return slices.DeleteFunc(list, func(f *report.Figure) bool { return f == nil || len(f.Panels) == 0 })
+}

@@ -1,0 +1,146 @@
+package autoscale
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// SizeOptions say what `queue size` looks for.
+type SizeOptions struct {
+	Targets        Targets
+	Prompt, Output float64 // lengths instead of the windows'; 0 = theirs
+	Requests       int     // simulated at the rate found; 0 = none
+	Seed           uint64
+	Workers        int
+}
+
+// mostWanted is above any target or length, ms or tokens.
+const mostWanted = 1e8
+
+// check refuses options that are no lengths, no targets, or of another flavour.
+func (o *SizeOptions) check(f Flavour) error {
+	for _, v := range []struct {
+		name  string
+		value float64
+	}{{"ttft-ms", o.Targets.TTFTMs}, {"itl-ms", o.Targets.ITLMs}, {"tps", o.Targets.TPS}, {"prompt-tokens", o.Prompt},
+		{"output-tokens", o.Output}} {
+		if !(v.value >= 0 && v.value <= mostWanted) {
+			return option.Misusef("--%s: got %g, want a number from 0 to %g", v.name, v.value, mostWanted)
+		}
+	}
+	switch {
+	case o.Requests < 0:
+		return option.Misusef("--simulate: got %d requests, want >= 0", o.Requests)
+	case o.Requests > 0 && f == WVA4P:
+		return option.Misusef("--simulate: got flavour %s, whose parameters are no step time, want one of three parameters", f)
+	}
+	return nil
+}
+
+// SizeQueues finds the rate of every server of a document, and simulates it. A server whose
+// targets no load meets, or that has no parameters, gets a finding; it is an error when all
+// are like that.
+func SizeQueues(ctx context.Context, doc *result.Queue, o SizeOptions) error {
+	if err := o.check(Flavour(doc.Flavour)); err != nil {
+		return err
+	}
+	failed, findings := make([]error, len(doc.Servers)), make([][]trace.Finding, len(doc.Servers))
+	err := par.Try(ctx, o.Workers, len(doc.Servers), func(i int) error {
+		s := &doc.Servers[i]
+		s.Sizing = nil
+		z, err := SizedOf(s, Flavour(doc.Flavour), o.Prompt, o.Output)
+		if err != nil {
+			failed[i] = err
+			return nil
+		}
+		size, found, err := z.Size(o.Targets)
+		if err != nil {
+			failed[i] = err
+			return nil
+		}
+		findings[i], s.Sizing = found, size
+		if o.Requests > 0 {
+			size.Simulated, err = z.Simulate(size.RateRPS, o.Requests, o.Seed, ctx.Done())
+		}
+		return err
+	}, nil)
+	if err != nil {
+		return err
+	}
+	sized := 0
+	for i, why := range failed {
+		if why == nil {
+			sized++
+		} else if coded := (*trace.Error)(nil); errors.As(why, &coded) {
+			findings[i] = []trace.Finding{{Code: coded.Code, Message: coded.Msg}}
+		}
+		for _, f := range findings[i] {
+			doc.Warnings = append(doc.Warnings, trace.Finding{Code: f.Code, Message: doc.Servers[i].ID + ": " + f.Message})
+		}
+	}
+	if sized == 0 {
+		return errors.Join(failed...)
+	}
+	return nil
+}
+
+// AllocateQueues places a problem's demands with the servers of a document, greedily as the
+// autoscalers do, and to the optimum for up to ten of them.
+func AllocateQueues(doc *result.Queue, p *Problem) error {
+	fleet, demands, findings, err := p.Fleet(doc)
+	if err != nil {
+		return err
+	}
+	doc.Warnings = append(doc.Warnings, findings...)
+	plan, err := fleet.Allocate(demands)
+	if err != nil {
+		return err
+	}
+	best, err := fleet.Optimum(demands)
+	if err != nil {
+		return err
+	}
+	doc.Plan, doc.Optimum = PlanDoc(plan, demands), PlanDoc(best, demands)
+	return nil
+}
+
+// ValidateQueues scores the parameters of a document on servers made of other recordings,
+// each by the fitted server of the same id, or by the one named.
+func ValidateQueues(ctx context.Context, fitted *result.Queue, servers []*QueueServer, by string, o *Options,
+	requests int) ([]result.QueueServer, error) {
+	out := make([]result.QueueServer, len(servers))
+	err := par.Try(ctx, o.Workers, len(servers), func(i int) error {
+		id := by
+		if id == "" {
+			id = servers[i].ID
+		}
+		from := fitted.Server(id)
+		if from == nil {
+			var known []string
+			for k := range fitted.Servers {
+				known = append(known, fitted.Servers[k].ID)
+			}
+			return trace.Errorf(noParameters, "parameters of server %q: got none, have %s", id,
+				trace.OneOf(known)).WithHint("--server ID takes those of another server")
+		}
+		doc, err := ValidateServer(from, servers[i], o, requests, ctx.Done())
+		if err == nil {
+			out[i] = *doc
+		}
+		return err
+	}, nil)
+	return out, err
+}
+
+// QueueReport is the page of queue.json.
+func QueueReport(doc *result.Queue) ([]byte, error) {
+	var b bytes.Buffer
+	err := writePage(&b, doc)
+	return b.Bytes(), err
+}

@@ -1,0 +1,218 @@
+package autoscale
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// steadyState simulates a deployment at several loads, with mean lengths in tokens and the API overhead
+// in ms, and fits the autoscaler's four parameters to it.
+type steadyState func(d *deploy.Deployment, overheadMs, prompt, output float64) (*Steady, error)
+
+// wva writes the resources of a fit under its own coefficients.
+func wva(src export.Source, opt export.Options) (*export.Output, error) {
+	return wvaOf(src, opt, func(d *deploy.Deployment, overheadMs, prompt, output float64) (*Steady, error) {
+		if src.Set == nil {
+			return nil, trace.Errorf(export.NothingToExport, "no coefficients to simulate with")
+		}
+		set, err := src.Set()
+		if err != nil {
+			return nil, err
+		}
+		step, err := sim.NewPhysics(set, d)
+		if err != nil {
+			return nil, err
+		}
+		return SteadyState(d, step, overheadMs, WVA4P, prompt, output)
+	})
+}
+
+// wvaOf writes one VariantAutoscaling per model, one accelerator entry per
+// (hardware, tp) of the fit.
+func wvaOf(src export.Source, opt export.Options, steady steadyState) (*export.Output, error) {
+	cfgs, err := export.Configs(src, opt.Config)
+	if err != nil {
+		return nil, err
+	}
+	if err := ReaderOf(QueueWVA4P).CheckVersion(opt.Settings["version"]); err != nil {
+		return nil, err
+	}
+	accs, dup := accelerators(cfgs)
+	warn, err := export.Refuse(dup, &opt, export.OneConfigHint)
+	if err != nil {
+		return nil, err
+	}
+	side := export.SidecarOf(src, opt, QueueWVA4P, WVAReadBy)
+	var order []string
+	byModel := map[string]*VariantAutoscaling{}
+	comments := map[string][]string{}
+	for i, c := range cfgs {
+		overhead, fromOverhead := overheadMs(src.Fit, &c)
+		acc, sc, note, w, err := simulated(c, accs[i], opt, overhead, steady)
+		if err != nil {
+			return nil, err
+		}
+		warn = append(warn, w...)
+		side.Configs = append(side.Configs, sc)
+		side.Values = append(side.Values, wvaValues(c.Label, acc, fromOverhead)...)
+		id := c.Deployment.Model.ID
+		if byModel[id] == nil {
+			order = append(order, id)
+			byModel[id] = newVA(id, acc.Acc, opt)
+		}
+		va := byModel[id]
+		va.Spec.Profile.Accelerators = append(va.Spec.Profile.Accelerators, acc)
+		comments[id] = append(comments[id], note)
+	}
+	data, err := wvaYAML(order, byModel, comments)
+	if err != nil {
+		return nil, err
+	}
+	side.Warnings = append(export.ValidationWarnings(src), warn...)
+	return side.Beside(warn, export.File{Data: data})
+}
+
+func newVA(modelID, acc string, opt export.Options) *VariantAutoscaling {
+	key := opt.Settings["slo-class-key"]
+	if key == "" {
+		key = modelID
+	}
+	va := &VariantAutoscaling{
+		APIVersion: "llmd.ai/v1alpha1", Kind: "VariantAutoscaling",
+		Metadata: Metadata{
+			Name: resourceName(opt.Settings["name"], modelID), Labels: map[string]string{"inference.optimization/acceleratorName": acc},
+		},
+		Spec: Spec{ModelID: modelID},
+	}
+	if NamesServiceClass(opt.Settings["version"]) {
+		va.Spec.SLOClassRef = &ConfigRef{Name: opt.Settings["slo-class-name"], Key: key}
+	}
+	return va
+}
+
+// Errors of the consumer's formula above which a steady state is warned about.
+const (
+	poorSteadyTTFT = 0.15
+	poorSteadyITL  = 0.10
+)
+
+// simulated simulates one configuration and takes the parameters that give its latencies.
+func simulated(c result.FitConfig, name accelerator, opt export.Options, overheadMs float64, steady steadyState) (Accelerator,
+	export.SideConfig, string, []trace.Finding, error) {
+	d := c.Deployment
+	l, warn := export.MeanLengths(c, opt)
+	s, err := steady(&d, overheadMs, l.Prompt, l.Output)
+	if err != nil {
+		return Accelerator{}, export.SideConfig{}, "", nil, fmt.Errorf("%s: steady state: %w", c.Label, err)
+	}
+	acc := Accelerator{
+		Acc: name.name, AccCount: name.count,
+		PerfParms: PerfParm{
+			Decode:  map[string]string{"alpha": six(s.Params.AlphaMs), "beta": six(s.Params.BetaMs)},
+			Prefill: map[string]string{"gamma": six(s.Params.GammaMs), "delta": six(s.Params.DeltaMs)},
+		},
+		MaxBatchSize: d.Seats(l.Prompt + l.Output),
+	}
+	text, far := steadyText(s.Points)
+	if far != "" {
+		warn = append(warn, trace.Findingf(export.PoorProjection, "%s: the autoscaler's formula %s", c.Label, far))
+	}
+	sc := export.SideConfig{Label: c.Label, Seats: acc.MaxBatchSize, PromptTokens: &l.Prompt, OutputTokens: &l.Output, Steady: s.Points}
+	note := fmt.Sprintf("%s x%d: mean prompt %.0f, mean output %.0f tokens; off from the simulator (TTFT / ITL) by %s", acc.Acc, acc.AccCount,
+		l.Prompt, l.Output, text)
+	if r := renamedNote(name, c); r != "" {
+		note += "; " + r
+	}
+	return acc, sc, note, warn, nil
+}
+
+// steadyText is the consumer's error by load, and what is wrong with the worst of them.
+func steadyText(points []export.SteadyPoint) (text, far string) {
+	var parts []string
+	worst := 0.0
+	for _, p := range points {
+		at := fmt.Sprintf("at %.0f %% of the capacity", 100*p.LoadFrac)
+		if p.TTFTErr == nil || p.ITLErr == nil {
+			return strings.Join(append(parts, "no answer "+at), ", "), "has no answer " + at
+		}
+		parts = append(parts, fmt.Sprintf("%+.0f / %+.0f %% at %.0f %%", 100**p.TTFTErr, 100**p.ITLErr, 100*p.LoadFrac))
+		if e := max(math.Abs(*p.TTFTErr)/poorSteadyTTFT, math.Abs(*p.ITLErr)/poorSteadyITL); e > max(1, worst) {
+			worst, far = e, fmt.Sprintf("is off by %+.0f %% in TTFT and %+.0f %% in ITL %s", 100**p.TTFTErr, 100**p.ITLErr, at)
+		}
+	}
+	return strings.Join(parts, ", ") + " load", far
+}
+
+// wvaYAML writes the resources as one multi-document file with a comment on
+// top of each that says what was assumed.
+func wvaYAML(order []string, byModel map[string]*VariantAutoscaling, comments map[string][]string) ([]byte, error) {
+	var resources []*VariantAutoscaling
+	var lines [][]string
+	for _, id := range order {
+		text := []string{"ITL = alpha + beta*B; TTFT = wait + gamma + delta*(input tokens)*B; ms. Fitted to the simulated steady state:"}
+		for _, note := range comments[id] {
+			text = append(text, "  "+note)
+		}
+		resources = append(resources, byModel[id])
+		last := "The label names the accelerator in use: edit it."
+		if byModel[id].Spec.SLOClassRef != nil {
+			last = "The label names the accelerator in use and sloClassRef a ConfigMap of yours: edit both."
+		}
+		lines = append(lines, append(text, last))
+	}
+	return WVA(resources, lines)
+}
+
+func wvaValues(label string, acc Accelerator, overheadNote string) []export.SideValue {
+	const origin = "least squares of TTFT and ITL, solved by the autoscaler's own formula, against the simulator at six loads"
+	at := func(key, unit, text, origin, effect string) export.SideValue {
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			panic("wva: " + err.Error()) // six wrote it
+		}
+		return export.SideValue{Key: label + "." + key, Name: key, Value: &v, Unit: unit, Identified: "derived", Learned: true, Origin: origin,
+			Effect: effect}
+	}
+	p := acc.PerfParms
+	return []export.SideValue{
+		at("alpha", "ms", p.Decode["alpha"], origin, "ITL at an empty batch"),
+		at("beta", "ms/request", p.Decode["beta"], origin, "ITL per sequence in the batch"),
+		at("gamma", "ms", p.Prefill["gamma"], origin+"; "+overheadNote, "TTFT before any token"),
+		at("delta", "ms/token", p.Prefill["delta"], origin, "TTFT per prompt token and sequence"),
+	}
+}
+
+// overheadMs is the API overhead that TTFT contains on a configuration, in ms.
+func overheadMs(fit *result.Fit, c *result.FitConfig) (float64, string) {
+	us, of, ok := export.MedianDelayUs(fit, coeff.Overhead, c)
+	if !ok {
+		return 0, "without an API overhead (the fit has none)"
+	}
+	return us / 1000, fmt.Sprintf("plus the API overhead%s, %s ms", of, six(us/1000))
+}
+
+// six prints six significant digits: more than any consumer's float32 keeps.
+func six(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
+
+// resourceName is a DNS-1123 name.
+func resourceName(prefix, modelID string) string {
+	s := strings.ToLower(prefix + "-" + export.ModelName(modelID))
+	var b strings.Builder
+	for _, r := range s {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' {
+			b.WriteRune(r)
+		} else {
+			b.WriteByte('-')
+		}
+	}
+	return strings.Trim(b.String(), "-.")
+}

@@ -1,0 +1,168 @@
+package library
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/portable"
+)
+
+// curve is a measured time over one size: ms at ascending x.
+type curve struct{ x, y []float64 }
+
+// at is linear between measured sizes; below the first it is the first.
+// Beyond the last it grows like x to the given power from there.
+func (c *curve) at(x, power float64) float64 {
+	n := len(c.x)
+	switch {
+	case x <= c.x[0]:
+		return c.y[0]
+	case x > c.x[n-1]:
+		r := x / c.x[n-1]
+		if power == 2 {
+			r *= r
+		}
+		return c.y[n-1] * r
+	}
+	i, exact := slices.BinarySearch(c.x, x)
+	if exact {
+		return c.y[i]
+	}
+	t := (x - c.x[i-1]) / (c.x[i] - c.x[i-1])
+	return c.y[i-1] + float64(t*(c.y[i]-c.y[i-1]))
+}
+
+// line is at for curves that grow with a constant slope beyond the table.
+func (c *curve) line(x float64) float64 {
+	n := len(c.x)
+	if x <= c.x[n-1] || n < 2 {
+		return c.at(x, 1)
+	}
+	slope := (c.y[n-1] - c.y[n-2]) / (c.x[n-1] - c.x[n-2])
+	return c.y[n-1] + float64(slope*(x-c.x[n-1]))
+}
+
+// grid is a measured time over two sizes: one curve over the second per value
+// of the first.
+type grid struct {
+	x    []float64
+	rows []curve
+}
+
+// at is linear in both sizes, each row with its own end; beyond the last row
+// proportional to x.
+func (g *grid) at(x, y float64) float64 {
+	n := len(g.x)
+	i, exact := slices.BinarySearch(g.x, x)
+	switch {
+	case exact:
+		return g.rows[i].line(y)
+	case i == 0:
+		return g.rows[0].line(y)
+	case i == n:
+		return g.rows[n-1].line(y) * x / g.x[n-1]
+	}
+	t := (x - g.x[i-1]) / (g.x[i] - g.x[i-1])
+	lo, hi := g.rows[i-1].line(y), g.rows[i].line(y)
+	return lo + float64(t*(hi-lo))
+}
+
+// blend is the weighted geometric mean of curves, on the union of their sizes.
+func blend(cs []*curve, weights []float64) curve {
+	if len(cs) == 1 {
+		return *cs[0]
+	}
+	var xs []float64
+	for _, c := range cs {
+		xs = append(xs, c.x...)
+	}
+	slices.Sort(xs)
+	xs = slices.Compact(xs)
+	ys := make([]float64, len(xs))
+	for i, x := range xs {
+		sum := 0.0
+		for j, c := range cs {
+			sum += float64(weights[j] * portable.Log(c.at(x, 1)))
+		}
+		ys[i] = portable.Exp(sum)
+	}
+	return curve{xs, ys}
+}
+
+// atLeast is the curve raised to a floor.
+func (c curve) atLeast(ms func(x float64) float64) curve {
+	y := make([]float64, len(c.y))
+	for i := range y {
+		y[i] = max(c.y[i], ms(c.x[i]))
+	}
+	return curve{c.x, y}
+}
+
+// scaled is the curve with all times multiplied.
+func (c curve) scaled(by float64) curve {
+	if by == 1 {
+		return c
+	}
+	y := make([]float64, len(c.y))
+	for i, v := range c.y {
+		y[i] = v * by
+	}
+	return curve{c.x, y}
+}
+
+// envelope is the least time at which x or more was done: a kernel that does
+// more in less time serves less as well, by padding, so that a measurement
+// disturbed upwards does not count.
+func (c *curve) envelope() *curve {
+	y := slices.Clone(c.y)
+	for i := len(y) - 2; i >= 0; i-- {
+		y[i] = min(y[i], y[i+1])
+	}
+	return &curve{c.x, y}
+}
+
+// sample is one measured row: key, size, kernel source, ms.
+type sample[K comparable] struct {
+	key    K
+	x      float64
+	source string
+	ms     float64
+}
+
+// curves groups samples by key and size: the median of a source's repeats, of
+// the sources the fastest, which is the one an engine would choose.
+func curves[K comparable](samples []sample[K]) map[K]*curve {
+	order := map[K]int{}
+	var byKey [][]sample[K]
+	for _, s := range samples {
+		i, ok := order[s.key]
+		if !ok {
+			i = len(byKey)
+			order[s.key] = i
+			byKey = append(byKey, nil)
+		}
+		byKey[i] = append(byKey[i], s)
+	}
+	out := make(map[K]*curve, len(byKey))
+	for _, ss := range byKey {
+		slices.SortStableFunc(ss, func(a, b sample[K]) int {
+			return cmp.Or(cmp.Compare(a.x, b.x), cmp.Compare(a.source, b.source), cmp.Compare(a.ms, b.ms))
+		})
+		c := &curve{}
+		for i := 0; i < len(ss); {
+			j := i
+			for j < len(ss) && ss[j].x == ss[i].x && ss[j].source == ss[i].source {
+				j++
+			}
+			ms := (ss[(i+j-1)/2].ms + ss[(i+j)/2].ms) / 2
+			if n := len(c.x); n > 0 && c.x[n-1] == ss[i].x {
+				c.y[n-1] = min(c.y[n-1], ms)
+			} else {
+				c.x, c.y = append(c.x, ss[i].x), append(c.y, ms)
+			}
+			i = j
+		}
+		out[ss[0].key] = c
+	}
+	return out
+}

@@ -1,0 +1,162 @@
+package library
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/csv"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/learn"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Point is one measured load level of a named server.
+type Point struct {
+	learn.Level
+	ID, Model, System, Weights string
+	TP                         int64
+	OtherTTFTMs, OtherTPOTMs   float64 // what AIConfigurator predicts; NaN where it refuses
+}
+
+// Group names the points judged together: model, weights and GPU.
+func (p *Point) Group() string {
+	return p.Deployment.Model.ID + " " + p.Weights + ", " + p.Deployment.Hardware.Name
+}
+
+// pointColumns are those a file of points must have.
+var pointColumns = []string{"id", "model", "system", "weights", "tp", "input_tokens", "output_tokens", "concurrency", "ttft_ms", "tpot_ms"}
+
+// readPoints reads measured points: a CSV with the columns of pointColumns, and
+// beside it models/<name>/config.json of every model in it. Codes: bad_points,
+// bad_point_unit and those of deploy.LoadModel.
+func readPoints(path string) ([]Point, coeff.Input, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, coeff.Input{}, err
+	}
+	points, err := parsePoints(path, data)
+	sum := sha256.Sum256(data)
+	return points, coeff.Input{Name: filepath.Base(path), Bytes: int64(len(data)), SHA256: hex.EncodeToString(sum[:])}, err
+}
+
+// parsePoints reads rows of pointColumns.
+func parsePoints(path string, data []byte) ([]Point, error) {
+	models := map[string]deploy.Model{}
+	columns := pointColumns
+	r := csv.NewReader(bytes.NewReader(data))
+	header, err := r.Read()
+	if err != nil {
+		return nil, badPoints(path, 1, "got no header (%v), want %s", err, strings.Join(columns, ","))
+	}
+	for _, want := range columns {
+		if !slices.Contains(header, want) {
+			return nil, badPoints(path, 1, "got no column %q, want it", want)
+		}
+	}
+	var out []Point
+	for line := int64(2); ; line++ {
+		row, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, badPoints(path, line, "%v", err)
+		}
+		p, err := pointRow(path, line, header, row)
+		if err != nil {
+			return nil, err
+		}
+		if p.Deployment, err = p.deployment(filepath.Dir(path), models); err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", path, line, err)
+		}
+		if err := p.CheckUnit(path, line); err != nil {
+			return nil, err
+		}
+		out = append(out, *p)
+	}
+	if len(out) == 0 {
+		return nil, badPoints(path, 2, "got no row, want measured points")
+	}
+	return out, nil
+}
+
+func badPoints(path string, line int64, format string, args ...any) error {
+	return &trace.SyntaxError{File: path, Line: line, Col: 1, Code: learn.BadPoints, Msg: "measured points: " + fmt.Sprintf(format, args...),
+		Hint: "the columns are " + strings.Join(pointColumns, ",")}
+}
+
+// pointRow reads one row.
+func pointRow(path string, line int64, header, row []string) (*Point, error) {
+	text := map[string]string{}
+	for i, name := range header {
+		text[name] = row[i]
+	}
+	var failed error
+	number := func(name string, least float64) float64 {
+		v, err := strconv.ParseFloat(text[name], 64)
+		if err != nil || !(v >= least) || math.IsInf(v, 0) {
+			failed = errors.Join(failed, badPoints(path, line, "%s: got %q, want a number of at least %g", name, text[name], least))
+		}
+		return v
+	}
+	optional := func(name string) float64 {
+		v, err := strconv.ParseFloat(text[name], 64)
+		if err != nil {
+			return math.NaN()
+		}
+		return v
+	}
+	p := &Point{ID: text["id"], Model: text["model"], System: text["system"], Weights: text["weights"],
+		OtherTTFTMs: optional("aiconfigurator_ttft_ms"), OtherTPOTMs: optional("aiconfigurator_tpot_ms")}
+	p.Level = learn.Level{Version: text["engine_version"], InputTokens: int64(number("input_tokens", 1)),
+		OutputTokens: int64(number("output_tokens", 2)), Concurrency: int(number("concurrency", 1)), TTFTMs: number("ttft_ms", 1e-9),
+		TPOTMs: number("tpot_ms", 1e-9)}
+	if slices.Contains(header, "tp") {
+		p.TP = int64(number("tp", 1))
+	}
+	return p, failed
+}
+
+// deployment is what the row ran on, as far as it is stated.
+func (p *Point) deployment(dir string, models map[string]deploy.Model) (*deploy.Deployment, error) {
+	h, ok := deploy.Datasheet(p.System)
+	if !ok {
+		return nil, trace.Errorf(deploy.BadHardware, "system: got %q, want a built-in device", p.System)
+	}
+	key := p.Model + " " + p.Weights
+	m, ok := models[key]
+	if !ok {
+		name := strings.ToLower(filepath.Base(p.Model))
+		file := filepath.Join(dir, "models", name, "config.json")
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		o := deploy.ModelOptions{ID: name}
+		if p.Weights == libraryFp8 {
+			o.Quantization = libraryFp8
+		}
+		if m, err = deploy.LoadModel(f, file, o); err != nil {
+			return nil, err
+		}
+		models[key] = m
+	}
+	d := &deploy.Deployment{Name: p.ID, Model: m, Hardware: h, TP: p.TP, PP: 1, DP: 1, Engine: designEngine}
+	d.Engine.VLLMVersion = p.Version
+	if strings.HasPrefix(h.Name, "B200") && p.TP > 1 { // the public recipe of that benchmark; rows do not state their flags
+		d.Engine.Extra = map[string]any{"compilation_config": `{"pass_config":{"enable_fi_allreduce_fusion":true}}`}
+	}
+	return d, d.Check()
+}

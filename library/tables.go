@@ -1,0 +1,394 @@
+package library
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Tables are the measured kernels of one GPU. They are immutable after Load
+// and safe to share.
+type Tables struct {
+	GPU      string          // the folder's name: h100_sxm
+	Hardware deploy.Hardware // the built-in datasheet of that GPU
+	Version  string          // vLLM version of the linear layers' table
+	Sources  []Source        // every file read, in path order
+
+	capability int64   // compute capability x 10: 90
+	bandwidth  float64 // B/s of one GPU
+	flops      float64 // 16-bit FLOP/s of one GPU
+	link       float64 // B/s of one GPU to the others, one direction
+	dir        string
+	paths      map[string]string // table name -> path in messages
+	gemm       map[gemmKey]*curve
+	context    map[attentionKey]*grid
+	generation map[attentionKey]*grid
+	allReduce  map[reduceKey]*curve
+	nccl       map[reduceKey]*curve
+	moe        map[moeKey]*curve
+}
+
+type gemmKey struct {
+	dtype string
+	n, k  int64
+}
+
+type attentionKey struct {
+	kvDType        string
+	headDim        int64
+	heads, kvHeads int64 // per GPU
+}
+
+// reduceKey is a way to reduce (graph, eager) or a collective (all_reduce,
+// all_gather) among a number of GPUs; sizes are bytes.
+type reduceKey struct {
+	how  string
+	gpus int64
+}
+
+type moeKey struct {
+	dtype                        string
+	hidden, inter, topK, experts int64
+	tp, ep                       int64
+	distribution                 string
+}
+
+// GPUs lists the GPUs whose datasheet lies in the folder, sorted.
+func GPUs(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), ".yaml"); ok && !e.IsDir() {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil, trace.Errorf(NoTables, "%s: got no <gpu>.yaml, want kernel tables", dir).
+			WithHint("name the systems folder of the aiconfigurator-core package")
+	}
+	return names, nil
+}
+
+// GPUOf finds the folder's GPU for a device name: its own name or one of the
+// built-in datasheets' (H100-SXM-80GB, H100).
+func GPUOf(dir, hardware string) (string, error) {
+	names, err := GPUs(dir)
+	if err != nil {
+		return "", err
+	}
+	sheet, known := deploy.Datasheet(hardware)
+	for _, name := range names {
+		own, ok := deploy.Datasheet(name)
+		if name == hardware || known && ok && own.Name == sheet.Name {
+			return name, nil
+		}
+	}
+	return "", trace.Errorf(NoGPU, "%s: hardware %q: got no tables of it, want one of %s", dir, hardware, strings.Join(names, ", "))
+}
+
+// Load reads the tables of a device, which may be named as in the folder or as
+// in run.yaml. Of several vLLM versions of a table the newest is taken.
+func Load(dir, hardware string) (*Tables, error) {
+	gpu, err := GPUOf(dir, hardware)
+	if err != nil {
+		return nil, err
+	}
+	sheet, _ := deploy.Datasheet(gpu)
+	t := &Tables{GPU: gpu, Hardware: sheet, dir: dir, paths: map[string]string{}}
+	if err := t.readSheet(); err != nil {
+		return nil, err
+	}
+	for _, load := range []func() error{t.loadGEMM, t.loadContext, t.loadGeneration, t.loadAllReduce, t.loadNCCL, t.loadMoE} {
+		if err := load(); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortStableFunc(t.Sources, func(a, b Source) int { return cmp.Compare(a.Path, b.Path) })
+	return t, nil
+}
+
+// readSheet takes what the rules need from <gpu>.yaml.
+func (t *Tables) readSheet() error {
+	path := filepath.Join(t.dir, t.GPU+".yaml")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var sheet struct {
+		GPU struct {
+			Bandwidth  float64 `yaml:"mem_bw"`
+			FLOPS      float64 `yaml:"bfloat16_tc_flops"`
+			Capability int64   `yaml:"sm_version"`
+		} `yaml:"gpu"`
+		Node struct {
+			Link float64 `yaml:"intra_node_bw"`
+		} `yaml:"node"`
+	}
+	if err := yaml.Unmarshal(data, &sheet); err != nil {
+		return trace.Errorf(badTable, "%s: %v", path, err)
+	}
+	t.capability, t.bandwidth, t.flops, t.link = sheet.GPU.Capability, sheet.GPU.Bandwidth, sheet.GPU.FLOPS, sheet.Node.Link
+	if t.capability <= 0 || t.bandwidth <= 0 || t.flops <= 0 || t.link <= 0 {
+		return trace.Errorf(badTable, "%s: got no gpu.sm_version, gpu.mem_bw, gpu.bfloat16_tc_flops or node.intra_node_bw, want all four", path)
+	}
+	return nil
+}
+
+// read finds the newest version of a table and reads it.
+func (t *Tables) read(folder, framework, file string, w want) (*columns, error) {
+	base := filepath.Join(t.dir, "data", t.GPU, folder, framework)
+	versions, err := os.ReadDir(base)
+	if err != nil {
+		return nil, t.missing(base, file, err)
+	}
+	slices.SortStableFunc(versions, func(a, b os.DirEntry) int { return compareVersions(b.Name(), a.Name()) })
+	for _, v := range versions {
+		path := filepath.Join(base, v.Name(), file)
+		c, src, err := readTable(path, w)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		rel, _ := filepath.Rel(t.dir, path)
+		src.Path = filepath.ToSlash(rel)
+		t.Sources = append(t.Sources, *src)
+		t.paths[file] = path
+		if file == gemmFile {
+			t.Version = v.Name()
+		}
+		return c, nil
+	}
+	return nil, t.missing(base, file, fs.ErrNotExist)
+}
+
+func (t *Tables) missing(base, file string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return trace.Errorf(NoTables, "%s: got no <version>/%s, want the table", base, file)
+	}
+	return err
+}
+
+// compareVersions orders 0.9.1 before 0.14.0; what is not a number counts as 0.
+func compareVersions(a, b string) int {
+	as, bs := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range max(len(as), len(bs)) {
+		var x, y int
+		if i < len(as) {
+			x, _ = strconv.Atoi(as[i])
+		}
+		if i < len(bs) {
+			y, _ = strconv.Atoi(bs[i])
+		}
+		if x != y {
+			return cmp.Compare(x, y)
+		}
+	}
+	return strings.Compare(a, b)
+}
+
+// Names of the files.
+const (
+	gemmFile       = "gemm_perf.parquet"
+	contextFile    = "context_attention_perf.parquet"
+	generationFile = "generation_attention_perf.parquet"
+	allReduceFile  = "custom_allreduce_perf.parquet"
+	ncclFile       = "nccl_perf.parquet"
+	moeFile        = "moe_perf.parquet"
+)
+
+func (t *Tables) loadGEMM() error {
+	c, err := t.read("gemm", "vllm", gemmFile, want{ops: []string{"gemm"}, texts: []string{"op_name", "kernel_source", "gemm_dtype"},
+		ints: []string{"m", "n", "k"}})
+	if err != nil {
+		return err
+	}
+	samples := make([]sample[gemmKey], c.n)
+	f := floor{}
+	for i := range samples {
+		m, n, k := c.ints["m"][i], c.ints["n"][i], c.ints["k"][i]
+		samples[i] = sample[gemmKey]{gemmKey{c.texts["gemm_dtype"][i], n, k}, float64(m), c.texts["kernel_source"][i], c.nums[latencyColumn][i]}
+		if c.texts["gemm_dtype"][i] == bf16 {
+			f.add(2*float64(m)*float64(n)*float64(k)/t.flops, 2*float64(m*n+n*k+m*k)/t.bandwidth, samples[i].ms)
+		}
+	}
+	t.gemm = curves(samples)
+	return f.check(c.path)
+}
+
+func (t *Tables) attention(file, op, size string) (map[attentionKey]*grid, error) {
+	c, err := t.read("attention", "vllm", file, want{ops: []string{op},
+		texts: []string{"op_name", "kernel_source", "kv_cache_dtype"},
+		ints:  []string{"batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "step", "window_size?", "beam_width?"}})
+	if err != nil {
+		return nil, err
+	}
+	type rowKey struct {
+		attentionKey
+		batch int64
+	}
+	var samples []sample[rowKey]
+	f := floor{}
+	for i := range c.n {
+		b, s := c.ints["batch_size"][i], c.ints[size][i]
+		key := attentionKey{c.texts["kv_cache_dtype"][i], c.ints["head_dim"][i], c.ints["num_heads"][i], c.ints["num_key_value_heads"][i]}
+		if c.int("window_size", i, 0) != 0 || c.int("beam_width", i, 1) != 1 || size == "isl" && c.ints["step"][i] != 0 {
+			continue
+		}
+		samples = append(samples, sample[rowKey]{rowKey{key, b}, float64(s), c.texts["kernel_source"][i], c.nums[latencyColumn][i]})
+		if key.kvDType == bf16 {
+			pairs, tokens := float64(b)*float64(s), float64(b*s)
+			if size == "isl" {
+				pairs *= float64(s) / 2
+			}
+			f.add(4*pairs*float64(key.heads*key.headDim)/t.flops, 4*tokens*float64(key.kvHeads*key.headDim)/t.bandwidth, c.nums[latencyColumn][i])
+		}
+	}
+	rows := curves(samples)
+	keys := make([]rowKey, 0, len(rows))
+	for k := range rows {
+		keys = append(keys, k)
+	}
+	slices.SortStableFunc(keys, func(a, b rowKey) int { return cmp.Compare(a.batch, b.batch) })
+	grids := map[attentionKey]*grid{}
+	for _, k := range keys {
+		g := grids[k.attentionKey]
+		if g == nil {
+			g = &grid{}
+			grids[k.attentionKey] = g
+		}
+		g.x, g.rows = append(g.x, float64(k.batch)), append(g.rows, *rows[k])
+	}
+	return grids, f.check(c.path)
+}
+
+func (t *Tables) loadContext() (err error) {
+	t.context, err = t.attention(contextFile, "context_attention", "isl")
+	return err
+}
+
+func (t *Tables) loadGeneration() (err error) {
+	t.generation, err = t.attention(generationFile, "generation_attention", "step")
+	return err
+}
+
+func (t *Tables) loadAllReduce() error {
+	c, err := t.read("comm", "vllm", allReduceFile, want{ops: []string{allReduce},
+		texts: []string{"op_name", "kernel_source", "allreduce_dtype", "backend"}, ints: []string{"num_gpus", "message_size"}})
+	if err != nil {
+		return err
+	}
+	t.allReduce, err = t.collectives(c, "allreduce_dtype", []string{bf16, "half", "float16"}, func(i int) string {
+		_, how, _ := strings.Cut(c.texts["backend"][i], "_")
+		return how
+	})
+	return err
+}
+
+func (t *Tables) loadNCCL() error {
+	c, err := t.read("comm", "nccl", ncclFile, want{ops: []string{allReduce, allGather, "alltoall", "reduce_scatter"},
+		texts: []string{"op_name", "kernel_source", "nccl_dtype"}, ints: []string{"num_gpus", "message_size"}})
+	if err != nil {
+		return err
+	}
+	t.nccl, err = t.collectives(c, "nccl_dtype", []string{"half", bf16}, func(i int) string { return c.texts["op_name"][i] })
+	return err
+}
+
+// collectives reads sizes in elements of a 16-bit dtype as bytes.
+func (t *Tables) collectives(c *columns, dtype string, wide []string, how func(i int) string) (map[reduceKey]*curve, error) {
+	var samples []sample[reduceKey]
+	f := floor{}
+	for i := range c.n {
+		if !slices.Contains(wide, c.texts[dtype][i]) {
+			continue
+		}
+		bytes := 2 * float64(c.ints["message_size"][i])
+		samples = append(samples, sample[reduceKey]{reduceKey{how(i), c.ints["num_gpus"][i]}, bytes, c.texts["kernel_source"][i],
+			c.nums[latencyColumn][i]})
+		f.add(0, bytes/t.link, c.nums[latencyColumn][i])
+	}
+	if len(samples) == 0 {
+		return nil, trace.Errorf(badTable, "%s: column %s: got no 16-bit rows, want some", c.path, dtype)
+	}
+	return curves(samples), f.check(c.path)
+}
+
+func (t *Tables) loadMoE() error {
+	c, err := t.read("moe", "vllm", moeFile,
+		want{ops: []string{"moe"}, texts: []string{"op_name", "kernel_source", "moe_dtype", "distribution"},
+			ints: []string{"num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"}})
+	if coded := (*trace.Error)(nil); errors.As(err, &coded) && coded.Code == NoTables {
+		return nil // a folder of dense models only
+	}
+	if err != nil {
+		return err
+	}
+	samples := make([]sample[moeKey], c.n)
+	f := floor{}
+	for i := range samples {
+		k := moeKey{c.texts["moe_dtype"][i], c.ints["hidden_size"][i], c.ints["inter_size"][i], c.ints["topk"][i], c.ints["num_experts"][i],
+			c.ints["moe_tp_size"][i], c.ints["moe_ep_size"][i], c.texts["distribution"][i]}
+		tokens := float64(c.ints["num_tokens"][i])
+		samples[i] = sample[moeKey]{k, tokens, c.texts["kernel_source"][i], c.nums[latencyColumn][i]}
+		if k.dtype == bf16 {
+			params := 3 * float64(k.hidden) * float64(k.inter) / float64(k.tp*k.ep)
+			f.add(2*tokens*float64(k.topK)*params/t.flops, 2*min(float64(k.experts), tokens*float64(k.topK)/8)*params/t.bandwidth, samples[i].ms)
+		}
+	}
+	t.moe = curves(samples)
+	return f.check(c.path)
+}
+
+// floor compares times with what the GPU could do at best: the median ratio of
+// the large rows, where launches no longer count, tells milliseconds from
+// microseconds and seconds.
+type floor struct{ ratios []float64 }
+
+const (
+	floorRowMs    = 0.1  // rows whose floor is at least this long are compared
+	leastOfFloor  = 0.2  // a median below: no GPU is that fast
+	mostOverFloor = 50.0 // a median above: not ms
+)
+
+func (f *floor) add(computeS, memoryS, ms float64) {
+	if best := 1e3 * max(computeS, memoryS); best >= floorRowMs {
+		f.ratios = append(f.ratios, ms/best)
+	}
+}
+
+func (f *floor) check(path string) error {
+	if len(f.ratios) == 0 {
+		return nil
+	}
+	slices.Sort(f.ratios)
+	if r := f.ratios[len(f.ratios)/2]; r < leastOfFloor || r > mostOverFloor {
+		return trace.Errorf(wrongUnit, "%s: latency: the large rows take %.3g times the GPU's best time, want %g..%g", path, r, leastOfFloor,
+			mostOverFloor).
+			WithHint(fmt.Sprintf("latencies are milliseconds; multiply them by %g", unitFactor(r)))
+	}
+	return nil
+}
+
+// unitFactor is the power of a thousand that brings a ratio back to order one.
+func unitFactor(ratio float64) float64 {
+	if ratio > 1 {
+		return 1e-3
+	}
+	return 1e3
+}

@@ -1,0 +1,214 @@
+// Package compare holds a coefficient file against what it is used for: [Check]
+// against a deployment, [Diff] against another coefficient file.
+package export
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Codes of mismatches between an artifact and a deployment, or another artifact.
+const (
+	outsideTraining trace.Code = "outside_training"
+	NotReplayable   trace.Code = "not_replayable"
+	InputChanged    trace.Code = "input_changed"
+	notComparable   trace.Code = "not_comparable"
+)
+
+// Codes describes every code of this package.
+var CompareCodes = []trace.CodeEntry{
+	{Code: outsideTraining, Kind: "finding", Meaning: "The deployment is outside what the coefficients were trained on: another vLLM minor " +
+		"version, a switch or precision that no training configuration had, batches that push a feature beyond 1.5 times its training maximum, " +
+		"or a term that was not learned.",
+		Action: "Validate the file against a run of the deployment, or add such runs and refit; predictions there extrapolate."},
+	{Code: InputChanged, Kind: "finding", Meaning: "A file that the coefficients were made from is there, with other bytes than were read.",
+		Action: "Restore the recording, or fit again from what is there now."},
+	{Code: NotReplayable, Kind: "finding", Meaning: "The file has no overhead target that a replay may add.",
+		Action: "Give --overhead-us in replays, or fit runs with API spans."},
+	{Code: notComparable, Kind: "error", Meaning: "Two coefficient files of different spec versions or targets were compared, or a limit of " +
+		"the comparison is out of its range.",
+		Action: "Refit one of them, for their terms mean different things; or correct the option the message names."},
+}
+
+// rangeFactor is how far above its training maximum a feature may go (spec#training-range).
+const rangeFactor = 1.5
+
+// Vectorizer returns the beta features of one batch in a deployment, in slot order.
+type Vectorizer func(d *deploy.Deployment, batch []trace.Chunk) ([]float64, error)
+
+// Check compares an artifact with a deployment and returns one finding per
+// mismatch: model, GPU, tp, engine version, knobs, weight widths, features that
+// the largest batches of the deployment push out of the trained range, terms
+// that were not learned, and whether the artifact can drive a replay. With a
+// nil deployment only the artifact itself is judged.
+func Check(set *coeff.Set, d *deploy.Deployment, vec Vectorizer) ([]trace.Finding, error) {
+	out := slices.Concat(set.Doubts(), replayable(set), features.Impossible(set))
+	if d == nil {
+		return out, nil
+	}
+	out = append(out, set.Outside(d)...)
+	out = append(out, engineVersion(set, d)...)
+	out = append(out, widths(set, d)...)
+	out = append(out, knobs(set, d)...)
+	if vec == nil {
+		return out, nil
+	}
+	ranges, err := featureRanges(set, d, vec)
+	return append(out, ranges...), err
+}
+
+func replayable(set *coeff.Set) []trace.Finding {
+	if m := set.AlphaModel(coeff.Overhead); m != nil && m.Replay {
+		return nil
+	}
+	return []trace.Finding{trace.Findingf(NotReplayable, "no replayable overhead target, got %q: a replay needs --overhead-us",
+		set.AlphaTargets())}
+}
+
+// engineVersion compares major.minor: patch releases do not change the engine.
+func engineVersion(set *coeff.Set, d *deploy.Deployment) []trace.Finding {
+	trained := set.TrainedOn.VLLMVersions
+	for _, v := range trained {
+		if minor(v) == minor(d.Engine.VLLMVersion) {
+			return nil
+		}
+	}
+	if len(trained) == 0 {
+		return nil
+	}
+	return []trace.Finding{trace.Findingf(outsideTraining, "vllm version: got %q, trained on %q", d.Engine.VLLMVersion, trained)}
+}
+
+// minor is "major.minor" of a version.
+func minor(v string) string {
+	parts := strings.SplitN(strings.TrimPrefix(v, "v"), ".", 3)
+	return strings.Join(parts[:min(2, len(parts))], ".")
+}
+
+// widths catches the same model name in another precision.
+func widths(set *coeff.Set, d *deploy.Deployment) []trace.Finding {
+	var have []string
+	for i := range set.Configs {
+		m := &set.Configs[i].Deployment.Model
+		if m.ID != d.Model.ID {
+			continue
+		}
+		if widthText(m) == widthText(&d.Model) {
+			return nil
+		}
+		have = append(have, widthText(m))
+	}
+	if len(have) == 0 {
+		return nil
+	}
+	slices.Sort(have)
+	return []trace.Finding{trace.Findingf(outsideTraining, "precision of %s: got %s, trained on %s", d.Model.ID, widthText(&d.Model),
+		strings.Join(slices.Compact(have), "; "))}
+}
+
+func widthText(m *deploy.Model) string {
+	return fmt.Sprintf("weights %g B, KV %g B, activations %g B, compute %s", m.BytesPerWeight, m.BytesPerKV, m.BytesPerActivation,
+		m.LinearCompute)
+}
+
+// knobs compares the switches that change what a step is made of. Sizes
+// (sequences, tokens) are left to the feature ranges, which know what they cost.
+func knobs(set *coeff.Set, d *deploy.Deployment) []trace.Finding {
+	var out []trace.Finding
+	for _, k := range []struct {
+		name string
+		of   func(*deploy.Deployment) any
+	}{
+		{"enable_chunked_prefill", func(d *deploy.Deployment) any { return d.Engine.ChunkedPrefill }},
+		{"cpu_offloading", func(d *deploy.Deployment) any { return d.Engine.CPUOffloading }},
+		{"block_size", func(d *deploy.Deployment) any { return d.Engine.BlockSize }},
+	} {
+		got := k.of(d)
+		var trained []string
+		seen := false
+		for i := range set.Configs {
+			v := k.of(&set.Configs[i].Deployment)
+			seen = seen || v == got
+			trained = append(trained, fmt.Sprint(v))
+		}
+		if seen || len(trained) == 0 {
+			continue
+		}
+		slices.Sort(trained)
+		out = append(out, trace.Findingf(outsideTraining, "%s: got %v, trained on %s", k.name, got, strings.Join(slices.Compact(trained), ", ")))
+	}
+	return out
+}
+
+// probe is one extreme batch a deployment can form.
+type probe struct {
+	what  string
+	batch []trace.Chunk
+}
+
+// probes are the batches at the corners of what the engine allows: a full
+// token budget of one long prompt, and a full house of decodes as deep as the
+// KV cache holds.
+func probes(d *deploy.Deployment) []probe {
+	e := &d.Engine
+	longest := d.LongestSequence().Or(e.MaxNumBatchedTokens)
+	prompt := max(1, min(longest, e.MaxNumBatchedTokens))
+	seats := d.Seats(1)
+	depth := max(1, longest-1)
+	if blocks, _, err := d.KVBlocks(); err == nil {
+		depth = max(1, min(depth, blocks/seats*e.BlockSize-1)) // whole blocks a seat
+	}
+	house := make([]trace.Chunk, seats)
+	for i := range house {
+		house[i] = trace.Chunk{Computed: depth, Prompt: depth, New: 1}
+	}
+	return []probe{
+		{fmt.Sprintf("a prompt of %d tokens in one step", prompt), []trace.Chunk{{Prompt: prompt, New: prompt}}},
+		{fmt.Sprintf("%d decodes at %d tokens of context", seats, depth), house},
+	}
+}
+
+// featureRanges lists the slots whose value in a probe exceeds 1.5 x the
+// training maximum, and the not-learned slots a probe uses, each slot once.
+func featureRanges(set *coeff.Set, d *deploy.Deployment, vec Vectorizer) ([]trace.Finding, error) {
+	var out []trace.Finding
+	reported := map[int]bool{}
+	unlearned := features.NotLearned(set)
+	for _, p := range probes(d) {
+		x, err := vec(d, p.batch)
+		if err != nil {
+			return nil, fmt.Errorf("features of %s: %w", p.what, err)
+		}
+		for i := range set.Beta {
+			c := &set.Beta[i]
+			if i >= len(x) || reported[i] || x[i] <= 0 {
+				continue
+			}
+			switch {
+			case slices.Contains(unlearned, i+1):
+				out = append(out, trace.Findingf(outsideTraining, "%s: not learned, but %s uses it", c.Name, p.what))
+			case c.Range != nil && x[i] > rangeFactor*c.Range[1]:
+				out = append(out, trace.Findingf(outsideTraining, "%s: up to %s with %s, trained up to %s", c.Name, three(x[i]), p.what,
+					three(c.Range[1])))
+			default:
+				continue
+			}
+			reported[i] = true
+		}
+	}
+	return out, nil
+}
+
+func three(v float64) string {
+	if v == math.Trunc(v) && math.Abs(v) < 1e6 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.3g", v)
+}

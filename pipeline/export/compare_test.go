@@ -1,0 +1,200 @@
+package export
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/testkit"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+func exampleSet(t *testing.T) *coeff.Set {
+	t.Helper()
+	set, err := Native(testkit.PhysicsFit(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// constantVector is x in every slot.
+func constantVector(n int, x float64) Vectorizer {
+	return func(*deploy.Deployment, []trace.Chunk) ([]float64, error) {
+		v := make([]float64, n)
+		for i := range v {
+			v[i] = x
+		}
+		return v, nil
+	}
+}
+
+func TestCheckMatches(t *testing.T) {
+	set := exampleSet(t)
+	d := testkit.DeploymentOf(2)
+	d.Engine.VLLMVersion = "0.15.9" // a patch release
+	got, err := Check(set, &d, constantVector(len(set.Beta), 1.5))
+	if err != nil || len(got) != 0 {
+		t.Errorf("got %v %v, want no mismatch", got, err)
+	}
+}
+
+// Each mismatch is one line with a code of its own.
+func TestCheckMismatches(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		edit func(*coeff.Set, *deploy.Deployment)
+		x    float64
+		want trace.Code
+	}{
+		{"model", func(_ *coeff.Set, d *deploy.Deployment) { d.Model.ID = "other/model" }, 1, coeff.OutsideTraining},
+		{"GPU", func(_ *coeff.Set, d *deploy.Deployment) { d.Hardware.Name = "L40S-48GB" }, 1, coeff.OutsideTraining},
+		{"tp", func(_ *coeff.Set, d *deploy.Deployment) { d.TP = 8 }, 1, coeff.OutsideTraining},
+		{"engine", func(_ *coeff.Set, d *deploy.Deployment) { d.Engine.VLLMVersion = "0.16.0" }, 1, outsideTraining},
+		{"knob", func(_ *coeff.Set, d *deploy.Deployment) { d.Engine.ChunkedPrefill = false }, 1, outsideTraining},
+		{"precision", func(_ *coeff.Set, d *deploy.Deployment) { d.Model.BytesPerWeight = 1 }, 1, outsideTraining},
+		{"range", func(s *coeff.Set, _ *deploy.Deployment) {
+			for i := range s.Beta {
+				if i != 4 {
+					s.Beta[i].Range = &[2]float64{0, 100}
+				}
+			}
+		}, 1.6, outsideTraining},
+		{"not learned", func(s *coeff.Set, _ *deploy.Deployment) { s.Beta[0].Value = 0 }, 1, outsideTraining},
+		{"a negative term", func(s *coeff.Set, _ *deploy.Deployment) { s.Beta[0].Value = -5 }, 1, coeff.ImpossibleCoefficient},
+		{"no overhead", func(s *coeff.Set, _ *deploy.Deployment) { s.Alpha = s.Alpha[:1] }, 1, NotReplayable},
+	} {
+		set, d := exampleSet(t), testkit.DeploymentOf(1)
+		tc.edit(set, &d)
+		got, err := Check(set, &d, constantVector(len(set.Beta), tc.x))
+		if err != nil || len(got) != 1 || got[0].Code != tc.want || strings.Contains(got[0].Message, "\n") {
+			t.Errorf("%s: got %v (%v), want one line with %s", tc.name, got, err, tc.want)
+		}
+	}
+}
+
+// The probes are batches the engine can really form.
+func TestCheckProbesFit(t *testing.T) {
+	d := testkit.DeploymentOf(1)
+	for _, p := range probes(&d) {
+		var tokens, blocks int64
+		for _, c := range p.batch {
+			tokens += c.New
+			blocks += (c.Computed + c.New + d.Engine.BlockSize - 1) / d.Engine.BlockSize
+		}
+		if tokens > d.Engine.MaxNumBatchedTokens || blocks > d.Engine.KVBlocksGPU.V || int64(len(p.batch)) > d.Engine.MaxNumSeqs {
+			t.Errorf("%s: %d tokens, %d blocks, %d sequences", p.what, tokens, blocks, len(p.batch))
+		}
+	}
+}
+
+func TestDiffOfEqualSets(t *testing.T) {
+	d, err := Diff(exampleSet(t), exampleSet(t), []Prediction{{Metric: "ttft_p50", AMs: 10, BMs: 10}}, DefaultDiffOptions())
+	if err != nil || d.Changed || len(d.Settings) != 0 {
+		t.Errorf("err %v, changed %v for %v, settings %v", err, d.Changed, d.Reasons, d.Settings)
+	}
+}
+
+// A move is judged against both intervals, with Holm's correction: 38 terms at
+// 5 % ask for p <= 0.0013, so 2.5 standard errors are noise and 5 are a move.
+func TestDiffSignificance(t *testing.T) {
+	a, b := exampleSet(t), exampleSet(t)
+	move := func(i int, z float64) {
+		c := &b.Beta[i]
+		se := math.Sqrt2 * halfWidth(*c.CI95)
+		c.Value += z * se
+		c.CI95 = &[2]float64{c.CI95[0] + z*se, c.CI95[1] + z*se}
+	}
+	move(0, 5)
+	move(1, 2.5)
+	move(2, 5)
+	b.Beta[2].Identified = coeff.PriorOnly
+	for i := 3; i < len(b.Beta); i++ { // tiny moves, so that every term is tested
+		move(i, 0.01)
+	}
+	d, err := Diff(a, b, nil, DefaultDiffOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range map[int]bool{0: true, 1: false, 2: false, 3: false} {
+		if got := d.Terms[i].Significant; got == nil || *got != want {
+			t.Errorf("term %d (%s): significant %v, want %v", i, d.Terms[i].Name, got, want)
+		}
+	}
+	if !d.Changed || len(d.Reasons) != 1 || !strings.Contains(d.Reasons[0], a.Beta[0].Name) {
+		t.Errorf("reasons %v", d.Reasons)
+	}
+	if p := *d.Terms[0].P; math.Abs(p-5.733e-7) > 1e-9 {
+		t.Errorf("p of 5 standard errors: %g", p)
+	}
+}
+
+// With tables the bootstrap's intervals replace the stored ones.
+func TestDiffBootstrap(t *testing.T) {
+	a, b := exampleSet(t), exampleSet(t)
+	b.Beta[0].Value *= 1.01
+	opt := DefaultDiffOptions()
+	d, _ := Diff(a, b, nil, opt)
+	if *d.Terms[0].Significant {
+		t.Fatal("1 % is inside the stored intervals of 10 %")
+	}
+	tight := make([]result.Coefficient, len(a.Beta))
+	for i := range tight {
+		v := a.Beta[i].Value
+		tight[i] = result.Coefficient{Coefficient: coeff.Coefficient{Name: a.Beta[i].Name, Value: v, CI95: &[2]float64{v * 0.999, v * 1.001}}}
+	}
+	opt.Bootstrap = map[string][]result.Coefficient{"beta": tight}
+	d, _ = Diff(a, b, nil, opt)
+	if !*d.Terms[0].Significant || d.Significance != fromBootstrap {
+		t.Errorf("with tight intervals: %+v", d.Terms[0])
+	}
+}
+
+func TestDiffPredictionsAndUnknownIntervals(t *testing.T) {
+	a, b := exampleSet(t), exampleSet(t)
+	d, _ := Diff(a, b, []Prediction{{Scope: "c1", Workload: "w", Metric: "itl_p50", AMs: 10, BMs: 10.2, Change: 0.02}}, DefaultDiffOptions())
+	if !d.Changed || !strings.Contains(d.Reasons[0], "itl_p50") {
+		t.Errorf("a prediction moved by 2 %%: %v", d.Reasons)
+	}
+	b.Beta[1].CI95, b.Beta[1].Value = nil, b.Beta[1].Value*2
+	d, _ = Diff(a, b, nil, DefaultDiffOptions())
+	if !d.Changed || d.Terms[1].Significant != nil || !strings.Contains(d.Reasons[0], "significance unknown") {
+		t.Errorf("doubled without an interval: %v", d.Reasons)
+	}
+	if !slices.ContainsFunc(d.Terms, func(t TermDiff) bool { return t.Model == "overhead" }) {
+		t.Error("alpha terms are missing")
+	}
+}
+
+// A device's factor multiplies every step there, so its move counts like a term's.
+func TestDiffHardwareFactors(t *testing.T) {
+	a, b := exampleSet(t), exampleSet(t)
+	b.HardwareFactors = []coeff.Factor{{Name: "H100-SXM-80GB", Value: 1.2}}
+	d, err := Diff(a, b, nil, DefaultDiffOptions())
+	if err != nil || !d.Changed || !strings.Contains(d.Reasons[0], "factor H100-SXM-80GB") {
+		t.Errorf("%v %v", err, d.Reasons)
+	}
+	if d, _ := Diff(b, b, nil, DefaultDiffOptions()); d.Changed {
+		t.Errorf("equal factors: %v", d.Reasons)
+	}
+}
+
+func TestDiffRefuses(t *testing.T) {
+	a, b := exampleSet(t), exampleSet(t)
+	b.BetaTarget = "duration"
+	if _, err := Diff(a, b, nil, DefaultDiffOptions()); testkit.CodeOf(err) != notComparable {
+		t.Errorf("other target: %v", err)
+	}
+	b = exampleSet(t)
+	b.SpecVersion = "1.0"
+	if _, err := Diff(a, b, nil, DefaultDiffOptions()); testkit.CodeOf(err) != notComparable {
+		t.Errorf("other spec: %v", err)
+	}
+	if _, err := Diff(a, a, nil, DiffOptions{Level: 2, Tolerance: 1}); testkit.CodeOf(err) != notComparable {
+		t.Errorf("level 2: %v", err)
+	}
+}

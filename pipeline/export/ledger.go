@@ -1,0 +1,163 @@
+// Package ledger keeps the ledger of fits: one JSON line a job, appended under a
+// lock, for trends of accuracy over months.
+package export
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// BadLedger is a ledger without an entry, or a line that is none.
+const BadLedger trace.Code = "bad_ledger"
+
+// Codes describes every code of this package.
+var LedgerCodes = []trace.CodeEntry{
+	{Code: BadLedger, Kind: "error", Meaning: "The ledger holds no entry at all, or a line of it is none or of another schema version.",
+		Action: "Check the path (fit, validate and run append with --ledger FILE), or look at the line, which a crashed job may have cut; the " +
+			"other lines are read."},
+}
+
+// Entry is one line of a ledger: one fit, validate or run.
+type Entry struct {
+	SchemaVersion string         `json:"schema_version"`
+	Time          string         `json:"time"` // RFC 3339, UTC
+	Stage         string         `json:"stage"`
+	ToolVersion   string         `json:"tool_version"`
+	Command       string         `json:"command"` // stage and options, as in the documents
+	Inputs        []result.Input `json:"inputs"`
+	Artifact      *result.Input  `json:"artifact"` // coefficients.yaml, or validation.json of a validate
+	Headline      Headline       `json:"headline"`
+}
+
+// Headline is what a trend is drawn of; null where a stage has no such figure.
+type Headline struct {
+	BetaMAPE       *float64 `json:"beta_mape"` // hold-out
+	BetaMAPEConst  *float64 `json:"beta_mape_const"`
+	BetaSkill      *float64 `json:"beta_skill"`
+	LocoMedian     *float64 `json:"loco_median"`
+	LocoWorst      *float64 `json:"loco_worst"`
+	OverheadInside *float64 `json:"overhead_inside"`
+	KSTTFT         *float64 `json:"ks_ttft"` // worst of the gated replays
+	KSITL          *float64 `json:"ks_itl"`
+	KSE2E          *float64 `json:"ks_e2e"`
+	Verdict        string   `json:"verdict"` // of the validation; empty without one
+	Configs        int      `json:"configs"`
+	Rows           int      `json:"rows"` // kept beta rows
+}
+
+// NewHeadline takes the headline errors of a fit and, when given, a validation.
+func NewHeadline(fit *result.Fit, val *result.Validation) Headline {
+	var h Headline
+	if fit != nil {
+		h.Configs, h.Rows = len(fit.Configs), fit.Beta.Rows.Kept
+		h.LocoMedian, h.LocoWorst = fit.Beta.LocoMedian, fit.Beta.LocoWorst
+		if e := fit.Beta.Holdout; e != nil {
+			h.BetaMAPE, h.BetaMAPEConst, h.BetaSkill = e.MAPE, e.MAPEConst, e.Skill
+		}
+		if m := fit.AlphaNamed("overhead"); m != nil && m.Interval != nil {
+			h.OverheadInside = m.Interval.InsideShare
+		}
+	}
+	if val != nil {
+		h.Verdict = val.Verdict
+		h.KSTTFT = worstGate(val, "ks_ttft")
+		h.KSITL = worstGate(val, "ks_itl")
+		h.KSE2E = worstGate(val, "ks_e2e")
+	}
+	return h
+}
+
+// worstGate is the largest value of the gates called name, or nil.
+func worstGate(val *result.Validation, name string) *float64 {
+	var worst *float64
+	for i := range val.Gates {
+		g := &val.Gates[i]
+		if g.Name == name && g.Value != nil && (worst == nil || *g.Value > *worst) {
+			worst = g.Value
+		}
+	}
+	return worst
+}
+
+// Append adds one entry to the ledger file, creating it. The line goes out in
+// one write under an exclusive lock on a file opened for appending, so two jobs
+// may append at once. A last line that a crash cut short is closed first and
+// stays visible as a bad line.
+func Append(path string, e Entry) error {
+	line, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("ledger: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o644)
+	if err != nil {
+		return fmt.Errorf("ledger: %w", err)
+	}
+	err = appendLocked(f, append(line, '\n'))
+	return errors.Join(err, f.Close())
+}
+
+func appendLocked(f *os.File, line []byte) error {
+	unlock, err := lockFile(f)
+	if err != nil {
+		return fmt.Errorf("ledger %s: lock: %w", f.Name(), err)
+	}
+	defer unlock()
+	torn, err := endsTorn(f)
+	if err != nil {
+		return fmt.Errorf("ledger: %w", err)
+	}
+	if torn {
+		line = append([]byte{'\n'}, line...)
+	}
+	if _, err := f.Write(line); err != nil {
+		return fmt.Errorf("ledger: %w", err)
+	}
+	return f.Sync()
+}
+
+// endsTorn reports whether the file has a last byte and it is not a newline.
+func endsTorn(f *os.File) (bool, error) {
+	st, err := f.Stat()
+	if err != nil || st.Size() == 0 {
+		return false, err
+	}
+	var last [1]byte
+	if _, err := f.ReadAt(last[:], st.Size()-1); err != nil {
+		return false, err
+	}
+	return last[0] != '\n', nil
+}
+
+// Read returns the entries in file order and one error per line that is
+// none; name is for messages.
+func Read(r io.Reader, name string) ([]Entry, []error) {
+	var entries []Entry
+	var bad []error
+	in := bufio.NewReaderSize(r, 1<<16)
+	for n := int64(1); ; n++ {
+		line, err := in.ReadBytes('\n')
+		if len(bytes.TrimSpace(line)) > 0 {
+			var e Entry
+			if jerr := result.Read(bytes.NewReader(line), &e); jerr != nil {
+				bad = append(bad, &trace.SyntaxError{File: name, Line: n, Code: BadLedger, Msg: "not a ledger entry: " + jerr.Error(),
+					Hint: "a crashed job may have cut the line; the others are read"})
+			} else {
+				entries = append(entries, e)
+			}
+		}
+		if err == io.EOF {
+			return entries, bad
+		}
+		if err != nil {
+			return entries, append(bad, fmt.Errorf("ledger %s: %w", name, err))
+		}
+	}
+}

@@ -1,0 +1,20 @@
+//go:build unix
+
+package export
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockFile takes an exclusive advisory lock, waiting for it.
+func lockFile(f *os.File) (unlock func(), err error) {
+	for {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	return func() { _ = unix.Flock(int(f.Fd()), unix.LOCK_UN) }, err
+}

@@ -1,0 +1,373 @@
+// Package project says a step-time model in the terms of another one: it draws the
+// batches that a deployment will have, asks the model for their times, and fits the
+// other's terms to them.
+//
+// A pooled set of coefficients for every deployment is off wherever a deployment's own
+// factor, or a term that the other model lacks, matters; a projection is made for one
+// deployment and its lengths (spec#projection). What the terms cannot follow stays as
+// the projection's error, which is measured on batches that were not fitted.
+//
+// It is pure: the same numbers in give the same numbers out.
+package export
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Stepper predicts how long one engine step takes, in us.
+type Stepper interface {
+	StepUs(batch []trace.Chunk) (float64, error)
+}
+
+// Region is how a deployment will be used.
+type Region struct {
+	Prompt, Output float64 // mean lengths, tokens, > 0
+	Seats          int64   // requests at a time at most
+	Budget         int64   // tokens a step
+	Longest        int64   // tokens of a request at most; 0: no limit
+	Whole          bool    // prompts are never cut (chunked prefill is off)
+}
+
+// RegionOf is a deployment's, for requests of the given mean lengths.
+func RegionOf(d *deploy.Deployment, prompt, output float64) Region {
+	return Region{Prompt: prompt, Output: output, Seats: d.Seats(prompt + output), Budget: d.Engine.MaxNumBatchedTokens,
+		Longest: d.LongestSequence().Or(0), Whole: !d.Engine.ChunkedPrefill}
+}
+
+// Kind is what a batch is made of.
+type Kind string
+
+// The kinds of batches, and how many of each are drawn at every concurrency.
+const (
+	Decode  Kind = "decode"  // decodes alone
+	Mixed   Kind = "mixed"   // decodes and prompts
+	Prefill Kind = "prefill" // prompts alone
+)
+
+var kinds = []Kind{Decode, Mixed, Prefill}
+
+var draws = []struct {
+	kind Kind
+	n    int
+}{{Decode, 24}, {Mixed, 24}, {Prefill, 8}}
+
+// Limits above which a projection misleads: whoever simulates with it gets other latencies than the
+// model gives.
+const (
+	MaxMAPE = 0.10  // of all batches: more than twice what the step-time models themselves are off
+	MaxBias = 0.075 // of the sum of times of any kind of batch
+	MaxE2E  = 0.10  // of mean E2E at any simulated load
+)
+
+// Error is how far a projection is from the model, on batches that were not fitted.
+type Error struct {
+	Kind  Kind // empty: all
+	Steps int
+	MAPE  float64 // mean of |projected/model - 1|
+	Worst float64 // signed, the one farthest from 0
+	Bias  float64 // of the sum of times
+}
+
+// Projection is a step-time model in the terms of BLIS's trained-physics model.
+type Projection struct {
+	Beta   []float64 // by position of basis.TrainedPhysicsBeta
+	Used   []bool    // false: the deployment never has the term, whatever its batches
+	Seen   []float64 // largest value of the model's own terms in the batches; nil when it does not say
+	Errors []Error   // all batches first, then by kind
+}
+
+// Draws are the batches of a region: concurrencies 1, 2, 4, ... up to the seats, requests at a
+// uniform point of their lives, lengths log-normal about the region's means.
+func Draws(r Region) map[Kind][][]trace.Chunk {
+	out := map[Kind][][]trace.Chunk{}
+	level := uint64(0)
+	for n := int64(1); ; n = min(2*n, r.Seats) {
+		for _, d := range draws {
+			for k := range d.n {
+				out[d.kind] = append(out[d.kind], r.batch(d.kind, n, level, uint64(k)))
+			}
+		}
+		if n >= r.Seats {
+			return out
+		}
+		level++
+	}
+}
+
+// Keys of the draws.
+const (
+	keyPrompt uint64 = iota
+	keyOutput
+	keyAge
+	keyPrompts
+	keyChunk
+)
+
+// Squared coefficients of variation of the lengths, as chat recordings have them.
+const (
+	promptCV2 = 1
+	outputCV2 = 0.5
+)
+
+// promptTokens and outputTokens are the u-quantiles of a request's lengths, at least one token; the
+// longest request is three quarters prompt, as in simulated traffic.
+func (r Region) promptTokens(u float64) int64 {
+	return r.cut(stat.LogNormal(r.Prompt, promptCV2, u), 3)
+}
+
+func (r Region) outputTokens(u float64) int64 {
+	return r.cut(stat.LogNormal(r.Output, outputCV2, u), 1)
+}
+
+func (r Region) cut(tokens float64, quarters int64) int64 {
+	n := int64(math.Round(tokens))
+	if r.Longest > 0 {
+		n = min(n, r.Longest*quarters/4)
+	}
+	return max(1, n)
+}
+
+// batch is one step of n requests.
+func (r Region) batch(kind Kind, n int64, level, k uint64) []trace.Chunk {
+	draw := func(i int64, what uint64) float64 { return stat.Draw(level, k, uint64(i), what, uint64(len(kind))) }
+	prompts, decodes := int64(0), n
+	if kind != Decode { // one prompt in half of them, two in a quarter, ...
+		prompts = min(n, 1-int64(portable.Log2(1-float64(draw(0, keyPrompts)))))
+		decodes = max(n-prompts, min(n-1, 1))
+	}
+	if kind == Prefill {
+		decodes = 0
+	}
+	left := r.Budget
+	batch := make([]trace.Chunk, 0, prompts+decodes)
+	for i := prompts; i < prompts+decodes && left > 0; i++ {
+		c := trace.Chunk{Prompt: r.promptTokens(draw(i, keyPrompt)), New: 1}
+		c.Computed = c.Prompt + int64(draw(i, keyAge)*float64(r.outputTokens(draw(i, keyOutput))))
+		batch = append(batch, c)
+		left--
+	}
+	for i := int64(0); i < prompts && left > 0; i++ {
+		c := trace.Chunk{Prompt: r.promptTokens(draw(i, keyPrompt))}
+		if r.Whole && c.Prompt > left && len(batch) > 0 {
+			break
+		}
+		if c.Prompt > r.Budget { // somewhere in the middle of a long one
+			c.Computed = min(c.Prompt-1, int64(draw(i, keyChunk)*float64(c.Prompt)))
+		}
+		c.New = min(left, c.Prompt-c.Computed)
+		left -= c.New
+		batch = append(batch, c)
+	}
+	return batch
+}
+
+// Target is a deployment with the model of its steps, and how it will be used.
+type Target struct {
+	Deployment *deploy.Deployment
+	Model      Stepper
+	Region     Region
+}
+
+// featured is a model that says what its last batch was to its own terms.
+type featured interface{ Features() []float64 }
+
+// sampled are a target's batches by kind: half to fit, half to judge.
+type sampled struct {
+	fitted, held map[Kind]*rowSet
+	seen         []float64
+}
+
+func (g *Target) sample() (*sampled, error) {
+	r := g.Region
+	if !(r.Prompt > 0 && r.Output > 0) || r.Seats < 1 || r.Budget < 1 {
+		return nil, trace.Errorf(PoorProjection, "region: got %g + %g tokens, %d seats and %d tokens a step, want all above 0", r.Prompt,
+			r.Output,
+			r.Seats, r.Budget)
+	}
+	b, err := features.NewTrainedPhysics(g.Deployment)
+	if err != nil {
+		return nil, err
+	}
+	out := &sampled{fitted: map[Kind]*rowSet{}, held: map[Kind]*rowSet{}}
+	drawn := Draws(r)
+	for _, kind := range kinds {
+		out.fitted[kind], out.held[kind] = &rowSet{}, &rowSet{}
+		for i, batch := range drawn[kind] {
+			us, err := g.Model.StepUs(batch)
+			if err != nil {
+				return nil, err
+			}
+			if !(us > 0) {
+				return nil, trace.Errorf(PoorProjection, "a batch of %d requests: got %g us, want above 0", len(batch), us)
+			}
+			out.see(g.Model)
+			s := features.BasisSum(batch)
+			x := make([]float64, len(features.TrainedPhysicsBeta))
+			b.Beta(&s, x)
+			if i%2 == 0 {
+				out.fitted[kind].add(x, us)
+			} else {
+				out.held[kind].add(x, us)
+			}
+		}
+	}
+	return out, nil
+}
+
+// see keeps the largest value of each of the model's own terms.
+func (s *sampled) see(m Stepper) {
+	f, ok := m.(featured)
+	if !ok {
+		return
+	}
+	x := f.Features()
+	if s.seen == nil {
+		s.seen = make([]float64, len(x))
+	}
+	for j, v := range x {
+		s.seen[j] = math.Max(s.seen[j], math.Abs(v))
+	}
+}
+
+// OnBLIS projects the targets' models on one set of trained-physics terms. The fit takes every
+// other batch: non-negative least squares of relative errors moved toward absolute ones, and again
+// with the sum of times of each kind of batch as a row, since sums are what a queue feels. The other
+// batches judge it, one projection a target with the same coefficients.
+func OnBLIS(targets ...Target) ([]Projection, error) {
+	var fitted []*rowSet
+	samples := make([]*sampled, len(targets))
+	for i := range targets {
+		s, err := targets[i].sample()
+		if err != nil {
+			return nil, err
+		}
+		samples[i] = s
+		for _, kind := range kinds {
+			fitted = append(fitted, s.fitted[kind])
+		}
+	}
+	beta, err := solve(fitted)
+	if err != nil {
+		return nil, fmt.Errorf("projection: %w", err)
+	}
+	out := make([]Projection, len(targets))
+	for i, s := range samples {
+		p := &out[i]
+		*p = Projection{Beta: beta, Used: s.used(), Seen: s.seen}
+		p.Errors = append(p.Errors, p.errorOf("", s.held[Decode], s.held[Mixed], s.held[Prefill]))
+		for _, kind := range kinds {
+			p.Errors = append(p.Errors, p.errorOf(kind, s.held[kind]))
+		}
+	}
+	return out, nil
+}
+
+// rowSet is batches as terms and times.
+type rowSet struct {
+	x [][]float64
+	y []float64
+}
+
+func (r *rowSet) add(x []float64, us float64) { r.x, r.y = append(r.x, x), append(r.y, us) }
+
+// sum is the terms and the times of all batches together.
+func (r *rowSet) sum() (x []float64, us float64) {
+	x = make([]float64, len(features.TrainedPhysicsBeta))
+	for i, row := range r.x {
+		us += r.y[i]
+		for j, v := range row {
+			x[j] += v
+		}
+	}
+	return x, us
+}
+
+// used are the terms that the target's batches have.
+func (s *sampled) used() []bool {
+	out := make([]bool, len(features.TrainedPhysicsBeta))
+	for _, r := range s.fitted {
+		x, _ := r.sum()
+		for j, v := range x {
+			out[j] = out[j] || v != 0
+		}
+	}
+	return out
+}
+
+// solve fits coefficients >= 0 to the batches of each set and to their sums.
+func solve(sets []*rowSet) ([]float64, error) {
+	d := &ridge.Data{P: len(features.TrainedPhysicsBeta)}
+	var w []float64
+	add := func(x []float64, us, weight float64) { // weight: of the relative error
+		d.X, d.Y, w = append(d.X, x...), append(d.Y, us), append(w, weight/(us*us))
+		d.Config, d.Regime = append(d.Config, 0), append(d.Regime, 0)
+	}
+	for _, s := range sets {
+		for i, x := range s.x {
+			add(x, s.y[i], 1)
+		}
+	}
+	o := ridge.DefaultOptions(d.P)
+	f, err := ridge.FitRows(d, w, nil, barely, o)
+	if err != nil {
+		return nil, err
+	}
+	polish, err := ridge.Reweight(d, w, f, o)
+	if err != nil {
+		return nil, err
+	}
+	if polish.Kept {
+		w = polish.Weights
+	}
+	row := 0
+	for _, s := range sets {
+		weight := 0.0
+		for _, us := range s.y {
+			weight += float64(w[row] * us * us)
+			row++
+		}
+		x, us := s.sum()
+		add(x, us, sumWeight*weight)
+	}
+	if f, err = ridge.FitRows(d, w, nil, barely, o); err != nil {
+		return nil, err
+	}
+	return f.Beta, nil
+}
+
+// sumWeight is what the sum of a kind's times weighs beside its batches: with 3, sums are within a few
+// percent wherever the terms can have them so, and batches hardly worse (TestEvalBLISProjection).
+const sumWeight = 3
+
+// barely is the penalty that decides between terms the batches cannot tell apart.
+const barely = 1e-9
+
+func (p *Projection) errorOf(kind Kind, sets ...*rowSet) Error {
+	e := Error{Kind: kind}
+	var sum, diff float64
+	for _, s := range sets {
+		for i, x := range s.x {
+			us := 0.0
+			for j, v := range x {
+				us += float64(v * p.Beta[j])
+			}
+			rel := us/s.y[i] - 1
+			e.Steps++
+			e.MAPE += math.Abs(rel)
+			if math.Abs(rel) > math.Abs(e.Worst) {
+				e.Worst = rel
+			}
+			sum, diff = sum+s.y[i], diff+us-s.y[i]
+		}
+	}
+	e.MAPE, e.Bias = e.MAPE/float64(e.Steps), diff/sum
+	return e
+}

@@ -1,0 +1,149 @@
+package extract
+
+import (
+	"math"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/blis-train/blis-train/pipeline/extract/otlp"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// spanKey identifies a span (OTLP: trace id and span id together).
+type spanKey struct {
+	Trace [16]byte
+	Span  [8]byte
+}
+
+// Collector gathers the spans of one run folder in input order.
+type Collector struct {
+	names    []source.Input
+	acc      *source.Account
+	mem      *source.Memory
+	stage    string // folder of the tables while they are written
+	format   table.Format
+	seen     spanSet
+	cores    []core           // in the order of their first span
+	byID     map[digest]int32 // cores by id; the last of equal ones
+	ids      texts            // of cores
+	apis     []api
+	engines  []*engine
+	order    int64
+	noIDs    int64 // spans without a span id
+	pack     packing
+	journeys *source.Spool // journey events by core
+	offsets  offsetSample
+	observed []trace.ObservedRequest
+}
+
+func New(names []source.Input, acc *source.Account, mem *source.Memory, format table.Format) *Collector {
+	return &Collector{names: names, acc: acc, mem: mem, stage: mem.Dir, format: format, seen: spanSet{}, byID: map[digest]int32{},
+		pack: newPacking(mem), journeys: mem.Spool()}
+}
+
+// dir is where the tables of the n-th engine found are written.
+func (c *Collector) dir(n int) string { return filepath.Join(c.stage, strconv.Itoa(n)) }
+
+// Runs is how many engine runs there are.
+func (c *Collector) Runs() int { return max(1, len(c.engines)) }
+
+// Clock is the offset wall - monotonic of the requests' events, ns.
+func (c *Collector) Clock() (median, spread int64, ok bool) { return c.offsets.stats() }
+
+// Close gives up what is still being written.
+func (c *Collector) Close() {
+	for _, e := range c.engines {
+		e.tables.abort()
+	}
+	c.mem.Close()
+}
+
+func (c *Collector) at(s *otlp.Span) source.Place {
+	return source.Place{File: c.names[s.File].Name, Line: s.Line}
+}
+
+// offsetSample estimates wall - monotonic from journey events: at most 4096 of
+// them, evenly thinned as more arrive.
+type offsetSample struct {
+	vals  []int64
+	n     int64
+	every int64
+}
+
+func (o *offsetSample) add(v int64) {
+	if o.every == 0 {
+		o.every = 1
+	}
+	if o.n%o.every == 0 {
+		if len(o.vals) == 4096 {
+			for i := range 2048 {
+				o.vals[i] = o.vals[2*i]
+			}
+			o.vals = o.vals[:2048]
+			o.every *= 2
+		}
+		if o.n%o.every == 0 {
+			o.vals = append(o.vals, v)
+		}
+	}
+	o.n++
+}
+
+// median and spread (90th - 10th percentile) of a sample; ok is false when it is empty.
+func (o *offsetSample) stats() (median, spread int64, ok bool) {
+	if len(o.vals) == 0 {
+		return 0, 0, false
+	}
+	v := slices.Clone(o.vals)
+	slices.Sort(v)
+	at := func(p float64) int64 { return v[int(math.Round(p*float64(len(v)-1)))] }
+	return at(0.5), at(0.9) - at(0.1), true
+}
+
+// core is one engine request as collected: what every one of them holds in memory. The rest
+// waits as a coreRow.
+type core struct {
+	id     text
+	row    int64 // where its coreRow stands
+	snap   int64 // where the sighting of its snapshots stands; -1 for none
+	snapBy int32 // the engine of the sighting
+	engine int32
+	api    int32 // -1 for none
+	link   linkWay
+}
+
+// api is one llm_request span of the API process, or a stock span; the rest waits as an apiRow.
+type api struct {
+	row      int64
+	engine   int32
+	isLinked bool
+	isStock  bool
+}
+
+// linkWay is how a core span found its API span.
+type linkWay uint8
+
+const (
+	linkNone linkWay = iota
+	linkParent
+	linkPrefix
+)
+
+func (w linkWay) String() string { return [...]string{"none", "parent", "prefix"}[w] }
+
+// engine is one life of one engine: an uninterrupted sequence of step ids.
+type engine struct {
+	resource  uint64
+	stretches []stretch // its spans, by step id
+	lastFirst int64     // first step of its last span
+	lastOrder int64     // position of the step span that came last in the input
+	order     int64     // position of the one that came first
+	begin     int64     // where the run begins in the input
+	minNs     int64
+	maxNs     int64
+	tables    *stepTables
+	spans     int64
+}

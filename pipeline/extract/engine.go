@@ -1,0 +1,233 @@
+package extract
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/pipeline/extract/otlp"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// steps assigns a step span to its engine and writes its rows.
+//
+// An engine counts its spans from 1 and its steps from 1, and nothing names it.
+// In the spans of one engine sequence numbers, step ids and stamps ascend
+// together, so a span belongs to an engine where all three fit between what is
+// known of it, in whatever order spans arrive. Where a span fits into none, a
+// new engine run begins (a restart, or a data-parallel sibling).
+func (c *Collector) steps(s *otlp.Span) error {
+	defer s.Rows.Free()
+	sortRows(s.Rows)
+	p := stretchOf(s)
+	e, err := c.engineOf(s, &p)
+	if err != nil {
+		return err
+	}
+	e.spans++
+	e.stretches = insertStretch(e.stretches, p)
+	e.lastOrder, e.lastFirst = c.order, max(e.lastFirst, s.FirstStep)
+	for i := range s.Rows.Steps {
+		r := &s.Rows.Steps[i]
+		e.minNs, e.maxNs = min(e.minNs, r.TsStartNs), max(e.maxNs, r.TsEndNs)
+	}
+	c.acc.Keep(1) // its rows count as kept when they are written
+	return e.tables.add(s.Rows)
+}
+
+func (c *Collector) engineOf(s *otlp.Span, p *stretch) (*engine, error) {
+	var best, latest *engine
+	var bestFit fit
+	for _, e := range c.engines {
+		if e.resource != s.Resource {
+			continue
+		}
+		if latest == nil || e.lastOrder > latest.lastOrder {
+			latest = e
+		}
+		if f, ok := fitOf(e.stretches, p); ok && (best == nil || f.better(bestFit)) {
+			best, bestFit = e, f
+		}
+	}
+	switch {
+	case s.Name == "scheduler_steps" && !s.Sequence.OK: // one span for the whole life (fork v0.3)
+	case best != nil:
+		return best, nil
+	case latest != nil && !s.Sequence.OK && s.FirstStep > 1: // nothing says that it is another
+		return latest, nil
+	}
+	e := &engine{resource: s.Resource, order: c.order, minNs: math.MaxInt64, maxNs: math.MinInt64}
+	var err error
+	e.tables, err = newStepTables(c.dir(len(c.engines)), c.format, c.acc, source.Place{File: c.names[0].Name}, c.mem)
+	c.engines = append(c.engines, e)
+	return e, err
+}
+
+// partition orders the engines and gives every request to one. Engines whose
+// stamps overlap are refused unless split says to go on.
+func (c *Collector) partition(split bool) error {
+	if len(c.engines) < 2 {
+		return nil
+	}
+	byTime := slices.Clone(c.engines)
+	slices.SortStableFunc(byTime, func(a, b *engine) int { return cmp.Compare(a.minNs, b.minNs) })
+	disjoint := true
+	for i := 1; i < len(byTime); i++ {
+		disjoint = disjoint && byTime[i-1].maxNs < byTime[i].minNs
+	}
+	if !disjoint && !split {
+		return (&trace.Error{Code: CodeSeveralEngines, Msg: fmt.Sprintf("got %d engine runs whose stamps overlap in one dump (step ids "+
+			"return to 1, from span sequences of %d and %d spans)",
+			len(c.engines), c.engines[0].spans, c.engines[1].spans)}).WithHint("rerun with --split-engines, or give each engine its own run folder")
+	}
+	if disjoint {
+		c.engines = byTime
+	}
+	if err := c.begins(); err != nil {
+		return err
+	}
+	var byStep []stepTimes
+	if !disjoint {
+		var err error
+		if byStep, err = c.stepIndex(); err != nil {
+			return err
+		}
+	}
+	for i := range c.cores {
+		h, err := c.pack.coreHead(c.cores[i].row)
+		if err != nil {
+			return err
+		}
+		c.cores[i].engine = int32(c.assign(&h, disjoint, byStep))
+	}
+	return nil
+}
+
+// stepTimes is when each step of an engine began and ended, by id.
+type stepTimes map[int64][2]int64
+
+// stepIndex reads the times of the steps back from their tables.
+func (c *Collector) stepIndex() ([]stepTimes, error) {
+	out := make([]stepTimes, len(c.engines))
+	for i, e := range c.engines {
+		out[i] = stepTimes{}
+		for s, err := range fileRows[trace.Step](e.tables.dir, table.Steps, c.format) {
+			if err != nil {
+				return nil, err
+			}
+			out[i][s.ID] = [2]int64{s.TsStartNs, s.TsEndNs}
+		}
+	}
+	return out, nil
+}
+
+// assign finds the engine of a request: the only one of its process, the one
+// running at its time, the one that was writing at its place in the file, or,
+// where siblings wrote at the same time, the one whose recorded step holds its
+// SCHEDULED stamp.
+func (c *Collector) assign(k *coreHead, disjoint bool, byStep []stepTimes) int {
+	same := c.siblings(k.Resource)
+	if len(same) == 1 {
+		return same[0]
+	}
+	at := same[0]
+	switch {
+	case disjoint:
+		for _, i := range same {
+			if c.engines[i].minNs <= k.LastNs {
+				at = i
+			}
+		}
+		return at
+	case c.inTurn(same):
+		for _, i := range same[1:] {
+			if k.Order >= c.engines[i].begin {
+				at = i
+			}
+		}
+		return at
+	}
+	return nearestStep(k, same, byStep)
+}
+
+// siblings are the engines of one resource, or all when it has none.
+func (c *Collector) siblings(resource uint64) []int {
+	var same, all []int
+	for i, e := range c.engines {
+		all = append(all, i)
+		if e.resource == resource {
+			same = append(same, i)
+		}
+	}
+	if len(same) == 0 {
+		return all
+	}
+	return same
+}
+
+// inTurn reports whether engines wrote one after another in the file.
+func (c *Collector) inTurn(same []int) bool {
+	for n, i := range same[1:] {
+		if c.engines[i].order < c.engines[same[n]].lastOrder {
+			return false
+		}
+	}
+	return true
+}
+
+// begins finds where in the input each engine run begins. Its first step span
+// is written only when it closes, so requests of the run may stand before it:
+// the run begins with the first line, after the last step span of the run
+// before, in which a request ends in a step that lies before that span.
+func (c *Collector) begins() error {
+	for i, e := range c.engines {
+		e.begin = e.order
+		prev := (*engine)(nil)
+		for _, p := range c.engines[:i] {
+			if p.resource == e.resource {
+				prev = p
+			}
+		}
+		if prev == nil {
+			continue
+		}
+		var line coreHead // the first core of the line at hand that lies behind prev
+		for j := range c.cores {
+			k, err := c.pack.coreHead(c.cores[j].row)
+			if err != nil {
+				return err
+			}
+			if k.Order <= prev.lastOrder {
+				continue
+			}
+			if line.Order == 0 || k.File != line.File || k.Line != line.Line {
+				line = k
+			}
+			if k.Resource == e.resource && k.Order < e.order && k.LastStep < prev.lastFirst {
+				e.begin = line.Order
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// nearestStep is the engine whose recorded step is nearest in time to the
+// request's first SCHEDULED event of that step.
+func nearestStep(k *coreHead, same []int, byStep []stepTimes) int {
+	best, dist := same[0], int64(math.MaxInt64)
+	for _, i := range same {
+		b, ok := byStep[i][k.SchedStep]
+		if !ok {
+			continue
+		}
+		d := max(0, b[0]-k.SchedNs, k.SchedNs-b[1])
+		if d < dist {
+			best, dist = i, d
+		}
+	}
+	return best
+}

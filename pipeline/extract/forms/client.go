@@ -1,0 +1,405 @@
+// Package client turns the files of load clients into observed requests.
+package forms
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Sources of observed requests.
+const (
+	sourceClient   = "client"
+	sourceGuideLLM = "guidellm"
+	sourceTraceV2  = "tracev2"
+	sourceServing  = "llmservingsim"
+	sourceBench    = "vllm_bench"
+	sourceAIPerf   = "aiperf"
+
+	sourceInferencePerf = "inference_perf"
+)
+
+// Reader reads client-side files; the form is recognised by content.
+type Reader struct {
+	Names []source.Input
+	Acc   *source.Account
+	Rows  []trace.ObservedRequest
+	Loads []Load // of files that tell how the load was offered
+
+	Points   []trace.LoadPoint // of benchmarks that say levels only
+	Findings []trace.Finding   // what was assumed or put right
+
+	traceFiles []traceFile
+	chunkSets  []chunkSet
+}
+
+// Finish joins what stands in several files and looks for what the forms are known
+// to get wrong, once all files are read.
+func (c *Reader) Finish(dep *deploy.Deployment) {
+	c.joinChunks()
+	c.dropRepeatedPoints()
+	c.audit(dep)
+}
+
+// IsRead says that a file is of a form that Reader knows by itself, by its beginning.
+func IsRead(head []byte) bool {
+	head = bytes.TrimLeft(head, " \t\r\n\ufeff")
+	return bytes.Contains(head, []byte(`"guidellm_version"`)) || isAIPerf(head) || isInferencePerf(head) || Is(head) ||
+		isTraceV2(head)
+}
+
+func (c *Reader) File(in *source.Input, how source.Options) error {
+	src, err := source.Open(in, how.Stdin, how.Limits)
+	if src == nil {
+		return err
+	}
+	defer func(before int) {
+		in.Size, in.Sum = src.Digest()
+		in.Gave += int64(len(c.Rows) - before)
+		src.Close()
+	}(len(c.Rows))
+	if e := source.AsSyntax(err); e != nil && e.Code != source.CodeNotOTLP {
+		return c.lost(src, e)
+	}
+	head, _ := src.R.Peek(1 << 15)
+	if err := Refuse(src.Name, head); err != nil {
+		return err
+	}
+	switch trimmed := bytes.TrimLeft(head, " \t\r\n"); {
+	case len(trimmed) == 0:
+		return nil
+	case isInferencePerf(trimmed):
+		err = c.inferencePerf(src)
+	case bytes.Contains(head, []byte(`"guidellm_version"`)) || bytes.Contains(head, []byte(`"benchmarks"`)):
+		rows := len(c.Rows)
+		if err = c.guideLLM(src); err == nil && len(c.Rows) == rows {
+			err = c.points(in, how, "guidellm without a limit on the requests it keeps")
+		}
+	case IsBench(head):
+		if err = c.bench(src); err == errNoDetails {
+			err = c.points(in, how, "vllm bench serve --save-detailed")
+		}
+	case isAIPerf(trimmed):
+		load := fileLoad(src.Name)
+		err = c.lines(src, func(text []byte) (trace.ObservedRequest, error) {
+			r, err := aiperfRequest(text)
+			if err == nil {
+				load.see(&r)
+			}
+			return r, err
+		})
+		c.offered(load)
+	case Is(trimmed):
+		err = c.points(in, how, "")
+	case bytes.HasPrefix(trimmed, []byte(chunkHeader)):
+		err = c.chunkFile(src)
+		in.Gave++
+	case trimmed[0] != '{':
+		err = c.traceV2(src, in, how)
+	default:
+		rows := len(c.Rows)
+		if err = c.lines(src, clientLine); err == nil && len(c.Rows) == rows {
+			return unknownFile(src.Name, trimmed)
+		}
+	}
+	if err != nil {
+		return c.lost(src, err)
+	}
+	return c.Acc.Err
+}
+
+// CodeUnknownFile refuses a client file of none of the forms.
+const CodeUnknownFile trace.Code = "unknown_client_file"
+
+// Codes describes every code of this package.
+var Codes = append([]trace.CodeEntry{
+	{Code: CodeUnknownFile, Kind: "error", Meaning: "a client file is of none of the forms that are read",
+		Action: "write client_requests.jsonl (docs/spec.md#wire-client), or measure with vllm bench serve or GuideLLM"},
+}, auditCodes...)
+
+// unknownFile names the keys of a file that gave no request.
+func unknownFile(name string, head []byte) error {
+	var first map[string]json.RawMessage
+	keys := "no JSON object in its first line"
+	if json.NewDecoder(bytes.NewReader(head)).Decode(&first) == nil {
+		list := slices.Sorted(maps.Keys(first))
+		keys = "the keys " + strings.Join(list[:min(len(list), 8)], ", ")
+	}
+	return trace.Errorf(CodeUnknownFile, "%s: got a client file of unknown kind (%s), want the result of vllm bench serve, GuideLLM, "+
+		"AIPerf, "+
+		"genai-perf or inference-perf, TraceV2, a table of load levels, or lines with id and send_ns", name,
+		keys).WithHint("leave it out of `files.client_requests` in run.yaml")
+}
+
+// lost counts the unread rest of a file as one dropped record.
+func (c *Reader) lost(src *source.Source, err error) error {
+	c.Acc.Read++
+	rest := max(1, src.Size-src.Offset())
+	c.Acc.BadBytes += rest
+	c.Acc.Bytes += rest
+	code := source.CodeUnreadable
+	if e := source.AsSyntax(err); e != nil {
+		code, err = e.Code, errors.New(e.Msg) // the place names the file
+	}
+	c.Acc.Drop(code, 1, source.Place{File: src.Name}, "%v", err)
+	return c.Acc.Err
+}
+
+// row counts one record and keeps it.
+func (c *Reader) row(r trace.ObservedRequest) {
+	c.Acc.Read++
+	c.Acc.Keep(1)
+	c.Rows = append(c.Rows, r)
+}
+
+func (c *Reader) bad(src *source.Source, line, n int64, err error) {
+	code := source.CodeUnreadable
+	if e := source.AsSyntax(err); e != nil {
+		code, err = e.Code, errors.New(e.Msg)
+	}
+	c.Acc.Read++
+	c.Acc.BadBytes += n
+	c.Acc.Drop(code, 1, source.Place{File: src.Name, Line: line}, "client request: %v", err)
+}
+
+// lines reads one JSON object a line, a request each.
+func (c *Reader) lines(src *source.Source, parse func(text []byte) (trace.ObservedRequest, error)) error {
+	for line := int64(1); ; line++ {
+		text, n, err := readLine(src)
+		g := source.AsGap(err)
+		switch {
+		case g != nil: // the line it cut is lost with it
+			c.Acc.Bytes += g.Lost
+			c.bad(src, line, max(1, g.Lost), g)
+		case n > src.Limits.MaxLine:
+			c.Acc.Lines++
+			c.Acc.Bytes += n
+			c.bad(src, line, n, src.Errorf(source.CodeOverLimit, "line of more than %d bytes (--max-line)", src.Limits.MaxLine))
+		case len(bytes.TrimSpace(text)) > 0:
+			c.line(src, line, text, parse)
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil && g == nil {
+			return src.ReadError(err)
+		}
+	}
+}
+
+// line takes one line.
+func (c *Reader) line(src *source.Source, line int64, text []byte, parse func(text []byte) (trace.ObservedRequest, error)) {
+	c.Acc.Lines++
+	c.Acc.Bytes += int64(len(text))
+	row, err := parse(text)
+	if err != nil {
+		c.bad(src, line, int64(len(text)), err)
+		return
+	}
+	row.Line = line
+	c.row(row)
+}
+
+// readLine reads a line of n bytes; of one above the limit there is no text.
+func readLine(src *source.Source) (text []byte, n int64, err error) {
+	for {
+		part, err := src.R.ReadSlice('\n')
+		n += int64(len(part))
+		if n <= src.Limits.MaxLine {
+			text = append(text, part...)
+		} else {
+			text = nil
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return text, n, err
+		}
+	}
+}
+
+// clientJSON is a line of client_requests.jsonl (spec#wire-client) or of
+// llmservingsim's requests.jsonl; unknown keys are allowed.
+type clientJSON struct {
+	ID           string            `json:"id"`
+	Phase        trace.Opt[string] `json:"phase"`
+	Route        trace.Opt[string] `json:"route"`
+	PromptTokens trace.Opt[int64]  `json:"prompt_tokens"`
+	OutputTokens trace.Opt[int64]  `json:"output_tokens"`
+	PrefixGroup  any               `json:"prefix_group"`
+	PrefixTokens trace.Opt[int64]  `json:"prefix_tokens"`
+	N            trace.Opt[int64]  `json:"n"`
+	Stream       trace.Opt[bool]   `json:"stream"`
+	IntendedNs   trace.Opt[int64]  `json:"intended_ns"`
+	SendNs       trace.Opt[int64]  `json:"send_ns"`
+	SendWallNs   trace.Opt[int64]  `json:"send_wall_ns"`
+	FirstNs      trace.Opt[int64]  `json:"first_chunk_ns"`
+	LastNs       trace.Opt[int64]  `json:"last_chunk_ns"`
+	EndNs        trace.Opt[int64]  `json:"end_ns"`
+	Status       trace.Opt[int64]  `json:"status"`
+	Error        any               `json:"error"`
+	Aborted      trace.Opt[bool]   `json:"aborted"`
+	Usage        *struct {
+		Prompt     trace.Opt[int64] `json:"prompt_tokens"`
+		Completion trace.Opt[int64] `json:"completion_tokens"`
+	} `json:"usage"`
+	FinishReason trace.Opt[string] `json:"finish_reason"`
+	Priority     trace.Opt[int64]  `json:"priority"`
+	SLOClass     trace.Opt[string] `json:"slo_class"`
+	Chunks       trace.Opt[int64]  `json:"chunks"`
+	ITLUs        []float64         `json:"itl_us"`
+
+	RequestID   string             `json:"request_id"`
+	InputToks   trace.Opt[int64]   `json:"input_toks"`
+	OutputToks  trace.Opt[int64]   `json:"output_toks"`
+	ArrivalTime trace.Opt[float64] `json:"arrival_time"`
+	QueuedTs    trace.Opt[float64] `json:"queued_ts"`
+	ScheduledTs trace.Opt[float64] `json:"scheduled_ts"`
+	FirstTs     trace.Opt[float64] `json:"first_token_ts"`
+	LastTs      trace.Opt[float64] `json:"last_token_ts"`
+}
+
+func clientLine(text []byte) (trace.ObservedRequest, error) {
+	var j clientJSON
+	if err := json.Unmarshal(text, &j); err != nil {
+		return trace.ObservedRequest{}, err
+	}
+	switch {
+	case j.ID != "":
+		return j.client(), nil
+	case j.RequestID != "":
+		return j.serving(), nil
+	}
+	return trace.ObservedRequest{}, errors.New(`got neither "id" nor "request_id"`)
+}
+
+// client is a request of client_requests.jsonl.
+func (j *clientJSON) client() trace.ObservedRequest {
+	r := trace.ObservedRequest{
+		ID: j.ID, Source: sourceClient, Phase: j.Phase, Route: j.Route, ArrivalNs: j.IntendedNs, SendNs: j.SendNs, FirstChunkNs: j.FirstNs,
+		LastChunkNs: j.LastNs, EndNs: j.EndNs, SendWallNs: j.SendWallNs, AskedTokens: j.OutputTokens, PromptTokens: j.PromptTokens,
+		N: j.N, Streaming: j.Stream, Status: j.Status, Aborted: j.Aborted, FinishReason: j.FinishReason,
+		PrefixGroup:  optText(j.PrefixGroup),
+		PrefixTokens: j.PrefixTokens, Priority: j.Priority, SLOClass: j.SLOClass, Chunks: j.Chunks, ChunkGapsUs: j.ITLUs,
+		Error: optText(j.Error),
+	}
+	if j.Usage != nil {
+		if j.Usage.Prompt.OK {
+			r.PromptTokens = j.Usage.Prompt
+		}
+		r.OutputTokens = j.Usage.Completion
+	}
+	ok := !r.Error.OK && !j.Aborted.V && (!j.Status.OK || j.Status.V >= 200 && j.Status.V < 300)
+	r.Success = trace.Some(ok)
+	r.TTFTUs, r.E2EUs = gapUs(r.SendNs, r.FirstChunkNs), gapUs(r.SendNs, r.LastChunkNs)
+	return r
+}
+
+func gapUs(from, to trace.Opt[int64]) trace.Opt[float64] {
+	if !from.OK || !to.OK {
+		return trace.Opt[float64]{}
+	}
+	return trace.Some(float64(to.V-from.V) / 1000)
+}
+
+// optText is a JSON value as text; null is unknown.
+func optText(v any) trace.Opt[string] {
+	switch v := v.(type) {
+	case nil:
+		return trace.Opt[string]{}
+	case string:
+		return trace.Some(v)
+	case float64:
+		return trace.Some(strconv.FormatFloat(v, 'g', -1, 64))
+	}
+	b, _ := json.Marshal(v)
+	return trace.Some(string(b))
+}
+
+// serving is a request of llmservingsim: arrival on the client's wall clock,
+// the rest on the engine's monotonic clock.
+func (j *clientJSON) serving() trace.ObservedRequest {
+	r := trace.ObservedRequest{
+		ID: j.RequestID, Source: sourceServing, PromptTokens: j.InputToks, OutputTokens: j.OutputToks, AskedTokens: j.OutputToks,
+		SendWallNs: optNs(j.ArrivalTime, 1e9), QueuedNs: optNs(j.QueuedTs, 1e9), ScheduledNs: optNs(j.ScheduledTs, 1e9),
+		EngineFirstNs: optNs(j.FirstTs, 1e9), EngineLastNs: optNs(j.LastTs, 1e9),
+	}
+	r.Success = trace.Some(j.LastTs.OK)
+	return r
+}
+
+// optNs scales a stamp to ns.
+func optNs(v trace.Opt[float64], scale float64) trace.Opt[int64] {
+	if !v.OK || math.IsNaN(v.V) || math.IsInf(v.V, 0) {
+		return trace.Opt[int64]{}
+	}
+	return trace.Some(int64(math.Round(v.V * scale)))
+}
+
+// guideRequest is one request of a GuideLLM result file.
+type guideRequest struct {
+	RequestID  string             `json:"request_id"`
+	ResponseID trace.Opt[string]  `json:"response_id"`
+	Type       trace.Opt[string]  `json:"request_type"`
+	Start      trace.Opt[float64] `json:"request_start_time"`
+	End        trace.Opt[float64] `json:"request_end_time"`
+	Latency    trace.Opt[float64] `json:"request_latency"`
+	Prompt     trace.Opt[float64] `json:"prompt_tokens"`
+	Output     trace.Opt[float64] `json:"output_tokens"`
+	TTFTMs     trace.Opt[float64] `json:"time_to_first_token_ms"`
+	Args       json.RawMessage    `json:"request_args"`
+	Info       struct {
+		Error   any `json:"error"`
+		Timings struct {
+			Targeted trace.Opt[float64] `json:"targeted_start"`
+		} `json:"timings"`
+	} `json:"info"`
+}
+
+// nanOr is the value, NaN when unknown.
+func nanOr(v trace.Opt[float64]) float64 { return v.Or(math.NaN()) }
+
+// tally counts the bytes read.
+type tally struct {
+	r io.Reader
+	n int64
+}
+
+func (t *tally) Read(p []byte) (int, error) {
+	n, err := t.r.Read(p)
+	t.n += int64(n)
+	return n, err
+}
+
+func (g *guideRequest) row(outcome string) trace.ObservedRequest {
+	r := trace.ObservedRequest{
+		ID: g.ResponseID.Or(g.RequestID), Source: sourceGuideLLM, SendWallNs: optNs(g.Start, 1e9),
+		PromptTokens: optNs(g.Prompt, 1), OutputTokens: optNs(g.Output, 1), Success: trace.Some(outcome == "successful"),
+		Aborted: trace.Some(outcome == "incomplete"), Error: optText(g.Info.Error), Line: 1,
+	}
+	if strings.HasPrefix(g.Type.V, "chat") {
+		r.Route = trace.Some("chat")
+	} else if g.Type.OK {
+		r.Route = trace.Some("completions")
+	}
+	timed(&r, r.SendWallNs, nanOr(g.TTFTMs)*1e3, nanOr(g.Latency)*1e6)
+	var args struct {
+		Stream trace.Opt[bool] `json:"stream"`
+		Body   struct {
+			MaxTokens trace.Opt[int64] `json:"max_tokens"`
+		} `json:"body"`
+	}
+	if json.Unmarshal(g.Args, &args) == nil {
+		r.Streaming, r.AskedTokens = args.Stream, args.Body.MaxTokens
+	}
+	return r
+}

@@ -1,0 +1,159 @@
+package forms
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Load is how one file's client offered its requests: the phase it makes where
+// run.yaml names none.
+type Load struct {
+	Name           string // of the file, without its extension
+	StartNs, EndNs int64  // first send and end of the last answer, client's clock
+	Closed         bool   // a bound of concurrent requests held it
+}
+
+// fileLoad begins the load of a file.
+func fileLoad(file string) *Load {
+	name, _ := stemOf(path.Base(file))
+	return &Load{Name: name}
+}
+
+// see takes the time of a request in.
+func (l *Load) see(r *trace.ObservedRequest) {
+	if !r.SendNs.OK {
+		return
+	}
+	if l.EndNs == 0 || r.SendNs.V < l.StartNs {
+		l.StartNs = r.SendNs.V
+	}
+	l.EndNs = max(l.EndNs, r.LastChunkNs.Or(r.SendNs.V)+1)
+}
+
+// offered keeps the load of a file whose requests have stamps.
+func (c *Reader) offered(l *Load) {
+	if l.EndNs > 0 {
+		c.Loads = append(c.Loads, *l)
+	}
+}
+
+// errNoDetails is a bench result that holds summaries only.
+var errNoDetails = errors.New("got a vllm bench result without its requests")
+
+// benchResult is what is read of `vllm bench serve --save-detailed`: lists with one
+// value a request. Times are seconds, start_times of Python's perf_counter, which
+// is CLOCK_MONOTONIC on Linux. Texts are not read.
+type benchResult struct {
+	inputs, outputs          []float64
+	ttfts, starts, latencies []float64
+	itls                     [][]float64
+	errors                   []string
+	concurrency              trace.Opt[int64]
+	ok                       bool // one of the lists was there
+}
+
+func (b *benchResult) read(w walker) error {
+	lists := map[string]*[]float64{"input_lens": &b.inputs, "output_lens": &b.outputs, "ttfts": &b.ttfts, "start_times": &b.starts,
+		"latencies": &b.latencies}
+	return w.object(func(key string) error {
+		if list := lists[key]; list != nil {
+			b.ok = true
+			return w.dec.Decode(list)
+		}
+		switch key {
+		case "itls":
+			return w.array(func() error {
+				var gaps []float64
+				err := w.dec.Decode(&gaps)
+				b.itls = append(b.itls, gaps)
+				return err
+			})
+		case "errors":
+			return w.dec.Decode(&b.errors)
+		case "max_concurrency":
+			return w.dec.Decode(&b.concurrency)
+		}
+		return w.skip()
+	})
+}
+
+// check refuses lists that do not belong together.
+func (b *benchResult) check() error {
+	n := len(b.inputs)
+	if !b.ok {
+		return errNoDetails
+	}
+	for _, l := range []struct {
+		name     string
+		n        int
+		required bool
+	}{{"output_lens", len(b.outputs), true}, {"ttfts", len(b.ttfts), true}, {"itls", len(b.itls), true},
+		{"start_times", len(b.starts), false}, {"latencies", len(b.latencies), false}, {"errors", len(b.errors), false}} {
+		if l.n != n && (l.required || l.n > 0) {
+			return fmt.Errorf("vllm bench result: got %d %s for %d input_lens", l.n, l.name, n)
+		}
+	}
+	return nil
+}
+
+// bench reads a result file of vllm's own client.
+func (c *Reader) bench(src *source.Source) error {
+	counted := &tally{r: src.R}
+	defer func() { c.Acc.Bytes += counted.n; c.Acc.Lines++ }()
+	var b benchResult
+	if err := b.read(walker{json.NewDecoder(counted)}); err != nil {
+		return err
+	}
+	if err := b.check(); err != nil {
+		return err
+	}
+	load := fileLoad(src.Name)
+	load.Closed = b.concurrency.OK
+	for i := range b.inputs {
+		r := b.row(i)
+		r.ID = fmt.Sprintf("%s-%d", strings.TrimPrefix(load.Name, "bench_"), i)
+		load.see(&r)
+		c.row(r)
+	}
+	c.offered(load)
+	return nil
+}
+
+// row is the i-th request. A failed one has an error text and no first token.
+func (b *benchResult) row(i int) trace.ObservedRequest {
+	r := trace.ObservedRequest{Source: sourceBench, Line: 1, Streaming: trace.Some(true), Success: trace.Some(true),
+		PromptTokens: trace.Some(int64(b.inputs[i])), OutputTokens: trace.Some(int64(b.outputs[i]))}
+	if len(b.errors) > 0 && b.errors[i] != "" {
+		r.Success, r.Error = trace.Some(false), trace.Some(lastLine(b.errors[i]))
+	}
+	if len(b.starts) > 0 {
+		r.SendNs = optNs(trace.Some(b.starts[i]), 1e9)
+	}
+	if !(b.ttfts[i] > 0) {
+		return r
+	}
+	last := b.ttfts[i]
+	for _, gap := range b.itls[i] {
+		last += gap
+		r.ChunkGapsUs = append(r.ChunkGapsUs, gap*1e6)
+	}
+	r.Chunks = trace.Some(int64(1 + len(b.itls[i])))
+	r.TTFTUs, r.E2EUs = trace.Some(b.ttfts[i]*1e6), trace.Some(last*1e6)
+	if r.SendNs.OK {
+		r.FirstChunkNs = trace.Some(r.SendNs.V + int64(b.ttfts[i]*1e9))
+		r.LastChunkNs = trace.Some(r.SendNs.V + int64(last*1e9))
+	}
+	return r
+}
+
+// lastLine is the last line of a Python traceback, which says what happened.
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}

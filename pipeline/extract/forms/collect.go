@@ -1,0 +1,155 @@
+package forms
+
+import (
+	"cmp"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// Scopes under which extract.json counts what was read.
+const (
+	scopeLog = "vllm.log"
+	scopeFPM = FPMSchema
+)
+
+// Lives writes iterations as tables while they are read, one for each life
+// of each engine core, rank or producer: an index that starts again in a later
+// record is another life.
+type Lives struct {
+	names  []source.Input
+	acc    *source.Account
+	stage  string
+	format table.Format
+	open   map[string]*Life // by engine, the one being written
+	lives  []*Life
+}
+
+// Life is one uninterrupted count of one engine.
+type Life struct {
+	Engine string
+	Rows   int64
+	Dir    string // of its table
+	last   trace.Iteration
+	out    *table.Writer[trace.Iteration]
+}
+
+// NewLives writes below stage; names are the inputs that Add speaks of.
+func NewLives(acc *source.Account, stage string, format table.Format) *Lives {
+	return &Lives{acc: acc, stage: stage, format: format, open: map[string]*Life{}}
+}
+
+// Of takes the inputs whose batches come next.
+func (c *Lives) Of(names []source.Input) *Lives {
+	c.names = names
+	return c
+}
+
+// Add takes the result of one batch.
+func (c *Lives) Add(p *source.Parsed[*Records]) error {
+	in := &c.names[p.Batch.File]
+	p.Account(c.acc, in.Name)
+	r := p.Records
+	if r.Other > 0 {
+		c.acc.Scope(scopeLog, "other lines", r.Other)
+	}
+	for _, b := range r.Bad {
+		c.acc.Read++
+		c.acc.Drop(source.CodeUnreadable, 1, source.Place{File: in.Name, Line: b.Line}, "got a torn iteration: %s", b.What)
+	}
+	for i := range r.Rows {
+		row := &r.Rows[i]
+		row.File = in.Name
+		c.acc.Read++
+		scope := scopeLog
+		if row.Form == trace.IterationFPM {
+			scope = scopeFPM
+		}
+		c.acc.Scope(scope, "iterations", 1)
+		in.Gave++
+		if err := c.add(row); err != nil {
+			return err
+		}
+	}
+	return c.acc.Err
+}
+
+func (c *Lives) add(row *Row) error {
+	key := row.Form + " " + row.Engine
+	life := c.open[key]
+	if life != nil && row.Index <= life.last.Index {
+		if !startsAgain(&life.last, &row.Iteration) {
+			c.acc.Drop(source.CodeDuplicate, 1, source.Place{File: row.File, Line: row.Line}, "iteration %d of engine %s after %d",
+				row.Index, row.Engine, life.last.Index)
+			return nil
+		}
+		if err := life.out.Close(); err != nil {
+			return err
+		}
+		life = nil
+	}
+	if life == nil {
+		life = &Life{Engine: row.Engine, Dir: filepath.Join(c.stage, "iterations."+strconv.Itoa(len(c.lives)))}
+		var err error
+		if life.out, err = table.Create[trace.Iteration](life.Dir, table.Iterations, c.format); err != nil {
+			return err
+		}
+		c.open[key], c.lives = life, append(c.lives, life)
+	}
+	life.last = row.Iteration
+	life.Rows++
+	c.acc.Keep(1)
+	return life.out.Append(row.Iteration)
+}
+
+// farBack is how many iterations back a record without stamps must lie to be
+// that of a restart.
+const farBack = 64
+
+// startsAgain tells a restart from a record that stands twice or late: the
+// engine needs seconds to start, a copy has the stamp of the original.
+func startsAgain(last, next *trace.Iteration) bool {
+	if last.StampNs.OK && next.StampNs.OK && last.StampWall == next.StampWall {
+		return next.StampNs.V >= last.StampNs.V+1e9
+	}
+	return next.Index == 0 || last.Index-next.Index >= farBack
+}
+
+// Close ends the tables. The lives come in order of engine, then time.
+func (c *Lives) Close() ([]*Life, error) {
+	slices.SortStableFunc(c.lives, func(a, b *Life) int {
+		return cmp.Or(cmp.Compare(len(a.Engine), len(b.Engine)), cmp.Compare(a.Engine, b.Engine))
+	})
+	for _, l := range c.lives {
+		if c.isOpen(l) {
+			if err := l.out.Close(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	c.open = map[string]*Life{}
+	return c.lives, nil
+}
+
+func (c *Lives) isOpen(l *Life) bool {
+	for _, o := range c.open {
+		if o == l {
+			return true
+		}
+	}
+	return false
+}
+
+// Abort gives up the tables that are still being written.
+func (c *Lives) Abort() {
+	for _, l := range c.lives {
+		l.out.Abort()
+	}
+}
+
+// Empty reports that no iteration was read.
+func (c *Lives) Empty() bool { return len(c.lives) == 0 }

@@ -1,0 +1,331 @@
+package forms
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// readFiles reads files, given as name, content, as those of one run.
+func readFiles(t *testing.T, files map[string]string) *Reader {
+	t.Helper()
+	dir := t.TempDir()
+	c := &Reader{Acc: source.New(nil)}
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		c.Names = append(c.Names, source.Input{Path: path, Name: name})
+	}
+	slices.SortFunc(c.Names, func(a, b source.Input) int { return strings.Compare(a.Name, b.Name) })
+	for i := range c.Names {
+		if !IsRead([]byte(files[c.Names[i].Name])) {
+			t.Errorf("%s is not known by its content", c.Names[i].Name)
+		}
+		if err := c.File(&c.Names[i], source.Options{Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 100}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Finish(&deploy.Deployment{TP: 1, Engine: deploy.Engine{MaxNumSeqs: 64, BlockSize: 16}})
+	if r := c.Acc.Records(); !r.Balanced() {
+		t.Errorf("account: %+v", r)
+	}
+	return c
+}
+
+// found are the codes of what was found, sorted.
+func found(c *Reader) []string {
+	var out []string
+	for _, f := range c.Findings {
+		out = append(out, string(f.Code))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// The forms below are written anew after the documentation and the tests of the tools
+// (docs/formats.md says of which versions): request 1 has 40 prompt and 5 output
+// tokens, its first chunk comes 100 ms and its last 300 ms after it was sent at 2 s.
+const (
+	aiperfText = `{"metadata":{"session_num":0,"x_request_id":"1","turn_index":0,"request_start_ns":2000000000,"request_end_ns":2300000000,` +
+		`"benchmark_phase":"profiling","was_cancelled":false},"metrics":{"input_sequence_length":{"value":40,"unit":"tokens"},` +
+		`"time_to_first_token":{"value":100.0,"unit":"ms"},"request_latency":{"value":0.3,"unit":"sec"},"output_sequence_length":{"value":5,` +
+		`"unit":"tokens"},"inter_chunk_latency":{"value":[50,50,50,50],"unit":"ms"}},"error":null}
+{"metadata":{"session_num":1,"x_request_id":"2","request_start_ns":2500000000,"request_end_ns":2500000001,"benchmark_phase":"profiling",` +
+		`"was_cancelled":true},"metrics":{"error_isl":{"value":40,"unit":"tokens"}},"error":{"code":499,"type":"RequestCancellationError",` +
+		`"message":"gone"}}
+{"metadata":{"session_num":2,"x_request_id":"w","request_start_ns":1000000000,"benchmark_phase":"warmup"},"metrics":{` +
+		`"input_sequence_length":{"value":40,"unit":"tokens"},"time_to_first_token":{"value":100,"unit":"ms"}}}
+`
+	perRequestText = `[{"start_time":2.0,"end_time":2.3,"request":"{}","response":"","info":{"request_metrics":{"text":{"input_tokens":38}},` +
+		`"response_metrics":{"output_tokens":4,"server_usage":{"prompt_tokens":40,"completion_tokens":5,"prompt_tokens_details":` +
+		`{"cached_tokens":16}},"output_token_times":[2.1,2.15,2.2,2.25,2.3]},"input_tokens":38},"error":null},
+{"start_time":2.5,"end_time":2.6,"info":{"request_metrics":{"text":{"input_tokens":40}}},"error":{"error_type":"HTTP Error 500",` +
+		`"error_msg":"x"}}]`
+	perRequestOld = `[{"start_time":2.0,"end_time":2.3,"info":{"input_tokens":40,"output_tokens":5,"output_token_times":[2.1,2.15,2.2,2.25,2.3]},` +
+		`"error":null}]`
+	stageText = `{"load_summary":{"count":60,"requested_rate":4.0,"achieved_rate":4.1,"send_duration":15},"successes":{"count":60,"latency":` +
+		`{"request_latency":{"mean":0.48,"median":0.47},"time_per_output_token":{"mean":0.0035},"time_to_first_token":{"mean":0.033,` +
+		`"median":0.032}},"throughput":{"requests_per_sec":3.9},"prompt_len":{"mean":200.5},"output_len":{"mean":62.35}},"failures":{"count":0}}`
+	genaiText = `{"request_throughput":{"unit":"requests/sec","avg":3.5},"request_latency":{"unit":"ms","avg":900},"request_count":{"unit":"count",` +
+		`"avg":70},"time_to_first_token":{"unit":"ms","avg":45,"p50":40},"inter_token_latency":{"unit":"ms","avg":8.1},` +
+		`"output_sequence_length":{"unit":"tokens","avg":100,"std":3},"input_sequence_length":{"unit":"tokens","avg":550,"std":0},` +
+		`"input_config":{"perf_analyzer":{"stimulus":{"concurrency":4}}}}`
+	perfCSV = "Metric,avg,min,max,p99,p95,p90,p75,p50,p25,p10,p5,p1\nTime To First Token (ms),45.00,1,2,3,4,5,6,40.00,7,8,9,9\n" +
+		"Request Latency (ms),900.00,1,2,3,4,5,6,7,7,8,9,9\nInter Token Latency (ms),8.10,1,2,3,4,5,6,7,7,8,9,9\n" +
+		"Output Sequence Length (tokens),100.00,1,2,3,4,5,6,7,7,8,9,9\n\"Input Sequence Length " +
+		"(tokens)\",\"1,550.00\",1,2,3,4,5,6,7,7,8,9,9\n\n" +
+		"Metric,Value\nRequest Throughput (per sec),3.50\nRequest Count (count),70.00\n"
+)
+
+// TestRequestsOfBenchmarks: the per-request exports of AIPerf and inference-perf give
+// the same request, failures and warm-up told apart.
+func TestRequestsOfBenchmarks(t *testing.T) {
+	for name, c := range map[string]struct {
+		text, source string
+		rows, failed int
+		cached       int64
+	}{
+		"profile_export.jsonl":               {aiperfText, sourceAIPerf, 3, 1, 0},
+		"per_request_lifecycle_metrics.json": {perRequestText, sourceInferencePerf, 2, 1, 16},
+		"older.json":                         {perRequestOld, sourceInferencePerf, 1, 0, 0},
+	} {
+		got := readFiles(t, map[string]string{name: c.text})
+		if len(got.Rows) != c.rows || len(got.Points) > 0 || len(got.Loads) != 1 {
+			t.Errorf("%s: got %d rows, %d points, loads %+v", name, len(got.Rows), len(got.Points), got.Loads)
+			continue
+		}
+		r := &got.Rows[0]
+		if d := cmp.Diff([]any{"1", c.source, int64(40), int64(5), int64(5), int64(2e9), int64(2.1e9), int64(2.3e9), c.cached, true},
+			[]any{r.ID, r.Source, r.PromptTokens.V, r.OutputTokens.V, r.Chunks.V, r.SendNs.V, r.FirstChunkNs.V, r.LastChunkNs.V, r.CachedTokens.V,
+				r.Success.V}); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+		failed := 0
+		for i := range got.Rows {
+			if !got.Rows[i].Success.V {
+				failed++
+			}
+		}
+		if failed != c.failed {
+			t.Errorf("%s: got %d failed, want %d", name, failed, c.failed)
+		}
+	}
+	got := readFiles(t, map[string]string{"p.jsonl": aiperfText})
+	if !got.Rows[2].Unsettled.V || got.Rows[0].Unsettled.V {
+		t.Error("the warm-up is not told apart")
+	}
+	odd := strings.Replace(aiperfText, `{"value":100.0,"unit":"ms"}`, `{"value":100.0,"unit":"fortnights"}`, 1)
+	if got := readFiles(t, map[string]string{"p.jsonl": odd}); len(got.Rows) != 2 || got.Acc.Dropped["unreadable"] != 1 {
+		t.Errorf("a unit that nobody knows: got %d rows, %v", len(got.Rows), got.Acc.Dropped)
+	}
+}
+
+// TestLevelsOfBenchmarks: summaries give one level each with its load; the CSV beside
+// a JSON of the same name is the same level, the mean over stages none.
+func TestLevelsOfBenchmarks(t *testing.T) {
+	point := func(c *Reader) string {
+		var out []string
+		for _, p := range c.Points {
+			out = append(out, fmt.Sprintf("%s n%d c%d r%g in%g out%g ttft%.4g tpot%.4g e2e%.4g", p.Strategy, p.Requests.V, p.Clients.V,
+				p.OfferedRPS.V,
+				p.PromptTokens, p.OutputTokens, p.TTFTMs.V, p.TPOTMs, p.E2EMs.V))
+		}
+		return strings.Join(out, "; ")
+	}
+	phases := strings.Replace(genaiText, `{"perf_analyzer":{"stimulus":{"concurrency":4}}}`, `{"phases":[{"name":"warmup","concurrency":1},`+
+		`{"name":"profiling","concurrency":4}]}`, 1)
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  string
+		drops int64
+		codes []string
+	}{
+		"inference-perf": {map[string]string{"stage_0_lifecycle_metrics.json": stageText, "summary_lifecycle_metrics.json": stageText},
+			"poisson@4 n60 c0 r4 in200.5 out62.35 ttft33 tpot7.286 e2e480", 1, []string{"benchmark_remark"}},
+		"genai-perf": {map[string]string{"profile_export_genai_perf.json": genaiText, "profile_export_genai_perf.csv": perfCSV},
+			"concurrent@4 n70 c4 r0 in550 out100 ttft45 tpot8.1 e2e900", 1, nil},
+		"CSV alone": {map[string]string{"a.csv": perfCSV}, " n70 c0 r0 in1550 out100 ttft45 tpot8.1 e2e900", 0, nil},
+		"AIPerf": {map[string]string{"a.json": strings.Replace(genaiText, `"perf_analyzer":{"stimulus":{"concurrency":4}}`,
+			`"loadgen":{"concurrency":null,"request_rate":2.5}`, 1)}, "poisson@2.5 n70 c0 r2.5 in550 out100 ttft45 tpot8.1 e2e900", 0, nil},
+		"AIPerf, phases": {map[string]string{"a.json": phases}, "concurrent@4 n70 c4 r0 in550 out100 ttft45 tpot8.1 e2e900", 0, nil},
+		"vllm bench": {map[string]string{"b.json": `{"completed":10,"total_input_tokens":1000,"total_output_tokens":500,"request_rate":"inf",` +
+			`"max_concurrency":2,"request_throughput":1.5,"mean_ttft_ms":40,"median_ttft_ms":38,"mean_tpot_ms":9}`},
+			"concurrent@2 n10 c2 r0 in100 out50 ttft40 tpot9 e2e0", 0, []string{"client_file"}},
+		"levels": {map[string]string{"l.csv": "input_tokens,output_tokens,rate_rps,ttft_ms,tpot_ms,concurrency\n100,20,,9,4,2\n"},
+			"concurrent@2 n0 c2 r0 in100 out20 ttft9 tpot4 e2e0", 0, nil},
+	} {
+		got := readFiles(t, c.files)
+		if d := cmp.Diff(c.want, point(got)); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+		if n := got.Acc.Read - got.Acc.Kept; n != c.drops || !slices.Equal(found(got), c.codes) {
+			t.Errorf("%s: %d dropped, want %d; found %v, want %v", name, n, c.drops, found(got), c.codes)
+		}
+	}
+}
+
+// traceRows is a TraceV2 file of n requests, sent every gapUs, of tokens output tokens
+// in chunks chunks, 1 s each.
+func traceRows(n int, gapUs int64, tokens, chunks int) []string {
+	out := []string{"request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,input_tokens," +
+		"output_tokens,text_tokens,image_tokens,audio_tokens,video_tokens,reason_ratio,model,deadline_us,server_input_tokens,arrival_time_us," +
+		"send_time_us,first_chunk_time_us,last_chunk_time_us,num_chunks,status,error_message,finish_reason"}
+	for i := range n {
+		at := 1_000_000 + int64(i)*gapUs
+		out = append(out, fmt.Sprintf("%d,c,t,,,0,,0,true,40,%d,0,0,0,0,0,m,0,40,%d,%d,%d,%d,%d,ok,,stop", i, tokens, at, at, at+100_000,
+			at+1_000_000, chunks))
+	}
+	return out
+}
+
+const traceHeader = "trace_version: 2\ntime_unit: us\nmode: real\nwarm_up_requests: %d\nserver:\n    type: vllm\n    model: m\n" +
+	"network:\n    measured_rtt_ms: 3\n"
+
+// TestTraps: everything that files of clients are known to get wrong is found by
+// name, and what can be put right is.
+func TestTraps(t *testing.T) {
+	always := []string{"the round trip takes", "neither it nor run.yaml states"}
+	reversed := func(rows []string) []string {
+		out := slices.Clone(rows)
+		slices.Reverse(out[1:])
+		return out
+	}
+	for name, c := range map[string]struct {
+		rows   []string
+		warmUp int
+		says   []string
+		is     func(rows []trace.ObservedRequest) bool
+	}{
+		"clean":   {traceRows(30, 3e6, 10, 10), 0, nil, nil},
+		"shuffle": {reversed(traceRows(30, 3e6, 10, 10)), 0, []string{"sent before the row above"}, nil},
+		"warm-up missing": {renumbered(traceRows(30, 300_000, 10, 10), 50), 50, []string{"warm-up are not in the file"},
+			func(rows []trace.ObservedRequest) bool {
+				return rows[0].Unsettled.V && rows[3].Unsettled.V && !rows[4].Unsettled.V // sent 1.2 s after the first, whose likes take 1 s
+			}},
+		"warm-up present": {traceRows(30, 300_000, 10, 10), 5, []string{"of them stand in the file"}, func(rows []trace.ObservedRequest) bool {
+			return rows[4].Unsettled.V && !rows[5].Unsettled.V
+		}},
+		"one chunk more": {traceRows(30, 3e6, 10, 11), 0, []string{"one chunk more than tokens"}, func(rows []trace.ObservedRequest) bool {
+			return rows[0].OutputTokens.V == 10 && rows[0].Chunks.V == 10
+		}},
+		"retokenised": {traceRows(30, 3e6, 8, 10), 0, []string{"chunks count"}, func(rows []trace.ObservedRequest) bool {
+			return rows[0].OutputTokens.V == 10
+		}},
+		"two stamps a token": {traceRows(30, 3e6, 10, 20), 0, []string{"stamps a token"}, func(rows []trace.ObservedRequest) bool {
+			return rows[0].OutputTokens.V == 10 && !rows[0].Chunks.OK
+		}},
+		"capped":      {capped(200, 8, 4e6), 0, []string{"a limit of the client"}, nil},
+		"closed loop": {capped(200, 4, 1), 0, nil, nil},
+		"columns": {withColumns(traceRows(30, 3e6, 10, 10)), 0, []string{"which nobody here knows"}, func(rows []trace.ObservedRequest) bool {
+			return rows[0].FinishReason.OK == false
+		}},
+		"client's tokens": {replaced(traceRows(30, 3e6, 10, 10), ",m,0,40,", ",m,0,0,"), 0, []string{"the server counted 0"}, nil},
+		"wall clock":      {replaced(traceRows(30, 1e4, 10, 10), ",1", ",1760000000"), 0, []string{"of the wall clock"}, nil},
+		"prefixes":        {replaced(traceRows(30, 3e6, 10, 10), ",0,,0,true,40", ",0,sys,32,true,8"), 0, []string{"share prefixes"}, nil},
+	} {
+		got := readFiles(t, map[string]string{"t.csv": strings.Join(c.rows, "\n") + "\n", "t.yaml": fmt.Sprintf(traceHeader, c.warmUp)})
+		want := append(slices.Clone(always), c.says...)
+		for _, words := range want {
+			if !slices.ContainsFunc(got.Findings, func(f trace.Finding) bool { return strings.Contains(f.Message, words) }) {
+				t.Errorf("%s: got %v, want one that says %q", name, got.Findings, words)
+			}
+		}
+		if len(got.Findings) != len(want) {
+			t.Errorf("%s: got the findings %v, want %q", name, got.Findings, want)
+		}
+		if c.is != nil && !c.is(got.Rows) {
+			t.Errorf("%s: got %+v", name, got.Rows[:6])
+		}
+	}
+	wrong := strings.Replace(fmt.Sprintf(traceHeader, 0), "model: m", "model: m\n    max_num_seqs: 32\n    tensor_parallel: 2", 1)
+	got := readFiles(t, map[string]string{"t.csv": strings.Join(traceRows(5, 3e6, 10, 10), "\n"), "t.yaml": wrong})
+	if !slices.Contains(found(got), "run_contradicted") {
+		t.Errorf("got %v, want that the header denies run.yaml", got.Findings)
+	}
+}
+
+func replaced(rows []string, from, to string) []string {
+	for i := 1; i < len(rows); i++ {
+		rows[i] = strings.ReplaceAll(rows[i], from, to)
+	}
+	return rows
+}
+
+// renumbered gives the rows ids from n on.
+func renumbered(rows []string, n int) []string {
+	for i := 1; i < len(rows); i++ {
+		_, rest, _ := strings.Cut(rows[i], ",")
+		rows[i] = fmt.Sprintf("%d,%s", n+i-1, rest)
+	}
+	return rows
+}
+
+// capped is a client that sends bursts of twelve requests of 1 s each, but never has
+// more than most in flight.
+func capped(n, most int, periodUs int64) []string {
+	rows := traceRows(1, 1, 10, 10)[:1]
+	var busy []int64
+	for i := range n {
+		at := 1_000_000 + int64(i/12)*periodUs + int64(i%12)*20_000
+		if len(busy) >= most {
+			at = max(at, busy[len(busy)-most])
+		}
+		busy = append(busy, at+1_000_000+int64(i))
+		rows = append(rows, fmt.Sprintf("%d,c,t,,,0,,0,true,40,10,0,0,0,0,0,m,0,40,%d,%d,%d,%d,10,ok,,stop", i, at, at, at+100_000,
+			at+1_000_000+int64(i)))
+	}
+	return rows
+}
+
+// withColumns lacks the last column and has one that nobody knows.
+func withColumns(rows []string) []string {
+	for i := range rows {
+		rows[i] = rows[i][:strings.LastIndexByte(rows[i], ',')] + map[bool]string{true: ",shoe_size", false: ",43"}[i == 0]
+	}
+	return rows
+}
+
+// TestChunkFile: the times of chunks stand in a file of their own, in any order; those
+// of requests that are not there are counted.
+func TestChunkFile(t *testing.T) {
+	rows := strings.Join(traceRows(2, 3e6, 3, 3), "\n") + "\n"
+	const chunks = "request_id,chunk_index,timestamp_us\n1,1,4500000\n1,0,4100000\n1,2,5000000\n" +
+		"0,0,1100000\n0,1,1600000\n0,2,2000000\n7,0,1\nx\n"
+	c := readFiles(t, map[string]string{"t.csv": rows, "t.itl.csv": chunks, "t.yaml": fmt.Sprintf(traceHeader, 0)})
+	if len(c.Rows) != 2 || c.Acc.Dropped[clientFile] != 1 || c.Acc.Dropped["unreadable"] != 1 {
+		t.Fatalf("got %d rows, %v", len(c.Rows), c.Acc.Dropped)
+	}
+	if d := cmp.Diff([][]float64{{500_000, 400_000}, {400_000, 500_000}}, [][]float64{c.Rows[0].ChunkGapsUs, c.Rows[1].ChunkGapsUs}); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestOddUnit: times that no device can have are of another unit.
+func TestOddUnit(t *testing.T) {
+	dep := &deploy.Deployment{TP: 1, Hardware: deploy.Hardware{BwPeakTBs: 3.35}}
+	dep.Model = deploy.Model{NumLayers: 32, HiddenSize: 4096, HeadDim: 128, NumHeads: 32, NumKVHeads: 8, NumMLPProj: 3,
+		IntermediateSize: 14336,
+		VocabSize:        128_256, BytesPerWeight: 2, BytesPerLMHead: 2}
+	for us, odd := range map[float64]bool{10_000: false, 10: true, 1e9: true} {
+		c := &Reader{Acc: source.New(nil)}
+		for range 10 {
+			c.Rows = append(c.Rows, trace.ObservedRequest{Success: trace.Some(true), OutputTokens: trace.Some(int64(11)), TTFTUs: trace.Some(5.0),
+				E2EUs: trace.Some(5 + 10*us)})
+		}
+		c.unit(dep)
+		if got := slices.Contains(found(c), string(runContradicted)); got != odd {
+			t.Errorf("%g us a token: called odd %v, want %v (%v)", us, got, odd, c.Findings)
+		}
+	}
+}

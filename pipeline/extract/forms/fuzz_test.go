@@ -1,0 +1,29 @@
+package forms
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+)
+
+// FuzzKV: no KV line panics the reader, and what it takes is JSON.
+func FuzzKV(f *testing.F) {
+	data, err := os.ReadFile(filepath.Join("testdata", "kv_events.jsonl"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, line := range bytes.Split(bytes.TrimSpace(data), source.Newline) {
+		if len(line) < 400 {
+			f.Add(line)
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if err := NewDecoder().Line(data, new(Events)); err == nil && !json.Valid(data) && len(bytes.TrimSpace(data)) > 0 {
+			t.Errorf("%q: taken, but not JSON", data)
+		}
+	})
+}

@@ -1,0 +1,296 @@
+// Package kv turns recordings of vLLM's KV-cache events into rows of kv_events:
+// kv.go reads them, merge.go makes one event of the copies of several workers.
+package forms
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// kvDecoder reads lines of KV-cache events: positional arrays
+// [ts, events, data_parallel_rank, scheduler_step], three elements in older
+// dumps (spec#wire-kv-lines).
+type kvDecoder struct{ text *source.Interner }
+
+func NewDecoder() source.Decoder[*Events] { return &kvDecoder{source.NewInterner()} }
+
+func (d *kvDecoder) Records() *Events { return new(Events) }
+
+func (d *kvDecoder) Message([]byte, *Events) *source.Error {
+	return &source.Error{Msg: "got a length-prefixed message, want JSON lines"}
+}
+
+func (d *kvDecoder) Line(text []byte, out *Events) *source.Error {
+	r := kvReader{Cursor: source.Cursor{B: text}, Interner: d.text, out: out}
+	r.Line()
+	if r.Space(); r.Err == nil && r.I < len(r.B) {
+		r.Unexpected("the end of the line")
+	}
+	return r.Err
+}
+
+// Events are the KV events of one batch.
+type Events struct {
+	kv     []trace.KVEvent
+	bad    []badKV
+	before struct{ kv, bad int }
+}
+
+func (e *Events) Mark() { e.before.kv, e.before.bad = len(e.kv), len(e.bad) }
+
+func (e *Events) Undo() { e.kv, e.bad = e.kv[:e.before.kv], e.bad[:e.before.bad] }
+
+func (e *Events) Keep(_ int32, line int64) {
+	for i := range e.kv[e.before.kv:] {
+		e.kv[e.before.kv+i].Line = line
+	}
+	for i := range e.bad[e.before.bad:] {
+		e.bad[e.before.bad+i].line = line
+	}
+}
+
+func (e *Events) Number(before int64) {
+	for i := range e.kv {
+		e.kv[i].Line += before
+	}
+	for i := range e.bad {
+		e.bad[i].line += before
+	}
+}
+
+var eventCodec = table.NewCodec[trace.KVEvent]()
+
+// Transfer stores the events, or restores them.
+func (e *Events) Transfer(x *source.Pen) {
+	source.TableRows(x, eventCodec, &e.kv)
+	source.Repeated(x, &e.bad, func(b *badKV) {
+		x.Int(&b.line)
+		x.Text(&b.what)
+	})
+}
+
+// badKV is a KV event that does not fit its class.
+type badKV struct {
+	line int64
+	what string
+}
+
+type kvReader struct {
+	source.Cursor
+	*source.Interner
+	out *Events
+}
+
+func (r *kvReader) Line() {
+	if !r.Take('[') {
+		return
+	}
+	from := len(r.out.kv)
+	var ts float64
+	var rank trace.Opt[int64]
+	for i, first := 0, true; r.More(']', &first); i++ {
+		switch i {
+		case 0:
+			ts, _ = r.Float()
+		case 1:
+			r.events()
+		case 2:
+			rank = r.optInt()
+		default:
+			r.Skip(0)
+		}
+	}
+	for i := range r.out.kv[from:] {
+		r.out.kv[from+i].WallS, r.out.kv[from+i].DPRank = ts, rank
+	}
+}
+
+func (r *kvReader) events() {
+	if r.Null() || !r.Take('[') {
+		return
+	}
+	for first := true; r.More(']', &first); {
+		r.Space()
+		start := r.I
+		ev, ok := r.kvEvent()
+		if r.Err != nil {
+			return
+		}
+		if !ok {
+			r.out.bad = append(r.out.bad, badKV{what: fmt.Sprintf("%.80q", r.B[start:r.I])})
+			continue
+		}
+		r.out.kv = append(r.out.kv, ev)
+	}
+}
+
+// kvArg is one positional field of a KV event.
+type kvArg struct {
+	kind byte // n null, i integer, s string, b bool, l list, f other number
+	num  int64
+	str  string
+	list []string
+}
+
+// kvEvent reads [tag, field...]; ok is false when the fields do not fit the tag.
+func (r *kvReader) kvEvent() (trace.KVEvent, bool) {
+	var ev trace.KVEvent
+	var args []kvArg
+	if !r.Take('[') {
+		return ev, false
+	}
+	for first := true; r.More(']', &first); {
+		if len(args) == 3 && ev.Kind == "BlockStored" { // token ids
+			args = append(args, kvArg{kind: 'l'})
+			r.Skip(0)
+			continue
+		}
+		if len(args) == 0 && ev.Kind == "" {
+			r.Space()
+			tag, ok := r.Str()
+			if !ok {
+				return ev, false
+			}
+			ev.Kind = r.Get(tag)
+			args = append(args, kvArg{kind: 's'})
+			continue
+		}
+		args = append(args, r.arg())
+	}
+	return ev, r.Err == nil && len(args) > 0 && fillKV(&ev, args[1:])
+}
+
+func (r *kvReader) arg() kvArg {
+	switch ch := r.Peek(); {
+	case ch == '"':
+		v, _ := r.Str()
+		return kvArg{kind: 's', str: r.Get(v)}
+	case ch == 't' || ch == 'f':
+		r.Skip(0)
+		return kvArg{kind: 'b', num: map[byte]int64{'t': 1}[ch]}
+	case ch == 'n':
+		r.Skip(0)
+		return kvArg{kind: 'n'}
+	case ch == '[':
+		return kvArg{kind: 'l', list: r.hashes()}
+	case ch == '{':
+		r.Skip(0)
+		return kvArg{kind: 'o'}
+	}
+	raw, ok := r.Number()
+	if !ok {
+		return kvArg{}
+	}
+	if v, err := strconv.ParseInt(source.Text(raw), 10, 64); err == nil {
+		return kvArg{kind: 'i', num: v, str: string(raw)}
+	}
+	return kvArg{kind: 'f', str: string(raw)} // beyond int64: a block hash
+}
+
+// hashes reads a list of block hashes: unsigned 64-bit numbers (kept as their
+// digits, they exceed 2^53) or base64 text.
+func (r *kvReader) hashes() []string {
+	var out []string
+	r.Take('[')
+	for first := true; r.More(']', &first); {
+		switch ch := r.Peek(); {
+		case ch == '"':
+			v, _ := r.Str()
+			out = append(out, string(v))
+		case ch == '-' || ch-'0' <= 9:
+			v, _ := r.Number()
+			out = append(out, string(v))
+		default:
+			r.Skip(0)
+			out = append(out, "")
+		}
+	}
+	return out
+}
+
+func (r *kvReader) optInt() trace.Opt[int64] {
+	if r.Null() {
+		return trace.Opt[int64]{}
+	}
+	v, _ := r.Int64()
+	return trace.Some(v)
+}
+
+// kvFields spells the fields of each event class after the tag
+// (spec#wire-kv-lines): h hashes, p parent hash, t token ids, z block size,
+// m medium, s step, r request id, c block count, x transfer id, d destination
+// medium, u success, - ignored.
+var kvFields = map[string]string{
+	"BlockStored": "hptz-m-", "BlockRemoved": "hm", "AllBlocksCleared": "",
+	"CacheLoadCommitted": "rmcs", "CacheStoreCommitted": "rmcs", "CacheEviction": "mc-sh",
+	"TransferInitiated": "xrmdcs", "TransferCompleted": "xrmdcus",
+	"RemoteTransferInitiated": "xr---c", "RemoteTransferCompleted": "xr---cu",
+}
+
+// fillKV fills ev from its positional fields and reports whether they fit.
+// Trailing fields may be missing in dumps of older versions.
+func fillKV(ev *trace.KVEvent, args []kvArg) bool {
+	form, ok := kvFields[ev.Kind]
+	if !ok {
+		return false
+	}
+	ev.Copies = 1
+	for i, a := range args {
+		if i >= len(form) || a.kind == 'n' {
+			continue
+		}
+		if !setKV(ev, form[i], a) {
+			return false
+		}
+	}
+	if form != "" && len(args) == 0 {
+		return false
+	}
+	if ev.Kind == "BlockStored" || ev.Kind == "BlockRemoved" {
+		ev.BlockCount = trace.Some(int64(len(ev.Hashes)))
+	}
+	return true
+}
+
+func setKV(ev *trace.KVEvent, what byte, a kvArg) bool {
+	switch what {
+	case 'h':
+		ev.Hashes = a.list
+		return a.kind == 'l'
+	case 'p':
+		ev.Parent = trace.Some(a.str)
+		return a.kind == 's' || a.kind == 'i' || a.kind == 'f'
+	case 'z':
+		return setInt(&ev.BlockSize, a)
+	case 's':
+		return setInt(&ev.Step, a)
+	case 'c':
+		return setInt(&ev.BlockCount, a)
+	case 'x':
+		return setInt(&ev.TransferID, a)
+	case 'r':
+		return setStr(&ev.RequestID, a)
+	case 'm':
+		return setStr(&ev.SrcMedium, a)
+	case 'd':
+		return setStr(&ev.DstMedium, a)
+	case 'u':
+		ev.Success = trace.Some(a.num == 1)
+		return a.kind == 'b'
+	}
+	return true
+}
+
+func setInt(dst *trace.Opt[int64], a kvArg) bool {
+	*dst = trace.Some(a.num)
+	return a.kind == 'i'
+}
+
+func setStr(dst *trace.Opt[string], a kvArg) bool {
+	*dst = trace.Some(a.str)
+	return a.kind == 's'
+}

@@ -1,0 +1,429 @@
+// Package sweep reads what benchmarks print: each benchmark is one operating point
+// with its load, mean lengths, TTFT and ITL. The form is known by content:
+//
+//	JSON object with `benchmarks`           GuideLLM's report, v0.2 and later
+//	JSON list of flat rows                  GuideLLM's CSV of v0.3 as objects
+//	CSV with one header row                 the same, or our own columns (columns)
+//	CSV with three header rows              GuideLLM v0.4 and later
+//	JSON object with total_input_tokens     vllm bench serve --save-result (bench.go)
+//	JSON object with metrics of unit, avg   AIPerf and genai-perf (perf.go); CSV beginning with Metric
+//	JSON object with load_summary           stage and summary reports of inference-perf (stages.go)
+//	CSV with concurrency, ttft_ms, tpot_ms  load levels (levels.go)
+//
+// GuideLLM before v0.7.0 wrote the three-row header of the first benchmark over
+// rows with more columns (fixed upstream in b537f5d9), so that all values behind
+// the request counts stand under wrong names. Such rows are put right by the
+// identities their numbers obey, or dropped with a reason; see realign.go.
+//
+// A point is kept or dropped for a counted reason. A file that is none of these
+// is an error that says what was expected.
+package forms
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Point is one benchmark of a sweep, means over successful requests.
+type Point struct {
+	Sweep    string // file
+	Strategy string // synchronous, throughput, constant@RATE, poisson@RATE, concurrent, ...
+	Requests int
+	RateRPS  float64 // completed requests per second
+	// Concurrency is the mean number of requests in flight; 0 = not given.
+	Concurrency              float64
+	PromptTokens, PromptSD   float64
+	OutputTokens, OutputSD   float64
+	TTFTMeanMs, TTFTMedianMs float64
+	TTFTMedianErrMs          float64 // half of the bucket that holds the median; 0 for one of single requests
+	ITLMs                    float64 // over tokens
+	E2EMs                    float64 // 0 = not given
+	Clients                  int     // of a closed loop; 0 = not stated
+	OfferedRPS               float64 // of open arrivals; 0 = not stated
+	Line                     int64   // in a table
+	Realigned                bool    // the file's columns were out of step with its header
+}
+
+// Closed reports whether the load waited for the server: a queueing model of
+// open arrivals does not apply, except to one client at a time.
+func (p *Point) Closed() bool {
+	return strings.HasPrefix(p.Strategy, "throughput") || strings.HasPrefix(p.Strategy, "concurrent")
+}
+
+// offered names the strategy of a load whose clients or rate are stated.
+func (p *Point) offered() {
+	switch {
+	case p.Clients > 0:
+		p.Strategy = fmt.Sprintf("concurrent@%d", p.Clients)
+	case p.OfferedRPS > 0:
+		p.Strategy = fmt.Sprintf("poisson@%.4g", p.OfferedRPS)
+	}
+}
+
+// File is what Read found.
+type File struct {
+	Points  []Point
+	Read    int // benchmarks
+	Dropped map[trace.Code]int
+	// Findings say what was put right and what was dropped, with the line.
+	Findings []trace.Finding
+}
+
+// columns are those of our own table, in order.
+var columns = []string{"sweep", "benchmark", "requests", "rate_rps", "concurrency", "prompt_mean", "prompt_sd", "output_mean", "output_sd",
+	"ttft_ms_mean", "ttft_ms_median", "itl_ms_mean"}
+
+// byteOrderMark is what spreadsheets put before UTF-8.
+const byteOrderMark = "\ufeff"
+
+// Read reads one file; name is what errors and points call it.
+func Read(r io.Reader, name string) (*File, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	f := &File{Dropped: map[trace.Code]int{}}
+	data = bytes.TrimPrefix(data, []byte(byteOrderMark))
+	trimmed := bytes.TrimSpace(data)
+	switch {
+	case len(trimmed) == 0:
+		err = &trace.SyntaxError{File: name, Code: BadSweep, Msg: "benchmark sweep: got an empty file, want GuideLLM JSON or CSV"}
+	case trimmed[0] == '{':
+		err = f.object(trimmed, name)
+	case trimmed[0] == '[':
+		err = f.list(trimmed, name)
+	default:
+		err = f.table(data, name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if f.Read == 0 {
+		return nil, &trace.SyntaxError{File: name, Code: BadSweep, Msg: "benchmark sweep: got no benchmark, want at least one"}
+	}
+	return f, nil
+}
+
+// object reads a JSON document of the tool that its keys name.
+func (f *File) object(data []byte, name string) error {
+	switch {
+	case IsBench(data):
+		return f.bench(data, name)
+	case isStages(data):
+		return f.stage(data, name)
+	case isPerf(data):
+		return f.perf(data, name)
+	}
+	return f.report(data, name)
+}
+
+// Is says that a file is of a form that Read knows and its beginning tells.
+func Is(head []byte) bool {
+	head = bytes.TrimSpace(bytes.TrimPrefix(head, []byte(byteOrderMark)))
+	if len(head) > 0 && head[0] == '{' {
+		return IsBench(head) || isStages(head) || isPerf(head)
+	}
+	first, _, _ := bytes.Cut(head, []byte("\n"))
+	return isLevels(first) || bytes.HasPrefix(head, []byte(perfHeader))
+}
+
+// Bounds of what a benchmark can have measured: a request in eleven days, and tokens, requests or ms beyond any server.
+const (
+	leastRate = 1e-6
+	mostValue = 1e8
+)
+
+// keep takes a point that is complete, or drops it.
+func (f *File) keep(p Point, at string) {
+	f.Read++
+	for _, x := range []struct {
+		name         string
+		value, least float64
+	}{{"request rate or clients", firstAbove0(p.RateRPS, p.OfferedRPS, float64(p.Clients)), leastRate}, {"prompt tokens", p.PromptTokens, 0},
+		{"output tokens", p.OutputTokens, 0}, {"TTFT", firstAbove0(p.TTFTMedianMs, p.TTFTMeanMs), 0}, {"ITL", p.ITLMs, 0}} {
+		if !(x.value > 0 && x.value >= x.least && x.value <= mostValue) {
+			f.drop(incomplete, "%s: %s: got %g, want > %g and at most %g", at, x.name, x.value, x.least, mostValue)
+			return
+		}
+	}
+	if p.Clients > mostCount {
+		f.drop(incomplete, "%s: clients: got %d, want at most %g", at, p.Clients, float64(mostCount))
+		return
+	}
+	if p.Concurrency > mostValue || p.PromptSD > mostValue || p.OutputSD > mostValue {
+		f.drop(incomplete, "%s: requests in flight, spread of lengths: got %g, %g and %g, want at most %g", at, p.Concurrency, p.PromptSD,
+			p.OutputSD, mostValue)
+		return
+	}
+	if !(p.TTFTMeanMs > 0) || math.IsInf(p.TTFTMeanMs, 0) {
+		f.Findings = append(f.Findings, trace.Findingf(remark, "%s: mean TTFT: got %g ms; only the median is used", at, p.TTFTMeanMs))
+		p.TTFTMeanMs = 0
+	}
+	f.Points = append(f.Points, p)
+}
+
+// firstAbove0 is the first value above 0, or the first.
+func firstAbove0(values ...float64) float64 {
+	for _, v := range values {
+		if v > 0 {
+			return v
+		}
+	}
+	return values[0]
+}
+
+func (f *File) drop(code trace.Code, format string, args ...any) {
+	f.Dropped[code]++
+	f.Findings = append(f.Findings, trace.Findingf(code, format, args...))
+}
+
+// statuses is a metric of GuideLLM's report by how requests ended.
+type statuses struct {
+	Successful struct {
+		Mean   float64 `json:"mean"`
+		Median float64 `json:"median"`
+		StdDev float64 `json:"std_dev"`
+	} `json:"successful"`
+}
+
+// report reads GuideLLM's JSON report.
+func (f *File) report(data []byte, name string) error {
+	var doc struct {
+		Benchmarks []struct {
+			Args   struct{ Strategy strategy } `json:"args"`   // v0.2, v0.3
+			Config struct{ Strategy strategy } `json:"config"` // v0.4 and later
+			Totals struct {
+				Successful int `json:"successful"`
+			} `json:"request_totals"`
+			Metrics struct {
+				Totals struct {
+					Successful int `json:"successful"`
+				} `json:"request_totals"`
+				RPS         statuses `json:"requests_per_second"`
+				Concurrency statuses `json:"request_concurrency"`
+				Prompt      statuses `json:"prompt_token_count"`
+				Output      statuses `json:"output_token_count"`
+				TTFT        statuses `json:"time_to_first_token_ms"`
+				ITL         statuses `json:"inter_token_latency_ms"`
+				Latency     statuses `json:"request_latency"` // s
+			} `json:"metrics"`
+		} `json:"benchmarks"`
+	}
+	if err := json.Unmarshal(data, &doc); err != nil {
+		return syntax(name, data, err)
+	}
+	for i, b := range doc.Benchmarks {
+		m := &b.Metrics
+		by := b.Config.Strategy
+		if by.Type == "" {
+			by = b.Args.Strategy
+		}
+		f.keep(Point{
+			Sweep: name, Strategy: by.String(), Requests: max(b.Totals.Successful, m.Totals.Successful),
+			Clients: by.Streams, OfferedRPS: by.Rate, E2EMs: 1e3 * m.Latency.Successful.Mean,
+			RateRPS: m.RPS.Successful.Mean, Concurrency: m.Concurrency.Successful.Mean,
+			PromptTokens: m.Prompt.Successful.Mean, PromptSD: m.Prompt.Successful.StdDev,
+			OutputTokens: m.Output.Successful.Mean, OutputSD: m.Output.Successful.StdDev,
+			TTFTMeanMs: m.TTFT.Successful.Mean, TTFTMedianMs: m.TTFT.Successful.Median, ITLMs: m.ITL.Successful.Mean,
+		}, fmt.Sprintf("%s: benchmark %d", name, i+1))
+	}
+	return nil
+}
+
+// strategy is how a benchmark offered its load.
+type strategy struct {
+	Type    string  `json:"type_"`
+	Rate    float64 `json:"rate"`
+	Streams int     `json:"streams"` // of a closed loop
+}
+
+func (s strategy) String() string {
+	switch {
+	case s.Rate > 0:
+		return fmt.Sprintf("%s@%.4g", s.Type, s.Rate)
+	case s.Streams > 0:
+		return fmt.Sprintf("%s@%d", s.Type, s.Streams)
+	}
+	return s.Type
+}
+
+// list reads a JSON list of flat rows.
+func (f *File) list(data []byte, name string) error {
+	var rows []map[string]any
+	if err := json.Unmarshal(data, &rows); err != nil {
+		return syntax(name, data, err)
+	}
+	for i, row := range rows {
+		f.flat(func(key string) (string, bool) {
+			v, ok := row[key]
+			if n, isNumber := v.(float64); isNumber {
+				return strconv.FormatFloat(n, 'g', -1, 64), true
+			}
+			return fmt.Sprint(v), ok
+		}, name, fmt.Sprintf("%s: benchmark %d", name, i+1))
+	}
+	return nil
+}
+
+// fields are the names of a point's values in one flat form.
+type fields struct {
+	strategy, requests, rate, concurrency, prompt, promptSD, output, outputSD, ttft, ttftMedian, itl string
+}
+
+// forms are the flat forms there are; sweep names the column that overrides the file's name.
+var forms = []fields{
+	{"Name", "Successful Requests", "Successful Requests per second mean", "Successful Request concurrency mean",
+		"Successful Prompt token count mean", "Successful Prompt token count std dev", "Successful Output token count mean",
+		"Successful Output token count std dev",
+		"Successful Time to first token ms mean", "Successful Time to first token ms median", "Successful Inter token latency ms mean"},
+	{"Benchmark | Strategy", "Request Counts | Successful", "Server Throughput | Successful Requests/Sec | Mean",
+		"Server Throughput | Successful Concurrency | Mean",
+		"Token Metrics | Successful Input Tokens | Mean", "Token Metrics | Successful Input Tokens | Std Dev",
+		"Token Metrics | Successful Output Tokens | Mean", "Token Metrics | Successful Output Tokens | Std Dev",
+		"Time to First Token | Successful ms | Mean", "Time to First Token | Successful ms | Median",
+		"Inter Token Latency | Successful ms | Mean"},
+	{"benchmark", "requests", "rate_rps", "concurrency", "prompt_mean", "prompt_sd", "output_mean", "output_sd", "ttft_ms_mean",
+		"ttft_ms_median", "itl_ms_mean"},
+}
+
+// flat makes a point of one row.
+func (f *File) flat(get func(key string) (string, bool), name, at string) {
+	for _, form := range forms {
+		if _, ok := get(form.rate); !ok {
+			continue
+		}
+		number := func(key string) float64 {
+			text, ok := get(key)
+			v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+			if !ok || err != nil {
+				return math.NaN()
+			}
+			return v
+		}
+		p := Point{
+			Sweep: name, RateRPS: number(form.rate), Concurrency: number(form.concurrency),
+			PromptTokens: number(form.prompt), PromptSD: number(form.promptSD), OutputTokens: number(form.output), OutputSD: number(form.outputSD),
+			TTFTMeanMs: number(form.ttft), TTFTMedianMs: number(form.ttftMedian), ITLMs: number(form.itl),
+		}
+		p.Strategy, _ = get(form.strategy)
+		if n := number(form.requests); n > 0 {
+			p.Requests = int(n)
+		}
+		if s, ok := get("sweep"); ok && s != "" {
+			p.Sweep = s
+		}
+		f.keep(p, at)
+		return
+	}
+	f.Read++
+	f.drop(incomplete, "%s: got none of the request-rate columns %q, %q, %q", at, forms[0].rate, forms[1].rate, forms[2].rate)
+}
+
+// table reads CSV with one or three header rows.
+func (f *File) table(data []byte, name string) error {
+	r := csv.NewReader(bytes.NewReader(data))
+	r.FieldsPerRecord = -1
+	var rows [][]string
+	var lines []int
+	for {
+		row, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return syntaxCSV(name, err)
+		}
+		line, _ := r.FieldPos(0)
+		rows, lines = append(rows, row), append(lines, line)
+	}
+	switch names := strings.Join(rows[0], ","); {
+	case isLevels([]byte(names)):
+		return f.levels(rows, lines, name)
+	case strings.HasPrefix(names, perfHeader):
+		return f.perfTable(rows, name)
+	}
+	header, first := headerOf(rows)
+	if header == nil {
+		return &trace.SyntaxError{File: name, Line: 1, Code: BadSweep, Msg: fmt.Sprintf("benchmark sweep: got columns %.60q, want "+
+			"GuideLLM's, or those of load levels (%s), or %s", strings.Join(rows[0], ","), strings.Join(levelColumns, ","),
+			strings.Join(columns, ",")), Hint: "columns are cut at commas, not at semicolons or tabs"}
+	}
+	for i := first; i < len(rows); i++ {
+		at := fmt.Sprintf("%s:%d", name, lines[i])
+		if len(rows[i]) != len(header) {
+			f.crooked(header, rows[i], name, at)
+			continue
+		}
+		f.flat(func(key string) (string, bool) {
+			for k, h := range header {
+				if h == key {
+					return rows[i][k], true
+				}
+			}
+			return "", false
+		}, name, at)
+	}
+	return nil
+}
+
+// headerOf joins the header rows, and says where the data begin; nil when the
+// columns are none we know.
+func headerOf(rows [][]string) (header []string, first int) {
+	known := func(header []string) bool {
+		for _, form := range forms {
+			for _, h := range header {
+				if h == form.rate {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	if known(rows[0]) {
+		return rows[0], 1
+	}
+	if len(rows) < 4 {
+		return nil, 0
+	}
+	for k := range rows[0] {
+		var parts []string
+		for _, row := range rows[:3] {
+			if k < len(row) && row[k] != "" {
+				parts = append(parts, row[k])
+			}
+		}
+		header = append(header, strings.Join(parts, " | "))
+	}
+	if !known(header) {
+		return nil, 0
+	}
+	return header, 3
+}
+
+// syntax places a JSON error.
+func syntax(name string, data []byte, err error) error {
+	e := &trace.SyntaxError{File: name, Code: BadSweep, Msg: "benchmark sweep: " + err.Error()}
+	var at *json.SyntaxError
+	if errors.As(err, &at) {
+		e.Line, e.Col = trace.Position(data, at.Offset)
+	}
+	return e
+}
+
+func syntaxCSV(name string, err error) error {
+	e := &trace.SyntaxError{File: name, Code: BadSweep, Msg: "benchmark sweep: " + err.Error()}
+	var at *csv.ParseError
+	if errors.As(err, &at) {
+		e.Line, e.Col, e.Msg = int64(at.Line), int64(at.Column), "benchmark sweep: "+at.Err.Error()
+	}
+	return e
+}

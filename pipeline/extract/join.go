@@ -1,0 +1,372 @@
+package extract
+
+import (
+	"cmp"
+	"encoding/hex"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// join links core spans to API spans: by parentSpanId within the trace, else
+// by the request id's prefix. Stock spans beside API and core spans of the
+// same trace are dropped (fork v0.3.0 writes both).
+func (c *Collector) join() error {
+	if len(c.apis) == 0 {
+		return nil
+	}
+	bySpan, fork, err := c.apiSpans()
+	if err != nil {
+		return err
+	}
+	var alone []int32 // cores without a parent here
+	for i := range c.cores {
+		k := &c.cores[i]
+		h, err := c.pack.coreHead(k.row)
+		if err != nil {
+			return err
+		}
+		if fork != nil {
+			fork[h.Key.Trace] = true
+		}
+		if at, ok := bySpan[digestID(spanKey{h.Key.Trace, h.Parent})]; ok && h.HasParent {
+			k.api, k.link = at, linkParent
+			c.apis[at].isLinked = true
+		} else {
+			alone = append(alone, int32(i))
+		}
+	}
+	if err := c.byPrefix(alone); err != nil {
+		return err
+	}
+	delete(fork, [16]byte{}) // no trace id is not a common one
+	return c.supersede(fork)
+}
+
+// apiSpans are the API spans by their keys and, where there are stock spans, their traces.
+func (c *Collector) apiSpans() (bySpan map[digest]int32, fork map[[16]byte]bool, err error) {
+	bySpan = make(map[digest]int32, len(c.apis))
+	if slices.ContainsFunc(c.apis, func(p api) bool { return p.isStock }) {
+		fork = map[[16]byte]bool{}
+	}
+	for i := range c.apis {
+		if c.apis[i].isStock {
+			continue
+		}
+		h, err := c.pack.apiHead(c.apis[i].row)
+		if err != nil {
+			return nil, nil, err
+		}
+		if h.Key.Span != [8]byte{} {
+			bySpan[digestID(h.Key)] = int32(i)
+		}
+		if fork != nil {
+			fork[h.Key.Trace] = true
+		}
+	}
+	return bySpan, fork, nil
+}
+
+// byPrefix links cores by the ids their own ones may begin with; of API spans with one id the
+// first counts.
+func (c *Collector) byPrefix(cores []int32) error {
+	if len(cores) == 0 {
+		return nil
+	}
+	byID, str := map[digest]int32{}, source.NewInterner()
+	for i := range c.apis {
+		if c.apis[i].isStock {
+			continue
+		}
+		p, err := c.pack.getAPI(c.apis[i].row, str)
+		if err != nil {
+			return err
+		}
+		id := digestID(p.request.APIID.V)
+		if _, dup := byID[id]; !dup && p.request.APIID.OK {
+			byID[id] = int32(i)
+		}
+	}
+	for _, i := range cores {
+		k := &c.cores[i]
+		for _, id := range apiIDs(string(c.ids.get(k.id))) {
+			if at, ok := byID[digestID(id)]; ok {
+				k.api, k.link = at, linkPrefix
+				c.apis[at].isLinked = true
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// supersede drops the stock spans of traces that have spans of the fork.
+func (c *Collector) supersede(fork map[[16]byte]bool) error {
+	if len(fork) == 0 || len(c.cores) == 0 {
+		return nil
+	}
+	kept, str := c.apis[:0], source.NewInterner()
+	moved := make([]int32, len(c.apis)) // where each of them is afterwards
+	for i, p := range c.apis {
+		moved[i] = int32(len(kept))
+		if p.isStock {
+			row, err := c.pack.getAPI(p.row, str)
+			if err != nil {
+				return err
+			}
+			if fork[row.Key.Trace] {
+				c.acc.Keep(-row.Kept)
+				c.acc.Drop(source.CodeDuplicate, row.Kept, source.Place{File: c.names[row.File].Name, Line: row.Line}, "stock span of request %s",
+					row.request.APIID.V)
+				continue
+			}
+		}
+		kept = append(kept, p)
+	}
+	for i := range c.cores {
+		if k := &c.cores[i]; k.api >= 0 {
+			k.api = moved[k.api]
+		}
+	}
+	c.apis = kept
+	return nil
+}
+
+// apiIDs lists the API ids a core id may belong to (spec#wire-ids): a leading
+// "<k>_" (n > 1) and a trailing "-<8 characters>" go, then "-<i>" of
+// completions.
+func apiIDs(core string) []string {
+	id := core
+	if i := strings.IndexByte(id, '_'); i > 0 && isDigits(id[:i]) {
+		id = id[i+1:]
+	}
+	i := strings.LastIndexByte(id, '-')
+	if i < 0 {
+		return []string{id}
+	}
+	chat := id[:i]
+	out := []string{chat}
+	if j := strings.LastIndexByte(chat, '-'); j > 0 && isDigits(chat[j+1:]) {
+		out = append(out, chat[:j])
+	}
+	return append(out, id)
+}
+
+func isDigits(s string) bool {
+	for i := range len(s) {
+		if s[i]-'0' > 9 {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// placeAPIs gives API spans to engines: with their core span, else by the
+// nearest core span before them in the input.
+func (c *Collector) placeAPIs() error {
+	if len(c.engines) < 2 {
+		return nil
+	}
+	for i := range c.cores {
+		if k := &c.cores[i]; k.api >= 0 {
+			c.apis[k.api].engine = k.engine
+		}
+	}
+	last, at := int32(0), 0
+	for i := range c.apis {
+		p := &c.apis[i]
+		if p.isLinked {
+			continue
+		}
+		mine, err := c.pack.apiHead(p.row)
+		if err != nil {
+			return err
+		}
+		for ; at < len(c.cores); at++ {
+			core, err := c.pack.coreHead(c.cores[at].row)
+			if err != nil {
+				return err
+			}
+			if core.Order >= mine.Order {
+				break
+			}
+			last = c.cores[at].engine
+		}
+		p.engine = last
+	}
+	return nil
+}
+
+// requestKey names a row of the requests table and what orders it; unknown
+// stamps are unknownNs.
+type requestKey struct {
+	arrived, queued, finished, start int64
+	core, api                        int32 // -1 for none
+}
+
+const unknownNs = math.MaxInt64
+
+// requestKeys lists the requests of one engine in the table's order. whole
+// says that none of them lost a journey.
+func (c *Collector) requestKeys(engine int32) (keys []requestKey, whole bool, err error) {
+	str := source.NewInterner()
+	n := 0
+	for i := range c.cores {
+		if c.cores[i].engine == engine {
+			n++
+		}
+	}
+	keys, whole = make([]requestKey, 0, n), true
+	add := func(core, api int32) {
+		if err != nil {
+			return
+		}
+		var r trace.Request
+		if r, err = c.requestRow(core, api, str); err != nil {
+			return
+		}
+		keys = append(keys, requestKey{r.ArrivedNs.Or(unknownNs), r.QueuedNs.Or(unknownNs), r.FinishedNs.Or(unknownNs),
+			r.StartWallNs.Or(unknownNs), core, api})
+		whole = whole && r.DroppedEvents == 0 && !(core < 0 && r.Source == trace.SourceFork && r.DepartedNs.OK && !isPooling(r.Route.V))
+	}
+	for i, k := range c.cores {
+		if k.engine == engine {
+			add(int32(i), k.api)
+		}
+	}
+	for i, p := range c.apis {
+		if p.engine == engine && !p.isLinked {
+			add(-1, int32(i))
+		}
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	slices.SortStableFunc(keys, func(a, b requestKey) int {
+		by := cmp.Or(cmp.Compare(a.arrived, b.arrived), cmp.Compare(a.queued, b.queued), cmp.Compare(a.start, b.start))
+		if by != 0 || err != nil {
+			return by
+		}
+		by, err = c.byIDs(a, b, str)
+		return by
+	})
+	return keys, whole, err
+}
+
+// byIDs orders requests with the same stamps: by the ids of their core spans, then of their
+// API spans.
+func (c *Collector) byIDs(a, b requestKey, str *source.Interner) (int, error) {
+	var core, api [2]string
+	for i, k := range []requestKey{a, b} {
+		if k.core >= 0 {
+			core[i] = string(c.ids.get(c.cores[k.core].id))
+		}
+		if k.api >= 0 {
+			p, err := c.pack.getAPI(c.apis[k.api].row, str)
+			if err != nil {
+				return 0, err
+			}
+			api[i] = p.request.APIID.V + "\x00" + string(p.Key.Span[:])
+		}
+	}
+	return cmp.Or(cmp.Compare(core[0], core[1]), cmp.Compare(api[0], api[1])), nil
+}
+
+func hexID(b []byte) trace.Opt[string] { return trace.Some(hex.EncodeToString(b)) }
+
+// requestRow unpacks a request: a core span with or without its API span, or
+// an API or stock span alone. Overhead and phase are filled in by others.
+func (c *Collector) requestRow(core, api int32, str *source.Interner) (r trace.Request, err error) {
+	var p apiRow
+	if api >= 0 {
+		if p, err = c.pack.getAPI(c.apis[api].row, str); err != nil {
+			return r, err
+		}
+	}
+	if core < 0 {
+		return c.apiRow(&p, c.apis[api].isStock), nil
+	}
+	k, row := &c.cores[core], &c.pack.row
+	if err := c.pack.getCore(k.row, row, str); err != nil {
+		return r, err
+	}
+	r = row.request
+	r.CoreID, r.Source, r.Link = trace.Some(string(c.ids.get(k.id))), trace.SourceFork, k.link.String()
+	r.TraceID, r.CoreSpanID = hexID(row.Key.Trace[:]), hexID(row.Key.Span[:])
+	r.File, r.CoreLine = c.names[row.File].Name, trace.Some(row.Line)
+	if k.snap >= 0 {
+		seen, err := c.engines[k.snapBy].tables.seen.Get(k.snap)
+		if err != nil {
+			return r, err
+		}
+		var o sighting
+		takeHead(seen, &o)
+		r.HitTokens, r.CachedTokens = o.Hit, o.Hit
+		if o.Step == row.SchedStep {
+			r.CachedTokens = trace.Some(o.Computed)
+		}
+	}
+	if api >= 0 {
+		fillAPI(&r, &p)
+	}
+	r.Success = success(&r)
+	return r, nil
+}
+
+// fillAPI adds what the API process knew.
+func fillAPI(r *trace.Request, p *apiRow) {
+	a := &p.request
+	r.APIID, r.APISpanID = a.APIID, hexID(p.Key.Span[:])
+	r.Route = a.Route
+	if a.Model.OK {
+		r.Model = a.Model
+	}
+	r.ArrivedNs, r.HandoffNs, r.FirstResponseNs = a.ArrivedNs, a.HandoffNs, a.FirstResponseNs
+	r.DepartedNs, r.AbortedNs, r.AbortReason = a.DepartedNs, a.AbortedNs, a.AbortReason
+	for _, f := range [...]struct{ dst, src *trace.Opt[int64] }{{&r.PromptTokens, &a.PromptTokens}, {&r.OutputTokens, &a.OutputTokens},
+		{&r.MaxTokens, &a.MaxTokens}} {
+		if !f.dst.OK {
+			*f.dst = *f.src
+		}
+	}
+	r.N = a.N
+	r.StartWallNs, r.EndWallNs = a.StartWallNs, a.EndWallNs
+	r.APILine = trace.Some(p.Line)
+}
+
+// apiRow is a request without a core span, or a stock span.
+func (c *Collector) apiRow(p *apiRow, isStock bool) trace.Request {
+	r := p.request
+	r.Source, r.Link, r.File, r.APILine = trace.SourceFork, linkNone.String(), c.names[p.File].Name, trace.Some(p.Line)
+	r.TraceID, r.APISpanID = hexID(p.Key.Trace[:]), hexID(p.Key.Span[:])
+	if isStock {
+		r.Source = trace.SourceStock
+		r.Success = trace.Some(r.OutputTokens.OK && r.OutputTokens.V > 0)
+		return r
+	}
+	r.Success = success(&r)
+	return r
+}
+
+// success is judged from the API span: a stop string ends the core span as
+// aborted although the client got its answer.
+func success(r *trace.Request) trace.Opt[bool] {
+	switch {
+	case r.DepartedNs.OK:
+		return trace.Some(true)
+	case r.AbortedNs.OK:
+		return trace.Some(false)
+	case r.FinishStatus.OK:
+		return trace.Some(r.FinishStatus.V == trace.FinishStopped || r.FinishStatus.V == trace.FinishLength)
+	}
+	return trace.Opt[bool]{}
+}
+
+// isPooling says that a route never has core spans: the sampling header is
+// not passed on there.
+func isPooling(route string) bool {
+	return !strings.HasSuffix(route, "completions") && route != ""
+}

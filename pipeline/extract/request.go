@@ -1,0 +1,155 @@
+package extract
+
+import (
+	"hash/maphash"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/pipeline/extract/otlp"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// A finished request waits for the end of the dump, for that is when engines
+// are told apart and its table is sorted. So that a long dump fits into memory
+// it waits packed on disk: what its spans say as a row of the requests table,
+// known columns only, and its journey events in a spool. In memory stand its id
+// and where the rest is.
+
+// eventSeed serves hashes that never leave the process.
+var eventSeed = maphash.MakeSeed()
+
+// core collects an engine request.
+func (c *Collector) core(s *otlp.Span, key spanKey) error {
+	if !s.RequestID.OK {
+		c.acc.Drop(source.CodeBadRecord, 1+int64(len(s.Journey)), c.at(s), "llm_core without gen_ai.request.id")
+		return nil
+	}
+	at, row, err := c.coreOf(s, key)
+	if err != nil {
+		return err
+	}
+	row.request.EndWallNs = trace.Some(max(row.request.EndWallNs.V, s.EndNs))
+	row.request.DroppedEvents += s.DroppedEvents
+	c.pack.spool.Reset()
+	for i := range s.Journey {
+		ev := &s.Journey[i]
+		ev.CoreID = ""
+		from := len(c.pack.spool.Data)
+		data := c.pack.events.Append(c.pack.spool.Data, ev)
+		hash := maphash.Bytes(eventSeed, data[from:])
+		if slices.Contains(row.hashes, hash) {
+			c.acc.Drop(source.CodeDuplicate, 1, c.at(s), "%s of %s", ev.Kind, s.RequestID.V)
+			continue
+		}
+		row.hashes = append(row.hashes, hash)
+		row.take(ev)
+		c.pack.spool.Add(int64(at), data)
+		summarise(&row.request, ev)
+		c.acc.Keep(1)
+		if ev.TsNs.OK {
+			c.offsets.add(ev.WallNs - ev.TsNs.V)
+		}
+	}
+	c.acc.Keep(1)
+	if c.cores[at].row, err = c.pack.putCore(row); err != nil {
+		return err
+	}
+	return c.journeys.Add(&c.pack.spool)
+}
+
+// coreOf is the request of a core span, by its place among the cores, and what is known of it:
+// a new one, or the one of an earlier span with the same id.
+func (c *Collector) coreOf(s *otlp.Span, key spanKey) (at int32, row *coreRow, err error) {
+	id, row := digestID(s.RequestID.V), &c.pack.row
+	if at, ok := c.byID[id]; ok {
+		if err = c.pack.getCore(c.cores[at].row, row, source.NewInterner()); err != nil || row.Resource == s.Resource {
+			return at, row, err
+		}
+	}
+	*row = coreRow{hashes: row.hashes[:0],
+		coreHead: coreHead{Key: key, Parent: s.Parent, HasParent: s.HasParent, Resource: s.Resource, Order: c.order,
+			File: s.File, Line: s.Line, LastNs: math.MinInt64, SchedStep: -1},
+		request: trace.Request{StartWallNs: trace.Some(s.StartNs), Model: s.Model, MaxTokens: s.MaxTokens}}
+	at = int32(len(c.cores))
+	c.byID[id] = at
+	c.cores = append(c.cores, core{id: c.ids.put(s.RequestID.V), api: -1, snap: -1})
+	return at, row, nil
+}
+
+// take notes an event.
+func (k *coreHead) take(ev *trace.JourneyEvent) {
+	if ev.TsNs.OK {
+		k.LastNs = max(k.LastNs, ev.TsNs.V)
+	}
+	if ev.Step.OK {
+		k.LastStep = ev.Step.V
+	}
+	if ev.Kind == trace.Scheduled && k.SchedStep < 0 && ev.Step.OK && ev.TsNs.OK {
+		k.SchedNs, k.SchedStep = ev.TsNs.V, ev.Step.V
+	}
+}
+
+// summarise folds one journey event into the request.
+func summarise(r *trace.Request, e *trace.JourneyEvent) {
+	first := func(at, step *trace.Opt[int64]) {
+		if !at.OK {
+			*at, *step = e.TsNs, e.Step
+		}
+	}
+	switch e.Kind {
+	case trace.Queued:
+		first(&r.QueuedNs, &r.QueuedStep)
+	case trace.Scheduled:
+		if e.ScheduleKind.Or("FIRST") == "FIRST" {
+			first(&r.ScheduledNs, &r.ScheduledStep)
+		}
+	case trace.FirstToken:
+		first(&r.FirstTokenNs, &r.FirstTokenStep)
+	case trace.Finished:
+		first(&r.FinishedNs, &r.FinishedStep)
+		r.FinishStatus, r.OutputTokens = e.FinishStatus, e.DecodeDone
+	}
+	if e.PrefillTotal.OK {
+		r.PromptTokens = e.PrefillTotal
+	}
+	if e.DecodeMax.OK {
+		r.MaxTokens = e.DecodeMax
+	}
+	if e.Preemptions.OK {
+		r.Preemptions = e.Preemptions
+	}
+}
+
+// api collects a request as the API process saw it, or a stock span.
+func (c *Collector) api(s *otlp.Span, key spanKey) (err error) {
+	row := apiRow{apiHead: apiHead{Key: key, Order: c.order, File: s.File, Line: s.Line, Kept: 1}}
+	p, r := api{isStock: s.Class == otlp.ClassStock}, &row.request
+	*r = trace.Request{APIID: s.RequestID, Route: s.Route, Model: s.Model, PromptTokens: s.Prompt, OutputTokens: s.Completion,
+		MaxTokens: s.MaxTokens, N: s.N, StartWallNs: trace.Some(s.StartNs), EndWallNs: trace.Some(s.EndNs)}
+	stamps := [...]*trace.Opt[int64]{otlp.APIArrived: &r.ArrivedNs, otlp.APIHandoff: &r.HandoffNs, otlp.APIFirst: &r.FirstResponseNs,
+		otlp.APIDeparted: &r.DepartedNs, otlp.APIAborted: &r.AbortedNs}
+	for _, e := range s.API {
+		if stamps[e.Name].OK {
+			c.acc.Drop(source.CodeDuplicate, 1, c.at(s), "%s of %s", otlp.EventNames[e.Name], s.RequestID.V)
+			continue
+		}
+		*stamps[e.Name] = trace.Some(e.TsNs)
+		if e.Name == otlp.APIAborted {
+			r.AbortReason = e.Reason
+		}
+		row.Kept++
+	}
+	if p.isStock {
+		for i, dst := range []*trace.Opt[float64]{&r.StockTTFTUs, &r.StockE2EUs, &r.StockQueueUs, &r.StockPrefillUs, &r.StockDecodeUs,
+			&r.StockInferUs} {
+			if s.Stock[i].OK {
+				*dst = trace.Some(s.Stock[i].V * 1e6)
+			}
+		}
+	}
+	p.row, err = c.pack.putAPI(&row)
+	c.acc.Keep(row.Kept)
+	c.apis = append(c.apis, p)
+	return err
+}

@@ -1,0 +1,397 @@
+// Package scan walks JSON texts and protobuf messages in place: no tree is
+// built and nothing is copied that has no escape in it. The first fault sticks,
+// with the byte where it stands.
+package source
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Cursor walks one JSON text. The first fault sticks; every method reports
+// false from then on.
+type Cursor struct {
+	B         []byte
+	I         int
+	Err       *Error
+	scratch   []byte // unescaped strings of this message
+	cut       bool   // the text ended too early
+	Surrogate bool   // a lone surrogate was replaced
+}
+
+func (c *Cursor) Fail(format string, args ...any) bool {
+	if c.Err == nil {
+		c.Err = &Error{At: c.I, Msg: fmt.Sprintf(format, args...)}
+		c.cut = c.I >= len(c.B)
+	}
+	return false
+}
+
+// Unexpected fails with what stands at the cursor.
+func (c *Cursor) Unexpected(want string) bool {
+	if c.I >= len(c.B) {
+		return c.Fail("got the end of the text, want %s", want)
+	}
+	return c.Fail("got %q, want %s", c.B[c.I], want)
+}
+
+func (c *Cursor) Space() {
+	for c.I+8 <= len(c.B) && binary.LittleEndian.Uint64(c.B[c.I:]) == ones*' ' {
+		c.I += 8
+	}
+	for c.I < len(c.B) {
+		switch c.B[c.I] {
+		case ' ', '\t', '\n', '\r':
+			c.I++
+		default:
+			return
+		}
+	}
+}
+
+// Take consumes the byte ch after white space.
+func (c *Cursor) Take(ch byte) bool {
+	if c.I < len(c.B) && c.B[c.I] == ch {
+		c.I++
+		return true
+	}
+	c.Space()
+	if c.I < len(c.B) && c.B[c.I] == ch {
+		c.I++
+		return true
+	}
+	return c.Unexpected(strconv.QuoteRune(rune(ch)))
+}
+
+// Peek is the next byte after white space, 0 at the end.
+func (c *Cursor) Peek() byte {
+	c.Space()
+	if c.I < len(c.B) {
+		return c.B[c.I]
+	}
+	return 0
+}
+
+// More reports whether another element follows in an array or object that
+// closes with end; first is set before the first element.
+func (c *Cursor) More(end byte, first *bool) bool {
+	if c.Err != nil {
+		return false
+	}
+	ch := c.Peek()
+	if ch == end {
+		c.I++
+		return false
+	}
+	if *first {
+		*first = false
+		return true
+	}
+	if ch != ',' {
+		return c.Unexpected("',' or " + strconv.QuoteRune(rune(end)))
+	}
+	c.I++
+	if c.Peek() == end {
+		return c.Unexpected("a value after ','")
+	}
+	return true
+}
+
+// Key reads an object key and its colon.
+func (c *Cursor) Key() ([]byte, bool) {
+	c.Space()
+	k, ok := c.Str()
+	if !ok || !c.Take(':') {
+		return nil, false
+	}
+	return k, true
+}
+
+// Str reads a string. Without escapes it is a part of the text, otherwise a
+// part of scratch; both live until the next message.
+func (c *Cursor) Str() ([]byte, bool) {
+	if c.I >= len(c.B) || c.B[c.I] != '"' {
+		return nil, c.Unexpected("a string")
+	}
+	c.I++
+	start := c.I
+	for c.I+8 <= len(c.B) {
+		if m := special(binary.LittleEndian.Uint64(c.B[c.I:])); m != 0 {
+			c.I += bits.TrailingZeros64(m) >> 3
+			break
+		}
+		c.I += 8
+	}
+	for ; c.I < len(c.B); c.I++ {
+		switch ch := c.B[c.I]; {
+		case ch == '"':
+			c.I++
+			return c.B[start : c.I-1], true
+		case ch == '\\':
+			return c.escaped(start)
+		case ch < 0x20:
+			return nil, c.Fail("got the raw control character %q in a string", ch)
+		}
+	}
+	return nil, c.Fail("got the end of the text inside a string")
+}
+
+// escaped finishes a string with escapes; the cursor stands on the first one.
+func (c *Cursor) escaped(start int) ([]byte, bool) {
+	from := len(c.scratch)
+	c.scratch = append(c.scratch, c.B[start:c.I]...)
+	for c.I < len(c.B) {
+		ch := c.B[c.I]
+		switch {
+		case ch == '"':
+			c.I++
+			return c.scratch[from:len(c.scratch):len(c.scratch)], true
+		case ch < 0x20:
+			return nil, c.Fail("got the raw control character %q in a string", ch)
+		case ch != '\\':
+			c.scratch = append(c.scratch, ch)
+			c.I++
+		case !c.escape():
+			return nil, false
+		}
+	}
+	return nil, c.Fail("got the end of the text inside a string")
+}
+
+// escape decodes one escape sequence into scratch.
+func (c *Cursor) escape() bool {
+	if c.I+1 >= len(c.B) {
+		c.I = len(c.B)
+		return c.Fail("got the end of the text inside a string")
+	}
+	const from, to = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
+	ch := c.B[c.I+1]
+	for k := range len(from) {
+		if from[k] == ch {
+			c.scratch = append(c.scratch, to[k])
+			c.I += 2
+			return true
+		}
+	}
+	if ch != 'u' {
+		return c.Fail("got the escape \\%c, want one of JSON's", ch)
+	}
+	r, ok := c.hex4(c.I + 2)
+	if !ok {
+		return false
+	}
+	c.I += 6
+	if utf16.IsSurrogate(r) {
+		if c.I+1 < len(c.B) && c.B[c.I] == '\\' && c.B[c.I+1] == 'u' {
+			low, ok := c.hex4(c.I + 2)
+			if !ok {
+				return false
+			}
+			if full := utf16.DecodeRune(r, low); full != utf8.RuneError {
+				c.I += 6
+				c.scratch = utf8.AppendRune(c.scratch, full)
+				return true
+			}
+		}
+		c.Surrogate, r = true, utf8.RuneError
+	}
+	c.scratch = utf8.AppendRune(c.scratch, r)
+	return true
+}
+
+func (c *Cursor) hex4(at int) (rune, bool) {
+	if at+4 > len(c.B) {
+		c.I = len(c.B)
+		return 0, c.Fail("got the end of the text inside a string")
+	}
+	var r rune
+	for _, ch := range c.B[at : at+4] {
+		d := hexDigit(ch)
+		if d < 0 {
+			return 0, c.Fail("got %q in a \\u escape, want four hexadecimal digits", ch)
+		}
+		r = r<<4 | rune(d)
+	}
+	return r, true
+}
+
+func hexDigit(ch byte) int {
+	switch {
+	case ch >= '0' && ch <= '9':
+		return int(ch - '0')
+	case ch >= 'a' && ch <= 'f':
+		return int(ch-'a') + 10
+	case ch >= 'A' && ch <= 'F':
+		return int(ch-'A') + 10
+	}
+	return -1
+}
+
+// Number reads the text of a JSON number.
+func (c *Cursor) Number() ([]byte, bool) {
+	start := c.I
+	if c.I < len(c.B) && c.B[c.I] == '-' {
+		c.I++
+	}
+	lead := c.I
+	n := c.digits()
+	if n == 0 {
+		return nil, c.Unexpected("a number")
+	}
+	if n > 1 && c.B[lead] == '0' {
+		return nil, c.Fail("got a number with a leading zero")
+	}
+	if c.I < len(c.B) && c.B[c.I] == '.' {
+		c.I++
+		if c.digits() == 0 {
+			return nil, c.Unexpected("a digit after '.'")
+		}
+	}
+	if c.I < len(c.B) && c.B[c.I]|0x20 == 'e' {
+		c.I++
+		if c.I < len(c.B) && (c.B[c.I] == '+' || c.B[c.I] == '-') {
+			c.I++
+		}
+		if c.digits() == 0 {
+			return nil, c.Unexpected("a digit in the exponent")
+		}
+	}
+	return c.B[start:c.I], true
+}
+
+func (c *Cursor) digits() int {
+	start := c.I
+	for c.I < len(c.B) && c.B[c.I]-'0' <= 9 {
+		c.I++
+	}
+	return c.I - start
+}
+
+// Int64 reads an integer, quoted or not, exact to 64 bits.
+func (c *Cursor) Int64() (int64, bool) {
+	at := c.I
+	raw, ok := c.Scalar("an integer")
+	if !ok {
+		return 0, false
+	}
+	v, err := strconv.ParseInt(Text(raw), 10, 64)
+	if err != nil {
+		c.I = at
+		return 0, c.Fail("got %.40q, want an integer of 64 bits", raw)
+	}
+	return v, true
+}
+
+// Stamp reads a time in ns, unsigned on the wire, quoted or not.
+func (c *Cursor) Stamp() (uint64, bool) {
+	at := c.I
+	raw, ok := c.Scalar("a time in ns")
+	if !ok {
+		return 0, false
+	}
+	v, err := strconv.ParseUint(Text(raw), 10, 64)
+	if err != nil {
+		c.I = at
+		return 0, c.Fail("got %.40q, want a time in ns of 64 bits", raw)
+	}
+	return v, true
+}
+
+// Scalar reads a string or a number as text; null and the rest are faults.
+func (c *Cursor) Scalar(want string) ([]byte, bool) {
+	switch ch := c.Peek(); {
+	case ch == '"':
+		return c.Str()
+	case ch == '-' || ch-'0' <= 9:
+		return c.Number()
+	}
+	return nil, c.Unexpected(want)
+}
+
+// Float reads a double: a number, or whatever strconv takes as text.
+func (c *Cursor) Float() (float64, bool) {
+	c.Space()
+	at := c.I
+	raw, ok := c.Scalar("a number")
+	if !ok {
+		return 0, false
+	}
+	if v, ok := QuickFloat(raw); ok {
+		return v, true
+	}
+	v, err := strconv.ParseFloat(Text(raw), 64) // takes NaN, Infinity and -Infinity
+	if err != nil {
+		c.I = at
+		return 0, c.Fail("got %.40q, want a double", raw)
+	}
+	return v, true
+}
+
+// Skip walks over any value, checking its grammar.
+func (c *Cursor) Skip(depth int) bool {
+	if depth > MaxDepth {
+		return c.Fail("got values nested deeper than %d", MaxDepth)
+	}
+	switch ch := c.Peek(); ch {
+	case '"':
+		_, ok := c.Str()
+		return ok
+	case '{':
+		c.I++
+		for first := true; c.More('}', &first); {
+			if _, ok := c.Key(); !ok || !c.Skip(depth+1) {
+				return false
+			}
+		}
+	case '[':
+		c.I++
+		for first := true; c.More(']', &first); {
+			if !c.Skip(depth + 1) {
+				return false
+			}
+		}
+	case 't':
+		return c.Word("true")
+	case 'f':
+		return c.Word("false")
+	case 'n':
+		return c.Word("null")
+	default:
+		if ch == '-' || ch-'0' <= 9 {
+			return c.skipNumber()
+		}
+		return c.Unexpected("a value")
+	}
+	return c.Err == nil
+}
+
+// skipNumber walks over a number; one with an exponent must be a double, as the
+// reference wants it.
+func (c *Cursor) skipNumber() bool {
+	at := c.I
+	raw, ok := c.Number()
+	if !ok || !bytes.ContainsAny(raw, "eE") {
+		return ok
+	}
+	if _, err := strconv.ParseFloat(Text(raw), 64); err != nil {
+		c.I = at
+		return c.Fail("got %.40q, want a double", raw)
+	}
+	return true
+}
+
+func (c *Cursor) Word(w string) bool {
+	if len(c.B)-c.I >= len(w) && string(c.B[c.I:c.I+len(w)]) == w {
+		c.I += len(w)
+		return true
+	}
+	return c.Unexpected(w)
+}
+
+// Null consumes null when it stands next.
+func (c *Cursor) Null() bool { return c.Peek() == 'n' && c.Word("null") }

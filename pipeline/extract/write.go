@@ -1,0 +1,276 @@
+package extract
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/extract/forms"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// Output is what writing one engine run found out.
+type Output struct {
+	Dir      string // of its tables
+	Steps    result.ExtractSteps
+	Requests result.ExtractRequests
+	Orphans  int64
+	Tables   map[string]int64 // rows by table
+	Warnings []trace.Finding
+}
+
+// writer writes the tables of one engine run.
+type writer struct {
+	c      *Collector
+	engine int32
+	dep    *deploy.Deployment
+	strays bool // some snapshots are of requests without a core span
+	out    Output
+}
+
+// rows notes the rows of a table that has any.
+func (w *writer) rows(name string, n int64) {
+	if n > 0 {
+		w.out.Tables[name] = n
+	}
+}
+
+// steps notes what the tables of steps and snapshots hold.
+func (w *writer) steps(t *stepTables) {
+	w.out.Steps, w.out.Orphans = t.out.steps, t.out.orphans
+	if t.out.conflicts > 0 {
+		w.out.Warnings = append(w.out.Warnings, trace.Findingf(source.CodeConflict,
+			"%d step ids recorded twice with different stamps; the first record is kept", t.out.conflicts))
+	}
+	w.strays = w.strays || t.strays
+	w.rows(table.Steps, t.steps.Rows())
+	w.rows(table.Snapshots, t.snaps.Rows())
+}
+
+// requests writes the requests by arrival.
+func (w *writer) requests() (int64, error) {
+	keys, whole, err := w.c.requestKeys(w.engine)
+	if err != nil {
+		return 0, err
+	}
+	t, err := table.Create[trace.Request](w.out.Dir, table.Requests, w.c.format)
+	if err != nil {
+		return 0, err
+	}
+	defer t.Abort()
+	overheads, err := w.overheads(keys, whole && w.sampledAll())
+	if err != nil {
+		return 0, err
+	}
+	str := source.NewInterner()
+	for i := range keys {
+		r, err := w.c.requestRow(keys[i].core, keys[i].api, str)
+		if err != nil {
+			return 0, err
+		}
+		if o := &overheads[i]; o.OK {
+			r.OverheadLoUs, r.OverheadHiUs, r.OverheadExact = trace.Some(o.LoUs), trace.Some(o.HiUs), trace.Some(o.Exact)
+		}
+		w.phase(&r)
+		w.count(&r)
+		if err := t.Append(r); err != nil {
+			return 0, err
+		}
+	}
+	return t.Rows(), t.Close()
+}
+
+// overheads bounds the overheads of the requests (spec#overhead); complete says
+// that every journey of the run is recorded, which exact ones need.
+func (w *writer) overheads(keys []requestKey, complete bool) (out []trace.OverheadBound, err error) {
+	known := func(ns int64) trace.Opt[int64] { return trace.Opt[int64]{V: ns, OK: ns != unknownNs} }
+	stamps := func(i int) trace.OverheadStamps {
+		k := &keys[i]
+		return trace.OverheadStamps{ArrivedNs: known(k.arrived), QueuedNs: known(k.queued), FinishedNs: known(k.finished)}
+	}
+	type row struct { // of the steps' table
+		StartNs int64 `col:"ts_start_ns"`
+		Running int64 `col:"running_depth"`
+		Waiting int64 `col:"waiting_depth"`
+	}
+	marks := func(yield func(trace.StepMark) bool) {
+		for s, failed := range fileRows[row](w.out.Dir, table.Steps, w.c.format) {
+			if err = failed; err != nil {
+				return
+			}
+			step := trace.Step{TsStartNs: s.StartNs, RunningDepth: s.Running, WaitingDepth: s.Waiting}
+			if !yield(step.Mark()) {
+				return
+			}
+		}
+	}
+	out = trace.BoundOverheads(len(keys), stamps, marks, complete)
+	return out, err
+}
+
+// sampledAll reports that every journey was sampled and the owner of every
+// snapshot is known.
+func (w *writer) sampledAll() bool {
+	return w.dep.Tracing.JourneySampleRate.Or(1) == 1 && !w.strays
+}
+
+// journeys writes the journey events by core id, then emission order.
+func (w *writer) journeys() (int64, error) {
+	t, err := table.Create[trace.JourneyEvent](w.out.Dir, table.JourneyEvents, w.c.format)
+	if err != nil {
+		return 0, err
+	}
+	defer t.Abort()
+	mem := &source.Memory{Dir: w.c.stage, Limit: w.c.mem.Limit}
+	defer mem.Close()
+	byRank := mem.Spool()
+	order, err := w.c.journeysByID(w.engine, byRank)
+	if err != nil {
+		return 0, err
+	}
+	if int(w.engine) == w.c.Runs()-1 { // nobody reads them again
+		w.c.journeys.Close()
+	}
+	rd, err := byRank.Read()
+	if err != nil {
+		return 0, err
+	}
+	str := source.NewInterner()
+	id, last := "", int64(-1)
+	for {
+		rank, ok := rd.Peek()
+		if !ok {
+			return t.Rows(), t.Close()
+		}
+		var ev trace.JourneyEvent
+		if err := rd.Next(func(_ int64, row []byte) error { return w.c.pack.events.Decode(row, &ev, str.Get) }); err != nil {
+			return 0, err
+		}
+		if rank != last {
+			id, last = string(w.c.ids.get(w.c.cores[order[rank]].id)), rank
+		}
+		ev.CoreID = id
+		if err := t.Append(ev); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// journeysByID sorts the cores of an engine by id and puts their journey
+// events into out by that order.
+func (c *Collector) journeysByID(engine int32, out *source.Spool) (order []int32, err error) {
+	for i := range c.cores {
+		if c.cores[i].engine == engine {
+			order = append(order, int32(i))
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int32) int { return bytes.Compare(c.ids.get(c.cores[a].id), c.ids.get(c.cores[b].id)) })
+	rank := make([]int32, len(c.cores))
+	for r, i := range order {
+		rank[i] = int32(r)
+	}
+	rd, err := c.journeys.Read()
+	if err != nil {
+		return nil, err
+	}
+	var one source.Rows
+	for {
+		at, ok := rd.Peek()
+		if !ok {
+			return order, nil
+		}
+		one.Reset()
+		if err := rd.Next(func(_ int64, row []byte) error { one.Add(int64(rank[at]), append(one.Data, row...)); return nil }); err != nil {
+			return nil, err
+		}
+		if c.cores[at].engine != engine {
+			continue
+		}
+		if err := out.Add(&one); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (w *writer) kvEvents(kv *forms.Collector) (int64, error) {
+	if kv == nil {
+		return 0, nil
+	}
+	t, err := table.Create[trace.KVEvent](w.out.Dir, table.KVEvents, w.c.format)
+	if err != nil {
+		return 0, err
+	}
+	defer t.Abort()
+	mine := func(ev *trace.KVEvent) bool { return w.c.engineOfKV(ev) == w.engine }
+	if err := kv.Write(t, mine); err != nil {
+		return 0, err
+	}
+	return t.Rows(), t.Close()
+}
+
+// engineOfKV places a KV event: with its request, else by the wall clock.
+func (c *Collector) engineOfKV(ev *trace.KVEvent) int32 {
+	if len(c.engines) < 2 {
+		return 0
+	}
+	if at, ok := c.byID[digestID(ev.RequestID.V)]; ok && ev.RequestID.OK {
+		return c.cores[at].engine
+	}
+	offset, _, _ := c.offsets.stats()
+	ns := int64(ev.WallS*1e9) - offset
+	best := int32(0)
+	for i, e := range c.engines {
+		if e.minNs <= ns {
+			best = int32(i)
+		}
+	}
+	return best
+}
+
+// phase puts a request into the phase of its ARRIVED.
+func (w *writer) phase(r *trace.Request) {
+	at := r.ArrivedNs
+	if !at.OK {
+		at = r.QueuedNs
+	}
+	if !at.OK {
+		return
+	}
+	if p := w.dep.PhaseAt(at.V); p != nil {
+		r.Phase = trace.Some(p.Name)
+	}
+}
+
+// count adds a request to the figures of the run.
+func (w *writer) count(r *trace.Request) {
+	n := &w.out.Requests
+	switch {
+	case r.Source == trace.SourceStock:
+		n.Stock++
+	case !r.CoreID.OK:
+		n.APIOnly++
+	case r.Link == linkNone.String():
+		n.Engine++
+		n.APIUnlinked++
+	default:
+		n.Engine++
+		n.APILinked++
+	}
+	switch {
+	case !r.Success.OK:
+		n.Open++
+	case r.Success.V:
+		n.Finished++
+	default:
+		n.Failed++
+	}
+	if r.AbortedNs.OK || !r.DepartedNs.OK && r.FinishStatus.V == trace.FinishAborted {
+		n.Aborted++
+	}
+	if r.DepartedNs.OK && r.FinishStatus.V == trace.FinishAborted {
+		n.StopString++
+	}
+}

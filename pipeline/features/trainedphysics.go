@@ -1,0 +1,214 @@
+package features
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// TrainedPhysicsBeta lists the terms in BLIS's positional order.
+var TrainedPhysicsBeta = []Term{
+	{"prefill_compute", "dimensionless", "prefill FLOPs at peak, per device"},
+	{"decode_compute", "dimensionless", "decode FLOPs at peak, per device"},
+	{"weight_load", "dimensionless", "weight bytes of one device at peak bandwidth, once per step"},
+	{"tp_allreduce_attention", "dimensionless", "two ring all-reduces per layer, at HBM bandwidth"},
+	{"per_layer_overhead", "us_per_layer", "layers"},
+	{"per_request_overhead", "us_per_request", "sequences in the batch"},
+	{"per_step_overhead", "us_per_step", "constant"},
+	{"per_moe_layer_overhead", "us_per_layer", "MoE layers of interleaved models, else 0"},
+	{"prefill_kv_read", "dimensionless", "KV bytes written by prefill at peak bandwidth"},
+	{"decode_kv_read", "dimensionless", "KV bytes read and written by decode at peak bandwidth"},
+	{"moe_dispatch_alltoall", "dimensionless", "dispatch and combine, only with data parallelism"},
+}
+
+// TrainedPhysicsAlpha lists the request terms: before the queue, once at
+// completion (E2E only), and per output token (on TTFT and every token gap).
+var TrainedPhysicsAlpha = []Term{
+	{"pre_queue", "us/request", "added before the engine's queue"},
+	{"post_decode", "us/request", "added once, after the last token"},
+	{"per_output_token", "us/token", "added to the first token and to every gap"},
+}
+
+// Positions in TrainedPhysicsBeta.
+const (
+	prefillCompute = iota
+	decodeCompute
+	basisWeightLoad
+	allReduce
+	perLayer
+	perRequest
+	PerStep
+	perMoELayer
+	prefillKV
+	decodeKV
+	moEDispatch
+)
+
+// CodeBadCoefficients rejects a coefficient list of a length or sign the model does not know.
+const CodeBadCoefficients trace.Code = "bad_basis_coefficients"
+
+// codeBadDeployment rejects a deployment the trained-physics basis is not defined for.
+const codeBadDeployment trace.Code = "bad_basis_deployment"
+
+// Codes describes this package's codes.
+var BasisCodes = []trace.CodeEntry{
+	{Code: CodeBadCoefficients, Kind: "error", Meaning: "the coefficient list has a length, sign or value that the model does not define",
+		Action: "give 3 alpha and 7 to 11 beta values, finite and not negative"},
+	{Code: codeBadDeployment, Kind: "error", Meaning: "the trained-physics basis is not defined for this deployment",
+		Action: "heads and KV heads must be divisible by the tensor-parallel size; peaks and dimensions must be positive"},
+}
+
+// bytesPerKV is BLIS's fixed KV width: 16 bit, whatever kv_cache_dtype says.
+const bytesPerKV = 2.0
+
+// TrainedPhysics is the basis for one deployment, constants resolved.
+type TrainedPhysics struct {
+	flopPerUs, bytePerUs                     float64
+	projPerToken, ffnPerToken                float64 // FLOP per token per device, all layers
+	attnPerPair                              float64 // FLOP per token pair per device, all layers
+	kvBytesPerToken                          float64 // per device, all layers
+	weightUs, allReducePerToken, moeDispatch float64 // us; us per token; us per token
+	layers, moeLayers                        float64
+}
+
+// NewTrainedPhysics resolves the basis for d.
+func NewTrainedPhysics(d *deploy.Deployment) (*TrainedPhysics, error) {
+	m, h := &d.Model, &d.Hardware
+	tp := float64(max(1, d.TP))
+	if err := checkTrainedPhysics(d); err != nil {
+		return nil, err
+	}
+	dp := float64(max(1, d.DP))
+	t := &TrainedPhysics{bytePerUs: h.BwPeakTBs * 1e6, flopPerUs: h.TFlopsPeak * 1e6}
+	if m.BytesPerWeight == 1 && h.TFlopsFP8 > 0 {
+		t.flopPerUs = h.TFlopsFP8 * 1e6
+	}
+	isMoE := m.NumExperts >= 2
+	t.layers, t.moeLayers = float64(m.NumLayers), 0
+	if isMoE {
+		t.moeLayers = float64(m.NumMoELayers)
+	}
+	dense := t.layers - t.moeLayers
+	group := tp // experts are sharded over the flattened TP x DP group
+	if isMoE {
+		group = tp * dp
+	}
+	hid := float64(m.HiddenSize)
+	headDim := float64(m.HiddenSize / m.NumHeads)
+	kvDim := float64(float64(m.NumKVHeads) * headDim)
+	topK := float64(max(1, m.TopK))
+	moeFFN, denseFFN, shared := float64(m.MoEIntermediateSize), float64(m.IntermediateSize), float64(m.SharedExpertSize)
+	if !isMoE {
+		shared = 0
+	}
+	t.projPerToken = t.layers * 2 * hid * (float64(2*hid) + float64(2*kvDim)) / (tp * dp)
+	t.ffnPerToken = float64(t.moeLayers*topK/group*6*hid*moeFFN) + t.moeLayers*6*hid*shared/(tp*dp) + dense*6*hid*denseFFN/(tp*dp)
+	t.attnPerPair = t.layers * 4 * (float64(m.NumHeads) / tp) * headDim / dp
+	t.kvBytesPerToken = 2 * bytesPerKV * t.layers * (kvDim / (tp * dp))
+	bw := m.BytesPerWeight
+	bytesAttn := t.layers * hid * (float64(2*hid) + float64(2*kvDim)) * bw / tp
+	bytesFFN := float64(t.moeLayers*(float64(m.NumExperts)/group)*3*hid*moeFFN*bw) + t.moeLayers*3*hid*shared*bw/tp +
+		dense*3*hid*denseFFN*bw/tp
+	t.weightUs = (bytesAttn + bytesFFN) / t.bytePerUs
+	unit := 2 * hid * m.BytesPerActivation * (tp - 1) / tp / t.bytePerUs
+	t.allReducePerToken = unit * (t.layers + dense) / dp
+	if isMoE && dp == 1 {
+		t.allReducePerToken += float64(unit * t.moeLayers)
+	}
+	if isMoE && dp > 1 {
+		t.moeDispatch = t.moeLayers / dp * (group - 1) / group * 2 * hid * m.BytesPerActivation / t.bytePerUs
+	}
+	if dense == 0 { // the overhead per MoE layer is charged to interleaved models only
+		t.moeLayers = 0
+	}
+	return t, nil
+}
+
+func checkTrainedPhysics(d *deploy.Deployment) error {
+	m, h := &d.Model, &d.Hardware
+	tp := max(1, d.TP)
+	switch {
+	case !(h.TFlopsPeak > 0) || math.IsInf(h.TFlopsPeak, 0) || !(h.BwPeakTBs > 0) || math.IsInf(h.BwPeakTBs, 0):
+		return trace.Errorf(codeBadDeployment, "peaks: got %g TFLOP/s and %g TB/s, want finite and > 0", h.TFlopsPeak, h.BwPeakTBs)
+	case m.NumLayers <= 0 || m.NumHeads <= 0 || m.HiddenSize <= 0 || m.NumKVHeads <= 0:
+		return trace.Errorf(codeBadDeployment, "model: got %d layers, %d heads, %d KV heads, hidden size %d, want all > 0", m.NumLayers,
+			m.NumHeads, m.NumKVHeads, m.HiddenSize)
+	case m.NumHeads%tp != 0 || m.NumKVHeads%tp != 0:
+		return trace.Errorf(codeBadDeployment, "heads: got %d heads and %d KV heads, want multiples of tensor_parallel_size %d", m.NumHeads,
+			m.NumKVHeads, tp)
+	}
+	return nil
+}
+
+// Beta writes the eleven terms of a step with at least one sequence into x,
+// len(TrainedPhysicsBeta): the linear form that 10 and 11 betas select.
+func (t *TrainedPhysics) Beta(s *Step, x []float64) {
+	x[prefillCompute] = (float64(s.PrefillTokens*(t.projPerToken+t.ffnPerToken)) + float64(s.PrefillAttn*t.attnPerPair)) / t.flopPerUs
+	x[decodeCompute] = (float64(s.DecodeTokens*(t.projPerToken+t.ffnPerToken)) + float64(s.DecodeContext*t.attnPerPair)) / t.flopPerUs
+	x[basisWeightLoad] = t.weightUs
+	x[allReduce] = t.allReducePerToken * (s.PrefillTokens + s.DecodeTokens)
+	x[perLayer] = t.layers
+	x[perRequest] = s.Requests
+	x[PerStep] = 1
+	x[perMoELayer] = t.moeLayers
+	x[prefillKV] = s.PrefillTokens * t.kvBytesPerToken / t.bytePerUs
+	x[decodeKV] = (s.DecodeContext + s.DecodeTokens) * t.kvBytesPerToken / t.bytePerUs
+	x[moEDispatch] = t.moeDispatch * (s.PrefillTokens + s.DecodeTokens)
+}
+
+// CheckBetas accepts 7 to 11 finite, non-negative values.
+func CheckBetas(beta []float64) error {
+	if len(beta) < 7 || len(beta) > len(TrainedPhysicsBeta) {
+		return trace.Errorf(CodeBadCoefficients, "beta coefficients: got %d values, want 7 to %d", len(beta), len(TrainedPhysicsBeta))
+	}
+	for i, b := range beta {
+		if math.IsNaN(b) || math.IsInf(b, 0) || b < 0 {
+			return trace.Errorf(CodeBadCoefficients, "beta coefficient %d (%s): got %g, want finite and >= 0", i, TrainedPhysicsBeta[i].Name, b)
+		}
+	}
+	return nil
+}
+
+// StepUs is the predicted step time in us before truncation. The length of
+// beta selects the formula as the package comment says; x is scratch of
+// len(TrainedPhysicsBeta).
+func (t *TrainedPhysics) StepUs(s *Step, beta, x []float64) float64 {
+	t.Beta(s, x)
+	n := len(beta)
+	prefill := beta[prefillCompute] * math.Max(x[prefillCompute], x[prefillKV])
+	if n > prefillKV {
+		prefill = float64(beta[prefillCompute]*x[prefillCompute]) + float64(beta[prefillKV]*x[prefillKV])
+	}
+	decode := beta[decodeCompute] * math.Max(x[decodeCompute], x[decodeKV])
+	if n > decodeKV {
+		decode = float64(beta[decodeCompute]*x[decodeCompute]) + float64(beta[decodeKV]*x[decodeKV])
+	}
+	dispatch := beta[allReduce]
+	if n > moEDispatch {
+		dispatch = beta[moEDispatch]
+	}
+	y := prefill + decode + float64(beta[basisWeightLoad]*x[basisWeightLoad]) + float64(beta[allReduce]*x[allReduce]) +
+		float64(dispatch*x[moEDispatch]) + float64(beta[perLayer]*x[perLayer]) + float64(beta[perRequest]*x[perRequest]) + beta[PerStep]
+	if n > perMoELayer {
+		y += float64(beta[perMoELayer] * x[perMoELayer])
+	}
+	return y
+}
+
+// Terms are the eleven values x of a step as len(out) betas see them, so that the
+// step time is their dot product: the larger value where two share a maximum, and
+// the dispatch with the all-reduce where it has no beta of its own.
+func Terms(x, out []float64) []float64 {
+	n := copy(out, x)
+	if n <= prefillKV {
+		out[prefillCompute] = math.Max(x[prefillCompute], x[prefillKV])
+	}
+	if n <= decodeKV {
+		out[decodeCompute] = math.Max(x[decodeCompute], x[decodeKV])
+	}
+	if n <= moEDispatch {
+		out[allReduce] += x[moEDispatch]
+	}
+	return out
+}

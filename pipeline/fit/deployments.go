@@ -1,0 +1,146 @@
+// Package factors learns what runs, configurations, deployments and devices take relative
+// to common coefficients.
+package fit
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
+)
+
+// Deployments says what every configuration and deployment of the fit needs
+// on top of the common coefficients (docs/decisions/0009), and applies it to the
+// predictions. label is the deployment behind each configuration label. Runs of one deployment differ, since a machine is not always
+// equally fast: what they say is pooled twice, around 1 by deployment and around
+// its deployment by configuration, and shrunk by how much runs of one deployment
+// differ from each other.
+func Deployments(s *Solved, label []string, out *result.Model) {
+	if s.Frozen != nil {
+		return
+	}
+	byRun := totalsByRun(s)
+	deployments := newGroups(byRun, func(t *runTotals) string { return label[t.config] })
+	configs := newGroups(byRun, func(t *runTotals) string { return s.Pool.Configs[t.config] })
+	ofDeployment, ofConfig := make([][2]float64, len(deployments.names)), make([][2]float64, len(configs.names))
+	for k := range 2 {
+		logs := make([]float64, len(byRun))
+		for r := range byRun {
+			if byRun[r].rows > 0 {
+				logs[r] = byRun[r].logs()[k]
+			}
+		}
+		spread := deployments.variance(logs)
+		around := deployments.pool(logs, spread)
+		for r, g := range deployments.of {
+			if g >= 0 {
+				logs[r] -= around[g]
+			}
+		}
+		for g, v := range around {
+			ofDeployment[g][k] = v
+		}
+		for g, v := range configs.pool(logs, spread) {
+			ofConfig[g][k] = v + around[deployments.of[configs.members[g][0]]]
+		}
+	}
+	for g, name := range deployments.names {
+		out.DeploymentFactors = append(out.DeploymentFactors, factorEntry(name, "", ofDeployment[g], byRun, deployments.members[g]))
+	}
+	for g, name := range configs.names {
+		deployment := deployments.names[deployments.of[configs.members[g][0]]]
+		out.DeploymentFactors = append(out.DeploymentFactors, factorEntry(deployment, name, ofConfig[g], byRun, configs.members[g]))
+	}
+	slices.SortStableFunc(out.DeploymentFactors, func(a, b result.DeploymentFactor) int { return strings.Compare(a.Name(), b.Name()) })
+	s.ScaleBy(out.DeploymentFactors)
+}
+
+func factorEntry(deployment, config string, logs [2]float64, byRun []runTotals, members []int) result.DeploymentFactor {
+	d := result.DeploymentFactor{Deployment: deployment, Config: config, Factor: portable.Exp(logs[0]),
+		Prompt: portable.Exp(logs[1] - logs[0]), Runs: len(members)}
+	for _, r := range members {
+		d.Rows += byRun[r].rows
+	}
+	return d
+}
+
+// groups are runs by name, in order of first appearance; runs without training
+// rows are in none.
+type groups struct {
+	names   []string
+	members [][]int // positions of runs, by group
+	of      []int   // group of each run, -1: none
+}
+
+func newGroups(byRun []runTotals, name func(*runTotals) string) groups {
+	var g groups
+	for r := range byRun {
+		k := -1
+		if byRun[r].rows > 0 {
+			n := name(&byRun[r])
+			if k = slices.Index(g.names, n); k < 0 {
+				k = len(g.names)
+				g.names, g.members = append(g.names, n), append(g.members, nil)
+			}
+			g.members[k] = append(g.members[k], r)
+		}
+		g.of = append(g.of, k)
+	}
+	return g
+}
+
+func (g *groups) values(v []float64, k int) []float64 {
+	out := make([]float64, len(g.members[k]))
+	for i, r := range g.members[k] {
+		out[i] = v[r]
+	}
+	return out
+}
+
+// variance of the values around the median of their group, by the mean distance:
+// a recording from a slow hour weighs less than in a mean square. 0 when no group
+// has two.
+func (g *groups) variance(v []float64) float64 {
+	var away float64
+	n, freedom := 0, 0
+	for k := range g.names {
+		own := g.values(v, k)
+		if len(own) < 2 {
+			continue
+		}
+		centre := stat.Median(own)
+		for _, x := range own {
+			away += math.Abs(x - centre)
+		}
+		n, freedom = n+len(own), freedom+len(own)-1
+	}
+	if freedom == 0 {
+		return 0
+	}
+	mean := away / float64(n)
+	return math.Pi / 2 * mean * mean * float64(n) / float64(freedom) // pi/2: variance over squared mean distance of a normal distribution
+}
+
+// pool is the median of every group, shrunk towards 0: by spread/n against the
+// variance of the medians that spread does not explain (random effects). Without
+// a spread, and for one group, medians stand as they are. The median of runs
+// keeps one recording from a slow hour from setting the pace of all.
+func (g *groups) pool(v []float64, spread float64) []float64 {
+	out := make([]float64, len(g.names))
+	var between float64
+	for k := range g.names {
+		out[k] = stat.Median(g.values(v, k))
+		between += (float64(out[k]*out[k]) - spread/float64(len(g.members[k]))) / float64(len(g.names))
+	}
+	if spread == 0 || len(g.names) == 1 {
+		return out
+	}
+	between = math.Max(0, between)
+	for k := range out {
+		out[k] *= between / (between + spread/float64(len(g.members[k])))
+	}
+	return out
+}

@@ -1,0 +1,311 @@
+// Package options is what a fit is asked for: its runs and its choices.
+package fit
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/option"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Recipes (spec#recipe).
+const (
+	Relative = "relative"
+	Frozen   = "frozen"
+)
+
+// Priors of the time-like coefficients.
+const (
+	PriorZero     = "zero"
+	PriorRoofline = "roofline" // 1e6 us/s: the hardware's peak
+	PriorLibrary  = "library"  // the embedded library, with its covariance; spec 1.2
+)
+
+// Options decide a fit. The zero value of a field is its default unless said otherwise.
+type OptionsOptions struct {
+	Spec         features.Version // default 1.1
+	Recipe       string           // default: relative for 1.1, frozen for 1.0
+	BetaTarget   string           // default: cadence for 1.1, duration for 1.0
+	AlphaTargets []string         // default: overhead, admission, egress for 1.1, queue for 1.0
+	Objective    string           // within | cross | minimax; empty: within for one or two configurations, else cross
+	Split        float64          // training share of each phase, (0, 1]; default 0.8
+	Lag          *int             // nil: measured per run
+	Prior        string           // zero (default), roofline, library, or a coefficient file of version 1.2 with a covariance
+	// Library gives the sets of Prior library in place of the embedded ones; nil: those.
+	Library       func(*deploy.Deployment) (*coeff.Set, error)
+	Bootstraps    int      // block bootstrap draws; default 500, at least 50
+	Seed          int64    // 0 is seed 0; 1 in DefaultOptions
+	RefitAll      bool     // refit with the chosen lambda, gamma and lag on all rows
+	Models        []string // default blackbox, roofline, trained-physics
+	Without       []string // run ids to leave out
+	KeepSaturated bool     // do not exclude saturated runs
+	MaxRows       int      // rows of steps learned from, at most; 0: all of them
+	Workers       int      // 0: all cores; never changes a result
+	// Rows receives the rows behind the fit, once they are final; nil: nobody asks.
+	Rows func(*OptionsDump) error
+
+	OneConfig bool // all runs have one configuration: none is left out
+	BetaOnly  bool // rows and coverage of the step time are all that is needed
+}
+
+// Default are the options of spec 1.1.
+func Default() OptionsOptions {
+	o, _ := OptionsOptions{Seed: 1, MaxRows: rows.DefaultMaxRows}.Resolve()
+	return o
+}
+
+// Bare are DefaultOptions but for what depends on the spec version: recipe,
+// targets and models are filled in by Resolve.
+func Bare() OptionsOptions {
+	d := Default()
+	return OptionsOptions{Split: d.Split, Bootstraps: d.Bootstraps, Seed: d.Seed, MaxRows: d.MaxRows}
+}
+
+// PriorOpen reports that nobody asked for a prior, nor for what a library's prior does not go with:
+// whoever knows the deployments may choose it (spec#prior-default).
+func (o *OptionsOptions) PriorOpen() bool {
+	usual := (o.Recipe == "" || o.Recipe == Relative) && (o.BetaTarget == "" || o.BetaTarget == rows.Cadence)
+	return usual && o.Prior == "" && o.Spec == ""
+}
+
+// Table is the options of a fit as flags and as recorded.
+func (o *OptionsOptions) Table() option.Table {
+	return option.Table{
+		option.String("spec", &o.Spec, "feature specification `VERSION`: 1.0, 1.1, 1.2 or experimental, with amendments as in 1.1+queue-pole "+
+			"(default: 1.2 with a library's prior, else 1.1)").Recorded(),
+		option.String("recipe", &o.Recipe, "`RECIPE`: relative or frozen (default: relative with 1.1, frozen with 1.0)").Recorded(),
+		option.String("beta-target", &o.BetaTarget, "step time `TARGET`: cadence or duration (default: cadence with 1.1)").Recorded(),
+		option.List("alpha-target", &o.AlphaTargets, "delay `TARGET`: overhead, admission, egress or queue (repeatable)").Recorded(),
+		option.String("objective", &o.Objective, "what chooses lambda, `OBJECTIVE`: within, cross or minimax").Recorded(),
+		option.Real("split", &o.Split, "training `SHARE` of each phase").Recorded(),
+		o.lagOption().Recorded(),
+		option.String("prior", &o.Prior,
+			"`PRIOR` of step-time coefficients: zero, roofline, library or a coefficient file (the last two: spec 1.2; default: library "+
+				"for dense models on one GPU that it knows, else zero)").Recorded(),
+		option.Whole("bootstraps", &o.Bootstraps, "block bootstrap `DRAWS` of the intervals").Recorded(),
+		option.Whole("seed", &o.Seed, "`SEED` of bootstrap, noise and sampling").Recorded(),
+		option.Switch("refit-all", &o.RefitAll, "refit with the chosen lambda, gamma and lag on all rows").Recorded(),
+		option.List("model", &o.Models, "other parameterisation `NAME` on the same rows: blackbox, trained-physics, roofline, "+
+			"linear3 (repeatable; default the first three)").Recorded(),
+		option.List("without", &o.Without, "leave this run `ID` out (repeatable)").Recorded(),
+		option.Switch("keep-saturated", &o.KeepSaturated, "fit saturated runs too").Recorded(),
+		option.Whole("max-rows", &o.MaxRows, "learn from `N` rows of steps at most, evenly chosen; 0: from all").Recorded().
+			Unless(strconv.Itoa(rows.DefaultMaxRows)),
+		option.Whole("workers", &o.Workers, "`N` workers; 0 uses every core"),
+	}
+}
+
+// lagOption is the lag, -1 where it is measured.
+func (o *OptionsOptions) lagOption() option.Option {
+	measured := -1
+	opt := option.Whole("lag", &measured, "`STEPS` between schedule() and execution; -1 measures it per run")
+	opt.Set = func(v any) error {
+		lag := int(v.(int64))
+		switch {
+		case lag >= 0:
+			o.Lag = &lag
+		case lag == -1:
+			o.Lag = nil
+		default:
+			return option.Misusef("--lag: got %d, want 0, 1, 2 or -1", lag)
+		}
+		return nil
+	}
+	opt.Values = func() []string {
+		if o.Lag == nil {
+			return nil
+		}
+		return []string{strconv.Itoa(*o.Lag)}
+	}
+	return opt
+}
+
+// Command is the `command` of fit.json: the stage and every option that can
+// change its numbers (spec#documents).
+func (o OptionsOptions) Command() (string, error) {
+	o, err := o.Resolve()
+	return o.Table().Command("fit"), err
+}
+
+// MinBootstraps is the smallest useful number of draws for a 95 % interval.
+const OptionsMinBootstraps = 50
+
+// Resolve fills defaults and checks ranges.
+func (o OptionsOptions) Resolve() (OptionsOptions, error) {
+	if setDefault(&o.Prior, PriorZero); o.FromSets() && (o.Spec == "" || o.Spec == features.V11) {
+		o.Spec = features.V12 // the version of such sets
+	}
+	if o.Spec == "" {
+		o.Spec = features.V11
+	}
+	if err := features.CheckVersion(o.Spec); err != nil {
+		return o, err
+	}
+	old := o.Spec == features.V10
+	setDefault(&o.Recipe, pickString(old, Frozen, Relative))
+	setDefault(&o.BetaTarget, rows.DefaultBetaTarget(o.Spec))
+	if len(o.AlphaTargets) == 0 {
+		o.AlphaTargets = []string{rows.Admission, rows.Egress, rows.Overhead}
+		if old {
+			o.AlphaTargets = []string{rows.Queue}
+		}
+	}
+	if o.Models == nil {
+		o.Models = []string{Blackbox, Roofline, TrainedPhysics}
+	}
+	for _, list := range []*[]string{&o.AlphaTargets, &o.Models, &o.Without} { // the order in which they are recorded
+		*list = slices.Clone(*list)
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
+	if o.Split == 0 {
+		o.Split = rows.DefaultSplit
+	}
+	if o.Bootstraps == 0 {
+		o.Bootstraps = 500
+	}
+	return o, o.check()
+}
+
+func (o OptionsOptions) check() error {
+	bad := func(name string, got any, want string) error {
+		return trace.Errorf(CodeBadOption, "--%s: got %v, want %s", name, got, want)
+	}
+	switch {
+	case o.Recipe != Relative && o.Recipe != Frozen:
+		return bad("recipe", o.Recipe, "relative or frozen")
+	case o.BetaTarget != rows.Cadence && o.BetaTarget != rows.Duration:
+		return bad("beta-target", o.BetaTarget, "cadence or duration")
+	case !(o.Split > 0 && o.Split <= 1):
+		return bad("split", o.Split, "a share in (0, 1]")
+	case o.FromSets() && o.Prior != PriorLibrary && !isSetFile(o.Prior):
+		return bad("prior", strconv.Quote(o.Prior), "zero, roofline, library or a coefficient file")
+	case o.FromSets() && o.Spec == features.V10:
+		return bad("prior", o.Prior, "zero or roofline with spec 1.0")
+	case o.FromSets() && o.Recipe == Frozen:
+		return bad("prior", o.Prior, "zero or roofline with the frozen recipe")
+	case o.Bootstraps < OptionsMinBootstraps:
+		return bad("bootstraps", o.Bootstraps, fmt.Sprintf("at least %d", OptionsMinBootstraps))
+	case o.Lag != nil && (*o.Lag < 0 || *o.Lag > 2):
+		return bad("lag", *o.Lag, "0, 1 or 2")
+	}
+	switch ridge.Objective(o.Objective) {
+	case ridge.Auto, ridge.Within, ridge.Cross, ridge.Minimax:
+	default:
+		return bad("objective", o.Objective, "within, cross or minimax")
+	}
+	known := []string{rows.Overhead, rows.Admission, rows.Egress, rows.Queue}
+	for _, t := range o.AlphaTargets {
+		if !slices.Contains(known, t) {
+			return bad("alpha-target", t, "overhead, admission, egress or queue")
+		}
+	}
+	for _, m := range o.Models {
+		if !slices.Contains([]string{Blackbox, Roofline, TrainedPhysics, Linear3}, m) {
+			return bad("model", m, "blackbox, trained-physics, roofline or linear3")
+		}
+	}
+	return rows.CheckMaxRows(o.MaxRows)
+}
+
+// Others reports whether a model is asked for that has rows of its own.
+func (o *OptionsOptions) Others() bool {
+	return slices.ContainsFunc(o.Models, func(name string) bool { return name != Roofline })
+}
+
+// FromSets reports whether the prior is a coefficient set.
+func (o *OptionsOptions) FromSets() bool { return o.Prior != PriorZero && o.Prior != PriorRoofline }
+
+func isSetFile(name string) bool {
+	st, err := os.Stat(name)
+	return err == nil && st.Mode().IsRegular()
+}
+
+// Record is what the document says of the options.
+func (o OptionsOptions) Record() result.FitOptions {
+	r := result.FitOptions{
+		Spec: string(o.Spec), Recipe: o.Recipe, BetaTarget: o.BetaTarget, Objective: o.Objective, Split: o.Split,
+		Seed: o.Seed, Bootstraps: o.Bootstraps, RefitAll: o.RefitAll, Prior: o.Prior, Without: append([]string{}, o.Without...),
+	}
+	if o.MaxRows != rows.DefaultMaxRows {
+		r.MaxRows = &o.MaxRows
+	}
+	return r
+}
+
+// Source is one run to fit.
+type OptionsSource struct {
+	ID         string
+	Deployment deploy.Deployment
+	Load       func() (*trace.Run, error)
+	// Slices visits a recording too long for Load in slices that are valid during the visit; nil: Load has all of it.
+	Slices func(visit func(*trace.Run) error) error
+	// Most is how many rows of a target the run can have at most; 0: unknown, it counts for none.
+	Most int64
+	// Stride: one row in so many is learned from (Options.MaxRows); up to 1: all.
+	Stride int
+	// Judge says why a run counts as saturated (empty when it does not) and which
+	// spans of it do; nil: nothing is saturated.
+	Judge func(*trace.Run) (reason string, spans []rows.Span)
+	// Rows is a folder where the rows of the run stand, made of the same recording under the
+	// same options; "": they are made.
+	Rows string
+}
+
+func setDefault(s *string, v string) {
+	if *s == "" {
+		*s = v
+	}
+}
+
+func pickString(first bool, a, b string) string {
+	if first {
+		return a
+	}
+	return b
+}
+
+// Without leaves out the named runs; a name without a run is an error.
+func Without(sources []OptionsSource, names []string) ([]OptionsSource, error) {
+	for _, name := range names {
+		k := slices.IndexFunc(sources, func(s OptionsSource) bool { return s.ID == name })
+		if k < 0 {
+			return nil, trace.Errorf(CodeBadOption, "--without: no run %q", name)
+		}
+		sources = slices.Delete(sources, k, k+1)
+	}
+	return sources, nil
+}
+
+// RowsLearned decides how many rows of each source are learned from; a warning says that some are left out.
+func RowsLearned(sources []OptionsSource, maxRows int) []trace.Finding {
+	var most []int64
+	var configs []string
+	for i := range sources {
+		most, configs = append(most, sources[i].Most), append(configs, sources[i].Deployment.Config())
+	}
+	strides, found := rows.Strides(most, configs, maxRows)
+	for i := range sources {
+		sources[i].Stride = strides[i]
+	}
+	return found
+}
+
+// Names of the other parameterisations.
+const (
+	Blackbox       = "blackbox"
+	TrainedPhysics = "trained-physics"
+	Roofline       = "roofline"
+	// Linear3 is the iteration of the three-parameter queueing models: a constant, the
+	// tokens computed and the KV tokens read. It is fitted when asked for.
+	Linear3 = "linear3"
+)

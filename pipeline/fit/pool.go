@@ -1,0 +1,158 @@
+// Package estimate pools the rows of runs and solves a linear model on them: its terms,
+// the choice of its penalty, and how its predictions meet the hold-out.
+package fit
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/packed"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/pipeline/rows"
+)
+
+// Pool is the rows of all runs as one gram.Data, with the way back to the
+// tables. Runs are in sorted order, rows in time order inside a run. The tables'
+// features, targets and weights are parts of the pool's.
+type Pool struct {
+	Tables  []*rows.Table // per used run
+	Runs    []string      // label -> run id
+	Configs []string      // label -> configuration key
+	Gammas  []float64     // of the variants of data, or the tables' own
+	Data    *ridge.Data
+	Train   []int32 // rows outside the hold-out
+	Hold    []int32 // hold-out rows
+}
+
+// Pooled joins one table per run; gammas are the smoothing factors to choose
+// from, one of them the tables' own, or nil for no choice.
+func Pooled(all []*rows.Table, gammas []float64) *Pool {
+	p := &Pool{Gammas: gammas, Data: &ridge.Data{}}
+	if len(gammas) == 0 {
+		p.Gammas = []float64{features.DefaultGamma}
+	}
+	n := 0
+	for _, t := range all {
+		if t != nil && t.Kept > 0 {
+			p.Tables, p.Runs = append(p.Tables, t), append(p.Runs, t.Run)
+			p.Data.P = t.P
+			n += t.Kept
+		}
+	}
+	d := p.Data
+	d.Config, d.Regime, d.Run = make([]int32, 0, n), make([]int32, 0, n), make([]int32, 0, n)
+	for k, t := range p.Tables {
+		config := p.config(t.Config)
+		for i := range t.Kept {
+			row := int32(len(d.Run))
+			d.Config, d.Regime, d.Run = append(d.Config, config), append(d.Regime, int32(t.Regime[i])), append(d.Run, int32(k))
+			if t.HoldOut[i] {
+				p.Hold = append(p.Hold, row)
+			} else {
+				p.Train = append(p.Train, row)
+			}
+		}
+	}
+	p.join(n)
+	p.variants(gammas)
+	return p
+}
+
+// join makes one column of the tables' and makes theirs parts of it.
+func (p *Pool) join(n int) {
+	d := p.Data
+	p.joinFeatures(n)
+	d.Y = joined(p.Tables, n, func(t *rows.Table) *[]float64 { return &t.Y })
+	d.Steps = joined(p.Tables, n, func(t *rows.Table) *[]float64 { return &t.Steps })
+	d.Factor = joined(p.Tables, n, func(t *rows.Table) *[]float64 { return &t.Factor })
+	d.Time = joined(p.Tables, n, func(t *rows.Table) *[]int64 { return &t.TimeNs })
+}
+
+// joinFeatures is join of the features: packed ones where the tables' are.
+func (p *Pool) joinFeatures(n int) {
+	d := p.Data
+	if len(p.Tables) == 0 || p.Tables[0].Packed == nil {
+		d.X = joined(p.Tables, n*d.P, func(t *rows.Table) *[]float64 { return &t.X })
+		return
+	}
+	var lists []*packed.Floats
+	for _, t := range p.Tables {
+		lists = append(lists, t.Packed)
+	}
+	d.Packed = packed.Joined(lists...)
+}
+
+func joined[T any](tables []*rows.Table, n int, column func(*rows.Table) *[]T) []T {
+	if len(tables) == 1 {
+		return *column(tables[0])
+	}
+	all := make([]T, 0, n)
+	for _, t := range tables {
+		c, from := column(t), len(all)
+		all = append(all, *c...)
+		*c = all[from:len(all):len(all)]
+	}
+	return all
+}
+
+func (p *Pool) config(key string) int32 {
+	k := slices.Index(p.Configs, key)
+	if k < 0 {
+		k = len(p.Configs)
+		p.Configs = append(p.Configs, key)
+	}
+	return int32(k)
+}
+
+// variants takes the columns of every smoothing factor that some factor changes
+// in some run: those fed by the preemption average.
+func (p *Pool) variants(gammas []float64) {
+	var cols []int
+	for _, t := range p.Tables {
+		for _, v := range t.Variants {
+			cols = append(cols, v.Cols...)
+		}
+	}
+	slices.Sort(cols)
+	cols = slices.Compact(cols)
+	for _, g := range gammas {
+		v := ridge.Variant{Gamma: g, Cols: cols, Values: make([][]float64, len(cols))}
+		for c, j := range cols {
+			for _, t := range p.Tables {
+				v.Values[c] = append(v.Values[c], t.Column(g, j)...)
+			}
+		}
+		p.Data.Variants = append(p.Data.Variants, v)
+	}
+}
+
+// rowOf is where row i of the pool stands in its table.
+func (p *Pool) rowOf(i int32) (t *rows.Table, row int) {
+	k := p.Data.Run[i]
+	first, _ := slices.BinarySearch(p.Data.Run, k)
+	return p.Tables[k], int(i) - first
+}
+
+// Embargo sets the rows dropped before a validation block: ceil(5/gamma) steps,
+// as rows (spec#folds).
+func (p *Pool) Embargo(rowsPerStep float64) {
+	for g := range p.Data.Variants {
+		v := &p.Data.Variants[g]
+		v.EmbargoRows = int(math.Ceil(math.Ceil(5/v.Gamma) * rowsPerStep))
+	}
+}
+
+// TrainData are the rows outside the hold-out.
+func (p *Pool) TrainData() *ridge.Data { return p.Data.Subset(p.Train) }
+
+// Bounds are the intervals of the given rows.
+func (p *Pool) Bounds(list []int32) ridge.Bounds {
+	var b ridge.Bounds
+	for _, i := range list {
+		t, k := p.rowOf(i)
+		b.Lo = append(b.Lo, t.Lo[k])
+		b.Hi = append(b.Hi, t.Hi[k])
+	}
+	return b
+}

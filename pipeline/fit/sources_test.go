@@ -1,0 +1,81 @@
+// Package fittest reads the recordings that tests of a fit share.
+package fit
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// Bundled are the recordings in the repository.
+func Bundled(t testing.TB) []OptionsSource {
+	return SourcesOf(t, filepath.Join(repo.Root(t), "testdata", "traces", "real"))
+}
+
+// extracts keeps what has been read: many tests look at the same runs.
+var extracts = map[string][]OptionsSource{}
+
+// SourcesOf extracts a folder of runs and holds them in memory.
+func SourcesOf(t testing.TB, dir string) []OptionsSource {
+	t.Helper()
+	if s, ok := extracts[dir]; ok {
+		return slices.Clone(s)
+	}
+	found, err := extract.Discover([]string{dir}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := extract.DefaultOptions()
+	o.Out = t.TempDir()
+	ext, err := extract.Run(context.Background(), found, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []OptionsSource
+	for i := range ext.Runs {
+		run, err := table.Read(table.RunDir(o.Out, ext.Runs[i].ID))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := *ext.Runs[i].Deployment
+		out = append(out, OptionsSource{
+			ID: ext.Runs[i].ID, Deployment: d,
+			Load:  func() (*trace.Run, error) { return run, nil },
+			Judge: func(run *trace.Run) (string, []rows.Span) { return validate.Judge(run, &d) },
+		})
+	}
+	extracts[dir] = out
+	return slices.Clone(out)
+}
+
+// Quick are options of a fit that tests repeat often.
+func Quick() OptionsOptions {
+	o := Default()
+	o.Bootstraps, o.Models = OptionsMinBootstraps, []string{}
+	return o
+}
+
+// BytesOf is a document as it is written.
+func BytesOf(t testing.TB, doc any) string {
+	t.Helper()
+	b, err := result.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// Has reports a finding with the code whose message holds the text.
+func Has(found []trace.Finding, code trace.Code, text string) bool {
+	return slices.ContainsFunc(found, func(f trace.Finding) bool { return f.Code == code && strings.Contains(f.Message, text) })
+}

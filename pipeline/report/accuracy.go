@@ -1,0 +1,183 @@
+package report
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/blis-train/blis-train/result"
+)
+
+func Accuracy(in InputInput, figs []*Figure) PageSection {
+	s := PageSection{ID: "fit", Nav: "Accuracy", Title: "Step-time accuracy",
+		Lead: "Predictions from recorded batches (teacher-forced): no simulator, no queue, only the step-time model."}
+	if in.Fit == nil && in.Validation == nil {
+		s.Missing = "No fit.json: run `blis-train fit OUT`."
+		return s
+	}
+	if in.Fit != nil {
+		s.Blocks = append(s.Blocks, Tables(summaryTable(in.Fit))...)
+	}
+	s.Blocks = append(s.Blocks, FigureBlocks(figs)...)
+	if f := in.Fit; f != nil {
+		s.Blocks = append(s.Blocks, Tables(cellTable("cells", "Error by run, regime and batch, hold-out rows", f.Beta.Cells,
+			"fit.json, beta.cells", true))...)
+		s.Blocks = append(s.Blocks, Tables(cellTable("stress", "Stress sets, hold-out rows", f.Beta.StressSets, "fit.json, beta.stress_sets",
+			true))...)
+		s.Blocks = append(s.Blocks, Tables(locoTable(f))...)
+		s.Blocks = append(s.Blocks, alphaTables(f)...)
+		s.Blocks = append(s.Blocks, Tables(amendmentTable(f))...)
+	}
+	if v := in.Validation; v != nil {
+		s.Blocks = append(s.Blocks, Tables(testStepTable(v))...)
+		var cells []result.Cell
+		for _, r := range v.Runs {
+			cells = append(cells, r.StepCells...)
+		}
+		s.Blocks = append(s.Blocks, Tables(cellTable("test-cells", "Validation: error by run, regime and stress set", cells,
+			"validation.json, runs", true))...)
+	}
+	return s
+}
+
+// amendmentTable is nil where nobody asked for the amendments.
+func amendmentTable(f *result.Fit) *Table {
+	if len(f.Amendments) == 0 {
+		return nil
+	}
+	t := &Table{ID: "amendments", Caption: "Amendments of the specification, each tried alone on these rows",
+		Cols: []Column{{Head: "Amendment"}, {Head: "Model"}, {Head: "Worth a try when"}, {Head: "Value", Num: true},
+			{Head: "Above", Num: true},
+			{Head: "Hold-out error without", Num: true}, {Head: "With", Num: true}, {Head: "Configurations left out without", Num: true},
+			{Head: "With", Num: true}, {Head: "Outcome"}}}
+	for i := range f.Amendments {
+		a := &f.Amendments[i]
+		name := Name(a.Name)
+		name.Sub = a.Doc
+		t.Rows = append(t.Rows, Row{Cells: []Cell{name, Plain(a.Model), Prose(a.Trigger), Number(a.Value),
+			Number(&a.Threshold), Percent(a.Without), Percent(a.With), Percent(a.WithoutLeftOut),
+			Percent(a.WithLeftOut), Plain(a.Verdict())}})
+	}
+	return t
+}
+
+var errorCols = []Column{
+	{Head: "Rows", Num: true}, {Head: "MAPE", Num: true}, {Head: "Constant", Num: true, Help: "MAPE of the best constant"},
+	{Head: "Floor", Num: true, Help: "MAPE of the nearest neighbours: the noise of the measurement"},
+	{Head: "Skill", Num: true, Help: "1 at the floor, 0 at the constant"},
+	{Head: "Bias", Num: true, Help: "sum(prediction)/sum(measured) − 1"},
+	{Head: "Median error", Num: true}, {Head: "P95 error", Num: true}, {Head: "Largest", Unit: "× median step", Num: true},
+}
+
+func errorCells(e result.Errors) []Cell {
+	bias := Percent(e.Bias)
+	if e.Bias != nil {
+		bias.Text = Signed(*e.Bias)
+	}
+	return []Cell{Count(e.Rows), Percent(e.MAPE), Percent(e.MAPEConst), Percent(e.MAPEFloor), Number(e.Skill),
+		bias, Percent(e.MedianAPE), Percent(e.P95APE), Number(e.MaxErrorRatio)}
+}
+
+func summaryTable(f *result.Fit) *Table {
+	t := &Table{ID: "summary", Caption: "Step time, all rows together", Cols: append([]Column{{Head: "Rows of"}}, errorCols...)}
+	add := func(name string, e *result.Errors) {
+		if e != nil {
+			t.Rows = append(t.Rows, Row{Cells: append([]Cell{Plain(name)}, errorCells(*e)...)})
+		}
+	}
+	add("hold-out (the last share of each phase)", f.Beta.Holdout)
+	add("training", f.Beta.Train)
+	return t
+}
+
+// cellTable lists cells; when they exceed the page, those with the largest
+// error come first.
+func cellTable(id, caption string, cells []result.Cell, where string, closed bool) *Table {
+	cells = slices.Clone(cells)
+	if len(cells) > MaxRows {
+		slices.SortStableFunc(cells, func(a, b result.Cell) int { return cmp.Compare(orZero(b.MAPE), orZero(a.MAPE)) })
+	}
+	t := &Table{ID: id, Caption: caption, Closed: closed,
+		Cols: append([]Column{{Head: "Run"}, {Head: "Regime"}, {Head: "Batch"}, {Head: "Set"}}, errorCols...)}
+	for _, c := range cells {
+		t.Grow(func() Row {
+			return Row{Cells: append([]Cell{Name(c.Run), Plain(c.Regime), Plain(c.Bucket), Plain(c.Set)},
+				errorCells(c.Errors)...)}
+		})
+	}
+	return Capped(t, "the largest errors first", where)
+}
+
+func orZero(v *float64) float64 {
+	if v == nil {
+		return 0
+	}
+	return *v
+}
+
+func locoTable(f *result.Fit) *Table {
+	t := &Table{ID: "loco-table", Caption: "Leave one configuration out", Closed: true,
+		Cols: []Column{{Head: "Configuration"}, {Head: "Rows", Num: true}, {Head: "MAPE", Num: true}, {Head: "Constant", Num: true},
+			{Head: "Frozen 1.0", Num: true}, {Head: "Bias", Num: true}}}
+	for _, l := range f.Beta.Loco {
+		t.Rows = append(t.Rows, Row{Cells: []Cell{
+			Name(cmp.Or(l.Label, l.Config)), Count(l.Rows), Percent(l.MAPE), Percent(l.MAPEConst), Percent(l.MAPEFrozen10),
+			Percent(l.Bias)}})
+	}
+	return Capped(t, "in the order of the file", "fit.json, beta.loco")
+}
+
+// alphaTables put the errors of the alpha targets side by side, all runs
+// together and, folded, run by run; each target has the figures that make
+// sense for it.
+func alphaTables(f *result.Fit) []Block {
+	all := &Table{ID: "alpha-errors", Caption: "Waits and overheads, hold-out rows", Cols: alphaCols("Target"),
+		Note: "overhead is known only to lie in an interval, so it has the share of intervals that hold the prediction. admission contains " +
+			"a uniform wait for the running step, so per-request error is large by nature and 10-second means are what counts."}
+	runs := &Table{ID: "alpha-runs", Caption: "Waits and overheads by run, hold-out rows",
+		Cols: append([]Column{{Head: "Run"}}, alphaCols("Target")...), Closed: true}
+	for _, m := range f.Alpha {
+		if cells := alphaCells(m.Name, m.Interval, m.TargetErrors); cells != nil {
+			all.Grow(func() Row { return Row{Cells: cells} })
+		}
+		for _, r := range m.AlphaRuns {
+			if cells := alphaCells(m.Name, r.Interval, r.Errors); cells != nil {
+				runs.Grow(func() Row { return Row{Cells: append([]Cell{Name(r.Run)}, cells...)} })
+			}
+		}
+	}
+	out := Tables(Capped(all, "in the order of the file", "fit.json, alpha"))
+	return append(out, Tables(Capped(runs, "in the order of the file", "fit.json, alpha"))...)
+}
+
+func alphaCols(first string) []Column {
+	return []Column{{Head: first}, {Head: "Rows", Num: true}, {Head: "Inside interval", Num: true}, {Head: "Informative", Num: true},
+		{Head: "Median width", Unit: "ms", Num: true},
+		{Head: "Median prediction", Unit: "ms", Num: true}, {Head: "MAPE", Num: true},
+		{Head: "Constant", Num: true, Help: "MAPE of the best constant"}, {Head: "WAPE", Num: true}, {Head: "MAPE of 10 s means", Num: true},
+		{Head: "Constant", Num: true, Help: "MAPE of the best constant of 10-second means"}}
+}
+
+func alphaCells(target string, i *result.IntervalErrors, e *result.TargetErrors) []Cell {
+	switch {
+	case i != nil:
+		return []Cell{Plain(target), Count(i.Rows), Percent(i.InsideShare), Count(i.InformativeRows),
+			Millis(i.MedianWidthUs), Millis(i.MedianPredUs), Number(nil), Number(nil), Percent(i.ExactWAPE),
+			Number(nil), Number(nil)}
+	case e != nil:
+		return []Cell{Plain(target), Count(e.Rows), Number(nil), Number(nil), Number(nil), Number(nil),
+			Percent(e.MAPE), Percent(e.MAPEConst), Percent(e.WAPE), Percent(e.MAPEWindow10s), Percent(e.ConstWindow)}
+	}
+	return nil
+}
+
+func testStepTable(v *result.Validation) *Table {
+	t := &Table{ID: "test-steps", Caption: "Validation: step time of each run, teacher-forced",
+		Cols: append([]Column{{Head: "Run"}, {Head: "Compared"}}, errorCols...)}
+	for _, r := range v.Runs {
+		if r.Steps != nil {
+			t.Rows = append(t.Rows, Row{Cells: append([]Cell{Name(r.ID), {Text: SplitWords(r.Split), Class: "nb"}},
+				errorCells(*r.Steps)...)})
+		}
+	}
+	return Capped(t, "in the order of the file", "validation.json, runs")
+}

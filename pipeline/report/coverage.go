@@ -1,0 +1,131 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/blis-train/blis-train/result"
+)
+
+// CoverageNames orders the histograms and says what each is for.
+var CoverageNames = []struct{ Name, title string }{
+	{"prefill_tokens", "prefill tokens per step"},
+	{"decode_batch", "decode requests per step"},
+	{"context_tokens", "context tokens per decode"},
+	{"kv_usage", "KV-cache usage"},
+}
+
+// coverageFigure shows which loads were recorded, one row per run.
+func coverageFigure(in InputInput) *Figure {
+	if in.Inspect == nil {
+		return nil
+	}
+	fig := &Figure{
+		ID: "coverage", Title: "What the recordings cover",
+		Note: "Share of a run's rows in each bin; stronger colour is more. Look for empty stretches: what the simulator will meet there was " +
+			"never seen. Bad: prefill rows in the first bin only, which means that these data cannot price prefill.",
+	}
+	runs := in.Inspect.Runs
+	if len(runs) > maxChartRows {
+		fig.More = fmt.Sprintf("The first %d of %d runs.", maxChartRows, len(runs))
+		runs = runs[:maxChartRows]
+	}
+	for _, c := range CoverageNames {
+		fig.Panels = append(fig.Panels, BothWidths("histogram of "+c.title+", one row per run", func(w float64) *Drawing {
+			return coveragePanel(w, runs, c.Name, c.title)
+		})...)
+	}
+	return fig
+}
+
+func coveragePanel(w float64, runs []result.InspectRun, name, title string) *Drawing {
+	var rows []result.InspectRun
+	var hs []result.Histogram
+	for _, r := range runs {
+		for _, h := range r.Coverage {
+			if h.Name == name && h.Rows > 0 && len(h.Edges) >= len(h.Counts) {
+				rows, hs = append(rows, r), append(hs, h)
+			}
+		}
+	}
+	if len(hs) == 0 {
+		return nil
+	}
+	bins := usedBins(hs)
+	const ch, top = 15.0, 24.0
+	d := &Drawing{W: w, H: top + float64(ch*float64(len(hs))) + 42}
+	d.Heading(At(0, 13), title, HeadSize, Ink, AnchorStart)
+	var names []string
+	for _, r := range rows {
+		names = append(names, r.ID)
+	}
+	left := NameWidth(w, names)
+	cw := (w - left - 20) / float64(max(bins, 1))
+	for i, h := range hs {
+		y := top + float64(ch*float64(i))
+		d.Label(At(left-12, y+11), Clip(rows[i].ID, LabelSize, left-14), LabelSize, Ink, AnchorEnd)
+		for j, n := range h.Counts[:min(bins, len(h.Counts))] {
+			x := left + float64(cw*float64(j))
+			p, tip := binPaint(n, h.Rows), ""
+			if n > 0 {
+				tip = fmt.Sprintf("%s: %s: %d of %d rows", rows[i].ID, binWords(h, j), n, h.Rows)
+			}
+			if p != None {
+				d.Rect(At(x, y+1), At(x+cw-1, y+ch-1), p, 0, tip)
+			}
+		}
+	}
+	edgeLabels(d, hs[0], bins, left, cw, top+float64(ch*float64(len(hs))))
+	return d
+}
+
+// usedBins is how many bins any run reaches, and one more, so that the end of
+// what was recorded is seen.
+func usedBins(hs []result.Histogram) int {
+	last := 0
+	for _, h := range hs {
+		for j, n := range h.Counts {
+			if n > 0 {
+				last = max(last, j+1)
+			}
+		}
+	}
+	return min(last+1, max(last, len(hs[0].Counts)))
+}
+
+// binWords names a bin by its edges; the last one may be open.
+func binWords(h result.Histogram, j int) string {
+	if j+1 < len(h.Edges) {
+		return Short(h.Edges[j]) + " to " + Short(h.Edges[j+1]) + " " + unitWords(h.Unit)
+	}
+	return "from " + Short(h.Edges[j]) + " " + unitWords(h.Unit)
+}
+
+// unitWords says the unit of a pure number.
+func unitWords(unit string) string {
+	if unit == "" || unit == "1" {
+		return "share"
+	}
+	return unit
+}
+
+// binPaint is the colour of n of rows; a bin with any row is visible.
+func binPaint(n, rows int) Paint {
+	if n <= 0 {
+		return None
+	}
+	return Ramp(0.15 + float64(0.85*float64(n)/float64(rows)*2))
+}
+
+func edgeLabels(d *Drawing, h result.Histogram, bins int, left, cw, y float64) {
+	d.Seg(At(left, y+1), At(left+float64(cw*float64(bins)), y+1), AxisLine, 1, Solid)
+	right := 0.0
+	for j, e := range h.Edges[:min(bins, len(h.Edges))] {
+		x := left + float64(cw*float64(j))
+		s := Short(e)
+		if w := TextWidth(s, TickSize); x-w/2 > right+6 {
+			d.Label(At(x, y+15), s, TickSize, Mute, AnchorMiddle)
+			right = x + w/2
+		}
+	}
+	AxisTitle(d, Axis{P0: left, P1: left + float64(cw*float64(bins))}, "lower edge of the bin ("+unitWords(h.Unit)+")")
+}

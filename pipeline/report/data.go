@@ -1,0 +1,155 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+func Data(in InputInput, figs []*Figure) PageSection {
+	s := PageSection{ID: "data", Nav: "Data", Title: "Data quality",
+		Lead: "What was recorded, what was lost, and which runs are fit to learn from. Nothing below is worth more than this section."}
+	if in.Inspect == nil && in.Fit == nil && in.Extract == nil {
+		s.Missing = "No inspect.json, extract.json or fit.json: run `blis-train inspect OUT -o OUT` for the data-quality report."
+		return s
+	}
+	if in.Inspect == nil {
+		s.Missing = "No inspect.json: run `blis-train inspect OUT -o OUT` for losses, clocks, saturation and coverage. What the other " +
+			"stages saw of the data follows."
+	} else {
+		s.Blocks = append(s.Blocks, unfitBlocks(in.Inspect)...)
+		s.Blocks = append(s.Blocks, Tables(inspectTable(in.Inspect))...)
+		s.Blocks = append(s.Blocks, Tables(saturationTable(in.Inspect))...)
+	}
+	s.Blocks = append(s.Blocks, FigureBlocks(figs)...)
+	s.Blocks = append(s.Blocks, Folded("For experts: losses, clocks, records and rows, read = kept + dropped", accounts(in))...)
+	s.Blocks = append(s.Blocks, FindingBlocks("Findings about the data", dataFindings(in)...)...)
+	return s
+}
+
+// accounts say of every record and row what became of it.
+func accounts(in InputInput) []Block {
+	var out []Block
+	if in.Inspect != nil {
+		out = append(out, Tables(lossTable(in.Inspect))...)
+		out = append(out, Tables(clockTable(in.Inspect))...)
+	}
+	if in.Extract != nil {
+		out = append(out, recordBlocks(in.Extract)...)
+	}
+	if in.Fit != nil {
+		out = append(out, Tables(fitRunTable(in.Fit))...)
+		out = append(out, Tables(rowTable(in.Fit))...)
+	}
+	return out
+}
+
+func dataFindings(in InputInput) [][]trace.Finding {
+	var lists [][]trace.Finding
+	if in.Inspect != nil {
+		lists = append(lists, in.Inspect.Warnings)
+		for _, r := range in.Inspect.Runs {
+			lists = append(lists, ofRun(r.ID, r.Findings))
+		}
+	}
+	if in.Extract != nil {
+		for _, r := range in.Extract.Runs {
+			lists = append(lists, ofRun(r.ID, r.Warnings))
+		}
+	}
+	if in.Fit != nil {
+		for _, r := range in.Fit.Runs {
+			lists = append(lists, ofRun(r.ID, r.Findings))
+		}
+	}
+	return lists
+}
+
+// ofRun names the run in findings that do not.
+func ofRun(id string, findings []trace.Finding) []trace.Finding {
+	out := slices.Clone(findings)
+	for i := range out {
+		if !strings.Contains(out[i].Message, id) {
+			out[i].Message = id + ": " + out[i].Message
+		}
+	}
+	return out
+}
+
+func unfitBlocks(i *result.Inspect) []Block {
+	var lines []string
+	for _, r := range i.Runs {
+		if r.Unfit {
+			lines = append(lines, r.ID+": "+r.Reason)
+		}
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	return []Block{{Heading: "Runs unfit for a fit"}, {List: FirstOf(lines, 30, "inspect.json")}}
+}
+
+func inspectTable(i *result.Inspect) *Table {
+	t := &Table{
+		ID: "runs", Caption: "Runs",
+		Cols: []Column{
+			{Head: "Run"}, {Head: "Verdict"}, {Head: "Model, hardware, TP"},
+			{Head: "Span", Unit: "s", Num: true}, {Head: "Requests", Num: true}, {Head: "Failed", Num: true}, {Head: "Aborted", Num: true},
+			{Head: "Preempted", Num: true},
+			{Head: "Steps recorded", Num: true, Help: "share of the step ids between the first and the last that were recorded"},
+			{Head: "Steps known", Num: true, Help: "share of recorded steps whose batch is known from snapshots or could be rebuilt"},
+		},
+	}
+	for _, r := range i.Runs {
+		verdict := Cell{Text: "fit", Class: "ok nb"}
+		switch {
+		case r.Unfit:
+			verdict = Cell{Text: "unfit", Class: "ko nb"}
+		case r.Saturated:
+			verdict = Cell{Text: "saturated", Class: "na nb"}
+		}
+		t.Rows = append(t.Rows, Row{Cells: []Cell{
+			Name(r.ID), verdict, Name(fmt.Sprintf("%s · %s · tp%d", r.Model, r.Hardware, r.TP)),
+			Number(r.SpanS), Count(r.Requests.Total), ZeroDim(r.Requests.Failed), ZeroDim(r.Requests.Aborted),
+			ZeroDim(r.Requests.Preempted), Percent(r.Losses.RecordedStepShare), Percent(r.Steps.KnownShare),
+		}})
+	}
+	return Capped(t, "in the order of the file", "inspect.json, runs")
+}
+
+// lossTable says what of each run was lost or does not fit together.
+func lossTable(i *result.Inspect) *Table {
+	t := &Table{ID: "losses", Caption: "Losses", Cols: []Column{{Head: "Run"},
+		{Head: "No API span", Num: true, Help: "core spans without an API span"},
+		{Head: "No core span", Num: true, Help: "API spans without a core span"},
+		{Head: "Contradictions", Num: true, Help: "rebuilt batches that disagree with the step's own summary"},
+		{Head: "Span events lost", Num: true}, {Head: "Records dropped", Num: true}}}
+	for _, r := range i.Runs {
+		dropped := Cell{Text: Unknown, Class: "n dim"}
+		if r.Losses.RecordsDropped != nil {
+			dropped = ZeroDim(*r.Losses.RecordsDropped)
+		}
+		t.Rows = append(t.Rows, Row{Cells: []Cell{Name(r.ID), ZeroDim(r.Requests.APIUnlinked),
+			ZeroDim(r.Requests.CoreMissing), ZeroDim(r.Steps.Contradictions), ZeroDim(r.Losses.DroppedSpanEvents), dropped}})
+	}
+	return Capped(t, "in the order of the file", "inspect.json, runs")
+}
+
+func clockTable(i *result.Inspect) *Table {
+	t := &Table{ID: "clocks", Caption: "Clocks and engines", Closed: true,
+		Cols: []Column{{Head: "Run"}, {Head: "Engines", Num: true}, {Head: "Wall − monotonic", Unit: "s", Num: true},
+			{Head: "Spread", Unit: "ms", Num: true, Help: "P95 − P5 of the offset"}, {Head: "Negative intervals", Num: true},
+			{Head: "Steps missing", Num: true}, {Head: "Adjacent", Num: true, Help: "recorded steps whose successor is recorded too"},
+			{Head: "Orphan snapshots", Num: true}}}
+	for _, r := range i.Runs {
+		t.Rows = append(t.Rows, Row{Cells: []Cell{
+			Name(r.ID), Count(r.Clocks.Engines), Number(r.Clocks.OffsetS), Number(r.Clocks.OffsetSpreadMs),
+			ZeroDim(r.Clocks.NegativeIntervals),
+			ZeroDim(r.Losses.MissingSteps), Percent(r.Losses.AdjacentShare), ZeroDim(r.Losses.OrphanSnapshots),
+		}})
+	}
+	return Capped(t, "in the order of the file", "inspect.json, runs")
+}

@@ -1,0 +1,106 @@
+package report
+
+import "fmt"
+
+// targetFigure shows what step.duration_us and the cadence are beside the
+// physical floor.
+func targetFigure(in InputInput) *Figure {
+	audits := AuditsOf(in)
+	fig := &Figure{
+		ID: "target-audit", Title: "What the candidate targets measure",
+		Note: "The cadence (time between the starts of two steps) is the step time. Look for the duration far left of it: step.duration_us " +
+			"is scheduler CPU time and no target. Bad: a target left of the tick, which is the time the hardware needs just to read the weights.",
+		Legend: []Key{
+			{P: Decode, Area: true, Text: "cadence, median"}, {P: Prefill, Area: true, Text: "step.duration_us, median"},
+			{P: Ink, Area: true, Text: "physical floor (tick)"},
+		},
+	}
+	var s Span
+	var rows []ChartRow
+	for _, a := range audits {
+		r := ChartRow{Name: a.Run}
+		add := func(v *float64, p Paint, bar bool, what string) {
+			if v != nil && *v > 0 {
+				s.Take(*v / 1000)
+				r.Marks = append(r.Marks, RowMark{V: *v / 1000, P: p, Bar: bar,
+					Tip: fmt.Sprintf("%s: %s %s ms", a.Run, what, Short(*v/1000))})
+			}
+		}
+		add(a.PhysicalFloorUs, Ink, true, "floor")
+		add(a.DurationUsP50, Prefill, false, "duration")
+		add(a.CadenceUsP50, Decode, false, "cadence")
+		r.Join = true
+		rows = append(rows, r)
+	}
+	return rowFigure(fig, rows, s, "median (ms, logarithmic)", len(audits))
+}
+
+// pickupFigure shows where the wait for the running step hides.
+func pickupFigure(in InputInput) *Figure {
+	fig := &Figure{
+		ID: "pickup-audit", Title: "Arrived, picked up, scheduled",
+		Note: "QUEUED is stamped when the engine loop picks a request up between two steps. Look for ARRIVED to QUEUED near one step time " +
+			"and QUEUED to SCHEDULED near zero: then the wait for the running step hides in what looks like API overhead, and a replay must " +
+			"start from ARRIVED.",
+		Legend: []Key{
+			{P: Decode, Area: true, Text: "ARRIVED to QUEUED, median"}, {P: Mixed, Area: true, Text: "ARRIVED to QUEUED, P90"},
+			{P: Prefill, Area: true, Text: "QUEUED to SCHEDULED, median"}, {P: Other, Area: true, Text: "QUEUED to SCHEDULED, P90"},
+		},
+	}
+	var s Span
+	var rows []ChartRow
+	for _, a := range AuditsOf(in) {
+		r := ChartRow{Name: a.Run}
+		add := func(v *float64, p Paint, what string) {
+			if v != nil && *v > 0 {
+				s.Take(*v / 1000)
+				r.Marks = append(r.Marks, RowMark{V: *v / 1000, P: p, Tip: fmt.Sprintf("%s: %s %s ms", a.Run, what, Short(*v/1000))})
+			}
+		}
+		add(a.ArrivedToQueuedUs.P50, Decode, "arrived to queued, median")
+		add(a.ArrivedToQueuedUs.P90, Mixed, "arrived to queued, P90")
+		add(a.QueuedToScheduledUs.P50, Prefill, "queued to scheduled, median")
+		add(a.QueuedToScheduledUs.P90, Other, "queued to scheduled, P90")
+		if len(r.Marks) > 0 {
+			rows = append(rows, r)
+		}
+	}
+	return rowFigure(fig, rows, s, "wait (ms, logarithmic)", len(rows))
+}
+
+// lagFigure shows the hold-out error of each candidate lag.
+func lagFigure(in InputInput) *Figure {
+	evidence, used := LagsOf(in)
+	fig := &Figure{
+		ID: "lag-audit", Title: "Which step an interval times: error by lag",
+		Note: "Error on held-out intervals that contain prefill, per candidate lag; the ring is the lag used (none: the run was left out of " +
+			"the fit). Good: the ringed dot clearly left of the others. Bad: three dots together (the data cannot tell, the lag was assumed) " +
+			"or a ring that is not leftmost.",
+		Legend: []Key{
+			{P: Decode, Area: true, Text: "lag 0"}, {P: Prefill, Area: true, Text: "lag 1"}, {P: Mixed, Area: true, Text: "lag 2"},
+		},
+	}
+	lagPaints := []Paint{Decode, Prefill, Mixed}
+	var s Span
+	var rows []ChartRow
+	index := map[string]int{}
+	for _, e := range evidence {
+		if e.HoldoutMAPEPrefill == nil || !(*e.HoldoutMAPEPrefill > 0) || e.Lag < 0 || e.Lag >= len(lagPaints) {
+			continue
+		}
+		i, ok := index[e.Run]
+		if !ok {
+			i = len(rows)
+			index[e.Run] = i
+			rows = append(rows, ChartRow{Name: e.Run, Join: true})
+		}
+		v := *e.HoldoutMAPEPrefill * 100
+		s.Take(v)
+		tip := fmt.Sprintf("%s: lag %d %s, %d intervals", e.Run, e.Lag, Pct(v/100), e.N)
+		rows[i].Marks = append(rows[i].Marks, RowMark{V: v, P: lagPaints[e.Lag], Tip: tip})
+		if u, ok := used[e.Run]; ok && u.Lag == e.Lag {
+			rows[i].Marks = append(rows[i].Marks, RowMark{V: v, P: Ink, Ring: true, Tip: tip + ", used"})
+		}
+	}
+	return rowFigure(fig, rows, s, "MAPE on intervals with prefill (%, logarithmic)", len(rows))
+}

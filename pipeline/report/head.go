@@ -1,0 +1,129 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/result"
+)
+
+// maxHeadlines is how many failed gates the head spells out.
+const maxHeadlines = 5
+
+func Head(in InputInput) PageHead {
+	h := PageHead{Class: "none", Badge: "NOT VALIDATED", Kicker: "Latency coefficients from recorded vLLM traces", Facts: headFacts(in)}
+	if in.Validation == nil {
+		h.Sentence = "No validation was run: these coefficients are untested."
+		return h
+	}
+	v := in.Validation
+	h.Next, h.Sentence = nextSteps(in), headline(v)
+	for _, l := range Lines(in) {
+		h.Lines = append(h.Lines, Use(l))
+	}
+	switch v.Verdict {
+	case coeff.VerdictPass:
+		h.Class, h.Badge = "pass", "PASS"
+	case coeff.VerdictFail:
+		h.Class, h.Badge = "fail", "FAIL"
+		h.Failed = FirstOf(headlines(decisive(v)), maxHeadlines, "the gates below")
+	case coeff.VerdictNotApplicable:
+		h.Class, h.Badge = "insufficient", "NOT APPLICABLE"
+	default:
+		h.Class, h.Badge = "insufficient", "INSUFFICIENT DATA"
+		h.Failed = FirstOf(undecided(decisive(v)), maxHeadlines, "the gates below")
+	}
+	return h
+}
+
+// purposeWords say what coefficients are used for.
+var purposeWords = map[string]string{
+	coeff.PurposeSteps:    "step times",
+	coeff.PurposeReplay:   "replay in a simulator",
+	coeff.PurposeWaits:    "waits for admission",
+	coeff.PurposeTransfer: "other configurations",
+	coeff.PurposeAll:      "every purpose",
+}
+
+// headline is the verdict on the purpose that decides, in counts of configurations.
+func headline(v *result.Validation) string {
+	what := purposeWords[v.For]
+	if what == "" {
+		what = "their use"
+	}
+	count := map[string]int{}
+	for i := range v.Configs {
+		count[v.VerdictFor(v.For, v.Configs[i].Scope).Verdict]++
+	}
+	n, pass := len(v.Configs), count[coeff.VerdictPass]
+	switch {
+	case n == 0:
+		return fmt.Sprintf("For %s: no configuration was compared.", what)
+	case pass == n && v.Verdict != coeff.VerdictPass:
+		return fmt.Sprintf("For %s: %s, but not all of them together.", what, PluralVerb(n, "configuration passes", "configurations pass"))
+	}
+	parts := []string{PluralVerb(pass, "configuration passes", "configurations pass")}
+	if pass == 0 {
+		parts = []string{"no configuration passes"}
+	} else if pass < n {
+		parts[0] = fmt.Sprintf("%d of %d configurations pass", pass, n)
+	}
+	for _, w := range []struct{ verdict, one, many string }{{coeff.VerdictFail, "fails", "fail"},
+		{coeff.VerdictInsufficient, "lacks data", "lack data"}, {coeff.VerdictNotApplicable, "has nothing to judge", "have nothing to judge"}} {
+		if k := count[w.verdict]; k > 0 {
+			parts = append(parts, PluralVerb(k, w.one, w.many))
+		}
+	}
+	return fmt.Sprintf("For %s: %s.", what, strings.Join(parts, ", "))
+}
+
+// decisive are the gates of the purpose that decides.
+func decisive(v *result.Validation) []result.Gate {
+	return slices.DeleteFunc(slices.Clone(v.Gates), func(g result.Gate) bool { return !isDecisive(v, &g) })
+}
+
+// headFacts says what the coefficients are for.
+func headFacts(in InputInput) []Fact {
+	var out []Fact
+	add := func(name, value string) {
+		if value != "" {
+			out = append(out, FactOf(name, value))
+		}
+	}
+	if f := in.Fit; f != nil {
+		var labels, versions []string
+		for _, c := range f.Configs {
+			labels = AppendNew(labels, c.Label)
+			versions = AppendNew(versions, c.Deployment.Engine.VLLMVersion)
+		}
+		add("Fitted on", ListOf(labels, 2))
+		add("vLLM", ListOf(versions, 4))
+		add("Runs", runCounts(f))
+		add("Model", fmt.Sprintf("spec %s, recipe %s", f.Beta.SpecVersion, f.Beta.Recipe))
+		add("Step-time target", f.Beta.Target)
+		add("Data up to", f.TrainingDate)
+		add("Made by", "blis-train "+f.ToolVersion)
+	} else if v := in.Validation; v != nil {
+		add("Made by", "blis-train "+v.ToolVersion)
+	}
+	return out
+}
+
+func runCounts(f *result.Fit) string {
+	used, saturated := 0, 0
+	for _, r := range f.Runs {
+		if r.Used {
+			used++
+		}
+		if r.Saturated {
+			saturated++
+		}
+	}
+	s := fmt.Sprintf("%d fitted of %d", used, len(f.Runs))
+	if saturated > 0 {
+		s += fmt.Sprintf(", %d saturated", saturated)
+	}
+	return s
+}

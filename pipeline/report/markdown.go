@@ -1,0 +1,95 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/blis-train/blis-train/result"
+)
+
+// Bounds of what a summary lists.
+const maxSummaryGates, maxSummaryChanges = 20, 20
+
+// SummaryMarkdown is the verdict as a page of GitHub-flavoured Markdown, for the summary of a
+// job: what the head of the report says, the gates that failed, what changed since a
+// baseline.
+func SummaryMarkdown(in InputInput) string {
+	var b strings.Builder
+	h := Head(in)
+	fmt.Fprintf(&b, "## blis-train: %s\n\n%s\n\n", h.Badge, marked(h.Sentence))
+	if len(h.Lines) > 0 {
+		t := NewTable("", "configuration", "usable for", "covered", "expected error")
+		for _, l := range h.Lines {
+			t.Add(l.Scope, l.Uses, l.Region, l.Error)
+		}
+		b.WriteString(t.Markdown(marked) + "\n")
+	}
+	if len(h.Next) > 0 {
+		b.WriteString("**What to do next**\n\n")
+		for i, s := range h.Next {
+			fmt.Fprintf(&b, "%d. %s\n", i+1, marked(s))
+		}
+		b.WriteString("\n")
+	}
+	if in.Validation != nil {
+		b.WriteString(failedMarkdown(in.Validation))
+	}
+	if in.Changes != nil {
+		b.WriteString(changesMarkdown(in.Changes))
+	}
+	return b.String()
+}
+
+func failedMarkdown(v *result.Validation) string {
+	var failed []result.Gate
+	for _, g := range decisive(v) {
+		if gateRank(g) == 0 {
+			failed = append(failed, g)
+		}
+	}
+	if len(failed) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "**%s failed**\n\n", Plural(len(failed), "gate"))
+	t := NewTable("", "gate", "scope", "value", "must be")
+	for _, g := range failed[:min(len(failed), maxSummaryGates)] {
+		t.Add(g.Name, g.Scope, GateValue(g.Name, g.Value), g.Op+" "+GateThreshold(g))
+		t.Rows[len(t.Rows)-1].Cells[0].Href = result.GateClause(g.Name)
+	}
+	b.WriteString(t.Markdown(marked))
+	if n := len(failed) - maxSummaryGates; n > 0 {
+		fmt.Fprintf(&b, "\nAnd %d more in validation.json.\n", n)
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+func changesMarkdown(c *result.Changes) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "**Since %s:** %s, %s as they were\n\n", marked(c.Against), Plural(len(c.Rows), "change"),
+		Plural(c.Same, "figure"))
+	rows := ChangeRows(c)
+	if len(rows) == 0 {
+		return b.String()
+	}
+	t := NewTable("", "what", "scope", "before", "now", "change")
+	for _, r := range rows[:min(len(rows), maxSummaryChanges)] {
+		t.Add(r.What, r.Scope, r.Old, r.New, r.Change)
+	}
+	b.WriteString(t.Markdown(marked))
+	if n := len(rows) - maxSummaryChanges; n > 0 {
+		fmt.Fprintf(&b, "\nAnd %d more in the report.\n", n)
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+// marked is text inside Markdown: names come from recordings and may hold what would
+// start a table cell, a tag, a link or a mention. Code between backticks stays.
+func marked(s string) string {
+	return markdownEscapes.Replace(Limited(s))
+}
+
+var markdownEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "|", "\\|", "[", "\\[", "]", "\\]", "*", "\\*", "_",
+	"\\_", "@", "&#64;", "\\", "\\\\", "\n", " ")

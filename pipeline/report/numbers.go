@@ -1,0 +1,158 @@
+package report
+
+import (
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Short prints a tick or a value with at most three significant digits.
+func Short(v float64) string {
+	switch a := math.Abs(v); {
+	case v == 0:
+		return "0"
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		return "n/a"
+	case a >= 1e7 || a < 1e-3:
+		s := strconv.FormatFloat(v, 'e', 2, 64)
+		mant, exp, _ := strings.Cut(s, "e")
+		if strings.Contains(mant, ".") {
+			mant = strings.TrimRight(strings.TrimRight(mant, "0"), ".")
+		}
+		n, _ := strconv.Atoi(exp)
+		return minus(mant) + "e" + strconv.Itoa(n)
+	case a >= 100:
+		return Grouped(strconv.FormatFloat(v, 'f', 0, 64))
+	default:
+		decimals := 2 - int(math.Floor(math.Log10(a)))
+		s := strconv.FormatFloat(v, 'f', max(decimals, 0), 64)
+		if strings.Contains(s, ".") {
+			s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
+		}
+		return minus(s)
+	}
+}
+
+// minus sets a typographic minus before a number.
+func minus(s string) string {
+	if strings.HasPrefix(s, "-") && strings.Trim(s, "-0.,") != "" {
+		return "−" + s[1:]
+	}
+	return strings.TrimPrefix(s, "-")
+}
+
+// Grouped puts a comma between thousands.
+func Grouped(s string) string {
+	sign, frac := "", ""
+	if strings.HasPrefix(s, "-") {
+		sign, s = "-", s[1:]
+	}
+	if i := strings.IndexByte(s, '.'); i >= 0 {
+		s, frac = s[:i], s[i:]
+	}
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	if sign != "" && strings.Trim(s+frac, "0.,") == "" {
+		sign = ""
+	}
+	return minus(sign + s + frac)
+}
+
+// Thousands prints a count, thousands apart.
+func Thousands(n int64) string { return Grouped(strconv.FormatInt(n, 10)) }
+
+// Milli is a time in us, or a rate per us, in the unit people read: ms. Other units come
+// back as they are.
+func Milli(v float64, unit string) (float64, string) {
+	if rest, ok := strings.CutPrefix(unit, "us"); ok && (rest == "" || rest[0] == '/') {
+		return v / 1000, "ms" + rest
+	}
+	return v, unit
+}
+
+// FourDigits prints four significant digits, thousands apart and no exponent down to 1e-4,
+// so that the numbers of a column can be compared by eye.
+func FourDigits(v float64) string {
+	a := math.Abs(v)
+	switch {
+	case v == 0:
+		return "0"
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		return "n/a"
+	case a < 1e-4 || a >= 1e12:
+		return Short(v)
+	}
+	s := strconv.FormatFloat(v, 'f', max(3-int(math.Floor(math.Log10(a))), 0), 64)
+	if strings.Contains(s, ".") {
+		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
+	}
+	return Grouped(s)
+}
+
+// Range prints an interval.
+func Range(lo, hi float64) string { return FourDigits(lo) + " .. " + FourDigits(hi) }
+
+// Unknown is how a null is shown.
+const Unknown = "–"
+
+// Pct prints a fraction as percent with one decimal, small ones with two
+// digits, so that a column of them is quiet; the space does not break.
+func Pct(v float64) string {
+	p := v * 100
+	a := math.Abs(p)
+	switch {
+	case math.IsNaN(p) || math.IsInf(p, 0):
+		return "n/a"
+	case a >= 99.95:
+		return Grouped(strconv.FormatFloat(p, 'f', 0, 64)) + percentSign
+	case a >= 0.1 || a < 1e-9:
+		return minus(strconv.FormatFloat(p, 'f', 1, 64)) + percentSign
+	case a >= 0.001:
+		return minus(strconv.FormatFloat(p, 'f', 3, 64)) + percentSign
+	}
+	return Short(p) + percentSign
+}
+
+// percentSign follows a no-break space.
+const percentSign = "\u00a0%"
+
+// Threshold is pct without a needless decimal.
+func Threshold(v float64) string { return Short(v*100) + percentSign }
+
+// Statistic prints a statistic between 0 and 1 with three decimals.
+func Statistic(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) }
+
+// Brief prints two significant digits.
+func Brief(v float64) string {
+	return Short(roundTo2(v))
+}
+
+func roundTo2(v float64) float64 {
+	out, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 2, 64), 64)
+	return out
+}
+
+func PctOr(v *float64) string {
+	if v == nil {
+		return Unknown
+	}
+	return Pct(*v)
+}
+
+func ShortOr(v *float64) string {
+	if v == nil {
+		return Unknown
+	}
+	return Short(*v)
+}
+
+// Signed prints a fraction as percent with its sign.
+func Signed(v float64) string {
+	if v*100 >= 1e-9 {
+		return "+" + Pct(v)
+	}
+	return Pct(v)
+}
+
+func SortKey(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }

@@ -1,0 +1,20 @@
+package report
+
+import (
+	"testing"
+
+	"github.com/blis-train/blis-train/pipeline/validate"
+)
+
+// TestGateWords: every gate the validation knows is said in plain words.
+func TestGateWords(t *testing.T) {
+	known := validate.Defaults()
+	for _, g := range known {
+		if gateWords[g.Name] == "" {
+			t.Errorf("gate %s has no words", g.Name)
+		}
+	}
+	if len(gateWords) != len(known) {
+		t.Errorf("%d gates with words, %d gates", len(gateWords), len(known))
+	}
+}

@@ -1,0 +1,250 @@
+package ridge
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/internal/packed"
+	"github.com/blis-train/blis-train/internal/par"
+)
+
+// Rows per tile (one tile of columns stays in the first cache) and per chunk
+// (one task; the leaves of the summation tree).
+const (
+	tileRows  = 256
+	ChunkRows = 65536
+)
+
+// column says where a wide column comes from.
+type column struct {
+	variant int // -1: X or the target
+	index   int // column of X; P: the target
+	values  []float64
+}
+
+// Accumulator sums Gram matrices of rows over X, the target and the columns of
+// all variants at once: variants share every product that does not touch a
+// column of their own.
+type Accumulator struct {
+	d       *Data
+	cols    []column
+	sums    []float64 // len(cols) x len(cols), upper triangle
+	w       float64
+	n       int64
+	tiles   [][]float64
+	nonZero []bool
+	root    []float64
+	offset  []int // of the tile's rows in X
+	packed  *packed.Reader
+}
+
+// NewAccumulator sums rows of d.
+func NewAccumulator(d *Data) *Accumulator {
+	a := &Accumulator{d: d, root: make([]float64, tileRows), offset: make([]int, tileRows)}
+	if d.Packed != nil {
+		a.packed = d.Packed.Reader()
+	}
+	for j := range d.P {
+		a.cols = append(a.cols, column{-1, j, nil})
+	}
+	a.cols = append(a.cols, column{-1, d.P, nil})
+	for k, v := range d.Variants {
+		for c, j := range v.Cols {
+			a.cols = append(a.cols, column{k, j, v.Values[c]})
+		}
+	}
+	k := len(a.cols)
+	a.sums = make([]float64, k*k)
+	a.nonZero = make([]bool, k)
+	buf := make([]float64, k*tileRows)
+	for c := range k {
+		a.tiles = append(a.tiles, buf[c*tileRows:(c+1)*tileRows])
+	}
+	return a
+}
+
+// Reset forgets all sums.
+func (a *Accumulator) Reset() {
+	clear(a.sums)
+	a.w, a.n = 0, 0
+}
+
+// Add sums the given rows with weights w (one per row of Data), tile by tile.
+func (a *Accumulator) Add(rows []int32, w []float64) {
+	for len(rows) > 0 {
+		t := min(tileRows, len(rows))
+		a.addTile(rows[:t], w)
+		rows = rows[t:]
+	}
+}
+
+func (a *Accumulator) addTile(rows []int32, w []float64) {
+	a.fill(rows, w)
+	k := len(a.cols)
+	for i := range k {
+		if !a.nonZero[i] {
+			continue
+		}
+		ci := a.tiles[i][:len(rows)]
+		for j := i; j < k; j++ {
+			if a.nonZero[j] && a.needed(i, j) {
+				a.sums[i*k+j] += sumProducts(ci, a.tiles[j][:len(rows)])
+			}
+		}
+	}
+}
+
+// needed leaves out products between columns of different variants.
+func (a *Accumulator) needed(i, j int) bool {
+	vi, vj := a.cols[i].variant, a.cols[j].variant
+	return vi < 0 || vj < 0 || vi == vj
+}
+
+// fill writes sqrt(w)*column into the tiles, one column at a time.
+func (a *Accumulator) fill(rows []int32, w []float64) {
+	d, p := a.d, a.d.P
+	root, offset := a.root[:len(rows)], a.offset[:len(rows)]
+	var sum float64
+	for r, i := range rows {
+		sum += w[i]
+		root[r] = math.Sqrt(w[i])
+		offset[r] = d.offset(int(i))
+	}
+	a.w += sum
+	a.n += int64(len(rows))
+	if a.packed != nil {
+		a.fillPacked(rows)
+	}
+	for j := 0; j < p && a.packed == nil; j++ {
+		tile := a.tiles[j][:len(rows)]
+		var bits uint64
+		for r, at := range offset {
+			x := d.X[at+j]
+			bits |= math.Float64bits(x)
+			tile[r] = root[r] * x
+		}
+		a.nonZero[j] = bits<<1 != 0
+	}
+	a.fillColumn(p, d.Y, rows)
+	for c := p + 1; c < len(a.cols); c++ {
+		a.fillColumn(c, a.cols[c].values, rows)
+	}
+}
+
+// fillPacked is fill of the columns of packed rows, block by block.
+func (a *Accumulator) fillPacked(rows []int32) {
+	clear(a.nonZero[:a.d.P])
+	place := a.offset[:len(rows)]
+	for r, i := range rows {
+		place[r] = a.d.at(int(i))
+	}
+	for from := 0; from < len(rows); {
+		lo, hi := a.packed.Block(place[from])
+		to := from
+		for ; to < len(rows) && place[to] >= lo && place[to] < hi; to++ {
+			place[to] -= lo
+		}
+		for j := range a.d.P {
+			a.fillPart(j, place[from:to], from, a.packed.Column(j))
+		}
+		from = to
+	}
+}
+
+// fillPart writes the rows of a block into tile j: those at place in col, nil for zeros.
+func (a *Accumulator) fillPart(j int, place []int, from int, col []float64) {
+	tile, root := a.tiles[j][from:from+len(place)], a.root[from:from+len(place)]
+	if col == nil {
+		clear(tile)
+		return
+	}
+	var bits uint64
+	for r, k := range place {
+		x := col[k]
+		bits |= math.Float64bits(x)
+		tile[r] = root[r] * x
+	}
+	a.nonZero[j] = a.nonZero[j] || bits<<1 != 0
+}
+
+func (a *Accumulator) fillColumn(c int, values []float64, rows []int32) {
+	tile, root := a.tiles[c][:len(rows)], a.root[:len(rows)]
+	var bits uint64
+	for r, i := range rows {
+		x := values[i]
+		bits |= math.Float64bits(x)
+		tile[r] = root[r] * x
+	}
+	a.nonZero[c] = bits<<1 != 0
+}
+
+// Fill writes the sums of variant v into g.
+func (a *Accumulator) Fill(v int, g *Gram) {
+	p, k := a.d.P, len(a.cols)
+	place := make([]int, p+1)
+	for c, col := range a.cols {
+		if col.variant < 0 || col.variant == v {
+			place[col.index] = c
+		}
+	}
+	at := func(i, j int) float64 {
+		ci, cj := place[i], place[j]
+		if ci > cj {
+			ci, cj = cj, ci
+		}
+		return a.sums[ci*k+cj]
+	}
+	g.N, g.W, g.Q = a.n, a.w, at(p, p)
+	for i := range p {
+		g.B[i] = at(i, p)
+		for j := i; j < p; j++ {
+			g.G[i*p+j] = at(i, j)
+			g.G[j*p+i] = g.G[i*p+j]
+		}
+	}
+}
+
+// OfRows is the Gram of the given rows with one weight per row of d; rows nil:
+// all rows in order. Chunks are summed in order whatever the number of workers.
+func OfRows(d *Data, w []float64, rows []int32, workers int) *Gram {
+	if rows == nil {
+		rows = AllRows(d.Len())
+	}
+	plain := *d
+	plain.Variants = nil
+	chunks := Chunk(rows)
+	parts := make([]*Gram, len(chunks))
+	accs := make([]*Accumulator, par.Workers(workers))
+	par.Each(workers, len(chunks), func(k, c int) {
+		if accs[k] == nil {
+			accs[k] = NewAccumulator(&plain)
+		}
+		accs[k].Reset()
+		accs[k].Add(chunks[c], w)
+		parts[c] = New(d.P)
+		accs[k].Fill(-1, parts[c])
+	})
+	out := New(d.P)
+	for _, g := range parts {
+		out.Add(g)
+	}
+	return out
+}
+
+// AllRows are the numbers 0 to n-1.
+func AllRows(n int) []int32 {
+	rows := make([]int32, n)
+	for i := range rows {
+		rows[i] = int32(i)
+	}
+	return rows
+}
+
+// Chunk cuts rows into the leaves of the summation tree.
+func Chunk(rows []int32) [][]int32 {
+	var out [][]int32
+	for len(rows) > ChunkRows {
+		out = append(out, rows[:ChunkRows])
+		rows = rows[ChunkRows:]
+	}
+	return append(out, rows)
+}

@@ -1,0 +1,314 @@
+package ridge
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
+)
+
+// bootRidge keeps a draw solvable when it misses a term's only block.
+const bootRidge = 1e-9
+
+// bootstrap works on the scaled columns that are not all zero.
+type bootstrap struct {
+	p      int
+	idx    []int     // columns in use
+	scale  []float64 // per used column, with ybar folded in
+	strata [][]int   // blocks of each run
+	a      [][]float64
+	b      [][]float64
+	gamma  []float64
+	inv    []float64
+	se     []float64
+}
+
+// newBootstrap is nil when no row has weight.
+func newBootstrap(blocks []BlockGram) *bootstrap {
+	p := blocks[0].Gram.P
+	total := New(p)
+	for _, b := range blocks {
+		total.Add(b.Gram)
+	}
+	if total.W <= 0 || total.Q <= 0 {
+		return nil
+	}
+	s, ybar := total.Scale()
+	out := &bootstrap{p: p, idx: NonZero(s)}
+	for _, j := range out.idx {
+		out.scale = append(out.scale, s[j]/ybar)
+	}
+	seen := map[int32]int{}
+	for k, b := range blocks {
+		if _, ok := seen[b.Run]; !ok {
+			seen[b.Run] = len(out.strata)
+			out.strata = append(out.strata, nil)
+		}
+		out.strata[seen[b.Run]] = append(out.strata[seen[b.Run]], k)
+		a, rhs := out.scaled(b.Gram, s, ybar, total.W)
+		out.a, out.b = append(out.a, a), append(out.b, rhs)
+	}
+	return out
+}
+
+func (b *bootstrap) scaled(g *Gram, s []float64, ybar, w float64) (a, rhs []float64) {
+	m := len(b.idx)
+	a, rhs = make([]float64, m*m), make([]float64, m)
+	for r, j := range b.idx {
+		rhs[r] = g.B[j] / (s[j] * ybar * w)
+		for c, k := range b.idx {
+			a[r*m+c] = g.G[j*b.p+k] / (s[j] * s[k] * w)
+		}
+	}
+	return a, rhs
+}
+
+// beta is the centre of column j.
+func (b *bootstrap) beta(j int) float64 {
+	r := slices.Index(b.idx, j)
+	return b.gamma[r] / b.scale[r]
+}
+
+// solveAll fits all blocks once and says which columns of P the rows know. Errors:
+// gram.ErrEigen.
+func (b *bootstrap) solveAll() ([]bool, error) {
+	m := len(b.idx)
+	d := newDraw(m)
+	once := make([]int, len(b.a))
+	for k := range once {
+		once[k] = 1
+	}
+	b.fit(d, once)
+	b.gamma, b.inv, b.se = d.gamma, d.inv, d.se
+	known := make([]bool, b.p)
+	values, vectors, err := Eigen(Symmetric(d.sum, m))
+	if err != nil {
+		return nil, err
+	}
+	for r, j := range b.idx {
+		var null float64
+		for k := 0; k < m && values[k] <= NullTol*values[m-1]; k++ {
+			null += float64(vectors.At(r, k) * vectors.At(r, k))
+		}
+		known[j] = null < 0.02 && b.se[r] > 0
+	}
+	return known, nil
+}
+
+// draw is the workspace of one refit.
+type draw struct {
+	m                     int
+	sum, chol, inv        []float64
+	rhs, gamma, se, score []float64
+	z                     []float64 // influence of a block
+	mean, square          []float64
+}
+
+func newDraw(m int) *draw {
+	mat, vec := func() []float64 { return make([]float64, m*m) }, func() []float64 { return make([]float64, m) }
+	return &draw{
+		m: m, sum: mat(), chol: mat(), inv: mat(), rhs: vec(), gamma: vec(), se: vec(),
+		score: vec(), z: vec(), mean: vec(), square: vec(),
+	}
+}
+
+// fit solves with each block counted times[k] times and fills gamma and its
+// cluster-robust standard error.
+func (b *bootstrap) fit(d *draw, times []int) bool {
+	clear(d.sum)
+	clear(d.rhs)
+	for k, t := range times {
+		if t == 0 {
+			continue
+		}
+		f := float64(t)
+		for i, v := range b.a[k] {
+			d.sum[i] += float64(f * v)
+		}
+		for i, v := range b.b[k] {
+			d.rhs[i] += float64(f * v)
+		}
+	}
+	copy(d.chol, d.sum)
+	for r := range d.m {
+		d.chol[r*d.m+r] += bootRidge
+	}
+	if stat.Cholesky(d.chol, d.m) < d.m {
+		return false
+	}
+	copy(d.gamma, d.rhs)
+	stat.CholeskySolve(d.chol, d.m, d.gamma)
+	d.invert()
+	b.sandwich(d, times, nil)
+	return true
+}
+
+func (d *draw) invert() {
+	for r := range d.m {
+		clear(d.z)
+		d.z[r] = 1
+		stat.CholeskySolve(d.chol, d.m, d.z)
+		copy(d.inv[r*d.m:], d.z)
+	}
+}
+
+// sandwich fills se, and cov when it is not nil, from the blocks' influences
+// inv*(b_k - a_k gamma), centred per run.
+func (b *bootstrap) sandwich(d *draw, times []int, cov []float64) {
+	m := d.m
+	clear(d.se)
+	for _, blocks := range b.strata {
+		n := 0.0
+		clear(d.mean)
+		clear(d.square)
+		for _, k := range blocks {
+			if times[k] == 0 {
+				continue
+			}
+			t := float64(times[k])
+			n += t
+			b.influence(d, k)
+			for j, z := range d.z {
+				d.mean[j] += float64(t * z)
+				d.square[j] += float64(t * z * z)
+			}
+			for i := 0; cov != nil && i < m*m; i++ {
+				cov[i] += t * d.z[i/m] * d.z[i%m] * float64(len(blocks)) / math.Max(1, float64(len(blocks)-1))
+			}
+		}
+		if n < 2 {
+			continue
+		}
+		for j := range d.se {
+			d.se[j] += float64(n / (n - 1) * math.Max(0, d.square[j]-d.mean[j]*d.mean[j]/n))
+		}
+		for i := 0; cov != nil && i < m*m; i++ {
+			cov[i] -= d.mean[i/m] * d.mean[i%m] / (n - 1)
+		}
+	}
+	for j, v := range d.se {
+		d.se[j] = math.Sqrt(v)
+	}
+}
+
+func (b *bootstrap) influence(d *draw, k int) {
+	m := d.m
+	for j := range m {
+		d.score[j] = b.b[k][j] - Dot(b.a[k][j*m:(j+1)*m], d.gamma)
+	}
+	for j := range m {
+		d.z[j] = Dot(d.inv[j*m:(j+1)*m], d.score)
+	}
+}
+
+// jackknife is the standard error over configurations left out, per column of P:
+// sqrt((C - 1)/C sum (beta_c - mean)^2); NaN below three configurations.
+func (b *bootstrap) jackknife(blocks []BlockGram, configs []int32) []float64 {
+	out := make([]float64, b.p)
+	for j := range out {
+		out[j] = math.NaN()
+	}
+	if len(configs) < 3 {
+		return out
+	}
+	d := newDraw(len(b.idx))
+	columns := make([][]float64, len(b.idx))
+	times := make([]int, len(blocks))
+	for _, c := range configs {
+		for k, block := range blocks {
+			times[k] = 1
+			if block.Config == c {
+				times[k] = 0
+			}
+		}
+		if !b.fit(d, times) {
+			return out
+		}
+		for r, g := range d.gamma {
+			columns[r] = append(columns[r], g/b.scale[r])
+		}
+	}
+	for r, j := range b.idx {
+		out[j] = stat.StdErr(columns[r]) * float64(len(configs)-1)
+	}
+	return out
+}
+
+// covariance writes the cluster-robust covariance of the coefficients.
+func (b *bootstrap) covariance(out []float64) {
+	m := len(b.idx)
+	d := newDraw(m)
+	copy(d.gamma, b.gamma)
+	copy(d.inv, b.inv)
+	once := make([]int, len(b.a))
+	for k := range once {
+		once[k] = 1
+	}
+	cov := make([]float64, m*m)
+	b.sandwich(d, once, cov)
+	for r, j := range b.idx {
+		for c, k := range b.idx {
+			out[j*b.p+k] = cov[r*m+c] / (b.scale[r] * b.scale[c])
+		}
+	}
+}
+
+// quantiles is the Level quantile of |t| over the draws, per column of P.
+func (b *bootstrap) quantiles(c BootstrapOptions, workers int) []float64 {
+	m := len(b.idx)
+	ts := make([][]float64, c.Draws)
+	spaces := make([]*draw, workers)
+	par.Each(workers, c.Draws, func(worker, i int) {
+		if spaces[worker] == nil {
+			spaces[worker] = newDraw(m)
+		}
+		ts[i] = b.studentised(spaces[worker], rand.New(rand.NewPCG(c.Seed, uint64(i))))
+	})
+	out := make([]float64, b.p)
+	for r, j := range b.idx {
+		var v []float64
+		for _, t := range ts {
+			if t != nil && !math.IsNaN(t[r]) {
+				v = append(v, t[r])
+			}
+		}
+		out[j] = math.NaN()
+		if len(v) > 0 {
+			slices.Sort(v)
+			out[j] = v[min(len(v)-1, int(math.Ceil(c.Level*float64(len(v)+1)))-1)]
+		}
+	}
+	return out
+}
+
+// studentised is |gamma* - gamma|/se* of one draw.
+func (b *bootstrap) studentised(d *draw, rng *rand.Rand) []float64 {
+	times := make([]int, len(b.a))
+	for _, blocks := range b.strata {
+		for range blocks {
+			times[blocks[rng.IntN(len(blocks))]]++
+		}
+	}
+	if !b.fit(d, times) {
+		return nil
+	}
+	out := make([]float64, d.m)
+	for j := range out {
+		out[j] = math.Abs(d.gamma[j]-b.gamma[j]) / d.se[j]
+	}
+	return out
+}
+
+// Options are the choices of the intervals.
+type BootstrapOptions struct {
+	Draws int     // bootstrap draws; 500
+	Level float64 // coverage; 0.95
+	Seed  uint64
+}
+
+// DefaultOptions is 500 draws, 95 %, seed 1.
+func BootstrapDefaultOptions() BootstrapOptions {
+	return BootstrapOptions{Draws: 500, Level: 0.95, Seed: 1}
+}

@@ -1,0 +1,238 @@
+// Package cells weighs rows so that every regime of every configuration counts the same,
+// cuts runs into the blocks of forward folds, and sums each piece into a Gram matrix.
+package ridge
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/par"
+)
+
+// Never is the From of rows that no fold trains on.
+const Never = int32(1) << 30
+
+// CellKey says which rows a Gram holds: those of one regime inside one segment
+// of one run. Fold j trains on cells with From <= j and validates on those with
+// Block = j+1; Block is -1 for runs left out of the folds.
+type CellKey struct {
+	Config, Run, Regime int32
+	Block, From         int32
+}
+
+// Cell is the Gram of a key with unbalanced weights factor/max(y, eps*steps)^2.
+type Cell struct {
+	CellKey
+	Gram Gram
+}
+
+// Cells are all cells of one data set, runs in order, segments in time order,
+// regimes in order: what Select and Confidence need of the rows.
+type Cells struct {
+	P       int
+	EpsUs   float64
+	Folds   int
+	Gamma   float64 // label of the variant
+	Lag     int     // label, set by the caller
+	Embargo int     // rows
+	List    []Cell
+}
+
+// segment is a range of a sequence no cut point divides.
+type segment struct {
+	seq    *Sequence
+	lo, hi int
+	block  int32
+	regime int32
+	rows   []int32
+}
+
+// Cut sums the rows into cells, one Cells per variant (one when there is none).
+// Weights depend on the target alone, so variants share them.
+func Cut(d *Data, o Options) ([]*Cells, []Finding, error) {
+	if err := o.CheckShape(d); err != nil {
+		return nil, nil, err
+	}
+	seqs, found := Sequences(d, o)
+	if len(found) == len(seqs) {
+		return nil, found, &Error{Code: TooFewRows, Msg: fmt.Sprintf("no run has %d rows", o.Folds+1)}
+	}
+	embargoes := []int{o.EmbargoRows}
+	gammas := []float64{0}
+	if len(d.Variants) > 0 {
+		embargoes, gammas = nil, nil
+		for _, v := range d.Variants {
+			embargoes, gammas = append(embargoes, v.EmbargoRows), append(gammas, v.Gamma)
+		}
+	}
+	parts := make([][]segment, len(seqs))
+	par.Each(o.Threads(), len(seqs), func(_, k int) { parts[k] = segments(d, &seqs[k], embargoes) })
+	segs := slices.Concat(parts...)
+	grams := sumSegments(d, o, segs, len(embargoes))
+	out := make([]*Cells, len(embargoes))
+	for v := range out {
+		c := &Cells{P: d.P, EpsUs: o.EpsUs, Folds: o.Folds, Gamma: gammas[v], Embargo: embargoes[v]}
+		for k, s := range segs {
+			key := CellKey{s.seq.Config, s.seq.Run, s.regime, s.block, from(s, embargoes[v])}
+			if err := d.CheckSums(grams[k][v]); err != nil {
+				return nil, nil, err
+			}
+			c.List = append(c.List, Cell{key, *grams[k][v]})
+		}
+		out[v] = c
+	}
+	return out, found, nil
+}
+
+// from is the first fold that trains on a segment.
+func from(s segment, embargo int) int32 {
+	if s.seq.bounds == nil {
+		return Never
+	}
+	for j := int(s.block); j+2 < len(s.seq.bounds); j++ {
+		if s.hi <= s.seq.trainEnd(j, embargo) {
+			return int32(j)
+		}
+	}
+	return Never
+}
+
+// segments cuts a sequence at its block bounds and at every place where a fold
+// of a variant stops training, and splits each piece by regime in time order.
+func segments(d *Data, s *Sequence, embargoes []int) []segment {
+	cuts := slices.Clone(s.bounds)
+	if cuts == nil {
+		cuts = []int{0, len(s.Rows)}
+	}
+	for j := 0; s.bounds != nil && j+2 < len(s.bounds); j++ {
+		for _, e := range embargoes {
+			cuts = append(cuts, s.trainEnd(j, e))
+		}
+	}
+	slices.Sort(cuts)
+	cuts = slices.Compact(cuts)
+	var out []segment
+	block := int32(-1)
+	for k := 0; k+1 < len(cuts); k++ {
+		if s.bounds != nil && slices.Contains(s.bounds, cuts[k]) {
+			block++
+		}
+		piece := segment{seq: s, lo: cuts[k], hi: cuts[k+1], block: block}
+		out = append(out, byRegime(d, piece)...)
+	}
+	return out
+}
+
+// byRegime splits a piece into its regimes, ascending.
+func byRegime(d *Data, s segment) []segment {
+	rows := s.seq.Rows[s.lo:s.hi]
+	var out []segment
+	for _, i := range rows {
+		k := len(out) - 1
+		for k >= 0 && out[k].regime > d.Regime[i] {
+			k--
+		}
+		if k < 0 || out[k].regime != d.Regime[i] {
+			k++
+			part := s
+			part.regime = d.Regime[i]
+			part.rows = make([]int32, 0, len(rows))
+			out = slices.Insert(out, k, part)
+		}
+		out[k].rows = append(out[k].rows, i)
+	}
+	return out
+}
+
+// sumSegments is one Gram per segment and variant. A task is one chunk; the
+// chunks of a segment are added in order.
+func sumSegments(d *Data, o Options, segs []segment, variants int) [][]*Gram {
+	type task struct{ seg, chunk int }
+	var tasks []task
+	var pieces [][]int32
+	for k, s := range segs {
+		for c, rows := range Chunk(s.rows) {
+			tasks = append(tasks, task{k, c})
+			pieces = append(pieces, rows)
+		}
+	}
+	w := Unbalanced(d, o)
+	parts := make([][]*Gram, len(tasks))
+	accs := make([]*Accumulator, o.Threads())
+	par.Each(o.Threads(), len(tasks), func(worker, t int) {
+		if accs[worker] == nil {
+			accs[worker] = NewAccumulator(d)
+		}
+		a := accs[worker]
+		a.Reset()
+		a.Add(pieces[t], w)
+		parts[t] = make([]*Gram, variants)
+		for v := range parts[t] {
+			parts[t][v] = New(d.P)
+			a.Fill(v, parts[t][v])
+		}
+	})
+	out := make([][]*Gram, len(segs))
+	for t, task := range tasks {
+		if task.chunk == 0 {
+			out[task.seg] = parts[t]
+			continue
+		}
+		for v, g := range parts[t] {
+			out[task.seg][v].Add(g)
+		}
+	}
+	return out
+}
+
+// Configs lists the configuration labels, ascending.
+func (c *Cells) Configs() []int32 {
+	labels := make([]int32, len(c.List))
+	for k := range c.List {
+		labels[k] = c.List[k].Config
+	}
+	return Distinct(labels)
+}
+
+// Balance is the factor c of spec#weights for each cell of the list: the same rule as
+// Weights, from the cells' row counts and sums of w*y^2.
+func (c *Cells) Balance(minCellRows int) []float64 {
+	configs := c.Configs()
+	sums := make([][]cellSums, len(configs))
+	for i := range c.List {
+		cell := &c.List[i]
+		k, _ := slices.BinarySearch(configs, cell.Config)
+		sums[k] = addCell(sums[k], cell.Regime, cell.Gram.N, cell.Gram.Q)
+	}
+	factors := make([][]float64, len(configs))
+	for k := range sums {
+		factors[k] = balance(sums[k], minCellRows, len(configs))
+	}
+	out := make([]float64, len(c.List))
+	for i := range c.List {
+		k, _ := slices.BinarySearch(configs, c.List[i].Config)
+		out[i] = factors[k][findCell(sums[k], c.List[i].Regime)]
+	}
+	return out
+}
+
+// Sum is the balanced Gram of the cells that keep says yes to.
+func (c *Cells) Sum(factor []float64, keep func(CellKey) bool) *Gram {
+	out := New(c.P)
+	for i := range c.List {
+		if keep == nil || keep(c.List[i].CellKey) {
+			out.AddScaled(factor[i], &c.List[i].Gram)
+		}
+	}
+	return out
+}
+
+// Total is the balanced Gram of all rows.
+func (c *Cells) Total(minCellRows int) *Gram { return c.Sum(c.Balance(minCellRows), nil) }
+
+// Without is the cells less one run.
+func (c *Cells) Without(run int32) *Cells {
+	out := *c
+	out.List = slices.DeleteFunc(slices.Clone(c.List), func(x Cell) bool { return x.Run == run })
+	return &out
+}

@@ -1,0 +1,210 @@
+package ridge_test
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+)
+
+// TestEvalIntervalCoverage plants coefficients in 1,000 data sets of serially
+// correlated rows, runs the whole route (selection, fit, reweighting, intervals)
+// and counts how often the 95 % interval of each identified term holds the truth, and
+// how often the one printed with the published value does.
+func TestEvalIntervalCoverage(t *testing.T) {
+	repo.NeedEval(t)
+	for _, p := range []ridge.Shape{
+		{Configs: 3, Rows: 1200, Noise: .05, Memory: .6},
+		{Configs: 1, Rows: 2000, Noise: .05, Memory: .6},
+	} {
+		c := coverage(t, p, 1000)
+		c.print(p)
+		c.check(t)
+	}
+}
+
+// TestEvalPosteriorCoverage draws the truth from the prior, fits few and many rows with it
+// and counts how often the interval of the published value holds the truth.
+func TestEvalPosteriorCoverage(t *testing.T) {
+	repo.NeedEval(t)
+	for _, rows := range []int{150, 600, 2000} {
+		c := posteriorCoverage(t, rows, 400)
+		c.print(ridge.Shape{Configs: 1, Rows: rows, Noise: .05, Memory: .6})
+		c.check(t)
+	}
+}
+
+// posteriorCoverage counts over data sets of one configuration whose truth is drawn from
+// the prior.
+func posteriorCoverage(t *testing.T, rows, sets int) *covered {
+	var c covered
+	var mu sync.Mutex
+	par.Each(2, sets, func(_, k int) {
+		s := ridge.PlantDrawn(uint64(k)+1, ridge.Shape{Configs: 1, Rows: rows, Noise: .05, Memory: .6}, 0.2)
+		s.O.Workers = 1
+		fit := posteriorMean(t, s)
+		conf := ridge.Posterior(s.D, fit, s.O, ridge.BootstrapDefaultOptions())
+		mu.Lock()
+		defer mu.Unlock()
+		tags := make([]ridge.Identification, ridge.NumColumns)
+		for j := range tags {
+			tags[j] = ridge.IdentifiedWithin
+			if s.Beta[j] == 0 { // no column: nothing to hold
+				tags[j] = ridge.PriorOnly
+			}
+		}
+		c.count(s, fit, conf, tags)
+	})
+	return &c
+}
+
+type covered struct {
+	sets, hits, published, outside, tagged, between [ridge.NumColumns]int
+	width                                           [ridge.NumColumns]float64
+}
+
+func coverage(t *testing.T, p ridge.Shape, sets int) *covered {
+	var c covered
+	var mu sync.Mutex
+	par.Each(2, sets, func(_, k int) {
+		s := ridge.Plant(uint64(k)+1, p)
+		s.O.Workers = 1
+		fit := fitted(t, s)
+		conf, tags := intervals(s, fit)
+		mu.Lock()
+		defer mu.Unlock()
+		c.count(s, fit, conf, tags)
+	})
+	return &c
+}
+
+// posteriorMean is the route of a fit with a prior.
+func posteriorMean(t *testing.T, s ridge.Planted) ridge.Fit {
+	sel, err := ridge.Select(s.D, s.O)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ls, err := ridge.FitRows(s.D, ridge.Weights(s.D, s.O), nil, sel[0].Lambda, s.O)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fit, err := ridge.PosteriorMean(s.D, ls, s.O)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fit
+}
+
+// fitted is the whole route from rows to published values.
+func fitted(t *testing.T, s ridge.Planted) ridge.Fit {
+	sel, err := ridge.Select(s.D, s.O)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := ridge.Weights(s.D, s.O)
+	ls, err := ridge.FitRows(s.D, w, nil, sel[0].Lambda, s.O)
+	if err != nil {
+		t.Fatal(err)
+	}
+	polish, err := ridge.Reweight(s.D, w, ls, s.O)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return polish.Best()
+}
+
+func intervals(s ridge.Planted, fit ridge.Fit) (ridge.Confidence, []ridge.Identification) {
+	tags := ridge.Identify(ridge.WithinVariation(s.D, ridge.Weights(s.D, s.O)))
+	return ridge.Rows(s.D, fit, tags, s.O, ridge.BootstrapDefaultOptions()), tags
+}
+
+func (c *covered) count(s ridge.Planted, fit ridge.Fit, conf ridge.Confidence, tags []ridge.Identification) {
+	for j, term := range conf.Terms {
+		c.sets[j]++
+		if tags[j] == ridge.IdentifiedWithin && term.Method != ridge.FromNothing {
+			c.tagged[j]++
+		}
+		if tags[j] == ridge.BetweenConfigs && term.Method != ridge.FromNothing {
+			c.between[j]++
+		}
+		if term.Lo <= s.Beta[j] && s.Beta[j] <= term.Hi {
+			c.hits[j]++
+		}
+		if lo, hi := term.Holding(fit.Beta[j]); lo <= s.Beta[j] && s.Beta[j] <= hi {
+			c.published[j]++
+		}
+		if fit.Beta[j] < term.Lo || fit.Beta[j] > term.Hi {
+			c.outside[j]++
+		}
+		if s.Beta[j] != 0 {
+			c.width[j] += (term.Hi - term.Lo) / s.Beta[j]
+		}
+	}
+}
+
+func (c *covered) share(hits, j int) float64 { return float64(hits) / float64(c.sets[j]) }
+
+func (c *covered) print(p ridge.Shape) {
+	fmt.Printf("coverage: %d configurations x %d rows, noise %g, memory %g\n", p.Configs, p.Rows, p.Noise, p.Memory)
+	for j := range ridge.NumColumns {
+		fmt.Printf("  term %2d: within in %4d of %d sets, truth held %.3f, by the interval printed with the value %.3f, value outside %.3f, "+
+			"mean width %.3g of the truth\n", j+1, c.tagged[j], c.sets[j], c.share(c.hits[j], j), c.share(c.published[j], j),
+			c.share(c.outside[j], j), c.width[j]/float64(c.sets[j]))
+	}
+}
+
+func (c *covered) check(t *testing.T) {
+	for _, of := range []struct {
+		name string
+		hits [ridge.NumColumns]int
+	}{{"the estimate", c.hits}, {"the published value", c.published}} {
+		var sum float64
+		n := 0
+		for j := range ridge.NumColumns {
+			share := c.share(of.hits[j], j)
+			if c.tagged[j] < c.sets[j] {
+				if c.between[j] == c.sets[j] && share < 0.92 {
+					t.Errorf("term %d, between configurations, %s: covered in %.3f, want at least 0.92", j+1, of.name, share)
+				}
+				continue
+			}
+			sum, n = sum+share, n+1
+			if share < 0.92 || share > 0.99 {
+				t.Errorf("term %d, %s: covered in %.3f, want 0.92..0.99", j+1, of.name, share)
+			}
+		}
+		fmt.Printf("  interval of %s: mean over %d identified terms %.4f\n", of.name, n, sum/float64(n))
+		if m := sum / float64(n); n == 0 || math.IsNaN(m) || m < 0.93 || m > 0.97 {
+			t.Errorf("%s: mean over terms %.4f, want 0.93..0.97", of.name, m)
+		}
+	}
+}
+
+// TestIntervalsHoldTheTruth in most of 12 data sets: the short form of the
+// coverage evaluation.
+func TestIntervalsHoldTheTruth(t *testing.T) {
+	hits, all := 0, 0
+	for seed := range uint64(12) {
+		s := ridge.Plant(100+seed, ridge.Shape{Configs: 3, Rows: 400, Noise: .05, Memory: .4})
+		fit := fitted(t, s)
+		conf, tags := intervals(s, fit)
+		for j, term := range conf.Terms {
+			if tags[j] == ridge.IdentifiedWithin && term.Method == ridge.FromBlocks {
+				all++
+				if term.Lo <= s.Beta[j] && s.Beta[j] <= term.Hi {
+					hits++
+				}
+				if v := conf.Covariance[j*ridge.NumColumns+j]; math.Abs(math.Sqrt(v)-term.SE) > 1e-9*term.SE {
+					t.Errorf("term %d: standard error %g, covariance says %g", j+1, term.SE, math.Sqrt(v))
+				}
+			}
+		}
+	}
+	if all < 90 || float64(hits) < .88*float64(all) || hits == all {
+		t.Errorf("%d of %d intervals hold the truth, want about 95 %%", hits, all)
+	}
+}

@@ -1,0 +1,310 @@
+package ridge
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/packed"
+)
+
+// Data is a set of rows. Slices have one entry per row; X has P.
+type Data struct {
+	P      int
+	X      []float64      // row-major, len(Y) x P; of a Subset the rows of the whole
+	Packed *packed.Floats // X in little memory, in place of it; nil: X
+	Y      []float64      // target, us
+	Steps  []float64      // StepsOf a row covers; nil: 1
+	Factor []float64      // down-weighting p of a row, 0..1; nil: 1
+	Config []int32        // configuration label >= 0
+	Regime []int32        // regime label >= 0
+	Run    []int32        // RunOf label >= 0, unique over configurations; nil: one run per configuration
+	Time   []int64        // order inside a run, ties by row; nil: row order
+
+	// Variants are alternatives of some columns (another EMA constant changes
+	// only the columns fed by the EMA). Empty: X alone.
+	Variants []Variant
+
+	place []int32 // of each row in X; nil: the same
+}
+
+// Variant replaces columns of X. Values[k][i] is row i of column Cols[k].
+type Variant struct {
+	Gamma       float64 // label; breaks ties (smaller wins)
+	EmbargoRows int     // training rows dropped before a validation block, per run
+	Cols        []int
+	Values      [][]float64
+}
+
+// Len is the number of rows.
+func (d *Data) Len() int { return len(d.Y) }
+
+// Row is x of row i, not to be written. Of packed rows a whole block is unpacked
+// for it: many rows are read by a Reader.
+func (d *Data) Row(i int) []float64 { return d.Reader().Row(i) }
+
+// Reader reads rows of X. Each goroutine has its own.
+type Reader struct {
+	d      *Data
+	packed *packed.Reader
+}
+
+// Reader begins to read the rows of X.
+func (d *Data) Reader() *Reader {
+	r := &Reader{d: d}
+	if d.Packed != nil {
+		r.packed = d.Packed.Reader()
+	}
+	return r
+}
+
+// Row is x of row i, not to be written, valid until the next call.
+func (r *Reader) Row(i int) []float64 {
+	if r.packed != nil {
+		return r.packed.Row(r.d.at(i))
+	}
+	at := r.d.offset(i)
+	return r.d.X[at : at+r.d.P]
+}
+
+// at is where row i stands in X.
+func (d *Data) at(i int) int {
+	if d.place != nil {
+		return int(d.place[i])
+	}
+	return i
+}
+
+// offset is where row i begins in X.
+func (d *Data) offset(i int) int { return d.at(i) * d.P }
+
+// StepsOf is how many steps row i covers.
+func (d *Data) StepsOf(i int) float64 {
+	if d.Steps == nil {
+		return 1
+	}
+	return d.Steps[i]
+}
+
+// FactorOf is the down-weighting of row i.
+func (d *Data) FactorOf(i int) float64 {
+	if d.Factor == nil {
+		return 1
+	}
+	return d.Factor[i]
+}
+
+// RunOf is the run of row i.
+func (d *Data) RunOf(i int) int32 {
+	if d.Run == nil {
+		return d.Config[i]
+	}
+	return d.Run[i]
+}
+
+// Check finds lengths that do not agree and numbers that are not finite.
+func (d *Data) Check() error {
+	if err := d.CheckShape(); err != nil {
+		return err
+	}
+	r := d.Reader()
+	for i := range d.Len() {
+		if j := firstBad(r.Row(i)); j >= 0 {
+			return fmt.Errorf("ridge: got %v at position %d, want a finite number", r.Row(i)[j], i*d.P+j)
+		}
+	}
+	for _, col := range [][]float64{d.Y, d.Steps, d.Factor} {
+		if i := firstBad(col); i >= 0 {
+			return fmt.Errorf("ridge: got %v at position %d, want a finite number", col[i], i)
+		}
+	}
+	return d.checkVariants()
+}
+
+// CheckShape is Check without a look at every number: a sum over rows that is
+// finite proves as much (see checkSums).
+func (d *Data) CheckShape() error {
+	n := len(d.Y)
+	rows := len(d.X)
+	if d.Packed != nil {
+		rows = d.Packed.Len() * d.P
+	}
+	if d.P <= 0 || d.place == nil && rows != n*d.P {
+		return fmt.Errorf("ridge: len(x)=%d, want %d rows x %d columns", rows, n, d.P)
+	}
+	lens := []struct {
+		name string
+		got  int
+		need bool
+	}{
+		{"place", len(d.place), d.place != nil},
+		{"steps", len(d.Steps), d.Steps != nil}, {"factor", len(d.Factor), d.Factor != nil},
+		{"config", len(d.Config), true}, {"regime", len(d.Regime), true},
+		{"run", len(d.Run), d.Run != nil}, {"time", len(d.Time), d.Time != nil},
+	}
+	for _, l := range lens {
+		if l.need && l.got != n {
+			return fmt.Errorf("ridge: len(%s)=%d, want %d rows", l.name, l.got, n)
+		}
+	}
+	for k, v := range d.Variants {
+		if len(v.Cols) != len(v.Values) {
+			return fmt.Errorf("ridge: variant %d has %d columns, want %d", k, len(v.Values), len(v.Cols))
+		}
+		for c, col := range v.Values {
+			if v.Cols[c] < 0 || v.Cols[c] >= d.P || len(col) != d.Len() {
+				return fmt.Errorf("ridge: variant %d column %d: got %d rows, want %d", k, v.Cols[c], len(col), d.Len())
+			}
+		}
+	}
+	return nil
+}
+
+// CheckSums finds a Gram that is not finite and names the row that made it so.
+// A NaN or an infinity in a row spoils the sums of its column.
+func (d *Data) CheckSums(g *Gram) error {
+	if firstBad(g.G) < 0 && firstBad(g.B) < 0 && firstBad([]float64{g.Q, g.W}) < 0 {
+		return nil
+	}
+	if err := d.Check(); err != nil {
+		return err
+	}
+	return fmt.Errorf("ridge: sums of %d rows overflow, want numbers of ordinary size", g.N)
+}
+
+func (d *Data) checkVariants() error {
+	for k, v := range d.Variants {
+		for c, col := range v.Values {
+			if i := firstBad(col); i >= 0 {
+				return fmt.Errorf("ridge: variant %d column %d row %d: got %v, want a finite number", k, v.Cols[c], i, col[i])
+			}
+		}
+	}
+	return nil
+}
+
+// firstBad is the position of the first NaN or infinity, or -1. Blocks are
+// tested as a whole: x-x is 0 for finite x, NaN otherwise, and NaN stays.
+func firstBad(v []float64) int {
+	const block = 1024
+	for at := 0; at < len(v); at += block {
+		part := v[at:min(at+block, len(v))]
+		var a, b float64
+		for k := 0; k+1 < len(part); k += 2 {
+			a += part[k] - part[k]
+			b += part[k+1] - part[k+1]
+		}
+		last := part[len(part)-1]
+		if a+b+(last-last) == 0 {
+			continue
+		}
+		return at + slices.IndexFunc(part, func(x float64) bool { return x-x != 0 })
+	}
+	return -1
+}
+
+// Subset is the given rows, in the given order, variants included. X is shared:
+// it is most of the data.
+func (d *Data) Subset(rows []int32) *Data {
+	out := &Data{P: d.P, X: d.X, Packed: d.Packed, place: append(make([]int32, 0, len(rows)), rows...)}
+	if d.place != nil {
+		out.place = pick(d.place, rows)
+	}
+	out.Y, out.Steps, out.Factor = pick(d.Y, rows), pick(d.Steps, rows), pick(d.Factor, rows)
+	out.Config, out.Regime, out.Run = pick(d.Config, rows), pick(d.Regime, rows), pick(d.Run, rows)
+	out.Time = pick(d.Time, rows)
+	for _, v := range d.Variants {
+		w := Variant{Gamma: v.Gamma, EmbargoRows: v.EmbargoRows, Cols: v.Cols}
+		for _, col := range v.Values {
+			w.Values = append(w.Values, pick(col, rows))
+		}
+		out.Variants = append(out.Variants, w)
+	}
+	return out
+}
+
+func pick[T any](v []T, rows []int32) []T {
+	if v == nil {
+		return nil
+	}
+	out := make([]T, len(rows))
+	for k, i := range rows {
+		out[k] = v[i]
+	}
+	return out
+}
+
+// With is the data with variant k's columns in place and no variants left. It
+// copies X only when a column differs; the other slices are shared.
+func (d *Data) With(k int) *Data {
+	out := *d
+	out.Variants = nil
+	if k >= len(d.Variants) || d.same(d.Variants[k]) {
+		return &out
+	}
+	out.X, out.Packed, out.place = nil, nil, nil
+	keep := func(x []float64) { out.X = append(out.X, x...) }
+	if d.Packed != nil {
+		out.Packed = packed.NewFloats(d.P)
+		defer out.Packed.Seal()
+		keep = out.Packed.Append
+	} else {
+		out.X = make([]float64, 0, d.Len()*d.P)
+	}
+	v, r, x := d.Variants[k], d.Reader(), make([]float64, d.P)
+	for i := range d.Len() {
+		copy(x, r.Row(i))
+		for c, j := range v.Cols {
+			x[j] = v.Values[c][i]
+		}
+		keep(x)
+	}
+	return &out
+}
+
+// same reports whether X already holds a variant's columns.
+func (d *Data) same(v Variant) bool {
+	r := d.Reader()
+	for i := range d.Len() {
+		x := r.Row(i)
+		for c, j := range v.Cols {
+			if x[j] != v.Values[c][i] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Configs lists the configuration labels present, ascending.
+func (d *Data) Configs() []int32 { return Distinct(d.Config) }
+
+// Distinct are the labels, ascending, each once.
+func Distinct(v []int32) []int32 {
+	out := make([]int32, 0, 8)
+	last := int32(-1)
+	for _, c := range v {
+		if c == last {
+			continue
+		}
+		last = c
+		if k, ok := slices.BinarySearch(out, c); !ok {
+			out = slices.Insert(out, k, c)
+		}
+	}
+	return out
+}
+
+// BaseOf is max(y, eps*steps), the size a row's error is measured against.
+func (d *Data) BaseOf(i int, epsUs float64) float64 {
+	return math.Max(d.Y[i], epsUs*d.StepsOf(i))
+}
+
+// Predict is x.beta of every row.
+func Predict(d *Data, beta []float64) []float64 {
+	out, r := make([]float64, d.Len()), d.Reader()
+	for i := range out {
+		out[i] = Dot(r.Row(i), beta)
+	}
+	return out
+}

@@ -1,0 +1,91 @@
+// Package gram holds rows and what a quadratic loss knows of them: a Data, its Gram
+// matrix, and the one order in which rows are summed.
+package ridge
+
+import "math"
+
+// Gram is what a weighted quadratic loss knows of its rows.
+type Gram struct {
+	P int
+	N int64     // rows
+	W float64   // sum w
+	Q float64   // sum w y^2
+	B []float64 // sum w x y, P
+	G []float64 // sum w x x', P x P, both triangles
+}
+
+// New is the Gram of no rows.
+func New(p int) *Gram {
+	return &Gram{P: p, B: make([]float64, p), G: make([]float64, p*p)}
+}
+
+// AddScaled adds the rows of o with their weights times c.
+func (g *Gram) AddScaled(c float64, o *Gram) {
+	g.N += o.N
+	g.W += float64(c * o.W)
+	g.Q += float64(c * o.Q)
+	for j, v := range o.B {
+		g.B[j] += float64(c * v)
+	}
+	for k, v := range o.G {
+		g.G[k] += float64(c * v)
+	}
+}
+
+// AddRow adds one row with weight w.
+func (g *Gram) AddRow(w float64, x []float64, y float64) {
+	g.N++
+	g.W += float64(w)
+	g.Q += float64(w * y * y)
+	for j, v := range x {
+		if v == 0 {
+			continue
+		}
+		g.B[j] += float64(w * v * y)
+		for k, u := range x {
+			g.G[j*g.P+k] += float64(w * v * u)
+		}
+	}
+}
+
+// Add adds the rows of o.
+func (g *Gram) Add(o *Gram) { g.AddScaled(1, o) }
+
+// SSE is sum w(y - x.beta)^2 = q - 2 beta'g + beta'G beta, never below 0.
+func (g *Gram) SSE(beta []float64) float64 {
+	var lin, quad float64
+	for i, b := range beta {
+		if b == 0 {
+			continue
+		}
+		lin += float64(b * g.B[i])
+		quad += float64(b * Dot(g.G[i*g.P:(i+1)*g.P], beta))
+	}
+	return math.Max(0, g.Q-float64(2*lin)+quad)
+}
+
+// Score is SSE/sum w y^2, the weighted relative squared error; NaN without targets.
+func (g *Gram) Score(beta []float64) float64 {
+	if g.Q <= 0 {
+		return math.NaN()
+	}
+	return g.SSE(beta) / g.Q
+}
+
+// Scale is s_j = sqrt(sum w x_j^2/W) and ybar = sqrt(sum w y^2/W).
+func (g *Gram) Scale() (s []float64, ybar float64) {
+	s = make([]float64, g.P)
+	for j := range s {
+		s[j] = math.Sqrt(g.G[j*g.P+j] / g.W)
+	}
+	return s, math.Sqrt(g.Q / g.W)
+}
+
+// Dot is x.beta.
+func Dot(x, beta []float64) float64 {
+	var s float64
+	for j, v := range x {
+		s += float64(v * beta[j])
+	}
+	return s
+}

@@ -1,0 +1,345 @@
+package rows
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// What the step times of a run are taken from (spec#iteration-times).
+const (
+	timeCadence = "cadence" // precise stamps of neighbouring passes
+	timeElapsed = "elapsed" // the logged time and one constant
+	timeTicks   = "ticks"   // passes between whole seconds
+)
+
+const (
+	preciseNs     = 1_000_000 // a stamp at least this fine gives a cadence
+	precisePart   = 0.9       // of the passes
+	coarsePart    = 0.02      // of a pass: stamps no finer than this give no cadence of a single one
+	belowFloorMax = 0.1       // share of elapsed times below the floor that a synchronous engine may show
+	sumOverMax    = 1.02      // of the sum of elapsed times over the time that passed
+	lagMargin     = 0.8       // by which the best lag must beat the second
+	lagPasses     = 20        // with prefill near, at least
+	prefillNear   = 64        // tokens
+	tickSeconds   = 300       // busy time that whole seconds need
+	idleFactor    = 3         // times the constant, and idleUs on top, is idle time
+	idleUs        = 5000
+)
+
+// audit is what the time audit found (spec#iteration-audit).
+type audit struct {
+	time       string
+	sync       bool    // elapsed is the time of its own pass
+	coarse     bool    // precise stamps are rough beside the passes
+	constantUs float64 // between passes, beside elapsed
+	refused    *trace.Error
+	figures    trace.TimeAudit
+}
+
+// audit decides what stands for the time of a pass: the cadence of precise
+// stamps; else elapsed, where the engine is synchronous and the figures agree;
+// else stretches between whole seconds, where they are long enough.
+func (f *filler) audit() audit {
+	var a audit
+	a.figures.Passes = len(f.passes)
+	if f.recovered {
+		a.time, a.coarse, a.figures.Time = timeCadence, f.isCoarse(), timeCadence
+		return a
+	}
+	precise, second := f.resolution()
+	lag, conclusive := f.elapsedLag(&a.figures)
+	below := f.belowFloor()
+	a.figures.BelowFloorShare = below
+	a.constantUs = f.constant(precise, second, &a.figures)
+	over := a.figures.SumOverWall.OK && a.figures.SumOverWall.V > sumOverMax
+	wait := conclusive && lag > 0 || below > belowFloorMax && !conclusive || over
+	dep := &f.dep.Engine
+	assumed := len(f.dep.Assumed()) > 0 // nobody knows the version's default
+	says := dep.IsAsync() && !(assumed && conclusive)
+	a.sync = !wait && !says && (dep.AsyncScheduling.OK || conclusive)
+	a.coarse = precise && f.isCoarse()
+	switch {
+	case precise && !(a.coarse && a.sync):
+		a.time = timeCadence
+	case a.sync:
+		a.time = timeElapsed
+	case !second:
+		a.refused = f.refusedElapsed(lag, conclusive, below, over, says)
+	default:
+		a.time = timeTicks
+		if s := f.tickTime(); s < tickSeconds {
+			why := f.refusedElapsed(lag, conclusive, below, over, says)
+			a.refused = trace.Errorf(codeNoStepTimes, "%s; stamps in whole seconds leave %.0f s of busy time between ticks, want %d", why.Msg, s,
+				tickSeconds).WithHint("save the log with precise stamps (docker logs --timestamps), or record " +
+				fmt.Sprintf("%.0f times as long", math.Ceil(tickSeconds/math.Max(s, 1))))
+		}
+	}
+	a.figures.Time = a.time
+	return a
+}
+
+// refusedElapsed words why elapsed is not the time of a pass.
+func (f *filler) refusedElapsed(lag int, conclusive bool, below float64, over, says bool) *trace.Error {
+	why := "nothing shows that the engine is synchronous"
+	switch {
+	case says:
+		why = "scheduling is asynchronous by run.yaml or by its version's default"
+	case conclusive && lag > 0:
+		why = fmt.Sprintf("it follows the batch %d lines earlier, as with asynchronous scheduling", lag)
+	case below > belowFloorMax:
+		why = fmt.Sprintf("%.0f %% of the values lie below the time that reading the weights takes", 100*below)
+	case over:
+		why = "the values sum up to more than the time that passed"
+	}
+	return trace.Errorf(codeNoStepTimes, "run %s: elapsed is no step time: %s", f.run.ID, why).
+		WithHint("save the log with precise stamps (docker logs --timestamps, kubectl logs --timestamps), or record with --no-async-scheduling")
+}
+
+// resolution says whether nearly all passes have precise stamps, or at least
+// seconds.
+func (f *filler) resolution() (precise, second bool) {
+	fine, any := 0, 0
+	for i := range f.passes {
+		if it := f.passes[i].it; it.StampNs.OK {
+			any++
+			if it.StampStepNs.V <= preciseNs {
+				fine++
+			}
+		}
+	}
+	n := float64(len(f.passes))
+	return float64(fine) >= precisePart*n, float64(any) >= precisePart*n
+}
+
+// isCoarse says that the stamps' resolution is no small part of a pass.
+func (f *filler) isCoarse() bool {
+	var cadences []float64
+	step := int64(0)
+	for i := 1; i < len(f.passes); i++ {
+		a, b := f.passes[i-1].it, f.passes[i].it
+		if f.passes[i].held && a.StampNs.OK && b.StampNs.OK {
+			cadences = append(cadences, float64(b.StampNs.V-a.StampNs.V))
+			step = max(step, b.StampStepNs.V)
+		}
+	}
+	return len(cadences) > 0 && float64(step) > coarsePart*stat.Median(cadences)
+}
+
+// belowFloor is the share of passes whose elapsed time is below the time that
+// reading the weights once takes.
+func (f *filler) belowFloor() float64 {
+	below, n := 0, 0
+	for i := range f.passes {
+		t := f.passes[i].totals()
+		if t.Prefill+t.Decode == 0 {
+			continue
+		}
+		n++
+		in := Input(&t)
+		if f.passes[i].it.ElapsedUs < f.space.FloorUs(&in) {
+			below++
+		}
+	}
+	return float64(below) / float64(max(1, n))
+}
+
+// elapsedLag finds whose batch the elapsed times follow: that of their own line,
+// or of the one or two before it. A model of the counts is fitted for each on one
+// half of the passes and judged on the other, where prefill is near.
+func (f *filler) elapsedLag(out *trace.TimeAudit) (lag int, conclusive bool) {
+	const lags = 3
+	var rows []int
+	near := 0
+	for i := lags; i < len(f.passes); i++ {
+		chained, most := true, int64(0)
+		for k := range lags {
+			p := &f.passes[i-k]
+			chained = chained && p.held && !p.recompute && !p.it.Dummy
+			most = max(most, p.prefillTokens)
+		}
+		if chained {
+			rows = append(rows, i)
+			if most > prefillNear {
+				near++
+			}
+		}
+	}
+	out.LagPasses = near
+	if near < lagPasses || len(rows) < 4*lagPasses {
+		return 0, false
+	}
+	rows = stat.Thin(rows, 20000)
+	var y []float64
+	for _, i := range rows {
+		y = append(y, f.passes[i].it.ElapsedUs)
+	}
+	least := 0.1 * stat.Median(y)
+	errs := make([]float64, lags)
+	for k := range errs {
+		errs[k] = f.lagError(rows, y, k, least)
+	}
+	out.LagErrors = errs
+	order := stat.Order(errs)
+	lag = order[0]
+	return lag, errs[lag] <= lagMargin*errs[order[1]]
+}
+
+// lagError is the error of elapsed times predicted from the pass lag lines
+// earlier, relative to the time or to least.
+func (f *filler) lagError(rows []int, y []float64, lag int, least float64) float64 {
+	sum, n := 0.0, 0
+	for half := range 2 {
+		var m normal
+		for k, i := range rows {
+			if k/50%2 == half {
+				m.add(f.passes[i-lag].counts(), y[k], 1/math.Max(y[k], least))
+			}
+		}
+		b := m.solve()
+		for k, i := range rows {
+			most := max(f.passes[i].prefillTokens, f.passes[i-1].prefillTokens, f.passes[i-2].prefillTokens)
+			if k/50%2 != half && most > prefillNear {
+				sum += math.Abs(y[k]-b.of(f.passes[i-lag].counts())) / math.Max(y[k], least)
+				n++
+			}
+		}
+	}
+	return sum / float64(max(1, n))
+}
+
+// counts are the regressors of a pass.
+func (p *pass) counts() [5]float64 {
+	t := float64(p.prefillTokens)
+	return [5]float64{1, t / 1e3, t * t / 1e6, float64(p.prefills), float64(p.decodes)}
+}
+
+// normal are the normal equations of a small regression.
+type normal struct {
+	a [25]float64
+	b [5]float64
+}
+
+func (m *normal) add(x [5]float64, y, weight float64) {
+	w := weight * weight
+	for r := range x {
+		for c := range r + 1 {
+			m.a[r*5+c] += float64(w * x[r] * x[c])
+		}
+		m.b[r] += float64(w * x[r] * y)
+	}
+}
+
+func (m *normal) solve() weights {
+	a, b := m.a, m.b
+	for r := range b { // a regressor that never varies stays out
+		a[r*5+r] += float64(1e-9*a[r*5+r]) + 1e-30
+		for c := range r {
+			a[c*5+r] = a[r*5+c]
+		}
+	}
+	stat.Cholesky(a[:], 5)
+	stat.CholeskySolve(a[:], 5, b[:])
+	return b
+}
+
+// weights are the solution of a small regression.
+type weights [5]float64
+
+func (w weights) of(x [5]float64) float64 {
+	sum := 0.0
+	for i := range x {
+		sum += float64(x[i] * w[i])
+	}
+	return sum
+}
+
+// constant is what lies between two passes beside elapsed, us: the median of
+// precise cadences less elapsed, or the slope over whole seconds.
+func (f *filler) constant(precise, second bool, out *trace.TimeAudit) float64 {
+	c, ok := 0.0, false
+	switch {
+	case precise:
+		c, ok = f.cadenceConstant(out)
+	case second:
+		c, ok = f.tickConstant(out)
+	}
+	if !ok {
+		c, ok = f.clientConstant(out)
+	}
+	if ok {
+		out.ConstantUs = trace.Some(c)
+	}
+	return math.Max(0, c)
+}
+
+// clientTolerance is by which clients and passes may count other decodes.
+const clientTolerance = 0.02
+
+// clientConstant takes it from the clients' inter-token times: between first and
+// last chunk of a request lie its passes, each elapsed and constant long, so the
+// sum over requests is that over passes times their decodes.
+func (f *filler) clientConstant(out *trace.TimeAudit) (float64, bool) {
+	tokens, span, decodes, elapsed := 0.0, 0.0, 0.0, 0.0
+	for i := range f.run.Observed {
+		o := &f.run.Observed[i]
+		if o.FirstChunkNs.OK && o.LastChunkNs.OK && o.OutputTokens.OK {
+			tokens += float64(max(0, o.OutputTokens.V-1))
+			span += float64(o.LastChunkNs.V-o.FirstChunkNs.V) / 1000
+		}
+	}
+	for i := range f.passes {
+		d := float64(f.passes[i].decodes)
+		decodes, elapsed = decodes+d, elapsed+float64(d*f.passes[i].it.ElapsedUs)
+	}
+	if decodes == 0 || math.Abs(tokens-decodes) > clientTolerance*decodes {
+		return 0, false
+	}
+	c := (span - elapsed) / decodes
+	for i := range f.passes {
+		f.passes[i].constantUs = math.Max(0, c)
+	}
+	out.SumOverWall = trace.Some(elapsed / span)
+	return c, true
+}
+
+func (f *filler) cadenceConstant(out *trace.TimeAudit) (float64, bool) {
+	var gaps []float64
+	elapsed, wall := 0.0, 0.0
+	for i := 1; i < len(f.passes); i++ {
+		a, b := f.passes[i-1].it, f.passes[i].it
+		if !f.passes[i].held || !a.StampNs.OK || !b.StampNs.OK {
+			continue
+		}
+		cadence := float64(b.StampNs.V-a.StampNs.V) / 1000
+		gaps = append(gaps, cadence-b.ElapsedUs)
+		elapsed, wall = elapsed+b.ElapsedUs, wall+cadence
+	}
+	if len(gaps) == 0 {
+		return 0, false
+	}
+	out.SumOverWall = trace.Some(elapsed / math.Max(wall, 1))
+	gaps = stat.Sorted(gaps) // stamps of a few digits leave few different gaps: no median
+	c := stat.Mean(gaps[len(gaps)/10 : len(gaps)-len(gaps)/10])
+	for i := range f.passes {
+		f.passes[i].constantUs = math.Max(0, c)
+	}
+	return c, true
+}
+
+// Verdict says in one sentence what stands for the time of a pass.
+func Verdict(a *trace.TimeAudit) string {
+	what := map[string]string{timeCadence: "the stamps of neighbouring lines are the step time",
+		timeElapsed: fmt.Sprintf("the logged elapsed time and %.2f ms a pass are the step time", a.ConstantUs.V/1000),
+		timeTicks:   "the time between whole seconds is that of the passes between them"}[a.Time]
+	if what == "" {
+		return "nothing in the log is the step time"
+	}
+	if e := a.LagErrors; len(e) == 3 {
+		what += fmt.Sprintf("; elapsed is told by the counts of its own line to %.0f %%, of one and two before to %.0f and %.0f %%", 100*e[0],
+			100*e[1], 100*e[2])
+	}
+	return what
+}

@@ -1,0 +1,105 @@
+// Package aggregate turns the iterations that an unmodified engine writes into
+// steps that rows are made from: when each began (audit.go says
+// what its time may be taken for, clock.go puts the passes on one clock, align.go
+// on that of the clients), and what ran in it (contexts.go fills in what counts
+// do not tell).
+//
+// Counts and sums of a pass are exact. What they cannot give gets a value and a
+// mark: contexts of decodes come from clients, from the trace's own sums, from KV
+// usage, or are one mean for the whole run, and then the term they drive is merged
+// with that of decodes. A time that may not be taken for the step's is refused
+// with the option that would give one.
+package rows
+
+import (
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Fill gives a run that has iterations and no step summaries the steps those
+// tell; any other run stays as it is. A run whose times are refused keeps no
+// steps and says why in its Aggregate. Errors: a deployment that the features
+// refuse.
+func Fill(run *trace.Run, dep *deploy.Deployment) error {
+	if len(run.Iterations) == 0 || len(run.Steps) > 0 {
+		return nil
+	}
+	space, err := features.New(features.V11, dep)
+	if err != nil {
+		return err
+	}
+	f := &filler{run: run, dep: dep, space: space, out: &trace.Aggregate{}}
+	run.Aggregate = f.out
+	f.passes, f.recovered = passesOf(run.Iterations, dep), run.Iterations[0].Form == trace.IterationChunks
+	f.labels()
+	f.fill()
+	return nil
+}
+
+// filler makes the steps of one run.
+type filler struct {
+	run       *trace.Run
+	dep       *deploy.Deployment
+	space     *features.Space
+	passes    []pass
+	out       *trace.Aggregate
+	recovered bool // steps recovered from clients' chunks: their clock, every sum known
+	found     []occupant
+}
+
+func (f *filler) fill() {
+	if f.refuse(f.refusal()) {
+		return
+	}
+	a := f.audit()
+	f.out.Audit = a.figures
+	if f.refuse(a.refused) {
+		return
+	}
+	f.clock(&a)
+	f.align(&a)
+	f.contexts()
+	f.steps(&a)
+}
+
+// refuse notes why the run has no step times; false for no reason.
+func (f *filler) refuse(why *trace.Error) bool {
+	if why != nil {
+		f.out.Refused = why
+	}
+	return why != nil
+}
+
+func (f *filler) finding(code trace.Code, format string, args ...any) {
+	f.out.Findings = append(f.out.Findings, trace.Findingf(code, f.run.ID+": "+format, args...))
+}
+
+// refusal is what makes every pass of the recording useless for a fit.
+func (f *filler) refusal() *trace.Error {
+	sampled, several, decoding := 0, 0, 0
+	for i := range f.passes {
+		it := f.passes[i].it
+		if it.Sampled {
+			sampled++
+		}
+		if it.GenerationReqs > 0 {
+			decoding++
+			if it.GenerationTokens > it.GenerationReqs {
+				several++
+			}
+		}
+	}
+	switch {
+	case sampled > 0:
+		return trace.Errorf(codeNoStepTimes, "run %s: %d of %d records are samples, one in several seconds", f.run.ID, sampled, len(f.passes)).
+			WithHint("set DYN_FPM_MODE=full (with --fpm-trace or DYN_FPM_TRACE=1)")
+	case f.dep.Engine.SpeculativeDecoding || several*2 > decoding:
+		return trace.Errorf(codeNoStepTimes, "run %s: %d of %d passes with decodes have more tokens than requests: speculative decoding",
+			f.run.ID, several, decoding).WithHint("record without --speculative-config: a pass then yields one token a request")
+	}
+	if several > 0 {
+		f.finding(codeFilledIn, "%d passes recompute preempted requests: they are left out of identification", several)
+	}
+	return nil
+}

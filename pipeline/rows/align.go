@@ -1,0 +1,195 @@
+package rows
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// occupant is one request as its client saw it, on the log's clock once aligned.
+type occupant struct {
+	prompt, output  int64
+	firstNs, lastNs int64 // first and last chunk
+	ttftUs          float64
+	passes          int64 // decodes so far
+	done            int64 // prompt tokens computed so far
+}
+
+// Rules of the alignment of clients (spec#iteration-clients).
+const (
+	voteWindowNs   = 60_000_000    // first chunks reach their client within this of one another
+	coarseWindowNs = 2_000_000_000 // the same where stamps are whole seconds
+	mostVoters     = 3000          // passes that vote
+	mostVotes      = 4_000_000     // where any longer prompt has one
+	leastVotes     = 5
+	voteShare      = 0.5 // of the voters must agree
+)
+
+// align moves the passes to the clock of the clients, plus the time a chunk takes
+// to reach them: every pass with one context request votes with each first chunk
+// of a prompt of its length, and the votes agree on one offset. Where prefix hits
+// shorten prompts, each first chunk of a prompt at least as long has a vote.
+func (f *filler) align(a *audit) {
+	v := &ballot{exact: map[int64][]int64{}}
+	for i := range f.run.Observed {
+		o := &f.run.Observed[i]
+		if !o.FirstChunkNs.OK || !o.LastChunkNs.OK || !o.PromptTokens.OK || !o.OutputTokens.OK {
+			continue
+		}
+		f.found = append(f.found, occupant{prompt: o.PromptTokens.V, output: o.OutputTokens.V, firstNs: o.FirstChunkNs.V, lastNs: o.LastChunkNs.V,
+			ttftUs: o.TTFTUs.Or(0)})
+	}
+	if f.recovered {
+		f.out.OffsetNs = trace.Some(int64(0))
+	}
+	if len(f.found) == 0 {
+		return
+	}
+	slices.SortStableFunc(f.found, func(a, b occupant) int { return cmp.Compare(a.firstNs, b.firstNs) })
+	if f.recovered {
+		return
+	}
+	for i := range f.found {
+		v.exact[f.found[i].prompt] = append(v.exact[f.found[i].prompt], f.found[i].firstNs)
+	}
+	v.all = f.found
+	if v.window = voteWindowNs; a.time != timeCadence {
+		v.window = coarseWindowNs
+	}
+	offset, share := f.count(v)
+	if share < voteShare {
+		v.isLonger = true
+		offset, share = f.count(v)
+	}
+	if share < voteShare {
+		f.finding(codeFilledIn, "%d requests of clients: %.0f %% of the passes with one prompt agree on an offset of the clocks, want %.0f %%",
+			len(f.found), 100*math.Max(0, share), 100*voteShare)
+		f.found = nil
+		return
+	}
+	f.out.OffsetNs = trace.Some(offset)
+	f.move(v, offset)
+	f.starts(a)
+}
+
+// ballot is who may vote for what.
+type ballot struct {
+	exact    map[int64][]int64 // first chunks by length of the prompt, in order of time
+	all      []occupant        // in order of time
+	isLonger bool              // prompts at least as long as the pass has tokens
+	window   int64             // ns that votes for one offset lie within
+}
+
+// may says whether a pass has a vote: it ran one whole prompt of a length that
+// clients sent.
+func (v *ballot) may(p *pass) bool {
+	return p.prefills == 1 && p.cut == 0 && p.hasEnd && (v.isLonger || len(v.exact[p.prefillTokens]) > 0)
+}
+
+// each calls use with the first chunks of a pass's vote that lie within [lo, hi].
+func (v *ballot) each(p *pass, lo, hi int64, use func(firstNs int64)) {
+	if !v.isLonger {
+		list := v.exact[p.prefillTokens]
+		from, _ := slices.BinarySearch(list, lo)
+		for _, first := range list[from:] {
+			if first > hi {
+				return
+			}
+			use(first)
+		}
+		return
+	}
+	from, _ := slices.BinarySearchFunc(v.all, lo, func(o occupant, at int64) int { return cmp.Compare(o.firstNs, at) })
+	for i := range v.all[from:] {
+		o := &v.all[from+i]
+		if o.firstNs > hi {
+			return
+		}
+		if o.prompt >= p.prefillTokens {
+			use(o.firstNs)
+		}
+	}
+}
+
+// count finds the offset that most votes agree on, and the share of the voters by
+// which these exceed what chance would put into any window.
+func (f *filler) count(v *ballot) (offset int64, share float64) {
+	var voters []int
+	for i := range f.passes {
+		if v.may(&f.passes[i]) {
+			voters = append(voters, i)
+		}
+	}
+	most := mostVoters
+	if v.isLonger {
+		most = max(leastVotes, min(mostVoters, mostVotes/len(v.all)))
+	}
+	if len(voters) < leastVotes {
+		return 0, 0
+	}
+	voters = stat.Thin(voters, most)
+	var votes []int64
+	for _, i := range voters {
+		p := &f.passes[i]
+		v.each(p, math.MinInt64, math.MaxInt64, func(first int64) { votes = append(votes, first-p.endNs) })
+	}
+	if len(votes) == 0 {
+		return 0, 0
+	}
+	slices.Sort(votes)
+	offset, n := densest(votes, v.window)
+	span := votes[len(votes)-1] - votes[0] + v.window
+	return offset, (float64(n) - float64(len(votes))*float64(v.window)/float64(span)) / float64(len(voters))
+}
+
+// move shifts the passes to the clients' clock. Where the passes' clock is known
+// to a second only, each busy stretch goes where its own votes say.
+func (f *filler) move(v *ballot, offset int64) {
+	free := int64(0) // end of the stretch before
+	f.stretches(func(from, to int) {
+		shift := offset
+		if v.window > voteWindowNs {
+			var near []int64
+			for i := from; i < to; i++ {
+				if p := &f.passes[i]; v.may(p) {
+					at := p.endNs + offset
+					v.each(p, at-v.window, at+v.window, func(first int64) { near = append(near, first-p.endNs) })
+				}
+			}
+			slices.Sort(near)
+			if at, n := densest(near, voteWindowNs); n > 0 {
+				shift = at
+			}
+		}
+		if from > 0 {
+			first := &f.passes[from]
+			shift = max(shift, free-first.endNs+int64((first.it.ElapsedUs+first.constantUs)*1000))
+		}
+		for i := from; i < to; i++ {
+			p := &f.passes[i]
+			p.endNs, p.tickNs = p.endNs+shift, p.tickNs+shift
+		}
+		free = f.passes[to-1].endNs
+	})
+}
+
+// densest is the middle of the window that holds most of sorted votes, and how
+// many it holds.
+func densest(votes []int64, window int64) (middle int64, n int) {
+	at := 0
+	for lo, hi := 0, 0; lo < len(votes); lo++ {
+		for hi < len(votes) && votes[hi]-votes[lo] <= window {
+			hi++
+		}
+		if hi-lo > n {
+			n, at = hi-lo, lo
+		}
+	}
+	if n == 0 {
+		return 0, 0
+	}
+	return votes[at+n/2], n
+}

@@ -1,0 +1,353 @@
+package rows
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Where the contexts of the decodes come from, best first (spec#iteration-fill).
+const (
+	contextsTrace  = "trace"            // sums of the forward-pass trace: exact
+	contextsClient = "client"           // who was decoding when, with which lengths
+	contextsUsage  = "kv_usage"         // blocks in use
+	contextsMean   = trace.ContextsMean // one mean for the whole run: merged with the decodes
+)
+
+// Rules of the fill-ins.
+const (
+	countTolerance = 0.2 // by which occupants may miss the decodes of a pass
+	countShare     = 0.8 // of the passes must be within it
+	usageSteps     = 20  // of the usage's last digit that the mean contexts must take
+)
+
+// contexts fills in what counts do not tell.
+func (f *filler) contexts() {
+	f.balance()
+	switch {
+	case f.passes[0].it.DecodeKVTokens.OK:
+		f.out.Contexts = contextsTrace
+		if f.fromTrace(); f.recovered {
+			f.prompts()
+			return
+		}
+	case len(f.found) > 0 && f.fromClients():
+		f.out.Contexts = contextsClient
+	case f.fromUsage():
+		f.out.Contexts = contextsUsage
+	default:
+		f.out.Contexts = contextsMean
+		f.mean()
+		f.finding(ContextsMerged, "nobody tells the contexts of the decodes: one mean of %.0f tokens stands for all, and the terms that read "+
+			"them are merged with the per-decode term", f.out.MeanContext)
+		return
+	}
+	f.finding(codeFilledIn, "contexts of the decodes come from %s", map[string]string{contextsTrace: "the trace's own sums",
+		contextsClient: "the clients' requests", contextsUsage: "the KV usage of the lines"}[f.out.Contexts])
+}
+
+// balance is the first guess: prompts run whole or in the chunks that a full
+// budget cuts, and contexts are what came in, less the mean of those who left.
+func (f *filler) balance() {
+	carried := 0.0 // tokens in KV of the prompt that a full budget cut
+	total, running := 0.0, 0.0
+	for i := range f.passes {
+		p := &f.passes[i]
+		if !p.held {
+			carried, total, running = 0, 0, 0
+		}
+		if d := float64(p.decodes); d < running && running > 0 {
+			total *= d / running
+		}
+		p.decodeContext = total + float64(p.decodes)
+		t, n := float64(p.prefillTokens), float64(p.prefills)
+		p.causal = CausalFromTotals(t, n, p.variation())
+		if p.prefills > 0 && carried > 0 {
+			p.prefillKV = carried
+			p.causal += carried * t / n
+		}
+		ended := n - float64(p.cut)
+		switch {
+		case p.cut == 0:
+			total += t + carried
+			carried = 0
+		case n <= 1:
+			carried += t
+		default:
+			total += t*ended/n + carried
+			carried = t / n
+		}
+		total, running = total+float64(p.decodes), float64(p.decodes)+ended
+	}
+}
+
+// CausalFromTotals is (P^2/np*(1+cv2) + P)/2, 0 without prefill (spec#summary-steps).
+func CausalFromTotals(tokens, reqs, cv2 float64) float64 {
+	if reqs == 0 {
+		return 0
+	}
+	return (float64(tokens*tokens/reqs*(1+cv2)) + tokens) / 2
+}
+
+// variation is the squared variation of the prompts of a pass, where the trace has it.
+func (p *pass) variation() float64 {
+	v := p.it.PromptVariance
+	if !v.OK || p.prefills < 2 || p.prefillTokens == 0 {
+		return 0
+	}
+	mean := float64(p.prefillTokens+p.it.ContextKVTokens.Or(0)) / float64(p.prefills)
+	return math.Min(v.V/(mean*mean), float64(p.prefills-1))
+}
+
+// fromTrace takes the sums of a forward-pass trace; a decode attends to its
+// context and itself.
+func (f *filler) fromTrace() {
+	for i := range f.passes {
+		p := &f.passes[i]
+		kv := float64(p.it.ContextKVTokens.Or(0))
+		moved := float64(p.decodes - p.it.GenerationReqs) // first decodes that were labelled context
+		mean := 0.0
+		if p.it.ContextReqs > 0 {
+			mean = kv / float64(p.it.ContextReqs)
+		}
+		p.decodeContext = float64(p.it.DecodeKVTokens.V) + float64(moved*mean) + float64(p.decodes)
+		p.prefillKV, p.causal = 0, CausalFromTotals(float64(p.prefillTokens), float64(p.prefills), p.variation())
+		if p.prefills > 0 {
+			p.prefillKV = kv - float64(moved*mean)
+			p.causal += p.prefillKV * float64(p.prefillTokens) / float64(p.prefills)
+		}
+	}
+}
+
+// fromUsage takes the blocks in use after the pass before, half a block of each
+// sequence being empty on average. False where the usage is not known or too
+// coarse.
+func (f *filler) fromUsage() bool {
+	blocks, estimated, err := f.dep.KVBlocks()
+	if err != nil || estimated {
+		return false
+	}
+	size := float64(f.dep.Engine.BlockSize)
+	known, sum := 0, 0.0
+	filled := make([]float64, len(f.passes))
+	for i := 1; i < len(f.passes); i++ {
+		a, p := f.passes[i-1].it.KVUsage, &f.passes[i]
+		if !p.held || !a.OK || p.decodes == 0 {
+			continue
+		}
+		filled[i] = math.Max(float64(p.decodes),
+			float64(a.V*float64(blocks)*size)-float64(float64(p.decodes)*(size-1)/2)-p.prefillKV+float64(p.decodes))
+		known++
+		sum += a.V
+	}
+	const digit = 0.001
+	if known*2 < f.decoding() || sum/float64(max(1, known)) < usageSteps*digit/2 {
+		return false
+	}
+	for i, v := range filled {
+		if v > 0 {
+			f.passes[i].decodeContext = v
+		}
+	}
+	return true
+}
+
+// decoding is how many passes have decodes.
+func (f *filler) decoding() int {
+	n := 0
+	for i := range f.passes {
+		if f.passes[i].decodes > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// mean gives every decode the mean context of the balance.
+func (f *filler) mean() {
+	context, n := 0.0, 0.0
+	for i := range f.passes {
+		p := &f.passes[i]
+		context, n = context+p.decodeContext, n+float64(p.decodes)
+	}
+	f.out.MeanContext = context / math.Max(1, n)
+	for i := range f.passes {
+		f.passes[i].decodeContext = f.out.MeanContext * float64(f.passes[i].decodes)
+	}
+}
+
+// fromClients walks the passes with the requests that run in each: one whose
+// first chunk came before the middle of a pass and whose last one comes after it
+// decodes in it. False when they do not agree with the counts.
+func (f *filler) fromClients() bool {
+	var active []*occupant
+	next, agree, n := 0, 0, 0
+	contexts := make([]float64, len(f.passes))
+	for i := range f.passes {
+		p := &f.passes[i]
+		if !p.hasEnd {
+			continue
+		}
+		middle := p.middle()
+		for next < len(f.found) && f.found[next].firstNs < middle {
+			active = append(active, &f.found[next])
+			next++
+		}
+		kept, sum := active[:0], 0.0
+		for _, o := range active {
+			if o.lastNs > middle {
+				o.passes = min(o.passes+1, max(1, o.output-1))
+				sum += float64(o.prompt + o.passes)
+				kept = append(kept, o)
+			}
+		}
+		if active = kept; p.decodes == 0 {
+			continue
+		}
+		n++
+		off := math.Abs(float64(len(active))-float64(p.decodes)) / float64(p.decodes)
+		if off <= countTolerance || math.Abs(float64(len(active))-float64(p.decodes)) <= 1 && len(active) > 0 {
+			agree++
+			contexts[i] = sum * float64(p.decodes) / float64(len(active))
+		}
+	}
+	f.out.ClientShare = trace.Some(float64(agree) / float64(max(1, n)))
+	if float64(agree) < countShare*float64(n) {
+		f.finding(codeFilledIn, "the requests of clients explain the decodes of %.0f %% of the passes, want %.0f %%",
+			100*f.out.ClientShare.V, 100*countShare)
+		return false
+	}
+	f.takeContexts(contexts)
+	f.prompts()
+	return true
+}
+
+// takeContexts takes what clients tell; passes they do not explain get the mean
+// context of their neighbours.
+func (f *filler) takeContexts(contexts []float64) {
+	each := 0.0
+	for i := range f.passes {
+		p := &f.passes[i]
+		switch {
+		case contexts[i] > 0:
+			each = contexts[i] / float64(p.decodes)
+			p.decodeContext = contexts[i]
+		case each > 0:
+			p.decodeContext = each * float64(p.decodes)
+		}
+	}
+}
+
+// middle is the middle of a pass.
+func (p *pass) middle() int64 {
+	if !p.hasStart {
+		return p.endNs - int64(p.it.ElapsedUs*500)
+	}
+	return p.startNs + (p.endNs-p.startNs)/2
+}
+
+// prompts finds the chunks of each pass: the prompts whose first chunk its end
+// brings, and one more where the budget cut it.
+func (f *filler) prompts() {
+	next := 0
+	var d delays
+	var ended []*occupant
+	for i := range f.passes {
+		p := &f.passes[i]
+		if !p.hasEnd {
+			continue
+		}
+		until := int64(math.MaxInt64)
+		if i+1 < len(f.passes) && f.passes[i+1].hasEnd {
+			until = f.passes[i+1].middle()
+		}
+		for ended = ended[:0]; next < len(f.found) && f.found[next].firstNs < until; next++ {
+			ended = append(ended, &f.found[next])
+		}
+		f.chunks(p, ended, next)
+		if i > 0 && int64(len(ended)) == p.prefills {
+			d.see(&f.passes[i-1], p, ended)
+		}
+	}
+	f.out.DelaysUs = d.values()
+}
+
+// chunks fills in the attention of the prompts of one pass. What is missing to
+// its tokens was in the prefix cache.
+func (f *filler) chunks(p *pass, ended []*occupant, next int) {
+	if int64(len(ended)) != p.prefills && int64(len(ended))+1 != p.prefills || p.prefills == 0 {
+		return
+	}
+	left := p.prefillTokens
+	rest := int64(0)
+	for _, o := range ended {
+		rest += o.prompt - o.done
+	}
+	var in features.StepInput
+	cut := int64(len(ended))+1 == p.prefills
+	if cut && (next >= len(f.found) || left <= rest) || !cut && left > rest {
+		return
+	}
+	hits := rest - left // tokens of prefix hits, when nothing was cut
+	for _, o := range ended {
+		n := o.prompt - o.done
+		if !cut && rest > 0 {
+			n -= hits * n / rest
+		}
+		in.Add(features.V11, trace.Chunk{Computed: o.prompt - n, Prompt: o.prompt, New: n})
+	}
+	if cut {
+		o := &f.found[next]
+		n := left - rest
+		if n >= o.prompt-o.done {
+			return
+		}
+		in.Add(features.V11, trace.Chunk{Computed: o.done, Prompt: o.prompt, New: n})
+		o.done += n
+	}
+	p.causal, p.prefillKV = in.PrefillCausalWork, in.KVReadTokens-in.PrefillTokens
+}
+
+// totals are the sums of a pass.
+func (p *pass) totals() trace.StepTotals {
+	t := trace.StepTotals{Known: !p.recompute, Prefill: p.prefillTokens, Decode: p.decodes, PrefillReqs: p.prefills, DecodeReqs: p.decodes,
+		Sampled: p.prefills + p.decodes - p.cut, CausalWork: p.causal, PrefillContext: p.prefillKV, DecodeContext: p.decodeContext}
+	if p.it.Dummy {
+		t = trace.StepTotals{Known: true}
+	}
+	return t
+}
+
+// Input is a step's totals as the features read them.
+func Input(t *trace.StepTotals) features.StepInput {
+	return features.StepInput{
+		PrefillTokens: float64(t.Prefill), DecodeTokens: float64(t.Decode), ScheduledTokens: float64(t.Prefill + t.Decode),
+		NumPrefillReqs: float64(t.PrefillReqs), NumDecodeReqs: float64(t.DecodeReqs), NumSampledSeqs: float64(t.Sampled),
+		PrefillCausalWork: t.CausalWork, DecodeContextTokens: t.DecodeContext,
+		KVReadTokens: t.DecodeContext + t.PrefillContext + float64(t.Prefill),
+	}
+}
+
+// rowSteps is how many passes a row between ticks takes at least.
+const rowSteps = 20
+
+// tickEvery is how many ticks lie between the ends of a row, so that a pass more
+// or less at its ends weighs little.
+func (f *filler) tickEvery() int {
+	last := -1
+	var apart []float64
+	for i := range f.passes {
+		if f.passes[i].tick {
+			if last >= 0 {
+				apart = append(apart, float64(i-last))
+			}
+			last = i
+		}
+	}
+	if len(apart) == 0 {
+		return 1
+	}
+	return int(math.Max(1, math.Ceil(rowSteps/math.Max(1, stat.Median(apart)))))
+}

@@ -1,0 +1,172 @@
+package rows
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
+)
+
+// Steps judges predicted step times.
+type ScoreSteps struct {
+	samples []*Sample
+	from    []int     // first judged row of each sample, and the number of all
+	refs    []ref     // of the judged rows
+	rows    stat.Rows // the judged rows
+}
+
+// ref is a row of a sample.
+type ref struct{ sample, row int32 }
+
+// NewSteps takes the judged rows of all groups. The noise floor costs a search
+// for the nearest rows and is left unknown unless asked for.
+func NewSteps(groups [][]*Sample, floor bool, workers int) *ScoreSteps {
+	s := &ScoreSteps{from: []int{0}}
+	s.reserve(groups)
+	for _, group := range groups {
+		constUs := scoreBestConstant(group)
+		for _, sample := range group {
+			t := sample.Table
+			sample.each(func(i int) {
+				s.refs = append(s.refs, ref{int32(len(s.samples)), int32(i)})
+				s.rows.Y, s.rows.Pred = append(s.rows.Y, t.Y[i]), append(s.rows.Pred, sample.Pred[i])
+				s.rows.Const = append(s.rows.Const, constUs*t.Steps[i])
+			})
+			s.samples, s.from = append(s.samples, sample), append(s.from, len(s.refs))
+		}
+		if floor {
+			s.rows.Floor = append(s.rows.Floor, nearestRows(group, workers)...)
+		}
+	}
+	return s
+}
+
+// reserve allocates the judged rows of all groups.
+func (s *ScoreSteps) reserve(groups [][]*Sample) {
+	n := 0
+	for _, group := range groups {
+		for _, sample := range group {
+			sample.each(func(int) { n++ })
+		}
+	}
+	s.refs = make([]ref, 0, n)
+	s.rows.Y, s.rows.Pred, s.rows.Const = make([]float64, 0, n), make([]float64, 0, n), make([]float64, 0, n)
+}
+
+// bestConstant is the time per step that predicts the group's training rows best.
+func scoreBestConstant(group []*Sample) float64 {
+	n := 0
+	for _, s := range group {
+		n += s.Table.Kept
+	}
+	all := stat.Rows{Y: make([]float64, 0, n), Steps: make([]float64, 0, n)}
+	for _, s := range group {
+		for i := range s.Table.Kept {
+			if s.trained(i) {
+				all.Y, all.Steps = append(all.Y, s.Table.Y[i]), append(all.Steps, s.Table.Steps[i])
+			}
+		}
+	}
+	return all.BestConstant(nil)
+}
+
+// Errors are those of the judged rows of a group or of one sample of it; of all
+// groups when none is named. Nil without rows.
+func (s *ScoreSteps) Errors(group ...*Sample) *result.Errors { return s.errors(group, nil) }
+
+// span is where the judged rows of neighbouring samples stand; of none: all rows.
+func (s *ScoreSteps) span(group []*Sample) (lo, hi int) {
+	if len(group) == 0 {
+		return 0, len(s.refs)
+	}
+	k := slices.Index(s.samples, group[0])
+	return s.from[k], s.from[k+len(group)]
+}
+
+// errors are those of the rows keep says yes to (nil: all).
+func (s *ScoreSteps) errors(of []*Sample, keep func(t *Table, i int) bool) *result.Errors {
+	lo, hi := s.span(of)
+	part := stat.Rows{Y: s.rows.Y[lo:hi], Pred: s.rows.Pred[lo:hi], Const: s.rows.Const[lo:hi]}
+	if s.rows.Floor != nil {
+		part.Floor = s.rows.Floor[lo:hi]
+	}
+	e := part.Errors(func(k int) bool {
+		r := s.refs[lo+k]
+		return keep == nil || keep(s.samples[r.sample].Table, int(r.row))
+	})
+	if e.Rows == 0 {
+		return nil
+	}
+	return document(e)
+}
+
+func document(e stat.Errors) *result.Errors {
+	num := result.OrNull
+	return &result.Errors{
+		Rows: e.Rows, Excluded: e.Excluded, MAPE: num(e.MAPE), MAPEConst: num(e.MAPEConst), MAPEFloor: num(e.MAPEFloor),
+		Skill: num(e.Skill), Bias: num(e.Bias), WAPE: num(e.WAPE), MedianAPE: num(e.MedianAPE), P95APE: num(e.P95APE),
+		RMSEUs: num(e.RMSEUs), MaxErrorRatio: num(e.MaxErrorRatio),
+	}
+}
+
+// Cells are the errors of a sample's judged rows by regime, each followed by its
+// batch sizes when they are asked for.
+func (s *ScoreSteps) Cells(of *Sample, batches bool) []result.Cell {
+	var out []result.Cell
+	for r := Decode; r <= Mixed; r++ {
+		cell := result.Cell{Run: of.Table.Run, Config: of.Table.Config, Regime: r.String()}
+		one := []*Sample{of}
+		out = s.addCell(out, cell, one, func(t *Table, i int) bool { return t.Regime[i] == r })
+		for k := 0; batches && k <= len(batchTops); k++ {
+			cell.Bucket = batchName(k)
+			out = s.addCell(out, cell, one, func(t *Table, i int) bool { return t.Regime[i] == r && batchBucket(t.Batch[i]) == k })
+		}
+	}
+	return out
+}
+
+// StressCells are the errors of the judged rows in each stress set, of one sample
+// or of all when none is named.
+func (s *ScoreSteps) StressCells(of ...*Sample) []result.Cell {
+	var out []result.Cell
+	for _, set := range StressSets {
+		cell := result.Cell{Set: set.Name}
+		if len(of) == 1 {
+			cell.Run, cell.Config = of[0].Table.Run, of[0].Table.Config
+		}
+		out = s.addCell(out, cell, of, func(t *Table, i int) bool { return t.Sets[i]&set.Set != 0 })
+	}
+	return out
+}
+
+func (s *ScoreSteps) addCell(to []result.Cell, c result.Cell, of []*Sample, keep func(t *Table, i int) bool) []result.Cell {
+	e := s.errors(of, keep)
+	if e == nil {
+		return to
+	}
+	c.Errors = *e
+	return append(to, c)
+}
+
+// batchTops are the upper ends of the batch buckets, requests per step.
+var batchTops = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256}
+
+func batchBucket(batch float64) int {
+	for k, top := range batchTops {
+		if batch <= top {
+			return k
+		}
+	}
+	return len(batchTops)
+}
+
+func batchName(k int) string {
+	switch {
+	case k == len(batchTops):
+		return fmt.Sprintf("> %g", batchTops[k-1])
+	case k < 2:
+		return fmt.Sprintf("%g", batchTops[k])
+	}
+	return fmt.Sprintf("%g-%g", batchTops[k-1]+1, batchTops[k])
+}

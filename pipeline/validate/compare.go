@@ -1,0 +1,94 @@
+package validate
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
+)
+
+// Compare fills one metric from samples in ms. Real and sim hold one value per
+// compared request in order of arrival; paired tells that real[i] and sim[i] are
+// the same request. It returns nil when either side is empty.
+func Compare(real, sim []float64, paired bool) *result.Metric {
+	if len(real) == 0 || len(sim) == 0 {
+		return nil
+	}
+	k := stat.KolmogorovSmirnov(real, sim)
+	m := &result.Metric{
+		KSD: k.D, PAsymptotic: k.PAsymptotic, PExact: result.OrNull(k.PExact),
+		NReal: k.N, NSim: k.M, NEffective: effectivePair(real, sim),
+		DAtQuantile: k.AShare, DAtMs: k.At, DRealCDF: k.AShare, DSimCDF: k.BShare,
+		WassersteinMs: stat.Wasserstein(real, sim),
+		RealVsRealD:   halvesD(real),
+		RealMs:        statsOf(real), SimMs: statsOf(sim),
+	}
+	m.PEffective = stat.KolmogorovSurvival(math.Sqrt(m.NEffective) * k.D)
+	m.MedianRelErr = math.Abs(m.SimMs.P50-m.RealMs.P50) / m.RealMs.P50
+	if paired {
+		m.MedianRelErrPaired = result.OrNull(medianPairedError(real, sim))
+	}
+	return m
+}
+
+// medianPairedError is the median of |sim-real|/real over the pairs with a
+// positive real value; NaN when there is none.
+func medianPairedError(real, sim []float64) float64 {
+	var e []float64
+	for i, r := range real {
+		if r > 0 {
+			e = append(e, math.Abs(sim[i]-r)/r)
+		}
+	}
+	if len(e) == 0 {
+		return math.NaN()
+	}
+	return stat.Median(e)
+}
+
+// halvesD is D between the first and the second half of the real requests: what
+// the machine itself does between two measurements.
+func halvesD(real []float64) *float64 {
+	if len(real) < 4 {
+		return nil
+	}
+	h := len(real) / 2
+	d := stat.KolmogorovSmirnov(real[:h], real[h:]).D
+	return &d
+}
+
+// twinD is the median D of one replication against all the others: how far the
+// recording of a machine that is exactly as modelled would be from its replay, by the
+// chance of single steps alone (spec#twins). ends are the lengths of sim after each
+// replication; nil with fewer than two.
+func twinD(sim []float64, ends []int) *float64 {
+	var ds []float64
+	from := 0
+	for _, to := range ends {
+		others := slices.Concat(sim[:from], sim[to:])
+		if to > from && len(others) > 0 {
+			ds = append(ds, stat.KolmogorovSmirnov(sim[from:to], others).D)
+		}
+		from = to
+	}
+	if len(ds) < 2 {
+		return nil
+	}
+	d := stat.Median(ds)
+	return &d
+}
+
+// statsOf describes a non-empty sample.
+func statsOf(s []float64) result.SampleStats {
+	o := stat.Sorted(s)
+	return result.SampleStats{
+		P50: stat.Quantile(o, 0.5), P90: stat.Quantile(o, 0.9), P99: stat.Quantile(o, 0.99),
+		Mean: stat.Mean(s),
+	}
+}
+
+func effectivePair(a, b []float64) float64 {
+	n, m := stat.EffectiveSize(a), stat.EffectiveSize(b)
+	return n * m / (n + m)
+}

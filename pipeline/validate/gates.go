@@ -1,0 +1,375 @@
+// Package gates holds every gate with its threshold, what each one reads, and the
+// verdict they make together.
+package validate
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
+)
+
+// Decide fills the gates, the verdicts by purpose and the one of v: that of the
+// purpose asked for (empty: replay, or steps where nothing is replayed). fit may be
+// nil: then what only the fit knows is null and not required.
+func Decide(v *result.Validation, fit *result.Fit, set *coeff.Set, r *Rules, asked string) {
+	judge(v, fit, checkSigns(set), r)
+	setVerdicts(v, asked)
+}
+
+func judge(v *result.Validation, fit *result.Fit, signs signCheck, r *Rules) {
+	v.Gates = append(v.Gates, fitGates(fit, v.Configs, signs, r)...)
+	for i := range v.Configs {
+		v.Gates = append(v.Gates, configGates(&v.Configs[i], r)...)
+		v.Gates = append(v.Gates, delayGates(&v.Configs[i], v.Runs, r)...)
+	}
+	v.Gates = append(v.Gates, overallGates(v, r)...)
+	if !v.Options.StepsOnly {
+		v.Gates = append(v.Gates, replayGates(v, r, fromRequests(fit))...)
+	}
+	if fromRequests(fit) {
+		excuseSteps(v.Gates)
+	}
+}
+
+// fromRequests says that the coefficients were learned without step traces: then what
+// clients and stock spans measured decides, and there may be no steps to judge.
+func fromRequests(fit *result.Fit) bool { return fit != nil && fit.Requests != nil }
+
+// excuseSteps requires nothing of steps that nobody recorded.
+func excuseSteps(gates []result.Gate) {
+	for i := range gates {
+		if g := &gates[i]; g.Value == nil && (g.Name == gateCertificate || OfSteps(g.Name)) {
+			g.Required, g.Note = false, noteNoSteps
+		}
+	}
+}
+
+// fitGates are those only the fit can answer: leave-one-out, certificate, folds.
+func fitGates(fit *result.Fit, configs []result.ConfigErrors, signs signCheck, r *Rules) []result.Gate {
+	gates := []result.Gate{signs.gate(r)}
+	if fit == nil {
+		for _, name := range []string{gateBetaMAPELoco, gateCertificate, gateFoldsDistinct} {
+			g := r.gate(name, ScopeAll, nil, noteNoFit)
+			g.Required = false
+			gates = append(gates, g)
+		}
+		return gates
+	}
+	gates = append(gates, locoGates(&fit.Beta, configs, r, gateBetaMAPELoco, func(l result.Loco) *float64 { return l.MAPE })...)
+	for i := range fit.Alpha {
+		m := &fit.Alpha[i]
+		switch m.Name {
+		case "overhead":
+			gates = append(gates, locoGates(m, configs, r, gateOverheadInsideLoco, func(l result.Loco) *float64 { return l.InsideShare })...)
+		case "admission":
+			gates = append(gates, locoGates(m, configs, r, gateAdmissionWindowLoco, func(l result.Loco) *float64 { return l.MAPEWindow10s })...)
+		case "queue":
+			gates = append(gates, locoGates(m, configs, r, gateQueueMAPELoco, func(l result.Loco) *float64 { return l.MAPE })...)
+		}
+	}
+	certificate := certified(fit)
+	repeats := float64(repeatedFolds(fit))
+	return append(gates,
+		r.gate(gateCertificate, ScopeAll, certificate, noteNoFit),
+		r.gate(gateFoldsDistinct, ScopeAll, &repeats, ""))
+}
+
+func locoGates(m *result.Model, configs []result.ConfigErrors, r *Rules, name string, value func(result.Loco) *float64) []result.Gate {
+	if len(m.Loco) == 0 {
+		g := r.gate(name, ScopeAll, nil, noteOneConfig)
+		g.Required = false
+		return []result.Gate{g}
+	}
+	var gates []result.Gate
+	for _, l := range m.Loco {
+		scope := cmp.Or(l.Label, l.Config)
+		if i := slices.IndexFunc(configs, func(c result.ConfigErrors) bool { return c.Config == l.Config && !c.TestRun }); i >= 0 {
+			scope = configs[i].Scope
+		}
+		gates = append(gates, r.gate(name, scope, value(l), noteNoRows))
+	}
+	return gates
+}
+
+// certified is 1 when every model's solver certificate holds, 0 when one does
+// not, nil when there is none (the frozen recipe has a closed form).
+func certified(fit *result.Fit) *float64 {
+	var out *float64
+	for _, m := range append([]result.Model{fit.Beta}, fit.Alpha...) {
+		if m.Certificate == nil {
+			continue
+		}
+		ok := 0.0
+		if m.Certificate.OK {
+			ok = 1
+		}
+		if out == nil || ok < *out {
+			out = &ok
+		}
+	}
+	return out
+}
+
+func repeatedFolds(fit *result.Fit) int {
+	n := 0
+	for _, m := range append([]result.Model{fit.Beta}, fit.Alpha...) {
+		seen := map[string]bool{}
+		for _, f := range m.FoldFingerprints {
+			if seen[f] {
+				n++
+			}
+			seen[f] = true
+		}
+	}
+	return n
+}
+
+// configGates judge the teacher-forced errors of one configuration or test run.
+func configGates(c *result.ConfigErrors, r *Rules) []result.Gate {
+	var gates []result.Gate
+	add := func(name string, value *float64, note string) {
+		gates = append(gates, r.gate(name, c.Scope, value, note))
+	}
+	mape := gateBetaMAPE
+	if c.TestRun && !c.Seen {
+		mape = gateBetaMAPELoco
+	}
+	e := c.Steps
+	if e == nil || e.Rows == 0 {
+		add(mape, nil, noteNoRows)
+	} else {
+		add(mape, e.MAPE, noteNoRows)
+		add(gateBetaMaxError, e.MaxErrorRatio, noteNoRows)
+		add(gateBetaBeatsConstant, ratio(e.MAPE, e.MAPEConst), noteNoRows)
+		add(gateBetaSkill, e.Skill, noteNoFloor)
+		add(gateBoundHits, c.BoundHits, noteNoRows)
+		add(gateTargetFloor, c.TargetOverFloor, noteNoRows)
+	}
+	if c.Alpha == nil {
+		return gates
+	}
+	if a := c.Alpha.Admission; a != nil {
+		add(gateAdmissionWindow, a.MAPEWindow10s, noteNoRows)
+		add(gateAdmissionMaxError, a.MaxErrorRatio, noteNoRows)
+		add(gateAdmissionBeatsConst, ratio(a.MAPEWindow10s, a.ConstWindow), noteNoRows)
+	}
+	if a := c.Alpha.Queue; a != nil {
+		add(gateQueueMAPE, a.MAPE, noteNoRows)
+		add(gateQueueMaxError, a.MaxErrorRatio, noteNoRows)
+		add(gateQueueBeatsConst, ratio(a.MAPE, a.MAPEConst), noteNoRows)
+	}
+	return gates
+}
+
+// delayGates judge what happens outside the engine by the error it causes: the mean
+// absolute error of a delay over the mean of the time it is a part of. Without a
+// replay there is nothing it is a part of.
+func delayGates(c *result.ConfigErrors, runs []result.ValidationRun, r *Rules) []result.Gate {
+	var gates []result.Gate
+	add := func(name string, maeUs *float64, of func(*result.Metrics) *result.Metric) {
+		mean := meanMs(c, runs, of)
+		g := r.gate(name, c.Scope, overMs(maeUs, mean), noteNoReplay)
+		g.Required = mean != nil
+		gates = append(gates, g)
+	}
+	if c.Alpha == nil {
+		return nil
+	}
+	if o := c.Alpha.Overhead; o != nil {
+		add(gateOverheadOfTTFT, o.MAEUs, func(m *result.Metrics) *result.Metric { return m.TTFT })
+	}
+	if a := c.Alpha.Egress; a != nil {
+		add(gateEgressOfE2E, a.MAEUs, func(m *result.Metrics) *result.Metric { return m.E2E })
+	}
+	return gates
+}
+
+// meanMs is the mean of a recorded metric over the replayed requests of a
+// configuration or test run, ms.
+func meanMs(c *result.ConfigErrors, runs []result.ValidationRun, of func(*result.Metrics) *result.Metric) *float64 {
+	sum, n := 0.0, 0.0
+	for i := range runs {
+		if !slices.Contains(c.Runs, runs[i].ID) || runs[i].Saturated {
+			continue
+		}
+		if m := metricOf(runs[i].Metrics, of); m != nil {
+			sum, n = sum+float64(m.RealMs.Mean*float64(m.NReal)), n+float64(m.NReal)
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	mean := sum / n
+	return &mean
+}
+
+// overMs is a time in us over one in ms.
+func overMs(us, ms *float64) *float64 {
+	if us == nil {
+		return nil
+	}
+	const usPerMs = 1000
+	v := *us / usPerMs
+	return ratio(&v, ms)
+}
+
+func ratio(a, b *float64) *float64 {
+	if a == nil || b == nil || *b == 0 {
+		return nil
+	}
+	v := *a / *b
+	return &v
+}
+
+// overallGates: total bias and the worst configuration.
+func overallGates(v *result.Validation, r *Rules) []result.Gate {
+	var bias *float64
+	if v.Steps != nil && v.Steps.Bias != nil {
+		b := math.Abs(*v.Steps.Bias)
+		bias = &b
+	}
+	var worst *float64
+	for _, c := range v.Configs {
+		if c.Steps != nil && c.Steps.MAPE != nil && (worst == nil || *c.Steps.MAPE > *worst) {
+			worst = c.Steps.MAPE
+		}
+	}
+	return []result.Gate{
+		r.gate(gateBias, ScopeAll, bias, noteNoRows),
+		r.gate(gateWorstConfiguration, ScopeAll, worst, noteNoRows),
+	}
+}
+
+// replayNames pairs the gates of each metric.
+var replayNames = []struct {
+	ks, median string
+	of         func(*result.Metrics) *result.Metric
+}{
+	{gateKSTTFT, gateMedianTTFT, func(m *result.Metrics) *result.Metric { return m.TTFT }},
+	{gateKSITL, gateMedianITL, func(m *result.Metrics) *result.Metric { return m.ITL }},
+	{gateKSE2E, gateMedianE2E, func(m *result.Metrics) *result.Metric { return m.E2E }},
+}
+
+// replayGates judge the plain replay of every run, phase and split. A
+// saturated phase is outside the rule: null and not required. Too few
+// requests in the hold-out are null; then the replay of the whole phase decides,
+// where that has enough, because the step gates have judged the same coefficients
+// on rows they never saw (spec#replay-in-sample).
+func replayGates(v *result.Validation, r *Rules, clients bool) []result.Gate {
+	var gates []result.Gate
+	decided := false
+	for i := range v.Runs {
+		run := &v.Runs[i]
+		note, required := runNote(run, r, clients)
+		if required && !run.Sufficient && coveredInSample(v.Runs, run) {
+			required = false
+		}
+		decided = decided || required
+		for _, n := range replayNames {
+			var ks, median *float64
+			if note == "" {
+				if m := metricOf(run.Metrics, n.of); m != nil {
+					ks, median = &m.KSD, m.MedianRelErrPaired
+				}
+			}
+			gates = append(gates,
+				replayGate(r, n.ks, run, ks, note, required),
+				replayGate(r, n.median, run, median, note, required))
+		}
+	}
+	if !decided {
+		for _, n := range replayNames {
+			gates = append(gates, r.gate(n.ks, ScopeAll, nil, "no unsaturated open phase was replayed"))
+		}
+	}
+	return gates
+}
+
+// Good reports whether the compared distributions pass the replay gates.
+func (r *Rules) Good(m *result.Metrics) bool {
+	if m == nil {
+		return false
+	}
+	for _, n := range replayNames {
+		got := n.of(m)
+		if got == nil {
+			continue
+		}
+		if ks := r.gate(n.ks, "", &got.KSD, ""); !*ks.Pass {
+			return false
+		}
+		if e := r.gate(n.median, "", got.MedianRelErrPaired, ""); e.Pass != nil && !*e.Pass {
+			return false
+		}
+	}
+	return true
+}
+
+func metricOf(m *result.Metrics, of func(*result.Metrics) *result.Metric) *result.Metric {
+	if m == nil {
+		return nil
+	}
+	return of(m)
+}
+
+// runNote says why a replay cannot be judged (empty: it can) and whether a
+// verdict on it is required. clients: those of clients are judged as journeys are.
+func runNote(run *result.ValidationRun, r *Rules, clients bool) (note string, required bool) {
+	switch {
+	case run.Saturated:
+		return noteSaturated, false
+	case run.Informs != "":
+		return run.Informs, false
+	case !clients && run.Source != "" && run.Source != SourceJourneys && run.Source != SourcePasses:
+		return fmt.Sprintf(noteOtherSource, run.Source), false
+	case run.JourneySampleRate != nil && *run.JourneySampleRate < 1 && run.Rebuilt == 0:
+		return fmt.Sprintf(noteSampled, *run.JourneySampleRate), true
+	case run.Metrics == nil:
+		return noteNoReplay, true
+	case !run.Sufficient:
+		limit := r.KSLimit()
+		return fmt.Sprintf(noteInsufficient, run.Requests, stat.EnoughFor(limit), limit), true
+	}
+	return "", true
+}
+
+func replayGate(r *Rules, name string, run *result.ValidationRun, value *float64, note string, required bool) result.Gate {
+	if value == nil && note == "" {
+		note = noteNoStamps
+	}
+	g := r.gate(name, ScopeOf(run), value, note)
+	g.Required = required
+	if run.Split.Kind == result.SplitInSample && g.Note == "" {
+		g.Note = noteInSample
+	}
+	if run.Rebuilt > 0 && value != nil {
+		g.Note = strings.TrimPrefix(g.Note+", "+noteRebuilt, ", ")
+	}
+	return g
+}
+
+// coveredInSample reports whether the whole phase was replayed beside a hold-out
+// with too few requests.
+func coveredInSample(runs []result.ValidationRun, short *result.ValidationRun) bool {
+	return short.Split.Kind == result.SplitHoldout && slices.ContainsFunc(runs, func(r result.ValidationRun) bool {
+		return r.ID == short.ID && r.Phase == short.Phase && r.Split.Kind == result.SplitInSample
+	})
+}
+
+// ScopeOf names a run, phase and split in one word.
+func ScopeOf(run *result.ValidationRun) string {
+	s := run.ID
+	if run.Phase != "" {
+		s += "/" + run.Phase
+	}
+	if run.Split.Kind == result.SplitInSample {
+		s += " (in-sample)"
+	}
+	return s
+}

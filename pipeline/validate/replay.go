@@ -1,0 +1,382 @@
+// Package replay sends recorded arrivals through the simulator and compares what
+// requests experienced there with what was recorded.
+package validate
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Content tells a replay which prompt tokens requests share: it fills Group,
+// Hashes or the like of a request by its id. Nil means no two prompts share any.
+type Content func(id string, r *sim.Request)
+
+// Engine is how the replay's clock runs: step times, the delays outside the
+// engine, and the residuals for the two replays that are noisy.
+type Engine struct {
+	Latency  sim.Model
+	Overhead sim.Delay
+	Egress   sim.Delay
+	Async    bool
+	Gamma    float64 // preemption EMA; 0 = the simulator's default
+	Renewal  func(sinceUs float64) float64
+	KVBlocks int64 // 0 = from the deployment
+	Seed     int64
+	Done     <-chan struct{} // see sim.Config
+	Noise    *sim.Noise      // residual ratios of the artifact; nil = no noise replay
+	Spreads  *Spreads        // residual ratios relative to the drift curve; nil = no corrected replay
+	Drift    *Drift
+}
+
+// noiseReplications is how often a noisy replay is repeated with other seeds; the
+// simulated requests of all of them are compared with the recorded ones. With
+// manyRequests one replay is enough.
+const (
+	noiseReplications = 5
+	manyRequests      = 20_000
+)
+
+// Phase is one phase of a run, replayed from its first arrival with an
+// empty engine.
+type Phase struct {
+	obs      []Request                // of the phase, in order of arrival
+	originNs int64                    // first arrival
+	requests []sim.Request            // one per recorded request
+	results  map[string][]*sim.Result // one per replication
+	findings []trace.Finding
+	gaps     *gapLog // of the plain replay
+	recorded *Marks  // steps of the phase
+	lag      int
+	load     string // deploy.LoadOpen or deploy.LoadClosed, as replayed
+}
+
+// Run replays the requests of all that arrive in the phase of a run.
+func ReplayRun(marks *Marks, dep *deploy.Deployment, all []Request, phase *deploy.Phase, content Content, e Engine) *Phase {
+	p := newPhase(all, phase, content)
+	p.recorded = marks.within(phase)
+	if e.Async {
+		p.lag = 1
+	}
+	if len(p.obs) == 0 {
+		return p
+	}
+	p.run(result.VariantPlain, e.config(dep), nil)
+	if e.Noise != nil {
+		p.run(result.VariantNoise, e.config(dep), func(c *sim.Config) { c.Noise = e.Noise })
+	}
+	if e.Spreads != nil && e.Drift != nil && len(e.Drift.Points) > 0 {
+		p.run(result.VariantDrift, e.config(dep), func(c *sim.Config) {
+			c.Latency = &Recorded{
+				Model: e.Latency, Drift: e.Drift, OriginNs: p.originNs, Spreads: e.Spreads,
+				Rng: rand.New(rand.NewPCG(uint64(c.Seed), spreadStream)),
+			}
+		})
+	}
+	return p
+}
+
+// newPhase are the requests of all that arrive in the phase, as the simulator takes
+// them.
+func newPhase(all []Request, phase *deploy.Phase, content Content) *Phase {
+	p := &Phase{results: map[string][]*sim.Result{}}
+	for _, o := range all {
+		if o.ArrivalNs >= phase.StartNs && o.ArrivalNs < phase.EndNs {
+			p.obs = append(p.obs, o)
+		}
+	}
+	if len(p.obs) == 0 {
+		p.findings = append(p.findings, trace.Findingf(NoReplay, "no request arrives in the phase"))
+		return p
+	}
+	p.originNs = p.obs[0].ArrivalNs
+	for _, o := range p.obs {
+		p.requests = append(p.requests, p.simRequest(o, content))
+	}
+	p.close(phase.Load)
+	return p
+}
+
+// Workload is a phase as a replay sends it, and what was recorded of each request;
+// a closed loop's clients send when they are answered.
+func Workload(all []Request, phase *deploy.Phase, content Content) ([]sim.Request, []Request, []trace.Finding) {
+	p := newPhase(all, phase, content)
+	return p.requests, p.obs, p.findings
+}
+
+func (e Engine) config(dep *deploy.Deployment) sim.Config {
+	c := sim.DefaultConfig(dep, e.Latency)
+	c.Overhead, c.Egress, c.Async, c.Seed, c.KVBlocks = e.Overhead, e.Egress, e.Async, e.Seed, e.KVBlocks
+	c.Done = e.Done
+	if e.Gamma > 0 {
+		c.GammaEMA, c.Renewal = e.Gamma, e.Renewal
+	}
+	return c
+}
+
+// spreadStream separates the spread's random numbers from others of a seed.
+const spreadStream = 0x5eed
+
+// run replays once, or noiseReplications times with other seeds when draw makes
+// the step times random: one draw of the noise moves D by several hundredths.
+func (p *Phase) run(variant string, c sim.Config, draw func(*sim.Config)) {
+	times := 1
+	if draw != nil && len(p.requests) < manyRequests {
+		times = noiseReplications
+	}
+	first := c.Seed
+	for k := range times {
+		c.Seed = first + int64(k)
+		var obs sim.Observer
+		if draw != nil {
+			draw(&c)
+		} else {
+			p.gaps = &gapLog{originNs: p.originNs}
+			obs = p.gaps
+		}
+		res, err := sim.Run(c, p.requests, obs)
+		if err != nil {
+			p.findings = append(p.findings, trace.Findingf(NoReplay, "%s replay: %v", variant, err))
+			return
+		}
+		p.results[variant] = append(p.results[variant], res)
+	}
+}
+
+// simRequest is one recorded request as the simulator takes it. A request that
+// did not succeed asks for all it was allowed to and leaves at its recorded end.
+func (p *Phase) simRequest(o Request, content Content) sim.Request {
+	r := sim.Request{
+		ID: o.ID, ArrivalUs: p.us(o.ArrivalNs), PromptTokens: o.Prompt,
+		OutputTokens: max(1, o.Output), MaxTokens: max(1, o.Output, o.MaxTokens),
+	}
+	if o.Excluded != "" && o.EndNs.OK {
+		r.OutputTokens = r.MaxTokens
+		r.AbortAtUs, r.AbortKind = trace.Some(p.us(o.EndNs.V)), sim.OutcomeAborted
+	}
+	if content != nil {
+		content(o.ID, &r)
+	}
+	return r
+}
+
+// us is a stamp on the replay's clock, rounded to the nearest microsecond.
+func (p *Phase) us(ns int64) int64 {
+	return int64(math.Floor(float64(ns-p.originNs)/1e3 + 0.5))
+}
+
+// sample is what one replay and the recording say about the compared requests.
+type sample struct {
+	real, sim map[string][]float64 // ms by metric, in order of arrival
+	ends      map[string][]int     // by metric: len(sim) after each replication
+	compared  int
+	excluded  map[string]int
+}
+
+// metricNames in report order.
+var metricNames = []string{"ttft", "itl", "e2e"}
+
+// sample pairs the requests arriving at or after splitNs, replication by
+// replication: the recorded values stand once, the simulated ones of every
+// replication follow each other.
+func (p *Phase) sample(variant string, splitNs int64) *sample {
+	replications := p.results[variant]
+	if len(replications) == 0 {
+		return nil
+	}
+	s := &sample{real: map[string][]float64{}, sim: map[string][]float64{}, ends: map[string][]int{}, excluded: map[string]int{}}
+	for k, res := range replications {
+		departed := lastDeparture(p.obs, res)
+		for i := range p.obs {
+			s.pair(&p.obs[i], &res.Requests[i], splitNs, departed, k == 0)
+		}
+		for _, metric := range metricNames {
+			s.ends[metric] = append(s.ends[metric], len(s.sim[metric]))
+		}
+	}
+	return s
+}
+
+// pair takes one request in or says why not; the recorded side counts once.
+func (s *sample) pair(o *Request, r *sim.RequestResult, splitNs int64, departed map[string]int64, once bool) {
+	reason := ""
+	switch {
+	case o.ArrivalNs < splitNs:
+		reason = ExcludedTraining
+	case o.Excluded != "":
+		reason = o.Excluded
+	case r.Outcome != sim.OutcomeFinished:
+		reason = ExcludedRejected
+	}
+	if reason != "" {
+		if once {
+			s.excluded[reason]++
+		}
+		return
+	}
+	if once {
+		s.compared++
+	}
+	s.add("ttft", o.TTFTMs, trace.OptOf(r.TTFTUs()), once)
+	s.add("itl", o.ITLMs, trace.OptOf(r.ITLUs()), once)
+	s.add("e2e", o.E2EMs, simE2E(o, r, departed), once)
+}
+
+func (s *sample) add(metric string, realMs, simUs trace.Opt[float64], once bool) {
+	if !realMs.OK || !simUs.OK {
+		return
+	}
+	if once {
+		s.real[metric] = append(s.real[metric], realMs.V)
+	}
+	s.sim[metric] = append(s.sim[metric], simUs.V/1e3)
+}
+
+// lastDeparture is when the last sample of each API request leaves the simulator.
+func lastDeparture(obs []Request, res *sim.Result) map[string]int64 {
+	last := map[string]int64{}
+	for i := range obs {
+		if g := obs[i].Group; g != "" {
+			last[g] = max(last[g], res.Requests[i].DepartedUs.V)
+		}
+	}
+	return last
+}
+
+func simE2E(o *Request, r *sim.RequestResult, departed map[string]int64) trace.Opt[float64] {
+	if o.Group == "" {
+		return trace.OptOf(r.E2EUs())
+	}
+	return trace.Some(float64(departed[o.Group] - r.ArrivalUs))
+}
+
+// metrics compares every metric of one replay; nil when it was not run.
+func (s *sample) metrics(paired bool) *result.Metrics {
+	if s == nil {
+		return nil
+	}
+	of := func(name string) *result.Metric {
+		m := Compare(s.real[name], s.sim[name], paired)
+		if m != nil {
+			m.TwinD = twinD(s.sim[name], s.ends[name])
+		}
+		return m
+	}
+	return &result.Metrics{TTFT: of("ttft"), ITL: of("itl"), E2E: of("e2e")}
+}
+
+// withGaps adds the token gaps, which are printed and never gate.
+func (p *Phase) withGaps(m *result.Metrics, splitNs int64) *result.Metrics {
+	if m != nil {
+		m.ITLGap = p.gapMetric(splitNs)
+	}
+	return m
+}
+
+// figures are the curves of the three replays beside the recording.
+func figures(byVariant map[string]*sample) *result.RunFigures {
+	f := &result.RunFigures{ECDF: []result.Curve{}, QQ: []result.Curve{}}
+	for _, metric := range metricNames {
+		drawn := false
+		for _, variant := range []string{result.VariantPlain, result.VariantNoise, result.VariantDrift} {
+			s := byVariant[variant]
+			if s == nil || len(s.real[metric]) == 0 {
+				continue
+			}
+			if !drawn {
+				f.ECDF = append(f.ECDF, result.Curve{Metric: metric, Variant: result.VariantReal, Points: ecdf(s.real[metric])})
+				drawn = true
+			}
+			f.ECDF = append(f.ECDF, result.Curve{Metric: metric, Variant: variant, Points: ecdf(s.sim[metric])})
+			f.QQ = append(f.QQ, result.Curve{Metric: metric, Variant: variant, Points: quantilePairs(s.real[metric], s.sim[metric])})
+		}
+	}
+	return f
+}
+
+// Entry is one ValidationRun of the phase: the requests arriving from splitNs on.
+func (p *Phase) Entry(splitNs int64, ksLimit float64) result.ValidationRun {
+	by := map[string]*sample{}
+	for _, variant := range []string{result.VariantPlain, result.VariantNoise, result.VariantDrift} {
+		by[variant] = p.sample(variant, splitNs)
+	}
+	v := result.ValidationRun{
+		Load: p.load, Replayed: len(p.obs), Excluded: map[string]int{},
+		Metrics:      p.withGaps(by[result.VariantPlain].metrics(true), splitNs),
+		MetricsNoise: by[result.VariantNoise].metrics(false),
+		MetricsDrift: by[result.VariantDrift].metrics(false),
+		Figures:      figures(by),
+		Replay:       p.quality(),
+		Findings:     slices.Clone(p.findings),
+	}
+	if plain := by[result.VariantPlain]; plain != nil {
+		v.Requests, v.Excluded = plain.compared, plain.excluded
+	}
+	for i := range p.obs {
+		if p.obs[i].Excluded == ExcludedUnrecorded {
+			v.Rebuilt++
+		}
+	}
+	if v.Requests > 0 {
+		d := stat.CriticalD(v.Requests, v.Requests)
+		v.CriticalD, v.Sufficient = &d, d < ksLimit
+	}
+	return v
+}
+
+// Starved are the compared requests that waited for KV blocks in the plain replay, or
+// were preempted for want of them.
+type Starved struct {
+	Requests, Of            int
+	ErrorShare              float64 // of the sum of |log(simulated/recorded)| of all TTFT, or E2E where there is none
+	RecordedMs, SimulatedMs float64 // the median of theirs
+}
+
+// Starved compares those that arrive from splitNs on.
+func (p *Phase) Starved(splitNs int64) (s Starved) {
+	if len(p.results[result.VariantPlain]) == 0 {
+		return s
+	}
+	var recorded, simulated []float64
+	their, all := 0.0, 0.0
+	for i := range p.obs {
+		o, r := &p.obs[i], &p.results[result.VariantPlain][0].Requests[i]
+		real, sim := o.TTFTMs, trace.OptOf(r.TTFTUs())
+		if !real.OK {
+			real, sim = o.E2EMs, trace.OptOf(r.E2EUs())
+		}
+		if o.ArrivalNs < splitNs || o.Excluded != "" || !(real.V > 0 && sim.V > 0) {
+			continue
+		}
+		s.Of++
+		off := math.Abs(portable.Log(sim.V / 1e3 / real.V))
+		if all += off; r.Starved {
+			their += off
+			recorded, simulated = append(recorded, real.V), append(simulated, sim.V/1e3)
+		}
+	}
+	if s.Requests = len(recorded); s.Requests > 0 && all > 0 {
+		s.ErrorShare, s.RecordedMs, s.SimulatedMs = their/all, stat.Median(recorded), stat.Median(simulated)
+	}
+	return s
+}
+
+func (p *Phase) quality() *result.ReplayQuality {
+	q := &result.ReplayQuality{Notes: []string{}}
+	if plain := p.results[result.VariantPlain]; len(plain) > 0 {
+		res := plain[0]
+		q.Steps, q.ClippedPredictions = int(res.Steps), int(res.ClippedSteps+res.ClippedDelays)
+		for _, f := range res.Findings {
+			q.Notes = append(q.Notes, fmt.Sprintf("%s: %s", f.Code, f.Message))
+		}
+	}
+	return q
+}

@@ -1,0 +1,253 @@
+package validate
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Reasons for which a replayed request is not compared (excluded{} of
+// validation.json).
+const (
+	excludedFailed     = "failed"            // ended without success, through no wish of its client
+	excludedAborted    = "aborted"           // its client gave up
+	excludedUnfinished = "unfinished"        // no end recorded
+	ExcludedUnsettled  = "unsettled"         // sent while requests that the file leaves out may have run
+	ExcludedRejected   = "rejected_by_model" // the simulator could not serve it
+	ExcludedTraining   = "before_split"      // arrived in the training share
+)
+
+// Where the recorded requests of a run come from.
+const (
+	SourceJourneys = "journeys"
+	sourceStock    = "stock"
+	SourceClient   = "client"
+	SourcePasses   = "client_passes" // clients, with the engine's passes on their clock
+)
+
+// Source says which of them Requests takes.
+func MeasuredSource(run *trace.Run) string {
+	stock := false
+	for i := range run.Requests {
+		r := &run.Requests[i]
+		if r.CoreID.OK {
+			return SourceJourneys
+		}
+		stock = stock || r.Source == trace.SourceStock
+	}
+	switch {
+	case onClients(run):
+		return SourcePasses
+	case stock:
+		return sourceStock
+	case len(run.Observed) > 0:
+		return SourceClient
+	}
+	return SourceJourneys
+}
+
+// onClients says that the steps of an unmodified engine were put on the clock of
+// its clients, so that these tell the requests, not its spans on the wall clock.
+func onClients(run *trace.Run) bool {
+	return run.Aggregate != nil && run.Aggregate.OffsetNs.OK
+}
+
+// Request is one request as recorded, whatever recorded it: a core span, a
+// stock span or a client. Stamps are ns of one clock per run.
+type Request struct {
+	ID        string
+	Group     string // samples of one API request share it; empty for a single sample
+	ArrivalNs int64
+	EndNs     trace.Opt[int64] // when it left the engine, for requests that did not succeed
+	Prompt    int64
+	Output    int64 // produced; 0 when unknown
+	MaxTokens int64 // 0 when unknown
+	Excluded  string
+
+	TTFTMs, ITLMs, E2EMs trace.Opt[float64]
+}
+
+// Requests lists the requests of a run in order of arrival and says what was
+// assumed. Journeys win over client rows; requests that never reached an engine
+// or whose prompt length is unknown are not listed.
+func Requests(run *trace.Run) ([]Request, []trace.Finding) {
+	var out []Request
+	var findings []trace.Finding
+	assumed := 0
+	half := halfStepNs(run)
+	for i := range run.Requests {
+		r := &run.Requests[i]
+		o, ok := observationOf(r)
+		if !ok || !r.CoreID.OK && onClients(run) {
+			continue
+		}
+		if !r.ArrivedNs.OK && r.Source != trace.SourceStock {
+			assumed++
+			o.ArrivalNs = r.QueuedNs.V - half
+			if r.FirstTokenNs.OK {
+				o.TTFTMs = trace.Some(float64(r.FirstTokenNs.V-o.ArrivalNs) / 1e6)
+			}
+		}
+		out = append(out, o)
+	}
+	if assumed > 0 {
+		findings = append(findings, trace.Findingf(ReplayAssumes,
+			"run %s: %d of %d requests have no ARRIVED; QUEUED minus half a step (%.1f ms) was taken", run.ID, assumed, len(out), float64(half)/1e6))
+	}
+	if len(out) == 0 {
+		var more []trace.Finding
+		out, more = clientSide(run)
+		findings = append(findings, more...)
+	}
+	markLastSamples(out)
+	slices.SortStableFunc(out, func(a, b Request) int {
+		return int(max(-1, min(1, a.ArrivalNs-b.ArrivalNs)))
+	})
+	return out, findings
+}
+
+func observationOf(r *trace.Request) (Request, bool) {
+	at, known := ArrivalNs(r)
+	stock := r.Source == trace.SourceStock
+	if !known || !r.PromptTokens.OK || r.PromptTokens.V < 1 || !(r.CoreID.OK || stock) {
+		return Request{}, false
+	}
+	o := Request{
+		ID: r.CoreID.Or(r.APIID.V), ArrivalNs: at,
+		Prompt: r.PromptTokens.V, Output: r.OutputTokens.Or(0), MaxTokens: r.MaxTokens.Or(0),
+	}
+	if r.N.Or(1) > 1 {
+		o.Group = r.APIID.V
+	}
+	switch {
+	case !r.Success.OK:
+		o.Excluded = excludedUnfinished
+	case r.Success.V:
+	case IsClientAbort(r):
+		o.Excluded = excludedAborted
+	default:
+		o.Excluded = excludedFailed
+	}
+	for _, end := range []trace.Opt[int64]{r.FinishedNs, r.AbortedNs, r.DepartedNs} {
+		if end.OK {
+			o.EndNs = end
+			break
+		}
+	}
+	o.TTFTMs, o.ITLMs, o.E2EMs = trace.OptOf(TTFTMs(r)), trace.OptOf(itlMs(r)), trace.OptOf(E2EMs(r))
+	return o, true
+}
+
+// clientSide are the client's own timings: send, first and last chunk. Engine
+// stamps of a file that has no client chunks (llmservingsim) are moved to the
+// arrival's clock by the smallest pick-up wait, which is then 0 by assumption.
+func clientSide(run *trace.Run) ([]Request, []trace.Finding) {
+	var out []Request
+	var findings []trace.Finding
+	offset, twoClocks := engineOffset(run)
+	if twoClocks {
+		findings = append(findings, trace.Findingf(ReplayAssumes,
+			"run %s: arrivals and engine stamps are on two clocks; the smallest pick-up wait was taken as 0", run.ID))
+	}
+	for i := range run.Observed {
+		c := &run.Observed[i]
+		o := Request{ID: c.ID, Prompt: c.PromptTokens.Or(0), Output: c.OutputTokens.Or(0), MaxTokens: c.AskedTokens.Or(0)}
+		first, last := c.FirstChunkNs, c.LastChunkNs
+		switch {
+		case c.SendNs.OK:
+			o.ArrivalNs = c.SendNs.V
+		case twoClocks && c.SendWallNs.OK:
+			o.ArrivalNs = c.SendWallNs.V + offset
+			first, last = c.EngineFirstNs, c.EngineLastNs
+		default:
+			continue
+		}
+		if o.Prompt < 1 {
+			continue
+		}
+		if c.Success.OK && !c.Success.V {
+			o.Excluded = excludedFailed
+			if c.Aborted.V {
+				o.Excluded = excludedAborted
+			}
+			o.EndNs = c.EndNs
+		} else if c.Unsettled.V {
+			o.Excluded = ExcludedUnsettled
+		}
+		arrival := trace.Some(o.ArrivalNs)
+		o.TTFTMs = trace.OptOf(betweenMs(arrival, first))
+		o.E2EMs = trace.OptOf(betweenMs(arrival, last))
+		out = append(out, callSamples(o, c.N.Or(1), trace.OptOf(betweenMs(first, last)))...)
+	}
+	return out, findings
+}
+
+// callSamples are the samples of a call. Clients do not say which sample a chunk was
+// of: all are taken to begin with the first one and to share the tokens evenly.
+func callSamples(o Request, n int64, total trace.Opt[float64]) []Request {
+	out := make([]Request, max(1, n))
+	for k := range out {
+		out[k] = o
+		s := &out[k]
+		if n > 1 {
+			s.ID, s.Group, s.Output = fmt.Sprintf("%s#%d", o.ID, k), o.ID, o.Output/n
+		}
+		if total.OK && s.Output > 1 {
+			s.ITLMs = trace.Some(total.V / float64(s.Output-1))
+		}
+	}
+	return out
+}
+
+// engineOffset is what must be added to a wall-clock send time to reach the
+// engine's clock: the smallest of QUEUED - send.
+func engineOffset(run *trace.Run) (int64, bool) {
+	best, found := int64(0), false
+	for i := range run.Observed {
+		c := &run.Observed[i]
+		if c.SendNs.OK || !c.SendWallNs.OK || !c.QueuedNs.OK {
+			continue
+		}
+		if d := c.QueuedNs.V - c.SendWallNs.V; !found || d < best {
+			best, found = d, true
+		}
+	}
+	return best, found
+}
+
+// markLastSamples leaves E2E to the sample of an API request that finished last:
+// DEPARTED waits for all of them.
+func markLastSamples(obs []Request) {
+	last := map[string]int{}
+	for i := range obs {
+		o := &obs[i]
+		if o.Group == "" {
+			continue
+		}
+		if j, ok := last[o.Group]; !ok || o.EndNs.V > obs[j].EndNs.V {
+			last[o.Group] = i
+		}
+	}
+	for i := range obs {
+		if g := obs[i].Group; g != "" && last[g] != i {
+			obs[i].E2EMs = trace.Opt[float64]{}
+		}
+	}
+}
+
+// halfStepNs is half the median cadence of adjacent recorded steps, 0 without.
+func halfStepNs(run *trace.Run) int64 {
+	var gaps []float64
+	for i := 1; i < len(run.Steps); i++ {
+		a, b := &run.Steps[i-1], &run.Steps[i]
+		if b.ID == a.ID+1 && a.RunningDepth > 0 {
+			gaps = append(gaps, float64(b.TsStartNs-a.TsStartNs))
+		}
+	}
+	if len(gaps) == 0 {
+		return 0
+	}
+	return int64(stat.Median(gaps) / 2)
+}

@@ -1,0 +1,24 @@
+package validate
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestSpecHasEveryGate: the book's table of gates is that of the code.
+func TestSpecHasEveryGate(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/spec.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range Defaults() {
+		_, clause, _ := strings.Cut(g.Spec, "#")
+		purposes := strings.Join(g.Purposes, ", ")
+		row := fmt.Sprintf("| <a id=\"%s\"></a>`%s` | %s | %s | %g | %s | %s |\n", clause, g.Name, purposes, g.Op, g.Limit, g.Doc, g.Source)
+		if !strings.Contains(string(text), row) {
+			t.Errorf("docs/spec.md lacks the row of %s:\n%s", g.Name, row)
+		}
+	}
+}

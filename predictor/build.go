@@ -1,0 +1,259 @@
+package predictor
+
+import (
+	"fmt"
+	"math"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Choices of Options.
+const (
+	TargetToken = "token"
+	TargetE2E   = "e2e"
+
+	FeaturesLLMD = "llmd"
+	FeaturesFull = "full"
+
+	stateAuto    = "auto"
+	stateStep    = "step"
+	stateJourney = "journey"
+
+	prefixIndex  = "index"
+	PrefixActual = "actual"
+)
+
+// Options decide what rows hold.
+type DecisionOptions struct {
+	Target      string  // token: TTFT and TPOT; e2e: the whole answer, of servers that do not stream
+	Features    string  // llmd or full: what two of llm-d's columns mean
+	State       string  // auto, step or journey
+	StalenessUs int64   // age of what is observable at the decision, >= 0
+	PrefixScore string  // index or actual
+	Shared      []Share // first prompt tokens that requests share where nothing records it
+	Saturated   bool    // keep requests that arrived while the run was saturated
+}
+
+// Share says how many first prompt tokens the requests of some runs share.
+type Share struct {
+	Runs   string // glob of run ids
+	Tokens int64
+}
+
+// String is what ParseShare reads.
+func (s Share) String() string { return s.Runs + "=" + strconv.FormatInt(s.Tokens, 10) }
+
+// DefaultOptions are everything the traces offer, nothing stale, an index.
+func DefaultOptions() DecisionOptions {
+	return DecisionOptions{Target: TargetToken, Features: FeaturesFull, State: stateAuto, PrefixScore: prefixIndex}
+}
+
+// Check names the first option out of bounds.
+func (o *DecisionOptions) Check() error {
+	switch {
+	case o.Target != TargetToken && o.Target != TargetE2E:
+		return fmt.Errorf("--target: got %q, want %s or %s", o.Target, TargetToken, TargetE2E)
+	case o.Features != FeaturesLLMD && o.Features != FeaturesFull:
+		return fmt.Errorf("--features: got %q, want %s or %s", o.Features, FeaturesLLMD, FeaturesFull)
+	case o.State != stateAuto && o.State != stateStep && o.State != stateJourney:
+		return fmt.Errorf("--state: got %q, want %s, %s or %s", o.State, stateAuto, stateStep, stateJourney)
+	case o.StalenessUs < 0:
+		return fmt.Errorf("--staleness-us: got %d us, want >= 0", o.StalenessUs)
+	case o.PrefixScore != prefixIndex && o.PrefixScore != PrefixActual:
+		return fmt.Errorf("--prefix-score: got %q, want %s or %s", o.PrefixScore, prefixIndex, PrefixActual)
+	}
+	for _, s := range o.Shared {
+		if _, err := path.Match(s.Runs, ""); err != nil || s.Tokens < 0 {
+			return fmt.Errorf("--shared-prefix-tokens: got %q=%d, want TOKENS or RUNGLOB=TOKENS with tokens >= 0", s.Runs, s.Tokens)
+		}
+	}
+	return nil
+}
+
+// ParseShare reads TOKENS or RUNGLOB=TOKENS.
+func ParseShare(text string) (Share, error) {
+	s := Share{Runs: "*"}
+	number := text
+	if i := strings.LastIndex(text, "="); i >= 0 {
+		s.Runs, number = text[:i], text[i+1:]
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n < 0 {
+		return s, fmt.Errorf("--shared-prefix-tokens: got %q, want TOKENS or RUNGLOB=TOKENS", text)
+	}
+	s.Tokens = n
+	return s, nil
+}
+
+// Span is a half-open interval of the run's clock.
+type Span struct{ StartNs, EndNs int64 }
+
+// Source is one recorded run.
+type Source struct {
+	Run        *trace.Run
+	Deployment *deploy.Deployment
+	Saturated  []Span // requests that arrived inside are dropped as saturated
+}
+
+// Result is what a run gave.
+type Result struct {
+	Rows      []Row
+	Requests  int            // rows + sum of drops
+	Dropped   map[Reason]int // by reason
+	Agreement Agreement
+	Warnings  []trace.Finding
+}
+
+// Agreement compares the two sources of state on the rows where both are known.
+type Agreement struct {
+	Rows  int `json:"rows"`
+	Equal int `json:"equal"` // waiting and running are the same
+	// Of the others: the decision fell between a pick-up or a finish and the next
+	// schedule(), inside schedule(), or elsewhere.
+	Between int `json:"between_steps"`
+	Inside  int `json:"inside_schedule"`
+	Other   int `json:"other"`
+}
+
+// Build makes the rows of a run.
+func Build(src Source, o DecisionOptions) (*Result, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	b := newBuilder(src, o)
+	b.scores()
+	b.sweep()
+	return b.out, nil
+}
+
+// builder builds the rows of one run.
+type builder struct {
+	src      Source
+	o        DecisionOptions
+	lives    []life
+	complete bool
+	steps    *steps
+	counts   *counts
+	events   []event
+	warmUpNs int64 // arrivals before it are warm-up
+	blocks   int64 // KV blocks, 0 unknown
+	stages   []trace.Opt[int64]
+	out      *Result
+}
+
+func newBuilder(src Source, o DecisionOptions) *builder {
+	d := src.Deployment
+	b := &builder{src: src, o: o, out: &Result{Dropped: map[Reason]int{}}}
+	b.lives, b.complete, b.out.Warnings = livesOf(src.Run, d.Tracing.JourneySampleRate.Or(1), o.Target == TargetE2E)
+	b.steps = newSteps(src.Run, d.Tracing.StepSampleRate.Or(1), d.Engine.IsAsync())
+	b.counts = newCounts(b.lives, b.steps)
+	b.events = eventsOf(b.lives)
+	b.out.Requests = len(b.lives)
+	b.blocks, _, _ = d.KVBlocks()
+	b.stages = stagesOf(b.lives, d)
+	b.warmUpNs = math.MinInt64
+	const warmUpSteps = 10
+	if n := len(src.Run.Steps); n > 0 && !hasWarmUp(d) {
+		b.warmUpNs = src.Run.Steps[min(warmUpSteps, n-1)].TsStartNs
+	}
+	return b
+}
+
+func hasWarmUp(d *deploy.Deployment) bool {
+	for _, p := range d.Phases {
+		if p.Name == deploy.WarmupPhase {
+			return true
+		}
+	}
+	return false
+}
+
+// scores says for every request what share of its prompt is expected in the
+// cache, and how many tokens that leaves to compute.
+func (b *builder) scores() {
+	d := b.src.Deployment
+	if d.Engine.PrefixCaching && b.shareOut() {
+		b.replayIndex()
+	}
+	for i := range b.lives {
+		l := &b.lives[i]
+		l.actual = actualScore(l, d.Engine.BlockSize, d.Engine.PrefixCaching)
+		if !d.Engine.PrefixCaching {
+			l.index = trace.Some(0.0)
+		}
+		l.score = l.index
+		if b.o.PrefixScore == PrefixActual {
+			l.score = l.actual
+		}
+		if l.prompt.OK {
+			b.counts.uncached[i] = max(1, l.prompt.V-int64(math.Round(l.score.V*float64(l.prompt.V))))
+		}
+	}
+}
+
+// replayIndex scores every request by the blocks that requests scheduled before
+// its decision left.
+func (b *builder) replayIndex() {
+	x := newIndex(b.src.Deployment)
+	at := 0
+	for i := range b.lives {
+		l := &b.lives[i]
+		until := l.arrived.V - b.o.StalenessUs*1000
+		for ; at < len(b.events) && b.events[at].at <= until; at++ {
+			if e := b.events[at]; e.kind == evScheduled && b.lives[e.life].prompt.OK {
+				x.scheduled(int(e.life), &b.lives[e.life], b.lives[e.life].cached)
+			}
+		}
+		if l.arrived.OK && l.prompt.OK && l.prompt.V > 0 {
+			l.index = trace.Some(x.match(i, l))
+		}
+	}
+}
+
+// shareOut gives requests without a prefix group what --shared-prefix-tokens
+// states; false when nothing says what requests share.
+func (b *builder) shareOut() bool {
+	for i := range b.lives {
+		if b.lives[i].group != "" {
+			return true // the client said so for all its requests: those without a group share nothing
+		}
+	}
+	for _, s := range b.o.Shared {
+		if ok, _ := path.Match(s.Runs, b.src.Run.ID); !ok {
+			continue
+		}
+		for i := range b.lives {
+			b.lives[i].group, b.lives[i].groupTokens = "shared", trace.Some(s.Tokens)
+		}
+		return true
+	}
+	return false
+}
+
+// sweep walks through time and judges every request at its decision.
+func (b *builder) sweep() {
+	at := 0
+	for i := range b.lives {
+		l := &b.lives[i]
+		t := l.arrived.V - b.o.StalenessUs*1000
+		for ; at < len(b.events) && before(b.events[at], t, l.arrived.V); at++ {
+			b.counts.apply(b.events[at])
+		}
+		row, reason := b.row(i, t)
+		if reason != "" {
+			b.out.Dropped[reason]++
+			continue
+		}
+		b.out.Rows = append(b.out.Rows, row)
+	}
+}
+
+// before reports whether an event is observable: not later than t, and arrivals
+// earlier than the decision itself.
+func before(e event, t, decision int64) bool {
+	return e.at < t || e.at == t && (e.kind != evArrived || t < decision)
+}

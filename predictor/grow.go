@@ -1,0 +1,214 @@
+package predictor
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/coeff/forest"
+	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
+)
+
+// grower grows one tree after the other and reuses its memory.
+type grower struct {
+	*booster
+	offset  []int   // per column: where its bins start in a histogram; the last is the length
+	columns []int   // drawn for this tree
+	rows    []int32 // drawn rows, those of a node side by side, in index order
+	sums    []cell  // gradient and weight of each of rows
+	inBag   []bool
+	spare   []int32
+	spared  []cell
+	free    [][]cell // histograms of no further use
+	isFlat  bool     // no column is constrained
+}
+
+// cell sums gradients and weights of rows.
+type cell struct{ g, h float64 }
+
+// node is a node that may still be split.
+type node struct {
+	lo, hi       int // rows
+	sum          cell
+	lower, upper float64 // what constraints allow its leaf, before the rate
+	hist         []cell
+	best         treesSplit
+}
+
+// split parts a node: bins <= bin of column go left.
+type treesSplit struct {
+	gain        float64 // 0: none
+	column, bin int
+	left        cell
+}
+
+// binned is a node as rows of the matrix see it.
+type binned struct {
+	column, left int // column Leaf: a leaf
+	bin          uint8
+	value        float32
+}
+
+func newGrower(b *booster) *grower {
+	g := &grower{booster: b, inBag: make([]bool, b.m.rows), isFlat: true}
+	at := 0
+	for _, edges := range b.m.edges {
+		g.offset = append(g.offset, at)
+		at += len(edges) + 1
+	}
+	g.offset = append(g.offset, at)
+	for _, m := range b.o.Monotone {
+		g.isFlat = g.isFlat && m == 0
+	}
+	g.spare, g.spared = make([]int32, b.m.rows), make([]cell, b.m.rows)
+	return g
+}
+
+// grow grows tree t, adds it to the margins and returns it.
+func (g *grower) grow(t uint64) forest.Tree {
+	root, loss := g.root(t)
+	least := math.Max(g.o.Gamma, 1e-12) * loss
+	var nodes []binned
+	level := []*node{root}
+	for depth := 0; len(level) > 0; depth++ {
+		if depth < g.o.Depth {
+			par.Each(g.o.Workers, len(level), func(_, i int) { level[i].best = g.best(level[i]) })
+		}
+		var next []*node
+		var parents []*node
+		first := len(nodes) + len(level) // place of the next level's first node
+		for _, n := range level {
+			if n.best.gain <= least {
+				nodes = append(nodes, binned{column: forest.Leaf, value: g.leaf(n)})
+				g.recycle(n)
+				continue
+			}
+			g.gain[n.best.column] += n.best.gain
+			left, right := g.split(n)
+			nodes = append(nodes, binned{column: n.best.column, bin: uint8(n.best.bin), left: first + len(next)})
+			parents, next = append(parents, n), append(next, left, right)
+		}
+		if depth+1 < g.o.Depth {
+			g.histograms(parents, next)
+		} else {
+			for _, n := range parents {
+				g.recycle(n)
+			}
+		}
+		level = next
+	}
+	g.addOutOfBag(nodes)
+	return g.tree(nodes)
+}
+
+// root draws rows and columns and returns the root and its loss.
+func (g *grower) root(t uint64) (*node, float64) {
+	g.columns = drawColumns(g.m.Columns(), g.o.ColFrac, g.o.Seed, t)
+	g.rows, g.sums = g.rows[:0], g.sums[:0]
+	for i := range g.m.rows {
+		g.inBag[i] = g.o.RowFrac == 1 || stat.Draw(g.o.Seed, streamRows, t, uint64(i)) < g.o.RowFrac
+		if g.inBag[i] {
+			g.rows = append(g.rows, int32(i))
+			g.sums = append(g.sums, cell{g.gradient(i), g.w[i]})
+		}
+	}
+	n := &node{hi: len(g.rows), lower: math.Inf(-1), upper: math.Inf(1)}
+	loss := 0.0
+	for _, s := range g.sums {
+		n.sum.g += s.g
+		n.sum.h += s.h
+		if s.h > 0 {
+			loss += s.g * s.g / s.h
+		}
+	}
+	n.hist = g.take()
+	g.fill([]*node{n})
+	return n, loss
+}
+
+// split parts the rows of a node, in order, and makes its children.
+func (g *grower) split(n *node) (left, right *node) {
+	bins, bin := g.m.bins[n.best.column], uint8(n.best.bin)
+	at, over := n.lo, 0
+	for k := n.lo; k < n.hi; k++ {
+		row := g.rows[k]
+		if bins[row] <= bin {
+			g.rows[at], g.sums[at] = row, g.sums[k]
+			at++
+			continue
+		}
+		g.spare[over], g.spared[over] = row, g.sums[k]
+		over++
+	}
+	copy(g.rows[at:n.hi], g.spare[:over])
+	copy(g.sums[at:n.hi], g.spared[:over])
+	left = &node{lo: n.lo, hi: at, sum: n.best.left, lower: n.lower, upper: n.upper}
+	right = &node{lo: at, hi: n.hi, sum: cell{n.sum.g - left.sum.g, n.sum.h - left.sum.h}, lower: n.lower, upper: n.upper}
+	if g.isFlat || g.o.Monotone[n.best.column] == 0 {
+		return left, right
+	}
+	middle := (g.value(left) + g.value(right)) / 2
+	if g.o.Monotone[n.best.column] > 0 {
+		left.upper, right.lower = middle, middle
+	} else {
+		left.lower, right.upper = middle, middle
+	}
+	return left, right
+}
+
+// value is what the leaf of a node would be before the rate.
+func (g *grower) value(n *node) float64 {
+	v := g.weight(n.sum)
+	if g.o.Loss == Pinball && n.hi > n.lo {
+		rest := make([]weighted, 0, n.hi-n.lo)
+		for k := n.lo; k < n.hi; k++ {
+			row := g.rows[k]
+			rest = append(rest, weighted{g.y[row] - g.margin[row], g.w[row]})
+		}
+		v = quantile(rest, g.o.Quantile)
+	}
+	return math.Min(math.Max(v, n.lower), n.upper)
+}
+
+// leaf adds a node's leaf to the margins of its rows and returns it.
+func (g *grower) leaf(n *node) float32 {
+	v := float32(g.o.Rate * g.value(n))
+	for _, row := range g.rows[n.lo:n.hi] {
+		g.margin[row] += float64(v)
+	}
+	return v
+}
+
+// addOutOfBag adds the tree to the margins of the rows it was not grown on.
+func (g *grower) addOutOfBag(nodes []binned) {
+	if g.o.RowFrac == 1 {
+		return
+	}
+	const chunk = 8192
+	par.Each(g.o.Workers, (g.m.rows+chunk-1)/chunk, func(_, k int) {
+		for i := k * chunk; i < min((k+1)*chunk, g.m.rows); i++ {
+			if g.inBag[i] {
+				continue
+			}
+			n := &nodes[0]
+			for n.column != forest.Leaf {
+				next := n.left
+				if g.m.bins[n.column][i] > n.bin {
+					next++
+				}
+				n = &nodes[next]
+			}
+			g.margin[i] += float64(n.value)
+		}
+	})
+}
+
+func (g *grower) tree(nodes []binned) forest.Tree {
+	t := make(forest.Tree, len(nodes))
+	for i, n := range nodes {
+		t[i] = forest.Node{Feature: n.column, Value: n.value}
+		if n.column != forest.Leaf {
+			t[i].Value = g.m.edges[n.column][n.bin]
+		}
+	}
+	return t
+}

@@ -1,0 +1,208 @@
+package predictor
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// life is one request, whatever recorded it. Stamps are ns of one clock.
+type life struct {
+	id, api                                               string
+	arrived, queued, scheduled, first, finished, departed trace.Opt[int64]
+	pauses                                                []pause
+	scheduledStep, firstStep                              trace.Opt[int64]
+	prompt, cached, output                                trace.Opt[int64]
+	priority                                              int64
+	group                                                 string
+	groupTokens                                           trace.Opt[int64]
+	phase                                                 trace.Opt[string]
+	reason                                                Reason             // why it cannot be a row, empty when it may
+	index, actual                                         trace.Opt[float64] // prefix scores
+	score                                                 trace.Opt[float64] // the one asked for
+}
+
+// pause is a preemption and its end.
+type pause struct{ from, to trace.Opt[int64] }
+
+// livesOf lists the requests of a run, by arrival: core and API spans where there
+// are some, else stock spans, else client rows with engine stamps. complete says
+// that nothing that was in the engine is missing.
+func livesOf(run *trace.Run, journeyRate float64, endToEnd bool) (lives []life, complete bool, findings []trace.Finding) {
+	complete = true
+	switch {
+	case len(run.Requests) > 0:
+		pauses := pausesOf(run.Events)
+		clients := clientsOf(run.Observed)
+		stock := 0
+		for i := range run.Requests {
+			r := &run.Requests[i]
+			l := lifeOf(r, endToEnd)
+			l.pauses = pauses[l.id]
+			if c := clients[l.id]; c != nil {
+				l.group, l.groupTokens, l.priority = c.PrefixGroup.V, c.PrefixTokens, c.Priority.V
+			}
+			if r.Source == trace.SourceStock {
+				stock++
+			}
+			lost := r.DroppedEvents > 0 || !r.CoreID.OK && r.Source != trace.SourceStock && r.Success.V
+			complete = complete && !lost
+			lives = append(lives, l)
+		}
+		complete = complete && (journeyRate == 1 || stock == len(lives))
+	default:
+		lives, findings = observedLives(run, endToEnd)
+	}
+	slices.SortStableFunc(lives, func(a, b life) int {
+		return cmp.Or(cmp.Compare(a.arrived.V, b.arrived.V), cmp.Compare(a.queued.V, b.queued.V), cmp.Compare(a.id, b.id))
+	})
+	return lives, complete, findings
+}
+
+func clientsOf(observed []trace.ObservedRequest) map[string]*trace.ObservedRequest {
+	out := map[string]*trace.ObservedRequest{}
+	for i := range observed {
+		if o := &observed[i]; o.CoreID.OK {
+			out[o.CoreID.V] = o
+		}
+	}
+	return out
+}
+
+func lifeOf(r *trace.Request, endToEnd bool) life {
+	l := life{id: r.CoreID.Or(r.APIID.V), api: r.APIID.V, prompt: r.PromptTokens, cached: r.CachedTokens, output: r.OutputTokens,
+		phase: r.Phase}
+	if r.Source == trace.SourceStock {
+		l.stockStamps(r)
+	} else {
+		l.arrived, l.queued, l.scheduled, l.first, l.finished = r.ArrivedNs, r.QueuedNs, r.ScheduledNs, r.FirstTokenNs, r.FinishedNs
+		l.scheduledStep, l.firstStep = r.ScheduledStep, r.FirstTokenStep
+		l.departed = firstKnown(r.DepartedNs, r.AbortedNs, r.FinishedNs)
+	}
+	switch {
+	case !l.arrived.OK:
+		l.reason = noArrival
+	case r.Source != trace.SourceStock && !r.CoreID.OK:
+		l.reason = noEngineStamps
+	case !l.prompt.OK || l.prompt.V < 1:
+		l.reason = noPromptLength
+	case r.AbortedNs.OK && !r.Success.V:
+		l.reason = aborted
+	case !r.Success.V:
+		l.reason = failed
+	default:
+		l.judge(endToEnd)
+	}
+	return l
+}
+
+// judge looks at the stamps of a request that succeeded. End to end, its departure
+// counts and its first token need not be known.
+func (l *life) judge(endToEnd bool) {
+	switch {
+	case !l.scheduled.OK:
+		l.reason = noEngineStamps
+	case endToEnd && !l.departed.OK:
+		l.reason = noDeparture
+	case !endToEnd && !l.first.OK:
+		l.reason = noFirstToken
+	case l.first.OK && l.first.V < l.arrived.V || endToEnd && l.departed.V < l.arrived.V:
+		l.reason = negativeLatency
+	}
+}
+
+// stockStamps places the intervals of an unmodified engine's span one behind the
+// other: overhead in = TTFT - queue - prefill, then queue, prefill, decode.
+func (l *life) stockStamps(r *trace.Request) {
+	l.arrived = r.StartWallNs
+	at := func(known bool, us float64) trace.Opt[int64] {
+		return trace.Opt[int64]{V: l.arrived.V + int64(us*1000), OK: known && l.arrived.OK}
+	}
+	ttft, queue, prefill := r.StockTTFTUs, r.StockQueueUs, r.StockPrefillUs
+	if all := ttft.OK && queue.OK && prefill.OK; all {
+		l.queued = at(true, ttft.V-queue.V-prefill.V)
+		l.scheduled = at(true, ttft.V-prefill.V)
+	}
+	l.first = at(ttft.OK, ttft.V)
+	l.finished = at(ttft.OK && r.StockDecodeUs.OK, ttft.V+r.StockDecodeUs.V)
+	l.departed = firstKnown(at(r.StockE2EUs.OK, r.StockE2EUs.V), r.EndWallNs, l.finished)
+}
+
+func firstKnown(stamps ...trace.Opt[int64]) trace.Opt[int64] {
+	for _, s := range stamps {
+		if s.OK {
+			return s
+		}
+	}
+	return trace.Opt[int64]{}
+}
+
+// pausesOf lists the preemptions of every request: PREEMPTED to the next SCHEDULED.
+func pausesOf(events []trace.JourneyEvent) map[string][]pause {
+	out := map[string][]pause{}
+	for i := range events {
+		e := &events[i]
+		list := out[e.CoreID]
+		switch {
+		case e.Kind == "PREEMPTED":
+			out[e.CoreID] = append(list, pause{from: e.TsNs})
+		case e.Kind == "SCHEDULED" && len(list) > 0 && !list[len(list)-1].to.OK:
+			list[len(list)-1].to = e.TsNs
+		}
+	}
+	return out
+}
+
+// observedLives are the rows of a client file that carry engine stamps. Where
+// arrivals are on another clock, the smallest pick-up wait is taken as 0.
+func observedLives(run *trace.Run, endToEnd bool) ([]life, []trace.Finding) {
+	offset, found := int64(0), false
+	for i := range run.Observed {
+		c := &run.Observed[i]
+		if at, wall := arrivalOf(c); wall && c.QueuedNs.OK {
+			if d := c.QueuedNs.V - at.V; !found || d < offset {
+				offset, found = d, true
+			}
+		}
+	}
+	var lives []life
+	for i := range run.Observed {
+		c := &run.Observed[i]
+		at, wall := arrivalOf(c)
+		if wall {
+			at.V += offset
+		}
+		l := life{id: c.ID, api: c.ID, arrived: at, queued: c.QueuedNs, scheduled: c.ScheduledNs, first: c.EngineFirstNs,
+			finished: c.EngineLastNs,
+			prompt:   c.PromptTokens, output: c.OutputTokens, phase: c.Phase, priority: c.Priority.V, group: c.PrefixGroup.V,
+			groupTokens: c.PrefixTokens}
+		l.departed = l.finished
+		switch {
+		case !at.OK:
+			l.reason = noArrival
+		case !l.prompt.OK || l.prompt.V < 1:
+			l.reason = noPromptLength
+		case c.Aborted.V:
+			l.reason = aborted
+		case c.Success.OK && !c.Success.V:
+			l.reason = failed
+		default:
+			l.judge(endToEnd)
+		}
+		lives = append(lives, l)
+	}
+	if !found {
+		return lives, nil
+	}
+	return lives, []trace.Finding{trace.Findingf(twoClocks, "run %s: arrivals and engine stamps are on two clocks; the smallest pick-up "+
+		"wait was taken as 0", run.ID)}
+}
+
+// arrivalOf is a client row's arrival; wall says that it is on the wall clock.
+func arrivalOf(c *trace.ObservedRequest) (at trace.Opt[int64], wall bool) {
+	if c.SendNs.OK {
+		return c.SendNs, false
+	}
+	return c.SendWallNs, c.SendWallNs.OK
+}

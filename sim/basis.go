@@ -1,0 +1,113 @@
+package sim
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// TrainedPhysics is the model of today's BLIS: 3 alpha and 7 to 11 beta, the
+// step time cut to whole us.
+type TrainedPhysics struct {
+	Alpha []float64
+	Beta  []float64
+	basis *features.TrainedPhysics
+	x     []float64
+	terms []float64
+}
+
+// NewTrainedPhysics makes the model for a deployment.
+func NewTrainedPhysics(alpha, beta []float64, d *deploy.Deployment) (*TrainedPhysics, error) {
+	if err := features.CheckBetas(beta); err != nil {
+		return nil, err
+	}
+	if err := checkAlphas(alpha); err != nil {
+		return nil, err
+	}
+	b, err := features.NewTrainedPhysics(d)
+	if err != nil {
+		return nil, err
+	}
+	return &TrainedPhysics{Alpha: alpha, Beta: beta, basis: b, x: make([]float64, len(features.TrainedPhysicsBeta)),
+		terms: make([]float64, len(beta))}, nil
+}
+
+func checkAlphas(alpha []float64) error {
+	if len(alpha) != 3 {
+		return trace.Errorf(features.CodeBadCoefficients, "alpha coefficients: got %d values, want 3", len(alpha))
+	}
+	for i, a := range alpha {
+		if math.IsNaN(a) || math.IsInf(a, 0) || a < 0 {
+			return trace.Errorf(features.CodeBadCoefficients, "alpha coefficient %d: got %g us, want finite and >= 0", i, a)
+		}
+	}
+	return nil
+}
+
+// StepUs is the predicted step time, truncated as BLIS does.
+func (m *TrainedPhysics) StepUs(b *Batch) (float64, error) {
+	s := b.BasisStep()
+	return math.Max(1, math.Trunc(m.basis.StepUs(&s, m.Beta, m.x))), nil
+}
+
+// Features is the vector of the last StepUs as its betas see it.
+func (m *TrainedPhysics) Features() []float64 {
+	return features.Terms(m.x, m.terms)
+}
+
+// Parts are the model and its alphas: a0 before the queue, a1 at completion, a2
+// on the first token and every gap, all cut to whole us.
+func (m *TrainedPhysics) Parts() Parts {
+	return Parts{Step: m, Overhead: Const(math.Trunc(m.Alpha[0])), Egress: Const(math.Trunc(m.Alpha[1])), TokenUs: math.Trunc(m.Alpha[2])}
+}
+
+// Blackbox is b0 + b1 * prefill tokens + b2 * decode tokens, with a0 + a1*M for a
+// prompt of M tokens before the queue and a2 per output token after the engine.
+type Blackbox struct {
+	Alpha, Beta []float64
+	x           [3]float64
+}
+
+// NewBlackbox checks three alpha and three beta values.
+func NewBlackbox(alpha, beta []float64) (*Blackbox, error) {
+	if err := checkAlphas(alpha); err != nil {
+		return nil, err
+	}
+	if len(beta) != len(features.BlackboxBeta) {
+		return nil, trace.Errorf(features.CodeBadCoefficients, "blackbox beta coefficients: got %d values, want %d",
+			len(beta), len(features.BlackboxBeta))
+	}
+	return &Blackbox{Alpha: alpha, Beta: beta}, nil
+}
+
+// StepUs is the dot product.
+func (m *Blackbox) StepUs(b *Batch) (float64, error) {
+	s := features.Step{PrefillTokens: float64(b.PrefillTokens), DecodeTokens: float64(b.DecodeTokens)}
+	features.Blackbox(&s, m.x[:])
+	return float64(m.Beta[0]*m.x[0]) + float64(m.Beta[1]*m.x[1]) + float64(m.Beta[2]*m.x[2]), nil
+}
+
+// Features is the vector of the last StepUs.
+func (m *Blackbox) Features() []float64 { return m.x[:] }
+
+// Parts are the model and its alphas.
+func (m *Blackbox) Parts() Parts {
+	return Parts{Step: m, Overhead: &perPrompt{us: m.Alpha[0], perTokenUs: m.Alpha[1]}, Egress: Const(0), TokenUs: m.Alpha[2]}
+}
+
+// perPrompt is a delay of a0 + a1 * prompt tokens.
+type perPrompt struct {
+	us, perTokenUs float64
+	x              [2]float64
+}
+
+// DelayUs is the delay of a prompt.
+func (p *perPrompt) DelayUs(q *Queue) (float64, error) {
+	p.x = [2]float64{1, float64(q.PromptTokens)}
+	return p.us + float64(p.perTokenUs*p.x[1]), nil
+}
+
+// Features is the vector of the last DelayUs.
+func (p *perPrompt) Features() []float64 { return p.x[:] }

@@ -1,0 +1,116 @@
+package sim
+
+import "github.com/blis-train/blis-train/pipeline/features"
+
+// Batch is one step as sums over its sequences. A sequence has c tokens in KV
+// before the step, a prompt of p tokens, and n tokens scheduled; a decode has
+// c >= p and n = 1, everything else is prefill.
+type Batch struct {
+	StepID          int64
+	StartUs         int64   // start of schedule()
+	PrefillTokens   int64   // tokens
+	DecodeTokens    int64   // tokens = decode requests
+	PrefillReqs     int64   // requests
+	DecodeReqs      int64   // requests
+	CausalWork      int64   // token pairs: sum over prefill of n*c + n(n+1)/2
+	PrefillAttnWork int64   // sum over prefill of (c+n)*n, as version 1.0 has it
+	PromptAttnTwice int64   // twice the sum over c < p of n*(p + n/2), the trained-physics form
+	PromptTokens    int64   // tokens of chunks with c < p
+	DecodeContext   int64   // tokens: sum over decodes of c+1
+	PastPrompt      int64   // tokens: sum over chunks with c >= p of c
+	KVRead          int64   // tokens: sum over all of c+n
+	DecodeBlocks    int64   // blocks allocated to the decodes
+	Running         int64   // requests running after admission
+	Waiting         int64   // requests waiting after admission
+	Preempted       int64   // requests preempted in this step
+	PreemptionEMA   float64 // share of preempted requests, averaged; this step included
+	StoreBlocks     int64   // blocks copied GPU->CPU with this step
+	LoadBlocks      int64   // blocks copied CPU->GPU with this step
+}
+
+// Tokens is everything scheduled in the step.
+func (b *Batch) Tokens() int64 { return b.PrefillTokens + b.DecodeTokens }
+
+// Add puts a sequence with n new tokens and the given blocks into the sums, with
+// c tokens of it already in KV and a prompt of p tokens; sign -1 takes it out.
+func (b *Batch) Add(c, p, n, blocks, sign int64) {
+	if c < p || n != 1 {
+		b.addPrefill(c, p, n, sign)
+		return
+	}
+	b.KVRead += sign * (c + 1)
+	b.DecodeTokens += sign
+	b.DecodeReqs += sign
+	b.DecodeContext += sign * (c + 1)
+	b.DecodeBlocks += sign * blocks
+	b.PastPrompt += sign * c
+}
+
+// AddPrefill puts a chunk of n tokens into the sums, with c tokens of the request
+// already in KV and a prompt of p tokens.
+func (b *Batch) AddPrefill(c, p, n int64) { b.addPrefill(c, p, n, 1) }
+
+func (b *Batch) addPrefill(c, p, n, sign int64) {
+	b.KVRead += sign * (c + n)
+	b.PrefillTokens += sign * n
+	b.PrefillReqs += sign
+	b.CausalWork += sign * (n*c + n*(n+1)/2)
+	b.PrefillAttnWork += sign * (c + n) * n
+	if c < p {
+		b.PromptTokens += sign * n
+		b.PromptAttnTwice += sign * n * (2*p + n)
+	} else {
+		b.PastPrompt += sign * c
+	}
+}
+
+// AddDecodes puts n decodes into the sums, with context tokens in KV and blocks
+// allocated to them, all together.
+func (b *Batch) AddDecodes(n, context, blocks int64) {
+	b.KVRead += context + n
+	b.DecodeTokens += n
+	b.DecodeReqs += n
+	b.DecodeContext += context + n
+	b.PastPrompt += context
+	b.DecodeBlocks += blocks
+}
+
+// Regime of a step, the key of the residual quantiles.
+const (
+	RegimeDecode  = "decode"
+	RegimePrefill = "prefill"
+	RegimeMixed   = "mixed"
+)
+
+// Regime names what the step did.
+func (b *Batch) Regime() string {
+	switch {
+	case b.PrefillReqs == 0:
+		return RegimeDecode
+	case b.DecodeReqs == 0:
+		return RegimePrefill
+	}
+	return RegimeMixed
+}
+
+// Queue is what a request meets: the engine's state at its arrival (overhead)
+// or at its finish (egress).
+type Queue struct {
+	NowUs         int64
+	Running       int64 // requests
+	Waiting       int64 // requests
+	FreeBlocks    int64
+	TotalBlocks   int64
+	PreemptionEMA float64
+	PromptTokens  int64
+	CachedBlocks  int64 // blocks a prefix-cache lookup finds now (overhead only)
+	OutputTokens  int64 // produced (egress only)
+}
+
+// BasisStep is the batch as the bases of the other models see it.
+func (b *Batch) BasisStep() features.Step {
+	return features.Step{
+		PrefillTokens: float64(b.PromptTokens), DecodeTokens: float64(b.Tokens() - b.PromptTokens),
+		Requests: float64(b.PrefillReqs + b.DecodeReqs), PrefillAttn: float64(b.PromptAttnTwice) / 2, DecodeContext: float64(b.PastPrompt),
+	}
+}

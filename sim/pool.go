@@ -1,0 +1,337 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+)
+
+// none is the absent block or list end.
+const none = int32(-1)
+
+// Held is what one request holds of a pool.
+type Held struct {
+	N          int64   // blocks
+	IDs        []int32 // their identities, with caching only
+	Registered int64   // leading blocks whose content is known
+}
+
+// Pool is the blocks of one engine.
+//
+// Free blocks queue for eviction. Freed blocks go to the tail, the last block of
+// a request before the ones in front of it; a cached block stays findable until
+// it is taken again.
+type Pool struct {
+	Total, Free int64
+	Gains       int64 // times a block came free or content became findable
+	Caching     bool
+	Removed     func(hash uint64) // told of content that is lost, set before the first Register; nil = nobody listens
+	// Watch is told when content first becomes findable and when its last block is lost.
+	Watch func(hash uint64, stored bool)
+
+	blocks  []block
+	content []content
+	index   index
+	queue   []int32 // a ring: free blocks, and none where one was taken out of turn
+	head    uint64  // where the next block to evict is sought
+	tail    uint64
+	spare   [][]int32 // lists of identities that nobody uses: only who runs needs one
+}
+
+// block is one block's identity, small because decodes touch little else.
+type block struct {
+	ref    int32
+	place  int32 // in the queue while it is free
+	hashed bool  // its content is known
+	listed bool  // findable through the index
+}
+
+// content is what a hashed block holds.
+type content struct {
+	hash uint64
+	dup  int32 // next block with the same hash, in the order they were registered
+}
+
+// NewPool is a pool of total free blocks.
+func NewPool(total int64, caching bool) *Pool {
+	p := &Pool{Total: total, Free: total, Caching: caching}
+	if !caching {
+		return p
+	}
+	p.blocks, p.content = make([]block, total), make([]content, total)
+	p.index = newIndex(total)
+	size := int64(4)
+	for size < 2*total {
+		size *= 2
+	}
+	p.queue = make([]int32, size)
+	for b := range int32(total) {
+		p.enqueue(b)
+	}
+	return p
+}
+
+// Clone is an independent copy that nobody listens to.
+func (p *Pool) Clone() *Pool {
+	c := *p
+	c.Removed, c.Watch, c.spare, c.blocks, c.content = nil, nil, nil, slices.Clone(p.blocks), slices.Clone(p.content)
+	c.index, c.queue = slices.Clone(p.index), slices.Clone(p.queue)
+	return &c
+}
+
+// enqueue puts a free block at the tail.
+func (p *Pool) enqueue(b int32) {
+	if p.tail-p.head == uint64(len(p.queue)) {
+		p.compact()
+	}
+	at := p.tail & uint64(len(p.queue)-1)
+	p.queue[at], p.blocks[b].place = b, int32(at)
+	p.tail++
+}
+
+// compact closes the gaps in the queue, at least half of which are gaps.
+func (p *Pool) compact() {
+	mask, to := uint64(len(p.queue)-1), p.head
+	for i := p.head; i != p.tail; i++ {
+		if b := p.queue[i&mask]; b != none {
+			p.queue[to&mask], p.blocks[b].place = b, int32(to&mask)
+			to++
+		}
+	}
+	p.tail = to
+}
+
+// take removes the block from the head of the queue and forgets its content.
+func (p *Pool) take() int32 {
+	mask := uint64(len(p.queue) - 1)
+	for p.queue[p.head&mask] == none {
+		p.head++
+	}
+	b := p.queue[p.head&mask]
+	p.head++
+	p.Free--
+	at := &p.blocks[b]
+	if at.hashed {
+		p.evict(b)
+	}
+	at.ref = 1
+	return b
+}
+
+// release drops one reference; the last one puts the block at the tail.
+func (p *Pool) release(b int32) {
+	at := &p.blocks[b]
+	at.ref--
+	if at.ref > 0 {
+		return
+	}
+	p.enqueue(b)
+	p.Free++
+	p.Gains++
+}
+
+// InUse reports whether somebody holds block b.
+func (p *Pool) InUse(b int32) bool { return p.blocks[b].ref > 0 }
+
+// Lookup returns the first registered block with the hash.
+func (p *Pool) Lookup(hash uint64) (int32, bool) {
+	b := p.index.find(p.content, hash)
+	return b, b != none
+}
+
+// Share gives a request the cached blocks it was found to have.
+func (p *Pool) Share(h *Held, hits []int32) {
+	for _, b := range hits {
+		at := &p.blocks[b]
+		if at.ref == 0 {
+			p.queue[at.place] = none
+			p.Free--
+		}
+		at.ref++
+	}
+	p.equip(h)
+	h.IDs = append(h.IDs, hits...)
+	h.N += int64(len(hits))
+	h.Registered += int64(len(hits))
+}
+
+// Register notes the content of the request's next unregistered block and makes
+// it findable, behind earlier blocks of the same content. A request's own
+// content is noted for Removed only: nobody else can look for it, see ListAll.
+func (p *Pool) Register(h *Held, hash uint64, own bool) {
+	b := h.IDs[h.Registered]
+	h.Registered++
+	p.content[b].hash, p.blocks[b].hashed = hash, true
+	if !own {
+		p.list(b)
+	}
+}
+
+// RegisterOwn is Register of all blocks before want, the request's own content,
+// when nobody listens.
+func (p *Pool) RegisterOwn(h *Held, want int64) { h.Registered = max(h.Registered, want) }
+
+// list makes a registered block findable.
+func (p *Pool) list(b int32) {
+	p.Gains++
+	at := &p.content[b]
+	p.blocks[b].listed, at.dup = true, none
+	first := p.index.find(p.content, at.hash)
+	if first == none {
+		p.index.insert(at.hash, b)
+		if p.Watch != nil {
+			p.Watch(at.hash, true)
+		}
+		return
+	}
+	for p.content[first].dup != none {
+		first = p.content[first].dup
+	}
+	p.content[first].dup = b
+}
+
+// ListAll makes all registered blocks of h, of content c, findable: the request
+// is preempted and will look for them itself.
+func (p *Pool) ListAll(h *Held, c *Content, blockSize int64) {
+	for i, b := range h.IDs[:h.Registered] {
+		if p.blocks[b].listed {
+			continue
+		}
+		hash, _ := c.Block(int64(i), blockSize)
+		p.content[b].hash, p.blocks[b].hashed = hash, true
+		p.list(b)
+	}
+}
+
+// evict forgets the content of b.
+func (p *Pool) evict(b int32) {
+	at := &p.content[b]
+	p.blocks[b].hashed = false
+	if p.Removed != nil {
+		p.Removed(at.hash)
+	}
+	if !p.blocks[b].listed {
+		return
+	}
+	p.blocks[b].listed = false
+	first := p.index.find(p.content, at.hash)
+	switch {
+	case first != b:
+		for p.content[first].dup != b {
+			first = p.content[first].dup
+		}
+		p.content[first].dup = at.dup
+	case at.dup == none:
+		p.index.remove(p.content, at.hash)
+		if p.Watch != nil {
+			p.Watch(at.hash, false)
+		}
+	default:
+		p.index.replace(p.content, at.hash, at.dup)
+	}
+}
+
+// Grow gives h blocks until it has want of them. The caller has checked Free.
+func (p *Pool) Grow(h *Held, want int64) {
+	if !p.Caching {
+		p.Free -= want - h.N
+		h.N = want
+		return
+	}
+	p.equip(h)
+	for h.N < want {
+		h.IDs = append(h.IDs, p.take())
+		h.N++
+	}
+}
+
+// equip gives h a list for its identities.
+func (p *Pool) equip(h *Held) {
+	if n := len(p.spare); h.IDs == nil && n > 0 {
+		h.IDs, p.spare = p.spare[n-1], p.spare[:n-1]
+	}
+}
+
+// Drop returns all blocks of h, its last one first.
+func (p *Pool) Drop(h *Held) {
+	if !p.Caching {
+		p.Free += h.N
+		p.Gains++
+		h.N = 0
+		return
+	}
+	for i := len(h.IDs) - 1; i >= 0; i-- {
+		p.release(h.IDs[i])
+	}
+	if h.IDs != nil {
+		p.spare = append(p.spare, h.IDs[:0])
+	}
+	h.IDs, h.N, h.Registered = nil, 0, 0
+}
+
+// Check verifies the pool against everything that is held of it: allocated +
+// free = total, every reference has a holder, the queue has every free block, and what the index finds has the content it was asked for.
+func (p *Pool) Check(held []*Held) error {
+	sum, holders := int64(0), make(map[int32]int32)
+	for _, h := range held {
+		sum += h.N
+		for _, b := range h.IDs {
+			holders[b]++
+		}
+		if p.Caching && int64(len(h.IDs)) != h.N {
+			return fmt.Errorf("a request holds %d blocks and %d identities", h.N, len(h.IDs))
+		}
+	}
+	if p.Caching {
+		sum = int64(len(holders))
+	}
+	if sum+p.Free != p.Total {
+		return fmt.Errorf("%d blocks held + %d free, want %d", sum, p.Free, p.Total)
+	}
+	if !p.Caching {
+		return nil
+	}
+	listed, free := 0, int64(0)
+	for b := range p.blocks {
+		at := &p.blocks[b]
+		if holders[int32(b)] != at.ref {
+			return fmt.Errorf("block %d has %d references, %d holders", b, at.ref, holders[int32(b)])
+		}
+		if at.listed {
+			listed++
+		}
+	}
+	for i := p.head; i != p.tail; i++ {
+		if b := p.queue[i&uint64(len(p.queue)-1)]; b != none {
+			free++
+			if p.blocks[b].ref != 0 {
+				return fmt.Errorf("block %d is held and queued for eviction", b)
+			}
+		}
+	}
+	if free != p.Free {
+		return fmt.Errorf("%d blocks queued for eviction, counted %d", free, p.Free)
+	}
+	return p.checkIndex(listed)
+}
+
+func (p *Pool) checkIndex(listed int) error {
+	for _, first := range p.index {
+		if first == none {
+			continue
+		}
+		hash := p.content[first].hash
+		if p.index.find(p.content, hash) != first {
+			return fmt.Errorf("block %d is in the index and not found", first)
+		}
+		for b := first; b != none; b = p.content[b].dup {
+			listed--
+			if !p.blocks[b].hashed || !p.blocks[b].listed || p.content[b].hash != hash {
+				return fmt.Errorf("block %d is listed under a hash it does not have", b)
+			}
+		}
+	}
+	if listed != 0 {
+		return fmt.Errorf("%d listed blocks are not in the index", listed)
+	}
+	return nil
+}

@@ -1,0 +1,186 @@
+package sim
+
+import (
+	"math"
+	"slices"
+
+	"github.com/blis-train/blis-train/internal/portable"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Measured is what is known of one request, in us; NaN is unknown.
+type Measured struct{ TTFTUs, SpanUs, E2EUs float64 }
+
+// metrics are TTFT, span and E2E.
+const metrics = 3
+
+func (m *Measured) all() [metrics]float64 { return [metrics]float64{m.TTFTUs, m.SpanUs, m.E2EUs} }
+
+// Of is what a simulated request would have been measured as.
+func Of(r *RequestResult) Measured {
+	known := func(us float64, ok bool) float64 {
+		if !ok || r.Outcome != OutcomeFinished {
+			return math.NaN()
+		}
+		return us
+	}
+	itl, hasSpan := r.ITLUs()
+	return Measured{TTFTUs: known(r.TTFTUs()), SpanUs: known(itl*float64(r.OutputTokens-1), hasSpan), E2EUs: known(r.E2EUs())}
+}
+
+// Options say how requests are compared.
+type Options struct {
+	// Bound stops a replay whose objective is certain to exceed it; 0: never.
+	Bound float64
+	// BlockUs is the length of the time blocks the normal equations are summed
+	// in, by arrival; 0: no derivatives. It needs a linear latency model.
+	BlockUs int64
+	// Theta are the candidate's coefficients in the order of sim.Columns. The
+	// normal equations are then those of the coefficients themselves; without it
+	// of their change.
+	Theta []float64
+}
+
+const (
+	huberAt  = 0.3            // |log ratio| from which errors count linearly: a factor of 1.35
+	missing  = 4.605170185988 // log 100: a measured request that the replay does not finish
+	quantile = 0.5            // weight of the quantiles
+)
+
+var quantiles = [...]float64{0.5, 0.9, 0.99}
+
+// Score is what a replay came to.
+type Score struct {
+	Objective float64 // Paired + Quantiles; when Stopped, what it exceeds
+	Paired    float64
+	Quantiles float64
+	Pairs     int
+	Steps     int64
+	Stopped   bool
+	// Blocks are the normal equations by time block: rows of derivatives, targets
+	// and weights 1/measured^2 as far as Huber's loss is quadratic; nil where nothing was measured.
+	Blocks []*ridge.Gram
+}
+
+// Assess replays the requests once and compares them with what was measured.
+func Assess(cfg Config, reqs []Request, seen []Measured, o Options) (*Score, error) {
+	if len(seen) != len(reqs) {
+		return nil, trace.Errorf(CodeBadRequest, "measured requests: got %d for %d, want one each", len(seen), len(reqs))
+	}
+	if cfg.Gradient, cfg.Restarts = o.BlockUs > 0, true; cfg.Gradient && o.Theta != nil {
+		if c, err := GradientColumns(&cfg); err != nil || len(o.Theta) != c.N() {
+			return nil, trace.Errorf(CodeBadConfig, "coefficients: got %d values for %d columns (%v)", len(o.Theta), c.N(), err)
+		}
+	}
+	e := &evaluation{Options: o, seen: seen, score: &Score{}}
+	for i := range seen {
+		for k, v := range seen[i].all() {
+			if v > 0 {
+				e.score.Pairs++
+				e.measured[k] = append(e.measured[k], v)
+			}
+		}
+	}
+	if e.score.Pairs == 0 {
+		return nil, trace.Errorf(CodeBadRequest, "measured requests: got no time of %d requests, want at least one", len(reqs))
+	}
+	res, err := Stream(cfg, reqs, nil, e.left)
+	if err != nil {
+		return nil, err
+	}
+	e.score.Steps, e.score.Stopped = res.Steps, res.Stopped
+	if e.score.Objective = e.score.Paired; !res.Stopped {
+		e.score.Quantiles = e.quantiles()
+		e.score.Objective += e.score.Quantiles
+	}
+	return e.score, nil
+}
+
+// evaluation is one replay under way.
+type evaluation struct {
+	Options
+	seen      []Measured
+	score     *Score
+	measured  [metrics][]float64
+	simulated [metrics][]float64
+}
+
+// left compares a request that has left; false when the candidate has lost.
+func (e *evaluation) left(i int, r *RequestResult) bool {
+	got, want := Of(r), e.seen[i].all()
+	for k, v := range got.all() {
+		if !(want[k] > 0) {
+			continue
+		}
+		off := missing
+		if v > 0 {
+			off = portable.Log(v / want[k])
+			e.simulated[k] = append(e.simulated[k], v)
+		} else {
+			e.simulated[k] = append(e.simulated[k], math.Inf(1))
+		}
+		e.score.Paired += huber(off) / float64(e.score.Pairs)
+	}
+	if g := r.Gradient; g != nil && r.Outcome == OutcomeFinished {
+		for k, d := range [metrics]*Derivative{&g.TTFT, &g.Span, &g.E2E} {
+			if want[k] > 0 {
+				e.add(r.ArrivalUs, d, got.all()[k], want[k])
+			}
+		}
+	}
+	return e.Bound <= 0 || e.score.Paired <= e.Bound
+}
+
+// add puts one row into the normal equations of its time block.
+func (e *evaluation) add(arrivalUs int64, d *Derivative, simulated, measured float64) {
+	at := int(arrivalUs / e.BlockUs)
+	for len(e.score.Blocks) <= at {
+		e.score.Blocks = append(e.score.Blocks, nil)
+	}
+	if e.score.Blocks[at] == nil {
+		e.score.Blocks[at] = ridge.New(len(d.By))
+	}
+	target := measured - d.Us
+	if e.Theta != nil {
+		target += ridge.Dot(d.By, e.Theta)
+	}
+	e.score.Blocks[at].AddRow(Pull(simulated, measured)/(simulated*simulated), d.By, target)
+}
+
+func (e *evaluation) quantiles() float64 {
+	sum := 0.0
+	for k := range metrics {
+		if len(e.measured[k]) == 0 {
+			continue
+		}
+		slices.Sort(e.measured[k])
+		slices.Sort(e.simulated[k])
+		for _, p := range quantiles {
+			ratio := stat.Quantile(e.simulated[k], p) / stat.Quantile(e.measured[k], p)
+			off := math.Abs(portable.Log(ratio))
+			if !(off < missing) { // beside what never finishes a quantile is no number
+				off = missing
+			}
+			sum += float64(quantile * off)
+		}
+	}
+	return sum
+}
+
+// huber is x^2/2 near 0 and |x| beyond huberAt, joined smoothly.
+func huber(x float64) float64 {
+	if x = math.Abs(x); x <= huberAt {
+		return x * x / 2
+	}
+	return huberAt * (x - huberAt/2)
+}
+
+// Pull is the weight of a squared relative error that pulls as its Huber loss does.
+func Pull(simulated, measured float64) float64 {
+	if off := math.Abs(portable.Log(simulated / measured)); off > huberAt {
+		return huberAt / off
+	}
+	return 1
+}

@@ -1,0 +1,59 @@
+package sim
+
+import (
+	"math"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
+)
+
+// Roofline is the analytic model: nothing is fitted. With the 1.1 features at
+// peak rate (s):
+//
+//	max(linear compute, weights) + max(prefill attention, its KV reads) +
+//	max(decode attention, its KV reads) + collectives + 10 us per layer
+type Roofline struct {
+	space *features.Space
+	in    features.StepInput
+	x     []float64
+	f     [7]int
+}
+
+// NewRoofline makes the model for a deployment.
+func NewRoofline(d *deploy.Deployment) (*Roofline, error) {
+	sp, err := features.New(features.V11, d)
+	if err != nil {
+		return nil, err
+	}
+	r := &Roofline{space: sp, x: make([]float64, len(sp.BetaFeatures()))}
+	names := []string{"prefill_linear_compute", "decode_weight_load", "prefill_attention", "decode_attention", "kv_cache_read",
+		"tp_communication", "fixed_step_overhead"}
+	for i, name := range names {
+		r.f[i] = slotOf(sp, name)
+	}
+	return r, nil
+}
+
+func slotOf(sp *features.Space, name string) int {
+	for i, f := range sp.BetaFeatures() {
+		if f.Name == name {
+			return i
+		}
+	}
+	panic("sim: no feature " + name)
+}
+
+// StepUs is the roofline time.
+func (r *Roofline) StepUs(b *Batch) (float64, error) {
+	FillStepInput(features.V11, b, &r.in)
+	if _, err := r.space.Beta(&r.in, r.x); err != nil {
+		return 0, err
+	}
+	x := func(i int) float64 { return r.x[r.f[i]] }
+	decodeShare := 0.0
+	if b.KVRead > 0 {
+		decodeShare = float64(b.DecodeContext) / float64(b.KVRead)
+	}
+	s := x(0) + x(1) + math.Max(x(2), x(4)*(1-decodeShare)) + math.Max(x(3), x(4)*decodeShare) + x(5) + x(6)
+	return s * 1e6, nil
+}
