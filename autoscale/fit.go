@@ -24,7 +24,7 @@ const (
 	All     = "all"
 )
 
-// Fitted is a server with its effective parameters.
+// QueueFitted is a server with its effective parameters.
 type QueueFitted struct {
 	*QueueServer
 	Doc   result.QueueServer
@@ -33,10 +33,10 @@ type QueueFitted struct {
 	speed []float64 // of the machine in each window, nil without steps
 }
 
-// Fit estimates the effective parameters of a server and scores them on windows that a
+// QueueFit estimates the effective parameters of a server and scores them on windows that a
 // second fit has not seen (spec#queue-hold-out). A refusal is a reason in the document, not an error.
 func QueueFit(s *QueueServer, o *Options) (*QueueFitted, error) {
-	f := &QueueFitted{Server: s, Split: len(s.Windows)}
+	f := &QueueFitted{QueueServer: s, Split: len(s.Windows)}
 	f.describe(o)
 	if s.Reason != "" {
 		return f, nil
@@ -96,7 +96,7 @@ func (s *QueueServer) fitOptions(o *Options) FitOptions {
 
 // describe fills what is known before any fit.
 func (f *QueueFitted) describe(o *Options) {
-	s := f.Server
+	s := f.QueueServer
 	f.Doc = result.QueueServer{
 		ID: s.ID, Source: s.Source, Model: s.Model, Accelerator: s.Accelerator, AccCount: s.AccCount, Reason: s.Reason,
 		Limits: result.QueueLimits{

@@ -22,7 +22,7 @@ const (
 // step time, the simulator with the same parameters (requests > 0). The document is the
 // fitted server's, with the scores of set "validation" and this server's windows.
 func ValidateServer(fitted *result.QueueServer, s *QueueServer, o *Options, requests int, done <-chan struct{}) (*result.QueueServer, error) {
-	f := &QueueFitted{Server: s}
+	f := &QueueFitted{QueueServer: s}
 	f.describe(o)
 	doc := f.Doc
 	doc.Physical, doc.Effective, doc.Steps = fitted.Physical, fitted.Effective, fitted.Steps

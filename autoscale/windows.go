@@ -48,7 +48,7 @@ func (f *QueueFitted) Rows(flavour Flavour) []WindowRow {
 	for _, e := range []struct {
 		name string
 		x    []float64
-	}{{estEffective, f.X}, {estPhysical, f.Server.physicalVector(flavour)}} {
+	}{{estEffective, f.X}, {estPhysical, f.QueueServer.physicalVector(flavour)}} {
 		if e.x == nil {
 			continue
 		}
