@@ -59,19 +59,19 @@ scale-equal scale-faults:
 	BLIS_TRAIN_BEAM=$(wildcard $(CURDIR)/blis-train-beam) BLIS_TRAIN_EVAL=1 $(GO) test ./cmd/blis-train -run 'TestEvalScale$(if $(filter %equal,$@),Equal,Faults)' -v -timeout 120m
 
 interop:
-	bash eval/interop.sh
-	$(WITH_BEAM) bash eval/interop-beam.sh
+	bash testdata/interop/interop.sh
+	$(WITH_BEAM) bash testdata/interop/interop-beam.sh
 
 scale-cost:
 	BLIS_TRAIN_EVAL=1 $(GO) test ./cmd/blis-train -run TestEvalScaleCost -v -timeout 60m
 
 # The workspace that joins both modules is written for the call and never committed.
 WITH_BEAM = work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && \
-	printf 'go 1.26.0\nuse (\n\t%s\n\t%s/beam\n)\nreplace github.com/blis-train/blis-train v0.1.0 => %s\n' "$(CURDIR)" "$(CURDIR)" "$(CURDIR)" \
+	printf 'go 1.26.0\nuse (\n\t%s\n\t%s/cmd/blis-train-beam\n)\nreplace github.com/blis-train/blis-train v0.1.0 => %s\n' "$(CURDIR)" "$(CURDIR)" "$(CURDIR)" \
 	> "$$work/go.work" && export GOWORK="$$work/go.work" &&
 
 beam:
-	$(WITH_BEAM) cd beam && $(GO) vet ./... && $(GO) test ./... && $(GO) build -trimpath -o ../blis-train-beam ./cmd/blis-train-beam
+	$(WITH_BEAM) cd cmd/blis-train-beam && $(GO) vet ./... && $(GO) test ./... && $(GO) build -trimpath -o ../../blis-train-beam .
 
 # Never in go.mod. The image is left out, as it is pushed where it is made.
 GORELEASER = github.com/goreleaser/goreleaser/v2@v2.12.0

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// flagText lists the flags of `vllm serve` by release: made by eval/vllm_flags.py.
+// flagText lists the flags of `vllm serve` by release: made by deploy/vllm_flags.py.
 //
 //go:embed vllm_flags.txt
 var flagText string

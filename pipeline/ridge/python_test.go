@@ -14,7 +14,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/ridge"
 )
 
-// peerResult is what eval/sklearn_selection.py prints.
+// peerResult is what testdata/sklearn_selection.py prints.
 type peerResult struct {
 	Seconds float64 `json:"seconds"`
 	Score   float64 `json:"score"`
@@ -27,7 +27,7 @@ type peerResult struct {
 }
 
 // BenchmarkSelect1MAgainstPython runs the same selection on the same rows here
-// and in eval/sklearn_selection.py (interpreter: BLIS_TRAIN_PYTHON, else
+// and in testdata/sklearn_selection.py (interpreter: BLIS_TRAIN_PYTHON, else
 // python3), compares the choice and prints the ratio of the best seconds.
 func BenchmarkSelect1MAgainstPython(b *testing.B) {
 	python := os.Getenv("BLIS_TRAIN_PYTHON")
@@ -64,7 +64,7 @@ func BenchmarkSelect1MAgainstPython(b *testing.B) {
 }
 
 func runPeer(b *testing.B, python, folder string) peerResult {
-	out, err := exec.Command(python, filepath.Join("..", "..", "eval", "sklearn_selection.py"), folder).Output()
+	out, err := exec.Command(python, filepath.Join("testdata", "sklearn_selection.py"), folder).Output()
 	if err != nil {
 		b.Fatalf("sklearn_selection.py: %v", err)
 	}

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package faults
+package main_test
 
 import "errors"
 

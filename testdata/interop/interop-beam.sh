@@ -2,13 +2,13 @@
 # Prism as a server of its own has the tasks of a plan done by workers that talk to it over
 # gRPC (LOOPBACK): the portable path of every runner. The documents are those of one process.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 work=$(mktemp -d)
 server=
 trap '[ -z "$server" ] || kill "$server"; rm -rf "$work"' EXIT
 go=${GO:-go}
 $go build -o "$work/blis-train" ./cmd/blis-train
-(cd beam && $go build -o "$work/blis-train-beam" ./cmd/blis-train-beam && $go build -o "$work/prism" github.com/apache/beam/sdks/v2/go/cmd/prism)
+(cd cmd/blis-train-beam && $go build -o "$work/blis-train-beam" . && $go build -o "$work/prism" github.com/apache/beam/sdks/v2/go/cmd/prism)
 port=$((20000 + RANDOM % 20000))
 "$work/prism" --job_port "$port" --serve_http=false --log_kind text --log_level warn &
 server=$!

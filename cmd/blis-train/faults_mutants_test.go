@@ -1,4 +1,4 @@
-package faults
+package main_test
 
 import (
 	"fmt"
@@ -102,7 +102,7 @@ func (w *world) outcome(args []string) (outcome, error) {
 // program panic or hang; where another result comes out, it said so.
 func TestEvalMutants(t *testing.T) {
 	repo.NeedEval(t)
-	w := newWorld(t, build(t), t.TempDir(), nil)
+	w := newWorld(t, programOf(t), t.TempDir(), nil)
 	if r, err := w.call("run", w.in, "-o", w.out, "--bootstraps", "50", "--quiet"); err != nil || r.code == 1 || r.code == 2 {
 		t.Fatalf("%v: %s", err, r.stderr)
 	}

@@ -1,4 +1,4 @@
-package faults
+package main_test
 
 import (
 	"bytes"

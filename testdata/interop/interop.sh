@@ -3,7 +3,7 @@
 # of extract.json and the same sums. Needs a Python package index once; without
 # one it says so and succeeds.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 command -v python3 >/dev/null || { echo "interop: skipped, no python3"; exit 0; }
@@ -19,5 +19,5 @@ ${GO:-go} build -o "$work/blis-train" ./cmd/blis-train
 for parent in testdata/traces "${BLIS_TRAIN_DATA:-../shared/data/real_vllm_cpu}"; do
   [ -d "$parent" ] || { echo "interop: no $parent, skipped"; continue; }
   "$work/blis-train" extract "$parent" -o "$work/out" --quiet --force
-  "$venv/bin/python" eval/interop.py "$work/out"
+  "$venv/bin/python" testdata/interop/interop.py "$work/out"
 done
