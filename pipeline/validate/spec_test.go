@@ -9,7 +9,7 @@ import (
 
 // TestSpecHasEveryGate: the book's table of gates is that of the code.
 func TestSpecHasEveryGate(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/spec.md")
+	text, err := os.ReadFile("../../docs/spec.md")
 	if err != nil {
 		t.Fatal(err)
 	}
