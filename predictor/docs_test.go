@@ -11,7 +11,7 @@ import (
 
 // docs/predictor.md describes every column of a row as the struct does.
 func TestColumnsAreDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/predictor.md")
+	page, err := os.ReadFile("../docs/predictor.md")
 	if err != nil {
 		t.Fatal(err)
 	}
