@@ -39,7 +39,8 @@ func headOf(q *result.Queue) report.PageHead {
 	}
 	h.Failed = report.FirstOf(h.Failed, 12, "queue.json")
 	h.Facts = []report.Fact{
-		report.FactOf("Flavour", q.Flavour), report.FactOf("Window", fmt.Sprintf("%g s every %g s, at least %d requests, by %s", q.Options.WindowS,
+		report.FactOf("Flavour", q.Flavour), report.FactOf("Window", fmt.Sprintf("%g s every %g s, at least %d requests, by %s",
+			q.Options.WindowS,
 			q.Options.HopS, q.Options.MinRequests, q.Options.Semantics)),
 		report.FactOf("Hold-out", report.Pct(q.Options.HoldOut)+" of the windows"), report.FactOf("Waiting room",
 			fmt.Sprintf("%g times the seats", q.Options.QueueRatio)),

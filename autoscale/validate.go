@@ -21,7 +21,8 @@ const (
 // seen, beside the medians of the fitted windows and, for flavours whose parameters are a
 // step time, the simulator with the same parameters (requests > 0). The document is the
 // fitted server's, with the scores of set "validation" and this server's windows.
-func ValidateServer(fitted *result.QueueServer, s *QueueServer, o *Options, requests int, done <-chan struct{}) (*result.QueueServer, error) {
+func ValidateServer(fitted *result.QueueServer, s *QueueServer, o *Options, requests int, done <-chan struct{}) (*result.QueueServer,
+	error) {
 	f := &QueueFitted{QueueServer: s}
 	f.describe(o)
 	doc := f.Doc

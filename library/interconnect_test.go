@@ -36,7 +36,7 @@ func TestInterconnectsAreTheTables(t *testing.T) {
 			}
 		}
 		if got, err := os.ReadFile(path); err != nil || string(got) != want {
-			t.Errorf("%s differs from the tables: go test ./pipeline/kernels -run Interconnects -update (%v)", path, err)
+			t.Errorf("%s differs from the tables: go test ./library -run Interconnects -update (%v)", path, err)
 		}
 		if a, _ := deploy.AllReduceOf(gpu, 2); !*update && a == nil {
 			t.Errorf("%s: no curve", gpu)

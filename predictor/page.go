@@ -88,7 +88,8 @@ func rowTable(s *Scores) *report.Table {
 	t := &report.Table{ID: "runs", Caption: "Requests by run", Cols: []report.Column{{Head: "Run"}, {Head: "Configuration"},
 		{Head: "Requests", Num: true}, {Head: "Rows", Num: true}, {Head: "Dropped"}}}
 	for _, r := range s.Runs {
-		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Name(r.ID), report.Prose(r.Config), report.Count(r.Requests), report.Count(r.Rows),
+		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Name(r.ID), report.Prose(r.Config), report.Count(r.Requests),
+			report.Count(r.Rows),
 			report.Prose(report.Reasons(r.Dropped))}})
 	}
 	return report.Capped(t, "in the order of the file", "predictor_scores.json, runs")

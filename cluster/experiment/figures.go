@@ -38,9 +38,10 @@ func goodputFigure(d *ExperimentDoc) *report.Figure {
 	}
 	return &report.Figure{ID: "goodput", Title: "Goodput by configuration",
 		Note: "Dots are means over seeds, ticks their 95 % intervals. Arrivals are equal in every row. Rows without routing and scheduler " +
-			"have pa4qd3 and priority.", Panels: report.BothWidths("goodput of each configuration with its interval", func(w float64) *report.Drawing {
-			return report.RowChart(w, rows, report.Linear("goodput (% of arrivals)", 0, max(1, top), 6))
-		})}
+			"have pa4qd3 and priority.", Panels: report.BothWidths("goodput of each configuration with its interval",
+			func(w float64) *report.Drawing {
+				return report.RowChart(w, rows, report.Linear("goodput (% of arrivals)", 0, max(1, top), 6))
+			})}
 }
 
 // gates are the two frontiers.
@@ -135,19 +136,20 @@ func newcomerFigure(d *ExperimentDoc) *report.Figure {
 	for i, c := range d.Newcomer {
 		fig.Legend = append(fig.Legend, report.Key{P: paints[i%3], Text: strings.TrimSuffix(c.Cell, extraSuffix)})
 	}
-	fig.Panels = report.BothWidths("admission ratio of the newcomer by second", func(w float64) *report.Drawing {
-		f := report.NewFrame(w, 280, "", report.Linear("seconds after it came", 0, float64(max(1, longest-1)), 6), report.Linear("ratio", 0, 1.5, 4))
-		f.Level(0.8, report.Mute, report.Dashed, "0.8")
-		for i, c := range d.Newcomer {
-			var xy [][2]float64
-			for s, v := range c.Ratio {
-				if v != nil {
-					xy = append(xy, [2]float64{float64(s), min(1.5, *v)})
+	fig.Panels = report.BothWidths("admission ratio of the newcomer by second",
+		func(w float64) *report.Drawing {
+			f := report.NewFrame(w, 280, "", report.Linear("seconds after it came", 0, float64(max(1, longest-1)), 6), report.Linear("ratio", 0, 1.5, 4))
+			f.Level(0.8, report.Mute, report.Dashed, "0.8")
+			for i, c := range d.Newcomer {
+				var xy [][2]float64
+				for s, v := range c.Ratio {
+					if v != nil {
+						xy = append(xy, [2]float64{float64(s), min(1.5, *v)})
+					}
 				}
+				f.Curve(xy, paints[i%3], 1.8, report.Solid)
 			}
-			f.Curve(xy, paints[i%3], 1.8, report.Solid)
-		}
-		return &f.Drawing
-	})
+			return &f.Drawing
+		})
 	return fig
 }

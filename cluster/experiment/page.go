@@ -79,7 +79,8 @@ func pairedTable(id, caption string, list []ExperimentContrast) *report.Table {
 		if c.Same != nil && *c.Same {
 			same = "yes"
 		}
-		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Plain(c.A), report.Plain(c.B), report.Plain(cmp.Or(headings[c.Figure], c.Figure)),
+		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Plain(c.A), report.Plain(c.B), report.Plain(cmp.Or(headings[c.Figure],
+			c.Figure)),
 			{Text: differing(c.Figure, c.Effect), Class: "n"}, {Text: betweenText(c.Figure, c.Lo, c.Hi), Class: "nb"},
 			report.Number(c.P), report.Number(c.Holm), report.Plain(same), report.Count(c.N)}})
 	}
@@ -146,7 +147,8 @@ func cellSection(d *ExperimentDoc) report.PageSection {
 			still = "yes"
 		}
 		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Plain(no), {Text: c.Name, Class: "nb"}, report.Percent(f("goodput")),
-			report.Percent(f("goodput_critical")), report.Percent(f("goodput_standard")), report.Percent(f("goodput_sheddable")),
+			report.Percent(f("goodput_critical")), report.Percent(f("goodput_standard")),
+			report.Percent(f("goodput_sheddable")),
 			report.Percent(f("admitted_share")), report.Percent(f("miss_share")), report.Number(f("ttft_p99_critical_ms")),
 			report.Number(f("ttft_p99_admitted_ms")), report.Percent(f("cached_share")), report.Percent(f("potential_share")), report.Number(f("jain")),
 			report.Number(f("output_tokens_per_s")), report.Plain(still)}})
@@ -203,10 +205,12 @@ func robustSection(d *ExperimentDoc) report.PageSection {
 	for i, at := range d.Loads {
 		x.Blocks = append(x.Blocks, report.Tables(loadTable(i, &at))...)
 	}
-	t = &report.Table{ID: "published", Caption: "Published P99 and ours", Cols: []report.Column{{Head: "Configuration", Num: true},
+	t = &report.Table{ID: "published", Caption: "Published P99 and ours", Cols: []report.Column{{Head: "Configuration",
+		Num: true},
 		{Head: "Published (ms)", Num: true}, {Head: "Pooled (ms)", Num: true}, {Head: "Worst instance (ms)", Num: true}}}
 	for _, p := range d.Published {
-		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Count(p.Configuration), report.Num(p.PublishedMs), report.Number(p.PooledMs),
+		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Count(p.Configuration), report.Num(p.PublishedMs),
+			report.Number(p.PooledMs),
 			report.Number(p.WorstMs)}})
 	}
 	x.Blocks = append(x.Blocks, report.Tables(t)...)

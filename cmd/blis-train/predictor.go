@@ -108,7 +108,8 @@ func outOr(c *cli.Context, in string) string {
 }
 
 // makeRows makes the rows of every run and prints the account.
-func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract, o predictor.DecisionOptions) (*predictor.RowsDocument, error) {
+func makeRows(c *cli.Context, con *console, in, out string, ext *result.Extract, o predictor.DecisionOptions) (*predictor.RowsDocument,
+	error) {
 	doc, err := predictor.MakeRows(c.Context, in, out, ext, o, con.header(predictor.RowsCommand(o)), c.Int("workers"))
 	if err != nil {
 		return nil, err

@@ -138,7 +138,8 @@ func extractFor(c *cli.Context, con *console, out string) (*result.Extract, erro
 
 // rowsFor reads the rows of a folder, or makes them when there are none made with
 // these options and tool.
-func rowsFor(c *cli.Context, con *console, in, out string, ext *result.Extract, o predictor.DecisionOptions) (*predictor.RowsDocument, error) {
+func rowsFor(c *cli.Context, con *console, in, out string, ext *result.Extract, o predictor.DecisionOptions) (*predictor.RowsDocument,
+	error) {
 	doc := &predictor.RowsDocument{}
 	err := con.readDoc(filepath.Join(out, predictor.RowsFile), doc)
 	switch {

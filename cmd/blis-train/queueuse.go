@@ -19,7 +19,8 @@ func queueValidateCommand() *cli.Command {
 		Name: "validate", Usage: "judge the parameters of queue.json on other recordings", ArgsUsage: "QUEUE.json OUT|SWEEP...",
 		Description: fmt.Sprintf("Scores the parameters on windows they have not seen, beside a constant and the simulator with\n"+
 			"the same parameters.\n"+
-			"Exit 3 when TTFT is off by more than %.0f %% or ITL by more than %.0f %% (WAPE).\n\n", 100*autoscale.MaxTTFTWape, 100*autoscale.MaxITLWape) +
+			"Exit 3 when TTFT is off by more than %.0f %% or ITL by more than %.0f %% (WAPE).\n\n", 100*autoscale.MaxTTFTWape,
+			100*autoscale.MaxITLWape) +
 			"Example:\n   blis-train queue validate monday/queue.json tuesday -o check --window 20s --min-requests 10",
 		Flags: flags(queueFlags(), []cli.Flag{
 			flavourFlag(),

@@ -19,7 +19,7 @@ func TestPortable(t *testing.T) {
 	root := repo.Root(t)
 	for _, rel := range repoFiles(t, root) {
 		if !strings.HasSuffix(rel, ".go") || strings.HasSuffix(rel, "_test.go") ||
-			strings.HasPrefix(rel, portable) || strings.HasPrefix(rel, "report/") {
+			strings.HasPrefix(rel, portable) || strings.HasPrefix(rel, report) {
 			continue
 		}
 		f := parsed(t, filepath.Join(root, rel))

@@ -39,7 +39,7 @@ func TestProductsAreRounded(t *testing.T) {
 		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
 		exports[f[0]] = f[1]
 		rel, ours := strings.CutPrefix(f[0], module+"/")
-		if !ours || strings.HasPrefix(rel, "report/") {
+		if !ours || strings.HasPrefix(rel, report) {
 			continue
 		}
 		var files []*ast.File
