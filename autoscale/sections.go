@@ -65,7 +65,8 @@ func parameterSection(q *result.Queue) report.PageSection {
 		}{{"steps", s.Physical}, {"latencies", s.Effective}} {
 			for _, p := range set.list {
 				t.Grow(func() report.Row {
-					return report.Row{Cells: []report.Cell{report.Name(s.ID), report.Plain(set.name), report.Name(p.Name), report.Num(p.Value), span(p.CI95),
+					return report.Row{Cells: []report.Cell{report.Name(s.ID), report.Plain(set.name), report.Name(p.Name), report.Num(p.Value),
+						span(p.CI95),
 						report.Plain(p.Unit), report.Plain(p.Identified),
 						report.Number(p.Floor), report.Number(p.Utilisation), report.Number(p.Shift), report.Percent(p.PriorShare)}}
 				})
@@ -95,7 +96,8 @@ func scoreSection(q *result.Queue) report.PageSection {
 	for i := range q.Servers {
 		for _, s := range q.Servers[i].Scores {
 			t.Grow(func() report.Row {
-				return report.Row{Cells: []report.Cell{report.Name(q.Servers[i].ID), report.Name(s.Estimator), report.Plain(s.Set), report.Count(s.Windows),
+				return report.Row{Cells: []report.Cell{report.Name(q.Servers[i].ID), report.Name(s.Estimator), report.Plain(s.Set),
+					report.Count(s.Windows),
 					report.Percent(s.TTFTWape), report.Shown(s.TTFTBias, report.Signed),
 					report.Percent(s.ITLWape), report.Shown(s.ITLBias, report.Signed), report.ZeroDim(s.Unpredicted)}}
 			})
@@ -117,7 +119,8 @@ func showSection(q *result.Queue) report.PageSection {
 		cells := []report.Cell{report.Name(s.ID), report.Count(s.Windows.Read), report.Count(s.Windows.Kept),
 			report.Prose(report.Reasons(s.Windows.Dropped))}
 		if id := s.Identify; id != nil {
-			cells = append(cells, report.Count(id.Rank), report.Number(id.Condition), report.Prose(directions(id.Null)), report.Prose(sweepOf(id.Sweep)))
+			cells = append(cells, report.Count(id.Rank), report.Number(id.Condition), report.Prose(directions(id.Null)),
+				report.Prose(sweepOf(id.Sweep)))
 		} else {
 			cells = append(cells, report.Plain(report.Unknown), report.Plain(report.Unknown), report.Prose(s.Reason), report.Plain(""))
 		}
@@ -160,7 +163,8 @@ func trackSection(q *result.Queue) report.PageSection {
 				for _, v := range r.Final {
 					final = append(final, report.Short(v))
 				}
-				return report.Row{Cells: []report.Cell{report.Name(q.Servers[i].ID), report.Name(r.Estimator), report.Plain(r.Flavour), report.Count(r.Windows),
+				return report.Row{Cells: []report.Cell{report.Name(q.Servers[i].ID), report.Name(r.Estimator), report.Plain(r.Flavour),
+					report.Count(r.Windows),
 					report.Count(r.Accepted), report.Number(r.MeanNIS), report.PercentOf(r.RejectedFrac),
 					report.ZeroDim(r.Unpredicted), report.ZeroDim(r.LockedOut), report.Plain(strings.Join(final, " ")), report.Prose(r.Verdict)}}
 			})
@@ -226,7 +230,8 @@ func originSection(q *result.Queue) report.PageSection {
 	t := &report.Table{ID: "inputs", Caption: "Inputs", Closed: true,
 		Cols: []report.Column{{Head: "Name"}, {Head: "Bytes", Num: true}, {Head: "SHA-256"}}}
 	for _, in := range q.Inputs {
-		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Plain(in.Name), report.Count64(in.Bytes), {Text: in.SHA256, Class: "mono"}}})
+		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Plain(in.Name), report.Count64(in.Bytes), {Text: in.SHA256,
+			Class: "mono"}}})
 	}
 	x.Blocks = append(x.Blocks, report.Tables(report.Capped(t, "in the order of the files", "queue.json, inputs"))...)
 	return x

@@ -138,7 +138,8 @@ func newcomerFigure(d *ExperimentDoc) *report.Figure {
 	}
 	fig.Panels = report.BothWidths("admission ratio of the newcomer by second",
 		func(w float64) *report.Drawing {
-			f := report.NewFrame(w, 280, "", report.Linear("seconds after it came", 0, float64(max(1, longest-1)), 6), report.Linear("ratio", 0, 1.5, 4))
+			f := report.NewFrame(w, 280, "", report.Linear("seconds after it came", 0, float64(max(1, longest-1)), 6), report.Linear("ratio",
+				0, 1.5, 4))
 			f.Level(0.8, report.Mute, report.Dashed, "0.8")
 			for i, c := range d.Newcomer {
 				var xy [][2]float64

@@ -116,7 +116,8 @@ func verdictSection(d *ExperimentDoc) report.PageSection {
 	t := &report.Table{ID: "verdict-table", Caption: "Verdicts", Cols: []report.Column{{Head: "Statement"}, {Head: "Verdict"}, {Head: "Why"}}}
 	var evidence []ExperimentContrast
 	for _, v := range d.Verdicts {
-		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Prose(v.ID + ": " + v.Statement), report.Plain(v.Verdict), report.Prose(v.Why)}})
+		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Prose(v.ID + ": " + v.Statement), report.Plain(v.Verdict),
+			report.Prose(v.Why)}})
 		evidence = append(evidence, v.Evidence...)
 	}
 	x.Blocks = append(x.Blocks, report.Tables(t)...)
@@ -150,7 +151,8 @@ func cellSection(d *ExperimentDoc) report.PageSection {
 			report.Percent(f("goodput_critical")), report.Percent(f("goodput_standard")),
 			report.Percent(f("goodput_sheddable")),
 			report.Percent(f("admitted_share")), report.Percent(f("miss_share")), report.Number(f("ttft_p99_critical_ms")),
-			report.Number(f("ttft_p99_admitted_ms")), report.Percent(f("cached_share")), report.Percent(f("potential_share")), report.Number(f("jain")),
+			report.Number(f("ttft_p99_admitted_ms")), report.Percent(f("cached_share")), report.Percent(f("potential_share")),
+			report.Number(f("jain")),
 			report.Number(f("output_tokens_per_s")), report.Plain(still)}})
 	}
 	x.Blocks = append(x.Blocks, report.Tables(t)...)
@@ -197,9 +199,11 @@ func robustSection(d *ExperimentDoc) report.PageSection {
 			}
 		}
 		g := []ExperimentContrast{c.Goodput}
-		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Plain(c.Kind), report.Prose(c.Label), report.Num(c.RateRPS), report.Num(c.Rho),
+		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Plain(c.Kind), report.Prose(c.Label), report.Num(c.RateRPS),
+			report.Num(c.Rho),
 			report.Num(c.HorizonS), difference(g, c.Goodput.A, c.Goodput.B, c.Goodput.Figure), report.Percent(c.Admitted),
-			report.Percent(c.MedianAPE), report.Percent(c.Bias), report.Percent(c.Coverage), report.Plain(cmp.Or(strings.Join(holds, ", "), "none"))}})
+			report.Percent(c.MedianAPE), report.Percent(c.Bias), report.Percent(c.Coverage), report.Plain(cmp.Or(strings.Join(holds, ", "),
+				"none"))}})
 	}
 	x.Blocks = append(x.Blocks, report.Tables(t)...)
 	for i, at := range d.Loads {
@@ -214,7 +218,8 @@ func robustSection(d *ExperimentDoc) report.PageSection {
 			report.Number(p.WorstMs)}})
 	}
 	x.Blocks = append(x.Blocks, report.Tables(t)...)
-	t = &report.Table{ID: "transient", Caption: "Always-admit by the length of arrivals", Cols: []report.Column{{Head: "Arrivals (s)", Num: true},
+	t = &report.Table{ID: "transient", Caption: "Always-admit by the length of arrivals", Cols: []report.Column{{Head: "Arrivals (s)",
+		Num: true},
 		{Head: "P99 (ms)", Num: true}, {Head: "95 %"}}}
 	for _, p := range d.Transient {
 		t.Rows = append(t.Rows, report.Row{Cells: []report.Cell{report.Num(p.ArrivalsS), report.Number(p.P99Ms), band(p.Lo, p.Hi)}})
