@@ -39,11 +39,7 @@ func checkCommand() *cli.Command {
 			&cli.StringSliceFlag{Name: "set", Usage: "with --refit: what overrode run.yaml when the file was made, `KEY.PATH=VALUE` (repeatable)"},
 			&cli.IntFlag{Name: "workers", Usage: "with --refit: `N` workers; 0 uses every core"},
 		}, talkFlags()),
-		Action: func(c *cli.Context) error {
-			con, err := newConsole(c)
-			if err != nil {
-				return err
-			}
+		Action: withConsole(func(c *cli.Context, con *console) error {
 			if c.NArg() != 1 {
 				return usagef("check: got %d arguments, want one coefficient file", c.NArg())
 			}
@@ -61,7 +57,7 @@ func checkCommand() *cli.Command {
 				return err
 			}
 			return verdictOfSet(c.Args().First(), set, c.String("for"))
-		},
+		}),
 	}
 }
 

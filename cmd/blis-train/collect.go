@@ -28,16 +28,12 @@ func collectCommand() *cli.Command {
 				"folder too"}},
 			flagsOf(append(o.Extract.Table().Only("workers"), o.Validate.Table().Only("figures", "baseline")...)), judgeFlags(), ciFlags(),
 			talkFlags()),
-		Action: runCollect,
+		Action: withConsole(runCollect),
 	}
 }
 
-func runCollect(c *cli.Context) error {
+func runCollect(c *cli.Context, con *console) error {
 	heap.Lean()
-	con, err := newConsole(c)
-	if err != nil {
-		return err
-	}
 	con.text, con.outWidth = con.err, columns(con.err) // stdout is ids alone, for loops that end when there are none
 	if c.NArg() != 1 {
 		return usagef("collect: got %d arguments, want one folder with a plan", c.NArg())

@@ -44,20 +44,20 @@ type settings struct {
 	record *result.Config      // for the documents; nil: no file
 }
 
-// applyConfig sets what pipeline.yaml says for the stages of the command and the command line
+// configure sets what pipeline.yaml says for the stages of the command and the command line
 // does not, and says what it set. given is the file of --config, "" for that of the working
 // folder; inputs are what the command reads.
-func applyConfig(c *cli.Context, con *console, given string, inputs []string) (settings, error) {
+func (con *console) configure(c *cli.Context, given string, inputs []string) error {
 	path := given
 	if path == "" {
 		var err error
 		if path, err = workingConfig(con, inputs); path == "" || err != nil {
-			return settings{}, err
+			return err
 		}
 	}
 	data, in, err := con.readInput(path)
 	if err != nil {
-		return settings{}, err
+		return err
 	}
 	var cfg pipelineConfig
 	if err := strictyaml.Decode(data, path, &cfg); err != nil {
@@ -66,7 +66,7 @@ func applyConfig(c *cli.Context, con *console, given string, inputs []string) (s
 			e, _ = trace.YAMLError(path, err)
 		}
 		e.Hint = "groups are extract, fit, validate, export, simulate, run and gates"
-		return settings{}, e
+		return e
 	}
 	s := settings{gates: cfg.Gates, keys: map[string][]string{}, record: &result.Config{File: in, Set: []string{}}}
 	groups := map[string]map[string]yaml.Node{"extract": cfg.Extract, "fit": cfg.Fit, "validate": cfg.Validate, "export": cfg.Export,
@@ -74,7 +74,7 @@ func applyConfig(c *cli.Context, con *console, given string, inputs []string) (s
 	stages := stagesOf(c.Command.Name)
 	for _, stage := range stages {
 		if err := s.applyGroup(c, path, stage.name, groups[stage.name]); err != nil {
-			return settings{}, err
+			return err
 		}
 	}
 	if slices.ContainsFunc(stages, func(s stage) bool { return s.name == "validate" }) {
@@ -85,7 +85,8 @@ func applyConfig(c *cli.Context, con *console, given string, inputs []string) (s
 	if len(s.record.Set) > 0 {
 		con.line("info", fmt.Sprintf("%s sets %s", path, strings.Join(s.record.Set, " ")))
 	}
-	return s, nil
+	con.settings = s
+	return nil
 }
 
 // applyGroup sets the options of one stage, and records those it set as they would stand on the

@@ -19,7 +19,7 @@ import (
 )
 
 // console is where a command talks: out for data, err for talk. Every
-// subcommand makes one with newConsole(c).
+// subcommand is given one by withConsole.
 type console struct {
 	out, err io.Writer
 	text     io.Writer // tables and lines for people: out, unless programs read that
@@ -65,6 +65,17 @@ func flags(groups ...[]cli.Flag) []cli.Flag {
 		all = append(all, g...)
 	}
 	return all
+}
+
+// withConsole is a command's action: what it does, with a console to talk on.
+func withConsole(do func(*cli.Context, *console) error) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		con, err := newConsole(c)
+		if err != nil {
+			return err
+		}
+		return do(c, con)
+	}
 }
 
 func newConsole(c *cli.Context) (*console, error) {

@@ -35,15 +35,11 @@ func diffCommand() *cli.Command {
 			&cli.Float64Flag{Name: "output-tokens", Value: ref.output, Usage: "mean output length `TOKENS` of the reference workload"},
 			&cli.Int64Flag{Name: "seed", Value: ref.seed, Usage: "`SEED` of the reference workload's arrivals and lengths"},
 		}, talkFlags()),
-		Action: runDiff,
+		Action: withConsole(runDiff),
 	}
 }
 
-func runDiff(c *cli.Context) error {
-	con, err := newConsole(c)
-	if err != nil {
-		return err
-	}
+func runDiff(c *cli.Context, con *console) error {
 	if c.NArg() != 2 {
 		return usagef("diff: got %d arguments, want two coefficient files", c.NArg())
 	}

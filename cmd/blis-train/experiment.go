@@ -27,15 +27,11 @@ func isolationCommand() *cli.Command {
 		Description: "Writes OUT/experiment.json and OUT/report.html. A verdict is CONFIRMED, REFUTED, INCONCLUSIVE or NOT TESTABLE.\n\n" +
 			"Example:\n   blis-train experiment isolation --preset groups --seeds 20 -o out",
 		Flags:  flags(flagsOf(o.Table()), []cli.Flag{outFlag("output `FOLDER`")}, talkFlags()),
-		Action: runIsolation,
+		Action: withConsole(runIsolation),
 	}
 }
 
-func runIsolation(c *cli.Context) error {
-	con, err := newConsole(c)
-	if err != nil {
-		return err
-	}
+func runIsolation(c *cli.Context, con *console) error {
 	if c.NArg() > 0 {
 		return usagef("experiment isolation: got argument %q, want flags only", c.Args().First())
 	}

@@ -18,13 +18,9 @@ func explainCommand() *cli.Command {
 			"those that contain it.\n\n" +
 			"Example:\n   blis-train explain no_interval",
 		Flags: talkFlags(),
-		Action: func(c *cli.Context) error {
-			con, err := newConsole(c)
-			if err != nil {
-				return err
-			}
+		Action: withConsole(func(c *cli.Context, con *console) error {
 			return explain(con, c.Args().Slice())
-		},
+		}),
 	}
 }
 

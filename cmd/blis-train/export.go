@@ -36,7 +36,7 @@ func exportCommand() *cli.Command {
 			&cli.StringFlag{Name: "deployment", Usage: "run.yaml `FILE` or run folder: write what its coefficients say of it, without a fit"},
 			outFlag("`FILE` to write"),
 		}, talkFlags()),
-		Action: runExport,
+		Action: withConsole(runExport),
 	}
 }
 
@@ -74,18 +74,14 @@ func formatHelp() string {
 	return b.String()
 }
 
-func runExport(c *cli.Context) error {
-	con, err := newConsole(c)
-	if err != nil {
-		return err
-	}
+func runExport(c *cli.Context, con *console) error {
 	if c.NArg() > 1 || c.NArg() == 0 && c.String("deployment") == "" {
 		return usagef("export: got %d arguments, want one fit.json, or --deployment run.yaml", c.NArg())
 	}
 	if c.NArg() == 1 && (c.IsSet("coefficients") || c.IsSet("deployment")) {
 		return usagef("export: --coefficients, --deployment: got fit.json as well, want one of them")
 	}
-	if con.settings, err = applyConfig(c, con, "", c.Args().Slice()); err != nil {
+	if err := con.configure(c, "", c.Args().Slice()); err != nil {
 		return err
 	}
 	o := pipeline.DefaultExportOptions()

@@ -27,16 +27,12 @@ func extractCommand() *cli.Command {
 			"What a file is decides its content, not its name.\n\n" +
 			"Example:\n   blis-train extract testdata/traces/real -o out --why-rejected",
 		Flags:  flags(extractFlags(), []cli.Flag{outFlag("output `FOLDER`"), configFlag(), verboseFlag()}, talkFlags()),
-		Action: runExtract,
+		Action: withConsole(runExtract),
 	}
 }
 
-func runExtract(c *cli.Context) error {
-	con, err := newConsole(c)
-	if err != nil {
-		return err
-	}
-	if con.settings, err = applyConfig(c, con, c.String("config"), c.Args().Slice()); err != nil {
+func runExtract(c *cli.Context, con *console) error {
+	if err := con.configure(c, c.String("config"), c.Args().Slice()); err != nil {
 		return err
 	}
 	if c.NArg() == 0 {

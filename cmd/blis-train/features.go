@@ -35,7 +35,7 @@ func featuresCommand() *cli.Command {
 			&cli.StringFlag{Name: "spec", Usage: "feature specification `VERSION`: 1.0, 1.1, 1.2 or experimental " +
 				"(default: the coefficient file's, else 1.1)"},
 		}, kernelFlags(), talkFlags()),
-		Action: runFeatures,
+		Action: withConsole(runFeatures),
 	}
 }
 
@@ -62,11 +62,7 @@ type memberDoc struct {
 	New      int64  `json:"new_tokens"`
 }
 
-func runFeatures(c *cli.Context) error {
-	con, err := newConsole(c)
-	if err != nil {
-		return err
-	}
+func runFeatures(c *cli.Context, con *console) error {
 	if c.String("tables") != "" {
 		return explainKernels(c, con)
 	}

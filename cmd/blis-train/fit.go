@@ -30,21 +30,18 @@ func fitCommand() *cli.Command {
 			&cli.StringFlag{Name: "deployment", Usage: "run.yaml `FILE` of what --from points were measured on"},
 			outFlag("`FOLDER` of the results (default: OUT itself)"), configFlag(), ledgerFlag(), verboseFlag(),
 		}, talkFlags()),
-		Action: runFit,
+		Action: withConsole(runFit),
 	}
 }
 
-func runFit(c *cli.Context) error {
+func runFit(c *cli.Context, con *console) error {
+	var err error
 	heap.Lean()
-	con, err := newConsole(c)
-	if err != nil {
-		return err
-	}
 	grams := listOf(c, "from-gram")
 	if len(grams) == 0 && c.String("from") != pipeline.FromPoints && c.NArg() != 1 {
 		return usagef("fit: got %d arguments, want one extracted folder", c.NArg())
 	}
-	if con.settings, err = applyConfig(c, con, c.String("config"), c.Args().Slice()); err != nil {
+	if err := con.configure(c, c.String("config"), c.Args().Slice()); err != nil {
 		return err
 	}
 	defer con.release()

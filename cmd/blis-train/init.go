@@ -38,7 +38,7 @@ func initCommand() *cli.Command {
 			&cli.BoolFlag{Name: "force", Usage: "replace an existing file"},
 			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: "`FILE` to write (default: standard output)"},
 		}, talkFlags()),
-		Action: runInit,
+		Action: withConsole(runInit),
 	}
 }
 
@@ -50,11 +50,7 @@ type initDoc struct {
 	Warnings      []trace.Finding `json:"warnings"` // what is left out, and what is not modelled
 }
 
-func runInit(c *cli.Context) error {
-	con, err := newConsole(c)
-	if err != nil {
-		return err
-	}
+func runInit(c *cli.Context, con *console) error {
 	if c.NArg() > 0 {
 		return &usageError{msg: fmt.Sprintf("init: got argument %q, want flags only", c.Args().First()),
 			hint: "quote the whole command: --from-cmdline 'vllm serve ...'"}

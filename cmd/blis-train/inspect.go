@@ -21,21 +21,18 @@ func inspectCommand() *cli.Command {
 			"Example:\n   blis-train inspect testdata/traces/real",
 		Flags: flags([]cli.Flag{outFlag("`FOLDER` of inspect.json (default: none is written)"), configFlag()}, stageFlags("inspect"),
 			[]cli.Flag{&cli.BoolFlag{Name: "dry-run", Usage: "list what would be read and stop"}}, talkFlags()),
-		Action: runInspect,
+		Action: withConsole(runInspect),
 	}
 }
 
-func runInspect(c *cli.Context) error {
+func runInspect(c *cli.Context, con *console) error {
+	var err error
 	heap.Lean()
-	con, err := newConsole(c)
-	if err != nil {
-		return err
-	}
 	inputs := c.Args().Slice()
 	if len(inputs) == 0 {
 		return usagef("inspect: got no argument, want a run directory, a parent of them or an extracted folder")
 	}
-	if con.settings, err = applyConfig(c, con, c.String("config"), c.Args().Slice()); err != nil {
+	if err := con.configure(c, c.String("config"), c.Args().Slice()); err != nil {
 		return err
 	}
 	o := pipeline.DefaultInspectOptions()

@@ -25,11 +25,7 @@ func logCommand() *cli.Command {
 			&cli.IntFlag{Name: "last", Usage: "only the last `N` entries; 0 is all", Value: 0},
 			&cli.StringFlag{Name: "stage", Usage: "only entries of this `STAGE`: " + trace.OneOf(ledgerStages)},
 		}, talkFlags()),
-		Action: func(c *cli.Context) error {
-			con, err := newConsole(c)
-			if err != nil {
-				return err
-			}
+		Action: withConsole(func(c *cli.Context, con *console) error {
 			if c.NArg() != 1 {
 				return usagef("log: got %d arguments, want one ledger file", c.NArg())
 			}
@@ -40,7 +36,7 @@ func logCommand() *cli.Command {
 				return usagef("--stage: got %q, want %s", s, trace.OneOf(ledgerStages))
 			}
 			return printLog(con, c.Args().First(), c.String("stage"), c.Int("last"))
-		},
+		}),
 	}
 }
 

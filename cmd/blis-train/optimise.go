@@ -21,15 +21,11 @@ func optimiseCommand() *cli.Command {
 			"it has not seen. Writes OUT/optimise.json; an interrupted search goes on from OUT/optimise.jsonl.\n\n" +
 			"Example:\n   blis-train experiment optimise --policy predictive-seed --calls 30 -o out",
 		Flags:  flags(flagsOf(o.Table()), []cli.Flag{outFlag("output `FOLDER`")}, talkFlags()),
-		Action: runOptimise,
+		Action: withConsole(runOptimise),
 	}
 }
 
-func runOptimise(c *cli.Context) error {
-	con, err := newConsole(c)
-	if err != nil {
-		return err
-	}
+func runOptimise(c *cli.Context, con *console) error {
 	if c.NArg() > 0 {
 		return usagef("experiment optimise: got argument %q, want flags only", c.Args().First())
 	}

@@ -27,7 +27,7 @@ func planCommand() *cli.Command {
 			&cli.Int64Flag{Name: "part-bytes", Usage: "read longer uncompressed inputs in parts of `N` bytes; 0: whole",
 				Value: shard.DefaultPartBytes}},
 			stageFlags("plan"), talkFlags()),
-		Action: runPlan,
+		Action: withConsole(runPlan),
 	}
 }
 
@@ -36,11 +36,7 @@ func tasksDirFlag() cli.Flag {
 	return &cli.StringFlag{Name: "tasks-dir", Usage: "also write the open tasks to `DIR`, as files 0, 1, 2, ... that hold an id"}
 }
 
-func runPlan(c *cli.Context) error {
-	con, err := newConsole(c)
-	if err != nil {
-		return err
-	}
+func runPlan(c *cli.Context, con *console) error {
 	dir := c.String("out")
 	o, err := con.newRun(c)
 	if err != nil {

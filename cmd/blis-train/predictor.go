@@ -33,7 +33,7 @@ func predictorRowsCommand() *cli.Command {
 			&cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds foreign files"},
 			&cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core"},
 		}, talkFlags()),
-		Action: runPredictorRows,
+		Action: withConsole(runPredictorRows),
 	}
 }
 
@@ -71,11 +71,7 @@ func rowOptionsOf(c *cli.Context) (predictor.DecisionOptions, error) {
 	return o, nil
 }
 
-func runPredictorRows(c *cli.Context) error {
-	con, err := newConsole(c)
-	if err != nil {
-		return err
-	}
+func runPredictorRows(c *cli.Context, con *console) error {
 	if c.NArg() != 1 {
 		return usagef("predictor rows: got %d arguments, want one extracted folder", c.NArg())
 	}

@@ -38,15 +38,11 @@ func predictorFitCommand() *cli.Command {
 			&cli.Uint64Flag{Name: "seed", Value: d.Seed, Usage: "`SEED` of samples, trees and draws"},
 			outFlag("`FOLDER` of the results (default: OUT itself)"),
 		}, rowFlags(), workFlags(), talkFlags()),
-		Action: runPredictorFit,
+		Action: withConsole(runPredictorFit),
 	}
 }
 
-func runPredictorFit(c *cli.Context) error {
-	con, err := newConsole(c)
-	if err != nil {
-		return err
-	}
+func runPredictorFit(c *cli.Context, con *console) error {
 	if c.NArg() == 0 {
 		return usagef("predictor fit: got no argument, want an extracted folder, or run folders and -o")
 	}
@@ -252,15 +248,11 @@ func predictorEvaluateCommand() *cli.Command {
 				"`[RUNGLOB=]TOKENS` (repeatable)"},
 			outFlag("`FOLDER` of the results"),
 		}, workFlags(), talkFlags()),
-		Action: runPredictorEvaluate,
+		Action: withConsole(runPredictorEvaluate),
 	}
 }
 
-func runPredictorEvaluate(c *cli.Context) error {
-	con, err := newConsole(c)
-	if err != nil {
-		return err
-	}
+func runPredictorEvaluate(c *cli.Context, con *console) error {
 	switch {
 	case c.NArg() == 0:
 		return usagef("predictor evaluate: got no argument, want an extracted folder or run folders")

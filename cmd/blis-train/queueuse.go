@@ -27,15 +27,11 @@ func queueValidateCommand() *cli.Command {
 			&cli.StringFlag{Name: "server", Usage: "take the parameters of this server, `ID`; default the one with the recording's id"},
 			&cli.IntFlag{Name: "simulate", Value: 2000, Usage: "`REQUESTS` simulated for each window; 0: none"},
 		}, filterFlags(), talkFlags()),
-		Action: runQueueValidate,
+		Action: withConsole(runQueueValidate),
 	}
 }
 
-func runQueueValidate(c *cli.Context) error {
-	con, err := newConsole(c)
-	if err != nil {
-		return err
-	}
+func runQueueValidate(c *cli.Context, con *console) error {
 	if c.NArg() < 2 {
 		return usagef("queue validate: got %d arguments, want a queue.json and an extracted folder or a sweep", c.NArg())
 	}

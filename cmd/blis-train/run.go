@@ -21,15 +21,11 @@ func runCommand() *cli.Command {
 			"Example:\n   blis-train run testdata/traces/demo -o out",
 		Flags: flags([]cli.Flag{outFlag("output `FOLDER`"), configFlag(), ledgerFlag(), verboseFlag()}, stageFlags("run"), judgeFlags(),
 			ciFlags(), talkFlags()),
-		Action: runRun,
+		Action: withConsole(runRun),
 	}
 }
 
-func runRun(c *cli.Context) error {
-	con, err := newConsole(c)
-	if err != nil {
-		return err
-	}
+func runRun(c *cli.Context, con *console) error {
 	if done, err := listGates(c, con); done || err != nil {
 		return err
 	}
@@ -66,7 +62,7 @@ func (con *console) newRun(c *cli.Context) (o pipeline.RunOptions, err error) {
 	if err := inputsExist(c.Args().Slice()...); err != nil {
 		return o, err
 	}
-	if con.settings, err = applyConfig(c, con, c.String("config"), c.Args().Slice()); err != nil {
+	if err := con.configure(c, c.String("config"), c.Args().Slice()); err != nil {
 		return o, err
 	}
 	return con.runOptions(c, c.String("out"))

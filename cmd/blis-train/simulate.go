@@ -23,20 +23,16 @@ func simulateCommand() *cli.Command {
 			"several engines stand behind one gateway, and OUT/decisions.parquet says what it did with each request.\n\n" +
 			"Example:\n   blis-train simulate --deployment run.yaml --workload load.yaml -o sim",
 		Flags:  flags(stageFlags("simulate"), []cli.Flag{outFlag("output `FOLDER`"), configFlag()}, talkFlags()),
-		Action: runSimulate,
+		Action: withConsole(runSimulate),
 	}
 }
 
-func runSimulate(c *cli.Context) error {
-	con, err := newConsole(c)
-	if err != nil {
-		return err
-	}
+func runSimulate(c *cli.Context, con *console) error {
 	if c.NArg() > 0 {
 		return usagef("simulate: got argument %q, want flags only", c.Args().First())
 	}
 	if file := c.String("config"); file != "" { // its inputs stand in the working folder: data
-		if con.settings, err = applyConfig(c, con, file, nil); err != nil {
+		if err := con.configure(c, file, nil); err != nil {
 			return err
 		}
 	}

@@ -26,15 +26,12 @@ func taskCommand() *cli.Command {
 		Flags: flags([]cli.Flag{&cli.IntFlag{Name: "workers", Usage: "`N` workers; 0 uses every core"},
 			&cli.StringFlag{Name: "tasks-dir", Usage: "`LIST` of open tasks that plan or collect wrote"},
 			&cli.StringFlag{Name: "share", Usage: "which tasks of the list: number `I/N` of an array, from 0", Value: "0/1"}}, talkFlags()),
-		Action: runTasks,
+		Action: withConsole(runTasks),
 	}
 }
 
-func runTasks(c *cli.Context) error {
-	con, err := newConsole(c)
-	if err != nil {
-		return err
-	}
+func runTasks(c *cli.Context, con *console) error {
+	var err error
 	dir, list := c.Args().First(), c.String("tasks-dir")
 	var ids []string
 	switch {

@@ -30,7 +30,7 @@ func validateCommand() *cli.Command {
 		Flags: flags(stageFlags("validate"), judgeFlags(), ciFlags(), []cli.Flag{
 			outFlag("`FOLDER` of the results (default: OUT itself)"), configFlag(), ledgerFlag(), verboseFlag(),
 		}, talkFlags()),
-		Action: runValidate,
+		Action: withConsole(runValidate),
 	}
 }
 
@@ -69,19 +69,15 @@ func listGates(c *cli.Context, con *console) (bool, error) {
 	return true, nil
 }
 
-func runValidate(c *cli.Context) error {
+func runValidate(c *cli.Context, con *console) error {
 	heap.Lean()
-	con, err := newConsole(c)
-	if err != nil {
-		return err
-	}
 	if done, err := listGates(c, con); done || err != nil {
 		return err
 	}
 	if c.NArg() != 1 {
 		return usagef("validate: got %d arguments, want one extracted folder", c.NArg())
 	}
-	if con.settings, err = applyConfig(c, con, c.String("config"), c.Args().Slice()); err != nil {
+	if err := con.configure(c, c.String("config"), c.Args().Slice()); err != nil {
 		return err
 	}
 	if err := con.checkSummary(c); err != nil {
