@@ -12,6 +12,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
@@ -59,6 +60,37 @@ func checkCommand() *cli.Command {
 			return verdictOfSet(c.Args().First(), set, c.String("for"))
 		}),
 	}
+}
+
+// refit answers check --refit: the file made again from its recorded inputs.
+func refit(c *cli.Context, con *console) error {
+	if c.String("data") == "" {
+		return usagef("check --refit: missing --data PARENT")
+	}
+	if err := goesWith(c, "a check without --refit", "against", "for", "ignore-verdict"); err != nil {
+		return err
+	}
+	file := c.Args().First()
+	set, _, err := con.loadSet(file)
+	if err != nil {
+		return err
+	}
+	doc, err := pipeline.Refit(c.Context, file, set, pipeline.RefitOptions{Data: c.String("data"), Set: listOf(c, settingFlag),
+		Workers: c.Int("workers"), Special: con.special, Progress: con.progress()})
+	if err != nil {
+		return err
+	}
+	if err := con.document(doc); err != nil {
+		return err
+	}
+	if doc.Identical {
+		con.sayf("identical: %d bytes, sha256 %s", doc.File.Bytes, doc.File.SHA256)
+		return nil
+	}
+	for _, d := range doc.Differences {
+		con.line("info", d)
+	}
+	return gatef("%s: not reproduced", file)
 }
 
 // checkDoc is what check --json prints.

@@ -15,7 +15,7 @@ import (
 
 func diffCommand() *cli.Command {
 	def := export.DefaultDiffOptions()
-	ref := defaultReference()
+	ref := pipeline.DefaultReference()
 	return &cli.Command{
 		Name:      "diff",
 		Usage:     "say which coefficients moved between two files, and what it does to predictions",
@@ -29,11 +29,11 @@ func diffCommand() *cli.Command {
 			&cli.Float64Flag{Name: "level", Value: def.Level, Usage: "family-wise error `LEVEL` of a moved term (Holm), in (0, 1)"},
 			&cli.Float64Flag{Name: "tolerance", Value: def.Tolerance, Usage: "relative `CHANGE` of a prediction that counts"},
 			&cli.BoolFlag{Name: "all", Usage: "list unchanged terms too"},
-			&cli.IntFlag{Name: "requests", Value: ref.requests, Usage: "`N` requests of the reference workload; 0: no predictions"},
-			&cli.Float64Flag{Name: "load", Value: ref.load, Usage: "offered load of the reference workload, a `SHARE` of capacity under A"},
-			&cli.Float64Flag{Name: "prompt-tokens", Value: ref.prompt, Usage: "mean prompt length `TOKENS` of the reference workload"},
-			&cli.Float64Flag{Name: "output-tokens", Value: ref.output, Usage: "mean output length `TOKENS` of the reference workload"},
-			&cli.Int64Flag{Name: "seed", Value: ref.seed, Usage: "`SEED` of the reference workload's arrivals and lengths"},
+			&cli.IntFlag{Name: "requests", Value: ref.Requests, Usage: "`N` requests of the reference workload; 0: no predictions"},
+			&cli.Float64Flag{Name: "load", Value: ref.Load, Usage: "offered load of the reference workload, a `SHARE` of capacity under A"},
+			&cli.Float64Flag{Name: "prompt-tokens", Value: ref.Prompt, Usage: "mean prompt length `TOKENS` of the reference workload"},
+			&cli.Float64Flag{Name: "output-tokens", Value: ref.Output, Usage: "mean output length `TOKENS` of the reference workload"},
+			&cli.Int64Flag{Name: "seed", Value: ref.Seed, Usage: "`SEED` of the reference workload's arrivals and lengths"},
 		}, talkFlags()),
 		Action: withConsole(runDiff),
 	}
@@ -47,9 +47,9 @@ func runDiff(c *cli.Context, con *console) error {
 	if err := opt.Check(); err != nil {
 		return usagef("%v", err)
 	}
-	ref := reference{requests: c.Int("requests"), load: c.Float64("load"), prompt: c.Float64("prompt-tokens"),
-		output: c.Float64("output-tokens"), seed: c.Int64("seed"), done: c.Context.Done()}
-	if err := ref.check(); err != nil {
+	ref := pipeline.Reference{Requests: c.Int("requests"), Load: c.Float64("load"), Prompt: c.Float64("prompt-tokens"),
+		Output: c.Float64("output-tokens"), Seed: c.Int64("seed"), Done: c.Context.Done()}
+	if err := ref.Check(); err != nil {
 		return err
 	}
 	a, inA, err := con.loadSet(c.Args().Get(0))
@@ -69,7 +69,7 @@ func runDiff(c *cli.Context, con *console) error {
 	if _, err := export.Diff(a, b, nil, opt); err != nil {
 		return err
 	}
-	preds, err := ref.predictions(a, b)
+	preds, err := ref.Predictions(a, b)
 	if err != nil {
 		return err
 	}

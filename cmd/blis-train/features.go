@@ -8,12 +8,11 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	embedded "github.com/blis-train/blis-train/coeff/library"
+	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/folder"
-	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
-	tables "github.com/blis-train/blis-train/trace/table"
 )
 
 func featuresCommand() *cli.Command {
@@ -39,29 +38,6 @@ func featuresCommand() *cli.Command {
 	}
 }
 
-// featuresDoc is what features --json prints.
-type featuresDoc struct {
-	SchemaVersion string                `json:"schema_version"`
-	ToolVersion   string                `json:"tool_version"`
-	Run           string                `json:"run"`
-	Step          int64                 `json:"step"`
-	Source        string                `json:"source"`      // rich | journey | approximate
-	MeasuredUs    *float64              `json:"measured_us"` // cadence of the interval that holds the step's execution
-	Lag           *int                  `json:"lag"`
-	Members       []memberDoc           `json:"members"`
-	Explanation   *features.Explanation `json:"explanation"`
-	Warnings      []trace.Finding       `json:"warnings"`
-}
-
-// memberDoc is one request's part of the batch.
-type memberDoc struct {
-	Request  string `json:"request"`
-	Phase    string `json:"phase"`
-	Computed int64  `json:"computed_tokens"`
-	Prompt   int64  `json:"prompt_tokens"`
-	New      int64  `json:"new_tokens"`
-}
-
 func runFeatures(c *cli.Context, con *console) error {
 	if c.String("tables") != "" {
 		return explainKernels(c, con)
@@ -83,7 +59,15 @@ func runFeatures(c *cli.Context, con *console) error {
 	if err != nil {
 		return err
 	}
-	doc, err := explainStep(con, c.Args().First(), c.String("run"), c.Int64("step"), version, set)
+	ext, err := readExtract(con, c.Args().First())
+	if err != nil {
+		return err
+	}
+	run, err := pickRun(ext, c.String("run"))
+	if err != nil {
+		return err
+	}
+	doc, err := pipeline.ExplainStep(c.Args().First(), run, c.Int64("step"), version, set)
 	if err != nil {
 		return err
 	}
@@ -135,38 +119,6 @@ func featuresVersion(asked string, set *coeff.Set) (features.Version, error) {
 	return v, nil
 }
 
-func explainStep(con *console, out, id string, step int64, version features.Version, set *coeff.Set) (*featuresDoc, error) {
-	ext, err := readExtract(con, out)
-	if err != nil {
-		return nil, err
-	}
-	run, err := pickRun(ext, id)
-	if err != nil {
-		return nil, err
-	}
-	recorded, err := tables.Read(tables.RunDir(out, run.ID))
-	if err != nil {
-		return nil, err
-	}
-	steps, err := rows.Rebuild(recorded, run.Deployment, version)
-	if err != nil {
-		return nil, err
-	}
-	st := steps.At(step)
-	if st == nil {
-		return nil, trace.Errorf("", "run %q has no step %d, want %d..%d", run.ID, step, steps.First, steps.First+int64(steps.Len())-1)
-	}
-	if !st.Known() {
-		return nil, trace.Errorf(rows.UnknownBatch, "the batch of step %d of run %q is unknown: %s", step, run.ID, st.Reason).
-			WithHint("record journeys at rate 1.0 and snapshots with --step-tracing-rich-subsample-rate 1.0")
-	}
-	space, err := features.New(version, run.Deployment)
-	if err != nil {
-		return nil, err
-	}
-	return describeStep(steps, st, space, set)
-}
-
 // pickRun finds the run by id; without one there must be exactly one.
 func pickRun(ext *result.Extract, id string) (*result.ExtractRun, error) {
 	var ids []string
@@ -186,76 +138,7 @@ func pickRun(ext *result.Extract, id string) (*result.ExtractRun, error) {
 	return nil, err
 }
 
-func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *coeff.Set) (*featuresDoc, error) {
-	gamma, lag := features.DefaultGamma, rows.AssumedLag(steps.Dep)
-	var coefficients []float64
-	if set != nil {
-		gamma, coefficients = set.Gamma, coeff.Values(set.Beta)
-		if l, known := set.PipelineLag[steps.Run.ID]; known {
-			lag = l.Lag
-		}
-	}
-	in := st.In
-	in.PreemptionEMA = emaAt(steps.Run, steps.Version, st.ID, gamma)
-	e, err := space.ExplainBeta(&in, coefficients)
-	if err != nil {
-		return nil, err
-	}
-	doc := &featuresDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, Run: steps.Run.ID, Step: st.ID,
-		Source: st.Tag.String(), Lag: &lag, MeasuredUs: cadenceUs(steps.Run, st.ID+int64(lag)), Members: []memberDoc{}, Explanation: e,
-		Warnings: []trace.Finding{}}
-	members, err := steps.Members(st.ID)
-	if err != nil {
-		return nil, err
-	}
-	for _, m := range members {
-		phase := "prefill"
-		if m.IsDecode() {
-			phase = "decode"
-		}
-		doc.Members = append(doc.Members, memberDoc{m.CoreID, phase, m.Computed, m.Prompt, m.New})
-	}
-	if set != nil {
-		p := features.BetaPredictor(features.On(set, steps.Dep))
-		x, hits := make([]float64, len(e.Features)), features.Hits(0)
-		for i, f := range e.Features {
-			x[i] = f.Value
-			if f.BoundHit {
-				hits |= 1 << i
-			}
-		}
-		if _, err := p.Predict(x, hits); err != nil {
-			return nil, err
-		}
-		doc.Warnings = append(append(doc.Warnings, p.Warnings()...), set.Outside(steps.Dep)...)
-	}
-	return doc, nil
-}
-
-// emaAt is the preemption average after the last recorded step up to id.
-func emaAt(run *trace.Run, v features.Version, id int64, gamma float64) float64 {
-	average, ema := features.Average{Version: v, Gamma: gamma}, 0.0
-	for i := range run.Steps {
-		if s := &run.Steps[i]; s.ID <= id {
-			ema = average.Step(s.TsStartNs, float64(s.NumPreempted), float64(s.RunningDepth))
-		}
-	}
-	return ema
-}
-
-// cadenceUs is the time from the start of step id to the start of the next
-// one, when both were recorded.
-func cadenceUs(run *trace.Run, id int64) *float64 {
-	for i := 0; i+1 < len(run.Steps); i++ {
-		if run.Steps[i].ID == id && run.Steps[i+1].ID == id+1 {
-			us := rows.SpanUs(run.Steps[i].TsStartNs, run.Steps[i+1].TsStartNs)
-			return &us
-		}
-	}
-	return nil
-}
-
-func showFeatures(con *console, doc *featuresDoc) {
+func showFeatures(con *console, doc *pipeline.StepExplanation) {
 	e := doc.Explanation
 	con.table(fmt.Sprintf("run %s, step %d: batch (%s)", doc.Run, doc.Step, doc.Source),
 		cells{"request", "phase", "computed", "prompt", "new"}, memberRows(doc.Members))
@@ -277,7 +160,7 @@ func showFeatures(con *console, doc *featuresDoc) {
 	con.warn(doc.Warnings)
 }
 
-func memberRows(members []memberDoc) []cells {
+func memberRows(members []pipeline.BatchMember) []cells {
 	var rs []cells
 	for _, m := range members {
 		rs = append(rs, cells{m.Request, m.Phase, m.Computed, m.Prompt, m.New})

@@ -47,20 +47,8 @@ var ledgerStages = []string{"fit", "validate", "run"}
 type ledgerDoc struct {
 	SchemaVersion string         `json:"schema_version"`
 	Entries       []export.Entry `json:"entries"`
-	Trends        []trend        `json:"trends"`
+	Trends        []export.Trend `json:"trends"`
 	BadLines      []string       `json:"bad_lines"`
-}
-
-// trend is one figure over the entries that have it.
-type trend struct {
-	Figure string  `json:"figure"`
-	N      int     `json:"n"`
-	First  float64 `json:"first"`
-	Last   float64 `json:"last"`
-	Best   float64 `json:"best"`
-	// Slope is the least-squares change per entry.
-	Slope float64 `json:"slope_per_entry"`
-	spark string
 }
 
 func printLog(con *console, path, stage string, last int) error {
@@ -70,7 +58,7 @@ func printLog(con *console, path, stage string, last int) error {
 	}
 	defer f.Close()
 	entries, bad := export.Read(f, path)
-	doc := ledgerDoc{SchemaVersion: result.SchemaVersion, Entries: []export.Entry{}, Trends: []trend{}, BadLines: []string{}}
+	doc := ledgerDoc{SchemaVersion: result.SchemaVersion, Entries: []export.Entry{}, Trends: []export.Trend{}, BadLines: []string{}}
 	for i, e := range bad {
 		if i < 3 {
 			con.line("warning", e.Error())
@@ -91,7 +79,7 @@ func printLog(con *console, path, stage string, last int) error {
 	if last > 0 && len(doc.Entries) > last {
 		doc.Entries = doc.Entries[len(doc.Entries)-last:]
 	}
-	doc.Trends = trends(doc.Entries)
+	doc.Trends = export.Trends(doc.Entries)
 	con.table("Ledger "+path, ledgerHeader, ledgerRows(doc.Entries))
 	con.table("Trend, oldest to newest", cells{"figure", "n", "first", "last", "best", "per entry", ""}, trendRows(doc.Trends))
 	return con.document(doc)
@@ -130,65 +118,13 @@ func decimals(v *float64) string {
 	return fmt.Sprintf("%.3f", *v)
 }
 
-// figures are the headline figures a trend is drawn of; lower is better unless said.
-var figures = []struct {
-	name   string
-	higher bool
-	of     func(export.Headline) *float64
-}{
-	{"beta_mape", false, func(h export.Headline) *float64 { return h.BetaMAPE }},
-	{"beta_skill", true, func(h export.Headline) *float64 { return h.BetaSkill }},
-	{"loco_median", false, func(h export.Headline) *float64 { return h.LocoMedian }},
-	{"overhead_inside", true, func(h export.Headline) *float64 { return h.OverheadInside }},
-	{"ks_ttft", false, func(h export.Headline) *float64 { return h.KSTTFT }},
-	{"ks_itl", false, func(h export.Headline) *float64 { return h.KSITL }},
-	{"ks_e2e", false, func(h export.Headline) *float64 { return h.KSE2E }},
-}
-
-func trends(entries []export.Entry) []trend {
-	out := []trend{}
-	for _, fig := range figures {
-		var v []float64
-		for _, e := range entries {
-			if x := fig.of(e.Headline); x != nil {
-				v = append(v, *x)
-			}
-		}
-		if len(v) == 0 {
-			continue
-		}
-		t := trend{Figure: fig.name, N: len(v), First: v[0], Last: v[len(v)-1], Best: v[0], Slope: slope(v), spark: spark(v)}
-		for _, x := range v {
-			if fig.higher == (x > t.Best) && x != t.Best {
-				t.Best = x
-			}
-		}
-		out = append(out, t)
-	}
-	return out
-}
-
-func trendRows(ts []trend) []cells {
+func trendRows(ts []export.Trend) []cells {
 	rows := make([]cells, 0, len(ts))
 	for _, t := range ts {
 		rows = append(rows, cells{t.Figure, t.N, fmt.Sprintf("%.4f", t.First), fmt.Sprintf("%.4f", t.Last), fmt.Sprintf("%.4f", t.Best),
-			fmt.Sprintf("%+.5f", t.Slope), t.spark})
+			fmt.Sprintf("%+.5f", t.Slope), spark(t.Values)})
 	}
 	return rows
-}
-
-// slope is the least-squares slope of v over its index; 0 for one value.
-func slope(v []float64) float64 {
-	n := float64(len(v))
-	if n < 2 {
-		return 0
-	}
-	var sx, sy, sxx, sxy float64
-	for i, y := range v {
-		x := float64(i)
-		sx, sy, sxx, sxy = sx+x, sy+y, sxx+float64(x*x), sxy+float64(x*y)
-	}
-	return (float64(n*sxy) - float64(sx*sy)) / (float64(n*sxx) - float64(sx*sx))
 }
 
 // spark draws v as one character a value, the last 60 of them.

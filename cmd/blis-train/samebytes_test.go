@@ -81,7 +81,7 @@ func sameOnAll(t *testing.T, programs []platformProgram, data string) {
 			want, got := fileBytes(t, first, name), fileBytes(t, out, name)
 			t.Logf("%-9s %-18s %x", p.name, name, sha256.Sum256(got))
 			if !bytes.Equal(want, got) {
-				t.Errorf("%s on %s differs from %s: %q", name, p.name, programs[0].name, lineDifferences(want, got))
+				t.Errorf("%s on %s differs from %s: %s", name, p.name, programs[0].name, firstDifference(string(want), string(got)))
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package pipeline
 
 import (
 	"fmt"
@@ -8,46 +8,48 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/option"
 	"github.com/blis-train/blis-train/pipeline/simulate"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// reference is the workload diff predicts on: Poisson arrivals at a share of
+// Reference is the workload diff predicts on: Poisson arrivals at a share of
 // what the engine can serve, prompts and outputs uniform in 0.5 to 1.5 times
 // their means. Both artifacts see the same requests.
-type reference struct {
-	requests       int
-	load           float64 // share of capacity under A, (0, 1)
-	prompt, output float64 // mean tokens
-	seed           int64
-	done           <-chan struct{} // see sim.Config
+type Reference struct {
+	Requests       int
+	Load           float64 // share of capacity under A, (0, 1)
+	Prompt, Output float64 // mean tokens
+	Seed           int64
+	Done           <-chan struct{} // see sim.Config
 }
 
-func defaultReference() reference {
-	return reference{requests: 300, load: 0.5, prompt: 512, output: 128, seed: 1}
+// DefaultReference is that of the command line.
+func DefaultReference() Reference {
+	return Reference{Requests: 300, Load: 0.5, Prompt: 512, Output: 128, Seed: 1}
 }
 
-func (r reference) check() error {
+// Check reports the first figure that is out of bounds.
+func (r Reference) Check() error {
 	switch {
-	case r.requests < 0 || r.requests > 1e6:
-		return usagef("--requests: got %d, want 0 to 1e6", r.requests)
-	case !(r.load > 0 && r.load < 1):
-		return usagef("--load: got %g, want a share in (0, 1)", r.load)
-	case !(r.prompt >= 2 && r.prompt <= 1e6):
-		return usagef("--prompt-tokens: got %g, want 2 to 1e6", r.prompt)
-	case !(r.output >= 2 && r.output <= 1e6):
-		return usagef("--output-tokens: got %g, want 2 to 1e6", r.output)
+	case r.Requests < 0 || r.Requests > 1e6:
+		return option.Misusef("--requests: got %d, want 0 to 1e6", r.Requests)
+	case !(r.Load > 0 && r.Load < 1):
+		return option.Misusef("--load: got %g, want a share in (0, 1)", r.Load)
+	case !(r.Prompt >= 2 && r.Prompt <= 1e6):
+		return option.Misusef("--prompt-tokens: got %g, want 2 to 1e6", r.Prompt)
+	case !(r.Output >= 2 && r.Output <= 1e6):
+		return option.Misusef("--output-tokens: got %g, want 2 to 1e6", r.Output)
 	}
 	return nil
 }
 
-// predictions simulates every configuration of a under both artifacts.
-func (r reference) predictions(a, b *coeff.Set) ([]export.Prediction, error) {
+// Predictions simulates every configuration of a under both artifacts.
+func (r Reference) Predictions(a, b *coeff.Set) ([]export.Prediction, error) {
 	var out []export.Prediction
-	if r.requests == 0 {
+	if r.Requests == 0 {
 		return out, nil
 	}
 	for i := range a.Configs {
@@ -61,7 +63,7 @@ func (r reference) predictions(a, b *coeff.Set) ([]export.Prediction, error) {
 	return out, nil
 }
 
-func (r reference) onConfig(d *deploy.Deployment, a, b *coeff.Set) ([]export.Prediction, error) {
+func (r Reference) onConfig(d *deploy.Deployment, a, b *coeff.Set) ([]export.Prediction, error) {
 	fit := r.fitting(d)
 	rate, err := fit.rate(d, a)
 	if err != nil {
@@ -76,7 +78,7 @@ func (r reference) onConfig(d *deploy.Deployment, a, b *coeff.Set) ([]export.Pre
 	if err != nil {
 		return nil, err
 	}
-	name := fmt.Sprintf("%d requests, %.3g/s, %.0f + %.0f tokens", fit.requests, rate, fit.prompt, fit.output)
+	name := fmt.Sprintf("%d requests, %.3g/s, %.0f + %.0f tokens", fit.Requests, rate, fit.Prompt, fit.Output)
 	var out []export.Prediction
 	for k, m := range ra {
 		p := export.Prediction{Scope: d.Label(), Workload: name, Metric: m.name, AMs: m.ms, BMs: rb[k].ms}
@@ -89,52 +91,52 @@ func (r reference) onConfig(d *deploy.Deployment, a, b *coeff.Set) ([]export.Pre
 }
 
 // fitting shortens the lengths so that the longest request fits the model.
-func (r reference) fitting(d *deploy.Deployment) reference {
+func (r Reference) fitting(d *deploy.Deployment) Reference {
 	longest := float64(d.LongestSequence().Or(math.MaxInt32))
 	if !d.Engine.ChunkedPrefill {
-		r.prompt = math.Min(r.prompt, float64(d.Engine.MaxNumBatchedTokens)/1.5)
+		r.Prompt = math.Min(r.Prompt, float64(d.Engine.MaxNumBatchedTokens)/1.5)
 	}
-	if need := 1.5 * (r.prompt + r.output); need > longest {
-		r.prompt, r.output = r.prompt*longest/need, r.output*longest/need
+	if need := 1.5 * (r.Prompt + r.Output); need > longest {
+		r.Prompt, r.Output = r.Prompt*longest/need, r.Output*longest/need
 	}
-	r.prompt, r.output = math.Max(2, math.Floor(r.prompt)), math.Max(2, math.Floor(r.output))
+	r.Prompt, r.Output = math.Max(2, math.Floor(r.Prompt)), math.Max(2, math.Floor(r.Output))
 	return r
 }
 
 // rate is load times the requests per second of a full engine: a batch of
 // decodes at mean depth in which each request's prompt is prefilled once.
-func (r reference) rate(d *deploy.Deployment, set *coeff.Set) (float64, error) {
-	p, err := pipeline.NewStepTimes(set, d)
+func (r Reference) rate(d *deploy.Deployment, set *coeff.Set) (float64, error) {
+	p, err := NewStepTimes(set, d)
 	if err != nil {
 		return 0, err
 	}
-	seats := float64(d.Seats(r.prompt + r.output))
-	depth := int64(r.prompt + float64(r.output/2))
+	seats := float64(d.Seats(r.Prompt + r.Output))
+	depth := int64(r.Prompt + float64(r.Output/2))
 	house := make([]trace.Chunk, int(seats))
 	for i := range house {
-		house[i] = trace.Chunk{Computed: depth, Prompt: int64(r.prompt), New: 1}
+		house[i] = trace.Chunk{Computed: depth, Prompt: int64(r.Prompt), New: 1}
 	}
 	step, err := p.StepUs(house)
 	if err != nil {
 		return 0, err
 	}
-	prefill, err := p.StepUs([]trace.Chunk{{Prompt: int64(r.prompt), New: int64(r.prompt)}})
+	prefill, err := p.StepUs([]trace.Chunk{{Prompt: int64(r.Prompt), New: int64(r.Prompt)}})
 	if err != nil {
 		return 0, err
 	}
-	perRequestUs := r.output*step/seats + prefill
-	return r.load * 1e6 / perRequestUs, nil
+	perRequestUs := r.Output*step/seats + prefill
+	return r.Load * 1e6 / perRequestUs, nil
 }
 
 // workload draws the requests; the same seed gives the same ones.
-func (r reference) workload(rate float64) []sim.Request {
-	rng := rand.New(rand.NewSource(r.seed))
+func (r Reference) workload(rate float64) []sim.Request {
+	rng := rand.New(rand.NewSource(r.Seed))
 	at := 0.0
-	reqs := make([]sim.Request, r.requests)
+	reqs := make([]sim.Request, r.Requests)
 	around := func(mean float64) int64 { return max(1, int64(math.Round(mean*(0.5+float64(rng.Float64()))))) }
 	for i := range reqs {
 		at += float64(rng.ExpFloat64() / rate * 1e6)
-		reqs[i] = sim.Request{ID: fmt.Sprintf("r%06d", i), ArrivalUs: int64(at), PromptTokens: around(r.prompt), OutputTokens: around(r.output)}
+		reqs[i] = sim.Request{ID: fmt.Sprintf("r%06d", i), ArrivalUs: int64(at), PromptTokens: around(r.Prompt), OutputTokens: around(r.Output)}
 	}
 	return reqs
 }
@@ -147,12 +149,12 @@ type figure struct {
 
 // replayOf runs the requests under a set and returns p50 and p99 of TTFT, ITL
 // and E2E in a fixed order.
-func (r reference) replayOf(d *deploy.Deployment, set *coeff.Set, reqs []sim.Request) ([]figure, error) {
+func (r Reference) replayOf(d *deploy.Deployment, set *coeff.Set, reqs []sim.Request) ([]figure, error) {
 	cfg, err := simulate.EngineOf(d, set)
 	if err != nil {
 		return nil, err
 	}
-	cfg.Done = r.done
+	cfg.Done = r.Done
 	res, err := sim.Run(cfg, reqs, nil)
 	if err != nil {
 		return nil, err

@@ -1,16 +1,14 @@
-package main
+package pipeline
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 
-	"github.com/urfave/cli/v2"
-
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
@@ -19,8 +17,17 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// reproduceDoc is what check --refit --json prints.
-type reproduceDoc struct {
+// RefitOptions decide how a coefficient file is made again.
+type RefitOptions struct {
+	Data     string   // parent of the run folders
+	Set      []string // what overrode run.yaml when the file was made
+	Workers  int      // 0 uses every core
+	Special  bool     // read pipes and devices given as files
+	Progress trace.Progress
+}
+
+// RefitResult says whether a coefficient file was made again from its recorded inputs.
+type RefitResult struct {
 	SchemaVersion string        `json:"schema_version"`
 	ToolVersion   string        `json:"tool_version"`
 	Platform      string        `json:"platform"` // of this build
@@ -32,82 +39,55 @@ type reproduceDoc struct {
 	Differences   []string      `json:"differences"`
 }
 
-// refit answers check --refit: the file made again from its recorded inputs.
-func refit(c *cli.Context, con *console) error {
-	if c.String("data") == "" {
-		return usagef("check --refit: missing --data PARENT")
-	}
-	if err := goesWith(c, "a check without --refit", "against", "for", "ignore-verdict"); err != nil {
-		return err
-	}
-	set, in, err := con.loadSet(c.Args().First())
+// Refit fits the recorded inputs of a coefficient file again and compares the bytes: the inputs
+// first, found by the hash of their run.yaml, then the file. Gates are taken from the file.
+func Refit(ctx context.Context, file string, set *coeff.Set, o RefitOptions) (*RefitResult, error) {
+	recorded, in, err := folder.ReadInput(file, o.Special)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	doc := &reproduceDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, Platform: result.Platform(),
-		RecordedOn: set.Platform, File: in, Command: set.Command, Differences: []string{}}
-	if err := reproduce(c, con, c.Args().First(), set, doc); err != nil {
-		return err
-	}
-	if err := con.document(doc); err != nil {
-		return err
-	}
-	if doc.Identical {
-		con.sayf("identical: %d bytes, sha256 %s", in.Bytes, in.SHA256)
-		return nil
-	}
-	for _, d := range doc.Differences {
-		con.line("info", d)
-	}
-	return gatef("%s: not reproduced", c.Args().First())
-}
-
-// reproduce fills doc: the inputs first, then the refit.
-func reproduce(c *cli.Context, con *console, file string, set *coeff.Set, doc *reproduceDoc) error {
-	o, err := recordedOptions(set.Command)
+	doc := &RefitResult{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, Platform: result.Platform(),
+		RecordedOn: set.Platform, File: in, Command: set.Command}
+	fo, err := recordedOptions(set.Command)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	o.Workers = c.Int("workers")
-	runs, err := recordedRuns(con, c.String("data"), set, listOf(c, settingFlag))
+	fo.Workers = o.Workers
+	runs, err := recordedRuns(set, o)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	tmp, err := os.MkdirTemp("", "blis-train-reproduce-")
+	tmp, err := os.MkdirTemp("", "blis-train-refit-")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer os.RemoveAll(tmp)
 	xo := extract.DefaultOptions()
-	xo.Out, xo.Workers, xo.ToolVersion, xo.Progress = tmp, o.Workers, folder.ToolVersion, con.progress()
-	ext, err := extract.Run(c.Context, runs, xo)
+	xo.Out, xo.Workers, xo.ToolVersion, xo.Progress = tmp, o.Workers, folder.ToolVersion, o.Progress
+	ext, err := extract.Run(ctx, runs, xo)
 	if ext == nil {
-		return err
+		return nil, err
 	}
 	if doc.Differences = inputDifferences(set.Inputs, ext.Inputs); len(doc.Differences) > 0 {
-		return nil
+		return doc, nil
 	}
-	// Content decides: the names depend on where PARENT stands.
+	// Content decides: the names depend on where the data stand.
 	for i := range ext.Inputs {
 		ext.Inputs[i].Name = set.Inputs[i].Name
 	}
-	again, err := refitBytes(c, con, tmp, ext, o, set)
+	again, err := refitBytes(ctx, tmp, ext, fo, set, o.Progress)
 	if err != nil {
-		return err
-	}
-	recorded, _, err := con.readInput(file)
-	if err != nil {
-		return err
+		return nil, err
 	}
 	if _, bound := coeff.Body(recorded); !bound { // of an older version
 		again, _ = coeff.Body(again)
 	}
-	in := folder.InputOf(filepath.Base(file), again)
-	doc.Refit, doc.Identical = &in, in.SHA256 == doc.File.SHA256
+	made := folder.InputOf(filepath.Base(file), again)
+	doc.Refit, doc.Identical = &made, made.SHA256 == in.SHA256
 	if !doc.Identical {
 		doc.Differences = append(platformDifference(set.Platform), lineDifferences(recorded, again)...)
 	}
-	return nil
+	return doc, nil
 }
 
 // recordedOptions reads the options back from the artifact's command.
@@ -123,22 +103,22 @@ func recordedOptions(command string) (fit.Options, error) {
 	return o, nil
 }
 
-// recordedRuns are the run folders below parent whose run.yaml is recorded, with
+// recordedRuns are the run folders below the data whose run.yaml is recorded, with
 // the overrides of the original extraction.
-func recordedRuns(con *console, parent string, set *coeff.Set, overrides []string) ([]extract.RunDir, error) {
+func recordedRuns(set *coeff.Set, o RefitOptions) ([]extract.RunDir, error) {
 	want := map[string]bool{}
 	for _, in := range set.Inputs {
 		if filepath.Base(in.Name) == deploy.RunFile {
 			want[in.SHA256] = true
 		}
 	}
-	found, err := extract.Discover([]string{parent}, nil, nil, overrides...)
+	found, err := extract.Discover([]string{o.Data}, nil, nil, o.Set...)
 	if err != nil {
 		return nil, err
 	}
 	var runs []extract.RunDir
 	for _, r := range found {
-		_, in, err := con.readInput(filepath.Join(r.Dir, deploy.RunFile))
+		_, in, err := folder.ReadInput(filepath.Join(r.Dir, deploy.RunFile), o.Special)
 		if err != nil {
 			return nil, err
 		}
@@ -147,7 +127,7 @@ func recordedRuns(con *console, parent string, set *coeff.Set, overrides []strin
 		}
 	}
 	if len(runs) == 0 {
-		return nil, trace.Errorf(export.NotReproducible, "no run below %s has a %s that the file records", parent, deploy.RunFile)
+		return nil, trace.Errorf(export.NotReproducible, "no run below %s has a %s that the file records", o.Data, deploy.RunFile)
 	}
 	return runs, nil
 }
@@ -194,12 +174,13 @@ func platformDifference(recorded string) []string {
 
 // refitBytes is the native file of a fresh fit with what a fit does not decide
 // taken from the recorded one: gates and platform.
-func refitBytes(c *cli.Context, con *console, out string, ext *result.Extract, o fit.Options, recorded *coeff.Set) ([]byte, error) {
+func refitBytes(ctx context.Context, out string, ext *result.Extract, o fit.Options, recorded *coeff.Set,
+	progress trace.Progress) ([]byte, error) {
 	command, err := o.Command()
 	if err != nil {
 		return nil, err
 	}
-	doc, err := pipeline.FitTables(c.Context, out, ext, o, result.NewHeader(folder.ToolVersion, command), con.progress())
+	doc, err := FitTables(ctx, out, ext, o, result.NewHeader(folder.ToolVersion, command), progress)
 	if err != nil {
 		return nil, err
 	}
