@@ -76,20 +76,31 @@ func (w *world) extracted(table string) (string, error) {
 	return filepath.Join(w.out, "tables", "run=smoke", table+".parquet"), err
 }
 
-// settingsOfRuns are options of a whole run that give another result.
+// settingsOfRuns are options of a whole run that give another result: flags, or the text of
+// a file for --config.
 var settingsOfRuns = [][]string{
-	nil, {"--set", "vllm.max_num_seqs=8"}, {"--set", "hardware.BwPeakTBs=2"}, {"--format", "arrow"}, {"--seed", "7"},
-	{"--set", "name=other"}, {"--max-line", "4000000"}, {"--bootstraps", "60"}, {"--why-rejected"},
+	nil, {"--set", "vllm.max_num_seqs=8"}, {"--set", "hardware.BwPeakTBs=2"}, {"extract: {format: arrow}"}, {"fit: {seed: 7}"},
+	{"--set", "name=other"}, {"extract: {max-line: 4000000}"}, {"--bootstraps", "60"}, {"extract: {why-rejected: true}"},
+}
+
+// flags are options as the command takes them.
+func (w *world) flags(options []string) []string {
+	if len(options) != 1 {
+		return options
+	}
+	name := filepath.Join(w.dir, "settings.yaml")
+	must(w.t, os.WriteFile(name, []byte(options[0]+"\n"), 0o666))
+	return []string{"--config", name}
 }
 
 // cache are second calls into a folder that is not what the first call left.
 func cache() (out []fault) {
 	const group = "cache and crash"
 	again := func(w *world, options []string) error {
-		return w.freshEqual(append([]string{"run", w.in, "--max-bad-frac", "1", "--bootstraps", "50"}, options...)...)
+		return w.freshEqual(append([]string{"run", w.in, "--max-bad-frac", "1", "--bootstraps", "50"}, w.flags(options)...)...)
 	}
 	first := func(w *world, options []string) error {
-		_, err := w.call(append([]string{"run", w.in, "-o", w.out, "--max-bad-frac", "1", "--quiet", "--bootstraps", "50"}, options...)...)
+		_, err := w.call(append([]string{"run", w.in, "-o", w.out, "--max-bad-frac", "1", "--quiet", "--bootstraps", "50"}, w.flags(options)...)...)
 		return err
 	}
 	for i, options := range settingsOfRuns {
@@ -144,7 +155,7 @@ func cache() (out []fault) {
 
 // killed starts a whole run and kills it.
 func (w *world) killed(after time.Duration, options []string) error {
-	cmd := exec.Command(w.program, append([]string{"run", w.in, "-o", w.out, "--max-bad-frac", "1", "--bootstraps", "50"}, options...)...)
+	cmd := exec.Command(w.program, append([]string{"run", w.in, "-o", w.out, "--max-bad-frac", "1", "--bootstraps", "50"}, w.flags(options)...)...)
 	if err := cmd.Start(); err != nil {
 		return err
 	}
