@@ -23,7 +23,7 @@ func fitCommand() *cli.Command {
 		ArgsUsage: "OUT",
 		Description: "Reads OUT/tables and OUT/extract.json, measures the lag, fits step time and delays,\n" +
 			"and writes fit.json and coefficients.yaml.\n\n" +
-			"Example:\n   blis-train fit out --objective cross\n   blis-train fit out --save-gram site-a.gram\n   blis-train fit --from-gram " +
+			"Example:\n   blis-train fit out --prior zero\n   blis-train fit out --save-gram site-a.gram\n   blis-train fit --from-gram " +
 			"site-a.gram site-b.gram -o pooled",
 		Flags: flags(stageFlags("fit"), []cli.Flag{
 			&cli.StringSliceFlag{Name: "from-gram", Usage: "fit these Gram `FILE`s in place of OUT (repeatable, or as arguments); needs -o"},
