@@ -6,8 +6,8 @@ import (
 	"github.com/blis-train/blis-train/internal/portable"
 )
 
-// KS is a two-sided two-sample Kolmogorov-Smirnov comparison.
-type KS struct {
+// ks is a two-sided two-sample Kolmogorov-Smirnov comparison.
+type ks struct {
 	D           float64
 	N, M        int
 	At          float64 // the value where D occurs, in the samples' unit
@@ -28,9 +28,9 @@ const maxExactPairs = 16_000_000
 // up rounded shares and does not say where it occurs.
 //
 // Source: Hodges, Ark. Mat. 3 (1958) for the lattice-path count behind PExact.
-func KolmogorovSmirnov(a, b []float64) KS {
+func KolmogorovSmirnov(a, b []float64) ks {
 	a, b = Sorted(a), Sorted(b)
-	k := KS{N: len(a), M: len(b)}
+	k := ks{N: len(a), M: len(b)}
 	n, m := int64(len(a)), int64(len(b))
 	best := int64(-1)
 	walk(a, b, func(i, j int, v float64) {

@@ -2,8 +2,8 @@ package stat
 
 import "math"
 
-// Difference is a mean of paired differences.
-type Difference struct {
+// difference is a mean of paired differences.
+type difference struct {
 	N            int
 	Mean, Lo, Hi float64 // 95 % t interval
 	P            float64 // of sign flips, two-sided
@@ -15,16 +15,16 @@ const maxFlips = 22
 // Paired is the mean of a[i] - b[i] with a t interval, and the share of all sign
 // patterns whose mean is at least as far from 0: exact up to 22 pairs (Fisher's
 // randomisation test), a million seeded patterns beyond. NaN without a pair.
-func Paired(a, b []float64) Difference {
+func Paired(a, b []float64) difference {
 	n := len(a)
 	d := make([]float64, n)
 	for i := range a {
 		d[i] = a[i] - b[i]
 	}
 	if n == 0 {
-		return Difference{Mean: math.NaN(), Lo: math.NaN(), Hi: math.NaN(), P: math.NaN()}
+		return difference{Mean: math.NaN(), Lo: math.NaN(), Hi: math.NaN(), P: math.NaN()}
 	}
-	out := Difference{N: n, P: signFlips(d)}
+	out := difference{N: n, P: signFlips(d)}
 	out.Mean, out.Lo, out.Hi = MeanInterval(d)
 	return out
 }

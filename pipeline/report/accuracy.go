@@ -7,7 +7,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-func Accuracy(in InputInput, figs []*Figure) PageSection {
+func accuracy(in Input, figs []*Figure) PageSection {
 	s := PageSection{ID: "fit", Nav: "Accuracy", Title: "Step-time accuracy",
 		Lead: "Predictions from recorded batches (teacher-forced): no simulator, no queue, only the step-time model."}
 	if in.Fit == nil && in.Validation == nil {
@@ -93,7 +93,7 @@ func summaryTable(f *result.Fit) *Table {
 // error come first.
 func cellTable(id, caption string, cells []result.Cell, where string, closed bool) *Table {
 	cells = slices.Clone(cells)
-	if len(cells) > MaxRows {
+	if len(cells) > maxRows {
 		slices.SortStableFunc(cells, func(a, b result.Cell) int { return cmp.Compare(orZero(b.MAPE), orZero(a.MAPE)) })
 	}
 	t := &Table{ID: id, Caption: caption, Closed: closed,
@@ -161,7 +161,7 @@ func alphaCells(target string, i *result.IntervalErrors, e *result.TargetErrors)
 	switch {
 	case i != nil:
 		return []Cell{Plain(target), Count(i.Rows), Percent(i.InsideShare), Count(i.InformativeRows),
-			Millis(i.MedianWidthUs), Millis(i.MedianPredUs), Number(nil), Number(nil), Percent(i.ExactWAPE),
+			millis(i.MedianWidthUs), millis(i.MedianPredUs), Number(nil), Number(nil), Percent(i.ExactWAPE),
 			Number(nil), Number(nil)}
 	case e != nil:
 		return []Cell{Plain(target), Count(e.Rows), Number(nil), Number(nil), Number(nil), Number(nil),
@@ -175,7 +175,7 @@ func testStepTable(v *result.Validation) *Table {
 		Cols: append([]Column{{Head: "Run"}, {Head: "Compared"}}, errorCols...)}
 	for _, r := range v.Runs {
 		if r.Steps != nil {
-			t.Rows = append(t.Rows, Row{Cells: append([]Cell{Name(r.ID), {Text: SplitWords(r.Split), Class: "nb"}},
+			t.Rows = append(t.Rows, Row{Cells: append([]Cell{Name(r.ID), {Text: splitWords(r.Split), Class: "nb"}},
 				errorCells(*r.Steps)...)})
 		}
 	}

@@ -2,11 +2,11 @@ package report
 
 import "fmt"
 
-func TargetAudit(in InputInput, figs []*Figure) PageSection {
+func targetAudit(in Input, figs []*Figure) PageSection {
 	s := PageSection{ID: "audit", Nav: "Audit", Title: "Target and lag audit",
 		Lead: "Whether the numbers that were fitted are what they are called."}
-	audits := AuditsOf(in)
-	evidence, used := LagsOf(in)
+	audits := auditsOf(in)
+	evidence, used := lagsOf(in)
 	if len(audits) == 0 && len(evidence) == 0 {
 		s.Missing = "No target audit: it is made by `blis-train fit OUT` and by `blis-train inspect OUT`."
 		return s
@@ -19,9 +19,9 @@ func TargetAudit(in InputInput, figs []*Figure) PageSection {
 			{Head: "QUEUED to SCHEDULED", Unit: "ms, P50", Num: true}, {Head: "same", Unit: "ms, P90", Num: true}, {Head: "Verdict"}}}
 	for _, a := range audits {
 		t.Rows = append(t.Rows, Row{Cells: []Cell{
-			Name(a.Run), Millis(a.DurationUsP50), Millis(a.CadenceUsP50), Millis(a.PhysicalFloorUs),
-			Millis(a.ArrivedToQueuedUs.P50), Millis(a.ArrivedToQueuedUs.P90),
-			Millis(a.QueuedToScheduledUs.P50), Millis(a.QueuedToScheduledUs.P90), Prose(a.Verdict),
+			Name(a.Run), millis(a.DurationUsP50), millis(a.CadenceUsP50), millis(a.PhysicalFloorUs),
+			millis(a.ArrivedToQueuedUs.P50), millis(a.ArrivedToQueuedUs.P90),
+			millis(a.QueuedToScheduledUs.P50), millis(a.QueuedToScheduledUs.P90), Prose(a.Verdict),
 		}})
 	}
 	lt := &Table{ID: "lag-table", Caption: "Lag evidence", Closed: true,
@@ -38,7 +38,7 @@ func TargetAudit(in InputInput, figs []*Figure) PageSection {
 		lt.Rows = append(lt.Rows, Row{Cells: []Cell{Name(e.Run), Count(e.Lag), Percent(e.HoldoutMAPEPrefill),
 			Count(e.N), Plain(e.Verdict), mark}})
 	}
-	s.Blocks = append(s.Blocks, Folded("For experts: medians of the stamps and evidence of the lag, run by run",
+	s.Blocks = append(s.Blocks, folded("For experts: medians of the stamps and evidence of the lag, run by run",
 		Tables(Capped(t, "in the order of the file", "fit.json, beta.target_audit")),
 		Tables(Capped(lt, "in the order of the file", "fit.json, beta.lag_evidence")))...)
 	if len(evidence) == 0 {

@@ -2,8 +2,8 @@ package report
 
 import "github.com/blis-train/blis-train/result"
 
-// AuditsOf are the target audits of the fit, or of the inspection without one.
-func AuditsOf(in InputInput) []result.TargetAudit {
+// auditsOf are the target audits of the fit, or of the inspection without one.
+func auditsOf(in Input) []result.TargetAudit {
 	if in.Fit != nil && len(in.Fit.Beta.TargetAudit) > 0 {
 		return in.Fit.Beta.TargetAudit
 	}
@@ -18,8 +18,8 @@ func AuditsOf(in InputInput) []result.TargetAudit {
 	return out
 }
 
-// LagsOf is the lag evidence of the fit, or of the inspection without one.
-func LagsOf(in InputInput) (evidence []result.LagEvidence, used map[string]result.RunLag) {
+// lagsOf is the lag evidence of the fit, or of the inspection without one.
+func lagsOf(in Input) (evidence []result.LagEvidence, used map[string]result.RunLag) {
 	if in.Fit != nil && len(in.Fit.Beta.LagEvidence) > 0 {
 		return in.Fit.Beta.LagEvidence, in.Fit.Beta.PipelineLag
 	}

@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// Axis maps values of one quantity to pixels.
-type Axis struct {
+// axis maps values of one quantity to pixels.
+type axis struct {
 	Label  string // "step time (ms)": what and unit
 	Lo, Hi float64
 	log    bool
@@ -20,23 +20,23 @@ type tick struct {
 }
 
 // Linear makes an axis over [lo, hi] widened to round ticks.
-func Linear(label string, lo, hi float64, about int) Axis {
+func Linear(label string, lo, hi float64, about int) axis {
 	if !(hi > lo) {
 		lo, hi = lo-0.5, lo+0.5
 	}
 	step := niceStep((hi - lo) / float64(max(about, 1)))
 	first, last := math.Floor(lo/step+1e-9), math.Ceil(hi/step-1e-9)
-	a := Axis{Label: label, Lo: first * step, Hi: last * step}
+	a := axis{Label: label, Lo: first * step, Hi: last * step}
 	decimals := max(0, -int(math.Floor(math.Log10(step)+1e-9)))
 	for k := first; k <= last; k++ {
 		v := k * step
-		a.Ticks = append(a.Ticks, tick{v, Grouped(strconv.FormatFloat(v, 'f', decimals, 64))})
+		a.Ticks = append(a.Ticks, tick{v, grouped(strconv.FormatFloat(v, 'f', decimals, 64))})
 	}
 	return a
 }
 
-// Integers is linear with ticks at whole numbers only.
-func Integers(label string, lo, hi float64, about int) Axis {
+// integers is linear with ticks at whole numbers only.
+func integers(label string, lo, hi float64, about int) axis {
 	if hi-lo < float64(about) {
 		about = max(1, int(hi-lo))
 	}
@@ -45,14 +45,14 @@ func Integers(label string, lo, hi float64, about int) Axis {
 
 // Logarithmic makes a log axis over [lo, hi], both positive, with labels at
 // 1-2-5 when few decades are shown, else at powers of ten.
-func Logarithmic(label string, lo, hi float64) Axis {
+func Logarithmic(label string, lo, hi float64) axis {
 	if !(lo > 0) {
 		lo = math.Max(hi/1e6, 1e-9)
 	}
 	if !(hi > lo) {
 		lo, hi = lo/2, lo*2
 	}
-	a := Axis{Label: label, log: true}
+	a := axis{Label: label, log: true}
 	var mult []float64
 	switch decades := math.Log10(hi / lo); {
 	case decades < 1.5:
@@ -88,7 +88,7 @@ func Widened(lo, hi float64) (float64, float64) {
 }
 
 // Px is the pixel of v; values outside are held at the border.
-func (a *Axis) Px(v float64) float64 {
+func (a *axis) Px(v float64) float64 {
 	lo, hi := a.Lo, a.Hi
 	if a.log {
 		v, lo, hi = math.Log(math.Max(v, a.Lo*1e-3)), math.Log(lo), math.Log(hi)
@@ -111,26 +111,26 @@ func niceStep(raw float64) float64 {
 	return 10 * base
 }
 
-// AxisTitle stands centred below the plotting area, or further left when it
+// axisTitle stands centred below the plotting area, or further left when it
 // would not fit.
-func AxisTitle(d *Drawing, x Axis, label string) {
-	label = Clip(label, LabelSize, d.W-8)
-	half := TextWidth(label, LabelSize) / 2
+func axisTitle(d *Drawing, x axis, label string) {
+	label = clip(label, labelSize, d.W-8)
+	half := textWidth(label, labelSize) / 2
 	at := math.Max(math.Min((x.P0+x.P1)/2, d.W-half-4), half+4)
-	d.Label(Point{at, d.H - 6}, label, LabelSize, Mute, AnchorMiddle)
+	d.Label(point{at, d.H - 6}, label, labelSize, Mute, anchorMiddle)
 }
 
-// MaxCurve is the most points one line may have.
-const MaxCurve = 240
+// maxCurve is the most points one line may have.
+const maxCurve = 240
 
-// Sparse keeps at most maxCurve points, the first and the last among them.
-func Sparse(xy [][2]float64) [][2]float64 {
-	if len(xy) <= MaxCurve {
+// sparse keeps at most maxCurve points, the first and the last among them.
+func sparse(xy [][2]float64) [][2]float64 {
+	if len(xy) <= maxCurve {
 		return xy
 	}
-	out := make([][2]float64, 0, MaxCurve)
-	for i := range MaxCurve {
-		out = append(out, xy[i*(len(xy)-1)/(MaxCurve-1)])
+	out := make([][2]float64, 0, maxCurve)
+	for i := range maxCurve {
+		out = append(out, xy[i*(len(xy)-1)/(maxCurve-1)])
 	}
 	return out
 }

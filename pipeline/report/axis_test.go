@@ -13,7 +13,7 @@ func TestAxisTicks(t *testing.T) {
 	for range 3000 {
 		lo := math.Pow(10, r.Float64()*14-7)
 		hi := lo * (1.001 + math.Pow(10, r.Float64()*6-3))
-		for kind, a := range map[string]Axis{"log": Logarithmic("", lo, hi), "linear": Linear("", lo, hi, 5)} {
+		for kind, a := range map[string]axis{"log": Logarithmic("", lo, hi), "linear": Linear("", lo, hi, 5)} {
 			if kind == "linear" && (a.Lo > lo*(1+1e-9) || a.Hi < hi*(1-1e-9)) {
 				t.Fatalf("linear axis [%g, %g] does not hold [%g, %g]", a.Lo, a.Hi, lo, hi)
 			}
@@ -35,7 +35,7 @@ func TestAxisTicks(t *testing.T) {
 // TestAxisDegenerate: empty, inverted and non-positive ranges give a usable axis.
 func TestAxisDegenerate(t *testing.T) {
 	for _, r := range [][2]float64{{0, 0}, {5, 5}, {-3, -3}, {2, 1}, {0, 10}} {
-		for _, a := range []Axis{Linear("", r[0], r[1], 5), Logarithmic("", r[0], r[1])} {
+		for _, a := range []axis{Linear("", r[0], r[1], 5), Logarithmic("", r[0], r[1])} {
 			a.P0, a.P1 = 0, 100
 			if px := a.Px(r[0]); math.IsNaN(px) || px < 0 || px > 100 {
 				t.Errorf("range %v, log %v: pixel %g", r, a.log, px)
@@ -46,7 +46,7 @@ func TestAxisDegenerate(t *testing.T) {
 
 // TestAxisMonotone: larger values never lie before smaller ones.
 func TestAxisMonotone(t *testing.T) {
-	for _, a := range []Axis{Linear("", -2, 7, 5), Logarithmic("", 0.01, 500)} {
+	for _, a := range []axis{Linear("", -2, 7, 5), Logarithmic("", 0.01, 500)} {
 		a.P0, a.P1 = 10, 300
 		last := math.Inf(-1)
 		for v := 0.001; v < 1000; v *= 1.07 {
@@ -62,11 +62,11 @@ func TestAxisMonotone(t *testing.T) {
 // TestClip: a clipped name keeps both ends and fits.
 func TestClip(t *testing.T) {
 	long := "h100-codellama-34b-tp1-async-open-loop-poisson-rate-12.5"
-	got := Clip(long, LabelSize, 150)
-	if TextWidth(got, LabelSize) > 150 || got[:4] != "h100" || got[len(got)-3:] != "2.5" {
+	got := clip(long, labelSize, 150)
+	if textWidth(got, labelSize) > 150 || got[:4] != "h100" || got[len(got)-3:] != "2.5" {
 		t.Errorf("clip: %q", got)
 	}
-	if Clip("short", LabelSize, 150) != "short" {
+	if clip("short", labelSize, 150) != "short" {
 		t.Error("a short name was clipped")
 	}
 }

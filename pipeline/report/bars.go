@@ -15,12 +15,12 @@ func intervalBar(c result.Coefficient) string {
 		return ""
 	}
 	size := math.Abs(c.Value)
-	a := Axis{Lo: 0, Hi: 2 * size, P0: 4, P1: BarW - 4}
+	a := axis{Lo: 0, Hi: 2 * size, P0: 4, P1: barW - 4}
 	if ci[0] < 0 || c.Value < 0 {
 		a.Lo = -2 * size
 	}
-	d := Drawing{W: BarW, H: 14}
-	d.Seg(At(a.P0, 7), At(a.P1, 7), GridLine, 1, Solid)
+	d := Drawing{W: barW, H: 14}
+	d.Seg(At(a.P0, 7), At(a.P1, 7), gridLine, 1, Solid)
 	if a.Lo < 0 {
 		d.Seg(At(a.Px(0), 1), At(a.Px(0), 13), AxisLine, 1, Solid)
 	}
@@ -29,5 +29,5 @@ func intervalBar(c result.Coefficient) string {
 	v, unit := Milli(c.Value, c.Unit)
 	lo, _ := Milli(ci[0], c.Unit)
 	hi, _ := Milli(ci[1], c.Unit)
-	return Inline(&d, fmt.Sprintf("%s; 95 %% interval %s %s", FourDigits(v), Range(lo, hi), unit))
+	return inline(&d, fmt.Sprintf("%s; 95 %% interval %s %s", FourDigits(v), Range(lo, hi), unit))
 }

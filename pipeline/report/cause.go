@@ -22,14 +22,14 @@ var causeWords = map[string]string{
 // maxCauses is how many diagnoses the page spells out.
 const maxCauses = 8
 
-func causes(in InputInput, figs []*Figure) []Block {
+func causes(in Input, figs []*Figure) []Block {
 	ds := in.Validation.Diagnoses
 	if len(ds) == 0 {
 		return nil
 	}
 	ds = joined(ds)
 	anchors := anchorsOf(figs)
-	var out []Cause
+	var out []cause
 	for _, d := range ds[:min(len(ds), maxCauses)] {
 		label := causeWords[d.Cause]
 		if label == "" {
@@ -41,7 +41,7 @@ func causes(in InputInput, figs []*Figure) []Block {
 		if d.Regime != "" {
 			label += ", regime " + d.Regime
 		}
-		c := Cause{Label: label, Scope: d.Scope, Sentence: Sentence(strings.TrimPrefix(d.Sentence, d.Scope+": ")),
+		c := cause{Label: label, Scope: d.Scope, Sentence: sentence(strings.TrimPrefix(d.Sentence, d.Scope+": ")),
 			Gates: strings.Join(d.Gates, ", ")}
 		if id := figureOf(d.Figure, anchors); id != "" {
 			c.Anchor, c.FigureTitle = "fig-"+id, anchors[id]

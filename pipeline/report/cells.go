@@ -31,8 +31,8 @@ func cellFigure(f *result.Fit) *Figure {
 		i, j := slices.Index(rows, c.Run), slices.Index(regimes, c.Regime)
 		if i >= 0 && j >= 0 {
 			h.Value[i][j] = c.MAPE
-			h.Tip[i][j] = fmt.Sprintf("%s, %s: MAPE %s, constant %s, floor %s, %d rows", c.Run, c.Regime, PctOr(c.MAPE),
-				PctOr(c.MAPEConst), PctOr(c.MAPEFloor), c.Rows)
+			h.Tip[i][j] = fmt.Sprintf("%s, %s: MAPE %s, constant %s, floor %s, %d rows", c.Run, c.Regime, pctOr(c.MAPE),
+				pctOr(c.MAPEConst), pctOr(c.MAPEFloor), c.Rows)
 		}
 	}
 	return &Figure{

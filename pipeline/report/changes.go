@@ -36,7 +36,7 @@ func changeRow(c *result.Change) ChangeRow {
 		is, _ := Milli(*c.New, c.Unit)
 		r.Old, r.New, r.Change = FourDigits(was)+" "+unit, FourDigits(is)+" "+unit, relativeChange(c)+" (no interval)"
 		if c.P != nil {
-			r.Change = fmt.Sprintf("%s (p=%s)", relativeChange(c), Brief(*c.P))
+			r.Change = fmt.Sprintf("%s (p=%s)", relativeChange(c), brief(*c.P))
 		}
 	}
 	return r
@@ -62,8 +62,8 @@ func relativeChange(c *result.Change) string {
 	return Signed((*c.New - *c.Old) / math.Abs(*c.Old))
 }
 
-// ChangesSection shows what changed since an older validation.
-func ChangesSection(in InputInput) PageSection {
+// changesSection shows what changed since an older validation.
+func changesSection(in Input) PageSection {
 	c := in.Changes
 	s := PageSection{ID: "changes", Nav: "Changes", Title: "What changed",
 		Lead: fmt.Sprintf("Since %s: %s, %s as they were.", c.Against, Plural(len(c.Rows), "change"), Plural(c.Same, "figure"))}

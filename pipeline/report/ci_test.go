@@ -28,7 +28,7 @@ func judgedForCI() *result.Validation {
 
 // A name from a recording ends no cell, starts no tag and calls nobody.
 func TestMarkdownIsSafe(t *testing.T) {
-	got := SummaryMarkdown(InputInput{Validation: judgedForCI()})
+	got := SummaryMarkdown(Input{Validation: judgedForCI()})
 	for _, want := range []string{"## blis-train: FAIL", "**1 gate failed**", "#gate-ks-itl"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)

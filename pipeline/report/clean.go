@@ -6,24 +6,24 @@ import "strings"
 // sentence, a path or a command, not for a hostile one.
 const maxText = 1200
 
-func Limited(s string) string {
+func limited(s string) string {
 	if len(s) <= maxText {
-		return Printable(s)
+		return printable(s)
 	}
-	return Printable(strings.ToValidUTF8(s[:maxText], "")) + "…"
+	return printable(strings.ToValidUTF8(s[:maxText], "")) + "…"
 }
 
-func LimitAll(list []string) []string {
+func limitAll(list []string) []string {
 	out := make([]string, len(list))
 	for i, s := range list {
-		out[i] = Limited(s)
+		out[i] = limited(s)
 	}
 	return out
 }
 
-// Printable drops what XML 1.0 cannot hold and bidirectional overrides, which
+// printable drops what XML 1.0 cannot hold and bidirectional overrides, which
 // would let a run's name rewrite the words around it.
-func Printable(s string) string {
+func printable(s string) string {
 	out := make([]rune, 0, len(s))
 	for _, r := range s {
 		switch {

@@ -9,7 +9,7 @@ import (
 )
 
 // utilisationFigure shows what the time-like coefficients say about the hardware.
-func utilisationFigure(in InputInput) *Figure {
+func utilisationFigure(in Input) *Figure {
 	if in.Fit == nil {
 		return nil
 	}
@@ -42,13 +42,13 @@ func utilisationFigure(in InputInput) *Figure {
 	lo, hi := Widened(s.Lo, s.Hi)
 	fig.Panels = BothWidths("implied utilisation per time-like coefficient", func(w float64) *Drawing {
 		return RowChart(w, rows, Logarithmic("implied utilisation (1 = roofline, logarithmic)", lo, hi),
-			RowMark{V: 1, P: Bad, Tip: "roofline"})
+			RowMark{V: 1, P: bad, Tip: "roofline"})
 	})
 	return fig
 }
 
 // surfaceFigure is the cross-validation score over lambda and gamma.
-func surfaceFigure(in InputInput) *Figure {
+func surfaceFigure(in Input) *Figure {
 	if in.Fit == nil || len(in.Fit.Beta.Grid) == 0 {
 		return nil
 	}
@@ -74,7 +74,7 @@ func surfaceFigure(in InputInput) *Figure {
 				return nil
 			}
 			titled := &Drawing{W: d.W, H: d.H + 20}
-			titled.Heading(At(0, 13), Clip(kind.name, HeadSize, w), HeadSize, Ink, AnchorStart)
+			titled.Heading(At(0, 13), clip(kind.name, headSize, w), headSize, ink, anchorStart)
 			titled.Place(d, 0, 20)
 			return titled
 		})...)
@@ -99,7 +99,7 @@ func cvSurface(w float64, m result.Model, score func(result.GridPoint) *float64)
 	}
 	lambdas, gammas := gridAxes(m.Grid)
 	lambdas, gammas = lambdas[:min(len(lambdas), maxGrid)], gammas[:min(len(gammas), maxGrid)]
-	h := Heat{XLabel: "penalty λ", Print: Brief, Log: true, Mark: [2]int{-1, -1}}
+	h := Heat{XLabel: "penalty λ", Print: brief, Log: true, Mark: [2]int{-1, -1}}
 	for _, l := range lambdas {
 		h.Cols = append(h.Cols, Short(l))
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// CoverageNames orders the histograms and says what each is for.
-var CoverageNames = []struct{ Name, title string }{
+// coverageNames orders the histograms and says what each is for.
+var coverageNames = []struct{ Name, title string }{
 	{"prefill_tokens", "prefill tokens per step"},
 	{"decode_batch", "decode requests per step"},
 	{"context_tokens", "context tokens per decode"},
@@ -15,7 +15,7 @@ var CoverageNames = []struct{ Name, title string }{
 }
 
 // coverageFigure shows which loads were recorded, one row per run.
-func coverageFigure(in InputInput) *Figure {
+func coverageFigure(in Input) *Figure {
 	if in.Inspect == nil {
 		return nil
 	}
@@ -29,7 +29,7 @@ func coverageFigure(in InputInput) *Figure {
 		fig.More = fmt.Sprintf("The first %d of %d runs.", maxChartRows, len(runs))
 		runs = runs[:maxChartRows]
 	}
-	for _, c := range CoverageNames {
+	for _, c := range coverageNames {
 		fig.Panels = append(fig.Panels, BothWidths("histogram of "+c.title+", one row per run", func(w float64) *Drawing {
 			return coveragePanel(w, runs, c.Name, c.title)
 		})...)
@@ -53,23 +53,23 @@ func coveragePanel(w float64, runs []result.InspectRun, name, title string) *Dra
 	bins := usedBins(hs)
 	const ch, top = 15.0, 24.0
 	d := &Drawing{W: w, H: top + float64(ch*float64(len(hs))) + 42}
-	d.Heading(At(0, 13), title, HeadSize, Ink, AnchorStart)
+	d.Heading(At(0, 13), title, headSize, ink, anchorStart)
 	var names []string
 	for _, r := range rows {
 		names = append(names, r.ID)
 	}
-	left := NameWidth(w, names)
+	left := nameWidth(w, names)
 	cw := (w - left - 20) / float64(max(bins, 1))
 	for i, h := range hs {
 		y := top + float64(ch*float64(i))
-		d.Label(At(left-12, y+11), Clip(rows[i].ID, LabelSize, left-14), LabelSize, Ink, AnchorEnd)
+		d.Label(At(left-12, y+11), clip(rows[i].ID, labelSize, left-14), labelSize, ink, anchorEnd)
 		for j, n := range h.Counts[:min(bins, len(h.Counts))] {
 			x := left + float64(cw*float64(j))
 			p, tip := binPaint(n, h.Rows), ""
 			if n > 0 {
 				tip = fmt.Sprintf("%s: %s: %d of %d rows", rows[i].ID, binWords(h, j), n, h.Rows)
 			}
-			if p != None {
+			if p != none {
 				d.Rect(At(x, y+1), At(x+cw-1, y+ch-1), p, 0, tip)
 			}
 		}
@@ -111,9 +111,9 @@ func unitWords(unit string) string {
 // binPaint is the colour of n of rows; a bin with any row is visible.
 func binPaint(n, rows int) Paint {
 	if n <= 0 {
-		return None
+		return none
 	}
-	return Ramp(0.15 + float64(0.85*float64(n)/float64(rows)*2))
+	return ramp(0.15 + float64(0.85*float64(n)/float64(rows)*2))
 }
 
 func edgeLabels(d *Drawing, h result.Histogram, bins int, left, cw, y float64) {
@@ -122,10 +122,10 @@ func edgeLabels(d *Drawing, h result.Histogram, bins int, left, cw, y float64) {
 	for j, e := range h.Edges[:min(bins, len(h.Edges))] {
 		x := left + float64(cw*float64(j))
 		s := Short(e)
-		if w := TextWidth(s, TickSize); x-w/2 > right+6 {
-			d.Label(At(x, y+15), s, TickSize, Mute, AnchorMiddle)
+		if w := textWidth(s, tickSize); x-w/2 > right+6 {
+			d.Label(At(x, y+15), s, tickSize, Mute, anchorMiddle)
 			right = x + w/2
 		}
 	}
-	AxisTitle(d, Axis{P0: left, P1: left + float64(cw*float64(bins))}, "lower edge of the bin ("+unitWords(h.Unit)+")")
+	axisTitle(d, axis{P0: left, P1: left + float64(cw*float64(bins))}, "lower edge of the bin ("+unitWords(h.Unit)+")")
 }

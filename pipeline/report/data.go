@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-func Data(in InputInput, figs []*Figure) PageSection {
+func data(in Input, figs []*Figure) PageSection {
 	s := PageSection{ID: "data", Nav: "Data", Title: "Data quality",
 		Lead: "What was recorded, what was lost, and which runs are fit to learn from. Nothing below is worth more than this section."}
 	if in.Inspect == nil && in.Fit == nil && in.Extract == nil {
@@ -25,13 +25,13 @@ func Data(in InputInput, figs []*Figure) PageSection {
 		s.Blocks = append(s.Blocks, Tables(saturationTable(in.Inspect))...)
 	}
 	s.Blocks = append(s.Blocks, FigureBlocks(figs)...)
-	s.Blocks = append(s.Blocks, Folded("For experts: losses, clocks, records and rows, read = kept + dropped", accounts(in))...)
+	s.Blocks = append(s.Blocks, folded("For experts: losses, clocks, records and rows, read = kept + dropped", accounts(in))...)
 	s.Blocks = append(s.Blocks, FindingBlocks("Findings about the data", dataFindings(in)...)...)
 	return s
 }
 
 // accounts say of every record and row what became of it.
-func accounts(in InputInput) []Block {
+func accounts(in Input) []Block {
 	var out []Block
 	if in.Inspect != nil {
 		out = append(out, Tables(lossTable(in.Inspect))...)
@@ -47,7 +47,7 @@ func accounts(in InputInput) []Block {
 	return out
 }
 
-func dataFindings(in InputInput) [][]trace.Finding {
+func dataFindings(in Input) [][]trace.Finding {
 	var lists [][]trace.Finding
 	if in.Inspect != nil {
 		lists = append(lists, in.Inspect.Warnings)

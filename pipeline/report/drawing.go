@@ -1,10 +1,10 @@
 package report
 
-// Point is a place in a drawing, in CSS pixels from the top left.
-type Point struct{ X, Y float64 }
+// point is a place in a drawing, in CSS pixels from the top left.
+type point struct{ X, Y float64 }
 
 // At is the point at x and y.
-func At(x, y float64) Point { return Point{x, y} }
+func At(x, y float64) point { return point{x, y} }
 
 // Kinds of marks.
 const (
@@ -18,23 +18,23 @@ const (
 const (
 	Solid = iota
 	Dashed
-	Dotted
+	dotted
 )
 
-var dashPatterns = [][]float64{Solid: nil, Dashed: {6, 4}, Dotted: {1.5, 3.5}}
+var dashPatterns = [][]float64{Solid: nil, Dashed: {6, 4}, dotted: {1.5, 3.5}}
 
 // Text anchors.
 const (
-	AnchorStart = iota
-	AnchorMiddle
-	AnchorEnd
+	anchorStart = iota
+	anchorMiddle
+	anchorEnd
 )
 
 // mark is one drawn thing. Rect uses pts[0] and pts[1] as opposite corners,
 // circle pts[0] and radius, text pts[0] as its baseline anchor.
 type mark struct {
 	kind         int
-	pts          []Point
+	pts          []point
 	closed       bool
 	fill, stroke Paint
 	width        float64
@@ -57,41 +57,41 @@ type Drawing struct {
 func (d *Drawing) add(m mark) { d.Marks = append(d.Marks, m) }
 
 // line is a polyline.
-func (d *Drawing) line(pts []Point, p Paint, width float64, dash int) {
+func (d *Drawing) line(pts []point, p Paint, width float64, dash int) {
 	d.add(mark{kind: markPath, pts: pts, stroke: p, width: width, dash: dash})
 }
 
 // Seg is one straight line.
-func (d *Drawing) Seg(a, b Point, p Paint, width float64, dash int) {
-	d.line([]Point{a, b}, p, width, dash)
+func (d *Drawing) Seg(a, b point, p Paint, width float64, dash int) {
+	d.line([]point{a, b}, p, width, dash)
 }
 
 // Rect is a filled rectangle with an optional tooltip.
-func (d *Drawing) Rect(a, b Point, p Paint, opacity float64, tip string) {
-	d.add(mark{kind: markRect, pts: []Point{a, b}, fill: p, opacity: opacity, tip: tip})
+func (d *Drawing) Rect(a, b point, p Paint, opacity float64, tip string) {
+	d.add(mark{kind: markRect, pts: []point{a, b}, fill: p, opacity: opacity, tip: tip})
 }
 
 // Dot is a filled circle with an optional tooltip.
-func (d *Drawing) Dot(c Point, r float64, p Paint, opacity float64, tip string) {
-	d.add(mark{kind: markCircle, pts: []Point{c}, radius: r, fill: p, opacity: opacity, tip: tip})
+func (d *Drawing) Dot(c point, r float64, p Paint, opacity float64, tip string) {
+	d.add(mark{kind: markCircle, pts: []point{c}, radius: r, fill: p, opacity: opacity, tip: tip})
 }
 
 // Label is a line of text.
-func (d *Drawing) Label(at Point, text string, size float64, p Paint, anchor int) {
-	d.add(mark{kind: markText, pts: []Point{at}, text: text, size: size, fill: p, anchor: anchor})
+func (d *Drawing) Label(at point, text string, size float64, p Paint, anchor int) {
+	d.add(mark{kind: markText, pts: []point{at}, text: text, size: size, fill: p, anchor: anchor})
 }
 
 // Heading is a bold line of text.
-func (d *Drawing) Heading(at Point, text string, size float64, p Paint, anchor int) {
-	d.add(mark{kind: markText, pts: []Point{at}, text: text, size: size, fill: p, anchor: anchor, bold: true})
+func (d *Drawing) Heading(at point, text string, size float64, p Paint, anchor int) {
+	d.add(mark{kind: markText, pts: []point{at}, text: text, size: size, fill: p, anchor: anchor, bold: true})
 }
 
 // Place copies the marks of src shifted by (dx, dy).
 func (d *Drawing) Place(src *Drawing, dx, dy float64) {
 	for _, m := range src.Marks {
-		pts := make([]Point, len(m.pts))
+		pts := make([]point, len(m.pts))
 		for i, p := range m.pts {
-			pts[i] = Point{p.X + dx, p.Y + dy}
+			pts[i] = point{p.X + dx, p.Y + dy}
 		}
 		m.pts = pts
 		d.add(m)

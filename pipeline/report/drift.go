@@ -26,7 +26,7 @@ func biasFigure(f *result.Fit) *Figure {
 		ID: "bias-blocks", Title: "Signed step-time error by time block",
 		Note: "One line per run, sum of predictions against sum of measurements in each block of its held-out rows. Good: lines around " +
 			"zero. Bad: a line that walks away, which is a machine that changed speed, not noise; the farthest runs are named.",
-		Legend: []Key{{P: Decode, Text: "run within ±10 %"}, {P: Bad, Dash: Dashed, Text: "run that leaves ±10 %"},
+		Legend: []Key{{P: Decode, Text: "run within ±10 %"}, {P: bad, Dash: Dashed, Text: "run that leaves ±10 %"},
 			{P: AxisLine, Dash: Dashed, Text: "±10 %"}},
 	}
 	const most = 60
@@ -36,8 +36,8 @@ func biasFigure(f *result.Fit) *Figure {
 	}
 	fig.Panels = BothWidths("signed step-time error per time block, one line per run", func(w float64) *Drawing {
 		y := Linear("sum(prediction)/sum(measured) − 1 (%)", max(ys.Lo, -1)*100, min(ys.Hi, 2)*100, 6)
-		p := NewFrame(w, 280, "", Integers("time block of the held-out rows, in order", xs.Lo, xs.Hi, 8), y)
-		p.Level(0, Ink, Solid, "")
+		p := NewFrame(w, 280, "", integers("time block of the held-out rows, in order", xs.Lo, xs.Hi, 8), y)
+		p.Level(0, ink, Solid, "")
 		p.Level(10, AxisLine, Dashed, "")
 		p.Level(-10, AxisLine, Dashed, "")
 		for _, run := range runs {
@@ -72,19 +72,19 @@ func farthestBlocks(blocks []result.DriftBlock) []result.DriftBlock {
 }
 
 // nameBlock writes the run's name beside its dot, on the side with room.
-func nameBlock(p *Frame, b result.DriftBlock) {
-	at, anchor := p.At(float64(b.Block), b.Bias*100), AnchorMiddle
+func nameBlock(p *frame, b result.DriftBlock) {
+	at, anchor := p.At(float64(b.Block), b.Bias*100), anchorMiddle
 	switch {
 	case float64(b.Block) <= p.X.Lo:
-		anchor = AnchorStart
+		anchor = anchorStart
 	case float64(b.Block) >= p.X.Hi:
-		anchor = AnchorEnd
+		anchor = anchorEnd
 	}
 	at.Y -= 7
-	p.Label(at, b.Run, 10, Bad, anchor)
+	p.Label(at, b.Run, 10, bad, anchor)
 }
 
-func biasLine(p *Frame, blocks []result.DriftBlock, run string) {
+func biasLine(p *frame, blocks []result.DriftBlock, run string) {
 	var xy [][2]float64
 	out := false
 	for _, b := range blocks {
@@ -95,10 +95,10 @@ func biasLine(p *Frame, blocks []result.DriftBlock, run string) {
 	}
 	colour, dash := Decode, Solid
 	if out {
-		colour, dash = Bad, Dashed
+		colour, dash = bad, Dashed
 	}
 	p.Curve(xy, colour, 1.4, dash)
-	for _, v := range Sparse(xy) {
+	for _, v := range sparse(xy) {
 		p.Dot(p.At(v[0], v[1]), 2.6, colour, 0, fmt.Sprintf("%s, block %s: %s", run, Short(v[0]), Signed(v[1]/100)))
 	}
 }
@@ -107,7 +107,7 @@ func biasLine(p *Frame, blocks []result.DriftBlock, run string) {
 const maxDriftRuns = 24
 
 // driftFigure shows how the machine's speed moved under the model.
-func driftFigure(in InputInput) *Figure {
+func driftFigure(in Input) *Figure {
 	if in.Validation == nil {
 		return nil
 	}
@@ -117,7 +117,7 @@ func driftFigure(in InputInput) *Figure {
 			"the band. Bad: a line that leaves it: the machine drifted, and plain replay errors of that run are the machine's " +
 			"as much as the model's. A flat line off 1 is the model's.",
 		Legend: []Key{
-			{P: Decode, Text: "inside 0.9–1.1"}, {P: Bad, Text: "leaves 0.9–1.1"}, {P: GridLine, Area: true, Text: "0.9–1.1"},
+			{P: Decode, Text: "inside 0.9–1.1"}, {P: bad, Text: "leaves 0.9–1.1"}, {P: gridLine, Area: true, Text: "0.9–1.1"},
 		},
 	}
 	var seen []string
@@ -171,11 +171,11 @@ func driftPanel(r result.ValidationRun) *Drawing {
 	}
 	p := NewFrame(PanelW, 200, r.ID, Linear("time since the first row (s)", xs.Lo, xs.Hi, 5),
 		Linear("measured / predicted", ys.Lo, ys.Hi, 4))
-	p.Rect(p.At(p.X.Lo, 0.9), p.At(p.X.Hi, 1.1), GridLine, 0.8, "")
+	p.Rect(p.At(p.X.Lo, 0.9), p.At(p.X.Hi, 1.1), gridLine, 0.8, "")
 	p.Level(1, AxisLine, Solid, "")
 	colour := Decode
 	if leaves {
-		colour = Bad
+		colour = bad
 	}
 	var pts [][2]float64
 	for _, d := range r.Drift {

@@ -56,7 +56,7 @@ func (f *Figure) Sheet() *Drawing {
 		cellW = math.Max(cellW, p.D.W)
 	}
 	out := &Drawing{W: 2*exportPad + float64(float64(cols)*cellW) + float64(float64(cols-1)*exportGap)}
-	out.Heading(Point{exportPad, exportPad + 12}, f.Title, 15, Ink, AnchorStart)
+	out.Heading(point{exportPad, exportPad + 12}, f.Title, 15, ink, anchorStart)
 	y := f.drawLegend(out, exportPad+36)
 	for i := 0; i < len(f.Panels); i += cols {
 		rowH := 0.0
@@ -77,16 +77,16 @@ func (f *Figure) drawLegend(out *Drawing, y float64) float64 {
 	}
 	x := exportPad
 	for _, k := range f.Legend {
-		w := 30 + TextWidth(k.Text, LabelSize) + 16
+		w := 30 + textWidth(k.Text, labelSize) + 16
 		if x > exportPad && x+w > out.W-exportPad {
 			x, y = exportPad, y+18
 		}
 		if k.Area {
-			out.Rect(Point{x, y - 8}, Point{x + 22, y + 1}, k.P, 0, "")
+			out.Rect(point{x, y - 8}, point{x + 22, y + 1}, k.P, 0, "")
 		} else {
-			out.Seg(Point{x, y - 3.5}, Point{x + 22, y - 3.5}, k.P, 2, k.Dash)
+			out.Seg(point{x, y - 3.5}, point{x + 22, y - 3.5}, k.P, 2, k.Dash)
 		}
-		out.Label(Point{x + 28, y}, k.Text, LabelSize, Ink, AnchorStart)
+		out.Label(point{x + 28, y}, k.Text, labelSize, ink, anchorStart)
 		x += w
 	}
 	return y + 16
@@ -95,9 +95,9 @@ func (f *Figure) drawLegend(out *Drawing, y float64) float64 {
 func (k Key) Svg() string {
 	d := Drawing{W: 22, H: 10}
 	if k.Area {
-		d.Rect(Point{0, 1}, Point{22, 9}, k.P, 0, "")
+		d.Rect(point{0, 1}, point{22, 9}, k.P, 0, "")
 	} else {
-		d.Seg(Point{0, 5}, Point{22, 5}, k.P, 2, k.Dash)
+		d.Seg(point{0, 5}, point{22, 5}, k.P, 2, k.Dash)
 	}
-	return Inline(&d, k.Text)
+	return inline(&d, k.Text)
 }

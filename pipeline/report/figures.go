@@ -14,9 +14,9 @@ func FigureBlocks(fs []*Figure) []Block {
 func viewOf(f *Figure) *figureView {
 	v := &figureView{ID: f.ID, Title: f.Title, Note: f.Note, More: f.More, Wide: f.Wide(), Closed: f.Closed}
 	for _, p := range f.Panels {
-		html := Inline(p.D, p.Desc)
+		html := inline(p.D, p.Desc)
 		if p.Narrow != nil {
-			html = `<div class="wd">` + html + `</div><div class="nr">` + Inline(p.Narrow, p.Desc) + `</div>`
+			html = `<div class="wd">` + html + `</div><div class="nr">` + inline(p.Narrow, p.Desc) + `</div>`
 		}
 		v.Panels = append(v.Panels, template.HTML(html))
 	}

@@ -4,15 +4,15 @@ import "fmt"
 
 // targetFigure shows what step.duration_us and the cadence are beside the
 // physical floor.
-func targetFigure(in InputInput) *Figure {
-	audits := AuditsOf(in)
+func targetFigure(in Input) *Figure {
+	audits := auditsOf(in)
 	fig := &Figure{
 		ID: "target-audit", Title: "What the candidate targets measure",
 		Note: "The cadence (time between the starts of two steps) is the step time. Look for the duration far left of it: step.duration_us " +
 			"is scheduler CPU time and no target. Bad: a target left of the tick, which is the time the hardware needs just to read the weights.",
 		Legend: []Key{
 			{P: Decode, Area: true, Text: "cadence, median"}, {P: Prefill, Area: true, Text: "step.duration_us, median"},
-			{P: Ink, Area: true, Text: "physical floor (tick)"},
+			{P: ink, Area: true, Text: "physical floor (tick)"},
 		},
 	}
 	var s Span
@@ -26,7 +26,7 @@ func targetFigure(in InputInput) *Figure {
 					Tip: fmt.Sprintf("%s: %s %s ms", a.Run, what, Short(*v/1000))})
 			}
 		}
-		add(a.PhysicalFloorUs, Ink, true, "floor")
+		add(a.PhysicalFloorUs, ink, true, "floor")
 		add(a.DurationUsP50, Prefill, false, "duration")
 		add(a.CadenceUsP50, Decode, false, "cadence")
 		r.Join = true
@@ -36,7 +36,7 @@ func targetFigure(in InputInput) *Figure {
 }
 
 // pickupFigure shows where the wait for the running step hides.
-func pickupFigure(in InputInput) *Figure {
+func pickupFigure(in Input) *Figure {
 	fig := &Figure{
 		ID: "pickup-audit", Title: "Arrived, picked up, scheduled",
 		Note: "QUEUED is stamped when the engine loop picks a request up between two steps. Look for ARRIVED to QUEUED near one step time " +
@@ -49,7 +49,7 @@ func pickupFigure(in InputInput) *Figure {
 	}
 	var s Span
 	var rows []ChartRow
-	for _, a := range AuditsOf(in) {
+	for _, a := range auditsOf(in) {
 		r := ChartRow{Name: a.Run}
 		add := func(v *float64, p Paint, what string) {
 			if v != nil && *v > 0 {
@@ -69,8 +69,8 @@ func pickupFigure(in InputInput) *Figure {
 }
 
 // lagFigure shows the hold-out error of each candidate lag.
-func lagFigure(in InputInput) *Figure {
-	evidence, used := LagsOf(in)
+func lagFigure(in Input) *Figure {
+	evidence, used := lagsOf(in)
 	fig := &Figure{
 		ID: "lag-audit", Title: "Which step an interval times: error by lag",
 		Note: "Error on held-out intervals that contain prefill, per candidate lag; the ring is the lag used (none: the run was left out of " +
@@ -99,7 +99,7 @@ func lagFigure(in InputInput) *Figure {
 		tip := fmt.Sprintf("%s: lag %d %s, %d intervals", e.Run, e.Lag, Pct(v/100), e.N)
 		rows[i].Marks = append(rows[i].Marks, RowMark{V: v, P: lagPaints[e.Lag], Tip: tip})
 		if u, ok := used[e.Run]; ok && u.Lag == e.Lag {
-			rows[i].Marks = append(rows[i].Marks, RowMark{V: v, P: Ink, Ring: true, Tip: tip + ", used"})
+			rows[i].Marks = append(rows[i].Marks, RowMark{V: v, P: ink, Ring: true, Tip: tip + ", used"})
 		}
 	}
 	return rowFigure(fig, rows, s, "MAPE on intervals with prefill (%, logarithmic)", len(rows))

@@ -20,10 +20,10 @@ var variants = []struct {
 	dash int
 	wide float64
 }{
-	{result.VariantReal, "real", Ink, Solid, 2.2},
+	{result.VariantReal, "real", ink, Solid, 2.2},
 	{result.VariantPlain, "simulated, plain (gates)", Decode, Solid, 1.8},
 	{result.VariantNoise, "simulated, noise", Mixed, Dashed, 1.5},
-	{result.VariantDrift, "simulated, drift-corrected", Prefill, Dotted, 1.8},
+	{result.VariantDrift, "simulated, drift-corrected", Prefill, dotted, 1.8},
 }
 
 func variantKeys(present map[string]bool, skip string) []Key {
@@ -38,7 +38,7 @@ func variantKeys(present map[string]bool, skip string) []Key {
 
 // replayRuns are the runs with curves, those that gate first, and by the
 // largest plain KS when there are more than the page draws.
-func replayRuns(in InputInput) (runs []result.ValidationRun, more string) {
+func replayRuns(in Input) (runs []result.ValidationRun, more string) {
 	if in.Validation == nil {
 		return nil, ""
 	}
@@ -60,7 +60,7 @@ func replayRuns(in InputInput) (runs []result.ValidationRun, more string) {
 }
 
 // ecdfFigure shows real and simulated distributions with the KS gap marked.
-func ecdfFigure(in InputInput) *Figure {
+func ecdfFigure(in Input) *Figure {
 	runs, more := replayRuns(in)
 	fig := &Figure{
 		ID: "ecdf", Title: "TTFT, ITL and E2E, real and simulated", More: more,
@@ -70,16 +70,16 @@ func ecdfFigure(in InputInput) *Figure {
 	}
 	present := map[string]bool{}
 	for _, r := range runs {
-		for _, m := range MetricNames {
+		for _, m := range metricNames {
 			if d := ecdfPanel(r, m, present); d != nil {
 				fig.Panels = append(fig.Panels,
-					Panel{D: d, Desc: fmt.Sprintf("distribution of %s of %s, real and simulated", strings.ToUpper(m), RunTitle(r))})
+					Panel{D: d, Desc: fmt.Sprintf("distribution of %s of %s, real and simulated", strings.ToUpper(m), runTitle(r))})
 			}
 		}
 	}
 	fig.Legend = variantKeys(present, "")
 	if len(fig.Legend) > 0 {
-		fig.Legend = append(fig.Legend, Key{P: Bad, Text: "KS gap"})
+		fig.Legend = append(fig.Legend, Key{P: bad, Text: "KS gap"})
 	}
 	return fig
 }
@@ -96,8 +96,8 @@ func ecdfPanel(r result.ValidationRun, name string, present map[string]bool) *Dr
 	if !xs.Ok {
 		return nil
 	}
-	m := Metric(r.Metrics, name)
-	title := strings.ToUpper(name) + " · " + RunTitle(r)
+	m := metric(r.Metrics, name)
+	title := strings.ToUpper(name) + " · " + runTitle(r)
 	p := NewFrame(PanelW, PanelH, title, timeAxis(strings.ToUpper(name), xs), Linear("share of requests", 0, 1, 4))
 	for _, v := range variants {
 		for _, c := range r.Figures.ECDF {
@@ -114,29 +114,29 @@ func ecdfPanel(r result.ValidationRun, name string, present map[string]bool) *Dr
 }
 
 // markGap draws the KS gap where it occurs.
-func markGap(p *Frame, m *result.Metric) {
+func markGap(p *frame, m *result.Metric) {
 	if !p.Inside(m.DAtMs, 0.5) {
 		return
 	}
 	a, b := p.At(m.DAtMs, m.DRealCDF), p.At(m.DAtMs, m.DSimCDF)
-	p.Seg(a, b, Bad, 3, Solid)
-	text := "D = " + Statistic(m.KSD)
+	p.Seg(a, b, bad, 3, Solid)
+	text := "D = " + statistic(m.KSD)
 	at := At(a.X+7, (a.Y+b.Y)/2+4)
-	anchor := AnchorStart
-	if at.X+TextWidth(text, LabelSize) > p.X.P1 {
-		at.X, anchor = a.X-7, AnchorEnd
+	anchor := anchorStart
+	if at.X+textWidth(text, labelSize) > p.X.P1 {
+		at.X, anchor = a.X-7, anchorEnd
 	}
-	w := TextWidth(text, LabelSize) + 4
+	w := textWidth(text, labelSize) + 4
 	left := at.X - 3
-	if anchor == AnchorEnd {
+	if anchor == anchorEnd {
 		left = at.X - w + 3
 	}
-	p.Rect(At(left, at.Y-11), At(left+w, at.Y+4), Surface, 0.8, "")
-	p.Heading(at, text, LabelSize, Bad, anchor)
+	p.Rect(At(left, at.Y-11), At(left+w, at.Y+4), surface, 0.8, "")
+	p.Heading(at, text, labelSize, bad, anchor)
 }
 
 // timeAxis is logarithmic when the values span more than a factor of 30.
-func timeAxis(what string, s Span) Axis {
+func timeAxis(what string, s Span) axis {
 	if s.Lo > 0 && s.Hi/s.Lo > 30 {
 		lo, hi := Widened(s.Lo, s.Hi)
 		return Logarithmic(what+" (ms, logarithmic)", lo, hi)
@@ -145,7 +145,7 @@ func timeAxis(what string, s Span) Axis {
 }
 
 // qqFigure compares quantiles.
-func qqFigure(in InputInput) *Figure {
+func qqFigure(in Input) *Figure {
 	runs, more := replayRuns(in)
 	fig := &Figure{
 		ID: "qq", Title: "Quantiles, simulated against real (QQ)", More: more, Closed: true,
@@ -154,10 +154,10 @@ func qqFigure(in InputInput) *Figure {
 	}
 	present := map[string]bool{}
 	for _, r := range runs {
-		for _, m := range MetricNames {
+		for _, m := range metricNames {
 			if d := qqPanel(r, m, present); d != nil {
 				fig.Panels = append(fig.Panels,
-					Panel{D: d, Desc: fmt.Sprintf("quantiles of %s of %s, simulated against real", strings.ToUpper(m), RunTitle(r))})
+					Panel{D: d, Desc: fmt.Sprintf("quantiles of %s of %s, simulated against real", strings.ToUpper(m), runTitle(r))})
 			}
 		}
 	}
@@ -178,15 +178,15 @@ func qqPanel(r result.ValidationRun, name string, present map[string]bool) *Draw
 		return nil
 	}
 	upper := strings.ToUpper(name)
-	p := NewFrame(PanelW, PanelH, upper+" · "+RunTitle(r), timeAxis("real "+upper, s), timeAxis("simulated "+upper, s))
-	p.Diagonal(1, Ink, Solid)
+	p := NewFrame(PanelW, PanelH, upper+" · "+runTitle(r), timeAxis("real "+upper, s), timeAxis("simulated "+upper, s))
+	p.Diagonal(1, ink, Solid)
 	for _, v := range variants {
 		for _, c := range r.Figures.QQ {
 			if c.Metric == name && c.Variant == v.name {
 				present[v.name] = true
 				p.Curve(c.Points, v.p, v.wide, v.dash)
 				if v.name == result.VariantPlain {
-					for i, xy := range Sparse(c.Points) {
+					for i, xy := range sparse(c.Points) {
 						if i%4 == 0 {
 							p.Dot(p.At(xy[0], xy[1]), 2.2, v.p, 0, "")
 						}

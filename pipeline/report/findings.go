@@ -45,5 +45,5 @@ func FindingBlocks(title string, lists ...[]trace.Finding) []Block {
 	for _, g := range gs {
 		n += g.Count
 	}
-	return Folded(fmt.Sprintf("%s (%d)", title, n), []Block{{Findings: gs}})
+	return folded(fmt.Sprintf("%s (%d)", title, n), []Block{{Findings: gs}})
 }

@@ -10,7 +10,7 @@ import (
 
 // fitFigures are the figures of the step-time model: on the hold-out of the
 // fit, and on the rows of the validation.
-func fitFigures(in InputInput) []*Figure {
+func fitFigures(in Input) []*Figure {
 	var out []*Figure
 	if f := in.Fit; f != nil {
 		own := stepFigures(f.Beta.Figures, "", "hold-out rows of the fit")
@@ -67,11 +67,11 @@ func predictedFigure(f *result.FitFigures, prefix, rows string) *Figure {
 			Logarithmic("predicted (ms per step)", lo, hi))
 		p.Diagonal(1.2, AxisLine, Dashed)
 		p.Diagonal(1/1.2, AxisLine, Dashed)
-		p.Diagonal(1, Ink, Solid)
+		p.Diagonal(1, ink, Solid)
 		for _, b := range bins {
 			if b.Regime == regime {
 				r := 1.6 + float64(4.4*math.Sqrt(math.Log1p(float64(b.N))/math.Log1p(float64(most))))
-				p.Dot(p.At(b.X/1000, b.Y/1000), r, RegimePaint(b.Regime), 0.55, "")
+				p.Dot(p.At(b.X/1000, b.Y/1000), r, regimePaint(b.Regime), 0.55, "")
 			}
 		}
 		fig.Panels = append(fig.Panels, Panel{D: &p.Drawing, Desc: regime +
@@ -160,12 +160,12 @@ func residualPanel(bands []result.ResidualBand, against, regime string) *Drawing
 	lo, hi := math.Max(math.Min(ys.Lo, -0.1), -1), math.Min(math.Max(ys.Hi, 0.1), 1.5)
 	y := Linear("prediction/measured − 1 (%)", lo*100, hi*100, 4)
 	p := NewFrame(PanelW, 200, regime+", against "+against, Linear(againstLabels[against], xs.Lo, xs.Hi, 5), y)
-	p.Level(0, Ink, Solid, "")
-	p.Area(x, p10, p90, RegimePaint(regime), 0.2)
-	p.Curve(mid, RegimePaint(regime), 2, Solid)
+	p.Level(0, ink, Solid, "")
+	p.Area(x, p10, p90, regimePaint(regime), 0.2)
+	p.Curve(mid, regimePaint(regime), 2, Solid)
 	for i := range mid {
 		if len(mid) <= 30 {
-			p.Dot(p.At(mid[i][0], mid[i][1]), 2.2, RegimePaint(regime), 0, "")
+			p.Dot(p.At(mid[i][0], mid[i][1]), 2.2, regimePaint(regime), 0, "")
 		}
 	}
 	return &p.Drawing
@@ -187,12 +187,12 @@ func thinBands(bands []result.ResidualBand, against, regime string) []result.Res
 		}
 		return 0
 	})
-	if len(out) <= MaxCurve {
+	if len(out) <= maxCurve {
 		return out
 	}
-	kept := make([]result.ResidualBand, 0, MaxCurve)
-	for i := range MaxCurve {
-		kept = append(kept, out[i*(len(out)-1)/(MaxCurve-1)])
+	kept := make([]result.ResidualBand, 0, maxCurve)
+	for i := range maxCurve {
+		kept = append(kept, out[i*(len(out)-1)/(maxCurve-1)])
 	}
 	return kept
 }
@@ -244,25 +244,25 @@ func waterfall(cs []result.Contribution, regime string) *Drawing {
 	x := Linear("mean per step (ms)", s.Lo, s.Hi, 4)
 	d := &Drawing{W: PanelW, H: top + float64(barH*float64(len(terms)+1)) + 44}
 	x.P0, x.P1 = names, PanelW-40
-	d.Heading(At(0, 13), Clip(regime, HeadSize, PanelW), HeadSize, Ink, AnchorStart)
+	d.Heading(At(0, 13), clip(regime, headSize, PanelW), headSize, ink, anchorStart)
 	bottom := d.H - 40
 	for _, t := range x.Ticks {
-		d.Seg(At(x.Px(t.V), top-4), At(x.Px(t.V), bottom), GridLine, 1, Solid)
-		d.Label(At(x.Px(t.V), bottom+14), t.Label, TickSize, Mute, AnchorMiddle)
+		d.Seg(At(x.Px(t.V), top-4), At(x.Px(t.V), bottom), gridLine, 1, Solid)
+		d.Label(At(x.Px(t.V), bottom+14), t.Label, tickSize, Mute, anchorMiddle)
 	}
-	d.Label(At((x.P0+x.P1)/2, d.H-6), x.Label, LabelSize, Mute, AnchorMiddle)
+	d.Label(At((x.P0+x.P1)/2, d.H-6), x.Label, labelSize, Mute, anchorMiddle)
 	from := 0.0
 	bar := func(i int, name string, a, b float64, p Paint) {
 		y := top + float64(barH*float64(i))
-		d.Label(At(names-8, y+11), Clip(name, TickSize, names-10), TickSize, Ink, AnchorEnd)
+		d.Label(At(names-8, y+11), clip(name, tickSize, names-10), tickSize, ink, anchorEnd)
 		d.Rect(At(x.Px(a), y+2), At(math.Max(x.Px(b), x.Px(a)+1), y+barH-3), p, 0, fmt.Sprintf("%s: %s ms", name, Short(b-a)))
-		d.Label(At(math.Max(x.Px(a), x.Px(b))+4, y+11), Short(b-a), TickSize, Mute, AnchorStart)
+		d.Label(At(math.Max(x.Px(a), x.Px(b))+4, y+11), Short(b-a), tickSize, Mute, anchorStart)
 	}
 	for i, t := range terms {
 		to := from + t.MeanUs/1000
-		bar(i, t.Name, from, to, RegimePaint(regime))
+		bar(i, t.Name, from, to, regimePaint(regime))
 		from = to
 	}
-	bar(len(terms), "mean prediction", 0, from, Ink)
+	bar(len(terms), "mean prediction", 0, from, ink)
 	return d
 }

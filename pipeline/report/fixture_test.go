@@ -33,9 +33,9 @@ func ptr[T any](v T) *T { return &v }
 
 // made builds an Input whose numbers are plausible and seeded; its strings are
 // as given, so that a test can plant hostile ones.
-func made(sc scale, run func(i int) string) Input {
+func made(sc scale, run func(i int) string) input {
 	r := rand.New(rand.NewPCG(1, 2))
-	return Input{Extract: madeExtract(sc, run), Fit: madeFit(sc, run, r), Validation: madeValidation(sc, run, r),
+	return input{Extract: madeExtract(sc, run), Fit: madeFit(sc, run, r), Validation: madeValidation(sc, run, r),
 		Inspect: madeInspect(sc, run, r)}
 }
 
@@ -205,7 +205,7 @@ func madeValidation(sc scale, run func(int) string, r *rand.Rand) *result.Valida
 		vr.Metrics, vr.MetricsNoise, vr.MetricsDrift = ms(r.Float64()), ms(r.Float64()*0.5), ms(r.Float64()*0.2)
 		e := madeErrors(r, 500)
 		vr.Steps = &e
-		for k, m := range MetricNames {
+		for k, m := range metricNames {
 			base := []float64{90, 46, 3200}[k]
 			for j, variant := range []string{result.VariantReal, result.VariantPlain, result.VariantNoise, result.VariantDrift} {
 				ecdf, qq := madeCurves(r, base*(1+0.07*float64(j%3)), 200)
@@ -261,7 +261,7 @@ func madeInspect(sc scale, run func(int) string, r *rand.Rand) *result.Inspect {
 			ir.Saturation = append(ir.Saturation, result.SaturationCheck{Name: c.name, Value: ptr(c.thr * (0.1 + r.Float64())), Threshold: c.thr,
 				Hit: i == 1 && k < 2, Doc: "a check of the load"})
 		}
-		for _, n := range CoverageNames {
+		for _, n := range coverageNames {
 			h := result.Histogram{Name: n.Name, Unit: "tokens", Edges: []float64{0}, Rows: 0}
 			for k := range 14 {
 				if k > 0 {
@@ -300,7 +300,7 @@ func madeExtract(sc scale, run func(int) string) *result.Extract {
 }
 
 // folder reads the documents of a run folder; a missing one stays nil.
-func folder(t *testing.T, dir string) (in Input) {
+func folder(t *testing.T, dir string) (in input) {
 	t.Helper()
 	in.Extract = readDoc[result.Extract](t, dir, "extract.json")
 	in.Fit = readDoc[result.Fit](t, dir, "fit.json")

@@ -88,7 +88,7 @@ func gateRow(g result.Gate) Row {
 	}
 	value := Cell{Text: GateValue(g.Name, g.Value), Class: "n"}
 	if g.Value != nil {
-		value.Key = SortKey(*g.Value)
+		value.Key = sortKey(*g.Value)
 	}
 	name := Cell{Text: g.Name, Sub: gateWords[g.Name], Class: "id"}
 	if name.Sub != "" { // a gate we know has a clause

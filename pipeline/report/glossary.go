@@ -1,6 +1,6 @@
 package report
 
-func Glossary() PageSection {
+func glossary() PageSection {
 	return PageSection{ID: "glossary", Nav: "Words", Title: "Words used here",
 		Blocks: []Block{{Table: &Table{ID: "words", Caption: "Words",
 			Cols: []Column{{Head: "Word"}, {Head: "Meaning"}},

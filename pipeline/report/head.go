@@ -12,7 +12,7 @@ import (
 // maxHeadlines is how many failed gates the head spells out.
 const maxHeadlines = 5
 
-func Head(in InputInput) PageHead {
+func head(in Input) PageHead {
 	h := PageHead{Class: "none", Badge: "NOT VALIDATED", Kicker: "Latency coefficients from recorded vLLM traces", Facts: headFacts(in)}
 	if in.Validation == nil {
 		h.Sentence = "No validation was run: these coefficients are untested."
@@ -21,7 +21,7 @@ func Head(in InputInput) PageHead {
 	v := in.Validation
 	h.Next, h.Sentence = nextSteps(in), headline(v)
 	for _, l := range Lines(in) {
-		h.Lines = append(h.Lines, Use(l))
+		h.Lines = append(h.Lines, use(l))
 	}
 	switch v.Verdict {
 	case coeff.VerdictPass:
@@ -62,9 +62,9 @@ func headline(v *result.Validation) string {
 	case n == 0:
 		return fmt.Sprintf("For %s: no configuration was compared.", what)
 	case pass == n && v.Verdict != coeff.VerdictPass:
-		return fmt.Sprintf("For %s: %s, but not all of them together.", what, PluralVerb(n, "configuration passes", "configurations pass"))
+		return fmt.Sprintf("For %s: %s, but not all of them together.", what, pluralVerb(n, "configuration passes", "configurations pass"))
 	}
-	parts := []string{PluralVerb(pass, "configuration passes", "configurations pass")}
+	parts := []string{pluralVerb(pass, "configuration passes", "configurations pass")}
 	if pass == 0 {
 		parts = []string{"no configuration passes"}
 	} else if pass < n {
@@ -73,7 +73,7 @@ func headline(v *result.Validation) string {
 	for _, w := range []struct{ verdict, one, many string }{{coeff.VerdictFail, "fails", "fail"},
 		{coeff.VerdictInsufficient, "lacks data", "lack data"}, {coeff.VerdictNotApplicable, "has nothing to judge", "have nothing to judge"}} {
 		if k := count[w.verdict]; k > 0 {
-			parts = append(parts, PluralVerb(k, w.one, w.many))
+			parts = append(parts, pluralVerb(k, w.one, w.many))
 		}
 	}
 	return fmt.Sprintf("For %s: %s.", what, strings.Join(parts, ", "))
@@ -85,7 +85,7 @@ func decisive(v *result.Validation) []result.Gate {
 }
 
 // headFacts says what the coefficients are for.
-func headFacts(in InputInput) []Fact {
+func headFacts(in Input) []Fact {
 	var out []Fact
 	add := func(name, value string) {
 		if value != "" {
@@ -98,8 +98,8 @@ func headFacts(in InputInput) []Fact {
 			labels = AppendNew(labels, c.Label)
 			versions = AppendNew(versions, c.Deployment.Engine.VLLMVersion)
 		}
-		add("Fitted on", ListOf(labels, 2))
-		add("vLLM", ListOf(versions, 4))
+		add("Fitted on", listOf(labels, 2))
+		add("vLLM", listOf(versions, 4))
 		add("Runs", runCounts(f))
 		add("Model", fmt.Sprintf("spec %s, recipe %s", f.Beta.SpecVersion, f.Beta.Recipe))
 		add("Step-time target", f.Beta.Target)

@@ -36,7 +36,7 @@ func TestHeadlinesNameTheWorstScope(t *testing.T) {
 func TestNextSteps(t *testing.T) {
 	open := gate("ks_ttft", "run", "<", 0.1, 0.15)
 	open.Pass, open.Note = nil, "insufficient data: 11 requests"
-	in := InputInput{
+	in := Input{
 		Fit: &result.Fit{Beta: result.Model{Warnings: []trace.Finding{trace.Findingf("machine_drift", "run-1: slower"),
 			trace.Findingf("machine_drift", "run-1: faster")}}},
 		Validation: &result.Validation{Verdict: coeff.VerdictFail, Gates: []result.Gate{open}, Diagnoses: []result.Diagnosis{
@@ -59,7 +59,7 @@ func TestNextSteps(t *testing.T) {
 			t.Errorf("step %d: got %q, want %q", i+1, got[i], want)
 		}
 	}
-	if head := Head(in); len(head.Next) != len(got) {
+	if head := head(in); len(head.Next) != len(got) {
 		t.Errorf("the head has %d steps, want %d", len(head.Next), len(got))
 	}
 	in.Validation.Gates = append(in.Validation.Gates, gate("target_floor", "c", ">", 0.01, 1))

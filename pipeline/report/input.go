@@ -4,7 +4,7 @@ import "github.com/blis-train/blis-train/result"
 
 // Input is what the report shows. Any pointer may be nil: its section then says
 // what is missing and which command makes it.
-type InputInput struct {
+type Input struct {
 	Extract    *result.Extract
 	Fit        *result.Fit
 	Validation *result.Validation

@@ -51,7 +51,7 @@ func JUnit(v *result.Validation) ([]byte, error) {
 		i, known := at[g.Scope]
 		if !known {
 			i = len(out.Suites)
-			at[g.Scope], out.Suites = i, append(out.Suites, junitSuite{Name: Printable(g.Scope)})
+			at[g.Scope], out.Suites = i, append(out.Suites, junitSuite{Name: printable(g.Scope)})
 		}
 		s, c := &out.Suites[i], junitCaseOf(v, &g)
 		s.Tests, out.Tests = s.Tests+1, out.Tests+1
@@ -72,7 +72,7 @@ func junitCaseOf(v *result.Validation, g *result.Gate) junitCase {
 	says := fmt.Sprintf("%s is %s, must be %s %s", g.Name, GateValue(g.Name, g.Value), g.Op, GateThreshold(*g))
 	switch {
 	case g.Pass == nil:
-		c.Skipped = &junitWords{Message: Printable(g.Note)}
+		c.Skipped = &junitWords{Message: printable(g.Note)}
 	case *g.Pass:
 	case !isDecisive(v, g):
 		c.Skipped = &junitWords{Message: "failed, but decides nothing for " + v.For + ": " + says}

@@ -9,9 +9,9 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// Line says what the coefficients of one configuration are good for. The report's
+// line says what the coefficients of one configuration are good for. The report's
 // head and the terminal show the same lines.
-type Line struct {
+type line struct {
 	Class  string // pass | fail | insufficient | none: of the purpose that decides
 	Scope  string // the configuration, or the test run
 	Uses   string // purposes that passed, failed and lack data
@@ -21,28 +21,28 @@ type Line struct {
 
 // Lines are one for every configuration and test run of the validation, or of the fit
 // without one.
-func Lines(in InputInput) []Line {
+func Lines(in Input) []line {
 	if in.Validation == nil {
 		return fittedLines(in.Fit)
 	}
-	var out []Line
+	var out []line
 	for i := range in.Validation.Configs {
 		c := &in.Validation.Configs[i]
-		out = append(out, Line{Scope: c.Scope, Class: classOf(in.Validation.VerdictFor(in.Validation.For, c.Scope).Verdict),
+		out = append(out, line{Scope: c.Scope, Class: classOf(in.Validation.VerdictFor(in.Validation.For, c.Scope).Verdict),
 			Uses: uses(in.Validation, c.Scope), Region: region(in.Fit, c), Error: expected(in.Validation, c)})
 	}
 	return out
 }
 
 // fittedLines are about coefficients that nothing has judged yet.
-func fittedLines(f *result.Fit) []Line {
+func fittedLines(f *result.Fit) []line {
 	if f == nil {
 		return nil
 	}
-	var out []Line
+	var out []line
 	for i := range f.Configs {
 		c := &f.Configs[i]
-		l := Line{Scope: c.Label, Class: "none", Uses: "not validated yet", Region: covered(c.Covered)}
+		l := line{Scope: c.Label, Class: "none", Uses: "not validated yet", Region: covered(c.Covered)}
 		if e := result.HoldoutOf(f, c.Key); e != nil {
 			l.Error = "steps " + Pct(*e) + " (held-out rows)"
 		}
@@ -101,7 +101,7 @@ func covered(c *result.Covered) string {
 	}
 	load := Plural(int(c.Running), "running request")
 	if c.RequestsPerS != nil {
-		load += fmt.Sprintf(" (%s/s)", Brief(*c.RequestsPerS))
+		load += fmt.Sprintf(" (%s/s)", brief(*c.RequestsPerS))
 	}
 	return fmt.Sprintf("up to %s, prompts of %s and outputs of %s tokens", load, Thousands(c.PromptTokens),
 		Thousands(c.OutputTokens))
@@ -116,10 +116,10 @@ func expected(v *result.Validation, c *result.ConfigErrors) string {
 		parts = append(parts, "steps "+Pct(*c.Steps.MAPE))
 	}
 	runs := judged(v, c)
-	for _, name := range MetricNames {
+	for _, name := range metricNames {
 		worst := -1.0
 		for _, r := range runs {
-			if m := Metric(r.Metrics, name); m != nil && m.MedianRelErrPaired != nil {
+			if m := metric(r.Metrics, name); m != nil && m.MedianRelErrPaired != nil {
 				worst = max(worst, *m.MedianRelErrPaired)
 			}
 		}
@@ -157,7 +157,7 @@ func judged(v *result.Validation, c *result.ConfigErrors) []*result.ValidationRu
 }
 
 // Next says what to do about the verdict, most useful first; empty without a validation.
-func Next(in InputInput) []string {
+func Next(in Input) []string {
 	if in.Validation == nil {
 		return nil
 	}

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// Sentence starts with a capital and ends with a full stop.
-func Sentence(s string) string {
+// sentence starts with a capital and ends with a full stop.
+func sentence(s string) string {
 	if s == "" {
 		return ""
 	}
@@ -44,7 +44,7 @@ func Reasons(m map[string]int) string {
 			out = append(out, fmt.Sprintf("and %d other reasons", len(ps)-8))
 			break
 		}
-		out = append(out, fmt.Sprintf("%s %s", p.name, Grouped(strconv.Itoa(p.n))))
+		out = append(out, fmt.Sprintf("%s %s", p.name, grouped(strconv.Itoa(p.n))))
 	}
 	if len(out) == 0 {
 		return "none"
@@ -74,22 +74,22 @@ func AppendNew(list []string, s string) []string {
 	return append(list, s)
 }
 
-// ListOf joins the first n names and counts the rest.
-func ListOf(names []string, n int) string {
+// listOf joins the first n names and counts the rest.
+func listOf(names []string, n int) string {
 	if len(names) > n {
 		return strings.Join(names[:n], ", ") + fmt.Sprintf(" and %d more", len(names)-n)
 	}
 	return strings.Join(names, ", ")
 }
 
-func PluralVerb(n int, one, many string) string {
+func pluralVerb(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-func Reasons64(m map[string]int64) string {
+func reasons64(m map[string]int64) string {
 	out := make(map[string]int, len(m))
 	for k, n := range m {
 		out[k] = int(n)

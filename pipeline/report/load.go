@@ -10,7 +10,7 @@ import (
 const maxLoadRuns = 15
 
 // loadFigure shows running and waiting requests over each run.
-func loadFigure(in InputInput) *Figure {
+func loadFigure(in Input) *Figure {
 	if in.Inspect == nil {
 		return nil
 	}

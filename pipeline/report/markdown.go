@@ -13,9 +13,9 @@ const maxSummaryGates, maxSummaryChanges = 20, 20
 // SummaryMarkdown is the verdict as a page of GitHub-flavoured Markdown, for the summary of a
 // job: what the head of the report says, the gates that failed, what changed since a
 // baseline.
-func SummaryMarkdown(in InputInput) string {
+func SummaryMarkdown(in Input) string {
 	var b strings.Builder
-	h := Head(in)
+	h := head(in)
 	fmt.Fprintf(&b, "## blis-train: %s\n\n%s\n\n", h.Badge, marked(h.Sentence))
 	if len(h.Lines) > 0 {
 		t := NewTable("", "configuration", "usable for", "covered", "expected error")
@@ -88,7 +88,7 @@ func changesMarkdown(c *result.Changes) string {
 // marked is text inside Markdown: names come from recordings and may hold what would
 // start a table cell, a tag, a link or a mention. Code between backticks stays.
 func marked(s string) string {
-	return markdownEscapes.Replace(Limited(s))
+	return markdownEscapes.Replace(limited(s))
 }
 
 var markdownEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "|", "\\|", "[", "\\[", "]", "\\]", "*", "\\*", "_",

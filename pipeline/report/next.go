@@ -11,7 +11,7 @@ import (
 
 // nextSteps says what to do about the verdict, most useful first: what the
 // diagnoses and the findings of the fit ask for, each once.
-func nextSteps(in InputInput) []string {
+func nextSteps(in Input) []string {
 	v := in.Validation
 	by := map[string][]result.Diagnosis{}
 	for _, d := range v.Diagnoses {
@@ -26,7 +26,7 @@ func nextSteps(in InputInput) []string {
 	if v.Verdict == coeff.VerdictFail && len(drifted)+len(by[result.CauseMachineDrift]) > 0 {
 		during := "the recording"
 		if len(drifted) > 0 {
-			during = ListOf(drifted, 3)
+			during = listOf(drifted, 3)
 		}
 		out = append(out, fmt.Sprintf("The machine changed speed during %s: repeat the recording on a quiet machine; until then, judge the "+
 			"model by the drift-corrected replay.", during))
@@ -51,7 +51,7 @@ func nextSteps(in InputInput) []string {
 	}
 	if n := shortOfRequests(v.Gates); n > 0 {
 		out = append(out, fmt.Sprintf("Record longer: %s for want of requests (164 in the compared part decide one).",
-			PluralVerb(n, "replay gate has no verdict", "replay gates have no verdict")))
+			pluralVerb(n, "replay gate has no verdict", "replay gates have no verdict")))
 	}
 	if v.Verdict == coeff.VerdictPass {
 		out = append(out, "Use coefficients.yaml, or `blis-train export` for BLIS and autoscalers.")
@@ -65,7 +65,7 @@ func places(ds []result.Diagnosis, of func(result.Diagnosis) string) string {
 	for _, d := range ds {
 		names = AppendNew(names, of(d))
 	}
-	return ListOf(names, 4)
+	return listOf(names, 4)
 }
 
 func diagnosedScope(d result.Diagnosis) string { return d.Scope }

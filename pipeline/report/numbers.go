@@ -22,7 +22,7 @@ func Short(v float64) string {
 		n, _ := strconv.Atoi(exp)
 		return minus(mant) + "e" + strconv.Itoa(n)
 	case a >= 100:
-		return Grouped(strconv.FormatFloat(v, 'f', 0, 64))
+		return grouped(strconv.FormatFloat(v, 'f', 0, 64))
 	default:
 		decimals := 2 - int(math.Floor(math.Log10(a)))
 		s := strconv.FormatFloat(v, 'f', max(decimals, 0), 64)
@@ -41,8 +41,8 @@ func minus(s string) string {
 	return strings.TrimPrefix(s, "-")
 }
 
-// Grouped puts a comma between thousands.
-func Grouped(s string) string {
+// grouped puts a comma between thousands.
+func grouped(s string) string {
 	sign, frac := "", ""
 	if strings.HasPrefix(s, "-") {
 		sign, s = "-", s[1:]
@@ -60,7 +60,7 @@ func Grouped(s string) string {
 }
 
 // Thousands prints a count, thousands apart.
-func Thousands(n int64) string { return Grouped(strconv.FormatInt(n, 10)) }
+func Thousands(n int64) string { return grouped(strconv.FormatInt(n, 10)) }
 
 // Milli is a time in us, or a rate per us, in the unit people read: ms. Other units come
 // back as they are.
@@ -87,7 +87,7 @@ func FourDigits(v float64) string {
 	if strings.Contains(s, ".") {
 		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
 	}
-	return Grouped(s)
+	return grouped(s)
 }
 
 // Range prints an interval.
@@ -105,7 +105,7 @@ func Pct(v float64) string {
 	case math.IsNaN(p) || math.IsInf(p, 0):
 		return "n/a"
 	case a >= 99.95:
-		return Grouped(strconv.FormatFloat(p, 'f', 0, 64)) + percentSign
+		return grouped(strconv.FormatFloat(p, 'f', 0, 64)) + percentSign
 	case a >= 0.1 || a < 1e-9:
 		return minus(strconv.FormatFloat(p, 'f', 1, 64)) + percentSign
 	case a >= 0.001:
@@ -117,14 +117,14 @@ func Pct(v float64) string {
 // percentSign follows a no-break space.
 const percentSign = "\u00a0%"
 
-// Threshold is pct without a needless decimal.
-func Threshold(v float64) string { return Short(v*100) + percentSign }
+// threshold is pct without a needless decimal.
+func threshold(v float64) string { return Short(v*100) + percentSign }
 
-// Statistic prints a statistic between 0 and 1 with three decimals.
-func Statistic(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) }
+// statistic prints a statistic between 0 and 1 with three decimals.
+func statistic(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) }
 
-// Brief prints two significant digits.
-func Brief(v float64) string {
+// brief prints two significant digits.
+func brief(v float64) string {
 	return Short(roundTo2(v))
 }
 
@@ -133,7 +133,7 @@ func roundTo2(v float64) float64 {
 	return out
 }
 
-func PctOr(v *float64) string {
+func pctOr(v *float64) string {
 	if v == nil {
 		return Unknown
 	}
@@ -155,4 +155,4 @@ func Signed(v float64) string {
 	return Pct(v)
 }
 
-func SortKey(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
+func sortKey(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }

@@ -54,13 +54,13 @@ func Write(w io.Writer, h PageHead, sections []PageSection) error {
 
 // sheetCSS is the style sheet with the colours of both schemes.
 func sheetCSS() string {
-	light, dark := CSSVars(false), CSSVars(true)
+	light, dark := cssVars(false), cssVars(true)
 	return ":root{color-scheme:light;" + light + "}\n" +
 		"@media (prefers-color-scheme:dark){:root{color-scheme:dark;" + dark + "}}\n" +
 		":root[data-theme=light]{color-scheme:light;" + light + "}\n" +
 		":root[data-theme=dark]{color-scheme:dark;" + dark + "}\n" +
 		"@media print{:root,:root[data-theme]{color-scheme:light;" + light + "}}\n" +
-		CSSMarks() + styleCSS
+		cssMarks() + styleCSS
 }
 
 // policy allows this file's own style and script, by hash, and nothing else:

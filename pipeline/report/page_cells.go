@@ -14,8 +14,8 @@ func Number(v *float64) Cell { return Shown(v, Short) }
 // Percent is number for a fraction.
 func Percent(v *float64) Cell { return Shown(v, Pct) }
 
-// Millis is number for microseconds shown as milliseconds.
-func Millis(v *float64) Cell {
+// millis is number for microseconds shown as milliseconds.
+func millis(v *float64) Cell {
 	return Shown(v, func(us float64) string { return Short(us / 1000) })
 }
 
@@ -23,7 +23,7 @@ func Shown(v *float64, print func(float64) string) Cell {
 	if v == nil {
 		return Cell{Text: Unknown, Class: "n dim"}
 	}
-	return Cell{Text: print(*v), Key: SortKey(*v), Class: "n"}
+	return Cell{Text: print(*v), Key: sortKey(*v), Class: "n"}
 }
 
 func Num(v float64) Cell { return Number(&v) }
@@ -43,8 +43,8 @@ func ZeroDim(n int) Cell {
 	return c
 }
 
-// Headed puts a sub-heading before blocks, when there are any.
-func Headed(title string, bs []Block) []Block {
+// headed puts a sub-heading before blocks, when there are any.
+func headed(title string, bs []Block) []Block {
 	if len(bs) == 0 {
 		return nil
 	}
@@ -55,7 +55,7 @@ func Count64(n int64) Cell {
 	return Cell{Text: Thousands(n), Key: strconv.FormatInt(n, 10), Class: "n"}
 }
 
-func Dim64(n int64) Cell {
+func dim64(n int64) Cell {
 	c := Count64(n)
 	if n == 0 {
 		c.Class = "n dim"

@@ -10,18 +10,18 @@ import (
 type Paint int
 
 const (
-	None Paint = iota
-	Ink
+	none Paint = iota
+	ink
 	Mute
 	AxisLine
-	GridLine
-	Surface
+	gridLine
+	surface
 	Decode
 	Prefill
 	Mixed
 	Other
-	Good
-	Bad
+	good
+	bad
 	warn
 	onRamp // text on the upper half of the ramp
 	ramp0  // first of rampSteps sequential colours, low to high
@@ -57,8 +57,8 @@ var paints = []struct{ name, light, dark string }{
 	{"r6", "#103f6d", "#bbdcfb"},
 }
 
-// Ramp returns the sequential paint of a fraction in [0, 1].
-func Ramp(frac float64) Paint {
+// ramp returns the sequential paint of a fraction in [0, 1].
+func ramp(frac float64) Paint {
 	i := int(frac * rampSteps)
 	return ramp0 + Paint(min(max(i, 0), rampSteps-1))
 }
@@ -68,11 +68,11 @@ func onRampText(frac float64) Paint {
 	if frac*rampSteps >= 4 {
 		return onRamp
 	}
-	return Ink
+	return ink
 }
 
-// RegimePaint colours a regime everywhere on the page alike.
-func RegimePaint(regime string) Paint {
+// regimePaint colours a regime everywhere on the page alike.
+func regimePaint(regime string) Paint {
 	switch {
 	case regime == "decode" || regime == "idle":
 		return Decode
@@ -84,8 +84,8 @@ func RegimePaint(regime string) Paint {
 	return Other
 }
 
-// CSSVars are the custom properties of one scheme.
-func CSSVars(dark bool) string {
+// cssVars are the custom properties of one scheme.
+func cssVars(dark bool) string {
 	var b strings.Builder
 	for _, p := range paints[1:] {
 		v := p.light
@@ -97,8 +97,8 @@ func CSSVars(dark bool) string {
 	return b.String()
 }
 
-// CSSMarks are the fill and stroke classes figures use.
-func CSSMarks() string {
+// cssMarks are the fill and stroke classes figures use.
+func cssMarks() string {
 	var b strings.Builder
 	for _, p := range paints[1:] {
 		fmt.Fprintf(&b, ".f-%[1]s{fill:var(--%[1]s)}.s-%[1]s{stroke:var(--%[1]s)}.b-%[1]s{background:var(--%[1]s)}\n", p.name)

@@ -43,19 +43,19 @@ func TestContrast(t *testing.T) {
 			}
 			return linearRGB(t, paints[p].light)
 		}
-		for _, p := range []Paint{Ink, Mute, Good, Bad, warn, Decode} {
-			if c := contrast(value(p), value(Surface)); c < 4.5 {
+		for _, p := range []Paint{ink, Mute, good, bad, warn, Decode} {
+			if c := contrast(value(p), value(surface)); c < 4.5 {
 				t.Errorf("dark %v: text in %s has contrast %.2f", dark, p.name(), c)
 			}
 		}
 		for _, p := range []Paint{Decode, Prefill, Mixed, Other} {
-			if c := contrast(value(p), value(Surface)); c < 3 {
+			if c := contrast(value(p), value(surface)); c < 3 {
 				t.Errorf("dark %v: line in %s has contrast %.2f", dark, p.name(), c)
 			}
 		}
 		for i := range rampSteps {
 			frac := (float64(i) + 0.5) / rampSteps
-			if c := contrast(value(Ramp(frac)), value(onRampText(frac))); c < 3.5 {
+			if c := contrast(value(ramp(frac)), value(onRampText(frac))); c < 3.5 {
 				t.Errorf("dark %v: text on ramp step %d has contrast %.2f", dark, i, c)
 			}
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-func Provenance(in InputInput) PageSection {
+func provenance(in Input) PageSection {
 	s := PageSection{ID: "provenance", Nav: "Provenance", Title: "Provenance",
 		Lead: "Where every number comes from, and how to get the same bytes again."}
 	var docs []document
@@ -87,14 +87,14 @@ func fitOptions(o result.FitOptions) []Fact {
 	out := []Fact{
 		FactOf("Spec", o.Spec), FactOf("Recipe", o.Recipe), FactOf("Beta target", o.BetaTarget),
 		FactOf("Objective", o.Objective),
-		FactOf("Training share", Threshold(o.Split)), FactOf("Seed", fmt.Sprint(o.Seed)),
+		FactOf("Training share", threshold(o.Split)), FactOf("Seed", fmt.Sprint(o.Seed)),
 		FactOf("Bootstrap samples", fmt.Sprint(o.Bootstraps)), FactOf("Prior", o.Prior),
 	}
 	if o.RefitAll {
 		out = append(out, FactOf("Refit", "on all rows, hold-out included"))
 	}
 	if len(o.Without) > 0 {
-		out = append(out, FactOf("Without", ListOf(o.Without, 8)))
+		out = append(out, FactOf("Without", listOf(o.Without, 8)))
 	}
 	return out
 }
@@ -102,6 +102,6 @@ func fitOptions(o result.FitOptions) []Fact {
 func validationOptions(o result.ValidationOptions) []Fact {
 	return []Fact{
 		FactOf("Replay latency model", o.Latency), FactOf("Replay overhead", overheadWords(o)),
-		FactOf("Replay split", Threshold(o.Split)), FactOf("Replay seed", fmt.Sprint(o.Seed)),
+		FactOf("Replay split", threshold(o.Split)), FactOf("Replay seed", fmt.Sprint(o.Seed)),
 	}
 }

@@ -22,10 +22,10 @@ func recordBlocks(e *result.Extract) []Block {
 		}
 		t.Rows = append(t.Rows, Row{Cells: []Cell{
 			Name(r.ID), Count(len(r.Files)), Count64(bytes), Count64(r.Records.Read), Count64(r.Records.Kept),
-			Prose(Reasons64(r.Records.Dropped)), PercentOf(r.Records.BadFrac),
-			Count64(r.Steps.Summaries), Dim64(r.Steps.Missing), Count64(r.Requests.Engine + r.Requests.Stock),
+			Prose(reasons64(r.Records.Dropped)), PercentOf(r.Records.BadFrac),
+			Count64(r.Steps.Summaries), dim64(r.Steps.Missing), Count64(r.Requests.Engine + r.Requests.Stock),
 			Count64(r.Requests.APILinked),
-			Dim64(r.Losses.DroppedSpanEvents), Dim64(r.Losses.TruncatedMessages), Dim64(r.Losses.DuplicateSpans),
+			dim64(r.Losses.DroppedSpanEvents), dim64(r.Losses.TruncatedMessages), dim64(r.Losses.DuplicateSpans),
 		}})
 	}
 	out := append([]Block{{Text: totalsText(e)}}, Tables(Capped(t, "in the order of the file", "extract.json, runs"))...)
@@ -48,6 +48,6 @@ func exampleTable(e *result.Extract) *Table {
 // totalsText is the sentence above the accounts.
 func totalsText(e *result.Extract) string {
 	r := e.Totals.Records
-	return fmt.Sprintf("%s records read from %s bytes: %s kept, dropped: %s.", Grouped(fmt.Sprint(r.Read)),
-		Grouped(fmt.Sprint(e.Totals.BytesRead)), Grouped(fmt.Sprint(r.Kept)), Reasons64(r.Dropped))
+	return fmt.Sprintf("%s records read from %s bytes: %s kept, dropped: %s.", grouped(fmt.Sprint(r.Read)),
+		grouped(fmt.Sprint(e.Totals.BytesRead)), grouped(fmt.Sprint(r.Kept)), reasons64(r.Dropped))
 }

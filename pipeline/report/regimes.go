@@ -23,7 +23,7 @@ func regimeIndex(r string) int {
 func regimeKeys(regimes []string) []Key {
 	var out []Key
 	for _, r := range regimes {
-		out = append(out, Key{P: RegimePaint(r), Area: true, Text: r})
+		out = append(out, Key{P: regimePaint(r), Area: true, Text: r})
 	}
 	return out
 }

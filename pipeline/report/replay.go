@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-func Replay(in InputInput, figs []*Figure) PageSection {
+func replay(in Input, figs []*Figure) PageSection {
 	s := PageSection{ID: "replay", Nav: "Replay", Title: "Replay: do requests feel it?",
 		Lead: "The recorded arrivals, run through the simulator with these coefficients, against what the real server did. Only the plain " +
 			"replay gates; noise and drift-corrected tell the model's error from the machine's."}
@@ -24,7 +24,7 @@ func Replay(in InputInput, figs []*Figure) PageSection {
 	}
 	s.Blocks = append(s.Blocks, Tables(comparedTable(in.Validation))...)
 	s.Blocks = append(s.Blocks, FigureBlocks(figs)...)
-	s.Blocks = append(s.Blocks, Folded("For experts: every statistic of every comparison, quantiles, how each replay was run",
+	s.Blocks = append(s.Blocks, folded("For experts: every statistic of every comparison, quantiles, how each replay was run",
 		metricTables(in.Validation), Tables(quantileTable(in.Validation)), Tables(replayTable(in.Validation)))...)
 	var lists [][]trace.Finding
 	for _, r := range in.Validation.Runs {
@@ -41,7 +41,7 @@ func comparedTable(v *result.Validation) *Table {
 		Note: "KS D is the largest gap between the distributions of the recorded and the simulated requests, 0 to 1; the error beside it " +
 			"is the median over requests of |simulated − real| / real. Grey rows gate nothing: closed loops, saturated runs, too few requests."}
 	t.Cols = []Column{{Head: "Run"}, {Head: "Compared"}, {Head: "Requests", Num: true}}
-	for _, n := range MetricNames {
+	for _, n := range metricNames {
 		t.Cols = append(t.Cols, Column{Head: strings.ToUpper(n), Unit: "KS D", Num: true}, Column{Head: "error", Num: true})
 	}
 	runs := slices.Clone(v.Runs)
@@ -50,13 +50,13 @@ func comparedTable(v *result.Validation) *Table {
 		if r.Metrics == nil {
 			continue
 		}
-		row := Row{Cells: []Cell{Name(PhaseTitle(r)), {Text: SplitWords(r.Split), Class: "nb"},
+		row := Row{Cells: []Cell{Name(phaseTitle(r)), {Text: splitWords(r.Split), Class: "nb"},
 			Count(r.Requests)}}
 		if result.ReplayRank(&r) > 0 {
 			row.Class = "dim"
 		}
-		for _, n := range MetricNames {
-			if m := Metric(r.Metrics, n); m != nil {
+		for _, n := range metricNames {
+			if m := metric(r.Metrics, n); m != nil {
 				row.Cells = append(row.Cells, ksCell(&m.KSD), Percent(m.MedianRelErrPaired))
 			} else {
 				row.Cells = append(row.Cells, Number(nil), Number(nil))
@@ -76,7 +76,7 @@ func metricTables(v *result.Validation) []Block {
 	rest := &Table{ID: "metrics-rest", Caption: "Comparisons that cannot gate: closed loops, saturated runs, too few requests",
 		Cols: metricCols()}
 	runs := slices.Clone(v.Runs)
-	if len(runs)*len(MetricNames) > MaxRows {
+	if len(runs)*len(metricNames) > maxRows {
 		slices.SortStableFunc(runs, func(a, b result.ValidationRun) int { return cmp.Compare(result.LargestKS(&b), result.LargestKS(&a)) })
 	}
 	for _, r := range runs {
@@ -84,8 +84,8 @@ func metricTables(v *result.Validation) []Block {
 		if result.ReplayRank(&r) > 0 {
 			t = rest
 		}
-		for _, n := range append(slices.Clone(MetricNames), "itl_gap") {
-			if m := MetricOf(r.Metrics, n); m != nil {
+		for _, n := range append(slices.Clone(metricNames), "itl_gap") {
+			if m := metricOf(r.Metrics, n); m != nil {
 				t.Grow(func() Row { return metricRow(r, n, m) })
 			}
 		}
@@ -107,7 +107,7 @@ func metricCols() []Column {
 }
 
 func metricRow(r result.ValidationRun, n string, m *result.Metric) Row {
-	noise, drift := MetricOf(r.MetricsNoise, n), MetricOf(r.MetricsDrift, n)
+	noise, drift := metricOf(r.MetricsNoise, n), metricOf(r.MetricsDrift, n)
 	pick := func(m *result.Metric, get func(*result.Metric) float64) *float64 {
 		if m == nil {
 			return nil
@@ -119,9 +119,9 @@ func metricRow(r result.ValidationRun, n string, m *result.Metric) Row {
 	med := func(m *result.Metric) float64 { return m.MedianRelErr }
 	title := strings.Replace(strings.ToUpper(n), "_GAP", " gaps", 1)
 	out := Row{Cells: []Cell{
-		Name(PhaseTitle(r)), {Text: SplitWords(r.Split), Class: "nb"}, {Text: title, Class: "nb"}, Count(m.NReal),
+		Name(phaseTitle(r)), {Text: splitWords(r.Split), Class: "nb"}, {Text: title, Class: "nb"}, Count(m.NReal),
 		ksCell(&m.KSD), ksCell(pick(noise, ks)), ksCell(pick(drift, ks)), ksCell(m.RealVsRealD), ksCell(r.CriticalD),
-		PercentOf(m.DAtQuantile), Shown(&m.PAsymptotic, Brief), Shown(&m.NEffective, Brief),
+		PercentOf(m.DAtQuantile), Shown(&m.PAsymptotic, brief), Shown(&m.NEffective, brief),
 		PercentOf(m.MedianRelErr), Percent(pick(noise, med)), Percent(pick(drift, med)), Percent(m.MedianRelErrPaired),
 		Num(m.WassersteinMs),
 	}}
@@ -131,7 +131,7 @@ func metricRow(r result.ValidationRun, n string, m *result.Metric) Row {
 	return out
 }
 
-func ksCell(v *float64) Cell { return Shown(v, Statistic) }
+func ksCell(v *float64) Cell { return Shown(v, statistic) }
 
 // quantileTable shows the times themselves.
 func quantileTable(v *result.Validation) *Table {
@@ -140,10 +140,10 @@ func quantileTable(v *result.Validation) *Table {
 			{Head: "P90 real", Num: true}, {Head: "simulated", Num: true},
 			{Head: "P99 real", Num: true}, {Head: "simulated", Num: true}, {Head: "mean real", Num: true}, {Head: "simulated", Num: true}}}
 	for _, r := range v.Runs {
-		for _, n := range MetricNames {
-			if m := Metric(r.Metrics, n); m != nil {
+		for _, n := range metricNames {
+			if m := metric(r.Metrics, n); m != nil {
 				t.Rows = append(t.Rows, Row{Cells: []Cell{
-					Name(RunTitle(r)), Plain(strings.ToUpper(n)), Num(m.RealMs.P50), Num(m.SimMs.P50), Num(m.RealMs.P90),
+					Name(runTitle(r)), Plain(strings.ToUpper(n)), Num(m.RealMs.P50), Num(m.SimMs.P50), Num(m.RealMs.P90),
 					Num(m.SimMs.P90),
 					Num(m.RealMs.P99), Num(m.SimMs.P99), Num(m.RealMs.Mean), Num(m.SimMs.Mean)}})
 			}
@@ -174,7 +174,7 @@ func replayTable(v *result.Validation) *Table {
 			enough = Cell{Text: "no", Class: "na"}
 		}
 		t.Rows = append(t.Rows, Row{Cells: []Cell{
-			Name(PhaseTitle(r)), {Text: SplitWords(r.Split), Class: "nb"}, Plain(r.Load), saturated, enough,
+			Name(phaseTitle(r)), {Text: splitWords(r.Split), Class: "nb"}, Plain(r.Load), saturated, enough,
 			Count(r.Replayed), Count(r.Requests), Prose(Reasons(r.Excluded)),
 			Percent(q.KnownBatchesShare), Percent(q.IdenticalBatchesShare), Count(q.Steps), ZeroDim(q.ClippedPredictions),
 			Prose(strings.Join(q.Notes, "; ")),

@@ -2,10 +2,10 @@ package report
 
 import "github.com/blis-train/blis-train/result"
 
-var MetricNames = []string{"ttft", "itl", "e2e"}
+var metricNames = []string{"ttft", "itl", "e2e"}
 
-// Metric picks one of the gated metrics by name.
-func Metric(m *result.Metrics, name string) *result.Metric {
+// metric picks one of the gated metrics by name.
+func metric(m *result.Metrics, name string) *result.Metric {
 	switch {
 	case m == nil:
 		return nil
@@ -19,27 +19,27 @@ func Metric(m *result.Metrics, name string) *result.Metric {
 	return nil
 }
 
-// PhaseTitle names a run and its phase.
-func PhaseTitle(r result.ValidationRun) string {
+// phaseTitle names a run and its phase.
+func phaseTitle(r result.ValidationRun) string {
 	if r.Phase == "" {
 		return r.ID
 	}
 	return r.ID + " · " + r.Phase
 }
 
-// RunTitle also says when the comparison is in-sample.
-func RunTitle(r result.ValidationRun) string {
-	s := PhaseTitle(r)
+// runTitle also says when the comparison is in-sample.
+func runTitle(r result.ValidationRun) string {
+	s := phaseTitle(r)
 	if r.Split.Kind == result.SplitInSample {
 		s += " · in-sample"
 	}
 	return s
 }
 
-func SplitWords(s result.Split) string {
+func splitWords(s result.Split) string {
 	switch s.Kind {
 	case result.SplitHoldout:
-		return "hold-out, last " + Threshold(s.Test)
+		return "hold-out, last " + threshold(s.Test)
 	case result.SplitInSample:
 		return "in-sample"
 	case result.SplitTestRun:
@@ -48,9 +48,9 @@ func SplitWords(s result.Split) string {
 	return s.Kind
 }
 
-func MetricOf(m *result.Metrics, name string) *result.Metric {
+func metricOf(m *result.Metrics, name string) *result.Metric {
 	if name == "itl_gap" && m != nil {
 		return m.ITLGap
 	}
-	return Metric(m, name)
+	return metric(m, name)
 }

@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "rewrite golden files")
 
 func plainRun(i int) string { return fmt.Sprintf("run-%02d_async_open", i) }
 
-func render(t testing.TB, in Input) string {
+func render(t testing.TB, in input) string {
 	t.Helper()
 	var b bytes.Buffer
 	if err := Render(&b, in); err != nil {
@@ -130,12 +130,12 @@ func TestVerdicts(t *testing.T) {
 	for verdict, want := range map[string]string{
 		coeff.VerdictPass: "PASS", coeff.VerdictFail: "FAIL", coeff.VerdictInsufficient: "INSUFFICIENT DATA",
 	} {
-		in := Input{Validation: &result.Validation{Verdict: verdict, Missing: []string{"ks_ttft needs 164 requests"}}}
+		in := input{Validation: &result.Validation{Verdict: verdict, Missing: []string{"ks_ttft needs 164 requests"}}}
 		if page := render(t, in); !strings.Contains(page, `class="badge">`+want+"<") {
 			t.Errorf("verdict %q is not shown as %s", verdict, want)
 		}
 	}
-	if page := render(t, Input{}); !strings.Contains(page, "NOT VALIDATED") {
+	if page := render(t, input{}); !strings.Contains(page, "NOT VALIDATED") {
 		t.Error("a report without validation does not say so")
 	}
 }
@@ -166,7 +166,7 @@ func TestDiagnosisLinks(t *testing.T) {
 func TestMissingParts(t *testing.T) {
 	full := made(small, plainRun)
 	for mask := range 16 {
-		var in Input
+		var in input
 		for bit, set := range []func(){
 			func() { in.Extract = full.Extract }, func() { in.Fit = full.Fit },
 			func() { in.Validation = full.Validation }, func() { in.Inspect = full.Inspect },
@@ -190,7 +190,7 @@ func TestMissingParts(t *testing.T) {
 
 // TestEmptyDocuments: documents without runs, gates or figures render.
 func TestEmptyDocuments(t *testing.T) {
-	page := render(t, Input{Extract: &result.Extract{}, Fit: &result.Fit{}, Validation: &result.Validation{}, Inspect: &result.Inspect{}})
+	page := render(t, input{Extract: &result.Extract{}, Fit: &result.Fit{}, Validation: &result.Validation{}, Inspect: &result.Inspect{}})
 	if strings.Contains(page, "<figure") {
 		t.Error("a figure without data was drawn")
 	}
@@ -223,7 +223,7 @@ func poison(v reflect.Value, s string) {
 	}
 }
 
-func poisoned(s string) Input {
+func poisoned(s string) input {
 	in := made(small, func(int) string { return s })
 	poison(reflect.ValueOf(&in), s)
 	return in
@@ -232,7 +232,7 @@ func poisoned(s string) Input {
 // TestEscaping: no string of a recording becomes markup, on the page or in an
 // exported figure.
 func TestEscaping(t *testing.T) {
-	for _, in := range []Input{made(small, func(int) string { return evil }), poisoned(evil)} {
+	for _, in := range []input{made(small, func(int) string { return evil }), poisoned(evil)} {
 		page := render(t, in)
 		if n := strings.Count(page, "<script"); n != 1 {
 			t.Errorf("%d script elements, want the page's own", n)
@@ -266,12 +266,12 @@ func TestHostileText(t *testing.T) {
 }
 
 // checkFigures parses every exported figure.
-func checkFigures(t *testing.T, in Input) {
+func checkFigures(t *testing.T, in input) {
 	t.Helper()
 	n := 0
 	for _, f := range New(in).All() {
 		n++
-		dec := xml.NewDecoder(bytes.NewReader(SVG(f.Sheet(), f.Title)))
+		dec := xml.NewDecoder(bytes.NewReader(svg(f.Sheet(), f.Title)))
 		for {
 			tok, err := dec.Token()
 			if errors.Is(err, io.EOF) {
@@ -344,7 +344,7 @@ func TestSameBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range New(in).All() {
-			b.Write(SVG(f.Sheet(), f.Title))
+			b.Write(svg(f.Sheet(), f.Title))
 		}
 		return b.String()
 	}
@@ -365,13 +365,13 @@ func TestSizeCap(t *testing.T) {
 		t.Errorf("report of %d bytes, want < 5 MB", len(html))
 	}
 	gates := html[strings.Index(html, `id="gates"`):strings.Index(html, `id="gates-open"`)]
-	if !regexp.MustCompile(fmt.Sprintf(`%d of \d{4} rows shown, failed ones first`, MaxRows)).MatchString(gates) {
+	if !regexp.MustCompile(fmt.Sprintf(`%d of \d{4} rows shown, failed ones first`, maxRows)).MatchString(gates) {
 		t.Error("the gate table does not say what it left out")
 	}
 	if strings.Contains(gates, ">pass<") {
 		t.Error("a passed gate took the place of a failed one")
 	}
-	if n := strings.Count(html, "<tr"); n > 40*MaxRows {
+	if n := strings.Count(html, "<tr"); n > 40*maxRows {
 		t.Errorf("%d table rows on the html", n)
 	}
 }
@@ -422,7 +422,7 @@ func BenchmarkRender(b *testing.B) {
 
 func ExampleRender() {
 	var page bytes.Buffer
-	err := Render(&page, Input{Validation: &result.Validation{Verdict: coeff.VerdictPass, Pass: true}})
+	err := Render(&page, input{Validation: &result.Validation{Verdict: coeff.VerdictPass, Pass: true}})
 	fmt.Println(err, strings.Contains(page.String(), "PASS"))
 	// Output: <nil> true
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-func Coefficients(in InputInput, figs []*Figure) PageSection {
+func coefficients(in Input, figs []*Figure) PageSection {
 	s := PageSection{ID: "coefficients", Nav: "Coefficients", Title: "Coefficients",
 		Lead: "Each number with its unit, its 95 % interval, and whether these data know it."}
 	if in.Fit == nil {
@@ -16,7 +16,7 @@ func Coefficients(in InputInput, figs []*Figure) PageSection {
 		return s
 	}
 	f := in.Fit
-	s.Blocks = append(s.Blocks, Headed("Step time (beta)", modelBlocks(f.Beta))...)
+	s.Blocks = append(s.Blocks, headed("Step time (beta)", modelBlocks(f.Beta))...)
 	s.Blocks = append(s.Blocks, FigureBlocks(figs)...)
 	s.Blocks = append(s.Blocks, alternativeBlocks(f)...)
 	for _, m := range f.Alpha {
@@ -24,7 +24,7 @@ func Coefficients(in InputInput, figs []*Figure) PageSection {
 		if !m.Replay {
 			title += ", not to be added as a delay"
 		}
-		s.Blocks = append(s.Blocks, Folded(title, modelBlocks(m))...)
+		s.Blocks = append(s.Blocks, folded(title, modelBlocks(m))...)
 	}
 	if in.Inspect != nil && in.Inspect.Identify != nil {
 		s.Blocks = append(s.Blocks, identifyBlocks(in.Inspect.Identify)...)
@@ -41,7 +41,7 @@ func modelBlocks(m result.Model) []Block {
 			Block{List: m.NullDirections[:min(len(m.NullDirections), 40)]})
 	}
 	title := "For experts: penalty, degrees of freedom, variance inflation, training ranges of " + m.Name
-	return append(out, Folded(title, expertBlocks(m))...)
+	return append(out, folded(title, expertBlocks(m))...)
 }
 
 func expertBlocks(m result.Model) []Block {
@@ -106,7 +106,7 @@ func folds(prints []string) string {
 // coefficientTable lists the terms of a model. Only the step time's
 // time-like terms have a utilisation: waits are not work of the hardware.
 func coefficientTable(m result.Model) *Table {
-	t := &Table{ID: "coef-" + Slug(m.Name), Caption: "Coefficients of " + m.Name,
+	t := &Table{ID: "coef-" + slug(m.Name), Caption: "Coefficients of " + m.Name,
 		Cols: []Column{
 			{Head: "#", Num: true}, {Head: "Term"},
 			{Head: "Estimate", Num: true, Help: "least squares without penalty; none with a prior, where the interval is the published value's"},
@@ -124,7 +124,7 @@ func coefficientTable(m result.Model) *Table {
 		v, unit := Milli(c.Value, c.Unit)
 		cells := []Cell{
 			Count(i + 1), Name(c.Name), estimateCell(c), intervalCell(c),
-			{Text: FourDigits(v), Key: SortKey(v), Class: "n"}, {Text: unit, Class: "nb"},
+			{Text: FourDigits(v), Key: sortKey(v), Class: "n"}, {Text: unit, Class: "nb"},
 			{Mini: template.HTML(intervalBar(c))}, Percent(c.Share),
 		}
 		if beta {
@@ -141,7 +141,7 @@ func coefficientTable(m result.Model) *Table {
 
 // expertTable says of each term how much the data decided it, and where it was seen.
 func expertTable(m result.Model) *Table {
-	t := &Table{ID: "expert-" + Slug(m.Name), Caption: "How well the terms of " + m.Name + " are known",
+	t := &Table{ID: "expert-" + slug(m.Name), Caption: "How well the terms of " + m.Name + " are known",
 		Cols: []Column{{Head: "Term"}, {Head: "Prior share", Num: true, Help: "how much of the value is the penalty's"},
 			{Head: "df", Num: true, Help: "effective degrees of freedom"},
 			{Head: "VIF", Num: true, Help: "variance inflation: how much its neighbours blur it"},
@@ -159,7 +159,7 @@ func estimateCell(c result.Coefficient) Cell {
 		return Cell{Text: Unknown, Class: "n dim"}
 	}
 	v, _ := Milli(*c.Estimate, c.Unit)
-	return Cell{Text: FourDigits(v), Key: SortKey(v), Class: "n"}
+	return Cell{Text: FourDigits(v), Key: sortKey(v), Class: "n"}
 }
 
 func intervalCell(c result.Coefficient) Cell {
@@ -169,7 +169,7 @@ func intervalCell(c result.Coefficient) Cell {
 	}
 	lo, _ := Milli(ci[0], c.Unit)
 	hi, _ := Milli(ci[1], c.Unit)
-	return Cell{Text: Range(lo, hi), Class: "nb", Key: SortKey(hi - lo)}
+	return Cell{Text: Range(lo, hi), Class: "nb", Key: sortKey(hi - lo)}
 }
 
 func utilisationCell(u *float64) Cell {
@@ -192,7 +192,7 @@ func identifiedCell(c result.Coefficient) Cell {
 }
 
 func boundTable(m result.Model) *Table {
-	t := &Table{ID: "bounds-" + Slug(m.Name), Caption: "Features at their bound, " + m.Name, Closed: true,
+	t := &Table{ID: "bounds-" + slug(m.Name), Caption: "Features at their bound, " + m.Name, Closed: true,
 		Cols: []Column{{Head: "Feature"}, {Head: "Rows", Num: true}, {Head: "Share", Num: true}}}
 	for _, b := range m.BoundHits {
 		if b.Rows > 0 {
@@ -245,7 +245,7 @@ func identifyBlocks(i *result.Identify) []Block {
 			Percent(e.After), Num(e.GainLogDet)}})
 	}
 	out = append(out, Tables(Capped(t, "in the order of the file", "inspect.json, identify"))...)
-	return Headed("What these data can identify", out)
+	return headed("What these data can identify", out)
 }
 
 // rangeCell is what a feature was in training.

@@ -1,12 +1,12 @@
 package report
 
-// Set holds every figure of a page by section, in reading order.
-type Set struct {
+// set holds every figure of a page by section, in reading order.
+type set struct {
 	Data, Audit, Coeff, Fit, Replay []*Figure
 }
 
-func New(in InputInput) Set {
-	return Set{
+func New(in Input) set {
+	return set{
 		Data:   keep(coverageFigure(in), loadFigure(in)),
 		Audit:  keep(targetFigure(in), pickupFigure(in), lagFigure(in)),
 		Coeff:  keep(utilisationFigure(in), surfaceFigure(in)),
@@ -15,7 +15,7 @@ func New(in InputInput) Set {
 	}
 }
 
-func (s Set) All() []*Figure {
+func (s set) All() []*Figure {
 	var out []*Figure
 	for _, fs := range [][]*Figure{s.Data, s.Audit, s.Coeff, s.Fit, s.Replay} {
 		out = append(out, fs...)

@@ -15,9 +15,9 @@ type svgBuf struct {
 	flat bool // standalone: colours as attributes instead of classes
 }
 
-// Inline renders for the page: colours come from the page's style sheet.
+// inline renders for the page: colours come from the page's style sheet.
 // desc is read out by screen readers.
-func Inline(d *Drawing, desc string) string {
+func inline(d *Drawing, desc string) string {
 	var b svgBuf
 	b.WriteString(`<svg viewBox="0 0 `)
 	b.num(d.W)
@@ -35,8 +35,8 @@ func Inline(d *Drawing, desc string) string {
 	return b.String()
 }
 
-// SVG renders a standalone file on a white ground.
-func SVG(d *Drawing, desc string) []byte {
+// svg renders a standalone file on a white ground.
+func svg(d *Drawing, desc string) []byte {
 	b := svgBuf{flat: true}
 	b.WriteString(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 `)
 	b.num(d.W)
@@ -116,7 +116,7 @@ func (b *svgBuf) style(m *mark) {
 	} else {
 		b.classStyle(m)
 	}
-	if m.stroke != None {
+	if m.stroke != none {
 		b.attr("stroke-width", m.width)
 		if pat := dashPatterns[m.dash]; pat != nil {
 			b.WriteString(` stroke-dasharray="`)
@@ -136,12 +136,12 @@ func (b *svgBuf) style(m *mark) {
 
 func (b *svgBuf) classStyle(m *mark) {
 	b.WriteString(` class="`)
-	if m.fill != None {
+	if m.fill != none {
 		b.WriteString("f-" + m.fill.name())
 	} else {
 		b.WriteString("nf")
 	}
-	if m.stroke != None {
+	if m.stroke != none {
 		b.WriteString(" s-" + m.stroke.name())
 	}
 	b.WriteByte('"')
@@ -149,16 +149,16 @@ func (b *svgBuf) classStyle(m *mark) {
 
 func (b *svgBuf) flatStyle(m *mark) {
 	fill := "none"
-	if m.fill != None {
+	if m.fill != none {
 		fill = paints[m.fill].light
 	}
 	b.WriteString(` fill="` + fill + `"`)
-	if m.stroke != None {
+	if m.stroke != none {
 		b.WriteString(` stroke="` + paints[m.stroke].light + `"`)
 	}
 }
 
-func (b *svgBuf) path(pts []Point, closed bool) {
+func (b *svgBuf) path(pts []point, closed bool) {
 	for i, p := range pts {
 		if i == 0 {
 			b.WriteByte('M')
@@ -188,4 +188,4 @@ func (b *svgBuf) num(v float64) {
 	b.WriteString(strconv.FormatFloat(r, 'f', -1, 64))
 }
 
-func (b *svgBuf) text(s string) { b.WriteString(html.EscapeString(Limited(s))) }
+func (b *svgBuf) text(s string) { b.WriteString(html.EscapeString(limited(s))) }

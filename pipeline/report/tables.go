@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// MaxRows is the most rows of one table on the page; the JSON files hold all.
-const MaxRows = 150
+// maxRows is the most rows of one table on the page; the JSON files hold all.
+const maxRows = 150
 
 // Grow adds a row while there is room and counts it in any case, so that a
 // table of thousands costs no more than the rows it shows.
 func (t *Table) Grow(fill func() Row) {
 	t.Total++
-	if len(t.Rows) < MaxRows {
+	if len(t.Rows) < maxRows {
 		t.Rows = append(t.Rows, fill())
 	}
 }
@@ -23,9 +23,9 @@ func (t *Table) Grow(fill func() Row) {
 func Capped(t *Table, how, where string) *Table {
 	t.dropEmpty()
 	t.Total = max(t.Total, len(t.Rows))
-	if t.Total > MaxRows {
-		t.More = fmt.Sprintf("%d of %d rows shown, %s; all of them are in %s.", MaxRows, t.Total, how, where)
-		t.Rows = t.Rows[:MaxRows]
+	if t.Total > maxRows {
+		t.More = fmt.Sprintf("%d of %d rows shown, %s; all of them are in %s.", maxRows, t.Total, how, where)
+		t.Rows = t.Rows[:maxRows]
 	}
 	return t
 }
@@ -57,8 +57,8 @@ func Tables(t *Table) []Block {
 	return []Block{{Table: t}}
 }
 
-// Slug makes an id of a name.
-func Slug(s string) string {
+// slug makes an id of a name.
+func slug(s string) string {
 	keep := func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-':

@@ -2,9 +2,9 @@ package report
 
 import "strings"
 
-// TextWidth estimates the width of text in pixels; a bit generous, since
+// textWidth estimates the width of text in pixels; a bit generous, since
 // fonts differ.
-func TextWidth(text string, size float64) float64 {
+func textWidth(text string, size float64) float64 {
 	w := 0.0
 	for _, r := range text {
 		switch {
@@ -21,17 +21,17 @@ func TextWidth(text string, size float64) float64 {
 	return w * size
 }
 
-// Clip shortens text to about width pixels, keeping both ends, where run
+// clip shortens text to about width pixels, keeping both ends, where run
 // names differ. Its cost does not grow with the length of the text.
-func Clip(text string, size, width float64) string {
-	if len(text) <= maxClip && TextWidth(text, size) <= width {
+func clip(text string, size, width float64) string {
+	if len(text) <= maxClip && textWidth(text, size) <= width {
 		return text
 	}
 	r := []rune(ends(text))
 	for keep := min(len(r)-1, maxClip); keep > 2; keep-- {
 		head := keep * 3 / 5
 		s := string(r[:head]) + "…" + string(r[len(r)-(keep-head):])
-		if TextWidth(s, size) <= width {
+		if textWidth(s, size) <= width {
 			return s
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-func Section(in InputInput, figs []*Figure) PageSection {
+func section(in Input, figs []*Figure) PageSection {
 	s := PageSection{ID: "verdict", Nav: "Verdict", Title: "Verdict and gates",
 		Lead: "What was promised, what was measured, and what to do about the difference."}
 	s.Blocks = append(s.Blocks, cards(in)...)
@@ -27,22 +27,22 @@ func Section(in InputInput, figs []*Figure) PageSection {
 }
 
 // cards are the figures a reader quotes.
-func cards(in InputInput) []Block {
-	var cs []Card
+func cards(in Input) []Block {
+	var cs []card
 	if f := in.Fit; f != nil && f.Beta.Holdout != nil {
 		h := f.Beta.Holdout
-		cs = append(cs, Card{Name: "Step time, held-out rows", Value: PctOr(h.MAPE),
-			Sub: fmt.Sprintf("MAPE; best constant %s, noise floor %s", PctOr(h.MAPEConst), PctOr(h.MAPEFloor))})
-		cs = append(cs, Card{Name: "Skill", Value: ShortOr(h.Skill), Sub: "0 = best constant, 1 = noise floor"})
+		cs = append(cs, card{Name: "Step time, held-out rows", Value: pctOr(h.MAPE),
+			Sub: fmt.Sprintf("MAPE; best constant %s, noise floor %s", pctOr(h.MAPEConst), pctOr(h.MAPEFloor))})
+		cs = append(cs, card{Name: "Skill", Value: ShortOr(h.Skill), Sub: "0 = best constant, 1 = noise floor"})
 		if f.Beta.LocoWorst != nil {
-			cs = append(cs, Card{Name: "Unseen configuration, worst", Value: PctOr(f.Beta.LocoWorst),
-				Sub: "MAPE; median " + PctOr(f.Beta.LocoMedian)})
+			cs = append(cs, card{Name: "Unseen configuration, worst", Value: pctOr(f.Beta.LocoWorst),
+				Sub: "MAPE; median " + pctOr(f.Beta.LocoMedian)})
 		}
 	}
 	if v := in.Validation; v != nil {
 		for _, m := range []string{"ttft", "itl", "e2e"} {
 			if g, ok := worstGate(v.Gates, "ks_"+m); ok {
-				cs = append(cs, Card{Name: "Replay, worst KS of " + strings.ToUpper(m), Value: Statistic(*g.Value), Class: gateClass(g),
+				cs = append(cs, card{Name: "Replay, worst KS of " + strings.ToUpper(m), Value: statistic(*g.Value), Class: gateClass(g),
 					Sub: fmt.Sprintf("%s; must be %s %s", g.Scope, g.Op, Short(g.Threshold))})
 			}
 		}

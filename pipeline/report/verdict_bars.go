@@ -11,23 +11,23 @@ func gateBar(g result.Gate) string {
 	if g.Value == nil || !(g.Threshold > 0) {
 		return ""
 	}
-	d := Drawing{W: BarW, H: BarH}
-	d.Rect(At(0, 3), At(BarW, BarH-3), GridLine, 0, "")
+	d := Drawing{W: barW, H: barH}
+	d.Rect(At(0, 3), At(barW, barH-3), gridLine, 0, "")
 	frac := max(0, *g.Value) / (2 * g.Threshold)
-	p := Good
+	p := good
 	if gateRank(g) == 0 {
-		p = Bad
+		p = bad
 	} else if g.Pass == nil {
 		p = AxisLine
 	}
-	d.Rect(At(0, 3), At(min(frac, 1)*BarW, BarH-3), p, 0, "")
-	d.Seg(At(BarW/2, 0), At(BarW/2, BarH), Ink, 1.5, Solid)
-	return Inline(&d, fmt.Sprintf("%s, threshold %s", GateValue(g.Name, g.Value), GateThreshold(g)))
+	d.Rect(At(0, 3), At(min(frac, 1)*barW, barH-3), p, 0, "")
+	d.Seg(At(barW/2, 0), At(barW/2, barH), ink, 1.5, Solid)
+	return inline(&d, fmt.Sprintf("%s, threshold %s", GateValue(g.Name, g.Value), GateThreshold(g)))
 }
 
 func gateBarKey(g result.Gate) string {
 	if g.Value == nil || g.Threshold == 0 {
 		return ""
 	}
-	return SortKey(*g.Value / g.Threshold)
+	return sortKey(*g.Value / g.Threshold)
 }

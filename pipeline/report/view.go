@@ -8,14 +8,14 @@ import (
 // Head is the answer at the top of the page.
 type PageHead struct {
 	Class, Badge, Kicker, Sentence string
-	Lines                          []Use
+	Lines                          []use
 	Failed                         []string
 	Next                           []string // what to do about it
 	Facts                          []Fact
 }
 
-// Use says what one configuration's coefficients are good for: up to where, and how well.
-type Use struct{ Class, Scope, Uses, Region, Error string }
+// use says what one configuration's coefficients are good for: up to where, and how well.
+type use struct{ Class, Scope, Uses, Region, Error string }
 
 // The types below are what page.html shows. Strings are plain text; the
 // template escapes them. template.HTML is only ever made of what inlineSVG
@@ -33,28 +33,28 @@ type Block struct {
 	Text     string
 	Code     string
 	Facts    []Fact
-	Cards    []Card
+	Cards    []card
 	List     []string
-	Causes   []Cause
+	Causes   []cause
 	Findings []findingGroup
 	Table    *Table
 	Figure   *figureView
-	Fold     *Fold
+	Fold     *fold
 }
 
-// Fold is what experts open: closed on the page, and on paper.
-type Fold struct {
+// fold is what experts open: closed on the page, and on paper.
+type fold struct {
 	Title  string
 	Blocks []Block
 }
 
-// Folded puts blocks, when there are any, behind a line.
-func Folded(title string, bs ...[]Block) []Block {
+// folded puts blocks, when there are any, behind a line.
+func folded(title string, bs ...[]Block) []Block {
 	all := slices.Concat(bs...)
 	if len(all) == 0 {
 		return nil
 	}
-	return []Block{{Fold: &Fold{Title: title, Blocks: all}}}
+	return []Block{{Fold: &fold{Title: title, Blocks: all}}}
 }
 
 // Fact is a name and its value in a definition list.
@@ -63,14 +63,14 @@ type Fact struct{ Name, Value string }
 // FactOf is a fact.
 func FactOf(name, value string) Fact { return Fact{name, value} }
 
-// Card is one large number with its unit and what it is compared with.
-type Card struct {
+// card is one large number with its unit and what it is compared with.
+type card struct {
 	Name, Value, Sub string
 	Class            string // good | bad | warn | ""
 }
 
-// Cause is one diagnosis: why gates failed, and the figure that shows it.
-type Cause struct{ Label, Scope, Sentence, Gates, Anchor, FigureTitle string }
+// cause is one diagnosis: why gates failed, and the figure that shows it.
+type cause struct{ Label, Scope, Sentence, Gates, Anchor, FigureTitle string }
 
 // findingGroup is every finding of one code.
 type findingGroup struct {

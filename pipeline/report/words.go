@@ -61,7 +61,7 @@ func GateValue(name string, v *float64) string {
 	case gateIsPercent(name):
 		return Pct(*v)
 	case strings.HasPrefix(name, "ks_"):
-		return Statistic(*v)
+		return statistic(*v)
 	}
 	return Short(*v)
 }
@@ -69,7 +69,7 @@ func GateValue(name string, v *float64) string {
 // GateThreshold is what a gate wants, in the words of its value.
 func GateThreshold(g result.Gate) string {
 	if gateIsPercent(g.Name) {
-		return Threshold(g.Threshold)
+		return threshold(g.Threshold)
 	}
 	return Short(g.Threshold)
 }
@@ -159,7 +159,7 @@ func undecided(gates []result.Gate) []string {
 	}
 	var out []string
 	for _, why := range reasons {
-		out = append(out, fmt.Sprintf("%s of %s: %s", ListOf(groups[why].names, 3), ListOf(groups[why].scopes, 2), why))
+		out = append(out, fmt.Sprintf("%s of %s: %s", listOf(groups[why].names, 3), listOf(groups[why].scopes, 2), why))
 	}
 	return out
 }

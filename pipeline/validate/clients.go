@@ -37,7 +37,7 @@ func (j *job) clientConfigs(fit *result.Fit, known []result.ConfigErrors) []resu
 // clientRun is the run without steps that the scope of a replay gate names; nil: none.
 func (j *job) clientRun(scope string) *judgedRun {
 	for _, t := range j.all {
-		if t.beta == nil && t.id == RunOfScope(scope) {
+		if t.beta == nil && t.id == runOfScope(scope) {
 			return t
 		}
 	}

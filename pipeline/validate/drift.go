@@ -30,10 +30,10 @@ var driftBlocksNs = [...]int64{20e9, 10e9, 5e9}
 // thinBlockRows is how many rows the shortest blocks of thinned rows have in the mean.
 const thinBlockRows = 20
 
-// Drift is the machine's speed over time: the median of y/prediction in blocks
+// drift is the machine's speed over time: the median of y/prediction in blocks
 // of 20, 10 or 5 seconds (spec#drift). A factor above 1 is a slower machine, or a
 // model that predicts too little.
-type Drift struct {
+type drift struct {
 	OriginNs int64 // monotonic, start of block 0: the first row
 	BlockNs  int64
 	Points   []result.DriftPoint
@@ -45,9 +45,9 @@ type Drift struct {
 // Blocks are as short as the rows bear out: the curve of every second row must come
 // nearer to the other rows, by 1 % of a step, than the one of longer blocks does. Of thinned
 // rows all lengths are longer by the same factor where so few are left (spec#max-rows).
-func DriftOf(timeNs []int64, y, pred []float64, thinned bool) *Drift {
+func DriftOf(timeNs []int64, y, pred []float64, thinned bool) *drift {
 	if len(timeNs) == 0 {
-		return &Drift{}
+		return &drift{}
 	}
 	var halves [2]ratios
 	all := ratios{originNs: slices.Min(timeNs)}
@@ -94,8 +94,8 @@ type ratios struct {
 func (r *ratios) add(ns int64, ratio float64) { r.at, r.of = append(r.at, ns), append(r.of, ratio) }
 
 // curve is the drift in blocks of one length.
-func (r *ratios) curve(blockNs int64) *Drift {
-	d := &Drift{OriginNs: r.originNs, BlockNs: blockNs}
+func (r *ratios) curve(blockNs int64) *drift {
+	d := &drift{OriginNs: r.originNs, BlockNs: blockNs}
 	byBlock := map[int64][]float64{}
 	last := int64(0)
 	for i, ns := range r.at {
@@ -113,7 +113,7 @@ func (r *ratios) curve(blockNs int64) *Drift {
 }
 
 // error is the sum of |log(ratio/factor)| over rows.
-func (d *Drift) error(r *ratios) float64 {
+func (d *drift) error(r *ratios) float64 {
 	sum := 0.0
 	for i, ns := range r.at {
 		if r.of[i] > 0 {
@@ -123,9 +123,9 @@ func (d *Drift) error(r *ratios) float64 {
 	return sum
 }
 
-func (d *Drift) startS(block int64) float64 { return float64(block) * float64(d.BlockNs) / nsPerS }
+func (d *drift) startS(block int64) float64 { return float64(block) * float64(d.BlockNs) / nsPerS }
 
-func (d *Drift) fill(blocks int64) {
+func (d *drift) fill(blocks int64) {
 	if len(d.Points) == 0 {
 		return
 	}
@@ -141,7 +141,7 @@ func (d *Drift) fill(blocks int64) {
 
 // At is the factor at a monotonic stamp; the ends hold beyond the curve, and
 // without a curve it is 1.
-func (d *Drift) At(ns int64) float64 {
+func (d *drift) At(ns int64) float64 {
 	if len(d.factors) == 0 {
 		return 1
 	}
@@ -151,7 +151,7 @@ func (d *Drift) At(ns int64) float64 {
 
 // Follow is a step time as the machine was at a stamp: times the factor there over
 // the curve's median, which leaves what the model gets wrong all the time.
-func (d *Drift) Follow(us float64, ns int64) float64 {
+func (d *drift) Follow(us float64, ns int64) float64 {
 	if len(d.factors) == 0 {
 		return us
 	}
@@ -159,7 +159,7 @@ func (d *Drift) Follow(us float64, ns int64) float64 {
 }
 
 // Farthest is the factor farthest from 1 in ratio, and whether there is one.
-func (d *Drift) Farthest() (float64, bool) {
+func (d *drift) Farthest() (float64, bool) {
 	best, found := 1.0, false
 	for _, p := range d.Points {
 		if !found || math.Abs(portable.Log(p.Factor)) > math.Abs(portable.Log(best)) {
@@ -171,7 +171,7 @@ func (d *Drift) Farthest() (float64, bool) {
 
 // Swing is the largest factor over the smallest: drift that no one coefficient
 // set can follow, whatever its bias.
-func (d *Drift) Swing() float64 {
+func (d *drift) Swing() float64 {
 	if len(d.Points) == 0 {
 		return 1
 	}
@@ -183,7 +183,7 @@ func (d *Drift) Swing() float64 {
 }
 
 // Finding is machine_drift when the curve leaves 0.9-1.1, else none.
-func (d *Drift) Finding(run string) []trace.Finding {
+func (d *drift) Finding(run string) []trace.Finding {
 	far, ok := d.Farthest()
 	if !ok || (far >= driftLo && far <= driftHi) {
 		return nil

@@ -62,7 +62,7 @@ func TestDriftGapsTakeTheBlockBefore(t *testing.T) {
 // gets blocks of 5 s, one that errs at random keeps 20.
 func TestDriftBlocksAreAsShortAsRowsBearOut(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 1))
-	curve := func(factor func(s int64) float64) *Drift {
+	curve := func(factor func(s int64) float64) *drift {
 		var at []int64
 		var y, pred []float64
 		for i := range int64(6000) { // 120 s at 20 ms
@@ -85,7 +85,7 @@ func TestDriftBlocksAreAsShortAsRowsBearOut(t *testing.T) {
 // TestDriftOfThinnedRowsHasLongerBlocks: an hour of which a row in six seconds is left has a curve all the same, in
 // blocks that hold enough; where enough are left blocks are as short as ever.
 func TestDriftOfThinnedRowsHasLongerBlocks(t *testing.T) {
-	curve := func(everyNs int64, thinned bool) *Drift {
+	curve := func(everyNs int64, thinned bool) *drift {
 		var at []int64
 		var y, pred []float64
 		for ns := int64(0); ns < 3600e9; ns += everyNs {

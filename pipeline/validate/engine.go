@@ -11,8 +11,8 @@ import (
 
 // engine is how a run is replayed: the coefficients' step times (or the latency
 // model of the options), delays from the artifact or the options.
-func (j *job) engine(t *judgedRun, run *trace.Run, dep *deploy.Deployment) (Engine, []trace.Finding, error) {
-	e := Engine{Async: t.lag.lag > 0, Gamma: j.set.Gamma, Renewal: features.RenewalOf(j.set),
+func (j *job) engine(t *judgedRun, run *trace.Run, dep *deploy.Deployment) (engine, []trace.Finding, error) {
+	e := engine{Async: t.lag.lag > 0, Gamma: j.set.Gamma, Renewal: features.RenewalOf(j.set),
 		Seed: j.o.Seed, Drift: t.drift, Done: j.done}
 	if t.beta == nil {
 		e.Async = dep.Engine.IsAsync()
@@ -41,11 +41,11 @@ func (j *job) engine(t *judgedRun, run *trace.Run, dep *deploy.Deployment) (Engi
 
 // delays sets what happens outside the engine: a constant that was given, one
 // measured on idle requests, or the artifact's alphas.
-func (j *job) delays(e *Engine, run *trace.Run, dep *deploy.Deployment) ([]trace.Finding, error) {
+func (j *job) delays(e *engine, run *trace.Run, dep *deploy.Deployment) ([]trace.Finding, error) {
 	var findings []trace.Finding
 	overhead, egress := j.o.OverheadUs, j.o.EgressUs
 	if j.o.IdleDelays {
-		idle, ok := MeasureIdle(run)
+		idle, ok := measureIdle(run)
 		if !ok {
 			findings = append(findings, trace.Findingf(ReplayAssumes, "run %s: no request met an idle server", run.ID))
 			if run.Aggregate != nil && j.set.AlphaModel(coeff.Overhead) == nil {

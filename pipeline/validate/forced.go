@@ -9,13 +9,13 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// IdenticalBatches replays the whole run with the recorded step times and the
+// identicalBatches replays the whole run with the recorded step times and the
 // recorded pick-ups (by step where step times are missing) and returns the share
 // of known recorded batches that the simulator's scheduler reproduces: same step
 // id, same requests, same computed and new tokens. It separates a wrong scheduler
 // from wrong step times. Nil when the run cannot be forced (f is nil); an error when
 // its snapshots cannot be read.
-func IdenticalBatches(f *workload.Forced, dep *deploy.Deployment, steps *rows.Steps, async bool) (*float64, error) {
+func identicalBatches(f *workload.Forced, dep *deploy.Deployment, steps *rows.Steps, async bool) (*float64, error) {
 	if f == nil {
 		return nil, nil
 	}

@@ -18,16 +18,16 @@ type stepMark struct {
 	running, decode int64 // requests, as the producer labels them
 }
 
-// Marks are those of many steps, in order, in little memory.
-type Marks struct {
+// marks are those of many steps, in order, in little memory.
+type marks struct {
 	firstID int64
 	startNs []int64
 	rest    *packed.Floats // id - firstID, running, decode
 }
 
-// MarksOf are the recorded steps of a run, for the phases that are replayed.
-func MarksOf(run *trace.Run) *Marks {
-	m := &Marks{startNs: make([]int64, 0, len(run.Steps))}
+// marksOf are the recorded steps of a run, for the phases that are replayed.
+func marksOf(run *trace.Run) *marks {
+	m := &marks{startNs: make([]int64, 0, len(run.Steps))}
 	for i := range run.Steps {
 		s := &run.Steps[i]
 		m.add(stepMark{s.ID, s.TsStartNs, s.RunningDepth, s.NumDecodeReqs})
@@ -35,7 +35,7 @@ func MarksOf(run *trace.Run) *Marks {
 	return m
 }
 
-func (m *Marks) add(s stepMark) {
+func (m *marks) add(s stepMark) {
 	if m.rest == nil {
 		m.firstID, m.rest = s.id, packed.NewFloats(3)
 	}
@@ -44,7 +44,7 @@ func (m *Marks) add(s stepMark) {
 }
 
 // each visits the marks in order.
-func (m *Marks) each(visit func(stepMark)) {
+func (m *marks) each(visit func(stepMark)) {
 	if m.rest == nil {
 		return
 	}
@@ -56,8 +56,8 @@ func (m *Marks) each(visit func(stepMark)) {
 }
 
 // within are the steps of [from, to).
-func (m *Marks) within(p *deploy.Phase) *Marks {
-	out := &Marks{}
+func (m *marks) within(p *deploy.Phase) *marks {
+	out := &marks{}
 	m.each(func(s stepMark) {
 		if s.startNs >= p.StartNs && s.startNs < p.EndNs {
 			out.add(s)
@@ -70,7 +70,7 @@ func (m *Marks) within(p *deploy.Phase) *Marks {
 // the time between the starts of adjacent busy steps i and i+1, once for every
 // decode of step i-lag, whose execution that interval holds. Steps that start
 // before fromNs are left out.
-func tokenGaps(steps *Marks, lag int, fromNs int64) []float64 {
+func tokenGaps(steps *marks, lag int, fromNs int64) []float64 {
 	all := 0
 	eachGap(steps, lag, fromNs, func(_ float64, times int) { all += times })
 	kept := min(all, maxGaps)
@@ -86,7 +86,7 @@ func tokenGaps(steps *Marks, lag int, fromNs int64) []float64 {
 }
 
 // eachGap visits the gaps between steps, each with the number of decodes it holds.
-func eachGap(steps *Marks, lag int, fromNs int64, visit func(ms float64, times int)) {
+func eachGap(steps *marks, lag int, fromNs int64, visit func(ms float64, times int)) {
 	last := make([]stepMark, 0, lag+2) // steps i-lag .. i+1
 	steps.each(func(next stepMark) {
 		last = append(last, next)
@@ -104,7 +104,7 @@ func eachGap(steps *Marks, lag int, fromNs int64, visit func(ms float64, times i
 // gapLog keeps the marks of a replay on the recording's clock.
 type gapLog struct {
 	originNs int64
-	marks    Marks
+	marks    marks
 }
 
 // Step notes the step.

@@ -24,7 +24,7 @@ func TestGapsAreThinnedAsTheyStand(t *testing.T) {
 			}
 		}
 		phase := &deploy.Phase{StartNs: list[10].startNs, EndNs: list[3990].startNs}
-		whole := &Marks{}
+		whole := &marks{}
 		for _, s := range list {
 			whole.add(s)
 		}

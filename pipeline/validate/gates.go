@@ -14,15 +14,15 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// Decide fills the gates, the verdicts by purpose and the one of v: that of the
+// decide fills the gates, the verdicts by purpose and the one of v: that of the
 // purpose asked for (empty: replay, or steps where nothing is replayed). fit may be
 // nil: then what only the fit knows is null and not required.
-func Decide(v *result.Validation, fit *result.Fit, set *coeff.Set, r *Rules, asked string) {
+func decide(v *result.Validation, fit *result.Fit, set *coeff.Set, r *rules, asked string) {
 	judge(v, fit, checkSigns(set), r)
 	setVerdicts(v, asked)
 }
 
-func judge(v *result.Validation, fit *result.Fit, signs signCheck, r *Rules) {
+func judge(v *result.Validation, fit *result.Fit, signs signCheck, r *rules) {
 	v.Gates = append(v.Gates, fitGates(fit, v.Configs, signs, r)...)
 	for i := range v.Configs {
 		v.Gates = append(v.Gates, configGates(&v.Configs[i], r)...)
@@ -44,18 +44,18 @@ func fromRequests(fit *result.Fit) bool { return fit != nil && fit.Requests != n
 // excuseSteps requires nothing of steps that nobody recorded.
 func excuseSteps(gates []result.Gate) {
 	for i := range gates {
-		if g := &gates[i]; g.Value == nil && (g.Name == gateCertificate || OfSteps(g.Name)) {
+		if g := &gates[i]; g.Value == nil && (g.Name == gateCertificate || ofSteps(g.Name)) {
 			g.Required, g.Note = false, noteNoSteps
 		}
 	}
 }
 
 // fitGates are those only the fit can answer: leave-one-out, certificate, folds.
-func fitGates(fit *result.Fit, configs []result.ConfigErrors, signs signCheck, r *Rules) []result.Gate {
+func fitGates(fit *result.Fit, configs []result.ConfigErrors, signs signCheck, r *rules) []result.Gate {
 	gates := []result.Gate{signs.gate(r)}
 	if fit == nil {
 		for _, name := range []string{gateBetaMAPELoco, gateCertificate, gateFoldsDistinct} {
-			g := r.gate(name, ScopeAll, nil, noteNoFit)
+			g := r.gate(name, scopeAll, nil, noteNoFit)
 			g.Required = false
 			gates = append(gates, g)
 		}
@@ -76,13 +76,13 @@ func fitGates(fit *result.Fit, configs []result.ConfigErrors, signs signCheck, r
 	certificate := certified(fit)
 	repeats := float64(repeatedFolds(fit))
 	return append(gates,
-		r.gate(gateCertificate, ScopeAll, certificate, noteNoFit),
-		r.gate(gateFoldsDistinct, ScopeAll, &repeats, ""))
+		r.gate(gateCertificate, scopeAll, certificate, noteNoFit),
+		r.gate(gateFoldsDistinct, scopeAll, &repeats, ""))
 }
 
-func locoGates(m *result.Model, configs []result.ConfigErrors, r *Rules, name string, value func(result.Loco) *float64) []result.Gate {
+func locoGates(m *result.Model, configs []result.ConfigErrors, r *rules, name string, value func(result.Loco) *float64) []result.Gate {
 	if len(m.Loco) == 0 {
-		g := r.gate(name, ScopeAll, nil, noteOneConfig)
+		g := r.gate(name, scopeAll, nil, noteOneConfig)
 		g.Required = false
 		return []result.Gate{g}
 	}
@@ -131,7 +131,7 @@ func repeatedFolds(fit *result.Fit) int {
 }
 
 // configGates judge the teacher-forced errors of one configuration or test run.
-func configGates(c *result.ConfigErrors, r *Rules) []result.Gate {
+func configGates(c *result.ConfigErrors, r *rules) []result.Gate {
 	var gates []result.Gate
 	add := func(name string, value *float64, note string) {
 		gates = append(gates, r.gate(name, c.Scope, value, note))
@@ -170,7 +170,7 @@ func configGates(c *result.ConfigErrors, r *Rules) []result.Gate {
 // delayGates judge what happens outside the engine by the error it causes: the mean
 // absolute error of a delay over the mean of the time it is a part of. Without a
 // replay there is nothing it is a part of.
-func delayGates(c *result.ConfigErrors, runs []result.ValidationRun, r *Rules) []result.Gate {
+func delayGates(c *result.ConfigErrors, runs []result.ValidationRun, r *rules) []result.Gate {
 	var gates []result.Gate
 	add := func(name string, maeUs *float64, of func(*result.Metrics) *result.Metric) {
 		mean := meanMs(c, runs, of)
@@ -228,7 +228,7 @@ func ratio(a, b *float64) *float64 {
 }
 
 // overallGates: total bias and the worst configuration.
-func overallGates(v *result.Validation, r *Rules) []result.Gate {
+func overallGates(v *result.Validation, r *rules) []result.Gate {
 	var bias *float64
 	if v.Steps != nil && v.Steps.Bias != nil {
 		b := math.Abs(*v.Steps.Bias)
@@ -241,8 +241,8 @@ func overallGates(v *result.Validation, r *Rules) []result.Gate {
 		}
 	}
 	return []result.Gate{
-		r.gate(gateBias, ScopeAll, bias, noteNoRows),
-		r.gate(gateWorstConfiguration, ScopeAll, worst, noteNoRows),
+		r.gate(gateBias, scopeAll, bias, noteNoRows),
+		r.gate(gateWorstConfiguration, scopeAll, worst, noteNoRows),
 	}
 }
 
@@ -261,7 +261,7 @@ var replayNames = []struct {
 // requests in the hold-out are null; then the replay of the whole phase decides,
 // where that has enough, because the step gates have judged the same coefficients
 // on rows they never saw (spec#replay-in-sample).
-func replayGates(v *result.Validation, r *Rules, clients bool) []result.Gate {
+func replayGates(v *result.Validation, r *rules, clients bool) []result.Gate {
 	var gates []result.Gate
 	decided := false
 	for i := range v.Runs {
@@ -285,14 +285,14 @@ func replayGates(v *result.Validation, r *Rules, clients bool) []result.Gate {
 	}
 	if !decided {
 		for _, n := range replayNames {
-			gates = append(gates, r.gate(n.ks, ScopeAll, nil, "no unsaturated open phase was replayed"))
+			gates = append(gates, r.gate(n.ks, scopeAll, nil, "no unsaturated open phase was replayed"))
 		}
 	}
 	return gates
 }
 
 // Good reports whether the compared distributions pass the replay gates.
-func (r *Rules) Good(m *result.Metrics) bool {
+func (r *rules) Good(m *result.Metrics) bool {
 	if m == nil {
 		return false
 	}
@@ -320,13 +320,13 @@ func metricOf(m *result.Metrics, of func(*result.Metrics) *result.Metric) *resul
 
 // runNote says why a replay cannot be judged (empty: it can) and whether a
 // verdict on it is required. clients: those of clients are judged as journeys are.
-func runNote(run *result.ValidationRun, r *Rules, clients bool) (note string, required bool) {
+func runNote(run *result.ValidationRun, r *rules, clients bool) (note string, required bool) {
 	switch {
 	case run.Saturated:
 		return noteSaturated, false
 	case run.Informs != "":
 		return run.Informs, false
-	case !clients && run.Source != "" && run.Source != SourceJourneys && run.Source != SourcePasses:
+	case !clients && run.Source != "" && run.Source != SourceJourneys && run.Source != sourcePasses:
 		return fmt.Sprintf(noteOtherSource, run.Source), false
 	case run.JourneySampleRate != nil && *run.JourneySampleRate < 1 && run.Rebuilt == 0:
 		return fmt.Sprintf(noteSampled, *run.JourneySampleRate), true
@@ -339,11 +339,11 @@ func runNote(run *result.ValidationRun, r *Rules, clients bool) (note string, re
 	return "", true
 }
 
-func replayGate(r *Rules, name string, run *result.ValidationRun, value *float64, note string, required bool) result.Gate {
+func replayGate(r *rules, name string, run *result.ValidationRun, value *float64, note string, required bool) result.Gate {
 	if value == nil && note == "" {
 		note = noteNoStamps
 	}
-	g := r.gate(name, ScopeOf(run), value, note)
+	g := r.gate(name, scopeOf(run), value, note)
 	g.Required = required
 	if run.Split.Kind == result.SplitInSample && g.Note == "" {
 		g.Note = noteInSample
@@ -362,8 +362,8 @@ func coveredInSample(runs []result.ValidationRun, short *result.ValidationRun) b
 	})
 }
 
-// ScopeOf names a run, phase and split in one word.
-func ScopeOf(run *result.ValidationRun) string {
+// scopeOf names a run, phase and split in one word.
+func scopeOf(run *result.ValidationRun) string {
 	s := run.ID
 	if run.Phase != "" {
 		s += "/" + run.Phase

@@ -51,7 +51,7 @@ func good() (*result.Validation, *result.Fit) {
 
 func judged(t *testing.T, v *result.Validation, fit *result.Fit, overrides map[string]float64) *result.Validation {
 	t.Helper()
-	r, err := NewRules(overrides)
+	r, err := newRules(overrides)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestPurposes(t *testing.T) {
 		c.change(v, fit)
 		judged(t, v, fit, nil)
 		for i, purpose := range coeff.Purposes {
-			if got := of(v, purpose, ScopeAll); got != c.want[i] {
+			if got := of(v, purpose, scopeAll); got != c.want[i] {
 				t.Errorf("%s: %s: got %s, want %s", c.name, purpose, got, c.want[i])
 			}
 			if got := of(v, purpose, "b"); got != c.b[i] {
@@ -211,7 +211,7 @@ func TestWhatDecides(t *testing.T) {
 		if v.Options.StepsOnly = c.stepsOnly; c.stepsOnly {
 			v.Runs[0].Metrics = nil
 		}
-		r, _ := NewRules(nil)
+		r, _ := newRules(nil)
 		judge(v, fit, signCheck{checked: 3}, r)
 		if setVerdicts(v, c.asked); v.For != c.want || v.Verdict != c.verdict || v.Pass != (c.verdict == coeff.VerdictPass) {
 			t.Errorf("%q: got %s for %s, want %s for %s", c.asked, v.Verdict, v.For, c.verdict, c.want)
@@ -268,15 +268,15 @@ func TestThresholdsAreOptions(t *testing.T) {
 	if got := failed(v); !slices.Equal(got, []string{gateBetaMAPE + " a", gateBetaMAPE + " b"}) {
 		t.Errorf("got %v", got)
 	}
-	r, _ := NewRules(map[string]float64{gateBetaMAPE: 0.4})
+	r, _ := newRules(map[string]float64{gateBetaMAPE: 0.4})
 	if got := r.byName[gateWorstConfiguration].Limit; math.Abs(got-0.8) > 1e-12 {
 		t.Errorf("worst_configuration follows beta_mape: got %v, want 0.8", got)
 	}
 	var coded *trace.Error
-	if _, err := NewRules(map[string]float64{"beta_mapp": 1}); !errors.As(err, &coded) || coded.Code != BadGate {
+	if _, err := newRules(map[string]float64{"beta_mapp": 1}); !errors.As(err, &coded) || coded.Code != badGate {
 		t.Errorf("unknown gate: got %v", err)
 	}
-	if _, err := NewRules(map[string]float64{gateBias: math.NaN()}); !errors.As(err, &coded) || coded.Code != BadGate {
+	if _, err := newRules(map[string]float64{gateBias: math.NaN()}); !errors.As(err, &coded) || coded.Code != badGate {
 		t.Errorf("NaN: got %v", err)
 	}
 }

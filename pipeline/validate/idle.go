@@ -7,24 +7,24 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Idle is what the API adds around the engine, measured on requests that met a
+// idle is what the API adds around the engine, measured on requests that met a
 // server with nothing else in flight: nothing hides in their stamps.
-type Idle struct {
+type idle struct {
 	OverheadUs float64 // median
 	EgressUs   float64 // median, 0 when unknown
 	Requests   int
 }
 
-// MeasureIdle looks at stock spans (time to first token - queue - prefill; e2e -
+// measureIdle looks at stock spans (time to first token - queue - prefill; e2e -
 // queue - inference - overhead) and at journeys (QUEUED - ARRIVED; DEPARTED -
 // FINISHED) of requests that arrived after every other one had left. ok is false
 // when there is none.
 //
 // With the passes of an unmodified engine on the clock of its clients, both are
 // one: TTFT less the pass of those that met an idle server.
-func MeasureIdle(run *trace.Run) (Idle, bool) {
+func measureIdle(run *trace.Run) (idle, bool) {
 	if a := run.Aggregate; a != nil && len(a.DelaysUs) > 0 {
-		return Idle{OverheadUs: max(0, stat.Median(a.DelaysUs)), Requests: len(a.DelaysUs)}, true
+		return idle{OverheadUs: max(0, stat.Median(a.DelaysUs)), Requests: len(a.DelaysUs)}, true
 	}
 	type span struct {
 		from, to int64
@@ -33,7 +33,7 @@ func MeasureIdle(run *trace.Run) (Idle, bool) {
 	var spans []span
 	for i := range run.Requests {
 		r := &run.Requests[i]
-		from, ok := ArrivalNs(r)
+		from, ok := arrivalNs(r)
 		if !ok {
 			continue
 		}
@@ -60,9 +60,9 @@ func MeasureIdle(run *trace.Run) (Idle, bool) {
 		}
 	}
 	if len(overhead) == 0 {
-		return Idle{}, false
+		return idle{}, false
 	}
-	return Idle{OverheadUs: max(0, stat.Median(overhead)), EgressUs: max(0, stat.Median(egress)), Requests: len(overhead)}, true
+	return idle{OverheadUs: max(0, stat.Median(overhead)), EgressUs: max(0, stat.Median(egress)), Requests: len(overhead)}, true
 }
 
 // around is the time before and after the engine of one request, us.

@@ -118,7 +118,7 @@ func inspectPhases(run *trace.Run, sat *Verdicts) []result.InspectPhase {
 	return out
 }
 
-func phaseSpanS(run *trace.Run, p PhaseVerdict) float64 {
+func phaseSpanS(run *trace.Run, p phaseVerdict) float64 {
 	if p.Name != "" {
 		return float64(p.EndNs-p.StartNs) / nsPerSecond
 	}
@@ -138,22 +138,22 @@ func inspectFindings(r *result.InspectRun) []trace.Finding {
 		add(rows.Saturated, "%s", HitText(r.Saturation))
 	}
 	if n := r.Losses.DroppedSpanEvents; n > 0 {
-		add(Incomplete, "%d span events were dropped while recording, %d snapshots lost their step", n, r.Losses.OrphanSnapshots)
+		add(incomplete, "%d span events were dropped while recording, %d snapshots lost their step", n, r.Losses.OrphanSnapshots)
 	}
 	if s := r.Losses.AdjacentShare; s != nil && *s < 0.5 {
-		add(Incomplete, "%.0f %% of the recorded steps have a recorded successor, want >= 50 %%", 100**s)
+		add(incomplete, "%.0f %% of the recorded steps have a recorded successor, want >= 50 %%", 100**s)
 	}
 	if r.Clocks.NegativeIntervals > 0 {
-		add(ClockJump, "%d requests have stamps that run backwards", r.Clocks.NegativeIntervals)
+		add(clockJump, "%d requests have stamps that run backwards", r.Clocks.NegativeIntervals)
 	}
 	if s := r.Clocks.OffsetSpreadMs; s != nil && *s > clockJumpMs {
-		add(ClockJump, "wall minus monotonic clock spreads over %.0f ms, want <= %d ms", *s, clockJumpMs)
+		add(clockJump, "wall minus monotonic clock spreads over %.0f ms, want <= %d ms", *s, clockJumpMs)
 	}
 	if q := r.Requests; q.Engine > 0 && float64(q.APIUnlinked) > 0.05*float64(q.Engine) {
-		add(Incomplete, "%d of %d core spans have no API span", q.APIUnlinked, q.Engine)
+		add(incomplete, "%d of %d core spans have no API span", q.APIUnlinked, q.Engine)
 	}
 	if n := r.Requests.StopStringEnds; n > 0 {
-		add(StopStringEnds, "%d requests were ended by a stop string and count as successes", n)
+		add(stopStringEnds, "%d requests were ended by a stop string and count as successes", n)
 	}
 	return out
 }

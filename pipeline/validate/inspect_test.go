@@ -75,8 +75,8 @@ func TestInspectFindings(t *testing.T) {
 		code   trace.Code
 		change func(*trace.Run)
 	}{
-		{Incomplete, func(r *trace.Run) { r.Requests[3].DroppedEvents = 2 }},
-		{Incomplete, func(r *trace.Run) {
+		{incomplete, func(r *trace.Run) { r.Requests[3].DroppedEvents = 2 }},
+		{incomplete, func(r *trace.Run) {
 			var kept []trace.Step
 			for i, s := range r.Steps {
 				if i%3 == 0 {
@@ -85,18 +85,18 @@ func TestInspectFindings(t *testing.T) {
 			}
 			r.Steps = kept
 		}},
-		{ClockJump, func(r *trace.Run) { r.Requests[5].ScheduledNs.V = r.Requests[5].ArrivedNs.V - 1 }},
-		{ClockJump, func(r *trace.Run) {
+		{clockJump, func(r *trace.Run) { r.Requests[5].ScheduledNs.V = r.Requests[5].ArrivedNs.V - 1 }},
+		{clockJump, func(r *trace.Run) {
 			for i := range r.Steps[:len(r.Steps)/2] {
 				r.Steps[i].WallNs += 3e9
 			}
 		}},
-		{Incomplete, func(r *trace.Run) {
+		{incomplete, func(r *trace.Run) {
 			for i := range r.Requests[:20] {
 				r.Requests[i].APIID = trace.Opt[string]{}
 			}
 		}},
-		{StopStringEnds, func(r *trace.Run) { r.Requests[7].FinishStatus = trace.Some(trace.FinishAborted) }},
+		{stopStringEnds, func(r *trace.Run) { r.Requests[7].FinishStatus = trace.Some(trace.FinishAborted) }},
 	}
 	base := inspected(t, nil)
 	for _, c := range cases {

@@ -15,7 +15,7 @@ import (
 type job struct {
 	set     *coeff.Set
 	o       *Options
-	rules   *Rules
+	rules   *rules
 	sources []Source
 	all     []*judgedRun
 	entries [][]result.ValidationRun
@@ -31,13 +31,13 @@ func newJob(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Sour
 		return nil, err
 	}
 	if len(sources) == 0 {
-		return nil, trace.Errorf(NothingToJudge, "got no run, want at least one")
+		return nil, trace.Errorf(nothingToJudge, "got no run, want at least one")
 	}
 	if err := checkSplit(fit, o.Split); err != nil {
 		return nil, err
 	}
 	j := &job{set: set, o: &o, sources: sources, all: make([]*judgedRun, len(sources)), entries: make([][]result.ValidationRun, len(sources))}
-	j.rules, _ = NewRules(o.Thresholds)
+	j.rules, _ = newRules(o.Thresholds)
 	j.warned = append(j.warned, j.rules.Loosen(o.ThresholdsFrom)...)
 	if sources[0].Stride == 0 {
 		j.sources = slices.Clone(sources)

@@ -88,7 +88,7 @@ func (j *job) lagOfBatches(t *judgedRun) (lag int, share float64, ok bool) {
 		return 0, 0, false
 	}
 	async := t.lag.lag == 0
-	same, err := IdenticalBatches(forced, t.dep, steps, async)
+	same, err := identicalBatches(forced, t.dep, steps, async)
 	if err != nil || same == nil || *same < sameBatches {
 		return 0, 0, false
 	}

@@ -35,7 +35,7 @@ type spreadClass struct {
 // spreadOfRows reads the one-step rows of [from, to) and their predictions: the ratio
 // of a sum over several steps is narrower than that of a step. Nil when there are
 // too few.
-func spreadOfRows(t *rows.Table, predUs []float64, d *Drift, from, to int64) *spread {
+func spreadOfRows(t *rows.Table, predUs []float64, d *drift, from, to int64) *spread {
 	var pred, ratio [rows.Mixed + 1][]float64
 	for i := range t.Kept {
 		at, r := t.TimeNs[i], t.Regime[i]
@@ -73,16 +73,16 @@ func spreadClassesOf(pred, ratio []float64) []spreadClass {
 	return out
 }
 
-// Spreads is the scatter of a phase before and from its hold-out on: a machine's
+// spreads is the scatter of a phase before and from its hold-out on: a machine's
 // noise changes like its speed.
-type Spreads struct {
+type spreads struct {
 	cutNs         int64
 	before, after *spread
 }
 
-// SpreadsOf cuts the phase [from, to) at cut; a part with fewer than partRows
+// spreadsOf cuts the phase [from, to) at cut; a part with fewer than partRows
 // takes the scatter of the whole phase. Nil when that has too few.
-func SpreadsOf(t *rows.Table, predUs []float64, d *Drift, from, cut, to int64) *Spreads {
+func spreadsOf(t *rows.Table, predUs []float64, d *drift, from, cut, to int64) *spreads {
 	whole := spreadOfRows(t, predUs, d, from, to)
 	if whole == nil {
 		return nil
@@ -93,10 +93,10 @@ func SpreadsOf(t *rows.Table, predUs []float64, d *Drift, from, cut, to int64) *
 		}
 		return whole
 	}
-	return &Spreads{cut, part(from, cut), part(cut, to)}
+	return &spreads{cut, part(from, cut), part(cut, to)}
 }
 
-func (s *Spreads) at(ns int64) *spread {
+func (s *spreads) at(ns int64) *spread {
 	if ns < s.cutNs {
 		return s.before
 	}
@@ -117,18 +117,18 @@ func (s *spread) draw(rng *rand.Rand, r rows.Regime, us float64) float64 {
 	return stat.Quantile(cs[k].ratios, rng.Float64())
 }
 
-// Recorded is a latency model on the machine of a recording: the model's step time
+// recorded is a latency model on the machine of a recording: the model's step time
 // times the drift factor at the simulated time, times a residual ratio.
-type Recorded struct {
+type recorded struct {
 	sim.Model
-	Drift    *Drift
+	Drift    *drift
 	OriginNs int64 // of simulated time 0
-	Spreads  *Spreads
+	Spreads  *spreads
 	Rng      *rand.Rand
 }
 
 // StepUs is the drawn time of the step.
-func (m *Recorded) StepUs(b *sim.Batch) (float64, error) {
+func (m *recorded) StepUs(b *sim.Batch) (float64, error) {
 	us, err := m.Model.StepUs(b)
 	if err != nil {
 		return 0, err

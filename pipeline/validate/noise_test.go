@@ -26,7 +26,7 @@ func TestSpreadOfThePart(t *testing.T) {
 			tt.Y = append(tt.Y, y)
 			pred = append(pred, 1000)
 		}
-		s := SpreadsOf(tt, pred, &Drift{}, 0, int64(n), int64(2*n))
+		s := spreadsOf(tt, pred, &drift{}, 0, int64(n), int64(2*n))
 		most := 0.0
 		for range 1000 {
 			most = max(most, s.at(int64(n)).draw(rng, rows.Decode, 1000))

@@ -38,7 +38,7 @@ func verdicts(v *result.Validation) []result.PurposeVerdict {
 // verdictOf judges a purpose for one configuration or test run; c nil: for all.
 func verdictOf(v *result.Validation, purpose string, c *result.ConfigErrors) result.PurposeVerdict {
 	out := result.PurposeVerdict{}
-	out.Purpose, out.Scope, out.Verdict = purpose, ScopeAll, coeff.VerdictNotApplicable
+	out.Purpose, out.Scope, out.Verdict = purpose, scopeAll, coeff.VerdictNotApplicable
 	out.Failed, out.Missing = []string{}, []string{}
 	if c != nil {
 		out.Scope = c.Scope
@@ -84,7 +84,7 @@ var coefficientGates = []string{gateBetaSigns, gateCertificate, gateFoldsDistinc
 // scope, a replay of one of its runs, or the coefficients.
 func concerns(g *result.Gate, c *result.ConfigErrors) bool {
 	return g.Scope == c.Scope || slices.Contains(coefficientGates, g.Name) ||
-		slices.Contains(replayGateNames, g.Name) && slices.Contains(c.Runs, RunOfScope(g.Scope))
+		slices.Contains(replayGateNames, g.Name) && slices.Contains(c.Runs, runOfScope(g.Scope))
 }
 
 // setVerdicts derives the verdicts, and the one that decides: of v.For over
@@ -99,7 +99,7 @@ func setVerdicts(v *result.Validation, asked string) {
 			v.For = coeff.PurposeSteps
 		}
 	}
-	decided := v.VerdictFor(v.For, ScopeAll)
+	decided := v.VerdictFor(v.For, scopeAll)
 	v.Verdict, v.Missing = decided.Verdict, decided.Missing
 	v.Pass = v.Verdict == coeff.VerdictPass
 }
@@ -108,19 +108,19 @@ func gatesReplayed(v *result.Validation) bool {
 	return slices.ContainsFunc(v.Runs, func(r result.ValidationRun) bool { return r.Metrics != nil })
 }
 
-// OfSteps reports whether a gate judges step times, OfReplay whether it judges a
+// ofSteps reports whether a gate judges step times, OfReplay whether it judges a
 // replayed run.
-func OfSteps(name string) bool {
+func ofSteps(name string) bool {
 	t, known := ruleOf(name)
 	return known && slices.Contains(t.Purposes, coeff.PurposeSteps) && !slices.Contains(coefficientGates, name)
 }
 
-func OfReplay(name string) bool { return slices.Contains(replayGateNames, name) }
+func ofReplay(name string) bool { return slices.Contains(replayGateNames, name) }
 
-func ruleOf(name string) (Threshold, bool) {
-	i := slices.IndexFunc(defaults, func(t Threshold) bool { return t.Name == name })
+func ruleOf(name string) (threshold, bool) {
+	i := slices.IndexFunc(defaults, func(t threshold) bool { return t.Name == name })
 	if i < 0 {
-		return Threshold{}, false
+		return threshold{}, false
 	}
 	return defaults[i], true
 }

@@ -55,7 +55,7 @@ func countRequests(run *trace.Run, dep *deploy.Deployment) result.InspectRequest
 			q.Unknown++
 		case r.Success.V:
 			q.Finished++
-		case IsClientAbort(r):
+		case isClientAbort(r):
 			q.Aborted++
 		default:
 			q.Failed++
@@ -240,8 +240,8 @@ func loadSeries(run *trace.Run) *result.LoadSeries {
 	}
 	for i := range run.Requests {
 		r := &run.Requests[i]
-		at, known := ArrivalNs(r)
-		if v, ok := TTFTMs(r); ok && known {
+		at, known := arrivalNs(r)
+		if v, ok := ttftMs(r); ok && known {
 			ttft[bin(at)] = append(ttft[bin(at)], v)
 		}
 	}

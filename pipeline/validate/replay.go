@@ -20,9 +20,9 @@ import (
 // Hashes or the like of a request by its id. Nil means no two prompts share any.
 type Content func(id string, r *sim.Request)
 
-// Engine is how the replay's clock runs: step times, the delays outside the
+// engine is how the replay's clock runs: step times, the delays outside the
 // engine, and the residuals for the two replays that are noisy.
-type Engine struct {
+type engine struct {
 	Latency  sim.Model
 	Overhead sim.Delay
 	Egress   sim.Delay
@@ -33,8 +33,8 @@ type Engine struct {
 	Seed     int64
 	Done     <-chan struct{} // see sim.Config
 	Noise    *sim.Noise      // residual ratios of the artifact; nil = no noise replay
-	Spreads  *Spreads        // residual ratios relative to the drift curve; nil = no corrected replay
-	Drift    *Drift
+	Spreads  *spreads        // residual ratios relative to the drift curve; nil = no corrected replay
+	Drift    *drift
 }
 
 // noiseReplications is how often a noisy replay is repeated with other seeds; the
@@ -54,13 +54,13 @@ type Phase struct {
 	results  map[string][]*sim.Result // one per replication
 	findings []trace.Finding
 	gaps     *gapLog // of the plain replay
-	recorded *Marks  // steps of the phase
+	recorded *marks  // steps of the phase
 	lag      int
 	load     string // deploy.LoadOpen or deploy.LoadClosed, as replayed
 }
 
 // Run replays the requests of all that arrive in the phase of a run.
-func ReplayRun(marks *Marks, dep *deploy.Deployment, all []Request, phase *deploy.Phase, content Content, e Engine) *Phase {
+func replayRun(marks *marks, dep *deploy.Deployment, all []Request, phase *deploy.Phase, content Content, e engine) *Phase {
 	p := newPhase(all, phase, content)
 	p.recorded = marks.within(phase)
 	if e.Async {
@@ -75,7 +75,7 @@ func ReplayRun(marks *Marks, dep *deploy.Deployment, all []Request, phase *deplo
 	}
 	if e.Spreads != nil && e.Drift != nil && len(e.Drift.Points) > 0 {
 		p.run(result.VariantDrift, e.config(dep), func(c *sim.Config) {
-			c.Latency = &Recorded{
+			c.Latency = &recorded{
 				Model: e.Latency, Drift: e.Drift, OriginNs: p.originNs, Spreads: e.Spreads,
 				Rng: rand.New(rand.NewPCG(uint64(c.Seed), spreadStream)),
 			}
@@ -112,7 +112,7 @@ func Workload(all []Request, phase *deploy.Phase, content Content) ([]sim.Reques
 	return p.requests, p.obs, p.findings
 }
 
-func (e Engine) config(dep *deploy.Deployment) sim.Config {
+func (e engine) config(dep *deploy.Deployment) sim.Config {
 	c := sim.DefaultConfig(dep, e.Latency)
 	c.Overhead, c.Egress, c.Async, c.Seed, c.KVBlocks = e.Overhead, e.Egress, e.Async, e.Seed, e.KVBlocks
 	c.Done = e.Done
@@ -210,11 +210,11 @@ func (s *sample) pair(o *Request, r *sim.RequestResult, splitNs int64, departed 
 	reason := ""
 	switch {
 	case o.ArrivalNs < splitNs:
-		reason = ExcludedTraining
+		reason = excludedTraining
 	case o.Excluded != "":
 		reason = o.Excluded
 	case r.Outcome != sim.OutcomeFinished:
-		reason = ExcludedRejected
+		reason = excludedRejected
 	}
 	if reason != "" {
 		if once {
@@ -321,7 +321,7 @@ func (p *Phase) Entry(splitNs int64, ksLimit float64) result.ValidationRun {
 		v.Requests, v.Excluded = plain.compared, plain.excluded
 	}
 	for i := range p.obs {
-		if p.obs[i].Excluded == ExcludedUnrecorded {
+		if p.obs[i].Excluded == excludedUnrecorded {
 			v.Rebuilt++
 		}
 	}
@@ -332,16 +332,16 @@ func (p *Phase) Entry(splitNs int64, ksLimit float64) result.ValidationRun {
 	return v
 }
 
-// Starved are the compared requests that waited for KV blocks in the plain replay, or
+// starved are the compared requests that waited for KV blocks in the plain replay, or
 // were preempted for want of them.
-type Starved struct {
+type starved struct {
 	Requests, Of            int
 	ErrorShare              float64 // of the sum of |log(simulated/recorded)| of all TTFT, or E2E where there is none
 	RecordedMs, SimulatedMs float64 // the median of theirs
 }
 
 // Starved compares those that arrive from splitNs on.
-func (p *Phase) Starved(splitNs int64) (s Starved) {
+func (p *Phase) Starved(splitNs int64) (s starved) {
 	if len(p.results[result.VariantPlain]) == 0 {
 		return s
 	}

@@ -64,7 +64,7 @@ func (j *job) diagnoseReplay(v *result.Validation, t *judgedRun, scopeName strin
 // replayOf is the entry that a replay gate's scope names.
 func replayOf(v *result.Validation, scope string) *result.ValidationRun {
 	for i := range v.Runs {
-		if ScopeOf(&v.Runs[i]) == scope {
+		if scopeOf(&v.Runs[i]) == scope {
 			return &v.Runs[i]
 		}
 	}

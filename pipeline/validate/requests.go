@@ -14,17 +14,17 @@ const (
 	excludedFailed     = "failed"            // ended without success, through no wish of its client
 	excludedAborted    = "aborted"           // its client gave up
 	excludedUnfinished = "unfinished"        // no end recorded
-	ExcludedUnsettled  = "unsettled"         // sent while requests that the file leaves out may have run
-	ExcludedRejected   = "rejected_by_model" // the simulator could not serve it
-	ExcludedTraining   = "before_split"      // arrived in the training share
+	excludedUnsettled  = "unsettled"         // sent while requests that the file leaves out may have run
+	excludedRejected   = "rejected_by_model" // the simulator could not serve it
+	excludedTraining   = "before_split"      // arrived in the training share
 )
 
 // Where the recorded requests of a run come from.
 const (
 	SourceJourneys = "journeys"
 	sourceStock    = "stock"
-	SourceClient   = "client"
-	SourcePasses   = "client_passes" // clients, with the engine's passes on their clock
+	sourceClient   = "client"
+	sourcePasses   = "client_passes" // clients, with the engine's passes on their clock
 )
 
 // Source says which of them Requests takes.
@@ -39,11 +39,11 @@ func MeasuredSource(run *trace.Run) string {
 	}
 	switch {
 	case onClients(run):
-		return SourcePasses
+		return sourcePasses
 	case stock:
 		return sourceStock
 	case len(run.Observed) > 0:
-		return SourceClient
+		return sourceClient
 	}
 	return SourceJourneys
 }
@@ -109,7 +109,7 @@ func Requests(run *trace.Run) ([]Request, []trace.Finding) {
 }
 
 func observationOf(r *trace.Request) (Request, bool) {
-	at, known := ArrivalNs(r)
+	at, known := arrivalNs(r)
 	stock := r.Source == trace.SourceStock
 	if !known || !r.PromptTokens.OK || r.PromptTokens.V < 1 || !(r.CoreID.OK || stock) {
 		return Request{}, false
@@ -125,7 +125,7 @@ func observationOf(r *trace.Request) (Request, bool) {
 	case !r.Success.OK:
 		o.Excluded = excludedUnfinished
 	case r.Success.V:
-	case IsClientAbort(r):
+	case isClientAbort(r):
 		o.Excluded = excludedAborted
 	default:
 		o.Excluded = excludedFailed
@@ -136,7 +136,7 @@ func observationOf(r *trace.Request) (Request, bool) {
 			break
 		}
 	}
-	o.TTFTMs, o.ITLMs, o.E2EMs = trace.OptOf(TTFTMs(r)), trace.OptOf(itlMs(r)), trace.OptOf(E2EMs(r))
+	o.TTFTMs, o.ITLMs, o.E2EMs = trace.OptOf(ttftMs(r)), trace.OptOf(itlMs(r)), trace.OptOf(e2EMs(r))
 	return o, true
 }
 
@@ -174,7 +174,7 @@ func clientSide(run *trace.Run) ([]Request, []trace.Finding) {
 			}
 			o.EndNs = c.EndNs
 		} else if c.Unsettled.V {
-			o.Excluded = ExcludedUnsettled
+			o.Excluded = excludedUnsettled
 		}
 		arrival := trace.Some(o.ArrivalNs)
 		o.TTFTMs = trace.OptOf(betweenMs(arrival, first))

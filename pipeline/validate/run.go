@@ -154,7 +154,7 @@ func changedTerms(set *coeff.Set, fit *result.Fit) []trace.Finding {
 		if i >= len(set.Beta) || set.Beta[i].Name != c.Name || set.Beta[i].Value == c.Value {
 			continue
 		}
-		out = append(out, trace.Findingf(NotTheFit, "%s: got %.6g %s, want %.6g as in the fit's report", c.Name, set.Beta[i].Value,
+		out = append(out, trace.Findingf(notTheFit, "%s: got %.6g %s, want %.6g as in the fit's report", c.Name, set.Beta[i].Value,
 			c.Unit, c.Value))
 	}
 	return out
@@ -248,7 +248,7 @@ func (j *job) replay(i int) (err error) {
 	obs, more := Requests(run)
 	findings = append(findings, more...)
 	if t.source == SourceJourneys && dep.Tracing.JourneySampleRate.Or(1) < 1 {
-		obs, more = WithUnrecorded(run, obs, engine.Async)
+		obs, more = withUnrecorded(run, obs, engine.Async)
 		findings = append(findings, more...)
 	}
 	if n := len(obs); len(t.parts) == 0 && n > 0 { // clients alone
@@ -256,15 +256,15 @@ func (j *job) replay(i int) (err error) {
 	}
 	content, more := ContentOf(run, dep, j.o.SharedPrefix)
 	findings = append(findings, more...)
-	marks, phases := MarksOf(run), PhasesOf(run, dep)
+	marks, phases := marksOf(run), PhasesOf(run, dep)
 	run = nil // its steps are most of a long recording
 	for _, p := range phases {
 		phase := p
 		e := engine
 		if j.o.Noise && t.beta != nil {
-			e.Spreads = SpreadsOf(t.beta, t.pred, t.drift, p.StartNs, t.cut(&phase), p.EndNs)
+			e.Spreads = spreadsOf(t.beta, t.pred, t.drift, p.StartNs, t.cut(&phase), p.EndNs)
 		}
-		rp := ReplayRun(marks, dep, obs, &phase, content, e)
+		rp := replayRun(marks, dep, obs, &phase, content, e)
 		j.entries[i] = append(j.entries[i], j.phaseEntries(t, &phase, rp)...)
 	}
 	if len(j.entries[i]) == 0 {
@@ -280,10 +280,10 @@ func (j *job) replay(i int) (err error) {
 func (j *job) phaseEntries(t *judgedRun, p *deploy.Phase, rp *Phase) []result.ValidationRun {
 	limit := j.rules.KSLimit()
 	if t.starved == nil {
-		t.starved = map[string]Starved{}
+		t.starved = map[string]starved{}
 	}
 	starved := func(v result.ValidationRun, fromNs int64) result.ValidationRun {
-		t.starved[ScopeOf(&v)] = rp.Starved(fromNs)
+		t.starved[scopeOf(&v)] = rp.Starved(fromNs)
 		return v
 	}
 	whole := func(kind string) result.ValidationRun {
@@ -331,16 +331,16 @@ func (j *job) document(fit *result.Fit) *result.Validation {
 		v.Runs = append(v.Runs, j.entries[i]...)
 	}
 	if drawn := result.LimitFigures(v.Runs); drawn > result.MaxFigures {
-		v.Warnings = append(v.Warnings, trace.Findingf(FiguresLeftOut, "%d of %d comparisons have their curves here: those that gate "+
+		v.Warnings = append(v.Warnings, trace.Findingf(figuresLeftOut, "%d of %d comparisons have their curves here: those that gate "+
 			"first, then the largest plain KS", result.MaxFigures, drawn))
 	}
 	v.Figures = scored.steps.Figures(termNames(j.set))
-	Decide(v, fit, j.set, j.rules, j.o.For)
+	decide(v, fit, j.set, j.rules, j.o.For)
 	v.Diagnoses = j.diagnoses(v, groups)
 	v.Warnings = append(v.Warnings, changedTerms(j.set, fit)...)
 	if j.refit {
 		v.Warnings = append(v.Warnings,
-			trace.Findingf(NotHeldOut, "the coefficients were refitted on all rows: what is called hold-out here is in-sample"))
+			trace.Findingf(notHeldOut, "the coefficients were refitted on all rows: what is called hold-out here is in-sample"))
 	}
 	return v
 }
@@ -362,7 +362,7 @@ func (j *job) fillSteps(groups []*scope, scored *scores) {
 // the closed form of waits or a left-out configuration fails has no cause in here.
 func (j *job) diagnoses(v *result.Validation, groups []*scope) []result.Diagnosis {
 	out := []result.Diagnosis{}
-	order, names := FailedByScope(v.Gates)
+	order, names := failedByScope(v.Gates)
 	slow := map[string]bool{} // runs whose step times failed
 	for _, name := range order {
 		if t := j.clientRun(name); t != nil {
@@ -375,12 +375,12 @@ func (j *job) diagnoses(v *result.Validation, groups []*scope) []result.Diagnosi
 		}
 		var d result.Diagnosis
 		switch {
-		case slices.ContainsFunc(names[name], OfSteps):
+		case slices.ContainsFunc(names[name], ofSteps):
 			d = diagnose(s, names[name], j.lagCandidate(s))
 			for _, t := range s.runs {
-				slow[t.id] = slow[t.id] || name != ScopeAll
+				slow[t.id] = slow[t.id] || name != scopeAll
 			}
-		case !slices.ContainsFunc(names[name], OfReplay) || name == ScopeAll:
+		case !slices.ContainsFunc(names[name], ofReplay) || name == scopeAll:
 			continue
 		case slow[s.runs[0].id]:
 			d = diagnose(s, names[name], j.lagCandidate(s))
@@ -404,13 +404,13 @@ func (j *job) scopeNamed(groups []*scope, name string) *scope {
 	every := &scope{name: name}
 	for _, s := range groups {
 		for _, t := range s.runs {
-			if t.id == RunOfScope(name) {
+			if t.id == runOfScope(name) {
 				return &scope{name: name, config: s.config, test: s.test, runs: []*judgedRun{t}}
 			}
 			every.runs = append(every.runs, t)
 		}
 	}
-	if name == ScopeAll {
+	if name == scopeAll {
 		return every
 	}
 	return nil

@@ -308,7 +308,7 @@ func TestAHoldoutTheFitHasSeenIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(v.Runs) != 1 || v.Runs[0].Split.Kind != result.SplitInSample || !planted.HasCode(v.Warnings, NotHeldOut) ||
+	if len(v.Runs) != 1 || v.Runs[0].Split.Kind != result.SplitInSample || !planted.HasCode(v.Warnings, notHeldOut) ||
 		v.Verdict == coeff.VerdictPass {
 		t.Errorf("refit: got %d entries, %v, verdict %s", len(v.Runs), v.Warnings, v.Verdict)
 	}
@@ -331,7 +331,7 @@ func TestClientTimingsAreReplayedAndNeverGate(t *testing.T) {
 	o.OverheadUs, o.EgressUs = &zero, &zero
 	v := validateValidate(t, set, []Source{sourceOf(run, dep, false)}, o)
 	r := v.Runs[0]
-	if r.Source != SourceClient || r.Requests != 200 || r.Metrics.TTFT.KSD > 0.02 || r.Metrics.E2E.KSD > 0.02 {
+	if r.Source != sourceClient || r.Requests != 200 || r.Metrics.TTFT.KSD > 0.02 || r.Metrics.E2E.KSD > 0.02 {
 		t.Errorf("got %s, %d requests, %+v", r.Source, r.Requests, r.Metrics)
 	}
 	for _, g := range gatesOf(v, "ks_ttft") {
@@ -379,7 +379,7 @@ func TestSampledJourneysAreJudged(t *testing.T) {
 	run.Requests, run.Snapshots = half, nil
 	v := validateValidate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
 	r := v.Runs[0]
-	if r.Requests != 200 || r.Rebuilt != 200 || r.Replayed != 400 || r.Excluded[ExcludedUnrecorded] != 200 {
+	if r.Requests != 200 || r.Rebuilt != 200 || r.Replayed != 400 || r.Excluded[excludedUnrecorded] != 200 {
 		t.Fatalf("got %d compared, %d rebuilt, %d replayed, excluded %v", r.Requests, r.Rebuilt, r.Replayed, r.Excluded)
 	}
 	for name, m := range map[string]*result.Metric{"ttft": r.Metrics.TTFT, "itl": r.Metrics.ITL, "e2e": r.Metrics.E2E} {

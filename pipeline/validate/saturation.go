@@ -20,7 +20,7 @@ import (
 // run.yaml's order without the warm-up; a run without phases has one, unnamed.
 type Verdicts struct {
 	Run    Verdict
-	Phases []PhaseVerdict
+	Phases []phaseVerdict
 }
 
 // Verdict holds the five checks of one stretch of time.
@@ -29,8 +29,8 @@ type Verdict struct {
 	Checks    []result.SaturationCheck
 }
 
-// PhaseVerdict is the verdict on [StartNs, EndNs) of the monotonic clock.
-type PhaseVerdict struct {
+// phaseVerdict is the verdict on [StartNs, EndNs) of the monotonic clock.
+type phaseVerdict struct {
 	Name           string
 	Load           string
 	StartNs, EndNs int64
@@ -92,7 +92,7 @@ func OfRun(run *trace.Run, dep *deploy.Deployment) *Verdicts {
 	for i, p := range PhasesOf(run, dep) {
 		w := windowOf(run, p)
 		v := fiveChecks(w)
-		s.Phases = append(s.Phases, PhaseVerdict{p.Name, p.Load, p.StartNs, p.EndNs, len(w.requests), w.steps, v})
+		s.Phases = append(s.Phases, phaseVerdict{p.Name, p.Load, p.StartNs, p.EndNs, len(w.requests), w.steps, v})
 		if p.Load == deploy.LoadClosed {
 			continue
 		}
@@ -117,7 +117,7 @@ func OfClients(run *trace.Run, dep *deploy.Deployment) *Verdicts {
 	us := func(ms trace.Opt[float64]) trace.Opt[float64] { return trace.Opt[float64]{V: 1e3 * ms.V, OK: ms.OK} }
 	obs, _ := Requests(run)
 	for i := range obs {
-		if o := &obs[i]; o.Excluded != ExcludedUnsettled {
+		if o := &obs[i]; o.Excluded != excludedUnsettled {
 			seen.Requests = append(seen.Requests, trace.Request{Source: trace.SourceStock, APIID: trace.Some(o.ID),
 				StartWallNs: trace.Some(o.ArrivalNs), StockTTFTUs: us(o.TTFTMs), StockE2EUs: us(o.E2EMs), Success: trace.Some(o.Excluded == "")})
 		}
@@ -158,13 +158,13 @@ func windowOf(run *trace.Run, p deploy.Phase) window {
 	var w window
 	for i := range run.Requests {
 		r := &run.Requests[i]
-		if at, ok := ArrivalNs(r); ok && at >= p.StartNs && at < p.EndNs {
+		if at, ok := arrivalNs(r); ok && at >= p.StartNs && at < p.EndNs {
 			w.requests = append(w.requests, r)
 		}
 	}
 	slices.SortStableFunc(w.requests, func(a, b *trace.Request) int {
-		x, _ := ArrivalNs(a)
-		y, _ := ArrivalNs(b)
+		x, _ := arrivalNs(a)
+		y, _ := arrivalNs(b)
 		return cmp.Compare(x, y)
 	})
 	for i := range run.Steps {
@@ -179,13 +179,13 @@ func windowOf(run *trace.Run, p deploy.Phase) window {
 func fiveChecks(w window) Verdict {
 	arrivals := make([]stat.Arrival, len(w.requests))
 	for i, r := range w.requests {
-		at, _ := ArrivalNs(r)
-		left, hasLeft := DepartureNs(r)
-		ttft, hasTTFT := TTFTMs(r)
-		e2e, hasE2E := E2EMs(r)
+		at, _ := arrivalNs(r)
+		left, hasLeft := departureNs(r)
+		ttft, hasTTFT := ttftMs(r)
+		e2e, hasE2E := e2EMs(r)
 		arrivals[i] = stat.Arrival{
 			At: float64(at), Left: orNaN(float64(left), hasLeft), TTFT: orNaN(ttft, hasTTFT), E2E: orNaN(e2e, hasE2E),
-			Ended: r.Success.OK, Failed: IsFailure(r), Engine: r.CoreID.OK, Preempted: r.Preemptions.Or(0) > 0,
+			Ended: r.Success.OK, Failed: isFailure(r), Engine: r.CoreID.OK, Preempted: r.Preemptions.Or(0) > 0,
 		}
 	}
 	checks, saturated := stat.Saturation(arrivals)

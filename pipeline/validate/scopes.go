@@ -26,14 +26,14 @@ const (
 	noteNotIdentified = "no term is identified"
 )
 
-// ScopeAll is the scope of a gate that judges all runs together.
-const ScopeAll = coeff.ScopeAll
+// scopeAll is the scope of a gate that judges all runs together.
+const scopeAll = coeff.ScopeAll
 
 // replayGateNames are the gates that stand per replayed run, phase and split.
 var replayGateNames = []string{gateKSTTFT, gateMedianTTFT, gateKSITL, gateMedianITL, gateKSE2E, gateMedianE2E}
 
-// FailedByScope lists the names of failed gates per scope prefix, in gate order.
-func FailedByScope(gates []result.Gate) ([]string, map[string][]string) {
+// failedByScope lists the names of failed gates per scope prefix, in gate order.
+func failedByScope(gates []result.Gate) ([]string, map[string][]string) {
 	var order []string
 	names := map[string][]string{}
 	for _, g := range gates {
@@ -50,8 +50,8 @@ func FailedByScope(gates []result.Gate) ([]string, map[string][]string) {
 	return order, names
 }
 
-// RunOfScope is the run id of a replay scope "id/phase (in-sample)".
-func RunOfScope(scope string) string {
+// runOfScope is the run id of a replay scope "id/phase (in-sample)".
+func runOfScope(scope string) string {
 	id, _, _ := strings.Cut(strings.TrimSuffix(scope, " (in-sample)"), "/")
 	return id
 }

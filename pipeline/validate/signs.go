@@ -35,12 +35,12 @@ type signCheck struct {
 	checked, violations int
 }
 
-func (s signCheck) gate(r *Rules) result.Gate {
+func (s signCheck) gate(r *rules) result.Gate {
 	if s.checked == 0 {
-		g := r.gate(gateBetaSigns, ScopeAll, nil, noteNotIdentified)
+		g := r.gate(gateBetaSigns, scopeAll, nil, noteNotIdentified)
 		g.Required = false
 		return g
 	}
 	v := float64(s.violations)
-	return r.gate(gateBetaSigns, ScopeAll, &v, "")
+	return r.gate(gateBetaSigns, scopeAll, &v, "")
 }

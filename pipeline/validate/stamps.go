@@ -5,17 +5,17 @@ package validate
 
 import "github.com/blis-train/blis-train/trace"
 
-// TTFTMs is FIRST_TOKEN - ARRIVED in ms, or a stock span's time to first token.
-func TTFTMs(r *trace.Request) (float64, bool) {
+// ttftMs is FIRST_TOKEN - ARRIVED in ms, or a stock span's time to first token.
+func ttftMs(r *trace.Request) (float64, bool) {
 	if r.Source == trace.SourceStock {
 		return r.StockTTFTUs.V / 1e3, r.StockTTFTUs.OK
 	}
 	return betweenMs(r.ArrivedNs, r.FirstTokenNs)
 }
 
-// E2EMs is DEPARTED - ARRIVED in ms, or a stock span's e2e. Only requests that
+// e2EMs is DEPARTED - ARRIVED in ms, or a stock span's e2e. Only requests that
 // succeeded have one.
-func E2EMs(r *trace.Request) (float64, bool) {
+func e2EMs(r *trace.Request) (float64, bool) {
 	if r.Success.OK && !r.Success.V {
 		return 0, false
 	}
@@ -45,8 +45,8 @@ func betweenMs(from, to trace.Opt[int64]) (float64, bool) {
 	return float64(to.V-from.V) / 1e6, true
 }
 
-// ArrivalNs is ARRIVED, else QUEUED, else the stock span's wall-clock start.
-func ArrivalNs(r *trace.Request) (int64, bool) {
+// arrivalNs is ARRIVED, else QUEUED, else the stock span's wall-clock start.
+func arrivalNs(r *trace.Request) (int64, bool) {
 	for _, at := range []trace.Opt[int64]{r.ArrivedNs, r.QueuedNs} {
 		if at.OK {
 			return at.V, true
@@ -58,13 +58,13 @@ func ArrivalNs(r *trace.Request) (int64, bool) {
 // clientDisconnect is the reason of an abort that the client asked for.
 const clientDisconnect = "client_disconnect"
 
-// IsFailure reports a request that ended without success through no wish of its client.
-func IsFailure(r *trace.Request) bool {
-	return r.Success.OK && !r.Success.V && !IsClientAbort(r)
+// isFailure reports a request that ended without success through no wish of its client.
+func isFailure(r *trace.Request) bool {
+	return r.Success.OK && !r.Success.V && !isClientAbort(r)
 }
 
-// IsClientAbort reports a request that its client gave up.
-func IsClientAbort(r *trace.Request) bool {
+// isClientAbort reports a request that its client gave up.
+func isClientAbort(r *trace.Request) bool {
 	if !r.Success.OK || r.Success.V {
 		return false
 	}
@@ -74,8 +74,8 @@ func IsClientAbort(r *trace.Request) bool {
 	return r.FinishStatus.Or("") == trace.FinishAborted
 }
 
-// DepartureNs is when the request left, on the clock of ArrivalNs.
-func DepartureNs(r *trace.Request) (int64, bool) {
+// departureNs is when the request left, on the clock of ArrivalNs.
+func departureNs(r *trace.Request) (int64, bool) {
 	if r.Source == trace.SourceStock {
 		return r.StartWallNs.V + int64(r.StockE2EUs.V*1e3), r.StockE2EUs.OK && r.StartWallNs.OK
 	}

@@ -27,7 +27,7 @@ type judgedRun struct {
 	set      *coeff.Set         // as it holds on the run's device
 	source   string             // of the recorded requests
 	informs  string             // why its replay decides nothing
-	starved  map[string]Starved // by scope of a gate
+	starved  map[string]starved // by scope of a gate
 	training bool
 	seen     bool // its configuration was part of the fit
 	sat      *Verdicts
@@ -38,7 +38,7 @@ type judgedRun struct {
 	alpha    []*rows.Table
 	sample   *rows.Sample   // of beta, once asked for
 	samples  []*rows.Sample // of alpha
-	drift    *Drift
+	drift    *drift
 	findings []trace.Finding
 	parts    []rows.Part
 	// identical is the share of batches a forced replay reproduces; nil unknown.
@@ -90,7 +90,7 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 	t.beta.Thin(src.Stride)
 	t.findings = append(t.findings, t.beta.Findings...)
 	if !o.StepsOnly {
-		if t.identical, err = IdenticalBatches(forced, dep, steps, t.lag.lag > 0); err != nil {
+		if t.identical, err = identicalBatches(forced, dep, steps, t.lag.lag > 0); err != nil {
 			return nil, err
 		}
 	}
@@ -184,7 +184,7 @@ func prefillMAPE(b *rows.Table, set *coeff.Set) (float64, int) {
 
 // predict fills the predictions of the kept rows and the drift curve.
 func (t *judgedRun) predict() (err error) {
-	t.drift = &Drift{}
+	t.drift = &drift{}
 	if t.beta == nil {
 		return nil
 	}

@@ -40,7 +40,7 @@ type steps struct {
 // replayed are the entries of a run and, by scope of a gate, what its requests waited for.
 type replayed struct {
 	Entries []result.ValidationRun `json:"entries"`
-	Starved map[string]Starved     `json:"starved"`
+	Starved map[string]starved     `json:"starved"`
 }
 
 // StoreSteps makes the rows of one run as Run does and writes them to a folder that
@@ -123,7 +123,7 @@ func StoreReplay(ctx context.Context, set *coeff.Set, fit *result.Fit, src Sourc
 	return files.WriteJSON(filepath.Join(dir, storedReplay), replayed{j.entries[0], j.all[0].starved})
 }
 
-func restoreReplay(dir string) ([]result.ValidationRun, map[string]Starved, error) {
+func restoreReplay(dir string) ([]result.ValidationRun, map[string]starved, error) {
 	var r replayed
 	err := files.ReadJSON(filepath.Join(dir, storedReplay), &r)
 	return r.Entries, r.Starved, err

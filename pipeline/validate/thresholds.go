@@ -10,8 +10,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Threshold is one gate's rule: value Op Limit passes.
-type Threshold struct {
+// threshold is one gate's rule: value Op Limit passes.
+type threshold struct {
 	Name   string  `json:"name"`
 	Op     string  `json:"op"` // < | <= | > | >=
 	Limit  float64 `json:"threshold"`
@@ -60,9 +60,9 @@ const (
 )
 
 // Defaults lists every gate with its default threshold, and why it is that.
-func Defaults() []Threshold { return slices.Clone(defaults) }
+func Defaults() []threshold { return slices.Clone(defaults) }
 
-var defaults = []Threshold{
+var defaults = []threshold{
 	rule(forSteps, gateBetaMAPE, "<", 0.15, "what capacity planning needs inside a configuration",
 		"step-time MAPE of each configuration, hold-out rows"),
 	rule(forTransfer, gateBetaMAPELoco, "<", 0.25, "what capacity planning needs on an unseen configuration",
@@ -123,21 +123,21 @@ var defaults = []Threshold{
 		"median paired relative error of E2E, plain replay"),
 }
 
-func rule(purposes []string, name, op string, limit float64, source, doc string) Threshold {
-	return Threshold{Name: name, Op: op, Limit: limit, Source: source, Doc: doc, Spec: result.GateClause(name), Purposes: purposes}
+func rule(purposes []string, name, op string, limit float64, source, doc string) threshold {
+	return threshold{Name: name, Op: op, Limit: limit, Source: source, Doc: doc, Spec: result.GateClause(name), Purposes: purposes}
 }
 
-// Rules are the thresholds in force.
-type Rules struct {
-	order  []Threshold
-	byName map[string]Threshold
+// rules are the thresholds in force.
+type rules struct {
+	order  []threshold
+	byName map[string]threshold
 
 	loosened map[string]string // by name: a note for the gates of a rule that is less strict than by default
 }
 
-// NewRules applies overrides to the defaults; an unknown name is an error.
-func NewRules(overrides map[string]float64) (*Rules, error) {
-	r := &Rules{order: Defaults(), byName: map[string]Threshold{}}
+// newRules applies overrides to the defaults; an unknown name is an error.
+func newRules(overrides map[string]float64) (*rules, error) {
+	r := &rules{order: Defaults(), byName: map[string]threshold{}}
 	for _, t := range r.order {
 		r.byName[t.Name] = t
 	}
@@ -149,12 +149,12 @@ func NewRules(overrides map[string]float64) (*Rules, error) {
 	for _, name := range names {
 		t, ok := r.byName[name]
 		if !ok {
-			return nil, trace.Errorf(BadGate, "gates: got %q, want one of %d names", name, len(r.order)).
+			return nil, trace.Errorf(badGate, "gates: got %q, want one of %d names", name, len(r.order)).
 				WithHint("blis-train validate --gate list")
 		}
 		v := overrides[name]
 		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return nil, trace.Errorf(BadGate, "gates: %s: got %v, want a finite number", name, v)
+			return nil, trace.Errorf(badGate, "gates: %s: got %v, want a finite number", name, v)
 		}
 		t.Limit, t.Source = v, "option"
 		r.byName[name] = t
@@ -169,7 +169,7 @@ func NewRules(overrides map[string]float64) (*Rules, error) {
 
 // Loosen notes which rules pass more than by default. from says who set a
 // threshold, by name.
-func (r *Rules) Loosen(from map[string]string) []trace.Finding {
+func (r *rules) Loosen(from map[string]string) []trace.Finding {
 	var found []trace.Finding
 	r.loosened = map[string]string{}
 	for _, def := range r.order {
@@ -189,15 +189,15 @@ func (r *Rules) Loosen(from map[string]string) []trace.Finding {
 
 // CheckThresholds reports the first bad override.
 func CheckThresholds(overrides map[string]float64) error {
-	_, err := NewRules(overrides)
+	_, err := newRules(overrides)
 	return err
 }
 
 // KSLimit is the largest Kolmogorov-Smirnov distance of TTFT that passes.
-func (r *Rules) KSLimit() float64 { return r.byName[gateKSTTFT].Limit }
+func (r *rules) KSLimit() float64 { return r.byName[gateKSTTFT].Limit }
 
 // Limits are the thresholds in force, by name.
-func (r *Rules) Limits() map[string]float64 {
+func (r *rules) Limits() map[string]float64 {
 	out := map[string]float64{}
 	for name, t := range r.byName {
 		out[name] = t.Limit
@@ -206,7 +206,7 @@ func (r *Rules) Limits() map[string]float64 {
 }
 
 // gate applies one rule; only a nil value gives a null gate, with the note.
-func (r *Rules) gate(name, scope string, value *float64, note string) result.Gate {
+func (r *rules) gate(name, scope string, value *float64, note string) result.Gate {
 	t := r.byName[name]
 	g := result.Gate{
 		Gate:   coeff.Gate{Name: name, Scope: scope, Value: value, Op: t.Op, Threshold: t.Limit, Note: note},

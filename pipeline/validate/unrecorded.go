@@ -10,22 +10,22 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// ExcludedUnrecorded are requests that left no journey: they load the replay.
-const ExcludedUnrecorded = "unrecorded"
+// excludedUnrecorded are requests that left no journey: they load the replay.
+const excludedUnrecorded = "unrecorded"
 
 const (
 	mostHoles    = 0.01 // of the step ids, and of the steps with a queue
 	mostUnfitted = 0.02 // of the running requests and of the prompt tokens that steps count
 )
 
-// Unrecorded rebuilds the requests whose journeys were not sampled from what the steps count
+// unrecorded rebuilds the requests whose journeys were not sampled from what the steps count
 // (spec#unrecorded): how many start and end in each step beyond the recorded ones, and how
 // many prompt tokens those that start compute. Which of them ends is not told; the one that
 // started first is taken, which leaves the load as it was. A request arrived in the middle
 // of the step before its first, and as long before that as the recorded ones did. The reason is empty unless steps are
 // missing, requests waited (then a start is no arrival) or were preempted, or the rebuilt
 // load is not the counted one.
-func Unrecorded(run *trace.Run, async bool) (out []Request, reason string) {
+func unrecorded(run *trace.Run, async bool) (out []Request, reason string) {
 	r := newRebuild(run, async)
 	if reason := r.refuse(); reason != "" {
 		return nil, reason
@@ -162,7 +162,7 @@ func (r *rebuild) step(i int) {
 func (r *rebuild) begin(i int, prompt int64) {
 	at := r.pickUpNs(i) - r.beforeNs
 	r.running, r.from = append(r.running, len(r.out)), append(r.from, i)
-	r.out = append(r.out, Request{ID: fmt.Sprintf("unrecorded-%d", len(r.out)+1), ArrivalNs: at, Prompt: prompt, Excluded: ExcludedUnrecorded})
+	r.out = append(r.out, Request{ID: fmt.Sprintf("unrecorded-%d", len(r.out)+1), ArrivalNs: at, Prompt: prompt, Excluded: excludedUnrecorded})
 	if r.behind > 1 {
 		r.firsts[i+1]++
 	}
@@ -186,10 +186,10 @@ func (r *rebuild) unfitted() string {
 	return ""
 }
 
-// WithUnrecorded adds the requests of a run that left no journey to the recorded ones, in
+// withUnrecorded adds the requests of a run that left no journey to the recorded ones, in
 // order of arrival, and says how many there are or why that cannot be told.
-func WithUnrecorded(run *trace.Run, recorded []Request, async bool) ([]Request, []trace.Finding) {
-	unrecorded, reason := Unrecorded(run, async)
+func withUnrecorded(run *trace.Run, recorded []Request, async bool) ([]Request, []trace.Finding) {
+	unrecorded, reason := unrecorded(run, async)
 	if reason != "" {
 		return recorded, []trace.Finding{trace.Findingf(NoReplay,
 			"run %s: journeys are sampled and the other requests cannot be rebuilt: %s", run.ID, reason)}

@@ -30,7 +30,7 @@ func TestUnrecordedRequestsAreRebuiltFromSteps(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		run := planted.Record(t, planted.Set(dep), dep, planted.Load(300, 1.5, 21), func(c *sim.Config) { c.Async = async })
 		half, dropped := sampled(run)
-		got, reason := Unrecorded(half, async)
+		got, reason := unrecorded(half, async)
 		if reason != "" || len(got) != len(dropped) {
 			t.Errorf("async %v: got %d requests (%s), want %d", async, len(got), reason, len(dropped))
 			continue
@@ -77,7 +77,7 @@ func TestUnrecordedNeedsWhatStepsTell(t *testing.T) {
 	} {
 		run := record()
 		spoil(run)
-		if got, reason := Unrecorded(run, false); reason == "" {
+		if got, reason := unrecorded(run, false); reason == "" {
 			t.Errorf("%s: got %d requests and no reason", what, len(got))
 		}
 	}
