@@ -175,7 +175,7 @@ func Judge(ctx context.Context, in Judged, o ValidateOptions) (*result.Validatio
 	if changes != nil && o.Changed != nil {
 		o.Changed(changes)
 	}
-	return val, writeReport(o.Out, o.Figures, report.InputInput{Extract: withoutRuntime(in.Extract), Fit: in.Fit, Validation: val,
+	return val, writeReport(o.Out, o.Figures, report.Input{Extract: withoutRuntime(in.Extract), Fit: in.Fit, Validation: val,
 		Inspect: inspection, Changes: changes})
 }
 
@@ -267,7 +267,7 @@ func withoutRuntime(ext *result.Extract) *result.Extract {
 }
 
 // writeReport writes report.html from the documents, and the figures when asked.
-func writeReport(out, figures string, in report.InputInput) error {
+func writeReport(out, figures string, in report.Input) error {
 	var b bytes.Buffer
 	if err := report.Render(&b, in); err != nil {
 		return err

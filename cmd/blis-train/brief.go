@@ -147,7 +147,7 @@ func (con *console) aside(s string) {
 
 // configurations prints one entry a configuration: usable for what, up to where, and
 // the error to expect.
-func (con *console) configurations(in report.InputInput) {
+func (con *console) configurations(in report.Input) {
 	for _, l := range report.Lines(in) {
 		con.lines(l.Scope + ": " + l.Uses)
 		if l.Region != "" {
@@ -191,7 +191,7 @@ func (con *console) sinceBaseline() {
 
 // judged prints a validation in the short form.
 func (con *console) judged(val *result.Validation, f *result.Fit, out string) {
-	in := report.InputInput{Fit: f, Validation: val}
+	in := report.Input{Fit: f, Validation: val}
 	con.configurations(in)
 	con.release()
 	con.sinceBaseline()

@@ -67,7 +67,7 @@ func runFit(c *cli.Context, con *console) error {
 	}
 	showFit(con, doc)
 	if con.brief {
-		con.configurations(report.InputInput{Fit: doc})
+		con.configurations(report.Input{Fit: doc})
 		con.release()
 	}
 	out := o.Out

@@ -35,7 +35,7 @@ func (con *console) checkSummary(c *cli.Context) error {
 // tellCI writes the summary and the JUnit report that were asked for.
 func (con *console) tellCI(c *cli.Context, val *result.Validation, fit *result.Fit) error {
 	if con.summary {
-		fmt.Fprint(con.out, report.SummaryMarkdown(report.InputInput{Fit: fit, Validation: val, Changes: con.changes}))
+		fmt.Fprint(con.out, report.SummaryMarkdown(report.Input{Fit: fit, Validation: val, Changes: con.changes}))
 	}
 	if path := c.String("junit"); path != "" {
 		text, err := report.JUnit(val)
