@@ -58,7 +58,7 @@ func Calibration(q *result.Queue, in result.Input, f export.Format, o export.Opt
 	return side.Beside(warnings, export.File{Data: data})
 }
 
-// calibration is the file alone, and what its reader should know.
+// formatsCalibration is the file alone, and what its reader should know.
 func formatsCalibration(q *result.Queue, o *queueOptions) ([]byte, []trace.Finding, error) {
 	r := ReaderOf(o.format)
 	if err := r.CheckVersion(o.Settings["version"]); err != nil {
@@ -78,7 +78,7 @@ func formatsCalibration(q *result.Queue, o *queueOptions) ([]byte, []trace.Findi
 	return data, append(warnings, more...), err
 }
 
-// entry is a server with the parameters that are exported.
+// queueEntry is a server with the parameters that are exported.
 type queueEntry struct {
 	*result.QueueServer
 	flavour Flavour

@@ -33,7 +33,7 @@ type Step struct {
 	Verdict    Verdict
 }
 
-// accepted reports whether the window moved the state.
+// Accepted reports whether the window moved the state.
 func (s *Step) Accepted() bool { return s.Verdict == accepted || s.Verdict == acceptedOpening }
 
 // gaussian is the state of a filter.

@@ -12,7 +12,7 @@ const optimumServers = 10
 // Optimum is the best allocation in full: as many demands of the first priority
 // as possible, then of the second, and so on; among those the smallest sum of
 // values. It searches all of them with bounds, and is nil for more than
-// OptimumServers demands.
+// optimumServers demands.
 func (f *Fleet) Optimum(demands []Demand) (*Plan, error) {
 	if err := f.Check(demands); err != nil || len(demands) > optimumServers {
 		return nil, err

@@ -67,7 +67,7 @@ func (z *Sized) Size(t Targets) (*result.QueueSizing, []trace.Finding, error) {
 	}, s.Findings, nil
 }
 
-// simulate is what the simulator says of n requests at a rate: Poisson arrivals and
+// Simulate is what the simulator says of n requests at a rate: Poisson arrivals and
 // log-normal lengths of the server's own spread. The parameters must be those of an
 // iteration.
 func (z *Sized) Simulate(rateRPS float64, n int, seed uint64, done <-chan struct{}) (*result.QueueSimPoint, error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/learn"
 )
 
-// FileName is the family's file in the library.
+// fileName is the family's file in the library.
 func (f *fitted) fileName() string {
 	name := strings.ToLower(f.tables.Hardware.Name) + "-" + f.family.Weights
 	if f.family.MoE {

@@ -44,7 +44,7 @@ func poolTerms(families []*fitted) error {
 	return nil
 }
 
-// between are the median of every term over families and how far they lie from
+// libraryBetween are the median of every term over families and how far they lie from
 // it, as a share of a step's time.
 func libraryBetween(kind []*fitted) (common, spread []float64) {
 	common, spread = make([]float64, betaSlots), make([]float64, betaSlots)

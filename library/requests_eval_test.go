@@ -55,7 +55,7 @@ func (b *builder) fromOther(t *testing.T, c *correction, ys []*cycles, y *cycles
 	return sum
 }
 
-// served is one measured request.
+// servedRequest is one measured request.
 type servedRequest struct{ arrivalUs, prompt, output, ttftMs, tpotMs, e2eMs float64 }
 
 // realRequests are runs that recorded requests alone.

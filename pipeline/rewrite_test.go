@@ -87,7 +87,7 @@ func (w rewriting) line(p *rewritten) string {
 	return text + "\n"
 }
 
-// fpm is one record of a forward-pass trace; members are those of the batch.
+// fpmRecord is one record of a forward-pass trace; members are those of the batch.
 func fpmRecord(p *rewritten, members []trace.Member) string {
 	var prefills, decodes, tokens, kv, decodeKV int64
 	var lengths []float64

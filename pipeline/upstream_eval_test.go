@@ -289,7 +289,7 @@ func TestEvalAsynchronousElapsed(t *testing.T) {
 	}
 }
 
-// steps keeps the steps of a simulation.
+// stepsOf keeps the steps of a simulation.
 type stepsOf struct{ run *trace.Run }
 
 func (r *stepsOf) Step(s *sim.StepView) {

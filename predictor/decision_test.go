@@ -454,7 +454,7 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// random is a run of requests at random, with preemption, aborts and a shared prefix.
+// decisionRandom is a run of requests at random, with preemption, aborts and a shared prefix.
 func decisionRandom(rng *rand.Rand) *trace.Run {
 	run := &trace.Run{ID: "random"}
 	at := 5.0
@@ -565,7 +565,7 @@ func TestCausality(t *testing.T) {
 	}
 }
 
-// features are the columns of a row that are known at the decision.
+// decisionFeatures are the columns of a row that are known at the decision.
 func decisionFeatures(r Row) string {
 	r.TTFTMs, r.TPOTMs, r.E2EMs, r.OutputTokens, r.DepartedNs = 0, trace.Opt[float64]{}, trace.Opt[float64]{}, trace.Opt[int64]{},
 		trace.Opt[int64]{}

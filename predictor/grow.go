@@ -34,7 +34,7 @@ type node struct {
 	best         treesSplit
 }
 
-// split parts a node: bins <= bin of column go left.
+// treesSplit parts a node: bins <= bin of column go left.
 type treesSplit struct {
 	gain        float64 // 0: none
 	column, bin int

@@ -11,7 +11,7 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// recorded is one run of a shared set.
+// decisionRecorded is one run of a shared set.
 type decisionRecorded struct {
 	run        *trace.Run
 	deployment *deploy.Deployment

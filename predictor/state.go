@@ -14,7 +14,7 @@ const (
 	leastRecent = 1_000_000_000  // a rate over less than that is taken over that
 )
 
-// kinds of events, in the order they count at equal stamps. Another request's
+// kind is that of an event, in the order they count at equal stamps. Another request's
 // arrival comes last, so that it can be left out at the decision's own moment.
 type kind uint8
 
@@ -69,7 +69,7 @@ func eventsOf(lives []life) []event {
 	return out
 }
 
-// phase of a life inside the engine.
+// status is the phase of a request inside the engine.
 type status uint8
 
 const (

@@ -58,7 +58,7 @@ func benchSteps(b *testing.B, rate float64, mutate func(*Config)) {
 	b.ReportMetric(float64(peak), "peak_running")
 }
 
-// SimSteps: 100,000 mixed requests through the 1.1 physics at three loads.
+// BenchmarkSimSteps: 100,000 mixed requests through the 1.1 physics at three loads.
 func BenchmarkSimSteps(b *testing.B) {
 	b.Run("low", func(b *testing.B) { benchSteps(b, 5, nil) })
 	b.Run("medium", func(b *testing.B) { benchSteps(b, 25, nil) })

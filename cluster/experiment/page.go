@@ -36,7 +36,7 @@ func band(lo, hi *float64) report.Cell {
 	return report.Cell{Text: betweenText("", lo, hi), Class: "nb"}
 }
 
-// between is an interval of a difference of a figure.
+// betweenText is an interval of a difference of a figure.
 func betweenText(figure string, lo, hi *float64) string {
 	if lo == nil || hi == nil {
 		return report.Unknown

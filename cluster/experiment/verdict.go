@@ -130,7 +130,7 @@ func carry(d *ExperimentDoc) {
 	}
 }
 
-// preconditions that the first two statements share.
+// selects are the preconditions that the first two statements share.
 func selects(d *ExperimentDoc, main []*outcome) (blocked []string) {
 	rejects := 1 - stat.Mean(values(main, figureBy("admitted_share")))
 	if rejects <= 0.05 {

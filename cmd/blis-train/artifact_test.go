@@ -84,7 +84,7 @@ func artifactFit() *result.Fit {
 	return fit
 }
 
-// write puts a document into a folder of its own and returns its path.
+// writeFit puts a document into a folder of its own and returns its path.
 func writeFit(t *testing.T, fit *result.Fit) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), folder.FitFile)

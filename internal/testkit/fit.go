@@ -78,7 +78,7 @@ func CodeOf(err error) trace.Code {
 	return ""
 }
 
-// PhysicsFit is exampleFit with beta and alpha coefficients of spec 1.1.
+// PhysicsFit is ExampleFit with beta and alpha coefficients of spec 1.1.
 func PhysicsFit() *result.Fit {
 	fit := ExampleFit()
 	terms := func(fs []features.Feature, base float64) []result.Coefficient {

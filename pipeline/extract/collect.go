@@ -92,7 +92,7 @@ func (o *offsetSample) add(v int64) {
 	o.n++
 }
 
-// median and spread (90th - 10th percentile) of a sample; ok is false when it is empty.
+// stats are the median and spread (90th - 10th percentile) of a sample; ok is false when it is empty.
 func (o *offsetSample) stats() (median, spread int64, ok bool) {
 	if len(o.vals) == 0 {
 		return 0, 0, false

@@ -63,7 +63,7 @@ func gzipped(text []byte) []byte {
 
 func cut(b []byte, n int) []byte { return b[:len(b)-n] }
 
-// fault is one kind of damage and what must come of it.
+// faultCase is one kind of damage and what must come of it.
 type faultCase struct {
 	name    string
 	dump    []byte

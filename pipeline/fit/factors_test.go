@@ -48,7 +48,7 @@ func TestFactorsArePooledBySpread(t *testing.T) {
 	}
 }
 
-// learnFactors by hand: median log ratios 0.2 and 0.4 on one device give
+// TestLearnFactorsByHand: median log ratios 0.2 and 0.4 on one device give
 // exp(0.6/3), none of its rows without their configuration.
 func TestLearnFactorsByHand(t *testing.T) {
 	d := &ridge.Data{Y: []float64{math.Exp(0.2), math.Exp(0.4), 1}, Config: []int32{0, 1, 2}}

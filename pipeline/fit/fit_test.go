@@ -260,7 +260,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// fit --dump-rows writes exactly the rows of the fit.
+// TestDumpHoldsTheRowsOfTheFit: fit --dump-rows writes exactly the rows of the fit.
 func TestDumpHoldsTheRowsOfTheFit(t *testing.T) {
 	o, dir := Quick(), t.TempDir()
 	var n int

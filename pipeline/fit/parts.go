@@ -61,7 +61,7 @@ func (p *Run) join(q *Run) {
 	}
 }
 
-// joined is the rows of a run and its next slice; either may be nil.
+// prepareJoined is the rows of a run and its next slice; either may be nil.
 func prepareJoined(t, next *rows.Table) *rows.Table {
 	if t == nil || next == nil {
 		return orOther(t, next)

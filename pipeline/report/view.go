@@ -18,7 +18,7 @@ type PageHead struct {
 type use struct{ Class, Scope, Uses, Region, Error string }
 
 // The types below are what page.html shows. Strings are plain text; the
-// template escapes them. template.HTML is only ever made of what inlineSVG
+// template escapes them. template.HTML is only ever made of what Inline
 // and prose return.
 
 type PageSection struct {

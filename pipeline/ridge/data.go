@@ -122,7 +122,7 @@ func (d *Data) Check() error {
 }
 
 // CheckShape is Check without a look at every number: a sum over rows that is
-// finite proves as much (see checkSums).
+// finite proves as much (see CheckSums).
 func (d *Data) CheckShape() error {
 	n := len(d.Y)
 	rows := len(d.X)

@@ -20,7 +20,7 @@ type File struct {
 	Sets    []*Cells          // one per (variant, lag)
 }
 
-// wire forms: field order is the file's order.
+// gramWire and the types behind it are the wire forms: field order is the file's order.
 type gramWire struct {
 	Format  string            `json:"format"`
 	Meta    map[string]string `json:"meta"`

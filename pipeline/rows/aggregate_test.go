@@ -120,7 +120,7 @@ func synchronous(is bool) func(*deploy.Deployment) {
 	return func(d *deploy.Deployment) { d.Engine.AsyncScheduling = trace.Some(is) }
 }
 
-// errors are the relative errors of the times of passes and of contexts, medians.
+// errorsOf are the relative errors of the times of passes and of contexts, medians.
 func errorsOf(run *trace.Run, tr truth) (times, contexts float64) {
 	var e, c []float64
 	k := 0

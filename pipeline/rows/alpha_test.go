@@ -40,7 +40,7 @@ func alphaOf(t *testing.T, run *trace.Run, d *deploy.Deployment, o AlphaOptions)
 	return table
 }
 
-// TestT1Join: the last step up to QUEUED, ties included; egress joins at
+// TestJoin: the last step up to QUEUED, ties included; egress joins at
 // FINISHED.
 func TestJoin(t *testing.T) {
 	run := &trace.Run{Steps: stepsEvery10ms(60), Requests: []trace.Request{
@@ -65,7 +65,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestT5OverheadIntervals: bounded below by the step that was running, exact
+// TestOverheadIntervals: bounded below by the step that was running, exact
 // where the server idled.
 func TestOverheadIntervals(t *testing.T) {
 	idle := func(steps []trace.Step, k int) { steps[k].RunningDepth, steps[k].WaitingDepth = 0, 0 }
@@ -110,7 +110,7 @@ func TestOverheadIntervals(t *testing.T) {
 	}
 }
 
-// TestT5Drops: each reason on its own; read = kept + dropped.
+// TestAlphaDrops: each reason on its own; read = kept + dropped.
 func TestAlphaDrops(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -151,7 +151,7 @@ func TestAlphaRowsAreInTimeOrder(t *testing.T) {
 	}
 }
 
-// TestS10PrefixHits come from the first snapshot with scheduled tokens; without
+// TestPrefixHits come from the first snapshot with scheduled tokens; without
 // one they are 0 and said.
 func TestPrefixHits(t *testing.T) {
 	run := &trace.Run{Steps: stepsEvery10ms(60), Requests: []trace.Request{request("a", 241*ms, 300*ms), request("b", 242*ms, 301*ms)},
@@ -176,7 +176,7 @@ func TestPrefixHits(t *testing.T) {
 	}
 }
 
-// TestV11AlphaHoldOut: requests belong to the phase of their ARRIVED and count
+// TestAlphaHoldOut: requests belong to the phase of their ARRIVED and count
 // as hold-out by it.
 func TestAlphaHoldOut(t *testing.T) {
 	run := &trace.Run{Steps: stepsEvery10ms(60)}

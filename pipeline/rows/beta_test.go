@@ -36,7 +36,7 @@ func betaOf(t *testing.T, run *trace.Run, d *deploy.Deployment, o BetaOptions) *
 	return table
 }
 
-// TestT2IntervalRowsSumTheirSteps: a row over a gap equals the sum of the rows
+// TestIntervalRowsSumTheirSteps: a row over a gap equals the sum of the rows
 // of the full recording, for every lag.
 func TestIntervalRowsSumTheirSteps(t *testing.T) {
 	for seed := range uint64(10) {
@@ -98,7 +98,7 @@ func compareSums(t *testing.T, one, many *Table) {
 	}
 }
 
-// TestT2RowsPartitionTheSteps: no step's features are used by two rows.
+// TestRowsPartitionTheSteps: no step's features are used by two rows.
 func TestRowsPartitionTheSteps(t *testing.T) {
 	y, _ := play(4, false, true)
 	run := thin(y, firstOnly(y.run.Snapshots))
@@ -112,7 +112,7 @@ func TestRowsPartitionTheSteps(t *testing.T) {
 	}
 }
 
-// TestT2Drops: each reason on its own.
+// TestDrops: each reason on its own.
 func TestDrops(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -188,7 +188,7 @@ func TestDrops(t *testing.T) {
 	}
 }
 
-// TestT2SpikesAreRelativeToTheRecentPast: a lasting change of level is kept
+// TestSpikesAreRelativeToTheRecentPast: a lasting change of level is kept
 // once the median has followed.
 func TestSpikesAreRelativeToTheRecentPast(t *testing.T) {
 	var m median
@@ -215,7 +215,7 @@ func TestSpikesAreRelativeToTheRecentPast(t *testing.T) {
 	}
 }
 
-// TestS8LagApproximate: in sparse runs a pure-decode interval takes the
+// TestLagApproximate: in sparse runs a pure-decode interval takes the
 // features of step i for step i-lag, and says so.
 func TestLagApproximate(t *testing.T) {
 	run := decodeRun(300)
@@ -241,7 +241,7 @@ func TestLagApproximate(t *testing.T) {
 	}
 }
 
-// TestT3DurationTarget uses the step's own duration and features, at no lag.
+// TestDurationTarget uses the step's own duration and features, at no lag.
 func TestDurationTarget(t *testing.T) {
 	run := decodeRun(40)
 	run.Steps[20].ScheduledTokens, run.Steps[20].RunningDepth = 0, 0
@@ -267,7 +267,7 @@ func TestFloor(t *testing.T) {
 	}
 }
 
-// TestA14EMARunsOverAllRecordedSteps, before warm-up and drops.
+// TestEMARunsOverAllRecordedSteps, before warm-up and drops.
 func TestEMARunsOverAllRecordedSteps(t *testing.T) {
 	run, d := decodeRun(60), testDeployment()
 	run.Steps[3].NumPreempted = 1 // inside the warm-up
@@ -278,7 +278,7 @@ func TestEMARunsOverAllRecordedSteps(t *testing.T) {
 	}
 }
 
-// TestC4PreemptionFactor is strict.
+// TestPreemptionFactor is strict.
 func TestPreemptionFactor(t *testing.T) {
 	for _, c := range []struct {
 		preempted, running int64
@@ -290,7 +290,7 @@ func TestPreemptionFactor(t *testing.T) {
 	}
 }
 
-// TestV11HoldOut is the last 20 % in time of each phase; rows outside all
+// TestHoldOut is the last 20 % in time of each phase; rows outside all
 // phases are training rows of no phase.
 func TestHoldOut(t *testing.T) {
 	run, d := decodeRun(200), testDeployment()
@@ -317,7 +317,7 @@ func TestHoldOut(t *testing.T) {
 	}
 }
 
-// TestV11StressSets and regimes follow the steps of a row.
+// TestStressSets and regimes follow the steps of a row.
 func TestStressSets(t *testing.T) {
 	y := &toy{budget: 100, chunking: true}
 	y.play([]*job{{id: "a", arrive: 1, prompt: 250, outputs: 40}, {id: "b", arrive: 20, prompt: 90, outputs: 3}})
@@ -342,7 +342,7 @@ func TestStressSets(t *testing.T) {
 	}
 }
 
-// TestV12Ranges are per step, over training rows only.
+// TestRanges are per step, over training rows only.
 func TestRanges(t *testing.T) {
 	run, d := decodeRun(100), testDeployment()
 	for i := range run.Steps {
@@ -409,7 +409,7 @@ func TestBetaBasis(t *testing.T) {
 	}
 }
 
-// TestT2LagEvidence: the three test tables hold the same intervals, behind the
+// TestLagEvidence: the three test tables hold the same intervals, behind the
 // training rows, each near a prefill of more than 64 tokens.
 func TestLagEvidence(t *testing.T) {
 	y := &toy{budget: 500, chunking: true}

@@ -18,7 +18,7 @@ func yTable(config string, regime Regime, ys ...float64) *Table {
 	return t
 }
 
-// TestC3Outliers: strict, per step, per cell in the relative recipe and per
+// TestOutliers: strict, per step, per cell in the relative recipe and per
 // configuration in the frozen one, pooled over runs.
 func TestOutliers(t *testing.T) {
 	for _, c := range []struct {
@@ -50,7 +50,7 @@ func TestLimitsOfOthers(t *testing.T) {
 	}
 }
 
-// TestC3ComparesTimePerStep: a row of several steps is not an outlier for it.
+// TestComparesTimePerStep: a row of several steps is not an outlier for it.
 func TestComparesTimePerStep(t *testing.T) {
 	a := yTable("A", Decode, 10, 11, 12, 110)
 	a.Steps[3] = 10
@@ -60,7 +60,7 @@ func TestComparesTimePerStep(t *testing.T) {
 	}
 }
 
-// TestT7OverheadIsNotCleaned.
+// TestOverheadIsNotCleaned.
 func TestOverheadIsNotCleaned(t *testing.T) {
 	a := yTable("A", Idle, 1, 1, 1, 1000)
 	a.Target = Overhead

@@ -72,7 +72,7 @@ func withoutDepth(in features.StepInput) features.StepInput {
 	return in
 }
 
-// TestS7RebuildsEveryStep: journeys and first snapshots tell every batch of the
+// TestRebuildsEveryStep: journeys and first snapshots tell every batch of the
 // toy engine, asynchronous or not, with EOS waste, aborts and shared budgets.
 func TestRebuildsEveryStep(t *testing.T) {
 	for seed := range uint64(40) {
@@ -90,7 +90,7 @@ func TestRebuildsEveryStep(t *testing.T) {
 	}
 }
 
-// TestS7SampledSteps: steps without a summary are rebuilt too.
+// TestSampledSteps: steps without a summary are rebuilt too.
 func TestSampledSteps(t *testing.T) {
 	for seed := range uint64(20) {
 		y, _ := play(seed, seed%2 == 0, true)
@@ -105,7 +105,7 @@ func TestSampledSteps(t *testing.T) {
 	}
 }
 
-// TestS7LostJourneysAreNeverWrong: without some core spans steps become
+// TestLostJourneysAreNeverWrong: without some core spans steps become
 // unknown, never wrong, as long as every step has its summary.
 func TestLostJourneysAreNeverWrong(t *testing.T) {
 	for seed := range uint64(40) {
@@ -165,7 +165,7 @@ func TestPreemptedRequestsMakeTheirStepsUnknown(t *testing.T) {
 	}
 }
 
-// TestS7ContradictionsAreUnknown: a summary that contradicts is unknown and
+// TestContradictionsAreUnknown: a summary that contradicts is unknown and
 // counted, and the unrecorded steps beside it are unknown too.
 func TestContradictionsAreUnknown(t *testing.T) {
 	y, _ := play(3, false, true)
@@ -191,7 +191,7 @@ func TestContradictionsAreUnknown(t *testing.T) {
 	compare(t, "rest", s, y)
 }
 
-// TestS7CachedTokensFromTotals: without a snapshot the cached tokens follow
+// TestCachedTokensFromTotals: without a snapshot the cached tokens follow
 // from the summaries when no other prompt runs; otherwise only the prefill
 // steps are unknown and the decodes stay known.
 func TestCachedTokensFromTotals(t *testing.T) {
@@ -219,7 +219,7 @@ func TestCachedTokensFromTotals(t *testing.T) {
 	}
 }
 
-// TestS7SampledJourneysNeedSummaries: at a journey rate below 1 a step is known
+// TestSampledJourneysNeedSummaries: at a journey rate below 1 a step is known
 // only where a summary confirms it; the others fall back to totals.
 func TestSampledJourneysNeedSummaries(t *testing.T) {
 	y, _ := play(5, false, true)
@@ -297,7 +297,7 @@ func TestTotalsTellWholePrompts(t *testing.T) {
 	}
 }
 
-// TestS7UnlinkedSpansNeedSummaries: around an API span without a core span only
+// TestUnlinkedSpansNeedSummaries: around an API span without a core span only
 // confirmed steps count.
 func TestUnlinkedSpansNeedSummaries(t *testing.T) {
 	y, _ := play(6, false, true)
@@ -319,7 +319,7 @@ func TestUnlinkedSpansNeedSummaries(t *testing.T) {
 	}
 }
 
-// TestS7InconsistentRequests: e = t + o - 1 is required; an abort may be one
+// TestInconsistentRequests: e = t + o - 1 is required; an abort may be one
 // step later (two when asynchronous), a lost event breaks the request.
 func TestInconsistentRequests(t *testing.T) {
 	for _, c := range []struct {
@@ -351,7 +351,7 @@ func TestInconsistentRequests(t *testing.T) {
 	}
 }
 
-// TestS4IncompleteSnapshotsAreNotRich: a set that lost a snapshot is not used.
+// TestIncompleteSnapshotsAreNotRich: a set that lost a snapshot is not used.
 func TestIncompleteSnapshotsAreNotRich(t *testing.T) {
 	y, _ := play(8, false, true)
 	run := *y.run
@@ -368,7 +368,7 @@ func TestIncompleteSnapshotsAreNotRich(t *testing.T) {
 	}
 }
 
-// TestS9ChunkedWithoutSnapshotsIsAnError: 1.0 names the flag to record with.
+// TestChunkedWithoutSnapshotsIsAnError: 1.0 names the flag to record with.
 func TestChunkedWithoutSnapshotsIsAnError(t *testing.T) {
 	y, _ := play(9, false, true)
 	run := *y.run
@@ -392,7 +392,7 @@ func TestChunkedWithoutSnapshotsIsAnError(t *testing.T) {
 	}
 }
 
-// TestS11TransfersJoinTheirStep and are missed only when offloading is on.
+// TestTransfersJoinTheirStep and are missed only when offloading is on.
 func TestTransfersJoinTheirStep(t *testing.T) {
 	y, _ := play(10, false, true)
 	d := toyDeployment(y)

@@ -137,7 +137,7 @@ func overheadOf(t *testing.T, l loaded) *Table {
 	return table
 }
 
-// TestT5OverheadOfRealRuns: one constant lies in nearly all intervals of the
+// TestOverheadOfRealRuns: one constant lies in nearly all intervals of the
 // open-loop phase of each synchronous real run (data/real_vllm_cpu: 94 to 100 %).
 func TestOverheadOfRealRuns(t *testing.T) {
 	for _, l := range extracted(t, "real_vllm_cpu") {
@@ -179,7 +179,7 @@ func count(v []bool) (n int) {
 	return n
 }
 
-// TestT5OverheadOfComposedRuns: exact rows are the emulation's overhead,
+// TestOverheadOfComposedRuns: exact rows are the emulation's overhead,
 // 0.30 ms + 0.40 ms per 1000 prompt tokens + 0.008 ms per concurrent request of
 // the load stage, lognormal with cv 0.25, and intervals hold it
 // (data/composed/README.md). Stages in which the server idles have few
@@ -219,7 +219,7 @@ func TestOverheadOfComposedRuns(t *testing.T) {
 	}
 }
 
-// TestT2RowsOfSharedRuns: read = kept + dropped, no row below the physical
+// TestRowsOfSharedRuns: read = kept + dropped, no row below the physical
 // floor's order, and evidence for the lag where a run holds prefill.
 func TestRowsOfSharedRuns(t *testing.T) {
 	for _, set := range repo.Sets("real_vllm_cpu", "composed") {

@@ -11,7 +11,7 @@ import (
 type survey struct {
 	first   map[string]firstSeen // by core id: its first snapshot with scheduled tokens
 	unknown int                  // requests that have no core span
-	cv2     float64              // promptSpread of the requests' first snapshots
+	cv2     float64              // spread of the prompts of the requests' first snapshots
 	hasCV2  bool
 }
 

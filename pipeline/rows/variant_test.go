@@ -8,9 +8,6 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 )
 
-// TestVariantsAreTheTablesOfTheirFactors: one table with other smoothing factors
-// beside its own holds what a table of each of them holds, before and after rows
-// are dropped.
 // allOf are the features of all rows.
 func allOf(t *Table) []float64 {
 	var x []float64
@@ -21,6 +18,9 @@ func allOf(t *Table) []float64 {
 	return x
 }
 
+// TestVariantsAreTheTablesOfTheirFactors: one table with other smoothing factors
+// beside its own holds what a table of each of them holds, before and after rows
+// are dropped.
 func TestVariantsAreTheTablesOfTheirFactors(t *testing.T) {
 	differ := 0
 	for seed := range uint64(12) {

@@ -122,7 +122,7 @@ func (c *collection) pass(name string) (*State, error) {
 	return s, nil
 }
 
-// folders are those that the tasks of a pass wrote, by name of the task.
+// foldersOf are those that the tasks of a pass wrote, by name of the task.
 func (c *collection) foldersOf(pass string, tasks []Task) (map[string]string, error) {
 	if err := c.job.Offer(pass, tasks); err != nil {
 		return nil, err

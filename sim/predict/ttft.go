@@ -43,7 +43,7 @@ type TTFT struct{ Us, LikelyUs float64 }
 // later (on a simulated engine 0 to 4 % at half load, 6 to 10 % where the queue
 // grows). One number cannot be both the median and the mean of what has such a tail;
 // with ComingPerS and ComingPrompt it lies between (see rollout.join; for both errors
-// TestTTFTOnSimulatedEngine and, behind a gateway, cluster's TestPrediction).
+// TestTTFTOnSimulatedEngine and, behind a gateway, cluster's TestPredictionOnOneEngine).
 func (e *Engine) TTFT(s *State, r *Request) (TTFT, error) {
 	overhead, err := e.OverheadUs(s, r)
 	if err != nil {

@@ -50,7 +50,7 @@ type RunOptions struct {
 
 // FromRun makes the workload of an extracted run: arrivals, lengths, aborts at
 // their recorded end, and what is known about shared prefixes, in this order:
-// the content ids of content (by core id, from ContentOfKVEvents), the prefix
+// the content ids of content (by core id, from KV events), the prefix
 // groups of the client's file, the cached tokens of first snapshots.
 func FromRun(run *trace.Run, d *deploy.Deployment, opt RunOptions) (*Workload, error) {
 	w := &Workload{}

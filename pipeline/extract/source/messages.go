@@ -70,7 +70,7 @@ type messageError struct {
 
 func (e *messageError) Error() string { return e.msg }
 
-// Message appends the next message of want bytes to dst. The length is never
+// message appends the next message of want bytes to dst. The length is never
 // trusted for an allocation.
 func (r *messages) message(dst []byte, want int64) ([]byte, error) {
 	if want > r.src.Limits.MaxLine {

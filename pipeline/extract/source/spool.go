@@ -127,7 +127,7 @@ func (s *Spool) spill() error {
 	return w.Flush()
 }
 
-// close removes the parts.
+// Close removes the parts.
 // Close gives up the rows; its memory closes what is left.
 func (s *Spool) Close() {
 	for _, f := range s.parts {
